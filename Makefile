@@ -1,0 +1,73 @@
+# llama31: make | make demo | make test | make asan | make format | make install
+# Variables: CC, CFLAGS, LDFLAGS, BUILD (objects), PREFIX, DESTDIR, OPENMP (empty to build without).
+CC      ?= cc
+CFLAGS  ?= -O3 -g
+BUILD   ?= build
+PREFIX  ?= /usr/local
+VERSION := $(shell cat VERSION)
+
+TARGET  := $(shell $(CC) -dumpmachine)
+OPENMP  ?= $(shell echo 'int main(void){return 0;}' > /tmp/llama31-omp-$$$$.c; \
+             $(CC) -fopenmp /tmp/llama31-omp-$$$$.c -o /tmp/llama31-omp-$$$$ 2>/dev/null && echo -fopenmp; \
+             rm -f /tmp/llama31-omp-$$$$.c /tmp/llama31-omp-$$$$)
+
+# No -ffast-math: NaN checks and the order of sums are part of the contract.
+FLAGS   := -std=c11 -D_GNU_SOURCE -D_FILE_OFFSET_BITS=64 -Wall -Wextra -Wpedantic -fno-math-errno -ffp-contract=off \
+           -DVERSION='"$(VERSION)"' $(OPENMP)
+
+CORE    := $(wildcard base/*.c) kernels/kernels.c kernels/quant.c kernels/quantize.c kernels/ops.c kernels/scalar.c \
+           rope.c tokenizer.c model.c sample.c generate.c $(wildcard verbs/*.c)
+CORE    := $(wildcard $(CORE))
+ifneq (,$(findstring x86_64,$(TARGET)))
+CORE    += $(wildcard kernels/avx2.c kernels/avx512.c kernels/amx.c)
+endif
+ifneq (,$(findstring aarch64,$(TARGET))$(findstring arm64,$(TARGET)))
+CORE    += $(wildcard kernels/neon.c)
+endif
+$(BUILD)/kernels/avx2.o:   ISA := -mavx2 -mfma -mf16c -mbmi -mbmi2 -ffp-contract=fast
+$(BUILD)/kernels/avx512.o: ISA := -mavx2 -mfma -mf16c -mbmi -mbmi2 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni \
+                                  -mprefer-vector-width=512 -ffp-contract=fast
+$(BUILD)/kernels/amx.o:    ISA := -mavx2 -mfma -mf16c -mbmi -mbmi2 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni \
+                                  -mavx512bf16 -mamx-tile -mamx-bf16 -mamx-int8 -ffp-contract=fast
+$(BUILD)/kernels/neon.o:   ISA := -march=armv8.2-a+dotprod+fp16 -ffp-contract=fast
+
+OBJ     := $(CORE:%.c=$(BUILD)/%.o) $(BUILD)/models/builtin.o
+TESTS   := $(wildcard tests/*.c)
+TESTOBJ := $(TESTS:%.c=$(BUILD)/%.o)
+
+all: $(BUILD)/llama31
+	@cp -f $(BUILD)/llama31 llama31
+
+$(BUILD)/llama31: $(BUILD)/run.o $(OBJ)
+	$(CC) $(CFLAGS) $(OPENMP) $(LDFLAGS) -o $@ $^ -lm
+$(BUILD)/unit: $(TESTOBJ) $(OBJ)
+	$(CC) $(CFLAGS) $(OPENMP) $(LDFLAGS) -o $@ $^ -lm
+$(BUILD)/%.o: %.c Makefile VERSION
+	@mkdir -p $(@D)
+	$(CC) $(FLAGS) $(CFLAGS) $(ISA) -MMD -c -o $@ $<
+$(BUILD)/models/builtin.o: models/builtin.S $(wildcard models/stories.gguf)
+	@mkdir -p $(@D)
+	$(CC) $(if $(wildcard models/stories.gguf),-DHAVE_MODEL) -c -o $@ $<
+
+demo: all
+	./llama31 run --temp 0.7 -n 200 --seed 1 "Once upon a time"
+
+test: all $(BUILD)/unit
+	@BUILD=$(BUILD) sh tests/run.sh
+
+asan:
+	$(MAKE) BUILD=build-asan CFLAGS="-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer" \
+	  build-asan/llama31 build-asan/unit
+
+format:
+	clang-format -i $$(git ls-files '*.c' '*.h')
+
+install: all
+	mkdir -p $(DESTDIR)$(PREFIX)/bin
+	install -m 755 llama31 $(DESTDIR)$(PREFIX)/bin/llama31
+
+clean:
+	rm -rf $(BUILD) build-asan llama31
+
+.PHONY: all demo test asan format install clean
+-include $(OBJ:.o=.d) $(TESTOBJ:.o=.d) $(BUILD)/run.d

@@ -1,0 +1,103 @@
+// GGUF files (v2 and v3, little-endian, sharded or not): metadata and tensor table over a read-only mapping.
+#ifndef BASE_GGUF_H
+#define BASE_GGUF_H
+
+#include "util.h"
+
+// Tensor types; numbers are those of the format.
+typedef enum {
+    TYPE_F32 = 0,
+    TYPE_F16 = 1,
+    TYPE_Q4_0 = 2,
+    TYPE_Q4_1 = 3,
+    TYPE_Q5_0 = 6,
+    TYPE_Q5_1 = 7,
+    TYPE_Q8_0 = 8,
+    TYPE_Q2_K = 10,
+    TYPE_Q3_K = 11,
+    TYPE_Q4_K = 12,
+    TYPE_Q5_K = 13,
+    TYPE_Q6_K = 14,
+    TYPE_IQ2_XXS = 16,
+    TYPE_IQ4_NL = 20,
+    TYPE_IQ4_XS = 23,
+    TYPE_BF16 = 30,
+    TYPE_COUNT = 40
+} Type;
+
+// Geometry of a tensor type: `block` weights are stored in `bytes` bytes. block is 0 for a number the format does
+// not use. Types that exist but that we cannot compute with have a name and a size too.
+typedef struct {
+    const char *name;
+    int block, bytes;
+} TypeInfo;
+const TypeInfo *type_info(uint32_t type); // never NULL
+
+typedef enum {
+    GGUF_U8, GGUF_I8, GGUF_U16, GGUF_I16, GGUF_U32, GGUF_I32, GGUF_F32, GGUF_BOOL, GGUF_STRING, GGUF_ARRAY,
+    GGUF_U64, GGUF_I64, GGUF_F64
+} GgufKind;
+
+typedef struct {
+    Str key;
+    GgufKind kind;       // GGUF_ARRAY: see item_kind, count
+    GgufKind item_kind;  // kind of the items of an array (never GGUF_ARRAY: nested arrays are refused)
+    uint64_t count;      // items of an array, else 1
+    const uint8_t *data; // first item, unaligned, little-endian; strings are u64 length + bytes, one after another
+    size_t bytes;        // of data
+} GgufValue;
+
+typedef struct {
+    Str name;
+    uint32_t type;    // Type, or a number that type_info knows
+    int n_dims;       // 1..4
+    uint64_t dims[4]; // dims[0] is the row length (GGUF order); unused ones are 1
+    const void *data; // inside the mapping
+    size_t bytes;
+    int shard;        // which file it lies in
+} GgufTensor;
+
+typedef struct {
+    const uint8_t *data;
+    size_t bytes;
+    bool is_mapped;
+} GgufShard;
+
+typedef struct {
+    const char *path; // as given, for messages; owned
+    uint32_t version;
+    int n_values, n_tensors, n_shards;
+    GgufValue *values;    // of the first shard, in file order
+    GgufTensor *tensors;  // of all shards, in file order
+    GgufShard *shards;
+    uint32_t *value_hash, *tensor_hash; // open addressing, index + 1
+    size_t value_hash_size, tensor_hash_size;
+} Gguf;
+
+// Maps a file and checks every byte of its header: all counts, lengths, types, offsets and tensor extents are inside
+// the file afterwards. A name ending in -00001-of-0000N.gguf brings its other shards. Tensor data is not read.
+// False with err: exit 1 if the file cannot be read, 3 if its content is wrong.
+bool gguf_open(Gguf *g, const char *path, Error *err);
+// The same over bytes in memory (the built-in model, tests); `name` is for messages, the bytes must outlive g.
+bool gguf_parse(Gguf *g, const void *data, size_t n, const char *name, Error *err);
+void gguf_close(Gguf *g);
+
+const GgufValue *gguf_find(const Gguf *g, const char *key);        // NULL if absent
+const GgufTensor *gguf_tensor(const Gguf *g, const char *name);    // NULL if absent
+
+// Typed access. Each returns false with err (exit 3: key, expected, found) if the key is absent or not convertible
+// without loss; integers of any width serve gguf_u64, floats and integers serve gguf_f64.
+bool gguf_u64(const Gguf *g, const char *key, uint64_t *out, Error *err);
+bool gguf_f64(const Gguf *g, const char *key, double *out, Error *err);
+bool gguf_bool(const Gguf *g, const char *key, bool *out, Error *err);
+bool gguf_string(const Gguf *g, const char *key, Str *out, Error *err);
+// An array whose items are of the given kind; any other is an error.
+const GgufValue *gguf_array(const Gguf *g, const char *key, GgufKind item_kind, Error *err);
+
+// Iterates over the strings of a string array; start with *cursor = v->data. Bounds were checked at open.
+Str gguf_next_string(const uint8_t **cursor);
+
+// Asks the kernel to read the tensors' pages in file order (a hint; returns at once).
+void gguf_prefetch(const Gguf *g);
+
+#endif

@@ -1,0 +1,245 @@
+#include "util.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+// Control bytes in messages become \xNN: a file name must not drive the terminal.
+static void escape_controls(char *text, size_t cap) {
+    char plain[1024];
+    size_t n = strnlen(text, sizeof plain - 1), out = 0;
+    memcpy(plain, text, n);
+    for (size_t i = 0; i < n && out + 5 < cap; i++) {
+        unsigned char c = (unsigned char)plain[i];
+        if (c >= 0x20 && c != 0x7f) text[out++] = (char)c;
+        else out += (size_t)snprintf(text + out, cap - out, "\\x%02x", c);
+    }
+    text[out] = 0;
+}
+
+bool error_set(Error *err, int code, const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(err->text, sizeof err->text, fmt, ap);
+    va_end(ap);
+    escape_controls(err->text, sizeof err->text);
+    err->code = code;
+    return false;
+}
+
+static void print_line(const char *prefix, const char *fmt, va_list ap) {
+    char text[1024];
+    vsnprintf(text, sizeof text, fmt, ap);
+    escape_controls(text, sizeof text);
+    fflush(stdout);
+    fprintf(stderr, "llama31: %s%s\n", prefix, text);
+}
+
+void die(int code, const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    print_line("", fmt, ap);
+    va_end(ap);
+    exit(code);
+}
+
+void warn(const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    print_line("warning: ", fmt, ap);
+    va_end(ap);
+}
+
+void die_error(const Error *err) { die(err->code, "%s", err->text); }
+
+bool size_mul(size_t a, size_t b, size_t *out) { return !__builtin_mul_overflow(a, b, out); }
+bool size_add(size_t a, size_t b, size_t *out) { return !__builtin_add_overflow(a, b, out); }
+
+void *xalloc(size_t n, size_t size) {
+    size_t bytes;
+    void *p = NULL;
+    if (!size_mul(n, size, &bytes) || !size_add(bytes, 64, &bytes)) die(EXIT_RUNTIME, "out of memory: size overflow");
+    bytes = bytes / 64 * 64;
+    if (posix_memalign(&p, 64, bytes ? bytes : 64)) die(EXIT_RUNTIME, "out of memory: %zu bytes", bytes);
+    return memset(p, 0, bytes ? bytes : 64);
+}
+
+void *xrealloc(void *p, size_t n, size_t size) {
+    size_t bytes;
+    if (!size_mul(n, size, &bytes)) die(EXIT_RUNTIME, "out of memory: size overflow");
+    p = realloc(p, bytes ? bytes : 1);
+    if (!p) die(EXIT_RUNTIME, "out of memory: %zu bytes", bytes);
+    return p;
+}
+
+Str str_of(const char *c_string) { return (Str){c_string, strlen(c_string)}; }
+bool str_eq(Str a, Str b) { return a.len == b.len && (a.len == 0 || !memcmp(a.data, b.data, a.len)); }
+bool str_is(Str a, const char *c_string) { return str_eq(a, str_of(c_string)); }
+
+bool str_contains(Str hay, const char *needle) {
+    size_t n = strlen(needle);
+    for (size_t i = 0; i + n <= hay.len; i++)
+        if (!memcmp(hay.data + i, needle, n)) return true;
+    return false;
+}
+
+static void buffer_room(Buffer *b, size_t n) {
+    size_t need;
+    if (!size_add(b->len, n, &need) || !size_add(need, 1, &need)) die(EXIT_RUNTIME, "out of memory: size overflow");
+    if (need <= b->cap) return;
+    b->cap = need > b->cap * 2 ? need : b->cap * 2;
+    b->data = xrealloc(b->data, b->cap, 1);
+}
+
+void buffer_append(Buffer *b, const void *data, size_t n) {
+    buffer_room(b, n);
+    if (n) memcpy(b->data + b->len, data, n);
+    b->len += n;
+    b->data[b->len] = 0;
+}
+
+void buffer_puts(Buffer *b, const char *c_string) { buffer_append(b, c_string, strlen(c_string)); }
+
+void buffer_printf(Buffer *b, const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vsnprintf(NULL, 0, fmt, ap);
+    va_end(ap);
+    buffer_room(b, (size_t)n);
+    va_start(ap, fmt);
+    vsnprintf(b->data + b->len, (size_t)n + 1, fmt, ap);
+    va_end(ap);
+    b->len += (size_t)n;
+}
+
+void buffer_free(Buffer *b) {
+    free(b->data);
+    *b = (Buffer){0};
+}
+
+bool file_read(const char *path, Buffer *out, Error *err) {
+    int fd = strcmp(path, "-") ? open(path, O_RDONLY | O_CLOEXEC) : STDIN_FILENO;
+    if (fd < 0) return error_set(err, EXIT_RUNTIME, "%s: %s", path, strerror(errno));
+    ssize_t n;
+    do {
+        buffer_room(out, 65536);
+        n = read(fd, out->data + out->len, 65536);
+        if (n > 0) out->len += (size_t)n;
+    } while (n > 0 || (n < 0 && errno == EINTR));
+    int e = errno;
+    out->data[out->len] = 0;
+    if (fd != STDIN_FILENO) close(fd);
+    return n == 0 ? true : error_set(err, EXIT_RUNTIME, "%s: %s", path, strerror(e));
+}
+
+bool write_all(int fd, const void *data, size_t n) {
+    const char *p = data;
+    while (n) {
+        ssize_t k = write(fd, p, n);
+        if (k < 0 && errno == EINTR) continue;
+        if (k < 0) return false;
+        p += k;
+        n -= (size_t)k;
+    }
+    return true;
+}
+
+int utf8_decode(const char *s, size_t n, uint32_t *code) {
+    const unsigned char *u = (const unsigned char *)s;
+    if (n == 0) return 0;
+    if (u[0] < 0x80) return (void)(*code = u[0]), 1;
+    int len = u[0] >= 0xf0 ? 4 : u[0] >= 0xe0 ? 3 : 2;
+    if (u[0] < 0xc2 || u[0] > 0xf4 || (size_t)len > n) return 0;
+    uint32_t c = u[0] & (0x7fu >> len);
+    for (int i = 1; i < len; i++) {
+        if ((u[i] & 0xc0) != 0x80) return 0;
+        c = c << 6 | (u[i] & 0x3f);
+    }
+    static const uint32_t least[5] = {0, 0, 0x80, 0x800, 0x10000};
+    if (c < least[len] || c > 0x10ffff || (c >= 0xd800 && c < 0xe000)) return 0;
+    *code = c;
+    return len;
+}
+
+int utf8_encode(uint32_t c, char out[4]) {
+    if (c < 0x80) return (void)(out[0] = (char)c), 1;
+    int len = c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
+    for (int i = len - 1; i > 0; i--, c >>= 6) out[i] = (char)(0x80 | (c & 0x3f));
+    out[0] = (char)((0xf00u >> len) | c);
+    return len;
+}
+
+size_t utf8_complete(const char *s, size_t n) {
+    for (size_t back = 1; back <= 3 && back <= n; back++) {
+        unsigned char c = (unsigned char)s[n - back];
+        if ((c & 0xc0) == 0x80) continue;
+        size_t want = c >= 0xf0 && c <= 0xf4 ? 4 : c >= 0xe0 && c < 0xf0 ? 3 : c >= 0xc2 && c < 0xe0 ? 2 : 1;
+        return want > back ? n - back : n;
+    }
+    return n;
+}
+
+double now_sec(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+bool parse_i64(const char *s, int64_t *out) {
+    char *end;
+    errno = 0;
+    long long v = strtoll(s, &end, 10);
+    if (errno || end == s || *end || !(*s == '-' || (*s >= '0' && *s <= '9'))) return false;
+    *out = v;
+    return true;
+}
+
+bool parse_f64(const char *s, double *out) {
+    char *end;
+    errno = 0;
+    double v = strtod(s, &end);
+    if (end == s || *end || !(*s == '-' || *s == '.' || (*s >= '0' && *s <= '9'))) return false;
+    if (!(v - v == 0)) return false;
+    *out = v;
+    return true;
+}
+
+static int edit_distance(const char *a, const char *b) {
+    enum { MAX = 40 };
+    size_t na = strlen(a), nb = strlen(b);
+    int d[MAX + 1][MAX + 1];
+    if (na > MAX || nb > MAX) return MAX;
+    for (size_t i = 0; i <= na; i++) {
+        for (size_t j = 0; j <= nb; j++) {
+            if (!i || !j) {
+                d[i][j] = (int)(i + j);
+                continue;
+            }
+            int best = d[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
+            if (d[i - 1][j] + 1 < best) best = d[i - 1][j] + 1;
+            if (d[i][j - 1] + 1 < best) best = d[i][j - 1] + 1;
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] && d[i - 2][j - 2] + 1 < best)
+                best = d[i - 2][j - 2] + 1;
+            d[i][j] = best;
+        }
+    }
+    return d[na][nb];
+}
+
+const char *nearest_name(const char *word, const char *const *names, int n) {
+    const char *best = NULL;
+    int best_distance = (int)strlen(word) / 2 + 1;
+    for (int i = 0; i < n; i++) {
+        int distance = edit_distance(word, names[i]);
+        if (distance < best_distance) {
+            best = names[i];
+            best_distance = distance;
+        }
+    }
+    return best;
+}

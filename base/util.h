@@ -1,0 +1,95 @@
+// Small things every module needs: errors, checked sizes, memory, strings, files, time.
+#ifndef BASE_UTIL_H
+#define BASE_UTIL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+// Exit codes of the program; part of its contract (see README.md).
+enum {
+    EXIT_OK = 0,
+    EXIT_RUNTIME = 1,      // I/O, memory, NaN
+    EXIT_USAGE = 2,        // the command line is wrong
+    EXIT_MODEL = 3,        // the model file is wrong
+    EXIT_CONTEXT = 4,      // the prompt does not fit the context
+    EXIT_RECORDS = 5,      // some batch records failed
+    EXIT_INTERRUPTED = 130 // SIGINT
+};
+
+#if defined(__GNUC__)
+#define PRINTF_LIKE(fmt, args) __attribute__((format(printf, fmt, args)))
+#else
+#define PRINTF_LIKE(fmt, args)
+#endif
+
+// What went wrong, for the caller to print or to put into a record. `code` is an exit code.
+typedef struct {
+    int code;
+    char text[512];
+} Error;
+
+// Fills `err` and returns false, so that a function can `return error_set(...)`. Control bytes are escaped.
+bool error_set(Error *err, int code, const char *fmt, ...) PRINTF_LIKE(3, 4);
+
+// Prints "llama31: TEXT" as one line on stderr with control bytes escaped; die ends the program with `code`.
+_Noreturn void die(int code, const char *fmt, ...) PRINTF_LIKE(2, 3);
+void warn(const char *fmt, ...) PRINTF_LIKE(1, 2);
+// Ends the program with what `err` says.
+_Noreturn void die_error(const Error *err);
+
+// a * b and a + b; false when the result does not fit. Every size that comes from outside passes through these.
+bool size_mul(size_t a, size_t b, size_t *out);
+bool size_add(size_t a, size_t b, size_t *out);
+
+// n * size bytes, zeroed, aligned to 64. Ends the program (exit 1) when memory is short. Free with free().
+void *xalloc(size_t n, size_t size);
+// Grows a plain array to n * size bytes, keeping what it holds; new bytes are not zeroed. Not for xalloc memory
+// whose alignment matters.
+void *xrealloc(void *p, size_t n, size_t size);
+
+// A run of bytes that somebody else owns; not terminated.
+typedef struct {
+    const char *data;
+    size_t len;
+} Str;
+
+Str str_of(const char *c_string);
+bool str_eq(Str a, Str b);
+bool str_is(Str a, const char *c_string);
+// Substring test for text that may hold NUL bytes.
+bool str_contains(Str hay, const char *needle);
+
+// Bytes that grow. Zero-initialise; data is always NUL-terminated after the first append.
+typedef struct {
+    char *data;
+    size_t len, cap;
+} Buffer;
+
+void buffer_append(Buffer *b, const void *data, size_t n);
+void buffer_puts(Buffer *b, const char *c_string);
+void buffer_printf(Buffer *b, const char *fmt, ...) PRINTF_LIKE(2, 3);
+void buffer_free(Buffer *b);
+
+// Appends all of a file ("-" is stdin). False with err (exit 1) if it cannot be read.
+bool file_read(const char *path, Buffer *out, Error *err);
+// Writes all bytes, whatever write() returns at once. False with errno set.
+bool write_all(int fd, const void *data, size_t n);
+
+// Length of the UTF-8 character at s (1..4) or 0 if the bytes are not valid UTF-8; *code is the code point.
+int utf8_decode(const char *s, size_t n, uint32_t *code);
+int utf8_encode(uint32_t code, char out[4]);
+// How many of the n bytes can be shown now: all but a trailing sequence that may still become a valid character.
+size_t utf8_complete(const char *s, size_t n);
+
+// Seconds of a clock that only goes forward.
+double now_sec(void);
+
+// Strict decimal parsing of a whole string; false on anything else or out of range.
+bool parse_i64(const char *s, int64_t *out);
+bool parse_f64(const char *s, double *out);
+
+// The name among `names` (n of them) that looks most like `word` (Damerau-Levenshtein), or NULL if none is near.
+const char *nearest_name(const char *word, const char *const *names, int n);
+
+#endif

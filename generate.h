@@ -1,0 +1,88 @@
+// The loop: tokens in, model_forward, a token out, its text to whoever listens; for one sequence or many at once.
+#ifndef GENERATE_H
+#define GENERATE_H
+
+#include "model.h"
+#include "sample.h"
+#include "tokenizer.h"
+
+typedef enum {
+    FINISH_NONE,   // still running
+    FINISH_STOP,   // a stop token or stop string
+    FINISH_LENGTH, // max_tokens or the context is reached
+    FINISH_CANCEL, // emit returned false, or an interrupt
+    FINISH_ERROR   // see error
+} Finish;
+const char *finish_name(Finish f); // "stop", "length", "cancel", "error"
+
+// What one sequence is asked to do. Pointers must stay valid until it has finished.
+typedef struct {
+    const int *prompt; // fed after what the session already holds; at least one token
+    int n_prompt;
+    int max_tokens;    // < 0: until the context is full
+    int max_context;   // positions the session may reach
+    bool ignore_eos;
+    SampleOptions sample;
+    const Str *stops;  // strings that end the text and are not part of it
+    int n_stops;
+    int n_logprobs;    // alternatives to record per token (0: none; the chosen token's own is then not recorded)
+    // Receives the text in pieces of complete UTF-8 characters (invalid bytes as they are); may be NULL. False cancels.
+    bool (*emit)(void *arg, const char *text, size_t n);
+    void *arg;
+} Request;
+
+// One recorded token of a request with n_logprobs > 0.
+typedef struct {
+    int id;
+    float logprob;
+    Alternative *top; // (n_logprobs)
+} TokenLogprob;
+
+// A request under way. Read its results after `finish` is set.
+typedef struct {
+    Request request;
+    Session *session;
+    Sampler *sampler;
+    int n_fed;         // prompt tokens fed so far
+    int next;          // token to feed next, once the prompt is in
+    int n_generated;   // tokens sampled (a stop token is not counted)
+    int stop_token;    // the token that ended it, or -1
+    Buffer text;       // all text so far, stop string removed
+    size_t n_emitted;  // bytes of text handed to emit
+    TokenLogprob *logprobs; // (n_generated) if asked for
+    Finish finish;
+    Error error;
+    double prefill_sec, decode_sec; // wall time in which this sequence was prefilled, decoded
+    bool drop_space;
+} Sequence;
+
+typedef struct {
+    Model *model;
+    const Tokenizer *tokenizer;
+    Workspace *workspace;
+    Step *steps;      // (max_steps)
+    int max_steps;    // steps per forward: the prefill chunk
+    int max_logits;   // sequences at once
+    uint64_t n_prefill, n_decode; // tokens fed so far
+    double prefill_sec, decode_sec; // wall time of forwards that fed only prompts / any sampled token
+} Generator;
+
+// chunk: most steps per forward (prefill chunk, 0 = default); parallel: most sequences at once.
+void generator_init(Generator *g, Model *m, const Tokenizer *t, int chunk, int parallel);
+void generator_free(Generator *g);
+
+// Begins a request on a session. Reserves no more than the prompt.
+void sequence_start(Sequence *s, Generator *g, const Request *r, Session *session);
+void sequence_free(Sequence *s); // not the session
+
+// One forward for the unfinished ones of n sequences: a decode step for each that has its prompt in, and prompt tokens of the others
+// in the steps that remain (in turn, so that none starves). Each sequence's results do not depend on the others.
+// Sets finish of those that end. Returns false when nothing was left to do.
+bool generate_step(Generator *g, Sequence *const *sequences, int n);
+// Runs one request to its end on a session.
+void generate(Generator *g, Sequence *s, const Request *r, Session *session);
+
+// Set by the SIGINT handler: sequences then finish with FINISH_CANCEL.
+extern volatile int generate_interrupted;
+
+#endif

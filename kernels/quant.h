@@ -1,0 +1,51 @@
+// Tensor types: what the bytes of a weight matrix mean.
+//
+// Every quantised type is the same thing at heart: integers with a scale, and sometimes a minimum, per group of 16
+// or 32 weights. quant_unpack brings a block of any type into that one form; dequantisation, dot products and panel
+// decoders all follow from it.
+#ifndef KERNELS_QUANT_H
+#define KERNELS_QUANT_H
+
+#include "../base/gguf.h"
+
+enum { QUANT_GROUP = 16, QUANT_MAX_BLOCK = 256 };
+
+// A weight matrix as it lies in the file, row-major: row r starts at data + r * row_bytes. A vector has rows == 1.
+typedef struct {
+    const void *data;
+    Type type;
+    int rows, cols; // cols is a multiple of the type's block
+    size_t row_bytes;
+} Tensor;
+
+// One block (32 or 256 weights): w[i] = scale[i / 16] * q[i] - min[i / 16], in float32, each product and difference
+// rounded once. Groups of 32 repeat their scale for both halves.
+typedef struct {
+    int8_t q[QUANT_MAX_BLOCK];
+    float scale[QUANT_MAX_BLOCK / QUANT_GROUP];
+    float min[QUANT_MAX_BLOCK / QUANT_GROUP];
+} QuantBlock;
+
+float f16_to_f32(uint16_t h);
+uint16_t f32_to_f16(float f); // round to nearest even
+float bf16_to_f32(uint16_t h);
+uint16_t f32_to_bf16(float f); // round to nearest even; NaN stays NaN
+
+// True if we can compute with this type.
+bool quant_is_supported(uint32_t type);
+// True for the integer types, those that quant_unpack takes; F32, F16 and BF16 are not.
+bool quant_is_integer(uint32_t type);
+// Bytes of a row of n weights; n must be a multiple of the block.
+size_t quant_row_bytes(Type type, size_t n);
+
+// Unpacks one block of an integer type.
+typedef void (*QuantUnpack)(const void *block, QuantBlock *out);
+QuantUnpack quant_unpack(Type type);
+
+// Dequantises n weights of one row (any supported type) to float32, bit-exact with the published formats.
+void quant_decode(Type type, const void *row, float *out, size_t n);
+// Quantises n float32 weights; `importance` (n weights of the squared error, one per column) may be NULL. Returns
+// false if a value is not finite. The inverse formats and search rules are described in quantize.c.
+bool quant_encode(Type type, const float *x, const float *importance, void *row, size_t n);
+
+#endif

@@ -1,0 +1,20 @@
+/* The built-in story model, mapped with the program. Symbols: builtin_model, builtin_model_end. */
+#if defined(__APPLE__)
+#define SYMBOL(name) _##name
+        .section __TEXT,__const
+#else
+#define SYMBOL(name) name
+        .section .rodata
+#endif
+        .balign 64
+        .globl SYMBOL(builtin_model)
+        .globl SYMBOL(builtin_model_end)
+SYMBOL(builtin_model):
+#ifdef HAVE_MODEL
+        .incbin "models/stories.gguf"
+#endif
+SYMBOL(builtin_model_end):
+        .byte 0
+#if defined(__ELF__)
+        .section .note.GNU-stack, "", %progbits
+#endif

@@ -1,0 +1,54 @@
+// Rotary position embedding (Su et al. 2021): frequencies, every scaling rule in use, the cis table, the rotation.
+#ifndef ROPE_H
+#define ROPE_H
+
+#include "base/gguf.h"
+
+typedef enum {
+    ROPE_NONE,    // theta^(-2i/d)
+    ROPE_LINEAR,  // position interpolation (Chen et al. 2023): frequencies / factor
+    ROPE_NTK,     // NTK-aware base change
+    ROPE_DYNAMIC, // dynamic NTK: the base follows the context length beyond the original one
+    ROPE_YARN,    // YaRN (Peng et al. 2023), with its attention factor
+    ROPE_LLAMA3,  // Llama 3.1: long wavelengths / factor, short kept, between them smoothed
+    ROPE_FILE     // frequencies / the divisors the file brings (rope_freqs.weight)
+} RopeRule;
+
+typedef struct {
+    int dim;                   // rotated values per head, even
+    RopeRule rule;
+    double theta;              // base
+    double factor;             // context extension
+    double low_freq_factor, high_freq_factor; // llama3: 1 and 4
+    double beta_fast, beta_slow;              // yarn: 32 and 1
+    double attn_factor;        // yarn; 0 = by its formula
+    int orig_ctx;              // context the model was trained with before scaling
+    const float *divisors;     // (dim / 2), rule ROPE_FILE; not owned
+} RopeParams;
+
+// Precomputed cos and sin of position * frequency, shape (n_positions, dim / 2), float32.
+typedef struct {
+    RopeParams params;
+    int n_positions;
+    float *freqs; // (dim / 2), float32, after scaling
+    float *cos, *sin;
+} Rope;
+
+// Name <-> rule ("none", "linear", "ntk", "dynamic", "yarn", "llama3", "file"); -1 if unknown.
+int rope_rule_of(const char *name);
+const char *rope_rule_name(RopeRule rule);
+
+// Reads theta, rule and its figures from GGUF metadata (prefix "llama."); rope_freqs.weight, where present and of the
+// right shape, is rule ROPE_FILE. False with err (exit 3) on a value no model can have.
+bool rope_params_read(RopeParams *p, const Gguf *g, int head_dim, Error *err);
+
+// Computes the frequencies; the table starts empty.
+void rope_init(Rope *rope, const RopeParams *params);
+void rope_free(Rope *rope);
+// Makes the table cover at least n_positions (parallel). Not while another thread reads it.
+void rope_reserve(Rope *rope, int n_positions);
+// Rotates n_heads vectors of head_dim values in place, as position pos: the first `dim` values of each are dim/2
+// complex numbers (adjacent pairs), multiplied by cis[pos].
+void rope_apply(const Rope *rope, float *vec, int n_heads, int head_dim, int pos);
+
+#endif

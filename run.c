@@ -1,0 +1,2 @@
+#include "base/util.h"
+int main(void) { return EXIT_USAGE; }

@@ -1,0 +1,100 @@
+// Runs all unit tests, or those whose suite is named in the arguments.
+#include "test.h"
+#include "../kernels/kernels.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+// Every suite, in the order of the layers.
+#define SUITES(X) X(util)
+
+#define DECLARE(name) void test_##name(void);
+SUITES(DECLARE)
+
+static int n_failures, is_skipped;
+static const char *case_name;
+
+void test_case(const char *name, void (*fn)(void)) {
+    n_failures = is_skipped = 0;
+    case_name = name;
+    fn();
+    if (!n_failures && !is_skipped) printf("ok %s\n", name);
+    fflush(stdout);
+}
+
+void test_fail(const char *file, int line, const char *fmt, ...) {
+    if (++n_failures > 1) return;
+    printf("FAIL %s: %s:%d ", case_name, file, line);
+    va_list ap;
+    va_start(ap, fmt);
+    vprintf(fmt, ap);
+    va_end(ap);
+    printf("\n");
+}
+
+void test_skip(const char *fmt, ...) {
+    is_skipped = 1;
+    printf("skip %s: ", case_name);
+    va_list ap;
+    va_start(ap, fmt);
+    vprintf(fmt, ap);
+    va_end(ap);
+    printf("\n");
+}
+
+static const char *find(const char *root, const char *name) {
+    static char paths[8][1024];
+    static int next;
+    char *path = paths[next++ % 8];
+    snprintf(path, sizeof paths[0], "%s/%s", root, name);
+    return access(path, R_OK) ? NULL : path;
+}
+
+const char *test_data(const char *name) {
+    const char *root = getenv("LLAMA31_DATA");
+    return find(root ? root : "../shared/data", name);
+}
+
+const char *test_model(const char *name) {
+    const char *root = getenv("LLAMA31_MODELS");
+    return root ? find(root, name) : NULL;
+}
+
+uint64_t test_random(uint64_t *state) {
+    uint64_t x = *state ? *state : 88172645463325252u;
+    x ^= x >> 12, x ^= x << 25, x ^= x >> 27;
+    *state = x;
+    return x * 2685821657736338717u;
+}
+
+float test_normal(uint64_t *state) {
+    double s = 0;
+    for (int i = 0; i < 12; i++) s += (double)(test_random(state) >> 11) / 9007199254740992.0;
+    return (float)(s - 6);
+}
+
+double test_nmse(const float *a, const float *b, size_t n) {
+    double e = 0, s = 0;
+    for (size_t i = 0; i < n; i++) {
+        e += ((double)a[i] - b[i]) * ((double)a[i] - b[i]);
+        s += (double)b[i] * b[i];
+    }
+    return s > 0 ? e / s : e;
+}
+
+static int is_wanted(const char *suite, int argc, char **argv) {
+    for (int i = 1; i < argc; i++)
+        if (!strcmp(argv[i], suite)) return 1;
+    return argc == 1;
+}
+
+int main(int argc, char **argv) {
+#define RUN(name)                                                                                                      \
+    if (is_wanted(#name, argc, argv)) test_##name();
+    SUITES(RUN)
+    return 0;
+}

@@ -1,0 +1,82 @@
+// The verbs: one file per thing users do. Each takes the parsed options and returns an exit code.
+#ifndef VERBS_VERBS_H
+#define VERBS_VERBS_H
+
+#include "../generate.h"
+
+// All that the command line can say. Fields keep their default where an option was not given.
+typedef struct {
+    const char *verb;
+    const char **args; // positional arguments
+    int n_args;
+    // model and machine
+    const char *model; // NULL: the built-in model
+    int ctx;           // -c; 0: what the job needs
+    int chunk;         // --chunk: prefill tokens per forward; 0: default
+    ModelOptions model_options;
+    // prompt
+    const char *prompt, *file, *system, *template_name;
+    bool is_raw, has_special, has_echo;
+    // generation
+    int n_predict; // -n; INT_MIN: not given, -1: until the context is full
+    bool ignore_eos, has_seed;
+    SampleOptions sample;
+    bool temp_given; // ... and the other sampling options keep the verb's defaults where not given
+    Str *stops;
+    int n_stops;
+    LogitBias *biases;
+    // output
+    bool is_json, is_quiet, is_verbose;
+    int logprobs;
+    const char *output;
+    // tokenize, logits
+    bool ids_only, count_only, is_jsonl, is_decode, last_only;
+    const char *ids, *chat_file;
+    // show
+    bool show_tensors;
+    // rope
+    int positions;      // --positions N: table rows to print
+    // batch
+    const char *input;
+    bool is_lines, is_ordered, is_resume, is_strict, progress_json;
+    int parallel;
+    const char *shard;
+    // score
+    const char *choices, *perplexity;
+    // chat
+    const char *session_file;
+    bool show_tokens, keep_going;
+    // bench
+    bool is_profile;
+    // quantize
+    const char *calibrate;
+} Options;
+
+int verb_run(const Options *o);
+int verb_chat(const Options *o);
+int verb_batch(const Options *o);
+int verb_score(const Options *o);
+int verb_tokenize(const Options *o);
+int verb_logits(const Options *o);
+int verb_show(const Options *o);
+int verb_quantize(const Options *o);
+int verb_bench(const Options *o);
+int verb_rope(const Options *o);
+
+// Shared by the verbs (verbs/common.c).
+
+// The text of -p, -f, the positional arguments (joined by spaces) or stdin, in this order; dies with a usage error if
+// there is none and stdin is a terminal. Piped stdin is appended to a given prompt only with `-` in its place.
+void prompt_read(const Options *o, Buffer *out);
+// Opens model and tokenizer or dies.
+void model_load(const Options *o, Model *m, Tokenizer **t);
+// A seed from the system's random source, for when none was given.
+uint64_t seed_random(void);
+// "prefill 512 tok 91.2 tok/s | decode 128 tok 4.6 tok/s 22.1 GB/s | seed 42" on stderr.
+void stats_print(const Options *o, const Generator *g, uint64_t seed);
+// Writes text to stdout, control bytes escaped when it is a terminal; dies quietly on a closed pipe, with exit 1 on
+// any other error.
+void text_write(const char *text, size_t n);
+void stdout_flush(void);
+
+#endif
