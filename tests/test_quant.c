@@ -1,0 +1,72 @@
+#include "../kernels/quant.h"
+#include "test.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { N = 4096 };
+
+static uint64_t fnv(const void *data, size_t n, uint64_t h) {
+    for (const uint8_t *p = data; n--; p++) h = (h ^ *p) * 1099511628211u;
+    return h;
+}
+
+// Hash of float32 values, all NaNs alike.
+static uint64_t fnv_floats(const float *x, size_t n) {
+    uint64_t h = 14695981039346656037u;
+    for (size_t i = 0; i < n; i++) {
+        uint32_t u;
+        memcpy(&u, x + i, sizeof u);
+        if (isnan(x[i])) u = 0x7fc00000;
+        h = fnv(&u, sizeof u, h);
+    }
+    return h;
+}
+
+// What ggml's dequantize_row_* makes of the same random bytes.
+static const struct {
+    Type type;
+    uint64_t hash;
+} decoded[] = {
+    {TYPE_Q8_0, 0x5de9cc2b3840004c},    {TYPE_Q4_0, 0x0315b2b93e1ba4d9},   {TYPE_Q4_1, 0x5b2877a522e0bf7b},
+    {TYPE_Q5_0, 0x5e8b8d7264792986},    {TYPE_Q5_1, 0x920fe518fcffb718},   {TYPE_Q2_K, 0x85e05d4ccb6d0ddc},
+    {TYPE_Q3_K, 0x997638b773b8ab27},    {TYPE_Q4_K, 0x63926f8dae6d360c},   {TYPE_Q5_K, 0x4c1483ad69b1c1c2},
+    {TYPE_Q6_K, 0x08750aa0a4c50841},    {TYPE_IQ4_NL, 0x5fa02bf864052011}, {TYPE_IQ4_XS, 0x29573e432fea1ad7},
+    {TYPE_IQ2_XXS, 0xf53074ebf66681bc}, {TYPE_F16, 0x9a05d7b0b8880629},    {TYPE_BF16, 0x5fcc685fb6e84fb9},
+};
+
+static void decode(void) {
+    static uint8_t bytes[N * 4];
+    static float x[N];
+    for (size_t k = 0; k < sizeof decoded / sizeof *decoded; k++) {
+        uint64_t seed = 1000 + decoded[k].type;
+        size_t n = quant_row_bytes(decoded[k].type, N);
+        for (size_t i = 0; i < n; i++) bytes[i] = (uint8_t)(test_random(&seed) >> 40);
+        quant_decode(decoded[k].type, bytes, x, N);
+        uint64_t hash = fnv_floats(x, N);
+        CHECK(hash == decoded[k].hash, "type %d: %016llx", decoded[k].type, (unsigned long long)hash);
+        CHECK(quant_is_supported(decoded[k].type), "type %d", decoded[k].type);
+    }
+    CHECK(!quant_is_supported(4) && !quant_is_supported(1u << 31) && !quant_is_integer(TYPE_BF16), "");
+}
+
+// Every float16 survives the way through float32; ties go to the even neighbour.
+static void half(void) {
+    for (uint32_t h = 0; h < 65536; h++) {
+        float f = f16_to_f32((uint16_t)h), b = bf16_to_f32((uint16_t)h);
+        CHECK(isnan(f) ? (h & 0x7fff) > 0x7c00 : f32_to_f16(f) == h, "f16 %04x", h);
+        CHECK(isnan(b) ? (h & 0x7fff) > 0x7f80 : f32_to_bf16(b) == h, "bf16 %04x", h);
+        if ((h & 0x7fff) >= 0x7bff) continue;
+        float next = f16_to_f32((uint16_t)(h + 1)), middle = f / 2 + next / 2;
+        CHECK(f32_to_f16(middle) == h + (h & 1), "after %04x", h);
+        CHECK(f32_to_f16(nextafterf(middle, f)) == h && f32_to_f16(nextafterf(middle, next)) == h + 1, "near %04x", h);
+    }
+    CHECK(f32_to_f16(65519.996f) == 0x7bff && f32_to_f16(65520) == 0x7c00 && f32_to_f16(-1e30f) == 0xfc00, "");
+    CHECK(f32_to_bf16(1.00390625f) == 0x3f80 && f32_to_bf16(1.01171875f) == 0x3f82, "ties to even");
+}
+
+void test_quant(void) {
+    test_case("quant: float16 and bfloat16", half);
+    test_case("quant: decoded values of every type", decode);
+}
