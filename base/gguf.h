@@ -22,7 +22,7 @@ typedef enum {
     TYPE_IQ4_NL = 20,
     TYPE_IQ4_XS = 23,
     TYPE_BF16 = 30,
-    TYPE_COUNT = 40
+    TYPE_COUNT = 40 // numbers from here on are unknown
 } Type;
 
 // Geometry of a tensor type: `block` weights are stored in `bytes` bytes. block is 0 for a number the format does
@@ -99,5 +99,8 @@ Str gguf_next_string(const uint8_t **cursor);
 
 // Asks the kernel to read the tensors' pages in file order (a hint; returns at once).
 void gguf_prefetch(const Gguf *g);
+
+// A mapped file that is cut short by somebody else raises SIGBUS: say so in one line and end with exit 1.
+void gguf_guard_install(void);
 
 #endif

@@ -1,0 +1,532 @@
+// Reads GGUF through one cursor that knows where the file ends. Nothing is copied but the two tables, and nothing is
+// allocated on the word of the file: the tables grow as entries are really found.
+#include "gguf.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+// Far above any real file, low enough that a hostile header costs little time and memory.
+enum { MAX_ENTRIES = 1 << 18, MAX_STRINGS = 1 << 22, MAX_KEY = 65535, MAX_TENSOR_NAME = 63, MAX_ALIGNMENT = 65536 };
+
+const TypeInfo *type_info(uint32_t type) {
+    // clang-format off
+    static const TypeInfo table[TYPE_COUNT + 1] = {
+        [TYPE_F32] = {"F32", 1, 4},      [TYPE_F16] = {"F16", 1, 2},           [TYPE_BF16] = {"BF16", 1, 2},
+        [TYPE_Q4_0] = {"Q4_0", 32, 18},  [TYPE_Q4_1] = {"Q4_1", 32, 20},       [TYPE_Q5_0] = {"Q5_0", 32, 22},
+        [TYPE_Q5_1] = {"Q5_1", 32, 24},  [TYPE_Q8_0] = {"Q8_0", 32, 34},       [9] = {"Q8_1", 32, 36},
+        [TYPE_Q2_K] = {"Q2_K", 256, 84}, [TYPE_Q3_K] = {"Q3_K", 256, 110},     [TYPE_Q4_K] = {"Q4_K", 256, 144},
+        [TYPE_Q5_K] = {"Q5_K", 256, 176}, [TYPE_Q6_K] = {"Q6_K", 256, 210},    [15] = {"Q8_K", 256, 292},
+        [TYPE_IQ4_NL] = {"IQ4_NL", 32, 18}, [TYPE_IQ4_XS] = {"IQ4_XS", 256, 136}, [TYPE_IQ2_XXS] = {"IQ2_XXS", 256, 66},
+        [17] = {"IQ2_XS", 256, 74},      [18] = {"IQ3_XXS", 256, 98},          [19] = {"IQ1_S", 256, 50},
+        [21] = {"IQ3_S", 256, 110},      [22] = {"IQ2_S", 256, 82},            [29] = {"IQ1_M", 256, 56},
+        [24] = {"I8", 1, 1},             [25] = {"I16", 1, 2},                 [26] = {"I32", 1, 4},
+        [27] = {"I64", 1, 8},            [28] = {"F64", 1, 8},                 [34] = {"TQ1_0", 256, 54},
+        [35] = {"TQ2_0", 256, 66},       [39] = {"MXFP4", 32, 17},             [TYPE_COUNT] = {"unknown", 0, 0},
+    };
+    // clang-format on
+    return &table[type < TYPE_COUNT && table[type].name ? type : TYPE_COUNT];
+}
+
+static const char *const kind_names[] = {"u8",   "i8",     "u16",   "i16", "u32", "i32", "f32",
+                                         "bool", "string", "array", "u64", "i64", "f64"};
+static const uint8_t kind_bytes[] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8}; // 0: it says itself
+
+static uint64_t load(const uint8_t *p, int bytes) {
+    uint64_t v = 0;
+    for (int i = 0; i < bytes; i++) v |= (uint64_t)p[i] << 8 * i;
+    return v;
+}
+
+typedef struct {
+    const uint8_t *data;
+    size_t size, at;
+    size_t n_strings; // in arrays, so far
+    const char *file;
+    Str item; // the key or tensor under way
+    Error *err;
+} Cursor;
+
+// "FILE: byte N: ITEM: FIELD: expected X, found Y". Long paths lose their beginning, not the reason its place.
+PRINTF_LIKE(4, 5) static bool refuse(const Cursor *c, size_t at, const char *field, const char *fmt, ...) {
+    char reason[200];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(reason, sizeof reason, fmt, ap);
+    va_end(ap);
+    size_t len = strlen(c->file), skip = len > 160 ? len - 160 : 0;
+    int item = c->item.len < 64 ? (int)c->item.len : 64;
+    return error_set(c->err, EXIT_MODEL, "%s%s: byte %zu: %.*s%s%s: %s", skip ? "..." : "", c->file + skip, at, item,
+                     item ? c->item.data : "", item ? ": " : "", field, reason);
+}
+
+// The next n bytes, or NULL.
+static const uint8_t *take(Cursor *c, size_t n, const char *field) {
+    size_t left = c->size - c->at;
+    if (n <= left) return c->data + (c->at += n) - n;
+    refuse(c, c->at, field, "expected %zu bytes, found the end of the file after %zu", n, left);
+    return NULL;
+}
+
+static bool take_u32(Cursor *c, const char *field, uint32_t *out) {
+    const uint8_t *p = take(c, 4, field);
+    if (p) *out = (uint32_t)load(p, 4);
+    return p;
+}
+
+static bool take_u64(Cursor *c, const char *field, uint64_t *out) {
+    const uint8_t *p = take(c, 8, field);
+    if (p) *out = load(p, 8);
+    return p;
+}
+
+static bool take_count(Cursor *c, const char *field, uint64_t max, uint64_t *out) {
+    size_t at = c->at;
+    if (!take_u64(c, field, out)) return false;
+    if (*out > max) return refuse(c, at, field, "expected at most %zu, found %zu", (size_t)max, (size_t)*out);
+    return true;
+}
+
+static bool take_string(Cursor *c, const char *field, size_t min, size_t max, Str *out) {
+    size_t at = c->at;
+    uint64_t len;
+    if (!take_u64(c, field, &len)) return false;
+    if (len < min || len > max)
+        return refuse(c, at, field, "expected a length of %zu to %zu, found %zu", min, max, (size_t)len);
+    *out = (Str){(const char *)take(c, len, field), len};
+    return out->data;
+}
+
+static bool take_kind(Cursor *c, const char *field, bool in_array, GgufKind *out) {
+    size_t at = c->at;
+    uint32_t kind;
+    if (!take_u32(c, field, &kind)) return false;
+    if (kind > GGUF_F64) return refuse(c, at, field, "expected a value type of 0 to %d, found %u", GGUF_F64, kind);
+    if (in_array && kind == GGUF_ARRAY) return refuse(c, at, field, "expected plain items, found an array in an array");
+    *out = (GgufKind)kind;
+    return true;
+}
+
+static bool parse_value(Cursor *c, GgufValue *v) {
+    Str s;
+    size_t bytes;
+    c->item = (Str){0};
+    if (!take_string(c, "key", 1, MAX_KEY, &v->key)) return false;
+    c->item = v->key;
+    if (!take_kind(c, "type", false, &v->kind)) return false;
+    v->item_kind = v->kind;
+    v->count = 1;
+    if (v->kind == GGUF_ARRAY) {
+        if (!take_kind(c, "item type", true, &v->item_kind)) return false;
+        uint64_t max = v->item_kind == GGUF_STRING ? MAX_STRINGS - c->n_strings : SIZE_MAX;
+        if (!take_count(c, "count", max, &v->count)) return false;
+        if (v->item_kind == GGUF_STRING) c->n_strings += v->count;
+    }
+    size_t at = c->at;
+    v->data = c->data + at;
+    if (v->item_kind == GGUF_STRING) {
+        for (uint64_t i = 0; i < v->count; i++)
+            if (!take_string(c, "string", 0, SIZE_MAX, &s)) return false;
+    } else {
+        if (!size_mul(v->count, kind_bytes[v->item_kind], &bytes))
+            return refuse(c, at, "count", "expected a count that fits the file, found %zu", (size_t)v->count);
+        if (!take(c, bytes, "value")) return false;
+    }
+    v->bytes = c->at - at;
+    if (v->kind == GGUF_BOOL && *v->data > 1) return refuse(c, at, "value", "expected 0 or 1, found %u", *v->data);
+    return true;
+}
+
+// Where the data starts is not known yet: until then t->data holds the offset.
+static bool parse_tensor(Cursor *c, GgufTensor *t, size_t alignment, size_t *n_weights) {
+    uint32_t n_dims;
+    uint64_t offset;
+    size_t n = 1;
+    c->item = (Str){0};
+    if (!take_string(c, "tensor name", 1, MAX_TENSOR_NAME, &t->name)) return false;
+    c->item = t->name;
+    if (!take_u32(c, "n_dims", &n_dims)) return false;
+    if (n_dims < 1 || n_dims > 4) return refuse(c, c->at - 4, "n_dims", "expected 1 to 4, found %u", n_dims);
+    t->n_dims = (int)n_dims;
+    t->dims[0] = t->dims[1] = t->dims[2] = t->dims[3] = 1;
+    for (uint32_t i = 0; i < n_dims; i++) {
+        if (!take_u64(c, "dimensions", &t->dims[i])) return false;
+        if (t->dims[i] == 0) return refuse(c, c->at - 8, "dimensions", "expected positive ones, found 0");
+        if (!size_mul(n, t->dims[i], &n) || n > INT64_MAX)
+            return refuse(c, c->at - 8, "dimensions", "expected a product below 2^63, found %zu more",
+                          (size_t)t->dims[i]);
+    }
+    if (!size_add(*n_weights, n, n_weights) || *n_weights > INT64_MAX)
+        return refuse(c, c->at - 8, "dimensions", "expected fewer than 2^63 weights in all, found %zu more", n);
+    if (!take_u32(c, "type", &t->type)) return false;
+    const TypeInfo *info = type_info(t->type);
+    if (!info->block) return refuse(c, c->at - 4, "type", "expected a tensor type, found %u", t->type);
+    if (t->dims[0] % (unsigned)info->block)
+        return refuse(c, c->at - 4, "type", "expected rows of a multiple of %d for %s, found %zu", info->block,
+                      info->name, (size_t)t->dims[0]);
+    if (!size_mul(n / (unsigned)info->block, (unsigned)info->bytes, &t->bytes))
+        return refuse(c, c->at - 4, "type", "expected a tensor inside the file, found %zu weights", n);
+    if (!take_u64(c, "offset", &offset)) return false;
+    if (offset % alignment)
+        return refuse(c, c->at - 8, "offset", "expected a multiple of %zu, found %zu", alignment, (size_t)offset);
+    t->data = (const void *)(uintptr_t)offset;
+    return true;
+}
+
+static int by_address(const void *a, const void *b) {
+    const GgufTensor *x = *(const GgufTensor *const *)a, *y = *(const GgufTensor *const *)b;
+    return (x->data > y->data) - (x->data < y->data);
+}
+
+// Turns offsets into pointers; every extent must lie in the file and none in another.
+static bool place_tensors(Cursor *c, GgufTensor *tensors, int n, size_t alignment) {
+    size_t start = (c->at + alignment - 1) / alignment * alignment; // at <= size of a file: cannot overflow
+    const GgufTensor **order = xrealloc(NULL, (size_t)n, sizeof *order);
+    bool ok = true;
+    for (int i = 0; i < n && ok; i++) {
+        GgufTensor *t = &tensors[i];
+        order[i] = t;
+        size_t offset = (uintptr_t)t->data, end;
+        c->item = t->name;
+        if (!size_add(start, offset, &end) || !size_add(end, t->bytes, &end) || end > c->size)
+            ok = refuse(c, (size_t)((const uint8_t *)t->name.data - c->data), "offset",
+                        "expected %zu bytes inside a file of %zu, found offset %zu after byte %zu", t->bytes, c->size,
+                        offset, start);
+        else
+            t->data = c->data + start + offset;
+    }
+    if (ok) qsort(order, (size_t)n, sizeof *order, by_address);
+    for (int i = 1; i < n && ok; i++) {
+        const GgufTensor *a = order[i - 1], *b = order[i];
+        c->item = b->name;
+        if ((const uint8_t *)a->data + a->bytes > (const uint8_t *)b->data)
+            ok = refuse(c, (size_t)((const uint8_t *)b->name.data - c->data), "offset",
+                        "expected its own bytes, found those of %.*s", (int)a->name.len, a->name.data);
+    }
+    free(order);
+    return ok;
+}
+
+// FNV-1a, started from an address so that no file can be made of colliding names. The table's address serves.
+static size_t hash(const uint32_t *table, Str s) {
+    uint64_t h = 14695981039346656037u ^ (uintptr_t)table;
+    for (size_t i = 0; i < s.len; i++) h = (h ^ (unsigned char)s.data[i]) * 1099511628211u;
+    return h ^ h >> 32;
+}
+
+// The index of `name` among `names`, found one every `stride` bytes, or -1; *slot is where it is or belongs.
+static int lookup(const uint32_t *table, size_t size, const void *names, size_t stride, Str name, size_t *slot) {
+    if (!size) return -1;
+    for (size_t i = hash(table, name) & (size - 1);; i = (i + 1) & (size - 1)) {
+        *slot = i;
+        if (!table[i]) return -1;
+        const Str *found = (const Str *)(const void *)((const char *)names + (table[i] - 1) * stride);
+        if (str_eq(*found, name)) return (int)table[i] - 1;
+    }
+}
+
+// Builds the index of n entries that begin with their name. Returns the first entry whose name came before, or -1.
+static int build_index(uint32_t **table, size_t *size, const void *names, size_t stride, int n) {
+    size_t slot = 0;
+    for (*size = 16; *size < 2 * (size_t)n; *size *= 2) {
+    }
+    *table = xalloc(*size, sizeof **table);
+    for (int i = 0; i < n; i++) {
+        const Str *name = (const Str *)(const void *)((const char *)names + (size_t)i * stride);
+        if (lookup(*table, *size, names, stride, *name, &slot) >= 0) return i;
+        (*table)[slot] = (uint32_t)i + 1;
+    }
+    return -1;
+}
+
+static void *grow(void *p, int n, size_t size) { // room for one more, doubling
+    return n & (n - 1) ? p : xrealloc(p, n ? 2 * (size_t)n : 1, size);
+}
+
+static bool parse_header(Cursor *c, uint32_t *version, uint64_t *n_tensors, uint64_t *n_values) {
+    const uint8_t *magic = take(c, 4, "magic");
+    if (!magic) return false;
+    bool is_swapped = !memcmp(magic, "FUGG", 4);
+    if (!is_swapped && memcmp(magic, "GGUF", 4))
+        return refuse(c, 0, "magic", "expected GGUF, found %02x %02x %02x %02x", magic[0], magic[1], magic[2],
+                      magic[3]);
+    if (!take_u32(c, "version", version)) return false;
+    if (is_swapped || (*version && *version % 65536 == 0))
+        return refuse(c, 4, "byte order", "expected little-endian, found big-endian");
+    if (*version != 2 && *version != 3) return refuse(c, 4, "version", "expected 2 or 3, found %u", *version);
+    return take_count(c, "n_tensors", MAX_ENTRIES, n_tensors) && take_count(c, "n_kv", MAX_ENTRIES, n_values);
+}
+
+// Parses one file (a whole model or one shard of it) and appends it to g.
+static bool parse_file(Gguf *g, GgufShard file, const char *name, Error *err) {
+    Cursor c = {.data = file.data, .size = file.bytes, .file = name, .err = err};
+    uint64_t n_tensors, n_values, alignment = 32;
+    size_t n_weights = 0;
+    bool is_first = g->n_shards == 0;
+    Gguf own = {0}; // this file's metadata, indexed on its own
+    g->shards = xrealloc(g->shards, (size_t)g->n_shards + 1, sizeof *g->shards);
+    g->shards[g->n_shards++] = file;
+    bool ok = parse_header(&c, &own.version, &n_tensors, &n_values);
+    while (ok && (uint64_t)own.n_values < n_values) {
+        own.values = grow(own.values, own.n_values, sizeof *own.values);
+        ok = parse_value(&c, &own.values[own.n_values++]);
+    }
+    if (ok) {
+        int twice = build_index(&own.value_hash, &own.value_hash_size, own.values, sizeof *own.values, own.n_values);
+        c.item = (Str){0};
+        if (twice >= 0) {
+            c.item = own.values[twice].key;
+            ok = refuse(&c, (size_t)((const uint8_t *)c.item.data - c.data), "key", "expected it once, found it twice");
+        }
+    }
+    const GgufValue *v = ok ? gguf_find(&own, "general.alignment") : NULL;
+    if (v) {
+        c.item = v->key;
+        if (v->kind != GGUF_U32)
+            ok = refuse(&c, (size_t)(v->data - c.data), "type", "expected u32, found %s", kind_names[v->kind]);
+        else {
+            alignment = load(v->data, 4);
+            if (alignment < 8 || alignment > MAX_ALIGNMENT || (alignment & (alignment - 1)))
+                ok = refuse(&c, (size_t)(v->data - c.data), "value", "expected a power of two from 8 to %d, found %u",
+                            MAX_ALIGNMENT, (unsigned)alignment);
+        }
+    }
+    int first = g->n_tensors;
+    while (ok && (uint64_t)(g->n_tensors - first) < n_tensors) {
+        g->tensors = grow(g->tensors, g->n_tensors, sizeof *g->tensors);
+        g->tensors[g->n_tensors].shard = g->n_shards - 1;
+        ok = parse_tensor(&c, &g->tensors[g->n_tensors++], alignment, &n_weights);
+    }
+    ok = ok && place_tensors(&c, g->tensors + first, g->n_tensors - first, alignment);
+    if (is_first) {
+        g->version = own.version, g->values = own.values, g->n_values = own.n_values;
+        g->value_hash = own.value_hash, g->value_hash_size = own.value_hash_size;
+        return ok;
+    }
+    uint64_t no = 0;
+    own.path = name, own.shards = &file;
+    ok = ok && gguf_u64(&own, "split.no", &no, err);
+    if (ok && no != (uint64_t)g->n_shards - 1)
+        ok = error_set(err, EXIT_MODEL, "%s: split.no: expected %d, found %zu", name, g->n_shards - 1, (size_t)no);
+    free(own.values);
+    free(own.value_hash);
+    return ok;
+}
+
+// Opens for reading only what is a regular file: no waiting for a FIFO, no endless device.
+static bool map_file(const char *path, GgufShard *out, Error *err) {
+    struct stat st;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0) return error_set(err, EXIT_RUNTIME, "%s: %s", path, strerror(errno));
+    *out = (GgufShard){0};
+    bool ok = fstat(fd, &st) == 0;
+    if (ok && !S_ISREG(st.st_mode)) {
+        close(fd);
+        return error_set(err, EXIT_RUNTIME, "%s: expected a file, found a %s", path,
+                         S_ISDIR(st.st_mode) ? "directory" : "device");
+    }
+    if (ok && st.st_size > 0) { // an empty file is for the parser to refuse
+        void *p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0);
+        ok = p != MAP_FAILED;
+        if (ok) *out = (GgufShard){p, (size_t)st.st_size, true};
+    }
+    int e = errno;
+    close(fd);
+    return ok ? true : error_set(err, EXIT_RUNTIME, "%s: %s", path, strerror(e));
+}
+
+// "DIR/NAME-00001-of-0000N.gguf": where the five digits of the number start, and N in *n; 0 if it is no such name.
+static size_t split_name(const char *path, uint64_t *n) {
+    static const char form[] = "-#####-of-#####.gguf";
+    size_t len = strlen(path), m = sizeof form - 1;
+    if (len < m) return 0;
+    const char *tail = path + len - m;
+    for (size_t i = 0; i < m; i++)
+        if (form[i] == '#' ? tail[i] < '0' || tail[i] > '9' : tail[i] != form[i]) return 0;
+    *n = strtoull(tail + 10, NULL, 10);
+    return len - m + 1;
+}
+
+static bool open_shards(Gguf *g, uint64_t n_shards, size_t digits, Error *err) {
+    uint64_t count = 1, n_tensors;
+    char number[8];
+    if (n_shards > 1 && strncmp(g->path + digits, "00001", 5))
+        return error_set(err, EXIT_MODEL, "%s: expected the first shard (-00001-of-...), found %.5s", g->path,
+                         g->path + digits);
+    if (gguf_find(g, "split.count") && !gguf_u64(g, "split.count", &count, err)) return false;
+    if (count != n_shards && (count > 1 || n_shards > 1))
+        return error_set(err, EXIT_MODEL, "%s: split.count: expected %zu as in the file's name, found %zu", g->path,
+                         (size_t)n_shards, (size_t)count);
+    for (uint64_t i = 1; i < count; i++) {
+        Str whole = str_of(g->path);
+        char *path = memcpy(xrealloc(NULL, whole.len + 1, 1), whole.data, whole.len + 1);
+        snprintf(number, sizeof number, "%05u", (unsigned)(i + 1) % 100000);
+        memcpy(path + digits, number, 5);
+        GgufShard file;
+        bool ok = map_file(path, &file, err) && parse_file(g, file, path, err);
+        free(path);
+        if (!ok) return false;
+    }
+    if (count > 1 && gguf_find(g, "split.tensors.count")) {
+        if (!gguf_u64(g, "split.tensors.count", &n_tensors, err)) return false;
+        if (n_tensors != (uint64_t)g->n_tensors)
+            return error_set(err, EXIT_MODEL, "%s: split.tensors.count: expected %d as in its shards, found %zu",
+                             g->path, g->n_tensors, (size_t)n_tensors);
+    }
+    return true;
+}
+
+static bool open_bytes(Gguf *g, GgufShard file, const char *name, uint64_t n_shards, size_t digits, Error *err) {
+    Str path = str_of(name);
+    *g = (Gguf){.path = memcpy(xrealloc(NULL, path.len + 1, 1), name, path.len + 1)};
+    bool ok = parse_file(g, file, g->path, err) && open_shards(g, n_shards, digits, err);
+    if (ok) {
+        int twice = build_index(&g->tensor_hash, &g->tensor_hash_size, g->tensors, sizeof *g->tensors, g->n_tensors);
+        if (twice >= 0) {
+            const GgufTensor *t = &g->tensors[twice];
+            Cursor c = {.data = g->shards[t->shard].data, .file = name, .item = t->name, .err = err};
+            ok = refuse(&c, (size_t)((const uint8_t *)t->name.data - c.data), "tensor name",
+                        "expected it once, found it twice");
+        }
+    }
+    if (!ok) gguf_close(g);
+    return ok;
+}
+
+bool gguf_open(Gguf *g, const char *path, Error *err) {
+    GgufShard file;
+    uint64_t n_shards = 1;
+    *g = (Gguf){0};
+    size_t digits = split_name(path, &n_shards);
+    return map_file(path, &file, err) && open_bytes(g, file, path, n_shards, digits, err);
+}
+
+bool gguf_parse(Gguf *g, const void *data, size_t n, const char *name, Error *err) {
+    return open_bytes(g, (GgufShard){data, n, false}, name, 1, 0, err);
+}
+
+void gguf_close(Gguf *g) {
+    for (int i = 0; i < g->n_shards; i++)
+        if (g->shards[i].is_mapped) munmap((void *)(uintptr_t)g->shards[i].data, g->shards[i].bytes);
+    free(g->shards);
+    free(g->values);
+    free(g->tensors);
+    free(g->value_hash);
+    free(g->tensor_hash);
+    free((void *)(uintptr_t)g->path);
+    *g = (Gguf){0};
+}
+
+const GgufValue *gguf_find(const Gguf *g, const char *key) {
+    size_t slot;
+    int i = lookup(g->value_hash, g->value_hash_size, g->values, sizeof *g->values, str_of(key), &slot);
+    return i < 0 ? NULL : &g->values[i];
+}
+
+const GgufTensor *gguf_tensor(const Gguf *g, const char *name) {
+    size_t slot;
+    int i = lookup(g->tensor_hash, g->tensor_hash_size, g->tensors, sizeof *g->tensors, str_of(name), &slot);
+    return i < 0 ? NULL : &g->tensors[i];
+}
+
+static bool mismatch(const Gguf *g, const GgufValue *v, const char *key, const char *expected, Error *err) {
+    Cursor c = {.data = g->shards[0].data, .file = g->path, .err = err};
+    if (!v) return error_set(err, EXIT_MODEL, "%s: %s: expected %s, found no such key", g->path, key, expected);
+    bool is_array = v->kind == GGUF_ARRAY;
+    return refuse(&c, (size_t)(v->data - c.data), key, "expected %s, found %s%s", expected,
+                  is_array ? "an array of " : "", kind_names[v->item_kind]);
+}
+
+static bool load_number(const GgufValue *v, uint64_t *bits, double *x) { // true for an integer, *x exact or nearest
+    int size = kind_bytes[v->kind];
+    *bits = load(v->data, size);
+    bool is_signed = v->kind == GGUF_I8 || v->kind == GGUF_I16 || v->kind == GGUF_I32 || v->kind == GGUF_I64;
+    if (v->kind == GGUF_F32) {
+        float f;
+        uint32_t u = (uint32_t)*bits;
+        memcpy(&f, &u, sizeof f);
+        *x = (double)f;
+    } else if (v->kind == GGUF_F64) {
+        memcpy(x, bits, sizeof *x);
+    } else if (is_signed && *bits >> (8 * size - 1)) {
+        *x = -(double)((~*bits & (UINT64_MAX >> (64 - 8 * size))) + 1);
+    } else {
+        *x = (double)*bits;
+    }
+    return v->kind != GGUF_F32 && v->kind != GGUF_F64;
+}
+
+static bool is_number(const GgufValue *v) {
+    return v && v->kind != GGUF_STRING && v->kind != GGUF_ARRAY && v->kind != GGUF_BOOL;
+}
+
+bool gguf_u64(const Gguf *g, const char *key, uint64_t *out, Error *err) {
+    const GgufValue *v = gguf_find(g, key);
+    double x;
+    if (!is_number(v) || !load_number(v, out, &x)) return mismatch(g, v, key, "an unsigned integer", err);
+    if (x < 0) return mismatch(g, v, key, "an unsigned integer (it is negative)", err);
+    return true;
+}
+
+bool gguf_f64(const Gguf *g, const char *key, double *out, Error *err) {
+    const GgufValue *v = gguf_find(g, key);
+    uint64_t bits;
+    if (!is_number(v)) return mismatch(g, v, key, "a number", err);
+    if (load_number(v, &bits, out) && (*out > 0x1p53 || *out < -0x1p53))
+        return mismatch(g, v, key, "a number below 2^53", err);
+    return true;
+}
+
+bool gguf_bool(const Gguf *g, const char *key, bool *out, Error *err) {
+    const GgufValue *v = gguf_find(g, key);
+    if (!v || v->kind != GGUF_BOOL) return mismatch(g, v, key, "a bool", err);
+    *out = *v->data;
+    return true;
+}
+
+bool gguf_string(const Gguf *g, const char *key, Str *out, Error *err) {
+    const GgufValue *v = gguf_find(g, key);
+    if (!v || v->kind != GGUF_STRING) return mismatch(g, v, key, "a string", err);
+    const uint8_t *cursor = v->data;
+    *out = gguf_next_string(&cursor);
+    return true;
+}
+
+const GgufValue *gguf_array(const Gguf *g, const char *key, GgufKind item_kind, Error *err) {
+    const GgufValue *v = gguf_find(g, key);
+    char expected[32];
+    snprintf(expected, sizeof expected, "an array of %s", kind_names[item_kind]);
+    if (v && v->kind == GGUF_ARRAY && v->item_kind == item_kind) return v;
+    mismatch(g, v, key, expected, err);
+    return NULL;
+}
+
+Str gguf_next_string(const uint8_t **cursor) {
+    Str s = {(const char *)*cursor + 8, load(*cursor, 8)};
+    *cursor += 8 + s.len;
+    return s;
+}
+
+void gguf_prefetch(const Gguf *g) {
+    for (int i = 0; i < g->n_shards; i++)
+        if (g->shards[i].is_mapped) madvise((void *)(uintptr_t)g->shards[i].data, g->shards[i].bytes, MADV_WILLNEED);
+}
+
+static void on_bus_error(int sig) {
+    static const char text[] = "llama31: model file changed while in use\n";
+    (void)sig;
+    ssize_t n = write(STDERR_FILENO, text, sizeof text - 1);
+    (void)n;
+    _exit(EXIT_RUNTIME);
+}
+
+void gguf_guard_install(void) {
+    sigaction(SIGBUS, &(struct sigaction){.sa_handler = on_bus_error}, NULL);
+}
