@@ -36,7 +36,7 @@ typedef struct {
     float *acc;       // (n_q, head_dim): sum of exp(score - m) * v
 } AttendPage;
 
-enum { KV_PAGE = 256, ATTEND_MAX_QUERIES = 64 };
+enum { KV_PAGE = 256, ATTEND_MAX_QUERIES = 32 };
 
 typedef struct {
     const char *name;         // "scalar", "avx2" ...

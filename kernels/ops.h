@@ -10,14 +10,8 @@ typedef struct Team Team;
 
 // Runs body(team, arg) on n_threads threads (1 without OpenMP) and returns when all are done.
 void team_run(int n_threads, void (*body)(Team *team, void *arg), void *arg);
-// Threads this process may use: affinity mask and cgroup quota, one per physical core.
+// Threads this process may use: affinity mask and cgroup quota.
 int team_default_threads(void);
-
-// Where activations are encoded once for several matrices.
-typedef struct {
-    void *data;
-    size_t bytes;
-} EncodeBuffer;
 
 // One product of a group that shares its input.
 typedef struct {
@@ -27,9 +21,9 @@ typedef struct {
 } Product;
 
 // x (n, w.cols); out = x w^T for each of the products (at most 4), whose weights have the same number of columns.
-// `invariant` keeps to the kernels whose result does not depend on n. ops_encode_bytes says how large `scratch` must
-// be for up to n tokens.
-void ops_matmul(Team *team, const Product *products, int n_products, const float *x, int n, EncodeBuffer *scratch,
+// `invariant` keeps to the kernels whose result does not depend on n. `scratch` (64-byte aligned) takes the encoded
+// activations: the sum of ops_encode_bytes over the products, for up to n tokens.
+void ops_matmul(Team *team, const Product *products, int n_products, const float *x, int n, void *scratch,
                 bool invariant);
 size_t ops_encode_bytes(const Tensor *w, int n);
 
@@ -48,7 +42,9 @@ void ops_for(Team *team, int n, int chunk, void (*fn)(void *arg, int i), void *a
 typedef struct {
     int first_step, n_steps; // rows of q and out that belong to this tile; positions are consecutive
     int first_pos;           // position of the first of them
-    const void *const *k, *const *v; // per page: (n_kv_heads, KV_PAGE, head_dim) of this layer
+    // Per layer and page, at [layer * layer_stride + page]: (n_kv_heads, KV_PAGE, head_dim)
+    const void *const *k, *const *v;
+    size_t layer_stride;
 } AttendTile;
 
 typedef struct {
@@ -58,9 +54,9 @@ typedef struct {
 
 // out (n, n_heads * head_dim) = causal attention of q (same shape, rotated, multiplied by 1/sqrt(head_dim)). Steps
 // [0, n) are covered by the tiles. `partial` has ops_attend_floats(...) floats.
-void ops_attend(Team *team, float *out, const float *q, const AttendTile *tiles, int n_tiles, const AttendShape *shape,
-                float *partial);
-size_t ops_attend_floats(const AttendShape *shape, int n_threads, int n_tiles, int n_pages);
+void ops_attend(Team *team, float *out, const float *q, const AttendTile *tiles, int n_tiles, int layer,
+                const AttendShape *shape, float *partial);
+size_t ops_attend_floats(const AttendShape *shape, int n_threads, const AttendTile *tiles, int n_tiles);
 // How many steps of a sequence may share a tile.
 int ops_attend_tile_steps(const AttendShape *shape);
 

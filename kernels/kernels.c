@@ -1,0 +1,110 @@
+// Which kernels this CPU can run.
+#include "isa.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#if defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
+static uint64_t read_xcr0(void) {
+    uint32_t low, high;
+    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    return (uint64_t)high << 32 | low;
+}
+
+// The features of a rung are in the CPU (cpuid) and their registers are saved by the system (xcr0).
+typedef struct {
+    bool avx2, avx512, amx;
+} Features;
+
+static Features cpu_features(void) {
+    Features f = {0};
+    unsigned a, b, c, d, b7, c7, d7, a7;
+    if (!__get_cpuid(1, &a, &b, &c, &d)) return f;
+    bool has_fma = c >> 12 & 1, has_f16c = c >> 29 & 1, has_xsave = c >> 27 & 1;
+    if (!has_xsave || !__get_cpuid_count(7, 0, &a7, &b7, &c7, &d7)) return f;
+    uint64_t xcr0 = read_xcr0();
+    bool has_bmi = (b7 >> 3 & 1) && (b7 >> 8 & 1);
+    f.avx2 = (xcr0 & 0x6) == 0x6 && (b7 >> 5 & 1) && has_fma && has_f16c && has_bmi;
+    bool has_512 = (b7 >> 16 & 1) && (b7 >> 17 & 1) && (b7 >> 30 & 1) && (b7 >> 31 & 1); // F, DQ, BW, VL
+    f.avx512 = f.avx2 && (xcr0 & 0xe6) == 0xe6 && has_512 && (c7 >> 11 & 1);             // VNNI
+    bool has_tiles = (d7 >> 22 & 1) && (d7 >> 24 & 1) && (d7 >> 25 & 1);                 // bf16, tile, int8
+    bool has_bf16 = has_tiles && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 5 & 1);
+    f.amx = f.avx512 && has_bf16 && (xcr0 & 0x60000) == 0x60000;
+    return f;
+}
+
+static bool has_avx2(void) { return cpu_features().avx2; }
+static bool has_avx512(void) { return cpu_features().avx512; }
+
+// Linux hands out the tile registers only on request, and may refuse.
+static bool has_amx(void) {
+    if (!cpu_features().amx) return false;
+#if defined(__linux__)
+    enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
+    return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
+#else
+    return false;
+#endif
+}
+#elif defined(__aarch64__)
+#if defined(__linux__)
+#include <sys/auxv.h>
+static bool has_neon(void) { return getauxval(AT_HWCAP) >> 20 & 1; } // ASIMDDP: dot product
+#else
+static bool has_neon(void) { return true; }
+#endif
+#endif
+
+typedef struct {
+    const Kernels *table;
+    bool (*is_supported)(void);
+} Rung;
+
+static bool always(void) { return true; }
+
+static const Rung rungs[] = {
+    {&kernels_scalar, always},
+#if defined(__x86_64__)
+    {&kernels_avx2, has_avx2},
+    {&kernels_avx512, has_avx512},
+    {&kernels_amx, has_amx},
+#elif defined(__aarch64__)
+    {&kernels_neon, has_neon},
+#endif
+};
+
+Kernels kernel;
+
+static void overlay(const Kernels *k) {
+    kernel.name = k->name;
+    for (int t = 0; t < TYPE_COUNT; t++) {
+        if (k->mat[t].rows) kernel.mat[t] = k->mat[t];
+        if (k->gemm[t].rows) kernel.gemm[t] = k->gemm[t];
+    }
+    if (k->rmsnorm) kernel.rmsnorm = k->rmsnorm;
+    if (k->swiglu) kernel.swiglu = k->swiglu;
+    if (k->add) kernel.add = k->add;
+    if (k->attend) kernel.attend = k->attend;
+    if (k->store) kernel.store = k->store;
+}
+
+bool kernels_init(const char *cap) {
+    static const char *const names[] = {"scalar", "avx2", "avx512", "amx", "neon"};
+    bool is_known = false;
+    if (!cap) cap = getenv("LLAMA31_ISA");
+    for (size_t i = 0; cap && i < sizeof names / sizeof *names; i++) is_known |= !strcmp(cap, names[i]);
+    if (cap && !is_known) return false;
+    memset(&kernel, 0, sizeof kernel);
+    for (size_t i = 0; i < sizeof rungs / sizeof *rungs; i++) {
+        if (!rungs[i].is_supported()) break;
+        overlay(rungs[i].table);
+        if (cap && !strcmp(cap, rungs[i].table->name)) break;
+    }
+    return true;
+}

@@ -1,0 +1,3 @@
+#include "isa.h"
+
+const Kernels kernels_neon = {.name = "neon"};
