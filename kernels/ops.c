@@ -146,6 +146,13 @@ void ops_rmsnorm(Team *team, float *out, const float *x, const float *weight, fl
     team_barrier(team);
 }
 
+void ops_gather(Team *team, float *out, const float *x, const int *index, int n, int dim) {
+    int i, end;
+    while (take(team, n, 1, &i, &end))
+        memcpy(out + (size_t)i * (size_t)dim, x + (size_t)index[i] * (size_t)dim, (size_t)dim * sizeof(float));
+    team_barrier(team);
+}
+
 // The elementwise operations cut (n, dim) into pieces of at most PIECE values.
 enum { PIECE = 4096 };
 

@@ -31,6 +31,8 @@ size_t ops_encode_bytes(const Tensor *w, int n);
 void ops_embed(Team *team, float *out, const Tensor *w, const int *tokens, int n);
 // out (n, dim) = rmsnorm of each row of x (n, dim)
 void ops_rmsnorm(Team *team, float *out, const float *x, const float *weight, float eps, int n, int dim);
+// out (n, dim) = rows `index` of x
+void ops_gather(Team *team, float *out, const float *x, const int *index, int n, int dim);
 // gate (n, dim) = silu(gate) * up
 void ops_swiglu(Team *team, float *gate, const float *up, int n, int dim);
 // x (n, dim) += y
