@@ -53,7 +53,7 @@ typedef struct {
     Finish finish;
     Error error;
     double prefill_sec, decode_sec; // wall time in which this sequence was prefilled, decoded
-    bool drop_space;
+    bool drop_space;   // a leading space is still to be dropped
 } Sequence;
 
 typedef struct {

@@ -21,7 +21,7 @@ typedef struct {
     int n_predict; // -n; INT_MIN: not given, -1: until the context is full
     bool ignore_eos, has_seed;
     SampleOptions sample;
-    bool temp_given; // ... and the other sampling options keep the verb's defaults where not given
+    bool temp_given; // a verb may have another default
     Str *stops;
     int n_stops;
     LogitBias *biases;
@@ -70,6 +70,10 @@ int verb_rope(const Options *o);
 void prompt_read(const Options *o, Buffer *out);
 // Opens model and tokenizer or dies.
 void model_load(const Options *o, Model *m, Tokenizer **t);
+// Refuses (exit 1, both numbers) a KV cache that the memory at hand cannot hold.
+void memory_check(const Model *m, size_t n_positions);
+// GB of weights that one decode step reads.
+double model_decode_gb(const Model *m);
 // A seed from the system's random source, for when none was given.
 uint64_t seed_random(void);
 // "prefill 512 tok 91.2 tok/s | decode 128 tok 4.6 tok/s 22.1 GB/s | seed 42" on stderr.
@@ -77,6 +81,9 @@ void stats_print(const Options *o, const Generator *g, uint64_t seed);
 // Writes text to stdout, control bytes escaped when it is a terminal; dies quietly on a closed pipe, with exit 1 on
 // any other error.
 void text_write(const char *text, size_t n);
+// text_write as Request.emit.
+bool text_emit(void *arg, const char *text, size_t n);
+// Flushes stdio's stdout with the same rules.
 void stdout_flush(void);
 
 #endif

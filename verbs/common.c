@@ -1,0 +1,138 @@
+// What several verbs share: prompt, model, seed, output, the stats line.
+#include "verbs.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static void append_file(const char *path, Buffer *out) {
+    Error err;
+    if (!file_read(path, out, &err)) die_error(&err);
+}
+
+void prompt_read(const Options *o, Buffer *out) {
+    buffer_puts(out, "");
+    if (o->prompt) buffer_puts(out, o->prompt);
+    if (o->file) append_file(o->file, out);
+    for (int i = 0; i < o->n_args; i++) {
+        if (i) buffer_puts(out, " ");
+        if (strcmp(o->args[i], "-")) buffer_puts(out, o->args[i]);
+        else append_file("-", out);
+    }
+    if (o->prompt || o->file || o->n_args) return;
+    if (isatty(STDIN_FILENO)) die(EXIT_USAGE, "%s: expected a prompt: TEXT, -f FILE or standard input", o->verb);
+    append_file("-", out);
+}
+
+// Memory that can still be had without swapping, or SIZE_MAX where the system does not tell.
+static size_t memory_available(void) {
+    size_t available = SIZE_MAX;
+    char line[256];
+    FILE *f = fopen("/proc/meminfo", "re");
+    while (f && fgets(line, sizeof line, f)) {
+        unsigned long long kib;
+        if (sscanf(line, "MemAvailable: %llu kB", &kib) == 1) available = (size_t)kib * 1024;
+    }
+    if (f) fclose(f);
+    unsigned long long limit, used;
+    FILE *max = fopen("/sys/fs/cgroup/memory.max", "re"), *current = fopen("/sys/fs/cgroup/memory.current", "re");
+    if (max && current && fscanf(max, "%llu", &limit) == 1 && fscanf(current, "%llu", &used) == 1 && limit >= used &&
+        limit - used < available)
+        available = (size_t)(limit - used);
+    if (max) fclose(max);
+    if (current) fclose(current);
+    return available;
+}
+
+void memory_check(const Model *m, size_t n_positions) {
+    size_t need, available = memory_available();
+    if (!size_mul(n_positions, model_kv_bytes(&m->config, m->kv_type), &need)) need = SIZE_MAX;
+    if (need > available)
+        die(EXIT_RUNTIME, "the KV cache of %zu positions needs %zu MiB, available are %zu MiB (a smaller -c, or --kv q8_0)",
+            n_positions, need >> 20, available >> 20);
+}
+
+void model_load(const Options *o, Model *m, Tokenizer **t) {
+    Error err;
+    if (!model_open(m, o->model, &o->model_options, &err)) die_error(&err);
+    *t = tokenizer_open(&m->file, &err);
+    if (!*t) die_error(&err);
+    if (tokenizer_n_vocab(*t) != m->config.vocab_size)
+        die(EXIT_MODEL, "%s: vocabulary: expected %d tokens (rows of the embedding), found %d", m->file.path,
+            m->config.vocab_size, tokenizer_n_vocab(*t));
+    gguf_prefetch(&m->file);
+    if (o->is_verbose)
+        fprintf(stderr, "llama31: %s: %d layers, dim %d, %d heads, %d KV heads, vocabulary %d; %s kernels, %d threads\n",
+                m->file.path, m->config.n_layers, m->config.dim, m->config.n_heads, m->config.n_kv_heads,
+                m->config.vocab_size, kernel.name, m->n_threads);
+}
+
+uint64_t seed_random(void) {
+    uint32_t seed; // 32 bits are enough, and easy to type again
+    int fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || read(fd, &seed, sizeof seed) != sizeof seed) seed = (uint32_t)(now_sec() * 1e6) ^ (uint32_t)getpid();
+    if (fd >= 0) close(fd);
+    return seed;
+}
+
+double model_decode_gb(const Model *m) {
+    const Config *c = &m->config;
+    size_t bytes = model_weight_bytes(m);
+    if (m->output.data != m->embed.data) bytes -= (size_t)c->vocab_size * m->embed.row_bytes;
+    return (double)bytes * 1e-9;
+}
+
+void stats_print(const Options *o, const Generator *g, uint64_t seed) {
+    if (o->is_quiet) return;
+    bool is_dim = isatty(STDERR_FILENO) && !getenv("NO_COLOR");
+    fprintf(stderr, "%sprefill %llu tok %.1f tok/s", is_dim ? "\x1b[2m" : "", (unsigned long long)g->n_prefill,
+            g->prefill_sec > 0 ? (double)g->n_prefill / g->prefill_sec : 0);
+    if (g->n_decode) {
+        double per_sec = (double)g->n_decode / g->decode_sec;
+        fprintf(stderr, " | decode %llu tok %.1f tok/s %.1f GB/s", (unsigned long long)g->n_decode, per_sec,
+                per_sec * model_decode_gb(g->model));
+    }
+    if (o->sample.temp > 0) fprintf(stderr, " | seed %llu", (unsigned long long)seed);
+    fprintf(stderr, "%s\n", is_dim ? "\x1b[0m" : "");
+}
+
+static void write_or_end(const char *data, size_t n) {
+    if (write_all(STDOUT_FILENO, data, n)) return;
+    if (errno == EPIPE) _exit(EXIT_OK); // the reader has had enough
+    die(EXIT_RUNTIME, "standard output: %s", strerror(errno));
+}
+
+void stdout_flush(void) {
+    if (fflush(stdout) == 0 && !ferror(stdout)) return;
+    if (errno == EPIPE) _exit(EXIT_OK);
+    die(EXIT_RUNTIME, "standard output: %s", strerror(errno));
+}
+
+void text_write(const char *text, size_t n) {
+    if (fflush(stdout)) stdout_flush();
+    if (!isatty(STDOUT_FILENO)) {
+        write_or_end(text, n);
+        return;
+    }
+    Buffer shown = {0};
+    for (size_t i = 0; i < n;) {
+        uint32_t code;
+        int len = utf8_decode(text + i, n - i, &code);
+        bool is_control = len == 0 || (code < 0x20 && code != '\n' && code != '\t') || (code >= 0x7f && code < 0xa0);
+        if (!is_control) buffer_append(&shown, text + i, (size_t)len);
+        else if (len) buffer_printf(&shown, "\\x%02x", (unsigned)code);
+        else buffer_printf(&shown, "\\x%02x", (unsigned char)text[i]);
+        i += len ? (size_t)len : 1;
+    }
+    if (shown.len) write_or_end(shown.data, shown.len);
+    buffer_free(&shown);
+}
+
+bool text_emit(void *arg, const char *text, size_t n) {
+    (void)arg;
+    text_write(text, n);
+    return true;
+}

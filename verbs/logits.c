@@ -1,0 +1,68 @@
+// logits: raw logits of given tokens, for comparison with other implementations.
+#include "verbs.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { LOGITS_BYTES = 128 << 20 };
+
+void ids_parse(const char *text, int n_vocab, Ids *out) {
+    const char *at = text + strspn(text, " ,\t\r\n");
+    while (*at) {
+        char *end;
+        errno = 0;
+        long id = strtol(at, &end, 10);
+        if (end == at || errno || id < 0 || id >= n_vocab || (*end && !strchr(" ,\t\r\n", *end)))
+            die(EXIT_USAGE, "ids: expected numbers from 0 to %d, found \"%.20s\"", n_vocab - 1, at);
+        ids_push(out, (int)id);
+        at = end + strspn(end, " ,\t\r\n");
+    }
+}
+
+int verb_logits(const Options *o) {
+    Model model;
+    Error err;
+    Ids ids = {0};
+    Buffer text = {0};
+    if (!o->ids || !o->output) die(EXIT_USAGE, "logits: expected --ids LIST and -o FILE (llama31 help logits)");
+    if (o->ids[0] != '@') buffer_puts(&text, o->ids);
+    else if (!file_read(o->ids + 1, &text, &err)) die_error(&err);
+    if (!model_open(&model, o->model, &o->model_options, &err)) die_error(&err);
+    int n_vocab = model.config.vocab_size;
+    ids_parse(text.data, n_vocab, &ids);
+    int context = o->ctx ? o->ctx : model.config.max_context;
+    if (ids.len == 0) die(EXIT_USAGE, "--ids: expected at least one token");
+    if (ids.len > context)
+        die(EXIT_CONTEXT, "the prompt does not fit the context: %d tokens, context %d", ids.len, context);
+
+    int fit = LOGITS_BYTES / (4 * n_vocab), chunk = o->chunk ? o->chunk : fit < 1 ? 1 : fit < 512 ? fit : 512;
+    if (chunk > ids.len) chunk = ids.len;
+    int fd = strcmp(o->output, "-") ? open(o->output, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666) : STDOUT_FILENO;
+    if (fd < 0) die(EXIT_RUNTIME, "%s: %s", o->output, strerror(errno));
+    Workspace *ws = workspace_new(&model, chunk, chunk);
+    Session *session = session_new(&model);
+    Step *steps = xalloc((size_t)chunk, sizeof *steps);
+    if (!session_reserve(session, ids.len, &err)) die_error(&err);
+    for (int first = 0; first < ids.len; first += chunk) {
+        int n = ids.len - first < chunk ? ids.len - first : chunk, n_wanted = 0;
+        for (int i = 0; i < n; i++) {
+            bool is_wanted = !o->last_only || first + i == ids.len - 1;
+            steps[i] = (Step){session, ids.data[first + i], first + i, is_wanted};
+            n_wanted += is_wanted;
+        }
+        const float *logits = model_forward(&model, ws, steps, n);
+        if (!write_all(fd, logits, (size_t)n_wanted * (size_t)n_vocab * sizeof *logits))
+            die(EXIT_RUNTIME, "%s: %s", o->output, strerror(errno));
+    }
+    if (fd != STDOUT_FILENO && close(fd)) die(EXIT_RUNTIME, "%s: %s", o->output, strerror(errno));
+    free(steps);
+    session_free(session);
+    workspace_free(ws);
+    model_close(&model);
+    buffer_free(&text);
+    free(ids.data);
+    return EXIT_OK;
+}

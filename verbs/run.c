@@ -1,0 +1,140 @@
+// run: one prompt, one text.
+#include "template.h"
+#include "verbs.h"
+#include "../base/json.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BASE_PREDICT = 256, DEFAULT_CONTEXT = 8192 };
+
+static void put_piece(Buffer *out, const Tokenizer *t, int id, float logprob) {
+    Str piece = tokenizer_piece(t, id, true);
+    buffer_printf(out, "{\"id\":%d,\"token\":", id);
+    json_put_string(out, piece.data, piece.len);
+    buffer_puts(out, ",\"logprob\":");
+    json_put_number(out, (double)logprob);
+}
+
+void logprobs_put(Buffer *out, const Tokenizer *t, const Sequence *s) {
+    buffer_puts(out, "[");
+    for (int i = 0; i < s->n_generated; i++) {
+        if (i) buffer_puts(out, ",");
+        put_piece(out, t, s->logprobs[i].id, s->logprobs[i].logprob);
+        buffer_puts(out, ",\"top\":[");
+        for (int k = 0; k < s->request.n_logprobs; k++) {
+            if (k) buffer_puts(out, ",");
+            put_piece(out, t, s->logprobs[i].top[k].id, s->logprobs[i].top[k].logprob);
+            buffer_puts(out, "}");
+        }
+        buffer_puts(out, "]}");
+    }
+    buffer_puts(out, "]");
+}
+
+static void print_json(const Tokenizer *t, const Sequence *s, uint64_t seed) {
+    Buffer out = {0};
+    buffer_puts(&out, "{\"text\":");
+    json_put_string(&out, s->text.data, s->text.len);
+    buffer_printf(&out, ",\"finish_reason\":\"%s\",\"n_prompt\":%d,\"n_generated\":%d,\"seed\":%llu,\"prefill_sec\":%.6f,"
+                        "\"decode_sec\":%.6f",
+                  finish_name(s->finish), s->request.n_prompt, s->n_generated, (unsigned long long)seed, s->prefill_sec,
+                  s->decode_sec);
+    if (s->request.n_logprobs) {
+        buffer_puts(&out, ",\"logprobs\":");
+        logprobs_put(&out, t, s);
+    }
+    buffer_puts(&out, "}\n");
+    text_write(out.data, out.len);
+    buffer_free(&out);
+}
+
+Template template_choose(const Options *o, const Model *m, const Tokenizer *t) {
+    bool is_unknown;
+    if (o->template_name) {
+        int chosen = template_of(o->template_name);
+        if (chosen < 0) die(EXIT_USAGE, "--template: expected llama3, llama2, zephyr, chatml or none, found \"%s\"",
+                            o->template_name);
+        return (Template)chosen;
+    }
+    Template found = template_recognise(&m->file, t, &is_unknown);
+    if (is_unknown)
+        die(EXIT_USAGE, "%s: its chat template is none that this program knows; choose one with --template "
+                        "llama3|llama2|zephyr|chatml|none", m->file.path);
+    return found;
+}
+
+void system_read(const Options *o, Buffer *out) {
+    Error err;
+    buffer_puts(out, "");
+    if (!o->system) return;
+    if (o->system[0] != '@') buffer_puts(out, o->system);
+    else if (!file_read(o->system + 1, out, &err)) die_error(&err);
+}
+
+// The prompt as ids; true if it went through a chat template.
+static bool encode_prompt(const Options *o, const Model *m, const Tokenizer *t, Str prompt, Ids *ids) {
+    Template tpl = o->is_raw ? TEMPLATE_NONE : template_choose(o, m, t);
+    if (tpl == TEMPLATE_NONE) {
+        if (o->system) die(EXIT_USAGE, "-sys: %s has no chat template; choose one with --template", m->file.path);
+        if (tokenizer_adds_bos(t)) ids_push(ids, tokenizer_bos(t));
+        (o->has_special ? tokenizer_encode_special : tokenizer_encode)(t, prompt.data, prompt.len, ids);
+        if (ids->len == 0 && tokenizer_bos(t) >= 0) ids_push(ids, tokenizer_bos(t));
+        return false;
+    }
+    Buffer system = {0};
+    system_read(o, &system);
+    Message messages[2];
+    int n = 0;
+    if (o->system) messages[n++] = (Message){str_of("system"), {system.data, system.len}};
+    messages[n++] = (Message){str_of("user"), prompt};
+    template_encode(tpl, t, messages, n, 0, true, ids);
+    buffer_free(&system);
+    return true;
+}
+
+int verb_run(const Options *o) {
+    Model model;
+    Tokenizer *tokenizer;
+    Buffer prompt = {0};
+    Ids ids = {0};
+    prompt_read(o, &prompt);
+    model_load(o, &model, &tokenizer);
+    bool is_chat = encode_prompt(o, &model, tokenizer, (Str){prompt.data, prompt.len}, &ids);
+    int n = o->n_predict != INT_MIN ? o->n_predict : is_chat ? -1 : BASE_PREDICT;
+    int context = o->ctx;
+    if (!context) {
+        long need = n >= 0 ? (long)ids.len + n : ids.len + DEFAULT_CONTEXT / 2L > DEFAULT_CONTEXT ? ids.len + DEFAULT_CONTEXT / 2L : DEFAULT_CONTEXT;
+        context = need < model.config.max_context ? (int)need : model.config.max_context;
+    } else if (context > model.config.max_context) {
+        warn("-c %d: the model was made for %d positions", context, model.config.max_context);
+    }
+    if (ids.len > context || (ids.len == context && n != 0))
+        die(EXIT_CONTEXT, "the prompt does not fit the context: %d tokens, context %d", ids.len, context);
+    memory_check(&model, (size_t)(n >= 0 ? ids.len : context));
+
+    Generator g;
+    generator_init(&g, &model, tokenizer, o->chunk ? o->chunk : ids.len < 512 ? ids.len : 512, 1);
+    Request request = {.prompt = ids.data, .n_prompt = ids.len, .max_tokens = n, .max_context = context,
+                       .ignore_eos = o->ignore_eos, .sample = o->sample, .stops = o->stops, .n_stops = o->n_stops,
+                       .n_logprobs = o->is_json ? o->logprobs : 0, .emit = o->is_json ? NULL : text_emit};
+    if (!o->has_seed) request.sample.seed = seed_random();
+    if (o->has_echo && !o->is_json) text_write(prompt.data, prompt.len);
+    Session *session = session_new(&model);
+    Sequence s;
+    generate(&g, &s, &request, session);
+    if (s.finish == FINISH_ERROR) die_error(&s.error);
+    if (o->is_json) print_json(tokenizer, &s, request.sample.seed);
+    else if (s.text.len == 0 || s.text.data[s.text.len - 1] != '\n') text_write("\n", 1);
+    stats_print(o, &g, request.sample.seed);
+    int code = s.finish == FINISH_CANCEL ? EXIT_INTERRUPTED : EXIT_OK;
+    sequence_free(&s);
+    session_free(session);
+    generator_free(&g);
+    tokenizer_close(tokenizer);
+    model_close(&model);
+    buffer_free(&prompt);
+    free(ids.data);
+    return code;
+}
