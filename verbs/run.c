@@ -1,5 +1,4 @@
 // run: one prompt, one text.
-#include "template.h"
 #include "verbs.h"
 #include "../base/json.h"
 

@@ -19,13 +19,10 @@ int template_of(const char *name);
 // tokens of its vocabulary say. TEMPLATE_NONE for a base model; *is_unknown is set if it has a template we do not know.
 Template template_recognise(const Gguf *g, const Tokenizer *t, bool *is_unknown);
 
-// Appends BOS (if the model uses one) - the start of a dialogue.
-void template_begin(Template tpl, const Tokenizer *t, Ids *out);
-// Appends one message as it stands in a finished dialogue. index counts messages from 0 (Llama 2 folds the system
-// message into the first user message: pass it as `system` there).
-void template_message(Template tpl, const Tokenizer *t, const Message *m, Ids *out);
-// Appends what precedes the assistant's answer.
-void template_answer(Template tpl, const Tokenizer *t, Ids *out);
+// Appends messages [first, n) of a dialogue as they stand when finished (the start of the dialogue too if first is 0),
+// and with `wants_answer` what precedes the assistant's next message.
+void template_encode(Template tpl, const Tokenizer *t, const Message *messages, int n, int first, bool wants_answer,
+                     Ids *out);
 // Whether a control token (or piece) ends the assistant's turn in this template, beyond the model's own stop ids.
 const char *template_stop(Template tpl);
 

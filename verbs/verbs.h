@@ -3,6 +3,7 @@
 #define VERBS_VERBS_H
 
 #include "../generate.h"
+#include "template.h"
 
 // All that the command line can say. Fields keep their default where an option was not given.
 typedef struct {
@@ -74,6 +75,14 @@ void model_load(const Options *o, Model *m, Tokenizer **t);
 void memory_check(const Model *m, size_t n_positions);
 // GB of weights that one decode step reads.
 double model_decode_gb(const Model *m);
+// The chat template of --template or of the file; dies if the file has one that we do not know.
+Template template_choose(const Options *o, const Model *m, const Tokenizer *t);
+// The text of -sys (@FILE reads a file); empty if not given.
+void system_read(const Options *o, Buffer *out);
+// Token ids written as text, separated by commas or white space; dies on anything else.
+void ids_parse(const char *text, int n_vocab, Ids *out);
+// JSON array of the recorded tokens of a sequence.
+void logprobs_put(Buffer *out, const Tokenizer *t, const Sequence *s);
 // A seed from the system's random source, for when none was given.
 uint64_t seed_random(void);
 // "prefill 512 tok 91.2 tok/s | decode 128 tok 4.6 tok/s 22.1 GB/s | seed 42" on stderr.

@@ -1,0 +1,132 @@
+// show: what is in a model file, what it needs, and what runs it.
+#include "verbs.h"
+#include "../base/json.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct {
+    size_t bytes, weights;
+    int n_tensors;
+} Share;
+
+static size_t tensor_weights(const GgufTensor *t) { return (size_t)(t->dims[0] * t->dims[1] * t->dims[2] * t->dims[3]); }
+
+static void print_string(const char *label, Str s) {
+    Buffer quoted = {0};
+    json_put_string(&quoted, s.data, s.len < 200 ? s.len : 200);
+    printf("%-14s%s\n", label, quoted.data);
+    buffer_free(&quoted);
+}
+
+static void print_types(const Gguf *g) {
+    Share shares[TYPE_COUNT] = {{0}}, all = {0};
+    for (int i = 0; i < g->n_tensors; i++) {
+        const GgufTensor *t = &g->tensors[i];
+        Share *parts[] = {&all, t->type < TYPE_COUNT ? &shares[t->type] : &all};
+        for (int k = 0; k < 2 && (k == 0 || parts[1] != &all); k++) {
+            parts[k]->bytes += t->bytes;
+            parts[k]->weights += tensor_weights(t);
+            parts[k]->n_tensors++;
+        }
+    }
+    printf("%-14s%d, %.2f GB, %.3f G weights, %.2f bits per weight\n", "tensors", all.n_tensors, (double)all.bytes * 1e-9,
+           (double)all.weights * 1e-9, all.weights ? 8.0 * (double)all.bytes / (double)all.weights : 0);
+    for (int i = 0; i < TYPE_COUNT; i++)
+        if (shares[i].n_tensors)
+            printf("  %-12s%4d tensors %9.2f MB %5.1f %%\n", type_info((uint32_t)i)->name, shares[i].n_tensors,
+                   (double)shares[i].bytes * 1e-6, 100.0 * (double)shares[i].bytes / (double)all.bytes);
+}
+
+static void print_tensors(const Gguf *g) {
+    for (int i = 0; i < g->n_tensors; i++) {
+        const GgufTensor *t = &g->tensors[i];
+        printf("  %-32.*s %-8s (%llu, %llu)\n", (int)t->name.len, t->name.data, type_info(t->type)->name,
+               (unsigned long long)t->dims[1], (unsigned long long)t->dims[0]);
+    }
+}
+
+static void print_tokenizer(const Gguf *g) {
+    Error err;
+    Tokenizer *t = tokenizer_open(g, &err);
+    if (!t) {
+        printf("%-14snone that can be used: %s\n", "tokenizer", err.text);
+        return;
+    }
+    Str kind = str_of("?");
+    bool is_unknown;
+    (void)gguf_string(g, "tokenizer.ggml.model", &kind, &err);
+    Template tpl = template_recognise(g, t, &is_unknown);
+    printf("%-14s%.*s, %d tokens, bos %d%s\n", "tokenizer", (int)kind.len, kind.data, tokenizer_n_vocab(t), tokenizer_bos(t),
+           tokenizer_adds_bos(t) ? " (added)" : "");
+    printf("%-14s%s\n", "template", is_unknown ? "present, not recognised (--template chooses)" : template_name(tpl));
+    tokenizer_close(t);
+}
+
+static void print_model(const Model *m, int context) {
+    const Config *c = &m->config;
+    const RopeParams *r = &m->rope.params;
+    if (context == 0) context = c->max_context < 8192 ? c->max_context : 8192;
+    printf("%-14s%d layers, dim %d, FFN %d, %d heads of %d, %d KV heads, vocabulary %d, context %d\n", "shape", c->n_layers,
+           c->dim, c->hidden_dim, c->n_heads, c->head_dim, c->n_kv_heads, c->vocab_size, c->max_context);
+    printf("%-14s%s, norm eps %g\n", "output", m->output.data == m->embed.data ? "tied to the embedding" : "own matrix",
+           (double)c->norm_eps);
+    printf("%-14stheta %g, rule %s", "rope", r->theta, rope_rule_name(r->rule));
+    if (r->rule != ROPE_NONE && r->rule != ROPE_FILE) printf(", factor %g, original context %d", r->factor, r->orig_ctx);
+    printf("\n");
+    print_types(&m->file);
+    double kv = (double)model_kv_bytes(c, m->kv_type), weights = (double)model_weight_bytes(m);
+    printf("%-14sweights %.2f GB (file pages) + KV cache %.2f GB for %d positions (%s, %.1f KiB each)\n", "memory",
+           weights * 1e-9, kv * context * 1e-9, context, type_info(m->kv_type)->name, kv / 1024);
+    printf("%-14s%s, %d threads\n", "kernels", kernel.name, m->n_threads);
+    double gb = model_decode_gb(m);
+    printf("%-14s%.3f GB of weights per token; at B GB/s of memory bandwidth: B / %.3f tokens/s (bench measures it)\n",
+           "decode", gb, gb);
+}
+
+static int print_json(const Model *m, const Gguf *g) {
+    const Config *c = &m->config;
+    printf("{\"file\":");
+    Buffer name = {0};
+    json_put_string(&name, g->path, strlen(g->path));
+    printf("%s,\"n_layers\":%d,\"dim\":%d,\"hidden_dim\":%d,\"n_heads\":%d,\"n_kv_heads\":%d,\"head_dim\":%d,\"vocab_size\":%d,"
+           "\"context\":%d,\"rope_rule\":\"%s\",\"rope_theta\":%g,\"weight_bytes\":%zu,\"kv_bytes_per_position\":%zu,"
+           "\"kernels\":\"%s\",\"threads\":%d}\n",
+           name.data, c->n_layers, c->dim, c->hidden_dim, c->n_heads, c->n_kv_heads, c->head_dim, c->vocab_size,
+           c->max_context, rope_rule_name(m->rope.params.rule), m->rope.params.theta, model_weight_bytes(m),
+           model_kv_bytes(c, m->kv_type), kernel.name, m->n_threads);
+    buffer_free(&name);
+    return EXIT_OK;
+}
+
+int verb_show(const Options *o) {
+    Gguf file;
+    Model model;
+    Error err;
+    Str name;
+    if (o->n_args > 1) die(EXIT_USAGE, "show: expected one file, found %d", o->n_args);
+    const char *path = o->n_args ? o->args[0] : o->model;
+    if (!model_open_file(&file, path, &err)) die_error(&err);
+    if (file.n_tensors == 0) {
+        printf("%-14s%s: a vocabulary, no tensors\n", "file", file.path);
+        print_tokenizer(&file);
+        gguf_close(&file);
+        return EXIT_OK;
+    }
+    if (!model_bind(&model, &file, &o->model_options, &err)) die_error(&err);
+    if (o->is_json) {
+        print_json(&model, &model.file);
+    } else {
+        printf("%-14s%s (GGUF v%u%s)\n", "file", model.file.path, model.file.version,
+               model.file.n_shards > 1 ? ", sharded" : "");
+        if (gguf_find(&model.file, "general.name") && gguf_string(&model.file, "general.name", &name, &err))
+            print_string("name", name);
+        print_model(&model, o->ctx);
+        print_tokenizer(&model.file);
+        if (o->show_tensors) print_tensors(&model.file);
+    }
+    model_close(&model);
+    return EXIT_OK;
+}
