@@ -1,0 +1,274 @@
+// One pass over the text into one block of memory: nodes, room to sort the keys of an object, and a copy of the text
+// in which every string is decoded where it stood, since decoding only shrinks.
+#include "json.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_DEPTH = 64 };
+
+typedef struct {
+    const char *text;
+    size_t n, at;
+    Json *nodes;
+    size_t n_nodes;
+    const Json **keys; // scratch, one for each node
+    char *bytes;       // (n + 1)
+    Error *err;
+} Parser;
+
+static bool fail(Parser *p, size_t at, const char *expected) {
+    char found[16] = "the end";
+    if (at < p->n) {
+        unsigned char c = (unsigned char)p->text[at];
+        snprintf(found, sizeof found, c > 0x20 && c < 0x7f ? "'%c'" : "byte 0x%02x", c);
+    }
+    return error_set(p->err, EXIT_RUNTIME, "byte %zu: expected %s, found %s", at, expected, found);
+}
+
+static int peek(const Parser *p) {
+    return p->at < p->n ? (unsigned char)p->text[p->at] : -1;
+}
+
+static int peek_token(Parser *p) { // after white space
+    while (p->at < p->n && memchr(" \t\n\r", p->text[p->at], 4)) p->at++;
+    return peek(p);
+}
+
+static bool parse_hex4(Parser *p, uint32_t *code) {
+    *code = 0;
+    for (int i = 0; i < 4; i++, p->at++) {
+        int c = peek(p), low = c | 0x20;
+        int digit = c >= '0' && c <= '9' ? c - '0' : c > 0 && low >= 'a' && low <= 'f' ? low - 'a' + 10 : -1;
+        if (digit < 0) return fail(p, p->at, "a hexadecimal digit");
+        *code = *code << 4 | (uint32_t)digit;
+    }
+    return true;
+}
+
+// After a backslash; the character in *code.
+static bool parse_escape(Parser *p, uint32_t *code) {
+    static const char names[] = "\"\\/bfnrt", meanings[] = "\"\\/\b\f\n\r\t";
+    size_t start = p->at - 1;
+    int c = peek(p);
+    const char *name = c > 0 ? strchr(names, c) : NULL;
+    if (name) return p->at++, *code = (unsigned char)meanings[name - names], true;
+    if (c != 'u') return fail(p, p->at, "one of \"\\/bfnrtu after a backslash");
+    p->at++;
+    if (!parse_hex4(p, code)) return false;
+    if (*code < 0xd800 || *code > 0xdfff) return true;
+    uint32_t low = 0;
+    bool is_pair = *code < 0xdc00 && p->n - p->at >= 2 && !memcmp(p->text + p->at, "\\u", 2);
+    if (is_pair) {
+        p->at += 2;
+        if (!parse_hex4(p, &low)) return false;
+    }
+    if (low < 0xdc00 || low > 0xdfff) return fail(p, start, "a surrogate pair");
+    *code = 0x10000 + ((*code & 0x3ff) << 10) + (low & 0x3ff);
+    return true;
+}
+
+static bool parse_string(Parser *p, Str *out) {
+    char *start = p->bytes + ++p->at, *end = start;
+    for (int c; (c = peek(p)) != '"';) {
+        uint32_t code;
+        if (c < 0x20) return fail(p, p->at, c < 0 ? "a closing quote" : "an escaped control character");
+        if (c == '\\') {
+            p->at++;
+            if (!parse_escape(p, &code)) return false;
+            end += utf8_encode(code, end);
+            continue;
+        }
+        int len = utf8_decode(p->text + p->at, p->n - p->at, &code);
+        if (!len) return fail(p, p->at, "valid UTF-8");
+        memcpy(end, p->text + p->at, (size_t)len);
+        end += len;
+        p->at += (size_t)len;
+    }
+    p->at++;
+    *out = (Str){start, (size_t)(end - start)};
+    return true;
+}
+
+static bool skip_digits(Parser *p) {
+    if (peek(p) < '0' || peek(p) > '9') return fail(p, p->at, "a digit");
+    while (peek(p) >= '0' && peek(p) <= '9') p->at++;
+    return true;
+}
+
+static bool parse_number(Parser *p, double *out) {
+    size_t start = p->at;
+    if (peek(p) == '-') p->at++;
+    if (peek(p) == '0')
+        p->at++; // nothing but a fraction or exponent may follow
+    else if (!skip_digits(p))
+        return false;
+    if (peek(p) == '.') {
+        p->at++;
+        if (!skip_digits(p)) return false;
+    }
+    if (peek(p) == 'e' || peek(p) == 'E') {
+        p->at++;
+        if (peek(p) == '+' || peek(p) == '-') p->at++;
+        if (!skip_digits(p)) return false;
+    }
+    char *copy = memcpy(p->bytes + start, p->text + start, p->at - start);
+    p->bytes[p->at] = 0;
+    *out = strtod(copy, NULL);
+    return *out - *out == 0 ? true : fail(p, start, "a number that fits a double");
+}
+
+static bool parse_word(Parser *p, const char *word) {
+    size_t len = strlen(word);
+    if (p->n - p->at < len || memcmp(p->text + p->at, word, len)) return fail(p, p->at, "a JSON value");
+    p->at += len;
+    return true;
+}
+
+static int by_key(const void *a, const void *b) {
+    Str x = (*(const Json *const *)a)->key, y = (*(const Json *const *)b)->key;
+    int order = memcmp(x.data, y.data, x.len < y.len ? x.len : y.len);
+    return order ? order : x.len != y.len ? (x.len > y.len) - (x.len < y.len) : (x.data > y.data) - (x.data < y.data);
+}
+
+static bool check_keys(Parser *p, const Json *object) {
+    int n = 0;
+    for (const Json *j = object->child; j; j = j->next) p->keys[n++] = j;
+    if (n > 1) qsort(p->keys, (size_t)n, sizeof *p->keys, by_key);
+    for (int i = 1; i < n; i++) {
+        Str key = p->keys[i]->key;
+        if (str_eq(p->keys[i - 1]->key, key))
+            return error_set(p->err, EXIT_RUNTIME, "byte %zu: expected each key once, found \"%.*s\" again",
+                             (size_t)(key.data - p->bytes), key.len < 60 ? (int)key.len : 60, key.data);
+    }
+    return true;
+}
+
+static bool parse_value(Parser *p, Json *v, int depth);
+
+static bool parse_items(Parser *p, Json *parent, int depth) {
+    int close = parent->kind == JSON_OBJECT ? '}' : ']';
+    const Json **link = &parent->child;
+    if (depth == MAX_DEPTH) return fail(p, p->at, "at most 64 levels");
+    p->at++;
+    if (peek_token(p) == close) return p->at++, true;
+    for (;;) {
+        Json *item = &p->nodes[p->n_nodes++];
+        *item = (Json){0};
+        if (parent->kind == JSON_OBJECT) {
+            if (peek_token(p) != '"') return fail(p, p->at, "a quoted key");
+            if (!parse_string(p, &item->key)) return false;
+            if (peek_token(p) != ':') return fail(p, p->at, "':'");
+            p->at++;
+        }
+        if (!parse_value(p, item, depth + 1)) return false;
+        *link = item;
+        link = &item->next;
+        parent->n_items++;
+        if (peek_token(p) == close) break;
+        if (peek(p) != ',') return fail(p, p->at, close == '}' ? "',' or '}'" : "',' or ']'");
+        p->at++;
+    }
+    p->at++;
+    return close == ']' || check_keys(p, parent);
+}
+
+static bool parse_value(Parser *p, Json *v, int depth) {
+    int c = peek_token(p);
+    switch (c) {
+    case '{': return v->kind = JSON_OBJECT, parse_items(p, v, depth);
+    case '[': return v->kind = JSON_ARRAY, parse_items(p, v, depth);
+    case '"': return v->kind = JSON_STRING, parse_string(p, &v->string);
+    case 't': return v->kind = JSON_BOOL, v->boolean = true, parse_word(p, "true");
+    case 'f': return v->kind = JSON_BOOL, parse_word(p, "false");
+    case 'n': return parse_word(p, "null");
+    }
+    if (c != '-' && (c < '0' || c > '9')) return fail(p, p->at, "a JSON value");
+    return v->kind = JSON_NUMBER, parse_number(p, &v->number);
+}
+
+// Upper bound of the values in a text: the first, and one after each opening bracket and comma outside strings.
+static size_t count_nodes(const char *text, size_t n) {
+    size_t count = 1;
+    bool in_string = false;
+    for (size_t i = 0; i < n; i++) {
+        char c = text[i];
+        if (c == '"')
+            in_string = !in_string;
+        else if (in_string)
+            i += c == '\\';
+        else
+            count += c == ',' || c == '[' || c == '{';
+    }
+    return count;
+}
+
+bool json_parse(JsonDoc *doc, const char *text, size_t n, Error *err) {
+    size_t n_nodes = count_nodes(text, n), bytes, *cap = doc->arena; // its size stands before the first node
+    doc->root = NULL;
+    if (!size_mul(n_nodes, sizeof(Json) + sizeof(Json *), &bytes) || !size_add(bytes, n + 1 + sizeof(Json), &bytes))
+        return error_set(err, EXIT_RUNTIME, "JSON text of %zu bytes is too long", n);
+    if (!cap || *cap < bytes) {
+        free(doc->arena);
+        cap = doc->arena = malloc(bytes);
+        if (!cap) return error_set(err, EXIT_RUNTIME, "out of memory: %zu bytes", bytes);
+        *cap = bytes;
+    }
+    Json *nodes = (Json *)doc->arena + 1;
+    Parser p = {.text = text, .n = n, .nodes = nodes, .keys = (const Json **)(void *)(nodes + n_nodes), .err = err};
+    p.bytes = (char *)(p.keys + n_nodes);
+    *nodes = (Json){0};
+    p.n_nodes = 1;
+    if (!parse_value(&p, nodes, 0)) return false;
+    if (peek_token(&p) >= 0) return fail(&p, p.at, "the end");
+    doc->root = nodes;
+    return true;
+}
+
+void json_free(JsonDoc *doc) {
+    free(doc->arena);
+    *doc = (JsonDoc){0};
+}
+
+const Json *json_get(const Json *obj, const char *key) {
+    if (!obj || obj->kind != JSON_OBJECT) return NULL;
+    for (const Json *j = obj->child; j; j = j->next)
+        if (str_is(j->key, key)) return j;
+    return NULL;
+}
+
+void json_put_string(Buffer *out, const char *s, size_t n) {
+    static const char plain[] = "\"\\\b\f\n\r\t", names[] = "\"\\bfnrt";
+    buffer_append(out, "\"", 1);
+    for (size_t i = 0, run; i < n; i += run) {
+        uint32_t code;
+        run = (size_t)utf8_decode(s + i, n - i, &code);
+        const char *special = run == 1 && code ? strchr(plain, (int)code) : NULL;
+        if (!run)
+            buffer_append(out, "\xef\xbf\xbd", 3), run = 1;
+        else if (special)
+            buffer_printf(out, "\\%c", names[special - plain]);
+        else if (code < 0x20 || (code >= 0x7f && code < 0xa0))
+            buffer_printf(out, "\\u%04x", code);
+        else
+            buffer_append(out, s + i, run);
+    }
+    buffer_append(out, "\"", 1);
+}
+
+void json_put_number(Buffer *out, double x) {
+    char text[32];
+    bool is_normal = x >= 0x1p-1022 || x <= -0x1p-1022; // then %.15g prints the shortest form of 15 digits or less
+    if (x - x != 0) {
+        buffer_puts(out, "null");
+    } else if (x > -0x1p53 && x < 0x1p53 && x == (double)(int64_t)x) {
+        buffer_printf(out, "%.0f", x);
+    } else {
+        for (int digits = is_normal ? 15 : 1; digits <= 17; digits++) {
+            snprintf(text, sizeof text, "%.*g", digits, x);
+            if (strtod(text, NULL) == x) break;
+        }
+        buffer_puts(out, text);
+    }
+}
