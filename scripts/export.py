@@ -1,28 +1,59 @@
 #!/usr/bin/env python3
 """Turns a Llama checkpoint into one GGUF file. Python standard library only.
 
-SOURCE is a llama2.c model, NAME.bin with tokenizer.bin beside it (or --tokenizer FILE). Weights are streamed from file
-to file; the output appears under its name only when it is complete."""
+SOURCE is one of
+  a folder as Meta releases it: consolidated.00.pth (.01.pth ...), params.json, tokenizer.model
+  a folder as Hugging Face hosts it: *.safetensors, config.json, tokenizer.json (tokenizer.model)
+  a llama2.c model: NAME.bin with tokenizer.bin beside it
+
+Weights are streamed from file to file; the output appears under its name only when it is complete. Meta's params.json
+says use_scaled_rope but not by which factor: it is 32 for Llama 3.2's 1B and 3B (dim 2048 and 3072), 8 for all others;
+--rope-factor decides otherwise. Nor does it give the context: 131072 with scaled RoPE, 8192 for Llama 3, 4096 for
+Llama 2; --context decides otherwise."""
 import argparse
+import math
 import os
+import re
 import signal
 import struct
 import sys
 import time
 
+from checkpoints import parse_json, read_pth, read_safetensors
 from gguf_writer import Bad, FILE_TYPES, write_gguf
-from vocabulary import llama2c_vocabulary
-from weights import File, View, Weight, convert
+from vocabulary import (huggingface_vocabulary, llama2c_vocabulary, meta_vocabulary, read_bytes)
+from weights import Beside, File, Interleaved, Literal, Stacked, Weight, convert, same
 
 
 class Config:
     """The shape of a model; every source form is read into one."""
-    name = ""
     rope_theta = 10000.0
     norm_eps = 1e-5
+    rope = None  # scaling: rope_type, factor, ...
+
+    def check(self, where):
+        counts = (self.dim, self.hidden_dim, self.n_layers, self.n_heads, self.n_kv_heads, self.head_dim,
+                  self.vocab_size, self.context_length)
+        if not all(type(n) is int and 0 < n < 1 << 31 for n in counts) or self.n_layers > 4096 or \
+                self.n_heads % self.n_kv_heads or self.head_dim % 2 or \
+                not all(type(x) in (int, float) and 0 < x < 1e38 for x in (self.rope_theta, self.norm_eps)):
+            raise Bad("%s: not the shape of a Llama: dim, hidden dim, layers, heads, KV heads, head dim, vocabulary, "
+                      "context = %s, RoPE base %s, epsilon %s" % (where, counts, self.rope_theta, self.norm_eps))
+
+    def shapes(self):
+        """The shape of every tensor that the model needs (output.weight aside: it may be tied to the embedding)."""
+        dim, q_dim, kv_dim = self.dim, self.n_heads * self.head_dim, self.n_kv_heads * self.head_dim
+        layer = {"attn_norm": (dim,), "attn_q": (q_dim, dim), "attn_k": (kv_dim, dim), "attn_v": (kv_dim, dim),
+                 "attn_output": (dim, q_dim), "ffn_norm": (dim,), "ffn_gate": (self.hidden_dim, dim),
+                 "ffn_up": (self.hidden_dim, dim), "ffn_down": (dim, self.hidden_dim)}
+        shapes = {"token_embd.weight": (self.vocab_size, dim)}
+        for i in range(self.n_layers):
+            shapes.update(("blk.%d.%s.weight" % (i, name), shape) for name, shape in layer.items())
+        shapes["output_norm.weight"] = (dim,)
+        return shapes
 
     def metadata(self, type):
-        return {
+        m = {
             "general.architecture": "llama",
             "general.name": self.name,
             "general.file_type": FILE_TYPES[type],
@@ -35,10 +66,46 @@ class Config:
             "llama.attention.head_count_kv": self.n_kv_heads,
             "llama.attention.key_length": self.head_dim,
             "llama.attention.value_length": self.head_dim,
-            "llama.attention.layer_norm_rms_epsilon": self.norm_eps,
+            "llama.attention.layer_norm_rms_epsilon": float(self.norm_eps),
             "llama.rope.dimension_count": self.head_dim,
-            "llama.rope.freq_base": self.rope_theta,
+            "llama.rope.freq_base": float(self.rope_theta),
         }
+        # No type and factor for llama3: the divisors say it all, and readers would scale a second time by the factor.
+        if self.rope:
+            if self.rope["rope_type"] != "llama3":
+                m["llama.rope.scaling.type"] = self.rope["rope_type"]
+                m["llama.rope.scaling.factor"] = float(self.rope["factor"])
+            if "original_max_position_embeddings" in self.rope:
+                m["llama.rope.scaling.original_context_length"] = self.rope["original_max_position_embeddings"]
+        return m
+
+    def divisors(self):
+        """rope_freqs.weight of Llama 3.1's scaling: long wavelengths are stretched by the factor, short ones kept."""
+        if not self.rope or self.rope["rope_type"] != "llama3":
+            return []
+        factor, low, high = (float(self.rope[k]) for k in ("factor", "low_freq_factor", "high_freq_factor"))
+        divisors = []
+        for i in range(self.head_dim // 2):
+            turns = self.rope["original_max_position_embeddings"] / (2 * math.pi * self.rope_theta ** (2 * i / self.head_dim))
+            smooth = min(1.0, max(0.0, (turns - low) / (high - low)))
+            divisors.append(1 / ((1 - smooth) / factor + smooth))
+        return [Literal("rope_freqs.weight", "f32", (len(divisors),), struct.pack("<%df" % len(divisors), *divisors))]
+
+
+def bind(config, tensors, where):
+    """The tensors, a dict by GGUF name, in the order in which a forward pass reads them, every shape checked."""
+    shapes = config.shapes()
+    if "output.weight" in tensors:
+        shapes["output.weight"] = shapes["token_embd.weight"]
+    for name in sorted(set(shapes) - set(tensors)):
+        raise Bad("%s: %s is missing" % (where, name))
+    for name in sorted(set(tensors) - set(shapes)):
+        raise Bad("%s: %s is no part of a Llama of %d layers" % (where, name, config.n_layers))
+    for name, shape in shapes.items():
+        if tensors[name].shape != shape:
+            raise Bad("%s: %s: expected shape %s, found %s" % (where, name, shape, tensors[name].shape))
+        tensors[name].name = name
+    return [tensors[name] for name in shapes]
 
 
 # llama2.c
@@ -57,93 +124,272 @@ def read_llama2c(path, tokenizer):
     c = Config()
     c.dim, c.hidden_dim, c.n_layers, c.n_heads, c.n_kv_heads, vocab, c.context_length = struct.unpack("<7i", head[:28])
     c.vocab_size, tied = abs(vocab), head[28] == 1 if version else vocab > 0
-    if min(c.dim, c.hidden_dim, c.n_layers, c.n_heads, c.n_kv_heads, c.vocab_size, c.context_length) <= 0 or \
-            c.dim % c.n_heads or c.n_heads % c.n_kv_heads or c.dim // c.n_heads % 2 or c.n_layers > 1 << 16:
-        raise Bad("%s: not a llama2.c model: its header is %s" % (file.name, struct.unpack("<7i", head[:28])))
-    c.head_dim = c.dim // c.n_heads
-    c.name = os.path.splitext(os.path.basename(path))[0]
+    c.head_dim = c.dim // max(c.n_heads, 1)
+    c.name = os.path.splitext(file.name)[0]
+    c.check(file.name)
 
-    weights, offset = [], 256 if version else 28
-
-    def take(name, *shape):
-        nonlocal offset
-        weights.append(Weight(file, name, "f32", shape, offset))
-        offset += weights[-1].n_rows * weights[-1].row_bytes
-
-    def take_layers(name, *shape):
-        for i in range(c.n_layers):
-            take("blk.%d.%s.weight" % (i, name), *shape)
-
-    dim, kv_dim = c.dim, c.n_kv_heads * c.head_dim
-    projections = [("attn_q", dim, dim), ("attn_k", kv_dim, dim), ("attn_v", kv_dim, dim), ("attn_output", dim, dim)]
-    ffn = [("ffn_gate", c.hidden_dim, dim), ("ffn_down", dim, c.hidden_dim), ("ffn_up", c.hidden_dim, dim)]
+    # Version 0 holds norms between the matrices; version 1 all norms first.
+    shapes = c.shapes()
+    layered = ["attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_down", "ffn_up"]
     if version:
-        take_layers("attn_norm", dim)
-        take_layers("ffn_norm", dim)
-        take("output_norm.weight", dim)
-        take("token_embd.weight", c.vocab_size, dim)
-        for p in projections + ffn:
-            take_layers(*p)
+        order = ["attn_norm", "ffn_norm", "output_norm.weight", "token_embd.weight"] + layered
     else:
-        take("token_embd.weight", c.vocab_size, dim)
-        take_layers("attn_norm", dim)
-        for p in projections:
-            take_layers(*p)
-        take_layers("ffn_norm", dim)
-        for p in ffn:
-            take_layers(*p)
-        take("output_norm.weight", dim)
-        offset += 4 * c.context_length * c.head_dim  # cosines and sines
-    if not tied:
-        take("output.weight", c.vocab_size, dim)
+        order = ["token_embd.weight", "attn_norm"] + layered[:4] + ["ffn_norm"] + layered[4:] + ["output_norm.weight", ""]
+    order += [] if tied else ["output.weight"]
+    shapes["output.weight"] = shapes["token_embd.weight"]
+    tensors, offset = {}, 256 if version else 28
+    for part in order:
+        names = [part] if part in shapes else ["blk.%d.%s.weight" % (i, part) for i in range(c.n_layers)] if part else []
+        for name in names:
+            w = tensors[name] = Weight(file, name, "f32", shapes[name], offset)
+            offset += w.n_rows * w.row_bytes
+        if not part:  # cosines and sines
+            offset += 4 * c.context_length * c.head_dim
     if offset != file.size:
         raise Bad("%s: expected %d bytes, found %d" % (file.name, offset, file.size))
 
-    folder = os.path.dirname(path) or "."
-    names = [tokenizer] if tokenizer else [os.path.join(folder, n) for n in ("tok%d.bin" % c.vocab_size, "tokenizer.bin")]
-    for n in names:
-        if os.path.exists(n):
-            return c, weights, llama2c_vocabulary(n, c.vocab_size)
+    folder = os.path.dirname(path)
+    names = [os.path.join(folder, n) for n in ("tok%d.bin" % c.vocab_size, "tokenizer.bin")]
+    for name in [tokenizer] if tokenizer else names:
+        if tokenizer or os.path.exists(name):
+            return c, bind(c, tensors, file.name), llama2c_vocabulary(name, c.vocab_size)
     raise Bad("%s: no tokenizer: expected %s" % (file.name, " or ".join(names)))
+
+
+# Meta
+
+META_NAMES = {"tok_embeddings": "token_embd", "norm": "output_norm", "output": "output"}
+META_LAYER = {"attention_norm": "attn_norm", "attention.wq": "attn_q", "attention.wk": "attn_k", "attention.wv": "attn_v",
+              "attention.wo": "attn_output", "ffn_norm": "ffn_norm", "feed_forward.w1": "ffn_gate",
+              "feed_forward.w3": "ffn_up", "feed_forward.w2": "ffn_down"}
+FACE_NAMES = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
+FACE_LAYER = {"input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
+              "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output", "post_attention_layernorm": "ffn_norm",
+              "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down"}
+
+
+def gguf_name(name, names, layer_names):
+    """The GGUF name of a checkpoint's tensor; None for the frequencies that some carry along; itself if unknown."""
+    if name.endswith(("rope.freqs", "rotary_emb.inv_freq")):
+        return None
+    m = re.match(r"(?:model\.)?layers\.(\d{1,4})\.(.*)\.weight$", name)
+    if m and m.group(2) in layer_names:
+        return "blk.%d.%s.weight" % (int(m.group(1)), layer_names[m.group(2)])
+    part = name[:-len(".weight")] if name.endswith(".weight") else ""
+    return names[part] + ".weight" if part in names else name
+
+
+def join(parts, n_cols):
+    """One tensor from the parts that Meta's model parallelism left in each file: split by rows (wq, wk, wv, w1, w3, the
+    output, Llama 3's embedding) where a part has all its columns, else by columns (wo, w2, Llama 2's embedding). Norms
+    are in every file."""
+    if len(parts) == 1 or len(parts[0].shape) == 1:
+        return parts[0]
+    along_rows = parts[0].shape[1] == n_cols
+    kept = 1 if along_rows else 0
+    if any(len(p.shape) != 2 or p.shape[kept] != parts[0].shape[kept] or p.type != parts[0].type for p in parts):
+        raise Bad("%s: its parts do not fit together: %s" % (parts[0].name, [p.shape for p in parts]))
+    return Stacked(parts) if along_rows else Beside(parts)
+
+
+def read_meta(folder, options):
+    params = parse_json(read_bytes(os.path.join(folder, "params.json")), "params.json")
+    files = [f for f in sorted(os.listdir(folder)) if re.match(r"consolidated\.\d+\.pth$", f)]
+    numbers = [int(f.split(".")[1]) for f in files]
+    if numbers != list(range(len(files))):
+        raise Bad("%s: expected consolidated.00.pth and so on, found %s" % (folder, ", ".join(files)))
+    shards = [read_pth(os.path.join(folder, f)) for f in files]
+    for f, shard in zip(files, shards):
+        for name in sorted(set(shard) ^ set(shards[0])):
+            raise Bad("%s: %s is in some of the files only" % (f, name))
+
+    parts = {}
+    for name in shards[0]:
+        to = gguf_name(name, META_NAMES, META_LAYER)
+        if to:
+            parts[to] = [shard[name] for shard in shards]
+    for needed in ("token_embd.weight", "output_norm.weight", "blk.0.attn_q.weight", "blk.0.attn_k.weight",
+                   "blk.0.ffn_gate.weight"):
+        if needed not in parts:
+            raise Bad("%s: %s is missing" % (files[0], needed))
+
+    c = Config()
+    c.name = os.path.basename(os.path.abspath(folder))
+    try:
+        c.dim, c.n_layers, c.n_heads = params["dim"], params["n_layers"], params["n_heads"]
+        c.n_kv_heads = params.get("n_kv_heads") or c.n_heads
+        c.norm_eps, c.rope_theta = params["norm_eps"], params.get("rope_theta", c.rope_theta)
+        c.head_dim = c.dim // c.n_heads
+        wq = parts["blk.0.attn_q.weight"][0].shape
+        if wq[0] * len(files) != c.dim:
+            raise Bad("%s: expected %d files consolidated.NN.pth, found %d" % (folder, c.dim // wq[0], len(files)))
+        if len(files) > c.n_kv_heads:  # more files than KV heads: each file holds a copy of its own
+            c.n_kv_heads = len(files)
+        c.hidden_dim = sum(p.shape[0] for p in parts["blk.0.ffn_gate.weight"])
+    except (KeyError, TypeError, ZeroDivisionError) as e:
+        raise Bad("params.json: no shape of a Llama: %s: %s" % (type(e).__name__, e))
+    scaled = bool(params.get("use_scaled_rope"))
+    if scaled:
+        factor = options.rope_factor or (32.0 if c.dim in (2048, 3072) else 8.0)
+        c.rope = {"rope_type": "llama3", "factor": factor, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                  "original_max_position_embeddings": 8192}
+        if not options.rope_factor:
+            sys.stderr.write("note: params.json gives no RoPE factor; %g for dim %d (see --rope-factor)\n" %
+                             (factor, c.dim))
+    c.context_length = 131072 if scaled else 8192 if c.rope_theta == 500000 else 4096
+
+    hidden = {"ffn_down": c.hidden_dim}
+    tensors = {name: join(p, hidden.get(name.split(".")[-2], c.dim)) for name, p in parts.items()}
+    c.vocab_size = tensors["token_embd.weight"].shape[0]
+    if params.get("vocab_size", -1) not in (-1, c.vocab_size):
+        raise Bad("params.json: vocab_size %s, but the embedding has %d rows" % (params["vocab_size"], c.vocab_size))
+    c.check("params.json")
+    weights = bind(c, tensors, folder)
+    if same(tensors["token_embd.weight"], tensors.get("output.weight")):  # tied, written out twice
+        weights.remove(tensors["output.weight"])
+    elif "output.weight" not in tensors and c.dim not in (2048, 3072):
+        raise Bad("%s: output.weight is missing" % folder)
+    vocabulary = meta_vocabulary(options.tokenizer or os.path.join(folder, "tokenizer.model"))
+    return c, weights, vocabulary
+
+
+# Hugging Face
+
+def read_huggingface(folder, options):
+    config = parse_json(read_bytes(os.path.join(folder, "config.json")), "config.json")
+    for key, expected in (("model_type", ("llama",)), ("hidden_act", ("silu", None)), ("attention_bias", (False, None)),
+                          ("mlp_bias", (False, None)), ("quantization_config", (None,))):
+        if config.get(key) not in expected:
+            raise Bad("config.json: %s: expected %s, found %s" % (key, expected[0], str(config[key])[:60]))
+    c = Config()
+    c.name = os.path.basename(os.path.abspath(folder))
+    rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
+    try:
+        c.dim, c.hidden_dim, c.n_layers = config["hidden_size"], config["intermediate_size"], config["num_hidden_layers"]
+        c.n_heads = config["num_attention_heads"]
+        c.n_kv_heads = config.get("num_key_value_heads") or c.n_heads
+        c.head_dim = config.get("head_dim") or c.dim // c.n_heads
+        c.vocab_size, c.context_length = config["vocab_size"], config["max_position_embeddings"]
+        c.norm_eps = config["rms_norm_eps"]
+        c.rope_theta = config.get("rope_theta") or rope.get("rope_theta") or c.rope_theta
+        kind = rope.get("rope_type") or rope.get("type") or "default"
+        if kind in ("llama3", "linear", "yarn"):
+            c.rope = dict(rope, rope_type=kind)
+            if options.rope_factor:
+                c.rope["factor"] = options.rope_factor
+            needed = ["factor"] + (["low_freq_factor", "high_freq_factor"] if kind == "llama3" else [])
+            if not all(type(c.rope[k]) in (int, float) and 0 < c.rope[k] < 1e9 for k in needed) or \
+                    kind == "llama3" and not c.rope["low_freq_factor"] < c.rope["high_freq_factor"] or \
+                    type(c.rope.get("original_max_position_embeddings", 8192)) is not int:
+                raise ValueError("rope_scaling %s" % rope)
+            if kind == "llama3":
+                c.rope.setdefault("original_max_position_embeddings", 8192)
+        elif kind != "default":
+            raise Bad("config.json: rope_scaling %s: expected llama3, linear or yarn" % ascii(kind))
+    except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError) as e:
+        raise Bad("config.json: no shape of a Llama: %s: %s" % (type(e).__name__, e))
+    c.check("config.json")
+
+    tensors = {}
+    for name, w in read_shards(folder).items():
+        to = gguf_name(name, FACE_NAMES, FACE_LAYER)
+        if to == "output.weight" and config.get("tie_word_embeddings"):
+            continue
+        if to:
+            tensors[to] = w
+    if "output.weight" not in tensors and not config.get("tie_word_embeddings"):
+        raise Bad("%s: lm_head.weight is missing, and config.json does not tie it to the embedding" % folder)
+    weights = bind(c, tensors, folder)
+    weights = [Interleaved(w, w.shape[0] // c.head_dim) if w.name.endswith(("attn_q.weight", "attn_k.weight")) else w
+               for w in weights]
+    return c, weights, huggingface_vocabulary(folder, c.vocab_size)
+
+
+def read_shards(folder):
+    """The tensors of all safetensors files of a folder, as its index says, if it has one."""
+    index = os.path.join(folder, "model.safetensors.index.json")
+    if os.path.exists(index):
+        where = parse_json(read_bytes(index), "model.safetensors.index.json").get("weight_map")
+        if type(where) is not dict or not all(type(f) is str for f in where.values()):
+            raise Bad("model.safetensors.index.json: no weight_map from tensors to files")
+        files = sorted(set(where.values()))
+        for f in files:
+            if os.path.basename(f) != f or "\\" in f or not f.endswith(".safetensors"):
+                raise Bad("model.safetensors.index.json: file %s: a path that leads outside" % ascii(f))
+    else:
+        where, files = None, [f for f in sorted(os.listdir(folder)) if f.endswith(".safetensors")]
+        m = re.match(r".*-of-(\d+)\.safetensors$", files[0])
+        if len(files) != (int(m.group(1)) if m else 1):
+            raise Bad("%s: expected %s safetensors files, found %d" % (folder, m.group(1) if m else 1, len(files)))
+    tensors = {}
+    for f in files:
+        for name, w in read_safetensors(os.path.join(folder, f)).items():
+            if name in tensors or where is not None and where.get(name) != f:
+                raise Bad("%s: %s: there twice, or not where the index says" % (f, ascii(name)))
+            tensors[name] = w
+    for name in sorted(set(where or ()) - set(tensors)):
+        raise Bad("%s: %s is missing" % (where[name], ascii(name)))
+    return tensors
 
 
 # Everything
 
 def read_source(path, options):
-    if os.path.isdir(path):
-        found = [f for f in sorted(os.listdir(path)) if f.endswith(".bin") and not f.startswith("tok")]
-        if len(found) != 1:
-            raise Bad("%s: no checkpoint recognised in this folder" % path)
-        path = os.path.join(path, found[0])
     if not os.path.exists(path):
         raise Bad("%s: no such file or folder" % path, 1)
-    return read_llama2c(path, options.tokenizer)
-
-
-def order(weight):
-    """The embedding first, then layers in order, then the rest: as a forward pass reads them."""
-    part = weight.name.split(".")
-    return (1, int(part[1])) if part[0] == "blk" else (0, 0) if part[0] == "token_embd" else (2, 0)
+    if not os.path.isdir(path):
+        return read_llama2c(path, options.tokenizer)
+    files = sorted(os.listdir(path))
+    models = [f for f in files if f.endswith(".bin") and not f.startswith("tok")]
+    if "config.json" in files and any(f.endswith(".safetensors") for f in files):
+        return read_huggingface(path, options)
+    if "params.json" in files and any(f.startswith("consolidated.") for f in files):
+        return read_meta(path, options)
+    if len(models) == 1 and "config.json" not in files:
+        return read_llama2c(os.path.join(path, models[0]), options.tokenizer)
+    raise Bad("%s: no checkpoint: expected config.json with *.safetensors, or params.json with consolidated.*.pth, or "
+              "a llama2.c *.bin" % path)
 
 
 def export(options):
     config, weights, vocabulary = read_source(options.source, options)
-    by_type = {}
+    n_tokens = len(vocabulary["tokenizer.ggml.tokens"])
+    if n_tokens != config.vocab_size:
+        raise Bad("the tokenizer has %d tokens, the embedding %d rows" % (n_tokens, config.vocab_size))
+    for key in ("bos", "eos", "unknown"):
+        if not 0 <= vocabulary.get("tokenizer.ggml.%s_token_id" % key, 0) < n_tokens:
+            raise Bad("the tokenizer's %s token is not among its %d" % (key, n_tokens))
+    if options.context:
+        config.context_length = options.context
+    if options.chat_template:
+        vocabulary["tokenizer.chat_template"] = read_bytes(options.chat_template)
+
+    n_weights = {}
     for w in weights:
-        by_type[w.type] = by_type.get(w.type, 0) + w.shape[0] * w.shape[-1]
-    type = options.type or max(by_type, key=by_type.get)
-    tensors = [convert(w, type if len(w.shape) > 1 else "f32") for w in sorted(weights, key=order)]
+        n_weights[w.type] = n_weights.get(w.type, 0) + w.shape[0] * w.shape[-1]
+    type = options.type or max(n_weights, key=n_weights.get)
+    tensors = [convert(w, type if len(w.shape) > 1 else "f32") for w in weights] + config.divisors()
     metadata = config.metadata(type)
     metadata.update(vocabulary)
     return len(tensors), type, write_gguf(options.output, metadata, tensors)
 
 
+def positive(text):
+    x = float(text)
+    if not 0 < x < 1e9:
+        raise ValueError
+    return x
+
+
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("source", metavar="SOURCE", help="a model file or folder")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("source", metavar="SOURCE")
     parser.add_argument("-o", "--output", metavar="OUT.gguf", required=True)
     parser.add_argument("--type", choices=sorted(FILE_TYPES), help="type of the matrices (default: the source's)")
-    parser.add_argument("--tokenizer", metavar="FILE", help="the tokenizer, where it is not beside the model")
+    parser.add_argument("--tokenizer", metavar="FILE", help="tokenizer.model or tokenizer.bin, where it is elsewhere")
+    parser.add_argument("--chat-template", metavar="FILE", help="the chat template, where the source has none")
+    parser.add_argument("--context", type=int, metavar="N", help="the longest context the model is good for")
+    parser.add_argument("--rope-factor", type=positive, metavar="F", help="the factor of scaled RoPE")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     start = time.time()

@@ -1,10 +1,22 @@
 """Tokenizers of every source form as GGUF metadata."""
+import base64
 import os
 import struct
 
+from checkpoints import parse_json
 from gguf_writer import Bad
 
 NORMAL, UNKNOWN, CONTROL, USER, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
+WORD = "\u2581"  # SentencePiece's space
+
+# How Llama 3 splits text before it merges bytes. The file says so by name: tokenizer.ggml.pre = llama-bpe.
+SPLIT = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|"
+         r"\s+(?!\S)|\s+")
+# Names of Llama 3.1's 256 special tokens, which follow the ranks.
+SPECIAL = ["begin_of_text", "end_of_text", "reserved_special_token_0", "reserved_special_token_1",
+           "finetune_right_pad_id", "reserved_special_token_2", "start_header_id", "end_header_id", "eom_id", "eot_id",
+           "python_tag"]
+SPECIAL = ["<|%s|>" % s for s in SPECIAL + ["reserved_special_token_%d" % i for i in range(3, 248)]]
 
 
 def read_bytes(path):
@@ -15,20 +27,21 @@ def read_bytes(path):
         raise Bad("%s: %s" % (path, e.strerror), 1)
 
 
-def sentencepiece(pieces, scores, types):
-    """Metadata of a SentencePiece vocabulary, which Llama 2 and the story models use."""
+# SentencePiece: Llama 2 and the story models
+
+def sentencepiece(pieces, scores, types, unknown=0, bos=1, eos=2, space_prefix=True):
     return {
         "tokenizer.ggml.model": "llama",
         "tokenizer.ggml.pre": "default",
         "tokenizer.ggml.tokens": pieces,
         "tokenizer.ggml.scores": scores,
         "tokenizer.ggml.token_type": types,
-        "tokenizer.ggml.unknown_token_id": 0,
-        "tokenizer.ggml.bos_token_id": 1,
-        "tokenizer.ggml.eos_token_id": 2,
+        "tokenizer.ggml.unknown_token_id": unknown,
+        "tokenizer.ggml.bos_token_id": bos,
+        "tokenizer.ggml.eos_token_id": eos,
         "tokenizer.ggml.add_bos_token": True,
         "tokenizer.ggml.add_eos_token": False,
-        "tokenizer.ggml.add_space_prefix": True,
+        "tokenizer.ggml.add_space_prefix": space_prefix,
     }
 
 
@@ -36,20 +49,247 @@ def llama2c_vocabulary(path, n_vocab):
     """llama2.c's tokenizer.bin: the length of the longest piece, then a score, a length and the text of each piece.
     It has put line ends around <s> and </s>, a space for SentencePiece's U+2581, and, in older files, each byte
     token's byte, as a code point, for its name."""
-    b = read_bytes(path)
+    b, name = read_bytes(path), os.path.basename(path)
     pieces, scores, at = [], [], 4
     for i in range(n_vocab):
         score, n = struct.unpack_from("<fi", b, at) if at + 8 <= len(b) else (0, -1)
         if n < 0 or at + 8 + n > len(b):
-            raise Bad("%s: piece %d: truncated, %d pieces expected" % (os.path.basename(path), i, n_vocab))
+            raise Bad("%s: piece %d: truncated, %d pieces expected" % (name, i, n_vocab))
         pieces.append(b[at + 8:at + 8 + n])
         scores.append(score)
         at += 8 + n
     if at != len(b):
-        raise Bad("%s: expected %d pieces, found more" % (os.path.basename(path), n_vocab))
+        raise Bad("%s: expected %d pieces, found more" % (name, n_vocab))
     if n_vocab < 259 or pieces[3] not in (b"\0", b"<0x00>"):
-        raise Bad("%s: piece 3: expected the byte token <0x00>, found %r" % (os.path.basename(path), pieces[3:4]))
+        raise Bad("%s: piece 3: expected the byte token <0x00>, found %r" % (name, pieces[3:4]))
     pieces = ([b"<unk>", b"<s>", b"</s>"] + [b"<0x%02X>" % i for i in range(256)] +
-              [p.replace(b" ", "\u2581".encode()) for p in pieces[259:]])
+              [p.replace(b" ", WORD.encode()) for p in pieces[259:]])
     types = [UNKNOWN, CONTROL, CONTROL] + [BYTE] * 256 + [NORMAL] * (n_vocab - 259)
     return sentencepiece(pieces, scores, types)
+
+
+def fields(b):
+    """Yields (number, value) of the fields of a protobuf message: an int, or bytes."""
+    at = 0
+
+    def varint():
+        nonlocal at
+        v = shift = 0
+        while True:
+            byte = b[at]
+            at += 1
+            v |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                return v
+            if shift > 63:
+                raise ValueError("a number of more than 64 bits")
+
+    while at < len(b):
+        key = varint()
+        if key & 7 == 0:
+            yield key >> 3, varint()
+            continue
+        n = {1: 8, 5: 4}.get(key & 7) or (varint() if key & 7 == 2 else -1)
+        if n < 0 or at + n > len(b):
+            raise ValueError("truncated")
+        yield key >> 3, b[at:at + n]
+        at += n
+
+
+def sentencepiece_vocabulary(data, name):
+    """SentencePiece's own model file, a protobuf message: pieces (1), trainer (2), normalizer (3)."""
+    pieces, scores, types = [], [], []
+    ids, model_type, space_prefix = {40: 0, 41: 1, 42: 2}, 1, True  # unknown, bos, eos
+    try:
+        for number, body in fields(data):
+            if number == 1:
+                piece = dict(fields(body))
+                pieces.append(piece[1])
+                scores.append(struct.unpack("<f", piece.get(2, bytes(4)))[0])
+                types.append(piece.get(3, NORMAL))
+            elif number == 2:
+                trainer = dict(fields(body))
+                model_type = trainer.get(3, 1)
+                ids = {k: trainer.get(k, v) for k, v in ids.items()}
+            elif number == 3:
+                space_prefix = bool(dict(fields(body)).get(3, 1))
+    except (ValueError, IndexError, KeyError, TypeError, struct.error) as e:
+        raise Bad("%s: neither tiktoken ranks nor a SentencePiece model: %s" % (name, e))
+    if model_type != 2 or not pieces:
+        raise Bad("%s: a SentencePiece model that is not BPE" % name)
+    return sentencepiece(pieces, scores, types, ids[40], ids[41], ids[42], space_prefix)
+
+
+# Byte-level BPE: Llama 3
+
+def byte_letters():
+    """GPT-2's letter for each byte: itself where it prints, else the next one from U+0100."""
+    letters, spare = [], 256
+    for b in range(256):
+        if 33 <= b <= 126 or 161 <= b <= 172 or b >= 174:
+            letters.append(chr(b))
+        else:
+            letters.append(chr(spare))
+            spare += 1
+    return letters
+
+
+def merges_of(ranks):
+    """All pairs of tokens that make a token, in the order in which byte-pair encoding by rank merges them."""
+    letters = byte_letters()
+    rank_of = {t: i for i, t in enumerate(ranks)}
+    text = ["".join(letters[b] for b in t) for t in ranks]
+    merges = []
+    for token in ranks:
+        pairs = []
+        for i in range(1, len(token)):
+            a, b = rank_of.get(token[:i]), rank_of.get(token[i:])
+            if a is not None and b is not None:
+                pairs.append((a, b))
+        merges += [text[a] + " " + text[b] for a, b in sorted(pairs)]
+    return text, merges
+
+
+def byte_level(tokens, types, merges):
+    """Metadata of a Llama 3 vocabulary. Its special tokens are found by name."""
+    id_of = {t: i for i, t in enumerate(tokens) if types[i] == CONTROL}
+    vocabulary = {
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.pre": "llama-bpe",
+        "tokenizer.ggml.tokens": tokens,
+        "tokenizer.ggml.token_type": types,
+        "tokenizer.ggml.merges": merges,
+    }
+    for key, name in (("bos", "begin_of_text"), ("eos", "end_of_text"), ("eot", "eot_id"), ("eom", "eom_id"),
+                      ("padding", "finetune_right_pad_id")):
+        if "<|%s|>" % name in id_of:
+            vocabulary["tokenizer.ggml.%s_token_id" % key] = id_of["<|%s|>" % name]
+    vocabulary["tokenizer.ggml.add_bos_token"] = True
+    return vocabulary
+
+
+def tiktoken_vocabulary(data, name):
+    """Meta's tokenizer.model of Llama 3: a token in base 64 and its rank per line."""
+    ranks = []
+    for i, line in enumerate(data.split(b"\n")):
+        if not line:
+            continue
+        try:
+            token, rank = line.split()
+            token, rank = base64.b64decode(token, validate=True), int(rank)
+        except ValueError:
+            raise Bad("%s: line %d: expected a token in base 64 and its rank" % (name, i + 1))
+        if rank != len(ranks) or not token:
+            raise Bad("%s: line %d: expected rank %d, found %d" % (name, i + 1, len(ranks), rank))
+        ranks.append(token)
+    if len(set(ranks)) != len(ranks):
+        raise Bad("%s: a token has two ranks" % name)
+    text, merges = merges_of(ranks)
+    return byte_level(text + SPECIAL, [NORMAL] * len(text) + [CONTROL] * len(SPECIAL), merges)
+
+
+def meta_vocabulary(path):
+    """tokenizer.model: tiktoken ranks (Llama 3), or a SentencePiece model (Llama 2)."""
+    data, name = read_bytes(path), os.path.basename(path)
+    first = data[:4096].split(b"\n")[0].split()
+    if len(first) == 2 and first[1].isdigit():
+        return tiktoken_vocabulary(data, name)
+    return sentencepiece_vocabulary(data, name)
+
+
+# Hugging Face
+
+def splits_as_llama3(pre_tokenizer):
+    steps = (pre_tokenizer or {}).get("pretokenizers") or []
+    return any(s.get("type") == "Split" and (s.get("pattern") or {}).get("Regex") == SPLIT for s in steps)
+
+
+def huggingface_vocabulary(folder, n_vocab):
+    """tokenizer.json and, where it is a SentencePiece one, tokenizer.model; added tokens, by their ids; the chat
+    template; ids that config files choose for the start and the end of text."""
+    def load(name):
+        path = os.path.join(folder, name)
+        return parse_json(read_bytes(path), name) if os.path.exists(path) else {}
+
+    try:
+        return assemble(folder, load("tokenizer.json"), load("tokenizer_config.json"), load("config.json"), n_vocab)
+    except (AttributeError, KeyError, TypeError, ValueError, IndexError) as e:
+        raise Bad("tokenizer.json: not a tokenizer's file: %s: %s" % (type(e).__name__, e))
+
+
+def assemble(folder, t, settings, config, n_vocab):
+    path = os.path.join(folder, "tokenizer.model")
+    model = t.get("model") or {}
+    words = model.get("vocab") or {}
+    merges = [m if type(m) is str else " ".join(m) for m in model.get("merges") or []]
+    if os.path.exists(path) and not splits_as_llama3(t.get("pre_tokenizer")):
+        v = meta_vocabulary(path)
+    elif model.get("type") != "BPE":
+        raise Bad("%s: expected tokenizer.json with a BPE model, or tokenizer.model" % folder)
+    elif model.get("byte_fallback"):
+        v = merged_sentencepiece(words, merges)
+    elif splits_as_llama3(t.get("pre_tokenizer")):
+        v = {"tokenizer.ggml.tokens": listed(words), "tokenizer.ggml.token_type": [NORMAL] * len(words)}
+    else:
+        raise Bad("tokenizer.json: splits text in another way than Llama 3: not supported")
+
+    tokens, types = v["tokenizer.ggml.tokens"], v["tokenizer.ggml.token_type"]
+    if len(tokens) > n_vocab:
+        raise Bad("tokenizer.json: %d tokens for an embedding of %d rows" % (len(tokens), n_vocab))
+    n_words = len(tokens)
+    tokens += ["[PAD%d]" % i for i in range(n_words, n_vocab)]
+    types += [UNUSED] * (n_vocab - n_words)
+    for a in t.get("added_tokens") or []:
+        if not 0 <= a["id"] < n_vocab:
+            raise Bad("tokenizer.json: added token %s: id %d of %d" % (ascii(a["content"]), a["id"], n_vocab))
+        if types[a["id"]] not in (UNKNOWN, BYTE):
+            tokens[a["id"]] = a["content"]
+            types[a["id"]] = CONTROL if a["special"] else USER
+    if "tokenizer.ggml.model" not in v:
+        v = byte_level(tokens, types, merges)
+    else:
+        v["tokenizer.ggml.scores"] += [0.0] * (n_vocab - n_words)
+
+    id_of = {w: i for i, w in enumerate(tokens)}
+    for key in ("bos", "eos"):  # a list of ends: the one that has no key of its own
+        chosen = config.get(key + "_token_id")
+        others = [v.get("tokenizer.ggml.eot_token_id"), v.get("tokenizer.ggml.eom_token_id")]
+        chosen = [i for i in chosen if i not in others] + chosen if type(chosen) is list else [chosen]
+        text = settings.get(key + "_token")
+        text = text.get("content") if type(text) is dict else text
+        chosen = chosen[0] if type(chosen[0]) is int else id_of.get(text)
+        if chosen is not None:
+            v["tokenizer.ggml.%s_token_id" % key] = chosen
+    if type(settings.get("add_bos_token")) is bool:
+        v["tokenizer.ggml.add_bos_token"] = settings["add_bos_token"]
+    template = settings.get("chat_template")
+    if type(template) is list:  # several, by name
+        template = next((x["template"] for x in template if x["name"] == "default"), None)
+    path = os.path.join(folder, "chat_template.jinja")
+    if os.path.exists(path):
+        template = read_bytes(path)
+    if template:
+        v["tokenizer.chat_template"] = template
+    return v
+
+
+def listed(words):
+    tokens = [None] * len(words)
+    for w, i in words.items():
+        if not 0 <= i < len(tokens) or tokens[i] is not None:
+            raise Bad("tokenizer.json: token %s: id %d is out of range or taken" % (ascii(w), i))
+        tokens[i] = w
+    return tokens
+
+
+def merged_sentencepiece(words, merges):
+    """A SentencePiece vocabulary of which only the merges are left, in order: their place is the score."""
+    tokens = listed(words)
+    place = {}
+    for i, m in enumerate(merges):
+        place.setdefault(m.replace(" ", ""), -float(i))
+    types = [BYTE if w.startswith("<0x") and len(w) == 6 else NORMAL for w in tokens]
+    types[:3] = [UNKNOWN, CONTROL, CONTROL]
+    scores = [place.get(w, -1e9 if kind == NORMAL and len(w) > 1 else 0.0) for w, kind in zip(tokens, types)]
+    return sentencepiece(tokens, scores, types)

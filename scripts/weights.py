@@ -2,8 +2,8 @@
 
 Python's per-number cost would be minutes for 8B weights. So the common path copies whole rows, and conversions work on
 a megabyte at a time, with byte slices, translation tables and integers of a million digits as vectors."""
+import functools
 import os
-import re
 import struct
 
 from gguf_writer import Bad, TYPES
@@ -132,28 +132,49 @@ class Converted(View):
                 raise Bad("%s: %s" % (self.name, e))
 
 
+def same(a, b):
+    """Whether two weights hold the same bytes."""
+    if b is None or (a.type, a.shape) != (b.type, b.shape):
+        return False
+    return all(x == y for x, y in zip(a.pieces(), b.pieces()))
+
+
 def convert(weight, type):
     return weight if weight.type == type else Converted(weight, type)
 
 
+@functools.lru_cache(maxsize=16)
 def repeated(lane, n):
     """The integer of n 32-bit lanes, all equal."""
     return int.from_bytes(struct.pack("<I", lane) * n, "little")
 
 
-def finite(x, n):
-    """Refuses NaN and infinity in the n f32 lanes of the integer x: their exponent is all ones and would carry."""
-    if ((x & repeated(0x7f800000, n)) + repeated(0x00800000, n)) & repeated(0x80000000, n):
-        raise ValueError("not a number, or infinite")
-
-
 def rounded(b, bits):
-    """f32 bytes, rounded so that the low bits of each number can be cut off."""
+    """f32 bytes, rounded so that the low bits of each number can be cut off. NaN and infinity, whose exponent is all
+    ones, are refused: they would carry into their neighbour."""
     n = len(b) // 4
     x = int.from_bytes(b, "little")
-    finite(x, n)
+    if ((x & repeated(0x7f800000, n)) + repeated(0x00800000, n)) & repeated(0x80000000, n):
+        raise ValueError(NOT_FINITE)
     x += ((x >> bits) & repeated(1, n)) + repeated((1 << (bits - 1)) - 1, n)
     return x.to_bytes(4 * n, "little")
+
+
+def table(f):
+    return bytes(f(i) & 255 for i in range(256))
+
+
+def either(a, b):
+    return (int.from_bytes(a, "little") | int.from_bytes(b, "little")).to_bytes(len(a), "little")
+
+
+def marked(b, marks):
+    """The positions of the bytes that the table marks with 1."""
+    b = b.translate(marks)
+    i = b.find(1)
+    while i >= 0:
+        yield i
+        i = b.find(1, i + 1)
 
 
 def bf16_to_f32(b):
@@ -169,49 +190,55 @@ def f32_to_bf16(b):
     return bytes(out)
 
 
-def either(a, b):
-    return (int.from_bytes(a, "little") | int.from_bytes(b, "little")).to_bytes(len(a), "little")
-
-
 # A normal f16 (1 sign, 5 exponent, 10 mantissa bits) is an f32 (1, 8, 23) whose exponent is 112 higher, an even number:
-# so each byte of one is made of translated bytes of the other. The rest (subnormal, zero) goes one by one.
-SMALL_F16 = re.compile(b"[\x00-\x03\x80-\x83]")
-LARGE_F16 = re.compile(b"[\x7c-\x7f\xfc-\xff]")
-SMALL_F32 = re.compile(b"[\x00-\x38\x80-\xb8\x47-\x7f\xc7-\xff]")  # below 2^-13, or 2^15 and above
-F16_TOP = bytes((h & 0x80) | ((((h >> 2) & 31) + 112) >> 1 & 127) for h in range(256))
-F16_MID = bytes((((h >> 2) & 1) << 7) | ((h & 3) << 5) for h in range(256))
-SHR3, SHL5 = bytes(i >> 3 for i in range(256)), bytes(i << 5 & 255 for i in range(256))
-SHR5, SHL3 = bytes(i >> 5 for i in range(256)), bytes(i << 3 & 255 for i in range(256))
-F32_TOP = bytes((h & 0x80) | (((h & 0x7f) - 56) << 3 & 0x78) for h in range(256))
+# so each byte of one is the union of translated bytes of the other. The rest (zero, subnormal) goes one by one.
+NOT_FINITE = "not a number, or infinite"
+SHR3, SHR5 = table(lambda i: i >> 3), table(lambda i: i >> 5)
+SHL3, SHL5 = table(lambda i: i << 3), table(lambda i: i << 5)
+WIDE_TOP = table(lambda h: h & 0x80 | (h >> 3 & 15) + 56)
+WIDE_MID = table(lambda h: h << 5)
+WIDE_ODD = table(lambda h: h & 0x7c in (0, 0x7c))
+NARROW_TOP = table(lambda h: h & 0x80 | (h & 15) - 8 << 3 & 0x78)
+NARROW_ODD = table(lambda h: not 56 < h & 0x7f < 71)  # below 2^-13, or 2^15 and above
 
 
 def f16_to_f32(b):
     low, high = b[0::2], b[1::2]
-    if LARGE_F16.search(high):
-        raise ValueError("not a number, or infinite")
     out = bytearray(2 * len(b))
     out[1::4] = low.translate(SHL5)
-    out[2::4] = either(high.translate(F16_MID), low.translate(SHR3))
-    out[3::4] = high.translate(F16_TOP)
-    for m in SMALL_F16.finditer(high):
-        i = m.start()
-        struct.pack_into("<f", out, 4 * i, struct.unpack_from("<e", b, 2 * i)[0])
+    out[2::4] = either(high.translate(WIDE_MID), low.translate(SHR3))
+    out[3::4] = high.translate(WIDE_TOP)
+    for i in marked(high, WIDE_ODD):
+        x = struct.unpack_from("<e", b, 2 * i)[0]
+        if x - x:
+            raise ValueError(NOT_FINITE)
+        struct.pack_into("<f", out, 4 * i, x)
     return bytes(out)
 
 
-def f32_to_f16(b):
-    near = rounded(b, 13)
-    out = bytearray(len(b) // 2)
-    out[0::2] = either(near[2::4].translate(SHL3), near[1::4].translate(SHR5))
-    out[1::2] = either(near[3::4].translate(F32_TOP), near[2::4].translate(SHR5))
-    for m in SMALL_F32.finditer(near[3::4]):
-        i = m.start()
-        x = struct.unpack_from("<f", b, 4 * i)[0]
+def narrowed(top, mid, low, exact):
+    """f16 bytes from the three upper bytes of f32 numbers, rounded already; exact(i) is number i."""
+    out = bytearray(2 * len(top))
+    out[0::2] = either(mid.translate(SHL3), low.translate(SHR5)) if low else mid.translate(SHL3)
+    out[1::2] = either(top.translate(NARROW_TOP), mid.translate(SHR5))
+    for i in marked(top, NARROW_ODD):
+        x = exact(i)
+        if x - x:
+            raise ValueError(NOT_FINITE)
         try:
             struct.pack_into("<e", out, 2 * i, x)
         except OverflowError:
             raise ValueError("%g does not fit f16: use --type bf16" % x)
     return bytes(out)
+
+
+def f32_to_f16(b):
+    near = rounded(b, 13)
+    return narrowed(near[3::4], near[2::4], near[1::4], lambda i: struct.unpack_from("<f", b, 4 * i)[0])
+
+
+def bf16_to_f16(b):
+    return narrowed(b[1::2], b[0::2], b"", lambda i: struct.unpack("<f", b"\0\0" + b[2 * i:2 * i + 2])[0])
 
 
 CONVERSIONS = {
@@ -220,5 +247,5 @@ CONVERSIONS = {
     ("f32", "bf16"): f32_to_bf16,
     ("f32", "f16"): f32_to_f16,
     ("f16", "bf16"): lambda b: f32_to_bf16(f16_to_f32(b)),
-    ("bf16", "f16"): lambda b: f32_to_f16(bf16_to_f32(b)),
+    ("bf16", "f16"): bf16_to_f16,
 }
