@@ -8,7 +8,7 @@ typedef enum {
     ROPE_NONE,    // theta^(-2i/d)
     ROPE_LINEAR,  // position interpolation (Chen et al. 2023): frequencies / factor
     ROPE_NTK,     // NTK-aware base change
-    ROPE_DYNAMIC, // dynamic NTK: the base follows the context length beyond the original one
+    ROPE_DYNAMIC, // dynamic NTK: beyond the original context the base follows the position
     ROPE_YARN,    // YaRN (Peng et al. 2023), with its attention factor
     ROPE_LLAMA3,  // Llama 3.1: long wavelengths / factor, short kept, between them smoothed
     ROPE_FILE     // frequencies / the divisors the file brings (rope_freqs.weight)
@@ -18,7 +18,7 @@ typedef struct {
     int dim;                   // rotated values per head, even
     RopeRule rule;
     double theta;              // base
-    double factor;             // context extension
+    double factor;             // context extension, > 0; 1 = none
     double low_freq_factor, high_freq_factor; // llama3: 1 and 4
     double beta_fast, beta_slow;              // yarn: 32 and 1
     double attn_factor;        // yarn; 0 = by its formula
@@ -38,9 +38,13 @@ typedef struct {
 int rope_rule_of(const char *name);
 const char *rope_rule_name(RopeRule rule);
 
-// Reads theta, rule and its figures from GGUF metadata (prefix "llama."); rope_freqs.weight, where present and of the
-// right shape, is rule ROPE_FILE. False with err (exit 3) on a value no model can have.
+// Reads theta, rule and its figures from GGUF metadata (prefix "llama."). rope_freqs.weight, where present, is rule
+// ROPE_FILE, or ROPE_LLAMA3 if it holds the divisors of Llama 3.1's or 3.2's release. False with err (exit 3) on a
+// value no model can have.
 bool rope_params_read(RopeParams *p, const Gguf *g, int head_dim, Error *err);
+// What the command line says instead: rule (NULL: keep), theta, factor and original context (0: keep). A factor
+// without a rule, where there is none, is linear. False with err (exit 2) if the rule is unknown or impossible.
+bool rope_params_override(RopeParams *p, const char *rule, double theta, double factor, int orig_ctx, Error *err);
 
 // Computes the frequencies; the table starts empty.
 void rope_init(Rope *rope, const RopeParams *params);

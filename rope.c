@@ -1,0 +1,235 @@
+// Frequencies are rounded to float32 after each operation that Meta's code does in float32, because the models were
+// trained with exactly those angles: at position 131071 one bit of a frequency turns a vector visibly. Powers are taken
+// in double and rounded once.
+#include "rope.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const float two_pi = 6.2831853071795864769f;
+static const char *const rule_names[] = {"none", "linear", "ntk", "dynamic", "yarn", "llama3", "file"};
+enum { N_RULES = sizeof rule_names / sizeof *rule_names };
+
+int rope_rule_of(const char *name) {
+    for (int i = 0; i < N_RULES; i++)
+        if (!strcmp(name, rule_names[i])) return i;
+    return -1;
+}
+
+const char *rope_rule_name(RopeRule rule) { return rule_names[rule]; }
+
+// theta^(-2i/d)
+static float base_freq(double theta, int i, int dim) {
+    float exponent = (float)(2 * i) / (float)dim;
+    return 1.0f / (float)pow((double)(float)theta, (double)exponent);
+}
+
+// NTK-aware: the base grows so that the lowest frequency is divided by `factor` and the highest is kept.
+static double ntk_theta(double theta, double factor, int dim) {
+    return dim > 2 ? theta * pow(factor, (double)dim / (dim - 2)) : theta;
+}
+
+// By what the wavelength is multiplied: 1 below orig_ctx / high_freq_factor, `factor` above orig_ctx /
+// low_freq_factor, and a blend (in `smooth`) between. As in Meta's apply_scaling.
+static float llama3_freq(const RopeParams *p, float freq) {
+    float orig = (float)p->orig_ctx, factor = (float)p->factor;
+    float low = (float)p->low_freq_factor, high = (float)p->high_freq_factor;
+    float wavelength = two_pi / freq;
+    if (wavelength < (float)(p->orig_ctx / p->high_freq_factor)) return freq;
+    if (wavelength > (float)(p->orig_ctx / p->low_freq_factor)) return freq / factor;
+    float smooth = (orig / wavelength - low) / (high - low);
+    float interpolated = (1 - smooth) * freq / factor, kept = smooth * freq;
+    return interpolated + kept;
+}
+
+// The pair that turns `rotations` times over the original context.
+static double yarn_pair(const RopeParams *p, double rotations) {
+    return p->dim * log(p->orig_ctx / (rotations * 2 * M_PI)) / (2 * log(p->theta));
+}
+
+static float yarn_freq(const RopeParams *p, float freq, int i) {
+    float low = fmaxf((float)floor(yarn_pair(p, p->beta_fast)), 0);
+    float high = fminf((float)ceil(yarn_pair(p, p->beta_slow)), (float)(p->dim - 1));
+    if (low == high) high += 0.001f;
+    float ramp = fminf(fmaxf(((float)i - low) / (high - low), 0), 1);
+    float kept = freq * (1 - ramp), interpolated = freq / (float)p->factor * ramp;
+    return interpolated + kept;
+}
+
+// Frequency of pair i for a context of n positions (only the dynamic rule looks at n).
+static float scaled_freq(const RopeParams *p, int i, int n) {
+    double theta = p->theta;
+    if (p->rule == ROPE_NTK) theta = ntk_theta(theta, p->factor, p->dim);
+    if (p->rule == ROPE_DYNAMIC && n > p->orig_ctx)
+        theta = ntk_theta(theta, p->factor * n / p->orig_ctx - (p->factor - 1), p->dim);
+    float freq = base_freq(theta, i, p->dim);
+    switch (p->rule) {
+    case ROPE_LINEAR: return freq / (float)p->factor;
+    case ROPE_YARN: return yarn_freq(p, freq, i);
+    case ROPE_LLAMA3: return llama3_freq(p, freq);
+    case ROPE_FILE: return freq / p->divisors[i];
+    default: return freq;
+    }
+}
+
+// What cos and sin are multiplied by, so that attention scores are scaled by its square.
+static float attention_factor(const RopeParams *p) {
+    if (p->rule != ROPE_YARN) return 1;
+    if (p->attn_factor > 0) return (float)p->attn_factor;
+    return p->factor > 1 ? (float)(0.1 * log(p->factor) + 1) : 1;
+}
+
+// Llama 3.1's rule reaches us as divisors, because that is how llama.cpp's converter writes it. Divisors that are
+// those of the rule, with the released figures, are taken as the rule itself: dividing by a rounded divisor would miss
+// the reference's frequencies in the last bit.
+static bool is_llama3(const RopeParams *file) {
+    RopeParams p = *file;
+    p.rule = ROPE_LLAMA3;
+    p.factor = p.divisors[p.dim / 2 - 1];
+    p.low_freq_factor = 1;
+    p.high_freq_factor = 4;
+    p.orig_ctx = 8192;
+    for (int i = 0; i < p.dim / 2; i++) {
+        float divisor = base_freq(p.theta, i, p.dim) / scaled_freq(&p, i, 0);
+        if (!(fabsf(divisor - p.divisors[i]) <= 1e-6f * divisor)) return false;
+    }
+    return p.factor > 1;
+}
+
+static bool read_divisors(RopeParams *p, const Gguf *g, Error *err) {
+    const GgufTensor *t = gguf_tensor(g, "rope_freqs.weight");
+    if (!t) return true;
+    if (t->type != TYPE_F32 || t->dims[0] != (uint64_t)p->dim / 2 || t->bytes != (size_t)p->dim / 2 * sizeof(float) ||
+        (uintptr_t)t->data % sizeof(float))
+        return error_set(err, EXIT_MODEL, "%s: tensor rope_freqs.weight: expected F32 (%d), found %s (%llu)", g->path,
+                         p->dim / 2, type_info(t->type)->name, (unsigned long long)t->dims[0]);
+    p->divisors = t->data;
+    for (int i = 0; i < p->dim / 2; i++)
+        if (!(p->divisors[i] > 0 && p->divisors[i] < 1e9f))
+            return error_set(err, EXIT_MODEL, "%s: tensor rope_freqs.weight: value %d: expected a positive divisor, found %g",
+                             g->path, i, (double)p->divisors[i]);
+    p->rule = ROPE_FILE;
+    if (!is_llama3(p)) return true;
+    p->rule = ROPE_LLAMA3;
+    p->factor = p->divisors[p->dim / 2 - 1];
+    p->orig_ctx = 8192;
+    return true;
+}
+
+// An optional number above zero.
+static bool read_positive(const Gguf *g, const char *key, double *out, Error *err) {
+    if (!gguf_find(g, key)) return true;
+    if (!gguf_f64(g, key, out, err)) return false;
+    if (*out > 0 && *out < 1e12) return true;
+    return error_set(err, EXIT_MODEL, "%s: %s: expected a positive number, found %g", g->path, key, *out);
+}
+
+static bool read_scaling(RopeParams *p, const Gguf *g, Error *err) {
+    double orig_ctx = p->orig_ctx;
+    if (!read_positive(g, "llama.rope.scale_linear", &p->factor, err) || // before llama.rope.scaling.*
+        !read_positive(g, "llama.rope.scaling.factor", &p->factor, err) ||
+        !read_positive(g, "llama.rope.scaling.original_context_length", &orig_ctx, err) ||
+        !read_positive(g, "llama.rope.scaling.low_freq_factor", &p->low_freq_factor, err) ||
+        !read_positive(g, "llama.rope.scaling.high_freq_factor", &p->high_freq_factor, err) ||
+        !read_positive(g, "llama.rope.scaling.yarn_beta_fast", &p->beta_fast, err) ||
+        !read_positive(g, "llama.rope.scaling.yarn_beta_slow", &p->beta_slow, err) ||
+        !read_positive(g, "llama.rope.scaling.yarn_attn_factor", &p->attn_factor, err))
+        return false;
+    if (orig_ctx < 1 || orig_ctx > INT32_MAX || p->low_freq_factor >= p->high_freq_factor)
+        return error_set(err, EXIT_MODEL, "%s: llama.rope.scaling: context %g, frequency factors %g and %g make no sense",
+                         g->path, orig_ctx, p->low_freq_factor, p->high_freq_factor);
+    p->orig_ctx = (int)orig_ctx;
+    if (p->factor != 1) p->rule = ROPE_LINEAR; // what a factor alone means
+    if (!gguf_find(g, "llama.rope.scaling.type")) return true;
+    Str type;
+    if (!gguf_string(g, "llama.rope.scaling.type", &type, err)) return false;
+    for (int i = 0; i < ROPE_FILE; i++) {
+        if (!str_is(type, rule_names[i])) continue;
+        p->rule = (RopeRule)i;
+        return true;
+    }
+    return error_set(err, EXIT_MODEL, "%s: llama.rope.scaling.type: unknown rule \"%.*s\"", g->path,
+                     (int)(type.len < 40 ? type.len : 40), type.data);
+}
+
+bool rope_params_read(RopeParams *p, const Gguf *g, int head_dim, Error *err) {
+    *p = (RopeParams){.theta = 10000, .factor = 1, .low_freq_factor = 1, .high_freq_factor = 4, .beta_fast = 32,
+                      .beta_slow = 1};
+    double dim = head_dim, orig_ctx = 8192;
+    if (!read_positive(g, "llama.rope.dimension_count", &dim, err) ||
+        !read_positive(g, "llama.rope.freq_base", &p->theta, err) ||
+        !read_positive(g, "llama.context_length", &orig_ctx, err))
+        return false;
+    if (dim > head_dim || dim != 2 * floor(dim / 2))
+        return error_set(err, EXIT_MODEL, "%s: llama.rope.dimension_count: expected an even number up to %d, found %g",
+                         g->path, head_dim, dim);
+    if (p->theta <= 1)
+        return error_set(err, EXIT_MODEL, "%s: llama.rope.freq_base: expected more than 1, found %g", g->path, p->theta);
+    p->dim = (int)dim;
+    p->orig_ctx = orig_ctx < INT32_MAX ? (int)orig_ctx : INT32_MAX;
+    if (!read_scaling(p, g, err)) return false;
+    return p->rule == ROPE_LLAMA3 || read_divisors(p, g, err); // figures are more exact than divisors
+}
+
+bool rope_params_override(RopeParams *p, const char *rule, double theta, double factor, int orig_ctx, Error *err) {
+    if (theta > 0) p->theta = theta;
+    if (orig_ctx > 0) p->orig_ctx = orig_ctx;
+    if (factor > 0) p->factor = factor;
+    if (rule && rope_rule_of(rule) < 0) return error_set(err, EXIT_USAGE, "--rope-scaling: no rule \"%s\"", rule);
+    if (rule) p->rule = (RopeRule)rope_rule_of(rule);
+    else if (factor > 0 && p->rule == ROPE_NONE) p->rule = ROPE_LINEAR;
+    if (p->rule == ROPE_FILE && !p->divisors)
+        return error_set(err, EXIT_USAGE, "--rope-scaling file: the file has no rope_freqs.weight");
+    if (p->theta <= 1) return error_set(err, EXIT_USAGE, "--rope-theta: expected more than 1, found %g", p->theta);
+    return true;
+}
+
+void rope_init(Rope *rope, const RopeParams *params) {
+    *rope = (Rope){.params = *params, .freqs = xalloc((size_t)params->dim / 2, sizeof(float))};
+    for (int i = 0; i < params->dim / 2; i++) rope->freqs[i] = scaled_freq(params, i, 0);
+}
+
+void rope_free(Rope *rope) {
+    free(rope->freqs);
+    free(rope->cos);
+    free(rope->sin);
+    *rope = (Rope){0};
+}
+
+void rope_reserve(Rope *rope, int n_positions) {
+    if (n_positions <= rope->n_positions) return;
+    const RopeParams *p = &rope->params;
+    int half = p->dim / 2, first = rope->n_positions;
+    // Rows are added by the page of 256, so that a context growing token by token copies the table rarely.
+    int n = n_positions < INT32_MAX - 256 ? (n_positions + 255) / 256 * 256 : n_positions;
+    size_t row = (size_t)half * sizeof(float);
+    rope->cos = xrealloc(rope->cos, (size_t)n, row);
+    rope->sin = xrealloc(rope->sin, (size_t)n, row);
+    float factor = attention_factor(p);
+#pragma omp parallel for schedule(static)
+    for (int pos = first; pos < n; pos++) {
+        float *c = rope->cos + (size_t)pos * half, *s = rope->sin + (size_t)pos * half;
+        for (int i = 0; i < half; i++) {
+            // Dynamic: each row has the base of the context that ends there, as when decoding token by token, whatever
+            // the table's length.
+            float freq = p->rule == ROPE_DYNAMIC && pos >= p->orig_ctx ? scaled_freq(p, i, pos + 1) : rope->freqs[i];
+            float angle = (float)pos * freq;
+            c[i] = (float)cos((double)angle) * factor;
+            s[i] = (float)sin((double)angle) * factor;
+        }
+    }
+    rope->n_positions = n;
+}
+
+void rope_apply(const Rope *rope, float *vec, int n_heads, int head_dim, int pos) {
+    int half = rope->params.dim / 2;
+    const float *c = rope->cos + (size_t)pos * half, *s = rope->sin + (size_t)pos * half;
+    for (int h = 0; h < n_heads; h++, vec += head_dim) {
+        for (int i = 0; i < half; i++) {
+            float re = vec[2 * i], im = vec[2 * i + 1];
+            vec[2 * i] = re * c[i] - im * s[i];
+            vec[2 * i + 1] = re * s[i] + im * c[i];
+        }
+    }
+}
