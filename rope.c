@@ -17,7 +17,9 @@ int rope_rule_of(const char *name) {
     return -1;
 }
 
-const char *rope_rule_name(RopeRule rule) { return rule_names[rule]; }
+const char *rope_rule_name(RopeRule rule) {
+    return rule_names[rule];
+}
 
 // theta^(-2i/d)
 static float base_freq(double theta, int i, int dim) {
@@ -107,8 +109,9 @@ static bool read_divisors(RopeParams *p, const Gguf *g, Error *err) {
     p->divisors = t->data;
     for (int i = 0; i < p->dim / 2; i++)
         if (!(p->divisors[i] > 0 && p->divisors[i] < 1e9f))
-            return error_set(err, EXIT_MODEL, "%s: tensor rope_freqs.weight: value %d: expected a positive divisor, found %g",
-                             g->path, i, (double)p->divisors[i]);
+            return error_set(err, EXIT_MODEL,
+                             "%s: tensor rope_freqs.weight: value %d: expected a positive divisor, found %g", g->path,
+                             i, (double)p->divisors[i]);
     p->rule = ROPE_FILE;
     if (!is_llama3(p)) return true;
     p->rule = ROPE_LLAMA3;
@@ -137,8 +140,9 @@ static bool read_scaling(RopeParams *p, const Gguf *g, Error *err) {
         !read_positive(g, "llama.rope.scaling.yarn_attn_factor", &p->attn_factor, err))
         return false;
     if (orig_ctx < 1 || orig_ctx > INT32_MAX || p->low_freq_factor >= p->high_freq_factor)
-        return error_set(err, EXIT_MODEL, "%s: llama.rope.scaling: context %g, frequency factors %g and %g make no sense",
-                         g->path, orig_ctx, p->low_freq_factor, p->high_freq_factor);
+        return error_set(err, EXIT_MODEL,
+                         "%s: llama.rope.scaling: context %g, frequency factors %g and %g make no sense", g->path,
+                         orig_ctx, p->low_freq_factor, p->high_freq_factor);
     p->orig_ctx = (int)orig_ctx;
     if (p->factor != 1) p->rule = ROPE_LINEAR; // what a factor alone means
     if (!gguf_find(g, "llama.rope.scaling.type")) return true;
@@ -154,8 +158,8 @@ static bool read_scaling(RopeParams *p, const Gguf *g, Error *err) {
 }
 
 bool rope_params_read(RopeParams *p, const Gguf *g, int head_dim, Error *err) {
-    *p = (RopeParams){.theta = 10000, .factor = 1, .low_freq_factor = 1, .high_freq_factor = 4, .beta_fast = 32,
-                      .beta_slow = 1};
+    *p = (RopeParams){
+        .theta = 10000, .factor = 1, .low_freq_factor = 1, .high_freq_factor = 4, .beta_fast = 32, .beta_slow = 1};
     double dim = head_dim, orig_ctx = 8192;
     if (!read_positive(g, "llama.rope.dimension_count", &dim, err) ||
         !read_positive(g, "llama.rope.freq_base", &p->theta, err) ||
@@ -165,7 +169,8 @@ bool rope_params_read(RopeParams *p, const Gguf *g, int head_dim, Error *err) {
         return error_set(err, EXIT_MODEL, "%s: llama.rope.dimension_count: expected an even number up to %d, found %g",
                          g->path, head_dim, dim);
     if (p->theta <= 1)
-        return error_set(err, EXIT_MODEL, "%s: llama.rope.freq_base: expected more than 1, found %g", g->path, p->theta);
+        return error_set(err, EXIT_MODEL, "%s: llama.rope.freq_base: expected more than 1, found %g", g->path,
+                         p->theta);
     p->dim = (int)dim;
     p->orig_ctx = orig_ctx < INT32_MAX ? (int)orig_ctx : INT32_MAX;
     if (!read_scaling(p, g, err)) return false;
@@ -177,8 +182,10 @@ bool rope_params_override(RopeParams *p, const char *rule, double theta, double 
     if (orig_ctx > 0) p->orig_ctx = orig_ctx;
     if (factor > 0) p->factor = factor;
     if (rule && rope_rule_of(rule) < 0) return error_set(err, EXIT_USAGE, "--rope-scaling: no rule \"%s\"", rule);
-    if (rule) p->rule = (RopeRule)rope_rule_of(rule);
-    else if (factor > 0 && p->rule == ROPE_NONE) p->rule = ROPE_LINEAR;
+    if (rule)
+        p->rule = (RopeRule)rope_rule_of(rule);
+    else if (factor > 0 && p->rule == ROPE_NONE)
+        p->rule = ROPE_LINEAR;
     if (p->rule == ROPE_FILE && !p->divisors)
         return error_set(err, EXIT_USAGE, "--rope-scaling file: the file has no rope_freqs.weight");
     if (p->theta <= 1) return error_set(err, EXIT_USAGE, "--rope-theta: expected more than 1, found %g", p->theta);

@@ -1,0 +1,284 @@
+#include "test.h"
+#include "../rope.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static RopeParams params(RopeRule rule, int dim, double theta, double factor, int orig_ctx) {
+    return (RopeParams){.dim = dim,
+                        .rule = rule,
+                        .theta = theta,
+                        .factor = factor,
+                        .low_freq_factor = 1,
+                        .high_freq_factor = 4,
+                        .beta_fast = 32,
+                        .beta_slow = 1,
+                        .orig_ctx = orig_ctx};
+}
+
+// Units in the last place between two floats.
+static int64_t ulps(float a, float b) {
+    int32_t x, y;
+    memcpy(&x, &a, 4);
+    memcpy(&y, &b, 4);
+    int64_t p = x < 0 ? -(int64_t)(x & INT32_MAX) : x, q = y < 0 ? -(int64_t)(y & INT32_MAX) : y;
+    return llabs(p - q);
+}
+
+// Every row of a table computed by the reference.
+static void compare(const char *name, RopeParams p) {
+    char path[256], line[128];
+    snprintf(path, sizeof path, "tests/golden/rope/%s.csv", name);
+    FILE *f = fopen(path, "r");
+    CHECK(f, "%s", path);
+    if (!f) return;
+    Rope rope;
+    rope_init(&rope, &p);
+    int n = 0, pos, i;
+    float c, s;
+    while (fgets(line, sizeof line, f)) {
+        if (sscanf(line, "%d,%d,%f,%f", &pos, &i, &c, &s) != 4) continue;
+        rope_reserve(&rope, pos + 1); // grows in steps, as a context does
+        size_t at = (size_t)pos * (size_t)(p.dim / 2) + (size_t)i;
+        CHECK(ulps(rope.cos[at], c) <= 1 && ulps(rope.sin[at], s) <= 1, "%s: position %d, pair %d: %.9g %.9g", name,
+              pos, i, (double)rope.cos[at], (double)rope.sin[at]);
+        n++;
+    }
+    CHECK(n > 5, "%s: %d rows", name, n);
+    fclose(f);
+    rope_free(&rope);
+}
+
+static void golden(void) {
+    compare("llama2-dim128-theta1e4", params(ROPE_NONE, 128, 1e4, 1, 4096));
+    compare("llama3-dim128-theta5e5", params(ROPE_NONE, 128, 5e5, 1, 8192));
+    compare("llama31-dim128-theta5e5-scaled", params(ROPE_LLAMA3, 128, 5e5, 8, 8192));
+    compare("llama32-dim64-theta5e5-scaled8", params(ROPE_LLAMA3, 64, 5e5, 8, 8192));
+    compare("seed-dim4-end3-theta1e4", params(ROPE_NONE, 4, 1e4, 1, 4096));
+}
+
+// Frequencies by the published formulas, computed in double elsewhere.
+static void formulas(void) {
+    static const int pairs[10] = {0, 1, 20, 29, 30, 32, 36, 40, 45, 63};
+    static const double expected[][10] = {
+        [ROPE_NONE] = {1, 0.865964323, 0.0562341325, 0.0153992653, 0.0133352143, 0.01, 0.00562341325, 0.00316227766,
+                       0.00153992653, 0.000115478198},
+        [ROPE_LINEAR] = {0.25, 0.216491081, 0.0140585331, 0.00384981632, 0.00333380358, 0.0025, 0.00140585331,
+                         0.000790569415, 0.000384981632, 2.88695496e-05},
+        [ROPE_NTK] = {1, 0.847117185, 0.0362134452, 0.00813506962, 0.00689135728, 0.00494528984, 0.00254662923,
+                      0.00131141361, 0.000572080506, 2.88695496e-05},
+        [ROPE_DYNAMIC] = {1, 0.840077812, 0.0306471634, 0.00638654405, 0.00536519395, 0.00378638224, 0.00188582988,
+                          0.000939248626, 0.00039298696, 1.70659078e-05}, // for a context of 10001
+        [ROPE_YARN] = {1, 0.865964323, 0.0562341325, 0.0114013791, 0.00948851788, 0.00653846154, 0.00302799175,
+                       0.0013378867, 0.000429402589, 2.88695496e-05},
+        [ROPE_LLAMA3] = {1, 0.814617234, 0.0165604401, 0.00216657076, 0.00137189357, 0.000524846161, 7.78465527e-05,
+                         3.4281022e-05, 1.22976387e-05, 3.06892599e-07},
+    };
+    for (int rule = ROPE_NONE; rule <= ROPE_LLAMA3; rule++) {
+        RopeParams p = params((RopeRule)rule, 128, 1e4, 4, 4096);
+        if (rule == ROPE_LLAMA3) p.theta = 5e5, p.factor = 8, p.orig_ctx = 8192;
+        double scale = rule == ROPE_YARN ? 1.138629436111989 : 1; // 0.1 ln 4 + 1
+        Rope rope;
+        rope_init(&rope, &p);
+        rope_reserve(&rope, 10001);
+        for (int k = 0; k < 10; k++) {
+            double w = expected[rule][k], freq = (double)rope.freqs[pairs[k]];
+            if (rule != ROPE_DYNAMIC)
+                CHECK(fabs(freq - w) <= 4e-7 * w, "%s, pair %d: %.9g", rope_rule_name(p.rule), pairs[k], freq);
+            size_t at = 10000 * 64 + (size_t)pairs[k];
+            CHECK(fabs((double)rope.cos[at] - scale * cos(1e4 * w)) < 2e-3, "%s, pair %d", rope_rule_name(p.rule),
+                  pairs[k]);
+            CHECK(fabs((double)rope.sin[at] - scale * sin(1e4 * w)) < 2e-3, "%s, pair %d", rope_rule_name(p.rule),
+                  pairs[k]);
+        }
+        CHECK(rope_rule_of(rope_rule_name(p.rule)) == rule, "%d", rule);
+        rope_free(&rope);
+    }
+    RopeParams p = params(ROPE_YARN, 128, 1e4, 4, 4096);
+    p.attn_factor = 1.5;
+    Rope rope;
+    rope_init(&rope, &p);
+    rope_reserve(&rope, 1);
+    CHECK(rope.cos[0] == 1.5f, "%g", (double)rope.cos[0]);
+    rope_free(&rope);
+}
+
+// q at position m and k at position n, rotated: their product depends on m - n alone. Up to position 100 000 it holds
+// to 1e-4 of |q| |k| (root mean square; worst 5e-4), which is what the reference's rounding of angles to float32
+// leaves: up to 0.004 radians there. Up to 10 000 each single product holds to 1e-4.
+static void relative(void) {
+    enum { DIM = 128, DISTANCE = 37 };
+    uint64_t seed = 7;
+    RopeParams p = params(ROPE_LLAMA3, DIM, 5e5, 8, 8192);
+    Rope rope;
+    rope_init(&rope, &p);
+    rope_reserve(&rope, 100001);
+    double squares = 0;
+    int n = 0;
+    for (int trial = 0; trial < 100; trial++) {
+        float q[2 * DIM], k[2 * DIM];
+        double first = 0, qq = 0, kk = 0;
+        for (int i = 0; i < 2 * DIM; i++) q[i] = test_normal(&seed), k[i] = test_normal(&seed);
+        for (int i = DIM; i < 2 * DIM; i++) qq += (double)q[i] * (double)q[i], kk += (double)k[i] * (double)k[i];
+        for (int pos = 0; pos + DISTANCE <= 100000; pos += pos < 10000 ? 1111 : 9997) {
+            float a[2 * DIM], b[2 * DIM];
+            memcpy(a, q, sizeof a);
+            memcpy(b, k, sizeof b);
+            rope_apply(&rope, a, 2, DIM, pos + DISTANCE);
+            rope_apply(&rope, b, 2, DIM, pos);
+            double dot = 0;
+            for (int i = DIM; i < 2 * DIM; i++) dot += (double)a[i] * (double)b[i]; // the second head
+            if (pos == 0) first = dot;
+            double error = fabs(dot - first) / sqrt(qq * kk);
+            CHECK(error <= (pos < 10000 ? 1e-4 : 5e-4), "position %d: %g, at 0 %g", pos, dot, first);
+            squares += error * error;
+            n++;
+        }
+    }
+    CHECK(sqrt(squares / n) <= 1e-4, "%g", sqrt(squares / n));
+    rope_free(&rope);
+}
+
+// Only the first `dim` values of a head turn, each pair by its own angle.
+static void partial(void) {
+    RopeParams p = params(ROPE_NONE, 4, 1e4, 1, 4096);
+    Rope rope;
+    rope_init(&rope, &p);
+    rope_reserve(&rope, 3);
+    float v[6] = {1, 0, 0, 1, 5, 6};
+    rope_apply(&rope, v, 1, 6, 2);
+    CHECK(fabs((double)v[0] - cos(2)) < 1e-6 && fabs((double)v[1] - sin(2)) < 1e-6, "%g %g", (double)v[0],
+          (double)v[1]);
+    CHECK(fabs((double)v[2] + sin(.02)) < 1e-6 && fabs((double)v[3] - cos(.02)) < 1e-6, "%g %g", (double)v[2],
+          (double)v[3]);
+    CHECK(v[4] == 5 && v[5] == 6, "%g %g", (double)v[4], (double)v[5]);
+    rope_free(&rope);
+}
+
+// A GGUF file under construction.
+typedef struct {
+    Buffer kv;
+    uint64_t n_kv;
+} File;
+
+static void put_str(Buffer *b, const char *s) {
+    uint64_t n = strlen(s);
+    buffer_append(b, &n, 8);
+    buffer_puts(b, s);
+}
+
+static void put(File *f, const char *key, uint32_t kind, const void *value, size_t n) {
+    put_str(&f->kv, key);
+    buffer_append(&f->kv, &kind, 4);
+    buffer_append(&f->kv, value, n);
+    f->n_kv++;
+}
+
+static void put_f32(File *f, const char *key, float v) {
+    put(f, key, GGUF_F32, &v, 4);
+}
+static void put_u32(File *f, const char *key, uint32_t v) {
+    put(f, key, GGUF_U32, &v, 4);
+}
+
+// Reads the parameters of a file with these values, and rope_freqs.weight if n_divisors is not 0.
+static bool read_back(const File *f, const float *divisors, uint64_t n_divisors, RopeParams *p, Error *err) {
+    static Buffer b;
+    uint32_t version = 3, n_dims = 1, type = TYPE_F32;
+    uint64_t n_tensors = n_divisors > 0, offset = 0;
+    b.len = 0;
+    buffer_puts(&b, "GGUF");
+    buffer_append(&b, &version, 4);
+    buffer_append(&b, &n_tensors, 8);
+    buffer_append(&b, &f->n_kv, 8);
+    buffer_append(&b, f->kv.data, f->kv.len);
+    if (n_divisors) {
+        put_str(&b, "rope_freqs.weight");
+        buffer_append(&b, &n_dims, 4);
+        buffer_append(&b, &n_divisors, 8);
+        buffer_append(&b, &type, 4);
+        buffer_append(&b, &offset, 8);
+        while (b.len % 32) buffer_append(&b, "", 1);
+        buffer_append(&b, divisors, n_divisors * 4);
+    }
+    while (b.len % 32) buffer_append(&b, "", 1);
+    Gguf g;
+    void *aligned = xalloc(b.len, 1); // lives as long as the test: divisors point into it
+    memcpy(aligned, b.data, b.len);
+    if (!gguf_parse(&g, aligned, b.len, "test.gguf", err)) return false;
+    bool ok = rope_params_read(p, &g, 128, err);
+    gguf_close(&g);
+    return ok;
+}
+
+static void metadata(void) {
+    File f = {0};
+    RopeParams p;
+    Error err;
+    put_f32(&f, "llama.rope.freq_base", 5e5f);
+    put_u32(&f, "llama.context_length", 131072);
+    CHECK(read_back(&f, NULL, 0, &p, &err) && p.rule == ROPE_NONE && p.theta == 5e5 && p.dim == 128, "%s", err.text);
+
+    // The release's divisors are its rule; others stay as they are, and give the same within rounding.
+    RopeParams release = params(ROPE_LLAMA3, 128, 5e5, 8, 8192);
+    Rope rope, by_file;
+    rope_init(&rope, &release);
+    float divisors[64];
+    for (int i = 0; i < 64; i++) divisors[i] = (float)pow(5e5, -i / 64.0) / rope.freqs[i];
+    CHECK(read_back(&f, divisors, 64, &p, &err) && p.rule == ROPE_LLAMA3 && p.factor == 8 && p.orig_ctx == 8192, "%s",
+          err.text);
+    divisors[40] *= 1.25f;
+    CHECK(read_back(&f, divisors, 64, &p, &err) && p.rule == ROPE_FILE, "%s", err.text);
+    rope_init(&by_file, &p);
+    for (int i = 0; i < 64; i++) {
+        double expected = (double)rope.freqs[i] / (i == 40 ? 1.25 : 1);
+        CHECK(fabs((double)by_file.freqs[i] - expected) <= 4e-7 * expected, "pair %d", i);
+    }
+    rope_free(&rope);
+    rope_free(&by_file);
+    CHECK(!read_back(&f, divisors, 63, &p, &err) && err.code == EXIT_MODEL && strstr(err.text, "rope_freqs"), "shape");
+    divisors[3] = NAN;
+    CHECK(!read_back(&f, divisors, 64, &p, &err) && err.code == EXIT_MODEL, "NaN divisor");
+
+    const char yarn[] = "\4\0\0\0\0\0\0\0yarn";
+    put(&f, "llama.rope.scaling.type", GGUF_STRING, yarn, 12);
+    put_f32(&f, "llama.rope.scaling.factor", 4);
+    put_u32(&f, "llama.rope.scaling.original_context_length", 32768);
+    CHECK(read_back(&f, NULL, 0, &p, &err) && p.rule == ROPE_YARN && p.factor == 4 && p.orig_ctx == 32768, "%s",
+          err.text);
+    CHECK(rope_params_override(&p, "ntk", 1e6, 2, 0, &err) && p.rule == ROPE_NTK && p.theta == 1e6 && p.factor == 2,
+          "%s", err.text);
+    CHECK(!rope_params_override(&p, "twist", 0, 0, 0, &err) && err.code == EXIT_USAGE, "unknown rule");
+    CHECK(!rope_params_override(&p, "file", 0, 0, 0, &err) && err.code == EXIT_USAGE, "no divisors");
+
+    static const struct {
+        const char *key;
+        float value;
+    } bad[] = {{"llama.rope.freq_base", NAN},
+               {"llama.rope.freq_base", 0},
+               {"llama.rope.freq_base", -INFINITY},
+               {"llama.rope.dimension_count", 63},
+               {"llama.rope.dimension_count", 130},
+               {"llama.rope.dimension_count", 0.5f},
+               {"llama.rope.scaling.factor", 0},
+               {"llama.rope.scaling.low_freq_factor", 4},
+               {"llama.rope.scaling.original_context_length", 1e11f}};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        File one = {0};
+        put_f32(&one, bad[i].key, bad[i].value);
+        CHECK(!read_back(&one, NULL, 0, &p, &err) && err.code == EXIT_MODEL, "%s = %g", bad[i].key,
+              (double)bad[i].value);
+        buffer_free(&one.kv);
+    }
+    buffer_free(&f.kv);
+}
+
+void test_rope(void) {
+    test_case("rope: the reference's tables within 1 ulp", golden);
+    test_case("rope: every rule's formula", formulas);
+    test_case("rope: products depend on distance alone", relative);
+    test_case("rope: partial rotation", partial);
+    test_case("rope: metadata", metadata);
+}
