@@ -123,6 +123,9 @@ static bool bind_tensors(Model *m, Error *err) {
     c->vocab_size = (int)n_vocab;
     Tensor norm;
     if (!bind(&b, "token_embd.weight", c->vocab_size, c->dim, &m->embed)) return false;
+    if (c->n_layers > m->file.n_tensors) // before anything is sized by it
+        return error_set(err, EXIT_MODEL, "%s: llama.block_count: expected at most the %d tensors, found %d",
+                         m->file.path, m->file.n_tensors, c->n_layers);
     m->layers = xalloc((size_t)c->n_layers, sizeof *m->layers);
     m->widened = xalloc((size_t)c->n_layers * 2 + 1, (size_t)c->dim * sizeof(float));
     if (!bind(&b, "output_norm.weight", 1, c->dim, &norm)) return false;

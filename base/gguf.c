@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -15,6 +16,7 @@
 
 // Far above any real file, low enough that a hostile header costs little time and memory.
 enum { MAX_ENTRIES = 1 << 18, MAX_STRINGS = 1 << 22, MAX_KEY = 65535, MAX_TENSOR_NAME = 63, MAX_ALIGNMENT = 65536 };
+enum { PREFETCH_BYTES = 1 << 20 };
 
 const TypeInfo *type_info(uint32_t type) {
     // clang-format off
@@ -67,6 +69,10 @@ PRINTF_LIKE(4, 5) static bool refuse(const Cursor *c, size_t at, const char *fie
                      item ? c->item.data : "", item ? ": " : "", field, reason);
 }
 
+static size_t at_of(const Cursor *c, const void *p) {
+    return (size_t)((const uint8_t *)p - c->data);
+}
+
 // The next n bytes, or NULL.
 static const uint8_t *take(Cursor *c, size_t n, const char *field) {
     size_t left = c->size - c->at;
@@ -88,28 +94,24 @@ static bool take_u64(Cursor *c, const char *field, uint64_t *out) {
 }
 
 static bool take_count(Cursor *c, const char *field, uint64_t max, uint64_t *out) {
-    size_t at = c->at;
     if (!take_u64(c, field, out)) return false;
-    if (*out > max) return refuse(c, at, field, "expected at most %zu, found %zu", (size_t)max, (size_t)*out);
-    return true;
+    return *out <= max || refuse(c, c->at - 8, field, "expected at most %zu, found %zu", (size_t)max, (size_t)*out);
 }
 
 static bool take_string(Cursor *c, const char *field, size_t min, size_t max, Str *out) {
-    size_t at = c->at;
     uint64_t len;
     if (!take_u64(c, field, &len)) return false;
     if (len < min || len > max)
-        return refuse(c, at, field, "expected a length of %zu to %zu, found %zu", min, max, (size_t)len);
+        return refuse(c, c->at - 8, field, "expected a length of %zu to %zu, found %zu", min, max, (size_t)len);
     *out = (Str){(const char *)take(c, len, field), len};
     return out->data;
 }
 
-static bool take_kind(Cursor *c, const char *field, bool in_array, GgufKind *out) {
-    size_t at = c->at;
+static bool take_kind(Cursor *c, const char *field, GgufKind *out) {
     uint32_t kind;
     if (!take_u32(c, field, &kind)) return false;
-    if (kind > GGUF_F64) return refuse(c, at, field, "expected a value type of 0 to %d, found %u", GGUF_F64, kind);
-    if (in_array && kind == GGUF_ARRAY) return refuse(c, at, field, "expected plain items, found an array in an array");
+    if (kind > GGUF_F64)
+        return refuse(c, c->at - 4, field, "expected a value type of 0 to %d, found %u", GGUF_F64, kind);
     *out = (GgufKind)kind;
     return true;
 }
@@ -120,11 +122,12 @@ static bool parse_value(Cursor *c, GgufValue *v) {
     c->item = (Str){0};
     if (!take_string(c, "key", 1, MAX_KEY, &v->key)) return false;
     c->item = v->key;
-    if (!take_kind(c, "type", false, &v->kind)) return false;
+    if (!take_kind(c, "type", &v->kind)) return false;
     v->item_kind = v->kind;
     v->count = 1;
     if (v->kind == GGUF_ARRAY) {
-        if (!take_kind(c, "item type", true, &v->item_kind)) return false;
+        if (!take_kind(c, "item type", &v->item_kind)) return false;
+        if (v->item_kind == GGUF_ARRAY) return refuse(c, c->at - 4, "item type", "expected plain items, found arrays");
         uint64_t max = v->item_kind == GGUF_STRING ? MAX_STRINGS - c->n_strings : SIZE_MAX;
         if (!take_count(c, "count", max, &v->count)) return false;
         if (v->item_kind == GGUF_STRING) c->n_strings += v->count;
@@ -146,8 +149,8 @@ static bool parse_value(Cursor *c, GgufValue *v) {
 
 // Where the data starts is not known yet: until then t->data holds the offset.
 static bool parse_tensor(Cursor *c, GgufTensor *t, size_t alignment, size_t *n_weights) {
-    uint32_t n_dims;
     uint64_t offset;
+    uint32_t n_dims;
     size_t n = 1;
     c->item = (Str){0};
     if (!take_string(c, "tensor name", 1, MAX_TENSOR_NAME, &t->name)) return false;
@@ -158,13 +161,12 @@ static bool parse_tensor(Cursor *c, GgufTensor *t, size_t alignment, size_t *n_w
     t->dims[0] = t->dims[1] = t->dims[2] = t->dims[3] = 1;
     for (uint32_t i = 0; i < n_dims; i++) {
         if (!take_u64(c, "dimensions", &t->dims[i])) return false;
-        if (t->dims[i] == 0) return refuse(c, c->at - 8, "dimensions", "expected positive ones, found 0");
-        if (!size_mul(n, t->dims[i], &n) || n > INT64_MAX)
-            return refuse(c, c->at - 8, "dimensions", "expected a product below 2^63, found %zu more",
+        if (t->dims[i] == 0 || !size_mul(n, t->dims[i], &n))
+            return refuse(c, c->at - 8, "dimensions", "expected a product of 1 to 2^63, found %zu more",
                           (size_t)t->dims[i]);
     }
     if (!size_add(*n_weights, n, n_weights) || *n_weights > INT64_MAX)
-        return refuse(c, c->at - 8, "dimensions", "expected fewer than 2^63 weights in all, found %zu more", n);
+        return refuse(c, c->at - 8, "dimensions", "expected at most 2^63 weights in all, found %zu more", n);
     if (!take_u32(c, "type", &t->type)) return false;
     const TypeInfo *info = type_info(t->type);
     if (!info->block) return refuse(c, c->at - 4, "type", "expected a tensor type, found %u", t->type);
@@ -188,27 +190,27 @@ static int by_address(const void *a, const void *b) {
 // Turns offsets into pointers; every extent must lie in the file and none in another.
 static bool place_tensors(Cursor *c, GgufTensor *tensors, int n, size_t alignment) {
     size_t start = (c->at + alignment - 1) / alignment * alignment; // at <= size of a file: cannot overflow
-    const GgufTensor **order = xrealloc(NULL, (size_t)n, sizeof *order);
+    GgufTensor **order = xrealloc(NULL, (size_t)n, sizeof *order);
     bool ok = true;
     for (int i = 0; i < n && ok; i++) {
-        GgufTensor *t = &tensors[i];
-        order[i] = t;
+        GgufTensor *t = order[i] = &tensors[i];
         size_t offset = (uintptr_t)t->data, end;
         c->item = t->name;
-        if (!size_add(start, offset, &end) || !size_add(end, t->bytes, &end) || end > c->size)
-            ok = refuse(c, (size_t)((const uint8_t *)t->name.data - c->data), "offset",
-                        "expected %zu bytes inside a file of %zu, found offset %zu after byte %zu", t->bytes, c->size,
-                        offset, start);
-        else
+        ok = size_add(start, offset, &end) && size_add(end, t->bytes, &end) && end <= c->size;
+        if (ok)
             t->data = c->data + start + offset;
+        else
+            refuse(c, at_of(c, t->name.data), "offset",
+                   "expected %zu bytes inside the file (%zu), found them at %zu + %zu", t->bytes, c->size, start,
+                   offset);
     }
     if (ok) qsort(order, (size_t)n, sizeof *order, by_address);
     for (int i = 1; i < n && ok; i++) {
         const GgufTensor *a = order[i - 1], *b = order[i];
         c->item = b->name;
         if ((const uint8_t *)a->data + a->bytes > (const uint8_t *)b->data)
-            ok = refuse(c, (size_t)((const uint8_t *)b->name.data - c->data), "offset",
-                        "expected its own bytes, found those of %.*s", (int)a->name.len, a->name.data);
+            ok = refuse(c, at_of(c, b->name.data), "offset", "expected its own bytes, found those of %.*s",
+                        (int)a->name.len, a->name.data);
     }
     free(order);
     return ok;
@@ -221,29 +223,42 @@ static size_t hash(const uint32_t *table, Str s) {
     return h ^ h >> 32;
 }
 
-// The index of `name` among `names`, found one every `stride` bytes, or -1; *slot is where it is or belongs.
-static int lookup(const uint32_t *table, size_t size, const void *names, size_t stride, Str name, size_t *slot) {
-    if (!size) return -1;
-    for (size_t i = hash(table, name) & (size - 1);; i = (i + 1) & (size - 1)) {
-        *slot = i;
-        if (!table[i]) return -1;
-        const Str *found = (const Str *)(const void *)((const char *)names + (table[i] - 1) * stride);
-        if (str_eq(*found, name)) return (int)table[i] - 1;
-    }
+// An index over entries that begin with their name, one every `stride` bytes: their number + 1, open addressing.
+typedef struct {
+    uint32_t *table;
+    size_t size;
+    const void *entries;
+    size_t stride;
+} Index;
+
+static Str name_of(const Index *x, size_t i) {
+    return *(const Str *)(const void *)((const char *)x->entries + i * x->stride);
 }
 
-// Builds the index of n entries that begin with their name. Returns the first entry whose name came before, or -1.
-static int build_index(uint32_t **table, size_t *size, const void *names, size_t stride, int n) {
-    size_t slot = 0;
-    for (*size = 16; *size < 2 * (size_t)n; *size *= 2) {
-    }
-    *table = xalloc(*size, sizeof **table);
-    for (int i = 0; i < n; i++) {
-        const Str *name = (const Str *)(const void *)((const char *)names + (size_t)i * stride);
-        if (lookup(*table, *size, names, stride, *name, &slot) >= 0) return i;
-        (*table)[slot] = (uint32_t)i + 1;
+// The entry of that name, or -1; *slot is where it is or belongs.
+static int lookup(const Index *x, Str name, size_t *slot) {
+    for (size_t i = x->size ? hash(x->table, name) : 0; x->size; i++) {
+        *slot = i & (x->size - 1);
+        uint32_t entry = x->table[*slot];
+        if (!entry) break;
+        if (str_eq(name_of(x, entry - 1), name)) return (int)entry - 1;
     }
     return -1;
+}
+
+// Enters n entries; a name that comes twice is an error.
+static bool build_index(Index *x, int n, const char *file, Error *err) {
+    size_t slot = 0;
+    for (x->size = 16; x->size < 2 * (size_t)n;) x->size *= 2;
+    x->table = xalloc(x->size, sizeof *x->table);
+    for (int i = 0; i < n; i++) {
+        Str name = name_of(x, (size_t)i);
+        if (lookup(x, name, &slot) >= 0)
+            return error_set(err, EXIT_MODEL, "%s: %.*s: expected it once, found it twice", file,
+                             name.len < 64 ? (int)name.len : 64, name.data);
+        x->table[slot] = (uint32_t)i + 1;
+    }
+    return true;
 }
 
 static void *grow(void *p, int n, size_t size) { // room for one more, doubling
@@ -264,13 +279,24 @@ static bool parse_header(Cursor *c, uint32_t *version, uint64_t *n_tensors, uint
     return take_count(c, "n_tensors", MAX_ENTRIES, n_tensors) && take_count(c, "n_kv", MAX_ENTRIES, n_values);
 }
 
+static bool read_alignment(Cursor *c, const Gguf *g, size_t *alignment) {
+    const GgufValue *v = gguf_find(g, "general.alignment");
+    *alignment = 32;
+    if (!v) return true;
+    c->item = v->key;
+    if (v->kind != GGUF_U32) return refuse(c, at_of(c, v->data), "type", "expected u32, found %s", kind_names[v->kind]);
+    *alignment = load(v->data, 4);
+    if (*alignment >= 8 && *alignment <= MAX_ALIGNMENT && !(*alignment & (*alignment - 1))) return true;
+    return refuse(c, at_of(c, v->data), "value", "expected a power of two from 8 to %d, found %zu", MAX_ALIGNMENT,
+                  *alignment);
+}
+
 // Parses one file (a whole model or one shard of it) and appends it to g.
 static bool parse_file(Gguf *g, GgufShard file, const char *name, Error *err) {
     Cursor c = {.data = file.data, .size = file.bytes, .file = name, .err = err};
-    uint64_t n_tensors, n_values, alignment = 32;
-    size_t n_weights = 0;
-    bool is_first = g->n_shards == 0;
-    Gguf own = {0}; // this file's metadata, indexed on its own
+    uint64_t n_tensors, n_values, no = 0;
+    size_t n_weights = 0, alignment;
+    Gguf own = {.path = name, .shards = &file}; // this file's metadata, indexed on its own
     g->shards = xrealloc(g->shards, (size_t)g->n_shards + 1, sizeof *g->shards);
     g->shards[g->n_shards++] = file;
     bool ok = parse_header(&c, &own.version, &n_tensors, &n_values);
@@ -278,26 +304,10 @@ static bool parse_file(Gguf *g, GgufShard file, const char *name, Error *err) {
         own.values = grow(own.values, own.n_values, sizeof *own.values);
         ok = parse_value(&c, &own.values[own.n_values++]);
     }
-    if (ok) {
-        int twice = build_index(&own.value_hash, &own.value_hash_size, own.values, sizeof *own.values, own.n_values);
-        c.item = (Str){0};
-        if (twice >= 0) {
-            c.item = own.values[twice].key;
-            ok = refuse(&c, (size_t)((const uint8_t *)c.item.data - c.data), "key", "expected it once, found it twice");
-        }
-    }
-    const GgufValue *v = ok ? gguf_find(&own, "general.alignment") : NULL;
-    if (v) {
-        c.item = v->key;
-        if (v->kind != GGUF_U32)
-            ok = refuse(&c, (size_t)(v->data - c.data), "type", "expected u32, found %s", kind_names[v->kind]);
-        else {
-            alignment = load(v->data, 4);
-            if (alignment < 8 || alignment > MAX_ALIGNMENT || (alignment & (alignment - 1)))
-                ok = refuse(&c, (size_t)(v->data - c.data), "value", "expected a power of two from 8 to %d, found %u",
-                            MAX_ALIGNMENT, (unsigned)alignment);
-        }
-    }
+    Index index = {.entries = own.values, .stride = sizeof *own.values};
+    ok = ok && build_index(&index, own.n_values, name, err);
+    own.value_hash = index.table, own.value_hash_size = index.size;
+    ok = ok && read_alignment(&c, &own, &alignment);
     int first = g->n_tensors;
     while (ok && (uint64_t)(g->n_tensors - first) < n_tensors) {
         g->tensors = grow(g->tensors, g->n_tensors, sizeof *g->tensors);
@@ -305,13 +315,11 @@ static bool parse_file(Gguf *g, GgufShard file, const char *name, Error *err) {
         ok = parse_tensor(&c, &g->tensors[g->n_tensors++], alignment, &n_weights);
     }
     ok = ok && place_tensors(&c, g->tensors + first, g->n_tensors - first, alignment);
-    if (is_first) {
+    if (g->n_shards == 1) {
         g->version = own.version, g->values = own.values, g->n_values = own.n_values;
         g->value_hash = own.value_hash, g->value_hash_size = own.value_hash_size;
         return ok;
     }
-    uint64_t no = 0;
-    own.path = name, own.shards = &file;
     ok = ok && gguf_u64(&own, "split.no", &no, err);
     if (ok && no != (uint64_t)g->n_shards - 1)
         ok = error_set(err, EXIT_MODEL, "%s: split.no: expected %d, found %zu", name, g->n_shards - 1, (size_t)no);
@@ -323,23 +331,26 @@ static bool parse_file(Gguf *g, GgufShard file, const char *name, Error *err) {
 // Opens for reading only what is a regular file: no waiting for a FIFO, no endless device.
 static bool map_file(const char *path, GgufShard *out, Error *err) {
     struct stat st;
+    bool ok = false;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    if (fd < 0) return error_set(err, EXIT_RUNTIME, "%s: %s", path, strerror(errno));
     *out = (GgufShard){0};
-    bool ok = fstat(fd, &st) == 0;
-    if (ok && !S_ISREG(st.st_mode)) {
-        close(fd);
-        return error_set(err, EXIT_RUNTIME, "%s: expected a file, found a %s", path,
-                         S_ISDIR(st.st_mode) ? "directory" : "device");
-    }
-    if (ok && st.st_size > 0) { // an empty file is for the parser to refuse
+    if (fd < 0 || fstat(fd, &st) != 0) {
+        error_set(err, EXIT_RUNTIME, "%s: %s", path, strerror(errno));
+    } else if (!S_ISREG(st.st_mode)) {
+        error_set(err, EXIT_RUNTIME, "%s: expected a file, found a %s", path,
+                  S_ISDIR(st.st_mode) ? "directory" : "device");
+    } else if (st.st_size == 0) {
+        ok = true; // for the parser to refuse
+    } else {
         void *p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0);
         ok = p != MAP_FAILED;
-        if (ok) *out = (GgufShard){p, (size_t)st.st_size, true};
+        if (ok)
+            *out = (GgufShard){p, (size_t)st.st_size, true};
+        else
+            error_set(err, EXIT_RUNTIME, "%s: %s", path, strerror(errno));
     }
-    int e = errno;
-    close(fd);
-    return ok ? true : error_set(err, EXIT_RUNTIME, "%s: %s", path, strerror(e));
+    if (fd >= 0) close(fd);
+    return ok;
 }
 
 // "DIR/NAME-00001-of-0000N.gguf": where the five digits of the number start, and N in *n; 0 if it is no such name.
@@ -387,15 +398,9 @@ static bool open_bytes(Gguf *g, GgufShard file, const char *name, uint64_t n_sha
     Str path = str_of(name);
     *g = (Gguf){.path = memcpy(xrealloc(NULL, path.len + 1, 1), name, path.len + 1)};
     bool ok = parse_file(g, file, g->path, err) && open_shards(g, n_shards, digits, err);
-    if (ok) {
-        int twice = build_index(&g->tensor_hash, &g->tensor_hash_size, g->tensors, sizeof *g->tensors, g->n_tensors);
-        if (twice >= 0) {
-            const GgufTensor *t = &g->tensors[twice];
-            Cursor c = {.data = g->shards[t->shard].data, .file = name, .item = t->name, .err = err};
-            ok = refuse(&c, (size_t)((const uint8_t *)t->name.data - c.data), "tensor name",
-                        "expected it once, found it twice");
-        }
-    }
+    Index index = {.entries = g->tensors, .stride = sizeof *g->tensors};
+    ok = ok && build_index(&index, g->n_tensors, name, err);
+    g->tensor_hash = index.table, g->tensor_hash_size = index.size;
     if (!ok) gguf_close(g);
     return ok;
 }
@@ -426,13 +431,15 @@ void gguf_close(Gguf *g) {
 
 const GgufValue *gguf_find(const Gguf *g, const char *key) {
     size_t slot;
-    int i = lookup(g->value_hash, g->value_hash_size, g->values, sizeof *g->values, str_of(key), &slot);
+    Index index = {g->value_hash, g->value_hash_size, g->values, sizeof *g->values};
+    int i = lookup(&index, str_of(key), &slot);
     return i < 0 ? NULL : &g->values[i];
 }
 
 const GgufTensor *gguf_tensor(const Gguf *g, const char *name) {
     size_t slot;
-    int i = lookup(g->tensor_hash, g->tensor_hash_size, g->tensors, sizeof *g->tensors, str_of(name), &slot);
+    Index index = {g->tensor_hash, g->tensor_hash_size, g->tensors, sizeof *g->tensors};
+    int i = lookup(&index, str_of(name), &slot);
     return i < 0 ? NULL : &g->tensors[i];
 }
 
@@ -440,26 +447,22 @@ static bool mismatch(const Gguf *g, const GgufValue *v, const char *key, const c
     Cursor c = {.data = g->shards[0].data, .file = g->path, .err = err};
     if (!v) return error_set(err, EXIT_MODEL, "%s: %s: expected %s, found no such key", g->path, key, expected);
     bool is_array = v->kind == GGUF_ARRAY;
-    return refuse(&c, (size_t)(v->data - c.data), key, "expected %s, found %s%s", expected,
-                  is_array ? "an array of " : "", kind_names[v->item_kind]);
+    return refuse(&c, at_of(&c, v->data), key, "expected %s, found %s%s", expected, is_array ? "an array of " : "",
+                  kind_names[v->item_kind]);
 }
 
-static bool load_number(const GgufValue *v, uint64_t *bits, double *x) { // true for an integer, *x exact or nearest
-    int size = kind_bytes[v->kind];
-    *bits = load(v->data, size);
+// True for an integer; *x is its value or the nearest.
+static bool load_number(const GgufValue *v, uint64_t *bits, double *x) {
+    int size = kind_bytes[v->kind], unused = 64 - 8 * size;
     bool is_signed = v->kind == GGUF_I8 || v->kind == GGUF_I16 || v->kind == GGUF_I32 || v->kind == GGUF_I64;
+    *bits = load(v->data, size);
+    *x = is_signed ? (double)((int64_t)(*bits << unused) >> unused) : (double)*bits;
     if (v->kind == GGUF_F32) {
         float f;
-        uint32_t u = (uint32_t)*bits;
-        memcpy(&f, &u, sizeof f);
+        memcpy(&f, &(uint32_t){(uint32_t)*bits}, sizeof f);
         *x = (double)f;
-    } else if (v->kind == GGUF_F64) {
-        memcpy(x, bits, sizeof *x);
-    } else if (is_signed && *bits >> (8 * size - 1)) {
-        *x = -(double)((~*bits & (UINT64_MAX >> (64 - 8 * size))) + 1);
-    } else {
-        *x = (double)*bits;
     }
+    if (v->kind == GGUF_F64) memcpy(x, bits, sizeof *x);
     return v->kind != GGUF_F32 && v->kind != GGUF_F64;
 }
 
@@ -514,9 +517,29 @@ Str gguf_next_string(const uint8_t **cursor) {
     return s;
 }
 
+// One madvise for all would read only its first megabytes, and each waits once the disk's queue is full.
+static void *prefetch(void *arg) {
+    for (GgufShard *s = arg; s->bytes; s++)
+        for (size_t at = 0; at < s->bytes; at += PREFETCH_BYTES)
+            madvise((void *)(uintptr_t)(s->data + at), s->bytes - at < PREFETCH_BYTES ? s->bytes - at : PREFETCH_BYTES,
+                    MADV_WILLNEED);
+    free(arg);
+    return NULL;
+}
+
 void gguf_prefetch(const Gguf *g) {
-    for (int i = 0; i < g->n_shards; i++)
-        if (g->shards[i].is_mapped) madvise((void *)(uintptr_t)g->shards[i].data, g->shards[i].bytes, MADV_WILLNEED);
+    size_t bytes = 0, memory = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
+    GgufShard *list = xalloc((size_t)g->n_shards + 1, sizeof *list); // of its own: g may be closed meanwhile
+    pthread_t thread;
+    for (int i = 0, n = 0; i < g->n_shards; i++) {
+        if (g->shards[i].is_mapped) list[n++] = g->shards[i];
+        bytes += g->shards[i].bytes;
+    }
+    // What does not fit would push out what is needed first.
+    if (bytes > memory / 4 * 3 || pthread_create(&thread, NULL, prefetch, list))
+        free(list);
+    else
+        pthread_detach(thread);
 }
 
 static void on_bus_error(int sig) {

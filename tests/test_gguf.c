@@ -326,7 +326,7 @@ static const struct {
     {bad_kind, UINT32_MAX, "k: type: expected"},
     {bad_item_kind, 13, "k: item type: expected"},
     {bad_bool, 2, "b: value: expected 0 or 1, found 2"},
-    {bad_twice, 0, "same: key: expected it once"},
+    {bad_twice, 0, "same: expected it once"},
     {bad_alignment, 0, "general.alignment: value: expected a power of two"},
     {bad_alignment, 13, "general.alignment: value: expected a power of two"},
     {bad_alignment, 1u << 31, "general.alignment: value: expected a power of two"},
@@ -360,7 +360,7 @@ static const struct {
     {bad_overlap, 96, "w: offset: expected its own bytes, found those of v"},
     {bad_name, 0, "tensor name: expected a length of 1 to 63"},
     {bad_name, 64, "tensor name: expected a length of 1 to 63"},
-    {bad_tensor_twice, 2, "w: tensor name: expected it once"},
+    {bad_tensor_twice, 2, "w: expected it once"},
     {bad_last_byte, 1, "w: offset: expected 32 bytes inside"},
 };
 
@@ -502,7 +502,7 @@ static void shards(void) {
     CHECK(!gguf_open(&g, first, &e) && e.code == EXIT_MODEL && strstr(e.text, "split.no: expected 2, found 1"), "%s",
           e.text);
     make_shard(2, 3, 2, "one", "m-00003-of-00003.gguf");
-    CHECK(!gguf_open(&g, first, &e) && e.code == EXIT_MODEL && strstr(e.text, "one: tensor name"), "%s", e.text);
+    CHECK(!gguf_open(&g, first, &e) && e.code == EXIT_MODEL && strstr(e.text, "one: expected it once"), "%s", e.text);
     make_shard(2, 3, 2, NULL, "m-00003-of-00003.gguf");
     CHECK(!gguf_open(&g, first, &e) && strstr(e.text, "split.tensors.count: expected 1"), "%s", e.text);
     make_path("m-00003-of-00003.gguf", "GGUF", 4);
