@@ -1,0 +1,110 @@
+#!/usr/bin/env python3
+"""Writes a model of random weights in the geometry of a real one, for benchmarks. Python standard library only.
+
+The weights are normal numbers (deviation 0.02, norms 1) out of a pool of some megabytes, which each tensor enters at a
+place of its own; so a file of 16 GB is written at the speed of the disk, and a sum over a row is that of noise. The
+vocabulary has the size and form of Llama 3.1's, with invented tokens."""
+import argparse
+import random
+import struct
+import sys
+import time
+
+from export import Config
+from gguf_writer import Bad, FILE_TYPES, TYPES, write_gguf
+from vocabulary import CONTROL, NORMAL, SPECIAL, byte_letters, byte_level, merges_of
+from weights import CONVERSIONS, Literal
+
+# dim, hidden dim, layers, heads, KV heads, RoPE factor, output tied to the embedding
+GEOMETRIES = {
+    "1b": (2048, 8192, 16, 32, 8, 32, True),
+    "3b": (3072, 8192, 28, 24, 8, 32, True),
+    "8b": (4096, 14336, 32, 32, 8, 8, False),
+    "70b": (8192, 28672, 80, 64, 8, 8, False),
+    "405b": (16384, 53248, 126, 128, 8, 8, False),
+}
+POOL = 2000003  # numbers; a prime, so that no two rows of a matrix start at the same place
+RANKS = 128000
+
+
+class Noise:
+    """A tensor out of the pool's bytes, from a place on and round again."""
+
+    def __init__(self, name, type, shape, pool, begin):
+        self.name, self.type, self.shape, self.pool = name, type, shape, pool
+        self.begin = begin * TYPES[type][1]
+
+    def pieces(self):
+        left, at = self.shape[0] * self.shape[1] * TYPES[self.type][1], self.begin
+        while left:
+            piece = self.pool[at:at + left]
+            yield piece
+            left -= len(piece)
+            at = 0
+
+
+def make_ranks(rng):
+    """128000 tokens: the bytes, then words, each the union of two earlier tokens, with or without a space before."""
+    letters = byte_letters()
+    ranks = sorted((bytes([b]) for b in range(256)), key=lambda t: letters[t[0]])
+    parts = [bytes([b]) for b in b"abcdefghijklmnopqrstuvwxyz"]
+    known, words = set(ranks), parts + [b" "]
+    while len(ranks) < RANKS:
+        token = words[int(len(words) * rng.random() ** 2)] + parts[int(len(parts) * rng.random() ** 3)]
+        if len(token) > 12 or token in known:
+            continue
+        known.add(token)
+        ranks.append(token)
+        words.append(token)
+        if token[0] != 32:
+            parts.append(token)
+    return ranks
+
+
+def make(options):
+    rng = random.Random(1)
+    c = Config()
+    c.dim, c.hidden_dim, c.n_layers, c.n_heads, c.n_kv_heads, factor, tied = GEOMETRIES[options.geometry]
+    c.n_layers = options.layers or c.n_layers
+    c.head_dim, c.vocab_size, c.context_length = c.dim // c.n_heads, RANKS + len(SPECIAL), 131072
+    c.name, c.rope_theta = "random weights, %s, %d layers" % (options.geometry, c.n_layers), 500000.0
+    c.rope = {"rope_type": "llama3", "factor": factor, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+              "original_max_position_embeddings": 8192}
+
+    pool = struct.pack("<%df" % POOL, *[rng.gauss(0, 0.02) for _ in range(POOL)])
+    pool = memoryview(pool if options.type == "f32" else CONVERSIONS["f32", options.type](pool))
+    shapes = c.shapes()
+    if not tied:
+        shapes["output.weight"] = shapes["token_embd.weight"]
+    tensors = c.divisors()
+    for name, shape in shapes.items():
+        if len(shape) == 1:
+            tensors.append(Literal(name, "f32", shape, struct.pack("<f", 1) * shape[0]))
+        else:
+            tensors.append(Noise(name, options.type, shape, pool, rng.randrange(POOL)))
+
+    text, merges = merges_of(make_ranks(rng))
+    metadata = c.metadata(options.type)
+    metadata.update(byte_level(text + SPECIAL, [NORMAL] * RANKS + [CONTROL] * len(SPECIAL), merges))
+    return write_gguf(options.output, metadata, tensors)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("geometry", choices=GEOMETRIES)
+    parser.add_argument("output", metavar="OUT.gguf")
+    parser.add_argument("--type", choices=sorted(FILE_TYPES), default="bf16")
+    parser.add_argument("--layers", type=int, metavar="N", help="other than the real model's")
+    options = parser.parse_args()
+    start = time.time()
+    try:
+        size = make(options)
+    except (Bad, OSError) as e:
+        sys.stderr.write("error: %s: %s\n" % (options.output, getattr(e, "strerror", None) or e))
+        return 1
+    sys.stderr.write("%s: %.2f GB in %.1f s\n" % (options.output, size / 1e9, time.time() - start))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
