@@ -320,7 +320,7 @@ def read_shards(folder):
         where, files = None, [f for f in sorted(os.listdir(folder)) if f.endswith(".safetensors")]
         m = re.match(r".*-of-(\d+)\.safetensors$", files[0])
         if len(files) != (int(m.group(1)) if m else 1):
-            raise Bad("%s: expected %s safetensors files, found %d" % (folder, m.group(1) if m else 1, len(files)))
+            raise Bad("%s: expected %s safetensors files, found %d" % (folder, int(m.group(1)) if m else 1, len(files)))
     tensors = {}
     for f in files:
         for name, w in read_safetensors(os.path.join(folder, f)).items():
@@ -381,7 +381,7 @@ def positive(text):
     return x
 
 
-def main():
+def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("source", metavar="SOURCE")
     parser.add_argument("-o", "--output", metavar="OUT.gguf", required=True)
@@ -390,7 +390,7 @@ def main():
     parser.add_argument("--chat-template", metavar="FILE", help="the chat template, where the source has none")
     parser.add_argument("--context", type=int, metavar="N", help="the longest context the model is good for")
     parser.add_argument("--rope-factor", type=positive, metavar="F", help="the factor of scaled RoPE")
-    options = parser.parse_args()
+    options = parser.parse_args(argv)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     start = time.time()
     try:

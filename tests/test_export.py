@@ -1,0 +1,938 @@
+#!/usr/bin/env python3
+"""scripts/export.py: the same tensors from every source form, the golden logits through the program, and refusals.
+
+Prints "ok NAME", "FAIL NAME: what" or "skip NAME: why". Arguments choose tests by a part of their name."""
+import array
+import contextlib
+import io
+import json
+import math
+import os
+import pickle
+import random
+import resource
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import traceback
+import types
+import zipfile
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+GOLDEN = os.path.join(ROOT, "tests", "golden")
+DATA = os.environ.get("LLAMA31_DATA") or os.path.join(ROOT, "..", "shared", "data")
+PROGRAM = os.path.join(ROOT, os.environ.get("BUILD", "build"), "llama31")
+sys.path.insert(0, os.path.join(ROOT, "scripts"))
+sys.dont_write_bytecode = True
+
+import export
+import make_synthetic
+import vocabulary
+import weights
+from gguf_writer import TYPES
+
+TESTS = []
+
+
+class Skip(Exception):
+    pass
+
+
+def test(f):
+    TESTS.append(f)
+    return f
+
+
+def check(condition, *why):
+    if not condition:
+        raise AssertionError(" ".join(str(w) for w in why) or "condition")
+
+
+def same(found, expected, what=""):
+    check(found == expected, what, "expected", repr(expected)[:300], "found", repr(found)[:300])
+
+
+# Reading GGUF, on its own: nothing of the writer is used
+
+def read_gguf(path):
+    """(metadata, {name: (type, shape, bytes)})"""
+    with open(path, "rb") as f:
+        b = f.read()
+    at = 24
+
+    def take(form):
+        nonlocal at
+        v = struct.unpack_from("<" + form, b, at)
+        at += struct.calcsize("<" + form)
+        return v[0] if len(v) == 1 else v
+
+    def text():
+        nonlocal at
+        n = take("Q")
+        at += n
+        return b[at - n:at].decode("utf-8")
+
+    def value(kind):
+        if kind == 8:
+            return text()
+        if kind == 9:
+            kind, n = take("IQ")
+            return [value(kind) for _ in range(n)]
+        return take({4: "I", 5: "i", 6: "f", 7: "?"}[kind])
+
+    same(b[:8], b"GGUF\3\0\0\0")
+    n_tensors, n_keys = struct.unpack_from("<QQ", b, 8)
+    metadata = {}
+    for _ in range(n_keys):
+        key = text()
+        metadata[key] = value(take("I"))
+    infos = []
+    for _ in range(n_tensors):
+        name, n = text(), take("I")
+        infos.append((name, [take("Q") for _ in range(n)][::-1], take("I"), take("Q")))
+    begin = at + -at % 32
+    tensors = {}
+    for name, shape, kind, offset in infos:
+        kind, width = {0: ("f32", 4), 1: ("f16", 2), 30: ("bf16", 2)}[kind]
+        size = width
+        for n in shape:
+            size *= n
+        check(offset % 32 == 0 and begin + offset + size <= len(b), name, "lies outside the file")
+        tensors[name] = (kind, shape, b[begin + offset:begin + offset + size])
+    return metadata, tensors
+
+
+# Writing sources
+
+def write_pth(path, tensors, pickled=None, extra=()):
+    """A .pth file as torch.save writes it, of {name: (type, shape, bytes)}; or around another pickle."""
+    torch, utils = types.ModuleType("torch"), types.ModuleType("torch._utils")
+    for name in ("BFloat16Storage", "HalfStorage", "FloatStorage", "LongStorage"):
+        setattr(torch, name, type(name, (), {"__module__": "torch"}))
+
+    def _rebuild_tensor_v2(*_):
+        pass
+    _rebuild_tensor_v2.__module__, _rebuild_tensor_v2.__qualname__ = "torch._utils", "_rebuild_tensor_v2"
+    utils._rebuild_tensor_v2 = _rebuild_tensor_v2
+    kinds = {"bf16": torch.BFloat16Storage, "f16": torch.HalfStorage, "f32": torch.FloatStorage, "i64": torch.LongStorage}
+
+    class Storage:
+        def __init__(self, key, kind, n):
+            self.id = ("storage", kinds[kind], key, "cpu", n)
+
+    class Tensor:
+        def __init__(self, key, kind, shape, size, stride):
+            strides, n = [], 1
+            for d in reversed(shape):
+                strides.insert(0, n)
+                n *= d
+            self.args = (Storage(key, kind, size // (8 if kind == "i64" else TYPES[kind][1])), 0, tuple(shape),
+                         tuple(stride or strides), False, {})
+
+        def __reduce__(self):
+            return _rebuild_tensor_v2, self.args
+
+    class Pickler(pickle._Pickler):
+        def persistent_id(self, obj):
+            return obj.id if isinstance(obj, Storage) else None
+
+    state, out = {}, io.BytesIO()
+    for i, (name, (kind, shape, data, *stride)) in enumerate(tensors.items()):
+        state[name] = Tensor(str(i), kind, shape, len(data), stride[0] if stride else None)
+    sys.modules["torch"], sys.modules["torch._utils"] = torch, utils
+    try:
+        Pickler(out, 2).dump(state)
+    finally:
+        del sys.modules["torch"], sys.modules["torch._utils"]
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as z:
+        z.writestr("archive/data.pkl", pickled if pickled is not None else out.getvalue())
+        for i, (kind, shape, data, *_) in enumerate(tensors.values()):
+            z.writestr("archive/data/%d" % i, data)
+        for name, data, method in extra:
+            z.writestr(zipfile.ZipInfo(name), data, method)
+
+
+def read_pth(path):
+    """{name: (type, shape, bytes)} of the project's own golden checkpoints."""
+    return {n: (w.type, w.shape, b"".join(w.pieces())) for n, w in export.read_pth(path).items()}
+
+
+def write_safetensors(path, tensors, header=None, tail=b""):
+    """header(dict) -> dict or bytes may change what the file says."""
+    h, at = {"__metadata__": {"format": "pt"}}, 0
+    for name, (kind, shape, data) in tensors.items():
+        h[name] = {"dtype": kind.upper(), "shape": list(shape), "data_offsets": [at, at + len(data)]}
+        at += len(data)
+    h = header(h) if header else h
+    h = h if isinstance(h, bytes) else json.dumps(h).encode()
+    with open(path, "wb") as f:
+        f.write(struct.pack("<Q", len(h)) + h + b"".join(t[2] for t in tensors.values()) + tail)
+
+
+def copy(name, to):
+    """A golden checkpoint in a folder of its own, to be spoilt."""
+    path = os.path.join(to, "source")
+    shutil.copytree(os.path.join(GOLDEN, name), path)
+    return path
+
+
+def edit_json(path, change):
+    with open(path) as f:
+        v = json.load(f)
+    v = change(v) or v
+    with open(path, "w") as f:
+        json.dump(v, f)
+
+
+# Running
+
+def run_export(source, out, *args, **kw):
+    return subprocess.run([sys.executable, "-B", os.path.join(ROOT, "scripts", "export.py"), source, "-o", out] + list(args),
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, **kw)
+
+
+def exported(source, tmp, *args):
+    out = os.path.join(tmp, "out.gguf")
+    p = run_export(source, out, *args)
+    check(p.returncode == 0, p.stderr)
+    return read_gguf(out)
+
+
+def refused(source, tmp, *words, code=3):
+    """The export ends with that exit code and one line that holds the words, and leaves nothing behind."""
+    folder = os.path.join(tmp, "refused")
+    os.makedirs(folder, exist_ok=True)
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        status = export.main([source, "-o", os.path.join(folder, "out.gguf")])
+    lines = [line for line in err.getvalue().splitlines() if not line.startswith("note:")]
+    same(os.listdir(folder), [], "left behind:")
+    check(status == code and len(lines) == 1 and lines[0].startswith("error: ") and not out.getvalue(),
+          "expected exit", code, "and one line, found", status, out.getvalue(), err.getvalue())
+    for word in words:
+        check(word in lines[0], "expected", repr(word), "in", lines[0])
+
+
+def find(name):
+    for root in (GOLDEN, DATA):
+        if os.path.isdir(os.path.join(root, name)):
+            return os.path.join(root, name)
+    raise Skip("no %s in %s" % (name, DATA))
+
+
+# The same model from every form
+
+def forms_agree(name, tmp):
+    """Meta's and Hugging Face's form give the tensors of the .pth file, byte for byte."""
+    meta, from_meta = exported(find(name), tmp)
+    face, from_face = exported(find(name + "-hf"), tmp)
+    same(sorted(from_meta), sorted(from_face))
+    for t in from_meta:
+        check(from_meta[t] == from_face[t], t, "differs between the two forms")
+    with zipfile.ZipFile(os.path.join(find(name), "consolidated.00.pth")) as z:
+        stored = [z.read(n) for n in z.namelist() if "/data/" in n]
+    for t, (kind, shape, data) in from_meta.items():
+        if len(shape) > 1:
+            check(kind == "bf16" and data in stored, t, "is not what the checkpoint stores")
+    for key in ("tokens", "token_type", "bos_token_id", "eos_token_id", "eot_token_id", "eom_token_id", "model", "pre"):
+        same(meta["tokenizer.ggml." + key], face["tokenizer.ggml." + key], key)
+    for key in ("block_count", "embedding_length", "feed_forward_length", "attention.head_count", "rope.freq_base",
+                "attention.head_count_kv", "attention.layer_norm_rms_epsilon", "vocab_size"):
+        same(meta["llama." + key], face["llama." + key], key)
+
+
+def golden_logits(name, tmp):
+    """Logits of both forms against Meta's implementation, along the greedy path."""
+    with open(os.path.join(find(name), "golden.json")) as f:
+        golden = json.load(f)
+    if not os.path.exists(PROGRAM):
+        raise Skip("no %s" % PROGRAM)
+    n_vocab = golden["params"]["vocab_size"]
+    for form in (name, name + "-hf"):
+        model, out, ids = (os.path.join(tmp, n) for n in ("m.gguf", "logits.f32", "ids"))
+        same(run_export(find(form), model).returncode, 0)
+        for case in golden["cases"]:
+            tokens = case["tokens"] + case["greedy"][:-1]
+            with open(ids, "w") as f:
+                f.write(",".join(map(str, tokens)))
+            p = subprocess.run([PROGRAM, "logits", "-m", model, "--ids", "@" + ids, "-o", out], stderr=subprocess.PIPE,
+                               universal_newlines=True)
+            if "not in this build" in p.stderr:
+                raise Skip(p.stderr.strip())
+            check(p.returncode == 0, p.stderr)
+            found, expected = array.array("f"), array.array("f")
+            with open(out, "rb") as f:
+                found.frombytes(f.read())
+            with open(os.path.join(find(name), case["logits_file"]), "rb") as f:
+                expected.frombytes(f.read())
+            same(len(found), len(tokens) * n_vocab)
+            rows = [found[i * n_vocab:(i + 1) * n_vocab] for i in range(len(tokens))]
+            error = size = 0.0
+            for i, position in enumerate(case["positions"]):
+                for a, b in zip(rows[position], expected[i * n_vocab:(i + 1) * n_vocab]):
+                    error += (a - b) ** 2
+                    size += b * b
+            check(error <= 1e-6 * size, form, "%d tokens: NMSE %.3g" % (len(case["tokens"]), error / size))
+            greedy = [max(range(n_vocab), key=row.__getitem__) for row in rows[len(case["tokens"]) - 1:]]
+            same(greedy, case["greedy"], "greedy ids")
+
+
+for model in ("small31", "tiny31", "tiny2"):
+    for body in (forms_agree, golden_logits):
+        def one(tmp, model=model, body=body):
+            body(model, tmp)
+        one.__name__ = "%s_%s" % (body.__name__, model)
+        test(one)
+
+
+@test
+def meta_shards(tmp):
+    """Several consolidated files, with the embedding split as Llama 3 does and as Llama 2 did."""
+    _, expected = exported(find("small31"), tmp)
+    whole = read_pth(os.path.join(find("small31"), "consolidated.00.pth"))
+    for embedding in ("rows", "columns"):
+        source = os.path.join(tmp, embedding)
+        shutil.copytree(find("small31"), source)
+        for k in range(2):
+            shard = {"rope.freqs": ("f32", (16,), bytes(64))}
+            for name, (kind, shape, data) in whole.items():
+                if len(shape) == 1:
+                    shard[name] = (kind, shape, data)
+                elif name.endswith(("wo.weight", "w2.weight")) or "embed" in name and embedding == "columns":
+                    row, half = 2 * shape[1], shape[1]
+                    shard[name] = (kind, (shape[0], shape[1] // 2),
+                                   b"".join(data[r * row + k * half:r * row + (k + 1) * half] for r in range(shape[0])))
+                else:
+                    shard[name] = (kind, (shape[0] // 2, shape[1]), data[k * len(data) // 2:(k + 1) * len(data) // 2])
+            write_pth(os.path.join(source, "consolidated.%02d.pth" % k), shard)
+        _, found = exported(source, tmp)
+        check(found == expected, "joined by", embedding)
+        os.remove(os.path.join(source, "consolidated.01.pth"))
+        refused(source, tmp, "expected 2 files", "found 1")
+        os.rename(os.path.join(source, "consolidated.00.pth"), os.path.join(source, "consolidated.01.pth"))
+        refused(source, tmp, "consolidated.00.pth")
+
+
+@test
+def rope_scaling(tmp):
+    """The divisors of Llama 3.1's scaling, the factor's rule and what overrides it."""
+    source = copy("small31", tmp)
+    metadata, tensors = exported(source, tmp)
+    kind, shape, data = tensors["rope_freqs.weight"]
+    d = struct.unpack("<16f", data)
+    check(kind == "f32" and shape == [16] and d[0] == 1 and d[-1] == 8 and all(a <= b for a, b in zip(d, d[1:])), d)
+    check("llama.rope.scaling.type" not in metadata and "llama.rope.scaling.factor" not in metadata)
+    same(metadata["llama.context_length"], 131072)
+    _, tensors = exported(source, tmp, "--rope-factor", "32")
+    same(struct.unpack("<16f", tensors["rope_freqs.weight"][2])[-1], 32.0)
+    c = export.Config()
+    c.head_dim, c.rope_theta = 64, 500000.0
+    c.rope = {"rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+              "original_max_position_embeddings": 8192}
+    same(struct.unpack("<32f", c.divisors()[0].data)[-1], 32.0)
+    for name, c.head_dim, c.rope["factor"] in (("llama31-dim128-theta5e5-scaled", 128, 8.0),
+                                              ("llama32-dim64-theta5e5-scaled8", 64, 8.0)):
+        with open(os.path.join(GOLDEN, "rope", name + ".csv")) as f:
+            sines = [float(line.split(",")[3]) for line in f if line.startswith("1,")]
+        divisors = struct.unpack("<%df" % len(sines), c.divisors()[0].data)
+        for i, (sine, divisor) in enumerate(zip(sines, divisors)):
+            found = math.sin(c.rope_theta ** (-2 * i / c.head_dim) / divisor)
+            check(abs(found / sine - 1) < 1e-6, name, "frequency", i, found, sine)
+
+    face = copy("small31-hf", os.path.join(tmp, "hf"))
+    edit_json(os.path.join(face, "config.json"), lambda c: c["rope_scaling"].update(factor=32.0))
+    same(struct.unpack("<16f", exported(face, tmp)[1]["rope_freqs.weight"][2])[-1], 32.0)
+    edit_json(os.path.join(face, "config.json"), lambda c: c.update(rope_scaling={"type": "linear", "factor": 4.0}))
+    metadata, tensors = exported(face, tmp)
+    check("rope_freqs.weight" not in tensors)
+    same((metadata["llama.rope.scaling.type"], metadata["llama.rope.scaling.factor"]), ("linear", 4.0))
+
+
+@test
+def types_of_weights(tmp):
+    """--type converts matrices and leaves vectors f32; all conversions equal struct's, one number at a time."""
+    _, bf16 = exported(find("small31"), tmp)
+    for kind in ("f32", "f16"):
+        metadata, found = exported(find("small31"), tmp, "--type", kind)
+        same(metadata["general.file_type"], {"f32": 0, "f16": 1}[kind])
+        for name, (_, shape, data) in bf16.items():
+            if len(shape) == 1:
+                same(found[name], ("f32", shape, data))
+            else:
+                wide = struct.unpack("<%df" % (len(data) // 2), weights.bf16_to_f32(data))
+                same(found[name], (kind, shape, struct.pack("<%d%s" % (len(wide), "f" if kind == "f32" else "e"), *wide)))
+
+    rng = random.Random(1)
+    x = [rng.uniform(-1, 1) * 2.0 ** rng.randint(-30, 15) for _ in range(20000)] + [0.0, -0.0, 65504.0, 2.0 ** -149]
+    f32 = struct.pack("<%df" % len(x), *x)
+    f16 = b"".join(struct.pack("<H", h) for h in range(65536) if h >> 10 & 31 != 31)
+    bf16 = b"".join(struct.pack("<H", h) for h in range(65536) if h >> 7 & 255 < 127 + 15)
+
+    def numbers(form, b):
+        return struct.unpack("<%d%s" % (len(b) // struct.calcsize(form), form), b)
+
+    def to_bf16(b):
+        return struct.pack("<%dH" % (len(b) // 4), *[(v + 0x7fff + (v >> 16 & 1)) >> 16 for v in numbers("I", b)])
+    wide16 = struct.pack("<%df" % (len(f16) // 2), *numbers("e", f16))
+    wide_b = struct.pack("<%df" % (len(bf16) // 2), *[struct.unpack("<f", struct.pack("<I", h << 16))[0]
+                                                      for h in numbers("H", bf16)])
+    for pair, source, expected in (
+            (("f32", "f16"), f32, struct.pack("<%de" % len(x), *numbers("f", f32))),
+            (("f32", "bf16"), f32, to_bf16(f32)),
+            (("f16", "f32"), f16, wide16),
+            (("f16", "bf16"), f16, to_bf16(wide16)),
+            (("bf16", "f32"), bf16, wide_b),
+            (("bf16", "f16"), bf16, struct.pack("<%de" % (len(bf16) // 2), *numbers("f", wide_b)))):
+        check(weights.CONVERSIONS[pair](source) == expected, pair)
+    for pair, bad in ((("f32", "bf16"), struct.pack("<2f", 1, float("nan"))), (("f32", "f16"), struct.pack("<f", 7e4)),
+                      (("f32", "f16"), struct.pack("<f", float("inf"))), (("f16", "f32"), struct.pack("<e", float("nan"))),
+                      (("bf16", "f16"), struct.pack("<H", 0x7f80))):
+        try:
+            weights.CONVERSIONS[pair](bad)
+        except ValueError:
+            continue
+        check(False, pair, "took", bad)
+
+
+@test
+def tied_output(tmp):
+    source = copy("small31-hf", tmp)
+    edit_json(os.path.join(source, "config.json"), lambda c: c.update(tie_word_embeddings=True))
+    _, tensors = exported(source, tmp)
+    check("output.weight" not in tensors)
+    meta = copy("small31", os.path.join(tmp, "meta"))
+    state = read_pth(os.path.join(meta, "consolidated.00.pth"))
+    state["output.weight"] = state["tok_embeddings.weight"]
+    write_pth(os.path.join(meta, "consolidated.00.pth"), state)
+    _, tensors = exported(meta, tmp)
+    check("output.weight" not in tensors, "an output equal to the embedding is tied")
+    del state["output.weight"]
+    write_pth(os.path.join(meta, "consolidated.00.pth"), state)
+    refused(meta, tmp, "output.weight is missing")
+
+
+# Tokenizers
+
+def message(*fields):
+    """A protobuf message of (number, int, float or bytes)."""
+    def varint(n):
+        out = b""
+        while n > 127:
+            out += bytes([n & 127 | 128])
+            n >>= 7
+        return out + bytes([n])
+    out = b""
+    for number, v in fields:
+        if isinstance(v, float):
+            out += varint(number << 3 | 5) + struct.pack("<f", v)
+        elif isinstance(v, int):
+            out += varint(number << 3) + varint(v)
+        else:
+            out += varint(number << 3 | 2) + varint(len(v)) + v
+    return out
+
+
+PIECES = ([("<unk>", 0.0, 2), ("<s>", 0.0, 3), ("</s>", 0.0, 3)] + [("<0x%02X>" % i, 0.0, 6) for i in range(256)] +
+          [(p, -float(i), 1) for i, p in enumerate(["\u2581t", "he", "\u2581the", "e", "h", "t", "\u2581", "\u2581\u2581"])])
+
+
+def sentencepiece_model(kind=2):
+    pieces = [(1, message((1, p.encode()), (2, score), (3, t))) for p, score, t in PIECES]
+    return message(*pieces, (2, message((3, kind), (40, 0), (41, 1), (42, 2))), (3, message((1, b"identity"), (3, 1))))
+
+
+@test
+def sentencepiece(tmp):
+    """Llama 2's tokenizer.model, llama2.c's tokenizer.bin of both ages, and Hugging Face's merges, agree."""
+    v = vocabulary.sentencepiece_vocabulary(sentencepiece_model(), "tokenizer.model")
+    same([t.decode() for t in v["tokenizer.ggml.tokens"]], [p for p, _, _ in PIECES])
+    same(v["tokenizer.ggml.scores"], [s for _, s, _ in PIECES])
+    same(v["tokenizer.ggml.token_type"], [t for _, _, t in PIECES])
+    for is_old in (False, True):
+        path = os.path.join(tmp, "tokenizer.bin")
+        with open(path, "wb") as f:
+            f.write(struct.pack("<i", 8))
+            for i, (p, score, kind) in enumerate(PIECES):
+                p = "\n%s\n" % p if kind == 3 else chr(i - 3) if kind == 6 and is_old else p.replace("\u2581", " ")
+                f.write(struct.pack("<fi", score, len(p.encode())) + p.encode())
+        same(vocabulary.llama2c_vocabulary(path, len(PIECES)), v)
+    for spoilt in (sentencepiece_model(1), sentencepiece_model()[:-1], b"", b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x7f"):
+        path = os.path.join(tmp, "tokenizer.model")
+        with open(path, "wb") as f:
+            f.write(spoilt)
+        try:
+            vocabulary.meta_vocabulary(path)
+        except export.Bad:
+            continue
+        check(False, "took a spoilt tokenizer.model of", len(spoilt), "bytes")
+
+    words = {p: i for i, (p, _, _) in enumerate(PIECES)}
+    t = {"model": {"type": "BPE", "byte_fallback": True, "vocab": words, "merges": ["\u2581 t", "h e", "\u2581t he"]},
+         "added_tokens": [{"id": len(PIECES), "content": "<|im_start|>", "special": True}]}
+    with open(os.path.join(tmp, "tokenizer.json"), "w") as f:
+        json.dump(t, f)
+    os.remove(os.path.join(tmp, "tokenizer.model"))
+    h = vocabulary.huggingface_vocabulary(tmp, len(PIECES) + 2)
+    same(h["tokenizer.ggml.tokens"][-2:], ["<|im_start|>", "[PAD%d]" % (len(PIECES) + 1)])
+    same(h["tokenizer.ggml.token_type"], v["tokenizer.ggml.token_type"] + [3, 5])
+    same(h["tokenizer.ggml.scores"][259:262], [0.0, -1.0, -2.0])
+    with open(os.path.join(tmp, "tokenizer.model"), "wb") as f:
+        f.write(sentencepiece_model())
+    h = vocabulary.huggingface_vocabulary(tmp, len(PIECES) + 1)
+    same(h["tokenizer.ggml.scores"], v["tokenizer.ggml.scores"] + [0.0])
+    same(h["tokenizer.ggml.tokens"][-1], "<|im_start|>")
+
+
+@test
+def tiktoken_ranks(tmp):
+    """Llama 3's own tokenizer: the merges are exactly those of the published GGUF vocabulary."""
+    path = os.path.join(DATA, "vocab", "llama3-tokenizer.model")
+    if not os.path.exists(path):
+        raise Skip("no " + path)
+    v = vocabulary.meta_vocabulary(path)
+    expected, _ = read_gguf(os.path.join(DATA, "vocab", "ggml-vocab-llama-bpe.gguf"))
+    check(v["tokenizer.ggml.merges"] == expected["tokenizer.ggml.merges"], "merges differ")
+    check(v["tokenizer.ggml.tokens"][:128000] == expected["tokenizer.ggml.tokens"][:128000], "tokens differ")
+    same((v["tokenizer.ggml.bos_token_id"], v["tokenizer.ggml.eos_token_id"], v["tokenizer.ggml.eot_token_id"],
+          v["tokenizer.ggml.eom_token_id"], v["tokenizer.ggml.tokens"][128010]), (128000, 128001, 128009, 128008,
+                                                                                  "<|python_tag|>"))
+
+
+@test
+def chat_template(tmp):
+    source = copy("small31-hf", tmp)
+    check("tokenizer.chat_template" not in exported(source, tmp)[0])
+    settings = os.path.join(source, "tokenizer_config.json")
+    with open(settings, "w") as f:
+        json.dump({"chat_template": [{"name": "tool_use", "template": "B"}, {"name": "default", "template": "A"}]}, f)
+    same(exported(source, tmp)[0]["tokenizer.chat_template"], "A")
+    with open(os.path.join(source, "chat_template.jinja"), "w", encoding="utf-8") as f:
+        f.write("{{ \u2603 }}\n")
+    same(exported(source, tmp)[0]["tokenizer.chat_template"], "{{ \u2603 }}\n")
+    template = os.path.join(source, "chat_template.jinja")
+    same(exported(find("small31"), tmp, "--chat-template", template)[0]["tokenizer.chat_template"], "{{ \u2603 }}\n")
+
+
+# llama2.c
+
+def llama2c(path, version, tied=False):
+    """A small random model in llama2.c's form; returns {name: bytes} of its tensors."""
+    c = export.Config()
+    c.dim, c.hidden_dim, c.n_layers, c.n_heads, c.n_kv_heads, c.head_dim, c.vocab_size = 8, 12, 2, 2, 1, 4, len(PIECES)
+    c.context_length = 16
+    rng = random.Random(3)
+    shapes = c.shapes()
+    shapes["output.weight"] = shapes["token_embd.weight"]
+    data = {}
+    for name, shape in shapes.items():
+        n = shape[0] * shape[-1] if len(shape) > 1 else shape[0]
+        data[name] = struct.pack("<%df" % n, *[rng.gauss(0, 1) for _ in range(n)])
+
+    def layers(*names):
+        return b"".join(data["blk.%d.%s.weight" % (i, n)] for n in names for i in range(c.n_layers))
+    head = [c.dim, c.hidden_dim, c.n_layers, c.n_heads, c.n_kv_heads, c.vocab_size, c.context_length]
+    attention, ffn = ("attn_q", "attn_k", "attn_v", "attn_output"), ("ffn_gate", "ffn_down", "ffn_up")
+    if version:
+        b = struct.pack("<4si7iB", b"24ka", version, *head, tied).ljust(256, b"\0") + layers("attn_norm", "ffn_norm")
+        b += data["output_norm.weight"] + data["token_embd.weight"] + layers(*attention) + layers(*ffn)
+    else:
+        head[5] *= 1 if tied else -1
+        b = struct.pack("<7i", *head) + data["token_embd.weight"] + layers("attn_norm", *attention)
+        b += layers("ffn_norm", *ffn) + data["output_norm.weight"] + bytes(4 * 16 * 4)
+    if tied:
+        del data["output.weight"]
+    with open(path, "wb") as f:
+        f.write(b + data.get("output.weight", b""))
+    with open(os.path.join(os.path.dirname(path), "tokenizer.bin"), "wb") as f:
+        f.write(struct.pack("<i", 8))
+        for p, score, _ in PIECES:
+            p = p.replace("\u2581", " ").encode()
+            f.write(struct.pack("<fi", score, len(p)) + p)
+    return data
+
+
+@test
+def llama2c_versions(tmp):
+    path = os.path.join(tmp, "model.bin")
+    for version in (0, 1):
+        for tied in (False, True):
+            data = llama2c(path, version, tied)
+            _, tensors = exported(tmp, tmp)
+            same({n: t[2] for n, t in tensors.items()}, data, "version %d" % version)
+    with open(path, "rb") as f:
+        b = f.read()
+    with open(path, "wb") as f:
+        f.write(b[:-1])
+    refused(path, tmp, "bytes, found")
+    llama2c(path, 2)
+    refused(path, tmp, "version 2", "not supported")
+    with open(path, "wb") as f:
+        f.write(struct.pack("<7i", 8, 12, 2, 3, 1, 9, 16))
+    refused(path, tmp, "model.bin")
+    llama2c(path, 0)
+    os.remove(os.path.join(tmp, "tokenizer.bin"))
+    refused(path, tmp, "no tokenizer")
+
+
+# Refusals. A source is what a stranger says it is.
+
+def spoilt_pth(tmp, pickled=None, extra=(), change=None):
+    source = copy("small31", tempfile.mkdtemp(dir=tmp))
+    path = os.path.join(source, "consolidated.00.pth")
+    state = read_pth(path)
+    if change:
+        change(state)
+    write_pth(path, state, pickled, extra)
+    return source
+
+
+@test
+def refuses_pickled_code(tmp):
+    mark = os.path.join(tmp, "executed")
+    command = "touch " + mark
+
+    class Evil:
+        def __init__(self, f, *args):
+            self.call = f, args
+
+        def __reduce__(self):
+            return self.call
+    import builtins
+    for f, args in ((os.system, (command,)), (builtins.eval, ("__import__('os').system(%r)" % command,)),
+                    (builtins.exec, ("import os; os.system(%r)" % command,)), (subprocess.Popen, (["touch", mark],))):
+        for protocol in (0, 1, 2, 4):
+            for payload in ({"tok_embeddings.weight": Evil(f, *args)}, Evil(f, *args)):
+                refused(spoilt_pth(tmp, pickle.dumps(payload, protocol)), tmp, "refused, not run")
+    refused(spoilt_pth(tmp, pickle.dumps({"w": Evil(os.system, command)}, 2)), tmp, "%s.system" % os.system.__module__)
+    # names of a checkpoint, put to another use
+    for body in (b"\x80\x02ctorch\nBFloat16Storage\nX\x01\0\0\0a\x85R.", b"\x80\x02ccollections\nOrderedDict\n]\x85R.",
+                 b"\x80\x02}(}K\x01u.", b"\x80\x02K\x01.", b"\x80\x02h\x05.", b"\x80\x02R.", b"\x80\x02(lp0\n.", b"", b"\x80\x02",
+                 b"\x80\x02)" + b"2\x86" * 60 + b".", b"\x80\x02" + b"(" * 100000, b"\x80\x02cos\n../system\n."):
+        refused(spoilt_pth(tmp, body), tmp, "consolidated.00.pth: pickle")
+    check(not os.path.exists(mark), "the pickle was run")
+
+
+@test
+def refuses_other_tensors(tmp):
+    def integers(s):
+        s["norm.weight"] = ("i64", (128,), bytes(1024))
+
+    def transposed(s):
+        s["norm.weight"] = ("bf16", (2, 64), bytes(256), (1, 2))
+
+    def short(s):
+        s["norm.weight"] = ("bf16", (129,), bytes(256))
+    refused(spoilt_pth(tmp, change=integers), tmp, "torch.LongStorage", "refused")
+    refused(spoilt_pth(tmp, change=transposed), tmp, "not contiguous")
+    refused(spoilt_pth(tmp, change=short), tmp, "does not fit its storage")
+    refused(spoilt_pth(tmp, change=lambda s: s.pop("layers.1.attention.wo.weight") and None), tmp,
+            "blk.1.attn_output.weight is missing")
+    refused(spoilt_pth(tmp, change=lambda s: s.update({"layers.7.attention.wo.weight": s["norm.weight"]})), tmp,
+            "blk.7.attn_output.weight is no part")
+    refused(spoilt_pth(tmp, change=lambda s: s.update({"layers.1.attention.wo.weight": s["norm.weight"]})), tmp,
+            "blk.1.attn_output.weight: expected shape (128, 128)")
+
+
+@test
+def refuses_zip_tricks(tmp):
+    deflated = zipfile.ZIP_DEFLATED
+    refused(spoilt_pth(tmp, extra=[("archive/data/99", bytes(1 << 20), deflated)]), tmp, "compressed")
+    for name in ("../evil", "archive/../../evil", "/etc/evil", "..\\evil"):
+        refused(spoilt_pth(tmp, extra=[(name, b"x", zipfile.ZIP_STORED)]), tmp, "leads outside")
+    refused(spoilt_pth(tmp, extra=[("other/data.pkl", b"x", zipfile.ZIP_STORED)]), tmp, "one data.pkl")
+    refused(spoilt_pth(tmp, extra=[("archive/byteorder", b"big", zipfile.ZIP_STORED)]), tmp, "little-endian")
+
+    source = spoilt_pth(tmp)
+    path = os.path.join(source, "consolidated.00.pth")
+    with open(path, "rb") as f:
+        whole = f.read()
+
+    def rewrite(b, *words):
+        with open(path, "wb") as f:
+            f.write(b)
+        refused(source, tmp, "consolidated.00.pth", *words)
+    for n in (0, 3, 100, len(whole) // 2, len(whole) - 1):
+        rewrite(whole[:n])
+    # two entries of the directory at one place: the archive grows as it is read
+    second = whole.rindex(b"PK\1\2", 0, whole.rindex(b"PK\1\2"))
+    first = whole.index(b"PK\1\2")
+    rewrite(whole[:second + 42] + whole[first + 42:first + 46] + whole[second + 46:], "overlaps")
+    # a size beyond the end of the file
+    last = whole.rindex(b"PK\1\2")
+    rewrite(whole[:last + 20] + struct.pack("<II", 1 << 30, 1 << 30) + whole[last + 28:], "outside")
+    rewrite(b"\x80\x02" + pickle.dumps({}, 2), "not a PyTorch checkpoint in zip form")
+
+
+def face_state():
+    state = {}
+    for n in (1, 2):
+        path = os.path.join(GOLDEN, "small31-hf", "model-0000%d-of-00002.safetensors" % n)
+        for name, w in export.read_safetensors(path).items():
+            state[name] = (w.type, w.shape, b"".join(w.pieces()))
+    return state
+
+
+@test
+def refuses_safetensors_tricks(tmp):
+    source = copy("small31-hf", tmp)
+    for n in os.listdir(source):
+        if "safetensors" in n:
+            os.remove(os.path.join(source, n))
+    path, state = os.path.join(source, "model.safetensors"), face_state()
+    write_safetensors(path, state)
+    check(exported(source, tmp)[1] == exported(find("small31-hf"), tmp)[1], "one file without an index")
+    a, b = "model.norm.weight", "model.layers.0.input_layernorm.weight"
+
+    def spoilt(word, change=None, tail=b""):
+        write_safetensors(path, state, change, tail)
+        refused(source, tmp, "model.safetensors", word)
+
+    def offsets(name, begin, end):
+        def change(h):
+            at = h[name]["data_offsets"]
+            h[name]["data_offsets"] = [at[0] + begin, at[1] + end]
+            return h
+        return change
+
+    def field(name, key, value):
+        def change(h):
+            h[name][key] = value
+            return h
+        return change
+    spoilt("overlaps", offsets(a, -2, -2))
+    spoilt("gap", offsets(a, 2, 2))
+    spoilt("does not match", offsets(a, 256, 0))
+    spoilt("does not match", field(a, "data_offsets", [256, 0]))
+    spoilt("does not match", field(a, "data_offsets", [-256, 0]))
+    spoilt("does not match", field(a, "shape", [1 << 32, 1 << 32, 128]))
+    spoilt("does not match", field(a, "shape", [-1, -128]))
+    spoilt("does not match", field(a, "shape", [128.0]))
+    spoilt("does not match", field(a, "shape", [True, 128]))
+    spoilt("expected dtype", field(a, "shape", None))
+    spoilt("expected dtype", field(a, "data_offsets", [1]))
+    spoilt("F8_E4M3", field(a, "dtype", "F8_E4M3"))
+    spoilt("expected dtype", lambda h: h.update({a: 1}) or h)
+    spoilt("bytes, found", tail=b"\0")
+    spoilt("there twice", lambda h: json.dumps(h).encode()[:-1] + b', "%s": 1}' % a.encode())
+    spoilt("there twice", lambda h: json.dumps(h).replace('"dtype": "BF16"', '"dtype": "BF16", "dtype": "F16"', 1).encode())
+    spoilt("not JSON", lambda h: b"{")
+    spoilt("not JSON", lambda h: b"[" * 200000)
+    spoilt("JSON object", lambda h: b"[]")
+    spoilt("not JSON", lambda h: b"\xff")
+    write_safetensors(path, state, lambda h: h.update({"model.extra": h.pop(b)}) or h)
+    refused(source, tmp, "blk.0.attn_norm.weight is missing")
+    with open(path, "wb") as f:
+        f.write(struct.pack("<Q", 1 << 62) + b"{}")
+    refused(source, tmp, "header of")
+    with open(path, "wb") as f:
+        f.write(b"\0\0")
+    refused(source, tmp, "truncated")
+
+
+@test
+def refuses_broken_index(tmp):
+    source = copy("small31-hf", tmp)
+    index = os.path.join(source, "model.safetensors.index.json")
+    with open(index) as f:
+        good = f.read()
+
+    def spoilt(change, *words):
+        with open(index, "w") as f:
+            f.write(good)
+        edit_json(index, change)
+        refused(source, tmp, *words)
+    spoilt(lambda v: v["weight_map"].update({"lm_head.weight": "../source/model-00001-of-00002.safetensors"}), "leads outside")
+    spoilt(lambda v: v["weight_map"].update({"lm_head.weight": "/etc/passwd"}), "leads outside")
+    spoilt(lambda v: v["weight_map"].update({"lm_head.weight": "model-00002-of-00002.safetensors"}), "lm_head.weight")
+    spoilt(lambda v: v["weight_map"].update({"new.weight": "model-00002-of-00002.safetensors"}), "new.weight", "missing")
+    spoilt(lambda v: v.pop("weight_map") and None, "weight_map")
+    with open(index, "w") as f:
+        f.write(good[:-1] + ', "weight_map": {}}')
+    refused(source, tmp, "there twice")
+    with open(index, "w") as f:
+        f.write(good)
+    os.remove(os.path.join(source, "model-00002-of-00002.safetensors"))
+    refused(source, tmp, "model-00002-of-00002.safetensors", code=1)
+    os.remove(index)
+    refused(source, tmp, "expected 2 safetensors files, found 1")
+
+
+@test
+def refuses_configurations(tmp):
+    source = copy("small31-hf", tmp)
+    path = os.path.join(source, "config.json")
+    with open(path) as f:
+        good = f.read()
+    for key, value, word in (("model_type", "gpt2", "model_type"), ("num_attention_heads", 0, "config.json"),
+                             ("num_attention_heads", 3, "shape"), ("num_key_value_heads", 3, "shape"),
+                             ("num_hidden_layers", 1, "no part"), ("num_hidden_layers", 3, "missing"),
+                             ("num_hidden_layers", 1 << 60, "shape"), ("hidden_size", "128", "config.json"),
+                             ("head_dim", 33, "shape"), ("intermediate_size", 353, "expected shape"),
+                             ("rms_norm_eps", 0, "shape"), ("rms_norm_eps", float("nan"), "shape"),
+                             ("rope_scaling", {"rope_type": "longrope"}, "longrope"),
+                             ("rope_scaling", {"rope_type": "llama3", "factor": 8}, "low_freq_factor"),
+                             ("rope_scaling", 3, "config.json"), ("attention_bias", True, "attention_bias"),
+                             ("quantization_config", {"bits": 4}, "quantization_config"), ("vocab_size", 641, "expected shape"),
+                             ("hidden_act", "gelu", "hidden_act")):
+        with open(path, "w") as f:
+            f.write(good)
+        edit_json(path, lambda c: c.update({key: value}))
+        refused(source, tmp, word)
+    with open(path, "w") as f:
+        f.write(good.rstrip()[:-1] + ', "hidden_size": 128}')
+    refused(source, tmp, "config.json", "there twice")
+    with open(path, "w") as f:
+        f.write(good)
+
+    tokenizer = os.path.join(source, "tokenizer.json")
+    with open(tokenizer) as f:
+        good = f.read()
+    for change, word in ((lambda t: t["model"]["vocab"].update({"!": 5}), "taken"),
+                         (lambda t: t["added_tokens"][0].update(id=640), "id 640"),
+                         (lambda t: t["added_tokens"][0].update(id="x"), "not a tokenizer"),
+                         (lambda t: t["pre_tokenizer"].update(pretokenizers=[]), "splits text"),
+                         (lambda t: t["model"].update(type="WordPiece"), "BPE"), (lambda t: t.pop("model") and None, "BPE"),
+                         (lambda t: t.update(model=[]), "BPE")):
+        with open(tokenizer, "w") as f:
+            f.write(good)
+        edit_json(tokenizer, change)
+        refused(source, tmp, word)
+    os.remove(tokenizer)
+    refused(source, tmp, "tokenizer.json")
+
+    meta = copy("small31", os.path.join(tmp, "meta"))
+    path = os.path.join(meta, "params.json")
+    with open(path) as f:
+        good = f.read()
+    for change, word in ((lambda p: p.update(n_heads=0), "params.json"), (lambda p: p.pop("dim") and None, "dim"),
+                         (lambda p: p.update(n_layers=3), "missing"), (lambda p: p.update(vocab_size=641), "640 rows"),
+                         (lambda p: p.update(n_kv_heads=3), "params.json"), (lambda p: [], "JSON object")):
+        with open(path, "w") as f:
+            f.write(good)
+        edit_json(path, change)
+        if word == "JSON object":
+            with open(path, "w") as f:
+                f.write("[]")
+        refused(meta, tmp, word)
+    with open(path, "w") as f:
+        f.write(good)
+    for text, word in ((b"IQ== 0\nIg== 2\n", "rank"), (b"IQ== 0\nIQ== 1\n", "two ranks"), (b"IQ== 0\n??? 1\n", "line 2"),
+                       (b"IQ== 0\n", "257 tokens"), (b"\x0a\x05ab", "tokenizer.model")):
+        with open(os.path.join(meta, "tokenizer.model"), "wb") as f:
+            f.write(text)
+        refused(meta, tmp, word)
+    os.remove(os.path.join(meta, "tokenizer.model"))
+    refused(meta, tmp, "tokenizer.model", code=1)
+
+
+@test
+def refuses_what_is_no_source(tmp):
+    empty = os.path.join(tmp, "empty")
+    os.mkdir(empty)
+    refused(empty, tmp, "no checkpoint")
+    refused(os.path.join(tmp, "absent"), tmp, "no such file", code=1)
+    p = run_export(find("small31"), os.path.join(tmp, "absent", "out.gguf"))
+    check(p.returncode == 1 and p.stderr.splitlines()[-1].startswith("error: "), p.stderr)
+    same(run_export(find("small31"), os.path.join(tmp, "x.gguf"), "--type", "q9").returncode, 2)
+
+
+# The machine's side
+
+@test
+def full_disk_leaves_nothing(tmp):
+    folder = os.path.join(tmp, "out")
+    os.mkdir(folder)
+    out = os.path.join(folder, "m.gguf")
+    with open(out, "w") as f:
+        f.write("before")
+    p = run_export(find("small31"), out, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (500000, 500000)))
+    same(p.returncode, 1)
+    check(p.stderr.splitlines()[-1].startswith("error: "), p.stderr)
+    same(os.listdir(folder), ["m.gguf"])
+    with open(out) as f:
+        same(f.read(), "before", "the file that was there")
+
+
+@test
+def memory_is_bounded(tmp):
+    """200 MB of weights, mostly holes on the disk, pass through 40 MB of memory over Python's own."""
+    source = copy("small31-hf", tmp)
+    for n in os.listdir(source):
+        if "safetensors" in n:
+            os.remove(os.path.join(source, n))
+    hidden = 128 * 2048
+    edit_json(os.path.join(source, "config.json"), lambda c: c.update(intermediate_size=hidden, num_hidden_layers=1))
+    header, at = {}, 0
+    for name, (kind, shape, _) in face_state().items():
+        if ".layers.1." in name:
+            continue
+        shape = [hidden if n == 352 else n for n in shape]
+        size = 2 * shape[0] * (shape[1] if len(shape) > 1 else 1)
+        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [at, at + size]}
+        at += size
+    header = json.dumps(header).encode()
+    with open(os.path.join(source, "model.safetensors"), "wb") as f:
+        f.write(struct.pack("<Q", len(header)) + header)
+        f.truncate(8 + len(header) + at)
+    check(at > 200e6)
+    peak = []
+    for args in (["--help"], [source, "-o", os.path.join(tmp, "big.gguf")]):
+        p = subprocess.Popen([sys.executable, "-B", os.path.join(ROOT, "scripts", "export.py")] + args,
+                             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        error = p.stderr.read()
+        _, status, usage = os.wait4(p.pid, 0)
+        p.returncode = status
+        same(status, 0, error)
+        peak.append(usage.ru_maxrss)
+    check(peak[1] - peak[0] < 40000, "peak %d kB, %d kB at rest" % (peak[1], peak[0]))
+
+
+@test
+def synthetic_model(tmp):
+    """A small one of the same making as the large ones."""
+    make_synthetic.GEOMETRIES["tiny"] = (256, 512, 2, 4, 2, 32, True)
+    make_synthetic.RANKS, make_synthetic.POOL = 2000, 20011
+    out = os.path.join(tmp, "synthetic.gguf")
+
+    class Options:
+        geometry, output, type, layers = "tiny", out, "bf16", 3
+    make_synthetic.make(Options)
+    metadata, tensors = read_gguf(out)
+    same(len(tensors), 2 + 3 * 9 + 1)
+    same((metadata["llama.block_count"], metadata["llama.vocab_size"]), (3, 2256))
+    tokens, ranks = metadata["tokenizer.ggml.tokens"], {}
+    same(len(set(tokens)), 2256)
+    for i, t in enumerate(tokens):
+        ranks[t] = i
+    order = [ranks["".join(m.split(" "))] for m in metadata["tokenizer.ggml.merges"]]
+    check(order == sorted(order) and len(set(order)) == 2000 - 256, "each token is merged at its rank")
+    x = struct.unpack("<%df" % (256 * 256), weights.bf16_to_f32(tensors["blk.1.attn_q.weight"][2]))
+    check(abs(sum(v * v for v in x) / len(x) / 0.02 ** 2 - 1) < 0.1, "deviation")
+
+
+def main():
+    for f in TESTS:
+        name = "export_" + f.__name__
+        if sys.argv[1:] and not any(a in name for a in sys.argv[1:]):
+            continue
+        tmp = tempfile.mkdtemp(prefix="llama31-test-")
+        try:
+            f(tmp)
+        except Skip as e:
+            print("skip %s: %s" % (name, e))
+        except Exception as e:
+            lines = [str(line) for frame, line in traceback.walk_tb(e.__traceback__)
+                     if frame.f_code.co_filename == os.path.abspath(__file__)]
+            why = " ".join(str(e).split()) or type(e).__name__
+            print("FAIL %s: lines %s: %s" % (name, " ".join(lines[1:]), why))
+        else:
+            print("ok " + name)
+        finally:
+            shutil.rmtree(tmp, ignore_errors=True)
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
