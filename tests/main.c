@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 // Every suite, in the order of the layers.
-#define SUITES(X) X(util) X(gguf) X(json) X(quant) X(rope)
+#define SUITES(X) X(util) X(gguf) X(json) X(quant) X(rope) X(sample)
 
 #define DECLARE(name) void test_##name(void);
 SUITES(DECLARE)

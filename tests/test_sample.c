@@ -1,0 +1,243 @@
+#include "test.h"
+#include "../sample.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { N = 1000 };
+
+static const SampleOptions plain = {.temp = 1, .top_p = 1, .repeat_penalty = 1, .repeat_last_n = 64, .seed = 1};
+
+static void fill(float *logits, int n, uint64_t seed) {
+    for (int i = 0; i < n; i++) logits[i] = 3 * test_normal(&seed);
+}
+
+static int one(SampleOptions o, const float *logits, int n) {
+    Sampler *s = sampler_new(&o, n);
+    int id = sampler_next(s, logits, NULL, 0);
+    sampler_free(s);
+    return id;
+}
+
+// The distribution the options describe, by sorting everything, in double.
+static void expected(const SampleOptions *o, const float *logits, int n, double *p) {
+    int *order = xalloc((size_t)n, sizeof *order);
+    for (int i = 0; i < n; i++) order[i] = i;
+    for (int i = 1; i < n; i++) {
+        int at = i, id = order[i];
+        for (; at > 0 && logits[id] > logits[order[at - 1]]; at--) order[at] = order[at - 1];
+        order[at] = id;
+    }
+    int m = o->top_k > 0 && o->top_k < n ? o->top_k : n;
+    double total = 0, kept = 0, best = (double)logits[order[0]];
+    for (int i = 0; i < n; i++) p[i] = 0;
+    for (int i = 0; i < m; i++) {
+        double w = exp(((double)logits[order[i]] - best) / (double)o->temp);
+        if (w < (double)o->min_p)
+            m = i;
+        else
+            total += p[order[i]] = w;
+    }
+    for (int i = 0; i < n; i++) {
+        if (i >= m || kept >= (double)o->top_p * total) p[order[i]] = 0;
+        kept += p[order[i]];
+    }
+    for (int i = 0; i < n; i++) p[i] /= kept;
+    free(order);
+}
+
+// Pearson's chi-square over the tokens with an expected count of 5 and more (the others together), against its mean and
+// deviation: the seeds are fixed, so a pass stays a pass.
+static void check_distribution(SampleOptions o, const float *logits, int n, const char *what) {
+    enum { DRAWS = 20000 };
+    double *p = xalloc((size_t)n, sizeof *p), chi = 0, rest = 0;
+    int *counts = xalloc((size_t)n, sizeof *counts), n_rest = 0, bins = 0;
+    expected(&o, logits, n, p);
+    Sampler *s = sampler_new(&o, n);
+    for (int i = 0; i < DRAWS; i++) {
+        int id = sampler_next(s, logits, NULL, 0);
+        CHECK(id >= 0 && id < n && p[id] > 0, "%s: drew %d", what, id);
+        if (id >= 0) counts[id]++;
+    }
+    for (int i = 0; i < n; i++) {
+        double e = p[i] * DRAWS;
+        if (e >= 5)
+            chi += (counts[i] - e) * (counts[i] - e) / e, bins++;
+        else
+            rest += e, n_rest += counts[i];
+    }
+    if (rest >= 5) chi += (n_rest - rest) * (n_rest - rest) / rest, bins++;
+    CHECK(bins < 2 || fabs(chi - (bins - 1)) < 4 * sqrt(2.0 * (bins - 1)), "%s: chi-square %g with %d bins", what, chi,
+          bins);
+    sampler_free(s);
+    free(p);
+    free(counts);
+}
+
+static void distribution(void) {
+    float logits[N];
+    fill(logits, N, 3);
+    SampleOptions o = plain;
+    check_distribution(o, logits, N, "plain");
+    check_distribution(o, logits, 3, "three tokens");
+    o.temp = 0.7f;
+    check_distribution(o, logits, N, "temp 0.7");
+    o.top_p = 0.9f;
+    check_distribution(o, logits, N, "temp, top-p");
+    o.top_k = 40;
+    check_distribution(o, logits, N, "temp, top-k, top-p");
+    o.min_p = 0.05f;
+    check_distribution(o, logits, N, "temp, top-k, top-p, min-p");
+    o.top_k = 0, o.top_p = 1;
+    check_distribution(o, logits, N, "temp, min-p");
+    o = plain, o.top_k = 7;
+    check_distribution(o, logits, N, "top-k 7");
+    for (int i = 0; i < N; i++) logits[i] = (float)(i / 125); // ascending, in ties
+    o.top_k = 300;
+    check_distribution(o, logits, N, "ties");
+}
+
+// Selection against a full sort, where it matters: many sizes, heavy ties, descending and ascending order.
+static void selection(void) {
+    static float logits[5000];
+    uint64_t seed = 9;
+    for (int trial = 0; trial < 150; trial++) {
+        int n = 1 + (int)(test_random(&seed) % (trial < 148 ? 300 : 5000));
+        for (int i = 0; i < n; i++)
+            logits[i] = trial % 3 == 0   ? test_normal(&seed)
+                        : trial % 3 == 1 ? (float)(test_random(&seed) % 5)
+                                         : (float)i / 64;
+        SampleOptions o = plain;
+        o.top_k = 1 + (int)(test_random(&seed) % (uint64_t)n);
+        o.seed = (uint64_t)trial;
+        double *p = xalloc((size_t)n, sizeof *p);
+        expected(&o, logits, n, p);
+        Sampler *s = sampler_new(&o, n);
+        for (int i = 0; i < 50; i++) {
+            int id = sampler_next(s, logits, NULL, 0);
+            CHECK(id >= 0 && p[id] > 0, "n %d, top-k %d: drew %d", n, o.top_k, id);
+        }
+        sampler_free(s);
+        free(p);
+    }
+}
+
+static void edges(void) {
+    float logits[N];
+    SampleOptions o = plain, greedy = plain;
+    greedy.temp = 0;
+    fill(logits, N, 5);
+    int best = logits_argmax(logits, N);
+    CHECK(one(greedy, logits, N) == best, "greedy");
+    o.temp = 1e-9f;
+    CHECK(one(o, logits, N) == best, "tiny temp");
+    o = plain, o.top_p = 1e-9f;
+    CHECK(one(o, logits, N) == best, "tiny top-p");
+    o.top_p = 0;
+    CHECK(one(o, logits, N) == best, "top-p 0");
+    o = plain, o.top_k = 1;
+    CHECK(one(o, logits, N) == best, "top-k 1");
+    o = plain, o.min_p = 1;
+    CHECK(one(o, logits, N) == best, "min-p 1");
+    o = plain, o.temp = 1e38f;
+    for (int i = 0; i < N; i++) logits[i] = i == 77 ? 0 : -INFINITY;
+    CHECK(one(o, logits, N) == 77, "one left at a huge temp");
+    logits[77] = -INFINITY;
+    CHECK(one(o, logits, N) == -1 && one(greedy, logits, N) == -1, "all banned");
+    for (int where = 0; where < N; where += 131) {
+        fill(logits, N, 6);
+        logits[where] = NAN;
+        CHECK(one(plain, logits, N) == -1 && one(greedy, logits, N) == -1 && logits_argmax(logits, N) == -1,
+              "NaN at %d", where);
+        logits[where] = INFINITY;
+        CHECK(one(plain, logits, N) == -1 && one(greedy, logits, N) == -1, "Inf at %d", where);
+    }
+    for (int i = 0; i < N; i++) logits[i] = i % 100 == 99 ? 2 : 1;
+    CHECK(logits_argmax(logits, N) == 99 && one(greedy, logits, N) == 99, "lowest id of equals");
+}
+
+static int after(SampleOptions o, const float *logits, int n, const int *recent, int n_recent) {
+    Sampler *s = sampler_new(&o, n);
+    int id = sampler_next(s, logits, recent, n_recent);
+    CHECK(sampler_next(s, logits, recent, n_recent) == id, "penalties leave a trace");
+    sampler_free(s);
+    return id;
+}
+
+static void penalties(void) {
+    const float logits[5] = {3, 2.8f, -1, 2.5f, -2};
+    const int recent[6] = {0, 0, 0, 1, 4, 999};
+    SampleOptions o = plain;
+    o.temp = 0;
+    CHECK(after(o, logits, 5, recent, 6) == 0, "none");
+    o.repeat_penalty = 1.1f; // 0: 2.73, 1: 2.55
+    CHECK(after(o, logits, 5, recent, 6) == 0, "repeat 1.1");
+    o.repeat_penalty = 1.3f; // 0: 2.3, 1: 2.15
+    CHECK(after(o, logits, 5, recent, 6) == 3, "repeat 1.3");
+    o.repeat_last_n = 3; // 1, 4 and 999 only
+    CHECK(after(o, logits, 5, recent, 6) == 0, "window");
+    o.repeat_last_n = 0;
+    CHECK(after(o, logits, 5, recent, 6) == 0, "window 0");
+    o = plain, o.temp = 0, o.repeat_last_n = -1, o.frequency_penalty = 0.15f; // 0: 2.55, 1: 2.65
+    CHECK(after(o, logits, 5, recent, 6) == 1, "frequency");
+    o.frequency_penalty = 0, o.presence_penalty = 0.15f; // 0: 2.85, 1: 2.65
+    CHECK(after(o, logits, 5, recent, 6) == 0, "presence");
+    o.presence_penalty = 0.6f; // 0: 2.4, 1: 2.2
+    CHECK(after(o, logits, 5, recent, 6) == 3, "presence 0.6");
+    const LogitBias bias[3] = {{0, -INFINITY}, {2, 4}, {77, 1}};
+    o = plain, o.temp = 0, o.bias = bias, o.n_bias = 3;
+    CHECK(after(o, logits, 5, recent, 6) == 2, "bias");
+    o.temp = 1, o.n_bias = 1, o.top_k = 1;
+    CHECK(after(o, logits, 5, recent, 6) == 1, "ban");
+}
+
+static void repeats(void) {
+    float logits[N];
+    fill(logits, N, 8);
+    SampleOptions o = plain, other = plain;
+    other.seed = 2;
+    Sampler *a = sampler_new(&o, N), *b = sampler_new(&o, N), *c = sampler_new(&other, N);
+    int differ = 0;
+    for (int i = 0; i < 200; i++) {
+        int id = sampler_next(a, logits, NULL, 0);
+        CHECK(sampler_next(b, logits, NULL, 0) == id, "draw %d", i);
+        differ += sampler_next(c, logits, NULL, 0) != id;
+    }
+    CHECK(differ > 150, "%d of 200 differ with another seed", differ);
+    sampler_reset(b, &plain);
+    sampler_reset(a, &plain);
+    CHECK(sampler_next(a, logits, NULL, 0) == sampler_next(b, logits, NULL, 0), "after a reset");
+    sampler_free(a);
+    sampler_free(b);
+    sampler_free(c);
+}
+
+static void logprobs(void) {
+    float logits[N];
+    fill(logits, N, 11);
+    double sum = 0;
+    for (int i = 0; i < N; i++) sum += exp((double)logits[i]);
+    for (int i = 0; i < N; i += 7) {
+        double exact = (double)logits[i] - log(sum);
+        CHECK(fabs((double)logits_logprob(logits, N, i) - exact) < 2e-6, "%d: %.9g", i, exact);
+    }
+    Alternative top[8];
+    logits[5] = logits[750] = 40;
+    logits_top(logits, N, top, 8);
+    CHECK(top[0].id == 5 && top[1].id == 750, "%d %d", top[0].id, top[1].id);
+    CHECK(fabs((double)top[0].logprob - log(0.5)) < 1e-5, "%g", (double)top[0].logprob);
+    for (int i = 1; i < 8; i++) CHECK(top[i].logprob <= top[i - 1].logprob && top[i].id >= 0, "order at %d", i);
+    logits_top(logits, 2, top, 8);
+    CHECK(top[1].id >= 0 && top[2].id == -1, "more than there are");
+}
+
+void test_sample(void) {
+    test_case("sample: distributions", distribution);
+    test_case("sample: selection equals a full sort", selection);
+    test_case("sample: edge cases", edges);
+    test_case("sample: penalties, bias", penalties);
+    test_case("sample: seeds repeat", repeats);
+    test_case("sample: log-probabilities", logprobs);
+}
