@@ -353,51 +353,39 @@ static bool map_file(const char *path, GgufShard *out, Error *err) {
     return ok;
 }
 
-// "DIR/NAME-00001-of-0000N.gguf": where the five digits of the number start, and N in *n; 0 if it is no such name.
-static size_t split_name(const char *path, uint64_t *n) {
-    static const char form[] = "-#####-of-#####.gguf";
-    size_t len = strlen(path), m = sizeof form - 1;
-    if (len < m) return 0;
-    const char *tail = path + len - m;
-    for (size_t i = 0; i < m; i++)
-        if (form[i] == '#' ? tail[i] < '0' || tail[i] > '9' : tail[i] != form[i]) return 0;
-    *n = strtoull(tail + 10, NULL, 10);
-    return len - m + 1;
-}
-
-static bool open_shards(Gguf *g, uint64_t n_shards, size_t digits, Error *err) {
-    uint64_t count = 1, n_tensors;
-    char number[8];
-    if (n_shards > 1 && strncmp(g->path + digits, "00001", 5))
-        return error_set(err, EXIT_MODEL, "%s: expected the first shard (-00001-of-...), found %.5s", g->path,
-                         g->path + digits);
+// The shards that the name "DIR/NAME-00001-of-0000N.gguf" tells of, from the second on.
+static bool open_shards(Gguf *g, bool is_named, Error *err) {
+    enum { TAIL = 20 }; // of "-00001-of-0000N.gguf"
+    uint64_t count = 1, n_tensors = 0;
+    unsigned no = 1, n = 1;
+    int end = 0, stem = (int)strlen(g->path) - TAIL;
+    if (!is_named || stem < 0 || sscanf(g->path + stem, "-%5u-of-%5u.gguf%n", &no, &n, &end) != 2 || end != TAIL)
+        no = n = 1;
+    if (no != 1)
+        return error_set(err, EXIT_MODEL, "%s: expected the first shard (-00001-of-...), found %u", g->path, no);
     if (gguf_find(g, "split.count") && !gguf_u64(g, "split.count", &count, err)) return false;
-    if (count != n_shards && (count > 1 || n_shards > 1))
-        return error_set(err, EXIT_MODEL, "%s: split.count: expected %zu as in the file's name, found %zu", g->path,
-                         (size_t)n_shards, (size_t)count);
-    for (uint64_t i = 1; i < count; i++) {
-        Str whole = str_of(g->path);
-        char *path = memcpy(xrealloc(NULL, whole.len + 1, 1), whole.data, whole.len + 1);
-        snprintf(number, sizeof number, "%05u", (unsigned)(i + 1) % 100000);
-        memcpy(path + digits, number, 5);
+    if (count != n && (count > 1 || n > 1))
+        return error_set(err, EXIT_MODEL, "%s: split.count: expected %u as in the file's name, found %zu", g->path, n,
+                         (size_t)count);
+    bool ok = true;
+    for (unsigned i = 2; ok && i <= n; i++) {
+        Buffer path = {0};
         GgufShard file;
-        bool ok = map_file(path, &file, err) && parse_file(g, file, path, err);
-        free(path);
-        if (!ok) return false;
+        buffer_printf(&path, "%.*s-%05u-of-%05u.gguf", stem, g->path, i, n);
+        ok = map_file(path.data, &file, err) && parse_file(g, file, path.data, err);
+        buffer_free(&path);
     }
-    if (count > 1 && gguf_find(g, "split.tensors.count")) {
-        if (!gguf_u64(g, "split.tensors.count", &n_tensors, err)) return false;
-        if (n_tensors != (uint64_t)g->n_tensors)
-            return error_set(err, EXIT_MODEL, "%s: split.tensors.count: expected %d as in its shards, found %zu",
-                             g->path, g->n_tensors, (size_t)n_tensors);
-    }
-    return true;
+    if (!ok || n == 1 || !gguf_find(g, "split.tensors.count")) return ok;
+    if (!gguf_u64(g, "split.tensors.count", &n_tensors, err)) return false;
+    return n_tensors == (uint64_t)g->n_tensors ||
+           error_set(err, EXIT_MODEL, "%s: split.tensors.count: expected %d as in its shards, found %zu", g->path,
+                     g->n_tensors, (size_t)n_tensors);
 }
 
-static bool open_bytes(Gguf *g, GgufShard file, const char *name, uint64_t n_shards, size_t digits, Error *err) {
+static bool open_bytes(Gguf *g, GgufShard file, const char *name, Error *err) {
     Str path = str_of(name);
     *g = (Gguf){.path = memcpy(xrealloc(NULL, path.len + 1, 1), name, path.len + 1)};
-    bool ok = parse_file(g, file, g->path, err) && open_shards(g, n_shards, digits, err);
+    bool ok = parse_file(g, file, g->path, err) && open_shards(g, file.is_mapped, err);
     Index index = {.entries = g->tensors, .stride = sizeof *g->tensors};
     ok = ok && build_index(&index, g->n_tensors, name, err);
     g->tensor_hash = index.table, g->tensor_hash_size = index.size;
@@ -407,14 +395,12 @@ static bool open_bytes(Gguf *g, GgufShard file, const char *name, uint64_t n_sha
 
 bool gguf_open(Gguf *g, const char *path, Error *err) {
     GgufShard file;
-    uint64_t n_shards = 1;
     *g = (Gguf){0};
-    size_t digits = split_name(path, &n_shards);
-    return map_file(path, &file, err) && open_bytes(g, file, path, n_shards, digits, err);
+    return map_file(path, &file, err) && open_bytes(g, file, path, err);
 }
 
 bool gguf_parse(Gguf *g, const void *data, size_t n, const char *name, Error *err) {
-    return open_bytes(g, (GgufShard){data, n, false}, name, 1, 0, err);
+    return open_bytes(g, (GgufShard){data, n, false}, name, err);
 }
 
 void gguf_close(Gguf *g) {
