@@ -1,0 +1,251 @@
+// The forward pass: the same numbers for any thread count, chunking and company, and refusals of misshapen models.
+#include "make_gguf.h"
+#include "test.h"
+#include "../model.h"
+#include "../tokenizer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { N_TOKENS = 600, VOCAB_USED = 256 };
+
+static Buffer file;
+
+static void open_small(Model *m, MakeLlama recipe, ModelOptions options) {
+    Gguf g;
+    Error err;
+    if (!recipe.max_context) recipe.max_context = 1024;
+    buffer_free(&file);
+    file = make_llama_file(recipe);
+    if (!gguf_parse(&g, file.data, file.len, "small", &err) || !model_bind(m, &g, &options, &err)) die_error(&err);
+}
+
+static void fill_tokens(int *tokens, int n, uint64_t seed) {
+    for (int i = 0; i < n; i++) tokens[i] = (int)(test_random(&seed) % VOCAB_USED);
+}
+
+// Logits (n, vocab) of all positions, fed in chunks.
+static float *logits_of(Model *m, const int *tokens, int n, int chunk) {
+    Error err;
+    size_t n_vocab = (size_t)m->config.vocab_size;
+    float *all = xalloc((size_t)n * n_vocab, sizeof *all);
+    Workspace *ws = workspace_new(m, chunk, chunk);
+    Session *s = session_new(m);
+    Step *steps = xalloc((size_t)chunk, sizeof *steps);
+    if (!session_reserve(s, n, &err)) die_error(&err);
+    for (int first = 0; first < n; first += chunk) {
+        int count = n - first < chunk ? n - first : chunk;
+        for (int i = 0; i < count; i++) steps[i] = (Step){s, tokens[first + i], first + i, true};
+        memcpy(all + (size_t)first * n_vocab, model_forward(m, ws, steps, count), (size_t)count * n_vocab * sizeof *all);
+    }
+    free(steps);
+    session_free(s);
+    workspace_free(ws);
+    return all;
+}
+
+// The shapes that matter: grouped queries, one KV head for all, none shared, a head dimension of its own.
+static const MakeLlama shapes[] = {{.seed = 1},
+                                   {.seed = 2, .n_heads = 8, .n_kv_heads = 1, .type = TYPE_F16},
+                                   {.seed = 3, .n_heads = 4, .n_kv_heads = 4, .is_tied = true, .type = TYPE_BF16},
+                                   {.seed = 4, .n_heads = 6, .n_kv_heads = 2, .head_dim = 24, .has_rope_freqs = true}};
+enum { N_SHAPES = sizeof shapes / sizeof *shapes };
+
+static void threads(void) {
+    static const int counts[] = {2, 3, 5};
+    int tokens[N_TOKENS];
+    fill_tokens(tokens, N_TOKENS, 5);
+    for (int k = 0; k < N_SHAPES; k++) {
+        Model m;
+        open_small(&m, shapes[k], (ModelOptions){.n_threads = 1});
+        size_t n = (size_t)N_TOKENS * (size_t)m.config.vocab_size;
+        float *one = logits_of(&m, tokens, N_TOKENS, 128);
+        for (int i = 0; i < 3; i++) {
+            m.n_threads = counts[i];
+            float *many = logits_of(&m, tokens, N_TOKENS, 128);
+            CHECK(!memcmp(one, many, n * sizeof *one), "shape %d, %d threads", k, counts[i]);
+            free(many);
+        }
+        free(one);
+        model_close(&m);
+    }
+}
+
+static void chunks(void) {
+    static const int sizes[] = {1, 7, 64};
+    int tokens[N_TOKENS];
+    fill_tokens(tokens, N_TOKENS, 6);
+    for (int k = 0; k < N_SHAPES; k++) {
+        for (int invariant = 0; invariant < 2; invariant++) {
+            Model m;
+            open_small(&m, shapes[k], (ModelOptions){.n_threads = 2, .is_invariant = invariant});
+            size_t n = (size_t)N_TOKENS * (size_t)m.config.vocab_size;
+            float *whole = logits_of(&m, tokens, N_TOKENS, N_TOKENS);
+            for (int i = 0; i < 3; i++) {
+                float *parts = logits_of(&m, tokens, N_TOKENS, sizes[i]);
+                CHECK(test_nmse(parts, whole, n) <= 1e-6, "shape %d, chunks of %d: %g", k, sizes[i],
+                      test_nmse(parts, whole, n));
+                if (invariant)
+                    CHECK(!memcmp(parts, whole, n * sizeof *whole), "shape %d, chunks of %d: other bits", k, sizes[i]);
+                free(parts);
+            }
+            free(whole);
+            model_close(&m);
+        }
+    }
+}
+
+// Three sequences of different length decoded together, one of them forked from another's prefix.
+static void company(void) {
+    enum { N = 300, PREFIX = 270 };
+    Model m;
+    Error err;
+    int tokens[N];
+    fill_tokens(tokens, N, 7);
+    open_small(&m, shapes[0], (ModelOptions){.n_threads = 2, .is_invariant = true});
+    size_t n_vocab = (size_t)m.config.vocab_size;
+    float *alone = logits_of(&m, tokens, N, 64);
+    Workspace *ws = workspace_new(&m, 3 * N, 3);
+    Session *a = session_new(&m), *b = session_new(&m);
+    Step steps[N];
+    if (!session_reserve(a, N, &err) || !session_reserve(b, N, &err)) die_error(&err);
+    for (int i = 0; i < PREFIX; i++) steps[i] = (Step){a, tokens[i], i, false};
+    model_forward(&m, ws, steps, PREFIX);
+    Session *c = session_fork(a, PREFIX - 3);
+    CHECK(c && c->n_tokens == PREFIX - 3, "fork");
+    if (!session_reserve(c, N, &err)) die_error(&err);
+    for (int i = 0; i < N; i++) {
+        int n = 0;
+        steps[n++] = (Step){b, tokens[i], i, true};
+        if (PREFIX + i < N) steps[n++] = (Step){a, tokens[PREFIX + i], PREFIX + i, true};
+        if (PREFIX - 3 + i < N) steps[n++] = (Step){c, tokens[PREFIX - 3 + i], PREFIX - 3 + i, true};
+        const float *logits = model_forward(&m, ws, steps, n);
+        for (int k = 0; k < n; k++)
+            CHECK(!memcmp(logits + (size_t)k * n_vocab, alone + (size_t)steps[k].pos * n_vocab, n_vocab * sizeof(float)),
+                  "position %d, sequence %d of %d", steps[k].pos, k, n);
+    }
+    session_free(a);
+    session_free(b);
+    session_free(c);
+    workspace_free(ws);
+    free(alone);
+    model_close(&m);
+}
+
+// Rewinding and feeding again is the same as never having gone further.
+static void rewind_session(void) {
+    enum { N = 40 };
+    Model m;
+    Error err;
+    int tokens[N];
+    fill_tokens(tokens, N, 8);
+    open_small(&m, shapes[1], (ModelOptions){.n_threads = 1});
+    size_t n_vocab = (size_t)m.config.vocab_size;
+    float *alone = logits_of(&m, tokens, N, 1);
+    Workspace *ws = workspace_new(&m, N, N);
+    Session *s = session_new(&m);
+    for (int round = 0; round < 3; round++) {
+        session_rewind(s, 10 * round);
+        for (int i = s->n_tokens; i < N; i++) {
+            Step step = {s, tokens[i], i, true};
+            if (!session_reserve(s, i + 1, &err)) die_error(&err);
+            const float *logits = model_forward(&m, ws, &step, 1);
+            CHECK(!memcmp(logits, alone + (size_t)i * n_vocab, n_vocab * sizeof(float)), "round %d, position %d", round, i);
+        }
+    }
+    session_free(s);
+    workspace_free(ws);
+    free(alone);
+    model_close(&m);
+}
+
+// Other types of KV cache stay near the float32 one.
+static void kv_types(void) {
+    static const struct {
+        const char *name;
+        double tolerance;
+    } types[] = {{"f16", 1e-6}, {"q8_0", 5e-4}};
+    int tokens[N_TOKENS];
+    fill_tokens(tokens, N_TOKENS, 9);
+    MakeLlama recipe = {.seed = 5, .dim = 128, .n_heads = 4};
+    Model m;
+    open_small(&m, recipe, (ModelOptions){.kv_type = "f32"});
+    size_t n = (size_t)N_TOKENS * (size_t)m.config.vocab_size;
+    float *exact = logits_of(&m, tokens, N_TOKENS, 64);
+    model_close(&m);
+    for (int i = 0; i < 2; i++) {
+        open_small(&m, recipe, (ModelOptions){.kv_type = types[i].name});
+        float *rounded = logits_of(&m, tokens, N_TOKENS, 64);
+        double nmse = test_nmse(rounded, exact, n);
+        CHECK(nmse <= types[i].tolerance && nmse > 0, "%s: %g", types[i].name, nmse);
+        free(rounded);
+        model_close(&m);
+    }
+    free(exact);
+}
+
+// A recipe with one entry replaced must be refused with exit 3 and a line that names it.
+static void expect_refusal(const char *key, void (*replace)(Maker *m), const char *named) {
+    Maker maker;
+    Gguf g;
+    Model m;
+    Error err = {0};
+    make_begin(&maker);
+    maker.skip = key;
+    make_llama(&maker, (MakeLlama){0});
+    maker.skip = NULL;
+    if (replace) replace(&maker);
+    Buffer bytes = make_end(&maker);
+    bool is_open = gguf_parse(&g, bytes.data, bytes.len, "bad", &err) && model_bind(&m, &g, &(ModelOptions){0}, &err);
+    CHECK(!is_open, "%s was accepted", key);
+    if (is_open) model_close(&m);
+    else CHECK(err.code == EXIT_MODEL && strstr(err.text, named), "%s: exit %d, %s", key, err.code, err.text);
+    buffer_free(&bytes);
+}
+
+static void heads_zero(Maker *m) { make_u32(m, "llama.attention.head_count", 0); }
+static void heads_five(Maker *m) { make_u32(m, "llama.attention.head_count", 5); }
+static void kv_heads_three(Maker *m) { make_u32(m, "llama.attention.head_count_kv", 3); }
+static void kv_heads_zero(Maker *m) { make_u32(m, "llama.attention.head_count_kv", 0); }
+static void layers_zero(Maker *m) { make_u32(m, "llama.block_count", 0); }
+static void layers_many(Maker *m) { make_u32(m, "llama.block_count", 513); }
+static void layers_absurd(Maker *m) { make_u32(m, "llama.block_count", 0xffffffffu); }
+static void context_absurd(Maker *m) { make_u32(m, "llama.context_length", 0xffffffffu); }
+static void eps_zero(Maker *m) { make_f32(m, "llama.attention.layer_norm_rms_epsilon", 0); }
+static void eps_nan(Maker *m) { make_f32(m, "llama.attention.layer_norm_rms_epsilon", __builtin_nanf("")); }
+static void theta_negative(Maker *m) { make_f32(m, "llama.rope.freq_base", -1); }
+static void dim_string(Maker *m) { make_string(m, "llama.embedding_length", "64"); }
+static void gpt(Maker *m) { make_string(m, "general.architecture", "gpt2"); }
+static void wide_q(Maker *m) { make_tensor(m, "blk.0.attn_q.weight", TYPE_F32, 64, 128, NULL, 64 * 128 * 4); }
+static void flat_norm(Maker *m) { make_tensor(m, "output_norm.weight", TYPE_F32, 32, 1, NULL, 32 * 4); }
+
+static void refusals(void) {
+    expect_refusal("llama.attention.head_count", heads_zero, "head_count");
+    expect_refusal("llama.attention.head_count", heads_five, "head_count");
+    expect_refusal("llama.attention.head_count_kv", kv_heads_three, "head_count_kv");
+    expect_refusal("llama.attention.head_count_kv", kv_heads_zero, "head_count_kv");
+    expect_refusal("llama.block_count", layers_zero, "block_count");
+    expect_refusal("llama.block_count", layers_many, "blk.2.");
+    expect_refusal("llama.block_count", layers_absurd, "block_count");
+    expect_refusal("llama.block_count", NULL, "block_count");
+    expect_refusal("llama.context_length", context_absurd, "context_length");
+    expect_refusal("llama.attention.layer_norm_rms_epsilon", eps_zero, "epsilon");
+    expect_refusal("llama.attention.layer_norm_rms_epsilon", eps_nan, "epsilon");
+    expect_refusal("llama.rope.freq_base", theta_negative, "freq_base");
+    expect_refusal("llama.embedding_length", dim_string, "embedding_length");
+    expect_refusal("general.architecture", gpt, "architecture");
+    expect_refusal("blk.0.attn_q.weight", wide_q, "(64, 64)");
+    expect_refusal("output_norm.weight", flat_norm, "output_norm");
+    expect_refusal("blk.1.ffn_down.weight", NULL, "blk.1.ffn_down.weight");
+    expect_refusal("token_embd.weight", NULL, "token_embd.weight");
+}
+
+void test_model(void) {
+    test_case("model: same bits for any thread count", threads);
+    test_case("model: prefill in chunks", chunks);
+    test_case("model: same bits alone and in company (deterministic)", company);
+    test_case("model: rewinding a session", rewind_session);
+    test_case("model: types of KV cache", kv_types);
+    test_case("model: refusals of hyper-parameters and shapes", refusals);
+    buffer_free(&file);
+}
