@@ -25,14 +25,18 @@ ifneq (,$(findstring aarch64,$(TARGET))$(findstring arm64,$(TARGET)))
 CORE    += $(wildcard kernels/neon.c)
 endif
 $(BUILD)/kernels/avx2.o:   ISA := -mavx2 -mfma -mf16c -mbmi -mbmi2
-$(BUILD)/kernels/avx512.o: ISA := -mavx2 -mfma -mf16c -mbmi -mbmi2 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni \
-                                  -mprefer-vector-width=512
-$(BUILD)/kernels/amx.o:    ISA := -mavx2 -mfma -mf16c -mbmi -mbmi2 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni \
-                                  -mavx512bf16 -mamx-tile -mamx-bf16 -mamx-int8
+AVX512 := -mavx2 -mfma -mf16c -mbmi -mbmi2 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni \
+          -mprefer-vector-width=512
+$(BUILD)/kernels/avx512.o: ISA := $(AVX512)
+$(BUILD)/kernels/amx.o:    ISA := $(AVX512) -mavx512bf16 -mamx-tile -mamx-bf16 -mamx-int8
+$(BUILD)/tests/amx_emulated.o: ISA := $(AVX512)
 $(BUILD)/kernels/neon.o:   ISA := -march=armv8.2-a+dotprod+fp16
 
 OBJ     := $(CORE:%.c=$(BUILD)/%.o) $(BUILD)/models/builtin.o
 TESTS   := $(wildcard tests/*.c)
+ifeq (,$(findstring x86_64,$(TARGET)))
+TESTS   := $(filter-out tests/amx_emulated.c,$(TESTS))
+endif
 TESTOBJ := $(TESTS:%.c=$(BUILD)/%.o)
 
 all: $(BUILD)/llama31

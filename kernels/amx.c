@@ -154,10 +154,10 @@ static void multiply_panel(float *sums, const uint16_t *panel, const uint16_t *b
     for (int t = 0; t < n_token_tiles; t += 2, sums += 4 * 256) {
         const uint16_t *b0 = b + (size_t)t * (size_t)n_k_tiles * TILE_LEN, *b1 = b0 + (size_t)n_k_tiles * TILE_LEN;
         if (is_first) {
-            _tile_zero(0), _tile_zero(1), _tile_zero(2), _tile_zero(3);
+            _tile_zero(0); _tile_zero(1); _tile_zero(2); _tile_zero(3);
         } else {
-            _tile_loadd(0, sums, 64), _tile_loadd(1, sums + 256, 64);
-            _tile_loadd(2, sums + 512, 64), _tile_loadd(3, sums + 768, 64);
+            _tile_loadd(0, sums, 64); _tile_loadd(1, sums + 256, 64);
+            _tile_loadd(2, sums + 512, 64); _tile_loadd(3, sums + 768, 64);
         }
         for (int k = 0; k < n_k_tiles; k++) {
             size_t at = (size_t)k * TILE_LEN;
@@ -174,8 +174,8 @@ static void multiply_panel(float *sums, const uint16_t *panel, const uint16_t *b
             _tile_dpbf16ps(2, 4, 7);
             _tile_dpbf16ps(3, 5, 7);
         }
-        _tile_stored(0, sums, 64), _tile_stored(1, sums + 256, 64);
-        _tile_stored(2, sums + 512, 64), _tile_stored(3, sums + 768, 64);
+        _tile_stored(0, sums, 64); _tile_stored(1, sums + 256, 64);
+        _tile_stored(2, sums + 512, 64); _tile_stored(3, sums + 768, 64);
     }
 }
 

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 // Every suite, in the order of the layers.
-#define SUITES(X) X(util) X(gguf) X(json) X(quant) X(rope) X(sample)
+#define SUITES(X) X(util) X(gguf) X(json) X(quant) X(rope) X(sample) X(model)
 
 #define DECLARE(name) void test_##name(void);
 SUITES(DECLARE)
@@ -59,7 +59,7 @@ const char *test_data(const char *name) {
     return find(root ? root : "../shared/data", name);
 }
 
-const char *test_model(const char *name) {
+const char *test_model_file(const char *name) {
     const char *root = getenv("LLAMA31_MODELS");
     return root ? find(root, name) : NULL;
 }

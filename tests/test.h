@@ -20,7 +20,7 @@ void test_skip(const char *fmt, ...) PRINTF_LIKE(1, 2);
 // Path of a file under $LLAMA31_DATA (default ../shared/data), or NULL if it is absent. Static buffer of 8.
 const char *test_data(const char *name);
 // The same under $LLAMA31_MODELS (no default).
-const char *test_model(const char *name);
+const char *test_model_file(const char *name);
 
 // xorshift64*, for repeatable random tests.
 uint64_t test_random(uint64_t *state);
