@@ -1,5 +1,5 @@
 # llama31: make | make demo | make test | make asan | make format | make install
-# Variables: CC, CFLAGS, LDFLAGS, BUILD (objects), PREFIX, DESTDIR, OPENMP (empty to build without).
+# Variables: CC, CFLAGS, LDFLAGS, BUILD (objects), PREFIX, DESTDIR, OPENMP (empty to build without), V= (show commands).
 CC      ?= cc
 CFLAGS  ?= -O3 -g
 BUILD   ?= build
@@ -39,19 +39,26 @@ TESTS   := $(filter-out tests/amx_emulated.c,$(TESTS))
 endif
 TESTOBJ := $(TESTS:%.c=$(BUILD)/%.o)
 
+V       ?= @
+say      = @printf '  %-3s %s\n' $(1) $(2)
+
 all: $(BUILD)/llama31
 	@cp -f $(BUILD)/llama31 llama31
 
 $(BUILD)/llama31: $(BUILD)/run.o $(OBJ)
-	$(CC) $(CFLAGS) $(OPENMP) $(LDFLAGS) -o $@ $^ -lm
+	$(call say,LD,$@)
+	$(V)$(CC) $(CFLAGS) $(OPENMP) $(LDFLAGS) -o $@ $^ -lm
 $(BUILD)/unit: $(TESTOBJ) $(OBJ)
-	$(CC) $(CFLAGS) $(OPENMP) $(LDFLAGS) -o $@ $^ -lm
+	$(call say,LD,$@)
+	$(V)$(CC) $(CFLAGS) $(OPENMP) $(LDFLAGS) -o $@ $^ -lm
 $(BUILD)/%.o: %.c Makefile VERSION
 	@mkdir -p $(@D)
-	$(CC) $(FLAGS) $(CFLAGS) $(ISA) -MMD -c -o $@ $<
+	$(call say,CC,$<)
+	$(V)$(CC) $(FLAGS) $(CFLAGS) $(ISA) -MMD -c -o $@ $<
 $(BUILD)/models/builtin.o: models/builtin.S $(wildcard models/stories.gguf)
 	@mkdir -p $(@D)
-	$(CC) $(if $(wildcard models/stories.gguf),-DHAVE_MODEL) -c -o $@ $<
+	$(call say,AS,$<)
+	$(V)$(CC) $(if $(wildcard models/stories.gguf),-DHAVE_MODEL) -c -o $@ $<
 
 demo: all
 	./llama31 run --temp 0.7 -n 200 --seed 1 "Once upon a time"

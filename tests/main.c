@@ -93,6 +93,7 @@ static int is_wanted(const char *suite, int argc, char **argv) {
 }
 
 int main(int argc, char **argv) {
+    kernels_init(NULL);
 #define RUN(name)                                                                                                      \
     if (is_wanted(#name, argc, argv)) test_##name();
     SUITES(RUN)
