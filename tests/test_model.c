@@ -225,7 +225,7 @@ static void refusals(void) {
     expect_refusal("llama.attention.head_count_kv", kv_heads_three, "head_count_kv");
     expect_refusal("llama.attention.head_count_kv", kv_heads_zero, "head_count_kv");
     expect_refusal("llama.block_count", layers_zero, "block_count");
-    expect_refusal("llama.block_count", layers_many, "blk.2.");
+    expect_refusal("llama.block_count", layers_many, "block_count");
     expect_refusal("llama.block_count", layers_absurd, "block_count");
     expect_refusal("llama.block_count", NULL, "block_count");
     expect_refusal("llama.context_length", context_absurd, "context_length");
