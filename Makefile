@@ -37,6 +37,7 @@ TESTS   := $(wildcard tests/*.c)
 ifeq (,$(findstring x86_64,$(TARGET)))
 TESTS   := $(filter-out tests/amx_emulated.c,$(TESTS))
 endif
+$(BUILD)/tests/main.o: ISA := '-DSUITES(X)=$(patsubst tests/test_%.c,X(%),$(wildcard tests/test_*.c))'
 TESTOBJ := $(TESTS:%.c=$(BUILD)/%.o)
 
 V       ?= @
@@ -51,6 +52,7 @@ $(BUILD)/llama31: $(BUILD)/run.o $(OBJ)
 $(BUILD)/unit: $(TESTOBJ) $(OBJ)
 	$(call say,LD,$@)
 	$(V)$(CC) $(CFLAGS) $(OPENMP) $(LDFLAGS) -o $@ $^ -lm
+$(BUILD)/tests/main.o: $(wildcard tests/test_*.c)
 $(BUILD)/%.o: %.c Makefile VERSION
 	@mkdir -p $(@D)
 	$(call say,CC,$<)

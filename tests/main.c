@@ -9,9 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-// Every suite, in the order of the layers.
-#define SUITES(X) X(util) X(gguf) X(json) X(quant) X(rope) X(sample) X(model)
-
+// The Makefile defines SUITES(X) from the names of the files: X(util) X(gguf) ...
 #define DECLARE(name) void test_##name(void);
 SUITES(DECLARE)
 
