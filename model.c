@@ -157,16 +157,7 @@ static bool bind_tensors(Model *m, Error *err) {
 static bool read_rope(Model *m, const ModelOptions *o, Error *err) {
     RopeParams p;
     if (!rope_params_read(&p, &m->file, m->config.head_dim, err)) return false;
-    if (o->rope_rule) {
-        int rule = rope_rule_of(o->rope_rule);
-        if (rule < 0) return error_set(err, EXIT_USAGE, "--rope-scaling: unknown rule \"%s\"", o->rope_rule);
-        if (rule == ROPE_FILE && !p.divisors)
-            return error_set(err, EXIT_USAGE, "--rope-scaling file: %s has no rope_freqs.weight", m->file.path);
-        p.rule = (RopeRule)rule;
-    }
-    if (o->rope_theta > 0) p.theta = o->rope_theta;
-    if (o->rope_scale > 0) p.factor = o->rope_scale;
-    if (o->rope_orig_ctx > 0) p.orig_ctx = o->rope_orig_ctx;
+    if (!rope_params_override(&p, o->rope_rule, o->rope_theta, o->rope_scale, o->rope_orig_ctx, err)) return false;
     rope_init(&m->rope, &p);
     return true;
 }

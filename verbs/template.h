@@ -23,7 +23,12 @@ Template template_recognise(const Gguf *g, const Tokenizer *t, bool *is_unknown)
 // and with `wants_answer` what precedes the assistant's next message.
 void template_encode(Template tpl, const Tokenizer *t, const Message *messages, int n, int first, bool wants_answer,
                      Ids *out);
-// Whether a control token (or piece) ends the assistant's turn in this template, beyond the model's own stop ids.
+// Appends what stands between an answer that the model has just generated and the next message; stop_token is what
+// ended the answer, or -1.
+void template_close(Template tpl, const Tokenizer *t, int stop_token, Ids *out);
+// A string that ends the assistant's turn in this template, beyond the model's own stop tokens, or NULL.
 const char *template_stop(Template tpl);
+// Whether a message may have this role.
+bool template_has_role(Str role);
 
 #endif

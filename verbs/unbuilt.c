@@ -40,3 +40,4 @@ WEAK const char *template_name(Template t) { (void)t; DIE; }
 WEAK int template_of(const char *n) { (void)n; DIE; }
 WEAK Template template_recognise(const Gguf *g, const Tokenizer *t, bool *u) { (void)g,(void)t,(void)u; DIE; }
 WEAK void template_encode(Template tpl, const Tokenizer *t, const Message *m, int n, int f, bool a, Ids *o) { (void)tpl,(void)t,(void)m,(void)n,(void)f,(void)a,(void)o; DIE; }
+WEAK int tokenizer_special(const Tokenizer *t, const char *n) { (void)t,(void)n; DIE; }
