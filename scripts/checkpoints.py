@@ -1,5 +1,5 @@
-"""Tensors of checkpoint files: PyTorch's .pth and safetensors. Both come from strangers: everything they say is checked,
-nothing in them is run, and what is unexpected is refused by name."""
+"""Tensors of checkpoint files: PyTorch's .pth and safetensors. Both come from strangers: everything they say is
+checked, nothing in them is run, and what is unexpected is refused by name."""
 import json
 import pickletools
 import zipfile
@@ -109,7 +109,7 @@ def are_counts(numbers):
 
 def tensor(storage, offset, shape, stride):
     """The Weight, without a name, of that shape whose numbers lie one after the other in a storage, from offset."""
-    if type(storage) is not Weight or not are_counts((offset,) + shape + stride) or len(shape) != len(stride):
+    if type(storage) is not Weight or not are_counts((offset,) + shape + stride) or not len(shape) == len(stride) > 0:
         raise Bad("a tensor that is no storage, offset, shape and strides")
     expected = 1
     for n, s in zip(reversed(shape), reversed(stride)):

@@ -55,7 +55,7 @@ class Config:
     def metadata(self, type):
         m = {
             "general.architecture": "llama",
-            "general.name": self.name,
+            "general.name": self.name.encode("utf-8", "replace"),
             "general.file_type": FILE_TYPES[type],
             "llama.vocab_size": self.vocab_size,
             "llama.context_length": self.context_length,
@@ -84,9 +84,10 @@ class Config:
         if not self.rope or self.rope["rope_type"] != "llama3":
             return []
         factor, low, high = (float(self.rope[k]) for k in ("factor", "low_freq_factor", "high_freq_factor"))
-        divisors = []
+        context, divisors = self.rope["original_max_position_embeddings"], []
         for i in range(self.head_dim // 2):
-            turns = self.rope["original_max_position_embeddings"] / (2 * math.pi * self.rope_theta ** (2 * i / self.head_dim))
+            wavelength = 2 * math.pi * self.rope_theta ** (2 * i / self.head_dim)
+            turns = context / wavelength
             smooth = min(1.0, max(0.0, (turns - low) / (high - low)))
             divisors.append(1 / ((1 - smooth) / factor + smooth))
         return [Literal("rope_freqs.weight", "f32", (len(divisors),), struct.pack("<%df" % len(divisors), *divisors))]
@@ -129,22 +130,24 @@ def read_llama2c(path, tokenizer):
     c.check(file.name)
 
     # Version 0 holds norms between the matrices; version 1 all norms first.
-    shapes = c.shapes()
-    layered = ["attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_down", "ffn_up"]
+    def layers(*names):
+        return ["blk.%d.%s.weight" % (i, name) for name in names for i in range(c.n_layers)]
+
+    attention, ffn = layers("attn_q", "attn_k", "attn_v", "attn_output"), layers("ffn_gate", "ffn_down", "ffn_up")
     if version:
-        order = ["attn_norm", "ffn_norm", "output_norm.weight", "token_embd.weight"] + layered
+        names = layers("attn_norm", "ffn_norm") + ["output_norm.weight", "token_embd.weight"] + attention + ffn
     else:
-        order = ["token_embd.weight", "attn_norm"] + layered[:4] + ["ffn_norm"] + layered[4:] + ["output_norm.weight", ""]
-    order += [] if tied else ["output.weight"]
-    shapes["output.weight"] = shapes["token_embd.weight"]
-    tensors, offset = {}, 256 if version else 28
-    for part in order:
-        names = [part] if part in shapes else ["blk.%d.%s.weight" % (i, part) for i in range(c.n_layers)] if part else []
-        for name in names:
-            w = tensors[name] = Weight(file, name, "f32", shapes[name], offset)
-            offset += w.n_rows * w.row_bytes
-        if not part:  # cosines and sines
-            offset += 4 * c.context_length * c.head_dim
+        names = ["token_embd.weight"] + layers("attn_norm") + attention + layers("ffn_norm") + ffn
+        names.append("output_norm.weight")
+    shapes, tensors, offset = c.shapes(), {}, 256 if version else 28
+    for name in names:
+        w = tensors[name] = Weight(file, name, "f32", shapes[name], offset)
+        offset += w.n_rows * w.row_bytes
+    if not version:  # cosines and sines
+        offset += 4 * c.context_length * c.head_dim
+    if not tied:
+        w = tensors["output.weight"] = Weight(file, "output.weight", "f32", shapes["token_embd.weight"], offset)
+        offset += w.n_rows * w.row_bytes
     if offset != file.size:
         raise Bad("%s: expected %d bytes, found %d" % (file.name, offset, file.size))
 
@@ -159,9 +162,9 @@ def read_llama2c(path, tokenizer):
 # Meta
 
 META_NAMES = {"tok_embeddings": "token_embd", "norm": "output_norm", "output": "output"}
-META_LAYER = {"attention_norm": "attn_norm", "attention.wq": "attn_q", "attention.wk": "attn_k", "attention.wv": "attn_v",
-              "attention.wo": "attn_output", "ffn_norm": "ffn_norm", "feed_forward.w1": "ffn_gate",
-              "feed_forward.w3": "ffn_up", "feed_forward.w2": "ffn_down"}
+META_LAYER = {"attention_norm": "attn_norm", "attention.wq": "attn_q", "attention.wk": "attn_k",
+              "attention.wv": "attn_v", "attention.wo": "attn_output", "ffn_norm": "ffn_norm",
+              "feed_forward.w1": "ffn_gate", "feed_forward.w3": "ffn_up", "feed_forward.w2": "ffn_down"}
 FACE_NAMES = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
 FACE_LAYER = {"input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
               "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output", "post_attention_layernorm": "ffn_norm",
@@ -177,6 +180,18 @@ def gguf_name(name, names, layer_names):
         return "blk.%d.%s.weight" % (int(m.group(1)), layer_names[m.group(2)])
     part = name[:-len(".weight")] if name.endswith(".weight") else ""
     return names[part] + ".weight" if part in names else name
+
+
+def renamed(tensors, names, layer_names):
+    """From GGUF names to those of the checkpoint."""
+    out = {}
+    for name in tensors:
+        to = gguf_name(name, names, layer_names)
+        if to in out:
+            raise Bad("%s and %s are the same tensor" % (out[to], name))
+        if to:
+            out[to] = name
+    return out
 
 
 def join(parts, n_cols):
@@ -203,11 +218,8 @@ def read_meta(folder, options):
         for name in sorted(set(shard) ^ set(shards[0])):
             raise Bad("%s: %s is in some of the files only" % (f, name))
 
-    parts = {}
-    for name in shards[0]:
-        to = gguf_name(name, META_NAMES, META_LAYER)
-        if to:
-            parts[to] = [shard[name] for shard in shards]
+    names = renamed(shards[0], META_NAMES, META_LAYER)
+    parts = {to: [shard[name] for shard in shards] for to, name in names.items()}
     for needed in ("token_embd.weight", "output_norm.weight", "blk.0.attn_q.weight", "blk.0.attn_k.weight",
                    "blk.0.ffn_gate.weight"):
         if needed not in parts:
@@ -226,7 +238,7 @@ def read_meta(folder, options):
         if len(files) > c.n_kv_heads:  # more files than KV heads: each file holds a copy of its own
             c.n_kv_heads = len(files)
         c.hidden_dim = sum(p.shape[0] for p in parts["blk.0.ffn_gate.weight"])
-    except (KeyError, TypeError, ZeroDivisionError) as e:
+    except (KeyError, TypeError, ZeroDivisionError, IndexError) as e:
         raise Bad("params.json: no shape of a Llama: %s: %s" % (type(e).__name__, e))
     scaled = bool(params.get("use_scaled_rope"))
     if scaled:
@@ -238,8 +250,7 @@ def read_meta(folder, options):
                              (factor, c.dim))
     c.context_length = 131072 if scaled else 8192 if c.rope_theta == 500000 else 4096
 
-    hidden = {"ffn_down": c.hidden_dim}
-    tensors = {name: join(p, hidden.get(name.split(".")[-2], c.dim)) for name, p in parts.items()}
+    tensors = {name: join(p, c.hidden_dim if name.endswith("ffn_down.weight") else c.dim) for name, p in parts.items()}
     c.vocab_size = tensors["token_embd.weight"].shape[0]
     if params.get("vocab_size", -1) not in (-1, c.vocab_size):
         raise Bad("params.json: vocab_size %s, but the embedding has %d rows" % (params["vocab_size"], c.vocab_size))
@@ -265,8 +276,8 @@ def read_huggingface(folder, options):
     c.name = os.path.basename(os.path.abspath(folder))
     rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
     try:
-        c.dim, c.hidden_dim, c.n_layers = config["hidden_size"], config["intermediate_size"], config["num_hidden_layers"]
-        c.n_heads = config["num_attention_heads"]
+        c.dim, c.hidden_dim = config["hidden_size"], config["intermediate_size"]
+        c.n_layers, c.n_heads = config["num_hidden_layers"], config["num_attention_heads"]
         c.n_kv_heads = config.get("num_key_value_heads") or c.n_heads
         c.head_dim = config.get("head_dim") or c.dim // c.n_heads
         c.vocab_size, c.context_length = config["vocab_size"], config["max_position_embeddings"]
@@ -280,7 +291,7 @@ def read_huggingface(folder, options):
             needed = ["factor"] + (["low_freq_factor", "high_freq_factor"] if kind == "llama3" else [])
             if not all(type(c.rope[k]) in (int, float) and 0 < c.rope[k] < 1e9 for k in needed) or \
                     kind == "llama3" and not c.rope["low_freq_factor"] < c.rope["high_freq_factor"] or \
-                    type(c.rope.get("original_max_position_embeddings", 8192)) is not int:
+                    not 0 < c.rope.get("original_max_position_embeddings", 8192) < 1 << 31:
                 raise ValueError("rope_scaling %s" % rope)
             if kind == "llama3":
                 c.rope.setdefault("original_max_position_embeddings", 8192)
@@ -290,14 +301,11 @@ def read_huggingface(folder, options):
         raise Bad("config.json: no shape of a Llama: %s: %s" % (type(e).__name__, e))
     c.check("config.json")
 
-    tensors = {}
-    for name, w in read_shards(folder).items():
-        to = gguf_name(name, FACE_NAMES, FACE_LAYER)
-        if to == "output.weight" and config.get("tie_word_embeddings"):
-            continue
-        if to:
-            tensors[to] = w
-    if "output.weight" not in tensors and not config.get("tie_word_embeddings"):
+    shards = read_shards(folder)
+    tensors = {to: shards[name] for to, name in renamed(shards, FACE_NAMES, FACE_LAYER).items()}
+    if config.get("tie_word_embeddings"):
+        tensors.pop("output.weight", None)
+    elif "output.weight" not in tensors:
         raise Bad("%s: lm_head.weight is missing, and config.json does not tie it to the embedding" % folder)
     weights = bind(c, tensors, folder)
     weights = [Interleaved(w, w.shape[0] // c.head_dim) if w.name.endswith(("attn_q.weight", "attn_k.weight")) else w
@@ -374,11 +382,13 @@ def export(options):
     return len(tensors), type, write_gguf(options.output, metadata, tensors)
 
 
-def positive(text):
-    x = float(text)
-    if not 0 < x < 1e9:
-        raise ValueError
-    return x
+def positive(kind):
+    def parse(text):
+        x = kind(text)
+        if not 0 < x < 1e9:
+            raise ValueError
+        return x
+    return parse
 
 
 def main(argv=None):
@@ -388,10 +398,11 @@ def main(argv=None):
     parser.add_argument("--type", choices=sorted(FILE_TYPES), help="type of the matrices (default: the source's)")
     parser.add_argument("--tokenizer", metavar="FILE", help="tokenizer.model or tokenizer.bin, where it is elsewhere")
     parser.add_argument("--chat-template", metavar="FILE", help="the chat template, where the source has none")
-    parser.add_argument("--context", type=int, metavar="N", help="the longest context the model is good for")
-    parser.add_argument("--rope-factor", type=positive, metavar="F", help="the factor of scaled RoPE")
+    parser.add_argument("--context", type=positive(int), metavar="N", help="the longest context the model is good for")
+    parser.add_argument("--rope-factor", type=positive(float), metavar="F", help="the factor of scaled RoPE")
     options = parser.parse_args(argv)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    for s in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(s, lambda n, _: sys.exit(128 + n))
     start = time.time()
     try:
         n, type, size = export(options)
@@ -405,7 +416,7 @@ def main(argv=None):
         sys.stderr.write("%s: %d tensors, %s, %.2f GB in %.1f s\n" %
                          (options.output, n, type, size / 1e9, time.time() - start))
         return 0
-    sys.stderr.write("error: %s\n" % message)
+    sys.stderr.write("error: %s\n" % "".join(c if c.isprintable() else ascii(c)[1:-1] for c in message))
     return code
 
 

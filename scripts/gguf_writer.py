@@ -19,7 +19,10 @@ class Bad(Exception):
 
 
 def string(s):
-    b = s if isinstance(s, bytes) else s.encode("utf-8")
+    try:
+        b = s if isinstance(s, bytes) else s.encode("utf-8")
+    except UnicodeEncodeError:
+        raise Bad("%s: text with half a character" % ascii(s))
     return struct.pack("<Q", len(b)) + b
 
 

@@ -256,6 +256,7 @@ def assemble(folder, t, settings, config, n_vocab):
         chosen = config.get(key + "_token_id")
         others = [v.get("tokenizer.ggml.eot_token_id"), v.get("tokenizer.ggml.eom_token_id")]
         chosen = [i for i in chosen if i not in others] + chosen if type(chosen) is list else [chosen]
+        chosen.append(None)
         text = settings.get(key + "_token")
         text = text.get("content") if type(text) is dict else text
         chosen = chosen[0] if type(chosen[0]) is int else id_of.get(text)

@@ -33,6 +33,7 @@ import vocabulary
 import weights
 from gguf_writer import TYPES
 
+EXPORT = [sys.executable, "-B", os.path.join(ROOT, "scripts", "export.py")]
 TESTS = []
 
 
@@ -116,7 +117,8 @@ def write_pth(path, tensors, pickled=None, extra=()):
         pass
     _rebuild_tensor_v2.__module__, _rebuild_tensor_v2.__qualname__ = "torch._utils", "_rebuild_tensor_v2"
     utils._rebuild_tensor_v2 = _rebuild_tensor_v2
-    kinds = {"bf16": torch.BFloat16Storage, "f16": torch.HalfStorage, "f32": torch.FloatStorage, "i64": torch.LongStorage}
+    kinds = {"bf16": torch.BFloat16Storage, "f16": torch.HalfStorage, "f32": torch.FloatStorage,
+             "i64": torch.LongStorage}
 
     class Storage:
         def __init__(self, key, kind, n):
@@ -189,8 +191,8 @@ def edit_json(path, change):
 # Running
 
 def run_export(source, out, *args, **kw):
-    return subprocess.run([sys.executable, "-B", os.path.join(ROOT, "scripts", "export.py"), source, "-o", out] + list(args),
-                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, **kw)
+    return subprocess.run(EXPORT + [source, "-o", out] + list(args), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          universal_newlines=True, **kw)
 
 
 def exported(source, tmp, *args):
@@ -362,7 +364,8 @@ def types_of_weights(tmp):
                 same(found[name], ("f32", shape, data))
             else:
                 wide = struct.unpack("<%df" % (len(data) // 2), weights.bf16_to_f32(data))
-                same(found[name], (kind, shape, struct.pack("<%d%s" % (len(wide), "f" if kind == "f32" else "e"), *wide)))
+                form = "<%d%s" % (len(wide), "f" if kind == "f32" else "e")
+                same(found[name], (kind, shape, struct.pack(form, *wide)))
 
     rng = random.Random(1)
     x = [rng.uniform(-1, 1) * 2.0 ** rng.randint(-30, 15) for _ in range(20000)] + [0.0, -0.0, 65504.0, 2.0 ** -149]
@@ -387,7 +390,8 @@ def types_of_weights(tmp):
             (("bf16", "f16"), bf16, struct.pack("<%de" % (len(bf16) // 2), *numbers("f", wide_b)))):
         check(weights.CONVERSIONS[pair](source) == expected, pair)
     for pair, bad in ((("f32", "bf16"), struct.pack("<2f", 1, float("nan"))), (("f32", "f16"), struct.pack("<f", 7e4)),
-                      (("f32", "f16"), struct.pack("<f", float("inf"))), (("f16", "f32"), struct.pack("<e", float("nan"))),
+                      (("f32", "f16"), struct.pack("<f", float("inf"))),
+                      (("f16", "f32"), struct.pack("<e", float("nan"))),
                       (("bf16", "f16"), struct.pack("<H", 0x7f80))):
         try:
             weights.CONVERSIONS[pair](bad)
@@ -435,7 +439,7 @@ def message(*fields):
 
 
 PIECES = ([("<unk>", 0.0, 2), ("<s>", 0.0, 3), ("</s>", 0.0, 3)] + [("<0x%02X>" % i, 0.0, 6) for i in range(256)] +
-          [(p, -float(i), 1) for i, p in enumerate(["\u2581t", "he", "\u2581the", "e", "h", "t", "\u2581", "\u2581\u2581"])])
+          [(p.replace("_", "\u2581"), -float(i), 1) for i, p in enumerate("_t he _the e h t _ __".split())])
 
 
 def sentencepiece_model(kind=2):
@@ -458,7 +462,7 @@ def sentencepiece(tmp):
                 p = "\n%s\n" % p if kind == 3 else chr(i - 3) if kind == 6 and is_old else p.replace("\u2581", " ")
                 f.write(struct.pack("<fi", score, len(p.encode())) + p.encode())
         same(vocabulary.llama2c_vocabulary(path, len(PIECES)), v)
-    for spoilt in (sentencepiece_model(1), sentencepiece_model()[:-1], b"", b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x7f"):
+    for spoilt in (sentencepiece_model(1), sentencepiece_model()[:-1], b"", b"\x0a" + b"\xff" * 9 + b"\x7f"):
         path = os.path.join(tmp, "tokenizer.model")
         with open(path, "wb") as f:
             f.write(spoilt)
@@ -608,8 +612,9 @@ def refuses_pickled_code(tmp):
     refused(spoilt_pth(tmp, pickle.dumps({"w": Evil(os.system, command)}, 2)), tmp, "%s.system" % os.system.__module__)
     # names of a checkpoint, put to another use
     for body in (b"\x80\x02ctorch\nBFloat16Storage\nX\x01\0\0\0a\x85R.", b"\x80\x02ccollections\nOrderedDict\n]\x85R.",
-                 b"\x80\x02}(}K\x01u.", b"\x80\x02K\x01.", b"\x80\x02h\x05.", b"\x80\x02R.", b"\x80\x02(lp0\n.", b"", b"\x80\x02",
-                 b"\x80\x02)" + b"2\x86" * 60 + b".", b"\x80\x02" + b"(" * 100000, b"\x80\x02cos\n../system\n."):
+                 b"\x80\x02}(}K\x01u.", b"\x80\x02K\x01.", b"\x80\x02h\x05.", b"\x80\x02R.", b"\x80\x02(lp0\n.", b"",
+                 b"\x80\x02", b"\x80\x02)" + b"2\x86" * 60 + b".", b"\x80\x02" + b"(" * 100000,
+                 b"\x80\x02cos\n../system\n."):
         refused(spoilt_pth(tmp, body), tmp, "consolidated.00.pth: pickle")
     check(not os.path.exists(mark), "the pickle was run")
 
@@ -716,7 +721,7 @@ def refuses_safetensors_tricks(tmp):
     spoilt("expected dtype", lambda h: h.update({a: 1}) or h)
     spoilt("bytes, found", tail=b"\0")
     spoilt("there twice", lambda h: json.dumps(h).encode()[:-1] + b', "%s": 1}' % a.encode())
-    spoilt("there twice", lambda h: json.dumps(h).replace('"dtype": "BF16"', '"dtype": "BF16", "dtype": "F16"', 1).encode())
+    spoilt("there twice", lambda h: json.dumps(h).replace('"dtype"', '"dtype": "F16", "dtype"', 1).encode())
     spoilt("not JSON", lambda h: b"{")
     spoilt("not JSON", lambda h: b"[" * 200000)
     spoilt("JSON object", lambda h: b"[]")
@@ -743,10 +748,12 @@ def refuses_broken_index(tmp):
             f.write(good)
         edit_json(index, change)
         refused(source, tmp, *words)
-    spoilt(lambda v: v["weight_map"].update({"lm_head.weight": "../source/model-00001-of-00002.safetensors"}), "leads outside")
-    spoilt(lambda v: v["weight_map"].update({"lm_head.weight": "/etc/passwd"}), "leads outside")
-    spoilt(lambda v: v["weight_map"].update({"lm_head.weight": "model-00002-of-00002.safetensors"}), "lm_head.weight")
-    spoilt(lambda v: v["weight_map"].update({"new.weight": "model-00002-of-00002.safetensors"}), "new.weight", "missing")
+    def elsewhere(name, file):
+        return lambda v: v["weight_map"].update({name: file})
+    spoilt(elsewhere("lm_head.weight", "../source/model-00001-of-00002.safetensors"), "leads outside")
+    spoilt(elsewhere("lm_head.weight", "/etc/passwd"), "leads outside")
+    spoilt(elsewhere("lm_head.weight", "model-00002-of-00002.safetensors"), "lm_head.weight")
+    spoilt(elsewhere("new.weight", "model-00002-of-00002.safetensors"), "new.weight", "missing")
     spoilt(lambda v: v.pop("weight_map") and None, "weight_map")
     with open(index, "w") as f:
         f.write(good[:-1] + ', "weight_map": {}}')
@@ -774,8 +781,8 @@ def refuses_configurations(tmp):
                              ("rope_scaling", {"rope_type": "longrope"}, "longrope"),
                              ("rope_scaling", {"rope_type": "llama3", "factor": 8}, "low_freq_factor"),
                              ("rope_scaling", 3, "config.json"), ("attention_bias", True, "attention_bias"),
-                             ("quantization_config", {"bits": 4}, "quantization_config"), ("vocab_size", 641, "expected shape"),
-                             ("hidden_act", "gelu", "hidden_act")):
+                             ("quantization_config", {"bits": 4}, "quantization_config"),
+                             ("vocab_size", 641, "expected shape"), ("hidden_act", "gelu", "hidden_act")):
         with open(path, "w") as f:
             f.write(good)
         edit_json(path, lambda c: c.update({key: value}))
@@ -793,8 +800,8 @@ def refuses_configurations(tmp):
                          (lambda t: t["added_tokens"][0].update(id=640), "id 640"),
                          (lambda t: t["added_tokens"][0].update(id="x"), "not a tokenizer"),
                          (lambda t: t["pre_tokenizer"].update(pretokenizers=[]), "splits text"),
-                         (lambda t: t["model"].update(type="WordPiece"), "BPE"), (lambda t: t.pop("model") and None, "BPE"),
-                         (lambda t: t.update(model=[]), "BPE")):
+                         (lambda t: t["model"].update(type="WordPiece"), "BPE"),
+                         (lambda t: t.pop("model") and None, "BPE"), (lambda t: t.update(model=[]), "BPE")):
         with open(tokenizer, "w") as f:
             f.write(good)
         edit_json(tokenizer, change)
@@ -818,13 +825,31 @@ def refuses_configurations(tmp):
         refused(meta, tmp, word)
     with open(path, "w") as f:
         f.write(good)
-    for text, word in ((b"IQ== 0\nIg== 2\n", "rank"), (b"IQ== 0\nIQ== 1\n", "two ranks"), (b"IQ== 0\n??? 1\n", "line 2"),
-                       (b"IQ== 0\n", "257 tokens"), (b"\x0a\x05ab", "tokenizer.model")):
+    for text, word in ((b"IQ== 0\nIg== 2\n", "rank"), (b"IQ== 0\nIQ== 1\n", "two ranks"),
+                       (b"IQ== 0\n??? 1\n", "line 2"), (b"IQ== 0\n", "257 tokens"), (b"\x0a\x05ab", "tokenizer.model")):
         with open(os.path.join(meta, "tokenizer.model"), "wb") as f:
             f.write(text)
         refused(meta, tmp, word)
     os.remove(os.path.join(meta, "tokenizer.model"))
     refused(meta, tmp, "tokenizer.model", code=1)
+
+
+@test
+def refuses_odd_names_and_files(tmp):
+    refused(spoilt_pth(tmp, change=lambda s: s.update({"norm\n\x1b]0;x\x07": s["norm.weight"]})), tmp, "norm\\n\\x1b")
+    refused(spoilt_pth(tmp, change=lambda s: s.update({"model.layers.01.attention.wo.weight": s["norm.weight"]})), tmp,
+            "the same tensor")
+    refused(spoilt_pth(tmp, change=lambda s: s.update({"norm.weight": ("bf16", (), bytes(2))})), tmp, "pickle")
+    source = copy("small31-hf", tmp)
+    edit_json(os.path.join(source, "tokenizer.json"), lambda t: t["added_tokens"][3].update(content="\ud800"))
+    refused(source, tmp, "half a character")
+    meta = spoilt_pth(tmp)
+    os.remove(os.path.join(meta, "consolidated.00.pth"))
+    os.mkfifo(os.path.join(meta, "consolidated.00.pth"))
+    refused(meta, tmp, "not a regular file", code=1)
+    os.remove(os.path.join(meta, "consolidated.00.pth"))
+    os.mkdir(os.path.join(meta, "consolidated.00.pth"))
+    refused(meta, tmp, "not a regular file", code=1)
 
 
 @test
@@ -879,8 +904,7 @@ def memory_is_bounded(tmp):
     check(at > 200e6)
     peak = []
     for args in (["--help"], [source, "-o", os.path.join(tmp, "big.gguf")]):
-        p = subprocess.Popen([sys.executable, "-B", os.path.join(ROOT, "scripts", "export.py")] + args,
-                             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        p = subprocess.Popen(EXPORT + args, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
         error = p.stderr.read()
         _, status, usage = os.wait4(p.pid, 0)
         p.returncode = status
