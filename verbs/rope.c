@@ -8,7 +8,8 @@
 static const char *band(const RopeParams *p, double base, double freq) {
     double divisor = base / freq, factor = p->factor;
     if (p->rule == ROPE_FILE)
-        for (int i = 0; i < p->dim / 2; i++) factor = fmax(factor, (double)p->divisors[i]);
+        for (int i = 0; i < p->dim / 2; i++)
+            if ((double)p->divisors[i] > factor) factor = (double)p->divisors[i];
     if (fabs(divisor - 1) < 1e-5) return "kept";
     return divisor > factor * (1 - 1e-5) ? "interpolated" : "smoothed";
 }
