@@ -303,6 +303,14 @@ bool session_reserve(Session *s, int n, Error *err) {
     return true;
 }
 
+bool session_pad(Session *s, int n, Error *err) {
+    if (!session_reserve(s, n, err)) return false;
+    for (int i = s->n_tokens / KV_PAGE; i < s->n_pages; i++)
+        memset(s->pages[i]->data, 0, KV_PAGE * model_kv_bytes(&s->model->config, s->model->kv_type));
+    while (s->n_tokens < n) s->tokens[s->n_tokens++] = 0;
+    return true;
+}
+
 // The first n positions of page `from`, copied into `to`.
 static void page_copy(const Model *m, KvPage *to, const KvPage *from, int n) {
     const Config *c = &m->config;

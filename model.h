@@ -78,6 +78,8 @@ void session_free(Session *s);
 bool session_reserve(Session *s, int n, Error *err);
 // Forgets all positions from n on.
 void session_rewind(Session *s, int n);
+// Fills the cache up to position n with zeros, as if tokens had been fed: for measuring at a depth.
+bool session_pad(Session *s, int n, Error *err);
 // A new session that starts with the first n positions of s: whole pages are shared, the rest of the last is copied.
 // NULL when memory is short.
 Session *session_fork(const Session *s, int n);

@@ -102,6 +102,8 @@ static const Option options[] = {
     {"--session", "c", STRING, AT(session_file), 0, 0, "FILE", "resume this transcript and append to it"},
     {"--show-tokens", "c", FLAG, AT(show_tokens), 0, 0, NULL, "print the ids that are fed"},
     {"--keep-going", "c", FLAG, AT(keep_going), 0, 0, NULL, "drop the oldest turns when the context is full"},
+    {"--tests", "n", STRING, AT(tests), 0, 0, "LIST", "of p512 (prefill), d4096 (decode at a depth), b16 (batch); default all that fit"},
+    {"-n --runs", "n", INT, AT(n_predict), 1, 1000, "N", "tokens or rounds per measurement (default 16)"},
     {"--profile", "n", FLAG, AT(is_profile), 0, 0, NULL, "time per kind of operation"},
     {"-q --quiet", MODEL_VERBS, FLAG, AT(is_quiet), 0, 0, NULL, "no stats line, no progress"},
     {"-v --verbose", MODEL_VERBS, FLAG, AT(is_verbose), 0, 0, NULL, "say more on stderr"},

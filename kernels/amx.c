@@ -217,6 +217,23 @@ static void rows(float *out, size_t out_stride, const Tensor *w, const void *enc
     _tile_release();
 }
 
+static double peak(int rounds) {
+    static const uint16_t zeros[TILE_LEN];
+    tiles_begin();
+    _tile_loadd(4, zeros, 64);
+    _tile_loadd(5, zeros, 64);
+    _tile_loadd(6, zeros, 64);
+    _tile_loadd(7, zeros, 64);
+    for (int i = 0; i < rounds; i++) {
+        _tile_dpbf16ps(0, 4, 6);
+        _tile_dpbf16ps(1, 5, 6);
+        _tile_dpbf16ps(2, 4, 7);
+        _tile_dpbf16ps(3, 5, 7);
+    }
+    _tile_release();
+    return 4.0 * 2 * TILE * TILE * TILE_K * rounds;
+}
+
 #define GEMM                                                                                                           \
     {.min_tokens = 24, .row_step = STRIP, .token_step = PANEL, .encoded_bytes = encoded_bytes, .encode = encode,       \
      .rows = rows}
@@ -227,4 +244,6 @@ const Kernels kernels_amx = {
              [TYPE_Q5_0] = GEMM, [TYPE_Q5_1] = GEMM, [TYPE_Q8_0] = GEMM, [TYPE_Q2_K] = GEMM, [TYPE_Q3_K] = GEMM,
              [TYPE_Q4_K] = GEMM, [TYPE_Q5_K] = GEMM, [TYPE_Q6_K] = GEMM, [TYPE_IQ2_XXS] = GEMM, [TYPE_IQ4_NL] = GEMM,
              [TYPE_IQ4_XS] = GEMM},
+    .peak_unit = "AMX bf16",
+    .peak = peak,
 };

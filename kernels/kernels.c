@@ -92,6 +92,10 @@ static void overlay(const Kernels *k) {
     if (k->add) kernel.add = k->add;
     if (k->attend) kernel.attend = k->attend;
     if (k->store) kernel.store = k->store;
+    if (k->peak) {
+        kernel.peak = k->peak;
+        kernel.peak_unit = k->peak_unit;
+    }
 }
 
 bool kernels_init(const char *cap) {

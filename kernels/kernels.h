@@ -49,6 +49,10 @@ typedef struct {
     // x += y
     void (*add)(float *x, const float *y, int n);
     void (*attend)(const AttendPage *page);
+    // The roofline of bench: runs the unit that carries prefill on registers alone and returns the operations done
+    // (a multiply-add is two).
+    const char *peak_unit;
+    double (*peak)(int rounds);
     // n float32 values to a row of F32, F16 or Q8_0 (the KV cache)
     void (*store)(Type type, void *row, const float *x, int n);
 } Kernels;

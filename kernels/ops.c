@@ -22,7 +22,16 @@ struct Team {
     _Atomic int n_arrived;  // at the barrier
     _Atomic int n_sleeping; // of those
     _Atomic unsigned phase; // counts barriers
+    double mark;            // when the last barrier fell (profile)
 };
+
+bool ops_profile;
+double ops_sec[OP_COUNT];
+
+const char *ops_kind_name(OpKind kind) {
+    static const char *const names[] = {"embed", "norm", "encode", "matmul", "rope", "attend", "rest"};
+    return names[kind];
+}
 
 enum { SPINS = 4000 };
 
@@ -50,13 +59,22 @@ static void relax(void) {
 #endif
 }
 
-static void team_barrier(Team *team) {
+// Called by the last to arrive: what ends here took the time since the last barrier.
+static void profile(Team *team, OpKind kind) {
+    double now = now_sec();
+    ops_sec[kind] += now - team->mark;
+    team->mark = now;
+}
+
+static void team_barrier(Team *team, OpKind kind) {
     if (team->n_threads == 1) {
+        if (ops_profile) profile(team, kind);
         team->next = 0;
         return;
     }
     unsigned phase = atomic_load(&team->phase);
     if (atomic_fetch_add(&team->n_arrived, 1) + 1 == team->n_threads) {
+        if (ops_profile) profile(team, kind);
         atomic_store(&team->n_arrived, 0);
         atomic_store(&team->next, 0);
         atomic_store(&team->phase, phase + 1);
@@ -73,7 +91,7 @@ static void team_barrier(Team *team) {
 }
 
 void team_run(int n_threads, void (*body)(Team *team, void *arg), void *arg) {
-    Team team = {.n_threads = 1};
+    Team team = {.n_threads = 1, .mark = ops_profile ? now_sec() : 0};
 #if defined(_OPENMP)
     if (n_threads > 1) {
 #pragma omp parallel num_threads(n_threads)
@@ -128,7 +146,7 @@ void ops_for(Team *team, int n, int chunk, void (*fn)(void *arg, int i), void *a
     int begin, end;
     while (take(team, n, chunk, &begin, &end))
         for (int i = begin; i < end; i++) fn(arg, i);
-    team_barrier(team);
+    team_barrier(team, OP_ROPE);
 }
 
 void ops_embed(Team *team, float *out, const Tensor *w, const int *tokens, int n) {
@@ -136,21 +154,21 @@ void ops_embed(Team *team, float *out, const Tensor *w, const int *tokens, int n
     while (take(team, n, 1, &begin, &end))
         quant_decode(w->type, (const char *)w->data + (size_t)tokens[begin] * w->row_bytes,
                      out + (size_t)begin * (size_t)w->cols, (size_t)w->cols);
-    team_barrier(team);
+    team_barrier(team, OP_EMBED);
 }
 
 void ops_rmsnorm(Team *team, float *out, const float *x, const float *weight, float eps, int n, int dim) {
     int i, end;
     while (take(team, n, 1, &i, &end))
         kernel.rmsnorm(out + (size_t)i * (size_t)dim, x + (size_t)i * (size_t)dim, weight, eps, dim);
-    team_barrier(team);
+    team_barrier(team, OP_NORM);
 }
 
 void ops_gather(Team *team, float *out, const float *x, const int *index, int n, int dim) {
     int i, end;
     while (take(team, n, 1, &i, &end))
         memcpy(out + (size_t)i * (size_t)dim, x + (size_t)index[i] * (size_t)dim, (size_t)dim * sizeof(float));
-    team_barrier(team);
+    team_barrier(team, OP_REST);
 }
 
 // The elementwise operations cut (n, dim) into pieces of at most PIECE values.
@@ -163,7 +181,7 @@ void ops_swiglu(Team *team, float *gate, const float *up, int n, int dim) {
         size_t at = (size_t)(i / pieces) * (size_t)dim + (size_t)first;
         kernel.swiglu(gate + at, up + at, count);
     }
-    team_barrier(team);
+    team_barrier(team, OP_REST);
 }
 
 void ops_add(Team *team, float *x, const float *y, int n, int dim) {
@@ -173,7 +191,7 @@ void ops_add(Team *team, float *x, const float *y, int n, int dim) {
         size_t at = (size_t)(i / pieces) * (size_t)dim + (size_t)first;
         kernel.add(x + at, y + at, count);
     }
-    team_barrier(team);
+    team_barrier(team, OP_REST);
 }
 
 static const MatKernel *pick_kernel(const Tensor *w, int n, bool invariant) {
@@ -210,7 +228,7 @@ void ops_matmul(Team *team, const Product *products, int n_products, const float
         free_space += round_up(kernels[p]->encoded_bytes(n, cols), 64);
         while (take(team, n, kernels[p]->token_step, &begin, &end))
             kernels[p]->encode(encoded[p], x, n, cols, begin, end);
-        team_barrier(team);
+        team_barrier(team, OP_ENCODE);
     }
     // Chunks of rows: small enough that threads finish together, large enough to stream.
     int chunk = total_rows / (team->n_threads * 8);
@@ -229,7 +247,7 @@ void ops_matmul(Team *team, const Product *products, int n_products, const float
         if (row_end > product->w->rows) row_end = product->w->rows;
         kernels[p]->rows(product->out, product->out_stride, product->w, encoded[p], n, row_begin, row_end);
     }
-    team_barrier(team);
+    team_barrier(team, OP_MATMUL);
 }
 
 // Attention. The unit of work is one KV head of one tile: its queries are computed page after page and the pages'
@@ -371,7 +389,7 @@ void ops_attend(Team *team, float *out, const float *q, const AttendTile *tiles,
             AttendUnit u = attend_unit(tiles, shape, n_units - 1 - i);
             attend_all_pages(&u, out, q, layer);
         }
-        team_barrier(team);
+        team_barrier(team, OP_ATTEND);
         return;
     }
     size_t unit_floats = (size_t)n_pages * partial_floats(shape);
@@ -382,10 +400,10 @@ void ops_attend(Team *team, float *out, const float *q, const AttendTile *tiles,
             attend_one_page(&u, q, layer, page,
                             partial + (size_t)(i / n_pages) * unit_floats + (size_t)page * partial_floats(shape));
     }
-    team_barrier(team);
+    team_barrier(team, OP_ATTEND);
     while (take(team, n_units, 1, &i, &end)) {
         AttendUnit u = attend_unit(tiles, shape, i);
         merge_unit(&u, out, partial + (size_t)i * unit_floats);
     }
-    team_barrier(team);
+    team_barrier(team, OP_ATTEND);
 }

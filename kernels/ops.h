@@ -13,6 +13,12 @@ void team_run(int n_threads, void (*body)(Team *team, void *arg), void *arg);
 // Threads this process may use: affinity mask and cgroup quota.
 int team_default_threads(void);
 
+// Seconds spent per kind of operation since the start, while ops_profile is on (the time from barrier to barrier).
+typedef enum { OP_EMBED, OP_NORM, OP_ENCODE, OP_MATMUL, OP_ROPE, OP_ATTEND, OP_REST, OP_COUNT } OpKind;
+extern bool ops_profile;
+extern double ops_sec[OP_COUNT];
+const char *ops_kind_name(OpKind kind);
+
 // One product of a group that shares its input.
 typedef struct {
     float *out; // (n_tokens, out_stride), columns [0, w->rows) are written

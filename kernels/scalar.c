@@ -91,6 +91,17 @@ static void store(Type type, void *row, const float *x, int n) {
     }
 }
 
+static double peak(int rounds) {
+    enum { VALUES = 64 };
+    float acc[VALUES], x[VALUES];
+    for (int j = 0; j < VALUES; j++) acc[j] = x[j] = 1.0f / (float)(j + rounds);
+    for (int i = 0; i < rounds; i++)
+        for (int j = 0; j < VALUES; j++) acc[j] = acc[j] * 0.5f + x[j];
+    volatile float keep = sum_lanes(acc);
+    (void)keep;
+    return 2.0 * VALUES * rounds;
+}
+
 #define MAT {.min_tokens = 1, .row_step = 1, .token_step = 1, .encoded_bytes = encoded_bytes, .encode = encode, .rows = rows}
 
 const Kernels kernels_scalar = {
@@ -104,4 +115,6 @@ const Kernels kernels_scalar = {
     .add = add,
     .attend = attend,
     .store = store,
+    .peak_unit = "float32",
+    .peak = peak,
 };

@@ -47,10 +47,20 @@ static size_t memory_available(void) {
     return available;
 }
 
+static bool kv_fits(const Model *m, size_t n_positions, size_t *need, size_t *available) {
+    *available = memory_available();
+    if (!size_mul(n_positions, model_kv_bytes(&m->config, m->kv_type), need)) *need = SIZE_MAX;
+    return *need <= *available;
+}
+
+bool memory_fits(const Model *m, size_t n_positions) {
+    size_t need, available;
+    return kv_fits(m, n_positions, &need, &available);
+}
+
 void memory_check(const Model *m, size_t n_positions) {
-    size_t need, available = memory_available();
-    if (!size_mul(n_positions, model_kv_bytes(&m->config, m->kv_type), &need)) need = SIZE_MAX;
-    if (need > available)
+    size_t need, available;
+    if (!kv_fits(m, n_positions, &need, &available))
         die(EXIT_RUNTIME, "the KV cache of %zu positions needs %zu MiB, available are %zu MiB (a smaller -c, or --kv q8_0)",
             n_positions, need >> 20, available >> 20);
 }

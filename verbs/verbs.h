@@ -49,6 +49,7 @@ typedef struct {
     const char *session_file;
     bool show_tokens, keep_going;
     // bench
+    const char *tests;
     bool is_profile;
     // quantize
     const char *calibrate;
@@ -74,6 +75,7 @@ void prompt_read(const Options *o, Buffer *out);
 void model_load(const Options *o, Model *m, Tokenizer **t);
 // Refuses (exit 1, both numbers) a KV cache that the memory at hand cannot hold.
 void memory_check(const Model *m, size_t n_positions);
+bool memory_fits(const Model *m, size_t n_positions);
 // GB of weights that one decode step reads.
 double model_decode_gb(const Model *m);
 // The chat template of --template or of the file; dies if the file has one that we do not know.

@@ -1,0 +1,239 @@
+// bench: tokens per second, and what share of this machine's memory bandwidth and arithmetic peak that is. The limits
+// are probed in the same run, before and after, because machines are shared and change by the minute.
+#include "verbs.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct {
+    Model model;
+    Tokenizer *tokenizer;
+    Workspace *ws;
+    Step *steps;
+    int max_steps, rounds;
+    double read_gb, peak_gflop; // probes
+    bool is_json, is_first;
+} Bench;
+
+// Probes.
+
+enum { STREAMS = 8, PROBE_BYTES = 256 << 20 };
+
+typedef struct {
+    uint64_t *data;
+    size_t n; // values
+    uint64_t sums[64];
+    double operations[64];
+    int rounds;
+} Probe;
+
+// Part i of the buffer in STREAMS concurrent streams: one alone leaves a third of the bandwidth.
+static void read_part(void *arg, int part) {
+    Probe *p = arg;
+    size_t length = p->n / 64 / STREAMS;
+    const uint64_t *from = p->data + (size_t)part * (p->n / 64);
+    uint64_t sums[STREAMS][8] = {{0}}, sum = 0;
+    for (size_t i = 0; i + 8 <= length; i += 8)
+        for (int s = 0; s < STREAMS; s++)
+            for (int j = 0; j < 8; j++) sums[s][j] += from[(size_t)s * length + i + (size_t)j];
+    for (int s = 0; s < STREAMS; s++)
+        for (int j = 0; j < 8; j++) sum += sums[s][j];
+    p->sums[part] = sum;
+}
+
+static void read_all(Team *team, void *arg) { ops_for(team, 64, 1, read_part, arg); }
+static void peak_part(void *arg, int part) { ((Probe *)arg)->operations[part] = kernel.peak(((Probe *)arg)->rounds); }
+static void peak_all(Team *team, void *arg) { ops_for(team, 64, 1, peak_part, arg); }
+
+// Best of three passes: a limit is what the machine can do.
+static void probe(Bench *b) {
+    Probe p = {.n = PROBE_BYTES / sizeof(uint64_t), .rounds = 1000};
+    p.data = xalloc(p.n, sizeof *p.data);
+    memset(p.data, 1, PROBE_BYTES);
+    for (int i = 0; i < 4; i++) {
+        double start = now_sec();
+        team_run(b->model.n_threads, read_all, &p);
+        double gb = PROBE_BYTES * 1e-9 / (now_sec() - start);
+        if (gb > b->read_gb) b->read_gb = gb;
+    }
+    free(p.data);
+    for (int i = 0; i < 4; i++) {
+        double start = now_sec(), operations = 0;
+        team_run(b->model.n_threads, peak_all, &p);
+        double sec = now_sec() - start;
+        for (int k = 0; k < 64; k++) operations += p.operations[k];
+        if (operations * 1e-9 / sec > b->peak_gflop) b->peak_gflop = operations * 1e-9 / sec;
+        if (sec < 0.05) p.rounds *= 8;
+    }
+}
+
+// Work of one forward: matrix operations of `n` steps (`n_logits` of them with a head), and attention at a depth.
+static double operations_of(const Model *m, int n, int n_logits, double depth) {
+    const Config *c = &m->config;
+    double q = c->n_heads * c->head_dim, kv = c->n_kv_heads * c->head_dim, dim = c->dim, hidden = c->hidden_dim;
+    double layer = 2 * dim * (2 * q + 2 * kv + 3 * hidden) + 4 * q * depth;
+    return n * c->n_layers * layer + 2.0 * n_logits * dim * c->vocab_size;
+}
+
+// Bytes of one forward: the weights once, the keys and values of every sequence.
+static double bytes_of(const Model *m, int batch, double depth) {
+    return model_decode_gb(m) * 1e9 + batch * depth * (double)model_kv_bytes(&m->config, m->kv_type);
+}
+
+static void report(Bench *b, const char *test, int n_tokens, int depth, int batch, double sec_per_token, double bytes,
+                   double operations) {
+    double gb = bytes * 1e-9 / sec_per_token, gflop = operations * 1e-9 / sec_per_token;
+    if (b->is_json) {
+        printf("%s{\"test\":\"%s\",\"n_tokens\":%d,\"depth\":%d,\"batch\":%d,\"tokens_per_sec\":%.3f,\"gb_per_sec\":%.3f,"
+               "\"gflop_per_sec\":%.3f}",
+               b->is_first ? "" : ",", test, n_tokens, depth, batch, 1 / sec_per_token, gb, gflop);
+    } else {
+        printf("%-8s %8d %8d %6d %12.2f %9.2f %10.1f %8.0f %% %5.0f %%\n", test, n_tokens, depth, batch, 1 / sec_per_token,
+               gb, gflop, 100 * gb / b->read_gb, 100 * gflop / b->peak_gflop);
+    }
+    fflush(stdout);
+    b->is_first = false;
+}
+
+static int double_order(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(double *v, int n) {
+    qsort(v, (size_t)n, sizeof *v, double_order);
+    return v[n / 2];
+}
+
+static void check(bool ok, const Error *err) {
+    if (!ok) die_error(err);
+}
+
+static void bench_prefill(Bench *b, int n) {
+    Error err;
+    double sec[3], depth = n / 2.0;
+    for (int round = 0; round < 3; round++) {
+        Session *s = session_new(&b->model);
+        check(session_reserve(s, n, &err), &err);
+        double start = now_sec();
+        for (int first = 0; first < n; first += b->max_steps) {
+            int count = n - first < b->max_steps ? n - first : b->max_steps;
+            for (int i = 0; i < count; i++)
+                b->steps[i] = (Step){s, (first + i) * 7919 % b->model.config.vocab_size, first + i, first + i == n - 1};
+            model_forward(&b->model, b->ws, b->steps, count);
+        }
+        sec[round] = (now_sec() - start) / n;
+        session_free(s);
+    }
+    int forwards = (n + b->max_steps - 1) / b->max_steps;
+    report(b, "prefill", n, 0, 1, median(sec, 3), forwards * bytes_of(&b->model, 1, 0) / n,
+           operations_of(&b->model, n, 1, depth) / n);
+}
+
+// `batch` sequences, each at `depth` positions, b->rounds steps.
+static void bench_decode(Bench *b, int depth, int batch) {
+    Error err;
+    Session *sessions[batch];
+    double *sec = xalloc((size_t)b->rounds, sizeof *sec);
+    for (int i = 0; i < batch; i++) {
+        sessions[i] = session_new(&b->model);
+        check(session_pad(sessions[i], depth, &err) && session_reserve(sessions[i], depth + b->rounds + 1, &err), &err);
+    }
+    for (int round = -1; round < b->rounds; round++) { // the first is not counted
+        for (int i = 0; i < batch; i++)
+            b->steps[i] = (Step){sessions[i], (round + 2 + i) * 31 % b->model.config.vocab_size, sessions[i]->n_tokens, true};
+        double start = now_sec();
+        model_forward(&b->model, b->ws, b->steps, batch);
+        if (round >= 0) sec[round] = (now_sec() - start) / batch;
+    }
+    report(b, "decode", b->rounds * batch, depth, batch, median(sec, b->rounds), bytes_of(&b->model, batch, depth) / batch,
+           operations_of(&b->model, batch, batch, depth) / batch);
+    for (int i = 0; i < batch; i++) session_free(sessions[i]);
+    free(sec);
+}
+
+// Opening the file, its vocabulary, one short prompt, one token.
+static double first_token_sec(const Options *o) {
+    Model m;
+    Error err;
+    double start = now_sec();
+    check(model_open(&m, o->model, &o->model_options, &err), &err);
+    Tokenizer *t = tokenizer_open(&m.file, &err);
+    check(t != NULL, &err);
+    Workspace *ws = workspace_new(&m, 1, 1);
+    Session *s = session_new(&m);
+    check(session_reserve(s, 1, &err), &err);
+    Step step = {s, 0, 0, true};
+    logits_argmax(model_forward(&m, ws, &step, 1), m.config.vocab_size);
+    double sec = now_sec() - start;
+    session_free(s);
+    workspace_free(ws);
+    tokenizer_close(t);
+    model_close(&m);
+    return sec;
+}
+
+static bool fits(const Bench *b, int positions, int batch) {
+    return positions <= b->model.config.max_context && memory_fits(&b->model, (size_t)positions * (size_t)batch);
+}
+
+static void run_test(Bench *b, char kind, int n) {
+    if (kind == 'p') bench_prefill(b, n);
+    else if (kind == 'd') bench_decode(b, n, 1);
+    else bench_decode(b, 0, n);
+}
+
+static void run_tests(Bench *b, const char *list) {
+    for (const char *at = list; *at; at += strcspn(at, ","), at += *at == ',') {
+        int64_t n;
+        char number[16];
+        snprintf(number, sizeof number, "%.*s", (int)strcspn(at + 1, ","), at + 1);
+        if (!strchr("pdb", *at) || !parse_i64(number, &n) || n < (*at == 'd' ? 0 : 1) || n > (*at == 'b' ? 1024 : 1 << 24))
+            die(EXIT_USAGE, "--tests: expected p512, d4096, b16 ... separated by commas, found \"%.20s\"", at);
+        int positions = *at == 'p' ? (int)n : *at == 'd' ? (int)n + b->rounds + 1 : b->rounds + 1;
+        if (fits(b, positions, *at == 'b' ? (int)n : 1)) run_test(b, *at, (int)n);
+        else if (!b->is_json) printf("%c%-7lld does not fit the context or the memory\n", *at, (long long)n);
+    }
+}
+
+static void print_profile(double total) {
+    fprintf(stderr, "profile:");
+    for (int i = 0; i < OP_COUNT; i++)
+        fprintf(stderr, " %s %.1f %%", ops_kind_name((OpKind)i), 100 * ops_sec[i] / total);
+    fprintf(stderr, " of %.2f s\n", total);
+}
+
+int verb_bench(const Options *o) {
+    Bench b = {.is_json = o->is_json, .is_first = true, .rounds = o->n_predict != INT_MIN ? o->n_predict : 16};
+    model_load(o, &b.model, &b.tokenizer);
+    b.max_steps = o->chunk ? o->chunk : 512;
+    if (b.max_steps < 32) b.max_steps = 32;
+    b.ws = workspace_new(&b.model, b.max_steps, 32);
+    b.steps = xalloc((size_t)b.max_steps, sizeof *b.steps);
+    probe(&b);
+    double first = first_token_sec(o);
+    if (b.is_json) {
+        printf("{\"machine\":{\"kernels\":\"%s\",\"threads\":%d},\"probe\":{\"read_gb_per_sec\":%.2f,\"peak_gflop_per_sec\":%.1f,"
+               "\"peak_unit\":\"%s\"},\"first_token_sec\":%.4f,\"results\":[",
+               kernel.name, b.model.n_threads, b.read_gb, b.peak_gflop, kernel.peak_unit, first);
+    } else {
+        printf("%s kernels, %d threads; memory reads %.1f GB/s, %s peak %.0f GFLOP/s; %.3f GB of weights a token; first token "
+               "%.3f s after opening\n\n%-8s %8s %8s %6s %12s %9s %10s %10s %7s\n",
+               kernel.name, b.model.n_threads, b.read_gb, kernel.peak_unit, b.peak_gflop, model_decode_gb(&b.model), first,
+               "test", "tokens", "depth", "batch", "tokens/s", "GB/s", "GFLOP/s", "of memory", "of peak");
+    }
+    const char *env = getenv("LLAMA31_PROFILE");
+    ops_profile = o->is_profile || (env && *env && *env != '0');
+    double start = now_sec();
+    memset(ops_sec, 0, sizeof ops_sec);
+    run_tests(&b, o->tests ? o->tests : "p32,p512,p2048,d0,d4096,d32768,b4,b16,b32");
+    if (b.is_json) printf("]}\n");
+    if (ops_profile) print_profile(now_sec() - start);
+    free(b.steps);
+    workspace_free(b.ws);
+    tokenizer_close(b.tokenizer);
+    model_close(&b.model);
+    return EXIT_OK;
+}
