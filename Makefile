@@ -13,7 +13,7 @@ OPENMP  ?= $(shell echo 'int main(void){return 0;}' > /tmp/llama31-omp-$$$$.c; \
 
 # No -ffast-math: NaN checks and the order of sums are part of the contract.
 FLAGS   := -std=c11 -D_GNU_SOURCE -D_FILE_OFFSET_BITS=64 -Wall -Wextra -Wpedantic -fno-math-errno -ffp-contract=off \
-           -DVERSION='"$(VERSION)"' $(OPENMP)
+           $(FLAGS_EXTRA) -DVERSION='"$(VERSION)"' $(OPENMP)
 
 CORE    := $(wildcard base/*.c) kernels/kernels.c kernels/quant.c kernels/quantize.c kernels/ops.c kernels/scalar.c \
            rope.c tokenizer.c model.c sample.c generate.c $(wildcard verbs/*.c)

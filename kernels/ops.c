@@ -124,15 +124,13 @@ static double cgroup_cpus(void) {
 }
 
 int team_default_threads(void) {
+    int n = 1;
 #if defined(_OPENMP)
-    int n = omp_get_num_procs(); // honours the affinity mask
+    n = omp_get_num_procs(); // honours the affinity mask
     if (omp_get_max_threads() < n) n = omp_get_max_threads();
-    double cpus = cgroup_cpus();
-    if (cpus < n) n = cpus < 1 ? 1 : (int)cpus;
-    return n;
-#else
-    return 1;
 #endif
+    double cpus = cgroup_cpus();
+    return cpus >= n ? n : cpus < 1 ? 1 : (int)cpus;
 }
 
 // Takes the next `chunk` units of n; false when there are none left.
