@@ -422,7 +422,9 @@ INLINE void transpose(void *out, size_t out_step, const void *in, size_t in_stri
 #pragma GCC unroll 16
     for (int i = 0; i < 16; i++) {
         int from = i % 4 + (i / 4 % 2) * 4;
-        __m512i v = _mm512_shuffle_i32x4(b[from], b[from + 8], i < 8 ? 0x88 : 0xdd);
+        // Two calls, not one with a chosen selector: it must be an immediate also where nothing is unrolled.
+        __m512i v = i < 8 ? _mm512_shuffle_i32x4(b[from], b[from + 8], 0x88)
+                          : _mm512_shuffle_i32x4(b[from], b[from + 8], 0xdd);
         if (wanted >> i & 1) _mm512_store_si512(to, v), to += out_step;
     }
 }
