@@ -271,7 +271,7 @@ def read_huggingface(folder, options):
     for key, expected in (("model_type", ("llama",)), ("hidden_act", ("silu", None)), ("attention_bias", (False, None)),
                           ("mlp_bias", (False, None)), ("quantization_config", (None,))):
         if config.get(key) not in expected:
-            raise Bad("config.json: %s: expected %s, found %s" % (key, expected[0], str(config[key])[:60]))
+            raise Bad("config.json: %s: expected %s, found %s" % (key, expected[0], str(config.get(key))[:60]))
     c = Config()
     c.name = os.path.basename(os.path.abspath(folder))
     rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
