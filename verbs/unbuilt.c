@@ -8,7 +8,6 @@ WEAK int verb_batch(const Options *o) { (void)o; DIE; }
 WEAK int verb_score(const Options *o) { (void)o; DIE; }
 WEAK int verb_quantize(const Options *o) { (void)o; DIE; }
 WEAK int verb_rope(const Options *o) { (void)o; DIE; }
-WEAK int verb_tokenize(const Options *o) { (void)o; DIE; }
 WEAK bool quant_encode(Type type, const float *x, const float *i, void *row, size_t n) { (void)type,(void)x,(void)i,(void)row,(void)n; DIE; }
 WEAK void json_put_string(Buffer *out, const char *s, size_t n) { (void)out,(void)s,(void)n; DIE; }
 WEAK void json_put_number(Buffer *out, double x) { (void)out,(void)x; DIE; }
@@ -24,19 +23,7 @@ WEAK void sampler_free(Sampler *s) { (void)s; DIE; }
 WEAK int sampler_next(Sampler *s, const float *l, const int *r, int n) { (void)s,(void)l,(void)r,(void)n; DIE; }
 WEAK void logits_top(const float *l, int v, Alternative *o, int n) { (void)l,(void)v,(void)o,(void)n; DIE; }
 WEAK float logits_logprob(const float *l, int v, int id) { (void)l,(void)v,(void)id; DIE; }
-WEAK void ids_push(Ids *ids, int id) { (void)ids,(void)id; DIE; }
-WEAK Tokenizer *tokenizer_open(const Gguf *g, Error *e) { (void)g,(void)e; DIE; }
-WEAK void tokenizer_close(Tokenizer *t) { (void)t; DIE; }
-WEAK void tokenizer_encode(const Tokenizer *t, const char *x, size_t n, Ids *o) { (void)t,(void)x,(void)n,(void)o; DIE; }
-WEAK void tokenizer_encode_special(const Tokenizer *t, const char *x, size_t n, Ids *o) { (void)t,(void)x,(void)n,(void)o; DIE; }
-WEAK Str tokenizer_piece(const Tokenizer *t, int id, bool s) { (void)t,(void)id,(void)s; DIE; }
-WEAK bool tokenizer_drops_space(const Tokenizer *t) { (void)t; DIE; }
-WEAK int tokenizer_n_vocab(const Tokenizer *t) { (void)t; DIE; }
-WEAK int tokenizer_bos(const Tokenizer *t) { (void)t; DIE; }
-WEAK bool tokenizer_adds_bos(const Tokenizer *t) { (void)t; DIE; }
-WEAK bool tokenizer_is_stop(const Tokenizer *t, int id) { (void)t,(void)id; DIE; }
 WEAK const char *template_name(Template t) { (void)t; DIE; }
 WEAK int template_of(const char *n) { (void)n; DIE; }
 WEAK Template template_recognise(const Gguf *g, const Tokenizer *t, bool *u) { (void)g,(void)t,(void)u; DIE; }
 WEAK void template_encode(Template tpl, const Tokenizer *t, const Message *m, int n, int f, bool a, Ids *o) { (void)tpl,(void)t,(void)m,(void)n,(void)f,(void)a,(void)o; DIE; }
-WEAK int tokenizer_special(const Tokenizer *t, const char *n) { (void)t,(void)n; DIE; }

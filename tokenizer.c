@@ -1,0 +1,712 @@
+// Both tokenizers cut a text into pieces and then merge, within each piece, the best pair of neighbours that is a
+// token, until none is left. They differ in four points:
+//
+//                 Llama 3 (tiktoken)                    Llama 2 (SentencePiece BPE)
+//   pieces        a regular expression, see split()     a word with its spaces in front, see next_word()
+//   parts         bytes                                 characters; those that are no token become byte tokens
+//   best pair     lowest id, leftmost                   highest score, leftmost
+//   whole piece   taken at once if it is a token        must be reached by merges
+//
+// Text that is not valid UTF-8: each byte outside a valid character is a character of its own, neither letter, number
+// nor space. Its bytes are kept, so decoding gives back the same bytes whatever they are. (One exception is
+// SentencePiece's own: U+2581, which stands for a space there, comes back as one.)
+//
+// Meta's tokenizer cuts runs of 25,000 (non-)spaces, and texts of 400,000 characters, before the expression sees them;
+// tiktoken itself and all other programs do not, and neither do we.
+#include "tokenizer.h"
+#include "base/unicode.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { UNDEFINED, NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE }; // tokenizer.ggml.token_type
+enum { MAX_STOPS = 16, MAX_CACHED = 64, MAX_SHORT = 64, N_LETTERS = 0x144, CHECKED_MERGES = 1000 };
+static const uint32_t NO_RANK = UINT32_MAX;
+
+// Tokens by their bytes, open addressing: upper half of the hash, then id + 1; 0 is free.
+typedef struct {
+    uint64_t *slots;
+    size_t mask;
+} Table;
+
+struct Tokenizer {
+    const char *file; // for messages
+    int n;
+    bool is_sentencepiece, adds_bos, has_prefix;
+    bool is_split;    // SentencePiece: no token has a space after other bytes, so that words never merge
+    int bos, unknown; // -1: none
+    uint8_t *type;    // (n)
+    uint32_t *start;  // (n + 1): token i is bytes[start[i]] .. bytes[start[i + 1]]
+    char *bytes;      // decoded: no GPT-2 letters, no U+2581, no <0x0A>
+    uint32_t *rank;   // (n) order of merging, equal for equal scores; NULL: the id
+    int byte_id[256]; // the token of each byte, -1: none
+    Table words;      // what merging can reach
+    Table names;      // control and user-defined tokens, and the unknown one
+    size_t longest;   // of words
+    int *name_lengths, n_lengths; // longest first
+    bool is_name_start[256], has_user_defined;
+    int stops[MAX_STOPS], n_stops;
+};
+
+void ids_push(Ids *ids, int id) {
+    if (ids->len == ids->cap) {
+        if (ids->cap > INT_MAX / 2) die(EXIT_RUNTIME, "out of memory: too many tokens");
+        ids->cap = ids->cap ? 2 * ids->cap : 64;
+        ids->data = xrealloc(ids->data, (size_t)ids->cap, sizeof *ids->data);
+    }
+    ids->data[ids->len++] = id;
+}
+
+// Seeded with an address, so that no file can be made of colliding tokens.
+static uint64_t hash(const Tokenizer *t, const char *s, size_t n) {
+    __extension__ typedef unsigned __int128 Wide;
+    uint64_t h = (uintptr_t)t * 0x9e3779b97f4a7c15u ^ n, w;
+    uint32_t low, high;
+    for (; n > 8; s += 8, n -= 8) {
+        memcpy(&w, s, 8);
+        Wide x = (Wide)(h ^ w) * 0xa0761d6478bd642fu;
+        h = (uint64_t)x ^ (uint64_t)(x >> 64);
+    }
+    if (n >= 4) {
+        memcpy(&low, s, 4), memcpy(&high, s + n - 4, 4);
+        w = low | (uint64_t)high << 32;
+    } else {
+        w = n ? (uint64_t)(unsigned char)s[0] << 16 | (uint64_t)(unsigned char)s[n / 2] << 8 | (unsigned char)s[n - 1] : 0;
+    }
+    Wide x = (Wide)(h ^ w) * 0xe7037ed1a0b428dbu;
+    return (uint64_t)x ^ (uint64_t)(x >> 64);
+}
+
+static int find_hashed(const Tokenizer *t, const Table *table, uint64_t h, const char *s, size_t n) {
+    for (size_t i = h & table->mask; table->slots[i]; i = (i + 1) & table->mask) {
+        uint64_t slot = table->slots[i];
+        int id = (int)(uint32_t)slot - 1;
+        if (slot >> 32 == h >> 32 && t->start[id + 1] - t->start[id] == n && !memcmp(t->bytes + t->start[id], s, n))
+            return id;
+    }
+    return -1;
+}
+
+static int find(const Tokenizer *t, const Table *table, const char *s, size_t n) {
+    return find_hashed(t, table, hash(t, s, n), s, n);
+}
+
+// Enters a token whose bytes are in place; returns the token that has the same, or -1.
+static int insert(const Tokenizer *t, Table *table, int id) {
+    Str s = {t->bytes + t->start[id], t->start[id + 1] - t->start[id]};
+    uint64_t h = hash(t, s.data, s.len);
+    int other = find_hashed(t, table, h, s.data, s.len);
+    size_t i = h & table->mask;
+    while (table->slots[i]) i = (i + 1) & table->mask;
+    if (other < 0) table->slots[i] = h >> 32 << 32 | ((uint32_t)id + 1);
+    return other;
+}
+
+static void table_init(Table *table, size_t n) {
+    table->mask = 15;
+    while (table->mask + 1 < 2 * n) table->mask = 2 * table->mask + 1;
+    table->slots = xalloc(table->mask + 1, sizeof *table->slots);
+}
+
+static bool is_named(int type) { return type == UNKNOWN || type == CONTROL || type == USER_DEFINED; }
+
+// GPT-2 spells each byte as one printable letter: itself, or one from U+0100 on.
+static void letters_init(int16_t byte_of[N_LETTERS]) {
+    int next = 256;
+    memset(byte_of, -1, N_LETTERS * sizeof *byte_of);
+    for (int b = 0; b < 256; b++) {
+        bool is_itself = (b >= '!' && b <= '~') || (b >= 0xa1 && b != 0xad);
+        byte_of[is_itself ? b : next++] = (int16_t)b;
+    }
+}
+
+// Decodes such letters. Returns the number of bytes, or -1 if there are other letters.
+static int unspell(const int16_t byte_of[N_LETTERS], Str s, char *out) {
+    int n = 0;
+    for (size_t i = 0; i < s.len;) {
+        uint32_t code;
+        int len = utf8_decode(s.data + i, s.len - i, &code);
+        if (!len || code >= N_LETTERS || byte_of[code] < 0) return -1;
+        out[n++] = (char)byte_of[code];
+        i += (size_t)len;
+    }
+    return n;
+}
+
+// Copies with U+2581 as a space; returns the number of bytes.
+static size_t unescape_spaces(Str s, char *out) {
+    size_t n = 0;
+    for (size_t i = 0; i < s.len; n++) {
+        bool is_space = s.len - i >= 3 && !memcmp(s.data + i, "\xe2\x96\x81", 3);
+        out[n] = is_space ? ' ' : s.data[i];
+        i += is_space ? 3 : 1;
+    }
+    return n;
+}
+
+static int hex_digit(char c) {
+    return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+static bool load_byte(Tokenizer *t, int id, Str s, char *out, Error *err) {
+    int high = s.len == 6 ? hex_digit(s.data[3]) : -1, low = s.len == 6 ? hex_digit(s.data[4]) : -1;
+    if (high < 0 || low < 0 || memcmp(s.data, "<0x", 3) || s.data[5] != '>')
+        return error_set(err, EXIT_MODEL, "%s: token %d: expected a byte (<0x00> to <0xFF>), found \"%.*s\"", t->file, id,
+                         s.len < 40 ? (int)s.len : 40, s.data);
+    int byte = high * 16 + low;
+    if (t->byte_id[byte] >= 0)
+        return error_set(err, EXIT_MODEL, "%s: token %d: expected each byte once, found <0x%02X> again", t->file, id, byte);
+    t->byte_id[byte] = id;
+    *out = (char)byte;
+    return true;
+}
+
+// Decodes one token into its place and enters it where encoding looks for it.
+static bool load_token(Tokenizer *t, int id, Str s, const int16_t *byte_of, Error *err) {
+    char *out = t->bytes + t->start[id];
+    int type = t->type[id], n = -1;
+    bool is_reachable = s.len > 0 && type != BYTE;
+    if (type == BYTE) {
+        if (!load_byte(t, id, s, out, err)) return false;
+        n = 1;
+    } else if (!is_named(type)) {
+        // A space as such never meets the text, where spaces have become U+2581.
+        if (t->is_sentencepiece) is_reachable = is_reachable && !memchr(s.data, ' ', s.len);
+        n = t->is_sentencepiece ? (int)unescape_spaces(s, out) : unspell(byte_of, s, out);
+    }
+    if (n < 0) memcpy(out, s.data, s.len), n = (int)s.len; // as it stands: a name, or an odd token of a fine-tune
+    t->start[id + 1] = t->start[id] + (uint32_t)n;
+    if (!is_reachable) return true;
+    int other = insert(t, is_named(type) ? &t->names : &t->words, id);
+    if (other >= 0)
+        return error_set(err, EXIT_MODEL, "%s: tokenizer.ggml.tokens: expected each token once, found %d and %d equal: \"%.*s\"",
+                         t->file, other, id, s.len < 40 ? (int)s.len : 40, s.data);
+    if (is_named(type)) {
+        t->is_name_start[(unsigned char)s.data[0]] = true;
+        t->has_user_defined |= type == USER_DEFINED;
+        return true;
+    }
+    if ((size_t)n > t->longest) t->longest = (size_t)n;
+    for (int i = 1; i < n; i++) t->is_split &= out[i] != ' ' || out[i - 1] == ' ';
+    return true;
+}
+
+static int descending(const void *a, const void *b) {
+    int x = *(const int *)a, y = *(const int *)b;
+    return (x < y) - (x > y);
+}
+
+// The different lengths of names, longest first.
+static void collect_lengths(Tokenizer *t) {
+    size_t n = 0;
+    for (int i = 0; i < t->n; i++) n += is_named(t->type[i]);
+    t->name_lengths = xalloc(n + 1, sizeof *t->name_lengths);
+    n = 0;
+    for (int i = 0; i < t->n; i++)
+        if (is_named(t->type[i])) t->name_lengths[n++] = (int)(t->start[i + 1] - t->start[i]);
+    qsort(t->name_lengths, n, sizeof *t->name_lengths, descending);
+    for (size_t i = 0; i < n; i++)
+        if (t->name_lengths[i] && (i == 0 || t->name_lengths[i] != t->name_lengths[t->n_lengths - 1]))
+            t->name_lengths[t->n_lengths++] = t->name_lengths[i];
+}
+
+// An array of 4-byte items, one per token. NULL with err->code 0 if the key is absent.
+static const uint8_t *per_token(const Tokenizer *t, const Gguf *g, const char *key, GgufKind kind, Error *err) {
+    const GgufValue *v = gguf_find(g, key);
+    err->code = 0;
+    if (!v) return NULL;
+    bool is_unsigned = kind == GGUF_I32 && v->kind == GGUF_ARRAY && v->item_kind == GGUF_U32;
+    v = gguf_array(g, key, is_unsigned ? GGUF_U32 : kind, err);
+    if (v && v->count == (uint64_t)t->n) return v->data;
+    if (v) error_set(err, EXIT_MODEL, "%s: %s: expected %d items, one per token, found %zu", t->file, key, t->n, (size_t)v->count);
+    return NULL;
+}
+
+static bool load_types(Tokenizer *t, const Gguf *g, Error *err) {
+    const uint8_t *data = per_token(t, g, "tokenizer.ggml.token_type", GGUF_I32, err);
+    if (!data && err->code) return false;
+    memset(t->type, NORMAL, (size_t)t->n);
+    for (int i = 0; data && i < t->n; i++) {
+        uint32_t type;
+        memcpy(&type, data + 4 * (size_t)i, 4);
+        if (type > BYTE)
+            return error_set(err, EXIT_MODEL, "%s: tokenizer.ggml.token_type: expected 1 to 6, found %d (token %d)", t->file,
+                             (int)type, i);
+        t->type[i] = (uint8_t)type;
+    }
+    return true;
+}
+
+// Scores become ranks: the order of floats is that of their bits, once the sign is taken care of.
+static bool load_scores(Tokenizer *t, const Gguf *g, Error *err) {
+    const uint8_t *data = per_token(t, g, "tokenizer.ggml.scores", GGUF_F32, err);
+    if (!data && err->code) return false;
+    if (!data) return error_set(err, EXIT_MODEL, "%s: tokenizer.ggml.scores: expected an array, found none", t->file);
+    t->rank = xalloc((size_t)t->n, sizeof *t->rank);
+    for (int i = 0; i < t->n; i++) {
+        float score;
+        uint32_t bits;
+        memcpy(&score, data + 4 * (size_t)i, 4);
+        if (!(score - score == 0))
+            return error_set(err, EXIT_MODEL, "%s: tokenizer.ggml.scores: expected numbers, found %g (token %d)", t->file,
+                             (double)score, i);
+        score += 0.0f; // -0 is 0
+        memcpy(&bits, &score, 4);
+        t->rank[i] = bits >> 31 ? bits : ~(bits | 1u << 31);
+    }
+    return true;
+}
+
+// A token id from the metadata; *id stays as it is if the key is absent. 2^32 - 1 says "none".
+static bool load_id(const Tokenizer *t, const Gguf *g, const char *key, int *id, Error *err) {
+    uint64_t v;
+    if (!gguf_find(g, key)) return true;
+    if (!gguf_u64(g, key, &v, err)) return false;
+    if (v >= (uint64_t)t->n && v != UINT32_MAX)
+        return error_set(err, EXIT_MODEL, "%s: %s: expected less than %d, found %llu", t->file, key, t->n, (unsigned long long)v);
+    *id = v == UINT32_MAX ? -1 : (int)v;
+    return true;
+}
+
+static void add_stop(Tokenizer *t, int id) {
+    if (id >= 0 && t->n_stops < MAX_STOPS && !tokenizer_is_stop(t, id)) t->stops[t->n_stops++] = id;
+}
+
+// Ids that the metadata names; they are control tokens whatever their type says.
+static bool load_ids(Tokenizer *t, const Gguf *g, Error *err) {
+    static const char *const ends[] = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
+                                       "tokenizer.ggml.eom_token_id"};
+    for (int i = 0; i < 3; i++) {
+        int id = -1;
+        if (!load_id(t, g, ends[i], &id, err)) return false;
+        add_stop(t, id);
+        if (id >= 0 && !is_named(t->type[id])) t->type[id] = CONTROL;
+    }
+    if (!load_id(t, g, "tokenizer.ggml.bos_token_id", &t->bos, err)) return false;
+    if (t->bos >= 0 && !is_named(t->type[t->bos])) t->type[t->bos] = CONTROL;
+    return load_id(t, g, "tokenizer.ggml.unknown_token_id", &t->unknown, err);
+}
+
+// What follows from names when all tokens are in place.
+static bool load_names(Tokenizer *t, const Gguf *g, Error *err) {
+    static const char *const ends[] = {"<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<|im_end|>", "</s>", "<|endoftext|>"};
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) add_stop(t, tokenizer_special(t, ends[i]));
+    collect_lengths(t);
+    if (t->bos < 0 && !gguf_find(g, "tokenizer.ggml.bos_token_id"))
+        t->bos = tokenizer_special(t, t->is_sentencepiece ? "<s>" : "<|begin_of_text|>");
+    if (t->unknown < 0) t->unknown = tokenizer_special(t, "<unk>");
+    t->adds_bos = true;
+    t->has_prefix = t->is_sentencepiece;
+    if (gguf_find(g, "tokenizer.ggml.add_bos_token") && !gguf_bool(g, "tokenizer.ggml.add_bos_token", &t->adds_bos, err))
+        return false;
+    if (t->is_sentencepiece && gguf_find(g, "tokenizer.ggml.add_space_prefix") &&
+        !gguf_bool(g, "tokenizer.ggml.add_space_prefix", &t->has_prefix, err))
+        return false;
+    for (int b = 0; b < 256; b++) {
+        char c = (char)b;
+        if (t->byte_id[b] < 0) t->byte_id[b] = find(t, &t->words, &c, 1);
+        if (t->byte_id[b] < 0) t->byte_id[b] = t->unknown;
+        if (t->byte_id[b] < 0 || (!t->is_sentencepiece && t->byte_id[b] == t->unknown))
+            return error_set(err, EXIT_MODEL, "%s: tokenizer.ggml.tokens: expected a token for every byte, found none for 0x%02x",
+                             t->file, b);
+    }
+    return true;
+}
+
+// Pairs are merged in the order of their ids, so the list of merges is not read. Were its order another one, its
+// beginning would show it.
+static bool check_merges(const Tokenizer *t, const Gguf *g, const int16_t *byte_of, Error *err) {
+    const GgufValue *v = gguf_find(g, "tokenizer.ggml.merges");
+    if (!v || t->is_sentencepiece) return true;
+    if (!(v = gguf_array(g, "tokenizer.ggml.merges", GGUF_STRING, err))) return false;
+    const uint8_t *cursor = v->data;
+    for (int i = 0, last = 0; i < CHECKED_MERGES && (uint64_t)i < v->count; i++) {
+        char bytes[256];
+        Str s = gguf_next_string(&cursor);
+        const char *space = s.len <= sizeof bytes ? memchr(s.data, ' ', s.len) : NULL;
+        size_t left = space ? (size_t)(space - s.data) : 0;
+        int n = space ? unspell(byte_of, (Str){s.data, left}, bytes) : -1;
+        int more = n > 0 ? unspell(byte_of, (Str){space + 1, s.len - left - 1}, bytes + n) : -1;
+        int id = more > 0 ? find(t, &t->words, bytes, (size_t)(n + more)) : -1;
+        if (id < 0 && s.len <= sizeof bytes)
+            return error_set(err, EXIT_MODEL, "%s: tokenizer.ggml.merges: expected two tokens that make a third, found \"%.*s\" (%d)",
+                             t->file, s.len < 40 ? (int)s.len : 40, s.data, i);
+        if (id >= 0 && id < last) {
+            warn("%s: its merges are not in the order of its tokens; some words may be split otherwise", t->file);
+            return true;
+        }
+        if (id >= 0) last = id;
+    }
+    return true;
+}
+
+// Only vocabularies that split text as Llama 3 does.
+static bool check_kind(Tokenizer *t, const Gguf *g, Error *err) {
+    static const char *const known[] = {"llama-bpe", "llama3", "llama-v3", "smaug-bpe", "falcon3"};
+    Str kind, pre = {0};
+    if (!gguf_string(g, "tokenizer.ggml.model", &kind, err)) return false;
+    t->is_sentencepiece = str_is(kind, "llama");
+    if (t->is_sentencepiece) return true;
+    if (!str_is(kind, "gpt2"))
+        return error_set(err, EXIT_MODEL, "%s: tokenizer.ggml.model: expected gpt2 or llama, found \"%.*s\"", t->file,
+                         kind.len < 40 ? (int)kind.len : 40, kind.data);
+    if (!gguf_string(g, "tokenizer.ggml.pre", &pre, err)) return false;
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (str_is(pre, known[i])) return true;
+    return error_set(err, EXIT_MODEL, "%s: tokenizer.ggml.pre: expected llama-bpe, found \"%.*s\": text is split in a way "
+                     "that this program does not know", t->file, pre.len < 40 ? (int)pre.len : 40, pre.data);
+}
+
+static bool load(Tokenizer *t, const Gguf *g, Error *err) {
+    int16_t byte_of[N_LETTERS];
+    letters_init(byte_of);
+    if (!check_kind(t, g, err)) return false;
+    const GgufValue *tokens = gguf_array(g, "tokenizer.ggml.tokens", GGUF_STRING, err);
+    if (!tokens) return false;
+    if (tokens->count == 0 || tokens->count >= INT_MAX / 2 || tokens->bytes > INT_MAX)
+        return error_set(err, EXIT_MODEL, "%s: tokenizer.ggml.tokens: expected 1 to 2^30 tokens of 2 GB in all, found %zu of %zu bytes",
+                         t->file, (size_t)tokens->count, tokens->bytes);
+    size_t n = (size_t)tokens->count;
+    t->n = (int)n;
+    t->type = xalloc(n, 1);
+    t->start = xalloc(n + 1, sizeof *t->start);
+    t->bytes = xalloc(tokens->bytes - 8 * n + 1, 1); // decoding makes nothing longer
+    if (!load_types(t, g, err) || !load_ids(t, g, err) || (t->is_sentencepiece && !load_scores(t, g, err))) return false;
+    size_t n_names = 0;
+    for (size_t i = 0; i < n; i++) n_names += is_named(t->type[i]);
+    table_init(&t->words, n - n_names);
+    table_init(&t->names, n_names);
+    const uint8_t *cursor = tokens->data;
+    for (int i = 0; i < t->n; i++)
+        if (!load_token(t, i, gguf_next_string(&cursor), byte_of, err)) return false;
+    return load_names(t, g, err) && check_merges(t, g, byte_of, err);
+}
+
+Tokenizer *tokenizer_open(const Gguf *g, Error *err) {
+    Tokenizer *t = xalloc(1, sizeof *t);
+    t->file = g->path;
+    t->bos = t->unknown = -1;
+    t->is_split = true;
+    memset(t->byte_id, -1, sizeof t->byte_id);
+    if (load(t, g, err)) return t;
+    tokenizer_close(t);
+    return NULL;
+}
+
+void tokenizer_close(Tokenizer *t) {
+    if (!t) return;
+    free(t->type);
+    free(t->start);
+    free(t->bytes);
+    free(t->rank);
+    free(t->words.slots);
+    free(t->names.slots);
+    free(t->name_lengths);
+    free(t);
+}
+
+typedef struct {
+    int class, len; // UnicodeClass; bytes, 0 at the end of the text
+} Char;
+
+static inline Char char_at(const char *s, const char *end) {
+    if (s == end) return (Char){-1, 0};
+    if ((unsigned char)*s < 0x80) return (Char){unicode_ascii[(unsigned char)*s], 1};
+    uint32_t code;
+    int len = utf8_decode(s, (size_t)(end - s), &code);
+    return len ? (Char){(int)unicode_class(code), len} : (Char){UNICODE_OTHER, 1};
+}
+
+static inline const char *skip(const char *s, const char *end, int class) {
+    for (Char c; (c = char_at(s, end)).class == class;) s += c.len;
+    return s;
+}
+
+static bool is_newline(char c) { return c == '\n' || c == '\r'; }
+
+// (?i:'s|'t|'re|'ve|'m|'ll|'d) after its apostrophe: bytes matched, or 0. The long s (U+017F) is an s in any case.
+static int contraction(const char *s, size_t n) {
+    if (n == 0) return 0;
+    char a = s[0] | 0x20, b = n > 1 ? s[1] | 0x20 : 0;
+    if (a == 's' || a == 't' || a == 'm' || a == 'd') return 1;
+    if (n > 1 && !memcmp(s, "\xc5\xbf", 2)) return 2;
+    return (a == 'r' && b == 'e') || (a == 'v' && b == 'e') || (a == 'l' && b == 'l') ? 2 : 0;
+}
+
+// End of the first piece of s: the first alternative that matches, each as long as it can be. (\R is [\r\n].)
+//   (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\R\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+\R*|\s*\R+|\s+(?!\S)|\s+
+static const char *split(const char *s, const char *end) {
+    Char first = char_at(s, end);
+    const char *next = s + first.len;
+    if (first.class == UNICODE_LETTER) return skip(next, end, UNICODE_LETTER);
+    Char second = char_at(next, end);
+    if (first.class == UNICODE_NUMBER) {
+        if (second.class != UNICODE_NUMBER) return next;
+        Char third = char_at(next + second.len, end);
+        return next + second.len + (third.class == UNICODE_NUMBER ? third.len : 0);
+    }
+    int n = *s == '\'' ? contraction(next, (size_t)(end - next)) : 0;
+    if (n) return next + n;
+    if (second.class == UNICODE_LETTER && !is_newline(*s)) return skip(next + second.len, end, UNICODE_LETTER);
+    if (first.class == UNICODE_OTHER || (*s == ' ' && second.class == UNICODE_OTHER)) {
+        next = skip(next, end, UNICODE_OTHER);
+        while (next < end && is_newline(*next)) next++;
+        return next;
+    }
+    // A run of white space: up to its last line end; without one all of it, but for one character if text follows.
+    const char *last = s, *line_end = NULL;
+    for (next = s; (first = char_at(next, end)).class == UNICODE_SPACE; next += first.len) {
+        last = next;
+        if (is_newline(*next)) line_end = next + 1;
+    }
+    return line_end ? line_end : next < end && last > s ? last : next;
+}
+
+// SentencePiece: spaces and what follows them up to the next space, where no merge can reach over that border.
+static const char *next_word(const Tokenizer *t, const char *s, const char *end) {
+    if (!t->is_split) return end;
+    while (s < end && *s == ' ') s++;
+    const char *space = memchr(s, ' ', (size_t)(end - s));
+    return space ? space : end;
+}
+
+// A piece met before in the same call: its latest occurrence and where its ids stand in the output.
+typedef struct {
+    const char *s;
+    uint32_t len;
+    int first, n;
+} Seen;
+
+// A part of a piece, and what it would become together with its right neighbour.
+typedef struct {
+    uint32_t start;
+    int id;        // its token, or -1
+    uint32_t rank; // of the pair; NO_RANK: no token
+    int pair;
+} Part;
+
+// The same for long pieces, in a list; `start` is its number.
+typedef struct {
+    int prev, next; // -1: none
+    uint32_t start, end;
+    int id;         // -2: merged into another
+} Link;
+
+// A pair that may be merged: rank and number of its left part; stale if it no longer ends at `end`.
+typedef struct {
+    uint64_t key;
+    uint32_t end;
+    int id;
+} Pair;
+
+// One call of tokenizer_encode.
+typedef struct {
+    const Tokenizer *t;
+    Ids *out;
+    Seen *cache;
+    size_t cache_mask;
+    Pair *heap; // grows with the longest piece
+    size_t n_heap, cap_heap;
+} Encoder;
+
+// Rank of the token with these bytes, NO_RANK if there is none.
+static uint32_t look(const Tokenizer *t, const char *s, size_t n, int *id) {
+    *id = n <= t->longest ? find(t, &t->words, s, n) : -1;
+    return *id < 0 ? NO_RANK : t->rank ? t->rank[*id] : (uint32_t)*id;
+}
+
+// The first part of s: a byte, or a character.
+static int first_part(const Tokenizer *t, const char *s, size_t n, int *id) {
+    uint32_t code;
+    int len = t->is_sentencepiece ? utf8_decode(s, n, &code) : 1;
+    if (len == 0) len = 1;
+    *id = t->is_sentencepiece ? find(t, &t->words, s, (size_t)len) : t->byte_id[(unsigned char)*s];
+    return len;
+}
+
+static void put_part(const Encoder *e, int id, const char *s, size_t n) {
+    if (id >= 0) ids_push(e->out, id);
+    else
+        for (size_t i = 0; i < n; i++) ids_push(e->out, e->t->byte_id[(unsigned char)s[i]]);
+}
+
+// Merges a short piece: looks through all pairs each time.
+static void merge_short(const Encoder *e, const char *s, size_t size) {
+    Part parts[MAX_SHORT + 1];
+    int n = 0;
+    for (size_t at = 0; at < size; n++) {
+        parts[n].start = (uint32_t)at;
+        at += (size_t)first_part(e->t, s + at, size - at, &parts[n].id);
+    }
+    parts[n].start = (uint32_t)size;
+    for (int i = 0; i < n - 1; i++)
+        parts[i].rank = look(e->t, s + parts[i].start, parts[i + 2].start - parts[i].start, &parts[i].pair);
+    for (;;) {
+        int best = 0;
+        for (int i = 1; i < n - 1; i++)
+            if (parts[i].rank < parts[best].rank) best = i;
+        if (n < 2 || parts[best].rank == NO_RANK) break;
+        parts[best].id = parts[best].pair;
+        memmove(&parts[best + 1], &parts[best + 2], (size_t)(n - best - 1) * sizeof *parts);
+        n--;
+        for (int i = best > 0 ? best - 1 : 0; i <= best && i < n - 1; i++)
+            parts[i].rank = look(e->t, s + parts[i].start, parts[i + 2].start - parts[i].start, &parts[i].pair);
+    }
+    for (int i = 0; i < n; i++)
+        put_part(e, parts[i].id, s + parts[i].start, parts[i + 1].start - parts[i].start);
+}
+
+static void sift_down(Pair *heap, size_t n, size_t i) {
+    Pair moved = heap[i];
+    for (size_t child; (child = 2 * i + 1) < n; i = child) {
+        if (child + 1 < n && heap[child + 1].key < heap[child].key) child++;
+        if (heap[child].key >= moved.key) break;
+        heap[i] = heap[child];
+    }
+    heap[i] = moved;
+}
+
+// Appends the pair that link `left` makes with the next one, if it is a token.
+static bool add_pair(Encoder *e, const char *s, const Link *links, int left) {
+    if (left < 0 || links[left].next < 0) return false;
+    Pair p = {.end = links[links[left].next].end};
+    uint32_t rank = look(e->t, s + links[left].start, p.end - links[left].start, &p.id);
+    if (rank == NO_RANK) return false;
+    p.key = (uint64_t)rank << 32 | (uint32_t)left;
+    if (e->n_heap == e->cap_heap) {
+        e->cap_heap = e->cap_heap ? 2 * e->cap_heap : 1024;
+        e->heap = xrealloc(e->heap, e->cap_heap, sizeof *e->heap);
+    }
+    e->heap[e->n_heap++] = p;
+    return true;
+}
+
+static void push_pair(Encoder *e, const char *s, const Link *links, int left) {
+    if (!add_pair(e, s, links, left)) return;
+    size_t i = e->n_heap - 1;
+    Pair p = e->heap[i];
+    for (; i && e->heap[(i - 1) / 2].key > p.key; i = (i - 1) / 2) e->heap[i] = e->heap[(i - 1) / 2];
+    e->heap[i] = p;
+}
+
+// Merges a piece of any length in n log n steps: a list of parts and a heap of pairs.
+static void merge_long(Encoder *e, const char *s, size_t size) {
+    Link *links = xrealloc(NULL, size, sizeof *links);
+    int n = 0;
+    for (size_t at = 0; at < size; n++) {
+        int len = first_part(e->t, s + at, size - at, &links[n].id);
+        links[n] = (Link){n - 1, n + 1, (uint32_t)at, (uint32_t)at + (uint32_t)len, links[n].id};
+        at += (size_t)len;
+    }
+    links[n - 1].next = -1;
+    e->n_heap = 0;
+    for (int i = 0; i < n; i++) add_pair(e, s, links, i);
+    for (size_t i = e->n_heap / 2; i-- > 0;) sift_down(e->heap, e->n_heap, i);
+    while (e->n_heap) {
+        Pair p = e->heap[0];
+        e->heap[0] = e->heap[--e->n_heap];
+        sift_down(e->heap, e->n_heap, 0);
+        int left = (int)(uint32_t)p.key, right = links[left].next;
+        if (links[left].id == -2 || right < 0 || links[right].end != p.end) continue;
+        links[left].id = p.id;
+        links[left].end = p.end;
+        links[left].next = links[right].next;
+        links[right].id = -2;
+        if (links[right].next >= 0) links[links[right].next].prev = left;
+        push_pair(e, s, links, links[left].prev);
+        push_pair(e, s, links, left);
+    }
+    for (int i = 0; i >= 0; i = links[i].next) put_part(e, links[i].id, s + links[i].start, links[i].end - links[i].start);
+    free(links);
+}
+
+static void encode_piece(Encoder *e, const char *s, size_t n) {
+    const Tokenizer *t = e->t;
+    uint64_t h = n <= MAX_CACHED ? hash(t, s, n) : 0;
+    Seen *seen = n <= MAX_CACHED ? &e->cache[h >> 40 & e->cache_mask] : NULL;
+    int first = e->out->len;
+    if (seen && seen->len == n && !memcmp(seen->s, s, n)) {
+        for (int i = 0; i < seen->n; i++) ids_push(e->out, e->out->data[seen->first + i]);
+    } else {
+        int id = t->is_sentencepiece || n > t->longest ? -1 : find_hashed(t, &t->words, h ? h : hash(t, s, n), s, n);
+        if (id >= 0) ids_push(e->out, id);
+        else if (n <= MAX_SHORT) merge_short(e, s, n);
+        else merge_long(e, s, n);
+    }
+    if (seen) *seen = (Seen){s, (uint32_t)n, first, e->out->len - first}; // the latest is still in the fast caches
+}
+
+// Text without names in it. *plain: room for the form SentencePiece works on, which must outlive the cache.
+static void encode_text(Encoder *e, const char *s, size_t n, char **plain) {
+    if (n == 0) return;
+    if (e->t->is_sentencepiece) {
+        char *text = *plain;
+        if (e->t->has_prefix) *(*plain)++ = ' ';
+        *plain += unescape_spaces((Str){s, n}, *plain);
+        s = text, n = (size_t)(*plain - text);
+    }
+    for (const char *end = s + n, *next; s < end; s = next) {
+        next = e->t->is_sentencepiece ? next_word(e->t, s, end) : split(s, end);
+        encode_piece(e, s, (size_t)(next - s));
+    }
+}
+
+// The longest name that s starts with, or -1.
+static int name_at(const Tokenizer *t, const char *s, size_t n, bool has_control) {
+    if (!t->is_name_start[(unsigned char)*s]) return -1;
+    for (int i = 0; i < t->n_lengths; i++) {
+        size_t len = (size_t)t->name_lengths[i];
+        int id = len <= n ? find(t, &t->names, s, len) : -1;
+        if (id >= 0 && (has_control || t->type[id] == USER_DEFINED)) return id;
+    }
+    return -1;
+}
+
+static void encode(const Tokenizer *t, const char *text, size_t n, bool has_control, Ids *out) {
+    if (n > INT_MAX / 2) die(EXIT_RUNTIME, "a text of %zu bytes: expected at most %d", n, INT_MAX / 2);
+    Seen few[64] = {{0}};
+    Encoder e = {.t = t, .out = out, .cache = few, .cache_mask = 63};
+    while (e.cache_mask < 16383 && e.cache_mask < n / 16) e.cache_mask = 2 * e.cache_mask + 1;
+    if (e.cache_mask > 63) e.cache = xalloc(e.cache_mask + 1, sizeof *e.cache);
+    char *copy = t->is_sentencepiece ? xrealloc(NULL, 2 * n + 1, 1) : NULL, *plain = copy;
+    const char *from = text, *end = text + n;
+    for (const char *s = text; s < end && (has_control || t->has_user_defined);) {
+        int id = name_at(t, s, (size_t)(end - s), has_control);
+        if (id < 0) {
+            s++;
+            continue;
+        }
+        encode_text(&e, from, (size_t)(s - from), &plain);
+        ids_push(out, id);
+        from = s += t->start[id + 1] - t->start[id];
+    }
+    encode_text(&e, from, (size_t)(end - from), &plain);
+    free(copy);
+    free(e.heap);
+    if (e.cache != few) free(e.cache);
+}
+
+void tokenizer_encode(const Tokenizer *t, const char *text, size_t n, Ids *out) { encode(t, text, n, false, out); }
+void tokenizer_encode_special(const Tokenizer *t, const char *text, size_t n, Ids *out) { encode(t, text, n, true, out); }
+
+Str tokenizer_piece(const Tokenizer *t, int id, bool special) {
+    if (id < 0 || id >= t->n || (!special && tokenizer_is_control(t, id))) return (Str){"", 0};
+    return (Str){t->bytes + t->start[id], t->start[id + 1] - t->start[id]};
+}
+
+bool tokenizer_drops_space(const Tokenizer *t) { return t->has_prefix; }
+int tokenizer_n_vocab(const Tokenizer *t) { return t->n; }
+int tokenizer_special(const Tokenizer *t, const char *name) { return find(t, &t->names, name, strlen(name)); }
+int tokenizer_bos(const Tokenizer *t) { return t->bos; }
+bool tokenizer_adds_bos(const Tokenizer *t) { return t->adds_bos && t->bos >= 0; }
+
+bool tokenizer_is_control(const Tokenizer *t, int id) {
+    return id >= 0 && id < t->n && (t->type[id] == CONTROL || t->type[id] == UNKNOWN);
+}
+
+bool tokenizer_is_stop(const Tokenizer *t, int id) {
+    for (int i = 0; i < t->n_stops; i++)
+        if (t->stops[i] == id) return true;
+    return false;
+}
