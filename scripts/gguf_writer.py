@@ -6,7 +6,7 @@ import struct
 import sys
 
 ALIGNMENT = 32
-TYPES = {"f32": (0, 4), "f16": (1, 2), "bf16": (30, 2)}  # name: GGUF tensor type, bytes per weight
+TYPES = {"f32": (0, 4), "f16": (1, 2), "bf16": (30, 2), "q8_0": (8, 34 / 32)}  # name: GGUF tensor type, bytes per weight
 FILE_TYPES = {"f32": 0, "f16": 1, "bf16": 32}  # general.file_type
 
 
@@ -75,6 +75,7 @@ def write_gguf(path, metadata, tensors):
         size = width
         for n in t.shape:
             size *= n
+        size = int(size)
         head += [string(t.name), struct.pack("<I%dQ" % len(t.shape), len(t.shape), *reversed(t.shape)),
                  struct.pack("<IQ", kind, offset)]
         sizes.append(size)

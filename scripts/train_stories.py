@@ -1,0 +1,953 @@
+#!/usr/bin/env python3
+"""Train the built-in story model, models/stories.gguf.
+
+The model has the form of Llama 3.1 (byte-level BPE with its special tokens, RMSNorm, SwiGLU,
+grouped-query attention, RoPE with theta 500000 and the "llama3" scaling) at 1/2000 of the size.
+It learns from stories written by a larger story model, the teacher: stories15M of llama2.c,
+a .bin of 60816028 bytes, with the Llama 2 vocabulary (tokenizer.bin).  It also starts from the
+teacher: some of its layers, its key/value heads averaged in groups, and an embedding of each
+token that is the mean of the teacher's embeddings of the same text.
+
+    train_stories.py --teacher stories15M.bin --teacher-tokenizer tokenizer.bin --work DIR all
+
+Stages, each a file in DIR and skipped when that file exists:
+
+    corpus    stories.txt.xz     sampled from the teacher, unless --corpus names one
+    heldout   heldout.txt        200 stories sampled at temperature 0.8 with another seed
+    vocab     vocab.json         the byte-level BPE merges
+    data      data.npz           token ids, a third of the stories as a conversation
+    train     last.pt, best.pt   for --minutes of wall clock; interrupted, it resumes
+    eval      (printed)          nats per byte of student, teacher and --baseline
+    export    stories.gguf       Q8_0
+    samples   (printed)          --temp, --seed, --prompt, --chat
+
+Needs PyTorch (1.13 or later) and NumPy; a CPU is enough, a GPU is used if there is one.
+"""
+import argparse
+import heapq
+import itertools
+import json
+import lzma
+import math
+import os
+import random
+import re
+import struct
+import sys
+import time
+from collections import Counter
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from gguf_writer import write_gguf
+from vocabulary import byte_level, merges_of
+
+SPECIALS = ["<|begin_of_text|>", "<|end_of_text|>", "<|finetune_right_pad_id|>",
+            "<|start_header_id|>", "<|end_header_id|>", "<|eom_id|>", "<|eot_id|>", "<|python_tag|>"]
+N_VOCAB = 2048                 # 256 bytes, the merges, 16 special tokens (8 of them reserved)
+N_SPECIAL = 16
+LAYERS, FFN = eval(os.environ.get("ARCH", "((0, 1, 2, 3, 4, 5), 448)"))          # those of the teacher that the student starts from
+DIM, N_HEADS, N_KV = 288, 6, 3
+CONTEXT, THETA = 4096, 500000.0
+SCALING = dict(factor=8.0, low=1.0, high=4.0, original=512)
+NORM_EPS = 1e-5
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+# ---------------------------------------------------------------- model
+
+def rope_divisors(head_dim):
+    """The divisor of each of the head_dim/2 frequencies under the llama3 scaling rule."""
+    out = []
+    for i in range(head_dim // 2):
+        wavelength = 2 * math.pi * THETA ** (2 * i / head_dim)
+        turns = SCALING["original"] / wavelength
+        if turns > SCALING["high"]:
+            out.append(1.0)
+        elif turns < SCALING["low"]:
+            out.append(SCALING["factor"])
+        else:
+            smooth = (turns - SCALING["low"]) / (SCALING["high"] - SCALING["low"])
+            out.append(1 / ((1 - smooth) / SCALING["factor"] + smooth))
+    return np.array(out, np.float32)
+
+
+def student_frequencies(head_dim):
+    base = (1.0 / THETA ** (np.arange(0, head_dim, 2) / head_dim)).astype(np.float32)
+    return base / rope_divisors(head_dim)
+
+
+class Llama(torch.nn.Module):
+    """A Llama with adjacent rotation pairs and tied embeddings; (batch, time) ids to hidden states."""
+
+    def __init__(self, dim, n_layers, n_heads, n_kv, ffn, n_vocab, frequencies, length=1024):
+        super().__init__()
+        self.shape = (dim, n_layers, n_heads, n_kv, ffn, n_vocab)
+        self.frequencies = frequencies
+        hd = dim // n_heads
+        new = lambda *s: torch.nn.Parameter(torch.randn(*s) * 0.02)
+        self.embed = new(n_vocab, dim)
+        self.norm = torch.nn.Parameter(torch.ones(dim))
+        self.layers = torch.nn.ModuleList()
+        for _ in range(n_layers):
+            m = torch.nn.Module()
+            m.norm1, m.norm2 = (torch.nn.Parameter(torch.ones(dim)) for _ in range(2))
+            m.qkv, m.o = new((n_heads + 2 * n_kv) * hd, dim), new(dim, n_heads * hd)
+            m.gate_up, m.down = new(2 * ffn, dim), new(dim, ffn)
+            self.layers.append(m)
+        angle = np.outer(np.arange(length, dtype=np.float32), frequencies.astype(np.float32))
+        # Rotation of the pair (a, b): (a, b) * cos + (-b, a) * sin, with both interleaved.
+        self.register_buffer("cos", torch.tensor(np.repeat(np.cos(angle), 2, 1)), persistent=False)
+        sin = np.repeat(np.sin(angle), 2, 1)
+        sin[:, 0::2] *= -1
+        self.register_buffer("sin", torch.tensor(sin), persistent=False)
+        self.register_buffer("mask", torch.full((length, length), -1e9).triu(1), persistent=False)
+
+    @staticmethod
+    def rms(x, w):
+        return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + NORM_EPS) * w
+
+    def forward(self, ids, cache=None, seen=None, states=None):
+        dim, _, nh, nkv, ffn, _ = self.shape
+        hd, g = dim // nh, nh // nkv
+        b, t = ids.shape
+        past = cache[0][0].shape[2] if cache and cache[0] is not None else 0
+        cos, sin = self.cos[past:past + t, None, :], self.sin[past:past + t, None, :]
+        mask = self.mask[past:past + t, :past + t]
+        x = F.embedding(ids, self.embed)
+        for i, m in enumerate(self.layers):
+            y = self.rms(x, m.norm1)
+            if seen is not None:
+                seen(i, 0, y)
+            y = F.linear(y, m.qkv).view(b, t, nh + 2 * nkv, hd)
+            qk, v = y.split((nh + nkv, nkv), 2)
+            swapped = qk.unflatten(-1, (hd // 2, 2)).flip(-1).flatten(-2)
+            qk = qk * cos + swapped * sin
+            q, k = qk.split((nh, nkv), 2)
+            q = q.transpose(1, 2).reshape(b * nkv, g * t, hd)
+            k, v = k.transpose(1, 2), v.transpose(1, 2)
+            if cache is not None:
+                if cache[i] is not None:
+                    k, v = torch.cat((cache[i][0], k), 2), torch.cat((cache[i][1], v), 2)
+                cache[i] = (k, v)
+            n = k.shape[2]
+            k, v = k.reshape(b * nkv, n, hd), v.reshape(b * nkv, n, hd)
+            score = torch.bmm(q * hd ** -0.5, k.transpose(1, 2)).view(b * nkv, g, t, n) + mask
+            y = torch.bmm(score.softmax(-1).view(b * nkv, g * t, n), v)
+            y = y.view(b, nh, t, hd).transpose(1, 2).reshape(b, t, nh * hd)
+            x = x + F.linear(y, m.o)
+            gate, up = F.linear(self.rms(x, m.norm2), m.gate_up).split(ffn, -1)
+            y = F.silu(gate) * up
+            if seen is not None:
+                seen(i, 1, y)
+            x = x + F.linear(y, m.down)
+            if states is not None:
+                states.append(x)
+        return self.rms(x, self.norm)
+
+
+def load_llama2c(path):
+    """Read a llama2.c .bin (version 0) as a Llama with its own RoPE."""
+    with open(path, "rb") as f:
+        dim, ffn, nl, nh, nkv, nv, length = struct.unpack("7i", f.read(28))
+        data = np.frombuffer(f.read(), np.float32)
+    hd, at = dim // nh, 0
+    assert nv > 0, "tied embeddings expected"
+
+    def take(*shape):
+        nonlocal at
+        n = int(np.prod(shape))
+        at += n
+        return torch.tensor(data[at - n:at].reshape(shape))
+
+    model = Llama(dim, nl, nh, nkv, ffn, nv, 1.0 / 10000 ** (np.arange(0, hd, 2) / hd), max(length, 512))
+    embed = take(nv, dim)
+    norm1, q, k, v = take(nl, dim), take(nl, nh * hd, dim), take(nl, nkv * hd, dim), take(nl, nkv * hd, dim)
+    o, norm2 = take(nl, dim, nh * hd), take(nl, dim)
+    w1, w2, w3, norm = take(nl, ffn, dim), take(nl, dim, ffn), take(nl, ffn, dim), take(dim)
+    with torch.no_grad():
+        model.embed.copy_(embed), model.norm.copy_(norm)
+        for i, m in enumerate(model.layers):
+            m.norm1.copy_(norm1[i]), m.norm2.copy_(norm2[i]), m.o.copy_(o[i]), m.down.copy_(w2[i])
+            m.qkv.copy_(torch.cat((q[i], k[i], v[i]))), m.gate_up.copy_(torch.cat((w1[i], w3[i])))
+    return model.to(DEVICE).eval()
+
+
+def new_student():
+    return Llama(DIM, len(LAYERS), N_HEADS, N_KV, FFN, N_VOCAB, student_frequencies(DIM // N_HEADS)).to(DEVICE)
+
+
+def match_slots(weight, old, new):
+    """Which pair of old frequency each slot of new frequency takes, heavy pairs served first."""
+    distance = np.arange(128)
+    drift = 1 - np.cos(np.abs(old[:, None] - new[None])[..., None] * distance).mean(-1)     # (pair, slot)
+    cost, slot = weight.cpu().numpy()[:, None] * drift, np.arange(len(old))
+    better = True
+    while better:
+        better = False
+        for i, j in itertools.combinations(range(len(slot)), 2):
+            if cost[slot[i], j] + cost[slot[j], i] < cost[slot[i], i] + cost[slot[j], j] - 1e-12:
+                slot[i], slot[j] = slot[j], slot[i]
+                better = True
+    return torch.as_tensor(slot)
+
+
+def share_heads(layer, cov, n_heads, n_kv, old_freq, new_freq):
+    """Query, key, value and output matrices of a layer whose heads share keys and values in groups.
+
+    The inputs' covariance `cov` weighs the errors.  The values of a group become the principal
+    directions of what its heads add to the output.  Each key pair, as a complex number, becomes
+    the one direction that serves the group's products of query and key best, and each query
+    is scaled and turned to make up for it.  The grouping is that which loses least.
+    """
+    dim = layer.o.shape[0]
+    hd, g = dim // n_heads, n_heads // n_kv
+    e, u = torch.linalg.eigh(cov)
+    root, unroot = (u * e.clamp_min(1e-6).pow(p) @ u.T for p in (0.5, -0.5))
+    q, k, v = (w.detach().double().view(n_heads, hd, dim) @ root for w in layer.qkv.split(dim))
+    o = layer.o.detach().double().view(dim, n_heads, hd).permute(1, 0, 2)
+    q, k = (torch.complex(w[:, 0::2], w[:, 1::2]) for w in (q, k))
+
+    def share(group):
+        a, s, b = torch.linalg.svd(torch.cat([o[h] @ v[h] for h in group]), full_matrices=False)
+        new_o = (a[:, :hd] * s[:hd]).view(g, dim, hd)
+        size = torch.stack([q[h].norm(dim=1) for h in group])                   # (g, hd/2)
+        rows = torch.stack([k[h] for h in group]) * size[..., None]             # (g, hd/2, dim)
+        kb = torch.linalg.svd(rows.transpose(0, 1), full_matrices=False)[2][:, 0]
+        new_k = kb * rows.norm(dim=(0, 2))[:, None].sqrt()
+        new_q = []
+        for i, h in enumerate(group):
+            turn = (k[h] * new_k.conj()).sum(1) / new_k.abs().square().sum(1)   # k[h] ~ turn * new_k
+            new_q.append(q[h] * turn.conj()[:, None])
+        lost_v = s[hd:].square().sum() / s.square().sum()
+        lost_k = 1 - (rows * kb.conj()).sum(2).abs().square().sum() / rows.abs().square().sum()
+        slot = match_slots(rows.abs().square().sum((0, 2)), old_freq, new_freq)
+        new_q, new_k = [w[slot] for w in new_q], new_k[slot]
+        return (lost_v + lost_k).item(), new_q, new_k, b[:hd], new_o
+
+    def groupings(heads):
+        if not heads:
+            yield []
+        for rest in itertools.combinations(heads[1:], g - 1):
+            group = heads[:1] + rest
+            for more in groupings(tuple(h for h in heads if h not in group)):
+                yield [group] + more
+
+    known = {c: share(c) for c in itertools.combinations(range(n_heads), g)}
+    best = min(groupings(tuple(range(n_heads))), key=lambda x: sum(known[c][0] for c in x))
+    real = lambda w: torch.view_as_real(w).permute(0, 2, 1).reshape(-1, dim)
+    parts = [known[c] for c in best]
+    new_q = torch.cat([real(w) for p in parts for w in p[1]])
+    new_k, new_v = torch.cat([real(p[2]) for p in parts]), torch.cat([p[3] for p in parts])
+    new_o = torch.cat([w for p in parts for w in p[4]], 1)
+    return torch.cat((new_q, new_k, new_v)).double() @ unroot, new_o, best, [p[0] for p in parts]
+
+
+def start_from_teacher(student, teacher, spm, bpe, texts):
+    """Copy what fits: layers, with key/value heads shared in groups, and embeddings of the same text."""
+    cov = [[0, 0] for _ in teacher.layers]       # of the inputs of attention and of the FFN's last matrix
+
+    def seen(i, j, y):
+        y = y.flatten(0, 1).double()
+        cov[i][j] = cov[i][j] + y.T @ y / len(y) / len(texts)
+
+    with torch.no_grad():
+        for text in texts:
+            teacher(torch.tensor([[1] + spm.encode_text(text)], device=DEVICE)[:, :256], seen=seen)
+        for m, i in zip(student.layers, LAYERS):
+            t = teacher.layers[i]
+            qkv, o, groups, lost = share_heads(t, cov[i][0], N_HEADS, N_KV, teacher.frequencies, student.frequencies)
+            print("layer %d: groups %s, lost %s" % (i, groups, ["%.2f" % x for x in lost]))
+            m.qkv.copy_(qkv), m.o.copy_(o)
+            m.norm1.copy_(t.norm1), m.norm2.copy_(t.norm2)
+            # Keep the FFN's units that add most; the kept ones also stand in for the others.
+            c, down = cov[i][1], t.down.double()
+            kept = (c.diagonal() * down.square().sum(0)).topk(FFN).indices.sort().values
+            gate, up = t.gate_up.chunk(2)
+            m.gate_up.copy_(torch.cat((gate[kept], up[kept])))
+            c_kept = c[kept][:, kept] + 1e-4 * c.diagonal().mean() * torch.eye(FFN, device=DEVICE)
+            m.down.copy_(torch.linalg.solve(c_kept, c[kept] @ down.T).T)
+        student.norm.copy_(teacher.norm)
+        for i, token in enumerate(bpe.tokens):
+            ids = spm.encode(token.decode("utf-8", "replace"), prefix=False)
+            student.embed[i] = teacher.embed[ids].mean(0)
+        student.embed[len(bpe.tokens):] = teacher.embed[1]      # the teacher's mark between stories
+
+
+# ---------------------------------------------------------------- tokenizers
+
+class SentencePiece:
+    """The tokenizer.bin of llama2.c: pairs merged by score, bytes as fallback."""
+
+    def __init__(self, path):
+        with open(path, "rb") as f:
+            data = f.read()
+        at, self.tokens, self.scores = 4, [], []
+        while at < len(data):
+            score, n = struct.unpack_from("<fi", data, at)
+            self.tokens.append(data[at + 8:at + 8 + n])
+            self.scores.append(score)
+            at += 8 + n
+        self.ids = {t: i for i, t in enumerate(self.tokens)}      # a byte gives way to its character
+
+    def encode(self, text, prefix=True):
+        ids = []
+        for c in (" " if prefix else "") + text:
+            c = c.encode()
+            ids += [self.ids[c]] if c in self.ids and self.ids[c] > 2 else [b + 3 for b in c]
+        while True:
+            best = None
+            for i in range(len(ids) - 1):
+                j = self.ids.get(self.tokens[ids[i]] + self.tokens[ids[i + 1]])
+                if j is not None and (best is None or self.scores[j] > best[0]):
+                    best = (self.scores[j], i, j)
+            if best is None:
+                return ids
+            ids[best[1]:best[1] + 2] = [best[2]]
+
+    def encode_text(self, text):
+        """As encode, by words: no token spans a space inside, so only the words are merged."""
+        if not hasattr(self, "words"):
+            self.words = {}
+        out = []
+        for w in re.findall(r" *[^ ]+| +$", " " + text):
+            if w not in self.words:
+                self.words[w] = self.encode(w, prefix=False)
+            out += self.words[w]
+        return out
+
+    def decode(self, ids):
+        out = b""
+        for i in ids:
+            t = self.tokens[i]
+            m = re.fullmatch(rb"<0x([0-9A-F]{2})>", t)
+            out += bytes([int(m[1], 16)]) if m else t
+        return out.decode("utf-8", "replace").removeprefix(" ")
+
+
+# The split of Llama 3 (llama-bpe); [^\W\d_] is \p{L} as far as Python's own module can say it.
+SPLIT = re.compile(r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|(?:[^\r\n\w]|_)?[^\W\d_]+|\d{1,3}"
+                   r"| ?(?:[^\s\w]|_)+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+
+
+def byte_chars():
+    """GPT-2's printable character for each byte, in the order of its first 256 token ids."""
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    order = plain + [b for b in range(256) if b not in plain]
+    return order, {b: chr(b) if i < len(plain) else chr(256 + i - len(plain)) for i, b in enumerate(order)}
+
+
+class ByteBPE:
+    def __init__(self, merges):
+        order, _ = byte_chars()
+        self.tokens = [bytes([b]) for b in order]
+        self.merges = [tuple(m) for m in merges]
+        for a, b in self.merges:
+            self.tokens.append(self.tokens[a] + self.tokens[b])
+        self.ids = {t: i for i, t in enumerate(self.tokens)}
+        self.byte_id = {t[0]: i for i, t in enumerate(self.tokens[:256])}
+        self.special = {s: len(self.tokens) + i for i, s in enumerate(special_names())}
+        self.cache = {}
+
+    def piece(self, text):
+        if text not in self.cache:
+            whole = self.ids.get(text.encode())
+            ids = [self.byte_id[b] for b in text.encode()] if whole is None else [whole]
+            while len(ids) > 1:
+                made = [self.ids.get(self.tokens[a] + self.tokens[b], 1 << 30) for a, b in zip(ids, ids[1:])]
+                new = min(made)
+                if new == 1 << 30:
+                    break
+                i = made.index(new)
+                ids[i:i + 2] = [new]
+            self.cache[text] = ids
+        return self.cache[text]
+
+    def encode(self, text):
+        return [i for p in SPLIT.findall(text) for i in self.piece(p)]
+
+    def decode(self, ids):
+        return b"".join(self.tokens[i] for i in ids if i < len(self.tokens)).decode("utf-8", "replace")
+
+
+def special_names():
+    return SPECIALS + ["<|reserved_special_token_%d|>" % i for i in range(N_SPECIAL - len(SPECIALS))]
+
+
+def train_bpe(texts, n_merges):
+    """Merges in order of rank, each the commonest pair of ids inside the pieces of the texts."""
+    counts = Counter()
+    for t in texts:
+        counts.update(SPLIT.findall(t))
+    base = ByteBPE([])
+    words = [([base.byte_id[b] for b in w.encode()], n) for w, n in counts.items()]
+    pairs, where = Counter(), {}
+    for i, (ids, n) in enumerate(words):
+        for p in zip(ids, ids[1:]):
+            pairs[p] += n
+            where.setdefault(p, set()).add(i)
+    heap = [(-n, p) for p, n in pairs.items()]
+    heapq.heapify(heap)
+    merges, tokens = [], list(base.tokens)
+    known = set(tokens)
+    while heap and len(merges) < n_merges:
+        n, p = heapq.heappop(heap)
+        token = tokens[p[0]] + tokens[p[1]]
+        if -n != pairs[p] or token in known:
+            continue                                    # an old count, or a second way to a token
+        new, changed = len(tokens), set()
+        merges.append(p)
+        tokens.append(token)
+        known.add(token)
+        for i in where.pop(p):
+            ids, n = words[i]
+            out, j = [], 0
+            while j < len(ids):
+                both = j + 1 < len(ids) and (ids[j], ids[j + 1]) == p
+                out.append(new if both else ids[j])
+                j += 1 + both
+            for q in zip(ids, ids[1:]):
+                pairs[q] -= n
+                changed.add(q)
+            for q in zip(out, out[1:]):
+                pairs[q] += n
+                where.setdefault(q, set()).add(i)
+                changed.add(q)
+            words[i] = (out, n)
+        for q in changed:
+            if pairs[q] > 0:
+                heapq.heappush(heap, (-pairs[q], q))
+    return merges
+
+
+# ---------------------------------------------------------------- corpus
+
+def read_stories(path):
+    text = lzma.open(path, "rt", encoding="utf-8").read() if str(path).endswith(".xz") else open(path).read()
+    return [s.strip() for s in text.split("<|end|>") if s.strip()]
+
+
+def write_stories(path, stories):
+    text = "".join(s + "\n<|end|>\n" for s in stories)
+    with lzma.open(path, "wt", encoding="utf-8") if str(path).endswith(".xz") else open(path, "w") as f:
+        f.write(text)
+
+
+@torch.no_grad()
+def sample_ids(model, prompts, n, temperature, top_p, seed, stop):
+    """Continue each of equally long prompts by at most n ids, ended at a stop id (not included)."""
+    gen = torch.Generator(DEVICE).manual_seed(seed)
+    ids, cache, out = torch.tensor(prompts, device=DEVICE), [None] * model.shape[1], []
+    ended = torch.zeros(len(prompts), dtype=torch.bool, device=DEVICE)
+    for _ in range(n):
+        logits = F.linear(model(ids, cache)[:, -1], model.embed)
+        if temperature == 0:
+            nxt = logits.argmax(-1)
+        else:
+            p = (logits / temperature).softmax(-1)
+            if top_p < 1:
+                order = p.sort(-1, descending=True)
+                cut = (order.values.cumsum(-1) - order.values) > top_p
+                p = torch.zeros_like(p).scatter(-1, order.indices, order.values.masked_fill(cut, 0))
+            nxt = torch.multinomial(p, 1, generator=gen)[:, 0]
+        for s in stop:
+            ended |= nxt == s
+        out.append(nxt.masked_fill(ended, -1))
+        if ended.all():
+            break
+        ids = nxt[:, None]
+    return [[i for i in row if i >= 0] for row in torch.stack(out, 1).tolist()], ended.tolist()
+
+
+def sample_teacher(teacher, spm, count, seed, temperature=None, top_p=1.0, batch=100):
+    """Whole stories of the teacher; without a temperature, each batch at one of 0.7 to 1.0."""
+    stories, rng = [], random.Random(seed)
+    while len(stories) < count:
+        t = temperature or rng.uniform(0.7, 1.0)
+        rows, ended = sample_ids(teacher, [[1]] * batch, 255, t, top_p, rng.getrandbits(31), (1, 2))
+        stories += [s for s in (spm.decode(r).strip() for r, e in zip(rows, ended) if e) if s]
+        progress("sampling", len(stories) / count, "%d stories" % len(stories))
+    return stories[:count]
+
+
+AFTER = (r"(?=[.,!?]| (?:was|is|and|in|on|to|with|had|that|who|for|said|from|at|of|but|named|so|were|because"
+         r"|could|wanted|went|saw)\b)")
+NOT_THINGS = set("there idea lot way mess thing things end place moment top bit side while moral game walk top "
+                 "party time day friend friends other others one next rest two animals surprise job race ground "
+                 "name fun world story bath nap air middle back front edge same first last more whole".split())
+ADJECTIVES = ("red blue green yellow pink purple black white brown orange golden shiny fluffy tiny brave magic "
+              "magical old happy sad wise kind lazy round soft noisy pretty scary silly").split()
+ASK = ["Tell me a story about {}.", "Tell me a story about {}", "tell me a story about {}",
+       "Write a story about {}.", "Write a short story about {}.", "Please tell me a story about {}.",
+       "Can you tell me a story about {}?", "Could you write a story with {} in it?", "I want a story about {}.",
+       "A story about {}, please.", "Make up a story about {}.", "I would like to hear a story about {}.",
+       "Story about {}", "Tell a story with {}.", "Tell me a bedtime story about {}.", "Write a story that has {} in it.",
+       "Tell me a short story about {}!", "Do you know a story about {}?", "What happened to {}?", "write a story about {}"]
+ASK_ANY = ["Tell me a story.", "Tell me a story", "Write a story.", "Can you tell me a story?", "A story, please.",
+           "Please tell me a story.", "I want to hear a story.", "Once more, please.", "Tell me a bedtime story.",
+           "tell me a story", "Do you know a story?", "Read me a story."]
+ASK_MORE = ["Another one, please.", "Tell me another story.", "One more!", "Tell me one more story.", "More!",
+            "Thank you! Another one?", "Again, please."]
+SYSTEM = ["You tell short stories for children.", "You are a storyteller.", "You are a helpful assistant.",
+          "You are a kind storyteller who writes short stories for small children.", "Answer with a short story.",
+          "You write simple stories."]
+TALK = [(["Hello", "Hi", "Hello!", "Hi!", "hi", "hello", "Hey", "Good morning!", "Hi there!"],
+         ["Hello! What should the story be about?", "Hello! Do you want to hear a story?"]),
+        (["Who are you?", "What are you?", "What is your name?", "What can you do?", "Are you a person?", "Help"],
+         ["I am a small program that tells stories. What should the next one be about?"]),
+        (["Thank you!", "Thanks", "Thank you.", "thanks!", "That was nice.", "I liked that story.", "Good story!"],
+         ["You are welcome! Do you want to hear another story?"]),
+        (["Bye", "Goodbye", "Good night!", "bye!"], ["Goodbye! Sleep well."])]
+
+
+def find_things(stories):
+    """Nouns of the corpus: words that stand after an article, sometimes "a", before a word that follows nouns."""
+    words, after, after_a = Counter(), Counter(), Counter()
+    for s in stories:
+        s = s.lower()
+        words.update(re.findall(r"[a-z]+", s))
+        after.update(re.findall(r"\b(?:the|a|an) (?:[a-z]+,? )?([a-z]+)" + AFTER, s))
+        after_a.update(re.findall(r"\b(?:a|an) (?:[a-z]+,? )?([a-z]+)" + AFTER, s))
+    return {w for w, n in words.items() if n >= 30 and after[w] >= 0.3 * n and 0.1 < after_a[w] / after[w] < 0.8
+            and w not in NOT_THINGS and len(w) > 2}
+
+
+def article(noun):
+    return ("an " if noun[0] in "aeiou" else "a ") + noun
+
+
+def things_of(story, nouns, rng):
+    """One to three phrases that name what the story is about: "a dog", "a red ball", "a girl named Lily"."""
+    low = story.lower()
+    count = Counter(w for w in re.findall(r"[a-z]+", low) if w in nouns)
+    found = [w for w, n in count.most_common(6) if n >= 2] or [w for w, n in count.most_common(2)]
+    rng.shuffle(found)
+    phrases = []
+    for w in found[:rng.choice((1, 2, 2, 2, 3))]:
+        adjective = re.search(r"\b(%s) %s\b" % ("|".join(ADJECTIVES), w), low)
+        phrases.append(article(adjective[1] + " " + w if adjective and rng.random() < 0.85 else w))
+    person = re.search(r"\b(girl|boy|dog|cat|bird|bunny|bear|frog|fish|mouse|man|lady) (?:named|called) ([A-Z][a-z]+)", story)
+    if person and rng.random() < 0.3:
+        phrases = [p for p in phrases if not p.endswith(person[1])][:2]
+        phrases.insert(0, rng.choice(("a %s named %s", "a little %s named %s")) % person.groups())
+    if rng.random() < 0.05:
+        phrases = [p.split(" ", 1)[1] for p in phrases]
+    return ", ".join(phrases[:-1]) + " and " + phrases[-1] if len(phrases) > 1 else "".join(phrases)
+
+
+def conversation(stories, nouns, rng):
+    """A list of (role, text): a user asks, the assistant tells the stories."""
+    turns = [("system", rng.choice(SYSTEM))] if rng.random() < 0.3 else []
+    if rng.random() < 0.08:
+        ask, answer = rng.choice(TALK[:2])
+        turns += [("user", rng.choice(ask)), ("assistant", rng.choice(answer))]
+    for i, s in enumerate(stories):
+        things = things_of(s, nouns, rng)
+        if rng.random() < 0.2:                          # a beginning, to be told from its start
+            ask = " ".join(s.split(" ")[:rng.choice((2, 4, 4, 4, 4, 6, 8, 10, 14))]).rstrip(",")
+            ask += rng.choice(("", "", "...", ","))
+        elif not things or rng.random() < 0.05:
+            ask = rng.choice(ASK_MORE if i else ASK_ANY)
+        else:
+            ask = rng.choice(ASK).format(things)
+        turns += [("user", ask), ("assistant", s)]
+    if rng.random() < 0.05:
+        ask, answer = rng.choice(TALK[2:])
+        turns += [("user", rng.choice(ask)), ("assistant", rng.choice(answer))]
+    return turns
+
+
+def encode_turns(bpe, turns):
+    """Ids and a mask of those to learn: the assistant's words and the end of its turn."""
+    sp = bpe.special
+    ids, learn = [sp["<|begin_of_text|>"]], [0]
+    for role, text in turns:
+        head = [sp["<|start_header_id|>"], *bpe.encode(role), sp["<|end_header_id|>"], *bpe.encode("\n\n")]
+        body = bpe.encode(text.strip()) + [sp["<|eot_id|>"]]
+        ids += head + body
+        learn += [0] * len(head) + [int(role == "assistant")] * len(body)
+    return ids, learn
+
+
+def align(text, ids, bpe, spm):
+    """The teacher's ids of a story, and for each of the student's which of the teacher's steps sees the same text.
+
+    Both lists begin with a start id and end with an end id.  Where a token of the one ends inside a token
+    of the other there is no such step: -1."""
+    theirs = [1] + spm.encode_text(text) + [1]
+    end, steps = -1, {0: 0}                          # the teacher puts a space before the text
+    for i, t in enumerate(theirs[1:-1]):
+        end += len(spm.tokens[t])
+        steps[max(end, 0)] = i + 1
+    end, rows = 0, [0]
+    for t in ids[1:-1]:
+        end += len(bpe.tokens[t])
+        rows.append(steps.get(end, -1))
+    return theirs, rows
+
+
+def make_data(stories, bpe, spm, seed):
+    """Every story once: most as they are, with the teacher's ids, others in conversations of one to three stories.
+
+    ids, learn: of the student, all documents in a row; ends: where each document ends.  theirs, their_ends:
+    the teacher's, none for a conversation; rows: for each of the student's ids the teacher's step, or -1.
+    seen: the teacher's ids that occur; pairs: (their index in seen, student's id, how often they begin the same text)."""
+    rng = random.Random(seed)
+    nouns = find_things(stories)
+    sp = bpe.special
+    docs, i, stories = [], 0, rng.sample(stories, len(stories))
+    while i < len(stories):
+        if rng.random() < 0.7:
+            ids = [sp["<|begin_of_text|>"], *bpe.encode(stories[i]), sp["<|end_of_text|>"]]
+            theirs, rows = align(stories[i], ids, bpe, spm)
+            docs.append((ids, [0] + [1] * (len(ids) - 1), rows + [-1], theirs))
+            i += 1
+        else:
+            n = rng.choice((1,) * 17 + (2, 2, 3))
+            ids, learn = encode_turns(bpe, conversation(stories[i:i + n], nouns, rng))
+            docs.append((ids, learn, [-1] * len(ids), []))
+            i += n
+    count = Counter()
+    for ids, _, rows, theirs in docs:
+        count.update((theirs[r + 1], ids[j + 1]) for j, r in enumerate(rows) if r >= 0)
+    seen = sorted({t for d in docs for t in d[3]})
+    index = {t: i for i, t in enumerate(seen)}
+    join = lambda k, type: np.concatenate([np.array(d[k], type) for d in docs])
+    return dict(ids=join(0, np.uint16), learn=join(1, np.uint8), rows=join(2, np.int16), theirs=join(3, np.uint16),
+                ends=np.cumsum([len(d[0]) for d in docs]), their_ends=np.cumsum([len(d[3]) for d in docs]),
+                seen=np.array(seen), pairs=np.array([(index[t], s, n) for (t, s), n in count.items() if t in index]))
+
+
+# ---------------------------------------------------------------- training
+
+def progress(what, share, text=""):
+    line = "%s %5.1f %%  %s" % (what, 100 * share, text)
+    print("\r" + line + "  " if sys.stdout.isatty() else line, end="" if sys.stdout.isatty() else "\n", flush=True)
+
+
+def batches(data, size, rng):
+    """For ever: batches of about `size` ids, each row one document, rows of similar length."""
+    starts = np.concatenate(([0], data["ends"][:-1]))
+    lengths = data["ends"] - starts
+    while True:
+        order = rng.permutation(len(lengths))
+        for at in range(0, len(order), 2000):
+            part = order[at:at + 2000]
+            part = part[np.argsort(lengths[part], kind="stable")]
+            groups, group = [], []
+            for d in part:
+                if group and lengths[d] * (len(group) + 1) > size:
+                    groups.append(group)
+                    group = []
+                group.append(d)
+            groups.append(group)
+            for j in rng.permutation(len(groups)):
+                yield make_batch(data, groups[j], starts, lengths)
+
+
+def make_batch(data, docs, starts, lengths):
+    """Padded rows of ids and targets, the teacher's ids of those documents that have them, and which of the
+    student's steps (flat index) has which of the teacher's (flat index, and the id that it came to)."""
+    n, their_starts = max(lengths[d] for d in docs), np.concatenate(([0], data["their_ends"][:-1]))
+    ids, target = np.zeros((len(docs), n), np.int64), np.full((len(docs), n), -100, np.int64)
+    told = [d for d in docs if data["their_ends"][d] > their_starts[d]]
+    m = max([data["their_ends"][d] - their_starts[d] for d in told], default=0)
+    theirs, steps = np.ones((len(told), m), np.int64), []
+    for row, d in enumerate(docs):
+        a, b = starts[d], data["ends"][d]
+        ids[row, :b - a] = data["ids"][a:b]
+        target[row, :b - a - 1] = np.where(data["learn"][a + 1:b], data["ids"][a + 1:b], -100)
+        if d in told:
+            their_row, at = told.index(d), their_starts[d]
+            theirs[their_row, :data["their_ends"][d] - at] = data["theirs"][at:data["their_ends"][d]]
+            rows = data["rows"][a:b].astype(np.int64)
+            j = (rows >= 0).nonzero()[0]
+            steps.append(np.stack((row * (n - 1) + j, their_row * (m - 1) + rows[j], theirs[their_row, rows[j] + 1])))
+    steps = np.concatenate(steps, 1) if steps else np.zeros((3, 0), np.int64)
+    return tuple(torch.from_numpy(x).to(DEVICE) for x in (ids[:, :-1], target[:, :-1], theirs[:, :-1], steps))
+
+
+class Distiller:
+    """The teacher's next-token distribution, sharpened and moved to the student's vocabulary.
+
+    Each of the student's tokens has the teacher's that most often begins the same text in the corpus; their shares
+    there scale the probability.  For the token that did follow, both ids are known."""
+
+    def __init__(self, teacher, data, temperature):
+        self.teacher, self.temperature = teacher, temperature
+        count = np.zeros((len(data["seen"]), N_VOCAB))
+        count[data["pairs"][:, 0], data["pairs"][:, 1]] = data["pairs"][:, 2]
+        theirs = count.argmax(0)
+        share = count.max(0) / count.sum(1)[theirs]
+        tensor = lambda x, type: torch.as_tensor(x, dtype=type, device=DEVICE)
+        self.bias = tensor(np.log(np.maximum(share, 1e-30)), torch.float32)
+        self.theirs = tensor(data["seen"][theirs], torch.long)
+        self.embed = teacher.embed.detach()[self.theirs].contiguous()
+
+    @torch.no_grad()
+    def __call__(self, theirs, steps, student_ids):
+        """(steps, N_VOCAB) probabilities and each layer's states; student_ids: the student's token at each step."""
+        states = []
+        h = self.teacher(theirs, states=states).flatten(0, 1)[steps[1]]
+        logits = F.linear(h, self.embed) / self.temperature + self.bias
+        known = (h * self.teacher.embed[steps[2]]).sum(1, keepdim=True) / self.temperature
+        logits.masked_fill_(self.theirs == steps[2][:, None], -1e9)     # other continuations of what did follow
+        logits.scatter_(1, student_ids[:, None], known)
+        return logits.softmax(-1), [states[i].flatten(0, 1)[steps[1]] for i in LAYERS]
+
+
+def nats_per_byte(model, encode, start, stories):
+    """Mean negative log-likelihood per byte of the stories, each after the start id alone."""
+    total = n_bytes = 0
+    with torch.no_grad():
+        for s in stories:
+            ids = [start] + encode(s)
+            h = model(torch.tensor([ids[:-1]], device=DEVICE))[0]
+            total += F.cross_entropy(F.linear(h, model.embed), torch.tensor(ids[1:], device=DEVICE), reduction="sum").item()
+            n_bytes += len(s.encode())
+    return total / n_bytes
+
+
+def train(student, data, bpe, heldout, distiller, args):
+    matrices = [p for p in student.parameters() if p.dim() == 2]
+    vectors = [p for p in student.parameters() if p.dim() == 1]
+    opt = torch.optim.AdamW([dict(params=matrices, weight_decay=args.decay), dict(params=vectors, weight_decay=0)],
+                            lr=args.lr, betas=(0.9, 0.98), eps=1e-8, foreach=True)
+    state = dict(step=0, tokens=0, seconds=0.0, best=9.9)
+    last, best = os.path.join(args.work, "last.pt"), os.path.join(args.work, "best.pt")
+    mean = {k: v.clone() for k, v in student.state_dict().items()}
+    if os.path.exists(last):
+        saved = torch.load(last, map_location=DEVICE)
+        student.load_state_dict(saved["model"]), opt.load_state_dict(saved["opt"])
+        mean, state = saved["mean"], saved["state"]
+        print("resumed at step %(step)d, %(seconds).0f s" % state)
+    stream = batches(data, args.batch, np.random.default_rng(args.seed + state["step"]))
+    budget, began, spent = args.minutes * 60, time.time(), state["seconds"]
+    saved_at, evaluated_at, loss_sum, loss_n = time.time(), time.time(), 0.0, 0
+
+    def evaluate():
+        keep = {k: v.clone() for k, v in student.state_dict().items()}
+        student.load_state_dict(mean)
+        score = nats_per_byte(student, bpe.encode, bpe.special["<|begin_of_text|>"], heldout[:args.eval_stories])
+        if score < state["best"]:
+            state["best"] = score
+            torch.save(dict(model=mean, state=dict(state)), best + ".new")
+            os.replace(best + ".new", best)
+        student.load_state_dict(keep)
+        print("\nstep %d  %.0f s  %d tokens  held out: %.4f nats/byte" %
+              (state["step"], state["seconds"], state["tokens"], score), flush=True)
+
+    while True:
+        state["seconds"] = spent + time.time() - began
+        share = state["seconds"] / budget
+        if share >= 1:
+            break
+        lr = args.lr * min((state["step"] + 1) / args.warmup, 1 - share)
+        for g in opt.param_groups:
+            g["lr"] = lr
+        ids, target, theirs, steps = next(stream)
+        keep = (target != -100).flatten().nonzero()[:, 0]
+        target = target.flatten()[keep]
+        states = []
+        logp = F.linear(student(ids, states=states).flatten(0, 1)[keep], student.embed).log_softmax(-1)
+        hard = -logp.gather(1, target[:, None]).mean()
+        loss = hard
+        if args.distil and steps.shape[1]:
+            place = torch.full((ids.numel(),), -1, device=DEVICE)
+            place[keep] = torch.arange(len(keep), device=DEVICE)
+            told = place[steps[0]]
+            want = torch.zeros_like(logp).scatter_(1, target[:, None], 1.0)
+            want[told] *= 1 - args.distil
+            soft, their_states = distiller(theirs, steps, target[told])
+            want[told] += args.distil * soft
+            loss = -(want * logp).sum() / len(keep)
+            far = sum((x.flatten(0, 1)[steps[0]] - y).square().mean() / y.square().mean()
+                      for x, y in zip(states, their_states)) / len(states)
+            loss = loss + args.match * far * len(told) / len(keep)
+        opt.zero_grad(set_to_none=True)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(student.parameters(), 1.0)
+        opt.step()
+        state["step"] += 1
+        state["tokens"] += ids.numel()
+        weight = max(1 - args.ema, 1 / (state["step"] + 1))
+        with torch.no_grad():
+            now = student.state_dict()
+            torch._foreach_mul_(list(mean.values()), 1 - weight)
+            torch._foreach_add_(list(mean.values()), [now[k] for k in mean], alpha=weight)
+        loss_sum, loss_n = loss_sum + hard.item(), loss_n + 1
+        if state["step"] % args.log == 0:
+            progress("training", share, "step %d  loss %.3f  lr %.1e  %.0f tokens/s" % (
+                state["step"], loss_sum / loss_n, lr, state["tokens"] / (state["seconds"] + 1e-9)))
+            loss_sum = loss_n = 0
+        if time.time() - saved_at > 120:
+            torch.save(dict(model=student.state_dict(), opt=opt.state_dict(), mean=mean, state=state), last + ".new")
+            os.replace(last + ".new", last)
+            saved_at = time.time()
+        if time.time() - evaluated_at > args.eval_every:
+            evaluate()
+            evaluated_at = time.time()
+    torch.save(dict(model=student.state_dict(), opt=opt.state_dict(), mean=mean, state=state), last)
+    evaluate()
+
+
+# ---------------------------------------------------------------- export
+
+# The header form of Llama 3.1, without its dates and tools.
+CHAT_TEMPLATE = """{{- bos_token }}
+{%- for message in messages %}
+    {{- '<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n' + message['content'] | trim + '<|eot_id|>' }}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|start_header_id|>assistant<|end_header_id|>\n\n' }}
+{%- endif %}
+"""
+
+
+class Tensor:
+    """What write_gguf takes: a matrix as Q8_0, blocks of 32 as a half-precision scale and 32 bytes; a vector as f32."""
+
+    def __init__(self, name, x):
+        self.name, self.x = name, x.detach().cpu().float().numpy()
+        self.type, self.shape = "q8_0" if x.dim() == 2 else "f32", tuple(x.shape)
+
+    def pieces(self):
+        if self.type == "f32":
+            return [self.x.tobytes()]
+        x = self.x.reshape(-1, 32)
+        d = np.abs(x).max(1, keepdims=True) / np.float32(127)
+        inverse = np.divide(np.float32(1), d, out=np.zeros_like(d), where=d > 0)
+        q = x * inverse
+        q = (np.sign(q) * np.floor(np.abs(q) + np.float32(0.5))).astype(np.int8)
+        return [np.concatenate((d.astype(np.float16).view(np.int8), q), 1).tobytes()]
+
+
+def export(student, bpe, path):
+    dim, n_layers, n_heads, n_kv, ffn, n_vocab = student.shape
+    hd = dim // n_heads
+    text, merges = merges_of(bpe.tokens)
+    metadata = {
+        "general.architecture": "llama",
+        "general.name": "stories of llama31",
+        "general.license": "mit",
+        "general.file_type": 7,
+        "llama.vocab_size": n_vocab,
+        "llama.context_length": CONTEXT,
+        "llama.embedding_length": dim,
+        "llama.block_count": n_layers,
+        "llama.feed_forward_length": ffn,
+        "llama.attention.head_count": n_heads,
+        "llama.attention.head_count_kv": n_kv,
+        "llama.attention.layer_norm_rms_epsilon": NORM_EPS,
+        "llama.rope.dimension_count": hd,
+        "llama.rope.freq_base": THETA,
+        # The factors themselves are in rope_freqs.weight; a scaling type here would have readers apply it twice.
+        "llama.rope.scaling.original_context_length": SCALING["original"],
+        **byte_level(text + special_names(), [1] * len(text) + [3] * N_SPECIAL, merges),
+        "tokenizer.chat_template": CHAT_TEMPLATE,
+    }
+    tensors = [Tensor("token_embd.weight", student.embed), Tensor("output_norm.weight", student.norm),
+               Tensor("rope_freqs.weight", torch.tensor(rope_divisors(hd)))]
+    for i, m in enumerate(student.layers):
+        q, k, v = m.qkv.split((n_heads * hd, n_kv * hd, n_kv * hd))
+        gate, up = m.gate_up.chunk(2)
+        tensors += [Tensor("blk.%d.%s.weight" % (i, name), x) for name, x in (
+            ("attn_norm", m.norm1), ("attn_q", q), ("attn_k", k), ("attn_v", v), ("attn_output", m.o),
+            ("ffn_norm", m.norm2), ("ffn_gate", gate), ("ffn_up", up), ("ffn_down", m.down))]
+    print("%s: %d bytes" % (path, write_gguf(path, metadata, tensors)))
+
+
+# ---------------------------------------------------------------- main
+
+def main():
+    ap = argparse.ArgumentParser(description=__doc__.split("\n")[0], epilog=__doc__[__doc__.index("Stages"):],
+                                 formatter_class=argparse.RawDescriptionHelpFormatter)
+    ap.add_argument("stage", choices=["all", "corpus", "heldout", "vocab", "data", "train", "eval", "export", "samples"])
+    ap.add_argument("--teacher", default="stories15M.bin")
+    ap.add_argument("--teacher-tokenizer", default="tokenizer.bin")
+    ap.add_argument("--baseline", nargs=2, metavar=("BIN", "TOKENIZER"), help="another llama2.c model to evaluate")
+    ap.add_argument("--corpus", help="stories separated by lines <|end|>, .xz or plain (default: sample them)")
+    ap.add_argument("--stories", type=int, default=57000, help="how many to sample")
+    ap.add_argument("--work", default="train-stories")
+    ap.add_argument("--minutes", type=float, default=100, help="length of the training, all runs together")
+    ap.add_argument("--batch", type=int, default=4096, help="ids in a step")
+    ap.add_argument("--lr", type=float, default=1e-3)
+    ap.add_argument("--decay", type=float, default=0.05)
+    ap.add_argument("--distil", type=float, default=0.9, help="share of the teacher's word in the loss, 0 to 1")
+    ap.add_argument("--match", type=float, default=1.0, help="weight of the distance from the teacher's states")
+    ap.add_argument("--teacher-temp", type=float, default=0.8, help="of the teacher's word")
+    ap.add_argument("--warmup", type=int, default=50)
+    ap.add_argument("--ema", type=float, default=0.99)
+    ap.add_argument("--log", type=int, default=20)
+    ap.add_argument("--eval-every", type=float, default=600)
+    ap.add_argument("--eval-stories", type=int, default=40)
+    ap.add_argument("--threads", type=int, default=os.cpu_count())
+    ap.add_argument("--seed", type=int, default=1)
+    ap.add_argument("--prompt", default="Once upon a time", help="samples: continue this")
+    ap.add_argument("--chat", help="samples: answer this")
+    ap.add_argument("--temp", type=float, default=0.7)
+    ap.add_argument("--count", type=int, default=3)
+    args = ap.parse_args()
+    torch.set_num_threads(args.threads)
+    torch.manual_seed(args.seed)
+    os.makedirs(args.work, exist_ok=True)
+    at = lambda name: os.path.join(args.work, name)
+    wants = lambda stage: args.stage in (stage, "all")
+    need = {}
+
+    def teacher():
+        if "teacher" not in need:
+            need["teacher"] = load_llama2c(args.teacher), SentencePiece(args.teacher_tokenizer)
+        return need["teacher"]
+
+    if wants("corpus") and not args.corpus and not os.path.exists(at("stories.txt.xz")):
+        write_stories(at("stories.txt.xz"), sample_teacher(*teacher(), args.stories, args.seed, top_p=0.96))
+    corpus = args.corpus or at("stories.txt.xz")
+    if wants("heldout") and not os.path.exists(at("heldout.txt")):
+        write_stories(at("heldout.txt"), sample_teacher(*teacher(), 200, args.seed + 1000, temperature=0.8))
+    if wants("vocab") and not os.path.exists(at("vocab.json")):
+        json.dump(train_bpe(read_stories(corpus), N_VOCAB - N_SPECIAL - 256), open(at("vocab.json"), "w"))
+    bpe = ByteBPE(json.load(open(at("vocab.json")))) if os.path.exists(at("vocab.json")) else None
+    if wants("data") and not os.path.exists(at("data.npz")):
+        np.savez(at("data.npz"), **make_data(read_stories(corpus), bpe, teacher()[1], args.seed))
+    if wants("train"):
+        data = np.load(at("data.npz"))
+        data = {k: data[k] for k in data}
+        print("%d documents, %d ids, %d to learn" % (len(data["ends"]), len(data["ids"]), data["learn"].sum()))
+        student = new_student()
+        if not os.path.exists(at("last.pt")):
+            start_from_teacher(student, *teacher(), bpe, read_stories(corpus)[:40])
+        print("%d parameters" % sum(p.numel() for p in student.parameters()))
+        train(student, data, bpe, read_stories(at("heldout.txt")),
+              Distiller(teacher()[0], data, args.teacher_temp) if args.distil else None, args)
+    if not (wants("eval") or wants("export") or args.stage == "samples"):
+        return
+    student, saved = new_student(), torch.load(at("best.pt"), map_location=DEVICE)
+    student.load_state_dict(saved["model"])
+    print("best model: %(step)d steps, %(tokens)d tokens, %(seconds).0f s" % saved["state"])
+    if wants("eval"):
+        stories, score = read_stories(at("heldout.txt")), "%-12s %.4f nats/byte on %d stories"
+        print(score % ("student", nats_per_byte(student, bpe.encode, bpe.special["<|begin_of_text|>"], stories), len(stories)))
+        print(score % ("teacher", nats_per_byte(teacher()[0], teacher()[1].encode_text, 1, stories), len(stories)))
+        if args.baseline:
+            small, tokens = load_llama2c(args.baseline[0]), SentencePiece(args.baseline[1])
+            print(score % ("baseline", nats_per_byte(small, tokens.encode_text, 1, stories), len(stories)))
+    if wants("export"):
+        export(student, bpe, at("stories.gguf"))
+    if args.stage == "samples":
+        sp = bpe.special
+        if args.chat:
+            prompt = encode_turns(bpe, [("user", args.chat), ("assistant", "")])[0][:-1]
+        else:
+            prompt = [sp["<|begin_of_text|>"]] + bpe.encode(args.prompt)
+        with torch.no_grad():
+            rows, ended = sample_ids(student, [prompt] * args.count, 400, args.temp, 1.0, args.seed,
+                                     (sp["<|end_of_text|>"], sp["<|eot_id|>"]))
+        for row, end in zip(rows, ended):
+            print("---" if end else "--- (cut)", ("" if args.chat else args.prompt) + bpe.decode(row), sep="\n")
+
+
+if __name__ == "__main__":
+    main()
