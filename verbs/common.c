@@ -27,8 +27,7 @@ void prompt_read(const Options *o, Buffer *out) {
     append_file("-", out);
 }
 
-// Memory that can still be had without swapping, or SIZE_MAX where the system does not tell.
-static size_t memory_available(void) {
+size_t memory_available(void) {
     size_t available = SIZE_MAX;
     char line[256];
     FILE *f = fopen("/proc/meminfo", "re");
@@ -37,13 +36,19 @@ static size_t memory_available(void) {
         if (sscanf(line, "MemAvailable: %llu kB", &kib) == 1) available = (size_t)kib * 1024;
     }
     if (f) fclose(f);
-    unsigned long long limit, used;
-    FILE *max = fopen("/sys/fs/cgroup/memory.max", "re"), *current = fopen("/sys/fs/cgroup/memory.current", "re");
-    if (max && current && fscanf(max, "%llu", &limit) == 1 && fscanf(current, "%llu", &used) == 1 && limit >= used &&
-        limit - used < available)
-        available = (size_t)(limit - used);
+    unsigned long long limit, used, bytes, bytes_left;
+    FILE *max = fopen("/sys/fs/cgroup/memory.max", "re"), *current = fopen("/sys/fs/cgroup/memory.current", "re"),
+         *stat = fopen("/sys/fs/cgroup/memory.stat", "re");
+    if (max && current && fscanf(max, "%llu", &limit) == 1 && fscanf(current, "%llu", &used) == 1 && limit >= used) {
+        bytes_left = limit - used;
+        while (stat && fgets(line, sizeof line, stat)) // file pages are given up when memory is wanted
+            if (sscanf(line, "inactive_file %llu", &bytes) == 1 || sscanf(line, "active_file %llu", &bytes) == 1)
+                bytes_left += bytes;
+        if (bytes_left < available) available = (size_t)bytes_left;
+    }
     if (max) fclose(max);
     if (current) fclose(current);
+    if (stat) fclose(stat);
     return available;
 }
 

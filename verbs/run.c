@@ -72,43 +72,45 @@ void system_read(const Options *o, Buffer *out) {
     else if (!file_read(o->system + 1, out, &err)) die_error(&err);
 }
 
-// The prompt as ids; true if it went through a chat template.
-static bool encode_prompt(const Options *o, const Model *m, const Tokenizer *t, Str prompt, Ids *ids) {
-    Template tpl = o->is_raw ? TEMPLATE_NONE : template_choose(o, m, t);
-    if (tpl == TEMPLATE_NONE) {
-        if (o->system) die(EXIT_USAGE, "-sys: %s has no chat template; choose one with --template", m->file.path);
-        if (tokenizer_adds_bos(t)) ids_push(ids, tokenizer_bos(t));
-        (o->has_special ? tokenizer_encode_special : tokenizer_encode)(t, prompt.data, prompt.len, ids);
-        if (ids->len == 0 && tokenizer_bos(t) >= 0) ids_push(ids, tokenizer_bos(t));
-        return false;
+void prompt_encode(Template tpl, const Tokenizer *t, const Str *system, Str prompt, bool has_special, Ids *out) {
+    if (tpl != TEMPLATE_NONE) {
+        Message messages[2] = {{str_of("system"), system ? *system : prompt}, {str_of("user"), prompt}};
+        template_encode(tpl, t, messages + !system, 1 + !!system, 0, true, out);
+        return;
     }
-    Buffer system = {0};
-    system_read(o, &system);
-    Message messages[2];
-    int n = 0;
-    if (o->system) messages[n++] = (Message){str_of("system"), {system.data, system.len}};
-    messages[n++] = (Message){str_of("user"), prompt};
-    template_encode(tpl, t, messages, n, 0, true, ids);
-    buffer_free(&system);
-    return true;
+    if (tokenizer_adds_bos(t)) ids_push(out, tokenizer_bos(t));
+    (has_special ? tokenizer_encode_special : tokenizer_encode)(t, prompt.data, prompt.len, out);
+    if (out->len == 0 && tokenizer_bos(t) >= 0) ids_push(out, tokenizer_bos(t));
+}
+
+int predict_default(Template tpl) {
+    return tpl == TEMPLATE_NONE ? BASE_PREDICT : -1;
+}
+
+int context_choose(const Options *o, const Model *m, int n_prompt, int n_predict) {
+    if (o->ctx) return o->ctx;
+    long roomy = n_prompt + DEFAULT_CONTEXT / 2L > DEFAULT_CONTEXT ? n_prompt + DEFAULT_CONTEXT / 2L : DEFAULT_CONTEXT;
+    long need = n_predict >= 0 ? (long)n_prompt + n_predict : roomy;
+    return need < m->config.max_context ? (int)need : m->config.max_context;
 }
 
 int verb_run(const Options *o) {
     Model model;
     Tokenizer *tokenizer;
-    Buffer prompt = {0};
+    Buffer prompt = {0}, system = {0};
     Ids ids = {0};
     prompt_read(o, &prompt);
     model_load(o, &model, &tokenizer);
-    bool is_chat = encode_prompt(o, &model, tokenizer, (Str){prompt.data, prompt.len}, &ids);
-    int n = o->n_predict != INT_MIN ? o->n_predict : is_chat ? -1 : BASE_PREDICT;
-    int context = o->ctx;
-    if (!context) {
-        long need = n >= 0 ? (long)ids.len + n : ids.len + DEFAULT_CONTEXT / 2L > DEFAULT_CONTEXT ? ids.len + DEFAULT_CONTEXT / 2L : DEFAULT_CONTEXT;
-        context = need < model.config.max_context ? (int)need : model.config.max_context;
-    } else if (context > model.config.max_context) {
+    Template tpl = o->is_raw ? TEMPLATE_NONE : template_choose(o, &model, tokenizer);
+    if (o->system && tpl == TEMPLATE_NONE)
+        die(EXIT_USAGE, "-sys: %s has no chat template; choose one with --template", model.file.path);
+    system_read(o, &system);
+    Str system_text = {system.data, system.len};
+    prompt_encode(tpl, tokenizer, o->system ? &system_text : NULL, (Str){prompt.data, prompt.len}, o->has_special, &ids);
+    int n = o->n_predict != INT_MIN ? o->n_predict : predict_default(tpl);
+    int context = context_choose(o, &model, ids.len, n);
+    if (context > model.config.max_context)
         warn("-c %d: the model was made for %d positions", context, model.config.max_context);
-    }
     if (ids.len > context || (ids.len == context && n != 0))
         die(EXIT_CONTEXT, "the prompt does not fit the context: %d tokens, context %d", ids.len, context);
     memory_check(&model, (size_t)(n >= 0 ? ids.len : context));
@@ -134,6 +136,7 @@ int verb_run(const Options *o) {
     tokenizer_close(tokenizer);
     model_close(&model);
     buffer_free(&prompt);
+    buffer_free(&system);
     free(ids.data);
     return code;
 }

@@ -4,8 +4,6 @@
 #define WEAK __attribute__((weak))
 #define DIE die(EXIT_USAGE, "not in this build: %s", __func__)
 WEAK int verb_chat(const Options *o) { (void)o; DIE; }
-WEAK int verb_batch(const Options *o) { (void)o; DIE; }
-WEAK int verb_score(const Options *o) { (void)o; DIE; }
 WEAK int verb_quantize(const Options *o) { (void)o; DIE; }
 WEAK int verb_rope(const Options *o) { (void)o; DIE; }
 WEAK bool quant_encode(Type type, const float *x, const float *i, void *row, size_t n) { (void)type,(void)x,(void)i,(void)row,(void)n; DIE; }

@@ -73,6 +73,8 @@ int verb_rope(const Options *o);
 void prompt_read(const Options *o, Buffer *out);
 // Opens model and tokenizer or dies.
 void model_load(const Options *o, Model *m, Tokenizer **t);
+// Bytes of memory that can still be had without swapping, or SIZE_MAX where the system does not tell.
+size_t memory_available(void);
 // Refuses (exit 1, both numbers) a KV cache that the memory at hand cannot hold.
 void memory_check(const Model *m, size_t n_positions);
 bool memory_fits(const Model *m, size_t n_positions);
@@ -80,6 +82,12 @@ bool memory_fits(const Model *m, size_t n_positions);
 double model_decode_gb(const Model *m);
 // The chat template of --template or of the file; dies if the file has one that we do not know.
 Template template_choose(const Options *o, const Model *m, const Tokenizer *t);
+// Tokens of a prompt: a user's message after the system's (NULL: none), or, with TEMPLATE_NONE, plain text after BOS.
+void prompt_encode(Template tpl, const Tokenizer *t, const Str *system, Str prompt, bool has_special, Ids *out);
+// Most tokens to generate when nobody says: a base model goes on and on.
+int predict_default(Template tpl);
+// Positions a session may reach: -c, or what n_predict tokens (-1: as many as the model likes) after the prompt need.
+int context_choose(const Options *o, const Model *m, int n_prompt, int n_predict);
 // The text of -sys (@FILE reads a file); empty if not given.
 void system_read(const Options *o, Buffer *out);
 // Token ids written as text, separated by commas or white space; dies on anything else.
@@ -95,6 +103,27 @@ void stats_print(const Options *o, const Generator *g, uint64_t seed);
 void text_write(const char *text, size_t n);
 // text_write as Request.emit.
 bool text_emit(void *arg, const char *text, size_t n);
+// A file read line by line. Memory is bounded by `limit`, whatever the file holds.
+typedef struct {
+    const char *path;
+    int fd;
+    size_t limit;    // bytes of the longest line that is handed out whole
+    long number;     // of the line handed out last, from 1
+    uint64_t offset; // of the byte after it
+    bool is_whole;   // it ended with a newline
+    char *data;      // [begin, end) is read and not handed out; no newline before `scanned`
+    size_t begin, end, scanned, cap;
+    bool at_end, is_long;
+} LineReader;
+typedef enum { LINE_NONE, LINE_READY, LINE_LONG, LINE_END } LineState;
+
+// Opens a file (NULL or "-": stdin) or dies.
+void lines_open(LineReader *l, const char *path, size_t limit);
+void lines_close(LineReader *l);
+// The next line without its newline, valid until the next call. LINE_LONG gives the head of one over the limit;
+// LINE_NONE: an interrupt, or nothing there yet and may_wait is false. Dies when reading fails.
+LineState lines_next(LineReader *l, Str *line, bool may_wait);
+
 // Flushes stdio's stdout with the same rules.
 void stdout_flush(void);
 

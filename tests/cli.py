@@ -1,0 +1,104 @@
+"""What the tests of the command line share: the program, a small model, checks, and the runner.
+
+A test prints "ok NAME", "FAIL NAME: what" or "skip NAME: why". Arguments choose tests by a part of their name."""
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import traceback
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+DATA = os.environ.get("LLAMA31_DATA") or os.path.join(ROOT, "..", "shared", "data")
+PROGRAM = os.path.join(ROOT, os.environ.get("BUILD", "build"), "llama31")
+SCRIPTS = os.path.join(ROOT, "scripts")
+sys.dont_write_bytecode = True
+
+
+class Skip(Exception):
+    pass
+
+
+def check(condition, *why):
+    if not condition:
+        raise AssertionError(" ".join(str(w) for w in why) or "condition")
+
+
+def same(found, expected, what=""):
+    check(found == expected, what, "expected", repr(expected)[:300], "found", repr(found)[:300])
+
+
+class Cli:
+    """Runs the program with one small model."""
+
+    def __init__(self, tmp):
+        self.tmp = tmp
+        self.model = None  # the built-in one
+        self.path = os.path.join(tmp, "stories260K.gguf")
+        source = os.path.join(DATA, "stories260K", "stories260K.bin")
+        if os.path.exists(source):
+            subprocess.run([sys.executable, os.path.join(SCRIPTS, "export.py"), source, "-o", self.path],
+                           check=True, capture_output=True)
+            self.model = self.path
+        elif subprocess.run([PROGRAM, "show"], capture_output=True).returncode:
+            raise Skip("no model: neither a built-in one nor stories260K.bin")
+
+    def command(self, verb, *args):
+        # one thread unless a test says otherwise: the model is tiny and the machine may be busy
+        return [PROGRAM, verb, "-t", "1"] + (["-m", self.model] if self.model else []) + [str(a) for a in args]
+
+    def run(self, verb, *args, stdin=b"", code=0, **options):
+        """(stdout, stderr), after checking the exit code"""
+        r = subprocess.run(self.command(verb, *args), input=stdin, capture_output=True, timeout=120, **options)
+        check(r.returncode == code, verb, args, "exit", r.returncode, "expected", code, r.stderr.decode()[-300:])
+        return r.stdout, r.stderr.decode()
+
+    def path_of(self, name):
+        return os.path.join(self.tmp, name)
+
+    def write(self, name, lines):
+        """A file of lines: str, bytes, or anything that becomes JSON."""
+        with open(self.path_of(name), "wb") as f:
+            for line in lines:
+                if not isinstance(line, (str, bytes)):
+                    line = json.dumps(line)
+                f.write((line.encode() if isinstance(line, str) else line) + b"\n")
+        return self.path_of(name)
+
+
+def read_lines(path):
+    """The objects of a file of JSON lines, of which every one must be whole."""
+    with open(path, "rb") as f:
+        data = f.read()
+    check(data == b"" or data.endswith(b"\n"), path, "ends within a line")
+    return [json.loads(line) for line in data.splitlines()]
+
+
+def main(prefix, tests):
+    tmp = tempfile.mkdtemp(prefix="llama31-test-")
+    cli = why = None
+    try:
+        cli = Cli(tmp)
+    except Skip as e:
+        why = e
+    for f in tests:
+        name = prefix + "_" + f.__name__
+        if sys.argv[1:] and not any(a in name for a in sys.argv[1:]):
+            continue
+        try:
+            if not cli:
+                raise Skip(why)
+            cli.tmp = os.path.join(tmp, f.__name__)
+            os.mkdir(cli.tmp)
+            f(cli)
+        except Skip as e:
+            print("skip %s: %s" % (name, e))
+        except Exception as e:
+            lines = [str(line) for frame, line in traceback.walk_tb(e.__traceback__)
+                     if os.path.basename(frame.f_code.co_filename).startswith("test_")]
+            print("FAIL %s: lines %s: %s" % (name, " ".join(lines), " ".join(str(e).split()) or type(e).__name__))
+        else:
+            print("ok " + name)
+        sys.stdout.flush()
+    shutil.rmtree(tmp, ignore_errors=True)

@@ -1,0 +1,491 @@
+#!/usr/bin/env python3
+"""llama31 batch as a program: answers, forms, bad records, crashes, shards."""
+import concurrent.futures
+import json
+import os
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+from cli import PROGRAM, SCRIPTS, Skip, check, main, read_lines, same
+
+TESTS = []
+SHARED = "Once upon a time there was a little girl named Lily. She loved to play with her dog in the park. " * 2
+OPENINGS = ["Once upon a time", "The cat", "Tim and Sue", "One day a big dog", "", "He said", "A", "\u00e9t\u00e9"]
+
+
+def test(f):
+    TESTS.append(f)
+    return f
+
+
+def prompts(n):
+    """Mixed: short ones, long ones, and every third with a common beginning."""
+    rng = random.Random(7)
+    words = "the a cat dog ran to see big red ball and then she was happy with mom in house".split()
+    for i in range(n):
+        tail = " ".join(rng.choice(words) for _ in range(rng.randrange(1, 12)))
+        yield SHARED + tail if i % 3 == 0 else OPENINGS[i % len(OPENINGS)] + " " + tail * (1 + 4 * (i % 10 == 0))
+
+
+def requests(n, **options):
+    return [dict({"id": i, "prompt": p, "max_tokens": 8, "temperature": 0}, **options) for i, p in enumerate(prompts(n))]
+
+
+def ids_once(path, expected):
+    answers = read_lines(path)
+    same(sorted(a["id"] for a in answers), sorted(expected))
+    return {a["id"]: a for a in answers}
+
+
+@test
+def answers_equal_run(cli):
+    """200 records, greedy and seeded, with and without penalties: as by as many single runs, for any --parallel and -t."""
+    records = []
+    for i, r in enumerate(requests(200)):
+        if i % 4 == 1:
+            r.update(temperature=0.9, seed=i, top_p=0.9)
+        if i % 4 == 2:
+            r.update(repeat_penalty=1.2, stop=["."])
+        records.append(r)
+
+    def single(r):
+        args = ["--deterministic", "-n", r["max_tokens"], "--temp", r["temperature"], "--json",
+                "--seed", r.get("seed", 0), "--top-p", r.get("top_p", 0.95), "--repeat-penalty", r.get("repeat_penalty", 1)]
+        args += ["--stop", r["stop"][0]] if "stop" in r else []
+        out = json.loads(cli.run("run", *args, "-q", "-p", r["prompt"])[0])
+        return out["text"], out["finish_reason"], out["n_prompt"], out["n_generated"]
+
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        expected = dict(zip((r["id"] for r in records), pool.map(single, records)))
+    source = cli.write("in", records)
+    for parallel in 1, 3, 16:
+        for threads in 1, 2:
+            out = cli.path_of("out%d-%d" % (parallel, threads))
+            cli.run("batch", "-i", source, "-o", out, "--deterministic", "--parallel", parallel, "-t", threads)
+            for i, a in ids_once(out, expected).items():
+                same((a["text"], a["finish_reason"], a["n_prompt"], a["n_generated"]), expected[i],
+                     "id %d, --parallel %d -t %d:" % (i, parallel, threads))
+
+
+@test
+def seeds_follow_ids(cli):
+    """A record without a seed gets the same one whatever surrounds it, and the one reported repeats its answer."""
+    records = requests(12, temperature=1)
+    out, _ = cli.run("batch", "-s", 5, "--ordered", "--deterministic", stdin="\n".join(map(json.dumps, records)).encode())
+    forwards = [json.loads(line) for line in out.splitlines()]
+    out, _ = cli.run("batch", "-s", 5, "--ordered", "--deterministic",
+                     stdin="\n".join(map(json.dumps, reversed(records))).encode())
+    same([json.loads(line) for line in out.splitlines()], forwards[::-1])
+    same(len(set(a["seed"] for a in forwards)), 12)
+    a = forwards[3]
+    out, _ = cli.run("run", "--json", "--deterministic", "-n", 8, "--temp", 1, "-s", a["seed"], "-p", records[3]["prompt"])
+    same(json.loads(out)["text"], a["text"])
+    out, _ = cli.run("batch", "-s", 6, "--ordered", stdin=json.dumps(records[3]).encode())
+    check(json.loads(out)["seed"] != a["seed"])
+
+
+@test
+def text_lines(cli):
+    """--lines: line numbers are the ids; BOM, CR LF, empty lines and a missing last newline do no harm."""
+    out, _ = cli.run("batch", "--lines", "--temp", 0, "-n", 4, "--ordered", stdin=b"\xef\xbb\xbfThe cat\r\n\nThe dog")
+    answers = [json.loads(line) for line in out.splitlines()]
+    same([a["id"] for a in answers], [1, 3])
+    for a, prompt in zip(answers, ("The cat", "The dog")):
+        out, _ = cli.run("run", "--json", "--temp", 0, "-n", 4, prompt)
+        same((a["text"], a["n_prompt"]), (json.loads(out)["text"], json.loads(out)["n_prompt"]))
+
+
+@test
+def command_line(cli):
+    source = cli.write("in", requests(2))
+    for args, words in ((["-i", source, "-o", source], "the input and the output"),
+                        (["-i", source, "--resume"], "--resume"), (["-i", source, "--shard", "3/2"], "3/2"),
+                        (["-i", source, "--shard", "slurm"], "SLURM_ARRAY_TASK_ID"), (["prompt"], "prompt")):
+        _, err = cli.run("batch", *args, code=2)
+        check(words in err and err.count("\n") == 1, args, err)
+    _, err = cli.run("batch", "-i", cli.path_of("none"), code=1)
+    check("none" in err)
+    same(len(read_lines(source)), 2, "the input is untouched")
+
+
+def broken_lines():
+    """(line, words of the error): no answer may come of any."""
+    good = {"id": "x", "prompt": "The cat"}
+    yield '{"id": "b0", "prompt": ', "expected a JSON value"
+    yield "nonsense", "expected a JSON value"
+    yield '["prompt"]', "expected an object"
+    yield '{"id": "b3", "prompt": "\\ud800"}', "surrogate"
+    yield b'{"id": "b4", "prompt": "\xff"}', "UTF-8"
+    yield b"\x00\x01", "0x00"
+    yield '{"id": "b6", "id": "b7", "prompt": "x"}', "once"
+    yield {"id": True, "prompt": "x"}, "id"
+    yield {"id": "no input"}, "prompt"
+    yield {"id": "both", "prompt": "x", "messages": []}, "either"
+    yield {"id": "a number", "prompt": 3}, "prompt"
+    yield {"id": "ids", "prompt": [1, 1 << 20]}, "token ids"
+    yield {"id": "chat", "messages": [{"role": "user", "content": "x"}]}, "template"
+    for i, (field, value) in enumerate((("max_tokens", -2), ("max_tokens", 1e99), ("max_tokens", 1.5), ("max_tokens", "8"),
+                                        ("temperature", -1), ("temperature", [1]), ("top_p", 2), ("seed", "7"),
+                                        ("stop", 3), ("stop", [""]), ("stop", ["a"] * 65), ("logit_bias", {"x": 1}),
+                                        ("logit_bias", {"1": "y"}), ("logit_bias", {"99999999": 1}), ("logprobs", -1),
+                                        ("ignore_eos", 1), ("n", 2), ("stream", True), ("tools", [{}]),
+                                        ("response_format", {"type": "json_object"}))):
+        yield dict(good, id="field %d" % i, **{field: value}), field
+    yield dict(good, id="too long", prompt="a b " * 40000), "does not fit the context"
+    yield dict(good, id="no room", prompt="The cat", max_tokens=1 << 20, logit_bias=[]), "logit_bias"
+
+
+@test
+def bad_records(cli):
+    """Each is an error with its line and reason; the others are answered; exit 5. Resuming writes none again."""
+    lines, expected = [], {}
+    for line, words in broken_lines():
+        expected[len(lines) + 1] = words
+        lines += [line, {"id": len(lines) + 1, "prompt": "The dog", "max_tokens": 2}]
+    lines.append({"id": 1, "prompt": "again"})
+    expected[len(lines)] = "used by an earlier line"
+    source, out = cli.write("in", lines), cli.path_of("out")
+    for args in [], ["--resume"]:
+        cli.run("batch", "-i", source, "-o", out, *args, code=5)
+        answers = read_lines(out)
+        errors = {a["line"]: a["error"] for a in answers if "error" in a}
+        same(sorted(errors), sorted(expected))
+        for line, words in expected.items():
+            message = errors[line]["message"]
+            check(message.startswith("line %d: " % line) and words in message, "line", line, words, "not in", message)
+        same(sorted(a["id"] for a in answers if "text" in a), list(range(1, len(lines) - 1, 2)))
+        same([a["id"] for a in answers if a.get("line") == len(lines)], [None])
+    odd = {"id": "odd", "prompt": "x", "max_tokens": 1, "colour": "red"}
+    out, _ = cli.run("batch", stdin=json.dumps(odd).encode())
+    check("text" in json.loads(out))
+    out, _ = cli.run("batch", "--strict", stdin=json.dumps(odd).encode(), code=5)
+    check('unknown field "colour"' in json.loads(out)["error"]["message"])
+
+
+@test
+def long_line(cli):
+    """A line of 1 GB costs an error record, not memory; a wide array of small values neither."""
+    source = cli.path_of("in")
+    with open(source, "wb") as f:
+        f.write(b'{"id": "long", "prompt": "')
+        f.truncate(1 << 30)
+        f.seek(0, 2)
+        f.write(b'"}\n' + json.dumps({"id": 1, "prompt": "The cat", "max_tokens": 2}).encode())
+    p = subprocess.Popen(cli.command("batch", "-i", source, "-q"), stdout=subprocess.PIPE)
+    out = p.stdout.read()
+    _, status, usage = os.wait4(p.pid, 0)
+    p.returncode = os.waitstatus_to_exitcode(status)
+    os.remove(source)
+    same(p.returncode, 5)
+    answers = {a["id"]: a for a in map(json.loads, out.splitlines())}
+    same((answers[None]["error"]["code"], answers[None]["line"]), ("line_too_long", 1))
+    check("text" in answers[1])
+    check(usage.ru_maxrss < 200 << 10, usage.ru_maxrss, "KiB")
+
+
+def openai_request(i, kind, **body):
+    url = {"chat": "/v1/chat/completions", "text": "/v1/completions"}.get(kind, kind)
+    return {"custom_id": "request-%d" % i, "method": "POST", "url": url,
+            "body": dict({"model": "any", "max_tokens": 6, "temperature": 0}, **body)}
+
+
+def read_openai(line, custom_ids):
+    """A strict reader of the Batch API's output: the exact keys and types of every object."""
+    def fields(value, what, **kinds):
+        same(sorted(value), sorted(kinds), what)
+        for name, kind in kinds.items():
+            check(isinstance(value[name], kind) and not (kind is int and isinstance(value[name], bool)), what, name, value[name])
+        return value
+
+    def token(t, *more):
+        names = dict(token=str, logprob=float, bytes=list, **{m: list for m in more})
+        check(-1000 < fields(t, "token", **names)["logprob"] <= 0 and all(0 <= b < 256 for b in t["bytes"]), t)
+
+    nothing = type(None)
+    record = json.loads(line)
+    error = record.get("error")
+    fields(record, "record", id=str, custom_id=(str, nothing), response=(dict, nothing), error=(dict, nothing))
+    check(record["id"].startswith("batch_req_") and (record["response"] is None) != (error is None), record)
+    if error:
+        fields(error, "error", code=str, message=str)
+        return record
+    check(record["custom_id"] in custom_ids)
+    response = fields(record["response"], "response", status_code=int, request_id=str, body=dict)
+    same(response["status_code"], 200)
+    body = fields(response["body"], "body", id=str, object=str, created=int, model=str, choices=list, usage=dict)
+    usage = fields(body["usage"], "usage", prompt_tokens=int, completion_tokens=int, total_tokens=int)
+    same(usage["total_tokens"], usage["prompt_tokens"] + usage["completion_tokens"])
+    choice, = body["choices"]
+    check(choice["finish_reason"] in ("stop", "length") and choice["index"] == 0)
+    if body["object"] == "chat.completion":
+        fields(choice, "choice", index=int, message=dict, logprobs=(dict, nothing), finish_reason=str)
+        same(fields(choice["message"], "message", role=str, content=str, refusal=nothing)["role"], "assistant")
+        for t in fields(choice["logprobs"], "logprobs", content=list, refusal=nothing)["content"] if choice["logprobs"] else []:
+            token(t, "top_logprobs")
+            for top in t["top_logprobs"]:
+                token(top)
+    else:
+        same(body["object"], "text_completion")
+        fields(choice, "choice", index=int, text=str, logprobs=(dict, nothing), finish_reason=str)
+        if choice["logprobs"]:
+            l = fields(choice["logprobs"], "logprobs", tokens=list, token_logprobs=list, top_logprobs=list, text_offset=list)
+            same(set(map(len, l.values())), {usage["completion_tokens"]})
+    return record
+
+
+@test
+def openai_batch(cli):
+    """Chat, completion, broken and oversized records of the Batch API; a strict reader takes the output."""
+    chat = [{"role": "system", "content": "You tell stories."}, {"role": "user", "content": [{"type": "text", "text": "Hi"}]}]
+    good = [openai_request(0, "chat", messages=chat), openai_request(1, "text", prompt="The cat", logprobs=3),
+            openai_request(2, "chat", messages=chat, logprobs=True, top_logprobs=2, seed=3, temperature=1.0, n=1, stop=None),
+            openai_request(3, "text", prompt=["The dog"], stop=["."], logit_bias={"5": -100}, echo=False, user="me"),
+            openai_request(4, "chat", messages=chat, logprobs=True, max_completion_tokens=3),
+            openai_request(5, "text", prompt=[1, 403, 407])]
+    bad = [openai_request(10, "/v1/embeddings", input="x"), openai_request(11, "chat", prompt="x"),
+           openai_request(12, "text", messages=chat), openai_request(13, "chat", messages=[{"role": "king", "content": ""}]),
+           dict(openai_request(14, "text", prompt="x"), method="GET"), openai_request(0, "text", prompt="again"),
+           openai_request(15, "text", prompt="a b " * 40000), openai_request(16, "chat", messages=chat, top_logprobs=1),
+           '{"custom_id": "request-17", "method": ', dict(openai_request(18, "text", prompt="x"), custom_id=18),
+           json.dumps(openai_request(19, "text", prompt="x" * (5 << 20)))]
+    lines = [x for pair in zip(bad, good) for x in pair] + bad[len(good):]
+    source, out = cli.write("in", lines), cli.path_of("out")
+    for args in [], ["--resume"]:
+        cli.run("batch", "-i", source, "-o", out, "--template", "chatml", *args, code=5)
+        with open(out) as f:
+            records = [read_openai(line, {g["custom_id"] for g in good}) for line in f]
+        same(len(records), len(lines))
+        answers = {r["custom_id"]: r["response"]["body"]["choices"][0] for r in records if r["response"]}
+        same(set(answers), {g["custom_id"] for g in good})
+        same({r["error"]["code"] for r in records if r["error"]},
+             {"invalid_request", "duplicate_id", "context_length_exceeded", "invalid_json", "line_too_long"})
+        same(sorted(str(r["custom_id"]) for r in records if r["error"]),
+             sorted(["None"] * 4 + ["request-%d" % i for i in (10, 11, 12, 13, 14, 15, 16)]))
+    single, _ = cli.run("run", "--raw", "--json", "--temp", 0, "-n", 6, "The cat")
+    same(answers["request-1"]["text"], json.loads(single)["text"])
+    check("." not in answers["request-3"]["text"])
+    same([len(t["top_logprobs"]) for t in answers["request-4"]["logprobs"]["content"]], [0, 0, 0])
+    same([len(t["top_logprobs"]) for t in answers["request-2"]["logprobs"]["content"]], [2] * 6)
+
+
+@test
+def resume(cli):
+    """A torn tail is cut, what is there is kept, errors count as finished, and nothing is overwritten unasked."""
+    source, out = cli.write("in", requests(20) + ["broken"]), cli.path_of("out")
+    cli.run("batch", "-i", source, "-o", out, "--ordered", code=5)
+    with open(out, "rb") as f:
+        whole = f.read()
+    _, err = cli.run("batch", "-i", source, "-o", out, code=2)
+    check("--resume" in err)
+    for cut in 0, 1, whole.index(b"\n"), whole.index(b"\n") + 1, len(whole) // 2, len(whole) - 1, len(whole):
+        with open(out, "wb") as f:
+            f.write(whole[:cut])
+        _, err = cli.run("batch", "-i", source, "-o", out, "--ordered", "--resume", code=5)
+        check("%d skipped" % whole[:cut].count(b"\n") in err, err)
+        with open(out, "rb") as f:
+            text = f.read()
+        strip = [{k: v for k, v in json.loads(line).items() if k != "seed"} for line in text.splitlines()]
+        same(strip, [{k: v for k, v in json.loads(line).items() if k != "seed"} for line in whole.splitlines()], cut)
+    for foreign in b"notes\n", b'{"a": 1}\n', b"[]\n":
+        with open(out, "wb") as f:
+            f.write(foreign)
+        _, err = cli.run("batch", "-i", source, "-o", out, "--resume", code=1)
+        check("line 1" in err, err)
+        with open(out, "rb") as f:
+            same(f.read(), foreign)
+
+
+@test
+def kill_loop(cli):
+    """1000 records under at least 30 kills: every id exactly once, all complete."""
+    records = requests(1000)
+    source, out = cli.write("in", records), cli.path_of("out")
+    command = cli.command("batch", "-i", source, "-o", out, "--resume", "--parallel", 4, "-q")
+    start = time.monotonic()
+    cli.run("batch", "-i", source, "-o", cli.path_of("all"), "--parallel", 4, "-q")
+    whole = time.monotonic() - start
+    rng = random.Random(1)
+    kills = 0
+    while kills < 30:
+        p = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        begun = time.monotonic()
+        size = os.path.getsize(out) if os.path.exists(out) else 0
+        # wait for the first new answers, so that every round gets on, and then for a random moment
+        while p.poll() is None and os.path.exists(out) and os.path.getsize(out) <= size and time.monotonic() < begun + 1:
+            time.sleep(0.001)
+        time.sleep(rng.uniform(0, whole / 60))
+        if p.poll() is not None:
+            break
+        p.send_signal(signal.SIGKILL)
+        p.wait()
+        kills += 1
+        if kills % 10 == 0:  # a torn line, which a kill inside write() may leave
+            with open(out, "ab") as f:
+                f.write(b'{"id":99')
+    check(kills >= 30, "only", kills, "kills")
+    cli.run("batch", "-i", source, "-o", out, "--resume", "--parallel", 4, "-q")
+    answers, expected = ids_once(out, range(1000)), ids_once(cli.path_of("all"), range(1000))
+    for i, a in answers.items():
+        same(a["n_prompt"], expected[i]["n_prompt"])
+        check(a["finish_reason"] in ("stop", "length"))
+
+
+@test
+def disk_full(cli):
+    """The lines that fit are whole, the exit code tells, and a later run completes the file."""
+    source, out = cli.write("in", requests(100)), cli.path_of("out")
+    _, err = cli.run("batch", "-i", source, "-o", "/dev/full", code=1)
+    check("/dev/full: No space left" in err, err)
+    with open("/dev/full", "wb") as full:
+        p = subprocess.run(cli.command("batch", "-i", source), stdout=full, stderr=subprocess.PIPE)
+    same(p.returncode, 1)
+
+    def limit():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4000, 4000))
+    cli.run("batch", "-i", source, "-o", out, code=1, preexec_fn=limit)
+    check(3000 < os.path.getsize(out) <= 4000)
+    n = len(read_lines(out))
+    _, err = cli.run("batch", "-i", source, "-o", out, "--resume")
+    check("%d skipped" % n in err)
+    ids_once(out, range(100))
+
+
+@test
+def vanished_reader(cli):
+    source = cli.write("in", requests(300))
+    p = subprocess.Popen(cli.command("batch", "-i", source), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    json.loads(p.stdout.readline())
+    p.stdout.close()
+    err = p.stderr.read()
+    same((p.wait(), err), (0, b""))
+
+
+@test
+def interrupt(cli):
+    """SIGINT: exit 130 with whole lines; resuming completes."""
+    source, out = cli.write("in", requests(200, max_tokens=40)), cli.path_of("out")
+    p = subprocess.Popen(cli.command("batch", "-i", source, "-o", out), stderr=subprocess.PIPE)
+    while not os.path.exists(out) or not os.path.getsize(out):
+        check(p.poll() is None)
+        time.sleep(0.002)
+    p.send_signal(signal.SIGINT)
+    p.stderr.read()
+    same(p.wait(), 130)
+    check(0 < len(read_lines(out)) < 200)
+    cli.run("batch", "-i", source, "-o", out, "--resume")
+    ids_once(out, range(200))
+
+
+@test
+def one_writer(cli):
+    """A second run on the same output is refused while the first is at it."""
+    out = cli.path_of("out")
+    p = subprocess.Popen(cli.command("batch", "-o", out, "-q"), stdin=subprocess.PIPE)
+    p.stdin.write(json.dumps({"id": 1, "prompt": "x", "max_tokens": 1}).encode() + b"\n")
+    p.stdin.flush()
+    while not os.path.exists(out) or not os.path.getsize(out):
+        time.sleep(0.002)
+    _, err = cli.run("batch", "-o", out, "--resume", code=1)
+    check("another run" in err, err)
+    p.stdin.close()
+    same(p.wait(), 0)
+
+
+@test
+def streaming(cli):
+    """Through pipes, an answer comes before the next request is there; --ordered keeps the order."""
+    p = subprocess.Popen(cli.command("batch", "-q"), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    for i in range(5):
+        p.stdin.write(json.dumps({"id": i, "prompt": "The cat", "max_tokens": 2}).encode() + b"\n")
+        p.stdin.flush()
+        same(json.loads(p.stdout.readline())["id"], i)
+    p.stdin.close()
+    same(p.wait(), 0)
+    records = [dict(r, max_tokens=1 + (40 if i % 7 == 0 else i % 3)) for i, r in enumerate(requests(60))]
+    out, _ = cli.run("batch", "--ordered", "-i", cli.write("in", records))
+    same([json.loads(line)["id"] for line in out.splitlines()], list(range(60)))
+
+
+@test
+def shared_prefix(cli):
+    """64 prompts with a long common beginning cost one prefill of it; two beginnings in turn cost two."""
+    for parallel in 1, 16:
+        for heads in 1, 2:
+            texts = ["%s%s. %s" % (SHARED, "ab"[:heads][i % heads] * 150, "cat dog sun"[:i % 10 + 1]) for i in range(64)]
+            _, err = cli.run("batch", "--parallel", parallel, "-n", 2, "-i", cli.write("in", [{"prompt": t} for t in texts]))
+            words = err[err.index("prompts "):].replace(",", "").split()
+            total, shared = int(words[1]), int(words[3])
+            head = total // 64 - 12
+            check(shared >= (64 - heads) * head, parallel, heads, "prompts", total, "shared", shared)
+
+
+@test
+def progress(cli):
+    _, err = cli.run("batch", "--progress-json", "-i", cli.write("in", requests(30)), "-o", cli.path_of("out"))
+    last = json.loads(err.splitlines()[-2])
+    same((last["done"], last["total"], last["failed"]), (30, 30, 0))
+    _, err = cli.run("batch", "-q", stdin=b'{"prompt": "x", "max_tokens": 1}')
+    same(err, "")
+
+
+def mixed_input(cli):
+    lines = requests(40, seed=1) + ["broken", {"id": 3, "prompt": "double"}, "", {"prompt": "no id", "temperature": 0}]
+    random.Random(3).shuffle(lines)
+    return cli.write("in", lines)
+
+
+def merge(cli, source, outs, code=0):
+    p = subprocess.run([sys.executable, os.path.join(SCRIPTS, "merge_batch.py"), source] + outs, capture_output=True)
+    same(p.returncode, code, p.stderr.decode())
+    return p.stdout, p.stderr.decode()
+
+
+@test
+def shards(cli):
+    """Shards of a file, by hand and by Slurm's variables, merge to what one run gives; the merger finds faults."""
+    source = mixed_input(cli)
+    options = ["--deterministic", "-n", 5, "--temp", 0, "-s", 1, "-i", source]
+    whole, _ = cli.run("batch", "--ordered", *options, code=5)
+    for slurm in False, True:
+        outs = []
+        for k in 1, 2, 3:
+            outs.append(cli.path_of("out%d-%d" % (k, slurm)))
+            environment = dict(os.environ, SLURM_ARRAY_TASK_ID=str(8 + 2 * k), SLURM_ARRAY_TASK_COUNT="3",
+                               SLURM_ARRAY_TASK_MIN="10", SLURM_ARRAY_TASK_STEP="2")
+            shard = "slurm" if slurm else "%d/3" % k
+            p = subprocess.run(cli.command("batch", "--shard", shard, "-o", outs[-1], *options), env=environment,
+                               capture_output=True)
+            check(p.returncode in (0, 5), p.stderr)
+        same(merge(cli, source, outs)[0], whole)
+    with open(outs[0], "rb") as f:
+        lines = f.readlines()
+    for name, content, word in (("missing", lines[1:], "missing"), ("double", lines + lines[:1], "double"),
+                                ("foreign", lines + [b'{"id":"who","text":""}\n'], "foreign"),
+                                ("torn", lines[:-1] + [lines[-1][:9]], "torn")):
+        with open(outs[0], "wb") as f:
+            f.writelines(content)
+        out, err = merge(cli, source, outs, code=1)
+        check(word in err and out == b"", name, err)
+
+
+@test
+def gnu_parallel(cli):
+    """Two shards under GNU parallel."""
+    if not shutil.which("parallel"):
+        raise Skip("no GNU parallel")
+    source = mixed_input(cli)
+    options = ["--deterministic", "-n", "5", "--temp", "0", "-s", "1", "-i", source]
+    whole, _ = cli.run("batch", "--ordered", *options, code=5)
+    line = " ".join(cli.command("batch", "--shard", "{}/2", "-o", cli.path_of("part.{}"), *options))
+    subprocess.run(["parallel", "--will-cite", "-j2", line, ":::", "1", "2"], capture_output=True,
+                   env=dict(os.environ, HOME=cli.tmp), timeout=60)
+    same(merge(cli, source, [cli.path_of("part.1"), cli.path_of("part.2")])[0], whole)
+
+
+if __name__ == "__main__":
+    main("batch", TESTS)

@@ -1,0 +1,126 @@
+#!/usr/bin/env python3
+"""llama31 score against sums taken here, in double, from the raw logits of `llama31 logits`."""
+import array
+import json
+import math
+import os
+
+from cli import check, main, same
+
+TESTS = []
+STORY = ("Once upon a time there was a little girl named Lily. She loved to play with her big dog in the park. "
+         "One day, they saw a red ball and ran to it.\n")
+
+
+def test(f):
+    TESTS.append(f)
+    return f
+
+
+def encode(cli, text):
+    """The ids of a text, with what the model begins a text with."""
+    message = json.dumps({"role": "user", "content": text}).encode()
+    return list(map(int, cli.run("tokenize", "--ids", "--template", "none", "--chat", "-", stdin=message)[0].split()))
+
+
+def logprobs(cli, ids):
+    """log P(ids[i] | ids[:i]) for i >= 1"""
+    path = cli.path_of("logits")
+    cli.run("logits", "--ids", ",".join(map(str, ids)), "-o", path, "--deterministic")
+    logits = array.array("f")
+    with open(path, "rb") as f:
+        logits.frombytes(f.read())
+    n = len(logits) // len(ids)
+    out = []
+    for i, target in enumerate(ids[1:]):
+        row = logits[i * n:(i + 1) * n]
+        top = max(row)
+        out.append(row[target] - top - math.log(sum(math.exp(x - top) for x in row)))
+    return out
+
+
+def near(found, expected, what=""):
+    check(abs(found - expected) <= 2e-5 * max(1, abs(expected)), what, "expected", expected, "found", found)
+
+
+def score(cli, *args, **options):
+    return json.loads(cli.run("score", "--json", *args, **options)[0])
+
+
+@test
+def texts(cli):
+    """.jsonl: every token after BOS counts, each text from a fresh context."""
+    pieces = [STORY * 2, STORY[:40], "A", "\u00e9t\u00e9 \u4f60"]
+    source = cli.write("texts.jsonl", [{"text": t} for t in pieces])
+    expected = [logprobs(cli, encode(cli, t)) for t in pieces]
+    found = score(cli, "--perplexity", source, "--deterministic")
+    same(found["n_tokens"], sum(map(len, expected)))
+    near(found["nll"], -sum(map(sum, expected)))
+    near(found["perplexity"], math.exp(found["nll"] / found["n_tokens"]))
+    for args in ["--parallel", 1], ["--chunk", 3], ["--parallel", 2, "-t", 2]:
+        same(score(cli, "--perplexity", source, "--deterministic", *args), found, args)
+
+
+@test
+def windows(cli):
+    """A text is cut as llama-perplexity cuts it: BOS first in each window, second halves counted, the rest left out."""
+    text = STORY * 9
+    source = cli.path_of("text")
+    with open(source, "w") as f:
+        f.write(text)
+    ids, n = encode(cli, text), 48
+    first = encode(cli, "")  # BOS, if the model has one
+    expected = []
+    for at in range(0, len(ids) // n * n, n):
+        expected += logprobs(cli, first + ids[at + len(first):at + n])[n // 2:]
+    found = score(cli, "--perplexity", source, "-c", n, "--deterministic")
+    same((found["n_tokens"], found["n_ctx"]), (len(ids) // n * (n - 1 - n // 2), n))
+    near(found["nll"], -sum(expected))
+    for args in ["--parallel", 1], ["--chunk", 7], ["-t", 2]:
+        same(score(cli, "--perplexity", source, "-c", n, "--deterministic", *args), found, args)
+    out, _ = cli.run("score", "--perplexity", source, "-c", n, "--deterministic")
+    check(out.startswith(b"perplexity %.4f " % found["perplexity"]), out)
+
+
+@test
+def choices(cli):
+    """Sums over the tokens of each choice, from the command line and from JSON lines, in any packing."""
+    prompt, texts = "Once upon a time there was a little", [" girl", " big dog", " boy named Tim"]
+    found = score(cli, "--raw", "--choices", ",".join(texts), prompt, "--deterministic")
+    n_prompt = len(encode(cli, prompt))
+    for choice, text in zip(found["choices"], texts):
+        ids = encode(cli, prompt + text)
+        same((choice["text"], choice["n_tokens"]), (text, len(ids) - n_prompt))
+        near(choice["logprob"], sum(logprobs(cli, ids)[n_prompt - 1:]), text)
+    same(found["best"], max(found["choices"], key=lambda c: c["logprob"])["text"])
+    # a space that the tokenizer merges with what follows makes no difference
+    spaced = score(cli, "--raw", "--choices", ",".join(t[1:] for t in texts), prompt + " ", "--deterministic")
+    if len(encode(cli, prompt + " ")) > n_prompt:
+        for a, b in zip(found["choices"], spaced["choices"]):
+            near(a["logprob"], b["logprob"])
+    lines = [{"id": i, "prompt": prompt, "choices": texts} for i in range(5)]
+    lines[2] = {"id": "short", "prompt": "The", "choices": [" cat"]}
+    source = cli.write("questions", lines)
+    for args in [], ["--parallel", 2], ["--chunk", 4]:
+        out, _ = cli.run("score", "--raw", "--jsonl", "-f", source, "--deterministic", *args)
+        answers = [json.loads(line) for line in out.splitlines()]
+        same([a.pop("id") for a in answers], [0, 1, "short", 3, 4])
+        same([len(a["choices"]) for a in answers], [3, 3, 1, 3, 3])
+        for i in 0, 1, 3, 4:
+            same(answers[i], found, args)
+
+
+@test
+def refusals(cli):
+    source = cli.write("short", ["A few words."])
+    for args, code, words in ((["--perplexity", source], 2, "window"), ([], 2, "--choices"), (["--choices", "a,,b", "x"], 2, "a,,b"),
+                              (["--perplexity", cli.path_of("none")], 1, "none"), (["--perplexity", source, "--jsonl"], 1, "line 1"),
+                              (["--perplexity", cli.write("empty.jsonl", [])], 1, "nothing"),
+                              (["--perplexity", cli.write("long.jsonl", [{"text": STORY}]), "-c", 20], 4, "context 20"),
+                              (["--jsonl", "-f", cli.write("bad", [{"prompt": "x", "choices": []}])], 1, "line 1")):
+        _, err = cli.run("score", *args, code=code)
+        check(words in err and err.count("\n") == 1, args, err)
+
+
+if __name__ == "__main__":
+    main("score", TESTS)

@@ -1,0 +1,567 @@
+// batch: a file of requests, many under way at once, a line of output for each.
+//
+// The window holds the requests that were read and not yet written, in the order of the input. Those waiting start as
+// places get free; one that shares a prefix with a sequence at hand starts as a fork of it, or waits the few steps
+// until that has computed the prefix. What a request is answered depends on itself alone: its options, its prompt and
+// its own random stream.
+#include "records.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum {
+    MAX_LINE = 4 << 20,      // bytes of a request; a context of 131072 tokens is well below
+    MAX_RESULT = 1 << 30,    // bytes of a line of output when resuming
+    WINDOW = 512,            // requests read ahead
+    WINDOW_TOKENS = 1 << 22, // tokens of their prompts
+    MIN_SHARE = 32,          // tokens of a prefix worth sharing
+    N_KEPT = 8,              // prefixes kept when no sequence holds them
+    DEFAULT_PARALLEL = 16
+};
+
+// A set of keys, by open addressing.
+typedef struct {
+    Str *slots;
+    size_t n, cap;
+} KeySet;
+
+static Str *set_find(const KeySet *set, Str key) {
+    size_t i = (size_t)hash_bytes(0, key) & (set->cap - 1);
+    while (set->slots[i].data && !str_eq(set->slots[i], key)) i = (i + 1) & (set->cap - 1);
+    return &set->slots[i];
+}
+
+static bool set_has(const KeySet *set, Str key) {
+    return set->cap && set_find(set, key)->data;
+}
+
+// False if it was there. The set keeps a copy.
+static bool set_add(KeySet *set, Str key) {
+    if (2 * set->n >= set->cap) {
+        KeySet old = *set;
+        set->cap = old.cap ? 2 * old.cap : 1024;
+        set->slots = xalloc(set->cap, sizeof *set->slots);
+        for (size_t i = 0; i < old.cap; i++)
+            if (old.slots[i].data) *set_find(set, old.slots[i]) = old.slots[i];
+        free(old.slots);
+    }
+    Str *slot = set_find(set, key);
+    if (slot->data) return false;
+    char *copy = xrealloc(NULL, key.len, 1);
+    memcpy(copy, key.data, key.len);
+    *slot = (Str){copy, key.len};
+    set->n++;
+    return true;
+}
+
+static void set_free(KeySet *set) {
+    for (size_t i = 0; i < set->cap; i++) free((char *)set->slots[i].data);
+    free(set->slots);
+}
+
+// The prefix of a finished sequence, kept for those that wait.
+typedef struct {
+    Session *session;
+    uint64_t last_use;
+} Kept;
+
+typedef struct {
+    const Options *options;
+    Model model;
+    Tokenizer *tokenizer;
+    Buffer system;
+    Str system_text;
+    RecordContext context;
+    Generator generator;
+    LineReader in;
+    JsonDoc doc;
+    RecordForm form; // of the request read last
+    long shard, n_shards;
+    bool at_end;
+    KeySet seen, done; // ids of the input so far; keys that the output held at the start
+    const char *out_path;
+    int out;
+    bool out_is_file;
+    Record **window; // (n_window) in order of input
+    int n_window, cap_window, n_waiting;
+    size_t window_tokens;
+    Record **active;      // (n_active), those that started first in front
+    Sequence **sequences; // (n_active) theirs
+    int n_active, parallel;
+    Kept kept[N_KEPT];
+    uint64_t clock;
+    size_t memory; // bytes that KV caches may take
+    // counts for the summary and for progress
+    long n_total, n_done, n_failed, n_skipped, n_failed_before;
+    uint64_t n_prompt, n_shared, n_generated;
+    double start, last_progress;
+    bool shows_progress;
+} Batch;
+
+// Output
+
+// One line, whole or not at all.
+static void write_line(Batch *b, const Buffer *line) {
+    struct stat before;
+    bool is_file = b->out_is_file && fstat(b->out, &before) == 0;
+    if (write_all(b->out, line->data, line->len)) return;
+    int e = errno;
+    if (is_file && ftruncate(b->out, before.st_size)) warn("%s: the last line is torn", b->out_path);
+    if (e == EPIPE) _exit(EXIT_OK); // the reader has had enough
+    die(EXIT_RUNTIME, "%s: %s (its lines are whole; --resume goes on)", b->out_path, strerror(e));
+}
+
+// Reads what an earlier run has left: finished keys, and where the last whole line ends.
+static void resume(Batch *b) {
+    LineReader l;
+    Str line;
+    Error err;
+    uint64_t whole = 0;
+    LineState state;
+    lines_open(&l, b->out_path, MAX_RESULT);
+    while ((state = lines_next(&l, &line, true)) == LINE_READY && l.is_whole) {
+        Str key;
+        bool is_error;
+        if (!json_parse(&b->doc, line.data, line.len, &err))
+            die(EXIT_RUNTIME, "%s: line %ld: %s (not an output of batch?)", b->out_path, l.number, err.text);
+        if (!result_key(b->doc.root, &key, &is_error))
+            die(EXIT_RUNTIME, "%s: line %ld: expected an answer with an id (not an output of batch?)", b->out_path,
+                l.number);
+        set_add(&b->done, key);
+        free((char *)key.data);
+        b->n_failed_before += is_error;
+        whole = l.offset;
+    }
+    if (state == LINE_LONG) die(EXIT_RUNTIME, "%s: line %ld is too long", b->out_path, l.number);
+    if (state == LINE_READY) {
+        if (ftruncate(b->out, (off_t)whole)) die(EXIT_RUNTIME, "%s: %s", b->out_path, strerror(errno));
+        if (!b->options->is_quiet) warn("%s: dropped the torn line %ld", b->out_path, l.number);
+    }
+    lines_close(&l);
+    if (generate_interrupted) exit(EXIT_INTERRUPTED);
+}
+
+static void open_output(Batch *b) {
+    const Options *o = b->options;
+    struct stat in, out;
+    bool is_stdout = !o->output || !strcmp(o->output, "-");
+    b->out_path = is_stdout ? "standard output" : o->output;
+    b->out = is_stdout ? STDOUT_FILENO : open(o->output, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
+    if (b->out < 0 || fstat(b->out, &out)) die(EXIT_RUNTIME, "%s: %s", b->out_path, strerror(errno));
+    b->out_is_file = S_ISREG(out.st_mode);
+    if (is_stdout && o->is_resume) die(EXIT_USAGE, "--resume: expected -o FILE");
+    if (is_stdout || !b->out_is_file) return;
+    if (fstat(b->in.fd, &in) == 0 && in.st_dev == out.st_dev && in.st_ino == out.st_ino)
+        die(EXIT_USAGE, "%s is the input and the output", o->output);
+    if (flock(b->out, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK)
+        die(EXIT_RUNTIME, "%s: another run is writing it", o->output);
+    if (o->is_resume)
+        resume(b);
+    else if (out.st_size > 0)
+        die(EXIT_USAGE, "%s exists and is not empty: --resume goes on with it", o->output);
+}
+
+// Progress
+
+static void count_lines(Batch *b) { // of a file, so that there is an end to run towards
+    static char bytes[1 << 16];
+    struct stat st;
+    off_t at = 0;
+    ssize_t n;
+    if (fstat(b->in.fd, &st) || !S_ISREG(st.st_mode)) return;
+    while ((n = pread(b->in.fd, bytes, sizeof bytes, at)) > 0) {
+        for (char *p = bytes; (p = memchr(p, '\n', (size_t)(bytes + n - p))); p++) b->n_total++;
+        if (at + n == st.st_size && bytes[n - 1] != '\n') b->n_total++;
+        at += n;
+    }
+    b->n_total = (b->n_total - b->shard + b->n_shards) / b->n_shards;
+}
+
+static void show_progress(Batch *b, bool is_last) {
+    double now = now_sec(), sec = now - b->start;
+    if (!b->shows_progress || (!is_last && now - b->last_progress < (b->options->progress_json ? 1 : 0.2))) return;
+    b->last_progress = now;
+    long n = b->n_done + b->n_skipped;
+    double per_sec = b->generator.decode_sec > 0 ? (double)b->generator.n_decode / b->generator.decode_sec : 0;
+    double left = b->n_done ? sec / (double)b->n_done * (double)(b->n_total - n) : 0;
+    if (b->options->progress_json) {
+        fprintf(stderr,
+                "{\"done\":%ld,\"total\":%ld,\"failed\":%ld,\"skipped\":%ld,\"tokens\":%llu,\"tokens_per_sec\":%.1f,"
+                "\"elapsed_sec\":%.1f,\"left_sec\":%.0f}\n",
+                n, b->n_total > n ? b->n_total : n, b->n_failed, b->n_skipped, (unsigned long long)b->n_generated,
+                per_sec, sec, left > 0 ? left : 0);
+    } else if (is_last) {
+        fprintf(stderr, "\r\x1b[K");
+    } else {
+        fprintf(stderr, "\r%ld", n);
+        if (b->n_total > n) fprintf(stderr, "/%ld", b->n_total);
+        fprintf(stderr, " records, %d under way, %.1f tok/s", b->n_active, per_sec);
+        if (left > 0) fprintf(stderr, ", %d:%02d left", (int)left / 60, (int)left % 60);
+        fprintf(stderr, "\x1b[K");
+    }
+}
+
+static void print_summary(const Batch *b) {
+    const Generator *g = &b->generator;
+    if (b->options->is_quiet) return;
+    fprintf(stderr, "%ld records, %ld failed, %ld skipped | prompts %llu tok, %llu of them shared | generated %llu tok",
+            b->n_done, b->n_failed, b->n_skipped, (unsigned long long)b->n_prompt, (unsigned long long)b->n_shared,
+            (unsigned long long)b->n_generated);
+    if (g->n_decode) fprintf(stderr, " %.1f tok/s", (double)g->n_decode / g->decode_sec);
+    fprintf(stderr, " | %.1f s | seed %llu\n", now_sec() - b->start, (unsigned long long)b->context.seed);
+}
+
+// Input
+
+static void window_push(Batch *b, Record *r) {
+    if (b->n_window == b->cap_window) {
+        b->cap_window = b->cap_window ? 2 * b->cap_window : 64;
+        b->window = xrealloc(b->window, (size_t)b->cap_window, sizeof *b->window);
+    }
+    b->window[b->n_window++] = r;
+    b->window_tokens += (size_t)r->prompt.len;
+    b->n_waiting += r->state == RECORD_WAITING;
+}
+
+// An error record: once, even if the run is resumed.
+static void push_failure(Batch *b, Record *r, const char *code, const char *message) {
+    char number[32];
+    if (!r->key.data) record_set_key(r, 'l', number, (size_t)snprintf(number, sizeof number, "%ld", r->line));
+    if (set_has(&b->done, r->key)) {
+        b->n_skipped++;
+        record_free(r);
+        return;
+    }
+    record_fail(r, code, message);
+    window_push(b, r);
+}
+
+// One line of input becomes a record of the window, unless it is of another shard or done already.
+static void take_line(Batch *b, LineState state, Str line) {
+    Error err;
+    const char *code;
+    bool is_mine = (b->in.number - 1) % b->n_shards == b->shard - 1, is_text = b->options->is_lines;
+    if (is_text && line.len && line.data[line.len - 1] == '\r') line.len--;
+    size_t blank = 0;
+    while (blank < line.len && strchr(" \t\r", line.data[blank]) && line.data[blank]) blank++;
+    if (state == LINE_READY && blank == line.len) return;
+    Record *r = xalloc(1, sizeof *r);
+    r->line = b->in.number;
+    r->form = str_contains(line.len < 4096 ? line : (Str){line.data, 4096}, "\"custom_id\"") ? FORM_CHAT : b->form;
+    if (is_text) r->form = FORM_SHORT;
+    if (state == LINE_LONG) {
+        error_set(&err, EXIT_RUNTIME, "longer than %d bytes", MAX_LINE);
+        code = "line_too_long";
+    } else if (!is_text && !json_parse(&b->doc, line.data, line.len, &err)) {
+        code = "invalid_json";
+    } else if (is_text || record_identify(r, b->doc.root, &err)) {
+        char number[32];
+        if (is_text) record_set_key(r, 'n', number, (size_t)snprintf(number, sizeof number, "%ld", r->line));
+        b->form = r->form;
+        if (!set_add(&b->seen, r->key)) {
+            error_set(&err, EXIT_RUNTIME, "the id %.200s was used by an earlier line", r->key.data + 1);
+            code = "duplicate_id";
+            free((char *)r->key.data);
+            r->key = (Str){0};
+        } else if (!is_mine || set_has(&b->done, r->key)) {
+            b->n_skipped += is_mine;
+            record_free(r);
+            return;
+        } else if (is_text ? record_from_text(r, &b->context, line, &code, &err)
+                           : record_parse(r, &b->context, b->doc.root, &code, &err)) {
+            window_push(b, r);
+            return;
+        }
+    } else {
+        code = "invalid_request";
+    }
+    if (is_mine)
+        push_failure(b, r, code, err.text);
+    else
+        record_free(r);
+}
+
+// Reads ahead; waits for input only if there is nothing else to do.
+static void fill_window(Batch *b) {
+    Str line;
+    while (!b->at_end && b->n_window < WINDOW && b->window_tokens < WINDOW_TOKENS) {
+        LineState state = lines_next(&b->in, &line, b->n_active == 0 && b->n_window == 0);
+        if (state == LINE_NONE) return;
+        b->at_end = state == LINE_END;
+        if (!b->at_end) take_line(b, state, line);
+    }
+}
+
+// Shared prefixes
+
+static int common_prefix(const Ids *a, const int *tokens, int n) {
+    int i = 0;
+    if (n > a->len - 1) n = a->len - 1; // the last token of a prompt is always fed: its logits are wanted
+    while (i < n && a->data[i] == tokens[i]) i++;
+    return i;
+}
+
+// Who can give the longest beginning of a prompt: what is computed now, and what will soon be.
+typedef struct {
+    const Session *session;
+    int n_now, n_soon;
+    Kept *kept;
+} Donor;
+
+static Donor find_donor(Batch *b, const Ids *prompt, const Record *but) {
+    Donor d = {0};
+    for (int i = 0; i < N_KEPT; i++) {
+        const Session *s = b->kept[i].session;
+        int n = s ? common_prefix(prompt, s->tokens, s->n_tokens) : 0;
+        if (n > d.n_now) d = (Donor){s, n, n, &b->kept[i]};
+    }
+    for (int i = 0; i < b->n_active; i++) {
+        const Record *r = b->active[i];
+        if (r == but) continue;
+        int n = common_prefix(prompt, r->prompt.data, r->prompt.len);
+        int now = n < r->session->n_tokens ? n : r->session->n_tokens;
+        if (now > d.n_now) d = (Donor){r->session, now, d.n_soon, NULL};
+        if (n > d.n_soon) d.n_soon = n;
+    }
+    return d;
+}
+
+static void drop_kept(Kept *k) {
+    session_free(k->session);
+    *k = (Kept){0};
+}
+
+static Kept *oldest_kept(Batch *b) {
+    Kept *oldest = NULL;
+    for (int i = 0; i < N_KEPT; i++)
+        if (b->kept[i].session && (!oldest || b->kept[i].last_use < oldest->last_use)) oldest = &b->kept[i];
+    return oldest;
+}
+
+// Keeps as much of a finished sequence's prompt as somebody waiting can use and nobody else has; all of it when nobody
+// waits, since who comes next is not known. True if the session was kept.
+static bool keep_prefix(Batch *b, Record *r) {
+    int keep = b->n_waiting == 0 && !b->at_end ? r->prompt.len : 0;
+    for (int i = 0; i < b->n_window && b->n_waiting; i++) {
+        const Record *w = b->window[i];
+        if (w->state != RECORD_WAITING) continue;
+        int n = common_prefix(&w->prompt, r->prompt.data, r->prompt.len);
+        if (n <= keep || n < MIN_SHARE) continue;
+        if (n - find_donor(b, &w->prompt, r).n_soon >= MIN_SHARE) keep = n;
+    }
+    if (keep > r->session->n_tokens) keep = r->session->n_tokens;
+    if (keep < MIN_SHARE) return false;
+    Kept *slot = NULL;
+    for (int i = 0; i < N_KEPT; i++)
+        if (!b->kept[i].session) slot = &b->kept[i];
+    if (!slot) drop_kept(slot = oldest_kept(b));
+    session_rewind(r->session, keep);
+    *slot = (Kept){r->session, b->clock++};
+    return true;
+}
+
+// Scheduling
+
+// Positions that a record may come to hold.
+static size_t positions_needed(const Record *r) {
+    long most = (long)r->prompt.len + r->n_predict;
+    return (size_t)(r->n_predict < 0 || most > r->max_context ? r->max_context : most);
+}
+
+// Whether its KV cache fits beside all that is promised to the others; kept prefixes make way.
+static bool has_memory(Batch *b, const Record *r) {
+    size_t per_position = model_kv_bytes(&b->model.config, b->model.kv_type), positions = positions_needed(r);
+    for (int i = 0; i < b->n_active; i++) positions += positions_needed(b->active[i]);
+    for (;;) {
+        size_t total = positions, bytes;
+        for (int i = 0; i < N_KEPT; i++)
+            if (b->kept[i].session) total += (size_t)b->kept[i].session->n_tokens;
+        if (size_mul(total, per_position, &bytes) && bytes <= b->memory) return true;
+        if (!oldest_kept(b)) return false;
+        drop_kept(oldest_kept(b));
+    }
+}
+
+static void start_record(Batch *b, Record *r, const Donor *d) {
+    bool is_shared = d->n_now >= MIN_SHARE;
+    r->session = is_shared ? session_fork(d->session, d->n_now) : NULL;
+    r->n_shared = r->session ? d->n_now : 0;
+    if (!r->session) r->session = session_new(&b->model);
+    if (is_shared && d->kept) d->kept->last_use = b->clock++;
+    Request request = record_request(r);
+    sequence_start(&r->sequence, &b->generator, &request, r->session);
+    r->state = RECORD_ACTIVE;
+    b->n_waiting--;
+    b->active[b->n_active] = r;
+    b->sequences[b->n_active++] = &r->sequence;
+}
+
+// Starts what can start, in the order of the input.
+static void start_waiting(Batch *b) {
+    for (int i = 0; i < b->n_window && b->n_waiting && b->n_active < b->parallel; i++) {
+        Record *r = b->window[i];
+        if (r->state != RECORD_WAITING) continue;
+        Donor d = find_donor(b, &r->prompt, NULL);
+        if (d.n_soon - d.n_now >= MIN_SHARE) continue; // another is computing its beginning
+        if (has_memory(b, r)) {
+            // making room may have dropped what it was to start from
+            if (d.kept && !d.kept->session) d = find_donor(b, &r->prompt, NULL);
+            start_record(b, r, &d);
+            continue;
+        }
+        if (b->n_active) return; // it waits for memory, and nobody overtakes it
+        Error err;
+        error_set(&err, EXIT_RUNTIME, "%zu positions of KV cache need %zu MiB, available are %zu MiB",
+                  positions_needed(r), positions_needed(r) * model_kv_bytes(&b->model.config, b->model.kv_type) >> 20,
+                  b->memory >> 20);
+        record_fail(r, "out_of_memory", err.text);
+        b->n_waiting--;
+    }
+}
+
+static void finish_record(Batch *b, Record *r) {
+    record_answer(r, &b->context);
+    b->n_prompt += (uint64_t)r->prompt.len;
+    b->n_shared += (uint64_t)r->n_shared;
+    b->n_generated += (uint64_t)r->sequence.n_generated;
+    sequence_free(&r->sequence);
+    if (!keep_prefix(b, r)) session_free(r->session);
+    r->session = NULL;
+}
+
+// Takes the finished ones out of the active; those that an interrupt has cancelled stay, without an answer.
+static void collect_finished(Batch *b) {
+    int n = 0, n_all = b->n_active;
+    for (int i = 0; i < n_all; i++) {
+        Record *r = b->active[i];
+        if (r->sequence.finish != FINISH_NONE && r->sequence.finish != FINISH_CANCEL) continue;
+        b->active[i] = b->active[n]; // swapped, so that the finished are at the end
+        b->active[n] = r;
+        b->sequences[n++] = &r->sequence;
+    }
+    b->n_active = n;
+    for (int i = n; i < n_all; i++) finish_record(b, b->active[i]);
+}
+
+static void write_finished(Batch *b) {
+    int n = 0;
+    for (int i = 0; i < b->n_window; i++) {
+        Record *r = b->window[i];
+        if (r->state != RECORD_DONE || (b->options->is_ordered && n > 0)) {
+            b->window[n++] = r;
+            continue;
+        }
+        write_line(b, &r->answer);
+        b->n_done++;
+        b->n_failed += r->has_failed;
+        b->window_tokens -= (size_t)r->prompt.len;
+        record_free(r);
+    }
+    b->n_window = n;
+}
+
+// "K/N", or "slurm": the place of this task in its job array.
+static void read_shard(Batch *b, const char *text) {
+    long k, n;
+    int end = 0;
+    b->shard = b->n_shards = 1;
+    if (!text) return;
+    if (!strcmp(text, "slurm")) {
+        const char *id = getenv("SLURM_ARRAY_TASK_ID"), *count = getenv("SLURM_ARRAY_TASK_COUNT"),
+                   *min = getenv("SLURM_ARRAY_TASK_MIN"), *step = getenv("SLURM_ARRAY_TASK_STEP");
+        int64_t task, tasks, first = 1, stride = 1;
+        bool is_good = id && count && parse_i64(id, &task) && parse_i64(count, &tasks) &&
+                       (!min || parse_i64(min, &first)) && (!step || parse_i64(step, &stride)) && stride > 0 &&
+                       tasks > 0 && task >= first;
+        if (!is_good || (task - first) / stride >= tasks)
+            die(EXIT_USAGE, "--shard slurm: expected SLURM_ARRAY_TASK_ID and SLURM_ARRAY_TASK_COUNT of a job array");
+        b->shard = (long)((task - first) / stride) + 1;
+        b->n_shards = (long)tasks;
+        return;
+    }
+    if (sscanf(text, "%ld/%ld%n", &k, &n, &end) != 2 || text[end] || k < 1 || n < k)
+        die(EXIT_USAGE, "--shard: expected K/N with 1 <= K <= N, or slurm, found \"%s\"", text);
+    b->shard = k;
+    b->n_shards = n;
+}
+
+static void open_model(Batch *b) {
+    const Options *o = b->options;
+    bool is_unknown = false;
+    model_load(o, &b->model, &b->tokenizer);
+    RecordContext *c = &b->context;
+    *c = (RecordContext){.options = o, .model = &b->model, .tokenizer = b->tokenizer};
+    c->tpl = o->is_raw && !o->template_name ? template_recognise(&b->model.file, b->tokenizer, &is_unknown)
+                                            : template_choose(o, &b->model, b->tokenizer);
+    c->seed = o->has_seed ? o->sample.seed : seed_random();
+    if (o->system && c->tpl == TEMPLATE_NONE)
+        die(EXIT_USAGE, "-sys: %s has no chat template; choose one with --template", b->model.file.path);
+    system_read(o, &b->system);
+    b->system_text = (Str){b->system.data, b->system.len};
+    if (o->system) c->system = &b->system_text;
+    if (o->ctx > b->model.config.max_context)
+        warn("-c %d: the model was made for %d positions", o->ctx, b->model.config.max_context);
+    size_t available = memory_available(), weights = model_weight_bytes(&b->model);
+    bool is_large = weights > available / 4 * 3; // then it is read from the disk again and again anyway
+    b->memory = available == SIZE_MAX ? available : (is_large ? available / 4 : available - weights) / 10 * 9;
+    b->parallel = o->parallel ? o->parallel : DEFAULT_PARALLEL;
+    generator_init(&b->generator, &b->model, b->tokenizer, o->chunk, b->parallel);
+    b->active = xalloc((size_t)b->parallel, sizeof *b->active);
+    b->sequences = xalloc((size_t)b->parallel, sizeof *b->sequences);
+}
+
+static void close_batch(Batch *b) {
+    for (int i = 0; i < b->n_window; i++) record_free(b->window[i]);
+    for (int i = 0; i < N_KEPT; i++) drop_kept(&b->kept[i]);
+    set_free(&b->seen);
+    set_free(&b->done);
+    free(b->window);
+    free(b->active);
+    free(b->sequences);
+    json_free(&b->doc);
+    buffer_free(&b->system);
+    lines_close(&b->in);
+    generator_free(&b->generator);
+    tokenizer_close(b->tokenizer);
+    model_close(&b->model);
+}
+
+int verb_batch(const Options *o) {
+    Batch *b = xalloc(1, sizeof *b);
+    b->options = o;
+    if (o->n_args)
+        die(EXIT_USAGE, "batch: expected only options, found \"%s\" (requests come from -i FILE)", o->args[0]);
+    if (!o->input && isatty(STDIN_FILENO)) die(EXIT_USAGE, "batch: expected -i FILE or requests on standard input");
+    signal(SIGXFSZ, SIG_IGN); // a file size limit is an error of write()
+    read_shard(b, o->shard);
+    lines_open(&b->in, o->input, MAX_LINE);
+    open_output(b);
+    open_model(b);
+    b->shows_progress = !o->is_quiet && (o->progress_json || isatty(STDERR_FILENO));
+    if (b->shows_progress) count_lines(b);
+    b->start = now_sec();
+    while (!generate_interrupted) {
+        fill_window(b);
+        start_waiting(b);
+        if (b->n_active) generate_step(&b->generator, b->sequences, b->n_active);
+        collect_finished(b);
+        write_finished(b);
+        show_progress(b, false);
+        if (b->at_end && b->n_window == 0) break;
+    }
+    if (b->out_is_file && fsync(b->out)) die(EXIT_RUNTIME, "%s: %s", b->out_path, strerror(errno));
+    if (b->out != STDOUT_FILENO && close(b->out)) die(EXIT_RUNTIME, "%s: %s", b->out_path, strerror(errno));
+    show_progress(b, true);
+    print_summary(b);
+    int code = generate_interrupted ? EXIT_INTERRUPTED : b->n_failed + b->n_failed_before ? EXIT_RECORDS : EXIT_OK;
+    close_batch(b);
+    free(b);
+    return code;
+}

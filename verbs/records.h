@@ -1,0 +1,65 @@
+// Requests and answers of `batch` as JSON lines, in two forms:
+//   short   {"id", "prompt" | "messages", OPTIONS...} -> {"id", "text", "finish_reason", "n_prompt", "n_generated",
+//   "seed"} OpenAI  {"custom_id", "method", "url", "body": {...}} -> {"id", "custom_id", "response": {...}, "error"}
+#ifndef VERBS_RECORDS_H
+#define VERBS_RECORDS_H
+
+#include "verbs.h"
+#include "../base/json.h"
+
+typedef enum { FORM_SHORT, FORM_CHAT, FORM_COMPLETION } RecordForm;
+typedef enum { RECORD_WAITING, RECORD_ACTIVE, RECORD_DONE } RecordState;
+
+// A request, from its line to its answer.
+typedef struct {
+    long line;
+    RecordForm form;
+    Str key; // who it is: 's' and a string id, 'n' and a numeric one, 'l' and the line of one that has none
+    Ids prompt;
+    int n_predict, max_context;
+    SampleOptions sample;
+    bool ignore_eos;
+    int n_top; // alternatives to report for each token; -1: no log-probabilities at all
+    LogitBias *biases;
+    Str *stops; // own copies, unless they are the command line's
+    int n_stops;
+    bool owns_stops;
+    RecordState state;
+    Session *session; // while active
+    int n_shared;     // positions of it that were computed for others
+    Sequence sequence;
+    bool has_failed;
+    Buffer answer; // the line to write, once done
+} Record;
+
+// What all records of a run share.
+typedef struct {
+    const Options *options; // defaults of every record
+    const Model *model;
+    const Tokenizer *tokenizer;
+    Template tpl;
+    const Str *system; // NULL: none
+    uint64_t seed;     // records without a seed derive theirs from this and their id
+} RecordContext;
+
+// Who a request is: fills form and key. False with err if it cannot be told.
+bool record_identify(Record *r, const Json *root, Error *err);
+// The rest of the request. False with err; *code names the kind of error.
+bool record_parse(Record *r, const RecordContext *c, const Json *root, const char **code, Error *err);
+// A line of plain text as a request.
+bool record_from_text(Record *r, const RecordContext *c, Str text, const char **code, Error *err);
+// What the generator is to do.
+Request record_request(const Record *r);
+// Sets the key, which is copied.
+void record_set_key(Record *r, char kind, const char *text, size_t n);
+// Renders the answer of a finished sequence, or an error; the record is then done.
+void record_answer(Record *r, const RecordContext *c);
+void record_fail(Record *r, const char *code, const char *message);
+void record_free(Record *r);
+
+// The key of a line of output, as record_identify made it for its request (free it); *is_error is set for an error.
+bool result_key(const Json *root, Str *key, bool *is_error);
+// A hash that is the same everywhere and at all times.
+uint64_t hash_bytes(uint64_t seed, Str text);
+
+#endif
