@@ -4,228 +4,28 @@
 // each group of 16: w = scale * (u - OFF) - min. A type is an `unpack` function that produces this form; the decode
 // kernel (mat), which dots it with int8 activations at once, and the prefill kernel (gemm), which turns it into panels,
 // are made from it. F32, F16 and BF16 have float32 activations and a `load` function each.
-#include "blocks.h"
+#include "avx512_unpack.h"
 #include "isa.h"
 
-#include <immintrin.h>
 #include <math.h>
-#include <string.h>
 
-#define INLINE static inline __attribute__((always_inline))
-
-enum { UNIT = 256, GROUPS = UNIT / QUANT_GROUP };
-
+// What the kernels are made from, constant in each of them.
 typedef struct {
-    __m512i w[4];      // u, in the order of the columns
-    __m512 scale, min; // per group of 16
-} Unit;
-
-typedef Unit (*Unpack)(const void *blocks, Type type);
-
-INLINE int min_int(int a, int b) {
-    return a < b ? a : b;
-}
-
-// Mask of the first n of 16 lanes.
-INLINE __mmask16 first(int n) {
-    return (__mmask16)(n >= 16 ? 0xffff : n > 0 ? (1 << n) - 1 : 0);
-}
-
-INLINE uint16_t load_u16(const void *p) {
-    uint16_t v;
-    memcpy(&v, p, sizeof v);
-    return v;
-}
-
-INLINE __m512 f16_to_all(uint16_t h) {
-    return _mm512_broadcastss_ps(_mm_cvtph_ps(_mm_cvtsi32_si128(h)));
-}
-
-// {a, b} in the two halves
-INLINE __m512i halves(int a, int b) {
-    return _mm512_inserti64x4(_mm512_set1_epi16((short)a), _mm256_set1_epi16((short)b), 1);
-}
-
-// 16 floats from 8 bytes: each byte twice, one per group of 16
-INLINE __m512 bytes_to_groups(uint64_t bytes) {
-    __m128i b = _mm_cvtsi64_si128((long long)bytes);
-    return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_unpacklo_epi8(b, b)));
-}
-
-// The f16 scales of 8 blocks, `stride` bytes apart, each for two groups of 16.
-INLINE __m512 block_scales(const void *blocks, int stride) {
-    const uint8_t *p = blocks;
-    const __m512i twice = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
-    __m128i h = _mm_cvtsi32_si128(load_u16(p));
-    h = _mm_insert_epi16(h, load_u16(p + stride), 1);
-    h = _mm_insert_epi16(h, load_u16(p + stride * 2), 2);
-    h = _mm_insert_epi16(h, load_u16(p + stride * 3), 3);
-    h = _mm_insert_epi16(h, load_u16(p + stride * 4), 4);
-    h = _mm_insert_epi16(h, load_u16(p + stride * 5), 5);
-    h = _mm_insert_epi16(h, load_u16(p + stride * 6), 6);
-    h = _mm_insert_epi16(h, load_u16(p + stride * 7), 7);
-    return _mm512_permutexvar_ps(twice, _mm512_castps256_ps512(_mm256_cvtph_ps(h)));
-}
-
-// 64 nibbles of two blocks of 16 bytes each: low nibbles are the first 16 weights of a block.
-INLINE __m512i block_nibbles(const uint8_t *a, const uint8_t *b) {
-    const __m512i shift =
-        _mm512_set_epi64(0x0004000400040004, 0x0004000400040004, 0, 0, 0x0004000400040004, 0x0004000400040004, 0, 0);
-    __m512i v = _mm512_broadcast_i32x4(_mm_loadu_si128((const void *)a));
-    v = _mm512_mask_broadcast_i32x4(v, 0xff00, _mm_loadu_si128((const void *)b));
-    return _mm512_and_si512(_mm512_srlv_epi16(v, shift), _mm512_set1_epi8(15));
-}
-
-INLINE __m512i iq4_plus_128(__m512i nibbles) {
-    const __m128i table = _mm_setr_epi8(1, 24, 45, 63, 79, 93, 106, 118, (char)129, (char)141, (char)153, (char)166,
-                                        (char)181, (char)197, (char)217, (char)241);
-    return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(table), nibbles);
-}
-
-INLINE __m256i load_32(const void *p) {
-    return _mm256_loadu_si256(p);
-}
-
-INLINE Unit unpack_q8_0(const void *blocks, Type type) { // OFF 128
-    (void)type;
-    const BlockQ8_0 *b = blocks;
-    Unit u;
-    for (int j = 0; j < 4; j++) {
-        __m512i v = _mm512_castsi256_si512(load_32(b[2 * j].qs));
-        v = _mm512_inserti64x4(v, load_32(b[2 * j + 1].qs), 1);
-        u.w[j] = _mm512_xor_si512(v, _mm512_set1_epi8((char)128));
-    }
-    u.scale = block_scales(b, sizeof *b);
-    return u;
-}
-
-INLINE Unit unpack_q4_0(const void *blocks, Type type) { // OFF 8
-    (void)type;
-    const BlockQ4_0 *b = blocks;
-    Unit u;
-    for (int j = 0; j < 4; j++) u.w[j] = block_nibbles(b[2 * j].qs, b[2 * j + 1].qs);
-    u.scale = block_scales(b, sizeof *b);
-    return u;
-}
-
-INLINE Unit unpack_iq4_nl(const void *blocks, Type type) { // OFF 128
-    (void)type;
-    const BlockIQ4_NL *b = blocks;
-    Unit u;
-    for (int j = 0; j < 4; j++) u.w[j] = iq4_plus_128(block_nibbles(b[2 * j].qs, b[2 * j + 1].qs));
-    u.scale = block_scales(b, sizeof *b);
-    return u;
-}
-
-INLINE Unit unpack_iq4_xs(const void *block, Type type) { // OFF 128
-    (void)type;
-    const BlockIQ4_XS *b = block;
-    Unit u;
-    for (int j = 0; j < 4; j++) u.w[j] = iq4_plus_128(block_nibbles(b->qs + 32 * j, b->qs + 32 * j + 16));
-    uint32_t low;
-    memcpy(&low, b->scales_l, 4);
-    uint64_t s = _pdep_u64(low, 0x0f0f0f0f0f0f0f0f) | _pdep_u64(b->scales_h, 0x3030303030303030);
-    u.scale = _mm512_mul_ps(_mm512_sub_ps(bytes_to_groups(s), _mm512_set1_ps(32)), f16_to_all(b->d));
-    return u;
-}
-
-// The 8 scales and 8 minima of 6 bits of Q4_K and Q5_K.
-INLINE void k_scales(Unit *u, const uint8_t *packed, uint16_t d, uint16_t dmin) {
-    uint32_t a[3];
-    memcpy(a, packed, sizeof a);
-    uint64_t s = (a[0] & 0x3f3f3f3f) | (uint64_t)((a[2] & 0x0f0f0f0f) | (a[0] >> 2 & 0x30303030)) << 32;
-    uint64_t m = (a[1] & 0x3f3f3f3f) | (uint64_t)((a[2] >> 4 & 0x0f0f0f0f) | (a[1] >> 2 & 0x30303030)) << 32;
-    u->scale = _mm512_mul_ps(bytes_to_groups(s), f16_to_all(d));
-    u->min = _mm512_mul_ps(bytes_to_groups(m), f16_to_all(dmin));
-}
-
-// 64 nibbles of 32 bytes: the low ones, then the high ones.
-INLINE __m512i pair_nibbles(const uint8_t *p) {
-    __m512i v = _mm512_broadcast_i64x4(load_32(p));
-    return _mm512_and_si512(_mm512_srlv_epi16(v, halves(0, 4)), _mm512_set1_epi8(15));
-}
-
-INLINE Unit unpack_q4_k(const void *block, Type type) { // OFF 0
-    (void)type;
-    const BlockQ4_K *b = block;
-    Unit u;
-    for (int j = 0; j < 4; j++) u.w[j] = pair_nibbles(b->qs + 32 * j);
-    k_scales(&u, b->scales, b->d, b->dmin);
-    return u;
-}
-
-INLINE Unit unpack_q5_k(const void *block, Type type) { // OFF 0
-    (void)type;
-    const BlockQ5_K *b = block;
-    Unit u;
-    __m512i high = _mm512_broadcast_i64x4(load_32(b->qh));
-    for (int j = 0; j < 4; j++) {
-        __m512i v = pair_nibbles(b->qs + 32 * j);
-        __mmask64 bit = _mm512_test_epi8_mask(high, halves(0x0101 << 2 * j, 0x0202 << 2 * j));
-        u.w[j] = _mm512_mask_add_epi8(v, bit, v, _mm512_set1_epi8(16));
-    }
-    k_scales(&u, b->scales, b->d, b->dmin);
-    return u;
-}
-
-INLINE Unit unpack_q6_k(const void *block, Type type) { // OFF 32
-    (void)type;
-    const BlockQ6_K *b = block;
-    Unit u;
-    const __m512i low_mask = _mm512_set1_epi8(15), high_mask = _mm512_set1_epi8(0x30);
-    for (int j = 0; j < 2; j++) {
-        __m512i low = _mm512_loadu_si512(b->ql + 64 * j), high = _mm512_broadcast_i64x4(load_32(b->qh + 32 * j));
-        __m512i h0 = _mm512_and_si512(_mm512_sllv_epi16(high, halves(4, 2)), high_mask);
-        __m512i h1 = _mm512_and_si512(_mm512_srlv_epi16(high, halves(0, 2)), high_mask);
-        u.w[2 * j] = _mm512_or_si512(_mm512_and_si512(low, low_mask), h0);
-        u.w[2 * j + 1] = _mm512_or_si512(_mm512_and_si512(_mm512_srli_epi16(low, 4), low_mask), h1);
-    }
-    __m512 s = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)b->scales)));
-    u.scale = _mm512_mul_ps(s, f16_to_all(b->d));
-    return u;
-}
-
-// Any integer type by way of its QuantBlock; OFF 128.
-INLINE Unit unpack_any(const void *blocks, Type type) {
-    const uint8_t *p = blocks;
-    Unit u;
-    QuantBlock b[8];
-    int block = type_info(type)->block, bytes = type_info(type)->bytes, n = UNIT / block;
-    for (int i = 0; i < n; i++) quant_unpack(type)(p + i * bytes, b + i);
-    for (int i = 1; i < n; i++) {
-        memcpy(b->q + i * block, b[i].q, (size_t)block);
-        for (int g = 0; g < block / QUANT_GROUP; g++) {
-            b->scale[i * block / QUANT_GROUP + g] = b[i].scale[g];
-            b->min[i * block / QUANT_GROUP + g] = b[i].min[g];
-        }
-    }
-    for (int j = 0; j < 4; j++)
-        u.w[j] = _mm512_xor_si512(_mm512_loadu_si512(b->q + 64 * j), _mm512_set1_epi8((char)128));
-    u.scale = _mm512_loadu_ps(b->scale);
-    u.min = _mm512_loadu_ps(b->min);
-    return u;
-}
-
-// The last unit of a row may be short: copies what there is in front of zeros (scale 0, whatever the type).
-typedef struct {
-    int n_full;     // units that lie in the row whole
-    int bytes;      // of a unit
-    int tail_bytes; // of the short unit, 0 if there is none
-} UnitShape;
-
-static UnitShape unit_shape(const Tensor *w) {
-    const TypeInfo *info = type_info(w->type);
-    UnitShape s = {w->cols / UNIT, info->bytes * (UNIT / info->block), w->cols % UNIT / info->block * info->bytes};
-    return s;
-}
+    Unpack unpack;
+    int off;
+    bool has_min;
+    int group; // scales are per 16 or per 32 weights
+    int block; // weights per block: with 32 the last unit of a row may be short
+    int bytes; // per 256 weights
+} Format;
 
 enum { MAX_UNIT_BYTES = 288 };
 
-INLINE const uint8_t *unit_at(const uint8_t *row, int unit, const UnitShape *s, uint8_t *buffer) {
-    const uint8_t *p = row + (size_t)unit * (size_t)s->bytes;
-    if (unit < s->n_full) return p;
+// A whole unit: where it lies, or, if the row ends in it, a copy in front of zeros (scale 0, whatever the type).
+INLINE const uint8_t *whole_unit(const uint8_t *p, int n_cols, const Format *f, uint8_t *buffer) {
+    if (n_cols >= UNIT) return p;
     memset(buffer, 0, MAX_UNIT_BYTES);
-    memcpy(buffer, p, (size_t)s->tail_bytes);
+    memcpy(buffer, p, (size_t)(f->bytes / (UNIT / f->block) * (n_cols / f->block)));
     return buffer;
 }
 
@@ -233,13 +33,18 @@ static int n_units(int cols) {
     return (cols + UNIT - 1) / UNIT;
 }
 
-// Sixteen values to int8 with their scale: max |x| / 127, or NaN if one of them is not finite. `q` gets zeros then.
+// The scale of int8 values: max |x| / 127, or NaN if one of them is not finite; the inverse is 0 then.
 INLINE float encode_scale(int max_bits, float *inverse) {
     float max;
     memcpy(&max, &max_bits, sizeof max);
     bool is_small = max < 0x1p-100f;
     *inverse = is_small || max_bits >= 0x7f800000 ? 0 : 127 / max;
     return max_bits >= 0x7f800000 ? NAN : is_small ? 0 : max / 127;
+}
+
+INLINE __m512i to_integers(__m512 x, float inverse) {
+    x = _mm512_mul_ps(x, _mm512_set1_ps(inverse));
+    return _mm512_maskz_cvtps_epi32(_mm512_cmp_ps_mask(x, x, _CMP_ORD_Q), x);
 }
 
 INLINE __m512i abs_bits(__m512 x) {
@@ -271,7 +76,7 @@ static void mat_encode(void *encoded, const float *x, int n_tokens, int cols, in
             int g = i % GROUPS;
             __m512 v = load_tail(row + i * QUANT_GROUP, cols - i * QUANT_GROUP);
             float inverse, scale = encode_scale(_mm512_reduce_max_epi32(abs_bits(v)), &inverse);
-            __m512i q = _mm512_cvtps_epi32(_mm512_mul_ps(v, _mm512_set1_ps(inverse)));
+            __m512i q = to_integers(v, inverse);
             _mm_store_si128((__m128i *)(u->q + g * QUANT_GROUP), _mm512_cvtsepi32_epi8(q));
             u->scale[g] = scale;
             u->sum[g] = scale * (float)_mm512_reduce_add_epi32(q);
@@ -279,45 +84,59 @@ static void mat_encode(void *encoded, const float *x, int n_tokens, int cols, in
     }
 }
 
-// Four rows times NT tokens. Per 256 weights of a row about 15 operations to unpack, and per token 4 dot products of 64
-// bytes, 4 conversions, 4 spreads of the scales and 5 FMAs: 9 cycles. Four rows far apart give the memory four streams.
-INLINE void mat_tile(float *out, size_t out_stride, const Tensor *w, const MatUnit *x, const int *row, int nt,
-                     Unpack unpack, int off, bool has_min) {
-    enum { AHEAD = 1024 };
-    UnitShape shape = unit_shape(w);
-    int n = n_units(w->cols);
-    __m512 acc[4][2];
-    __m512i spread[4];
-    uint8_t buffer[MAX_UNIT_BYTES];
-    const uint8_t *p[4];
+// 256 columns of four rows times NT tokens. Per row about 15 operations to unpack, and per token 4 dot products of 64
+// bytes, 4 conversions, 4 spreads of the scales and 5 FMAs.
+INLINE void mat_unit(__m512 acc[4][2], const uint8_t *const p[4], const MatUnit *x, size_t n, int nt, Type type,
+                     const Format *f) {
+    const __m512i quarter = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
+#pragma GCC unroll 4
     for (int i = 0; i < 4; i++) {
-        const __m512i quarter = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
-        spread[i] = _mm512_add_epi32(quarter, _mm512_set1_epi32(4 * i));
+        Unit u = f->unpack(p[i], type);
+        __m512 min = u.min;
+        if (!f->has_min)
+            min = _mm512_mul_ps(u.scale, _mm512_set1_ps((float)f->off));
+        else if (f->off)
+            min = _mm512_fmadd_ps(u.scale, _mm512_set1_ps((float)f->off), min);
+#pragma GCC unroll 2
+        for (int t = 0; t < nt; t++) {
+            const MatUnit *xt = x + (size_t)t * n;
+            __m512 scale = _mm512_mul_ps(u.scale, _mm512_load_ps(xt->scale));
+            __m512 a = _mm512_fnmadd_ps(min, _mm512_load_ps(xt->sum), acc[i][t]);
+#pragma GCC unroll 4
+            for (int j = 0; j < 4; j++) {
+                __m512i dot = _mm512_dpbusd_epi32(_mm512_setzero_si512(), u.w[j], _mm512_load_si512(xt->q + 64 * j));
+                __m512i spread = _mm512_add_epi32(quarter, _mm512_set1_epi32(4 * j));
+                a = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), _mm512_permutexvar_ps(spread, scale), a);
+            }
+            acc[i][t] = a;
+        }
+    }
+}
+
+// Four rows times NT tokens. Rows far apart give the memory four streams.
+INLINE void mat_tile(float *out, size_t out_stride, const Tensor *w, const MatUnit *x, const int *row, int nt,
+                     const Format *f) {
+    enum { AHEAD = 1024 };
+    size_t n = (size_t)n_units(w->cols);
+    __m512 acc[4][2];
+    const uint8_t *p[4];
+    uint8_t buffers[4][MAX_UNIT_BYTES];
+    for (int i = 0; i < 4; i++) {
         p[i] = (const uint8_t *)w->data + (size_t)row[i] * w->row_bytes;
         for (int t = 0; t < nt; t++) acc[i][t] = _mm512_setzero_ps();
     }
-    for (int b = 0; b < n; b++) {
+    for (int k = UNIT; k <= w->cols; k += UNIT, x++) {
+        mat_unit(acc, p, x, n, nt, w->type, f);
 #pragma GCC unroll 4
         for (int i = 0; i < 4; i++) {
-            const uint8_t *at = unit_at(p[i], b, &shape, buffer);
-            for (int k = 0; k < shape.bytes; k += 64) _mm_prefetch((const char *)at + AHEAD + k, _MM_HINT_T0);
-            Unit u = unpack(at, w->type);
-            __m512 min = _mm512_mul_ps(u.scale, _mm512_set1_ps((float)off));
-            if (has_min) min = off ? _mm512_add_ps(min, u.min) : u.min;
-#pragma GCC unroll 2
-            for (int t = 0; t < nt; t++) {
-                const MatUnit *xu = x + (size_t)t * (size_t)n + b;
-                __m512 scale = _mm512_mul_ps(u.scale, _mm512_load_ps(xu->scale));
-                __m512 a = _mm512_fnmadd_ps(min, _mm512_load_ps(xu->sum), acc[i][t]);
-#pragma GCC unroll 4
-                for (int j = 0; j < 4; j++) {
-                    __m512i dot =
-                        _mm512_dpbusd_epi32(_mm512_setzero_si512(), u.w[j], _mm512_load_si512(xu->q + 64 * j));
-                    a = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), _mm512_permutexvar_ps(spread[j], scale), a);
-                }
-                acc[i][t] = a;
-            }
+#pragma GCC unroll 8
+            for (int b = 0; b < f->bytes; b += 64) _mm_prefetch((const char *)p[i] + AHEAD + b, _MM_HINT_T0);
+            p[i] += f->bytes;
         }
+    }
+    if (f->block < UNIT && w->cols % UNIT) {
+        for (int i = 0; i < 4; i++) p[i] = whole_unit(p[i], w->cols % UNIT, f, buffers[i]);
+        mat_unit(acc, p, x, n, nt, w->type, f);
     }
     for (int i = 0; i < 4; i++)
         for (int t = 0; t < nt; t++) out[(size_t)t * out_stride + (size_t)row[i]] = _mm512_reduce_add_ps(acc[i][t]);
@@ -325,7 +144,7 @@ INLINE void mat_tile(float *out, size_t out_stride, const Tensor *w, const MatUn
 
 // The rows are taken from the four quarters of the range.
 INLINE void mat_rows(float *out, size_t out_stride, const Tensor *w, const void *encoded, int n_tokens, int row_begin,
-                     int row_end, Unpack unpack, int off, bool has_min) {
+                     int row_end, const Format *f) {
     int quarter = (row_end - row_begin + 3) / 4;
     size_t n = (size_t)n_units(w->cols);
     for (int r = row_begin; r < row_begin + quarter; r++) {
@@ -334,14 +153,13 @@ INLINE void mat_rows(float *out, size_t out_stride, const Tensor *w, const void 
         const MatUnit *x = encoded;
         int t = 0;
         for (; t + 2 <= n_tokens; t += 2)
-            mat_tile(out + (size_t)t * out_stride, out_stride, w, x + (size_t)t * n, row, 2, unpack, off, has_min);
-        if (t < n_tokens)
-            mat_tile(out + (size_t)t * out_stride, out_stride, w, x + (size_t)t * n, row, 1, unpack, off, has_min);
+            mat_tile(out + (size_t)t * out_stride, out_stride, w, x + (size_t)t * n, row, 2, f);
+        if (t < n_tokens) mat_tile(out + (size_t)t * out_stride, out_stride, w, x + (size_t)t * n, row, 1, f);
     }
 }
 
 // Prefill. Activations come in blocks of K_BLOCK columns, for each block the tokens one after another.
-enum { K_BLOCK = 512, PANEL_ROWS = 32, TILE_TOKENS = 6 };
+enum { K_BLOCK = 512, PANEL_ROWS = 32, CHUNK_ROWS = 64, TILE_TOKENS = 6, SWEEP_TOKENS = 48, TOKEN_BLOCK = 512 };
 
 typedef struct {
     int8_t q[K_BLOCK];
@@ -370,8 +188,8 @@ INLINE void gemm_encode(void *encoded, const float *x, int n_tokens, int cols, i
             __m512 v0 = load_tail(row + k, cols - k), v1 = load_tail(row + k + 16, cols - k - 16);
             __m512i bits = _mm512_max_epi32(abs_bits(v0), abs_bits(v1));
             float inverse, scale = encode_scale(_mm512_reduce_max_epi32(bits), &inverse);
-            __m512i q0 = _mm512_cvtps_epi32(_mm512_mul_ps(v0, _mm512_set1_ps(inverse)));
-            __m512i q1 = _mm512_cvtps_epi32(_mm512_mul_ps(v1, _mm512_set1_ps(inverse)));
+            __m512i q0 = to_integers(v0, inverse);
+            __m512i q1 = to_integers(v1, inverse);
             _mm_store_si128((__m128i *)(b->q + at), _mm512_cvtsepi32_epi8(q0));
             _mm_store_si128((__m128i *)(b->q + at + 16), _mm512_cvtsepi32_epi8(q1));
             int s0 = _mm512_reduce_add_epi32(q0), s1 = _mm512_reduce_add_epi32(q1);
@@ -419,52 +237,50 @@ INLINE void transpose(void *out, size_t out_step, const void *in, size_t in_stri
         b[12 + i] = _mm512_shuffle_i32x4(a[8 + i], a[12 + i], 0xdd);
     }
     char *to = out;
-#pragma GCC unroll 16
-    for (int i = 0; i < 16; i++) {
-        int from = i % 4 + (i / 4 % 2) * 4;
-        // Two calls, not one with a chosen selector: it must be an immediate also where nothing is unrolled.
-        __m512i v = i < 8 ? _mm512_shuffle_i32x4(b[from], b[from + 8], 0x88)
-                          : _mm512_shuffle_i32x4(b[from], b[from + 8], 0xdd);
-        if (wanted >> i & 1) _mm512_store_si512(to, v), to += out_step;
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        a[i] = _mm512_shuffle_i32x4(b[i], b[8 + i], 0x88);
+        a[4 + i] = _mm512_shuffle_i32x4(b[4 + i], b[12 + i], 0x88);
+        a[8 + i] = _mm512_shuffle_i32x4(b[i], b[8 + i], 0xdd);
+        a[12 + i] = _mm512_shuffle_i32x4(b[4 + i], b[12 + i], 0xdd);
     }
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; i++)
+        if (wanted >> i & 1) _mm512_store_si512(to, a[i]), to += out_step;
 }
 
 // One half of a panel: 16 rows, columns [k, k + nk). About 100 operations per 1024 weights, as much as the dot products
 // of ten tokens.
-INLINE void panel_half(Panel *panel, int half, const Tensor *w, int row, int row_end, int k, int nk, Unpack unpack,
-                       int off, bool has_min, int group) {
-    UnitShape shape = unit_shape(w);
+INLINE void panel_half(Panel *panel, int half, const Tensor *w, int row, int row_end, int k, int nk, const Format *f) {
     uint8_t q[16][UNIT] __attribute__((aligned(64))), buffer[MAX_UNIT_BYTES];
     float scale[16][GROUPS] __attribute__((aligned(64))), min[16][GROUPS] __attribute__((aligned(64)));
-    const __mmask16 wanted = group == 32 ? 0x5555 : 0xffff;
+    const __mmask16 wanted = f->group == 32 ? 0x5555 : 0xffff;
     for (int unit = 0; unit < nk / UNIT; unit++) {
         for (int i = 0; i < 16; i++) {
             const uint8_t *p = (const uint8_t *)w->data + (size_t)min_int(row + i, row_end - 1) * w->row_bytes;
-            Unit u = unpack(unit_at(p, k / UNIT + unit, &shape, buffer), w->type);
+            int column = k + unit * UNIT;
+            p += (size_t)(column / UNIT) * (size_t)f->bytes;
+            if (f->block < UNIT) p = whole_unit(p, w->cols - column, f, buffer);
+            Unit u = f->unpack(p, w->type);
             for (int j = 0; j < 4; j++)
-                _mm512_store_si512(q[i] + 64 * j, _mm512_add_epi8(u.w[j], _mm512_set1_epi8((char)(128 - off))));
+                _mm512_store_si512(q[i] + 64 * j, _mm512_add_epi8(u.w[j], _mm512_set1_epi8((char)(128 - f->off))));
             _mm512_store_ps(scale[i], u.scale);
-            if (has_min) _mm512_store_ps(min[i], u.min);
+            if (f->has_min) _mm512_store_ps(min[i], u.min);
         }
         for (int j = 0; j < 4; j++) transpose(panel->w[half] + (unit * 4 + j) * 1024, 64, q[0] + 64 * j, UNIT, 0xffff);
-        transpose(panel->scale[half][unit * UNIT / group], 64, scale, sizeof scale[0], wanted);
-        if (has_min) transpose(panel->min[half][unit * UNIT / group], 64, min, sizeof min[0], wanted);
+        transpose(panel->scale[half][unit * UNIT / f->group], 64, scale, sizeof scale[0], wanted);
+        if (f->has_min) transpose(panel->min[half][unit * UNIT / f->group], 64, min, sizeof min[0], wanted);
     }
 }
 
-// 32 rows times NT tokens: 2 NT accumulators of int32, as many of float32. Per 32 columns, for 16 rows and a token: 8
-// dot products of 16 x 4 bytes and 3 or 4 operations to scale them (5 or 7 with groups of 16). The panel (16 KiB of
-// weights) stays in L1 while the tokens pass; a tile reads 704 bytes per token.
-INLINE void gemm_tile(float *out, size_t out_stride, const Panel *panel, const GemmBlock *x, int nk, bool is_first,
-                      int n_rows, int nt, int group, bool has_min) {
+// sums (nt, CHUNK_ROWS) (+)= x times 32 rows of weights: 2 NT accumulators of int32, as many of float32. Per 32
+// columns, for 16 rows and a token: 8 dot products of 16 x 4 bytes and 3 or 4 operations to scale them (5 or 7 with
+// groups of 16). The panel (16 KiB of weights) stays in L1 while tokens pass; a tile reads 704 bytes per token.
+INLINE void gemm_tile(float *sums, const Panel *panel, const GemmBlock *x, int nk, bool is_first, int nt, int group,
+                      bool has_min) {
     __m512 sum[2][TILE_TOKENS];
-    const __mmask16 mask[2] = {first(n_rows), first(n_rows - 16)};
 #pragma GCC unroll 6
-    for (int t = 0; t < nt; t++) {
-        sum[0][t] = sum[1][t] = _mm512_setzero_ps();
-        _mm_prefetch((const char *)(out + (size_t)t * out_stride), _MM_HINT_T0);
-        _mm_prefetch((const char *)(out + (size_t)t * out_stride + 16), _MM_HINT_T0);
-    }
+    for (int t = 0; t < nt; t++) sum[0][t] = sum[1][t] = _mm512_setzero_ps();
     for (int g = 0; g < nk / group; g++) {
         __m512i dot[2][TILE_TOKENS];
 #pragma GCC unroll 6
@@ -496,13 +312,12 @@ INLINE void gemm_tile(float *out, size_t out_stride, const Panel *panel, const G
 #pragma GCC unroll 6
     for (int t = 0; t < nt; t++)
         for (int h = 0; h < 2; h++) {
-            float *to = out + (size_t)t * out_stride + 16 * h;
-            if (!is_first) sum[h][t] = _mm512_add_ps(sum[h][t], _mm512_maskz_loadu_ps(mask[h], to));
-            _mm512_mask_storeu_ps(to, mask[h], sum[h][t]);
+            float *to = sums + t * CHUNK_ROWS + 16 * h;
+            _mm512_store_ps(to, is_first ? sum[h][t] : _mm512_add_ps(sum[h][t], _mm512_load_ps(to)));
         }
 }
 
-// Calls tile(..., number of tokens as a constant) over all tokens.
+// Calls TILE(number of tokens, a constant) for all tokens, t being the first of them.
 #define SWEEP(n_tokens, TILE)                                                                                          \
     for (int t = 0; t < (n_tokens); t += TILE_TOKENS) {                                                                \
         switch (min_int((n_tokens)-t, TILE_TOKENS)) {                                                                  \
@@ -515,57 +330,75 @@ INLINE void gemm_tile(float *out, size_t out_stride, const Panel *panel, const G
         }                                                                                                              \
     }
 
-typedef void (*Sweep)(float *out, size_t out_stride, const Panel *panel, const GemmBlock *x, int n_tokens, int nk,
-                      bool is_first, int n_rows);
+typedef void (*Sweep)(float *sums, const Panel *panel, const GemmBlock *x, int n_tokens, int nk, bool is_first);
 
-#define GEMM_SWEEP(name, group, has_min)                                                                               \
-    static void name(float *out, size_t out_stride, const Panel *panel, const GemmBlock *x, int n_tokens, int nk,      \
-                     bool is_first, int n_rows) {                                                                      \
-        SWEEP(n_tokens, name##_tile)                                                                                   \
+#define GEMM_SWEEP(name, TILE)                                                                                         \
+    static void name(float *sums, const Panel *panel, const GemmBlock *x, int n_tokens, int nk, bool is_first) {       \
+        SWEEP(n_tokens, TILE)                                                                                          \
     }
-#define GEMM_TILE(nt, group, has_min)                                                                                  \
-    gemm_tile(out + (size_t)t * out_stride, out_stride, panel, x + t, nk, is_first, n_rows, nt, group, has_min)
-#define sweep_32_tile(nt)     GEMM_TILE(nt, 32, false)
-#define sweep_32_min_tile(nt) GEMM_TILE(nt, 32, true)
-#define sweep_16_tile(nt)     GEMM_TILE(nt, 16, false)
-#define sweep_16_min_tile(nt) GEMM_TILE(nt, 16, true)
-GEMM_SWEEP(sweep_32, 32, false)
-GEMM_SWEEP(sweep_32_min, 32, true)
-GEMM_SWEEP(sweep_16, 16, false)
-GEMM_SWEEP(sweep_16_min, 16, true)
+#define TILE_32(nt)     gemm_tile(sums + t * CHUNK_ROWS, panel, x + t, nk, is_first, nt, 32, false)
+#define TILE_32_MIN(nt) gemm_tile(sums + t * CHUNK_ROWS, panel, x + t, nk, is_first, nt, 32, true)
+#define TILE_16(nt)     gemm_tile(sums + t * CHUNK_ROWS, panel, x + t, nk, is_first, nt, 16, false)
+#define TILE_16_MIN(nt) gemm_tile(sums + t * CHUNK_ROWS, panel, x + t, nk, is_first, nt, 16, true)
+GEMM_SWEEP(sweep_32, TILE_32)
+GEMM_SWEEP(sweep_32_min, TILE_32_MIN)
+GEMM_SWEEP(sweep_16, TILE_16)
+GEMM_SWEEP(sweep_16_min, TILE_16_MIN)
 
-INLINE void gemm_rows(float *out, size_t out_stride, const Tensor *w, const void *encoded, int n_tokens, int row_begin,
-                      int row_end, Unpack unpack, int off, bool has_min, int group) {
-    const Sweep sweep = group == 32 ? has_min ? sweep_32_min : sweep_32 : has_min ? sweep_16_min : sweep_16;
-    Panel panel;
-    for (int row = row_begin; row < row_end; row += PANEL_ROWS) {
-        for (int k = 0; k < w->cols; k += K_BLOCK) {
-            int nk = min_int(K_BLOCK, n_units(w->cols) * UNIT - k), n_rows = min_int(row_end - row, PANEL_ROWS);
-            for (int half = 0; half * 16 < n_rows; half++)
-                panel_half(&panel, half, w, row + 16 * half, row_end, k, nk, unpack, off, has_min, group);
-            const GemmBlock *x = (const GemmBlock *)encoded + (size_t)(k / K_BLOCK) * (size_t)n_tokens;
-            sweep(out + row, out_stride, &panel, x, n_tokens, nk, k == 0, n_rows);
-        }
-    }
+static void write_sums(float *out, size_t out_stride, const float *sums, int n_tokens, int n_rows) {
+    for (int t = 0; t < n_tokens; t++)
+        for (int r = 0; r < n_rows; r += 16)
+            _mm512_mask_storeu_ps(out + (size_t)t * out_stride + r, first(n_rows - r),
+                                  _mm512_load_ps(sums + t * CHUNK_ROWS + r));
 }
 
-#define INTEGER_TYPE(name, off, has_min, group)                                                                        \
+// 64 rows times 512 tokens at a time; their sums (128 KiB) and two panels stay in L2. Activations come from L3 once
+// for the 64 rows, SWEEP_TOKENS at a time.
+INLINE void gemm_rows(float *out, size_t out_stride, const Tensor *w, const void *encoded, int n_tokens, int row_begin,
+                      int row_end, const Format *f) {
+    const Sweep sweep = f->group == 32 ? f->has_min ? sweep_32_min : sweep_32 : f->has_min ? sweep_16_min : sweep_16;
+    float sums[TOKEN_BLOCK][CHUNK_ROWS] __attribute__((aligned(64)));
+    Panel panels[CHUNK_ROWS / PANEL_ROWS];
+    for (int row = row_begin; row < row_end; row += CHUNK_ROWS)
+        for (int first_token = 0; first_token < n_tokens; first_token += TOKEN_BLOCK) {
+            int n_rows = min_int(row_end - row, CHUNK_ROWS), n = min_int(n_tokens - first_token, TOKEN_BLOCK);
+            for (int k = 0; k < w->cols; k += K_BLOCK) {
+                int nk = min_int(K_BLOCK, n_units(w->cols) * UNIT - k);
+                const GemmBlock *x =
+                    (const GemmBlock *)encoded + (size_t)(k / K_BLOCK) * (size_t)n_tokens + first_token;
+                for (int r = 0; r < n_rows; r += 16)
+                    panel_half(&panels[r / 32], r / 16 % 2, w, row + r, row_end, k, nk, f);
+                for (int t = 0; t < n; t += SWEEP_TOKENS)
+                    for (int r = 0; r < n_rows; r += PANEL_ROWS)
+                        sweep(sums[t] + r, &panels[r / 32], x + t, min_int(n - t, SWEEP_TOKENS), nk, k == 0);
+            }
+            write_sums(out + (size_t)first_token * out_stride + row, out_stride, sums[0], n, n_rows);
+        }
+}
+
+#define INTEGER_TYPE(name, off, has_min, group, block, bytes)                                                          \
+    static const Format format_##name = {unpack_##name, off, has_min, group, block, bytes};                            \
     static void mat_##name(float *out, size_t out_stride, const Tensor *w, const void *encoded, int n_tokens,          \
                            int row_begin, int row_end) {                                                               \
-        mat_rows(out, out_stride, w, encoded, n_tokens, row_begin, row_end, unpack_##name, off, has_min);              \
+        mat_rows(out, out_stride, w, encoded, n_tokens, row_begin, row_end, &format_##name);                           \
     }                                                                                                                  \
     static void gemm_##name(float *out, size_t out_stride, const Tensor *w, const void *encoded, int n_tokens,         \
                             int row_begin, int row_end) {                                                              \
-        gemm_rows(out, out_stride, w, encoded, n_tokens, row_begin, row_end, unpack_##name, off, has_min, group);      \
+        gemm_rows(out, out_stride, w, encoded, n_tokens, row_begin, row_end, &format_##name);                          \
     }
-INTEGER_TYPE(q8_0, 128, false, 32)
-INTEGER_TYPE(q4_0, 8, false, 32)
-INTEGER_TYPE(iq4_nl, 128, false, 32)
-INTEGER_TYPE(iq4_xs, 128, false, 32)
-INTEGER_TYPE(q4_k, 0, true, 32)
-INTEGER_TYPE(q5_k, 0, true, 32)
-INTEGER_TYPE(q6_k, 32, false, 16)
-INTEGER_TYPE(any, 128, true, 16)
+INTEGER_TYPE(q8_0, 128, false, 32, 32, 272)
+INTEGER_TYPE(q4_0, 8, false, 32, 32, 144)
+INTEGER_TYPE(iq4_nl, 128, false, 32, 32, 144)
+INTEGER_TYPE(iq4_xs, 128, false, 32, 256, 136)
+INTEGER_TYPE(q4_k, 0, true, 32, 256, 144)
+INTEGER_TYPE(q5_k, 0, true, 32, 256, 176)
+INTEGER_TYPE(q6_k, 32, false, 16, 256, 210)
+INTEGER_TYPE(q2_k, 0, true, 16, 256, 84)
+INTEGER_TYPE(q3_k, 4, false, 16, 256, 110)
+INTEGER_TYPE(q4_1, 0, true, 32, 32, 160)
+INTEGER_TYPE(q5_0, 16, false, 32, 32, 176)
+INTEGER_TYPE(q5_1, 0, true, 32, 32, 192)
+INTEGER_TYPE(any, 128, false, 32, 256, 66) // IQ2_XXS
 
 // F32, F16 and BF16: 16 weights from column k on as float32, zeros where the mask is not set.
 typedef __m512 (*Load)(const void *row, int k, __mmask16 mask);
@@ -671,28 +504,48 @@ static void float_sweep(float *out, size_t out_stride, const float *panel0, cons
 #undef FLOAT_TILE
 }
 
+// Prefill: activations in blocks of FLOAT_K columns, for each block the tokens one after another.
 enum { FLOAT_K = 128 };
 
-// Panels of 32 rows times 128 columns in float32 (16 KiB, L1), used for all tokens.
-INLINE void float_gemm_rows(float *out, size_t out_stride, const Tensor *w, const float *x, int n_tokens, int row_begin,
-                            int row_end, Load load) {
-    float panel[2][FLOAT_K][16] __attribute__((aligned(64))), rows[16][FLOAT_K] __attribute__((aligned(64)));
-    for (int row = row_begin; row < row_end; row += PANEL_ROWS) {
-        int n_rows = min_int(row_end - row, PANEL_ROWS);
-        for (int k = 0; k < w->cols; k += FLOAT_K) {
-            int nk = min_int(FLOAT_K, w->cols - k);
-            for (int half = 0; half < 2; half++) {
-                for (int i = 0; i < 16; i++) {
-                    int r = min_int(row + 16 * half + i, row_end - 1);
-                    const char *p = (const char *)w->data + (size_t)r * w->row_bytes;
-                    for (int c = 0; c < nk; c += 16) _mm512_store_ps(rows[i] + c, load(p, k + c, first(nk - c)));
+static size_t float_gemm_bytes(int n_tokens, int cols) {
+    return (size_t)n_tokens * (size_t)((cols + FLOAT_K - 1) / FLOAT_K) * FLOAT_K * sizeof(float);
+}
+
+static void float_gemm_encode(void *encoded, const float *x, int n_tokens, int cols, int token_begin, int token_end) {
+    for (int t = token_begin; t < token_end; t++)
+        for (int k = 0; k < cols; k += FLOAT_K)
+            memcpy((float *)encoded + (size_t)k * (size_t)n_tokens + t * FLOAT_K, x + (size_t)t * (size_t)cols + k,
+                   (size_t)min_int(FLOAT_K, cols - k) * sizeof(float));
+}
+
+// As gemm_rows, with panels of 32 rows times 128 columns in float32 (16 KiB).
+INLINE void float_gemm_rows(float *out, size_t out_stride, const Tensor *w, const float *encoded, int n_tokens,
+                            int row_begin, int row_end, Load load) {
+    float sums[TOKEN_BLOCK][CHUNK_ROWS] __attribute__((aligned(64)));
+    float panels[CHUNK_ROWS / 16][FLOAT_K][16] __attribute__((aligned(64)));
+    float rows[16][FLOAT_K] __attribute__((aligned(64)));
+    for (int row = row_begin; row < row_end; row += CHUNK_ROWS)
+        for (int first_token = 0; first_token < n_tokens; first_token += TOKEN_BLOCK) {
+            int n_rows = min_int(row_end - row, CHUNK_ROWS), n = min_int(n_tokens - first_token, TOKEN_BLOCK);
+            for (int k = 0; k < w->cols; k += FLOAT_K) {
+                int nk = min_int(FLOAT_K, w->cols - k);
+                const float *x = encoded + (size_t)k * (size_t)n_tokens + first_token * FLOAT_K;
+                for (int r = 0; r < n_rows; r += 16) {
+                    for (int i = 0; i < 16; i++) {
+                        const char *p =
+                            (const char *)w->data + (size_t)min_int(row + r + i, row_end - 1) * w->row_bytes;
+                        for (int c = 0; c < nk; c += 16) _mm512_store_ps(rows[i] + c, load(p, k + c, first(nk - c)));
+                    }
+                    for (int c = 0; c < nk; c += 16)
+                        transpose(panels[r / 16][c], 64, rows[0] + c, sizeof rows[0], 0xffff);
                 }
-                for (int c = 0; c < nk; c += 16) transpose(panel[half][c], 64, rows[0] + c, sizeof rows[0], 0xffff);
+                for (int t = 0; t < n; t += SWEEP_TOKENS)
+                    for (int r = 0; r < n_rows; r += PANEL_ROWS)
+                        float_sweep(sums[t] + r, CHUNK_ROWS, panels[r / 16][0], panels[r / 16 + 1][0], 16,
+                                    x + t * FLOAT_K, FLOAT_K, min_int(n - t, SWEEP_TOKENS), nk, k == 0, PANEL_ROWS);
             }
-            float_sweep(out + row, out_stride, panel[0][0], panel[1][0], 16, x + k, (size_t)w->cols, n_tokens, nk,
-                        k == 0, n_rows);
+            write_sums(out + (size_t)first_token * out_stride + row, out_stride, sums[0], n, n_rows);
         }
-    }
 }
 
 #define FLOAT_TYPE(name)                                                                                               \
@@ -772,8 +625,8 @@ static void store(Type type, void *row, const float *x, int n) {
             __m512 v0 = _mm512_loadu_ps(x + i), v1 = _mm512_loadu_ps(x + i + 16);
             float inverse,
                 scale = encode_scale(_mm512_reduce_max_epi32(_mm512_max_epi32(abs_bits(v0), abs_bits(v1))), &inverse);
-            __m512i q0 = _mm512_cvtps_epi32(_mm512_mul_ps(v0, _mm512_set1_ps(inverse)));
-            __m512i q1 = _mm512_cvtps_epi32(_mm512_mul_ps(v1, _mm512_set1_ps(inverse)));
+            __m512i q0 = to_integers(v0, inverse);
+            __m512i q1 = to_integers(v1, inverse);
             b->d = (uint16_t)_mm_extract_epi16(_mm_cvtps_ph(_mm_set_ss(scale), _MM_FROUND_TO_NEAREST_INT), 0);
             _mm_storeu_si128((__m128i *)b->qs, _mm512_cvtsepi32_epi8(q0));
             _mm_storeu_si128((__m128i *)(b->qs + 16), _mm512_cvtsepi32_epi8(q1));
@@ -851,45 +704,30 @@ static void attend(const AttendPage *a) {
 #define FLOAT_MAT(name)                                                                                                \
     { 1, 16, 1, float_bytes, float_encode, mat_##name }
 #define FLOAT_GEMM(name)                                                                                               \
-    { 6, PANEL_ROWS, 1, float_bytes, float_encode, gemm_##name }
+    { 6, PANEL_ROWS, 1, float_gemm_bytes, float_gemm_encode, gemm_##name }
 
+// clang-format off
 const Kernels kernels_avx512 = {
     .name = "avx512",
-    .mat = {[TYPE_F32] = FLOAT_MAT(f32),
-            [TYPE_F16] = FLOAT_MAT(f16),
-            [TYPE_BF16] = FLOAT_MAT(bf16),
-            [TYPE_Q8_0] = MAT(q8_0),
-            [TYPE_Q4_0] = MAT(q4_0),
-            [TYPE_IQ4_NL] = MAT(iq4_nl),
-            [TYPE_IQ4_XS] = MAT(iq4_xs),
-            [TYPE_Q4_K] = MAT(q4_k),
-            [TYPE_Q5_K] = MAT(q5_k),
-            [TYPE_Q6_K] = MAT(q6_k),
-            [TYPE_Q4_1] = MAT(any),
-            [TYPE_Q5_0] = MAT(any),
-            [TYPE_Q5_1] = MAT(any),
-            [TYPE_Q2_K] = MAT(any),
-            [TYPE_Q3_K] = MAT(any),
-            [TYPE_IQ2_XXS] = MAT(any)},
-    .gemm = {[TYPE_F32] = FLOAT_GEMM(f32),
-             [TYPE_F16] = FLOAT_GEMM(f16),
-             [TYPE_BF16] = FLOAT_GEMM(bf16),
-             [TYPE_Q8_0] = GEMM(32, q8_0),
-             [TYPE_Q4_0] = GEMM(32, q4_0),
-             [TYPE_IQ4_NL] = GEMM(32, iq4_nl),
-             [TYPE_IQ4_XS] = GEMM(32, iq4_xs),
-             [TYPE_Q4_K] = GEMM(32, q4_k),
-             [TYPE_Q5_K] = GEMM(32, q5_k),
-             [TYPE_Q6_K] = GEMM(16, q6_k),
-             [TYPE_Q4_1] = GEMM(16, any),
-             [TYPE_Q5_0] = GEMM(16, any),
-             [TYPE_Q5_1] = GEMM(16, any),
-             [TYPE_Q2_K] = GEMM(16, any),
-             [TYPE_Q3_K] = GEMM(16, any),
-             [TYPE_IQ2_XXS] = GEMM(16, any)},
+    .mat = {
+        [TYPE_F32] = FLOAT_MAT(f32), [TYPE_F16] = FLOAT_MAT(f16), [TYPE_BF16] = FLOAT_MAT(bf16),
+        [TYPE_Q8_0] = MAT(q8_0), [TYPE_Q4_0] = MAT(q4_0), [TYPE_Q4_1] = MAT(q4_1), [TYPE_Q5_0] = MAT(q5_0),
+        [TYPE_Q5_1] = MAT(q5_1), [TYPE_Q2_K] = MAT(q2_k), [TYPE_Q3_K] = MAT(q3_k), [TYPE_Q4_K] = MAT(q4_k),
+        [TYPE_Q5_K] = MAT(q5_k), [TYPE_Q6_K] = MAT(q6_k), [TYPE_IQ4_NL] = MAT(iq4_nl), [TYPE_IQ4_XS] = MAT(iq4_xs),
+        [TYPE_IQ2_XXS] = MAT(any),
+    },
+    .gemm = {
+        [TYPE_F32] = FLOAT_GEMM(f32), [TYPE_F16] = FLOAT_GEMM(f16), [TYPE_BF16] = FLOAT_GEMM(bf16),
+        [TYPE_Q8_0] = GEMM(32, q8_0), [TYPE_Q4_0] = GEMM(32, q4_0), [TYPE_Q4_1] = GEMM(32, q4_1),
+        [TYPE_Q5_0] = GEMM(32, q5_0), [TYPE_Q5_1] = GEMM(32, q5_1), [TYPE_Q2_K] = GEMM(16, q2_k),
+        [TYPE_Q3_K] = GEMM(16, q3_k), [TYPE_Q4_K] = GEMM(32, q4_k), [TYPE_Q5_K] = GEMM(32, q5_k),
+        [TYPE_Q6_K] = GEMM(16, q6_k), [TYPE_IQ4_NL] = GEMM(32, iq4_nl), [TYPE_IQ4_XS] = GEMM(32, iq4_xs),
+        [TYPE_IQ2_XXS] = GEMM(32, any),
+    },
     .rmsnorm = rmsnorm,
     .swiglu = swiglu,
     .add = add,
     .attend = attend,
     .store = store,
 };
+// clang-format on

@@ -1,0 +1,291 @@
+// AVX-512: 256 weights of every integer type as unsigned bytes u with a scale and a minimum for each group of 16:
+// w = scale * (u - OFF) - min, OFF being a constant of the type.
+#ifndef KERNELS_AVX512_UNPACK_H
+#define KERNELS_AVX512_UNPACK_H
+
+#include "blocks.h"
+#include "quant.h"
+
+#include <immintrin.h>
+#include <string.h>
+
+#define INLINE static inline __attribute__((always_inline))
+
+enum { UNIT = 256, GROUPS = UNIT / QUANT_GROUP };
+
+typedef struct {
+    __m512i w[4];      // u, in the order of the columns
+    __m512 scale, min; // per group of 16
+} Unit;
+
+typedef Unit (*Unpack)(const void *blocks, Type type);
+
+INLINE int min_int(int a, int b) {
+    return a < b ? a : b;
+}
+
+// Mask of the first n of 16 lanes.
+INLINE __mmask16 first(int n) {
+    return (__mmask16)(n >= 16 ? 0xffff : n > 0 ? (1 << n) - 1 : 0);
+}
+
+INLINE uint16_t load_u16(const void *p) {
+    uint16_t v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+INLINE __m512 f16_to_all(uint16_t h) {
+    return _mm512_broadcastss_ps(_mm_cvtph_ps(_mm_cvtsi32_si128(h)));
+}
+
+// {a, b} in the two halves
+INLINE __m512i halves(int a, int b) {
+    return _mm512_inserti64x4(_mm512_set1_epi16((short)a), _mm256_set1_epi16((short)b), 1);
+}
+
+// 16 floats from 8 bytes: each byte twice, one per group of 16
+INLINE __m512 bytes_to_groups(uint64_t bytes) {
+    __m128i b = _mm_cvtsi64_si128((long long)bytes);
+    return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_unpacklo_epi8(b, b)));
+}
+
+// The f16 scales of 8 blocks, `stride` bytes apart, each for two groups of 16.
+INLINE __m512 block_scales(const void *blocks, int stride) {
+    const uint8_t *p = blocks;
+    const __m512i twice = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
+    __m128i h = _mm_cvtsi32_si128(load_u16(p));
+    h = _mm_insert_epi16(h, load_u16(p + stride), 1);
+    h = _mm_insert_epi16(h, load_u16(p + stride * 2), 2);
+    h = _mm_insert_epi16(h, load_u16(p + stride * 3), 3);
+    h = _mm_insert_epi16(h, load_u16(p + stride * 4), 4);
+    h = _mm_insert_epi16(h, load_u16(p + stride * 5), 5);
+    h = _mm_insert_epi16(h, load_u16(p + stride * 6), 6);
+    h = _mm_insert_epi16(h, load_u16(p + stride * 7), 7);
+    return _mm512_permutexvar_ps(twice, _mm512_castps256_ps512(_mm256_cvtph_ps(h)));
+}
+
+// The same for the 18 bytes of Q4_0 and IQ4_NL: every ninth 16-bit word of 128 bytes.
+INLINE __m512 block_scales_18(const void *blocks) {
+    const __m512i ninth =
+        _mm512_zextsi256_si512(_mm256_setr_epi16(0, 0, 9, 9, 18, 18, 27, 27, 36, 36, 45, 45, 54, 54, 63, 63));
+    __m512i a = _mm512_loadu_si512(blocks), b = _mm512_loadu_si512((const char *)blocks + 64);
+    return _mm512_cvtph_ps(_mm512_castsi512_si256(_mm512_permutex2var_epi16(a, ninth, b)));
+}
+
+// 64 nibbles of two blocks of 16 bytes each: low nibbles are the first 16 weights of a block.
+INLINE __m512i block_nibbles(const uint8_t *a, const uint8_t *b) {
+    const __m512i shift =
+        _mm512_set_epi64(0x0004000400040004, 0x0004000400040004, 0, 0, 0x0004000400040004, 0x0004000400040004, 0, 0);
+    __m512i v = _mm512_broadcast_i32x4(_mm_loadu_si128((const void *)a));
+    v = _mm512_mask_broadcast_i32x4(v, 0xff00, _mm_loadu_si128((const void *)b));
+    return _mm512_and_si512(_mm512_srlv_epi16(v, shift), _mm512_set1_epi8(15));
+}
+
+INLINE __m512i iq4_plus_128(__m512i nibbles) {
+    const __m128i table = _mm_setr_epi8(1, 24, 45, 63, 79, 93, 106, 118, (char)129, (char)141, (char)153, (char)166,
+                                        (char)181, (char)197, (char)217, (char)241);
+    return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(table), nibbles);
+}
+
+INLINE __m256i load_32(const void *p) {
+    return _mm256_loadu_si256(p);
+}
+
+INLINE Unit unpack_q8_0(const void *blocks, Type type) { // OFF 128
+    (void)type;
+    const BlockQ8_0 *b = blocks;
+    Unit u;
+    for (int j = 0; j < 4; j++) {
+        __m512i v = _mm512_castsi256_si512(load_32(b[2 * j].qs));
+        v = _mm512_inserti64x4(v, load_32(b[2 * j + 1].qs), 1);
+        u.w[j] = _mm512_xor_si512(v, _mm512_set1_epi8((char)128));
+    }
+    u.scale = block_scales(b, sizeof *b);
+    return u;
+}
+
+INLINE Unit unpack_q4_0(const void *blocks, Type type) { // OFF 8
+    (void)type;
+    const BlockQ4_0 *b = blocks;
+    Unit u;
+    for (int j = 0; j < 4; j++) u.w[j] = block_nibbles(b[2 * j].qs, b[2 * j + 1].qs);
+    u.scale = block_scales_18(b);
+    return u;
+}
+
+INLINE Unit unpack_iq4_nl(const void *blocks, Type type) { // OFF 128
+    (void)type;
+    const BlockIQ4_NL *b = blocks;
+    Unit u;
+    for (int j = 0; j < 4; j++) u.w[j] = iq4_plus_128(block_nibbles(b[2 * j].qs, b[2 * j + 1].qs));
+    u.scale = block_scales_18(b);
+    return u;
+}
+
+INLINE Unit unpack_iq4_xs(const void *block, Type type) { // OFF 128
+    (void)type;
+    const BlockIQ4_XS *b = block;
+    Unit u;
+    for (int j = 0; j < 4; j++) u.w[j] = iq4_plus_128(block_nibbles(b->qs + 32 * j, b->qs + 32 * j + 16));
+    uint32_t low;
+    memcpy(&low, b->scales_l, 4);
+    uint64_t s = _pdep_u64(low, 0x0f0f0f0f0f0f0f0f) | _pdep_u64(b->scales_h, 0x3030303030303030);
+    u.scale = _mm512_mul_ps(_mm512_sub_ps(bytes_to_groups(s), _mm512_set1_ps(32)), f16_to_all(b->d));
+    return u;
+}
+
+// Q4_K and Q5_K begin with f16 d, dmin and 12 bytes of 8 scales and 8 minima: bytes 0 to 3 and 4 to 7 hold the first
+// four of each in their low 6 bits, and in their high bits the high ones of the last four, whose low four bits are the
+// nibbles of bytes 8 to 11.
+INLINE void k_scales(Unit *u, const void *block) {
+    const __m512i of_d = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, 1, 1);
+    const __m512i of_scale = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 8, 8, 9, 9, 10, 10, 11, 11);
+    uint64_t a;
+    uint32_t b;
+    memcpy(&a, (const char *)block + 4, 8);
+    memcpy(&b, (const char *)block + 12, 4);
+    uint64_t first_four = a & 0x3f3f3f3f3f3f3f3f;
+    uint64_t last_four = ((b | (uint64_t)b << 28) & 0x0f0f0f0f0f0f0f0f) | (a >> 2 & 0x3030303030303030);
+    __m128i packed = _mm_insert_epi64(_mm_cvtsi64_si128((long long)first_four), (long long)last_four, 1);
+    __m512 d = _mm512_castps128_ps512(_mm_cvtph_ps(_mm_loadu_si32(block)));
+    __m512 both = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(packed)), _mm512_permutexvar_ps(of_d, d));
+    u->scale = _mm512_permutexvar_ps(of_scale, both);
+    u->min = _mm512_permutexvar_ps(_mm512_add_epi32(of_scale, _mm512_set1_epi32(4)), both);
+}
+
+// 64 nibbles of 32 bytes: the low ones, then the high ones.
+INLINE __m512i pair_nibbles(const uint8_t *p) {
+    __m512i v = _mm512_broadcast_i64x4(load_32(p));
+    return _mm512_and_si512(_mm512_srlv_epi16(v, halves(0, 4)), _mm512_set1_epi8(15));
+}
+
+INLINE Unit unpack_q4_k(const void *block, Type type) { // OFF 0
+    (void)type;
+    const BlockQ4_K *b = block;
+    Unit u;
+    for (int j = 0; j < 4; j++) u.w[j] = pair_nibbles(b->qs + 32 * j);
+    k_scales(&u, b);
+    return u;
+}
+
+INLINE Unit unpack_q5_k(const void *block, Type type) { // OFF 0
+    (void)type;
+    const BlockQ5_K *b = block;
+    Unit u;
+    __m512i high = _mm512_broadcast_i64x4(load_32(b->qh));
+    for (int j = 0; j < 4; j++) {
+        __m512i v = pair_nibbles(b->qs + 32 * j);
+        __mmask64 bit = _mm512_test_epi8_mask(high, halves(0x0101 << 2 * j, 0x0202 << 2 * j));
+        u.w[j] = _mm512_mask_add_epi8(v, bit, v, _mm512_set1_epi8(16));
+    }
+    k_scales(&u, b);
+    return u;
+}
+
+INLINE Unit unpack_q6_k(const void *block, Type type) { // OFF 32
+    (void)type;
+    const BlockQ6_K *b = block;
+    Unit u;
+    const __m512i low_mask = _mm512_set1_epi8(15), high_mask = _mm512_set1_epi8(0x30);
+    for (int j = 0; j < 2; j++) {
+        __m512i low = _mm512_loadu_si512(b->ql + 64 * j), high = _mm512_broadcast_i64x4(load_32(b->qh + 32 * j));
+        __m512i h0 = _mm512_and_si512(_mm512_sllv_epi16(high, halves(4, 2)), high_mask);
+        __m512i h1 = _mm512_and_si512(_mm512_srlv_epi16(high, halves(0, 2)), high_mask);
+        u.w[2 * j] = _mm512_or_si512(_mm512_and_si512(low, low_mask), h0);
+        u.w[2 * j + 1] = _mm512_or_si512(_mm512_and_si512(_mm512_srli_epi16(low, 4), low_mask), h1);
+    }
+    __m512 s = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)b->scales)));
+    u.scale = _mm512_mul_ps(s, f16_to_all(b->d));
+    return u;
+}
+
+// 64 weights with 2 bits in each of 32 bytes, those at `shift` first, then the next ones.
+INLINE __m512i pairs_of_bits(const uint8_t *p, int shift) {
+    __m512i v = _mm512_broadcast_i64x4(load_32(p));
+    return _mm512_and_si512(_mm512_srlv_epi16(v, halves(shift, shift + 2)), _mm512_set1_epi8(3));
+}
+
+INLINE Unit unpack_q2_k(const void *block, Type type) { // OFF 0
+    (void)type;
+    const BlockQ2_K *b = block;
+    Unit u;
+    for (int j = 0; j < 4; j++) u.w[j] = pairs_of_bits(b->qs + 32 * (j / 2), 4 * (j % 2));
+    __m512i s = _mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)b->scales));
+    __m512i low = _mm512_and_si512(s, _mm512_set1_epi32(15)), high = _mm512_srli_epi32(s, 4);
+    u.scale = _mm512_mul_ps(_mm512_cvtepi32_ps(low), f16_to_all(b->d));
+    u.min = _mm512_mul_ps(_mm512_cvtepi32_ps(high), f16_to_all(b->dmin));
+    return u;
+}
+
+INLINE Unit unpack_q3_k(const void *block, Type type) { // OFF 4
+    (void)type;
+    const BlockQ3_K *b = block;
+    Unit u;
+    __m512i third = _mm512_broadcast_i64x4(load_32(b->hmask));
+    for (int j = 0; j < 4; j++) {
+        __m512i v = pairs_of_bits(b->qs + 32 * (j / 2), 4 * (j % 2));
+        __mmask64 bit = _mm512_test_epi8_mask(third, halves(0x0101 << 2 * j, 0x0202 << 2 * j));
+        u.w[j] = _mm512_mask_add_epi8(v, bit, v, _mm512_set1_epi8(4));
+    }
+    uint64_t low;
+    uint32_t high;
+    memcpy(&low, b->scales, 8);
+    memcpy(&high, b->scales + 8, 4);
+    uint64_t s0 = (low & 0x0f0f0f0f0f0f0f0f) | (high << 4 & 0x30303030) | (uint64_t)(high << 2 & 0x30303030) << 32;
+    uint64_t s1 = (low >> 4 & 0x0f0f0f0f0f0f0f0f) | (high & 0x30303030) | (uint64_t)(high >> 2 & 0x30303030) << 32;
+    __m128i s = _mm_insert_epi64(_mm_cvtsi64_si128((long long)s0), (long long)s1, 1);
+    __m512i less_32 = _mm512_sub_epi32(_mm512_cvtepu8_epi32(s), _mm512_set1_epi32(32));
+    u.scale = _mm512_mul_ps(_mm512_cvtepi32_ps(less_32), f16_to_all(b->d));
+    return u;
+}
+
+INLINE Unit unpack_q4_1(const void *blocks, Type type) { // OFF 0
+    (void)type;
+    const BlockQ4_1 *b = blocks;
+    Unit u;
+    for (int j = 0; j < 4; j++) u.w[j] = block_nibbles(b[2 * j].qs, b[2 * j + 1].qs);
+    u.scale = block_scales(&b->d, sizeof *b);
+    u.min = _mm512_sub_ps(_mm512_setzero_ps(), block_scales(&b->m, sizeof *b));
+    return u;
+}
+
+// The fifth bits of two blocks of 32.
+INLINE __m512i add_fifth(__m512i nibbles, const uint8_t *a, const uint8_t *b) {
+    uint32_t low, high;
+    memcpy(&low, a, 4);
+    memcpy(&high, b, 4);
+    return _mm512_mask_add_epi8(nibbles, low | (uint64_t)high << 32, nibbles, _mm512_set1_epi8(16));
+}
+
+INLINE Unit unpack_q5_0(const void *blocks, Type type) { // OFF 16
+    (void)type;
+    const BlockQ5_0 *b = blocks;
+    Unit u;
+    for (int j = 0; j < 8; j += 2) u.w[j / 2] = add_fifth(block_nibbles(b[j].qs, b[j + 1].qs), b[j].qh, b[j + 1].qh);
+    u.scale = block_scales(b, sizeof *b);
+    return u;
+}
+
+INLINE Unit unpack_q5_1(const void *blocks, Type type) { // OFF 0
+    (void)type;
+    const BlockQ5_1 *b = blocks;
+    Unit u;
+    for (int j = 0; j < 8; j += 2) u.w[j / 2] = add_fifth(block_nibbles(b[j].qs, b[j + 1].qs), b[j].qh, b[j + 1].qh);
+    u.scale = block_scales(&b->d, sizeof *b);
+    u.min = _mm512_sub_ps(_mm512_setzero_ps(), block_scales(&b->m, sizeof *b));
+    return u;
+}
+
+// Any type of 256 weights without minima, by way of its QuantBlock. OFF 128
+INLINE Unit unpack_any(const void *block, Type type) {
+    Unit u;
+    QuantBlock b;
+    quant_unpack(type)(block, &b);
+    for (int j = 0; j < 4; j++)
+        u.w[j] = _mm512_xor_si512(_mm512_loadu_si512(b.q + 64 * j), _mm512_set1_epi8((char)128));
+    u.scale = _mm512_loadu_ps(b.scale);
+    return u;
+}
+
+#endif
