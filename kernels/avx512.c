@@ -697,6 +697,19 @@ static void attend(const AttendPage *a) {
     }
 }
 
+static double peak(int rounds) {
+    __m512i acc[12], a = _mm512_set1_epi8((char)rounds), b = _mm512_set1_epi8(3);
+    for (int j = 0; j < 12; j++) acc[j] = _mm512_set1_epi32(j);
+    for (int i = 0; i < rounds; i++) {
+#pragma GCC unroll 12
+        for (int j = 0; j < 12; j++) acc[j] = _mm512_dpbusd_epi32(acc[j], a, b);
+    }
+    for (int j = 1; j < 12; j++) acc[0] = _mm512_xor_si512(acc[0], acc[j]);
+    volatile int keep = _mm512_reduce_add_epi32(acc[0]);
+    (void)keep;
+    return 12 * 128.0 * rounds;
+}
+
 #define MAT(name)                                                                                                      \
     { 1, 16, 1, mat_bytes, mat_encode, mat_##name }
 #define GEMM(group, name)                                                                                              \
@@ -729,5 +742,7 @@ const Kernels kernels_avx512 = {
     .add = add,
     .attend = attend,
     .store = store,
+    .peak_unit = "VNNI int8",
+    .peak = peak,
 };
 // clang-format on
