@@ -230,10 +230,12 @@ static void unpack_iq2_xxs(const void *block, QuantBlock *out) {
             uint32_t sign = signs & 127, parity = sign ^ sign >> 4; // the eighth makes the number of minus signs even
             parity ^= parity >> 2;
             sign |= ((parity ^ parity >> 1) & 1) << 7;
-            for (int j = 0; j < 8; j++) {
-                int minus = -(int)(sign >> j & 1);
-                out->q[32 * g + 8 * k + j] = (int8_t)((iq2_grid[index[k]][j] ^ minus) - minus);
-            }
+            // eight negations at once: bit j of `sign` becomes 1 in byte j, and -x is ~x + 1 (no byte overflows)
+            uint64_t bits = (sign * 0x0101010101010101u) & 0x8040201008040201u, point;
+            uint64_t minus = (bits + 0x7f7f7f7f7f7f7f7fu) >> 7 & 0x0101010101010101u;
+            memcpy(&point, iq2_grid[index[k]], sizeof point);
+            point = (point ^ minus * 255) + minus;
+            memcpy(out->q + 32 * g + 8 * k, &point, sizeof point);
         }
     }
     memset(out->min, 0, sizeof out->min);
