@@ -1,3 +1,700 @@
+// AVX2 with FMA and F16C.
+//
+// Integer types are brought into the form of QuantBlock, 256 weights at a time. Decode (mat) dots them with int8
+// activations; prefill (gemm) turns panels of rows into float32 and uses FMA, which with these registers is as fast as
+// 8-bit products and exact. F32, F16 and BF16 have float32 activations throughout.
+#include "blocks.h"
 #include "isa.h"
 
-const Kernels kernels_avx2 = {.name = "avx2"};
+#include <immintrin.h>
+#include <math.h>
+#include <string.h>
+
+#define INLINE static inline __attribute__((always_inline))
+
+enum { UNIT = 256, GROUPS = UNIT / QUANT_GROUP };
+
+INLINE int min_int(int a, int b) {
+    return a < b ? a : b;
+}
+
+INLINE __m256 load_tail(const float *x, int n) {
+    if (n >= 8) return _mm256_loadu_ps(x);
+    const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    return n <= 0 ? _mm256_setzero_ps() : _mm256_maskload_ps(x, _mm256_cmpgt_epi32(_mm256_set1_epi32(n), lane));
+}
+
+INLINE void store_tail(float *x, int n, __m256 v) {
+    const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    if (n >= 8)
+        _mm256_storeu_ps(x, v);
+    else if (n > 0)
+        _mm256_maskstore_ps(x, _mm256_cmpgt_epi32(_mm256_set1_epi32(n), lane), v);
+}
+
+INLINE float sum_lanes(__m256 v) {
+    __m128 s = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+    s = _mm_add_ps(s, _mm_movehl_ps(s, s));
+    return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
+}
+
+INLINE __m256i load_32(const void *p) {
+    return _mm256_loadu_si256(p);
+}
+INLINE void store_32(void *p, __m256i v) {
+    _mm256_storeu_si256(p, v);
+}
+INLINE float f16_at(const void *p) {
+    uint16_t h;
+    memcpy(&h, p, sizeof h);
+    return _cvtsh_ss(h);
+}
+
+typedef void (*Unpack)(const void *blocks, Type type, QuantBlock *out);
+
+// 8 blocks of 32 as one of 256: their scales.
+INLINE void block_scales(const void *blocks, int stride, QuantBlock *out) {
+    for (int i = 0; i < 8; i++) out->scale[2 * i] = out->scale[2 * i + 1] = f16_at((const char *)blocks + stride * i);
+}
+
+INLINE void unpack_q8_0(const void *blocks, Type type, QuantBlock *out) {
+    (void)type;
+    const BlockQ8_0 *b = blocks;
+    for (int i = 0; i < 8; i++) store_32(out->q + 32 * i, load_32(b[i].qs));
+    block_scales(b, sizeof *b, out);
+}
+
+INLINE void unpack_q4_0(const void *blocks, Type type, QuantBlock *out) {
+    (void)type;
+    const BlockQ4_0 *b = blocks;
+    for (int i = 0; i < 8; i++) {
+        __m128i v = _mm_loadu_si128((const void *)b[i].qs);
+        __m256i both = _mm256_inserti128_si256(_mm256_castsi128_si256(v), _mm_srli_epi16(v, 4), 1);
+        both = _mm256_and_si256(both, _mm256_set1_epi8(15));
+        store_32(out->q + 32 * i, _mm256_sub_epi8(both, _mm256_set1_epi8(8)));
+    }
+    block_scales(b, sizeof *b, out);
+}
+
+// Eight bytes to floats times d, each for two groups of 16.
+INLINE void eight_scales(uint64_t bytes, float d, float *out) {
+    const __m256i first = _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3), last = _mm256_setr_epi32(4, 4, 5, 5, 6, 6, 7, 7);
+    __m256 s = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_cvtsi64_si128((long long)bytes)));
+    s = _mm256_mul_ps(s, _mm256_set1_ps(d));
+    _mm256_storeu_ps(out, _mm256_permutevar8x32_ps(s, first));
+    _mm256_storeu_ps(out + 8, _mm256_permutevar8x32_ps(s, last));
+}
+
+// Q4_K and Q5_K: f16 d, dmin and 12 bytes of 8 scales and 8 minima of 6 bits.
+INLINE void k_scales(const void *block, QuantBlock *out) {
+    const char *p = block;
+    uint32_t a[3];
+    memcpy(a, p + 4, sizeof a);
+    uint64_t s = (a[0] & 0x3f3f3f3f) | (uint64_t)((a[2] & 0x0f0f0f0f) | (a[0] >> 2 & 0x30303030)) << 32;
+    uint64_t m = (a[1] & 0x3f3f3f3f) | (uint64_t)((a[2] >> 4 & 0x0f0f0f0f) | (a[1] >> 2 & 0x30303030)) << 32;
+    eight_scales(s, f16_at(p), out->scale);
+    eight_scales(m, f16_at(p + 2), out->min);
+}
+
+INLINE void unpack_q4_k(const void *block, Type type, QuantBlock *out) {
+    (void)type;
+    const BlockQ4_K *b = block;
+    const __m256i mask = _mm256_set1_epi8(15);
+    for (int j = 0; j < 4; j++) {
+        __m256i v = load_32(b->qs + 32 * j);
+        store_32(out->q + 64 * j, _mm256_and_si256(v, mask));
+        store_32(out->q + 64 * j + 32, _mm256_and_si256(_mm256_srli_epi16(v, 4), mask));
+    }
+    k_scales(b, out);
+}
+
+INLINE void unpack_q5_k(const void *block, Type type, QuantBlock *out) {
+    (void)type;
+    const BlockQ5_K *b = block;
+    const __m256i mask = _mm256_set1_epi8(15), sixteen = _mm256_set1_epi8(16);
+    __m256i high = load_32(b->qh);
+    for (int j = 0; j < 4; j++) {
+        __m256i v = load_32(b->qs + 32 * j), h0 = _mm256_slli_epi16(high, 4), h1 = _mm256_slli_epi16(high, 3);
+        __m256i low = _mm256_and_si256(v, mask), top = _mm256_and_si256(_mm256_srli_epi16(v, 4), mask);
+        store_32(out->q + 64 * j, _mm256_or_si256(low, _mm256_and_si256(h0, sixteen)));
+        store_32(out->q + 64 * j + 32, _mm256_or_si256(top, _mm256_and_si256(h1, sixteen)));
+        high = _mm256_srli_epi16(high, 2);
+    }
+    k_scales(b, out);
+}
+
+INLINE void unpack_q6_k(const void *block, Type type, QuantBlock *out) {
+    (void)type;
+    const BlockQ6_K *b = block;
+    const __m256i mask = _mm256_set1_epi8(15), top = _mm256_set1_epi8(0x30), off = _mm256_set1_epi8(32);
+    for (int h = 0; h < 2; h++) {
+        __m256i high = load_32(b->qh + 32 * h);
+        for (int s = 0; s < 4; s++) {
+            __m256i low = load_32(b->ql + 64 * h + 32 * (s % 2));
+            if (s >= 2) low = _mm256_srli_epi16(low, 4);
+            __m256i two = s == 0   ? _mm256_slli_epi16(high, 4)
+                          : s == 1 ? _mm256_slli_epi16(high, 2)
+                          : s == 2 ? high
+                                   : _mm256_srli_epi16(high, 2);
+            __m256i v = _mm256_or_si256(_mm256_and_si256(low, mask), _mm256_and_si256(two, top));
+            store_32(out->q + 128 * h + 32 * s, _mm256_sub_epi8(v, off));
+        }
+    }
+    __m128i s = _mm_loadu_si128((const void *)b->scales);
+    __m256 d = _mm256_set1_ps(f16_at(&b->d));
+    _mm256_storeu_ps(out->scale, _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(s)), d));
+    s = _mm_srli_si128(s, 8);
+    _mm256_storeu_ps(out->scale + 8, _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(s)), d));
+}
+
+INLINE void unpack_iq4_xs(const void *block, Type type, QuantBlock *out) {
+    (void)type;
+    const BlockIQ4_XS *b = block;
+    const __m256i table = _mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)iq4_values));
+    for (int i = 0; i < 8; i++) {
+        __m128i v = _mm_loadu_si128((const void *)(b->qs + 16 * i));
+        __m256i both = _mm256_inserti128_si256(_mm256_castsi128_si256(v), _mm_srli_epi16(v, 4), 1);
+        store_32(out->q + 32 * i, _mm256_shuffle_epi8(table, _mm256_and_si256(both, _mm256_set1_epi8(15))));
+    }
+    uint32_t low;
+    memcpy(&low, b->scales_l, 4);
+    uint64_t s = _pdep_u64(low, 0x0f0f0f0f0f0f0f0f) | _pdep_u64(b->scales_h, 0x3030303030303030);
+    float d = f16_at(&b->d);
+    eight_scales(s, d, out->scale);
+    for (int g = 0; g < GROUPS; g += 8)
+        _mm256_storeu_ps(out->scale + g, _mm256_sub_ps(_mm256_loadu_ps(out->scale + g), _mm256_set1_ps(32 * d)));
+}
+
+static void unpack_any(const void *blocks, Type type, QuantBlock *out) {
+    int block = type_info(type)->block, bytes = type_info(type)->bytes;
+    quant_unpack(type)(blocks, out);
+    for (int i = 1; i < UNIT / block; i++) {
+        QuantBlock b;
+        quant_unpack(type)((const char *)blocks + i * bytes, &b);
+        memcpy(out->q + i * block, b.q, (size_t)block);
+        memcpy(out->scale + i * block / QUANT_GROUP, b.scale, (size_t)(block / QUANT_GROUP) * sizeof(float));
+        memcpy(out->min + i * block / QUANT_GROUP, b.min, (size_t)(block / QUANT_GROUP) * sizeof(float));
+    }
+}
+
+enum { MAX_UNIT_BYTES = 288 };
+
+static int n_units(int cols) {
+    return (cols + UNIT - 1) / UNIT;
+}
+
+// What the kernels are made from, constant in each of them.
+typedef struct {
+    Unpack unpack; // NULL for F32, F16 and BF16
+    bool has_min;
+    int block; // weights per block: with 32 the last unit of a row may be short
+    int bytes; // per 256 weights
+} Format;
+
+// Unpacks 256 columns of a row; if the row ends in them, what follows is zero.
+INLINE void unpack_unit(const Tensor *w, const uint8_t *row, int column, const Format *f, QuantBlock *out) {
+    const uint8_t *p = row + (size_t)(column / UNIT) * (size_t)f->bytes;
+    uint8_t buffer[MAX_UNIT_BYTES];
+    if (f->block < UNIT && w->cols - column < UNIT) {
+        memset(buffer, 0, sizeof buffer);
+        p = memcpy(buffer, p, (size_t)((w->cols - column) / 32 * (f->bytes / 8)));
+    }
+    f->unpack(p, w->type, out);
+}
+
+// Int8 activations with a scale per group of 16, as the weights.
+typedef struct {
+    int8_t q[UNIT];
+    float scale[GROUPS];
+    float sum[GROUPS]; // scale * sum of q
+} MatUnit;
+
+static size_t mat_bytes(int n_tokens, int cols) {
+    return (size_t)n_tokens * (size_t)n_units(cols) * sizeof(MatUnit);
+}
+
+// n values (at most 16) to int8: returns max |x| / 127, or NaN (and zeros) if one of them is not finite.
+INLINE float encode_group(const float *x, int n, int8_t *q, int *sum) {
+    const __m256i abs = _mm256_set1_epi32(0x7fffffff);
+    __m256 a = load_tail(x, n), b = load_tail(x + 8, n - 8);
+    __m256i bits =
+        _mm256_max_epi32(_mm256_and_si256(_mm256_castps_si256(a), abs), _mm256_and_si256(_mm256_castps_si256(b), abs));
+    __m128i m = _mm_max_epi32(_mm256_castsi256_si128(bits), _mm256_extracti128_si256(bits, 1));
+    m = _mm_max_epi32(m, _mm_shuffle_epi32(m, 0x4e));
+    int max_bits = _mm_cvtsi128_si32(_mm_max_epi32(m, _mm_shuffle_epi32(m, 0xb1)));
+    float max;
+    memcpy(&max, &max_bits, sizeof max);
+    bool is_finite = max_bits < 0x7f800000, is_small = max < 0x1p-100f;
+    __m256 inverse = _mm256_set1_ps(is_small ? 0 : 127 / max);
+    __m256i ia = _mm256_cvtps_epi32(_mm256_mul_ps(a, inverse)), ib = _mm256_cvtps_epi32(_mm256_mul_ps(b, inverse));
+    if (!is_finite) ia = ib = _mm256_setzero_si256();
+    __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(ia, ib), 0xd8);
+    _mm_storeu_si128((__m128i *)q, _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1)));
+    __m256i pairs = _mm256_madd_epi16(words, _mm256_set1_epi16(1));
+    __m128i s = _mm_add_epi32(_mm256_castsi256_si128(pairs), _mm256_extracti128_si256(pairs, 1));
+    s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4e));
+    *sum = _mm_cvtsi128_si32(_mm_add_epi32(s, _mm_shuffle_epi32(s, 0xb1)));
+    return !is_finite ? NAN : is_small ? 0 : max / 127;
+}
+
+static void mat_encode(void *encoded, const float *x, int n_tokens, int cols, int token_begin, int token_end) {
+    (void)n_tokens;
+    for (int t = token_begin; t < token_end; t++) {
+        MatUnit *units = (MatUnit *)encoded + (size_t)t * (size_t)n_units(cols);
+        for (int k = 0; k < n_units(cols) * UNIT; k += QUANT_GROUP) {
+            MatUnit *u = units + k / UNIT;
+            int sum, g = k % UNIT / QUANT_GROUP;
+            u->scale[g] = encode_group(x + (size_t)t * (size_t)cols + k, cols - k, u->q + k % UNIT, &sum);
+            u->sum[g] = u->scale[g] * (float)sum;
+        }
+    }
+}
+
+// 256 weights times 256 activations: per 32 of them sign, two multiply-adds, conversion, spread of the scales and FMA.
+INLINE __m256 dot_unit(const QuantBlock *w, const MatUnit *x, bool has_min) {
+    const __m256i quarter = _mm256_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1), ones = _mm256_set1_epi16(1);
+    __m256 sum[2];
+#pragma GCC unroll 2
+    for (int h = 0; h < 2; h++) {
+        __m256 scale = _mm256_mul_ps(_mm256_loadu_ps(w->scale + 8 * h), _mm256_loadu_ps(x->scale + 8 * h));
+        sum[h] = _mm256_setzero_ps();
+        if (has_min)
+            sum[h] = _mm256_fnmadd_ps(_mm256_loadu_ps(w->min + 8 * h), _mm256_loadu_ps(x->sum + 8 * h), sum[h]);
+#pragma GCC unroll 4
+        for (int j = 0; j < 4; j++) {
+            __m256i wj = load_32(w->q + 128 * h + 32 * j), xj = load_32(x->q + 128 * h + 32 * j);
+            __m256i dot = _mm256_maddubs_epi16(_mm256_abs_epi8(wj), _mm256_sign_epi8(xj, wj));
+            __m256i spread = _mm256_add_epi32(quarter, _mm256_set1_epi32(2 * j));
+            sum[h] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(_mm256_madd_epi16(dot, ones)),
+                                     _mm256_permutevar8x32_ps(scale, spread), sum[h]);
+        }
+    }
+    return _mm256_add_ps(sum[0], sum[1]);
+}
+
+// Four rows times NT tokens; each block of weights is unpacked once for them. Rows far apart give the memory four
+// streams.
+INLINE void mat_tile(float *out, size_t out_stride, const Tensor *w, const MatUnit *x, const int *row, int nt,
+                     const Format *f) {
+    enum { AHEAD = 1024 };
+    const uint8_t *p[4];
+    int n = n_units(w->cols);
+    __m256 acc[4][2];
+    for (int i = 0; i < 4; i++) {
+        p[i] = (const uint8_t *)w->data + (size_t)row[i] * w->row_bytes;
+        acc[i][0] = acc[i][1] = _mm256_setzero_ps();
+    }
+    for (int b = 0; b < n; b++) {
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++) {
+            QuantBlock block;
+#pragma GCC unroll 8
+            for (int a = 0; a < f->bytes; a += 64)
+                _mm_prefetch((const char *)p[i] + (size_t)b * (size_t)f->bytes + AHEAD + a, _MM_HINT_T0);
+            unpack_unit(w, p[i], b * UNIT, f, &block);
+#pragma GCC unroll 2
+            for (int t = 0; t < nt; t++)
+                acc[i][t] = _mm256_add_ps(acc[i][t], dot_unit(&block, x + t * n + b, f->has_min));
+        }
+    }
+    for (int i = 0; i < 4; i++)
+        for (int t = 0; t < nt; t++) out[(size_t)t * out_stride + (size_t)row[i]] = sum_lanes(acc[i][t]);
+}
+
+// The rows are taken from the four quarters of the range.
+INLINE void mat_rows(float *out, size_t out_stride, const Tensor *w, const void *encoded, int n_tokens, int row_begin,
+                     int row_end, const Format *f) {
+    int quarter = (row_end - row_begin + 3) / 4;
+    size_t n = (size_t)n_units(w->cols);
+    for (int r = row_begin; r < row_begin + quarter; r++) {
+        int row[4], t = 0;
+        for (int i = 0; i < 4; i++) row[i] = min_int(r + i * quarter, row_end - 1);
+        for (; t + 2 <= n_tokens; t += 2)
+            mat_tile(out + (size_t)t * out_stride, out_stride, w, (const MatUnit *)encoded + (size_t)t * n, row, 2, f);
+        if (t < n_tokens)
+            mat_tile(out + (size_t)t * out_stride, out_stride, w, (const MatUnit *)encoded + (size_t)t * n, row, 1, f);
+    }
+}
+
+enum { FLOAT_K = 256, PANEL_ROWS = 16, CHUNK_ROWS = 64, TILE_TOKENS = 6, SWEEP_TOKENS = 48, TOKEN_BLOCK = 512 };
+
+// Up to 8 values of F32, F16 or BF16 from column k on, zeros behind them.
+INLINE __m256 load_8(Type type, const void *row, int k, int n) {
+    if (type == TYPE_F32) return load_tail((const float *)row + k, n);
+    uint16_t buffer[8] = {0};
+    const uint16_t *p = (const uint16_t *)row + k;
+    if (n < 8) p = n <= 0 ? buffer : memcpy(buffer, p, (size_t)n * 2);
+    __m128i h = _mm_loadu_si128((const void *)p);
+    if (type == TYPE_F16) return _mm256_cvtph_ps(h);
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16));
+}
+
+static size_t float_bytes(int n_tokens, int cols) {
+    return (size_t)n_tokens * (size_t)cols * sizeof(float);
+}
+
+static void float_encode(void *encoded, const float *x, int n_tokens, int cols, int token_begin, int token_end) {
+    (void)n_tokens;
+    size_t begin = (size_t)token_begin * (size_t)cols, end = (size_t)token_end * (size_t)cols;
+    memcpy((float *)encoded + begin, x + begin, (end - begin) * sizeof(float));
+}
+
+// Four rows from four quarters times one token, 16 columns at a time.
+INLINE void float_mat_rows(float *out, size_t out_stride, const Tensor *w, const float *x, int n_tokens, int row_begin,
+                           int row_end, Type type) {
+    enum { AHEAD = 1024 };
+    int quarter = (row_end - row_begin + 3) / 4, n = w->cols, bytes = type_info(type)->bytes;
+    for (int r = row_begin; r < row_begin + quarter; r++)
+        for (int t = 0; t < n_tokens; t++) {
+            const float *xt = x + (size_t)t * (size_t)n;
+            const char *p[4];
+            __m256 acc[4][2];
+            int row[4];
+            for (int i = 0; i < 4; i++) {
+                row[i] = min_int(r + i * quarter, row_end - 1);
+                p[i] = (const char *)w->data + (size_t)row[i] * w->row_bytes;
+                acc[i][0] = acc[i][1] = _mm256_setzero_ps();
+            }
+            int k = 0;
+            for (; k + 16 <= n; k += 16) {
+                __m256 x0 = _mm256_loadu_ps(xt + k), x1 = _mm256_loadu_ps(xt + k + 8);
+#pragma GCC unroll 4
+                for (int i = 0; i < 4; i++) {
+                    if (k * bytes % 64 == 0) _mm_prefetch(p[i] + k * bytes + AHEAD, _MM_HINT_T0);
+                    acc[i][0] = _mm256_fmadd_ps(load_8(type, p[i], k, 8), x0, acc[i][0]);
+                    acc[i][1] = _mm256_fmadd_ps(load_8(type, p[i], k + 8, 8), x1, acc[i][1]);
+                }
+            }
+            for (; k < n; k += 8)
+                for (int i = 0; i < 4; i++)
+                    acc[i][0] = _mm256_fmadd_ps(load_8(type, p[i], k, n - k), load_tail(xt + k, n - k), acc[i][0]);
+            for (int i = 0; i < 4; i++)
+                out[(size_t)t * out_stride + (size_t)row[i]] = sum_lanes(_mm256_add_ps(acc[i][0], acc[i][1]));
+        }
+}
+
+static size_t gemm_bytes(int n_tokens, int cols) {
+    return (size_t)n_tokens * (size_t)((cols + FLOAT_K - 1) / FLOAT_K) * FLOAT_K * sizeof(float);
+}
+
+// Activations in blocks of FLOAT_K columns, for each block the tokens one after another.
+static void gemm_encode(void *encoded, const float *x, int n_tokens, int cols, int token_begin, int token_end) {
+    for (int t = token_begin; t < token_end; t++)
+        for (int k = 0; k < cols; k += FLOAT_K)
+            memcpy((float *)encoded + (size_t)k * (size_t)n_tokens + t * FLOAT_K, x + (size_t)t * (size_t)cols + k,
+                   (size_t)min_int(FLOAT_K, cols - k) * sizeof(float));
+}
+
+// 16 columns of out (nt, out_stride) (+)= x (nt, x_stride) times a panel (nk, panel_step). Per k 2 loads, NT
+// broadcasts and 2 NT FMAs into 12 accumulators.
+INLINE void float_tile(float *out, size_t out_stride, const float *panel, int panel_step, const float *x,
+                       size_t x_stride, int nk, bool is_first, int n_cols, int nt) {
+    __m256 sum[2][TILE_TOKENS];
+#pragma GCC unroll 6
+    for (int t = 0; t < nt; t++)
+        for (int h = 0; h < 2; h++)
+            sum[h][t] =
+                is_first ? _mm256_setzero_ps() : load_tail(out + (size_t)t * out_stride + 8 * h, n_cols - 8 * h);
+    for (int k = 0; k < nk; k++) {
+        __m256 w0 = _mm256_loadu_ps(panel + k * panel_step), w1 = _mm256_loadu_ps(panel + k * panel_step + 8);
+#pragma GCC unroll 6
+        for (int t = 0; t < nt; t++) {
+            __m256 v = _mm256_broadcast_ss(x + (size_t)t * x_stride + k);
+            sum[0][t] = _mm256_fmadd_ps(w0, v, sum[0][t]);
+            sum[1][t] = _mm256_fmadd_ps(w1, v, sum[1][t]);
+        }
+    }
+#pragma GCC unroll 6
+    for (int t = 0; t < nt; t++)
+        for (int h = 0; h < 2; h++) store_tail(out + (size_t)t * out_stride + 8 * h, n_cols - 8 * h, sum[h][t]);
+}
+
+static void float_sweep(float *out, size_t out_stride, const float *panel, int panel_step, const float *x,
+                        size_t x_stride, int n_tokens, int nk, bool is_first, int n_cols) {
+#define TILE(nt)                                                                                                       \
+    float_tile(out + (size_t)t * out_stride, out_stride, panel, panel_step, x + (size_t)t * x_stride, x_stride, nk,    \
+               is_first, n_cols, nt)
+    for (int t = 0; t < n_tokens; t += TILE_TOKENS) {
+        switch (min_int(n_tokens - t, TILE_TOKENS)) {
+        case 1: TILE(1); break;
+        case 2: TILE(2); break;
+        case 3: TILE(3); break;
+        case 4: TILE(4); break;
+        case 5: TILE(5); break;
+        default: TILE(6);
+        }
+    }
+#undef TILE
+}
+
+// out[j][i] = in[i][j] of 8 x 8 floats.
+INLINE void transpose(float *out, int out_step, const float *in, int in_step) {
+    __m256 a[8], b[8];
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++) a[i] = _mm256_loadu_ps(in + i * in_step);
+#pragma GCC unroll 4
+    for (int i = 0; i < 8; i += 2) {
+        b[i] = _mm256_unpacklo_ps(a[i], a[i + 1]);
+        b[i + 1] = _mm256_unpackhi_ps(a[i], a[i + 1]);
+    }
+#pragma GCC unroll 2
+    for (int i = 0; i < 8; i += 4) {
+        a[i] = _mm256_shuffle_ps(b[i], b[i + 2], 0x44);
+        a[i + 1] = _mm256_shuffle_ps(b[i], b[i + 2], 0xee);
+        a[i + 2] = _mm256_shuffle_ps(b[i + 1], b[i + 3], 0x44);
+        a[i + 3] = _mm256_shuffle_ps(b[i + 1], b[i + 3], 0xee);
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        _mm256_storeu_ps(out + i * out_step, _mm256_permute2f128_ps(a[i], a[i + 4], 0x20));
+        _mm256_storeu_ps(out + (i + 4) * out_step, _mm256_permute2f128_ps(a[i], a[i + 4], 0x31));
+    }
+}
+
+// Columns [k, k + 256) of a row as float32.
+INLINE void decode_unit(const Tensor *w, const uint8_t *row, int k, const Format *f, float *out) {
+    if (!f->unpack) {
+        for (int c = 0; c < FLOAT_K; c += 8) _mm256_store_ps(out + c, load_8(w->type, row, k + c, w->cols - k - c));
+        return;
+    }
+    QuantBlock b;
+    unpack_unit(w, row, k, f, &b);
+    for (int c = 0; c < FLOAT_K; c += 8) {
+        __m256 q = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const void *)(b.q + c))));
+        q = _mm256_mul_ps(q, _mm256_set1_ps(b.scale[c / QUANT_GROUP]));
+        if (f->has_min) q = _mm256_sub_ps(q, _mm256_set1_ps(b.min[c / QUANT_GROUP]));
+        _mm256_store_ps(out + c, q);
+    }
+}
+
+// 64 rows times 512 tokens at a time, their sums (128 KiB) in L2; panels of 16 rows times 256 columns in float32
+// (16 KiB, L1), decoded once for all tokens.
+INLINE void gemm_rows(float *out, size_t out_stride, const Tensor *w, const float *encoded, int n_tokens, int row_begin,
+                      int row_end, const Format *f) {
+    float sums[TOKEN_BLOCK][CHUNK_ROWS] __attribute__((aligned(64)));
+    float panel[FLOAT_K][PANEL_ROWS] __attribute__((aligned(64)));
+    float rows[8][FLOAT_K] __attribute__((aligned(64)));
+    for (int row = row_begin; row < row_end; row += CHUNK_ROWS)
+        for (int first_token = 0; first_token < n_tokens; first_token += TOKEN_BLOCK) {
+            int n_rows = min_int(row_end - row, CHUNK_ROWS), n = min_int(n_tokens - first_token, TOKEN_BLOCK);
+            for (int k = 0; k < w->cols; k += FLOAT_K)
+                for (int r = 0; r < n_rows; r += PANEL_ROWS) {
+                    for (int half = 0; half < 2; half++) {
+                        for (int i = 0; i < 8; i++) {
+                            int at = min_int(row + r + 8 * half + i, row_end - 1);
+                            decode_unit(w, (const uint8_t *)w->data + (size_t)at * w->row_bytes, k, f, rows[i]);
+                        }
+                        for (int c = 0; c < FLOAT_K; c += 8)
+                            transpose(panel[c] + 8 * half, PANEL_ROWS, rows[0] + c, FLOAT_K);
+                    }
+                    const float *x = encoded + (size_t)k * (size_t)n_tokens + first_token * FLOAT_K;
+                    float_sweep(sums[0] + r, CHUNK_ROWS, panel[0], PANEL_ROWS, x, FLOAT_K, n,
+                                min_int(FLOAT_K, w->cols - k), k == 0, PANEL_ROWS);
+                }
+            for (int t = 0; t < n; t++)
+                for (int r = 0; r < n_rows; r += 8)
+                    store_tail(out + (size_t)(first_token + t) * out_stride + row + r, n_rows - r,
+                               _mm256_load_ps(sums[t] + r));
+        }
+}
+
+#define KERNEL(name, call)                                                                                             \
+    static void name(float *out, size_t out_stride, const Tensor *w, const void *encoded, int n_tokens, int row_begin, \
+                     int row_end) {                                                                                    \
+        call;                                                                                                          \
+    }
+#define INTEGER_TYPE(name, unpack, has_min, block, bytes)                                                              \
+    static const Format format_##name = {unpack, has_min, block, bytes};                                               \
+    KERNEL(mat_##name, mat_rows(out, out_stride, w, encoded, n_tokens, row_begin, row_end, &format_##name))            \
+    KERNEL(gemm_##name, gemm_rows(out, out_stride, w, encoded, n_tokens, row_begin, row_end, &format_##name))
+INTEGER_TYPE(q8_0, unpack_q8_0, false, 32, 272)
+INTEGER_TYPE(q4_0, unpack_q4_0, false, 32, 144)
+INTEGER_TYPE(q4_1, unpack_any, true, 32, 160)
+INTEGER_TYPE(q5_0, unpack_any, false, 32, 176)
+INTEGER_TYPE(q5_1, unpack_any, true, 32, 192)
+INTEGER_TYPE(q2_k, unpack_any, true, 256, 84)
+INTEGER_TYPE(q3_k, unpack_any, false, 256, 110)
+INTEGER_TYPE(q4_k, unpack_q4_k, true, 256, 144)
+INTEGER_TYPE(q5_k, unpack_q5_k, true, 256, 176)
+INTEGER_TYPE(q6_k, unpack_q6_k, false, 256, 210)
+INTEGER_TYPE(iq2_xxs, unpack_any, false, 256, 66)
+INTEGER_TYPE(iq4_nl, unpack_any, false, 32, 144)
+INTEGER_TYPE(iq4_xs, unpack_iq4_xs, false, 256, 136)
+static const Format format_float = {NULL, false, 1, 0};
+KERNEL(mat_f32, float_mat_rows(out, out_stride, w, encoded, n_tokens, row_begin, row_end, TYPE_F32))
+KERNEL(mat_f16, float_mat_rows(out, out_stride, w, encoded, n_tokens, row_begin, row_end, TYPE_F16))
+KERNEL(mat_bf16, float_mat_rows(out, out_stride, w, encoded, n_tokens, row_begin, row_end, TYPE_BF16))
+KERNEL(gemm_float, gemm_rows(out, out_stride, w, encoded, n_tokens, row_begin, row_end, &format_float))
+
+static void rmsnorm(float *out, const float *x, const float *weight, float eps, int n) {
+    __m256 sum[4] = {_mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps()};
+    for (int i = 0; i < n; i += 32)
+        for (int j = 0; j < 4; j++) {
+            __m256 v = load_tail(x + i + 8 * j, n - i - 8 * j);
+            sum[j] = _mm256_fmadd_ps(v, v, sum[j]);
+        }
+    float square = sum_lanes(_mm256_add_ps(_mm256_add_ps(sum[0], sum[1]), _mm256_add_ps(sum[2], sum[3])));
+    __m256 scale = _mm256_set1_ps(1.0f / sqrtf(square / (float)n + eps));
+    for (int i = 0; i < n; i += 8) {
+        __m256 v = _mm256_mul_ps(load_tail(x + i, n - i), scale);
+        store_tail(out + i, n - i, _mm256_mul_ps(v, load_tail(weight + i, n - i)));
+    }
+}
+
+// e^x to 2 ulp for x in [-87, 88], held at these ends; NaN stays.
+INLINE __m256 exp_ps(__m256 x) {
+    x = _mm256_max_ps(_mm256_set1_ps(-87), _mm256_min_ps(_mm256_set1_ps(88), x));
+    __m256 n = _mm256_round_ps(_mm256_mul_ps(x, _mm256_set1_ps(1.44269504f)), 8);
+    __m256 r = _mm256_fnmadd_ps(n, _mm256_set1_ps(0.693359375f), x);
+    r = _mm256_fnmadd_ps(n, _mm256_set1_ps(-2.12194440e-4f), r);
+    __m256 p = _mm256_set1_ps(1.9875691500e-4f);
+    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(1.3981999507e-3f));
+    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(8.3334519073e-3f));
+    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(4.1665795894e-2f));
+    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(1.6666665459e-1f));
+    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(5.0000001201e-1f));
+    p = _mm256_add_ps(_mm256_fmadd_ps(p, _mm256_mul_ps(r, r), r), _mm256_set1_ps(1));
+    __m256i power = _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23);
+    return _mm256_mul_ps(p, _mm256_castsi256_ps(power));
+}
+
+static void swiglu(float *gate, const float *up, int n) {
+    for (int i = 0; i < n; i += 8) {
+        __m256 g = load_tail(gate + i, n - i), e = exp_ps(_mm256_sub_ps(_mm256_setzero_ps(), g));
+        __m256 silu = _mm256_div_ps(g, _mm256_add_ps(_mm256_set1_ps(1), e));
+        store_tail(gate + i, n - i, _mm256_mul_ps(silu, load_tail(up + i, n - i)));
+    }
+}
+
+static void add(float *x, const float *y, int n) {
+    for (int i = 0; i < n; i += 8)
+        store_tail(x + i, n - i, _mm256_add_ps(load_tail(x + i, n - i), load_tail(y + i, n - i)));
+}
+
+static void store(Type type, void *row, const float *x, int n) {
+    if (type == TYPE_F32) memcpy(row, x, (size_t)n * sizeof(float));
+    for (int i = 0; type == TYPE_F16 && i < n; i += 8) {
+        __m128i h = _mm256_cvtps_ph(load_tail(x + i, n - i), _MM_FROUND_TO_NEAREST_INT);
+        memcpy((uint16_t *)row + i, &h, (size_t)min_int(8, n - i) * 2);
+    }
+    for (int i = 0; type == TYPE_Q8_0 && i < n; i += 32) {
+        // one scale for two groups: of the larger one
+        BlockQ8_0 *b = (BlockQ8_0 *)row + i / 32;
+        int8_t q[16];
+        int sum;
+        float s0 = encode_group(x + i, 16, q, &sum), s1 = encode_group(x + i + 16, 16, q, &sum);
+        float scale = s0 > s1 || s0 != s0 ? s0 : s1;
+        __m256 inverse = _mm256_set1_ps(scale > 0 ? 1 / scale : 0);
+        b->d = _cvtss_sh(scale, _MM_FROUND_TO_NEAREST_INT);
+        for (int j = 0; j < 32; j += 8) {
+            __m256i v = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x + i + j), inverse));
+            __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+            _mm_storel_epi64((__m128i *)(b->qs + j), _mm_packs_epi16(words, words));
+        }
+    }
+}
+
+// One row of the KV cache as float32, with zeros up to a multiple of 8 values.
+INLINE void load_kv(Type type, const void *row, float *out, int n) {
+    for (int i = 0; i < n; i += 8) {
+        if (type == TYPE_Q8_0) {
+            const BlockQ8_0 *b = (const BlockQ8_0 *)row + i / 32;
+            __m256i q = _mm256_cvtepi8_epi32(_mm_loadl_epi64((const void *)(b->qs + i % 32)));
+            _mm256_store_ps(out + i, _mm256_mul_ps(_mm256_cvtepi32_ps(q), _mm256_set1_ps(f16_at(&b->d))));
+        } else {
+            _mm256_store_ps(out + i, load_8(type, row, i, n - i));
+        }
+    }
+}
+
+enum { MAX_HEAD = 256, KEY_TILE = 16 };
+
+// Scores to weights: p = exp(score - max) for the n keys that a query sees, 0 for the others up to n_all.
+static void soften(float *p, int n, int n_all, float *max_out, float *sum_out) {
+    float max = -INFINITY;
+    __m256 sum = _mm256_setzero_ps();
+    for (int k = 0; k < n; k++)
+        if (!(p[k] <= max)) max = p[k];
+    for (int k = 0; k < n_all; k += 8) {
+        __m256 e = exp_ps(_mm256_sub_ps(_mm256_load_ps(p + k), _mm256_set1_ps(max)));
+        _mm256_store_ps(p + k, e);
+        if (k + 8 > n)
+            for (int j = k > n ? k : n; j < k + 8; j++) p[j] = 0;
+        sum = _mm256_add_ps(sum, _mm256_load_ps(p + k));
+    }
+    *max_out = max;
+    *sum_out = n > 0 ? sum_lanes(sum) : 0;
+}
+
+// Keys in tiles of 16: converted to float32 once for all queries, K transposed to [dim][16 keys], V as it lies. Both
+// products are float_tile's.
+static void attend(const AttendPage *a) {
+    float scores[ATTEND_MAX_QUERIES][KV_PAGE] __attribute__((aligned(64)));
+    float rows[KEY_TILE][MAX_HEAD] __attribute__((aligned(64))), keys[MAX_HEAD][KEY_TILE] __attribute__((aligned(64)));
+    size_t row_bytes = quant_row_bytes(a->kv_type, (size_t)a->head_dim);
+    int n_all = 0, dim = a->head_dim;
+    for (int i = 0; i < a->n_q; i++) n_all = a->n_keys[i] > n_all ? a->n_keys[i] : n_all;
+    for (int key = 0; key < n_all; key += KEY_TILE) {
+        for (int i = 0; i < KEY_TILE; i++)
+            load_kv(a->kv_type, (const char *)a->k + (size_t)min_int(key + i, n_all - 1) * row_bytes, rows[i], dim);
+        for (int h = 0; h < KEY_TILE; h += 8)
+            for (int d = 0; d < dim; d += 8) transpose(keys[d] + h, KEY_TILE, rows[h] + d, MAX_HEAD);
+        float_sweep(scores[0] + key, KV_PAGE, keys[0], KEY_TILE, a->q, (size_t)dim, a->n_q, dim, true, KEY_TILE);
+    }
+    for (int i = 0; i < a->n_q; i++) soften(scores[i], a->n_keys[i], n_all, a->max + i, a->sum + i);
+    if (!n_all) memset(a->acc, 0, (size_t)a->n_q * (size_t)dim * sizeof(float));
+    for (int key = 0; key < n_all; key += KEY_TILE) {
+        int n = min_int(KEY_TILE, n_all - key);
+        for (int i = 0; i < n; i++)
+            load_kv(a->kv_type, (const char *)a->v + (size_t)(key + i) * row_bytes, rows[i], dim);
+        for (int d = 0; d < dim; d += 16)
+            float_sweep(a->acc + d, (size_t)dim, rows[0] + d, MAX_HEAD, scores[0] + key, KV_PAGE, a->n_q, n, key == 0,
+                        dim - d);
+    }
+}
+
+static double peak(int rounds) {
+    __m256 acc[12], a = _mm256_set1_ps(1.0f / (float)(rounds + 2)), b = _mm256_set1_ps(0.5f);
+    for (int j = 0; j < 12; j++) acc[j] = _mm256_set1_ps((float)j);
+    for (int i = 0; i < rounds; i++) {
+#pragma GCC unroll 12
+        for (int j = 0; j < 12; j++) acc[j] = _mm256_fmadd_ps(acc[j], a, b);
+    }
+    for (int j = 1; j < 12; j++) acc[0] = _mm256_add_ps(acc[0], acc[j]);
+    volatile float keep = sum_lanes(acc[0]);
+    (void)keep;
+    return 12 * 16.0 * rounds;
+}
+
+#define MAT(name)                                                                                                      \
+    { 1, 16, 1, mat_bytes, mat_encode, mat_##name }
+#define FLOAT_MAT(name)                                                                                                \
+    { 1, 16, 1, float_bytes, float_encode, mat_##name }
+#define GEMM(name)                                                                                                     \
+    { 8, CHUNK_ROWS, 1, gemm_bytes, gemm_encode, gemm_##name }
+
+// clang-format off
+const Kernels kernels_avx2 = {
+    .name = "avx2",
+    .mat = {
+        [TYPE_F32] = FLOAT_MAT(f32), [TYPE_F16] = FLOAT_MAT(f16), [TYPE_BF16] = FLOAT_MAT(bf16),
+        [TYPE_Q8_0] = MAT(q8_0), [TYPE_Q4_0] = MAT(q4_0), [TYPE_Q4_1] = MAT(q4_1), [TYPE_Q5_0] = MAT(q5_0),
+        [TYPE_Q5_1] = MAT(q5_1), [TYPE_Q2_K] = MAT(q2_k), [TYPE_Q3_K] = MAT(q3_k), [TYPE_Q4_K] = MAT(q4_k),
+        [TYPE_Q5_K] = MAT(q5_k), [TYPE_Q6_K] = MAT(q6_k), [TYPE_IQ4_NL] = MAT(iq4_nl), [TYPE_IQ4_XS] = MAT(iq4_xs),
+        [TYPE_IQ2_XXS] = MAT(iq2_xxs),
+    },
+    .gemm = {
+        [TYPE_F32] = GEMM(float), [TYPE_F16] = GEMM(float), [TYPE_BF16] = GEMM(float), [TYPE_Q8_0] = GEMM(q8_0),
+        [TYPE_Q4_0] = GEMM(q4_0), [TYPE_Q4_1] = GEMM(q4_1), [TYPE_Q5_0] = GEMM(q5_0), [TYPE_Q5_1] = GEMM(q5_1),
+        [TYPE_Q2_K] = GEMM(q2_k), [TYPE_Q3_K] = GEMM(q3_k), [TYPE_Q4_K] = GEMM(q4_k), [TYPE_Q5_K] = GEMM(q5_k),
+        [TYPE_Q6_K] = GEMM(q6_k), [TYPE_IQ4_NL] = GEMM(iq4_nl), [TYPE_IQ4_XS] = GEMM(iq4_xs), [TYPE_IQ2_XXS] = GEMM(iq2_xxs),
+    },
+    .rmsnorm = rmsnorm,
+    .swiglu = swiglu,
+    .add = add,
+    .attend = attend,
+    .peak_unit = "FMA float32",
+    .peak = peak,
+    .store = store,
+};
+// clang-format on
