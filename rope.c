@@ -83,20 +83,14 @@ static float attention_factor(const RopeParams *p) {
 }
 
 // Llama 3.1's rule reaches us as divisors, because that is how llama.cpp's converter writes it. Divisors that are
-// those of the rule, with the released figures, are taken as the rule itself: dividing by a rounded divisor would miss
-// the reference's frequencies in the last bit.
-static bool is_llama3(const RopeParams *file) {
-    RopeParams p = *file;
-    p.rule = ROPE_LLAMA3;
-    p.factor = p.divisors[p.dim / 2 - 1];
-    p.low_freq_factor = 1;
-    p.high_freq_factor = 4;
-    p.orig_ctx = 8192;
-    for (int i = 0; i < p.dim / 2; i++) {
-        float divisor = base_freq(p.theta, i, p.dim) / scaled_freq(&p, i, 0);
-        if (!(fabsf(divisor - p.divisors[i]) <= 1e-6f * divisor)) return false;
+// those of the rule, with the released frequency factors, are taken as the rule itself: dividing by a rounded divisor
+// would miss the reference's frequencies in the last bit.
+static bool is_llama3(const RopeParams *p) {
+    for (int i = 0; i < p->dim / 2; i++) {
+        float divisor = base_freq(p->theta, i, p->dim) / scaled_freq(p, i, 0);
+        if (!(fabsf(divisor - p->divisors[i]) <= 1e-6f * divisor)) return false;
     }
-    return p.factor > 1;
+    return p->factor > 1;
 }
 
 static bool read_divisors(RopeParams *p, const Gguf *g, Error *err) {
@@ -112,11 +106,14 @@ static bool read_divisors(RopeParams *p, const Gguf *g, Error *err) {
             return error_set(err, EXIT_MODEL,
                              "%s: tensor rope_freqs.weight: value %d: expected a positive divisor, found %g", g->path,
                              i, (double)p->divisors[i]);
-    p->rule = ROPE_FILE;
-    if (!is_llama3(p)) return true;
-    p->rule = ROPE_LLAMA3;
-    p->factor = p->divisors[p->dim / 2 - 1];
-    p->orig_ctx = 8192;
+    RopeParams rule = *p;
+    if (!gguf_find(g, "llama.rope.scaling.original_context_length")) rule.orig_ctx = 8192;
+    rule.factor = p->divisors[p->dim / 2 - 1];
+    rule.rule = ROPE_LLAMA3;
+    if (is_llama3(&rule))
+        *p = rule;
+    else
+        p->rule = ROPE_FILE;
     return true;
 }
 

@@ -1,3 +1,4 @@
+#include "make_gguf.h"
 #include "test.h"
 #include "../rope.h"
 
@@ -157,69 +158,32 @@ static void partial(void) {
     rope_free(&rope);
 }
 
-// A GGUF file under construction.
-typedef struct {
-    Buffer kv;
-    uint64_t n_kv;
-} File;
-
-static void put_str(Buffer *b, const char *s) {
-    uint64_t n = strlen(s);
-    buffer_append(b, &n, 8);
-    buffer_puts(b, s);
-}
-
-static void put(File *f, const char *key, uint32_t kind, const void *value, size_t n) {
-    put_str(&f->kv, key);
-    buffer_append(&f->kv, &kind, 4);
-    buffer_append(&f->kv, value, n);
-    f->n_kv++;
-}
-
-static void put_f32(File *f, const char *key, float v) {
-    put(f, key, GGUF_F32, &v, 4);
-}
-static void put_u32(File *f, const char *key, uint32_t v) {
-    put(f, key, GGUF_U32, &v, 4);
-}
-
-// Reads the parameters of a file with these values, and rope_freqs.weight if n_divisors is not 0.
-static bool read_back(const File *f, const float *divisors, uint64_t n_divisors, RopeParams *p, Error *err) {
-    static Buffer b;
-    uint32_t version = 3, n_dims = 1, type = TYPE_F32;
-    uint64_t n_tensors = n_divisors > 0, offset = 0;
-    b.len = 0;
-    buffer_puts(&b, "GGUF");
-    buffer_append(&b, &version, 4);
-    buffer_append(&b, &n_tensors, 8);
-    buffer_append(&b, &f->n_kv, 8);
-    buffer_append(&b, f->kv.data, f->kv.len);
-    if (n_divisors) {
-        put_str(&b, "rope_freqs.weight");
-        buffer_append(&b, &n_dims, 4);
-        buffer_append(&b, &n_divisors, 8);
-        buffer_append(&b, &type, 4);
-        buffer_append(&b, &offset, 8);
-        while (b.len % 32) buffer_append(&b, "", 1);
-        buffer_append(&b, divisors, n_divisors * 4);
-    }
-    while (b.len % 32) buffer_append(&b, "", 1);
+// Reads the parameters of a file with these values (which may be added to afterwards), and with rope_freqs.weight if
+// n_divisors is not 0.
+static bool read_back(const Maker *values, const float *divisors, uint64_t n_divisors, RopeParams *p, Error *err) {
+    Maker m;
+    make_begin(&m);
+    buffer_append(&m.values, values->values.data, values->values.len);
+    m.n_values = values->n_values;
+    if (n_divisors) make_tensor(&m, "rope_freqs.weight", TYPE_F32, n_divisors, 1, divisors, n_divisors * 4);
+    Buffer file = make_end(&m);
+    static Buffer last; // divisors point into it
+    buffer_free(&last);
+    last = file;
     Gguf g;
-    static void *aligned; // until the next call: divisors point into it
-    free(aligned);
-    aligned = memcpy(xalloc(b.len, 1), b.data, b.len);
-    if (!gguf_parse(&g, aligned, b.len, "test.gguf", err)) return false;
+    if (!gguf_parse(&g, file.data, file.len, "test.gguf", err)) return false;
     bool ok = rope_params_read(p, &g, 128, err);
     gguf_close(&g);
     return ok;
 }
 
 static void metadata(void) {
-    File f = {0};
+    Maker f;
+    make_begin(&f);
     RopeParams p;
     Error err;
-    put_f32(&f, "llama.rope.freq_base", 5e5f);
-    put_u32(&f, "llama.context_length", 131072);
+    make_f32(&f, "llama.rope.freq_base", 5e5f);
+    make_u32(&f, "llama.context_length", 131072);
     CHECK(read_back(&f, NULL, 0, &p, &err) && p.rule == ROPE_NONE && p.theta == 5e5 && p.dim == 128, "%s", err.text);
 
     // The release's divisors are its rule; others stay as they are, and give the same within rounding.
@@ -243,10 +207,9 @@ static void metadata(void) {
     divisors[3] = NAN;
     CHECK(!read_back(&f, divisors, 64, &p, &err) && err.code == EXIT_MODEL, "NaN divisor");
 
-    const char yarn[] = "\4\0\0\0\0\0\0\0yarn";
-    put(&f, "llama.rope.scaling.type", GGUF_STRING, yarn, 12);
-    put_f32(&f, "llama.rope.scaling.factor", 4);
-    put_u32(&f, "llama.rope.scaling.original_context_length", 32768);
+    make_string(&f, "llama.rope.scaling.type", "yarn");
+    make_f32(&f, "llama.rope.scaling.factor", 4);
+    make_u32(&f, "llama.rope.scaling.original_context_length", 32768);
     CHECK(read_back(&f, NULL, 0, &p, &err) && p.rule == ROPE_YARN && p.factor == 4 && p.orig_ctx == 32768, "%s",
           err.text);
     CHECK(rope_params_override(&p, "ntk", 1e6, 2, 0, &err) && p.rule == ROPE_NTK && p.theta == 1e6 && p.factor == 2,
@@ -267,13 +230,14 @@ static void metadata(void) {
                {"llama.rope.scaling.low_freq_factor", 4},
                {"llama.rope.scaling.original_context_length", 1e11f}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        File one = {0};
-        put_f32(&one, bad[i].key, bad[i].value);
+        Maker one;
+        make_begin(&one);
+        make_f32(&one, bad[i].key, bad[i].value);
         CHECK(!read_back(&one, NULL, 0, &p, &err) && err.code == EXIT_MODEL, "%s = %g", bad[i].key,
               (double)bad[i].value);
-        buffer_free(&one.kv);
+        buffer_free(&one.values);
     }
-    buffer_free(&f.kv);
+    buffer_free(&f.values);
 }
 
 void test_rope(void) {
