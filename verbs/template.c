@@ -114,7 +114,7 @@ static void llama3_message(const Tokenizer *t, const Message *m, Ids *out) {
     static const char tag[] = "<|python_tag|>";
     Str role = str_is(m->role, "tool") ? str_of("ipython") : m->role, text = strip(m->content);
     bool is_call = str_is(role, "assistant") && text.len >= sizeof tag - 1 && !memcmp(text.data, tag, sizeof tag - 1) &&
-                   tokenizer_special(t, tag) >= 0;
+                   tokenizer_special(t, tag) >= 0 && tokenizer_special(t, "<|eom_id|>") >= 0;
     llama3_header(t, role, out);
     if (is_call) {
         put_control(t, tag, out);
