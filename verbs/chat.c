@@ -1,0 +1,621 @@
+// chat: a conversation. The dialogue is kept twice: as messages (what a transcript holds) and as the stream of token
+// ids they encode to. The session's cache holds a prefix of the stream; before an answer the session is rewound to what
+// still agrees with the stream and the rest is fed. So a turn costs its own tokens, and undoing, editing or loading
+// costs what differs.
+#include "verbs.h"
+#include "dialogue.h"
+#include "line.h"
+#include "../base/json.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { DEFAULT_CONTEXT = 8192, BASE_PREDICT = 256, CHUNK = 256 };
+
+typedef struct {
+    Options options; // ours: /set changes them
+    Model model;
+    Tokenizer *tokenizer;
+    Generator generator;
+    Template template;
+    Session *session;
+    Line *line;
+    Dialogue dialogue;
+    int context; // most positions
+    uint64_t seed;
+    int n_answers;   // each answer has a stream of random numbers of its own
+    Buffer attached; // of /file, for the next message
+    Buffer edited;   // what the next prompt begins with
+    bool is_terminal;
+    uint64_t n_prefill, n_decode; // of all turns
+    double prefill_sec, decode_sec;
+} Chat;
+
+// A line about the conversation, not of it: to stderr, dim on a terminal, which nothing in it may drive.
+static void note(const Chat *c, const char *fmt, ...) PRINTF_LIKE(2, 3);
+static void note(const Chat *c, const char *fmt, ...) {
+    char text[2048];
+    va_list ap;
+    bool is_dim = isatty(STDERR_FILENO) && !getenv("NO_COLOR");
+    if (c->options.is_quiet) return;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    for (char *at = text; *at; at++)
+        if ((unsigned char)*at < 0x20 || *at == 0x7f) *at = ' ';
+    fprintf(stderr, "%s%s%s\n", is_dim ? "\x1b[2m" : "", text, is_dim ? "\x1b[0m" : "");
+}
+
+// Something that could not be done. In --json a driver waits for a line of output.
+static void complain(const Chat *c, const char *text) {
+    Buffer out = {0};
+    warn("%s", text);
+    if (!c->options.is_json) return;
+    buffer_puts(&out, "{\"error\":");
+    json_put_string(&out, text, strlen(text));
+    buffer_puts(&out, "}\n");
+    text_write(out.data, out.len);
+    buffer_free(&out);
+}
+
+// The session file follows the dialogue: by one message more, or whole after any other change.
+static void follow(const Chat *c, bool is_appended) {
+    const char *path = c->options.session_file;
+    Error err;
+    if (path && !(is_appended ? transcript_append : transcript_write)(&c->dialogue, path, &err)) warn("%s", err.text);
+}
+
+// The answer under way.
+typedef struct {
+    Chat *chat;
+    int begin; // of the answer in the stream
+    bool has_text, ends_line;
+} Answer;
+
+static bool is_python_call(const Answer *a) {
+    const Session *s = a->chat->session;
+    int tag = tokenizer_special(a->chat->tokenizer, "<|python_tag|>");
+    return tag >= 0 && s->n_tokens > a->begin && s->tokens[a->begin] == tag;
+}
+
+// White space before the first word is the template's matter.
+static bool show_piece(void *arg, const char *text, size_t n) {
+    Answer *a = arg;
+    while (n && !a->has_text && a->chat->template != TEMPLATE_NONE && isspace((unsigned char)*text)) text++, n--;
+    if (!n) return true;
+    if (!a->has_text && is_python_call(a)) note(a->chat, "tool call:");
+    a->has_text = true;
+    a->ends_line = text[n - 1] == '\n';
+    if (!a->chat->options.is_json) text_write(text, n);
+    return true;
+}
+
+// The session agrees with the stream up to here (and one token at least is left to feed).
+static void rewind_session(Chat *c) {
+    const Dialogue *d = &c->dialogue;
+    int n = 0, most = d->stream.len - 1;
+    if (most > c->session->n_tokens) most = c->session->n_tokens;
+    while (n < most && c->session->tokens[n] == d->stream.data[n]) n++;
+    session_rewind(c->session, n);
+}
+
+// Takes the tokens of an answer into the stream. Those of a stop string are forgotten again, as far as whole tokens go.
+static void keep_answer(Chat *c, const Sequence *s, int begin) {
+    Dialogue *d = &c->dialogue;
+    for (int i = begin; i < c->session->n_tokens; i++) ids_push(&d->stream, c->session->tokens[i]);
+    if (c->session->n_tokens - begin < s->n_generated) ids_push(&d->stream, s->next); // sampled, not fed
+    if (s->finish != FINISH_STOP || s->stop_token >= 0) return;
+    size_t bytes = 0, len;
+    for (int i = begin; i < d->stream.len; i++) bytes += tokenizer_piece(c->tokenizer, d->stream.data[i], false).len;
+    for (; d->stream.len > begin; d->stream.len--, bytes -= len) {
+        len = tokenizer_piece(c->tokenizer, d->stream.data[d->stream.len - 1], false).len;
+        if (bytes - len < s->text.len) break;
+    }
+}
+
+static bool is_json_call(Str text) {
+    JsonDoc doc = {0};
+    Error err;
+    bool is_call = text.len && text.data[0] == '{' && json_parse(&doc, text.data, text.len, &err) &&
+                   json_get(doc.root, "name") && (json_get(doc.root, "parameters") || json_get(doc.root, "arguments"));
+    json_free(&doc);
+    return is_call;
+}
+
+static void report(Chat *c, const Sequence *s, Str text, uint64_t seed) {
+    if (c->options.is_json) {
+        Buffer out = {0};
+        buffer_puts(&out, "{\"role\":\"assistant\",\"content\":");
+        json_put_string(&out, text.data, text.len);
+        buffer_printf(&out,
+                      ",\"finish_reason\":\"%s\",\"n_prompt\":%d,\"n_generated\":%d,\"n_context\":%d,\"seed\":%llu,"
+                      "\"prefill_sec\":%.6f,\"decode_sec\":%.6f}\n",
+                      finish_name(s->finish), s->request.n_prompt, s->n_generated, c->session->n_tokens,
+                      (unsigned long long)seed, s->prefill_sec, s->decode_sec);
+        text_write(out.data, out.len);
+        buffer_free(&out);
+    }
+    Generator *g = &c->generator;
+    stats_print(&c->options, g, seed);
+    c->n_prefill += g->n_prefill, c->n_decode += g->n_decode;
+    c->prefill_sec += g->prefill_sec, c->decode_sec += g->decode_sec;
+    g->n_prefill = g->n_decode = 0;
+    g->prefill_sec = g->decode_sec = 0;
+}
+
+// Drops the oldest turns, system prompt kept, until the dialogue takes half of the context or one turn is left.
+static void drop_turns(Chat *c) {
+    Dialogue *d = &c->dialogue;
+    int first = dialogue_has(d, 0, "system"), n_dropped = 0;
+    while (d->stream.len > c->context / 2) {
+        int next = first + 1;
+        while (next < d->n && !dialogue_has(d, next, "user")) next++;
+        if (next >= d->n) break;
+        dialogue_drop(d, first, next);
+        dialogue_encode(d, c->template, c->tokenizer);
+        n_dropped++;
+    }
+    if (n_dropped)
+        note(c, "context full: dropped the oldest %d turn%s; %d of %d positions used", n_dropped,
+             n_dropped > 1 ? "s" : "", d->stream.len, c->context);
+}
+
+// True if the dialogue and the start of an answer fit; if not, says so, with what can be done.
+static bool fits(Chat *c) {
+    Dialogue *d = &c->dialogue;
+    int limit = c->context - 16; // for what opens the answer, and a first few tokens of it
+    char text[256];
+    if (d->stream.len > limit * 9 / 10 && c->options.keep_going) drop_turns(c);
+    const char *larger = c->context < c->model.config.max_context ? ", or start with a larger -c" : "";
+    if (d->stream.len > limit) {
+        snprintf(text, sizeof text,
+                 "this turn does not fit the context: %d tokens, context %d (/clear, /undo, "
+                 "--keep-going%s, the model's is %d)",
+                 d->stream.len, c->context, larger, c->model.config.max_context);
+        complain(c, text);
+        return false;
+    }
+    if (d->stream.len > limit * 9 / 10)
+        note(c, "context: %d of %d positions used (/clear, /undo%s)", d->stream.len, c->context, larger);
+    return true;
+}
+
+// Lets the model answer what the stream holds.
+static void answer(Chat *c) {
+    Dialogue *d = &c->dialogue;
+    int start = d->stream.len;
+    template_encode(c->template, c->tokenizer, d->messages, d->n, d->n, true, &d->stream);
+    rewind_session(c);
+    int n_cached = c->session->n_tokens;
+    if (c->options.show_tokens) {
+        fputs("tokens:", stderr);
+        for (int i = n_cached; i < d->stream.len; i++) fprintf(stderr, " %d", d->stream.data[i]);
+        fputs("\n", stderr);
+    }
+
+    const Options *o = &c->options;
+    Str stops[o->n_stops + 1];
+    int n_stops = 0;
+    for (int i = 0; i < o->n_stops; i++) stops[n_stops++] = o->stops[i];
+    if (template_stop(c->template)) stops[n_stops++] = str_of(template_stop(c->template));
+    int n_predict = o->n_predict != INT_MIN ? o->n_predict : c->template == TEMPLATE_NONE ? BASE_PREDICT : -1;
+    Sequence s;
+    Answer a = {.chat = c, .begin = d->stream.len, .ends_line = true};
+    Request r = {.prompt = d->stream.data + n_cached,
+                 .n_prompt = d->stream.len - n_cached,
+                 .max_tokens = n_predict,
+                 .max_context = c->context,
+                 .ignore_eos = o->ignore_eos,
+                 .sample = o->sample,
+                 .stops = stops,
+                 .n_stops = n_stops,
+                 .emit = show_piece,
+                 .arg = &a};
+    r.sample.seed = c->seed + (uint64_t)c->n_answers++;
+    sequence_start(&s, &c->generator, &r, c->session);
+    Sequence *one = &s;
+    bool has_progress = c->is_terminal && !o->is_quiet && r.n_prompt > c->generator.max_steps;
+    while (s.finish == FINISH_NONE && generate_step(&c->generator, &one, 1))
+        if (has_progress && !s.n_generated)
+            fprintf(stderr, s.n_fed < r.n_prompt ? "\r\x1b[Kreading %d of %d tokens" : "\r\x1b[K", s.n_fed, r.n_prompt);
+    if (has_progress && !s.n_generated) fprintf(stderr, "\r\x1b[K");
+    if (!a.ends_line && !o->is_json) text_write("\n", 1);
+
+    Buffer text = {0};
+    bool is_call = is_python_call(&a);
+    buffer_puts(&text, is_call ? "<|python_tag|>" : "");
+    size_t skip = 0;
+    if (c->template != TEMPLATE_NONE)
+        while (skip < s.text.len && isspace((unsigned char)s.text.data[skip])) skip++;
+    if (s.text.len) buffer_append(&text, s.text.data + skip, s.text.len - skip);
+    bool has_said = s.n_generated > 0 && s.finish != FINISH_ERROR;
+    if (has_said || s.finish == FINISH_STOP) {
+        keep_answer(c, &s, a.begin);
+        template_close(c->template, c->tokenizer, s.stop_token, &d->stream);
+        dialogue_push(d, str_of("assistant"), (Str){text.data, text.len});
+        d->starts[d->n_encoded++] = start;
+        follow(c, true);
+    } else {
+        d->stream.len = start;
+        if (s.finish == FINISH_ERROR) complain(c, s.error.text);
+    }
+    if (s.finish == FINISH_CANCEL)
+        note(c, has_said ? "(stopped)" : "(stopped before the answer: /regen, /edit or /undo)");
+    if (s.finish == FINISH_LENGTH && c->session->n_tokens >= c->context - 1)
+        note(c, "the context is full: %d of %d positions (/clear, /undo, --keep-going or a larger -c)",
+             c->session->n_tokens, c->context);
+    if (is_call || is_json_call((Str){text.data, text.len})) note(c, "(a tool call: /tool TEXT feeds its result back)");
+    if (s.finish != FINISH_ERROR) report(c, &s, (Str){text.data, text.len}, r.sample.seed);
+    buffer_free(&text);
+    sequence_free(&s);
+}
+
+static void say(Chat *c, const char *role, const char *text, size_t n) {
+    Dialogue *d = &c->dialogue;
+    Buffer whole = {0};
+    if (c->attached.len) {
+        buffer_append(&whole, c->attached.data, c->attached.len);
+        buffer_puts(&whole, "\n\n");
+        c->attached.len = 0;
+    }
+    buffer_append(&whole, text, n);
+    dialogue_push(d, str_of(role), (Str){whole.data, whole.len});
+    buffer_free(&whole);
+    dialogue_encode(d, c->template, c->tokenizer);
+    if (!fits(c)) { // as if it had not been said
+        dialogue_cut(d, d->n - 1);
+        return;
+    }
+    follow(c, true);
+    answer(c);
+}
+
+typedef struct {
+    const char *name;
+    size_t offset; // into Options
+    bool is_whole;
+    double min, max;
+} Setting;
+
+#define AT(field) offsetof(Options, field)
+static const Setting settings[] = {
+    {"temp", AT(sample.temp), false, 0, 100},
+    {"top-k", AT(sample.top_k), true, 0, 1e9},
+    {"top-p", AT(sample.top_p), false, 0, 1},
+    {"min-p", AT(sample.min_p), false, 0, 1},
+    {"repeat-penalty", AT(sample.repeat_penalty), false, 0.01, 100},
+    {"repeat-last-n", AT(sample.repeat_last_n), true, -1, 1e9},
+    {"presence-penalty", AT(sample.presence_penalty), false, -100, 100},
+    {"frequency-penalty", AT(sample.frequency_penalty), false, -100, 100},
+    {"n-predict", AT(n_predict), true, -1, 1e9},
+};
+enum { N_SETTINGS = sizeof settings / sizeof *settings };
+
+// "NAME VALUE"
+static void command_set(Chat *c, const char *text) {
+    char name[40], value[40], message[256];
+    double v;
+    int64_t seed;
+    if (sscanf(text, " %39s %39s", name, value) != 2) {
+        complain(c, "/set: expected OPTION VALUE, as in /set temp 0.7");
+        return;
+    }
+    const char *plain = name + strspn(name, "-"), *names[N_SETTINGS + 1];
+    for (int i = 0; i < N_SETTINGS; i++) {
+        const Setting *s = &settings[i];
+        names[i] = s->name;
+        if (strcmp(plain, s->name)) continue;
+        if (!parse_f64(value, &v) || v < s->min || v > s->max || (s->is_whole && v != (double)(int)v)) {
+            snprintf(message, sizeof message, "/set %s: expected %g to %g, found %s", plain, s->min, s->max, value);
+            complain(c, message);
+        } else if (s->is_whole) {
+            *(int *)((char *)&c->options + s->offset) = (int)v;
+        } else {
+            *(float *)((char *)&c->options + s->offset) = (float)v;
+        }
+        return;
+    }
+    names[N_SETTINGS] = "seed";
+    if (!strcmp(plain, "seed") && parse_i64(value, &seed)) {
+        c->seed = (uint64_t)seed;
+        c->n_answers = 0;
+        return;
+    }
+    const char *near = nearest_name(plain, names, N_SETTINGS + 1);
+    snprintf(message, sizeof message, "/set: no option \"%s\"%s%s", plain, near ? "; did you mean " : "",
+             near ? near : "");
+    complain(c, message);
+}
+
+static void command_show(Chat *c) {
+    const Dialogue *d = &c->dialogue;
+    note(c, "model %s, template %s, %d of %d positions used, %d messages", c->model.file.path,
+         template_name(c->template), c->session->n_tokens, c->context, d->n);
+    if (dialogue_has(d, 0, "system"))
+        note(c, "system: %.*s", (int)d->messages[0].content.len, d->messages[0].content.data);
+    for (int i = 0; i < N_SETTINGS; i++) {
+        const void *field = (const char *)&c->options + settings[i].offset;
+        if (!settings[i].is_whole)
+            note(c, "%s %g", settings[i].name, (double)*(const float *)field);
+        else if (*(const int *)field != INT_MIN)
+            note(c, "%s %d", settings[i].name, *(const int *)field);
+    }
+    note(c, "seed %llu", (unsigned long long)c->seed);
+}
+
+static void command_stats(Chat *c) {
+    note(c, "%d answers; prefill %llu tok %.1f tok/s, decode %llu tok %.1f tok/s; KV cache %.1f MB", c->n_answers,
+         (unsigned long long)c->n_prefill, c->prefill_sec > 0 ? (double)c->n_prefill / c->prefill_sec : 0,
+         (unsigned long long)c->n_decode, c->decode_sec > 0 ? (double)c->n_decode / c->decode_sec : 0,
+         (double)model_kv_bytes(&c->model.config, c->model.kv_type) * c->session->n_tokens * 1e-6);
+}
+
+static void command_file(Chat *c, const char *path) {
+    Error err;
+    Ids ids = {0};
+    size_t before = c->attached.len;
+    if (before) buffer_puts(&c->attached, "\n\n");
+    if (!file_read(path, &c->attached, &err)) {
+        c->attached.len = before;
+        complain(c, err.text);
+        return;
+    }
+    tokenizer_encode(c->tokenizer, c->attached.data, c->attached.len, &ids);
+    note(c, "the next message begins with %s: %d tokens", path, ids.len);
+    free(ids.data);
+}
+
+static void command_load(Chat *c, const char *path) {
+    Dialogue *d = &c->dialogue;
+    Error err;
+    bool is_torn;
+    int n_old = d->n;
+    if (!transcript_read(d, path, &is_torn, &err)) {
+        dialogue_cut(d, n_old);
+        complain(c, err.text);
+        return;
+    }
+    dialogue_remove(d, 0, n_old);
+    d->dropped.len = 0;
+    follow(c, false);
+    note(c, "%d messages", d->n);
+}
+
+static void command_save(Chat *c, const char *path) {
+    Error err;
+    if (!*path)
+        complain(c, "/save: expected a file name");
+    else if (!transcript_write(&c->dialogue, path, &err))
+        complain(c, err.text);
+    else
+        note(c, "%d messages saved in %s", c->dialogue.n, path);
+}
+
+// Takes the last question back, with what was said to it. False if there is none.
+static bool undo(Chat *c) {
+    Dialogue *d = &c->dialogue;
+    int i = dialogue_last_user(d);
+    if (i < 0) {
+        complain(c, "there is no message to go back to");
+        return false;
+    }
+    dialogue_cut(d, i);
+    follow(c, false);
+    return true;
+}
+
+static void command_edit(Chat *c, const char *text) {
+    Dialogue *d = &c->dialogue;
+    int i = dialogue_last_user(d);
+    c->edited.len = 0;
+    if (i >= 0) buffer_append(&c->edited, d->messages[i].content.data, d->messages[i].content.len);
+    if (!undo(c)) return;
+    if (*text) say(c, "user", text, strlen(text));
+    if (*text || !c->is_terminal) c->edited.len = 0;
+}
+
+static void command_regen(Chat *c) {
+    Dialogue *d = &c->dialogue;
+    if (dialogue_last_user(d) < 0) {
+        complain(c, "there is no message to answer");
+        return;
+    }
+    if (dialogue_has(d, d->n - 1, "assistant")) {
+        dialogue_cut(d, d->n - 1);
+        follow(c, false);
+    }
+    dialogue_encode(d, c->template, c->tokenizer);
+    if (fits(c)) answer(c);
+}
+
+static void command_clear(Chat *c) {
+    Dialogue *d = &c->dialogue;
+    dialogue_cut(d, dialogue_has(d, 0, "system"));
+    d->dropped.len = c->attached.len = 0;
+    follow(c, false);
+}
+
+static void command_system(Chat *c, const char *text) {
+    if (c->template == TEMPLATE_NONE) {
+        complain(c, "a model without a chat template takes no system prompt");
+        return;
+    }
+    dialogue_system(&c->dialogue, text, strlen(text));
+    follow(c, false);
+}
+
+typedef struct {
+    const char *name, *help;
+    void (*run)(Chat *c);
+    void (*run_text)(Chat *c, const char *text);
+} Command;
+
+static void command_help(Chat *c);
+static void command_undo(Chat *c) {
+    undo(c);
+}
+static void command_tool(Chat *c, const char *text) {
+    say(c, "ipython", text, strlen(text));
+}
+
+static const Command commands[] = {
+    {"/help", "this list", command_help, NULL},
+    {"/exit", "end (also Ctrl-D)", NULL, NULL},
+    {"/clear", "forget the dialogue, but not the system prompt", command_clear, NULL},
+    {"/system", "TEXT: set the system prompt; nothing removes it", NULL, command_system},
+    {"/undo", "take the last message and its answer back", command_undo, NULL},
+    {"/regen", "answer the last message anew", command_regen, NULL},
+    {"/edit", "change the last message and send it again", NULL, command_edit},
+    {"/save", "FILE: write the dialogue, a JSON object a line", NULL, command_save},
+    {"/load", "FILE: go on from such a file", NULL, command_load},
+    {"/set", "OPTION VALUE: temp, top-k, top-p, min-p, seed, n-predict, ...", NULL, command_set},
+    {"/show", "model, context and options", command_show, NULL},
+    {"/stats", "tokens and speed so far", command_stats, NULL},
+    {"/file", "PATH: begin the next message with a file", NULL, command_file},
+    {"/tool", "TEXT: the result of a tool that the model called", NULL, command_tool},
+};
+enum { N_COMMANDS = sizeof commands / sizeof *commands };
+
+static void command_help(Chat *c) {
+    for (int i = 0; i < N_COMMANDS; i++) note(c, "%-8s %s", commands[i].name, commands[i].help);
+    note(c, "Several lines: end them with \\, or write them between \"\"\", or paste them. A space first sends \"/\" "
+            "as text.");
+}
+
+// False ends the chat.
+static bool command(Chat *c, const char *text) {
+    size_t n = strcspn(text, " \t");
+    const char *names[N_COMMANDS], *rest = text + n + strspn(text + n, " \t");
+    char word[40], message[128];
+    snprintf(word, sizeof word, "%.*s", (int)(n < sizeof word ? n : sizeof word - 1), text);
+    for (int i = 0; i < N_COMMANDS; i++) {
+        names[i] = commands[i].name;
+        if (strcmp(word, names[i])) continue;
+        if (commands[i].run)
+            commands[i].run(c);
+        else if (commands[i].run_text)
+            commands[i].run_text(c, rest);
+        else
+            return false;
+        return true;
+    }
+    if (!strcmp(word, "/quit") || !strcmp(word, "/bye")) return false;
+    const char *near = nearest_name(word, names, N_COMMANDS);
+    snprintf(message, sizeof message, "unknown command %s%s%s (/help lists them; a space first makes it a message)",
+             word, near ? "; did you mean " : "", near ? near : "");
+    complain(c, message);
+    return true;
+}
+
+// $XDG_STATE_HOME/llama31/history, its folders made. False if there is no home.
+static bool history_path(Buffer *path) {
+    const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
+    if (state && *state == '/')
+        buffer_puts(path, state);
+    else if (home && *home == '/')
+        buffer_printf(path, "%s/.local/state", home);
+    else
+        return false;
+    buffer_puts(path, "/llama31/history");
+    for (char *at = path->data + 1; (at = strchr(at, '/')); at++) {
+        *at = 0;
+        mkdir(path->data, 0700);
+        *at = '/';
+    }
+    return true;
+}
+
+static void chat_open(Chat *c, const Options *o) {
+    Dialogue *d = &c->dialogue;
+    Error err;
+    Buffer system = {0}, history = {0};
+    bool is_torn;
+    c->options = *o;
+    model_load(o, &c->model, &c->tokenizer);
+    c->template = template_choose(o, &c->model, c->tokenizer);
+    c->context = o->ctx                                          ? o->ctx
+                 : c->model.config.max_context < DEFAULT_CONTEXT ? c->model.config.max_context
+                                                                 : DEFAULT_CONTEXT;
+    if (c->context > c->model.config.max_context)
+        warn("-c %d: the model was made for %d positions", c->context, c->model.config.max_context);
+    memory_check(&c->model, (size_t)c->context);
+    c->seed = o->has_seed ? o->sample.seed : seed_random();
+    generator_init(&c->generator, &c->model, c->tokenizer, o->chunk ? o->chunk : CHUNK, 1);
+    c->session = session_new(&c->model);
+    if (o->session_file && access(o->session_file, F_OK) == 0) {
+        if (!transcript_read(d, o->session_file, &is_torn, &err)) die_error(&err);
+        if (is_torn && !transcript_write(d, o->session_file, &err)) die_error(&err);
+    }
+    system_read(o, &system);
+    if (o->system && c->template == TEMPLATE_NONE)
+        die(EXIT_USAGE, "-sys: %s has no chat template; choose one with --template", c->model.file.path);
+    if (o->system) dialogue_system(d, system.data, system.len);
+    if (o->system && o->session_file) follow(c, false);
+    c->line = line_open(history_path(&history) ? history.data : NULL, &generate_interrupted);
+    c->is_terminal = line_is_terminal(c->line);
+    buffer_free(&system);
+    buffer_free(&history);
+}
+
+static void greet(const Chat *c) {
+    const Dialogue *d = &c->dialogue;
+    if (!c->is_terminal || c->options.is_json) return;
+    if (!c->options.model)
+        note(c, "The built-in model tells stories: ask for one, or begin one, and press Enter.");
+    else if (c->template == TEMPLATE_NONE)
+        note(c, "This model tells on: begin a text, such as \"Once upon a time\", and press Enter.");
+    else
+        note(c, "Write a message and press Enter.");
+    note(c, "Ctrl-C stops an answer, Ctrl-D ends, /help lists the commands.");
+    if (dialogue_has(d, d->n - 1, "user"))
+        note(c, "%d messages so far; the last has no answer: /regen", d->n);
+    else if (d->n)
+        note(c, "%d messages so far", d->n);
+}
+
+int verb_chat(const Options *o) {
+    Chat c = {0};
+    Buffer text = {0};
+    int n_interrupts = 0;
+    if (o->n_args)
+        die(EXIT_USAGE, "chat: expected no argument, found \"%s\" (llama31 run \"...\" answers once)", o->args[0]);
+    chat_open(&c, o);
+    greet(&c);
+    for (;;) {
+        buffer_puts(&c.edited, "");
+        LineResult result = line_read(c.line, "> ", c.edited.data, &text);
+        c.edited.len = 0;
+        if (result == LINE_CLOSED || (result == LINE_INTERRUPTED && ++n_interrupts == 2)) break;
+        if (result == LINE_INTERRUPTED) {
+            note(&c, "(Ctrl-C again, or Ctrl-D, ends)");
+            continue;
+        }
+        n_interrupts = 0;
+        if (strspn(text.data, " \t\r\n") == text.len) continue;
+        if (text.data[0] != '/' || strchr(text.data, '\n'))
+            say(&c, "user", text.data, text.len);
+        else if (!command(&c, text.data))
+            break;
+        if (generate_interrupted && !c.is_terminal) break;
+        generate_interrupted = 0;
+    }
+    int code = generate_interrupted ? EXIT_INTERRUPTED : EXIT_OK;
+    line_close(c.line);
+    dialogue_free(&c.dialogue);
+    buffer_free(&c.attached);
+    buffer_free(&c.edited);
+    buffer_free(&text);
+    session_free(c.session);
+    generator_free(&c.generator);
+    tokenizer_close(c.tokenizer);
+    model_close(&c.model);
+    return code;
+}

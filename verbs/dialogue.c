@@ -1,0 +1,162 @@
+#include "dialogue.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static Str str_copy(const char *s, size_t n) {
+    char *copy = xalloc(n + 1, 1);
+    if (n) memcpy(copy, s, n);
+    return (Str){copy, n};
+}
+
+void dialogue_push(Dialogue *d, Str role, Str content) {
+    if (d->n == d->cap) {
+        d->cap = d->cap * 2 + 16;
+        d->messages = xrealloc(d->messages, (size_t)d->cap, sizeof *d->messages);
+        d->starts = xrealloc(d->starts, (size_t)d->cap, sizeof *d->starts);
+    }
+    d->messages[d->n++] = (Message){str_copy(role.data, role.len), str_copy(content.data, content.len)};
+}
+
+bool dialogue_has(const Dialogue *d, int i, const char *role) {
+    return i >= 0 && i < d->n && str_is(d->messages[i].role, role);
+}
+
+int dialogue_last_user(const Dialogue *d) {
+    int i = d->n - 1;
+    while (i >= 0 && !dialogue_has(d, i, "user")) i--;
+    return i;
+}
+
+void dialogue_cut(Dialogue *d, int n) {
+    if (n < d->n_encoded) {
+        d->stream.len = d->starts[n];
+        d->n_encoded = n;
+    }
+    while (d->n > n) {
+        Message *m = &d->messages[--d->n];
+        free((char *)m->role.data);
+        free((char *)m->content.data);
+    }
+}
+
+void dialogue_remove(Dialogue *d, int from, int to) {
+    int n = d->n - to;
+    Message *rest = xalloc((size_t)n + 1, sizeof *rest);
+    if (n) memcpy(rest, d->messages + to, (size_t)n * sizeof *rest);
+    d->n = to;
+    dialogue_cut(d, from);
+    if (n) memcpy(d->messages + from, rest, (size_t)n * sizeof *rest);
+    d->n = from + n;
+    free(rest);
+}
+
+static void put_message(Buffer *out, const Message *m) {
+    buffer_puts(out, "{\"role\":");
+    json_put_string(out, m->role.data, m->role.len);
+    buffer_puts(out, ",\"content\":");
+    json_put_string(out, m->content.data, m->content.len);
+    buffer_puts(out, "}\n");
+}
+
+void dialogue_drop(Dialogue *d, int from, int to) {
+    for (int i = from; i < to; i++) put_message(&d->dropped, &d->messages[i]);
+    dialogue_remove(d, from, to);
+}
+
+void dialogue_system(Dialogue *d, const char *text, size_t n) {
+    if (dialogue_has(d, 0, "system")) dialogue_remove(d, 0, 1);
+    d->n_encoded = d->stream.len = 0;
+    if (n == 0) return;
+    dialogue_push(d, str_of("system"), (Str){text, n});
+    Message system = d->messages[d->n - 1];
+    memmove(d->messages + 1, d->messages, (size_t)(d->n - 1) * sizeof system);
+    d->messages[0] = system;
+}
+
+void dialogue_encode(Dialogue *d, Template tpl, const Tokenizer *t) {
+    for (; d->n_encoded < d->n; d->n_encoded++) {
+        d->starts[d->n_encoded] = d->stream.len;
+        template_encode(tpl, t, d->messages, d->n_encoded + 1, d->n_encoded, false, &d->stream);
+    }
+}
+
+void dialogue_free(Dialogue *d) {
+    dialogue_cut(d, 0);
+    free(d->messages);
+    free(d->starts);
+    free(d->stream.data);
+    buffer_free(&d->dropped);
+}
+
+bool transcript_write(const Dialogue *d, const char *path, Error *err) {
+    Buffer out = {0}, temporary = {0};
+    buffer_puts(&out, "");
+    for (int i = 0; i <= d->n; i++) {
+        if (i == dialogue_has(d, 0, "system")) buffer_append(&out, d->dropped.data, d->dropped.len);
+        if (i < d->n) put_message(&out, &d->messages[i]);
+    }
+    buffer_printf(&temporary, "%s.%d.tmp", path, (int)getpid());
+    int fd = open(temporary.data, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    bool ok = fd >= 0 && write_all(fd, out.data, out.len) && fsync(fd) == 0;
+    if (fd >= 0 && close(fd)) ok = false;
+    if (ok && rename(temporary.data, path)) ok = false;
+    if (!ok) {
+        error_set(err, EXIT_RUNTIME, "%s: %s", path, strerror(errno));
+        if (fd >= 0) unlink(temporary.data);
+    }
+    buffer_free(&out);
+    buffer_free(&temporary);
+    return ok;
+}
+
+bool transcript_append(const Dialogue *d, const char *path, Error *err) {
+    Buffer out = {0};
+    put_message(&out, &d->messages[d->n - 1]);
+    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    bool ok = fd >= 0 && write_all(fd, out.data, out.len);
+    if (!ok) error_set(err, EXIT_RUNTIME, "%s: %s", path, strerror(errno));
+    if (fd >= 0) close(fd);
+    buffer_free(&out);
+    return ok;
+}
+
+bool transcript_parse(JsonDoc *doc, const char *line, size_t n, Message *m, Error *err) {
+    if (!json_parse(doc, line, n, err)) return false;
+    const Json *role = json_get(doc->root, "role"), *content = json_get(doc->root, "content");
+    if (!role || role->kind != JSON_STRING || !content || content->kind != JSON_STRING)
+        return error_set(err, EXIT_RUNTIME, "expected {\"role\":\"...\",\"content\":\"...\"}");
+    if (!template_has_role(role->string))
+        return error_set(err, EXIT_RUNTIME, "role: expected system, user, assistant, tool or ipython, found \"%.*s\"",
+                         (int)(role->string.len < 40 ? role->string.len : 40), role->string.data);
+    *m = (Message){role->string, content->string};
+    return true;
+}
+
+bool transcript_read(Dialogue *d, const char *path, bool *is_torn, Error *err) {
+    Buffer text = {0};
+    JsonDoc doc = {0};
+    bool ok = file_read(path, &text, err);
+    *is_torn = false;
+    for (size_t at = 0, number = 1; ok && at < text.len; number++) {
+        const char *line = text.data + at, *end = memchr(line, '\n', text.len - at);
+        size_t n = end ? (size_t)(end - line) : text.len - at;
+        Message m;
+        Error why;
+        at += n + 1;
+        if (strspn(line, " \t\r") >= n) continue;
+        if (transcript_parse(&doc, line, n, &m, &why))
+            dialogue_push(d, m.role, m.content);
+        else if (!end)
+            *is_torn = true;
+        else
+            ok = error_set(err, EXIT_RUNTIME, "%s: line %zu: %s", path, number, why.text);
+    }
+    json_free(&doc);
+    buffer_free(&text);
+    return ok;
+}

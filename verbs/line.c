@@ -1,0 +1,509 @@
+#include "line.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <locale.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <termios.h>
+#include <unistd.h>
+#include <wchar.h>
+
+enum { MAX_HISTORY = 1000, NO_KEY = -1, END_OF_INPUT = -2, WOKEN = -3, ESCAPE_MS = 50 };
+
+struct Line {
+    bool is_terminal;
+    int out; // where keys echo: a terminal
+    volatile int *interrupted;
+    char *history_path;
+    char **history;           // (n_history)
+    int n_history, seen;      // seen: the entry shown, n_history for the new text
+    unsigned char keys[4096]; // read, not yet handled
+    size_t n_keys, next_key;
+    // while a text is edited
+    const char *prompt;
+    Buffer text, draft, killed; // draft: the new text while history is shown
+    size_t at;                  // cursor, a byte offset
+    int cursor_row;             // the row it is on, counted from the first one shown
+};
+
+// The terminal outlives us, so signal handlers need its state.
+static struct {
+    struct termios cooked, raw;
+    volatile sig_atomic_t is_raw;
+    volatile int *interrupted;
+    int wake[2]; // a pipe: handlers wake the editor up
+} tty = {.wake = {-1, -1}};
+
+static const int fatal_signals[] = {SIGTERM, SIGHUP, SIGQUIT, SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
+enum { N_FATAL = sizeof fatal_signals / sizeof *fatal_signals };
+static struct sigaction old_actions[N_FATAL];
+
+static void put(int fd, const char *s, size_t n) {
+    if (!write_all(fd, s, n)) return; // a terminal that is gone: SIGHUP or the end of input follows
+}
+
+static void terminal_restore(void) {
+    if (!tty.is_raw) return;
+    tty.is_raw = 0;
+    put(STDIN_FILENO, "\x1b[?2004l", 8);
+    tcsetattr(STDIN_FILENO, TCSANOW, &tty.cooked);
+}
+
+static void terminal_take(void) {
+    tcsetattr(STDIN_FILENO, TCSANOW, &tty.raw);
+    put(STDIN_FILENO, "\x1b[?2004h", 8); // pastes come in brackets
+    tty.is_raw = 1;
+}
+
+static void on_fatal(int number) {
+    terminal_restore();
+    for (int i = 0; i < N_FATAL; i++)
+        if (fatal_signals[i] == number) sigaction(number, &old_actions[i], NULL);
+    raise(number); // what would have happened: delivered when we return
+}
+
+static void on_wake(int number) {
+    int e = errno;
+    if (number == SIGINT) *tty.interrupted = 1;
+    if (number == SIGTSTP) { // be stopped with the terminal as we found it
+        struct sigaction own, standard = {.sa_handler = SIG_DFL};
+        sigset_t set;
+        terminal_restore();
+        sigaction(SIGTSTP, &standard, &own);
+        sigemptyset(&set);
+        sigaddset(&set, SIGTSTP);
+        raise(SIGTSTP);
+        sigprocmask(SIG_UNBLOCK, &set, NULL);
+        sigaction(SIGTSTP, &own, NULL);
+        terminal_take();
+    }
+    put(tty.wake[1], "", 1);
+    errno = e;
+}
+
+static void install_handlers(void) {
+    static const int wakes[] = {SIGINT, SIGTSTP, SIGWINCH};
+    struct sigaction fatal = {.sa_handler = on_fatal}, wake = {.sa_handler = on_wake, .sa_flags = SA_RESTART};
+    for (int i = 0; i < N_FATAL; i++) sigaction(fatal_signals[i], &fatal, &old_actions[i]);
+    for (size_t i = 0; i < sizeof wakes / sizeof *wakes; i++) sigaction(wakes[i], &wake, NULL);
+}
+
+// History: one entry per line of the file, its newlines as carriage returns (which no text holds).
+static void history_add(Line *l, const char *text) {
+    if (!*text || (l->n_history && !strcmp(l->history[l->n_history - 1], text))) return;
+    if (l->n_history == MAX_HISTORY) {
+        free(l->history[0]);
+        memmove(l->history, l->history + 1, --l->n_history * sizeof *l->history);
+    }
+    char *copy = l->history[l->n_history++] = strdup(text);
+    if (!copy) die(EXIT_RUNTIME, "out of memory: history");
+    while ((copy = strchr(copy, '\r'))) *copy = '\n';
+}
+
+static void history_load(Line *l) {
+    char *line = NULL;
+    size_t cap = 0;
+    FILE *f = fopen(l->history_path, "re");
+    while (f && getline(&line, &cap, f) > 0) {
+        line[strcspn(line, "\n")] = 0;
+        history_add(l, line);
+    }
+    if (f) fclose(f);
+    free(line);
+}
+
+static void history_append(const Line *l, char *text) {
+    int fd = l->history_path ? open(l->history_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600) : -1;
+    if (fd < 0) return;
+    size_t n = strlen(text);
+    for (char *at = text; (at = strchr(at, '\n'));) *at = '\r';
+    text[n] = '\n'; // in place of the terminator, so that one write takes the whole entry
+    put(fd, text, n + 1);
+    text[n] = 0;
+    close(fd);
+}
+
+Line *line_open(const char *history, volatile int *interrupted) {
+    Line *l = xalloc(1, sizeof *l);
+    l->interrupted = tty.interrupted = interrupted;
+    l->history = xalloc(MAX_HISTORY, sizeof *l->history);
+    l->out = isatty(STDOUT_FILENO) ? STDOUT_FILENO : STDERR_FILENO;
+    l->is_terminal = isatty(STDIN_FILENO) && isatty(l->out) && tcgetattr(STDIN_FILENO, &tty.cooked) == 0;
+    if (!l->is_terminal) return l;
+    if (history && (l->history_path = strdup(history))) history_load(l);
+    if (!setlocale(LC_CTYPE, "C.UTF-8")) setlocale(LC_CTYPE, ""); // for the width of characters
+    if (pipe2(tty.wake, O_CLOEXEC | O_NONBLOCK)) die(EXIT_RUNTIME, "pipe: %s", strerror(errno));
+    tty.raw = tty.cooked;
+    tty.raw.c_lflag &= ~(tcflag_t)(ICANON | ECHO | IEXTEN);
+    tty.raw.c_iflag &= ~(tcflag_t)(ICRNL | INLCR | IXON);
+    tty.raw.c_cc[VMIN] = 1;
+    tty.raw.c_cc[VTIME] = 0;
+    install_handlers();
+    atexit(terminal_restore);
+    terminal_take();
+    return l;
+}
+
+void line_close(Line *l) {
+    terminal_restore();
+    for (int i = 0; i < l->n_history; i++) free(l->history[i]);
+    free(l->history);
+    free(l->history_path);
+    buffer_free(&l->text);
+    buffer_free(&l->draft);
+    buffer_free(&l->killed);
+    free(l);
+}
+
+bool line_is_terminal(const Line *l) {
+    return l->is_terminal;
+}
+
+static int next_key(Line *l, int timeout_ms) {
+    while (l->next_key == l->n_keys) {
+        struct pollfd fds[2] = {{.fd = STDIN_FILENO, .events = POLLIN}, {.fd = tty.wake[0], .events = POLLIN}};
+        int ready = poll(fds, 2, timeout_ms);
+        if (ready < 0 && errno != EINTR) return END_OF_INPUT;
+        if (ready == 0) return NO_KEY;
+        if (ready > 0 && fds[1].revents & POLLIN) {
+            while (read(tty.wake[0], l->keys, sizeof l->keys) > 0) {
+            }
+            return WOKEN;
+        }
+        if (ready < 0 || !fds[0].revents) continue;
+        ssize_t n = read(STDIN_FILENO, l->keys, sizeof l->keys);
+        if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+        if (n <= 0) return END_OF_INPUT;
+        l->next_key = 0;
+        l->n_keys = (size_t)n;
+    }
+    return l->keys[l->next_key++];
+}
+
+// The character at s: its bytes, and the columns it takes on the screen as `shown`.
+static int char_at(const char *s, size_t n, int *columns, char shown[8]) {
+    uint32_t code;
+    int len = utf8_decode(s, n, &code), width = 1;
+    unsigned char byte = (unsigned char)*s;
+    if (byte == '\t')
+        snprintf(shown, 8, "    "), width = 4;
+    else if (byte < 0x20 || byte == 0x7f)
+        snprintf(shown, 8, "^%c", byte ^ 0x40), width = 2;
+    else if (len == 0 || (width = code < 0x7f ? 1 : wcwidth((wchar_t)code)) < 0)
+        snprintf(shown, 8, "?"), width = 1;
+    else
+        snprintf(shown, 8, "%.*s", len, s);
+    *columns = width;
+    return len ? len : 1;
+}
+
+// The offset after the character at `at`, with the combining ones and joined emoji that follow it; and before.
+static size_t after(const Line *l, size_t at) {
+    char shown[8];
+    int columns;
+    bool is_joined = false;
+    for (size_t begin = at; at < l->text.len;) {
+        int len = char_at(l->text.data + at, l->text.len - at, &columns, shown);
+        if (at > begin && columns > 0 && !is_joined) break;
+        is_joined = len == 3 && !memcmp(l->text.data + at, "\xe2\x80\x8d", 3); // zero width joiner
+        at += (size_t)len;
+    }
+    return at;
+}
+
+static size_t before(const Line *l, size_t at) {
+    size_t last = 0;
+    for (size_t i = 0; i < at; i = after(l, i)) last = i;
+    return last;
+}
+
+// Lays prompt and text out in rows of `columns`; rows [top, bottom) go to `out`. Rows after the first of a text with
+// newlines are indented by 2. Sets the cursor's row and column; returns the number of rows.
+static int layout(const Line *l, int columns, int top, int bottom, Buffer *out, int *cursor_row, int *cursor_column) {
+    int row = 0, column = (int)strlen(l->prompt);
+    if (top == 0) buffer_puts(out, l->prompt);
+    for (size_t i = 0;;) {
+        char shown[8] = "";
+        int width = 0;
+        bool is_newline = i < l->text.len && l->text.data[i] == '\n';
+        size_t len = i < l->text.len ? (size_t)char_at(l->text.data + i, l->text.len - i, &width, shown) : 0;
+        if (is_newline) width = 0;
+        bool is_full = column + width > columns || (column == columns && (i == l->at || i == l->text.len));
+        if (is_full && !is_newline) {
+            row++, column = 0;
+            if (row > top && row < bottom) buffer_puts(out, "\r\n");
+        }
+        if (i == l->at) *cursor_row = row, *cursor_column = column < columns ? column : columns - 1;
+        if (i == l->text.len) return row + 1;
+        if (is_newline) {
+            row++, column = 2;
+            if (row > top && row < bottom) buffer_puts(out, "\r\n");
+            if (row >= top && row < bottom) buffer_puts(out, "  ");
+        } else {
+            column += width;
+            if (row >= top && row < bottom) buffer_puts(out, shown);
+        }
+        i += len;
+    }
+}
+
+static void draw(Line *l) {
+    struct winsize size = {0};
+    Buffer out = {0}, unused = {0};
+    int row = 0, column = 0;
+    if (ioctl(l->out, TIOCGWINSZ, &size) || !size.ws_col || !size.ws_row) size.ws_col = 80, size.ws_row = 24;
+    int columns = size.ws_col > 8 ? size.ws_col : 8, height = size.ws_row > 2 ? size.ws_row - 1 : 1;
+    int n_rows = layout(l, columns, 0, 0, &unused, &row, &column);
+    int top = row >= height ? row - height + 1 : 0, bottom = n_rows < top + height ? n_rows : top + height;
+    if (l->cursor_row > 0) buffer_printf(&out, "\x1b[%dA", l->cursor_row);
+    buffer_puts(&out, "\r\x1b[J");
+    layout(l, columns, top, bottom, &out, &row, &column);
+    if (bottom - 1 > row) buffer_printf(&out, "\x1b[%dA", bottom - 1 - row);
+    buffer_puts(&out, "\r");
+    if (column) buffer_printf(&out, "\x1b[%dC", column);
+    put(l->out, out.data, out.len);
+    l->cursor_row = row - top;
+    buffer_free(&out);
+    buffer_free(&unused);
+}
+
+static void insert(Line *l, const char *s, size_t n) {
+    buffer_append(&l->text, s, n); // makes room
+    memmove(l->text.data + l->at + n, l->text.data + l->at, l->text.len - n - l->at);
+    memcpy(l->text.data + l->at, s, n);
+    l->at += n;
+}
+
+static void erase(Line *l, size_t from, size_t to, bool is_kept) {
+    if (is_kept && to > from) {
+        l->killed.len = 0;
+        buffer_append(&l->killed, l->text.data + from, to - from);
+    }
+    memmove(l->text.data + from, l->text.data + to, l->text.len - to + 1);
+    l->text.len -= to - from;
+    l->at = from;
+}
+
+static void replace(Line *l, const char *s, size_t n) {
+    l->text.len = l->at = 0;
+    insert(l, s, n);
+}
+
+static bool is_word(char c) {
+    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '_' || (c & 0x80);
+}
+
+// Where the cursor would be a word further to the left (by -1) or right (by 1).
+static size_t word(const Line *l, int by) {
+    size_t at = l->at, end = by < 0 ? 0 : l->text.len;
+    const char *next = l->text.data - (by < 0);
+    while (at != end && !is_word(next[at])) at += (size_t)by;
+    while (at != end && is_word(next[at])) at += (size_t)by;
+    return at;
+}
+
+// Beginning and end of the row the cursor is on.
+static size_t row(const Line *l, int by) {
+    size_t at = l->at, end = by < 0 ? 0 : l->text.len;
+    const char *next = l->text.data - (by < 0);
+    while (at != end && next[at] != '\n') at += (size_t)by;
+    return at;
+}
+
+// Up and down: within a text of several rows, else through the history.
+static void move_row(Line *l, int by) {
+    size_t begin = row(l, -1), end = row(l, 1), column = l->at - begin;
+    if (by < 0 ? begin > 0 : end < l->text.len) {
+        l->at = by < 0 ? begin - 1 : end + 1;
+        begin = row(l, -1), end = row(l, 1);
+        l->at = begin + column < end ? begin + column : end;
+        while (l->at > begin && l->at < l->text.len && (l->text.data[l->at] & 0xc0) == 0x80) l->at--;
+        return;
+    }
+    int next = l->seen + by;
+    if (next < 0 || next > l->n_history) return;
+    if (l->seen == l->n_history) {
+        l->draft.len = 0;
+        buffer_append(&l->draft, l->text.data, l->text.len);
+    }
+    l->seen = next;
+    if (next == l->n_history)
+        replace(l, l->draft.data, l->draft.len);
+    else
+        replace(l, l->history[next], strlen(l->history[next]));
+}
+
+// A paste, up to its closing bracket: text, whatever is in it. Line ends become newlines.
+static void paste(Line *l) {
+    static const char end[] = "\x1b[201~";
+    Buffer in = {0};
+    size_t n = 0;
+    buffer_puts(&in, "");
+    for (int key; (key = next_key(l, -1)) != END_OF_INPUT && !*l->interrupted;) {
+        if (key < 0) continue;
+        buffer_append(&in, &(char){(char)key}, 1);
+        if (in.len < sizeof end - 1 || memcmp(in.data + in.len - (sizeof end - 1), end, sizeof end - 1)) continue;
+        in.len -= sizeof end - 1;
+        break;
+    }
+    for (size_t i = 0; i < in.len; i++) {
+        if (in.data[i] == '\r' && i + 1 < in.len && in.data[i + 1] == '\n') continue;
+        if (in.data[i] == 0) continue;
+        in.data[n++] = in.data[i] == '\r' ? '\n' : in.data[i];
+    }
+    insert(l, in.data, n);
+    buffer_free(&in);
+}
+
+// What follows an escape byte.
+static void escape_key(Line *l) {
+    int key = next_key(l, ESCAPE_MS), final = 0, first = 0, modifier = 0;
+    if (key == '[' || key == 'O') {
+        int *number = &first;
+        while ((final = next_key(l, ESCAPE_MS)) >= 0 && final < 0x40)
+            if (final == ';')
+                number = &modifier;
+            else if (final >= '0' && final <= '9' && *number < 1000)
+                *number = *number * 10 + final - '0';
+        if (final == '~') {
+            final = first == 1 || first == 7 ? 'H' : first == 4 || first == 8 ? 'F' : 0;
+            if (first == 3 && l->at < l->text.len) erase(l, l->at, after(l, l->at), false);
+            if (first == 200) paste(l);
+        }
+        bool is_word_move = modifier >= 3;
+        switch (final) {
+        case 'A': move_row(l, -1); break;
+        case 'B': move_row(l, 1); break;
+        case 'C': l->at = is_word_move ? word(l, 1) : after(l, l->at); break;
+        case 'D': l->at = is_word_move ? word(l, -1) : before(l, l->at); break;
+        case 'H': l->at = row(l, -1); break;
+        case 'F': l->at = row(l, 1); break;
+        }
+        return;
+    }
+    switch (key) {
+    case 'b': l->at = word(l, -1); break;
+    case 'f': l->at = word(l, 1); break;
+    case 'd': erase(l, l->at, word(l, 1), true); break;
+    case 127:
+    case 8: erase(l, word(l, -1), l->at, true); break;
+    case '\r':
+    case '\n': insert(l, "\n", 1); break;
+    }
+}
+
+// Whether a text is still open, on Enter; a trailing backslash has then become a newline.
+static bool is_continued(Buffer *text) {
+    if (text->len >= 3 && !memcmp(text->data, "\"\"\"", 3)) {
+        if (text->len >= 6 && !memcmp(text->data + text->len - 3, "\"\"\"", 3)) return false;
+        buffer_puts(text, "\n");
+        return true;
+    }
+    if (text->len == 0 || text->data[text->len - 1] != '\\') return false;
+    text->data[text->len - 1] = '\n';
+    return true;
+}
+
+static void finish(const Buffer *text, Buffer *out) {
+    const char *s = text->data;
+    size_t n = text->len;
+    if (n >= 6 && !memcmp(s, "\"\"\"", 3) && !memcmp(s + n - 3, "\"\"\"", 3)) {
+        s += 3, n -= 6;
+        if (n && *s == '\n') s++, n--;
+        if (n && s[n - 1] == '\n') n--;
+    }
+    out->len = 0;
+    buffer_append(out, s, n);
+}
+
+static void control_key(Line *l, int key) {
+    switch (key) {
+    case 1: l->at = row(l, -1); break;       // Ctrl-A
+    case 2: l->at = before(l, l->at); break; // B
+    case 4:
+        if (l->at < l->text.len) erase(l, l->at, after(l, l->at), false);
+        break;                              // D
+    case 5: l->at = row(l, 1); break;       // E
+    case 6: l->at = after(l, l->at); break; // F
+    case 8:
+    case 127: erase(l, before(l, l->at), l->at, false); break;          // Backspace
+    case 11: erase(l, l->at, row(l, 1), true); break;                   // K
+    case 12: put(l->out, "\x1b[H\x1b[2J", 7), l->cursor_row = 0; break; // L
+    case 14: move_row(l, 1); break;                                     // N
+    case 16: move_row(l, -1); break;                                    // P
+    case 21: erase(l, row(l, -1), l->at, true); break;                  // U
+    case 23: {                                                          // W: back to white space
+        size_t from = l->at;
+        while (from > 0 && strchr(" \n\t", l->text.data[from - 1])) from--;
+        while (from > 0 && !strchr(" \n\t", l->text.data[from - 1])) from--;
+        erase(l, from, l->at, true);
+        break;
+    }
+    case 25: insert(l, l->killed.data, l->killed.len); break; // Y
+    case 27: escape_key(l); break;
+    }
+}
+
+static LineResult read_plain(Line *l, Buffer *out) {
+    char *line = NULL;
+    size_t cap = 0;
+    ssize_t n;
+    l->text.len = 0;
+    while ((n = getline(&line, &cap, stdin)) > 0) {
+        if (line[n - 1] == '\n') n--;
+        if (n > 0 && line[n - 1] == '\r') n--;
+        buffer_append(&l->text, line, (size_t)n);
+        if (!is_continued(&l->text)) break;
+    }
+    free(line);
+    if (n <= 0 && l->text.len == 0) return LINE_CLOSED;
+    finish(&l->text, out);
+    return LINE_TYPED;
+}
+
+LineResult line_read(Line *l, const char *prompt, const char *text, Buffer *out) {
+    if (!l->is_terminal) return read_plain(l, out);
+    l->prompt = prompt;
+    l->cursor_row = 0;
+    l->seen = l->n_history;
+    buffer_puts(&l->draft, "");
+    buffer_puts(&l->killed, "");
+    buffer_puts(&l->text, "");
+    replace(l, text, strlen(text));
+    draw(l);
+    for (;;) {
+        int key = next_key(l, -1);
+        if (*l->interrupted) {
+            *l->interrupted = 0;
+            bool is_empty = l->text.len == 0;
+            put(l->out, "^C\r\n", 4);
+            if (is_empty) return LINE_INTERRUPTED;
+            replace(l, "", 0);
+            l->cursor_row = 0;
+        } else if (key == END_OF_INPUT || (key == 4 && l->text.len == 0)) {
+            put(l->out, "\r\n", 2);
+            return LINE_CLOSED;
+        } else if (key == '\r' || key == '\n') {
+            l->at = l->text.len;
+            if (!is_continued(&l->text)) break;
+            l->at = l->text.len;
+        } else if (key >= 0x20 && key != 127) {
+            insert(l, &(char){(char)key}, 1);
+        } else if (key >= 0) {
+            control_key(l, key);
+        }
+        if (l->next_key == l->n_keys) draw(l);
+    }
+    draw(l);
+    put(l->out, "\r\n", 2);
+    finish(&l->text, out);
+    history_add(l, l->text.data);
+    history_append(l, l->text.data);
+    return LINE_TYPED;
+}
