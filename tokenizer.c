@@ -17,16 +17,19 @@
 #include "base/unicode.h"
 
 #include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { UNDEFINED, NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE }; // tokenizer.ggml.token_type
-enum { MAX_STOPS = 16, MAX_CACHED = 64, MAX_SHORT = 64, N_LETTERS = 0x144, CHECKED_MERGES = 1000 };
+enum { UNDEFINED, NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE, UNREACHABLE }; // tokenizer.ggml.token_type
+enum { MAX_STOPS = 16, MAX_CACHED = 64, MAX_NAME = 255, N_LETTERS = 0x144, CHECKED_MERGES = 1000 };
+enum { GONE = -2 };
 static const uint32_t NO_RANK = UINT32_MAX;
 
-// Tokens by their bytes, open addressing: upper half of the hash, then id + 1; 0 is free.
+// Tokens by their bytes, open addressing: id + 1 in the low bits, some of the hash above them; 0 is free.
 typedef struct {
-    uint64_t *slots;
+    uint32_t *slots, tag_mask;
     size_t mask;
 } Table;
 
@@ -34,20 +37,31 @@ struct Tokenizer {
     const char *file; // for messages
     int n;
     bool is_sentencepiece, adds_bos, has_prefix;
-    bool is_split;    // SentencePiece: no token has a space after other bytes, so that words never merge
-    int bos, unknown; // -1: none
-    uint8_t *type;    // (n)
-    uint32_t *start;  // (n + 1): token i is bytes[start[i]] .. bytes[start[i + 1]]
-    char *bytes;      // decoded: no GPT-2 letters, no U+2581, no <0x0A>
-    uint32_t *rank;   // (n) order of merging, equal for equal scores; NULL: the id
-    int byte_id[256]; // the token of each byte, -1: none
-    Table words;      // what merging can reach
-    Table names;      // control and user-defined tokens, and the unknown one
-    size_t longest;   // of words
-    int *name_lengths, n_lengths; // longest first
-    bool is_name_start[256], has_user_defined;
+    bool is_split;       // SentencePiece: no token has a space after other bytes, so that words never merge
+    int bos, unknown;    // -1: none
+    uint8_t *type;       // (n)
+    uint32_t *start;     // (n + 1): token i is bytes[start[i]] .. bytes[start[i + 1]]
+    char *bytes;         // decoded: no GPT-2 letters, no U+2581, no <0x0A>
+    uint32_t *rank;      // (n) order of merging, equal for equal scores; NULL: the id
+    int byte_id[256];    // the token of each byte, -1: none
+    Table words;         // what merging can reach
+    Table names;         // control and user-defined tokens, and the unknown one
+    size_t longest;      // of words
+    size_t longest_name; // of those that text can hold
+    bool is_name_length[MAX_NAME + 1], is_name_start[256], has_user_defined;
     int stops[MAX_STOPS], n_stops;
 };
+
+// A message about the vocabulary; returns false.
+PRINTF_LIKE(3, 4) static bool refuse(const Tokenizer *t, Error *err, const char *fmt, ...) {
+    char text[400];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    return error_set(err, EXIT_MODEL, "%s: tokenizer.ggml: %s", t->file, text);
+}
+#define SHOWN(s) (s).len < 40 ? (int)(s).len : 40, (s).data
 
 void ids_push(Ids *ids, int id) {
     if (ids->len == ids->cap) {
@@ -72,7 +86,8 @@ static uint64_t hash(const Tokenizer *t, const char *s, size_t n) {
         memcpy(&low, s, 4), memcpy(&high, s + n - 4, 4);
         w = low | (uint64_t)high << 32;
     } else {
-        w = n ? (uint64_t)(unsigned char)s[0] << 16 | (uint64_t)(unsigned char)s[n / 2] << 8 | (unsigned char)s[n - 1] : 0;
+        w = n ? (uint64_t)(unsigned char)s[0] << 16 | (uint64_t)(unsigned char)s[n / 2] << 8 | (unsigned char)s[n - 1]
+              : 0;
     }
     Wide x = (Wide)(h ^ w) * 0xe7037ed1a0b428dbu;
     return (uint64_t)x ^ (uint64_t)(x >> 64);
@@ -80,10 +95,10 @@ static uint64_t hash(const Tokenizer *t, const char *s, size_t n) {
 
 static int find_hashed(const Tokenizer *t, const Table *table, uint64_t h, const char *s, size_t n) {
     for (size_t i = h & table->mask; table->slots[i]; i = (i + 1) & table->mask) {
-        uint64_t slot = table->slots[i];
-        int id = (int)(uint32_t)slot - 1;
-        if (slot >> 32 == h >> 32 && t->start[id + 1] - t->start[id] == n && !memcmp(t->bytes + t->start[id], s, n))
-            return id;
+        uint32_t slot = table->slots[i];
+        if ((slot ^ h >> 32) & table->tag_mask) continue;
+        int id = (int)(slot & ~table->tag_mask) - 1;
+        if (t->start[id + 1] - t->start[id] == n && !memcmp(t->bytes + t->start[id], s, n)) return id;
     }
     return -1;
 }
@@ -92,24 +107,17 @@ static int find(const Tokenizer *t, const Table *table, const char *s, size_t n)
     return find_hashed(t, table, hash(t, s, n), s, n);
 }
 
-// Enters a token whose bytes are in place; returns the token that has the same, or -1.
-static int insert(const Tokenizer *t, Table *table, int id) {
-    Str s = {t->bytes + t->start[id], t->start[id + 1] - t->start[id]};
-    uint64_t h = hash(t, s.data, s.len);
-    int other = find_hashed(t, table, h, s.data, s.len);
-    size_t i = h & table->mask;
-    while (table->slots[i]) i = (i + 1) & table->mask;
-    if (other < 0) table->slots[i] = h >> 32 << 32 | ((uint32_t)id + 1);
-    return other;
-}
-
-static void table_init(Table *table, size_t n) {
+static void table_init(Table *table, int n_tokens, size_t n) {
+    table->tag_mask = ~0u;
+    while (~table->tag_mask < (uint32_t)n_tokens) table->tag_mask <<= 1;
     table->mask = 15;
     while (table->mask + 1 < 2 * n) table->mask = 2 * table->mask + 1;
     table->slots = xalloc(table->mask + 1, sizeof *table->slots);
 }
 
-static bool is_named(int type) { return type == UNKNOWN || type == CONTROL || type == USER_DEFINED; }
+static bool is_named(int type) {
+    return type == UNKNOWN || type == CONTROL || type == USER_DEFINED;
+}
 
 // GPT-2 spells each byte as one printable letter: itself, or one from U+0100 on.
 static void letters_init(int16_t byte_of[N_LETTERS]) {
@@ -145,94 +153,89 @@ static size_t unescape_spaces(Str s, char *out) {
     return n;
 }
 
-static int hex_digit(char c) {
-    return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 static bool load_byte(Tokenizer *t, int id, Str s, char *out, Error *err) {
-    int high = s.len == 6 ? hex_digit(s.data[3]) : -1, low = s.len == 6 ? hex_digit(s.data[4]) : -1;
-    if (high < 0 || low < 0 || memcmp(s.data, "<0x", 3) || s.data[5] != '>')
-        return error_set(err, EXIT_MODEL, "%s: token %d: expected a byte (<0x00> to <0xFF>), found \"%.*s\"", t->file, id,
-                         s.len < 40 ? (int)s.len : 40, s.data);
-    int byte = high * 16 + low;
-    if (t->byte_id[byte] >= 0)
-        return error_set(err, EXIT_MODEL, "%s: token %d: expected each byte once, found <0x%02X> again", t->file, id, byte);
-    t->byte_id[byte] = id;
-    *out = (char)byte;
+    static const char hex[] = "0123456789ABCDEF";
+    bool is_long = s.len == 6 && !memcmp(s.data, "<0x", 3) && s.data[5] == '>';
+    const char *high = is_long ? memchr(hex, s.data[3], 16) : NULL, *low = is_long ? memchr(hex, s.data[4], 16) : NULL;
+    if (!high || !low) return refuse(t, err, "token %d: expected <0x00> to <0xFF>, found \"%.*s\"", id, SHOWN(s));
+    *out = (char)((high - hex) * 16 + (low - hex));
+    int *slot = &t->byte_id[(unsigned char)*out];
+    if (*slot >= 0) return refuse(t, err, "token %d: expected each byte once, found that of %d again", id, *slot);
+    *slot = id;
     return true;
 }
 
-// Decodes one token into its place and enters it where encoding looks for it.
+// Decodes one token into its place.
 static bool load_token(Tokenizer *t, int id, Str s, const int16_t *byte_of, Error *err) {
     char *out = t->bytes + t->start[id];
     int type = t->type[id], n = -1;
-    bool is_reachable = s.len > 0 && type != BYTE;
     if (type == BYTE) {
         if (!load_byte(t, id, s, out, err)) return false;
         n = 1;
     } else if (!is_named(type)) {
         // A space as such never meets the text, where spaces have become U+2581.
-        if (t->is_sentencepiece) is_reachable = is_reachable && !memchr(s.data, ' ', s.len);
+        if (t->is_sentencepiece && memchr(s.data, ' ', s.len)) t->type[id] = UNREACHABLE;
         n = t->is_sentencepiece ? (int)unescape_spaces(s, out) : unspell(byte_of, s, out);
     }
     if (n < 0) memcpy(out, s.data, s.len), n = (int)s.len; // as it stands: a name, or an odd token of a fine-tune
     t->start[id + 1] = t->start[id] + (uint32_t)n;
-    if (!is_reachable) return true;
-    int other = insert(t, is_named(type) ? &t->names : &t->words, id);
-    if (other >= 0)
-        return error_set(err, EXIT_MODEL, "%s: tokenizer.ggml.tokens: expected each token once, found %d and %d equal: \"%.*s\"",
-                         t->file, other, id, s.len < 40 ? (int)s.len : 40, s.data);
-    if (is_named(type)) {
-        t->is_name_start[(unsigned char)s.data[0]] = true;
-        t->has_user_defined |= type == USER_DEFINED;
-        return true;
-    }
+    if (is_named(type) || t->type[id] == UNREACHABLE) return true;
     if ((size_t)n > t->longest) t->longest = (size_t)n;
     for (int i = 1; i < n; i++) t->is_split &= out[i] != ' ' || out[i - 1] == ' ';
     return true;
 }
 
-static int descending(const void *a, const void *b) {
-    int x = *(const int *)a, y = *(const int *)b;
-    return (x < y) - (x > y);
+// Enters all tokens where encoding looks for them; each slot is fetched some tokens ahead, for most are not in cache.
+static bool fill_tables(Tokenizer *t, Error *err) {
+    enum { AHEAD = 16 };
+    uint64_t hashes[AHEAD] = {0};
+    for (int i = 0; i < t->n + AHEAD; i++) {
+        int id = i - AHEAD;
+        uint64_t h = hashes[i % AHEAD];
+        if (i < t->n) {
+            hashes[i % AHEAD] = hash(t, t->bytes + t->start[i], t->start[i + 1] - t->start[i]);
+            __builtin_prefetch(&t->words.slots[hashes[i % AHEAD] & t->words.mask]);
+        }
+        if (id < 0 || t->type[id] == BYTE || t->type[id] == UNREACHABLE) continue;
+        Table *table = is_named(t->type[id]) ? &t->names : &t->words;
+        Str s = {t->bytes + t->start[id], t->start[id + 1] - t->start[id]};
+        if (s.len == 0) continue;
+        size_t slot = h & table->mask;
+        int other = find_hashed(t, table, h, s.data, s.len);
+        if (other >= 0)
+            return refuse(t, err, "tokens: expected each once, found \"%.*s\" as %d and %d", SHOWN(s), other, id);
+        while (table->slots[slot]) slot = (slot + 1) & table->mask;
+        table->slots[slot] = ((uint32_t)(h >> 32) & table->tag_mask) | ((uint32_t)id + 1);
+        if (table == &t->words || s.len > MAX_NAME) continue;
+        t->is_name_length[s.len] = true;
+        if (s.len > t->longest_name) t->longest_name = s.len;
+        t->is_name_start[(unsigned char)s.data[0]] = true;
+        t->has_user_defined |= t->type[id] == USER_DEFINED;
+    }
+    return true;
 }
 
-// The different lengths of names, longest first.
-static void collect_lengths(Tokenizer *t) {
-    size_t n = 0;
-    for (int i = 0; i < t->n; i++) n += is_named(t->type[i]);
-    t->name_lengths = xalloc(n + 1, sizeof *t->name_lengths);
-    n = 0;
-    for (int i = 0; i < t->n; i++)
-        if (is_named(t->type[i])) t->name_lengths[n++] = (int)(t->start[i + 1] - t->start[i]);
-    qsort(t->name_lengths, n, sizeof *t->name_lengths, descending);
-    for (size_t i = 0; i < n; i++)
-        if (t->name_lengths[i] && (i == 0 || t->name_lengths[i] != t->name_lengths[t->n_lengths - 1]))
-            t->name_lengths[t->n_lengths++] = t->name_lengths[i];
-}
-
-// An array of 4-byte items, one per token. NULL with err->code 0 if the key is absent.
-static const uint8_t *per_token(const Tokenizer *t, const Gguf *g, const char *key, GgufKind kind, Error *err) {
+// An array of one 4-byte item per token. *data is NULL if the key is absent.
+static bool per_token(const Tokenizer *t, const Gguf *g, const char *key, GgufKind kind, const uint8_t **data,
+                      Error *err) {
     const GgufValue *v = gguf_find(g, key);
-    err->code = 0;
-    if (!v) return NULL;
-    bool is_unsigned = kind == GGUF_I32 && v->kind == GGUF_ARRAY && v->item_kind == GGUF_U32;
-    v = gguf_array(g, key, is_unsigned ? GGUF_U32 : kind, err);
-    if (v && v->count == (uint64_t)t->n) return v->data;
-    if (v) error_set(err, EXIT_MODEL, "%s: %s: expected %d items, one per token, found %zu", t->file, key, t->n, (size_t)v->count);
-    return NULL;
+    *data = NULL;
+    if (!v) return true;
+    if (!(v = gguf_array(g, key, kind, err))) return false;
+    if (v->count != (uint64_t)t->n)
+        return error_set(err, EXIT_MODEL, "%s: %s: expected %d items, found %zu", t->file, key, t->n, (size_t)v->count);
+    *data = v->data;
+    return true;
 }
 
 static bool load_types(Tokenizer *t, const Gguf *g, Error *err) {
-    const uint8_t *data = per_token(t, g, "tokenizer.ggml.token_type", GGUF_I32, err);
-    if (!data && err->code) return false;
+    const uint8_t *data;
+    if (!per_token(t, g, "tokenizer.ggml.token_type", GGUF_I32, &data, err)) return false;
     memset(t->type, NORMAL, (size_t)t->n);
     for (int i = 0; data && i < t->n; i++) {
         uint32_t type;
         memcpy(&type, data + 4 * (size_t)i, 4);
-        if (type > BYTE)
-            return error_set(err, EXIT_MODEL, "%s: tokenizer.ggml.token_type: expected 1 to 6, found %d (token %d)", t->file,
-                             (int)type, i);
+        if (type > BYTE) return refuse(t, err, "token_type: expected 1 to 6, found %d (token %d)", (int)type, i);
         t->type[i] = (uint8_t)type;
     }
     return true;
@@ -240,17 +243,15 @@ static bool load_types(Tokenizer *t, const Gguf *g, Error *err) {
 
 // Scores become ranks: the order of floats is that of their bits, once the sign is taken care of.
 static bool load_scores(Tokenizer *t, const Gguf *g, Error *err) {
-    const uint8_t *data = per_token(t, g, "tokenizer.ggml.scores", GGUF_F32, err);
-    if (!data && err->code) return false;
-    if (!data) return error_set(err, EXIT_MODEL, "%s: tokenizer.ggml.scores: expected an array, found none", t->file);
+    const uint8_t *data;
+    if (!per_token(t, g, "tokenizer.ggml.scores", GGUF_F32, &data, err)) return false;
+    if (!data) return refuse(t, err, "scores: expected an array, found none");
     t->rank = xalloc((size_t)t->n, sizeof *t->rank);
     for (int i = 0; i < t->n; i++) {
         float score;
         uint32_t bits;
         memcpy(&score, data + 4 * (size_t)i, 4);
-        if (!(score - score == 0))
-            return error_set(err, EXIT_MODEL, "%s: tokenizer.ggml.scores: expected numbers, found %g (token %d)", t->file,
-                             (double)score, i);
+        if (!(score - score == 0)) return refuse(t, err, "scores: expected numbers, found %g (%d)", (double)score, i);
         score += 0.0f; // -0 is 0
         memcpy(&bits, &score, 4);
         t->rank[i] = bits >> 31 ? bits : ~(bits | 1u << 31);
@@ -264,7 +265,8 @@ static bool load_id(const Tokenizer *t, const Gguf *g, const char *key, int *id,
     if (!gguf_find(g, key)) return true;
     if (!gguf_u64(g, key, &v, err)) return false;
     if (v >= (uint64_t)t->n && v != UINT32_MAX)
-        return error_set(err, EXIT_MODEL, "%s: %s: expected less than %d, found %llu", t->file, key, t->n, (unsigned long long)v);
+        return error_set(err, EXIT_MODEL, "%s: %s: expected less than %d, found %llu", t->file, key, t->n,
+                         (unsigned long long)v);
     *id = v == UINT32_MAX ? -1 : (int)v;
     return true;
 }
@@ -290,15 +292,16 @@ static bool load_ids(Tokenizer *t, const Gguf *g, Error *err) {
 
 // What follows from names when all tokens are in place.
 static bool load_names(Tokenizer *t, const Gguf *g, Error *err) {
-    static const char *const ends[] = {"<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<|im_end|>", "</s>", "<|endoftext|>"};
+    static const char *const ends[] = {"<|eot_id|>", "<|eom_id|>", "<|end_of_text|>",
+                                       "<|im_end|>", "</s>",       "<|endoftext|>"};
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) add_stop(t, tokenizer_special(t, ends[i]));
-    collect_lengths(t);
     if (t->bos < 0 && !gguf_find(g, "tokenizer.ggml.bos_token_id"))
         t->bos = tokenizer_special(t, t->is_sentencepiece ? "<s>" : "<|begin_of_text|>");
     if (t->unknown < 0) t->unknown = tokenizer_special(t, "<unk>");
     t->adds_bos = true;
     t->has_prefix = t->is_sentencepiece;
-    if (gguf_find(g, "tokenizer.ggml.add_bos_token") && !gguf_bool(g, "tokenizer.ggml.add_bos_token", &t->adds_bos, err))
+    if (gguf_find(g, "tokenizer.ggml.add_bos_token") &&
+        !gguf_bool(g, "tokenizer.ggml.add_bos_token", &t->adds_bos, err))
         return false;
     if (t->is_sentencepiece && gguf_find(g, "tokenizer.ggml.add_space_prefix") &&
         !gguf_bool(g, "tokenizer.ggml.add_space_prefix", &t->has_prefix, err))
@@ -308,8 +311,7 @@ static bool load_names(Tokenizer *t, const Gguf *g, Error *err) {
         if (t->byte_id[b] < 0) t->byte_id[b] = find(t, &t->words, &c, 1);
         if (t->byte_id[b] < 0) t->byte_id[b] = t->unknown;
         if (t->byte_id[b] < 0 || (!t->is_sentencepiece && t->byte_id[b] == t->unknown))
-            return error_set(err, EXIT_MODEL, "%s: tokenizer.ggml.tokens: expected a token for every byte, found none for 0x%02x",
-                             t->file, b);
+            return refuse(t, err, "tokens: expected one for every byte, found none for 0x%02x", b);
     }
     return true;
 }
@@ -324,19 +326,17 @@ static bool check_merges(const Tokenizer *t, const Gguf *g, const int16_t *byte_
     for (int i = 0, last = 0; i < CHECKED_MERGES && (uint64_t)i < v->count; i++) {
         char bytes[256];
         Str s = gguf_next_string(&cursor);
-        const char *space = s.len <= sizeof bytes ? memchr(s.data, ' ', s.len) : NULL;
-        size_t left = space ? (size_t)(space - s.data) : 0;
-        int n = space ? unspell(byte_of, (Str){s.data, left}, bytes) : -1;
-        int more = n > 0 ? unspell(byte_of, (Str){space + 1, s.len - left - 1}, bytes + n) : -1;
+        if (s.len > sizeof bytes) continue;
+        const char *space = memchr(s.data, ' ', s.len);
+        int n = space ? unspell(byte_of, (Str){s.data, (size_t)(space - s.data)}, bytes) : -1;
+        int more = n > 0 ? unspell(byte_of, (Str){space + 1, s.len - (size_t)(space + 1 - s.data)}, bytes + n) : -1;
         int id = more > 0 ? find(t, &t->words, bytes, (size_t)(n + more)) : -1;
-        if (id < 0 && s.len <= sizeof bytes)
-            return error_set(err, EXIT_MODEL, "%s: tokenizer.ggml.merges: expected two tokens that make a third, found \"%.*s\" (%d)",
-                             t->file, s.len < 40 ? (int)s.len : 40, s.data, i);
-        if (id >= 0 && id < last) {
+        if (id < 0) return refuse(t, err, "merges: expected two parts of a token, found \"%.*s\" (%d)", SHOWN(s), i);
+        if (id < last) {
             warn("%s: its merges are not in the order of its tokens; some words may be split otherwise", t->file);
-            return true;
+            break;
         }
-        if (id >= 0) last = id;
+        last = id;
     }
     return true;
 }
@@ -348,14 +348,11 @@ static bool check_kind(Tokenizer *t, const Gguf *g, Error *err) {
     if (!gguf_string(g, "tokenizer.ggml.model", &kind, err)) return false;
     t->is_sentencepiece = str_is(kind, "llama");
     if (t->is_sentencepiece) return true;
-    if (!str_is(kind, "gpt2"))
-        return error_set(err, EXIT_MODEL, "%s: tokenizer.ggml.model: expected gpt2 or llama, found \"%.*s\"", t->file,
-                         kind.len < 40 ? (int)kind.len : 40, kind.data);
+    if (!str_is(kind, "gpt2")) return refuse(t, err, "model: expected gpt2 or llama, found \"%.*s\"", SHOWN(kind));
     if (!gguf_string(g, "tokenizer.ggml.pre", &pre, err)) return false;
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (str_is(pre, known[i])) return true;
-    return error_set(err, EXIT_MODEL, "%s: tokenizer.ggml.pre: expected llama-bpe, found \"%.*s\": text is split in a way "
-                     "that this program does not know", t->file, pre.len < 40 ? (int)pre.len : 40, pre.data);
+    return refuse(t, err, "pre: expected llama-bpe, found \"%.*s\", an unknown way to split text", SHOWN(pre));
 }
 
 static bool load(Tokenizer *t, const Gguf *g, Error *err) {
@@ -365,22 +362,23 @@ static bool load(Tokenizer *t, const Gguf *g, Error *err) {
     const GgufValue *tokens = gguf_array(g, "tokenizer.ggml.tokens", GGUF_STRING, err);
     if (!tokens) return false;
     if (tokens->count == 0 || tokens->count >= INT_MAX / 2 || tokens->bytes > INT_MAX)
-        return error_set(err, EXIT_MODEL, "%s: tokenizer.ggml.tokens: expected 1 to 2^30 tokens of 2 GB in all, found %zu of %zu bytes",
-                         t->file, (size_t)tokens->count, tokens->bytes);
+        return refuse(t, err, "tokens: expected 1 to 2^30 with 2 GB in all, found %zu with %zu bytes",
+                      (size_t)tokens->count, tokens->bytes);
     size_t n = (size_t)tokens->count;
     t->n = (int)n;
     t->type = xalloc(n, 1);
     t->start = xalloc(n + 1, sizeof *t->start);
     t->bytes = xalloc(tokens->bytes - 8 * n + 1, 1); // decoding makes nothing longer
-    if (!load_types(t, g, err) || !load_ids(t, g, err) || (t->is_sentencepiece && !load_scores(t, g, err))) return false;
+    if (!load_types(t, g, err) || !load_ids(t, g, err) || (t->is_sentencepiece && !load_scores(t, g, err)))
+        return false;
     size_t n_names = 0;
     for (size_t i = 0; i < n; i++) n_names += is_named(t->type[i]);
-    table_init(&t->words, n - n_names);
-    table_init(&t->names, n_names);
+    table_init(&t->words, t->n, n - n_names);
+    table_init(&t->names, t->n, n_names);
     const uint8_t *cursor = tokens->data;
     for (int i = 0; i < t->n; i++)
         if (!load_token(t, i, gguf_next_string(&cursor), byte_of, err)) return false;
-    return load_names(t, g, err) && check_merges(t, g, byte_of, err);
+    return fill_tables(t, err) && load_names(t, g, err) && check_merges(t, g, byte_of, err);
 }
 
 Tokenizer *tokenizer_open(const Gguf *g, Error *err) {
@@ -402,7 +400,6 @@ void tokenizer_close(Tokenizer *t) {
     free(t->rank);
     free(t->words.slots);
     free(t->names.slots);
-    free(t->name_lengths);
     free(t);
 }
 
@@ -423,7 +420,9 @@ static inline const char *skip(const char *s, const char *end, int class) {
     return s;
 }
 
-static bool is_newline(char c) { return c == '\n' || c == '\r'; }
+static bool is_newline(char c) {
+    return c == '\n' || c == '\r';
+}
 
 // (?i:'s|'t|'re|'ve|'m|'ll|'d) after its apostrophe: bytes matched, or 0. The long s (U+017F) is an s in any case.
 static int contraction(const char *s, size_t n) {
@@ -478,20 +477,12 @@ typedef struct {
     int first, n;
 } Seen;
 
-// A part of a piece, and what it would become together with its right neighbour.
+// A part of a piece: its bytes and its token.
 typedef struct {
-    uint32_t start;
-    int id;        // its token, or -1
-    uint32_t rank; // of the pair; NO_RANK: no token
-    int pair;
-} Part;
-
-// The same for long pieces, in a list; `start` is its number.
-typedef struct {
-    int prev, next; // -1: none
+    int prev, next; // neighbours; -1: none
     uint32_t start, end;
-    int id;         // -2: merged into another
-} Link;
+    int id; // -1: no token; GONE: merged into another part
+} Part;
 
 // A pair that may be merged: rank and number of its left part; stale if it no longer ends at `end`.
 typedef struct {
@@ -506,8 +497,9 @@ typedef struct {
     Ids *out;
     Seen *cache;
     size_t cache_mask;
-    Pair *heap; // grows with the longest piece
-    size_t n_heap, cap_heap;
+    Part *parts; // of the piece under way; both grow with the longest
+    Pair *heap;
+    size_t cap_parts, n_heap, cap_heap;
 } Encoder;
 
 // Rank of the token with these bytes, NO_RANK if there is none.
@@ -526,35 +518,10 @@ static int first_part(const Tokenizer *t, const char *s, size_t n, int *id) {
 }
 
 static void put_part(const Encoder *e, int id, const char *s, size_t n) {
-    if (id >= 0) ids_push(e->out, id);
+    if (id >= 0)
+        ids_push(e->out, id);
     else
         for (size_t i = 0; i < n; i++) ids_push(e->out, e->t->byte_id[(unsigned char)s[i]]);
-}
-
-// Merges a short piece: looks through all pairs each time.
-static void merge_short(const Encoder *e, const char *s, size_t size) {
-    Part parts[MAX_SHORT + 1];
-    int n = 0;
-    for (size_t at = 0; at < size; n++) {
-        parts[n].start = (uint32_t)at;
-        at += (size_t)first_part(e->t, s + at, size - at, &parts[n].id);
-    }
-    parts[n].start = (uint32_t)size;
-    for (int i = 0; i < n - 1; i++)
-        parts[i].rank = look(e->t, s + parts[i].start, parts[i + 2].start - parts[i].start, &parts[i].pair);
-    for (;;) {
-        int best = 0;
-        for (int i = 1; i < n - 1; i++)
-            if (parts[i].rank < parts[best].rank) best = i;
-        if (n < 2 || parts[best].rank == NO_RANK) break;
-        parts[best].id = parts[best].pair;
-        memmove(&parts[best + 1], &parts[best + 2], (size_t)(n - best - 1) * sizeof *parts);
-        n--;
-        for (int i = best > 0 ? best - 1 : 0; i <= best && i < n - 1; i++)
-            parts[i].rank = look(e->t, s + parts[i].start, parts[i + 2].start - parts[i].start, &parts[i].pair);
-    }
-    for (int i = 0; i < n; i++)
-        put_part(e, parts[i].id, s + parts[i].start, parts[i + 1].start - parts[i].start);
 }
 
 static void sift_down(Pair *heap, size_t n, size_t i) {
@@ -568,10 +535,10 @@ static void sift_down(Pair *heap, size_t n, size_t i) {
 }
 
 // Appends the pair that link `left` makes with the next one, if it is a token.
-static bool add_pair(Encoder *e, const char *s, const Link *links, int left) {
-    if (left < 0 || links[left].next < 0) return false;
-    Pair p = {.end = links[links[left].next].end};
-    uint32_t rank = look(e->t, s + links[left].start, p.end - links[left].start, &p.id);
+static bool add_pair(Encoder *e, const char *s, int left) {
+    if (left < 0 || e->parts[left].next < 0) return false;
+    Pair p = {.end = e->parts[e->parts[left].next].end};
+    uint32_t rank = look(e->t, s + e->parts[left].start, p.end - e->parts[left].start, &p.id);
     if (rank == NO_RANK) return false;
     p.key = (uint64_t)rank << 32 | (uint32_t)left;
     if (e->n_heap == e->cap_heap) {
@@ -582,43 +549,43 @@ static bool add_pair(Encoder *e, const char *s, const Link *links, int left) {
     return true;
 }
 
-static void push_pair(Encoder *e, const char *s, const Link *links, int left) {
-    if (!add_pair(e, s, links, left)) return;
+static void push_pair(Encoder *e, const char *s, int left) {
+    if (!add_pair(e, s, left)) return;
     size_t i = e->n_heap - 1;
     Pair p = e->heap[i];
     for (; i && e->heap[(i - 1) / 2].key > p.key; i = (i - 1) / 2) e->heap[i] = e->heap[(i - 1) / 2];
     e->heap[i] = p;
 }
 
-// Merges a piece of any length in n log n steps: a list of parts and a heap of pairs.
-static void merge_long(Encoder *e, const char *s, size_t size) {
-    Link *links = xrealloc(NULL, size, sizeof *links);
+// Merges a piece in n log n steps: a list of parts and a heap of pairs.
+static void merge(Encoder *e, const char *s, size_t size) {
+    if (size > e->cap_parts) e->parts = xrealloc(e->parts, e->cap_parts = 2 * size, sizeof *e->parts);
     int n = 0;
     for (size_t at = 0; at < size; n++) {
-        int len = first_part(e->t, s + at, size - at, &links[n].id);
-        links[n] = (Link){n - 1, n + 1, (uint32_t)at, (uint32_t)at + (uint32_t)len, links[n].id};
+        int len = first_part(e->t, s + at, size - at, &e->parts[n].id);
+        e->parts[n] = (Part){n - 1, n + 1, (uint32_t)at, (uint32_t)at + (uint32_t)len, e->parts[n].id};
         at += (size_t)len;
     }
-    links[n - 1].next = -1;
+    e->parts[n - 1].next = -1;
     e->n_heap = 0;
-    for (int i = 0; i < n; i++) add_pair(e, s, links, i);
+    for (int i = 0; i < n; i++) add_pair(e, s, i);
     for (size_t i = e->n_heap / 2; i-- > 0;) sift_down(e->heap, e->n_heap, i);
     while (e->n_heap) {
         Pair p = e->heap[0];
         e->heap[0] = e->heap[--e->n_heap];
         sift_down(e->heap, e->n_heap, 0);
-        int left = (int)(uint32_t)p.key, right = links[left].next;
-        if (links[left].id == -2 || right < 0 || links[right].end != p.end) continue;
-        links[left].id = p.id;
-        links[left].end = p.end;
-        links[left].next = links[right].next;
-        links[right].id = -2;
-        if (links[right].next >= 0) links[links[right].next].prev = left;
-        push_pair(e, s, links, links[left].prev);
-        push_pair(e, s, links, left);
+        int left = (int)(uint32_t)p.key, right = e->parts[left].next;
+        if (e->parts[left].id == GONE || right < 0 || e->parts[right].end != p.end) continue;
+        e->parts[left].id = p.id;
+        e->parts[left].end = p.end;
+        e->parts[left].next = e->parts[right].next;
+        e->parts[right].id = GONE;
+        if (e->parts[right].next >= 0) e->parts[e->parts[right].next].prev = left;
+        push_pair(e, s, e->parts[left].prev);
+        push_pair(e, s, left);
     }
-    for (int i = 0; i >= 0; i = links[i].next) put_part(e, links[i].id, s + links[i].start, links[i].end - links[i].start);
-    free(links);
+    for (int i = 0; i >= 0; i = e->parts[i].next)
+        put_part(e, e->parts[i].id, s + e->parts[i].start, e->parts[i].end - e->parts[i].start);
 }
 
 static void encode_piece(Encoder *e, const char *s, size_t n) {
@@ -630,16 +597,17 @@ static void encode_piece(Encoder *e, const char *s, size_t n) {
         for (int i = 0; i < seen->n; i++) ids_push(e->out, e->out->data[seen->first + i]);
     } else {
         int id = t->is_sentencepiece || n > t->longest ? -1 : find_hashed(t, &t->words, h ? h : hash(t, s, n), s, n);
-        if (id >= 0) ids_push(e->out, id);
-        else if (n <= MAX_SHORT) merge_short(e, s, n);
-        else merge_long(e, s, n);
+        if (id >= 0)
+            ids_push(e->out, id);
+        else
+            merge(e, s, n);
     }
     if (seen) *seen = (Seen){s, (uint32_t)n, first, e->out->len - first}; // the latest is still in the fast caches
 }
 
 // Text without names in it. *plain: room for the form SentencePiece works on, which must outlive the cache.
 static void encode_text(Encoder *e, const char *s, size_t n, char **plain) {
-    if (n == 0) return;
+    if (n == 0) return; // no space in front of nothing
     if (e->t->is_sentencepiece) {
         char *text = *plain;
         if (e->t->has_prefix) *(*plain)++ = ' ';
@@ -655,9 +623,8 @@ static void encode_text(Encoder *e, const char *s, size_t n, char **plain) {
 // The longest name that s starts with, or -1.
 static int name_at(const Tokenizer *t, const char *s, size_t n, bool has_control) {
     if (!t->is_name_start[(unsigned char)*s]) return -1;
-    for (int i = 0; i < t->n_lengths; i++) {
-        size_t len = (size_t)t->name_lengths[i];
-        int id = len <= n ? find(t, &t->names, s, len) : -1;
+    for (size_t len = n < t->longest_name ? n : t->longest_name; len; len--) {
+        int id = t->is_name_length[len] ? find(t, &t->names, s, len) : -1;
         if (id >= 0 && (has_control || t->type[id] == USER_DEFINED)) return id;
     }
     return -1;
@@ -665,6 +632,7 @@ static int name_at(const Tokenizer *t, const char *s, size_t n, bool has_control
 
 static void encode(const Tokenizer *t, const char *text, size_t n, bool has_control, Ids *out) {
     if (n > INT_MAX / 2) die(EXIT_RUNTIME, "a text of %zu bytes: expected at most %d", n, INT_MAX / 2);
+    if (n == 0) return;
     Seen few[64] = {{0}};
     Encoder e = {.t = t, .out = out, .cache = few, .cache_mask = 63};
     while (e.cache_mask < 16383 && e.cache_mask < n / 16) e.cache_mask = 2 * e.cache_mask + 1;
@@ -683,23 +651,38 @@ static void encode(const Tokenizer *t, const char *text, size_t n, bool has_cont
     }
     encode_text(&e, from, (size_t)(end - from), &plain);
     free(copy);
+    free(e.parts);
     free(e.heap);
     if (e.cache != few) free(e.cache);
 }
 
-void tokenizer_encode(const Tokenizer *t, const char *text, size_t n, Ids *out) { encode(t, text, n, false, out); }
-void tokenizer_encode_special(const Tokenizer *t, const char *text, size_t n, Ids *out) { encode(t, text, n, true, out); }
+void tokenizer_encode(const Tokenizer *t, const char *text, size_t n, Ids *out) {
+    encode(t, text, n, false, out);
+}
+void tokenizer_encode_special(const Tokenizer *t, const char *text, size_t n, Ids *out) {
+    encode(t, text, n, true, out);
+}
 
 Str tokenizer_piece(const Tokenizer *t, int id, bool special) {
     if (id < 0 || id >= t->n || (!special && tokenizer_is_control(t, id))) return (Str){"", 0};
     return (Str){t->bytes + t->start[id], t->start[id + 1] - t->start[id]};
 }
 
-bool tokenizer_drops_space(const Tokenizer *t) { return t->has_prefix; }
-int tokenizer_n_vocab(const Tokenizer *t) { return t->n; }
-int tokenizer_special(const Tokenizer *t, const char *name) { return find(t, &t->names, name, strlen(name)); }
-int tokenizer_bos(const Tokenizer *t) { return t->bos; }
-bool tokenizer_adds_bos(const Tokenizer *t) { return t->adds_bos && t->bos >= 0; }
+bool tokenizer_drops_space(const Tokenizer *t) {
+    return t->has_prefix;
+}
+int tokenizer_n_vocab(const Tokenizer *t) {
+    return t->n;
+}
+int tokenizer_special(const Tokenizer *t, const char *name) {
+    return find(t, &t->names, name, strlen(name));
+}
+int tokenizer_bos(const Tokenizer *t) {
+    return t->bos;
+}
+bool tokenizer_adds_bos(const Tokenizer *t) {
+    return t->adds_bos && t->bos >= 0;
+}
 
 bool tokenizer_is_control(const Tokenizer *t, int id) {
     return id >= 0 && id < t->n && (t->type[id] == CONTROL || t->type[id] == UNKNOWN);

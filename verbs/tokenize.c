@@ -55,10 +55,13 @@ static void read_message(void *arg, Str line, int number) {
     l->docs = xrealloc(l->docs, i + 1, sizeof *l->docs);
     l->messages = xrealloc(l->messages, i + 1, sizeof *l->messages);
     l->docs[i] = (JsonDoc){0};
-    if (!json_parse(&l->docs[i], line.data, line.len, &err)) die(EXIT_RUNTIME, "%s: line %d: %s", l->o->chat_file, number, err.text);
+    if (!json_parse(&l->docs[i], line.data, line.len, &err))
+        die(EXIT_RUNTIME, "%s: line %d: %s", l->o->chat_file, number, err.text);
     const Json *role = json_get(l->docs[i].root, "role"), *content = json_get(l->docs[i].root, "content");
-    if (!role || role->kind != JSON_STRING || !template_has_role(role->string) || !content || content->kind != JSON_STRING)
-        die(EXIT_RUNTIME, "%s: line %d: expected {\"role\": \"system\", \"user\", \"assistant\" or \"tool\", \"content\": TEXT}",
+    if (!role || role->kind != JSON_STRING || !template_has_role(role->string) || !content ||
+        content->kind != JSON_STRING)
+        die(EXIT_RUNTIME,
+            "%s: line %d: expected {\"role\": \"system\", \"user\", \"assistant\" or \"tool\", \"content\": TEXT}",
             l->o->chat_file, number);
     l->messages[i] = (Message){role->string, content->string};
 }
@@ -87,8 +90,11 @@ static void put_piece(Buffer *out, Str s) {
         uint32_t code;
         int len = utf8_decode(s.data + i, s.len - i, &code);
         if (len == 0 || code < 0x20 || (code >= 0x7f && code < 0xa0)) {
-            if (code == '\n' && len) buffer_puts(out, "\\n");
-            else for (int k = 0; k < (len ? len : 1); k++) buffer_printf(out, "\\x%02x", (unsigned char)s.data[i + (size_t)k]);
+            if (code == '\n' && len)
+                buffer_puts(out, "\\n");
+            else
+                for (int k = 0; k < (len ? len : 1); k++)
+                    buffer_printf(out, "\\x%02x", (unsigned char)s.data[i + (size_t)k]);
         } else {
             if (code == '"' || code == '\\') buffer_puts(out, "\\");
             buffer_append(out, s.data + i, (size_t)len);
@@ -141,12 +147,18 @@ int verb_tokenize(const Options *o) {
     Tokenizer *t = tokenizer_open(&g, &err);
     if (!t) die_error(&err);
     Lines l = {.o = o, .t = t};
-    if (o->chat_file) encode_chat(o, &g, &l);
-    else if (o->is_jsonl) each_line(&text, print_json_line, &l);
-    else if (o->is_decode) ids_parse(text.data, tokenizer_n_vocab(t), &l.ids);
-    else encode(o, t, (Str){text.data, text.len}, &l.ids);
-    if (o->is_decode && !o->chat_file) print_text(o, t, &l.ids);
-    else if (!o->is_jsonl || o->chat_file) print_ids(o, t, &l.ids);
+    if (o->chat_file)
+        encode_chat(o, &g, &l);
+    else if (o->is_jsonl)
+        each_line(&text, print_json_line, &l);
+    else if (o->is_decode)
+        ids_parse(text.data, tokenizer_n_vocab(t), &l.ids);
+    else
+        encode(o, t, (Str){text.data, text.len}, &l.ids);
+    if (o->is_decode && !o->chat_file)
+        print_text(o, t, &l.ids);
+    else if (!o->is_jsonl || o->chat_file)
+        print_ids(o, t, &l.ids);
     stdout_flush();
     json_free(&l.doc);
     free(l.ids.data);

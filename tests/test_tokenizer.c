@@ -1,0 +1,309 @@
+// Both tokenizers on vocabularies made here: round trips, pieces, names, growth, and refusals of broken vocabularies.
+// The comparisons with other programs' ids are in test_tokenizer.py.
+#include "make_gguf.h"
+#include "test.h"
+#include "../tokenizer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static Buffer file;
+static Gguf gguf;
+
+static Tokenizer *open_small(bool is_sentencepiece) {
+    Error err;
+    buffer_free(&file);
+    file = make_llama_file((MakeLlama){.is_sentencepiece = is_sentencepiece, .is_vocabulary_only = true});
+    if (!gguf_parse(&gguf, file.data, file.len, "small", &err)) die_error(&err);
+    Tokenizer *t = tokenizer_open(&gguf, &err);
+    if (!t) die_error(&err);
+    return t;
+}
+
+static void close_small(Tokenizer *t) {
+    tokenizer_close(t);
+    gguf_close(&gguf);
+}
+
+static void decode(const Tokenizer *t, const Ids *ids, Buffer *out) {
+    out->len = 0;
+    buffer_puts(out, "");
+    for (int i = 0; i < ids->len; i++) {
+        Str s = tokenizer_piece(t, ids->data[i], false);
+        buffer_append(out, s.data, s.len);
+    }
+}
+
+static bool is_spelled(const Tokenizer *t, const Ids *ids, const char *s, size_t n) {
+    Buffer out = {0};
+    decode(t, ids, &out);
+    size_t skip = n && tokenizer_drops_space(t) ? 1 : 0;
+    bool ok = out.len == n + skip && !memcmp(out.data + skip, s, n);
+    buffer_free(&out);
+    return ok;
+}
+
+// Texts of words, spaces, line ends, marks, characters of all lengths, and bytes that are none.
+static size_t random_text(uint64_t *state, char *out, size_t max, bool is_valid) {
+    static const char *const some[] = {"the",      " ",          "  ",       "\n",           "\r\n",
+                                       "'s",       "'Ve",        "7",        "1234",         "\t",
+                                       "!",        "...",        "\xc3\xa9", "\xe4\xb8\xad", "\xf0\x9f\x8e\x89",
+                                       "\xc2\xa0", "<|eot_id|>", "</s>"};
+    size_t n = 0;
+    while (n + 16 < max && test_random(state) % 40) {
+        uint64_t r = test_random(state);
+        const char *s = some[r % (sizeof some / sizeof *some)];
+        if (r >> 32 & 1)
+            memcpy(out + n, s, strlen(s)), n += strlen(s);
+        else if (!is_valid && r >> 33 & 1)
+            out[n++] = (char)(r >> 40);
+        else if ((r >> 34) % 0x110000 - 0xd800 >= 0x800 && (r >> 34) % 0x110000 != 0x2581)
+            n += (size_t)utf8_encode((uint32_t)((r >> 34) % 0x110000), out + n);
+    }
+    return n;
+}
+
+static void round_trips(bool is_sentencepiece) {
+    Tokenizer *t = open_small(is_sentencepiece);
+    Ids ids = {0};
+    uint64_t state = 5;
+    char text[512];
+    for (int i = 0; i < 4000; i++) {
+        size_t n = random_text(&state, text, sizeof text, i % 2);
+        ids.len = 0;
+        tokenizer_encode(t, text, n, &ids);
+        CHECK(is_spelled(t, &ids, text, n), "text %d of %zu bytes", i, n);
+        for (int k = 0; k < ids.len; k++)
+            CHECK(!tokenizer_is_control(t, ids.data[k]), "a typed name became a control token");
+    }
+    for (int b = 0; b < 256; b++) {
+        char c = (char)b;
+        ids.len = 0;
+        tokenizer_encode(t, &c, 1, &ids);
+        CHECK(is_spelled(t, &ids, &c, 1), "byte %d", b);
+    }
+    ids.len = 0;
+    tokenizer_encode(t, "", 0, &ids);
+    CHECK(ids.len == 0, "%d tokens for nothing", ids.len);
+    free(ids.data);
+    close_small(t);
+}
+
+static void bpe_round_trips(void) {
+    round_trips(false);
+}
+static void spm_round_trips(void) {
+    round_trips(true);
+}
+
+// A piece met before gives the same ids, whatever stood around it.
+static void repeated_pieces(void) {
+    static const char line[] = "the there Then other hello\n";
+    enum { TIMES = 300 };
+    for (int kind = 0; kind < 2; kind++) {
+        Tokenizer *t = open_small(kind);
+        Ids one = {0}, many = {0};
+        Buffer text = {0};
+        tokenizer_encode(t, line, sizeof line - 1, &one);
+        for (int i = 0; i < TIMES; i++) buffer_puts(&text, line);
+        tokenizer_encode(t, text.data, text.len, &many);
+        CHECK(is_spelled(t, &many, text.data, text.len), "kind %d", kind);
+        if (kind == 0) CHECK(many.len == TIMES * one.len, "%d tokens, then %d", one.len, many.len);
+        for (int i = 0; i < many.len && kind == 0; i += one.len)
+            CHECK(!memcmp(many.data + i, one.data, (size_t)one.len * sizeof(int)), "token %d", i);
+        free(one.data);
+        free(many.data);
+        buffer_free(&text);
+        close_small(t);
+    }
+}
+
+static void names(void) {
+    static const char text[] = "a<|eot_id|><|eot_id|>b<|eot_i<|end_header_id|>";
+    Tokenizer *t = open_small(false);
+    Ids ids = {0};
+    Buffer out = {0};
+    int eot = tokenizer_special(t, "<|eot_id|>"), end = tokenizer_special(t, "<|end_header_id|>");
+    CHECK(eot > 0 && end > 0 && tokenizer_special(t, "<|none|>") == -1 && tokenizer_special(t, "a") == -1, "ids %d %d",
+          eot, end);
+    tokenizer_encode_special(t, text, sizeof text - 1, &ids);
+    CHECK(ids.len >= 5 && ids.data[1] == eot && ids.data[2] == eot && ids.data[ids.len - 1] == end, "%d ids", ids.len);
+    decode(t, &ids, &out);
+    CHECK(!strcmp(out.data, "ab<|eot_i"), "%s", out.data);
+    CHECK(str_is(tokenizer_piece(t, eot, true), "<|eot_id|>") && tokenizer_piece(t, eot, false).len == 0, "piece");
+    CHECK(tokenizer_is_stop(t, eot) && tokenizer_is_stop(t, tokenizer_special(t, "<|eom_id|>")) &&
+              !tokenizer_is_stop(t, end),
+          "stops");
+    CHECK(tokenizer_is_control(t, eot) && !tokenizer_is_control(t, 0) && !tokenizer_is_control(t, -1), "control");
+    CHECK(tokenizer_bos(t) == tokenizer_special(t, "<|begin_of_text|>") && tokenizer_adds_bos(t), "bos %d",
+          tokenizer_bos(t));
+    CHECK(tokenizer_piece(t, 1 << 30, true).len == 0 && tokenizer_piece(t, -1, true).len == 0, "ids out of range");
+    buffer_free(&out);
+    free(ids.data);
+    close_small(t);
+    t = open_small(true);
+    CHECK(tokenizer_is_stop(t, tokenizer_special(t, "</s>")) && tokenizer_drops_space(t), "</s>");
+    close_small(t);
+}
+
+// A megabyte that is one piece.
+static void long_runs(void) {
+    static const char *const runs[] = {"a", " ", "^", "\n", "the", "'"};
+    enum { SIZE = 1 << 20 };
+    char *text = xalloc(SIZE, 1);
+    for (int kind = 0; kind < 2; kind++) {
+        Tokenizer *t = open_small(kind);
+        for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
+            Ids ids = {0};
+            size_t n = strlen(runs[i]);
+            for (size_t k = 0; k < SIZE; k++) text[k] = runs[i][k % n];
+            double start = now_sec();
+            tokenizer_encode(t, text, SIZE, &ids);
+            double sec = now_sec() - start;
+            CHECK(sec < 20, "\"%s\" takes %.1f s", runs[i], sec); // 0.5 s; a square algorithm takes hours
+            CHECK(is_spelled(t, &ids, text, SIZE), "\"%s\"", runs[i]);
+            free(ids.data);
+        }
+        close_small(t);
+    }
+    free(text);
+}
+
+static void put_tokens(Maker *m, const char *const *tokens, int n, int type) {
+    Buffer items = {0}, types = {0};
+    for (int i = 0; i < n; i++) make_item(&items, tokens[i], strlen(tokens[i]));
+    for (int i = 0; i < n; i++) make_le(&types, (uint64_t)type, 4);
+    make_array(m, "tokenizer.ggml.tokens", GGUF_STRING, (uint64_t)n, items.data, items.len);
+    make_array(m, "tokenizer.ggml.token_type", GGUF_I32, (uint64_t)n, types.data, types.len);
+    buffer_free(&items);
+    buffer_free(&types);
+}
+
+// Builds the small vocabulary without `skip`, and with what `spoil` writes instead; it must be refused for `word`.
+static void refused(bool is_sentencepiece, const char *skip, void (*spoil)(Maker *m), const char *word) {
+    Maker m;
+    Gguf g;
+    Error err;
+    make_begin(&m);
+    m.skip = skip;
+    make_llama(&m, (MakeLlama){.is_sentencepiece = is_sentencepiece, .is_vocabulary_only = true});
+    m.skip = NULL;
+    if (spoil) spoil(&m);
+    Buffer b = make_end(&m);
+    if (!gguf_parse(&g, b.data, b.len, "spoilt", &err)) die_error(&err);
+    Tokenizer *t = tokenizer_open(&g, &err);
+    CHECK(!t, "%s should be refused", word);
+    if (!t)
+        CHECK(err.code == EXIT_MODEL && strstr(err.text, word) && !strchr(err.text, '\n'), "%s: %s", word, err.text);
+    tokenizer_close(t);
+    gguf_close(&g);
+    buffer_free(&b);
+}
+
+static void spoil_pre(Maker *m) {
+    make_string(m, "tokenizer.ggml.pre", "tekken");
+}
+static void spoil_model(Maker *m) {
+    make_string(m, "tokenizer.ggml.model", "bert");
+}
+static void spoil_bos(Maker *m) {
+    make_u32(m, "tokenizer.ggml.bos_token_id", 1u << 20);
+}
+static void spoil_eos(Maker *m) {
+    make_u32(m, "tokenizer.ggml.eos_token_id", 1u << 31);
+}
+static void spoil_types_kind(Maker *m) {
+    make_array(m, "tokenizer.ggml.token_type", GGUF_I8, 4, "\1\1\1\1", 4);
+}
+static void spoil_types_short(Maker *m) {
+    make_array(m, "tokenizer.ggml.token_type", GGUF_I32, 1, "\1\0\0\0", 4);
+}
+static void spoil_scores(Maker *m) {
+    make_array(m, "tokenizer.ggml.scores", GGUF_I8, 4, "\1\1\1\1", 4);
+}
+static void spoil_empty(Maker *m) {
+    make_array(m, "tokenizer.ggml.tokens", GGUF_STRING, 0, "", 0);
+}
+static void spoil_twice(Maker *m) {
+    make_string(m, "tokenizer.ggml.model", "gpt2");
+    put_tokens(m, (const char *const[]){"a", "b", "a"}, 3, 1);
+}
+static void spoil_bytes(Maker *m) {
+    put_tokens(m, (const char *const[]){"a", "b"}, 2, 1);
+}
+static void spoil_types_range(Maker *m) {
+    put_tokens(m, (const char *const[]){"a", "b"}, 2, 77);
+}
+static void spoil_byte(Maker *m) {
+    put_tokens(m, (const char *const[]){"<0x00>", "<0x-1>"}, 2, 6);
+}
+static void spoil_byte_name(Maker *m) {
+    put_tokens(m, (const char *const[]){"<0xZZ>"}, 1, 6);
+}
+static void spoil_byte_twice(Maker *m) {
+    put_tokens(m, (const char *const[]){"<0x41>", "<0x41>"}, 2, 6);
+}
+static void spoil_merge(Maker *m) {
+    Buffer items = {0};
+    make_item(&items, "nospace", 7);
+    make_array(m, "tokenizer.ggml.merges", GGUF_STRING, 1, items.data, items.len);
+    buffer_free(&items);
+}
+static void spoil_merge_half(Maker *m) {
+    Buffer items = {0};
+    make_item(&items, "zq xx", 5);
+    make_array(m, "tokenizer.ggml.merges", GGUF_STRING, 1, items.data, items.len);
+    buffer_free(&items);
+}
+
+// A vocabulary of other tokens: the keys that refer to the old ones go.
+static void refused_tokens(void (*spoil)(Maker *m), const char *word) {
+    Maker m;
+    Gguf g;
+    Error err;
+    make_begin(&m);
+    make_string(&m, "general.architecture", "llama");
+    if (spoil != spoil_twice) make_string(&m, "tokenizer.ggml.model", "gpt2");
+    make_string(&m, "tokenizer.ggml.pre", "llama-bpe");
+    spoil(&m);
+    Buffer b = make_end(&m);
+    if (!gguf_parse(&g, b.data, b.len, "spoilt", &err)) die_error(&err);
+    Tokenizer *t = tokenizer_open(&g, &err);
+    CHECK(!t, "%s should be refused", word);
+    if (!t) CHECK(err.code == EXIT_MODEL && strstr(err.text, word), "%s: %s", word, err.text);
+    tokenizer_close(t);
+    gguf_close(&g);
+    buffer_free(&b);
+}
+
+static void broken_vocabularies(void) {
+    refused(false, "tokenizer.ggml.pre", spoil_pre, "tekken");
+    refused(false, "tokenizer.ggml.pre", NULL, "tokenizer.ggml.pre");
+    refused(false, "tokenizer.ggml.model", spoil_model, "bert");
+    refused(false, "tokenizer.ggml.model", NULL, "tokenizer.ggml.model");
+    refused(false, "tokenizer.ggml.tokens", NULL, "tokenizer.ggml.tokens");
+    refused(false, "tokenizer.ggml.tokens", spoil_empty, "tokens");
+    refused(false, "tokenizer.ggml.bos_token_id", spoil_bos, "bos_token_id");
+    refused(false, "tokenizer.ggml.eos_token_id", spoil_eos, "eos_token_id");
+    refused(false, "tokenizer.ggml.token_type", spoil_types_kind, "token_type");
+    refused(true, "tokenizer.ggml.token_type", spoil_types_short, "token_type");
+    refused(true, "tokenizer.ggml.scores", spoil_scores, "scores");
+    refused(true, "tokenizer.ggml.scores", NULL, "scores");
+    refused(false, "tokenizer.ggml.merges", spoil_merge, "nospace");
+    refused(false, "tokenizer.ggml.merges", spoil_merge_half, "zq xx");
+    refused_tokens(spoil_twice, "once");
+    refused_tokens(spoil_bytes, "every byte");
+    refused_tokens(spoil_types_range, "token_type");
+    refused_tokens(spoil_byte, "<0x-1>");
+    refused_tokens(spoil_byte_name, "<0xZZ>");
+    refused_tokens(spoil_byte_twice, "once");
+}
+
+void test_tokenizer(void) {
+    test_case("tokenizer: byte-level BPE gives the bytes back", bpe_round_trips);
+    test_case("tokenizer: SentencePiece gives the bytes back", spm_round_trips);
+    test_case("tokenizer: repeated pieces", repeated_pieces);
+    test_case("tokenizer: names, control and stop tokens", names);
+    test_case("tokenizer: a megabyte in one piece", long_runs);
+    test_case("tokenizer: broken vocabularies", broken_vocabularies);
+}

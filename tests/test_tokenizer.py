@@ -1,0 +1,223 @@
+#!/usr/bin/env python3
+"""The ids of both tokenizers against those of other programs, and what `tokenize` prints.
+
+golden/tokens.jsonl holds texts and the ids that tiktoken
+gives them with Meta's ranks and with those of golden/small31. With $LLAMA31_PEER (a folder where `npm install
+tiktoken@1.0.22` was run), 20 000 random texts are compared with tiktoken itself."""
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+
+from cli import DATA, PROGRAM, ROOT, SCRIPTS, Skip, check, main, same
+
+GOLDEN = os.path.join(ROOT, "tests", "golden")
+VOCABULARY = os.path.join(DATA, "vocab", "ggml-vocab-llama-%s.gguf")
+
+TIKTOKEN = r"""
+const fs = require("fs"), { Tiktoken } = require(require("path").resolve(process.argv[1], "node_modules", "tiktoken"));
+const ranks = fs.readFileSync(process.argv[2], "latin1").split("\n").filter(l => l).map(l => l.split(" ")[0]);
+const split = "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|" +
+  "\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
+const t = new Tiktoken("! 0 " + ranks.join(" "), { "<|eot_id|>": 128009, "<|begin_of_text|>": 128000 }, split);
+const special = process.argv[3] === "special" ? "all" : [];
+for (const line of fs.readFileSync(0, "utf8").split("\n").filter(l => l))
+  console.log(JSON.stringify(Array.from(t.encode(JSON.parse(line), special, []))));
+"""
+
+WORDS = ["'s", "'S", "'T", "'re", "'RE", "'ve", "'Ll", "'d", "'\u017f", "'", "\u2019s", "\n", "\r\n", "\r", "\t", " ", "  ",
+         "   ", "\u3000", "\xa0", "\x85", "\u2028", "...", "!!", "==", "1", "12", "123", "1234", "\xbd", "\xb2", "\u0663",
+         "the", " The", "hello", "WORLD", "na\xefve", "e\u0301", "\U0001f468\u200d\U0001f469", "\U0001f1eb\U0001f1f7",
+         "\u4e2d\u6587", "\ud55c\uad6d", "<|eot_id|>", "<|begin_of_text|>", "</s>", "//", "{}", "\0", "\ufeff", "\u200b",
+         "\ufffd", "_", "\\", "\u017f", "\u212a", "\u0130", "a" * 8, " " * 8, "\n" * 3]
+ALPHABETS = [(0x20, 0x7e), (0x61, 0x7a), (0x30, 0x39), (0xa0, 0x17f), (0x370, 0x3ff), (0x400, 0x4ff), (0x590, 0x5ff),
+             (0x600, 0x6ff), (0x900, 0x97f), (0xe00, 0xe7f), (0x1100, 0x11ff), (0x2000, 0x206f), (0x2150, 0x218f),
+             (0x3040, 0x30ff), (0x4e00, 0x9fff), (0xac00, 0xd7a3), (0xff00, 0xffef), (0x10000, 0x10fff), (0x1d400, 0x1d7ff),
+             (0x1f300, 0x1f6ff), (0x20000, 0x323af), (0, 0x1f), (0x7f, 0xa0), (0xe0100, 0xe01ef), (0, 0xd7ff),
+             (0xe000, 0x10ffff)]
+TESTS = []
+
+
+def test(f):
+    TESTS.append(f)
+    return f
+
+
+def need(path):
+    if not os.path.exists(path):
+        raise Skip("no " + os.path.relpath(path, ROOT))
+    return path
+
+
+def call(*args, code=0, stdin=b""):
+    p = subprocess.run([PROGRAM, "tokenize"] + list(args), input=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    same(p.returncode, code, " ".join(args) + ": " + p.stderr.decode("utf-8", "replace"))
+    return p.stdout if code == 0 else p.stderr.decode()
+
+
+def lines_of(texts):
+    return "".join(json.dumps(t) + "\n" for t in texts).encode()
+
+
+def encode(model, texts, *args):
+    return [json.loads(line) for line in call("-m", model, "--jsonl", *args, stdin=lines_of(texts)).splitlines()]
+
+
+def compare(model, texts, expected, *args):
+    found = encode(model, texts, *args)
+    same(len(found), len(texts), "lines")
+    for text, a, b in zip(texts, found, expected):
+        same(a, b, repr(text))
+
+
+def round_trip(model, text):
+    ids = call("-m", model, "--ids", "-f", "-", stdin=text.encode())
+    same(call("-m", model, "--decode", "-f", "-", stdin=ids), text.encode(), "decoded")
+
+
+def golden():
+    with open(os.path.join(GOLDEN, "tokens.jsonl"), encoding="utf-8") as f:
+        return [json.loads(line) for line in f]
+
+
+def small(cli):
+    path = cli.path_of("small.gguf")
+    subprocess.run([sys.executable, os.path.join(SCRIPTS, "export.py"), os.path.join(GOLDEN, "small31"), "-o", path],
+                   check=True, stderr=subprocess.DEVNULL)
+    return path
+
+
+def random_texts(seed, n):
+    random.seed(seed)
+    texts = []
+    for _ in range(n):
+        parts = []
+        for _ in range(random.randint(1, 24)):
+            if random.random() < .5:
+                parts.append(random.choice(WORDS))
+            else:
+                low, high = random.choice(ALPHABETS)
+                parts += [chr(random.randint(low, high)) for _ in range(random.randint(1, 6))]
+        texts.append("".join(c for c in "".join(parts) if not 0xd800 <= ord(c) < 0xe000))
+    return texts
+
+
+@test
+def golden_small31(cli):
+    model, cases = small(cli), golden()
+    compare(model, [c["text"] for c in cases], [c["small31"] for c in cases])
+    round_trip(model, "".join(c["text"] for c in cases))
+
+
+@test
+def golden_llama3(cli):
+    model, cases = need(VOCABULARY % "bpe"), golden()
+    compare(model, [c["text"] for c in cases], [c["llama3"] for c in cases])
+    round_trip(model, "".join(c["text"] for c in cases))
+
+
+def published(kind):
+    model = need(VOCABULARY % kind)
+    with open(model + ".inp", encoding="utf-8", newline="") as f:
+        texts = f.read().split("\n__ggml_vocab_test__\n")
+    with open(model + ".out", encoding="utf-8") as f:
+        expected = [[int(x) for x in line.split()] for line in f.read().split("\n")]
+    compare(model, texts, expected)
+    round_trip(model, "".join(texts))
+
+
+@test
+def published_llama3(cli):
+    published("bpe")
+
+
+@test
+def published_llama2(cli):
+    published("spm")
+
+
+@test
+def random_against_tiktoken(cli):
+    peer = os.environ.get("LLAMA31_PEER")
+    if not peer or not os.path.isdir(os.path.join(peer, "node_modules", "tiktoken")) or not shutil.which("node"):
+        raise Skip("no tiktoken: LLAMA31_PEER=FOLDER, after `npm install tiktoken@1.0.22` there")
+    model, texts = need(VOCABULARY % "bpe"), random_texts(1, 20000)
+    for mode in ("text", "special"):
+        p = subprocess.run(["node", "-e", TIKTOKEN, peer, need(os.path.join(DATA, "vocab", "llama3-tokenizer.model")), mode],
+                           input=lines_of(texts), stdout=subprocess.PIPE, check=True)
+        expected = [json.loads(line) for line in p.stdout.splitlines()]
+        compare(model, texts, expected, *(["--special"] if mode == "special" else []))
+
+
+@test
+def random_round_trips(cli):
+    text = "".join(random_texts(2, 4000)).replace("\u2581", "")  # which SentencePiece gives back as a space
+    for model in [small(cli)] + [VOCABULARY % k for k in ("bpe", "spm") if os.path.exists(VOCABULARY % k)]:
+        round_trip(model, text)
+
+
+@test
+def bytes_that_are_no_text(cli):
+    model = small(cli)
+    for data in (b"\xf4\x90\x80\x80", b"\xff", b"a\xc3(", b"\xed\xa0\x80", b"\xc0\xaf", b"\xe2\x82", b"\0a\0", bytes(range(256))):
+        ids = call("-m", model, "--ids", "-f", "-", stdin=data)
+        same(call("-m", model, "--decode", stdin=ids), data)
+
+
+@test
+def forms(cli):
+    model = small(cli)
+    ids = call("-m", model, "--ids", "in the\n").decode()
+    same(ids.count("\n"), 1)
+    numbers = ids.split()
+    same(call("-m", model, "--count", "in the\n"), b"%d\n" % len(numbers))
+    table = [line.split(None, 1) for line in call("-m", model, "in the\n").decode().splitlines()]
+    same([row[0] for row in table], numbers)
+    same("".join(json.loads(row[1]) for row in table), "in the\n")
+    same(call("-m", model, "--ids", stdin=b"in the\n").decode(), ids)
+    same(call("-m", model, "--ids", "").decode(), "\n")
+    same(call("-m", model, "--count", ""), b"0\n")
+    same(call("-m", model, "--ids", "--special", "<|begin_of_text|>").split(), [b"384"])
+    check(len(call("-m", model, "--ids", "<|begin_of_text|>").split()) > 1, "a typed name is text")
+    same(call("-m", model, "--decode", "384"), b"")
+    same(call("-m", model, "--decode", "--special", "384"), b"<|begin_of_text|>")
+
+
+@test
+def refusals(cli):
+    model = small(cli)
+    check("line 2" in call("-m", model, "--jsonl", code=1, stdin=b'"a"\n{}\n'), "line 2")
+    check("line 1" in call("-m", model, "--jsonl", code=1, stdin=b'"\\ud800"\n'), "line 1")
+    call("-m", model, "--decode", "640", code=2)
+    call("-m", model, "--decode", "x", code=2)
+    call("-m", model, "--ids", "--count", "a", code=2)
+    dialogue = cli.path_of("d.jsonl")
+    for line in ('{"role": "root", "content": "x"}', '{"role": "user"}', '[]', ''):
+        with open(dialogue, "w") as f:
+            f.write(line + "\n")
+        call("-m", model, "--chat", dialogue, "--template", "llama3", code=1)
+
+
+@test
+def dialogue(cli):
+    """Four messages, as Meta's ChatFormat encodes them; a typed control token stays text."""
+    model = need(VOCABULARY % "bpe")
+    messages = [("system", "Be brief."), ("user", "Hi <|eot_id|>"), ("assistant", "Hello!"), ("user", "Bye")]
+    path = cli.path_of("d.jsonl")
+    with open(path, "w") as f:
+        for role, content in messages:
+            f.write(json.dumps({"role": role, "content": content}) + "\n")
+    plain = lambda text: encode(model, [text])[0]
+    # the vocabulary is Llama 3's: <|start_header_id|> 128006, <|end_header_id|> 128007, <|eot_id|> 128009
+    expected = [128000]
+    for role, content in messages:
+        expected += [128006] + plain(role) + [128007] + plain("\n\n") + plain(content) + [128009]
+    expected += [128006] + plain("assistant") + [128007] + plain("\n\n")
+    found = call("-m", model, "--chat", path, "--template", "llama3", "--ids")
+    same([int(x) for x in found.split()], expected)
+
+
+if __name__ == "__main__":
+    main("tokenizer", TESTS)
