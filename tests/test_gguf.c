@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -18,6 +19,11 @@
 #else
 #define HAS_ASAN 0
 #endif
+
+// Processor time: other programs must not fail a test.
+static double cpu_sec(void) {
+    return (double)clock() / CLOCKS_PER_SEC;
+}
 
 static const float weights[64] = {1, 2, 3};
 
@@ -367,7 +373,7 @@ static const struct {
 static void absurdities(void) {
     struct rusage before, after;
     getrusage(RUSAGE_SELF, &before);
-    double start = now_sec();
+    double start = cpu_sec();
     for (size_t i = 0; i < sizeof bad_files / sizeof *bad_files; i++) {
         Maker m;
         Error e = {0};
@@ -379,7 +385,7 @@ static void absurdities(void) {
         buffer_free(&file);
     }
     getrusage(RUSAGE_SELF, &after);
-    CHECK(now_sec() - start < 1, "%g s", now_sec() - start);
+    CHECK(cpu_sec() - start < 1, "%g s", cpu_sec() - start);
     CHECK(HAS_ASAN || after.ru_maxrss - before.ru_maxrss < 65536, "%ld KiB", after.ru_maxrss - before.ru_maxrss);
     static const char *const magics[] = {"FUGG\3xxx", "ggml\1xxx", "GGUF", "GGU", ""};
     for (size_t i = 0; i < sizeof magics / sizeof *magics; i++) {
@@ -421,7 +427,7 @@ static void many_keys(void) {
         make_value(&m, key, GGUF_U8, (uint64_t)i);
     }
     Buffer file = make_end(&m);
-    double start = now_sec();
+    double start = cpu_sec();
     bool ok = gguf_parse(&g, file.data, file.len, "many", &e);
     CHECK(ok, "%s", e.text);
     for (int i = 0; ok && i < N; i += 7) {
@@ -429,7 +435,7 @@ static void many_keys(void) {
         snprintf(key, sizeof key, "k%d", i);
         CHECK(gguf_u64(&g, key, &v, &e) && v == (uint8_t)i, "%s", key);
     }
-    CHECK(now_sec() - start < 1, "%g s", now_sec() - start);
+    CHECK(cpu_sec() - start < 1, "%g s", cpu_sec() - start);
     if (ok) gguf_close(&g);
     buffer_free(&file);
 }
