@@ -314,7 +314,7 @@ static bool parse_file(Gguf *g, GgufShard file, const char *name, Error *err) {
         g->tensors[g->n_tensors].shard = g->n_shards - 1;
         ok = parse_tensor(&c, &g->tensors[g->n_tensors++], alignment, &n_weights);
     }
-    ok = ok && place_tensors(&c, g->tensors + first, g->n_tensors - first, alignment);
+    if (ok && g->n_tensors > first) ok = place_tensors(&c, g->tensors + first, g->n_tensors - first, alignment);
     if (g->n_shards == 1) {
         g->version = own.version, g->values = own.values, g->n_values = own.n_values;
         g->value_hash = own.value_hash, g->value_hash_size = own.value_hash_size;

@@ -46,7 +46,8 @@ def package(folder):
     ranges = []
     for path, kind in (("General_Category/Letter", LETTER), ("General_Category/Number", NUMBER),
                        ("Binary_Property/White_Space", SPACE)):
-        digits = [DIGITS.index(c) for c in re.search(r"decodeRanges\('([^']+)'\)", read(folder, path, "ranges.mjs")).group(1)]
+        text = re.search(r"decodeRanges\('([^']+)'\)", read(folder, path, "ranges.mjs")).group(1)
+        digits = [DIGITS.index(c) for c in text]
         numbers, i = [], 0
         while i < len(digits):
             x = digits[i]
