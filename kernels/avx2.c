@@ -3,179 +3,10 @@
 // Integer types are brought into the form of QuantBlock, 256 weights at a time. Decode (mat) dots them with int8
 // activations; prefill (gemm) turns panels of rows into float32 and uses FMA, which with these registers is as fast as
 // 8-bit products and exact. F32, F16 and BF16 have float32 activations throughout.
-#include "blocks.h"
+#include "avx2_unpack.h"
 #include "isa.h"
 
-#include <immintrin.h>
 #include <math.h>
-#include <string.h>
-
-#define INLINE static inline __attribute__((always_inline))
-
-enum { UNIT = 256, GROUPS = UNIT / QUANT_GROUP };
-
-INLINE int min_int(int a, int b) {
-    return a < b ? a : b;
-}
-
-INLINE __m256 load_tail(const float *x, int n) {
-    if (n >= 8) return _mm256_loadu_ps(x);
-    const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
-    return n <= 0 ? _mm256_setzero_ps() : _mm256_maskload_ps(x, _mm256_cmpgt_epi32(_mm256_set1_epi32(n), lane));
-}
-
-INLINE void store_tail(float *x, int n, __m256 v) {
-    const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
-    if (n >= 8)
-        _mm256_storeu_ps(x, v);
-    else if (n > 0)
-        _mm256_maskstore_ps(x, _mm256_cmpgt_epi32(_mm256_set1_epi32(n), lane), v);
-}
-
-INLINE float sum_lanes(__m256 v) {
-    __m128 s = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
-    s = _mm_add_ps(s, _mm_movehl_ps(s, s));
-    return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
-}
-
-INLINE __m256i load_32(const void *p) {
-    return _mm256_loadu_si256(p);
-}
-INLINE void store_32(void *p, __m256i v) {
-    _mm256_storeu_si256(p, v);
-}
-INLINE float f16_at(const void *p) {
-    uint16_t h;
-    memcpy(&h, p, sizeof h);
-    return _cvtsh_ss(h);
-}
-
-typedef void (*Unpack)(const void *blocks, Type type, QuantBlock *out);
-
-// 8 blocks of 32 as one of 256: their scales.
-INLINE void block_scales(const void *blocks, int stride, QuantBlock *out) {
-    for (int i = 0; i < 8; i++) out->scale[2 * i] = out->scale[2 * i + 1] = f16_at((const char *)blocks + stride * i);
-}
-
-INLINE void unpack_q8_0(const void *blocks, Type type, QuantBlock *out) {
-    (void)type;
-    const BlockQ8_0 *b = blocks;
-    for (int i = 0; i < 8; i++) store_32(out->q + 32 * i, load_32(b[i].qs));
-    block_scales(b, sizeof *b, out);
-}
-
-INLINE void unpack_q4_0(const void *blocks, Type type, QuantBlock *out) {
-    (void)type;
-    const BlockQ4_0 *b = blocks;
-    for (int i = 0; i < 8; i++) {
-        __m128i v = _mm_loadu_si128((const void *)b[i].qs);
-        __m256i both = _mm256_inserti128_si256(_mm256_castsi128_si256(v), _mm_srli_epi16(v, 4), 1);
-        both = _mm256_and_si256(both, _mm256_set1_epi8(15));
-        store_32(out->q + 32 * i, _mm256_sub_epi8(both, _mm256_set1_epi8(8)));
-    }
-    block_scales(b, sizeof *b, out);
-}
-
-// Eight bytes to floats times d, each for two groups of 16.
-INLINE void eight_scales(uint64_t bytes, float d, float *out) {
-    const __m256i first = _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3), last = _mm256_setr_epi32(4, 4, 5, 5, 6, 6, 7, 7);
-    __m256 s = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_cvtsi64_si128((long long)bytes)));
-    s = _mm256_mul_ps(s, _mm256_set1_ps(d));
-    _mm256_storeu_ps(out, _mm256_permutevar8x32_ps(s, first));
-    _mm256_storeu_ps(out + 8, _mm256_permutevar8x32_ps(s, last));
-}
-
-// Q4_K and Q5_K: f16 d, dmin and 12 bytes of 8 scales and 8 minima of 6 bits.
-INLINE void k_scales(const void *block, QuantBlock *out) {
-    const char *p = block;
-    uint32_t a[3];
-    memcpy(a, p + 4, sizeof a);
-    uint64_t s = (a[0] & 0x3f3f3f3f) | (uint64_t)((a[2] & 0x0f0f0f0f) | (a[0] >> 2 & 0x30303030)) << 32;
-    uint64_t m = (a[1] & 0x3f3f3f3f) | (uint64_t)((a[2] >> 4 & 0x0f0f0f0f) | (a[1] >> 2 & 0x30303030)) << 32;
-    eight_scales(s, f16_at(p), out->scale);
-    eight_scales(m, f16_at(p + 2), out->min);
-}
-
-INLINE void unpack_q4_k(const void *block, Type type, QuantBlock *out) {
-    (void)type;
-    const BlockQ4_K *b = block;
-    const __m256i mask = _mm256_set1_epi8(15);
-    for (int j = 0; j < 4; j++) {
-        __m256i v = load_32(b->qs + 32 * j);
-        store_32(out->q + 64 * j, _mm256_and_si256(v, mask));
-        store_32(out->q + 64 * j + 32, _mm256_and_si256(_mm256_srli_epi16(v, 4), mask));
-    }
-    k_scales(b, out);
-}
-
-INLINE void unpack_q5_k(const void *block, Type type, QuantBlock *out) {
-    (void)type;
-    const BlockQ5_K *b = block;
-    const __m256i mask = _mm256_set1_epi8(15), sixteen = _mm256_set1_epi8(16);
-    __m256i high = load_32(b->qh);
-    for (int j = 0; j < 4; j++) {
-        __m256i v = load_32(b->qs + 32 * j), h0 = _mm256_slli_epi16(high, 4), h1 = _mm256_slli_epi16(high, 3);
-        __m256i low = _mm256_and_si256(v, mask), top = _mm256_and_si256(_mm256_srli_epi16(v, 4), mask);
-        store_32(out->q + 64 * j, _mm256_or_si256(low, _mm256_and_si256(h0, sixteen)));
-        store_32(out->q + 64 * j + 32, _mm256_or_si256(top, _mm256_and_si256(h1, sixteen)));
-        high = _mm256_srli_epi16(high, 2);
-    }
-    k_scales(b, out);
-}
-
-INLINE void unpack_q6_k(const void *block, Type type, QuantBlock *out) {
-    (void)type;
-    const BlockQ6_K *b = block;
-    const __m256i mask = _mm256_set1_epi8(15), top = _mm256_set1_epi8(0x30), off = _mm256_set1_epi8(32);
-    for (int h = 0; h < 2; h++) {
-        __m256i high = load_32(b->qh + 32 * h);
-        for (int s = 0; s < 4; s++) {
-            __m256i low = load_32(b->ql + 64 * h + 32 * (s % 2));
-            if (s >= 2) low = _mm256_srli_epi16(low, 4);
-            __m256i two = s == 0   ? _mm256_slli_epi16(high, 4)
-                          : s == 1 ? _mm256_slli_epi16(high, 2)
-                          : s == 2 ? high
-                                   : _mm256_srli_epi16(high, 2);
-            __m256i v = _mm256_or_si256(_mm256_and_si256(low, mask), _mm256_and_si256(two, top));
-            store_32(out->q + 128 * h + 32 * s, _mm256_sub_epi8(v, off));
-        }
-    }
-    __m128i s = _mm_loadu_si128((const void *)b->scales);
-    __m256 d = _mm256_set1_ps(f16_at(&b->d));
-    _mm256_storeu_ps(out->scale, _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(s)), d));
-    s = _mm_srli_si128(s, 8);
-    _mm256_storeu_ps(out->scale + 8, _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(s)), d));
-}
-
-INLINE void unpack_iq4_xs(const void *block, Type type, QuantBlock *out) {
-    (void)type;
-    const BlockIQ4_XS *b = block;
-    const __m256i table = _mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)iq4_values));
-    for (int i = 0; i < 8; i++) {
-        __m128i v = _mm_loadu_si128((const void *)(b->qs + 16 * i));
-        __m256i both = _mm256_inserti128_si256(_mm256_castsi128_si256(v), _mm_srli_epi16(v, 4), 1);
-        store_32(out->q + 32 * i, _mm256_shuffle_epi8(table, _mm256_and_si256(both, _mm256_set1_epi8(15))));
-    }
-    uint32_t low;
-    memcpy(&low, b->scales_l, 4);
-    uint64_t s = _pdep_u64(low, 0x0f0f0f0f0f0f0f0f) | _pdep_u64(b->scales_h, 0x3030303030303030);
-    float d = f16_at(&b->d);
-    eight_scales(s, d, out->scale);
-    for (int g = 0; g < GROUPS; g += 8)
-        _mm256_storeu_ps(out->scale + g, _mm256_sub_ps(_mm256_loadu_ps(out->scale + g), _mm256_set1_ps(32 * d)));
-}
-
-static void unpack_any(const void *blocks, Type type, QuantBlock *out) {
-    int block = type_info(type)->block, bytes = type_info(type)->bytes;
-    quant_unpack(type)(blocks, out);
-    for (int i = 1; i < UNIT / block; i++) {
-        QuantBlock b;
-        quant_unpack(type)((const char *)blocks + i * bytes, &b);
-        memcpy(out->q + i * block, b.q, (size_t)block);
-        memcpy(out->scale + i * block / QUANT_GROUP, b.scale, (size_t)(block / QUANT_GROUP) * sizeof(float));
-        memcpy(out->min + i * block / QUANT_GROUP, b.min, (size_t)(block / QUANT_GROUP) * sizeof(float));
-    }
-}
 
 enum { MAX_UNIT_BYTES = 288 };
 
@@ -458,6 +289,8 @@ INLINE void decode_unit(const Tensor *w, const uint8_t *row, int k, const Format
         return;
     }
     QuantBlock b;
+    for (int a = 0; a < f->bytes; a += 64)
+        _mm_prefetch((const char *)row + (size_t)(k / UNIT + 1) * (size_t)f->bytes + a, _MM_HINT_T1);
     unpack_unit(w, row, k, f, &b);
     for (int c = 0; c < FLOAT_K; c += 8) {
         __m256 q = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const void *)(b.q + c))));
@@ -503,23 +336,23 @@ INLINE void gemm_rows(float *out, size_t out_stride, const Tensor *w, const floa
                      int row_end) {                                                                                    \
         call;                                                                                                          \
     }
-#define INTEGER_TYPE(name, unpack, has_min, block, bytes)                                                              \
-    static const Format format_##name = {unpack, has_min, block, bytes};                                               \
+#define INTEGER_TYPE(name, has_min, block, bytes)                                                                      \
+    static const Format format_##name = {unpack_##name, has_min, block, bytes};                                        \
     KERNEL(mat_##name, mat_rows(out, out_stride, w, encoded, n_tokens, row_begin, row_end, &format_##name))            \
     KERNEL(gemm_##name, gemm_rows(out, out_stride, w, encoded, n_tokens, row_begin, row_end, &format_##name))
-INTEGER_TYPE(q8_0, unpack_q8_0, false, 32, 272)
-INTEGER_TYPE(q4_0, unpack_q4_0, false, 32, 144)
-INTEGER_TYPE(q4_1, unpack_any, true, 32, 160)
-INTEGER_TYPE(q5_0, unpack_any, false, 32, 176)
-INTEGER_TYPE(q5_1, unpack_any, true, 32, 192)
-INTEGER_TYPE(q2_k, unpack_any, true, 256, 84)
-INTEGER_TYPE(q3_k, unpack_any, false, 256, 110)
-INTEGER_TYPE(q4_k, unpack_q4_k, true, 256, 144)
-INTEGER_TYPE(q5_k, unpack_q5_k, true, 256, 176)
-INTEGER_TYPE(q6_k, unpack_q6_k, false, 256, 210)
-INTEGER_TYPE(iq2_xxs, unpack_any, false, 256, 66)
-INTEGER_TYPE(iq4_nl, unpack_any, false, 32, 144)
-INTEGER_TYPE(iq4_xs, unpack_iq4_xs, false, 256, 136)
+INTEGER_TYPE(q8_0, false, 32, 272)
+INTEGER_TYPE(q4_0, false, 32, 144)
+INTEGER_TYPE(q4_1, true, 32, 160)
+INTEGER_TYPE(q5_0, false, 32, 176)
+INTEGER_TYPE(q5_1, true, 32, 192)
+INTEGER_TYPE(q2_k, true, 256, 84)
+INTEGER_TYPE(q3_k, false, 256, 110)
+INTEGER_TYPE(q4_k, true, 256, 144)
+INTEGER_TYPE(q5_k, true, 256, 176)
+INTEGER_TYPE(q6_k, false, 256, 210)
+INTEGER_TYPE(iq2_xxs, false, 256, 66)
+INTEGER_TYPE(iq4_nl, false, 32, 144)
+INTEGER_TYPE(iq4_xs, false, 256, 136)
 static const Format format_float = {NULL, false, 1, 0};
 KERNEL(mat_f32, float_mat_rows(out, out_stride, w, encoded, n_tokens, row_begin, row_end, TYPE_F32))
 KERNEL(mat_f16, float_mat_rows(out, out_stride, w, encoded, n_tokens, row_begin, row_end, TYPE_F16))
@@ -671,7 +504,7 @@ static double peak(int rounds) {
 #define FLOAT_MAT(name)                                                                                                \
     { 1, 16, 1, float_bytes, float_encode, mat_##name }
 #define GEMM(name)                                                                                                     \
-    { 8, CHUNK_ROWS, 1, gemm_bytes, gemm_encode, gemm_##name }
+    { 12, CHUNK_ROWS, 1, gemm_bytes, gemm_encode, gemm_##name }
 
 // clang-format off
 const Kernels kernels_avx2 = {

@@ -261,6 +261,8 @@ INLINE void panel_half(Panel *panel, int half, const Tensor *w, int row, int row
             int column = k + unit * UNIT;
             p += (size_t)(column / UNIT) * (size_t)f->bytes;
             if (f->block < UNIT) p = whole_unit(p, w->cols - column, f, buffer);
+            for (int b = 0; b < f->bytes; b += 64)
+                _mm_prefetch((const char *)p + f->bytes * (K_BLOCK / UNIT) + b, _MM_HINT_T1);
             Unit u = f->unpack(p, w->type);
             for (int j = 0; j < 4; j++)
                 _mm512_store_si512(q[i] + 64 * j, _mm512_add_epi8(u.w[j], _mm512_set1_epi8((char)(128 - f->off))));
@@ -521,6 +523,7 @@ static void float_gemm_encode(void *encoded, const float *x, int n_tokens, int c
 // As gemm_rows, with panels of 32 rows times 128 columns in float32 (16 KiB).
 INLINE void float_gemm_rows(float *out, size_t out_stride, const Tensor *w, const float *encoded, int n_tokens,
                             int row_begin, int row_end, Load load) {
+    int bytes = type_info(w->type)->bytes;
     float sums[TOKEN_BLOCK][CHUNK_ROWS] __attribute__((aligned(64)));
     float panels[CHUNK_ROWS / 16][FLOAT_K][16] __attribute__((aligned(64)));
     float rows[16][FLOAT_K] __attribute__((aligned(64)));
@@ -534,6 +537,8 @@ INLINE void float_gemm_rows(float *out, size_t out_stride, const Tensor *w, cons
                     for (int i = 0; i < 16; i++) {
                         const char *p =
                             (const char *)w->data + (size_t)min_int(row + r + i, row_end - 1) * w->row_bytes;
+                        for (int b = 0; b < FLOAT_K * bytes; b += 64)
+                            _mm_prefetch(p + (k + FLOAT_K) * bytes + b, _MM_HINT_T1);
                         for (int c = 0; c < nk; c += 16) _mm512_store_ps(rows[i] + c, load(p, k + c, first(nk - c)));
                     }
                     for (int c = 0; c < nk; c += 16)
@@ -717,7 +722,7 @@ static double peak(int rounds) {
 #define FLOAT_MAT(name)                                                                                                \
     { 1, 16, 1, float_bytes, float_encode, mat_##name }
 #define FLOAT_GEMM(name)                                                                                               \
-    { 6, PANEL_ROWS, 1, float_gemm_bytes, float_gemm_encode, gemm_##name }
+    { 12, PANEL_ROWS, 1, float_gemm_bytes, float_gemm_encode, gemm_##name }
 
 // clang-format off
 const Kernels kernels_avx512 = {

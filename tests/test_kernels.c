@@ -1,0 +1,344 @@
+// Every rung of the kernel table that this CPU has, scalar included, against sums in double.
+#include "test.h"
+#include "../kernels/blocks.h"
+#include "../kernels/kernels.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+static const char *const rungs[] = {"scalar", "avx2", "avx512", "amx", "neon"};
+static uint64_t state;
+
+// Selects rung i; false if this CPU does not reach it.
+static bool use_rung(size_t i) {
+    return kernels_init(rungs[i]) && !strcmp(kernel.name, rungs[i]);
+}
+
+static int random_int(int n) {
+    return (int)(test_random(&state) % (uint64_t)n);
+}
+
+// Memory that ends where nothing may be read.
+typedef struct {
+    char *map, *data;
+    size_t bytes;
+} Fenced;
+
+static Fenced fenced_new(size_t n) {
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), bytes = (n + page - 1) / page * page + page;
+    char *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (map == MAP_FAILED || mprotect(map + bytes - page, page, PROT_NONE)) abort();
+    return (Fenced){map, map + bytes - page - n, bytes};
+}
+
+static void fenced_free(Fenced *f) {
+    munmap(f->map, f->bytes);
+}
+
+// Offsets of the float16 fields of a block, -1 where there is none.
+static void scale_offsets(Type type, int *d, int *m) {
+    *d = 0, *m = -1;
+    if (type == TYPE_Q4_1 || type == TYPE_Q5_1 || type == TYPE_Q4_K || type == TYPE_Q5_K) *m = 2;
+    if (type == TYPE_Q2_K) *d = (int)offsetof(BlockQ2_K, d), *m = (int)offsetof(BlockQ2_K, dmin);
+    if (type == TYPE_Q3_K) *d = (int)offsetof(BlockQ3_K, d);
+    if (type == TYPE_Q6_K) *d = (int)offsetof(BlockQ6_K, d);
+}
+
+// Random bits everywhere but in the scales: all values of every field occur.
+static void random_weights(Type type, char *p, size_t bytes) {
+    size_t size = (size_t)type_info(type)->bytes;
+    int d, m;
+    scale_offsets(type, &d, &m);
+    for (size_t at = 0; at < bytes; at += size) {
+        float x = test_normal(&state) / 16;
+        uint16_t h = type == TYPE_BF16 ? f32_to_bf16(x) : f32_to_f16(x);
+        if (type == TYPE_F32) {
+            memcpy(p + at, &x, size);
+        } else if (!quant_is_integer(type)) {
+            memcpy(p + at, &h, size);
+        } else {
+            for (size_t i = 0; i < size; i++) p[at + i] = (char)random_int(256);
+            memcpy(p + at + d, &h, 2);
+            h = f32_to_f16(test_normal(&state) / 16);
+            if (m >= 0) memcpy(p + at + m, &h, 2);
+        }
+    }
+}
+
+typedef struct {
+    Tensor w;
+    Fenced weights;
+    int n;
+    float *x;        // (n, cols)
+    float *expected; // (n, rows)
+    double scale;    // sum over all outputs of sum of (w x)^2: what an error is measured by
+} Problem;
+
+static Problem problem_new(Type type, int rows, int cols, int n) {
+    size_t row_bytes = quant_row_bytes(type, (size_t)cols);
+    Problem p = {.w = {NULL, type, rows, cols, row_bytes}, .weights = fenced_new((size_t)rows * row_bytes), .n = n};
+    p.w.data = p.weights.data;
+    random_weights(type, p.weights.data, (size_t)rows * row_bytes);
+    p.x = xalloc((size_t)n * (size_t)cols, sizeof(float));
+    p.expected = xalloc((size_t)n * (size_t)rows, sizeof(float));
+    for (int i = 0; i < n * cols; i++) p.x[i] = test_normal(&state);
+    float *row = xalloc((size_t)cols, sizeof(float));
+    for (int r = 0; r < rows; r++) {
+        quant_decode(type, p.weights.data + (size_t)r * row_bytes, row, (size_t)cols);
+        for (int t = 0; t < n; t++) {
+            double sum = 0;
+            for (int k = 0; k < cols; k++) {
+                double product = (double)row[k] * p.x[t * cols + k];
+                sum += product;
+                p.scale += product * product;
+            }
+            p.expected[t * rows + r] = (float)sum;
+        }
+    }
+    free(row);
+    return p;
+}
+
+static void problem_free(Problem *p) {
+    free(p->x);
+    free(p->expected);
+    fenced_free(&p->weights);
+}
+
+enum { GAP = 3 }; // columns of out that belong to nobody
+
+// out (n, rows + GAP), rows in the given steps, tokens encoded in two parts.
+static float *multiply(const MatKernel *m, const Tensor *w, const float *x, int n, int row_step) {
+    size_t stride = (size_t)(w->rows + GAP), bytes = (m->encoded_bytes(n, w->cols) + 63) / 64 * 64;
+    float *out = xalloc((size_t)(n + 1) * stride, sizeof(float));
+    void *encoded = xalloc(bytes + 64, 1);
+    memset((char *)encoded + bytes, 77, 64);
+    for (size_t i = 0; i < (size_t)(n + 1) * stride; i++) out[i] = -12345;
+    int half = n / 2 / m->token_step * m->token_step;
+    m->encode(encoded, x, n, w->cols, half, n);
+    if (half) m->encode(encoded, x, n, w->cols, 0, half);
+    for (int r = 0; r < w->rows; r += row_step)
+        m->rows(out, stride, w, encoded, n, r, r + row_step < w->rows ? r + row_step : w->rows);
+    for (size_t i = 0; i < (size_t)(n + 1) * stride; i++)
+        if (i % stride >= (size_t)w->rows || i / stride >= (size_t)n)
+            CHECK(out[i] == -12345, "%s %s: wrote out[%zu]", kernel.name, type_info(w->type)->name, i);
+    for (size_t i = 0; i < 64; i++) CHECK(((char *)encoded)[bytes + i] == 77, "%s: encoded too much", kernel.name);
+    free(encoded);
+    return out;
+}
+
+static void check_product(const Problem *p, const MatKernel *m, const char *what) {
+    const Tensor *w = &p->w;
+    const char *type = type_info(w->type)->name;
+    // design: float32 activations 1e-6, bf16 (AMX prefill) 1e-4, 8 bits 5e-4; the kernels keep well below
+    bool is_gemm = m == &kernel.gemm[w->type];
+    double error = 0, limit = quant_is_integer(w->type) ? 1e-4 : is_gemm && !strcmp(kernel.name, "amx") ? 3e-5 : 1e-10;
+    size_t stride = (size_t)(w->rows + GAP);
+    int step = (w->rows + 2) / 3 + m->row_step - 1;
+    float *whole = multiply(m, w, p->x, p->n, w->rows), *parts = multiply(m, w, p->x, p->n, step - step % m->row_step);
+    CHECK(!memcmp(whole, parts, (size_t)p->n * stride * sizeof(float)), "%s %s %s: depends on the rows' range",
+          kernel.name, what, type);
+    for (int t = 0; t < p->n; t++)
+        for (int r = 0; r < w->rows; r++) {
+            double e = (double)whole[(size_t)t * stride + (size_t)r] - p->expected[t * w->rows + r];
+            error += e * e;
+        }
+    CHECK(error / p->scale <= limit, "%s %s %s (%d, %d) n %d: error %.2e", kernel.name, what, type, w->rows, w->cols,
+          p->n, error / p->scale);
+    for (int t = 0; !is_gemm && t<p->n; t += p->n> 4 ? 5 : 1) {
+        float *alone = multiply(m, w, p->x + (size_t)t * (size_t)w->cols, 1, w->rows);
+        CHECK(!memcmp(alone, whole + (size_t)t * stride, (size_t)w->rows * sizeof(float)),
+              "%s %s %s: token %d of %d differs from it alone", kernel.name, what, type, t, p->n);
+        free(alone);
+    }
+    free(whole);
+    free(parts);
+}
+
+static void products(void) {
+    static const struct {
+        int rows, cols, n;
+    } shapes[] = {{1, 32, 1},   {70, 96, 5},   {5, 288, 33},   {37, 256, 2},
+                  {64, 768, 7}, {33, 4352, 3}, {16, 1056, 12}, {3, 50, 6}};
+    for (uint32_t type = 0; type < TYPE_COUNT; type++) {
+        if (!quant_is_supported(type)) continue;
+        for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
+            int block = type_info(type)->block, cols = (shapes[s].cols + block - 1) / block * block;
+            state = 1 + s;
+            Problem p = problem_new((Type)type, shapes[s].rows, block > 1 ? cols : shapes[s].cols, shapes[s].n);
+            for (size_t i = 0; i < sizeof rungs / sizeof *rungs; i++) {
+                if (!use_rung(i)) continue;
+                check_product(&p, &kernel.mat[type], "mat");
+                if (kernel.gemm[type].rows && p.n >= kernel.gemm[type].min_tokens)
+                    check_product(&p, &kernel.gemm[type], "gemm");
+            }
+            problem_free(&p);
+        }
+    }
+}
+
+// A token that is not finite has no finite result, and the others do not notice.
+static void not_finite(void) {
+    static const float bad[] = {NAN, INFINITY, -INFINITY};
+    for (uint32_t type = 0; type < TYPE_COUNT; type++) {
+        if (!quant_is_supported(type)) continue;
+        state = 5;
+        Problem p = problem_new((Type)type, 19, 512, 8);
+        for (int b = 0; b < 3; b++) {
+            p.x[3 * 512 + 100 * b] = bad[b];
+            for (size_t i = 0; i < sizeof rungs / sizeof *rungs; i++) {
+                if (!use_rung(i)) continue;
+                for (int g = 0; g < 2; g++) {
+                    const MatKernel *m = g ? &kernel.gemm[type] : &kernel.mat[type];
+                    if (!m->rows) continue;
+                    float *out = multiply(m, &p.w, p.x, p.n, 19);
+                    for (int j = 0; j < p.n * (19 + GAP); j++)
+                        if (j % (19 + GAP) < 19)
+                            CHECK(!isfinite(out[j]) == (j / (19 + GAP) == 3), "%s %s: %g at token %d", kernel.name,
+                                  type_info(type)->name, (double)out[j], j / (19 + GAP));
+                    free(out);
+                }
+            }
+            p.x[3 * 512 + 100 * b] = 1;
+        }
+        problem_free(&p);
+    }
+}
+
+static void check_near(const float *a, const float *b, int n, double limit, const char *what) {
+    CHECK(test_nmse(a, b, (size_t)n) <= limit, "%s %s (%d): error %.2e", kernel.name, what, n,
+          test_nmse(a, b, (size_t)n));
+}
+
+static void elementwise(void) {
+    enum { MOST = 4100 };
+    static const int sizes[] = {1, 2, 7, 16, 31, 64, 100, 288, 4096, MOST};
+    static float x[MOST], y[MOST], out[MOST + 1], expected[MOST];
+    for (size_t i = 0; i < sizeof rungs / sizeof *rungs; i++) {
+        if (!use_rung(i)) continue;
+        for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+            int n = sizes[s];
+            double square = 0;
+            state = 9;
+            for (int j = 0; j < n; j++) x[j] = test_normal(&state) * 9, y[j] = test_normal(&state);
+            for (int j = 0; j < n; j++) square += (double)x[j] * x[j];
+            out[n] = 77;
+            kernel.rmsnorm(out, x, y, 1e-5f, n);
+            for (int j = 0; j < n; j++) expected[j] = (float)(x[j] / sqrt(square / n + 1e-5f) * y[j]);
+            check_near(out, expected, n, 1e-13, "rmsnorm");
+            memcpy(out, x, (size_t)n * sizeof(float));
+            kernel.swiglu(out, y, n);
+            for (int j = 0; j < n; j++) expected[j] = (float)(x[j] / (1 + exp(-(double)x[j])) * y[j]);
+            check_near(out, expected, n, 1e-13, "swiglu");
+            memcpy(out, x, (size_t)n * sizeof(float));
+            kernel.add(out, y, n);
+            for (int j = 0; j < n; j++) CHECK(out[j] == x[j] + y[j], "%s add", kernel.name);
+            CHECK(out[n] == 77, "%s (%d): wrote past the end", kernel.name, n);
+        }
+        float gate[4] = {-200, 200, NAN, -INFINITY}, up[4] = {1, 1, 1, 1};
+        kernel.swiglu(gate, up, 4);
+        CHECK(fabsf(gate[0]) < 1e-30f && gate[1] == 200 && isnan(gate[2]), "%s: %g %g %g", kernel.name, (double)gate[0],
+              (double)gate[1], (double)gate[2]);
+    }
+}
+
+static void stores(void) {
+    static const Type types[] = {TYPE_F32, TYPE_F16, TYPE_Q8_0};
+    for (size_t i = 0; i < sizeof rungs / sizeof *rungs; i++) {
+        if (!use_rung(i)) continue;
+        for (int c = 0; c < 12; c++) {
+            Type type = types[c % 3];
+            if (type == TYPE_Q8_0 && !strcmp(kernel.name, "scalar")) continue; // that is quant_encode
+            int n = (c / 3 + 1) * (type == TYPE_Q8_0 ? 32 : 26);
+            float x[128], back[128];
+            char row[600];
+            memset(row, 77, sizeof row);
+            for (int j = 0; j < n; j++) x[j] = test_normal(&state);
+            kernel.store(type, row, x, n);
+            CHECK(row[quant_row_bytes(type, (size_t)n)] == 77, "%s %d: wrote past the end", kernel.name, n);
+            quant_decode(type, row, back, (size_t)n);
+            check_near(back, x, n, type == TYPE_F32 ? 0 : type == TYPE_F16 ? 1e-7 : 5e-5, type_info(type)->name);
+            for (int j = 0; type == TYPE_F16 && j < n; j++)
+                CHECK(back[j] == f16_to_f32(f32_to_f16(x[j])), "%s: not rounded to even", kernel.name);
+            x[n - 1] = NAN;
+            kernel.store(type, row, x, n);
+            quant_decode(type, row, back, (size_t)n);
+            CHECK(isnan(back[n - 1]), "%s %s: NaN became %g", kernel.name, type_info(type)->name, (double)back[n - 1]);
+        }
+    }
+}
+
+// One page: query i sees n_keys[i] of the keys; its result is the same bits when it is alone.
+static void check_attend(Type type, int dim, int n_q, int most_keys) {
+    enum { Q = ATTEND_MAX_QUERIES };
+    static float q[Q * 256], values[2][KV_PAGE][256], acc[Q * 256 + 1], alone[256], expected[256];
+    float max[Q], sum[Q], max_alone, sum_alone;
+    int n_keys[Q];
+    size_t row_bytes = quant_row_bytes(type, (size_t)dim);
+    Fenced kv[2];
+    for (int i = 0; i < n_q * dim; i++) q[i] = test_normal(&state) * (type == TYPE_Q8_0 ? 0.02f : 2.0f);
+    for (int i = 0; i < n_q; i++) n_keys[i] = random_int(most_keys + 1);
+    n_keys[0] = most_keys;
+    for (int s = 0; s < 2; s++) {
+        kv[s] = fenced_new((size_t)most_keys * row_bytes);
+        random_weights(type, kv[s].data, (size_t)most_keys * row_bytes);
+        for (int j = 0; j < most_keys; j++)
+            quant_decode(type, kv[s].data + (size_t)j * row_bytes, values[s][j], (size_t)dim);
+    }
+    acc[n_q * dim] = 77;
+    AttendPage page = {q, kv[0].data, kv[1].data, n_keys, type, n_q, dim, max, sum, acc};
+    kernel.attend(&page);
+    CHECK(acc[n_q * dim] == 77, "%s: wrote past the end", kernel.name);
+    for (int i = 0; i < n_q; i++) {
+        double total = 0, scores[KV_PAGE], top = -INFINITY;
+        for (int j = 0; j < n_keys[i]; j++) {
+            scores[j] = 0;
+            for (int d = 0; d < dim; d++) scores[j] += (double)q[i * dim + d] * values[0][j][d];
+            top = fmax(top, scores[j]);
+        }
+        for (int j = 0; j < n_keys[i]; j++) total += scores[j] = exp(scores[j] - top);
+        for (int d = 0; d < dim; d++) {
+            double out = 0;
+            for (int j = 0; j < n_keys[i]; j++) out += scores[j] * values[1][j][d];
+            expected[d] = (float)(n_keys[i] ? out / total : 0);
+            alone[d] = n_keys[i] ? acc[i * dim + d] / sum[i] : acc[i * dim + d];
+        }
+        const char *name = type_info(type)->name;
+        double error = n_keys[i] ? test_nmse(alone, expected, (size_t)dim) : 0;
+        CHECK(error < 1e-10, "%s attend %s dim %d query %d of %d, %d keys: error %.2e", kernel.name, name, dim, i, n_q,
+              n_keys[i], error);
+        CHECK(n_keys[i] ? fabs(max[i] - top) < 1e-4 : isinf(max[i]) && sum[i] == 0, "%s: max %g", kernel.name,
+              (double)max[i]);
+        AttendPage one = {q + i * dim, kv[0].data, kv[1].data, n_keys + i, type, 1, dim, &max_alone, &sum_alone, alone};
+        kernel.attend(&one);
+        CHECK(max_alone == max[i] && sum_alone == sum[i] && !memcmp(alone, acc + i * dim, (size_t)dim * sizeof(float)),
+              "%s attend %s dim %d: query %d of %d differs from it alone", kernel.name, name, dim, i, n_q);
+    }
+    fenced_free(&kv[0]);
+    fenced_free(&kv[1]);
+}
+
+static void attention(void) {
+    static const Type types[] = {TYPE_F32, TYPE_F16, TYPE_Q8_0};
+    static const int dims[] = {64, 128, 32, 256, 48, 6}, queries[] = {1, 4, 7, 32, 5, 3},
+                     keys[] = {1, 256, 33, 77, 16, 255};
+    for (size_t i = 0; i < sizeof rungs / sizeof *rungs; i++)
+        for (int c = 0; c < 18; c++) {
+            if (!use_rung(i)) continue;
+            state = 3 + (uint64_t)c;
+            if (types[c / 6] != TYPE_Q8_0 || dims[c % 6] % 32 == 0)
+                check_attend(types[c / 6], dims[c % 6], queries[c % 6], keys[c % 6]);
+        }
+}
+
+void test_kernels(void) {
+    test_case("kernels: products of every type", products);
+    test_case("kernels: NaN and infinity stay", not_finite);
+    test_case("kernels: elementwise", elementwise);
+    test_case("kernels: rows of the KV cache", stores);
+    test_case("kernels: attention over a page", attention);
+    kernels_init(NULL);
+}
