@@ -84,10 +84,12 @@ static void mat_encode(void *encoded, const float *x, int n_tokens, int cols, in
     }
 }
 
+enum { MAT_TOKENS = 4 };
+
 // 256 columns of four rows times NT tokens. Per row about 15 operations to unpack, and per token 4 dot products of 64
 // bytes, 4 conversions, 4 spreads of the scales and 5 FMAs.
-INLINE void mat_unit(__m512 acc[4][2], const uint8_t *const p[4], const MatUnit *x, size_t n, int nt, Type type,
-                     const Format *f) {
+INLINE void mat_unit(__m512 acc[4][MAT_TOKENS], const uint8_t *const p[4], const MatUnit *x, size_t n, int nt,
+                     Type type, const Format *f) {
     const __m512i quarter = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
 #pragma GCC unroll 4
     for (int i = 0; i < 4; i++) {
@@ -97,7 +99,7 @@ INLINE void mat_unit(__m512 acc[4][2], const uint8_t *const p[4], const MatUnit 
             min = _mm512_mul_ps(u.scale, _mm512_set1_ps((float)f->off));
         else if (f->off)
             min = _mm512_fmadd_ps(u.scale, _mm512_set1_ps((float)f->off), min);
-#pragma GCC unroll 2
+#pragma GCC unroll 4
         for (int t = 0; t < nt; t++) {
             const MatUnit *xt = x + (size_t)t * n;
             __m512 scale = _mm512_mul_ps(u.scale, _mm512_load_ps(xt->scale));
@@ -118,7 +120,7 @@ INLINE void mat_tile(float *out, size_t out_stride, const Tensor *w, const MatUn
                      const Format *f) {
     enum { AHEAD = 1024 };
     size_t n = (size_t)n_units(w->cols);
-    __m512 acc[4][2];
+    __m512 acc[4][MAT_TOKENS];
     const uint8_t *p[4];
     uint8_t buffers[4][MAX_UNIT_BYTES];
     for (int i = 0; i < 4; i++) {
@@ -152,6 +154,8 @@ INLINE void mat_rows(float *out, size_t out_stride, const Tensor *w, const void 
         for (int i = 0; i < 4; i++) row[i] = min_int(r + i * quarter, row_end - 1);
         const MatUnit *x = encoded;
         int t = 0;
+        for (; t + 4 <= n_tokens; t += 4)
+            mat_tile(out + (size_t)t * out_stride, out_stride, w, x + (size_t)t * n, row, 4, f);
         for (; t + 2 <= n_tokens; t += 2)
             mat_tile(out + (size_t)t * out_stride, out_stride, w, x + (size_t)t * n, row, 2, f);
         if (t < n_tokens) mat_tile(out + (size_t)t * out_stride, out_stride, w, x + (size_t)t * n, row, 1, f);
@@ -718,7 +722,7 @@ static double peak(int rounds) {
 #define MAT(name)                                                                                                      \
     { 1, 16, 1, mat_bytes, mat_encode, mat_##name }
 #define GEMM(group, name)                                                                                              \
-    { 4, PANEL_ROWS, 1, gemm_bytes, gemm_encode_##group, gemm_##name }
+    { 6, PANEL_ROWS, 1, gemm_bytes, gemm_encode_##group, gemm_##name }
 #define FLOAT_MAT(name)                                                                                                \
     { 1, 16, 1, float_bytes, float_encode, mat_##name }
 #define FLOAT_GEMM(name)                                                                                               \
