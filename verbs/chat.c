@@ -76,14 +76,21 @@ static void follow(const Chat *c, bool is_appended) {
 // The answer under way.
 typedef struct {
     Chat *chat;
+    const Sequence *sequence;
     int begin; // of the answer in the stream
     bool has_text, ends_line;
+    bool has_progress; // a line of progress is on the screen
 } Answer;
 
 static bool is_python_call(const Answer *a) {
     const Session *s = a->chat->session;
-    int tag = tokenizer_special(a->chat->tokenizer, "<|python_tag|>");
-    return tag >= 0 && s->n_tokens > a->begin && s->tokens[a->begin] == tag;
+    int first = s->n_tokens > a->begin ? s->tokens[a->begin] : a->sequence->n_generated ? a->sequence->next : -1;
+    return first >= 0 && first == tokenizer_special(a->chat->tokenizer, "<|python_tag|>");
+}
+
+static void progress_erase(Answer *a) {
+    if (a->has_progress) fputs("\r\x1b[K", stderr);
+    a->has_progress = false;
 }
 
 // White space before the first word is the template's matter.
@@ -91,6 +98,7 @@ static bool show_piece(void *arg, const char *text, size_t n) {
     Answer *a = arg;
     while (n && !a->has_text && a->chat->template != TEMPLATE_NONE && isspace((unsigned char)*text)) text++, n--;
     if (!n) return true;
+    progress_erase(a);
     if (!a->has_text && is_python_call(a)) note(a->chat, "tool call:");
     a->has_text = true;
     a->ends_line = text[n - 1] == '\n';
@@ -208,7 +216,7 @@ static void answer(Chat *c) {
     if (template_stop(c->template)) stops[n_stops++] = str_of(template_stop(c->template));
     int n_predict = o->n_predict != INT_MIN ? o->n_predict : c->template == TEMPLATE_NONE ? BASE_PREDICT : -1;
     Sequence s;
-    Answer a = {.chat = c, .begin = d->stream.len, .ends_line = true};
+    Answer a = {.chat = c, .sequence = &s, .begin = d->stream.len, .ends_line = true};
     Request r = {.prompt = d->stream.data + n_cached,
                  .n_prompt = d->stream.len - n_cached,
                  .max_tokens = n_predict,
@@ -222,11 +230,13 @@ static void answer(Chat *c) {
     r.sample.seed = c->seed + (uint64_t)c->n_answers++;
     sequence_start(&s, &c->generator, &r, c->session);
     Sequence *one = &s;
-    bool has_progress = c->is_terminal && !o->is_quiet && r.n_prompt > c->generator.max_steps;
-    while (s.finish == FINISH_NONE && generate_step(&c->generator, &one, 1))
-        if (has_progress && !s.n_generated)
-            fprintf(stderr, s.n_fed < r.n_prompt ? "\r\x1b[Kreading %d of %d tokens" : "\r\x1b[K", s.n_fed, r.n_prompt);
-    if (has_progress && !s.n_generated) fprintf(stderr, "\r\x1b[K");
+    bool is_long = c->is_terminal && !o->is_quiet && r.n_prompt > c->generator.max_steps;
+    while (s.finish == FINISH_NONE && generate_step(&c->generator, &one, 1)) {
+        if (!is_long || s.n_fed == r.n_prompt) continue;
+        fprintf(stderr, "\r\x1b[Kreading %d of %d tokens", s.n_fed, r.n_prompt);
+        a.has_progress = true;
+    }
+    progress_erase(&a);
     if (!a.ends_line && !o->is_json) text_write("\n", 1);
 
     Buffer text = {0};
