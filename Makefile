@@ -24,6 +24,8 @@ endif
 ifneq (,$(findstring aarch64,$(TARGET))$(findstring arm64,$(TARGET)))
 CORE    += $(wildcard kernels/neon.c)
 endif
+# Without this gcc does not turn its minima and maxima into vector instructions.
+$(BUILD)/kernels/quantize.o: ISA := -fno-trapping-math
 $(BUILD)/kernels/avx2.o:   ISA := -mavx2 -mfma -mf16c -mbmi -mbmi2
 AVX512 := -mavx2 -mfma -mf16c -mbmi -mbmi2 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni \
           -mprefer-vector-width=512

@@ -4,9 +4,7 @@
 #define WEAK __attribute__((weak))
 #define DIE die(EXIT_USAGE, "not in this build: %s", __func__)
 WEAK int verb_chat(const Options *o) { (void)o; DIE; }
-WEAK int verb_quantize(const Options *o) { (void)o; DIE; }
 WEAK int verb_rope(const Options *o) { (void)o; DIE; }
-WEAK bool quant_encode(Type type, const float *x, const float *i, void *row, size_t n) { (void)type,(void)x,(void)i,(void)row,(void)n; DIE; }
 WEAK void json_put_string(Buffer *out, const char *s, size_t n) { (void)out,(void)s,(void)n; DIE; }
 WEAK void json_put_number(Buffer *out, double x) { (void)out,(void)x; DIE; }
 WEAK int rope_rule_of(const char *n) { (void)n; DIE; }
