@@ -1,0 +1,416 @@
+// quantize: a model file with smaller tensors. The types of a mixture follow llama.cpp's, so that a name means the
+// same.
+#include "verbs.h"
+#include "../kernels/ops.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+typedef struct {
+    const char *name;
+    uint32_t file_type; // general.file_type
+    Type type;          // of most matrices
+    Type more;          // of the most sensitive ones: half of attn_v and ffn_down (_M), or only the first layers
+} Mixture;
+
+static const Mixture mixtures[] = {
+    {"F32", 0, TYPE_F32, TYPE_F32},       {"F16", 1, TYPE_F16, TYPE_F16},       {"BF16", 32, TYPE_BF16, TYPE_BF16},
+    {"Q8_0", 7, TYPE_Q8_0, TYPE_Q8_0},    {"Q6_K", 18, TYPE_Q6_K, TYPE_Q6_K},   {"Q5_K_M", 17, TYPE_Q5_K, TYPE_Q6_K},
+    {"Q4_K_M", 15, TYPE_Q4_K, TYPE_Q6_K}, {"Q4_K_S", 14, TYPE_Q4_K, TYPE_Q5_K}, {"IQ4_XS", 30, TYPE_IQ4_XS, TYPE_Q5_K},
+    {"Q4_0", 2, TYPE_Q4_0, TYPE_Q4_0},
+};
+enum { N_MIXTURES = sizeof mixtures / sizeof *mixtures };
+
+// What the choice of types depends on.
+typedef struct {
+    const Mixture *mixture;
+    int n_layers;
+    uint64_t n_heads, n_kv_heads;
+    bool is_tied; // no output.weight: the embedding is the output matrix too
+} Plan;
+
+static const Mixture *find_mixture(const char *name) {
+    const char *names[N_MIXTURES];
+    for (int i = 0; i < N_MIXTURES; i++) {
+        names[i] = mixtures[i].name;
+        if (!strcasecmp(name, names[i])) return &mixtures[i];
+    }
+    const char *near = nearest_name(name, names, N_MIXTURES);
+    die(EXIT_USAGE,
+        "quantize: TYPE: expected one of F32, F16, BF16, Q8_0, Q6_K, Q5_K_M, Q4_K_M, Q4_K_S, IQ4_XS, Q4_0, "
+        "found \"%s\"%s%s",
+        name, near ? "; did you mean " : "", near ? near : "");
+}
+
+static bool ends_with(Str s, const char *end) {
+    size_t n = strlen(end);
+    return s.len >= n && !memcmp(s.data + s.len - n, end, n);
+}
+
+// Number of the layer in "blk.N.", or -1.
+static int layer_of(Str name) {
+    int layer = 0;
+    size_t i = 4;
+    if (name.len < 6 || memcmp(name.data, "blk.", 4)) return -1;
+    for (; i < name.len && i < 12 && name.data[i] >= '0' && name.data[i] <= '9'; i++)
+        layer = layer * 10 + (name.data[i] - '0');
+    return i > 4 && name.data[i] == '.' ? layer : -1;
+}
+
+// A number of the model by its key without the architecture, or 0.
+static uint64_t model_number(const Gguf *g, const char *key) {
+    Error ignored;
+    Str arch;
+    uint64_t n = 0;
+    Buffer full = {0};
+    if (gguf_string(g, "general.architecture", &arch, &ignored)) {
+        buffer_append(&full, arch.data, arch.len);
+        buffer_printf(&full, ".%s", key);
+        if (!gguf_u64(g, full.data, &n, &ignored)) n = 0;
+        buffer_free(&full);
+    }
+    return n;
+}
+
+static void plan_read(Plan *p, const Gguf *g, const Mixture *mixture) {
+    *p = (Plan){.mixture = mixture, .is_tied = !gguf_tensor(g, "output.weight")};
+    for (int i = 0; i < g->n_tensors; i++) {
+        int layer = layer_of(g->tensors[i].name);
+        if (layer >= p->n_layers) p->n_layers = layer + 1;
+    }
+    p->n_heads = model_number(g, "attention.head_count");
+    p->n_kv_heads = model_number(g, "attention.head_count_kv");
+    if (!p->n_kv_heads) p->n_kv_heads = p->n_heads;
+}
+
+// The first and last eighth of the layers, and every third between.
+static bool gets_more(int layer, int n_layers) {
+    return layer < n_layers / 8 || layer >= 7 * n_layers / 8 || (layer - n_layers / 8) % 3 == 2;
+}
+
+static Type mixture_type(const Plan *p, const GgufTensor *t) {
+    const Mixture *m = p->mixture;
+    int layer = layer_of(t->name);
+    bool is_m = m->more == TYPE_Q6_K; // Q4_K_M, Q5_K_M (and Q6_K, where it makes no difference)
+    if (str_is(t->name, "output.weight") || (p->is_tied && str_is(t->name, "token_embd.weight"))) {
+        if (t->dims[0] % (uint64_t)type_info(m->type)->block) return TYPE_Q8_0;
+        return m->type == TYPE_Q8_0 ? TYPE_Q8_0 : TYPE_Q6_K;
+    }
+    if (ends_with(t->name, "attn_v.weight")) {
+        bool is_70b = p->n_layers == 80 && p->n_heads != p->n_kv_heads; // its attn_v is an eighth of attn_q
+        if (is_m && gets_more(layer, p->n_layers)) return m->more;
+        if (m->type == TYPE_Q4_K && !is_m && layer < 4) return m->more;
+        if (m->type == TYPE_IQ4_XS && p->n_kv_heads && p->n_heads / p->n_kv_heads >= 4) return m->more;
+        if (m->type == TYPE_Q4_K && is_70b) return TYPE_Q5_K;
+    }
+    if (ends_with(t->name, "ffn_down.weight")) {
+        if (is_m && gets_more(layer, p->n_layers)) return m->more;
+        if (!is_m && layer < p->n_layers / 8) return m->more;
+    }
+    return m->type;
+}
+
+// The type of a tensor in the new file. Vectors, norms and what is no weight stay as they are; rows that the type's
+// blocks do not divide get one with blocks of 32, or F16.
+static Type target_type(const Plan *p, const GgufTensor *t) {
+    if (t->n_dims < 2 || !ends_with(t->name, "weight") || ends_with(t->name, "_norm.weight") ||
+        ends_with(t->name, "ffn_gate_inp.weight"))
+        return (Type)t->type;
+    if (!quant_is_integer(p->mixture->type)) return p->mixture->type;
+    Type type = mixture_type(p, t);
+    if (t->dims[0] % 256 && type_info(type)->block == 256)
+        type = type == TYPE_Q4_K   ? TYPE_Q5_0
+               : type == TYPE_Q5_K ? TYPE_Q5_1
+               : type == TYPE_Q6_K ? TYPE_Q8_0
+                                   : TYPE_IQ4_NL;
+    return t->dims[0] % (uint64_t)type_info(type)->block ? TYPE_F16 : type;
+}
+
+// Rows of one tensor that one thread converts and writes at a time.
+typedef struct {
+    int tensor;
+    uint64_t first, rows;
+} Piece;
+
+typedef struct {
+    const Gguf *g;
+    const Type *types;
+    const uint64_t *offsets; // of each tensor's data in the new file
+    Piece *pieces;
+    int n_pieces, fd;
+    bool is_shown;
+    // shared by the threads
+    uint64_t done, total; // bytes of the old tensors
+    double shown_at;
+    bool has_failed;
+    Error err; // the first
+} Job;
+
+static void job_fail(Job *job, const Error *err) {
+#pragma omp critical(quantize)
+    {
+        if (!job->has_failed) job->err = *err;
+        job->has_failed = true;
+    }
+}
+
+static bool write_at(int fd, const void *data, size_t n, uint64_t at) {
+    const char *p = data;
+    while (n) {
+        ssize_t k = pwrite(fd, p, n, (off_t)at);
+        if (k < 0 && errno == EINTR) continue;
+        if (k <= 0) {
+            if (k == 0) errno = ENOSPC;
+            return false;
+        }
+        p += k, n -= (size_t)k, at += (uint64_t)k;
+    }
+    return true;
+}
+
+static void progress(Job *job, uint64_t bytes) {
+#pragma omp critical(quantize)
+    {
+        job->done += bytes;
+        double now = now_sec();
+        if (job->is_shown && (now > job->shown_at + 0.2 || job->done == job->total)) {
+            fprintf(stderr, "\rquantize %3.0f%%  %.1f of %.1f GB%s", 100.0 * (double)job->done / (double)job->total,
+                    (double)job->done * 1e-9, (double)job->total * 1e-9, job->done == job->total ? "\n" : "");
+            job->shown_at = now;
+        }
+    }
+}
+
+// Converts and writes one piece.
+static void piece_run(void *arg, int i) {
+    Job *job = arg;
+    const Piece *piece = &job->pieces[i];
+    const GgufTensor *t = &job->g->tensors[piece->tensor];
+    Type type = job->types[piece->tensor];
+    bool has_failed;
+#pragma omp atomic read
+    has_failed = job->has_failed;
+    if (has_failed) return;
+
+    Error err;
+    size_t cols = (size_t)t->dims[0], rows = (size_t)piece->rows;
+    size_t old_row = cols / (size_t)type_info(t->type)->block * (size_t)type_info(t->type)->bytes;
+    const uint8_t *old = (const uint8_t *)t->data + piece->first * old_row;
+    const void *data = old;
+    size_t new_row = old_row;
+    uint8_t *buffer = NULL;
+    if (type != t->type) {
+        new_row = quant_row_bytes(type, cols);
+        float *x = xalloc(cols, sizeof *x);
+        data = buffer = xalloc(rows, new_row);
+        for (size_t r = 0; r < rows; r++) {
+            quant_decode((Type)t->type, old + r * old_row, x, cols);
+            if (quant_encode(type, x, NULL, buffer + r * new_row, cols)) continue;
+            error_set(&err, EXIT_MODEL,
+                      "%s: tensor %.*s: row %llu: expected values that %s can hold, found an infinite, "
+                      "undefined or huge one",
+                      job->g->path, (int)t->name.len, t->name.data, (unsigned long long)(piece->first + r),
+                      type_info(type)->name);
+            job_fail(job, &err);
+            break;
+        }
+        free(x);
+    }
+    if (!write_at(job->fd, data, rows * new_row, job->offsets[piece->tensor] + piece->first * new_row)) {
+        error_set(&err, EXIT_RUNTIME, "%s", strerror(errno));
+        job_fail(job, &err);
+    }
+    free(buffer);
+    // What has been read need not stay in this process; it remains in the system's cache.
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = ((uintptr_t)old + page - 1) & ~(page - 1);
+    uintptr_t to = ((uintptr_t)old + rows * old_row) & ~(page - 1);
+    if (to > from && job->g->shards[t->shard].is_mapped) madvise((void *)from, to - from, MADV_DONTNEED);
+    progress(job, rows * old_row);
+}
+
+static void job_body(Team *team, void *arg) {
+    Job *job = arg;
+    ops_for(team, job->n_pieces, 1, piece_run, job);
+}
+
+static void put_le(Buffer *b, uint64_t v, int bytes) {
+    for (int i = 0; i < bytes; i++, v >>= 8) buffer_append(b, &(uint8_t){(uint8_t)v}, 1);
+}
+
+static void put_key(Buffer *b, Str key, GgufKind kind) {
+    put_le(b, key.len, 8);
+    buffer_append(b, key.data, key.len);
+    put_le(b, kind, 4);
+}
+
+// The new header: all metadata but the marks of a split file, with what says how it is quantised, and the tensor
+// table. Fills in the offsets, from the start of the file, and returns the file's size.
+static uint64_t put_header(Buffer *b, const Gguf *g, const Type *types, const Mixture *mixture, uint64_t *offsets) {
+    static const char *const keys[2] = {"general.quantization_version", "general.file_type"};
+    const uint32_t values[2] = {2, mixture->file_type};
+    uint64_t align = 32, n_values = 0, at = 0;
+    Error ignored;
+    if (!gguf_u64(g, "general.alignment", &align, &ignored) || !align) align = 32;
+    Buffer body = {0};
+    for (int i = 0; i < g->n_values; i++) {
+        const GgufValue *v = &g->values[i];
+        if (str_is(v->key, keys[0]) || str_is(v->key, keys[1])) continue;
+        if (v->key.len > 6 && !memcmp(v->key.data, "split.", 6)) continue;
+        put_key(&body, v->key, v->kind);
+        if (v->kind == GGUF_ARRAY) {
+            put_le(&body, v->item_kind, 4);
+            put_le(&body, v->count, 8);
+        }
+        buffer_append(&body, v->data, v->bytes);
+        n_values++;
+    }
+    for (int i = 0; i < 2; i++, n_values++) {
+        put_key(&body, str_of(keys[i]), GGUF_U32);
+        put_le(&body, values[i], 4);
+    }
+    for (int i = 0; i < g->n_tensors; i++) {
+        const GgufTensor *t = &g->tensors[i];
+        size_t rows = (size_t)(t->dims[1] * t->dims[2] * t->dims[3]);
+        put_le(&body, t->name.len, 8);
+        buffer_append(&body, t->name.data, t->name.len);
+        put_le(&body, (uint64_t)t->n_dims, 4);
+        for (int d = 0; d < t->n_dims; d++) put_le(&body, t->dims[d], 8);
+        put_le(&body, types[i], 4);
+        put_le(&body, at, 8);
+        offsets[i] = at;
+        at += types[i] == t->type ? t->bytes : rows * quant_row_bytes(types[i], (size_t)t->dims[0]);
+        at = (at + align - 1) / align * align;
+    }
+    buffer_append(b, "GGUF", 4);
+    put_le(b, 3, 4);
+    put_le(b, (uint64_t)g->n_tensors, 8);
+    put_le(b, n_values, 8);
+    buffer_append(b, body.data, body.len);
+    buffer_free(&body);
+    while (b->len % align) put_le(b, 0, 1);
+    for (int i = 0; i < g->n_tensors; i++) offsets[i] += b->len;
+    return at + b->len;
+}
+
+// Cuts the tensors into pieces of about a megabyte.
+static void cut_pieces(Job *job) {
+    int cap = 0;
+    for (int i = 0; i < job->g->n_tensors; i++) {
+        const GgufTensor *t = &job->g->tensors[i];
+        uint64_t rows = t->dims[1] * t->dims[2] * t->dims[3], step = rows ? (1u << 20) / (t->bytes / rows + 1) + 1 : 1;
+        for (uint64_t first = 0; first < rows; first += step) {
+            if (job->n_pieces == cap) {
+                cap = cap ? 2 * cap : 1024;
+                job->pieces = xrealloc(job->pieces, (size_t)cap, sizeof *job->pieces);
+            }
+            job->pieces[job->n_pieces++] = (Piece){i, first, rows - first < step ? rows - first : step};
+        }
+        job->total += t->bytes;
+    }
+}
+
+static char unfinished[4096]; // the temporary file, for the handler
+
+static void on_end(int signal_number) {
+    unlink(unfinished);
+    _exit(128 + signal_number);
+}
+
+// Opens the file that the result is written to: a temporary one beside OUT, or OUT itself if it is a device.
+static int open_output(const char *in, const char *out) {
+    struct stat a, b;
+    bool exists = !stat(out, &b);
+    if (exists && !stat(in, &a) && a.st_dev == b.st_dev && a.st_ino == b.st_ino)
+        die(EXIT_USAGE, "quantize: IN and OUT are the same file: %s", out);
+    if (exists && !S_ISREG(b.st_mode) && !S_ISCHR(b.st_mode)) die(EXIT_USAGE, "%s: expected a file", out);
+    if (exists && S_ISCHR(b.st_mode)) {
+        int fd = open(out, O_WRONLY | O_CLOEXEC);
+        if (fd < 0) die(EXIT_RUNTIME, "%s: %s", out, strerror(errno));
+        return fd;
+    }
+    if (snprintf(unfinished, sizeof unfinished, "%s.%ld.tmp", out, (long)getpid()) >= (int)sizeof unfinished)
+        die(EXIT_USAGE, "%s: the name is too long", out);
+    static const int ends[] = {SIGINT, SIGTERM, SIGHUP};
+    struct sigaction action = {.sa_handler = on_end};
+    for (int i = 0; i < 3; i++) sigaction(ends[i], &action, NULL);
+    int fd = open(unfinished, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd < 0) die(EXIT_RUNTIME, "%s: %s", unfinished, strerror(errno));
+    return fd;
+}
+
+static void discard(void) {
+    if (*unfinished) unlink(unfinished);
+}
+
+static Type *choose_types(const Options *o, const Gguf *g, const Mixture *mixture) {
+    Plan plan;
+    plan_read(&plan, g, mixture);
+    Type *types = xalloc((size_t)g->n_tensors + 1, sizeof *types);
+    bool is_again = false;
+    for (int i = 0; i < g->n_tensors; i++) {
+        const GgufTensor *t = &g->tensors[i];
+        types[i] = target_type(&plan, t);
+        if (types[i] != t->type && !quant_is_supported(t->type))
+            die(EXIT_MODEL, "%s: tensor %.*s: %s cannot be read", g->path, (int)t->name.len, t->name.data,
+                type_info(t->type)->name);
+        is_again |= types[i] != t->type && quant_is_integer(t->type);
+        if (o->is_verbose)
+            fprintf(stderr, "%-32.*s %-8s -> %s\n", (int)t->name.len, t->name.data, type_info(t->type)->name,
+                    type_info(types[i])->name);
+    }
+    if (is_again && !o->is_quiet) warn("%s is quantised already; to do it twice costs accuracy", g->path);
+    return types;
+}
+
+int verb_quantize(const Options *o) {
+    if (o->n_args != 3) die(EXIT_USAGE, "quantize: expected IN.gguf OUT.gguf TYPE, found %d arguments", o->n_args);
+    const char *in = o->args[0], *out = o->args[1];
+    const Mixture *mixture = find_mixture(o->args[2]);
+    double start = now_sec();
+    Gguf g;
+    Error err;
+    if (!gguf_open(&g, in, &err)) die_error(&err);
+    Type *types = choose_types(o, &g, mixture);
+    uint64_t *offsets = xalloc((size_t)g.n_tensors + 1, sizeof *offsets);
+    Buffer header = {0};
+    uint64_t size = put_header(&header, &g, types, mixture, offsets);
+
+    Job job = {.g = &g, .types = types, .offsets = offsets, .is_shown = isatty(STDERR_FILENO) && !o->is_quiet};
+    cut_pieces(&job);
+    job.fd = open_output(in, out);
+    gguf_prefetch(&g);
+    if (!write_at(job.fd, header.data, header.len, 0)) {
+        error_set(&job.err, EXIT_RUNTIME, "%s", strerror(errno));
+        job.has_failed = true;
+    } else {
+        int threads = o->model_options.n_threads;
+        team_run(threads > 0 ? threads : team_default_threads(), job_body, &job);
+    }
+    if (!job.has_failed && *unfinished &&
+        (ftruncate(job.fd, (off_t)size) || fsync(job.fd) || close(job.fd) || rename(unfinished, out))) {
+        error_set(&job.err, EXIT_RUNTIME, "%s", strerror(errno));
+        job.has_failed = true;
+    }
+    if (job.has_failed) {
+        discard();
+        if (job.err.code == EXIT_RUNTIME) die(EXIT_RUNTIME, "%s: %s", out, job.err.text);
+        die_error(&job.err);
+    }
+    if (!o->is_quiet)
+        fprintf(stderr, "%s: %.3f GB -> %s: %.3f GB, %.1f s\n", in, (double)job.total * 1e-9, out, (double)size * 1e-9,
+                now_sec() - start);
+    buffer_free(&header);
+    free(job.pieces);
+    free(offsets);
+    free(types);
+    gguf_close(&g);
+    return EXIT_OK;
+}
