@@ -14,6 +14,13 @@
 #include <math.h>
 #include <string.h>
 
+// The two loops that matter are compiled for wider vectors too, and chosen when the program is loaded.
+#if defined(__x86_64__) && defined(__GLIBC__)
+#define WIDE __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define WIDE
+#endif
+
 enum { LANES = 16, MAX_GROUP = 32 };
 
 // The levels that integers stand for: lo..hi, or the 16 values of the IQ4 types.
@@ -37,33 +44,42 @@ typedef struct {
 // more emphasis on large weights than 4 bits could afford.
 typedef enum { COST_LINEAR, COST_SQUARE } Cost;
 
-static void load(Groups *f, int n, int n_groups, const float *x, const float *importance, Cost cost) {
-    memset(f, 0, sizeof *f);
+static void load(Groups *restrict f, int n, int n_groups, const float *restrict x, const float *importance, Cost cost) {
+    float square[LANES] = {0}, mean[LANES], low[LANES] = {0}, high[LANES] = {0}, w[LANES] = {0}, wx[LANES] = {0};
     f->n = n;
+    if (n_groups < LANES) memset(f->x, 0, sizeof f->x);
     for (int g = 0; g < n_groups; g++)
         for (int i = 0; i < n; i++) f->x[i][g] = x[g * n + i];
-    float square[LANES] = {0}, mean[LANES];
     for (int i = 0; i < n; i++)
         for (int g = 0; g < LANES; g++) {
             float v = f->x[i][g];
             square[g] += v * v;
-            f->low[g] = v < f->low[g] ? v : f->low[g];
-            f->high[g] = v > f->high[g] ? v : f->high[g];
+            low[g] = v < low[g] ? v : low[g];
+            high[g] = v > high[g] ? v : high[g];
         }
     for (int g = 0; g < LANES; g++) square[g] /= (float)n;
     for (int g = 0; g < LANES; g++) mean[g] = sqrtf(square[g]);
+    if (cost == COST_SQUARE)
+        for (int g = 0; g < LANES; g++) square[g] *= 0.3f;
     for (int i = 0; i < n; i++)
         for (int g = 0; g < LANES; g++) {
             float v = f->x[i][g];
-            f->w[i][g] = cost == COST_LINEAR ? mean[g] + fabsf(v) : 0.3f * square[g] + v * v;
+            f->w[i][g] = cost == COST_LINEAR ? mean[g] + fabsf(v) : square[g] + v * v;
         }
     for (int g = 0; importance && g < n_groups; g++)
         for (int i = 0; i < n; i++) f->w[i][g] *= importance[g * n + i];
     for (int i = 0; i < n; i++)
         for (int g = 0; g < LANES; g++) {
-            f->sum_w[g] += f->w[i][g];
-            f->sum_wx[g] += f->w[i][g] * f->x[i][g];
+            w[g] += f->w[i][g];
+            wx[g] += f->w[i][g] * f->x[i][g];
         }
+    memcpy(f->low, low, sizeof low);
+    memcpy(f->high, high, sizeof high);
+    memcpy(f->sum_w, w, sizeof w);
+    memcpy(f->sum_wx, wx, sizeof wx);
+    memset(f->scale, 0, sizeof f->scale);
+    memset(f->min, 0, sizeof f->min);
+    memset(f->gain, 0, sizeof f->gain);
 }
 
 // Middles between the values of IQ4, and the steps across them.
@@ -117,7 +133,7 @@ static inline void sum_up(const Groups *restrict f, float lo, float hi, bool is_
     memcpy(out->qx, qx, sizeof qx);
 }
 
-static void sums(const Groups *f, const Levels *levels, const float *inv, const float *base, Sums *out) {
+WIDE static void sums(const Groups *f, const Levels *levels, const float *inv, const float *base, Sums *out) {
     if (levels->is_iq4)
         sum_up(f, 0, 0, true, inv, base, out);
     else
@@ -218,7 +234,7 @@ static inline void add_errors(const Groups *restrict f, float lo, float hi, bool
 }
 
 // Errors of the weights as they will be read back.
-static void errors(const Groups *f, const Levels *levels, const float *scale, const float *min, float *out) {
+WIDE static void errors(const Groups *f, const Levels *levels, const float *scale, const float *min, float *out) {
     if (levels->is_iq4)
         add_errors(f, 0, 0, true, scale, min, out);
     else
@@ -287,15 +303,18 @@ static void choose_stored(Groups *f, const Levels *levels, Stored *scale, Stored
 static void round_all(Groups *f, const Levels *levels) {
     float inv[LANES], base[LANES];
     invert(f->scale, f->min, inv, base);
+    const float lo = levels->lo, hi = levels->hi;
     for (int i = 0; i < f->n; i++) {
-        int q[LANES] = {0};
-        for (int g = 0; g < LANES; g++) {
-            float v = f->x[i][g] * inv[g] + base[g];
-            if (levels->is_iq4)
-                for (int k = 0; k < 15; k++) q[g] += v > iq4_middle[k];
-            else
-                q[g] = (int)(nearest(v, levels->lo, levels->hi, false) - levels->lo);
-        }
+        int q[LANES];
+        float v[LANES];
+        for (int g = 0; g < LANES; g++) v[g] = f->x[i][g] * inv[g] + base[g];
+        if (levels->is_iq4)
+            for (int g = 0; g < LANES; g++) {
+                q[g] = 0;
+                for (int k = 0; k < 15; k++) q[g] += v[g] > iq4_middle[k];
+            }
+        else
+            for (int g = 0; g < LANES; g++) q[g] = (int)(nearest(v[g], lo, hi, false) - lo);
         for (int g = 0; g < LANES; g++) f->q[g * f->n + i] = (uint8_t)q[g];
     }
 }
