@@ -2,11 +2,15 @@
 """Train the built-in story model, models/stories.gguf.
 
 The model has the form of Llama 3.1 (byte-level BPE with its special tokens, RMSNorm, SwiGLU,
-grouped-query attention, RoPE with theta 500000 and the "llama3" scaling) at 1/2000 of the size.
+grouped-query attention, RoPE with theta 500000 and the llama3 scaling) at 1/1800 of the size.
 It learns from stories written by a larger story model, the teacher: stories15M of llama2.c,
-a .bin of 60816028 bytes, with the Llama 2 vocabulary (tokenizer.bin).  It also starts from the
-teacher: some of its layers, its key/value heads averaged in groups, and an embedding of each
-token that is the mean of the teacher's embeddings of the same text.
+a .bin of 60816028 bytes, with the Llama 2 vocabulary (tokenizer.bin).
+
+It also starts from the teacher: its layers, with the most used units of each FFN, keys and values
+shared between heads as a decomposition says, pairs moved to the nearest of the new rotation
+frequencies, and for each token the mean of the teacher's embeddings of the same text.  Then it
+follows the teacher's distribution of the next token and the states of its layers, where the two
+tokenizations meet.  That is worth several times the tokens of training on the stories alone.
 
     train_stories.py --teacher stories15M.bin --teacher-tokenizer tokenizer.bin --work DIR all
 
@@ -15,41 +19,36 @@ Stages, each a file in DIR and skipped when that file exists:
     corpus    stories.txt.xz     sampled from the teacher, unless --corpus names one
     heldout   heldout.txt        200 stories sampled at temperature 0.8 with another seed
     vocab     vocab.json         the byte-level BPE merges
-    data      data.npz           token ids, a third of the stories as a conversation
+    data      data.npz           token ids; half of the documents are conversations
     train     last.pt, best.pt   for --minutes of wall clock; interrupted, it resumes
     eval      (printed)          nats per byte of student, teacher and --baseline
     export    stories.gguf       Q8_0
-    samples   (printed)          --temp, --seed, --prompt, --chat
+    samples   (printed)          --temp, --seed, --prompt, --chat (not part of all)
 
-Needs PyTorch (1.13 or later) and NumPy; a CPU is enough, a GPU is used if there is one.
+Needs PyTorch (1.13 or later) and NumPy; a CPU is enough, a GPU is used if there is one.  On a CPU
+that others use too, one thread does more per second of processor time than many.
 """
 import argparse
-import heapq
 import itertools
 import json
-import lzma
 import math
 import os
 import random
-import re
 import struct
 import sys
 import time
-from collections import Counter
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 
 from gguf_writer import write_gguf
+from story_text import (N_SPECIAL, N_VOCAB, ByteBPE, SentencePiece, encode_turns, make_data, read_stories, special_names,
+                        train_bpe, write_stories)
 from vocabulary import byte_level, merges_of
 
-SPECIALS = ["<|begin_of_text|>", "<|end_of_text|>", "<|finetune_right_pad_id|>",
-            "<|start_header_id|>", "<|end_header_id|>", "<|eom_id|>", "<|eot_id|>", "<|python_tag|>"]
-N_VOCAB = 2048                 # 256 bytes, the merges, 16 special tokens (8 of them reserved)
-N_SPECIAL = 16
-LAYERS, FFN = eval(os.environ.get("ARCH", "((0, 1, 2, 3, 4, 5), 448)"))          # those of the teacher that the student starts from
-DIM, N_HEADS, N_KV = 288, 6, 3
+DIM, N_HEADS, N_KV, FFN = 288, 6, 3, 448
+LAYERS = (0, 1, 2, 3, 4, 5)    # the teacher's, from which the student's start
 CONTEXT, THETA = 4096, 500000.0
 SCALING = dict(factor=8.0, low=1.0, high=4.0, original=512)
 NORM_EPS = 1e-5
@@ -80,7 +79,10 @@ def student_frequencies(head_dim):
 
 
 class Llama(torch.nn.Module):
-    """A Llama with adjacent rotation pairs and tied embeddings; (batch, time) ids to hidden states."""
+    """A Llama with adjacent rotation pairs and tied embeddings; (batch, time) ids to hidden states.
+
+    In forward, cache is a list of one entry per layer, None at first, for sampling; seen(layer, which, y) is shown the
+    inputs of attention (0) and of the FFN's last matrix (1); states takes what leaves each layer."""
 
     def __init__(self, dim, n_layers, n_heads, n_kv, ffn, n_vocab, frequencies, length=1024):
         super().__init__()
@@ -180,7 +182,7 @@ def new_student():
 
 
 def match_slots(weight, old, new):
-    """Which pair of old frequency each slot of new frequency takes, heavy pairs served first."""
+    """Which pair of an old frequency takes the slot of each new one, so that heavy pairs drift least."""
     distance = np.arange(128)
     drift = 1 - np.cos(np.abs(old[:, None] - new[None])[..., None] * distance).mean(-1)     # (pair, slot)
     cost, slot = weight.cpu().numpy()[:, None] * drift, np.arange(len(old))
@@ -276,164 +278,7 @@ def start_from_teacher(student, teacher, spm, bpe, texts):
         student.embed[len(bpe.tokens):] = teacher.embed[1]      # the teacher's mark between stories
 
 
-# ---------------------------------------------------------------- tokenizers
-
-class SentencePiece:
-    """The tokenizer.bin of llama2.c: pairs merged by score, bytes as fallback."""
-
-    def __init__(self, path):
-        with open(path, "rb") as f:
-            data = f.read()
-        at, self.tokens, self.scores = 4, [], []
-        while at < len(data):
-            score, n = struct.unpack_from("<fi", data, at)
-            self.tokens.append(data[at + 8:at + 8 + n])
-            self.scores.append(score)
-            at += 8 + n
-        self.ids = {t: i for i, t in enumerate(self.tokens)}      # a byte gives way to its character
-
-    def encode(self, text, prefix=True):
-        ids = []
-        for c in (" " if prefix else "") + text:
-            c = c.encode()
-            ids += [self.ids[c]] if c in self.ids and self.ids[c] > 2 else [b + 3 for b in c]
-        while True:
-            best = None
-            for i in range(len(ids) - 1):
-                j = self.ids.get(self.tokens[ids[i]] + self.tokens[ids[i + 1]])
-                if j is not None and (best is None or self.scores[j] > best[0]):
-                    best = (self.scores[j], i, j)
-            if best is None:
-                return ids
-            ids[best[1]:best[1] + 2] = [best[2]]
-
-    def encode_text(self, text):
-        """As encode, by words: no token spans a space inside, so only the words are merged."""
-        if not hasattr(self, "words"):
-            self.words = {}
-        out = []
-        for w in re.findall(r" *[^ ]+| +$", " " + text):
-            if w not in self.words:
-                self.words[w] = self.encode(w, prefix=False)
-            out += self.words[w]
-        return out
-
-    def decode(self, ids):
-        out = b""
-        for i in ids:
-            t = self.tokens[i]
-            m = re.fullmatch(rb"<0x([0-9A-F]{2})>", t)
-            out += bytes([int(m[1], 16)]) if m else t
-        return out.decode("utf-8", "replace").removeprefix(" ")
-
-
-# The split of Llama 3 (llama-bpe); [^\W\d_] is \p{L} as far as Python's own module can say it.
-SPLIT = re.compile(r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|(?:[^\r\n\w]|_)?[^\W\d_]+|\d{1,3}"
-                   r"| ?(?:[^\s\w]|_)+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
-
-
-def byte_chars():
-    """GPT-2's printable character for each byte, in the order of its first 256 token ids."""
-    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    order = plain + [b for b in range(256) if b not in plain]
-    return order, {b: chr(b) if i < len(plain) else chr(256 + i - len(plain)) for i, b in enumerate(order)}
-
-
-class ByteBPE:
-    def __init__(self, merges):
-        order, _ = byte_chars()
-        self.tokens = [bytes([b]) for b in order]
-        self.merges = [tuple(m) for m in merges]
-        for a, b in self.merges:
-            self.tokens.append(self.tokens[a] + self.tokens[b])
-        self.ids = {t: i for i, t in enumerate(self.tokens)}
-        self.byte_id = {t[0]: i for i, t in enumerate(self.tokens[:256])}
-        self.special = {s: len(self.tokens) + i for i, s in enumerate(special_names())}
-        self.cache = {}
-
-    def piece(self, text):
-        if text not in self.cache:
-            whole = self.ids.get(text.encode())
-            ids = [self.byte_id[b] for b in text.encode()] if whole is None else [whole]
-            while len(ids) > 1:
-                made = [self.ids.get(self.tokens[a] + self.tokens[b], 1 << 30) for a, b in zip(ids, ids[1:])]
-                new = min(made)
-                if new == 1 << 30:
-                    break
-                i = made.index(new)
-                ids[i:i + 2] = [new]
-            self.cache[text] = ids
-        return self.cache[text]
-
-    def encode(self, text):
-        return [i for p in SPLIT.findall(text) for i in self.piece(p)]
-
-    def decode(self, ids):
-        return b"".join(self.tokens[i] for i in ids if i < len(self.tokens)).decode("utf-8", "replace")
-
-
-def special_names():
-    return SPECIALS + ["<|reserved_special_token_%d|>" % i for i in range(N_SPECIAL - len(SPECIALS))]
-
-
-def train_bpe(texts, n_merges):
-    """Merges in order of rank, each the commonest pair of ids inside the pieces of the texts."""
-    counts = Counter()
-    for t in texts:
-        counts.update(SPLIT.findall(t))
-    base = ByteBPE([])
-    words = [([base.byte_id[b] for b in w.encode()], n) for w, n in counts.items()]
-    pairs, where = Counter(), {}
-    for i, (ids, n) in enumerate(words):
-        for p in zip(ids, ids[1:]):
-            pairs[p] += n
-            where.setdefault(p, set()).add(i)
-    heap = [(-n, p) for p, n in pairs.items()]
-    heapq.heapify(heap)
-    merges, tokens = [], list(base.tokens)
-    known = set(tokens)
-    while heap and len(merges) < n_merges:
-        n, p = heapq.heappop(heap)
-        token = tokens[p[0]] + tokens[p[1]]
-        if -n != pairs[p] or token in known:
-            continue                                    # an old count, or a second way to a token
-        new, changed = len(tokens), set()
-        merges.append(p)
-        tokens.append(token)
-        known.add(token)
-        for i in where.pop(p):
-            ids, n = words[i]
-            out, j = [], 0
-            while j < len(ids):
-                both = j + 1 < len(ids) and (ids[j], ids[j + 1]) == p
-                out.append(new if both else ids[j])
-                j += 1 + both
-            for q in zip(ids, ids[1:]):
-                pairs[q] -= n
-                changed.add(q)
-            for q in zip(out, out[1:]):
-                pairs[q] += n
-                where.setdefault(q, set()).add(i)
-                changed.add(q)
-            words[i] = (out, n)
-        for q in changed:
-            if pairs[q] > 0:
-                heapq.heappush(heap, (-pairs[q], q))
-    return merges
-
-
-# ---------------------------------------------------------------- corpus
-
-def read_stories(path):
-    text = lzma.open(path, "rt", encoding="utf-8").read() if str(path).endswith(".xz") else open(path).read()
-    return [s.strip() for s in text.split("<|end|>") if s.strip()]
-
-
-def write_stories(path, stories):
-    text = "".join(s + "\n<|end|>\n" for s in stories)
-    with lzma.open(path, "wt", encoding="utf-8") if str(path).endswith(".xz") else open(path, "w") as f:
-        f.write(text)
-
+# ---------------------------------------------------------------- sampling
 
 @torch.no_grad()
 def sample_ids(model, prompts, n, temperature, top_p, seed, stop):
@@ -468,156 +313,8 @@ def sample_teacher(teacher, spm, count, seed, temperature=None, top_p=1.0, batch
         t = temperature or rng.uniform(0.7, 1.0)
         rows, ended = sample_ids(teacher, [[1]] * batch, 255, t, top_p, rng.getrandbits(31), (1, 2))
         stories += [s for s in (spm.decode(r).strip() for r, e in zip(rows, ended) if e) if s]
-        progress("sampling", len(stories) / count, "%d stories" % len(stories))
+        progress("sampling", min(1, len(stories) / count), "%d stories" % len(stories))
     return stories[:count]
-
-
-AFTER = (r"(?=[.,!?]| (?:was|is|and|in|on|to|with|had|that|who|for|said|from|at|of|but|named|so|were|because"
-         r"|could|wanted|went|saw)\b)")
-NOT_THINGS = set("there idea lot way mess thing things end place moment top bit side while moral game walk top "
-                 "party time day friend friends other others one next rest two animals surprise job race ground "
-                 "name fun world story bath nap air middle back front edge same first last more whole".split())
-ADJECTIVES = ("red blue green yellow pink purple black white brown orange golden shiny fluffy tiny brave magic "
-              "magical old happy sad wise kind lazy round soft noisy pretty scary silly").split()
-ASK = ["Tell me a story about {}.", "Tell me a story about {}", "tell me a story about {}",
-       "Write a story about {}.", "Write a short story about {}.", "Please tell me a story about {}.",
-       "Can you tell me a story about {}?", "Could you write a story with {} in it?", "I want a story about {}.",
-       "A story about {}, please.", "Make up a story about {}.", "I would like to hear a story about {}.",
-       "Story about {}", "Tell a story with {}.", "Tell me a bedtime story about {}.", "Write a story that has {} in it.",
-       "Tell me a short story about {}!", "Do you know a story about {}?", "What happened to {}?", "write a story about {}"]
-ASK_ANY = ["Tell me a story.", "Tell me a story", "Write a story.", "Can you tell me a story?", "A story, please.",
-           "Please tell me a story.", "I want to hear a story.", "Once more, please.", "Tell me a bedtime story.",
-           "tell me a story", "Do you know a story?", "Read me a story."]
-ASK_MORE = ["Another one, please.", "Tell me another story.", "One more!", "Tell me one more story.", "More!",
-            "Thank you! Another one?", "Again, please."]
-SYSTEM = ["You tell short stories for children.", "You are a storyteller.", "You are a helpful assistant.",
-          "You are a kind storyteller who writes short stories for small children.", "Answer with a short story.",
-          "You write simple stories."]
-TALK = [(["Hello", "Hi", "Hello!", "Hi!", "hi", "hello", "Hey", "Good morning!", "Hi there!"],
-         ["Hello! What should the story be about?", "Hello! Do you want to hear a story?"]),
-        (["Who are you?", "What are you?", "What is your name?", "What can you do?", "Are you a person?", "Help"],
-         ["I am a small program that tells stories. What should the next one be about?"]),
-        (["Thank you!", "Thanks", "Thank you.", "thanks!", "That was nice.", "I liked that story.", "Good story!"],
-         ["You are welcome! Do you want to hear another story?"]),
-        (["Bye", "Goodbye", "Good night!", "bye!"], ["Goodbye! Sleep well."])]
-
-
-def find_things(stories):
-    """Nouns of the corpus: words that stand after an article, sometimes "a", before a word that follows nouns."""
-    words, after, after_a = Counter(), Counter(), Counter()
-    for s in stories:
-        s = s.lower()
-        words.update(re.findall(r"[a-z]+", s))
-        after.update(re.findall(r"\b(?:the|a|an) (?:[a-z]+,? )?([a-z]+)" + AFTER, s))
-        after_a.update(re.findall(r"\b(?:a|an) (?:[a-z]+,? )?([a-z]+)" + AFTER, s))
-    return {w for w, n in words.items() if n >= 30 and after[w] >= 0.3 * n and 0.1 < after_a[w] / after[w] < 0.8
-            and w not in NOT_THINGS and len(w) > 2}
-
-
-def article(noun):
-    return ("an " if noun[0] in "aeiou" else "a ") + noun
-
-
-def things_of(story, nouns, rng):
-    """One to three phrases that name what the story is about: "a dog", "a red ball", "a girl named Lily"."""
-    low = story.lower()
-    count = Counter(w for w in re.findall(r"[a-z]+", low) if w in nouns)
-    found = [w for w, n in count.most_common(6) if n >= 2] or [w for w, n in count.most_common(2)]
-    rng.shuffle(found)
-    phrases = []
-    for w in found[:rng.choice((1, 2, 2, 2, 3))]:
-        adjective = re.search(r"\b(%s) %s\b" % ("|".join(ADJECTIVES), w), low)
-        phrases.append(article(adjective[1] + " " + w if adjective and rng.random() < 0.85 else w))
-    person = re.search(r"\b(girl|boy|dog|cat|bird|bunny|bear|frog|fish|mouse|man|lady) (?:named|called) ([A-Z][a-z]+)", story)
-    if person and rng.random() < 0.3:
-        phrases = [p for p in phrases if not p.endswith(person[1])][:2]
-        phrases.insert(0, rng.choice(("a %s named %s", "a little %s named %s")) % person.groups())
-    if rng.random() < 0.05:
-        phrases = [p.split(" ", 1)[1] for p in phrases]
-    return ", ".join(phrases[:-1]) + " and " + phrases[-1] if len(phrases) > 1 else "".join(phrases)
-
-
-def conversation(stories, nouns, rng):
-    """A list of (role, text): a user asks, the assistant tells the stories."""
-    turns = [("system", rng.choice(SYSTEM))] if rng.random() < 0.3 else []
-    if rng.random() < 0.08:
-        ask, answer = rng.choice(TALK[:2])
-        turns += [("user", rng.choice(ask)), ("assistant", rng.choice(answer))]
-    for i, s in enumerate(stories):
-        things = things_of(s, nouns, rng)
-        if rng.random() < 0.2:                          # a beginning, to be told from its start
-            ask = " ".join(s.split(" ")[:rng.choice((2, 4, 4, 4, 4, 6, 8, 10, 14))]).rstrip(",")
-            ask += rng.choice(("", "", "...", ","))
-        elif not things or rng.random() < 0.05:
-            ask = rng.choice(ASK_MORE if i else ASK_ANY)
-        else:
-            ask = rng.choice(ASK).format(things)
-        turns += [("user", ask), ("assistant", s)]
-    if rng.random() < 0.05:
-        ask, answer = rng.choice(TALK[2:])
-        turns += [("user", rng.choice(ask)), ("assistant", rng.choice(answer))]
-    return turns
-
-
-def encode_turns(bpe, turns):
-    """Ids and a mask of those to learn: the assistant's words and the end of its turn."""
-    sp = bpe.special
-    ids, learn = [sp["<|begin_of_text|>"]], [0]
-    for role, text in turns:
-        head = [sp["<|start_header_id|>"], *bpe.encode(role), sp["<|end_header_id|>"], *bpe.encode("\n\n")]
-        body = bpe.encode(text.strip()) + [sp["<|eot_id|>"]]
-        ids += head + body
-        learn += [0] * len(head) + [int(role == "assistant")] * len(body)
-    return ids, learn
-
-
-def align(text, ids, bpe, spm):
-    """The teacher's ids of a story, and for each of the student's which of the teacher's steps sees the same text.
-
-    Both lists begin with a start id and end with an end id.  Where a token of the one ends inside a token
-    of the other there is no such step: -1."""
-    theirs = [1] + spm.encode_text(text) + [1]
-    end, steps = -1, {0: 0}                          # the teacher puts a space before the text
-    for i, t in enumerate(theirs[1:-1]):
-        end += len(spm.tokens[t])
-        steps[max(end, 0)] = i + 1
-    end, rows = 0, [0]
-    for t in ids[1:-1]:
-        end += len(bpe.tokens[t])
-        rows.append(steps.get(end, -1))
-    return theirs, rows
-
-
-def make_data(stories, bpe, spm, seed):
-    """Every story once: most as they are, with the teacher's ids, others in conversations of one to three stories.
-
-    ids, learn: of the student, all documents in a row; ends: where each document ends.  theirs, their_ends:
-    the teacher's, none for a conversation; rows: for each of the student's ids the teacher's step, or -1.
-    seen: the teacher's ids that occur; pairs: (their index in seen, student's id, how often they begin the same text)."""
-    rng = random.Random(seed)
-    nouns = find_things(stories)
-    sp = bpe.special
-    docs, i, stories = [], 0, rng.sample(stories, len(stories))
-    while i < len(stories):
-        if rng.random() < 0.7:
-            ids = [sp["<|begin_of_text|>"], *bpe.encode(stories[i]), sp["<|end_of_text|>"]]
-            theirs, rows = align(stories[i], ids, bpe, spm)
-            docs.append((ids, [0] + [1] * (len(ids) - 1), rows + [-1], theirs))
-            i += 1
-        else:
-            n = rng.choice((1,) * 17 + (2, 2, 3))
-            ids, learn = encode_turns(bpe, conversation(stories[i:i + n], nouns, rng))
-            docs.append((ids, learn, [-1] * len(ids), []))
-            i += n
-    count = Counter()
-    for ids, _, rows, theirs in docs:
-        count.update((theirs[r + 1], ids[j + 1]) for j, r in enumerate(rows) if r >= 0)
-    seen = sorted({t for d in docs for t in d[3]})
-    index = {t: i for i, t in enumerate(seen)}
-    join = lambda k, type: np.concatenate([np.array(d[k], type) for d in docs])
-    return dict(ids=join(0, np.uint16), learn=join(1, np.uint8), rows=join(2, np.int16), theirs=join(3, np.uint16),
-                ends=np.cumsum([len(d[0]) for d in docs]), their_ends=np.cumsum([len(d[3]) for d in docs]),
-                seen=np.array(seen), pairs=np.array([(index[t], s, n) for (t, s), n in count.items() if t in index]))
 
 
 # ---------------------------------------------------------------- training
@@ -648,17 +345,18 @@ def batches(data, size, rng):
 
 
 def make_batch(data, docs, starts, lengths):
-    """Padded rows of ids and targets, the teacher's ids of those documents that have them, and which of the
-    student's steps (flat index) has which of the teacher's (flat index, and the id that it came to)."""
+    """Padded rows of ids, targets and their weights, the teacher's ids of those documents that have them, and which of
+    the student's steps (flat index) has which of the teacher's (flat index, and the id that it came to)."""
     n, their_starts = max(lengths[d] for d in docs), np.concatenate(([0], data["their_ends"][:-1]))
-    ids, target = np.zeros((len(docs), n), np.int64), np.full((len(docs), n), -100, np.int64)
+    ids, target = np.zeros((len(docs), n), np.int64), np.zeros((len(docs), n), np.int64)
+    weight = np.zeros((len(docs), n), np.float32)
     told = [d for d in docs if data["their_ends"][d] > their_starts[d]]
     m = max([data["their_ends"][d] - their_starts[d] for d in told], default=0)
     theirs, steps = np.ones((len(told), m), np.int64), []
     for row, d in enumerate(docs):
         a, b = starts[d], data["ends"][d]
         ids[row, :b - a] = data["ids"][a:b]
-        target[row, :b - a - 1] = np.where(data["learn"][a + 1:b], data["ids"][a + 1:b], -100)
+        target[row, :b - a - 1], weight[row, :b - a - 1] = data["ids"][a + 1:b], data["learn"][a + 1:b]
         if d in told:
             their_row, at = told.index(d), their_starts[d]
             theirs[their_row, :data["their_ends"][d] - at] = data["theirs"][at:data["their_ends"][d]]
@@ -666,7 +364,8 @@ def make_batch(data, docs, starts, lengths):
             j = (rows >= 0).nonzero()[0]
             steps.append(np.stack((row * (n - 1) + j, their_row * (m - 1) + rows[j], theirs[their_row, rows[j] + 1])))
     steps = np.concatenate(steps, 1) if steps else np.zeros((3, 0), np.int64)
-    return tuple(torch.from_numpy(x).to(DEVICE) for x in (ids[:, :-1], target[:, :-1], theirs[:, :-1], steps))
+    batch = ids[:, :-1], target[:, :-1], weight[:, :-1], theirs[:, :-1], steps
+    return tuple(torch.from_numpy(x).to(DEVICE) for x in batch)
 
 
 class Distiller:
@@ -705,12 +404,35 @@ def nats_per_byte(model, encode, start, stories):
         for s in stories:
             ids = [start] + encode(s)
             h = model(torch.tensor([ids[:-1]], device=DEVICE))[0]
-            total += F.cross_entropy(F.linear(h, model.embed), torch.tensor(ids[1:], device=DEVICE), reduction="sum").item()
+            target = torch.tensor(ids[1:], device=DEVICE)
+            total += F.cross_entropy(F.linear(h, model.embed), target, reduction="sum").item()
             n_bytes += len(s.encode())
     return total / n_bytes
 
 
+def loss_of(student, batch, distiller, distil, match):
+    """The loss to minimise, and the plain one to show."""
+    ids, target, weight, theirs, steps = batch
+    keep = weight.flatten().nonzero()[:, 0]
+    target, weight = target.flatten()[keep], weight.flatten()[keep]
+    states = []
+    logp = F.linear(student(ids, states=states).flatten(0, 1)[keep], student.embed).log_softmax(-1)
+    plain = -logp.gather(1, target[:, None])[:, 0]
+    if not distiller or not steps.shape[1]:
+        return (weight * plain).sum() / weight.sum(), plain.mean().item()
+    place = torch.full((ids.numel(),), -1, device=DEVICE)
+    place[keep] = torch.arange(len(keep), device=DEVICE)
+    told = place[steps[0]]
+    want = torch.zeros_like(logp).scatter_(1, target[:, None], 1.0)
+    soft, their_states = distiller(theirs, steps, target[told])
+    want[told] = (1 - distil) * want[told] + distil * soft
+    loss = -(weight * (want * logp).sum(1)).sum() / weight.sum()
+    far = sum((x.flatten(0, 1)[steps[0]] - y).square().mean() / y.square().mean() for x, y in zip(states, their_states))
+    return loss + match * far / len(states) * len(told) / len(keep), plain.mean().item()
+
+
 def train(student, data, bpe, heldout, distiller, args):
+    """Until --minutes are over, in all runs; the rate falls to zero with them. best.pt has the mean of late weights."""
     matrices = [p for p in student.parameters() if p.dim() == 2]
     vectors = [p for p in student.parameters() if p.dim() == 1]
     opt = torch.optim.AdamW([dict(params=matrices, weight_decay=args.decay), dict(params=vectors, weight_decay=0)],
@@ -747,37 +469,20 @@ def train(student, data, bpe, heldout, distiller, args):
         lr = args.lr * min((state["step"] + 1) / args.warmup, 1 - share)
         for g in opt.param_groups:
             g["lr"] = lr
-        ids, target, theirs, steps = next(stream)
-        keep = (target != -100).flatten().nonzero()[:, 0]
-        target = target.flatten()[keep]
-        states = []
-        logp = F.linear(student(ids, states=states).flatten(0, 1)[keep], student.embed).log_softmax(-1)
-        hard = -logp.gather(1, target[:, None]).mean()
-        loss = hard
-        if args.distil and steps.shape[1]:
-            place = torch.full((ids.numel(),), -1, device=DEVICE)
-            place[keep] = torch.arange(len(keep), device=DEVICE)
-            told = place[steps[0]]
-            want = torch.zeros_like(logp).scatter_(1, target[:, None], 1.0)
-            want[told] *= 1 - args.distil
-            soft, their_states = distiller(theirs, steps, target[told])
-            want[told] += args.distil * soft
-            loss = -(want * logp).sum() / len(keep)
-            far = sum((x.flatten(0, 1)[steps[0]] - y).square().mean() / y.square().mean()
-                      for x, y in zip(states, their_states)) / len(states)
-            loss = loss + args.match * far * len(told) / len(keep)
+        batch = next(stream)
+        loss, plain = loss_of(student, batch, distiller, args.distil, args.match)
         opt.zero_grad(set_to_none=True)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(student.parameters(), 1.0)
         opt.step()
         state["step"] += 1
-        state["tokens"] += ids.numel()
-        weight = max(1 - args.ema, 1 / (state["step"] + 1))
+        state["tokens"] += batch[0].numel()
+        pull = max(1 - args.ema, 1 / (state["step"] + 1))
         with torch.no_grad():
             now = student.state_dict()
-            torch._foreach_mul_(list(mean.values()), 1 - weight)
-            torch._foreach_add_(list(mean.values()), [now[k] for k in mean], alpha=weight)
-        loss_sum, loss_n = loss_sum + hard.item(), loss_n + 1
+            torch._foreach_mul_(list(mean.values()), 1 - pull)
+            torch._foreach_add_(list(mean.values()), [now[k] for k in mean], alpha=pull)
+        loss_sum, loss_n = loss_sum + plain, loss_n + 1
         if state["step"] % args.log == 0:
             progress("training", share, "step %d  loss %.3f  lr %.1e  %.0f tokens/s" % (
                 state["step"], loss_sum / loss_n, lr, state["tokens"] / (state["seconds"] + 1e-9)))
@@ -856,7 +561,8 @@ def export(student, bpe, path):
         tensors += [Tensor("blk.%d.%s.weight" % (i, name), x) for name, x in (
             ("attn_norm", m.norm1), ("attn_q", q), ("attn_k", k), ("attn_v", v), ("attn_output", m.o),
             ("ffn_norm", m.norm2), ("ffn_gate", gate), ("ffn_up", up), ("ffn_down", m.down))]
-    print("%s: %d bytes" % (path, write_gguf(path, metadata, tensors)))
+    write_gguf(path, metadata, tensors)
+    print("%s: %d bytes" % (path, os.path.getsize(path)))
 
 
 # ---------------------------------------------------------------- main
@@ -864,24 +570,24 @@ def export(student, bpe, path):
 def main():
     ap = argparse.ArgumentParser(description=__doc__.split("\n")[0], epilog=__doc__[__doc__.index("Stages"):],
                                  formatter_class=argparse.RawDescriptionHelpFormatter)
-    ap.add_argument("stage", choices=["all", "corpus", "heldout", "vocab", "data", "train", "eval", "export", "samples"])
+    ap.add_argument("stage", choices="all corpus heldout vocab data train eval export samples".split())
     ap.add_argument("--teacher", default="stories15M.bin")
     ap.add_argument("--teacher-tokenizer", default="tokenizer.bin")
     ap.add_argument("--baseline", nargs=2, metavar=("BIN", "TOKENIZER"), help="another llama2.c model to evaluate")
     ap.add_argument("--corpus", help="stories separated by lines <|end|>, .xz or plain (default: sample them)")
     ap.add_argument("--stories", type=int, default=57000, help="how many to sample")
     ap.add_argument("--work", default="train-stories")
-    ap.add_argument("--minutes", type=float, default=100, help="length of the training, all runs together")
-    ap.add_argument("--batch", type=int, default=4096, help="ids in a step")
-    ap.add_argument("--lr", type=float, default=1e-3)
+    ap.add_argument("--minutes", type=float, default=60, help="length of the training, all runs together")
+    ap.add_argument("--batch", type=int, default=2048, help="ids in a step")
+    ap.add_argument("--lr", type=float, default=4.5e-4)
     ap.add_argument("--decay", type=float, default=0.05)
-    ap.add_argument("--distil", type=float, default=0.9, help="share of the teacher's word in the loss, 0 to 1")
+    ap.add_argument("--distil", type=float, default=0.9, help="share of the teacher's distribution in the loss")
     ap.add_argument("--match", type=float, default=1.0, help="weight of the distance from the teacher's states")
-    ap.add_argument("--teacher-temp", type=float, default=0.8, help="of the teacher's word")
-    ap.add_argument("--warmup", type=int, default=50)
-    ap.add_argument("--ema", type=float, default=0.99)
-    ap.add_argument("--log", type=int, default=20)
-    ap.add_argument("--eval-every", type=float, default=600)
+    ap.add_argument("--teacher-temp", type=float, default=0.8, help="sharpens the teacher's distribution")
+    ap.add_argument("--warmup", type=int, default=20)
+    ap.add_argument("--ema", type=float, default=0.98, help="what the mean of the weights keeps at each step")
+    ap.add_argument("--log", type=int, default=10, help="steps between progress lines")
+    ap.add_argument("--eval-every", type=float, default=400, help="seconds")
     ap.add_argument("--eval-stories", type=int, default=40)
     ap.add_argument("--threads", type=int, default=os.cpu_count())
     ap.add_argument("--seed", type=int, default=1)
@@ -929,7 +635,8 @@ def main():
     print("best model: %(step)d steps, %(tokens)d tokens, %(seconds).0f s" % saved["state"])
     if wants("eval"):
         stories, score = read_stories(at("heldout.txt")), "%-12s %.4f nats/byte on %d stories"
-        print(score % ("student", nats_per_byte(student, bpe.encode, bpe.special["<|begin_of_text|>"], stories), len(stories)))
+        start = bpe.special["<|begin_of_text|>"]
+        print(score % ("student", nats_per_byte(student, bpe.encode, start, stories), len(stories)))
         print(score % ("teacher", nats_per_byte(teacher()[0], teacher()[1].encode_text, 1, stories), len(stories)))
         if args.baseline:
             small, tokens = load_llama2c(args.baseline[0]), SentencePiece(args.baseline[1])
@@ -939,7 +646,7 @@ def main():
     if args.stage == "samples":
         sp = bpe.special
         if args.chat:
-            prompt = encode_turns(bpe, [("user", args.chat), ("assistant", "")])[0][:-1]
+            prompt = encode_turns(bpe, [("user", args.chat, ()), ("assistant", "", ())])[0][:-1]
         else:
             prompt = [sp["<|begin_of_text|>"]] + bpe.encode(args.prompt)
         with torch.no_grad():
