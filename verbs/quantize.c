@@ -339,8 +339,9 @@ static int open_output(const char *in, const char *out) {
     if (snprintf(unfinished, sizeof unfinished, "%s.%ld.tmp", out, (long)getpid()) >= (int)sizeof unfinished)
         die(EXIT_USAGE, "%s: the name is too long", out);
     static const int ends[] = {SIGINT, SIGTERM, SIGHUP};
-    struct sigaction action = {.sa_handler = on_end};
-    for (int i = 0; i < 3; i++) sigaction(ends[i], &action, NULL);
+    struct sigaction action = {.sa_handler = on_end}, before;
+    for (int i = 0; i < 3; i++)
+        if (!sigaction(ends[i], NULL, &before) && before.sa_handler != SIG_IGN) sigaction(ends[i], &action, NULL);
     int fd = open(unfinished, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (fd < 0) die(EXIT_RUNTIME, "%s: %s", unfinished, strerror(errno));
     return fd;
