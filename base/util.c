@@ -122,11 +122,18 @@ void buffer_free(Buffer *b) {
     *b = (Buffer){0};
 }
 
+enum { FILE_LIMIT = 1 << 30 }; // a text; anything longer is a device or a mistake
+
 bool file_read(const char *path, Buffer *out, Error *err) {
     int fd = strcmp(path, "-") ? open(path, O_RDONLY | O_CLOEXEC) : STDIN_FILENO;
     if (fd < 0) return error_set(err, EXIT_RUNTIME, "%s: %s", path, strerror(errno));
     ssize_t n;
+    size_t limit = out->len + FILE_LIMIT;
     do {
+        if (out->len > limit) {
+            if (fd != STDIN_FILENO) close(fd);
+            return error_set(err, EXIT_RUNTIME, "%s: expected at most %d MiB of text, found more", path, FILE_LIMIT >> 20);
+        }
         buffer_room(out, 65536);
         n = read(fd, out->data + out->len, 65536);
         if (n > 0) out->len += (size_t)n;

@@ -6,10 +6,8 @@
 // panel (32 KiB, stays in L1), sweep all tokens over it with 2 x 2 tiles, 4 tile loads per 4 products. The packed
 // activations of a K block (512 tokens: 512 KiB) stay in L2 for the STRIP / 32 panels, and so do the sums.
 // Per panel and K block at 512 tokens: 16.8 MFLOP; 32 x 512 weights decoded, 512 KiB of B and 128 KiB of C from L2.
+#include "avx512_unpack.h"
 #include "isa.h"
-
-#include <immintrin.h>
-#include <string.h>
 
 enum {
     TILE = 16,       // rows and columns of C
@@ -80,22 +78,45 @@ static void encode(void *encoded, const float *x, int n_tokens, int cols, int to
         }
 }
 
-// n weights of a row as bf16, in pieces of 32 that lie TILE_LEN apart (one row of successive A tiles).
-static void decode_integer(uint16_t *tile, Type type, const char *row, int n) {
-    QuantBlock b;
-    QuantUnpack unpack = quant_unpack(type);
-    int block = type_info(type)->block, bytes = type_info(type)->bytes;
-    for (int k = 0; k < n; k += block, row += bytes) {
-        unpack(row, &b);
-        for (int i = 0; i < block; i += TILE_K, tile += TILE_LEN) {
+// n weights of a row as bf16, in pieces of 32 that lie TILE_LEN apart (one row of successive A tiles). Per 32 weights:
+// two conversions to float32, two FMAs, one rounding, one store.
+INLINE void decode_units(uint16_t *tile, Type type, const char *row, int n, Unpack unpack, int off, bool has_min) {
+    uint8_t q[UNIT] __attribute__((aligned(64))), last[320] = {0};
+    float scale[GROUPS] __attribute__((aligned(64))), base[GROUPS] __attribute__((aligned(64)));
+    for (int k = 0; k < n; k += UNIT, row += quant_row_bytes(type, UNIT)) {
+        if (n - k < UNIT) row = memcpy(last, row, quant_row_bytes(type, (size_t)(n - k))); // the row may end here
+        Unit u = unpack(row, type);
+        __m512 zero = _mm512_mul_ps(u.scale, _mm512_set1_ps((float)off));
+        _mm512_store_ps(scale, u.scale);
+        _mm512_store_ps(base, has_min ? _mm512_add_ps(zero, u.min) : zero);
+        for (int j = 0; j < 4; j++) _mm512_store_si512(q + 64 * j, u.w[j]);
+        for (int i = 0; i < UNIT && k + i < n; i += TILE_K, tile += TILE_LEN) {
             __m512 w[2];
             for (int half = 0; half < 2; half++) {
                 int at = i + 16 * half;
-                __m512 q = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(b.q + at))));
-                w[half] = _mm512_fmsub_ps(q, _mm512_set1_ps(b.scale[at / 16]), _mm512_set1_ps(b.min[at / 16]));
+                __m512 v = _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_load_si128((const __m128i *)(q + at))));
+                w[half] = _mm512_fmsub_ps(v, _mm512_set1_ps(scale[at / 16]), _mm512_set1_ps(base[at / 16]));
             }
             _mm512_storeu_si512(tile, (__m512i)_mm512_cvtne2ps_pbh(w[1], w[0]));
         }
+    }
+}
+
+static void decode_integer(uint16_t *tile, Type type, const char *row, int n) {
+    switch (type) {
+    case TYPE_Q8_0: decode_units(tile, type, row, n, unpack_q8_0, 128, false); break;
+    case TYPE_Q4_0: decode_units(tile, type, row, n, unpack_q4_0, 8, false); break;
+    case TYPE_Q4_1: decode_units(tile, type, row, n, unpack_q4_1, 0, true); break;
+    case TYPE_Q5_0: decode_units(tile, type, row, n, unpack_q5_0, 16, false); break;
+    case TYPE_Q5_1: decode_units(tile, type, row, n, unpack_q5_1, 0, true); break;
+    case TYPE_Q2_K: decode_units(tile, type, row, n, unpack_q2_k, 0, true); break;
+    case TYPE_Q3_K: decode_units(tile, type, row, n, unpack_q3_k, 4, false); break;
+    case TYPE_Q4_K: decode_units(tile, type, row, n, unpack_q4_k, 0, true); break;
+    case TYPE_Q5_K: decode_units(tile, type, row, n, unpack_q5_k, 0, true); break;
+    case TYPE_Q6_K: decode_units(tile, type, row, n, unpack_q6_k, 32, false); break;
+    case TYPE_IQ4_NL: decode_units(tile, type, row, n, unpack_iq4_nl, 128, false); break;
+    case TYPE_IQ4_XS: decode_units(tile, type, row, n, unpack_iq4_xs, 128, false); break;
+    default: decode_units(tile, type, row, n, unpack_any, 128, false); // IQ2_XXS
     }
 }
 

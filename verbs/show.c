@@ -12,6 +12,15 @@ typedef struct {
     int n_tensors;
 } Share;
 
+// A count with three digits and its unit: "4.92 GB".
+static const char *scaled(char out[24], double n, const char *unit) {
+    static const char *const prefixes[] = {"", "k", "M", "G", "T"};
+    int p = 0;
+    for (; n >= 999.5 && p < 4; p++) n /= 1000;
+    snprintf(out, 24, "%.*f %s%s", n < 9.995 ? 2 : n < 99.95 ? 1 : 0, n, prefixes[p], unit);
+    return out;
+}
+
 static size_t tensor_weights(const GgufTensor *t) { return (size_t)(t->dims[0] * t->dims[1] * t->dims[2] * t->dims[3]); }
 
 static void print_string(const char *label, Str s) {
@@ -32,12 +41,14 @@ static void print_types(const Gguf *g) {
             parts[k]->n_tensors++;
         }
     }
-    printf("%-14s%d, %.2f GB, %.3f G weights, %.2f bits per weight\n", "tensors", all.n_tensors, (double)all.bytes * 1e-9,
-           (double)all.weights * 1e-9, all.weights ? 8.0 * (double)all.bytes / (double)all.weights : 0);
+    char bytes[24], weights[24];
+    printf("%-14s%d, %s, %s, %.2f bits per weight\n", "tensors", all.n_tensors, scaled(bytes, (double)all.bytes, "B"),
+           scaled(weights, (double)all.weights, " weights"),
+           all.weights ? 8.0 * (double)all.bytes / (double)all.weights : 0);
     for (int i = 0; i < TYPE_COUNT; i++)
         if (shares[i].n_tensors)
-            printf("  %-12s%4d tensors %9.2f MB %5.1f %%\n", type_info((uint32_t)i)->name, shares[i].n_tensors,
-                   (double)shares[i].bytes * 1e-6, 100.0 * (double)shares[i].bytes / (double)all.bytes);
+            printf("  %-12s%4d tensors %9s %5.1f %%\n", type_info((uint32_t)i)->name, shares[i].n_tensors,
+                   scaled(bytes, (double)shares[i].bytes, "B"), 100.0 * (double)shares[i].bytes / (double)all.bytes);
 }
 
 static void print_tensors(const Gguf *g) {
@@ -78,12 +89,13 @@ static void print_model(const Model *m, int context) {
     printf("\n");
     print_types(&m->file);
     double kv = (double)model_kv_bytes(c, m->kv_type), weights = (double)model_weight_bytes(m);
-    printf("%-14sweights %.2f GB (file pages) + KV cache %.2f GB for %d positions (%s, %.1f KiB each)\n", "memory",
-           weights * 1e-9, kv * context * 1e-9, context, type_info(m->kv_type)->name, kv / 1024);
+    char w[24], k[24];
+    printf("%-14sweights %s (file pages) + KV cache %s for %d positions (%s, %.1f KiB each)\n", "memory",
+           scaled(w, weights, "B"), scaled(k, kv * context, "B"), context, type_info(m->kv_type)->name, kv / 1024);
     printf("%-14s%s, %d threads\n", "kernels", kernel.name, m->n_threads);
     double gb = model_decode_gb(m);
-    printf("%-14s%.3f GB of weights per token; at B GB/s of memory bandwidth: B / %.3f tokens/s (bench measures it)\n",
-           "decode", gb, gb);
+    printf("%-14s%s of weights per token; at 30 GB/s of memory bandwidth %.1f tokens/s (bench measures it)\n", "decode",
+           scaled(w, gb * 1e9, "B"), 30 / gb);
 }
 
 static int print_json(const Model *m, const Gguf *g) {
