@@ -15,14 +15,13 @@ OPENMP  ?= $(shell echo 'int main(void){return 0;}' > /tmp/llama31-omp-$$$$.c; \
 FLAGS   := -std=c11 -D_GNU_SOURCE -D_FILE_OFFSET_BITS=64 -Wall -Wextra -Wpedantic -fno-math-errno -ffp-contract=off \
            $(FLAGS_EXTRA) -DVERSION='"$(VERSION)"' $(OPENMP)
 
-CORE    := $(wildcard base/*.c) kernels/kernels.c kernels/quant.c kernels/quantize.c kernels/ops.c kernels/scalar.c \
-           rope.c tokenizer.c model.c sample.c generate.c $(wildcard verbs/*.c)
-CORE    := $(wildcard $(CORE))
+CORE    := $(wildcard base/*.c verbs/*.c) kernels/kernels.c kernels/quant.c kernels/quantize.c kernels/ops.c kernels/scalar.c \
+           rope.c tokenizer.c model.c sample.c generate.c
 ifneq (,$(findstring x86_64,$(TARGET)))
-CORE    += $(wildcard kernels/avx2.c kernels/avx512.c kernels/amx.c)
+CORE    += kernels/avx2.c kernels/avx512.c kernels/amx.c
 endif
 ifneq (,$(findstring aarch64,$(TARGET))$(findstring arm64,$(TARGET)))
-CORE    += $(wildcard kernels/neon.c)
+CORE    += kernels/neon.c
 endif
 # Without this gcc does not turn its minima and maxima into vector instructions.
 $(BUILD)/kernels/quantize.o: ISA := -fno-trapping-math
@@ -59,10 +58,10 @@ $(BUILD)/%.o: %.c Makefile VERSION
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
 	$(V)$(CC) $(FLAGS) $(CFLAGS) $(ISA) -MMD -c -o $@ $<
-$(BUILD)/models/builtin.o: models/builtin.S $(wildcard models/stories.gguf)
+$(BUILD)/models/builtin.o: models/builtin.S models/stories.gguf
 	@mkdir -p $(@D)
 	$(call say,AS,$<)
-	$(V)$(CC) $(if $(wildcard models/stories.gguf),-DHAVE_MODEL) -c -o $@ $<
+	$(V)$(CC) -c -o $@ $<
 
 demo: all
 	./llama31 run --temp 0.7 -n 200 --seed 1 "Once upon a time"

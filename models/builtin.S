@@ -10,9 +10,7 @@
         .globl SYMBOL(builtin_model)
         .globl SYMBOL(builtin_model_end)
 SYMBOL(builtin_model):
-#ifdef HAVE_MODEL
         .incbin "models/stories.gguf"
-#endif
 SYMBOL(builtin_model_end):
         .byte 0
 #if defined(__ELF__)
