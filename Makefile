@@ -1,7 +1,7 @@
 # llama31: make | make demo | make test | make asan | make format | make install
 # Variables: CC, CFLAGS, LDFLAGS, BUILD (objects), PREFIX, DESTDIR, OPENMP (empty to build without), V= (show commands).
 CC      ?= cc
-CFLAGS  ?= -O3 -g
+CFLAGS  ?= -O3
 BUILD   ?= build
 PREFIX  ?= /usr/local
 VERSION := $(shell cat VERSION)
