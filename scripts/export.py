@@ -14,14 +14,12 @@ import argparse
 import math
 import os
 import re
-import signal
 import struct
 import sys
-import time
 
 from checkpoints import parse_json, read_pth, read_safetensors
-from gguf_writer import Bad, FILE_TYPES, write_gguf
-from vocabulary import (huggingface_vocabulary, llama2c_vocabulary, meta_vocabulary, read_bytes)
+from gguf_writer import Bad, FILE_TYPES, run, write_gguf
+from vocabulary import huggingface_vocabulary, llama2c_vocabulary, meta_vocabulary, read_bytes
 from weights import Beside, File, Interleaved, Literal, Stacked, Weight, convert, same
 
 
@@ -211,8 +209,8 @@ def read_meta(folder, options):
     params = parse_json(read_bytes(os.path.join(folder, "params.json")), "params.json")
     files = [f for f in sorted(os.listdir(folder)) if re.match(r"consolidated\.\d+\.pth$", f)]
     numbers = [int(f.split(".")[1]) for f in files]
-    if numbers != list(range(len(files))):
-        raise Bad("%s: expected consolidated.00.pth and so on, found %s" % (folder, ", ".join(files)))
+    if not files or numbers != list(range(len(files))):
+        raise Bad("%s: expected consolidated.00.pth and so on, found %s" % (folder, ", ".join(files) or "none"))
     shards = [read_pth(os.path.join(folder, f)) for f in files]
     for f, shard in zip(files, shards):
         for name in sorted(set(shard) ^ set(shards[0])):
@@ -379,7 +377,7 @@ def export(options):
     tensors = [convert(w, type if len(w.shape) > 1 else "f32") for w in weights] + config.divisors()
     metadata = config.metadata(type)
     metadata.update(vocabulary)
-    return len(tensors), type, write_gguf(options.output, metadata, tensors)
+    write_gguf(options.output, metadata, tensors)
 
 
 def positive(kind):
@@ -401,23 +399,7 @@ def main(argv=None):
     parser.add_argument("--context", type=positive(int), metavar="N", help="the longest context the model is good for")
     parser.add_argument("--rope-factor", type=positive(float), metavar="F", help="the factor of scaled RoPE")
     options = parser.parse_args(argv)
-    for s in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(s, lambda n, _: sys.exit(128 + n))
-    start = time.time()
-    try:
-        n, type, size = export(options)
-    except Bad as e:
-        code, message = e.code, str(e)
-    except OSError as e:
-        code, message = 1, "%s: %s" % (e.filename or options.output, e.strerror)
-    except KeyboardInterrupt:
-        code, message = 130, "interrupted"
-    else:
-        sys.stderr.write("%s: %d tensors, %s, %.2f GB in %.1f s\n" %
-                         (options.output, n, type, size / 1e9, time.time() - start))
-        return 0
-    sys.stderr.write("error: %s\n" % "".join(c if c.isprintable() else ascii(c)[1:-1] for c in message))
-    return code
+    return run(options.output, lambda: export(options))
 
 
 if __name__ == "__main__":

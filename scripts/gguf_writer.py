@@ -2,8 +2,10 @@
 
 The file appears under its name only when it is complete: it is written beside it and renamed at the end."""
 import os
+import signal
 import struct
 import sys
+import time
 
 ALIGNMENT = 32
 TYPES = {"f32": (0, 4), "f16": (1, 2), "bf16": (30, 2), "q8_0": (8, 34 / 32)}  # name: GGUF tensor type, bytes per weight
@@ -64,7 +66,7 @@ class Progress:
 
 def write_gguf(path, metadata, tensors):
     """Writes metadata, a dict, and tensors, each with name, type, shape (rows first) and pieces(), an iterable of
-    bytes. Returns the file's size. Nothing is left behind on failure."""
+    bytes. Nothing is left behind on failure."""
     head = [b"GGUF", struct.pack("<IQQ", 3, len(tensors), len(metadata))]
     for key, v in metadata.items():
         kind, body = value(v)
@@ -103,10 +105,29 @@ def write_gguf(path, metadata, tensors):
     except BaseException:
         os.unlink(temporary)
         raise
-    return len(head) + offset
 
 
 def write_all(f, piece):
     view = memoryview(piece)
     while view:
         view = view[f.write(view):]
+
+
+def run(output, work):
+    """Runs a command that writes one file. Returns its exit code; says in one line, on stderr, how it went."""
+    for s in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(s, lambda n, _: sys.exit(128 + n))
+    start = time.time()
+    try:
+        work()
+    except Bad as e:
+        code, message = e.code, str(e)
+    except OSError as e:
+        code, message = 1, "%s: %s" % (e.filename or output, e.strerror)
+    except KeyboardInterrupt:
+        code, message = 130, "interrupted"
+    else:
+        sys.stderr.write("%s: %.2f GB in %.1f s\n" % (output, os.path.getsize(output) / 1e9, time.time() - start))
+        return 0
+    sys.stderr.write("error: %s\n" % "".join(c if c.isprintable() else ascii(c)[1:-1] for c in message))
+    return code

@@ -8,10 +8,9 @@ import argparse
 import random
 import struct
 import sys
-import time
 
 from export import Config
-from gguf_writer import Bad, FILE_TYPES, TYPES, write_gguf
+from gguf_writer import FILE_TYPES, TYPES, run, write_gguf
 from vocabulary import CONTROL, NORMAL, SPECIAL, byte_letters, byte_level, merges_of
 from weights import CONVERSIONS, Literal
 
@@ -86,7 +85,7 @@ def make(options):
     text, merges = merges_of(make_ranks(rng))
     metadata = c.metadata(options.type)
     metadata.update(byte_level(text + SPECIAL, [NORMAL] * RANKS + [CONTROL] * len(SPECIAL), merges))
-    return write_gguf(options.output, metadata, tensors)
+    write_gguf(options.output, metadata, tensors)
 
 
 def main():
@@ -96,14 +95,7 @@ def main():
     parser.add_argument("--type", choices=sorted(FILE_TYPES), default="bf16")
     parser.add_argument("--layers", type=int, metavar="N", help="other than the real model's")
     options = parser.parse_args()
-    start = time.time()
-    try:
-        size = make(options)
-    except (Bad, OSError) as e:
-        sys.stderr.write("error: %s: %s\n" % (options.output, getattr(e, "strerror", None) or e))
-        return 1
-    sys.stderr.write("%s: %.2f GB in %.1f s\n" % (options.output, size / 1e9, time.time() - start))
-    return 0
+    return run(options.output, lambda: make(options))
 
 
 if __name__ == "__main__":

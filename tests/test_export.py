@@ -12,10 +12,12 @@ import pickle
 import random
 import resource
 import shutil
+import signal
 import struct
 import subprocess
 import sys
 import tempfile
+import time
 import traceback
 import types
 import zipfile
@@ -28,6 +30,7 @@ sys.path.insert(0, os.path.join(ROOT, "scripts"))
 sys.dont_write_bytecode = True
 
 import export
+import gguf_writer
 import make_synthetic
 import vocabulary
 import weights
@@ -913,6 +916,27 @@ def full_disk_leaves_nothing(tmp):
     same(os.listdir(folder), ["m.gguf"])
     with open(out) as f:
         same(f.read(), "before", "the file that was there")
+
+
+@test
+def a_signal_leaves_nothing(tmp):
+    class Slow:
+        name, type, shape = "slow.weight", "f32", (4, 1)
+
+        def pieces(self):
+            yield bytes(8)
+            same(len(os.listdir(tmp)), 1)
+            os.kill(os.getpid(), self.signal)
+            time.sleep(5)
+            yield bytes(8)
+    out = os.path.join(tmp, "m.gguf")
+    for Slow.signal, code in ((signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 130)):
+        with contextlib.redirect_stderr(io.StringIO()):
+            try:
+                status = gguf_writer.run(out, lambda: gguf_writer.write_gguf(out, {"a": 1}, [Slow()]))
+            except SystemExit as e:
+                status = e.code
+        same((status, os.listdir(tmp)), (code, []))
 
 
 @test

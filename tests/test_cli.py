@@ -1,0 +1,430 @@
+#!/usr/bin/env python3
+"""The contract of the command line: exit codes, streams, refusals. Works on small models it writes itself.
+
+LLAMA31_FUZZ=N sets how many spoilt models are tried (default 120); they run under build-asan/llama31 where it exists."""
+import json
+import os
+import random
+import resource
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+BINARY = os.path.join(TOP, os.environ.get("BUILD", "build"), "llama31")
+ASAN = os.path.join(TOP, "build-asan", "llama31")
+WORK = tempfile.TemporaryDirectory(prefix="llama31-cli-")
+ENV = dict({k: v for k, v in os.environ.items() if not k.startswith("LLAMA31_")}, OMP_NUM_THREADS="2",
+           ASAN_OPTIONS="exitcode=99:detect_leaks=0", UBSAN_OPTIONS="exitcode=99")
+
+U8, I8, U16, I16, U32, I32, F32, BOOL, STRING, ARRAY, U64, I64, F64 = range(13)
+FORMS = {U8: "B", I8: "b", U16: "H", I16: "h", U32: "I", I32: "i", F32: "f", BOOL: "?", U64: "Q", I64: "q", F64: "d"}
+
+
+class Failure(Exception):
+    pass
+
+
+def check(ok, *what):
+    if not ok:
+        raise Failure(" ".join(str(w) for w in what)[:400].replace("\n", "\\n"))
+
+
+def string(s):
+    s = s if isinstance(s, bytes) else s.encode()
+    return struct.pack("<Q", len(s)) + s
+
+
+def value(kind, v):
+    if kind == STRING:
+        return string(v)
+    if kind == ARRAY:
+        item, items = v
+        return struct.pack("<IQ", item, len(items)) + b"".join(value(item, i) for i in items)
+    return struct.pack("<" + FORMS[kind], v)
+
+
+def gguf(values, tensors):
+    """values: key -> (kind, value); tensors: name -> (rows, cols, float32 bytes)."""
+    out, data = [b"GGUF", struct.pack("<IQQ", 3, len(tensors), len(values))], []
+    for key, (kind, v) in values.items():
+        out += [string(key), struct.pack("<I", kind), value(kind, v)]
+    offset = 0
+    for name, (rows, cols, floats) in tensors.items():
+        dims = (cols,) if rows == 1 else (cols, rows)
+        out += [string(name), struct.pack("<I%dQIQ" % len(dims), len(dims), *dims, 0, offset)]
+        data += [floats, bytes(-len(floats) % 32)]
+        offset += len(floats) + -len(floats) % 32
+    head = b"".join(out)
+    return head + bytes(-len(head) % 32) + b"".join(data[:-1])  # no padding at the end: every cut is a loss
+
+
+def tiny_model():
+    """A byte-level model of random weights: it says nonsense, invalid UTF-8 included."""
+    dim, hidden, heads, layers, rng = 16, 32, 2, 2, random.Random(1)
+    plain = [b for b in range(256) if 32 < b < 127 or b > 160 and b != 173]
+    hidden_bytes = [b for b in range(256) if b not in plain]
+    tokens = [chr(b) for b in plain] + [chr(256 + i) for i in range(len(hidden_bytes))] + ["th", "the"]
+    control = ["<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eom_id|>",
+               "<|eot_id|>"]
+    n = len(tokens)
+    values = {
+        "general.architecture": (STRING, "llama"),
+        "general.name": (STRING, "evil\x1b]52;c;eA==\x07name"),
+        "llama.block_count": (U32, layers),
+        "llama.context_length": (U32, 128),
+        "llama.embedding_length": (U32, dim),
+        "llama.feed_forward_length": (U32, hidden),
+        "llama.attention.head_count": (U32, heads),
+        "llama.attention.head_count_kv": (U32, 1),
+        "llama.attention.layer_norm_rms_epsilon": (F32, 1e-5),
+        "llama.rope.freq_base": (F32, 10000.0),
+        "llama.rope.dimension_count": (U32, dim // heads),
+        "tokenizer.ggml.model": (STRING, "gpt2"),
+        "tokenizer.ggml.pre": (STRING, "llama-bpe"),
+        "tokenizer.ggml.tokens": (ARRAY, (STRING, tokens + control)),
+        "tokenizer.ggml.token_type": (ARRAY, (I32, [1] * n + [3] * len(control))),
+        "tokenizer.ggml.merges": (ARRAY, (STRING, ["t h", "th e"])),
+        "tokenizer.ggml.bos_token_id": (U32, n),
+        "tokenizer.ggml.eos_token_id": (U32, n + 1),
+        "tokenizer.ggml.eot_token_id": (U32, n + 5),
+    }
+
+    def matrix(rows, cols):
+        scale = cols ** -0.5
+        return rows, cols, struct.pack("<%df" % (rows * cols), *(rng.gauss(0, scale) for _ in range(rows * cols)))
+
+    norm = (1, dim, struct.pack("<%df" % dim, *[1.0] * dim))
+    tensors = {"token_embd.weight": matrix(n + 6, dim), "output_norm.weight": norm}
+    for i in range(layers):
+        tensors.update({"blk.%d.%s.weight" % (i, part): tensor for part, tensor in {
+            "attn_norm": norm, "attn_q": matrix(dim, dim), "attn_k": matrix(dim // 2, dim),
+            "attn_v": matrix(dim // 2, dim), "attn_output": matrix(dim, dim), "ffn_norm": norm,
+            "ffn_gate": matrix(hidden, dim), "ffn_up": matrix(hidden, dim), "ffn_down": matrix(dim, hidden)}.items()})
+    tensors["output.weight"] = matrix(n + 6, dim)
+    return values, tensors
+
+
+VALUES, TENSORS = tiny_model()
+
+
+def path_of(name, data=None):
+    path = os.path.join(WORK.name, name)
+    if data is not None:
+        with open(path, "wb") as f:
+            f.write(data)
+    return path
+
+
+GOOD = path_of("good.gguf", gguf(VALUES, TENSORS))
+
+
+def spoilt(changes, tensors=None):
+    """The tiny model with some values replaced (None: left out)."""
+    values = {k: v for k, v in dict(VALUES, **changes).items() if v is not None}
+    return gguf(values, TENSORS if tensors is None else tensors)
+
+
+class Result:
+    def __init__(self, code, out, err, rss, cpu):
+        self.code, self.out, self.err, self.rss, self.cpu = code, out, err, rss, cpu
+
+    def __str__(self):
+        return "exit %s, stdout %r, stderr %r" % (self.code, self.out[:200], self.err[:400])
+
+
+def run(*args, stdin=b"", env=None, stdout=None, binary=BINARY):
+    """Runs the program; stdout: a file to write to instead of being returned. rss in MiB, cpu in seconds."""
+    out, err = tempfile.TemporaryFile(), tempfile.TemporaryFile()
+    with tempfile.TemporaryFile() as given:
+        given.write(stdin)
+        given.seek(0)
+        p = subprocess.Popen([binary, *args], stdin=given, stdout=out if stdout is None else stdout, stderr=err,
+                             env=dict(ENV, **(env or {})))
+        deadline = time.monotonic() + 30
+        while True:
+            pid, status, usage = os.wait4(p.pid, os.WNOHANG)
+            if pid:
+                break
+            if time.monotonic() > deadline:
+                p.kill()
+                os.wait4(p.pid, 0)
+                raise Failure("%s: no end after 30 s" % (args,))
+            time.sleep(0.002)
+    p.returncode = os.waitstatus_to_exitcode(status)
+    out.seek(0)
+    err.seek(0)
+    return Result(p.returncode, out.read(), err.read(), usage.ru_maxrss / 1024, usage.ru_utime + usage.ru_stime)
+
+
+def refuses(code, says, *args, **kw):
+    """Expects an exit code, one line on stderr that says something, and nothing on stdout."""
+    r = run(*args, **kw)
+    check(r.code == code, args, "expected exit", code, "found", r)
+    check(r.out == b"", args, r)
+    check(r.err.startswith(b"llama31: ") and r.err.count(b"\n") == 1 and r.err.endswith(b"\n"), args, r)
+    check(says.encode() in r.err, args, "expected", repr(says), "found", r)
+    return r
+
+
+def generate(*args, **kw):
+    r = run("run", "-m", GOOD, "--raw", "-n", "12", "--temp", "0", *args, **kw)
+    check(r.code == 0, args, r)
+    return r
+
+
+def usage():
+    refuses(2, "expected a verb")
+    refuses(2, "did you mean tokenize", "tokenise")
+    refuses(2, "did you mean --temp", "run", "-m", GOOD, "--tmep", "0", "x")
+    refuses(2, "unknown option", "run", "-m", GOOD, "--completely-different", "x")
+    refuses(2, "expected a value", "run", "-m", GOOD, "x", "-n")
+    refuses(2, "whole number", "run", "-m", GOOD, "-n", "1x", "x")
+    refuses(2, "whole number", "run", "-m", GOOD, "-n", "99999999999999999999", "x")
+    refuses(2, "expected", "run", "-m", GOOD, "-t", "0", "x")
+    refuses(2, "number", "run", "-m", GOOD, "--temp", "nan", "x")
+    refuses(2, "expected", "run", "-m", GOOD, "--top-p", "1.5", "x")
+    refuses(2, "no value", "run", "-m", GOOD, "--raw=1", "x")
+    refuses(2, "--kv", "run", "-m", GOOD, "--kv", "q3", "x")
+    refuses(2, "LLAMA31_ISA", "run", "-m", GOOD, "x", env={"LLAMA31_ISA": "mmx"})
+    for args in (["help"], ["--help"], ["help", "run"], ["run", "--help"], ["--version"]):
+        r = run(*args)
+        check(r.code == 0 and r.out and not r.err, args, r)
+
+
+def unreadable_models():
+    empty, fifo, locked = path_of("empty.gguf", b""), path_of("fifo"), path_of("locked.gguf", b"GGUF")
+    os.mkfifo(fifo)
+    os.chmod(locked, 0)
+    for verb in (["run", "x"], ["show"], ["tokenize", "x"], ["logits", "--ids", "1", "-o", path_of("never.f32")]):
+        args = [verb[0], "-m", None, *verb[1:]]
+        for code, says, path in ((1, "No such file", path_of("missing.gguf")), (1, "directory", WORK.name),
+                                 (3, "byte 0: magic", empty), (1, "expected a file", fifo),
+                                 (1, "expected a file", "/dev/zero"), (1, "denied", locked)):
+            if path == locked and os.geteuid() == 0:
+                continue
+            args[2] = path
+            refuses(code, says, *args)
+    check(not os.path.exists(path_of("never.f32")), "a result file appeared before the model was read")
+    r = refuses(1, "No such file", "show", "-m", path_of("a\x1b[2Jb\n.gguf"))
+    check(b"\x1b" not in r.err, r)
+
+
+def text():
+    a = generate("The")
+    check(a.out.endswith(b"\n") and b"prefill" in a.err and b"decode" in a.err, a)
+    quiet = generate("The", "-q")
+    check(quiet.err == b"" and quiet.out == a.out, quiet)
+    for args, kw in ((["-p", "The"], {}), (["--prompt=The"], {}), (["-f", path_of("the.txt", b"The")], {}),
+                     ([], {"stdin": b"The"}), (["-f", "-"], {"stdin": b"The"}), (["-"], {"stdin": b"The"}),
+                     (["--", "The"], {}), (["-t", "1", "The"], {}), (["-b", "1", "The"], {})):
+        check(generate("-q", *args, **kw).out == a.out, args, "gives another text")
+    check(generate("-q", "--echo", "The").out == b"The" + a.out, "--echo")
+    r = run("run", "-q", "--raw", "-n", "12", "--temp", "0", "The", env={"LLAMA31_MODEL": GOOD})
+    check(r.out == a.out, r)
+    refuses(1, "No such file", "run", "-m", GOOD, "-f", path_of("missing.txt"))
+
+
+def seeds():
+    def sample(*args):
+        return run("run", "-m", GOOD, "-q", "--raw", "-n", "20", "--temp", "1", *args, "The").out
+    check(sample("-s", "7") == sample("--seed", "7"), "one seed, two texts")
+    check(sample("-s", "7") != sample("-s", "8"), "two seeds, one text")
+    check(sample() != sample(), "no seed, one text")
+    r = run("run", "-m", GOOD, "--raw", "-n", "20", "--temp", "1", "The")
+    seed = r.err.decode().split("seed ")[1].split()[0]
+    check(sample("-s", seed) == r.out, "the printed seed gives another text")
+
+
+def json_output():
+    for prompt in (b"The", b"", b"\xff\xfe \xf4\x90\x80\x80 \xed\xa0\x80 \xc0\xaf", b"a\0b", b"\x1b]52;c;\x07"):
+        r = generate("--json", "--logprobs", "3", "--ignore-eos", stdin=prompt)
+        check(r.out.count(b"\n") == 1, r)
+        o = json.loads(r.out.decode())
+        check(o["n_generated"] == 12 and o["finish_reason"] == "length" and isinstance(o["text"], str), o)
+        check(o["n_prompt"] >= 1 and o["prefill_sec"] >= 0 and o["decode_sec"] >= 0 and "seed" in o, o)
+        check(len(o["logprobs"]) == 12, o)
+        for t in o["logprobs"]:
+            tops = [x["logprob"] for x in t["top"]]
+            check(len(tops) == 3 and tops == sorted(tops, reverse=True) and t["logprob"] == tops[0] <= 0, t)
+    r = run("show", "-m", GOOD, "--json")
+    check(r.code == 0 and json.loads(r.out)["n_layers"] == 2, r)
+
+
+def context():
+    r = refuses(4, "context", "run", "-m", GOOD, "--raw", "-c", "10", "x" * 40)
+    check(b"10" in r.err and (b"40" in r.err or b"41" in r.err), "both numbers:", r)
+    refuses(4, "128", "run", "-m", GOOD, "--raw", "x" * 400)
+    r = generate("--json", "--ignore-eos", "-c", "8", "xyz")
+    check(json.loads(r.out)["finish_reason"] == "length" and json.loads(r.out)["n_generated"] <= 5, r)
+
+
+def streams():
+    with open("/dev/full", "wb") as full:
+        for args in (["run", "-m", GOOD, "--raw", "-n", "5", "The"], ["run", "-m", GOOD, "--raw", "--json", "The"],
+                     ["show", "-m", GOOD], ["tokenize", "-m", GOOD, "The"], ["help"]):
+            r = run(*args, stdout=full)
+            check(r.code == 1 and b"No space" in r.err, args, r)
+    r = run("logits", "-m", GOOD, "--ids", "1,2", "-o", "/dev/full")
+    check(r.code == 1 and b"No space" in r.err, r)
+    for args in (["run", "-m", GOOD, "--raw", "-q", "-n", "100", "--ignore-eos", "The"], ["show", "-m", GOOD],
+                 ["help"]):
+        reader, writer = os.pipe()
+        os.close(reader)
+        r = run(*args, stdout=writer)
+        os.close(writer)
+        check(r.code == 0 and r.err == b"", "closed pipe:", args, r)
+    r = subprocess.run(["sh", "-c", '"$0" run -m "$1" --raw -q The >&-', BINARY, GOOD], env=ENV,
+                       stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    check(r.returncode == 1 and r.stderr.count(b"\n") == 1, "closed stdout:", r)
+    r = run("show", "-m", GOOD)
+    check(r.code == 0 and b"\x1b" not in r.out and b"\x07" not in r.out, r)
+
+
+def terminal():
+    """On a terminal the model's control bytes are shown, not obeyed."""
+    import pty
+    pid, fd = pty.fork()
+    if pid == 0:
+        os.execve(BINARY, [BINARY, "run", "-m", GOOD, "--raw", "-q", "-n", "100", "--temp", "2", "--top-k", "0",
+                           "--top-p", "1", "--min-p", "0", "-s", "1", "--ignore-eos", "x"], ENV)
+    out = b""
+    try:
+        while True:
+            part = os.read(fd, 4096)
+            if not part:
+                break
+            out += part
+    except OSError:
+        pass
+    check(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0 and len(out) > 50, out)
+    check(b"\\x" in out and not any(b < 32 and b not in b"\t\r\n" or b == 127 for b in out), out)
+    out.decode()
+
+
+def interrupt():
+    args = [BINARY, "run", "-m", path_of("long.gguf", spoilt({"llama.context_length": (U32, 100000)})), "--raw",
+            "-n", "90000", "--ignore-eos", "x"]
+    p = subprocess.Popen(args, env=ENV, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    check(p.stdout.read(16), "no text")
+    p.send_signal(signal.SIGINT)
+    out, err = p.communicate(timeout=20)
+    check(p.returncode == 130, "exit", p.returncode, err)
+
+
+def not_a_number():
+    norm = (1, 16, struct.pack("<16f", *[float("nan")] * 16))
+    path = path_of("nan.gguf", spoilt({}, dict(TENSORS, **{"output_norm.weight": norm})))
+    refuses(1, "", "run", "-m", path, "--raw", "-q", "The")
+
+
+INF, NAN = float("inf"), float("nan")
+TOKENS = VALUES["tokenizer.ggml.tokens"][1][1]
+TYPES = VALUES["tokenizer.ggml.token_type"][1][1]
+BAD_SHAPES = [
+    ("general.architecture", (STRING, "mamba")), ("general.architecture", None),
+    ("llama.block_count", (U32, 0)), ("llama.block_count", (U32, 3)), ("llama.block_count", (U32, 513)),
+    ("llama.block_count", (U64, 1 << 63)), ("llama.block_count", (F32, 2.0)), ("llama.block_count", None),
+    ("llama.attention.head_count", (U32, 0)), ("llama.attention.head_count", (U32, 3)),
+    ("llama.attention.head_count", (I32, -2)), ("llama.attention.head_count", (U32, (1 << 32) - 1)),
+    ("llama.attention.head_count_kv", (U32, 0)), ("llama.attention.head_count_kv", (U32, 3)),
+    ("llama.attention.head_count_kv", (ARRAY, (U32, [1, 1]))),
+    ("llama.embedding_length", (U32, 0)), ("llama.embedding_length", (U32, 17)),
+    ("llama.embedding_length", (U32, (1 << 32) - 16)), ("llama.embedding_length", (STRING, "16")),
+    ("llama.feed_forward_length", (U32, 0)), ("llama.feed_forward_length", (U32, 33)),
+    ("llama.context_length", (U32, 0)), ("llama.context_length", (U32, (1 << 32) - 1)),
+    ("llama.attention.layer_norm_rms_epsilon", (F32, NAN)), ("llama.attention.layer_norm_rms_epsilon", (F32, 0.0)),
+    ("llama.attention.layer_norm_rms_epsilon", (F32, -1e-5)), ("llama.attention.layer_norm_rms_epsilon", None),
+    ("llama.rope.freq_base", (F32, NAN)), ("llama.rope.freq_base", (F32, 0.0)), ("llama.rope.freq_base", (F32, -1.0)),
+    ("llama.rope.freq_base", (F32, INF)), ("llama.rope.freq_base", (STRING, "10000")),
+    ("llama.rope.dimension_count", (U32, 0)), ("llama.rope.dimension_count", (U32, 3)),
+    ("llama.rope.dimension_count", (U32, 10)),
+    ("llama.rope.scaling.type", (STRING, "warp")), ("llama.attention.key_length", (U32, 7)),
+    ("llama.attention.key_length", (U32, 0)), ("llama.attention.value_length", (U32, 4)),
+]
+BAD_VOCABULARIES = [
+    ("tokenizer.ggml.model", None), ("tokenizer.ggml.model", (STRING, "bert")), ("tokenizer.ggml.model", (U32, 1)),
+    ("tokenizer.ggml.tokens", None), ("tokenizer.ggml.tokens", (ARRAY, (U32, [1, 2, 3]))),
+    ("tokenizer.ggml.tokens", (ARRAY, (STRING, []))), ("tokenizer.ggml.tokens", (ARRAY, (STRING, TOKENS[:-1]))),
+    ("tokenizer.ggml.tokens", (ARRAY, (STRING, TOKENS[:5] + TOKENS[4:5] + TOKENS[6:]))),
+    ("tokenizer.ggml.token_type", (ARRAY, (I8, TYPES))), ("tokenizer.ggml.token_type", (ARRAY, (I32, TYPES[:-1]))),
+    ("tokenizer.ggml.token_type", (U32, 1)),
+    ("tokenizer.ggml.bos_token_id", (U32, len(TOKENS))), ("tokenizer.ggml.bos_token_id", (I32, -1)),
+    ("tokenizer.ggml.eos_token_id", (U32, len(TOKENS))), ("tokenizer.ggml.eos_token_id", (STRING, "2")),
+    ("tokenizer.ggml.merges", (ARRAY, (I32, [1]))),
+    ("tokenizer.ggml.merges", (ARRAY, (STRING, ["th"]))), ("tokenizer.ggml.merges", (ARRAY, (STRING, ["t q"]))),
+]
+
+
+def bad_shapes():
+    for i, (key, v) in enumerate(BAD_SHAPES):
+        r = refuses(3, "", "show", "-m", path_of("bad.gguf", spoilt({key: v})))
+        check(r.rss < 64 and r.cpu < 1, key, v, "%.0f MiB, %.2f s" % (r.rss, r.cpu))
+    for name in ("token_embd.weight", "output_norm.weight", "blk.1.attn_q.weight"):
+        fewer = {k: v for k, v in TENSORS.items() if k != name}
+        refuses(3, name, "show", "-m", path_of("bad.gguf", spoilt({}, fewer)))
+        rows, cols, data = TENSORS[name]
+        turned = dict(TENSORS, **{name: (cols, rows, data)} if rows != cols else {name: (rows * 2, cols // 2, data)})
+        refuses(3, name, "show", "-m", path_of("bad.gguf", spoilt({}, turned)))
+
+
+def bad_vocabularies():
+    for key, v in BAD_VOCABULARIES:
+        r = refuses(3, "", "run", "-m", path_of("bad.gguf", spoilt({key: v})), "x")
+        check(r.rss < 64 and r.cpu < 1, key, v, "%.0f MiB, %.2f s" % (r.rss, r.cpu))
+
+
+def spoilt_models():
+    """Cuts and flipped bytes: refused in one line, or run to their end; never a signal, a report or a long wait."""
+    good, rng = gguf(VALUES, TENSORS), random.Random(os.environ.get("LLAMA31_FUZZ_SEED", "1"))
+    head = good.index(b"output.weight") + 40
+    binary = ASAN if os.path.exists(ASAN) else BINARY
+    for i in range(int(os.environ.get("LLAMA31_FUZZ", "120"))):
+        data = bytearray(good)
+        if i % 4 == 0:
+            del data[rng.randrange(head if i % 8 else len(data)):]
+        else:
+            for _ in range(1 if i % 4 == 1 else 3):
+                at = rng.randrange(head)
+                data[at] = rng.choice((0, 1, 0x7f, 0x80, 0xff, data[at] ^ 1 << rng.randrange(8)))
+        path = path_of("spoilt.gguf", data)
+        args = ["show", "-m", path] if i % 2 else ["run", "-m", path, "--raw", "-q", "-n", "2", "-t", "1", "the"]
+        r = run(*args, binary=binary)
+        codes = (3,) if i % 4 == 0 else (0, 1, 2, 3, 4)
+        keep = path_of("failed.gguf", data) if r.code not in codes else ""
+        check(r.code in codes, "model", i, keep, r)
+        check(r.code == 0 or r.err.count(b"\n") <= 2 and r.err.startswith(b"llama31: "), "model", i, r)
+        check(binary == ASAN or r.rss < 64, "model", i, "%.0f MiB" % r.rss)
+        check(r.cpu < 2, "model", i, "%.2f s" % r.cpu)
+    if binary != ASAN:
+        return "not under the sanitizers: no build-asan (make asan)"
+
+
+CASES = [
+    ("usage errors", usage), ("unreadable models", unreadable_models), ("text", text), ("seeds", seeds),
+    ("--json", json_output), ("context", context), ("output streams", streams), ("terminal", terminal),
+    ("interrupt", interrupt), ("NaN is not sampled", not_a_number), ("bad shapes", bad_shapes),
+    ("bad vocabularies", bad_vocabularies), ("spoilt models", spoilt_models),
+]
+
+
+def main():
+    wanted, failed = sys.argv[1:], False
+    for name, case in CASES:
+        if wanted and name not in wanted:
+            continue
+        try:
+            note = case()
+            print("ok cli:", name + (" (%s)" % note if note else ""), flush=True)
+        except Exception as e:  # whatever it is, the other cases still run
+            failed = True
+            print("FAIL cli: %s: %s" % (name, str(e).replace("\n", "\\n") if isinstance(e, Failure) else repr(e)), flush=True)
+    return failed and bool(wanted)
+
+
+if __name__ == "__main__":
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    sys.exit(main())
