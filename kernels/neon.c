@@ -1,6 +1,6 @@
 // ARMv8.2 NEON with dot products.
 //
-// Integer types: activations become int8 with a float scale per 32, and the sum of every 16 for the minima. A block of
+// Integer types: activations become int8 with a float scale per 16, and the sum of every 16 for the minima. A block of
 // weights is unpacked once (quant_unpack) and met by all tokens: per 16 weights one sdot, one conversion, one FMA.
 // F32, F16 and BF16 keep float32 activations: 16 weights are widened once and met by all tokens with four FMAs each.
 #include "isa.h"
@@ -9,32 +9,30 @@
 #include <math.h>
 #include <string.h>
 
-enum { BLOCK = 32, TOKENS = 16 }; // activations share a scale per BLOCK; TOKENS are computed in one pass over a row
+enum { TOKENS = 16 }; // that pass over a row at once
 
-// One token's activations: int8 (cols), float scales (cols / 32), float sums (cols / 16), each scale included.
-static size_t token_bytes(int cols) { return (size_t)cols + (size_t)(cols / BLOCK + cols / QUANT_GROUP) * sizeof(float); }
+// One token's activations: int8 (cols), float scales (cols / 16), float sums (cols / 16), each scale included.
+static size_t token_bytes(int cols) { return (size_t)cols + (size_t)(2 * (cols / QUANT_GROUP)) * sizeof(float); }
 static size_t integer_bytes(int n_tokens, int cols) { return (size_t)n_tokens * token_bytes(cols); }
 
 static void encode_integer(void *encoded, const float *x, int n_tokens, int cols, int token_begin, int token_end) {
     (void)n_tokens;
     for (int t = token_begin; t < token_end; t++) {
         const float *from = x + (size_t)t * (size_t)cols;
-        float *scales = (float *)((char *)encoded + (size_t)t * token_bytes(cols)), *sums = scales + cols / BLOCK;
+        float *scales = (float *)((char *)encoded + (size_t)t * token_bytes(cols)), *sums = scales + cols / QUANT_GROUP;
         int8_t *q = (int8_t *)(sums + cols / QUANT_GROUP);
-        for (int b = 0; b < cols; b += BLOCK) {
+        for (int b = 0; b < cols; b += QUANT_GROUP) {
             float32x4_t most = vdupq_n_f32(0);
-            for (int i = 0; i < BLOCK; i += 4) most = vmaxq_f32(most, vabsq_f32(vld1q_f32(from + b + i)));
+            for (int i = 0; i < QUANT_GROUP; i += 4) most = vmaxq_f32(most, vabsq_f32(vld1q_f32(from + b + i)));
             float scale = vmaxvq_f32(most) / 127.0f; // NaN stays NaN, and with it the result
             float inverse = scale > 0 ? 1.0f / scale : 0;
-            scales[b / BLOCK] = scale;
-            for (int i = 0; i < BLOCK; i += QUANT_GROUP) {
-                int sum = 0;
-                for (int j = 0; j < QUANT_GROUP; j++) {
-                    q[b + i + j] = (int8_t)vcvtns_s32_f32(from[b + i + j] * inverse);
-                    sum += q[b + i + j];
-                }
-                sums[(b + i) / QUANT_GROUP] = scale * (float)sum;
+            int sum = 0;
+            for (int i = 0; i < QUANT_GROUP; i++) {
+                q[b + i] = (int8_t)vcvtns_s32_f32(from[b + i] * inverse);
+                sum += q[b + i];
             }
+            scales[b / QUANT_GROUP] = scale;
+            sums[b / QUANT_GROUP] = scale * (float)sum;
         }
     }
 }
@@ -43,12 +41,12 @@ static void encode_integer(void *encoded, const float *x, int n_tokens, int cols
 static void meet_block(const QuantBlock *w, int block, const char *tokens, int cols, int k, int n, float32x4_t *acc,
                        float *mins, bool has_min) {
     for (int t = 0; t < n; t++, tokens += token_bytes(cols)) {
-        const float *scales = (const float *)tokens + k / BLOCK;
-        const float *sums = (const float *)tokens + cols / BLOCK + k / QUANT_GROUP;
-        const int8_t *x = (const int8_t *)tokens + (size_t)(cols / BLOCK + cols / QUANT_GROUP) * sizeof(float) + k;
+        const float *scales = (const float *)tokens + k / QUANT_GROUP;
+        const float *sums = (const float *)tokens + cols / QUANT_GROUP + k / QUANT_GROUP;
+        const int8_t *x = (const int8_t *)tokens + (size_t)(2 * (cols / QUANT_GROUP)) * sizeof(float) + k;
         for (int g = 0; g < block / QUANT_GROUP; g++) {
             int32x4_t dot = vdotq_s32(vdupq_n_s32(0), vld1q_s8(w->q + g * QUANT_GROUP), vld1q_s8(x + g * QUANT_GROUP));
-            acc[t] = vfmaq_n_f32(acc[t], vcvtq_f32_s32(dot), w->scale[g] * scales[g / 2]);
+            acc[t] = vfmaq_n_f32(acc[t], vcvtq_f32_s32(dot), w->scale[g] * scales[g]);
         }
         if (has_min)
             for (int g = 0; g < block / QUANT_GROUP; g++) mins[t] += w->min[g] * sums[g];
