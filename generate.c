@@ -178,12 +178,12 @@ bool generate_step(Generator *g, Sequence *const *sequences, int n) {
     g->n_prefill += (uint64_t)(n_steps - n_decode);
     for (int i = 0; i < n; i++)
         if (is_fed[i]) *(sequences[i]->n_generated ? &sequences[i]->decode_sec : &sequences[i]->prefill_sec) += sec;
-    for (int i = 0; i < n_wanted; i++)
-        advance(wanted[i], g, logits + (size_t)i * (size_t)g->model->config.vocab_size);
+    for (int i = 0; i < n_wanted; i++) advance(wanted[i], g, logits + (size_t)i * (size_t)g->model->config.vocab_size);
     return true;
 }
 
 void generate(Generator *g, Sequence *s, const Request *r, Session *session) {
     sequence_start(s, g, r, session);
-    while (s->finish == FINISH_NONE && generate_step(g, &s, 1)) {}
+    while (s->finish == FINISH_NONE && generate_step(g, &s, 1)) {
+    }
 }

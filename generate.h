@@ -19,13 +19,13 @@ const char *finish_name(Finish f); // "stop", "length", "cancel", "error"
 typedef struct {
     const int *prompt; // fed after what the session already holds; at least one token
     int n_prompt;
-    int max_tokens;    // < 0: until the context is full
-    int max_context;   // positions the session may reach
+    int max_tokens;  // < 0: until the context is full
+    int max_context; // positions the session may reach
     bool ignore_eos;
     SampleOptions sample;
-    const Str *stops;  // strings that end the text and are not part of it
+    const Str *stops; // strings that end the text and are not part of it
     int n_stops;
-    int n_logprobs;    // alternatives to record per token (0: none; the chosen token's own is then not recorded)
+    int n_logprobs; // alternatives to record per token (0: none; the chosen token's own is then not recorded)
     // Receives the text in pieces of complete UTF-8 characters (invalid bytes as they are); may be NULL. False cancels.
     bool (*emit)(void *arg, const char *text, size_t n);
     void *arg;
@@ -43,27 +43,27 @@ typedef struct {
     Request request;
     Session *session;
     Sampler *sampler;
-    int n_fed;         // prompt tokens fed so far
-    int next;          // token to feed next, once the prompt is in
-    int n_generated;   // tokens sampled (a stop token is not counted)
-    int stop_token;    // the token that ended it, or -1
-    Buffer text;       // all text so far, stop string removed
-    size_t n_emitted;  // bytes of text handed to emit
+    int n_fed;              // prompt tokens fed so far
+    int next;               // token to feed next, once the prompt is in
+    int n_generated;        // tokens sampled (a stop token is not counted)
+    int stop_token;         // the token that ended it, or -1
+    Buffer text;            // all text so far, stop string removed
+    size_t n_emitted;       // bytes of text handed to emit
     TokenLogprob *logprobs; // (n_generated) if asked for
     Finish finish;
     Error error;
     double prefill_sec, decode_sec; // wall time in which this sequence was prefilled, decoded
-    bool drop_space;   // a leading space is still to be dropped
+    bool drop_space;                // a leading space is still to be dropped
 } Sequence;
 
 typedef struct {
     Model *model;
     const Tokenizer *tokenizer;
     Workspace *workspace;
-    Step *steps;      // (max_steps)
-    int max_steps;    // steps per forward: the prefill chunk
-    int max_logits;   // sequences at once
-    uint64_t n_prefill, n_decode; // tokens fed so far
+    Step *steps;                    // (max_steps)
+    int max_steps;                  // steps per forward: the prefill chunk
+    int max_logits;                 // sequences at once
+    uint64_t n_prefill, n_decode;   // tokens fed so far
     double prefill_sec, decode_sec; // wall time of forwards that fed only prompts / any sampled token
 } Generator;
 
@@ -75,9 +75,9 @@ void generator_free(Generator *g);
 void sequence_start(Sequence *s, Generator *g, const Request *r, Session *session);
 void sequence_free(Sequence *s); // not the session
 
-// One forward for the unfinished ones of n sequences: a decode step for each that has its prompt in, and prompt tokens of the others
-// in the steps that remain (in turn, so that none starves). Each sequence's results do not depend on the others.
-// Sets finish of those that end. Returns false when nothing was left to do.
+// One forward for the unfinished ones of n sequences: a decode step for each that has its prompt in, and prompt tokens
+// of the others in the steps that remain (in turn, so that none starves). Each sequence's results do not depend on the
+// others. Sets finish of those that end. Returns false when nothing was left to do.
 bool generate_step(Generator *g, Sequence *const *sequences, int n);
 // Runs one request to its end on a session.
 void generate(Generator *g, Sequence *s, const Request *r, Session *session);

@@ -115,11 +115,12 @@ static bool bind_tensors(Model *m, Error *err) {
     uint64_t n_vocab = embed ? embed->dims[1] : 0;
     const GgufValue *tokens = gguf_find(&m->file, "tokenizer.ggml.tokens");
     if (tokens && embed && tokens->kind == GGUF_ARRAY && tokens->count != n_vocab)
-        return error_set(err, EXIT_MODEL, "%s: tensor token_embd.weight: expected %llu rows (the vocabulary), found %llu",
-                         m->file.path, (unsigned long long)tokens->count, (unsigned long long)n_vocab);
+        return error_set(err, EXIT_MODEL,
+                         "%s: tensor token_embd.weight: expected %llu rows (the vocabulary), found %llu", m->file.path,
+                         (unsigned long long)tokens->count, (unsigned long long)n_vocab);
     if (embed && (n_vocab < 1 || n_vocab > 1 << 24))
-        return error_set(err, EXIT_MODEL, "%s: tensor token_embd.weight: expected 1 to %d rows, found %llu", m->file.path,
-                         1 << 24, (unsigned long long)n_vocab);
+        return error_set(err, EXIT_MODEL, "%s: tensor token_embd.weight: expected 1 to %d rows, found %llu",
+                         m->file.path, 1 << 24, (unsigned long long)n_vocab);
     c->vocab_size = (int)n_vocab;
     Tensor norm;
     if (!bind(&b, "token_embd.weight", c->vocab_size, c->dim, &m->embed)) return false;
@@ -139,7 +140,8 @@ static bool bind_tensors(Model *m, Error *err) {
         l->attn_norm = widen(m, (size_t)i * 2, &norm);
         if (!bind_layer(&b, i, "ffn_norm", 1, c->dim, &norm)) return false;
         l->ffn_norm = widen(m, (size_t)i * 2 + 1, &norm);
-        if (!bind_layer(&b, i, "attn_q", q_dim, c->dim, &l->wq) || !bind_layer(&b, i, "attn_k", kv_dim, c->dim, &l->wk) ||
+        if (!bind_layer(&b, i, "attn_q", q_dim, c->dim, &l->wq) ||
+            !bind_layer(&b, i, "attn_k", kv_dim, c->dim, &l->wk) ||
             !bind_layer(&b, i, "attn_v", kv_dim, c->dim, &l->wv) ||
             !bind_layer(&b, i, "attn_output", c->dim, q_dim, &l->wo) ||
             !bind_layer(&b, i, "ffn_gate", c->hidden_dim, c->dim, &l->w_gate) ||
@@ -357,16 +359,16 @@ Session *session_fork(const Session *s, int n) {
 
 struct Workspace {
     int max_steps, max_logits;
-    float *x;                 // (max_steps, dim) residual stream
-    float *h;                 // (max_steps, dim) normed input, then output, of a block
-    float *q, *att;           // (max_steps, n_heads * head_dim)
-    float *k, *v;             // (max_steps, n_kv_heads * head_dim)
-    float *gate, *up;         // (max_steps, hidden_dim)
-    float *logits;            // (max_logits, vocab_size)
-    int *tokens, *wanted;     // (max_steps)
-    AttendTile *tiles;        // (max_steps)
-    void *encoded;            // activations in the kernels' form
-    float *partial;           // attention split over pages
+    float *x;             // (max_steps, dim) residual stream
+    float *h;             // (max_steps, dim) normed input, then output, of a block
+    float *q, *att;       // (max_steps, n_heads * head_dim)
+    float *k, *v;         // (max_steps, n_kv_heads * head_dim)
+    float *gate, *up;     // (max_steps, hidden_dim)
+    float *logits;        // (max_logits, vocab_size)
+    int *tokens, *wanted; // (max_steps)
+    AttendTile *tiles;    // (max_steps)
+    void *encoded;        // activations in the kernels' form
+    float *partial;       // attention split over pages
     size_t partial_floats;
 };
 
@@ -393,7 +395,8 @@ static size_t most_encode_bytes(const Model *m, int n) {
 
 Workspace *workspace_new(const Model *m, int max_steps, int max_logits) {
     const Config *c = &m->config;
-    size_t n = (size_t)max_steps, q_dim = (size_t)(c->n_heads * c->head_dim), kv_dim = (size_t)(c->n_kv_heads * c->head_dim);
+    size_t n = (size_t)max_steps, q_dim = (size_t)(c->n_heads * c->head_dim),
+           kv_dim = (size_t)(c->n_kv_heads * c->head_dim);
     Workspace *ws = xalloc(1, sizeof *ws);
     ws->max_steps = max_steps;
     ws->max_logits = max_logits;
@@ -416,8 +419,8 @@ Workspace *workspace_new(const Model *m, int max_steps, int max_logits) {
 
 void workspace_free(Workspace *ws) {
     if (!ws) return;
-    void *parts[] = {ws->x,      ws->h,      ws->q,      ws->att,   ws->k,       ws->v,      ws->gate,
-                     ws->up,     ws->logits, ws->tokens, ws->wanted, ws->tiles,  ws->encoded, ws->partial};
+    void *parts[] = {ws->x,  ws->h,      ws->q,      ws->att,    ws->k,     ws->v,       ws->gate,
+                     ws->up, ws->logits, ws->tokens, ws->wanted, ws->tiles, ws->encoded, ws->partial};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) free(parts[i]);
     free(ws);
 }
@@ -504,8 +507,12 @@ static int make_tiles(const Step *steps, int n, int most_steps, AttendTile *tile
             last->n_steps++;
             continue;
         }
-        tiles[n_tiles++] = (AttendTile){.first_step = i, .n_steps = 1, .first_pos = s->pos, .k = s->session->k,
-                                        .v = s->session->v, .layer_stride = (size_t)s->session->cap_pages};
+        tiles[n_tiles++] = (AttendTile){.first_step = i,
+                                        .n_steps = 1,
+                                        .first_pos = s->pos,
+                                        .k = s->session->k,
+                                        .v = s->session->v,
+                                        .layer_stride = (size_t)s->session->cap_pages};
     }
     return n_tiles;
 }

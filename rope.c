@@ -17,9 +17,7 @@ int rope_rule_of(const char *name) {
     return -1;
 }
 
-const char *rope_rule_name(RopeRule rule) {
-    return rule_names[rule];
-}
+const char *rope_rule_name(RopeRule rule) { return rule_names[rule]; }
 
 // theta^(-2i/d)
 static float base_freq(double theta, int i, int dim) {

@@ -15,15 +15,15 @@ typedef enum {
 } RopeRule;
 
 typedef struct {
-    int dim;                   // rotated values per head, even
+    int dim; // rotated values per head, even
     RopeRule rule;
-    double theta;              // base
-    double factor;             // context extension, > 0; 1 = none
+    double theta;                             // base
+    double factor;                            // context extension, > 0; 1 = none
     double low_freq_factor, high_freq_factor; // llama3: 1 and 4
     double beta_fast, beta_slow;              // yarn: 32 and 1
-    double attn_factor;        // yarn; 0 = by its formula
-    int orig_ctx;              // context the model was trained with before scaling
-    const float *divisors;     // (dim / 2), rule ROPE_FILE; not owned
+    double attn_factor;                       // yarn; 0 = by its formula
+    int orig_ctx;                             // context the model was trained with before scaling
+    const float *divisors;                    // (dim / 2), rule ROPE_FILE; not owned
 } RopeParams;
 
 // Precomputed cos and sin of position * frequency, shape (n_positions, dim / 2), float32.

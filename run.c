@@ -41,35 +41,44 @@ typedef struct {
     const char *value, *help;
 } Option;
 
-#define AT(field) offsetof(Options, field)
-#define MODEL_VERBS "rcbstlwnoq"
+#define AT(field)     offsetof(Options, field)
+#define MODEL_VERBS   "rcbstlwnoq"
 #define FORWARD_VERBS "rcbslwn"
-#define TEXT_VERBS "rcb"
+#define TEXT_VERBS    "rcb"
 
 static const Option options[] = {
-    {"-m --model", "rcbstlwno", STRING, AT(model), 0, 0, "FILE", "model (GGUF); default $LLAMA31_MODEL, else the built-in story model"},
+    {"-m --model", "rcbstlwno", STRING, AT(model), 0, 0, "FILE",
+     "model (GGUF); default $LLAMA31_MODEL, else the built-in story model"},
     {"-p --prompt", "rst", STRING, AT(prompt), 0, 0, "TEXT", "the prompt"},
     {"-f --file", "rst", STRING, AT(file), 0, 0, "FILE", "read it from a file; - is stdin"},
-    {"-n --n-predict --predict", "rcb", INT, AT(n_predict), -1, 1e9, "N", "most tokens to generate; -1: until the model stops"},
-    {"-c --ctx-size --context", "rcbslwn", INT, AT(ctx), 1, 1 << 28, "N", "positions of context; default what the job needs"},
-    {"-t --threads", MODEL_VERBS, INT, AT(model_options.n_threads), 1, 1024, "N", "threads; default all cores the process may use"},
+    {"-n --n-predict --predict", "rcb", INT, AT(n_predict), -1, 1e9, "N",
+     "most tokens to generate; -1: until the model stops"},
+    {"-c --ctx-size --context", "rcbslwn", INT, AT(ctx), 1, 1 << 28, "N",
+     "positions of context; default what the job needs"},
+    {"-t --threads", MODEL_VERBS, INT, AT(model_options.n_threads), 1, 1024, "N",
+     "threads; default all cores the process may use"},
     {"-b --chunk", "rcbsln", INT, AT(chunk), 1, 65536, "N", "prompt tokens per forward pass"},
     {"--kv", FORWARD_VERBS, STRING, AT(model_options.kv_type), 0, 0, "TYPE", "KV cache: f16 (default), f32, q8_0"},
-    {"--deterministic", "rcbsln", FLAG, AT(model_options.is_invariant), 0, 0, NULL, "same bits alone or in a batch, for any chunk"},
+    {"--deterministic", "rcbsln", FLAG, AT(model_options.is_invariant), 0, 0, NULL,
+     "same bits alone or in a batch, for any chunk"},
     {"-s --seed", TEXT_VERBS, SEED, AT(sample.seed), 0, 0, "N", "seed; default random, and printed"},
     {"--temp --temperature", TEXT_VERBS, TEMP, AT(sample.temp), 0, 100, "T", "temperature; 0 is greedy (default 0.8)"},
     {"--top-k", TEXT_VERBS, INT, AT(sample.top_k), 0, 1e9, "K", "keep the K best; 0: all (default 40)"},
     {"--top-p", TEXT_VERBS, FLOAT, AT(sample.top_p), 0, 1, "P", "keep the best that hold probability P (default 0.95)"},
     {"--min-p", TEXT_VERBS, FLOAT, AT(sample.min_p), 0, 1, "P", "keep those above P times the best (default 0.05)"},
     {"--repeat-penalty", TEXT_VERBS, FLOAT, AT(sample.repeat_penalty), 0.01, 100, "X", "1: off (default)"},
-    {"--repeat-last-n", TEXT_VERBS, INT, AT(sample.repeat_last_n), -1, 1e9, "N", "tokens the penalties look at; -1: all (default 64)"},
+    {"--repeat-last-n", TEXT_VERBS, INT, AT(sample.repeat_last_n), -1, 1e9, "N",
+     "tokens the penalties look at; -1: all (default 64)"},
     {"--presence-penalty", TEXT_VERBS, FLOAT, AT(sample.presence_penalty), -100, 100, "X", "0: off (default)"},
     {"--frequency-penalty", TEXT_VERBS, FLOAT, AT(sample.frequency_penalty), -100, 100, "X", "0: off (default)"},
-    {"--logit-bias", TEXT_VERBS, BIAS, AT(biases), 0, 0, "ID+X", "add X (or subtract: ID-X) to a token's logit; repeatable"},
-    {"-r --reverse-prompt --stop", TEXT_VERBS, STOP, AT(stops), 0, 0, "TEXT", "end the text here; repeatable, never printed"},
+    {"--logit-bias", TEXT_VERBS, BIAS, AT(biases), 0, 0, "ID+X",
+     "add X (or subtract: ID-X) to a token's logit; repeatable"},
+    {"-r --reverse-prompt --stop", TEXT_VERBS, STOP, AT(stops), 0, 0, "TEXT",
+     "end the text here; repeatable, never printed"},
     {"--ignore-eos", TEXT_VERBS, FLAG, AT(ignore_eos), 0, 0, NULL, "go on after an end-of-text token"},
     {"-sys --system-prompt --system", "rcbs", STRING, AT(system), 0, 0, "TEXT", "system prompt; @FILE reads a file"},
-    {"--template", "rcbst", STRING, AT(template_name), 0, 0, "NAME", "llama3, llama2, zephyr, chatml or none; default recognised"},
+    {"--template", "rcbst", STRING, AT(template_name), 0, 0, "NAME",
+     "llama3, llama2, zephyr, chatml or none; default recognised"},
     {"--raw", "rbs", FLAG, AT(is_raw), 0, 0, NULL, "complete the prompt as it is, without a chat template"},
     {"--special", "rt", FLAG, AT(has_special), 0, 0, NULL, "control tokens written in the text count (with --raw)"},
     {"--echo", "r", FLAG, AT(has_echo), 0, 0, NULL, "print the prompt first"},
@@ -83,7 +92,8 @@ static const Option options[] = {
     {"--chat", "t", STRING, AT(chat_file), 0, 0, "FILE", "ids of a dialogue: {\"role\",\"content\"} a line"},
     {"--last", "l", FLAG, AT(last_only), 0, 0, NULL, "only the last position"},
     {"--tensors", "w", FLAG, AT(show_tensors), 0, 0, NULL, "list the tensors"},
-    {"--rope-scaling", "rcbslno", STRING, AT(model_options.rope_rule), 0, 0, "RULE", "none, linear, ntk, dynamic, yarn, llama3 or file"},
+    {"--rope-scaling", "rcbslno", STRING, AT(model_options.rope_rule), 0, 0, "RULE",
+     "none, linear, ntk, dynamic, yarn, llama3 or file"},
     {"--rope-theta", "rcbslno", DOUBLE, AT(model_options.rope_theta), 1, 1e12, "T", "RoPE base"},
     {"--rope-scale", "rcbslno", DOUBLE, AT(model_options.rope_scale), 1e-3, 1e6, "S", "RoPE scaling factor"},
     {"--rope-orig-ctx", "rcbslno", INT, AT(model_options.rope_orig_ctx), 1, 1 << 28, "N", "context before scaling"},
@@ -102,7 +112,8 @@ static const Option options[] = {
     {"--session", "c", STRING, AT(session_file), 0, 0, "FILE", "resume this transcript and append to it"},
     {"--show-tokens", "c", FLAG, AT(show_tokens), 0, 0, NULL, "print the ids that are fed"},
     {"--keep-going", "c", FLAG, AT(keep_going), 0, 0, NULL, "drop the oldest turns when the context is full"},
-    {"--tests", "n", STRING, AT(tests), 0, 0, "LIST", "of p512 (prefill), d4096 (decode at a depth), b16 (batch); default all that fit"},
+    {"--tests", "n", STRING, AT(tests), 0, 0, "LIST",
+     "of p512 (prefill), d4096 (decode at a depth), b16 (batch); default all that fit"},
     {"-n --runs", "n", INT, AT(n_predict), 1, 1000, "N", "tokens or rounds per measurement (default 16)"},
     {"--profile", "n", FLAG, AT(is_profile), 0, 0, NULL, "time per kind of operation"},
     {"-q --quiet", MODEL_VERBS, FLAG, AT(is_quiet), 0, 0, NULL, "no stats line, no progress"},
@@ -186,7 +197,10 @@ static void set_option(Options *o, const Option *option, const char *name, const
     switch (option->kind) {
     case FLAG: *(bool *)field = true; break;
     case INT: *(int *)field = (int)number_of(option, name, text); break;
-    case TEMP: o->temp_given = true; *(float *)field = (float)number_of(option, name, text); break;
+    case TEMP:
+        o->temp_given = true;
+        *(float *)field = (float)number_of(option, name, text);
+        break;
     case FLOAT: *(float *)field = (float)number_of(option, name, text); break;
     case DOUBLE: *(double *)field = number_of(option, name, text); break;
     case STRING: *(const char **)field = text; break;
@@ -239,8 +253,10 @@ static void parse_options(Options *o, const Verb *verb, int argc, char **argv) {
         if (!found) unknown_option(verb, name);
         if (!takes_value(found, verb)) {
             if (equals) die(EXIT_USAGE, "%s: expected no value, found \"%s\"", name, equals + 1);
-            if (found->kind == FLAG) set_option(o, found, name, NULL);
-            else o->ids_only = true;
+            if (found->kind == FLAG)
+                set_option(o, found, name, NULL);
+            else
+                o->ids_only = true;
             continue;
         }
         if (!equals && i + 1 == argc) die(EXIT_USAGE, "%s: expected a value (%s)", name, found->value);
@@ -254,7 +270,8 @@ static void on_interrupt(int signal_number) {
     generate_interrupted = 1;
 }
 
-// Descriptors 0 to 2 must be taken before any file is opened: a result file that became "stderr" would collect messages.
+// Descriptors 0 to 2 must be taken before any file is opened: a result file that became "stderr" would collect
+// messages.
 static void guard_descriptors(void) {
     for (int fd = 0; fd < 3; fd++)
         if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) != fd) _exit(EXIT_RUNTIME);
@@ -287,8 +304,8 @@ int main(int argc, char **argv) {
     } else {
         const Verb *verb = find_verb(argv[1]);
         Options o = {.verb = verb->name, .n_predict = INT_MIN, .positions = -1, .model = getenv("LLAMA31_MODEL")};
-        o.sample = (SampleOptions){.temp = 0.8f, .top_k = 40, .top_p = 0.95f, .min_p = 0.05f, .repeat_penalty = 1,
-                                   .repeat_last_n = 64};
+        o.sample = (SampleOptions){
+            .temp = 0.8f, .top_k = 40, .top_p = 0.95f, .min_p = 0.05f, .repeat_penalty = 1, .repeat_last_n = 64};
         if (o.model && !*o.model) o.model = NULL;
         parse_options(&o, verb, argc - 2, argv + 2);
         if (!kernels_init(NULL))

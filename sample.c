@@ -32,21 +32,15 @@ static float from_bits(int32_t bits) {
 }
 
 // Floats as integers in the same order, and back (it is its own inverse). Comparing these vectorises, floats do not.
-static int32_t ordered(int32_t bits) {
-    return bits ^ (bits >> 31 & 0x7fffffff);
-}
+static int32_t ordered(int32_t bits) { return bits ^ (bits >> 31 & 0x7fffffff); }
 
 static uint64_t key_of(float value, int id) {
     return (uint64_t)((uint32_t)ordered(bits_of(value)) ^ 0x80000000u) << 32 | (0xffffffffu - (uint32_t)id);
 }
 
-static float key_value(uint64_t key) {
-    return from_bits(ordered((int32_t)((uint32_t)(key >> 32) ^ 0x80000000u)));
-}
+static float key_value(uint64_t key) { return from_bits(ordered((int32_t)((uint32_t)(key >> 32) ^ 0x80000000u))); }
 
-static int key_id(uint64_t key) {
-    return (int)(0xffffffffu - (uint32_t)key);
-}
+static int key_id(uint64_t key) { return (int)(0xffffffffu - (uint32_t)key); }
 
 // exp(-t) for t >= 0, 0 beyond 87, within 2 units in the last place; without branches, so that loops are vectorised.
 // exp(-t) = 2^n e^r with r = -t - n ln 2, |r| <= ln 2 / 2.

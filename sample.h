@@ -10,10 +10,10 @@ typedef struct {
 } LogitBias;
 
 typedef struct {
-    float temp;  // 0: greedy
-    int top_k;   // 0: off
-    float top_p; // 1: off
-    float min_p; // 0: off
+    float temp;              // 0: greedy
+    int top_k;               // 0: off
+    float top_p;             // 1: off
+    float min_p;             // 0: off
     float repeat_penalty;    // 1: off
     float presence_penalty;  // 0: off
     float frequency_penalty; // 0: off

@@ -115,9 +115,7 @@ static void table_init(Table *table, int n_tokens, size_t n) {
     table->slots = xalloc(table->mask + 1, sizeof *table->slots);
 }
 
-static bool is_named(int type) {
-    return type == UNKNOWN || type == CONTROL || type == USER_DEFINED;
-}
+static bool is_named(int type) { return type == UNKNOWN || type == CONTROL || type == USER_DEFINED; }
 
 // GPT-2 spells each byte as one printable letter: itself, or one from U+0100 on.
 static void letters_init(int16_t byte_of[N_LETTERS]) {
@@ -420,9 +418,7 @@ static inline const char *skip(const char *s, const char *end, int class) {
     return s;
 }
 
-static bool is_newline(char c) {
-    return c == '\n' || c == '\r';
-}
+static bool is_newline(char c) { return c == '\n' || c == '\r'; }
 
 // (?i:'s|'t|'re|'ve|'m|'ll|'d) after its apostrophe: bytes matched, or 0. The long s (U+017F) is an s in any case.
 static int contraction(const char *s, size_t n) {
@@ -656,9 +652,7 @@ static void encode(const Tokenizer *t, const char *text, size_t n, bool has_cont
     if (e.cache != few) free(e.cache);
 }
 
-void tokenizer_encode(const Tokenizer *t, const char *text, size_t n, Ids *out) {
-    encode(t, text, n, false, out);
-}
+void tokenizer_encode(const Tokenizer *t, const char *text, size_t n, Ids *out) { encode(t, text, n, false, out); }
 void tokenizer_encode_special(const Tokenizer *t, const char *text, size_t n, Ids *out) {
     encode(t, text, n, true, out);
 }
@@ -668,21 +662,11 @@ Str tokenizer_piece(const Tokenizer *t, int id, bool special) {
     return (Str){t->bytes + t->start[id], t->start[id + 1] - t->start[id]};
 }
 
-bool tokenizer_drops_space(const Tokenizer *t) {
-    return t->has_prefix;
-}
-int tokenizer_n_vocab(const Tokenizer *t) {
-    return t->n;
-}
-int tokenizer_special(const Tokenizer *t, const char *name) {
-    return find(t, &t->names, name, strlen(name));
-}
-int tokenizer_bos(const Tokenizer *t) {
-    return t->bos;
-}
-bool tokenizer_adds_bos(const Tokenizer *t) {
-    return t->adds_bos && t->bos >= 0;
-}
+bool tokenizer_drops_space(const Tokenizer *t) { return t->has_prefix; }
+int tokenizer_n_vocab(const Tokenizer *t) { return t->n; }
+int tokenizer_special(const Tokenizer *t, const char *name) { return find(t, &t->names, name, strlen(name)); }
+int tokenizer_bos(const Tokenizer *t) { return t->bos; }
+bool tokenizer_adds_bos(const Tokenizer *t) { return t->adds_bos && t->bos >= 0; }
 
 bool tokenizer_is_control(const Tokenizer *t, int id) {
     return id >= 0 && id < t->n && (t->type[id] == CONTROL || t->type[id] == UNKNOWN);

@@ -31,7 +31,7 @@ bool tokenizer_drops_space(const Tokenizer *t);
 int tokenizer_n_vocab(const Tokenizer *t);
 // Id of a control token by name, or -1.
 int tokenizer_special(const Tokenizer *t, const char *name);
-int tokenizer_bos(const Tokenizer *t);      // -1 if the model has none
+int tokenizer_bos(const Tokenizer *t);       // -1 if the model has none
 bool tokenizer_adds_bos(const Tokenizer *t); // whether a text starts with it
 bool tokenizer_is_control(const Tokenizer *t, int id);
 // True for every id that ends an answer: eos, eot, eom and their kin.

@@ -69,9 +69,7 @@ PRINTF_LIKE(4, 5) static bool refuse(const Cursor *c, size_t at, const char *fie
                      item ? c->item.data : "", item ? ": " : "", field, reason);
 }
 
-static size_t at_of(const Cursor *c, const void *p) {
-    return (size_t)((const uint8_t *)p - c->data);
-}
+static size_t at_of(const Cursor *c, const void *p) { return (size_t)((const uint8_t *)p - c->data); }
 
 // The next n bytes, or NULL.
 static const uint8_t *take(Cursor *c, size_t n, const char *field) {
@@ -536,6 +534,4 @@ static void on_bus_error(int sig) {
     _exit(EXIT_RUNTIME);
 }
 
-void gguf_guard_install(void) {
-    sigaction(SIGBUS, &(struct sigaction){.sa_handler = on_bus_error}, NULL);
-}
+void gguf_guard_install(void) { sigaction(SIGBUS, &(struct sigaction){.sa_handler = on_bus_error}, NULL); }

@@ -34,8 +34,19 @@ typedef struct {
 const TypeInfo *type_info(uint32_t type); // never NULL
 
 typedef enum {
-    GGUF_U8, GGUF_I8, GGUF_U16, GGUF_I16, GGUF_U32, GGUF_I32, GGUF_F32, GGUF_BOOL, GGUF_STRING, GGUF_ARRAY,
-    GGUF_U64, GGUF_I64, GGUF_F64
+    GGUF_U8,
+    GGUF_I8,
+    GGUF_U16,
+    GGUF_I16,
+    GGUF_U32,
+    GGUF_I32,
+    GGUF_F32,
+    GGUF_BOOL,
+    GGUF_STRING,
+    GGUF_ARRAY,
+    GGUF_U64,
+    GGUF_I64,
+    GGUF_F64
 } GgufKind;
 
 typedef struct {
@@ -54,7 +65,7 @@ typedef struct {
     uint64_t dims[4]; // dims[0] is the row length (GGUF order); unused ones are 1
     const void *data; // inside the mapping
     size_t bytes;
-    int shard;        // which file it lies in
+    int shard; // which file it lies in
 } GgufTensor;
 
 typedef struct {
@@ -67,8 +78,8 @@ typedef struct {
     const char *path; // as given, for messages; owned
     uint32_t version;
     int n_values, n_tensors, n_shards;
-    GgufValue *values;    // of the first shard, in file order
-    GgufTensor *tensors;  // of all shards, in file order
+    GgufValue *values;   // of the first shard, in file order
+    GgufTensor *tensors; // of all shards, in file order
     GgufShard *shards;
     uint32_t *value_hash, *tensor_hash; // open addressing, index + 1
     size_t value_hash_size, tensor_hash_size;
@@ -82,8 +93,8 @@ bool gguf_open(Gguf *g, const char *path, Error *err);
 bool gguf_parse(Gguf *g, const void *data, size_t n, const char *name, Error *err);
 void gguf_close(Gguf *g);
 
-const GgufValue *gguf_find(const Gguf *g, const char *key);        // NULL if absent
-const GgufTensor *gguf_tensor(const Gguf *g, const char *name);    // NULL if absent
+const GgufValue *gguf_find(const Gguf *g, const char *key);     // NULL if absent
+const GgufTensor *gguf_tensor(const Gguf *g, const char *name); // NULL if absent
 
 // Typed access. Each returns false with err (exit 3: key, expected, found) if the key is absent or not convertible
 // without loss; integers of any width serve gguf_u64, floats and integers serve gguf_f64.

@@ -27,9 +27,7 @@ static bool fail(Parser *p, size_t at, const char *expected) {
     return error_set(p->err, EXIT_RUNTIME, "byte %zu: expected %s, found %s", at, expected, found);
 }
 
-static int peek(const Parser *p) {
-    return p->at < p->n ? (unsigned char)p->text[p->at] : -1;
-}
+static int peek(const Parser *p) { return p->at < p->n ? (unsigned char)p->text[p->at] : -1; }
 
 static int peek_token(Parser *p) { // after white space
     while (p->at < p->n && memchr(" \t\n\r", p->text[p->at], 4)) p->at++;

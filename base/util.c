@@ -16,8 +16,10 @@ static void escape_controls(char *text, size_t cap) {
     memcpy(plain, text, n);
     for (size_t i = 0; i < n && out + 5 < cap; i++) {
         unsigned char c = (unsigned char)plain[i];
-        if (c >= 0x20 && c != 0x7f) text[out++] = (char)c;
-        else out += (size_t)snprintf(text + out, cap - out, "\\x%02x", c);
+        if (c >= 0x20 && c != 0x7f)
+            text[out++] = (char)c;
+        else
+            out += (size_t)snprintf(text + out, cap - out, "\\x%02x", c);
     }
     text[out] = 0;
 }
@@ -132,7 +134,8 @@ bool file_read(const char *path, Buffer *out, Error *err) {
     do {
         if (out->len > limit) {
             if (fd != STDIN_FILENO) close(fd);
-            return error_set(err, EXIT_RUNTIME, "%s: expected at most %d MiB of text, found more", path, FILE_LIMIT >> 20);
+            return error_set(err, EXIT_RUNTIME, "%s: expected at most %d MiB of text, found more", path,
+                             FILE_LIMIT >> 20);
         }
         buffer_room(out, 65536);
         n = read(fd, out->data + out->len, 65536);

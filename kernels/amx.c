@@ -10,14 +10,14 @@
 #include "isa.h"
 
 enum {
-    TILE = 16,       // rows and columns of C
-    TILE_K = 32,     // bf16 values of one tile row
-    TILE_LEN = 512,  // bf16 values of a tile: 1 KiB
+    TILE = 16,      // rows and columns of C
+    TILE_K = 32,    // bf16 values of one tile row
+    TILE_LEN = 512, // bf16 values of a tile: 1 KiB
     PANEL = 2 * TILE,
     K_BLOCK = 512,
-    STRIP = 128,     // rows whose sums one thread holds
-    SWEEP = 512,     // tokens whose sums one thread holds
-    PREFETCH = 4     // tiles of B ahead
+    STRIP = 128, // rows whose sums one thread holds
+    SWEEP = 512, // tokens whose sums one thread holds
+    PREFETCH = 4 // tiles of B ahead
 };
 
 static int round_up(int n, int step) { return (n + step - 1) / step * step; }
@@ -138,7 +138,8 @@ static void decode_float(uint16_t *tile, Type type, const char *row, int n) {
     }
 }
 
-// Rows [row, row + 32) of w, columns [k, k + n), as A tiles ordered (half of 16 rows, k tile). Rows from `end` on are zero.
+// Rows [row, row + 32) of w, columns [k, k + n), as A tiles ordered (half of 16 rows, k tile). Rows from `end` on are
+// zero.
 static void decode_panel(uint16_t *panel, const Tensor *w, int row, int end, int k, int n) {
     int n_tiles = round_up(n, TILE_K) / TILE_K;
     size_t offset = quant_row_bytes(w->type, (size_t)k);
@@ -147,8 +148,10 @@ static void decode_panel(uint16_t *panel, const Tensor *w, int row, int end, int
         const char *from = (const char *)w->data + (size_t)(row + r) * w->row_bytes + offset;
         if (row + r >= end)
             for (int i = 0; i < n_tiles; i++) memset(tile + i * TILE_LEN, 0, TILE_K * sizeof *tile);
-        else if (quant_is_integer(w->type)) decode_integer(tile, w->type, from, n);
-        else decode_float(tile, w->type, from, n);
+        else if (quant_is_integer(w->type))
+            decode_integer(tile, w->type, from, n);
+        else
+            decode_float(tile, w->type, from, n);
     }
 }
 
@@ -175,10 +178,15 @@ static void multiply_panel(float *sums, const uint16_t *panel, const uint16_t *b
     for (int t = 0; t < n_token_tiles; t += 2, sums += 4 * 256) {
         const uint16_t *b0 = b + (size_t)t * (size_t)n_k_tiles * TILE_LEN, *b1 = b0 + (size_t)n_k_tiles * TILE_LEN;
         if (is_first) {
-            _tile_zero(0); _tile_zero(1); _tile_zero(2); _tile_zero(3);
+            _tile_zero(0);
+            _tile_zero(1);
+            _tile_zero(2);
+            _tile_zero(3);
         } else {
-            _tile_loadd(0, sums, 64); _tile_loadd(1, sums + 256, 64);
-            _tile_loadd(2, sums + 512, 64); _tile_loadd(3, sums + 768, 64);
+            _tile_loadd(0, sums, 64);
+            _tile_loadd(1, sums + 256, 64);
+            _tile_loadd(2, sums + 512, 64);
+            _tile_loadd(3, sums + 768, 64);
         }
         for (int k = 0; k < n_k_tiles; k++) {
             size_t at = (size_t)k * TILE_LEN;
@@ -195,8 +203,10 @@ static void multiply_panel(float *sums, const uint16_t *panel, const uint16_t *b
             _tile_dpbf16ps(2, 4, 7);
             _tile_dpbf16ps(3, 5, 7);
         }
-        _tile_stored(0, sums, 64); _tile_stored(1, sums + 256, 64);
-        _tile_stored(2, sums + 512, 64); _tile_stored(3, sums + 768, 64);
+        _tile_stored(0, sums, 64);
+        _tile_stored(1, sums + 256, 64);
+        _tile_stored(2, sums + 512, 64);
+        _tile_stored(3, sums + 768, 64);
     }
 }
 
@@ -225,7 +235,8 @@ static void rows(float *out, size_t out_stride, const Tensor *w, const void *enc
             int end = at_most(strip + STRIP, row_end), n = at_most(n_tokens - token, SWEEP);
             for (int k = 0; k < w->cols; k += K_BLOCK) {
                 int depth = at_most(w->cols - k, K_BLOCK), padded = round_up(depth, TILE_K);
-                const uint16_t *b = (const uint16_t *)encoded + block_offset(n_tokens, k) + (size_t)token * (size_t)padded;
+                const uint16_t *b =
+                    (const uint16_t *)encoded + block_offset(n_tokens, k) + (size_t)token * (size_t)padded;
                 for (int row = strip; row < end; row += PANEL) {
                     decode_panel(panel, w, row, end, k, depth);
                     multiply_panel(sums[(row - strip) / PANEL], panel, b, round_up(n, PANEL) / TILE, padded / TILE_K,
@@ -256,14 +267,28 @@ static double peak(int rounds) {
 }
 
 #define GEMM                                                                                                           \
-    {.min_tokens = 24, .row_step = STRIP, .token_step = PANEL, .encoded_bytes = encoded_bytes, .encode = encode,       \
-     .rows = rows}
+    {                                                                                                                  \
+        .min_tokens = 24, .row_step = STRIP, .token_step = PANEL, .encoded_bytes = encoded_bytes, .encode = encode,    \
+        .rows = rows                                                                                                   \
+    }
 
 const Kernels kernels_amx = {
     .name = "amx",
-    .gemm = {[TYPE_F32] = GEMM, [TYPE_F16] = GEMM, [TYPE_BF16] = GEMM, [TYPE_Q4_0] = GEMM, [TYPE_Q4_1] = GEMM,
-             [TYPE_Q5_0] = GEMM, [TYPE_Q5_1] = GEMM, [TYPE_Q8_0] = GEMM, [TYPE_Q2_K] = GEMM, [TYPE_Q3_K] = GEMM,
-             [TYPE_Q4_K] = GEMM, [TYPE_Q5_K] = GEMM, [TYPE_Q6_K] = GEMM, [TYPE_IQ2_XXS] = GEMM, [TYPE_IQ4_NL] = GEMM,
+    .gemm = {[TYPE_F32] = GEMM,
+             [TYPE_F16] = GEMM,
+             [TYPE_BF16] = GEMM,
+             [TYPE_Q4_0] = GEMM,
+             [TYPE_Q4_1] = GEMM,
+             [TYPE_Q5_0] = GEMM,
+             [TYPE_Q5_1] = GEMM,
+             [TYPE_Q8_0] = GEMM,
+             [TYPE_Q2_K] = GEMM,
+             [TYPE_Q3_K] = GEMM,
+             [TYPE_Q4_K] = GEMM,
+             [TYPE_Q5_K] = GEMM,
+             [TYPE_Q6_K] = GEMM,
+             [TYPE_IQ2_XXS] = GEMM,
+             [TYPE_IQ4_NL] = GEMM,
              [TYPE_IQ4_XS] = GEMM},
     .peak_unit = "AMX bf16",
     .peak = peak,

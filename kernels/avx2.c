@@ -10,9 +10,7 @@
 
 enum { MAX_UNIT_BYTES = 288 };
 
-static int n_units(int cols) {
-    return (cols + UNIT - 1) / UNIT;
-}
+static int n_units(int cols) { return (cols + UNIT - 1) / UNIT; }
 
 // What the kernels are made from, constant in each of them.
 typedef struct {
@@ -40,9 +38,7 @@ typedef struct {
     float sum[GROUPS]; // scale * sum of q
 } MatUnit;
 
-static size_t mat_bytes(int n_tokens, int cols) {
-    return (size_t)n_tokens * (size_t)n_units(cols) * sizeof(MatUnit);
-}
+static size_t mat_bytes(int n_tokens, int cols) { return (size_t)n_tokens * (size_t)n_units(cols) * sizeof(MatUnit); }
 
 // n values (at most 16) to int8: returns max |x| / 127, or NaN (and zeros) if one of them is not finite.
 INLINE float encode_group(const float *x, int n, int8_t *q, int *sum) {
@@ -160,9 +156,7 @@ INLINE __m256 load_8(Type type, const void *row, int k, int n) {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16));
 }
 
-static size_t float_bytes(int n_tokens, int cols) {
-    return (size_t)n_tokens * (size_t)cols * sizeof(float);
-}
+static size_t float_bytes(int n_tokens, int cols) { return (size_t)n_tokens * (size_t)cols * sizeof(float); }
 
 static void float_encode(void *encoded, const float *x, int n_tokens, int cols, int token_begin, int token_end) {
     (void)n_tokens;

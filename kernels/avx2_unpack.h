@@ -12,9 +12,7 @@
 
 enum { UNIT = 256, GROUPS = UNIT / QUANT_GROUP };
 
-INLINE int min_int(int a, int b) {
-    return a < b ? a : b;
-}
+INLINE int min_int(int a, int b) { return a < b ? a : b; }
 
 INLINE __m256 load_tail(const float *x, int n) {
     if (n >= 8) return _mm256_loadu_ps(x);
@@ -36,12 +34,8 @@ INLINE float sum_lanes(__m256 v) {
     return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
 }
 
-INLINE __m256i load_32(const void *p) {
-    return _mm256_loadu_si256(p);
-}
-INLINE void store_32(void *p, __m256i v) {
-    _mm256_storeu_si256(p, v);
-}
+INLINE __m256i load_32(const void *p) { return _mm256_loadu_si256(p); }
+INLINE void store_32(void *p, __m256i v) { _mm256_storeu_si256(p, v); }
 INLINE float f16_at(const void *p) {
     uint16_t h;
     memcpy(&h, p, sizeof h);
@@ -254,8 +248,6 @@ INLINE void unpack_q3_k(const void *block, Type type, QuantBlock *out) {
     _mm256_storeu_ps(out->scale + 8, scales_of(&s1, 32, f16_at(&b->d)));
 }
 
-static void unpack_iq2_xxs(const void *block, Type type, QuantBlock *out) {
-    quant_unpack(type)(block, out);
-}
+static void unpack_iq2_xxs(const void *block, Type type, QuantBlock *out) { quant_unpack(type)(block, out); }
 
 #endif

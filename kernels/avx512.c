@@ -29,9 +29,7 @@ INLINE const uint8_t *whole_unit(const uint8_t *p, int n_cols, const Format *f, 
     return buffer;
 }
 
-static int n_units(int cols) {
-    return (cols + UNIT - 1) / UNIT;
-}
+static int n_units(int cols) { return (cols + UNIT - 1) / UNIT; }
 
 // The scale of int8 values: max |x| / 127, or NaN if one of them is not finite; the inverse is 0 then.
 INLINE float encode_scale(int max_bits, float *inverse) {
@@ -47,13 +45,9 @@ INLINE __m512i to_integers(__m512 x, float inverse) {
     return _mm512_maskz_cvtps_epi32(_mm512_cmp_ps_mask(x, x, _CMP_ORD_Q), x);
 }
 
-INLINE __m512i abs_bits(__m512 x) {
-    return _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(0x7fffffff));
-}
+INLINE __m512i abs_bits(__m512 x) { return _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(0x7fffffff)); }
 
-INLINE __m512 load_tail(const float *x, int n) {
-    return _mm512_maskz_loadu_ps(first(n), x);
-}
+INLINE __m512 load_tail(const float *x, int n) { return _mm512_maskz_loadu_ps(first(n), x); }
 
 // Decode: int8 activations, a scale per group of 16.
 typedef struct {
@@ -62,9 +56,7 @@ typedef struct {
     float sum[GROUPS]; // scale * sum of q
 } MatUnit;
 
-static size_t mat_bytes(int n_tokens, int cols) {
-    return (size_t)n_tokens * (size_t)n_units(cols) * sizeof(MatUnit);
-}
+static size_t mat_bytes(int n_tokens, int cols) { return (size_t)n_tokens * (size_t)n_units(cols) * sizeof(MatUnit); }
 
 static void mat_encode(void *encoded, const float *x, int n_tokens, int cols, int token_begin, int token_end) {
     (void)n_tokens;
@@ -422,9 +414,7 @@ INLINE __m512 load_bf16(const void *row, int k, __mmask16 mask) {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16));
 }
 
-static size_t float_bytes(int n_tokens, int cols) {
-    return (size_t)n_tokens * (size_t)cols * sizeof(float);
-}
+static size_t float_bytes(int n_tokens, int cols) { return (size_t)n_tokens * (size_t)cols * sizeof(float); }
 
 static void float_encode(void *encoded, const float *x, int n_tokens, int cols, int token_begin, int token_end) {
     (void)n_tokens;

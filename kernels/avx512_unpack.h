@@ -20,14 +20,10 @@ typedef struct {
 
 typedef Unit (*Unpack)(const void *blocks, Type type);
 
-INLINE int min_int(int a, int b) {
-    return a < b ? a : b;
-}
+INLINE int min_int(int a, int b) { return a < b ? a : b; }
 
 // Mask of the first n of 16 lanes.
-INLINE __mmask16 first(int n) {
-    return (__mmask16)(n >= 16 ? 0xffff : n > 0 ? (1 << n) - 1 : 0);
-}
+INLINE __mmask16 first(int n) { return (__mmask16)(n >= 16 ? 0xffff : n > 0 ? (1 << n) - 1 : 0); }
 
 INLINE uint16_t load_u16(const void *p) {
     uint16_t v;
@@ -35,9 +31,7 @@ INLINE uint16_t load_u16(const void *p) {
     return v;
 }
 
-INLINE __m512 f16_to_all(uint16_t h) {
-    return _mm512_broadcastss_ps(_mm_cvtph_ps(_mm_cvtsi32_si128(h)));
-}
+INLINE __m512 f16_to_all(uint16_t h) { return _mm512_broadcastss_ps(_mm_cvtph_ps(_mm_cvtsi32_si128(h))); }
 
 // {a, b} in the two halves
 INLINE __m512i halves(int a, int b) {
@@ -88,9 +82,7 @@ INLINE __m512i iq4_plus_128(__m512i nibbles) {
     return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(table), nibbles);
 }
 
-INLINE __m256i load_32(const void *p) {
-    return _mm256_loadu_si256(p);
-}
+INLINE __m256i load_32(const void *p) { return _mm256_loadu_si256(p); }
 
 INLINE Unit unpack_q8_0(const void *blocks, Type type) { // OFF 128
     (void)type;

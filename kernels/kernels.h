@@ -26,7 +26,7 @@ typedef struct {
 
 // Attention of n_q query rows (the query heads of one KV head, of one or several steps) over one page of keys.
 typedef struct {
-    const float *q;   // (n_q, head_dim), already multiplied by 1/sqrt(head_dim)
+    const float *q;    // (n_q, head_dim), already multiplied by 1/sqrt(head_dim)
     const void *k, *v; // (>= max n_keys, head_dim) rows of kv_type
     const int *n_keys; // (n_q): how many rows of this page query i may see, >= 0
     Type kv_type;      // F32, F16 or Q8_0
@@ -39,8 +39,8 @@ typedef struct {
 enum { KV_PAGE = 256, ATTEND_MAX_QUERIES = 32 };
 
 typedef struct {
-    const char *name;         // "scalar", "avx2" ...
-    MatKernel mat[TYPE_COUNT]; // any number of tokens; complete after kernels_init for every supported type
+    const char *name;           // "scalar", "avx2" ...
+    MatKernel mat[TYPE_COUNT];  // any number of tokens; complete after kernels_init for every supported type
     MatKernel gemm[TYPE_COUNT]; // for min_tokens and more (prefill); rows == NULL where there is none
     // out = x / sqrt(mean(x^2) + eps) * weight; n values. out may be x.
     void (*rmsnorm)(float *out, const float *x, const float *weight, float eps, int n);

@@ -76,7 +76,8 @@ static void rows_integer(float *out, size_t out_stride, const Tensor *w, const v
                 unpack(row, &b);
                 meet_block(&b, block, tokens, w->cols, k, n, acc, mins, has_min);
             }
-            for (int t = 0; t < n; t++) out[(size_t)(first + t) * out_stride + (size_t)r] = vaddvq_f32(acc[t]) - mins[t];
+            for (int t = 0; t < n; t++)
+                out[(size_t)(first + t) * out_stride + (size_t)r] = vaddvq_f32(acc[t]) - mins[t];
         }
     }
 }
@@ -97,7 +98,8 @@ static float32x4x4_t load16(Type type, const char *p) {
             w.val[i] = vreinterpretq_f32_u8(vld1q_u8((const uint8_t *)p + 16 * i));
         } else {
             uint16x4_t h = vreinterpret_u16_u8(vld1_u8((const uint8_t *)p + 8 * i));
-            w.val[i] = type == TYPE_F16 ? vcvt_f32_f16(vreinterpret_f16_u16(h)) : vreinterpretq_f32_u32(vshll_n_u16(h, 16));
+            w.val[i] =
+                type == TYPE_F16 ? vcvt_f32_f16(vreinterpret_f16_u16(h)) : vreinterpretq_f32_u32(vshll_n_u16(h, 16));
         }
     }
     return w;
@@ -183,18 +185,34 @@ static void attend(const AttendPage *p) {
 }
 
 #define INTEGER                                                                                                        \
-    {.min_tokens = 1, .row_step = 1, .token_step = 1, .encoded_bytes = integer_bytes, .encode = encode_integer,        \
-     .rows = rows_integer}
+    {                                                                                                                  \
+        .min_tokens = 1, .row_step = 1, .token_step = 1, .encoded_bytes = integer_bytes, .encode = encode_integer,     \
+        .rows = rows_integer                                                                                           \
+    }
 #define FLOAT                                                                                                          \
-    {.min_tokens = 1, .row_step = 1, .token_step = 1, .encoded_bytes = float_bytes, .encode = encode_float,            \
-     .rows = rows_float}
+    {                                                                                                                  \
+        .min_tokens = 1, .row_step = 1, .token_step = 1, .encoded_bytes = float_bytes, .encode = encode_float,         \
+        .rows = rows_float                                                                                             \
+    }
 
 const Kernels kernels_neon = {
     .name = "neon",
-    .mat = {[TYPE_F32] = FLOAT, [TYPE_F16] = FLOAT, [TYPE_BF16] = FLOAT, [TYPE_Q4_0] = INTEGER, [TYPE_Q4_1] = INTEGER,
-            [TYPE_Q5_0] = INTEGER, [TYPE_Q5_1] = INTEGER, [TYPE_Q8_0] = INTEGER, [TYPE_Q2_K] = INTEGER,
-            [TYPE_Q3_K] = INTEGER, [TYPE_Q4_K] = INTEGER, [TYPE_Q5_K] = INTEGER, [TYPE_Q6_K] = INTEGER,
-            [TYPE_IQ2_XXS] = INTEGER, [TYPE_IQ4_NL] = INTEGER, [TYPE_IQ4_XS] = INTEGER},
+    .mat = {[TYPE_F32] = FLOAT,
+            [TYPE_F16] = FLOAT,
+            [TYPE_BF16] = FLOAT,
+            [TYPE_Q4_0] = INTEGER,
+            [TYPE_Q4_1] = INTEGER,
+            [TYPE_Q5_0] = INTEGER,
+            [TYPE_Q5_1] = INTEGER,
+            [TYPE_Q8_0] = INTEGER,
+            [TYPE_Q2_K] = INTEGER,
+            [TYPE_Q3_K] = INTEGER,
+            [TYPE_Q4_K] = INTEGER,
+            [TYPE_Q5_K] = INTEGER,
+            [TYPE_Q6_K] = INTEGER,
+            [TYPE_IQ2_XXS] = INTEGER,
+            [TYPE_IQ4_NL] = INTEGER,
+            [TYPE_IQ4_XS] = INTEGER},
     .rmsnorm = rmsnorm,
     .attend = attend,
 };

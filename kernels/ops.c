@@ -300,9 +300,16 @@ static void attend_page(const AttendUnit *u, int layer, int page, int first, int
     }
     size_t at = (size_t)layer * u->tile->layer_stride + (size_t)page;
     size_t head = (size_t)u->kv_head * KV_PAGE * quant_row_bytes(shape->kv_type, (size_t)shape->head_dim);
-    kernel.attend(&(AttendPage){.q = q, .k = (const char *)u->tile->k[at] + head, .v = (const char *)u->tile->v[at] + head,
-                                .n_keys = n_keys, .kv_type = shape->kv_type, .n_q = n_q, .head_dim = shape->head_dim,
-                                .max = max, .sum = sum, .acc = acc});
+    kernel.attend(&(AttendPage){.q = q,
+                                .k = (const char *)u->tile->k[at] + head,
+                                .v = (const char *)u->tile->v[at] + head,
+                                .n_keys = n_keys,
+                                .kv_type = shape->kv_type,
+                                .n_q = n_q,
+                                .head_dim = shape->head_dim,
+                                .max = max,
+                                .sum = sum,
+                                .acc = acc});
 }
 
 static void gather_queries(const AttendUnit *u, const float *q, int first, int n_q, float *out) {
@@ -373,7 +380,8 @@ static void merge_unit(const AttendUnit *u, float *out, float *partials) {
     float *max = partials, *sum = max + n, *acc = sum + n;
     for (int page = 1; page < tile_pages(u->tile); page++) {
         const float *p = partials + (size_t)page * partial_floats(u->shape);
-        for (int i = 0; i < n; i++) merge_page(&max[i], &sum[i], acc + i * dim, p[i], p[n + i], p + 2 * n + i * dim, dim);
+        for (int i = 0; i < n; i++)
+            merge_page(&max[i], &sum[i], acc + i * dim, p[i], p[n + i], p + 2 * n + i * dim, dim);
     }
     for (int i = 0; i < n; i++) finish_query(out + query_offset(u, i), acc + i * dim, sum[i], dim);
 }

@@ -66,9 +66,7 @@ uint16_t f32_to_f16(float f) {
     return (uint16_t)(sign | (u + 0xfff + ((u >> 13) & 1) - 0x38000000) >> 13);
 }
 
-float bf16_to_f32(uint16_t h) {
-    return float_of((uint32_t)h << 16);
-}
+float bf16_to_f32(uint16_t h) { return float_of((uint32_t)h << 16); }
 
 uint16_t f32_to_bf16(float f) {
     uint32_t u = bits_of(f);
@@ -263,18 +261,10 @@ static const struct {
     [TYPE_IQ2_XXS] = {256, sizeof(BlockIQ2_XXS), unpack_iq2_xxs},
 };
 
-bool quant_is_supported(uint32_t type) {
-    return type < TYPE_COUNT && formats[type].block;
-}
-bool quant_is_integer(uint32_t type) {
-    return type < TYPE_COUNT && formats[type].unpack;
-}
-size_t quant_row_bytes(Type type, size_t n) {
-    return n / (size_t)formats[type].block * (size_t)formats[type].bytes;
-}
-QuantUnpack quant_unpack(Type type) {
-    return formats[type].unpack;
-}
+bool quant_is_supported(uint32_t type) { return type < TYPE_COUNT && formats[type].block; }
+bool quant_is_integer(uint32_t type) { return type < TYPE_COUNT && formats[type].unpack; }
+size_t quant_row_bytes(Type type, size_t n) { return n / (size_t)formats[type].block * (size_t)formats[type].bytes; }
+QuantUnpack quant_unpack(Type type) { return formats[type].unpack; }
 
 void quant_decode(Type type, const void *row, float *out, size_t n) {
     if (type == TYPE_F32) {

@@ -101,9 +101,7 @@ static inline float nearest(float v, float lo, float hi, bool is_iq4) {
 }
 
 // The float16 nearest to a scale, within its range.
-static uint16_t half(float f) {
-    return f32_to_f16(f > 65504 ? 65504 : f < -65504 ? -65504 : f);
-}
+static uint16_t half(float f) { return f32_to_f16(f > 65504 ? 65504 : f < -65504 ? -65504 : f); }
 
 // 1 / scale and min / scale, zero where the scale is.
 static void invert(const float *scale, const float *min, float *inv, float *base) {

@@ -102,13 +102,26 @@ static double peak(int rounds) {
     return 2.0 * VALUES * rounds;
 }
 
-#define MAT {.min_tokens = 1, .row_step = 1, .token_step = 1, .encoded_bytes = encoded_bytes, .encode = encode, .rows = rows}
+#define MAT                                                                                                            \
+    { .min_tokens = 1, .row_step = 1, .token_step = 1, .encoded_bytes = encoded_bytes, .encode = encode, .rows = rows }
 
 const Kernels kernels_scalar = {
     .name = "scalar",
-    .mat = {[TYPE_F32] = MAT, [TYPE_F16] = MAT, [TYPE_BF16] = MAT, [TYPE_Q4_0] = MAT, [TYPE_Q4_1] = MAT,
-            [TYPE_Q5_0] = MAT, [TYPE_Q5_1] = MAT, [TYPE_Q8_0] = MAT, [TYPE_Q2_K] = MAT, [TYPE_Q3_K] = MAT,
-            [TYPE_Q4_K] = MAT, [TYPE_Q5_K] = MAT, [TYPE_Q6_K] = MAT, [TYPE_IQ2_XXS] = MAT, [TYPE_IQ4_NL] = MAT,
+    .mat = {[TYPE_F32] = MAT,
+            [TYPE_F16] = MAT,
+            [TYPE_BF16] = MAT,
+            [TYPE_Q4_0] = MAT,
+            [TYPE_Q4_1] = MAT,
+            [TYPE_Q5_0] = MAT,
+            [TYPE_Q5_1] = MAT,
+            [TYPE_Q8_0] = MAT,
+            [TYPE_Q2_K] = MAT,
+            [TYPE_Q3_K] = MAT,
+            [TYPE_Q4_K] = MAT,
+            [TYPE_Q5_K] = MAT,
+            [TYPE_Q6_K] = MAT,
+            [TYPE_IQ2_XXS] = MAT,
+            [TYPE_IQ4_NL] = MAT,
             [TYPE_IQ4_XS] = MAT},
     .rmsnorm = rmsnorm,
     .swiglu = swiglu,

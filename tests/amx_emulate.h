@@ -7,9 +7,7 @@
 #include <stdint.h>
 #include <string.h>
 
-static _Thread_local struct {
-    uint8_t row[16][64];
-} emulated_tile[8];
+static _Thread_local struct { uint8_t row[16][64]; } emulated_tile[8];
 static _Thread_local int emulated_is_configured;
 
 static inline void emulate_config(const void *config) {
@@ -70,12 +68,12 @@ static inline __m512i emulate_to_bf16(__m512 high, __m512 low) {
 #undef _tile_loadd
 #undef _tile_stored
 #undef _tile_dpbf16ps
-#define _tile_loadconfig(c)         emulate_config(c)
-#define _tile_release()             (emulated_is_configured = 0)
-#define _tile_zero(t)               memset(&emulated_tile[t], 0, sizeof emulated_tile[t])
-#define _tile_loadd(t, p, stride)   emulate_load(t, p, stride)
-#define _tile_stored(t, p, stride)  emulate_store(t, p, stride)
-#define _tile_dpbf16ps(c, a, b)     emulate_dp(c, a, b)
-#define _mm512_cvtne2ps_pbh(h, l)   emulate_to_bf16(h, l)
+#define _tile_loadconfig(c)        emulate_config(c)
+#define _tile_release()            (emulated_is_configured = 0)
+#define _tile_zero(t)              memset(&emulated_tile[t], 0, sizeof emulated_tile[t])
+#define _tile_loadd(t, p, stride)  emulate_load(t, p, stride)
+#define _tile_stored(t, p, stride) emulate_store(t, p, stride)
+#define _tile_dpbf16ps(c, a, b)    emulate_dp(c, a, b)
+#define _mm512_cvtne2ps_pbh(h, l)  emulate_to_bf16(h, l)
 
 #endif

@@ -15,9 +15,7 @@ void make_item(Buffer *items, const char *data, size_t n) {
     buffer_append(items, data, n);
 }
 
-void make_begin(Maker *m) {
-    *m = (Maker){.version = 3, .alignment = 32};
-}
+void make_begin(Maker *m) { *m = (Maker){.version = 3, .alignment = 32}; }
 
 static void pad(Buffer *b, size_t alignment) {
     while (alignment && b->len % alignment) buffer_append(b, "", 1);
@@ -52,12 +50,8 @@ void make_value(Maker *m, const char *key, GgufKind kind, uint64_t bits) {
     if (make_key(m, key, kind)) make_le(&m->values, bits, bytes[kind]);
 }
 
-void make_u32(Maker *m, const char *key, uint32_t v) {
-    make_value(m, key, GGUF_U32, v);
-}
-void make_bool(Maker *m, const char *key, bool v) {
-    make_value(m, key, GGUF_BOOL, v);
-}
+void make_u32(Maker *m, const char *key, uint32_t v) { make_value(m, key, GGUF_U32, v); }
+void make_bool(Maker *m, const char *key, bool v) { make_value(m, key, GGUF_BOOL, v); }
 
 void make_f32(Maker *m, const char *key, float v) {
     uint32_t bits;

@@ -36,7 +36,7 @@ static void compare(Type type, int rows, int cols, int n) {
 }
 
 static void emulated(void) {
-    static const Type types[] = {TYPE_F32,  TYPE_F16,  TYPE_BF16, TYPE_Q8_0, TYPE_Q4_0, TYPE_Q4_1,  TYPE_Q5_0,
+    static const Type types[] = {TYPE_F32,  TYPE_F16,  TYPE_BF16, TYPE_Q8_0, TYPE_Q4_0,   TYPE_Q4_1,  TYPE_Q5_0,
                                  TYPE_Q5_1, TYPE_Q4_K, TYPE_Q5_K, TYPE_Q6_K, TYPE_IQ4_NL, TYPE_IQ4_XS};
     kernels_init("avx512");
     bool has_avx512 = !strcmp(kernel.name, "avx512");

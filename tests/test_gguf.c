@@ -21,9 +21,7 @@
 #endif
 
 // Processor time: other programs must not fail a test.
-static double cpu_sec(void) {
-    return (double)clock() / CLOCKS_PER_SEC;
-}
+static double cpu_sec(void) { return (double)clock() / CLOCKS_PER_SEC; }
 
 static const float weights[64] = {1, 2, 3};
 
@@ -199,18 +197,10 @@ static void bad_alignment(Maker *m, uint64_t v) {
     make_u32(m, "general.alignment", (uint32_t)v);
     make_tensor(m, "w", TYPE_F32, 8, 1, NULL, 32);
 }
-static void bad_alignment_kind(Maker *m, uint64_t kind) {
-    make_value(m, "general.alignment", (GgufKind)kind, 32);
-}
-static void bad_version(Maker *m, uint64_t v) {
-    m->version = (uint32_t)v;
-}
-static void bad_n_tensors(Maker *m, uint64_t n) {
-    m->n_tensors = n;
-}
-static void bad_n_values(Maker *m, uint64_t n) {
-    m->n_values = n;
-}
+static void bad_alignment_kind(Maker *m, uint64_t kind) { make_value(m, "general.alignment", (GgufKind)kind, 32); }
+static void bad_version(Maker *m, uint64_t v) { m->version = (uint32_t)v; }
+static void bad_n_tensors(Maker *m, uint64_t n) { m->n_tensors = n; }
+static void bad_n_values(Maker *m, uint64_t n) { m->n_values = n; }
 static void bad_key_length(Maker *m, uint64_t n) {
     make_le(&m->values, n, 8);
     make_le(&m->values, 0, 8);
@@ -227,12 +217,8 @@ static void bad_item_length(Maker *m, uint64_t n) {
     make_array(m, "s", GGUF_STRING, 2, items.data, items.len);
     buffer_free(&items);
 }
-static void bad_count(Maker *m, uint64_t n) {
-    make_array(m, "s", GGUF_STRING, n, "12345678", 8);
-}
-static void bad_count_f64(Maker *m, uint64_t n) {
-    make_array(m, "s", GGUF_F64, n, "12345678", 8);
-}
+static void bad_count(Maker *m, uint64_t n) { make_array(m, "s", GGUF_STRING, n, "12345678", 8); }
+static void bad_count_f64(Maker *m, uint64_t n) { make_array(m, "s", GGUF_F64, n, "12345678", 8); }
 static void bad_nesting(Maker *m, uint64_t depth) {
     make_key(m, "deep", GGUF_ARRAY);
     for (uint64_t i = 0; i < depth; i++) {
@@ -244,12 +230,8 @@ static void bad_kind(Maker *m, uint64_t kind) {
     make_key(m, "k", (uint32_t)kind);
     make_le(&m->values, 0, 8);
 }
-static void bad_item_kind(Maker *m, uint64_t kind) {
-    make_array(m, "k", (GgufKind)kind, 1, "12345678", 8);
-}
-static void bad_bool(Maker *m, uint64_t v) {
-    make_value(m, "b", GGUF_BOOL, v);
-}
+static void bad_item_kind(Maker *m, uint64_t kind) { make_array(m, "k", (GgufKind)kind, 1, "12345678", 8); }
+static void bad_bool(Maker *m, uint64_t v) { make_value(m, "b", GGUF_BOOL, v); }
 static void bad_twice(Maker *m, uint64_t v) {
     make_u32(m, "same", (uint32_t)v);
     make_u32(m, "other", 1);
@@ -258,25 +240,15 @@ static void bad_twice(Maker *m, uint64_t v) {
 static void bad_n_dims(Maker *m, uint64_t n) {
     make_info(m, "w", (int)n, (const uint64_t[8]){1, 1, 1, 1, 1, 1, 1, 1}, 0, 0);
 }
-static void bad_dim(Maker *m, uint64_t n) {
-    make_info(m, "w", 1, &n, TYPE_F32, 0);
-}
-static void bad_square(Maker *m, uint64_t n) {
-    make_info(m, "w", 2, (const uint64_t[]){n, n}, TYPE_F32, 0);
-}
-static void bad_rows(Maker *m, uint64_t n) {
-    make_info(m, "w", 2, (const uint64_t[]){32, n}, TYPE_F32, 0);
-}
-static void bad_q4_row(Maker *m, uint64_t n) {
-    make_info(m, "w", 1, &n, TYPE_Q4_0, 0);
-}
+static void bad_dim(Maker *m, uint64_t n) { make_info(m, "w", 1, &n, TYPE_F32, 0); }
+static void bad_square(Maker *m, uint64_t n) { make_info(m, "w", 2, (const uint64_t[]){n, n}, TYPE_F32, 0); }
+static void bad_rows(Maker *m, uint64_t n) { make_info(m, "w", 2, (const uint64_t[]){32, n}, TYPE_F32, 0); }
+static void bad_q4_row(Maker *m, uint64_t n) { make_info(m, "w", 1, &n, TYPE_Q4_0, 0); }
 static void bad_sum(Maker *m, uint64_t n) {
     make_info(m, "v", 1, &n, 24, 0);
     make_info(m, "w", 1, &n, 24, n);
 }
-static void bad_type(Maker *m, uint64_t type) {
-    make_info(m, "w", 1, &(uint64_t){256}, (uint32_t)type, 0);
-}
+static void bad_type(Maker *m, uint64_t type) { make_info(m, "w", 1, &(uint64_t){256}, (uint32_t)type, 0); }
 static void bad_offset(Maker *m, uint64_t offset) {
     make_tensor(m, "v", TYPE_F32, 32, 1, NULL, 128);
     make_info(m, "w", 1, &(uint64_t){16}, TYPE_F32, offset);
@@ -293,9 +265,7 @@ static void bad_name(Maker *m, uint64_t len) {
 static void bad_tensor_twice(Maker *m, uint64_t n) {
     for (uint64_t i = 0; i < n; i++) make_tensor(m, "w", TYPE_F32, 8, 1, NULL, 32);
 }
-static void bad_last_byte(Maker *m, uint64_t missing) {
-    make_tensor(m, "w", TYPE_F32, 8, 1, NULL, 32 - missing);
-}
+static void bad_last_byte(Maker *m, uint64_t missing) { make_tensor(m, "w", TYPE_F32, 8, 1, NULL, 32 - missing); }
 
 static const struct {
     void (*make)(Maker *m, uint64_t n);

@@ -13,13 +13,9 @@ static const char *const rungs[] = {"scalar", "avx2", "avx512", "amx", "neon"};
 static uint64_t state;
 
 // Selects rung i; false if this CPU does not reach it.
-static bool use_rung(size_t i) {
-    return kernels_init(rungs[i]) && !strcmp(kernel.name, rungs[i]);
-}
+static bool use_rung(size_t i) { return kernels_init(rungs[i]) && !strcmp(kernel.name, rungs[i]); }
 
-static int random_int(int n) {
-    return (int)(test_random(&state) % (uint64_t)n);
-}
+static int random_int(int n) { return (int)(test_random(&state) % (uint64_t)n); }
 
 // Memory that ends where nothing may be read.
 typedef struct {
@@ -34,9 +30,7 @@ static Fenced fenced_new(size_t n) {
     return (Fenced){map, map + bytes - page - n, bytes};
 }
 
-static void fenced_free(Fenced *f) {
-    munmap(f->map, f->bytes);
-}
+static void fenced_free(Fenced *f) { munmap(f->map, f->bytes); }
 
 // Offsets of the float16 fields of a block, -1 where there is none.
 static void scale_offsets(Type type, int *d, int *m) {

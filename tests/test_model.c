@@ -36,7 +36,8 @@ static float *logits_of(Model *m, const int *tokens, int n, int chunk) {
     for (int first = 0; first < n; first += chunk) {
         int count = n - first < chunk ? n - first : chunk;
         for (int i = 0; i < count; i++) steps[i] = (Step){s, tokens[first + i], first + i, true};
-        memcpy(all + (size_t)first * n_vocab, model_forward(m, ws, steps, count), (size_t)count * n_vocab * sizeof *all);
+        memcpy(all + (size_t)first * n_vocab, model_forward(m, ws, steps, count),
+               (size_t)count * n_vocab * sizeof *all);
     }
     free(steps);
     session_free(s);
@@ -121,8 +122,9 @@ static void company(void) {
         if (PREFIX - 3 + i < N) steps[n++] = (Step){c, tokens[PREFIX - 3 + i], PREFIX - 3 + i, true};
         const float *logits = model_forward(&m, ws, steps, n);
         for (int k = 0; k < n; k++)
-            CHECK(!memcmp(logits + (size_t)k * n_vocab, alone + (size_t)steps[k].pos * n_vocab, n_vocab * sizeof(float)),
-                  "position %d, sequence %d of %d", steps[k].pos, k, n);
+            CHECK(
+                !memcmp(logits + (size_t)k * n_vocab, alone + (size_t)steps[k].pos * n_vocab, n_vocab * sizeof(float)),
+                "position %d, sequence %d of %d", steps[k].pos, k, n);
     }
     session_free(a);
     session_free(b);
@@ -150,7 +152,8 @@ static void rewind_session(void) {
             Step step = {s, tokens[i], i, true};
             if (!session_reserve(s, i + 1, &err)) die_error(&err);
             const float *logits = model_forward(&m, ws, &step, 1);
-            CHECK(!memcmp(logits, alone + (size_t)i * n_vocab, n_vocab * sizeof(float)), "round %d, position %d", round, i);
+            CHECK(!memcmp(logits, alone + (size_t)i * n_vocab, n_vocab * sizeof(float)), "round %d, position %d", round,
+                  i);
         }
     }
     session_free(s);
@@ -198,8 +201,10 @@ static void expect_refusal(const char *key, void (*replace)(Maker *m), const cha
     Buffer bytes = make_end(&maker);
     bool is_open = gguf_parse(&g, bytes.data, bytes.len, "bad", &err) && model_bind(&m, &g, &(ModelOptions){0}, &err);
     CHECK(!is_open, "%s was accepted", key);
-    if (is_open) model_close(&m);
-    else CHECK(err.code == EXIT_MODEL && strstr(err.text, named), "%s: exit %d, %s", key, err.code, err.text);
+    if (is_open)
+        model_close(&m);
+    else
+        CHECK(err.code == EXIT_MODEL && strstr(err.text, named), "%s: exit %d, %s", key, err.code, err.text);
     buffer_free(&bytes);
 }
 

@@ -90,12 +90,8 @@ static void round_trips(bool is_sentencepiece) {
     close_small(t);
 }
 
-static void bpe_round_trips(void) {
-    round_trips(false);
-}
-static void spm_round_trips(void) {
-    round_trips(true);
-}
+static void bpe_round_trips(void) { round_trips(false); }
+static void spm_round_trips(void) { round_trips(true); }
 
 // A piece met before gives the same ids, whatever stood around it.
 static void repeated_pieces(void) {
@@ -201,49 +197,23 @@ static void refused(bool is_sentencepiece, const char *skip, void (*spoil)(Maker
     buffer_free(&b);
 }
 
-static void spoil_pre(Maker *m) {
-    make_string(m, "tokenizer.ggml.pre", "tekken");
-}
-static void spoil_model(Maker *m) {
-    make_string(m, "tokenizer.ggml.model", "bert");
-}
-static void spoil_bos(Maker *m) {
-    make_u32(m, "tokenizer.ggml.bos_token_id", 1u << 20);
-}
-static void spoil_eos(Maker *m) {
-    make_u32(m, "tokenizer.ggml.eos_token_id", 1u << 31);
-}
-static void spoil_types_kind(Maker *m) {
-    make_array(m, "tokenizer.ggml.token_type", GGUF_I8, 4, "\1\1\1\1", 4);
-}
-static void spoil_types_short(Maker *m) {
-    make_array(m, "tokenizer.ggml.token_type", GGUF_I32, 1, "\1\0\0\0", 4);
-}
-static void spoil_scores(Maker *m) {
-    make_array(m, "tokenizer.ggml.scores", GGUF_I8, 4, "\1\1\1\1", 4);
-}
-static void spoil_empty(Maker *m) {
-    make_array(m, "tokenizer.ggml.tokens", GGUF_STRING, 0, "", 0);
-}
+static void spoil_pre(Maker *m) { make_string(m, "tokenizer.ggml.pre", "tekken"); }
+static void spoil_model(Maker *m) { make_string(m, "tokenizer.ggml.model", "bert"); }
+static void spoil_bos(Maker *m) { make_u32(m, "tokenizer.ggml.bos_token_id", 1u << 20); }
+static void spoil_eos(Maker *m) { make_u32(m, "tokenizer.ggml.eos_token_id", 1u << 31); }
+static void spoil_types_kind(Maker *m) { make_array(m, "tokenizer.ggml.token_type", GGUF_I8, 4, "\1\1\1\1", 4); }
+static void spoil_types_short(Maker *m) { make_array(m, "tokenizer.ggml.token_type", GGUF_I32, 1, "\1\0\0\0", 4); }
+static void spoil_scores(Maker *m) { make_array(m, "tokenizer.ggml.scores", GGUF_I8, 4, "\1\1\1\1", 4); }
+static void spoil_empty(Maker *m) { make_array(m, "tokenizer.ggml.tokens", GGUF_STRING, 0, "", 0); }
 static void spoil_twice(Maker *m) {
     make_string(m, "tokenizer.ggml.model", "gpt2");
     put_tokens(m, (const char *const[]){"a", "b", "a"}, 3, 1);
 }
-static void spoil_bytes(Maker *m) {
-    put_tokens(m, (const char *const[]){"a", "b"}, 2, 1);
-}
-static void spoil_types_range(Maker *m) {
-    put_tokens(m, (const char *const[]){"a", "b"}, 2, 77);
-}
-static void spoil_byte(Maker *m) {
-    put_tokens(m, (const char *const[]){"<0x00>", "<0x-1>"}, 2, 6);
-}
-static void spoil_byte_name(Maker *m) {
-    put_tokens(m, (const char *const[]){"<0xZZ>"}, 1, 6);
-}
-static void spoil_byte_twice(Maker *m) {
-    put_tokens(m, (const char *const[]){"<0x41>", "<0x41>"}, 2, 6);
-}
+static void spoil_bytes(Maker *m) { put_tokens(m, (const char *const[]){"a", "b"}, 2, 1); }
+static void spoil_types_range(Maker *m) { put_tokens(m, (const char *const[]){"a", "b"}, 2, 77); }
+static void spoil_byte(Maker *m) { put_tokens(m, (const char *const[]){"<0x00>", "<0x-1>"}, 2, 6); }
+static void spoil_byte_name(Maker *m) { put_tokens(m, (const char *const[]){"<0xZZ>"}, 1, 6); }
+static void spoil_byte_twice(Maker *m) { put_tokens(m, (const char *const[]){"<0x41>", "<0x41>"}, 2, 6); }
 static void spoil_merge(Maker *m) {
     Buffer items = {0};
     make_item(&items, "nospace", 7);

@@ -12,7 +12,8 @@ static void sizes(void) {
 static void utf8(void) {
     uint32_t c;
     CHECK(utf8_decode("\xe2\x82\xac", 3, &c) == 3 && c == 0x20ac, "euro");
-    static const char *const bad[] = {"\xff", "\xc3\x28", "\xed\xa0\x80", "\xc0\xaf", "\xf4\x90\x80\x80", "\xe2\x82", "\x80"};
+    static const char *const bad[] = {"\xff",     "\xc3\x28", "\xed\xa0\x80", "\xc0\xaf", "\xf4\x90\x80\x80",
+                                      "\xe2\x82", "\x80"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         CHECK(utf8_decode(bad[i], strlen(bad[i]), &c) == 0, "case %zu", i);
     for (uint32_t code = 0; code < 0x110000; code += 1 + code / 64) {

@@ -38,9 +38,7 @@ static Str *set_find(const KeySet *set, Str key) {
     return &set->slots[i];
 }
 
-static bool set_has(const KeySet *set, Str key) {
-    return set->cap && set_find(set, key)->data;
-}
+static bool set_has(const KeySet *set, Str key) { return set->cap && set_find(set, key)->data; }
 
 // False if it was there. The set keeps a copy.
 static bool set_add(KeySet *set, Str key) {

@@ -86,12 +86,13 @@ static void report(Bench *b, const char *test, int n_tokens, int depth, int batc
                    double operations) {
     double gb = bytes * 1e-9 / sec_per_token, gflop = operations * 1e-9 / sec_per_token;
     if (b->is_json) {
-        printf("%s{\"test\":\"%s\",\"n_tokens\":%d,\"depth\":%d,\"batch\":%d,\"tokens_per_sec\":%.3f,\"gb_per_sec\":%.3f,"
-               "\"gflop_per_sec\":%.3f}",
-               b->is_first ? "" : ",", test, n_tokens, depth, batch, 1 / sec_per_token, gb, gflop);
+        printf(
+            "%s{\"test\":\"%s\",\"n_tokens\":%d,\"depth\":%d,\"batch\":%d,\"tokens_per_sec\":%.3f,\"gb_per_sec\":%.3f,"
+            "\"gflop_per_sec\":%.3f}",
+            b->is_first ? "" : ",", test, n_tokens, depth, batch, 1 / sec_per_token, gb, gflop);
     } else {
-        printf("%-8s %8d %8d %6d %12.2f %9.2f %10.1f %8.0f %% %5.0f %%\n", test, n_tokens, depth, batch, 1 / sec_per_token,
-               gb, gflop, 100 * gb / b->read_gb, 100 * gflop / b->peak_gflop);
+        printf("%-8s %8d %8d %6d %12.2f %9.2f %10.1f %8.0f %% %5.0f %%\n", test, n_tokens, depth, batch,
+               1 / sec_per_token, gb, gflop, 100 * gb / b->read_gb, 100 * gflop / b->peak_gflop);
     }
     fflush(stdout);
     b->is_first = false;
@@ -143,13 +144,14 @@ static void bench_decode(Bench *b, int depth, int batch) {
     }
     for (int round = -1; round < b->rounds; round++) { // the first is not counted
         for (int i = 0; i < batch; i++)
-            b->steps[i] = (Step){sessions[i], (round + 2 + i) * 31 % b->model.config.vocab_size, sessions[i]->n_tokens, true};
+            b->steps[i] =
+                (Step){sessions[i], (round + 2 + i) * 31 % b->model.config.vocab_size, sessions[i]->n_tokens, true};
         double start = now_sec();
         model_forward(&b->model, b->ws, b->steps, batch);
         if (round >= 0) sec[round] = (now_sec() - start) / batch;
     }
-    report(b, "decode", b->rounds * batch, depth, batch, median(sec, b->rounds), bytes_of(&b->model, batch, depth) / batch,
-           operations_of(&b->model, batch, batch, depth) / batch);
+    report(b, "decode", b->rounds * batch, depth, batch, median(sec, b->rounds),
+           bytes_of(&b->model, batch, depth) / batch, operations_of(&b->model, batch, batch, depth) / batch);
     for (int i = 0; i < batch; i++) session_free(sessions[i]);
     free(sec);
 }
@@ -180,9 +182,12 @@ static bool fits(const Bench *b, int positions, int batch) {
 }
 
 static void run_test(Bench *b, char kind, int n) {
-    if (kind == 'p') bench_prefill(b, n);
-    else if (kind == 'd') bench_decode(b, n, 1);
-    else bench_decode(b, 0, n);
+    if (kind == 'p')
+        bench_prefill(b, n);
+    else if (kind == 'd')
+        bench_decode(b, n, 1);
+    else
+        bench_decode(b, 0, n);
 }
 
 static void run_tests(Bench *b, const char *list) {
@@ -190,11 +195,14 @@ static void run_tests(Bench *b, const char *list) {
         int64_t n;
         char number[16];
         snprintf(number, sizeof number, "%.*s", (int)strcspn(at + 1, ","), at + 1);
-        if (!strchr("pdb", *at) || !parse_i64(number, &n) || n < (*at == 'd' ? 0 : 1) || n > (*at == 'b' ? 1024 : 1 << 24))
+        if (!strchr("pdb", *at) || !parse_i64(number, &n) || n < (*at == 'd' ? 0 : 1) ||
+            n > (*at == 'b' ? 1024 : 1 << 24))
             die(EXIT_USAGE, "--tests: expected p512, d4096, b16 ... separated by commas, found \"%.20s\"", at);
         int positions = *at == 'p' ? (int)n : *at == 'd' ? (int)n + b->rounds + 1 : b->rounds + 1;
-        if (fits(b, positions, *at == 'b' ? (int)n : 1)) run_test(b, *at, (int)n);
-        else if (!b->is_json) printf("%c%-7lld does not fit the context or the memory\n", *at, (long long)n);
+        if (fits(b, positions, *at == 'b' ? (int)n : 1))
+            run_test(b, *at, (int)n);
+        else if (!b->is_json)
+            printf("%c%-7lld does not fit the context or the memory\n", *at, (long long)n);
     }
 }
 
@@ -215,14 +223,16 @@ int verb_bench(const Options *o) {
     probe(&b);
     double first = first_token_sec(o);
     if (b.is_json) {
-        printf("{\"machine\":{\"kernels\":\"%s\",\"threads\":%d},\"probe\":{\"read_gb_per_sec\":%.2f,\"peak_gflop_per_sec\":%.1f,"
+        printf("{\"machine\":{\"kernels\":\"%s\",\"threads\":%d},\"probe\":{\"read_gb_per_sec\":%.2f,\"peak_gflop_per_"
+               "sec\":%.1f,"
                "\"peak_unit\":\"%s\"},\"first_token_sec\":%.4f,\"results\":[",
                kernel.name, b.model.n_threads, b.read_gb, b.peak_gflop, kernel.peak_unit, first);
     } else {
-        printf("%s kernels, %d threads; memory reads %.1f GB/s, %s peak %.0f GFLOP/s; %.3f GB of weights a token; first token "
+        printf("%s kernels, %d threads; memory reads %.1f GB/s, %s peak %.0f GFLOP/s; %.3f GB of weights a token; "
+               "first token "
                "%.3f s after opening\n\n%-8s %8s %8s %6s %12s %9s %10s %10s %7s\n",
-               kernel.name, b.model.n_threads, b.read_gb, kernel.peak_unit, b.peak_gflop, model_decode_gb(&b.model), first,
-               "test", "tokens", "depth", "batch", "tokens/s", "GB/s", "GFLOP/s", "of memory", "of peak");
+               kernel.name, b.model.n_threads, b.read_gb, kernel.peak_unit, b.peak_gflop, model_decode_gb(&b.model),
+               first, "test", "tokens", "depth", "batch", "tokens/s", "GB/s", "GFLOP/s", "of memory", "of peak");
     }
     const char *env = getenv("LLAMA31_PROFILE");
     ops_profile = o->is_profile || (env && *env && *env != '0');

@@ -469,12 +469,8 @@ typedef struct {
 } Command;
 
 static void command_help(Chat *c);
-static void command_undo(Chat *c) {
-    undo(c);
-}
-static void command_tool(Chat *c, const char *text) {
-    say(c, "ipython", text, strlen(text));
-}
+static void command_undo(Chat *c) { undo(c); }
+static void command_tool(Chat *c, const char *text) { say(c, "ipython", text, strlen(text)); }
 
 static const Command commands[] = {
     {"/help", "this list", command_help, NULL},

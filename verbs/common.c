@@ -19,8 +19,10 @@ void prompt_read(const Options *o, Buffer *out) {
     if (o->file) append_file(o->file, out);
     for (int i = 0; i < o->n_args; i++) {
         if (i) buffer_puts(out, " ");
-        if (strcmp(o->args[i], "-")) buffer_puts(out, o->args[i]);
-        else append_file("-", out);
+        if (strcmp(o->args[i], "-"))
+            buffer_puts(out, o->args[i]);
+        else
+            append_file("-", out);
     }
     if (o->prompt || o->file || o->n_args) return;
     if (isatty(STDIN_FILENO)) die(EXIT_USAGE, "%s: expected a prompt: TEXT, -f FILE or standard input", o->verb);
@@ -66,7 +68,8 @@ bool memory_fits(const Model *m, size_t n_positions) {
 void memory_check(const Model *m, size_t n_positions) {
     size_t need, available;
     if (!kv_fits(m, n_positions, &need, &available))
-        die(EXIT_RUNTIME, "the KV cache of %zu positions needs %zu MiB, available are %zu MiB (a smaller -c, or --kv q8_0)",
+        die(EXIT_RUNTIME,
+            "the KV cache of %zu positions needs %zu MiB, available are %zu MiB (a smaller -c, or --kv q8_0)",
             n_positions, need >> 20, available >> 20);
 }
 
@@ -80,7 +83,8 @@ void model_load(const Options *o, Model *m, Tokenizer **t) {
             m->config.vocab_size, tokenizer_n_vocab(*t));
     gguf_prefetch(&m->file);
     if (o->is_verbose)
-        fprintf(stderr, "llama31: %s: %d layers, dim %d, %d heads, %d KV heads, vocabulary %d; %s kernels, %d threads\n",
+        fprintf(stderr,
+                "llama31: %s: %d layers, dim %d, %d heads, %d KV heads, vocabulary %d; %s kernels, %d threads\n",
                 m->file.path, m->config.n_layers, m->config.dim, m->config.n_heads, m->config.n_kv_heads,
                 m->config.vocab_size, kernel.name, m->n_threads);
 }
@@ -137,9 +141,12 @@ void text_write(const char *text, size_t n) {
         uint32_t code;
         int len = utf8_decode(text + i, n - i, &code);
         bool is_control = len == 0 || (code < 0x20 && code != '\n' && code != '\t') || (code >= 0x7f && code < 0xa0);
-        if (!is_control) buffer_append(&shown, text + i, (size_t)len);
-        else if (len) buffer_printf(&shown, "\\x%02x", (unsigned)code);
-        else buffer_printf(&shown, "\\x%02x", (unsigned char)text[i]);
+        if (!is_control)
+            buffer_append(&shown, text + i, (size_t)len);
+        else if (len)
+            buffer_printf(&shown, "\\x%02x", (unsigned)code);
+        else
+            buffer_printf(&shown, "\\x%02x", (unsigned char)text[i]);
         i += len ? (size_t)len : 1;
     }
     if (shown.len) write_or_end(shown.data, shown.len);

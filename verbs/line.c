@@ -161,9 +161,7 @@ void line_close(Line *l) {
     free(l);
 }
 
-bool line_is_terminal(const Line *l) {
-    return l->is_terminal;
-}
+bool line_is_terminal(const Line *l) { return l->is_terminal; }
 
 static int next_key(Line *l, int timeout_ms) {
     while (l->next_key == l->n_keys) {

@@ -28,8 +28,10 @@ int verb_logits(const Options *o) {
     Ids ids = {0};
     Buffer text = {0};
     if (!o->ids || !o->output) die(EXIT_USAGE, "logits: expected --ids LIST and -o FILE (llama31 help logits)");
-    if (o->ids[0] != '@') buffer_puts(&text, o->ids);
-    else if (!file_read(o->ids + 1, &text, &err)) die_error(&err);
+    if (o->ids[0] != '@')
+        buffer_puts(&text, o->ids);
+    else if (!file_read(o->ids + 1, &text, &err))
+        die_error(&err);
     if (!model_open(&model, o->model, &o->model_options, &err)) die_error(&err);
     int n_vocab = model.config.vocab_size;
     ids_parse(text.data, n_vocab, &ids);

@@ -25,9 +25,7 @@ static char *copy_bytes(char first, const char *text, size_t n) {
     return copy;
 }
 
-static Str make_key(char kind, const char *text, size_t n) {
-    return (Str){copy_bytes(kind, text, n), n + 1};
-}
+static Str make_key(char kind, const char *text, size_t n) { return (Str){copy_bytes(kind, text, n), n + 1}; }
 
 void record_set_key(Record *r, char kind, const char *text, size_t n) {
     free((char *)r->key.data);

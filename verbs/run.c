@@ -36,8 +36,9 @@ static void print_json(const Tokenizer *t, const Sequence *s, uint64_t seed) {
     Buffer out = {0};
     buffer_puts(&out, "{\"text\":");
     json_put_string(&out, s->text.data, s->text.len);
-    buffer_printf(&out, ",\"finish_reason\":\"%s\",\"n_prompt\":%d,\"n_generated\":%d,\"seed\":%llu,\"prefill_sec\":%.6f,"
-                        "\"decode_sec\":%.6f",
+    buffer_printf(&out,
+                  ",\"finish_reason\":\"%s\",\"n_prompt\":%d,\"n_generated\":%d,\"seed\":%llu,\"prefill_sec\":%.6f,"
+                  "\"decode_sec\":%.6f",
                   finish_name(s->finish), s->request.n_prompt, s->n_generated, (unsigned long long)seed, s->prefill_sec,
                   s->decode_sec);
     if (s->request.n_logprobs) {
@@ -53,14 +54,17 @@ Template template_choose(const Options *o, const Model *m, const Tokenizer *t) {
     bool is_unknown;
     if (o->template_name) {
         int chosen = template_of(o->template_name);
-        if (chosen < 0) die(EXIT_USAGE, "--template: expected llama3, llama2, zephyr, chatml or none, found \"%s\"",
-                            o->template_name);
+        if (chosen < 0)
+            die(EXIT_USAGE, "--template: expected llama3, llama2, zephyr, chatml or none, found \"%s\"",
+                o->template_name);
         return (Template)chosen;
     }
     Template found = template_recognise(&m->file, t, &is_unknown);
     if (is_unknown)
-        die(EXIT_USAGE, "%s: its chat template is none that this program knows; choose one with --template "
-                        "llama3|llama2|zephyr|chatml|none", m->file.path);
+        die(EXIT_USAGE,
+            "%s: its chat template is none that this program knows; choose one with --template "
+            "llama3|llama2|zephyr|chatml|none",
+            m->file.path);
     return found;
 }
 
@@ -68,8 +72,10 @@ void system_read(const Options *o, Buffer *out) {
     Error err;
     buffer_puts(out, "");
     if (!o->system) return;
-    if (o->system[0] != '@') buffer_puts(out, o->system);
-    else if (!file_read(o->system + 1, out, &err)) die_error(&err);
+    if (o->system[0] != '@')
+        buffer_puts(out, o->system);
+    else if (!file_read(o->system + 1, out, &err))
+        die_error(&err);
 }
 
 void prompt_encode(Template tpl, const Tokenizer *t, const Str *system, Str prompt, bool has_special, Ids *out) {
@@ -83,9 +89,7 @@ void prompt_encode(Template tpl, const Tokenizer *t, const Str *system, Str prom
     if (out->len == 0 && tokenizer_bos(t) >= 0) ids_push(out, tokenizer_bos(t));
 }
 
-int predict_default(Template tpl) {
-    return tpl == TEMPLATE_NONE ? BASE_PREDICT : -1;
-}
+int predict_default(Template tpl) { return tpl == TEMPLATE_NONE ? BASE_PREDICT : -1; }
 
 int context_choose(const Options *o, const Model *m, int n_prompt, int n_predict) {
     if (o->ctx) return o->ctx;
@@ -106,7 +110,8 @@ int verb_run(const Options *o) {
         die(EXIT_USAGE, "-sys: %s has no chat template; choose one with --template", model.file.path);
     system_read(o, &system);
     Str system_text = {system.data, system.len};
-    prompt_encode(tpl, tokenizer, o->system ? &system_text : NULL, (Str){prompt.data, prompt.len}, o->has_special, &ids);
+    prompt_encode(tpl, tokenizer, o->system ? &system_text : NULL, (Str){prompt.data, prompt.len}, o->has_special,
+                  &ids);
     int n = o->n_predict != INT_MIN ? o->n_predict : predict_default(tpl);
     int context = context_choose(o, &model, ids.len, n);
     if (context > model.config.max_context)
@@ -117,17 +122,26 @@ int verb_run(const Options *o) {
 
     Generator g;
     generator_init(&g, &model, tokenizer, o->chunk ? o->chunk : ids.len < 512 ? ids.len : 512, 1);
-    Request request = {.prompt = ids.data, .n_prompt = ids.len, .max_tokens = n, .max_context = context,
-                       .ignore_eos = o->ignore_eos, .sample = o->sample, .stops = o->stops, .n_stops = o->n_stops,
-                       .n_logprobs = o->is_json ? o->logprobs : 0, .emit = o->is_json ? NULL : text_emit};
+    Request request = {.prompt = ids.data,
+                       .n_prompt = ids.len,
+                       .max_tokens = n,
+                       .max_context = context,
+                       .ignore_eos = o->ignore_eos,
+                       .sample = o->sample,
+                       .stops = o->stops,
+                       .n_stops = o->n_stops,
+                       .n_logprobs = o->is_json ? o->logprobs : 0,
+                       .emit = o->is_json ? NULL : text_emit};
     if (!o->has_seed) request.sample.seed = seed_random();
     if (o->has_echo && !o->is_json) text_write(prompt.data, prompt.len);
     Session *session = session_new(&model);
     Sequence s;
     generate(&g, &s, &request, session);
     if (s.finish == FINISH_ERROR) die_error(&s.error);
-    if (o->is_json) print_json(tokenizer, &s, request.sample.seed);
-    else if (s.text.len == 0 || s.text.data[s.text.len - 1] != '\n') text_write("\n", 1);
+    if (o->is_json)
+        print_json(tokenizer, &s, request.sample.seed);
+    else if (s.text.len == 0 || s.text.data[s.text.len - 1] != '\n')
+        text_write("\n", 1);
     stats_print(o, &g, request.sample.seed);
     int code = s.finish == FINISH_CANCEL ? EXIT_INTERRUPTED : EXIT_OK;
     sequence_free(&s);

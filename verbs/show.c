@@ -21,7 +21,9 @@ static const char *scaled(char out[24], double n, const char *unit) {
     return out;
 }
 
-static size_t tensor_weights(const GgufTensor *t) { return (size_t)(t->dims[0] * t->dims[1] * t->dims[2] * t->dims[3]); }
+static size_t tensor_weights(const GgufTensor *t) {
+    return (size_t)(t->dims[0] * t->dims[1] * t->dims[2] * t->dims[3]);
+}
 
 static void print_string(const char *label, Str s) {
     Buffer quoted = {0};
@@ -70,8 +72,8 @@ static void print_tokenizer(const Gguf *g) {
     bool is_unknown;
     (void)gguf_string(g, "tokenizer.ggml.model", &kind, &err);
     Template tpl = template_recognise(g, t, &is_unknown);
-    printf("%-14s%.*s, %d tokens, bos %d%s\n", "tokenizer", (int)kind.len, kind.data, tokenizer_n_vocab(t), tokenizer_bos(t),
-           tokenizer_adds_bos(t) ? " (added)" : "");
+    printf("%-14s%.*s, %d tokens, bos %d%s\n", "tokenizer", (int)kind.len, kind.data, tokenizer_n_vocab(t),
+           tokenizer_bos(t), tokenizer_adds_bos(t) ? " (added)" : "");
     printf("%-14s%s\n", "template", is_unknown ? "present, not recognised (--template chooses)" : template_name(tpl));
     tokenizer_close(t);
 }
@@ -80,12 +82,13 @@ static void print_model(const Model *m, int context) {
     const Config *c = &m->config;
     const RopeParams *r = &m->rope.params;
     if (context == 0) context = c->max_context < 8192 ? c->max_context : 8192;
-    printf("%-14s%d layers, dim %d, FFN %d, %d heads of %d, %d KV heads, vocabulary %d, context %d\n", "shape", c->n_layers,
-           c->dim, c->hidden_dim, c->n_heads, c->head_dim, c->n_kv_heads, c->vocab_size, c->max_context);
+    printf("%-14s%d layers, dim %d, FFN %d, %d heads of %d, %d KV heads, vocabulary %d, context %d\n", "shape",
+           c->n_layers, c->dim, c->hidden_dim, c->n_heads, c->head_dim, c->n_kv_heads, c->vocab_size, c->max_context);
     printf("%-14s%s, norm eps %g\n", "output", m->output.data == m->embed.data ? "tied to the embedding" : "own matrix",
            (double)c->norm_eps);
     printf("%-14stheta %g, rule %s", "rope", r->theta, rope_rule_name(r->rule));
-    if (r->rule != ROPE_NONE && r->rule != ROPE_FILE) printf(", factor %g, original context %d", r->factor, r->orig_ctx);
+    if (r->rule != ROPE_NONE && r->rule != ROPE_FILE)
+        printf(", factor %g, original context %d", r->factor, r->orig_ctx);
     printf("\n");
     print_types(&m->file);
     double kv = (double)model_kv_bytes(c, m->kv_type), weights = (double)model_weight_bytes(m);
@@ -103,7 +106,8 @@ static int print_json(const Model *m, const Gguf *g) {
     printf("{\"file\":");
     Buffer name = {0};
     json_put_string(&name, g->path, strlen(g->path));
-    printf("%s,\"n_layers\":%d,\"dim\":%d,\"hidden_dim\":%d,\"n_heads\":%d,\"n_kv_heads\":%d,\"head_dim\":%d,\"vocab_size\":%d,"
+    printf("%s,\"n_layers\":%d,\"dim\":%d,\"hidden_dim\":%d,\"n_heads\":%d,\"n_kv_heads\":%d,\"head_dim\":%d,\"vocab_"
+           "size\":%d,"
            "\"context\":%d,\"rope_rule\":\"%s\",\"rope_theta\":%g,\"weight_bytes\":%zu,\"kv_bytes_per_position\":%zu,"
            "\"kernels\":\"%s\",\"threads\":%d}\n",
            name.data, c->n_layers, c->dim, c->hidden_dim, c->n_heads, c->n_kv_heads, c->head_dim, c->vocab_size,

@@ -16,9 +16,7 @@
 static const char *const names[] = {"none", "llama3", "llama2", "zephyr", "chatml"};
 enum { N_TEMPLATES = sizeof names / sizeof *names };
 
-const char *template_name(Template t) {
-    return names[t];
-}
+const char *template_name(Template t) { return names[t]; }
 
 int template_of(const char *name) {
     for (int i = 0; i < N_TEMPLATES; i++)
@@ -86,9 +84,7 @@ static Str strip(Str s) {
     return s;
 }
 
-static void put(const Tokenizer *t, Str text, Ids *out) {
-    tokenizer_encode(t, text.data, text.len, out);
-}
+static void put(const Tokenizer *t, Str text, Ids *out) { tokenizer_encode(t, text.data, text.len, out); }
 
 // A control token, or its name as text where the vocabulary has none.
 static void put_control(const Tokenizer *t, const char *name, Ids *out) {

@@ -8,7 +8,7 @@
 typedef enum { TEMPLATE_NONE, TEMPLATE_LLAMA3, TEMPLATE_LLAMA2, TEMPLATE_ZEPHYR, TEMPLATE_CHATML } Template;
 
 typedef struct {
-    Str role;    // "system", "user", "assistant", "ipython" ("tool" is the same)
+    Str role; // "system", "user", "assistant", "ipython" ("tool" is the same)
     Str content;
 } Message;
 

@@ -44,7 +44,8 @@ static void encode_chat(const Options *o, const Gguf *g, const Tokenizer *t, Ids
     Model model = {.file = *g};
     Template tpl = template_choose(o, &model, t);
     if (!transcript_read(&d, o->chat_file, &is_torn, &err)) die_error(&err);
-    if (is_torn || !d.n) die(EXIT_RUNTIME, "%s: expected lines of {\"role\":\"...\",\"content\":\"...\"}", o->chat_file);
+    if (is_torn || !d.n)
+        die(EXIT_RUNTIME, "%s: expected lines of {\"role\":\"...\",\"content\":\"...\"}", o->chat_file);
     template_encode(tpl, t, d.messages, d.n, 0, !dialogue_has(&d, d.n - 1, "assistant"), ids);
     dialogue_free(&d);
 }
@@ -113,12 +114,18 @@ int verb_tokenize(const Options *o) {
     if (!model_open_file(&g, o->model, &err)) die_error(&err);
     Tokenizer *t = tokenizer_open(&g, &err);
     if (!t) die_error(&err);
-    if (o->chat_file) encode_chat(o, &g, t, &ids);
-    else if (o->is_jsonl) print_json_lines(o, t);
-    else if (o->is_decode) ids_parse(text.data, tokenizer_n_vocab(t), &ids);
-    else encode(o, t, (Str){text.data, text.len}, &ids);
-    if (o->is_decode && !o->chat_file) print_text(o, t, &ids);
-    else if (!o->is_jsonl) print_ids(o, t, &ids);
+    if (o->chat_file)
+        encode_chat(o, &g, t, &ids);
+    else if (o->is_jsonl)
+        print_json_lines(o, t);
+    else if (o->is_decode)
+        ids_parse(text.data, tokenizer_n_vocab(t), &ids);
+    else
+        encode(o, t, (Str){text.data, text.len}, &ids);
+    if (o->is_decode && !o->chat_file)
+        print_text(o, t, &ids);
+    else if (!o->is_jsonl)
+        print_ids(o, t, &ids);
     stdout_flush();
     free(ids.data);
     buffer_free(&text);

@@ -36,8 +36,8 @@ typedef struct {
     // show
     bool show_tensors;
     // rope
-    int positions;      // --positions N: table rows to print; -1: the frequencies
-    int dim;            // --dim: without a model
+    int positions; // --positions N: table rows to print; -1: the frequencies
+    int dim;       // --dim: without a model
     // batch
     const char *input;
     bool is_lines, is_ordered, is_resume, is_strict, progress_json;
