@@ -930,6 +930,7 @@ def a_signal_leaves_nothing(tmp):
             time.sleep(5)
             yield bytes(8)
     out = os.path.join(tmp, "m.gguf")
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs begin with it ignored
     for Slow.signal, code in ((signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 130)):
         with contextlib.redirect_stderr(io.StringIO()):
             try:
