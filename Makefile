@@ -49,10 +49,10 @@ all: $(BUILD)/llama31
 
 $(BUILD)/llama31: $(BUILD)/run.o $(OBJ)
 	$(call say,LD,$@)
-	$(V)$(CC) $(CFLAGS) $(OPENMP) $(LDFLAGS) -o $@ $^ -lm
+	$(V)$(CC) $(CFLAGS) $(OPENMP) $(LDFLAGS) -o $@ $^ -lm -pthread
 $(BUILD)/unit: $(TESTOBJ) $(OBJ)
 	$(call say,LD,$@)
-	$(V)$(CC) $(CFLAGS) $(OPENMP) $(LDFLAGS) -o $@ $^ -lm
+	$(V)$(CC) $(CFLAGS) $(OPENMP) $(LDFLAGS) -o $@ $^ -lm -pthread
 $(BUILD)/tests/main.o: $(wildcard tests/test_*.c)
 $(BUILD)/%.o: %.c Makefile VERSION
 	@mkdir -p $(@D)
