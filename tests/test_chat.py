@@ -291,10 +291,16 @@ def turns_cost_their_own_tokens():
     spent = sum(a["n_prompt"] + a["n_generated"] for a in answers)
     n_cut = sum(a["finish_reason"] == "length" for a in answers)  # their last token is fed, and counted, with the next turn
     same(spent - n_cut, answers[-1]["n_context"])
-    # The same from one prefill of the whole transcript.
-    again = turns(BUILT_IN, ["/load " + path("twenty.jsonl"), "/regen"], "--temp", "0", "-n", "6", "-c", "512")
-    same(again[-1]["content"], answers[-1]["content"])
-    assert again[-1]["n_prompt"] > 100, again
+    # Each answer again, by a program of its own from one prefill of the transcript up to it.
+    with open(path("twenty.jsonl"), encoding="utf-8") as f:
+        messages = f.readlines()
+    same(len(messages), 40)
+    for i, a in enumerate(answers):
+        with open(path("part.jsonl"), "w", encoding="utf-8") as f:
+            f.writelines(messages[:2 * i + 2])
+        again, = turns(BUILT_IN, ["/load " + path("part.jsonl"), "/regen"], "--temp", "0", "-n", "6", "-c", "512")
+        assert again["content"] == a["content"], "turn %d: expected %r, found %r" % (i + 1, again["content"], a["content"])
+        assert again["n_prompt"] + again["n_generated"] >= a["n_context"], (i, again, a)  # all of it was computed
 
 
 @test

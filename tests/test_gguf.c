@@ -504,9 +504,18 @@ static void unreadable(void) {
     unlink(path);
     CHECK(mkfifo(path, 0600) == 0 && !gguf_open(&g, path, &e) && e.code == EXIT_RUNTIME, "%s", e.text);
     unlink(path);
-    path = make_path("locked.gguf", "GGUF", 4);
+}
+
+static void forbidden(void) {
+    Gguf g;
+    Error e = {0};
+    if (!geteuid()) {
+        test_skip("root may read every file");
+        return;
+    }
+    const char *path = make_path("locked.gguf", "GGUF", 4);
     chmod(path, 0);
-    if (geteuid()) CHECK(!gguf_open(&g, path, &e) && e.code == EXIT_RUNTIME && strstr(e.text, "denied"), "%s", e.text);
+    CHECK(!gguf_open(&g, path, &e) && e.code == EXIT_RUNTIME && strstr(e.text, "denied"), "%s", e.text);
     unlink(path);
 }
 
@@ -552,5 +561,6 @@ void test_gguf(void) {
     test_case("gguf: 16 GB open in 50 ms", large);
     test_case("gguf: shards", shards);
     test_case("gguf: unreadable files", unreadable);
+    test_case("gguf: a file that may not be read", forbidden);
     test_case("gguf: a model cut while in use", guard);
 }
