@@ -1,4 +1,4 @@
-"""What the tests of the command line share: the program, a small model, checks, and the runner.
+"""What the tests in Python share: the program, a small model, checks, and the runner.
 
 A test prints "ok NAME", "FAIL NAME: what" or "skip NAME: why". Arguments choose tests by a part of their name."""
 import json
@@ -13,11 +13,17 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 DATA = os.environ.get("LLAMA31_DATA") or os.path.join(ROOT, "..", "shared", "data")
 PROGRAM = os.path.join(ROOT, os.environ.get("BUILD", "build"), "llama31")
 SCRIPTS = os.path.join(ROOT, "scripts")
+TESTS = []
 sys.dont_write_bytecode = True
 
 
 class Skip(Exception):
     pass
+
+
+def test(f):
+    TESTS.append(f)
+    return f
 
 
 def check(condition, *why):
@@ -75,23 +81,26 @@ def read_lines(path):
     return [json.loads(line) for line in data.splitlines()]
 
 
-def main(prefix, tests):
+def main(prefix, needs_model=True):
+    """Each test is called with a Cli, in a folder of its own; those that need no model with the folder alone."""
     tmp = tempfile.mkdtemp(prefix="llama31-test-")
     cli = why = None
     try:
-        cli = Cli(tmp)
+        cli = Cli(tmp) if needs_model else None
     except Skip as e:
         why = e
-    for f in tests:
+    for f in TESTS:
         name = prefix + "_" + f.__name__
         if sys.argv[1:] and not any(a in name for a in sys.argv[1:]):
             continue
+        folder = os.path.join(tmp, f.__name__)
+        os.mkdir(folder)
         try:
-            if not cli:
-                raise Skip(why)
-            cli.tmp = os.path.join(tmp, f.__name__)
-            os.mkdir(cli.tmp)
-            f(cli)
+            if why:
+                raise why
+            if cli:
+                cli.tmp = folder
+            f(cli or folder)
         except Skip as e:
             print("skip %s: %s" % (name, e))
         except Exception as e:
@@ -100,5 +109,6 @@ def main(prefix, tests):
             print("FAIL %s: lines %s: %s" % (name, " ".join(lines), " ".join(str(e).split()) or type(e).__name__))
         else:
             print("ok " + name)
+        shutil.rmtree(folder, ignore_errors=True)
         sys.stdout.flush()
     shutil.rmtree(tmp, ignore_errors=True)

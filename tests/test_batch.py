@@ -11,16 +11,10 @@ import subprocess
 import sys
 import time
 
-from cli import PROGRAM, SCRIPTS, Skip, check, main, read_lines, same
+from cli import PROGRAM, SCRIPTS, Skip, check, main, read_lines, same, test
 
-TESTS = []
 SHARED = "Once upon a time there was a little girl named Lily. She loved to play with her dog in the park. " * 2
 OPENINGS = ["Once upon a time", "The cat", "Tim and Sue", "One day a big dog", "", "He said", "A", "\u00e9t\u00e9"]
-
-
-def test(f):
-    TESTS.append(f)
-    return f
 
 
 def prompts(n):
@@ -488,4 +482,4 @@ def gnu_parallel(cli):
 
 
 if __name__ == "__main__":
-    main("batch", TESTS)
+    main("batch")

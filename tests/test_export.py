@@ -1,7 +1,5 @@
 #!/usr/bin/env python3
-"""scripts/export.py: the same tensors from every source form, the golden logits through the program, and refusals.
-
-Prints "ok NAME", "FAIL NAME: what" or "skip NAME: why". Arguments choose tests by a part of their name."""
+"""scripts/export.py: the same tensors from every source form, the golden logits through the program, and refusals."""
 import array
 import contextlib
 import io
@@ -18,17 +16,12 @@ import subprocess
 import sys
 import tempfile
 import time
-import traceback
 import types
 import zipfile
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-GOLDEN = os.path.join(ROOT, "tests", "golden")
-DATA = os.environ.get("LLAMA31_DATA") or os.path.join(ROOT, "..", "shared", "data")
-PROGRAM = os.path.join(ROOT, os.environ.get("BUILD", "build"), "llama31")
-sys.path.insert(0, os.path.join(ROOT, "scripts"))
-sys.dont_write_bytecode = True
+from cli import DATA, PROGRAM, ROOT, SCRIPTS, Skip, check, main, same, test
 
+sys.path.insert(0, SCRIPTS)
 import export
 import gguf_writer
 import make_synthetic
@@ -36,26 +29,8 @@ import vocabulary
 import weights
 from gguf_writer import TYPES
 
-EXPORT = [sys.executable, "-B", os.path.join(ROOT, "scripts", "export.py")]
-TESTS = []
-
-
-class Skip(Exception):
-    pass
-
-
-def test(f):
-    TESTS.append(f)
-    return f
-
-
-def check(condition, *why):
-    if not condition:
-        raise AssertionError(" ".join(str(w) for w in why) or "condition")
-
-
-def same(found, expected, what=""):
-    check(found == expected, what, "expected", repr(expected)[:300], "found", repr(found)[:300])
+GOLDEN = os.path.join(ROOT, "tests", "golden")
+EXPORT = [sys.executable, "-B", os.path.join(SCRIPTS, "export.py")]
 
 
 # Reading GGUF, on its own: nothing of the writer is used
@@ -996,27 +971,5 @@ def synthetic_model(tmp):
     check(abs(sum(v * v for v in x) / len(x) / 0.02 ** 2 - 1) < 0.1, "deviation")
 
 
-def main():
-    for f in TESTS:
-        name = "export_" + f.__name__
-        if sys.argv[1:] and not any(a in name for a in sys.argv[1:]):
-            continue
-        tmp = tempfile.mkdtemp(prefix="llama31-test-")
-        try:
-            f(tmp)
-        except Skip as e:
-            print("skip %s: %s" % (name, e))
-        except Exception as e:
-            lines = [str(line) for frame, line in traceback.walk_tb(e.__traceback__)
-                     if frame.f_code.co_filename == os.path.abspath(__file__)]
-            why = " ".join(str(e).split()) or type(e).__name__
-            print("FAIL %s: lines %s: %s" % (name, " ".join(lines[1:]), why))
-        else:
-            print("ok " + name)
-        finally:
-            shutil.rmtree(tmp, ignore_errors=True)
-        sys.stdout.flush()
-
-
 if __name__ == "__main__":
-    main()
+    main("export", needs_model=False)

@@ -1,40 +1,20 @@
 #!/usr/bin/env python3
-"""llama31 quantize: mixtures, metadata, threads, and that a failure leaves nothing behind.
-
-Prints "ok NAME", "FAIL NAME: what". Arguments choose tests by a part of their name."""
+"""llama31 quantize: mixtures, metadata, threads, and that a failure leaves nothing behind."""
 import array
 import os
 import random
 import resource
-import shutil
 import signal
 import struct
 import subprocess
-import sys
-import tempfile
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-PROGRAM = os.path.join(ROOT, os.environ.get("BUILD", "build"), "llama31")
+from cli import PROGRAM, check, main, same, test
+
 BLOCKS = {0: (1, 4), 1: (1, 2), 2: (32, 18), 6: (32, 22), 7: (32, 24), 8: (32, 34), 12: (256, 144), 13: (256, 176),
           14: (256, 210), 20: (32, 18), 23: (256, 136), 30: (1, 2)}
 F32, F16, Q4_0, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, BF16 = 0, 1, 2, 6, 7, 8, 12, 13, 14, 20, 23, 30
 FILE_TYPES = {"Q8_0": 7, "Q6_K": 18, "Q5_K_M": 17, "Q4_K_M": 15, "Q4_K_S": 14, "Q4_0": 2, "IQ4_XS": 30, "BF16": 32,
               "F16": 1, "F32": 0}
-TESTS = []
-
-
-def test(f):
-    TESTS.append(f)
-    return f
-
-
-def check(condition, *why):
-    if not condition:
-        raise AssertionError(" ".join(str(w) for w in why) or "condition")
-
-
-def same(found, expected, what=""):
-    check(found == expected, what, "expected", repr(expected)[:300], "found", repr(found)[:300])
 
 
 def text(s):
@@ -228,21 +208,5 @@ def disk_full(tmp):
         same(f.read(), b"old")
 
 
-def main():
-    for f in TESTS:
-        if sys.argv[1:] and not any(a in f.__name__ for a in sys.argv[1:]):
-            continue
-        tmp = tempfile.mkdtemp(prefix="llama31-test-")
-        try:
-            f(tmp)
-        except Exception as e:
-            print("FAIL quantize_%s: %s" % (f.__name__, str(e).replace("\n", " ")))
-        else:
-            print("ok quantize_" + f.__name__)
-        finally:
-            shutil.rmtree(tmp, ignore_errors=True)
-        sys.stdout.flush()
-
-
 if __name__ == "__main__":
-    main()
+    main("quantize", needs_model=False)

@@ -5,16 +5,10 @@ import json
 import math
 import os
 
-from cli import check, main, same
+from cli import check, main, same, test
 
-TESTS = []
 STORY = ("Once upon a time there was a little girl named Lily. She loved to play with her big dog in the park. "
          "One day, they saw a red ball and ran to it.\n")
-
-
-def test(f):
-    TESTS.append(f)
-    return f
 
 
 def encode(cli, text):
@@ -123,4 +117,4 @@ def refusals(cli):
 
 
 if __name__ == "__main__":
-    main("score", TESTS)
+    main("score")

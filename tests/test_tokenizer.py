@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 
-from cli import DATA, PROGRAM, ROOT, SCRIPTS, Skip, check, main, same
+from cli import DATA, PROGRAM, ROOT, SCRIPTS, Skip, check, main, same, test
 
 GOLDEN = os.path.join(ROOT, "tests", "golden")
 VOCABULARY = os.path.join(DATA, "vocab", "ggml-vocab-llama-%s.gguf")
@@ -37,12 +37,6 @@ ALPHABETS = [(0x20, 0x7e), (0x61, 0x7a), (0x30, 0x39), (0xa0, 0x17f), (0x370, 0x
              (0x3040, 0x30ff), (0x4e00, 0x9fff), (0xac00, 0xd7a3), (0xff00, 0xffef), (0x10000, 0x10fff), (0x1d400, 0x1d7ff),
              (0x1f300, 0x1f6ff), (0x20000, 0x323af), (0, 0x1f), (0x7f, 0xa0), (0xe0100, 0xe01ef), (0, 0xd7ff),
              (0xe000, 0x10ffff)]
-TESTS = []
-
-
-def test(f):
-    TESTS.append(f)
-    return f
 
 
 def need(path):
@@ -220,4 +214,4 @@ def dialogue(cli):
 
 
 if __name__ == "__main__":
-    main("tokenizer", TESTS)
+    main("tokenizer")
