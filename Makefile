@@ -38,7 +38,8 @@ TESTS   := $(wildcard tests/*.c)
 ifeq (,$(findstring x86_64,$(TARGET)))
 TESTS   := $(filter-out tests/amx_emulated.c,$(TESTS))
 endif
-$(BUILD)/tests/main.o: ISA := '-DSUITES(X)=$(patsubst tests/test_%.c,X(%),$(wildcard tests/test_*.c))'
+SUITES  := $(patsubst tests/test_%.c,X(%),$(wildcard tests/test_*.c))
+$(BUILD)/tests/main.o: ISA := '-DSUITES(X)=$(SUITES)'
 TESTOBJ := $(TESTS:%.c=$(BUILD)/%.o)
 
 V       ?= @
@@ -53,7 +54,9 @@ $(BUILD)/llama31: $(BUILD)/run.o $(OBJ)
 $(BUILD)/unit: $(TESTOBJ) $(OBJ)
 	$(call say,LD,$@)
 	$(V)$(CC) $(CFLAGS) $(OPENMP) $(LDFLAGS) -o $@ $^ -lm -pthread
-$(BUILD)/tests/main.o: $(wildcard tests/test_*.c)
+$(BUILD)/tests/main.o: $(BUILD)/tests/suites
+$(BUILD)/tests/suites: FORCE # changes when the list does, whatever the times of the files
+	@mkdir -p $(@D); echo '$(SUITES)' | cmp -s - $@ || echo '$(SUITES)' > $@
 $(BUILD)/%.o: %.c Makefile VERSION
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
@@ -83,5 +86,5 @@ install: all
 clean:
 	rm -rf $(BUILD) build-asan llama31
 
-.PHONY: all demo test asan format install clean
+.PHONY: all demo test asan format install clean FORCE
 -include $(OBJ:.o=.d) $(TESTOBJ:.o=.d) $(BUILD)/run.d

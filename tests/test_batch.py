@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 
-from cli import PROGRAM, SCRIPTS, Skip, check, main, read_lines, same, test
+from cli import SCRIPTS, Skip, check, main, read_lines, same, test
 
 SHARED = "Once upon a time there was a little girl named Lily. She loved to play with her dog in the park. " * 2
 OPENINGS = ["Once upon a time", "The cat", "Tim and Sue", "One day a big dog", "", "He said", "A", "\u00e9t\u00e9"]

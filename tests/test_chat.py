@@ -10,7 +10,6 @@ import subprocess
 import sys
 import tempfile
 import termios
-import time
 import traceback
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))

@@ -3,7 +3,6 @@
 import array
 import json
 import math
-import os
 
 from cli import check, main, same, test
 
