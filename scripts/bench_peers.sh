@@ -146,7 +146,7 @@ theirs() {
         rates '/"speed_tg"/ {print "b" field("pl"), field("speed_tg")}'
     fi
     if [ $starts = 1 ] && [ -x "$beside/llama-completion" ]; then
-        seconds "$beside/llama-completion" "$@" -p Hello -n 1 -no-cnv --no-warmup --temp 0
+        seconds "$beside/llama-completion" "$@" -c 512 -p Hello -n 1 -no-cnv --no-warmup --temp 0
     fi
 }
 
