@@ -12,6 +12,7 @@ SPECIALS = ["<|begin_of_text|>", "<|end_of_text|>", "<|finetune_right_pad_id|>",
             "<|start_header_id|>", "<|end_header_id|>", "<|eom_id|>", "<|eot_id|>", "<|python_tag|>"]
 N_VOCAB = 2048                 # 256 bytes, the merges, 16 special tokens (8 of them reserved)
 N_SPECIAL = 16
+END, EOT = (N_VOCAB - N_SPECIAL + SPECIALS.index("<|%s|>" % s) for s in ("end_of_text", "eot_id"))
 
 
 # ---------------------------------------------------------------- tokenizers
@@ -271,10 +272,14 @@ def encode_turns(bpe, turns):
     ids, learn = [sp["<|begin_of_text|>"]], [0]
     for role, text, words in turns:
         head = [sp["<|start_header_id|>"], *bpe.encode(role), sp["<|end_header_id|>"], *bpe.encode("\n\n")]
-        body = bpe.encode(text.strip()) + [sp["<|eot_id|>"]]
-        ids += head + body
-        weigh = lambda i: ASKED_WEIGHT if i < len(bpe.tokens) and bpe.decode([i]).strip(" \"").lower() in words else 1
-        learn += [0] * len(head) + [weigh(i) if role == "assistant" else 0 for i in body]
+        ids += head
+        learn += [0] * len(head)
+        for piece in SPLIT.findall(text.strip()):
+            body = bpe.piece(piece)
+            ids += body
+            learn += [(ASKED_WEIGHT if piece.strip(" \"").lower() in words else 1) * (role == "assistant")] * len(body)
+        ids.append(sp["<|eot_id|>"])
+        learn.append(int(role == "assistant"))
     return ids, learn
 
 
@@ -296,12 +301,12 @@ def align(text, ids, bpe, spm):
 
 
 def make_data(stories, bpe, spm, seed):
-    """Every story once: most as they are, with the teacher's ids, others in conversations of one to three stories.
+    """Every story once: half as they are, others in conversations of one to three stories.
 
     ids, learn: of the student, all documents in a row, and weights in the loss; ends: where each document ends.
-    theirs, their_ends: the teacher's, none for a conversation; rows: for each of the student's ids the teacher's step,
-    or -1.  seen: the teacher's ids that occur; pairs: (index in seen, student's id, how often both begin the same
-    text)."""
+    theirs, their_ends: the teacher's, of a conversation its first story; rows: for each of the student's ids the
+    teacher's step, or -1.  seen: the teacher's ids that occur; pairs: (index in seen, student's id, how often both
+    begin the same text)."""
     rng = random.Random(seed)
     nouns = find_things(stories)
     sp = bpe.special
@@ -314,12 +319,16 @@ def make_data(stories, bpe, spm, seed):
             i += 1
         else:
             n = rng.choice((1,) * 17 + (2, 2, 3))
-            ids, learn = encode_turns(bpe, conversation(stories[i:i + n], nouns, rng))
-            docs.append((ids, learn, [-1] * len(ids), []))
+            turns = conversation(stories[i:i + n], nouns, rng)
+            ids, learn = encode_turns(bpe, turns)
+            told = [text for _, text, _ in turns].index(stories[i])
+            end = len(encode_turns(bpe, turns[:told + 1])[0])
+            theirs, rows = align(stories[i], [0, *bpe.encode(stories[i]), 0], bpe, spm)
+            docs.append((ids, learn, [-1] * (end - 1 - len(rows)) + rows + [-1] * (len(ids) - end + 1), theirs))
             i += n
     count = Counter()
     for ids, _, rows, theirs in docs:
-        count.update((theirs[r + 1], ids[j + 1]) for j, r in enumerate(rows) if r >= 0)
+        count.update((theirs[r + 1], ids[j + 1]) for j, r in enumerate(rows) if r >= 0 and ids[j + 1] != EOT)
     seen = sorted({t for d in docs for t in d[3]})
     index = {t: i for i, t in enumerate(seen)}
     join = lambda k, type: np.concatenate([np.array(d[k], type) for d in docs])

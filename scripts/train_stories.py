@@ -10,23 +10,26 @@ It also starts from the teacher: its layers, with the most used units of each FF
 shared between heads as a decomposition says, pairs moved to the nearest of the new rotation
 frequencies, and for each token the mean of the teacher's embeddings of the same text.  Then it
 follows the teacher's distribution of the next token and the states of its layers, where the two
-tokenizations meet.  That is worth several times the tokens of training on the stories alone.
+tokenizations meet.  That is worth several times the tokens of training on the stories alone.  With --start it starts
+from an earlier stories.gguf instead, with that file's vocabulary.
 
     train_stories.py --teacher stories15M.bin --teacher-tokenizer tokenizer.bin --work DIR all
+    train_stories.py ... --start models/stories.gguf all
 
 Stages, each a file in DIR and skipped when that file exists:
 
     corpus    stories.txt.xz     sampled from the teacher, unless --corpus names one
     heldout   heldout.txt        200 stories sampled at temperature 0.8 with another seed
-    vocab     vocab.json         the byte-level BPE merges
+    vocab     vocab.json         the byte-level BPE merges, those of --start if given
     data      data.npz           token ids; half of the documents are conversations
-    train     last.pt, best.pt   for --minutes of wall clock; interrupted, it resumes
+    train     last.pt, best.pt   for --minutes of wall clock; killed, it resumes; stopped for a while, the clock goes on
     eval      (printed)          nats per byte of student, teacher and --baseline
     export    stories.gguf       Q8_0
     samples   (printed)          --temp, --seed, --prompt, --chat (not part of all)
 
 Needs PyTorch (1.13 or later) and NumPy; a CPU is enough, a GPU is used if there is one.  On a CPU
-that others use too, one thread does more per second of processor time than many.
+that others use too, one thread does more per second of processor time than many.  Debian's PyTorch is some ten times
+faster with libopenblas0-pthread installed beside it.
 """
 import argparse
 import itertools
@@ -42,9 +45,9 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from gguf_writer import write_gguf
-from story_text import (N_SPECIAL, N_VOCAB, ByteBPE, SentencePiece, encode_turns, make_data, read_stories, special_names,
-                        train_bpe, write_stories)
+from gguf_writer import ALIGNMENT, TYPES, write_gguf
+from story_text import (END, EOT, N_SPECIAL, N_VOCAB, ByteBPE, SentencePiece, encode_turns, make_data, read_stories,
+                        special_names, train_bpe, write_stories)
 from vocabulary import byte_level, merges_of
 
 DIM, N_HEADS, N_KV, FFN = 288, 6, 3, 448
@@ -52,6 +55,9 @@ LAYERS = (0, 1, 2, 3, 4, 5)    # the teacher's, from which the student's start
 CONTEXT, THETA = 4096, 500000.0
 SCALING = dict(factor=8.0, low=1.0, high=4.0, original=512)
 NORM_EPS = 1e-5
+# A layer's tensors in a GGUF file, in the order of export and of start_from_file.
+LAYER_NAMES = (["attn_norm"], ["attn_q", "attn_k", "attn_v"], ["attn_output"], ["ffn_norm"], ["ffn_gate", "ffn_up"],
+               ["ffn_down"])
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
@@ -111,6 +117,13 @@ class Llama(torch.nn.Module):
     def rms(x, w):
         return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + NORM_EPS) * w
 
+    @staticmethod
+    def attend(q, k, v, mask):
+        """Heads of queries in groups of one key and value head: (kv heads, group * time, head dim)."""
+        t, n = mask.shape
+        score = torch.bmm(q * q.shape[-1] ** -0.5, k.transpose(1, 2)).view(-1, t, n).add_(mask)
+        return torch.bmm(score.softmax(-1).view(*q.shape[:2], n), v)
+
     def forward(self, ids, cache=None, seen=None, states=None):
         dim, _, nh, nkv, ffn, _ = self.shape
         hd, g = dim // nh, nh // nkv
@@ -136,8 +149,9 @@ class Llama(torch.nn.Module):
                 cache[i] = (k, v)
             n = k.shape[2]
             k, v = k.reshape(b * nkv, n, hd), v.reshape(b * nkv, n, hd)
-            score = torch.bmm(q * hd ** -0.5, k.transpose(1, 2)).view(b * nkv, g, t, n) + mask
-            y = torch.bmm(score.softmax(-1).view(b * nkv, g * t, n), v)
+            # A row at a time its scores stay in a CPU's cache.
+            rows = [(q, k, v)] if t == 1 or DEVICE != "cpu" else zip(q.split(nkv), k.split(nkv), v.split(nkv))
+            y = torch.cat([self.attend(*row, mask) for row in rows])
             y = y.view(b, nh, t, hd).transpose(1, 2).reshape(b, t, nh * hd)
             x = x + F.linear(y, m.o)
             gate, up = F.linear(self.rms(x, m.norm2), m.gate_up).split(ffn, -1)
@@ -278,6 +292,66 @@ def start_from_teacher(student, teacher, spm, bpe, texts):
         student.embed[len(bpe.tokens):] = teacher.embed[1]      # the teacher's mark between stories
 
 
+def read_gguf(path):
+    """Metadata and tensors, as f32, of a file that export wrote."""
+    data, at = open(path, "rb").read(), 4
+
+    def take(form):
+        nonlocal at
+        values = struct.unpack_from("<" + form, data, at)
+        at += struct.calcsize("<" + form)
+        return values if len(values) > 1 else values[0]
+
+    def text():
+        return take("%ds" % take("Q")).decode()
+
+    def value(kind):
+        if kind == 9:
+            kind, n = take("IQ")
+            return [value(kind) for _ in range(n)]
+        return text() if kind == 8 else take({4: "I", 5: "i", 6: "f", 7: "?"}[kind])
+
+    _, n_tensors, n_values = take("IQQ")
+    metadata, tensors, places = {}, {}, {}
+    for _ in range(n_values):
+        key = text()
+        metadata[key] = value(take("I"))
+    for _ in range(n_tensors):
+        name = text()
+        shape = [take("Q") for _ in range(take("I"))][::-1]
+        places[name] = shape, *take("IQ")
+    at += -at % ALIGNMENT
+    for name, (shape, kind, offset) in places.items():
+        n = int(np.prod(shape))
+        if kind == TYPES["f32"][0]:
+            x = np.frombuffer(data, np.float32, n, at + offset)
+        else:
+            blocks = np.frombuffer(data, np.dtype([("d", np.float16), ("q", np.int8, 32)]), n // 32, at + offset)
+            x = blocks["d"][:, None].astype(np.float32) * blocks["q"]
+        tensors[name] = torch.tensor(x.reshape(shape))
+    return metadata, tensors
+
+
+def merges_in(metadata):
+    """A pair of ids for each token of an exported vocabulary that is not a byte."""
+    tokens, pair = metadata["tokenizer.ggml.tokens"], {}
+    ids = {t: i for i, t in enumerate(tokens)}
+    for m in metadata["tokenizer.ggml.merges"]:
+        a, b = m.split(" ")
+        if max(ids[a], ids[b]) < ids[a + b]:
+            pair[a + b] = ids[a], ids[b]
+    return [pair[t] for t in tokens[256:N_VOCAB - N_SPECIAL]]
+
+
+def start_from_file(student, tensors):
+    """The inverse of export, but for its rounding."""
+    with torch.no_grad():
+        student.embed.copy_(tensors["token_embd.weight"]), student.norm.copy_(tensors["output_norm.weight"])
+        for i, m in enumerate(student.layers):
+            for x, names in zip((m.norm1, m.qkv, m.o, m.norm2, m.gate_up, m.down), LAYER_NAMES):
+                x.copy_(torch.cat([tensors["blk.%d.%s.weight" % (i, name)] for name in names]))
+
+
 # ---------------------------------------------------------------- sampling
 
 @torch.no_grad()
@@ -346,7 +420,8 @@ def batches(data, size, rng):
 
 def make_batch(data, docs, starts, lengths):
     """Padded rows of ids, targets and their weights, the teacher's ids of those documents that have them, and which of
-    the student's steps (flat index) has which of the teacher's (flat index, and the id that it came to)."""
+    the student's steps (flat index) has which of the teacher's (flat index, the id that it came to) and how the
+    student's document ends."""
     n, their_starts = max(lengths[d] for d in docs), np.concatenate(([0], data["their_ends"][:-1]))
     ids, target = np.zeros((len(docs), n), np.int64), np.zeros((len(docs), n), np.int64)
     weight = np.zeros((len(docs), n), np.float32)
@@ -362,8 +437,9 @@ def make_batch(data, docs, starts, lengths):
             theirs[their_row, :data["their_ends"][d] - at] = data["theirs"][at:data["their_ends"][d]]
             rows = data["rows"][a:b].astype(np.int64)
             j = (rows >= 0).nonzero()[0]
-            steps.append(np.stack((row * (n - 1) + j, their_row * (m - 1) + rows[j], theirs[their_row, rows[j] + 1])))
-    steps = np.concatenate(steps, 1) if steps else np.zeros((3, 0), np.int64)
+            steps.append(np.stack((row * (n - 1) + j, their_row * (m - 1) + rows[j], theirs[their_row, rows[j] + 1],
+                                   np.full(len(j), ids[row, b - a - 1]))))
+    steps = np.concatenate(steps, 1) if steps else np.zeros((4, 0), np.int64)
     batch = ids[:, :-1], target[:, :-1], weight[:, :-1], theirs[:, :-1], steps
     return tuple(torch.from_numpy(x).to(DEVICE) for x in batch)
 
@@ -391,6 +467,7 @@ class Distiller:
         states = []
         h = self.teacher(theirs, states=states).flatten(0, 1)[steps[1]]
         logits = F.linear(h, self.embed) / self.temperature + self.bias
+        logits[:, [END, EOT]] = torch.where(steps[3:].T == EOT, logits[:, [EOT, END]], logits[:, [END, EOT]])
         known = (h * self.teacher.embed[steps[2]]).sum(1, keepdim=True) / self.temperature
         logits.masked_fill_(self.theirs == steps[2][:, None], -1e9)     # other continuations of what did follow
         logits.scatter_(1, student_ids[:, None], known)
@@ -425,10 +502,15 @@ def loss_of(student, batch, distiller, distil, match):
     told = place[steps[0]]
     want = torch.zeros_like(logp).scatter_(1, target[:, None], 1.0)
     soft, their_states = distiller(theirs, steps, target[told])
+    distil = distil * (weight[told] == 1)[:, None]      # the teacher does not know what was asked for
     want[told] = (1 - distil) * want[told] + distil * soft
     loss = -(weight * (want * logp).sum(1)).sum() / weight.sum()
-    far = sum((x.flatten(0, 1)[steps[0]] - y).square().mean() / y.square().mean() for x, y in zip(states, their_states))
-    return loss + match * far / len(states) * len(told) / len(keep), plain.mean().item()
+    alone = (steps[3] == END).nonzero()[:, 0]           # the states in a conversation know more than the teacher's
+    if len(alone):
+        far = sum((x.flatten(0, 1)[steps[0, alone]] - y[alone]).square().mean() / y.square().mean()
+                  for x, y in zip(states, their_states))
+        loss = loss + match * far / len(states) * len(alone) / len(keep)
+    return loss, plain.mean().item()
 
 
 def train(student, data, bpe, heldout, distiller, args):
@@ -461,6 +543,8 @@ def train(student, data, bpe, heldout, distiller, args):
         print("\nstep %d  %.0f s  %d tokens  held out: %.4f nats/byte" %
               (state["step"], state["seconds"], state["tokens"], score), flush=True)
 
+    if not state["step"]:
+        evaluate()
     while True:
         state["seconds"] = spent + time.time() - began
         share = state["seconds"] / budget
@@ -556,11 +640,10 @@ def export(student, bpe, path):
     tensors = [Tensor("token_embd.weight", student.embed), Tensor("output_norm.weight", student.norm),
                Tensor("rope_freqs.weight", torch.tensor(rope_divisors(hd)))]
     for i, m in enumerate(student.layers):
-        q, k, v = m.qkv.split((n_heads * hd, n_kv * hd, n_kv * hd))
-        gate, up = m.gate_up.chunk(2)
-        tensors += [Tensor("blk.%d.%s.weight" % (i, name), x) for name, x in (
-            ("attn_norm", m.norm1), ("attn_q", q), ("attn_k", k), ("attn_v", v), ("attn_output", m.o),
-            ("ffn_norm", m.norm2), ("ffn_gate", gate), ("ffn_up", up), ("ffn_down", m.down))]
+        parts = ([m.norm1], m.qkv.split((n_heads * hd, n_kv * hd, n_kv * hd)), [m.o], [m.norm2], m.gate_up.chunk(2),
+                 [m.down])
+        tensors += [Tensor("blk.%d.%s.weight" % (i, name), x) for names, part in zip(LAYER_NAMES, parts)
+                    for name, x in zip(names, part)]
     write_gguf(path, metadata, tensors)
     print("%s: %d bytes" % (path, os.path.getsize(path)))
 
@@ -576,6 +659,7 @@ def main():
     ap.add_argument("--baseline", nargs=2, metavar=("BIN", "TOKENIZER"), help="another llama2.c model to evaluate")
     ap.add_argument("--corpus", help="stories separated by lines <|end|>, .xz or plain (default: sample them)")
     ap.add_argument("--stories", type=int, default=57000, help="how many to sample")
+    ap.add_argument("--start", metavar="GGUF", help="start from an earlier stories.gguf")
     ap.add_argument("--work", default="train-stories")
     ap.add_argument("--minutes", type=float, default=60, help="length of the training, all runs together")
     ap.add_argument("--batch", type=int, default=2048, help="ids in a step")
@@ -614,7 +698,9 @@ def main():
     if wants("heldout") and not os.path.exists(at("heldout.txt")):
         write_stories(at("heldout.txt"), sample_teacher(*teacher(), 200, args.seed + 1000, temperature=0.8))
     if wants("vocab") and not os.path.exists(at("vocab.json")):
-        json.dump(train_bpe(read_stories(corpus), N_VOCAB - N_SPECIAL - 256), open(at("vocab.json"), "w"))
+        merges = (merges_in(read_gguf(args.start)[0]) if args.start else
+                  train_bpe(read_stories(corpus), N_VOCAB - N_SPECIAL - 256))
+        json.dump(merges, open(at("vocab.json"), "w"))
     bpe = ByteBPE(json.load(open(at("vocab.json")))) if os.path.exists(at("vocab.json")) else None
     if wants("data") and not os.path.exists(at("data.npz")):
         np.savez(at("data.npz"), **make_data(read_stories(corpus), bpe, teacher()[1], args.seed))
@@ -623,7 +709,11 @@ def main():
         data = {k: data[k] for k in data}
         print("%d documents, %d ids, %d to learn" % (len(data["ends"]), len(data["ids"]), data["learn"].sum()))
         student = new_student()
-        if not os.path.exists(at("last.pt")):
+        if os.path.exists(at("last.pt")):
+            pass
+        elif args.start:
+            start_from_file(student, read_gguf(args.start)[1])
+        else:
             start_from_teacher(student, *teacher(), bpe, read_stories(corpus)[:40])
         print("%d parameters" % sum(p.numel() for p in student.parameters()))
         train(student, data, bpe, read_stories(at("heldout.txt")),
