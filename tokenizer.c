@@ -61,7 +61,6 @@ PRINTF_LIKE(3, 4) static bool refuse(const Tokenizer *t, Error *err, const char 
     va_end(ap);
     return error_set(err, EXIT_MODEL, "%s: tokenizer.ggml: %s", t->file, text);
 }
-#define SHOWN(s) (s).len < 40 ? (int)(s).len : 40, (s).data
 
 void ids_push(Ids *ids, int id) {
     if (ids->len == ids->cap) {

@@ -138,7 +138,7 @@ static bool check_keys(Parser *p, const Json *object) {
         Str key = p->keys[i]->key;
         if (str_eq(p->keys[i - 1]->key, key))
             return error_set(p->err, EXIT_RUNTIME, "byte %zu: expected each key once, found \"%.*s\" again",
-                             (size_t)(key.data - p->bytes), key.len < 60 ? (int)key.len : 60, key.data);
+                             (size_t)(key.data - p->bytes), SHOWN(key));
     }
     return true;
 }
@@ -236,12 +236,20 @@ const Json *json_get(const Json *obj, const char *key) {
     return NULL;
 }
 
-void json_put_string(Buffer *out, const char *s, size_t n) {
+const Json *json_get_string(const Json *obj, const char *key) {
+    const Json *j = json_get(obj, key);
+    return j && j->kind == JSON_STRING ? j : NULL;
+}
+
+bool json_is(const Json *j, const char *text) { return j && j->kind == JSON_STRING && str_is(j->string, text); }
+
+void json_put_string(Buffer *out, const char *before, Str s) {
     static const char plain[] = "\"\\\b\f\n\r\t", names[] = "\"\\bfnrt";
-    buffer_append(out, "\"", 1);
-    for (size_t i = 0, run; i < n; i += run) {
+    buffer_puts(out, before);
+    buffer_puts(out, "\"");
+    for (size_t i = 0, run; i < s.len; i += run) {
         uint32_t code;
-        run = (size_t)utf8_decode(s + i, n - i, &code);
+        run = (size_t)utf8_decode(s.data + i, s.len - i, &code);
         const char *special = run == 1 && code ? strchr(plain, (int)code) : NULL;
         if (!run)
             buffer_append(out, "\xef\xbf\xbd", 3), run = 1;
@@ -250,13 +258,14 @@ void json_put_string(Buffer *out, const char *s, size_t n) {
         else if (code < 0x20 || (code >= 0x7f && code < 0xa0))
             buffer_printf(out, "\\u%04x", code);
         else
-            buffer_append(out, s + i, run);
+            buffer_append(out, s.data + i, run);
     }
-    buffer_append(out, "\"", 1);
+    buffer_puts(out, "\"");
 }
 
-void json_put_number(Buffer *out, double x) {
+void json_put_number(Buffer *out, const char *before, double x) {
     char text[32];
+    buffer_puts(out, before);
     bool is_normal = x >= 0x1p-1022 || x <= -0x1p-1022; // then %.15g prints the shortest form of 15 digits or less
     if (x - x != 0) {
         buffer_puts(out, "null");

@@ -31,10 +31,15 @@ bool json_parse(JsonDoc *doc, const char *text, size_t n, Error *err);
 void json_free(JsonDoc *doc);
 // Member of an object, or NULL (also when obj is NULL or no object).
 const Json *json_get(const Json *obj, const char *key);
+// The same, or NULL if it is no string.
+const Json *json_get_string(const Json *obj, const char *key);
+// Whether j is this string; NULL is none.
+bool json_is(const Json *j, const char *text);
 
-// Appends a quoted JSON string. Bytes that are not valid UTF-8 become U+FFFD; control characters are escaped.
-void json_put_string(Buffer *out, const char *s, size_t n);
-// Appends the shortest decimal that reads back as the same double; null if not finite.
-void json_put_number(Buffer *out, double x);
+// Appends `before` as it is, then a quoted JSON string. Bytes that are not valid UTF-8 become U+FFFD; control
+// characters are escaped.
+void json_put_string(Buffer *out, const char *before, Str s);
+// Appends `before`, then the shortest decimal that reads back as the same double; null if not finite.
+void json_put_number(Buffer *out, const char *before, double x);
 
 #endif

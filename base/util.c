@@ -80,6 +80,14 @@ void *xrealloc(void *p, size_t n, size_t size) {
 }
 
 Str str_of(const char *c_string) { return (Str){c_string, strlen(c_string)}; }
+
+Str str_copy(Str s) {
+    char *copy = xrealloc(NULL, s.len + 1, 1);
+    if (s.len) memcpy(copy, s.data, s.len);
+    copy[s.len] = 0;
+    return (Str){copy, s.len};
+}
+
 bool str_eq(Str a, Str b) { return a.len == b.len && (a.len == 0 || !memcmp(a.data, b.data, a.len)); }
 bool str_is(Str a, const char *c_string) { return str_eq(a, str_of(c_string)); }
 
@@ -88,6 +96,11 @@ bool str_contains(Str hay, const char *needle) {
     for (size_t i = 0; i + n <= hay.len; i++)
         if (!memcmp(hay.data + i, needle, n)) return true;
     return false;
+}
+
+bool str_ends_with(Str s, const char *end) {
+    size_t n = strlen(end);
+    return s.len >= n && !memcmp(s.data + s.len - n, end, n);
 }
 
 static void buffer_room(Buffer *b, size_t n) {

@@ -55,10 +55,14 @@ typedef struct {
 } Str;
 
 Str str_of(const char *c_string);
+Str str_copy(Str s); // terminated; free its data
 bool str_eq(Str a, Str b);
 bool str_is(Str a, const char *c_string);
 // Substring test for text that may hold NUL bytes.
 bool str_contains(Str hay, const char *needle);
+bool str_ends_with(Str s, const char *end);
+// A Str as the arguments of "%.*s", long ones cut: messages quote what they found.
+#define SHOWN(s) (s).len < 60 ? (int)(s).len : 60, (s).data
 
 // Bytes that grow. Zero-initialise; data is always NUL-terminated after the first append.
 typedef struct {

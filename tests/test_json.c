@@ -178,21 +178,21 @@ static void strings(void) {
     JsonDoc doc = {0};
     Error e = {0};
     Buffer out = {0};
-    json_put_string(&out, all, sizeof all - 1);
+    json_put_string(&out, "", (Str){all, sizeof all - 1});
     CHECK(!strcmp(out.data,
                   "\"a\\\"b\\\\\\n\\r\\t\\b\\f\\u0001\\u001f\\u007f\\u0000/\\u009b\xe2\x82\xac\xf0\x9f\x98\x80\""),
           "%s", out.data);
     CHECK(parse_copy(&doc, out.data, out.len, &e) && str_eq(doc.root->string, (Str){all, sizeof all - 1}), "%s",
           e.text);
     out.len = 0;
-    json_put_string(&out, "a\xff\xe2\x82z", 5);
+    json_put_string(&out, "", str_of("a\xff\xe2\x82z"));
     CHECK(!strcmp(out.data, "\"a\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbdz\""), "%s", out.data);
     uint64_t random = 5;
     for (int i = 0; i < 20000; i++) { // any bytes give valid JSON
         char bytes[12];
         for (size_t k = 0; k < sizeof bytes; k++) bytes[k] = (char)test_random(&random);
         out.len = 0;
-        json_put_string(&out, bytes, sizeof bytes);
+        json_put_string(&out, "", (Str){bytes, sizeof bytes});
         CHECK(parse_copy(&doc, out.data, out.len, &e), "%s", e.text);
     }
     json_free(&doc);
@@ -222,7 +222,7 @@ static void numbers(void) {
     Buffer out = {0};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         out.len = 0;
-        json_put_number(&out, known[i].x);
+        json_put_number(&out, "", known[i].x);
         CHECK(!strcmp(out.data, known[i].text), "%s", out.data);
     }
     uint64_t random = 9;
@@ -232,7 +232,7 @@ static void numbers(void) {
         memcpy(&x, &bits, sizeof x);
         if (!isfinite(x)) continue;
         out.len = 0;
-        json_put_number(&out, x);
+        json_put_number(&out, "", x);
         CHECK(parse_copy(&doc, out.data, out.len, &e) && doc.root->number == x, "%s: %s", out.data, e.text);
     }
     json_free(&doc);

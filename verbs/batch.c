@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <search.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,42 +27,16 @@ enum {
     DEFAULT_PARALLEL = 16
 };
 
-// A set of keys, by open addressing.
-typedef struct {
-    Str *slots;
-    size_t n, cap;
-} KeySet;
+// A set of keys is a search tree of strings.
+static int by_text(const void *a, const void *b) { return strcmp(a, b); }
 
-static Str *set_find(const KeySet *set, Str key) {
-    size_t i = (size_t)hash_bytes(0, key) & (set->cap - 1);
-    while (set->slots[i].data && !str_eq(set->slots[i], key)) i = (i + 1) & (set->cap - 1);
-    return &set->slots[i];
-}
-
-static bool set_has(const KeySet *set, Str key) { return set->cap && set_find(set, key)->data; }
+static bool set_has(void *const *set, const char *key) { return tfind(key, set, by_text); }
 
 // False if it was there. The set keeps a copy.
-static bool set_add(KeySet *set, Str key) {
-    if (2 * set->n >= set->cap) {
-        KeySet old = *set;
-        set->cap = old.cap ? 2 * old.cap : 1024;
-        set->slots = xalloc(set->cap, sizeof *set->slots);
-        for (size_t i = 0; i < old.cap; i++)
-            if (old.slots[i].data) *set_find(set, old.slots[i]) = old.slots[i];
-        free(old.slots);
-    }
-    Str *slot = set_find(set, key);
-    if (slot->data) return false;
-    char *copy = xrealloc(NULL, key.len, 1);
-    memcpy(copy, key.data, key.len);
-    *slot = (Str){copy, key.len};
-    set->n++;
+static bool set_add(void **set, const Buffer *key) {
+    if (set_has(set, key->data)) return false;
+    if (!tsearch(str_copy((Str){key->data, key->len}).data, set, by_text)) die(EXIT_RUNTIME, "out of memory: ids");
     return true;
-}
-
-static void set_free(KeySet *set) {
-    for (size_t i = 0; i < set->cap; i++) free((char *)set->slots[i].data);
-    free(set->slots);
 }
 
 // The prefix of a finished sequence, kept for those that wait.
@@ -83,7 +58,7 @@ typedef struct {
     RecordForm form; // of the request read last
     long shard, n_shards;
     bool at_end;
-    KeySet seen, done; // ids of the input so far; keys that the output held at the start
+    void *seen, *done; // ids of the input so far; keys that the output held at the start
     const char *out_path;
     int out;
     bool out_is_file;
@@ -121,19 +96,18 @@ static void resume(Batch *b) {
     LineReader l;
     Str line;
     Error err;
+    Buffer key = {0};
     uint64_t whole = 0;
     LineState state;
     lines_open(&l, b->out_path, MAX_RESULT);
     while ((state = lines_next(&l, &line, true)) == LINE_READY && l.is_whole) {
-        Str key;
         bool is_error;
         if (!json_parse(&b->doc, line.data, line.len, &err))
             die(EXIT_RUNTIME, "%s: line %ld: %s (not an output of batch?)", b->out_path, l.number, err.text);
         if (!result_key(b->doc.root, &key, &is_error))
             die(EXIT_RUNTIME, "%s: line %ld: expected an answer with an id (not an output of batch?)", b->out_path,
                 l.number);
-        set_add(&b->done, key);
-        free((char *)key.data);
+        set_add(&b->done, &key);
         b->n_failed_before += is_error;
         whole = l.offset;
     }
@@ -143,6 +117,7 @@ static void resume(Batch *b) {
         if (!b->options->is_quiet) warn("%s: dropped the torn line %ld", b->out_path, l.number);
     }
     lines_close(&l);
+    buffer_free(&key);
     if (generate_interrupted) exit(EXIT_INTERRUPTED);
 }
 
@@ -228,62 +203,47 @@ static void window_push(Batch *b, Record *r) {
     b->n_waiting += r->state == RECORD_WAITING;
 }
 
-// An error record: once, even if the run is resumed.
-static void push_failure(Batch *b, Record *r, const char *code, const char *message) {
-    char number[32];
-    if (!r->key.data) record_set_key(r, 'l', number, (size_t)snprintf(number, sizeof number, "%ld", r->line));
-    if (set_has(&b->done, r->key)) {
-        b->n_skipped++;
-        record_free(r);
-        return;
-    }
-    record_fail(r, code, message);
-    window_push(b, r);
-}
-
-// One line of input becomes a record of the window, unless it is of another shard or done already.
+// One line of input becomes a record of the window, unless it is of another shard or done already. A bad one becomes
+// an error record: once, even if the run is resumed.
 static void take_line(Batch *b, LineState state, Str line) {
     Error err;
-    const char *code;
+    const char *code = NULL;
     bool is_mine = (b->in.number - 1) % b->n_shards == b->shard - 1, is_text = b->options->is_lines;
     if (is_text && line.len && line.data[line.len - 1] == '\r') line.len--;
     size_t blank = 0;
-    while (blank < line.len && strchr(" \t\r", line.data[blank]) && line.data[blank]) blank++;
+    while (blank < line.len && memchr(" \t\r", line.data[blank], 3)) blank++;
     if (state == LINE_READY && blank == line.len) return;
+    const Json prompt = {.kind = JSON_STRING, .key = str_of("prompt"), .string = line};
+    const Json text = {.kind = JSON_OBJECT, .child = &prompt, .n_items = 1}; // what a line of plain text stands for
     Record *r = xalloc(1, sizeof *r);
     r->line = b->in.number;
     r->form = str_contains(line.len < 4096 ? line : (Str){line.data, 4096}, "\"custom_id\"") ? FORM_CHAT : b->form;
     if (is_text) r->form = FORM_SHORT;
     if (state == LINE_LONG) {
-        error_set(&err, EXIT_RUNTIME, "longer than %d bytes", MAX_LINE);
+        error_set(&err, EXIT_RUNTIME, "expected at most %d bytes, found more", MAX_LINE);
         code = "line_too_long";
     } else if (!is_text && !json_parse(&b->doc, line.data, line.len, &err)) {
         code = "invalid_json";
-    } else if (is_text || record_identify(r, b->doc.root, &err)) {
-        char number[32];
-        if (is_text) record_set_key(r, 'n', number, (size_t)snprintf(number, sizeof number, "%ld", r->line));
-        b->form = r->form;
-        if (!set_add(&b->seen, r->key)) {
-            error_set(&err, EXIT_RUNTIME, "the id %.200s was used by an earlier line", r->key.data + 1);
-            code = "duplicate_id";
-            free((char *)r->key.data);
-            r->key = (Str){0};
-        } else if (!is_mine || set_has(&b->done, r->key)) {
-            b->n_skipped += is_mine;
-            record_free(r);
-            return;
-        } else if (is_text ? record_from_text(r, &b->context, line, &code, &err)
-                           : record_parse(r, &b->context, b->doc.root, &code, &err)) {
-            window_push(b, r);
-            return;
-        }
-    } else {
+    } else if (!record_identify(r, is_text ? &text : b->doc.root, &err)) {
         code = "invalid_request";
+    } else {
+        b->form = r->form;
+        if (!set_add(&b->seen, &r->key)) {
+            error_set(&err, EXIT_RUNTIME, "the id %s was used by an earlier line", r->key.data);
+            code = "duplicate_id";
+            r->key.len = 0;
+        }
     }
-    if (is_mine)
-        push_failure(b, r, code, err.text);
-    else
+    if (!r->key.len) buffer_printf(&r->key, "line %ld", r->line);
+    if (!is_mine || set_has(&b->done, r->key.data)) {
+        b->n_skipped += is_mine;
         record_free(r);
+        return;
+    }
+    if (!code && !record_parse(r, &b->context, is_text ? &text : b->doc.root, &err))
+        code = err.code == EXIT_CONTEXT ? "context_length_exceeded" : "invalid_request";
+    if (code) record_fail(r, code, err.text);
+    window_push(b, r);
 }
 
 // Reads ahead; waits for input only if there is nothing else to do.
@@ -518,8 +478,8 @@ static void open_model(Batch *b) {
 static void close_batch(Batch *b) {
     for (int i = 0; i < b->n_window; i++) record_free(b->window[i]);
     for (int i = 0; i < N_KEPT; i++) drop_kept(&b->kept[i]);
-    set_free(&b->seen);
-    set_free(&b->done);
+    tdestroy(b->seen, free);
+    tdestroy(b->done, free);
     free(b->window);
     free(b->active);
     free(b->sequences);

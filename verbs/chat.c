@@ -59,8 +59,7 @@ static void complain(const Chat *c, const char *text) {
     Buffer out = {0};
     warn("%s", text);
     if (!c->options.is_json) return;
-    buffer_puts(&out, "{\"error\":");
-    json_put_string(&out, text, strlen(text));
+    json_put_string(&out, "{\"error\":", str_of(text));
     buffer_puts(&out, "}\n");
     text_write(out.data, out.len);
     buffer_free(&out);
@@ -141,8 +140,7 @@ static bool is_json_call(Str text) {
 static void report(Chat *c, const Sequence *s, Str text, uint64_t seed) {
     if (c->options.is_json) {
         Buffer out = {0};
-        buffer_puts(&out, "{\"role\":\"assistant\",\"content\":");
-        json_put_string(&out, text.data, text.len);
+        json_put_string(&out, "{\"role\":\"assistant\",\"content\":", text);
         buffer_printf(&out,
                       ",\"finish_reason\":\"%s\",\"n_prompt\":%d,\"n_generated\":%d,\"n_context\":%d,\"seed\":%llu,"
                       "\"prefill_sec\":%.6f,\"decode_sec\":%.6f}\n",

@@ -7,19 +7,13 @@
 #include <string.h>
 #include <unistd.h>
 
-static Str str_copy(const char *s, size_t n) {
-    char *copy = xalloc(n + 1, 1);
-    if (n) memcpy(copy, s, n);
-    return (Str){copy, n};
-}
-
 void dialogue_push(Dialogue *d, Str role, Str content) {
     if (d->n == d->cap) {
         d->cap = d->cap * 2 + 16;
         d->messages = xrealloc(d->messages, (size_t)d->cap, sizeof *d->messages);
         d->starts = xrealloc(d->starts, (size_t)d->cap, sizeof *d->starts);
     }
-    d->messages[d->n++] = (Message){str_copy(role.data, role.len), str_copy(content.data, content.len)};
+    d->messages[d->n++] = (Message){str_copy(role), str_copy(content)};
 }
 
 bool dialogue_has(const Dialogue *d, int i, const char *role) {
@@ -56,10 +50,8 @@ void dialogue_remove(Dialogue *d, int from, int to) {
 }
 
 static void put_message(Buffer *out, const Message *m) {
-    buffer_puts(out, "{\"role\":");
-    json_put_string(out, m->role.data, m->role.len);
-    buffer_puts(out, ",\"content\":");
-    json_put_string(out, m->content.data, m->content.len);
+    json_put_string(out, "{\"role\":", m->role);
+    json_put_string(out, ",\"content\":", m->content);
     buffer_puts(out, "}\n");
 }
 
@@ -127,12 +119,11 @@ bool transcript_append(const Dialogue *d, const char *path, Error *err) {
 
 bool transcript_parse(JsonDoc *doc, const char *line, size_t n, Message *m, Error *err) {
     if (!json_parse(doc, line, n, err)) return false;
-    const Json *role = json_get(doc->root, "role"), *content = json_get(doc->root, "content");
-    if (!role || role->kind != JSON_STRING || !content || content->kind != JSON_STRING)
-        return error_set(err, EXIT_RUNTIME, "expected {\"role\":\"...\",\"content\":\"...\"}");
+    const Json *role = json_get_string(doc->root, "role"), *content = json_get_string(doc->root, "content");
+    if (!role || !content) return error_set(err, EXIT_RUNTIME, "expected {\"role\":\"...\",\"content\":\"...\"}");
     if (!template_has_role(role->string))
         return error_set(err, EXIT_RUNTIME, "role: expected system, user, assistant, tool or ipython, found \"%.*s\"",
-                         (int)(role->string.len < 40 ? role->string.len : 40), role->string.data);
+                         SHOWN(role->string));
     *m = (Message){role->string, content->string};
     return true;
 }

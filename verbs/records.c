@@ -9,29 +9,6 @@
 
 enum { MAX_TOP = 100, MAX_STOPS = 64 };
 
-uint64_t hash_bytes(uint64_t seed, Str text) { // FNV-1a, and MurmurHash3's last step to spread it
-    uint64_t h = seed ^ 0xcbf29ce484222325u;
-    for (size_t i = 0; i < text.len; i++) h = (h ^ (unsigned char)text.data[i]) * 0x100000001b3u;
-    h = (h ^ h >> 33) * 0xff51afd7ed558ccdu;
-    h = (h ^ h >> 33) * 0xc4ceb9fe1a85ec53u;
-    return h ^ h >> 33;
-}
-
-static char *copy_bytes(char first, const char *text, size_t n) {
-    char *copy = xrealloc(NULL, n + 2, 1);
-    copy[0] = first;
-    if (n) memcpy(copy + 1, text, n);
-    copy[n + 1] = 0;
-    return copy;
-}
-
-static Str make_key(char kind, const char *text, size_t n) { return (Str){copy_bytes(kind, text, n), n + 1}; }
-
-void record_set_key(Record *r, char kind, const char *text, size_t n) {
-    free((char *)r->key.data);
-    r->key = make_key(kind, text, n);
-}
-
 // Reading values
 
 static bool wrong(Error *err, const char *name, const char *expected, const Json *found) {
@@ -40,8 +17,7 @@ static bool wrong(Error *err, const char *name, const char *expected, const Json
     if (found->kind == JSON_NUMBER)
         return error_set(err, EXIT_RUNTIME, "%s: expected %s, found %g", name, expected, found->number);
     if (found->kind == JSON_STRING)
-        return error_set(err, EXIT_RUNTIME, "%s: expected %s, found \"%.*s\"", name, expected,
-                         (int)(found->string.len < 40 ? found->string.len : 40), found->string.data);
+        return error_set(err, EXIT_RUNTIME, "%s: expected %s, found \"%.*s\"", name, expected, SHOWN(found->string));
     return error_set(err, EXIT_RUNTIME, "%s: expected %s, found %s", name, expected, kinds[found->kind]);
 }
 
@@ -54,15 +30,13 @@ static const Json *get(const Json *object, const char *key) { // null is the sam
     return j && j->kind != JSON_NULL ? j : NULL;
 }
 
-static bool set_id(Record *r, const char *name, const Json *id, Error *err) {
-    char number[32];
-    if (id->kind == JSON_STRING) {
-        record_set_key(r, 's', id->string.data, id->string.len);
-    } else if (is_whole(id, -0x1p53, 0x1p53)) {
-        record_set_key(r, 'n', number, (size_t)snprintf(number, sizeof number, "%.0f", id->number + 0.0));
-    } else {
-        return wrong(err, name, "a string or a whole number", id);
-    }
+static bool put_id(Buffer *key, const Json *id) {
+    if (id && id->kind == JSON_STRING)
+        json_put_string(key, "", id->string);
+    else if (is_whole(id, -0x1p53, 0x1p53))
+        buffer_printf(key, "%.0f", id->number + 0.0); // -0 is 0
+    else
+        return false;
     return true;
 }
 
@@ -70,34 +44,18 @@ bool record_identify(Record *r, const Json *root, Error *err) {
     if (root->kind != JSON_OBJECT) return wrong(err, "request", "an object", root);
     const Json *custom_id = json_get(root, "custom_id"), *id = get(root, "id");
     if (custom_id || json_get(root, "body") || json_get(root, "url")) {
-        const Json *url = json_get(root, "url");
-        r->form =
-            url && url->kind == JSON_STRING && str_is(url->string, "/v1/completions") ? FORM_COMPLETION : FORM_CHAT;
+        r->form = json_is(json_get(root, "url"), "/v1/completions") ? FORM_COMPLETION : FORM_CHAT;
         if (!custom_id || custom_id->kind != JSON_STRING) return wrong(err, "custom_id", "a string", custom_id);
-        return set_id(r, "custom_id", custom_id, err);
+        return put_id(&r->key, custom_id);
     }
     r->form = FORM_SHORT;
-    if (id) return set_id(r, "id", id, err);
-    char number[32]; // the number of the line is its name
-    record_set_key(r, 'n', number, (size_t)snprintf(number, sizeof number, "%ld", r->line));
-    return true;
+    if (!id) return buffer_printf(&r->key, "%ld", r->line), true; // the number of the line is its name
+    return put_id(&r->key, id) || wrong(err, "id", "a string or a whole number", id);
 }
 
 // Options
 
-typedef enum {
-    FIELD_FLOAT,
-    FIELD_INT,
-    FIELD_BOOL,
-    FIELD_SEED,
-    FIELD_STOP,
-    FIELD_BIAS,
-    FIELD_LOGPROBS,
-    FIELD_TOP,
-    FIELD_INPUT,
-    FIELD_FREE,
-    FIELD_REFUSED
-} FieldKind;
+typedef enum { FIELD_FLOAT, FIELD_INT, FIELD_SEED, FIELD_BOOL, FIELD_STOP, FIELD_BIAS, FIELD_LOGPROBS } FieldKind;
 
 typedef struct {
     const char *name;
@@ -121,43 +79,31 @@ static const Field fields[] = {
     {"repeat_last_n", FIELD_INT, AT(sample.repeat_last_n), -1, 1e9},
     {"presence_penalty", FIELD_FLOAT, AT(sample.presence_penalty), -100, 100},
     {"frequency_penalty", FIELD_FLOAT, AT(sample.frequency_penalty), -100, 100},
-    {"ignore_eos", FIELD_BOOL, AT(ignore_eos), 0, 0},
     {"seed", FIELD_SEED, AT(sample.seed), -0x1p53, 0x1p53},
+    {"ignore_eos", FIELD_BOOL, AT(ignore_eos), 0, 0},
     {"stop", FIELD_STOP, 0, 0, 0},
     {"logit_bias", FIELD_BIAS, 0, 0, 0},
-    {"logprobs", FIELD_LOGPROBS, 0, 0, 0},
-    {"top_logprobs", FIELD_TOP, 0, 0, MAX_TOP},
-    {"prompt", FIELD_INPUT, 0, 0, 0},
-    {"messages", FIELD_INPUT, 0, 0, 0},
-    // of no consequence here
-    {"id", FIELD_FREE, 0, 0, 0},
-    {"model", FIELD_FREE, 0, 0, 0},
-    {"user", FIELD_FREE, 0, 0, 0},
-    {"metadata", FIELD_FREE, 0, 0, 0},
-    {"store", FIELD_FREE, 0, 0, 0},
-    {"service_tier", FIELD_FREE, 0, 0, 0},
-    {"stream_options", FIELD_FREE, 0, 0, 0},
-    {"parallel_tool_calls", FIELD_FREE, 0, 0, 0},
-    // would change the answer: only in their neutral values
-    {"n", FIELD_REFUSED, 0, 0, 0},
-    {"best_of", FIELD_REFUSED, 0, 0, 0},
-    {"stream", FIELD_REFUSED, 0, 0, 0},
-    {"echo", FIELD_REFUSED, 0, 0, 0},
-    {"suffix", FIELD_REFUSED, 0, 0, 0},
-    {"tools", FIELD_REFUSED, 0, 0, 0},
-    {"tool_choice", FIELD_REFUSED, 0, 0, 0},
-    {"functions", FIELD_REFUSED, 0, 0, 0},
-    {"function_call", FIELD_REFUSED, 0, 0, 0},
-    {"response_format", FIELD_REFUSED, 0, 0, 0},
+    {"logprobs", FIELD_LOGPROBS, AT(n_top), 0, MAX_TOP},
+    {"top_logprobs", FIELD_INT, AT(n_top), 0, MAX_TOP},
 };
 enum { N_FIELDS = sizeof fields / sizeof *fields };
 
+static const char *const ignored[] = {"prompt", "messages", "id",           "model",          "user",
+                                      "store",  "metadata", "service_tier", "stream_options", "parallel_tool_calls"};
+// These would change the answer: only in their neutral values.
+static const char *const refused[] = {"n",     "best_of",     "stream",    "echo",          "suffix",
+                                      "tools", "tool_choice", "functions", "function_call", "response_format"};
+
+static bool is_among(Str name, const char *const *names, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (str_is(name, names[i])) return true;
+    return false;
+}
+
 static bool is_neutral(const Json *v) {
-    const Json *type = json_get(v, "type");
     return v->kind == JSON_NULL || (v->kind == JSON_BOOL && !v->boolean) ||
-           (v->kind == JSON_NUMBER && v->number == 1) || (v->kind == JSON_ARRAY && !v->n_items) ||
-           (v->kind == JSON_STRING && str_is(v->string, "none")) ||
-           (type && type->kind == JSON_STRING && str_is(type->string, "text"));
+           (v->kind == JSON_NUMBER && v->number == 1) || (v->kind == JSON_ARRAY && !v->n_items) || json_is(v, "none") ||
+           json_is(json_get(v, "type"), "text");
 }
 
 static bool read_stops(Record *r, const Json *v, Error *err) {
@@ -171,8 +117,7 @@ static bool read_stops(Record *r, const Json *v, Error *err) {
     for (int i = 0; i < n; i++, item = item->next) {
         if (item->kind != JSON_STRING || !item->string.len)
             return wrong(err, "stop", "strings that are not empty", item);
-        char *copy = copy_bytes(0, item->string.data, item->string.len);
-        r->stops[r->n_stops++] = (Str){copy + 1, item->string.len};
+        r->stops[r->n_stops++] = str_copy(item->string);
     }
     return true;
 }
@@ -188,7 +133,7 @@ static bool read_biases(Record *r, const RecordContext *c, const Json *v, Error 
         if (j->key.len && j->key.len < sizeof name) memcpy(name, j->key.data, j->key.len);
         if (!parse_i64(name, &id) || id < 0 || id >= c->model->config.vocab_size)
             return error_set(err, EXIT_RUNTIME, "logit_bias: expected token ids below %d, found \"%.*s\"",
-                             c->model->config.vocab_size, j->key.len < 40 ? (int)j->key.len : 40, j->key.data);
+                             c->model->config.vocab_size, SHOWN(j->key));
         if (j->kind != JSON_NUMBER || fabs(j->number) > 100)
             return wrong(err, "logit_bias", "numbers from -100 to 100", j);
         // -100 is how the API spells a ban
@@ -198,59 +143,52 @@ static bool read_biases(Record *r, const RecordContext *c, const Json *v, Error 
     return true;
 }
 
-static bool read_field(Record *r, const RecordContext *c, const Field *f, const Json *v, Error *err) {
+static bool read_number(const Field *f, void *at, const Json *v, Error *err) {
+    bool is_float = f->kind == FIELD_FLOAT;
     char expected[64];
-    bool is_number = v->kind == JSON_NUMBER && v->number >= f->min && v->number <= f->max;
-    snprintf(expected, sizeof expected, "a%s number from %g to %g", f->kind == FIELD_FLOAT ? "" : " whole", f->min,
-             f->max);
+    snprintf(expected, sizeof expected, "a%s number from %g to %g", is_float ? "" : " whole", f->min, f->max);
+    if (is_float ? v->kind != JSON_NUMBER || v->number < f->min || v->number > f->max : !is_whole(v, f->min, f->max))
+        return wrong(err, f->name, expected, v);
+    if (is_float)
+        *(float *)at = (float)v->number;
+    else if (f->kind != FIELD_SEED)
+        *(int *)at = (int)v->number;
+    else if (v->number != -1)
+        *(uint64_t *)at = (uint64_t)(int64_t)v->number;
+    return true;
+}
+
+static bool read_field(Record *r, const RecordContext *c, const Field *f, const Json *v, Error *err) {
     void *at = (char *)r + f->offset;
     switch (f->kind) {
-    case FIELD_FLOAT:
-        if (!is_number) return wrong(err, f->name, expected, v);
-        *(float *)at = (float)v->number;
-        return true;
-    case FIELD_INT:
-        if (!is_whole(v, f->min, f->max)) return wrong(err, f->name, expected, v);
-        *(int *)at = (int)v->number;
-        return true;
-    case FIELD_SEED:
-        if (!is_whole(v, f->min, f->max)) return wrong(err, f->name, expected, v);
-        if (v->number != -1) *(uint64_t *)at = (uint64_t)(int64_t)v->number;
-        return true;
     case FIELD_BOOL:
         if (v->kind != JSON_BOOL) return wrong(err, f->name, "true or false", v);
         *(bool *)at = v->boolean;
         return true;
     case FIELD_LOGPROBS: // a truth value in chats, else a number
-        if (r->form != FORM_CHAT && v->kind == JSON_NUMBER ? !is_whole(v, 0, MAX_TOP) : v->kind != JSON_BOOL)
+        if (r->form != FORM_CHAT && v->kind == JSON_NUMBER) return read_number(f, at, v, err);
+        if (v->kind != JSON_BOOL)
             return wrong(err, f->name, r->form == FORM_CHAT ? "true or false" : "a whole number from 0 to 100", v);
-        if (v->kind == JSON_NUMBER)
-            r->n_top = (int)v->number;
-        else if (v->boolean && r->n_top < 0)
-            r->n_top = 0;
-        return true;
-    case FIELD_TOP:
-        if (!is_whole(v, f->min, f->max)) return wrong(err, f->name, expected, v);
-        r->n_top = (int)v->number;
+        if (v->boolean && r->n_top < 0) r->n_top = 0;
         return true;
     case FIELD_STOP: return read_stops(r, v, err);
     case FIELD_BIAS: return read_biases(r, c, v, err);
-    case FIELD_REFUSED:
-        return is_neutral(v) || error_set(err, EXIT_RUNTIME, "%s: not supported with this value", f->name);
-    case FIELD_INPUT:
-    case FIELD_FREE: return true;
+    default: return read_number(f, at, v, err);
     }
-    return true;
 }
 
 static bool read_options(Record *r, const RecordContext *c, const Json *body, Error *err) {
     for (const Json *v = body->child; v; v = v->next) {
         int i = 0;
         while (i < N_FIELDS && !str_is(v->key, fields[i].name)) i++;
-        if (i == N_FIELDS && c->options->is_strict)
-            return error_set(err, EXIT_RUNTIME, "unknown field \"%.*s\"", v->key.len < 60 ? (int)v->key.len : 60,
-                             v->key.data);
-        if (i < N_FIELDS && v->kind != JSON_NULL && !read_field(r, c, &fields[i], v, err)) return false;
+        if (i < N_FIELDS) {
+            if (v->kind != JSON_NULL && !read_field(r, c, &fields[i], v, err)) return false;
+        } else if (is_among(v->key, refused, sizeof refused / sizeof *refused)) {
+            if (!is_neutral(v))
+                return error_set(err, EXIT_RUNTIME, "%.*s: not supported with this value", SHOWN(v->key));
+        } else if (c->options->is_strict && !is_among(v->key, ignored, sizeof ignored / sizeof *ignored)) {
+            return error_set(err, EXIT_RUNTIME, "unknown field \"%.*s\"", SHOWN(v->key));
+        }
     }
     if (r->form == FORM_CHAT && get(body, "top_logprobs") &&
         (!get(body, "logprobs") || !get(body, "logprobs")->boolean))
@@ -264,15 +202,24 @@ static bool read_options(Record *r, const RecordContext *c, const Json *body, Er
 static bool read_content(const Json *v, Buffer *joined, Str *out, Error *err) {
     if (v && v->kind == JSON_STRING) return *out = v->string, true;
     if (!v || v->kind != JSON_ARRAY) return wrong(err, "content", "a string", v);
+    buffer_puts(joined, "");
     for (const Json *part = v->child; part; part = part->next) {
-        const Json *type = json_get(part, "type"), *text = json_get(part, "text");
-        if (!type || type->kind != JSON_STRING || !str_is(type->string, "text") || !text || text->kind != JSON_STRING)
+        const Json *text = json_get_string(part, "text");
+        if (!json_is(json_get(part, "type"), "text") || !text)
             return error_set(err, EXIT_RUNTIME, "content: expected parts of type \"text\"");
         buffer_append(joined, text->string.data, text->string.len);
     }
-    buffer_puts(joined, "");
     *out = (Str){joined->data, joined->len};
     return true;
+}
+
+static bool read_message(const Json *v, Buffer *joined, Message *out, Error *err) {
+    const Json *role = json_get(v, "role"), *calls = get(v, "tool_calls");
+    if (!role || role->kind != JSON_STRING) return wrong(err, "role", "a string", role);
+    out->role = json_is(role, "developer") ? str_of("system") : role->string;
+    if (!template_has_role(out->role)) return wrong(err, "role", "system, user, assistant or tool", role);
+    if (calls && calls->n_items) return error_set(err, EXIT_RUNTIME, "tool_calls: not supported");
+    return read_content(json_get(v, "content"), joined, &out->content, err);
 }
 
 static bool read_messages(Record *r, const RecordContext *c, const Json *v, Error *err) {
@@ -284,29 +231,25 @@ static bool read_messages(Record *r, const RecordContext *c, const Json *v, Erro
     Buffer *joined = xalloc((size_t)v->n_items, sizeof *joined);
     bool is_good = true;
     int n = 0, i = 0;
-    const Json *first = json_get(v->child, "role");
-    if (c->system && !(first && first->kind == JSON_STRING && str_is(first->string, "system")))
+    if (c->system && !json_is(json_get(v->child, "role"), "system"))
         messages[n++] = (Message){str_of("system"), *c->system};
-    for (const Json *m = v->child; m && is_good; m = m->next, i++) {
-        const Json *role = json_get(m, "role");
-        Message *message = &messages[n++];
-        if (role && role->kind == JSON_STRING)
-            message->role = str_is(role->string, "developer") ? str_of("system") : role->string;
-        if (!role || role->kind != JSON_STRING || !template_has_role(message->role))
-            is_good = wrong(err, "role", "system, user, assistant or tool", role);
-        else if (get(m, "tool_calls") && get(m, "tool_calls")->n_items)
-            is_good = error_set(err, EXIT_RUNTIME, "tool_calls: not supported");
-        else
-            is_good = read_content(json_get(m, "content"), &joined[i], &message->content, err);
-    }
+    for (const Json *m = v->child; m && is_good; m = m->next)
+        is_good = read_message(m, &joined[i++], &messages[n++], err);
     if (is_good) template_encode(c->tpl, c->tokenizer, messages, n, 0, true, &r->prompt);
-    for (i = 0; i < v->n_items; i++) buffer_free(&joined[i]);
+    while (i--) buffer_free(&joined[i]);
     free(joined);
     free(messages);
     return is_good;
 }
 
-static bool read_ids(Record *r, const RecordContext *c, const Json *v, Error *err) {
+// A string, an array with one string, or token ids.
+static bool read_prompt(Record *r, const RecordContext *c, const Json *v, bool is_chat, Error *err) {
+    if (v->kind == JSON_ARRAY && v->n_items == 1 && v->child->kind != JSON_NUMBER) v = v->child;
+    if (v->kind == JSON_STRING) {
+        prompt_encode(is_chat ? c->tpl : TEMPLATE_NONE, c->tokenizer, c->system, v->string, false, &r->prompt);
+        return true;
+    }
+    if (v->kind != JSON_ARRAY || !v->n_items) return wrong(err, "prompt", "a string or an array of token ids", v);
     for (const Json *j = v->child; j; j = j->next) {
         if (!is_whole(j, 0, c->model->config.vocab_size - 1))
             return wrong(err, "prompt", "token ids of the vocabulary", j);
@@ -315,50 +258,30 @@ static bool read_ids(Record *r, const RecordContext *c, const Json *v, Error *er
     return true;
 }
 
-// A string, an array with one string, or token ids.
-static bool read_prompt(Record *r, const RecordContext *c, const Json *v, Error *err) {
-    if (v->kind == JSON_ARRAY && v->n_items == 1 && v->child->kind != JSON_NUMBER) v = v->child;
-    if (v->kind == JSON_ARRAY && v->n_items) return read_ids(r, c, v, err);
-    if (v->kind != JSON_STRING) return wrong(err, "prompt", "a string or an array of token ids", v);
-    bool is_chat = r->form == FORM_SHORT && !c->options->is_raw; // what `run` would do with it
-    prompt_encode(is_chat ? c->tpl : TEMPLATE_NONE, c->tokenizer, c->system, v->string, false, &r->prompt);
-    return true;
+// A hash that is the same everywhere and at all times: FNV-1a, and MurmurHash3's last step to spread it.
+static uint64_t hash(uint64_t seed, const Buffer *text) {
+    uint64_t h = seed ^ 0xcbf29ce484222325u;
+    for (size_t i = 0; i < text->len; i++) h = (h ^ (unsigned char)text->data[i]) * 0x100000001b3u;
+    h = (h ^ h >> 33) * 0xff51afd7ed558ccdu;
+    h = (h ^ h >> 33) * 0xc4ceb9fe1a85ec53u;
+    return h ^ h >> 33;
 }
 
-static void set_defaults(Record *r, const RecordContext *c) {
+bool record_parse(Record *r, const RecordContext *c, const Json *root, Error *err) {
     const Options *o = c->options;
-    r->n_predict = INT_MIN;
+    const Json *body = root;
+    r->n_predict = o->n_predict;
     r->sample = o->sample;
-    r->sample.seed = (uint32_t)hash_bytes(c->seed, r->key); // 32 bits survive every reader of JSON
+    r->sample.seed = (uint32_t)hash(c->seed, &r->key); // 32 bits survive every reader of JSON
     r->ignore_eos = o->ignore_eos;
     r->n_top = -1;
     r->stops = o->stops;
     r->n_stops = o->n_stops;
-}
-
-// With the prompt in place: how long the answer may be.
-static bool set_lengths(Record *r, const RecordContext *c, bool is_chat, const char **code, Error *err) {
-    if (r->n_predict == INT_MIN) r->n_predict = c->options->n_predict;
-    if (r->n_predict == INT_MIN) r->n_predict = predict_default(is_chat ? c->tpl : TEMPLATE_NONE);
-    r->max_context = context_choose(c->options, c->model, r->prompt.len, r->n_predict);
-    if (r->sample.top_k < 0) r->sample.top_k = 0; // -1 is the API's spelling of "off"
-    if (r->prompt.len == 0) return error_set(err, EXIT_RUNTIME, "the prompt is empty");
-    if (r->prompt.len < r->max_context || (r->prompt.len == r->max_context && r->n_predict == 0)) return true;
-    *code = "context_length_exceeded";
-    return error_set(err, EXIT_RUNTIME, "the prompt does not fit the context: %d tokens, context %d", r->prompt.len,
-                     r->max_context);
-}
-
-bool record_parse(Record *r, const RecordContext *c, const Json *root, const char **code, Error *err) {
-    const Json *body = root;
-    *code = "invalid_request";
-    set_defaults(r, c);
     if (r->form != FORM_SHORT) {
         const Json *method = json_get(root, "method"), *url = json_get(root, "url");
         body = json_get(root, "body");
-        if (!method || method->kind != JSON_STRING || !str_is(method->string, "POST"))
-            return wrong(err, "method", "\"POST\"", method);
-        if (!url || url->kind != JSON_STRING || (r->form == FORM_CHAT && !str_is(url->string, "/v1/chat/completions")))
+        if (!json_is(method, "POST")) return wrong(err, "method", "\"POST\"", method);
+        if (r->form == FORM_CHAT && !json_is(url, "/v1/chat/completions"))
             return wrong(err, "url", "\"/v1/chat/completions\" or \"/v1/completions\"", url);
         if (!body || body->kind != JSON_OBJECT) return wrong(err, "body", "an object", body);
     }
@@ -367,15 +290,16 @@ bool record_parse(Record *r, const RecordContext *c, const Json *root, const cha
     if (r->form == FORM_CHAT && !messages) return wrong(err, "messages", "an array of messages", NULL);
     if (r->form == FORM_COMPLETION && !prompt) return wrong(err, "prompt", "a string", NULL);
     if (!prompt == !messages) return error_set(err, EXIT_RUNTIME, "expected either \"prompt\" or \"messages\"");
-    if (!(prompt ? read_prompt : read_messages)(r, c, prompt ? prompt : messages, err)) return false;
-    return set_lengths(r, c, messages || (r->form == FORM_SHORT && !c->options->is_raw), code, err);
-}
+    bool is_chat = messages || (r->form == FORM_SHORT && !o->is_raw); // as `run` would take it
+    if (!(prompt ? read_prompt(r, c, prompt, is_chat, err) : read_messages(r, c, messages, err))) return false;
 
-bool record_from_text(Record *r, const RecordContext *c, Str text, const char **code, Error *err) {
-    *code = "invalid_request";
-    set_defaults(r, c);
-    prompt_encode(c->options->is_raw ? TEMPLATE_NONE : c->tpl, c->tokenizer, c->system, text, false, &r->prompt);
-    return set_lengths(r, c, !c->options->is_raw, code, err);
+    if (r->n_predict == INT_MIN) r->n_predict = predict_default(is_chat ? c->tpl : TEMPLATE_NONE);
+    if (r->sample.top_k < 0) r->sample.top_k = 0; // -1 is the API's spelling of "off"
+    r->max_context = context_choose(o, c->model, r->prompt.len, r->n_predict);
+    if (r->prompt.len == 0) return error_set(err, EXIT_RUNTIME, "the prompt is empty");
+    if (r->prompt.len < r->max_context || (r->prompt.len == r->max_context && r->n_predict == 0)) return true;
+    return error_set(err, EXIT_CONTEXT, "the prompt does not fit the context: %d tokens, context %d", r->prompt.len,
+                     r->max_context);
 }
 
 Request record_request(const Record *r) {
@@ -393,83 +317,42 @@ Request record_request(const Record *r) {
 
 // Answers
 
-static void put_key(Buffer *out, Str key) {
-    if (key.data[0] == 's')
-        json_put_string(out, key.data + 1, key.len - 1);
-    else
-        buffer_puts(out, key.data[0] == 'n' ? key.data + 1 : "null");
-}
-
-static void put_token(Buffer *out, const Tokenizer *t, int id, float logprob) {
-    Str piece = tokenizer_piece(t, id, true);
-    buffer_puts(out, "{\"token\":");
-    json_put_string(out, piece.data, piece.len);
-    buffer_puts(out, ",\"logprob\":");
-    json_put_number(out, (double)logprob);
-    buffer_puts(out, ",\"bytes\":[");
-    for (size_t i = 0; i < piece.len; i++) buffer_printf(out, "%s%d", i ? "," : "", (unsigned char)piece.data[i]);
-    buffer_puts(out, "]");
-}
-
-static void put_chat_logprobs(Buffer *out, const Tokenizer *t, const Record *r) {
-    buffer_puts(out, "{\"content\":[");
-    for (int i = 0; i < r->sequence.n_generated; i++) {
-        const TokenLogprob *l = &r->sequence.logprobs[i];
-        if (i) buffer_puts(out, ",");
-        put_token(out, t, l->id, l->logprob);
-        buffer_puts(out, ",\"top_logprobs\":[");
-        for (int k = 0; k < r->n_top; k++) {
-            if (k) buffer_puts(out, ",");
-            put_token(out, t, l->top[k].id, l->top[k].logprob);
-            buffer_puts(out, "}");
-        }
-        buffer_puts(out, "]}");
-    }
-    buffer_puts(out, "],\"refusal\":null}");
-}
+// Its id, or null if it has none.
+static void put_key(Buffer *out, const Record *r) { buffer_puts(out, *r->key.data == 'l' ? "null" : r->key.data); }
 
 // An object of the n_top best; tokens that read the same (broken UTF-8) appear once, with the best.
 static void put_top_object(Buffer *out, const Tokenizer *t, const Record *r, const TokenLogprob *l) {
-    Buffer names[MAX_TOP] = {{0}};
-    const char *separator = "";
-    buffer_puts(out, "{");
+    size_t start = out->len;
+    Buffer name = {0};
+    buffer_puts(out, r->n_top ? "" : "{");
     for (int k = 0; k < r->n_top; k++) {
-        Str piece = tokenizer_piece(t, l->top[k].id, true);
-        json_put_string(&names[k], piece.data, piece.len);
-        bool is_new = true;
-        for (int i = 0; i < k; i++) is_new = is_new && strcmp(names[i].data, names[k].data);
-        if (!is_new) continue;
-        buffer_printf(out, "%s%s:", separator, names[k].data);
-        json_put_number(out, (double)l->top[k].logprob);
-        separator = ",";
+        name.len = 0;
+        json_put_string(&name, ",", tokenizer_piece(t, l->top[k].id, true));
+        buffer_puts(&name, ":");
+        if (!strstr(out->data + start, name.data)) json_put_number(out, name.data, (double)l->top[k].logprob);
     }
+    out->data[start] = '{'; // was the first comma
     buffer_puts(out, "}");
-    for (int k = 0; k < r->n_top; k++) buffer_free(&names[k]);
+    buffer_free(&name);
 }
 
 static void put_completion_logprobs(Buffer *out, const Tokenizer *t, const Record *r) {
-    const Sequence *s = &r->sequence;
+    const TokenLogprob *l = r->sequence.logprobs;
+    int n = r->sequence.n_generated;
     size_t offset = 0;
     buffer_puts(out, "{\"tokens\":[");
-    for (int i = 0; i < s->n_generated; i++) {
-        Str piece = tokenizer_piece(t, s->logprobs[i].id, true);
-        if (i) buffer_puts(out, ",");
-        json_put_string(out, piece.data, piece.len);
-    }
+    for (int i = 0; i < n; i++) json_put_string(out, i ? "," : "", tokenizer_piece(t, l[i].id, true));
     buffer_puts(out, "],\"token_logprobs\":[");
-    for (int i = 0; i < s->n_generated; i++) {
-        if (i) buffer_puts(out, ",");
-        json_put_number(out, (double)s->logprobs[i].logprob);
-    }
+    for (int i = 0; i < n; i++) json_put_number(out, i ? "," : "", (double)l[i].logprob);
     buffer_puts(out, "],\"top_logprobs\":[");
-    for (int i = 0; i < s->n_generated; i++) {
-        if (i) buffer_puts(out, ",");
-        put_top_object(out, t, r, &s->logprobs[i]);
+    for (int i = 0; i < n; i++) {
+        buffer_puts(out, i ? "," : "");
+        put_top_object(out, t, r, &l[i]);
     }
     buffer_puts(out, "],\"text_offset\":[");
-    for (int i = 0; i < s->n_generated; i++) {
+    for (int i = 0; i < n; i++) {
         buffer_printf(out, "%s%zu", i ? "," : "", offset);
-        offset += tokenizer_piece(t, s->logprobs[i].id, false).len;
+        offset += tokenizer_piece(t, l[i].id, false).len;
     }
     buffer_puts(out, "]}");
 }
@@ -480,70 +363,72 @@ static void put_openai(Record *r, const RecordContext *c) {
     const char *slash = strrchr(c->model->file.path, '/'), *model = slash ? slash + 1 : c->model->file.path;
     bool is_chat = r->form == FORM_CHAT;
     buffer_printf(out, "{\"id\":\"batch_req_%ld\",\"custom_id\":", r->line);
-    put_key(out, r->key);
-    buffer_printf(
-        out,
-        ",\"response\":{\"status_code\":200,\"request_id\":\"req_%ld\",\"body\":{\"id\":\"%s-%ld\",\"object\":"
-        "\"%s\",\"created\":%lld,\"model\":",
-        r->line, is_chat ? "chatcmpl" : "cmpl", r->line, is_chat ? "chat.completion" : "text_completion",
-        (long long)time(NULL));
-    json_put_string(out, model, strlen(model));
-    buffer_printf(out, ",\"choices\":[{\"index\":0,%s",
-                  is_chat ? "\"message\":{\"role\":\"assistant\",\"content\":" : "\"text\":");
-    json_put_string(out, s->text.data, s->text.len);
+    put_key(out, r);
+    buffer_printf(out,
+                  ",\"response\":{\"status_code\":200,\"request_id\":\"req_%ld\",\"body\":{\"id\":\"%s-%ld\","
+                  "\"object\":\"%s\",\"created\":%lld",
+                  r->line, is_chat ? "chatcmpl" : "cmpl", r->line, is_chat ? "chat.completion" : "text_completion",
+                  (long long)time(NULL));
+    json_put_string(out, ",\"model\":", str_of(model));
+    buffer_puts(out, ",\"choices\":[{\"index\":0,");
+    json_put_string(out, is_chat ? "\"message\":{\"role\":\"assistant\",\"content\":" : "\"text\":",
+                    (Str){s->text.data, s->text.len});
     buffer_printf(out, "%s,\"logprobs\":", is_chat ? ",\"refusal\":null}" : "");
-    if (r->n_top < 0)
+    if (r->n_top < 0) {
         buffer_puts(out, "null");
-    else
-        (is_chat ? put_chat_logprobs : put_completion_logprobs)(out, c->tokenizer, r);
+    } else if (is_chat) {
+        buffer_puts(out, "{\"content\":");
+        logprobs_put(out, c->tokenizer, s, r->n_top, true);
+        buffer_puts(out, ",\"refusal\":null}");
+    } else {
+        put_completion_logprobs(out, c->tokenizer, r);
+    }
     buffer_printf(out,
                   ",\"finish_reason\":\"%s\"}],\"usage\":{\"prompt_tokens\":%d,\"completion_tokens\":%d,"
                   "\"total_tokens\":%d}}},\"error\":null}\n",
                   finish_name(s->finish), r->prompt.len, s->n_generated, r->prompt.len + s->n_generated);
 }
 
-void record_answer(Record *r, const RecordContext *c) {
-    const Sequence *s = &r->sequence;
-    if (s->finish == FINISH_ERROR) {
-        record_fail(r, "generation_failed", s->error.text);
-        return;
-    }
-    r->state = RECORD_DONE;
-    if (r->form != FORM_SHORT) {
-        put_openai(r, c);
-        return;
-    }
+static void put_short(Record *r, const RecordContext *c) {
     Buffer *out = &r->answer;
+    const Sequence *s = &r->sequence;
     buffer_puts(out, "{\"id\":");
-    put_key(out, r->key);
-    buffer_puts(out, ",\"text\":");
-    json_put_string(out, s->text.data, s->text.len);
+    put_key(out, r);
+    json_put_string(out, ",\"text\":", (Str){s->text.data, s->text.len});
     buffer_printf(out, ",\"finish_reason\":\"%s\",\"n_prompt\":%d,\"n_generated\":%d,\"seed\":%llu",
                   finish_name(s->finish), r->prompt.len, s->n_generated, (unsigned long long)r->sample.seed);
     if (r->n_top >= 0) {
         buffer_puts(out, ",\"logprobs\":");
-        logprobs_put(out, c->tokenizer, s);
+        logprobs_put(out, c->tokenizer, s, s->request.n_logprobs, false);
     }
     buffer_puts(out, "}\n");
 }
 
+void record_answer(Record *r, const RecordContext *c) {
+    if (r->sequence.finish == FINISH_ERROR) {
+        record_fail(r, "generation_failed", r->sequence.error.text);
+        return;
+    }
+    r->state = RECORD_DONE;
+    (r->form == FORM_SHORT ? put_short : put_openai)(r, c);
+}
+
 void record_fail(Record *r, const char *code, const char *message) {
     Buffer *out = &r->answer, text = {0};
-    bool is_short = r->form == FORM_SHORT;
     r->state = RECORD_DONE;
     r->has_failed = true;
-    buffer_printf(&text, "line %ld: %s", r->line, message);
-    if (is_short)
+    if (r->form == FORM_SHORT)
         buffer_puts(out, "{\"id\":");
     else
         buffer_printf(out, "{\"id\":\"batch_req_%ld\",\"custom_id\":", r->line);
-    put_key(out, r->key);
-    if (is_short)
+    put_key(out, r);
+    if (r->form == FORM_SHORT)
         buffer_printf(out, ",\"line\":%ld", r->line);
     else
         buffer_puts(out, ",\"response\":null");
-    buffer_printf(out, ",\"error\":{\"code\":\"%s\",\"message\":", code);
-    json_put_string(out, text.data, text.len);
+    buffer_printf(out, ",\"error\":{\"code\":\"%s\"", code);
+    buffer_printf(&text, "line %ld: %s", r->line, message);
+    json_put_string(out, ",\"message\":", (Str){text.data, text.len});
     buffer_puts(out, "}}\n");
     buffer_free(&text);
 }
@@ -551,33 +436,27 @@ void record_fail(Record *r, const char *code, const char *message) {
 void record_free(Record *r) {
     if (r->state == RECORD_ACTIVE) sequence_free(&r->sequence);
     session_free(r->session);
-    for (int i = 0; r->owns_stops && i < r->n_stops; i++) free((char *)r->stops[i].data - 1);
+    for (int i = 0; r->owns_stops && i < r->n_stops; i++) free((char *)r->stops[i].data);
     if (r->owns_stops) free(r->stops);
-    free((char *)r->key.data);
+    buffer_free(&r->key);
     free(r->prompt.data);
     free(r->biases);
     buffer_free(&r->answer);
     free(r);
 }
 
-bool result_key(const Json *root, Str *key, bool *is_error) {
+bool result_key(const Json *root, Buffer *key, bool *is_error) {
     static const char prefix[] = "batch_req_";
     const Json *custom_id = json_get(root, "custom_id"), *id = json_get(root, "id"), *line = json_get(root, "line");
-    char number[32];
     *is_error = get(root, "error") != NULL;
-    if (custom_id ? custom_id->kind == JSON_STRING : id && id->kind == JSON_STRING) {
-        Str text = custom_id ? custom_id->string : id->string;
-        *key = make_key('s', text.data, text.len);
-    } else if (custom_id) { // null: the name of a line
-        if (!id || id->kind != JSON_STRING || id->string.len < sizeof prefix ||
-            memcmp(id->string.data, prefix, sizeof prefix - 1))
-            return false;
-        *key = make_key('l', id->string.data + sizeof prefix - 1, id->string.len - (sizeof prefix - 1));
-    } else {
-        const Json *source = id && id->kind == JSON_NUMBER ? id : line;
-        if (!is_whole(source, -0x1p53, 0x1p53)) return false;
-        *key = make_key(source == id ? 'n' : 'l', number,
-                        (size_t)snprintf(number, sizeof number, "%.0f", source->number + 0.0));
+    key->len = 0;
+    if (put_id(key, custom_id ? custom_id : id)) return true;
+    if (!custom_id) { // an error about a line
+        if (is_whole(line, 1, 0x1p53)) return buffer_printf(key, "line %.0f", line->number), true;
+    } else if (id && id->kind == JSON_STRING && id->string.len >= sizeof prefix &&
+               !memcmp(id->string.data, prefix, sizeof prefix - 1)) {
+        size_t n = id->string.len - (sizeof prefix - 1);
+        return buffer_printf(key, "line %.*s", (int)(n < 20 ? n : 20), id->string.data + sizeof prefix - 1), true;
     }
-    return true;
+    return false;
 }

@@ -1,6 +1,7 @@
 // Requests and answers of `batch` as JSON lines, in two forms:
-//   short   {"id", "prompt" | "messages", OPTIONS...} -> {"id", "text", "finish_reason", "n_prompt", "n_generated",
-//   "seed"} OpenAI  {"custom_id", "method", "url", "body": {...}} -> {"id", "custom_id", "response": {...}, "error"}
+//   short   {"id", "prompt" | "messages", OPTIONS...}
+//           -> {"id", "text", "finish_reason", "n_prompt", "n_generated", "seed"}
+//   OpenAI  {"custom_id", "method", "url", "body": {...}} -> {"id", "custom_id", "response": {...}, "error"}
 #ifndef VERBS_RECORDS_H
 #define VERBS_RECORDS_H
 
@@ -14,7 +15,7 @@ typedef enum { RECORD_WAITING, RECORD_ACTIVE, RECORD_DONE } RecordState;
 typedef struct {
     long line;
     RecordForm form;
-    Str key; // who it is: 's' and a string id, 'n' and a numeric one, 'l' and the line of one that has none
+    Buffer key; // its id as JSON, or "line N" for one that has none
     Ids prompt;
     int n_predict, max_context;
     SampleOptions sample;
@@ -44,22 +45,16 @@ typedef struct {
 
 // Who a request is: fills form and key. False with err if it cannot be told.
 bool record_identify(Record *r, const Json *root, Error *err);
-// The rest of the request. False with err; *code names the kind of error.
-bool record_parse(Record *r, const RecordContext *c, const Json *root, const char **code, Error *err);
-// A line of plain text as a request.
-bool record_from_text(Record *r, const RecordContext *c, Str text, const char **code, Error *err);
+// The rest of the request. False with err (EXIT_CONTEXT if the prompt is too long).
+bool record_parse(Record *r, const RecordContext *c, const Json *root, Error *err);
 // What the generator is to do.
 Request record_request(const Record *r);
-// Sets the key, which is copied.
-void record_set_key(Record *r, char kind, const char *text, size_t n);
 // Renders the answer of a finished sequence, or an error; the record is then done.
 void record_answer(Record *r, const RecordContext *c);
 void record_fail(Record *r, const char *code, const char *message);
 void record_free(Record *r);
 
-// The key of a line of output, as record_identify made it for its request (free it); *is_error is set for an error.
-bool result_key(const Json *root, Str *key, bool *is_error);
-// A hash that is the same everywhere and at all times.
-uint64_t hash_bytes(uint64_t seed, Str text);
+// The key of a line of output, as it was made for its request; *is_error is set for an error.
+bool result_key(const Json *root, Buffer *key, bool *is_error);
 
 #endif

@@ -8,23 +8,29 @@
 
 enum { BASE_PREDICT = 256, DEFAULT_CONTEXT = 8192 };
 
-static void put_piece(Buffer *out, const Tokenizer *t, int id, float logprob) {
+// A token and its log-probability, as an object that stays open: in our form, or OpenAI's.
+static void put_token(Buffer *out, const char *before, const Tokenizer *t, int id, float logprob, bool is_openai) {
     Str piece = tokenizer_piece(t, id, true);
-    buffer_printf(out, "{\"id\":%d,\"token\":", id);
-    json_put_string(out, piece.data, piece.len);
-    buffer_puts(out, ",\"logprob\":");
-    json_put_number(out, (double)logprob);
+    buffer_puts(out, before);
+    if (is_openai)
+        json_put_string(out, "{\"token\":", piece);
+    else
+        buffer_printf(out, "{\"id\":%d", id), json_put_string(out, ",\"token\":", piece);
+    json_put_number(out, ",\"logprob\":", (double)logprob);
+    if (!is_openai) return;
+    buffer_puts(out, ",\"bytes\":[");
+    for (size_t i = 0; i < piece.len; i++) buffer_printf(out, "%s%d", i ? "," : "", (unsigned char)piece.data[i]);
+    buffer_puts(out, "]");
 }
 
-void logprobs_put(Buffer *out, const Tokenizer *t, const Sequence *s) {
+void logprobs_put(Buffer *out, const Tokenizer *t, const Sequence *s, int n_top, bool is_openai) {
     buffer_puts(out, "[");
     for (int i = 0; i < s->n_generated; i++) {
-        if (i) buffer_puts(out, ",");
-        put_piece(out, t, s->logprobs[i].id, s->logprobs[i].logprob);
-        buffer_puts(out, ",\"top\":[");
-        for (int k = 0; k < s->request.n_logprobs; k++) {
-            if (k) buffer_puts(out, ",");
-            put_piece(out, t, s->logprobs[i].top[k].id, s->logprobs[i].top[k].logprob);
+        const TokenLogprob *l = &s->logprobs[i];
+        put_token(out, i ? "," : "", t, l->id, l->logprob, is_openai);
+        buffer_puts(out, is_openai ? ",\"top_logprobs\":[" : ",\"top\":[");
+        for (int k = 0; k < n_top; k++) {
+            put_token(out, k ? "," : "", t, l->top[k].id, l->top[k].logprob, is_openai);
             buffer_puts(out, "}");
         }
         buffer_puts(out, "]}");
@@ -34,8 +40,7 @@ void logprobs_put(Buffer *out, const Tokenizer *t, const Sequence *s) {
 
 static void print_json(const Tokenizer *t, const Sequence *s, uint64_t seed) {
     Buffer out = {0};
-    buffer_puts(&out, "{\"text\":");
-    json_put_string(&out, s->text.data, s->text.len);
+    json_put_string(&out, "{\"text\":", (Str){s->text.data, s->text.len});
     buffer_printf(&out,
                   ",\"finish_reason\":\"%s\",\"n_prompt\":%d,\"n_generated\":%d,\"seed\":%llu,\"prefill_sec\":%.6f,"
                   "\"decode_sec\":%.6f",
@@ -43,7 +48,7 @@ static void print_json(const Tokenizer *t, const Sequence *s, uint64_t seed) {
                   s->decode_sec);
     if (s->request.n_logprobs) {
         buffer_puts(&out, ",\"logprobs\":");
-        logprobs_put(&out, t, s);
+        logprobs_put(&out, t, s, s->request.n_logprobs, false);
     }
     buffer_puts(&out, "}\n");
     text_write(out.data, out.len);

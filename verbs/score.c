@@ -223,10 +223,8 @@ static void score_perplexity(Scorer *s) {
     if (!p.n_tokens) die(EXIT_RUNTIME, "%s: nothing to score", o->perplexity);
     double perplexity = exp(p.nll / (double)p.n_tokens);
     if (o->is_json) {
-        buffer_puts(&out, "{\"perplexity\":");
-        json_put_number(&out, perplexity);
-        buffer_puts(&out, ",\"nll\":");
-        json_put_number(&out, p.nll);
+        json_put_number(&out, "{\"perplexity\":", perplexity);
+        json_put_number(&out, ",\"nll\":", p.nll);
         buffer_printf(&out, ",\"n_tokens\":%llu,\"n_bytes\":%llu,\"n_ctx\":%d}\n", (unsigned long long)p.n_tokens,
                       (unsigned long long)p.n_bytes, p.n_ctx);
     } else {
@@ -311,16 +309,12 @@ static void print_question(const Scorer *s, const Question *q) {
             buffer_puts(&out, i == best_choice(q) ? "  *\n" : "\n");
             continue;
         }
-        buffer_printf(&out, "%s{\"text\":", i ? "," : "");
-        json_put_string(&out, q->texts[i].data, q->texts[i].len);
-        buffer_puts(&out, ",\"logprob\":");
-        json_put_number(&out, q->jobs[i].logprob);
+        json_put_string(&out, i ? ",{\"text\":" : "{\"text\":", q->texts[i]);
+        json_put_number(&out, ",\"logprob\":", q->jobs[i].logprob);
         buffer_printf(&out, ",\"n_tokens\":%d}", n_tokens);
     }
     if (is_json) {
-        Str best = q->texts[best_choice(q)];
-        buffer_puts(&out, "],\"best\":");
-        json_put_string(&out, best.data, best.len);
+        json_put_string(&out, "],\"best\":", q->texts[best_choice(q)]);
         buffer_puts(&out, "}\n");
     }
     text_write(out.data, out.len);
@@ -389,11 +383,10 @@ static void read_question(Scorer *s, Question *q, const Json *root, const LineRe
             l->number);
     question_init(q, choices->n_items);
     if (id) {
-        buffer_puts(&q->id, "\"id\":");
         if (id->kind == JSON_STRING)
-            json_put_string(&q->id, id->string.data, id->string.len);
+            json_put_string(&q->id, "\"id\":", id->string);
         else
-            json_put_number(&q->id, id->number);
+            json_put_number(&q->id, "\"id\":", id->number);
         buffer_puts(&q->id, ",");
     }
     int i = 0;

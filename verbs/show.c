@@ -27,7 +27,7 @@ static size_t tensor_weights(const GgufTensor *t) {
 
 static void print_string(const char *label, Str s) {
     Buffer quoted = {0};
-    json_put_string(&quoted, s.data, s.len < 200 ? s.len : 200);
+    json_put_string(&quoted, "", (Str){s.data, s.len < 200 ? s.len : 200});
     printf("%-14s%s\n", label, quoted.data);
     buffer_free(&quoted);
 }
@@ -103,9 +103,8 @@ static void print_model(const Model *m, int context) {
 
 static int print_json(const Model *m, const Gguf *g) {
     const Config *c = &m->config;
-    printf("{\"file\":");
     Buffer name = {0};
-    json_put_string(&name, g->path, strlen(g->path));
+    json_put_string(&name, "{\"file\":", str_of(g->path));
     printf("%s,\"n_layers\":%d,\"dim\":%d,\"hidden_dim\":%d,\"n_heads\":%d,\"n_kv_heads\":%d,\"head_dim\":%d,\"vocab_"
            "size\":%d,"
            "\"context\":%d,\"rope_rule\":\"%s\",\"rope_theta\":%g,\"weight_bytes\":%zu,\"kv_bytes_per_position\":%zu,"

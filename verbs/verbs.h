@@ -92,8 +92,8 @@ int context_choose(const Options *o, const Model *m, int n_prompt, int n_predict
 void system_read(const Options *o, Buffer *out);
 // Token ids written as text, separated by commas or white space; dies on anything else.
 void ids_parse(const char *text, int n_vocab, Ids *out);
-// JSON array of the recorded tokens of a sequence.
-void logprobs_put(Buffer *out, const Tokenizer *t, const Sequence *s);
+// JSON array of the recorded tokens of a sequence with n_top alternatives each, as OpenAI writes it or with ids.
+void logprobs_put(Buffer *out, const Tokenizer *t, const Sequence *s, int n_top, bool is_openai);
 // A seed from the system's random source, for when none was given.
 uint64_t seed_random(void);
 // "prefill 512 tok 91.2 tok/s | decode 128 tok 4.6 tok/s 22.1 GB/s | seed 42" on stderr.
