@@ -18,7 +18,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { DEFAULT_CONTEXT = 8192, BASE_PREDICT = 256, CHUNK = 256 };
+enum { DEFAULT_CONTEXT = 8192, CHUNK = 256 };
 
 typedef struct {
     Options options; // ours: /set changes them
@@ -29,8 +29,7 @@ typedef struct {
     Session *session;
     Line *line;
     Dialogue dialogue;
-    int context; // most positions
-    uint64_t seed;
+    int context;     // most positions
     int n_answers;   // each answer has a stream of random numbers of its own
     Buffer attached; // of /file, for the next message
     Buffer edited;   // what the next prompt begins with
@@ -55,8 +54,14 @@ static void note(const Chat *c, const char *fmt, ...) {
 }
 
 // Something that could not be done. In --json a driver waits for a line of output.
-static void complain(const Chat *c, const char *text) {
+static void complain(const Chat *c, const char *fmt, ...) PRINTF_LIKE(2, 3);
+static void complain(const Chat *c, const char *fmt, ...) {
+    char text[1024];
     Buffer out = {0};
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
     warn("%s", text);
     if (!c->options.is_json) return;
     json_put_string(&out, "{\"error\":", str_of(text));
@@ -178,15 +183,13 @@ static void drop_turns(Chat *c) {
 static bool fits(Chat *c) {
     Dialogue *d = &c->dialogue;
     int limit = c->context - 16; // for what opens the answer, and a first few tokens of it
-    char text[256];
     if (d->stream.len > limit * 9 / 10 && c->options.keep_going) drop_turns(c);
     const char *larger = c->context < c->model.config.max_context ? ", or start with a larger -c" : "";
     if (d->stream.len > limit) {
-        snprintf(text, sizeof text,
-                 "this turn does not fit the context: %d tokens, context %d (/clear, /undo, "
-                 "--keep-going%s, the model's is %d)",
+        complain(c,
+                 "this turn does not fit the context: %d tokens, context %d (/clear, /undo, --keep-going%s, the "
+                 "model's is %d)",
                  d->stream.len, c->context, larger, c->model.config.max_context);
-        complain(c, text);
         return false;
     }
     if (d->stream.len > limit * 9 / 10)
@@ -212,12 +215,11 @@ static void answer(Chat *c) {
     int n_stops = 0;
     for (int i = 0; i < o->n_stops; i++) stops[n_stops++] = o->stops[i];
     if (template_stop(c->template)) stops[n_stops++] = str_of(template_stop(c->template));
-    int n_predict = o->n_predict != INT_MIN ? o->n_predict : c->template == TEMPLATE_NONE ? BASE_PREDICT : -1;
     Sequence s;
     Answer a = {.chat = c, .sequence = &s, .begin = d->stream.len, .ends_line = true};
     Request r = {.prompt = d->stream.data + n_cached,
                  .n_prompt = d->stream.len - n_cached,
-                 .max_tokens = n_predict,
+                 .max_tokens = o->n_predict != INT_MIN ? o->n_predict : predict_default(c->template),
                  .max_context = c->context,
                  .ignore_eos = o->ignore_eos,
                  .sample = o->sample,
@@ -225,7 +227,7 @@ static void answer(Chat *c) {
                  .n_stops = n_stops,
                  .emit = show_piece,
                  .arg = &a};
-    r.sample.seed = c->seed + (uint64_t)c->n_answers++;
+    r.sample.seed += (uint64_t)c->n_answers++;
     sequence_start(&s, &c->generator, &r, c->session);
     Sequence *one = &s;
     bool is_long = c->is_terminal && !o->is_quiet && r.n_prompt > c->generator.max_steps;
@@ -253,7 +255,7 @@ static void answer(Chat *c) {
         follow(c, true);
     } else {
         d->stream.len = start;
-        if (s.finish == FINISH_ERROR) complain(c, s.error.text);
+        if (s.finish == FINISH_ERROR) complain(c, "%s", s.error.text);
     }
     if (s.finish == FINISH_CANCEL)
         note(c, has_said ? "(stopped)" : "(stopped before the answer: /regen, /edit or /undo)");
@@ -286,61 +288,19 @@ static void say(Chat *c, const char *role, const char *text, size_t n) {
     answer(c);
 }
 
-typedef struct {
-    const char *name;
-    size_t offset; // into Options
-    bool is_whole;
-    double min, max;
-} Setting;
-
-#define AT(field) offsetof(Options, field)
-static const Setting settings[] = {
-    {"temp", AT(sample.temp), false, 0, 100},
-    {"top-k", AT(sample.top_k), true, 0, 1e9},
-    {"top-p", AT(sample.top_p), false, 0, 1},
-    {"min-p", AT(sample.min_p), false, 0, 1},
-    {"repeat-penalty", AT(sample.repeat_penalty), false, 0.01, 100},
-    {"repeat-last-n", AT(sample.repeat_last_n), true, -1, 1e9},
-    {"presence-penalty", AT(sample.presence_penalty), false, -100, 100},
-    {"frequency-penalty", AT(sample.frequency_penalty), false, -100, 100},
-    {"n-predict", AT(n_predict), true, -1, 1e9},
-};
-enum { N_SETTINGS = sizeof settings / sizeof *settings };
-
 // "NAME VALUE"
 static void command_set(Chat *c, const char *text) {
-    char name[40], value[40], message[256];
-    double v;
-    int64_t seed;
+    char name[40], value[40], option[42];
+    Error err;
     if (sscanf(text, " %39s %39s", name, value) != 2) {
         complain(c, "/set: expected OPTION VALUE, as in /set temp 0.7");
         return;
     }
-    const char *plain = name + strspn(name, "-"), *names[N_SETTINGS + 1];
-    for (int i = 0; i < N_SETTINGS; i++) {
-        const Setting *s = &settings[i];
-        names[i] = s->name;
-        if (strcmp(plain, s->name)) continue;
-        if (!parse_f64(value, &v) || v < s->min || v > s->max || (s->is_whole && v != (double)(int)v)) {
-            snprintf(message, sizeof message, "/set %s: expected %g to %g, found %s", plain, s->min, s->max, value);
-            complain(c, message);
-        } else if (s->is_whole) {
-            *(int *)((char *)&c->options + s->offset) = (int)v;
-        } else {
-            *(float *)((char *)&c->options + s->offset) = (float)v;
-        }
-        return;
-    }
-    names[N_SETTINGS] = "seed";
-    if (!strcmp(plain, "seed") && parse_i64(value, &seed)) {
-        c->seed = (uint64_t)seed;
+    snprintf(option, sizeof option, "--%s", name + strspn(name, "-"));
+    if (!option_set(&c->options, 'S', option, value, &err))
+        complain(c, "/set: %s", err.text);
+    else if (!strcmp(option, "--seed"))
         c->n_answers = 0;
-        return;
-    }
-    const char *near = nearest_name(plain, names, N_SETTINGS + 1);
-    snprintf(message, sizeof message, "/set: no option \"%s\"%s%s", plain, near ? "; did you mean " : "",
-             near ? near : "");
-    complain(c, message);
 }
 
 static void command_show(Chat *c) {
@@ -349,14 +309,10 @@ static void command_show(Chat *c) {
          template_name(c->template), c->session->n_tokens, c->context, d->n);
     if (dialogue_has(d, 0, "system"))
         note(c, "system: %.*s", (int)d->messages[0].content.len, d->messages[0].content.data);
-    for (int i = 0; i < N_SETTINGS; i++) {
-        const void *field = (const char *)&c->options + settings[i].offset;
-        if (!settings[i].is_whole)
-            note(c, "%s %g", settings[i].name, (double)*(const float *)field);
-        else if (*(const int *)field != INT_MIN)
-            note(c, "%s %d", settings[i].name, *(const int *)field);
-    }
-    note(c, "seed %llu", (unsigned long long)c->seed);
+    Buffer settings = {0};
+    options_put_settings(&c->options, &settings);
+    note(c, "%s", settings.data);
+    buffer_free(&settings);
 }
 
 static void command_stats(Chat *c) {
@@ -373,7 +329,7 @@ static void command_file(Chat *c, const char *path) {
     if (before) buffer_puts(&c->attached, "\n\n");
     if (!file_read(path, &c->attached, &err)) {
         c->attached.len = before;
-        complain(c, err.text);
+        complain(c, "%s", err.text);
         return;
     }
     tokenizer_encode(c->tokenizer, c->attached.data, c->attached.len, &ids);
@@ -388,7 +344,7 @@ static void command_load(Chat *c, const char *path) {
     int n_old = d->n;
     if (!transcript_read(d, path, &is_torn, &err)) {
         dialogue_cut(d, n_old);
-        complain(c, err.text);
+        complain(c, "%s", err.text);
         return;
     }
     dialogue_remove(d, 0, n_old);
@@ -402,7 +358,7 @@ static void command_save(Chat *c, const char *path) {
     if (!*path)
         complain(c, "/save: expected a file name");
     else if (!transcript_write(&c->dialogue, path, &err))
-        complain(c, err.text);
+        complain(c, "%s", err.text);
     else
         note(c, "%d messages saved in %s", c->dialogue.n, path);
 }
@@ -498,7 +454,7 @@ static void command_help(Chat *c) {
 static bool command(Chat *c, const char *text) {
     size_t n = strcspn(text, " \t");
     const char *names[N_COMMANDS], *rest = text + n + strspn(text + n, " \t");
-    char word[40], message[128];
+    char word[40];
     snprintf(word, sizeof word, "%.*s", (int)(n < sizeof word ? n : sizeof word - 1), text);
     for (int i = 0; i < N_COMMANDS; i++) {
         names[i] = commands[i].name;
@@ -513,9 +469,8 @@ static bool command(Chat *c, const char *text) {
     }
     if (!strcmp(word, "/quit") || !strcmp(word, "/bye")) return false;
     const char *near = nearest_name(word, names, N_COMMANDS);
-    snprintf(message, sizeof message, "unknown command %s%s%s (/help lists them; a space first makes it a message)",
-             word, near ? "; did you mean " : "", near ? near : "");
-    complain(c, message);
+    complain(c, "unknown command %s%s%s (/help lists them; a space first makes it a message)", word,
+             near ? "; did you mean " : "", near ? near : "");
     return true;
 }
 
@@ -551,7 +506,7 @@ static void chat_open(Chat *c, const Options *o) {
     if (c->context > c->model.config.max_context)
         warn("-c %d: the model was made for %d positions", c->context, c->model.config.max_context);
     memory_check(&c->model, (size_t)c->context);
-    c->seed = o->has_seed ? o->sample.seed : seed_random();
+    if (!o->has_seed) c->options.sample.seed = seed_random();
     generator_init(&c->generator, &c->model, c->tokenizer, o->chunk ? o->chunk : CHUNK, 1);
     c->session = session_new(&c->model);
     if (o->session_file && access(o->session_file, F_OK) == 0) {

@@ -10,6 +10,7 @@ typedef struct {
     const char *verb;
     const char **args; // positional arguments
     int n_args;
+    bool wants_help;
     // model and machine
     const char *model; // NULL: the built-in model
     int ctx;           // -c; 0: what the job needs
@@ -22,7 +23,6 @@ typedef struct {
     int n_predict; // -n; INT_MIN: not given, -1: until the context is full
     bool ignore_eos, has_seed;
     SampleOptions sample;
-    bool temp_given; // a verb may have another default
     Str *stops;
     int n_stops;
     LogitBias *biases;
@@ -51,8 +51,6 @@ typedef struct {
     // bench
     const char *tests;
     bool is_profile;
-    // quantize
-    const char *calibrate;
 } Options;
 
 int verb_run(const Options *o);
@@ -65,6 +63,17 @@ int verb_show(const Options *o);
 int verb_quantize(const Options *o);
 int verb_bench(const Options *o);
 int verb_rope(const Options *o);
+
+// The table of options (verbs/options.c). `verb` is the letter of a verb, or S for what chat's /set changes.
+
+// Reads the command line. False with err (exit 2).
+bool options_parse(Options *o, char verb, int argc, char **argv, Error *err);
+// Sets one option by its name. False with err (exit 2).
+bool option_set(Options *o, char verb, const char *name, const char *text, Error *err);
+// What /set changes, as "temp 0.8, top-k 40, ...".
+void options_put_settings(const Options *o, Buffer *out);
+// The options of a verb on stdout.
+void options_print(char verb);
 
 // Shared by the verbs (verbs/common.c).
 

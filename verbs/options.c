@@ -1,0 +1,232 @@
+// The options: one table for the command line, its help and chat's /set.
+#include "verbs.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef enum { FLAG, INT, FLOAT, DOUBLE, STRING, SEED, STOP, BIAS } OptionKind;
+
+typedef struct {
+    const char *names[3];
+    const char *verbs; // letters of the verbs that take it; S is chat's /set
+    OptionKind kind;
+    size_t offset; // into Options
+    double min, max;
+    const char *value, *help;
+} Option;
+
+#define AT(field)     offsetof(Options, field)
+#define MODEL_VERBS   "rcbstlwnoq"
+#define FORWARD_VERBS "rcbslwn"
+#define TEXT_VERBS    "rcb"
+#define SAMPLE_VERBS  "rcbS"
+
+static const Option options[] = {
+    {{"-m", "--model"}, "rcbstlwno", STRING, AT(model), 0, 0, "FILE",
+     "model (GGUF); default $LLAMA31_MODEL, else the built-in story model"},
+    {{"-p", "--prompt"}, "rst", STRING, AT(prompt), 0, 0, "TEXT", "the prompt"},
+    {{"-f", "--file"}, "rst", STRING, AT(file), 0, 0, "FILE", "read it from a file; - is stdin"},
+    {{"-n", "--n-predict", "--predict"}, SAMPLE_VERBS, INT, AT(n_predict), -1, 1e9, "N",
+     "most tokens to generate; -1: until the model stops"},
+    {{"-c", "--ctx-size", "--context"}, "rcbslwn", INT, AT(ctx), 1, 1 << 28, "N",
+     "positions of context; default what the job needs"},
+    {{"-t", "--threads"}, MODEL_VERBS, INT, AT(model_options.n_threads), 1, 1024, "N",
+     "threads; default all cores the process may use"},
+    {{"-b", "--chunk"}, "rcbsln", INT, AT(chunk), 1, 65536, "N", "prompt tokens per forward pass"},
+    {{"--kv"}, FORWARD_VERBS, STRING, AT(model_options.kv_type), 0, 0, "TYPE", "KV cache: f16 (default), f32, q8_0"},
+    {{"--deterministic"}, "rcbsln", FLAG, AT(model_options.is_invariant), 0, 0, NULL,
+     "same bits alone or in a batch, for any chunk"},
+    {{"-s", "--seed"}, SAMPLE_VERBS, SEED, AT(sample.seed), 0, 0, "N", "seed; default random, and printed"},
+    {{"--temp", "--temperature"}, SAMPLE_VERBS, FLOAT, AT(sample.temp), 0, 100, "T", "temperature; 0 is greedy (default 0.8)"},
+    {{"--top-k"}, SAMPLE_VERBS, INT, AT(sample.top_k), 0, 1e9, "K", "keep the K best; 0: all (default 40)"},
+    {{"--top-p"}, SAMPLE_VERBS, FLOAT, AT(sample.top_p), 0, 1, "P", "keep the best that hold probability P (default 0.95)"},
+    {{"--min-p"}, SAMPLE_VERBS, FLOAT, AT(sample.min_p), 0, 1, "P", "keep those above P times the best (default 0.05)"},
+    {{"--repeat-penalty"}, SAMPLE_VERBS, FLOAT, AT(sample.repeat_penalty), 0.01, 100, "X", "1: off (default)"},
+    {{"--repeat-last-n"}, SAMPLE_VERBS, INT, AT(sample.repeat_last_n), -1, 1e9, "N",
+     "tokens the penalties look at; -1: all (default 64)"},
+    {{"--presence-penalty"}, SAMPLE_VERBS, FLOAT, AT(sample.presence_penalty), -100, 100, "X", "0: off (default)"},
+    {{"--frequency-penalty"}, SAMPLE_VERBS, FLOAT, AT(sample.frequency_penalty), -100, 100, "X", "0: off (default)"},
+    {{"--logit-bias"}, TEXT_VERBS, BIAS, AT(biases), 0, 0, "ID+X",
+     "add X (or subtract: ID-X) to a token's logit; repeatable"},
+    {{"-r", "--reverse-prompt", "--stop"}, TEXT_VERBS, STOP, AT(stops), 0, 0, "TEXT",
+     "end the text here; repeatable, never printed"},
+    {{"--ignore-eos"}, TEXT_VERBS, FLAG, AT(ignore_eos), 0, 0, NULL, "go on after an end-of-text token"},
+    {{"-sys", "--system-prompt", "--system"}, "rcbs", STRING, AT(system), 0, 0, "TEXT", "system prompt; @FILE reads a file"},
+    {{"--template"}, "rcbst", STRING, AT(template_name), 0, 0, "NAME",
+     "llama3, llama2, zephyr, chatml or none; default recognised"},
+    {{"--raw"}, "rbs", FLAG, AT(is_raw), 0, 0, NULL, "complete the prompt as it is, without a chat template"},
+    {{"--special"}, "rt", FLAG, AT(has_special), 0, 0, NULL, "control tokens written in the text count (with --raw)"},
+    {{"--echo"}, "r", FLAG, AT(has_echo), 0, 0, NULL, "print the prompt first"},
+    {{"--json"}, "rcswn", FLAG, AT(is_json), 0, 0, NULL, "machine-readable result on stdout"},
+    {{"--logprobs"}, "r", INT, AT(logprobs), 0, 100, "N", "with --json: the N best alternatives of every token"},
+    {{"-o", "--output"}, "blo", STRING, AT(output), 0, 0, "FILE", "where the result goes; - is stdout"},
+    {{"--ids"}, "l", STRING, AT(ids), 0, 0, "LIST", "tokens; @FILE reads them"},
+    {{"--ids"}, "t", FLAG, AT(ids_only), 0, 0, NULL, "print only the ids"},
+    {{"--count"}, "t", FLAG, AT(count_only), 0, 0, NULL, "print only the number of tokens"},
+    {{"--jsonl"}, "ts", FLAG, AT(is_jsonl), 0, 0, NULL, "JSON lines in and out"},
+    {{"--decode"}, "t", FLAG, AT(is_decode), 0, 0, NULL, "ids in, bytes out"},
+    {{"--chat"}, "t", STRING, AT(chat_file), 0, 0, "FILE", "ids of a dialogue: {\"role\",\"content\"} a line"},
+    {{"--last"}, "l", FLAG, AT(last_only), 0, 0, NULL, "only the last position"},
+    {{"--tensors"}, "w", FLAG, AT(show_tensors), 0, 0, NULL, "list the tensors"},
+    {{"--rope-scaling"}, "rcbslno", STRING, AT(model_options.rope_rule), 0, 0, "RULE",
+     "none, linear, ntk, dynamic, yarn, llama3 or file"},
+    {{"--rope-theta"}, "rcbslno", DOUBLE, AT(model_options.rope_theta), 1, 1e12, "T", "RoPE base"},
+    {{"--rope-scale"}, "rcbslno", DOUBLE, AT(model_options.rope_scale), 1e-3, 1e6, "S", "RoPE scaling factor"},
+    {{"--rope-orig-ctx"}, "rcbslno", INT, AT(model_options.rope_orig_ctx), 1, 1 << 28, "N", "context before scaling"},
+    {{"--positions"}, "o", INT, AT(positions), 0, 1e8, "N", "print N rows of the cis table, not the frequencies"},
+    {{"--dim"}, "o", INT, AT(dim), 2, 65536, "N", "values per head; then no model is read"},
+    {{"-i", "--input"}, "b", STRING, AT(input), 0, 0, "FILE", "requests, one JSON object a line; - is stdin"},
+    {{"--lines"}, "b", FLAG, AT(is_lines), 0, 0, NULL, "input is plain text, one prompt a line"},
+    {{"--ordered"}, "b", FLAG, AT(is_ordered), 0, 0, NULL, "results in the order of the input"},
+    {{"--resume"}, "b", FLAG, AT(is_resume), 0, 0, NULL, "keep what the output holds and go on"},
+    {{"--strict"}, "b", FLAG, AT(is_strict), 0, 0, NULL, "an unknown field is an error"},
+    {{"--progress-json"}, "b", FLAG, AT(progress_json), 0, 0, NULL, "progress on stderr as JSON lines"},
+    {{"--parallel"}, "bsn", INT, AT(parallel), 1, 1024, "N", "sequences at once; default from memory and speed"},
+    {{"--shard"}, "b", STRING, AT(shard), 0, 0, "K/N", "only every N-th record, from the K-th; or: slurm"},
+    {{"--choices"}, "s", STRING, AT(choices), 0, 0, "A,B,...", "continuations to compare"},
+    {{"--perplexity"}, "s", STRING, AT(perplexity), 0, 0, "FILE", "perplexity of a text (or .jsonl of {\"text\"})"},
+    {{"--session"}, "c", STRING, AT(session_file), 0, 0, "FILE", "resume this transcript and append to it"},
+    {{"--show-tokens"}, "c", FLAG, AT(show_tokens), 0, 0, NULL, "print the ids that are fed"},
+    {{"--keep-going"}, "c", FLAG, AT(keep_going), 0, 0, NULL, "drop the oldest turns when the context is full"},
+    {{"--tests"}, "n", STRING, AT(tests), 0, 0, "LIST",
+     "of p512 (prefill), d4096 (decode at a depth), b16 (batch); default all that fit"},
+    {{"-n", "--runs"}, "n", INT, AT(n_predict), 1, 1000, "N", "tokens or rounds per measurement (default 16)"},
+    {{"--profile"}, "n", FLAG, AT(is_profile), 0, 0, NULL, "time per kind of operation"},
+    {{"-h", "--help"}, MODEL_VERBS, FLAG, AT(wants_help), 0, 0, NULL, "this list"},
+    {{"-q", "--quiet"}, MODEL_VERBS, FLAG, AT(is_quiet), 0, 0, NULL, "no stats line, no progress"},
+    {{"-v", "--verbose"}, MODEL_VERBS, FLAG, AT(is_verbose), 0, 0, NULL, "say more on stderr"},
+};
+enum { N_OPTIONS = sizeof options / sizeof *options };
+
+
+static const Option *find_option(char verb, const char *name) {
+    for (int i = 0; i < N_OPTIONS; i++)
+        for (int k = 0; k < 3 && options[i].names[k]; k++)
+            if (strchr(options[i].verbs, verb) && !strcmp(options[i].names[k], name)) return &options[i];
+    return NULL;
+}
+
+static bool unknown_option(const Options *o, char verb, const char *name, Error *err) {
+    const char *names[N_OPTIONS * 3];
+    int n = 0;
+    for (int i = 0; i < N_OPTIONS; i++)
+        for (int k = 0; k < 3 && options[i].names[k]; k++)
+            if (strchr(options[i].verbs, verb)) names[n++] = options[i].names[k];
+    const char *near = nearest_name(name, names, n);
+    return error_set(err, EXIT_USAGE, "%s: unknown option %s%s%s (llama31 help %s lists them)", o->verb, name,
+                     near ? "; did you mean " : "", near ? near : "", o->verb);
+}
+
+void options_print(char verb) {
+    for (int i = 0; i < N_OPTIONS; i++) {
+        const Option *o = &options[i];
+        if (!strchr(o->verbs, verb)) continue;
+        Buffer head = {0};
+        for (int k = 0; k < 3 && o->names[k]; k++) buffer_printf(&head, "%s ", o->names[k]);
+        printf("  %-36s %s\n", (buffer_puts(&head, o->value ? o->value : ""), head.data), o->help);
+        buffer_free(&head);
+    }
+}
+
+void options_put_settings(const Options *o, Buffer *out) {
+    for (int i = 0; i < N_OPTIONS; i++) {
+        const Option *option = &options[i];
+        const void *field = (const char *)o + option->offset;
+        if (!strchr(option->verbs, 'S') || (option->kind == INT && *(const int *)field == INT_MIN)) continue;
+        const char *name = option->names[option->names[0][1] != '-'] + 2; // the first long one
+        buffer_printf(out, "%s%s ", out->len ? ", " : "", name);
+        if (option->kind == INT)
+            buffer_printf(out, "%d", *(const int *)field);
+        else if (option->kind == FLOAT)
+            buffer_printf(out, "%g", (double)*(const float *)field);
+        else
+            buffer_printf(out, "%llu", (unsigned long long)*(const uint64_t *)field);
+    }
+}
+
+static bool add_bias(Options *o, const char *text, Error *err) {
+    char *end;
+    long id = strtol(text, &end, 10);
+    double bias;
+    bool is_ban = !strcmp(end, "-inf") || !strcmp(end, "false");
+    if (end == text || id < 0 || id > INT_MAX || (*end != '+' && *end != '-') ||
+        (!is_ban && !parse_f64(*end == '+' ? end + 1 : end, &bias)))
+        return error_set(err, EXIT_USAGE, "--logit-bias: expected ID+X or ID-X, found \"%s\"", text);
+    o->biases = xrealloc(o->biases, (size_t)o->sample.n_bias + 1, sizeof *o->biases);
+    o->biases[o->sample.n_bias++] = (LogitBias){(int)id, is_ban ? -__builtin_inff() : (float)bias};
+    o->sample.bias = o->biases;
+    return true;
+}
+
+static bool set_number(void *field, const Option *option, const char *name, const char *text, Error *err) {
+    double v = 0;
+    int64_t whole = 0;
+    bool is_whole = option->kind == INT, is_good = is_whole ? parse_i64(text, &whole) : parse_f64(text, &v);
+    if (is_whole) v = (double)whole;
+    if (!is_good || v < option->min || v > option->max)
+        return error_set(err, EXIT_USAGE, "%s: expected a %snumber from %g to %g, found \"%s\"", name,
+                         is_whole ? "whole " : "", option->min, option->max, text);
+    if (is_whole)
+        *(int *)field = (int)v;
+    else if (option->kind == FLOAT)
+        *(float *)field = (float)v;
+    else
+        *(double *)field = v;
+    return true;
+}
+
+static bool set_value(Options *o, const Option *option, const char *name, const char *text, Error *err) {
+    void *field = (char *)o + option->offset;
+    int64_t seed;
+    switch (option->kind) {
+    case FLAG: *(bool *)field = true; return true;
+    case STRING: *(const char **)field = text; return true;
+    case BIAS: return add_bias(o, text, err);
+    case STOP:
+        o->stops = xrealloc(o->stops, (size_t)o->n_stops + 1, sizeof *o->stops);
+        o->stops[o->n_stops++] = str_of(text);
+        return true;
+    case SEED:
+        if (!parse_i64(text, &seed))
+            return error_set(err, EXIT_USAGE, "%s: expected a whole number, found \"%s\"", name, text);
+        o->has_seed = seed != -1; // -1 is llama.cpp's spelling of random
+        o->sample.seed = (uint64_t)seed;
+        return true;
+    default: return set_number(field, option, name, text, err);
+    }
+}
+
+bool option_set(Options *o, char verb, const char *name, const char *text, Error *err) {
+    const Option *option = find_option(verb, name);
+    return option ? set_value(o, option, name, text, err) : unknown_option(o, verb, name, err);
+}
+
+bool options_parse(Options *o, char verb, int argc, char **argv, Error *err) {
+    bool is_literal = false;
+    for (int i = 0; i < argc; i++) {
+        const char *arg = argv[i];
+        if (!is_literal && !strcmp(arg, "--")) {
+            is_literal = true;
+            continue;
+        }
+        // "-5" and "-" are arguments, "--decode 1 -2" an error of its own
+        if (is_literal || arg[0] != '-' || !arg[1] || (arg[1] >= '0' && arg[1] <= '9')) {
+            o->args[o->n_args++] = arg;
+            continue;
+        }
+        char name[64];
+        const char *equals = arg[1] == '-' ? strchr(arg, '=') : NULL;
+        snprintf(name, sizeof name, "%.*s", equals ? (int)(equals - arg) : (int)sizeof name, arg);
+        const Option *option = find_option(verb, name);
+        if (!option) return unknown_option(o, verb, name, err);
+        const char *value = equals ? equals + 1 : NULL;
+        if (option->kind == FLAG && value)
+            return error_set(err, EXIT_USAGE, "%s: expected no value, found \"%s\"", name, value);
+        if (option->kind != FLAG && !value && ++i == argc)
+            return error_set(err, EXIT_USAGE, "%s: expected a value (%s)", name, option->value);
+        if (!set_value(o, option, name, value ? value : argv[i], err)) return false;
+    }
+    return true;
+}
