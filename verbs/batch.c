@@ -49,8 +49,6 @@ typedef struct {
     const Options *options;
     Model model;
     Tokenizer *tokenizer;
-    Buffer system;
-    Str system_text;
     RecordContext context;
     Generator generator;
     LineReader in;
@@ -452,20 +450,12 @@ static void read_shard(Batch *b, const char *text) {
 
 static void open_model(Batch *b) {
     const Options *o = b->options;
-    bool is_unknown = false;
     model_load(o, &b->model, &b->tokenizer);
     RecordContext *c = &b->context;
     *c = (RecordContext){.options = o, .model = &b->model, .tokenizer = b->tokenizer};
-    c->tpl = o->is_raw && !o->template_name ? template_recognise(&b->model.file, b->tokenizer, &is_unknown)
-                                            : template_choose(o, &b->model, b->tokenizer);
+    c->tpl = template_choose(o, &b->model.file, b->tokenizer);
     c->seed = o->has_seed ? o->sample.seed : seed_random();
-    if (o->system && c->tpl == TEMPLATE_NONE)
-        die(EXIT_USAGE, "-sys: %s has no chat template; choose one with --template", b->model.file.path);
-    system_read(o, &b->system);
-    b->system_text = (Str){b->system.data, b->system.len};
-    if (o->system) c->system = &b->system_text;
-    if (o->ctx > b->model.config.max_context)
-        warn("-c %d: the model was made for %d positions", o->ctx, b->model.config.max_context);
+    c->system = system_read(o, &b->model, c->tpl);
     size_t available = memory_available(), weights = model_weight_bytes(&b->model);
     bool is_large = weights > available / 4 * 3; // then it is read from the disk again and again anyway
     b->memory = available == SIZE_MAX ? available : (is_large ? available / 4 : available - weights) / 10 * 9;
@@ -484,7 +474,7 @@ static void close_batch(Batch *b) {
     free(b->active);
     free(b->sequences);
     json_free(&b->doc);
-    buffer_free(&b->system);
+    free((char *)b->context.system.data);
     lines_close(&b->in);
     generator_free(&b->generator);
     tokenizer_close(b->tokenizer);

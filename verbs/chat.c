@@ -5,7 +5,6 @@
 #include "verbs.h"
 #include "dialogue.h"
 #include "line.h"
-#include "../base/json.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -495,16 +494,14 @@ static bool history_path(Buffer *path) {
 static void chat_open(Chat *c, const Options *o) {
     Dialogue *d = &c->dialogue;
     Error err;
-    Buffer system = {0}, history = {0};
+    Buffer history = {0};
     bool is_torn;
     c->options = *o;
     model_load(o, &c->model, &c->tokenizer);
-    c->template = template_choose(o, &c->model, c->tokenizer);
+    c->template = template_choose(o, &c->model.file, c->tokenizer);
     c->context = o->ctx                                          ? o->ctx
                  : c->model.config.max_context < DEFAULT_CONTEXT ? c->model.config.max_context
                                                                  : DEFAULT_CONTEXT;
-    if (c->context > c->model.config.max_context)
-        warn("-c %d: the model was made for %d positions", c->context, c->model.config.max_context);
     memory_check(&c->model, (size_t)c->context);
     if (!o->has_seed) c->options.sample.seed = seed_random();
     generator_init(&c->generator, &c->model, c->tokenizer, o->chunk ? o->chunk : CHUNK, 1);
@@ -513,14 +510,12 @@ static void chat_open(Chat *c, const Options *o) {
         if (!transcript_read(d, o->session_file, &is_torn, &err)) die_error(&err);
         if (is_torn && !transcript_write(d, o->session_file, &err)) die_error(&err);
     }
-    system_read(o, &system);
-    if (o->system && c->template == TEMPLATE_NONE)
-        die(EXIT_USAGE, "-sys: %s has no chat template; choose one with --template", c->model.file.path);
+    Str system = system_read(o, &c->model, c->template);
     if (o->system) dialogue_system(d, system.data, system.len);
     if (o->system && o->session_file) follow(c, false);
     c->line = line_open(history_path(&history) ? history.data : NULL, &generate_interrupted);
     c->is_terminal = line_is_terminal(c->line);
-    buffer_free(&system);
+    free((char *)system.data);
     buffer_free(&history);
 }
 

@@ -81,6 +81,8 @@ void model_load(const Options *o, Model *m, Tokenizer **t) {
     if (tokenizer_n_vocab(*t) != m->config.vocab_size)
         die(EXIT_MODEL, "%s: vocabulary: expected %d tokens (rows of the embedding), found %d", m->file.path,
             m->config.vocab_size, tokenizer_n_vocab(*t));
+    if (o->ctx > m->config.max_context)
+        warn("-c %d: the model was made for %d positions", o->ctx, m->config.max_context);
     gguf_prefetch(&m->file);
     if (o->is_verbose)
         fprintf(stderr,

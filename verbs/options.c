@@ -23,6 +23,7 @@ typedef struct {
 #define TEXT_VERBS    "rcb"
 #define SAMPLE_VERBS  "rcbS"
 
+// clang-format off
 static const Option options[] = {
     {{"-m", "--model"}, "rcbstlwno", STRING, AT(model), 0, 0, "FILE",
      "model (GGUF); default $LLAMA31_MODEL, else the built-in story model"},
@@ -39,9 +40,11 @@ static const Option options[] = {
     {{"--deterministic"}, "rcbsln", FLAG, AT(model_options.is_invariant), 0, 0, NULL,
      "same bits alone or in a batch, for any chunk"},
     {{"-s", "--seed"}, SAMPLE_VERBS, SEED, AT(sample.seed), 0, 0, "N", "seed; default random, and printed"},
-    {{"--temp", "--temperature"}, SAMPLE_VERBS, FLOAT, AT(sample.temp), 0, 100, "T", "temperature; 0 is greedy (default 0.8)"},
+    {{"--temp", "--temperature"}, SAMPLE_VERBS, FLOAT, AT(sample.temp), 0, 100, "T",
+     "temperature; 0 is greedy (default 0.8)"},
     {{"--top-k"}, SAMPLE_VERBS, INT, AT(sample.top_k), 0, 1e9, "K", "keep the K best; 0: all (default 40)"},
-    {{"--top-p"}, SAMPLE_VERBS, FLOAT, AT(sample.top_p), 0, 1, "P", "keep the best that hold probability P (default 0.95)"},
+    {{"--top-p"}, SAMPLE_VERBS, FLOAT, AT(sample.top_p), 0, 1, "P",
+     "keep the best that hold probability P (default 0.95)"},
     {{"--min-p"}, SAMPLE_VERBS, FLOAT, AT(sample.min_p), 0, 1, "P", "keep those above P times the best (default 0.05)"},
     {{"--repeat-penalty"}, SAMPLE_VERBS, FLOAT, AT(sample.repeat_penalty), 0.01, 100, "X", "1: off (default)"},
     {{"--repeat-last-n"}, SAMPLE_VERBS, INT, AT(sample.repeat_last_n), -1, 1e9, "N",
@@ -53,7 +56,8 @@ static const Option options[] = {
     {{"-r", "--reverse-prompt", "--stop"}, TEXT_VERBS, STOP, AT(stops), 0, 0, "TEXT",
      "end the text here; repeatable, never printed"},
     {{"--ignore-eos"}, TEXT_VERBS, FLAG, AT(ignore_eos), 0, 0, NULL, "go on after an end-of-text token"},
-    {{"-sys", "--system-prompt", "--system"}, "rcbs", STRING, AT(system), 0, 0, "TEXT", "system prompt; @FILE reads a file"},
+    {{"-sys", "--system-prompt", "--system"}, "rcbs", STRING, AT(system), 0, 0, "TEXT",
+     "system prompt; @FILE reads a file"},
     {{"--template"}, "rcbst", STRING, AT(template_name), 0, 0, "NAME",
      "llama3, llama2, zephyr, chatml or none; default recognised"},
     {{"--raw"}, "rbs", FLAG, AT(is_raw), 0, 0, NULL, "complete the prompt as it is, without a chat template"},
@@ -98,8 +102,8 @@ static const Option options[] = {
     {{"-q", "--quiet"}, MODEL_VERBS, FLAG, AT(is_quiet), 0, 0, NULL, "no stats line, no progress"},
     {{"-v", "--verbose"}, MODEL_VERBS, FLAG, AT(is_verbose), 0, 0, NULL, "say more on stderr"},
 };
+// clang-format on
 enum { N_OPTIONS = sizeof options / sizeof *options };
-
 
 static const Option *find_option(char verb, const char *name) {
     for (int i = 0; i < N_OPTIONS; i++)

@@ -50,11 +50,6 @@ static const Mixture *find_mixture(const char *name) {
         name, near ? "; did you mean " : "", near ? near : "");
 }
 
-static bool ends_with(Str s, const char *end) {
-    size_t n = strlen(end);
-    return s.len >= n && !memcmp(s.data + s.len - n, end, n);
-}
-
 // Number of the layer in "blk.N.", or -1.
 static int layer_of(Str name) {
     int layer = 0;
@@ -104,14 +99,14 @@ static Type mixture_type(const Plan *p, const GgufTensor *t) {
         if (t->dims[0] % (uint64_t)type_info(m->type)->block) return TYPE_Q8_0;
         return m->type == TYPE_Q8_0 ? TYPE_Q8_0 : TYPE_Q6_K;
     }
-    if (ends_with(t->name, "attn_v.weight")) {
+    if (str_ends_with(t->name, "attn_v.weight")) {
         bool is_70b = p->n_layers == 80 && p->n_heads != p->n_kv_heads; // its attn_v is an eighth of attn_q
         if (is_m && gets_more(layer, p->n_layers)) return m->more;
         if (m->type == TYPE_Q4_K && !is_m && layer < 4) return m->more;
         if (m->type == TYPE_IQ4_XS && p->n_kv_heads && p->n_heads / p->n_kv_heads >= 4) return m->more;
         if (m->type == TYPE_Q4_K && is_70b) return TYPE_Q5_K;
     }
-    if (ends_with(t->name, "ffn_down.weight")) {
+    if (str_ends_with(t->name, "ffn_down.weight")) {
         if (is_m && gets_more(layer, p->n_layers)) return m->more;
         if (!is_m && layer < p->n_layers / 8) return m->more;
     }
@@ -121,8 +116,8 @@ static Type mixture_type(const Plan *p, const GgufTensor *t) {
 // The type of a tensor in the new file. Vectors, norms and what is no weight stay as they are; rows that the type's
 // blocks do not divide get one with blocks of 32, or F16.
 static Type target_type(const Plan *p, const GgufTensor *t) {
-    if (t->n_dims < 2 || !ends_with(t->name, "weight") || ends_with(t->name, "_norm.weight") ||
-        ends_with(t->name, "ffn_gate_inp.weight"))
+    if (t->n_dims < 2 || !str_ends_with(t->name, "weight") || str_ends_with(t->name, "_norm.weight") ||
+        str_ends_with(t->name, "ffn_gate_inp.weight"))
         return (Type)t->type;
     if (!quant_is_integer(p->mixture->type)) return p->mixture->type;
     Type type = mixture_type(p, t);

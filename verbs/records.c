@@ -231,8 +231,8 @@ static bool read_messages(Record *r, const RecordContext *c, const Json *v, Erro
     Buffer *joined = xalloc((size_t)v->n_items, sizeof *joined);
     bool is_good = true;
     int n = 0, i = 0;
-    if (c->system && !json_is(json_get(v->child, "role"), "system"))
-        messages[n++] = (Message){str_of("system"), *c->system};
+    if (c->system.data && !json_is(json_get(v->child, "role"), "system"))
+        messages[n++] = (Message){str_of("system"), c->system};
     for (const Json *m = v->child; m && is_good; m = m->next)
         is_good = read_message(m, &joined[i++], &messages[n++], err);
     if (is_good) template_encode(c->tpl, c->tokenizer, messages, n, 0, true, &r->prompt);

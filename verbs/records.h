@@ -6,7 +6,6 @@
 #define VERBS_RECORDS_H
 
 #include "verbs.h"
-#include "../base/json.h"
 
 typedef enum { FORM_SHORT, FORM_CHAT, FORM_COMPLETION } RecordForm;
 typedef enum { RECORD_WAITING, RECORD_ACTIVE, RECORD_DONE } RecordState;
@@ -39,8 +38,8 @@ typedef struct {
     const Model *model;
     const Tokenizer *tokenizer;
     Template tpl;
-    const Str *system; // NULL: none
-    uint64_t seed;     // records without a seed derive theirs from this and their id
+    Str system;    // data NULL: none
+    uint64_t seed; // records without a seed derive theirs from this and their id
 } RecordContext;
 
 // Who a request is: fills form and key. False with err if it cannot be told.

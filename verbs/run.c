@@ -1,6 +1,5 @@
 // run: one prompt, one text.
 #include "verbs.h"
-#include "../base/json.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -55,7 +54,7 @@ static void print_json(const Tokenizer *t, const Sequence *s, uint64_t seed) {
     buffer_free(&out);
 }
 
-Template template_choose(const Options *o, const Model *m, const Tokenizer *t) {
+Template template_choose(const Options *o, const Gguf *g, const Tokenizer *t) {
     bool is_unknown;
     if (o->template_name) {
         int chosen = template_of(o->template_name);
@@ -64,29 +63,30 @@ Template template_choose(const Options *o, const Model *m, const Tokenizer *t) {
                 o->template_name);
         return (Template)chosen;
     }
-    Template found = template_recognise(&m->file, t, &is_unknown);
-    if (is_unknown)
+    Template found = template_recognise(g, t, &is_unknown);
+    if (is_unknown && !o->is_raw)
         die(EXIT_USAGE,
             "%s: its chat template is none that this program knows; choose one with --template "
             "llama3|llama2|zephyr|chatml|none",
-            m->file.path);
+            g->path);
     return found;
 }
 
-void system_read(const Options *o, Buffer *out) {
+Str system_read(const Options *o, const Model *m, Template tpl) {
     Error err;
-    buffer_puts(out, "");
-    if (!o->system) return;
-    if (o->system[0] != '@')
-        buffer_puts(out, o->system);
-    else if (!file_read(o->system + 1, out, &err))
-        die_error(&err);
+    Buffer text = {0};
+    if (!o->system) return (Str){0};
+    if (tpl == TEMPLATE_NONE)
+        die(EXIT_USAGE, "-sys: %s has no chat template; choose one with --template", m->file.path);
+    if (o->system[0] != '@') return str_copy(str_of(o->system));
+    if (!file_read(o->system + 1, &text, &err)) die_error(&err);
+    return (Str){text.data, text.len};
 }
 
-void prompt_encode(Template tpl, const Tokenizer *t, const Str *system, Str prompt, bool has_special, Ids *out) {
+void prompt_encode(Template tpl, const Tokenizer *t, Str system, Str prompt, bool has_special, Ids *out) {
     if (tpl != TEMPLATE_NONE) {
-        Message messages[2] = {{str_of("system"), system ? *system : prompt}, {str_of("user"), prompt}};
-        template_encode(tpl, t, messages + !system, 1 + !!system, 0, true, out);
+        Message messages[2] = {{str_of("system"), system}, {str_of("user"), prompt}};
+        template_encode(tpl, t, messages + !system.data, 1 + !!system.data, 0, true, out);
         return;
     }
     if (tokenizer_adds_bos(t)) ids_push(out, tokenizer_bos(t));
@@ -106,21 +106,15 @@ int context_choose(const Options *o, const Model *m, int n_prompt, int n_predict
 int verb_run(const Options *o) {
     Model model;
     Tokenizer *tokenizer;
-    Buffer prompt = {0}, system = {0};
+    Buffer prompt = {0};
     Ids ids = {0};
     prompt_read(o, &prompt);
     model_load(o, &model, &tokenizer);
-    Template tpl = o->is_raw ? TEMPLATE_NONE : template_choose(o, &model, tokenizer);
-    if (o->system && tpl == TEMPLATE_NONE)
-        die(EXIT_USAGE, "-sys: %s has no chat template; choose one with --template", model.file.path);
-    system_read(o, &system);
-    Str system_text = {system.data, system.len};
-    prompt_encode(tpl, tokenizer, o->system ? &system_text : NULL, (Str){prompt.data, prompt.len}, o->has_special,
-                  &ids);
+    Template tpl = o->is_raw ? TEMPLATE_NONE : template_choose(o, &model.file, tokenizer);
+    Str system = system_read(o, &model, tpl);
+    prompt_encode(tpl, tokenizer, system, (Str){prompt.data, prompt.len}, o->has_special, &ids);
     int n = o->n_predict != INT_MIN ? o->n_predict : predict_default(tpl);
     int context = context_choose(o, &model, ids.len, n);
-    if (context > model.config.max_context)
-        warn("-c %d: the model was made for %d positions", context, model.config.max_context);
     if (ids.len > context || (ids.len == context && n != 0))
         die(EXIT_CONTEXT, "the prompt does not fit the context: %d tokens, context %d", ids.len, context);
     memory_check(&model, (size_t)(n >= 0 ? ids.len : context));
@@ -155,7 +149,7 @@ int verb_run(const Options *o) {
     tokenizer_close(tokenizer);
     model_close(&model);
     buffer_free(&prompt);
-    buffer_free(&system);
+    free((char *)system.data);
     free(ids.data);
     return code;
 }

@@ -1,7 +1,6 @@
 // score: how likely texts are. Everything is a Job: tokens fed to a session, and the log-probabilities of some of them
-// summed. Windows of a text, texts of a file and choices after a prompt are packed into the same forward passes.
+// summed. Windows of a text, texts of a file, and the choices after a prompt are packed into the same forward passes.
 #include "verbs.h"
-#include "../base/json.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -29,7 +28,7 @@ typedef struct {
     Model model;
     Tokenizer *tokenizer;
     Template tpl;
-    Buffer system;
+    Str system; // data NULL: none
     Workspace *workspace;
     Step *steps;  // (max_steps)
     Job **owners; // (max_steps) of the steps that want logits
@@ -94,7 +93,7 @@ static void scorer_close(Scorer *s) {
     free(s->steps);
     free(s->owners);
     free(s->targets);
-    buffer_free(&s->system);
+    free((char *)s->system.data);
     tokenizer_close(s->tokenizer);
     model_close(&s->model);
 }
@@ -113,11 +112,16 @@ typedef struct {
     int n_ctx;
 } Perplexity;
 
-static void count_tokens(Scorer *s, Perplexity *p, const Job *job) {
-    p->nll -= job->logprob;
-    p->n_fed += (uint64_t)job->n;
-    for (int i = job->first; i < job->n; i++, p->n_tokens++)
-        p->n_bytes += tokenizer_piece(s->tokenizer, job->tokens[i], false).len;
+// Runs jobs and adds up what they say.
+static void count_jobs(Scorer *s, Perplexity *p, Job *jobs, int n) {
+    run_jobs(s, jobs, n);
+    for (Job *job = jobs; job < jobs + n; job++) {
+        p->nll -= job->logprob;
+        p->n_fed += (uint64_t)job->n;
+        for (int i = job->first; i < job->n; i++, p->n_tokens++)
+            p->n_bytes += tokenizer_piece(s->tokenizer, job->tokens[i], false).len;
+        session_free(job->session);
+    }
 }
 
 // As llama.cpp counts: BOS and the text are cut into windows of n_ctx tokens, the first token of each is replaced by
@@ -142,57 +146,34 @@ static void score_windows(Scorer *s, Perplexity *p, Str text) {
             jobs[i] =
                 (Job){.session = session_new(&s->model), .tokens = tokens, .n = p->n_ctx, .first = p->n_ctx / 2 + 1};
         }
-        run_jobs(s, jobs, n);
-        for (int i = 0; i < n; i++) {
-            count_tokens(s, p, &jobs[i]);
-            session_free(jobs[i].session);
-        }
+        count_jobs(s, p, jobs, n);
     }
     free(jobs);
     free(ids.data);
 }
 
-// The ids of one line {"text": ...}; every token after BOS counts.
-static void read_text(Scorer *s, JsonDoc *doc, const LineReader *l, Str line, int n_ctx, Ids *ids) {
-    Error err;
-    if (!json_parse(doc, line.data, line.len, &err))
-        die(EXIT_RUNTIME, "%s: line %ld: %s", l->path, l->number, err.text);
-    const Json *text = json_get(doc->root, "text");
-    if (!text || text->kind != JSON_STRING)
-        die(EXIT_RUNTIME, "%s: line %ld: expected {\"text\": STRING}", l->path, l->number);
-    if (tokenizer_adds_bos(s->tokenizer)) ids_push(ids, tokenizer_bos(s->tokenizer));
-    tokenizer_encode(s->tokenizer, text->string.data, text->string.len, ids);
-    if (ids->len > n_ctx)
-        die(EXIT_CONTEXT, "%s: line %ld does not fit the context: %d tokens, context %d", l->path, l->number, ids->len,
-            n_ctx);
-}
-
+// Texts of JSON lines {"text": ...}; every token after BOS counts.
 static void score_texts(Scorer *s, Perplexity *p, const char *path) {
     LineReader l;
-    Str line;
     JsonDoc doc = {0};
-    LineState state = LINE_NONE;
-    int n_batch = 4 * s->parallel;
+    int n_batch = 4 * s->parallel, n;
     Ids *ids = xalloc((size_t)n_batch, sizeof *ids);
     Job *jobs = xalloc((size_t)n_batch, sizeof *jobs);
     lines_open(&l, path, MAX_LINE);
-    while (state != LINE_END) {
-        int n = 0;
-        while (n < n_batch && (state = lines_next(&l, &line, true)) != LINE_END) {
-            if (state == LINE_NONE) exit(EXIT_INTERRUPTED);
-            if (state == LINE_LONG) die(EXIT_RUNTIME, "%s: line %ld: longer than %d bytes", path, l.number, MAX_LINE);
-            if (line.len == 0) continue;
+    do {
+        for (n = 0; n < n_batch && lines_next_json(&l, &doc); n++) {
+            const Json *text = json_get_string(doc.root, "text");
+            if (!text) die(EXIT_RUNTIME, "%s: line %ld: expected {\"text\": STRING}", l.path, l.number);
             ids[n].len = 0;
-            read_text(s, &doc, &l, line, p->n_ctx, &ids[n]);
+            if (tokenizer_adds_bos(s->tokenizer)) ids_push(&ids[n], tokenizer_bos(s->tokenizer));
+            tokenizer_encode(s->tokenizer, text->string.data, text->string.len, &ids[n]);
+            if (ids[n].len > p->n_ctx)
+                die(EXIT_CONTEXT, "%s: line %ld does not fit the context: %d tokens, context %d", l.path, l.number,
+                    ids[n].len, p->n_ctx);
             jobs[n] = (Job){.session = session_new(&s->model), .tokens = ids[n].data, .n = ids[n].len, .first = 1};
-            n++;
         }
-        run_jobs(s, jobs, n);
-        for (int i = 0; i < n; i++) {
-            count_tokens(s, p, &jobs[i]);
-            session_free(jobs[i].session);
-        }
-    }
+        count_jobs(s, p, jobs, n);
+    } while (n == n_batch);
     for (int i = 0; i < n_batch; i++) free(ids[i].data);
     free(ids);
     free(jobs);
@@ -200,17 +181,12 @@ static void score_texts(Scorer *s, Perplexity *p, const char *path) {
     lines_close(&l);
 }
 
-static bool ends_with(const char *s, const char *end) {
-    size_t n = strlen(s), k = strlen(end);
-    return n >= k && !strcmp(s + n - k, end);
-}
-
 static void score_perplexity(Scorer *s) {
     const Options *o = s->options;
     Buffer text = {0}, out = {0};
     Error err;
     Perplexity p = {0};
-    bool is_texts = ends_with(o->perplexity, ".jsonl") || o->is_jsonl;
+    bool is_texts = str_ends_with(str_of(o->perplexity), ".jsonl") || o->is_jsonl;
     int most = s->model.config.max_context;
     p.n_ctx = o->ctx ? o->ctx : is_texts || most < DEFAULT_WINDOW ? most : DEFAULT_WINDOW;
     if (p.n_ctx < 4) die(EXIT_USAGE, "-c: expected at least 4, found %d", p.n_ctx);
@@ -239,116 +215,84 @@ static void score_perplexity(Scorer *s) {
 
 // Choices
 
-// A prompt and its continuations. ids[i] are all tokens of choice i; the first n_shared of them are the prompt.
-typedef struct {
-    Buffer id; // as a member of the answer: "id":...,
-    int n, n_shared;
-    Str *texts;
-    Ids *ids;
-    Job *jobs; // (n)
-    Session *session;
-} Question;
-
-static void question_init(Question *q, int n) {
-    *q = (Question){.n = n, .texts = xalloc((size_t)n, sizeof *q->texts), .ids = xalloc((size_t)n, sizeof *q->ids)};
-}
-
-static void question_free(Question *q, bool owns_texts) {
-    for (int i = 0; i < q->n; i++) {
-        free(q->ids[i].data);
-        if (owns_texts) free((char *)q->texts[i].data);
-    }
-    free(q->texts);
-    free(q->ids);
-    buffer_free(&q->id);
-}
-
-// Encodes. On a template the answer begins a turn of its own; in plain text prompt and choice are encoded together,
-// and where their tokens merge across the boundary, all choices are scored from the last token that all have.
-static void encode_question(Scorer *s, Question *q, Str prompt) {
+// Encodes a prompt with each of n texts after it; returns how many tokens they share. On a template the answer begins a
+// turn of its own; in plain text prompt and choice are encoded together, and where their tokens merge across the
+// boundary, all choices are scored from the last token that all have.
+static int encode_choices(Scorer *s, Str prompt, const Str *texts, Ids *ids, int n) {
     Ids alone = {0};
-    Str system = {s->system.data, s->system.len};
-    prompt_encode(s->tpl, s->tokenizer, s->options->system ? &system : NULL, prompt, false, &alone);
-    q->n_shared = alone.len;
-    for (int i = 0; i < q->n; i++) {
-        Ids *ids = &q->ids[i];
-        Buffer joint = {0};
+    prompt_encode(s->tpl, s->tokenizer, s->system, prompt, false, &alone);
+    int n_shared = alone.len;
+    for (int i = 0; i < n; i++) {
         if (s->tpl != TEMPLATE_NONE) {
-            for (int k = 0; k < alone.len; k++) ids_push(ids, alone.data[k]);
-            tokenizer_encode(s->tokenizer, q->texts[i].data, q->texts[i].len, ids);
+            for (int k = 0; k < alone.len; k++) ids_push(&ids[i], alone.data[k]);
+            tokenizer_encode(s->tokenizer, texts[i].data, texts[i].len, &ids[i]);
             continue;
         }
+        Buffer joint = {0};
         buffer_append(&joint, prompt.data, prompt.len);
-        buffer_append(&joint, q->texts[i].data, q->texts[i].len);
-        prompt_encode(TEMPLATE_NONE, s->tokenizer, NULL, (Str){joint.data, joint.len}, false, ids);
+        buffer_append(&joint, texts[i].data, texts[i].len);
+        prompt_encode(TEMPLATE_NONE, s->tokenizer, (Str){0}, (Str){joint.data, joint.len}, false, &ids[i]);
         int k = 0;
-        while (k < q->n_shared && k < ids->len - 1 && ids->data[k] == alone.data[k]) k++;
-        q->n_shared = k;
+        while (k < n_shared && k < ids[i].len - 1 && ids[i].data[k] == alone.data[k]) k++;
+        n_shared = k;
         buffer_free(&joint);
     }
     free(alone.data);
-    if (q->n_shared < 1) die(EXIT_USAGE, "score: expected a prompt of at least one token before the choices");
+    if (n_shared < 1) die(EXIT_USAGE, "score: expected a prompt of at least one token before the choices");
+    return n_shared;
 }
 
-static int best_choice(const Question *q) {
-    int best = 0;
-    for (int i = 1; i < q->n; i++)
-        if (q->jobs[i].logprob > q->jobs[best].logprob) best = i;
-    return best;
-}
-
-static void print_question(const Scorer *s, const Question *q) {
+static void print_answer(const Scorer *s, const Json *id, const Str *texts, const Ids *ids, const Job *jobs, int n,
+                         int n_shared) {
     Buffer out = {0};
     bool is_json = s->options->is_json || s->options->is_jsonl;
-    if (is_json) buffer_printf(&out, "{%s\"choices\":[", q->id.data ? q->id.data : "");
-    for (int i = 0; i < q->n; i++) {
-        int n_tokens = q->ids[i].len - q->n_shared;
-        if (!is_json) {
-            buffer_printf(&out, "%12.6f %5d  ", q->jobs[i].logprob, n_tokens);
-            buffer_append(&out, q->texts[i].data, q->texts[i].len);
-            buffer_puts(&out, i == best_choice(q) ? "  *\n" : "\n");
-            continue;
+    int best = 0;
+    for (int i = 1; i < n; i++)
+        if (jobs[i].logprob > jobs[best].logprob) best = i;
+    if (is_json) buffer_puts(&out, "{");
+    if (id && id->kind == JSON_STRING) json_put_string(&out, "\"id\":", id->string);
+    if (id && id->kind == JSON_NUMBER) json_put_number(&out, "\"id\":", id->number);
+    if (is_json) buffer_puts(&out, id ? ",\"choices\":[" : "\"choices\":[");
+    for (int i = 0; i < n; i++) {
+        int n_tokens = ids[i].len - n_shared;
+        if (is_json) {
+            json_put_string(&out, i ? ",{\"text\":" : "{\"text\":", texts[i]);
+            json_put_number(&out, ",\"logprob\":", jobs[i].logprob);
+            buffer_printf(&out, ",\"n_tokens\":%d}", n_tokens);
+        } else {
+            buffer_printf(&out, "%12.6f %5d  ", jobs[i].logprob, n_tokens);
+            buffer_append(&out, texts[i].data, texts[i].len);
+            buffer_puts(&out, i == best ? "  *\n" : "\n");
         }
-        json_put_string(&out, i ? ",{\"text\":" : "{\"text\":", q->texts[i]);
-        json_put_number(&out, ",\"logprob\":", q->jobs[i].logprob);
-        buffer_printf(&out, ",\"n_tokens\":%d}", n_tokens);
     }
     if (is_json) {
-        json_put_string(&out, "],\"best\":", q->texts[best_choice(q)]);
+        json_put_string(&out, "],\"best\":", texts[best]);
         buffer_puts(&out, "}\n");
     }
     text_write(out.data, out.len);
     buffer_free(&out);
 }
 
-// Prompts of all questions in one packing, but for their last token; then all choices, as forks of them.
-static void answer_questions(Scorer *s, Question *questions, int n) {
-    int n_jobs = 0, at = 0;
-    for (int i = 0; i < n; i++) n_jobs += questions[i].n;
-    Job *prompts = xalloc((size_t)n, sizeof *prompts), *jobs = xalloc((size_t)n_jobs, sizeof *jobs);
+// The prompt but for its last token once, then all choices together, as forks of it.
+static void answer_question(Scorer *s, const Json *id, Str prompt, const Str *texts, int n) {
+    Ids *ids = xalloc((size_t)n, sizeof *ids);
+    Job *jobs = xalloc((size_t)n, sizeof *jobs);
+    Session *session = session_new(&s->model);
+    int n_shared = encode_choices(s, prompt, texts, ids, n), fed = n_shared - 1;
+    run_jobs(s, &(Job){.session = session, .tokens = ids[0].data, .n = n_shared, .first = n_shared}, 1);
     for (int i = 0; i < n; i++) {
-        Question *q = &questions[i];
-        q->session = session_new(&s->model);
-        prompts[i] = (Job){.session = q->session, .tokens = q->ids[0].data, .n = q->n_shared, .first = q->n_shared};
+        jobs[i] = (Job){
+            .session = session_fork(session, fed), .tokens = ids[i].data + fed, .n = ids[i].len - fed, .first = 1};
+        if (!jobs[i].session) die(EXIT_RUNTIME, "out of memory: KV cache of %d choices", n);
     }
-    run_jobs(s, prompts, n);
+    run_jobs(s, jobs, n);
+    print_answer(s, id, texts, ids, jobs, n, n_shared);
     for (int i = 0; i < n; i++) {
-        Question *q = &questions[i];
-        q->jobs = &jobs[at];
-        for (int k = 0; k < q->n; k++, at++) {
-            int fed = q->n_shared - 1;
-            jobs[at] = (Job){.session = session_fork(q->session, fed),
-                             .tokens = q->ids[k].data + fed,
-                             .n = q->ids[k].len - fed,
-                             .first = 1};
-            if (!jobs[at].session) die(EXIT_RUNTIME, "out of memory: KV cache of %d choices", q->n);
-        }
+        session_free(jobs[i].session);
+        free(ids[i].data);
     }
-    run_jobs(s, jobs, n_jobs);
-    for (int i = 0; i < n_jobs; i++) session_free(jobs[i].session);
-    for (int i = 0; i < n; i++) session_free(questions[i].session);
-    for (int i = 0; i < n; i++) print_question(s, &questions[i]);
-    free(prompts);
+    session_free(session);
+    free(ids);
     free(jobs);
 }
 
@@ -356,71 +300,42 @@ static void answer_questions(Scorer *s, Question *questions, int n) {
 static void score_choices(Scorer *s) {
     const char *list = s->options->choices;
     Buffer prompt = {0};
-    Question q;
-    int n = 1;
-    for (const char *c = list; *c; c++) n += *c == ',';
-    question_init(&q, n);
-    for (int i = 0; i < n; i++, list += q.texts[i - 1].len + 1) {
-        q.texts[i] = (Str){list, strcspn(list, ",")};
-        if (!q.texts[i].len) die(EXIT_USAGE, "--choices: expected A,B,..., found \"%s\"", s->options->choices);
+    Str *texts = xalloc(strlen(list) + 1, sizeof *texts);
+    int n = 0;
+    for (const char *at = list;; at++) {
+        texts[n] = (Str){at, strcspn(at, ",")};
+        if (!texts[n].len) die(EXIT_USAGE, "--choices: expected A,B,..., found \"%s\"", list);
+        at += texts[n++].len;
+        if (!*at) break;
     }
     prompt_read(s->options, &prompt);
-    encode_question(s, &q, (Str){prompt.data, prompt.len});
-    answer_questions(s, &q, 1);
-    question_free(&q, false);
+    answer_question(s, NULL, (Str){prompt.data, prompt.len}, texts, n);
+    free(texts);
     buffer_free(&prompt);
 }
 
-// {"id"?, "prompt", "choices": [...]}
-static void read_question(Scorer *s, Question *q, const Json *root, const LineReader *l) {
-    const Json *prompt = json_get(root, "prompt"), *choices = json_get(root, "choices"), *id = json_get(root, "id");
-    bool is_good = prompt && prompt->kind == JSON_STRING && choices && choices->kind == JSON_ARRAY &&
-                   choices->n_items && (!id || id->kind == JSON_STRING || id->kind == JSON_NUMBER);
-    for (const Json *c = is_good ? choices->child : NULL; c; c = c->next)
-        is_good = is_good && c->kind == JSON_STRING && c->string.len;
-    if (!is_good)
-        die(EXIT_RUNTIME, "%s: line %ld: expected {\"id\", \"prompt\": STRING, \"choices\": [STRING...]}", l->path,
-            l->number);
-    question_init(q, choices->n_items);
-    if (id) {
-        if (id->kind == JSON_STRING)
-            json_put_string(&q->id, "\"id\":", id->string);
-        else
-            json_put_number(&q->id, "\"id\":", id->number);
-        buffer_puts(&q->id, ",");
-    }
-    int i = 0;
-    for (const Json *c = choices->child; c; c = c->next, i++) {
-        char *copy = xrealloc(NULL, c->string.len, 1);
-        memcpy(copy, c->string.data, c->string.len);
-        q->texts[i] = (Str){copy, c->string.len};
-    }
-    encode_question(s, q, prompt->string);
-}
-
-// Questions of -f FILE or stdin, a line each; answers in the same order.
+// Lines {"id"?, "prompt", "choices": [...]} of -f FILE or stdin; a line of answer for each.
 static void score_questions(Scorer *s) {
     LineReader l;
-    Str line;
-    Error err;
     JsonDoc doc = {0};
-    LineState state = LINE_NONE;
-    Question *questions = xalloc((size_t)s->parallel, sizeof *questions);
     lines_open(&l, s->options->file, MAX_LINE);
-    while (state != LINE_END) {
+    while (lines_next_json(&l, &doc)) {
+        const Json *prompt = json_get_string(doc.root, "prompt"), *choices = json_get(doc.root, "choices"),
+                   *id = json_get(doc.root, "id");
+        bool is_good = prompt && choices && choices->kind == JSON_ARRAY && choices->n_items &&
+                       (!id || id->kind == JSON_STRING || id->kind == JSON_NUMBER);
+        Str *texts = xalloc(is_good ? (size_t)choices->n_items : 1, sizeof *texts);
         int n = 0;
-        while (n < s->parallel && (state = lines_next(&l, &line, n == 0)) != LINE_END && state != LINE_NONE) {
-            if (state == LINE_LONG) die(EXIT_RUNTIME, "%s: line %ld: longer than %d bytes", l.path, l.number, MAX_LINE);
-            if (line.len == 0) continue;
-            if (!json_parse(&doc, line.data, line.len, &err))
-                die(EXIT_RUNTIME, "%s: line %ld: %s", l.path, l.number, err.text);
-            read_question(s, &questions[n++], doc.root, &l);
+        for (const Json *c = is_good ? choices->child : NULL; c; c = c->next) {
+            is_good = is_good && c->kind == JSON_STRING && c->string.len;
+            texts[n++] = c->string;
         }
-        if (generate_interrupted) exit(EXIT_INTERRUPTED);
-        if (n) answer_questions(s, questions, n);
-        for (int i = 0; i < n; i++) question_free(&questions[i], true);
+        if (!is_good)
+            die(EXIT_RUNTIME, "%s: line %ld: expected {\"id\", \"prompt\": STRING, \"choices\": [STRING...]}", l.path,
+                l.number);
+        answer_question(s, id, prompt->string, texts, n);
+        free(texts);
     }
-    free(questions);
     json_free(&doc);
     lines_close(&l);
 }
@@ -433,10 +348,8 @@ int verb_score(const Options *o) {
     if (o->perplexity) {
         score_perplexity(&s);
     } else {
-        s.tpl = o->is_raw ? TEMPLATE_NONE : template_choose(o, &s.model, s.tokenizer);
-        if (o->system && s.tpl == TEMPLATE_NONE)
-            die(EXIT_USAGE, "-sys: %s has no chat template; choose one with --template", s.model.file.path);
-        system_read(o, &s.system);
+        s.tpl = o->is_raw ? TEMPLATE_NONE : template_choose(o, &s.model.file, s.tokenizer);
+        s.system = system_read(o, &s.model, s.tpl);
         (o->is_jsonl ? score_questions : score_choices)(&s);
     }
     scorer_close(&s);

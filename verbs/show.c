@@ -1,6 +1,5 @@
 // show: what is in a model file, what it needs, and what runs it.
 #include "verbs.h"
-#include "../base/json.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -14,23 +14,18 @@ static void encode(const Options *o, const Tokenizer *t, Str text, Ids *ids) {
 
 static void print_json_lines(const Options *o, const Tokenizer *t) {
     LineReader lines;
-    LineState state;
-    Str line;
     JsonDoc doc = {0};
     Ids ids = {0};
-    Error err;
     lines_open(&lines, o->file, MAX_LINE);
-    while ((state = lines_next(&lines, &line, true)) == LINE_READY) {
-        if (line.len == 0) continue;
-        if (!json_parse(&doc, line.data, line.len, &err)) die(EXIT_RUNTIME, "line %ld: %s", lines.number, err.text);
-        if (doc.root->kind != JSON_STRING) die(EXIT_RUNTIME, "line %ld: expected a JSON string", lines.number);
+    while (lines_next_json(&lines, &doc)) {
+        if (doc.root->kind != JSON_STRING)
+            die(EXIT_RUNTIME, "%s: line %ld: expected a JSON string", lines.path, lines.number);
         ids.len = 0;
         encode(o, t, doc.root->string, &ids);
         putchar('[');
         for (int i = 0; i < ids.len; i++) printf(i ? ",%d" : "%d", ids.data[i]);
         puts("]");
     }
-    if (state == LINE_LONG) die(EXIT_RUNTIME, "line %ld: expected at most %d bytes", lines.number, MAX_LINE);
     lines_close(&lines);
     json_free(&doc);
     free(ids.data);
@@ -41,8 +36,7 @@ static void encode_chat(const Options *o, const Gguf *g, const Tokenizer *t, Ids
     Dialogue d = {0};
     Error err;
     bool is_torn;
-    Model model = {.file = *g};
-    Template tpl = template_choose(o, &model, t);
+    Template tpl = template_choose(o, g, t);
     if (!transcript_read(&d, o->chat_file, &is_torn, &err)) die_error(&err);
     if (is_torn || !d.n)
         die(EXIT_RUNTIME, "%s: expected lines of {\"role\":\"...\",\"content\":\"...\"}", o->chat_file);

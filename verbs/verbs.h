@@ -4,6 +4,7 @@
 
 #include "../generate.h"
 #include "template.h"
+#include "../base/json.h"
 
 // All that the command line can say. Fields keep their default where an option was not given.
 typedef struct {
@@ -80,7 +81,7 @@ void options_print(char verb);
 // The text of -p, -f, the positional arguments (joined by spaces) or stdin, in this order; dies with a usage error if
 // there is none and stdin is a terminal. Piped stdin is appended to a given prompt only with `-` in its place.
 void prompt_read(const Options *o, Buffer *out);
-// Opens model and tokenizer or dies.
+// Opens model and tokenizer or dies; warns of a -c beyond what the model was made for.
 void model_load(const Options *o, Model *m, Tokenizer **t);
 // Bytes of memory that can still be had without swapping, or SIZE_MAX where the system does not tell.
 size_t memory_available(void);
@@ -89,16 +90,17 @@ void memory_check(const Model *m, size_t n_positions);
 bool memory_fits(const Model *m, size_t n_positions);
 // GB of weights that one decode step reads.
 double model_decode_gb(const Model *m);
-// The chat template of --template or of the file; dies if the file has one that we do not know.
-Template template_choose(const Options *o, const Model *m, const Tokenizer *t);
-// Tokens of a prompt: a user's message after the system's (NULL: none), or, with TEMPLATE_NONE, plain text after BOS.
-void prompt_encode(Template tpl, const Tokenizer *t, const Str *system, Str prompt, bool has_special, Ids *out);
+// The chat template of --template or of the file; dies if the file has one that we do not know (--raw: takes none).
+Template template_choose(const Options *o, const Gguf *g, const Tokenizer *t);
+// Tokens of a prompt: a user's message after the system's (data NULL: none), or, with TEMPLATE_NONE, plain text after
+// BOS.
+void prompt_encode(Template tpl, const Tokenizer *t, Str system, Str prompt, bool has_special, Ids *out);
 // Most tokens to generate when nobody says: a base model goes on and on.
 int predict_default(Template tpl);
 // Positions a session may reach: -c, or what n_predict tokens (-1: as many as the model likes) after the prompt need.
 int context_choose(const Options *o, const Model *m, int n_prompt, int n_predict);
-// The text of -sys (@FILE reads a file); empty if not given.
-void system_read(const Options *o, Buffer *out);
+// The text of -sys (@FILE reads a file), data NULL if not given (free it); dies where no template can hold it.
+Str system_read(const Options *o, const Model *m, Template tpl);
 // Token ids written as text, separated by commas or white space; dies on anything else.
 void ids_parse(const char *text, int n_vocab, Ids *out);
 // JSON array of the recorded tokens of a sequence with n_top alternatives each, as OpenAI writes it or with ids.
@@ -132,6 +134,8 @@ void lines_close(LineReader *l);
 // The next line without its newline, valid until the next call. LINE_LONG gives the head of one over the limit;
 // LINE_NONE: an interrupt, or nothing there yet and may_wait is false. Dies when reading fails.
 LineState lines_next(LineReader *l, Str *line, bool may_wait);
+// The next line that is not empty, as JSON. False at the end of the file; dies if the line is too long or no JSON.
+bool lines_next_json(LineReader *l, JsonDoc *doc);
 
 // Flushes stdio's stdout with the same rules.
 void stdout_flush(void);
