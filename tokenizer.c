@@ -256,15 +256,16 @@ static bool load_scores(Tokenizer *t, const Gguf *g, Error *err) {
     return true;
 }
 
-// A token id from the metadata; *id stays as it is if the key is absent. 2^32 - 1 says "none".
-static bool load_id(const Tokenizer *t, const Gguf *g, const char *key, int *id, Error *err) {
+// A token id from the metadata; *id stays as it is if the key is absent. 2^32 - 1 says "none", where there may be none.
+static bool load_id(const Tokenizer *t, const Gguf *g, const char *key, bool may_be_none, int *id, Error *err) {
     uint64_t v;
     if (!gguf_find(g, key)) return true;
     if (!gguf_u64(g, key, &v, err)) return false;
-    if (v >= (uint64_t)t->n && v != UINT32_MAX)
+    bool is_none = may_be_none && v == UINT32_MAX;
+    if (v >= (uint64_t)t->n && !is_none)
         return error_set(err, EXIT_MODEL, "%s: %s: expected less than %d, found %llu", t->file, key, t->n,
                          (unsigned long long)v);
-    *id = v == UINT32_MAX ? -1 : (int)v;
+    *id = is_none ? -1 : (int)v;
     return true;
 }
 
@@ -278,13 +279,13 @@ static bool load_ids(Tokenizer *t, const Gguf *g, Error *err) {
                                        "tokenizer.ggml.eom_token_id"};
     for (int i = 0; i < 3; i++) {
         int id = -1;
-        if (!load_id(t, g, ends[i], &id, err)) return false;
+        if (!load_id(t, g, ends[i], false, &id, err)) return false;
         add_stop(t, id);
         if (id >= 0 && !is_named(t->type[id])) t->type[id] = CONTROL;
     }
-    if (!load_id(t, g, "tokenizer.ggml.bos_token_id", &t->bos, err)) return false;
+    if (!load_id(t, g, "tokenizer.ggml.bos_token_id", true, &t->bos, err)) return false;
     if (t->bos >= 0 && !is_named(t->type[t->bos])) t->type[t->bos] = CONTROL;
-    return load_id(t, g, "tokenizer.ggml.unknown_token_id", &t->unknown, err);
+    return load_id(t, g, "tokenizer.ggml.unknown_token_id", true, &t->unknown, err);
 }
 
 // What follows from names when all tokens are in place.
@@ -313,13 +314,14 @@ static bool load_names(Tokenizer *t, const Gguf *g, Error *err) {
     return true;
 }
 
-// Pairs are merged in the order of their ids, so the list of merges is not read. Were its order another one, its
-// beginning would show it.
+// Pairs are merged in the order of their ids, so the list of merges need not be kept. Were its order another one, or a
+// merge in it twice, its beginning would show it.
 static bool check_merges(const Tokenizer *t, const Gguf *g, const int16_t *byte_of, Error *err) {
-    const GgufValue *v = gguf_find(g, "tokenizer.ggml.merges");
-    if (!v || t->is_sentencepiece) return true;
-    if (!(v = gguf_array(g, "tokenizer.ggml.merges", GGUF_STRING, err))) return false;
+    if (t->is_sentencepiece) return true;
+    const GgufValue *v = gguf_array(g, "tokenizer.ggml.merges", GGUF_STRING, err);
+    if (!v) return false;
     const uint8_t *cursor = v->data;
+    bool is_split_at[256] = {false}; // the token under way, after its first byte, second byte, ...
     for (int i = 0, last = 0; i < CHECKED_MERGES && (uint64_t)i < v->count; i++) {
         char bytes[256];
         Str s = gguf_next_string(&cursor);
@@ -333,6 +335,9 @@ static bool check_merges(const Tokenizer *t, const Gguf *g, const int16_t *byte_
             warn("%s: its merges are not in the order of its tokens; some words may be split otherwise", t->file);
             break;
         }
+        if (id > last) memset(is_split_at, false, sizeof is_split_at);
+        if (is_split_at[n]) return refuse(t, err, "merges: expected each once, found \"%.*s\" again (%d)", SHOWN(s), i);
+        is_split_at[n] = true;
         last = id;
     }
     return true;

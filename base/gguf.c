@@ -214,49 +214,26 @@ static bool place_tensors(Cursor *c, GgufTensor *tensors, int n, size_t alignmen
     return ok;
 }
 
-// FNV-1a, started from an address so that no file can be made of colliding names. The table's address serves.
-static size_t hash(const uint32_t *table, Str s) {
-    uint64_t h = 14695981039346656037u ^ (uintptr_t)table;
-    for (size_t i = 0; i < s.len; i++) h = (h ^ (unsigned char)s.data[i]) * 1099511628211u;
-    return h ^ h >> 32;
+// An index: pointers to entries, which begin with their name, in the order of the names.
+static int by_name(const void *a, const void *b) {
+    return str_compare(**(const Str *const *)a, **(const Str *const *)b);
 }
 
-// An index over entries that begin with their name, one every `stride` bytes: their number + 1, open addressing.
-typedef struct {
-    uint32_t *table;
-    size_t size;
-    const void *entries;
-    size_t stride;
-} Index;
-
-static Str name_of(const Index *x, size_t i) {
-    return *(const Str *)(const void *)((const char *)x->entries + i * x->stride);
-}
-
-// The entry of that name, or -1; *slot is where it is or belongs.
-static int lookup(const Index *x, Str name, size_t *slot) {
-    for (size_t i = x->size ? hash(x->table, name) : 0; x->size; i++) {
-        *slot = i & (x->size - 1);
-        uint32_t entry = x->table[*slot];
-        if (!entry) break;
-        if (str_eq(name_of(x, entry - 1), name)) return (int)entry - 1;
-    }
-    return -1;
-}
-
-// Enters n entries; a name that comes twice is an error.
-static bool build_index(Index *x, int n, const char *file, Error *err) {
-    size_t slot = 0;
-    for (x->size = 16; x->size < 2 * (size_t)n;) x->size *= 2;
-    x->table = xalloc(x->size, sizeof *x->table);
-    for (int i = 0; i < n; i++) {
-        Str name = name_of(x, (size_t)i);
-        if (lookup(x, name, &slot) >= 0)
-            return error_set(err, EXIT_MODEL, "%s: %.*s: expected it once, found it twice", file,
-                             name.len < 64 ? (int)name.len : 64, name.data);
-        x->table[slot] = (uint32_t)i + 1;
-    }
+// Of n entries, one every `stride` bytes; a name that comes twice is an error.
+static bool build_index(const Str ***index, const void *entries, size_t stride, int n, const char *file, Error *err) {
+    const Str **x = *index = xalloc((size_t)n, sizeof *x);
+    for (int i = 0; i < n; i++) x[i] = (const void *)((const char *)entries + (size_t)i * stride);
+    qsort(x, (size_t)n, sizeof *x, by_name);
+    for (int i = 1; i < n; i++)
+        if (str_eq(*x[i - 1], *x[i]))
+            return error_set(err, EXIT_MODEL, "%s: %.*s: expected it once, found it twice", file, SHOWN(*x[i]));
     return true;
+}
+
+static const void *find(const Str *const *index, int n, const char *name) {
+    Str key = str_of(name);
+    const Str *const *found = n ? bsearch(&(const Str *){&key}, index, (size_t)n, sizeof *index, by_name) : NULL;
+    return found ? *found : NULL;
 }
 
 static void *grow(void *p, int n, size_t size) { // room for one more, doubling
@@ -302,9 +279,7 @@ static bool parse_file(Gguf *g, GgufShard file, const char *name, Error *err) {
         own.values = grow(own.values, own.n_values, sizeof *own.values);
         ok = parse_value(&c, &own.values[own.n_values++]);
     }
-    Index index = {.entries = own.values, .stride = sizeof *own.values};
-    ok = ok && build_index(&index, own.n_values, name, err);
-    own.value_hash = index.table, own.value_hash_size = index.size;
+    ok = ok && build_index(&own.value_index, own.values, sizeof *own.values, own.n_values, name, err);
     ok = ok && read_alignment(&c, &own, &alignment);
     int first = g->n_tensors;
     while (ok && (uint64_t)(g->n_tensors - first) < n_tensors) {
@@ -315,14 +290,14 @@ static bool parse_file(Gguf *g, GgufShard file, const char *name, Error *err) {
     if (ok && g->n_tensors > first) ok = place_tensors(&c, g->tensors + first, g->n_tensors - first, alignment);
     if (g->n_shards == 1) {
         g->version = own.version, g->values = own.values, g->n_values = own.n_values;
-        g->value_hash = own.value_hash, g->value_hash_size = own.value_hash_size;
+        g->value_index = own.value_index;
         return ok;
     }
     ok = ok && gguf_u64(&own, "split.no", &no, err);
     if (ok && no != (uint64_t)g->n_shards - 1)
         ok = error_set(err, EXIT_MODEL, "%s: split.no: expected %d, found %zu", name, g->n_shards - 1, (size_t)no);
     free(own.values);
-    free(own.value_hash);
+    free(own.value_index);
     return ok;
 }
 
@@ -384,9 +359,7 @@ static bool open_bytes(Gguf *g, GgufShard file, const char *name, Error *err) {
     Str path = str_of(name);
     *g = (Gguf){.path = memcpy(xrealloc(NULL, path.len + 1, 1), name, path.len + 1)};
     bool ok = parse_file(g, file, g->path, err) && open_shards(g, file.is_mapped, err);
-    Index index = {.entries = g->tensors, .stride = sizeof *g->tensors};
-    ok = ok && build_index(&index, g->n_tensors, name, err);
-    g->tensor_hash = index.table, g->tensor_hash_size = index.size;
+    ok = ok && build_index(&g->tensor_index, g->tensors, sizeof *g->tensors, g->n_tensors, name, err);
     if (!ok) gguf_close(g);
     return ok;
 }
@@ -407,25 +380,14 @@ void gguf_close(Gguf *g) {
     free(g->shards);
     free(g->values);
     free(g->tensors);
-    free(g->value_hash);
-    free(g->tensor_hash);
+    free(g->value_index);
+    free(g->tensor_index);
     free((void *)(uintptr_t)g->path);
     *g = (Gguf){0};
 }
 
-const GgufValue *gguf_find(const Gguf *g, const char *key) {
-    size_t slot;
-    Index index = {g->value_hash, g->value_hash_size, g->values, sizeof *g->values};
-    int i = lookup(&index, str_of(key), &slot);
-    return i < 0 ? NULL : &g->values[i];
-}
-
-const GgufTensor *gguf_tensor(const Gguf *g, const char *name) {
-    size_t slot;
-    Index index = {g->tensor_hash, g->tensor_hash_size, g->tensors, sizeof *g->tensors};
-    int i = lookup(&index, str_of(name), &slot);
-    return i < 0 ? NULL : &g->tensors[i];
-}
+const GgufValue *gguf_find(const Gguf *g, const char *key) { return find(g->value_index, g->n_values, key); }
+const GgufTensor *gguf_tensor(const Gguf *g, const char *name) { return find(g->tensor_index, g->n_tensors, name); }
 
 static bool mismatch(const Gguf *g, const GgufValue *v, const char *key, const char *expected, Error *err) {
     Cursor c = {.data = g->shards[0].data, .file = g->path, .err = err};

@@ -81,8 +81,7 @@ typedef struct {
     GgufValue *values;   // of the first shard, in file order
     GgufTensor *tensors; // of all shards, in file order
     GgufShard *shards;
-    uint32_t *value_hash, *tensor_hash; // open addressing, index + 1
-    size_t value_hash_size, tensor_hash_size;
+    const Str **value_index, **tensor_index; // by name
 } Gguf;
 
 // Maps a file and checks every byte of its header: all counts, lengths, types, offsets and tensor extents are inside

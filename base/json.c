@@ -126,8 +126,8 @@ static bool parse_word(Parser *p, const char *word) {
 
 static int by_key(const void *a, const void *b) {
     Str x = (*(const Json *const *)a)->key, y = (*(const Json *const *)b)->key;
-    int order = memcmp(x.data, y.data, x.len < y.len ? x.len : y.len);
-    return order ? order : x.len != y.len ? (x.len > y.len) - (x.len < y.len) : (x.data > y.data) - (x.data < y.data);
+    int order = str_compare(x, y);
+    return order ? order : (x.data > y.data) - (x.data < y.data);
 }
 
 static bool check_keys(Parser *p, const Json *object) {

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -91,6 +92,12 @@ Str str_copy(Str s) {
 bool str_eq(Str a, Str b) { return a.len == b.len && (a.len == 0 || !memcmp(a.data, b.data, a.len)); }
 bool str_is(Str a, const char *c_string) { return str_eq(a, str_of(c_string)); }
 
+int str_compare(Str a, Str b) {
+    size_t n = a.len < b.len ? a.len : b.len;
+    int order = n ? memcmp(a.data, b.data, n) : 0;
+    return order ? order : (a.len > b.len) - (a.len < b.len);
+}
+
 bool str_contains(Str hay, const char *needle) {
     size_t n = strlen(needle);
     for (size_t i = 0; i + n <= hay.len; i++)
@@ -137,27 +144,28 @@ void buffer_free(Buffer *b) {
     *b = (Buffer){0};
 }
 
-enum { FILE_LIMIT = 1 << 30 }; // a text; anything longer is a device or a mistake
+enum { STREAM_LIMIT = 1 << 30 }; // of text from a pipe or device, which may have no end
 
 bool file_read(const char *path, Buffer *out, Error *err) {
     int fd = strcmp(path, "-") ? open(path, O_RDONLY | O_CLOEXEC) : STDIN_FILENO;
     if (fd < 0) return error_set(err, EXIT_RUNTIME, "%s: %s", path, strerror(errno));
+    struct stat st;
+    bool is_file = fstat(fd, &st) == 0 && S_ISREG(st.st_mode), is_endless = false;
+    size_t before = out->len;
     ssize_t n;
-    size_t limit = out->len + FILE_LIMIT;
     do {
-        if (out->len > limit) {
-            if (fd != STDIN_FILENO) close(fd);
-            return error_set(err, EXIT_RUNTIME, "%s: expected at most %d MiB of text, found more", path,
-                             FILE_LIMIT >> 20);
-        }
         buffer_room(out, 65536);
         n = read(fd, out->data + out->len, 65536);
         if (n > 0) out->len += (size_t)n;
-    } while (n > 0 || (n < 0 && errno == EINTR));
+        is_endless = !is_file && out->len - before > STREAM_LIMIT;
+    } while ((n > 0 && !is_endless) || (n < 0 && errno == EINTR));
     int e = errno;
     out->data[out->len] = 0;
     if (fd != STDIN_FILENO) close(fd);
-    return n == 0 ? true : error_set(err, EXIT_RUNTIME, "%s: %s", path, strerror(e));
+    if (is_endless)
+        return error_set(err, EXIT_RUNTIME, "%s: expected at most %d MiB from a pipe or device, found more", path,
+                         STREAM_LIMIT >> 20);
+    return n == 0 || error_set(err, EXIT_RUNTIME, "%s: %s", path, strerror(e));
 }
 
 bool write_all(int fd, const void *data, size_t n) {

@@ -58,6 +58,7 @@ Str str_of(const char *c_string);
 Str str_copy(Str s); // terminated; free its data
 bool str_eq(Str a, Str b);
 bool str_is(Str a, const char *c_string);
+int str_compare(Str a, Str b); // by bytes, as strcmp
 // Substring test for text that may hold NUL bytes.
 bool str_contains(Str hay, const char *needle);
 bool str_ends_with(Str s, const char *end);
@@ -75,7 +76,7 @@ void buffer_puts(Buffer *b, const char *c_string);
 void buffer_printf(Buffer *b, const char *fmt, ...) PRINTF_LIKE(2, 3);
 void buffer_free(Buffer *b);
 
-// Appends all of a file ("-" is stdin). False with err (exit 1) if it cannot be read.
+// Appends all of a file ("-" is stdin). False with err (exit 1) if it cannot be read, or is an endless device.
 bool file_read(const char *path, Buffer *out, Error *err);
 // Writes all bytes, whatever write() returns at once. False with errno set.
 bool write_all(int fd, const void *data, size_t n);

@@ -153,7 +153,8 @@ static void end_vocabulary(Maker *m, Vocabulary *v, bool has_scores, int bos, in
 static int make_bpe_vocabulary(Maker *m) {
     static const char *const merges[] = {"t h", "th e", "\xc4\xa0 the", "i n", "\xc4\xa0 a", "e r"};
     static const char *const control[] = {"<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>",
-                                          "<|end_header_id|>", "<|eom_id|>",      "<|eot_id|>"};
+                                          "<|end_header_id|>", "<|eom_id|>",      "<|eot_id|>",
+                                          "<|im_start|>",      "<|im_end|>"};
     Vocabulary v = {0};
     Buffer items = {0};
     char text[32];

@@ -37,8 +37,8 @@ void make_tensor(Maker *m, const char *name, uint32_t type, uint64_t cols, uint6
                  size_t bytes);
 
 // A whole small llama model. Zero fields: dim 64, hidden_dim 128, n_layers 2, n_heads 4, n_kv_heads 2, head_dim
-// dim / n_heads, max_context 256, type F32, byte-level BPE with the tokens of the 256 bytes, six merges and Llama 3's
-// control tokens.
+// dim / n_heads, max_context 256, type F32, byte-level BPE with the tokens of the 256 bytes, six merges, Llama 3's
+// control tokens and ChatML's.
 typedef struct {
     int dim, hidden_dim, n_layers, n_heads, n_kv_heads, head_dim, max_context;
     Type type;               // of the matrices; norms are F32

@@ -367,7 +367,8 @@ BAD_VOCABULARIES = [
     ("tokenizer.ggml.token_type", (U32, 1)),
     ("tokenizer.ggml.bos_token_id", (U32, len(TOKENS))), ("tokenizer.ggml.bos_token_id", (I32, -1)),
     ("tokenizer.ggml.eos_token_id", (U32, len(TOKENS))), ("tokenizer.ggml.eos_token_id", (STRING, "2")),
-    ("tokenizer.ggml.merges", (ARRAY, (I32, [1]))),
+    ("tokenizer.ggml.eos_token_id", (U32, (1 << 32) - 1)), ("tokenizer.ggml.merges", None),
+    ("tokenizer.ggml.merges", (ARRAY, (I32, [1]))), ("tokenizer.ggml.merges", (ARRAY, (STRING, ["t h", "t h"]))),
     ("tokenizer.ggml.merges", (ARRAY, (STRING, ["th"]))), ("tokenizer.ggml.merges", (ARRAY, (STRING, ["t q"]))),
 ]
 

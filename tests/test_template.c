@@ -7,16 +7,9 @@
 #include <string.h>
 
 // Encodes messages at once and one by one, and compares both with ids written out by hand.
-static void check(Template tpl, const char *vocabulary, const Message *messages, int n, const int *expected,
-                  int n_expected) {
-    const char *path = test_data(vocabulary);
-    if (!path) {
-        test_skip("no %s", vocabulary);
-        return;
-    }
-    Gguf g;
+static void check_in(const Gguf *g, Template tpl, const Message *messages, int n, const int *expected, int n_expected) {
     Error err;
-    Tokenizer *t = gguf_open(&g, path, &err) ? tokenizer_open(&g, &err) : NULL;
+    Tokenizer *t = tokenizer_open(g, &err);
     CHECK(t, "%s", err.text);
     if (!t) return;
     Ids at_once = {0}, by_one = {0};
@@ -33,7 +26,21 @@ static void check(Template tpl, const char *vocabulary, const Message *messages,
     free(at_once.data);
     free(by_one.data);
     tokenizer_close(t);
-    gguf_close(&g);
+}
+
+static void check(Template tpl, const char *vocabulary, const Message *messages, int n, const int *expected,
+                  int n_expected) {
+    const char *path = test_data(vocabulary);
+    Gguf g;
+    Error err;
+    if (!path) {
+        test_skip("no %s", vocabulary);
+    } else if (gguf_open(&g, path, &err)) {
+        check_in(&g, tpl, messages, n, expected, n_expected);
+        gguf_close(&g);
+    } else {
+        CHECK(false, "%s", err.text);
+    }
 }
 
 #define S(text)                                                                                                        \
@@ -76,6 +83,32 @@ static void zephyr(void) {
                               29871, 13,    29966, 29989, 1792,  29989, 29958, 13,    2059,  29872, 2,
                               29871, 13,    29966, 29989, 465,   22137, 29989, 29958, 13};
     check(TEMPLATE_ZEPHYR, "vocab/ggml-vocab-llama-spm.gguf", brief, N(brief), ids, N(ids));
+}
+
+// In a vocabulary where a byte's id is the byte. A control token written in a message is text.
+static void chatml(void) {
+    enum { ER = 261, THE = 257, BOS = 262, START = 268, END = 269 };
+    static const Message dialogue[] = {
+        {S("system"), S("Z")}, {S("user"), S("Hi")}, {S("assistant"), S("the")}, {S("user"), S("<|im_end|>")}};
+    static const int ids[] = {BOS,   START, 's', 'y',  's', 't',  'e', 'm',  '\n',  'Z',   END, '\n', START,
+                              'u',   's',   ER,  '\n', 'H', 'i',  END, '\n', START, 'a',   's', 's',  'i',
+                              's',   't',   'a', 'n',  't', '\n', THE, END,  '\n',  START, 'u', 's',  ER,
+                              '\n',  '<',   '|', 'i',  'm', '_',  'e', 'n',  'd',   '|',   '>', END,  '\n',
+                              START, 'a',   's', 's',  'i', 's',  't', 'a',  'n',   't',   '\n'};
+    Buffer file = make_llama_file((MakeLlama){.is_vocabulary_only = true});
+    Gguf g;
+    Error err;
+    if (!gguf_parse(&g, file.data, file.len, "chatml", &err)) die_error(&err);
+    check_in(&g, TEMPLATE_CHATML, dialogue, N(dialogue), ids, N(ids));
+    Tokenizer *t = tokenizer_open(&g, &err);
+    Ids end = {0};
+    template_close(TEMPLATE_CHATML, t, END, &end);
+    CHECK(end.len == 1 && end.data[0] == END, "%d ids end an answer", end.len);
+    CHECK(tokenizer_is_stop(t, END), "<|im_end|> is no stop token");
+    free(end.data);
+    tokenizer_close(t);
+    gguf_close(&g);
+    buffer_free(&file);
 }
 
 static Template recognised(const char *template_text, bool is_sentencepiece, bool *is_unknown) {
@@ -135,6 +168,7 @@ void test_template(void) {
     test_case("template: Llama 3 as Meta encodes it", llama3);
     test_case("template: Llama 2", llama2);
     test_case("template: Zephyr", zephyr);
+    test_case("template: ChatML", chatml);
     test_case("template: recognised by their text", recognise);
     test_case("template: TinyLlama is recognised", tiny_llama);
 }

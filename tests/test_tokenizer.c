@@ -201,6 +201,7 @@ static void spoil_pre(Maker *m) { make_string(m, "tokenizer.ggml.pre", "tekken")
 static void spoil_model(Maker *m) { make_string(m, "tokenizer.ggml.model", "bert"); }
 static void spoil_bos(Maker *m) { make_u32(m, "tokenizer.ggml.bos_token_id", 1u << 20); }
 static void spoil_eos(Maker *m) { make_u32(m, "tokenizer.ggml.eos_token_id", 1u << 31); }
+static void spoil_eos_none(Maker *m) { make_u32(m, "tokenizer.ggml.eos_token_id", UINT32_MAX); }
 static void spoil_types_kind(Maker *m) { make_array(m, "tokenizer.ggml.token_type", GGUF_I8, 4, "\1\1\1\1", 4); }
 static void spoil_types_short(Maker *m) { make_array(m, "tokenizer.ggml.token_type", GGUF_I32, 1, "\1\0\0\0", 4); }
 static void spoil_scores(Maker *m) { make_array(m, "tokenizer.ggml.scores", GGUF_I8, 4, "\1\1\1\1", 4); }
@@ -214,18 +215,15 @@ static void spoil_types_range(Maker *m) { put_tokens(m, (const char *const[]){"a
 static void spoil_byte(Maker *m) { put_tokens(m, (const char *const[]){"<0x00>", "<0x-1>"}, 2, 6); }
 static void spoil_byte_name(Maker *m) { put_tokens(m, (const char *const[]){"<0xZZ>"}, 1, 6); }
 static void spoil_byte_twice(Maker *m) { put_tokens(m, (const char *const[]){"<0x41>", "<0x41>"}, 2, 6); }
-static void spoil_merge(Maker *m) {
+static void put_merges(Maker *m, const char *merge, uint64_t n) {
     Buffer items = {0};
-    make_item(&items, "nospace", 7);
-    make_array(m, "tokenizer.ggml.merges", GGUF_STRING, 1, items.data, items.len);
+    for (uint64_t i = 0; i < n; i++) make_item(&items, merge, strlen(merge));
+    make_array(m, "tokenizer.ggml.merges", GGUF_STRING, n, items.data, items.len);
     buffer_free(&items);
 }
-static void spoil_merge_half(Maker *m) {
-    Buffer items = {0};
-    make_item(&items, "zq xx", 5);
-    make_array(m, "tokenizer.ggml.merges", GGUF_STRING, 1, items.data, items.len);
-    buffer_free(&items);
-}
+static void spoil_merge(Maker *m) { put_merges(m, "nospace", 1); }
+static void spoil_merge_half(Maker *m) { put_merges(m, "zq xx", 1); }
+static void spoil_merge_twice(Maker *m) { put_merges(m, "t h", 2); }
 
 // A vocabulary of other tokens: the keys that refer to the old ones go.
 static void refused_tokens(void (*spoil)(Maker *m), const char *word) {
@@ -256,12 +254,15 @@ static void broken_vocabularies(void) {
     refused(false, "tokenizer.ggml.tokens", spoil_empty, "tokens");
     refused(false, "tokenizer.ggml.bos_token_id", spoil_bos, "bos_token_id");
     refused(false, "tokenizer.ggml.eos_token_id", spoil_eos, "eos_token_id");
+    refused(false, "tokenizer.ggml.eos_token_id", spoil_eos_none, "eos_token_id");
     refused(false, "tokenizer.ggml.token_type", spoil_types_kind, "token_type");
     refused(true, "tokenizer.ggml.token_type", spoil_types_short, "token_type");
     refused(true, "tokenizer.ggml.scores", spoil_scores, "scores");
     refused(true, "tokenizer.ggml.scores", NULL, "scores");
     refused(false, "tokenizer.ggml.merges", spoil_merge, "nospace");
     refused(false, "tokenizer.ggml.merges", spoil_merge_half, "zq xx");
+    refused(false, "tokenizer.ggml.merges", spoil_merge_twice, "\"t h\" again");
+    refused(false, "tokenizer.ggml.merges", NULL, "tokenizer.ggml.merges");
     refused_tokens(spoil_twice, "once");
     refused_tokens(spoil_bytes, "every byte");
     refused_tokens(spoil_types_range, "token_type");
