@@ -57,14 +57,10 @@ static void guard_descriptors(void) {
 }
 
 static const Verb *find_verb(const char *name) {
-    const char *names[N_VERBS];
-    for (int i = 0; i < N_VERBS; i++) {
-        names[i] = verbs[i].name;
-        if (!strcmp(name, names[i])) return &verbs[i];
-    }
-    const char *near = nearest_name(name, names, N_VERBS);
-    die(EXIT_USAGE, "unknown verb \"%s\"%s%s (llama31 help lists them)", name, near ? "; did you mean " : "",
-        near ? near : "");
+    for (int i = 0; i < N_VERBS; i++)
+        if (!strcmp(name, verbs[i].name)) return &verbs[i];
+    die(EXIT_USAGE, "unknown verb \"%s\"%s (llama31 help lists them)", name,
+        did_you_mean(name, &verbs->name, sizeof *verbs, N_VERBS));
 }
 
 int main(int argc, char **argv) {

@@ -262,15 +262,16 @@ static int edit_distance(const char *a, const char *b) {
     return d[na][nb];
 }
 
-const char *nearest_name(const char *word, const char *const *names, int n) {
-    const char *best = NULL;
-    int best_distance = (int)strlen(word) / 2 + 1;
+const char *did_you_mean(const char *word, const void *names, size_t stride, int n) {
+    static char text[80];
+    int best = (int)strlen(word) / 2 + 1;
+    *text = 0;
     for (int i = 0; i < n; i++) {
-        int distance = edit_distance(word, names[i]);
-        if (distance < best_distance) {
-            best = names[i];
-            best_distance = distance;
-        }
+        const char *name = *(const char *const *)(const void *)((const char *)names + (size_t)i * stride);
+        int distance = edit_distance(word, name);
+        if (distance >= best) continue;
+        snprintf(text, sizeof text, "; did you mean %s", name);
+        best = distance;
     }
-    return best;
+    return text;
 }

@@ -94,7 +94,8 @@ double now_sec(void);
 bool parse_i64(const char *s, int64_t *out);
 bool parse_f64(const char *s, double *out);
 
-// The name among `names` (n of them) that looks most like `word` (Damerau-Levenshtein), or NULL if none is near.
-const char *nearest_name(const char *word, const char *const *names, int n);
+// "; did you mean NAME" for the name that looks most like `word` (Damerau-Levenshtein), or "" if none is near. `names`
+// is the first of n pointers to names, one every `stride` bytes. In static memory.
+const char *did_you_mean(const char *word, const void *names, size_t stride, int n);
 
 #endif

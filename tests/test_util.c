@@ -28,9 +28,9 @@ static void utf8(void) {
 
 static void names(void) {
     static const char *const verbs[] = {"run", "chat", "tokenize"};
-    const char *s = nearest_name("tokenise", verbs, 3);
-    CHECK(s && !strcmp(s, "tokenize"), "%s", s ? s : "none");
-    CHECK(!nearest_name("xyzzy", verbs, 3), "should be none");
+    const char *s = did_you_mean("tokenise", verbs, sizeof *verbs, 3);
+    CHECK(!strcmp(s, "; did you mean tokenize"), "%s", s);
+    CHECK(!*did_you_mean("xyzzy", verbs, sizeof *verbs, 3), "should be none");
 }
 
 static void errors(void) {

@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <search.h>
 #include <signal.h>
 #include <stdio.h>
@@ -39,12 +40,6 @@ static bool set_add(void **set, const Buffer *key) {
     return true;
 }
 
-// The prefix of a finished sequence, kept for those that wait.
-typedef struct {
-    Session *session;
-    uint64_t last_use;
-} Kept;
-
 typedef struct {
     const Options *options;
     Model model;
@@ -66,8 +61,8 @@ typedef struct {
     Record **active;      // (n_active), those that started first in front
     Sequence **sequences; // (n_active) theirs
     int n_active, parallel;
-    Kept kept[N_KEPT];
-    uint64_t clock;
+    Session *kept[N_KEPT]; // (n_kept) prefixes of finished sequences, for those that wait; used longest ago first
+    int n_kept;
     size_t memory; // bytes that KV caches may take
     // counts for the summary and for progress
     long n_total, n_done, n_failed, n_skipped, n_failed_before;
@@ -268,37 +263,30 @@ static int common_prefix(const Ids *a, const int *tokens, int n) {
 typedef struct {
     const Session *session;
     int n_now, n_soon;
-    Kept *kept;
 } Donor;
 
 static Donor find_donor(Batch *b, const Ids *prompt, const Record *but) {
     Donor d = {0};
-    for (int i = 0; i < N_KEPT; i++) {
-        const Session *s = b->kept[i].session;
-        int n = s ? common_prefix(prompt, s->tokens, s->n_tokens) : 0;
-        if (n > d.n_now) d = (Donor){s, n, n, &b->kept[i]};
+    for (int i = 0; i < b->n_kept; i++) {
+        int n = common_prefix(prompt, b->kept[i]->tokens, b->kept[i]->n_tokens);
+        if (n > d.n_now) d = (Donor){b->kept[i], n, n};
     }
     for (int i = 0; i < b->n_active; i++) {
         const Record *r = b->active[i];
         if (r == but) continue;
         int n = common_prefix(prompt, r->prompt.data, r->prompt.len);
         int now = n < r->session->n_tokens ? n : r->session->n_tokens;
-        if (now > d.n_now) d = (Donor){r->session, now, d.n_soon, NULL};
+        if (now > d.n_now) d = (Donor){r->session, now, d.n_soon};
         if (n > d.n_soon) d.n_soon = n;
     }
     return d;
 }
 
-static void drop_kept(Kept *k) {
-    session_free(k->session);
-    *k = (Kept){0};
-}
-
-static Kept *oldest_kept(Batch *b) {
-    Kept *oldest = NULL;
-    for (int i = 0; i < N_KEPT; i++)
-        if (b->kept[i].session && (!oldest || b->kept[i].last_use < oldest->last_use)) oldest = &b->kept[i];
-    return oldest;
+// Takes a session out of those that are kept.
+static Session *take_kept(Batch *b, int i) {
+    Session *s = b->kept[i];
+    memmove(b->kept + i, b->kept + i + 1, (size_t)(--b->n_kept - i) * sizeof *b->kept);
+    return s;
 }
 
 // Keeps as much of a finished sequence's prompt as somebody waiting can use and nobody else has; all of it when nobody
@@ -314,12 +302,9 @@ static bool keep_prefix(Batch *b, Record *r) {
     }
     if (keep > r->session->n_tokens) keep = r->session->n_tokens;
     if (keep < MIN_SHARE) return false;
-    Kept *slot = NULL;
-    for (int i = 0; i < N_KEPT; i++)
-        if (!b->kept[i].session) slot = &b->kept[i];
-    if (!slot) drop_kept(slot = oldest_kept(b));
+    if (b->n_kept == N_KEPT) session_free(take_kept(b, 0));
     session_rewind(r->session, keep);
-    *slot = (Kept){r->session, b->clock++};
+    b->kept[b->n_kept++] = r->session;
     return true;
 }
 
@@ -335,22 +320,26 @@ static size_t positions_needed(const Record *r) {
 static bool has_memory(Batch *b, const Record *r) {
     size_t per_position = model_kv_bytes(&b->model.config, b->model.kv_type), positions = positions_needed(r);
     for (int i = 0; i < b->n_active; i++) positions += positions_needed(b->active[i]);
-    for (;;) {
-        size_t total = positions, bytes;
-        for (int i = 0; i < N_KEPT; i++)
-            if (b->kept[i].session) total += (size_t)b->kept[i].session->n_tokens;
-        if (size_mul(total, per_position, &bytes) && bytes <= b->memory) return true;
-        if (!oldest_kept(b)) return false;
-        drop_kept(oldest_kept(b));
+    for (int i = 0; i < b->n_kept; i++) positions += (size_t)b->kept[i]->n_tokens;
+    for (size_t bytes; !size_mul(positions, per_position, &bytes) || bytes > b->memory;) {
+        if (!b->n_kept) return false;
+        positions -= (size_t)b->kept[0]->n_tokens;
+        session_free(take_kept(b, 0));
     }
+    return true;
 }
 
-static void start_record(Batch *b, Record *r, const Donor *d) {
-    bool is_shared = d->n_now >= MIN_SHARE;
-    r->session = is_shared ? session_fork(d->session, d->n_now) : NULL;
-    r->n_shared = r->session ? d->n_now : 0;
+static void start_record(Batch *b, Record *r) {
+    Donor d = find_donor(b, &r->prompt, NULL);
+    r->session = d.n_now >= MIN_SHARE ? session_fork(d.session, d.n_now) : NULL;
+    r->n_shared = r->session ? d.n_now : 0;
     if (!r->session) r->session = session_new(&b->model);
-    if (is_shared && d->kept) d->kept->last_use = b->clock++;
+    for (int i = 0; r->n_shared && i < b->n_kept; i++) {
+        if (b->kept[i] != d.session) continue;
+        Session *used = take_kept(b, i); // to the end: used last
+        b->kept[b->n_kept++] = used;
+        break;
+    }
     Request request = record_request(r);
     sequence_start(&r->sequence, &b->generator, &request, r->session);
     r->state = RECORD_ACTIVE;
@@ -367,9 +356,7 @@ static void start_waiting(Batch *b) {
         Donor d = find_donor(b, &r->prompt, NULL);
         if (d.n_soon - d.n_now >= MIN_SHARE) continue; // another is computing its beginning
         if (has_memory(b, r)) {
-            // making room may have dropped what it was to start from
-            if (d.kept && !d.kept->session) d = find_donor(b, &r->prompt, NULL);
-            start_record(b, r, &d);
+            start_record(b, r); // from whom is found again: making room may have dropped the donor
             continue;
         }
         if (b->n_active) return; // it waits for memory, and nobody overtakes it
@@ -423,29 +410,32 @@ static void write_finished(Batch *b) {
     b->n_window = n;
 }
 
+// A number that Slurm tells, or `absent`.
+static int64_t slurm_number(const char *name, int64_t absent) {
+    const char *text = getenv(name);
+    int64_t n;
+    return text && parse_i64(text, &n) ? n : absent;
+}
+
 // "K/N", or "slurm": the place of this task in its job array.
 static void read_shard(Batch *b, const char *text) {
-    long k, n;
+    int64_t k = 1, n = 1;
     int end = 0;
-    b->shard = b->n_shards = 1;
-    if (!text) return;
-    if (!strcmp(text, "slurm")) {
-        const char *id = getenv("SLURM_ARRAY_TASK_ID"), *count = getenv("SLURM_ARRAY_TASK_COUNT"),
-                   *min = getenv("SLURM_ARRAY_TASK_MIN"), *step = getenv("SLURM_ARRAY_TASK_STEP");
-        int64_t task, tasks, first = 1, stride = 1;
-        bool is_good = id && count && parse_i64(id, &task) && parse_i64(count, &tasks) &&
-                       (!min || parse_i64(min, &first)) && (!step || parse_i64(step, &stride)) && stride > 0 &&
-                       tasks > 0 && task >= first;
-        if (!is_good || (task - first) / stride >= tasks)
-            die(EXIT_USAGE, "--shard slurm: expected SLURM_ARRAY_TASK_ID and SLURM_ARRAY_TASK_COUNT of a job array");
-        b->shard = (long)((task - first) / stride) + 1;
-        b->n_shards = (long)tasks;
-        return;
+    bool is_slurm = text && !strcmp(text, "slurm");
+    if (is_slurm) {
+        int64_t first = slurm_number("SLURM_ARRAY_TASK_MIN", 1), step = slurm_number("SLURM_ARRAY_TASK_STEP", 1);
+        int64_t task = slurm_number("SLURM_ARRAY_TASK_ID", first - 1);
+        n = slurm_number("SLURM_ARRAY_TASK_COUNT", 0);
+        k = task >= first && step > 0 ? (task - first) / step + 1 : 0;
+    } else if (text && (sscanf(text, "%" SCNd64 "/%" SCNd64 "%n", &k, &n, &end) != 2 || text[end])) {
+        k = 0;
     }
-    if (sscanf(text, "%ld/%ld%n", &k, &n, &end) != 2 || text[end] || k < 1 || n < k)
-        die(EXIT_USAGE, "--shard: expected K/N with 1 <= K <= N, or slurm, found \"%s\"", text);
-    b->shard = k;
-    b->n_shards = n;
+    bool is_good = k >= 1 && k <= n;
+    if (!is_good && is_slurm)
+        die(EXIT_USAGE, "--shard slurm: expected SLURM_ARRAY_TASK_ID and SLURM_ARRAY_TASK_COUNT of a job array");
+    if (!is_good) die(EXIT_USAGE, "--shard: expected K/N with 1 <= K <= N, or slurm, found \"%s\"", text);
+    b->shard = (long)k;
+    b->n_shards = (long)n;
 }
 
 static void open_model(Batch *b) {
@@ -467,7 +457,7 @@ static void open_model(Batch *b) {
 
 static void close_batch(Batch *b) {
     for (int i = 0; i < b->n_window; i++) record_free(b->window[i]);
-    for (int i = 0; i < N_KEPT; i++) drop_kept(&b->kept[i]);
+    while (b->n_kept) session_free(take_kept(b, 0));
     tdestroy(b->seen, free);
     tdestroy(b->done, free);
     free(b->window);

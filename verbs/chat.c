@@ -302,7 +302,8 @@ static void command_set(Chat *c, const char *text) {
         c->n_answers = 0;
 }
 
-static void command_show(Chat *c) {
+static void command_show(Chat *c, const char *text) {
+    (void)text;
     const Dialogue *d = &c->dialogue;
     note(c, "model %s, template %s, %d of %d positions used, %d messages", c->model.file.path,
          template_name(c->template), c->session->n_tokens, c->context, d->n);
@@ -314,7 +315,8 @@ static void command_show(Chat *c) {
     buffer_free(&settings);
 }
 
-static void command_stats(Chat *c) {
+static void command_stats(Chat *c, const char *text) {
+    (void)text;
     note(c, "%d answers; prefill %llu tok %.1f tok/s, decode %llu tok %.1f tok/s; KV cache %.1f MB", c->n_answers,
          (unsigned long long)c->n_prefill, c->prefill_sec > 0 ? (double)c->n_prefill / c->prefill_sec : 0,
          (unsigned long long)c->n_decode, c->decode_sec > 0 ? (double)c->n_decode / c->decode_sec : 0,
@@ -375,6 +377,11 @@ static bool undo(Chat *c) {
     return true;
 }
 
+static void command_undo(Chat *c, const char *text) {
+    (void)text;
+    undo(c);
+}
+
 static void command_edit(Chat *c, const char *text) {
     Dialogue *d = &c->dialogue;
     int i = dialogue_last_user(d);
@@ -385,7 +392,8 @@ static void command_edit(Chat *c, const char *text) {
     if (*text || !c->is_terminal) c->edited.len = 0;
 }
 
-static void command_regen(Chat *c) {
+static void command_regen(Chat *c, const char *text) {
+    (void)text;
     Dialogue *d = &c->dialogue;
     if (dialogue_last_user(d) < 0) {
         complain(c, "there is no message to answer");
@@ -399,7 +407,8 @@ static void command_regen(Chat *c) {
     if (fits(c)) answer(c);
 }
 
-static void command_clear(Chat *c) {
+static void command_clear(Chat *c, const char *text) {
+    (void)text;
     Dialogue *d = &c->dialogue;
     dialogue_cut(d, dialogue_has(d, 0, "system"));
     d->dropped.len = c->attached.len = 0;
@@ -415,35 +424,35 @@ static void command_system(Chat *c, const char *text) {
     follow(c, false);
 }
 
-typedef struct {
-    const char *name, *help;
-    void (*run)(Chat *c);
-    void (*run_text)(Chat *c, const char *text);
-} Command;
-
-static void command_help(Chat *c);
-static void command_undo(Chat *c) { undo(c); }
 static void command_tool(Chat *c, const char *text) { say(c, "ipython", text, strlen(text)); }
 
+typedef struct {
+    const char *name, *help;
+    void (*run)(Chat *c, const char *text); // what follows the name; NULL ends the chat
+} Command;
+
+static void command_help(Chat *c, const char *text);
+
 static const Command commands[] = {
-    {"/help", "this list", command_help, NULL},
-    {"/exit", "end (also Ctrl-D)", NULL, NULL},
-    {"/clear", "forget the dialogue, but not the system prompt", command_clear, NULL},
-    {"/system", "TEXT: set the system prompt; nothing removes it", NULL, command_system},
-    {"/undo", "take the last message and its answer back", command_undo, NULL},
-    {"/regen", "answer the last message anew", command_regen, NULL},
-    {"/edit", "change the last message and send it again", NULL, command_edit},
-    {"/save", "FILE: write the dialogue, a JSON object a line", NULL, command_save},
-    {"/load", "FILE: go on from such a file", NULL, command_load},
-    {"/set", "OPTION VALUE: temp, top-k, top-p, min-p, seed, n-predict, ...", NULL, command_set},
-    {"/show", "model, context and options", command_show, NULL},
-    {"/stats", "tokens and speed so far", command_stats, NULL},
-    {"/file", "PATH: begin the next message with a file", NULL, command_file},
-    {"/tool", "TEXT: the result of a tool that the model called", NULL, command_tool},
+    {"/help", "this list", command_help},
+    {"/exit", "end (also Ctrl-D)", NULL},
+    {"/clear", "forget the dialogue, but not the system prompt", command_clear},
+    {"/system", "TEXT: set the system prompt; nothing removes it", command_system},
+    {"/undo", "take the last message and its answer back", command_undo},
+    {"/regen", "answer the last message anew", command_regen},
+    {"/edit", "change the last message and send it again", command_edit},
+    {"/save", "FILE: write the dialogue, a JSON object a line", command_save},
+    {"/load", "FILE: go on from such a file", command_load},
+    {"/set", "OPTION VALUE: temp, top-k, top-p, min-p, seed, n-predict, ...", command_set},
+    {"/show", "model, context and options", command_show},
+    {"/stats", "tokens and speed so far", command_stats},
+    {"/file", "PATH: begin the next message with a file", command_file},
+    {"/tool", "TEXT: the result of a tool that the model called", command_tool},
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
 
-static void command_help(Chat *c) {
+static void command_help(Chat *c, const char *text) {
+    (void)text;
     for (int i = 0; i < N_COMMANDS; i++) note(c, "%-8s %s", commands[i].name, commands[i].help);
     note(c, "Several lines: end them with \\, or write them between \"\"\", or paste them. A space first sends \"/\" "
             "as text.");
@@ -451,25 +460,17 @@ static void command_help(Chat *c) {
 
 // False ends the chat.
 static bool command(Chat *c, const char *text) {
-    size_t n = strcspn(text, " \t");
-    const char *names[N_COMMANDS], *rest = text + n + strspn(text + n, " \t");
     char word[40];
+    size_t n = strcspn(text, " \t");
     snprintf(word, sizeof word, "%.*s", (int)(n < sizeof word ? n : sizeof word - 1), text);
-    for (int i = 0; i < N_COMMANDS; i++) {
-        names[i] = commands[i].name;
-        if (strcmp(word, names[i])) continue;
-        if (commands[i].run)
-            commands[i].run(c);
-        else if (commands[i].run_text)
-            commands[i].run_text(c, rest);
-        else
-            return false;
-        return true;
-    }
     if (!strcmp(word, "/quit") || !strcmp(word, "/bye")) return false;
-    const char *near = nearest_name(word, names, N_COMMANDS);
-    complain(c, "unknown command %s%s%s (/help lists them; a space first makes it a message)", word,
-             near ? "; did you mean " : "", near ? near : "");
+    for (int i = 0; i < N_COMMANDS; i++) {
+        if (strcmp(word, commands[i].name)) continue;
+        if (commands[i].run) commands[i].run(c, text + n + strspn(text + n, " \t"));
+        return commands[i].run;
+    }
+    complain(c, "unknown command %s%s (/help lists them; a space first makes it a message)", word,
+             did_you_mean(word, &commands->name, sizeof *commands, N_COMMANDS));
     return true;
 }
 

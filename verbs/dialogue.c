@@ -26,28 +26,20 @@ int dialogue_last_user(const Dialogue *d) {
     return i;
 }
 
-void dialogue_cut(Dialogue *d, int n) {
-    if (n < d->n_encoded) {
-        d->stream.len = d->starts[n];
-        d->n_encoded = n;
+void dialogue_remove(Dialogue *d, int from, int to) {
+    if (from < d->n_encoded) {
+        d->stream.len = d->starts[from];
+        d->n_encoded = from;
     }
-    while (d->n > n) {
-        Message *m = &d->messages[--d->n];
-        free((char *)m->role.data);
-        free((char *)m->content.data);
+    for (int i = from; i < to; i++) {
+        free((char *)d->messages[i].role.data);
+        free((char *)d->messages[i].content.data);
     }
+    if (to < d->n) memmove(d->messages + from, d->messages + to, (size_t)(d->n - to) * sizeof *d->messages);
+    d->n -= to - from;
 }
 
-void dialogue_remove(Dialogue *d, int from, int to) {
-    int n = d->n - to;
-    Message *rest = xalloc((size_t)n + 1, sizeof *rest);
-    if (n) memcpy(rest, d->messages + to, (size_t)n * sizeof *rest);
-    d->n = to;
-    dialogue_cut(d, from);
-    if (n) memcpy(d->messages + from, rest, (size_t)n * sizeof *rest);
-    d->n = from + n;
-    free(rest);
-}
+void dialogue_cut(Dialogue *d, int n) { dialogue_remove(d, n, d->n); }
 
 static void put_message(Buffer *out, const Message *m) {
     json_put_string(out, "{\"role\":", m->role);

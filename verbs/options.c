@@ -118,9 +118,8 @@ static bool unknown_option(const Options *o, char verb, const char *name, Error 
     for (int i = 0; i < N_OPTIONS; i++)
         for (int k = 0; k < 3 && options[i].names[k]; k++)
             if (strchr(options[i].verbs, verb)) names[n++] = options[i].names[k];
-    const char *near = nearest_name(name, names, n);
-    return error_set(err, EXIT_USAGE, "%s: unknown option %s%s%s (llama31 help %s lists them)", o->verb, name,
-                     near ? "; did you mean " : "", near ? near : "", o->verb);
+    return error_set(err, EXIT_USAGE, "%s: unknown option %s%s (llama31 help %s lists them)", o->verb, name,
+                     did_you_mean(name, names, sizeof *names, n), o->verb);
 }
 
 void options_print(char verb) {

@@ -38,16 +38,12 @@ typedef struct {
 } Plan;
 
 static const Mixture *find_mixture(const char *name) {
-    const char *names[N_MIXTURES];
-    for (int i = 0; i < N_MIXTURES; i++) {
-        names[i] = mixtures[i].name;
-        if (!strcasecmp(name, names[i])) return &mixtures[i];
-    }
-    const char *near = nearest_name(name, names, N_MIXTURES);
+    for (int i = 0; i < N_MIXTURES; i++)
+        if (!strcasecmp(name, mixtures[i].name)) return &mixtures[i];
     die(EXIT_USAGE,
         "quantize: TYPE: expected one of F32, F16, BF16, Q8_0, Q6_K, Q5_K_M, Q4_K_M, Q4_K_S, IQ4_XS, Q4_0, "
-        "found \"%s\"%s%s",
-        name, near ? "; did you mean " : "", near ? near : "");
+        "found \"%s\"%s",
+        name, did_you_mean(name, &mixtures->name, sizeof *mixtures, N_MIXTURES));
 }
 
 // Number of the layer in "blk.N.", or -1.
