@@ -10,37 +10,31 @@
 #include <time.h>
 #include <unistd.h>
 
-// Control bytes in messages become \xNN: a file name must not drive the terminal.
-static void escape_controls(char *text, size_t cap) {
-    char plain[1024];
-    size_t n = strnlen(text, sizeof plain - 1), out = 0;
-    memcpy(plain, text, n);
-    for (size_t i = 0; i < n && out + 5 < cap; i++) {
-        unsigned char c = (unsigned char)plain[i];
-        if (c >= 0x20 && c != 0x7f)
-            text[out++] = (char)c;
-        else
-            out += (size_t)snprintf(text + out, cap - out, "\\x%02x", c);
-    }
-    text[out] = 0;
+// A message in one line: a file name must not drive the terminal.
+static void put_message(Buffer *out, const char *fmt, va_list ap) {
+    char text[1024];
+    vsnprintf(text, sizeof text, fmt, ap);
+    buffer_put_shown(out, str_of(text), "");
 }
 
 bool error_set(Error *err, int code, const char *fmt, ...) {
+    Buffer text = {0};
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(err->text, sizeof err->text, fmt, ap);
+    put_message(&text, fmt, ap);
     va_end(ap);
-    escape_controls(err->text, sizeof err->text);
     err->code = code;
+    snprintf(err->text, sizeof err->text, "%s", text.data);
+    buffer_free(&text);
     return false;
 }
 
 static void print_line(const char *prefix, const char *fmt, va_list ap) {
-    char text[1024];
-    vsnprintf(text, sizeof text, fmt, ap);
-    escape_controls(text, sizeof text);
+    Buffer text = {0};
+    put_message(&text, fmt, ap);
     fflush(stdout);
-    fprintf(stderr, "llama31: %s%s\n", prefix, text);
+    fprintf(stderr, "llama31: %s%s\n", prefix, text.data);
+    buffer_free(&text);
 }
 
 void die(int code, const char *fmt, ...) {
@@ -137,6 +131,20 @@ void buffer_printf(Buffer *b, const char *fmt, ...) {
     vsnprintf(b->data + b->len, (size_t)n + 1, fmt, ap);
     va_end(ap);
     b->len += (size_t)n;
+}
+
+void buffer_put_shown(Buffer *b, Str s, const char *keep) {
+    buffer_puts(b, "");
+    for (size_t i = 0, end; i < s.len; i = end) {
+        uint32_t code;
+        int len = utf8_decode(s.data + i, s.len - i, &code);
+        bool is_text = len && code >= 0x20 && (code < 0x7f || code >= 0xa0);
+        end = i + (len ? (size_t)len : 1);
+        if (is_text || (len && code && code < 0x80 && strchr(keep, (int)code)))
+            buffer_append(b, s.data + i, end - i);
+        else
+            while (i < end) buffer_printf(b, "\\x%02x", (unsigned char)s.data[i++]);
+    }
 }
 
 void buffer_free(Buffer *b) {

@@ -74,6 +74,8 @@ typedef struct {
 void buffer_append(Buffer *b, const void *data, size_t n);
 void buffer_puts(Buffer *b, const char *c_string);
 void buffer_printf(Buffer *b, const char *fmt, ...) PRINTF_LIKE(2, 3);
+// Appends text that may be shown: control bytes but those in `keep`, and what is no UTF-8, become \xNN.
+void buffer_put_shown(Buffer *b, Str s, const char *keep);
 void buffer_free(Buffer *b);
 
 // Appends all of a file ("-" is stdin). False with err (exit 1) if it cannot be read, or is an endless device.

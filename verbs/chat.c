@@ -37,21 +37,6 @@ typedef struct {
     double prefill_sec, decode_sec;
 } Chat;
 
-// A line about the conversation, not of it: to stderr, dim on a terminal, which nothing in it may drive.
-static void note(const Chat *c, const char *fmt, ...) PRINTF_LIKE(2, 3);
-static void note(const Chat *c, const char *fmt, ...) {
-    char text[2048];
-    va_list ap;
-    bool is_dim = isatty(STDERR_FILENO) && !getenv("NO_COLOR");
-    if (c->options.is_quiet) return;
-    va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
-    for (char *at = text; *at; at++)
-        if ((unsigned char)*at < 0x20 || *at == 0x7f) *at = ' ';
-    fprintf(stderr, "%s%s%s\n", is_dim ? "\x1b[2m" : "", text, is_dim ? "\x1b[0m" : "");
-}
-
 // Something that could not be done. In --json a driver waits for a line of output.
 static void complain(const Chat *c, const char *fmt, ...) PRINTF_LIKE(2, 3);
 static void complain(const Chat *c, const char *fmt, ...) {
@@ -102,7 +87,7 @@ static bool show_piece(void *arg, const char *text, size_t n) {
     while (n && !a->has_text && a->chat->template != TEMPLATE_NONE && isspace((unsigned char)*text)) text++, n--;
     if (!n) return true;
     progress_erase(a);
-    if (!a->has_text && is_python_call(a)) note(a->chat, "tool call:");
+    if (!a->has_text && is_python_call(a)) note(&a->chat->options, "tool call:");
     a->has_text = true;
     a->ends_line = text[n - 1] == '\n';
     if (!a->chat->options.is_json) text_write(text, n);
@@ -174,7 +159,7 @@ static void drop_turns(Chat *c) {
         n_dropped++;
     }
     if (n_dropped)
-        note(c, "context full: dropped the oldest %d turn%s; %d of %d positions used", n_dropped,
+        note(&c->options, "context full: dropped the oldest %d turn%s; %d of %d positions used", n_dropped,
              n_dropped > 1 ? "s" : "", d->stream.len, c->context);
 }
 
@@ -192,7 +177,7 @@ static bool fits(Chat *c) {
         return false;
     }
     if (d->stream.len > limit * 9 / 10)
-        note(c, "context: %d of %d positions used (/clear, /undo%s)", d->stream.len, c->context, larger);
+        note(&c->options, "context: %d of %d positions used (/clear, /undo%s)", d->stream.len, c->context, larger);
     return true;
 }
 
@@ -257,11 +242,12 @@ static void answer(Chat *c) {
         if (s.finish == FINISH_ERROR) complain(c, "%s", s.error.text);
     }
     if (s.finish == FINISH_CANCEL)
-        note(c, has_said ? "(stopped)" : "(stopped before the answer: /regen, /edit or /undo)");
+        note(&c->options, has_said ? "(stopped)" : "(stopped before the answer: /regen, /edit or /undo)");
     if (s.finish == FINISH_LENGTH && c->session->n_tokens >= c->context - 1)
-        note(c, "the context is full: %d of %d positions (/clear, /undo, --keep-going or a larger -c)",
+        note(&c->options, "the context is full: %d of %d positions (/clear, /undo, --keep-going or a larger -c)",
              c->session->n_tokens, c->context);
-    if (is_call || is_json_call((Str){text.data, text.len})) note(c, "(a tool call: /tool TEXT feeds its result back)");
+    if (is_call || is_json_call((Str){text.data, text.len}))
+        note(&c->options, "(a tool call: /tool TEXT feeds its result back)");
     if (s.finish != FINISH_ERROR) report(c, &s, (Str){text.data, text.len}, r.sample.seed);
     buffer_free(&text);
     sequence_free(&s);
@@ -305,20 +291,20 @@ static void command_set(Chat *c, const char *text) {
 static void command_show(Chat *c, const char *text) {
     (void)text;
     const Dialogue *d = &c->dialogue;
-    note(c, "model %s, template %s, %d of %d positions used, %d messages", c->model.file.path,
+    note(&c->options, "model %s, template %s, %d of %d positions used, %d messages", c->model.file.path,
          template_name(c->template), c->session->n_tokens, c->context, d->n);
     if (dialogue_has(d, 0, "system"))
-        note(c, "system: %.*s", (int)d->messages[0].content.len, d->messages[0].content.data);
+        note(&c->options, "system: %.*s", (int)d->messages[0].content.len, d->messages[0].content.data);
     Buffer settings = {0};
     options_put_settings(&c->options, &settings);
-    note(c, "%s", settings.data);
+    note(&c->options, "%s", settings.data);
     buffer_free(&settings);
 }
 
 static void command_stats(Chat *c, const char *text) {
     (void)text;
-    note(c, "%d answers; prefill %llu tok %.1f tok/s, decode %llu tok %.1f tok/s; KV cache %.1f MB", c->n_answers,
-         (unsigned long long)c->n_prefill, c->prefill_sec > 0 ? (double)c->n_prefill / c->prefill_sec : 0,
+    note(&c->options, "%d answers; prefill %llu tok %.1f tok/s, decode %llu tok %.1f tok/s; KV cache %.1f MB",
+         c->n_answers, (unsigned long long)c->n_prefill, c->prefill_sec > 0 ? (double)c->n_prefill / c->prefill_sec : 0,
          (unsigned long long)c->n_decode, c->decode_sec > 0 ? (double)c->n_decode / c->decode_sec : 0,
          (double)model_kv_bytes(&c->model.config, c->model.kv_type) * c->session->n_tokens * 1e-6);
 }
@@ -334,7 +320,7 @@ static void command_file(Chat *c, const char *path) {
         return;
     }
     tokenizer_encode(c->tokenizer, c->attached.data, c->attached.len, &ids);
-    note(c, "the next message begins with %s: %d tokens", path, ids.len);
+    note(&c->options, "the next message begins with %s: %d tokens", path, ids.len);
     free(ids.data);
 }
 
@@ -351,7 +337,7 @@ static void command_load(Chat *c, const char *path) {
     dialogue_remove(d, 0, n_old);
     d->dropped.len = 0;
     follow(c, false);
-    note(c, "%d messages", d->n);
+    note(&c->options, "%d messages", d->n);
 }
 
 static void command_save(Chat *c, const char *path) {
@@ -361,7 +347,7 @@ static void command_save(Chat *c, const char *path) {
     else if (!transcript_write(&c->dialogue, path, &err))
         complain(c, "%s", err.text);
     else
-        note(c, "%d messages saved in %s", c->dialogue.n, path);
+        note(&c->options, "%d messages saved in %s", c->dialogue.n, path);
 }
 
 // Takes the last question back, with what was said to it. False if there is none.
@@ -453,9 +439,10 @@ enum { N_COMMANDS = sizeof commands / sizeof *commands };
 
 static void command_help(Chat *c, const char *text) {
     (void)text;
-    for (int i = 0; i < N_COMMANDS; i++) note(c, "%-8s %s", commands[i].name, commands[i].help);
-    note(c, "Several lines: end them with \\, or write them between \"\"\", or paste them. A space first sends \"/\" "
-            "as text.");
+    for (int i = 0; i < N_COMMANDS; i++) note(&c->options, "%-8s %s", commands[i].name, commands[i].help);
+    note(&c->options,
+         "Several lines: end them with \\, or write them between \"\"\", or paste them. A space first sends \"/\" "
+         "as text.");
 }
 
 // False ends the chat.
@@ -524,16 +511,16 @@ static void greet(const Chat *c) {
     const Dialogue *d = &c->dialogue;
     if (!c->is_terminal || c->options.is_json) return;
     if (!c->options.model)
-        note(c, "The built-in model tells stories: ask for one, or begin one, and press Enter.");
+        note(&c->options, "The built-in model tells stories: ask for one, or begin one, and press Enter.");
     else if (c->template == TEMPLATE_NONE)
-        note(c, "This model tells on: begin a text, such as \"Once upon a time\", and press Enter.");
+        note(&c->options, "This model tells on: begin a text, such as \"Once upon a time\", and press Enter.");
     else
-        note(c, "Write a message and press Enter.");
-    note(c, "Ctrl-C stops an answer, Ctrl-D ends, /help lists the commands.");
+        note(&c->options, "Write a message and press Enter.");
+    note(&c->options, "Ctrl-C stops an answer, Ctrl-D ends, /help lists the commands.");
     if (dialogue_has(d, d->n - 1, "user"))
-        note(c, "%d messages so far; the last has no answer: /regen", d->n);
+        note(&c->options, "%d messages so far; the last has no answer: /regen", d->n);
     else if (d->n)
-        note(c, "%d messages so far", d->n);
+        note(&c->options, "%d messages so far", d->n);
 }
 
 int verb_chat(const Options *o) {
@@ -550,7 +537,7 @@ int verb_chat(const Options *o) {
         c.edited.len = 0;
         if (result == LINE_CLOSED || (result == LINE_INTERRUPTED && ++n_interrupts == 2)) break;
         if (result == LINE_INTERRUPTED) {
-            note(&c, "(Ctrl-C again, or Ctrl-D, ends)");
+            note(&c.options, "(Ctrl-C again, or Ctrl-D, ends)");
             continue;
         }
         n_interrupts = 0;

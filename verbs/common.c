@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -106,18 +107,32 @@ double model_decode_gb(const Model *m) {
     return (double)bytes * 1e-9;
 }
 
-void stats_print(const Options *o, const Generator *g, uint64_t seed) {
-    if (o->is_quiet) return;
+void note(const Options *o, const char *fmt, ...) {
+    char text[2048];
+    Buffer shown = {0};
+    va_list ap;
     bool is_dim = isatty(STDERR_FILENO) && !getenv("NO_COLOR");
-    fprintf(stderr, "%sprefill %llu tok %.1f tok/s", is_dim ? "\x1b[2m" : "", (unsigned long long)g->n_prefill,
-            g->prefill_sec > 0 ? (double)g->n_prefill / g->prefill_sec : 0);
+    if (o->is_quiet) return;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    buffer_put_shown(&shown, str_of(text), "");
+    fprintf(stderr, "%s%s%s\n", is_dim ? "\x1b[2m" : "", shown.data, is_dim ? "\x1b[0m" : "");
+    buffer_free(&shown);
+}
+
+void stats_print(const Options *o, const Generator *g, uint64_t seed) {
+    Buffer text = {0};
+    buffer_printf(&text, "prefill %llu tok %.1f tok/s", (unsigned long long)g->n_prefill,
+                  g->prefill_sec > 0 ? (double)g->n_prefill / g->prefill_sec : 0);
     if (g->n_decode) {
         double per_sec = (double)g->n_decode / g->decode_sec;
-        fprintf(stderr, " | decode %llu tok %.1f tok/s %.1f GB/s", (unsigned long long)g->n_decode, per_sec,
-                per_sec * model_decode_gb(g->model));
+        buffer_printf(&text, " | decode %llu tok %.1f tok/s %.1f GB/s", (unsigned long long)g->n_decode, per_sec,
+                      per_sec * model_decode_gb(g->model));
     }
-    if (o->sample.temp > 0) fprintf(stderr, " | seed %llu", (unsigned long long)seed);
-    fprintf(stderr, "%s\n", is_dim ? "\x1b[0m" : "");
+    if (o->sample.temp > 0) buffer_printf(&text, " | seed %llu", (unsigned long long)seed);
+    note(o, "%s", text.data);
+    buffer_free(&text);
 }
 
 static void write_or_end(const char *data, size_t n) {
@@ -139,18 +154,7 @@ void text_write(const char *text, size_t n) {
         return;
     }
     Buffer shown = {0};
-    for (size_t i = 0; i < n;) {
-        uint32_t code;
-        int len = utf8_decode(text + i, n - i, &code);
-        bool is_control = len == 0 || (code < 0x20 && code != '\n' && code != '\t') || (code >= 0x7f && code < 0xa0);
-        if (!is_control)
-            buffer_append(&shown, text + i, (size_t)len);
-        else if (len)
-            buffer_printf(&shown, "\\x%02x", (unsigned)code);
-        else
-            buffer_printf(&shown, "\\x%02x", (unsigned char)text[i]);
-        i += len ? (size_t)len : 1;
-    }
+    buffer_put_shown(&shown, (Str){text, n}, "\n\t");
     if (shown.len) write_or_end(shown.data, shown.len);
     buffer_free(&shown);
 }

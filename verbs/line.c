@@ -359,41 +359,45 @@ static void paste(Line *l) {
     buffer_free(&in);
 }
 
-// What follows an escape byte.
-static void escape_key(Line *l) {
-    int key = next_key(l, ESCAPE_MS), final = 0, first = 0, modifier = 0;
-    if (key == '[' || key == 'O') {
-        int *number = &first;
-        while ((final = next_key(l, ESCAPE_MS)) >= 0 && final < 0x40)
-            if (final == ';')
-                number = &modifier;
-            else if (final >= '0' && final <= '9' && *number < 1000)
-                *number = *number * 10 + final - '0';
-        if (final == '~') {
-            final = first == 1 || first == 7 ? 'H' : first == 4 || first == 8 ? 'F' : 0;
-            if (first == 3 && l->at < l->text.len) erase(l, l->at, after(l, l->at), false);
-            if (first == 200) paste(l);
-        }
-        bool is_word_move = modifier >= 3;
-        switch (final) {
-        case 'A': move_row(l, -1); break;
-        case 'B': move_row(l, 1); break;
-        case 'C': l->at = is_word_move ? word(l, 1) : after(l, l->at); break;
-        case 'D': l->at = is_word_move ? word(l, -1) : before(l, l->at); break;
-        case 'H': l->at = row(l, -1); break;
-        case 'F': l->at = row(l, 1); break;
-        }
-        return;
-    }
+// Keys beyond bytes, and those of the control keys.
+enum { KEY_WORD_LEFT = 256, KEY_WORD_RIGHT, KEY_CUT_WORD_LEFT, KEY_CUT_WORD_RIGHT, KEY_NEWLINE, KEY_PASTE };
+#define CTRL_KEY(letter) ((letter)&31)
+
+// What follows an escape byte, as a key that does the same; 0: nothing we know.
+static int escape_key(Line *l) {
+    int key = next_key(l, ESCAPE_MS), final, first = 0, modifier = 0, *number = &first;
     switch (key) {
-    case 'b': l->at = word(l, -1); break;
-    case 'f': l->at = word(l, 1); break;
-    case 'd': erase(l, l->at, word(l, 1), true); break;
+    case 'b': return KEY_WORD_LEFT;
+    case 'f': return KEY_WORD_RIGHT;
+    case 'd': return KEY_CUT_WORD_RIGHT;
     case 127:
-    case 8: erase(l, word(l, -1), l->at, true); break;
+    case 8: return KEY_CUT_WORD_LEFT;
     case '\r':
-    case '\n': insert(l, "\n", 1); break;
+    case '\n': return KEY_NEWLINE;
+    case '[':
+    case 'O': break;
+    default: return 0;
     }
+    while ((final = next_key(l, ESCAPE_MS)) >= 0 && final < 0x40)
+        if (final == ';')
+            number = &modifier;
+        else if (final >= '0' && final <= '9' && *number < 1000)
+            *number = *number * 10 + final - '0';
+    switch (final == '~' ? 1000 + first : final) {
+    case 'A': return CTRL_KEY('P');
+    case 'B': return CTRL_KEY('N');
+    case 'C': return modifier >= 3 ? KEY_WORD_RIGHT : CTRL_KEY('F');
+    case 'D': return modifier >= 3 ? KEY_WORD_LEFT : CTRL_KEY('B');
+    case 'H':
+    case 1001:
+    case 1007: return CTRL_KEY('A');
+    case 'F':
+    case 1004:
+    case 1008: return CTRL_KEY('E');
+    case 1003: return CTRL_KEY('D');
+    case 1200: return KEY_PASTE;
+    }
+    return 0;
 }
 
 // Whether a text is still open, on Enter; a trailing backslash has then become a newline.
@@ -421,30 +425,32 @@ static void finish(const Buffer *text, Buffer *out) {
 }
 
 static void control_key(Line *l, int key) {
-    switch (key) {
-    case 1: l->at = row(l, -1); break;       // Ctrl-A
-    case 2: l->at = before(l, l->at); break; // B
-    case 4:
-        if (l->at < l->text.len) erase(l, l->at, after(l, l->at), false);
-        break;                              // D
-    case 5: l->at = row(l, 1); break;       // E
-    case 6: l->at = after(l, l->at); break; // F
-    case 8:
-    case 127: erase(l, before(l, l->at), l->at, false); break;          // Backspace
-    case 11: erase(l, l->at, row(l, 1), true); break;                   // K
-    case 12: put(l->out, "\x1b[H\x1b[2J", 7), l->cursor_row = 0; break; // L
-    case 14: move_row(l, 1); break;                                     // N
-    case 16: move_row(l, -1); break;                                    // P
-    case 21: erase(l, row(l, -1), l->at, true); break;                  // U
-    case 23: {                                                          // W: back to white space
-        size_t from = l->at;
+    size_t from = l->at;
+    switch (key == 27 ? escape_key(l) : key) {
+    case CTRL_KEY('A'): l->at = row(l, -1); break;
+    case CTRL_KEY('B'): l->at = before(l, l->at); break;
+    case CTRL_KEY('D'): erase(l, l->at, after(l, l->at), false); break;
+    case CTRL_KEY('E'): l->at = row(l, 1); break;
+    case CTRL_KEY('F'): l->at = after(l, l->at); break;
+    case CTRL_KEY('H'):
+    case 127: erase(l, before(l, l->at), l->at, false); break;
+    case CTRL_KEY('K'): erase(l, l->at, row(l, 1), true); break;
+    case CTRL_KEY('L'): put(l->out, "\x1b[H\x1b[2J", 7), l->cursor_row = 0; break;
+    case CTRL_KEY('N'): move_row(l, 1); break;
+    case CTRL_KEY('P'): move_row(l, -1); break;
+    case CTRL_KEY('U'): erase(l, row(l, -1), l->at, true); break;
+    case CTRL_KEY('W'): // back to white space
         while (from > 0 && strchr(" \n\t", l->text.data[from - 1])) from--;
         while (from > 0 && !strchr(" \n\t", l->text.data[from - 1])) from--;
         erase(l, from, l->at, true);
         break;
-    }
-    case 25: insert(l, l->killed.data, l->killed.len); break; // Y
-    case 27: escape_key(l); break;
+    case CTRL_KEY('Y'): insert(l, l->killed.data, l->killed.len); break;
+    case KEY_WORD_LEFT: l->at = word(l, -1); break;
+    case KEY_WORD_RIGHT: l->at = word(l, 1); break;
+    case KEY_CUT_WORD_LEFT: erase(l, word(l, -1), l->at, true); break;
+    case KEY_CUT_WORD_RIGHT: erase(l, l->at, word(l, 1), true); break;
+    case KEY_NEWLINE: insert(l, "\n", 1); break;
+    case KEY_PASTE: paste(l); break;
     }
 }
 

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -133,6 +134,7 @@ typedef struct {
 
 typedef struct {
     const Gguf *g;
+    const char *out;
     const Type *types;
     const uint64_t *offsets; // of each tensor's data in the new file
     Piece *pieces;
@@ -141,16 +143,17 @@ typedef struct {
     // shared by the threads
     uint64_t done, total; // bytes of the old tensors
     double shown_at;
-    bool has_failed;
-    Error err; // the first
+    Error err; // the first, code 0 as long as there is none
 } Job;
 
-static void job_fail(Job *job, const Error *err) {
+PRINTF_LIKE(3, 4) static void job_fail(Job *job, int code, const char *fmt, ...) {
+    char text[400];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
 #pragma omp critical(quantize)
-    {
-        if (!job->has_failed) job->err = *err;
-        job->has_failed = true;
-    }
+    if (!job->err.code) error_set(&job->err, code, "%s", text);
 }
 
 static bool write_at(int fd, const void *data, size_t n, uint64_t at) {
@@ -186,12 +189,11 @@ static void piece_run(void *arg, int i) {
     const Piece *piece = &job->pieces[i];
     const GgufTensor *t = &job->g->tensors[piece->tensor];
     Type type = job->types[piece->tensor];
-    bool has_failed;
+    int failure;
 #pragma omp atomic read
-    has_failed = job->has_failed;
-    if (has_failed) return;
+    failure = job->err.code;
+    if (failure) return;
 
-    Error err;
     size_t cols = (size_t)t->dims[0], rows = (size_t)piece->rows;
     size_t old_row = cols / (size_t)type_info(t->type)->block * (size_t)type_info(t->type)->bytes;
     const uint8_t *old = (const uint8_t *)t->data + piece->first * old_row;
@@ -205,20 +207,17 @@ static void piece_run(void *arg, int i) {
         for (size_t r = 0; r < rows; r++) {
             quant_decode((Type)t->type, old + r * old_row, x, cols);
             if (quant_encode(type, x, NULL, buffer + r * new_row, cols)) continue;
-            error_set(&err, EXIT_MODEL,
-                      "%s: tensor %.*s: row %llu: expected values that %s can hold, found an infinite, "
-                      "undefined or huge one",
-                      job->g->path, (int)t->name.len, t->name.data, (unsigned long long)(piece->first + r),
-                      type_info(type)->name);
-            job_fail(job, &err);
+            job_fail(job, EXIT_MODEL,
+                     "%s: tensor %.*s: row %llu: expected values that %s can hold, found an infinite, undefined or "
+                     "huge one",
+                     job->g->path, (int)t->name.len, t->name.data, (unsigned long long)(piece->first + r),
+                     type_info(type)->name);
             break;
         }
         free(x);
     }
-    if (!write_at(job->fd, data, rows * new_row, job->offsets[piece->tensor] + piece->first * new_row)) {
-        error_set(&err, EXIT_RUNTIME, "%s", strerror(errno));
-        job_fail(job, &err);
-    }
+    if (!write_at(job->fd, data, rows * new_row, job->offsets[piece->tensor] + piece->first * new_row))
+        job_fail(job, EXIT_RUNTIME, "%s: %s", job->out, strerror(errno));
     free(buffer);
     // What has been read need not stay in this process; it remains in the system's cache.
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = ((uintptr_t)old + page - 1) & ~(page - 1);
@@ -338,10 +337,6 @@ static int open_output(const char *in, const char *out) {
     return fd;
 }
 
-static void discard(void) {
-    if (*unfinished) unlink(unfinished);
-}
-
 static Type *choose_types(const Options *o, const Gguf *g, const Mixture *mixture) {
     Plan plan;
     plan_read(&plan, g, mixture);
@@ -375,25 +370,19 @@ int verb_quantize(const Options *o) {
     Buffer header = {0};
     uint64_t size = put_header(&header, &g, types, mixture, offsets);
 
-    Job job = {.g = &g, .types = types, .offsets = offsets, .is_shown = isatty(STDERR_FILENO) && !o->is_quiet};
+    Job job = {
+        .g = &g, .out = out, .types = types, .offsets = offsets, .is_shown = isatty(STDERR_FILENO) && !o->is_quiet};
     cut_pieces(&job);
     job.fd = open_output(in, out);
     gguf_prefetch(&g);
-    if (!write_at(job.fd, header.data, header.len, 0)) {
-        error_set(&job.err, EXIT_RUNTIME, "%s", strerror(errno));
-        job.has_failed = true;
-    } else {
-        int threads = o->model_options.n_threads;
-        team_run(threads > 0 ? threads : team_default_threads(), job_body, &job);
-    }
-    if (!job.has_failed && *unfinished &&
-        (ftruncate(job.fd, (off_t)size) || fsync(job.fd) || close(job.fd) || rename(unfinished, out))) {
-        error_set(&job.err, EXIT_RUNTIME, "%s", strerror(errno));
-        job.has_failed = true;
-    }
-    if (job.has_failed) {
-        discard();
-        if (job.err.code == EXIT_RUNTIME) die(EXIT_RUNTIME, "%s: %s", out, job.err.text);
+    int threads = o->model_options.n_threads;
+    bool ok = write_at(job.fd, header.data, header.len, 0);
+    if (ok) team_run(threads > 0 ? threads : team_default_threads(), job_body, &job);
+    if (ok && !job.err.code && *unfinished)
+        ok = !ftruncate(job.fd, (off_t)size) && !fsync(job.fd) && !close(job.fd) && !rename(unfinished, out);
+    if (!ok) job_fail(&job, EXIT_RUNTIME, "%s: %s", out, strerror(errno));
+    if (job.err.code) {
+        if (*unfinished) unlink(unfinished);
         die_error(&job.err);
     }
     if (!o->is_quiet)

@@ -20,10 +20,6 @@ static const char *scaled(char out[24], double n, const char *unit) {
     return out;
 }
 
-static size_t tensor_weights(const GgufTensor *t) {
-    return (size_t)(t->dims[0] * t->dims[1] * t->dims[2] * t->dims[3]);
-}
-
 static void print_string(const char *label, Str s) {
     Buffer quoted = {0};
     json_put_string(&quoted, "", (Str){s.data, s.len < 200 ? s.len : 200});
@@ -35,10 +31,10 @@ static void print_types(const Gguf *g) {
     Share shares[TYPE_COUNT] = {{0}}, all = {0};
     for (int i = 0; i < g->n_tensors; i++) {
         const GgufTensor *t = &g->tensors[i];
-        Share *parts[] = {&all, t->type < TYPE_COUNT ? &shares[t->type] : &all};
-        for (int k = 0; k < 2 && (k == 0 || parts[1] != &all); k++) {
+        Share *parts[] = {&all, &shares[t->type]};
+        for (int k = 0; k < 2; k++) {
             parts[k]->bytes += t->bytes;
-            parts[k]->weights += tensor_weights(t);
+            parts[k]->weights += (size_t)(t->dims[0] * t->dims[1] * t->dims[2] * t->dims[3]);
             parts[k]->n_tensors++;
         }
     }

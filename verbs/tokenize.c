@@ -5,6 +5,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { MAX_LINE = 1 << 30 };
 
@@ -44,23 +45,15 @@ static void encode_chat(const Options *o, const Gguf *g, const Tokenizer *t, Ids
     dialogue_free(&d);
 }
 
-// A token's bytes as a quoted text: control bytes and what is no character as \xNN.
+// A token's bytes, for between quotes.
 static void put_piece(Buffer *out, Str s) {
-    buffer_puts(out, "\"");
-    for (size_t i = 0; i < s.len;) {
-        uint32_t code;
-        int len = utf8_decode(s.data + i, s.len - i, &code), step = len ? len : 1;
-        if (len == 1 && code == '\n') {
-            buffer_puts(out, "\\n");
-        } else if (len == 0 || code < 0x20 || (code >= 0x7f && code < 0xa0)) {
-            for (int k = 0; k < step; k++) buffer_printf(out, "\\x%02x", (unsigned char)s.data[i + (size_t)k]);
-        } else {
-            if (code == '"' || code == '\\') buffer_puts(out, "\\");
-            buffer_append(out, s.data + i, (size_t)len);
-        }
-        i += (size_t)step;
+    static const char escaped[] = "\"\\\n", names[] = "\"\\n";
+    for (size_t i = 0, end; i < s.len; i = end) {
+        const char *found = memchr(escaped, s.data[i], 3);
+        if (found) buffer_printf(out, "\\%c", names[found - escaped]);
+        for (end = i + !!found; end < s.len && !memchr(escaped, s.data[end], 3);) end++;
+        buffer_put_shown(out, (Str){s.data + i + !!found, end - i - !!found}, "");
     }
-    buffer_puts(out, "\"\n");
 }
 
 static void print_ids(const Options *o, const Tokenizer *t, const Ids *ids) {
@@ -72,8 +65,9 @@ static void print_ids(const Options *o, const Tokenizer *t, const Ids *ids) {
     } else {
         Buffer out = {0};
         for (int i = 0; i < ids->len; i++) {
-            buffer_printf(&out, "%6d  ", ids->data[i]);
+            buffer_printf(&out, "%6d  \"", ids->data[i]);
             put_piece(&out, tokenizer_piece(t, ids->data[i], true));
+            buffer_puts(&out, "\"\n");
         }
         if (out.len) fwrite(out.data, 1, out.len, stdout);
         buffer_free(&out);

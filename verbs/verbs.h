@@ -107,6 +107,8 @@ void ids_parse(const char *text, int n_vocab, Ids *out);
 void logprobs_put(Buffer *out, const Tokenizer *t, const Sequence *s, int n_top, bool is_openai);
 // A seed from the system's random source, for when none was given.
 uint64_t seed_random(void);
+// A line on stderr unless -q; dim on a terminal, which nothing in it may drive.
+void note(const Options *o, const char *fmt, ...) PRINTF_LIKE(2, 3);
 // "prefill 512 tok 91.2 tok/s | decode 128 tok 4.6 tok/s 22.1 GB/s | seed 42" on stderr.
 void stats_print(const Options *o, const Generator *g, uint64_t seed);
 // Writes text to stdout, control bytes escaped when it is a terminal; dies quietly on a closed pipe, with exit 1 on
