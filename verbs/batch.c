@@ -42,9 +42,7 @@ static bool set_add(void **set, const Buffer *key) {
 
 typedef struct {
     const Options *options;
-    Model model;
-    Tokenizer *tokenizer;
-    RecordContext context;
+    Engine engine;
     Generator generator;
     LineReader in;
     JsonDoc doc;
@@ -181,7 +179,7 @@ static void print_summary(const Batch *b) {
             b->n_done, b->n_failed, b->n_skipped, (unsigned long long)b->n_prompt, (unsigned long long)b->n_shared,
             (unsigned long long)b->n_generated);
     if (g->n_decode) fprintf(stderr, " %.1f tok/s", (double)g->n_decode / g->decode_sec);
-    fprintf(stderr, " | %.1f s | seed %llu\n", now_sec() - b->start, (unsigned long long)b->context.seed);
+    fprintf(stderr, " | %.1f s | seed %llu\n", now_sec() - b->start, (unsigned long long)b->engine.seed);
 }
 
 // Input
@@ -233,7 +231,7 @@ static void take_line(Batch *b, LineState state, Str line) {
         record_free(r);
         return;
     }
-    if (!code && !record_parse(r, &b->context, is_text ? &text : b->doc.root, &err))
+    if (!code && !record_parse(r, &b->engine, is_text ? &text : b->doc.root, &err))
         code = err.code == EXIT_CONTEXT ? "context_length_exceeded" : "invalid_request";
     if (code) record_fail(r, code, err.text);
     window_push(b, r);
@@ -318,7 +316,8 @@ static size_t positions_needed(const Record *r) {
 
 // Whether its KV cache fits beside all that is promised to the others; kept prefixes make way.
 static bool has_memory(Batch *b, const Record *r) {
-    size_t per_position = model_kv_bytes(&b->model.config, b->model.kv_type), positions = positions_needed(r);
+    size_t per_position = model_kv_bytes(&b->engine.model.config, b->engine.model.kv_type),
+           positions = positions_needed(r);
     for (int i = 0; i < b->n_active; i++) positions += positions_needed(b->active[i]);
     for (int i = 0; i < b->n_kept; i++) positions += (size_t)b->kept[i]->n_tokens;
     for (size_t bytes; !size_mul(positions, per_position, &bytes) || bytes > b->memory;) {
@@ -333,7 +332,7 @@ static void start_record(Batch *b, Record *r) {
     Donor d = find_donor(b, &r->prompt, NULL);
     r->session = d.n_now >= MIN_SHARE ? session_fork(d.session, d.n_now) : NULL;
     r->n_shared = r->session ? d.n_now : 0;
-    if (!r->session) r->session = session_new(&b->model);
+    if (!r->session) r->session = session_new(&b->engine.model);
     for (int i = 0; r->n_shared && i < b->n_kept; i++) {
         if (b->kept[i] != d.session) continue;
         Session *used = take_kept(b, i); // to the end: used last
@@ -362,7 +361,8 @@ static void start_waiting(Batch *b) {
         if (b->n_active) return; // it waits for memory, and nobody overtakes it
         Error err;
         error_set(&err, EXIT_RUNTIME, "%zu positions of KV cache need %zu MiB, available are %zu MiB",
-                  positions_needed(r), positions_needed(r) * model_kv_bytes(&b->model.config, b->model.kv_type) >> 20,
+                  positions_needed(r),
+                  positions_needed(r) * model_kv_bytes(&b->engine.model.config, b->engine.model.kv_type) >> 20,
                   b->memory >> 20);
         record_fail(r, "out_of_memory", err.text);
         b->n_waiting--;
@@ -370,7 +370,7 @@ static void start_waiting(Batch *b) {
 }
 
 static void finish_record(Batch *b, Record *r) {
-    record_answer(r, &b->context);
+    record_answer(r, &b->engine);
     b->n_prompt += (uint64_t)r->prompt.len;
     b->n_shared += (uint64_t)r->n_shared;
     b->n_generated += (uint64_t)r->sequence.n_generated;
@@ -440,17 +440,12 @@ static void read_shard(Batch *b, const char *text) {
 
 static void open_model(Batch *b) {
     const Options *o = b->options;
-    model_load(o, &b->model, &b->tokenizer);
-    RecordContext *c = &b->context;
-    *c = (RecordContext){.options = o, .model = &b->model, .tokenizer = b->tokenizer};
-    c->tpl = template_choose(o, &b->model.file, b->tokenizer);
-    c->seed = o->has_seed ? o->sample.seed : seed_random();
-    c->system = system_read(o, &b->model, c->tpl);
-    size_t available = memory_available(), weights = model_weight_bytes(&b->model);
+    engine_open(&b->engine, o);
+    size_t available = memory_available(), weights = model_weight_bytes(&b->engine.model);
     bool is_large = weights > available / 4 * 3; // then it is read from the disk again and again anyway
     b->memory = available == SIZE_MAX ? available : (is_large ? available / 4 : available - weights) / 10 * 9;
     b->parallel = o->parallel ? o->parallel : DEFAULT_PARALLEL;
-    generator_init(&b->generator, &b->model, b->tokenizer, o->chunk, b->parallel);
+    generator_init(&b->generator, &b->engine.model, b->engine.tokenizer, o->chunk, b->parallel);
     b->active = xalloc((size_t)b->parallel, sizeof *b->active);
     b->sequences = xalloc((size_t)b->parallel, sizeof *b->sequences);
 }
@@ -464,11 +459,9 @@ static void close_batch(Batch *b) {
     free(b->active);
     free(b->sequences);
     json_free(&b->doc);
-    free((char *)b->context.system.data);
     lines_close(&b->in);
     generator_free(&b->generator);
-    tokenizer_close(b->tokenizer);
-    model_close(&b->model);
+    engine_close(&b->engine);
 }
 
 int verb_batch(const Options *o) {

@@ -21,10 +21,8 @@ enum { DEFAULT_CONTEXT = 8192, CHUNK = 256 };
 
 typedef struct {
     Options options; // ours: /set changes them
-    Model model;
-    Tokenizer *tokenizer;
+    Engine engine;
     Generator generator;
-    Template template;
     Session *session;
     Line *line;
     Dialogue dialogue;
@@ -73,7 +71,7 @@ typedef struct {
 static bool is_python_call(const Answer *a) {
     const Session *s = a->chat->session;
     int first = s->n_tokens > a->begin ? s->tokens[a->begin] : a->sequence->n_generated ? a->sequence->next : -1;
-    return first >= 0 && first == tokenizer_special(a->chat->tokenizer, "<|python_tag|>");
+    return first >= 0 && first == tokenizer_special(a->chat->engine.tokenizer, "<|python_tag|>");
 }
 
 static void progress_erase(Answer *a) {
@@ -84,7 +82,7 @@ static void progress_erase(Answer *a) {
 // White space before the first word is the template's matter.
 static bool show_piece(void *arg, const char *text, size_t n) {
     Answer *a = arg;
-    while (n && !a->has_text && a->chat->template != TEMPLATE_NONE && isspace((unsigned char)*text)) text++, n--;
+    while (n && !a->has_text && a->chat->engine.tpl != TEMPLATE_NONE && isspace((unsigned char)*text)) text++, n--;
     if (!n) return true;
     progress_erase(a);
     if (!a->has_text && is_python_call(a)) note(&a->chat->options, "tool call:");
@@ -110,9 +108,10 @@ static void keep_answer(Chat *c, const Sequence *s, int begin) {
     if (c->session->n_tokens - begin < s->n_generated) ids_push(&d->stream, s->next); // sampled, not fed
     if (s->finish != FINISH_STOP || s->stop_token >= 0) return;
     size_t bytes = 0, len;
-    for (int i = begin; i < d->stream.len; i++) bytes += tokenizer_piece(c->tokenizer, d->stream.data[i], false).len;
+    for (int i = begin; i < d->stream.len; i++)
+        bytes += tokenizer_piece(c->engine.tokenizer, d->stream.data[i], false).len;
     for (; d->stream.len > begin; d->stream.len--, bytes -= len) {
-        len = tokenizer_piece(c->tokenizer, d->stream.data[d->stream.len - 1], false).len;
+        len = tokenizer_piece(c->engine.tokenizer, d->stream.data[d->stream.len - 1], false).len;
         if (bytes - len < s->text.len) break;
     }
 }
@@ -155,7 +154,7 @@ static void drop_turns(Chat *c) {
         while (next < d->n && !dialogue_has(d, next, "user")) next++;
         if (next >= d->n) break;
         dialogue_drop(d, first, next);
-        dialogue_encode(d, c->template, c->tokenizer);
+        dialogue_encode(d, c->engine.tpl, c->engine.tokenizer);
         n_dropped++;
     }
     if (n_dropped)
@@ -168,12 +167,12 @@ static bool fits(Chat *c) {
     Dialogue *d = &c->dialogue;
     int limit = c->context - 16; // for what opens the answer, and a first few tokens of it
     if (d->stream.len > limit * 9 / 10 && c->options.keep_going) drop_turns(c);
-    const char *larger = c->context < c->model.config.max_context ? ", or start with a larger -c" : "";
+    const char *larger = c->context < c->engine.model.config.max_context ? ", or start with a larger -c" : "";
     if (d->stream.len > limit) {
         complain(c,
                  "this turn does not fit the context: %d tokens, context %d (/clear, /undo, --keep-going%s, the "
                  "model's is %d)",
-                 d->stream.len, c->context, larger, c->model.config.max_context);
+                 d->stream.len, c->context, larger, c->engine.model.config.max_context);
         return false;
     }
     if (d->stream.len > limit * 9 / 10)
@@ -185,7 +184,7 @@ static bool fits(Chat *c) {
 static void answer(Chat *c) {
     Dialogue *d = &c->dialogue;
     int start = d->stream.len;
-    template_encode(c->template, c->tokenizer, d->messages, d->n, d->n, true, &d->stream);
+    template_encode(c->engine.tpl, c->engine.tokenizer, d->messages, d->n, d->n, true, &d->stream);
     rewind_session(c);
     int n_cached = c->session->n_tokens;
     if (c->options.show_tokens) {
@@ -198,12 +197,12 @@ static void answer(Chat *c) {
     Str stops[o->n_stops + 1];
     int n_stops = 0;
     for (int i = 0; i < o->n_stops; i++) stops[n_stops++] = o->stops[i];
-    if (template_stop(c->template)) stops[n_stops++] = str_of(template_stop(c->template));
+    if (template_stop(c->engine.tpl)) stops[n_stops++] = str_of(template_stop(c->engine.tpl));
     Sequence s;
     Answer a = {.chat = c, .sequence = &s, .begin = d->stream.len, .ends_line = true};
     Request r = {.prompt = d->stream.data + n_cached,
                  .n_prompt = d->stream.len - n_cached,
-                 .max_tokens = o->n_predict != INT_MIN ? o->n_predict : predict_default(c->template),
+                 .max_tokens = predict_choose(&c->engine, false),
                  .max_context = c->context,
                  .ignore_eos = o->ignore_eos,
                  .sample = o->sample,
@@ -227,13 +226,13 @@ static void answer(Chat *c) {
     bool is_call = is_python_call(&a);
     buffer_puts(&text, is_call ? "<|python_tag|>" : "");
     size_t skip = 0;
-    if (c->template != TEMPLATE_NONE)
+    if (c->engine.tpl != TEMPLATE_NONE)
         while (skip < s.text.len && isspace((unsigned char)s.text.data[skip])) skip++;
     if (s.text.len) buffer_append(&text, s.text.data + skip, s.text.len - skip);
     bool has_said = s.n_generated > 0 && s.finish != FINISH_ERROR;
     if (has_said || s.finish == FINISH_STOP) {
         keep_answer(c, &s, a.begin);
-        template_close(c->template, c->tokenizer, s.stop_token, &d->stream);
+        template_close(c->engine.tpl, c->engine.tokenizer, s.stop_token, &d->stream);
         dialogue_push(d, str_of("assistant"), (Str){text.data, text.len});
         d->starts[d->n_encoded++] = start;
         follow(c, true);
@@ -264,7 +263,7 @@ static void say(Chat *c, const char *role, const char *text, size_t n) {
     buffer_append(&whole, text, n);
     dialogue_push(d, str_of(role), (Str){whole.data, whole.len});
     buffer_free(&whole);
-    dialogue_encode(d, c->template, c->tokenizer);
+    dialogue_encode(d, c->engine.tpl, c->engine.tokenizer);
     if (!fits(c)) { // as if it had not been said
         dialogue_cut(d, d->n - 1);
         return;
@@ -291,8 +290,8 @@ static void command_set(Chat *c, const char *text) {
 static void command_show(Chat *c, const char *text) {
     (void)text;
     const Dialogue *d = &c->dialogue;
-    note(&c->options, "model %s, template %s, %d of %d positions used, %d messages", c->model.file.path,
-         template_name(c->template), c->session->n_tokens, c->context, d->n);
+    note(&c->options, "model %s, template %s, %d of %d positions used, %d messages", c->engine.model.file.path,
+         template_name(c->engine.tpl), c->session->n_tokens, c->context, d->n);
     if (dialogue_has(d, 0, "system"))
         note(&c->options, "system: %.*s", (int)d->messages[0].content.len, d->messages[0].content.data);
     Buffer settings = {0};
@@ -306,7 +305,7 @@ static void command_stats(Chat *c, const char *text) {
     note(&c->options, "%d answers; prefill %llu tok %.1f tok/s, decode %llu tok %.1f tok/s; KV cache %.1f MB",
          c->n_answers, (unsigned long long)c->n_prefill, c->prefill_sec > 0 ? (double)c->n_prefill / c->prefill_sec : 0,
          (unsigned long long)c->n_decode, c->decode_sec > 0 ? (double)c->n_decode / c->decode_sec : 0,
-         (double)model_kv_bytes(&c->model.config, c->model.kv_type) * c->session->n_tokens * 1e-6);
+         (double)model_kv_bytes(&c->engine.model.config, c->engine.model.kv_type) * c->session->n_tokens * 1e-6);
 }
 
 static void command_file(Chat *c, const char *path) {
@@ -319,7 +318,7 @@ static void command_file(Chat *c, const char *path) {
         complain(c, "%s", err.text);
         return;
     }
-    tokenizer_encode(c->tokenizer, c->attached.data, c->attached.len, &ids);
+    tokenizer_encode(c->engine.tokenizer, c->attached.data, c->attached.len, &ids);
     note(&c->options, "the next message begins with %s: %d tokens", path, ids.len);
     free(ids.data);
 }
@@ -389,7 +388,7 @@ static void command_regen(Chat *c, const char *text) {
         dialogue_cut(d, d->n - 1);
         follow(c, false);
     }
-    dialogue_encode(d, c->template, c->tokenizer);
+    dialogue_encode(d, c->engine.tpl, c->engine.tokenizer);
     if (fits(c)) answer(c);
 }
 
@@ -402,7 +401,7 @@ static void command_clear(Chat *c, const char *text) {
 }
 
 static void command_system(Chat *c, const char *text) {
-    if (c->template == TEMPLATE_NONE) {
+    if (c->engine.tpl == TEMPLATE_NONE) {
         complain(c, "a model without a chat template takes no system prompt");
         return;
     }
@@ -485,25 +484,22 @@ static void chat_open(Chat *c, const Options *o) {
     Buffer history = {0};
     bool is_torn;
     c->options = *o;
-    model_load(o, &c->model, &c->tokenizer);
-    c->template = template_choose(o, &c->model.file, c->tokenizer);
-    c->context = o->ctx                                          ? o->ctx
-                 : c->model.config.max_context < DEFAULT_CONTEXT ? c->model.config.max_context
-                                                                 : DEFAULT_CONTEXT;
-    memory_check(&c->model, (size_t)c->context);
-    if (!o->has_seed) c->options.sample.seed = seed_random();
-    generator_init(&c->generator, &c->model, c->tokenizer, o->chunk ? o->chunk : CHUNK, 1);
-    c->session = session_new(&c->model);
+    engine_open(&c->engine, &c->options);
+    c->options.sample.seed = c->engine.seed;
+    c->context = o->ctx                                                 ? o->ctx
+                 : c->engine.model.config.max_context < DEFAULT_CONTEXT ? c->engine.model.config.max_context
+                                                                        : DEFAULT_CONTEXT;
+    memory_check(&c->engine.model, (size_t)c->context);
+    generator_init(&c->generator, &c->engine.model, c->engine.tokenizer, o->chunk ? o->chunk : CHUNK, 1);
+    c->session = session_new(&c->engine.model);
     if (o->session_file && access(o->session_file, F_OK) == 0) {
         if (!transcript_read(d, o->session_file, &is_torn, &err)) die_error(&err);
         if (is_torn && !transcript_write(d, o->session_file, &err)) die_error(&err);
     }
-    Str system = system_read(o, &c->model, c->template);
-    if (o->system) dialogue_system(d, system.data, system.len);
+    if (o->system) dialogue_system(d, c->engine.system.data, c->engine.system.len);
     if (o->system && o->session_file) follow(c, false);
     c->line = line_open(history_path(&history) ? history.data : NULL, &generate_interrupted);
     c->is_terminal = line_is_terminal(c->line);
-    free((char *)system.data);
     buffer_free(&history);
 }
 
@@ -512,7 +508,7 @@ static void greet(const Chat *c) {
     if (!c->is_terminal || c->options.is_json) return;
     if (!c->options.model)
         note(&c->options, "The built-in model tells stories: ask for one, or begin one, and press Enter.");
-    else if (c->template == TEMPLATE_NONE)
+    else if (c->engine.tpl == TEMPLATE_NONE)
         note(&c->options, "This model tells on: begin a text, such as \"Once upon a time\", and press Enter.");
     else
         note(&c->options, "Write a message and press Enter.");
@@ -557,7 +553,6 @@ int verb_chat(const Options *o) {
     buffer_free(&text);
     session_free(c.session);
     generator_free(&c.generator);
-    tokenizer_close(c.tokenizer);
-    model_close(&c.model);
+    engine_close(&c.engine);
     return code;
 }

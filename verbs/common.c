@@ -3,11 +3,14 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+enum { PLAIN_PREDICT = 256, DEFAULT_CONTEXT = 8192 };
 
 static void append_file(const char *path, Buffer *out) {
     Error err;
@@ -92,12 +95,81 @@ void model_load(const Options *o, Model *m, Tokenizer **t) {
                 m->config.vocab_size, kernel.name, m->n_threads);
 }
 
-uint64_t seed_random(void) {
+Template template_choose(const Options *o, const Gguf *g, const Tokenizer *t) {
+    bool is_unknown;
+    if (o->template_name) {
+        int chosen = template_of(o->template_name);
+        if (chosen < 0)
+            die(EXIT_USAGE, "--template: expected llama3, llama2, zephyr, chatml or none, found \"%s\"",
+                o->template_name);
+        return (Template)chosen;
+    }
+    Template found = template_recognise(g, t, &is_unknown);
+    if (is_unknown && !o->is_raw && !o->perplexity)
+        die(EXIT_USAGE,
+            "%s: its chat template is none that this program knows; choose one with --template "
+            "llama3|llama2|zephyr|chatml|none",
+            g->path);
+    return found;
+}
+
+static uint64_t seed_random(void) {
     uint32_t seed; // 32 bits are enough, and easy to type again
     int fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
     if (fd < 0 || read(fd, &seed, sizeof seed) != sizeof seed) seed = (uint32_t)(now_sec() * 1e6) ^ (uint32_t)getpid();
     if (fd >= 0) close(fd);
     return seed;
+}
+
+static Str system_read(const Engine *e) {
+    const char *text = e->options->system;
+    Buffer file = {0};
+    if (!text) return (Str){0};
+    if (e->options->is_raw) die(EXIT_USAGE, "-sys: expected no --raw beside it");
+    if (e->tpl == TEMPLATE_NONE)
+        die(EXIT_USAGE, "-sys: %s has no chat template; choose one with --template", e->model.file.path);
+    if (text[0] != '@') return str_copy(str_of(text));
+    append_file(text + 1, &file);
+    return (Str){file.data, file.len};
+}
+
+void engine_open(Engine *e, const Options *o) {
+    *e = (Engine){.options = o, .seed = o->has_seed ? o->sample.seed : seed_random()};
+    model_load(o, &e->model, &e->tokenizer);
+    e->tpl = template_choose(o, &e->model.file, e->tokenizer);
+    e->system = system_read(e);
+}
+
+void engine_close(Engine *e) {
+    free((char *)e->system.data);
+    tokenizer_close(e->tokenizer);
+    model_close(&e->model);
+}
+
+void prompt_encode(const Engine *e, Str prompt, bool is_plain, Ids *out) {
+    const Tokenizer *t = e->tokenizer;
+    if (!is_plain && e->tpl != TEMPLATE_NONE) {
+        Message messages[2] = {{str_of("system"), e->system}, {str_of("user"), prompt}};
+        bool has_system = e->system.data;
+        template_encode(e->tpl, t, messages + !has_system, 1 + has_system, 0, true, out);
+        return;
+    }
+    if (tokenizer_adds_bos(t)) ids_push(out, tokenizer_bos(t));
+    (e->options->has_special ? tokenizer_encode_special : tokenizer_encode)(t, prompt.data, prompt.len, out);
+    if (out->len == 0 && tokenizer_bos(t) >= 0) ids_push(out, tokenizer_bos(t));
+}
+
+int predict_choose(const Engine *e, bool is_plain) {
+    if (e->options->n_predict != INT_MIN) return e->options->n_predict;
+    return is_plain || e->tpl == TEMPLATE_NONE ? PLAIN_PREDICT : -1;
+}
+
+int context_choose(const Engine *e, int n_prompt, int n_predict) {
+    int most = e->model.config.max_context;
+    if (e->options->ctx) return e->options->ctx;
+    long roomy = n_prompt + DEFAULT_CONTEXT / 2L > DEFAULT_CONTEXT ? n_prompt + DEFAULT_CONTEXT / 2L : DEFAULT_CONTEXT;
+    long need = n_predict >= 0 ? (long)n_prompt + n_predict : roomy;
+    return need < most ? (int)need : most;
 }
 
 double model_decode_gb(const Model *m) {

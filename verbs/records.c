@@ -122,7 +122,7 @@ static bool read_stops(Record *r, const Json *v, Error *err) {
     return true;
 }
 
-static bool read_biases(Record *r, const RecordContext *c, const Json *v, Error *err) {
+static bool read_biases(Record *r, const Engine *e, const Json *v, Error *err) {
     if (v->kind != JSON_OBJECT) return wrong(err, "logit_bias", "an object of numbers", v);
     r->biases = xrealloc(NULL, (size_t)v->n_items, sizeof *r->biases);
     r->sample.bias = r->biases;
@@ -131,9 +131,9 @@ static bool read_biases(Record *r, const RecordContext *c, const Json *v, Error 
         char name[16] = "";
         int64_t id;
         if (j->key.len && j->key.len < sizeof name) memcpy(name, j->key.data, j->key.len);
-        if (!parse_i64(name, &id) || id < 0 || id >= c->model->config.vocab_size)
+        if (!parse_i64(name, &id) || id < 0 || id >= e->model.config.vocab_size)
             return error_set(err, EXIT_RUNTIME, "logit_bias: expected token ids below %d, found \"%.*s\"",
-                             c->model->config.vocab_size, SHOWN(j->key));
+                             e->model.config.vocab_size, SHOWN(j->key));
         if (j->kind != JSON_NUMBER || fabs(j->number) > 100)
             return wrong(err, "logit_bias", "numbers from -100 to 100", j);
         // -100 is how the API spells a ban
@@ -158,7 +158,7 @@ static bool read_number(const Field *f, void *at, const Json *v, Error *err) {
     return true;
 }
 
-static bool read_field(Record *r, const RecordContext *c, const Field *f, const Json *v, Error *err) {
+static bool read_field(Record *r, const Engine *e, const Field *f, const Json *v, Error *err) {
     void *at = (char *)r + f->offset;
     switch (f->kind) {
     case FIELD_BOOL:
@@ -172,21 +172,21 @@ static bool read_field(Record *r, const RecordContext *c, const Field *f, const 
         if (v->boolean && r->n_top < 0) r->n_top = 0;
         return true;
     case FIELD_STOP: return read_stops(r, v, err);
-    case FIELD_BIAS: return read_biases(r, c, v, err);
+    case FIELD_BIAS: return read_biases(r, e, v, err);
     default: return read_number(f, at, v, err);
     }
 }
 
-static bool read_options(Record *r, const RecordContext *c, const Json *body, Error *err) {
+static bool read_options(Record *r, const Engine *e, const Json *body, Error *err) {
     for (const Json *v = body->child; v; v = v->next) {
         int i = 0;
         while (i < N_FIELDS && !str_is(v->key, fields[i].name)) i++;
         if (i < N_FIELDS) {
-            if (v->kind != JSON_NULL && !read_field(r, c, &fields[i], v, err)) return false;
+            if (v->kind != JSON_NULL && !read_field(r, e, &fields[i], v, err)) return false;
         } else if (is_among(v->key, refused, sizeof refused / sizeof *refused)) {
             if (!is_neutral(v))
                 return error_set(err, EXIT_RUNTIME, "%.*s: not supported with this value", SHOWN(v->key));
-        } else if (c->options->is_strict && !is_among(v->key, ignored, sizeof ignored / sizeof *ignored)) {
+        } else if (e->options->is_strict && !is_among(v->key, ignored, sizeof ignored / sizeof *ignored)) {
             return error_set(err, EXIT_RUNTIME, "unknown field \"%.*s\"", SHOWN(v->key));
         }
     }
@@ -222,20 +222,20 @@ static bool read_message(const Json *v, Buffer *joined, Message *out, Error *err
     return read_content(json_get(v, "content"), joined, &out->content, err);
 }
 
-static bool read_messages(Record *r, const RecordContext *c, const Json *v, Error *err) {
+static bool read_messages(Record *r, const Engine *e, const Json *v, Error *err) {
     if (v->kind != JSON_ARRAY) return wrong(err, "messages", "an array of messages", v);
     if (!v->n_items) return error_set(err, EXIT_RUNTIME, "messages: expected at least one");
-    if (c->tpl == TEMPLATE_NONE)
+    if (e->tpl == TEMPLATE_NONE)
         return error_set(err, EXIT_RUNTIME, "messages: the model has no chat template; choose one with --template");
     Message *messages = xrealloc(NULL, (size_t)v->n_items + 1, sizeof *messages);
     Buffer *joined = xalloc((size_t)v->n_items, sizeof *joined);
     bool is_good = true;
     int n = 0, i = 0;
-    if (c->system.data && !json_is(json_get(v->child, "role"), "system"))
-        messages[n++] = (Message){str_of("system"), c->system};
+    if (e->system.data && !json_is(json_get(v->child, "role"), "system"))
+        messages[n++] = (Message){str_of("system"), e->system};
     for (const Json *m = v->child; m && is_good; m = m->next)
         is_good = read_message(m, &joined[i++], &messages[n++], err);
-    if (is_good) template_encode(c->tpl, c->tokenizer, messages, n, 0, true, &r->prompt);
+    if (is_good) template_encode(e->tpl, e->tokenizer, messages, n, 0, true, &r->prompt);
     while (i--) buffer_free(&joined[i]);
     free(joined);
     free(messages);
@@ -243,15 +243,15 @@ static bool read_messages(Record *r, const RecordContext *c, const Json *v, Erro
 }
 
 // A string, an array with one string, or token ids.
-static bool read_prompt(Record *r, const RecordContext *c, const Json *v, bool is_chat, Error *err) {
+static bool read_prompt(Record *r, const Engine *e, const Json *v, bool is_chat, Error *err) {
     if (v->kind == JSON_ARRAY && v->n_items == 1 && v->child->kind != JSON_NUMBER) v = v->child;
     if (v->kind == JSON_STRING) {
-        prompt_encode(is_chat ? c->tpl : TEMPLATE_NONE, c->tokenizer, c->system, v->string, false, &r->prompt);
+        prompt_encode(e, v->string, !is_chat, &r->prompt);
         return true;
     }
     if (v->kind != JSON_ARRAY || !v->n_items) return wrong(err, "prompt", "a string or an array of token ids", v);
     for (const Json *j = v->child; j; j = j->next) {
-        if (!is_whole(j, 0, c->model->config.vocab_size - 1))
+        if (!is_whole(j, 0, e->model.config.vocab_size - 1))
             return wrong(err, "prompt", "token ids of the vocabulary", j);
         ids_push(&r->prompt, (int)j->number);
     }
@@ -267,12 +267,12 @@ static uint64_t hash(uint64_t seed, const Buffer *text) {
     return h ^ h >> 33;
 }
 
-bool record_parse(Record *r, const RecordContext *c, const Json *root, Error *err) {
-    const Options *o = c->options;
+bool record_parse(Record *r, const Engine *e, const Json *root, Error *err) {
+    const Options *o = e->options;
     const Json *body = root;
-    r->n_predict = o->n_predict;
+    r->n_predict = INT_MIN;
     r->sample = o->sample;
-    r->sample.seed = (uint32_t)hash(c->seed, &r->key); // 32 bits survive every reader of JSON
+    r->sample.seed = (uint32_t)hash(e->seed, &r->key); // 32 bits survive every reader of JSON
     r->ignore_eos = o->ignore_eos;
     r->n_top = -1;
     r->stops = o->stops;
@@ -285,17 +285,17 @@ bool record_parse(Record *r, const RecordContext *c, const Json *root, Error *er
             return wrong(err, "url", "\"/v1/chat/completions\" or \"/v1/completions\"", url);
         if (!body || body->kind != JSON_OBJECT) return wrong(err, "body", "an object", body);
     }
-    if (!read_options(r, c, body, err)) return false;
+    if (!read_options(r, e, body, err)) return false;
     const Json *prompt = get(body, "prompt"), *messages = get(body, "messages");
     if (r->form == FORM_CHAT && !messages) return wrong(err, "messages", "an array of messages", NULL);
     if (r->form == FORM_COMPLETION && !prompt) return wrong(err, "prompt", "a string", NULL);
     if (!prompt == !messages) return error_set(err, EXIT_RUNTIME, "expected either \"prompt\" or \"messages\"");
     bool is_chat = messages || (r->form == FORM_SHORT && !o->is_raw); // as `run` would take it
-    if (!(prompt ? read_prompt(r, c, prompt, is_chat, err) : read_messages(r, c, messages, err))) return false;
+    if (!(prompt ? read_prompt(r, e, prompt, is_chat, err) : read_messages(r, e, messages, err))) return false;
 
-    if (r->n_predict == INT_MIN) r->n_predict = predict_default(is_chat ? c->tpl : TEMPLATE_NONE);
+    if (r->n_predict == INT_MIN) r->n_predict = predict_choose(e, !is_chat);
     if (r->sample.top_k < 0) r->sample.top_k = 0; // -1 is the API's spelling of "off"
-    r->max_context = context_choose(o, c->model, r->prompt.len, r->n_predict);
+    r->max_context = context_choose(e, r->prompt.len, r->n_predict);
     if (r->prompt.len == 0) return error_set(err, EXIT_RUNTIME, "the prompt is empty");
     if (r->prompt.len < r->max_context || (r->prompt.len == r->max_context && r->n_predict == 0)) return true;
     return error_set(err, EXIT_CONTEXT, "the prompt does not fit the context: %d tokens, context %d", r->prompt.len,
@@ -357,10 +357,10 @@ static void put_completion_logprobs(Buffer *out, const Tokenizer *t, const Recor
     buffer_puts(out, "]}");
 }
 
-static void put_openai(Record *r, const RecordContext *c) {
+static void put_openai(Record *r, const Engine *e) {
     Buffer *out = &r->answer;
     const Sequence *s = &r->sequence;
-    const char *slash = strrchr(c->model->file.path, '/'), *model = slash ? slash + 1 : c->model->file.path;
+    const char *slash = strrchr(e->model.file.path, '/'), *model = slash ? slash + 1 : e->model.file.path;
     bool is_chat = r->form == FORM_CHAT;
     buffer_printf(out, "{\"id\":\"batch_req_%ld\",\"custom_id\":", r->line);
     put_key(out, r);
@@ -378,10 +378,10 @@ static void put_openai(Record *r, const RecordContext *c) {
         buffer_puts(out, "null");
     } else if (is_chat) {
         buffer_puts(out, "{\"content\":");
-        logprobs_put(out, c->tokenizer, s, r->n_top, true);
+        logprobs_put(out, e->tokenizer, s, r->n_top, true);
         buffer_puts(out, ",\"refusal\":null}");
     } else {
-        put_completion_logprobs(out, c->tokenizer, r);
+        put_completion_logprobs(out, e->tokenizer, r);
     }
     buffer_printf(out,
                   ",\"finish_reason\":\"%s\"}],\"usage\":{\"prompt_tokens\":%d,\"completion_tokens\":%d,"
@@ -389,7 +389,7 @@ static void put_openai(Record *r, const RecordContext *c) {
                   finish_name(s->finish), r->prompt.len, s->n_generated, r->prompt.len + s->n_generated);
 }
 
-static void put_short(Record *r, const RecordContext *c) {
+static void put_short(Record *r, const Engine *e) {
     Buffer *out = &r->answer;
     const Sequence *s = &r->sequence;
     buffer_puts(out, "{\"id\":");
@@ -399,18 +399,18 @@ static void put_short(Record *r, const RecordContext *c) {
                   finish_name(s->finish), r->prompt.len, s->n_generated, (unsigned long long)r->sample.seed);
     if (r->n_top >= 0) {
         buffer_puts(out, ",\"logprobs\":");
-        logprobs_put(out, c->tokenizer, s, s->request.n_logprobs, false);
+        logprobs_put(out, e->tokenizer, s, s->request.n_logprobs, false);
     }
     buffer_puts(out, "}\n");
 }
 
-void record_answer(Record *r, const RecordContext *c) {
+void record_answer(Record *r, const Engine *e) {
     if (r->sequence.finish == FINISH_ERROR) {
         record_fail(r, "generation_failed", r->sequence.error.text);
         return;
     }
     r->state = RECORD_DONE;
-    (r->form == FORM_SHORT ? put_short : put_openai)(r, c);
+    (r->form == FORM_SHORT ? put_short : put_openai)(r, e);
 }
 
 void record_fail(Record *r, const char *code, const char *message) {

@@ -32,24 +32,14 @@ typedef struct {
     Buffer answer; // the line to write, once done
 } Record;
 
-// What all records of a run share.
-typedef struct {
-    const Options *options; // defaults of every record
-    const Model *model;
-    const Tokenizer *tokenizer;
-    Template tpl;
-    Str system;    // data NULL: none
-    uint64_t seed; // records without a seed derive theirs from this and their id
-} RecordContext;
-
 // Who a request is: fills form and key. False with err if it cannot be told.
 bool record_identify(Record *r, const Json *root, Error *err);
 // The rest of the request. False with err (EXIT_CONTEXT if the prompt is too long).
-bool record_parse(Record *r, const RecordContext *c, const Json *root, Error *err);
+bool record_parse(Record *r, const Engine *e, const Json *root, Error *err);
 // What the generator is to do.
 Request record_request(const Record *r);
 // Renders the answer of a finished sequence, or an error; the record is then done.
-void record_answer(Record *r, const RecordContext *c);
+void record_answer(Record *r, const Engine *e);
 void record_fail(Record *r, const char *code, const char *message);
 void record_free(Record *r);
 

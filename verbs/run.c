@@ -5,8 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BASE_PREDICT = 256, DEFAULT_CONTEXT = 8192 };
-
 // A token and its log-probability, as an object that stays open: in our form, or OpenAI's.
 static void put_token(Buffer *out, const char *before, const Tokenizer *t, int id, float logprob, bool is_openai) {
     Str piece = tokenizer_piece(t, id, true);
@@ -54,73 +52,20 @@ static void print_json(const Tokenizer *t, const Sequence *s, uint64_t seed) {
     buffer_free(&out);
 }
 
-Template template_choose(const Options *o, const Gguf *g, const Tokenizer *t) {
-    bool is_unknown;
-    if (o->template_name) {
-        int chosen = template_of(o->template_name);
-        if (chosen < 0)
-            die(EXIT_USAGE, "--template: expected llama3, llama2, zephyr, chatml or none, found \"%s\"",
-                o->template_name);
-        return (Template)chosen;
-    }
-    Template found = template_recognise(g, t, &is_unknown);
-    if (is_unknown && !o->is_raw)
-        die(EXIT_USAGE,
-            "%s: its chat template is none that this program knows; choose one with --template "
-            "llama3|llama2|zephyr|chatml|none",
-            g->path);
-    return found;
-}
-
-Str system_read(const Options *o, const Model *m, Template tpl) {
-    Error err;
-    Buffer text = {0};
-    if (!o->system) return (Str){0};
-    if (tpl == TEMPLATE_NONE)
-        die(EXIT_USAGE, "-sys: %s has no chat template; choose one with --template", m->file.path);
-    if (o->system[0] != '@') return str_copy(str_of(o->system));
-    if (!file_read(o->system + 1, &text, &err)) die_error(&err);
-    return (Str){text.data, text.len};
-}
-
-void prompt_encode(Template tpl, const Tokenizer *t, Str system, Str prompt, bool has_special, Ids *out) {
-    if (tpl != TEMPLATE_NONE) {
-        Message messages[2] = {{str_of("system"), system}, {str_of("user"), prompt}};
-        template_encode(tpl, t, messages + !system.data, 1 + !!system.data, 0, true, out);
-        return;
-    }
-    if (tokenizer_adds_bos(t)) ids_push(out, tokenizer_bos(t));
-    (has_special ? tokenizer_encode_special : tokenizer_encode)(t, prompt.data, prompt.len, out);
-    if (out->len == 0 && tokenizer_bos(t) >= 0) ids_push(out, tokenizer_bos(t));
-}
-
-int predict_default(Template tpl) { return tpl == TEMPLATE_NONE ? BASE_PREDICT : -1; }
-
-int context_choose(const Options *o, const Model *m, int n_prompt, int n_predict) {
-    if (o->ctx) return o->ctx;
-    long roomy = n_prompt + DEFAULT_CONTEXT / 2L > DEFAULT_CONTEXT ? n_prompt + DEFAULT_CONTEXT / 2L : DEFAULT_CONTEXT;
-    long need = n_predict >= 0 ? (long)n_prompt + n_predict : roomy;
-    return need < m->config.max_context ? (int)need : m->config.max_context;
-}
-
 int verb_run(const Options *o) {
-    Model model;
-    Tokenizer *tokenizer;
+    Engine e;
     Buffer prompt = {0};
     Ids ids = {0};
     prompt_read(o, &prompt);
-    model_load(o, &model, &tokenizer);
-    Template tpl = o->is_raw ? TEMPLATE_NONE : template_choose(o, &model.file, tokenizer);
-    Str system = system_read(o, &model, tpl);
-    prompt_encode(tpl, tokenizer, system, (Str){prompt.data, prompt.len}, o->has_special, &ids);
-    int n = o->n_predict != INT_MIN ? o->n_predict : predict_default(tpl);
-    int context = context_choose(o, &model, ids.len, n);
+    engine_open(&e, o);
+    prompt_encode(&e, (Str){prompt.data, prompt.len}, o->is_raw, &ids);
+    int n = predict_choose(&e, o->is_raw), context = context_choose(&e, ids.len, n);
     if (ids.len > context || (ids.len == context && n != 0))
         die(EXIT_CONTEXT, "the prompt does not fit the context: %d tokens, context %d", ids.len, context);
-    memory_check(&model, (size_t)(n >= 0 ? ids.len : context));
+    memory_check(&e.model, (size_t)(n >= 0 ? ids.len : context));
 
     Generator g;
-    generator_init(&g, &model, tokenizer, o->chunk ? o->chunk : ids.len < 512 ? ids.len : 512, 1);
+    generator_init(&g, &e.model, e.tokenizer, o->chunk ? o->chunk : ids.len < 512 ? ids.len : 512, 1);
     Request request = {.prompt = ids.data,
                        .n_prompt = ids.len,
                        .max_tokens = n,
@@ -131,25 +76,23 @@ int verb_run(const Options *o) {
                        .n_stops = o->n_stops,
                        .n_logprobs = o->is_json ? o->logprobs : 0,
                        .emit = o->is_json ? NULL : text_emit};
-    if (!o->has_seed) request.sample.seed = seed_random();
+    request.sample.seed = e.seed;
     if (o->has_echo && !o->is_json) text_write(prompt.data, prompt.len);
-    Session *session = session_new(&model);
+    Session *session = session_new(&e.model);
     Sequence s;
     generate(&g, &s, &request, session);
     if (s.finish == FINISH_ERROR) die_error(&s.error);
     if (o->is_json)
-        print_json(tokenizer, &s, request.sample.seed);
+        print_json(e.tokenizer, &s, e.seed);
     else if (s.text.len == 0 || s.text.data[s.text.len - 1] != '\n')
         text_write("\n", 1);
-    stats_print(o, &g, request.sample.seed);
+    stats_print(o, &g, e.seed);
     int code = s.finish == FINISH_CANCEL ? EXIT_INTERRUPTED : EXIT_OK;
     sequence_free(&s);
     session_free(session);
     generator_free(&g);
-    tokenizer_close(tokenizer);
-    model_close(&model);
+    engine_close(&e);
     buffer_free(&prompt);
-    free((char *)system.data);
     free(ids.data);
     return code;
 }

@@ -25,10 +25,7 @@ typedef struct {
 
 typedef struct {
     const Options *options;
-    Model model;
-    Tokenizer *tokenizer;
-    Template tpl;
-    Str system; // data NULL: none
+    Engine engine;
     Workspace *workspace;
     Step *steps;  // (max_steps)
     Job **owners; // (max_steps) of the steps that want logits
@@ -57,13 +54,13 @@ static int add_steps(Scorer *s, Job *job, int n_steps, int *n_wanted) {
 
 // Runs all jobs to their end. The sum of a job has the same order whatever it is packed with.
 static void run_jobs(Scorer *s, Job *jobs, int n) {
-    int n_vocab = s->model.config.vocab_size;
+    int n_vocab = s->engine.model.config.vocab_size;
     for (int first = 0; first < n;) {
         int n_steps = 0, n_wanted = 0;
         for (int i = first; i < n && i < first + s->parallel; i++)
             n_steps += add_steps(s, &jobs[i], n_steps, &n_wanted);
         if (n_steps) {
-            const float *logits = model_forward(&s->model, s->workspace, s->steps, n_steps);
+            const float *logits = model_forward(&s->engine.model, s->workspace, s->steps, n_steps);
             for (int i = 0; i < n_wanted; i++) {
                 float logprob = logits_logprob(logits + (size_t)i * (size_t)n_vocab, n_vocab, s->targets[i]);
                 if (!(logprob - logprob == 0)) die(EXIT_RUNTIME, "the logits hold NaN or infinity");
@@ -77,12 +74,12 @@ static void run_jobs(Scorer *s, Job *jobs, int n) {
 
 static void scorer_open(Scorer *s, const Options *o) {
     *s = (Scorer){.options = o, .start = now_sec()};
-    model_load(o, &s->model, &s->tokenizer);
-    int most = LOGITS_BYTES / (4 * s->model.config.vocab_size);
+    engine_open(&s->engine, o);
+    int most = LOGITS_BYTES / (4 * s->engine.model.config.vocab_size);
     s->max_steps = o->chunk ? o->chunk : DEFAULT_CHUNK;
     s->max_logits = most < 1 ? 1 : most < s->max_steps ? most : s->max_steps;
     s->parallel = o->parallel ? o->parallel : DEFAULT_PARALLEL;
-    s->workspace = workspace_new(&s->model, s->max_steps, s->max_logits);
+    s->workspace = workspace_new(&s->engine.model, s->max_steps, s->max_logits);
     s->steps = xalloc((size_t)s->max_steps, sizeof *s->steps);
     s->owners = xalloc((size_t)s->max_steps, sizeof *s->owners);
     s->targets = xalloc((size_t)s->max_steps, sizeof *s->targets);
@@ -93,9 +90,7 @@ static void scorer_close(Scorer *s) {
     free(s->steps);
     free(s->owners);
     free(s->targets);
-    free((char *)s->system.data);
-    tokenizer_close(s->tokenizer);
-    model_close(&s->model);
+    engine_close(&s->engine);
 }
 
 static void print_stats(const Scorer *s, uint64_t n_tokens) {
@@ -119,7 +114,7 @@ static void count_jobs(Scorer *s, Perplexity *p, Job *jobs, int n) {
         p->nll -= job->logprob;
         p->n_fed += (uint64_t)job->n;
         for (int i = job->first; i < job->n; i++, p->n_tokens++)
-            p->n_bytes += tokenizer_piece(s->tokenizer, job->tokens[i], false).len;
+            p->n_bytes += tokenizer_piece(s->engine.tokenizer, job->tokens[i], false).len;
         session_free(job->session);
     }
 }
@@ -128,9 +123,9 @@ static void count_jobs(Scorer *s, Perplexity *p, Job *jobs, int n) {
 // BOS, the first half of each is context only, and what does not fill a window is left out.
 static void score_windows(Scorer *s, Perplexity *p, Str text) {
     Ids ids = {0};
-    bool adds_bos = tokenizer_adds_bos(s->tokenizer);
-    if (adds_bos) ids_push(&ids, tokenizer_bos(s->tokenizer));
-    tokenizer_encode(s->tokenizer, text.data, text.len, &ids);
+    bool adds_bos = tokenizer_adds_bos(s->engine.tokenizer);
+    if (adds_bos) ids_push(&ids, tokenizer_bos(s->engine.tokenizer));
+    tokenizer_encode(s->engine.tokenizer, text.data, text.len, &ids);
     int n_windows = ids.len / p->n_ctx;
     if (!n_windows)
         die(EXIT_USAGE,
@@ -142,9 +137,9 @@ static void score_windows(Scorer *s, Perplexity *p, Str text) {
         int n = n_windows - first < s->parallel ? n_windows - first : s->parallel;
         for (int i = 0; i < n; i++) {
             int *tokens = ids.data + (size_t)(first + i) * (size_t)p->n_ctx;
-            if (adds_bos) tokens[0] = tokenizer_bos(s->tokenizer);
-            jobs[i] =
-                (Job){.session = session_new(&s->model), .tokens = tokens, .n = p->n_ctx, .first = p->n_ctx / 2 + 1};
+            if (adds_bos) tokens[0] = tokenizer_bos(s->engine.tokenizer);
+            jobs[i] = (Job){
+                .session = session_new(&s->engine.model), .tokens = tokens, .n = p->n_ctx, .first = p->n_ctx / 2 + 1};
         }
         count_jobs(s, p, jobs, n);
     }
@@ -165,12 +160,13 @@ static void score_texts(Scorer *s, Perplexity *p, const char *path) {
             const Json *text = json_get_string(doc.root, "text");
             if (!text) die(EXIT_RUNTIME, "%s: line %ld: expected {\"text\": STRING}", l.path, l.number);
             ids[n].len = 0;
-            if (tokenizer_adds_bos(s->tokenizer)) ids_push(&ids[n], tokenizer_bos(s->tokenizer));
-            tokenizer_encode(s->tokenizer, text->string.data, text->string.len, &ids[n]);
+            if (tokenizer_adds_bos(s->engine.tokenizer)) ids_push(&ids[n], tokenizer_bos(s->engine.tokenizer));
+            tokenizer_encode(s->engine.tokenizer, text->string.data, text->string.len, &ids[n]);
             if (ids[n].len > p->n_ctx)
                 die(EXIT_CONTEXT, "%s: line %ld does not fit the context: %d tokens, context %d", l.path, l.number,
                     ids[n].len, p->n_ctx);
-            jobs[n] = (Job){.session = session_new(&s->model), .tokens = ids[n].data, .n = ids[n].len, .first = 1};
+            jobs[n] =
+                (Job){.session = session_new(&s->engine.model), .tokens = ids[n].data, .n = ids[n].len, .first = 1};
         }
         count_jobs(s, p, jobs, n);
     } while (n == n_batch);
@@ -187,7 +183,7 @@ static void score_perplexity(Scorer *s) {
     Error err;
     Perplexity p = {0};
     bool is_texts = str_ends_with(str_of(o->perplexity), ".jsonl") || o->is_jsonl;
-    int most = s->model.config.max_context;
+    int most = s->engine.model.config.max_context;
     p.n_ctx = o->ctx ? o->ctx : is_texts || most < DEFAULT_WINDOW ? most : DEFAULT_WINDOW;
     if (p.n_ctx < 4) die(EXIT_USAGE, "-c: expected at least 4, found %d", p.n_ctx);
     if (is_texts) {
@@ -220,18 +216,18 @@ static void score_perplexity(Scorer *s) {
 // boundary, all choices are scored from the last token that all have.
 static int encode_choices(Scorer *s, Str prompt, const Str *texts, Ids *ids, int n) {
     Ids alone = {0};
-    prompt_encode(s->tpl, s->tokenizer, s->system, prompt, false, &alone);
+    prompt_encode(&s->engine, prompt, s->options->is_raw, &alone);
     int n_shared = alone.len;
     for (int i = 0; i < n; i++) {
-        if (s->tpl != TEMPLATE_NONE) {
+        if (s->engine.tpl != TEMPLATE_NONE && !s->options->is_raw) {
             for (int k = 0; k < alone.len; k++) ids_push(&ids[i], alone.data[k]);
-            tokenizer_encode(s->tokenizer, texts[i].data, texts[i].len, &ids[i]);
+            tokenizer_encode(s->engine.tokenizer, texts[i].data, texts[i].len, &ids[i]);
             continue;
         }
         Buffer joint = {0};
         buffer_append(&joint, prompt.data, prompt.len);
         buffer_append(&joint, texts[i].data, texts[i].len);
-        prompt_encode(TEMPLATE_NONE, s->tokenizer, (Str){0}, (Str){joint.data, joint.len}, false, &ids[i]);
+        prompt_encode(&s->engine, (Str){joint.data, joint.len}, true, &ids[i]);
         int k = 0;
         while (k < n_shared && k < ids[i].len - 1 && ids[i].data[k] == alone.data[k]) k++;
         n_shared = k;
@@ -277,7 +273,7 @@ static void print_answer(const Scorer *s, const Json *id, const Str *texts, cons
 static void answer_question(Scorer *s, const Json *id, Str prompt, const Str *texts, int n) {
     Ids *ids = xalloc((size_t)n, sizeof *ids);
     Job *jobs = xalloc((size_t)n, sizeof *jobs);
-    Session *session = session_new(&s->model);
+    Session *session = session_new(&s->engine.model);
     int n_shared = encode_choices(s, prompt, texts, ids, n), fed = n_shared - 1;
     run_jobs(s, &(Job){.session = session, .tokens = ids[0].data, .n = n_shared, .first = n_shared}, 1);
     for (int i = 0; i < n; i++) {
@@ -345,13 +341,7 @@ int verb_score(const Options *o) {
     if (!o->perplexity && !o->choices && !o->is_jsonl)
         die(EXIT_USAGE, "score: expected --choices A,B PROMPT, --jsonl or --perplexity FILE (llama31 help score)");
     scorer_open(&s, o);
-    if (o->perplexity) {
-        score_perplexity(&s);
-    } else {
-        s.tpl = o->is_raw ? TEMPLATE_NONE : template_choose(o, &s.model.file, s.tokenizer);
-        s.system = system_read(o, &s.model, s.tpl);
-        (o->is_jsonl ? score_questions : score_choices)(&s);
-    }
+    (o->perplexity ? score_perplexity : o->is_jsonl ? score_questions : score_choices)(&s);
     scorer_close(&s);
     return EXIT_OK;
 }

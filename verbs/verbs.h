@@ -92,21 +92,29 @@ bool memory_fits(const Model *m, size_t n_positions);
 double model_decode_gb(const Model *m);
 // The chat template of --template or of the file; dies if the file has one that we do not know (--raw: takes none).
 Template template_choose(const Options *o, const Gguf *g, const Tokenizer *t);
-// Tokens of a prompt: a user's message after the system's (data NULL: none), or, with TEMPLATE_NONE, plain text after
-// BOS.
-void prompt_encode(Template tpl, const Tokenizer *t, Str system, Str prompt, bool has_special, Ids *out);
-// Most tokens to generate when nobody says: a base model goes on and on.
-int predict_default(Template tpl);
+// A model and what its prompts are put into, for the verbs that generate or score.
+typedef struct {
+    const Options *options;
+    Model model;
+    Tokenizer *tokenizer;
+    Template tpl;  // of messages
+    Str system;    // of -sys (@FILE reads a file); data NULL: none
+    uint64_t seed; // of --seed, or from the system's random source
+} Engine;
+
+// Opens all that or dies.
+void engine_open(Engine *e, const Options *o);
+void engine_close(Engine *e);
+// Tokens of a prompt: a user's message after the system's, or, plain or without a template, the text after BOS.
+void prompt_encode(const Engine *e, Str prompt, bool is_plain, Ids *out);
+// -n, or as many tokens as are to be generated when nobody says: plain text goes on and on.
+int predict_choose(const Engine *e, bool is_plain);
 // Positions a session may reach: -c, or what n_predict tokens (-1: as many as the model likes) after the prompt need.
-int context_choose(const Options *o, const Model *m, int n_prompt, int n_predict);
-// The text of -sys (@FILE reads a file), data NULL if not given (free it); dies where no template can hold it.
-Str system_read(const Options *o, const Model *m, Template tpl);
+int context_choose(const Engine *e, int n_prompt, int n_predict);
 // Token ids written as text, separated by commas or white space; dies on anything else.
 void ids_parse(const char *text, int n_vocab, Ids *out);
 // JSON array of the recorded tokens of a sequence with n_top alternatives each, as OpenAI writes it or with ids.
 void logprobs_put(Buffer *out, const Tokenizer *t, const Sequence *s, int n_top, bool is_openai);
-// A seed from the system's random source, for when none was given.
-uint64_t seed_random(void);
 // A line on stderr unless -q; dim on a terminal, which nothing in it may drive.
 void note(const Options *o, const char *fmt, ...) PRINTF_LIKE(2, 3);
 // "prefill 512 tok 91.2 tok/s | decode 128 tok 4.6 tok/s 22.1 GB/s | seed 42" on stderr.
