@@ -385,6 +385,7 @@ static bool load(Tokenizer *t, const Gguf *g, Error *err) {
 
 Tokenizer *tokenizer_open(const Gguf *g, Error *err) {
     Tokenizer *t = xalloc(1, sizeof *t);
+    unicode_init();
     t->file = g->path;
     t->bos = t->unknown = -1;
     t->is_split = true;
@@ -411,7 +412,7 @@ typedef struct {
 
 static inline Char char_at(const char *s, const char *end) {
     if (s == end) return (Char){-1, 0};
-    if ((unsigned char)*s < 0x80) return (Char){unicode_ascii[(unsigned char)*s], 1};
+    if ((unsigned char)*s < 0x80) return (Char){unicode_classes[(unsigned char)*s], 1};
     uint32_t code;
     int len = utf8_decode(s, (size_t)(end - s), &code);
     return len ? (Char){(int)unicode_class(code), len} : (Char){UNICODE_OTHER, 1};

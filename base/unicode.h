@@ -7,7 +7,13 @@
 // \p{L}, \p{N} and \s (the property White_Space) of regular expressions; unassigned code points are OTHER.
 typedef enum { UNICODE_OTHER, UNICODE_LETTER, UNICODE_NUMBER, UNICODE_SPACE } UnicodeClass;
 
-UnicodeClass unicode_class(uint32_t code);
-extern const uint8_t unicode_ascii[128]; // the classes of U+0000..U+007F
+enum { UNICODE_END = 0x323b0 }; // all from here on are OTHER
+extern uint8_t unicode_classes[UNICODE_END];
+// Fills the table; to be called before it is used.
+void unicode_init(void);
+
+static inline UnicodeClass unicode_class(uint32_t code) {
+    return code < UNICODE_END ? (UnicodeClass)unicode_classes[code] : UNICODE_OTHER;
+}
 
 #endif

@@ -11,7 +11,7 @@ import re
 import sys
 
 LETTER, NUMBER, SPACE = 1, 2, 3
-BLOCK = 256  # code points per block, 2 bits each
+UNICODE_END = 0x323b0  # as in base/unicode.h
 DIGITS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 
 
@@ -82,29 +82,19 @@ def main():
     classes = bytearray(0x110000)
     for first, last, kind in ranges:
         classes[first:last + 1] = bytes([kind]) * (last + 1 - first)
-    n_indexed = (max(last for _, last, _ in ranges) + BLOCK) // BLOCK
-    blocks, index = [], []
-    for b in range(n_indexed):
-        block = bytes(classes[b * BLOCK:(b + 1) * BLOCK])
-        if block not in blocks:
-            blocks.append(block)
-        index.append(blocks.index(block))
-    assert len(blocks) <= 256
-    packed = [[sum(block[i + k] << 2 * k for k in range(32)) for i in range(0, BLOCK, 32)] for block in blocks]
-    print(f"// Unicode {version}, written by scripts/make_unicode.py. Blocks of {BLOCK} code points, 2 bits each.")
-    print('#include "unicode.h"\n')
-    print(f"static const uint8_t block_of[{n_indexed}] = {{")
-    print("\n".join(rows(index, "%d")) + "\n};\n")
-    print(f"static const uint64_t blocks[{len(blocks)}][{BLOCK // 32}] = {{")
-    for words in packed:
-        print("    {" + ", ".join("0" if w == 0 else f"{w:#x}" for w in words) + "},")
-    print("};\n")
-    print("const uint8_t unicode_ascii[128] = {")
-    print("\n".join(rows(classes[:128], "%d")) + "\n};\n")
-    print("UnicodeClass unicode_class(uint32_t code) {")
-    print("    if (code / 256 >= sizeof block_of) return UNICODE_OTHER;")
-    print("    return (UnicodeClass)(blocks[block_of[code / 256]][code / 32 % 8] >> 2 * (code % 32) & 3);")
+    end = max(last for _, last, _ in ranges) + 1
+    runs = [len(m.group()) << 2 | m.group()[0] for m in re.finditer(rb"(?s)(.)\1*", bytes(classes[:end]))]
+    print(f"// Unicode {version}, written by scripts/make_unicode.py.")
+    print('#include "unicode.h"\n\n#include <string.h>\n')
+    print("// Runs of code points of one class, from U+0000 on: 4 * length + class.")
+    print("static const uint32_t runs[] = {")
+    print("\n".join(rows(runs, "%d")) + "\n};\n")
+    print("uint8_t unicode_classes[UNICODE_END];\n")
+    print("void unicode_init(void) {")
+    print("    uint8_t *at = unicode_classes;")
+    print("    for (size_t i = 0; i < sizeof runs / sizeof *runs; at += runs[i++] >> 2) memset(at, runs[i] & 3, runs[i] >> 2);")
     print("}")
+    assert end == UNICODE_END, f"base/unicode.h: UNICODE_END is {end:#x}"
 
 
 main()
