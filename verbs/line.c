@@ -221,54 +221,55 @@ static size_t before(const Line *l, size_t at) {
     return last;
 }
 
-// Lays prompt and text out in rows of `columns`; rows [top, bottom) go to `out`. Rows after the first of a text with
-// newlines are indented by 2. Sets the cursor's row and column; returns the number of rows.
-static int layout(const Line *l, int columns, int top, int bottom, Buffer *out, int *cursor_row, int *cursor_column) {
+// Lays prompt and text out in rows of `columns`, with \r\n between. Rows after the first of a text with newlines are
+// indented by 2. Sets the cursor's row and column; returns the number of rows.
+static int layout(const Line *l, int columns, Buffer *out, int *cursor_row, int *cursor_column) {
     int row = 0, column = (int)strlen(l->prompt);
-    if (top == 0) buffer_puts(out, l->prompt);
-    for (size_t i = 0;;) {
+    buffer_puts(out, l->prompt);
+    for (size_t i = 0, len = 1;; i += len) {
         char shown[8] = "";
         int width = 0;
-        bool is_newline = i < l->text.len && l->text.data[i] == '\n';
-        size_t len = i < l->text.len ? (size_t)char_at(l->text.data + i, l->text.len - i, &width, shown) : 0;
-        if (is_newline) width = 0;
-        bool is_full = column + width > columns || (column == columns && (i == l->at || i == l->text.len));
+        bool is_end = i == l->text.len, is_newline = !is_end && l->text.data[i] == '\n';
+        len = is_end || is_newline ? 1 : (size_t)char_at(l->text.data + i, l->text.len - i, &width, shown);
+        bool is_full = column + width > columns || (column == columns && (i == l->at || is_end));
         if (is_full && !is_newline) {
             row++, column = 0;
-            if (row > top && row < bottom) buffer_puts(out, "\r\n");
+            buffer_puts(out, "\r\n");
         }
         if (i == l->at) *cursor_row = row, *cursor_column = column < columns ? column : columns - 1;
-        if (i == l->text.len) return row + 1;
-        if (is_newline) {
-            row++, column = 2;
-            if (row > top && row < bottom) buffer_puts(out, "\r\n");
-            if (row >= top && row < bottom) buffer_puts(out, "  ");
-        } else {
-            column += width;
-            if (row >= top && row < bottom) buffer_puts(out, shown);
-        }
-        i += len;
+        if (is_end) return row + 1;
+        row += is_newline;
+        column = is_newline ? 2 : column + width;
+        buffer_puts(out, is_newline ? "\r\n  " : shown);
     }
 }
 
+static const char *skip_rows(const char *s, int n) {
+    for (; n > 0; n--) s = strstr(s, "\r\n") + 2;
+    return s;
+}
+
+// Draws the rows around the cursor that the screen can hold.
 static void draw(Line *l) {
     struct winsize size = {0};
-    Buffer out = {0}, unused = {0};
+    Buffer rows = {0}, out = {0};
     int row = 0, column = 0;
     if (ioctl(l->out, TIOCGWINSZ, &size) || !size.ws_col || !size.ws_row) size.ws_col = 80, size.ws_row = 24;
     int columns = size.ws_col > 8 ? size.ws_col : 8, height = size.ws_row > 2 ? size.ws_row - 1 : 1;
-    int n_rows = layout(l, columns, 0, 0, &unused, &row, &column);
+    int n_rows = layout(l, columns, &rows, &row, &column);
     int top = row >= height ? row - height + 1 : 0, bottom = n_rows < top + height ? n_rows : top + height;
+    const char *begin = skip_rows(rows.data, top), *end = rows.data + rows.len;
+    if (bottom < n_rows) end = skip_rows(begin, bottom - top) - 2;
     if (l->cursor_row > 0) buffer_printf(&out, "\x1b[%dA", l->cursor_row);
     buffer_puts(&out, "\r\x1b[J");
-    layout(l, columns, top, bottom, &out, &row, &column);
+    buffer_append(&out, begin, (size_t)(end - begin));
     if (bottom - 1 > row) buffer_printf(&out, "\x1b[%dA", bottom - 1 - row);
     buffer_puts(&out, "\r");
     if (column) buffer_printf(&out, "\x1b[%dC", column);
     put(l->out, out.data, out.len);
     l->cursor_row = row - top;
+    buffer_free(&rows);
     buffer_free(&out);
-    buffer_free(&unused);
 }
 
 static void insert(Line *l, const char *s, size_t n) {
