@@ -525,35 +525,31 @@ static void put_part(const Encoder *e, int id, const char *s, size_t n) {
         for (size_t i = 0; i < n; i++) ids_push(e->out, e->t->byte_id[(unsigned char)s[i]]);
 }
 
-static void sift_down(Pair *heap, size_t n, size_t i) {
-    Pair moved = heap[i];
+// Takes the best pair out of the heap.
+static Pair pop_pair(Encoder *e) {
+    Pair *heap = e->heap, best = heap[0], moved = heap[--e->n_heap];
+    size_t n = e->n_heap, i = 0;
     for (size_t child; (child = 2 * i + 1) < n; i = child) {
         if (child + 1 < n && heap[child + 1].key < heap[child].key) child++;
         if (heap[child].key >= moved.key) break;
         heap[i] = heap[child];
     }
     heap[i] = moved;
+    return best;
 }
 
-// Appends the pair that link `left` makes with the next one, if it is a token.
-static bool add_pair(Encoder *e, const char *s, int left) {
-    if (left < 0 || e->parts[left].next < 0) return false;
+// Adds the pair that part `left` makes with the next one, if it is a token.
+static void push_pair(Encoder *e, const char *s, int left) {
+    if (left < 0 || e->parts[left].next < 0) return;
     Pair p = {.end = e->parts[e->parts[left].next].end};
     uint32_t rank = look(e->t, s + e->parts[left].start, p.end - e->parts[left].start, &p.id);
-    if (rank == NO_RANK) return false;
+    if (rank == NO_RANK) return;
     p.key = (uint64_t)rank << 32 | (uint32_t)left;
     if (e->n_heap == e->cap_heap) {
         e->cap_heap = e->cap_heap ? 2 * e->cap_heap : 1024;
         e->heap = xrealloc(e->heap, e->cap_heap, sizeof *e->heap);
     }
-    e->heap[e->n_heap++] = p;
-    return true;
-}
-
-static void push_pair(Encoder *e, const char *s, int left) {
-    if (!add_pair(e, s, left)) return;
-    size_t i = e->n_heap - 1;
-    Pair p = e->heap[i];
+    size_t i = e->n_heap++;
     for (; i && e->heap[(i - 1) / 2].key > p.key; i = (i - 1) / 2) e->heap[i] = e->heap[(i - 1) / 2];
     e->heap[i] = p;
 }
@@ -569,12 +565,9 @@ static void merge(Encoder *e, const char *s, size_t size) {
     }
     e->parts[n - 1].next = -1;
     e->n_heap = 0;
-    for (int i = 0; i < n; i++) add_pair(e, s, i);
-    for (size_t i = e->n_heap / 2; i-- > 0;) sift_down(e->heap, e->n_heap, i);
+    for (int i = 0; i < n; i++) push_pair(e, s, i);
     while (e->n_heap) {
-        Pair p = e->heap[0];
-        e->heap[0] = e->heap[--e->n_heap];
-        sift_down(e->heap, e->n_heap, 0);
+        Pair p = pop_pair(e);
         int left = (int)(uint32_t)p.key, right = e->parts[left].next;
         if (e->parts[left].id == GONE || right < 0 || e->parts[right].end != p.end) continue;
         e->parts[left].id = p.id;

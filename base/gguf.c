@@ -79,26 +79,20 @@ static const uint8_t *take(Cursor *c, size_t n, const char *field) {
     return NULL;
 }
 
-static bool take_u32(Cursor *c, const char *field, uint32_t *out) {
-    const uint8_t *p = take(c, 4, field);
-    if (p) *out = (uint32_t)load(p, 4);
-    return p;
-}
-
-static bool take_u64(Cursor *c, const char *field, uint64_t *out) {
-    const uint8_t *p = take(c, 8, field);
-    if (p) *out = load(p, 8);
+static bool take_int(Cursor *c, int bytes, const char *field, uint64_t *out) {
+    const uint8_t *p = take(c, (size_t)bytes, field);
+    if (p) *out = load(p, bytes);
     return p;
 }
 
 static bool take_count(Cursor *c, const char *field, uint64_t max, uint64_t *out) {
-    if (!take_u64(c, field, out)) return false;
+    if (!take_int(c, 8, field, out)) return false;
     return *out <= max || refuse(c, c->at - 8, field, "expected at most %zu, found %zu", (size_t)max, (size_t)*out);
 }
 
 static bool take_string(Cursor *c, const char *field, size_t min, size_t max, Str *out) {
     uint64_t len;
-    if (!take_u64(c, field, &len)) return false;
+    if (!take_int(c, 8, field, &len)) return false;
     if (len < min || len > max)
         return refuse(c, c->at - 8, field, "expected a length of %zu to %zu, found %zu", min, max, (size_t)len);
     *out = (Str){(const char *)take(c, len, field), len};
@@ -106,10 +100,10 @@ static bool take_string(Cursor *c, const char *field, size_t min, size_t max, St
 }
 
 static bool take_kind(Cursor *c, const char *field, GgufKind *out) {
-    uint32_t kind;
-    if (!take_u32(c, field, &kind)) return false;
+    uint64_t kind;
+    if (!take_int(c, 4, field, &kind)) return false;
     if (kind > GGUF_F64)
-        return refuse(c, c->at - 4, field, "expected a value type of 0 to %d, found %u", GGUF_F64, kind);
+        return refuse(c, c->at - 4, field, "expected a value type of 0 to %d, found %zu", GGUF_F64, (size_t)kind);
     *out = (GgufKind)kind;
     return true;
 }
@@ -147,25 +141,25 @@ static bool parse_value(Cursor *c, GgufValue *v) {
 
 // Where the data starts is not known yet: until then t->data holds the offset.
 static bool parse_tensor(Cursor *c, GgufTensor *t, size_t alignment, size_t *n_weights) {
-    uint64_t offset;
-    uint32_t n_dims;
+    uint64_t offset, n_dims, type;
     size_t n = 1;
     c->item = (Str){0};
     if (!take_string(c, "tensor name", 1, MAX_TENSOR_NAME, &t->name)) return false;
     c->item = t->name;
-    if (!take_u32(c, "n_dims", &n_dims)) return false;
-    if (n_dims < 1 || n_dims > 4) return refuse(c, c->at - 4, "n_dims", "expected 1 to 4, found %u", n_dims);
+    if (!take_int(c, 4, "n_dims", &n_dims)) return false;
+    if (n_dims < 1 || n_dims > 4) return refuse(c, c->at - 4, "n_dims", "expected 1 to 4, found %zu", (size_t)n_dims);
     t->n_dims = (int)n_dims;
     t->dims[0] = t->dims[1] = t->dims[2] = t->dims[3] = 1;
-    for (uint32_t i = 0; i < n_dims; i++) {
-        if (!take_u64(c, "dimensions", &t->dims[i])) return false;
+    for (int i = 0; i < t->n_dims; i++) {
+        if (!take_int(c, 8, "dimensions", &t->dims[i])) return false;
         if (t->dims[i] == 0 || !size_mul(n, t->dims[i], &n))
             return refuse(c, c->at - 8, "dimensions", "expected a product of 1 to 2^63, found %zu more",
                           (size_t)t->dims[i]);
     }
     if (!size_add(*n_weights, n, n_weights) || *n_weights > INT64_MAX)
         return refuse(c, c->at - 8, "dimensions", "expected at most 2^63 weights in all, found %zu more", n);
-    if (!take_u32(c, "type", &t->type)) return false;
+    if (!take_int(c, 4, "type", &type)) return false;
+    t->type = (uint32_t)type;
     const TypeInfo *info = type_info(t->type);
     if (!info->block) return refuse(c, c->at - 4, "type", "expected a tensor type, found %u", t->type);
     if (t->dims[0] % (unsigned)info->block)
@@ -173,7 +167,7 @@ static bool parse_tensor(Cursor *c, GgufTensor *t, size_t alignment, size_t *n_w
                       info->name, (size_t)t->dims[0]);
     if (!size_mul(n / (unsigned)info->block, (unsigned)info->bytes, &t->bytes))
         return refuse(c, c->at - 4, "type", "expected a tensor inside the file, found %zu weights", n);
-    if (!take_u64(c, "offset", &offset)) return false;
+    if (!take_int(c, 8, "offset", &offset)) return false;
     if (offset % alignment)
         return refuse(c, c->at - 8, "offset", "expected a multiple of %zu, found %zu", alignment, (size_t)offset);
     t->data = (const void *)(uintptr_t)offset;
@@ -240,17 +234,17 @@ static void *grow(void *p, int n, size_t size) { // room for one more, doubling
     return n & (n - 1) ? p : xrealloc(p, n ? 2 * (size_t)n : 1, size);
 }
 
-static bool parse_header(Cursor *c, uint32_t *version, uint64_t *n_tensors, uint64_t *n_values) {
+static bool parse_header(Cursor *c, uint64_t *version, uint64_t *n_tensors, uint64_t *n_values) {
     const uint8_t *magic = take(c, 4, "magic");
     if (!magic) return false;
     bool is_swapped = !memcmp(magic, "FUGG", 4);
     if (!is_swapped && memcmp(magic, "GGUF", 4))
         return refuse(c, 0, "magic", "expected GGUF, found %02x %02x %02x %02x", magic[0], magic[1], magic[2],
                       magic[3]);
-    if (!take_u32(c, "version", version)) return false;
+    if (!take_int(c, 4, "version", version)) return false;
     if (is_swapped || (*version && *version % 65536 == 0))
         return refuse(c, 4, "byte order", "expected little-endian, found big-endian");
-    if (*version != 2 && *version != 3) return refuse(c, 4, "version", "expected 2 or 3, found %u", *version);
+    if (*version != 2 && *version != 3) return refuse(c, 4, "version", "expected 2 or 3, found %zu", (size_t)*version);
     return take_count(c, "n_tensors", MAX_ENTRIES, n_tensors) && take_count(c, "n_kv", MAX_ENTRIES, n_values);
 }
 
@@ -269,12 +263,12 @@ static bool read_alignment(Cursor *c, const Gguf *g, size_t *alignment) {
 // Parses one file (a whole model or one shard of it) and appends it to g.
 static bool parse_file(Gguf *g, GgufShard file, const char *name, Error *err) {
     Cursor c = {.data = file.data, .size = file.bytes, .file = name, .err = err};
-    uint64_t n_tensors, n_values, no = 0;
+    uint64_t version = 0, n_tensors, n_values, no = 0;
     size_t n_weights = 0, alignment;
     Gguf own = {.path = name, .shards = &file}; // this file's metadata, indexed on its own
     g->shards = xrealloc(g->shards, (size_t)g->n_shards + 1, sizeof *g->shards);
     g->shards[g->n_shards++] = file;
-    bool ok = parse_header(&c, &own.version, &n_tensors, &n_values);
+    bool ok = parse_header(&c, &version, &n_tensors, &n_values);
     while (ok && (uint64_t)own.n_values < n_values) {
         own.values = grow(own.values, own.n_values, sizeof *own.values);
         ok = parse_value(&c, &own.values[own.n_values++]);
@@ -289,7 +283,7 @@ static bool parse_file(Gguf *g, GgufShard file, const char *name, Error *err) {
     }
     if (ok && g->n_tensors > first) ok = place_tensors(&c, g->tensors + first, g->n_tensors - first, alignment);
     if (g->n_shards == 1) {
-        g->version = own.version, g->values = own.values, g->n_values = own.n_values;
+        g->version = (uint32_t)version, g->values = own.values, g->n_values = own.n_values;
         g->value_index = own.value_index;
         return ok;
     }

@@ -53,8 +53,8 @@ typedef struct {
     const char *out_path;
     int out;
     bool out_is_file;
-    Record **window; // (n_window) in order of input
-    int n_window, cap_window, n_waiting;
+    Record *window[WINDOW]; // (n_window) in order of input
+    int n_window, n_waiting;
     size_t window_tokens;
     Record **active;      // (n_active), those that started first in front
     Sequence **sequences; // (n_active) theirs
@@ -184,16 +184,6 @@ static void print_summary(const Batch *b) {
 
 // Input
 
-static void window_push(Batch *b, Record *r) {
-    if (b->n_window == b->cap_window) {
-        b->cap_window = b->cap_window ? 2 * b->cap_window : 64;
-        b->window = xrealloc(b->window, (size_t)b->cap_window, sizeof *b->window);
-    }
-    b->window[b->n_window++] = r;
-    b->window_tokens += (size_t)r->prompt.len;
-    b->n_waiting += r->state == RECORD_WAITING;
-}
-
 // One line of input becomes a record of the window, unless it is of another shard or done already. A bad one becomes
 // an error record: once, even if the run is resumed.
 static void take_line(Batch *b, LineState state, Str line) {
@@ -234,7 +224,9 @@ static void take_line(Batch *b, LineState state, Str line) {
     if (!code && !record_parse(r, &b->engine, is_text ? &text : b->doc.root, &err))
         code = err.code == EXIT_CONTEXT ? "context_length_exceeded" : "invalid_request";
     if (code) record_fail(r, code, err.text);
-    window_push(b, r);
+    b->window[b->n_window++] = r;
+    b->window_tokens += (size_t)r->prompt.len;
+    b->n_waiting += r->state == RECORD_WAITING;
 }
 
 // Reads ahead; waits for input only if there is nothing else to do.
@@ -381,16 +373,14 @@ static void finish_record(Batch *b, Record *r) {
 
 // Takes the finished ones out of the active; those that an interrupt has cancelled stay, without an answer.
 static void collect_finished(Batch *b) {
-    int n = 0, n_all = b->n_active;
-    for (int i = 0; i < n_all; i++) {
+    for (int i = b->n_active - 1; i >= 0; i--) {
         Record *r = b->active[i];
-        if (r->sequence.finish != FINISH_NONE && r->sequence.finish != FINISH_CANCEL) continue;
-        b->active[i] = b->active[n]; // swapped, so that the finished are at the end
-        b->active[n] = r;
-        b->sequences[n++] = &r->sequence;
+        if (r->sequence.finish == FINISH_NONE || r->sequence.finish == FINISH_CANCEL) continue;
+        size_t n_behind = (size_t)(--b->n_active - i);
+        memmove(b->active + i, b->active + i + 1, n_behind * sizeof *b->active);
+        memmove(b->sequences + i, b->sequences + i + 1, n_behind * sizeof *b->sequences);
+        finish_record(b, r);
     }
-    b->n_active = n;
-    for (int i = n; i < n_all; i++) finish_record(b, b->active[i]);
 }
 
 static void write_finished(Batch *b) {
@@ -455,7 +445,6 @@ static void close_batch(Batch *b) {
     while (b->n_kept) session_free(take_kept(b, 0));
     tdestroy(b->seen, free);
     tdestroy(b->done, free);
-    free(b->window);
     free(b->active);
     free(b->sequences);
     json_free(&b->doc);
