@@ -3,6 +3,8 @@
 // in double and rounded once.
 #include "rope.h"
 
+#include "kernels/ops.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -199,28 +201,45 @@ void rope_free(Rope *rope) {
     *rope = (Rope){0};
 }
 
+// Rows [first, end) of the cis table.
+typedef struct {
+    Rope *rope;
+    int first, end;
+    float factor;
+} Rows;
+
+static void fill_row(void *arg, int index) {
+    const Rows *rows = arg;
+    const Rope *rope = rows->rope;
+    const RopeParams *p = &rope->params;
+    int half = p->dim / 2, pos = rows->first + index;
+    float *c = rope->cos + (size_t)pos * half, *s = rope->sin + (size_t)pos * half;
+    for (int i = 0; i < half; i++) {
+        // Dynamic: each row has the base of the context that ends there, as when decoding token by token, whatever the
+        // table's length.
+        float freq = p->rule == ROPE_DYNAMIC && pos >= p->orig_ctx ? scaled_freq(p, i, pos + 1) : rope->freqs[i];
+        float angle = (float)pos * freq;
+        c[i] = (float)cos((double)angle) * rows->factor;
+        s[i] = (float)sin((double)angle) * rows->factor;
+    }
+}
+
+static void fill_rows(Team *team, void *arg) {
+    const Rows *rows = arg;
+    ops_for(team, rows->end - rows->first, 16, fill_row, arg);
+}
+
 void rope_reserve(Rope *rope, int n_positions) {
     if (n_positions <= rope->n_positions) return;
     const RopeParams *p = &rope->params;
-    int half = p->dim / 2, first = rope->n_positions;
+    int half = p->dim / 2;
     // Rows are added by the page of 256, so that a context growing token by token copies the table rarely.
     int n = n_positions < INT32_MAX - 256 ? (n_positions + 255) / 256 * 256 : n_positions;
     size_t row = (size_t)half * sizeof(float);
     rope->cos = xrealloc(rope->cos, (size_t)n, row);
     rope->sin = xrealloc(rope->sin, (size_t)n, row);
-    float factor = attention_factor(p);
-#pragma omp parallel for schedule(static)
-    for (int pos = first; pos < n; pos++) {
-        float *c = rope->cos + (size_t)pos * half, *s = rope->sin + (size_t)pos * half;
-        for (int i = 0; i < half; i++) {
-            // Dynamic: each row has the base of the context that ends there, as when decoding token by token, whatever
-            // the table's length.
-            float freq = p->rule == ROPE_DYNAMIC && pos >= p->orig_ctx ? scaled_freq(p, i, pos + 1) : rope->freqs[i];
-            float angle = (float)pos * freq;
-            c[i] = (float)cos((double)angle) * factor;
-            s[i] = (float)sin((double)angle) * factor;
-        }
-    }
+    Rows rows = {rope, rope->n_positions, n, attention_factor(p)};
+    team_run(INT32_MAX, fill_rows, &rows);
     rope->n_positions = n;
 }
 

@@ -63,6 +63,16 @@ static const Verb *find_verb(const char *name) {
         did_you_mean(name, &verbs->name, sizeof *verbs, N_VERBS));
 }
 
+typedef struct {
+    const Verb *verb;
+    const Options *options;
+} Job;
+
+static int run_verb(void *arg) {
+    const Job *job = arg;
+    return job->verb->run(job->options);
+}
+
 int main(int argc, char **argv) {
     guard_descriptors();
     signal(SIGPIPE, SIG_IGN); // a closed pipe is an error of write()
@@ -88,10 +98,11 @@ int main(int argc, char **argv) {
         if (!kernels_init(NULL))
             die(EXIT_USAGE, "LLAMA31_ISA: expected scalar, avx2, avx512, amx or neon, found \"%s\"",
                 getenv("LLAMA31_ISA"));
+        int n_threads = o.model_options.n_threads > 0 ? o.model_options.n_threads : team_default_threads();
         if (o.wants_help)
             print_help(verb);
         else
-            code = verb->run(&o);
+            code = team_serve(n_threads, run_verb, &(Job){verb, &o});
         stdout_flush();
         free(o.args);
         free(o.stops);

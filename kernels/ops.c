@@ -14,16 +14,33 @@
 #include <sys/syscall.h>
 #endif
 
-// A barrier that spins for some microseconds and then sleeps. Sleeping matters when another process wants the core:
-// a spinning thread would keep it from the thread that everyone waits for.
+// The threads live in one parallel region around the whole program (team_serve) and meet at barriers of our own, which
+// spin for some microseconds and then sleep. Sleeping matters when another process wants the core: a spinning thread
+// would keep it from the thread that everyone waits for. OpenMP's own end of a region spins for milliseconds.
+enum { MAX_THREADS = 1024 };
+
 struct Team {
     int n_threads;
     _Atomic int next;       // first unit of work that nobody has taken
     _Atomic int n_arrived;  // at the barrier
-    _Atomic int n_sleeping; // of those
     _Atomic unsigned phase; // counts barriers
+    _Atomic int n_sleeping; // until the phase changes
     double mark;            // when the last barrier fell (profile)
 };
+
+// A thread other than the first, and the word it sleeps on.
+typedef struct {
+    _Atomic unsigned n_jobs; // handed to it so far
+    _Atomic int is_sleeping;
+} Worker;
+
+static struct {
+    int n_threads; // 0 outside team_serve
+    Worker workers[MAX_THREADS];
+    Team team; // of the job under way
+    void (*body)(Team *team, void *arg);
+    void *arg;
+} service;
 
 bool ops_profile;
 double ops_sec[OP_COUNT];
@@ -33,7 +50,7 @@ const char *ops_kind_name(OpKind kind) {
     return names[kind];
 }
 
-enum { SPINS = 4000 };
+enum { SPINS = 500 }; // some 20 microseconds
 
 static void sleep_while(_Atomic unsigned *word, unsigned value) {
 #if defined(__linux__)
@@ -66,45 +83,81 @@ static void profile(Team *team, OpKind kind) {
     team->mark = now;
 }
 
-static void team_barrier(Team *team, OpKind kind) {
-    if (team->n_threads == 1) {
-        if (ops_profile) profile(team, kind);
-        team->next = 0;
-        return;
-    }
-    unsigned phase = atomic_load(&team->phase);
-    if (atomic_fetch_add(&team->n_arrived, 1) + 1 == team->n_threads) {
-        if (ops_profile) profile(team, kind);
-        atomic_store(&team->n_arrived, 0);
-        atomic_store(&team->next, 0);
-        atomic_store(&team->phase, phase + 1);
-        if (atomic_load(&team->n_sleeping)) wake_all(&team->phase);
-        return;
-    }
+// Returns when *word is no longer `value`: spinning first, then asleep, which *n_sleeping tells whoever changes it.
+static void wait_while(_Atomic unsigned *word, unsigned value, _Atomic int *n_sleeping) {
     for (int i = 0; i < SPINS; i++) {
-        if (atomic_load_explicit(&team->phase, memory_order_acquire) != phase) return;
+        if (atomic_load_explicit(word, memory_order_acquire) != value) return;
         relax();
     }
-    atomic_fetch_add(&team->n_sleeping, 1);
-    while (atomic_load(&team->phase) == phase) sleep_while(&team->phase, phase);
-    atomic_fetch_sub(&team->n_sleeping, 1);
+    atomic_fetch_add(n_sleeping, 1);
+    while (atomic_load(word) == value) sleep_while(word, value);
+    atomic_fetch_sub(n_sleeping, 1);
+}
+
+static void advance(_Atomic unsigned *word, _Atomic int *n_sleeping) {
+    atomic_fetch_add(word, 1);
+    if (atomic_load(n_sleeping)) wake_all(word);
+}
+
+static void team_barrier(Team *team, OpKind kind) {
+    int n_threads = team->n_threads; // read before the others can go on to a job of another size
+    unsigned phase = atomic_load(&team->phase);
+    if (atomic_fetch_add(&team->n_arrived, 1) + 1 < n_threads) {
+        wait_while(&team->phase, phase, &team->n_sleeping);
+        return;
+    }
+    if (ops_profile) profile(team, kind);
+    atomic_store(&team->n_arrived, 0);
+    atomic_store(&team->next, 0);
+    advance(&team->phase, &team->n_sleeping);
 }
 
 void team_run(int n_threads, void (*body)(Team *team, void *arg), void *arg) {
-    Team team = {.n_threads = 1, .mark = ops_profile ? now_sec() : 0};
+    Team *team = &service.team;
+    team->n_threads = n_threads < service.n_threads ? n_threads : service.n_threads > 1 ? service.n_threads : 1;
+    team->mark = ops_profile ? now_sec() : 0;
+    service.body = body;
+    service.arg = arg;
+    for (int i = 1; i < team->n_threads; i++) advance(&service.workers[i].n_jobs, &service.workers[i].is_sleeping);
+    body(team, arg);
+    team_barrier(team, OP_REST); // nobody is in the body any more
+}
+
 #if defined(_OPENMP)
+static void worker_serve(Worker *worker) {
+    for (unsigned n_done = 0;; n_done++) {
+        wait_while(&worker->n_jobs, n_done, &worker->is_sleeping);
+        if (!service.body) return;
+        service.body(&service.team, service.arg);
+        team_barrier(&service.team, OP_REST);
+    }
+}
+#endif
+
+int team_serve(int n_threads, int (*program)(void *arg), void *arg) {
+    int code = 0;
+#if defined(_OPENMP)
+    if (n_threads > MAX_THREADS) n_threads = MAX_THREADS;
     if (n_threads > 1) {
 #pragma omp parallel num_threads(n_threads)
         {
-#pragma omp single
-            team.n_threads = omp_get_num_threads();
-            body(&team, arg);
+            if (omp_get_thread_num() > 0) {
+                worker_serve(&service.workers[omp_get_thread_num()]);
+            } else {
+                service.n_threads = omp_get_num_threads();
+                code = program(arg);
+                service.body = NULL;
+                for (int i = 1; i < service.n_threads; i++)
+                    advance(&service.workers[i].n_jobs, &service.workers[i].is_sleeping);
+            }
         }
-        return;
+        service.n_threads = 0;
+        return code;
     }
 #endif
     (void)n_threads;
-    body(&team, arg);
+    code = program(arg);
+    return code;
 }
 
 // CPUs worth of time that the process's cgroup allows, or a large number.

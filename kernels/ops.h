@@ -8,7 +8,10 @@
 
 typedef struct Team Team;
 
-// Runs body(team, arg) on n_threads threads (1 without OpenMP) and returns when all are done.
+// Runs program(arg) on the calling thread, with n_threads - 1 others waiting for team_run, and returns its result.
+// Once in a process, around everything that computes (1 thread without OpenMP).
+int team_serve(int n_threads, int (*program)(void *arg), void *arg);
+// Runs body(team, arg) on n_threads threads, at most those of team_serve, and returns when all are done.
 void team_run(int n_threads, void (*body)(Team *team, void *arg), void *arg);
 // Threads this process may use: affinity mask and cgroup quota.
 int team_default_threads(void);

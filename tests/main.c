@@ -1,6 +1,6 @@
 // Runs all unit tests, or those whose suite is named in the arguments.
 #include "test.h"
-#include "../kernels/kernels.h"
+#include "../kernels/ops.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -90,10 +90,21 @@ static int is_wanted(const char *suite, int argc, char **argv) {
     return argc == 1;
 }
 
-int main(int argc, char **argv) {
-    kernels_init(NULL);
+typedef struct {
+    int argc;
+    char **argv;
+} Arguments;
+
+static int run_suites(void *arg) {
+    int argc = ((Arguments *)arg)->argc;
+    char **argv = ((Arguments *)arg)->argv;
 #define RUN(name)                                                                                                      \
     if (is_wanted(#name, argc, argv)) test_##name();
     SUITES(RUN)
     return 0;
+}
+
+int main(int argc, char **argv) {
+    kernels_init(NULL);
+    return team_serve(5, run_suites, &(Arguments){argc, argv}); // 5: the most that a suite asks for
 }
