@@ -17,6 +17,10 @@ typedef struct {
     int group; // scales are per 16 or per 32 weights
     int block; // weights per block: with 32 the last unit of a row may be short
     int bytes; // per 256 weights
+    // Where all the weights are nibbles: the 16 values + 128, the offset of the first 16 bytes of nibbles in a unit,
+    // the distance of the next 16, and how many weights behind that of a low nibble that of its high nibble comes.
+    const uint8_t *values;
+    int nibbles, nibble_step, high;
 } Format;
 
 enum { MAX_UNIT_BYTES = 288 };
@@ -208,66 +212,96 @@ static void gemm_encode_32(void *encoded, const float *x, int n_tokens, int cols
     gemm_encode(encoded, x, n_tokens, cols, token_begin, token_end, 32);
 }
 
-// out[i][j] = in[j][i] of 32-bit elements; rows of `in` are in_stride bytes apart, those of out 64.
-INLINE void transpose(void *out, size_t out_step, const void *in, size_t in_stride, __mmask16 wanted) {
-    __m512i a[16], b[16];
-#pragma GCC unroll 16
-    for (int i = 0; i < 16; i++) a[i] = _mm512_loadu_si512((const char *)in + (size_t)i * in_stride);
-#pragma GCC unroll 8
-    for (int i = 0; i < 8; i++) {
-        b[2 * i] = _mm512_unpacklo_epi32(a[2 * i], a[2 * i + 1]);
-        b[2 * i + 1] = _mm512_unpackhi_epi32(a[2 * i], a[2 * i + 1]);
+// out[i][j] = in[j][i] of n x 16 32-bit elements; rows of `in` are in_stride bytes apart, those of out 64.
+INLINE void transpose(void *out, const void *in, size_t in_stride, int n) {
+    const void *row[16];
+    for (int i = 0; i < 16; i++) row[i] = (const char *)in + (size_t)i * in_stride;
+    for (int i = 0; i < n; i += 4) {
+        __m512i r[4];
+        transpose_16(r, row, (size_t)i * 4);
+        for (int d = 0; d < 4; d++) _mm512_store_si512((char *)out + (i + d) * 64, r[d]);
     }
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; i++) {
-        a[4 * i] = _mm512_unpacklo_epi64(b[4 * i], b[4 * i + 2]);
-        a[4 * i + 1] = _mm512_unpackhi_epi64(b[4 * i], b[4 * i + 2]);
-        a[4 * i + 2] = _mm512_unpacklo_epi64(b[4 * i + 1], b[4 * i + 3]);
-        a[4 * i + 3] = _mm512_unpackhi_epi64(b[4 * i + 1], b[4 * i + 3]);
-    }
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; i++) {
-        b[i] = _mm512_shuffle_i32x4(a[i], a[4 + i], 0x88);
-        b[4 + i] = _mm512_shuffle_i32x4(a[i], a[4 + i], 0xdd);
-        b[8 + i] = _mm512_shuffle_i32x4(a[8 + i], a[12 + i], 0x88);
-        b[12 + i] = _mm512_shuffle_i32x4(a[8 + i], a[12 + i], 0xdd);
-    }
-    char *to = out;
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; i++) {
-        a[i] = _mm512_shuffle_i32x4(b[i], b[8 + i], 0x88);
-        a[4 + i] = _mm512_shuffle_i32x4(b[4 + i], b[12 + i], 0x88);
-        a[8 + i] = _mm512_shuffle_i32x4(b[i], b[8 + i], 0xdd);
-        a[12 + i] = _mm512_shuffle_i32x4(b[4 + i], b[12 + i], 0xdd);
-    }
-#pragma GCC unroll 16
-    for (int i = 0; i < 16; i++)
-        if (wanted >> i & 1) _mm512_store_si512(to, a[i]), to += out_step;
 }
 
-// One half of a panel: 16 rows, columns [k, k + nk). About 100 operations per 1024 weights, as much as the dot products
-// of ten tokens.
-INLINE void panel_half(Panel *panel, int half, const Tensor *w, int row, int row_end, int k, int nk, const Format *f) {
-    uint8_t q[16][UNIT] __attribute__((aligned(64))), buffer[MAX_UNIT_BYTES];
-    float scale[16][GROUPS] __attribute__((aligned(64))), min[16][GROUPS] __attribute__((aligned(64)));
-    const __mmask16 wanted = f->group == 32 ? 0x5555 : 0xffff;
-    for (int unit = 0; unit < nk / UNIT; unit++) {
-        for (int i = 0; i < 16; i++) {
-            const uint8_t *p = (const uint8_t *)w->data + (size_t)min_int(row + i, row_end - 1) * w->row_bytes;
-            int column = k + unit * UNIT;
-            p += (size_t)(column / UNIT) * (size_t)f->bytes;
-            if (f->block < UNIT) p = whole_unit(p, w->cols - column, f, buffer);
-            for (int b = 0; b < f->bytes; b += 64)
-                _mm_prefetch((const char *)p + f->bytes * (K_BLOCK / UNIT) + b, _MM_HINT_T1);
-            Unit u = f->unpack(p, w->type);
-            for (int j = 0; j < 4; j++)
-                _mm512_store_si512(q[i] + 64 * j, _mm512_add_epi8(u.w[j], _mm512_set1_epi8((char)(128 - f->off))));
-            _mm512_store_ps(scale[i], u.scale);
-            if (f->has_min) _mm512_store_ps(min[i], u.min);
+// The scales (or minima) of 16 rows, one per group.
+INLINE void transpose_groups(float (*out)[16], float (*in)[GROUPS], int group) {
+    const void *row[16];
+    for (int i = 0; i < 16; i++) row[i] = in[i];
+    for (int i = 0; i < GROUPS; i += 4) {
+        __m512i r[4];
+        transpose_16(r, row, (size_t)i * 4);
+        for (int d = 0; d < 4; d += group / 16) _mm512_store_si512(out[(i + d) * 16 / group], r[d]);
+    }
+}
+
+// k_scales of 16 rows at once.
+INLINE void panel_k_scales(float (*scale)[16], float (*min)[16], const void *const row[16]) {
+    const __m512i low = _mm512_set1_epi32(15), high = _mm512_set1_epi32(0x30), six = _mm512_set1_epi32(63);
+    __m512i r[4];
+    transpose_16(r, row, 0);
+    __m512 d[2] = {_mm512_cvtph_ps(_mm512_cvtepi32_epi16(r[0])),
+                   _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32(r[0], 16)))};
+    for (int i = 0; i < 8; i++) { // four scales, four minima
+        __m512i byte = _mm512_srli_epi32(r[1 + i / 4], 8 * (i % 4));
+        __m512i last = _mm512_and_si512(_mm512_srli_epi32(r[3], 8 * (i % 4) + i / 4 * 4), low);
+        last = _mm512_or_si512(last, _mm512_and_si512(_mm512_srli_epi32(byte, 2), high));
+        float(*to)[16] = i < 4 ? scale + i : min + i - 4;
+        _mm512_store_ps(to[0], _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_and_si512(byte, six)), d[i / 4]));
+        _mm512_store_ps(to[4], _mm512_mul_ps(_mm512_cvtepi32_ps(last), d[i / 4]));
+    }
+}
+
+// 256 columns of 16 rows whose weights are nibbles: transposed as they lie, then split.
+INLINE void panel_nibbles(uint8_t *out, const void *const row[16], const Format *f) {
+    const __m512i value = _mm512_broadcast_i32x4(_mm_loadu_si128((const void *)f->values));
+    const __m512i low = _mm512_set1_epi8(15);
+    for (int c = 0; c < UNIT / 32; c++) {
+        __m512i r[4];
+        transpose_16(r, row, (size_t)(f->nibbles + c * f->nibble_step));
+        int k = f->high == 16 ? 32 * c : 64 * (c / 2) + 16 * (c % 2);
+        for (int d = 0; d < 4; d++) {
+            __m512i v0 = _mm512_and_si512(r[d], low), v1 = _mm512_and_si512(_mm512_srli_epi16(r[d], 4), low);
+            _mm512_store_si512(out + (k + 4 * d) * 16, _mm512_shuffle_epi8(value, v0));
+            _mm512_store_si512(out + (k + f->high + 4 * d) * 16, _mm512_shuffle_epi8(value, v1));
         }
-        for (int j = 0; j < 4; j++) transpose(panel->w[half] + (unit * 4 + j) * 1024, 64, q[0] + 64 * j, UNIT, 0xffff);
-        transpose(panel->scale[half][unit * UNIT / f->group], 64, scale, sizeof scale[0], wanted);
-        if (f->has_min) transpose(panel->min[half][unit * UNIT / f->group], 64, min, sizeof min[0], wanted);
+    }
+}
+
+// One half of a panel: 16 rows, columns [k, k + nk).
+INLINE void panel_half(Panel *panel, int half, const Tensor *w, int row, int row_end, int k, int nk, const Format *f) {
+    uint8_t q[16][UNIT] __attribute__((aligned(64))), buffers[16][MAX_UNIT_BYTES];
+    float scale[16][GROUPS] __attribute__((aligned(64))), min[16][GROUPS] __attribute__((aligned(64)));
+    const char *ahead = (const char *)w->data + (size_t)(row - row % CHUNK_ROWS + CHUNK_ROWS) * w->row_bytes +
+                        w->row_bytes * CHUNK_ROWS * (size_t)k / (size_t)w->cols +
+                        (size_t)(row % CHUNK_ROWS) * (size_t)f->bytes * (nk / UNIT);
+    const bool has_k_scales = f->unpack == unpack_q4_k || f->unpack == unpack_q5_k;
+    for (int column = k; column < k + nk; column += UNIT) {
+        const void *p[16];
+        for (int i = 0; i < 16; i++) {
+            const uint8_t *block = (const uint8_t *)w->data + (size_t)min_int(row + i, row_end - 1) * w->row_bytes;
+            block += (size_t)(column / UNIT) * (size_t)f->bytes;
+            if (f->block < UNIT) block = whole_unit(block, w->cols - column, f, buffers[i]);
+            // Of the next rows, in the file's order, as much as these take.
+            for (int b = 0; b < f->bytes; b += 64) _mm_prefetch(ahead + b, _MM_HINT_T1);
+            ahead += f->bytes;
+            p[i] = block;
+            Unit u = f->unpack(block, w->type);
+            if (!has_k_scales) _mm512_store_ps(scale[i], u.scale);
+            if (!has_k_scales && f->has_min) _mm512_store_ps(min[i], u.min);
+            for (int j = 0; j < 4 && !f->values; j++)
+                _mm512_store_si512(q[i] + 64 * j, _mm512_add_epi8(u.w[j], _mm512_set1_epi8((char)(128 - f->off))));
+        }
+        if (f->values)
+            panel_nibbles(panel->w[half] + (column - k) * 16, p, f);
+        else
+            transpose(panel->w[half] + (column - k) * 16, q, sizeof q[0], UNIT / 4);
+        int group = (column - k) / f->group;
+        if (has_k_scales) {
+            panel_k_scales(panel->scale[half] + group, panel->min[half] + group, p);
+            continue;
+        }
+        transpose_groups(panel->scale[half] + group, scale, f->group);
+        if (f->has_min) transpose_groups(panel->min[half] + group, min, f->group);
     }
 }
 
@@ -315,10 +349,11 @@ INLINE void gemm_tile(float *sums, const Panel *panel, const GemmBlock *x, int n
         }
 }
 
-// Calls TILE(number of tokens, a constant) for all tokens, t being the first of them.
+// Calls TILE(number of tokens, a constant) for all tokens, t being the first of them; tiles of nearly the same size.
 #define SWEEP(n_tokens, TILE)                                                                                          \
-    for (int t = 0; t < (n_tokens); t += TILE_TOKENS) {                                                                \
-        switch (min_int((n_tokens)-t, TILE_TOKENS)) {                                                                  \
+    for (int t = 0, left = ((n_tokens) + TILE_TOKENS - 1) / TILE_TOKENS, nt; left; t += nt, left--) {                  \
+        nt = ((n_tokens)-t + left - 1) / left;                                                                         \
+        switch (nt) {                                                                                                  \
         case 1: TILE(1); break;                                                                                        \
         case 2: TILE(2); break;                                                                                        \
         case 3: TILE(3); break;                                                                                        \
@@ -374,8 +409,12 @@ INLINE void gemm_rows(float *out, size_t out_stride, const Tensor *w, const void
         }
 }
 
-#define INTEGER_TYPE(name, off, has_min, group, block, bytes)                                                          \
-    static const Format format_##name = {unpack_##name, off, has_min, group, block, bytes};                            \
+static const uint8_t values_q4_0[16] = {120, 121, 122, 123, 124, 125, 126, 127, 128, 129, 130, 131, 132, 133, 134, 135};
+static const uint8_t values_q4_k[16] = {128, 129, 130, 131, 132, 133, 134, 135, 136, 137, 138, 139, 140, 141, 142, 143};
+static const uint8_t values_iq4[16] = {1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241};
+
+#define INTEGER_TYPE(name, ...)                                                                                        \
+    static const Format format_##name = {unpack_##name, __VA_ARGS__};                                                  \
     static void mat_##name(float *out, size_t out_stride, const Tensor *w, const void *encoded, int n_tokens,          \
                            int row_begin, int row_end) {                                                               \
         mat_rows(out, out_stride, w, encoded, n_tokens, row_begin, row_end, &format_##name);                           \
@@ -384,19 +423,19 @@ INLINE void gemm_rows(float *out, size_t out_stride, const Tensor *w, const void
                             int row_begin, int row_end) {                                                              \
         gemm_rows(out, out_stride, w, encoded, n_tokens, row_begin, row_end, &format_##name);                          \
     }
-INTEGER_TYPE(q8_0, 128, false, 32, 32, 272)
-INTEGER_TYPE(q4_0, 8, false, 32, 32, 144)
-INTEGER_TYPE(iq4_nl, 128, false, 32, 32, 144)
-INTEGER_TYPE(iq4_xs, 128, false, 32, 256, 136)
-INTEGER_TYPE(q4_k, 0, true, 32, 256, 144)
-INTEGER_TYPE(q5_k, 0, true, 32, 256, 176)
-INTEGER_TYPE(q6_k, 32, false, 16, 256, 210)
-INTEGER_TYPE(q2_k, 0, true, 16, 256, 84)
-INTEGER_TYPE(q3_k, 4, false, 16, 256, 110)
-INTEGER_TYPE(q4_1, 0, true, 32, 32, 160)
-INTEGER_TYPE(q5_0, 16, false, 32, 32, 176)
-INTEGER_TYPE(q5_1, 0, true, 32, 32, 192)
-INTEGER_TYPE(any, 128, false, 32, 256, 66) // IQ2_XXS
+INTEGER_TYPE(q8_0, 128, false, 32, 32, 272, NULL, 0, 0, 0)
+INTEGER_TYPE(q4_0, 8, false, 32, 32, 144, values_q4_0, 2, 18, 16)
+INTEGER_TYPE(iq4_nl, 128, false, 32, 32, 144, values_iq4, 2, 18, 16)
+INTEGER_TYPE(iq4_xs, 128, false, 32, 256, 136, values_iq4, 8, 16, 16)
+INTEGER_TYPE(q4_k, 0, true, 32, 256, 144, values_q4_k, 16, 16, 32)
+INTEGER_TYPE(q5_k, 0, true, 32, 256, 176, NULL, 0, 0, 0)
+INTEGER_TYPE(q6_k, 32, false, 16, 256, 210, NULL, 0, 0, 0)
+INTEGER_TYPE(q2_k, 0, true, 16, 256, 84, NULL, 0, 0, 0)
+INTEGER_TYPE(q3_k, 4, false, 16, 256, 110, NULL, 0, 0, 0)
+INTEGER_TYPE(q4_1, 0, true, 32, 32, 160, values_q4_k, 4, 20, 16)
+INTEGER_TYPE(q5_0, 16, false, 32, 32, 176, NULL, 0, 0, 0)
+INTEGER_TYPE(q5_1, 0, true, 32, 32, 192, NULL, 0, 0, 0)
+INTEGER_TYPE(any, 128, false, 32, 256, 66, NULL, 0, 0, 0) // IQ2_XXS
 
 // F32, F16 and BF16: 16 weights from column k on as float32, zeros where the mask is not set.
 typedef __m512 (*Load)(const void *row, int k, __mmask16 mask);
@@ -465,10 +504,11 @@ INLINE void float_mat_rows(float *out, size_t out_stride, const Tensor *w, const
     }
 }
 
-// 32 columns of out (n_tokens, out_stride) (+)= x (n_tokens, x_stride) times two panels of [nk][16], panel_step floats
-// from one k to the next. Per k 2 loads, NT broadcasts and 2 NT FMAs: 12 accumulators for 6 tokens.
-INLINE void float_tile(float *out, size_t out_stride, const float *const panel[2], int panel_step, const float *x,
-                       size_t x_stride, int nk, bool is_first, int n_rows, int nt) {
+// 32 columns of out (n_tokens, out_stride) (+)= x (n_tokens, x_stride) times two panels of [nk][16], panel_step bytes
+// from one k to the next. Per k 2 loads, NT broadcasts and 2 NT FMAs: 12 accumulators for 6 tokens. Meanwhile nk lines
+// of 64 bytes at `ahead` (or NULL) are fetched, evenly: in bursts they would keep the loads waiting.
+INLINE void float_tile(float *out, size_t out_stride, const void *const panel[2], size_t panel_step, const float *x,
+                       size_t x_stride, int nk, bool is_first, int n_rows, const char *ahead, int nt, Load load) {
     __m512 sum[2][TILE_TOKENS];
     const __mmask16 mask[2] = {first(n_rows), first(n_rows - 16)};
 #pragma GCC unroll 6
@@ -477,7 +517,9 @@ INLINE void float_tile(float *out, size_t out_stride, const float *const panel[2
             sum[h][t] =
                 is_first ? _mm512_setzero_ps() : _mm512_maskz_loadu_ps(mask[h], out + (size_t)t * out_stride + 16 * h);
     for (int k = 0; k < nk; k++) {
-        __m512 w0 = _mm512_load_ps(panel[0] + k * panel_step), w1 = _mm512_load_ps(panel[1] + k * panel_step);
+        if (ahead) _mm_prefetch(ahead + 64 * k, _MM_HINT_T0);
+        __m512 w0 = load((const char *)panel[0] + (size_t)k * panel_step, 0, 0xffff);
+        __m512 w1 = load((const char *)panel[1] + (size_t)k * panel_step, 0, 0xffff);
 #pragma GCC unroll 6
         for (int t = 0; t < nt; t++) {
             __m512 v = _mm512_set1_ps(x[(size_t)t * x_stride + (size_t)k]);
@@ -490,15 +532,21 @@ INLINE void float_tile(float *out, size_t out_stride, const float *const panel[2
         for (int h = 0; h < 2; h++) _mm512_mask_storeu_ps(out + (size_t)t * out_stride + 16 * h, mask[h], sum[h][t]);
 }
 
-static void float_sweep(float *out, size_t out_stride, const float *panel0, const float *panel1, int panel_step,
-                        const float *x, size_t x_stride, int n_tokens, int nk, bool is_first, int n_rows) {
-    const float *const panel[2] = {panel0, panel1};
 #define FLOAT_TILE(nt)                                                                                                 \
     float_tile(out + (size_t)t * out_stride, out_stride, panel, panel_step, x + (size_t)t * x_stride, x_stride, nk,    \
-               is_first, n_rows, nt)
-    SWEEP(n_tokens, FLOAT_TILE)
-#undef FLOAT_TILE
-}
+               is_first, n_rows, t == 0 ? ahead : NULL, nt, FLOAT_LOAD)
+#define FLOAT_SWEEP(name)                                                                                              \
+    static void name(float *out, size_t out_stride, const void *panel0, const void *panel1, size_t panel_step,         \
+                     const float *x, size_t x_stride, int n_tokens, int nk, bool is_first, int n_rows,                 \
+                     const char *ahead) {                                                                              \
+        const void *const panel[2] = {panel0, panel1};                                                                 \
+        SWEEP(n_tokens, FLOAT_TILE)                                                                                    \
+    }
+#define FLOAT_LOAD load_f32
+FLOAT_SWEEP(float_sweep)
+#undef FLOAT_LOAD
+#define FLOAT_LOAD load_f16
+FLOAT_SWEEP(f16_sweep)
 
 // Prefill: activations in blocks of FLOAT_K columns, for each block the tokens one after another.
 enum { FLOAT_K = 128 };
@@ -535,13 +583,12 @@ INLINE void float_gemm_rows(float *out, size_t out_stride, const Tensor *w, cons
                             _mm_prefetch(p + (k + FLOAT_K) * bytes + b, _MM_HINT_T1);
                         for (int c = 0; c < nk; c += 16) _mm512_store_ps(rows[i] + c, load(p, k + c, first(nk - c)));
                     }
-                    for (int c = 0; c < nk; c += 16)
-                        transpose(panels[r / 16][c], 64, rows[0] + c, sizeof rows[0], 0xffff);
+                    transpose(panels[r / 16], rows, sizeof rows[0], (nk + 15) / 16 * 16);
                 }
                 for (int t = 0; t < n; t += SWEEP_TOKENS)
                     for (int r = 0; r < n_rows; r += PANEL_ROWS)
-                        float_sweep(sums[t] + r, CHUNK_ROWS, panels[r / 16][0], panels[r / 16 + 1][0], 16,
-                                    x + t * FLOAT_K, FLOAT_K, min_int(n - t, SWEEP_TOKENS), nk, k == 0, PANEL_ROWS);
+                        float_sweep(sums[t] + r, CHUNK_ROWS, panels[r / 16], panels[r / 16 + 1], 64, x + t * FLOAT_K,
+                                    FLOAT_K, min_int(n - t, SWEEP_TOKENS), nk, k == 0, PANEL_ROWS, NULL);
             }
             write_sums(out + (size_t)first_token * out_stride + row, out_stride, sums[0], n, n_rows);
         }
@@ -669,30 +716,58 @@ static void soften(float *p, int n, int n_all, float *max_out, float *sum_out) {
     *sum_out = n > 0 ? _mm512_reduce_add_ps(sum) : 0;
 }
 
-// Keys in tiles of 32: converted to float32 once for all queries, K transposed to [dim][32 keys], V as it lies. Both
-// products are float_tile's. For the 4 queries of a KV head at head_dim 128 about 2600 cycles per 16 KiB of K and V.
+// 16 rows of n float16 values (a multiple of 8), transposed to [n][16].
+INLINE void transpose_f16(uint16_t (*out)[16], const void *const row[16], int n) {
+    const __m512i even = _mm512_set_epi16(31, 29, 27, 25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1, 30, 28, 26, 24, 22,
+                                          20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
+    for (int i = 0; i < n; i += 8) {
+        __m512i r[4];
+        transpose_16(r, row, (size_t)i * 2);
+        for (int d = 0; d < 4; d++) _mm512_store_si512(out[i + 2 * d], _mm512_permutexvar_epi16(even, r[d]));
+    }
+}
+
+// Keys in tiles of 32, K transposed to [dim][32 keys], V as it lies. Both products are float_tile's, which fetch the
+// next tile meanwhile. Many queries have the tile converted to float32 once for all; for few it stays float16. For the
+// 4 queries of a KV head at head_dim 128 about 1 microsecond per 16 KiB of K and V.
 static void attend(const AttendPage *a) {
     float scores[ATTEND_MAX_QUERIES][KV_PAGE] __attribute__((aligned(64)));
     float rows[KEY_TILE][MAX_HEAD] __attribute__((aligned(64))), keys[2][MAX_HEAD][16] __attribute__((aligned(64)));
-    size_t row_bytes = quant_row_bytes(a->kv_type, (size_t)a->head_dim);
+    uint16_t keys_f16[2][MAX_HEAD][16] __attribute__((aligned(64)));
+    size_t row_bytes = quant_row_bytes(a->kv_type, (size_t)a->head_dim), tile_bytes = KEY_TILE * row_bytes;
     int n_all = 0, dim = a->head_dim;
+    bool is_direct = a->kv_type == TYPE_F16 && dim % 32 == 0 && a->n_q <= 2 * TILE_TOKENS;
     for (int i = 0; i < a->n_q; i++) n_all = a->n_keys[i] > n_all ? a->n_keys[i] : n_all;
     for (int key = 0; key < n_all; key += KEY_TILE) {
+        const void *row[KEY_TILE];
         for (int i = 0; i < KEY_TILE; i++)
-            load_kv(a->kv_type, (const char *)a->k + (size_t)min_int(key + i, n_all - 1) * row_bytes, rows[i], dim);
-        for (int h = 0; h < 2; h++)
-            for (int d = 0; d < dim; d += 16) transpose(keys[h][d], 64, rows[16 * h] + d, sizeof rows[0], 0xffff);
-        float_sweep(scores[0] + key, KV_PAGE, keys[0][0], keys[1][0], 16, a->q, (size_t)dim, a->n_q, dim, true, 32);
+            row[i] = (const char *)a->k + (size_t)min_int(key + i, n_all - 1) * row_bytes;
+        const char *ahead = key + KEY_TILE < n_all ? (const char *)row[0] + tile_bytes : a->v;
+        if (is_direct) {
+            for (int h = 0; h < 2; h++) transpose_f16(keys_f16[h], row + 16 * h, dim);
+            f16_sweep(scores[0] + key, KV_PAGE, keys_f16[0], keys_f16[1], 32, a->q, (size_t)dim, a->n_q, dim, true, 32,
+                      ahead);
+        } else {
+            for (int i = 0; i < KEY_TILE; i++) load_kv(a->kv_type, row[i], rows[i], dim);
+            for (int h = 0; h < 2; h++) transpose(keys[h], rows[16 * h], sizeof rows[0], (dim + 15) / 16 * 16);
+            float_sweep(scores[0] + key, KV_PAGE, keys[0], keys[1], 64, a->q, (size_t)dim, a->n_q, dim, true, 32,
+                        ahead);
+        }
     }
     for (int i = 0; i < a->n_q; i++) soften(scores[i], a->n_keys[i], n_all, a->max + i, a->sum + i);
     if (!n_all) memset(a->acc, 0, (size_t)a->n_q * (size_t)dim * sizeof(float));
     for (int key = 0; key < n_all; key += KEY_TILE) {
         int n = min_int(KEY_TILE, n_all - key);
-        for (int i = 0; i < n; i++)
-            load_kv(a->kv_type, (const char *)a->v + (size_t)(key + i) * row_bytes, rows[i], dim);
-        for (int d = 0; d < dim; d += 32)
-            float_sweep(a->acc + d, (size_t)dim, rows[0] + d, rows[0] + d + 16, MAX_HEAD, scores[0] + key, KV_PAGE,
-                        a->n_q, n, key == 0, dim - d);
+        const char *v = (const char *)a->v + (size_t)key * row_bytes;
+        const char *ahead = key + KEY_TILE < n_all ? v + tile_bytes : a->next_k;
+        for (int i = 0; i < n && !is_direct; i++) load_kv(a->kv_type, v + (size_t)i * row_bytes, rows[i], dim);
+        for (int d = 0; d < dim; d += 32, ahead = ahead ? ahead + 64 * KEY_TILE : NULL)
+            if (is_direct)
+                f16_sweep(a->acc + d, (size_t)dim, v + 2 * d, v + 2 * d + 32, row_bytes, scores[0] + key, KV_PAGE,
+                          a->n_q, n, key == 0, 32, ahead);
+            else
+                float_sweep(a->acc + d, (size_t)dim, rows[0] + d, rows[0] + d + 16, sizeof rows[0], scores[0] + key,
+                            KV_PAGE, a->n_q, n, key == 0, dim - d, ahead);
     }
 }
 
@@ -712,7 +787,7 @@ static double peak(int rounds) {
 #define MAT(name)                                                                                                      \
     { 1, 16, 1, mat_bytes, mat_encode, mat_##name }
 #define GEMM(group, name)                                                                                              \
-    { 6, PANEL_ROWS, 1, gemm_bytes, gemm_encode_##group, gemm_##name }
+    { 5, PANEL_ROWS, 1, gemm_bytes, gemm_encode_##group, gemm_##name }
 #define FLOAT_MAT(name)                                                                                                \
     { 1, 16, 1, float_bytes, float_encode, mat_##name }
 #define FLOAT_GEMM(name)                                                                                               \

@@ -33,6 +33,28 @@ INLINE uint16_t load_u16(const void *p) {
 
 INLINE __m512 f16_to_all(uint16_t h) { return _mm512_broadcastss_ps(_mm_cvtph_ps(_mm_cvtsi32_si128(h))); }
 
+// 16 bytes of each of 16 rows, transposed: out[d] holds dword d of rows 0 to 15. The four loads of a register cost no
+// shuffle, which leaves 8 of them.
+INLINE void transpose_16(__m512i out[4], const void *const row[16], size_t at) {
+    __m512i r[4]; // r[i]: rows i, 4 + i, 8 + i, 12 + i
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        r[i] = _mm512_broadcast_i32x4(_mm_loadu_si128((const void *)((const char *)row[i] + at)));
+        r[i] =
+            _mm512_mask_broadcast_i32x4(r[i], 0x00f0, _mm_loadu_si128((const void *)((const char *)row[4 + i] + at)));
+        r[i] =
+            _mm512_mask_broadcast_i32x4(r[i], 0x0f00, _mm_loadu_si128((const void *)((const char *)row[8 + i] + at)));
+        r[i] =
+            _mm512_mask_broadcast_i32x4(r[i], 0xf000, _mm_loadu_si128((const void *)((const char *)row[12 + i] + at)));
+    }
+    __m512i a = _mm512_unpacklo_epi32(r[0], r[1]), b = _mm512_unpackhi_epi32(r[0], r[1]);
+    __m512i c = _mm512_unpacklo_epi32(r[2], r[3]), d = _mm512_unpackhi_epi32(r[2], r[3]);
+    out[0] = _mm512_unpacklo_epi64(a, c);
+    out[1] = _mm512_unpackhi_epi64(a, c);
+    out[2] = _mm512_unpacklo_epi64(b, d);
+    out[3] = _mm512_unpackhi_epi64(b, d);
+}
+
 // {a, b} in the two halves
 INLINE __m512i halves(int a, int b) {
     return _mm512_inserti64x4(_mm512_set1_epi16((short)a), _mm256_set1_epi16((short)b), 1);

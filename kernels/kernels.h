@@ -26,11 +26,12 @@ typedef struct {
 
 // Attention of n_q query rows (the query heads of one KV head, of one or several steps) over one page of keys.
 typedef struct {
-    const float *q;    // (n_q, head_dim), already multiplied by 1/sqrt(head_dim)
-    const void *k, *v; // (>= max n_keys, head_dim) rows of kv_type
-    const int *n_keys; // (n_q): how many rows of this page query i may see, >= 0
-    Type kv_type;      // F32, F16 or Q8_0
-    int n_q, head_dim; // head_dim is even, <= 256; n_q <= ATTEND_MAX_QUERIES
+    const float *q;     // (n_q, head_dim), already multiplied by 1/sqrt(head_dim)
+    const void *k, *v;  // (>= max n_keys, head_dim) rows of kv_type
+    const void *next_k; // keys that will be wanted next, as large as k, to be fetched ahead; or NULL
+    const int *n_keys;  // (n_q): how many rows of this page query i may see, >= 0
+    Type kv_type;       // F32, F16 or Q8_0
+    int n_q, head_dim;  // head_dim is even, <= 256; n_q <= ATTEND_MAX_QUERIES
     // Result, the softmax kept apart in three parts so that pages can be merged:
     float *max, *sum; // (n_q): m = max score, l = sum of exp(score - m); -INFINITY and 0 if n_keys[i] == 0
     float *acc;       // (n_q, head_dim): sum of exp(score - m) * v
