@@ -18,6 +18,7 @@ class Terminal:
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
             os.environ.update(env or {})
+            signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whoever started the tests may ignore it
             os.execvp(argv[0], argv)
         self.resize(rows, columns)
 

@@ -90,7 +90,10 @@ static void on_wake(int number) {
 static void install_handlers(void) {
     static const int wakes[] = {SIGINT, SIGTSTP, SIGWINCH};
     struct sigaction fatal = {.sa_handler = on_fatal}, wake = {.sa_handler = on_wake, .sa_flags = SA_RESTART};
-    for (int i = 0; i < N_FATAL; i++) sigaction(fatal_signals[i], &fatal, &old_actions[i]);
+    for (int i = 0; i < N_FATAL; i++) {
+        sigaction(fatal_signals[i], &fatal, &old_actions[i]);
+        if (old_actions[i].sa_handler == SIG_IGN) sigaction(fatal_signals[i], &old_actions[i], NULL); // nohup
+    }
     for (size_t i = 0; i < sizeof wakes / sizeof *wakes; i++) sigaction(wakes[i], &wake, NULL);
 }
 
