@@ -442,6 +442,12 @@ bool gguf_string(const Gguf *g, const char *key, Str *out, Error *err) {
     return true;
 }
 
+Str gguf_text(const Gguf *g, const char *key) {
+    Str text = {0};
+    Error ignored;
+    return gguf_find(g, key) && gguf_string(g, key, &text, &ignored) ? text : (Str){0};
+}
+
 const GgufValue *gguf_array(const Gguf *g, const char *key, GgufKind item_kind, Error *err) {
     const GgufValue *v = gguf_find(g, key);
     char expected[32];

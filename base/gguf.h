@@ -101,6 +101,8 @@ bool gguf_u64(const Gguf *g, const char *key, uint64_t *out, Error *err);
 bool gguf_f64(const Gguf *g, const char *key, double *out, Error *err);
 bool gguf_bool(const Gguf *g, const char *key, bool *out, Error *err);
 bool gguf_string(const Gguf *g, const char *key, Str *out, Error *err);
+// A string, or an empty one where there is none.
+Str gguf_text(const Gguf *g, const char *key);
 // An array whose items are of the given kind; any other is an error.
 const GgufValue *gguf_array(const Gguf *g, const char *key, GgufKind item_kind, Error *err);
 

@@ -176,17 +176,21 @@ bool file_read(const char *path, Buffer *out, Error *err) {
     return n == 0 || error_set(err, EXIT_RUNTIME, "%s: %s", path, strerror(e));
 }
 
-bool write_all(int fd, const void *data, size_t n) {
+bool write_all_at(int fd, const void *data, size_t n, int64_t at) {
     const char *p = data;
     while (n) {
-        ssize_t k = write(fd, p, n);
+        ssize_t k = at < 0 ? write(fd, p, n) : pwrite(fd, p, n, at);
         if (k < 0 && errno == EINTR) continue;
-        if (k < 0) return false;
+        if (k == 0) errno = ENOSPC;
+        if (k <= 0) return false;
         p += k;
         n -= (size_t)k;
+        if (at >= 0) at += k;
     }
     return true;
 }
+
+bool write_all(int fd, const void *data, size_t n) { return write_all_at(fd, data, n, -1); }
 
 int utf8_decode(const char *s, size_t n, uint32_t *code) {
     const unsigned char *u = (const unsigned char *)s;

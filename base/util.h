@@ -82,6 +82,7 @@ void buffer_free(Buffer *b);
 bool file_read(const char *path, Buffer *out, Error *err);
 // Writes all bytes, whatever write() returns at once. False with errno set.
 bool write_all(int fd, const void *data, size_t n);
+bool write_all_at(int fd, const void *data, size_t n, int64_t at); // at < 0: where the file stands
 
 // Length of the UTF-8 character at s (1..4) or 0 if the bytes are not valid UTF-8; *code is the code point.
 int utf8_decode(const char *s, size_t n, uint32_t *code);

@@ -33,48 +33,37 @@ void prompt_read(const Options *o, Buffer *out) {
     append_file("-", out);
 }
 
-size_t memory_available(void) {
-    size_t available = SIZE_MAX;
-    char line[256];
-    FILE *f = fopen("/proc/meminfo", "re");
-    while (f && fgets(line, sizeof line, f)) {
-        unsigned long long kib;
-        if (sscanf(line, "MemAvailable: %llu kB", &kib) == 1) available = (size_t)kib * 1024;
-    }
-    if (f) fclose(f);
-    unsigned long long limit, used, bytes, bytes_left;
-    FILE *max = fopen("/sys/fs/cgroup/memory.max", "re"), *current = fopen("/sys/fs/cgroup/memory.current", "re"),
-         *stat = fopen("/sys/fs/cgroup/memory.stat", "re");
-    if (max && current && fscanf(max, "%llu", &limit) == 1 && fscanf(current, "%llu", &used) == 1 && limit >= used) {
-        bytes_left = limit - used;
-        while (stat && fgets(line, sizeof line, stat)) // file pages are given up when memory is wanted
-            if (sscanf(line, "inactive_file %llu", &bytes) == 1 || sscanf(line, "active_file %llu", &bytes) == 1)
-                bytes_left += bytes;
-        if (bytes_left < available) available = (size_t)bytes_left;
-    }
-    if (max) fclose(max);
-    if (current) fclose(current);
-    if (stat) fclose(stat);
-    return available;
+// The number behind `name` in a file of the system, or `absent`.
+static size_t number_in(const char *path, const char *name, size_t absent) {
+    Buffer text = {0};
+    Error err;
+    unsigned long long n = absent;
+    const char *at = file_read(path, &text, &err) ? strstr(text.data, name) : NULL;
+    if (at) sscanf(at + strlen(name), "%llu", &n);
+    buffer_free(&text);
+    return (size_t)n;
 }
 
-static bool kv_fits(const Model *m, size_t n_positions, size_t *need, size_t *available) {
-    *available = memory_available();
-    if (!size_mul(n_positions, model_kv_bytes(&m->config, m->kv_type), need)) *need = SIZE_MAX;
-    return *need <= *available;
+size_t memory_available(void) {
+    size_t kib = number_in("/proc/meminfo", "MemAvailable:", SIZE_MAX);
+    size_t available = kib < SIZE_MAX / 1024 ? kib * 1024 : SIZE_MAX;
+    size_t limit = number_in("/sys/fs/cgroup/memory.max", "", SIZE_MAX);
+    size_t used = number_in("/sys/fs/cgroup/memory.current", "", SIZE_MAX);
+    if (limit == SIZE_MAX || used > limit) return available;
+    size_t left = limit - used + number_in("/sys/fs/cgroup/memory.stat", "\ninactive_file ", 0) +
+                  number_in("/sys/fs/cgroup/memory.stat", "\nactive_file ", 0); // given up when memory is wanted
+    return left < available ? left : available;
 }
 
 bool memory_fits(const Model *m, size_t n_positions) {
-    size_t need, available;
-    return kv_fits(m, n_positions, &need, &available);
+    size_t need;
+    return size_mul(n_positions, model_kv_bytes(&m->config, m->kv_type), &need) && need <= memory_available();
 }
 
 void memory_check(const Model *m, size_t n_positions) {
-    size_t need, available;
-    if (!kv_fits(m, n_positions, &need, &available))
-        die(EXIT_RUNTIME,
-            "the KV cache of %zu positions needs %zu MiB, available are %zu MiB (a smaller -c, or --kv q8_0)",
-            n_positions, need >> 20, available >> 20);
+    if (memory_fits(m, n_positions)) return;
+    die(EXIT_RUNTIME, "the KV cache of %zu positions needs %zu MiB, available are %zu MiB (a smaller -c, or --kv q8_0)",
+        n_positions, n_positions * model_kv_bytes(&m->config, m->kv_type) >> 20, memory_available() >> 20);
 }
 
 void model_load(const Options *o, Model *m, Tokenizer **t) {
@@ -96,21 +85,15 @@ void model_load(const Options *o, Model *m, Tokenizer **t) {
 }
 
 Template template_choose(const Options *o, const Gguf *g, const Tokenizer *t) {
-    bool is_unknown;
-    if (o->template_name) {
-        int chosen = template_of(o->template_name);
-        if (chosen < 0)
-            die(EXIT_USAGE, "--template: expected llama3, llama2, zephyr, chatml or none, found \"%s\"",
-                o->template_name);
-        return (Template)chosen;
-    }
-    Template found = template_recognise(g, t, &is_unknown);
-    if (is_unknown && !o->is_raw && !o->perplexity)
-        die(EXIT_USAGE,
-            "%s: its chat template is none that this program knows; choose one with --template "
-            "llama3|llama2|zephyr|chatml|none",
-            g->path);
-    return found;
+    const char *name = o->template_name;
+    Template found = name ? template_of(name) : template_recognise(g, t);
+    if (found != TEMPLATE_UNKNOWN) return found;
+    if (name) die(EXIT_USAGE, "--template: expected llama3, llama2, zephyr, chatml or none, found \"%s\"", name);
+    if (o->is_raw || o->perplexity) return TEMPLATE_NONE;
+    die(EXIT_USAGE,
+        "%s: its chat template is none that this program knows; choose one with --template "
+        "llama3|llama2|zephyr|chatml|none",
+        g->path);
 }
 
 static uint64_t seed_random(void) {

@@ -57,30 +57,15 @@ static int layer_of(Str name) {
     return i > 4 && name.data[i] == '.' ? layer : -1;
 }
 
-// A number of the model by its key without the architecture, or 0.
-static uint64_t model_number(const Gguf *g, const char *key) {
-    Error ignored;
-    Str arch;
-    uint64_t n = 0;
-    Buffer full = {0};
-    if (gguf_string(g, "general.architecture", &arch, &ignored)) {
-        buffer_append(&full, arch.data, arch.len);
-        buffer_printf(&full, ".%s", key);
-        if (!gguf_u64(g, full.data, &n, &ignored)) n = 0;
-        buffer_free(&full);
-    }
-    return n;
-}
-
 static void plan_read(Plan *p, const Gguf *g, const Mixture *mixture) {
     *p = (Plan){.mixture = mixture, .is_tied = !gguf_tensor(g, "output.weight")};
     for (int i = 0; i < g->n_tensors; i++) {
         int layer = layer_of(g->tensors[i].name);
         if (layer >= p->n_layers) p->n_layers = layer + 1;
     }
-    p->n_heads = model_number(g, "attention.head_count");
-    p->n_kv_heads = model_number(g, "attention.head_count_kv");
-    if (!p->n_kv_heads) p->n_kv_heads = p->n_heads;
+    Error ignored; // what is no Llama has no heads here
+    if (!gguf_u64(g, "llama.attention.head_count", &p->n_heads, &ignored)) p->n_heads = 0;
+    if (!gguf_u64(g, "llama.attention.head_count_kv", &p->n_kv_heads, &ignored)) p->n_kv_heads = p->n_heads;
 }
 
 // The first and last eighth of the layers, and every third between.
@@ -156,20 +141,6 @@ PRINTF_LIKE(3, 4) static void job_fail(Job *job, int code, const char *fmt, ...)
     if (!job->err.code) error_set(&job->err, code, "%s", text);
 }
 
-static bool write_at(int fd, const void *data, size_t n, uint64_t at) {
-    const char *p = data;
-    while (n) {
-        ssize_t k = pwrite(fd, p, n, (off_t)at);
-        if (k < 0 && errno == EINTR) continue;
-        if (k <= 0) {
-            if (k == 0) errno = ENOSPC;
-            return false;
-        }
-        p += k, n -= (size_t)k, at += (uint64_t)k;
-    }
-    return true;
-}
-
 static void progress(Job *job, uint64_t bytes) {
 #pragma omp critical(quantize)
     {
@@ -216,7 +187,7 @@ static void piece_run(void *arg, int i) {
         }
         free(x);
     }
-    if (!write_at(job->fd, data, rows * new_row, job->offsets[piece->tensor] + piece->first * new_row))
+    if (!write_all_at(job->fd, data, rows * new_row, (int64_t)(job->offsets[piece->tensor] + piece->first * new_row)))
         job_fail(job, EXIT_RUNTIME, "%s: %s", job->out, strerror(errno));
     free(buffer);
     // What has been read need not stay in this process; it remains in the system's cache.
@@ -376,7 +347,7 @@ int verb_quantize(const Options *o) {
     job.fd = open_output(in, out);
     gguf_prefetch(&g);
     int threads = o->model_options.n_threads;
-    bool ok = write_at(job.fd, header.data, header.len, 0);
+    bool ok = write_all_at(job.fd, header.data, header.len, 0);
     if (ok) team_run(threads > 0 ? threads : team_default_threads(), job_body, &job);
     if (ok && !job.err.code && *unfinished)
         ok = !ftruncate(job.fd, (off_t)size) && !fsync(job.fd) && !close(job.fd) && !rename(unfinished, out);

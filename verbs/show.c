@@ -63,13 +63,12 @@ static void print_tokenizer(const Gguf *g) {
         printf("%-14snone that can be used: %s\n", "tokenizer", err.text);
         return;
     }
-    Str kind = str_of("?");
-    bool is_unknown;
-    (void)gguf_string(g, "tokenizer.ggml.model", &kind, &err);
-    Template tpl = template_recognise(g, t, &is_unknown);
+    Str kind = gguf_text(g, "tokenizer.ggml.model");
+    Template tpl = template_recognise(g, t);
     printf("%-14s%.*s, %d tokens, bos %d%s\n", "tokenizer", (int)kind.len, kind.data, tokenizer_n_vocab(t),
            tokenizer_bos(t), tokenizer_adds_bos(t) ? " (added)" : "");
-    printf("%-14s%s\n", "template", is_unknown ? "present, not recognised (--template chooses)" : template_name(tpl));
+    printf("%-14s%s\n", "template",
+           tpl == TEMPLATE_UNKNOWN ? "present, not recognised (--template chooses)" : template_name(tpl));
     tokenizer_close(t);
 }
 
@@ -115,7 +114,6 @@ int verb_show(const Options *o) {
     Gguf file;
     Model model;
     Error err;
-    Str name;
     if (o->n_args > 1) die(EXIT_USAGE, "show: expected one file, found %d", o->n_args);
     const char *path = o->n_args ? o->args[0] : o->model;
     if (!model_open_file(&file, path, &err)) die_error(&err);
@@ -131,8 +129,8 @@ int verb_show(const Options *o) {
     } else {
         printf("%-14s%s (GGUF v%u%s)\n", "file", model.file.path, model.file.version,
                model.file.n_shards > 1 ? ", sharded" : "");
-        if (gguf_find(&model.file, "general.name") && gguf_string(&model.file, "general.name", &name, &err))
-            print_string("name", name);
+        Str name = gguf_text(&model.file, "general.name");
+        if (name.len) print_string("name", name);
         print_model(&model, o->ctx);
         print_tokenizer(&model.file);
         if (o->show_tensors) print_tensors(&model.file);

@@ -18,10 +18,10 @@ enum { N_TEMPLATES = sizeof names / sizeof *names };
 
 const char *template_name(Template t) { return names[t]; }
 
-int template_of(const char *name) {
+Template template_of(const char *name) {
     for (int i = 0; i < N_TEMPLATES; i++)
-        if (!strcmp(name, names[i])) return i;
-    return -1;
+        if (!strcmp(name, names[i])) return (Template)i;
+    return TEMPLATE_UNKNOWN;
 }
 
 const char *template_stop(Template tpl) {
@@ -39,10 +39,8 @@ bool template_has_role(Str role) {
 
 // Whether the file calls itself a model for dialogue.
 static bool is_named_chat(const Gguf *g) {
-    Error err;
-    Str name;
+    Str name = gguf_text(g, "general.name");
     char lower[256];
-    if (!gguf_find(g, "general.name") || !gguf_string(g, "general.name", &name, &err)) return false;
     size_t n = name.len < sizeof lower ? name.len : sizeof lower;
     for (size_t i = 0; i < n; i++) lower[i] = (char)tolower((unsigned char)name.data[i]);
     return str_contains((Str){lower, n}, "instruct") || str_contains((Str){lower, n}, "chat");
@@ -61,21 +59,16 @@ static Template recognise_vocabulary(const Gguf *g, const Tokenizer *t) {
     return TEMPLATE_NONE;
 }
 
-Template template_recognise(const Gguf *g, const Tokenizer *t, bool *is_unknown) {
-    Error err;
-    Str text;
-    *is_unknown = false;
-    if (!gguf_find(g, "tokenizer.chat_template") || !gguf_string(g, "tokenizer.chat_template", &text, &err) ||
-        !text.len)
-        return recognise_vocabulary(g, t);
+Template template_recognise(const Gguf *g, const Tokenizer *t) {
+    Str text = gguf_text(g, "tokenizer.chat_template");
+    if (!text.len) return recognise_vocabulary(g, t);
     if (str_contains(text, "<|start_header_id|>") && str_contains(text, "<|eot_id|>")) return TEMPLATE_LLAMA3;
     if (str_contains(text, "<|im_start|>")) return TEMPLATE_CHATML;
     if (str_contains(text, "[INST]") && str_contains(text, "<<SYS>>")) return TEMPLATE_LLAMA2;
     if (str_contains(text, "<|user|>") && str_contains(text, "<|assistant|>") &&
         (str_contains(text, "eos_token") || str_contains(text, "</s>")))
         return TEMPLATE_ZEPHYR;
-    *is_unknown = true;
-    return TEMPLATE_NONE;
+    return TEMPLATE_UNKNOWN;
 }
 
 static Str strip(Str s) {
@@ -175,6 +168,7 @@ static void put_message(Template tpl, const Tokenizer *t, const Message *message
         marked_message(tpl, t, role, m->content, i == 0, out);
         template_close(tpl, t, -1, out);
         break;
+    case TEMPLATE_UNKNOWN:
     case TEMPLATE_NONE:
         // SentencePiece begins a text with a space by itself.
         if (i && !tokenizer_drops_space(t)) put(t, str_of(" "), out);

@@ -5,7 +5,14 @@
 
 #include "../tokenizer.h"
 
-typedef enum { TEMPLATE_NONE, TEMPLATE_LLAMA3, TEMPLATE_LLAMA2, TEMPLATE_ZEPHYR, TEMPLATE_CHATML } Template;
+typedef enum {
+    TEMPLATE_UNKNOWN = -1,
+    TEMPLATE_NONE,
+    TEMPLATE_LLAMA3,
+    TEMPLATE_LLAMA2,
+    TEMPLATE_ZEPHYR,
+    TEMPLATE_CHATML
+} Template;
 
 typedef struct {
     Str role; // "system", "user", "assistant", "ipython" ("tool" is the same)
@@ -13,11 +20,11 @@ typedef struct {
 } Message;
 
 const char *template_name(Template t);
-// By name ("llama3", "llama2", "zephyr", "chatml", "none"), or -1.
-int template_of(const char *name);
+// By name ("llama3", "llama2", "zephyr", "chatml", "none"), or TEMPLATE_UNKNOWN.
+Template template_of(const char *name);
 // What the file's chat template text says (recognised, never evaluated), or, where it has none, what the control
-// tokens of its vocabulary say. TEMPLATE_NONE for a base model; *is_unknown is set if it has a template we do not know.
-Template template_recognise(const Gguf *g, const Tokenizer *t, bool *is_unknown);
+// tokens of its vocabulary say. TEMPLATE_NONE for a base model.
+Template template_recognise(const Gguf *g, const Tokenizer *t);
 
 // Appends messages [first, n) of a dialogue as they stand when finished (the start of the dialogue too if first is 0),
 // and with `wants_answer` what precedes the assistant's next message.
