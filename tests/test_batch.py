@@ -178,6 +178,7 @@ def long_line(cli):
     same(p.returncode, 5)
     answers = {a["id"]: a for a in map(json.loads, out.splitlines())}
     same((answers[None]["error"]["code"], answers[None]["line"]), ("line_too_long", 1))
+    check("expected at most %d bytes" % (4 << 20) in answers[None]["error"]["message"], answers[None])
     check("text" in answers[1])
     check(usage.ru_maxrss < 200 << 10, usage.ru_maxrss, "KiB")
 
