@@ -320,15 +320,14 @@ static void score_questions(Scorer *s) {
                    *id = json_get(doc.root, "id");
         bool is_good = prompt && choices && choices->kind == JSON_ARRAY && choices->n_items &&
                        (!id || id->kind == JSON_STRING || id->kind == JSON_NUMBER);
-        Str *texts = xalloc(is_good ? (size_t)choices->n_items : 1, sizeof *texts);
-        int n = 0;
-        for (const Json *c = is_good ? choices->child : NULL; c; c = c->next) {
+        for (const Json *c = is_good ? choices->child : NULL; c; c = c->next)
             is_good = is_good && c->kind == JSON_STRING && c->string.len;
-            texts[n++] = c->string;
-        }
         if (!is_good)
             die(EXIT_RUNTIME, "%s: line %ld: expected {\"id\", \"prompt\": STRING, \"choices\": [STRING...]}", l.path,
                 l.number);
+        Str *texts = xalloc((size_t)choices->n_items, sizeof *texts);
+        int n = 0;
+        for (const Json *c = choices->child; c; c = c->next) texts[n++] = c->string;
         answer_question(s, id, prompt->string, texts, n);
         free(texts);
     }
