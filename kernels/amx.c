@@ -30,29 +30,6 @@ static size_t encoded_bytes(int n_tokens, int cols) {
 // Where the B tiles of a K block begin: tiles are ordered (K block, token tile, k tile), each 1 KiB.
 static size_t block_offset(int n_tokens, int k) { return (size_t)round_up(n_tokens, PANEL) * (size_t)k; }
 
-static void transpose16(__m512i r[16]) {
-    __m512i t[16];
-    for (int i = 0; i < 16; i += 2) {
-        t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
-        t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
-    }
-    for (int i = 0; i < 16; i += 4)
-        for (int j = 0; j < 2; j++) {
-            r[i + 2 * j] = _mm512_unpacklo_epi64(t[i + j], t[i + j + 2]);
-            r[i + 2 * j + 1] = _mm512_unpackhi_epi64(t[i + j], t[i + j + 2]);
-        }
-    for (int i = 0; i < 4; i++) {
-        t[i] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0x88);
-        t[i + 4] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0xdd);
-        t[i + 8] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0x88);
-        t[i + 12] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0xdd);
-    }
-    for (int i = 0; i < 8; i++) {
-        r[i] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0x88);
-        r[i + 8] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0xdd);
-    }
-}
-
 // 32 values to bf16, round to nearest even; those beyond n are zero.
 static __m512i to_bf16(const float *x, int n) {
     __mmask16 low = n >= 16 ? 0xffff : (__mmask16)((1u << n) - 1);
@@ -66,15 +43,14 @@ static void encode(void *encoded, const float *x, int n_tokens, int cols, int to
     int last = token_end == n_tokens ? round_up(n_tokens, PANEL) : token_end;
     for (int first = token_begin; first < last; first += TILE)
         for (int k = 0; k < cols; k += TILE_K) {
-            __m512i r[TILE];
+            __m512i rows[TILE];
             int block = k / K_BLOCK * K_BLOCK, depth = at_most(round_up(cols - block, TILE_K), K_BLOCK);
             uint16_t *tile = (uint16_t *)encoded + block_offset(n_tokens, block) + (size_t)first * (size_t)depth +
                              (size_t)((k - block) / TILE_K) * TILE_LEN;
             for (int t = 0; t < TILE; t++)
-                r[t] = first + t < n_tokens ? to_bf16(x + (size_t)(first + t) * (size_t)cols + k, cols - k)
-                                            : _mm512_setzero_si512();
-            transpose16(r);
-            for (int p = 0; p < TILE; p++) _mm512_storeu_si512(tile + p * TILE_K, r[p]);
+                rows[t] = first + t < n_tokens ? to_bf16(x + (size_t)(first + t) * (size_t)cols + k, cols - k)
+                                               : _mm512_setzero_si512();
+            transpose(tile, rows, sizeof rows[0], TILE);
         }
 }
 
@@ -214,13 +190,12 @@ static void multiply_panel(float *sums, const uint16_t *panel, const uint16_t *b
 static void write_panel(float *out, size_t out_stride, const float *sums, int n_tokens, int row, int end) {
     for (int t = 0; t < n_tokens; t += TILE)
         for (int half = 0; half < 2 && row + half * TILE < end; half++, sums += 256) {
-            __m512i r[TILE];
+            __m512i columns[TILE];
             int first = row + half * TILE, n = at_most(end - first, TILE);
             __mmask16 mask = (__mmask16)((1u << n) - 1);
-            for (int i = 0; i < TILE; i++) r[i] = _mm512_loadu_si512(sums + i * TILE);
-            transpose16(r);
+            transpose(columns, sums, TILE * sizeof *sums, TILE);
             for (int i = 0; i < TILE && t + i < n_tokens; i++)
-                _mm512_mask_storeu_epi32(out + (size_t)(t + i) * out_stride + first, mask, r[i]);
+                _mm512_mask_storeu_epi32(out + (size_t)(t + i) * out_stride + first, mask, columns[i]);
             if (half == 0 && first + TILE >= end) sums += 256;
         }
 }

@@ -212,17 +212,6 @@ static void gemm_encode_32(void *encoded, const float *x, int n_tokens, int cols
     gemm_encode(encoded, x, n_tokens, cols, token_begin, token_end, 32);
 }
 
-// out[i][j] = in[j][i] of n x 16 32-bit elements; rows of `in` are in_stride bytes apart, those of out 64.
-INLINE void transpose(void *out, const void *in, size_t in_stride, int n) {
-    const void *row[16];
-    for (int i = 0; i < 16; i++) row[i] = (const char *)in + (size_t)i * in_stride;
-    for (int i = 0; i < n; i += 4) {
-        __m512i r[4];
-        transpose_16(r, row, (size_t)i * 4);
-        for (int d = 0; d < 4; d++) _mm512_store_si512((char *)out + (i + d) * 64, r[d]);
-    }
-}
-
 // The scales (or minima) of 16 rows, one per group.
 INLINE void transpose_groups(float (*out)[16], float (*in)[GROUPS], int group) {
     const void *row[16];

@@ -55,6 +55,17 @@ INLINE void transpose_16(__m512i out[4], const void *const row[16], size_t at) {
     out[3] = _mm512_unpackhi_epi64(b, d);
 }
 
+// out[i][j] = in[j][i] of n x 16 32-bit elements; rows of `in` are in_stride bytes apart, those of out 64.
+INLINE void transpose(void *out, const void *in, size_t in_stride, int n) {
+    const void *row[16];
+    for (int i = 0; i < 16; i++) row[i] = (const char *)in + (size_t)i * in_stride;
+    for (int i = 0; i < n; i += 4) {
+        __m512i r[4];
+        transpose_16(r, row, (size_t)i * 4);
+        for (int d = 0; d < 4; d++) _mm512_store_si512((char *)out + (i + d) * 64, r[d]);
+    }
+}
+
 // {a, b} in the two halves
 INLINE __m512i halves(int a, int b) {
     return _mm512_inserti64x4(_mm512_set1_epi16((short)a), _mm256_set1_epi16((short)b), 1);
