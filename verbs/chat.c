@@ -125,20 +125,17 @@ static bool is_json_call(Str text) {
     return is_call;
 }
 
-static void report(Chat *c, const Sequence *s, Str text, uint64_t seed) {
+static void report(Chat *c, const Sequence *s, Str text) {
     if (c->options.is_json) {
         Buffer out = {0};
-        json_put_string(&out, "{\"role\":\"assistant\",\"content\":", text);
-        buffer_printf(&out,
-                      ",\"finish_reason\":\"%s\",\"n_prompt\":%d,\"n_generated\":%d,\"n_context\":%d,\"seed\":%llu,"
-                      "\"prefill_sec\":%.6f,\"decode_sec\":%.6f}\n",
-                      finish_name(s->finish), s->request.n_prompt, s->n_generated, c->session->n_tokens,
-                      (unsigned long long)seed, s->prefill_sec, s->decode_sec);
+        answer_put(&out, "{\"role\":\"assistant\",\"content\":", text, s, s->request.n_prompt);
+        buffer_printf(&out, ",\"n_context\":%d,\"prefill_sec\":%.6f,\"decode_sec\":%.6f}\n", c->session->n_tokens,
+                      s->prefill_sec, s->decode_sec);
         text_write(out.data, out.len);
         buffer_free(&out);
     }
     Generator *g = &c->generator;
-    stats_print(&c->options, g, seed);
+    stats_print(&c->options, g, s->request.sample.seed);
     c->n_prefill += g->n_prefill, c->n_decode += g->n_decode;
     c->prefill_sec += g->prefill_sec, c->decode_sec += g->decode_sec;
     g->n_prefill = g->n_decode = 0;
@@ -247,7 +244,7 @@ static void answer(Chat *c) {
              c->session->n_tokens, c->context);
     if (is_call || is_json_call((Str){text.data, text.len}))
         note(&c->options, "(a tool call: /tool TEXT feeds its result back)");
-    if (s.finish != FINISH_ERROR) report(c, &s, (Str){text.data, text.len}, r.sample.seed);
+    if (s.finish != FINISH_ERROR) report(c, &s, (Str){text.data, text.len});
     buffer_free(&text);
     sequence_free(&s);
 }

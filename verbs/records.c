@@ -394,9 +394,7 @@ static void put_short(Record *r, const Engine *e) {
     const Sequence *s = &r->sequence;
     buffer_puts(out, "{\"id\":");
     put_key(out, r);
-    json_put_string(out, ",\"text\":", (Str){s->text.data, s->text.len});
-    buffer_printf(out, ",\"finish_reason\":\"%s\",\"n_prompt\":%d,\"n_generated\":%d,\"seed\":%llu",
-                  finish_name(s->finish), r->prompt.len, s->n_generated, (unsigned long long)r->sample.seed);
+    answer_put(out, ",\"text\":", (Str){s->text.data, s->text.len}, s, r->prompt.len);
     if (r->n_top >= 0) {
         buffer_puts(out, ",\"logprobs\":");
         logprobs_put(out, e->tokenizer, s, s->request.n_logprobs, false);

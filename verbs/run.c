@@ -35,14 +35,16 @@ void logprobs_put(Buffer *out, const Tokenizer *t, const Sequence *s, int n_top,
     buffer_puts(out, "]");
 }
 
-static void print_json(const Tokenizer *t, const Sequence *s, uint64_t seed) {
+void answer_put(Buffer *out, const char *before, Str text, const Sequence *s, int n_prompt) {
+    json_put_string(out, before, text);
+    buffer_printf(out, ",\"finish_reason\":\"%s\",\"n_prompt\":%d,\"n_generated\":%d,\"seed\":%llu",
+                  finish_name(s->finish), n_prompt, s->n_generated, (unsigned long long)s->request.sample.seed);
+}
+
+static void print_json(const Tokenizer *t, const Sequence *s) {
     Buffer out = {0};
-    json_put_string(&out, "{\"text\":", (Str){s->text.data, s->text.len});
-    buffer_printf(&out,
-                  ",\"finish_reason\":\"%s\",\"n_prompt\":%d,\"n_generated\":%d,\"seed\":%llu,\"prefill_sec\":%.6f,"
-                  "\"decode_sec\":%.6f",
-                  finish_name(s->finish), s->request.n_prompt, s->n_generated, (unsigned long long)seed, s->prefill_sec,
-                  s->decode_sec);
+    answer_put(&out, "{\"text\":", (Str){s->text.data, s->text.len}, s, s->request.n_prompt);
+    buffer_printf(&out, ",\"prefill_sec\":%.6f,\"decode_sec\":%.6f", s->prefill_sec, s->decode_sec);
     if (s->request.n_logprobs) {
         buffer_puts(&out, ",\"logprobs\":");
         logprobs_put(&out, t, s, s->request.n_logprobs, false);
@@ -83,7 +85,7 @@ int verb_run(const Options *o) {
     generate(&g, &s, &request, session);
     if (s.finish == FINISH_ERROR) die_error(&s.error);
     if (o->is_json)
-        print_json(e.tokenizer, &s, e.seed);
+        print_json(e.tokenizer, &s);
     else if (s.text.len == 0 || s.text.data[s.text.len - 1] != '\n')
         text_write("\n", 1);
     stats_print(o, &g, e.seed);

@@ -113,6 +113,8 @@ int predict_choose(const Engine *e, bool is_plain);
 int context_choose(const Engine *e, int n_prompt, int n_predict);
 // Token ids written as text, separated by commas or white space; dies on anything else.
 void ids_parse(const char *text, int n_vocab, Ids *out);
+// An answer as members of a JSON object: `before` (its brace and name), the text, how it ended, counts and seed.
+void answer_put(Buffer *out, const char *before, Str text, const Sequence *s, int n_prompt);
 // JSON array of the recorded tokens of a sequence with n_top alternatives each, as OpenAI writes it or with ids.
 void logprobs_put(Buffer *out, const Tokenizer *t, const Sequence *s, int n_top, bool is_openai);
 // A line on stderr unless -q; dim on a terminal, which nothing in it may drive.
