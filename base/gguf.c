@@ -302,7 +302,7 @@ static bool map_file(const char *path, GgufShard *out, Error *err) {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     *out = (GgufShard){0};
     if (fd < 0 || fstat(fd, &st) != 0) {
-        error_set(err, EXIT_RUNTIME, "%s: %s", path, strerror(errno));
+        error_file(err, path);
     } else if (!S_ISREG(st.st_mode)) {
         error_set(err, EXIT_RUNTIME, "%s: expected a file, found a %s", path,
                   S_ISDIR(st.st_mode) ? "directory" : "device");
@@ -314,7 +314,7 @@ static bool map_file(const char *path, GgufShard *out, Error *err) {
         if (ok)
             *out = (GgufShard){p, (size_t)st.st_size, true};
         else
-            error_set(err, EXIT_RUNTIME, "%s: %s", path, strerror(errno));
+            error_file(err, path);
     }
     if (fd >= 0) close(fd);
     return ok;

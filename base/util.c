@@ -52,7 +52,10 @@ void warn(const char *fmt, ...) {
     va_end(ap);
 }
 
+bool error_file(Error *err, const char *path) { return error_set(err, EXIT_RUNTIME, "%s: %s", path, strerror(errno)); }
+
 void die_error(const Error *err) { die(err->code, "%s", err->text); }
+void die_file(const char *path) { die(EXIT_RUNTIME, "%s: %s", path, strerror(errno)); }
 
 bool size_mul(size_t a, size_t b, size_t *out) { return !__builtin_mul_overflow(a, b, out); }
 bool size_add(size_t a, size_t b, size_t *out) { return !__builtin_add_overflow(a, b, out); }
@@ -156,7 +159,7 @@ enum { STREAM_LIMIT = 1 << 30 }; // of text from a pipe or device, which may hav
 
 bool file_read(const char *path, Buffer *out, Error *err) {
     int fd = strcmp(path, "-") ? open(path, O_RDONLY | O_CLOEXEC) : STDIN_FILENO;
-    if (fd < 0) return error_set(err, EXIT_RUNTIME, "%s: %s", path, strerror(errno));
+    if (fd < 0) return error_file(err, path);
     struct stat st;
     bool is_file = fstat(fd, &st) == 0 && S_ISREG(st.st_mode), is_endless = false;
     size_t before = out->len;
@@ -167,13 +170,13 @@ bool file_read(const char *path, Buffer *out, Error *err) {
         if (n > 0) out->len += (size_t)n;
         is_endless = !is_file && out->len - before > STREAM_LIMIT;
     } while ((n > 0 && !is_endless) || (n < 0 && errno == EINTR));
-    int e = errno;
+    if (n < 0) error_file(err, path);
     out->data[out->len] = 0;
     if (fd != STDIN_FILENO) close(fd);
     if (is_endless)
         return error_set(err, EXIT_RUNTIME, "%s: expected at most %d MiB from a pipe or device, found more", path,
                          STREAM_LIMIT >> 20);
-    return n == 0 || error_set(err, EXIT_RUNTIME, "%s: %s", path, strerror(e));
+    return n == 0;
 }
 
 bool write_all_at(int fd, const void *data, size_t n, int64_t at) {

@@ -32,11 +32,15 @@ typedef struct {
 // Fills `err` and returns false, so that a function can `return error_set(...)`. Control bytes are escaped.
 bool error_set(Error *err, int code, const char *fmt, ...) PRINTF_LIKE(3, 4);
 
+// The same (exit 1) with a file's name and what errno says.
+bool error_file(Error *err, const char *path);
+
 // Prints "llama31: TEXT" as one line on stderr with control bytes escaped; die ends the program with `code`.
 _Noreturn void die(int code, const char *fmt, ...) PRINTF_LIKE(2, 3);
 void warn(const char *fmt, ...) PRINTF_LIKE(1, 2);
-// Ends the program with what `err` says.
+// Ends the program with what `err` says; with a file's name and what errno says (exit 1).
 _Noreturn void die_error(const Error *err);
+_Noreturn void die_file(const char *path);
 
 // a * b and a + b; false when the result does not fit. Every size that comes from outside passes through these.
 bool size_mul(size_t a, size_t b, size_t *out);

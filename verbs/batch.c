@@ -104,7 +104,7 @@ static void resume(Batch *b) {
     }
     if (state == LINE_LONG) die(EXIT_RUNTIME, "%s: line %ld is too long", b->out_path, l.number);
     if (state == LINE_READY) {
-        if (ftruncate(b->out, (off_t)whole)) die(EXIT_RUNTIME, "%s: %s", b->out_path, strerror(errno));
+        if (ftruncate(b->out, (off_t)whole)) die_file(b->out_path);
         if (!b->options->is_quiet) warn("%s: dropped the torn line %ld", b->out_path, l.number);
     }
     lines_close(&l);
@@ -118,7 +118,7 @@ static void open_output(Batch *b) {
     bool is_stdout = !o->output || !strcmp(o->output, "-");
     b->out_path = is_stdout ? "standard output" : o->output;
     b->out = is_stdout ? STDOUT_FILENO : open(o->output, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
-    if (b->out < 0 || fstat(b->out, &out)) die(EXIT_RUNTIME, "%s: %s", b->out_path, strerror(errno));
+    if (b->out < 0 || fstat(b->out, &out)) die_file(b->out_path);
     b->out_is_file = S_ISREG(out.st_mode);
     if (is_stdout && o->is_resume) die(EXIT_USAGE, "--resume: expected -o FILE");
     if (is_stdout || !b->out_is_file) return;
@@ -476,8 +476,8 @@ int verb_batch(const Options *o) {
         show_progress(b, false);
         if (b->at_end && b->n_window == 0) break;
     }
-    if (b->out_is_file && fsync(b->out)) die(EXIT_RUNTIME, "%s: %s", b->out_path, strerror(errno));
-    if (b->out != STDOUT_FILENO && close(b->out)) die(EXIT_RUNTIME, "%s: %s", b->out_path, strerror(errno));
+    if (b->out_is_file && fsync(b->out)) die_file(b->out_path);
+    if (b->out != STDOUT_FILENO && close(b->out)) die_file(b->out_path);
     show_progress(b, true);
     print_summary(b);
     int code = generate_interrupted ? EXIT_INTERRUPTED : b->n_failed + b->n_failed_before ? EXIT_RECORDS : EXIT_OK;

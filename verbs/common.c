@@ -193,13 +193,13 @@ void stats_print(const Options *o, const Generator *g, uint64_t seed) {
 static void write_or_end(const char *data, size_t n) {
     if (write_all(STDOUT_FILENO, data, n)) return;
     if (errno == EPIPE) exit(EXIT_OK); // the reader has had enough
-    die(EXIT_RUNTIME, "standard output: %s", strerror(errno));
+    die_file("standard output");
 }
 
 void stdout_flush(void) {
     if (fflush(stdout) == 0 && !ferror(stdout)) return;
     if (errno == EPIPE) exit(EXIT_OK);
-    die(EXIT_RUNTIME, "standard output: %s", strerror(errno));
+    die_file("standard output");
 }
 
 void text_write(const char *text, size_t n) {

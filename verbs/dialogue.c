@@ -90,7 +90,7 @@ bool transcript_write(const Dialogue *d, const char *path, Error *err) {
     if (fd >= 0 && close(fd)) ok = false;
     if (ok && rename(temporary.data, path)) ok = false;
     if (!ok) {
-        error_set(err, EXIT_RUNTIME, "%s: %s", path, strerror(errno));
+        error_file(err, path);
         if (fd >= 0) unlink(temporary.data);
     }
     buffer_free(&out);
@@ -103,7 +103,7 @@ bool transcript_append(const Dialogue *d, const char *path, Error *err) {
     put_message(&out, &d->messages[d->n - 1]);
     int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     bool ok = fd >= 0 && write_all(fd, out.data, out.len);
-    if (!ok) error_set(err, EXIT_RUNTIME, "%s: %s", path, strerror(errno));
+    if (!ok) error_file(err, path);
     if (fd >= 0) close(fd);
     buffer_free(&out);
     return ok;

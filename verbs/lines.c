@@ -14,7 +14,7 @@ void lines_open(LineReader *l, const char *path, size_t limit) {
     bool is_stdin = !path || !strcmp(path, "-");
     *l = (LineReader){.path = is_stdin ? "standard input" : path, .limit = limit};
     l->fd = is_stdin ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
-    if (l->fd < 0) die(EXIT_RUNTIME, "%s: %s", path, strerror(errno));
+    if (l->fd < 0) die_file(path);
     l->data = xrealloc(NULL, READ_BYTES, 1);
     l->cap = READ_BYTES;
 }
@@ -64,7 +64,7 @@ LineState lines_next(LineReader *l, Str *line, bool may_wait) {
         if (!may_wait && poll(&(struct pollfd){.fd = l->fd, .events = POLLIN}, 1, 0) == 0) return LINE_NONE;
         ssize_t n = read(l->fd, l->data + l->end, READ_BYTES);
         if (n < 0 && errno == EINTR && generate_interrupted) return LINE_NONE;
-        if (n < 0 && errno != EINTR) die(EXIT_RUNTIME, "%s: %s", l->path, strerror(errno));
+        if (n < 0 && errno != EINTR) die_file(l->path);
         if (n == 0) l->at_end = true;
         if (n > 0) l->end += (size_t)n;
     }

@@ -43,7 +43,7 @@ int verb_logits(const Options *o) {
     int fit = LOGITS_BYTES / (4 * n_vocab), chunk = o->chunk ? o->chunk : fit < 1 ? 1 : fit < 512 ? fit : 512;
     if (chunk > ids.len) chunk = ids.len;
     int fd = strcmp(o->output, "-") ? open(o->output, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666) : STDOUT_FILENO;
-    if (fd < 0) die(EXIT_RUNTIME, "%s: %s", o->output, strerror(errno));
+    if (fd < 0) die_file(o->output);
     Workspace *ws = workspace_new(&model, chunk, chunk);
     Session *session = session_new(&model);
     Step *steps = xalloc((size_t)chunk, sizeof *steps);
@@ -56,10 +56,9 @@ int verb_logits(const Options *o) {
             n_wanted += is_wanted;
         }
         const float *logits = model_forward(&model, ws, steps, n);
-        if (!write_all(fd, logits, (size_t)n_wanted * (size_t)n_vocab * sizeof *logits))
-            die(EXIT_RUNTIME, "%s: %s", o->output, strerror(errno));
+        if (!write_all(fd, logits, (size_t)n_wanted * (size_t)n_vocab * sizeof *logits)) die_file(o->output);
     }
-    if (fd != STDOUT_FILENO && close(fd)) die(EXIT_RUNTIME, "%s: %s", o->output, strerror(errno));
+    if (fd != STDOUT_FILENO && close(fd)) die_file(o->output);
     free(steps);
     session_free(session);
     workspace_free(ws);

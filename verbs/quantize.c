@@ -294,7 +294,7 @@ static int open_output(const char *in, const char *out) {
     if (exists && !S_ISREG(b.st_mode) && !S_ISCHR(b.st_mode)) die(EXIT_USAGE, "%s: expected a file", out);
     if (exists && S_ISCHR(b.st_mode)) {
         int fd = open(out, O_WRONLY | O_CLOEXEC);
-        if (fd < 0) die(EXIT_RUNTIME, "%s: %s", out, strerror(errno));
+        if (fd < 0) die_file(out);
         return fd;
     }
     if (snprintf(unfinished, sizeof unfinished, "%s.%ld.tmp", out, (long)getpid()) >= (int)sizeof unfinished)
@@ -304,7 +304,7 @@ static int open_output(const char *in, const char *out) {
     for (int i = 0; i < 3; i++)
         if (!sigaction(ends[i], NULL, &before) && before.sa_handler != SIG_IGN) sigaction(ends[i], &action, NULL);
     int fd = open(unfinished, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (fd < 0) die(EXIT_RUNTIME, "%s: %s", unfinished, strerror(errno));
+    if (fd < 0) die_file(unfinished);
     return fd;
 }
 
