@@ -195,7 +195,7 @@ static bool fill_tables(Tokenizer *t, Error *err) {
         }
         if (id < 0 || t->type[id] == BYTE || t->type[id] == UNREACHABLE) continue;
         Table *table = is_named(t->type[id]) ? &t->names : &t->words;
-        Str s = {t->bytes + t->start[id], t->start[id + 1] - t->start[id]};
+        Str s = tokenizer_piece(t, id, true);
         if (s.len == 0) continue;
         size_t slot = h & table->mask;
         int other = find_hashed(t, table, h, s.data, s.len);
@@ -212,24 +212,20 @@ static bool fill_tables(Tokenizer *t, Error *err) {
     return true;
 }
 
-// An array of one 4-byte item per token. *data is NULL if the key is absent.
-static bool per_token(const Tokenizer *t, const Gguf *g, const char *key, GgufKind kind, const uint8_t **data,
-                      Error *err) {
-    const GgufValue *v = gguf_find(g, key);
-    *data = NULL;
-    if (!v) return true;
-    if (!(v = gguf_array(g, key, kind, err))) return false;
-    if (v->count != (uint64_t)t->n)
-        return error_set(err, EXIT_MODEL, "%s: %s: expected %d items, found %zu", t->file, key, t->n, (size_t)v->count);
-    *data = v->data;
-    return true;
+// An array of one 4-byte item per token, or NULL with err.
+static const uint8_t *per_token(const Tokenizer *t, const Gguf *g, const char *key, GgufKind kind, Error *err) {
+    const GgufValue *v = gguf_array(g, key, kind, err);
+    if (v && v->count == (uint64_t)t->n) return v->data;
+    if (v) error_set(err, EXIT_MODEL, "%s: %s: expected %d items, found %zu", t->file, key, t->n, (size_t)v->count);
+    return NULL;
 }
 
 static bool load_types(Tokenizer *t, const Gguf *g, Error *err) {
-    const uint8_t *data;
-    if (!per_token(t, g, "tokenizer.ggml.token_type", GGUF_I32, &data, err)) return false;
     memset(t->type, NORMAL, (size_t)t->n);
-    for (int i = 0; data && i < t->n; i++) {
+    if (!gguf_find(g, "tokenizer.ggml.token_type")) return true;
+    const uint8_t *data = per_token(t, g, "tokenizer.ggml.token_type", GGUF_I32, err);
+    if (!data) return false;
+    for (int i = 0; i < t->n; i++) {
         uint32_t type;
         memcpy(&type, data + 4 * (size_t)i, 4);
         if (type > BYTE) return refuse(t, err, "token_type: expected 1 to 6, found %d (token %d)", (int)type, i);
@@ -240,9 +236,8 @@ static bool load_types(Tokenizer *t, const Gguf *g, Error *err) {
 
 // Scores become ranks: the order of floats is that of their bits, once the sign is taken care of.
 static bool load_scores(Tokenizer *t, const Gguf *g, Error *err) {
-    const uint8_t *data;
-    if (!per_token(t, g, "tokenizer.ggml.scores", GGUF_F32, &data, err)) return false;
-    if (!data) return refuse(t, err, "scores: expected an array, found none");
+    const uint8_t *data = per_token(t, g, "tokenizer.ggml.scores", GGUF_F32, err);
+    if (!data) return false;
     t->rank = xalloc((size_t)t->n, sizeof *t->rank);
     for (int i = 0; i < t->n; i++) {
         float score;
