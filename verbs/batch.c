@@ -302,8 +302,9 @@ static bool keep_prefix(Batch *b, Record *r) {
 
 // Positions that a record may come to hold.
 static size_t positions_needed(const Record *r) {
-    long most = (long)r->prompt.len + r->n_predict;
-    return (size_t)(r->n_predict < 0 || most > r->max_context ? r->max_context : most);
+    const Request *q = &r->request;
+    long most = (long)r->prompt.len + q->max_tokens;
+    return (size_t)(q->max_tokens < 0 || most > q->max_context ? q->max_context : most);
 }
 
 // Whether its KV cache fits beside all that is promised to the others; kept prefixes make way.
@@ -331,8 +332,9 @@ static void start_record(Batch *b, Record *r) {
         b->kept[b->n_kept++] = used;
         break;
     }
-    Request request = record_request(r);
-    sequence_start(&r->sequence, &b->generator, &request, r->session);
+    r->request.prompt = r->prompt.data + r->n_shared;
+    r->request.n_prompt = r->prompt.len - r->n_shared;
+    sequence_start(&r->sequence, &b->generator, &r->request, r->session);
     r->state = RECORD_ACTIVE;
     b->n_waiting--;
     b->active[b->n_active] = r;

@@ -67,20 +67,20 @@ typedef struct {
 #define AT(field) offsetof(Record, field)
 
 static const Field fields[] = {
-    {"max_tokens", FIELD_INT, AT(n_predict), -1, 1e9},
-    {"max_completion_tokens", FIELD_INT, AT(n_predict), -1, 1e9},
-    {"n_predict", FIELD_INT, AT(n_predict), -1, 1e9},
-    {"temperature", FIELD_FLOAT, AT(sample.temp), 0, 100},
-    {"top_p", FIELD_FLOAT, AT(sample.top_p), 0, 1},
-    {"top_k", FIELD_INT, AT(sample.top_k), -1, 1e9},
-    {"min_p", FIELD_FLOAT, AT(sample.min_p), 0, 1},
-    {"repeat_penalty", FIELD_FLOAT, AT(sample.repeat_penalty), 0.01, 100},
-    {"repetition_penalty", FIELD_FLOAT, AT(sample.repeat_penalty), 0.01, 100},
-    {"repeat_last_n", FIELD_INT, AT(sample.repeat_last_n), -1, 1e9},
-    {"presence_penalty", FIELD_FLOAT, AT(sample.presence_penalty), -100, 100},
-    {"frequency_penalty", FIELD_FLOAT, AT(sample.frequency_penalty), -100, 100},
-    {"seed", FIELD_SEED, AT(sample.seed), -0x1p53, 0x1p53},
-    {"ignore_eos", FIELD_BOOL, AT(ignore_eos), 0, 0},
+    {"max_tokens", FIELD_INT, AT(request.max_tokens), -1, 1e9},
+    {"max_completion_tokens", FIELD_INT, AT(request.max_tokens), -1, 1e9},
+    {"n_predict", FIELD_INT, AT(request.max_tokens), -1, 1e9},
+    {"temperature", FIELD_FLOAT, AT(request.sample.temp), 0, 100},
+    {"top_p", FIELD_FLOAT, AT(request.sample.top_p), 0, 1},
+    {"top_k", FIELD_INT, AT(request.sample.top_k), -1, 1e9},
+    {"min_p", FIELD_FLOAT, AT(request.sample.min_p), 0, 1},
+    {"repeat_penalty", FIELD_FLOAT, AT(request.sample.repeat_penalty), 0.01, 100},
+    {"repetition_penalty", FIELD_FLOAT, AT(request.sample.repeat_penalty), 0.01, 100},
+    {"repeat_last_n", FIELD_INT, AT(request.sample.repeat_last_n), -1, 1e9},
+    {"presence_penalty", FIELD_FLOAT, AT(request.sample.presence_penalty), -100, 100},
+    {"frequency_penalty", FIELD_FLOAT, AT(request.sample.frequency_penalty), -100, 100},
+    {"seed", FIELD_SEED, AT(request.sample.seed), -0x1p53, 0x1p53},
+    {"ignore_eos", FIELD_BOOL, AT(request.ignore_eos), 0, 0},
     {"stop", FIELD_STOP, 0, 0, 0},
     {"logit_bias", FIELD_BIAS, 0, 0, 0},
     {"logprobs", FIELD_LOGPROBS, AT(n_top), 0, MAX_TOP},
@@ -111,13 +111,12 @@ static bool read_stops(Record *r, const Json *v, Error *err) {
     int n = v->kind == JSON_STRING ? 1 : v->n_items;
     if (v->kind != JSON_STRING && v->kind != JSON_ARRAY) return wrong(err, "stop", "a string or an array of them", v);
     if (n > MAX_STOPS) return error_set(err, EXIT_RUNTIME, "stop: expected at most %d strings, found %d", MAX_STOPS, n);
-    r->stops = xrealloc(NULL, (size_t)n, sizeof *r->stops);
-    r->n_stops = 0;
-    r->owns_stops = true;
+    r->request.stops = r->stops = xrealloc(NULL, (size_t)n, sizeof *r->stops);
+    r->request.n_stops = 0;
     for (int i = 0; i < n; i++, item = item->next) {
         if (item->kind != JSON_STRING || !item->string.len)
             return wrong(err, "stop", "strings that are not empty", item);
-        r->stops[r->n_stops++] = str_copy(item->string);
+        r->stops[r->request.n_stops++] = str_copy(item->string);
     }
     return true;
 }
@@ -125,8 +124,8 @@ static bool read_stops(Record *r, const Json *v, Error *err) {
 static bool read_biases(Record *r, const Engine *e, const Json *v, Error *err) {
     if (v->kind != JSON_OBJECT) return wrong(err, "logit_bias", "an object of numbers", v);
     r->biases = xrealloc(NULL, (size_t)v->n_items, sizeof *r->biases);
-    r->sample.bias = r->biases;
-    r->sample.n_bias = 0;
+    r->request.sample.bias = r->biases;
+    r->request.sample.n_bias = 0;
     for (const Json *j = v->child; j; j = j->next) {
         char name[16] = "";
         int64_t id;
@@ -138,7 +137,7 @@ static bool read_biases(Record *r, const Engine *e, const Json *v, Error *err) {
             return wrong(err, "logit_bias", "numbers from -100 to 100", j);
         // -100 is how the API spells a ban
         float bias = j->number == -100 ? -INFINITY : (float)j->number;
-        r->biases[r->sample.n_bias++] = (LogitBias){(int)id, bias};
+        r->biases[r->request.sample.n_bias++] = (LogitBias){(int)id, bias};
     }
     return true;
 }
@@ -270,13 +269,14 @@ static uint64_t hash(uint64_t seed, const Buffer *text) {
 bool record_parse(Record *r, const Engine *e, const Json *root, Error *err) {
     const Options *o = e->options;
     const Json *body = root;
-    r->n_predict = INT_MIN;
-    r->sample = o->sample;
-    r->sample.seed = (uint32_t)hash(e->seed, &r->key); // 32 bits survive every reader of JSON
-    r->ignore_eos = o->ignore_eos;
+    Request *q = &r->request;
+    *q = (Request){.max_tokens = INT_MIN,
+                   .ignore_eos = o->ignore_eos,
+                   .sample = o->sample,
+                   .stops = o->stops,
+                   .n_stops = o->n_stops};
+    q->sample.seed = (uint32_t)hash(e->seed, &r->key); // 32 bits survive every reader of JSON
     r->n_top = -1;
-    r->stops = o->stops;
-    r->n_stops = o->n_stops;
     if (r->form != FORM_SHORT) {
         const Json *method = json_get(root, "method"), *url = json_get(root, "url");
         body = json_get(root, "body");
@@ -293,26 +293,14 @@ bool record_parse(Record *r, const Engine *e, const Json *root, Error *err) {
     bool is_chat = messages || (r->form == FORM_SHORT && !o->is_raw); // as `run` would take it
     if (!(prompt ? read_prompt(r, e, prompt, is_chat, err) : read_messages(r, e, messages, err))) return false;
 
-    if (r->n_predict == INT_MIN) r->n_predict = predict_choose(e, !is_chat);
-    if (r->sample.top_k < 0) r->sample.top_k = 0; // -1 is the API's spelling of "off"
-    r->max_context = context_choose(e, r->prompt.len, r->n_predict);
+    if (q->max_tokens == INT_MIN) q->max_tokens = predict_choose(e, !is_chat);
+    if (q->sample.top_k < 0) q->sample.top_k = 0; // -1 is the API's spelling of "off"
+    q->n_logprobs = r->n_top < 0 ? 0 : r->n_top + !r->n_top;
+    q->max_context = context_choose(e, r->prompt.len, q->max_tokens);
     if (r->prompt.len == 0) return error_set(err, EXIT_RUNTIME, "the prompt is empty");
-    if (r->prompt.len < r->max_context || (r->prompt.len == r->max_context && r->n_predict == 0)) return true;
+    if (r->prompt.len < q->max_context || (r->prompt.len == q->max_context && q->max_tokens == 0)) return true;
     return error_set(err, EXIT_CONTEXT, "the prompt does not fit the context: %d tokens, context %d", r->prompt.len,
-                     r->max_context);
-}
-
-Request record_request(const Record *r) {
-    int n = r->prompt.len - r->n_shared;
-    return (Request){.prompt = r->prompt.data + r->n_shared,
-                     .n_prompt = n,
-                     .max_tokens = r->n_predict,
-                     .max_context = r->max_context,
-                     .ignore_eos = r->ignore_eos,
-                     .sample = r->sample,
-                     .stops = r->stops,
-                     .n_stops = r->n_stops,
-                     .n_logprobs = r->n_top < 0 ? 0 : r->n_top + !r->n_top};
+                     q->max_context);
 }
 
 // Answers
@@ -434,8 +422,8 @@ void record_fail(Record *r, const char *code, const char *message) {
 void record_free(Record *r) {
     if (r->state == RECORD_ACTIVE) sequence_free(&r->sequence);
     session_free(r->session);
-    for (int i = 0; r->owns_stops && i < r->n_stops; i++) free((char *)r->stops[i].data);
-    if (r->owns_stops) free(r->stops);
+    for (int i = 0; r->stops && i < r->request.n_stops; i++) free((char *)r->stops[i].data);
+    free(r->stops);
     buffer_free(&r->key);
     free(r->prompt.data);
     free(r->biases);

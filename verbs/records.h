@@ -16,14 +16,10 @@ typedef struct {
     RecordForm form;
     Buffer key; // its id as JSON, or "line N" for one that has none
     Ids prompt;
-    int n_predict, max_context;
-    SampleOptions sample;
-    bool ignore_eos;
-    int n_top; // alternatives to report for each token; -1: no log-probabilities at all
+    Request request; // to the generator; its prompt is set at the start, when it is known what others have computed
+    int n_top;       // alternatives to report for each token; -1: no log-probabilities at all
     LogitBias *biases;
-    Str *stops; // own copies, unless they are the command line's
-    int n_stops;
-    bool owns_stops;
+    Str *stops; // own copies, or NULL: those of the command line
     RecordState state;
     Session *session; // while active
     int n_shared;     // positions of it that were computed for others
@@ -36,8 +32,6 @@ typedef struct {
 bool record_identify(Record *r, const Json *root, Error *err);
 // The rest of the request. False with err (EXIT_CONTEXT if the prompt is too long).
 bool record_parse(Record *r, const Engine *e, const Json *root, Error *err);
-// What the generator is to do.
-Request record_request(const Record *r);
 // Renders the answer of a finished sequence, or an error; the record is then done.
 void record_answer(Record *r, const Engine *e);
 void record_fail(Record *r, const char *code, const char *message);
