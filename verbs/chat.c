@@ -177,28 +177,16 @@ static bool fits(Chat *c) {
     return true;
 }
 
-// Lets the model answer what the stream holds.
-static void answer(Chat *c) {
-    Dialogue *d = &c->dialogue;
-    int start = d->stream.len;
-    template_encode(c->engine.tpl, c->engine.tokenizer, d->messages, d->n, d->n, true, &d->stream);
-    rewind_session(c);
-    int n_cached = c->session->n_tokens;
-    if (c->options.show_tokens) {
-        fputs("tokens:", stderr);
-        for (int i = n_cached; i < d->stream.len; i++) fprintf(stderr, " %d", d->stream.data[i]);
-        fputs("\n", stderr);
-    }
-
+// Generates an answer to the stream, of which the session holds a beginning, and shows it as it comes.
+static void generate_answer(Chat *c, Answer *a, Sequence *s) {
     const Options *o = &c->options;
+    const Ids *stream = &c->dialogue.stream;
     Str stops[o->n_stops + 1];
-    int n_stops = 0;
+    int n_stops = 0, n_cached = c->session->n_tokens;
     for (int i = 0; i < o->n_stops; i++) stops[n_stops++] = o->stops[i];
     if (template_stop(c->engine.tpl)) stops[n_stops++] = str_of(template_stop(c->engine.tpl));
-    Sequence s;
-    Answer a = {.chat = c, .sequence = &s, .begin = d->stream.len, .ends_line = true};
-    Request r = {.prompt = d->stream.data + n_cached,
-                 .n_prompt = d->stream.len - n_cached,
+    Request r = {.prompt = stream->data + n_cached,
+                 .n_prompt = stream->len - n_cached,
                  .max_tokens = predict_choose(&c->engine, false),
                  .max_context = c->context,
                  .ignore_eos = o->ignore_eos,
@@ -206,18 +194,33 @@ static void answer(Chat *c) {
                  .stops = stops,
                  .n_stops = n_stops,
                  .emit = show_piece,
-                 .arg = &a};
+                 .arg = a};
     r.sample.seed += (uint64_t)c->n_answers++;
-    sequence_start(&s, &c->generator, &r, c->session);
-    Sequence *one = &s;
+    sequence_start(s, &c->generator, &r, c->session);
     bool is_long = c->is_terminal && !o->is_quiet && r.n_prompt > c->generator.max_steps;
-    while (s.finish == FINISH_NONE && generate_step(&c->generator, &one, 1)) {
-        if (!is_long || s.n_fed == r.n_prompt) continue;
-        fprintf(stderr, "\r\x1b[Kreading %d of %d tokens", s.n_fed, r.n_prompt);
-        a.has_progress = true;
+    while (s->finish == FINISH_NONE && generate_step(&c->generator, &s, 1)) {
+        if (!is_long || s->n_fed == r.n_prompt) continue;
+        fprintf(stderr, "\r\x1b[Kreading %d of %d tokens", s->n_fed, r.n_prompt);
+        a->has_progress = true;
     }
-    progress_erase(&a);
-    if (!a.ends_line && !o->is_json) text_write("\n", 1);
+    progress_erase(a);
+    if (!a->ends_line && !o->is_json) text_write("\n", 1);
+}
+
+// Lets the model answer what the stream holds.
+static void answer(Chat *c) {
+    Dialogue *d = &c->dialogue;
+    int start = d->stream.len;
+    template_encode(c->engine.tpl, c->engine.tokenizer, d->messages, d->n, d->n, true, &d->stream);
+    rewind_session(c);
+    if (c->options.show_tokens) {
+        fputs("tokens:", stderr);
+        for (int i = c->session->n_tokens; i < d->stream.len; i++) fprintf(stderr, " %d", d->stream.data[i]);
+        fputs("\n", stderr);
+    }
+    Sequence s;
+    Answer a = {.chat = c, .sequence = &s, .begin = d->stream.len, .ends_line = true};
+    generate_answer(c, &a, &s);
 
     Buffer text = {0};
     bool is_call = is_python_call(&a);

@@ -1,6 +1,5 @@
 #include "dialogue.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -77,6 +76,15 @@ void dialogue_free(Dialogue *d) {
     buffer_free(&d->dropped);
 }
 
+// flags: O_TRUNC or O_APPEND.
+static bool put_file(const char *path, int flags, const Buffer *data, Error *err) {
+    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | flags, 0600);
+    bool ok = fd >= 0 && write_all(fd, data->data, data->len) && (flags == O_APPEND || fsync(fd) == 0);
+    if (!ok) error_file(err, path);
+    if (fd >= 0 && close(fd) && ok) ok = error_file(err, path);
+    return ok;
+}
+
 bool transcript_write(const Dialogue *d, const char *path, Error *err) {
     Buffer out = {0}, temporary = {0};
     buffer_puts(&out, "");
@@ -85,14 +93,9 @@ bool transcript_write(const Dialogue *d, const char *path, Error *err) {
         if (i < d->n) put_message(&out, &d->messages[i]);
     }
     buffer_printf(&temporary, "%s.%d.tmp", path, (int)getpid());
-    int fd = open(temporary.data, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    bool ok = fd >= 0 && write_all(fd, out.data, out.len) && fsync(fd) == 0;
-    if (fd >= 0 && close(fd)) ok = false;
-    if (ok && rename(temporary.data, path)) ok = false;
-    if (!ok) {
-        error_file(err, path);
-        if (fd >= 0) unlink(temporary.data);
-    }
+    bool ok = put_file(temporary.data, O_TRUNC, &out, err);
+    if (ok && rename(temporary.data, path)) ok = error_file(err, path);
+    if (!ok) unlink(temporary.data);
     buffer_free(&out);
     buffer_free(&temporary);
     return ok;
@@ -101,10 +104,7 @@ bool transcript_write(const Dialogue *d, const char *path, Error *err) {
 bool transcript_append(const Dialogue *d, const char *path, Error *err) {
     Buffer out = {0};
     put_message(&out, &d->messages[d->n - 1]);
-    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-    bool ok = fd >= 0 && write_all(fd, out.data, out.len);
-    if (!ok) error_file(err, path);
-    if (fd >= 0) close(fd);
+    bool ok = put_file(path, O_APPEND, &out, err);
     buffer_free(&out);
     return ok;
 }
