@@ -203,17 +203,17 @@ static size_t count_nodes(const char *text, size_t n) {
 }
 
 bool json_parse(JsonDoc *doc, const char *text, size_t n, Error *err) {
-    size_t n_nodes = count_nodes(text, n), bytes, *cap = doc->arena; // its size stands before the first node
+    size_t n_nodes = count_nodes(text, n), bytes;
     doc->root = NULL;
-    if (!size_mul(n_nodes, sizeof(Json) + sizeof(Json *), &bytes) || !size_add(bytes, n + 1 + sizeof(Json), &bytes))
+    if (!size_mul(n_nodes, sizeof(Json) + sizeof(Json *), &bytes) || !size_add(bytes, n + 1, &bytes))
         return error_set(err, EXIT_RUNTIME, "JSON text of %zu bytes is too long", n);
-    if (!cap || *cap < bytes) {
-        free(doc->arena);
-        cap = doc->arena = malloc(bytes);
-        if (!cap) return error_set(err, EXIT_RUNTIME, "out of memory: %zu bytes", bytes);
-        *cap = bytes;
+    if (doc->cap < bytes) {
+        json_free(doc);
+        doc->arena = malloc(bytes);
+        if (!doc->arena) return error_set(err, EXIT_RUNTIME, "out of memory: %zu bytes", bytes);
+        doc->cap = bytes;
     }
-    Json *nodes = (Json *)doc->arena + 1;
+    Json *nodes = doc->arena;
     Parser p = {.text = text, .n = n, .nodes = nodes, .keys = (const Json **)(void *)(nodes + n_nodes), .err = err};
     p.bytes = (char *)(p.keys + n_nodes);
     *nodes = (Json){0};

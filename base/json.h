@@ -21,7 +21,8 @@ struct Json {
 // A parsed text and the memory it lives in. Zero-initialise; json_free, or parse again (memory is reused).
 typedef struct {
     const Json *root;
-    void *arena;
+    void *arena; // (cap) bytes
+    size_t cap;
 } JsonDoc;
 
 // Parses one JSON value that must fill all n bytes (white space aside). Strict: no comments, no trailing commas, no

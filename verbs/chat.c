@@ -17,7 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { DEFAULT_CONTEXT = 8192, CHUNK = 256 };
+enum { CHUNK = 256 }; // so that a long prefill shows progress
 
 typedef struct {
     Options options; // ours: /set changes them
@@ -486,9 +486,7 @@ static void chat_open(Chat *c, const Options *o) {
     c->options = *o;
     engine_open(&c->engine, &c->options);
     c->options.sample.seed = c->engine.seed;
-    c->context = o->ctx                                                 ? o->ctx
-                 : c->engine.model.config.max_context < DEFAULT_CONTEXT ? c->engine.model.config.max_context
-                                                                        : DEFAULT_CONTEXT;
+    c->context = context_choose(&c->engine, 0, -1);
     memory_check(&c->engine.model, (size_t)c->context);
     generator_init(&c->generator, &c->engine.model, c->engine.tokenizer, o->chunk ? o->chunk : CHUNK, 1);
     c->session = session_new(&c->engine.model);
