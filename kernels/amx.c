@@ -80,19 +80,10 @@ INLINE void decode_units(uint16_t *tile, Type type, const char *row, int n, Unpa
 
 static void decode_integer(uint16_t *tile, Type type, const char *row, int n) {
     switch (type) {
-    case TYPE_Q8_0: decode_units(tile, type, row, n, unpack_q8_0, 128, false); break;
-    case TYPE_Q4_0: decode_units(tile, type, row, n, unpack_q4_0, 8, false); break;
-    case TYPE_Q4_1: decode_units(tile, type, row, n, unpack_q4_1, 0, true); break;
-    case TYPE_Q5_0: decode_units(tile, type, row, n, unpack_q5_0, 16, false); break;
-    case TYPE_Q5_1: decode_units(tile, type, row, n, unpack_q5_1, 0, true); break;
-    case TYPE_Q2_K: decode_units(tile, type, row, n, unpack_q2_k, 0, true); break;
-    case TYPE_Q3_K: decode_units(tile, type, row, n, unpack_q3_k, 4, false); break;
-    case TYPE_Q4_K: decode_units(tile, type, row, n, unpack_q4_k, 0, true); break;
-    case TYPE_Q5_K: decode_units(tile, type, row, n, unpack_q5_k, 0, true); break;
-    case TYPE_Q6_K: decode_units(tile, type, row, n, unpack_q6_k, 32, false); break;
-    case TYPE_IQ4_NL: decode_units(tile, type, row, n, unpack_iq4_nl, 128, false); break;
-    case TYPE_IQ4_XS: decode_units(tile, type, row, n, unpack_iq4_xs, 128, false); break;
-    default: decode_units(tile, type, row, n, unpack_any, 128, false); // IQ2_XXS
+#define DECODE(type, name, off, has_min, ...)                                                                          \
+    case TYPE_##type: decode_units(tile, TYPE_##type, row, n, unpack_##name, off, has_min); break;
+        INTEGER_TYPES(DECODE)
+    default: break;
     }
 }
 
@@ -241,30 +232,17 @@ static double peak(int rounds) {
     return 4.0 * 2 * TILE * TILE * TILE_K * rounds;
 }
 
-#define GEMM                                                                                                           \
-    {                                                                                                                  \
-        .min_tokens = 24, .row_step = STRIP, .token_step = PANEL, .encoded_bytes = encoded_bytes, .encode = encode,    \
-        .rows = rows                                                                                                   \
-    }
+#define GEMM(type, ...)                                                                                                \
+    [TYPE_##type] = {.min_tokens = 24,                                                                                 \
+                     .row_step = STRIP,                                                                                \
+                     .token_step = PANEL,                                                                              \
+                     .encoded_bytes = encoded_bytes,                                                                   \
+                     .encode = encode,                                                                                 \
+                     .rows = rows},
 
 const Kernels kernels_amx = {
     .name = "amx",
-    .gemm = {[TYPE_F32] = GEMM,
-             [TYPE_F16] = GEMM,
-             [TYPE_BF16] = GEMM,
-             [TYPE_Q4_0] = GEMM,
-             [TYPE_Q4_1] = GEMM,
-             [TYPE_Q5_0] = GEMM,
-             [TYPE_Q5_1] = GEMM,
-             [TYPE_Q8_0] = GEMM,
-             [TYPE_Q2_K] = GEMM,
-             [TYPE_Q3_K] = GEMM,
-             [TYPE_Q4_K] = GEMM,
-             [TYPE_Q5_K] = GEMM,
-             [TYPE_Q6_K] = GEMM,
-             [TYPE_IQ2_XXS] = GEMM,
-             [TYPE_IQ4_NL] = GEMM,
-             [TYPE_IQ4_XS] = GEMM},
+    .gemm = {FLOAT_TYPES(GEMM) INTEGER_TYPES(GEMM)},
     .peak_unit = "AMX bf16",
     .peak = peak,
 };

@@ -330,27 +330,15 @@ INLINE void gemm_rows(float *out, size_t out_stride, const Tensor *w, const floa
                      int row_end) {                                                                                    \
         call;                                                                                                          \
     }
-#define INTEGER_TYPE(name, has_min, block, bytes)                                                                      \
+#define INTEGER_TYPE(type, name, off, has_min, group, block, bytes, nibbles)                                           \
     static const Format format_##name = {unpack_##name, has_min, block, bytes};                                        \
     KERNEL(mat_##name, mat_rows(out, out_stride, w, encoded, n_tokens, row_begin, row_end, &format_##name))            \
     KERNEL(gemm_##name, gemm_rows(out, out_stride, w, encoded, n_tokens, row_begin, row_end, &format_##name))
-INTEGER_TYPE(q8_0, false, 32, 272)
-INTEGER_TYPE(q4_0, false, 32, 144)
-INTEGER_TYPE(q4_1, true, 32, 160)
-INTEGER_TYPE(q5_0, false, 32, 176)
-INTEGER_TYPE(q5_1, true, 32, 192)
-INTEGER_TYPE(q2_k, true, 256, 84)
-INTEGER_TYPE(q3_k, false, 256, 110)
-INTEGER_TYPE(q4_k, true, 256, 144)
-INTEGER_TYPE(q5_k, true, 256, 176)
-INTEGER_TYPE(q6_k, false, 256, 210)
-INTEGER_TYPE(iq2_xxs, false, 256, 66)
-INTEGER_TYPE(iq4_nl, false, 32, 144)
-INTEGER_TYPE(iq4_xs, false, 256, 136)
+INTEGER_TYPES(INTEGER_TYPE)
 static const Format format_float = {NULL, false, 1, 0};
-KERNEL(mat_f32, float_mat_rows(out, out_stride, w, encoded, n_tokens, row_begin, row_end, TYPE_F32))
-KERNEL(mat_f16, float_mat_rows(out, out_stride, w, encoded, n_tokens, row_begin, row_end, TYPE_F16))
-KERNEL(mat_bf16, float_mat_rows(out, out_stride, w, encoded, n_tokens, row_begin, row_end, TYPE_BF16))
+#define FLOAT_TYPE(type, name)                                                                                         \
+    KERNEL(mat_##name, float_mat_rows(out, out_stride, w, encoded, n_tokens, row_begin, row_end, TYPE_##type))
+FLOAT_TYPES(FLOAT_TYPE)
 KERNEL(gemm_float, gemm_rows(out, out_stride, w, encoded, n_tokens, row_begin, row_end, &format_float))
 
 static void rmsnorm(float *out, const float *x, const float *weight, float eps, int n) {
@@ -493,29 +481,16 @@ static double peak(int rounds) {
     return 12 * 16.0 * rounds;
 }
 
-#define MAT(name)                                                                                                      \
-    { 1, 16, 1, mat_bytes, mat_encode, mat_##name }
-#define FLOAT_MAT(name)                                                                                                \
-    { 1, 16, 1, float_bytes, float_encode, mat_##name }
-#define GEMM(name)                                                                                                     \
-    { 12, CHUNK_ROWS, 1, gemm_bytes, gemm_encode, gemm_##name }
+#define FLOAT_MAT(type, name)  [TYPE_##type] = {1, 16, 1, float_bytes, float_encode, mat_##name},
+#define FLOAT_GEMM(type, name) [TYPE_##type] = {12, CHUNK_ROWS, 1, gemm_bytes, gemm_encode, gemm_float},
+#define MAT(type, name, ...)   [TYPE_##type] = {1, 16, 1, mat_bytes, mat_encode, mat_##name},
+#define GEMM(type, name, ...)  [TYPE_##type] = {12, CHUNK_ROWS, 1, gemm_bytes, gemm_encode, gemm_##name},
 
 // clang-format off
 const Kernels kernels_avx2 = {
     .name = "avx2",
-    .mat = {
-        [TYPE_F32] = FLOAT_MAT(f32), [TYPE_F16] = FLOAT_MAT(f16), [TYPE_BF16] = FLOAT_MAT(bf16),
-        [TYPE_Q8_0] = MAT(q8_0), [TYPE_Q4_0] = MAT(q4_0), [TYPE_Q4_1] = MAT(q4_1), [TYPE_Q5_0] = MAT(q5_0),
-        [TYPE_Q5_1] = MAT(q5_1), [TYPE_Q2_K] = MAT(q2_k), [TYPE_Q3_K] = MAT(q3_k), [TYPE_Q4_K] = MAT(q4_k),
-        [TYPE_Q5_K] = MAT(q5_k), [TYPE_Q6_K] = MAT(q6_k), [TYPE_IQ4_NL] = MAT(iq4_nl), [TYPE_IQ4_XS] = MAT(iq4_xs),
-        [TYPE_IQ2_XXS] = MAT(iq2_xxs),
-    },
-    .gemm = {
-        [TYPE_F32] = GEMM(float), [TYPE_F16] = GEMM(float), [TYPE_BF16] = GEMM(float), [TYPE_Q8_0] = GEMM(q8_0),
-        [TYPE_Q4_0] = GEMM(q4_0), [TYPE_Q4_1] = GEMM(q4_1), [TYPE_Q5_0] = GEMM(q5_0), [TYPE_Q5_1] = GEMM(q5_1),
-        [TYPE_Q2_K] = GEMM(q2_k), [TYPE_Q3_K] = GEMM(q3_k), [TYPE_Q4_K] = GEMM(q4_k), [TYPE_Q5_K] = GEMM(q5_k),
-        [TYPE_Q6_K] = GEMM(q6_k), [TYPE_IQ4_NL] = GEMM(iq4_nl), [TYPE_IQ4_XS] = GEMM(iq4_xs), [TYPE_IQ2_XXS] = GEMM(iq2_xxs),
-    },
+    .mat = {FLOAT_TYPES(FLOAT_MAT) INTEGER_TYPES(MAT)},
+    .gemm = {FLOAT_TYPES(FLOAT_GEMM) INTEGER_TYPES(GEMM)},
     .rmsnorm = rmsnorm,
     .swiglu = swiglu,
     .add = add,

@@ -14,13 +14,10 @@ typedef struct {
     Unpack unpack;
     int off;
     bool has_min;
-    int group; // scales are per 16 or per 32 weights
-    int block; // weights per block: with 32 the last unit of a row may be short
-    int bytes; // per 256 weights
-    // Where all the weights are nibbles: the 16 values + 128, the offset of the first 16 bytes of nibbles in a unit,
-    // the distance of the next 16, and how many weights behind that of a low nibble that of its high nibble comes.
-    const uint8_t *values;
-    int nibbles, nibble_step, high;
+    int group;   // scales are per 16 or per 32 weights
+    int block;   // weights per block: with 32 the last unit of a row may be short
+    int bytes;   // per 256 weights
+    int nibbles; // where they begin in a block, if weights are nibbles
 } Format;
 
 enum { MAX_UNIT_BYTES = 288 };
@@ -240,18 +237,22 @@ INLINE void panel_k_scales(float (*scale)[16], float (*min)[16], const void *con
     }
 }
 
+INLINE __m512i nibbles_to_panel(__m512i v, const Format *f) {
+    return f->off == 128 ? iq4_plus_128(v) : _mm512_add_epi8(v, _mm512_set1_epi8((char)(128 - f->off)));
+}
+
 // 256 columns of 16 rows whose weights are nibbles: transposed as they lie, then split.
 INLINE void panel_nibbles(uint8_t *out, const void *const row[16], const Format *f) {
-    const __m512i value = _mm512_broadcast_i32x4(_mm_loadu_si128((const void *)f->values));
     const __m512i low = _mm512_set1_epi8(15);
+    const int step = f->block == 32 ? f->bytes / 8 : 16, high = f->unpack == unpack_q4_k ? 32 : 16;
     for (int c = 0; c < UNIT / 32; c++) {
         __m512i r[4];
-        transpose_16(r, row, (size_t)(f->nibbles + c * f->nibble_step));
-        int k = f->high == 16 ? 32 * c : 64 * (c / 2) + 16 * (c % 2);
+        transpose_16(r, row, (size_t)(f->nibbles + c * step));
+        int k = high == 16 ? 32 * c : 64 * (c / 2) + 16 * (c % 2);
         for (int d = 0; d < 4; d++) {
             __m512i v0 = _mm512_and_si512(r[d], low), v1 = _mm512_and_si512(_mm512_srli_epi16(r[d], 4), low);
-            _mm512_store_si512(out + (k + 4 * d) * 16, _mm512_shuffle_epi8(value, v0));
-            _mm512_store_si512(out + (k + f->high + 4 * d) * 16, _mm512_shuffle_epi8(value, v1));
+            _mm512_store_si512(out + (k + 4 * d) * 16, nibbles_to_panel(v0, f));
+            _mm512_store_si512(out + (k + high + 4 * d) * 16, nibbles_to_panel(v1, f));
         }
     }
 }
@@ -277,10 +278,10 @@ INLINE void panel_half(Panel *panel, int half, const Tensor *w, int row, int row
             Unit u = f->unpack(block, w->type);
             if (!has_k_scales) _mm512_store_ps(scale[i], u.scale);
             if (!has_k_scales && f->has_min) _mm512_store_ps(min[i], u.min);
-            for (int j = 0; j < 4 && !f->values; j++)
+            for (int j = 0; j < 4 && !f->nibbles; j++)
                 _mm512_store_si512(q[i] + 64 * j, _mm512_add_epi8(u.w[j], _mm512_set1_epi8((char)(128 - f->off))));
         }
-        if (f->values)
+        if (f->nibbles)
             panel_nibbles(panel->w[half] + (column - k) * 16, p, f);
         else
             transpose(panel->w[half] + (column - k) * 16, q, sizeof q[0], UNIT / 4);
@@ -398,11 +399,7 @@ INLINE void gemm_rows(float *out, size_t out_stride, const Tensor *w, const void
         }
 }
 
-static const uint8_t values_q4_0[16] = {120, 121, 122, 123, 124, 125, 126, 127, 128, 129, 130, 131, 132, 133, 134, 135};
-static const uint8_t values_q4_k[16] = {128, 129, 130, 131, 132, 133, 134, 135, 136, 137, 138, 139, 140, 141, 142, 143};
-static const uint8_t values_iq4[16] = {1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241};
-
-#define INTEGER_TYPE(name, ...)                                                                                        \
+#define INTEGER_TYPE(type, name, ...)                                                                                  \
     static const Format format_##name = {unpack_##name, __VA_ARGS__};                                                  \
     static void mat_##name(float *out, size_t out_stride, const Tensor *w, const void *encoded, int n_tokens,          \
                            int row_begin, int row_end) {                                                               \
@@ -412,19 +409,7 @@ static const uint8_t values_iq4[16] = {1, 24, 45, 63, 79, 93, 106, 118, 129, 141
                             int row_begin, int row_end) {                                                              \
         gemm_rows(out, out_stride, w, encoded, n_tokens, row_begin, row_end, &format_##name);                          \
     }
-INTEGER_TYPE(q8_0, 128, false, 32, 32, 272, NULL, 0, 0, 0)
-INTEGER_TYPE(q4_0, 8, false, 32, 32, 144, values_q4_0, 2, 18, 16)
-INTEGER_TYPE(iq4_nl, 128, false, 32, 32, 144, values_iq4, 2, 18, 16)
-INTEGER_TYPE(iq4_xs, 128, false, 32, 256, 136, values_iq4, 8, 16, 16)
-INTEGER_TYPE(q4_k, 0, true, 32, 256, 144, values_q4_k, 16, 16, 32)
-INTEGER_TYPE(q5_k, 0, true, 32, 256, 176, NULL, 0, 0, 0)
-INTEGER_TYPE(q6_k, 32, false, 16, 256, 210, NULL, 0, 0, 0)
-INTEGER_TYPE(q2_k, 0, true, 16, 256, 84, NULL, 0, 0, 0)
-INTEGER_TYPE(q3_k, 4, false, 16, 256, 110, NULL, 0, 0, 0)
-INTEGER_TYPE(q4_1, 0, true, 32, 32, 160, values_q4_k, 4, 20, 16)
-INTEGER_TYPE(q5_0, 16, false, 32, 32, 176, NULL, 0, 0, 0)
-INTEGER_TYPE(q5_1, 0, true, 32, 32, 192, NULL, 0, 0, 0)
-INTEGER_TYPE(any, 128, false, 32, 256, 66, NULL, 0, 0, 0) // IQ2_XXS
+INTEGER_TYPES(INTEGER_TYPE)
 
 // F32, F16 and BF16: 16 weights from column k on as float32, zeros where the mask is not set.
 typedef __m512 (*Load)(const void *row, int k, __mmask16 mask);
@@ -583,7 +568,7 @@ INLINE void float_gemm_rows(float *out, size_t out_stride, const Tensor *w, cons
         }
 }
 
-#define FLOAT_TYPE(name)                                                                                               \
+#define FLOAT_TYPE(type, name)                                                                                         \
     static void mat_##name(float *out, size_t out_stride, const Tensor *w, const void *encoded, int n_tokens,          \
                            int row_begin, int row_end) {                                                               \
         float_mat_rows(out, out_stride, w, encoded, n_tokens, row_begin, row_end, load_##name);                        \
@@ -592,9 +577,7 @@ INLINE void float_gemm_rows(float *out, size_t out_stride, const Tensor *w, cons
                             int row_begin, int row_end) {                                                              \
         float_gemm_rows(out, out_stride, w, encoded, n_tokens, row_begin, row_end, load_##name);                       \
     }
-FLOAT_TYPE(f32)
-FLOAT_TYPE(f16)
-FLOAT_TYPE(bf16)
+FLOAT_TYPES(FLOAT_TYPE)
 
 static void rmsnorm(float *out, const float *x, const float *weight, float eps, int n) {
     __m512 sum[4] = {_mm512_setzero_ps(), _mm512_setzero_ps(), _mm512_setzero_ps(), _mm512_setzero_ps()};
@@ -773,33 +756,17 @@ static double peak(int rounds) {
     return 12 * 128.0 * rounds;
 }
 
-#define MAT(name)                                                                                                      \
-    { 1, 16, 1, mat_bytes, mat_encode, mat_##name }
-#define GEMM(group, name)                                                                                              \
-    { 5, PANEL_ROWS, 1, gemm_bytes, gemm_encode_##group, gemm_##name }
-#define FLOAT_MAT(name)                                                                                                \
-    { 1, 16, 1, float_bytes, float_encode, mat_##name }
-#define FLOAT_GEMM(name)                                                                                               \
-    { 12, PANEL_ROWS, 1, float_gemm_bytes, float_gemm_encode, gemm_##name }
+#define FLOAT_MAT(type, name)  [TYPE_##type] = {1, 16, 1, float_bytes, float_encode, mat_##name},
+#define FLOAT_GEMM(type, name) [TYPE_##type] = {12, PANEL_ROWS, 1, float_gemm_bytes, float_gemm_encode, gemm_##name},
+#define MAT(type, name, ...)   [TYPE_##type] = {1, 16, 1, mat_bytes, mat_encode, mat_##name},
+#define GEMM(type, name, off, has_min, group, ...)                                                                     \
+    [TYPE_##type] = {5, PANEL_ROWS, 1, gemm_bytes, gemm_encode_##group, gemm_##name},
 
 // clang-format off
 const Kernels kernels_avx512 = {
     .name = "avx512",
-    .mat = {
-        [TYPE_F32] = FLOAT_MAT(f32), [TYPE_F16] = FLOAT_MAT(f16), [TYPE_BF16] = FLOAT_MAT(bf16),
-        [TYPE_Q8_0] = MAT(q8_0), [TYPE_Q4_0] = MAT(q4_0), [TYPE_Q4_1] = MAT(q4_1), [TYPE_Q5_0] = MAT(q5_0),
-        [TYPE_Q5_1] = MAT(q5_1), [TYPE_Q2_K] = MAT(q2_k), [TYPE_Q3_K] = MAT(q3_k), [TYPE_Q4_K] = MAT(q4_k),
-        [TYPE_Q5_K] = MAT(q5_k), [TYPE_Q6_K] = MAT(q6_k), [TYPE_IQ4_NL] = MAT(iq4_nl), [TYPE_IQ4_XS] = MAT(iq4_xs),
-        [TYPE_IQ2_XXS] = MAT(any),
-    },
-    .gemm = {
-        [TYPE_F32] = FLOAT_GEMM(f32), [TYPE_F16] = FLOAT_GEMM(f16), [TYPE_BF16] = FLOAT_GEMM(bf16),
-        [TYPE_Q8_0] = GEMM(32, q8_0), [TYPE_Q4_0] = GEMM(32, q4_0), [TYPE_Q4_1] = GEMM(32, q4_1),
-        [TYPE_Q5_0] = GEMM(32, q5_0), [TYPE_Q5_1] = GEMM(32, q5_1), [TYPE_Q2_K] = GEMM(16, q2_k),
-        [TYPE_Q3_K] = GEMM(16, q3_k), [TYPE_Q4_K] = GEMM(32, q4_k), [TYPE_Q5_K] = GEMM(32, q5_k),
-        [TYPE_Q6_K] = GEMM(16, q6_k), [TYPE_IQ4_NL] = GEMM(32, iq4_nl), [TYPE_IQ4_XS] = GEMM(32, iq4_xs),
-        [TYPE_IQ2_XXS] = GEMM(32, any),
-    },
+    .mat = {FLOAT_TYPES(FLOAT_MAT) INTEGER_TYPES(MAT)},
+    .gemm = {FLOAT_TYPES(FLOAT_GEMM) INTEGER_TYPES(GEMM)},
     .rmsnorm = rmsnorm,
     .swiglu = swiglu,
     .add = add,

@@ -302,8 +302,8 @@ INLINE Unit unpack_q5_1(const void *blocks, Type type) { // OFF 0
     return u;
 }
 
-// Any type of 256 weights without minima, by way of its QuantBlock. OFF 128
-INLINE Unit unpack_any(const void *block, Type type) {
+// By way of its QuantBlock. OFF 128
+INLINE Unit unpack_iq2_xxs(const void *block, Type type) {
     Unit u;
     QuantBlock b;
     quant_unpack(type)(block, &b);
