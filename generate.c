@@ -13,7 +13,7 @@ const char *finish_name(Finish f) {
 }
 
 void generator_init(Generator *g, Model *m, const Tokenizer *t, int chunk, int parallel) {
-    *g = (Generator){.model = m, .tokenizer = t, .max_logits = parallel};
+    *g = (Generator){.model = m, .tokenizer = t};
     g->max_steps = chunk > 0 ? chunk : DEFAULT_CHUNK;
     if (g->max_steps > m->config.max_context) g->max_steps = m->config.max_context;
     if (g->max_steps < parallel) g->max_steps = parallel;

@@ -62,7 +62,6 @@ typedef struct {
     Workspace *workspace;
     Step *steps;                    // (max_steps)
     int max_steps;                  // steps per forward: the prefill chunk
-    int max_logits;                 // sequences at once
     uint64_t n_prefill, n_decode;   // tokens fed so far
     double prefill_sec, decode_sec; // wall time of forwards that fed only prompts / any sampled token
 } Generator;

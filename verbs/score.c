@@ -24,7 +24,6 @@ typedef struct {
 } Job;
 
 typedef struct {
-    const Options *options;
     Engine engine;
     Workspace *workspace;
     Step *steps;  // (max_steps)
@@ -73,7 +72,7 @@ static void run_jobs(Scorer *s, Job *jobs, int n) {
 }
 
 static void scorer_open(Scorer *s, const Options *o) {
-    *s = (Scorer){.options = o, .start = now_sec()};
+    *s = (Scorer){.start = now_sec()};
     engine_open(&s->engine, o);
     int most = LOGITS_BYTES / (4 * s->engine.model.config.vocab_size);
     s->max_steps = o->chunk ? o->chunk : DEFAULT_CHUNK;
@@ -95,7 +94,7 @@ static void scorer_close(Scorer *s) {
 
 static void print_stats(const Scorer *s, uint64_t n_tokens) {
     double sec = now_sec() - s->start;
-    if (!s->options->is_quiet)
+    if (!s->engine.options->is_quiet)
         fprintf(stderr, "%llu tok %.1f tok/s\n", (unsigned long long)n_tokens, (double)n_tokens / sec);
 }
 
@@ -178,7 +177,7 @@ static void score_texts(Scorer *s, Perplexity *p, const char *path) {
 }
 
 static void score_perplexity(Scorer *s) {
-    const Options *o = s->options;
+    const Options *o = s->engine.options;
     Buffer text = {0}, out = {0};
     Error err;
     Perplexity p = {0};
@@ -216,10 +215,10 @@ static void score_perplexity(Scorer *s) {
 // boundary, all choices are scored from the last token that all have.
 static int encode_choices(Scorer *s, Str prompt, const Str *texts, Ids *ids, int n) {
     Ids alone = {0};
-    prompt_encode(&s->engine, prompt, s->options->is_raw, &alone);
+    prompt_encode(&s->engine, prompt, s->engine.options->is_raw, &alone);
     int n_shared = alone.len;
     for (int i = 0; i < n; i++) {
-        if (s->engine.tpl != TEMPLATE_NONE && !s->options->is_raw) {
+        if (s->engine.tpl != TEMPLATE_NONE && !s->engine.options->is_raw) {
             for (int k = 0; k < alone.len; k++) ids_push(&ids[i], alone.data[k]);
             tokenizer_encode(s->engine.tokenizer, texts[i].data, texts[i].len, &ids[i]);
             continue;
@@ -241,7 +240,7 @@ static int encode_choices(Scorer *s, Str prompt, const Str *texts, Ids *ids, int
 static void print_answer(const Scorer *s, const Json *id, const Str *texts, const Ids *ids, const Job *jobs, int n,
                          int n_shared) {
     Buffer out = {0};
-    bool is_json = s->options->is_json || s->options->is_jsonl;
+    bool is_json = s->engine.options->is_json || s->engine.options->is_jsonl;
     int best = 0;
     for (int i = 1; i < n; i++)
         if (jobs[i].logprob > jobs[best].logprob) best = i;
@@ -294,7 +293,7 @@ static void answer_question(Scorer *s, const Json *id, Str prompt, const Str *te
 
 // "A,B,C" after the prompt of the command line.
 static void score_choices(Scorer *s) {
-    const char *list = s->options->choices;
+    const char *list = s->engine.options->choices;
     Buffer prompt = {0};
     Str *texts = xalloc(strlen(list) + 1, sizeof *texts);
     int n = 0;
@@ -304,7 +303,7 @@ static void score_choices(Scorer *s) {
         at += texts[n++].len;
         if (!*at) break;
     }
-    prompt_read(s->options, &prompt);
+    prompt_read(s->engine.options, &prompt);
     answer_question(s, NULL, (Str){prompt.data, prompt.len}, texts, n);
     free(texts);
     buffer_free(&prompt);
@@ -314,7 +313,7 @@ static void score_choices(Scorer *s) {
 static void score_questions(Scorer *s) {
     LineReader l;
     JsonDoc doc = {0};
-    lines_open(&l, s->options->file, MAX_LINE);
+    lines_open(&l, s->engine.options->file, MAX_LINE);
     while (lines_next_json(&l, &doc)) {
         const Json *prompt = json_get_string(doc.root, "prompt"), *choices = json_get(doc.root, "choices"),
                    *id = json_get(doc.root, "id");
