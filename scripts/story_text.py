@@ -180,7 +180,7 @@ NOT_THINGS = set("there idea lot way mess thing things end place moment top bit 
                  "name fun world story bath nap air middle back front edge same first last more whole".split())
 ADJECTIVES = ("red blue green yellow pink purple black white brown orange golden shiny fluffy tiny brave magic "
               "magical old happy sad wise kind lazy round soft noisy pretty scary silly").split()
-ASKED_WEIGHT = 4
+FIRST_WEIGHT, ASKED_WEIGHT = 16, 4      # of a word that was asked for: where it comes first, and again
 ASK = ["Tell me a story about {}.", "Tell me a story about {}", "tell me a story about {}",
        "Write a story about {}.", "Write a short story about {}.", "Please tell me a story about {}.",
        "Can you tell me a story about {}?", "Could you write a story with {} in it?", "I want a story about {}.",
@@ -274,10 +274,13 @@ def encode_turns(bpe, turns):
         head = [sp["<|start_header_id|>"], *bpe.encode(role), sp["<|end_header_id|>"], *bpe.encode("\n\n")]
         ids += head
         learn += [0] * len(head)
+        missing = set(words)
         for piece in SPLIT.findall(text.strip()):
-            body = bpe.piece(piece)
+            body, word = bpe.piece(piece), piece.strip(" \"").lower()
+            weight = FIRST_WEIGHT if word in missing else ASKED_WEIGHT if word in words else 1
+            missing.discard(word)
             ids += body
-            learn += [(ASKED_WEIGHT if piece.strip(" \"").lower() in words else 1) * (role == "assistant")] * len(body)
+            learn += [weight * (role == "assistant")] * len(body)
         ids.append(sp["<|eot_id|>"])
         learn.append(int(role == "assistant"))
     return ids, learn

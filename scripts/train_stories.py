@@ -487,7 +487,7 @@ def nats_per_byte(model, encode, start, stories):
     return total / n_bytes
 
 
-def loss_of(student, batch, distiller, distil, match):
+def loss_of(student, batch, distiller, args):
     """The loss to minimise, and the plain one to show."""
     ids, target, weight, theirs, steps = batch
     keep = weight.flatten().nonzero()[:, 0]
@@ -502,14 +502,15 @@ def loss_of(student, batch, distiller, distil, match):
     told = place[steps[0]]
     want = torch.zeros_like(logp).scatter_(1, target[:, None], 1.0)
     soft, their_states = distiller(theirs, steps, target[told])
-    distil = distil * (weight[told] == 1)[:, None]      # the teacher does not know what was asked for
+    # The teacher does not know what was asked for.
+    distil = torch.where(steps[3] == END, args.distil, args.distil_chat * (weight[told] == 1))[:, None]
     want[told] = (1 - distil) * want[told] + distil * soft
     loss = -(weight * (want * logp).sum(1)).sum() / weight.sum()
     alone = (steps[3] == END).nonzero()[:, 0]           # the states in a conversation know more than the teacher's
     if len(alone):
         far = sum((x.flatten(0, 1)[steps[0, alone]] - y[alone]).square().mean() / y.square().mean()
                   for x, y in zip(states, their_states))
-        loss = loss + match * far / len(states) * len(alone) / len(keep)
+        loss = loss + args.match * far / len(states) * len(alone) / len(keep)
     return loss, plain.mean().item()
 
 
@@ -554,7 +555,7 @@ def train(student, data, bpe, heldout, distiller, args):
         for g in opt.param_groups:
             g["lr"] = lr
         batch = next(stream)
-        loss, plain = loss_of(student, batch, distiller, args.distil, args.match)
+        loss, plain = loss_of(student, batch, distiller, args)
         opt.zero_grad(set_to_none=True)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(student.parameters(), 1.0)
@@ -666,6 +667,7 @@ def main():
     ap.add_argument("--lr", type=float, default=4.5e-4)
     ap.add_argument("--decay", type=float, default=0.05)
     ap.add_argument("--distil", type=float, default=0.9, help="share of the teacher's distribution in the loss")
+    ap.add_argument("--distil-chat", type=float, default=0.3, help="the same in conversations")
     ap.add_argument("--match", type=float, default=1.0, help="weight of the distance from the teacher's states")
     ap.add_argument("--teacher-temp", type=float, default=0.8, help="sharpens the teacher's distribution")
     ap.add_argument("--warmup", type=int, default=20)
