@@ -324,7 +324,10 @@ void ops_matmul(Team *team, const Product *products, int n_products, const float
 
 // Attention. The unit of work is one KV head of one tile: its queries are computed page after page and the pages'
 // partial softmaxes merged in order (Milakov and Gimelshein 2018; Dao et al. 2022). With fewer units than threads can
-// share, a unit is one page, and the same merge, in the same order, follows as a second step: the same bits.
+// share, each page is computed for itself, and the same merge, in the same order, follows as a second step: the same
+// bits. More than ATTEND_MAX_QUERIES heads for one KV head make several units.
+
+enum { MAX_HEAD_DIM = 256, MAX_PARTIAL = ATTEND_MAX_QUERIES * (MAX_HEAD_DIM + 2) };
 
 int ops_attend_tile_steps(const AttendShape *shape) {
     int group = shape->n_heads / shape->n_kv_heads;
@@ -340,152 +343,139 @@ static int most_pages(const AttendTile *tiles, int n_tiles) {
     return most;
 }
 
-static bool splits_pages(const AttendShape *shape, int n_threads, int n_tiles, int n_pages) {
-    return n_pages > 1 && n_threads > 1 && n_tiles * shape->n_kv_heads < 2 * n_threads;
+static int units_per_head(const AttendShape *shape) {
+    return (shape->n_heads / shape->n_kv_heads + ATTEND_MAX_QUERIES - 1) / ATTEND_MAX_QUERIES;
 }
 
-// Query i of a unit is head i % group of the KV head's group, of step i / group of the tile.
+static bool splits_pages(int n_units, int n_threads, int n_pages) {
+    return n_pages > 1 && n_threads > 1 && n_units < 2 * n_threads;
+}
+
+// Query i of a unit is one of a tile's queries: number first_query + i, which is head number % group of the KV head's
+// group, of step number / group of the tile.
 typedef struct {
     const AttendTile *tile;
     const AttendShape *shape;
-    int kv_head, group, n_queries;
+    int layer, kv_head, group, first_query, n_queries;
 } AttendUnit;
 
-static AttendUnit attend_unit(const AttendTile *tiles, const AttendShape *shape, int index) {
-    AttendUnit u = {.tile = &tiles[index / shape->n_kv_heads], .shape = shape, .kv_head = index % shape->n_kv_heads};
+static AttendUnit attend_unit(const AttendTile *tiles, const AttendShape *shape, int layer, int index) {
+    int per_head = units_per_head(shape), head = index / per_head;
+    AttendUnit u = {&tiles[head / shape->n_kv_heads], shape, layer, .kv_head = head % shape->n_kv_heads};
     u.group = shape->n_heads / shape->n_kv_heads;
-    u.n_queries = u.tile->n_steps * u.group;
+    u.first_query = index % per_head * ATTEND_MAX_QUERIES;
+    u.n_queries = u.tile->n_steps * u.group - u.first_query;
+    if (u.n_queries > ATTEND_MAX_QUERIES) u.n_queries = ATTEND_MAX_QUERIES;
     return u;
 }
 
-static size_t query_offset(const AttendUnit *u, int query) {
+static size_t query_offset(const AttendUnit *u, int i) {
+    int query = u->first_query + i;
     int step = u->tile->first_step + query / u->group, head = u->kv_head * u->group + query % u->group;
     return ((size_t)step * (size_t)u->shape->n_heads + (size_t)head) * (size_t)u->shape->head_dim;
 }
 
-// Queries [first, first + n_q) against one page; n_q <= ATTEND_MAX_QUERIES, q gathered.
-static void attend_page(const AttendUnit *u, int layer, int page, int first, int n_q, const float *q, float *max,
-                        float *sum, float *acc) {
-    const AttendShape *shape = u->shape;
+// The softmax of a unit over some keys, not yet divided: max and sum (n_queries), acc (n_queries, head_dim).
+typedef struct {
+    float *max, *sum, *acc;
+} Partial;
+
+static Partial partial_at(float *memory, const AttendUnit *u) {
+    return (Partial){memory, memory + u->n_queries, memory + 2 * u->n_queries};
+}
+
+static size_t partial_floats(const AttendShape *shape) {
+    return (size_t)ATTEND_MAX_QUERIES * (size_t)(shape->head_dim + 2);
+}
+
+static void attend_page(const AttendUnit *u, const float *q, int page, Partial out) {
     int n_keys[ATTEND_MAX_QUERIES];
-    for (int i = 0; i < n_q; i++) {
-        int n = u->tile->first_pos + (first + i) / u->group + 1 - page * KV_PAGE;
+    for (int i = 0; i < u->n_queries; i++) {
+        int n = u->tile->first_pos + (u->first_query + i) / u->group + 1 - page * KV_PAGE;
         n_keys[i] = n < 0 ? 0 : n > KV_PAGE ? KV_PAGE : n;
     }
-    size_t at = (size_t)layer * u->tile->layer_stride + (size_t)page;
-    size_t head = (size_t)u->kv_head * KV_PAGE * quant_row_bytes(shape->kv_type, (size_t)shape->head_dim);
+    size_t at = (size_t)u->layer * u->tile->layer_stride + (size_t)page;
+    size_t head = (size_t)u->kv_head * KV_PAGE * quant_row_bytes(u->shape->kv_type, (size_t)u->shape->head_dim);
     kernel.attend(
         &(AttendPage){.q = q,
                       .k = (const char *)u->tile->k[at] + head,
                       .v = (const char *)u->tile->v[at] + head,
                       .next_k = page + 1 < tile_pages(u->tile) ? (const char *)u->tile->k[at + 1] + head : NULL,
                       .n_keys = n_keys,
-                      .kv_type = shape->kv_type,
-                      .n_q = n_q,
-                      .head_dim = shape->head_dim,
-                      .max = max,
-                      .sum = sum,
-                      .acc = acc});
+                      .kv_type = u->shape->kv_type,
+                      .n_q = u->n_queries,
+                      .head_dim = u->shape->head_dim,
+                      .max = out.max,
+                      .sum = out.sum,
+                      .acc = out.acc});
 }
 
-static void gather_queries(const AttendUnit *u, const float *q, int first, int n_q, float *out) {
-    for (int i = 0; i < n_q; i++)
-        memcpy(out + i * u->shape->head_dim, q + query_offset(u, first + i),
-               (size_t)u->shape->head_dim * sizeof(float));
-}
-
-// (max, sum, acc) += the same of one more page, for one query
-static void merge_page(float *max, float *sum, float *acc, float page_max, float page_sum, const float *page_acc,
-                       int dim) {
-    if (page_sum == 0) return; // no keys in this page
-    float top = page_max > *max ? page_max : *max;
-    float a = expf(*max - top), b = expf(page_max - top);
-    for (int d = 0; d < dim; d++) acc[d] = acc[d] * a + page_acc[d] * b;
-    *sum = *sum * a + page_sum * b;
-    *max = top;
-}
-
-static void finish_query(float *out, const float *acc, float sum, int dim) {
-    for (int d = 0; d < dim; d++) out[d] = acc[d] / sum;
-}
-
-enum { MAX_HEAD_DIM = 256 };
-
-static void attend_all_pages(const AttendUnit *u, float *out, const float *q, int layer) {
-    float queries[ATTEND_MAX_QUERIES * MAX_HEAD_DIM], page_acc[ATTEND_MAX_QUERIES * MAX_HEAD_DIM],
-        acc[ATTEND_MAX_QUERIES * MAX_HEAD_DIM];
-    float max[ATTEND_MAX_QUERIES], sum[ATTEND_MAX_QUERIES], page_max[ATTEND_MAX_QUERIES], page_sum[ATTEND_MAX_QUERIES];
-    int dim = u->shape->head_dim, n_pages = tile_pages(u->tile);
-    for (int first = 0; first < u->n_queries; first += ATTEND_MAX_QUERIES) {
-        int n_q = u->n_queries - first < ATTEND_MAX_QUERIES ? u->n_queries - first : ATTEND_MAX_QUERIES;
-        gather_queries(u, q, first, n_q, queries);
-        attend_page(u, layer, 0, first, n_q, queries, max, sum, acc);
-        for (int page = 1; page < n_pages; page++) {
-            attend_page(u, layer, page, first, n_q, queries, page_max, page_sum, page_acc);
-            for (int i = 0; i < n_q; i++)
-                merge_page(&max[i], &sum[i], acc + i * dim, page_max[i], page_sum[i], page_acc + i * dim, dim);
-        }
-        for (int i = 0; i < n_q; i++) finish_query(out + query_offset(u, first + i), acc + i * dim, sum[i], dim);
+// a += b, the softmax over the keys that follow
+static void merge(const AttendUnit *u, Partial a, Partial b) {
+    int dim = u->shape->head_dim;
+    for (int i = 0; i < u->n_queries; i++) {
+        if (b.sum[i] == 0) continue; // no keys in this page
+        float top = b.max[i] > a.max[i] ? b.max[i] : a.max[i];
+        float scale_a = expf(a.max[i] - top), scale_b = expf(b.max[i] - top);
+        for (int d = i * dim; d < (i + 1) * dim; d++) a.acc[d] = a.acc[d] * scale_a + b.acc[d] * scale_b;
+        a.sum[i] = a.sum[i] * scale_a + b.sum[i] * scale_b;
+        a.max[i] = top;
     }
 }
 
-// Where the partial result of one page of one unit lies: max, sum (n_queries each), acc (n_queries, head_dim).
-static size_t partial_floats(const AttendShape *shape) {
-    int group = shape->n_heads / shape->n_kv_heads;
-    return (size_t)(ops_attend_tile_steps(shape) * group) * (size_t)(shape->head_dim + 2);
+static void finish(const AttendUnit *u, float *out, Partial p) {
+    int dim = u->shape->head_dim;
+    for (int i = 0; i < u->n_queries; i++)
+        for (int d = 0; d < dim; d++) out[query_offset(u, i) + (size_t)d] = p.acc[i * dim + d] / p.sum[i];
+}
+
+// Pages [begin, end).
+static void attend_pages(const AttendUnit *u, const float *q, int begin, int end, Partial out) {
+    float queries[ATTEND_MAX_QUERIES * MAX_HEAD_DIM], memory[MAX_PARTIAL];
+    Partial one = partial_at(memory, u);
+    size_t dim = (size_t)u->shape->head_dim;
+    for (int i = 0; i < u->n_queries; i++)
+        memcpy(queries + (size_t)i * dim, q + query_offset(u, i), dim * sizeof(float));
+    attend_page(u, queries, begin, out);
+    for (int page = begin + 1; page < end; page++) {
+        attend_page(u, queries, page, one);
+        merge(u, out, one);
+    }
 }
 
 size_t ops_attend_floats(const AttendShape *shape, int n_threads, const AttendTile *tiles, int n_tiles) {
-    int n_pages = most_pages(tiles, n_tiles);
-    if (!splits_pages(shape, n_threads, n_tiles, n_pages)) return 0;
-    return (size_t)n_tiles * (size_t)shape->n_kv_heads * (size_t)n_pages * partial_floats(shape);
-}
-
-static void attend_one_page(const AttendUnit *u, const float *q, int layer, int page, float *partial) {
-    float queries[ATTEND_MAX_QUERIES * MAX_HEAD_DIM];
-    float *max = partial, *sum = max + u->n_queries, *acc = sum + u->n_queries;
-    for (int first = 0; first < u->n_queries; first += ATTEND_MAX_QUERIES) {
-        int n_q = u->n_queries - first < ATTEND_MAX_QUERIES ? u->n_queries - first : ATTEND_MAX_QUERIES;
-        gather_queries(u, q, first, n_q, queries);
-        attend_page(u, layer, page, first, n_q, queries, max + first, sum + first, acc + first * u->shape->head_dim);
-    }
-}
-
-static void merge_unit(const AttendUnit *u, float *out, float *partials) {
-    int dim = u->shape->head_dim, n = u->n_queries;
-    float *max = partials, *sum = max + n, *acc = sum + n;
-    for (int page = 1; page < tile_pages(u->tile); page++) {
-        const float *p = partials + (size_t)page * partial_floats(u->shape);
-        for (int i = 0; i < n; i++)
-            merge_page(&max[i], &sum[i], acc + i * dim, p[i], p[n + i], p + 2 * n + i * dim, dim);
-    }
-    for (int i = 0; i < n; i++) finish_query(out + query_offset(u, i), acc + i * dim, sum[i], dim);
+    int n_pages = most_pages(tiles, n_tiles), n_units = n_tiles * shape->n_kv_heads * units_per_head(shape);
+    return splits_pages(n_units, n_threads, n_pages) ? (size_t)n_units * (size_t)n_pages * partial_floats(shape) : 0;
 }
 
 void ops_attend(Team *team, float *out, const float *q, const AttendTile *tiles, int n_tiles, int layer,
                 const AttendShape *shape, float *partial) {
-    int n_units = n_tiles * shape->n_kv_heads, n_pages = most_pages(tiles, n_tiles), i, end;
-    if (!splits_pages(shape, team->n_threads, n_tiles, n_pages)) {
+    int n_units = n_tiles * shape->n_kv_heads * units_per_head(shape), n_pages = most_pages(tiles, n_tiles), i, end;
+    if (!splits_pages(n_units, team->n_threads, n_pages)) {
         while (take(team, n_units, 1, &i, &end)) {
             // the last tiles see the most keys: first, so that threads finish together
-            AttendUnit u = attend_unit(tiles, shape, n_units - 1 - i);
-            attend_all_pages(&u, out, q, layer);
+            AttendUnit u = attend_unit(tiles, shape, layer, n_units - 1 - i);
+            float memory[MAX_PARTIAL];
+            attend_pages(&u, q, 0, tile_pages(u.tile), partial_at(memory, &u));
+            finish(&u, out, partial_at(memory, &u));
         }
         team_barrier(team, OP_ATTEND);
         return;
     }
-    size_t unit_floats = (size_t)n_pages * partial_floats(shape);
+    size_t page_floats = partial_floats(shape), unit_floats = (size_t)n_pages * page_floats;
     while (take(team, n_units * n_pages, 1, &i, &end)) {
-        AttendUnit u = attend_unit(tiles, shape, i / n_pages);
+        AttendUnit u = attend_unit(tiles, shape, layer, i / n_pages);
         int page = i % n_pages;
         if (page < tile_pages(u.tile))
-            attend_one_page(&u, q, layer, page,
-                            partial + (size_t)(i / n_pages) * unit_floats + (size_t)page * partial_floats(shape));
+            attend_pages(&u, q, page, page + 1, partial_at(partial + (size_t)i * page_floats, &u));
     }
     team_barrier(team, OP_ATTEND);
     while (take(team, n_units, 1, &i, &end)) {
-        AttendUnit u = attend_unit(tiles, shape, i);
-        merge_unit(&u, out, partial + (size_t)i * unit_floats);
+        AttendUnit u = attend_unit(tiles, shape, layer, i);
+        float *first = partial + (size_t)i * unit_floats;
+        for (int page = 1; page < tile_pages(u.tile); page++)
+            merge(&u, partial_at(first, &u), partial_at(first + (size_t)page * page_floats, &u));
+        finish(&u, out, partial_at(first, &u));
     }
     team_barrier(team, OP_ATTEND);
 }

@@ -45,11 +45,13 @@ static float *logits_of(Model *m, const int *tokens, int n, int chunk) {
     return all;
 }
 
-// The shapes that matter: grouped queries, one KV head for all, none shared, a head dimension of its own.
+// The shapes that matter: grouped queries, one KV head for all, none shared, a head dimension of its own, more
+// query heads than a call of the kernel takes.
 static const MakeLlama shapes[] = {{.seed = 1},
                                    {.seed = 2, .n_heads = 8, .n_kv_heads = 1, .type = TYPE_F16},
                                    {.seed = 3, .n_heads = 4, .n_kv_heads = 4, .is_tied = true, .type = TYPE_BF16},
-                                   {.seed = 4, .n_heads = 6, .n_kv_heads = 2, .head_dim = 24, .has_rope_freqs = true}};
+                                   {.seed = 4, .n_heads = 6, .n_kv_heads = 2, .head_dim = 24, .has_rope_freqs = true},
+                                   {.seed = 5, .n_heads = 40, .n_kv_heads = 1, .head_dim = 4}};
 enum { N_SHAPES = sizeof shapes / sizeof *shapes };
 
 static void threads(void) {
