@@ -1,5 +1,5 @@
 // Candidates are 64-bit keys, value above and complemented id below: comparing keys is comparing values with ties to
-// the lower id. Only those are sorted that top_k, min_p and top_p may keep.
+// the lower id. What is cut off is found by selection in linear time; nothing is ever sorted.
 #include "sample.h"
 
 #include <math.h>
@@ -13,9 +13,9 @@ struct Sampler {
     SampleOptions options;
     int n_vocab;
     uint64_t n_drawn;
-    float *changed; // (n_vocab): logits after bias and penalties
-    int *counts;    // (n_vocab): of the tokens penalties look at; zero between calls
-    uint64_t *keys; // (cap_keys)
+    float *changed;        // (n_vocab): logits after bias and penalties
+    int *counts;           // (n_vocab): of the tokens penalties look at; zero between calls
+    uint64_t *keys, *work; // (cap_keys)
     int cap_keys;
 };
 
@@ -111,12 +111,48 @@ void logits_top(const float *logits, int n_vocab, Alternative *out, int n) {
     for (int i = m; i < n; i++) out[i] = (Alternative){-1, -INFINITY};
 }
 
-static int by_key(const void *a, const void *b) { // the best first
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return (x < y) - (x > y);
+// The last of the fewest best keys whose values, or whose number if by_number, reach `goal` > 0; 0 if all do not.
+// Quickselect: what lies above a pivot is weighed, and one side dropped. Reorders the keys (all different).
+static uint64_t last_of_best(uint64_t *keys, int n, double goal, bool by_number) {
+    double above = 0; // weight of keys[0, lo)
+    for (int lo = 0, hi = n; lo < hi;) {
+        uint64_t a = keys[lo], b = keys[lo + (hi - lo) / 2], c = keys[hi - 1];
+        uint64_t pivot = a > b ? (b > c ? b : a > c ? c : a) : (a > c ? a : b > c ? c : b);
+        double weight = 0;
+        int mid = lo, at = lo; // keys[lo, mid) are above the pivot, which is at `at`
+        for (int i = lo; i < hi; i++) {
+            uint64_t key = keys[i];
+            if (key == pivot) at = i;
+            if (key <= pivot) continue;
+            weight += by_number ? 1 : (double)key_value(key);
+            if (at == mid) at = i;
+            keys[i] = keys[mid];
+            keys[mid++] = key;
+        }
+        if (above + weight >= goal) {
+            hi = mid;
+            continue;
+        }
+        above += weight + (by_number ? 1 : (double)key_value(pivot));
+        if (above >= goal) return pivot;
+        keys[at] = keys[mid];
+        keys[mid] = pivot;
+        lo = mid + 1;
+    }
+    return 0;
 }
 
-// Logits of at least `floor` as keys, the best first; no more than top_k, if that is set.
+// Cuts the first n keys to the best ones, in the order they are in.
+static int keep_best(Sampler *s, int n, double goal, bool by_number) {
+    memcpy(s->work, s->keys, (size_t)n * sizeof *s->keys);
+    uint64_t least = last_of_best(s->work, n, goal, by_number);
+    int m = 0;
+    for (int i = 0; i < n; i++)
+        if (s->keys[i] >= least) s->keys[m++] = s->keys[i];
+    return m;
+}
+
+// Logits of at least `floor` as keys, by id; no more than the top_k best, if that is set.
 static int collect(Sampler *s, const float *logits, float floor) {
     int n = 0, k = s->options.top_k, limit = k > 0 && k < s->n_vocab ? k : s->n_vocab;
     for (int i = 0; i < s->n_vocab; i += SCAN) {
@@ -126,12 +162,11 @@ static int collect(Sampler *s, const float *logits, float floor) {
         for (int j = 0; j < m; j++)
             if (logits[i + j] >= floor) s->keys[n++] = key_of(logits[i + j], i + j);
         if (n + SCAN <= s->cap_keys) continue;
-        qsort(s->keys, (size_t)n, sizeof *s->keys, by_key);
-        n = n < limit ? n : limit;
-        floor = key_value(s->keys[n - 1]); // the worst one kept is the floor from now on
+        n = keep_best(s, n, limit, true);
+        floor = key_value(s->keys[0]); // the worst one kept is the floor from now on
+        for (int j = 1; j < n; j++) floor = fminf(floor, key_value(s->keys[j]));
     }
-    qsort(s->keys, (size_t)n, sizeof *s->keys, by_key);
-    return n < limit ? n : limit;
+    return n > limit ? keep_best(s, n, limit, true) : n;
 }
 
 // Uniform in [0, 1): the n-th output of SplitMix64 (Steele, Lea and Flood, Fast Splittable Pseudorandom Number
@@ -195,7 +230,10 @@ Sampler *sampler_new(const SampleOptions *o, int n_vocab) {
         s->counts = xalloc((size_t)n_vocab, sizeof *s->counts);
     }
     s->cap_keys = (o->top_k > 0 && o->top_k < n_vocab ? o->top_k + SPARE : n_vocab) + SCAN;
-    if (o->temp > 0) s->keys = xalloc((size_t)s->cap_keys, sizeof *s->keys);
+    if (o->temp > 0) {
+        s->keys = xalloc((size_t)s->cap_keys, sizeof *s->keys);
+        s->work = xalloc((size_t)s->cap_keys, sizeof *s->work);
+    }
     return s;
 }
 
@@ -204,6 +242,7 @@ void sampler_free(Sampler *s) {
     free(s->changed);
     free(s->counts);
     free(s->keys);
+    free(s->work);
     free(s);
 }
 
@@ -231,11 +270,10 @@ int sampler_next(Sampler *s, const float *logits, const int *recent, int n_recen
         s->keys[i] = key_of(weight, key_id(s->keys[i]));
         kept += (double)weight;
     }
-    if (o->top_p < 1) {
-        double goal = (double)o->top_p * fmax(total, kept);
-        int n_all = n;
+    if (o->top_p < 1 && n > 1) {
+        n = keep_best(s, n, fmax((double)o->top_p * fmax(total, kept), 1e-30), false);
         kept = 0;
-        for (n = 0; n < n_all && (n == 0 || kept < goal); n++) kept += (double)key_value(s->keys[n]);
+        for (int i = 0; i < n; i++) kept += (double)key_value(s->keys[i]);
     }
     double r = draw(s) * kept;
     int i = 0;

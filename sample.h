@@ -38,8 +38,7 @@ void sampler_free(Sampler *s);
 
 // Chooses a token. `logits` (n_vocab) is not changed; `recent` are the tokens so far (prompt and text), newest last.
 // Order: bias, penalties, then top-k, min-p, top-p on the tempered distribution, then one draw. Ties go to the lower
-// id. Returns -1 if a logit is NaN or +Inf or nothing is left to sample. The whole vocabulary is sorted only if
-// top_k and min_p are off and the distribution is flat.
+// id. Returns -1 if a logit is NaN or +Inf or nothing is left to sample. No sort of the whole vocabulary.
 int sampler_next(Sampler *s, const float *logits, const int *recent, int n_recent);
 
 // The n best tokens and their log-probabilities, best first, from raw logits (n_vocab).
