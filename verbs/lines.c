@@ -70,16 +70,16 @@ LineState lines_next(LineReader *l, Str *line, bool may_wait) {
     }
 }
 
-bool lines_next_json(LineReader *l, JsonDoc *doc) {
+LineState lines_next_json(LineReader *l, JsonDoc *doc, bool may_wait) {
     Str line;
     Error err;
     LineState state;
-    while ((state = lines_next(l, &line, true)) == LINE_READY && line.len == 0) {
+    while ((state = lines_next(l, &line, may_wait)) == LINE_READY && line.len == 0) {
     }
-    if (state == LINE_NONE) exit(EXIT_INTERRUPTED);
+    if (state == LINE_NONE && generate_interrupted) exit(EXIT_INTERRUPTED);
     if (state == LINE_LONG)
         die(EXIT_RUNTIME, "%s: line %ld: expected at most %zu bytes, found more", l->path, l->number, l->limit);
     if (state == LINE_READY && !json_parse(doc, line.data, line.len, &err))
         die(EXIT_RUNTIME, "%s: line %ld: %s", l->path, l->number, err.text);
-    return state == LINE_READY;
+    return state;
 }

@@ -155,7 +155,7 @@ static void score_texts(Scorer *s, Perplexity *p, const char *path) {
     Job *jobs = xalloc((size_t)n_batch, sizeof *jobs);
     lines_open(&l, path, MAX_LINE);
     do {
-        for (n = 0; n < n_batch && lines_next_json(&l, &doc); n++) {
+        for (n = 0; n < n_batch && lines_next_json(&l, &doc, true) == LINE_READY; n++) {
             const Json *text = json_get_string(doc.root, "text");
             if (!text) die(EXIT_RUNTIME, "%s: line %ld: expected {\"text\": STRING}", l.path, l.number);
             ids[n].len = 0;
@@ -210,84 +210,115 @@ static void score_perplexity(Scorer *s) {
 
 // Choices
 
-// Encodes a prompt with each of n texts after it; returns how many tokens they share. On a template the answer begins a
-// turn of its own; in plain text prompt and choice are encoded together, and where their tokens merge across the
-// boundary, all choices are scored from the last token that all have.
-static int encode_choices(Scorer *s, Str prompt, const Str *texts, Ids *ids, int n) {
+// A prompt and its continuations. ids[i] are all tokens of choice i; the first n_shared of them are the prompt.
+typedef struct {
+    JsonDoc doc; // what id and texts point into, if they come from a file
+    const Json *id;
+    int n, n_shared;
+    Str *texts;       // (n)
+    Ids *ids;         // (n)
+    Job *jobs;        // (n)
+    Session *session; // holds the prompt but for its last token
+} Question;
+
+static void question_free(Question *q) {
+    for (int i = 0; i < q->n; i++) {
+        session_free(q->jobs[i].session);
+        free(q->ids[i].data);
+    }
+    session_free(q->session);
+    free(q->texts);
+    free(q->ids);
+    free(q->jobs);
+    json_free(&q->doc);
+}
+
+// Encodes. On a template the answer begins a turn of its own; in plain text prompt and choice are encoded together,
+// and where their tokens merge across the boundary, all choices are scored from the last token that all have.
+static void question_encode(Scorer *s, Question *q, Str prompt) {
     Ids alone = {0};
+    q->ids = xalloc((size_t)q->n, sizeof *q->ids);
+    q->jobs = xalloc((size_t)q->n, sizeof *q->jobs);
+    q->session = session_new(&s->engine.model);
     prompt_encode(&s->engine, prompt, s->engine.options->is_raw, &alone);
-    int n_shared = alone.len;
-    for (int i = 0; i < n; i++) {
+    q->n_shared = alone.len;
+    for (int i = 0; i < q->n; i++) {
+        Ids *ids = &q->ids[i];
         if (s->engine.tpl != TEMPLATE_NONE && !s->engine.options->is_raw) {
-            for (int k = 0; k < alone.len; k++) ids_push(&ids[i], alone.data[k]);
-            tokenizer_encode(s->engine.tokenizer, texts[i].data, texts[i].len, &ids[i]);
+            for (int k = 0; k < alone.len; k++) ids_push(ids, alone.data[k]);
+            tokenizer_encode(s->engine.tokenizer, q->texts[i].data, q->texts[i].len, ids);
             continue;
         }
         Buffer joint = {0};
         buffer_append(&joint, prompt.data, prompt.len);
-        buffer_append(&joint, texts[i].data, texts[i].len);
-        prompt_encode(&s->engine, (Str){joint.data, joint.len}, true, &ids[i]);
+        buffer_append(&joint, q->texts[i].data, q->texts[i].len);
+        prompt_encode(&s->engine, (Str){joint.data, joint.len}, true, ids);
         int k = 0;
-        while (k < n_shared && k < ids[i].len - 1 && ids[i].data[k] == alone.data[k]) k++;
-        n_shared = k;
+        while (k < q->n_shared && k < ids->len - 1 && ids->data[k] == alone.data[k]) k++;
+        q->n_shared = k;
         buffer_free(&joint);
     }
     free(alone.data);
-    if (n_shared < 1) die(EXIT_USAGE, "score: expected a prompt of at least one token before the choices");
-    return n_shared;
+    if (q->n_shared < 1) die(EXIT_USAGE, "score: expected a prompt of at least one token before the choices");
 }
 
-static void print_answer(const Scorer *s, const Json *id, const Str *texts, const Ids *ids, const Job *jobs, int n,
-                         int n_shared) {
+static void question_print(const Scorer *s, const Question *q) {
     Buffer out = {0};
     bool is_json = s->engine.options->is_json || s->engine.options->is_jsonl;
+    const Json *id = q->id;
     int best = 0;
-    for (int i = 1; i < n; i++)
-        if (jobs[i].logprob > jobs[best].logprob) best = i;
+    for (int i = 1; i < q->n; i++)
+        if (q->jobs[i].logprob > q->jobs[best].logprob) best = i;
     if (is_json) buffer_puts(&out, "{");
     if (id && id->kind == JSON_STRING) json_put_string(&out, "\"id\":", id->string);
     if (id && id->kind == JSON_NUMBER) json_put_number(&out, "\"id\":", id->number);
     if (is_json) buffer_puts(&out, id ? ",\"choices\":[" : "\"choices\":[");
-    for (int i = 0; i < n; i++) {
-        int n_tokens = ids[i].len - n_shared;
+    for (int i = 0; i < q->n; i++) {
+        int n_tokens = q->ids[i].len - q->n_shared;
         if (is_json) {
-            json_put_string(&out, i ? ",{\"text\":" : "{\"text\":", texts[i]);
-            json_put_number(&out, ",\"logprob\":", jobs[i].logprob);
+            json_put_string(&out, i ? ",{\"text\":" : "{\"text\":", q->texts[i]);
+            json_put_number(&out, ",\"logprob\":", q->jobs[i].logprob);
             buffer_printf(&out, ",\"n_tokens\":%d}", n_tokens);
         } else {
-            buffer_printf(&out, "%12.6f %5d  ", jobs[i].logprob, n_tokens);
-            buffer_append(&out, texts[i].data, texts[i].len);
+            buffer_printf(&out, "%12.6f %5d  ", q->jobs[i].logprob, n_tokens);
+            buffer_append(&out, q->texts[i].data, q->texts[i].len);
             buffer_puts(&out, i == best ? "  *\n" : "\n");
         }
     }
     if (is_json) {
-        json_put_string(&out, "],\"best\":", texts[best]);
+        json_put_string(&out, "],\"best\":", q->texts[best]);
         buffer_puts(&out, "}\n");
     }
     text_write(out.data, out.len);
     buffer_free(&out);
 }
 
-// The prompt but for its last token once, then all choices together, as forks of it.
-static void answer_question(Scorer *s, const Json *id, Str prompt, const Str *texts, int n) {
-    Ids *ids = xalloc((size_t)n, sizeof *ids);
-    Job *jobs = xalloc((size_t)n, sizeof *jobs);
-    Session *session = session_new(&s->engine.model);
-    int n_shared = encode_choices(s, prompt, texts, ids, n), fed = n_shared - 1;
-    run_jobs(s, &(Job){.session = session, .tokens = ids[0].data, .n = n_shared, .first = n_shared}, 1);
+// The prompts of all questions in one packing, but for their last token; then all choices, as forks of them.
+static void answer_questions(Scorer *s, Question *questions, int n) {
+    int n_jobs = 0, at = 0;
+    for (int i = 0; i < n; i++) n_jobs += questions[i].n;
+    Job *jobs = xalloc((size_t)(n + n_jobs), sizeof *jobs);
     for (int i = 0; i < n; i++) {
-        jobs[i] = (Job){
-            .session = session_fork(session, fed), .tokens = ids[i].data + fed, .n = ids[i].len - fed, .first = 1};
-        if (!jobs[i].session) die(EXIT_RUNTIME, "out of memory: KV cache of %d choices", n);
+        Question *q = &questions[i];
+        jobs[i] = (Job){.session = q->session, .tokens = q->ids[0].data, .n = q->n_shared, .first = q->n_shared};
     }
     run_jobs(s, jobs, n);
-    print_answer(s, id, texts, ids, jobs, n, n_shared);
-    for (int i = 0; i < n; i++) {
-        session_free(jobs[i].session);
-        free(ids[i].data);
+    for (Question *q = questions; q < questions + n; q++)
+        for (int k = 0, fed = q->n_shared - 1; k < q->n; k++, at++) {
+            jobs[at] = (Job){.session = session_fork(q->session, fed),
+                             .tokens = q->ids[k].data + fed,
+                             .n = q->ids[k].len - fed,
+                             .first = 1};
+            if (!jobs[at].session) die(EXIT_RUNTIME, "out of memory: KV cache of %d choices", q->n);
+        }
+    run_jobs(s, jobs, n_jobs);
+    at = 0;
+    for (Question *q = questions; q < questions + n; q++) {
+        memcpy(q->jobs, jobs + at, (size_t)q->n * sizeof *jobs);
+        at += q->n;
+        question_print(s, q);
+        question_free(q);
     }
-    session_free(session);
-    free(ids);
     free(jobs);
 }
 
@@ -295,42 +326,53 @@ static void answer_question(Scorer *s, const Json *id, Str prompt, const Str *te
 static void score_choices(Scorer *s) {
     const char *list = s->engine.options->choices;
     Buffer prompt = {0};
-    Str *texts = xalloc(strlen(list) + 1, sizeof *texts);
-    int n = 0;
+    Question q = {.texts = xalloc(strlen(list) + 1, sizeof *q.texts)};
     for (const char *at = list;; at++) {
-        texts[n] = (Str){at, strcspn(at, ",")};
-        if (!texts[n].len) die(EXIT_USAGE, "--choices: expected A,B,..., found \"%s\"", list);
-        at += texts[n++].len;
+        Str *text = &q.texts[q.n++];
+        *text = (Str){at, strcspn(at, ",")};
+        if (!text->len) die(EXIT_USAGE, "--choices: expected A,B,..., found \"%s\"", list);
+        at += text->len;
         if (!*at) break;
     }
     prompt_read(s->engine.options, &prompt);
-    answer_question(s, NULL, (Str){prompt.data, prompt.len}, texts, n);
-    free(texts);
+    question_encode(s, &q, (Str){prompt.data, prompt.len});
+    answer_questions(s, &q, 1);
     buffer_free(&prompt);
 }
 
-// Lines {"id"?, "prompt", "choices": [...]} of -f FILE or stdin; a line of answer for each.
+// {"id"?, "prompt", "choices": [...]}
+static void read_question(Scorer *s, Question *q, const LineReader *l) {
+    const Json *root = q->doc.root, *prompt = json_get_string(root, "prompt"), *choices = json_get(root, "choices");
+    q->id = json_get(root, "id");
+    bool is_good = prompt && choices && choices->kind == JSON_ARRAY && choices->n_items &&
+                   (!q->id || q->id->kind == JSON_STRING || q->id->kind == JSON_NUMBER);
+    for (const Json *c = is_good ? choices->child : NULL; c; c = c->next)
+        is_good = is_good && c->kind == JSON_STRING && c->string.len;
+    if (!is_good)
+        die(EXIT_RUNTIME, "%s: line %ld: expected {\"id\", \"prompt\": STRING, \"choices\": [STRING...]}", l->path,
+            l->number);
+    q->texts = xalloc((size_t)choices->n_items, sizeof *q->texts);
+    for (const Json *c = choices->child; c; c = c->next) q->texts[q->n++] = c->string;
+    question_encode(s, q, prompt->string);
+}
+
+// Questions of -f FILE or stdin, a line each; answers in the same order. A pause in the input ends a packing.
 static void score_questions(Scorer *s) {
     LineReader l;
-    JsonDoc doc = {0};
+    LineState state = LINE_NONE;
+    Question *questions = xalloc((size_t)s->parallel, sizeof *questions);
     lines_open(&l, s->engine.options->file, MAX_LINE);
-    while (lines_next_json(&l, &doc)) {
-        const Json *prompt = json_get_string(doc.root, "prompt"), *choices = json_get(doc.root, "choices"),
-                   *id = json_get(doc.root, "id");
-        bool is_good = prompt && choices && choices->kind == JSON_ARRAY && choices->n_items &&
-                       (!id || id->kind == JSON_STRING || id->kind == JSON_NUMBER);
-        for (const Json *c = is_good ? choices->child : NULL; c; c = c->next)
-            is_good = is_good && c->kind == JSON_STRING && c->string.len;
-        if (!is_good)
-            die(EXIT_RUNTIME, "%s: line %ld: expected {\"id\", \"prompt\": STRING, \"choices\": [STRING...]}", l.path,
-                l.number);
-        Str *texts = xalloc((size_t)choices->n_items, sizeof *texts);
+    while (state != LINE_END) {
         int n = 0;
-        for (const Json *c = choices->child; c; c = c->next) texts[n++] = c->string;
-        answer_question(s, id, prompt->string, texts, n);
-        free(texts);
+        for (; n < s->parallel; n++) {
+            questions[n] = (Question){0};
+            state = lines_next_json(&l, &questions[n].doc, n == 0);
+            if (state != LINE_READY) break;
+            read_question(s, &questions[n], &l);
+        }
+        answer_questions(s, questions, n);
     }
-    json_free(&doc);
+    free(questions);
     lines_close(&l);
 }
 

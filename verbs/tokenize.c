@@ -18,7 +18,7 @@ static void print_json_lines(const Options *o, const Tokenizer *t) {
     JsonDoc doc = {0};
     Ids ids = {0};
     lines_open(&lines, o->file, MAX_LINE);
-    while (lines_next_json(&lines, &doc)) {
+    while (lines_next_json(&lines, &doc, true) == LINE_READY) {
         if (doc.root->kind != JSON_STRING)
             die(EXIT_RUNTIME, "%s: line %ld: expected a JSON string", lines.path, lines.number);
         ids.len = 0;

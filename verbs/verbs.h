@@ -146,8 +146,9 @@ void lines_close(LineReader *l);
 // The next line without its newline, valid until the next call. LINE_LONG gives the head of one over the limit;
 // LINE_NONE: an interrupt, or nothing there yet and may_wait is false. Dies when reading fails.
 LineState lines_next(LineReader *l, Str *line, bool may_wait);
-// The next line that is not empty, as JSON. False at the end of the file; dies if the line is too long or no JSON.
-bool lines_next_json(LineReader *l, JsonDoc *doc);
+// The next line that is not empty, as JSON: LINE_READY, or LINE_NONE (not may_wait) or LINE_END. Exits on an interrupt,
+// dies if the line is too long or no JSON.
+LineState lines_next_json(LineReader *l, JsonDoc *doc, bool may_wait);
 
 // Flushes stdio's stdout with the same rules.
 void stdout_flush(void);
