@@ -221,7 +221,8 @@ bool options_parse(Options *o, char verb, int argc, char **argv, Error *err) {
         }
         char name[64];
         const char *equals = arg[1] == '-' ? strchr(arg, '=') : NULL;
-        snprintf(name, sizeof name, "%.*s", equals ? (int)(equals - arg) : (int)sizeof name, arg);
+        int n = equals && equals - arg < 60 ? (int)(equals - arg) : 60; // no option's name is as long
+        snprintf(name, sizeof name, "%.*s", n, arg);
         const Option *option = find_option(verb, name);
         if (!option) return unknown_option(o, verb, name, err);
         const char *value = equals ? equals + 1 : NULL;
