@@ -67,7 +67,7 @@ $(BUILD)/models/builtin.o: models/builtin.S models/stories.gguf
 	$(V)$(CC) -c -o $@ $<
 
 demo: all
-	./llama31 run --temp 0.7 -n 200 --seed 1 "Once upon a time"
+	./llama31 run --temp 0.7 -n 200 --seed 5 "Once upon a time"
 
 test: all $(BUILD)/unit
 	@BUILD=$(BUILD) sh tests/run.sh
