@@ -306,7 +306,8 @@ static void check_attend(Type type, int dim, int n_q, int most_keys) {
               n_keys[i], error);
         CHECK(n_keys[i] ? fabs(max[i] - top) < 1e-4 : isinf(max[i]) && sum[i] == 0, "%s: max %g", kernel.name,
               (double)max[i]);
-        AttendPage one = {q + i * dim, kv[0].data, kv[1].data, NULL, n_keys + i, type, 1, dim, &max_alone, &sum_alone, alone};
+        AttendPage one = {q + i * dim, kv[0].data, kv[1].data, NULL,       n_keys + i, type,
+                          1,           dim,        &max_alone, &sum_alone, alone};
         kernel.attend(&one);
         CHECK(max_alone == max[i] && sum_alone == sum[i] && !memcmp(alone, acc + i * dim, (size_t)dim * sizeof(float)),
               "%s attend %s dim %d: query %d of %d differs from it alone", kernel.name, name, dim, i, n_q);
