@@ -145,7 +145,7 @@ def bad_records(cli):
     expected[len(lines)] = "used by an earlier line"
     source, out = cli.write("in", lines), cli.path_of("out")
     for args in [], ["--resume"]:
-        cli.run("batch", "-i", source, "-o", out, *args, code=5)
+        cli.run("batch", "--template", "none", "-i", source, "-o", out, *args, code=5)
         answers = read_lines(out)
         errors = {a["line"]: a["error"] for a in answers if "error" in a}
         same(sorted(errors), sorted(expected))
