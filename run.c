@@ -95,14 +95,15 @@ int main(int argc, char **argv) {
         Error err;
         int code = EXIT_OK;
         if (!options_parse(&o, verb->letter, argc - 2, argv + 2, &err)) die_error(&err);
-        if (!kernels_init(NULL))
-            die(EXIT_USAGE, "LLAMA31_ISA: expected scalar, avx2, avx512, amx or neon, found \"%s\"",
-                getenv("LLAMA31_ISA"));
-        int n_threads = o.model_options.n_threads > 0 ? o.model_options.n_threads : team_default_threads();
-        if (o.wants_help)
+        if (o.wants_help) {
             print_help(verb);
-        else
+        } else {
+            if (!kernels_init(NULL))
+                die(EXIT_USAGE, "LLAMA31_ISA: expected scalar, avx2, avx512, amx or neon, found \"%s\"",
+                    getenv("LLAMA31_ISA"));
+            int n_threads = o.model_options.n_threads > 0 ? o.model_options.n_threads : team_default_threads();
             code = team_serve(n_threads, run_verb, &(Job){verb, &o});
+        }
         stdout_flush();
         free(o.args);
         free(o.stops);

@@ -12,9 +12,10 @@
 
 // A message in one line: a file name must not drive the terminal.
 static void put_message(Buffer *out, const char *fmt, va_list ap) {
-    char text[1024];
-    vsnprintf(text, sizeof text, fmt, ap);
-    buffer_put_shown(out, str_of(text), "");
+    Buffer text = {0};
+    buffer_vprintf(&text, fmt, ap);
+    buffer_put_shown(out, (Str){text.data, text.len}, "");
+    buffer_free(&text);
 }
 
 bool error_set(Error *err, int code, const char *fmt, ...) {
@@ -124,16 +125,21 @@ void buffer_append(Buffer *b, const void *data, size_t n) {
 
 void buffer_puts(Buffer *b, const char *c_string) { buffer_append(b, c_string, strlen(c_string)); }
 
+void buffer_vprintf(Buffer *b, const char *fmt, va_list ap) {
+    va_list again;
+    va_copy(again, ap);
+    int n = vsnprintf(NULL, 0, fmt, ap);
+    buffer_room(b, (size_t)n);
+    vsnprintf(b->data + b->len, (size_t)n + 1, fmt, again);
+    va_end(again);
+    b->len += (size_t)n;
+}
+
 void buffer_printf(Buffer *b, const char *fmt, ...) {
     va_list ap;
     va_start(ap, fmt);
-    int n = vsnprintf(NULL, 0, fmt, ap);
+    buffer_vprintf(b, fmt, ap);
     va_end(ap);
-    buffer_room(b, (size_t)n);
-    va_start(ap, fmt);
-    vsnprintf(b->data + b->len, (size_t)n + 1, fmt, ap);
-    va_end(ap);
-    b->len += (size_t)n;
 }
 
 void buffer_put_shown(Buffer *b, Str s, const char *keep) {

@@ -2,6 +2,7 @@
 #ifndef BASE_UTIL_H
 #define BASE_UTIL_H
 
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -78,6 +79,7 @@ typedef struct {
 void buffer_append(Buffer *b, const void *data, size_t n);
 void buffer_puts(Buffer *b, const char *c_string);
 void buffer_printf(Buffer *b, const char *fmt, ...) PRINTF_LIKE(2, 3);
+void buffer_vprintf(Buffer *b, const char *fmt, va_list ap);
 // Appends text that may be shown: control bytes but those in `keep`, and what is no UTF-8, become \xNN.
 void buffer_put_shown(Buffer *b, Str s, const char *keep);
 void buffer_free(Buffer *b);

@@ -194,9 +194,11 @@ def usage():
     refuses(2, "no value", "run", "-m", GOOD, "--raw=1", "x")
     refuses(2, "--kv", "run", "-m", GOOD, "--kv", "q3", "x")
     refuses(2, "LLAMA31_ISA", "run", "-m", GOOD, "x", env={"LLAMA31_ISA": "mmx"})
-    for args in (["help"], ["--help"], ["help", "run"], ["run", "--help"], ["--version"]):
+    for args in (["help"], ["--help"], ["help", "run"], ["run", "--help"], ["run", "--no-such", "-n", "x", "-h"],
+                 ["run", "-n", "--help"], ["batch", "-i", "none", "--help", "--kv", "q3"], ["--version"]):
         r = run(*args)
         check(r.code == 0 and r.out and not r.err, args, r)
+    check(generate("-q", "--echo", "--", "--help").out.startswith(b"--help"), "text after -- is text")
 
 
 READERS = ["run", "x"], ["show"], ["tokenize", "x"], ["logits", "--ids", "1", "-o", path_of("never.f32")]

@@ -38,17 +38,16 @@ typedef struct {
 // Something that could not be done. In --json a driver waits for a line of output.
 static void complain(const Chat *c, const char *fmt, ...) PRINTF_LIKE(2, 3);
 static void complain(const Chat *c, const char *fmt, ...) {
-    char text[1024];
-    Buffer out = {0};
+    Buffer text = {0}, out = {0};
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
+    buffer_vprintf(&text, fmt, ap);
     va_end(ap);
-    warn("%s", text);
-    if (!c->options.is_json) return;
-    json_put_string(&out, "{\"error\":", str_of(text));
+    warn("%s", text.data);
+    json_put_string(&out, "{\"error\":", (Str){text.data, text.len});
     buffer_puts(&out, "}\n");
-    text_write(out.data, out.len);
+    if (c->options.is_json) text_write(out.data, out.len);
+    buffer_free(&text);
     buffer_free(&out);
 }
 

@@ -163,16 +163,16 @@ double model_decode_gb(const Model *m) {
 }
 
 void note(const Options *o, const char *fmt, ...) {
-    char text[2048];
-    Buffer shown = {0};
+    Buffer text = {0}, shown = {0};
     va_list ap;
     bool is_dim = isatty(STDERR_FILENO) && !getenv("NO_COLOR");
     if (o->is_quiet) return;
     va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
+    buffer_vprintf(&text, fmt, ap);
     va_end(ap);
-    buffer_put_shown(&shown, str_of(text), "");
+    buffer_put_shown(&shown, (Str){text.data, text.len}, "\n\t");
     fprintf(stderr, "%s%s%s\n", is_dim ? "\x1b[2m" : "", shown.data, is_dim ? "\x1b[0m" : "");
+    buffer_free(&text);
     buffer_free(&shown);
 }
 

@@ -208,6 +208,8 @@ bool option_set(Options *o, char verb, const char *name, const char *text, Error
 
 bool options_parse(Options *o, char verb, int argc, char **argv, Error *err) {
     bool is_literal = false;
+    for (int i = 0; i < argc && strcmp(argv[i], "--"); i++) // wherever it stands, and whatever else is wrong
+        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) return o->wants_help = true;
     for (int i = 0; i < argc; i++) {
         const char *arg = argv[i];
         if (!is_literal && !strcmp(arg, "--")) {
