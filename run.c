@@ -11,22 +11,25 @@
 
 typedef struct {
     const char *name;
-    char letter; // in the table of options
+    char letter;   // in the table of options
+    int most_args; // without a dash
     int (*run)(const Options *o);
     const char *usage, *summary;
 } Verb;
 
 static const Verb verbs[] = {
-    {"run", 'r', verb_run, "[-m MODEL] [PROMPT | -f FILE | < stdin]", "generate text"},
-    {"chat", 'c', verb_chat, "[-m MODEL] [-sys TEXT]", "converse"},
-    {"batch", 'b', verb_batch, "[-m MODEL] -i IN.jsonl -o OUT.jsonl", "complete a file of prompts"},
-    {"score", 's', verb_score, "[-m MODEL] --choices A,B PROMPT | --perplexity FILE", "log-probabilities, perplexity"},
-    {"tokenize", 't', verb_tokenize, "[-m MODEL] [TEXT | -f FILE | < stdin]", "text <-> token ids"},
-    {"logits", 'l', verb_logits, "[-m MODEL] --ids 1,2,3 | --ids @FILE -o OUT.f32", "raw logits, float32"},
-    {"show", 'w', verb_show, "[-m MODEL] [--tensors]", "what is in a model file, memory and kernels"},
-    {"quantize", 'q', verb_quantize, "IN.gguf OUT.gguf TYPE", "a smaller model file"},
-    {"bench", 'n', verb_bench, "[-m MODEL]", "tokens/s, GB/s and the machine's limits"},
-    {"rope", 'o', verb_rope, "[-m MODEL] [--positions N]", "RoPE frequencies and cis table as CSV"},
+    {"run", 'r', INT_MAX, verb_run, "[-m MODEL] [PROMPT | -f FILE | < stdin]", "generate text"},
+    {"chat", 'c', 0, verb_chat, "[-m MODEL] [-sys TEXT]", "converse"},
+    {"batch", 'b', 0, verb_batch, "[-m MODEL] -i IN.jsonl -o OUT.jsonl", "complete a file of prompts"},
+    {"score", 's', INT_MAX, verb_score, "[-m MODEL] --choices A,B PROMPT | --perplexity FILE",
+     "log-probabilities, perplexity"},
+    {"tokenize", 't', INT_MAX, verb_tokenize, "[-m MODEL] [TEXT | -f FILE | < stdin]", "text <-> token ids"},
+    {"logits", 'l', 0, verb_logits, "[-m MODEL] --ids 1,2,3 | --ids @FILE -o OUT.f32", "raw logits, float32"},
+    {"show", 'w', 1, verb_show, "[-m MODEL | MODEL] [--tensors]", "what is in a model file, memory and kernels"},
+    {"quantize", 'q', 3, verb_quantize, "IN.gguf OUT.gguf TYPE",
+     "a smaller file: Q8_0 Q6_K Q5_K_M Q4_K_M Q4_K_S Q4_0 IQ4_XS BF16 F16"},
+    {"bench", 'n', 0, verb_bench, "[-m MODEL]", "tokens/s, GB/s and the machine's limits"},
+    {"rope", 'o', 0, verb_rope, "[-m MODEL] [--positions N]", "RoPE frequencies and cis table as CSV"},
 };
 enum { N_VERBS = sizeof verbs / sizeof *verbs };
 
@@ -97,6 +100,9 @@ int main(int argc, char **argv) {
         if (!options_parse(&o, verb->letter, argc - 2, argv + 2, &err)) die_error(&err);
         if (o.wants_help) {
             print_help(verb);
+        } else if (o.n_args > verb->most_args) {
+            die(EXIT_USAGE, "%s: unexpected argument \"%s\" (usage: llama31 %s %s)", name, o.args[verb->most_args],
+                name, verb->usage);
         } else {
             if (!kernels_init(NULL))
                 die(EXIT_USAGE, "LLAMA31_ISA: expected scalar, avx2, avx512, amx or neon, found \"%s\"",

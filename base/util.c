@@ -285,7 +285,7 @@ static int edit_distance(const char *a, const char *b) {
 
 const char *did_you_mean(const char *word, const void *names, size_t stride, int n) {
     static char text[80];
-    int best = (int)strlen(word) / 2 + 1;
+    int best = (int)strlen(word + strspn(word, "-")) / 2 + 1;
     *text = 0;
     for (int i = 0; i < n; i++) {
         const char *name = *(const char *const *)(const void *)((const char *)names + (size_t)i * stride);

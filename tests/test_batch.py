@@ -282,6 +282,7 @@ def resume(cli):
             f.write(whole[:cut])
         _, err = cli.run("batch", "-i", source, "-o", out, "--ordered", "--resume", code=5)
         check("%d skipped" % whole[:cut].count(b"\n") in err, err)
+        same("(1 had failed)" in err, cut == len(whole), err)
         with open(out, "rb") as f:
             text = f.read()
         strip = [{k: v for k, v in json.loads(line).items() if k != "seed"} for line in text.splitlines()]

@@ -305,12 +305,13 @@ def turns_cost_their_own_tokens():
 @test
 def commands():
     name = path("commands.jsonl")
-    out, err = piped(BUILT_IN, ["Once", "/undo", "Two", "/regen", "/edit Three", "/hlep", "/set temp 99x", "/set top-k 5",
+    out, err = piped(BUILT_IN, ["Once", "/undo", "Two", "/regen", "/edit Three", "/hlep", "/set temp 99x", "/set top-k 5", "/file",
+                                 "/set n 4",
                                  "/set tmep 1", "/system x", "/show", "/stats", "/load /nonexistent", "/save " + name,
                                  "/exit", "never"], "-n", "3")
     same([m["content"] for m in transcript("commands.jsonl") if m["role"] == "user"], ["Three"])
     for text in ("did you mean /help", 'expected a number from 0 to 100, found "99x"', "did you mean --temp",
-                 "top-k 5", "system: x", "/nonexistent"):
+                 "top-k 5", "n-predict 4", "system: x", "/nonexistent", "expected a file name"):
         assert text in err, (text, err)
     out, err = piped(BUILT_IN, ["/load " + name, "/clear", "/undo"], "-n", "3")
     assert "3 messages" in err and "no message" in err, err

@@ -192,6 +192,15 @@ def usage():
     refuses(2, "number", "run", "-m", GOOD, "--temp", "nan", "x")
     refuses(2, "expected", "run", "-m", GOOD, "--top-p", "1.5", "x")
     refuses(2, "no value", "run", "-m", GOOD, "--raw=1", "x")
+    refuses(2, "1000000000", "run", "-m", GOOD, "-n", "999999999999", "x")
+    refuses(2, "token id below", "run", "-m", GOOD, "--logit-bias", "99999+1", "x")
+    refuses(2, "--json", "run", "-m", GOOD, "--logprobs", "2", "x")
+    refuses(2, "--raw", "run", "-m", GOOD, "--template", "chatml", "--special", "x")
+    refuses(2, "unknown option -x (", "run", "-m", GOOD, "-x")
+    for verb in ("bench", "chat", "batch", "logits", "rope"):
+        refuses(2, GOOD, verb, GOOD)
+    refuses(2, "\"four\"", "quantize", GOOD, "b", "Q8_0", "four")
+    refuses(2, "no text", "tokenize", "-m", GOOD, "--chat", "none", "text")
     refuses(2, "--kv", "run", "-m", GOOD, "--kv", "q3", "x")
     refuses(2, "LLAMA31_ISA", "run", "-m", GOOD, "x", env={"LLAMA31_ISA": "mmx"})
     for args in (["help"], ["--help"], ["help", "run"], ["run", "--help"], ["run", "--no-such", "-n", "x", "-h"],
@@ -243,15 +252,25 @@ def text():
     refuses(1, "No such file", "run", "-m", GOOD, "-f", path_of("missing.txt"))
 
 
+def lines():
+    """A byte order mark, CR LF and blank lines do no harm."""
+    r = run("tokenize", "-m", GOOD, "--jsonl", stdin=b'\xef\xbb\xbf\r\n"th"\r\n \r\n"the"')
+    check(r.code == 0 and r.out.count(b"\n") == 2, r)
+    r = run("tokenize", "-m", GOOD, "--chat", "-", "--template", "none", "--count",
+            stdin=b'\xef\xbb\xbf{"role":"user","content":"the"}\r\n\r\n')
+    check(r.code == 0 and r.out == b"2\n", r)
+
+
 def seeds():
     def sample(*args):
         return run("run", "-m", GOOD, "-q", "--raw", "-n", "20", "--temp", "1", *args, "The").out
     check(sample("-s", "7") == sample("--seed", "7"), "one seed, two texts")
     check(sample("-s", "7") != sample("-s", "8"), "two seeds, one text")
     check(sample() != sample(), "no seed, one text")
-    r = run("run", "-m", GOOD, "--raw", "-n", "20", "--temp", "1", "The")
-    seed = r.err.decode().split("seed ")[1].split()[0]
-    check(sample("-s", seed) == r.out, "the printed seed gives another text")
+    for given in ([], ["-s", "-5"]):
+        r = run("run", "-m", GOOD, "--raw", "-n", "20", "--temp", "1", "The", *given)
+        seed = r.err.decode().split("seed ")[1].split()[0]
+        check(sample("-s", seed) == r.out, given, "the printed seed gives another text")
 
 
 def json_output():
@@ -286,7 +305,7 @@ def streams():
     r = run("logits", "-m", GOOD, "--ids", "1,2", "-o", "/dev/full")
     check(r.code == 1 and b"No space" in r.err, r)
     for args in (["run", "-m", GOOD, "--raw", "-q", "-n", "100", "--ignore-eos", "The"], ["show", "-m", GOOD],
-                 ["help"]):
+                 ["logits", "-m", GOOD, "--ids", "1,2", "-o", "-"], ["help"]):
         reader, writer = os.pipe()
         os.close(reader)
         r = run(*args, stdout=writer)
@@ -421,7 +440,7 @@ def spoilt_models():
 
 CASES = [
     ("usage errors", usage), ("unreadable models", unreadable_models), ("forbidden models", forbidden_models),
-    ("text", text), ("seeds", seeds), ("--json", json_output), ("context", context), ("output streams", streams),
+    ("text", text), ("lines", lines), ("seeds", seeds), ("--json", json_output), ("context", context), ("output streams", streams),
     ("terminal", terminal), ("interrupt", interrupt), ("NaN is not sampled", not_a_number),
     ("bad shapes", bad_shapes), ("bad vocabularies", bad_vocabularies), ("spoilt models", spoilt_models),
 ]

@@ -79,7 +79,8 @@ static void write_line(Batch *b, const Buffer *line) {
     int e = errno;
     if (is_file && ftruncate(b->out, before.st_size)) warn("%s: the last line is torn", b->out_path);
     if (e == EPIPE) _exit(EXIT_OK); // the reader has had enough
-    die(EXIT_RUNTIME, "%s: %s (its lines are whole; --resume goes on)", b->out_path, strerror(e));
+    die(EXIT_RUNTIME, "%s: %s%s", b->out_path, strerror(e),
+        b->out_is_file ? " (its lines are whole; --resume goes on)" : "");
 }
 
 // Reads what an earlier run has left: finished keys, and where the last whole line ends.
@@ -175,11 +176,12 @@ static void show_progress(Batch *b, bool is_last) {
 static void print_summary(const Batch *b) {
     const Generator *g = &b->generator;
     if (b->options->is_quiet) return;
-    fprintf(stderr, "%ld records, %ld failed, %ld skipped | prompts %llu tok, %llu of them shared | generated %llu tok",
-            b->n_done, b->n_failed, b->n_skipped, (unsigned long long)b->n_prompt, (unsigned long long)b->n_shared,
-            (unsigned long long)b->n_generated);
+    fprintf(stderr, "%ld records, %ld failed, %ld skipped", b->n_done, b->n_failed, b->n_skipped);
+    if (b->n_failed_before) fprintf(stderr, " (%ld had failed)", b->n_failed_before);
+    fprintf(stderr, " | prompts %llu tok, %llu of them shared | generated %llu tok", (unsigned long long)b->n_prompt,
+            (unsigned long long)b->n_shared, (unsigned long long)b->n_generated);
     if (g->n_decode) fprintf(stderr, " %.1f tok/s", (double)g->n_decode / g->decode_sec);
-    fprintf(stderr, " | %.1f s | seed %llu\n", now_sec() - b->start, (unsigned long long)b->engine.seed);
+    fprintf(stderr, " | %.1f s | seed %lld\n", now_sec() - b->start, (long long)b->engine.seed);
 }
 
 // Input
@@ -191,9 +193,7 @@ static void take_line(Batch *b, LineState state, Str line) {
     const char *code = NULL;
     bool is_mine = (b->in.number - 1) % b->n_shards == b->shard - 1, is_text = b->options->is_lines;
     if (is_text && line.len && line.data[line.len - 1] == '\r') line.len--;
-    size_t blank = 0;
-    while (blank < line.len && memchr(" \t\r", line.data[blank], 3)) blank++;
-    if (state == LINE_READY && blank == line.len) return;
+    if (state == LINE_READY && is_blank(line)) return;
     const Json prompt = {.kind = JSON_STRING, .key = str_of("prompt"), .string = line};
     const Json text = {.kind = JSON_OBJECT, .child = &prompt, .n_items = 1}; // what a line of plain text stands for
     Record *r = xalloc(1, sizeof *r);
@@ -458,8 +458,6 @@ static void close_batch(Batch *b) {
 int verb_batch(const Options *o) {
     Batch *b = xalloc(1, sizeof *b);
     b->options = o;
-    if (o->n_args)
-        die(EXIT_USAGE, "batch: expected only options, found \"%s\" (requests come from -i FILE)", o->args[0]);
     if (!o->input && isatty(STDIN_FILENO)) die(EXIT_USAGE, "batch: expected -i FILE or requests on standard input");
     signal(SIGXFSZ, SIG_IGN); // a file size limit is an error of write()
     read_shard(b, o->shard);

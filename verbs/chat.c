@@ -279,10 +279,11 @@ static void command_set(Chat *c, const char *text) {
         complain(c, "/set: expected OPTION VALUE, as in /set temp 0.7");
         return;
     }
-    snprintf(option, sizeof option, "--%s", name + strspn(name, "-"));
+    const char *bare = name + strspn(name, "-");
+    snprintf(option, sizeof option, "%s%s", bare[0] && bare[1] ? "--" : "-", bare);
     if (!option_set(&c->options, 'S', option, value, &err))
         complain(c, "/set: %s", err.text);
-    else if (!strcmp(option, "--seed"))
+    else if (!strcmp(option, "--seed") || !strcmp(option, "-s"))
         c->n_answers = 0;
 }
 
@@ -307,10 +308,16 @@ static void command_stats(Chat *c, const char *text) {
          (double)model_kv_bytes(&c->engine.model.config, c->engine.model.kv_type) * c->session->n_tokens * 1e-6);
 }
 
+static bool has_name(const Chat *c, const char *path) {
+    if (!*path) complain(c, "expected a file name");
+    return *path;
+}
+
 static void command_file(Chat *c, const char *path) {
     Error err;
     Ids ids = {0};
     size_t before = c->attached.len;
+    if (!has_name(c, path)) return;
     if (before) buffer_puts(&c->attached, "\n\n");
     if (!file_read(path, &c->attached, &err)) {
         c->attached.len = before;
@@ -327,6 +334,7 @@ static void command_load(Chat *c, const char *path) {
     Error err;
     bool is_torn;
     int n_old = d->n;
+    if (!has_name(c, path)) return;
     if (!transcript_read(d, path, &is_torn, &err)) {
         dialogue_cut(d, n_old);
         complain(c, "%s", err.text);
@@ -340,9 +348,8 @@ static void command_load(Chat *c, const char *path) {
 
 static void command_save(Chat *c, const char *path) {
     Error err;
-    if (!*path)
-        complain(c, "/save: expected a file name");
-    else if (!transcript_write(&c->dialogue, path, &err))
+    if (!has_name(c, path)) return;
+    if (!transcript_write(&c->dialogue, path, &err))
         complain(c, "%s", err.text);
     else
         note(&c->options, "%d messages saved in %s", c->dialogue.n, path);
@@ -520,8 +527,6 @@ int verb_chat(const Options *o) {
     Chat c = {0};
     Buffer text = {0};
     int n_interrupts = 0;
-    if (o->n_args)
-        die(EXIT_USAGE, "chat: expected no argument, found \"%s\" (llama31 run \"...\" answers once)", o->args[0]);
     chat_open(&c, o);
     greet(&c);
     for (;;) {

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 enum { PLAIN_PREDICT = 256, DEFAULT_CONTEXT = 8192 };
+static const char STDOUT_NAME[] = "standard output";
 
 static void append_file(const char *path, Buffer *out) {
     Error err;
@@ -121,6 +122,12 @@ void engine_open(Engine *e, const Options *o) {
     model_load(o, &e->model, &e->tokenizer);
     e->tpl = template_choose(o, &e->model.file, e->tokenizer);
     e->system = system_read(e);
+    if (o->has_special && !o->is_raw && e->tpl != TEMPLATE_NONE)
+        die(EXIT_USAGE, "--special: expected --raw beside it (a message never holds a control token)");
+    for (int i = 0; i < o->sample.n_bias; i++)
+        if (o->biases[i].id >= e->model.config.vocab_size)
+            die(EXIT_USAGE, "--logit-bias: expected a token id below %d, found %d", e->model.config.vocab_size,
+                o->biases[i].id);
 }
 
 void engine_close(Engine *e) {
@@ -185,32 +192,33 @@ void stats_print(const Options *o, const Generator *g, uint64_t seed) {
         buffer_printf(&text, " | decode %llu tok %.1f tok/s %.1f GB/s", (unsigned long long)g->n_decode, per_sec,
                       per_sec * model_decode_gb(g->model));
     }
-    if (o->sample.temp > 0) buffer_printf(&text, " | seed %llu", (unsigned long long)seed);
+    if (o->sample.temp > 0) buffer_printf(&text, " | seed %lld", (long long)seed);
     note(o, "%s", text.data);
     buffer_free(&text);
 }
 
-static void write_or_end(const char *data, size_t n) {
-    if (write_all(STDOUT_FILENO, data, n)) return;
+static void write_failed(const char *path) {
     if (errno == EPIPE) exit(EXIT_OK); // the reader has had enough
-    die_file("standard output");
+    die_file(path);
+}
+
+void output_write(int fd, const char *path, const void *data, size_t n) {
+    if (!write_all(fd, data, n)) write_failed(path);
 }
 
 void stdout_flush(void) {
-    if (fflush(stdout) == 0 && !ferror(stdout)) return;
-    if (errno == EPIPE) exit(EXIT_OK);
-    die_file("standard output");
+    if (fflush(stdout) || ferror(stdout)) write_failed(STDOUT_NAME);
 }
 
 void text_write(const char *text, size_t n) {
     if (fflush(stdout)) stdout_flush();
     if (!isatty(STDOUT_FILENO)) {
-        write_or_end(text, n);
+        output_write(STDOUT_FILENO, STDOUT_NAME, text, n);
         return;
     }
     Buffer shown = {0};
     buffer_put_shown(&shown, (Str){text, n}, "\n\t");
-    if (shown.len) write_or_end(shown.data, shown.len);
+    output_write(STDOUT_FILENO, STDOUT_NAME, shown.data, shown.len);
     buffer_free(&shown);
 }
 

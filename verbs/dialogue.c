@@ -1,4 +1,5 @@
 #include "dialogue.h"
+#include "verbs.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -109,8 +110,9 @@ bool transcript_append(const Dialogue *d, const char *path, Error *err) {
     return ok;
 }
 
-bool transcript_parse(JsonDoc *doc, const char *line, size_t n, Message *m, Error *err) {
-    if (!json_parse(doc, line, n, err)) return false;
+// One line of a transcript; the message points into doc.
+static bool read_message(JsonDoc *doc, Str line, Message *m, Error *err) {
+    if (!json_parse(doc, line.data, line.len, err)) return false;
     const Json *role = json_get_string(doc->root, "role"), *content = json_get_string(doc->root, "content");
     if (!role || !content) return error_set(err, EXIT_RUNTIME, "expected {\"role\":\"...\",\"content\":\"...\"}");
     if (!template_has_role(role->string))
@@ -124,15 +126,16 @@ bool transcript_read(Dialogue *d, const char *path, bool *is_torn, Error *err) {
     Buffer text = {0};
     JsonDoc doc = {0};
     bool ok = file_read(path, &text, err);
+    Str rest = skip_mark((Str){text.data, text.len});
     *is_torn = false;
-    for (size_t at = 0, number = 1; ok && at < text.len; number++) {
-        const char *line = text.data + at, *end = memchr(line, '\n', text.len - at);
-        size_t n = end ? (size_t)(end - line) : text.len - at;
+    for (size_t number = 1; ok && rest.len; number++) {
+        const char *end = memchr(rest.data, '\n', rest.len);
+        Str line = {rest.data, end ? (size_t)(end - rest.data) : rest.len};
         Message m;
         Error why;
-        at += n + 1;
-        if (strspn(line, " \t\r") >= n) continue;
-        if (transcript_parse(&doc, line, n, &m, &why))
+        rest = (Str){rest.data + line.len + !!end, rest.len - line.len - !!end};
+        if (is_blank(line)) continue;
+        if (read_message(&doc, line, &m, &why))
             dialogue_push(d, m.role, m.content);
         else if (!end)
             *is_torn = true;

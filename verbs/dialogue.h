@@ -3,7 +3,6 @@
 #define VERBS_DIALOGUE_H
 
 #include "template.h"
-#include "../base/json.h"
 
 // Zero-initialise.
 typedef struct {
@@ -30,8 +29,6 @@ void dialogue_system(Dialogue *d, const char *text, size_t n);
 // Brings the stream up to the last message.
 void dialogue_encode(Dialogue *d, Template tpl, const Tokenizer *t);
 
-// One line of a transcript; the message points into doc.
-bool transcript_parse(JsonDoc *doc, const char *line, size_t n, Message *m, Error *err);
 // Adds the messages of a file. A torn last line, left by a kill, is passed over (*is_torn). False with err (exit 1).
 bool transcript_read(Dialogue *d, const char *path, bool *is_torn, Error *err);
 // Replaces a file by the dialogue, all or nothing; adds the last message to a file.

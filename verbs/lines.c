@@ -25,6 +25,11 @@ void lines_close(LineReader *l) {
     *l = (LineReader){.fd = -1};
 }
 
+Str skip_mark(Str text) {
+    bool has_mark = text.len >= 3 && !memcmp(text.data, "\xef\xbb\xbf", 3);
+    return has_mark ? (Str){text.data + 3, text.len - 3} : text;
+}
+
 // Makes room at the end of what is held, and gives up a line that is over the limit but for its head.
 static void make_room(LineReader *l) {
     memmove(l->data, l->data + l->begin, l->end - l->begin);
@@ -46,8 +51,7 @@ static LineState take_line(LineReader *l, size_t end, size_t next, Str *line) {
     l->offset += (uint64_t)(next - l->begin);
     l->begin = l->scanned = next;
     l->is_long = false;
-    if (l->number == 1 && line->len >= 3 && !memcmp(line->data, "\xef\xbb\xbf", 3)) // a byte order mark
-        *line = (Str){line->data + 3, line->len - 3};
+    if (l->number == 1) *line = skip_mark(*line);
     return is_long ? LINE_LONG : LINE_READY;
 }
 
@@ -70,11 +74,16 @@ LineState lines_next(LineReader *l, Str *line, bool may_wait) {
     }
 }
 
+bool is_blank(Str line) {
+    while (line.len && memchr(" \t\r\n", line.data[line.len - 1], 4)) line.len--;
+    return !line.len;
+}
+
 LineState lines_next_json(LineReader *l, JsonDoc *doc, bool may_wait) {
     Str line;
     Error err;
     LineState state;
-    while ((state = lines_next(l, &line, may_wait)) == LINE_READY && line.len == 0) {
+    while ((state = lines_next(l, &line, may_wait)) == LINE_READY && is_blank(line)) {
     }
     if (state == LINE_NONE && generate_interrupted) exit(EXIT_INTERRUPTED);
     if (state == LINE_LONG)

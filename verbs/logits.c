@@ -56,7 +56,7 @@ int verb_logits(const Options *o) {
             n_wanted += is_wanted;
         }
         const float *logits = model_forward(&model, ws, steps, n);
-        if (!write_all(fd, logits, (size_t)n_wanted * (size_t)n_vocab * sizeof *logits)) die_file(o->output);
+        output_write(fd, o->output, logits, (size_t)n_wanted * (size_t)n_vocab * sizeof *logits);
     }
     if (fd != STDOUT_FILENO && close(fd)) die_file(o->output);
     free(steps);

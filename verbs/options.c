@@ -30,8 +30,8 @@ static const Option options[] = {
     {{"-p", "--prompt"}, "rst", STRING, AT(prompt), 0, 0, "TEXT", "the prompt"},
     {{"-f", "--file"}, "rst", STRING, AT(file), 0, 0, "FILE", "read it from a file; - is stdin"},
     {{"-n", "--n-predict", "--predict"}, SAMPLE_VERBS, INT, AT(n_predict), -1, 1e9, "N",
-     "most tokens to generate; -1: until the model stops"},
-    {{"-c", "--ctx-size", "--context"}, "rcbslwn", INT, AT(ctx), 1, 1 << 28, "N",
+     "most tokens to generate; -1: until the model stops (default, but 256 for plain text)"},
+    {{"-c", "--ctx-size", "--context"}, "rcbslw", INT, AT(ctx), 1, 1 << 28, "N",
      "positions of context; default what the job needs"},
     {{"-t", "--threads"}, MODEL_VERBS, INT, AT(model_options.n_threads), 1, 1024, "N",
      "threads; default all cores the process may use"},
@@ -61,11 +61,11 @@ static const Option options[] = {
     {{"--template"}, "rcbst", STRING, AT(template_name), 0, 0, "NAME",
      "llama3, llama2, zephyr, chatml or none; default recognised"},
     {{"--raw"}, "rbs", FLAG, AT(is_raw), 0, 0, NULL, "complete the prompt as it is, without a chat template"},
-    {{"--special"}, "rt", FLAG, AT(has_special), 0, 0, NULL, "control tokens written in the text count (with --raw)"},
+    {{"--special"}, "rt", FLAG, AT(has_special), 0, 0, NULL, "control tokens written in the text count (run: with --raw)"},
     {{"--echo"}, "r", FLAG, AT(has_echo), 0, 0, NULL, "print the prompt first"},
     {{"--json"}, "rcswn", FLAG, AT(is_json), 0, 0, NULL, "machine-readable result on stdout"},
     {{"--logprobs"}, "r", INT, AT(logprobs), 0, 100, "N", "with --json: the N best alternatives of every token"},
-    {{"-o", "--output"}, "blo", STRING, AT(output), 0, 0, "FILE", "where the result goes; - is stdout"},
+    {{"-o", "--output"}, "bl", STRING, AT(output), 0, 0, "FILE", "where the result goes; - is stdout"},
     {{"--ids"}, "l", STRING, AT(ids), 0, 0, "LIST", "tokens; @FILE reads them"},
     {{"--ids"}, "t", FLAG, AT(ids_only), 0, 0, NULL, "print only the ids"},
     {{"--count"}, "t", FLAG, AT(count_only), 0, 0, NULL, "print only the number of tokens"},
@@ -87,7 +87,7 @@ static const Option options[] = {
     {{"--resume"}, "b", FLAG, AT(is_resume), 0, 0, NULL, "keep what the output holds and go on"},
     {{"--strict"}, "b", FLAG, AT(is_strict), 0, 0, NULL, "an unknown field is an error"},
     {{"--progress-json"}, "b", FLAG, AT(progress_json), 0, 0, NULL, "progress on stderr as JSON lines"},
-    {{"--parallel"}, "bsn", INT, AT(parallel), 1, 1024, "N", "sequences at once; default from memory and speed"},
+    {{"--parallel"}, "bs", INT, AT(parallel), 1, 1024, "N", "sequences at once (default 16), as memory allows"},
     {{"--shard"}, "b", STRING, AT(shard), 0, 0, "K/N", "only every N-th record, from the K-th; or: slurm"},
     {{"--choices"}, "s", STRING, AT(choices), 0, 0, "A,B,...", "continuations to compare"},
     {{"--perplexity"}, "s", STRING, AT(perplexity), 0, 0, "FILE", "perplexity of a text (or .jsonl of {\"text\"})"},
@@ -169,7 +169,7 @@ static bool set_number(void *field, const Option *option, const char *name, cons
     bool is_whole = option->kind == INT, is_good = is_whole ? parse_i64(text, &whole) : parse_f64(text, &v);
     if (is_whole) v = (double)whole;
     if (!is_good || v < option->min || v > option->max)
-        return error_set(err, EXIT_USAGE, "%s: expected a %snumber from %g to %g, found \"%s\"", name,
+        return error_set(err, EXIT_USAGE, "%s: expected a %snumber from %.10g to %.10g, found \"%s\"", name,
                          is_whole ? "whole " : "", option->min, option->max, text);
     if (is_whole)
         *(int *)field = (int)v;

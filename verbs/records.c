@@ -15,7 +15,7 @@ static bool wrong(Error *err, const char *name, const char *expected, const Json
     static const char *const kinds[] = {"null", "a truth value", "a number", "a string", "an array", "an object"};
     if (!found) return error_set(err, EXIT_RUNTIME, "%s: expected %s, found nothing", name, expected);
     if (found->kind == JSON_NUMBER)
-        return error_set(err, EXIT_RUNTIME, "%s: expected %s, found %g", name, expected, found->number);
+        return error_set(err, EXIT_RUNTIME, "%s: expected %s, found %.10g", name, expected, found->number);
     if (found->kind == JSON_STRING)
         return error_set(err, EXIT_RUNTIME, "%s: expected %s, found \"%.*s\"", name, expected, SHOWN(found->string));
     return error_set(err, EXIT_RUNTIME, "%s: expected %s, found %s", name, expected, kinds[found->kind]);
@@ -145,7 +145,7 @@ static bool read_biases(Record *r, const Engine *e, const Json *v, Error *err) {
 static bool read_number(const Field *f, void *at, const Json *v, Error *err) {
     bool is_float = f->kind == FIELD_FLOAT;
     char expected[64];
-    snprintf(expected, sizeof expected, "a%s number from %g to %g", is_float ? "" : " whole", f->min, f->max);
+    snprintf(expected, sizeof expected, "a%s number from %.10g to %.10g", is_float ? "" : " whole", f->min, f->max);
     if (is_float ? v->kind != JSON_NUMBER || v->number < f->min || v->number > f->max : !is_whole(v, f->min, f->max))
         return wrong(err, f->name, expected, v);
     if (is_float)

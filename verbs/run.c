@@ -37,8 +37,8 @@ void logprobs_put(Buffer *out, const Tokenizer *t, const Sequence *s, int n_top,
 
 void answer_put(Buffer *out, const char *before, Str text, const Sequence *s, int n_prompt) {
     json_put_string(out, before, text);
-    buffer_printf(out, ",\"finish_reason\":\"%s\",\"n_prompt\":%d,\"n_generated\":%d,\"seed\":%llu",
-                  finish_name(s->finish), n_prompt, s->n_generated, (unsigned long long)s->request.sample.seed);
+    buffer_printf(out, ",\"finish_reason\":\"%s\",\"n_prompt\":%d,\"n_generated\":%d,\"seed\":%lld",
+                  finish_name(s->finish), n_prompt, s->n_generated, (long long)s->request.sample.seed);
 }
 
 static void print_json(const Tokenizer *t, const Sequence *s) {
@@ -58,6 +58,7 @@ int verb_run(const Options *o) {
     Engine e;
     Buffer prompt = {0};
     Ids ids = {0};
+    if (o->logprobs && !o->is_json) die(EXIT_USAGE, "--logprobs: expected --json beside it");
     prompt_read(o, &prompt);
     engine_open(&e, o);
     prompt_encode(&e, (Str){prompt.data, prompt.len}, o->is_raw, &ids);

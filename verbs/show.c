@@ -114,7 +114,6 @@ int verb_show(const Options *o) {
     Gguf file;
     Model model;
     Error err;
-    if (o->n_args > 1) die(EXIT_USAGE, "show: expected one file, found %d", o->n_args);
     const char *path = o->n_args ? o->args[0] : o->model;
     if (!model_open_file(&file, path, &err)) die_error(&err);
     if (file.n_tensors == 0) {

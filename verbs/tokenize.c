@@ -98,6 +98,8 @@ int verb_tokenize(const Options *o) {
         die(EXIT_USAGE, "tokenize: expected one of --ids, --count, --jsonl and --decode");
     if (o->is_jsonl && (o->chat_file || o->prompt || o->n_args))
         die(EXIT_USAGE, "tokenize --jsonl: expected its lines in -f FILE or standard input");
+    if (o->chat_file && (o->prompt || o->file || o->n_args))
+        die(EXIT_USAGE, "tokenize --chat: expected no text beside its file");
     if (!o->chat_file && !o->is_jsonl) prompt_read(o, &text);
     if (!model_open_file(&g, o->model, &err)) die_error(&err);
     Tokenizer *t = tokenizer_open(&g, &err);

@@ -121,8 +121,10 @@ void logprobs_put(Buffer *out, const Tokenizer *t, const Sequence *s, int n_top,
 void note(const Options *o, const char *fmt, ...) PRINTF_LIKE(2, 3);
 // "prefill 512 tok 91.2 tok/s | decode 128 tok 4.6 tok/s 22.1 GB/s | seed 42" on stderr.
 void stats_print(const Options *o, const Generator *g, uint64_t seed);
-// Writes text to stdout, control bytes escaped when it is a terminal; dies quietly on a closed pipe, with exit 1 on
-// any other error.
+// Writes to a file, or flushes stdio's stdout. A closed pipe ends the program quietly, any other error with exit 1.
+void output_write(int fd, const char *path, const void *data, size_t n);
+void stdout_flush(void);
+// Writes text to stdout by the same rules, control bytes escaped when it is a terminal.
 void text_write(const char *text, size_t n);
 // text_write as Request.emit.
 bool text_emit(void *arg, const char *text, size_t n);
@@ -146,11 +148,12 @@ void lines_close(LineReader *l);
 // The next line without its newline, valid until the next call. LINE_LONG gives the head of one over the limit;
 // LINE_NONE: an interrupt, or nothing there yet and may_wait is false. Dies when reading fails.
 LineState lines_next(LineReader *l, Str *line, bool may_wait);
-// The next line that is not empty, as JSON: LINE_READY, or LINE_NONE (not may_wait) or LINE_END. Exits on an interrupt,
+// Without the byte order mark that some editors put in front of a text.
+Str skip_mark(Str text);
+// Whether there is only white space.
+bool is_blank(Str line);
+// The next line that is not blank, as JSON: LINE_READY, or LINE_NONE (not may_wait) or LINE_END. Exits on an interrupt,
 // dies if the line is too long or no JSON.
 LineState lines_next_json(LineReader *l, JsonDoc *doc, bool may_wait);
-
-// Flushes stdio's stdout with the same rules.
-void stdout_flush(void);
 
 #endif
