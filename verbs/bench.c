@@ -10,9 +10,9 @@
 typedef struct {
     Model model;
     Tokenizer *tokenizer;
-    Workspace *ws;
-    Step *steps;
-    int max_steps, rounds;
+    Workspace *ws; // of the test under way
+    Step *steps;   // (max_steps)
+    int max_steps, chunk, rounds;
     double read_gb, peak_gflop; // probes
     bool is_json, is_first;
 } Bench;
@@ -182,12 +182,17 @@ static bool fits(const Bench *b, int positions, int batch) {
 }
 
 static void run_test(Bench *b, char kind, int n) {
+    b->max_steps = kind == 'p' ? b->chunk : kind == 'd' ? 1 : n;
+    b->ws = workspace_new(&b->model, b->max_steps, kind == 'b' ? n : 1);
+    b->steps = xalloc((size_t)b->max_steps, sizeof *b->steps);
     if (kind == 'p')
         bench_prefill(b, n);
     else if (kind == 'd')
         bench_decode(b, n, 1);
     else
         bench_decode(b, 0, n);
+    free(b->steps);
+    workspace_free(b->ws);
 }
 
 static void run_tests(Bench *b, const char *list) {
@@ -216,10 +221,7 @@ static void print_profile(double total) {
 int verb_bench(const Options *o) {
     Bench b = {.is_json = o->is_json, .is_first = true, .rounds = o->n_predict != INT_MIN ? o->n_predict : 16};
     model_load(o, &b.model, &b.tokenizer);
-    b.max_steps = o->chunk ? o->chunk : 512;
-    if (b.max_steps < 32) b.max_steps = 32;
-    b.ws = workspace_new(&b.model, b.max_steps, 32);
-    b.steps = xalloc((size_t)b.max_steps, sizeof *b.steps);
+    b.chunk = o->chunk ? o->chunk : 512;
     probe(&b);
     double first = first_token_sec(o);
     if (b.is_json) {
@@ -241,8 +243,6 @@ int verb_bench(const Options *o) {
     run_tests(&b, o->tests ? o->tests : "p32,p512,p2048,d0,d4096,d32768,b4,b16,b32");
     if (b.is_json) printf("]}\n");
     if (ops_profile) print_profile(now_sec() - start);
-    free(b.steps);
-    workspace_free(b.ws);
     tokenizer_close(b.tokenizer);
     model_close(&b.model);
     return EXIT_OK;
