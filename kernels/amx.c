@@ -138,10 +138,42 @@ static void tiles_begin(void) {
     _tile_loadconfig(&c);
 }
 
-// sums: for each token tile, the C tiles of the panel's two halves, 256 floats each, (row, token).
+// Memory that will be read next: n_rows pieces of `bytes`, row_bytes apart.
+typedef struct {
+    const char *row;
+    size_t row_bytes;
+    int bytes, n_rows, at; // `at`: the line of the first row that is next
+} Ahead;
+
+static int to_line(const char *p) { return -(int)((uintptr_t)p % 64); }
+
+// What decode_panel reads of columns from k on, rows [row, row + 32) below end.
+static Ahead ahead_of(const Tensor *w, int row, int end, int k) {
+    const char *from = (const char *)w->data + (size_t)row * w->row_bytes + quant_row_bytes(w->type, (size_t)k);
+    int bytes = (int)quant_row_bytes(w->type, (size_t)at_most(w->cols - k, K_BLOCK));
+    return (Ahead){from, w->row_bytes, bytes, at_most(end - row, PANEL), to_line(from)};
+}
+
+// Fetches n lines more into L2, or what is left.
+INLINE void fetch(Ahead *a, int n) {
+    for (; n > 0 && a->n_rows > 0; n--) {
+        _mm_prefetch(a->row + a->at, _MM_HINT_T1);
+        a->at += 64;
+        if (a->at < a->bytes) continue;
+        a->row += a->row_bytes;
+        a->at = to_line(a->row);
+        a->n_rows--;
+    }
+}
+
+// sums: for each token tile, the C tiles of the panel's two halves, 256 floats each, (row, token). What `ahead` names
+// is fetched meanwhile, evenly: in bursts it would keep the loads waiting.
 static void multiply_panel(float *sums, const uint16_t *panel, const uint16_t *b, int n_token_tiles, int n_k_tiles,
-                           bool is_first) {
+                           bool is_first, Ahead ahead) {
     const uint16_t *a1 = panel + (size_t)n_k_tiles * TILE_LEN;
+    int n_products = n_token_tiles / 2 * n_k_tiles, n_lines = ahead.n_rows * (ahead.bytes / 64 + 2);
+    int lines_per_product = (n_lines + n_products - 1) / n_products;
+    __asm__ volatile("" ::: "memory"); // gcc 12 believes that _tile_loadd reads no memory
     for (int t = 0; t < n_token_tiles; t += 2, sums += 4 * 256) {
         const uint16_t *b0 = b + (size_t)t * (size_t)n_k_tiles * TILE_LEN, *b1 = b0 + (size_t)n_k_tiles * TILE_LEN;
         if (is_first) {
@@ -161,6 +193,7 @@ static void multiply_panel(float *sums, const uint16_t *panel, const uint16_t *b
                 _mm_prefetch((const char *)(b0 + at + PREFETCH * TILE_LEN + line * TILE_K), _MM_HINT_T0);
                 _mm_prefetch((const char *)(b1 + at + PREFETCH * TILE_LEN + line * TILE_K), _MM_HINT_T0);
             }
+            fetch(&ahead, lines_per_product);
             _tile_loadd(4, panel + at, 64);
             _tile_loadd(6, b0 + at, 64);
             _tile_dpbf16ps(0, 4, 6);
@@ -191,6 +224,14 @@ static void write_panel(float *out, size_t out_stride, const float *sums, int n_
         }
 }
 
+// What follows `row` of a strip, in the order of `rows`: its next panel, its next K block, its first one for further
+// tokens, or the rows after it, which are most often this thread's too.
+static Ahead next_panel(const Tensor *w, int row, int strip, int end, int k, bool is_last_sweep) {
+    if (row + PANEL < end) return ahead_of(w, row + PANEL, end, k);
+    if (k + K_BLOCK < w->cols) return ahead_of(w, strip, end, k + K_BLOCK);
+    return is_last_sweep ? ahead_of(w, end, w->rows, 0) : ahead_of(w, strip, end, 0);
+}
+
 static void rows(float *out, size_t out_stride, const Tensor *w, const void *encoded, int n_tokens, int row_begin,
                  int row_end) {
     static _Thread_local _Alignas(64) float sums[STRIP / PANEL][SWEEP * PANEL];
@@ -206,7 +247,7 @@ static void rows(float *out, size_t out_stride, const Tensor *w, const void *enc
                 for (int row = strip; row < end; row += PANEL) {
                     decode_panel(panel, w, row, end, k, depth);
                     multiply_panel(sums[(row - strip) / PANEL], panel, b, round_up(n, PANEL) / TILE, padded / TILE_K,
-                                   k == 0);
+                                   k == 0, next_panel(w, row, strip, end, k, token + SWEEP >= n_tokens));
                 }
             }
             for (int row = strip; row < end; row += PANEL)

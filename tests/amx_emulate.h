@@ -27,26 +27,26 @@ static inline void emulate_store(int t, void *base, long stride) {
     for (int r = 0; r < 16; r++) memcpy((char *)base + r * stride, emulated_tile[t].row[r], 64);
 }
 
-static inline float emulate_widen(uint16_t h) {
-    uint32_t bits = (h & 0x7f80) ? (uint32_t)h << 16 : (uint32_t)(h & 0x8000) << 16; // denormals are zero
-    float f;
-    memcpy(&f, &bits, sizeof f);
-    return f;
+// The upper halves of 16 dwords, as float32; denormals are zero.
+static inline __m512 emulate_widen(__m512i pairs) {
+    __m512i bits = _mm512_and_si512(pairs, _mm512_set1_epi32((int)0xffff0000));
+    return _mm512_castsi512_ps(
+        _mm512_maskz_mov_epi32(_mm512_test_epi32_mask(bits, _mm512_set1_epi32(0x7f800000)), bits));
 }
 
 static inline void emulate_dp(int c, int a, int b) {
-    for (int m = 0; m < 16; m++)
-        for (int k = 0; k < 16; k++)
-            for (int n = 0; n < 16; n++) {
-                uint16_t x[2], y[2];
-                float sum;
-                memcpy(x, emulated_tile[a].row[m] + 4 * k, 4);
-                memcpy(y, emulated_tile[b].row[k] + 4 * n, 4);
-                memcpy(&sum, emulated_tile[c].row[m] + 4 * n, 4);
-                sum += emulate_widen(x[0]) * emulate_widen(y[0]);
-                sum += emulate_widen(x[1]) * emulate_widen(y[1]);
-                memcpy(emulated_tile[c].row[m] + 4 * n, &sum, 4);
-            }
+    for (int m = 0; m < 16; m++) {
+        __m512 even = _mm512_setzero_ps(), odd = _mm512_setzero_ps(), sum = _mm512_loadu_ps(emulated_tile[c].row[m]);
+        for (int k = 0; k < 16; k++) {
+            int pair;
+            memcpy(&pair, emulated_tile[a].row[m] + 4 * k, 4);
+            __m512i x = _mm512_set1_epi32(pair), y = _mm512_loadu_si512(emulated_tile[b].row[k]);
+            even =
+                _mm512_fmadd_ps(emulate_widen(_mm512_slli_epi32(x, 16)), emulate_widen(_mm512_slli_epi32(y, 16)), even);
+            odd = _mm512_fmadd_ps(emulate_widen(x), emulate_widen(y), odd);
+        }
+        _mm512_storeu_ps(emulated_tile[c].row[m], _mm512_add_ps(sum, _mm512_add_ps(even, odd)));
+    }
 }
 
 static inline __m512i emulate_to_bf16(__m512 high, __m512 low) {
