@@ -256,8 +256,10 @@ def golden_logits(name, tmp):
                     error += (a - b) ** 2
                     size += b * b
             check(error <= limit * size, form, isa or "own", len(case["tokens"]), "tokens: NMSE", error / size)
-            greedy = [max(range(n_vocab), key=row.__getitem__) for row in rows[len(case["tokens"]) - 1:]]
-            same(greedy, case["greedy"], "greedy ids")
+            # an error of that size decides between ids that are nearly as good
+            slack = 6 * (error / (len(case["positions"]) * n_vocab)) ** 0.5
+            for row, best in zip(rows[len(case["tokens"]) - 1:], case["greedy"]):
+                check(row[best] >= max(row) - slack, "greedy id", best, row[best], max(row))
 
 
 for model in ("small31", "tiny31", "tiny2"):

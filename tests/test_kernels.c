@@ -243,6 +243,7 @@ static void stores(void) {
     static const Type types[] = {TYPE_F32, TYPE_F16, TYPE_Q8_0};
     for (size_t i = 0; i < sizeof rungs / sizeof *rungs; i++) {
         if (!use_rung(i)) continue;
+        state = 7;
         for (int c = 0; c < 12; c++) {
             Type type = types[c % 3];
             if (type == TYPE_Q8_0 && !strcmp(kernel.name, "scalar")) continue; // that is quant_encode

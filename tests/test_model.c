@@ -86,8 +86,8 @@ static void chunks(void) {
             float *whole = logits_of(&m, tokens, N_TOKENS, N_TOKENS);
             for (int i = 0; i < 3; i++) {
                 float *parts = logits_of(&m, tokens, N_TOKENS, sizes[i]);
-                CHECK(test_nmse(parts, whole, n) <= 1e-6, "shape %d, chunks of %d: %g", k, sizes[i],
-                      test_nmse(parts, whole, n));
+                CHECK(test_nmse(parts, whole, n) <= (!strcmp(kernel.name, "amx") ? 1e-4 : 1e-6),
+                      "shape %d, chunks of %d: %g", k, sizes[i], test_nmse(parts, whole, n));
                 if (invariant)
                     CHECK(!memcmp(parts, whole, n * sizeof *whole), "shape %d, chunks of %d: other bits", k, sizes[i]);
                 free(parts);
@@ -174,12 +174,12 @@ static void kv_types(void) {
     fill_tokens(tokens, N_TOKENS, 9);
     MakeLlama recipe = {.seed = 5, .dim = 128, .n_heads = 4};
     Model m;
-    open_small(&m, recipe, (ModelOptions){.kv_type = "f32"});
+    open_small(&m, recipe, (ModelOptions){.kv_type = "f32", .is_invariant = true});
     size_t n = (size_t)N_TOKENS * (size_t)m.config.vocab_size;
     float *exact = logits_of(&m, tokens, N_TOKENS, 64);
     model_close(&m);
     for (int i = 0; i < 2; i++) {
-        open_small(&m, recipe, (ModelOptions){.kv_type = types[i].name});
+        open_small(&m, recipe, (ModelOptions){.kv_type = types[i].name, .is_invariant = true});
         float *rounded = logits_of(&m, tokens, N_TOKENS, 64);
         double nmse = test_nmse(rounded, exact, n);
         CHECK(nmse <= types[i].tolerance && nmse > 0, "%s: %g", types[i].name, nmse);
