@@ -520,7 +520,7 @@ static int make_tiles(const Step *steps, int n, int most_steps, AttendTile *tile
 const float *model_forward(const Model *m, Workspace *ws, const Step *steps, int n) {
     const Config *c = &m->config;
     Forward f = {.model = m, .ws = ws, .steps = steps, .n = n};
-    f.shape = (AttendShape){c->n_heads, c->n_kv_heads, c->head_dim, m->kv_type};
+    f.shape = (AttendShape){c->n_heads, c->n_kv_heads, c->head_dim, m->kv_type, m->is_invariant};
     for (int i = 0; i < n; i++) {
         ws->tokens[i] = steps[i].token;
         if (steps[i].want_logits) ws->wanted[f.n_wanted++] = i;

@@ -9,16 +9,31 @@
 #include "avx512_unpack.h"
 #include "isa.h"
 
+#include <math.h>
+
 enum {
     TILE = 16,      // rows and columns of C
     TILE_K = 32,    // bf16 values of one tile row
     TILE_LEN = 512, // bf16 values of a tile: 1 KiB
     PANEL = 2 * TILE,
     K_BLOCK = 512,
-    STRIP = 128, // rows whose sums one thread holds
-    SWEEP = 512, // tokens whose sums one thread holds
-    PREFETCH = 4 // tiles of B ahead
+    STRIP = 128,  // rows whose sums one thread holds
+    SWEEP = 512,  // tokens whose sums one thread holds
+    PREFETCH = 4, // tiles of B ahead
+    MAX_HEAD = 256
 };
+
+static _Thread_local _Alignas(64) union {
+    struct {
+        float sums[STRIP / PANEL][SWEEP * PANEL];
+        uint16_t panel[PANEL * K_BLOCK];
+    } gemm;
+    struct {
+        float sums[PANEL * KV_PAGE];
+        uint16_t queries[PANEL * MAX_HEAD], weights[PANEL * KV_PAGE], rows[PANEL * MAX_HEAD], keys[PANEL * MAX_HEAD];
+        uint16_t values[KV_PAGE * MAX_HEAD];
+    } attend;
+} memory;
 
 static int round_up(int n, int step) { return (n + step - 1) / step * step; }
 static int at_most(int n, int limit) { return n < limit ? n : limit; }
@@ -31,12 +46,19 @@ static size_t encoded_bytes(int n_tokens, int cols) {
 static size_t block_offset(int n_tokens, int k) { return (size_t)round_up(n_tokens, PANEL) * (size_t)k; }
 
 // 32 values to bf16, round to nearest even; those beyond n are zero.
-static __m512i to_bf16(const float *x, int n) {
-    __mmask16 low = n >= 16 ? 0xffff : (__mmask16)((1u << n) - 1);
-    __mmask16 high = n >= 32 ? 0xffff : n > 16 ? (__mmask16)((1u << (n - 16)) - 1) : 0;
-    __m512 a = _mm512_maskz_loadu_ps(low, x), b = _mm512_maskz_loadu_ps(high, x + 16);
+typedef __m512i (*Load)(const char *x, int n);
+
+INLINE __m512i load_f32(const char *x, int n) {
+    __m512 a = _mm512_maskz_loadu_ps(first(n), x), b = _mm512_maskz_loadu_ps(first(n - 16), x + 64);
     return (__m512i)_mm512_cvtne2ps_pbh(b, a);
 }
+
+INLINE __m512i load_f16(const char *x, int n) {
+    __m256i a = _mm256_maskz_loadu_epi16(first(n), x), b = _mm256_maskz_loadu_epi16(first(n - 16), x + 32);
+    return (__m512i)_mm512_cvtne2ps_pbh(_mm512_cvtph_ps(b), _mm512_cvtph_ps(a));
+}
+
+INLINE __m512i load_bf16(const char *x, int n) { return _mm512_maskz_loadu_epi16(n < TILE_K ? (1u << n) - 1 : ~0u, x); }
 
 // Tiles [token_begin, token_end) / 16: dword (pair of k) p of token t goes to row p, column t of its tile.
 static void encode(void *encoded, const float *x, int n_tokens, int cols, int token_begin, int token_end) {
@@ -48,15 +70,32 @@ static void encode(void *encoded, const float *x, int n_tokens, int cols, int to
             uint16_t *tile = (uint16_t *)encoded + block_offset(n_tokens, block) + (size_t)first * (size_t)depth +
                              (size_t)((k - block) / TILE_K) * TILE_LEN;
             for (int t = 0; t < TILE; t++)
-                rows[t] = first + t < n_tokens ? to_bf16(x + (size_t)(first + t) * (size_t)cols + k, cols - k)
-                                               : _mm512_setzero_si512();
+                rows[t] = first + t < n_tokens
+                              ? load_f32((const char *)(x + (size_t)(first + t) * (size_t)cols + k), cols - k)
+                              : _mm512_setzero_si512();
             transpose(tile, rows, sizeof rows[0], TILE);
         }
+}
+
+// Q8_0, as decode_units.
+static void decode_q8_0(uint16_t *tile, const BlockQ8_0 *b, int n) {
+    for (int k = 0; k < n; k += TILE_K, tile += TILE_LEN, b++) {
+        __m512 scale = f16_to_all(b->d), w[2];
+        for (int half = 0; half < 2; half++) {
+            __m128i q = _mm_loadu_si128((const __m128i *)(b->qs + 16 * half));
+            w[half] = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(q)), scale);
+        }
+        _mm512_storeu_si512(tile, (__m512i)_mm512_cvtne2ps_pbh(w[1], w[0]));
+    }
 }
 
 // n weights of a row as bf16, in pieces of 32 that lie TILE_LEN apart (one row of successive A tiles). Per 32 weights:
 // two conversions to float32, two FMAs, one rounding, one store.
 INLINE void decode_units(uint16_t *tile, Type type, const char *row, int n, Unpack unpack, int off, bool has_min) {
+    if (type == TYPE_Q8_0) {
+        decode_q8_0(tile, (const BlockQ8_0 *)row, n);
+        return;
+    }
     uint8_t q[UNIT] __attribute__((aligned(64))), last[320] = {0};
     float scale[GROUPS] __attribute__((aligned(64))), base[GROUPS] __attribute__((aligned(64)));
     for (int k = 0; k < n; k += UNIT, row += quant_row_bytes(type, UNIT)) {
@@ -78,30 +117,22 @@ INLINE void decode_units(uint16_t *tile, Type type, const char *row, int n, Unpa
     }
 }
 
-static void decode_integer(uint16_t *tile, Type type, const char *row, int n) {
+INLINE void decode_floats(uint16_t *tile, const char *row, int n, size_t bytes, Load load) {
+    for (; n >= TILE_K; n -= TILE_K, tile += TILE_LEN, row += TILE_K * bytes)
+        _mm512_store_si512(tile, load(row, TILE_K));
+    if (n > 0) _mm512_store_si512(tile, load(row, n));
+}
+
+// The same for every type.
+static void decode_row(uint16_t *tile, Type type, const char *row, int n) {
     switch (type) {
+    case TYPE_F32: decode_floats(tile, row, n, 4, load_f32); break;
+    case TYPE_F16: decode_floats(tile, row, n, 2, load_f16); break;
+    case TYPE_BF16: decode_floats(tile, row, n, 2, load_bf16); break;
 #define DECODE(type, name, off, has_min, ...)                                                                          \
     case TYPE_##type: decode_units(tile, TYPE_##type, row, n, unpack_##name, off, has_min); break;
         INTEGER_TYPES(DECODE)
     default: break;
-    }
-}
-
-static void decode_float(uint16_t *tile, Type type, const char *row, int n) {
-    for (int k = 0; k < n; k += TILE_K, tile += TILE_LEN) {
-        float w[TILE_K] = {0};
-        int count = at_most(n - k, TILE_K);
-        if (type == TYPE_BF16) {
-            __mmask32 mask = count == 32 ? ~0u : (1u << count) - 1;
-            _mm512_storeu_si512(tile, _mm512_maskz_loadu_epi16(mask, row + (size_t)k * 2));
-        } else if (type == TYPE_F16 && count == TILE_K) {
-            __m512 a = _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(row + (size_t)k * 2)));
-            __m512 b = _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(row + (size_t)k * 2 + 32)));
-            _mm512_storeu_si512(tile, (__m512i)_mm512_cvtne2ps_pbh(b, a));
-        } else {
-            quant_decode(type, row + quant_row_bytes(type, (size_t)k), w, (size_t)count);
-            _mm512_storeu_si512(tile, to_bf16(w, TILE_K));
-        }
     }
 }
 
@@ -115,10 +146,8 @@ static void decode_panel(uint16_t *panel, const Tensor *w, int row, int end, int
         const char *from = (const char *)w->data + (size_t)(row + r) * w->row_bytes + offset;
         if (row + r >= end)
             for (int i = 0; i < n_tiles; i++) memset(tile + i * TILE_LEN, 0, TILE_K * sizeof *tile);
-        else if (quant_is_integer(w->type))
-            decode_integer(tile, w->type, from, n);
         else
-            decode_float(tile, w->type, from, n);
+            decode_row(tile, w->type, from, n);
     }
 }
 
@@ -234,8 +263,8 @@ static Ahead next_panel(const Tensor *w, int row, int strip, int end, int k, boo
 
 static void rows(float *out, size_t out_stride, const Tensor *w, const void *encoded, int n_tokens, int row_begin,
                  int row_end) {
-    static _Thread_local _Alignas(64) float sums[STRIP / PANEL][SWEEP * PANEL];
-    static _Thread_local _Alignas(64) uint16_t panel[PANEL * K_BLOCK];
+    float(*sums)[SWEEP * PANEL] = memory.gemm.sums;
+    uint16_t *panel = memory.gemm.panel;
     tiles_begin();
     for (int strip = row_begin; strip < row_end; strip += STRIP)
         for (int token = 0; token < n_tokens; token += SWEEP) {
@@ -254,6 +283,97 @@ static void rows(float *out, size_t out_stride, const Tensor *w, const void *enc
                 write_panel(out + (size_t)token * out_stride, out_stride, sums[(row - strip) / PANEL], n, row, end);
         }
     _tile_release();
+}
+
+// Attention of a page, for many queries: scores = Q K^T and acc = weights V are multiply_panel's, with 32 queries as A.
+// B is K with 16 keys as columns, 32 keys at a time, and then all of V with pairs of keys in a row. At 256 keys and
+// head_dim 128: 4.2 MFLOP; 64 KiB each of K and V converted to bf16, K transposed, 8192 exponentials.
+
+// The largest of the n scores that one query sees (16 keys lie 512 floats apart); the others become minus infinity.
+static float most(float *scores, int n, int n_keys) {
+    const __m512 none = _mm512_set1_ps(-INFINITY);
+    __m512 max = none;
+    for (int k = n / TILE * TILE; k < n_keys; k += TILE)
+        _mm512_store_ps(scores + k * PANEL, _mm512_mask_load_ps(none, first(n - k), scores + k * PANEL));
+    for (int k = 0; k < n; k += TILE) max = _mm512_max_ps(_mm512_load_ps(scores + k * PANEL), max);
+    return _mm512_reduce_max_ps(max);
+}
+
+// 2^x to 1e-4, a twentieth of what rounding to bf16 loses; 0 of minus infinity; NaN stays.
+INLINE __m512 exp2_roughly(__m512 x) {
+    __m512 f = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC); // x - floor(x)
+    __m512 p = _mm512_fmadd_ps(f, _mm512_set1_ps(0.0782680404f), _mm512_set1_ps(0.2263076085f));
+    p = _mm512_fmadd_ps(f, p, _mm512_set1_ps(0.6954243511f));
+    return _mm512_scalef_ps(_mm512_fmadd_ps(f, p, _mm512_set1_ps(1)), x);
+}
+
+// weights = exp(scores - max) as a row of A tiles. Returns the sum of what was rounded.
+static float soften(uint16_t *weights, const float *scores, float max, int n_keys) {
+    const __m512 log2e = _mm512_set1_ps(1.44269504f), m = _mm512_set1_ps(max > -INFINITY ? max * 1.44269504f : 0);
+    __m512 even = _mm512_setzero_ps(), odd = even;
+    for (int k = 0; k < n_keys; k += PANEL) {
+        __m512 a = exp2_roughly(_mm512_fmsub_ps(_mm512_load_ps(scores + k * PANEL), log2e, m));
+        __m512 b = exp2_roughly(_mm512_fmsub_ps(_mm512_load_ps(scores + k * PANEL + 512), log2e, m));
+        __m512i w = (__m512i)_mm512_cvtne2ps_pbh(b, a);
+        _mm512_store_si512(weights + k * TILE, w);
+        even = _mm512_add_ps(even, _mm512_castsi512_ps(_mm512_slli_epi32(w, 16)));
+        odd = _mm512_add_ps(odd, _mm512_castsi512_ps(_mm512_and_si512(w, _mm512_set1_epi32((int)0xffff0000))));
+    }
+    return _mm512_reduce_add_ps(_mm512_add_ps(even, odd));
+}
+
+// 32 rows of V, as A tiles, to B tiles `step` apart: pair p of keys becomes row p. The columns stay in the order that
+// unpacking leaves: {0-3, 8-11, 16-19, 24-27} of 32, then the others.
+static void interleave(uint16_t *tile, const uint16_t *rows, int n_dim_tiles, size_t step) {
+    for (int d = 0; d < n_dim_tiles; d++, tile += 2 * step)
+        for (int p = 0; p < TILE; p++) {
+            const uint16_t *from = rows + (p / 8 * n_dim_tiles + d) * TILE_LEN + 2 * (p % 8) * TILE_K;
+            __m512i even = _mm512_load_si512(from), odd = _mm512_load_si512(from + TILE_K);
+            _mm512_store_si512(tile + p * TILE_K, _mm512_unpacklo_epi16(even, odd));
+            _mm512_store_si512(tile + step + p * TILE_K, _mm512_unpackhi_epi16(even, odd));
+        }
+}
+
+// Query `row` of the sums of V's products, in the order of the dimensions.
+static void write_acc(float *acc, const float *sums, int dim) {
+    const __m512i low = _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
+    const __m512i high = _mm512_add_epi32(low, _mm512_set1_epi32(8));
+    for (int d = 0; d < dim; d += PANEL, sums += 1024) {
+        __m512 a = _mm512_load_ps(sums), b = _mm512_load_ps(sums + 512);
+        _mm512_mask_storeu_ps(acc + d, first(dim - d), _mm512_permutex2var_ps(a, low, b));
+        _mm512_mask_storeu_ps(acc + d + TILE, first(dim - d - TILE), _mm512_permutex2var_ps(a, high, b));
+    }
+}
+
+static void attend_many(const AttendPage *a) {
+    int n_all = 0, dim = a->head_dim, n_dim_tiles = round_up(dim, TILE_K) / TILE_K;
+    for (int i = 0; i < a->n_q; i++) n_all = a->n_keys[i] > n_all ? a->n_keys[i] : n_all;
+    int n_key_tiles = n_all ? round_up(n_all, PANEL) / PANEL : 1;
+    size_t row_bytes = quant_row_bytes(a->kv_type, (size_t)dim);
+    Tensor q = {a->q, TYPE_F32, a->n_q, dim, (size_t)dim * sizeof(float)};
+    Tensor k = {a->k, a->kv_type, n_all, dim, row_bytes}, v = {a->v, a->kv_type, n_all, dim, row_bytes};
+    float *sums = memory.attend.sums;
+    uint16_t *queries = memory.attend.queries, *weights = memory.attend.weights, *rows = memory.attend.rows;
+    uint16_t *keys = memory.attend.keys, *values = memory.attend.values;
+    tiles_begin();
+    decode_panel(queries, &q, 0, a->n_q, 0, dim);
+    for (int i = 0; i < n_key_tiles; i++) {
+        decode_panel(rows, &k, i * PANEL, n_all, 0, dim);
+        for (int t = 0; t < 2 * n_dim_tiles * TILE_LEN; t += TILE_LEN)
+            transpose(keys + t, rows + t, TILE_K * sizeof *rows, TILE);
+        multiply_panel(sums + i * 1024, queries, keys, 2, n_dim_tiles, true, (Ahead){0});
+    }
+    for (int i = 0; i < a->n_q; i++) a->max[i] = most(sums + i * TILE, a->n_keys[i], n_key_tiles * PANEL);
+    for (int i = 0; i < a->n_q; i++)
+        a->sum[i] = soften(weights + (i / TILE * n_key_tiles) * TILE_LEN + i % TILE * TILE_K, sums + i * TILE,
+                           a->max[i], n_key_tiles * PANEL);
+    for (int i = 0; i < n_key_tiles; i++) {
+        decode_panel(rows, &v, i * PANEL, n_all, 0, dim);
+        interleave(values + i * TILE_LEN, rows, n_dim_tiles, (size_t)n_key_tiles * TILE_LEN);
+    }
+    multiply_panel(sums, weights, values, 2 * n_dim_tiles, n_key_tiles, true, (Ahead){0});
+    _tile_release();
+    for (int i = 0; i < a->n_q; i++) write_acc(a->acc + (size_t)i * (size_t)dim, sums + i * TILE, dim);
 }
 
 static double peak(int rounds) {
@@ -284,6 +404,7 @@ static double peak(int rounds) {
 const Kernels kernels_amx = {
     .name = "amx",
     .gemm = {FLOAT_TYPES(GEMM) INTEGER_TYPES(GEMM)},
+    .attend_many = attend_many,
     .peak_unit = "AMX bf16",
     .peak = peak,
 };

@@ -91,6 +91,7 @@ static void overlay(const Kernels *k) {
     if (k->swiglu) kernel.swiglu = k->swiglu;
     if (k->add) kernel.add = k->add;
     if (k->attend) kernel.attend = k->attend;
+    if (k->attend_many) kernel.attend_many = k->attend_many;
     if (k->store) kernel.store = k->store;
     if (k->peak) {
         kernel.peak = k->peak;

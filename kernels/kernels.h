@@ -37,7 +37,7 @@ typedef struct {
     float *acc;       // (n_q, head_dim): sum of exp(score - m) * v
 } AttendPage;
 
-enum { KV_PAGE = 256, ATTEND_MAX_QUERIES = 32 };
+enum { KV_PAGE = 256, ATTEND_MAX_QUERIES = 32, ATTEND_FEW = 16 };
 
 typedef struct {
     const char *name;           // "scalar", "avx2" ...
@@ -50,6 +50,8 @@ typedef struct {
     // x += y
     void (*add)(float *x, const float *y, int n);
     void (*attend)(const AttendPage *page);
+    // The same for more than ATTEND_FEW queries, in less precision (bf16). NULL where there is none.
+    void (*attend_many)(const AttendPage *page);
     // The roofline of bench: runs the unit that carries prefill on registers alone and returns the operations done
     // (a multiply-add is two).
     const char *peak_unit;

@@ -396,7 +396,8 @@ static void attend_page(const AttendUnit *u, const float *q, int page, Partial o
     }
     size_t at = (size_t)u->layer * u->tile->layer_stride + (size_t)page;
     size_t head = (size_t)u->kv_head * KV_PAGE * quant_row_bytes(u->shape->kv_type, (size_t)u->shape->head_dim);
-    kernel.attend(
+    bool is_many = !u->shape->is_invariant && u->n_queries > ATTEND_FEW && u->shape->kv_type != TYPE_F32;
+    (is_many && kernel.attend_many ? kernel.attend_many : kernel.attend)(
         &(AttendPage){.q = q,
                       .k = (const char *)u->tile->k[at] + head,
                       .v = (const char *)u->tile->v[at] + head,

@@ -61,6 +61,7 @@ typedef struct {
 typedef struct {
     int n_heads, n_kv_heads, head_dim;
     Type kv_type;
+    bool is_invariant; // keep to the kernel whose result does not depend on the number of queries
 } AttendShape;
 
 // out (n, n_heads * head_dim) = causal attention of q (same shape, rotated, multiplied by 1/sqrt(head_dim)). Steps
