@@ -198,6 +198,8 @@ static void take_line(Batch *b, LineState state, Str line) {
     const Json text = {.kind = JSON_OBJECT, .child = &prompt, .n_items = 1}; // what a line of plain text stands for
     Record *r = xalloc(1, sizeof *r);
     r->line = b->in.number;
+    r->common = b->options;
+    r->options = *b->options;
     r->form = str_contains(line.len < 4096 ? line : (Str){line.data, 4096}, "\"custom_id\"") ? FORM_CHAT : b->form;
     if (is_text) r->form = FORM_SHORT;
     if (state == LINE_LONG) {

@@ -184,16 +184,10 @@ static void generate_answer(Chat *c, Answer *a, Sequence *s) {
     int n_stops = 0, n_cached = c->session->n_tokens;
     for (int i = 0; i < o->n_stops; i++) stops[n_stops++] = o->stops[i];
     if (template_stop(c->engine.tpl)) stops[n_stops++] = str_of(template_stop(c->engine.tpl));
-    Request r = {.prompt = stream->data + n_cached,
-                 .n_prompt = stream->len - n_cached,
-                 .max_tokens = predict_choose(&c->engine, false),
-                 .max_context = c->context,
-                 .ignore_eos = o->ignore_eos,
-                 .sample = o->sample,
-                 .stops = stops,
-                 .n_stops = n_stops,
-                 .emit = show_piece,
-                 .arg = a};
+    Request r = request_make(o, predict_choose(o, c->engine.tpl, false), c->context);
+    r.prompt = stream->data + n_cached, r.n_prompt = stream->len - n_cached;
+    r.stops = stops, r.n_stops = n_stops;
+    r.emit = show_piece, r.arg = a;
     r.sample.seed += (uint64_t)c->n_answers++;
     sequence_start(s, &c->generator, &r, c->session);
     bool is_long = c->is_terminal && !o->is_quiet && r.n_prompt > c->generator.max_steps;
@@ -281,7 +275,8 @@ static void command_set(Chat *c, const char *text) {
     }
     const char *bare = name + strspn(name, "-");
     snprintf(option, sizeof option, "%s%s", bare[0] && bare[1] ? "--" : "-", bare);
-    if (!option_set(&c->options, 'S', option, value, &err))
+    const Option *found = option_find(&c->options, 'S', option, &err);
+    if (!found || !option_set(&c->options, found, option, value, &err))
         complain(c, "/set: %s", err.text);
     else if (!strcmp(option, "--seed") || !strcmp(option, "-s"))
         c->n_answers = 0;

@@ -124,10 +124,8 @@ void engine_open(Engine *e, const Options *o) {
     e->system = system_read(e);
     if (o->has_special && !o->is_raw && e->tpl != TEMPLATE_NONE)
         die(EXIT_USAGE, "--special: expected --raw beside it (a message never holds a control token)");
-    for (int i = 0; i < o->sample.n_bias; i++)
-        if (o->biases[i].id >= e->model.config.vocab_size)
-            die(EXIT_USAGE, "--logit-bias: expected a token id below %d, found %d", e->model.config.vocab_size,
-                o->biases[i].id);
+    Error err;
+    if (!biases_check(e, &o->sample, &err)) die_error(&err);
 }
 
 void engine_close(Engine *e) {
@@ -149,9 +147,26 @@ void prompt_encode(const Engine *e, Str prompt, bool is_plain, Ids *out) {
     if (out->len == 0 && tokenizer_bos(t) >= 0) ids_push(out, tokenizer_bos(t));
 }
 
-int predict_choose(const Engine *e, bool is_plain) {
-    if (e->options->n_predict != INT_MIN) return e->options->n_predict;
-    return is_plain || e->tpl == TEMPLATE_NONE ? PLAIN_PREDICT : -1;
+int predict_choose(const Options *o, Template tpl, bool is_plain) {
+    if (o->n_predict != INT_MIN) return o->n_predict;
+    return is_plain || tpl == TEMPLATE_NONE ? PLAIN_PREDICT : -1;
+}
+
+bool biases_check(const Engine *e, const SampleOptions *s, Error *err) {
+    for (int i = 0; i < s->n_bias; i++)
+        if (s->bias[i].id >= e->model.config.vocab_size)
+            return error_set(err, EXIT_USAGE, "logit_bias: expected a token id below %d, found %d",
+                             e->model.config.vocab_size, s->bias[i].id);
+    return true;
+}
+
+Request request_make(const Options *o, int n_predict, int context) {
+    return (Request){.max_tokens = n_predict,
+                     .max_context = context,
+                     .ignore_eos = o->ignore_eos,
+                     .sample = o->sample,
+                     .stops = o->stops,
+                     .n_stops = o->n_stops};
 }
 
 int context_choose(const Engine *e, int n_prompt, int n_predict) {

@@ -8,20 +8,20 @@
 
 typedef enum { FLAG, INT, FLOAT, DOUBLE, STRING, SEED, STOP, BIAS } OptionKind;
 
-typedef struct {
+struct Option {
     const char *names[3];
-    const char *verbs; // letters of the verbs that take it; S is chat's /set
+    const char *verbs; // letters, see verbs.h
     OptionKind kind;
     size_t offset; // into Options
     double min, max;
     const char *value, *help;
-} Option;
+};
 
 #define AT(field)     offsetof(Options, field)
 #define MODEL_VERBS   "rcbstlwnoq"
 #define FORWARD_VERBS "rcbslwn"
 #define TEXT_VERBS    "rcb"
-#define SAMPLE_VERBS  "rcbS"
+#define SAMPLE_VERBS  "rcbSJ"
 
 // clang-format off
 static const Option options[] = {
@@ -42,7 +42,7 @@ static const Option options[] = {
     {{"-s", "--seed"}, SAMPLE_VERBS, SEED, AT(sample.seed), 0, 0, "N", "seed; default random, and printed"},
     {{"--temp", "--temperature"}, SAMPLE_VERBS, FLOAT, AT(sample.temp), 0, 100, "T",
      "temperature; 0 is greedy (default 0.8)"},
-    {{"--top-k"}, SAMPLE_VERBS, INT, AT(sample.top_k), 0, 1e9, "K", "keep the K best; 0: all (default 40)"},
+    {{"--top-k"}, SAMPLE_VERBS, INT, AT(sample.top_k), -1, 1e9, "K", "keep the K best; 0 or -1: all (default 40)"},
     {{"--top-p"}, SAMPLE_VERBS, FLOAT, AT(sample.top_p), 0, 1, "P",
      "keep the best that hold probability P (default 0.95)"},
     {{"--min-p"}, SAMPLE_VERBS, FLOAT, AT(sample.min_p), 0, 1, "P", "keep those above P times the best (default 0.05)"},
@@ -55,7 +55,7 @@ static const Option options[] = {
      "add X (or subtract: ID-X) to a token's logit; repeatable"},
     {{"-r", "--reverse-prompt", "--stop"}, TEXT_VERBS, STOP, AT(stops), 0, 0, "TEXT",
      "end the text here; repeatable, never printed"},
-    {{"--ignore-eos"}, TEXT_VERBS, FLAG, AT(ignore_eos), 0, 0, NULL, "go on after an end-of-text token"},
+    {{"--ignore-eos"}, "rcbJ", FLAG, AT(ignore_eos), 0, 0, NULL, "go on after an end-of-text token"},
     {{"-sys", "--system-prompt", "--system"}, "rcbs", STRING, AT(system), 0, 0, "TEXT",
      "system prompt; @FILE reads a file"},
     {{"--template"}, "rcbst", STRING, AT(template_name), 0, 0, "NAME",
@@ -105,21 +105,18 @@ static const Option options[] = {
 // clang-format on
 enum { N_OPTIONS = sizeof options / sizeof *options };
 
-static const Option *find_option(char verb, const char *name) {
-    for (int i = 0; i < N_OPTIONS; i++)
-        for (int k = 0; k < 3 && options[i].names[k]; k++)
-            if (strchr(options[i].verbs, verb) && !strcmp(options[i].names[k], name)) return &options[i];
-    return NULL;
-}
-
-static bool unknown_option(const Options *o, char verb, const char *name, Error *err) {
+const Option *option_find(const Options *o, char verb, const char *name, Error *err) {
     const char *names[N_OPTIONS * 3];
     int n = 0;
     for (int i = 0; i < N_OPTIONS; i++)
-        for (int k = 0; k < 3 && options[i].names[k]; k++)
-            if (strchr(options[i].verbs, verb)) names[n++] = options[i].names[k];
-    return error_set(err, EXIT_USAGE, "%s: unknown option %s%s (llama31 help %s lists them)", o->verb, name,
-                     did_you_mean(name, names, sizeof *names, n), o->verb);
+        for (int k = 0; k < 3 && options[i].names[k] && strchr(options[i].verbs, verb); k++) {
+            if (!strcmp(options[i].names[k], name)) return &options[i];
+            names[n++] = options[i].names[k];
+        }
+    if (err)
+        error_set(err, EXIT_USAGE, "%s: unknown option %s%s (llama31 help %s lists them)", o->verb, name,
+                  did_you_mean(name, names, sizeof *names, n), o->verb);
+    return NULL;
 }
 
 void options_print(char verb) {
@@ -149,14 +146,14 @@ void options_put_settings(const Options *o, Buffer *out) {
     }
 }
 
-static bool add_bias(Options *o, const char *text, Error *err) {
+static bool add_bias(Options *o, const char *name, const char *text, Error *err) {
     char *end;
     long id = strtol(text, &end, 10);
     double bias;
     bool is_ban = !strcmp(end, "-inf") || !strcmp(end, "false");
     if (end == text || id < 0 || id > INT_MAX || (*end != '+' && *end != '-') ||
         (!is_ban && !parse_f64(*end == '+' ? end + 1 : end, &bias)))
-        return error_set(err, EXIT_USAGE, "--logit-bias: expected ID+X or ID-X, found \"%s\"", text);
+        return error_set(err, EXIT_USAGE, "%s: expected ID+X or ID-X, found \"%s\"", name, text);
     o->biases = xrealloc(o->biases, (size_t)o->sample.n_bias + 1, sizeof *o->biases);
     o->biases[o->sample.n_bias++] = (LogitBias){(int)id, is_ban ? -__builtin_inff() : (float)bias};
     o->sample.bias = o->biases;
@@ -180,13 +177,17 @@ static bool set_number(void *field, const Option *option, const char *name, cons
     return true;
 }
 
-static bool set_value(Options *o, const Option *option, const char *name, const char *text, Error *err) {
+bool option_set(Options *o, const Option *option, const char *name, const char *text, Error *err) {
     void *field = (char *)o + option->offset;
     int64_t seed;
     switch (option->kind) {
-    case FLAG: *(bool *)field = true; return true;
+    case FLAG: // on the command line, to name it is to set it
+        if (text && strcmp(text, "true") && strcmp(text, "false"))
+            return error_set(err, EXIT_USAGE, "%s: expected true or false, found \"%s\"", name, text);
+        *(bool *)field = !text || *text == 't';
+        return true;
     case STRING: *(const char **)field = text; return true;
-    case BIAS: return add_bias(o, text, err);
+    case BIAS: return add_bias(o, name, text, err);
     case STOP:
         o->stops = xrealloc(o->stops, (size_t)o->n_stops + 1, sizeof *o->stops);
         o->stops[o->n_stops++] = str_of(text);
@@ -199,11 +200,6 @@ static bool set_value(Options *o, const Option *option, const char *name, const 
         return true;
     default: return set_number(field, option, name, text, err);
     }
-}
-
-bool option_set(Options *o, char verb, const char *name, const char *text, Error *err) {
-    const Option *option = find_option(verb, name);
-    return option ? set_value(o, option, name, text, err) : unknown_option(o, verb, name, err);
 }
 
 bool options_parse(Options *o, char verb, int argc, char **argv, Error *err) {
@@ -225,14 +221,14 @@ bool options_parse(Options *o, char verb, int argc, char **argv, Error *err) {
         const char *equals = arg[1] == '-' ? strchr(arg, '=') : NULL;
         int n = equals && equals - arg < 60 ? (int)(equals - arg) : 60; // no option's name is as long
         snprintf(name, sizeof name, "%.*s", n, arg);
-        const Option *option = find_option(verb, name);
-        if (!option) return unknown_option(o, verb, name, err);
+        const Option *option = option_find(o, verb, name, err);
+        if (!option) return false;
         const char *value = equals ? equals + 1 : NULL;
         if (option->kind == FLAG && value)
             return error_set(err, EXIT_USAGE, "%s: expected no value, found \"%s\"", name, value);
-        if (option->kind != FLAG && !value && ++i == argc)
+        if (option->kind != FLAG && !value && !(value = argv[++i]))
             return error_set(err, EXIT_USAGE, "%s: expected a value (%s)", name, option->value);
-        if (!set_value(o, option, name, value ? value : argv[i], err)) return false;
+        if (!option_set(o, option, name, value, err)) return false;
     }
     return true;
 }

@@ -11,14 +11,25 @@ enum { MAX_TOP = 100, MAX_STOPS = 64 };
 
 // Reading values
 
+// A value as messages show it, and as options read it.
+static void put_value(Buffer *out, const Json *v) {
+    static const char *const kinds[] = {"null", "", "", "", "an array", "an object"};
+    if (v && v->kind == JSON_STRING)
+        json_put_string(out, "", (Str){v->string.data, v->string.len < 60 ? v->string.len : 60});
+    else if (v && v->kind == JSON_NUMBER)
+        json_put_number(out, "", v->number);
+    else if (v && v->kind == JSON_BOOL)
+        buffer_puts(out, v->boolean ? "true" : "false");
+    else
+        buffer_puts(out, v ? kinds[v->kind] : "nothing");
+}
+
 static bool wrong(Error *err, const char *name, const char *expected, const Json *found) {
-    static const char *const kinds[] = {"null", "a truth value", "a number", "a string", "an array", "an object"};
-    if (!found) return error_set(err, EXIT_RUNTIME, "%s: expected %s, found nothing", name, expected);
-    if (found->kind == JSON_NUMBER)
-        return error_set(err, EXIT_RUNTIME, "%s: expected %s, found %.10g", name, expected, found->number);
-    if (found->kind == JSON_STRING)
-        return error_set(err, EXIT_RUNTIME, "%s: expected %s, found \"%.*s\"", name, expected, SHOWN(found->string));
-    return error_set(err, EXIT_RUNTIME, "%s: expected %s, found %s", name, expected, kinds[found->kind]);
+    Buffer text = {0};
+    put_value(&text, found);
+    error_set(err, EXIT_RUNTIME, "%s: expected %s, found %s", name, expected, text.data);
+    buffer_free(&text);
+    return false;
 }
 
 static bool is_whole(const Json *j, double min, double max) {
@@ -55,39 +66,6 @@ bool record_identify(Record *r, const Json *root, Error *err) {
 
 // Options
 
-typedef enum { FIELD_FLOAT, FIELD_INT, FIELD_SEED, FIELD_BOOL, FIELD_STOP, FIELD_BIAS, FIELD_LOGPROBS } FieldKind;
-
-typedef struct {
-    const char *name;
-    FieldKind kind;
-    size_t offset; // into Record
-    double min, max;
-} Field;
-
-#define AT(field) offsetof(Record, field)
-
-static const Field fields[] = {
-    {"max_tokens", FIELD_INT, AT(request.max_tokens), -1, 1e9},
-    {"max_completion_tokens", FIELD_INT, AT(request.max_tokens), -1, 1e9},
-    {"n_predict", FIELD_INT, AT(request.max_tokens), -1, 1e9},
-    {"temperature", FIELD_FLOAT, AT(request.sample.temp), 0, 100},
-    {"top_p", FIELD_FLOAT, AT(request.sample.top_p), 0, 1},
-    {"top_k", FIELD_INT, AT(request.sample.top_k), -1, 1e9},
-    {"min_p", FIELD_FLOAT, AT(request.sample.min_p), 0, 1},
-    {"repeat_penalty", FIELD_FLOAT, AT(request.sample.repeat_penalty), 0.01, 100},
-    {"repetition_penalty", FIELD_FLOAT, AT(request.sample.repeat_penalty), 0.01, 100},
-    {"repeat_last_n", FIELD_INT, AT(request.sample.repeat_last_n), -1, 1e9},
-    {"presence_penalty", FIELD_FLOAT, AT(request.sample.presence_penalty), -100, 100},
-    {"frequency_penalty", FIELD_FLOAT, AT(request.sample.frequency_penalty), -100, 100},
-    {"seed", FIELD_SEED, AT(request.sample.seed), -0x1p53, 0x1p53},
-    {"ignore_eos", FIELD_BOOL, AT(request.ignore_eos), 0, 0},
-    {"stop", FIELD_STOP, 0, 0, 0},
-    {"logit_bias", FIELD_BIAS, 0, 0, 0},
-    {"logprobs", FIELD_LOGPROBS, AT(n_top), 0, MAX_TOP},
-    {"top_logprobs", FIELD_INT, AT(n_top), 0, MAX_TOP},
-};
-enum { N_FIELDS = sizeof fields / sizeof *fields };
-
 static const char *const ignored[] = {"prompt", "messages", "id",           "model",          "user",
                                       "store",  "metadata", "service_tier", "stream_options", "parallel_tool_calls"};
 // These would change the answer: only in their neutral values.
@@ -111,84 +89,89 @@ static bool read_stops(Record *r, const Json *v, Error *err) {
     int n = v->kind == JSON_STRING ? 1 : v->n_items;
     if (v->kind != JSON_STRING && v->kind != JSON_ARRAY) return wrong(err, "stop", "a string or an array of them", v);
     if (n > MAX_STOPS) return error_set(err, EXIT_RUNTIME, "stop: expected at most %d strings, found %d", MAX_STOPS, n);
-    r->request.stops = r->stops = xrealloc(NULL, (size_t)n, sizeof *r->stops);
-    r->request.n_stops = 0;
+    r->options.stops = xalloc((size_t)n, sizeof *r->options.stops);
+    r->options.n_stops = 0;
     for (int i = 0; i < n; i++, item = item->next) {
         if (item->kind != JSON_STRING || !item->string.len)
             return wrong(err, "stop", "strings that are not empty", item);
-        r->stops[r->request.n_stops++] = str_copy(item->string);
+        r->options.stops[r->options.n_stops++] = str_copy(item->string);
     }
     return true;
 }
 
 static bool read_biases(Record *r, const Engine *e, const Json *v, Error *err) {
-    if (v->kind != JSON_OBJECT) return wrong(err, "logit_bias", "an object of numbers", v);
-    r->biases = xrealloc(NULL, (size_t)v->n_items, sizeof *r->biases);
-    r->request.sample.bias = r->biases;
-    r->request.sample.n_bias = 0;
-    for (const Json *j = v->child; j; j = j->next) {
-        char name[16] = "";
-        int64_t id;
-        if (j->key.len && j->key.len < sizeof name) memcpy(name, j->key.data, j->key.len);
-        if (!parse_i64(name, &id) || id < 0 || id >= e->model.config.vocab_size)
-            return error_set(err, EXIT_RUNTIME, "logit_bias: expected token ids below %d, found \"%.*s\"",
-                             e->model.config.vocab_size, SHOWN(j->key));
+    const Option *option = option_find(&r->options, 'b', "--logit-bias", NULL);
+    bool is_good = v->kind == JSON_OBJECT;
+    if (!is_good) return wrong(err, "logit_bias", "an object of numbers", v);
+    r->options.biases = NULL;
+    r->options.sample.n_bias = 0;
+    for (const Json *j = v->child; j && is_good; j = j->next) {
+        Buffer text = {0};
         if (j->kind != JSON_NUMBER || fabs(j->number) > 100)
             return wrong(err, "logit_bias", "numbers from -100 to 100", j);
-        // -100 is how the API spells a ban
-        float bias = j->number == -100 ? -INFINITY : (float)j->number;
-        r->biases[r->request.sample.n_bias++] = (LogitBias){(int)id, bias};
+        buffer_append(&text, j->key.data, j->key.len);
+        if (j->number == -100) // how the API spells a ban
+            buffer_puts(&text, "-inf");
+        else
+            buffer_printf(&text, "%+.17g", j->number);
+        is_good = option_set(&r->options, option, "logit_bias", text.data, err);
+        buffer_free(&text);
     }
+    return is_good && biases_check(e, &r->options.sample, err);
+}
+
+// "logprobs": a truth value in chats, else a number; "top_logprobs": a number.
+static bool read_logprobs(Record *r, const Json *v, Error *err) {
+    bool is_top = str_is(v->key, "top_logprobs"), is_number = is_top || r->form != FORM_CHAT;
+    if (is_number && is_whole(v, 0, MAX_TOP))
+        r->n_top = (int)v->number;
+    else if (is_top || v->kind != JSON_BOOL)
+        return wrong(err, is_top ? "top_logprobs" : "logprobs",
+                     is_number ? "a whole number from 0 to 100" : "true or false", v);
+    else if (v->boolean && r->n_top < 0)
+        r->n_top = 0;
     return true;
 }
 
-static bool read_number(const Field *f, void *at, const Json *v, Error *err) {
-    bool is_float = f->kind == FIELD_FLOAT;
-    char expected[64];
-    snprintf(expected, sizeof expected, "a%s number from %.10g to %.10g", is_float ? "" : " whole", f->min, f->max);
-    if (is_float ? v->kind != JSON_NUMBER || v->number < f->min || v->number > f->max : !is_whole(v, f->min, f->max))
-        return wrong(err, f->name, expected, v);
-    if (is_float)
-        *(float *)at = (float)v->number;
-    else if (f->kind != FIELD_SEED)
-        *(int *)at = (int)v->number;
-    else if (v->number != -1)
-        *(uint64_t *)at = (uint64_t)(int64_t)v->number;
-    return true;
+// A field that is an option of the command line too, under the same name or another.
+static const Option *find_option(const Options *o, Str key) {
+    static const char *const others[][2] = {
+        {"max_tokens", "n_predict"}, {"max_completion_tokens", "n_predict"}, {"repetition_penalty", "repeat_penalty"}};
+    char name[40] = "--";
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (str_is(key, others[i][0])) key = str_of(others[i][1]);
+    for (size_t i = 0; i < key.len && i < sizeof name - 3; i++) name[2 + i] = key.data[i] == '_' ? '-' : key.data[i];
+    return option_find(o, 'J', name, NULL);
 }
 
-static bool read_field(Record *r, const Engine *e, const Field *f, const Json *v, Error *err) {
-    void *at = (char *)r + f->offset;
-    switch (f->kind) {
-    case FIELD_BOOL:
-        if (v->kind != JSON_BOOL) return wrong(err, f->name, "true or false", v);
-        *(bool *)at = v->boolean;
-        return true;
-    case FIELD_LOGPROBS: // a truth value in chats, else a number
-        if (r->form != FORM_CHAT && v->kind == JSON_NUMBER) return read_number(f, at, v, err);
-        if (v->kind != JSON_BOOL)
-            return wrong(err, f->name, r->form == FORM_CHAT ? "true or false" : "a whole number from 0 to 100", v);
-        if (v->boolean && r->n_top < 0) r->n_top = 0;
-        return true;
-    case FIELD_STOP: return read_stops(r, v, err);
-    case FIELD_BIAS: return read_biases(r, e, v, err);
-    default: return read_number(f, at, v, err);
-    }
+static bool read_option(Record *r, const Option *option, const Json *v, Error *err) {
+    Buffer name = {0}, text = {0};
+    buffer_append(&name, v->key.data, v->key.len);
+    put_value(&text, v);
+    bool is_good = v->kind == JSON_NUMBER || v->kind == JSON_BOOL
+                       ? option_set(&r->options, option, name.data, text.data, err)
+                       : wrong(err, name.data, "a number or a truth value", v);
+    buffer_free(&name);
+    buffer_free(&text);
+    return is_good;
+}
+
+static bool read_field(Record *r, const Engine *e, const Json *v, Error *err) {
+    const Option *option = find_option(&r->options, v->key);
+    bool is_null = v->kind == JSON_NULL; // the same as absent
+    if (option) return is_null || read_option(r, option, v, err);
+    if (str_is(v->key, "stop")) return is_null || read_stops(r, v, err);
+    if (str_is(v->key, "logit_bias")) return is_null || read_biases(r, e, v, err);
+    if (str_is(v->key, "logprobs") || str_is(v->key, "top_logprobs")) return is_null || read_logprobs(r, v, err);
+    if (is_among(v->key, refused, sizeof refused / sizeof *refused))
+        return is_neutral(v) || error_set(err, EXIT_RUNTIME, "%.*s: not supported with this value", SHOWN(v->key));
+    return !r->options.is_strict || is_among(v->key, ignored, sizeof ignored / sizeof *ignored) ||
+           error_set(err, EXIT_RUNTIME, "unknown field \"%.*s\"", SHOWN(v->key));
 }
 
 static bool read_options(Record *r, const Engine *e, const Json *body, Error *err) {
-    for (const Json *v = body->child; v; v = v->next) {
-        int i = 0;
-        while (i < N_FIELDS && !str_is(v->key, fields[i].name)) i++;
-        if (i < N_FIELDS) {
-            if (v->kind != JSON_NULL && !read_field(r, e, &fields[i], v, err)) return false;
-        } else if (is_among(v->key, refused, sizeof refused / sizeof *refused)) {
-            if (!is_neutral(v))
-                return error_set(err, EXIT_RUNTIME, "%.*s: not supported with this value", SHOWN(v->key));
-        } else if (e->options->is_strict && !is_among(v->key, ignored, sizeof ignored / sizeof *ignored)) {
-            return error_set(err, EXIT_RUNTIME, "unknown field \"%.*s\"", SHOWN(v->key));
-        }
-    }
+    for (const Json *v = body->child; v; v = v->next)
+        if (!read_field(r, e, v, err)) return false;
     if (r->form == FORM_CHAT && get(body, "top_logprobs") &&
         (!get(body, "logprobs") || !get(body, "logprobs")->boolean))
         return error_set(err, EXIT_RUNTIME, "top_logprobs: expected \"logprobs\": true beside it");
@@ -267,15 +250,8 @@ static uint64_t hash(uint64_t seed, const Buffer *text) {
 }
 
 bool record_parse(Record *r, const Engine *e, const Json *root, Error *err) {
-    const Options *o = e->options;
     const Json *body = root;
-    Request *q = &r->request;
-    *q = (Request){.max_tokens = INT_MIN,
-                   .ignore_eos = o->ignore_eos,
-                   .sample = o->sample,
-                   .stops = o->stops,
-                   .n_stops = o->n_stops};
-    q->sample.seed = (uint32_t)hash(e->seed, &r->key); // 32 bits survive every reader of JSON
+    r->options.has_seed = false;
     r->n_top = -1;
     if (r->form != FORM_SHORT) {
         const Json *method = json_get(root, "method"), *url = json_get(root, "url");
@@ -290,17 +266,17 @@ bool record_parse(Record *r, const Engine *e, const Json *root, Error *err) {
     if (r->form == FORM_CHAT && !messages) return wrong(err, "messages", "an array of messages", NULL);
     if (r->form == FORM_COMPLETION && !prompt) return wrong(err, "prompt", "a string", NULL);
     if (!prompt == !messages) return error_set(err, EXIT_RUNTIME, "expected either \"prompt\" or \"messages\"");
-    bool is_chat = messages || (r->form == FORM_SHORT && !o->is_raw); // as `run` would take it
+    bool is_chat = messages || (r->form == FORM_SHORT && !r->options.is_raw); // as `run` would take it
     if (!(prompt ? read_prompt(r, e, prompt, is_chat, err) : read_messages(r, e, messages, err))) return false;
 
-    if (q->max_tokens == INT_MIN) q->max_tokens = predict_choose(e, !is_chat);
-    if (q->sample.top_k < 0) q->sample.top_k = 0; // -1 is the API's spelling of "off"
-    q->n_logprobs = r->n_top < 0 ? 0 : r->n_top + !r->n_top;
-    q->max_context = context_choose(e, r->prompt.len, q->max_tokens);
+    int n = predict_choose(&r->options, e->tpl, !is_chat), context = context_choose(e, r->prompt.len, n);
+    if (!r->options.has_seed) r->options.sample.seed = (uint32_t)hash(e->seed, &r->key); // survives any reader of JSON
+    r->request = request_make(&r->options, n, context);
+    r->request.n_logprobs = r->n_top < 0 ? 0 : r->n_top + !r->n_top;
     if (r->prompt.len == 0) return error_set(err, EXIT_RUNTIME, "the prompt is empty");
-    if (r->prompt.len < q->max_context || (r->prompt.len == q->max_context && q->max_tokens == 0)) return true;
+    if (r->prompt.len < context || (r->prompt.len == context && n == 0)) return true;
     return error_set(err, EXIT_CONTEXT, "the prompt does not fit the context: %d tokens, context %d", r->prompt.len,
-                     q->max_context);
+                     context);
 }
 
 // Answers
@@ -422,11 +398,12 @@ void record_fail(Record *r, const char *code, const char *message) {
 void record_free(Record *r) {
     if (r->state == RECORD_ACTIVE) sequence_free(&r->sequence);
     session_free(r->session);
-    for (int i = 0; r->stops && i < r->request.n_stops; i++) free((char *)r->stops[i].data);
-    free(r->stops);
+    bool owns_stops = r->options.stops != r->common->stops;
+    for (int i = 0; owns_stops && i < r->options.n_stops; i++) free((char *)r->options.stops[i].data);
+    if (owns_stops) free(r->options.stops);
+    if (r->options.biases != r->common->biases) free(r->options.biases);
     buffer_free(&r->key);
     free(r->prompt.data);
-    free(r->biases);
     buffer_free(&r->answer);
     free(r);
 }

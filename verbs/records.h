@@ -16,10 +16,10 @@ typedef struct {
     RecordForm form;
     Buffer key; // its id as JSON, or "line N" for one that has none
     Ids prompt;
-    Request request; // to the generator; its prompt is set at the start, when it is known what others have computed
-    int n_top;       // alternatives to report for each token; -1: no log-probabilities at all
-    LogitBias *biases;
-    Str *stops; // own copies, or NULL: those of the command line
+    const Options *common; // the command line's
+    Options options;       // the same, but for what the request says
+    int n_top;             // alternatives to report for each token; -1: no log-probabilities at all
+    Request request;       // its prompt is set at the start, when it is known what others have computed
     RecordState state;
     Session *session; // while active
     int n_shared;     // positions of it that were computed for others

@@ -62,23 +62,17 @@ int verb_run(const Options *o) {
     prompt_read(o, &prompt);
     engine_open(&e, o);
     prompt_encode(&e, (Str){prompt.data, prompt.len}, o->is_raw, &ids);
-    int n = predict_choose(&e, o->is_raw), context = context_choose(&e, ids.len, n);
+    int n = predict_choose(o, e.tpl, o->is_raw), context = context_choose(&e, ids.len, n);
     if (ids.len > context || (ids.len == context && n != 0))
         die(EXIT_CONTEXT, "the prompt does not fit the context: %d tokens, context %d", ids.len, context);
     memory_check(&e.model, (size_t)(n >= 0 ? ids.len : context));
 
     Generator g;
     generator_init(&g, &e.model, e.tokenizer, o->chunk ? o->chunk : ids.len < 512 ? ids.len : 512, 1);
-    Request request = {.prompt = ids.data,
-                       .n_prompt = ids.len,
-                       .max_tokens = n,
-                       .max_context = context,
-                       .ignore_eos = o->ignore_eos,
-                       .sample = o->sample,
-                       .stops = o->stops,
-                       .n_stops = o->n_stops,
-                       .n_logprobs = o->is_json ? o->logprobs : 0,
-                       .emit = o->is_json ? NULL : text_emit};
+    Request request = request_make(o, n, context);
+    request.prompt = ids.data, request.n_prompt = ids.len;
+    request.n_logprobs = o->logprobs;
+    request.emit = o->is_json ? NULL : text_emit;
     request.sample.seed = e.seed;
     if (o->has_echo && !o->is_json) text_write(prompt.data, prompt.len);
     Session *session = session_new(&e.model);

@@ -65,12 +65,16 @@ int verb_quantize(const Options *o);
 int verb_bench(const Options *o);
 int verb_rope(const Options *o);
 
-// The table of options (verbs/options.c). `verb` is the letter of a verb, or S for what chat's /set changes.
+// The table of options (verbs/options.c). `verb` is the letter of a verb, S for what chat's /set changes, or J for what
+// a request of batch may say.
+typedef struct Option Option;
 
 // Reads the command line. False with err (exit 2).
 bool options_parse(Options *o, char verb, int argc, char **argv, Error *err);
-// Sets one option by its name. False with err (exit 2).
-bool option_set(Options *o, char verb, const char *name, const char *text, Error *err);
+// The option of this name; NULL, with err (exit 2) if that is wanted, if there is none.
+const Option *option_find(const Options *o, char verb, const char *name, Error *err);
+// Sets it; `label` is what messages call it. False with err (exit 2).
+bool option_set(Options *o, const Option *option, const char *label, const char *text, Error *err);
 // What /set changes, as "temp 0.8, top-k 40, ...".
 void options_put_settings(const Options *o, Buffer *out);
 // The options of a verb on stdout.
@@ -108,7 +112,11 @@ void engine_close(Engine *e);
 // Tokens of a prompt: a user's message after the system's, or, plain or without a template, the text after BOS.
 void prompt_encode(const Engine *e, Str prompt, bool is_plain, Ids *out);
 // -n, or as many tokens as are to be generated when nobody says: plain text goes on and on.
-int predict_choose(const Engine *e, bool is_plain);
+int predict_choose(const Options *o, Template tpl, bool is_plain);
+// A request as the command line asks for it, its prompt apart.
+Request request_make(const Options *o, int n_predict, int context);
+// Whether all tokens of --logit-bias are in the vocabulary. False with err.
+bool biases_check(const Engine *e, const SampleOptions *s, Error *err);
 // Positions a session may reach: -c, or what n_predict tokens (-1: as many as the model likes) after the prompt need.
 int context_choose(const Engine *e, int n_prompt, int n_predict);
 // Token ids written as text, separated by commas or white space; dies on anything else.
