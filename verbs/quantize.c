@@ -3,10 +3,8 @@
 #include "verbs.h"
 #include "../kernels/ops.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,12 +47,11 @@ static const Mixture *find_mixture(const char *name) {
 
 // Number of the layer in "blk.N.", or -1.
 static int layer_of(Str name) {
-    int layer = 0;
-    size_t i = 4;
-    if (name.len < 6 || memcmp(name.data, "blk.", 4)) return -1;
-    for (; i < name.len && i < 12 && name.data[i] >= '0' && name.data[i] <= '9'; i++)
-        layer = layer * 10 + (name.data[i] - '0');
-    return i > 4 && name.data[i] == '.' ? layer : -1;
+    char text[64]; // no name in a file is longer
+    unsigned layer;
+    int end = 0;
+    snprintf(text, sizeof text, "%.*s", (int)name.len, name.data);
+    return sscanf(text, "blk.%5u.%n", &layer, &end) == 1 && end ? (int)layer : -1;
 }
 
 static void plan_read(Plan *p, const Gguf *g, const Mixture *mixture) {
@@ -111,34 +108,30 @@ static Type target_type(const Plan *p, const GgufTensor *t) {
     return t->dims[0] % (uint64_t)type_info(type)->block ? TYPE_F16 : type;
 }
 
-// Rows of one tensor that one thread converts and writes at a time.
-typedef struct {
-    int tensor;
-    uint64_t first, rows;
-} Piece;
-
+// What all threads share.
 typedef struct {
     const Gguf *g;
     const char *out;
     const Type *types;
     const uint64_t *offsets; // of each tensor's data in the new file
-    Piece *pieces;
-    int n_pieces, fd;
+    int fd;
     bool is_shown;
-    // shared by the threads
     uint64_t done, total; // bytes of the old tensors
     double shown_at;
     Error err; // the first, code 0 as long as there is none
 } Job;
 
-PRINTF_LIKE(3, 4) static void job_fail(Job *job, int code, const char *fmt, ...) {
-    char text[400];
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
+// A tensor under way, in pieces of about a megabyte.
+typedef struct {
+    Job *job;
+    const GgufTensor *t;
+    Type type; // the new one
+    uint64_t offset, rows, step;
+} Work;
+
+static void job_fail(Job *job, const Error *err) {
 #pragma omp critical(quantize)
-    if (!job->err.code) error_set(&job->err, code, "%s", text);
+    if (!job->err.code) job->err = *err;
 }
 
 static void progress(Job *job, uint64_t bytes) {
@@ -156,39 +149,42 @@ static void progress(Job *job, uint64_t bytes) {
 
 // Converts and writes one piece.
 static void piece_run(void *arg, int i) {
-    Job *job = arg;
-    const Piece *piece = &job->pieces[i];
-    const GgufTensor *t = &job->g->tensors[piece->tensor];
-    Type type = job->types[piece->tensor];
+    const Work *w = arg;
+    const GgufTensor *t = w->t;
+    Job *job = w->job;
+    Error err;
     int failure;
 #pragma omp atomic read
     failure = job->err.code;
     if (failure) return;
 
-    size_t cols = (size_t)t->dims[0], rows = (size_t)piece->rows;
-    size_t old_row = cols / (size_t)type_info(t->type)->block * (size_t)type_info(t->type)->bytes;
-    const uint8_t *old = (const uint8_t *)t->data + piece->first * old_row;
+    uint64_t first = (uint64_t)i * w->step;
+    size_t cols = (size_t)t->dims[0], rows = (size_t)(w->rows - first < w->step ? w->rows - first : w->step);
+    size_t old_row = t->bytes / w->rows, new_row = old_row;
+    const uint8_t *old = (const uint8_t *)t->data + first * old_row;
     const void *data = old;
-    size_t new_row = old_row;
     uint8_t *buffer = NULL;
-    if (type != t->type) {
-        new_row = quant_row_bytes(type, cols);
+    if (w->type != t->type) {
+        new_row = quant_row_bytes(w->type, cols);
         float *x = xalloc(cols, sizeof *x);
         data = buffer = xalloc(rows, new_row);
         for (size_t r = 0; r < rows; r++) {
             quant_decode((Type)t->type, old + r * old_row, x, cols);
-            if (quant_encode(type, x, NULL, buffer + r * new_row, cols)) continue;
-            job_fail(job, EXIT_MODEL,
-                     "%s: tensor %.*s: row %llu: expected values that %s can hold, found an infinite, undefined or "
-                     "huge one",
-                     job->g->path, (int)t->name.len, t->name.data, (unsigned long long)(piece->first + r),
-                     type_info(type)->name);
+            if (quant_encode(w->type, x, NULL, buffer + r * new_row, cols)) continue;
+            error_set(&err, EXIT_MODEL,
+                      "%s: tensor %.*s: row %llu: expected values that %s can hold, found an infinite, undefined or "
+                      "huge one",
+                      job->g->path, (int)t->name.len, t->name.data, (unsigned long long)(first + r),
+                      type_info(w->type)->name);
+            job_fail(job, &err);
             break;
         }
         free(x);
     }
-    if (!write_all_at(job->fd, data, rows * new_row, (int64_t)(job->offsets[piece->tensor] + piece->first * new_row)))
-        job_fail(job, EXIT_RUNTIME, "%s: %s", job->out, strerror(errno));
+    if (!write_all_at(job->fd, data, rows * new_row, (int64_t)(w->offset + first * new_row))) {
+        error_file(&err, job->out);
+        job_fail(job, &err);
+    }
     free(buffer);
     // What has been read need not stay in this process; it remains in the system's cache.
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = ((uintptr_t)old + page - 1) & ~(page - 1);
@@ -197,9 +193,15 @@ static void piece_run(void *arg, int i) {
     progress(job, rows * old_row);
 }
 
+static uint64_t rows_of(const GgufTensor *t) { return t->dims[1] * t->dims[2] * t->dims[3]; }
+
 static void job_body(Team *team, void *arg) {
     Job *job = arg;
-    ops_for(team, job->n_pieces, 1, piece_run, job);
+    for (int i = 0; i < job->g->n_tensors; i++) {
+        const GgufTensor *t = &job->g->tensors[i];
+        Work w = {job, t, job->types[i], job->offsets[i], rows_of(t), (1u << 20) / (t->bytes / rows_of(t) + 1) + 1};
+        ops_for(team, (int)((w.rows + w.step - 1) / w.step), 1, piece_run, &w);
+    }
 }
 
 static void put_le(Buffer *b, uint64_t v, int bytes) {
@@ -239,7 +241,6 @@ static uint64_t put_header(Buffer *b, const Gguf *g, const Type *types, const Mi
     }
     for (int i = 0; i < g->n_tensors; i++) {
         const GgufTensor *t = &g->tensors[i];
-        size_t rows = (size_t)(t->dims[1] * t->dims[2] * t->dims[3]);
         put_le(&body, t->name.len, 8);
         buffer_append(&body, t->name.data, t->name.len);
         put_le(&body, (uint64_t)t->n_dims, 4);
@@ -247,7 +248,7 @@ static uint64_t put_header(Buffer *b, const Gguf *g, const Type *types, const Mi
         put_le(&body, types[i], 4);
         put_le(&body, at, 8);
         offsets[i] = at;
-        at += types[i] == t->type ? t->bytes : rows * quant_row_bytes(types[i], (size_t)t->dims[0]);
+        at += types[i] == t->type ? t->bytes : rows_of(t) * quant_row_bytes(types[i], (size_t)t->dims[0]);
         at = (at + align - 1) / align * align;
     }
     buffer_append(b, "GGUF", 4);
@@ -259,23 +260,6 @@ static uint64_t put_header(Buffer *b, const Gguf *g, const Type *types, const Mi
     while (b->len % align) put_le(b, 0, 1);
     for (int i = 0; i < g->n_tensors; i++) offsets[i] += b->len;
     return at + b->len;
-}
-
-// Cuts the tensors into pieces of about a megabyte.
-static void cut_pieces(Job *job) {
-    int cap = 0;
-    for (int i = 0; i < job->g->n_tensors; i++) {
-        const GgufTensor *t = &job->g->tensors[i];
-        uint64_t rows = t->dims[1] * t->dims[2] * t->dims[3], step = rows ? (1u << 20) / (t->bytes / rows + 1) + 1 : 1;
-        for (uint64_t first = 0; first < rows; first += step) {
-            if (job->n_pieces == cap) {
-                cap = cap ? 2 * cap : 1024;
-                job->pieces = xrealloc(job->pieces, (size_t)cap, sizeof *job->pieces);
-            }
-            job->pieces[job->n_pieces++] = (Piece){i, first, rows - first < step ? rows - first : step};
-        }
-        job->total += t->bytes;
-    }
 }
 
 static char unfinished[4096]; // the temporary file, for the handler
@@ -343,7 +327,7 @@ int verb_quantize(const Options *o) {
 
     Job job = {
         .g = &g, .out = out, .types = types, .offsets = offsets, .is_shown = isatty(STDERR_FILENO) && !o->is_quiet};
-    cut_pieces(&job);
+    for (int i = 0; i < g.n_tensors; i++) job.total += g.tensors[i].bytes;
     job.fd = open_output(in, out);
     gguf_prefetch(&g);
     int threads = o->model_options.n_threads;
@@ -351,7 +335,7 @@ int verb_quantize(const Options *o) {
     if (ok) team_run(threads > 0 ? threads : team_default_threads(), job_body, &job);
     if (ok && !job.err.code && *unfinished)
         ok = !ftruncate(job.fd, (off_t)size) && !fsync(job.fd) && !close(job.fd) && !rename(unfinished, out);
-    if (!ok) job_fail(&job, EXIT_RUNTIME, "%s: %s", out, strerror(errno));
+    if (!ok) error_file(&job.err, out);
     if (job.err.code) {
         if (*unfinished) unlink(unfinished);
         die_error(&job.err);
@@ -360,7 +344,6 @@ int verb_quantize(const Options *o) {
         fprintf(stderr, "%s: %.3f GB -> %s: %.3f GB, %.1f s\n", in, (double)job.total * 1e-9, out, (double)size * 1e-9,
                 now_sec() - start);
     buffer_free(&header);
-    free(job.pieces);
     free(offsets);
     free(types);
     gguf_close(&g);
