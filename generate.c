@@ -98,7 +98,7 @@ static void append_token(Sequence *s, const Generator *g, int token) {
     if (s->drop_space && piece.len && piece.data[0] == ' ') piece = (Str){piece.data + 1, piece.len - 1};
     s->drop_space = s->drop_space && piece.len == 0;
     size_t before = s->text.len;
-    buffer_append(&s->text, piece.data, piece.len);
+    buffer_put(&s->text, piece);
     size_t stop = find_stop(s, before);
     if (stop != SIZE_MAX) {
         s->text.len = stop;

@@ -33,17 +33,18 @@ static const Verb verbs[] = {
 };
 enum { N_VERBS = sizeof verbs / sizeof *verbs };
 
-static void print_help(const Verb *verb) {
+static int print_help(const Verb *verb) {
     if (!verb) {
         puts("usage: llama31 VERB [OPTIONS]\n");
         for (int i = 0; i < N_VERBS; i++) printf("  %-9s %-52s %s\n", verbs[i].name, verbs[i].usage, verbs[i].summary);
         puts("\n  llama31 help VERB lists its options; --version\n\n"
              "exit codes: 0 done, 1 failed at run time, 2 usage, 3 bad model file, 4 prompt does not fit the context,\n"
              "            5 some batch records failed, 130 interrupted");
-        return;
+        return EXIT_OK;
     }
     printf("usage: llama31 %s %s\n%s\n\n", verb->name, verb->usage, verb->summary);
     options_print(verb->letter);
+    return EXIT_OK;
 }
 
 static void on_interrupt(int signal_number) {
@@ -71,9 +72,31 @@ typedef struct {
     const Options *options;
 } Job;
 
-static int run_verb(void *arg) {
+static int run_job(void *arg) {
     const Job *job = arg;
     return job->verb->run(job->options);
+}
+
+static int run_verb(const Verb *verb, int argc, char **argv) {
+    static Options o = {
+        .n_predict = INT_MIN,
+        .positions = -1,
+        .sample = {
+            .temp = 0.8f, .top_k = 40, .top_p = 0.95f, .min_p = 0.05f, .repeat_penalty = 1, .repeat_last_n = 64}};
+    Error err;
+    o.verb = verb->name;
+    o.model = getenv("LLAMA31_MODEL");
+    if (o.model && !*o.model) o.model = NULL;
+    o.args = xalloc((size_t)argc + 1, sizeof *o.args);
+    if (!options_parse(&o, verb->letter, argc, argv, &err)) die_error(&err);
+    if (o.wants_help) return print_help(verb);
+    if (o.n_args > verb->most_args)
+        die(EXIT_USAGE, "%s: unexpected argument \"%s\" (usage: llama31 %s %s)", o.verb, o.args[verb->most_args],
+            o.verb, verb->usage);
+    if (!kernels_init(NULL))
+        die(EXIT_USAGE, "LLAMA31_ISA: expected scalar, avx2, avx512, amx or neon, found \"%s\"", getenv("LLAMA31_ISA"));
+    int n_threads = o.model_options.n_threads > 0 ? o.model_options.n_threads : team_default_threads();
+    return team_serve(n_threads, run_job, &(Job){verb, &o});
 }
 
 int main(int argc, char **argv) {
@@ -84,38 +107,13 @@ int main(int argc, char **argv) {
     gguf_guard_install();
     if (argc < 2) die(EXIT_USAGE, "expected a verb: llama31 run \"Once upon a time\" (llama31 help lists them)");
     const char *name = argv[1];
-    if (!strcmp(name, "--version")) {
+    int code = EXIT_OK;
+    if (!strcmp(name, "--version"))
         puts("llama31 " VERSION);
-    } else if (!strcmp(name, "help") || !strcmp(name, "--help") || !strcmp(name, "-h")) {
-        print_help(argc > 2 ? find_verb(argv[2]) : NULL);
-    } else {
-        const Verb *verb = find_verb(name);
-        Options o = {.verb = verb->name, .n_predict = INT_MIN, .positions = -1, .model = getenv("LLAMA31_MODEL")};
-        o.sample = (SampleOptions){
-            .temp = 0.8f, .top_k = 40, .top_p = 0.95f, .min_p = 0.05f, .repeat_penalty = 1, .repeat_last_n = 64};
-        o.args = xalloc((size_t)argc, sizeof *o.args);
-        if (o.model && !*o.model) o.model = NULL;
-        Error err;
-        int code = EXIT_OK;
-        if (!options_parse(&o, verb->letter, argc - 2, argv + 2, &err)) die_error(&err);
-        if (o.wants_help) {
-            print_help(verb);
-        } else if (o.n_args > verb->most_args) {
-            die(EXIT_USAGE, "%s: unexpected argument \"%s\" (usage: llama31 %s %s)", name, o.args[verb->most_args],
-                name, verb->usage);
-        } else {
-            if (!kernels_init(NULL))
-                die(EXIT_USAGE, "LLAMA31_ISA: expected scalar, avx2, avx512, amx or neon, found \"%s\"",
-                    getenv("LLAMA31_ISA"));
-            int n_threads = o.model_options.n_threads > 0 ? o.model_options.n_threads : team_default_threads();
-            code = team_serve(n_threads, run_verb, &(Job){verb, &o});
-        }
-        stdout_flush();
-        free(o.args);
-        free(o.stops);
-        free(o.biases);
-        return code;
-    }
+    else if (!strcmp(name, "help") || !strcmp(name, "--help") || !strcmp(name, "-h"))
+        code = print_help(argc > 2 ? find_verb(argv[2]) : NULL);
+    else
+        code = run_verb(find_verb(name), argc - 2, argv + 2);
     stdout_flush();
-    return EXIT_OK;
+    return code;
 }

@@ -14,7 +14,7 @@
 static void put_message(Buffer *out, const char *fmt, va_list ap) {
     Buffer text = {0};
     buffer_vprintf(&text, fmt, ap);
-    buffer_put_shown(out, (Str){text.data, text.len}, "");
+    buffer_put_shown(out, buffer_str(&text), "");
     buffer_free(&text);
 }
 
@@ -123,7 +123,9 @@ void buffer_append(Buffer *b, const void *data, size_t n) {
     b->data[b->len] = 0;
 }
 
-void buffer_puts(Buffer *b, const char *c_string) { buffer_append(b, c_string, strlen(c_string)); }
+void buffer_put(Buffer *b, Str s) { buffer_append(b, s.data, s.len); }
+void buffer_puts(Buffer *b, const char *c_string) { buffer_put(b, str_of(c_string)); }
+Str buffer_str(const Buffer *b) { return (Str){b->data, b->len}; }
 
 void buffer_vprintf(Buffer *b, const char *fmt, va_list ap) {
     va_list again;

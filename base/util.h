@@ -77,11 +77,13 @@ typedef struct {
 } Buffer;
 
 void buffer_append(Buffer *b, const void *data, size_t n);
+void buffer_put(Buffer *b, Str s);
 void buffer_puts(Buffer *b, const char *c_string);
 void buffer_printf(Buffer *b, const char *fmt, ...) PRINTF_LIKE(2, 3);
 void buffer_vprintf(Buffer *b, const char *fmt, va_list ap);
 // Appends text that may be shown: control bytes but those in `keep`, and what is no UTF-8, become \xNN.
 void buffer_put_shown(Buffer *b, Str s, const char *keep);
+Str buffer_str(const Buffer *b); // all of it, valid until it grows
 void buffer_free(Buffer *b);
 
 // Appends all of a file ("-" is stdin). False with err (exit 1) if it cannot be read, or is an endless device.

@@ -36,7 +36,7 @@ static bool set_has(void *const *set, const char *key) { return tfind(key, set, 
 // False if it was there. The set keeps a copy.
 static bool set_add(void **set, const Buffer *key) {
     if (set_has(set, key->data)) return false;
-    if (!tsearch(str_copy((Str){key->data, key->len}).data, set, by_text)) die(EXIT_RUNTIME, "out of memory: ids");
+    if (!tsearch(str_copy(buffer_str(key)).data, set, by_text)) die(EXIT_RUNTIME, "out of memory: ids");
     return true;
 }
 
@@ -85,10 +85,10 @@ static void write_line(Batch *b, const Buffer *line) {
 
 // Reads what an earlier run has left: finished keys, and where the last whole line ends.
 static void resume(Batch *b) {
-    LineReader l;
+    static LineReader l;
+    static Buffer key;
     Str line;
     Error err;
-    Buffer key = {0};
     uint64_t whole = 0;
     LineState state;
     lines_open(&l, b->out_path, MAX_RESULT);
@@ -108,8 +108,6 @@ static void resume(Batch *b) {
         if (ftruncate(b->out, (off_t)whole)) die_file(b->out_path);
         if (!b->options->is_quiet) warn("%s: dropped the torn line %ld", b->out_path, l.number);
     }
-    lines_close(&l);
-    buffer_free(&key);
     if (generate_interrupted) exit(EXIT_INTERRUPTED);
 }
 
@@ -444,21 +442,9 @@ static void open_model(Batch *b) {
     b->sequences = xalloc((size_t)b->parallel, sizeof *b->sequences);
 }
 
-static void close_batch(Batch *b) {
-    for (int i = 0; i < b->n_window; i++) record_free(b->window[i]);
-    while (b->n_kept) session_free(take_kept(b, 0));
-    tdestroy(b->seen, free);
-    tdestroy(b->done, free);
-    free(b->active);
-    free(b->sequences);
-    json_free(&b->doc);
-    lines_close(&b->in);
-    generator_free(&b->generator);
-    engine_close(&b->engine);
-}
-
 int verb_batch(const Options *o) {
-    Batch *b = xalloc(1, sizeof *b);
+    static Batch batch;
+    Batch *b = &batch;
     b->options = o;
     if (!o->input && isatty(STDIN_FILENO)) die(EXIT_USAGE, "batch: expected -i FILE or requests on standard input");
     signal(SIGXFSZ, SIG_IGN); // a file size limit is an error of write()
@@ -482,8 +468,5 @@ int verb_batch(const Options *o) {
     if (b->out != STDOUT_FILENO && close(b->out)) die_file(b->out_path);
     show_progress(b, true);
     print_summary(b);
-    int code = generate_interrupted ? EXIT_INTERRUPTED : b->n_failed + b->n_failed_before ? EXIT_RECORDS : EXIT_OK;
-    close_batch(b);
-    free(b);
-    return code;
+    return generate_interrupted ? EXIT_INTERRUPTED : b->n_failed + b->n_failed_before ? EXIT_RECORDS : EXIT_OK;
 }

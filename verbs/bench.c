@@ -219,7 +219,8 @@ static void print_profile(double total) {
 }
 
 int verb_bench(const Options *o) {
-    Bench b = {.is_json = o->is_json, .is_first = true, .rounds = o->n_predict != INT_MIN ? o->n_predict : 16};
+    static Bench b;
+    b = (Bench){.is_json = o->is_json, .is_first = true, .rounds = o->n_predict != INT_MIN ? o->n_predict : 16};
     model_load(o, &b.model, &b.tokenizer);
     b.chunk = o->chunk ? o->chunk : 512;
     probe(&b);
@@ -243,7 +244,5 @@ int verb_bench(const Options *o) {
     run_tests(&b, o->tests ? o->tests : "p32,p512,p2048,d0,d4096,d32768,b4,b16,b32");
     if (b.is_json) printf("]}\n");
     if (ops_profile) print_profile(now_sec() - start);
-    tokenizer_close(b.tokenizer);
-    model_close(&b.model);
     return EXIT_OK;
 }

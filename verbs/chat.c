@@ -44,11 +44,12 @@ static void complain(const Chat *c, const char *fmt, ...) {
     buffer_vprintf(&text, fmt, ap);
     va_end(ap);
     warn("%s", text.data);
-    json_put_string(&out, "{\"error\":", (Str){text.data, text.len});
-    buffer_puts(&out, "}\n");
-    if (c->options.is_json) text_write(out.data, out.len);
+    if (c->options.is_json) {
+        json_put_string(&out, "{\"error\":", buffer_str(&text));
+        buffer_puts(&out, "}\n");
+        text_print(&out);
+    }
     buffer_free(&text);
-    buffer_free(&out);
 }
 
 // The session file follows the dialogue: by one message more, or whole after any other change.
@@ -130,8 +131,7 @@ static void report(Chat *c, const Sequence *s, Str text) {
         answer_put(&out, "{\"role\":\"assistant\",\"content\":", text, s, s->request.n_prompt);
         buffer_printf(&out, ",\"n_context\":%d,\"prefill_sec\":%.6f,\"decode_sec\":%.6f}\n", c->session->n_tokens,
                       s->prefill_sec, s->decode_sec);
-        text_write(out.data, out.len);
-        buffer_free(&out);
+        text_print(&out);
     }
     Generator *g = &c->generator;
     stats_print(&c->options, g, s->request.sample.seed);
@@ -226,7 +226,7 @@ static void answer(Chat *c) {
     if (has_said || s.finish == FINISH_STOP) {
         keep_answer(c, &s, a.begin);
         template_close(c->engine.tpl, c->engine.tokenizer, s.stop_token, &d->stream);
-        dialogue_push(d, str_of("assistant"), (Str){text.data, text.len});
+        dialogue_push(d, str_of("assistant"), buffer_str(&text));
         d->starts[d->n_encoded++] = start;
         follow(c, true);
     } else {
@@ -238,9 +238,9 @@ static void answer(Chat *c) {
     if (s.finish == FINISH_LENGTH && c->session->n_tokens >= c->context - 1)
         note(&c->options, "the context is full: %d of %d positions (/clear, /undo, --keep-going or a larger -c)",
              c->session->n_tokens, c->context);
-    if (is_call || is_json_call((Str){text.data, text.len}))
+    if (is_call || is_json_call(buffer_str(&text)))
         note(&c->options, "(a tool call: /tool TEXT feeds its result back)");
-    if (s.finish != FINISH_ERROR) report(c, &s, (Str){text.data, text.len});
+    if (s.finish != FINISH_ERROR) report(c, &s, buffer_str(&text));
     buffer_free(&text);
     sequence_free(&s);
 }
@@ -249,12 +249,12 @@ static void say(Chat *c, const char *role, const char *text, size_t n) {
     Dialogue *d = &c->dialogue;
     Buffer whole = {0};
     if (c->attached.len) {
-        buffer_append(&whole, c->attached.data, c->attached.len);
+        buffer_put(&whole, buffer_str(&c->attached));
         buffer_puts(&whole, "\n\n");
         c->attached.len = 0;
     }
     buffer_append(&whole, text, n);
-    dialogue_push(d, str_of(role), (Str){whole.data, whole.len});
+    dialogue_push(d, str_of(role), buffer_str(&whole));
     buffer_free(&whole);
     dialogue_encode(d, c->engine.tpl, c->engine.tokenizer);
     if (!fits(c)) { // as if it had not been said
@@ -372,7 +372,7 @@ static void command_edit(Chat *c, const char *text) {
     Dialogue *d = &c->dialogue;
     int i = dialogue_last_user(d);
     c->edited.len = 0;
-    if (i >= 0) buffer_append(&c->edited, d->messages[i].content.data, d->messages[i].content.len);
+    if (i >= 0) buffer_put(&c->edited, d->messages[i].content);
     if (!undo(c)) return;
     if (*text) say(c, "user", text, strlen(text));
     if (*text || !c->is_terminal) c->edited.len = 0;
@@ -519,8 +519,8 @@ static void greet(const Chat *c) {
 }
 
 int verb_chat(const Options *o) {
-    Chat c = {0};
-    Buffer text = {0};
+    static Chat c;
+    static Buffer text;
     int n_interrupts = 0;
     chat_open(&c, o);
     greet(&c);
@@ -542,14 +542,5 @@ int verb_chat(const Options *o) {
         if (generate_interrupted && !c.is_terminal) break;
         generate_interrupted = 0;
     }
-    int code = generate_interrupted ? EXIT_INTERRUPTED : EXIT_OK;
-    line_close(c.line);
-    dialogue_free(&c.dialogue);
-    buffer_free(&c.attached);
-    buffer_free(&c.edited);
-    buffer_free(&text);
-    session_free(c.session);
-    generator_free(&c.generator);
-    engine_close(&c.engine);
-    return code;
+    return generate_interrupted ? EXIT_INTERRUPTED : EXIT_OK;
 }

@@ -114,7 +114,7 @@ static Str system_read(const Engine *e) {
         die(EXIT_USAGE, "-sys: %s has no chat template; choose one with --template", e->model.file.path);
     if (text[0] != '@') return str_copy(str_of(text));
     append_file(text + 1, &file);
-    return (Str){file.data, file.len};
+    return buffer_str(&file);
 }
 
 void engine_open(Engine *e, const Options *o) {
@@ -126,12 +126,6 @@ void engine_open(Engine *e, const Options *o) {
         die(EXIT_USAGE, "--special: expected --raw beside it (a message never holds a control token)");
     Error err;
     if (!biases_check(e, &o->sample, &err)) die_error(&err);
-}
-
-void engine_close(Engine *e) {
-    free((char *)e->system.data);
-    tokenizer_close(e->tokenizer);
-    model_close(&e->model);
 }
 
 void prompt_encode(const Engine *e, Str prompt, bool is_plain, Ids *out) {
@@ -192,7 +186,7 @@ void note(const Options *o, const char *fmt, ...) {
     va_start(ap, fmt);
     buffer_vprintf(&text, fmt, ap);
     va_end(ap);
-    buffer_put_shown(&shown, (Str){text.data, text.len}, "\n\t");
+    buffer_put_shown(&shown, buffer_str(&text), "\n\t");
     fprintf(stderr, "%s%s%s\n", is_dim ? "\x1b[2m" : "", shown.data, is_dim ? "\x1b[0m" : "");
     buffer_free(&text);
     buffer_free(&shown);
@@ -235,6 +229,11 @@ void text_write(const char *text, size_t n) {
     buffer_put_shown(&shown, (Str){text, n}, "\n\t");
     output_write(STDOUT_FILENO, STDOUT_NAME, shown.data, shown.len);
     buffer_free(&shown);
+}
+
+void text_print(Buffer *text) {
+    text_write(text->data, text->len);
+    buffer_free(text);
 }
 
 bool text_emit(void *arg, const char *text, size_t n) {

@@ -69,14 +69,6 @@ void dialogue_encode(Dialogue *d, Template tpl, const Tokenizer *t) {
     }
 }
 
-void dialogue_free(Dialogue *d) {
-    dialogue_cut(d, 0);
-    free(d->messages);
-    free(d->starts);
-    free(d->stream.data);
-    buffer_free(&d->dropped);
-}
-
 // flags: O_TRUNC or O_APPEND.
 static bool put_file(const char *path, int flags, const Buffer *data, Error *err) {
     int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | flags, 0600);
@@ -90,7 +82,7 @@ bool transcript_write(const Dialogue *d, const char *path, Error *err) {
     Buffer out = {0}, temporary = {0};
     buffer_puts(&out, "");
     for (int i = 0; i <= d->n; i++) {
-        if (i == dialogue_has(d, 0, "system")) buffer_append(&out, d->dropped.data, d->dropped.len);
+        if (i == dialogue_has(d, 0, "system")) buffer_put(&out, buffer_str(&d->dropped));
         if (i < d->n) put_message(&out, &d->messages[i]);
     }
     buffer_printf(&temporary, "%s.%d.tmp", path, (int)getpid());
@@ -126,7 +118,7 @@ bool transcript_read(Dialogue *d, const char *path, bool *is_torn, Error *err) {
     Buffer text = {0};
     JsonDoc doc = {0};
     bool ok = file_read(path, &text, err);
-    Str rest = skip_mark((Str){text.data, text.len});
+    Str rest = skip_mark(buffer_str(&text));
     *is_torn = false;
     for (size_t number = 1; ok && rest.len; number++) {
         const char *end = memchr(rest.data, '\n', rest.len);

@@ -14,7 +14,6 @@ typedef struct {
     Buffer dropped; // transcript lines of what dialogue_drop took out
 } Dialogue;
 
-void dialogue_free(Dialogue *d);
 void dialogue_push(Dialogue *d, Str role, Str content);
 bool dialogue_has(const Dialogue *d, int i, const char *role); // whether message i exists and has this role
 int dialogue_last_user(const Dialogue *d);                     // the last message of the user, or -1

@@ -153,17 +153,6 @@ Line *line_open(const char *history, volatile int *interrupted) {
     return l;
 }
 
-void line_close(Line *l) {
-    terminal_restore();
-    for (int i = 0; i < l->n_history; i++) free(l->history[i]);
-    free(l->history);
-    free(l->history_path);
-    buffer_free(&l->text);
-    buffer_free(&l->draft);
-    buffer_free(&l->killed);
-    free(l);
-}
-
 bool line_is_terminal(const Line *l) { return l->is_terminal; }
 
 static int next_key(Line *l, int timeout_ms) {
@@ -332,7 +321,7 @@ static void move_row(Line *l, int by) {
     if (next < 0 || next > l->n_history) return;
     if (l->seen == l->n_history) {
         l->draft.len = 0;
-        buffer_append(&l->draft, l->text.data, l->text.len);
+        buffer_put(&l->draft, buffer_str(&l->text));
     }
     l->seen = next;
     if (next == l->n_history)

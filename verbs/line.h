@@ -12,10 +12,9 @@ typedef enum {
     LINE_INTERRUPTED // Ctrl-C at an empty prompt
 } LineResult;
 
-// Takes the terminal over, if standard input is one, until line_close or the end of the process, however it ends:
-// keys are read one by one, and Ctrl-C sets *interrupted. `history` is a file, or NULL. One at a time.
+// Takes the terminal over, if standard input is one, until the end of the process, however it ends: keys are read one
+// by one, and Ctrl-C sets *interrupted. `history` is a file, or NULL. Once.
 Line *line_open(const char *history, volatile int *interrupted);
-void line_close(Line *l);
 bool line_is_terminal(const Line *l);
 
 // Reads one text into out (replaced), beginning with `text`. A trailing backslash and an open """ continue it on the

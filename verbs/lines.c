@@ -19,12 +19,6 @@ void lines_open(LineReader *l, const char *path, size_t limit) {
     l->cap = READ_BYTES;
 }
 
-void lines_close(LineReader *l) {
-    if (l->fd != STDIN_FILENO) close(l->fd);
-    free(l->data);
-    *l = (LineReader){.fd = -1};
-}
-
 Str skip_mark(Str text) {
     bool has_mark = text.len >= 3 && !memcmp(text.data, "\xef\xbb\xbf", 3);
     return has_mark ? (Str){text.data + 3, text.len - 3} : text;

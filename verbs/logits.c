@@ -23,10 +23,13 @@ void ids_parse(const char *text, int n_vocab, Ids *out) {
 }
 
 int verb_logits(const Options *o) {
-    Model model;
+    static Model model;
+    static Ids ids;
+    static Buffer text;
+    static Workspace *ws;
+    static Session *session;
+    static Step *steps;
     Error err;
-    Ids ids = {0};
-    Buffer text = {0};
     if (!o->ids || !o->output) die(EXIT_USAGE, "logits: expected --ids LIST and -o FILE (llama31 help logits)");
     if (o->ids[0] != '@')
         buffer_puts(&text, o->ids);
@@ -44,9 +47,9 @@ int verb_logits(const Options *o) {
     if (chunk > ids.len) chunk = ids.len;
     int fd = strcmp(o->output, "-") ? open(o->output, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666) : STDOUT_FILENO;
     if (fd < 0) die_file(o->output);
-    Workspace *ws = workspace_new(&model, chunk, chunk);
-    Session *session = session_new(&model);
-    Step *steps = xalloc((size_t)chunk, sizeof *steps);
+    ws = workspace_new(&model, chunk, chunk);
+    session = session_new(&model);
+    steps = xalloc((size_t)chunk, sizeof *steps);
     if (!session_reserve(session, ids.len, &err)) die_error(&err);
     for (int first = 0; first < ids.len; first += chunk) {
         int n = ids.len - first < chunk ? ids.len - first : chunk, n_wanted = 0;
@@ -59,11 +62,5 @@ int verb_logits(const Options *o) {
         output_write(fd, o->output, logits, (size_t)n_wanted * (size_t)n_vocab * sizeof *logits);
     }
     if (fd != STDOUT_FILENO && close(fd)) die_file(o->output);
-    free(steps);
-    session_free(session);
-    workspace_free(ws);
-    model_close(&model);
-    buffer_free(&text);
-    free(ids.data);
     return EXIT_OK;
 }

@@ -80,7 +80,6 @@ static const Option options[] = {
     {{"--rope-scale"}, "rcbslno", DOUBLE, AT(model_options.rope_scale), 1e-3, 1e6, "S", "RoPE scaling factor"},
     {{"--rope-orig-ctx"}, "rcbslno", INT, AT(model_options.rope_orig_ctx), 1, 1 << 28, "N", "context before scaling"},
     {{"--positions"}, "o", INT, AT(positions), 0, 1e8, "N", "print N rows of the cis table, not the frequencies"},
-    {{"--dim"}, "o", INT, AT(dim), 2, 65536, "N", "values per head; then no model is read"},
     {{"-i", "--input"}, "b", STRING, AT(input), 0, 0, "FILE", "requests, one JSON object a line; - is stdin"},
     {{"--lines"}, "b", FLAG, AT(is_lines), 0, 0, NULL, "input is plain text, one prompt a line"},
     {{"--ordered"}, "b", FLAG, AT(is_ordered), 0, 0, NULL, "results in the order of the input"},

@@ -112,8 +112,8 @@ static Type target_type(const Plan *p, const GgufTensor *t) {
 typedef struct {
     const Gguf *g;
     const char *out;
-    const Type *types;
-    const uint64_t *offsets; // of each tensor's data in the new file
+    Type *types;
+    uint64_t *offsets; // of each tensor's data in the new file
     int fd;
     bool is_shown;
     uint64_t done, total; // bytes of the old tensors
@@ -210,7 +210,7 @@ static void put_le(Buffer *b, uint64_t v, int bytes) {
 
 static void put_key(Buffer *b, Str key, GgufKind kind) {
     put_le(b, key.len, 8);
-    buffer_append(b, key.data, key.len);
+    buffer_put(b, key);
     put_le(b, kind, 4);
 }
 
@@ -242,7 +242,7 @@ static uint64_t put_header(Buffer *b, const Gguf *g, const Type *types, const Mi
     for (int i = 0; i < g->n_tensors; i++) {
         const GgufTensor *t = &g->tensors[i];
         put_le(&body, t->name.len, 8);
-        buffer_append(&body, t->name.data, t->name.len);
+        buffer_put(&body, t->name);
         put_le(&body, (uint64_t)t->n_dims, 4);
         for (int d = 0; d < t->n_dims; d++) put_le(&body, t->dims[d], 8);
         put_le(&body, types[i], 4);
@@ -255,7 +255,7 @@ static uint64_t put_header(Buffer *b, const Gguf *g, const Type *types, const Mi
     put_le(b, 3, 4);
     put_le(b, (uint64_t)g->n_tensors, 8);
     put_le(b, n_values, 8);
-    buffer_append(b, body.data, body.len);
+    buffer_put(b, buffer_str(&body));
     buffer_free(&body);
     while (b->len % align) put_le(b, 0, 1);
     for (int i = 0; i < g->n_tensors; i++) offsets[i] += b->len;
@@ -317,16 +317,17 @@ int verb_quantize(const Options *o) {
     const char *in = o->args[0], *out = o->args[1];
     const Mixture *mixture = find_mixture(o->args[2]);
     double start = now_sec();
-    Gguf g;
+    static Gguf g;
     Error err;
     if (!gguf_open(&g, in, &err)) die_error(&err);
-    Type *types = choose_types(o, &g, mixture);
-    uint64_t *offsets = xalloc((size_t)g.n_tensors + 1, sizeof *offsets);
-    Buffer header = {0};
-    uint64_t size = put_header(&header, &g, types, mixture, offsets);
-
-    Job job = {
-        .g = &g, .out = out, .types = types, .offsets = offsets, .is_shown = isatty(STDERR_FILENO) && !o->is_quiet};
+    static Buffer header;
+    static Job job;
+    job.g = &g;
+    job.out = out;
+    job.types = choose_types(o, &g, mixture);
+    job.offsets = xalloc((size_t)g.n_tensors + 1, sizeof *job.offsets);
+    job.is_shown = isatty(STDERR_FILENO) && !o->is_quiet;
+    uint64_t size = put_header(&header, &g, job.types, mixture, job.offsets);
     for (int i = 0; i < g.n_tensors; i++) job.total += g.tensors[i].bytes;
     job.fd = open_output(in, out);
     gguf_prefetch(&g);
@@ -343,9 +344,5 @@ int verb_quantize(const Options *o) {
     if (!o->is_quiet)
         fprintf(stderr, "%s: %.3f GB -> %s: %.3f GB, %.1f s\n", in, (double)job.total * 1e-9, out, (double)size * 1e-9,
                 now_sec() - start);
-    buffer_free(&header);
-    free(offsets);
-    free(types);
-    gguf_close(&g);
     return EXIT_OK;
 }

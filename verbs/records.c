@@ -109,7 +109,7 @@ static bool read_biases(Record *r, const Engine *e, const Json *v, Error *err) {
         Buffer text = {0};
         if (j->kind != JSON_NUMBER || fabs(j->number) > 100)
             return wrong(err, "logit_bias", "numbers from -100 to 100", j);
-        buffer_append(&text, j->key.data, j->key.len);
+        buffer_put(&text, j->key);
         if (j->number == -100) // how the API spells a ban
             buffer_puts(&text, "-inf");
         else
@@ -146,7 +146,7 @@ static const Option *find_option(const Options *o, Str key) {
 
 static bool read_option(Record *r, const Option *option, const Json *v, Error *err) {
     Buffer name = {0}, text = {0};
-    buffer_append(&name, v->key.data, v->key.len);
+    buffer_put(&name, v->key);
     put_value(&text, v);
     bool is_good = v->kind == JSON_NUMBER || v->kind == JSON_BOOL
                        ? option_set(&r->options, option, name.data, text.data, err)
@@ -189,9 +189,9 @@ static bool read_content(const Json *v, Buffer *joined, Str *out, Error *err) {
         const Json *text = json_get_string(part, "text");
         if (!json_is(json_get(part, "type"), "text") || !text)
             return error_set(err, EXIT_RUNTIME, "content: expected parts of type \"text\"");
-        buffer_append(joined, text->string.data, text->string.len);
+        buffer_put(joined, text->string);
     }
-    *out = (Str){joined->data, joined->len};
+    *out = buffer_str(joined);
     return true;
 }
 
@@ -335,8 +335,8 @@ static void put_openai(Record *r, const Engine *e) {
                   (long long)time(NULL));
     json_put_string(out, ",\"model\":", str_of(model));
     buffer_puts(out, ",\"choices\":[{\"index\":0,");
-    json_put_string(out, is_chat ? "\"message\":{\"role\":\"assistant\",\"content\":" : "\"text\":",
-                    (Str){s->text.data, s->text.len});
+    json_put_string(out,
+                    is_chat ? "\"message\":{\"role\":\"assistant\",\"content\":" : "\"text\":", buffer_str(&s->text));
     buffer_printf(out, "%s,\"logprobs\":", is_chat ? ",\"refusal\":null}" : "");
     if (r->n_top < 0) {
         buffer_puts(out, "null");
@@ -358,7 +358,7 @@ static void put_short(Record *r, const Engine *e) {
     const Sequence *s = &r->sequence;
     buffer_puts(out, "{\"id\":");
     put_key(out, r);
-    answer_put(out, ",\"text\":", (Str){s->text.data, s->text.len}, s, r->prompt.len);
+    answer_put(out, ",\"text\":", buffer_str(&s->text), s, r->prompt.len);
     if (r->n_top >= 0) {
         buffer_puts(out, ",\"logprobs\":");
         logprobs_put(out, e->tokenizer, s, s->request.n_logprobs, false);
@@ -390,7 +390,7 @@ void record_fail(Record *r, const char *code, const char *message) {
         buffer_puts(out, ",\"response\":null");
     buffer_printf(out, ",\"error\":{\"code\":\"%s\"", code);
     buffer_printf(&text, "line %ld: %s", r->line, message);
-    json_put_string(out, ",\"message\":", (Str){text.data, text.len});
+    json_put_string(out, ",\"message\":", buffer_str(&text));
     buffer_puts(out, "}}\n");
     buffer_free(&text);
 }

@@ -43,31 +43,31 @@ void answer_put(Buffer *out, const char *before, Str text, const Sequence *s, in
 
 static void print_json(const Tokenizer *t, const Sequence *s) {
     Buffer out = {0};
-    answer_put(&out, "{\"text\":", (Str){s->text.data, s->text.len}, s, s->request.n_prompt);
+    answer_put(&out, "{\"text\":", buffer_str(&s->text), s, s->request.n_prompt);
     buffer_printf(&out, ",\"prefill_sec\":%.6f,\"decode_sec\":%.6f", s->prefill_sec, s->decode_sec);
     if (s->request.n_logprobs) {
         buffer_puts(&out, ",\"logprobs\":");
         logprobs_put(&out, t, s, s->request.n_logprobs, false);
     }
     buffer_puts(&out, "}\n");
-    text_write(out.data, out.len);
-    buffer_free(&out);
+    text_print(&out);
 }
 
 int verb_run(const Options *o) {
-    Engine e;
-    Buffer prompt = {0};
-    Ids ids = {0};
+    static Engine e;
+    static Buffer prompt;
+    static Ids ids;
+    static Generator g;
+    static Sequence s;
     if (o->logprobs && !o->is_json) die(EXIT_USAGE, "--logprobs: expected --json beside it");
     prompt_read(o, &prompt);
     engine_open(&e, o);
-    prompt_encode(&e, (Str){prompt.data, prompt.len}, o->is_raw, &ids);
+    prompt_encode(&e, buffer_str(&prompt), o->is_raw, &ids);
     int n = predict_choose(o, e.tpl, o->is_raw), context = context_choose(&e, ids.len, n);
     if (ids.len > context || (ids.len == context && n != 0))
         die(EXIT_CONTEXT, "the prompt does not fit the context: %d tokens, context %d", ids.len, context);
     memory_check(&e.model, (size_t)(n >= 0 ? ids.len : context));
 
-    Generator g;
     generator_init(&g, &e.model, e.tokenizer, o->chunk ? o->chunk : ids.len < 512 ? ids.len : 512, 1);
     Request request = request_make(o, n, context);
     request.prompt = ids.data, request.n_prompt = ids.len;
@@ -75,21 +75,12 @@ int verb_run(const Options *o) {
     request.emit = o->is_json ? NULL : text_emit;
     request.sample.seed = e.seed;
     if (o->has_echo && !o->is_json) text_write(prompt.data, prompt.len);
-    Session *session = session_new(&e.model);
-    Sequence s;
-    generate(&g, &s, &request, session);
+    generate(&g, &s, &request, session_new(&e.model));
     if (s.finish == FINISH_ERROR) die_error(&s.error);
     if (o->is_json)
         print_json(e.tokenizer, &s);
     else if (s.text.len == 0 || s.text.data[s.text.len - 1] != '\n')
         text_write("\n", 1);
     stats_print(o, &g, e.seed);
-    int code = s.finish == FINISH_CANCEL ? EXIT_INTERRUPTED : EXIT_OK;
-    sequence_free(&s);
-    session_free(session);
-    generator_free(&g);
-    engine_close(&e);
-    buffer_free(&prompt);
-    free(ids.data);
-    return code;
+    return s.finish == FINISH_CANCEL ? EXIT_INTERRUPTED : EXIT_OK;
 }

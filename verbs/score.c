@@ -15,11 +15,11 @@ enum {
     MAX_LINE = 4 << 20
 };
 
-// tokens[0, n - 1) are fed; those from `first` on are scored, each by the logits of the one before it.
+// All tokens but the last are fed; those from `first` on are scored, each by the logits of the one before it.
 typedef struct {
-    Session *session; // may hold a beginning already
-    const int *tokens;
-    int n, first, n_fed;
+    Session *session;
+    Ids ids;
+    int n_fed, first;
     double logprob;
 } Job;
 
@@ -36,43 +36,39 @@ typedef struct {
 // Takes as many steps of a job as fit; those that want logits enter owners and targets.
 static int add_steps(Scorer *s, Job *job, int n_steps, int *n_wanted) {
     Error err;
-    int n = 0, pos = job->session->n_tokens;
-    while (job->n_fed < job->n - 1 && n_steps + n < s->max_steps) {
+    int begin = job->n_fed, n = 0;
+    for (; job->n_fed < job->ids.len - 1 && n_steps + n < s->max_steps; n++) {
         bool is_wanted = job->n_fed + 1 >= job->first;
         if (is_wanted && *n_wanted == s->max_logits) break;
-        if (is_wanted) {
-            s->owners[*n_wanted] = job;
-            s->targets[(*n_wanted)++] = job->tokens[job->n_fed + 1];
-        }
-        s->steps[n_steps + n] = (Step){job->session, job->tokens[job->n_fed++], pos + n, is_wanted};
-        n++;
+        s->steps[n_steps + n] = (Step){job->session, job->ids.data[job->n_fed], begin + n, is_wanted};
+        job->n_fed++;
+        if (!is_wanted) continue;
+        s->owners[*n_wanted] = job;
+        s->targets[(*n_wanted)++] = job->ids.data[job->n_fed];
     }
-    if (n && !session_reserve(job->session, pos + n, &err)) die_error(&err);
+    if (n && !session_reserve(job->session, job->n_fed, &err)) die_error(&err);
     return n;
 }
 
 // Runs all jobs to their end. The sum of a job has the same order whatever it is packed with.
-static void run_jobs(Scorer *s, Job *jobs, int n) {
+static void run_jobs(Scorer *s, Job *const *jobs, int n) {
     int n_vocab = s->engine.model.config.vocab_size;
     for (int first = 0; first < n;) {
         int n_steps = 0, n_wanted = 0;
-        for (int i = first; i < n && i < first + s->parallel; i++)
-            n_steps += add_steps(s, &jobs[i], n_steps, &n_wanted);
-        if (n_steps) {
-            const float *logits = model_forward(&s->engine.model, s->workspace, s->steps, n_steps);
-            for (int i = 0; i < n_wanted; i++) {
-                float logprob = logits_logprob(logits + (size_t)i * (size_t)n_vocab, n_vocab, s->targets[i]);
-                if (!(logprob - logprob == 0)) die(EXIT_RUNTIME, "the logits hold NaN or infinity");
-                s->owners[i]->logprob += (double)logprob;
-            }
+        for (int i = first; i < n && i < first + s->parallel; i++) n_steps += add_steps(s, jobs[i], n_steps, &n_wanted);
+        const float *logits = n_steps ? model_forward(&s->engine.model, s->workspace, s->steps, n_steps) : NULL;
+        for (int i = 0; i < n_wanted; i++) {
+            float logprob = logits_logprob(logits + (size_t)i * (size_t)n_vocab, n_vocab, s->targets[i]);
+            if (!(logprob - logprob == 0)) die(EXIT_RUNTIME, "the logits hold NaN or infinity");
+            s->owners[i]->logprob += (double)logprob;
         }
         if (generate_interrupted) exit(EXIT_INTERRUPTED);
-        while (first < n && jobs[first].n_fed >= jobs[first].n - 1) first++;
+        while (first < n && jobs[first]->n_fed >= jobs[first]->ids.len - 1) first++;
     }
 }
 
 static void scorer_open(Scorer *s, const Options *o) {
-    *s = (Scorer){.start = now_sec()};
+    s->start = now_sec();
     engine_open(&s->engine, o);
     int most = LOGITS_BYTES / (4 * s->engine.model.config.vocab_size);
     s->max_steps = o->chunk ? o->chunk : DEFAULT_CHUNK;
@@ -84,115 +80,95 @@ static void scorer_open(Scorer *s, const Options *o) {
     s->targets = xalloc((size_t)s->max_steps, sizeof *s->targets);
 }
 
-static void scorer_close(Scorer *s) {
-    workspace_free(s->workspace);
-    free(s->steps);
-    free(s->owners);
-    free(s->targets);
-    engine_close(&s->engine);
-}
-
-static void print_stats(const Scorer *s, uint64_t n_tokens) {
-    double sec = now_sec() - s->start;
-    if (!s->engine.options->is_quiet)
-        fprintf(stderr, "%llu tok %.1f tok/s\n", (unsigned long long)n_tokens, (double)n_tokens / sec);
-}
-
 // Perplexity
 
 typedef struct {
+    Ids ids; // of the text that is cut into windows,
+    int at;  // and where the next one begins
+    LineReader lines;
+    JsonDoc doc;
     double nll; // nats
     uint64_t n_tokens, n_bytes, n_fed;
     int n_ctx;
 } Perplexity;
 
-// Runs jobs and adds up what they say.
-static void count_jobs(Scorer *s, Perplexity *p, Job *jobs, int n) {
-    run_jobs(s, jobs, n);
-    for (Job *job = jobs; job < jobs + n; job++) {
-        p->nll -= job->logprob;
-        p->n_fed += (uint64_t)job->n;
-        for (int i = job->first; i < job->n; i++, p->n_tokens++)
-            p->n_bytes += tokenizer_piece(s->engine.tokenizer, job->tokens[i], false).len;
-        session_free(job->session);
-    }
+static void put_text(const Scorer *s, Str text, Ids *out) {
+    if (tokenizer_adds_bos(s->engine.tokenizer)) ids_push(out, tokenizer_bos(s->engine.tokenizer));
+    tokenizer_encode(s->engine.tokenizer, text.data, text.len, out);
 }
 
 // As llama.cpp counts: BOS and the text are cut into windows of n_ctx tokens, the first token of each is replaced by
 // BOS, the first half of each is context only, and what does not fill a window is left out.
-static void score_windows(Scorer *s, Perplexity *p, Str text) {
-    Ids ids = {0};
-    bool adds_bos = tokenizer_adds_bos(s->engine.tokenizer);
-    if (adds_bos) ids_push(&ids, tokenizer_bos(s->engine.tokenizer));
-    tokenizer_encode(s->engine.tokenizer, text.data, text.len, &ids);
-    int n_windows = ids.len / p->n_ctx;
-    if (!n_windows)
-        die(EXIT_USAGE,
-            "--perplexity: expected at least one window of %d tokens, found %d (a smaller -c, or a .jsonl of "
-            "{\"text\"} for short texts)",
-            p->n_ctx, ids.len);
-    Job *jobs = xalloc((size_t)s->parallel, sizeof *jobs);
-    for (int first = 0; first < n_windows; first += s->parallel) {
-        int n = n_windows - first < s->parallel ? n_windows - first : s->parallel;
-        for (int i = 0; i < n; i++) {
-            int *tokens = ids.data + (size_t)(first + i) * (size_t)p->n_ctx;
-            if (adds_bos) tokens[0] = tokenizer_bos(s->engine.tokenizer);
-            jobs[i] = (Job){
-                .session = session_new(&s->engine.model), .tokens = tokens, .n = p->n_ctx, .first = p->n_ctx / 2 + 1};
-        }
-        count_jobs(s, p, jobs, n);
-    }
-    free(jobs);
-    free(ids.data);
+static bool next_window(Scorer *s, Perplexity *p, Job *job) {
+    if (p->ids.len - p->at < p->n_ctx) return false;
+    for (int i = 0; i < p->n_ctx; i++) ids_push(&job->ids, p->ids.data[p->at++]);
+    if (tokenizer_adds_bos(s->engine.tokenizer)) job->ids.data[0] = tokenizer_bos(s->engine.tokenizer);
+    job->first = p->n_ctx / 2 + 1;
+    return true;
 }
 
-// Texts of JSON lines {"text": ...}; every token after BOS counts.
-static void score_texts(Scorer *s, Perplexity *p, const char *path) {
-    LineReader l;
-    JsonDoc doc = {0};
-    int n_batch = 4 * s->parallel, n;
-    Ids *ids = xalloc((size_t)n_batch, sizeof *ids);
-    Job *jobs = xalloc((size_t)n_batch, sizeof *jobs);
-    lines_open(&l, path, MAX_LINE);
-    do {
-        for (n = 0; n < n_batch && lines_next_json(&l, &doc, true) == LINE_READY; n++) {
-            const Json *text = json_get_string(doc.root, "text");
-            if (!text) die(EXIT_RUNTIME, "%s: line %ld: expected {\"text\": STRING}", l.path, l.number);
-            ids[n].len = 0;
-            if (tokenizer_adds_bos(s->engine.tokenizer)) ids_push(&ids[n], tokenizer_bos(s->engine.tokenizer));
-            tokenizer_encode(s->engine.tokenizer, text->string.data, text->string.len, &ids[n]);
-            if (ids[n].len > p->n_ctx)
-                die(EXIT_CONTEXT, "%s: line %ld does not fit the context: %d tokens, context %d", l.path, l.number,
-                    ids[n].len, p->n_ctx);
-            jobs[n] =
-                (Job){.session = session_new(&s->engine.model), .tokens = ids[n].data, .n = ids[n].len, .first = 1};
+// A line of JSON, {"text": ...}; every token after BOS counts.
+static bool next_text(Scorer *s, Perplexity *p, Job *job) {
+    const LineReader *l = &p->lines;
+    if (lines_next_json(&p->lines, &p->doc, true) != LINE_READY) return false;
+    const Json *text = json_get_string(p->doc.root, "text");
+    if (!text) die(EXIT_RUNTIME, "%s: line %ld: expected {\"text\": STRING}", l->path, l->number);
+    put_text(s, text->string, &job->ids);
+    if (job->ids.len > p->n_ctx)
+        die(EXIT_CONTEXT, "%s: line %ld does not fit the context: %d tokens, context %d", l->path, l->number,
+            job->ids.len, p->n_ctx);
+    job->first = 1;
+    return true;
+}
+
+// Takes jobs from a source until it has no more, runs them and adds up what they say.
+static void count_jobs(Scorer *s, Perplexity *p, bool (*next)(Scorer *s, Perplexity *p, Job *job), int most) {
+    Job *jobs = xalloc((size_t)most, sizeof *jobs), **list = xalloc((size_t)most, sizeof *list);
+    for (int n = most; n == most;) {
+        for (n = 0; n < most; n++) {
+            list[n] = &jobs[n];
+            jobs[n] = (Job){.ids = {jobs[n].ids.data, 0, jobs[n].ids.cap}};
+            if (!next(s, p, &jobs[n])) break;
+            jobs[n].session = session_new(&s->engine.model);
         }
-        count_jobs(s, p, jobs, n);
-    } while (n == n_batch);
-    for (int i = 0; i < n_batch; i++) free(ids[i].data);
-    free(ids);
+        run_jobs(s, list, n);
+        for (Job *job = jobs; job < jobs + n; job++) {
+            p->nll -= job->logprob;
+            p->n_fed += (uint64_t)job->ids.len;
+            for (int i = job->first; i < job->ids.len; i++, p->n_tokens++)
+                p->n_bytes += tokenizer_piece(s->engine.tokenizer, job->ids.data[i], false).len;
+            session_free(job->session);
+        }
+    }
+    for (int i = 0; i < most; i++) free(jobs[i].ids.data);
     free(jobs);
-    json_free(&doc);
-    lines_close(&l);
+    free(list);
 }
 
 static void score_perplexity(Scorer *s) {
+    static Perplexity p;
+    static Buffer text;
     const Options *o = s->engine.options;
-    Buffer text = {0}, out = {0};
+    Buffer out = {0};
     Error err;
-    Perplexity p = {0};
     bool is_texts = str_ends_with(str_of(o->perplexity), ".jsonl") || o->is_jsonl;
     int most = s->engine.model.config.max_context;
     p.n_ctx = o->ctx ? o->ctx : is_texts || most < DEFAULT_WINDOW ? most : DEFAULT_WINDOW;
     if (p.n_ctx < 4) die(EXIT_USAGE, "-c: expected at least 4, found %d", p.n_ctx);
     if (is_texts) {
-        score_texts(s, &p, o->perplexity);
+        lines_open(&p.lines, o->perplexity, MAX_LINE);
     } else {
         if (!file_read(o->perplexity, &text, &err)) die_error(&err);
-        score_windows(s, &p, (Str){text.data, text.len});
+        put_text(s, buffer_str(&text), &p.ids);
+        if (p.ids.len < p.n_ctx)
+            die(EXIT_USAGE,
+                "--perplexity: expected at least one window of %d tokens, found %d (a smaller -c, or a .jsonl of "
+                "{\"text\"} for short texts)",
+                p.n_ctx, p.ids.len);
     }
+    count_jobs(s, &p, is_texts ? next_text : next_window, is_texts ? 4 * s->parallel : s->parallel);
     if (!p.n_tokens) die(EXIT_RUNTIME, "%s: nothing to score", o->perplexity);
-    double perplexity = exp(p.nll / (double)p.n_tokens);
+    double perplexity = exp(p.nll / (double)p.n_tokens), sec = now_sec() - s->start;
     if (o->is_json) {
         json_put_number(&out, "{\"perplexity\":", perplexity);
         json_put_number(&out, ",\"nll\":", p.nll);
@@ -202,57 +178,52 @@ static void score_perplexity(Scorer *s) {
         buffer_printf(&out, "perplexity %.4f (%llu tokens, %.4f nats per byte)\n", perplexity,
                       (unsigned long long)p.n_tokens, p.n_bytes ? p.nll / (double)p.n_bytes : 0);
     }
-    text_write(out.data, out.len);
-    print_stats(s, p.n_fed);
-    buffer_free(&text);
-    buffer_free(&out);
+    text_print(&out);
+    note(o, "%llu tok %.1f tok/s", (unsigned long long)p.n_fed, (double)p.n_fed / sec);
 }
 
 // Choices
 
-// A prompt and its continuations. ids[i] are all tokens of choice i; the first n_shared of them are the prompt.
+// A prompt and its continuations. The first n_shared tokens of every choice are the prompt.
 typedef struct {
     JsonDoc doc; // what id and texts point into, if they come from a file
     const Json *id;
     int n, n_shared;
-    Str *texts;       // (n)
-    Ids *ids;         // (n)
-    Job *jobs;        // (n)
-    Session *session; // holds the prompt but for its last token
+    Str *texts;   // (n)
+    Job *choices; // (n)
+    Job prompt;   // but for its last token
 } Question;
 
 static void question_free(Question *q) {
     for (int i = 0; i < q->n; i++) {
-        session_free(q->jobs[i].session);
-        free(q->ids[i].data);
+        session_free(q->choices[i].session);
+        free(q->choices[i].ids.data);
     }
-    session_free(q->session);
+    session_free(q->prompt.session);
     free(q->texts);
-    free(q->ids);
-    free(q->jobs);
+    free(q->choices);
     json_free(&q->doc);
 }
 
 // Encodes. On a template the answer begins a turn of its own; in plain text prompt and choice are encoded together,
 // and where their tokens merge across the boundary, all choices are scored from the last token that all have.
 static void question_encode(Scorer *s, Question *q, Str prompt) {
+    const Engine *e = &s->engine;
     Ids alone = {0};
-    q->ids = xalloc((size_t)q->n, sizeof *q->ids);
-    q->jobs = xalloc((size_t)q->n, sizeof *q->jobs);
-    q->session = session_new(&s->engine.model);
-    prompt_encode(&s->engine, prompt, s->engine.options->is_raw, &alone);
+    q->choices = xalloc((size_t)q->n, sizeof *q->choices);
+    prompt_encode(e, prompt, e->options->is_raw, &alone);
     q->n_shared = alone.len;
     for (int i = 0; i < q->n; i++) {
-        Ids *ids = &q->ids[i];
-        if (s->engine.tpl != TEMPLATE_NONE && !s->engine.options->is_raw) {
+        Ids *ids = &q->choices[i].ids;
+        if (e->tpl != TEMPLATE_NONE && !e->options->is_raw) {
             for (int k = 0; k < alone.len; k++) ids_push(ids, alone.data[k]);
-            tokenizer_encode(s->engine.tokenizer, q->texts[i].data, q->texts[i].len, ids);
+            tokenizer_encode(e->tokenizer, q->texts[i].data, q->texts[i].len, ids);
             continue;
         }
         Buffer joint = {0};
-        buffer_append(&joint, prompt.data, prompt.len);
-        buffer_append(&joint, q->texts[i].data, q->texts[i].len);
-        prompt_encode(&s->engine, (Str){joint.data, joint.len}, true, ids);
+        buffer_put(&joint, prompt);
+        buffer_put(&joint, q->texts[i]);
+        prompt_encode(e, buffer_str(&joint), true, ids);
         int k = 0;
         while (k < q->n_shared && k < ids->len - 1 && ids->data[k] == alone.data[k]) k++;
         q->n_shared = k;
@@ -268,20 +239,20 @@ static void question_print(const Scorer *s, const Question *q) {
     const Json *id = q->id;
     int best = 0;
     for (int i = 1; i < q->n; i++)
-        if (q->jobs[i].logprob > q->jobs[best].logprob) best = i;
+        if (q->choices[i].logprob > q->choices[best].logprob) best = i;
     if (is_json) buffer_puts(&out, "{");
     if (id && id->kind == JSON_STRING) json_put_string(&out, "\"id\":", id->string);
     if (id && id->kind == JSON_NUMBER) json_put_number(&out, "\"id\":", id->number);
     if (is_json) buffer_puts(&out, id ? ",\"choices\":[" : "\"choices\":[");
     for (int i = 0; i < q->n; i++) {
-        int n_tokens = q->ids[i].len - q->n_shared;
+        int n_tokens = q->choices[i].ids.len - q->n_shared;
         if (is_json) {
             json_put_string(&out, i ? ",{\"text\":" : "{\"text\":", q->texts[i]);
-            json_put_number(&out, ",\"logprob\":", q->jobs[i].logprob);
+            json_put_number(&out, ",\"logprob\":", q->choices[i].logprob);
             buffer_printf(&out, ",\"n_tokens\":%d}", n_tokens);
         } else {
-            buffer_printf(&out, "%12.6f %5d  ", q->jobs[i].logprob, n_tokens);
-            buffer_append(&out, q->texts[i].data, q->texts[i].len);
+            buffer_printf(&out, "%12.6f %5d  ", q->choices[i].logprob, n_tokens);
+            buffer_put(&out, q->texts[i]);
             buffer_puts(&out, i == best ? "  *\n" : "\n");
         }
     }
@@ -289,33 +260,30 @@ static void question_print(const Scorer *s, const Question *q) {
         json_put_string(&out, "],\"best\":", q->texts[best]);
         buffer_puts(&out, "}\n");
     }
-    text_write(out.data, out.len);
-    buffer_free(&out);
+    text_print(&out);
 }
 
-// The prompts of all questions in one packing, but for their last token; then all choices, as forks of them.
+// The prompts of all questions in one packing; then all choices, as forks of them.
 static void answer_questions(Scorer *s, Question *questions, int n) {
-    int n_jobs = 0, at = 0;
-    for (int i = 0; i < n; i++) n_jobs += questions[i].n;
-    Job *jobs = xalloc((size_t)(n + n_jobs), sizeof *jobs);
-    for (int i = 0; i < n; i++) {
-        Question *q = &questions[i];
-        jobs[i] = (Job){.session = q->session, .tokens = q->ids[0].data, .n = q->n_shared, .first = q->n_shared};
+    int most = n, n_jobs = 0;
+    for (int i = 0; i < n; i++) most += questions[i].n;
+    Job **jobs = xalloc((size_t)most, sizeof *jobs);
+    for (Question *q = questions; q < questions + n; q++) {
+        q->prompt = (Job){session_new(&s->engine.model), {q->choices->ids.data, q->n_shared, 0}, 0, q->n_shared, 0};
+        jobs[n_jobs++] = &q->prompt;
     }
-    run_jobs(s, jobs, n);
+    run_jobs(s, jobs, n_jobs);
+    n_jobs = 0;
     for (Question *q = questions; q < questions + n; q++)
-        for (int k = 0, fed = q->n_shared - 1; k < q->n; k++, at++) {
-            jobs[at] = (Job){.session = session_fork(q->session, fed),
-                             .tokens = q->ids[k].data + fed,
-                             .n = q->ids[k].len - fed,
-                             .first = 1};
-            if (!jobs[at].session) die(EXIT_RUNTIME, "out of memory: KV cache of %d choices", q->n);
+        for (Job *job = q->choices; job < q->choices + q->n; job++) {
+            job->session = session_fork(q->prompt.session, q->n_shared - 1);
+            if (!job->session) die(EXIT_RUNTIME, "out of memory: KV cache of %d choices", q->n);
+            job->n_fed = q->n_shared - 1;
+            job->first = q->n_shared;
+            jobs[n_jobs++] = job;
         }
     run_jobs(s, jobs, n_jobs);
-    at = 0;
     for (Question *q = questions; q < questions + n; q++) {
-        memcpy(q->jobs, jobs + at, (size_t)q->n * sizeof *jobs);
-        at += q->n;
         question_print(s, q);
         question_free(q);
     }
@@ -335,7 +303,7 @@ static void score_choices(Scorer *s) {
         if (!*at) break;
     }
     prompt_read(s->engine.options, &prompt);
-    question_encode(s, &q, (Str){prompt.data, prompt.len});
+    question_encode(s, &q, buffer_str(&prompt));
     answer_questions(s, &q, 1);
     buffer_free(&prompt);
 }
@@ -358,7 +326,7 @@ static void read_question(Scorer *s, Question *q, const LineReader *l) {
 
 // Questions of -f FILE or stdin, a line each; answers in the same order. A pause in the input ends a packing.
 static void score_questions(Scorer *s) {
-    LineReader l;
+    static LineReader l;
     LineState state = LINE_NONE;
     Question *questions = xalloc((size_t)s->parallel, sizeof *questions);
     lines_open(&l, s->engine.options->file, MAX_LINE);
@@ -373,15 +341,13 @@ static void score_questions(Scorer *s) {
         answer_questions(s, questions, n);
     }
     free(questions);
-    lines_close(&l);
 }
 
 int verb_score(const Options *o) {
-    Scorer s;
+    static Scorer s;
     if (!o->perplexity && !o->choices && !o->is_jsonl)
         die(EXIT_USAGE, "score: expected --choices A,B PROMPT, --jsonl or --perplexity FILE (llama31 help score)");
     scorer_open(&s, o);
     (o->perplexity ? score_perplexity : o->is_jsonl ? score_questions : score_choices)(&s);
-    scorer_close(&s);
     return EXIT_OK;
 }

@@ -111,15 +111,14 @@ static int print_json(const Model *m, const Gguf *g) {
 }
 
 int verb_show(const Options *o) {
-    Gguf file;
-    Model model;
+    static Gguf file;
+    static Model model;
     Error err;
     const char *path = o->n_args ? o->args[0] : o->model;
     if (!model_open_file(&file, path, &err)) die_error(&err);
     if (file.n_tensors == 0) {
         printf("%-14s%s: a vocabulary, no tensors\n", "file", file.path);
         print_tokenizer(&file);
-        gguf_close(&file);
         return EXIT_OK;
     }
     if (!model_bind(&model, &file, &o->model_options, &err)) die_error(&err);
@@ -134,6 +133,5 @@ int verb_show(const Options *o) {
         print_tokenizer(&model.file);
         if (o->show_tensors) print_tensors(&model.file);
     }
-    model_close(&model);
     return EXIT_OK;
 }

@@ -118,20 +118,20 @@ static void llama2_message(const Tokenizer *t, const Message *m, const Message *
     Buffer text = {0};
     Str content = strip(m->content);
     if (str_is(m->role, "assistant")) {
-        buffer_append(&text, content.data, content.len);
+        buffer_put(&text, content);
         buffer_puts(&text, " ");
     } else {
         buffer_puts(&text, "[INST] ");
         if (system) {
             buffer_puts(&text, "<<SYS>>\n");
-            buffer_append(&text, system->content.data, system->content.len);
+            buffer_put(&text, system->content);
             buffer_puts(&text, "\n<</SYS>>\n\n");
         }
-        buffer_append(&text, content.data, content.len);
+        buffer_put(&text, content);
         buffer_puts(&text, " [/INST]");
         put_bos(t, out);
     }
-    put(t, (Str){text.data, text.len}, out);
+    put(t, buffer_str(&text), out);
     if (str_is(m->role, "assistant")) put_control(t, "</s>", out);
     buffer_free(&text);
 }
@@ -141,16 +141,16 @@ static void marked_message(Template tpl, const Tokenizer *t, Str role, Str conte
     Buffer text = {0};
     if (!is_first) buffer_puts(&text, "\n");
     if (tpl == TEMPLATE_CHATML && tokenizer_special(t, "<|im_start|>") >= 0) {
-        put(t, (Str){text.data, text.len}, out);
+        put(t, buffer_str(&text), out);
         text.len = 0;
         put_control(t, "<|im_start|>", out);
     } else {
         buffer_puts(&text, tpl == TEMPLATE_CHATML ? "<|im_start|>" : "<|");
     }
-    buffer_append(&text, role.data, role.len);
+    buffer_put(&text, role);
     buffer_puts(&text, tpl == TEMPLATE_CHATML ? "\n" : "|>\n");
-    buffer_append(&text, content.data, content.len);
-    put(t, (Str){text.data, text.len}, out);
+    buffer_put(&text, content);
+    put(t, buffer_str(&text), out);
     buffer_free(&text);
 }
 

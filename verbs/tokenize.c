@@ -14,9 +14,9 @@ static void encode(const Options *o, const Tokenizer *t, Str text, Ids *ids) {
 }
 
 static void print_json_lines(const Options *o, const Tokenizer *t) {
-    LineReader lines;
-    JsonDoc doc = {0};
-    Ids ids = {0};
+    static LineReader lines;
+    static JsonDoc doc;
+    static Ids ids;
     lines_open(&lines, o->file, MAX_LINE);
     while (lines_next_json(&lines, &doc, true) == LINE_READY) {
         if (doc.root->kind != JSON_STRING)
@@ -27,14 +27,11 @@ static void print_json_lines(const Options *o, const Tokenizer *t) {
         for (int i = 0; i < ids.len; i++) printf(i ? ",%d" : "%d", ids.data[i]);
         puts("]");
     }
-    lines_close(&lines);
-    json_free(&doc);
-    free(ids.data);
 }
 
 // The ids of a dialogue; if its last message is not the assistant's, what asks for the answer too.
 static void encode_chat(const Options *o, const Gguf *g, const Tokenizer *t, Ids *ids) {
-    Dialogue d = {0};
+    static Dialogue d;
     Error err;
     bool is_torn;
     Template tpl = template_choose(o, g, t);
@@ -42,7 +39,6 @@ static void encode_chat(const Options *o, const Gguf *g, const Tokenizer *t, Ids
     if (is_torn || !d.n)
         die(EXIT_RUNTIME, "%s: expected lines of {\"role\":\"...\",\"content\":\"...\"}", o->chat_file);
     template_encode(tpl, t, d.messages, d.n, 0, !dialogue_has(&d, d.n - 1, "assistant"), ids);
-    dialogue_free(&d);
 }
 
 // A token's bytes, for between quotes.
@@ -83,17 +79,17 @@ static void print_text(const Options *o, const Tokenizer *t, const Ids *ids) {
             if (s.data[0] == ' ') s = (Str){s.data + 1, s.len - 1};
             is_start = false;
         }
-        buffer_append(&out, s.data, s.len);
+        buffer_put(&out, s);
     }
-    if (out.len) text_write(out.data, out.len);
-    buffer_free(&out);
+    text_print(&out);
 }
 
 int verb_tokenize(const Options *o) {
-    Gguf g;
+    static Gguf g;
+    static Buffer text;
+    static Ids ids;
+    static Tokenizer *t;
     Error err;
-    Buffer text = {0};
-    Ids ids = {0};
     if (o->ids_only + o->count_only + o->is_jsonl + o->is_decode > 1)
         die(EXIT_USAGE, "tokenize: expected one of --ids, --count, --jsonl and --decode");
     if (o->is_jsonl && (o->chat_file || o->prompt || o->n_args))
@@ -102,8 +98,7 @@ int verb_tokenize(const Options *o) {
         die(EXIT_USAGE, "tokenize --chat: expected no text beside its file");
     if (!o->chat_file && !o->is_jsonl) prompt_read(o, &text);
     if (!model_open_file(&g, o->model, &err)) die_error(&err);
-    Tokenizer *t = tokenizer_open(&g, &err);
-    if (!t) die_error(&err);
+    if (!(t = tokenizer_open(&g, &err))) die_error(&err);
     if (o->chat_file)
         encode_chat(o, &g, t, &ids);
     else if (o->is_jsonl)
@@ -111,15 +106,10 @@ int verb_tokenize(const Options *o) {
     else if (o->is_decode)
         ids_parse(text.data, tokenizer_n_vocab(t), &ids);
     else
-        encode(o, t, (Str){text.data, text.len}, &ids);
+        encode(o, t, buffer_str(&text), &ids);
     if (o->is_decode && !o->chat_file)
         print_text(o, t, &ids);
     else if (!o->is_jsonl)
         print_ids(o, t, &ids);
-    stdout_flush();
-    free(ids.data);
-    buffer_free(&text);
-    tokenizer_close(t);
-    gguf_close(&g);
     return EXIT_OK;
 }

@@ -1,4 +1,5 @@
-// The verbs: one file per thing users do. Each takes the parsed options and returns an exit code.
+// The verbs: one file per thing users do. Each takes the parsed options and returns an exit code. It is the last thing
+// that a process does: what lives as long as the verb is static, and left to the system in the end.
 #ifndef VERBS_VERBS_H
 #define VERBS_VERBS_H
 
@@ -38,7 +39,6 @@ typedef struct {
     bool show_tensors;
     // rope
     int positions; // --positions N: table rows to print; -1: the frequencies
-    int dim;       // --dim: without a model
     // batch
     const char *input;
     bool is_lines, is_ordered, is_resume, is_strict, progress_json;
@@ -108,7 +108,6 @@ typedef struct {
 
 // Opens all that or dies.
 void engine_open(Engine *e, const Options *o);
-void engine_close(Engine *e);
 // Tokens of a prompt: a user's message after the system's, or, plain or without a template, the text after BOS.
 void prompt_encode(const Engine *e, Str prompt, bool is_plain, Ids *out);
 // -n, or as many tokens as are to be generated when nobody says: plain text goes on and on.
@@ -134,6 +133,8 @@ void output_write(int fd, const char *path, const void *data, size_t n);
 void stdout_flush(void);
 // Writes text to stdout by the same rules, control bytes escaped when it is a terminal.
 void text_write(const char *text, size_t n);
+// Writes a buffer so, and frees it.
+void text_print(Buffer *text);
 // text_write as Request.emit.
 bool text_emit(void *arg, const char *text, size_t n);
 // A file read line by line. Memory is bounded by `limit`, whatever the file holds.
@@ -152,7 +153,6 @@ typedef enum { LINE_NONE, LINE_READY, LINE_LONG, LINE_END } LineState;
 
 // Opens a file (NULL or "-": stdin) or dies.
 void lines_open(LineReader *l, const char *path, size_t limit);
-void lines_close(LineReader *l);
 // The next line without its newline, valid until the next call. LINE_LONG gives the head of one over the limit;
 // LINE_NONE: an interrupt, or nothing there yet and may_wait is false. Dies when reading fails.
 LineState lines_next(LineReader *l, Str *line, bool may_wait);
