@@ -482,7 +482,7 @@ static bool history_path(Buffer *path) {
 static void chat_open(Chat *c, const Options *o) {
     Dialogue *d = &c->dialogue;
     Error err;
-    Buffer history = {0};
+    static Buffer history;
     bool is_torn;
     c->options = *o;
     engine_open(&c->engine, &c->options);
@@ -499,7 +499,6 @@ static void chat_open(Chat *c, const Options *o) {
     if (o->system && o->session_file) follow(c, false);
     c->line = line_open(history_path(&history) ? history.data : NULL, &generate_interrupted);
     c->is_terminal = line_is_terminal(c->line);
-    buffer_free(&history);
 }
 
 static void greet(const Chat *c) {

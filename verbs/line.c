@@ -14,15 +14,15 @@
 #include <unistd.h>
 #include <wchar.h>
 
-enum { MAX_HISTORY = 1000, NO_KEY = -1, END_OF_INPUT = -2, WOKEN = -3, ESCAPE_MS = 50 };
+enum { NO_KEY = -1, END_OF_INPUT = -2, WOKEN = -3, ESCAPE_MS = 50 };
 
 struct Line {
     bool is_terminal;
     int out; // where keys echo: a terminal
     volatile int *interrupted;
-    char *history_path;
-    char **history;           // (n_history)
-    int n_history, seen;      // seen: the entry shown, n_history for the new text
+    const char *history_path;
+    Buffer history; // as in its file: an entry a line, its own newlines as carriage returns, which no text holds
+    size_t seen;    // where the entry shown begins; the end of the history: the new text
     unsigned char keys[4096]; // read, not yet handled
     size_t n_keys, next_key;
     // while a text is edited
@@ -97,49 +97,42 @@ static void install_handlers(void) {
     for (size_t i = 0; i < sizeof wakes / sizeof *wakes; i++) sigaction(wakes[i], &wake, NULL);
 }
 
-// History: one entry per line of the file, its newlines as carriage returns (which no text holds).
-static void history_add(Line *l, const char *text) {
-    if (!*text || (l->n_history && !strcmp(l->history[l->n_history - 1], text))) return;
-    if (l->n_history == MAX_HISTORY) {
-        free(l->history[0]);
-        memmove(l->history, l->history + 1, --l->n_history * sizeof *l->history);
+// Where the entry before or after the one at `at` begins.
+static size_t history_step(const Buffer *history, size_t at, int by) {
+    if (by > 0) return at + strcspn(history->data + at, "\n") + 1;
+    for (at--; at > 0 && history->data[at - 1] != '\n'; at--) {
     }
-    char *copy = l->history[l->n_history++] = strdup(text);
-    if (!copy) die(EXIT_RUNTIME, "out of memory: history");
-    while ((copy = strchr(copy, '\r'))) *copy = '\n';
+    return at;
 }
 
-static void history_load(Line *l) {
-    char *line = NULL;
-    size_t cap = 0;
-    FILE *f = fopen(l->history_path, "re");
-    while (f && getline(&line, &cap, f) > 0) {
-        line[strcspn(line, "\n")] = 0;
-        history_add(l, line);
+// Adds a text to the history and its file, unless it is the last entry again.
+static void history_add(Line *l, const Buffer *text) {
+    Buffer *h = &l->history;
+    size_t begin = h->len, last = begin ? history_step(h, begin, -1) : 0;
+    if (!text->len) return;
+    buffer_put(h, buffer_str(text));
+    buffer_puts(h, "\n");
+    for (char *at = h->data + begin; (at = strchr(at, '\n')) && at[1];) *at = '\r';
+    if (begin - last == h->len - begin && !memcmp(h->data + last, h->data + begin, begin - last)) {
+        h->data[h->len = begin] = 0;
+        return;
     }
-    if (f) fclose(f);
-    free(line);
-}
-
-static void history_append(const Line *l, char *text) {
     int fd = l->history_path ? open(l->history_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600) : -1;
     if (fd < 0) return;
-    size_t n = strlen(text);
-    for (char *at = text; (at = strchr(at, '\n'));) *at = '\r';
-    text[n] = '\n'; // in place of the terminator, so that one write takes the whole entry
-    put(fd, text, n + 1);
-    text[n] = 0;
+    put(fd, h->data + begin, h->len - begin);
     close(fd);
 }
 
 Line *line_open(const char *history, volatile int *interrupted) {
     Line *l = xalloc(1, sizeof *l);
     l->interrupted = tty.interrupted = interrupted;
-    l->history = xalloc(MAX_HISTORY, sizeof *l->history);
     l->out = isatty(STDOUT_FILENO) ? STDOUT_FILENO : STDERR_FILENO;
     l->is_terminal = isatty(STDIN_FILENO) && isatty(l->out) && tcgetattr(STDIN_FILENO, &tty.cooked) == 0;
     if (!l->is_terminal) return l;
-    if (history && (l->history_path = strdup(history))) history_load(l);
+    buffer_puts(&l->history, "");
+    l->history_path = history;
+    if (history) file_read(history, &l->history, &(Error){0}); // there may be none yet
+    if (l->history.len && l->history.data[l->history.len - 1] != '\n') buffer_puts(&l->history, "\n");
     if (!setlocale(LC_CTYPE, "C.UTF-8")) setlocale(LC_CTYPE, ""); // for the width of characters
     if (pipe2(tty.wake, O_CLOEXEC | O_NONBLOCK)) die(EXIT_RUNTIME, "pipe: %s", strerror(errno));
     tty.raw = tty.cooked;
@@ -317,17 +310,18 @@ static void move_row(Line *l, int by) {
         while (l->at > begin && l->at < l->text.len && (l->text.data[l->at] & 0xc0) == 0x80) l->at--;
         return;
     }
-    int next = l->seen + by;
-    if (next < 0 || next > l->n_history) return;
-    if (l->seen == l->n_history) {
+    if (l->seen == (by < 0 ? 0 : l->history.len)) return;
+    if (l->seen == l->history.len) {
         l->draft.len = 0;
         buffer_put(&l->draft, buffer_str(&l->text));
     }
-    l->seen = next;
-    if (next == l->n_history)
+    l->seen = history_step(&l->history, l->seen, by);
+    if (l->seen == l->history.len) {
         replace(l, l->draft.data, l->draft.len);
-    else
-        replace(l, l->history[next], strlen(l->history[next]));
+        return;
+    }
+    replace(l, l->history.data + l->seen, strcspn(l->history.data + l->seen, "\n"));
+    for (char *at = l->text.data; (at = strchr(at, '\r'));) *at = '\n';
 }
 
 // A paste, up to its closing bracket: text, whatever is in it. Line ends become newlines.
@@ -468,7 +462,7 @@ LineResult line_read(Line *l, const char *prompt, const char *text, Buffer *out)
     if (!l->is_terminal) return read_plain(l, out);
     l->prompt = prompt;
     l->cursor_row = 0;
-    l->seen = l->n_history;
+    l->seen = l->history.len;
     buffer_puts(&l->draft, "");
     buffer_puts(&l->killed, "");
     buffer_puts(&l->text, "");
@@ -500,7 +494,6 @@ LineResult line_read(Line *l, const char *prompt, const char *text, Buffer *out)
     draw(l);
     put(l->out, "\r\n", 2);
     finish(&l->text, out);
-    history_add(l, l->text.data);
-    history_append(l, l->text.data);
+    history_add(l, &l->text);
     return LINE_TYPED;
 }

@@ -13,7 +13,8 @@ typedef enum {
 } LineResult;
 
 // Takes the terminal over, if standard input is one, until the end of the process, however it ends: keys are read one
-// by one, and Ctrl-C sets *interrupted. `history` is a file, or NULL. Once.
+// by one, and Ctrl-C sets *interrupted. `history` is a file that
+// the process may keep, or NULL. Once.
 Line *line_open(const char *history, volatile int *interrupted);
 bool line_is_terminal(const Line *l);
 
