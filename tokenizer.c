@@ -17,7 +17,6 @@
 #include "base/unicode.h"
 
 #include <limits.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,30 +36,22 @@ struct Tokenizer {
     const char *file; // for messages
     int n;
     bool is_sentencepiece, adds_bos, has_prefix;
-    bool is_split;       // SentencePiece: no token has a space after other bytes, so that words never merge
-    int bos, unknown;    // -1: none
-    uint8_t *type;       // (n)
-    uint32_t *start;     // (n + 1): token i is bytes[start[i]] .. bytes[start[i + 1]]
-    char *bytes;         // decoded: no GPT-2 letters, no U+2581, no <0x0A>
-    uint32_t *rank;      // (n) order of merging, equal for equal scores; NULL: the id
-    int byte_id[256];    // the token of each byte, -1: none
-    Table words;         // what merging can reach
-    Table names;         // control and user-defined tokens, and the unknown one
-    size_t longest;      // of words
-    size_t longest_name; // of those that text can hold
+    bool is_split;    // SentencePiece: no token has a space after other bytes, so that words never merge
+    int bos, unknown; // -1: none
+    uint8_t *type;    // (n)
+    uint32_t *start;  // (n + 1): token i is bytes[start[i]] .. bytes[start[i + 1]]
+    char *bytes;      // decoded: no GPT-2 letters, no U+2581, no <0x0A>
+    uint32_t *rank;   // (n) order of merging, equal for equal scores; NULL: the id
+    int byte_id[256]; // the token of each byte, -1: none
+    Table words;      // what merging can reach
+    Table names;      // control and user-defined tokens, and the unknown one
+    size_t longest;   // of words
     bool is_name_length[MAX_NAME + 1], is_name_start[256], has_user_defined;
     int stops[MAX_STOPS], n_stops;
 };
 
-// A message about the vocabulary; returns false.
-PRINTF_LIKE(3, 4) static bool refuse(const Tokenizer *t, Error *err, const char *fmt, ...) {
-    char text[400];
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
-    return error_set(err, EXIT_MODEL, "%s: tokenizer.ggml: %s", t->file, text);
-}
+// A message about the vocabulary; false.
+#define refuse(t, err, fmt, ...) error_set(err, EXIT_MODEL, "%s: tokenizer.ggml: " fmt, (t)->file, __VA_ARGS__)
 
 void ids_push(Ids *ids, int id) {
     if (ids->len == ids->cap) {
@@ -71,25 +62,27 @@ void ids_push(Ids *ids, int id) {
     ids->data[ids->len++] = id;
 }
 
+static uint64_t mix(uint64_t a, uint64_t b) {
+    __extension__ typedef unsigned __int128 Wide;
+    Wide x = (Wide)a * b;
+    return (uint64_t)x ^ (uint64_t)(x >> 64);
+}
+
 // Seeded with an address, so that no file can be made of colliding tokens.
 static uint64_t hash(const Tokenizer *t, const char *s, size_t n) {
-    __extension__ typedef unsigned __int128 Wide;
-    uint64_t h = (uintptr_t)t * 0x9e3779b97f4a7c15u ^ n, w;
+    uint64_t h = (uintptr_t)t * 0x9e3779b97f4a7c15u ^ n, w = 0;
     uint32_t low, high;
     for (; n > 8; s += 8, n -= 8) {
         memcpy(&w, s, 8);
-        Wide x = (Wide)(h ^ w) * 0xa0761d6478bd642fu;
-        h = (uint64_t)x ^ (uint64_t)(x >> 64);
+        h = mix(h ^ w, 0xa0761d6478bd642fu);
     }
     if (n >= 4) {
         memcpy(&low, s, 4), memcpy(&high, s + n - 4, 4);
         w = low | (uint64_t)high << 32;
-    } else {
-        w = n ? (uint64_t)(unsigned char)s[0] << 16 | (uint64_t)(unsigned char)s[n / 2] << 8 | (unsigned char)s[n - 1]
-              : 0;
+    } else if (n) {
+        w = (uint64_t)(unsigned char)s[0] << 16 | (uint64_t)(unsigned char)s[n / 2] << 8 | (unsigned char)s[n - 1];
     }
-    Wide x = (Wide)(h ^ w) * 0xe7037ed1a0b428dbu;
-    return (uint64_t)x ^ (uint64_t)(x >> 64);
+    return mix(h ^ w, 0xe7037ed1a0b428dbu);
 }
 
 static int find_hashed(const Tokenizer *t, const Table *table, uint64_t h, const char *s, size_t n) {
@@ -205,7 +198,6 @@ static bool fill_tables(Tokenizer *t, Error *err) {
         table->slots[slot] = ((uint32_t)(h >> 32) & table->tag_mask) | ((uint32_t)id + 1);
         if (table == &t->words || s.len > MAX_NAME) continue;
         t->is_name_length[s.len] = true;
-        if (s.len > t->longest_name) t->longest_name = s.len;
         t->is_name_start[(unsigned char)s.data[0]] = true;
         t->has_user_defined |= t->type[id] == USER_DEFINED;
     }
@@ -612,7 +604,7 @@ static void encode_text(Encoder *e, const char *s, size_t n, char **plain) {
 // The longest name that s starts with, or -1.
 static int name_at(const Tokenizer *t, const char *s, size_t n, bool has_control) {
     if (!t->is_name_start[(unsigned char)*s]) return -1;
-    for (size_t len = n < t->longest_name ? n : t->longest_name; len; len--) {
+    for (size_t len = n < MAX_NAME ? n : MAX_NAME; len; len--) {
         int id = t->is_name_length[len] ? find(t, &t->names, s, len) : -1;
         if (id >= 0 && (has_control || t->type[id] == USER_DEFINED)) return id;
     }

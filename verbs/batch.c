@@ -8,7 +8,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <search.h>
 #include <signal.h>
 #include <stdio.h>
@@ -403,31 +402,31 @@ static void write_finished(Batch *b) {
 }
 
 // A number that Slurm tells, or `absent`.
-static int64_t slurm_number(const char *name, int64_t absent) {
+static long slurm_number(const char *name, long absent) {
     const char *text = getenv(name);
     int64_t n;
-    return text && parse_i64(text, &n) ? n : absent;
+    return text && parse_i64(text, &n) ? (long)n : absent;
 }
 
 // "K/N", or "slurm": the place of this task in its job array.
 static void read_shard(Batch *b, const char *text) {
-    int64_t k = 1, n = 1;
+    long k = 1, n = 1;
     int end = 0;
-    bool is_slurm = text && !strcmp(text, "slurm");
-    if (is_slurm) {
-        int64_t first = slurm_number("SLURM_ARRAY_TASK_MIN", 1), step = slurm_number("SLURM_ARRAY_TASK_STEP", 1);
-        int64_t task = slurm_number("SLURM_ARRAY_TASK_ID", first - 1);
+    if (text && !strcmp(text, "slurm")) {
+        long first = slurm_number("SLURM_ARRAY_TASK_MIN", 1), step = slurm_number("SLURM_ARRAY_TASK_STEP", 1);
+        long task = slurm_number("SLURM_ARRAY_TASK_ID", first - 1);
         n = slurm_number("SLURM_ARRAY_TASK_COUNT", 0);
         k = task >= first && step > 0 ? (task - first) / step + 1 : 0;
-    } else if (text && (sscanf(text, "%" SCNd64 "/%" SCNd64 "%n", &k, &n, &end) != 2 || text[end])) {
+    } else if (text && (sscanf(text, "%ld/%ld%n", &k, &n, &end) != 2 || text[end])) {
         k = 0;
     }
-    bool is_good = k >= 1 && k <= n;
-    if (!is_good && is_slurm)
-        die(EXIT_USAGE, "--shard slurm: expected SLURM_ARRAY_TASK_ID and SLURM_ARRAY_TASK_COUNT of a job array");
-    if (!is_good) die(EXIT_USAGE, "--shard: expected K/N with 1 <= K <= N, or slurm, found \"%s\"", text);
-    b->shard = (long)k;
-    b->n_shards = (long)n;
+    if (k < 1 || k > n)
+        die(EXIT_USAGE,
+            "--shard: expected K/N with 1 <= K <= N, or slurm with SLURM_ARRAY_TASK_ID and SLURM_ARRAY_TASK_COUNT of a "
+            "job array, found \"%s\"",
+            text);
+    b->shard = k;
+    b->n_shards = n;
 }
 
 static void open_model(Batch *b) {

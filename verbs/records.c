@@ -281,8 +281,14 @@ bool record_parse(Record *r, const Engine *e, const Json *root, Error *err) {
 
 // Answers
 
-// Its id, or null if it has none.
-static void put_key(Buffer *out, const Record *r) { buffer_puts(out, *r->key.data == 'l' ? "null" : r->key.data); }
+// The beginning of every line of output: who it answers. A request without an id has null.
+static void put_head(Record *r) {
+    if (r->form == FORM_SHORT)
+        buffer_puts(&r->answer, "{\"id\":");
+    else
+        buffer_printf(&r->answer, "{\"id\":\"batch_req_%ld\",\"custom_id\":", r->line);
+    buffer_puts(&r->answer, *r->key.data == 'l' ? "null" : r->key.data);
+}
 
 // An object of the n_top best; tokens that read the same (broken UTF-8) appear once, with the best.
 static void put_top_object(Buffer *out, const Tokenizer *t, const Record *r, const TokenLogprob *l) {
@@ -326,8 +332,6 @@ static void put_openai(Record *r, const Engine *e) {
     const Sequence *s = &r->sequence;
     const char *slash = strrchr(e->model.file.path, '/'), *model = slash ? slash + 1 : e->model.file.path;
     bool is_chat = r->form == FORM_CHAT;
-    buffer_printf(out, "{\"id\":\"batch_req_%ld\",\"custom_id\":", r->line);
-    put_key(out, r);
     buffer_printf(out,
                   ",\"response\":{\"status_code\":200,\"request_id\":\"req_%ld\",\"body\":{\"id\":\"%s-%ld\","
                   "\"object\":\"%s\",\"created\":%lld",
@@ -356,8 +360,6 @@ static void put_openai(Record *r, const Engine *e) {
 static void put_short(Record *r, const Engine *e) {
     Buffer *out = &r->answer;
     const Sequence *s = &r->sequence;
-    buffer_puts(out, "{\"id\":");
-    put_key(out, r);
     answer_put(out, ",\"text\":", buffer_str(&s->text), s, r->prompt.len);
     if (r->n_top >= 0) {
         buffer_puts(out, ",\"logprobs\":");
@@ -372,6 +374,7 @@ void record_answer(Record *r, const Engine *e) {
         return;
     }
     r->state = RECORD_DONE;
+    put_head(r);
     (r->form == FORM_SHORT ? put_short : put_openai)(r, e);
 }
 
@@ -379,11 +382,7 @@ void record_fail(Record *r, const char *code, const char *message) {
     Buffer *out = &r->answer, text = {0};
     r->state = RECORD_DONE;
     r->has_failed = true;
-    if (r->form == FORM_SHORT)
-        buffer_puts(out, "{\"id\":");
-    else
-        buffer_printf(out, "{\"id\":\"batch_req_%ld\",\"custom_id\":", r->line);
-    put_key(out, r);
+    put_head(r);
     if (r->form == FORM_SHORT)
         buffer_printf(out, ",\"line\":%ld", r->line);
     else
