@@ -1,7 +1,6 @@
-// chat: a conversation. The dialogue is kept twice: as messages (what a transcript holds) and as the stream of token
-// ids they encode to. The session's cache holds a prefix of the stream; before an answer the session is rewound to what
-// still agrees with the stream and the rest is fed. So a turn costs its own tokens, and undoing, editing or loading
-// costs what differs.
+// chat: a conversation. Each message is kept twice: as text (what a transcript holds) and as token ids. Before an
+// answer the ids of all make one stream; the session is rewound to where it agrees with it, and the rest is fed. So a
+// turn costs its own tokens, and undoing, editing or loading costs what differs.
 #include "verbs.h"
 #include "dialogue.h"
 #include "line.h"
@@ -26,6 +25,7 @@ typedef struct {
     Session *session;
     Line *line;
     Dialogue dialogue;
+    Ids stream;      // the tokens of the dialogue, what opens an answer, and the answer
     int context;     // most positions
     int n_answers;   // each answer has a stream of random numbers of its own
     Buffer attached; // of /file, for the next message
@@ -94,24 +94,22 @@ static bool show_piece(void *arg, const char *text, size_t n) {
 
 // The session agrees with the stream up to here (and one token at least is left to feed).
 static void rewind_session(Chat *c) {
-    const Dialogue *d = &c->dialogue;
-    int n = 0, most = d->stream.len - 1;
+    int n = 0, most = c->stream.len - 1;
     if (most > c->session->n_tokens) most = c->session->n_tokens;
-    while (n < most && c->session->tokens[n] == d->stream.data[n]) n++;
+    while (n < most && c->session->tokens[n] == c->stream.data[n]) n++;
     session_rewind(c->session, n);
 }
 
 // Takes the tokens of an answer into the stream. Those of a stop string are forgotten again, as far as whole tokens go.
 static void keep_answer(Chat *c, const Sequence *s, int begin) {
-    Dialogue *d = &c->dialogue;
-    for (int i = begin; i < c->session->n_tokens; i++) ids_push(&d->stream, c->session->tokens[i]);
-    if (c->session->n_tokens - begin < s->n_generated) ids_push(&d->stream, s->next); // sampled, not fed
+    Ids *stream = &c->stream;
+    for (int i = begin; i < c->session->n_tokens; i++) ids_push(stream, c->session->tokens[i]);
+    if (c->session->n_tokens - begin < s->n_generated) ids_push(stream, s->next); // sampled, not fed
     if (s->finish != FINISH_STOP || s->stop_token >= 0) return;
     size_t bytes = 0, len;
-    for (int i = begin; i < d->stream.len; i++)
-        bytes += tokenizer_piece(c->engine.tokenizer, d->stream.data[i], false).len;
-    for (; d->stream.len > begin; d->stream.len--, bytes -= len) {
-        len = tokenizer_piece(c->engine.tokenizer, d->stream.data[d->stream.len - 1], false).len;
+    for (int i = begin; i < stream->len; i++) bytes += tokenizer_piece(c->engine.tokenizer, stream->data[i], false).len;
+    for (; stream->len > begin; stream->len--, bytes -= len) {
+        len = tokenizer_piece(c->engine.tokenizer, stream->data[stream->len - 1], false).len;
         if (bytes - len < s->text.len) break;
     }
 }
@@ -141,45 +139,45 @@ static void report(Chat *c, const Sequence *s, Str text) {
     g->prefill_sec = g->decode_sec = 0;
 }
 
-// Drops the oldest turns, system prompt kept, until the dialogue takes half of the context or one turn is left.
-static void drop_turns(Chat *c) {
+static int encode(Chat *c) { return dialogue_encode(&c->dialogue, c->engine.tpl, c->engine.tokenizer); }
+
+// Drops the oldest turns, system prompt kept, until the dialogue takes half of the context or one turn is left. Returns
+// its tokens.
+static int drop_turns(Chat *c) {
     Dialogue *d = &c->dialogue;
-    int first = dialogue_has(d, 0, "system"), n_dropped = 0;
-    while (d->stream.len > c->context / 2) {
+    int first = dialogue_has(d, 0, "system"), n_dropped = 0, n = encode(c);
+    for (; n > c->context / 2; n = encode(c), n_dropped++) {
         int next = first + 1;
         while (next < d->n && !dialogue_has(d, next, "user")) next++;
         if (next >= d->n) break;
         dialogue_drop(d, first, next);
-        dialogue_encode(d, c->engine.tpl, c->engine.tokenizer);
-        n_dropped++;
     }
     if (n_dropped)
         note(&c->options, "context full: dropped the oldest %d turn%s; %d of %d positions used", n_dropped,
-             n_dropped > 1 ? "s" : "", d->stream.len, c->context);
+             n_dropped > 1 ? "s" : "", n, c->context);
+    return n;
 }
 
 // True if the dialogue and the start of an answer fit; if not, says so, with what can be done.
 static bool fits(Chat *c) {
-    Dialogue *d = &c->dialogue;
     int limit = c->context - 16; // for what opens the answer, and a first few tokens of it
-    if (d->stream.len > limit * 9 / 10 && c->options.keep_going) drop_turns(c);
-    const char *larger = c->context < c->engine.model.config.max_context ? ", or start with a larger -c" : "";
-    if (d->stream.len > limit) {
+    int n = encode(c), most = c->engine.model.config.max_context;
+    if (n > limit * 9 / 10 && c->options.keep_going) n = drop_turns(c);
+    const char *larger = c->context < most ? ", or start with a larger -c" : "";
+    if (n > limit)
         complain(c,
                  "this turn does not fit the context: %d tokens, context %d (/clear, /undo, --keep-going%s, the "
                  "model's is %d)",
-                 d->stream.len, c->context, larger, c->engine.model.config.max_context);
-        return false;
-    }
-    if (d->stream.len > limit * 9 / 10)
-        note(&c->options, "context: %d of %d positions used (/clear, /undo%s)", d->stream.len, c->context, larger);
-    return true;
+                 n, c->context, larger, most);
+    else if (n > limit * 9 / 10)
+        note(&c->options, "context: %d of %d positions used (/clear, /undo%s)", n, c->context, larger);
+    return n <= limit;
 }
 
 // Generates an answer to the stream, of which the session holds a beginning, and shows it as it comes.
 static void generate_answer(Chat *c, Answer *a, Sequence *s) {
     const Options *o = &c->options;
-    const Ids *stream = &c->dialogue.stream;
+    const Ids *stream = &c->stream;
     Str stops[o->n_stops + 1];
     int n_stops = 0, n_cached = c->session->n_tokens;
     for (int i = 0; i < o->n_stops; i++) stops[n_stops++] = o->stops[i];
@@ -203,16 +201,20 @@ static void generate_answer(Chat *c, Answer *a, Sequence *s) {
 // Lets the model answer what the stream holds.
 static void answer(Chat *c) {
     Dialogue *d = &c->dialogue;
-    int start = d->stream.len;
-    template_encode(c->engine.tpl, c->engine.tokenizer, d->messages, d->n, d->n, true, &d->stream);
+    Ids *stream = &c->stream;
+    stream->len = 0;
+    for (int i = 0; i < d->n; i++)
+        for (int k = 0; k < d->ids[i].len; k++) ids_push(stream, d->ids[i].data[k]);
+    int start = stream->len;
+    template_encode(c->engine.tpl, c->engine.tokenizer, d->messages, d->n, d->n, true, stream);
     rewind_session(c);
     if (c->options.show_tokens) {
         fputs("tokens:", stderr);
-        for (int i = c->session->n_tokens; i < d->stream.len; i++) fprintf(stderr, " %d", d->stream.data[i]);
+        for (int i = c->session->n_tokens; i < stream->len; i++) fprintf(stderr, " %d", stream->data[i]);
         fputs("\n", stderr);
     }
     Sequence s;
-    Answer a = {.chat = c, .sequence = &s, .begin = d->stream.len, .ends_line = true};
+    Answer a = {.chat = c, .sequence = &s, .begin = stream->len, .ends_line = true};
     generate_answer(c, &a, &s);
 
     Buffer text = {0};
@@ -225,13 +227,12 @@ static void answer(Chat *c) {
     bool has_said = s.n_generated > 0 && s.finish != FINISH_ERROR;
     if (has_said || s.finish == FINISH_STOP) {
         keep_answer(c, &s, a.begin);
-        template_close(c->engine.tpl, c->engine.tokenizer, s.stop_token, &d->stream);
+        template_close(c->engine.tpl, c->engine.tokenizer, s.stop_token, stream);
         dialogue_push(d, str_of("assistant"), buffer_str(&text));
-        d->starts[d->n_encoded++] = start;
+        for (int i = start; i < stream->len; i++) ids_push(&d->ids[d->n - 1], stream->data[i]);
         follow(c, true);
-    } else {
-        d->stream.len = start;
-        if (s.finish == FINISH_ERROR) complain(c, "%s", s.error.text);
+    } else if (s.finish == FINISH_ERROR) {
+        complain(c, "%s", s.error.text);
     }
     if (s.finish == FINISH_CANCEL)
         note(&c->options, has_said ? "(stopped)" : "(stopped before the answer: /regen, /edit or /undo)");
@@ -256,9 +257,8 @@ static void say(Chat *c, const char *role, const char *text, size_t n) {
     buffer_append(&whole, text, n);
     dialogue_push(d, str_of(role), buffer_str(&whole));
     buffer_free(&whole);
-    dialogue_encode(d, c->engine.tpl, c->engine.tokenizer);
     if (!fits(c)) { // as if it had not been said
-        dialogue_cut(d, d->n - 1);
+        dialogue_remove(d, d->n - 1, d->n);
         return;
     }
     follow(c, true);
@@ -331,7 +331,7 @@ static void command_load(Chat *c, const char *path) {
     int n_old = d->n;
     if (!has_name(c, path)) return;
     if (!transcript_read(d, path, &is_torn, &err)) {
-        dialogue_cut(d, n_old);
+        dialogue_remove(d, n_old, d->n);
         complain(c, "%s", err.text);
         return;
     }
@@ -358,7 +358,7 @@ static bool undo(Chat *c) {
         complain(c, "there is no message to go back to");
         return false;
     }
-    dialogue_cut(d, i);
+    dialogue_remove(d, i, d->n);
     follow(c, false);
     return true;
 }
@@ -386,17 +386,16 @@ static void command_regen(Chat *c, const char *text) {
         return;
     }
     if (dialogue_has(d, d->n - 1, "assistant")) {
-        dialogue_cut(d, d->n - 1);
+        dialogue_remove(d, d->n - 1, d->n);
         follow(c, false);
     }
-    dialogue_encode(d, c->engine.tpl, c->engine.tokenizer);
     if (fits(c)) answer(c);
 }
 
 static void command_clear(Chat *c, const char *text) {
     (void)text;
     Dialogue *d = &c->dialogue;
-    dialogue_cut(d, dialogue_has(d, 0, "system"));
+    dialogue_remove(d, dialogue_has(d, 0, "system"), d->n);
     d->dropped.len = c->attached.len = 0;
     follow(c, false);
 }

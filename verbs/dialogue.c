@@ -8,12 +8,10 @@
 #include <unistd.h>
 
 void dialogue_push(Dialogue *d, Str role, Str content) {
-    if (d->n == d->cap) {
-        d->cap = d->cap * 2 + 16;
-        d->messages = xrealloc(d->messages, (size_t)d->cap, sizeof *d->messages);
-        d->starts = xrealloc(d->starts, (size_t)d->cap, sizeof *d->starts);
-    }
-    d->messages[d->n++] = (Message){str_copy(role), str_copy(content)};
+    d->messages = xrealloc(d->messages, (size_t)d->n + 1, sizeof *d->messages);
+    d->ids = xrealloc(d->ids, (size_t)d->n + 1, sizeof *d->ids);
+    d->messages[d->n] = (Message){str_copy(role), str_copy(content)};
+    d->ids[d->n++] = (Ids){0};
 }
 
 bool dialogue_has(const Dialogue *d, int i, const char *role) {
@@ -27,19 +25,17 @@ int dialogue_last_user(const Dialogue *d) {
 }
 
 void dialogue_remove(Dialogue *d, int from, int to) {
-    if (from < d->n_encoded) {
-        d->stream.len = d->starts[from];
-        d->n_encoded = from;
-    }
+    size_t n_behind = (size_t)(d->n - to);
     for (int i = from; i < to; i++) {
         free((char *)d->messages[i].role.data);
         free((char *)d->messages[i].content.data);
+        free(d->ids[i].data);
     }
-    if (to < d->n) memmove(d->messages + from, d->messages + to, (size_t)(d->n - to) * sizeof *d->messages);
+    if (n_behind) memmove(d->messages + from, d->messages + to, n_behind * sizeof *d->messages);
+    if (n_behind) memmove(d->ids + from, d->ids + to, n_behind * sizeof *d->ids);
     d->n -= to - from;
+    for (int i = from; i < d->n; i++) d->ids[i].len = 0;
 }
-
-void dialogue_cut(Dialogue *d, int n) { dialogue_remove(d, n, d->n); }
 
 static void put_message(Buffer *out, const Message *m) {
     json_put_string(out, "{\"role\":", m->role);
@@ -54,7 +50,7 @@ void dialogue_drop(Dialogue *d, int from, int to) {
 
 void dialogue_system(Dialogue *d, const char *text, size_t n) {
     if (dialogue_has(d, 0, "system")) dialogue_remove(d, 0, 1);
-    d->n_encoded = d->stream.len = 0;
+    for (int i = 0; i < d->n; i++) d->ids[i].len = 0;
     if (n == 0) return;
     dialogue_push(d, str_of("system"), (Str){text, n});
     Message system = d->messages[d->n - 1];
@@ -62,11 +58,13 @@ void dialogue_system(Dialogue *d, const char *text, size_t n) {
     d->messages[0] = system;
 }
 
-void dialogue_encode(Dialogue *d, Template tpl, const Tokenizer *t) {
-    for (; d->n_encoded < d->n; d->n_encoded++) {
-        d->starts[d->n_encoded] = d->stream.len;
-        template_encode(tpl, t, d->messages, d->n_encoded + 1, d->n_encoded, false, &d->stream);
+int dialogue_encode(Dialogue *d, Template tpl, const Tokenizer *t) {
+    int n = 0;
+    for (int i = 0; i < d->n; i++) {
+        if (!d->ids[i].len) template_encode(tpl, t, d->messages, i + 1, i, false, &d->ids[i]);
+        n += d->ids[i].len;
     }
+    return n;
 }
 
 // flags: O_TRUNC or O_APPEND.

@@ -1,4 +1,4 @@
-// A dialogue: its messages, the token ids they encode to, and its transcript, JSON lines of {"role", "content"}.
+// A dialogue: its messages with their token ids, and its transcript, JSON lines of {"role", "content"}.
 #ifndef VERBS_DIALOGUE_H
 #define VERBS_DIALOGUE_H
 
@@ -7,26 +7,22 @@
 // Zero-initialise.
 typedef struct {
     Message *messages; // (n), texts owned
-    int *starts;       // (n): where each begins in the stream
-    int n, cap;
-    int n_encoded; // messages that are in the stream
-    Ids stream;
+    Ids *ids;          // (n): the tokens each is fed as; none: not encoded yet
+    int n;
     Buffer dropped; // transcript lines of what dialogue_drop took out
 } Dialogue;
 
 void dialogue_push(Dialogue *d, Str role, Str content);
 bool dialogue_has(const Dialogue *d, int i, const char *role); // whether message i exists and has this role
 int dialogue_last_user(const Dialogue *d);                     // the last message of the user, or -1
-// Forgets messages [n, end), and their tokens.
-void dialogue_cut(Dialogue *d, int n);
 // Forgets messages [from, to); what follows them is to be encoded anew.
 void dialogue_remove(Dialogue *d, int from, int to);
 // The same, but the transcript keeps them.
 void dialogue_drop(Dialogue *d, int from, int to);
 // Sets the system prompt, or removes it if n is 0.
 void dialogue_system(Dialogue *d, const char *text, size_t n);
-// Brings the stream up to the last message.
-void dialogue_encode(Dialogue *d, Template tpl, const Tokenizer *t);
+// Encodes the messages that are not; the number of all tokens.
+int dialogue_encode(Dialogue *d, Template tpl, const Tokenizer *t);
 
 // Adds the messages of a file. A torn last line, left by a kill, is passed over (*is_torn). False with err (exit 1).
 bool transcript_read(Dialogue *d, const char *path, bool *is_torn, Error *err);
