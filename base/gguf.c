@@ -384,47 +384,40 @@ const GgufValue *gguf_find(const Gguf *g, const char *key) { return find(g->valu
 const GgufTensor *gguf_tensor(const Gguf *g, const char *name) { return find(g->tensor_index, g->n_tensors, name); }
 
 static bool mismatch(const Gguf *g, const GgufValue *v, const char *key, const char *expected, Error *err) {
-    Cursor c = {.data = g->shards[0].data, .file = g->path, .err = err};
     if (!v) return error_set(err, EXIT_MODEL, "%s: %s: expected %s, found no such key", g->path, key, expected);
-    bool is_array = v->kind == GGUF_ARRAY;
-    return refuse(&c, at_of(&c, v->data), key, "expected %s, found %s%s", expected, is_array ? "an array of " : "",
-                  kind_names[v->item_kind]);
+    return error_set(err, EXIT_MODEL, "%s: %s: expected %s, found %s%s", g->path, key, expected,
+                     v->kind == GGUF_ARRAY ? "an array of " : "", kind_names[v->item_kind]);
 }
 
-// True for an integer; *x is its value or the nearest.
-static bool load_number(const GgufValue *v, uint64_t *bits, double *x) {
+// A number as what it is and as a float; *is_whole for an integer. False for other kinds.
+static bool load_number(const GgufValue *v, uint64_t *bits, double *x, bool *is_whole) {
+    if (!v || v->kind == GGUF_STRING || v->kind == GGUF_ARRAY || v->kind == GGUF_BOOL) return false;
     int size = kind_bytes[v->kind], unused = 64 - 8 * size;
     bool is_signed = v->kind == GGUF_I8 || v->kind == GGUF_I16 || v->kind == GGUF_I32 || v->kind == GGUF_I64;
+    float f;
     *bits = load(v->data, size);
+    *is_whole = v->kind != GGUF_F32 && v->kind != GGUF_F64;
     *x = is_signed ? (double)((int64_t)(*bits << unused) >> unused) : (double)*bits;
-    if (v->kind == GGUF_F32) {
-        float f;
-        memcpy(&f, &(uint32_t){(uint32_t)*bits}, sizeof f);
-        *x = (double)f;
-    }
-    if (v->kind == GGUF_F64) memcpy(x, bits, sizeof *x);
-    return v->kind != GGUF_F32 && v->kind != GGUF_F64;
-}
-
-static bool is_number(const GgufValue *v) {
-    return v && v->kind != GGUF_STRING && v->kind != GGUF_ARRAY && v->kind != GGUF_BOOL;
+    if (v->kind == GGUF_F32) memcpy(&f, v->data, sizeof f), *x = (double)f;
+    if (v->kind == GGUF_F64) memcpy(x, v->data, sizeof *x);
+    return true;
 }
 
 bool gguf_u64(const Gguf *g, const char *key, uint64_t *out, Error *err) {
     const GgufValue *v = gguf_find(g, key);
     double x;
-    if (!is_number(v) || !load_number(v, out, &x)) return mismatch(g, v, key, "an unsigned integer", err);
-    if (x < 0) return mismatch(g, v, key, "an unsigned integer (it is negative)", err);
-    return true;
+    bool is_whole;
+    if (!load_number(v, out, &x, &is_whole) || !is_whole) return mismatch(g, v, key, "an unsigned integer", err);
+    return x >= 0 || mismatch(g, v, key, "an unsigned integer (it is negative)", err);
 }
 
 bool gguf_f64(const Gguf *g, const char *key, double *out, Error *err) {
     const GgufValue *v = gguf_find(g, key);
     uint64_t bits;
-    if (!is_number(v)) return mismatch(g, v, key, "a number", err);
-    if (load_number(v, &bits, out) && (*out > 0x1p53 || *out < -0x1p53))
-        return mismatch(g, v, key, "a number below 2^53", err);
-    return true;
+    bool is_whole;
+    if (!load_number(v, &bits, out, &is_whole)) return mismatch(g, v, key, "a number", err);
+    bool is_exact = !is_whole || (*out <= 0x1p53 && *out >= -0x1p53);
+    return is_exact || mismatch(g, v, key, "a number below 2^53", err);
 }
 
 bool gguf_bool(const Gguf *g, const char *key, bool *out, Error *err) {
@@ -443,9 +436,9 @@ bool gguf_string(const Gguf *g, const char *key, Str *out, Error *err) {
 }
 
 Str gguf_text(const Gguf *g, const char *key) {
-    Str text = {0};
+    Str text;
     Error ignored;
-    return gguf_find(g, key) && gguf_string(g, key, &text, &ignored) ? text : (Str){0};
+    return gguf_string(g, key, &text, &ignored) ? text : (Str){0};
 }
 
 const GgufValue *gguf_array(const Gguf *g, const char *key, GgufKind item_kind, Error *err) {
