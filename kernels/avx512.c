@@ -171,6 +171,28 @@ typedef struct {
     float scale[2][K_BLOCK / 16][16], min[2][K_BLOCK / 16][16];
 } __attribute__((aligned(64))) Panel;
 
+// The next rows, in the file's order, are fetched while these are worked on, as evenly as can be: in a burst they would
+// keep other loads waiting.
+typedef struct {
+    const char *at;
+    int n_lines, per_group; // left to fetch; for each group of columns of a tile (and one for each unit unpacked)
+} Ahead;
+
+// What follows n_rows rows, as much as columns [k, k + nk) of these take.
+static Ahead ahead_of(const Tensor *w, int row, int n_rows, int k, int nk, int n_groups) {
+    size_t bytes = w->row_bytes * (size_t)n_rows, cols = (size_t)w->cols;
+    Ahead a = {(const char *)w->data + (size_t)row * w->row_bytes + bytes + bytes * (size_t)k / cols, 0, 0};
+    a.n_lines = (int)(bytes * (size_t)nk / cols / 64);
+    a.per_group = (a.n_lines - n_rows * nk / UNIT + n_groups - 1) / n_groups;
+    return a;
+}
+
+INLINE void fetch(Ahead *a, int n) {
+    n = min_int(n, a->n_lines);
+    a->n_lines -= n;
+    for (; n > 0; n--, a->at += 64) _mm_prefetch(a->at, _MM_HINT_T1);
+}
+
 static size_t gemm_bytes(int n_tokens, int cols) {
     return (size_t)n_tokens * (size_t)((cols + K_BLOCK - 1) / K_BLOCK) * sizeof(GemmBlock);
 }
@@ -258,12 +280,10 @@ INLINE void panel_nibbles(uint8_t *out, const void *const row[16], const Format 
 }
 
 // One half of a panel: 16 rows, columns [k, k + nk).
-INLINE void panel_half(Panel *panel, int half, const Tensor *w, int row, int row_end, int k, int nk, const Format *f) {
+INLINE void panel_half(Panel *panel, int half, const Tensor *w, int row, int row_end, int k, int nk, Ahead *ahead,
+                       const Format *f) {
     uint8_t q[16][UNIT] __attribute__((aligned(64))), buffers[16][MAX_UNIT_BYTES];
     float scale[16][GROUPS] __attribute__((aligned(64))), min[16][GROUPS] __attribute__((aligned(64)));
-    const char *ahead = (const char *)w->data + (size_t)(row - row % CHUNK_ROWS + CHUNK_ROWS) * w->row_bytes +
-                        w->row_bytes * CHUNK_ROWS * (size_t)k / (size_t)w->cols +
-                        (size_t)(row % CHUNK_ROWS) * (size_t)f->bytes * (nk / UNIT);
     const bool has_k_scales = f->unpack == unpack_q4_k || f->unpack == unpack_q5_k;
     for (int column = k; column < k + nk; column += UNIT) {
         const void *p[16];
@@ -271,10 +291,8 @@ INLINE void panel_half(Panel *panel, int half, const Tensor *w, int row, int row
             const uint8_t *block = (const uint8_t *)w->data + (size_t)min_int(row + i, row_end - 1) * w->row_bytes;
             block += (size_t)(column / UNIT) * (size_t)f->bytes;
             if (f->block < UNIT) block = whole_unit(block, w->cols - column, f, buffers[i]);
-            // Of the next rows, in the file's order, as much as these take.
-            for (int b = 0; b < f->bytes; b += 64) _mm_prefetch(ahead + b, _MM_HINT_T1);
-            ahead += f->bytes;
             p[i] = block;
+            fetch(ahead, 1);
             Unit u = f->unpack(block, w->type);
             if (!has_k_scales) _mm512_store_ps(scale[i], u.scale);
             if (!has_k_scales && f->has_min) _mm512_store_ps(min[i], u.min);
@@ -298,13 +316,14 @@ INLINE void panel_half(Panel *panel, int half, const Tensor *w, int row, int row
 // sums (nt, CHUNK_ROWS) (+)= x times 32 rows of weights: 2 NT accumulators of int32, as many of float32. Per 32
 // columns, for 16 rows and a token: 8 dot products of 16 x 4 bytes and 3 or 4 operations to scale them (5 or 7 with
 // groups of 16). The panel (16 KiB of weights) stays in L1 while tokens pass; a tile reads 704 bytes per token.
-INLINE void gemm_tile(float *sums, const Panel *panel, const GemmBlock *x, int nk, bool is_first, int nt, int group,
-                      bool has_min) {
+INLINE void gemm_tile(float *sums, const Panel *panel, const GemmBlock *x, int nk, bool is_first, Ahead *ahead, int nt,
+                      int group, bool has_min) {
     __m512 sum[2][TILE_TOKENS];
 #pragma GCC unroll 6
     for (int t = 0; t < nt; t++) sum[0][t] = sum[1][t] = _mm512_setzero_ps();
     for (int g = 0; g < nk / group; g++) {
         __m512i dot[2][TILE_TOKENS];
+        fetch(ahead, ahead->per_group);
 #pragma GCC unroll 6
         for (int t = 0; t < nt; t++) dot[0][t] = dot[1][t] = _mm512_set1_epi32(x[t].start[g]);
 #pragma GCC unroll 8
@@ -353,16 +372,18 @@ INLINE void gemm_tile(float *sums, const Panel *panel, const GemmBlock *x, int n
         }                                                                                                              \
     }
 
-typedef void (*Sweep)(float *sums, const Panel *panel, const GemmBlock *x, int n_tokens, int nk, bool is_first);
+typedef void (*Sweep)(float *sums, const Panel *panel, const GemmBlock *x, int n_tokens, int nk, bool is_first,
+                      Ahead *ahead);
 
 #define GEMM_SWEEP(name, TILE)                                                                                         \
-    static void name(float *sums, const Panel *panel, const GemmBlock *x, int n_tokens, int nk, bool is_first) {       \
+    static void name(float *sums, const Panel *panel, const GemmBlock *x, int n_tokens, int nk, bool is_first,         \
+                     Ahead *ahead) {                                                                                   \
         SWEEP(n_tokens, TILE)                                                                                          \
     }
-#define TILE_32(nt)     gemm_tile(sums + t * CHUNK_ROWS, panel, x + t, nk, is_first, nt, 32, false)
-#define TILE_32_MIN(nt) gemm_tile(sums + t * CHUNK_ROWS, panel, x + t, nk, is_first, nt, 32, true)
-#define TILE_16(nt)     gemm_tile(sums + t * CHUNK_ROWS, panel, x + t, nk, is_first, nt, 16, false)
-#define TILE_16_MIN(nt) gemm_tile(sums + t * CHUNK_ROWS, panel, x + t, nk, is_first, nt, 16, true)
+#define TILE_32(nt)     gemm_tile(sums + t * CHUNK_ROWS, panel, x + t, nk, is_first, ahead, nt, 32, false)
+#define TILE_32_MIN(nt) gemm_tile(sums + t * CHUNK_ROWS, panel, x + t, nk, is_first, ahead, nt, 32, true)
+#define TILE_16(nt)     gemm_tile(sums + t * CHUNK_ROWS, panel, x + t, nk, is_first, ahead, nt, 16, false)
+#define TILE_16_MIN(nt) gemm_tile(sums + t * CHUNK_ROWS, panel, x + t, nk, is_first, ahead, nt, 16, true)
 GEMM_SWEEP(sweep_32, TILE_32)
 GEMM_SWEEP(sweep_32_min, TILE_32_MIN)
 GEMM_SWEEP(sweep_16, TILE_16)
@@ -376,24 +397,27 @@ static void write_sums(float *out, size_t out_stride, const float *sums, int n_t
 }
 
 // 64 rows times 512 tokens at a time; their sums (128 KiB) and two panels stay in L2. Activations come from L3 once
-// for the 64 rows, SWEEP_TOKENS at a time.
+// for the 64 rows, SWEEP_TOKENS at a time. With so few tokens that they stay in L2, one panel at a time stays in L1.
 INLINE void gemm_rows(float *out, size_t out_stride, const Tensor *w, const void *encoded, int n_tokens, int row_begin,
                       int row_end, const Format *f) {
     const Sweep sweep = f->group == 32 ? f->has_min ? sweep_32_min : sweep_32 : f->has_min ? sweep_16_min : sweep_16;
     float sums[TOKEN_BLOCK][CHUNK_ROWS] __attribute__((aligned(64)));
     Panel panels[CHUNK_ROWS / PANEL_ROWS];
-    for (int row = row_begin; row < row_end; row += CHUNK_ROWS)
+    int chunk = n_tokens > SWEEP_TOKENS ? CHUNK_ROWS : PANEL_ROWS;
+    for (int row = row_begin; row < row_end; row += chunk)
         for (int first_token = 0; first_token < n_tokens; first_token += TOKEN_BLOCK) {
-            int n_rows = min_int(row_end - row, CHUNK_ROWS), n = min_int(n_tokens - first_token, TOKEN_BLOCK);
+            int n_rows = min_int(row_end - row, chunk), n = min_int(n_tokens - first_token, TOKEN_BLOCK);
             for (int k = 0; k < w->cols; k += K_BLOCK) {
                 int nk = min_int(K_BLOCK, n_units(w->cols) * UNIT - k);
                 const GemmBlock *x =
                     (const GemmBlock *)encoded + (size_t)(k / K_BLOCK) * (size_t)n_tokens + first_token;
+                int n_tiles = chunk / PANEL_ROWS * ((n + TILE_TOKENS - 1) / TILE_TOKENS);
+                Ahead ahead = ahead_of(w, row, chunk, k, nk, n_tiles * nk / f->group);
                 for (int r = 0; r < n_rows; r += 16)
-                    panel_half(&panels[r / 32], r / 16 % 2, w, row + r, row_end, k, nk, f);
+                    panel_half(&panels[r / 32], r / 16 % 2, w, row + r, row_end, k, nk, &ahead, f);
                 for (int t = 0; t < n; t += SWEEP_TOKENS)
                     for (int r = 0; r < n_rows; r += PANEL_ROWS)
-                        sweep(sums[t] + r, &panels[r / 32], x + t, min_int(n - t, SWEEP_TOKENS), nk, k == 0);
+                        sweep(sums[t] + r, &panels[r / 32], x + t, min_int(n - t, SWEEP_TOKENS), nk, k == 0, &ahead);
             }
             write_sums(out + (size_t)first_token * out_stride + row, out_stride, sums[0], n, n_rows);
         }
