@@ -359,9 +359,10 @@ typedef struct {
     int layer, kv_head, group, first_query, n_queries;
 } AttendUnit;
 
-static AttendUnit attend_unit(const AttendTile *tiles, const AttendShape *shape, int layer, int index) {
+// Units follow each other by tile, then by KV head: what the tiles of a sequence share is still in the cache.
+static AttendUnit attend_unit(const AttendTile *tiles, int n_tiles, const AttendShape *shape, int layer, int index) {
     int per_head = units_per_head(shape), head = index / per_head;
-    AttendUnit u = {&tiles[head / shape->n_kv_heads], shape, layer, .kv_head = head % shape->n_kv_heads};
+    AttendUnit u = {&tiles[head % n_tiles], shape, layer, .kv_head = head / n_tiles};
     u.group = shape->n_heads / shape->n_kv_heads;
     u.first_query = index % per_head * ATTEND_MAX_QUERIES;
     u.n_queries = u.tile->n_steps * u.group - u.first_query;
@@ -455,7 +456,7 @@ void ops_attend(Team *team, float *out, const float *q, const AttendTile *tiles,
     if (!splits_pages(n_units, team->n_threads, n_pages)) {
         while (take(team, n_units, 1, &i, &end)) {
             // the last tiles see the most keys: first, so that threads finish together
-            AttendUnit u = attend_unit(tiles, shape, layer, n_units - 1 - i);
+            AttendUnit u = attend_unit(tiles, n_tiles, shape, layer, n_units - 1 - i);
             float memory[MAX_PARTIAL];
             attend_pages(&u, q, 0, tile_pages(u.tile), partial_at(memory, &u));
             finish(&u, out, partial_at(memory, &u));
@@ -465,14 +466,14 @@ void ops_attend(Team *team, float *out, const float *q, const AttendTile *tiles,
     }
     size_t page_floats = partial_floats(shape), unit_floats = (size_t)n_pages * page_floats;
     while (take(team, n_units * n_pages, 1, &i, &end)) {
-        AttendUnit u = attend_unit(tiles, shape, layer, i / n_pages);
+        AttendUnit u = attend_unit(tiles, n_tiles, shape, layer, i / n_pages);
         int page = i % n_pages;
         if (page < tile_pages(u.tile))
             attend_pages(&u, q, page, page + 1, partial_at(partial + (size_t)i * page_floats, &u));
     }
     team_barrier(team, OP_ATTEND);
     while (take(team, n_units, 1, &i, &end)) {
-        AttendUnit u = attend_unit(tiles, shape, layer, i);
+        AttendUnit u = attend_unit(tiles, n_tiles, shape, layer, i);
         float *first = partial + (size_t)i * unit_floats;
         for (int page = 1; page < tile_pages(u.tile); page++)
             merge(&u, partial_at(first, &u), partial_at(first + (size_t)page * page_floats, &u));
