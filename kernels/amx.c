@@ -20,7 +20,8 @@ enum {
     STRIP = 128,  // rows whose sums one thread holds
     SWEEP = 512,  // tokens whose sums one thread holds
     PREFETCH = 4, // tiles of B ahead
-    MAX_HEAD = 256
+    MAX_HEAD = 256,
+    QUERY_PANELS = ATTEND_MAX_QUERIES / PANEL
 };
 
 static _Thread_local _Alignas(64) union {
@@ -29,9 +30,9 @@ static _Thread_local _Alignas(64) union {
         uint16_t panel[PANEL * K_BLOCK];
     } gemm;
     struct {
-        float sums[PANEL * KV_PAGE];
-        uint16_t queries[PANEL * MAX_HEAD], weights[PANEL * KV_PAGE], rows[PANEL * MAX_HEAD], keys[PANEL * MAX_HEAD];
-        uint16_t values[KV_PAGE * MAX_HEAD];
+        float sums[QUERY_PANELS][PANEL * KV_PAGE];
+        uint16_t queries[QUERY_PANELS][PANEL * MAX_HEAD], weights[QUERY_PANELS][PANEL * KV_PAGE];
+        uint16_t rows[PANEL * MAX_HEAD], keys[PANEL * MAX_HEAD], values[KV_PAGE * MAX_HEAD];
     } attend;
 } memory;
 
@@ -348,32 +349,38 @@ static void write_acc(float *acc, const float *sums, int dim) {
 static void attend_many(const AttendPage *a) {
     int n_all = 0, dim = a->head_dim, n_dim_tiles = round_up(dim, TILE_K) / TILE_K;
     for (int i = 0; i < a->n_q; i++) n_all = a->n_keys[i] > n_all ? a->n_keys[i] : n_all;
-    int n_key_tiles = n_all ? round_up(n_all, PANEL) / PANEL : 1;
+    int n_key_tiles = n_all ? round_up(n_all, PANEL) / PANEL : 1, n_panels = round_up(a->n_q, PANEL) / PANEL;
     size_t row_bytes = quant_row_bytes(a->kv_type, (size_t)dim);
     Tensor q = {a->q, TYPE_F32, a->n_q, dim, (size_t)dim * sizeof(float)};
     Tensor k = {a->k, a->kv_type, n_all, dim, row_bytes}, v = {a->v, a->kv_type, n_all, dim, row_bytes};
-    float *sums = memory.attend.sums;
-    uint16_t *queries = memory.attend.queries, *weights = memory.attend.weights, *rows = memory.attend.rows;
-    uint16_t *keys = memory.attend.keys, *values = memory.attend.values;
+    uint16_t *rows = memory.attend.rows, *keys = memory.attend.keys, *values = memory.attend.values;
     tiles_begin();
-    decode_panel(queries, &q, 0, a->n_q, 0, dim);
+    for (int p = 0; p < n_panels; p++) decode_panel(memory.attend.queries[p], &q, p * PANEL, a->n_q, 0, dim);
     for (int i = 0; i < n_key_tiles; i++) {
         decode_panel(rows, &k, i * PANEL, n_all, 0, dim);
         for (int t = 0; t < 2 * n_dim_tiles * TILE_LEN; t += TILE_LEN)
             transpose(keys + t, rows + t, TILE_K * sizeof *rows, TILE);
-        multiply_panel(sums + i * 1024, queries, keys, 2, n_dim_tiles, true, (Ahead){0});
+        for (int p = 0; p < n_panels; p++)
+            multiply_panel(memory.attend.sums[p] + i * 1024, memory.attend.queries[p], keys, 2, n_dim_tiles, true,
+                           (Ahead){0});
     }
-    for (int i = 0; i < a->n_q; i++) a->max[i] = most(sums + i * TILE, a->n_keys[i], n_key_tiles * PANEL);
     for (int i = 0; i < a->n_q; i++)
-        a->sum[i] = soften(weights + (i / TILE * n_key_tiles) * TILE_LEN + i % TILE * TILE_K, sums + i * TILE,
-                           a->max[i], n_key_tiles * PANEL);
+        a->max[i] = most(memory.attend.sums[i / PANEL] + i % PANEL * TILE, a->n_keys[i], n_key_tiles * PANEL);
+    for (int i = 0; i < a->n_q; i++) {
+        int half = i % PANEL / TILE;
+        uint16_t *weights = memory.attend.weights[i / PANEL] + half * n_key_tiles * TILE_LEN + i % TILE * TILE_K;
+        a->sum[i] = soften(weights, memory.attend.sums[i / PANEL] + i % PANEL * TILE, a->max[i], n_key_tiles * PANEL);
+    }
     for (int i = 0; i < n_key_tiles; i++) {
         decode_panel(rows, &v, i * PANEL, n_all, 0, dim);
         interleave(values + i * TILE_LEN, rows, n_dim_tiles, (size_t)n_key_tiles * TILE_LEN);
     }
-    multiply_panel(sums, weights, values, 2 * n_dim_tiles, n_key_tiles, true, (Ahead){0});
+    for (int p = 0; p < n_panels; p++)
+        multiply_panel(memory.attend.sums[p], memory.attend.weights[p], values, 2 * n_dim_tiles, n_key_tiles, true,
+                       (Ahead){0});
     _tile_release();
-    for (int i = 0; i < a->n_q; i++) write_acc(a->acc + (size_t)i * (size_t)dim, sums + i * TILE, dim);
+    for (int i = 0; i < a->n_q; i++)
+        write_acc(a->acc + (size_t)i * (size_t)dim, memory.attend.sums[i / PANEL] + i % PANEL * TILE, dim);
 }
 
 static double peak(int rounds) {

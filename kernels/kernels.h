@@ -37,7 +37,7 @@ typedef struct {
     float *acc;       // (n_q, head_dim): sum of exp(score - m) * v
 } AttendPage;
 
-enum { KV_PAGE = 256, ATTEND_MAX_QUERIES = 32, ATTEND_FEW = 16 };
+enum { KV_PAGE = 256, ATTEND_MAX_QUERIES = 64, ATTEND_FEW = 16 };
 
 typedef struct {
     const char *name;           // "scalar", "avx2" ...

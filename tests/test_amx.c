@@ -109,7 +109,7 @@ static void attention_nan(void) {
 }
 
 static void attention(void) {
-    static const int dims[] = {128, 64, 256, 32, 48, 6}, queries[] = {32, 17, 31, 32, 20, 18},
+    static const int dims[] = {128, 64, 256, 32, 48, 6}, queries[] = {64, 17, 31, 32, 50, 18},
                      keys[] = {256, 1, 77, 33, 255, 16};
     if (!has_avx512()) return;
     for (int i = 0; i < 6; i++) {

@@ -319,7 +319,7 @@ static void check_attend(Type type, int dim, int n_q, int most_keys) {
 
 static void attention(void) {
     static const Type types[] = {TYPE_F32, TYPE_F16, TYPE_Q8_0};
-    static const int dims[] = {64, 128, 32, 256, 48, 6}, queries[] = {1, 4, 7, 32, 5, 3},
+    static const int dims[] = {64, 128, 32, 256, 48, 6}, queries[] = {1, 4, 7, ATTEND_MAX_QUERIES, 5, 3},
                      keys[] = {1, 256, 33, 77, 16, 255};
     for (size_t i = 0; i < sizeof rungs / sizeof *rungs; i++)
         for (int c = 0; c < 18; c++) {

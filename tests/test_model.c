@@ -51,7 +51,7 @@ static const MakeLlama shapes[] = {{.seed = 1},
                                    {.seed = 2, .n_heads = 8, .n_kv_heads = 1, .type = TYPE_F16},
                                    {.seed = 3, .n_heads = 4, .n_kv_heads = 4, .is_tied = true, .type = TYPE_BF16},
                                    {.seed = 4, .n_heads = 6, .n_kv_heads = 2, .head_dim = 24, .has_rope_freqs = true},
-                                   {.seed = 5, .n_heads = 40, .n_kv_heads = 1, .head_dim = 4}};
+                                   {.seed = 5, .n_heads = 72, .n_kv_heads = 1, .head_dim = 4}};
 enum { N_SHAPES = sizeof shapes / sizeof *shapes };
 
 static void threads(void) {
