@@ -21,12 +21,6 @@ void generator_init(Generator *g, Model *m, const Tokenizer *t, int chunk, int p
     g->workspace = workspace_new(m, g->max_steps, parallel);
 }
 
-void generator_free(Generator *g) {
-    workspace_free(g->workspace);
-    free(g->steps);
-    *g = (Generator){0};
-}
-
 void sequence_start(Sequence *s, Generator *g, const Request *r, Session *session) {
     *s = (Sequence){.request = *r, .session = session, .stop_token = -1};
     s->sampler = sampler_new(&r->sample, g->model->config.vocab_size);

@@ -68,7 +68,6 @@ typedef struct {
 
 // chunk: most steps per forward (prefill chunk, 0 = default); parallel: most sequences at once.
 void generator_init(Generator *g, Model *m, const Tokenizer *t, int chunk, int parallel);
-void generator_free(Generator *g);
 
 // Begins a request on a session. Reserves no more than the prompt.
 void sequence_start(Sequence *s, Generator *g, const Request *r, Session *session);

@@ -317,6 +317,8 @@ def commands():
     assert "3 messages" in err and "no message" in err, err
     _, err = piped(BUILT_IN, ["/system x"], "--template", "none")
     assert "chat template" in err, err
+    _, err = piped(BUILT_IN, ["/help", "/show", "/stats"], "-q")  # what is asked for is said
+    assert "/regen" in err and "top-k" in err and "0 answers" in err, err
     _, err = piped(BUILT_IN, ["/show"], "-sys", "two\n\trows\x1b[31m" + "x" * 3000 + "!")
     assert "system: two\n\trows\\x1b[31mxxx" in err and "xxx!\n" in err, err
 

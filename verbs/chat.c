@@ -285,20 +285,20 @@ static void command_set(Chat *c, const char *text) {
 static void command_show(Chat *c, const char *text) {
     (void)text;
     const Dialogue *d = &c->dialogue;
-    note(&c->options, "model %s, template %s, %d of %d positions used, %d messages", c->engine.model.file.path,
+    note(NULL, "model %s, template %s, %d of %d positions used, %d messages", c->engine.model.file.path,
          template_name(c->engine.tpl), c->session->n_tokens, c->context, d->n);
     if (dialogue_has(d, 0, "system"))
-        note(&c->options, "system: %.*s", (int)d->messages[0].content.len, d->messages[0].content.data);
+        note(NULL, "system: %.*s", (int)d->messages[0].content.len, d->messages[0].content.data);
     Buffer settings = {0};
     options_put_settings(&c->options, &settings);
-    note(&c->options, "%s", settings.data);
+    note(NULL, "%s", settings.data);
     buffer_free(&settings);
 }
 
 static void command_stats(Chat *c, const char *text) {
     (void)text;
-    note(&c->options, "%d answers; prefill %llu tok %.1f tok/s, decode %llu tok %.1f tok/s; KV cache %.1f MB",
-         c->n_answers, (unsigned long long)c->n_prefill, c->prefill_sec > 0 ? (double)c->n_prefill / c->prefill_sec : 0,
+    note(NULL, "%d answers; prefill %llu tok %.1f tok/s, decode %llu tok %.1f tok/s; KV cache %.1f MB", c->n_answers,
+         (unsigned long long)c->n_prefill, c->prefill_sec > 0 ? (double)c->n_prefill / c->prefill_sec : 0,
          (unsigned long long)c->n_decode, c->decode_sec > 0 ? (double)c->n_decode / c->decode_sec : 0,
          (double)model_kv_bytes(&c->engine.model.config, c->engine.model.kv_type) * c->session->n_tokens * 1e-6);
 }
@@ -437,9 +437,9 @@ static const Command commands[] = {
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
 
 static void command_help(Chat *c, const char *text) {
-    (void)text;
-    for (int i = 0; i < N_COMMANDS; i++) note(&c->options, "%-8s %s", commands[i].name, commands[i].help);
-    note(&c->options,
+    (void)c, (void)text;
+    for (int i = 0; i < N_COMMANDS; i++) note(NULL, "%-8s %s", commands[i].name, commands[i].help);
+    note(NULL,
          "Several lines: end them with \\, or write them between \"\"\", or paste them. A space first sends \"/\" "
          "as text.");
 }

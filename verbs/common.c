@@ -182,7 +182,7 @@ void note(const Options *o, const char *fmt, ...) {
     Buffer text = {0}, shown = {0};
     va_list ap;
     bool is_dim = isatty(STDERR_FILENO) && !getenv("NO_COLOR");
-    if (o->is_quiet) return;
+    if (o && o->is_quiet) return;
     va_start(ap, fmt);
     buffer_vprintf(&text, fmt, ap);
     va_end(ap);

@@ -124,7 +124,8 @@ void ids_parse(const char *text, int n_vocab, Ids *out);
 void answer_put(Buffer *out, const char *before, Str text, const Sequence *s, int n_prompt);
 // JSON array of the recorded tokens of a sequence with n_top alternatives each, as OpenAI writes it or with ids.
 void logprobs_put(Buffer *out, const Tokenizer *t, const Sequence *s, int n_top, bool is_openai);
-// A line (or the several of a text) on stderr unless -q; dim on a terminal, which nothing in it may drive.
+// A line (or the several of a text) on stderr unless -q (o NULL: always); dim on a terminal, which nothing in it may
+// drive.
 void note(const Options *o, const char *fmt, ...) PRINTF_LIKE(2, 3);
 // "prefill 512 tok 91.2 tok/s | decode 128 tok 4.6 tok/s 22.1 GB/s | seed 42" on stderr.
 void stats_print(const Options *o, const Generator *g, uint64_t seed);
