@@ -422,7 +422,7 @@ static const Command commands[] = {
     {"/help", "this list", command_help},
     {"/exit", "end (also Ctrl-D)", NULL},
     {"/clear", "forget the dialogue, but not the system prompt", command_clear},
-    {"/system", "TEXT: set the system prompt; nothing removes it", command_system},
+    {"/system", "TEXT: set the system prompt; no TEXT removes it", command_system},
     {"/undo", "take the last message and its answer back", command_undo},
     {"/regen", "answer the last message anew", command_regen},
     {"/edit", "change the last message and send it again", command_edit},
