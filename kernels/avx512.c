@@ -50,6 +50,27 @@ INLINE __m512i abs_bits(__m512 x) { return _mm512_and_si512(_mm512_castps_si512(
 
 INLINE __m512 load_tail(const float *x, int n) { return _mm512_maskz_loadu_ps(first(n), x); }
 
+// Memory that will be wanted next, to be fetched a few lines at a time, as evenly as can be: in a burst it would keep
+// other loads waiting. Rows of weights lie in one stream that the hardware continues; the keys and values of a page
+// come faster from four places in turn.
+typedef struct {
+    const char *at;
+    size_t apart;                  // bytes from one place to the next
+    int log_places, next, n_lines; // of 64 bytes
+} Ahead;
+
+static Ahead ahead_of(const void *at, size_t bytes, int log_places) {
+    size_t n_each = at ? bytes / 64 >> log_places : 0;
+    return (Ahead){at, n_each * 64, log_places, 0, (int)(n_each << log_places)};
+}
+
+INLINE void fetch(Ahead *a, int n) {
+    for (n = min_int(n, a->n_lines - a->next); n > 0; n--, a->next++) {
+        size_t place = (size_t)(a->next & ((1 << a->log_places) - 1)), line = (size_t)(a->next >> a->log_places);
+        _mm_prefetch(a->at + place * a->apart + line * 64, _MM_HINT_T1);
+    }
+}
+
 // Decode: int8 activations, a scale per group of 16.
 typedef struct {
     int8_t q[UNIT];
@@ -170,28 +191,6 @@ typedef struct {
     uint8_t w[2][K_BLOCK * 16];
     float scale[2][K_BLOCK / 16][16], min[2][K_BLOCK / 16][16];
 } __attribute__((aligned(64))) Panel;
-
-// The next rows, in the file's order, are fetched while these are worked on, as evenly as can be: in a burst they would
-// keep other loads waiting.
-typedef struct {
-    const char *at;
-    int n_lines, per_group; // left to fetch; for each group of columns of a tile (and one for each unit unpacked)
-} Ahead;
-
-// What follows n_rows rows, as much as columns [k, k + nk) of these take.
-static Ahead ahead_of(const Tensor *w, int row, int n_rows, int k, int nk, int n_groups) {
-    size_t bytes = w->row_bytes * (size_t)n_rows, cols = (size_t)w->cols;
-    Ahead a = {(const char *)w->data + (size_t)row * w->row_bytes + bytes + bytes * (size_t)k / cols, 0, 0};
-    a.n_lines = (int)(bytes * (size_t)nk / cols / 64);
-    a.per_group = (a.n_lines - n_rows * nk / UNIT + n_groups - 1) / n_groups;
-    return a;
-}
-
-INLINE void fetch(Ahead *a, int n) {
-    n = min_int(n, a->n_lines);
-    a->n_lines -= n;
-    for (; n > 0; n--, a->at += 64) _mm_prefetch(a->at, _MM_HINT_T1);
-}
 
 static size_t gemm_bytes(int n_tokens, int cols) {
     return (size_t)n_tokens * (size_t)((cols + K_BLOCK - 1) / K_BLOCK) * sizeof(GemmBlock);
@@ -316,14 +315,14 @@ INLINE void panel_half(Panel *panel, int half, const Tensor *w, int row, int row
 // sums (nt, CHUNK_ROWS) (+)= x times 32 rows of weights: 2 NT accumulators of int32, as many of float32. Per 32
 // columns, for 16 rows and a token: 8 dot products of 16 x 4 bytes and 3 or 4 operations to scale them (5 or 7 with
 // groups of 16). The panel (16 KiB of weights) stays in L1 while tokens pass; a tile reads 704 bytes per token.
-INLINE void gemm_tile(float *sums, const Panel *panel, const GemmBlock *x, int nk, bool is_first, Ahead *ahead, int nt,
-                      int group, bool has_min) {
+INLINE void gemm_tile(float *sums, const Panel *panel, const GemmBlock *x, int nk, bool is_first, Ahead *ahead,
+                      int n_ahead, int nt, int group, bool has_min) {
     __m512 sum[2][TILE_TOKENS];
 #pragma GCC unroll 6
     for (int t = 0; t < nt; t++) sum[0][t] = sum[1][t] = _mm512_setzero_ps();
     for (int g = 0; g < nk / group; g++) {
         __m512i dot[2][TILE_TOKENS];
-        fetch(ahead, ahead->per_group);
+        fetch(ahead, n_ahead);
 #pragma GCC unroll 6
         for (int t = 0; t < nt; t++) dot[0][t] = dot[1][t] = _mm512_set1_epi32(x[t].start[g]);
 #pragma GCC unroll 8
@@ -373,17 +372,17 @@ INLINE void gemm_tile(float *sums, const Panel *panel, const GemmBlock *x, int n
     }
 
 typedef void (*Sweep)(float *sums, const Panel *panel, const GemmBlock *x, int n_tokens, int nk, bool is_first,
-                      Ahead *ahead);
+                      Ahead *ahead, int n_ahead);
 
 #define GEMM_SWEEP(name, TILE)                                                                                         \
     static void name(float *sums, const Panel *panel, const GemmBlock *x, int n_tokens, int nk, bool is_first,         \
-                     Ahead *ahead) {                                                                                   \
+                     Ahead *ahead, int n_ahead) {                                                                      \
         SWEEP(n_tokens, TILE)                                                                                          \
     }
-#define TILE_32(nt)     gemm_tile(sums + t * CHUNK_ROWS, panel, x + t, nk, is_first, ahead, nt, 32, false)
-#define TILE_32_MIN(nt) gemm_tile(sums + t * CHUNK_ROWS, panel, x + t, nk, is_first, ahead, nt, 32, true)
-#define TILE_16(nt)     gemm_tile(sums + t * CHUNK_ROWS, panel, x + t, nk, is_first, ahead, nt, 16, false)
-#define TILE_16_MIN(nt) gemm_tile(sums + t * CHUNK_ROWS, panel, x + t, nk, is_first, ahead, nt, 16, true)
+#define TILE_32(nt)     gemm_tile(sums + t * CHUNK_ROWS, panel, x + t, nk, is_first, ahead, n_ahead, nt, 32, false)
+#define TILE_32_MIN(nt) gemm_tile(sums + t * CHUNK_ROWS, panel, x + t, nk, is_first, ahead, n_ahead, nt, 32, true)
+#define TILE_16(nt)     gemm_tile(sums + t * CHUNK_ROWS, panel, x + t, nk, is_first, ahead, n_ahead, nt, 16, false)
+#define TILE_16_MIN(nt) gemm_tile(sums + t * CHUNK_ROWS, panel, x + t, nk, is_first, ahead, n_ahead, nt, 16, true)
 GEMM_SWEEP(sweep_32, TILE_32)
 GEMM_SWEEP(sweep_32_min, TILE_32_MIN)
 GEMM_SWEEP(sweep_16, TILE_16)
@@ -411,13 +410,20 @@ INLINE void gemm_rows(float *out, size_t out_stride, const Tensor *w, const void
                 int nk = min_int(K_BLOCK, n_units(w->cols) * UNIT - k);
                 const GemmBlock *x =
                     (const GemmBlock *)encoded + (size_t)(k / K_BLOCK) * (size_t)n_tokens + first_token;
-                int n_tiles = chunk / PANEL_ROWS * ((n + TILE_TOKENS - 1) / TILE_TOKENS);
-                Ahead ahead = ahead_of(w, row, chunk, k, nk, n_tiles * nk / f->group);
+                // As much of the next rows as these columns take: a line for each unit unpacked, the rest for each
+                // group.
+                size_t bytes = w->row_bytes * (size_t)chunk, cols = (size_t)w->cols;
+                Ahead ahead =
+                    ahead_of((const char *)w->data + (size_t)row * w->row_bytes + bytes + bytes * (size_t)k / cols,
+                             bytes * (size_t)nk / cols, 0);
+                int n_groups = chunk / PANEL_ROWS * ((n + TILE_TOKENS - 1) / TILE_TOKENS) * nk / f->group;
+                int n_ahead = (ahead.n_lines - chunk * nk / UNIT + n_groups - 1) / n_groups;
                 for (int r = 0; r < n_rows; r += 16)
                     panel_half(&panels[r / 32], r / 16 % 2, w, row + r, row_end, k, nk, &ahead, f);
                 for (int t = 0; t < n; t += SWEEP_TOKENS)
                     for (int r = 0; r < n_rows; r += PANEL_ROWS)
-                        sweep(sums[t] + r, &panels[r / 32], x + t, min_int(n - t, SWEEP_TOKENS), nk, k == 0, &ahead);
+                        sweep(sums[t] + r, &panels[r / 32], x + t, min_int(n - t, SWEEP_TOKENS), nk, k == 0, &ahead,
+                              n_ahead);
             }
             write_sums(out + (size_t)first_token * out_stride + row, out_stride, sums[0], n, n_rows);
         }
@@ -503,10 +509,10 @@ INLINE void float_mat_rows(float *out, size_t out_stride, const Tensor *w, const
 }
 
 // 32 columns of out (n_tokens, out_stride) (+)= x (n_tokens, x_stride) times two panels of [nk][16], panel_step bytes
-// from one k to the next. Per k 2 loads, NT broadcasts and 2 NT FMAs: 12 accumulators for 6 tokens. Meanwhile nk lines
-// of 64 bytes at `ahead` (or NULL) are fetched, evenly: in bursts they would keep the loads waiting.
+// from one k to the next. Per k 2 loads, NT broadcasts and 2 NT FMAs: 12 accumulators for 6 tokens. Meanwhile four
+// lines of `ahead` (or NULL) are fetched for every `every` k.
 INLINE void float_tile(float *out, size_t out_stride, const void *const panel[2], size_t panel_step, const float *x,
-                       size_t x_stride, int nk, bool is_first, int n_rows, const char *ahead, int nt, Load load) {
+                       size_t x_stride, int nk, bool is_first, int n_rows, Ahead *ahead, int every, int nt, Load load) {
     __m512 sum[2][TILE_TOKENS];
     const __mmask16 mask[2] = {first(n_rows), first(n_rows - 16)};
 #pragma GCC unroll 6
@@ -515,7 +521,7 @@ INLINE void float_tile(float *out, size_t out_stride, const void *const panel[2]
             sum[h][t] =
                 is_first ? _mm512_setzero_ps() : _mm512_maskz_loadu_ps(mask[h], out + (size_t)t * out_stride + 16 * h);
     for (int k = 0; k < nk; k++) {
-        if (ahead) _mm_prefetch(ahead + 64 * k, _MM_HINT_T0);
+        if (ahead && k % every == 0) fetch(ahead, 4);
         __m512 w0 = load((const char *)panel[0] + (size_t)k * panel_step, 0, 0xffff);
         __m512 w1 = load((const char *)panel[1] + (size_t)k * panel_step, 0, 0xffff);
 #pragma GCC unroll 6
@@ -532,11 +538,11 @@ INLINE void float_tile(float *out, size_t out_stride, const void *const panel[2]
 
 #define FLOAT_TILE(nt)                                                                                                 \
     float_tile(out + (size_t)t * out_stride, out_stride, panel, panel_step, x + (size_t)t * x_stride, x_stride, nk,    \
-               is_first, n_rows, t == 0 ? ahead : NULL, nt, FLOAT_LOAD)
+               is_first, n_rows, t == 0 ? ahead : NULL, every, nt, FLOAT_LOAD)
 #define FLOAT_SWEEP(name)                                                                                              \
     static void name(float *out, size_t out_stride, const void *panel0, const void *panel1, size_t panel_step,         \
-                     const float *x, size_t x_stride, int n_tokens, int nk, bool is_first, int n_rows,                 \
-                     const char *ahead) {                                                                              \
+                     const float *x, size_t x_stride, int n_tokens, int nk, bool is_first, int n_rows, Ahead *ahead,   \
+                     int every) {                                                                                      \
         const void *const panel[2] = {panel0, panel1};                                                                 \
         SWEEP(n_tokens, FLOAT_TILE)                                                                                    \
     }
@@ -586,7 +592,7 @@ INLINE void float_gemm_rows(float *out, size_t out_stride, const Tensor *w, cons
                 for (int t = 0; t < n; t += SWEEP_TOKENS)
                     for (int r = 0; r < n_rows; r += PANEL_ROWS)
                         float_sweep(sums[t] + r, CHUNK_ROWS, panels[r / 16], panels[r / 16 + 1], 64, x + t * FLOAT_K,
-                                    FLOAT_K, min_int(n - t, SWEEP_TOKENS), nk, k == 0, PANEL_ROWS, NULL);
+                                    FLOAT_K, min_int(n - t, SWEEP_TOKENS), nk, k == 0, PANEL_ROWS, NULL, 1);
             }
             write_sums(out + (size_t)first_token * out_stride + row, out_stride, sums[0], n, n_rows);
         }
@@ -697,57 +703,59 @@ static void soften(float *p, int n, int n_all, float *max_out, float *sum_out) {
 }
 
 // 16 rows of n float16 values (a multiple of 8), transposed to [n][16].
-INLINE void transpose_f16(uint16_t (*out)[16], const void *const row[16], int n) {
+INLINE void transpose_f16(uint16_t (*out)[16], const void *const row[16], int n, Ahead *ahead) {
     const __m512i even = _mm512_set_epi16(31, 29, 27, 25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1, 30, 28, 26, 24, 22,
                                           20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
     for (int i = 0; i < n; i += 8) {
         __m512i r[4];
+        if (i % 16 == 0) fetch(ahead, 4);
         transpose_16(r, row, (size_t)i * 2);
         for (int d = 0; d < 4; d++) _mm512_store_si512(out[i + 2 * d], _mm512_permutexvar_epi16(even, r[d]));
     }
 }
 
-// Keys in tiles of 32, K transposed to [dim][32 keys], V as it lies. Both products are float_tile's, which fetch the
-// next tile meanwhile. Many queries have the tile converted to float32 once for all; for few it stays float16. For the
-// 4 queries of a KV head at head_dim 128 about 1 microsecond per 16 KiB of K and V.
+// Keys in tiles of 32, K transposed to [dim][32 keys], V as it lies. Both products are float_tile's. While the scores
+// are computed V is fetched, and then the K of the next page. Many queries have the tile converted to float32 once for
+// all; for few it stays float16. For the 4 queries of a KV head at head_dim 128 a page takes 7 microseconds in L2 and 9
+// to 11 from memory.
 static void attend(const AttendPage *a) {
     float scores[ATTEND_MAX_QUERIES][KV_PAGE] __attribute__((aligned(64)));
     float rows[KEY_TILE][MAX_HEAD] __attribute__((aligned(64))), keys[2][MAX_HEAD][16] __attribute__((aligned(64)));
     uint16_t keys_f16[2][MAX_HEAD][16] __attribute__((aligned(64)));
-    size_t row_bytes = quant_row_bytes(a->kv_type, (size_t)a->head_dim), tile_bytes = KEY_TILE * row_bytes;
+    size_t row_bytes = quant_row_bytes(a->kv_type, (size_t)a->head_dim);
     int n_all = 0, dim = a->head_dim;
     bool is_direct = a->kv_type == TYPE_F16 && dim % 32 == 0 && a->n_q <= 2 * TILE_TOKENS;
     for (int i = 0; i < a->n_q; i++) n_all = a->n_keys[i] > n_all ? a->n_keys[i] : n_all;
+    Ahead ahead = ahead_of(a->v, (size_t)n_all * row_bytes, 2);
     for (int key = 0; key < n_all; key += KEY_TILE) {
         const void *row[KEY_TILE];
         for (int i = 0; i < KEY_TILE; i++)
             row[i] = (const char *)a->k + (size_t)min_int(key + i, n_all - 1) * row_bytes;
-        const char *ahead = key + KEY_TILE < n_all ? (const char *)row[0] + tile_bytes : a->v;
         if (is_direct) {
-            for (int h = 0; h < 2; h++) transpose_f16(keys_f16[h], row + 16 * h, dim);
+            for (int h = 0; h < 2; h++) transpose_f16(keys_f16[h], row + 16 * h, dim, &ahead);
             f16_sweep(scores[0] + key, KV_PAGE, keys_f16[0], keys_f16[1], 32, a->q, (size_t)dim, a->n_q, dim, true, 32,
-                      ahead);
+                      &ahead, 8);
         } else {
             for (int i = 0; i < KEY_TILE; i++) load_kv(a->kv_type, row[i], rows[i], dim);
             for (int h = 0; h < 2; h++) transpose(keys[h], rows[16 * h], sizeof rows[0], (dim + 15) / 16 * 16);
             float_sweep(scores[0] + key, KV_PAGE, keys[0], keys[1], 64, a->q, (size_t)dim, a->n_q, dim, true, 32,
-                        ahead);
+                        &ahead, 4);
         }
     }
     for (int i = 0; i < a->n_q; i++) soften(scores[i], a->n_keys[i], n_all, a->max + i, a->sum + i);
     if (!n_all) memset(a->acc, 0, (size_t)a->n_q * (size_t)dim * sizeof(float));
+    ahead = ahead_of(a->next_k, (size_t)n_all * row_bytes, 2);
     for (int key = 0; key < n_all; key += KEY_TILE) {
         int n = min_int(KEY_TILE, n_all - key);
         const char *v = (const char *)a->v + (size_t)key * row_bytes;
-        const char *ahead = key + KEY_TILE < n_all ? v + tile_bytes : a->next_k;
         for (int i = 0; i < n && !is_direct; i++) load_kv(a->kv_type, v + (size_t)i * row_bytes, rows[i], dim);
-        for (int d = 0; d < dim; d += 32, ahead = ahead ? ahead + 64 * KEY_TILE : NULL)
+        for (int d = 0; d < dim; d += 32)
             if (is_direct)
                 f16_sweep(a->acc + d, (size_t)dim, v + 2 * d, v + 2 * d + 32, row_bytes, scores[0] + key, KV_PAGE,
-                          a->n_q, n, key == 0, 32, ahead);
+                          a->n_q, n, key == 0, 32, &ahead, 4);
             else
                 float_sweep(a->acc + d, (size_t)dim, rows[0] + d, rows[0] + d + 16, sizeof rows[0], scores[0] + key,
-                            KV_PAGE, a->n_q, n, key == 0, dim - d, ahead);
+                            KV_PAGE, a->n_q, n, key == 0, dim - d, &ahead, 4);
     }
 }
 
