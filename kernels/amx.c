@@ -240,17 +240,16 @@ static void multiply_panel(float *sums, const uint16_t *panel, const uint16_t *b
     }
 }
 
-// Turns the sums of a panel around into out (token, row); only the rows and tokens that exist.
-static void write_panel(float *out, size_t out_stride, const float *sums, int n_tokens, int row, int end) {
-    for (int t = 0; t < n_tokens; t += TILE)
-        for (int half = 0; half < 2 && row + half * TILE < end; half++, sums += 256) {
+// Turns the sums of a strip around into out (token, row); only the rows and tokens that exist. All rows of 16 tokens
+// before the next 16: their lines lie far apart, each on a page of its own.
+static void write_strip(float *out, size_t out_stride, int n_tokens, int n_rows) {
+    for (int t = 0; t < n_tokens; t += TILE, out += TILE * out_stride)
+        for (int row = 0; row < n_rows; row += TILE) {
             __m512i columns[TILE];
-            int first = row + half * TILE, n = at_most(end - first, TILE);
-            __mmask16 mask = (__mmask16)((1u << n) - 1);
+            const float *sums = memory.gemm.sums[row / PANEL] + t * PANEL + row % PANEL * TILE;
             transpose(columns, sums, TILE * sizeof *sums, TILE);
             for (int i = 0; i < TILE && t + i < n_tokens; i++)
-                _mm512_mask_storeu_epi32(out + (size_t)(t + i) * out_stride + first, mask, columns[i]);
-            if (half == 0 && first + TILE >= end) sums += 256;
+                _mm512_mask_storeu_epi32(out + (size_t)i * out_stride + row, first(n_rows - row), columns[i]);
         }
 }
 
@@ -280,8 +279,7 @@ static void rows(float *out, size_t out_stride, const Tensor *w, const void *enc
                                    k == 0, next_panel(w, row, strip, end, k, token + SWEEP >= n_tokens));
                 }
             }
-            for (int row = strip; row < end; row += PANEL)
-                write_panel(out + (size_t)token * out_stride, out_stride, sums[(row - strip) / PANEL], n, row, end);
+            write_strip(out + (size_t)token * out_stride + strip, out_stride, n, end - strip);
         }
     _tile_release();
 }

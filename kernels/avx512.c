@@ -625,6 +625,22 @@ static void rmsnorm(float *out, const float *x, const float *weight, float eps, 
     }
 }
 
+// e^x to 2 ulp; 0 below -104, infinity above 89; NaN stays.
+INLINE __m512 exp_ps(__m512 x) {
+    x = _mm512_max_ps(_mm512_set1_ps(-105), _mm512_min_ps(_mm512_set1_ps(89), x));
+    __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(x, _mm512_set1_ps(1.44269504f)), 8);
+    __m512 r = _mm512_fnmadd_ps(n, _mm512_set1_ps(0.693359375f), x);
+    r = _mm512_fnmadd_ps(n, _mm512_set1_ps(-2.12194440e-4f), r);
+    __m512 p = _mm512_set1_ps(1.9875691500e-4f);
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.3981999507e-3f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(8.3334519073e-3f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(4.1665795894e-2f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.6666665459e-1f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(5.0000001201e-1f));
+    p = _mm512_add_ps(_mm512_fmadd_ps(p, _mm512_mul_ps(r, r), r), _mm512_set1_ps(1));
+    return _mm512_scalef_ps(p, n);
+}
+
 static void swiglu(float *gate, const float *up, int n) {
     for (int i = 0; i < n; i += 16) {
         __mmask16 m = first(n - i);

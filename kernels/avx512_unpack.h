@@ -33,22 +33,6 @@ INLINE uint16_t load_u16(const void *p) {
 
 INLINE __m512 f16_to_all(uint16_t h) { return _mm512_broadcastss_ps(_mm_cvtph_ps(_mm_cvtsi32_si128(h))); }
 
-// e^x to 2 ulp; 0 below -104, infinity above 89; NaN stays.
-INLINE __m512 exp_ps(__m512 x) {
-    x = _mm512_max_ps(_mm512_set1_ps(-105), _mm512_min_ps(_mm512_set1_ps(89), x));
-    __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(x, _mm512_set1_ps(1.44269504f)), 8);
-    __m512 r = _mm512_fnmadd_ps(n, _mm512_set1_ps(0.693359375f), x);
-    r = _mm512_fnmadd_ps(n, _mm512_set1_ps(-2.12194440e-4f), r);
-    __m512 p = _mm512_set1_ps(1.9875691500e-4f);
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.3981999507e-3f));
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(8.3334519073e-3f));
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(4.1665795894e-2f));
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.6666665459e-1f));
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(5.0000001201e-1f));
-    p = _mm512_add_ps(_mm512_fmadd_ps(p, _mm512_mul_ps(r, r), r), _mm512_set1_ps(1));
-    return _mm512_scalef_ps(p, n);
-}
-
 // 16 bytes of each of 16 rows, transposed: out[d] holds dword d of rows 0 to 15. The four loads of a register cost no
 // shuffle, which leaves 8 of them.
 INLINE void transpose_16(__m512i out[4], const void *const row[16], size_t at) {
