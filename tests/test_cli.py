@@ -286,6 +286,8 @@ def json_output():
             check(len(tops) == 3 and tops == sorted(tops, reverse=True) and t["logprob"] == tops[0] <= 0, t)
     r = run("show", "-m", GOOD, "--json")
     check(r.code == 0 and json.loads(r.out)["n_layers"] == 2, r)
+    r = run("show", "-m", path_of("words.gguf", gguf(VALUES, {})), "--json")
+    check(r.code == 0 and json.loads(r.out)["n_tensors"] == 0, r)
 
 
 def context():

@@ -106,7 +106,7 @@ def choices(cli):
 @test
 def refusals(cli):
     source = cli.write("short", ["A few words."])
-    for args, code, words in ((["--perplexity", source], 2, "window"), ([], 2, "--choices"), (["--choices", "a,,b", "x"], 2, "a,,b"),
+    for args, code, words in ((["--perplexity", source], 2, "window"), ([], 2, "--choices"), (["--choices", "a", "--perplexity", source, "x"], 2, "one of"), (["--perplexity", source, "x"], 2, "one of"), (["--choices", "a,,b", "x"], 2, "a,,b"),
                               (["--perplexity", cli.path_of("none")], 1, "none"), (["--perplexity", source, "--jsonl"], 1, "line 1"),
                               (["--perplexity", cli.write("empty.jsonl", [])], 1, "nothing"),
                               (["--perplexity", cli.write("long.jsonl", [{"text": STORY}]), "-c", 20], 4, "context 20"),

@@ -345,8 +345,9 @@ static void score_questions(Scorer *s) {
 
 int verb_score(const Options *o) {
     static Scorer s;
-    if (!o->perplexity && !o->choices && !o->is_jsonl)
-        die(EXIT_USAGE, "score: expected --choices A,B PROMPT, --jsonl or --perplexity FILE (llama31 help score)");
+    if (!!o->perplexity + !!o->choices + (o->is_jsonl && !o->perplexity) != 1 ||
+        (!o->choices && (o->n_args || o->prompt)))
+        die(EXIT_USAGE, "score: expected one of --choices A,B PROMPT, --jsonl and --perplexity FILE");
     scorer_open(&s, o);
     (o->perplexity ? score_perplexity : o->is_jsonl ? score_questions : score_choices)(&s);
     return EXIT_OK;

@@ -116,6 +116,13 @@ int verb_show(const Options *o) {
     Error err;
     const char *path = o->n_args ? o->args[0] : o->model;
     if (!model_open_file(&file, path, &err)) die_error(&err);
+    if (file.n_tensors == 0 && o->is_json) {
+        Buffer out = {0};
+        json_put_string(&out, "{\"file\":", str_of(file.path));
+        buffer_puts(&out, ",\"n_tensors\":0}\n");
+        text_print(&out);
+        return EXIT_OK;
+    }
     if (file.n_tensors == 0) {
         printf("%-14s%s: a vocabulary, no tensors\n", "file", file.path);
         print_tokenizer(&file);
