@@ -398,17 +398,20 @@ static double peak(int rounds) {
     return 4.0 * 2 * TILE * TILE * TILE_K * rounds;
 }
 
-#define GEMM(type, ...)                                                                                                \
-    [TYPE_##type] = {.min_tokens = 24,                                                                                 \
+// Decoding a panel costs the same for any number of tokens: integer types pay from 32 on.
+#define TILES(type, from)                                                                                              \
+    [TYPE_##type] = {.min_tokens = from,                                                                               \
                      .row_step = STRIP,                                                                                \
                      .token_step = PANEL,                                                                              \
                      .encoded_bytes = encoded_bytes,                                                                   \
                      .encode = encode,                                                                                 \
                      .rows = rows},
+#define FLOAT_TILES(type, ...)   TILES(type, 8)
+#define INTEGER_TILES(type, ...) TILES(type, 32)
 
 const Kernels kernels_amx = {
     .name = "amx",
-    .gemm = {FLOAT_TYPES(GEMM) INTEGER_TYPES(GEMM)},
+    .tiles = {FLOAT_TYPES(FLOAT_TILES) INTEGER_TYPES(INTEGER_TILES)},
     .attend_many = attend_many,
     .peak_unit = "AMX bf16",
     .peak = peak,

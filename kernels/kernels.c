@@ -86,6 +86,7 @@ static void overlay(const Kernels *k) {
     for (int t = 0; t < TYPE_COUNT; t++) {
         if (k->mat[t].rows) kernel.mat[t] = k->mat[t];
         if (k->gemm[t].rows) kernel.gemm[t] = k->gemm[t];
+        if (k->tiles[t].rows) kernel.tiles[t] = k->tiles[t];
     }
     if (k->rmsnorm) kernel.rmsnorm = k->rmsnorm;
     if (k->swiglu) kernel.swiglu = k->swiglu;

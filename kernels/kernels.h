@@ -40,9 +40,10 @@ typedef struct {
 enum { KV_PAGE = 256, ATTEND_MAX_QUERIES = 64, ATTEND_FEW = 16 };
 
 typedef struct {
-    const char *name;           // "scalar", "avx2" ...
-    MatKernel mat[TYPE_COUNT];  // any number of tokens; complete after kernels_init for every supported type
-    MatKernel gemm[TYPE_COUNT]; // for min_tokens and more (prefill); rows == NULL where there is none
+    const char *name;            // "scalar", "avx2" ...
+    MatKernel mat[TYPE_COUNT];   // any number of tokens; complete after kernels_init for every supported type
+    MatKernel gemm[TYPE_COUNT];  // for min_tokens and more (prefill); rows == NULL where there is none
+    MatKernel tiles[TYPE_COUNT]; // for still more; likewise
     // out = x / sqrt(mean(x^2) + eps) * weight; n values. out may be x.
     void (*rmsnorm)(float *out, const float *x, const float *weight, float eps, int n);
     // gate = silu(gate) * up

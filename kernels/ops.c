@@ -266,20 +266,23 @@ void ops_add(Team *team, float *x, const float *y, int n, int dim) {
     team_barrier(team, OP_REST);
 }
 
+static bool is_for(const MatKernel *k, int n) { return k->rows && n >= k->min_tokens; }
+
 static const MatKernel *pick_kernel(const Tensor *w, int n, bool invariant) {
-    const MatKernel *gemm = &kernel.gemm[w->type];
-    return !invariant && gemm->rows && n >= gemm->min_tokens ? gemm : &kernel.mat[w->type];
+    if (!invariant && is_for(&kernel.tiles[w->type], n)) return &kernel.tiles[w->type];
+    return !invariant && is_for(&kernel.gemm[w->type], n) ? &kernel.gemm[w->type] : &kernel.mat[w->type];
 }
 
 static size_t round_up(size_t n, size_t step) { return (n + step - 1) / step * step; }
 
 size_t ops_encode_bytes(const Tensor *w, int n) {
-    size_t bytes = kernel.mat[w->type].encoded_bytes(n, w->cols);
-    if (kernel.gemm[w->type].rows && n >= kernel.gemm[w->type].min_tokens) {
-        size_t gemm_bytes = kernel.gemm[w->type].encoded_bytes(n, w->cols);
-        if (gemm_bytes > bytes) bytes = gemm_bytes;
+    const MatKernel *kernels[] = {&kernel.mat[w->type], &kernel.gemm[w->type], &kernel.tiles[w->type]};
+    size_t most = 0;
+    for (int i = 0; i < 3; i++) {
+        size_t bytes = is_for(kernels[i], n) ? kernels[i]->encoded_bytes(n, w->cols) : 0;
+        if (bytes > most) most = bytes;
     }
-    return round_up(bytes, 64);
+    return round_up(most, 64);
 }
 
 enum { MAX_PRODUCTS = 4, ROW_CHUNK = 64 };

@@ -24,7 +24,7 @@ static void compare(Type type, int rows, int cols, int n) {
     Tensor w = {data, type, rows, cols, row_bytes};
     kernels_scalar.mat[type].rows(expected, stride, &w, x, n, 0, rows);
 
-    const MatKernel *k = &kernels_amx_emulated.gemm[type];
+    const MatKernel *k = &kernels_amx_emulated.tiles[type];
     void *encoded = xalloc(k->encoded_bytes(n, cols), 1);
     memset(encoded, 0xff, k->encoded_bytes(n, cols)); // NaN wherever packing forgets a place
     for (int t = 0; t < n; t += k->token_step)

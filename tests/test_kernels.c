@@ -128,8 +128,8 @@ static void check_product(const Problem *p, const MatKernel *m, const char *what
     const Tensor *w = &p->w;
     const char *type = type_info(w->type)->name;
     // design: float32 activations 1e-6, bf16 (AMX prefill) 1e-4, 8 bits 5e-4; the kernels keep well below
-    bool is_gemm = m == &kernel.gemm[w->type];
-    double error = 0, limit = quant_is_integer(w->type) ? 1e-4 : is_gemm && !strcmp(kernel.name, "amx") ? 3e-5 : 1e-10;
+    bool is_gemm = m != &kernel.mat[w->type];
+    double error = 0, limit = quant_is_integer(w->type) ? 1e-4 : m == &kernel.tiles[w->type] ? 3e-5 : 1e-10;
     size_t stride = (size_t)(w->rows + GAP);
     int step = (w->rows + 2) / 3 + m->row_step - 1;
     float *whole = multiply(m, w, p->x, p->n, w->rows), *parts = multiply(m, w, p->x, p->n, step - step % m->row_step);
@@ -168,6 +168,8 @@ static void products(void) {
                 check_product(&p, &kernel.mat[type], "mat");
                 if (kernel.gemm[type].rows && p.n >= kernel.gemm[type].min_tokens)
                     check_product(&p, &kernel.gemm[type], "gemm");
+                if (kernel.tiles[type].rows && p.n >= kernel.tiles[type].min_tokens)
+                    check_product(&p, &kernel.tiles[type], "tiles");
             }
             problem_free(&p);
         }
@@ -185,8 +187,9 @@ static void not_finite(void) {
             p.x[3 * 512 + 100 * b] = bad[b];
             for (size_t i = 0; i < sizeof rungs / sizeof *rungs; i++) {
                 if (!use_rung(i)) continue;
-                for (int g = 0; g < 2; g++) {
-                    const MatKernel *m = g ? &kernel.gemm[type] : &kernel.mat[type];
+                const MatKernel *const kernels[] = {&kernel.mat[type], &kernel.gemm[type], &kernel.tiles[type]};
+                for (int g = 0; g < 3; g++) {
+                    const MatKernel *m = kernels[g];
                     if (!m->rows) continue;
                     float *out = multiply(m, &p.w, p.x, p.n, 19);
                     for (int j = 0; j < p.n * (19 + GAP); j++)
