@@ -5,6 +5,7 @@
 // kernel (mat), which dots it with int8 activations at once, and the prefill kernel (gemm), which turns it into panels,
 // are made from it. F32, F16 and BF16 have float32 activations and a `load` function each.
 #include "avx512_unpack.h"
+#include "fetch.h"
 #include "isa.h"
 
 #include <math.h>
@@ -49,27 +50,6 @@ INLINE __m512i to_integers(__m512 x, float inverse) {
 INLINE __m512i abs_bits(__m512 x) { return _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(0x7fffffff)); }
 
 INLINE __m512 load_tail(const float *x, int n) { return _mm512_maskz_loadu_ps(first(n), x); }
-
-// Memory that will be wanted next, to be fetched a few lines at a time, as evenly as can be: in a burst it would keep
-// other loads waiting. Rows of weights lie in one stream that the hardware continues; the keys and values of a page
-// come faster from four places in turn.
-typedef struct {
-    const char *at;
-    size_t apart;                  // bytes from one place to the next
-    int log_places, next, n_lines; // of 64 bytes
-} Ahead;
-
-static Ahead ahead_of(const void *at, size_t bytes, int log_places) {
-    size_t n_each = at ? bytes / 64 >> log_places : 0;
-    return (Ahead){at, n_each * 64, log_places, 0, (int)(n_each << log_places)};
-}
-
-INLINE void fetch(Ahead *a, int n) {
-    for (n = min_int(n, a->n_lines - a->next); n > 0; n--, a->next++) {
-        size_t place = (size_t)(a->next & ((1 << a->log_places) - 1)), line = (size_t)(a->next >> a->log_places);
-        _mm_prefetch(a->at + place * a->apart + line * 64, _MM_HINT_T1);
-    }
-}
 
 // Decode: int8 activations, a scale per group of 16.
 typedef struct {
@@ -410,12 +390,8 @@ INLINE void gemm_rows(float *out, size_t out_stride, const Tensor *w, const void
                 int nk = min_int(K_BLOCK, n_units(w->cols) * UNIT - k);
                 const GemmBlock *x =
                     (const GemmBlock *)encoded + (size_t)(k / K_BLOCK) * (size_t)n_tokens + first_token;
-                // As much of the next rows as these columns take: a line for each unit unpacked, the rest for each
-                // group.
-                size_t bytes = w->row_bytes * (size_t)chunk, cols = (size_t)w->cols;
-                Ahead ahead =
-                    ahead_of((const char *)w->data + (size_t)row * w->row_bytes + bytes + bytes * (size_t)k / cols,
-                             bytes * (size_t)nk / cols, 0);
+                Ahead ahead = ahead_of_rows(w, row, chunk, k, nk);
+                // A line for each unit unpacked, the rest for each group of columns of a tile.
                 int n_groups = chunk / PANEL_ROWS * ((n + TILE_TOKENS - 1) / TILE_TOKENS) * nk / f->group;
                 int n_ahead = (ahead.n_lines - chunk * nk / UNIT + n_groups - 1) / n_groups;
                 for (int r = 0; r < n_rows; r += 16)
@@ -429,8 +405,8 @@ INLINE void gemm_rows(float *out, size_t out_stride, const Tensor *w, const void
         }
 }
 
-#define INTEGER_TYPE(type, name, ...)                                                                                  \
-    static const Format format_##name = {unpack_##name, __VA_ARGS__};                                                  \
+#define INTEGER_TYPE(type, name, off, has_min, group, block, bytes, nibbles, max)                                      \
+    static const Format format_##name = {unpack_##name, off, has_min, group, block, bytes, nibbles};                   \
     static void mat_##name(float *out, size_t out_stride, const Tensor *w, const void *encoded, int n_tokens,          \
                            int row_begin, int row_end) {                                                               \
         mat_rows(out, out_stride, w, encoded, n_tokens, row_begin, row_end, &format_##name);                           \
