@@ -159,10 +159,16 @@ INLINE void mat_rows(float *out, size_t out_stride, const Tensor *w, const void 
 // Prefill. Activations come in blocks of K_BLOCK columns, for each block the tokens one after another.
 enum { K_BLOCK = 512, PANEL_ROWS = 32, CHUNK_ROWS = 64, TILE_TOKENS = 6, SWEEP_TOKENS = 48, TOKEN_BLOCK = 512 };
 
+// A dot product d, below 2^22 in size, is summed on top of BASE_BITS: the bits are then those of the float BASE + d and
+// need no conversion. scale * (BASE + d) - scale * BASE is scale * d rounded once, because the scales of all types have
+// so few bits (19 at most) that scale * BASE is exact.
+enum { BASE_BITS = 0x4b400000 };
+static const float BASE = 0x1.8p23f;
+
 typedef struct {
     int8_t q[K_BLOCK];
     float scale[K_BLOCK / 32];
-    int32_t start[K_BLOCK / 16]; // -128 * sum of q per group (of 16 or 32): weights are unsigned
+    int32_t start[K_BLOCK / 16]; // BASE_BITS - 128 * sum of q per group (of 16 or 32): weights are unsigned
     float sum[K_BLOCK / 16];     // scale * sum of q
 } GemmBlock;
 
@@ -193,10 +199,10 @@ INLINE void gemm_encode(void *encoded, const float *x, int n_tokens, int cols, i
             int s0 = _mm512_reduce_add_epi32(q0), s1 = _mm512_reduce_add_epi32(q1);
             if (group == 32) s0 += s1;
             b->scale[at / 32] = scale;
-            b->start[at / group] = -128 * s0;
+            b->start[at / group] = BASE_BITS - 128 * s0;
             b->sum[at / group] = scale * (float)s0;
             if (group == 32) continue;
-            b->start[at / group + 1] = -128 * s1;
+            b->start[at / group + 1] = BASE_BITS - 128 * s1;
             b->sum[at / group + 1] = scale * (float)s1;
         }
     }
@@ -293,7 +299,7 @@ INLINE void panel_half(Panel *panel, int half, const Tensor *w, int row, int row
 }
 
 // sums (nt, CHUNK_ROWS) (+)= x times 32 rows of weights: 2 NT accumulators of int32, as many of float32. Per 32
-// columns, for 16 rows and a token: 8 dot products of 16 x 4 bytes and 3 or 4 operations to scale them (5 or 7 with
+// columns, for 16 rows and a token: 8 dot products of 16 x 4 bytes and 2 or 3 operations to scale them (4 or 6 with
 // groups of 16). The panel (16 KiB of weights) stays in L1 while tokens pass; a tile reads 704 bytes per token.
 INLINE void gemm_tile(float *sums, const Panel *panel, const GemmBlock *x, int nk, bool is_first, Ahead *ahead,
                       int n_ahead, int nt, int group, bool has_min) {
@@ -321,9 +327,10 @@ INLINE void gemm_tile(float *sums, const Panel *panel, const GemmBlock *x, int n
 #pragma GCC unroll 2
         for (int h = 0; h < 2; h++) {
             __m512 scale = _mm512_load_ps(panel->scale[h][g]), min = _mm512_load_ps(panel->min[h][g]);
+            __m512 scale_base = _mm512_mul_ps(scale, _mm512_set1_ps(BASE));
 #pragma GCC unroll 6
             for (int t = 0; t < nt; t++) {
-                __m512 d = _mm512_mul_ps(_mm512_cvtepi32_ps(dot[h][t]), scale);
+                __m512 d = _mm512_fmsub_ps(_mm512_castsi512_ps(dot[h][t]), scale, scale_base);
                 sum[h][t] = _mm512_fmadd_ps(d, _mm512_set1_ps(x[t].scale[g * group / 32]), sum[h][t]);
                 if (has_min) sum[h][t] = _mm512_fnmadd_ps(min, _mm512_set1_ps(x[t].sum[g]), sum[h][t]);
             }
