@@ -1,218 +1,413 @@
 // ARMv8.2 NEON with dot products.
 //
-// Integer types: activations become int8 with a float scale per 16, and the sum of every 16 for the minima. A block of
-// weights is unpacked once (quant_unpack) and met by all tokens: per 16 weights one sdot, one conversion, one FMA.
-// F32, F16 and BF16 keep float32 activations: 16 weights are widened once and met by all tokens with four FMAs each.
+// Activations are encoded in units of 256 columns, for each unit the tokens one after another. For integer types they
+// are int8; decode (mat) unpacks a row's weights of a unit into registers and adds lanes in integers, prefill (gemm)
+// makes panels of 4 rows for all tokens. F32, F16 and BF16 are widened into panels in both cases.
+#include "fetch.h"
 #include "isa.h"
+#include "neon_unpack.h"
 
-#include <arm_neon.h>
 #include <math.h>
-#include <string.h>
 
-enum { TOKENS = 16 }; // that pass over a row at once
+enum { PANEL_ROWS = 4, TILE_TOKENS = 4, CHUNK_ROWS = 64, TOKEN_BLOCK = 512 };
 
-// One token's activations: int8 (cols), float scales (cols / 16), float sums (cols / 16), each scale included.
-static size_t token_bytes(int cols) { return (size_t)cols + (size_t)(2 * (cols / QUANT_GROUP)) * sizeof(float); }
-static size_t integer_bytes(int n_tokens, int cols) { return (size_t)n_tokens * token_bytes(cols); }
+INLINE int min_int(int a, int b) { return a < b ? a : b; }
 
-static void encode_integer(void *encoded, const float *x, int n_tokens, int cols, int token_begin, int token_end) {
-    (void)n_tokens;
-    for (int t = token_begin; t < token_end; t++) {
-        const float *from = x + (size_t)t * (size_t)cols;
-        float *scales = (float *)((char *)encoded + (size_t)t * token_bytes(cols)), *sums = scales + cols / QUANT_GROUP;
-        int8_t *q = (int8_t *)(sums + cols / QUANT_GROUP);
-        for (int b = 0; b < cols; b += QUANT_GROUP) {
-            float32x4_t most = vdupq_n_f32(0);
-            for (int i = 0; i < QUANT_GROUP; i += 4) most = vmaxq_f32(most, vabsq_f32(vld1q_f32(from + b + i)));
-            float scale = vmaxvq_f32(most) / 127.0f; // NaN stays NaN, and with it the result
-            float inverse = scale > 0 ? 1.0f / scale : 0;
-            int sum = 0;
-            for (int i = 0; i < QUANT_GROUP; i++) {
-                q[b + i] = (int8_t)vcvtns_s32_f32(from[b + i] * inverse);
-                sum += q[b + i];
-            }
-            scales[b / QUANT_GROUP] = scale;
-            sums[b / QUANT_GROUP] = scale * (float)sum;
-        }
+// Calls TILE(number of tokens, a constant) for all tokens, t being the first of them.
+#define SWEEP(n_tokens, TILE)                                                                                          \
+    for (int t = 0; t < (n_tokens); t += (n_tokens)-t >= TILE_TOKENS ? TILE_TOKENS : 1) {                              \
+        if ((n_tokens)-t >= TILE_TOKENS)                                                                               \
+            TILE(TILE_TOKENS);                                                                                         \
+        else                                                                                                           \
+            TILE(1);                                                                                                   \
     }
-}
 
-// One block of weights (at column k) against n tokens; acc and mins hold four partial sums per token.
-static void meet_block(const QuantBlock *w, int block, const char *tokens, int cols, int k, int n, float32x4_t *acc,
-                       float *mins, bool has_min) {
-    for (int t = 0; t < n; t++, tokens += token_bytes(cols)) {
-        const float *scales = (const float *)tokens + k / QUANT_GROUP;
-        const float *sums = (const float *)tokens + cols / QUANT_GROUP + k / QUANT_GROUP;
-        const int8_t *x = (const int8_t *)tokens + (size_t)(2 * (cols / QUANT_GROUP)) * sizeof(float) + k;
-        for (int g = 0; g < block / QUANT_GROUP; g++) {
-            int32x4_t dot = vdotq_s32(vdupq_n_s32(0), vld1q_s8(w->q + g * QUANT_GROUP), vld1q_s8(x + g * QUANT_GROUP));
-            acc[t] = vfmaq_n_f32(acc[t], vcvtq_f32_s32(dot), w->scale[g] * scales[g]);
-        }
-        if (has_min)
-            for (int g = 0; g < block / QUANT_GROUP; g++) mins[t] += w->min[g] * sums[g];
+// 256 activations. A short last unit ends in zeros.
+typedef struct {
+    int8_t q[UNIT];
+    float scale[GROUPS], sum[GROUPS]; // per group (of 16 or 32, as the weights); sum of q, times the scale
+} Unit;
+
+static size_t n_units(int n_tokens, int cols) { return (size_t)n_tokens * (size_t)((cols + UNIT - 1) / UNIT); }
+static size_t integer_bytes(int n_tokens, int cols) { return n_units(n_tokens, cols) * sizeof(Unit); }
+static size_t float_bytes(int n_tokens, int cols) { return n_units(n_tokens, cols) * UNIT * sizeof(float); }
+
+// n values (16 or 32) to int8 with one scale, which is not finite if one of them is not.
+INLINE float encode_group(const float *x, int n, int8_t *q, float *sum) {
+    float32x4_t most = vdupq_n_f32(0);
+    for (int i = 0; i < n; i += 4) most = vmaxq_f32(most, vabsq_f32(vld1q_f32(x + i)));
+    float max = vmaxvq_f32(most), inverse = max > 0x1p-100f ? 127 / max : 0;
+    int total = 0;
+    for (int i = 0; i < n; i += 16) {
+        int16x4_t v[4];
+        for (int j = 0; j < 4; j++) v[j] = vqmovn_s32(vcvtnq_s32_f32(vmulq_n_f32(vld1q_f32(x + i + 4 * j), inverse)));
+        int8x16_t bytes = vcombine_s8(vqmovn_s16(vcombine_s16(v[0], v[1])), vqmovn_s16(vcombine_s16(v[2], v[3])));
+        vst1q_s8(q + i, bytes);
+        total += vaddlvq_s8(bytes);
     }
+    *sum = max / 127 * (float)total;
+    return max / 127;
 }
 
-static bool type_has_min(Type type) {
-    return type == TYPE_Q4_1 || type == TYPE_Q5_1 || type == TYPE_Q2_K || type == TYPE_Q4_K || type == TYPE_Q5_K;
-}
-
-static void rows_integer(float *out, size_t out_stride, const Tensor *w, const void *encoded, int n_tokens,
-                         int row_begin, int row_end) {
-    QuantUnpack unpack = quant_unpack(w->type);
-    int block = type_info(w->type)->block, bytes = type_info(w->type)->bytes;
-    bool has_min = type_has_min(w->type);
-    for (int first = 0; first < n_tokens; first += TOKENS) {
-        int n = n_tokens - first < TOKENS ? n_tokens - first : TOKENS;
-        const char *tokens = (const char *)encoded + (size_t)first * token_bytes(w->cols);
-        for (int r = row_begin; r < row_end; r++) {
-            const char *row = (const char *)w->data + (size_t)r * w->row_bytes;
-            float32x4_t acc[TOKENS];
-            float mins[TOKENS] = {0};
-            QuantBlock b;
-            for (int t = 0; t < n; t++) acc[t] = vdupq_n_f32(0);
-            for (int k = 0; k < w->cols; k += block, row += bytes) {
-                __builtin_prefetch(row + 1024);
-                unpack(row, &b);
-                meet_block(&b, block, tokens, w->cols, k, n, acc, mins, has_min);
-            }
-            for (int t = 0; t < n; t++)
-                out[(size_t)(first + t) * out_stride + (size_t)r] = vaddvq_f32(acc[t]) - mins[t];
-        }
+#define ENCODE(group)                                                                                                  \
+    static void encode_##group(void *encoded, const float *x, int n_tokens, int cols, int begin, int end) {            \
+        for (int t = begin; t < end; t++)                                                                              \
+            for (int k = 0; k < cols; k += group) {                                                                    \
+                Unit *u = (Unit *)encoded + n_units(n_tokens, k - k % UNIT) + t;                                       \
+                int at = k % UNIT;                                                                                     \
+                if (at == 0 && cols - k < UNIT) memset(u, 0, sizeof *u);                                               \
+                const float *from = x + (size_t)t * (size_t)cols + k;                                                  \
+                u->scale[at / group] = encode_group(from, group, u->q + at, u->sum + at / group);                      \
+            }                                                                                                          \
     }
-}
+ENCODE(16)
+ENCODE(32)
 
-static size_t float_bytes(int n_tokens, int cols) { return (size_t)n_tokens * (size_t)cols * sizeof(float); }
-
-static void encode_float(void *encoded, const float *x, int n_tokens, int cols, int token_begin, int token_end) {
-    (void)n_tokens;
-    size_t first = (size_t)token_begin * (size_t)cols, n = (size_t)(token_end - token_begin) * (size_t)cols;
-    memcpy((float *)encoded + first, x + first, n * sizeof(float));
-}
-
-// 16 weights of type F32, F16 or BF16
-static float32x4x4_t load16(Type type, const char *p) {
-    float32x4x4_t w;
-    for (int i = 0; i < 4; i++) {
-        if (type == TYPE_F32) {
-            w.val[i] = vreinterpretq_f32_u8(vld1q_u8((const uint8_t *)p + 16 * i));
-        } else {
-            uint16x4_t h = vreinterpret_u16_u8(vld1_u8((const uint8_t *)p + 8 * i));
-            w.val[i] =
-                type == TYPE_F16 ? vcvt_f32_f16(vreinterpret_f16_u16(h)) : vreinterpretq_f32_u32(vshll_n_u16(h, 16));
+static void encode_float(void *encoded, const float *x, int n_tokens, int cols, int begin, int end) {
+    for (int t = begin; t < end; t++)
+        for (int k = 0; k < cols; k += UNIT) {
+            float *u = (float *)encoded + (n_units(n_tokens, k) + (size_t)t) * UNIT;
+            size_t n = (size_t)min_int(UNIT, cols - k);
+            memcpy(u, x + (size_t)t * (size_t)cols + k, n * sizeof(float));
+            memset(u + n, 0, (UNIT - n) * sizeof(float));
         }
-    }
-    return w;
 }
 
-static float32x4_t fma16(float32x4_t acc, float32x4x4_t w, const float *x) {
-    for (int i = 0; i < 4; i++) acc = vfmaq_f32(acc, w.val[i], vld1q_f32(x + 4 * i));
+// 256 weights times 256 activations. The lanes of products are added in integers until four groups fill a vector: per
+// 64 weights 4 products, 3 additions (6 in groups of 16), a conversion, a product of scales and an FMA (two each).
+INLINE float32x4_t dot_unit(float32x4_t acc, const Block *w, const Unit *x, const Format *f) {
+    int n = f->group / 16;
+#pragma GCC unroll 4
+    for (int g = 0; g < UNIT / f->group; g += 4) {
+        int32x4_t d[4];
+#pragma GCC unroll 4
+        for (int j = 0; j < 4; j++) {
+            d[j] = vdupq_n_s32(0);
+#pragma GCC unroll 2
+            for (int i = n * (g + j); i < n * (g + j + 1); i++)
+                d[j] = vdotq_s32(d[j], w->q[i], vld1q_s8(x->q + 16 * i));
+        }
+        float32x4_t sum = vcvtq_f32_s32(vpaddq_s32(vpaddq_s32(d[0], d[1]), vpaddq_s32(d[2], d[3])));
+        acc = vfmaq_f32(acc, sum, vmulq_f32(w->scale[g / 4], vld1q_f32(x->scale + g)));
+        if (f->has_min) acc = vfmsq_f32(acc, w->min[g / 4], vld1q_f32(x->sum + g));
+    }
     return acc;
 }
 
-static void rows_float(float *out, size_t out_stride, const Tensor *w, const void *encoded, int n_tokens, int row_begin,
-                       int row_end) {
-    size_t cols = (size_t)w->cols, whole = cols / 16 * 16, width = (size_t)type_info(w->type)->bytes;
-    for (int first = 0; first < n_tokens; first += TOKENS) {
-        int n = n_tokens - first < TOKENS ? n_tokens - first : TOKENS;
-        const float *x = (const float *)encoded + (size_t)first * cols;
-        for (int r = row_begin; r < row_end; r++) {
-            const char *row = (const char *)w->data + (size_t)r * w->row_bytes;
-            float32x4_t acc[TOKENS];
-            float rest[16];
-            for (int t = 0; t < n; t++) acc[t] = vdupq_n_f32(0);
-            for (size_t k = 0; k < whole; k += 16) {
-                __builtin_prefetch(row + k * width + 1024);
-                float32x4x4_t v = load16(w->type, row + k * width);
-                for (int t = 0; t < n; t++) acc[t] = fma16(acc[t], v, x + (size_t)t * cols + k);
-            }
-            quant_decode(w->type, row + whole * width, rest, cols - whole);
-            for (int t = 0; t < n; t++) {
-                float sum = vaddvq_f32(acc[t]);
-                for (size_t k = whole; k < cols; k++) sum += rest[k - whole] * x[(size_t)t * cols + k];
-                out[(size_t)(first + t) * out_stride + (size_t)r] = sum;
-            }
+// One row times NT tokens; each block of weights is unpacked once for them.
+INLINE void mat_tile(float *out, size_t out_stride, const Tensor *w, const Unit *x, int n_tokens, int row, int nt,
+                     const Format *f) {
+    float32x4_t acc[TILE_TOKENS];
+    for (int t = 0; t < nt; t++) acc[t] = vdupq_n_f32(0);
+    for (int k = 0; k < w->cols; k += UNIT, x += n_tokens) {
+        Block b;
+        const char *ahead = (const char *)w->data + (size_t)row * w->row_bytes + k / UNIT * f->bytes + 1024;
+        for (int i = 0; i < f->bytes; i += 64) __builtin_prefetch(ahead + i);
+        unpack_unit(w, row, k, f, &b);
+#pragma GCC unroll 4
+        for (int t = 0; t < nt; t++) acc[t] = dot_unit(acc[t], &b, x + t, f);
+    }
+    for (int t = 0; t < nt; t++) out[(size_t)t * out_stride] = vaddvq_f32(acc[t]);
+}
+
+INLINE void mat_rows(float *out, size_t out_stride, const Tensor *w, const Unit *x, int n_tokens, int row_begin,
+                     int row_end, const Format *f) {
+#define MAT_TILE(nt) mat_tile(out + (size_t)t * out_stride + row, out_stride, w, x + t, n_tokens, row, nt, f)
+    for (int row = row_begin; row < row_end; row++) SWEEP(n_tokens, MAT_TILE)
+}
+
+// 256 columns of 4 rows: bytes as [k / 4][row][4], scales and minima as [group][row].
+typedef union {
+    struct {
+        int32_t q[UNIT / 4][4];
+        float scale[GROUPS][4], min[GROUPS][4];
+    };
+    float rows[PANEL_ROWS][UNIT];
+} Panel;
+
+#define FOUR_ROWS(TYPE, EACH) ((TYPE){{EACH(0), EACH(1), EACH(2), EACH(3)}})
+
+INLINE void pack_integer(Panel *p, const Tensor *w, int row, int row_end, int k, Ahead *ahead, const Format *f) {
+    Block b[PANEL_ROWS];
+    for (int r = 0; r < PANEL_ROWS; r++) {
+        fetch(ahead, f->bytes / 64 + 1);
+        unpack_unit(w, min_int(row + r, row_end - 1), k, f, b + r);
+    }
+    for (int i = 0; i < UNIT / 16; i++) {
+#define BYTES(r) vreinterpretq_s32_s8(b[r].q[i])
+        vst4q_s32(p->q[4 * i], FOUR_ROWS(int32x4x4_t, BYTES));
+    }
+    for (int g = 0; g < UNIT / f->group; g += 4) {
+#define SCALE(r) b[r].scale[g / 4]
+#define MIN(r)   b[r].min[g / 4]
+        vst4q_f32(p->scale[g], FOUR_ROWS(float32x4x4_t, SCALE));
+        if (f->has_min) vst4q_f32(p->min[g], FOUR_ROWS(float32x4x4_t, MIN));
+    }
+}
+
+// dot (nt) += 4 rows times nt tokens, 16 columns of them.
+INLINE void dot_16(int32x4_t *dot, const Panel *p, const Unit *x, int k, int nt) {
+    for (int t = 0; t < nt; t++) {
+        int8x16_t v = vld1q_s8(x[t].q + k);
+#define LANE(i) dot[t] = vdotq_laneq_s32(dot[t], vreinterpretq_s8_s32(vld1q_s32(p->q[k / 4 + i])), v, i);
+        LANE(0) LANE(1) LANE(2) LANE(3)
+    }
+}
+
+// sums (nt, CHUNK_ROWS) += x times 4 rows of weights. Per group of 32 columns, for 4 rows and a token: 8 products by
+// lane, 2 loads and 4 operations to scale them, 5 if there are minima; for all tokens 8 loads of weights.
+INLINE void integer_tile(float *sums, const Panel *p, const Unit *x, int nt, int group, bool has_min) {
+    float32x4_t sum[TILE_TOKENS];
+    for (int t = 0; t < nt; t++) sum[t] = vld1q_f32(sums + t * CHUNK_ROWS);
+    for (int g = 0; g < UNIT / group; g++) {
+        float32x4_t scale = vld1q_f32(p->scale[g]), min = vld1q_f32(p->min[g]);
+        int32x4_t dot[TILE_TOKENS];
+        for (int t = 0; t < nt; t++) dot[t] = vdupq_n_s32(0);
+        dot_16(dot, p, x, g * group, nt);
+        if (group == 32) dot_16(dot, p, x, g * group + 16, nt);
+        for (int t = 0; t < nt; t++) {
+            sum[t] = vfmaq_n_f32(sum[t], vmulq_f32(vcvtq_f32_s32(dot[t]), scale), x[t].scale[g]);
+            if (has_min) sum[t] = vfmsq_n_f32(sum[t], min, x[t].sum[g]);
         }
     }
+    for (int t = 0; t < nt; t++) vst1q_f32(sums + t * CHUNK_ROWS, sum[t]);
 }
 
-static float dot(const float *a, const float *b, int n) {
-    float32x4_t acc[4] = {vdupq_n_f32(0), vdupq_n_f32(0), vdupq_n_f32(0), vdupq_n_f32(0)};
+// 8 values of F32, F16 or BF16.
+INLINE void load_8(Type type, const void *p, float32x4_t *v) {
+    if (type == TYPE_F32) {
+        v[0] = vld1q_f32(p), v[1] = vld1q_f32((const float *)p + 4);
+    } else if (type == TYPE_F16) {
+        float16x8_t h = vld1q_f16(p);
+        v[0] = vcvt_f32_f16(vget_low_f16(h)), v[1] = vcvt_high_f32_f16(h);
+    } else {
+        uint16x8_t h = vld1q_u16(p);
+        v[0] = vreinterpretq_f32_u32(vshll_n_u16(vget_low_u16(h), 16));
+        v[1] = vreinterpretq_f32_u32(vshll_high_n_u16(h, 16));
+    }
+}
+
+// n values of a float type or of Q8_0 as float32, and zeros up to a multiple of 8.
+INLINE void widen(Type type, const void *row, float *out, int n) {
+    size_t width = type == TYPE_F32 ? 4 : 2;
+    float buffer[8] = {0};
+    for (int i = 0; i < n; i += 8) {
+        float32x4_t v[2];
+        const BlockQ8_0 *b = (const BlockQ8_0 *)row + i / 32;
+        if (type == TYPE_Q8_0)
+            byte_scales(vld1_s8(b->qs + i % 32), f16_at(&b->d), v);
+        else if (n - i < 8)
+            load_8(type, memcpy(buffer, (const char *)row + (size_t)i * width, (size_t)(n - i) * width), v);
+        else
+            load_8(type, (const char *)row + (size_t)i * width, v);
+        vst1q_f32(out + i, v[0]);
+        vst1q_f32(out + i + 4, v[1]);
+    }
+}
+
+#define WIDEN(type, name)                                                                                              \
+    static void widen_##name(const void *row, float *out, int n) { widen(TYPE_##type, row, out, n); }
+#define WIDENER(type, name) [TYPE_##type] = widen_##name,
+FLOAT_TYPES(WIDEN)
+WIDEN(Q8_0, q8_0)
+static void (*const wideners[TYPE_COUNT])(const void *, float *, int) = {FLOAT_TYPES(WIDENER) WIDENER(Q8_0, q8_0)};
+
+// sums (nt, sums_stride) += x (nt, UNIT) times 4 rows of nk values, a multiple of 8: per 8 columns of float32 2 nt + 8
+// loads and 8 nt FMAs into 4 nt sums of four lanes.
+INLINE void float_tile(float *sums, size_t sums_stride, Type type, const void *rows, size_t row_bytes, const float *x,
+                       int nk, int nt) {
+    float32x4_t acc[TILE_TOKENS][4];
+    for (int t = 0; t < nt; t++)
+        for (int r = 0; r < 4; r++) acc[t][r] = vdupq_n_f32(0);
+    for (int k = 0; k < nk; k += 8) {
+        float32x4_t w[4][2];
+        for (int r = 0; r < 4; r++)
+            load_8(type, (const char *)rows + (size_t)r * row_bytes + (size_t)k * (type == TYPE_F32 ? 4 : 2), w[r]);
+        for (int h = 0; h < 2; h++)
+            for (int t = 0; t < nt; t++) {
+                float32x4_t v = vld1q_f32(x + t * UNIT + k + 4 * h);
+                for (int r = 0; r < 4; r++) acc[t][r] = vfmaq_f32(acc[t][r], w[r][h], v);
+            }
+    }
+    for (int t = 0; t < nt; t++) {
+        float32x4_t *a = acc[t], sum = vpaddq_f32(vpaddq_f32(a[0], a[1]), vpaddq_f32(a[2], a[3]));
+        vst1q_f32(sums + (size_t)t * sums_stride, vaddq_f32(vld1q_f32(sums + (size_t)t * sums_stride), sum));
+    }
+}
+
+static void float_sweep(float *sums, size_t sums_stride, float (*rows)[UNIT], const float *x, int n_tokens, int nk){
+#define FLOAT_TILE(nt)                                                                                                 \
+    float_tile(sums + (size_t)t * sums_stride, sums_stride, TYPE_F32, rows, sizeof *rows, x + t * UNIT, nk, nt)
+    SWEEP(n_tokens, FLOAT_TILE)}
+
+// 4 rows for all tokens; for one token whole units are read as they lie.
+INLINE void float_rows(float *sums, const Tensor *w, const float *x, int n_tokens, int row, int row_end, int k,
+                       Ahead *ahead, const Format *f) {
+    Panel panel;
+    const char *p = (const char *)w->data + (size_t)row * w->row_bytes + quant_row_bytes(f->type, (size_t)k);
+    fetch(ahead, f->bytes / 16);
+    if (n_tokens == 1 && w->cols - k >= UNIT && row + PANEL_ROWS <= row_end) {
+        float_tile(sums, 0, f->type, p, w->row_bytes, x, UNIT, 1);
+        return;
+    }
+    if (w->cols - k < UNIT) memset(panel.rows, 0, sizeof panel.rows);
+    for (int r = 0; r < PANEL_ROWS; r++)
+        wideners[f->type](p + (size_t)min_int(r, row_end - 1 - row) * w->row_bytes, panel.rows[r],
+                          min_int(UNIT, w->cols - k));
+    float_sweep(sums, CHUNK_ROWS, panel.rows, x, n_tokens, UNIT);
+}
+
+// 64 rows times 512 tokens at a time, their sums (128 KiB) and the activations of 256 columns in L2; panels of 4 rows
+// (1.5 to 4 KiB, L1), decoded once for all tokens. Few tokens go through 8 rows at a time, for which less is fetched
+// ahead.
+INLINE void gemm_rows(float *out, size_t out_stride, const Tensor *w, const void *encoded, int n_tokens, int row_begin,
+                      int row_end, const Format *f) {
+    float sums[TOKEN_BLOCK][CHUNK_ROWS];
+    int chunk = n_tokens < 32 ? 8 : CHUNK_ROWS;
+    for (int row = row_begin; row < row_end; row += chunk)
+        for (int first_token = 0; first_token < n_tokens; first_token += TOKEN_BLOCK) {
+            int n_rows = min_int(row_end - row, chunk), n = min_int(n_tokens - first_token, TOKEN_BLOCK);
+            memset(sums, 0, (size_t)n * sizeof *sums);
+            for (int k = 0; k < w->cols; k += UNIT) {
+                size_t units = n_units(n_tokens, k) + (size_t)first_token;
+                Ahead ahead = ahead_of_rows(w, row, n_rows, k, UNIT);
+                for (int r = 0; r < n_rows; r += PANEL_ROWS) {
+                    if (!f->group) {
+                        const float *x = (const float *)encoded + units * UNIT;
+                        float_rows(sums[0] + r, w, x, n, row + r, row_end, k, &ahead, f);
+                        continue;
+                    }
+                    Panel panel;
+                    const Unit *x = (const Unit *)encoded + units;
+                    pack_integer(&panel, w, row + r, row_end, k, &ahead, f);
+#define INTEGER_TILE(nt) integer_tile(sums[t] + r, &panel, x + t, nt, f->group, f->has_min)
+                    SWEEP(n, INTEGER_TILE)
+                }
+            }
+            for (int t = 0; t < n; t++)
+                memcpy(out + (size_t)(first_token + t) * out_stride + row, sums[t], (size_t)n_rows * sizeof(float));
+        }
+}
+
+#define KERNEL(name, call, format)                                                                                     \
+    static void name(float *out, size_t out_stride, const Tensor *w, const void *encoded, int n_tokens, int row_begin, \
+                     int row_end) {                                                                                    \
+        call(out, out_stride, w, encoded, n_tokens, row_begin, row_end, &format);                                      \
+    }
+#define INTEGER_TYPE(type, name, off, has_min, group, block, bytes, ...)                                               \
+    static const Format format_##name = {TYPE_##type, has_min, group, block, bytes};                                   \
+    KERNEL(mat_##name, mat_rows, format_##name)                                                                        \
+    KERNEL(gemm_##name, gemm_rows, format_##name)
+#define FLOAT_TYPE(type, name)                                                                                         \
+    static const Format format_##name = {TYPE_##type, false, 0, 1, UNIT * (TYPE_##type == TYPE_F32 ? 4 : 2)};          \
+    KERNEL(mat_##name, gemm_rows, format_##name)
+INTEGER_TYPES(INTEGER_TYPE)
+FLOAT_TYPES(FLOAT_TYPE)
+
+// e^x to 2 ulp for x in [-87, 88], held at these ends; NaN stays.
+INLINE float32x4_t exp_4(float32x4_t x) {
+    static const float c[] = {1.9875691500e-4f, 1.3981999507e-3f, 8.3334519073e-3f,
+                              4.1665795894e-2f, 1.6666665459e-1f, 5.0000001201e-1f};
+    x = vmaxq_f32(vdupq_n_f32(-87), vminq_f32(vdupq_n_f32(88), x));
+    float32x4_t n = vrndnq_f32(vmulq_n_f32(x, 1.44269504f)), p = vdupq_n_f32(c[0]);
+    float32x4_t r = vfmsq_n_f32(vfmsq_n_f32(x, n, 0.693359375f), n, -2.12194440e-4f);
+    for (int i = 1; i < 6; i++) p = vfmaq_f32(vdupq_n_f32(c[i]), p, r);
+    p = vaddq_f32(vfmaq_f32(r, p, vmulq_f32(r, r)), vdupq_n_f32(1));
+    int32x4_t power = vshlq_n_s32(vaddq_s32(vcvtq_s32_f32(n), vdupq_n_s32(127)), 23);
+    return vmulq_f32(p, vreinterpretq_f32_s32(power));
+}
+
+static void swiglu(float *gate, const float *up, int n) {
     int i = 0;
-    for (; i + 16 <= n; i += 16)
-        for (int j = 0; j < 4; j++) acc[j] = vfmaq_f32(acc[j], vld1q_f32(a + i + 4 * j), vld1q_f32(b + i + 4 * j));
-    float sum = vaddvq_f32(vaddq_f32(vaddq_f32(acc[0], acc[1]), vaddq_f32(acc[2], acc[3])));
-    for (; i < n; i++) sum += a[i] * b[i];
-    return sum;
+    for (; i + 4 <= n; i += 4) {
+        float32x4_t g = vld1q_f32(gate + i), silu = vdivq_f32(g, vaddq_f32(vdupq_n_f32(1), exp_4(vnegq_f32(g))));
+        vst1q_f32(gate + i, vmulq_f32(silu, vld1q_f32(up + i)));
+    }
+    if (i < n) kernels_scalar.swiglu(gate + i, up + i, n - i);
 }
 
-static void rmsnorm(float *out, const float *x, const float *weight, float eps, int n) {
-    float scale = 1.0f / sqrtf(dot(x, x, n) / (float)n + eps);
-    for (int i = 0; i < n; i++) out[i] = x[i] * scale * weight[i];
+static void store(Type type, void *row, const float *x, int n) {
+    float sum;
+    if (type == TYPE_F32) memcpy(row, x, (size_t)n * sizeof(float));
+    for (int i = 0; type == TYPE_F16 && i < n; i++) ((__fp16 *)row)[i] = (__fp16)x[i];
+    for (int i = 0; type == TYPE_Q8_0 && i < n; i += 32) {
+        BlockQ8_0 *b = (BlockQ8_0 *)row + i / 32;
+        b->d = vget_lane_u16(vreinterpret_u16_f16(vcvt_f16_f32(vdupq_n_f32(encode_group(x + i, 32, b->qs, &sum)))), 0);
+    }
 }
 
-// Keys and values are widened once, KEYS at a time, for all queries; a query's sums do not depend on the others.
-static void attend(const AttendPage *p) {
+// Scores to weights: p = exp(score - max) for the n keys that a query sees, 0 for the others.
+static void soften(float *p, int n, float *max, float *sum) {
+    *max = -INFINITY, *sum = 0;
+    for (int k = 0; k < n; k++)
+        if (!(p[k] <= *max)) *max = p[k];
+    float32x4_t total = vdupq_n_f32(0);
+    for (int k = 0; k < n; k += 4) vst1q_f32(p + k, exp_4(vsubq_f32(vld1q_f32(p + k), vdupq_n_f32(*max))));
+    memset(p + n, 0, (size_t)(KV_PAGE - n) * sizeof(float));
+    for (int k = 0; k < n; k += 4) total = vaddq_f32(total, vld1q_f32(p + k));
+    if (n > 0) *sum = vaddvq_f32(total);
+}
+
+// acc (nt, UNIT) += p (nt, KV_PAGE) times nk rows of values, 16 columns: per row 4 loads, one more and 4 FMAs for each
+// query.
+INLINE void value_tile(float *acc, const float *p, const float *rows, int nk, int nt) {
+    float32x4_t sum[TILE_TOKENS][4];
+    for (int t = 0; t < nt; t++)
+        for (int i = 0; i < 4; i++) sum[t][i] = vld1q_f32(acc + t * UNIT + 4 * i);
+    for (int k = 0; k < nk; k++) {
+        float32x4_t v[4];
+        for (int i = 0; i < 4; i++) v[i] = vld1q_f32(rows + k * UNIT + 4 * i);
+        for (int t = 0; t < nt; t++)
+            for (int i = 0; i < 4; i++) sum[t][i] = vfmaq_n_f32(sum[t][i], v[i], p[t * KV_PAGE + k]);
+    }
+    for (int t = 0; t < nt; t++)
+        for (int i = 0; i < 4; i++) vst1q_f32(acc + t * UNIT + 4 * i, sum[t][i]);
+}
+
+// Keys, then values, in tiles of 16 rows converted to float32 once for all queries. While the scores are computed V is
+// fetched, and then the K of the next page.
+static void attend(const AttendPage *a) {
     enum { KEYS = 16 };
-    float tile[KEYS * 256], scores[ATTEND_MAX_QUERIES][KV_PAGE];
-    int dim = p->head_dim, n_keys = 0;
-    size_t row_bytes = quant_row_bytes(p->kv_type, (size_t)dim);
-    for (int i = 0; i < p->n_q; i++) n_keys = p->n_keys[i] > n_keys ? p->n_keys[i] : n_keys;
-    for (int first = 0; first < n_keys; first += KEYS) {
-        int n = n_keys - first < KEYS ? n_keys - first : KEYS;
-        for (int j = 0; j < n; j++)
-            quant_decode(p->kv_type, (const char *)p->k + (size_t)(first + j) * row_bytes, tile + j * dim, (size_t)dim);
-        for (int i = 0; i < p->n_q; i++)
-            for (int j = 0; j < n; j++) scores[i][first + j] = dot(p->q + i * dim, tile + j * dim, dim);
+    float scores[ATTEND_MAX_QUERIES][KV_PAGE], rows[KEYS][UNIT];
+    float x[ATTEND_MAX_QUERIES][UNIT]; // queries, with zeros behind them; then what becomes of them
+    int n_all = 0, n_q = a->n_q, dim = a->head_dim;
+    size_t row_bytes = quant_row_bytes(a->kv_type, (size_t)dim), x_bytes = (size_t)dim * sizeof(float);
+    for (int i = 0; i < n_q; i++) n_all = a->n_keys[i] > n_all ? a->n_keys[i] : n_all;
+    memset(scores, 0, (size_t)n_q * sizeof *scores);
+    memset(x, 0, (size_t)n_q * sizeof *x);
+    if (dim % 16) memset(rows, 0, sizeof rows);
+    for (int i = 0; i < n_q; i++) memcpy(x[i], a->q + i * dim, x_bytes);
+    for (int is_v = 0; is_v < 2; is_v++) {
+        Ahead ahead = ahead_of(is_v ? a->next_k : a->v, (size_t)n_all * row_bytes, 2);
+        for (int key = 0; key < n_all; key += KEYS) {
+            for (int i = 0; i < KEYS; i++) {
+                const char *p = (const char *)(is_v ? a->v : a->k) + (size_t)min_int(key + i, n_all - 1) * row_bytes;
+                fetch(&ahead, (int)row_bytes / 64 + 1);
+                wideners[a->kv_type](p, rows[i], dim);
+            }
+            for (int i = 0; !is_v && i < KEYS; i += 4)
+                float_sweep(scores[0] + key + i, KV_PAGE, rows + i, x[0], n_q, (dim + 7) / 8 * 8);
+#define VALUE_TILE(nt) value_tile(x[t] + d, scores[t] + key, rows[0] + d, min_int(KEYS, n_all - key), nt)
+            for (int d = 0; is_v && d < dim; d += 16) SWEEP(n_q, VALUE_TILE)
+        }
+        for (int i = 0; !is_v && i < n_q; i++) soften(scores[i], a->n_keys[i], a->max + i, a->sum + i);
+        if (!is_v) memset(x, 0, (size_t)n_q * sizeof *x);
     }
-    memset(p->acc, 0, (size_t)p->n_q * (size_t)dim * sizeof(float));
-    for (int i = 0; i < p->n_q; i++) {
-        float max = -INFINITY, sum = 0;
-        for (int j = 0; j < p->n_keys[i]; j++)
-            if (!(scores[i][j] <= max)) max = scores[i][j];
-        for (int j = 0; j < p->n_keys[i]; j++) sum += scores[i][j] = expf(scores[i][j] - max);
-        p->max[i] = max;
-        p->sum[i] = sum;
-    }
-    for (int first = 0; first < n_keys; first += KEYS) {
-        int n = n_keys - first < KEYS ? n_keys - first : KEYS;
-        for (int j = 0; j < n; j++)
-            quant_decode(p->kv_type, (const char *)p->v + (size_t)(first + j) * row_bytes, tile + j * dim, (size_t)dim);
-        for (int i = 0; i < p->n_q; i++)
-            for (int j = 0; j < n && first + j < p->n_keys[i]; j++)
-                for (int d = 0; d < dim; d++) p->acc[i * dim + d] += scores[i][first + j] * tile[j * dim + d];
-    }
+    for (int i = 0; i < n_q; i++) memcpy(a->acc + i * dim, x[i], x_bytes);
 }
 
-#define INTEGER                                                                                                        \
-    {                                                                                                                  \
-        .min_tokens = 1, .row_step = 1, .token_step = 1, .encoded_bytes = integer_bytes, .encode = encode_integer,     \
-        .rows = rows_integer                                                                                           \
-    }
-#define FLOAT                                                                                                          \
-    {                                                                                                                  \
-        .min_tokens = 1, .row_step = 1, .token_step = 1, .encoded_bytes = float_bytes, .encode = encode_float,         \
-        .rows = rows_float                                                                                             \
-    }
+#define MAT(type, name, off, has_min, group, ...) [TYPE_##type] = {1, 1, 1, integer_bytes, encode_##group, mat_##name},
+#define GEMM(type, name, off, has_min, group, ...)                                                                     \
+    [TYPE_##type] = {5, PANEL_ROWS, 1, integer_bytes, encode_##group, gemm_##name},
+#define FLOAT_MAT(type, name) [TYPE_##type] = {1, PANEL_ROWS, 1, float_bytes, encode_float, mat_##name},
 
+// clang-format off
 const Kernels kernels_neon = {
     .name = "neon",
-    .mat = {[TYPE_F32] = FLOAT,
-            [TYPE_F16] = FLOAT,
-            [TYPE_BF16] = FLOAT,
-            [TYPE_Q4_0] = INTEGER,
-            [TYPE_Q4_1] = INTEGER,
-            [TYPE_Q5_0] = INTEGER,
-            [TYPE_Q5_1] = INTEGER,
-            [TYPE_Q8_0] = INTEGER,
-            [TYPE_Q2_K] = INTEGER,
-            [TYPE_Q3_K] = INTEGER,
-            [TYPE_Q4_K] = INTEGER,
-            [TYPE_Q5_K] = INTEGER,
-            [TYPE_Q6_K] = INTEGER,
-            [TYPE_IQ2_XXS] = INTEGER,
-            [TYPE_IQ4_NL] = INTEGER,
-            [TYPE_IQ4_XS] = INTEGER},
-    .rmsnorm = rmsnorm,
+    .mat = {FLOAT_TYPES(FLOAT_MAT) INTEGER_TYPES(MAT)},
+    .gemm = {INTEGER_TYPES(GEMM)},
+    .swiglu = swiglu,
     .attend = attend,
+    .store = store,
 };
+// clang-format on
