@@ -561,7 +561,10 @@ static void store(Type type, void *row, const float *x, int n) {
 
 // One row of the KV cache as float32, with zeros up to a multiple of 8 values.
 INLINE void load_kv(Type type, const void *row, float *out, int n) {
-    for (int i = 0; i < n; i += 8) {
+    int i = 0;
+    if (type == TYPE_F16) // the usual one without a choice inside the loop
+        for (; i + 8 <= n; i += 8) _mm256_store_ps(out + i, load_8(TYPE_F16, row, i, 8));
+    for (; i < n; i += 8) {
         if (type == TYPE_Q8_0) {
             const BlockQ8_0 *b = (const BlockQ8_0 *)row + i / 32;
             __m256i q = _mm256_cvtepi8_epi32(_mm_loadl_epi64((const void *)(b->qs + i % 32)));
