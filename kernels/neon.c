@@ -1,15 +1,15 @@
 // ARMv8.2 NEON with dot products.
 //
 // Activations are encoded in units of 256 columns, for each unit the tokens one after another. For integer types they
-// are int8; decode (mat) unpacks a row's weights of a unit into registers and adds lanes in integers, prefill (gemm)
-// makes panels of 4 rows for all tokens. F32, F16 and BF16 are widened into panels in both cases.
+// are int8: decode (mat) unpacks a row's weights into registers, prefill (gemm) makes panels of 4 rows for all tokens.
+// F32, F16 and BF16 have float32 activations; weights are widened once for all tokens.
 #include "fetch.h"
 #include "isa.h"
 #include "neon_unpack.h"
 
 #include <math.h>
 
-enum { PANEL_ROWS = 4, TILE_TOKENS = 4, CHUNK_ROWS = 64, TOKEN_BLOCK = 512 };
+enum { PANEL_ROWS = 4, TILE_TOKENS = 4, CHUNK_ROWS = 64, TOKEN_BLOCK = 128 };
 
 INLINE int min_int(int a, int b) { return a < b ? a : b; }
 
@@ -77,15 +77,14 @@ static void encode_float(void *encoded, const float *x, int n_tokens, int cols, 
 // 64 weights 4 products, 3 additions (6 in groups of 16), a conversion, a product of scales and an FMA (two each).
 INLINE float32x4_t dot_unit(float32x4_t acc, const Block *w, const Unit *x, const Format *f) {
     int n = f->group / 16;
-#pragma GCC unroll 4
+    UNROLL
     for (int g = 0; g < UNIT / f->group; g += 4) {
         int32x4_t d[4];
-#pragma GCC unroll 4
+        UNROLL
         for (int j = 0; j < 4; j++) {
             d[j] = vdupq_n_s32(0);
-#pragma GCC unroll 2
-            for (int i = n * (g + j); i < n * (g + j + 1); i++)
-                d[j] = vdotq_s32(d[j], w->q[i], vld1q_s8(x->q + 16 * i));
+            for (int i = 0, at = n * (g + j); i < n; i++)
+                d[j] = vdotq_s32(d[j], w->q[at + i], vld1q_s8(x->q + 16 * (at + i)));
         }
         float32x4_t sum = vcvtq_f32_s32(vpaddq_s32(vpaddq_s32(d[0], d[1]), vpaddq_s32(d[2], d[3])));
         acc = vfmaq_f32(acc, sum, vmulq_f32(w->scale[g / 4], vld1q_f32(x->scale + g)));
@@ -104,7 +103,7 @@ INLINE void mat_tile(float *out, size_t out_stride, const Tensor *w, const Unit 
         const char *ahead = (const char *)w->data + (size_t)row * w->row_bytes + k / UNIT * f->bytes + 1024;
         for (int i = 0; i < f->bytes; i += 64) __builtin_prefetch(ahead + i);
         unpack_unit(w, row, k, f, &b);
-#pragma GCC unroll 4
+        UNROLL
         for (int t = 0; t < nt; t++) acc[t] = dot_unit(acc[t], &b, x + t, f);
     }
     for (int t = 0; t < nt; t++) out[(size_t)t * out_stride] = vaddvq_f32(acc[t]);
@@ -117,22 +116,16 @@ INLINE void mat_rows(float *out, size_t out_stride, const Tensor *w, const Unit 
 }
 
 // 256 columns of 4 rows: bytes as [k / 4][row][4], scales and minima as [group][row].
-typedef union {
-    struct {
-        int32_t q[UNIT / 4][4];
-        float scale[GROUPS][4], min[GROUPS][4];
-    };
-    float rows[PANEL_ROWS][UNIT];
+typedef struct {
+    int32_t q[UNIT / 4][4];
+    float scale[GROUPS][4], min[GROUPS][4];
 } Panel;
 
 #define FOUR_ROWS(TYPE, EACH) ((TYPE){{EACH(0), EACH(1), EACH(2), EACH(3)}})
 
-INLINE void pack_integer(Panel *p, const Tensor *w, int row, int row_end, int k, Ahead *ahead, const Format *f) {
+INLINE void pack_panel(Panel *p, const Tensor *w, int row, int row_end, int k, const Format *f) {
     Block b[PANEL_ROWS];
-    for (int r = 0; r < PANEL_ROWS; r++) {
-        fetch(ahead, f->bytes / 64 + 1);
-        unpack_unit(w, min_int(row + r, row_end - 1), k, f, b + r);
-    }
+    for (int r = 0; r < PANEL_ROWS; r++) unpack_unit(w, min_int(row + r, row_end - 1), k, f, b + r);
     for (int i = 0; i < UNIT / 16; i++) {
 #define BYTES(r) vreinterpretq_s32_s8(b[r].q[i])
         vst4q_s32(p->q[4 * i], FOUR_ROWS(int32x4x4_t, BYTES));
@@ -145,32 +138,28 @@ INLINE void pack_integer(Panel *p, const Tensor *w, int row, int row_end, int k,
     }
 }
 
-// dot (nt) += 4 rows times nt tokens, 16 columns of them.
-INLINE void dot_16(int32x4_t *dot, const Panel *p, const Unit *x, int k, int nt) {
-    for (int t = 0; t < nt; t++) {
-        int8x16_t v = vld1q_s8(x[t].q + k);
-#define LANE(i) dot[t] = vdotq_laneq_s32(dot[t], vreinterpretq_s8_s32(vld1q_s32(p->q[k / 4 + i])), v, i);
-        LANE(0) LANE(1) LANE(2) LANE(3)
-    }
-}
-
-// sums (nt, CHUNK_ROWS) += x times 4 rows of weights. Per group of 32 columns, for 4 rows and a token: 8 products by
-// lane, 2 loads and 4 operations to scale them, 5 if there are minima; for all tokens 8 loads of weights.
+// sums (nt, 4) += x times 4 rows of weights. Per group of 32 columns, for 4 rows and a token: 8 products by lane,
+// 3 loads and 4 operations to scale them, 5 if there are minima; for all tokens 8 loads of weights.
 INLINE void integer_tile(float *sums, const Panel *p, const Unit *x, int nt, int group, bool has_min) {
     float32x4_t sum[TILE_TOKENS];
-    for (int t = 0; t < nt; t++) sum[t] = vld1q_f32(sums + t * CHUNK_ROWS);
+    for (int t = 0; t < nt; t++) sum[t] = vld1q_f32(sums + 4 * t);
     for (int g = 0; g < UNIT / group; g++) {
         float32x4_t scale = vld1q_f32(p->scale[g]), min = vld1q_f32(p->min[g]);
         int32x4_t dot[TILE_TOKENS];
         for (int t = 0; t < nt; t++) dot[t] = vdupq_n_s32(0);
-        dot_16(dot, p, x, g * group, nt);
-        if (group == 32) dot_16(dot, p, x, g * group + 16, nt);
+        UNROLL
+        for (int k = 0; k < group; k += 16)
+            for (int t = 0; t < nt; t++) {
+                int8x16_t v = vld1q_s8(x[t].q + g * group + k);
+#define LANE(i) dot[t] = vdotq_laneq_s32(dot[t], vreinterpretq_s8_s32(vld1q_s32(p->q[(g * group + k) / 4 + i])), v, i);
+                LANE(0) LANE(1) LANE(2) LANE(3)
+            }
         for (int t = 0; t < nt; t++) {
             sum[t] = vfmaq_n_f32(sum[t], vmulq_f32(vcvtq_f32_s32(dot[t]), scale), x[t].scale[g]);
             if (has_min) sum[t] = vfmsq_n_f32(sum[t], min, x[t].sum[g]);
         }
     }
-    for (int t = 0; t < nt; t++) vst1q_f32(sums + t * CHUNK_ROWS, sum[t]);
+    for (int t = 0; t < nt; t++) vst1q_f32(sums + 4 * t, sum[t]);
 }
 
 // 8 values of F32, F16 or BF16.
@@ -191,18 +180,20 @@ INLINE void load_8(Type type, const void *p, float32x4_t *v) {
 INLINE void widen(Type type, const void *row, float *out, int n) {
     size_t width = type == TYPE_F32 ? 4 : 2;
     float buffer[8] = {0};
-    for (int i = 0; i < n; i += 8) {
-        float32x4_t v[2];
+    float32x4_t v[2];
+    int i = 0;
+#pragma GCC unroll 4
+    for (; i + 8 <= n; i += 8) {
         const BlockQ8_0 *b = (const BlockQ8_0 *)row + i / 32;
         if (type == TYPE_Q8_0)
             byte_scales(vld1_s8(b->qs + i % 32), f16_at(&b->d), v);
-        else if (n - i < 8)
-            load_8(type, memcpy(buffer, (const char *)row + (size_t)i * width, (size_t)(n - i) * width), v);
         else
             load_8(type, (const char *)row + (size_t)i * width, v);
-        vst1q_f32(out + i, v[0]);
-        vst1q_f32(out + i + 4, v[1]);
+        vst1q_f32(out + i, v[0]), vst1q_f32(out + i + 4, v[1]);
     }
+    if (i == n) return;
+    load_8(type, memcpy(buffer, (const char *)row + (size_t)i * width, (size_t)(n - i) * width), v);
+    vst1q_f32(out + i, v[0]), vst1q_f32(out + i + 4, v[1]);
 }
 
 #define WIDEN(type, name)                                                                                              \
@@ -240,52 +231,57 @@ static void float_sweep(float *sums, size_t sums_stride, float (*rows)[UNIT], co
     float_tile(sums + (size_t)t * sums_stride, sums_stride, TYPE_F32, rows, sizeof *rows, x + t * UNIT, nk, nt)
     SWEEP(n_tokens, FLOAT_TILE)}
 
-// 4 rows for all tokens; for one token whole units are read as they lie.
+// sums (n_tokens, 4) += x times 4 rows of float types, widened once for all tokens; for one token they are read as they
+// lie, in the same order.
 INLINE void float_rows(float *sums, const Tensor *w, const float *x, int n_tokens, int row, int row_end, int k,
-                       Ahead *ahead, const Format *f) {
-    Panel panel;
+                       const Format *f) {
     const char *p = (const char *)w->data + (size_t)row * w->row_bytes + quant_row_bytes(f->type, (size_t)k);
-    fetch(ahead, f->bytes / 16);
-    if (n_tokens == 1 && w->cols - k >= UNIT && row + PANEL_ROWS <= row_end) {
-        float_tile(sums, 0, f->type, p, w->row_bytes, x, UNIT, 1);
+    int n = min_int(UNIT, w->cols - k);
+    if (n_tokens == 1 && n == UNIT && row + PANEL_ROWS <= row_end) {
+        float_tile(sums, 4, f->type, p, w->row_bytes, x, UNIT, 1);
         return;
     }
-    if (w->cols - k < UNIT) memset(panel.rows, 0, sizeof panel.rows);
+    float rows[PANEL_ROWS][UNIT];
+    if (n < UNIT) memset(rows, 0, sizeof rows);
     for (int r = 0; r < PANEL_ROWS; r++)
-        wideners[f->type](p + (size_t)min_int(r, row_end - 1 - row) * w->row_bytes, panel.rows[r],
-                          min_int(UNIT, w->cols - k));
-    float_sweep(sums, CHUNK_ROWS, panel.rows, x, n_tokens, UNIT);
+        wideners[f->type](p + (size_t)min_int(r, row_end - 1 - row) * w->row_bytes, rows[r], n);
+    float_sweep(sums, 4, rows, x, n_tokens, UNIT);
 }
 
-// 64 rows times 512 tokens at a time, their sums (128 KiB) and the activations of 256 columns in L2; panels of 4 rows
-// (1.5 to 4 KiB, L1), decoded once for all tokens. Few tokens go through 8 rows at a time, for which less is fetched
-// ahead.
+INLINE void integer_rows(float *sums, const Tensor *w, const Unit *x, int n_tokens, int row, int row_end, int k,
+                         const Format *f) {
+    Panel panel;
+    pack_panel(&panel, w, row, row_end, k, f);
+#define INTEGER_TILE(nt) integer_tile(sums + 4 * t, &panel, x + t, nt, f->group, f->has_min)
+    SWEEP(n_tokens, INTEGER_TILE)
+}
+
+// 64 rows times 128 tokens at a time: panels of 4 rows (1.5 to 4 KiB) and the activations of 256 columns (48 KiB,
+// float32 128 KiB) in L1 or near it. For few tokens 8 rows at a time, so that what is fetched ahead is soon wanted.
 INLINE void gemm_rows(float *out, size_t out_stride, const Tensor *w, const void *encoded, int n_tokens, int row_begin,
                       int row_end, const Format *f) {
-    float sums[TOKEN_BLOCK][CHUNK_ROWS];
+    float sums[CHUNK_ROWS / PANEL_ROWS][TOKEN_BLOCK][PANEL_ROWS];
     int chunk = n_tokens < 32 ? 8 : CHUNK_ROWS;
     for (int row = row_begin; row < row_end; row += chunk)
-        for (int first_token = 0; first_token < n_tokens; first_token += TOKEN_BLOCK) {
-            int n_rows = min_int(row_end - row, chunk), n = min_int(n_tokens - first_token, TOKEN_BLOCK);
-            memset(sums, 0, (size_t)n * sizeof *sums);
+        for (int token = 0; token < n_tokens; token += TOKEN_BLOCK) {
+            int end = min_int(row + chunk, row_end), n = min_int(n_tokens - token, TOKEN_BLOCK);
+            for (int i = 0; i < chunk / PANEL_ROWS; i++) memset(sums[i], 0, (size_t)n * sizeof *sums[i]);
             for (int k = 0; k < w->cols; k += UNIT) {
-                size_t units = n_units(n_tokens, k) + (size_t)first_token;
-                Ahead ahead = ahead_of_rows(w, row, n_rows, k, UNIT);
-                for (int r = 0; r < n_rows; r += PANEL_ROWS) {
-                    if (!f->group) {
-                        const float *x = (const float *)encoded + units * UNIT;
-                        float_rows(sums[0] + r, w, x, n, row + r, row_end, k, &ahead, f);
-                        continue;
-                    }
-                    Panel panel;
-                    const Unit *x = (const Unit *)encoded + units;
-                    pack_integer(&panel, w, row + r, row_end, k, &ahead, f);
-#define INTEGER_TILE(nt) integer_tile(sums[t] + r, &panel, x + t, nt, f->group, f->has_min)
-                    SWEEP(n, INTEGER_TILE)
+                size_t at = n_units(n_tokens, k) + (size_t)token;
+                Ahead ahead = ahead_of_rows(w, row, token ? 0 : end - row, k, UNIT);
+                for (int r = row; r < end; r += PANEL_ROWS) {
+                    float *to = sums[(r - row) / PANEL_ROWS][0];
+                    fetch(&ahead, f->bytes / 16 + 1);
+                    if (f->group)
+                        integer_rows(to, w, (const Unit *)encoded + at, n, r, row_end, k, f);
+                    else
+                        float_rows(to, w, (const float *)encoded + at * UNIT, n, r, row_end, k, f);
                 }
             }
             for (int t = 0; t < n; t++)
-                memcpy(out + (size_t)(first_token + t) * out_stride + row, sums[t], (size_t)n_rows * sizeof(float));
+                for (int r = row; r < end; r += PANEL_ROWS)
+                    memcpy(out + (size_t)(token + t) * out_stride + r, sums[(r - row) / PANEL_ROWS][t],
+                           (size_t)min_int(PANEL_ROWS, end - r) * sizeof(float));
         }
 }
 
@@ -328,8 +324,10 @@ static void swiglu(float *gate, const float *up, int n) {
 
 static void store(Type type, void *row, const float *x, int n) {
     float sum;
+    int j = 0;
     if (type == TYPE_F32) memcpy(row, x, (size_t)n * sizeof(float));
-    for (int i = 0; type == TYPE_F16 && i < n; i++) ((__fp16 *)row)[i] = (__fp16)x[i];
+    for (; type == TYPE_F16 && j + 4 <= n; j += 4) vst1_f16((__fp16 *)row + j, vcvt_f16_f32(vld1q_f32(x + j)));
+    for (; type == TYPE_F16 && j < n; j++) ((__fp16 *)row)[j] = (__fp16)x[j];
     for (int i = 0; type == TYPE_Q8_0 && i < n; i += 32) {
         BlockQ8_0 *b = (BlockQ8_0 *)row + i / 32;
         b->d = vget_lane_u16(vreinterpret_u16_f16(vcvt_f16_f32(vdupq_n_f32(encode_group(x + i, 32, b->qs, &sum)))), 0);

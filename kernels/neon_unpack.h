@@ -8,6 +8,12 @@
 #include <arm_neon.h>
 #include <string.h>
 
+// Compilers unroll these loops only when told.
+#ifdef __clang__
+#define UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define UNROLL _Pragma("GCC unroll 16")
+#endif
 #define INLINE static inline __attribute__((always_inline))
 
 enum { UNIT = 256, GROUPS = UNIT / QUANT_GROUP };
@@ -66,7 +72,7 @@ INLINE void k_scales(const uint8_t *p, Block *out) {
 INLINE void unpack_pieces(const uint8_t *p, const Format *f, Block *out) {
     const uint8x16_t iq4 = vld1q_u8((const uint8_t *)iq4_values);
     bool is_k = f->type == TYPE_Q4_K || f->type == TYPE_Q5_K;
-#pragma GCC unroll 8
+    UNROLL
     for (int i = 0; i < 8; i++) { // nibbles end the block
         const uint8_t *at = p + f->bytes - 128 + 16 * i;
         if (f->block < UNIT) at = p + (i + 1) * (f->bytes / 8) - 16;
@@ -103,7 +109,7 @@ INLINE void unpack_pieces(const uint8_t *p, const Format *f, Block *out) {
 // Gives 4 (q - 32): the two bits at the top of the byte, the nibble below them.
 INLINE void unpack_q6_k(const uint8_t *p, Block *out) {
     const BlockQ6_K *b = (const BlockQ6_K *)p;
-#pragma GCC unroll 16
+    UNROLL
     for (int i = 0; i < 16; i++) { // 128 h + 32 s + 16 j
         int h = i / 8, s = i / 2 % 4, j = i % 2;
         uint8x16_t low = vld1q_u8(b->ql + 64 * h + 32 * (s % 2) + 16 * j), high = vld1q_u8(b->qh + 32 * h + 16 * j);
