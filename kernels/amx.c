@@ -7,6 +7,7 @@
 // activations of a K block (512 tokens: 512 KiB) stay in L2 for the STRIP / 32 panels, and so do the sums.
 // Per panel and K block at 512 tokens: 16.8 MFLOP; 32 x 512 weights decoded, 512 KiB of B and 128 KiB of C from L2.
 #include "avx512_unpack.h"
+#include "fetch.h"
 #include "isa.h"
 
 #include <math.h>
@@ -78,7 +79,7 @@ static void encode(void *encoded, const float *x, int n_tokens, int cols, int to
         }
 }
 
-// Q8_0, as decode_units.
+// Q8_0, whose weights are bytes as they lie and whose scales are one to a tile row: not by way of a Unit.
 static void decode_q8_0(uint16_t *tile, const BlockQ8_0 *b, int n) {
     for (int k = 0; k < n; k += TILE_K, tile += TILE_LEN, b++) {
         __m512 scale = f16_to_all(b->d), w[2];
@@ -168,32 +169,12 @@ static void tiles_begin(void) {
     _tile_loadconfig(&c);
 }
 
-// Memory that will be read next: n_rows pieces of `bytes`, row_bytes apart.
-typedef struct {
-    const char *row;
-    size_t row_bytes;
-    int bytes, n_rows, at; // `at`: the line of the first row that is next
-} Ahead;
-
-static int to_line(const char *p) { return -(int)((uintptr_t)p % 64); }
-
-// What decode_panel reads of columns from k on, rows [row, row + 32) below end.
-static Ahead ahead_of(const Tensor *w, int row, int end, int k) {
+// What decode_panel reads of columns from k on, rows [row, row + 32): 32 places, the rows.
+static Ahead ahead_of_panel(const Tensor *w, int row, int end, int k) {
+    if (row >= end) return (Ahead){0};
+    int lines = (int)(quant_row_bytes(w->type, (size_t)at_most(w->cols - k, K_BLOCK)) / 64) + 1;
     const char *from = (const char *)w->data + (size_t)row * w->row_bytes + quant_row_bytes(w->type, (size_t)k);
-    int bytes = (int)quant_row_bytes(w->type, (size_t)at_most(w->cols - k, K_BLOCK));
-    return (Ahead){from, w->row_bytes, bytes, at_most(end - row, PANEL), to_line(from)};
-}
-
-// Fetches n lines more into L2, or what is left.
-INLINE void fetch(Ahead *a, int n) {
-    for (; n > 0 && a->n_rows > 0; n--) {
-        _mm_prefetch(a->row + a->at, _MM_HINT_T1);
-        a->at += 64;
-        if (a->at < a->bytes) continue;
-        a->row += a->row_bytes;
-        a->at = to_line(a->row);
-        a->n_rows--;
-    }
+    return (Ahead){from, w->row_bytes, 5, 0, PANEL * lines};
 }
 
 // sums: for each token tile, the C tiles of the panel's two halves, 256 floats each, (row, token). What `ahead` names
@@ -201,8 +182,7 @@ INLINE void fetch(Ahead *a, int n) {
 static void multiply_panel(float *sums, const uint16_t *panel, const uint16_t *b, int n_token_tiles, int n_k_tiles,
                            bool is_first, Ahead ahead) {
     const uint16_t *a1 = panel + (size_t)n_k_tiles * TILE_LEN;
-    int n_products = n_token_tiles / 2 * n_k_tiles, n_lines = ahead.n_rows * (ahead.bytes / 64 + 2);
-    int lines_per_product = (n_lines + n_products - 1) / n_products;
+    int n_products = n_token_tiles / 2 * n_k_tiles, lines_per_product = (ahead.n_lines + n_products - 1) / n_products;
     __asm__ volatile("" ::: "memory"); // gcc 12 believes that _tile_loadd reads no memory
     for (int t = 0; t < n_token_tiles; t += 2, sums += 4 * 256) {
         const uint16_t *b0 = b + (size_t)t * (size_t)n_k_tiles * TILE_LEN, *b1 = b0 + (size_t)n_k_tiles * TILE_LEN;
@@ -256,9 +236,9 @@ static void write_strip(float *out, size_t out_stride, int n_tokens, int n_rows)
 // What follows `row` of a strip, in the order of `rows`: its next panel, its next K block, its first one for further
 // tokens, or the rows after it, which are most often this thread's too.
 static Ahead next_panel(const Tensor *w, int row, int strip, int end, int k, bool is_last_sweep) {
-    if (row + PANEL < end) return ahead_of(w, row + PANEL, end, k);
-    if (k + K_BLOCK < w->cols) return ahead_of(w, strip, end, k + K_BLOCK);
-    return is_last_sweep ? ahead_of(w, end, w->rows, 0) : ahead_of(w, strip, end, 0);
+    if (row + PANEL < end) return ahead_of_panel(w, row + PANEL, end, k);
+    if (k + K_BLOCK < w->cols) return ahead_of_panel(w, strip, end, k + K_BLOCK);
+    return is_last_sweep ? ahead_of_panel(w, end, w->rows, 0) : ahead_of_panel(w, strip, end, 0);
 }
 
 static void rows(float *out, size_t out_stride, const Tensor *w, const void *encoded, int n_tokens, int row_begin,
