@@ -1,4 +1,7 @@
 // llama31: the command line. argv -> Options -> one verb.
+#include "cli/output.h"
+#include "generate.h"
+#include "kernels/ops.h"
 #include "verbs/verbs.h"
 
 #include <fcntl.h>

@@ -116,6 +116,16 @@ static void buffer_room(Buffer *b, size_t n) {
     b->data = xrealloc(b->data, b->cap, 1);
 }
 
+Str str_skip_mark(Str text) {
+    bool has_mark = text.len >= 3 && !memcmp(text.data, "\xef\xbb\xbf", 3);
+    return has_mark ? (Str){text.data + 3, text.len - 3} : text;
+}
+
+bool str_is_blank(Str line) {
+    while (line.len && memchr(" \t\r\n", line.data[line.len - 1], 4)) line.len--;
+    return !line.len;
+}
+
 void buffer_append(Buffer *b, const void *data, size_t n) {
     buffer_room(b, n);
     if (n) memcpy(b->data + b->len, data, n);

@@ -67,6 +67,10 @@ int str_compare(Str a, Str b); // by bytes, as strcmp
 // Substring test for text that may hold NUL bytes.
 bool str_contains(Str hay, const char *needle);
 bool str_ends_with(Str s, const char *end);
+// Without the byte order mark that some editors put in front of a text.
+Str str_skip_mark(Str text);
+// Whether there is only white space.
+bool str_is_blank(Str s);
 // A Str as the arguments of "%.*s", long ones cut: messages quote what they found.
 #define SHOWN(s) (s).len < 60 ? (int)(s).len : 60, (s).data
 

@@ -17,10 +17,10 @@ import re
 import struct
 import sys
 
-from checkpoints import parse_json, read_pth, read_safetensors
-from gguf_writer import Bad, FILE_TYPES, run, write_gguf
-from vocabulary import huggingface_vocabulary, llama2c_vocabulary, meta_vocabulary, read_bytes
-from weights import Beside, File, Interleaved, Literal, Stacked, Weight, convert, same
+from lib.checkpoints import parse_json, read_pth, read_safetensors
+from lib.gguf_writer import Bad, FILE_TYPES, run, write_gguf
+from lib.vocabulary import huggingface_vocabulary, llama2c_vocabulary, meta_vocabulary, read_bytes
+from lib.weights import Beside, File, Interleaved, Literal, Stacked, Weight, convert, same
 
 
 class Config:

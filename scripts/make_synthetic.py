@@ -10,9 +10,9 @@ import struct
 import sys
 
 from export import Config
-from gguf_writer import FILE_TYPES, TYPES, run, write_gguf
-from vocabulary import CONTROL, NORMAL, SPECIAL, byte_letters, byte_level, merges_of
-from weights import CONVERSIONS, Literal
+from lib.gguf_writer import FILE_TYPES, TYPES, run, write_gguf
+from lib.vocabulary import CONTROL, NORMAL, SPECIAL, byte_letters, byte_level, merges_of
+from lib.weights import CONVERSIONS, Literal
 
 # dim, hidden dim, layers, heads, KV heads, RoPE factor, output tied to the embedding
 GEOMETRIES = {

@@ -23,11 +23,9 @@ from cli import DATA, PROGRAM, ROOT, SCRIPTS, Skip, check, main, same, test
 
 sys.path.insert(0, SCRIPTS)
 import export
-import gguf_writer
 import make_synthetic
-import vocabulary
-import weights
-from gguf_writer import TYPES
+from lib import gguf_writer, vocabulary, weights
+from lib.gguf_writer import TYPES
 
 GOLDEN = os.path.join(ROOT, "tests", "golden")
 EXPORT = [sys.executable, "-B", os.path.join(SCRIPTS, "export.py")]

@@ -1,7 +1,7 @@
 // The forward pass: the same numbers for any thread count, chunking and company, and refusals of misshapen models.
 #include "make_gguf.h"
 #include "test.h"
-#include "../model.h"
+#include "../bind.h"
 #include "../tokenizer.h"
 
 #include <stdlib.h>
@@ -30,7 +30,7 @@ static float *logits_of(Model *m, const int *tokens, int n, int chunk) {
     size_t n_vocab = (size_t)m->config.vocab_size;
     float *all = xalloc((size_t)n * n_vocab, sizeof *all);
     Workspace *ws = workspace_new(m, chunk, chunk);
-    Session *s = session_new(m);
+    Session *s = session_new(&m->kv);
     Step *steps = xalloc((size_t)chunk, sizeof *steps);
     if (!session_reserve(s, n, &err)) die_error(&err);
     for (int first = 0; first < n; first += chunk) {
@@ -109,7 +109,7 @@ static void company(void) {
     size_t n_vocab = (size_t)m.config.vocab_size;
     float *alone = logits_of(&m, tokens, N, 64);
     Workspace *ws = workspace_new(&m, 3 * N, 3);
-    Session *a = session_new(&m), *b = session_new(&m);
+    Session *a = session_new(&m.kv), *b = session_new(&m.kv);
     Step steps[N];
     if (!session_reserve(a, N, &err) || !session_reserve(b, N, &err)) die_error(&err);
     for (int i = 0; i < PREFIX; i++) steps[i] = (Step){a, tokens[i], i, false};
@@ -147,7 +147,7 @@ static void rewind_session(void) {
     size_t n_vocab = (size_t)m.config.vocab_size;
     float *alone = logits_of(&m, tokens, N, 1);
     Workspace *ws = workspace_new(&m, N, N);
-    Session *s = session_new(&m);
+    Session *s = session_new(&m.kv);
     for (int round = 0; round < 3; round++) {
         session_rewind(s, 10 * round);
         for (int i = s->n_tokens; i < N; i++) {

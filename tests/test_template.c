@@ -1,6 +1,6 @@
 #include "make_gguf.h"
 #include "test.h"
-#include "../verbs/template.h"
+#include "../chat/template.h"
 
 #include <stdio.h>
 #include <stdlib.h>

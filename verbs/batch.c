@@ -4,7 +4,10 @@
 // places get free; one that shares a prefix with a sequence at hand starts as a fork of it, or waits the few steps
 // until that has computed the prefix. What a request is answered depends on itself alone: its options, its prompt and
 // its own random stream.
-#include "records.h"
+#include "verbs.h"
+#include "batch_requests.h"
+#include "../cli/lines.h"
+#include "../cli/output.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -190,7 +193,7 @@ static void take_line(Batch *b, LineState state, Str line) {
     const char *code = NULL;
     bool is_mine = (b->in.number - 1) % b->n_shards == b->shard - 1, is_text = b->options->is_lines;
     if (is_text && line.len && line.data[line.len - 1] == '\r') line.len--;
-    if (state == LINE_READY && is_blank(line)) return;
+    if (state == LINE_READY && str_is_blank(line)) return;
     const Json prompt = {.kind = JSON_STRING, .key = str_of("prompt"), .string = line};
     const Json text = {.kind = JSON_OBJECT, .child = &prompt, .n_items = 1}; // what a line of plain text stands for
     Record *r = xalloc(1, sizeof *r);
@@ -308,8 +311,7 @@ static size_t positions_needed(const Record *r) {
 
 // Whether its KV cache fits beside all that is promised to the others; kept prefixes make way.
 static bool has_memory(Batch *b, const Record *r) {
-    size_t per_position = model_kv_bytes(&b->engine.model.config, b->engine.model.kv_type),
-           positions = positions_needed(r);
+    size_t per_position = kv_position_bytes(&b->engine.model.kv), positions = positions_needed(r);
     for (int i = 0; i < b->n_active; i++) positions += positions_needed(b->active[i]);
     for (int i = 0; i < b->n_kept; i++) positions += (size_t)b->kept[i]->n_tokens;
     for (size_t bytes; !size_mul(positions, per_position, &bytes) || bytes > b->memory;) {
@@ -324,7 +326,7 @@ static void start_record(Batch *b, Record *r) {
     Donor d = find_donor(b, &r->prompt, NULL);
     r->session = d.n_now >= MIN_SHARE ? session_fork(d.session, d.n_now) : NULL;
     r->n_shared = r->session ? d.n_now : 0;
-    if (!r->session) r->session = session_new(&b->engine.model);
+    if (!r->session) r->session = session_new(&b->engine.model.kv);
     for (int i = 0; r->n_shared && i < b->n_kept; i++) {
         if (b->kept[i] != d.session) continue;
         Session *used = take_kept(b, i); // to the end: used last
@@ -354,8 +356,7 @@ static void start_waiting(Batch *b) {
         if (b->n_active) return; // it waits for memory, and nobody overtakes it
         Error err;
         error_set(&err, EXIT_RUNTIME, "%zu positions of KV cache need %zu MiB, available are %zu MiB",
-                  positions_needed(r),
-                  positions_needed(r) * model_kv_bytes(&b->engine.model.config, b->engine.model.kv_type) >> 20,
+                  positions_needed(r), positions_needed(r) * kv_position_bytes(&b->engine.model.kv) >> 20,
                   b->memory >> 20);
         record_fail(r, "out_of_memory", err.text);
         b->n_waiting--;

@@ -1,6 +1,10 @@
 // bench: tokens per second, and what share of this machine's memory bandwidth and arithmetic peak that is. The limits
 // are probed in the same run, before and after, because machines are shared and change by the minute.
 #include "verbs.h"
+#include "../base/json.h"
+#include "../cli/engine.h"
+#include "../cli/output.h"
+#include "../kernels/ops.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -79,7 +83,7 @@ static double operations_of(const Model *m, int n, int n_logits, double depth) {
 
 // Bytes of one forward: the weights once, the keys and values of every sequence.
 static double bytes_of(const Model *m, int batch, double depth) {
-    return model_decode_gb(m) * 1e9 + batch * depth * (double)model_kv_bytes(&m->config, m->kv_type);
+    return model_decode_gb(m) * 1e9 + batch * depth * (double)kv_position_bytes(&m->kv);
 }
 
 static void report(Bench *b, const char *test, int n_tokens, int depth, int batch, double sec_per_token, double bytes,
@@ -116,7 +120,7 @@ static void bench_prefill(Bench *b, int n) {
     Error err;
     double sec[3], depth = n / 2.0;
     for (int round = 0; round < 3; round++) {
-        Session *s = session_new(&b->model);
+        Session *s = session_new(&b->model.kv);
         check(session_reserve(s, n, &err), &err);
         double start = now_sec();
         for (int first = 0; first < n; first += b->max_steps) {
@@ -139,7 +143,7 @@ static void bench_decode(Bench *b, int depth, int batch) {
     Session *sessions[batch];
     double *sec = xalloc((size_t)b->rounds, sizeof *sec);
     for (int i = 0; i < batch; i++) {
-        sessions[i] = session_new(&b->model);
+        sessions[i] = session_new(&b->model.kv);
         check(session_pad(sessions[i], depth, &err) && session_reserve(sessions[i], depth + b->rounds + 1, &err), &err);
     }
     for (int round = -1; round < b->rounds; round++) { // the first is not counted
@@ -165,7 +169,7 @@ static double first_token_sec(const Options *o) {
     Tokenizer *t = tokenizer_open(&m.file, &err);
     check(t != NULL, &err);
     Workspace *ws = workspace_new(&m, 1, 1);
-    Session *s = session_new(&m);
+    Session *s = session_new(&m.kv);
     check(session_reserve(s, 1, &err), &err);
     Step step = {s, 0, 0, true};
     logits_argmax(model_forward(&m, ws, &step, 1), m.config.vocab_size);

@@ -2,8 +2,12 @@
 // answer the ids of all make one stream; the session is rewound to where it agrees with it, and the rest is fed. So a
 // turn costs its own tokens, and undoing, editing or loading costs what differs.
 #include "verbs.h"
-#include "dialogue.h"
-#include "line.h"
+#include "../base/json.h"
+#include "../chat/dialogue.h"
+#include "../cli/answers.h"
+#include "../cli/editor.h"
+#include "../cli/engine.h"
+#include "../cli/output.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -23,7 +27,7 @@ typedef struct {
     Engine engine;
     Generator generator;
     Session *session;
-    Line *line;
+    Editor *editor;
     Dialogue dialogue;
     Ids stream;      // the tokens of the dialogue, what opens an answer, and the answer
     int context;     // most positions
@@ -300,7 +304,7 @@ static void command_stats(Chat *c, const char *text) {
     note(NULL, "%d answers; prefill %llu tok %.1f tok/s, decode %llu tok %.1f tok/s; KV cache %.1f MB", c->n_answers,
          (unsigned long long)c->n_prefill, c->prefill_sec > 0 ? (double)c->n_prefill / c->prefill_sec : 0,
          (unsigned long long)c->n_decode, c->decode_sec > 0 ? (double)c->n_decode / c->decode_sec : 0,
-         (double)model_kv_bytes(&c->engine.model.config, c->engine.model.kv_type) * c->session->n_tokens * 1e-6);
+         (double)kv_position_bytes(&c->engine.model.kv) * c->session->n_tokens * 1e-6);
 }
 
 static bool has_name(const Chat *c, const char *path) {
@@ -489,15 +493,15 @@ static void chat_open(Chat *c, const Options *o) {
     c->context = context_choose(&c->engine, 0, -1);
     memory_check(&c->engine.model, (size_t)c->context);
     generator_init(&c->generator, &c->engine.model, c->engine.tokenizer, o->chunk ? o->chunk : CHUNK, 1);
-    c->session = session_new(&c->engine.model);
+    c->session = session_new(&c->engine.model.kv);
     if (o->session_file && access(o->session_file, F_OK) == 0) {
         if (!transcript_read(d, o->session_file, &is_torn, &err)) die_error(&err);
         if (is_torn && !transcript_write(d, o->session_file, &err)) die_error(&err);
     }
     if (o->system) dialogue_system(d, c->engine.system.data, c->engine.system.len);
     if (o->system && o->session_file) follow(c, false);
-    c->line = line_open(history_path(&history) ? history.data : NULL, &generate_interrupted);
-    c->is_terminal = line_is_terminal(c->line);
+    c->editor = editor_open(history_path(&history) ? history.data : NULL, &generate_interrupted);
+    c->is_terminal = editor_is_terminal(c->editor);
 }
 
 static void greet(const Chat *c) {
@@ -524,10 +528,10 @@ int verb_chat(const Options *o) {
     greet(&c);
     for (;;) {
         buffer_puts(&c.edited, "");
-        LineResult result = line_read(c.line, "> ", c.edited.data, &text);
+        EditorResult result = editor_read(c.editor, "> ", c.edited.data, &text);
         c.edited.len = 0;
-        if (result == LINE_CLOSED || (result == LINE_INTERRUPTED && ++n_interrupts == 2)) break;
-        if (result == LINE_INTERRUPTED) {
+        if (result == EDITOR_CLOSED || (result == EDITOR_INTERRUPTED && ++n_interrupts == 2)) break;
+        if (result == EDITOR_INTERRUPTED) {
             note(&c.options, "(Ctrl-C again, or Ctrl-D, ends)");
             continue;
         }

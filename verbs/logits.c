@@ -1,26 +1,14 @@
 // logits: raw logits of given tokens, for comparison with other implementations.
 #include "verbs.h"
+#include "../cli/engine.h"
+#include "../cli/output.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 enum { LOGITS_BYTES = 128 << 20 };
-
-void ids_parse(const char *text, int n_vocab, Ids *out) {
-    const char *at = text + strspn(text, " ,\t\r\n");
-    while (*at) {
-        char *end;
-        errno = 0;
-        long id = strtol(at, &end, 10);
-        if (end == at || errno || id < 0 || id >= n_vocab || (*end && !strchr(" ,\t\r\n", *end)))
-            die(EXIT_USAGE, "ids: expected numbers from 0 to %d, found \"%.20s\"", n_vocab - 1, at);
-        ids_push(out, (int)id);
-        at = end + strspn(end, " ,\t\r\n");
-    }
-}
 
 int verb_logits(const Options *o) {
     static Model model;
@@ -48,7 +36,7 @@ int verb_logits(const Options *o) {
     int fd = strcmp(o->output, "-") ? open(o->output, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666) : STDOUT_FILENO;
     if (fd < 0) die_file(o->output);
     ws = workspace_new(&model, chunk, chunk);
-    session = session_new(&model);
+    session = session_new(&model.kv);
     steps = xalloc((size_t)chunk, sizeof *steps);
     if (!session_reserve(session, ids.len, &err)) die_error(&err);
     for (int first = 0; first < ids.len; first += chunk) {

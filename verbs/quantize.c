@@ -1,6 +1,8 @@
 // quantize: a model file with smaller tensors. The types of a mixture follow llama.cpp's, so that a name means the
 // same.
 #include "verbs.h"
+#include "../cli/engine.h"
+#include "../cli/output.h"
 #include "../kernels/ops.h"
 
 #include <fcntl.h>

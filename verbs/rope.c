@@ -16,14 +16,15 @@ static const char *band(const RopeParams *p, double base, double freq) {
 
 int verb_rope(const Options *o) {
     static Model model;
-    static Rope base;
+    static Rope base, scaled;
     Error err;
     if (!model_open(&model, o->model, &o->model_options, &err)) die_error(&err);
-    Rope *rope = &model.rope;
-    const RopeParams *p = &rope->params;
+    Rope *rope = &scaled;
+    const RopeParams *p = &model.rope;
     RopeParams unscaled = *p;
     unscaled.rule = ROPE_NONE;
     rope_init(&base, &unscaled);
+    rope_init(rope, p);
     if (o->positions < 0) {
         printf("i,frequency,wavelength,band\n");
         for (int i = 0; i < p->dim / 2; i++)

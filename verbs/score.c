@@ -1,6 +1,9 @@
 // score: how likely texts are. Everything is a Job: tokens fed to a session, and the log-probabilities of some of them
 // summed. Windows of a text, texts of a file, and the choices after a prompt are packed into the same forward passes.
 #include "verbs.h"
+#include "../cli/engine.h"
+#include "../cli/lines.h"
+#include "../cli/output.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -129,7 +132,7 @@ static void count_jobs(Scorer *s, Perplexity *p, bool (*next)(Scorer *s, Perplex
             list[n] = &jobs[n];
             jobs[n] = (Job){.ids = {jobs[n].ids.data, 0, jobs[n].ids.cap}};
             if (!next(s, p, &jobs[n])) break;
-            jobs[n].session = session_new(&s->engine.model);
+            jobs[n].session = session_new(&s->engine.model.kv);
         }
         run_jobs(s, list, n);
         for (Job *job = jobs; job < jobs + n; job++) {
@@ -269,7 +272,7 @@ static void answer_questions(Scorer *s, Question *questions, int n) {
     for (int i = 0; i < n; i++) most += questions[i].n;
     Job **jobs = xalloc((size_t)most, sizeof *jobs);
     for (Question *q = questions; q < questions + n; q++) {
-        q->prompt = (Job){session_new(&s->engine.model), {q->choices->ids.data, q->n_shared, 0}, 0, q->n_shared, 0};
+        q->prompt = (Job){session_new(&s->engine.model.kv), {q->choices->ids.data, q->n_shared, 0}, 0, q->n_shared, 0};
         jobs[n_jobs++] = &q->prompt;
     }
     run_jobs(s, jobs, n_jobs);

@@ -1,5 +1,8 @@
 // show: what is in a model file, what it needs, and what runs it.
 #include "verbs.h"
+#include "../base/json.h"
+#include "../cli/engine.h"
+#include "../cli/output.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -74,7 +77,7 @@ static void print_tokenizer(const Gguf *g) {
 
 static void print_model(const Model *m, int context) {
     const Config *c = &m->config;
-    const RopeParams *r = &m->rope.params;
+    const RopeParams *r = &m->rope;
     if (context == 0) context = c->max_context < 8192 ? c->max_context : 8192;
     printf("%-14s%d layers, dim %d, FFN %d, %d heads of %d, %d KV heads, vocabulary %d, context %d\n", "shape",
            c->n_layers, c->dim, c->hidden_dim, c->n_heads, c->head_dim, c->n_kv_heads, c->vocab_size, c->max_context);
@@ -85,10 +88,10 @@ static void print_model(const Model *m, int context) {
         printf(", factor %g, original context %d", r->factor, r->orig_ctx);
     printf("\n");
     print_types(&m->file);
-    double kv = (double)model_kv_bytes(c, m->kv_type), weights = (double)model_weight_bytes(m);
+    double kv = (double)kv_position_bytes(&m->kv), weights = (double)model_weight_bytes(m);
     char w[24], k[24];
     printf("%-14sweights %s (file pages) + KV cache %s for %d positions (%s, %.1f KiB each)\n", "memory",
-           scaled(w, weights, "B"), scaled(k, kv * context, "B"), context, type_info(m->kv_type)->name, kv / 1024);
+           scaled(w, weights, "B"), scaled(k, kv * context, "B"), context, type_info(m->kv.type)->name, kv / 1024);
     printf("%-14s%s, %d threads\n", "kernels", kernel.name, m->n_threads);
     double gb = model_decode_gb(m);
     printf("%-14s%s of weights per token; at 30 GB/s of memory bandwidth %.1f tokens/s (bench measures it)\n", "decode",
@@ -104,8 +107,8 @@ static int print_json(const Model *m, const Gguf *g) {
            "\"context\":%d,\"rope_rule\":\"%s\",\"rope_theta\":%g,\"weight_bytes\":%zu,\"kv_bytes_per_position\":%zu,"
            "\"kernels\":\"%s\",\"threads\":%d}\n",
            name.data, c->n_layers, c->dim, c->hidden_dim, c->n_heads, c->n_kv_heads, c->head_dim, c->vocab_size,
-           c->max_context, rope_rule_name(m->rope.params.rule), m->rope.params.theta, model_weight_bytes(m),
-           model_kv_bytes(c, m->kv_type), kernel.name, m->n_threads);
+           c->max_context, rope_rule_name(m->rope.rule), m->rope.theta, model_weight_bytes(m),
+           kv_position_bytes(&m->kv), kernel.name, m->n_threads);
     buffer_free(&name);
     return EXIT_OK;
 }

@@ -1,7 +1,10 @@
 // tokenize: text <-> token ids. The ids are those of the text alone, without a token for its beginning; --chat gives
 // a dialogue as the model would be fed it.
 #include "verbs.h"
-#include "dialogue.h"
+#include "../chat/dialogue.h"
+#include "../cli/engine.h"
+#include "../cli/lines.h"
+#include "../cli/output.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 // A dialogue: its messages with their token ids, and its transcript, JSON lines of {"role", "content"}.
-#ifndef VERBS_DIALOGUE_H
-#define VERBS_DIALOGUE_H
+#ifndef CHAT_DIALOGUE_H
+#define CHAT_DIALOGUE_H
 
 #include "template.h"
 

@@ -1,17 +1,15 @@
-// What several verbs share: prompt, model, seed, output, the stats line.
-#include "verbs.h"
+#include "engine.h"
+#include "../kernels/ops.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 enum { PLAIN_PREDICT = 256, DEFAULT_CONTEXT = 8192 };
-static const char STDOUT_NAME[] = "standard output";
 
 static void append_file(const char *path, Buffer *out) {
     Error err;
@@ -58,13 +56,13 @@ size_t memory_available(void) {
 
 bool memory_fits(const Model *m, size_t n_positions) {
     size_t need;
-    return size_mul(n_positions, model_kv_bytes(&m->config, m->kv_type), &need) && need <= memory_available();
+    return size_mul(n_positions, kv_position_bytes(&m->kv), &need) && need <= memory_available();
 }
 
 void memory_check(const Model *m, size_t n_positions) {
     if (memory_fits(m, n_positions)) return;
     die(EXIT_RUNTIME, "the KV cache of %zu positions needs %zu MiB, available are %zu MiB (a smaller -c, or --kv q8_0)",
-        n_positions, n_positions * model_kv_bytes(&m->config, m->kv_type) >> 20, memory_available() >> 20);
+        n_positions, n_positions * kv_position_bytes(&m->kv) >> 20, memory_available() >> 20);
 }
 
 void model_load(const Options *o, Model *m, Tokenizer **t) {
@@ -178,66 +176,15 @@ double model_decode_gb(const Model *m) {
     return (double)bytes * 1e-9;
 }
 
-void note(const Options *o, const char *fmt, ...) {
-    Buffer text = {0}, shown = {0};
-    va_list ap;
-    bool is_dim = isatty(STDERR_FILENO) && !getenv("NO_COLOR");
-    if (o && o->is_quiet) return;
-    va_start(ap, fmt);
-    buffer_vprintf(&text, fmt, ap);
-    va_end(ap);
-    buffer_put_shown(&shown, buffer_str(&text), "\n\t");
-    fprintf(stderr, "%s%s%s\n", is_dim ? "\x1b[2m" : "", shown.data, is_dim ? "\x1b[0m" : "");
-    buffer_free(&text);
-    buffer_free(&shown);
-}
-
-void stats_print(const Options *o, const Generator *g, uint64_t seed) {
-    Buffer text = {0};
-    buffer_printf(&text, "prefill %llu tok %.1f tok/s", (unsigned long long)g->n_prefill,
-                  g->prefill_sec > 0 ? (double)g->n_prefill / g->prefill_sec : 0);
-    if (g->n_decode) {
-        double per_sec = (double)g->n_decode / g->decode_sec;
-        buffer_printf(&text, " | decode %llu tok %.1f tok/s %.1f GB/s", (unsigned long long)g->n_decode, per_sec,
-                      per_sec * model_decode_gb(g->model));
+void ids_parse(const char *text, int n_vocab, Ids *out) {
+    const char *at = text + strspn(text, " ,\t\r\n");
+    while (*at) {
+        char *end;
+        errno = 0;
+        long id = strtol(at, &end, 10);
+        if (end == at || errno || id < 0 || id >= n_vocab || (*end && !strchr(" ,\t\r\n", *end)))
+            die(EXIT_USAGE, "ids: expected numbers from 0 to %d, found \"%.20s\"", n_vocab - 1, at);
+        ids_push(out, (int)id);
+        at = end + strspn(end, " ,\t\r\n");
     }
-    if (o->sample.temp > 0) buffer_printf(&text, " | seed %lld", (long long)seed);
-    note(o, "%s", text.data);
-    buffer_free(&text);
-}
-
-static void write_failed(const char *path) {
-    if (errno == EPIPE) exit(EXIT_OK); // the reader has had enough
-    die_file(path);
-}
-
-void output_write(int fd, const char *path, const void *data, size_t n) {
-    if (!write_all(fd, data, n)) write_failed(path);
-}
-
-void stdout_flush(void) {
-    if (fflush(stdout) || ferror(stdout)) write_failed(STDOUT_NAME);
-}
-
-void text_write(const char *text, size_t n) {
-    if (fflush(stdout)) stdout_flush();
-    if (!isatty(STDOUT_FILENO)) {
-        output_write(STDOUT_FILENO, STDOUT_NAME, text, n);
-        return;
-    }
-    Buffer shown = {0};
-    buffer_put_shown(&shown, (Str){text, n}, "\n\t");
-    output_write(STDOUT_FILENO, STDOUT_NAME, shown.data, shown.len);
-    buffer_free(&shown);
-}
-
-void text_print(Buffer *text) {
-    text_write(text->data, text->len);
-    buffer_free(text);
-}
-
-bool text_emit(void *arg, const char *text, size_t n) {
-    (void)arg;
-    text_write(text, n);
-    return true;
 }

@@ -45,10 +45,12 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from gguf_writer import ALIGNMENT, TYPES, write_gguf
 from story_text import (END, EOT, N_SPECIAL, N_VOCAB, ByteBPE, SentencePiece, encode_turns, make_data, read_stories,
                         special_names, train_bpe, write_stories)
-from vocabulary import byte_level, merges_of
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "scripts"))
+from lib.gguf_writer import ALIGNMENT, TYPES, write_gguf
+from lib.vocabulary import byte_level, merges_of
 
 DIM, N_HEADS, N_KV, FFN = 288, 6, 3, 448
 LAYERS = (0, 1, 2, 3, 4, 5)    # the teacher's, from which the student's start

@@ -1,5 +1,5 @@
-// Lines of a file, pipe or terminal, one at a time and in bounded memory.
-#include "verbs.h"
+#include "lines.h"
+#include "../generate.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -17,11 +17,6 @@ void lines_open(LineReader *l, const char *path, size_t limit) {
     if (l->fd < 0) die_file(path);
     l->data = xrealloc(NULL, READ_BYTES, 1);
     l->cap = READ_BYTES;
-}
-
-Str skip_mark(Str text) {
-    bool has_mark = text.len >= 3 && !memcmp(text.data, "\xef\xbb\xbf", 3);
-    return has_mark ? (Str){text.data + 3, text.len - 3} : text;
 }
 
 // Makes room at the end of what is held, and gives up a line that is over the limit but for its head.
@@ -45,7 +40,7 @@ static LineState take_line(LineReader *l, size_t end, size_t next, Str *line) {
     l->offset += (uint64_t)(next - l->begin);
     l->begin = l->scanned = next;
     l->is_long = false;
-    if (l->number == 1) *line = skip_mark(*line);
+    if (l->number == 1) *line = str_skip_mark(*line);
     return is_long ? LINE_LONG : LINE_READY;
 }
 
@@ -68,16 +63,11 @@ LineState lines_next(LineReader *l, Str *line, bool may_wait) {
     }
 }
 
-bool is_blank(Str line) {
-    while (line.len && memchr(" \t\r\n", line.data[line.len - 1], 4)) line.len--;
-    return !line.len;
-}
-
 LineState lines_next_json(LineReader *l, JsonDoc *doc, bool may_wait) {
     Str line;
     Error err;
     LineState state;
-    while ((state = lines_next(l, &line, may_wait)) == LINE_READY && is_blank(line)) {
+    while ((state = lines_next(l, &line, may_wait)) == LINE_READY && str_is_blank(line)) {
     }
     if (state == LINE_NONE && generate_interrupted) exit(EXIT_INTERRUPTED);
     if (state == LINE_LONG)

@@ -1,5 +1,5 @@
 #include "dialogue.h"
-#include "verbs.h"
+#include "../base/json.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -116,7 +116,7 @@ bool transcript_read(Dialogue *d, const char *path, bool *is_torn, Error *err) {
     Buffer text = {0};
     JsonDoc doc = {0};
     bool ok = file_read(path, &text, err);
-    Str rest = skip_mark(buffer_str(&text));
+    Str rest = str_skip_mark(buffer_str(&text));
     *is_torn = false;
     for (size_t number = 1; ok && rest.len; number++) {
         const char *end = memchr(rest.data, '\n', rest.len);
@@ -124,7 +124,7 @@ bool transcript_read(Dialogue *d, const char *path, bool *is_torn, Error *err) {
         Message m;
         Error why;
         rest = (Str){rest.data + line.len + !!end, rest.len - line.len - !!end};
-        if (is_blank(line)) continue;
+        if (str_is_blank(line)) continue;
         if (read_message(&doc, line, &m, &why))
             dialogue_push(d, m.role, m.content);
         else if (!end)

@@ -3,8 +3,8 @@ import base64
 import os
 import struct
 
-from checkpoints import parse_json
-from gguf_writer import Bad
+from .checkpoints import parse_json
+from .gguf_writer import Bad
 
 NORMAL, UNKNOWN, CONTROL, USER, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 WORD = "\u2581"  # SentencePiece's space

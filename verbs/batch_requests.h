@@ -2,10 +2,11 @@
 //   short   {"id", "prompt" | "messages", OPTIONS...}
 //           -> {"id", "text", "finish_reason", "n_prompt", "n_generated", "seed"}
 //   OpenAI  {"custom_id", "method", "url", "body": {...}} -> {"id", "custom_id", "response": {...}, "error"}
-#ifndef VERBS_RECORDS_H
-#define VERBS_RECORDS_H
+#ifndef VERBS_BATCH_REQUESTS_H
+#define VERBS_BATCH_REQUESTS_H
 
-#include "verbs.h"
+#include "../base/json.h"
+#include "../cli/engine.h"
 
 typedef enum { FORM_SHORT, FORM_CHAT, FORM_COMPLETION } RecordForm;
 typedef enum { RECORD_WAITING, RECORD_ACTIVE, RECORD_DONE } RecordState;

@@ -7,7 +7,7 @@ import os
 import stat
 import struct
 
-from gguf_writer import Bad, TYPES
+from .gguf_writer import Bad, TYPES
 
 CHUNK = 1 << 18  # bytes at a time: what stays in the cache between reading and writing
 

@@ -1,5 +1,5 @@
 // The options: one table for the command line, its help and chat's /set.
-#include "verbs.h"
+#include "options.h"
 
 #include <limits.h>
 #include <stdio.h>

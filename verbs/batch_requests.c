@@ -1,4 +1,5 @@
-#include "records.h"
+#include "batch_requests.h"
+#include "../cli/answers.h"
 
 #include <limits.h>
 #include <math.h>

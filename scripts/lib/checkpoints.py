@@ -4,8 +4,8 @@ import json
 import pickletools
 import zipfile
 
-from gguf_writer import Bad, TYPES
-from weights import File, Weight
+from .gguf_writer import Bad, TYPES
+from .weights import File, Weight
 
 MAX_TABLE = 16 << 20  # bytes of a pickle, or of a safetensors header
 

@@ -1,7 +1,7 @@
 // Chat encodings: messages -> token ids. Roles and content are tokenised apart, so nothing in a message can forge a
 // control token.
-#ifndef VERBS_TEMPLATE_H
-#define VERBS_TEMPLATE_H
+#ifndef CHAT_TEMPLATE_H
+#define CHAT_TEMPLATE_H
 
 #include "../tokenizer.h"
 

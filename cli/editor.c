@@ -1,4 +1,4 @@
-#include "line.h"
+#include "editor.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -16,7 +16,7 @@
 
 enum { NO_KEY = -1, END_OF_INPUT = -2, WOKEN = -3, ESCAPE_MS = 50 };
 
-struct Line {
+struct Editor {
     bool is_terminal;
     int out; // where keys echo: a terminal
     volatile int *interrupted;
@@ -106,7 +106,7 @@ static size_t history_step(const Buffer *history, size_t at, int by) {
 }
 
 // Adds a text to the history and its file, unless it is the last entry again.
-static void history_add(Line *l, const Buffer *text) {
+static void history_add(Editor *l, const Buffer *text) {
     Buffer *h = &l->history;
     size_t begin = h->len, last = begin ? history_step(h, begin, -1) : 0;
     if (!text->len) return;
@@ -123,8 +123,8 @@ static void history_add(Line *l, const Buffer *text) {
     close(fd);
 }
 
-Line *line_open(const char *history, volatile int *interrupted) {
-    Line *l = xalloc(1, sizeof *l);
+Editor *editor_open(const char *history, volatile int *interrupted) {
+    Editor *l = xalloc(1, sizeof *l);
     l->interrupted = tty.interrupted = interrupted;
     l->out = isatty(STDOUT_FILENO) ? STDOUT_FILENO : STDERR_FILENO;
     l->is_terminal = isatty(STDIN_FILENO) && isatty(l->out) && tcgetattr(STDIN_FILENO, &tty.cooked) == 0;
@@ -146,9 +146,9 @@ Line *line_open(const char *history, volatile int *interrupted) {
     return l;
 }
 
-bool line_is_terminal(const Line *l) { return l->is_terminal; }
+bool editor_is_terminal(const Editor *l) { return l->is_terminal; }
 
-static int next_key(Line *l, int timeout_ms) {
+static int next_key(Editor *l, int timeout_ms) {
     while (l->next_key == l->n_keys) {
         struct pollfd fds[2] = {{.fd = STDIN_FILENO, .events = POLLIN}, {.fd = tty.wake[0], .events = POLLIN}};
         int ready = poll(fds, 2, timeout_ms);
@@ -187,7 +187,7 @@ static int char_at(const char *s, size_t n, int *columns, char shown[8]) {
 }
 
 // The offset after the character at `at`, with the combining ones and joined emoji that follow it; and before.
-static size_t after(const Line *l, size_t at) {
+static size_t after(const Editor *l, size_t at) {
     char shown[8];
     int columns;
     bool is_joined = false;
@@ -200,7 +200,7 @@ static size_t after(const Line *l, size_t at) {
     return at;
 }
 
-static size_t before(const Line *l, size_t at) {
+static size_t before(const Editor *l, size_t at) {
     size_t last = 0;
     for (size_t i = 0; i < at; i = after(l, i)) last = i;
     return last;
@@ -208,7 +208,7 @@ static size_t before(const Line *l, size_t at) {
 
 // Lays prompt and text out in rows of `columns`, with \r\n between. Rows after the first of a text with newlines are
 // indented by 2. Sets the cursor's row and column; returns the number of rows.
-static int layout(const Line *l, int columns, Buffer *out, int *cursor_row, int *cursor_column) {
+static int layout(const Editor *l, int columns, Buffer *out, int *cursor_row, int *cursor_column) {
     int row = 0, column = (int)strlen(l->prompt);
     buffer_puts(out, l->prompt);
     for (size_t i = 0, len = 1;; i += len) {
@@ -235,7 +235,7 @@ static const char *skip_rows(const char *s, int n) {
 }
 
 // Draws the rows around the cursor that the screen can hold.
-static void draw(Line *l) {
+static void draw(Editor *l) {
     struct winsize size = {0};
     Buffer rows = {0}, out = {0};
     int row = 0, column = 0;
@@ -257,14 +257,14 @@ static void draw(Line *l) {
     buffer_free(&out);
 }
 
-static void insert(Line *l, const char *s, size_t n) {
+static void insert(Editor *l, const char *s, size_t n) {
     buffer_append(&l->text, s, n); // makes room
     memmove(l->text.data + l->at + n, l->text.data + l->at, l->text.len - n - l->at);
     memcpy(l->text.data + l->at, s, n);
     l->at += n;
 }
 
-static void erase(Line *l, size_t from, size_t to, bool is_kept) {
+static void erase(Editor *l, size_t from, size_t to, bool is_kept) {
     if (is_kept && to > from) {
         l->killed.len = 0;
         buffer_append(&l->killed, l->text.data + from, to - from);
@@ -274,7 +274,7 @@ static void erase(Line *l, size_t from, size_t to, bool is_kept) {
     l->at = from;
 }
 
-static void replace(Line *l, const char *s, size_t n) {
+static void replace(Editor *l, const char *s, size_t n) {
     l->text.len = l->at = 0;
     insert(l, s, n);
 }
@@ -284,7 +284,7 @@ static bool is_word(char c) {
 }
 
 // Where the cursor would be a word further to the left (by -1) or right (by 1).
-static size_t word(const Line *l, int by) {
+static size_t word(const Editor *l, int by) {
     size_t at = l->at, end = by < 0 ? 0 : l->text.len;
     const char *next = l->text.data - (by < 0);
     while (at != end && !is_word(next[at])) at += (size_t)by;
@@ -293,7 +293,7 @@ static size_t word(const Line *l, int by) {
 }
 
 // Beginning and end of the row the cursor is on.
-static size_t row(const Line *l, int by) {
+static size_t row(const Editor *l, int by) {
     size_t at = l->at, end = by < 0 ? 0 : l->text.len;
     const char *next = l->text.data - (by < 0);
     while (at != end && next[at] != '\n') at += (size_t)by;
@@ -301,7 +301,7 @@ static size_t row(const Line *l, int by) {
 }
 
 // Up and down: within a text of several rows, else through the history.
-static void move_row(Line *l, int by) {
+static void move_row(Editor *l, int by) {
     size_t begin = row(l, -1), end = row(l, 1), column = l->at - begin;
     if (by < 0 ? begin > 0 : end < l->text.len) {
         l->at = by < 0 ? begin - 1 : end + 1;
@@ -324,8 +324,8 @@ static void move_row(Line *l, int by) {
     for (char *at = l->text.data; (at = strchr(at, '\r'));) *at = '\n';
 }
 
-// A paste, up to its closing bracket: text, whatever is in it. Line ends become newlines.
-static void paste(Line *l) {
+// A paste, up to its closing bracket: text, whatever is in it. Editor ends become newlines.
+static void paste(Editor *l) {
     static const char end[] = "\x1b[201~";
     Buffer in = {0};
     size_t n = 0;
@@ -351,7 +351,7 @@ enum { KEY_WORD_LEFT = 256, KEY_WORD_RIGHT, KEY_CUT_WORD_LEFT, KEY_CUT_WORD_RIGH
 #define CTRL_KEY(letter) ((letter)&31)
 
 // What follows an escape byte, as a key that does the same; 0: nothing we know.
-static int escape_key(Line *l) {
+static int escape_key(Editor *l) {
     int key = next_key(l, ESCAPE_MS), final, first = 0, modifier = 0, *number = &first;
     switch (key) {
     case 'b': return KEY_WORD_LEFT;
@@ -411,7 +411,7 @@ static void finish(const Buffer *text, Buffer *out) {
     buffer_append(out, s, n);
 }
 
-static void control_key(Line *l, int key) {
+static void control_key(Editor *l, int key) {
     size_t from = l->at;
     switch (key == 27 ? escape_key(l) : key) {
     case CTRL_KEY('A'): l->at = row(l, -1); break;
@@ -441,7 +441,7 @@ static void control_key(Line *l, int key) {
     }
 }
 
-static LineResult read_plain(Line *l, Buffer *out) {
+static EditorResult read_plain(Editor *l, Buffer *out) {
     char *line = NULL;
     size_t cap = 0;
     ssize_t n;
@@ -453,12 +453,12 @@ static LineResult read_plain(Line *l, Buffer *out) {
         if (!is_continued(&l->text)) break;
     }
     free(line);
-    if (n <= 0 && l->text.len == 0) return LINE_CLOSED;
+    if (n <= 0 && l->text.len == 0) return EDITOR_CLOSED;
     finish(&l->text, out);
-    return LINE_TYPED;
+    return EDITOR_TYPED;
 }
 
-LineResult line_read(Line *l, const char *prompt, const char *text, Buffer *out) {
+EditorResult editor_read(Editor *l, const char *prompt, const char *text, Buffer *out) {
     if (!l->is_terminal) return read_plain(l, out);
     l->prompt = prompt;
     l->cursor_row = 0;
@@ -474,12 +474,12 @@ LineResult line_read(Line *l, const char *prompt, const char *text, Buffer *out)
             *l->interrupted = 0;
             bool is_empty = l->text.len == 0;
             put(l->out, "^C\r\n", 4);
-            if (is_empty) return LINE_INTERRUPTED;
+            if (is_empty) return EDITOR_INTERRUPTED;
             replace(l, "", 0);
             l->cursor_row = 0;
         } else if (key == END_OF_INPUT || (key == 4 && l->text.len == 0)) {
             put(l->out, "\r\n", 2);
-            return LINE_CLOSED;
+            return EDITOR_CLOSED;
         } else if (key == '\r' || key == '\n') {
             l->at = l->text.len;
             if (!is_continued(&l->text)) break;
@@ -495,5 +495,5 @@ LineResult line_read(Line *l, const char *prompt, const char *text, Buffer *out)
     put(l->out, "\r\n", 2);
     finish(&l->text, out);
     history_add(l, &l->text);
-    return LINE_TYPED;
+    return EDITOR_TYPED;
 }

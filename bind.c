@@ -1,0 +1,199 @@
+#include "bind.h"
+#include "kernels/ops.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+extern const unsigned char builtin_model[], builtin_model_end[];
+
+// Reads a hyper-parameter that is a count in [min, max].
+static bool read_count(const Gguf *g, const char *key, uint64_t min, uint64_t max, int *out, Error *err) {
+    uint64_t v;
+    if (!gguf_u64(g, key, &v, err)) return false;
+    if (v < min || v > max)
+        return error_set(err, EXIT_MODEL, "%s: %s: expected %llu to %llu, found %llu", g->path, key,
+                         (unsigned long long)min, (unsigned long long)max, (unsigned long long)v);
+    *out = (int)v;
+    return true;
+}
+
+static bool read_config(Config *c, const Gguf *g, Error *err) {
+    Str architecture;
+    int key_length = 0, value_length = 0;
+    double eps;
+    if (!gguf_string(g, "general.architecture", &architecture, err)) return false;
+    if (!str_is(architecture, "llama"))
+        return error_set(err, EXIT_MODEL, "%s: general.architecture: expected \"llama\", found \"%.*s\"", g->path,
+                         (int)(architecture.len < 64 ? architecture.len : 64), architecture.data);
+    if (!read_count(g, "llama.embedding_length", 1, 1 << 17, &c->dim, err) ||
+        !read_count(g, "llama.block_count", 1, 1 << 12, &c->n_layers, err) ||
+        !read_count(g, "llama.feed_forward_length", 1, 1 << 20, &c->hidden_dim, err) ||
+        !read_count(g, "llama.attention.head_count", 1, 1 << 10, &c->n_heads, err) ||
+        !read_count(g, "llama.context_length", 1, 1 << 28, &c->max_context, err) ||
+        !gguf_f64(g, "llama.attention.layer_norm_rms_epsilon", &eps, err))
+        return false;
+    c->n_kv_heads = c->n_heads;
+    if (gguf_find(g, "llama.attention.head_count_kv") &&
+        !read_count(g, "llama.attention.head_count_kv", 1, (uint64_t)c->n_heads, &c->n_kv_heads, err))
+        return false;
+    if (c->n_heads % c->n_kv_heads)
+        return error_set(err, EXIT_MODEL, "%s: llama.attention.head_count_kv: expected a divisor of %d, found %d",
+                         g->path, c->n_heads, c->n_kv_heads);
+    if (!(eps > 0 && eps < 1))
+        return error_set(err, EXIT_MODEL, "%s: llama.attention.layer_norm_rms_epsilon: expected 0 to 1, found %g",
+                         g->path, eps);
+    c->norm_eps = (float)eps;
+    if (gguf_find(g, "llama.attention.key_length")) {
+        if (!read_count(g, "llama.attention.key_length", 2, 256, &key_length, err)) return false;
+    } else if (c->dim % c->n_heads) {
+        return error_set(err, EXIT_MODEL, "%s: llama.attention.head_count: expected a divisor of %d, found %d", g->path,
+                         c->dim, c->n_heads);
+    }
+    c->head_dim = key_length ? key_length : c->dim / c->n_heads;
+    if (c->head_dim % 2 || c->head_dim > 256)
+        return error_set(err, EXIT_MODEL, "%s: head dimension: expected an even number up to 256, found %d", g->path,
+                         c->head_dim);
+    if (gguf_find(g, "llama.attention.value_length")) {
+        if (!read_count(g, "llama.attention.value_length", 1, 1 << 10, &value_length, err)) return false;
+        if (value_length != c->head_dim)
+            return error_set(err, EXIT_MODEL, "%s: llama.attention.value_length: expected %d, found %d", g->path,
+                             c->head_dim, value_length);
+    }
+    if (gguf_find(g, "llama.expert_count")) {
+        int n_experts;
+        if (!read_count(g, "llama.expert_count", 0, 0, &n_experts, err)) return false;
+    }
+    return true;
+}
+
+// State of binding: how many of the file's tensors found their place.
+typedef struct {
+    const Gguf *file;
+    Error *err;
+    int n_used;
+} Binder;
+
+static bool bind(Binder *b, const char *name, int rows, int cols, Tensor *out) {
+    const GgufTensor *t = gguf_tensor(b->file, name);
+    if (!t)
+        return error_set(b->err, EXIT_MODEL, "%s: tensor %s: expected shape (%d, %d), found no such tensor",
+                         b->file->path, name, rows, cols);
+    if (t->dims[0] != (uint64_t)cols || t->dims[1] != (uint64_t)rows || t->dims[2] != 1 || t->dims[3] != 1)
+        return error_set(b->err, EXIT_MODEL, "%s: tensor %s: expected shape (%d, %d), found (%llu, %llu%s)",
+                         b->file->path, name, rows, cols, (unsigned long long)t->dims[1],
+                         (unsigned long long)t->dims[0], t->dims[2] == 1 && t->dims[3] == 1 ? "" : ", ...");
+    if (!quant_is_supported(t->type))
+        return error_set(b->err, EXIT_MODEL, "%s: tensor %s: expected a type this program computes with, found %s",
+                         b->file->path, name, type_info(t->type)->name);
+    *out = (Tensor){t->data, (Type)t->type, rows, cols, quant_row_bytes((Type)t->type, (size_t)cols)};
+    b->n_used++;
+    return true;
+}
+
+static bool bind_layer(Binder *b, int layer, const char *part, int rows, int cols, Tensor *out) {
+    char name[64];
+    snprintf(name, sizeof name, "blk.%d.%s.weight", layer, part);
+    return bind(b, name, rows, cols, out);
+}
+
+// A norm's weights as aligned float32, `slot` values into the model's own copy (they are small).
+static const float *widen(Model *m, size_t slot, const Tensor *t) {
+    float *out = m->widened + slot * (size_t)m->config.dim;
+    quant_decode(t->type, t->data, out, (size_t)t->cols);
+    return out;
+}
+
+static bool bind_tensors(Model *m, Error *err) {
+    Config *c = &m->config;
+    Binder b = {&m->file, err, 0};
+    int q_dim = c->n_heads * c->head_dim, kv_dim = c->n_kv_heads * c->head_dim;
+    const GgufTensor *embed = gguf_tensor(&m->file, "token_embd.weight");
+    uint64_t n_vocab = embed ? embed->dims[1] : 0;
+    const GgufValue *tokens = gguf_find(&m->file, "tokenizer.ggml.tokens");
+    if (tokens && embed && tokens->kind == GGUF_ARRAY && tokens->count != n_vocab)
+        return error_set(err, EXIT_MODEL,
+                         "%s: tensor token_embd.weight: expected %llu rows (the vocabulary), found %llu", m->file.path,
+                         (unsigned long long)tokens->count, (unsigned long long)n_vocab);
+    if (embed && (n_vocab < 1 || n_vocab > 1 << 24))
+        return error_set(err, EXIT_MODEL, "%s: tensor token_embd.weight: expected 1 to %d rows, found %llu",
+                         m->file.path, 1 << 24, (unsigned long long)n_vocab);
+    c->vocab_size = (int)n_vocab;
+    Tensor norm;
+    if (!bind(&b, "token_embd.weight", c->vocab_size, c->dim, &m->embed)) return false;
+    if (c->n_layers > m->file.n_tensors) // before anything is sized by it
+        return error_set(err, EXIT_MODEL, "%s: llama.block_count: expected at most the %d tensors, found %d",
+                         m->file.path, m->file.n_tensors, c->n_layers);
+    m->layers = xalloc((size_t)c->n_layers, sizeof *m->layers);
+    m->widened = xalloc((size_t)c->n_layers * 2 + 1, (size_t)c->dim * sizeof(float));
+    if (!bind(&b, "output_norm.weight", 1, c->dim, &norm)) return false;
+    m->final_norm = widen(m, (size_t)c->n_layers * 2, &norm);
+    m->output = m->embed; // tied, unless the file has a matrix of its own
+    if (gguf_tensor(&m->file, "output.weight") && !bind(&b, "output.weight", c->vocab_size, c->dim, &m->output))
+        return false;
+    for (int i = 0; i < c->n_layers; i++) {
+        Layer *l = &m->layers[i];
+        if (!bind_layer(&b, i, "attn_norm", 1, c->dim, &norm)) return false;
+        l->attn_norm = widen(m, (size_t)i * 2, &norm);
+        if (!bind_layer(&b, i, "ffn_norm", 1, c->dim, &norm)) return false;
+        l->ffn_norm = widen(m, (size_t)i * 2 + 1, &norm);
+        if (!bind_layer(&b, i, "attn_q", q_dim, c->dim, &l->wq) ||
+            !bind_layer(&b, i, "attn_k", kv_dim, c->dim, &l->wk) ||
+            !bind_layer(&b, i, "attn_v", kv_dim, c->dim, &l->wv) ||
+            !bind_layer(&b, i, "attn_output", c->dim, q_dim, &l->wo) ||
+            !bind_layer(&b, i, "ffn_gate", c->hidden_dim, c->dim, &l->w_gate) ||
+            !bind_layer(&b, i, "ffn_up", c->hidden_dim, c->dim, &l->w_up) ||
+            !bind_layer(&b, i, "ffn_down", c->dim, c->hidden_dim, &l->w_down))
+            return false;
+    }
+    int n_known = b.n_used + (gguf_tensor(&m->file, "rope_freqs.weight") != NULL);
+    if (n_known < m->file.n_tensors)
+        warn("%s: %d of %d tensors are not part of a Llama model and are ignored", m->file.path,
+             m->file.n_tensors - n_known, m->file.n_tensors);
+    return true;
+}
+
+static bool read_rope(Model *m, const ModelOptions *o, Error *err) {
+    return rope_params_read(&m->rope, &m->file, m->config.head_dim, err) &&
+           rope_params_override(&m->rope, o->rope_rule, o->rope_theta, o->rope_scale, o->rope_orig_ctx, err);
+}
+
+static int kv_type_of(const char *name, int head_dim) {
+    if (!name || !strcmp(name, "f16")) return TYPE_F16;
+    if (!strcmp(name, "f32")) return TYPE_F32;
+    return !strcmp(name, "q8_0") && head_dim % 32 == 0 ? TYPE_Q8_0 : -1;
+}
+
+bool model_bind(Model *m, Gguf *file, const ModelOptions *options, Error *err) {
+    *m = (Model){.file = *file, .is_invariant = options->is_invariant};
+    m->n_threads = options->n_threads > 0 ? options->n_threads : team_default_threads();
+    if (file->n_tensors == 0) {
+        error_set(err, EXIT_MODEL, "%s: expected tensors, found a vocabulary only", file->path);
+    } else if (read_config(&m->config, &m->file, err) && bind_tensors(m, err) && read_rope(m, options, err)) {
+        const Config *c = &m->config;
+        int type = kv_type_of(options->kv_type, c->head_dim);
+        m->kv = (KvShape){c->n_layers, c->n_kv_heads, c->head_dim, (Type)type};
+        if (type >= 0) return true;
+        error_set(err, EXIT_USAGE, "--kv %s: expected f16, f32 or (head dimension a multiple of 32) q8_0",
+                  options->kv_type);
+    }
+    model_close(m);
+    return false;
+}
+
+bool model_open_file(Gguf *g, const char *path, Error *err) {
+    if (path) return gguf_open(g, path, err);
+    return gguf_parse(g, builtin_model, (size_t)(builtin_model_end - builtin_model), "built-in model", err);
+}
+
+bool model_open(Model *m, const char *path, const ModelOptions *options, Error *err) {
+    Gguf file;
+    return model_open_file(&file, path, err) && model_bind(m, &file, options, err);
+}
+
+void model_close(Model *m) {
+    free(m->layers);
+    free(m->widened);
+    gguf_close(&m->file);
+    *m = (Model){0};
+}

@@ -1,0 +1,27 @@
+// A file's names and shapes -> Model.
+#ifndef BIND_H
+#define BIND_H
+
+#include "base/gguf.h"
+#include "model.h"
+
+// Options that change how a file is run. Zero-initialise for the defaults.
+typedef struct {
+    int n_threads; // 0: all cores the process may use
+    bool is_invariant;
+    const char *kv_type;   // NULL: "f16"
+    const char *rope_rule; // NULL: what the file says; the figures below are then ignored where 0
+    double rope_theta, rope_scale;
+    int rope_orig_ctx;
+} ModelOptions;
+
+// Binds the tensors of an opened file (which the model then owns), checking every shape. False with err (exit 3:
+// tensor, expected shape, found shape). Unknown tensors: one warning.
+bool model_bind(Model *m, Gguf *file, const ModelOptions *options, Error *err);
+// Opens a file by path, or the built-in model when path is NULL.
+bool model_open(Model *m, const char *path, const ModelOptions *options, Error *err);
+// Only the file: for verbs that need metadata or a vocabulary.
+bool model_open_file(Gguf *g, const char *path, Error *err);
+void model_close(Model *m);
+
+#endif

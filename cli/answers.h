@@ -1,0 +1,15 @@
+// Answers of a model as JSON, for run, chat and batch; and the closing stats line.
+#ifndef CLI_ANSWERS_H
+#define CLI_ANSWERS_H
+
+#include "options.h"
+#include "../generate.h"
+
+// An answer as members of a JSON object: `before` (its brace and name), the text, how it ended, counts and seed.
+void answer_put(Buffer *out, const char *before, Str text, const Sequence *s, int n_prompt);
+// JSON array of the recorded tokens of a sequence with n_top alternatives each, as OpenAI writes it or with ids.
+void logprobs_put(Buffer *out, const Tokenizer *t, const Sequence *s, int n_top, bool is_openai);
+// "prefill 512 tok 91.2 tok/s | decode 128 tok 4.6 tok/s 22.1 GB/s | seed 42" on stderr.
+void stats_print(const Options *o, const Generator *g, uint64_t seed);
+
+#endif

@@ -1,0 +1,70 @@
+// The options: what a command line can say, read by one table that also prints the help and serves chat's /set.
+#ifndef CLI_OPTIONS_H
+#define CLI_OPTIONS_H
+
+#include "../bind.h"
+#include "../sample.h"
+
+// All that the command line can say. Fields keep their default where an option was not given.
+typedef struct {
+    const char *verb;
+    const char **args; // positional arguments
+    int n_args;
+    bool wants_help;
+    // model and machine
+    const char *model; // NULL: the built-in model
+    int ctx;           // -c; 0: what the job needs
+    int chunk;         // --chunk: prefill tokens per forward; 0: default
+    ModelOptions model_options;
+    // prompt
+    const char *prompt, *file, *system, *template_name;
+    bool is_raw, has_special, has_echo;
+    // generation
+    int n_predict; // -n; INT_MIN: not given, -1: until the context is full
+    bool ignore_eos, has_seed;
+    SampleOptions sample;
+    Str *stops;
+    int n_stops;
+    LogitBias *biases;
+    // output
+    bool is_json, is_quiet, is_verbose;
+    int logprobs;
+    const char *output;
+    // tokenize, logits
+    bool ids_only, count_only, is_jsonl, is_decode, last_only;
+    const char *ids, *chat_file;
+    // show
+    bool show_tensors;
+    // rope
+    int positions; // --positions N: table rows to print; -1: the frequencies
+    // batch
+    const char *input;
+    bool is_lines, is_ordered, is_resume, is_strict, progress_json;
+    int parallel;
+    const char *shard;
+    // score
+    const char *choices, *perplexity;
+    // chat
+    const char *session_file;
+    bool show_tokens, keep_going;
+    // bench
+    const char *tests;
+    bool is_profile;
+} Options;
+
+// The table of options (cli/options.c). `verb` is the letter of a verb, S for what chat's /set changes, or J for what
+// a request of batch may say.
+typedef struct Option Option;
+
+// Reads the command line. False with err (exit 2).
+bool options_parse(Options *o, char verb, int argc, char **argv, Error *err);
+// The option of this name; NULL, with err (exit 2) if that is wanted, if there is none.
+const Option *option_find(const Options *o, char verb, const char *name, Error *err);
+// Sets it; `label` is what messages call it. False with err (exit 2).
+bool option_set(Options *o, const Option *option, const char *label, const char *text, Error *err);
+// What /set changes, as "temp 0.8, top-k 40, ...".
+void options_put_settings(const Options *o, Buffer *out);
+// The options of a verb on stdout.
+void options_print(char verb);
+
+#endif
