@@ -154,9 +154,20 @@ static bool read_scaling(RopeParams *p, const Gguf *g, Error *err) {
                      (int)(type.len < 40 ? type.len : 40), type.data);
 }
 
+RopeParams rope_params_of(int dim) {
+    return (RopeParams){.dim = dim,
+                        .theta = 10000,
+                        .factor = 8,
+                        .low_freq_factor = 1,
+                        .high_freq_factor = 4,
+                        .beta_fast = 32,
+                        .beta_slow = 1,
+                        .orig_ctx = 8192};
+}
+
 bool rope_params_read(RopeParams *p, const Gguf *g, int head_dim, Error *err) {
-    *p = (RopeParams){
-        .theta = 10000, .factor = 1, .low_freq_factor = 1, .high_freq_factor = 4, .beta_fast = 32, .beta_slow = 1};
+    *p = rope_params_of(head_dim);
+    p->factor = 1;
     double dim = head_dim, orig_ctx = 8192;
     if (!read_positive(g, "llama.rope.dimension_count", &dim, err) ||
         !read_positive(g, "llama.rope.freq_base", &p->theta, err) ||
@@ -191,6 +202,7 @@ bool rope_params_override(RopeParams *p, const char *rule, double theta, double 
 
 void rope_init(Rope *rope, const RopeParams *params) {
     *rope = (Rope){.params = *params, .freqs = xalloc((size_t)params->dim / 2, sizeof(float))};
+    rope->scale = attention_factor(params);
     for (int i = 0; i < params->dim / 2; i++) rope->freqs[i] = scaled_freq(params, i, 0);
 }
 
@@ -201,27 +213,30 @@ void rope_free(Rope *rope) {
     *rope = (Rope){0};
 }
 
+float rope_freq(const Rope *rope, int pos, int i) {
+    const RopeParams *p = &rope->params;
+    return p->rule == ROPE_DYNAMIC && pos >= p->orig_ctx ? scaled_freq(p, i, pos + 1) : rope->freqs[i];
+}
+
+float rope_cis(const Rope *rope, int pos, int i, float *c, float *s) {
+    float angle = (float)pos * rope_freq(rope, pos, i);
+    *c = (float)cos((double)angle) * rope->scale;
+    *s = (float)sin((double)angle) * rope->scale;
+    return angle;
+}
+
 // Rows [first, end) of the cis table.
 typedef struct {
     Rope *rope;
     int first, end;
-    float factor;
 } Rows;
 
 static void fill_row(void *arg, int index) {
     const Rows *rows = arg;
     const Rope *rope = rows->rope;
-    const RopeParams *p = &rope->params;
-    int half = p->dim / 2, pos = rows->first + index;
+    int half = rope->params.dim / 2, pos = rows->first + index;
     float *c = rope->cos + (size_t)pos * half, *s = rope->sin + (size_t)pos * half;
-    for (int i = 0; i < half; i++) {
-        // Dynamic: each row has the base of the context that ends there, as when decoding token by token, whatever the
-        // table's length.
-        float freq = p->rule == ROPE_DYNAMIC && pos >= p->orig_ctx ? scaled_freq(p, i, pos + 1) : rope->freqs[i];
-        float angle = (float)pos * freq;
-        c[i] = (float)cos((double)angle) * rows->factor;
-        s[i] = (float)sin((double)angle) * rows->factor;
-    }
+    for (int i = 0; i < half; i++) rope_cis(rope, pos, i, &c[i], &s[i]);
 }
 
 static void fill_rows(Team *team, void *arg) {
@@ -238,7 +253,7 @@ void rope_reserve(Rope *rope, int n_positions) {
     size_t row = (size_t)half * sizeof(float);
     rope->cos = xrealloc(rope->cos, (size_t)n, row);
     rope->sin = xrealloc(rope->sin, (size_t)n, row);
-    Rows rows = {rope, rope->n_positions, n, attention_factor(p)};
+    Rows rows = {rope, rope->n_positions, n};
     team_run(INT32_MAX, fill_rows, &rows);
     rope->n_positions = n;
 }

@@ -32,7 +32,8 @@ static const Verb verbs[] = {
     {"quantize", 'q', 3, verb_quantize, "IN.gguf OUT.gguf TYPE",
      "a smaller file: Q8_0 Q6_K Q5_K_M Q4_K_M Q4_K_S Q4_0 IQ4_XS BF16 F16"},
     {"bench", 'n', 0, verb_bench, "[-m MODEL]", "tokens/s, GB/s and the machine's limits"},
-    {"rope", 'o', 0, verb_rope, "[-m MODEL] [--positions N]", "RoPE frequencies and cis table as CSV"},
+    {"rope", 'o', 0, verb_rope, "[-m MODEL | --dim D] [--positions A..B:STEP]",
+     "RoPE frequencies, angles, the cis table"},
 };
 enum { N_VERBS = sizeof verbs / sizeof *verbs };
 
@@ -83,7 +84,6 @@ static int run_job(void *arg) {
 static int run_verb(const Verb *verb, int argc, char **argv) {
     static Options o = {
         .n_predict = INT_MIN,
-        .positions = -1,
         .sample = {
             .temp = 0.8f, .top_k = 40, .top_p = 0.95f, .min_p = 0.05f, .repeat_penalty = 1, .repeat_last_n = 64}};
     Error err;

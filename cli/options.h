@@ -36,7 +36,10 @@ typedef struct {
     // show
     bool show_tensors;
     // rope
-    int positions; // --positions N: table rows to print; -1: the frequencies
+    int rope_dim;          // --dim; 0: what the model has
+    const char *positions; // A..B:STEP; NULL: no positions
+    const char *columns, *rotate, *compare;
+    bool has_decay;
     // batch
     const char *input;
     bool is_lines, is_ordered, is_resume, is_strict, progress_json;

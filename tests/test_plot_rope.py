@@ -1,0 +1,141 @@
+#!/usr/bin/env python3
+"""The rope verb without a model, and scripts/plot_rope.py: the commands of docs/rope.md give its pictures."""
+import json
+import math
+import os
+import subprocess
+import sys
+import xml.etree.ElementTree as xml
+
+import cli
+from cli import PROGRAM, SCRIPTS, check, test
+
+TOP = os.path.dirname(SCRIPTS)
+PLOT = [sys.executable, os.path.join(SCRIPTS, "plot_rope.py")]
+
+
+def rope(*args, code=0):
+    r = subprocess.run([PROGRAM, "rope"] + [str(a) for a in args], capture_output=True, text=True, timeout=60)
+    check(r.returncode == code, args, "exit", r.returncode, r.stderr)
+    return r.stdout if code == 0 else r.stderr
+
+
+def table(*args):
+    return json.loads(rope(*args, "--json"))
+
+
+def shell_commands():
+    """The indented commands of docs/rope.md, continued lines joined."""
+    commands, text = [], ""
+    with open(os.path.join(TOP, "docs", "rope.md")) as f:
+        for line in f:
+            if line.startswith("    llama31 ") or text:
+                text += line.strip().rstrip("\\") + " "
+                if not line.rstrip().endswith(("|", "\\")):
+                    commands.append(text)
+                    text = ""
+    return commands
+
+
+@test
+def documented_pictures(tmp):
+    """docs/rope.md: each command runs, and writes the picture that is there."""
+    os.mkdir(os.path.join(tmp, "docs"))
+    os.mkdir(os.path.join(tmp, "docs", "rope"))
+    os.symlink(SCRIPTS, os.path.join(tmp, "scripts"))
+    n_pictures = 0
+    for command in shell_commands():
+        r = subprocess.run(["sh", "-ec", command.replace("llama31 rope", PROGRAM + " rope")], cwd=tmp, capture_output=True)
+        check(r.returncode == 0, command, r.stderr.decode())
+    for name in os.listdir(os.path.join(tmp, "docs", "rope")):
+        with open(os.path.join(tmp, "docs", "rope", name)) as f, open(os.path.join(TOP, "docs", "rope", name)) as g:
+            drawn, kept = f.read(), g.read()
+        check(drawn == kept, name, "is not what its command draws")
+        check(xml.fromstring(drawn).tag.endswith("svg"), name)
+        n_pictures += 1
+    check(n_pictures == 4, n_pictures)
+
+
+@test
+def documented_example(tmp):
+    """The example of dim 4 and 3 positions is the reference's, and the document's."""
+    out = rope("--dim", 4, "--positions", 3)
+    with open(os.path.join(TOP, "tests", "golden", "rope", "seed-dim4-end3-theta1e4.csv")) as f:
+        check(out == f.read(), out)
+    with open(os.path.join(TOP, "docs", "rope.md")) as f:
+        check("".join("    " + line for line in out.splitlines(True)) in f.read(), "docs/rope.md")
+
+
+@test
+def golden_positions(tmp):
+    """A table without a model is the reference's, at positions far apart."""
+    with open(os.path.join(TOP, "tests", "golden", "rope", "llama31-dim128-theta5e5-scaled.csv")) as f:
+        rows = [line.split(",") for line in f.read().splitlines()[1:]]
+    for pos in sorted({int(r[0]) for r in rows}):
+        t = table("--dim", 128, "--theta", 500000, "--rope-scaling", "llama3", "--positions", "%d..%d" % (pos, pos))
+        for found, (p, i, c, s) in zip(t["rows"], [r for r in rows if int(r[0]) == pos]):
+            check(found["i"] == int(i) and abs(found["cos"] - float(c)) < 1.3e-7 and abs(found["sin"] - float(s)) < 1.3e-7,
+                  pos, i, found)
+
+
+@test
+def columns(tmp):
+    """Angles, bands and scaled beside unscaled agree with each other."""
+    t = table("--dim", 64, "--theta", 500000, "--rope-scaling", "llama3", "--rope-scale", 32, "--positions", "0..8191:64",
+              "--columns", "all")
+    check(len(t["rows"]) == 128 * 32 and t["rows"][-1]["pos"] == 8128, len(t["rows"]))
+    for r in t["rows"]:
+        near = 1e-6 + 1e-8 * r["angle"]  # nine digits are printed
+        check(abs(math.cos(r["angle"]) - r["cos"]) < near and abs(math.sin(math.radians(r["degrees"])) - r["sin"]) < near, r)
+        check(abs(r["wavelength"] * r["frequency"] - 2 * math.pi) < 1e-6, r)
+        check(abs(r["frequency"] - r["unscaled"] * (1 - r["ramp"] * 31 / 32)) < 1e-6 * r["frequency"] + 1e-12, r)
+        check(r["band"] == {0: "kept", 1: "interpolated"}.get(r["ramp"], "smoothed"), r)
+        if r["ramp"] == 0:
+            check(r["cos"] == r["unscaled_cos"] and r["angle"] == r["unscaled_angle"], r)
+    check(rope("--dim", 4, "--positions", "5..9:2", "--columns", "sin").splitlines()[0] == "pos,i,sin")
+    first = rope("--dim", 4, "--positions", "0..0", "--columns", "cos", "--compare", "none,yarn").splitlines()
+    check(first[:2] == ["pos,i,none.cos,yarn.cos", "0,0,1,1.20794415"], first)  # 0.1 ln 8 + 1
+
+
+@test
+def rotate_and_decay(tmp):
+    t = table("--dim", 8, "--rotate", "3,4,0,-2", "--positions", "0..40:8")
+    for r in t["rows"]:
+        angle = r["pos"] * 10000 ** (-2 * r["i"] / 8)
+        turned = complex(r["x"], r["y"]) * complex(math.cos(angle), math.sin(angle))
+        check(abs(turned - complex(r["rotated_x"], r["rotated_y"])) < 1e-5, r)
+    check([(r["x"], r["y"]) for r in t["rows"][:4]] == [(3, 4), (0, -2), (0, 0), (0, 0)], t["rows"][:4])
+    t = table("--dim", 8, "--decay", "--positions", "0..100:10")
+    for r in t["rows"]:
+        mean = sum(math.cos(r["distance"] * 10000 ** (-2 * i / 8)) for i in range(4)) / 4
+        check(abs(r["mean"] - mean) < 1e-5 and r["bound"] >= abs(r["mean"]) - 1e-6, r, mean)
+    check(t["rows"][0] == {"distance": 0, "mean": 1, "bound": 2.5}, t["rows"][0])
+
+
+@test
+def refusals(tmp):
+    for args, what in [(("--dim", 3), "even"), (("--dim", 4, "--positions", "9..3"), "--positions"),
+                       (("--dim", 4, "--positions", "1..9:0"), "--positions"), (("--dim", 4, "--positions", "x"), "x"),
+                       (("--dim", 4, "--columns", "cos"), "needs --positions"), (("--dim", 4, "--columns", "mean"), "--decay"),
+                       (("--dim", 4, "--columns", "frequencie"), "did you mean frequency"),
+                       (("--dim", 4, "--compare", "none,warp"), "warp"), (("--dim", 4, "--compare", "file"), "rope_freqs"),
+                       (("--dim", 4, "--rotate", "1,2,3,4,5"), "at most 4"), (("--dim", 4, "--rotate", "1,a"), "\"a\""),
+                       (("--dim", 4, "--rotate", "1", "--decay"), "--rotate"), (("--dim", 4, "--theta", 1), "theta")]:
+        err = rope(*args, code=2)
+        check(what in err and err.count("\n") == 1, args, err)
+
+
+@test
+def text_pictures(tmp):
+    """--text: 80 columns, for every kind of table; what is none is refused in one line."""
+    for args in [("--compare", "none,ntk"), ("--positions", 300), ("--rotate", "1,2", "--positions", 2),
+                 ("--decay", "--compare", "none,yarn")]:
+        r = subprocess.run(PLOT + ["--text"], input=rope("--dim", 32, "--json", *args), capture_output=True, text=True)
+        check(r.returncode == 0 and max(map(len, r.stdout.splitlines())) <= 80 and r.stdout.count("\n") > 2, args, r.stderr)
+    for bad in ("", "[]", "{}", '{"rows":[]}', '{"rules":["none"],"rows":[{"i":0}]}'):
+        r = subprocess.run(PLOT, input=bad, capture_output=True, text=True)
+        check(r.returncode == 1 and r.stdout == "" and r.stderr.count("\n") == 1, repr(bad), r.stderr)
+
+
+if __name__ == "__main__":
+    cli.main("rope", needs_model=False)
