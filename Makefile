@@ -64,7 +64,7 @@ $(BUILD)/tests/suites: FORCE # changes when the list does, whatever the times of
 $(BUILD)/%.o: %.c Makefile VERSION
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
-	$(V)$(CC) $(FLAGS) $(CFLAGS) $(ISA) -MMD -c -o $@ $<
+	$(V)$(CC) $(FLAGS) $(CFLAGS) $(ISA) -MMD -MP -c -o $@ $<
 $(BUILD)/models/builtin.o: models/builtin.S models/stories.gguf
 	@mkdir -p $(@D)
 	$(call say,AS,$<)
