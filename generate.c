@@ -22,17 +22,11 @@ void generator_init(Generator *g, Model *m, const Tokenizer *t, int chunk, int p
 }
 
 void sequence_start(Sequence *s, Generator *g, const Request *r, Session *session) {
-    *s = (Sequence){.request = *r, .session = session, .stop_token = -1};
+    int n_cached = session->n_tokens;
+    *s = (Sequence){.request = *r, .session = session, .n_cached = n_cached, .n_fed = n_cached, .stop_token = -1};
     s->sampler = sampler_new(&r->sample, g->model->config.vocab_size);
-    s->drop_space = session->n_tokens == 0 && r->n_prompt <= 1 && tokenizer_drops_space(g->tokenizer);
-    long total = (long)session->n_tokens + r->n_prompt;
-    if (r->n_prompt < 1 || total > r->max_context) {
-        error_set(&s->error, EXIT_CONTEXT, "the prompt does not fit the context: %ld tokens, context %d", total,
-                  r->max_context);
-        s->finish = FINISH_ERROR;
-    } else if (r->max_tokens == 0) {
-        s->finish = FINISH_LENGTH;
-    }
+    s->drop_space = r->n_prompt <= 1 && tokenizer_drops_space(g->tokenizer);
+    if (r->max_tokens == 0) s->finish = FINISH_LENGTH;
 }
 
 void sequence_free(Sequence *s) {

@@ -17,7 +17,7 @@ const char *finish_name(Finish f); // "stop", "length", "cancel", "error"
 
 // What one sequence is asked to do. Pointers must stay valid until it has finished.
 typedef struct {
-    const int *prompt; // fed after what the session already holds; at least one token
+    const int *prompt; // all tokens; the session may hold the beginning, but not the last
     int n_prompt;
     int max_tokens;  // < 0: until the context is full
     int max_context; // positions the session may reach
@@ -43,7 +43,8 @@ typedef struct {
     Request request;
     Session *session;
     Sampler *sampler;
-    int n_fed;              // prompt tokens fed so far
+    int n_cached;           // prompt tokens that the session held at the start
+    int n_fed;              // those, and prompt tokens fed since
     int next;               // token to feed next, once the prompt is in
     int n_generated;        // tokens sampled (a stop token is not counted)
     int stop_token;         // the token that ended it, or -1

@@ -82,14 +82,9 @@ static int run_job(void *arg) {
 }
 
 static int run_verb(const Verb *verb, int argc, char **argv) {
-    static Options o = {
-        .n_predict = INT_MIN,
-        .sample = {
-            .temp = 0.8f, .top_k = 40, .top_p = 0.95f, .min_p = 0.05f, .repeat_penalty = 1, .repeat_last_n = 64}};
+    static Options o;
     Error err;
-    o.verb = verb->name;
-    o.model = getenv("LLAMA31_MODEL");
-    if (o.model && !*o.model) o.model = NULL;
+    o = options_default(verb->name);
     o.args = xalloc((size_t)argc + 1, sizeof *o.args);
     if (!options_parse(&o, verb->letter, argc, argv, &err)) die_error(&err);
     if (o.wants_help) return print_help(verb);

@@ -14,9 +14,7 @@ struct KvPage {
 size_t kv_row_bytes(const KvShape *shape) { return quant_row_bytes(shape->type, (size_t)shape->head_dim); }
 
 // Bytes of the keys (or values) that a page holds for one layer.
-static size_t layer_bytes(const KvShape *shape) {
-    return (size_t)shape->n_kv_heads * KV_PAGE * kv_row_bytes(shape);
-}
+static size_t layer_bytes(const KvShape *shape) { return (size_t)shape->n_kv_heads * KV_PAGE * kv_row_bytes(shape); }
 
 size_t kv_position_bytes(const KvShape *shape) { return 2 * (size_t)shape->n_layers * layer_bytes(shape) / KV_PAGE; }
 

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { PLAIN_PREDICT = 256, DEFAULT_CONTEXT = 8192 };
+enum { PLAIN_PREDICT = 256 }; // tokens of plain text, which goes on and on, when nobody says
 
 static void append_file(const char *path, Buffer *out) {
     Error err;
@@ -95,14 +95,6 @@ Template template_choose(const Options *o, const Gguf *g, const Tokenizer *t) {
         g->path);
 }
 
-static uint64_t seed_random(void) {
-    uint32_t seed; // 32 bits are enough, and easy to type again
-    int fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
-    if (fd < 0 || read(fd, &seed, sizeof seed) != sizeof seed) seed = (uint32_t)(now_sec() * 1e6) ^ (uint32_t)getpid();
-    if (fd >= 0) close(fd);
-    return seed;
-}
-
 static Str system_read(const Engine *e) {
     const char *text = e->options->system;
     Buffer file = {0};
@@ -116,7 +108,7 @@ static Str system_read(const Engine *e) {
 }
 
 void engine_open(Engine *e, const Options *o) {
-    *e = (Engine){.options = o, .seed = o->has_seed ? o->sample.seed : seed_random()};
+    *e = (Engine){.options = o};
     model_load(o, &e->model, &e->tokenizer);
     e->tpl = template_choose(o, &e->model.file, e->tokenizer);
     e->system = system_read(e);
@@ -139,11 +131,6 @@ void prompt_encode(const Engine *e, Str prompt, bool is_plain, Ids *out) {
     if (out->len == 0 && tokenizer_bos(t) >= 0) ids_push(out, tokenizer_bos(t));
 }
 
-int predict_choose(const Options *o, Template tpl, bool is_plain) {
-    if (o->n_predict != INT_MIN) return o->n_predict;
-    return is_plain || tpl == TEMPLATE_NONE ? PLAIN_PREDICT : -1;
-}
-
 bool biases_check(const Engine *e, const SampleOptions *s, Error *err) {
     for (int i = 0; i < s->n_bias; i++)
         if (s->bias[i].id >= e->model.config.vocab_size)
@@ -152,21 +139,33 @@ bool biases_check(const Engine *e, const SampleOptions *s, Error *err) {
     return true;
 }
 
-Request request_make(const Options *o, int n_predict, int context) {
-    return (Request){.max_tokens = n_predict,
-                     .max_context = context,
-                     .ignore_eos = o->ignore_eos,
-                     .sample = o->sample,
-                     .stops = o->stops,
-                     .n_stops = o->n_stops};
+// Positions a session may reach: -c, or what n_predict tokens (-1: as many as the model likes) after the prompt need.
+static int context_choose(const Engine *e, int n_prompt, int n_predict) {
+    long most = e->model.config.max_context, need = (long)n_prompt + n_predict;
+    if (e->options->ctx) return e->options->ctx;
+    if (n_predict < 0) need = n_prompt > ROOMY_CONTEXT / 2 ? n_prompt + ROOMY_CONTEXT / 2L : ROOMY_CONTEXT;
+    return (int)(need < most ? need : most);
 }
 
-int context_choose(const Engine *e, int n_prompt, int n_predict) {
-    int most = e->model.config.max_context;
-    if (e->options->ctx) return e->options->ctx;
-    long roomy = n_prompt + DEFAULT_CONTEXT / 2L > DEFAULT_CONTEXT ? n_prompt + DEFAULT_CONTEXT / 2L : DEFAULT_CONTEXT;
-    long need = n_predict >= 0 ? (long)n_prompt + n_predict : roomy;
-    return need < most ? (int)need : most;
+bool context_fits(int n_tokens, bool wants_more, int context, Error *err) {
+    return n_tokens + wants_more <= context ||
+           error_set(err, EXIT_CONTEXT, "the prompt does not fit the context: %d tokens, context %d", n_tokens,
+                     context);
+}
+
+bool request_make(const Engine *e, const Options *o, const Ids *prompt, bool is_plain, Request *r, Error *err) {
+    bool has_turns = !is_plain && e->tpl != TEMPLATE_NONE;
+    int n = o->n_predict != INT_MIN ? o->n_predict : has_turns ? -1 : PLAIN_PREDICT;
+    *r = (Request){.prompt = prompt->data,
+                   .n_prompt = prompt->len,
+                   .max_tokens = n,
+                   .max_context = context_choose(e, prompt->len, n),
+                   .ignore_eos = o->ignore_eos,
+                   .sample = o->sample,
+                   .stops = o->stops,
+                   .n_stops = o->n_stops,
+                   .n_logprobs = o->logprobs};
+    return context_fits(prompt->len, n != 0, r->max_context, err);
 }
 
 double model_decode_gb(const Model *m) {

@@ -1,4 +1,4 @@
-// What the verbs share that use a model: prompt, model, template, seed, context, memory.
+// What the verbs share that use a model: prompt, model, template, context, memory.
 #ifndef CLI_ENGINE_H
 #define CLI_ENGINE_H
 
@@ -25,23 +25,23 @@ typedef struct {
     const Options *options;
     Model model;
     Tokenizer *tokenizer;
-    Template tpl;  // of messages
-    Str system;    // of -sys (@FILE reads a file); data NULL: none
-    uint64_t seed; // of --seed, or from the system's random source
+    Template tpl; // of messages
+    Str system;   // of -sys (@FILE reads a file); data NULL: none
 } Engine;
 
 // Opens all that or dies.
 void engine_open(Engine *e, const Options *o);
 // Tokens of a prompt: a user's message after the system's, or, plain or without a template, the text after BOS.
 void prompt_encode(const Engine *e, Str prompt, bool is_plain, Ids *out);
-// -n, or as many tokens as are to be generated when nobody says: plain text goes on and on.
-int predict_choose(const Options *o, Template tpl, bool is_plain);
-// A request as the command line asks for it, its prompt apart.
-Request request_make(const Options *o, int n_predict, int context);
+// Positions of a dialogue or an answer without a bound of its own, where the model was made for more.
+enum { ROOMY_CONTEXT = 8192 };
+// False with err (EXIT_CONTEXT, both numbers) unless n_tokens, and one more if that is wanted, have a position each.
+bool context_fits(int n_tokens, bool wants_more, int context, Error *err);
+// A prompt, plain or of messages, becomes a request as the options ask for it. False with err (EXIT_CONTEXT) if it does
+// not fit.
+bool request_make(const Engine *e, const Options *o, const Ids *prompt, bool is_plain, Request *r, Error *err);
 // Whether all tokens of --logit-bias are in the vocabulary. False with err.
 bool biases_check(const Engine *e, const SampleOptions *s, Error *err);
-// Positions a session may reach: -c, or what n_predict tokens (-1: as many as the model likes) after the prompt need.
-int context_choose(const Engine *e, int n_prompt, int n_predict);
 // Token ids written as text, separated by commas or white space; dies on anything else.
 void ids_parse(const char *text, int n_vocab, Ids *out);
 

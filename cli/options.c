@@ -1,10 +1,13 @@
 // The options: one table for the command line, its help and chat's /set.
 #include "options.h"
 
+#include <fcntl.h>
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef enum { FLAG, INT, FLOAT, DOUBLE, STRING, SEED, STOP, BIAS } OptionKind;
 
@@ -153,7 +156,14 @@ void options_put_settings(const Options *o, Buffer *out) {
     }
 }
 
-static bool add_bias(Options *o, const char *name, const char *text, Error *err) {
+void options_add_bias(Options *o, int id, float bias) {
+    o->biases = xrealloc(o->biases, (size_t)o->sample.n_bias + 1, sizeof *o->biases);
+    o->biases[o->sample.n_bias++] = (LogitBias){id, bias};
+    o->sample.bias = o->biases;
+}
+
+// "ID+X" or "ID-X"
+static bool read_bias(Options *o, const char *name, const char *text, Error *err) {
     char *end;
     long id = strtol(text, &end, 10);
     double bias;
@@ -161,52 +171,84 @@ static bool add_bias(Options *o, const char *name, const char *text, Error *err)
     if (end == text || id < 0 || id > INT_MAX || (*end != '+' && *end != '-') ||
         (!is_ban && !parse_f64(*end == '+' ? end + 1 : end, &bias)))
         return error_set(err, EXIT_USAGE, "%s: expected ID+X or ID-X, found \"%s\"", name, text);
-    o->biases = xrealloc(o->biases, (size_t)o->sample.n_bias + 1, sizeof *o->biases);
-    o->biases[o->sample.n_bias++] = (LogitBias){(int)id, is_ban ? -__builtin_inff() : (float)bias};
-    o->sample.bias = o->biases;
+    options_add_bias(o, (int)id, is_ban ? -__builtin_inff() : (float)bias);
     return true;
 }
 
-static bool set_number(void *field, const Option *option, const char *name, const char *text, Error *err) {
-    double v = 0;
-    int64_t whole = 0;
-    bool is_whole = option->kind == INT, is_good = is_whole ? parse_i64(text, &whole) : parse_f64(text, &v);
-    if (is_whole) v = (double)whole;
-    if (!is_good || v < option->min || v > option->max)
-        return error_set(err, EXIT_USAGE, "%s: expected a %snumber from %.10g to %.10g, found \"%s\"", name,
-                         is_whole ? "whole " : "", option->min, option->max, text);
-    if (is_whole)
-        *(int *)field = (int)v;
-    else if (option->kind == FLOAT)
-        *(float *)field = (float)v;
-    else
-        *(double *)field = v;
+static bool is_number(const Option *option) { return option->kind == INT || option->kind == FLOAT || option->kind == DOUBLE; }
+
+static uint64_t seed_random(void) {
+    uint32_t seed; // 32 bits are enough, and easy to type again
+    int fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || read(fd, &seed, sizeof seed) != sizeof seed) seed = (uint32_t)(now_sec() * 1e6) ^ (uint32_t)getpid();
+    if (fd >= 0) close(fd);
+    return seed;
+}
+
+static void set_seed(Options *o, int64_t seed) {
+    o->has_seed = seed != -1; // -1 is llama.cpp's spelling of random
+    o->sample.seed = o->has_seed ? (uint64_t)seed : seed_random();
+}
+
+Options options_default(const char *verb) {
+    const char *model = getenv("LLAMA31_MODEL");
+    return (Options){.verb = verb,
+                     .model = model && *model ? model : NULL,
+                     .n_predict = INT_MIN,
+                     .sample = {.temp = 0.8f,
+                                .top_k = 40,
+                                .top_p = 0.95f,
+                                .min_p = 0.05f,
+                                .repeat_penalty = 1,
+                                .repeat_last_n = 64,
+                                .seed = seed_random()}};
+}
+
+bool option_set_number(Options *o, const Option *option, const char *label, double v, Error *err) {
+    void *field = (char *)o + option->offset;
+    bool is_whole = option->kind == INT || option->kind == SEED;
+    double min = option->kind == SEED ? -0x1p53 : option->min, max = option->kind == SEED ? 0x1p53 : option->max;
+    if ((!is_number(option) && !is_whole) || !(v >= min && v <= max) || (is_whole && v != floor(v)))
+        return error_set(err, EXIT_USAGE, "%s: expected a %s from %.10g to %.10g, found %.10g", label,
+                         is_whole ? "whole number" : "number", min, max, v);
+    switch (option->kind) {
+    case INT: *(int *)field = (int)v; break;
+    case FLOAT: *(float *)field = (float)v; break;
+    case DOUBLE: *(double *)field = v; break;
+    default: set_seed(o, (int64_t)v);
+    }
+    return true;
+}
+
+bool option_set_flag(Options *o, const Option *option, const char *label, bool v, Error *err) {
+    if (option->kind != FLAG) return error_set(err, EXIT_USAGE, "%s: expected a number, found %s", label, v ? "true" : "false");
+    *(bool *)((char *)o + option->offset) = v;
     return true;
 }
 
 bool option_set(Options *o, const Option *option, const char *name, const char *text, Error *err) {
     void *field = (char *)o + option->offset;
-    int64_t seed;
+    int64_t whole;
+    double v;
     switch (option->kind) {
-    case FLAG: // on the command line, to name it is to set it
-        if (text && strcmp(text, "true") && strcmp(text, "false"))
-            return error_set(err, EXIT_USAGE, "%s: expected true or false, found \"%s\"", name, text);
-        *(bool *)field = !text || *text == 't';
-        return true;
+    case FLAG: *(bool *)field = true; return true; // to name it is to set it
     case STRING: *(const char **)field = text; return true;
-    case BIAS: return add_bias(o, name, text, err);
+    case BIAS: return read_bias(o, name, text, err);
     case STOP:
         o->stops = xrealloc(o->stops, (size_t)o->n_stops + 1, sizeof *o->stops);
         o->stops[o->n_stops++] = str_of(text);
         return true;
     case SEED:
-        if (!parse_i64(text, &seed))
+        if (!parse_i64(text, &whole))
             return error_set(err, EXIT_USAGE, "%s: expected a whole number, found \"%s\"", name, text);
-        o->has_seed = seed != -1; // -1 is llama.cpp's spelling of random
-        o->sample.seed = (uint64_t)seed;
+        set_seed(o, whole);
         return true;
-    default: return set_number(field, option, name, text, err);
+    default: break;
     }
+    if (option->kind == INT ? parse_i64(text, &whole) && (v = (double)whole, true) : parse_f64(text, &v))
+        if (v >= option->min && v <= option->max) return option_set_number(o, option, name, v, err);
+    return error_set(err, EXIT_USAGE, "%s: expected a %snumber from %.10g to %.10g, found \"%s\"", name,
+                     option->kind == INT ? "whole " : "", option->min, option->max, text);
 }
 
 bool options_parse(Options *o, char verb, int argc, char **argv, Error *err) {

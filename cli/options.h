@@ -20,8 +20,8 @@ typedef struct {
     const char *prompt, *file, *system, *template_name;
     bool is_raw, has_special, has_echo;
     // generation
-    int n_predict; // -n; INT_MIN: not given, -1: until the context is full
-    bool ignore_eos, has_seed;
+    int n_predict;             // -n; INT_MIN: not given, -1: until the context is full
+    bool ignore_eos, has_seed; // sample.seed was given, not drawn
     SampleOptions sample;
     Str *stops;
     int n_stops;
@@ -59,12 +59,18 @@ typedef struct {
 // a request of batch may say.
 typedef struct Option Option;
 
+// What stands where the command line says nothing; a seed is drawn.
+Options options_default(const char *verb);
 // Reads the command line. False with err (exit 2).
 bool options_parse(Options *o, char verb, int argc, char **argv, Error *err);
 // The option of this name; NULL, with err (exit 2) if that is wanted, if there is none.
 const Option *option_find(const Options *o, char verb, const char *name, Error *err);
 // Sets it; `label` is what messages call it. False with err (exit 2).
 bool option_set(Options *o, const Option *option, const char *label, const char *text, Error *err);
+// The same from a number or a truth value, for requests in JSON.
+bool option_set_number(Options *o, const Option *option, const char *label, double v, Error *err);
+bool option_set_flag(Options *o, const Option *option, const char *label, bool v, Error *err);
+void options_add_bias(Options *o, int id, float bias);
 // What /set changes, as "temp 0.8, top-k 40, ...".
 void options_put_settings(const Options *o, Buffer *out);
 // The options of a verb on stdout.

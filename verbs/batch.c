@@ -181,7 +181,7 @@ static void print_summary(const Batch *b) {
     fprintf(stderr, " | prompts %llu tok, %llu of them shared | generated %llu tok", (unsigned long long)b->n_prompt,
             (unsigned long long)b->n_shared, (unsigned long long)b->n_generated);
     if (g->n_decode) fprintf(stderr, " %.1f tok/s", (double)g->n_decode / g->decode_sec);
-    fprintf(stderr, " | %.1f s | seed %lld\n", now_sec() - b->start, (long long)b->engine.seed);
+    fprintf(stderr, " | %.1f s | seed %lld\n", now_sec() - b->start, (long long)b->options->sample.seed);
 }
 
 // Input
@@ -333,8 +333,6 @@ static void start_record(Batch *b, Record *r) {
         b->kept[b->n_kept++] = used;
         break;
     }
-    r->request.prompt = r->prompt.data + r->n_shared;
-    r->request.n_prompt = r->prompt.len - r->n_shared;
     sequence_start(&r->sequence, &b->generator, &r->request, r->session);
     r->state = RECORD_ACTIVE;
     b->n_waiting--;

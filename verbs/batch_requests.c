@@ -12,7 +12,7 @@ enum { MAX_TOP = 100, MAX_STOPS = 64 };
 
 // Reading values
 
-// A value as messages show it, and as options read it.
+// A value as messages show it.
 static void put_value(Buffer *out, const Json *v) {
     static const char *const kinds[] = {"null", "", "", "", "an array", "an object"};
     if (v && v->kind == JSON_STRING)
@@ -100,25 +100,22 @@ static bool read_stops(Record *r, const Json *v, Error *err) {
     return true;
 }
 
+// The key of a "logit_bias" is a token id in a string.
 static bool read_biases(Record *r, const Engine *e, const Json *v, Error *err) {
-    const Option *option = option_find(&r->options, 'b', "--logit-bias", NULL);
-    bool is_good = v->kind == JSON_OBJECT;
-    if (!is_good) return wrong(err, "logit_bias", "an object of numbers", v);
+    if (v->kind != JSON_OBJECT) return wrong(err, "logit_bias", "an object of numbers", v);
     r->options.biases = NULL;
     r->options.sample.n_bias = 0;
-    for (const Json *j = v->child; j && is_good; j = j->next) {
-        Buffer text = {0};
+    for (const Json *j = v->child; j; j = j->next) {
+        char key[24];
+        int64_t id;
+        snprintf(key, sizeof key, "%.*s", (int)(j->key.len < sizeof key ? j->key.len : sizeof key), j->key.data);
+        if (!parse_i64(key, &id) || id < 0 || id > INT_MAX)
+            return error_set(err, EXIT_RUNTIME, "logit_bias: expected token ids, found \"%.*s\"", SHOWN(j->key));
         if (j->kind != JSON_NUMBER || fabs(j->number) > 100)
             return wrong(err, "logit_bias", "numbers from -100 to 100", j);
-        buffer_put(&text, j->key);
-        if (j->number == -100) // how the API spells a ban
-            buffer_puts(&text, "-inf");
-        else
-            buffer_printf(&text, "%+.17g", j->number);
-        is_good = option_set(&r->options, option, "logit_bias", text.data, err);
-        buffer_free(&text);
+        options_add_bias(&r->options, (int)id, j->number == -100 ? -INFINITY : (float)j->number); // -100 bans
     }
-    return is_good && biases_check(e, &r->options.sample, err);
+    return biases_check(e, &r->options.sample, err);
 }
 
 // "logprobs": a truth value in chats, else a number; "top_logprobs": a number.
@@ -146,15 +143,11 @@ static const Option *find_option(const Options *o, Str key) {
 }
 
 static bool read_option(Record *r, const Option *option, const Json *v, Error *err) {
-    Buffer name = {0}, text = {0};
-    buffer_put(&name, v->key);
-    put_value(&text, v);
-    bool is_good = v->kind == JSON_NUMBER || v->kind == JSON_BOOL
-                       ? option_set(&r->options, option, name.data, text.data, err)
-                       : wrong(err, name.data, "a number or a truth value", v);
-    buffer_free(&name);
-    buffer_free(&text);
-    return is_good;
+    char name[40];
+    snprintf(name, sizeof name, "%.*s", (int)v->key.len, v->key.data);
+    if (v->kind == JSON_NUMBER) return option_set_number(&r->options, option, name, v->number, err);
+    if (v->kind == JSON_BOOL) return option_set_flag(&r->options, option, name, v->boolean, err);
+    return wrong(err, name, "a number or a truth value", v);
 }
 
 static bool read_field(Record *r, const Engine *e, const Json *v, Error *err) {
@@ -270,14 +263,11 @@ bool record_parse(Record *r, const Engine *e, const Json *root, Error *err) {
     bool is_chat = messages || (r->form == FORM_SHORT && !r->options.is_raw); // as `run` would take it
     if (!(prompt ? read_prompt(r, e, prompt, is_chat, err) : read_messages(r, e, messages, err))) return false;
 
-    int n = predict_choose(&r->options, e->tpl, !is_chat), context = context_choose(e, r->prompt.len, n);
-    if (!r->options.has_seed) r->options.sample.seed = (uint32_t)hash(e->seed, &r->key); // survives any reader of JSON
-    r->request = request_make(&r->options, n, context);
-    r->request.n_logprobs = r->n_top < 0 ? 0 : r->n_top + !r->n_top;
     if (r->prompt.len == 0) return error_set(err, EXIT_RUNTIME, "the prompt is empty");
-    if (r->prompt.len < context || (r->prompt.len == context && n == 0)) return true;
-    return error_set(err, EXIT_CONTEXT, "the prompt does not fit the context: %d tokens, context %d", r->prompt.len,
-                     context);
+    if (!r->options.has_seed) // survives any reader of JSON
+        r->options.sample.seed = (uint32_t)hash(r->common->sample.seed, &r->key);
+    r->options.logprobs = r->n_top < 0 ? 0 : r->n_top + !r->n_top;
+    return request_make(e, &r->options, &r->prompt, !is_chat, &r->request, err);
 }
 
 // Answers

@@ -30,7 +30,6 @@ typedef struct {
     Editor *editor;
     Dialogue dialogue;
     Ids stream;      // the tokens of the dialogue, what opens an answer, and the answer
-    int context;     // most positions
     int n_answers;   // each answer has a stream of random numbers of its own
     Buffer attached; // of /file, for the next message
     Buffer edited;   // what the next prompt begins with
@@ -130,7 +129,7 @@ static bool is_json_call(Str text) {
 static void report(Chat *c, const Sequence *s, Str text) {
     if (c->options.is_json) {
         Buffer out = {0};
-        answer_put(&out, "{\"role\":\"assistant\",\"content\":", text, s, s->request.n_prompt);
+        answer_put(&out, "{\"role\":\"assistant\",\"content\":", text, s, s->request.n_prompt - s->n_cached);
         buffer_printf(&out, ",\"n_context\":%d,\"prefill_sec\":%.6f,\"decode_sec\":%.6f}\n", c->session->n_tokens,
                       s->prefill_sec, s->decode_sec);
         text_print(&out);
@@ -150,7 +149,7 @@ static int encode(Chat *c) { return dialogue_encode(&c->dialogue, c->engine.tpl,
 static int drop_turns(Chat *c) {
     Dialogue *d = &c->dialogue;
     int first = dialogue_has(d, 0, "system"), n_dropped = 0, n = encode(c);
-    for (; n > c->context / 2; n = encode(c), n_dropped++) {
+    for (; n > c->options.ctx / 2; n = encode(c), n_dropped++) {
         int next = first + 1;
         while (next < d->n && !dialogue_has(d, next, "user")) next++;
         if (next >= d->n) break;
@@ -158,23 +157,23 @@ static int drop_turns(Chat *c) {
     }
     if (n_dropped)
         note(&c->options, "context full: dropped the oldest %d turn%s; %d of %d positions used", n_dropped,
-             n_dropped > 1 ? "s" : "", n, c->context);
+             n_dropped > 1 ? "s" : "", n, c->options.ctx);
     return n;
 }
 
 // True if the dialogue and the start of an answer fit; if not, says so, with what can be done.
 static bool fits(Chat *c) {
-    int limit = c->context - 16; // for what opens the answer, and a first few tokens of it
+    int limit = c->options.ctx - 16; // for what opens the answer, and a first few tokens of it
     int n = encode(c), most = c->engine.model.config.max_context;
     if (n > limit * 9 / 10 && c->options.keep_going) n = drop_turns(c);
-    const char *larger = c->context < most ? ", or start with a larger -c" : "";
+    const char *larger = c->options.ctx < most ? ", or start with a larger -c" : "";
     if (n > limit)
         complain(c,
                  "this turn does not fit the context: %d tokens, context %d (/clear, /undo, --keep-going%s, the "
                  "model's is %d)",
-                 n, c->context, larger, most);
+                 n, c->options.ctx, larger, most);
     else if (n > limit * 9 / 10)
-        note(&c->options, "context: %d of %d positions used (/clear, /undo%s)", n, c->context, larger);
+        note(&c->options, "context: %d of %d positions used (/clear, /undo%s)", n, c->options.ctx, larger);
     return n <= limit;
 }
 
@@ -183,19 +182,22 @@ static void generate_answer(Chat *c, Answer *a, Sequence *s) {
     const Options *o = &c->options;
     const Ids *stream = &c->stream;
     Str stops[o->n_stops + 1];
-    int n_stops = 0, n_cached = c->session->n_tokens;
+    int n_stops = 0, n_new = stream->len - c->session->n_tokens;
+    Request r;
     for (int i = 0; i < o->n_stops; i++) stops[n_stops++] = o->stops[i];
     if (template_stop(c->engine.tpl)) stops[n_stops++] = str_of(template_stop(c->engine.tpl));
-    Request r = request_make(o, predict_choose(o, c->engine.tpl, false), c->context);
-    r.prompt = stream->data + n_cached, r.n_prompt = stream->len - n_cached;
+    if (!request_make(&c->engine, o, stream, false, &r, &s->error)) {
+        s->finish = FINISH_ERROR;
+        return;
+    }
     r.stops = stops, r.n_stops = n_stops;
     r.emit = show_piece, r.arg = a;
     r.sample.seed += (uint64_t)c->n_answers++;
     sequence_start(s, &c->generator, &r, c->session);
-    bool is_long = c->is_terminal && !o->is_quiet && r.n_prompt > c->generator.max_steps;
+    bool is_long = c->is_terminal && !o->is_quiet && n_new > c->generator.max_steps;
     while (s->finish == FINISH_NONE && generate_step(&c->generator, &s, 1)) {
         if (!is_long || s->n_fed == r.n_prompt) continue;
-        fprintf(stderr, "\r\x1b[Kreading %d of %d tokens", s->n_fed, r.n_prompt);
+        fprintf(stderr, "\r\x1b[Kreading %d of %d tokens", s->n_fed - s->n_cached, n_new);
         a->has_progress = true;
     }
     progress_erase(a);
@@ -217,7 +219,7 @@ static void answer(Chat *c) {
         for (int i = c->session->n_tokens; i < stream->len; i++) fprintf(stderr, " %d", stream->data[i]);
         fputs("\n", stderr);
     }
-    Sequence s;
+    Sequence s = {0};
     Answer a = {.chat = c, .sequence = &s, .begin = stream->len, .ends_line = true};
     generate_answer(c, &a, &s);
 
@@ -240,9 +242,9 @@ static void answer(Chat *c) {
     }
     if (s.finish == FINISH_CANCEL)
         note(&c->options, has_said ? "(stopped)" : "(stopped before the answer: /regen, /edit or /undo)");
-    if (s.finish == FINISH_LENGTH && c->session->n_tokens >= c->context - 1)
+    if (s.finish == FINISH_LENGTH && c->session->n_tokens >= c->options.ctx - 1)
         note(&c->options, "the context is full: %d of %d positions (/clear, /undo, --keep-going or a larger -c)",
-             c->session->n_tokens, c->context);
+             c->session->n_tokens, c->options.ctx);
     if (is_call || is_json_call(buffer_str(&text)))
         note(&c->options, "(a tool call: /tool TEXT feeds its result back)");
     if (s.finish != FINISH_ERROR) report(c, &s, buffer_str(&text));
@@ -290,7 +292,7 @@ static void command_show(Chat *c, const char *text) {
     (void)text;
     const Dialogue *d = &c->dialogue;
     note(NULL, "model %s, template %s, %d of %d positions used, %d messages", c->engine.model.file.path,
-         template_name(c->engine.tpl), c->session->n_tokens, c->context, d->n);
+         template_name(c->engine.tpl), c->session->n_tokens, c->options.ctx, d->n);
     if (dialogue_has(d, 0, "system"))
         note(NULL, "system: %.*s", (int)d->messages[0].content.len, d->messages[0].content.data);
     Buffer settings = {0};
@@ -489,9 +491,9 @@ static void chat_open(Chat *c, const Options *o) {
     bool is_torn;
     c->options = *o;
     engine_open(&c->engine, &c->options);
-    c->options.sample.seed = c->engine.seed;
-    c->context = context_choose(&c->engine, 0, -1);
-    memory_check(&c->engine.model, (size_t)c->context);
+    int most = c->engine.model.config.max_context;
+    if (!c->options.ctx) c->options.ctx = most < ROOMY_CONTEXT ? most : ROOMY_CONTEXT;
+    memory_check(&c->engine.model, (size_t)c->options.ctx);
     generator_init(&c->generator, &c->engine.model, c->engine.tokenizer, o->chunk ? o->chunk : CHUNK, 1);
     c->session = session_new(&c->engine.model.kv);
     if (o->session_file && access(o->session_file, F_OK) == 0) {

@@ -28,8 +28,7 @@ int verb_logits(const Options *o) {
     ids_parse(text.data, n_vocab, &ids);
     int context = o->ctx ? o->ctx : model.config.max_context;
     if (ids.len == 0) die(EXIT_USAGE, "--ids: expected at least one token");
-    if (ids.len > context)
-        die(EXIT_CONTEXT, "the prompt does not fit the context: %d tokens, context %d", ids.len, context);
+    if (!context_fits(ids.len, false, context, &err)) die_error(&err);
 
     int fit = LOGITS_BYTES / (4 * n_vocab), chunk = o->chunk ? o->chunk : fit < 1 ? 1 : fit < 512 ? fit : 512;
     if (chunk > ids.len) chunk = ids.len;

@@ -26,21 +26,16 @@ int verb_run(const Options *o) {
     static Ids ids;
     static Generator g;
     static Sequence s;
+    Request request;
+    Error err;
     if (o->logprobs && !o->is_json) die(EXIT_USAGE, "--logprobs: expected --json beside it");
     prompt_read(o, &prompt);
     engine_open(&e, o);
     prompt_encode(&e, buffer_str(&prompt), o->is_raw, &ids);
-    int n = predict_choose(o, e.tpl, o->is_raw), context = context_choose(&e, ids.len, n);
-    if (ids.len > context || (ids.len == context && n != 0))
-        die(EXIT_CONTEXT, "the prompt does not fit the context: %d tokens, context %d", ids.len, context);
-    memory_check(&e.model, (size_t)(n >= 0 ? ids.len : context));
-
-    generator_init(&g, &e.model, e.tokenizer, o->chunk ? o->chunk : ids.len < 512 ? ids.len : 512, 1);
-    Request request = request_make(o, n, context);
-    request.prompt = ids.data, request.n_prompt = ids.len;
-    request.n_logprobs = o->logprobs;
+    if (!request_make(&e, o, &ids, o->is_raw, &request, &err)) die_error(&err);
+    memory_check(&e.model, (size_t)(request.max_tokens >= 0 ? ids.len : request.max_context));
     request.emit = o->is_json ? NULL : text_emit;
-    request.sample.seed = e.seed;
+    generator_init(&g, &e.model, e.tokenizer, o->chunk ? o->chunk : ids.len < 512 ? ids.len : 512, 1);
     if (o->has_echo && !o->is_json) text_write(prompt.data, prompt.len);
     generate(&g, &s, &request, session_new(&e.model.kv));
     if (s.finish == FINISH_ERROR) die_error(&s.error);
@@ -48,6 +43,6 @@ int verb_run(const Options *o) {
         print_json(e.tokenizer, &s);
     else if (s.text.len == 0 || s.text.data[s.text.len - 1] != '\n')
         text_write("\n", 1);
-    stats_print(o, &g, e.seed);
+    stats_print(o, &g, o->sample.seed);
     return s.finish == FINISH_CANCEL ? EXIT_INTERRUPTED : EXIT_OK;
 }

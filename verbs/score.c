@@ -117,9 +117,9 @@ static bool next_text(Scorer *s, Perplexity *p, Job *job) {
     const Json *text = json_get_string(p->doc.root, "text");
     if (!text) die(EXIT_RUNTIME, "%s: line %ld: expected {\"text\": STRING}", l->path, l->number);
     put_text(s, text->string, &job->ids);
-    if (job->ids.len > p->n_ctx)
-        die(EXIT_CONTEXT, "%s: line %ld does not fit the context: %d tokens, context %d", l->path, l->number,
-            job->ids.len, p->n_ctx);
+    Error err;
+    if (!context_fits(job->ids.len, false, p->n_ctx, &err))
+        die(EXIT_CONTEXT, "%s: line %ld: %s", l->path, l->number, err.text);
     job->first = 1;
     return true;
 }

@@ -78,7 +78,7 @@ static void print_tokenizer(const Gguf *g) {
 static void print_model(const Model *m, int context) {
     const Config *c = &m->config;
     const RopeParams *r = &m->rope;
-    if (context == 0) context = c->max_context < 8192 ? c->max_context : 8192;
+    if (context == 0) context = c->max_context < ROOMY_CONTEXT ? c->max_context : ROOMY_CONTEXT;
     printf("%-14s%d layers, dim %d, FFN %d, %d heads of %d, %d KV heads, vocabulary %d, context %d\n", "shape",
            c->n_layers, c->dim, c->hidden_dim, c->n_heads, c->head_dim, c->n_kv_heads, c->vocab_size, c->max_context);
     printf("%-14s%s, norm eps %g\n", "output", m->output.data == m->embed.data ? "tied to the embedding" : "own matrix",
