@@ -175,8 +175,6 @@ static bool read_bias(Options *o, const char *name, const char *text, Error *err
     return true;
 }
 
-static bool is_number(const Option *option) { return option->kind == INT || option->kind == FLOAT || option->kind == DOUBLE; }
-
 static uint64_t seed_random(void) {
     uint32_t seed; // 32 bits are enough, and easy to type again
     int fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
@@ -206,22 +204,29 @@ Options options_default(const char *verb) {
 
 bool option_set_number(Options *o, const Option *option, const char *label, double v, Error *err) {
     void *field = (char *)o + option->offset;
-    bool is_whole = option->kind == INT || option->kind == SEED;
-    double min = option->kind == SEED ? -0x1p53 : option->min, max = option->kind == SEED ? 0x1p53 : option->max;
-    if ((!is_number(option) && !is_whole) || !(v >= min && v <= max) || (is_whole && v != floor(v)))
+    bool is_seed = option->kind == SEED, is_whole = option->kind == INT || is_seed;
+    bool is_number = is_whole || option->kind == FLOAT || option->kind == DOUBLE;
+    double max = is_seed ? 0x1p53 : option->max, min = is_seed ? -max : option->min; // exact in JSON
+    if (!is_number || !(v >= min && v <= max) || (is_whole && v != floor(v)))
         return error_set(err, EXIT_USAGE, "%s: expected a %s from %.10g to %.10g, found %.10g", label,
-                         is_whole ? "whole number" : "number", min, max, v);
-    switch (option->kind) {
-    case INT: *(int *)field = (int)v; break;
-    case FLOAT: *(float *)field = (float)v; break;
-    case DOUBLE: *(double *)field = v; break;
-    default: set_seed(o, (int64_t)v);
-    }
+                         !is_number ? "truth value, not a number"
+                         : is_whole ? "whole number"
+                                    : "number",
+                         min, max, v);
+    if (is_seed)
+        set_seed(o, (int64_t)v);
+    else if (is_whole)
+        *(int *)field = (int)v;
+    else if (option->kind == FLOAT)
+        *(float *)field = (float)v;
+    else
+        *(double *)field = v;
     return true;
 }
 
 bool option_set_flag(Options *o, const Option *option, const char *label, bool v, Error *err) {
-    if (option->kind != FLAG) return error_set(err, EXIT_USAGE, "%s: expected a number, found %s", label, v ? "true" : "false");
+    if (option->kind != FLAG)
+        return error_set(err, EXIT_USAGE, "%s: expected a number, found %s", label, v ? "true" : "false");
     *(bool *)((char *)o + option->offset) = v;
     return true;
 }
@@ -245,8 +250,9 @@ bool option_set(Options *o, const Option *option, const char *name, const char *
         return true;
     default: break;
     }
-    if (option->kind == INT ? parse_i64(text, &whole) && (v = (double)whole, true) : parse_f64(text, &v))
-        if (v >= option->min && v <= option->max) return option_set_number(o, option, name, v, err);
+    bool is_good = option->kind == INT ? parse_i64(text, &whole) : parse_f64(text, &v);
+    if (is_good && option->kind == INT) v = (double)whole;
+    if (is_good && v >= option->min && v <= option->max) return option_set_number(o, option, name, v, err);
     return error_set(err, EXIT_USAGE, "%s: expected a %snumber from %.10g to %.10g, found \"%s\"", name,
                      option->kind == INT ? "whole " : "", option->min, option->max, text);
 }

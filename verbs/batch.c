@@ -186,44 +186,53 @@ static void print_summary(const Batch *b) {
 
 // Input
 
-// One line of input becomes a record of the window, unless it is of another shard or done already. A bad one becomes
-// an error record: once, even if the run is resumed.
-static void take_line(Batch *b, LineState state, Str line) {
-    Error err;
-    const char *code = NULL;
-    bool is_mine = (b->in.number - 1) % b->n_shards == b->shard - 1, is_text = b->options->is_lines;
-    if (is_text && line.len && line.data[line.len - 1] == '\r') line.len--;
-    if (state == LINE_READY && str_is_blank(line)) return;
-    const Json prompt = {.kind = JSON_STRING, .key = str_of("prompt"), .string = line};
-    const Json text = {.kind = JSON_OBJECT, .child = &prompt, .n_items = 1}; // what a line of plain text stands for
+static Record *record_new(const Batch *b) {
     Record *r = xalloc(1, sizeof *r);
     r->line = b->in.number;
     r->common = b->options;
     r->options = *b->options;
-    r->form = str_contains(line.len < 4096 ? line : (Str){line.data, 4096}, "\"custom_id\"") ? FORM_CHAT : b->form;
-    if (is_text) r->form = FORM_SHORT;
+    r->options.has_seed = false;
+    r->n_top = -1;
+    r->form = b->form;
+    return r;
+}
+
+// Who asks: NULL, or with err the code of what is wrong.
+static const char *identify(Batch *b, Record *r, LineState state, Str line, Error *err) {
+    bool is_text = b->options->is_lines;
     if (state == LINE_LONG) {
-        error_set(&err, EXIT_RUNTIME, "expected at most %d bytes, found more", MAX_LINE);
-        code = "line_too_long";
-    } else if (!is_text && !json_parse(&b->doc, line.data, line.len, &err)) {
-        code = "invalid_json";
-    } else if (!record_identify(r, is_text ? &text : b->doc.root, &err)) {
-        code = "invalid_request";
-    } else {
-        b->form = r->form;
-        if (!set_add(&b->seen, &r->key)) {
-            error_set(&err, EXIT_RUNTIME, "the id %s was used by an earlier line", r->key.data);
-            code = "duplicate_id";
-            r->key.len = 0;
-        }
+        error_set(err, EXIT_RUNTIME, "expected at most %d bytes, found more", MAX_LINE);
+        return "line_too_long";
     }
-    if (!r->key.len) buffer_printf(&r->key, "line %ld", r->line);
+    if (!is_text && !json_parse(&b->doc, line.data, line.len, err)) return "invalid_json";
+    if (!record_identify(r, is_text ? NULL : b->doc.root, err)) return "invalid_request";
+    b->form = r->form;
+    if (set_add(&b->seen, &r->key)) return NULL;
+    error_set(err, EXIT_RUNTIME, "the id %s was used by an earlier line", r->key.data);
+    return "duplicate_id";
+}
+
+// One line of input becomes a record of the window, unless it is of another shard or done already. A bad one becomes
+// an error record: once, even if the run is resumed.
+static void take_line(Batch *b, LineState state, Str line) {
+    Error err;
+    bool is_mine = (b->in.number - 1) % b->n_shards == b->shard - 1, is_text = b->options->is_lines;
+    if (is_text && line.len && line.data[line.len - 1] == '\r') line.len--;
+    if (state == LINE_READY && str_is_blank(line)) return;
+    Record *r = record_new(b);
+    const char *code = identify(b, r, state, line, &err);
+    if (code) {
+        r->has_id = false;
+        r->key.len = 0;
+        buffer_printf(&r->key, "line %ld", r->line);
+    }
     if (!is_mine || set_has(&b->done, r->key.data)) {
         b->n_skipped += is_mine;
         record_free(r);
         return;
     }
-    if (!code && !record_parse(r, &b->engine, is_text ? &text : b->doc.root, &err))
+    if (!code &&
+        !(is_text ? record_take_text(r, &b->engine, line, &err) : record_parse(r, &b->engine, b->doc.root, &err)))
         code = err.code == EXIT_CONTEXT ? "context_length_exceeded" : "invalid_request";
     if (code) record_fail(r, code, err.text);
     b->window[b->n_window++] = r;

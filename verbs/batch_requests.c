@@ -53,6 +53,9 @@ static bool put_id(Buffer *key, const Json *id) {
 }
 
 bool record_identify(Record *r, const Json *root, Error *err) {
+    r->form = FORM_SHORT;
+    r->has_id = true;
+    if (!root) return buffer_printf(&r->key, "%ld", r->line), true; // the number of the line is its name
     if (root->kind != JSON_OBJECT) return wrong(err, "request", "an object", root);
     const Json *custom_id = json_get(root, "custom_id"), *id = get(root, "id");
     if (custom_id || json_get(root, "body") || json_get(root, "url")) {
@@ -60,8 +63,7 @@ bool record_identify(Record *r, const Json *root, Error *err) {
         if (!custom_id || custom_id->kind != JSON_STRING) return wrong(err, "custom_id", "a string", custom_id);
         return put_id(&r->key, custom_id);
     }
-    r->form = FORM_SHORT;
-    if (!id) return buffer_printf(&r->key, "%ld", r->line), true; // the number of the line is its name
+    if (!id) return buffer_printf(&r->key, "%ld", r->line), true;
     return put_id(&r->key, id) || wrong(err, "id", "a string or a whole number", id);
 }
 
@@ -243,31 +245,41 @@ static uint64_t hash(uint64_t seed, const Buffer *text) {
     return h ^ h >> 33;
 }
 
+// What the options of a request and of the command line make of its prompt.
+static bool complete(Record *r, const Engine *e, bool is_plain, Error *err) {
+    if (r->prompt.len == 0) return error_set(err, EXIT_RUNTIME, "the prompt is empty");
+    if (!r->options.has_seed) // survives any reader of JSON
+        r->options.sample.seed = (uint32_t)hash(r->common->sample.seed, &r->key);
+    r->options.logprobs = r->n_top < 0 ? 0 : r->n_top + !r->n_top;
+    return request_make(e, &r->options, &r->prompt, is_plain, &r->request, err);
+}
+
+bool record_take_text(Record *r, const Engine *e, Str line, Error *err) {
+    bool is_plain = r->options.is_raw; // as `run` would take it
+    prompt_encode(e, line, is_plain, &r->prompt);
+    return complete(r, e, is_plain, err);
+}
+
+// The body of an OpenAI request, or NULL with err.
+static const Json *openai_body(const Record *r, const Json *root, Error *err) {
+    const Json *method = json_get(root, "method"), *url = json_get(root, "url"), *body = json_get(root, "body");
+    if (!json_is(method, "POST")) return wrong(err, "method", "\"POST\"", method), NULL;
+    if (r->form == FORM_CHAT && !json_is(url, "/v1/chat/completions"))
+        return wrong(err, "url", "\"/v1/chat/completions\" or \"/v1/completions\"", url), NULL;
+    if (!body || body->kind != JSON_OBJECT) return wrong(err, "body", "an object", body), NULL;
+    return body;
+}
+
 bool record_parse(Record *r, const Engine *e, const Json *root, Error *err) {
-    const Json *body = root;
-    r->options.has_seed = false;
-    r->n_top = -1;
-    if (r->form != FORM_SHORT) {
-        const Json *method = json_get(root, "method"), *url = json_get(root, "url");
-        body = json_get(root, "body");
-        if (!json_is(method, "POST")) return wrong(err, "method", "\"POST\"", method);
-        if (r->form == FORM_CHAT && !json_is(url, "/v1/chat/completions"))
-            return wrong(err, "url", "\"/v1/chat/completions\" or \"/v1/completions\"", url);
-        if (!body || body->kind != JSON_OBJECT) return wrong(err, "body", "an object", body);
-    }
-    if (!read_options(r, e, body, err)) return false;
+    const Json *body = r->form == FORM_SHORT ? root : openai_body(r, root, err);
+    if (!body || !read_options(r, e, body, err)) return false;
     const Json *prompt = get(body, "prompt"), *messages = get(body, "messages");
     if (r->form == FORM_CHAT && !messages) return wrong(err, "messages", "an array of messages", NULL);
     if (r->form == FORM_COMPLETION && !prompt) return wrong(err, "prompt", "a string", NULL);
     if (!prompt == !messages) return error_set(err, EXIT_RUNTIME, "expected either \"prompt\" or \"messages\"");
     bool is_chat = messages || (r->form == FORM_SHORT && !r->options.is_raw); // as `run` would take it
-    if (!(prompt ? read_prompt(r, e, prompt, is_chat, err) : read_messages(r, e, messages, err))) return false;
-
-    if (r->prompt.len == 0) return error_set(err, EXIT_RUNTIME, "the prompt is empty");
-    if (!r->options.has_seed) // survives any reader of JSON
-        r->options.sample.seed = (uint32_t)hash(r->common->sample.seed, &r->key);
-    r->options.logprobs = r->n_top < 0 ? 0 : r->n_top + !r->n_top;
-    return request_make(e, &r->options, &r->prompt, !is_chat, &r->request, err);
+    return (prompt ? read_prompt(r, e, prompt, is_chat, err) : read_messages(r, e, messages, err)) &&
+           complete(r, e, !is_chat, err);
 }
 
 // Answers
@@ -278,7 +290,7 @@ static void put_head(Record *r) {
         buffer_puts(&r->answer, "{\"id\":");
     else
         buffer_printf(&r->answer, "{\"id\":\"batch_req_%ld\",\"custom_id\":", r->line);
-    buffer_puts(&r->answer, *r->key.data == 'l' ? "null" : r->key.data);
+    buffer_puts(&r->answer, r->has_id ? r->key.data : "null");
 }
 
 // An object of the n_top best; tokens that read the same (broken UTF-8) appear once, with the best.

@@ -15,7 +15,8 @@ typedef enum { RECORD_WAITING, RECORD_ACTIVE, RECORD_DONE } RecordState;
 typedef struct {
     long line;
     RecordForm form;
-    Buffer key; // its id as JSON, or "line N" for one that has none
+    Buffer key;  // its id as JSON, or "line N" for one that has none
+    bool has_id; // not "line N"
     Ids prompt;
     const Options *common; // the command line's
     Options options;       // the same, but for what the request says
@@ -29,10 +30,11 @@ typedef struct {
     Buffer answer; // the line to write, once done
 } Record;
 
-// Who a request is: fills form and key. False with err if it cannot be told.
+// Who a request is: fills form and key. root NULL: a line of plain text. False with err if it cannot be told.
 bool record_identify(Record *r, const Json *root, Error *err);
-// The rest of the request. False with err (EXIT_CONTEXT if the prompt is too long).
+// The rest of the request; of a line of plain text. False with err (EXIT_CONTEXT if the prompt is too long).
 bool record_parse(Record *r, const Engine *e, const Json *root, Error *err);
+bool record_take_text(Record *r, const Engine *e, Str line, Error *err);
 // Renders the answer of a finished sequence, or an error; the record is then done.
 void record_answer(Record *r, const Engine *e);
 void record_fail(Record *r, const char *code, const char *message);
