@@ -23,31 +23,19 @@ struct Workspace {
     float *logits;        // (max_logits, vocab_size)
     int *tokens, *wanted; // (max_steps)
     AttendTile *tiles;    // (max_steps)
-    void *encoded;        // activations in the kernels' form
     Rope rope;            // the cis table
-    float *partial;       // attention split over pages
-    size_t partial_floats;
 };
 
-static size_t encode_bytes(const Tensor *const *weights, int n_weights, int n) {
-    size_t bytes = 0;
-    for (int i = 0; i < n_weights; i++) bytes += ops_encode_bytes(weights[i], n);
-    return bytes;
-}
-
-// The largest group of products that share an input, over all layers.
-static size_t most_encode_bytes(const Model *m, int n) {
-    size_t most = ops_encode_bytes(&m->output, n);
+// Has the operations reserve their memory for the products of a layer, and of the output.
+static void reserve_matmuls(const Model *m, int n) {
+    ops_reserve_matmuls((const Tensor *[]){&m->output}, 1, n);
     for (int i = 0; i < m->config.n_layers; i++) {
         const Layer *l = &m->layers[i];
-        const Tensor *qkv[] = {&l->wq, &l->wk, &l->wv}, *o[] = {&l->wo}, *gate_up[] = {&l->w_gate, &l->w_up},
-                     *down[] = {&l->w_down};
-        size_t groups[] = {encode_bytes(qkv, 3, n), encode_bytes(o, 1, n), encode_bytes(gate_up, 2, n),
-                           encode_bytes(down, 1, n)};
-        for (int g = 0; g < 4; g++)
-            if (groups[g] > most) most = groups[g];
+        ops_reserve_matmuls((const Tensor *[]){&l->wq, &l->wk, &l->wv}, 3, n);
+        ops_reserve_matmuls((const Tensor *[]){&l->wo}, 1, n);
+        ops_reserve_matmuls((const Tensor *[]){&l->w_gate, &l->w_up}, 2, n);
+        ops_reserve_matmuls((const Tensor *[]){&l->w_down}, 1, n);
     }
-    return most;
 }
 
 Workspace *workspace_new(const Model *m, int max_steps, int max_logits) {
@@ -70,15 +58,14 @@ Workspace *workspace_new(const Model *m, int max_steps, int max_logits) {
     ws->tokens = xalloc(n, sizeof(int));
     ws->wanted = xalloc(n, sizeof(int));
     ws->tiles = xalloc(n, sizeof(AttendTile));
-    size_t one = most_encode_bytes(m, 1), all = most_encode_bytes(m, max_steps);
-    ws->encoded = xalloc(one > all ? one : all, 1);
+    reserve_matmuls(m, max_steps);
     return ws;
 }
 
 void workspace_free(Workspace *ws) {
     if (!ws) return;
-    void *parts[] = {ws->x,  ws->h,      ws->q,      ws->att,    ws->k,     ws->v,       ws->gate,
-                     ws->up, ws->logits, ws->tokens, ws->wanted, ws->tiles, ws->encoded, ws->partial};
+    void *parts[] = {ws->x,    ws->h,  ws->q,      ws->att,    ws->k,      ws->v,
+                     ws->gate, ws->up, ws->logits, ws->tokens, ws->wanted, ws->tiles};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) free(parts[i]);
     rope_free(&ws->rope);
     free(ws);
@@ -113,43 +100,37 @@ static void rotate_and_store(void *arg, int i) {
 }
 
 // The equations of the model (Touvron et al. 2023; Meta's reference), on n steps at once. Every thread runs this.
-static void forward(Team *team, void *arg) {
+static void forward(void *arg) {
     Forward f = *(const Forward *)arg;
     const Model *m = f.model;
     const Config *c = &m->config;
     Workspace *ws = f.ws;
-    int n = f.n, dim = c->dim, hidden_dim = c->hidden_dim;
-    size_t q_dim = (size_t)(c->n_heads * c->head_dim), kv_dim = (size_t)(c->n_kv_heads * c->head_dim);
-    bool invariant = m->is_invariant;
+    int n = f.n, dim = c->dim;
 
-    ops_embed(team, ws->x, &m->embed, ws->tokens, n);
+    ops_embed(ws->x, &m->embed, ws->tokens, n);
     for (f.layer = 0; f.layer < c->n_layers; f.layer++) {
         const Layer *l = &m->layers[f.layer];
 
         // x += Wo attention(rope(Wq h), rope(Wk h), Wv h), h = rmsnorm(x)
-        ops_rmsnorm(team, ws->h, ws->x, l->attn_norm, c->norm_eps, n, dim);
-        Product qkv[] = {{ws->q, q_dim, &l->wq}, {ws->k, kv_dim, &l->wk}, {ws->v, kv_dim, &l->wv}};
-        ops_matmul(team, qkv, 3, ws->h, n, ws->encoded, invariant);
-        ops_for(team, n, 1, rotate_and_store, &f);
-        ops_attend(team, ws->att, ws->q, ws->tiles, f.n_tiles, f.layer, &f.shape, ws->partial);
-        ops_matmul(team, &(Product){ws->h, (size_t)dim, &l->wo}, 1, ws->att, n, ws->encoded, invariant);
-        ops_add(team, ws->x, ws->h, n, dim);
+        ops_rmsnorm(ws->h, ws->x, l->attn_norm, c->norm_eps, n, dim);
+        ops_matmuls((Product[]){{ws->q, &l->wq}, {ws->k, &l->wk}, {ws->v, &l->wv}}, 3, ws->h, n);
+        ops_for(n, 1, rotate_and_store, &f);
+        ops_attend(ws->att, ws->q, ws->tiles, f.n_tiles, f.layer, &f.shape);
+        ops_matmul(ws->h, ws->att, &l->wo, n);
+        ops_add(ws->x, ws->h, n, dim);
 
         // x += Wdown(silu(Wgate h) * Wup h), h = rmsnorm(x)
-        ops_rmsnorm(team, ws->h, ws->x, l->ffn_norm, c->norm_eps, n, dim);
-        Product gate_up[] = {{ws->gate, (size_t)hidden_dim, &l->w_gate}, {ws->up, (size_t)hidden_dim, &l->w_up}};
-        ops_matmul(team, gate_up, 2, ws->h, n, ws->encoded, invariant);
-        ops_swiglu(team, ws->gate, ws->up, n, hidden_dim);
-        ops_matmul(team, &(Product){ws->h, (size_t)dim, &l->w_down}, 1, ws->gate, n, ws->encoded, invariant);
-        ops_add(team, ws->x, ws->h, n, dim);
+        ops_rmsnorm(ws->h, ws->x, l->ffn_norm, c->norm_eps, n, dim);
+        ops_matmuls((Product[]){{ws->gate, &l->w_gate}, {ws->up, &l->w_up}}, 2, ws->h, n);
+        ops_swiglu(ws->gate, ws->up, n, c->hidden_dim);
+        ops_matmul(ws->h, ws->gate, &l->w_down, n);
+        ops_add(ws->x, ws->h, n, dim);
     }
 
     // logits = Woutput rmsnorm(x), of the steps that want them
-    if (f.n_wanted == 0) return;
-    ops_gather(team, ws->h, ws->x, ws->wanted, f.n_wanted, dim);
-    ops_rmsnorm(team, ws->h, ws->h, m->final_norm, c->norm_eps, f.n_wanted, dim);
-    ops_matmul(team, &(Product){ws->logits, (size_t)c->vocab_size, &m->output}, 1, ws->h, f.n_wanted, ws->encoded,
-               invariant);
+    ops_gather(ws->h, ws->x, ws->wanted, f.n_wanted, dim);
+    ops_rmsnorm(ws->h, ws->h, m->final_norm, c->norm_eps, f.n_wanted, dim);
+    if (f.n_wanted) ops_matmul(ws->logits, ws->h, &m->output, f.n_wanted);
 }
 
 // Cuts the steps into tiles of consecutive positions of one session.
@@ -175,18 +156,15 @@ static int make_tiles(const Step *steps, int n, int most_steps, AttendTile *tile
 const float *model_forward(const Model *m, Workspace *ws, const Step *steps, int n) {
     const Config *c = &m->config;
     Forward f = {.model = m, .ws = ws, .steps = steps, .n = n};
-    f.shape = (AttendShape){c->n_heads, c->n_kv_heads, c->head_dim, m->kv.type, m->is_invariant};
+    f.shape = (AttendShape){c->n_heads, c->n_kv_heads, c->head_dim, m->kv.type};
     for (int i = 0; i < n; i++) {
         rope_reserve(&ws->rope, steps[i].pos + 1);
         ws->tokens[i] = steps[i].token;
         if (steps[i].want_logits) ws->wanted[f.n_wanted++] = i;
     }
     f.n_tiles = make_tiles(steps, n, ops_attend_tile_steps(&f.shape), ws->tiles);
-    size_t floats = ops_attend_floats(&f.shape, m->n_threads, ws->tiles, f.n_tiles);
-    if (floats > ws->partial_floats) {
-        ws->partial_floats = floats + floats / 2;
-        ws->partial = xrealloc(ws->partial, ws->partial_floats, sizeof(float));
-    }
+    ops_reserve_attend(ws->tiles, f.n_tiles, &f.shape, m->n_threads);
+    ops_is_invariant = m->is_invariant;
     team_run(m->n_threads, forward, &f);
     for (int i = 0; i < n; i++) steps[i].session->tokens[steps[i].session->n_tokens++] = steps[i].token;
     return ws->logits;

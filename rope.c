@@ -239,9 +239,9 @@ static void fill_row(void *arg, int index) {
     for (int i = 0; i < half; i++) rope_cis(rope, pos, i, &c[i], &s[i]);
 }
 
-static void fill_rows(Team *team, void *arg) {
+static void fill_rows(void *arg) {
     const Rows *rows = arg;
-    ops_for(team, rows->end - rows->first, 16, fill_row, arg);
+    ops_for(rows->end - rows->first, 16, fill_row, arg);
 }
 
 void rope_reserve(Rope *rope, int n_positions) {

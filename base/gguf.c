@@ -18,25 +18,6 @@
 enum { MAX_ENTRIES = 1 << 18, MAX_STRINGS = 1 << 22, MAX_KEY = 65535, MAX_TENSOR_NAME = 63, MAX_ALIGNMENT = 65536 };
 enum { PREFETCH_BYTES = 1 << 20 };
 
-const TypeInfo *type_info(uint32_t type) {
-    // clang-format off
-    static const TypeInfo table[TYPE_COUNT + 1] = {
-        [TYPE_F32] = {"F32", 1, 4},      [TYPE_F16] = {"F16", 1, 2},           [TYPE_BF16] = {"BF16", 1, 2},
-        [TYPE_Q4_0] = {"Q4_0", 32, 18},  [TYPE_Q4_1] = {"Q4_1", 32, 20},       [TYPE_Q5_0] = {"Q5_0", 32, 22},
-        [TYPE_Q5_1] = {"Q5_1", 32, 24},  [TYPE_Q8_0] = {"Q8_0", 32, 34},       [9] = {"Q8_1", 32, 36},
-        [TYPE_Q2_K] = {"Q2_K", 256, 84}, [TYPE_Q3_K] = {"Q3_K", 256, 110},     [TYPE_Q4_K] = {"Q4_K", 256, 144},
-        [TYPE_Q5_K] = {"Q5_K", 256, 176}, [TYPE_Q6_K] = {"Q6_K", 256, 210},    [15] = {"Q8_K", 256, 292},
-        [TYPE_IQ4_NL] = {"IQ4_NL", 32, 18}, [TYPE_IQ4_XS] = {"IQ4_XS", 256, 136}, [TYPE_IQ2_XXS] = {"IQ2_XXS", 256, 66},
-        [17] = {"IQ2_XS", 256, 74},      [18] = {"IQ3_XXS", 256, 98},          [19] = {"IQ1_S", 256, 50},
-        [21] = {"IQ3_S", 256, 110},      [22] = {"IQ2_S", 256, 82},            [29] = {"IQ1_M", 256, 56},
-        [24] = {"I8", 1, 1},             [25] = {"I16", 1, 2},                 [26] = {"I32", 1, 4},
-        [27] = {"I64", 1, 8},            [28] = {"F64", 1, 8},                 [34] = {"TQ1_0", 256, 54},
-        [35] = {"TQ2_0", 256, 66},       [39] = {"MXFP4", 32, 17},             [TYPE_COUNT] = {"unknown", 0, 0},
-    };
-    // clang-format on
-    return &table[type < TYPE_COUNT && table[type].name ? type : TYPE_COUNT];
-}
-
 static const char *const kind_names[] = {"u8",   "i8",     "u16",   "i16", "u32", "i32", "f32",
                                          "bool", "string", "array", "u64", "i64", "f64"};
 static const uint8_t kind_bytes[] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8}; // 0: it says itself

@@ -2,36 +2,8 @@
 #ifndef BASE_GGUF_H
 #define BASE_GGUF_H
 
+#include "type.h"
 #include "util.h"
-
-// Tensor types; numbers are those of the format.
-typedef enum {
-    TYPE_F32 = 0,
-    TYPE_F16 = 1,
-    TYPE_Q4_0 = 2,
-    TYPE_Q4_1 = 3,
-    TYPE_Q5_0 = 6,
-    TYPE_Q5_1 = 7,
-    TYPE_Q8_0 = 8,
-    TYPE_Q2_K = 10,
-    TYPE_Q3_K = 11,
-    TYPE_Q4_K = 12,
-    TYPE_Q5_K = 13,
-    TYPE_Q6_K = 14,
-    TYPE_IQ2_XXS = 16,
-    TYPE_IQ4_NL = 20,
-    TYPE_IQ4_XS = 23,
-    TYPE_BF16 = 30,
-    TYPE_COUNT = 40 // numbers from here on are unknown
-} Type;
-
-// Geometry of a tensor type: `block` weights are stored in `bytes` bytes. block is 0 for a number the format does
-// not use. Types that exist but that we cannot compute with have a name and a size too.
-typedef struct {
-    const char *name;
-    int block, bytes;
-} TypeInfo;
-const TypeInfo *type_info(uint32_t type); // never NULL
 
 typedef enum {
     GGUF_U8,

@@ -19,10 +19,17 @@ typedef struct {
     size_t (*encoded_bytes)(int n_tokens, int cols);
     // Encodes tokens [token_begin, token_end) of x (n_tokens, cols), row-major.
     void (*encode)(void *encoded, const float *x, int n_tokens, int cols, int token_begin, int token_end);
-    // Computes rows [row_begin, row_end) for all tokens. May use up to 200 KiB of stack.
+    // Computes rows [row_begin, row_end) for all tokens. Large arrays lie in team_scratch().
     void (*rows)(float *out, size_t out_stride, const Tensor *w, const void *encoded, int n_tokens, int row_begin,
                  int row_end);
 } MatKernel;
+
+enum {
+    MAX_HEAD_DIM = 256,      // of all models that there are; arrays are sized by it
+    KV_PAGE = 256,           // positions whose keys and values lie together
+    ATTEND_MAX_QUERIES = 64, // of one call
+    ATTEND_FEW = 16          // queries that attend_many is not worth its conversions for
+};
 
 // Attention of n_q query rows (the query heads of one KV head, of one or several steps) over one page of keys.
 typedef struct {
@@ -31,13 +38,11 @@ typedef struct {
     const void *next_k; // keys that will be wanted next, as large as k, to be fetched ahead; or NULL
     const int *n_keys;  // (n_q): how many rows of this page query i may see, >= 0
     Type kv_type;       // F32, F16 or Q8_0
-    int n_q, head_dim;  // head_dim is even, <= 256; n_q <= ATTEND_MAX_QUERIES
+    int n_q, head_dim;  // head_dim is even, <= MAX_HEAD_DIM; n_q <= ATTEND_MAX_QUERIES
     // Result, the softmax kept apart in three parts so that pages can be merged:
     float *max, *sum; // (n_q): m = max score, l = sum of exp(score - m); -INFINITY and 0 if n_keys[i] == 0
     float *acc;       // (n_q, head_dim): sum of exp(score - m) * v
 } AttendPage;
-
-enum { KV_PAGE = 256, ATTEND_MAX_QUERIES = 64, ATTEND_FEW = 16 };
 
 typedef struct {
     const char *name;            // "scalar", "avx2" ...

@@ -239,32 +239,27 @@ static void unpack_iq2_xxs(const void *block, QuantBlock *out) {
     memset(out->min, 0, sizeof out->min);
 }
 
-static const struct {
-    int block, bytes;
-    QuantUnpack unpack;
-} formats[TYPE_COUNT] = {
-    [TYPE_F32] = {1, 4, NULL},
-    [TYPE_F16] = {1, 2, NULL},
-    [TYPE_BF16] = {1, 2, NULL},
-    [TYPE_Q8_0] = {32, sizeof(BlockQ8_0), unpack_q8_0},
-    [TYPE_Q4_0] = {32, sizeof(BlockQ4_0), unpack_q4_0},
-    [TYPE_Q4_1] = {32, sizeof(BlockQ4_1), unpack_q4_1},
-    [TYPE_Q5_0] = {32, sizeof(BlockQ5_0), unpack_q5_0},
-    [TYPE_Q5_1] = {32, sizeof(BlockQ5_1), unpack_q5_1},
-    [TYPE_IQ4_NL] = {32, sizeof(BlockIQ4_NL), unpack_iq4_nl},
-    [TYPE_Q2_K] = {256, sizeof(BlockQ2_K), unpack_q2_k},
-    [TYPE_Q3_K] = {256, sizeof(BlockQ3_K), unpack_q3_k},
-    [TYPE_Q4_K] = {256, sizeof(BlockQ4_K), unpack_q4_k},
-    [TYPE_Q5_K] = {256, sizeof(BlockQ5_K), unpack_q5_k},
-    [TYPE_Q6_K] = {256, sizeof(BlockQ6_K), unpack_q6_k},
-    [TYPE_IQ4_XS] = {256, sizeof(BlockIQ4_XS), unpack_iq4_xs},
-    [TYPE_IQ2_XXS] = {256, sizeof(BlockIQ2_XXS), unpack_iq2_xxs},
+// Of the integer types.
+static const QuantUnpack unpackers[TYPE_COUNT] = {
+    [TYPE_Q8_0] = unpack_q8_0,       [TYPE_Q4_0] = unpack_q4_0, [TYPE_Q4_1] = unpack_q4_1,
+    [TYPE_Q5_0] = unpack_q5_0,       [TYPE_Q5_1] = unpack_q5_1, [TYPE_IQ4_NL] = unpack_iq4_nl,
+    [TYPE_Q2_K] = unpack_q2_k,       [TYPE_Q3_K] = unpack_q3_k, [TYPE_Q4_K] = unpack_q4_k,
+    [TYPE_Q5_K] = unpack_q5_k,       [TYPE_Q6_K] = unpack_q6_k, [TYPE_IQ4_XS] = unpack_iq4_xs,
+    [TYPE_IQ2_XXS] = unpack_iq2_xxs,
 };
 
-bool quant_is_supported(uint32_t type) { return type < TYPE_COUNT && formats[type].block; }
-bool quant_is_integer(uint32_t type) { return type < TYPE_COUNT && formats[type].unpack; }
-size_t quant_row_bytes(Type type, size_t n) { return n / (size_t)formats[type].block * (size_t)formats[type].bytes; }
-QuantUnpack quant_unpack(Type type) { return formats[type].unpack; }
+bool quant_is_integer(uint32_t type) { return type < TYPE_COUNT && unpackers[type]; }
+
+bool quant_is_supported(uint32_t type) {
+    return type == TYPE_F32 || type == TYPE_F16 || type == TYPE_BF16 || quant_is_integer(type);
+}
+
+size_t quant_row_bytes(Type type, size_t n) {
+    const TypeInfo *t = type_info(type);
+    return n / (size_t)t->block * (size_t)t->bytes;
+}
+
+QuantUnpack quant_unpack(Type type) { return unpackers[type]; }
 
 void quant_decode(Type type, const void *row, float *out, size_t n) {
     if (type == TYPE_F32) {
@@ -280,10 +275,10 @@ void quant_decode(Type type, const void *row, float *out, size_t n) {
         return;
     }
     const uint8_t *block = row;
-    size_t step = (size_t)formats[type].block;
-    for (size_t i = 0; i < n; i += step, out += step, block += formats[type].bytes) {
+    size_t step = (size_t)type_info(type)->block;
+    for (size_t i = 0; i < n; i += step, out += step, block += type_info(type)->bytes) {
         QuantBlock b;
-        formats[type].unpack(block, &b);
+        unpackers[type](block, &b);
         for (size_t g = 0; g < step / QUANT_GROUP; g++)
             for (size_t j = QUANT_GROUP * g; j < QUANT_GROUP * (g + 1); j++)
                 out[j] = b.scale[g] * (float)b.q[j] - b.min[g];

@@ -6,7 +6,8 @@
 #ifndef KERNELS_QUANT_H
 #define KERNELS_QUANT_H
 
-#include "../base/gguf.h"
+#include "../base/type.h"
+#include "../base/util.h"
 
 enum { QUANT_GROUP = 16, QUANT_MAX_BLOCK = 256 };
 
@@ -44,9 +45,5 @@ QuantUnpack quant_unpack(Type type);
 
 // Dequantises n weights of one row (any supported type) to float32, bit-exact with the published formats.
 void quant_decode(Type type, const void *row, float *out, size_t n);
-// Encodes n float32 weights in any supported type but IQ2_XXS, Q2_K and Q3_K; the rules are described in quantize.c.
-// `importance` (n weights of the squared error, one per column) may be NULL. Returns false if a value is not finite
-// or beyond what the type can hold. The bytes do not depend on the machine.
-bool quant_encode(Type type, const float *x, const float *importance, void *row, size_t n);
 
 #endif

@@ -1,5 +1,6 @@
 // The AMX kernel's packing, blocking and edges, on an emulated tile unit (test_kernels.c runs it on a real one).
 #include "test.h"
+#include "../kernels/encode.h"
 #include "../kernels/isa.h"
 
 #include <math.h>

@@ -1,4 +1,5 @@
-#include "../kernels/quant.h"
+#include "../kernels/blocks.h"
+#include "../kernels/encode.h"
 #include "test.h"
 
 #include <math.h>
@@ -35,6 +36,24 @@ static const struct {
     {TYPE_Q6_K, 0x08750aa0a4c50841},    {TYPE_IQ4_NL, 0x5fa02bf864052011}, {TYPE_IQ4_XS, 0x29573e432fea1ad7},
     {TYPE_IQ2_XXS, 0xf53074ebf66681bc}, {TYPE_F16, 0x9a05d7b0b8880629},    {TYPE_BF16, 0x5fcc685fb6e84fb9},
 };
+
+// The one table of sizes agrees with the blocks' structures.
+static void sizes(void) {
+    static const struct {
+        Type type;
+        size_t bytes;
+    } blocks[] = {
+        {TYPE_Q8_0, sizeof(BlockQ8_0)},       {TYPE_Q4_0, sizeof(BlockQ4_0)},     {TYPE_Q4_1, sizeof(BlockQ4_1)},
+        {TYPE_Q5_0, sizeof(BlockQ5_0)},       {TYPE_Q5_1, sizeof(BlockQ5_1)},     {TYPE_Q2_K, sizeof(BlockQ2_K)},
+        {TYPE_Q3_K, sizeof(BlockQ3_K)},       {TYPE_Q4_K, sizeof(BlockQ4_K)},     {TYPE_Q5_K, sizeof(BlockQ5_K)},
+        {TYPE_Q6_K, sizeof(BlockQ6_K)},       {TYPE_IQ4_NL, sizeof(BlockIQ4_NL)}, {TYPE_IQ4_XS, sizeof(BlockIQ4_XS)},
+        {TYPE_IQ2_XXS, sizeof(BlockIQ2_XXS)},
+    };
+    for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
+        CHECK((size_t)type_info(blocks[i].type)->bytes == blocks[i].bytes, "type %d", blocks[i].type);
+    for (uint32_t t = 0; t < TYPE_COUNT; t++)
+        CHECK(quant_is_integer(t) == (type_info(t)->group > 0), "type %u has no integers or no group", t);
+}
 
 static void decode(void) {
     static uint8_t bytes[N * 4];
@@ -157,6 +176,7 @@ static void half(void) {
 
 void test_quant(void) {
     test_case("quant: float16 and bfloat16", half);
+    test_case("quant: sizes of blocks", sizes);
     test_case("quant: decoded values of every type", decode);
     test_case("quant: encoded bytes and errors", encode);
     test_case("quant: encoding constants and refusals", encode_edges);

@@ -47,9 +47,9 @@ static void read_part(void *arg, int part) {
     p->sums[part] = sum;
 }
 
-static void read_all(Team *team, void *arg) { ops_for(team, 64, 1, read_part, arg); }
+static void read_all(void *arg) { ops_for(64, 1, read_part, arg); }
 static void peak_part(void *arg, int part) { ((Probe *)arg)->operations[part] = kernel.peak(((Probe *)arg)->rounds); }
-static void peak_all(Team *team, void *arg) { ops_for(team, 64, 1, peak_part, arg); }
+static void peak_all(void *arg) { ops_for(64, 1, peak_part, arg); }
 
 // Best of three passes: a limit is what the machine can do.
 static void probe(Bench *b) {
@@ -218,7 +218,7 @@ static void run_tests(Bench *b, const char *list) {
 static void print_profile(double total) {
     fprintf(stderr, "profile:");
     for (int i = 0; i < OP_COUNT; i++)
-        fprintf(stderr, " %s %.1f %%", ops_kind_name((OpKind)i), 100 * ops_sec[i] / total);
+        fprintf(stderr, " %s %.1f %%", team_kind_name((OpKind)i), 100 * team_sec[i] / total);
     fprintf(stderr, " of %.2f s\n", total);
 }
 
@@ -242,11 +242,11 @@ int verb_bench(const Options *o) {
                first, "test", "tokens", "depth", "batch", "tokens/s", "GB/s", "GFLOP/s", "of memory", "of peak");
     }
     const char *env = getenv("LLAMA31_PROFILE");
-    ops_profile = o->is_profile || (env && *env && *env != '0');
+    team_profile = o->is_profile || (env && *env && *env != '0');
     double start = now_sec();
-    memset(ops_sec, 0, sizeof ops_sec);
+    memset(team_sec, 0, sizeof team_sec);
     run_tests(&b, o->tests ? o->tests : "p32,p512,p2048,d0,d4096,d32768,b4,b16,b32");
     if (b.is_json) printf("]}\n");
-    if (ops_profile) print_profile(now_sec() - start);
+    if (team_profile) print_profile(now_sec() - start);
     return EXIT_OK;
 }

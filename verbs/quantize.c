@@ -3,6 +3,7 @@
 #include "verbs.h"
 #include "../cli/engine.h"
 #include "../cli/output.h"
+#include "../kernels/encode.h"
 #include "../kernels/ops.h"
 
 #include <fcntl.h>
@@ -197,12 +198,12 @@ static void piece_run(void *arg, int i) {
 
 static uint64_t rows_of(const GgufTensor *t) { return t->dims[1] * t->dims[2] * t->dims[3]; }
 
-static void job_body(Team *team, void *arg) {
+static void job_body(void *arg) {
     Job *job = arg;
     for (int i = 0; i < job->g->n_tensors; i++) {
         const GgufTensor *t = &job->g->tensors[i];
         Work w = {job, t, job->types[i], job->offsets[i], rows_of(t), (1u << 20) / (t->bytes / rows_of(t) + 1) + 1};
-        ops_for(team, (int)((w.rows + w.step - 1) / w.step), 1, piece_run, &w);
+        ops_for((int)((w.rows + w.step - 1) / w.step), 1, piece_run, &w);
     }
 }
 

@@ -7,7 +7,7 @@
 //
 // LANES groups are fitted side by side: every loop over lanes is a vector loop on any machine, and every sum runs over
 // one group in row order, so the bytes do not depend on the vector width.
-#include "quant.h"
+#include "encode.h"
 #include "blocks.h"
 
 #include <float.h>

@@ -1,0 +1,77 @@
+// Tensor types: their numbers, and what a block of each is. Everything that knows of a type's size reads this table.
+#ifndef BASE_TYPE_H
+#define BASE_TYPE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+// Numbers are those of the GGUF format.
+typedef enum {
+    TYPE_F32 = 0,
+    TYPE_F16 = 1,
+    TYPE_Q4_0 = 2,
+    TYPE_Q4_1 = 3,
+    TYPE_Q5_0 = 6,
+    TYPE_Q5_1 = 7,
+    TYPE_Q8_0 = 8,
+    TYPE_Q2_K = 10,
+    TYPE_Q3_K = 11,
+    TYPE_Q4_K = 12,
+    TYPE_Q5_K = 13,
+    TYPE_Q6_K = 14,
+    TYPE_IQ2_XXS = 16,
+    TYPE_IQ4_NL = 20,
+    TYPE_IQ4_XS = 23,
+    TYPE_BF16 = 30,
+    TYPE_COUNT = 40 // numbers from here on are unknown
+} Type;
+
+// `block` weights are stored in `bytes` bytes; block is 0 for a number the format does not use. Types that exist but
+// that we cannot compute with have a name and a size only. An integer type is unsigned integers u of 0..most with a
+// scale, and perhaps a minimum, for each `group` of weights: w = scale * (u - offset) - min.
+typedef struct {
+    const char *name;
+    int block, bytes;
+    int group, offset, most; // group is 0 where there are no integers
+    bool has_min;
+    int nibbles; // weights that are nibbles and nothing else begin at this byte of a block; 0: other types
+} TypeInfo;
+
+// clang-format off
+static const TypeInfo type_table[TYPE_COUNT + 1] = {
+    [TYPE_F32] = {"F32", 1, 4, 0, 0, 0, false, 0},
+    [TYPE_F16] = {"F16", 1, 2, 0, 0, 0, false, 0},
+    [TYPE_BF16] = {"BF16", 1, 2, 0, 0, 0, false, 0},
+    //          name   block bytes group offset most has_min nibbles
+    [TYPE_Q8_0] = {"Q8_0", 32, 34, 32, 128, 255, false, 0},
+    [TYPE_Q4_0] = {"Q4_0", 32, 18, 32, 8, 15, false, 2},
+    [TYPE_Q4_1] = {"Q4_1", 32, 20, 32, 0, 15, true, 4},
+    [TYPE_Q5_0] = {"Q5_0", 32, 22, 32, 16, 31, false, 0},
+    [TYPE_Q5_1] = {"Q5_1", 32, 24, 32, 0, 31, true, 0},
+    [TYPE_IQ4_NL] = {"IQ4_NL", 32, 18, 32, 128, 255, false, 2},
+    [TYPE_Q2_K] = {"Q2_K", 256, 84, 16, 0, 3, true, 0},
+    [TYPE_Q3_K] = {"Q3_K", 256, 110, 16, 4, 7, false, 0},
+    [TYPE_Q4_K] = {"Q4_K", 256, 144, 32, 0, 15, true, 16},
+    [TYPE_Q5_K] = {"Q5_K", 256, 176, 32, 0, 31, true, 0},
+    [TYPE_Q6_K] = {"Q6_K", 256, 210, 16, 32, 63, false, 0},
+    [TYPE_IQ4_XS] = {"IQ4_XS", 256, 136, 32, 128, 255, false, 8},
+    [TYPE_IQ2_XXS] = {"IQ2_XXS", 256, 66, 32, 128, 255, false, 0},
+    // Names and sizes only: to say what a file holds.
+    [9] = {"Q8_1", 32, 36, 0, 0, 0, false, 0},       [15] = {"Q8_K", 256, 292, 0, 0, 0, false, 0},
+    [17] = {"IQ2_XS", 256, 74, 0, 0, 0, false, 0},   [18] = {"IQ3_XXS", 256, 98, 0, 0, 0, false, 0},
+    [19] = {"IQ1_S", 256, 50, 0, 0, 0, false, 0},    [21] = {"IQ3_S", 256, 110, 0, 0, 0, false, 0},
+    [22] = {"IQ2_S", 256, 82, 0, 0, 0, false, 0},    [29] = {"IQ1_M", 256, 56, 0, 0, 0, false, 0},
+    [24] = {"I8", 1, 1, 0, 0, 0, false, 0},          [25] = {"I16", 1, 2, 0, 0, 0, false, 0},
+    [26] = {"I32", 1, 4, 0, 0, 0, false, 0},         [27] = {"I64", 1, 8, 0, 0, 0, false, 0},
+    [28] = {"F64", 1, 8, 0, 0, 0, false, 0},         [34] = {"TQ1_0", 256, 54, 0, 0, 0, false, 0},
+    [35] = {"TQ2_0", 256, 66, 0, 0, 0, false, 0},    [39] = {"MXFP4", 32, 17, 0, 0, 0, false, 0},
+    [TYPE_COUNT] = {"unknown", 0, 0, 0, 0, 0, false, 0},
+};
+// clang-format on
+
+// Never NULL. For a type known when compiled, its fields are constants.
+static inline const TypeInfo *type_info(uint32_t type) {
+    return &type_table[type < TYPE_COUNT && type_table[type].name ? type : TYPE_COUNT];
+}
+
+#endif

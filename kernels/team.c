@@ -1,0 +1,268 @@
+// The threads live in one parallel region around the whole program (team_serve) and wait for jobs and for the end of
+// operations by spinning for some microseconds and then sleeping. Sleeping matters when another process wants the core:
+// a spinning thread would keep it from the thread that everyone waits for. OpenMP's own end of a region spins for
+// milliseconds.
+#include "team.h"
+#include "../base/util.h"
+
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+#if defined(_OPENMP)
+#include <omp.h>
+#endif
+#if defined(__linux__)
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#endif
+
+enum {
+    MAX_THREADS = 1024,
+    SPINS = 1000,  // some 40 microseconds (Sapphire Rapids): longer than most waits, far shorter than a time slice
+    UNIT_BITS = 26 // of a counter; those above hold the number of the operation
+};
+
+// A counter of units taken, on a cache line of its own.
+typedef struct {
+    _Alignas(64) _Atomic uint64_t taken; // operation << UNIT_BITS | units taken of it
+} Counter;
+
+// A word that threads wait on, and how many of them sleep.
+typedef struct {
+    _Alignas(64) _Atomic unsigned value;
+    _Atomic int n_sleeping;
+} Signal;
+
+static struct {
+    int n_served;                    // threads of team_serve; 0 outside it
+    int n_threads;                   // of the job under way
+    Signal n_over;                   // operations that are over, of all jobs
+    _Alignas(64) _Atomic int n_done; // units of the operation under way that are done
+    double mark;                     // when the last operation was over (profile)
+    Signal inside;                   // workers in the job, and OPEN while they may enter
+    void (*body)(void *arg);         // the job
+    void *arg;
+    uint64_t first_op;
+    _Atomic bool is_ending;
+    Signal jobs[MAX_THREADS];    // per worker: jobs it has been called to
+    Counter shares[MAX_THREADS]; // of an operation; all of it in the first, if it is not divided
+} team;
+
+enum { OPEN = 1 << 30 };
+
+// What a thread knows of itself and of the operation it is in.
+static _Thread_local struct {
+    int index;
+    uint64_t op;         // number of the operation
+    int n_units, n_done; // of the operation; done here
+    char *scratch;
+} me;
+
+bool team_profile;
+double team_sec[OP_COUNT];
+
+const char *team_kind_name(OpKind kind) {
+    static const char *const names[] = {"embed", "norm", "encode", "matmul", "rope", "attend", "rest"};
+    return names[kind];
+}
+
+int team_size(void) { return team.n_threads > 1 ? team.n_threads : 1; }
+void *team_scratch(void) { return me.scratch; }
+
+static void sleep_while(_Atomic unsigned *word, unsigned value) {
+#if defined(__linux__)
+    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
+#else
+    if (atomic_load(word) == value) sched_yield();
+#endif
+}
+
+static void wake_all(_Atomic unsigned *word) {
+#if defined(__linux__)
+    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1 << 30, NULL, NULL, 0);
+#else
+    (void)word;
+#endif
+}
+
+static void relax(void) {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+// Returns when the signal is no longer `value`: spinning first, then asleep, which n_sleeping tells whoever changes it.
+static void signal_wait(Signal *s, unsigned value) {
+    for (int i = 0; i < SPINS; i++) {
+        if (atomic_load_explicit(&s->value, memory_order_acquire) != value) return;
+        relax();
+    }
+    atomic_fetch_add(&s->n_sleeping, 1);
+    while (atomic_load(&s->value) == value) sleep_while(&s->value, value);
+    atomic_fetch_sub(&s->n_sleeping, 1);
+}
+
+static void signal_add(Signal *s, unsigned n) {
+    atomic_fetch_add(&s->value, n);
+    if (atomic_load(&s->n_sleeping)) wake_all(&s->value);
+}
+
+// Takes a unit of n by a counter. No counter is ever reset: one that speaks of an earlier operation stands for 0, one
+// that speaks of a later one tells that this thread's operation is over.
+static bool take(Counter *counter, int n, int *unit) {
+    uint64_t seen = atomic_load(&counter->taken), next;
+    do {
+        if (seen >> UNIT_BITS > me.op) return false;
+        next = seen >> UNIT_BITS == me.op ? seen : me.op << UNIT_BITS;
+        *unit = (int)(next & ((1u << UNIT_BITS) - 1));
+        if (*unit >= n) return false;
+    } while (!atomic_compare_exchange_weak(&counter->taken, &seen, next + 1));
+    me.n_done++;
+    return true;
+}
+
+bool team_take(int n, int *unit) {
+    me.n_units = n;
+    return take(&team.shares[0], n, unit);
+}
+
+bool team_take_near(int n, int *unit) {
+    int n_threads = team_size();
+    me.n_units = n;
+    for (int i = 0; i < n_threads; i++) {
+        int share = (me.index + i) % n_threads;
+        int begin = (int)((int64_t)n * share / n_threads), end = (int)((int64_t)n * (share + 1) / n_threads);
+        if (!take(&team.shares[share], end - begin, unit)) continue;
+        *unit += begin;
+        return true;
+    }
+    return false;
+}
+
+// Called by the last thread of an operation: it took the time since the last one.
+static void profile(OpKind kind) {
+    double now = now_sec();
+    team_sec[kind] += now - team.mark;
+    team.mark = now;
+}
+
+void team_finish(OpKind kind) {
+    if (me.n_units == 0) return; // nothing was there to do: no operation
+    if (me.n_done && atomic_fetch_add(&team.n_done, me.n_done) + me.n_done == me.n_units) {
+        if (team_profile) profile(kind);
+        atomic_store(&team.n_done, 0);
+        signal_add(&team.n_over, 1);
+    } else {
+        signal_wait(&team.n_over, (unsigned)me.op);
+    }
+    me.n_done = 0;
+    me.op++;
+}
+
+void team_run(int n_threads, void (*body)(void *arg), void *arg) {
+    team.n_threads = n_threads < team.n_served ? n_threads : team.n_served;
+    team.mark = team_profile ? now_sec() : 0;
+    team.body = body;
+    team.arg = arg;
+    team.first_op = me.op;
+    atomic_store(&team.inside.value, OPEN);
+    for (int i = 1; i < team.n_threads; i++) signal_add(&team.jobs[i], 1);
+    body(arg);
+    atomic_fetch_sub(&team.inside.value, OPEN);
+    for (unsigned n; (n = atomic_load(&team.inside.value));) signal_wait(&team.inside, n);
+}
+
+#if defined(_OPENMP)
+// Enters the job, unless it is over already.
+static bool enter(void) {
+    unsigned inside = atomic_load(&team.inside.value);
+    do {
+        if (inside < OPEN) return false;
+    } while (!atomic_compare_exchange_weak(&team.inside.value, &inside, inside + 1));
+    return true;
+}
+
+// Waits for jobs and takes part in them. A call may be answered late: then there is nothing to enter, or a later job.
+static void worker_serve(void) {
+    Signal *jobs = &team.jobs[me.index];
+    for (unsigned n_seen = 0;;) {
+        signal_wait(jobs, n_seen);
+        n_seen = atomic_load(&jobs->value);
+        if (team.is_ending) return;
+        if (!enter()) continue;
+        me.op = team.first_op;
+        if (me.index < team.n_threads) team.body(team.arg);
+        signal_add(&team.inside, -1u);
+    }
+}
+#endif
+
+static void scratch_new(void) {
+    void *p = NULL;
+    if (posix_memalign(&p, 64, KERNEL_SCRATCH + OPS_SCRATCH)) die(EXIT_RUNTIME, "out of memory");
+    me.scratch = p;
+}
+
+static int serve_alone(int (*program)(void *arg), void *arg) {
+    scratch_new();
+    int code = program(arg);
+    free(me.scratch);
+    return code;
+}
+
+int team_serve(int n_threads, int (*program)(void *arg), void *arg) {
+#if defined(_OPENMP)
+    int code = 0;
+    if (n_threads > MAX_THREADS) n_threads = MAX_THREADS;
+    if (n_threads > 1) {
+#pragma omp parallel num_threads(n_threads)
+        {
+            me.index = omp_get_thread_num();
+            if (me.index > 0) {
+                scratch_new();
+                worker_serve();
+                free(me.scratch);
+            } else {
+                team.n_served = omp_get_num_threads();
+                code = serve_alone(program, arg);
+                team.is_ending = true;
+                for (int i = 1; i < team.n_served; i++) signal_add(&team.jobs[i], 1);
+            }
+        }
+        team.n_served = 0;
+        return code;
+    }
+#endif
+    (void)n_threads;
+    return serve_alone(program, arg);
+}
+
+// CPUs worth of time that the process's cgroup allows, or a large number.
+static double cgroup_cpus(void) {
+    double quota, period = 100000;
+    FILE *f = fopen("/sys/fs/cgroup/cpu.max", "re");
+    if (f) {
+        int n = fscanf(f, "%lf %lf", &quota, &period); // "max 100000" reads nothing
+        fclose(f);
+        return n == 2 && quota > 0 && period > 0 ? quota / period : 1e9;
+    }
+    f = fopen("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "re");
+    if (!f) return 1e9;
+    int n = fscanf(f, "%lf", &quota);
+    fclose(f);
+    return n == 1 && quota > 0 ? quota / period : 1e9;
+}
+
+int team_default_threads(void) {
+    int n = 1;
+#if defined(_OPENMP)
+    n = omp_get_num_procs(); // honours the affinity mask
+    if (omp_get_max_threads() < n) n = omp_get_max_threads();
+#endif
+    double cpus = cgroup_cpus();
+    return cpus >= n ? n : cpus < 1 ? 1 : (int)cpus;
+}
