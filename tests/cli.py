@@ -1,6 +1,9 @@
 """What the tests in Python share: the program, a small model, checks, and the runner.
 
-A test prints "ok NAME", "FAIL NAME: what" or "skip NAME: why". Arguments choose tests by a part of their name."""
+A test is a function under @test; its parameters say what it needs: `cli`, the program with a small model, or `tmp`, a
+folder of its own. It prints "ok NAME", "FAIL NAME: what" or "skip NAME: why". Arguments choose tests by a part of their
+name."""
+import inspect
 import json
 import os
 import shutil
@@ -13,8 +16,10 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 DATA = os.environ.get("LLAMA31_DATA") or os.path.join(ROOT, "..", "shared", "data")
 PROGRAM = os.path.join(ROOT, os.environ.get("BUILD", "build"), "llama31")
 SCRIPTS = os.path.join(ROOT, "scripts")
+GOLDEN = os.path.join(ROOT, "tests", "golden")
 TESTS = []
 sys.dont_write_bytecode = True
+os.environ.pop("LLAMA31_MODEL", None)  # each test says which model it means
 
 
 class Skip(Exception):
@@ -33,6 +38,22 @@ def check(condition, *why):
 
 def same(found, expected, what=""):
     check(found == expected, what, "expected", repr(expected)[:300], "found", repr(found)[:300])
+
+
+def call(*args, code=0, stdin=b"", **options):
+    """Runs the program; (stdout, stderr), after checking the exit code."""
+    r = subprocess.run([PROGRAM, *args], input=stdin, capture_output=True, timeout=120, **options)
+    check(r.returncode == code, args, "exit", r.returncode, "expected", code, r.stderr.decode()[-300:])
+    return r.stdout, r.stderr.decode()
+
+
+def refuses(code, says, *args, **options):
+    """Runs the program, which must end with this exit code, nothing on stdout and one line on stderr that says why."""
+    out, err = call(*args, code=code, **options)
+    check(says, args, "a refusal asserts its reason")
+    check(out == b"" and err.startswith("llama31: ") and err.endswith("\n") and err.count("\n") == 1, args, out, err)
+    check(says in err, args, "expected", repr(says), "found", err)
+    return err
 
 
 class Cli:
@@ -54,11 +75,11 @@ class Cli:
         # one thread unless a test says otherwise: the model is tiny and the machine may be busy
         return [PROGRAM, verb, "-t", "1"] + (["-m", self.model] if self.model else []) + [str(a) for a in args]
 
-    def run(self, verb, *args, stdin=b"", code=0, **options):
-        """(stdout, stderr), after checking the exit code"""
-        r = subprocess.run(self.command(verb, *args), input=stdin, capture_output=True, timeout=120, **options)
-        check(r.returncode == code, verb, args, "exit", r.returncode, "expected", code, r.stderr.decode()[-300:])
-        return r.stdout, r.stderr.decode()
+    def run(self, verb, *args, **options):
+        return call(*self.command(verb, *args)[1:], **options)
+
+    def refuses(self, code, says, verb, *args, **options):
+        return refuses(code, says, *self.command(verb, *args)[1:], **options)
 
     def path_of(self, name):
         return os.path.join(self.tmp, name)
@@ -81,32 +102,29 @@ def read_lines(path):
     return [json.loads(line) for line in data.splitlines()]
 
 
-def main(prefix, needs_model=True):
-    """Each test is called with a Cli, in a folder of its own; those that need no model with the folder alone."""
+def main(suite):
+    """Runs the tests of one file, each with a folder of its own."""
     tmp = tempfile.mkdtemp(prefix="llama31-test-")
-    cli = why = None
-    try:
-        cli = Cli(tmp) if needs_model else None
-    except Skip as e:
-        why = e
+    cli = None
     for f in TESTS:
-        name = prefix + "_" + f.__name__
+        name = suite + "_" + f.__name__
         if sys.argv[1:] and not any(a in name for a in sys.argv[1:]):
             continue
         folder = os.path.join(tmp, f.__name__)
         os.mkdir(folder)
+        needs = inspect.signature(f).parameters
         try:
-            if why:
-                raise why
-            if cli:
+            if "cli" in needs:
+                cli = cli or Cli(tmp)
                 cli.tmp = folder
-            f(cli or folder)
+            f(*[{"cli": cli, "tmp": folder}[n] for n in needs if n in ("cli", "tmp")])
         except Skip as e:
             print("skip %s: %s" % (name, e))
-        except Exception as e:
+        except Exception as e:  # whatever it is, the other tests still run
             lines = [str(line) for frame, line in traceback.walk_tb(e.__traceback__)
                      if os.path.basename(frame.f_code.co_filename).startswith("test_")]
-            print("FAIL %s: lines %s: %s" % (name, " ".join(lines), " ".join(str(e).split()) or type(e).__name__))
+            what = " ".join(str(e).split())[:1500] or type(e).__name__
+            print("FAIL %s: lines %s: %s" % (name, " ".join(lines), what))
         else:
             print("ok " + name)
         shutil.rmtree(folder, ignore_errors=True)

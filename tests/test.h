@@ -7,7 +7,7 @@
 
 // Runs one case.
 void test_case(const char *name, void (*fn)(void));
-// Records a failure of the running case (only the first few are printed); it goes on.
+// Records a failure of the running case, which goes on; the first is printed.
 void test_fail(const char *file, int line, const char *fmt, ...) PRINTF_LIKE(3, 4);
 // Marks the running case as skipped; return after it.
 void test_skip(const char *fmt, ...) PRINTF_LIKE(1, 2);

@@ -100,10 +100,8 @@ def command_line(cli):
     for args, words in ((["-i", source, "-o", source], "the input and the output"),
                         (["-i", source, "--resume"], "--resume"), (["-i", source, "--shard", "3/2"], "3/2"),
                         (["-i", source, "--shard", "slurm"], "SLURM_ARRAY_TASK_ID"), (["prompt"], "prompt")):
-        _, err = cli.run("batch", *args, code=2)
-        check(words in err and err.count("\n") == 1, args, err)
-    _, err = cli.run("batch", "-i", cli.path_of("none"), code=1)
-    check("none" in err)
+        cli.refuses(2, words, "batch", *args)
+    cli.refuses(1, "none: No such file", "batch", "-i", cli.path_of("none"))
     same(len(read_lines(source)), 2, "the input is untouched")
 
 
@@ -275,8 +273,7 @@ def resume(cli):
     cli.run("batch", "-i", source, "-o", out, "--ordered", code=5)
     with open(out, "rb") as f:
         whole = f.read()
-    _, err = cli.run("batch", "-i", source, "-o", out, code=2)
-    check("--resume" in err)
+    cli.refuses(2, "--resume", "batch", "-i", source, "-o", out)
     for cut in 0, 1, whole.index(b"\n"), whole.index(b"\n") + 1, len(whole) // 2, len(whole) - 1, len(whole):
         with open(out, "wb") as f:
             f.write(whole[:cut])
@@ -290,8 +287,7 @@ def resume(cli):
     for foreign in b"notes\n", b'{"a": 1}\n', b"[]\n":
         with open(out, "wb") as f:
             f.write(foreign)
-        _, err = cli.run("batch", "-i", source, "-o", out, "--resume", code=1)
-        check("line 1" in err, err)
+        cli.refuses(1, "line 1", "batch", "-i", source, "-o", out, "--resume")
         with open(out, "rb") as f:
             same(f.read(), foreign)
 
@@ -335,15 +331,14 @@ def kill_loop(cli):
 def disk_full(cli):
     """The lines that fit are whole, the exit code tells, and a later run completes the file."""
     source, out = cli.write("in", requests(100)), cli.path_of("out")
-    _, err = cli.run("batch", "-i", source, "-o", "/dev/full", code=1)
-    check("/dev/full: No space left" in err, err)
+    cli.refuses(1, "/dev/full: No space left", "batch", "-i", source, "-o", "/dev/full")
     with open("/dev/full", "wb") as full:
         p = subprocess.run(cli.command("batch", "-i", source), stdout=full, stderr=subprocess.PIPE)
     same(p.returncode, 1)
 
     def limit():
         resource.setrlimit(resource.RLIMIT_FSIZE, (4000, 4000))
-    cli.run("batch", "-i", source, "-o", out, code=1, preexec_fn=limit)
+    cli.refuses(1, "File too large", "batch", "-i", source, "-o", out, preexec_fn=limit)
     check(3000 < os.path.getsize(out) <= 4000)
     n = len(read_lines(out))
     _, err = cli.run("batch", "-i", source, "-o", out, "--resume")
@@ -386,8 +381,7 @@ def one_writer(cli):
     p.stdin.flush()
     while not os.path.exists(out) or not os.path.getsize(out):
         time.sleep(0.002)
-    _, err = cli.run("batch", "-o", out, "--resume", code=1)
-    check("another run" in err, err)
+    cli.refuses(1, "another run", "batch", "-o", out, "--resume")
     p.stdin.close()
     same(p.wait(), 0)
 

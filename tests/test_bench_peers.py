@@ -139,4 +139,4 @@ def refusals(tmp):
 
 
 if __name__ == "__main__":
-    main("bench_peers", needs_model=False)
+    main("bench_peers")

@@ -1,7 +1,5 @@
 #!/usr/bin/env python3
-"""llama31 chat, driven as a person does it, in a pseudo-terminal, and as a program does it, by pipes.
-
-Prints "ok NAME", "FAIL NAME: what" or "skip NAME: why". Arguments choose tests by a part of their name."""
+"""llama31 chat, driven as a person does it, in a pseudo-terminal, and as a program does it, by pipes."""
 import json
 import os
 import shutil
@@ -10,31 +8,15 @@ import subprocess
 import sys
 import tempfile
 import termios
-import traceback
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-sys.dont_write_bytecode = True
-sys.path.insert(0, os.path.join(ROOT, "tests"))
+from cli import GOLDEN, PROGRAM, SCRIPTS, Skip, check, main, same, test
 from terminal import Terminal
 
-PROGRAM = os.environ.get("CHAT_PROGRAM") or os.path.join(ROOT, os.environ.get("BUILD", "build"), "llama31")
 MODELS = os.environ.get("LLAMA31_MODELS")
 FOLDER = tempfile.mkdtemp()
 STATE = os.path.join(FOLDER, "state")
 ENV = {"XDG_STATE_HOME": STATE, "NO_COLOR": "1", "TERM": "xterm", "LLAMA31_MODEL": ""}
 PROMPT = b"\r\x1b[J> \r\x1b[2C"  # an empty one, drawn
-TESTS = []
-
-
-class Skip(Exception):
-    pass
-
-
-def test(function):
-    TESTS.append(function)
-    return function
-
-
 BUILT_IN = None  # tells stories
 
 
@@ -42,9 +24,8 @@ def random31():
     """Random weights, Llama 3's vocabulary in small."""
     name = path("small31.gguf")
     if not os.path.exists(name):
-        source = os.path.join(ROOT, "tests", "golden", "small31")
-        subprocess.run([sys.executable, "-B", os.path.join(ROOT, "scripts", "export.py"), source, "-o", name], check=True,
-                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        export = [sys.executable, "-B", os.path.join(SCRIPTS, "export.py")]
+        subprocess.run(export + [os.path.join(GOLDEN, "small31"), "-o", name], check=True, capture_output=True)
     return name
 
 
@@ -88,10 +69,6 @@ def ask(t, keys, seconds=20):
     mark = len(t.raw)
     t.send(keys + "\r")
     assert t.wait(lambda: t.raw[mark:].endswith(PROMPT), seconds), "no new prompt: " + t.text()
-
-
-def same(found, expected):
-    assert found == expected, "expected %r, found %r" % (expected, found)
 
 
 @test
@@ -383,21 +360,6 @@ def tiny_llama_converses():
     assert "Paris" in out and "Italy" in out, out
 
 
-def main():
-    for function in TESTS:
-        name = "chat: " + function.__name__.replace("_", " ")
-        if len(sys.argv) > 1 and not any(a in name for a in sys.argv[1:]):
-            continue
-        try:
-            function()
-            print("ok " + name)
-        except Skip as why:
-            print("skip %s: %s" % (name, why))
-        except Exception as error:
-            place = traceback.extract_tb(error.__traceback__)[-1]
-            print("FAIL %s: line %d: %s" % (name, place.lineno, " ".join(str(error).split())[:1500]))
-        sys.stdout.flush()
+if __name__ == "__main__":
+    main("chat")
     shutil.rmtree(FOLDER, ignore_errors=True)
-
-
-main()

@@ -972,4 +972,4 @@ def synthetic_model(tmp):
 
 
 if __name__ == "__main__":
-    main("export", needs_model=False)
+    main("export")

@@ -1,8 +1,7 @@
-// The forward pass: the same numbers for any thread count, chunking and company, and refusals of misshapen models.
+// The forward pass: the same numbers for any thread count, chunking and company.
 #include "make_gguf.h"
 #include "test.h"
 #include "../bind.h"
-#include "../tokenizer.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -189,70 +188,11 @@ static void kv_types(void) {
     free(exact);
 }
 
-// A recipe with one entry replaced must be refused with exit 3 and a line that names it.
-static void expect_refusal(const char *key, void (*replace)(Maker *m), const char *named) {
-    Maker maker;
-    Gguf g;
-    Model m;
-    Error err = {0};
-    make_begin(&maker);
-    maker.skip = key;
-    make_llama(&maker, (MakeLlama){0});
-    maker.skip = NULL;
-    if (replace) replace(&maker);
-    Buffer bytes = make_end(&maker);
-    bool is_open = gguf_parse(&g, bytes.data, bytes.len, "bad", &err) && model_bind(&m, &g, &(ModelOptions){0}, &err);
-    CHECK(!is_open, "%s was accepted", key);
-    if (is_open)
-        model_close(&m);
-    else
-        CHECK(err.code == EXIT_MODEL && strstr(err.text, named), "%s: exit %d, %s", key, err.code, err.text);
-    buffer_free(&bytes);
-}
-
-static void heads_zero(Maker *m) { make_u32(m, "llama.attention.head_count", 0); }
-static void heads_five(Maker *m) { make_u32(m, "llama.attention.head_count", 5); }
-static void kv_heads_three(Maker *m) { make_u32(m, "llama.attention.head_count_kv", 3); }
-static void kv_heads_zero(Maker *m) { make_u32(m, "llama.attention.head_count_kv", 0); }
-static void layers_zero(Maker *m) { make_u32(m, "llama.block_count", 0); }
-static void layers_many(Maker *m) { make_u32(m, "llama.block_count", 513); }
-static void layers_absurd(Maker *m) { make_u32(m, "llama.block_count", 0xffffffffu); }
-static void context_absurd(Maker *m) { make_u32(m, "llama.context_length", 0xffffffffu); }
-static void eps_zero(Maker *m) { make_f32(m, "llama.attention.layer_norm_rms_epsilon", 0); }
-static void eps_nan(Maker *m) { make_f32(m, "llama.attention.layer_norm_rms_epsilon", __builtin_nanf("")); }
-static void theta_negative(Maker *m) { make_f32(m, "llama.rope.freq_base", -1); }
-static void dim_string(Maker *m) { make_string(m, "llama.embedding_length", "64"); }
-static void gpt(Maker *m) { make_string(m, "general.architecture", "gpt2"); }
-static void wide_q(Maker *m) { make_tensor(m, "blk.0.attn_q.weight", TYPE_F32, 64, 128, NULL, 64 * 128 * 4); }
-static void flat_norm(Maker *m) { make_tensor(m, "output_norm.weight", TYPE_F32, 32, 1, NULL, 32 * 4); }
-
-static void refusals(void) {
-    expect_refusal("llama.attention.head_count", heads_zero, "head_count");
-    expect_refusal("llama.attention.head_count", heads_five, "head_count");
-    expect_refusal("llama.attention.head_count_kv", kv_heads_three, "head_count_kv");
-    expect_refusal("llama.attention.head_count_kv", kv_heads_zero, "head_count_kv");
-    expect_refusal("llama.block_count", layers_zero, "block_count");
-    expect_refusal("llama.block_count", layers_many, "block_count");
-    expect_refusal("llama.block_count", layers_absurd, "block_count");
-    expect_refusal("llama.block_count", NULL, "block_count");
-    expect_refusal("llama.context_length", context_absurd, "context_length");
-    expect_refusal("llama.attention.layer_norm_rms_epsilon", eps_zero, "epsilon");
-    expect_refusal("llama.attention.layer_norm_rms_epsilon", eps_nan, "epsilon");
-    expect_refusal("llama.rope.freq_base", theta_negative, "freq_base");
-    expect_refusal("llama.embedding_length", dim_string, "embedding_length");
-    expect_refusal("general.architecture", gpt, "architecture");
-    expect_refusal("blk.0.attn_q.weight", wide_q, "(64, 64)");
-    expect_refusal("output_norm.weight", flat_norm, "output_norm");
-    expect_refusal("blk.1.ffn_down.weight", NULL, "blk.1.ffn_down.weight");
-    expect_refusal("token_embd.weight", NULL, "token_embd.weight");
-}
-
 void test_model(void) {
     test_case("model: same bits for any thread count", threads);
     test_case("model: prefill in chunks", chunks);
     test_case("model: same bits alone and in company (deterministic)", company);
     test_case("model: rewinding a session", rewind_session);
     test_case("model: types of KV cache", kv_types);
-    test_case("model: refusals of hyper-parameters and shapes", refusals);
     buffer_free(&file);
 }

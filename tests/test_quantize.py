@@ -8,7 +8,7 @@ import signal
 import struct
 import subprocess
 
-from cli import PROGRAM, check, main, same, test
+from cli import call, check, main, refuses, same, test
 
 BLOCKS = {0: (1, 4), 1: (1, 2), 2: (32, 18), 6: (32, 22), 7: (32, 24), 8: (32, 34), 12: (256, 144), 13: (256, 176),
           14: (256, 210), 20: (32, 18), 23: (256, 136), 30: (1, 2)}
@@ -98,14 +98,8 @@ def read_model(path):
     return keys, tensors
 
 
-def quantize(*args, code=0, **kw):
-    r = subprocess.run([PROGRAM, "quantize", *args], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                       stderr=subprocess.PIPE, timeout=60, **kw)
-    same(r.returncode, code, r.stderr)
-    same(r.stdout, b"")
-    if code:
-        check(r.stderr.count(b"\n") == 1 and r.stderr.startswith(b"llama31: "), "message", r.stderr)
-    return r.stderr.decode()
+def quantize(*args, **options):
+    same(call("quantize", *args, **options)[0], b"")
 
 
 def kinds(tmp, name, **model):
@@ -179,15 +173,17 @@ def refusals(tmp):
     source, out = os.path.join(tmp, "in.gguf"), os.path.join(tmp, "out.gguf")
     write_model(source, n_layers=2)
     os.symlink(source, os.path.join(tmp, "link.gguf"))
-    check("same file" in quantize(source, os.path.join(tmp, "link.gguf"), "Q8_0", code=2))
-    check("did you mean Q4_K_M" in quantize(source, out, "Q4_KM", code=2))
-    quantize(source, out, code=2)
-    quantize(os.path.join(tmp, "absent.gguf"), out, "Q8_0", code=1)
-    quantize(source, os.path.join(tmp, "absent", "out.gguf"), "Q8_0", code=1)
-    check("No space left" in quantize(source, "/dev/full", "Q8_0", code=1))
+    absent = os.path.join(tmp, "absent")
+    for code, says, *args in ((2, "same file", source, os.path.join(tmp, "link.gguf"), "Q8_0"),
+                              (2, "did you mean Q4_K_M", source, out, "Q4_KM"),
+                              (2, "expected IN.gguf OUT.gguf TYPE", source, out),
+                              (1, absent + ": No such file", absent, out, "Q8_0"),
+                              (1, absent + "/out.gguf", source, absent + "/out.gguf", "Q8_0"),
+                              (1, "No space left", source, "/dev/full", "Q8_0")):
+        refuses(code, says, "quantize", *args)
     for value in float("nan"), float("inf"), 1e30:
         write_model(source, n_layers=2, poison=value)
-        check("blk.1.ffn_up.weight: row 3" in quantize(source, out, "Q4_K_M", code=3))
+        refuses(3, "blk.1.ffn_up.weight: row 3", "quantize", source, out, "Q4_K_M")
     same(sorted(os.listdir(tmp)), ["in.gguf", "link.gguf"], "left behind")
 
 
@@ -202,11 +198,11 @@ def disk_full(tmp):
     def limit():
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))
-    quantize(source, out, "Q8_0", code=1, preexec_fn=limit)
+    refuses(1, "File too large", "quantize", source, out, "Q8_0", preexec_fn=limit)
     same(sorted(os.listdir(tmp)), ["in.gguf", "out.gguf"], "left behind")
     with open(out, "rb") as f:
         same(f.read(), b"old")
 
 
 if __name__ == "__main__":
-    main("quantize", needs_model=False)
+    main("quantize")

@@ -176,25 +176,30 @@ static void put_tokens(Maker *m, const char *const *tokens, int n, int type) {
     buffer_free(&types);
 }
 
-// Builds the small vocabulary without `skip`, and with what `spoil` writes instead; it must be refused for `word`.
-static void refused(bool is_sentencepiece, const char *skip, void (*spoil)(Maker *m), const char *word) {
-    Maker m;
+// The vocabulary that was made must be refused for this reason.
+static void expect_refusal(Maker *m, const char *says) {
     Gguf g;
     Error err;
+    Buffer b = make_end(m);
+    if (!gguf_parse(&g, b.data, b.len, "spoilt", &err)) die_error(&err);
+    Tokenizer *t = tokenizer_open(&g, &err);
+    CHECK(!t, "accepted, expected: %s", says);
+    if (!t) CHECK(err.code == EXIT_MODEL && strstr(err.text, says), "expected %s, found %s", says, err.text);
+    if (!t) CHECK(!strchr(err.text, '\n'), "%s", err.text);
+    tokenizer_close(t);
+    gguf_close(&g);
+    buffer_free(&b);
+}
+
+// The small vocabulary without the key `skip`, and with what `spoil` writes instead.
+static void refused(bool is_sentencepiece, const char *skip, void (*spoil)(Maker *m), const char *says) {
+    Maker m;
     make_begin(&m);
     m.skip = skip;
     make_llama(&m, (MakeLlama){.is_sentencepiece = is_sentencepiece, .is_vocabulary_only = true});
     m.skip = NULL;
     if (spoil) spoil(&m);
-    Buffer b = make_end(&m);
-    if (!gguf_parse(&g, b.data, b.len, "spoilt", &err)) die_error(&err);
-    Tokenizer *t = tokenizer_open(&g, &err);
-    CHECK(!t, "%s should be refused", word);
-    if (!t)
-        CHECK(err.code == EXIT_MODEL && strstr(err.text, word) && !strchr(err.text, '\n'), "%s: %s", word, err.text);
-    tokenizer_close(t);
-    gguf_close(&g);
-    buffer_free(&b);
+    expect_refusal(&m, says);
 }
 
 static void spoil_pre(Maker *m) { make_string(m, "tokenizer.ggml.pre", "tekken"); }
@@ -206,10 +211,7 @@ static void spoil_types_kind(Maker *m) { make_array(m, "tokenizer.ggml.token_typ
 static void spoil_types_short(Maker *m) { make_array(m, "tokenizer.ggml.token_type", GGUF_I32, 1, "\1\0\0\0", 4); }
 static void spoil_scores(Maker *m) { make_array(m, "tokenizer.ggml.scores", GGUF_I8, 4, "\1\1\1\1", 4); }
 static void spoil_empty(Maker *m) { make_array(m, "tokenizer.ggml.tokens", GGUF_STRING, 0, "", 0); }
-static void spoil_twice(Maker *m) {
-    make_string(m, "tokenizer.ggml.model", "gpt2");
-    put_tokens(m, (const char *const[]){"a", "b", "a"}, 3, 1);
-}
+static void spoil_twice(Maker *m) { put_tokens(m, (const char *const[]){"a", "b", "a"}, 3, 1); }
 static void spoil_bytes(Maker *m) { put_tokens(m, (const char *const[]){"a", "b"}, 2, 1); }
 static void spoil_types_range(Maker *m) { put_tokens(m, (const char *const[]){"a", "b"}, 2, 77); }
 static void spoil_byte(Maker *m) { put_tokens(m, (const char *const[]){"<0x00>", "<0x-1>"}, 2, 6); }
@@ -226,49 +228,40 @@ static void spoil_merge_half(Maker *m) { put_merges(m, "zq xx", 1); }
 static void spoil_merge_twice(Maker *m) { put_merges(m, "t h", 2); }
 
 // A vocabulary of other tokens: the keys that refer to the old ones go.
-static void refused_tokens(void (*spoil)(Maker *m), const char *word) {
+static void refused_tokens(void (*spoil)(Maker *m), const char *says) {
     Maker m;
-    Gguf g;
-    Error err;
     make_begin(&m);
     make_string(&m, "general.architecture", "llama");
-    if (spoil != spoil_twice) make_string(&m, "tokenizer.ggml.model", "gpt2");
+    make_string(&m, "tokenizer.ggml.model", "gpt2");
     make_string(&m, "tokenizer.ggml.pre", "llama-bpe");
     spoil(&m);
-    Buffer b = make_end(&m);
-    if (!gguf_parse(&g, b.data, b.len, "spoilt", &err)) die_error(&err);
-    Tokenizer *t = tokenizer_open(&g, &err);
-    CHECK(!t, "%s should be refused", word);
-    if (!t) CHECK(err.code == EXIT_MODEL && strstr(err.text, word), "%s: %s", word, err.text);
-    tokenizer_close(t);
-    gguf_close(&g);
-    buffer_free(&b);
+    expect_refusal(&m, says);
 }
 
 static void broken_vocabularies(void) {
-    refused(false, "tokenizer.ggml.pre", spoil_pre, "tekken");
-    refused(false, "tokenizer.ggml.pre", NULL, "tokenizer.ggml.pre");
-    refused(false, "tokenizer.ggml.model", spoil_model, "bert");
-    refused(false, "tokenizer.ggml.model", NULL, "tokenizer.ggml.model");
-    refused(false, "tokenizer.ggml.tokens", NULL, "tokenizer.ggml.tokens");
-    refused(false, "tokenizer.ggml.tokens", spoil_empty, "tokens");
-    refused(false, "tokenizer.ggml.bos_token_id", spoil_bos, "bos_token_id");
-    refused(false, "tokenizer.ggml.eos_token_id", spoil_eos, "eos_token_id");
-    refused(false, "tokenizer.ggml.eos_token_id", spoil_eos_none, "eos_token_id");
-    refused(false, "tokenizer.ggml.token_type", spoil_types_kind, "token_type");
-    refused(true, "tokenizer.ggml.token_type", spoil_types_short, "token_type");
-    refused(true, "tokenizer.ggml.scores", spoil_scores, "scores");
-    refused(true, "tokenizer.ggml.scores", NULL, "scores");
-    refused(false, "tokenizer.ggml.merges", spoil_merge, "nospace");
-    refused(false, "tokenizer.ggml.merges", spoil_merge_half, "zq xx");
-    refused(false, "tokenizer.ggml.merges", spoil_merge_twice, "\"t h\" again");
-    refused(false, "tokenizer.ggml.merges", NULL, "tokenizer.ggml.merges");
-    refused_tokens(spoil_twice, "once");
-    refused_tokens(spoil_bytes, "every byte");
-    refused_tokens(spoil_types_range, "token_type");
-    refused_tokens(spoil_byte, "<0x-1>");
-    refused_tokens(spoil_byte_name, "<0xZZ>");
-    refused_tokens(spoil_byte_twice, "once");
+    refused(false, "tokenizer.ggml.pre", spoil_pre, "pre: expected llama-bpe, found \"tekken\"");
+    refused(false, "tokenizer.ggml.pre", NULL, "tokenizer.ggml.pre: expected a string, found no such key");
+    refused(false, "tokenizer.ggml.model", spoil_model, "model: expected gpt2 or llama, found \"bert\"");
+    refused(false, "tokenizer.ggml.model", NULL, "tokenizer.ggml.model: expected a string, found no such key");
+    refused(false, "tokenizer.ggml.tokens", NULL, "tokens: expected an array of string, found no such key");
+    refused(false, "tokenizer.ggml.tokens", spoil_empty, "tokens: expected 1 to 2^30");
+    refused(false, "tokenizer.ggml.bos_token_id", spoil_bos, "bos_token_id: expected less than 270, found 1048576");
+    refused(false, "tokenizer.ggml.eos_token_id", spoil_eos, "eos_token_id: expected less than 270, found 2147483648");
+    refused(false, "tokenizer.ggml.eos_token_id", spoil_eos_none, "expected less than 270, found 4294967295");
+    refused(false, "tokenizer.ggml.token_type", spoil_types_kind, "token_type: expected an array of i32, found an a");
+    refused(true, "tokenizer.ggml.token_type", spoil_types_short, "token_type: expected 323 items, found 1");
+    refused(true, "tokenizer.ggml.scores", spoil_scores, "scores: expected an array of f32, found an array of i8");
+    refused(true, "tokenizer.ggml.scores", NULL, "scores: expected an array of f32, found no such key");
+    refused(false, "tokenizer.ggml.merges", spoil_merge, "merges: expected two parts of a token, found \"nospace\"");
+    refused(false, "tokenizer.ggml.merges", spoil_merge_half, "merges: expected two parts of a token, found \"zq xx\"");
+    refused(false, "tokenizer.ggml.merges", spoil_merge_twice, "merges: expected each once, found \"t h\" again");
+    refused(false, "tokenizer.ggml.merges", NULL, "merges: expected an array of string, found no such key");
+    refused_tokens(spoil_twice, "tokens: expected each once, found \"a\" as 0 and 2");
+    refused_tokens(spoil_bytes, "tokens: expected one for every byte, found none for 0x00");
+    refused_tokens(spoil_types_range, "token_type: expected 1 to 6, found 77 (token 0)");
+    refused_tokens(spoil_byte, "token 1: expected <0x00> to <0xFF>, found \"<0x-1>\"");
+    refused_tokens(spoil_byte_name, "token 0: expected <0x00> to <0xFF>, found \"<0xZZ>\"");
+    refused_tokens(spoil_byte_twice, "token 1: expected each byte once, found that of 0 again");
 }
 
 void test_tokenizer(void) {

@@ -11,9 +11,9 @@ import shutil
 import subprocess
 import sys
 
-from cli import DATA, PROGRAM, ROOT, SCRIPTS, Skip, check, main, same, test
+import cli as program
+from cli import DATA, GOLDEN, ROOT, SCRIPTS, Skip, check, main, refuses, same, test
 
-GOLDEN = os.path.join(ROOT, "tests", "golden")
 VOCABULARY = os.path.join(DATA, "vocab", "ggml-vocab-llama-%s.gguf")
 
 TIKTOKEN = r"""
@@ -45,10 +45,8 @@ def need(path):
     return path
 
 
-def call(*args, code=0, stdin=b""):
-    p = subprocess.run([PROGRAM, "tokenize"] + list(args), input=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    same(p.returncode, code, " ".join(args) + ": " + p.stderr.decode("utf-8", "replace"))
-    return p.stdout if code == 0 else p.stderr.decode()
+def call(*args, stdin=b""):
+    return program.call("tokenize", *args, stdin=stdin)[0]
 
 
 def lines_of(texts):
@@ -182,16 +180,14 @@ def forms(cli):
 @test
 def refusals(cli):
     model = small(cli)
-    check("line 2" in call("-m", model, "--jsonl", code=1, stdin=b'"a"\n{}\n'), "line 2")
-    check("line 1" in call("-m", model, "--jsonl", code=1, stdin=b'"\\ud800"\n'), "line 1")
-    call("-m", model, "--decode", "640", code=2)
-    call("-m", model, "--decode", "x", code=2)
-    call("-m", model, "--ids", "--count", "a", code=2)
-    dialogue = cli.path_of("d.jsonl")
-    for line in ('{"role": "root", "content": "x"}', '{"role": "user"}', '[]', ''):
-        with open(dialogue, "w") as f:
-            f.write(line + "\n")
-        call("-m", model, "--chat", dialogue, "--template", "llama3", code=1)
+    for code, says, data, *args in ((1, "line 1", b'"\\ud800"\n', "--jsonl"), (2, "640", b"", "--decode", "640"),
+                                    (2, '"x"', b"", "--decode", "x"), (2, "--count", b"", "--ids", "--count", "a")):
+        refuses(code, says, "tokenize", "-m", model, *args, stdin=data)
+    out, err = program.call("tokenize", "-m", model, "--jsonl", stdin=b'"a"\n{}\n', code=1)
+    check(out.count(b"\n") == 1 and "line 2: expected a JSON string" in err, out, err)  # what came before stands
+    for line, says in (('{"role": "root", "content": "x"}', '"root"'), ('{"role": "user"}', "content"),
+                       ("[]", "line 1"), ("", "expected lines of")):
+        refuses(1, says, "tokenize", "-m", model, "--chat", cli.write("d.jsonl", [line]), "--template", "llama3")
 
 
 @test
