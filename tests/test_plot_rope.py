@@ -138,4 +138,4 @@ def text_pictures(tmp):
 
 
 if __name__ == "__main__":
-    cli.main("rope", needs_model=False)
+    cli.main("rope")
