@@ -2,11 +2,9 @@
 // answer the ids of all make one stream; the session is rewound to where it agrees with it, and the rest is fed. So a
 // turn costs its own tokens, and undoing, editing or loading costs what differs.
 #include "verbs.h"
+#include "chat.h"
 #include "../base/json.h"
-#include "../chat/dialogue.h"
 #include "../cli/answers.h"
-#include "../cli/editor.h"
-#include "../cli/engine.h"
 #include "../cli/output.h"
 
 #include <ctype.h>
@@ -22,25 +20,7 @@
 
 enum { CHUNK = 256 }; // so that a long prefill shows progress
 
-typedef struct {
-    Options options; // ours: /set changes them
-    Engine engine;
-    Generator generator;
-    Session *session;
-    Editor *editor;
-    Dialogue dialogue;
-    Ids stream;      // the tokens of the dialogue, what opens an answer, and the answer
-    int n_answers;   // each answer has a stream of random numbers of its own
-    Buffer attached; // of /file, for the next message
-    Buffer edited;   // what the next prompt begins with
-    bool is_terminal;
-    uint64_t n_prefill, n_decode; // of all turns
-    double prefill_sec, decode_sec;
-} Chat;
-
-// Something that could not be done. In --json a driver waits for a line of output.
-static void complain(const Chat *c, const char *fmt, ...) PRINTF_LIKE(2, 3);
-static void complain(const Chat *c, const char *fmt, ...) {
+void chat_complain(const Chat *c, const char *fmt, ...) {
     Buffer text = {0}, out = {0};
     va_list ap;
     va_start(ap, fmt);
@@ -55,8 +35,7 @@ static void complain(const Chat *c, const char *fmt, ...) {
     buffer_free(&text);
 }
 
-// The session file follows the dialogue: by one message more, or whole after any other change.
-static void follow(const Chat *c, bool is_appended) {
+void chat_follow(const Chat *c, bool is_appended) {
     const char *path = c->options.session_file;
     Error err;
     if (path && !(is_appended ? transcript_append : transcript_write)(&c->dialogue, path, &err)) warn("%s", err.text);
@@ -161,17 +140,16 @@ static int drop_turns(Chat *c) {
     return n;
 }
 
-// True if the dialogue and the start of an answer fit; if not, says so, with what can be done.
-static bool fits(Chat *c) {
+bool chat_fits(Chat *c) {
     int limit = c->options.ctx - 16; // for what opens the answer, and a first few tokens of it
     int n = encode(c), most = c->engine.model.config.max_context;
     if (n > limit * 9 / 10 && c->options.keep_going) n = drop_turns(c);
     const char *larger = c->options.ctx < most ? ", or start with a larger -c" : "";
     if (n > limit)
-        complain(c,
-                 "this turn does not fit the context: %d tokens, context %d (/clear, /undo, --keep-going%s, the "
-                 "model's is %d)",
-                 n, c->options.ctx, larger, most);
+        chat_complain(c,
+                      "this turn does not fit the context: %d tokens, context %d (/clear, /undo, --keep-going%s, the "
+                      "model's is %d)",
+                      n, c->options.ctx, larger, most);
     else if (n > limit * 9 / 10)
         note(&c->options, "context: %d of %d positions used (/clear, /undo%s)", n, c->options.ctx, larger);
     return n <= limit;
@@ -204,8 +182,7 @@ static void generate_answer(Chat *c, Answer *a, Sequence *s) {
     if (!a->ends_line && !o->is_json) text_write("\n", 1);
 }
 
-// Lets the model answer what the stream holds.
-static void answer(Chat *c) {
+void chat_answer(Chat *c) {
     Dialogue *d = &c->dialogue;
     Ids *stream = &c->stream;
     stream->len = 0;
@@ -236,9 +213,9 @@ static void answer(Chat *c) {
         template_close(c->engine.tpl, c->engine.tokenizer, s.stop_token, stream);
         dialogue_push(d, str_of("assistant"), buffer_str(&text));
         for (int i = start; i < stream->len; i++) ids_push(&d->ids[d->n - 1], stream->data[i]);
-        follow(c, true);
+        chat_follow(c, true);
     } else if (s.finish == FINISH_ERROR) {
-        complain(c, "%s", s.error.text);
+        chat_complain(c, "%s", s.error.text);
     }
     if (s.finish == FINISH_CANCEL)
         note(&c->options, has_said ? "(stopped)" : "(stopped before the answer: /regen, /edit or /undo)");
@@ -252,7 +229,7 @@ static void answer(Chat *c) {
     sequence_free(&s);
 }
 
-static void say(Chat *c, const char *role, const char *text, size_t n) {
+void chat_say(Chat *c, const char *role, const char *text, size_t n) {
     Dialogue *d = &c->dialogue;
     Buffer whole = {0};
     if (c->attached.len) {
@@ -263,207 +240,12 @@ static void say(Chat *c, const char *role, const char *text, size_t n) {
     buffer_append(&whole, text, n);
     dialogue_push(d, str_of(role), buffer_str(&whole));
     buffer_free(&whole);
-    if (!fits(c)) { // as if it had not been said
+    if (!chat_fits(c)) { // as if it had not been said
         dialogue_remove(d, d->n - 1, d->n);
         return;
     }
-    follow(c, true);
-    answer(c);
-}
-
-// "NAME VALUE"
-static void command_set(Chat *c, const char *text) {
-    char name[40], value[40], option[42];
-    Error err;
-    if (sscanf(text, " %39s %39s", name, value) != 2) {
-        complain(c, "/set: expected OPTION VALUE, as in /set temp 0.7");
-        return;
-    }
-    const char *bare = name + strspn(name, "-");
-    snprintf(option, sizeof option, "%s%s", bare[0] && bare[1] ? "--" : "-", bare);
-    const Option *found = option_find(&c->options, 'S', option, &err);
-    if (!found || !option_set(&c->options, found, option, value, &err))
-        complain(c, "/set: %s", err.text);
-    else if (!strcmp(option, "--seed") || !strcmp(option, "-s"))
-        c->n_answers = 0;
-}
-
-static void command_show(Chat *c, const char *text) {
-    (void)text;
-    const Dialogue *d = &c->dialogue;
-    note(NULL, "model %s, template %s, %d of %d positions used, %d messages", c->engine.model.file.path,
-         template_name(c->engine.tpl), c->session->n_tokens, c->options.ctx, d->n);
-    if (dialogue_has(d, 0, "system"))
-        note(NULL, "system: %.*s", (int)d->messages[0].content.len, d->messages[0].content.data);
-    Buffer settings = {0};
-    options_put_settings(&c->options, &settings);
-    note(NULL, "%s", settings.data);
-    buffer_free(&settings);
-}
-
-static void command_stats(Chat *c, const char *text) {
-    (void)text;
-    note(NULL, "%d answers; prefill %llu tok %.1f tok/s, decode %llu tok %.1f tok/s; KV cache %.1f MB", c->n_answers,
-         (unsigned long long)c->n_prefill, c->prefill_sec > 0 ? (double)c->n_prefill / c->prefill_sec : 0,
-         (unsigned long long)c->n_decode, c->decode_sec > 0 ? (double)c->n_decode / c->decode_sec : 0,
-         (double)kv_position_bytes(&c->engine.model.kv) * c->session->n_tokens * 1e-6);
-}
-
-static bool has_name(const Chat *c, const char *path) {
-    if (!*path) complain(c, "expected a file name");
-    return *path;
-}
-
-static void command_file(Chat *c, const char *path) {
-    Error err;
-    Ids ids = {0};
-    size_t before = c->attached.len;
-    if (!has_name(c, path)) return;
-    if (before) buffer_puts(&c->attached, "\n\n");
-    if (!file_read(path, &c->attached, &err)) {
-        c->attached.len = before;
-        complain(c, "%s", err.text);
-        return;
-    }
-    tokenizer_encode(c->engine.tokenizer, c->attached.data, c->attached.len, &ids);
-    note(&c->options, "the next message begins with %s: %d tokens", path, ids.len);
-    free(ids.data);
-}
-
-static void command_load(Chat *c, const char *path) {
-    Dialogue *d = &c->dialogue;
-    Error err;
-    bool is_torn;
-    int n_old = d->n;
-    if (!has_name(c, path)) return;
-    if (!transcript_read(d, path, &is_torn, &err)) {
-        dialogue_remove(d, n_old, d->n);
-        complain(c, "%s", err.text);
-        return;
-    }
-    dialogue_remove(d, 0, n_old);
-    d->dropped.len = 0;
-    follow(c, false);
-    note(&c->options, "%d messages", d->n);
-}
-
-static void command_save(Chat *c, const char *path) {
-    Error err;
-    if (!has_name(c, path)) return;
-    if (!transcript_write(&c->dialogue, path, &err))
-        complain(c, "%s", err.text);
-    else
-        note(&c->options, "%d messages saved in %s", c->dialogue.n, path);
-}
-
-// Takes the last question back, with what was said to it. False if there is none.
-static bool undo(Chat *c) {
-    Dialogue *d = &c->dialogue;
-    int i = dialogue_last_user(d);
-    if (i < 0) {
-        complain(c, "there is no message to go back to");
-        return false;
-    }
-    dialogue_remove(d, i, d->n);
-    follow(c, false);
-    return true;
-}
-
-static void command_undo(Chat *c, const char *text) {
-    (void)text;
-    undo(c);
-}
-
-static void command_edit(Chat *c, const char *text) {
-    Dialogue *d = &c->dialogue;
-    int i = dialogue_last_user(d);
-    c->edited.len = 0;
-    if (i >= 0) buffer_put(&c->edited, d->messages[i].content);
-    if (!undo(c)) return;
-    if (*text) say(c, "user", text, strlen(text));
-    if (*text || !c->is_terminal) c->edited.len = 0;
-}
-
-static void command_regen(Chat *c, const char *text) {
-    (void)text;
-    Dialogue *d = &c->dialogue;
-    if (dialogue_last_user(d) < 0) {
-        complain(c, "there is no message to answer");
-        return;
-    }
-    if (dialogue_has(d, d->n - 1, "assistant")) {
-        dialogue_remove(d, d->n - 1, d->n);
-        follow(c, false);
-    }
-    if (fits(c)) answer(c);
-}
-
-static void command_clear(Chat *c, const char *text) {
-    (void)text;
-    Dialogue *d = &c->dialogue;
-    dialogue_remove(d, dialogue_has(d, 0, "system"), d->n);
-    d->dropped.len = c->attached.len = 0;
-    follow(c, false);
-}
-
-static void command_system(Chat *c, const char *text) {
-    if (c->engine.tpl == TEMPLATE_NONE) {
-        complain(c, "a model without a chat template takes no system prompt");
-        return;
-    }
-    dialogue_system(&c->dialogue, text, strlen(text));
-    follow(c, false);
-}
-
-static void command_tool(Chat *c, const char *text) { say(c, "ipython", text, strlen(text)); }
-
-typedef struct {
-    const char *name, *help;
-    void (*run)(Chat *c, const char *text); // what follows the name; NULL ends the chat
-} Command;
-
-static void command_help(Chat *c, const char *text);
-
-static const Command commands[] = {
-    {"/help", "this list", command_help},
-    {"/exit", "end (also Ctrl-D)", NULL},
-    {"/clear", "forget the dialogue, but not the system prompt", command_clear},
-    {"/system", "TEXT: set the system prompt; no TEXT removes it", command_system},
-    {"/undo", "take the last message and its answer back", command_undo},
-    {"/regen", "answer the last message anew", command_regen},
-    {"/edit", "change the last message and send it again", command_edit},
-    {"/save", "FILE: write the dialogue, a JSON object a line", command_save},
-    {"/load", "FILE: go on from such a file", command_load},
-    {"/set", "OPTION VALUE: temp, top-k, top-p, min-p, seed, n-predict, ...", command_set},
-    {"/show", "model, context and options", command_show},
-    {"/stats", "tokens and speed so far", command_stats},
-    {"/file", "PATH: begin the next message with a file", command_file},
-    {"/tool", "TEXT: the result of a tool that the model called", command_tool},
-};
-enum { N_COMMANDS = sizeof commands / sizeof *commands };
-
-static void command_help(Chat *c, const char *text) {
-    (void)c, (void)text;
-    for (int i = 0; i < N_COMMANDS; i++) note(NULL, "%-8s %s", commands[i].name, commands[i].help);
-    note(NULL,
-         "Several lines: end them with \\, or write them between \"\"\", or paste them. A space first sends \"/\" "
-         "as text.");
-}
-
-// False ends the chat.
-static bool command(Chat *c, const char *text) {
-    char word[40];
-    size_t n = strcspn(text, " \t");
-    snprintf(word, sizeof word, "%.*s", (int)(n < sizeof word ? n : sizeof word - 1), text);
-    if (!strcmp(word, "/quit") || !strcmp(word, "/bye")) return false;
-    for (int i = 0; i < N_COMMANDS; i++) {
-        if (strcmp(word, commands[i].name)) continue;
-        if (commands[i].run) commands[i].run(c, text + n + strspn(text + n, " \t"));
-        return commands[i].run;
-    }
-    complain(c, "unknown command %s%s (/help lists them; a space first makes it a message)", word,
-             did_you_mean(word, &commands->name, sizeof *commands, N_COMMANDS));
-    return true;
+    chat_follow(c, true);
+    chat_answer(c);
 }
 
 // $XDG_STATE_HOME/llama31/history, its folders made. False if there is no home.
@@ -501,7 +283,7 @@ static void chat_open(Chat *c, const Options *o) {
         if (is_torn && !transcript_write(d, o->session_file, &err)) die_error(&err);
     }
     if (o->system) dialogue_system(d, c->engine.system.data, c->engine.system.len);
-    if (o->system && o->session_file) follow(c, false);
+    if (o->system && o->session_file) chat_follow(c, false);
     c->editor = editor_open(history_path(&history) ? history.data : NULL, &generate_interrupted);
     c->is_terminal = editor_is_terminal(c->editor);
 }
@@ -540,8 +322,8 @@ int verb_chat(const Options *o) {
         n_interrupts = 0;
         if (strspn(text.data, " \t\r\n") == text.len) continue;
         if (text.data[0] != '/' || strchr(text.data, '\n'))
-            say(&c, "user", text.data, text.len);
-        else if (!command(&c, text.data))
+            chat_say(&c, "user", text.data, text.len);
+        else if (!chat_command(&c, text.data))
             break;
         if (generate_interrupted && !c.is_terminal) break;
         generate_interrupted = 0;

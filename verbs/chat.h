@@ -1,0 +1,37 @@
+// What the loop of chat and its commands share.
+#ifndef VERBS_CHAT_H
+#define VERBS_CHAT_H
+
+#include "../chat/dialogue.h"
+#include "../cli/editor.h"
+#include "../cli/engine.h"
+
+typedef struct {
+    Options options; // ours: /set changes them
+    Engine engine;
+    Generator generator;
+    Session *session;
+    Editor *editor;
+    Dialogue dialogue;
+    Ids stream;      // the tokens of the dialogue, what opens an answer, and the answer
+    int n_answers;   // each answer has a stream of random numbers of its own
+    Buffer attached; // of /file, for the next message
+    Buffer edited;   // what the next prompt begins with
+    bool is_terminal;
+    uint64_t n_prefill, n_decode; // of all turns
+    double prefill_sec, decode_sec;
+} Chat;
+
+// Something that could not be done. In --json a driver waits for a line of output.
+void chat_complain(const Chat *c, const char *fmt, ...) PRINTF_LIKE(2, 3);
+// The session file follows the dialogue: by one message more, or whole after any other change.
+void chat_follow(const Chat *c, bool is_appended);
+// True if the dialogue and the start of an answer fit; if not, says so, with what can be done.
+bool chat_fits(Chat *c);
+// Adds a message and lets the model answer; answers what the dialogue holds.
+void chat_say(Chat *c, const char *role, const char *text, size_t n);
+void chat_answer(Chat *c);
+// A line that begins with a slash (verbs/chat_commands.c). False ends the chat.
+bool chat_command(Chat *c, const char *text);
+
+#endif

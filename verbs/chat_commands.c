@@ -1,0 +1,201 @@
+// The commands of chat.
+#include "chat.h"
+#include "../cli/output.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+// "NAME VALUE"
+static void command_set(Chat *c, const char *text) {
+    char name[40], value[40], option[42];
+    Error err;
+    if (sscanf(text, " %39s %39s", name, value) != 2) {
+        chat_complain(c, "/set: expected OPTION VALUE, as in /set temp 0.7");
+        return;
+    }
+    const char *bare = name + strspn(name, "-");
+    snprintf(option, sizeof option, "%s%s", bare[0] && bare[1] ? "--" : "-", bare);
+    const Option *found = option_find(&c->options, 'S', option, &err);
+    if (!found || !option_set(&c->options, found, option, value, &err))
+        chat_complain(c, "/set: %s", err.text);
+    else if (!strcmp(option, "--seed") || !strcmp(option, "-s"))
+        c->n_answers = 0;
+}
+
+static void command_show(Chat *c, const char *text) {
+    (void)text;
+    const Dialogue *d = &c->dialogue;
+    note(NULL, "model %s, template %s, %d of %d positions used, %d messages", c->engine.model.file.path,
+         template_name(c->engine.tpl), c->session->n_tokens, c->options.ctx, d->n);
+    if (dialogue_has(d, 0, "system"))
+        note(NULL, "system: %.*s", (int)d->messages[0].content.len, d->messages[0].content.data);
+    Buffer settings = {0};
+    options_put_settings(&c->options, &settings);
+    note(NULL, "%s", settings.data);
+    buffer_free(&settings);
+}
+
+static void command_stats(Chat *c, const char *text) {
+    (void)text;
+    note(NULL, "%d answers; prefill %llu tok %.1f tok/s, decode %llu tok %.1f tok/s; KV cache %.1f MB", c->n_answers,
+         (unsigned long long)c->n_prefill, c->prefill_sec > 0 ? (double)c->n_prefill / c->prefill_sec : 0,
+         (unsigned long long)c->n_decode, c->decode_sec > 0 ? (double)c->n_decode / c->decode_sec : 0,
+         (double)kv_position_bytes(&c->engine.model.kv) * c->session->n_tokens * 1e-6);
+}
+
+static bool has_name(const Chat *c, const char *path) {
+    if (!*path) chat_complain(c, "expected a file name");
+    return *path;
+}
+
+static void command_file(Chat *c, const char *path) {
+    Error err;
+    Ids ids = {0};
+    size_t before = c->attached.len;
+    if (!has_name(c, path)) return;
+    if (before) buffer_puts(&c->attached, "\n\n");
+    if (!file_read(path, &c->attached, &err)) {
+        c->attached.len = before;
+        chat_complain(c, "%s", err.text);
+        return;
+    }
+    tokenizer_encode(c->engine.tokenizer, c->attached.data, c->attached.len, &ids);
+    note(&c->options, "the next message begins with %s: %d tokens", path, ids.len);
+    free(ids.data);
+}
+
+static void command_load(Chat *c, const char *path) {
+    Dialogue *d = &c->dialogue;
+    Error err;
+    bool is_torn;
+    int n_old = d->n;
+    if (!has_name(c, path)) return;
+    if (!transcript_read(d, path, &is_torn, &err)) {
+        dialogue_remove(d, n_old, d->n);
+        chat_complain(c, "%s", err.text);
+        return;
+    }
+    dialogue_remove(d, 0, n_old);
+    d->dropped.len = 0;
+    chat_follow(c, false);
+    note(&c->options, "%d messages", d->n);
+}
+
+static void command_save(Chat *c, const char *path) {
+    Error err;
+    if (!has_name(c, path)) return;
+    if (!transcript_write(&c->dialogue, path, &err))
+        chat_complain(c, "%s", err.text);
+    else
+        note(&c->options, "%d messages saved in %s", c->dialogue.n, path);
+}
+
+// Takes the last question back, with what was said to it. False if there is none.
+static bool undo(Chat *c) {
+    Dialogue *d = &c->dialogue;
+    int i = dialogue_last_user(d);
+    if (i < 0) {
+        chat_complain(c, "there is no message to go back to");
+        return false;
+    }
+    dialogue_remove(d, i, d->n);
+    chat_follow(c, false);
+    return true;
+}
+
+static void command_undo(Chat *c, const char *text) {
+    (void)text;
+    undo(c);
+}
+
+static void command_edit(Chat *c, const char *text) {
+    Dialogue *d = &c->dialogue;
+    int i = dialogue_last_user(d);
+    c->edited.len = 0;
+    if (i >= 0) buffer_put(&c->edited, d->messages[i].content);
+    if (!undo(c)) return;
+    if (*text) chat_say(c, "user", text, strlen(text));
+    if (*text || !c->is_terminal) c->edited.len = 0;
+}
+
+static void command_regen(Chat *c, const char *text) {
+    (void)text;
+    Dialogue *d = &c->dialogue;
+    if (dialogue_last_user(d) < 0) {
+        chat_complain(c, "there is no message to answer");
+        return;
+    }
+    if (dialogue_has(d, d->n - 1, "assistant")) {
+        dialogue_remove(d, d->n - 1, d->n);
+        chat_follow(c, false);
+    }
+    if (chat_fits(c)) chat_answer(c);
+}
+
+static void command_clear(Chat *c, const char *text) {
+    (void)text;
+    Dialogue *d = &c->dialogue;
+    dialogue_remove(d, dialogue_has(d, 0, "system"), d->n);
+    d->dropped.len = c->attached.len = 0;
+    chat_follow(c, false);
+}
+
+static void command_system(Chat *c, const char *text) {
+    if (c->engine.tpl == TEMPLATE_NONE) {
+        chat_complain(c, "a model without a chat template takes no system prompt");
+        return;
+    }
+    dialogue_system(&c->dialogue, text, strlen(text));
+    chat_follow(c, false);
+}
+
+static void command_tool(Chat *c, const char *text) { chat_say(c, "ipython", text, strlen(text)); }
+
+typedef struct {
+    const char *name, *help;
+    void (*run)(Chat *c, const char *text); // what follows the name; NULL ends the chat
+} Command;
+
+static void command_help(Chat *c, const char *text);
+
+static const Command commands[] = {
+    {"/help", "this list", command_help},
+    {"/exit", "end (also Ctrl-D)", NULL},
+    {"/clear", "forget the dialogue, but not the system prompt", command_clear},
+    {"/system", "TEXT: set the system prompt; no TEXT removes it", command_system},
+    {"/undo", "take the last message and its answer back", command_undo},
+    {"/regen", "answer the last message anew", command_regen},
+    {"/edit", "change the last message and send it again", command_edit},
+    {"/save", "FILE: write the dialogue, a JSON object a line", command_save},
+    {"/load", "FILE: go on from such a file", command_load},
+    {"/set", "OPTION VALUE: temp, top-k, top-p, min-p, seed, n-predict, ...", command_set},
+    {"/show", "model, context and options", command_show},
+    {"/stats", "tokens and speed so far", command_stats},
+    {"/file", "PATH: begin the next message with a file", command_file},
+    {"/tool", "TEXT: the result of a tool that the model called", command_tool},
+};
+enum { N_COMMANDS = sizeof commands / sizeof *commands };
+
+static void command_help(Chat *c, const char *text) {
+    (void)c, (void)text;
+    for (int i = 0; i < N_COMMANDS; i++) note(NULL, "%-8s %s", commands[i].name, commands[i].help);
+    note(NULL,
+         "Several lines: end them with \\, or write them between \"\"\", or paste them. A space first sends \"/\" "
+         "as text.");
+}
+
+bool chat_command(Chat *c, const char *text) {
+    char word[40];
+    size_t n = strcspn(text, " \t");
+    snprintf(word, sizeof word, "%.*s", (int)(n < sizeof word ? n : sizeof word - 1), text);
+    if (!strcmp(word, "/quit") || !strcmp(word, "/bye")) return false;
+    for (int i = 0; i < N_COMMANDS; i++) {
+        if (strcmp(word, commands[i].name)) continue;
+        if (commands[i].run) commands[i].run(c, text + n + strspn(text + n, " \t"));
+        return commands[i].run;
+    }
+    chat_complain(c, "unknown command %s%s (/help lists them; a space first makes it a message)", word,
+             did_you_mean(word, &commands->name, sizeof *commands, N_COMMANDS));
+    return true;
+}
