@@ -5,6 +5,7 @@ CFLAGS  ?= -O3
 BUILD   ?= build
 PREFIX  ?= /usr/local
 VERSION := $(shell cat VERSION)
+COMMIT  := $(shell cat COMMIT 2>/dev/null || git describe --always --dirty --abbrev=12 2>/dev/null || echo unknown)
 
 TARGET  := $(shell $(CC) -dumpmachine)
 OPENMP  ?= $(shell echo 'int main(void){return 0;}' > /tmp/llama31-omp-$$$$.c; \
@@ -59,6 +60,10 @@ $(BUILD)/unit: $(TESTOBJ) $(OBJ)
 	$(call say,LD,$@)
 	$(V)$(CC) $(CFLAGS) $(OPENMP) $(LDFLAGS) -o $@ $^ -lm -pthread
 $(BUILD)/tests/main.o: $(BUILD)/tests/suites
+$(BUILD)/run.o: ISA := '-DBUILD_COMMIT="$(COMMIT)"' '-DBUILD_COMPILER="$(shell $(CC) --version | sed 's/["\\]//g;q')"'
+$(BUILD)/run.o: $(BUILD)/commit
+$(BUILD)/commit: FORCE
+	@mkdir -p $(@D); echo '$(COMMIT)' | cmp -s - $@ || echo '$(COMMIT)' > $@
 $(BUILD)/tests/suites: FORCE # changes when the list does, whatever the times of the files
 	@mkdir -p $(@D); echo '$(SUITES)' | cmp -s - $@ || echo '$(SUITES)' > $@
 $(BUILD)/%.o: %.c Makefile VERSION

@@ -12,45 +12,6 @@
 #include <string.h>
 #include <unistd.h>
 
-typedef struct {
-    const char *name;
-    char letter;   // in the table of options
-    int most_args; // without a dash
-    int (*run)(const Options *o);
-    const char *usage, *summary;
-} Verb;
-
-static const Verb verbs[] = {
-    {"run", 'r', INT_MAX, verb_run, "[-m MODEL] [PROMPT | -f FILE | < stdin]", "generate text"},
-    {"chat", 'c', 0, verb_chat, "[-m MODEL] [-sys TEXT]", "converse"},
-    {"batch", 'b', 0, verb_batch, "[-m MODEL] -i IN.jsonl -o OUT.jsonl", "complete a file of prompts"},
-    {"score", 's', INT_MAX, verb_score, "[-m MODEL] --choices A,B PROMPT | --perplexity FILE",
-     "log-probabilities, perplexity"},
-    {"tokenize", 't', INT_MAX, verb_tokenize, "[-m MODEL] [TEXT | -f FILE | < stdin]", "text <-> token ids"},
-    {"logits", 'l', 0, verb_logits, "[-m MODEL] --ids 1,2,3 | --ids @FILE -o OUT.f32", "raw logits, float32"},
-    {"show", 'w', 1, verb_show, "[-m MODEL | MODEL] [--tensors]", "what is in a model file, memory and kernels"},
-    {"quantize", 'q', 3, verb_quantize, "IN.gguf OUT.gguf TYPE",
-     "a smaller file: Q8_0 Q6_K Q5_K_M Q4_K_M Q4_K_S Q4_0 IQ4_XS BF16 F16"},
-    {"bench", 'n', 0, verb_bench, "[-m MODEL]", "tokens/s, GB/s and the machine's limits"},
-    {"rope", 'o', 0, verb_rope, "[-m MODEL | --dim D] [--positions A..B:STEP]",
-     "RoPE frequencies, angles, the cis table"},
-};
-enum { N_VERBS = sizeof verbs / sizeof *verbs };
-
-static int print_help(const Verb *verb) {
-    if (!verb) {
-        puts("usage: llama31 VERB [OPTIONS]\n");
-        for (int i = 0; i < N_VERBS; i++) printf("  %-9s %-52s %s\n", verbs[i].name, verbs[i].usage, verbs[i].summary);
-        puts("\n  llama31 help VERB lists its options; --version\n\n"
-             "exit codes: 0 done, 1 failed at run time, 2 usage, 3 bad model file, 4 prompt does not fit the context,\n"
-             "            5 some batch records failed, 130 interrupted");
-        return EXIT_OK;
-    }
-    printf("usage: llama31 %s %s\n%s\n\n", verb->name, verb->usage, verb->summary);
-    options_print(verb->letter);
-    return EXIT_OK;
-}
-
 static void on_interrupt(int signal_number) {
     (void)signal_number;
     if (generate_interrupted) _exit(EXIT_INTERRUPTED);
@@ -62,13 +23,6 @@ static void on_interrupt(int signal_number) {
 static void guard_descriptors(void) {
     for (int fd = 0; fd < 3; fd++)
         if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) != fd) _exit(EXIT_RUNTIME);
-}
-
-static const Verb *find_verb(const char *name) {
-    for (int i = 0; i < N_VERBS; i++)
-        if (!strcmp(name, verbs[i].name)) return &verbs[i];
-    die(EXIT_USAGE, "unknown verb \"%s\"%s (llama31 help lists them)", name,
-        did_you_mean(name, &verbs->name, sizeof *verbs, N_VERBS));
 }
 
 typedef struct {
@@ -87,7 +41,7 @@ static int run_verb(const Verb *verb, int argc, char **argv) {
     o = options_default(verb->name);
     o.args = xalloc((size_t)argc + 1, sizeof *o.args);
     if (!options_parse(&o, verb->letter, argc, argv, &err)) die_error(&err);
-    if (o.wants_help) return print_help(verb);
+    if (o.wants_help) return verb_help_print(verb);
     if (o.n_args > verb->most_args)
         die(EXIT_USAGE, "%s: unexpected argument \"%s\" (usage: llama31 %s %s)", o.verb, o.args[verb->most_args],
             o.verb, verb->usage);
@@ -95,6 +49,15 @@ static int run_verb(const Verb *verb, int argc, char **argv) {
         die(EXIT_USAGE, "LLAMA31_ISA: expected scalar, avx2, avx512, amx or neon, found \"%s\"", getenv("LLAMA31_ISA"));
     int n_threads = o.model_options.n_threads > 0 ? o.model_options.n_threads : team_default_threads();
     return team_serve(n_threads, run_job, &(Job){verb, &o});
+}
+
+static int print_version(bool is_verbose) {
+    puts("llama31 " VERSION);
+    if (!is_verbose) return EXIT_OK;
+    kernels_init(NULL);
+    printf("commit %s\ncompiler %s\nkernels %s (of %s)\nthreads %d\n", BUILD_COMMIT, BUILD_COMPILER, kernel.name,
+           kernels_names(), team_default_threads());
+    return EXIT_OK;
 }
 
 int main(int argc, char **argv) {
@@ -107,11 +70,13 @@ int main(int argc, char **argv) {
     const char *name = argv[1];
     int code = EXIT_OK;
     if (!strcmp(name, "--version"))
-        puts("llama31 " VERSION);
-    else if (!strcmp(name, "help") || !strcmp(name, "--help") || !strcmp(name, "-h"))
-        code = print_help(argc > 2 ? find_verb(argv[2]) : NULL);
+        code = print_version(argc > 2 && (!strcmp(argv[2], "-v") || !strcmp(argv[2], "--verbose")));
+    else if (!strcmp(name, "--help") || !strcmp(name, "-h"))
+        code = run_verb(verb_find("help"), 0, argv + argc);
+    else if (!strcmp(name, "--man") || !strcmp(name, "--completion"))
+        code = run_verb(verb_find("help"), argc - 1, argv + 1);
     else
-        code = run_verb(find_verb(name), argc - 2, argv + 2);
+        code = run_verb(verb_find(name), argc - 2, argv + 2);
     stdout_flush();
     return code;
 }

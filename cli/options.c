@@ -1,5 +1,6 @@
 // The options: one table for the command line, its help and chat's /set.
 #include "options.h"
+#include "spellings.h"
 
 #include <fcntl.h>
 #include <limits.h>
@@ -9,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-typedef enum { FLAG, INT, FLOAT, DOUBLE, STRING, SEED, STOP, BIAS } OptionKind;
+typedef enum { FLAG, INT, FLOAT, DOUBLE, INVERSE, STRING, SEED, STOP, BIAS } OptionKind; // INVERSE: 1 / a DOUBLE
 
 struct Option {
     const char *names[3];
@@ -21,51 +22,59 @@ struct Option {
 };
 
 #define AT(field)     offsetof(Options, field)
+#define ALL_VERBS     "rcbstlwnoqh"
 #define MODEL_VERBS   "rcbstlwnoq"
 #define FORWARD_VERBS "rcbslwn"
 #define TEXT_VERBS    "rcb"
 #define SAMPLE_VERBS  "rcbSJ"
+#define GROUP(title)                                                                                                   \
+    { .verbs = ALL_VERBS, .help = title } // of the options that follow
 
 // clang-format off
 static const Option options[] = {
+    GROUP("Model, prompt and length"),
     {{"-m", "--model"}, "rcbstlwno", STRING, AT(model), 0, 0, "FILE",
-     "model (GGUF); default $LLAMA31_MODEL, else the built-in story model"},
+     "model, a GGUF file (default $LLAMA31_MODEL, else the built-in story model)"},
     {{"-p", "--prompt"}, "rst", STRING, AT(prompt), 0, 0, "TEXT", "the prompt"},
     {{"-f", "--file"}, "rst", STRING, AT(file), 0, 0, "FILE", "read it from a file; - is stdin"},
     {{"-n", "--n-predict", "--predict"}, SAMPLE_VERBS, INT, AT(n_predict), -1, 1e9, "N",
      "most tokens to generate; -1: until the model stops (default, but 256 for plain text)"},
-    {{"-c", "--ctx-size", "--context"}, "rcbslw", INT, AT(ctx), 1, 1 << 28, "N",
-     "positions of context; default what the job needs"},
+    {{"-c", "--ctx-size", "--context"}, "rcbslw", INT, AT(ctx), 0, 1 << 28, "N",
+     "positions of context (default 0: what the job needs)"},
     {{"-t", "--threads"}, MODEL_VERBS, INT, AT(model_options.n_threads), 1, 1024, "N",
-     "threads; default all cores the process may use"},
-    {{"-b", "--chunk"}, "rcbsln", INT, AT(chunk), 1, 65536, "N", "prompt tokens per forward pass"},
-    {{"--kv"}, FORWARD_VERBS, STRING, AT(model_options.kv_type), 0, 0, "TYPE", "KV cache: f16 (default), f32, q8_0"},
+     "threads (default all cores that the process may use)"},
+    {{"-b", "--chunk"}, "rcbsln", INT, AT(chunk), 1, 65536, "N", "prompt tokens per forward pass (default 512; chat 256)"},
+    {{"--kv"}, FORWARD_VERBS, STRING, AT(model_options.kv_type), 0, 0, "TYPE", "KV cache: f32, f16 or q8_0 (default f16)"},
     {{"--deterministic"}, "rcbsln", FLAG, AT(model_options.is_invariant), 0, 0, NULL,
      "same bits alone or in a batch, for any chunk"},
-    {{"-s", "--seed"}, SAMPLE_VERBS, SEED, AT(sample.seed), 0, 0, "N", "seed; default random, and printed"},
+    GROUP("Sampling"),
+    {{"-s", "--seed"}, SAMPLE_VERBS, SEED, AT(sample.seed), 0, 0, "N", "seed (default -1: random, and printed)"},
     {{"--temp", "--temperature"}, SAMPLE_VERBS, FLOAT, AT(sample.temp), 0, 100, "T",
      "temperature; 0 is greedy (default 0.8)"},
     {{"--top-k"}, SAMPLE_VERBS, INT, AT(sample.top_k), -1, 1e9, "K", "keep the K best; 0 or -1: all (default 40)"},
     {{"--top-p"}, SAMPLE_VERBS, FLOAT, AT(sample.top_p), 0, 1, "P",
      "keep the best that hold probability P (default 0.95)"},
     {{"--min-p"}, SAMPLE_VERBS, FLOAT, AT(sample.min_p), 0, 1, "P", "keep those above P times the best (default 0.05)"},
-    {{"--repeat-penalty"}, SAMPLE_VERBS, FLOAT, AT(sample.repeat_penalty), 0.01, 100, "X", "1: off (default)"},
+    {{"--repeat-penalty"}, SAMPLE_VERBS, FLOAT, AT(sample.repeat_penalty), 0.01, 100, "X", "divide the logits of what was said; 1 is off (default 1)"},
     {{"--repeat-last-n"}, SAMPLE_VERBS, INT, AT(sample.repeat_last_n), -1, 1e9, "N",
      "tokens the penalties look at; -1: all (default 64)"},
-    {{"--presence-penalty"}, SAMPLE_VERBS, FLOAT, AT(sample.presence_penalty), -100, 100, "X", "0: off (default)"},
-    {{"--frequency-penalty"}, SAMPLE_VERBS, FLOAT, AT(sample.frequency_penalty), -100, 100, "X", "0: off (default)"},
+    {{"--presence-penalty"}, SAMPLE_VERBS, FLOAT, AT(sample.presence_penalty), -100, 100, "X", "take X from them (default 0)"},
+    {{"--frequency-penalty"}, SAMPLE_VERBS, FLOAT, AT(sample.frequency_penalty), -100, 100, "X",
+     "take X from them each time (default 0)"},
     {{"--logit-bias"}, TEXT_VERBS, BIAS, AT(biases), 0, 0, "ID+X",
      "add X (or subtract: ID-X) to a token's logit; repeatable"},
+    GROUP("Text"),
     {{"-r", "--reverse-prompt", "--stop"}, TEXT_VERBS, STOP, AT(stops), 0, 0, "TEXT",
      "end the text here; repeatable, never printed"},
     {{"--ignore-eos"}, "rcbJ", FLAG, AT(ignore_eos), 0, 0, NULL, "go on after an end-of-text token"},
     {{"-sys", "--system-prompt", "--system"}, "rcbs", STRING, AT(system), 0, 0, "TEXT",
      "system prompt; @FILE reads a file"},
     {{"--template"}, "rcbst", STRING, AT(template_name), 0, 0, "NAME",
-     "llama3, llama2, zephyr, chatml or none; default recognised"},
+     "llama3, llama2, zephyr, chatml or none (default recognised)"},
     {{"--raw"}, "rbs", FLAG, AT(is_raw), 0, 0, NULL, "complete the prompt as it is, without a chat template"},
     {{"--special"}, "rt", FLAG, AT(has_special), 0, 0, NULL, "control tokens written in the text count (run: with --raw)"},
     {{"--echo"}, "r", FLAG, AT(has_echo), 0, 0, NULL, "print the prompt first"},
+    GROUP("Input and output"),
     {{"--json"}, "rcswno", FLAG, AT(is_json), 0, 0, NULL, "machine-readable result on stdout"},
     {{"--logprobs"}, "r", INT, AT(logprobs), 0, 100, "N", "with --json: the N best alternatives of every token"},
     {{"-o", "--output"}, "bl", STRING, AT(output), 0, 0, "FILE", "where the result goes; - is stdout"},
@@ -77,11 +86,15 @@ static const Option options[] = {
     {{"--chat"}, "t", STRING, AT(chat_file), 0, 0, "FILE", "ids of a dialogue: {\"role\",\"content\"} a line"},
     {{"--last"}, "l", FLAG, AT(last_only), 0, 0, NULL, "only the last position"},
     {{"--tensors"}, "w", FLAG, AT(show_tensors), 0, 0, NULL, "list the tensors"},
+    GROUP("Rotary embedding"),
     {{"--rope-scaling"}, "rcbslno", STRING, AT(model_options.rope_rule), 0, 0, "RULE",
-     "none, linear, ntk, dynamic, yarn, llama3 or file"},
-    {{"--rope-theta", "--theta", "--rope-freq-base"}, "rcbslno", DOUBLE, AT(model_options.rope_theta), 1, 1e12, "T", "RoPE base"},
-    {{"--rope-scale"}, "rcbslno", DOUBLE, AT(model_options.rope_scale), 1e-3, 1e6, "S", "RoPE scaling factor"},
-    {{"--rope-orig-ctx"}, "rcbslno", INT, AT(model_options.rope_orig_ctx), 1, 1 << 28, "N", "context before scaling"},
+     "scaling: none, linear, ntk, dynamic, yarn, llama3 or file (default what the model says)"},
+    {{"--rope-theta", "--theta"}, "rcbslno", DOUBLE, AT(model_options.rope_theta), 1, 1e12, "T",
+     "base (default what the model says)"},
+    {{"--rope-scale"}, "rcbslno", DOUBLE, AT(model_options.rope_scale), 1e-3, 1e6, "S",
+     "how many times longer the context becomes"},
+    {{"--rope-freq-scale"}, "rcbslno", INVERSE, AT(model_options.rope_scale), 1e-6, 1e3, "F", "the same as 1/F"},
+    {{"--rope-orig-ctx"}, "rcbslno", INT, AT(model_options.rope_orig_ctx), 1, 1 << 28, "N", "positions before scaling"},
     {{"--dim"}, "o", INT, AT(rope_dim), 2, 65536, "D",
      "rotated values per head, of no model: theta 10000, and factor 8 of 8192 where a rule wants them"},
     {{"--positions"}, "o", STRING, AT(positions), 0, 0, "A..B:STEP",
@@ -91,6 +104,7 @@ static const Option options[] = {
     {{"--compare"}, "o", STRING, AT(compare), 0, 0, "RULES", "these scaling rules, side by side"},
     {{"--rotate"}, "o", STRING, AT(rotate), 0, 0, "X,Y,...", "the pairs of a vector before and after"},
     {{"--decay"}, "o", FLAG, AT(has_decay), 0, 0, NULL, "the mean of q.k over the distance of q and k"},
+    GROUP("This verb"),
     {{"-i", "--input"}, "b", STRING, AT(input), 0, 0, "FILE", "requests, one JSON object a line; - is stdin"},
     {{"--lines"}, "b", FLAG, AT(is_lines), 0, 0, NULL, "input is plain text, one prompt a line"},
     {{"--ordered"}, "b", FLAG, AT(is_ordered), 0, 0, NULL, "results in the order of the input"},
@@ -105,15 +119,21 @@ static const Option options[] = {
     {{"--show-tokens"}, "c", FLAG, AT(show_tokens), 0, 0, NULL, "print the ids that are fed"},
     {{"--keep-going"}, "c", FLAG, AT(keep_going), 0, 0, NULL, "drop the oldest turns when the context is full"},
     {{"--tests"}, "n", STRING, AT(tests), 0, 0, "LIST",
-     "of p512 (prefill), d4096 (decode at a depth), b16 (batch); default all that fit"},
+     "of p512 (prefill), d4096 (decode at a depth), b16 (batch); (default all that fit)"},
     {{"-n", "--runs"}, "n", INT, AT(n_predict), 1, 1000, "N", "tokens or rounds per measurement (default 16)"},
     {{"--profile"}, "n", FLAG, AT(is_profile), 0, 0, NULL, "time per kind of operation"},
-    {{"-h", "--help"}, MODEL_VERBS, FLAG, AT(wants_help), 0, 0, NULL, "this list"},
+    {{"--man"}, "h", FLAG, AT(wants_man), 0, 0, NULL, "the manual page, for man -l -"},
+    {{"--completion"}, "h", STRING, AT(completion), 0, 0, "SHELL", "what bash, zsh or fish completes words by"},
+    GROUP("Everywhere"),
+    {{"-h", "--help"}, ALL_VERBS, FLAG, AT(wants_help), 0, 0, NULL, "the options of a verb"},
     {{"-q", "--quiet"}, MODEL_VERBS, FLAG, AT(is_quiet), 0, 0, NULL, "no stats line, no progress"},
     {{"-v", "--verbose"}, MODEL_VERBS, FLAG, AT(is_verbose), 0, 0, NULL, "say more on stderr"},
 };
 // clang-format on
 enum { N_OPTIONS = sizeof options / sizeof *options };
+
+// Names of one letter are never meant by a longer word.
+static bool is_hint(const char *name) { return strlen(name + strspn(name, "-")) > 1; }
 
 const Option *option_find(const Options *o, char verb, const char *name, Error *err) {
     const char *names[N_OPTIONS * 3];
@@ -121,7 +141,7 @@ const Option *option_find(const Options *o, char verb, const char *name, Error *
     for (int i = 0; i < N_OPTIONS; i++)
         for (int k = 0; k < 3 && options[i].names[k] && strchr(options[i].verbs, verb); k++) {
             if (!strcmp(options[i].names[k], name)) return &options[i];
-            names[n++] = options[i].names[k];
+            if (is_hint(options[i].names[k])) names[n++] = options[i].names[k];
         }
     if (err)
         error_set(err, EXIT_USAGE, "%s: unknown option %s%s (llama31 help %s lists them)", o->verb, name,
@@ -129,15 +149,10 @@ const Option *option_find(const Options *o, char verb, const char *name, Error *
     return NULL;
 }
 
-void options_print(char verb) {
-    for (int i = 0; i < N_OPTIONS; i++) {
-        const Option *o = &options[i];
-        if (!strchr(o->verbs, verb)) continue;
-        Buffer head = {0};
-        for (int k = 0; k < 3 && o->names[k]; k++) buffer_printf(&head, "%s ", o->names[k]);
-        printf("  %-36s %s\n", (buffer_puts(&head, o->value ? o->value : ""), head.data), o->help);
-        buffer_free(&head);
-    }
+bool option_text(int i, OptionText *out) {
+    if (i >= N_OPTIONS) return false;
+    *out = (OptionText){options[i].names, options[i].verbs, options[i].value, options[i].help};
+    return true;
 }
 
 void options_put_settings(const Options *o, Buffer *out) {
@@ -239,6 +254,12 @@ bool option_set(Options *o, const Option *option, const char *name, const char *
     case FLAG: *(bool *)field = true; return true; // to name it is to set it
     case STRING: *(const char **)field = text; return true;
     case BIAS: return read_bias(o, name, text, err);
+    case INVERSE:
+        if (!parse_f64(text, &v) || v < option->min || v > option->max)
+            return error_set(err, EXIT_USAGE, "%s: expected a number from %.10g to %.10g, found \"%s\"", name,
+                             option->min, option->max, text);
+        *(double *)field = 1 / v;
+        return true;
     case STOP:
         o->stops = xrealloc(o->stops, (size_t)o->n_stops + 1, sizeof *o->stops);
         o->stops[o->n_stops++] = str_of(text);
@@ -257,6 +278,50 @@ bool option_set(Options *o, const Option *option, const char *name, const char *
                      option->kind == INT ? "whole " : "", option->min, option->max, text);
 }
 
+// An option of llama.cpp that is not ours: returns how many more arguments it takes, or -1 with err. `*name` becomes
+// ours where it means the same.
+static int read_spelling(Options *o, const Spelling *spelling, const char *next, const char **name, Error *err) {
+    switch (spelling->kind) {
+    case SPELLING_NEVER: error_set(err, EXIT_USAGE, "%s: %s", *name, spelling->text); return -1;
+    case SPELLING_TWIN:
+        *name = spelling->text;
+        if (!next || !o->model_options.kv_type || !strcmp(next, o->model_options.kv_type)) return 0;
+        error_set(err, EXIT_USAGE, "%s: keys and values have one type; expected %s, found %s", spelling->name,
+                  o->model_options.kv_type, next);
+        return -1;
+    case SPELLING_SAME: *name = spelling->text; return 0;
+    default: break;
+    }
+    buffer_printf(&o->ignored, " %s", *name);
+    bool is_switch = next && (!strcmp(next, "on") || !strcmp(next, "off") || !strcmp(next, "auto"));
+    return spelling->kind == SPELLING_VALUE || (spelling->kind == SPELLING_SWITCH && is_switch);
+}
+
+// One option and its value, which *i moves past.
+static bool parse_option(Options *o, char verb, char **argv, int *i, Error *err) {
+    const char *arg = argv[*i], *equals = arg[1] == '-' ? strchr(arg, '=') : NULL;
+    char typed[64];
+    int n = equals && equals - arg < 60 ? (int)(equals - arg) : 60; // no option's name is as long
+    snprintf(typed, sizeof typed, "%.*s", n, arg);
+    const char *name = typed, *value = equals ? equals + 1 : NULL;
+    const Spelling *spelling = option_find(o, verb, name, NULL) ? NULL : spelling_find(name);
+    if (spelling) {
+        int more = read_spelling(o, spelling, value ? value : argv[*i + 1], &name, err);
+        if (more < 0) return false;
+        if (name == typed) {
+            *i += more && !value && argv[*i + 1];
+            return true;
+        }
+    }
+    const Option *option = option_find(o, verb, name, NULL);
+    if (!option) return option_find(o, verb, typed, err);
+    if (option->kind == FLAG && value)
+        return error_set(err, EXIT_USAGE, "%s: expected no value, found \"%s\"", typed, value);
+    if (option->kind != FLAG && !value && !(value = argv[++*i]))
+        return error_set(err, EXIT_USAGE, "%s: expected a value (%s)", typed, option->value);
+    return option_set(o, option, typed, value, err);
+}
+
 bool options_parse(Options *o, char verb, int argc, char **argv, Error *err) {
     bool is_literal = false;
     for (int i = 0; i < argc && strcmp(argv[i], "--"); i++) // wherever it stands, and whatever else is wrong
@@ -268,22 +333,11 @@ bool options_parse(Options *o, char verb, int argc, char **argv, Error *err) {
             continue;
         }
         // "-5" and "-" are arguments, "--decode 1 -2" an error of its own
-        if (is_literal || arg[0] != '-' || !arg[1] || (arg[1] >= '0' && arg[1] <= '9')) {
+        if (is_literal || arg[0] != '-' || !arg[1] || (arg[1] >= '0' && arg[1] <= '9'))
             o->args[o->n_args++] = arg;
-            continue;
-        }
-        char name[64];
-        const char *equals = arg[1] == '-' ? strchr(arg, '=') : NULL;
-        int n = equals && equals - arg < 60 ? (int)(equals - arg) : 60; // no option's name is as long
-        snprintf(name, sizeof name, "%.*s", n, arg);
-        const Option *option = option_find(o, verb, name, err);
-        if (!option) return false;
-        const char *value = equals ? equals + 1 : NULL;
-        if (option->kind == FLAG && value)
-            return error_set(err, EXIT_USAGE, "%s: expected no value, found \"%s\"", name, value);
-        if (option->kind != FLAG && !value && !(value = argv[++i]))
-            return error_set(err, EXIT_USAGE, "%s: expected a value (%s)", name, option->value);
-        if (!option_set(o, option, name, value, err)) return false;
+        else if (!parse_option(o, verb, argv, &i, err))
+            return false;
     }
+    if (o->is_verbose && o->ignored.len) fprintf(stderr, "llama31: changes nothing here:%s\n", o->ignored.data);
     return true;
 }

@@ -10,7 +10,9 @@ typedef struct {
     const char *verb;
     const char **args; // positional arguments
     int n_args;
-    bool wants_help;
+    bool wants_help, wants_man;
+    const char *completion; // a shell
+    Buffer ignored;         // llama.cpp's options that change nothing here, each after a space
     // model and machine
     const char *model; // NULL: the built-in model
     int ctx;           // -c; 0: what the job needs
@@ -73,7 +75,12 @@ bool option_set_flag(Options *o, const Option *option, const char *label, bool v
 void options_add_bias(Options *o, int id, float bias);
 // What /set changes, as "temp 0.8, top-k 40, ...".
 void options_put_settings(const Options *o, Buffer *out);
-// The options of a verb on stdout.
-void options_print(char verb);
+// A row of the table as help shows it: names (at most 3, NULL after the last), letters of verbs, what the value is
+// (NULL: none). A row without names begins a group, which `help` names. False after the last.
+typedef struct {
+    const char *const *names;
+    const char *verbs, *value, *help;
+} OptionText;
+bool option_text(int i, OptionText *out);
 
 #endif

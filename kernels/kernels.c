@@ -1,6 +1,7 @@
 // Which kernels this CPU can run.
 #include "isa.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -82,6 +83,14 @@ static const Rung rungs[] = {
 };
 
 Kernels kernel;
+
+const char *kernels_names(void) {
+    static char names[64];
+    size_t n = 0;
+    for (size_t i = 0; i < sizeof rungs / sizeof *rungs; i++)
+        n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", i ? " " : "", rungs[i].table->name);
+    return names;
+}
 
 static void overlay(const Kernels *k) {
     kernel.name = k->name;

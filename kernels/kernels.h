@@ -72,5 +72,7 @@ extern Kernels kernel; // read-only after kernels_init
 // $LLAMA31_ISA, and if that is not set either, no limit. Call before any thread is started. Returns false if the name
 // is unknown. kernel.name is the rung reached.
 bool kernels_init(const char *cap);
+// The rungs that this build has, with spaces between.
+const char *kernels_names(void);
 
 #endif

@@ -5,6 +5,18 @@
 
 #include "../cli/options.h"
 
+typedef struct {
+    const char *name;
+    char letter;   // in the table of options
+    int most_args; // without a dash
+    int (*run)(const Options *o);
+    const char *usage, *summary, *example;
+} Verb;
+
+// The verb of this name, or dies with the one that looks most like it. What -h shows of it.
+const Verb *verb_find(const char *name);
+int verb_help_print(const Verb *verb);
+
 int verb_run(const Options *o);
 int verb_chat(const Options *o);
 int verb_batch(const Options *o);
@@ -15,5 +27,6 @@ int verb_show(const Options *o);
 int verb_quantize(const Options *o);
 int verb_bench(const Options *o);
 int verb_rope(const Options *o);
+int verb_help(const Options *o);
 
 #endif

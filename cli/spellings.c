@@ -1,0 +1,113 @@
+#include "spellings.h"
+
+#include <stddef.h>
+#include <string.h>
+
+static const char no_gpu[] = "there is no GPU here: all layers run on the CPU";
+static const char no_download[] = "this program downloads nothing; give it a file (-m FILE)";
+static const char no_server[] = "this program is no server; batch completes files of prompts";
+static const char no_sampler[] = "no such sampler here (there are --temp, --top-k, --top-p, --min-p and penalties)";
+static const char no_adapter[] = "adapters are not read; merge them into the model first";
+static const char no_image[] = "models of this program read text only";
+
+// From `llama-cli --help` and `llama-bench --help`.
+static const Spelling spellings[] = {
+    {"-tb", SPELLING_SAME, "-t"},
+    {"--threads-batch", SPELLING_SAME, "-t"},
+    {"--batch-size", SPELLING_SAME, "-b"},
+    {"--rope-freq-base", SPELLING_SAME, "--rope-theta"},
+    {"--yarn-orig-ctx", SPELLING_SAME, "--rope-orig-ctx"},
+    {"--chat-template", SPELLING_SAME, "--template"},
+    {"-l", SPELLING_SAME, "--logit-bias"},
+    {"-sp", SPELLING_SAME, "--special"},
+    {"-np", SPELLING_SAME, "--parallel"},
+    {"-ctk", SPELLING_TWIN, "--kv"},
+    {"-ctv", SPELLING_TWIN, "--kv"},
+    {"--cache-type-k", SPELLING_TWIN, "--kv"},
+    {"--cache-type-v", SPELLING_TWIN, "--kv"},
+    {"-cnv", SPELLING_FLAG, NULL},
+    {"--conversation", SPELLING_FLAG, NULL},
+    {"-no-cnv", SPELLING_FLAG, NULL},
+    {"--no-conversation", SPELLING_FLAG, NULL},
+    {"-st", SPELLING_FLAG, NULL},
+    {"--single-turn", SPELLING_FLAG, NULL},
+    {"-i", SPELLING_FLAG, NULL},
+    {"--interactive", SPELLING_FLAG, NULL},
+    {"-if", SPELLING_FLAG, NULL},
+    {"--interactive-first", SPELLING_FLAG, NULL},
+    {"--simple-io", SPELLING_FLAG, NULL},
+    {"--no-display-prompt", SPELLING_FLAG, NULL},
+    {"--no-escape", SPELLING_FLAG, NULL},
+    {"--no-warmup", SPELLING_FLAG, NULL},
+    {"--warmup", SPELLING_FLAG, NULL},
+    {"--mmap", SPELLING_FLAG, NULL},
+    {"--no-mmap", SPELLING_FLAG, NULL},
+    {"--mlock", SPELLING_FLAG, NULL},
+    {"--no-kv-offload", SPELLING_FLAG, NULL},
+    {"-nkvo", SPELLING_FLAG, NULL},
+    {"--no-op-offload", SPELLING_FLAG, NULL},
+    {"--no-repack", SPELLING_FLAG, NULL},
+    {"-cb", SPELLING_FLAG, NULL},
+    {"--cont-batching", SPELLING_FLAG, NULL},
+    {"--no-context-shift", SPELLING_FLAG, NULL},
+    {"--jinja", SPELLING_FLAG, NULL},
+    {"--perf", SPELLING_FLAG, NULL},
+    {"--no-perf", SPELLING_FLAG, NULL},
+    {"--offline", SPELLING_FLAG, NULL},
+    {"--log-disable", SPELLING_FLAG, NULL},
+    {"--log-colors", SPELLING_SWITCH, NULL},
+    {"-co", SPELLING_SWITCH, NULL},
+    {"--color", SPELLING_SWITCH, NULL},
+    {"-fa", SPELLING_SWITCH, NULL},
+    {"--flash-attn", SPELLING_SWITCH, NULL},
+    {"-ngl", SPELLING_VALUE, NULL},
+    {"--gpu-layers", SPELLING_VALUE, NULL},
+    {"--n-gpu-layers", SPELLING_VALUE, NULL},
+    {"-ub", SPELLING_VALUE, NULL},
+    {"--ubatch-size", SPELLING_VALUE, NULL},
+    {"--keep", SPELLING_VALUE, NULL},
+    {"--numa", SPELLING_VALUE, NULL},
+    {"--prio", SPELLING_VALUE, NULL},
+    {"--poll", SPELLING_VALUE, NULL},
+    {"--log-verbosity", SPELLING_VALUE, NULL},
+    {"-dev", SPELLING_NEVER, no_gpu},
+    {"--device", SPELLING_NEVER, no_gpu},
+    {"--list-devices", SPELLING_NEVER, no_gpu},
+    {"-sm", SPELLING_NEVER, no_gpu},
+    {"--split-mode", SPELLING_NEVER, no_gpu},
+    {"-ts", SPELLING_NEVER, no_gpu},
+    {"--tensor-split", SPELLING_NEVER, no_gpu},
+    {"-mg", SPELLING_NEVER, no_gpu},
+    {"--main-gpu", SPELLING_NEVER, no_gpu},
+    {"-ot", SPELLING_NEVER, no_gpu},
+    {"--override-tensor", SPELLING_NEVER, no_gpu},
+    {"-hf", SPELLING_NEVER, no_download},
+    {"--hf-repo", SPELLING_NEVER, no_download},
+    {"-hff", SPELLING_NEVER, no_download},
+    {"--hf-file", SPELLING_NEVER, no_download},
+    {"-mu", SPELLING_NEVER, no_download},
+    {"--model-url", SPELLING_NEVER, no_download},
+    {"--host", SPELLING_NEVER, no_server},
+    {"--port", SPELLING_NEVER, no_server},
+    {"--mirostat", SPELLING_NEVER, no_sampler},
+    {"--typical", SPELLING_NEVER, no_sampler},
+    {"--xtc-probability", SPELLING_NEVER, no_sampler},
+    {"--dynatemp-range", SPELLING_NEVER, no_sampler},
+    {"--dry-multiplier", SPELLING_NEVER, no_sampler},
+    {"--samplers", SPELLING_NEVER, no_sampler},
+    {"--lora", SPELLING_NEVER, no_adapter},
+    {"--control-vector", SPELLING_NEVER, no_adapter},
+    {"--mmproj", SPELLING_NEVER, no_image},
+    {"--image", SPELLING_NEVER, no_image},
+    {"-e", SPELLING_NEVER, "\\n in a prompt stays as it is; a shell writes $'...', -f reads a file"},
+    {"--escape", SPELLING_NEVER, "\\n in a prompt stays as it is; a shell writes $'...', -f reads a file"},
+    {"-sysf", SPELLING_NEVER, "a system prompt from a file is -sys @FILE"},
+    {"--system-prompt-file", SPELLING_NEVER, "a system prompt from a file is -sys @FILE"},
+    {"--chat-template-file", SPELLING_NEVER, "a template from a file is --template @FILE"},
+};
+
+const Spelling *spelling_find(const char *name) {
+    for (size_t i = 0; i < sizeof spellings / sizeof *spellings; i++)
+        if (!strcmp(spellings[i].name, name)) return &spellings[i];
+    return NULL;
+}

@@ -1,0 +1,150 @@
+#!/usr/bin/env python3
+"""What the program says about itself: help, version, manual page, completions; and llama.cpp's spellings."""
+import os
+import re
+import shutil
+import subprocess
+
+import cli
+from cli import PROGRAM, Skip, check, same, test
+
+VERBS = "run chat batch score tokenize logits show quantize bench rope help".split()
+
+
+def program(*args, code=0, program=PROGRAM):
+    r = subprocess.run([program, *args], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+    check(r.returncode == code, args, "exit", r.returncode, r.stderr)
+    return r.stdout, r.stderr
+
+
+def helps():
+    return {verb: program("help", verb)[0] for verb in VERBS}
+
+
+def names_in(text):
+    return set(re.findall(r"^  (-[-\w]+)", text, re.M)) | set(re.findall(r", (--?[a-z][-\w]*)", text))
+
+
+@test
+def fits(tmp):
+    """Help fits 80 columns, in groups, with defaults and an example that the program would take."""
+    overview = program("help")[0]
+    for verb, text in list(helps().items()) + [("", overview)]:
+        check(max(map(len, text.splitlines())) <= 80, verb)
+        check("\nExample:\n  llama31 " in text, verb)
+        check(verb in overview, verb)
+    run = program("help", "run")[0]
+    for words in ("Sampling:", "(default 0.8)", "(default 40)", "(default f16)", "(default 0.95)", "(default 0.05)"):
+        check(words in run, words)
+    for verb, text in helps().items():
+        same(program(verb, "--help")[0], text)
+        example = re.search(r"Example:\n  llama31 (.*)", text).group(1)
+        check(example.startswith(verb + " "), example)
+    for args in (("--help",), ("-h",)):
+        same(program(*args)[0], overview)
+
+
+@test
+def version(tmp):
+    same(program("--version")[0], "llama31 " + open(os.path.join(cli.ROOT, "VERSION")).read())
+    more = program("--version", "-v")[0]
+    for word in ("commit ", "compiler ", "kernels ", "scalar", "threads "):
+        check(word in more, word, more)
+
+
+@test
+def manual(tmp):
+    """The manual page names every verb, option, exit status; mandoc and man read it without an error."""
+    page = program("help", "--man")[0]
+    plain = page.replace("\\-", "-").replace("\\e", "\\")
+    for verb, text in helps().items():
+        check(".TP\n\\fB%s" % verb in plain, verb)
+        for name in names_in(text):
+            check(re.search(r"(\.B |, )%s\b" % re.escape(name), plain), name)
+    for code in ("0", "1", "2", "3", "4", "5", "130"):
+        check(".B %s\n" % code in plain, code)
+    same(program("--man")[0], page)
+    if not shutil.which("mandoc"):
+        raise Skip("no mandoc")
+    r = subprocess.run(["mandoc", "-Tlint", "-Wwarning"], input=page, capture_output=True, text=True)
+    check(not re.search("ERROR|WARNING(?!: missing date)", r.stdout + r.stderr), r.stdout)
+
+
+@test
+def bash_completion(tmp):
+    if not shutil.which("bash"):
+        raise Skip("no bash")
+    with open(os.path.join(tmp, "c"), "w") as f:
+        f.write(program("help", "--completion", "bash")[0])
+    open(os.path.join(tmp, "story.gguf"), "w").close()
+
+    def complete(*words):
+        script = "source ./c; COMP_WORDS=(%s); COMP_CWORD=%d; _llama31; printf '%%s\\n' \"${COMPREPLY[@]}\"" % (
+            " ".join("'%s'" % w for w in words), len(words) - 1)
+        r = subprocess.run(["bash", "--norc", "-c", script], cwd=tmp, capture_output=True, text=True)
+        check(r.returncode == 0 and not r.stderr, r.stderr)
+        return set(r.stdout.split())
+
+    same(complete("llama31", "ro"), {"rope"})
+    same(complete("llama31", "rope", "--pos"), {"--positions"})
+    same(complete("llama31", "run", "-m", "st"), {"story.gguf"})
+    same(complete("llama31", "run", "--seed", ""), set())
+    same(complete("llama31", "help", "ba"), {"batch"})
+    for verb, text in helps().items():
+        check(names_in(text) <= complete("llama31", verb, "-"), verb, names_in(text) - complete("llama31", verb, "-"))
+
+
+@test
+def other_completions(tmp):
+    """zsh and fish read theirs; fish offers verbs and options."""
+    for shell in ("zsh", "fish"):
+        path = os.path.join(tmp, shell)
+        with open(path, "w") as f:
+            f.write(program("help", "--completion", shell)[0])
+        if shutil.which(shell):
+            r = subprocess.run([shell, "-n", path], capture_output=True, text=True)
+            check(r.returncode == 0 and not r.stderr, shell, r.stderr)
+    if shutil.which("fish"):
+        r = subprocess.run(["fish", "-c", "source fish; complete -C 'llama31 qu'; complete -C 'llama31 rope --posi'"],
+                           cwd=tmp, capture_output=True, text=True, env=dict(os.environ, HOME=tmp))
+        check("quantize" in r.stdout and "--positions" in r.stdout, r.stdout, r.stderr)
+    check("bash, zsh or fish" in program("help", "--completion", "tcsh", code=2)[1])
+
+
+@test
+def spellings(tmp):
+    """llama.cpp's options: the same, ignored with a note under -v, refused with the reason."""
+    args = ["-t", "1", "-n", "4", "--temp", "0", "Once upon a time"]
+    if subprocess.run([PROGRAM, "show"], capture_output=True).returncode:
+        raise Skip("no built-in model")
+    expected = program("run", *args)[0]
+    idle = ["-no-cnv", "-st", "-ngl", "99", "--no-mmap", "--color", "auto", "--no-warmup", "-fa", "on", "--jinja", "-ub", "64"]
+    out, err = program("run", *idle, *args)
+    check(out == expected and "no-cnv" not in err, err)
+    out, err = program("run", "-v", *idle, *args)
+    check(out == expected, out)
+    check("llama31: changes nothing here: -no-cnv -st -ngl --no-mmap --color --no-warmup -fa --jinja -ub\n" in err, err)
+    same(program("run", "-ctk", "f32", "-ctv", "f32", *args)[0], program("run", "--kv", "f32", *args)[0])
+    same(program("run", "--rope-freq-scale", "0.25", "--rope-freq-base", "20000", *args)[0],
+         program("run", "--rope-scale", "4", "--rope-theta", "20000", *args)[0])
+    same(program("run", "-tb", "1", "--chat-template", "none", *args)[0], expected)
+    for option, why in [(("--device", "CUDA0"), "no GPU here"), (("-hf", "a/b"), "downloads nothing"),
+                        (("-ctk", "f16", "-ctv", "q8_0"), "one type"), (("--mirostat", "2"), "--top-p"),
+                        (("--port", "80"), "no server"), (("--rope-freq-scale", "0"), "expected a number")]:
+        err = program("run", *option, "x", code=2)[1]
+        check(why in err and option[-2] in err and err.count("\n") == 1, err)
+
+
+@test
+def suggestions(tmp):
+    """A word far from all names, or one letter away from a short one, gets no suggestion."""
+    for option, hint in [("--tmp", "--temp"), ("-temp", "--temp"), ("--temprature", "--temperature"), ("-xy", None),
+                         ("-x", None), ("-nn", None), ("--zzzzzz", None)]:
+        err = program("run", option, "1", code=2)[1]
+        check(("did you mean %s " % hint in err) if hint else "did you mean" not in err, option, err)
+    check("expected a verb, found" in program("-m", "x", code=2)[1])
+    check("did you mean batch" in program("batc", code=2)[1])
+
+
+if __name__ == "__main__":
+    cli.main("help", needs_model=False)
