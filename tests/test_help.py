@@ -127,7 +127,7 @@ def spellings(tmp):
     same(program("run", "-ctk", "f32", "-ctv", "f32", *args)[0], program("run", "--kv", "f32", *args)[0])
     same(program("run", "--rope-freq-scale", "0.25", "--rope-freq-base", "20000", *args)[0],
          program("run", "--rope-scale", "4", "--rope-theta", "20000", *args)[0])
-    same(program("run", "-tb", "1", "--chat-template", "none", *args)[0], expected)
+    same(program("run", "-tb", "1", "--chat-template", "none", *args)[0], program("run", "--template", "none", *args)[0])
     for option, why in [(("--device", "CUDA0"), "no GPU here"), (("-hf", "a/b"), "downloads nothing"),
                         (("-ctk", "f16", "-ctv", "q8_0"), "one type"), (("--mirostat", "2"), "--top-p"),
                         (("--port", "80"), "no server"), (("--rope-freq-scale", "0"), "expected a number")]:
