@@ -17,8 +17,8 @@ void generator_init(Generator *g, Model *m, const Tokenizer *t, int chunk, int p
     g->max_steps = chunk > 0 ? chunk : DEFAULT_CHUNK;
     if (g->max_steps > m->config.max_context) g->max_steps = m->config.max_context;
     if (g->max_steps < parallel) g->max_steps = parallel;
-    g->steps = xalloc((size_t)g->max_steps, sizeof *g->steps);
-    g->workspace = workspace_new(m, g->max_steps, parallel);
+    g->masked = xalloc((size_t)m->config.vocab_size, sizeof *g->masked);
+    g->workspace = workspace_new(m, g->max_steps + MAX_AHEAD, parallel + MAX_AHEAD);
 }
 
 void sequence_start(Sequence *s, Generator *g, const Request *r, Session *session) {
@@ -26,6 +26,7 @@ void sequence_start(Sequence *s, Generator *g, const Request *r, Session *sessio
     *s = (Sequence){.request = *r, .session = session, .n_cached = n_cached, .n_fed = n_cached, .stop_token = -1};
     s->sampler = sampler_new(&r->sample, g->model->config.vocab_size);
     s->drop_space = r->n_prompt <= 1 && tokenizer_drops_space(g->tokenizer);
+    if (r->constraint) s->n_forced = r->constraint->force(r->constraint->arg, s->forced);
     if (r->max_tokens == 0) s->finish = FINISH_LENGTH;
 }
 
@@ -99,74 +100,129 @@ static void append_token(Sequence *s, const Generator *g, int token) {
     }
 }
 
-// Logits in, one token further.
-static void advance(Sequence *s, const Generator *g, const float *logits) {
-    int n_vocab = g->model->config.vocab_size;
-    int token = sampler_next(s->sampler, logits, s->session->tokens, s->session->n_tokens);
+// Draws a token from the logits of a position; n_recent tokens came before it. -1 with err if there is none.
+static int draw(const Sequence *s, const Generator *g, const float *logits, int n_recent, Error *err) {
+    const Constraint *c = s->request.constraint;
+    if (c) {
+        memcpy(g->masked, logits, (size_t)g->model->config.vocab_size * sizeof *logits);
+        c->mask(c->arg, g->masked);
+        logits = g->masked;
+    }
+    int token = sampler_next(s->sampler, logits, s->session->tokens, n_recent);
+    if (token < 0)
+        error_set(err, EXIT_RUNTIME, "no token can be sampled at position %d: the logits hold NaN or infinity",
+                  n_recent);
+    return token;
+}
+
+// One token further; n_recent came before it. Logits are those of its position, or NULL if they need not be known.
+static void advance(Sequence *s, const Generator *g, const float *logits, int n_recent) {
+    const Request *r = &s->request;
+    bool is_forced = s->at_forced < s->n_forced;
+    int token = is_forced ? s->forced[s->at_forced++] : draw(s, g, logits, n_recent, &s->error);
     if (token < 0) {
-        error_set(&s->error, EXIT_RUNTIME, "no token can be sampled at position %d: the logits hold NaN or infinity",
-                  s->session->n_tokens);
         s->finish = FINISH_ERROR;
-    } else if (tokenizer_is_stop(g->tokenizer, token) && !s->request.ignore_eos) {
+    } else if (tokenizer_is_stop(g->tokenizer, token) && !r->ignore_eos) {
         s->stop_token = token;
         s->finish = FINISH_STOP;
     } else {
-        if (s->request.n_logprobs) record_logprob(s, logits, n_vocab, token);
+        if (r->n_logprobs) record_logprob(s, logits, g->model->config.vocab_size, token);
         s->n_generated++;
         s->next = token;
         append_token(s, g, token);
-        bool is_full = s->session->n_tokens >= s->request.max_context;
-        bool is_enough = s->request.max_tokens >= 0 && s->n_generated >= s->request.max_tokens;
+        bool is_full = n_recent >= r->max_context, is_enough = r->max_tokens >= 0 && s->n_generated >= r->max_tokens;
         if (s->finish == FINISH_NONE && (is_full || is_enough)) s->finish = FINISH_LENGTH;
+    }
+    if (r->constraint && token >= 0 && s->stop_token < 0) {
+        r->constraint->accept(r->constraint->arg, token);
+        if (s->at_forced == s->n_forced) {
+            s->n_forced = r->constraint->force(r->constraint->arg, s->forced);
+            s->at_forced = 0;
+        }
     }
     if (s->finish != FINISH_NONE && s->finish != FINISH_CANCEL) emit_until(s, s->text.len);
 }
 
-// Adds n steps of a sequence: its next prompt tokens, or the token sampled last.
-static int add_steps(Sequence *s, Step *steps, int n) {
-    int n_tokens = s->session->n_tokens;
-    if (!session_reserve(s->session, n_tokens + n, &s->error)) {
-        s->finish = FINISH_ERROR;
-        return 0;
-    }
-    for (int i = 0; i < n; i++) {
-        bool is_prompt = s->n_fed < s->request.n_prompt;
-        int token = is_prompt ? s->request.prompt[s->n_fed++] : s->next;
-        steps[i] = (Step){s->session, token, n_tokens + i, s->n_fed == s->request.n_prompt};
-    }
+// Feeds the next of a sequence's prompt tokens, at most n.
+static int feed_prompt(Sequence *s, Generator *g, int n) {
+    const Request *r = &s->request;
+    int n_left = r->n_prompt - s->n_fed;
+    s->wanted = s->first_new = n_left - 1;
+    n = workspace_feed(g->workspace, s->session, r->prompt + s->n_fed, n_left < n ? n_left : n, s->wanted, &s->error);
+    if (n > 0) s->n_fed += n;
     return n;
 }
 
-bool generate_step(Generator *g, Sequence *const *sequences, int n) {
-    int n_steps = 0, n_decode = 0, n_wanted = 0;
-    Sequence *wanted[n > 0 ? n : 1];
-    bool is_fed[n > 0 ? n : 1];
-    for (int pass = 0; pass < 2; pass++) { // first all that decode, then prompts in the steps that remain
+// Feeds the token chosen last, and at most n_more of those that follow it.
+static int feed_chosen(Sequence *s, Generator *g, int n_more) {
+    const Request *r = &s->request;
+    int tokens[1 + MAX_AHEAD] = {s->next}, n = 1;
+    int n_free = r->max_context - s->session->n_tokens - 1, n_left = r->max_tokens - s->n_generated - 1;
+    if (n_more > n_free) n_more = n_free;
+    if (r->max_tokens >= 0 && n_more > n_left) n_more = n_left;
+    for (int i = s->at_forced; i < s->n_forced && n <= n_more; i++) tokens[n++] = s->forced[i];
+    s->first_new = 0;
+    s->wanted = r->n_logprobs ? 0 : n - 1;
+    return workspace_feed(g->workspace, s->session, tokens, n, s->wanted, &s->error);
+}
+
+// Feeds all that go on: first those that have their prompt in, then prompts in the room that remains. Returns how many
+// sequences there are.
+static int feed_all(Generator *g, Sequence *const *sequences, int n) {
+    int n_fed = 0, n_ahead = MAX_AHEAD, n_room = g->max_steps;
+    for (int i = 0; i < n; i++) {
+        sequences[i]->n_now = 0;
+        if (generate_interrupted && sequences[i]->finish == FINISH_NONE) sequences[i]->finish = FINISH_CANCEL;
+    }
+    for (int pass = 0; pass < 2; pass++)
         for (int i = 0; i < n; i++) {
             Sequence *s = sequences[i];
-            if (pass == 0) is_fed[i] = false;
-            if (generate_interrupted && s->finish == FINISH_NONE) s->finish = FINISH_CANCEL;
-            int n_left = s->request.n_prompt - s->n_fed, n_free = g->max_steps - n_steps;
-            if (s->finish != FINISH_NONE || is_fed[i] || (n_left > 0) != pass || n_free == 0) continue;
-            int added = add_steps(s, g->steps + n_steps, pass == 0 ? 1 : n_left < n_free ? n_left : n_free);
-            if (added == 0) continue;
-            is_fed[i] = true;
-            n_steps += added;
-            if (pass == 0) n_decode += added;
-            if (s->n_fed == s->request.n_prompt) wanted[n_wanted++] = s;
+            bool is_prompt = s->n_fed < s->request.n_prompt;
+            if (s->finish != FINISH_NONE || is_prompt != pass || (is_prompt && n_room <= 0)) continue;
+            s->n_now = is_prompt ? feed_prompt(s, g, n_room) : feed_chosen(s, g, n_ahead);
+            if (s->n_now < 0) s->finish = FINISH_ERROR, s->n_now = 0;
+            if (s->n_now > 0) n_fed++;
+            if (!is_prompt && s->n_now > 0) n_ahead -= s->n_now - 1;
+            n_room -= s->n_now;
         }
-    }
-    if (n_steps == 0) return false;
+    return n_fed;
+}
 
+// Takes what a forward says about a sequence's tokens, one after another, as if each had been fed alone: where the next
+// is another than was fed, or the sequence ends, those behind are forgotten. `logits` are those of its first token that
+// wants some. Returns how many of its tokens count.
+static int take_logits(Sequence *s, const Generator *g, const float *logits) {
+    size_t n_vocab = (size_t)g->model->config.vocab_size;
+    int first = s->session->n_tokens - s->n_now;
+    for (int i = s->first_new; i < s->n_now; i++) {
+        const float *own = i < s->wanted ? NULL : logits + (size_t)(i - s->wanted) * n_vocab;
+        advance(s, g, own, first + i + 1);
+        if (i + 1 == s->n_now || (s->finish == FINISH_NONE && s->next == s->session->tokens[first + i + 1])) continue;
+        session_rewind(s->session, first + i + 1);
+        return i + 1;
+    }
+    return s->n_now;
+}
+
+bool generate_step(Generator *g, Sequence *const *sequences, int n) {
+    int n_fed = feed_all(g, sequences, n);
+    bool is_prefill = true;
+    for (int i = 0; i < n; i++) is_prefill = is_prefill && (!sequences[i]->n_now || !sequences[i]->n_generated);
     double start = now_sec();
-    const float *logits = model_forward(g->model, g->workspace, g->steps, n_steps);
+    const float *logits = model_forward(g->model, g->workspace, n_fed == 1 && !is_prefill);
     double sec = now_sec() - start;
-    *(n_decode ? &g->decode_sec : &g->prefill_sec) += sec;
-    g->n_decode += (uint64_t)n_decode;
-    g->n_prefill += (uint64_t)(n_steps - n_decode);
-    for (int i = 0; i < n; i++)
-        if (is_fed[i]) *(sequences[i]->n_generated ? &sequences[i]->decode_sec : &sequences[i]->prefill_sec) += sec;
-    for (int i = 0; i < n_wanted; i++) advance(wanted[i], g, logits + (size_t)i * (size_t)g->model->config.vocab_size);
+    if (!logits) return false;
+    *(is_prefill ? &g->prefill_sec : &g->decode_sec) += sec;
+    for (int pass = 0; pass < 2; pass++) // in the order they were fed
+        for (int i = 0; i < n; i++) {
+            Sequence *s = sequences[i];
+            bool was_prompt = s->n_generated == 0;
+            int n_wanted = s->n_now > s->wanted ? s->n_now - s->wanted : 0;
+            if (s->n_now == 0 || was_prompt != pass) continue;
+            *(was_prompt ? &s->prefill_sec : &s->decode_sec) += sec;
+            *(was_prompt ? &g->n_prefill : &g->n_decode) += (uint64_t)take_logits(s, g, logits);
+            logits += (size_t)n_wanted * (size_t)g->model->config.vocab_size;
+        }
     return true;
 }
 

@@ -15,6 +15,20 @@ typedef enum {
 } Finish;
 const char *finish_name(Finish f); // "stop", "length", "cancel", "error"
 
+enum { MAX_AHEAD = 23 }; // most tokens that a step feeds after the one that was chosen last
+
+// Says which tokens may follow. `arg` is the sequence's own.
+typedef struct {
+    // Tokens that must come next, whatever the model says, at most MAX_AHEAD into out; returns how many. They are not
+    // sampled, but fed together; then it is asked again.
+    int (*force)(void *arg, int *out);
+    // Bans (-INFINITY) the tokens that may not come next: logits (n_vocab), a copy, before bias and penalties.
+    void (*mask)(void *arg, float *logits);
+    // A token was chosen, and it is not one that ends the text.
+    void (*accept)(void *arg, int token);
+    void *arg;
+} Constraint;
+
 // What one sequence is asked to do. Pointers must stay valid until it has finished.
 typedef struct {
     const int *prompt; // all tokens; the session may hold the beginning, but not the last
@@ -25,6 +39,7 @@ typedef struct {
     SampleOptions sample;
     const Str *stops; // strings that end the text and are not part of it
     int n_stops;
+    const Constraint *constraint; // NULL: any token may follow
     int n_logprobs; // alternatives to record per token (0: none; the chosen token's own is then not recorded)
     // Receives the text in pieces of complete UTF-8 characters (invalid bytes as they are); may be NULL. False cancels.
     bool (*emit)(void *arg, const char *text, size_t n);
@@ -43,9 +58,13 @@ typedef struct {
     Request request;
     Session *session;
     Sampler *sampler;
-    int n_cached;           // prompt tokens that the session held at the start
-    int n_fed;              // those, and prompt tokens fed since
-    int next;               // token to feed next, once the prompt is in
+    int n_cached;          // prompt tokens that the session held at the start
+    int n_fed;             // those, and prompt tokens fed since
+    int next;              // token to feed next, once the prompt is in
+    int forced[MAX_AHEAD]; // those from at_forced to n_forced must follow it
+    int at_forced, n_forced;
+    // Of the forward under way: tokens fed, the first that is followed by a new one, the first that wants logits.
+    int n_now, first_new, wanted;
     int n_generated;        // tokens sampled (a stop token is not counted)
     int stop_token;         // the token that ended it, or -1
     Buffer text;            // all text so far, stop string removed
@@ -61,8 +80,8 @@ typedef struct {
     Model *model;
     const Tokenizer *tokenizer;
     Workspace *workspace;
-    Step *steps;                    // (max_steps)
-    int max_steps;                  // steps per forward: the prefill chunk
+    int max_steps;                  // tokens per forward: the prefill chunk
+    float *masked;                  // (n_vocab) logits that a constraint may change
     uint64_t n_prefill, n_decode;   // tokens fed so far
     double prefill_sec, decode_sec; // wall time of forwards that fed only prompts / any sampled token
 } Generator;
@@ -74,9 +93,10 @@ void generator_init(Generator *g, Model *m, const Tokenizer *t, int chunk, int p
 void sequence_start(Sequence *s, Generator *g, const Request *r, Session *session);
 void sequence_free(Sequence *s); // not the session
 
-// One forward for the unfinished ones of n sequences: a decode step for each that has its prompt in, and prompt tokens
-// of the others in the steps that remain (in turn, so that none starves). Each sequence's results do not depend on the
-// others. Sets finish of those that end. Returns false when nothing was left to do.
+// One forward for the unfinished ones of n sequences: for each that has its prompt in the token chosen last, with those
+// that must follow it, and prompt tokens of the others in the room that remains (in turn, so that none starves). Each
+// sequence's results do not depend on the others, nor on how many of its tokens a forward feeds. Sets finish of those
+// that end. Returns false when nothing was left to do.
 bool generate_step(Generator *g, Sequence *const *sequences, int n);
 // Runs one request to its end on a session.
 void generate(Generator *g, Sequence *s, const Request *r, Session *session);

@@ -13,8 +13,17 @@ size_t model_weight_bytes(const Model *m) {
 
 // The forward pass.
 
+// One token to be fed.
+typedef struct {
+    Session *session;
+    int token, pos;
+    bool want_logits;
+} Step;
+
 struct Workspace {
     int max_steps, max_logits;
+    Step *steps; // (max_steps), of which n_steps are to be fed next and n_wanted want logits
+    int n_steps, n_wanted;
     float *x;             // (max_steps, dim) residual stream
     float *h;             // (max_steps, dim) normed input, then output, of a block
     float *q, *att;       // (max_steps, n_heads * head_dim)
@@ -55,6 +64,7 @@ Workspace *workspace_new(const Model *m, int max_steps, int max_logits) {
     ws->gate = xalloc(n * (size_t)c->hidden_dim, sizeof(float));
     ws->up = xalloc(n * (size_t)c->hidden_dim, sizeof(float));
     ws->logits = xalloc((size_t)max_logits * (size_t)c->vocab_size, sizeof(float));
+    ws->steps = xalloc(n, sizeof(Step));
     ws->tokens = xalloc(n, sizeof(int));
     ws->wanted = xalloc(n, sizeof(int));
     ws->tiles = xalloc(n, sizeof(AttendTile));
@@ -64,11 +74,24 @@ Workspace *workspace_new(const Model *m, int max_steps, int max_logits) {
 
 void workspace_free(Workspace *ws) {
     if (!ws) return;
-    void *parts[] = {ws->x,    ws->h,  ws->q,      ws->att,    ws->k,      ws->v,
-                     ws->gate, ws->up, ws->logits, ws->tokens, ws->wanted, ws->tiles};
+    void *parts[] = {ws->steps, ws->x,  ws->h,      ws->q,      ws->att,    ws->k,    ws->v,
+                     ws->gate,  ws->up, ws->logits, ws->tokens, ws->wanted, ws->tiles};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) free(parts[i]);
     rope_free(&ws->rope);
     free(ws);
+}
+
+int workspace_feed(Workspace *ws, Session *s, const int *tokens, int n, int wanted, Error *err) {
+    const Step *last = ws->n_steps ? &ws->steps[ws->n_steps - 1] : NULL;
+    int pos = last && last->session == s ? last->pos + 1 : s->n_tokens;
+    if (n > ws->max_steps - ws->n_steps) n = ws->max_steps - ws->n_steps;
+    if (n > wanted + ws->max_logits - ws->n_wanted) n = wanted + ws->max_logits - ws->n_wanted;
+    if (n > 0 && !session_reserve(s, pos + n, err)) return -1;
+    for (int i = 0; i < n; i++) {
+        ws->steps[ws->n_steps++] = (Step){s, tokens[i], pos + i, i >= wanted};
+        if (i >= wanted) ws->wanted[ws->n_wanted++] = ws->n_steps - 1;
+    }
+    return n;
 }
 
 // What all threads of one forward share.
@@ -76,7 +99,7 @@ typedef struct {
     const Model *model;
     Workspace *ws;
     const Step *steps;
-    int n, n_wanted, n_tiles, layer;
+    int n, n_tiles, layer, like;
     AttendShape shape;
 } Forward;
 
@@ -107,6 +130,7 @@ static void forward(void *arg) {
     Workspace *ws = f.ws;
     int n = f.n, dim = c->dim;
 
+    ops_like = f.like;
     ops_embed(ws->x, &m->embed, ws->tokens, n);
     for (f.layer = 0; f.layer < c->n_layers; f.layer++) {
         const Layer *l = &m->layers[f.layer];
@@ -127,10 +151,11 @@ static void forward(void *arg) {
         ops_add(ws->x, ws->h, n, dim);
     }
 
-    // logits = Woutput rmsnorm(x), of the steps that want them
-    ops_gather(ws->h, ws->x, ws->wanted, f.n_wanted, dim);
-    ops_rmsnorm(ws->h, ws->h, m->final_norm, c->norm_eps, f.n_wanted, dim);
-    if (f.n_wanted) ops_matmul(ws->logits, ws->h, &m->output, f.n_wanted);
+    // logits = Woutput rmsnorm(x), of the steps that want them: a few, however many there are
+    ops_like = f.like == 1;
+    ops_gather(ws->h, ws->x, ws->wanted, ws->n_wanted, dim);
+    ops_rmsnorm(ws->h, ws->h, m->final_norm, c->norm_eps, ws->n_wanted, dim);
+    if (ws->n_wanted) ops_matmul(ws->logits, ws->h, &m->output, ws->n_wanted);
 }
 
 // Cuts the steps into tiles of consecutive positions of one session.
@@ -153,19 +178,20 @@ static int make_tiles(const Step *steps, int n, int most_steps, AttendTile *tile
     return n_tiles;
 }
 
-const float *model_forward(const Model *m, Workspace *ws, const Step *steps, int n) {
+const float *model_forward(const Model *m, Workspace *ws, int like) {
     const Config *c = &m->config;
-    Forward f = {.model = m, .ws = ws, .steps = steps, .n = n};
+    Forward f = {.model = m, .ws = ws, .steps = ws->steps, .n = ws->n_steps, .like = like};
     f.shape = (AttendShape){c->n_heads, c->n_kv_heads, c->head_dim, m->kv.type};
-    for (int i = 0; i < n; i++) {
-        rope_reserve(&ws->rope, steps[i].pos + 1);
-        ws->tokens[i] = steps[i].token;
-        if (steps[i].want_logits) ws->wanted[f.n_wanted++] = i;
+    if (f.n == 0) return NULL;
+    for (int i = 0; i < f.n; i++) {
+        rope_reserve(&ws->rope, f.steps[i].pos + 1);
+        ws->tokens[i] = f.steps[i].token;
     }
-    f.n_tiles = make_tiles(steps, n, ops_attend_tile_steps(&f.shape), ws->tiles);
+    f.n_tiles = make_tiles(f.steps, f.n, ops_attend_tile_steps(&f.shape), ws->tiles);
     ops_reserve_attend(ws->tiles, f.n_tiles, &f.shape, m->n_threads);
     ops_is_invariant = m->is_invariant;
     team_run(m->n_threads, forward, &f);
-    for (int i = 0; i < n; i++) steps[i].session->tokens[steps[i].session->n_tokens++] = steps[i].token;
+    for (int i = 0; i < f.n; i++) f.steps[i].session->tokens[f.steps[i].session->n_tokens++] = f.steps[i].token;
+    ws->n_steps = ws->n_wanted = 0;
     return ws->logits;
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 bool ops_is_invariant;
+_Thread_local int ops_like;
 
 // Scratch memory of the operations, shared by the threads.
 static struct {
@@ -65,6 +66,7 @@ void ops_add(float *x, const float *y, int n, int dim) { elementwise(kernel.add,
 static bool is_for(const MatKernel *k, int n) { return k->rows && n >= k->min_tokens; }
 
 static const MatKernel *pick_kernel(const Tensor *w, int n) {
+    if (ops_like) n = ops_like;
     if (!ops_is_invariant && is_for(&kernel.tiles[w->type], n)) return &kernel.tiles[w->type];
     return !ops_is_invariant && is_for(&kernel.gemm[w->type], n) ? &kernel.gemm[w->type] : &kernel.mat[w->type];
 }
@@ -217,7 +219,8 @@ static void attend_page(const AttendUnit *u, const float *q, int page, Partial o
     }
     size_t at = (size_t)u->layer * u->tile->layer_stride + (size_t)page;
     size_t head = (size_t)u->kv_head * KV_PAGE * quant_row_bytes(u->shape->kv_type, (size_t)u->shape->head_dim);
-    bool is_many = !ops_is_invariant && u->n_queries > ATTEND_FEW && u->shape->kv_type != TYPE_F32;
+    int n_queries = ops_like == 1 && u->group < u->n_queries ? u->group : u->n_queries;
+    bool is_many = !ops_is_invariant && n_queries > ATTEND_FEW && u->shape->kv_type != TYPE_F32;
     (is_many && kernel.attend_many ? kernel.attend_many : kernel.attend)(
         &(AttendPage){.q = q,
                       .k = (const char *)u->tile->k[at] + head,

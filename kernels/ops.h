@@ -11,6 +11,10 @@
 // inside a job.
 extern bool ops_is_invariant;
 
+// Kernels are chosen as if there were so many tokens (0: as many as there are); 1 is decode's arithmetic. Each thread
+// of a job sets its own, all the same.
+extern _Thread_local int ops_like;
+
 // One product of several that share their input: out (n, w->rows) = x (n, w->cols) w^T.
 typedef struct {
     float *out;

@@ -30,15 +30,11 @@ static float *logits_of(Model *m, const int *tokens, int n, int chunk) {
     float *all = xalloc((size_t)n * n_vocab, sizeof *all);
     Workspace *ws = workspace_new(m, chunk, chunk);
     Session *s = session_new(&m->kv);
-    Step *steps = xalloc((size_t)chunk, sizeof *steps);
-    if (!session_reserve(s, n, &err)) die_error(&err);
     for (int first = 0; first < n; first += chunk) {
-        int count = n - first < chunk ? n - first : chunk;
-        for (int i = 0; i < count; i++) steps[i] = (Step){s, tokens[first + i], first + i, true};
-        memcpy(all + (size_t)first * n_vocab, model_forward(m, ws, steps, count),
-               (size_t)count * n_vocab * sizeof *all);
+        int count = workspace_feed(ws, s, tokens + first, n - first, 0, &err);
+        if (count < 0) die_error(&err);
+        memcpy(all + (size_t)first * n_vocab, model_forward(m, ws, 0), (size_t)count * n_vocab * sizeof *all);
     }
-    free(steps);
     session_free(s);
     workspace_free(ws);
     return all;
@@ -109,23 +105,22 @@ static void company(void) {
     float *alone = logits_of(&m, tokens, N, 64);
     Workspace *ws = workspace_new(&m, 3 * N, 3);
     Session *a = session_new(&m.kv), *b = session_new(&m.kv);
-    Step steps[N];
-    if (!session_reserve(a, N, &err) || !session_reserve(b, N, &err)) die_error(&err);
-    for (int i = 0; i < PREFIX; i++) steps[i] = (Step){a, tokens[i], i, false};
-    model_forward(&m, ws, steps, PREFIX);
+    workspace_feed(ws, a, tokens, PREFIX, PREFIX, &err);
+    model_forward(&m, ws, 0);
     Session *c = session_fork(a, PREFIX - 3);
     CHECK(c && c->n_tokens == PREFIX - 3, "fork");
-    if (!session_reserve(c, N, &err)) die_error(&err);
+    Session *all[] = {b, a, c};
     for (int i = 0; i < N; i++) {
-        int n = 0;
-        steps[n++] = (Step){b, tokens[i], i, true};
-        if (PREFIX + i < N) steps[n++] = (Step){a, tokens[PREFIX + i], PREFIX + i, true};
-        if (PREFIX - 3 + i < N) steps[n++] = (Step){c, tokens[PREFIX - 3 + i], PREFIX - 3 + i, true};
-        const float *logits = model_forward(&m, ws, steps, n);
+        int pos[3], n = 0;
+        for (int k = 0; k < 3; k++)
+            if (all[k]->n_tokens < N) {
+                pos[n++] = all[k]->n_tokens;
+                if (workspace_feed(ws, all[k], tokens + all[k]->n_tokens, 1, 0, &err) != 1) die_error(&err);
+            }
+        const float *logits = model_forward(&m, ws, 0);
         for (int k = 0; k < n; k++)
-            CHECK(
-                !memcmp(logits + (size_t)k * n_vocab, alone + (size_t)steps[k].pos * n_vocab, n_vocab * sizeof(float)),
-                "position %d, sequence %d of %d", steps[k].pos, k, n);
+            CHECK(!memcmp(logits + (size_t)k * n_vocab, alone + (size_t)pos[k] * n_vocab, n_vocab * sizeof(float)),
+                  "position %d, sequence %d of %d", pos[k], k, n);
     }
     session_free(a);
     session_free(b);
@@ -133,6 +128,33 @@ static void company(void) {
     workspace_free(ws);
     free(alone);
     model_close(&m);
+}
+
+// Several tokens of a sequence in one forward, with the arithmetic of decode, give the bits of one at a time.
+static void check_as_decode(void) {
+    enum { N = 300, MOST = 24 };
+    int tokens[N];
+    Error err;
+    fill_tokens(tokens, N, 12);
+    for (int k = 0; k < N_SHAPES; k++) {
+        Model m;
+        open_small(&m, shapes[k], (ModelOptions){.n_threads = 2});
+        size_t n_vocab = (size_t)m.config.vocab_size;
+        float *alone = logits_of(&m, tokens, N, 1);
+        Workspace *ws = workspace_new(&m, MOST, MOST);
+        Session *s = session_new(&m.kv);
+        for (int n = 1; s->n_tokens < N; n = n % MOST + 1) {
+            int first = s->n_tokens, count = n < N - first ? n : N - first;
+            if (workspace_feed(ws, s, tokens + first, count, 0, &err) != count) die_error(&err);
+            CHECK(!memcmp(model_forward(&m, ws, 1), alone + (size_t)first * n_vocab,
+                          (size_t)count * n_vocab * sizeof(float)),
+                  "shape %d, %d tokens at %d", k, count, first);
+        }
+        session_free(s);
+        workspace_free(ws);
+        free(alone);
+        model_close(&m);
+    }
 }
 
 // Rewinding and feeding again is the same as never having gone further.
@@ -150,9 +172,8 @@ static void rewind_session(void) {
     for (int round = 0; round < 3; round++) {
         session_rewind(s, 10 * round);
         for (int i = s->n_tokens; i < N; i++) {
-            Step step = {s, tokens[i], i, true};
-            if (!session_reserve(s, i + 1, &err)) die_error(&err);
-            const float *logits = model_forward(&m, ws, &step, 1);
+            if (workspace_feed(ws, s, tokens + i, 1, 0, &err) != 1) die_error(&err);
+            const float *logits = model_forward(&m, ws, 0);
             CHECK(!memcmp(logits, alone + (size_t)i * n_vocab, n_vocab * sizeof(float)), "round %d, position %d", round,
                   i);
         }
@@ -192,6 +213,7 @@ void test_model(void) {
     test_case("model: same bits for any thread count", threads);
     test_case("model: prefill in chunks", chunks);
     test_case("model: same bits alone and in company (deterministic)", company);
+    test_case("model: several tokens with the bits of decode", check_as_decode);
     test_case("model: rewinding a session", rewind_session);
     test_case("model: types of KV cache", kv_types);
     buffer_free(&file);

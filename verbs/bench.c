@@ -15,8 +15,7 @@ typedef struct {
     Model model;
     Tokenizer *tokenizer;
     Workspace *ws; // of the test under way
-    Step *steps;   // (max_steps)
-    int max_steps, chunk, rounds;
+    int chunk, rounds;
     double read_gb, peak_gflop; // probes
     bool is_json, is_first;
 } Bench;
@@ -119,20 +118,21 @@ static void check(bool ok, const Error *err) {
 static void bench_prefill(Bench *b, int n) {
     Error err;
     double sec[3], depth = n / 2.0;
+    int *tokens = xalloc((size_t)n, sizeof *tokens);
+    for (int i = 0; i < n; i++) tokens[i] = i * 7919 % b->model.config.vocab_size;
     for (int round = 0; round < 3; round++) {
         Session *s = session_new(&b->model.kv);
         check(session_reserve(s, n, &err), &err);
         double start = now_sec();
-        for (int first = 0; first < n; first += b->max_steps) {
-            int count = n - first < b->max_steps ? n - first : b->max_steps;
-            for (int i = 0; i < count; i++)
-                b->steps[i] = (Step){s, (first + i) * 7919 % b->model.config.vocab_size, first + i, first + i == n - 1};
-            model_forward(&b->model, b->ws, b->steps, count);
+        for (int first = 0; first < n; first += b->chunk) {
+            check(workspace_feed(b->ws, s, tokens + first, n - first, n - 1 - first, &err) >= 0, &err);
+            model_forward(&b->model, b->ws, 0);
         }
         sec[round] = (now_sec() - start) / n;
         session_free(s);
     }
-    int forwards = (n + b->max_steps - 1) / b->max_steps;
+    free(tokens);
+    int forwards = (n + b->chunk - 1) / b->chunk;
     report(b, "prefill", n, 0, 1, median(sec, 3), forwards * bytes_of(&b->model, 1, 0) / n,
            operations_of(&b->model, n, 1, depth) / n);
 }
@@ -147,11 +147,12 @@ static void bench_decode(Bench *b, int depth, int batch) {
         check(session_pad(sessions[i], depth, &err) && session_reserve(sessions[i], depth + b->rounds + 1, &err), &err);
     }
     for (int round = -1; round < b->rounds; round++) { // the first is not counted
-        for (int i = 0; i < batch; i++)
-            b->steps[i] =
-                (Step){sessions[i], (round + 2 + i) * 31 % b->model.config.vocab_size, sessions[i]->n_tokens, true};
         double start = now_sec();
-        model_forward(&b->model, b->ws, b->steps, batch);
+        for (int i = 0; i < batch; i++) {
+            int token = (round + 2 + i) * 31 % b->model.config.vocab_size;
+            check(workspace_feed(b->ws, sessions[i], &token, 1, 0, &err) == 1, &err);
+        }
+        model_forward(&b->model, b->ws, 0);
         if (round >= 0) sec[round] = (now_sec() - start) / batch;
     }
     report(b, "decode", b->rounds * batch, depth, batch, median(sec, b->rounds),
@@ -170,9 +171,8 @@ static double first_token_sec(const Options *o) {
     check(t != NULL, &err);
     Workspace *ws = workspace_new(&m, 1, 1);
     Session *s = session_new(&m.kv);
-    check(session_reserve(s, 1, &err), &err);
-    Step step = {s, 0, 0, true};
-    logits_argmax(model_forward(&m, ws, &step, 1), m.config.vocab_size);
+    check(workspace_feed(ws, s, &(int){0}, 1, 0, &err) == 1, &err);
+    logits_argmax(model_forward(&m, ws, 0), m.config.vocab_size);
     double sec = now_sec() - start;
     session_free(s);
     workspace_free(ws);
@@ -186,16 +186,14 @@ static bool fits(const Bench *b, int positions, int batch) {
 }
 
 static void run_test(Bench *b, char kind, int n) {
-    b->max_steps = kind == 'p' ? b->chunk : kind == 'd' ? 1 : n;
-    b->ws = workspace_new(&b->model, b->max_steps, kind == 'b' ? n : 1);
-    b->steps = xalloc((size_t)b->max_steps, sizeof *b->steps);
+    int batch = kind == 'b' ? n : 1;
+    b->ws = workspace_new(&b->model, kind == 'p' ? b->chunk : batch, batch);
     if (kind == 'p')
         bench_prefill(b, n);
     else if (kind == 'd')
         bench_decode(b, n, 1);
     else
         bench_decode(b, 0, n);
-    free(b->steps);
     workspace_free(b->ws);
 }
 

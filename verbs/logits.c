@@ -16,7 +16,6 @@ int verb_logits(const Options *o) {
     static Buffer text;
     static Workspace *ws;
     static Session *session;
-    static Step *steps;
     Error err;
     if (!o->ids || !o->output) die(EXIT_USAGE, "logits: expected --ids LIST and -o FILE (llama31 help logits)");
     if (o->ids[0] != '@')
@@ -36,16 +35,12 @@ int verb_logits(const Options *o) {
     if (fd < 0) die_file(o->output);
     ws = workspace_new(&model, chunk, chunk);
     session = session_new(&model.kv);
-    steps = xalloc((size_t)chunk, sizeof *steps);
-    if (!session_reserve(session, ids.len, &err)) die_error(&err);
     for (int first = 0; first < ids.len; first += chunk) {
-        int n = ids.len - first < chunk ? ids.len - first : chunk, n_wanted = 0;
-        for (int i = 0; i < n; i++) {
-            bool is_wanted = !o->last_only || first + i == ids.len - 1;
-            steps[i] = (Step){session, ids.data[first + i], first + i, is_wanted};
-            n_wanted += is_wanted;
-        }
-        const float *logits = model_forward(&model, ws, steps, n);
+        int wanted = o->last_only ? ids.len - 1 - first : 0, n_left = ids.len - first;
+        int n = workspace_feed(ws, session, ids.data + first, n_left < chunk ? n_left : chunk, wanted, &err);
+        if (n < 0) die_error(&err);
+        const float *logits = model_forward(&model, ws, 0);
+        int n_wanted = n > wanted ? n - wanted : 0;
         output_write(fd, o->output, logits, (size_t)n_wanted * (size_t)n_vocab * sizeof *logits);
     }
     if (fd != STDOUT_FILENO && close(fd)) die_file(o->output);

@@ -22,49 +22,46 @@ enum {
 typedef struct {
     Session *session;
     Ids ids;
-    int n_fed, first;
+    int n_fed, n_wanted, first; // n_wanted of those fed last wait for their logits
     double logprob;
 } Job;
 
 typedef struct {
     Engine engine;
     Workspace *workspace;
-    Step *steps;  // (max_steps)
-    Job **owners; // (max_steps) of the steps that want logits
-    int *targets; // (max_steps) the token that those predict
-    int max_steps, max_logits, parallel;
+    int parallel;
     double start;
 } Scorer;
 
-// Takes as many steps of a job as fit; those that want logits enter owners and targets.
-static int add_steps(Scorer *s, Job *job, int n_steps, int *n_wanted) {
+// Feeds as many tokens of a job as there is room for.
+static void feed_job(Scorer *s, Job *job) {
     Error err;
-    int begin = job->n_fed, n = 0;
-    for (; job->n_fed < job->ids.len - 1 && n_steps + n < s->max_steps; n++) {
-        bool is_wanted = job->n_fed + 1 >= job->first;
-        if (is_wanted && *n_wanted == s->max_logits) break;
-        s->steps[n_steps + n] = (Step){job->session, job->ids.data[job->n_fed], begin + n, is_wanted};
-        job->n_fed++;
-        if (!is_wanted) continue;
-        s->owners[*n_wanted] = job;
-        s->targets[(*n_wanted)++] = job->ids.data[job->n_fed];
+    int begin = job->n_fed, wanted = job->first - 1 > begin ? job->first - 1 - begin : 0;
+    int n = workspace_feed(s->workspace, job->session, job->ids.data + begin, job->ids.len - 1 - begin, wanted, &err);
+    if (n < 0) die_error(&err);
+    job->n_fed += n;
+    job->n_wanted = n > wanted ? n - wanted : 0;
+}
+
+// Adds what the logits say about the tokens of a job that were fed last. Returns the logits behind.
+static const float *take_logprobs(const Scorer *s, Job *job, const float *logits) {
+    int n_vocab = s->engine.model.config.vocab_size;
+    for (int i = job->n_fed - job->n_wanted; i < job->n_fed; i++, logits += n_vocab) {
+        float logprob = logits_logprob(logits, n_vocab, job->ids.data[i + 1]);
+        if (!(logprob - logprob == 0)) die(EXIT_RUNTIME, "the logits hold NaN or infinity");
+        job->logprob += (double)logprob;
     }
-    if (n && !session_reserve(job->session, job->n_fed, &err)) die_error(&err);
-    return n;
+    job->n_wanted = 0;
+    return logits;
 }
 
 // Runs all jobs to their end. The sum of a job has the same order whatever it is packed with.
 static void run_jobs(Scorer *s, Job *const *jobs, int n) {
-    int n_vocab = s->engine.model.config.vocab_size;
     for (int first = 0; first < n;) {
-        int n_steps = 0, n_wanted = 0;
-        for (int i = first; i < n && i < first + s->parallel; i++) n_steps += add_steps(s, jobs[i], n_steps, &n_wanted);
-        const float *logits = n_steps ? model_forward(&s->engine.model, s->workspace, s->steps, n_steps) : NULL;
-        for (int i = 0; i < n_wanted; i++) {
-            float logprob = logits_logprob(logits + (size_t)i * (size_t)n_vocab, n_vocab, s->targets[i]);
-            if (!(logprob - logprob == 0)) die(EXIT_RUNTIME, "the logits hold NaN or infinity");
-            s->owners[i]->logprob += (double)logprob;
-        }
+        int end = n < first + s->parallel ? n : first + s->parallel;
+        for (int i = first; i < end; i++) feed_job(s, jobs[i]);
+        const float *logits = model_forward(&s->engine.model, s->workspace, 0);
+        for (int i = first; i < end; i++) logits = take_logprobs(s, jobs[i], logits);
         if (generate_interrupted) exit(EXIT_INTERRUPTED);
         while (first < n && jobs[first]->n_fed >= jobs[first]->ids.len - 1) first++;
     }
@@ -73,14 +70,9 @@ static void run_jobs(Scorer *s, Job *const *jobs, int n) {
 static void scorer_open(Scorer *s, const Options *o) {
     s->start = now_sec();
     engine_open(&s->engine, o);
-    int most = LOGITS_BYTES / (4 * s->engine.model.config.vocab_size);
-    s->max_steps = o->chunk ? o->chunk : DEFAULT_CHUNK;
-    s->max_logits = most < 1 ? 1 : most < s->max_steps ? most : s->max_steps;
+    int most = LOGITS_BYTES / (4 * s->engine.model.config.vocab_size), chunk = o->chunk ? o->chunk : DEFAULT_CHUNK;
     s->parallel = o->parallel ? o->parallel : DEFAULT_PARALLEL;
-    s->workspace = workspace_new(&s->engine.model, s->max_steps, s->max_logits);
-    s->steps = xalloc((size_t)s->max_steps, sizeof *s->steps);
-    s->owners = xalloc((size_t)s->max_steps, sizeof *s->owners);
-    s->targets = xalloc((size_t)s->max_steps, sizeof *s->targets);
+    s->workspace = workspace_new(&s->engine.model, chunk, most < 1 ? 1 : most < chunk ? most : chunk);
 }
 
 // Perplexity
@@ -272,7 +264,9 @@ static void answer_questions(Scorer *s, Question *questions, int n) {
     for (int i = 0; i < n; i++) most += questions[i].n;
     Job **jobs = xalloc((size_t)most, sizeof *jobs);
     for (Question *q = questions; q < questions + n; q++) {
-        q->prompt = (Job){session_new(&s->engine.model.kv), {q->choices->ids.data, q->n_shared, 0}, 0, q->n_shared, 0};
+        q->prompt = (Job){.session = session_new(&s->engine.model.kv),
+                          .ids = {q->choices->ids.data, q->n_shared, 0},
+                          .first = q->n_shared};
         jobs[n_jobs++] = &q->prompt;
     }
     run_jobs(s, jobs, n_jobs);

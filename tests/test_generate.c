@@ -1,0 +1,111 @@
+// The loop: what is fed together is what would have been fed one after another.
+#include "test.h"
+#include "../bind.h"
+#include "../generate.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+// A constraint for tests: every fifth token is followed by `n` given ones, handed out at most `most` at a time, and
+// some tokens are banned at some positions.
+typedef struct {
+    int n_accepted, n_due, n, most, n_vocab;
+    int tokens[2 * MAX_AHEAD];
+} Teller;
+
+static int tell(void *arg, int *out) {
+    Teller *t = arg;
+    int n = t->n_due < t->most ? t->n_due : t->most;
+    for (int i = 0; i < n; i++) out[i] = t->tokens[t->n - t->n_due + i];
+    return n;
+}
+
+static void ban(void *arg, float *logits) {
+    const Teller *t = arg;
+    for (int i = t->n_accepted % 3; i < t->n_vocab; i += 3) logits[i] = -INFINITY;
+}
+
+static void note_token(void *arg, int token) {
+    Teller *t = arg;
+    if (t->n_due > 0) {
+        CHECK(token == t->tokens[t->n - t->n_due], "token %d, expected %d", token, t->tokens[t->n - t->n_due]);
+        t->n_due--;
+    } else if (t->n_accepted % 5 == 4) {
+        t->n_due = t->n;
+    }
+    t->n_accepted++;
+}
+
+static Model model;
+static Tokenizer *tokenizer;
+
+// Runs a request; returns how many forwards it took.
+static int run(Sequence *s, Request r, Teller teller, Session *session) {
+    static Generator g;
+    int n = 0;
+    Constraint c = {tell, ban, note_token, &teller};
+    if (teller.n) r.constraint = &c;
+    generator_init(&g, &model, tokenizer, 0, 1);
+    sequence_start(s, &g, &r, session);
+    while (s->finish == FINISH_NONE && generate_step(&g, &s, 1)) n++;
+    workspace_free(g.workspace);
+    free(g.masked);
+    return n;
+}
+
+static void compare(const Request *r, Teller teller, int most) {
+    Sequence one, many;
+    Session *a = session_new(&model.kv), *b = session_new(&model.kv);
+    teller.most = 1;
+    int n_one = run(&one, *r, teller, a);
+    teller.most = most;
+    int n_many = run(&many, *r, teller, b);
+    CHECK(one.finish == many.finish && one.n_generated == many.n_generated && one.stop_token == many.stop_token,
+          "%d at a time: finish %d and %d, %d and %d tokens", most, one.finish, many.finish, one.n_generated,
+          many.n_generated);
+    CHECK(str_eq(buffer_str(&one.text), buffer_str(&many.text)), "%d at a time: %s | %s", most, one.text.data,
+          many.text.data);
+    CHECK(a->n_tokens == b->n_tokens && !memcmp(a->tokens, b->tokens, (size_t)a->n_tokens * sizeof(int)),
+          "%d at a time: other tokens in the session", most);
+    for (int i = 0; one.logprobs && i < one.n_generated && i < many.n_generated; i++)
+        CHECK(!memcmp(&one.logprobs[i].logprob, &many.logprobs[i].logprob, sizeof(float)) &&
+                  !memcmp(one.logprobs[i].top, many.logprobs[i].top, (size_t)r->n_logprobs * sizeof(Alternative)),
+              "%d at a time: log-probabilities of token %d", most, i);
+    CHECK(n_many < n_one || one.n_generated < 7, "%d at a time: %d forwards, %d one by one", most, n_many, n_one);
+    sequence_free(&one);
+    sequence_free(&many);
+    session_free(a);
+    session_free(b);
+}
+
+static void forced(void) {
+    Error err;
+    Ids ids = {0};
+    if (!model_open(&model, NULL, &(ModelOptions){.n_threads = 2}, &err)) die_error(&err);
+    tokenizer = tokenizer_open(&model.file, &err);
+    ids_push(&ids, tokenizer_bos(tokenizer));
+    tokenizer_encode(tokenizer, "Once upon a time", 16, &ids);
+    Str stop = str_of("e d");
+    Request r = {.prompt = ids.data, .n_prompt = ids.len, .max_tokens = 90, .max_context = 512};
+    r.sample = (SampleOptions){
+        .temp = 1.2f, .top_k = 40, .top_p = 0.95f, .repeat_penalty = 1.3f, .repeat_last_n = 20, .seed = 11};
+    Teller t = {.n = 9, .n_vocab = model.config.vocab_size};
+    for (int i = 0; i < t.n; i++) t.tokens[i] = 300 + 17 * i;
+    for (int most = 2; most <= MAX_AHEAD; most += 7) compare(&r, t, most);
+    r.n_logprobs = 3;
+    compare(&r, t, 9);
+    r.max_context = 61;
+    compare(&r, t, 9);
+    r.max_tokens = 47;
+    compare(&r, t, 9);
+    r.stops = &stop, r.n_stops = 1;
+    compare(&r, t, 9);
+    r.sample.temp = 0;
+    compare(&r, t, 9);
+    free(ids.data);
+    tokenizer_close(tokenizer);
+    model_close(&model);
+}
+
+void test_generate(void) { test_case("generate: forced text is fed at once, with the bits of one by one", forced); }
