@@ -95,7 +95,7 @@ static bool skip_digits(Parser *p) {
     return true;
 }
 
-static bool parse_number(Parser *p, double *out) {
+static bool parse_number(Parser *p, Json *out) {
     size_t start = p->at;
     if (peek(p) == '-') p->at++;
     if (peek(p) == '0')
@@ -113,8 +113,9 @@ static bool parse_number(Parser *p, double *out) {
     }
     char *copy = memcpy(p->bytes + start, p->text + start, p->at - start);
     p->bytes[p->at] = 0;
-    *out = strtod(copy, NULL);
-    return *out - *out == 0 ? true : fail(p, start, "a number that fits a double");
+    out->string = (Str){copy, p->at - start};
+    out->number = strtod(copy, NULL);
+    return out->number - out->number == 0 ? true : fail(p, start, "a number that fits a double");
 }
 
 static bool parse_word(Parser *p, const char *word) {
@@ -183,7 +184,7 @@ static bool parse_value(Parser *p, Json *v, int depth) {
     case 'n': return parse_word(p, "null");
     }
     if (c != '-' && (c < '0' || c > '9')) return fail(p, p->at, "a JSON value");
-    return v->kind = JSON_NUMBER, parse_number(p, &v->number);
+    return v->kind = JSON_NUMBER, parse_number(p, v);
 }
 
 // Upper bound of the values in a text: the first, and one after each opening bracket and comma outside strings.

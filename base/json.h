@@ -11,7 +11,7 @@ struct Json {
     JsonKind kind;
     bool boolean;
     double number;
-    Str string;        // decoded UTF-8; may hold NUL bytes
+    Str string;        // decoded UTF-8, which may hold NUL bytes; of a number, as it was written
     Str key;           // name of this member, if its parent is an object
     const Json *child; // first item of an array or object
     const Json *next;  // next item of the parent

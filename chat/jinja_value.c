@@ -1,0 +1,541 @@
+#include "jinja_value.h"
+#include "../base/unicode.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    CHUNK_BYTES = 1 << 16,
+    MAX_OUT = 8 << 20, // bytes of text, of which each has a mark
+    BYTES_PER_STEP = 64
+};
+
+struct Chunk {
+    struct Chunk *next;
+    size_t used, size;
+    _Alignas(16) char bytes[];
+};
+
+void heap_fail(Heap *h, const char *fmt, ...) {
+    Buffer text = {0};
+    va_list ap;
+    va_start(ap, fmt);
+    buffer_vprintf(&text, fmt, ap);
+    va_end(ap);
+    error_set(h->err, EXIT_RUNTIME, "%s: line %d: %s", h->name, h->line, text.data);
+    buffer_free(&text);
+    longjmp(h->on_fail, 1);
+}
+
+void *heap_alloc(Heap *h, size_t n, size_t size) {
+    size_t bytes;
+    struct Chunk *c = h->chunks;
+    if (!size_mul(n, size, &bytes) || bytes > h->n_left) heap_fail(h, "the template needs too much memory");
+    bytes = (bytes + 15) / 16 * 16;
+    if (!c || c->size - c->used < bytes) {
+        size_t room = bytes > CHUNK_BYTES ? bytes : CHUNK_BYTES;
+        h->chunks = xrealloc(NULL, sizeof *c + room, 1);
+        *h->chunks = (struct Chunk){.next = c, .size = room};
+        c = h->chunks;
+        h->n_left -= room < h->n_left ? room : h->n_left;
+    }
+    void *p = c->bytes + c->used;
+    c->used += bytes;
+    return memset(p, 0, bytes);
+}
+
+void heap_spend(Heap *h, size_t n) {
+    if (h->steps < n) heap_fail(h, "the template takes too many steps");
+    h->steps -= n;
+}
+
+void heap_enter(Heap *h) {
+    heap_spend(h, 1);
+    if (h->depth++ == HEAP_DEPTH) heap_fail(h, "the template is nested too deep");
+}
+
+void heap_free(Heap *h) {
+    for (struct Chunk *c = h->chunks, *next; c; c = next) next = c->next, free(c);
+    buffer_free(&h->out);
+    buffer_free(&h->own);
+    h->chunks = NULL;
+}
+
+void heap_put(Heap *h, Text t) {
+    static const char zeros[64];
+    heap_spend(h, t.len / BYTES_PER_STEP);
+    if (t.len > MAX_OUT - h->out.len) heap_fail(h, "the template makes more than %d bytes of text", MAX_OUT);
+    buffer_append(&h->out, t.data, t.len);
+    if (t.own) buffer_append(&h->own, t.own, t.len);
+    for (size_t n; h->own.len < h->out.len; buffer_append(&h->own, zeros, n))
+        n = h->out.len - h->own.len < sizeof zeros ? h->out.len - h->own.len : sizeof zeros;
+}
+
+void heap_puts(Heap *h, const char *text) { heap_put(h, text_of(text)); }
+
+Value heap_take(Heap *h, size_t start) {
+    size_t n = h->out.len - start;
+    if (!n) return value_text(text_of(""));
+    bool has_own = memchr(h->own.data + start, 1, n);
+    char *data = heap_alloc(h, n, has_own ? 2 : 1);
+    memcpy(data, h->out.data + start, n);
+    if (has_own) memcpy(data + n, h->own.data + start, n);
+    h->out.len = h->own.len = start;
+    return value_text((Text){data, has_own ? data + n : NULL, n});
+}
+
+Text text_part(Text t, size_t from, size_t to) {
+    if (from > to) from = to;
+    return (Text){t.data + from, t.own ? t.own + from : NULL, to - from};
+}
+
+// Bytes of the character at s. Texts are valid UTF-8, or we would not have them.
+static size_t char_bytes(const char *s) {
+    unsigned char c = (unsigned char)*s;
+    return c < 0x80 ? 1 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4;
+}
+
+Text text_next(Text *rest) {
+    Text c = text_part(*rest, 0, char_bytes(rest->data));
+    *rest = text_part(*rest, c.len, rest->len);
+    return c;
+}
+
+size_t text_length(Heap *h, Text t) {
+    size_t n = 0;
+    heap_spend(h, t.len / BYTES_PER_STEP);
+    for (size_t i = 0; i < t.len; i++) n += ((unsigned char)t.data[i] & 0xc0) != 0x80;
+    return n;
+}
+
+size_t text_offset(Text t, int64_t i) {
+    size_t at = i < 0 ? t.len : 0;
+    for (; i > 0 && at < t.len; i--) at += char_bytes(t.data + at);
+    for (; i < 0 && at > 0; i++) do
+            at--;
+        while (((unsigned char)t.data[at] & 0xc0) == 0x80);
+    return at;
+}
+
+bool text_eq(Text a, Text b) { return str_eq(text_str(a), text_str(b)); }
+
+static bool is_among(Text c, const Text *chars) {
+    uint32_t code;
+    if (chars) return memmem(chars->data, chars->len, c.data, c.len);
+    utf8_decode(c.data, c.len, &code);
+    return unicode_class(code) == UNICODE_SPACE || (code >= 0x1c && code <= 0x1f);
+}
+
+Text text_strip(Text t, const Text *chars, bool left, bool right) {
+    while (left && t.len && is_among(text_part(t, 0, char_bytes(t.data)), chars)) text_next(&t);
+    for (size_t at; right && t.len; t.len = at) {
+        at = text_offset(t, -1);
+        if (!is_among(text_part(t, at, t.len), chars)) break;
+    }
+    return t;
+}
+
+size_t text_find(Heap *h, Text t, Text part, size_t from) {
+    const char *found = part.len ? memmem(t.data + from, t.len - from, part.data, part.len) : t.data + from;
+    size_t at = found ? (size_t)(found - t.data) : t.len;
+    heap_spend(h, (at - from) / BYTES_PER_STEP + 1);
+    return found ? at : SIZE_MAX;
+}
+
+Value value_list(Heap *h, Kind kind, int n) {
+    Value v = {.kind = kind, .list = heap_alloc(h, 1, sizeof(List))};
+    *v.list = (List){heap_alloc(h, (size_t)n, sizeof(Value)), n};
+    return v;
+}
+
+Value value_dict(Heap *h, Kind kind) { return (Value){.kind = kind, .dict = heap_alloc(h, 1, sizeof(Dict))}; }
+
+Value *value_find(Heap *h, const Dict *d, Value key) {
+    for (int i = 0; i < d->n; i++)
+        if (value_equal(h, d->pairs[i].key, key)) return &d->pairs[i].value;
+    return NULL;
+}
+
+// Adds a pair whose key is new.
+static void dict_add(Heap *h, Dict *d, Value key, Value v) {
+    if (d->n == d->cap) {
+        int cap = d->cap ? 2 * d->cap : 4;
+        Pair *pairs = heap_alloc(h, (size_t)cap, sizeof *pairs);
+        if (d->n) memcpy(pairs, d->pairs, (size_t)d->n * sizeof *pairs);
+        d->pairs = pairs, d->cap = cap;
+    }
+    d->pairs[d->n++] = (Pair){key, v};
+}
+
+void value_set(Heap *h, Dict *d, Value key, Value v) {
+    if (key.kind == DICT || key.kind == LIST) heap_fail(h, "unhashable type: '%s'", value_kind(key));
+    Value *old = value_find(h, d, key);
+    if (old)
+        *old = v;
+    else
+        dict_add(h, d, key, v);
+}
+
+// Python tells 1 from 1.0 by the text.
+static Value number_of(Heap *h, const Json *j) {
+    char text[32];
+    int64_t whole;
+    bool is_whole = !memchr(j->string.data, '.', j->string.len) && !memchr(j->string.data, 'e', j->string.len) &&
+                    !memchr(j->string.data, 'E', j->string.len);
+    heap_spend(h, j->string.len / BYTES_PER_STEP);
+    if (!is_whole) return value_float(j->number);
+    snprintf(text, sizeof text, "%.*s", SHOWN(j->string));
+    if (j->string.len < sizeof text && parse_i64(text, &whole)) return value_int(whole);
+    return (Value){.kind = BIG, .text = {j->string.data, NULL, j->string.len}};
+}
+
+// A string with marks that say the template wrote it.
+static Value own_string(Heap *h, Str s) {
+    char *own = heap_alloc(h, s.len, 1);
+    return value_text((Text){s.data, memset(own, 1, s.len), s.len});
+}
+
+Value value_json(Heap *h, const Json *j, bool (*is_own)(const Json *string)) {
+    Value v = {.kind = NONE};
+    heap_spend(h, 1);
+    switch (j->kind) {
+    case JSON_NULL: return v;
+    case JSON_BOOL: return value_bool(j->boolean);
+    case JSON_NUMBER: return number_of(h, j);
+    case JSON_STRING:
+        return is_own && is_own(j) ? own_string(h, j->string) : value_text((Text){j->string.data, NULL, j->string.len});
+    case JSON_ARRAY:
+        v = value_list(h, LIST, j->n_items);
+        j = j->child;
+        for (int i = 0; j; j = j->next) v.list->items[i++] = value_json(h, j, is_own);
+        return v;
+    case JSON_OBJECT: v = value_dict(h, DICT);
+    }
+    v.dict->cap = j->n_items;
+    v.dict->pairs = heap_alloc(h, (size_t)j->n_items, sizeof(Pair));
+    for (const Json *m = j->child; m; m = m->next) // the reader has seen to it that each key is there once
+        dict_add(h, v.dict, value_text((Text){m->key.data, NULL, m->key.len}), value_json(h, m, is_own));
+    return v;
+}
+
+const char *value_kind(Value v) {
+    static const char *const names[] = {[ABSENT] = "Undefined",
+                                        [UNDEFINED] = "Undefined",
+                                        [NONE] = "NoneType",
+                                        [BOOL] = "bool",
+                                        [INT] = "int",
+                                        [FLOAT] = "float",
+                                        [BIG] = "int",
+                                        [STRING] = "str",
+                                        [LIST] = "list",
+                                        [TUPLE] = "tuple",
+                                        [RANGE] = "range",
+                                        [VIEW] = "dict_items",
+                                        [GENERATOR] = "generator",
+                                        [DICT] = "dict",
+                                        [NAMESPACE] = "Namespace",
+                                        [FUNCTION] = "function",
+                                        [MACRO] = "Macro",
+                                        [LOOP] = "LoopContext"};
+    return names[v.kind];
+}
+
+bool value_truth(Value v) {
+    switch (v.kind) {
+    case ABSENT:
+    case UNDEFINED:
+    case NONE: return false;
+    case BOOL: return v.boolean;
+    case INT: return v.integer;
+    case FLOAT: return v.number != 0;
+    case STRING: return v.text.len;
+    case LIST:
+    case TUPLE:
+    case RANGE:
+    case VIEW: return v.list->n;
+    case DICT: return v.dict->n;
+    default: return true;
+    }
+}
+
+double value_number(Heap *h, Value v) {
+    if (v.kind == BIG) return strtod(v.text.data, NULL); // JSON's digits end at something else
+    if (!value_is_number(v)) heap_fail(h, "expected a number, found '%s'", value_kind(v));
+    return v.kind == FLOAT ? v.number : v.kind == BOOL ? v.boolean : (double)v.integer;
+}
+
+static bool lists_equal(Heap *h, const List *a, const List *b) {
+    bool same = a->n == b->n;
+    for (int i = 0; same && i < a->n; i++) same = value_equal(h, a->items[i], b->items[i]);
+    return same;
+}
+
+static bool dicts_equal(Heap *h, const Dict *a, const Dict *b) {
+    bool same = a->n == b->n;
+    for (int i = 0; same && i < a->n; i++) {
+        Value *other = value_find(h, b, a->pairs[i].key);
+        same = other && value_equal(h, a->pairs[i].value, *other);
+    }
+    return same;
+}
+
+bool value_equal(Heap *h, Value a, Value b) {
+    bool same = false;
+    if (a.kind == STRING && b.kind == STRING) {
+        heap_spend(h, 1 + (a.text.len == b.text.len ? a.text.len / BYTES_PER_STEP : 0));
+        return text_eq(a.text, b.text);
+    }
+    heap_enter(h);
+    if (a.kind == INT && b.kind == INT)
+        same = a.integer == b.integer;
+    else if (value_is_number(a) && value_is_number(b))
+        same = value_number(h, a) == value_number(h, b);
+    else if (a.kind != b.kind)
+        same = false;
+    else if (a.kind == LIST || a.kind == TUPLE || a.kind == RANGE)
+        same = lists_equal(h, a.list, b.list);
+    else if (a.kind == DICT)
+        same = dicts_equal(h, a.dict, b.dict);
+    else
+        same = a.kind <= NONE || a.dict == b.dict;
+    h->depth--;
+    return same;
+}
+
+bool value_less(Heap *h, Value a, Value b) {
+    heap_spend(h, 1);
+    if (a.kind == INT && b.kind == INT) return a.integer < b.integer;
+    if (value_is_number(a) && value_is_number(b)) return value_number(h, a) < value_number(h, b);
+    if (a.kind == STRING && b.kind == STRING) return str_compare(text_str(a.text), text_str(b.text)) < 0;
+    if (a.kind != b.kind || (a.kind != LIST && a.kind != TUPLE))
+        heap_fail(h, "'<' not supported between instances of '%s' and '%s'", value_kind(a), value_kind(b));
+    int i = 0, n = a.list->n < b.list->n ? a.list->n : b.list->n;
+    while (i < n && value_equal(h, a.list->items[i], b.list->items[i])) i++;
+    if (i == n) return a.list->n < b.list->n;
+    heap_enter(h);
+    bool is_less = value_less(h, a.list->items[i], b.list->items[i]);
+    h->depth--;
+    return is_less;
+}
+
+bool value_contains(Heap *h, Value all, Value v) {
+    if (all.kind == STRING) {
+        if (v.kind != STRING) heap_fail(h, "'in <string>' requires string as left operand, not %s", value_kind(v));
+        return text_find(h, all.text, v.text, 0) != SIZE_MAX;
+    }
+    if (all.kind == DICT) return value_find(h, all.dict, v);
+    List *list = value_iterate(h, all);
+    for (int i = 0; i < list->n; i++)
+        if (value_equal(h, list->items[i], v)) return true;
+    return false;
+}
+
+List *value_iterate(Heap *h, Value v) {
+    if (value_is_list(v)) {
+        List *all = heap_alloc(h, 1, sizeof *all);
+        *all = *v.list;
+        if (v.kind == GENERATOR) v.list->n = 0;
+        return all;
+    }
+    if (v.kind == UNDEFINED) return value_list(h, LIST, 0).list;
+    if (v.kind == DICT) {
+        List *keys = value_list(h, LIST, v.dict->n).list;
+        for (int i = 0; i < keys->n; i++) keys->items[i] = v.dict->pairs[i].key;
+        return keys;
+    }
+    if (v.kind != STRING) heap_fail(h, "'%s' object is not iterable", value_kind(v));
+    List *chars = value_list(h, LIST, (int)text_length(h, v.text)).list;
+    for (int i = 0; i < chars->n; i++) chars->items[i] = value_text(text_next(&v.text));
+    return chars;
+}
+
+// The shortest digits that read back as x, in Python's form: exponents from 1e16 on and below 1e-4.
+static void put_float(Heap *h, double x) {
+    char text[400];
+    int digits = 0, exponent = 0;
+    if (x - x != 0) {
+        heap_puts(h, isnan(x) ? "nan" : x > 0 ? "inf" : "-inf");
+        return;
+    }
+    do snprintf(text, sizeof text, "%.*e", digits, x);
+    while (strtod(text, NULL) != x && digits++ < 17);
+    exponent = atoi(strchr(text, 'e') + 1);
+    if (exponent >= -4 && exponent < 16)
+        snprintf(text, sizeof text, "%.*f", digits - exponent > 1 ? digits - exponent : 1, x);
+    heap_puts(h, text);
+}
+
+// Whether Python shows the character as it is in a repr.
+static bool is_printable(uint32_t c) {
+    static const uint32_t hidden[][2] = {
+        {0, 0x1f},        {0x7f, 0xa0},     {0xad, 0xad},     {0x600, 0x605},     {0x61c, 0x61c},   {0x1680, 0x1680},
+        {0x180e, 0x180e}, {0x2000, 0x200f}, {0x2028, 0x202f}, {0x205f, 0x206f},   {0x3000, 0x3000}, {0xd800, 0xf8ff},
+        {0xfeff, 0xfeff}, {0xfff0, 0xfffb}, {0xfffe, 0xffff}, {0xe0000, 0xe0fff}, {0xf0000, ~0u}};
+    for (size_t i = 0; i < sizeof hidden / sizeof *hidden; i++)
+        if (c >= hidden[i][0] && c <= hidden[i][1]) return false;
+    return true;
+}
+
+// A quoted string. Characters of `names` and others that Python does not show are escaped.
+static void put_quoted(Heap *h, Text t, char quote, bool is_json, bool is_ascii) {
+    static const char specials[] = "\\\n\r\t\b\f", letters[] = "\\nrtbf";
+    Text run = text_part(t, 0, 0);
+    const char edge[] = {quote, 0};
+    heap_puts(h, edge);
+    heap_spend(h, t.len / 8);
+    while (t.len) {
+        uint32_t code;
+        char escape[16];
+        Text c = text_next(&t);
+        utf8_decode(c.data, c.len, &code);
+        const char *special = code && code < 0x80 ? strchr(specials, (int)code) : NULL;
+        bool is_special = (special && (is_json || special < specials + 4)) || code == (uint32_t)quote;
+        bool is_hidden = is_json ? code < 0x20 || (is_ascii && code > 0x7e) : !is_printable(code);
+        if (is_special)
+            snprintf(escape, sizeof escape, "\\%c", special ? letters[special - specials] : quote);
+        else if (!is_hidden) {
+            run.len += c.len;
+            continue;
+        } else if (is_json && code > 0xffff)
+            snprintf(escape, sizeof escape, "\\u%04x\\u%04x", 0xd800 + ((code - 0x10000) >> 10),
+                     0xdc00 + (code & 0x3ff));
+        else
+            snprintf(escape, sizeof escape, is_json || code > 0xff ? code > 0xffff ? "\\U%08x" : "\\u%04x" : "\\x%02x",
+                     code);
+        heap_put(h, run);
+        heap_puts(h, escape);
+        run = text_part(t, 0, 0);
+    }
+    heap_put(h, run);
+    heap_puts(h, edge);
+}
+
+static void put_repr(Heap *h, Text t) {
+    bool has_single = memchr(t.data, '\'', t.len), has_double = memchr(t.data, '"', t.len);
+    put_quoted(h, t, has_single && !has_double ? '"' : '\'', false, false);
+}
+
+static void put_items(Heap *h, Value v) {
+    heap_puts(h, v.kind == LIST ? "[" : "(");
+    for (int i = 0; i < v.list->n; i++) {
+        if (i) heap_puts(h, ", ");
+        value_put(h, v.list->items[i], true);
+    }
+    heap_puts(h, v.kind == LIST ? "]" : v.list->n == 1 ? ",)" : ")");
+}
+
+static void put_pairs(Heap *h, const Dict *d) {
+    heap_puts(h, "{");
+    for (int i = 0; i < d->n; i++) {
+        if (i) heap_puts(h, ", ");
+        value_put(h, d->pairs[i].key, true);
+        heap_puts(h, ": ");
+        value_put(h, d->pairs[i].value, true);
+    }
+    heap_puts(h, "}");
+}
+
+static void put_int(Heap *h, int64_t i) {
+    char digits[24];
+    snprintf(digits, sizeof digits, "%lld", (long long)i);
+    heap_puts(h, digits);
+}
+
+void value_put(Heap *h, Value v, bool is_repr) {
+    heap_enter(h);
+    switch (v.kind) {
+    case ABSENT:
+    case UNDEFINED: heap_puts(h, is_repr ? "Undefined" : ""); break;
+    case NONE: heap_puts(h, "None"); break;
+    case BOOL: heap_puts(h, v.boolean ? "True" : "False"); break;
+    case INT: put_int(h, v.integer); break;
+    case FLOAT: put_float(h, v.number); break;
+    case STRING:
+        if (is_repr)
+            put_repr(h, v.text);
+        else
+            heap_put(h, v.text);
+        break;
+    case BIG: heap_put(h, v.text); break;
+    case LIST:
+    case TUPLE: put_items(h, v); break;
+    case DICT: put_pairs(h, v.dict); break;
+    default: heap_fail(h, "a '%s' has no text", value_kind(v));
+    }
+    h->depth--;
+}
+
+Text value_str(Heap *h, Value v) {
+    if (v.kind == STRING) return v.text;
+    size_t start = h->out.len;
+    value_put(h, v, false);
+    return heap_take(h, start).text;
+}
+
+// Before an item, or before the bracket that closes after the last.
+static void put_break(Heap *h, const JsonStyle *style, bool is_first, int level) {
+    if (!is_first) heap_put(h, style->comma);
+    if (!style->is_indented) return;
+    heap_puts(h, "\n");
+    for (int i = 0; i < level; i++) heap_put(h, style->indent);
+}
+
+static int by_key(const void *a, const void *b) {
+    return str_compare(text_str(((const Pair *)a)->key.text), text_str(((const Pair *)b)->key.text));
+}
+
+static void put_json_object(Heap *h, Dict *d, const JsonStyle *style, int level) {
+    Pair *pairs = d->pairs;
+    if (style->is_sorted && d->n) {
+        pairs = heap_alloc(h, (size_t)d->n, sizeof *pairs);
+        memcpy(pairs, d->pairs, (size_t)d->n * sizeof *pairs);
+        for (int i = 0; i < d->n; i++) pairs[i].key = value_text(value_str(h, pairs[i].key));
+        qsort(pairs, (size_t)d->n, sizeof *pairs, by_key);
+    }
+    heap_puts(h, "{");
+    for (int i = 0; i < d->n; i++) {
+        size_t start = h->out.len;
+        if (pairs[i].key.kind < NONE || pairs[i].key.kind > STRING)
+            heap_fail(h, "keys must be str, int, float, bool or None, not %s", value_kind(pairs[i].key));
+        if (pairs[i].key.kind != STRING) value_put_json(h, pairs[i].key, style, 0); // null, true or a number
+        Text key = pairs[i].key.kind == STRING ? pairs[i].key.text : heap_take(h, start).text;
+        put_break(h, style, i == 0, level + 1);
+        put_quoted(h, key, '"', true, style->is_ascii);
+        heap_put(h, style->colon);
+        value_put_json(h, pairs[i].value, style, level + 1);
+    }
+    if (d->n) put_break(h, style, true, level);
+    heap_puts(h, "}");
+}
+
+void value_put_json(Heap *h, Value v, const JsonStyle *style, int level) {
+    heap_enter(h);
+    switch (v.kind) {
+    case NONE: heap_puts(h, "null"); break;
+    case BOOL: heap_puts(h, v.boolean ? "true" : "false"); break;
+    case INT:
+    case BIG: value_put(h, v, false); break;
+    case FLOAT:
+        if (v.number - v.number == 0)
+            put_float(h, v.number);
+        else
+            heap_puts(h, isnan(v.number) ? "NaN" : v.number > 0 ? "Infinity" : "-Infinity");
+        break;
+    case STRING: put_quoted(h, v.text, '"', true, style->is_ascii); break;
+    case LIST:
+    case TUPLE:
+        heap_puts(h, "[");
+        for (int i = 0; i < v.list->n; i++) {
+            put_break(h, style, i == 0, level + 1);
+            value_put_json(h, v.list->items[i], style, level + 1);
+        }
+        if (v.list->n) put_break(h, style, true, level);
+        heap_puts(h, "]");
+        break;
+    case DICT: put_json_object(h, v.dict, style, level); break;
+    default: heap_fail(h, "Object of type %s is not JSON serializable", value_kind(v));
+    }
+    h->depth--;
+}

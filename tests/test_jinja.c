@@ -1,0 +1,498 @@
+// The expected texts are Jinja2's own (3.1.2, set up as transformers sets it up).
+#include "../chat/jinja.h"
+#include "test.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+// clang-format off
+static const char variables[] =
+    "{\"s\": \"Hello, World\", \"u\": \"  \303\274n\303\257code \316\251 \344\270\255\346\226\207 \\n\", \"n\": null, \"t\": true, \"i\": 7, \"f\": 2.5, \"l\": [3, 1, 2], \"m\": [\"b\", \"A\", \"c\"], \"d\": {\"b\": 1, \"a\": [1, 2.0, \"x'y\"], \"items\": \"odd\", \"c\": {\"k\": \"v\"}}, \"e\": \"\", \"el\": [], \"huge\": 123456789012345678901234567890, \"q\": \"it's \\\"q\\\" \\\\ \\n\\u0007\342\200\213\", \"msgs\": [{\"role\": \"system\", \"content\": \"S\"}, {\"role\": \"user\", \"content\": \"U1\", \"n\": 2}, {\"role\": \"assistant\", \"content\": \"A1\"}], \"html\": \"<a>&'\", \"tup\": [[\"a\", 1], [\"b\", 2]]}";
+static const char *const cases[][2] = {
+    {"{{ missing is defined }}{{ missing is undefined }}{{ d.zzz is defined }}{{ d.zzz }}|{{ d['zzz'] }}|{{ l[10] }}|{{ l[-1] }}{{ l[-4] }}",
+     "FalseTrueFalse|||2"},
+    {"{{ d['items'] }}",
+     "odd"},
+    {"{% for k, v in d.items() %}{{ k }}={{ v }};{% endfor %}",
+     "b=1;a=[1, 2.0, \"x'y\"];items=odd;c={'k': 'v'};"},
+    {"{% for k in d %}{{ k }},{% endfor %}{% for c in s[:3] %}{{ c }}.{% endfor %}",
+     "b,a,items,c,H.e.l."},
+    {"{{ s[0] }}{{ s[-1] }}{{ s[2:5] }}{{ s[::-1] }}{{ s[::2] }}{{ s[-5:] }}{{ s[:-5] }}{{ s[100:] }}{{ s[5:2] }}|{{ u[3] }}{{ u[::-1] }}{{ s[100] }}",
+     "HdllodlroW ,olleHHlo olWorldHello, |n\n \346\226\207\344\270\255 \316\251 edoc\303\257n\303\274  "},
+    {"{{ l[1:] }}{{ l[::-1] }}{{ l[:2] }}{{ l[-2:] }}{{ l[::2] }}{{ l[5:] }}{{ l[2:0:-1] }}{{ l[-10:10] }}",
+     "[1, 2][2, 1, 3][3, 1][1, 2][3, 2][][2, 1][3, 1, 2]"},
+    {"{{ 1 + 2 * 3 - 4 / 2 }} {{ 7 // 2 }} {{ -7 // 2 }} {{ -7 % 3 }} {{ 7 % -3 }} {{ 2 ** 10 }} {{ 2 ** -1 }} {{ 7 / 7 }} {{ 1.5 * 2 }} {{ 10 // 3.0 }} {{ -2 ** 2 }} {{ 5.5 % 2 }}",
+     "5.0 3 -4 2 -2 1024 0.5 1.0 3.0 3.0 4 1.5"},
+    {"{{ 1 ~ 'a' ~ none ~ [1] }} {{ 'a' * 3 }} {{ [1] + [2] }} {{ [1] * 2 }} {{ (1,) + (2, 3) }} {{ () }} {{ (1,) }} {{ 'a' 'b' }}",
+     "1aNone[1] aaa [1, 2] [1, 1] (1, 2, 3) () (1,) ab"},
+    {"{{ 1 < 2 < 3 }} {{ 1 < 2 > 5 }} {{ 'a' in 'abc' }} {{ 2 in l }} {{ 'b' in d }} {{ 5 not in l }} {{ not true }} {{ not 1 == 2 }} {{ 1 == 1.0 }} {{ true == 1 }} {{ 'a' == 1 }} {{ l == [3,1,2] }} {{ d == d }}",
+     "True False True True True True False True True True False True True"},
+    {"{{ 'yes' if t else 'no' }} {{ 'x' if n }}| {{ (1 if false) is defined }} {{ 1 if false else 2 if false else 3 }}",
+     "yes | False 3"},
+    {"{{ n or 'dflt' }} {{ s and i }} {{ e or el or 0 }} {{ not e }} {{ 0 or none }}",
+     "dflt 7 0 True None"},
+    {"{{ s | upper }} {{ s|lower }} {{ 'hello world foo-bar' | title }} {{ \"it's a x\" | title }} {{ \"it's a x\".title() }} {{ s|capitalize }} {{ u|upper }} {{ '\303\200\303\211 \316\251 \320\257'|lower }} {{ u | trim }}|",
+     "HELLO, WORLD hello, world Hello World Foo-Bar It's A X It'S A X Hello, world   \303\234N\303\217CODE \316\251 \344\270\255\346\226\207 \n \303\240\303\251 \317\211 \321\217 \303\274n\303\257code \316\251 \344\270\255\346\226\207|"},
+    {"{{ s | length }} {{ u|length }} {{ l | count }} {{ d|length }} {{ missing|length }} {{ e|length }}",
+     "12 16 3 4 0 0"},
+    {"{{ l|sort }} {{ m|sort }} {{ m|sort(case_sensitive=true) }} {{ l|sort(reverse=true) }} {{ msgs|sort(attribute='role')|map(attribute='content')|list }}",
+     "[1, 2, 3] ['A', 'b', 'c'] ['A', 'b', 'c'] [3, 2, 1] ['A1', 'S', 'U1']"},
+    {"{{ l|first }} {{ l|last }} {{ s|first }} {{ s|last }} {{ el|first }}| {{ el|first is defined }}",
+     "3 2 H d | False"},
+    {"{{ l|join }} {{ l|join(', ') }} {{ msgs|join(',', attribute='role') }} {{ ', '.join(m) }} {{ s|join('-') }} {{ d|join(',') }}",
+     "312 3, 1, 2 system,user,assistant b, A, c H-e-l-l-o-,- -W-o-r-l-d b,a,items,c"},
+    {"{{ m|map('upper')|join(' ') }} {{ m | map('lower') | list }} {{ msgs|map(attribute='n', default=0)|list }} {{ l|map('string')|list }} {{ msgs|map(attribute='n')|list }}",
+     "B A C ['b', 'a', 'c'] [0, 2, 0] ['3', '1', '2'] [Undefined, 2, Undefined]"},
+    {"{{ l|select('odd')|list }} {{ l|reject('odd')|list }} {{ l|select('gt', 1)|list }} {{ [0,1,'',none,'a']|select|list }} {{ msgs|selectattr('role','equalto','user')|map(attribute='content')|list }} {{ msgs|rejectattr('role','in',['user','system'])|list|length }} {{ msgs|selectattr('n')|list|length }} {{ msgs | selectattr('n', 'defined') | list | length }}",
+     "[3, 1] [2] [3, 2] [1, 'a'] ['U1'] 1 1 1"},
+    {"{{ d|tojson }} {{ d|tojson(indent=2) }} {{ q|tojson }} {{ [1,2.0,1e100,none,true,huge]|tojson }} {{ d|tojson(separators=(',',':')) }} {{ d|tojson(sort_keys=true) }} {{ u|tojson(ensure_ascii=true) }} {{ '\360\237\230\200\303\251'|tojson(ensure_ascii=True) }} {{ []|tojson(indent=2) }} {{ {}|tojson(indent=2) }} {{ {'a':[]}|tojson(indent=4) }} {{ (1,2)|tojson }} {{ {1:2,none:3,true:4,1.5:6}|tojson }}",
+     "{\"b\": 1, \"a\": [1, 2.0, \"x'y\"], \"items\": \"odd\", \"c\": {\"k\": \"v\"}} {\n  \"b\": 1,\n  \"a\": [\n    1,\n    2.0,\n    \"x'y\"\n  ],\n  \"items\": \"odd\",\n  \"c\": {\n    \"k\": \"v\"\n  }\n} \"it's \\\"q\\\" \\\\ \\n\\u0007\342\200\213\" [1, 2.0, 1e+100, null, true, 123456789012345678901234567890] {\"b\":1,\"a\":[1,2.0,\"x'y\"],\"items\":\"odd\",\"c\":{\"k\":\"v\"}} {\"a\": [1, 2.0, \"x'y\"], \"b\": 1, \"c\": {\"k\": \"v\"}, \"items\": \"odd\"} \"  \\u00fcn\\u00efcode \\u03a9 \\u4e2d\\u6587 \\n\" \"\\ud83d\\ude00\\u00e9\" [] {} {\n    \"a\": []\n} [1, 2] {\"1\": 4, \"null\": 3, \"1.5\": 6}"},
+    {"{{ d|dictsort }} {{ {'B':1,'a':2,'C':0}|dictsort }} {{ {'B':1,'a':2}|dictsort(true) }} {{ {'B':1,'a':2}|dictsort(by='value') }} {{ {'B':1,'a':2}|dictsort(reverse=true) }}",
+     "[('a', [1, 2.0, \"x'y\"]), ('b', 1), ('c', {'k': 'v'}), ('items', 'odd')] [('a', 2), ('B', 1), ('C', 0)] [('B', 1), ('a', 2)] [('B', 1), ('a', 2)] [('B', 1), ('a', 2)]"},
+    {"{{ d|items|list }} {{ d.keys()|list }} {{ d.values()|list }} {{ d.get('b') }} {{ d.get('z') }} {{ d.get('z', 'dd') }} {{ d|list }}",
+     "[('b', 1), ('a', [1, 2.0, \"x'y\"]), ('items', 'odd'), ('c', {'k': 'v'})] ['b', 'a', 'items', 'c'] [1, [1, 2.0, \"x'y\"], 'odd', {'k': 'v'}] 1 None dd ['b', 'a', 'items', 'c']"},
+    {"{{ 'a,b,,c'.split(',') }} {{ ' a  b '.split() }} {{ 'a,b,c'.split(',', 1) }} {{ 'a b c'.split(maxsplit=1) }} {{ 'a b  c '.split(none, 1) }} {{ 'a,b,c'.rsplit(',', 1) }} {{ ''.split() }} {{ ''.split(',') }} {{ 'abc'.split('b')[0] }} {{ 'a\\nb\\r\\nc\\n'.splitlines() }} {{ 'a\\nb'.splitlines(true) }}",
+     "['a', 'b', '', 'c'] ['a', 'b'] ['a', 'b,c'] ['a', 'b c'] ['a', 'b  c '] ['a,b', 'c'] [] [''] a ['a', 'b', 'c'] ['a\\n', 'b']"},
+    {"{{ '  x '.strip() }}|{{ '  x '.lstrip() }}|{{ '  x '.rstrip() }}|{{ 'xxaxx'.strip('x') }}|{{ 'abcba'.strip('ab') }}|{{ '\\n\\nx\\n'.lstrip('\\n') }}|{{ 'xax'|trim('x') }}",
+     "x|x |  x|a|c|x\n|a"},
+    {"{{ 'aXbXc'.replace('X', '-') }} {{ 'aaa'.replace('a', 'b', 2) }} {{ 'abc'.replace('', '-') }} {{ 'aaa'|replace('a','b',1) }} {{ 'abc'.replace('z','y') }} {{ 5|replace('5','6') }}",
+     "a-b-c bba -a-b-c- baa abc 6"},
+    {"{{ s.startswith('Hell') }} {{ s.endswith('ld') }} {{ s.startswith(('x','H')) }} {{ s.find('o') }} {{ s.find('zz') }} {{ s.count('l') }} {{ 'a-b-c'.partition('-') }} {{ 'abc'.partition('-') }} {{ 'xabc'.removeprefix('x') }} {{ 'abcx'.removesuffix('x') }} {{ '12'.isdigit() }} {{ ''.isdigit() }} {{ 'a1'.isalnum() }} {{ ' '.isspace() }} {{ 'a\303\251'.isalpha() }}",
+     "True True True 4 -1 3 ('a', '-', 'b-c') ('abc', '', '') abc abc True False True True True"},
+    {"{{ '12'|int }} {{ 'x'|int }} {{ 'x'|int(5) }} {{ 3.9|int }} {{ '3.7'|int }} {{ ' 42 '|int }} {{ true|int }} {{ '2.5'|float }} {{ 'x'|float }} {{ 3|float }} {{ none|int }}",
+     "12 0 5 3 3 42 1 2.5 0.0 3.0 0"},
+    {"{{ 1|string ~ 'x' }} {{ none|string }} {{ [1,'a']|string }} {{ missing|string }}|",
+     "1x None [1, 'a'] |"},
+    {"{{ missing|default('x') }} {{ e|default('x') }}| {{ e|default('x', true) }} {{ n|default('x') }} {{ n|d('x', boolean=true) }} {{ missing|default }}|",
+     "x | x None x |"},
+    {"{{ html|escape }} {{ html|e }} {{ html|safe }} {{ ('<b>'|safe) + html }} {{ html + ('<b>'|safe) }} {{ ('<b>'|safe) ~ html }} {{ '<b>'|safe|upper }}",
+     "&lt;a&gt;&amp;&#39; &lt;a&gt;&amp;&#39; <a>&' <b>&lt;a&gt;&amp;&#39; &lt;a&gt;&amp;&#39;<b> <b><a>&' <B>"},
+    {"{{ s is string }}{{ i is string }}{{ i is number }}{{ t is number }}{{ t is boolean }}{{ f is float }}{{ i is integer }}{{ t is integer }}{{ d is mapping }}{{ l is mapping }}{{ l is iterable }}{{ s is iterable }}{{ i is iterable }}{{ l is sequence }}{{ d is sequence }}{{ n is none }}{{ n is not none }}{{ missing is none }}{{ missing is iterable }}{{ missing is sequence }}{{ range is callable }}{{ t is true }}{{ 1 is true }}{{ t is false }}{{ d.items() is iterable }}{{ d.items() is sequence }}{{ huge is number }}",
+     "TrueFalseTrueTrueTrueTrueTrueFalseTrueFalseTrueTrueFalseTrueTrueTrueFalseFalseTrueTrueTrueTrueFalseFalseTrueFalseTrue"},
+    {"{{ 4 is even }}{{ 3 is odd }}{{ 9 is divisibleby 3 }}{{ 9 is divisibleby(2) }}{{ 1 is eq 1 }}{{ 1 is sameas 1 }}{{ 'a' is in 'abc' }}{{ 2 is lt 3 }}{{ 2 is ge(3) }}{{ 2 is not in [1,2] }}{{ 'x' is equalto 'x' }}",
+     "TrueTrueTrueFalseTrueTrueTrueTrueFalseFalseTrue"},
+    {"{% for x in l %}{{ loop.index }}{{ loop.index0 }}{{ loop.revindex }}{{ loop.revindex0 }}{{ loop.first }}{{ loop.last }}{{ loop.length }}{{ loop.previtem }}{{ loop.nextitem }}{{ loop.cycle('a','b') }}{{ loop.depth }};{% endfor %}",
+     "1032TrueFalse31a1;2121FalseFalse332b1;3210FalseTrue31a1;"},
+    {"{% for x in l if x > 1 %}{{ x }}{{ loop.length }}{{ loop.last }}{{ loop.revindex }},{% else %}none{% endfor %}",
+     "32False2,22True1,"},
+    {"{% for x in [] %}{{ x }}{% else %}empty{% endfor %}{% for x in missing %}{% else %}E2{% endfor %}",
+     "emptyE2"},
+    {"{% set ns = namespace(found=false, c=0) %}{% for x in l if not ns.found %}{% set ns.c = ns.c + 1 %}{% if x == 1 %}{% set ns.found = true %}{% endif %}{{ x }}{% endfor %}{{ ns.c }}{{ ns.found }}",
+     "312True"},
+    {"{% set x = 1 %}{% for y in l %}{% set x = x + y %}{{ x }},{% endfor %}{{ x }}",
+     "4,2,3,1"},
+    {"{% if true %}{% set z = 5 %}{% endif %}{{ z }}",
+     "5"},
+    {"{% for x in range(10) %}{% if x == 2 %}{% continue %}{% endif %}{% if x > 5 %}{% break %}{% endif %}{{ x }}{% endfor %}",
+     "01345"},
+    {"{{ range(3)|list }}{{ range(2,8,3)|list }}{{ range(5,0,-2)|list }}{{ range(0)|list }}{{ range(3)[1] }}{{ range(3)|length }}{{ range(4)[1:3]|list }}",
+     "[0, 1, 2][2, 5][5, 3, 1][]13[1, 2]"},
+    {"{% macro m(a, b='B', c=none) %}[{{ a }}{{ b }}{{ c }}]{% endmacro %}{{ m(1) }}{{ m(1, 2) }}{{ m(1, c=3) }}{{ m(b=1, a=2) }}{{ m() }}{{ m('<')|length }}",
+     "[1BNone][12None][1B3][21None][BNone]8"},
+    {"{% macro f(n) %}{{ n }}{% if n > 0 %}{{ f(n-1) }}{% endif %}{% endmacro %}{{ f(5) }}",
+     "543210"},
+    {"{% macro w() %}({{ caller('x') }}){% endmacro %}{% call(a) w() %}<{{ a }}>{% endcall %}",
+     "(<x>)"},
+    {"{% set a, b = 1, 2 %}{{ a }}{{ b }}{% set c = 1, 2 %}{{ c }}{% for (k, v) in tup %}{{ k }}{{ v }}{% endfor %}",
+     "12(1, 2)a1b2"},
+    {"{% set cap %}  text {{ s }} {% endset %}[{{ cap }}]{% set cap2 | trim | upper %}  t {% endset %}[{{ cap2 }}]",
+     "[  text Hello, World ][T]"},
+    {"{% filter upper %}abc {{ s }}{% endfilter %}",
+     "ABC HELLO, WORLD"},
+    {"{% with a=1, b=2 %}{{ a }}{{ b }}{% endwith %}{{ a }}",
+     "12"},
+    {"{% raw %}{{ not }} {% if %}{% endraw %}|",
+     "{{ not }} {% if %}|"},
+    {"a  {%- if true -%}  b  {%- endif -%}  c",
+     "abc"},
+    {"a  {{- 'x' -}}  b",
+     "axb"},
+    {"  {%+ if true %}b{% endif +%}",
+     "  b"},
+    {"{{ {'a': 1, 'b': [1, 2], \"c\": {\"d\": none}} }} {{ {} }} {{ dict(a=1, b=2) }} {{ dict(d, b=9).b }} {{ {'a':1}.a }} {{ {'a': 1,}['a'] }} {{ [1,2,] }}",
+     "{'a': 1, 'b': [1, 2], 'c': {'d': None}} {} {'a': 1, 'b': 2} 9 1 1 [1, 2]"},
+    {"{{ \"a\\nb\\t\\\\ \\x41 \\u00e9 \\' \\\" \\q\" }} {{ 'a\"b' }} {{ \"a'b\" }}",
+     "a\nb\t\\ A \303\251 ' \" \\q a\"b a'b"},
+    {"{{ m|reverse|list }} {{ s|reverse }} {{ m|unique|list }} {{ ['a','A','b']|unique|list }} {{ ['a','A','b']|unique(true)|list }} {{ l|max }} {{ l|min }} {{ m|min }} {{ m|max(case_sensitive=true) }}",
+     "['c', 'A', 'b'] dlroW ,olleH ['b', 'A', 'c'] ['a', 'b'] ['a', 'A', 'b'] 3 1 A c"},
+    {"{{ 'a\\nb\\n\\nc'|indent }} {{ 'a\\nb'|indent(2, true) }} {{ 'a\\n\\nb'|indent(2, blank=true) }} {{ 'a\\nb'|indent('> ') }} {{ 'a\\n'|indent(2) }}|",
+     "a\n    b\n\n    c   a\n  b a\n  \n  b a\n> b a\n|"},
+    {"{{ 1.0 }} {{ 0.1 }} {{ 1e3 }} {{ 123456789.123 }} {{ 1e15 }} {{ 1e16 }} {{ 1.5e-7 }} {{ 0.0001 }} {{ 0.00001 }} {{ -0.0 }} {{ 100000000000000000000.0 }} {{ 1_000 }} {{ 3.0e2 }}",
+     "1.0 0.1 1000.0 123456789.123 1000000000000000.0 1e+16 1.5e-07 0.0001 1e-05 -0.0 1e+20 1000 300.0"},
+    {"{{ i.x }}|{{ i['x'] }}|{{ s.x }}|{{ n.x }}|{{ n[0] }}|{{ i[0] }}",
+     "|||||"},
+    {"{{ 'a' ~ missing }}",
+     "a"},
+    {"{{ missing == missing2 }} {{ missing == none }} {{ missing in l }} {{ 'x' in missing }}",
+     "True False False False"},
+    {"{% generation %}{{ s }}{% endgeneration %}",
+     "Hello, World"},
+    {"{% for x in tup recursive %}{{ x[0] }}{% if loop.depth < 2 %}{{ loop(tup) }}{% endif %}{% endfor %}",
+     "aabbab"},
+    {"{{ true and false or true }} {{ 1 in [1] and 2 not in [1] }} {{ not 1 in [2] }} {{ (not 1) in [false] }}",
+     "True True True True"},
+    {"{{ s.split(', ')[-1].strip().lower() }} {{ 'abc'|first|upper }} {{ msgs[-1]['content'] ~ msgs[0].role }} {{ msgs[1:]|length }} {{ msgs[0]['content'] if msgs[0]['role'] == 'system' else '' }}",
+     "world A A1system 2 S"},
+    {"{{ [none, true, 1.0, 'x', [], {}]|string }} {{ ['\\u200b', 'a\\u00a0b', '\\x7f', '\\u3000', '\\U0001F600'] }}",
+     "[None, True, 1.0, 'x', [], {}] ['\\u200b', 'a\\xa0b', '\\x7f', '\\u3000', '\360\237\230\200']"},
+    {"{{ tup|map('first')|list }} {{ tup|map('join', '-')|list }} {{ ['a','b']|map('replace', 'a', 'z')|list }} {{ m|map('length')|list }}",
+     "['a', 'b'] ['a-1', 'b-2'] ['z', 'b'] [1, 1, 1]"},
+    {"{{ namespace(a=1).a }} {% set n2 = namespace({'x': 1}, y=2) %}{{ n2.x }}{{ n2.y }}{{ n2.zz }}| {% set n2.zz = [1] %}{{ n2.zz + [2] }}{{ n2['x'] }}",
+     "1 12| [1, 2]1"},
+    {"{%- set q = 1 -%} {{- q -}} {%- if q == 1 %} y {%- endif %}",
+     "1 y"},
+    {"{{ '' if e else '\\n' }}x",
+     "\nx"},
+    {"{{ s if s is string else s|tojson }} {{ d.c|tojson if d.c is mapping and d.c is not string }} {{ (d.c is mapping) and (d.c is not string) }}",
+     "Hello, World {\"k\": \"v\"} True"},
+    {"{{ s is defined and s }} {{ not missing is defined }} {{ missing is not defined }} {{ s is string and i is number or false }}",
+     "Hello, World True True True"},
+    {"{{ d.b.c is defined }} {{ d['c']['k'] is defined }} {{ 'k' in d.c }} {{ d.c.k in ['v'] }} {{ d['a'][0] + d['a'][1] }}",
+     "False True True True 3.0"},
+    {"{% set x = s %}{% if x %}{% set x = x|upper %}{% endif %}{{ x }} {% for i in [1] %}{% set x = 'inner' %}{{ x }}{% endfor %}{{ x }}",
+     "HELLO, WORLD innerHELLO, WORLD"},
+    {"{{ 1 if 1 is odd else 2 }} {{ d is mapping and d }} {{ [1,2] is sequence and 'y' }}",
+     "1 {'b': 1, 'a': [1, 2.0, \"x'y\"], 'items': 'odd', 'c': {'k': 'v'}} y"},
+    {"{{- '\\n' }}z{{ '\\n' -}}   w",
+     "\nz\nw"},
+    {"{% if not (s is defined and s is not none) %}a{% elif i %}b{% else %}c{% endif %}",
+     "b"},
+    {"{% for m in msgs %}{% if (m['role'] == 'user') != (loop.index0 % 2 == 0) %}{{ 'X' }}{% endif %}{{ '<' + m.role + '>' }}{% endfor %}",
+     "X<system>X<user>X<assistant>"},
+    {"{{ ('a', 'b')[1] }} {{ ('a', 'b')|join }} {{ ('a','b') == ['a','b'] }} {{ ('x' ~ 1, 2) }}",
+     "b ab False ('x1', 2)"},
+    {"{{ '' ~ l ~ d.c }} {{ l ~ '' }}",
+     "[3, 1, 2]{'k': 'v'} [3, 1, 2]"},
+    {"{{ l|tojson|length }} {{ u|tojson|safe }}",
+     "9 \"  \303\274n\303\257code \316\251 \344\270\255\346\226\207 \\n\""},
+    {"{{ \"tab\\there\"|tojson }} {{ \"\\u2028\\x7f<>&'\"|tojson }}",
+     "\"tab\\there\" \"\342\200\250\177<>&'\""},
+    {"{{ msgs|selectattr('role', '==', 'user')|list|count }} {{ msgs|map(attribute='role')|unique|join(',') }} {{ (msgs|selectattr('role','equalto','tool')|list)[0] is defined }} {{ (msgs|first).role }}",
+     "1 system,user,assistant False system"},
+    {"{{ x.y if x is defined else 'nox' }} {{ x is defined and x.y }}",
+     "nox False"},
+    {"{{ '\\u00df'|upper }}",
+     "SS"},
+    {"  {% if true %}  \n  x\n  {% endif %}  \ny\n",
+     "  \n  x\n  \ny"},
+    {"a\n  {%+ if true %}b{% endif +%}\nc\n\n",
+     "a\n  b\nc\n"},
+    {"{# c #}\nx{#- c -#}  y  {# z #}\n  {# i #}\nz\r\nw",
+     "xy  z\nw"},
+    {"{% raw %}\n{{ x }} {% if %}{% endraw %}\n|",
+     "\n{{ x }} {% if %}|"},
+    {"{%- for x in l -%}\n  {{- x }}\n{%- endfor %}\n",
+     "312"},
+    {"{% if e %}\n a\n{% elif i %}\n b\n{% else %}\n c\n{% endif %}\nd",
+     " b\nd"},
+};
+// clang-format on
+
+static bool is_own(const Json *j) { return str_is(j->key, "bos_token"); }
+
+// Renders a template with variables (JSON); *text is "ERROR ..." where it fails.
+static bool render(const char *source, const char *json, Buffer *text, Buffer *own) {
+    JsonDoc doc = {0};
+    Error err = {0};
+    struct tm now = {.tm_year = 124, .tm_mon = 6, .tm_mday = 26, .tm_wday = 5, .tm_yday = 207};
+    bool ok = json_parse(&doc, json, strlen(json), &err);
+    CHECK(ok, "%s: %s", json, err.text);
+    Jinja *t = ok ? jinja_open(str_of(source), "test", &err) : NULL;
+    ok = t && jinja_render(t, &(JinjaInput){&doc.root, 1, is_own, &now}, text, own, &err);
+    if (!ok) buffer_printf(text, "ERROR %s", err.text);
+    jinja_close(t);
+    json_free(&doc);
+    return ok;
+}
+
+static void language(void) {
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        Buffer text = {0}, own = {0};
+        buffer_puts(&text, "");
+        render(cases[i][0], variables, &text, &own);
+        CHECK(!strcmp(text.data, cases[i][1]), "%s: found \"%s\", expected \"%s\"", cases[i][0], text.data,
+              cases[i][1]);
+        buffer_free(&text);
+        buffer_free(&own);
+    }
+}
+
+static void refusals(void) {
+    static const char *const bad[][2] = {
+        {"a\nb {{ missing.x }}", "test: line 2: 'missing' is undefined"},
+        {"{{ d.zz.x }}", "'dict object' has no attribute 'zz'"},
+        {"\n\n{% unknown %}", "line 3: unknown tag 'unknown'"},
+        {"{% include 'x' %}", "unknown tag 'include'"},
+        {"{{ s|nosuch }}", "no filter named 'nosuch'"},
+        {"{{ s is nosuch }}", "no test named 'nosuch'"},
+        {"{{ nosuch() }}", "'nosuch' is undefined"},
+        {"{{ s.nosuch() }}", "'str object' has no attribute 'nosuch'"},
+        {"{{ l.append(1) }}", "may not change a list"},
+        {"{{ d.pop('a') }}", "may not change a dict"},
+        {"{{ s.__class__ }}", "unsafe"},
+        {"{{ 'a' + 1 }}", "cannot add 'str' and 'int'"},
+        {"{{ 1 + missing }}", "'missing' is undefined"},
+        {"{{ 1 / 0 }}", "division by zero"},
+        {"{{ 7 % 0 }}", "by zero"},
+        {"{{ 2 ** 70 }}", "too large"},
+        {"{% for x in n %}{% endfor %}", "'NoneType' object is not iterable"},
+        {"{{ (m|select)|length }}", "has no len()"},
+        {"{{ m|map('upper')|tojson }}", "Object of type generator is not JSON serializable"},
+        {"{{ raise_exception('Only ' ~ i ~ ' roles') }}", "line 1: Only 7 roles"},
+        {"{% if s %}", "expected 'endif'"},
+        {"{% endif %}", "unknown tag 'endif'"},
+        {"{{ s", "a tag has no end"},
+        {"{{ 'abc }}", "a string has no end"},
+        {"{# x", "a comment has no end"},
+        {"{% raw %}x", "expected 'endraw'"},
+        {"{{ }}", "expected an expression"},
+        {"{{ a b }}", "expected the end of the tag, found \"b\""},
+        {"{{ (1 }}", "a tag has no end"},
+        {"{{ @ }}", "unexpected character '@'"},
+        {"{% set 5 = 3 %}", "cannot assign"},
+        {"{% set s.x = 3 %}", "non-namespace"},
+        {"{% macro f(a) %}{% endmacro %}{{ f(1, 2) }}", "macro 'f'"},
+        {"{{ range(200000) }}", "at most 100000"},
+        {"\xff", "byte 0: expected valid UTF-8"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        Buffer text = {0}, own = {0};
+        CHECK(!render(bad[i][0], variables, &text, &own) && strstr(text.data, bad[i][1]), "%s: %s", bad[i][0],
+              text.data);
+        buffer_free(&text);
+        buffer_free(&own);
+    }
+}
+
+// What the template wrote is shown, what came from the variables is a dot.
+static void provenance(void) {
+    static const char json[] = "{\"a\":\"<x>\",\"l\":[\"p\",\"q\"],\"bos_token\":\"<s>\"}";
+    static const char *const owned[][2] = {
+        {"<{{ a }}>", "<...>"},
+        {"{{ bos_token }}{{ 'b' ~ a + 'c' }}", "<s>b...c"},
+        {"{{ a.replace('x', 'YY') }}{{ ('[' + a + ']')|upper }}", ".YY.[...]"},
+        {"{{ l|join('-') }}{{ '<>'.join(l) }}", ".-..<>."},
+        {"{% macro m(x) %}({{ x }}){% endmacro %}{{ m(a) }}{{ m('!') }}", "(...)(!)"},
+        {"{% set c %}<{{ a }}{% endset %}{{ c[:2] }}{{ c[1:] }}{{ c.split('x')[0] }}", "<....<."},
+        {"{% filter trim %} <{{ a }}> {% endfilter %}", "<...>"},
+        {"{{ ('<' ~ a)|tojson }}", ".<...."},
+        {"{{ (a ~ '|')|list }}", ".................|.."},
+        {"{{ ('<|' ~ a ~ '|>').strip('<|') }}{{ ' x '.strip() }}", "..|>x"}, // the first byte of data goes too
+        {"{{ {'<k>': a} }}", "..<k>........."},
+        {"{{ [a, '<b>']|first }}{{ [a, '<b>'][1] }}", "...<b>"},
+    };
+    for (size_t i = 0; i < sizeof owned / sizeof *owned; i++) {
+        Buffer text = {0}, own = {0};
+        CHECK(render(owned[i][0], json, &text, &own) && own.len == text.len, "%s: %s", owned[i][0], text.data);
+        for (size_t k = 0; k < own.len; k++)
+            if (!own.data[k]) text.data[k] = '.';
+        CHECK(!strcmp(text.data, owned[i][1]), "%s: found %s, expected %s", owned[i][0], text.data, owned[i][1]);
+        buffer_free(&text);
+        buffer_free(&own);
+    }
+}
+
+// n times `part` between `before` and `after`.
+static char *repeated(const char *before, const char *part, int n, const char *after) {
+    Buffer b = {0};
+    buffer_puts(&b, before);
+    for (int i = 0; i < n; i++) buffer_puts(&b, part);
+    buffer_puts(&b, after);
+    return b.data;
+}
+
+static char *nested(const char *open, const char *close) {
+    char *head = repeated("{{ ", open, 50000, "1"), *all = repeated(head, close, 50000, " }}");
+    free(head);
+    return all;
+}
+
+// Templates that would go on for ever, or need all memory, or all of the stack.
+static void hostile(void) {
+    static const char doubling[] = "{% set ns = namespace(x='0123456789') %}{% for i in range(60) %}";
+    char *bad[] = {
+        repeated(doubling, "", 0, "{% set ns.x = ns.x ~ ns.x %}{% endfor %}"),
+        repeated(doubling, "", 0, "{% set ns.x = [ns.x, ns.x] %}{% endfor %}{{ ns.x }}"),
+        repeated(doubling, "", 0, "{% set ns.x = ns.x.replace('', ns.x) %}{% endfor %}"),
+        repeated(doubling, "", 0, "{{ ns.x * 100000000 }}{% endfor %}"),
+        repeated("", "{% for i in range(100000) %}", 6,
+                 "{{ i }}{% endfor %}{% endfor %}{% endfor %}{% endfor %}{% endfor %}{% endfor %}"),
+        repeated("{% macro f(x) %}{{ f(x) }}{{ f(x) }}{% endmacro %}{{ f(1) }}", "", 0, ""),
+        repeated("{% macro f(x) %}{% if x %}{{ f(x - 1) }}{{ f(x - 1) }}{% endif %}{% endmacro %}{{ f(60) }}", "", 0,
+                 ""),
+        nested("(", ")"),
+        nested("[", "]"),
+        repeated("{{ ", "not ", 50000, "1 }}"),
+        repeated("{{ ", "- ", 50000, "1 }}"),
+        repeated("{{ 1", "+1", 50000, " }}"),
+        repeated("{{ s", ".x", 50000, " }}"),
+        repeated("{{ s", "|upper", 30000, " }}"),
+        repeated("{{ s ", "if 1 else 2 ", 20000, "}}"),
+        repeated("{% if 0 %}", "{% elif 0 %}", 20000, "{% endif %}"),
+        repeated("", "{% if 1 %}", 20000, ""),
+        repeated("{{ '", "x", 300000, "' }}"),
+        repeated(
+            "{% set ns = namespace(x=[]) %}{% for i in range(100000) %}{% set ns.x = [ns.x] %}{% endfor %}{{ ns.x }}",
+            "", 0, ""),
+        repeated("{% set ns = namespace(x=[]) %}{% for i in range(9999) %}{% set ns.x = [ns.x] %}{% endfor %}{{ ns.x "
+                 "== [ns.x] }}",
+                 "", 0, ""),
+        repeated("{% for a in range(100000) %}{{ range(100000) | length }}{% endfor %}", "", 0, ""),
+        repeated("{% set x = 'ab' * 1000000 %}{% for i in range(100000) %}{{ x.strip(x) }}{{ x.rsplit('ba' * 1000) "
+                 "}}{% endfor %}",
+                 "", 0, ""),
+        repeated("{% set x = 'ab' * 1000000 %}{% for i in range(100000) %}{{ x.split('a')|length }}{{ x|tojson|length "
+                 "}}{% endfor %}",
+                 "", 0, ""),
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        Buffer text = {0}, own = {0};
+        CHECK(!render(bad[i], "{\"s\":\"x\"}", &text, &own), "%.60s", bad[i]);
+        CHECK(strstr(text.data, "too ") || strstr(text.data, "more than") || strstr(text.data, "at most") ||
+                  strstr(text.data, "deeper"),
+              "%.60s: %s", bad[i], text.data);
+        buffer_free(&text);
+        buffer_free(&own);
+        free(bad[i]);
+    }
+}
+
+// All strings of bytes that a template can be cut or changed to end in a text or an error.
+static void mutations(void) {
+    static const char source[] =
+        "{%- macro m(a, b='x') -%}{{ a ~ b }}{%- endmacro -%}{% for k, v in d.items() if k %}{{ m(k, b=v|"
+        "tojson(indent=2)) }}{% if loop.last and s[1:-1:2] is string %}\n{% break %}{% endif %}{% "
+        "else %}{% set x %}q{% endset %}{% endfor %}{{ [1, {'a': (2.5, none)}]|map('first')|list }}";
+    static const char bytes[] = "{}%#-'\"()[]|.,: \n1a~\\";
+    uint64_t state = 1;
+    for (int i = 0; i < 3000; i++) {
+        char copy[sizeof source];
+        memcpy(copy, source, sizeof source);
+        for (uint64_t k = test_random(&state) % 4; k < 4; k++)
+            copy[test_random(&state) % (sizeof source - 1)] = bytes[test_random(&state) % (sizeof bytes - 1)];
+        if (i % 2) copy[test_random(&state) % sizeof source] = 0;
+        Buffer text = {0}, own = {0};
+        render(copy, variables, &text, &own);
+        buffer_free(&text);
+        buffer_free(&own);
+    }
+}
+
+// The lines of a file; NULL if it is absent.
+static char **lines_of(const char *name, int *n) {
+    Buffer text = {0};
+    Error err;
+    const char *path = test_data(name);
+    *n = 0;
+    if (!path || !file_read(path, &text, &err)) return NULL;
+    char **lines = NULL;
+    for (char *line = strtok(text.data, "\n"); line; line = strtok(NULL, "\n")) {
+        lines = xrealloc(lines, (size_t)*n + 1, sizeof *lines);
+        lines[(*n)++] = line;
+    }
+    return lines;
+}
+
+// A rendering, or its refusal, against the golden line (a JSON string, or an object with the error).
+static void compare(const char *name, const Jinja *t, const char *dialogue, const char *golden, int counts[2]) {
+    static const char defaults[] = "{\"add_generation_prompt\":true,\"tools\":null,\"documents\":null}";
+    JsonDoc base = {0}, doc = {0}, want = {0};
+    Error err = {0};
+    Buffer text = {0}, own = {0};
+    struct tm now = {.tm_year = 124, .tm_mon = 6, .tm_mday = 26, .tm_wday = 5, .tm_yday = 207};
+    json_parse(&base, defaults, sizeof defaults - 1, &err);
+    json_parse(&doc, dialogue, strlen(dialogue), &err);
+    json_parse(&want, golden, strlen(golden), &err);
+    const Json *objects[2] = {base.root, doc.root};
+    bool ok = jinja_render(t, &(JinjaInput){objects, 2, is_own, &now}, &text, &own, &err);
+    bool wanted = want.root->kind == JSON_STRING;
+    CHECK(ok == wanted, "%s: %s: %s", name, dialogue, ok ? "is not refused" : err.text);
+    if (ok && wanted) CHECK(str_eq(buffer_str(&text), want.root->string), "%s: %s: %s", name, dialogue, text.data);
+    counts[wanted]++;
+    json_free(&base);
+    json_free(&doc);
+    json_free(&want);
+    buffer_free(&text);
+    buffer_free(&own);
+}
+
+static void real_templates(void) {
+    static const char *const names[] = {"Apertus-8B-Instruct",
+                                        "Apriel-1.6-15b-Thinker-fixed",
+                                        "ByteDance-Seed-OSS",
+                                        "Cohere2MoE",
+                                        "GLM-4.6",
+                                        "GLM-4.7-Flash",
+                                        "GigaChat3.1-10B-A1.8B",
+                                        "Kimi-K2-Thinking",
+                                        "Kimi-K3",
+                                        "LFM2-8B-A1B",
+                                        "LFM2.5-Instruct",
+                                        "MiMo-VL",
+                                        "MiniMax-M2",
+                                        "MiniMax-M3",
+                                        "Mistral-Small-3.2-24B-Instruct-2506",
+                                        "NVIDIA-Nemotron-3-Nano-30B-A3B-BF16",
+                                        "NVIDIA-Nemotron-Nano-v2",
+                                        "NousResearch-Hermes-2-Pro-Llama-3-8B-tool_use",
+                                        "NousResearch-Hermes-3-Llama-3.1-8B-tool_use",
+                                        "Qwen-QwQ-32B",
+                                        "Qwen-Qwen2.5-7B-Instruct",
+                                        "Qwen-Qwen3-0.6B",
+                                        "Qwen3.5-4B",
+                                        "Spark2.5",
+                                        "deepseek-ai-DeepSeek-R1-Distill-Llama-8B",
+                                        "deepseek-ai-DeepSeek-R1-Distill-Qwen-32B",
+                                        "deepseek-ai-DeepSeek-V3.2",
+                                        "deepseek-ai-DeepSeek-V4",
+                                        "fireworks-ai-llama-3-firefunction-v2",
+                                        "google-gemma-4-31B-it-interleaved",
+                                        "ibm-granite-granite-3.3-2B-Instruct",
+                                        "ibm-granite-granite-4.0",
+                                        "inclusionai-ling-3.0-flash",
+                                        "llama-cpp-deepseek-r1",
+                                        "llama-cpp-rwkv-world",
+                                        "meetkai-functionary-medium-v3.1",
+                                        "meta-llama-Llama-3.1-8B-Instruct",
+                                        "microsoft-Phi-3.5-mini-instruct",
+                                        "mistralai-Ministral-3-14B-Reasoning-2512",
+                                        "moonshotai-Kimi-K2",
+                                        "muse-glimmer",
+                                        "unsloth-Apriel-1.5",
+                                        "unsloth-mistral-Devstral-Small-2507"};
+    int n_dialogues, n_golden, counts[2] = {0};
+    char path[200], **dialogues = lines_of("templates/dialogues.jsonl", &n_dialogues);
+    if (!dialogues) {
+        test_skip("no templates under LLAMA31_DATA");
+        return;
+    }
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        Buffer source = {0};
+        Error err = {0};
+        snprintf(path, sizeof path, "templates/%s.jinja", names[i]);
+        bool is_read = test_data(path) && file_read(test_data(path), &source, &err);
+        Jinja *t = is_read ? jinja_open(buffer_str(&source), names[i], &err) : NULL;
+        CHECK(t, "%s: %s", names[i], err.text);
+        snprintf(path, sizeof path, "templates/%s.golden.jsonl", names[i]);
+        char **golden = lines_of(path, &n_golden);
+        CHECK(n_golden == n_dialogues, "%s: %d of %d", names[i], n_golden, n_dialogues);
+        for (int k = 0; t && k < n_golden; k++) compare(names[i], t, dialogues[k], golden[k], counts);
+        jinja_close(t);
+        buffer_free(&source);
+        if (golden) free(golden[0]);
+        free(golden);
+    }
+    CHECK(counts[1] == 601 && counts[0] == 87, "%d texts, %d refusals", counts[1], counts[0]);
+    free(dialogues[0]);
+    free(dialogues);
+}
+
+void test_jinja(void) {
+    test_case("jinja: the language, as Jinja2 renders it", language);
+    test_case("jinja: refusals name what and where", refusals);
+    test_case("jinja: every byte knows who wrote it", provenance);
+    test_case("jinja: hostile templates end soon", hostile);
+    test_case("jinja: changed templates", mutations);
+    test_case("jinja: 43 templates, 16 dialogues", real_templates);
+}
