@@ -2,37 +2,10 @@
 #ifndef KERNELS_AVX2_UNPACK_H
 #define KERNELS_AVX2_UNPACK_H
 
-#include "blocks.h"
-#include "quant.h"
+#include "isa.h"
+#include "unit.h"
 
 #include <immintrin.h>
-#include <string.h>
-
-#define INLINE static inline __attribute__((always_inline))
-
-enum { UNIT = 256, GROUPS = UNIT / QUANT_GROUP };
-
-INLINE int min_int(int a, int b) { return a < b ? a : b; }
-
-INLINE __m256 load_tail(const float *x, int n) {
-    if (n >= 8) return _mm256_loadu_ps(x);
-    const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
-    return n <= 0 ? _mm256_setzero_ps() : _mm256_maskload_ps(x, _mm256_cmpgt_epi32(_mm256_set1_epi32(n), lane));
-}
-
-INLINE void store_tail(float *x, int n, __m256 v) {
-    const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
-    if (n >= 8)
-        _mm256_storeu_ps(x, v);
-    else if (n > 0)
-        _mm256_maskstore_ps(x, _mm256_cmpgt_epi32(_mm256_set1_epi32(n), lane), v);
-}
-
-INLINE float sum_lanes(__m256 v) {
-    __m128 s = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
-    s = _mm_add_ps(s, _mm_movehl_ps(s, s));
-    return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
-}
 
 INLINE __m256i load_32(const void *p) { return _mm256_loadu_si256(p); }
 INLINE void store_32(void *p, __m256i v) { _mm256_storeu_si256(p, v); }
@@ -41,8 +14,6 @@ INLINE float f16_at(const void *p) {
     memcpy(&h, p, sizeof h);
     return _cvtsh_ss(h);
 }
-
-typedef void (*Unpack)(const void *blocks, Type type, QuantBlock *out);
 
 // The f16 values of 8 blocks of 32, `stride` bytes apart, each for two groups of 16.
 INLINE void block_scales(const void *blocks, int stride, float sign, float *out) {
@@ -78,30 +49,26 @@ INLINE __m256i iq4_lookup(__m256i index) {
     return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)iq4_values)), index);
 }
 
-INLINE void unpack_q8_0(const void *blocks, Type type, QuantBlock *out) {
-    (void)type;
+INLINE void unpack_q8_0(const void *blocks, QuantBlock *out) {
     const BlockQ8_0 *b = blocks;
     for (int i = 0; i < 8; i++) store_32(out->q + 32 * i, load_32(b[i].qs));
     block_scales(b, sizeof *b, 1, out->scale);
 }
 
-INLINE void unpack_q4_0(const void *blocks, Type type, QuantBlock *out) {
-    (void)type;
+INLINE void unpack_q4_0(const void *blocks, QuantBlock *out) {
     const BlockQ4_0 *b = blocks;
     for (int i = 0; i < 8; i++) store_32(out->q + 32 * i, _mm256_sub_epi8(nibbles(b[i].qs), _mm256_set1_epi8(8)));
     block_scales(b, sizeof *b, 1, out->scale);
 }
 
-INLINE void unpack_q4_1(const void *blocks, Type type, QuantBlock *out) {
-    (void)type;
+INLINE void unpack_q4_1(const void *blocks, QuantBlock *out) {
     const BlockQ4_1 *b = blocks;
     for (int i = 0; i < 8; i++) store_32(out->q + 32 * i, nibbles(b[i].qs));
     block_scales(b, sizeof *b, 1, out->scale);
     block_scales(&b->m, sizeof *b, -1, out->min);
 }
 
-INLINE void unpack_q5_0(const void *blocks, Type type, QuantBlock *out) {
-    (void)type;
+INLINE void unpack_q5_0(const void *blocks, QuantBlock *out) {
     const BlockQ5_0 *b = blocks;
     for (int i = 0; i < 8; i++) {
         __m256i v = _mm256_or_si256(nibbles(b[i].qs), fifth_bits(b[i].qh));
@@ -110,16 +77,14 @@ INLINE void unpack_q5_0(const void *blocks, Type type, QuantBlock *out) {
     block_scales(b, sizeof *b, 1, out->scale);
 }
 
-INLINE void unpack_q5_1(const void *blocks, Type type, QuantBlock *out) {
-    (void)type;
+INLINE void unpack_q5_1(const void *blocks, QuantBlock *out) {
     const BlockQ5_1 *b = blocks;
     for (int i = 0; i < 8; i++) store_32(out->q + 32 * i, _mm256_or_si256(nibbles(b[i].qs), fifth_bits(b[i].qh)));
     block_scales(b, sizeof *b, 1, out->scale);
     block_scales(&b->m, sizeof *b, -1, out->min);
 }
 
-INLINE void unpack_iq4_nl(const void *blocks, Type type, QuantBlock *out) {
-    (void)type;
+INLINE void unpack_iq4_nl(const void *blocks, QuantBlock *out) {
     const BlockIQ4_NL *b = blocks;
     for (int i = 0; i < 8; i++) store_32(out->q + 32 * i, iq4_lookup(nibbles(b[i].qs)));
     block_scales(b, sizeof *b, 1, out->scale);
@@ -151,8 +116,7 @@ INLINE void k_scales(const void *block, QuantBlock *out) {
     eight_scales(m, f16_at(p + 2), out->min);
 }
 
-INLINE void unpack_q4_k(const void *block, Type type, QuantBlock *out) {
-    (void)type;
+INLINE void unpack_q4_k(const void *block, QuantBlock *out) {
     const BlockQ4_K *b = block;
     const __m256i mask = _mm256_set1_epi8(15);
     for (int j = 0; j < 4; j++) {
@@ -163,8 +127,7 @@ INLINE void unpack_q4_k(const void *block, Type type, QuantBlock *out) {
     k_scales(b, out);
 }
 
-INLINE void unpack_q5_k(const void *block, Type type, QuantBlock *out) {
-    (void)type;
+INLINE void unpack_q5_k(const void *block, QuantBlock *out) {
     const BlockQ5_K *b = block;
     const __m256i mask = _mm256_set1_epi8(15), sixteen = _mm256_set1_epi8(16);
     __m256i high = load_32(b->qh);
@@ -178,8 +141,7 @@ INLINE void unpack_q5_k(const void *block, Type type, QuantBlock *out) {
     k_scales(b, out);
 }
 
-INLINE void unpack_q6_k(const void *block, Type type, QuantBlock *out) {
-    (void)type;
+INLINE void unpack_q6_k(const void *block, QuantBlock *out) {
     const BlockQ6_K *b = block;
     const __m256i mask = _mm256_set1_epi8(15), top = _mm256_set1_epi8(0x30), off = _mm256_set1_epi8(32);
     for (int h = 0; h < 2; h++) {
@@ -199,8 +161,7 @@ INLINE void unpack_q6_k(const void *block, Type type, QuantBlock *out) {
     _mm256_storeu_ps(out->scale + 8, scales_of(b->scales + 8, 0, f16_at(&b->d)));
 }
 
-INLINE void unpack_iq4_xs(const void *block, Type type, QuantBlock *out) {
-    (void)type;
+INLINE void unpack_iq4_xs(const void *block, QuantBlock *out) {
     const BlockIQ4_XS *b = block;
     for (int i = 0; i < 8; i++) store_32(out->q + 32 * i, iq4_lookup(nibbles(b->qs + 16 * i)));
     uint32_t low;
@@ -212,8 +173,7 @@ INLINE void unpack_iq4_xs(const void *block, Type type, QuantBlock *out) {
         _mm256_storeu_ps(out->scale + g, _mm256_sub_ps(_mm256_loadu_ps(out->scale + g), _mm256_set1_ps(32 * d)));
 }
 
-INLINE void unpack_q2_k(const void *block, Type type, QuantBlock *out) {
-    (void)type;
+INLINE void unpack_q2_k(const void *block, QuantBlock *out) {
     const BlockQ2_K *b = block;
     for (int s = 0; s < 8; s++) {
         __m256i v = _mm256_srli_epi16(load_32(b->qs + 32 * (s / 4)), 2 * (s % 4));
@@ -228,8 +188,7 @@ INLINE void unpack_q2_k(const void *block, Type type, QuantBlock *out) {
     }
 }
 
-INLINE void unpack_q3_k(const void *block, Type type, QuantBlock *out) {
-    (void)type;
+INLINE void unpack_q3_k(const void *block, QuantBlock *out) {
     const BlockQ3_K *b = block;
     const __m256i four = _mm256_set1_epi8(4);
     for (int s = 0; s < 8; s++) {
@@ -248,6 +207,18 @@ INLINE void unpack_q3_k(const void *block, Type type, QuantBlock *out) {
     _mm256_storeu_ps(out->scale + 8, scales_of(&s1, 32, f16_at(&b->d)));
 }
 
-static void unpack_iq2_xxs(const void *block, Type type, QuantBlock *out) { quant_unpack(type)(block, out); }
+static void unpack_iq2_xxs(const void *block, QuantBlock *out) { quant_unpack(TYPE_IQ2_XXS)(block, out); }
+
+// 256 columns of a row from column k on; if the row ends in them, what follows is zero.
+INLINE void unpack_unit(Type type, const Tensor *w, const uint8_t *row, int k, QuantBlock *out) {
+    uint8_t buffer[MAX_UNIT_BYTES];
+    const uint8_t *p = whole_unit(type, row + (size_t)(k / UNIT) * (size_t)unit_bytes(type), w->cols - k, buffer);
+    switch (type) {
+#define UNPACK(type, name)                                                                                             \
+    case TYPE_##type: unpack_##name(p, out); break;
+        EACH_INTEGER_TYPE(UNPACK)
+    default: break;
+    }
+}
 
 #endif

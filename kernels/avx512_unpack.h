@@ -3,15 +3,10 @@
 #ifndef KERNELS_AVX512_UNPACK_H
 #define KERNELS_AVX512_UNPACK_H
 
-#include "blocks.h"
-#include "quant.h"
+#include "isa.h"
+#include "unit.h"
 
 #include <immintrin.h>
-#include <string.h>
-
-#define INLINE static inline __attribute__((always_inline))
-
-enum { UNIT = 256, GROUPS = UNIT / QUANT_GROUP };
 
 typedef struct {
     __m512i w[4];      // u, in the order of the columns
@@ -19,8 +14,6 @@ typedef struct {
 } Unit;
 
 typedef Unit (*Unpack)(const void *blocks, Type type);
-
-INLINE int min_int(int a, int b) { return a < b ? a : b; }
 
 // Mask of the first n of 16 lanes.
 INLINE __mmask16 first(int n) { return (__mmask16)(n >= 16 ? 0xffff : n > 0 ? (1 << n) - 1 : 0); }
@@ -31,6 +24,7 @@ INLINE uint16_t load_u16(const void *p) {
     return v;
 }
 
+INLINE float f16_at(const void *p) { return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(load_u16(p)))); }
 INLINE __m512 f16_to_all(uint16_t h) { return _mm512_broadcastss_ps(_mm_cvtph_ps(_mm_cvtsi32_si128(h))); }
 
 // 16 bytes of each of 16 rows, transposed: out[d] holds dword d of rows 0 to 15. The four loads of a register cost no

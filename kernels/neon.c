@@ -3,15 +3,73 @@
 // Activations are encoded in units of 256 columns, for each unit the tokens one after another. For integer types they
 // are int8: decode (mat) unpacks a row's weights into registers, prefill (gemm) makes panels of 4 rows for all tokens.
 // F32, F16 and BF16 have float32 activations; weights are widened once for all tokens.
-#include "fetch.h"
-#include "isa.h"
 #include "neon_unpack.h"
 
 #include <math.h>
 
-enum { PANEL_ROWS = 4, TILE_TOKENS = 4, CHUNK_ROWS = 64, TOKEN_BLOCK = 128 };
+typedef float32x4_t Floats;
+enum { WIDTH = 4 };
+static const float EXP_LOW = -87, EXP_HIGH = 88; // whose powers of two are normal numbers
 
-INLINE int min_int(int a, int b) { return a < b ? a : b; }
+INLINE Floats set_all(float x) { return vdupq_n_f32(x); }
+INLINE Floats multiply_add(Floats a, Floats b, Floats c) { return vfmaq_f32(c, a, b); }
+INLINE Floats multiply_less(Floats a, Floats b, Floats c) { return vfmsq_f32(c, a, b); }
+INLINE Floats smaller(Floats a, Floats b) { return vminq_f32(a, b); }
+INLINE Floats larger(Floats a, Floats b) { return vmaxq_f32(a, b); }
+INLINE Floats nearest(Floats x) { return vrndnq_f32(x); }
+INLINE float sum_lanes(Floats v) { return vaddvq_f32(v); }
+INLINE float most_lanes(Floats v) { return vmaxvq_f32(v); }
+
+INLINE Floats times_power(Floats x, Floats n) {
+    int32x4_t power = vshlq_n_s32(vaddq_s32(vcvtq_s32_f32(n), vdupq_n_s32(127)), 23);
+    return vmulq_f32(x, vreinterpretq_f32_s32(power));
+}
+
+INLINE Floats keep_first(Floats v, int n, Floats other) {
+    const int32x4_t lane = {0, 1, 2, 3};
+    return vbslq_f32(vcltq_s32(lane, vdupq_n_s32(n)), v, other);
+}
+
+INLINE Floats load_tail(const float *x, int n) {
+    float buffer[4] = {0};
+    if (n >= WIDTH) return vld1q_f32(x);
+    if (n > 0) memcpy(buffer, x, (size_t)n * sizeof *x);
+    return vld1q_f32(buffer);
+}
+
+INLINE void store_tail(float *x, int n, Floats v) {
+    if (n >= WIDTH)
+        vst1q_f32(x, v);
+    else if (n > 0)
+        memcpy(x, &v, (size_t)n * sizeof *x);
+}
+
+INLINE void store_f16(uint16_t *p, int n, Floats v) {
+    float16x4_t h = vcvt_f16_f32(v);
+    memcpy(p, &h, (size_t)min_int(WIDTH, n) * sizeof *p);
+}
+
+// 16 values for each of n_groups to int8 with one scale, which is not finite if one of them is not. Also the sum of
+// each group.
+INLINE float encode_groups(const float *x, int n, int n_groups, int8_t *q, int *sums) {
+    (void)n;
+    float32x4_t most = vdupq_n_f32(0);
+    for (int i = 0; i < 16 * n_groups; i += 4) most = vmaxq_f32(most, vabsq_f32(vld1q_f32(x + i)));
+    float max = vmaxvq_f32(most), inverse = max > 0x1p-100f ? 127 / max : 0;
+    for (int g = 0; g < n_groups; g++) {
+        int16x4_t v[4];
+        for (int j = 0; j < 4; j++)
+            v[j] = vqmovn_s32(vcvtnq_s32_f32(vmulq_n_f32(vld1q_f32(x + 16 * g + 4 * j), inverse)));
+        int8x16_t bytes = vcombine_s8(vqmovn_s16(vcombine_s16(v[0], v[1])), vqmovn_s16(vcombine_s16(v[2], v[3])));
+        vst1q_s8(q + 16 * g, bytes);
+        sums[g] = vaddlvq_s8(bytes);
+    }
+    return max / 127;
+}
+
+#include "frame.h"
+
+enum { PANEL_ROWS = 4, TILE_TOKENS = 4, CHUNK_ROWS = 64, TOKEN_BLOCK = 128 };
 
 // Calls TILE(number of tokens, a constant) for all tokens, t being the first of them.
 #define SWEEP(n_tokens, TILE)                                                                                          \
@@ -28,36 +86,21 @@ typedef struct {
     float scale[GROUPS], sum[GROUPS]; // per group (of 16 or 32, as the weights); sum of q, times the scale
 } Unit;
 
-static size_t n_units(int n_tokens, int cols) { return (size_t)n_tokens * (size_t)((cols + UNIT - 1) / UNIT); }
-static size_t integer_bytes(int n_tokens, int cols) { return n_units(n_tokens, cols) * sizeof(Unit); }
-static size_t float_bytes(int n_tokens, int cols) { return n_units(n_tokens, cols) * UNIT * sizeof(float); }
-
-// n values (16 or 32) to int8 with one scale, which is not finite if one of them is not.
-INLINE float encode_group(const float *x, int n, int8_t *q, float *sum) {
-    float32x4_t most = vdupq_n_f32(0);
-    for (int i = 0; i < n; i += 4) most = vmaxq_f32(most, vabsq_f32(vld1q_f32(x + i)));
-    float max = vmaxvq_f32(most), inverse = max > 0x1p-100f ? 127 / max : 0;
-    int total = 0;
-    for (int i = 0; i < n; i += 16) {
-        int16x4_t v[4];
-        for (int j = 0; j < 4; j++) v[j] = vqmovn_s32(vcvtnq_s32_f32(vmulq_n_f32(vld1q_f32(x + i + 4 * j), inverse)));
-        int8x16_t bytes = vcombine_s8(vqmovn_s16(vcombine_s16(v[0], v[1])), vqmovn_s16(vcombine_s16(v[2], v[3])));
-        vst1q_s8(q + i, bytes);
-        total += vaddlvq_s8(bytes);
-    }
-    *sum = max / 127 * (float)total;
-    return max / 127;
-}
+static size_t units_of(int n_tokens, int cols) { return (size_t)n_tokens * (size_t)n_units(cols); }
+static size_t integer_bytes(int n_tokens, int cols) { return units_of(n_tokens, cols) * sizeof(Unit); }
+static size_t float_bytes(int n_tokens, int cols) { return units_of(n_tokens, cols) * UNIT * sizeof(float); }
 
 #define ENCODE(group)                                                                                                  \
     static void encode_##group(void *encoded, const float *x, int n_tokens, int cols, int begin, int end) {            \
         for (int t = begin; t < end; t++)                                                                              \
             for (int k = 0; k < cols; k += group) {                                                                    \
-                Unit *u = (Unit *)encoded + n_units(n_tokens, k - k % UNIT) + t;                                       \
+                Unit *u = (Unit *)encoded + units_of(n_tokens, k - k % UNIT) + t;                                      \
                 int at = k % UNIT;                                                                                     \
                 if (at == 0 && cols - k < UNIT) memset(u, 0, sizeof *u);                                               \
+                int sums[2] = {0};                                                                                     \
                 const float *from = x + (size_t)t * (size_t)cols + k;                                                  \
-                u->scale[at / group] = encode_group(from, group, u->q + at, u->sum + at / group);                      \
+                u->scale[at / group] = encode_groups(from, group, group / 16, u->q + at, sums);                        \
+                u->sum[at / group] = u->scale[at / group] * (float)(sums[0] + sums[1]);                                \
             }                                                                                                          \
     }
 ENCODE(16)
@@ -66,7 +109,7 @@ ENCODE(32)
 static void encode_float(void *encoded, const float *x, int n_tokens, int cols, int begin, int end) {
     for (int t = begin; t < end; t++)
         for (int k = 0; k < cols; k += UNIT) {
-            float *u = (float *)encoded + (n_units(n_tokens, k) + (size_t)t) * UNIT;
+            float *u = (float *)encoded + (units_of(n_tokens, k) + (size_t)t) * UNIT;
             size_t n = (size_t)min_int(UNIT, cols - k);
             memcpy(u, x + (size_t)t * (size_t)cols + k, n * sizeof(float));
             memset(u + n, 0, (UNIT - n) * sizeof(float));
@@ -75,7 +118,8 @@ static void encode_float(void *encoded, const float *x, int n_tokens, int cols, 
 
 // 256 weights times 256 activations. The lanes of products are added in integers until four groups fill a vector: per
 // 64 weights 4 products, 3 additions (6 in groups of 16), a conversion, a product of scales and an FMA (two each).
-INLINE float32x4_t dot_unit(float32x4_t acc, const Block *w, const Unit *x, const Format *f) {
+INLINE float32x4_t dot_unit(float32x4_t acc, const Block *w, const Unit *x, Type type) {
+    const TypeInfo *f = type_info(type);
     int n = f->group / 16;
     UNROLL
     for (int g = 0; g < UNIT / f->group; g += 4) {
@@ -95,23 +139,24 @@ INLINE float32x4_t dot_unit(float32x4_t acc, const Block *w, const Unit *x, cons
 
 // One row times NT tokens; each block of weights is unpacked once for them.
 INLINE void mat_tile(float *out, size_t out_stride, const Tensor *w, const Unit *x, int n_tokens, int row, int nt,
-                     const Format *f) {
+                     Type type) {
     float32x4_t acc[TILE_TOKENS];
     for (int t = 0; t < nt; t++) acc[t] = vdupq_n_f32(0);
     for (int k = 0; k < w->cols; k += UNIT, x += n_tokens) {
         Block b;
-        const char *ahead = (const char *)w->data + (size_t)row * w->row_bytes + k / UNIT * f->bytes + 1024;
-        for (int i = 0; i < f->bytes; i += 64) __builtin_prefetch(ahead + i);
-        unpack_unit(w, row, k, f, &b);
+        const char *ahead =
+            (const char *)w->data + (size_t)row * w->row_bytes + k / UNIT * unit_bytes(type) + STREAM_AHEAD;
+        for (int i = 0; i < unit_bytes(type); i += 64) __builtin_prefetch(ahead + i);
+        unpack_unit(type, w, row, k, &b);
         UNROLL
-        for (int t = 0; t < nt; t++) acc[t] = dot_unit(acc[t], &b, x + t, f);
+        for (int t = 0; t < nt; t++) acc[t] = dot_unit(acc[t], &b, x + t, type);
     }
     for (int t = 0; t < nt; t++) out[(size_t)t * out_stride] = vaddvq_f32(acc[t]);
 }
 
 INLINE void mat_rows(float *out, size_t out_stride, const Tensor *w, const Unit *x, int n_tokens, int row_begin,
-                     int row_end, const Format *f) {
-#define MAT_TILE(nt) mat_tile(out + (size_t)t * out_stride + row, out_stride, w, x + t, n_tokens, row, nt, f)
+                     int row_end, Type type) {
+#define MAT_TILE(nt) mat_tile(out + (size_t)t * out_stride + row, out_stride, w, x + t, n_tokens, row, nt, type)
     for (int row = row_begin; row < row_end; row++) SWEEP(n_tokens, MAT_TILE)
 }
 
@@ -123,9 +168,10 @@ typedef struct {
 
 #define FOUR_ROWS(TYPE, EACH) ((TYPE){{EACH(0), EACH(1), EACH(2), EACH(3)}})
 
-INLINE void pack_panel(Panel *p, const Tensor *w, int row, int row_end, int k, const Format *f) {
+INLINE void pack_panel(Panel *p, const Tensor *w, int row, int row_end, int k, Type type) {
+    const TypeInfo *f = type_info(type);
     Block b[PANEL_ROWS];
-    for (int r = 0; r < PANEL_ROWS; r++) unpack_unit(w, min_int(row + r, row_end - 1), k, f, b + r);
+    for (int r = 0; r < PANEL_ROWS; r++) unpack_unit(type, w, min_int(row + r, row_end - 1), k, b + r);
     for (int i = 0; i < UNIT / 16; i++) {
 #define BYTES(r) vreinterpretq_s32_s8(b[r].q[i])
         vst4q_s32(p->q[4 * i], FOUR_ROWS(int32x4x4_t, BYTES));
@@ -234,48 +280,48 @@ static void float_sweep(float *sums, size_t sums_stride, float (*rows)[UNIT], co
 // sums (n_tokens, 4) += x times 4 rows of float types, widened once for all tokens; for one token they are read as they
 // lie, in the same order.
 INLINE void float_rows(float *sums, const Tensor *w, const float *x, int n_tokens, int row, int row_end, int k,
-                       const Format *f) {
-    const char *p = (const char *)w->data + (size_t)row * w->row_bytes + quant_row_bytes(f->type, (size_t)k);
+                       Type type) {
+    const char *p = (const char *)w->data + (size_t)row * w->row_bytes + quant_row_bytes(type, (size_t)k);
     int n = min_int(UNIT, w->cols - k);
     if (n_tokens == 1 && n == UNIT && row + PANEL_ROWS <= row_end) {
-        float_tile(sums, 4, f->type, p, w->row_bytes, x, UNIT, 1);
+        float_tile(sums, 4, type, p, w->row_bytes, x, UNIT, 1);
         return;
     }
     float rows[PANEL_ROWS][UNIT];
     if (n < UNIT) memset(rows, 0, sizeof rows);
     for (int r = 0; r < PANEL_ROWS; r++)
-        wideners[f->type](p + (size_t)min_int(r, row_end - 1 - row) * w->row_bytes, rows[r], n);
+        wideners[type](p + (size_t)min_int(r, row_end - 1 - row) * w->row_bytes, rows[r], n);
     float_sweep(sums, 4, rows, x, n_tokens, UNIT);
 }
 
 INLINE void integer_rows(float *sums, const Tensor *w, const Unit *x, int n_tokens, int row, int row_end, int k,
-                         const Format *f) {
+                         Type type) {
     Panel panel;
-    pack_panel(&panel, w, row, row_end, k, f);
-#define INTEGER_TILE(nt) integer_tile(sums + 4 * t, &panel, x + t, nt, f->group, f->has_min)
+    pack_panel(&panel, w, row, row_end, k, type);
+#define INTEGER_TILE(nt) integer_tile(sums + 4 * t, &panel, x + t, nt, type_info(type)->group, type_info(type)->has_min)
     SWEEP(n_tokens, INTEGER_TILE)
 }
 
 // 64 rows times 128 tokens at a time: panels of 4 rows (1.5 to 4 KiB) and the activations of 256 columns (48 KiB,
 // float32 128 KiB) in L1 or near it. For few tokens 8 rows at a time, so that what is fetched ahead is soon wanted.
 INLINE void gemm_rows(float *out, size_t out_stride, const Tensor *w, const void *encoded, int n_tokens, int row_begin,
-                      int row_end, const Format *f) {
-    float sums[CHUNK_ROWS / PANEL_ROWS][TOKEN_BLOCK][PANEL_ROWS];
+                      int row_end, Type type) {
+    float(*sums)[TOKEN_BLOCK][PANEL_ROWS] = team_scratch(); // CHUNK_ROWS / PANEL_ROWS of them: 32 KiB
     int chunk = n_tokens < 32 ? 8 : CHUNK_ROWS;
     for (int row = row_begin; row < row_end; row += chunk)
         for (int token = 0; token < n_tokens; token += TOKEN_BLOCK) {
             int end = min_int(row + chunk, row_end), n = min_int(n_tokens - token, TOKEN_BLOCK);
             for (int i = 0; i < chunk / PANEL_ROWS; i++) memset(sums[i], 0, (size_t)n * sizeof *sums[i]);
             for (int k = 0; k < w->cols; k += UNIT) {
-                size_t at = n_units(n_tokens, k) + (size_t)token;
+                size_t at = units_of(n_tokens, k) + (size_t)token;
                 Ahead ahead = ahead_of_rows(w, row, token ? 0 : end - row, k, UNIT);
                 for (int r = row; r < end; r += PANEL_ROWS) {
                     float *to = sums[(r - row) / PANEL_ROWS][0];
-                    fetch(&ahead, f->bytes / 16 + 1);
-                    if (f->group)
-                        integer_rows(to, w, (const Unit *)encoded + at, n, r, row_end, k, f);
+                    fetch(&ahead, unit_bytes(type) / 16 + 1);
+                    if (type_info(type)->group)
+                        integer_rows(to, w, (const Unit *)encoded + at, n, r, row_end, k, type);
                     else
-                        float_rows(to, w, (const float *)encoded + at * UNIT, n, r, row_end, k, f);
+                        float_rows(to, w, (const float *)encoded + at * UNIT, n, r, row_end, k, type);
                 }
             }
             for (int t = 0; t < n; t++)
@@ -285,66 +331,12 @@ INLINE void gemm_rows(float *out, size_t out_stride, const Tensor *w, const void
         }
 }
 
-#define KERNEL(name, call, format)                                                                                     \
-    static void name(float *out, size_t out_stride, const Tensor *w, const void *encoded, int n_tokens, int row_begin, \
-                     int row_end) {                                                                                    \
-        call(out, out_stride, w, encoded, n_tokens, row_begin, row_end, &format);                                      \
-    }
-#define INTEGER_TYPE(type, name, off, has_min, group, block, bytes, ...)                                               \
-    static const Format format_##name = {TYPE_##type, has_min, group, block, bytes};                                   \
-    KERNEL(mat_##name, mat_rows, format_##name)                                                                        \
-    KERNEL(gemm_##name, gemm_rows, format_##name)
-#define FLOAT_TYPE(type, name)                                                                                         \
-    static const Format format_##name = {TYPE_##type, false, 0, 1, UNIT * (TYPE_##type == TYPE_F32 ? 4 : 2)};          \
-    KERNEL(mat_##name, gemm_rows, format_##name)
-INTEGER_TYPES(INTEGER_TYPE)
+#define INTEGER_TYPE(type, name)                                                                                       \
+    ROWS(mat_##name, mat_rows, TYPE_##type)                                                                            \
+    ROWS(gemm_##name, gemm_rows, TYPE_##type)
+#define FLOAT_TYPE(type, name) ROWS(mat_##name, gemm_rows, TYPE_##type)
+EACH_INTEGER_TYPE(INTEGER_TYPE)
 FLOAT_TYPES(FLOAT_TYPE)
-
-// e^x to 2 ulp for x in [-87, 88], held at these ends; NaN stays.
-INLINE float32x4_t exp_4(float32x4_t x) {
-    static const float c[] = {1.9875691500e-4f, 1.3981999507e-3f, 8.3334519073e-3f,
-                              4.1665795894e-2f, 1.6666665459e-1f, 5.0000001201e-1f};
-    x = vmaxq_f32(vdupq_n_f32(-87), vminq_f32(vdupq_n_f32(88), x));
-    float32x4_t n = vrndnq_f32(vmulq_n_f32(x, 1.44269504f)), p = vdupq_n_f32(c[0]);
-    float32x4_t r = vfmsq_n_f32(vfmsq_n_f32(x, n, 0.693359375f), n, -2.12194440e-4f);
-    for (int i = 1; i < 6; i++) p = vfmaq_f32(vdupq_n_f32(c[i]), p, r);
-    p = vaddq_f32(vfmaq_f32(r, p, vmulq_f32(r, r)), vdupq_n_f32(1));
-    int32x4_t power = vshlq_n_s32(vaddq_s32(vcvtq_s32_f32(n), vdupq_n_s32(127)), 23);
-    return vmulq_f32(p, vreinterpretq_f32_s32(power));
-}
-
-static void swiglu(float *gate, const float *up, int n) {
-    int i = 0;
-    for (; i + 4 <= n; i += 4) {
-        float32x4_t g = vld1q_f32(gate + i), silu = vdivq_f32(g, vaddq_f32(vdupq_n_f32(1), exp_4(vnegq_f32(g))));
-        vst1q_f32(gate + i, vmulq_f32(silu, vld1q_f32(up + i)));
-    }
-    if (i < n) kernels_scalar.swiglu(gate + i, up + i, n - i);
-}
-
-static void store(Type type, void *row, const float *x, int n) {
-    float sum;
-    int j = 0;
-    if (type == TYPE_F32) memcpy(row, x, (size_t)n * sizeof(float));
-    for (; type == TYPE_F16 && j + 4 <= n; j += 4) vst1_f16((__fp16 *)row + j, vcvt_f16_f32(vld1q_f32(x + j)));
-    for (; type == TYPE_F16 && j < n; j++) ((__fp16 *)row)[j] = (__fp16)x[j];
-    for (int i = 0; type == TYPE_Q8_0 && i < n; i += 32) {
-        BlockQ8_0 *b = (BlockQ8_0 *)row + i / 32;
-        b->d = vget_lane_u16(vreinterpret_u16_f16(vcvt_f16_f32(vdupq_n_f32(encode_group(x + i, 32, b->qs, &sum)))), 0);
-    }
-}
-
-// Scores to weights: p = exp(score - max) for the n keys that a query sees, 0 for the others.
-static void soften(float *p, int n, float *max, float *sum) {
-    *max = -INFINITY, *sum = 0;
-    for (int k = 0; k < n; k++)
-        if (!(p[k] <= *max)) *max = p[k];
-    float32x4_t total = vdupq_n_f32(0);
-    for (int k = 0; k < n; k += 4) vst1q_f32(p + k, exp_4(vsubq_f32(vld1q_f32(p + k), vdupq_n_f32(*max))));
-    memset(p + n, 0, (size_t)(KV_PAGE - n) * sizeof(float));
-    for (int k = 0; k < n; k += 4) total = vaddq_f32(total, vld1q_f32(p + k));
-    if (n > 0) *sum = vaddvq_f32(total);
-}
 
 // acc (nt, UNIT) += p (nt, KV_PAGE) times nk rows of values, 16 columns: per row 4 loads, one more and 4 FMAs for each
 // query.
@@ -366,14 +358,16 @@ INLINE void value_tile(float *acc, const float *p, const float *rows, int nk, in
 // fetched, and then the K of the next page.
 static void attend(const AttendPage *a) {
     enum { KEYS = 16 };
-    float scores[ATTEND_MAX_QUERIES][KV_PAGE], rows[KEYS][UNIT];
-    float x[ATTEND_MAX_QUERIES][UNIT]; // queries, with zeros behind them; then what becomes of them
-    int n_all = 0, n_q = a->n_q, dim = a->head_dim;
+    struct {
+        float scores[ATTEND_MAX_QUERIES][KV_PAGE], rows[KEYS][UNIT];
+        float x[ATTEND_MAX_QUERIES][UNIT]; // queries, with zeros behind them; then what becomes of them
+    } *m = team_scratch();
+    float(*scores)[KV_PAGE] = m->scores, (*rows)[UNIT] = m->rows, (*x)[UNIT] = m->x;
+    int n_all = most_keys(a), n_q = a->n_q, dim = a->head_dim;
     size_t row_bytes = quant_row_bytes(a->kv_type, (size_t)dim), x_bytes = (size_t)dim * sizeof(float);
-    for (int i = 0; i < n_q; i++) n_all = a->n_keys[i] > n_all ? a->n_keys[i] : n_all;
     memset(scores, 0, (size_t)n_q * sizeof *scores);
     memset(x, 0, (size_t)n_q * sizeof *x);
-    if (dim % 16) memset(rows, 0, sizeof rows);
+    if (dim % 16) memset(rows, 0, sizeof m->rows);
     for (int i = 0; i < n_q; i++) memcpy(x[i], a->q + i * dim, x_bytes);
     for (int is_v = 0; is_v < 2; is_v++) {
         Ahead ahead = ahead_of(is_v ? a->next_k : a->v, (size_t)n_all * row_bytes, 2);
@@ -388,24 +382,31 @@ static void attend(const AttendPage *a) {
 #define VALUE_TILE(nt) value_tile(x[t] + d, scores[t] + key, rows[0] + d, min_int(KEYS, n_all - key), nt)
             for (int d = 0; is_v && d < dim; d += 16) SWEEP(n_q, VALUE_TILE)
         }
-        for (int i = 0; !is_v && i < n_q; i++) soften(scores[i], a->n_keys[i], a->max + i, a->sum + i);
+        for (int i = 0; !is_v && i < n_q; i++) soften(scores[i], a->n_keys[i], n_all, a->max + i, a->sum + i);
         if (!is_v) memset(x, 0, (size_t)n_q * sizeof *x);
     }
     for (int i = 0; i < n_q; i++) memcpy(a->acc + i * dim, x[i], x_bytes);
 }
 
-#define MAT(type, name, off, has_min, group, ...) [TYPE_##type] = {1, 1, 1, integer_bytes, encode_##group, mat_##name},
-#define GEMM(type, name, off, has_min, group, ...)                                                                     \
-    [TYPE_##type] = {5, PANEL_ROWS, 1, integer_bytes, encode_##group, gemm_##name},
+// Panels pay from so many tokens on: a guess from AVX-512, not measured on hardware.
+enum { GEMM_TOKENS = 5 };
+
+#define MAT(type, name, group) [TYPE_##type] = {1, 1, 1, integer_bytes, encode_##group, mat_##name},
+#define GEMM(type, name, group)                                                                                        \
+    [TYPE_##type] = {GEMM_TOKENS, PANEL_ROWS, 1, integer_bytes, encode_##group, gemm_##name},
 #define FLOAT_MAT(type, name) [TYPE_##type] = {1, PANEL_ROWS, 1, float_bytes, encode_float, mat_##name},
+#define MAT_16(type, name)    MAT(type, name, 16)
+#define MAT_32(type, name)    MAT(type, name, 32)
+#define GEMM_16(type, name)   GEMM(type, name, 16)
+#define GEMM_32(type, name)   GEMM(type, name, 32)
 
 // clang-format off
 const Kernels kernels_neon = {
     .name = "neon",
-    .mat = {FLOAT_TYPES(FLOAT_MAT) INTEGER_TYPES(MAT)},
-    .gemm = {INTEGER_TYPES(GEMM)},
-    .swiglu = swiglu,
+    .mat = {FLOAT_TYPES(FLOAT_MAT) TYPES_OF_16(MAT_16) TYPES_OF_32(MAT_32)},
+    .gemm = {TYPES_OF_16(GEMM_16) TYPES_OF_32(GEMM_32)},
+    .swiglu = frame_swiglu,
     .attend = attend,
-    .store = store,
+    .store = frame_store,
 };
 // clang-format on

@@ -2,11 +2,10 @@
 #ifndef KERNELS_NEON_UNPACK_H
 #define KERNELS_NEON_UNPACK_H
 
-#include "blocks.h"
-#include "quant.h"
+#include "isa.h"
+#include "unit.h"
 
 #include <arm_neon.h>
-#include <string.h>
 
 // Compilers unroll these loops only when told.
 #ifdef __clang__
@@ -14,24 +13,12 @@
 #else
 #define UNROLL _Pragma("GCC unroll 16")
 #endif
-#define INLINE static inline __attribute__((always_inline))
-
-enum { UNIT = 256, GROUPS = UNIT / QUANT_GROUP };
 
 // As QuantBlock, but with one scale and minimum per group of the type: 16 of them, or 8 if groups have 32 weights.
 typedef struct {
     int8x16_t q[UNIT / 16];
     float32x4_t scale[GROUPS / 4], min[GROUPS / 4];
 } Block;
-
-// What the kernels are made from, constant in each of them.
-typedef struct {
-    Type type;
-    bool has_min;
-    int group; // weights per scale; 0: not an integer type
-    int block; // weights per block: with 32 the last unit of a row may be short
-    int bytes; // per 256 weights
-} Format;
 
 INLINE float f16_at(const void *p) {
     __fp16 h;
@@ -69,22 +56,23 @@ INLINE void k_scales(const uint8_t *p, Block *out) {
 }
 
 // The types made of 8 pieces of nibbles (Q8_0: of bytes).
-INLINE void unpack_pieces(const uint8_t *p, const Format *f, Block *out) {
+INLINE void unpack_pieces(const uint8_t *p, Type type, Block *out) {
+    const int bytes = unit_bytes(type), block = type_info(type)->block;
     const uint8x16_t iq4 = vld1q_u8((const uint8_t *)iq4_values);
-    bool is_k = f->type == TYPE_Q4_K || f->type == TYPE_Q5_K;
+    bool is_k = type == TYPE_Q4_K || type == TYPE_Q5_K;
     UNROLL
     for (int i = 0; i < 8; i++) { // nibbles end the block
-        const uint8_t *at = p + f->bytes - 128 + 16 * i;
-        if (f->block < UNIT) at = p + (i + 1) * (f->bytes / 8) - 16;
+        const uint8_t *at = p + bytes - 128 + 16 * i;
+        if (block < UNIT) at = p + (i + 1) * (bytes / 8) - 16;
         uint8x16_t v = vld1q_u8(at), low = vandq_u8(v, vdupq_n_u8(15)), high = vshrq_n_u8(v, 4);
-        if (f->type == TYPE_Q8_0) {
+        if (type == TYPE_Q8_0) {
             low = vld1q_u8(at - 16), high = v;
-        } else if (f->type == TYPE_Q4_0) { // 16 (q - 8)
+        } else if (type == TYPE_Q4_0) { // 16 (q - 8)
             v = veorq_u8(v, vdupq_n_u8(0x88));
             low = vshlq_n_u8(v, 4), high = vandq_u8(v, vdupq_n_u8(0xf0));
-        } else if (f->type == TYPE_IQ4_NL || f->type == TYPE_IQ4_XS) {
+        } else if (type == TYPE_IQ4_NL || type == TYPE_IQ4_XS) {
             low = vqtbl1q_u8(iq4, low), high = vqtbl1q_u8(iq4, high);
-        } else if (f->type == TYPE_Q5_K) { // the bit on top of the nibble, other bits above it until they are masked
+        } else if (type == TYPE_Q5_K) { // the bit on top of the nibble, other bits above it until they are masked
             uint8x16_t bits = vld1q_u8(p + 16 + 16 * (i % 2));
             bits = vshlq_u8(bits, vdupq_n_s8((int8_t)(-2 * (i / 2))));
             low = vandq_u8(vsliq_n_u8(low, bits, 4), vdupq_n_u8(31));
@@ -95,9 +83,9 @@ INLINE void unpack_pieces(const uint8_t *p, const Format *f, Block *out) {
         out->q[first + (is_k ? 2 : 1)] = vreinterpretq_s8_u8(high);
     }
     if (is_k) k_scales(p, out);
-    if (f->block < UNIT) block_scales(p, f->bytes / 8, f->type == TYPE_Q4_0 ? 1 / 16.0f : 1, out->scale);
-    if (f->type == TYPE_Q4_1) block_scales(p + 2, f->bytes / 8, -1, out->min);
-    if (f->type == TYPE_IQ4_XS) {
+    if (block < UNIT) block_scales(p, bytes / 8, type == TYPE_Q4_0 ? 1 / 16.0f : 1, out->scale);
+    if (type == TYPE_Q4_1) block_scales(p + 2, bytes / 8, -1, out->min);
+    if (type == TYPE_IQ4_XS) {
         const uint8x8_t pairs = {2, 2, 2, 2, 3, 3, 3, 3}, nibbles = {4, 4, 5, 5, 6, 6, 7, 7};
         const int8x8_t pair = {0, -2, -4, -6, 0, -2, -4, -6}, nibble = {0, -4, 0, -4, 0, -4, 0, -4};
         uint8x8_t v = vld1_u8(p), low = vand_u8(vshl_u8(vtbl1_u8(v, nibbles), nibble), vdup_n_u8(15));
@@ -122,33 +110,30 @@ INLINE void unpack_q6_k(const uint8_t *p, Block *out) {
 }
 
 // What has no vector code.
-static void unpack_other(const uint8_t *p, const Format *f, Block *out) {
-    for (int k = 0; k < UNIT; k += f->block, p += f->bytes * f->block / UNIT) {
+INLINE void unpack_other(const uint8_t *p, Type type, Block *out) {
+    const int block = type_info(type)->block, group = type_info(type)->group;
+    for (int k = 0; k < UNIT; k += block, p += type_info(type)->bytes) {
         QuantBlock b;
-        quant_unpack(f->type)(p, &b);
-        memcpy((int8_t *)out->q + k, b.q, (size_t)f->block);
-        for (int g = 0; g < f->block / f->group; g++) {
-            ((float *)out->scale)[k / f->group + g] = b.scale[g * f->group / QUANT_GROUP];
-            ((float *)out->min)[k / f->group + g] = b.min[g * f->group / QUANT_GROUP];
+        quant_unpack(type)(p, &b);
+        memcpy((int8_t *)out->q + k, b.q, (size_t)block);
+        for (int g = 0; g < block / group; g++) {
+            ((float *)out->scale)[k / group + g] = b.scale[g * group / QUANT_GROUP];
+            ((float *)out->min)[k / group + g] = b.min[g * group / QUANT_GROUP];
         }
     }
 }
 
 // Unpacks 256 columns of a row; if the row ends in them, what follows has scales of zero.
-INLINE void unpack_unit(const Tensor *w, int row, int column, const Format *f, Block *out) {
+INLINE void unpack_unit(Type type, const Tensor *w, int row, int k, Block *out) {
     const uint8_t *p = (const uint8_t *)w->data + (size_t)row * w->row_bytes;
-    p += (size_t)(column / UNIT) * (size_t)f->bytes;
-    uint8_t buffer[8 * sizeof(BlockQ8_0)];
-    if (f->block < UNIT && w->cols - column < UNIT) {
-        memset(buffer, 0, sizeof buffer);
-        p = memcpy(buffer, p, (size_t)((w->cols - column) / 32 * (f->bytes / 8)));
-    }
-    if (f->type == TYPE_Q6_K)
+    uint8_t buffer[MAX_UNIT_BYTES];
+    p = whole_unit(type, p + (size_t)(k / UNIT) * (size_t)unit_bytes(type), w->cols - k, buffer);
+    if (type == TYPE_Q6_K)
         unpack_q6_k(p, out);
-    else if (f->type == TYPE_Q5_0 || f->type == TYPE_Q5_1 || f->group == 16 || f->type == TYPE_IQ2_XXS)
-        unpack_other(p, f, out);
+    else if (type == TYPE_Q5_0 || type == TYPE_Q5_1 || type_info(type)->group == 16 || type == TYPE_IQ2_XXS)
+        unpack_other(p, type, out);
     else
-        unpack_pieces(p, f, out);
+        unpack_pieces(p, type, out);
 }
 
 #endif
