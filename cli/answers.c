@@ -39,15 +39,63 @@ void answer_put(Buffer *out, const char *before, Str text, const Sequence *s, in
                   finish_name(s->finish), n_prompt, s->n_generated, (long long)s->request.sample.seed);
 }
 
+// A speed in few columns.
+static void put_speed(Buffer *out, const char *before, uint64_t n, double sec) {
+    double per_sec = sec > 0 ? (double)n / sec : 0;
+    buffer_printf(out, per_sec < 99.95 ? "%s %llu tok %.1f tok/s" : "%s %llu tok %.0f tok/s", before,
+                  (unsigned long long)n, per_sec);
+}
+
+void answer_generate(const Options *o, Generator *g, Sequence *s, const Request *r, Session *session) {
+    sequence_start(s, g, r, session);
+    int n = r->n_prompt - s->n_cached;
+    double start = now_sec();
+    bool is_long = n > g->max_steps;
+    if (is_long) progress_show(o, "reading %d tokens", n);
+    while (s->finish == FINISH_NONE && generate_step(g, &s, 1)) {
+        int n_fed = s->n_fed - s->n_cached;
+        if (is_long && n_fed < n)
+            progress_show(o, "reading %d of %d tokens, %.0f s left", n_fed, n, (now_sec() - start) / n_fed * (n - n_fed));
+        else
+            is_long = false;
+    }
+    progress_end();
+}
+
+// How often the end of a text says the same, at least 4 times and 100 bytes of it; else 0. By the shortest period of
+// each ending (the prefix function of Knuth, Morris and Pratt, on the text backwards).
+static int repetitions(Str text) {
+    enum { SEEN = 2048, LEAST_BYTES = 100, LEAST_TIMES = 4 };
+    static int prefix[SEEN];
+    int n = text.len < SEEN ? (int)text.len : SEEN, times = 0;
+    const char *last = text.data + text.len - 1;
+    for (int i = 1, k = 0; i < n; i++) {
+        while (k && last[-i] != last[-k]) k = prefix[k - 1];
+        prefix[i] = k += last[-i] == last[-k];
+        int period = i + 1 - k;
+        if (i + 1 >= LEAST_BYTES && (i + 1) / period > times) times = (i + 1) / period;
+    }
+    return times >= LEAST_TIMES ? times : 0;
+}
+
+void ending_print(const Options *o, const Generator *g, const Sequence *s) {
+    const Request *r = &s->request;
+    int times = repetitions(buffer_str(&s->text));
+    if (times) note(o, "the end repeats itself %d times (--repeat-penalty 1.1 or a higher --temp may help)", times);
+    if (s->finish != FINISH_LENGTH || r->max_tokens == 0) return;
+    if (r->max_tokens > 0 && s->n_generated >= r->max_tokens)
+        note(o, "ended: %d token%s (-n)", s->n_generated, s->n_generated > 1 ? "s" : "");
+    else
+        note(o, "ended: context full (%d, %s)", r->max_context,
+             r->max_context < g->model->config.max_context ? "-c" : "the model's");
+}
+
 void stats_print(const Options *o, const Generator *g, uint64_t seed) {
     Buffer text = {0};
-    buffer_printf(&text, "prefill %llu tok %.1f tok/s", (unsigned long long)g->n_prefill,
-                  g->prefill_sec > 0 ? (double)g->n_prefill / g->prefill_sec : 0);
-    if (g->n_decode) {
-        double per_sec = (double)g->n_decode / g->decode_sec;
-        buffer_printf(&text, " | decode %llu tok %.1f tok/s %.1f GB/s", (unsigned long long)g->n_decode, per_sec,
-                      per_sec * model_decode_gb(g->model));
-    }
+    put_speed(&text, "prefill", g->n_prefill, g->prefill_sec);
+    if (g->n_decode) put_speed(&text, " | decode", g->n_decode, g->decode_sec);
+    if (g->n_decode && o->is_verbose)
+        buffer_printf(&text, " %.1f GB/s", (double)g->n_decode / g->decode_sec * model_decode_gb(g->model));
     if (o->sample.temp > 0) buffer_printf(&text, " | seed %lld", (long long)seed);
     note(o, "%s", text.data);
     buffer_free(&text);

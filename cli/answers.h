@@ -9,7 +9,11 @@
 void answer_put(Buffer *out, const char *before, Str text, const Sequence *s, int n_prompt);
 // JSON array of the recorded tokens of a sequence with n_top alternatives each, as OpenAI writes it or with ids.
 void logprobs_put(Buffer *out, const Tokenizer *t, const Sequence *s, int n_top, bool is_openai);
-// "prefill 512 tok 91.2 tok/s | decode 128 tok 4.6 tok/s 22.1 GB/s | seed 42" on stderr.
+// Runs one request to its end on a session, with progress while a long prompt is read.
+void answer_generate(const Options *o, Generator *g, Sequence *s, const Request *r, Session *session);
+// Notes for people: an answer that was cut, and by what; a text that repeats itself over and over.
+void ending_print(const Options *o, const Generator *g, const Sequence *s);
+// "prefill 512 tok 91.2 tok/s | decode 128 tok 4.6 tok/s | seed 42" on stderr, in 80 columns; with -v also GB/s.
 void stats_print(const Options *o, const Generator *g, uint64_t seed);
 
 #endif

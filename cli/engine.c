@@ -11,25 +11,30 @@
 
 enum { PLAIN_PREDICT = 256 }; // tokens of plain text, which goes on and on, when nobody says
 
-static void append_file(const char *path, Buffer *out) {
+// A text from a file. What an editor or echo ends it with, one newline, is no part of it.
+static void append_file(const Options *o, const char *path, Buffer *out) {
     Error err;
+    size_t before = out->len;
     if (!file_read(path, out, &err)) die_error(&err);
+    if (o->keep_newline || out->len == before || out->data[out->len - 1] != '\n') return;
+    out->data[--out->len] = 0;
+    if (out->len > before && out->data[out->len - 1] == '\r') out->data[--out->len] = 0;
 }
 
 void prompt_read(const Options *o, Buffer *out) {
     buffer_puts(out, "");
     if (o->prompt) buffer_puts(out, o->prompt);
-    if (o->file) append_file(o->file, out);
+    if (o->file) append_file(o, o->file, out);
     for (int i = 0; i < o->n_args; i++) {
         if (i) buffer_puts(out, " ");
         if (strcmp(o->args[i], "-"))
             buffer_puts(out, o->args[i]);
         else
-            append_file("-", out);
+            append_file(o, "-", out);
     }
     if (o->prompt || o->file || o->n_args) return;
     if (isatty(STDIN_FILENO)) die(EXIT_USAGE, "%s: expected a prompt: TEXT, -f FILE or standard input", o->verb);
-    append_file("-", out);
+    append_file(o, "-", out);
 }
 
 // The number behind `name` in a file of the system, or `absent`.
@@ -103,7 +108,7 @@ static Str system_read(const Engine *e) {
     if (e->tpl == TEMPLATE_NONE)
         die(EXIT_USAGE, "-sys: %s has no chat template; choose one with --template", e->model.file.path);
     if (text[0] != '@') return str_copy(str_of(text));
-    append_file(text + 1, &file);
+    append_file(e->options, text + 1, &file);
     return buffer_str(&file);
 }
 

@@ -8,6 +8,7 @@
 
 // The text of -p, -f, the positional arguments (joined by spaces) or stdin, in this order; dies with a usage error if
 // there is none and stdin is a terminal. Piped stdin is appended to a given prompt only with `-` in its place.
+// One final newline of a file or of stdin is dropped, but for --keep-newline.
 void prompt_read(const Options *o, Buffer *out);
 // Opens model and tokenizer or dies; warns of a -c beyond what the model was made for.
 void model_load(const Options *o, Model *m, Tokenizer **t);

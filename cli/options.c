@@ -73,6 +73,7 @@ static const Option options[] = {
      "llama3, llama2, zephyr, chatml or none (default recognised)"},
     {{"--raw"}, "rbs", FLAG, AT(is_raw), 0, 0, NULL, "complete the prompt as it is, without a chat template"},
     {{"--special"}, "rt", FLAG, AT(has_special), 0, 0, NULL, "control tokens written in the text count (run: with --raw)"},
+    {{"--keep-newline"}, "rcs", FLAG, AT(keep_newline), 0, 0, NULL, "a final newline of a file or of stdin is text too"},
     {{"--echo"}, "r", FLAG, AT(has_echo), 0, 0, NULL, "print the prompt first"},
     GROUP("Input and output"),
     {{"--json"}, "rcswno", FLAG, AT(is_json), 0, 0, NULL, "machine-readable result on stdout"},

@@ -20,7 +20,7 @@ typedef struct {
     ModelOptions model_options;
     // prompt
     const char *prompt, *file, *system, *template_name;
-    bool is_raw, has_special, has_echo;
+    bool is_raw, has_special, has_echo, keep_newline;
     // generation
     int n_predict;             // -n; INT_MIN: not given, -1: until the context is full
     bool ignore_eos, has_seed; // sample.seed was given, not drawn

@@ -4,15 +4,47 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
+#include <wchar.h>
 
 static const char STDOUT_NAME[] = "standard output";
+
+static bool has_progress; // a line of it is on the screen
+
+bool terminal_has_escapes(int fd) {
+    const char *term = getenv("TERM");
+    return isatty(fd) && !(term && !strcmp(term, "dumb"));
+}
+
+int terminal_columns(int fd) {
+    struct winsize size = {0};
+    return ioctl(fd, TIOCGWINSZ, &size) || !size.ws_col ? 80 : size.ws_col;
+}
+
+void progress_show(const Options *o, const char *fmt, ...) {
+    va_list ap;
+    if (o->is_quiet || !terminal_has_escapes(STDERR_FILENO)) return;
+    fputs("\r", stderr);
+    va_start(ap, fmt);
+    vfprintf(stderr, fmt, ap);
+    va_end(ap);
+    fputs("\x1b[K", stderr);
+    has_progress = true;
+}
+
+void progress_end(void) {
+    if (has_progress) fputs("\r\x1b[K", stderr);
+    has_progress = false;
+}
 
 void note(const Options *o, const char *fmt, ...) {
     Buffer text = {0}, shown = {0};
     va_list ap;
-    bool is_dim = isatty(STDERR_FILENO) && !getenv("NO_COLOR");
+    bool is_dim = terminal_has_escapes(STDERR_FILENO) && !getenv("NO_COLOR");
     if (o && o->is_quiet) return;
+    progress_end();
     va_start(ap, fmt);
     buffer_vprintf(&text, fmt, ap);
     va_end(ap);
@@ -36,6 +68,7 @@ void stdout_flush(void) {
 }
 
 void text_write(const char *text, size_t n) {
+    progress_end();
     if (fflush(stdout)) stdout_flush();
     if (!isatty(STDOUT_FILENO)) {
         output_write(STDOUT_FILENO, STDOUT_NAME, text, n);
@@ -45,6 +78,48 @@ void text_write(const char *text, size_t n) {
     buffer_put_shown(&shown, (Str){text, n}, "\n\t");
     output_write(STDOUT_FILENO, STDOUT_NAME, shown.data, shown.len);
     buffer_free(&shown);
+}
+
+// Columns that a character takes.
+static int char_columns(const char *s, size_t n, int *len) {
+    uint32_t code;
+    *len = utf8_decode(s, n, &code);
+    int width = *len == 0 ? 1 : code < 0x7f ? 1 : wcwidth((wchar_t)code);
+    if (*len == 0) *len = 1;
+    return width < 0 ? 1 : width;
+}
+
+void text_wrap(const char *text, size_t n) {
+    static Buffer word;                  // not yet written
+    static int column, word_columns, columns;
+    if (!isatty(STDOUT_FILENO)) {
+        if (text) text_write(text, n);
+        return;
+    }
+    if (!columns) columns = terminal_columns(STDOUT_FILENO);
+    for (size_t i = 0; text && i < n;) {
+        int len, width = char_columns(text + i, n - i, &len);
+        bool is_space = text[i] == ' ' || text[i] == '\n' || text[i] == '\t';
+        if (is_space) {
+            text_write(word.data, word.len), column += word_columns;
+            word.len = 0, word_columns = 0;
+        }
+        if (is_space && (text[i] == '\n' || column + 1 >= columns)) { // the space becomes the break
+            text_write("\n", 1);
+            column = 0, columns = terminal_columns(STDOUT_FILENO);
+        } else if (is_space) {
+            text_write(text + i, 1);
+            column += text[i] == '\t' ? 8 - column % 8 : 1;
+        } else {
+            if (column && column + word_columns + width > columns) text_write("\n", 1), column = 0;
+            buffer_append(&word, text + i, (size_t)len);
+            word_columns += width;
+        }
+        i += (size_t)len;
+    }
+    if (text) return;
+    text_write(word.data, word.len);
+    word.len = 0, word_columns = column = columns = 0;
 }
 
 void text_print(Buffer *text) {

@@ -149,27 +149,41 @@ static void count_lines(Batch *b) { // of a file, so that there is an end to run
     b->n_total = (b->n_total - b->shard + b->n_shards) / b->n_shards;
 }
 
+// By the records that are done, and those under way as far as they are; -1: there is nothing to tell it by.
+static double seconds_left(const Batch *b, double sec) {
+    double done = (double)b->n_done, n_left = (double)(b->n_total - b->n_done - b->n_skipped);
+    for (int i = 0; i < b->n_active; i++) {
+        const Sequence *s = b->sequences[i];
+        double n = s->n_fed + s->n_generated, most = s->request.n_prompt + (double)s->request.max_tokens;
+        if (s->request.max_tokens < 0) most = s->request.max_context;
+        if (most > 0) done += n / most;
+    }
+    if (!b->n_total || n_left <= 0) return b->n_total ? 0 : -1;
+    return done > 0.01 ? sec / done * ((double)b->n_done + n_left - done) : -1;
+}
+
 static void show_progress(Batch *b, bool is_last) {
     double now = now_sec(), sec = now - b->start;
     if (!b->shows_progress || (!is_last && now - b->last_progress < (b->options->progress_json ? 1 : 0.2))) return;
     b->last_progress = now;
     long n = b->n_done + b->n_skipped;
     double per_sec = b->generator.decode_sec > 0 ? (double)b->generator.n_decode / b->generator.decode_sec : 0;
-    double left = b->n_done ? sec / (double)b->n_done * (double)(b->n_total - n) : 0;
+    double left = seconds_left(b, sec);
     if (b->options->progress_json) {
         fprintf(stderr,
                 "{\"done\":%ld,\"total\":%ld,\"failed\":%ld,\"skipped\":%ld,\"tokens\":%llu,\"tokens_per_sec\":%.1f,"
-                "\"elapsed_sec\":%.1f,\"left_sec\":%.0f}\n",
+                "\"elapsed_sec\":%.1f,\"left_sec\":",
                 n, b->n_total > n ? b->n_total : n, b->n_failed, b->n_skipped, (unsigned long long)b->n_generated,
-                per_sec, sec, left > 0 ? left : 0);
+                per_sec, sec);
+        fprintf(stderr, left >= 0 ? "%.0f}\n" : "null}\n", left);
     } else if (is_last) {
-        fprintf(stderr, "\r\x1b[K");
+        progress_end();
     } else {
-        fprintf(stderr, "\r%ld", n);
-        if (b->n_total > n) fprintf(stderr, "/%ld", b->n_total);
-        fprintf(stderr, " records, %d under way, %.1f tok/s", b->n_active, per_sec);
-        if (left > 0) fprintf(stderr, ", %d:%02d left", (int)left / 60, (int)left % 60);
-        fprintf(stderr, "\x1b[K");
+        char total[24] = "", eta[32] = "";
+        if (b->n_total > n) snprintf(total, sizeof total, "/%ld", b->n_total);
+        if (left > 0) snprintf(eta, sizeof eta, ", %d:%02d left", (int)left / 60, (int)left % 60);
+        progress_show(b->options, "%ld%s records, %d under way, %llu tokens, %.1f tok/s%s", n, total, b->n_active,
+                      (unsigned long long)(b->generator.n_prefill + b->generator.n_decode), per_sec, eta);
     }
 }
 
@@ -459,7 +473,7 @@ int verb_batch(const Options *o) {
     lines_open(&b->in, o->input, MAX_LINE);
     open_output(b);
     open_model(b);
-    b->shows_progress = !o->is_quiet && (o->progress_json || isatty(STDERR_FILENO));
+    b->shows_progress = !o->is_quiet && (o->progress_json || terminal_has_escapes(STDERR_FILENO));
     if (b->shows_progress) count_lines(b);
     b->start = now_sec();
     while (!generate_interrupted) {
@@ -475,5 +489,8 @@ int verb_batch(const Options *o) {
     if (b->out != STDOUT_FILENO && close(b->out)) die_file(b->out_path);
     show_progress(b, true);
     print_summary(b);
+    if (generate_interrupted && b->out_is_file)
+        note(o, "interrupted: %d answer%s under way given up; the same command with --resume goes on", b->n_active,
+             b->n_active == 1 ? "" : "s");
     return generate_interrupted ? EXIT_INTERRUPTED : b->n_failed + b->n_failed_before ? EXIT_RECORDS : EXIT_OK;
 }

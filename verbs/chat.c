@@ -47,7 +47,6 @@ typedef struct {
     const Sequence *sequence;
     int begin; // of the answer in the stream
     bool has_text, ends_line;
-    bool has_progress; // a line of progress is on the screen
 } Answer;
 
 static bool is_python_call(const Answer *a) {
@@ -56,21 +55,15 @@ static bool is_python_call(const Answer *a) {
     return first >= 0 && first == tokenizer_special(a->chat->engine.tokenizer, "<|python_tag|>");
 }
 
-static void progress_erase(Answer *a) {
-    if (a->has_progress) fputs("\r\x1b[K", stderr);
-    a->has_progress = false;
-}
-
 // White space before the first word is the template's matter.
 static bool show_piece(void *arg, const char *text, size_t n) {
     Answer *a = arg;
     while (n && !a->has_text && a->chat->engine.tpl != TEMPLATE_NONE && isspace((unsigned char)*text)) text++, n--;
     if (!n) return true;
-    progress_erase(a);
     if (!a->has_text && is_python_call(a)) note(&a->chat->options, "tool call:");
     a->has_text = true;
     a->ends_line = text[n - 1] == '\n';
-    if (!a->chat->options.is_json) text_write(text, n);
+    if (!a->chat->options.is_json) text_wrap(text, n);
     return true;
 }
 
@@ -160,7 +153,7 @@ static void generate_answer(Chat *c, Answer *a, Sequence *s) {
     const Options *o = &c->options;
     const Ids *stream = &c->stream;
     Str stops[o->n_stops + 1];
-    int n_stops = 0, n_new = stream->len - c->session->n_tokens;
+    int n_stops = 0;
     Request r;
     for (int i = 0; i < o->n_stops; i++) stops[n_stops++] = o->stops[i];
     if (template_stop(c->engine.tpl)) stops[n_stops++] = str_of(template_stop(c->engine.tpl));
@@ -171,14 +164,8 @@ static void generate_answer(Chat *c, Answer *a, Sequence *s) {
     r.stops = stops, r.n_stops = n_stops;
     r.emit = show_piece, r.arg = a;
     r.sample.seed += (uint64_t)c->n_answers++;
-    sequence_start(s, &c->generator, &r, c->session);
-    bool is_long = c->is_terminal && !o->is_quiet && n_new > c->generator.max_steps;
-    while (s->finish == FINISH_NONE && generate_step(&c->generator, &s, 1)) {
-        if (!is_long || s->n_fed == r.n_prompt) continue;
-        fprintf(stderr, "\r\x1b[Kreading %d of %d tokens", s->n_fed - s->n_cached, n_new);
-        a->has_progress = true;
-    }
-    progress_erase(a);
+    answer_generate(o, &c->generator, s, &r, c->session);
+    text_wrap(NULL, 0);
     if (!a->ends_line && !o->is_json) text_write("\n", 1);
 }
 
@@ -219,9 +206,9 @@ void chat_answer(Chat *c) {
     }
     if (s.finish == FINISH_CANCEL)
         note(&c->options, has_said ? "(stopped)" : "(stopped before the answer: /regen, /edit or /undo)");
+    ending_print(&c->options, &c->generator, &s);
     if (s.finish == FINISH_LENGTH && c->session->n_tokens >= c->options.ctx - 1)
-        note(&c->options, "the context is full: %d of %d positions (/clear, /undo, --keep-going or a larger -c)",
-             c->session->n_tokens, c->options.ctx);
+        note(&c->options, "(/clear, /undo, --keep-going or a larger -c make room)");
     if (is_call || is_json_call(buffer_str(&text)))
         note(&c->options, "(a tool call: /tool TEXT feeds its result back)");
     if (s.finish != FINISH_ERROR) report(c, &s, buffer_str(&text));

@@ -37,12 +37,13 @@ int verb_run(const Options *o) {
     request.emit = o->is_json ? NULL : text_emit;
     generator_init(&g, &e.model, e.tokenizer, o->chunk ? o->chunk : ids.len < 512 ? ids.len : 512, 1);
     if (o->has_echo && !o->is_json) text_write(prompt.data, prompt.len);
-    generate(&g, &s, &request, session_new(&e.model.kv));
+    answer_generate(o, &g, &s, &request, session_new(&e.model.kv));
     if (s.finish == FINISH_ERROR) die_error(&s.error);
     if (o->is_json)
         print_json(e.tokenizer, &s);
     else if (s.text.len == 0 || s.text.data[s.text.len - 1] != '\n')
         text_write("\n", 1);
+    ending_print(o, &g, &s);
     stats_print(o, &g, o->sample.seed);
     return s.finish == FINISH_CANCEL ? EXIT_INTERRUPTED : EXIT_OK;
 }

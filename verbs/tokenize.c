@@ -99,7 +99,9 @@ int verb_tokenize(const Options *o) {
         die(EXIT_USAGE, "tokenize --jsonl: expected its lines in -f FILE or standard input");
     if (o->chat_file && (o->prompt || o->file || o->n_args))
         die(EXIT_USAGE, "tokenize --chat: expected no text beside its file");
-    if (!o->chat_file && !o->is_jsonl) prompt_read(o, &text);
+    Options exact = *o;
+    exact.keep_newline = true; // a text to count or to compare, not a prompt
+    if (!o->chat_file && !o->is_jsonl) prompt_read(&exact, &text);
     if (!model_open_file(&g, o->model, &err)) die_error(&err);
     if (!(t = tokenizer_open(&g, &err))) die_error(&err);
     if (o->chat_file)
