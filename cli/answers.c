@@ -55,7 +55,8 @@ void answer_generate(const Options *o, Generator *g, Sequence *s, const Request 
     while (s->finish == FINISH_NONE && generate_step(g, &s, 1)) {
         int n_fed = s->n_fed - s->n_cached;
         if (is_long && n_fed < n)
-            progress_show(o, "reading %d of %d tokens, %.0f s left", n_fed, n, (now_sec() - start) / n_fed * (n - n_fed));
+            progress_show(o, "reading %d of %d tokens, %.0f s left", n_fed, n,
+                          (now_sec() - start) / n_fed * (n - n_fed));
         else
             is_long = false;
     }

@@ -1,4 +1,5 @@
 #include "editor.h"
+#include "output.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -17,7 +18,9 @@
 enum { NO_KEY = -1, END_OF_INPUT = -2, WOKEN = -3, ESCAPE_MS = 50 };
 
 struct Editor {
-    bool is_terminal;
+    bool is_terminal, is_dumb; // dumb: it edits lines itself, and knows no escapes
+    void (*complete)(void *arg, Str before, Buffer *out);
+    void *complete_arg;
     int out; // where keys echo: a terminal
     volatile int *interrupted;
     const char *history_path;
@@ -128,7 +131,8 @@ Editor *editor_open(const char *history, volatile int *interrupted) {
     l->interrupted = tty.interrupted = interrupted;
     l->out = isatty(STDOUT_FILENO) ? STDOUT_FILENO : STDERR_FILENO;
     l->is_terminal = isatty(STDIN_FILENO) && isatty(l->out) && tcgetattr(STDIN_FILENO, &tty.cooked) == 0;
-    if (!l->is_terminal) return l;
+    l->is_dumb = !terminal_has_escapes(l->out);
+    if (!l->is_terminal || l->is_dumb) return l;
     buffer_puts(&l->history, "");
     l->history_path = history;
     if (history) file_read(history, &l->history, &(Error){0}); // there may be none yet
@@ -144,6 +148,11 @@ Editor *editor_open(const char *history, volatile int *interrupted) {
     atexit(terminal_restore);
     terminal_take();
     return l;
+}
+
+void editor_completer(Editor *l, void (*complete)(void *arg, Str before, Buffer *out), void *arg) {
+    l->complete = complete;
+    l->complete_arg = arg;
 }
 
 bool editor_is_terminal(const Editor *l) { return l->is_terminal; }
@@ -300,6 +309,12 @@ static size_t row(const Editor *l, int by) {
     return at;
 }
 
+// Shows the entry of the history that begins at `at`.
+static void show_entry(Editor *l, size_t at) {
+    replace(l, l->history.data + at, strcspn(l->history.data + at, "\n"));
+    for (char *c = l->text.data; (c = strchr(c, '\r'));) *c = '\n';
+}
+
 // Up and down: within a text of several rows, else through the history.
 static void move_row(Editor *l, int by) {
     size_t begin = row(l, -1), end = row(l, 1), column = l->at - begin;
@@ -320,8 +335,7 @@ static void move_row(Editor *l, int by) {
         replace(l, l->draft.data, l->draft.len);
         return;
     }
-    replace(l, l->history.data + l->seen, strcspn(l->history.data + l->seen, "\n"));
-    for (char *at = l->text.data; (at = strchr(at, '\r'));) *at = '\n';
+    show_entry(l, l->seen);
 }
 
 // A paste, up to its closing bracket: text, whatever is in it. Editor ends become newlines.
@@ -411,6 +425,92 @@ static void finish(const Buffer *text, Buffer *out) {
     buffer_append(out, s, n);
 }
 
+// Where the last character of a text begins.
+static size_t before_in(const Buffer *text) {
+    size_t n = text->len;
+    while (n > 0 && ((unsigned char)text->data[--n] & 0xc0) == 0x80) {
+    }
+    return n;
+}
+
+// The newest entry of the history before `end` that holds the query: where it begins, or SIZE_MAX.
+static size_t history_search(const Buffer *history, size_t end, const Buffer *query) {
+    while (end > 0) {
+        end = history_step(history, end, -1);
+        Str entry = {history->data + end, strcspn(history->data + end, "\n")};
+        if (str_contains(entry, query->data)) return end;
+    }
+    return SIZE_MAX;
+}
+
+// Ctrl-R: keys make a query, the newest entry that holds it is shown, Ctrl-R again goes further back. Any other key
+// ends the search and is then what it always is; Ctrl-G and Ctrl-C bring the old text back.
+static void search(Editor *l) {
+    const char *prompt = l->prompt;
+    Buffer query = {0}, shown = {0}, old = {0};
+    size_t end = l->history.len, found = SIZE_MAX;
+    int key;
+    buffer_puts(&query, "");
+    buffer_puts(&old, "");
+    buffer_put(&old, buffer_str(&l->text));
+    for (;;) {
+        shown.len = 0;
+        buffer_printf(&shown, "search \"%s\"%s: ", query.data, query.len && found == SIZE_MAX ? " (none)" : "");
+        l->prompt = shown.data;
+        draw(l);
+        while ((key = next_key(l, -1)) < 0 && key != END_OF_INPUT && !*l->interrupted) draw(l);
+        if (key == CTRL_KEY('R') && found != SIZE_MAX)
+            end = found;
+        else if ((key == 127 || key == CTRL_KEY('H')) && query.len)
+            query.data[query.len = before_in(&query)] = 0, end = l->history.len;
+        else if (key >= 0x20 && key != 127)
+            buffer_append(&query, &(char){(char)key}, 1), end = l->history.len;
+        else if (key != CTRL_KEY('R'))
+            break;
+        size_t next = query.len ? history_search(&l->history, end, &query) : SIZE_MAX;
+        if (next == SIZE_MAX && key == CTRL_KEY('R')) continue;
+        found = next;
+        if (found != SIZE_MAX) show_entry(l, found);
+    }
+    if (key == CTRL_KEY('G') || *l->interrupted)
+        replace(l, old.data, old.len), *l->interrupted = 0;
+    else if (key >= 0)
+        l->next_key--; // for whoever reads next
+    l->prompt = prompt;
+    buffer_free(&query);
+    buffer_free(&shown);
+    buffer_free(&old);
+}
+
+// Tab: what all candidates begin with; where that is nothing new, their list.
+static void complete(Editor *l) {
+    Buffer list = {0};
+    size_t begin = l->at, common = SIZE_MAX, n = 0;
+    if (!l->complete) return;
+    while (begin > 0 && !strchr(" \n\t", l->text.data[begin - 1])) begin--;
+    buffer_puts(&list, "");
+    l->complete(l->complete_arg, (Str){l->text.data, l->at}, &list);
+    for (const char *at = list.data; *at; at += strcspn(at, "\n") + 1, n++) {
+        size_t len = strcspn(at, "\n"), k = 0;
+        while (k < len && k < common && at[k] == list.data[k]) k++;
+        common = n ? k : len;
+    }
+    size_t typed = l->at - begin;
+    if (n && common > typed) {
+        insert(l, list.data + typed, common - typed);
+        if (n == 1 && l->text.data[l->at - 1] != '/') insert(l, " ", 1);
+    } else if (n > 1) {
+        for (char *at = list.data; (at = strchr(at, '\n')) && at[1];) *at = ' ';
+        Buffer shown = {0};
+        buffer_put_shown(&shown, buffer_str(&list), "\n");
+        put(l->out, "\r\n", 2);
+        put(l->out, shown.data, shown.len);
+        l->cursor_row = 0;
+        buffer_free(&shown);
+    }
+    buffer_free(&list);
+}
+
 static void control_key(Editor *l, int key) {
     size_t from = l->at;
     switch (key == 27 ? escape_key(l) : key) {
@@ -425,6 +525,8 @@ static void control_key(Editor *l, int key) {
     case CTRL_KEY('L'): put(l->out, "\x1b[H\x1b[2J", 7), l->cursor_row = 0; break;
     case CTRL_KEY('N'): move_row(l, 1); break;
     case CTRL_KEY('P'): move_row(l, -1); break;
+    case CTRL_KEY('I'): complete(l); break;
+    case CTRL_KEY('R'): search(l); break;
     case CTRL_KEY('U'): erase(l, row(l, -1), l->at, true); break;
     case CTRL_KEY('W'): // back to white space
         while (from > 0 && strchr(" \n\t", l->text.data[from - 1])) from--;
@@ -441,11 +543,12 @@ static void control_key(Editor *l, int key) {
     }
 }
 
-static EditorResult read_plain(Editor *l, Buffer *out) {
+static EditorResult read_plain(Editor *l, const char *prompt, Buffer *out) {
     char *line = NULL;
     size_t cap = 0;
     ssize_t n;
     l->text.len = 0;
+    if (l->is_dumb) put(l->out, prompt, strlen(prompt));
     while ((n = getline(&line, &cap, stdin)) > 0) {
         if (line[n - 1] == '\n') n--;
         if (n > 0 && line[n - 1] == '\r') n--;
@@ -453,13 +556,19 @@ static EditorResult read_plain(Editor *l, Buffer *out) {
         if (!is_continued(&l->text)) break;
     }
     free(line);
+    if (n < 0 && l->is_dumb && *l->interrupted) {
+        *l->interrupted = 0;
+        clearerr(stdin);
+        put(l->out, "\n", 1);
+        return EDITOR_INTERRUPTED;
+    }
     if (n <= 0 && l->text.len == 0) return EDITOR_CLOSED;
     finish(&l->text, out);
     return EDITOR_TYPED;
 }
 
 EditorResult editor_read(Editor *l, const char *prompt, const char *text, Buffer *out) {
-    if (!l->is_terminal) return read_plain(l, out);
+    if (!l->is_terminal || l->is_dumb) return read_plain(l, prompt, out);
     l->prompt = prompt;
     l->cursor_row = 0;
     l->seen = l->history.len;
@@ -472,9 +581,9 @@ EditorResult editor_read(Editor *l, const char *prompt, const char *text, Buffer
         int key = next_key(l, -1);
         if (*l->interrupted) {
             *l->interrupted = 0;
-            bool is_empty = l->text.len == 0;
+            bool is_given_up = l->text.len == 0 || *text; // what was there to edit stays as it was
             put(l->out, "^C\r\n", 4);
-            if (is_empty) return EDITOR_INTERRUPTED;
+            if (is_given_up) return EDITOR_INTERRUPTED;
             replace(l, "", 0);
             l->cursor_row = 0;
         } else if (key == END_OF_INPUT || (key == 4 && l->text.len == 0)) {

@@ -118,6 +118,7 @@ static const Option options[] = {
     {{"--perplexity"}, "s", STRING, AT(perplexity), 0, 0, "FILE", "perplexity of a text (or .jsonl of {\"text\"})"},
     {{"--session"}, "c", STRING, AT(session_file), 0, 0, "FILE", "resume this transcript and append to it"},
     {{"--show-tokens"}, "c", FLAG, AT(show_tokens), 0, 0, NULL, "print the ids that are fed"},
+    {{"--no-history"}, "c", FLAG, AT(no_history), 0, 0, NULL, "keep no record of what is typed"},
     {{"--keep-going"}, "c", FLAG, AT(keep_going), 0, 0, NULL, "drop the oldest turns when the context is full"},
     {{"--tests"}, "n", STRING, AT(tests), 0, 0, "LIST",
      "of p512 (prefill), d4096 (decode at a depth), b16 (batch); (default all that fit)"},

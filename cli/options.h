@@ -51,7 +51,7 @@ typedef struct {
     const char *choices, *perplexity;
     // chat
     const char *session_file;
-    bool show_tokens, keep_going;
+    bool show_tokens, keep_going, no_history;
     // bench
     const char *tests;
     bool is_profile;

@@ -23,6 +23,12 @@ int terminal_columns(int fd) {
     return ioctl(fd, TIOCGWINSZ, &size) || !size.ws_col ? 80 : size.ws_col;
 }
 
+const char *count_of(int n, const char *noun) {
+    static char text[40];
+    snprintf(text, sizeof text, "%d %s%s", n, noun, n == 1 ? "" : "s");
+    return text;
+}
+
 void progress_show(const Options *o, const char *fmt, ...) {
     va_list ap;
     if (o->is_quiet || !terminal_has_escapes(STDERR_FILENO)) return;
@@ -90,7 +96,7 @@ static int char_columns(const char *s, size_t n, int *len) {
 }
 
 void text_wrap(const char *text, size_t n) {
-    static Buffer word;                  // not yet written
+    static Buffer word; // not yet written
     static int column, word_columns, columns;
     if (!isatty(STDOUT_FILENO)) {
         if (text) text_write(text, n);

@@ -12,6 +12,8 @@ int terminal_columns(int fd);
 // A line (or the several of a text) on stderr unless -q (o NULL: always); dim on a terminal, which nothing in it may
 // drive.
 void note(const Options *o, const char *fmt, ...) PRINTF_LIKE(2, 3);
+// "1 message", "2 messages"; in static memory.
+const char *count_of(int n, const char *noun);
 // A line of progress on stderr, where it is a terminal (no -q, no TERM=dumb), in place of the one before. It is
 // erased by progress_end, by a note and by text.
 void progress_show(const Options *o, const char *fmt, ...) PRINTF_LIKE(2, 3);

@@ -334,7 +334,8 @@ def long_prefill_shows_progress():
 
 @test
 def context_full():
-    out, err = piped(BUILT_IN, ["Once upon a time there was a dog and a cat and a bird"] * 8, "-n", "12", "-c", "160")
+    out, err = piped(BUILT_IN, ["Once upon a time there was a dog and a cat and a bird"] * 8, "-n", "12", "-c", "160",
+                     code=4)
     assert "does not fit the context" in err and "160" in err and "/clear" in err, err
     out, err = piped(BUILT_IN, ["Once upon a time there was a dog and a cat and a bird"] * 8, "-n", "12", "-c", "160",
                      "--keep-going", "--session", path("going.jsonl"))

@@ -490,7 +490,7 @@ int verb_batch(const Options *o) {
     show_progress(b, true);
     print_summary(b);
     if (generate_interrupted && b->out_is_file)
-        note(o, "interrupted: %d answer%s under way given up; the same command with --resume goes on", b->n_active,
-             b->n_active == 1 ? "" : "s");
+        note(o, "interrupted: %s under way given up; the same command with --resume goes on",
+             count_of(b->n_active, "answer"));
     return generate_interrupted ? EXIT_INTERRUPTED : b->n_failed + b->n_failed_before ? EXIT_RECORDS : EXIT_OK;
 }

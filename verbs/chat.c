@@ -26,7 +26,10 @@ void chat_complain(const Chat *c, const char *fmt, ...) {
     va_start(ap, fmt);
     buffer_vprintf(&text, fmt, ap);
     va_end(ap);
-    warn("%s", text.data);
+    if (c->is_terminal)
+        note(NULL, "%s", text.data);
+    else
+        warn("%s", text.data);
     if (c->options.is_json) {
         json_put_string(&out, "{\"error\":", buffer_str(&text));
         buffer_puts(&out, "}\n");
@@ -128,8 +131,8 @@ static int drop_turns(Chat *c) {
         dialogue_drop(d, first, next);
     }
     if (n_dropped)
-        note(&c->options, "context full: dropped the oldest %d turn%s; %d of %d positions used", n_dropped,
-             n_dropped > 1 ? "s" : "", n, c->options.ctx);
+        note(&c->options, "context full: dropped the oldest %s; %d of %d positions used", count_of(n_dropped, "turn"),
+             n, c->options.ctx);
     return n;
 }
 
@@ -229,14 +232,18 @@ void chat_say(Chat *c, const char *role, const char *text, size_t n) {
     buffer_free(&whole);
     if (!chat_fits(c)) { // as if it had not been said
         dialogue_remove(d, d->n - 1, d->n);
+        c->code = EXIT_CONTEXT;
         return;
     }
     chat_follow(c, true);
     chat_answer(c);
 }
 
-// $XDG_STATE_HOME/llama31/history, its folders made. False if there is no home.
-static bool history_path(Buffer *path) {
+// $LLAMA31_HISTORY, or $XDG_STATE_HOME/llama31/history, its folders made. False if none is wanted or there is no home.
+static bool history_path(const Options *o, Buffer *path) {
+    const char *own = getenv("LLAMA31_HISTORY");
+    if (o->no_history || (own && !*own)) return false;
+    if (own) return buffer_puts(path, own), true;
     const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
     if (state && *state == '/')
         buffer_puts(path, state);
@@ -271,8 +278,9 @@ static void chat_open(Chat *c, const Options *o) {
     }
     if (o->system) dialogue_system(d, c->engine.system.data, c->engine.system.len);
     if (o->system && o->session_file) chat_follow(c, false);
-    c->editor = editor_open(history_path(&history) ? history.data : NULL, &generate_interrupted);
+    c->editor = editor_open(history_path(o, &history) ? history.data : NULL, &generate_interrupted);
     c->is_terminal = editor_is_terminal(c->editor);
+    editor_completer(c->editor, chat_complete, NULL);
 }
 
 static void greet(const Chat *c) {
@@ -286,9 +294,9 @@ static void greet(const Chat *c) {
         note(&c->options, "Write a message and press Enter.");
     note(&c->options, "Ctrl-C stops an answer, Ctrl-D ends, /help lists the commands.");
     if (dialogue_has(d, d->n - 1, "user"))
-        note(&c->options, "%d messages so far; the last has no answer: /regen", d->n);
+        note(&c->options, "%s so far; the last has no answer: /regen", count_of(d->n, "message"));
     else if (d->n)
-        note(&c->options, "%d messages so far", d->n);
+        note(&c->options, "%s so far", count_of(d->n, "message"));
 }
 
 int verb_chat(const Options *o) {
@@ -301,13 +309,21 @@ int verb_chat(const Options *o) {
         buffer_puts(&c.edited, "");
         EditorResult result = editor_read(c.editor, "> ", c.edited.data, &text);
         c.edited.len = 0;
+        bool is_given_up = result == EDITOR_INTERRUPTED || (result == EDITOR_TYPED && str_is_blank(buffer_str(&text)));
+        if (c.is_editing && is_given_up) {
+            c.is_editing = false;
+            note(&c.options, "(left as it was)");
+            continue;
+        }
         if (result == EDITOR_CLOSED || (result == EDITOR_INTERRUPTED && ++n_interrupts == 2)) break;
         if (result == EDITOR_INTERRUPTED) {
             note(&c.options, "(Ctrl-C again, or Ctrl-D, ends)");
             continue;
         }
         n_interrupts = 0;
-        if (strspn(text.data, " \t\r\n") == text.len) continue;
+        if (str_is_blank(buffer_str(&text))) continue;
+        if (c.is_editing) chat_undo(&c);
+        c.is_editing = false;
         if (text.data[0] != '/' || strchr(text.data, '\n'))
             chat_say(&c, "user", text.data, text.len);
         else if (!chat_command(&c, text.data))
@@ -315,5 +331,5 @@ int verb_chat(const Options *o) {
         if (generate_interrupted && !c.is_terminal) break;
         generate_interrupted = 0;
     }
-    return generate_interrupted ? EXIT_INTERRUPTED : EXIT_OK;
+    return generate_interrupted ? EXIT_INTERRUPTED : c.is_terminal ? EXIT_OK : c.code;
 }

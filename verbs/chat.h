@@ -17,7 +17,9 @@ typedef struct {
     int n_answers;   // each answer has a stream of random numbers of its own
     Buffer attached; // of /file, for the next message
     Buffer edited;   // what the next prompt begins with
+    bool is_editing; // the next text takes the place of the last question
     bool is_terminal;
+    int code;                     // exit status at the end of piped input
     uint64_t n_prefill, n_decode; // of all turns
     double prefill_sec, decode_sec;
 } Chat;
@@ -31,6 +33,10 @@ bool chat_fits(Chat *c);
 // Adds a message and lets the model answer; answers what the dialogue holds.
 void chat_say(Chat *c, const char *role, const char *text, size_t n);
 void chat_answer(Chat *c);
+// Takes the last question back, with what was said to it. False if there is none.
+bool chat_undo(Chat *c);
+// What Tab makes of a line, for editor_completer: commands, what /set sets, files.
+void chat_complete(void *arg, Str before, Buffer *out);
 // A line that begins with a slash (verbs/chat_commands.c). False ends the chat.
 bool chat_command(Chat *c, const char *text);
 

@@ -2,18 +2,27 @@
 #include "chat.h"
 #include "../cli/output.h"
 
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+
+static void show_settings(const Chat *c) {
+    Buffer settings = {0};
+    options_put_settings(&c->options, &settings);
+    note(NULL, "%s", settings.data);
+    buffer_free(&settings);
+}
 
 // "NAME VALUE"
 static void command_set(Chat *c, const char *text) {
     char name[40], value[40], option[42];
     Error err;
-    if (sscanf(text, " %39s %39s", name, value) != 2) {
-        chat_complain(c, "/set: expected OPTION VALUE, as in /set temp 0.7");
-        return;
-    }
+    int n = sscanf(text, " %39s %39s", name, value);
+    if (n < 1) show_settings(c);
+    if (n == 1) chat_complain(c, "/set: expected OPTION VALUE, as in /set temp 0.7; /set alone lists them");
+    if (n < 2) return;
     const char *bare = name + strspn(name, "-");
     snprintf(option, sizeof option, "%s%s", bare[0] && bare[1] ? "--" : "-", bare);
     const Option *found = option_find(&c->options, 'S', option, &err);
@@ -26,21 +35,19 @@ static void command_set(Chat *c, const char *text) {
 static void command_show(Chat *c, const char *text) {
     (void)text;
     const Dialogue *d = &c->dialogue;
-    note(NULL, "model %s, template %s, %d of %d positions used, %d messages", c->engine.model.file.path,
-         template_name(c->engine.tpl), c->session->n_tokens, c->options.ctx, d->n);
+    note(NULL, "model %s, template %s, %d of %d positions used, %s", c->engine.model.file.path,
+         template_name(c->engine.tpl), c->session->n_tokens, c->options.ctx, count_of(d->n, "message"));
     if (dialogue_has(d, 0, "system"))
         note(NULL, "system: %.*s", (int)d->messages[0].content.len, d->messages[0].content.data);
-    Buffer settings = {0};
-    options_put_settings(&c->options, &settings);
-    note(NULL, "%s", settings.data);
-    buffer_free(&settings);
+    show_settings(c);
 }
 
 static void command_stats(Chat *c, const char *text) {
     (void)text;
-    note(NULL, "%d answers; prefill %llu tok %.1f tok/s, decode %llu tok %.1f tok/s; KV cache %.1f MB", c->n_answers,
-         (unsigned long long)c->n_prefill, c->prefill_sec > 0 ? (double)c->n_prefill / c->prefill_sec : 0,
-         (unsigned long long)c->n_decode, c->decode_sec > 0 ? (double)c->n_decode / c->decode_sec : 0,
+    note(NULL, "%s; prefill %llu tok %.1f tok/s, decode %llu tok %.1f tok/s; KV cache %.1f MB",
+         count_of(c->n_answers, "answer"), (unsigned long long)c->n_prefill,
+         c->prefill_sec > 0 ? (double)c->n_prefill / c->prefill_sec : 0, (unsigned long long)c->n_decode,
+         c->decode_sec > 0 ? (double)c->n_decode / c->decode_sec : 0,
          (double)kv_position_bytes(&c->engine.model.kv) * c->session->n_tokens * 1e-6);
 }
 
@@ -79,7 +86,7 @@ static void command_load(Chat *c, const char *path) {
     dialogue_remove(d, 0, n_old);
     d->dropped.len = 0;
     chat_follow(c, false);
-    note(&c->options, "%d messages", d->n);
+    note(&c->options, "%s", count_of(d->n, "message"));
 }
 
 static void command_save(Chat *c, const char *path) {
@@ -88,11 +95,10 @@ static void command_save(Chat *c, const char *path) {
     if (!transcript_write(&c->dialogue, path, &err))
         chat_complain(c, "%s", err.text);
     else
-        note(&c->options, "%d messages saved in %s", c->dialogue.n, path);
+        note(&c->options, "%s saved in %s", count_of(c->dialogue.n, "message"), path);
 }
 
-// Takes the last question back, with what was said to it. False if there is none.
-static bool undo(Chat *c) {
+bool chat_undo(Chat *c) {
     Dialogue *d = &c->dialogue;
     int i = dialogue_last_user(d);
     if (i < 0) {
@@ -106,17 +112,19 @@ static bool undo(Chat *c) {
 
 static void command_undo(Chat *c, const char *text) {
     (void)text;
-    undo(c);
+    if (chat_undo(c)) note(&c->options, "(undone: %s left)", count_of(c->dialogue.n, "message"));
 }
 
 static void command_edit(Chat *c, const char *text) {
     Dialogue *d = &c->dialogue;
     int i = dialogue_last_user(d);
     c->edited.len = 0;
-    if (i >= 0) buffer_put(&c->edited, d->messages[i].content);
-    if (!undo(c)) return;
-    if (*text) chat_say(c, "user", text, strlen(text));
-    if (*text || !c->is_terminal) c->edited.len = 0;
+    if (i >= 0 && c->is_terminal && !*text) { // what stands stays until the new text is sent
+        buffer_put(&c->edited, d->messages[i].content);
+        c->is_editing = true;
+    } else if (chat_undo(c) && *text) {
+        chat_say(c, "user", text, strlen(text));
+    }
 }
 
 static void command_regen(Chat *c, const char *text) {
@@ -139,6 +147,7 @@ static void command_clear(Chat *c, const char *text) {
     dialogue_remove(d, dialogue_has(d, 0, "system"), d->n);
     d->dropped.len = c->attached.len = 0;
     chat_follow(c, false);
+    note(&c->options, d->n ? "(forgotten; the system prompt stays)" : "(forgotten)");
 }
 
 static void command_system(Chat *c, const char *text) {
@@ -148,6 +157,7 @@ static void command_system(Chat *c, const char *text) {
     }
     dialogue_system(&c->dialogue, text, strlen(text));
     chat_follow(c, false);
+    note(&c->options, *text ? "(system prompt set)" : "(system prompt removed)");
 }
 
 static void command_tool(Chat *c, const char *text) { chat_say(c, "ipython", text, strlen(text)); }
@@ -169,7 +179,7 @@ static const Command commands[] = {
     {"/edit", "change the last message and send it again", command_edit},
     {"/save", "FILE: write the dialogue, a JSON object a line", command_save},
     {"/load", "FILE: go on from such a file", command_load},
-    {"/set", "OPTION VALUE: temp, top-k, top-p, min-p, seed, n-predict, ...", command_set},
+    {"/set", "OPTION VALUE: temp, top-k, top-p, min-p, seed ...; alone: all of them", command_set},
     {"/show", "model, context and options", command_show},
     {"/stats", "tokens and speed so far", command_stats},
     {"/file", "PATH: begin the next message with a file", command_file},
@@ -180,9 +190,8 @@ enum { N_COMMANDS = sizeof commands / sizeof *commands };
 static void command_help(Chat *c, const char *text) {
     (void)c, (void)text;
     for (int i = 0; i < N_COMMANDS; i++) note(NULL, "%-8s %s", commands[i].name, commands[i].help);
-    note(NULL,
-         "Several lines: end them with \\, or write them between \"\"\", or paste them. A space first sends \"/\" "
-         "as text.");
+    note(NULL, "Several lines: end them with \\, or write them between \"\"\", or paste them.\n"
+               "A space first sends \"/\" as text. Tab completes, Ctrl-R searches what was typed.");
 }
 
 bool chat_command(Chat *c, const char *text) {
@@ -196,6 +205,46 @@ bool chat_command(Chat *c, const char *text) {
         return commands[i].run;
     }
     chat_complain(c, "unknown command %s%s (/help lists them; a space first makes it a message)", word,
-             did_you_mean(word, &commands->name, sizeof *commands, N_COMMANDS));
+                  did_you_mean(word, &commands->name, sizeof *commands, N_COMMANDS));
     return true;
+}
+
+static bool str_starts(Str s, const char *start) {
+    return s.len >= strlen(start) && !memcmp(s.data, start, strlen(start));
+}
+
+// The files whose path begins so.
+static void complete_path(Str typed, Buffer *out) {
+    Buffer folder = {0};
+    size_t n = typed.len;
+    while (n > 0 && typed.data[n - 1] != '/') n--;
+    buffer_append(&folder, typed.data, n);
+    DIR *d = opendir(n ? folder.data : ".");
+    for (struct dirent *e; d && (e = readdir(d));) {
+        if (strncmp(e->d_name, typed.data + n, typed.len - n) || (e->d_name[0] == '.' && n == typed.len)) continue;
+        if (strchr(e->d_name, '\n') || !strcmp(e->d_name, ".") || !strcmp(e->d_name, "..")) continue;
+        size_t begin = out->len;
+        struct stat st;
+        buffer_printf(out, "%.*s%s", (int)n, typed.data, e->d_name);
+        buffer_puts(out, stat(out->data + begin, &st) == 0 && S_ISDIR(st.st_mode) ? "/\n" : "\n");
+    }
+    if (d) closedir(d);
+    buffer_free(&folder);
+}
+
+void chat_complete(void *arg, Str before, Buffer *out) {
+    size_t begin = before.len;
+    OptionText o;
+    (void)arg;
+    if (!before.len || before.data[0] != '/') return;
+    while (begin > 0 && before.data[begin - 1] != ' ') begin--;
+    Str word = {before.data + begin, before.len - begin};
+    for (int i = 0; !begin && i < N_COMMANDS; i++)
+        if (!strncmp(commands[i].name, word.data, word.len)) buffer_printf(out, "%s\n", commands[i].name);
+    if (str_starts(before, "/file ") || str_starts(before, "/load ") || str_starts(before, "/save "))
+        complete_path(word, out);
+    for (int i = 0; str_starts(before, "/set ") && begin == 5 && option_text(i, &o); i++)
+        for (int k = 0; strchr(o.verbs, 'S') && k < 3 && o.names[k]; k++)
+            if (!strncmp(o.names[k], "--", 2) && !strncmp(o.names[k] + 2, word.data, word.len))
+                buffer_printf(out, "%s\n", o.names[k] + 2);
 }
