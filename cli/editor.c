@@ -131,7 +131,7 @@ Editor *editor_open(const char *history, volatile int *interrupted) {
     l->interrupted = tty.interrupted = interrupted;
     l->out = isatty(STDOUT_FILENO) ? STDOUT_FILENO : STDERR_FILENO;
     l->is_terminal = isatty(STDIN_FILENO) && isatty(l->out) && tcgetattr(STDIN_FILENO, &tty.cooked) == 0;
-    l->is_dumb = !terminal_has_escapes(l->out);
+    l->is_dumb = l->is_terminal && !terminal_has_escapes(l->out);
     if (!l->is_terminal || l->is_dumb) return l;
     buffer_puts(&l->history, "");
     l->history_path = history;
