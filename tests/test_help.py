@@ -147,4 +147,4 @@ def suggestions(tmp):
 
 
 if __name__ == "__main__":
-    cli.main("help", needs_model=False)
+    cli.main("help")

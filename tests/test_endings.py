@@ -1,0 +1,218 @@
+#!/usr/bin/env python3
+"""How answers end and what is said meanwhile: endings, repetition, final newlines, progress, wrapped text, dumb
+terminals, history, completion. With the built-in model."""
+import json
+import os
+import signal
+import subprocess
+
+from cli import PROGRAM, check, main, same, test
+from terminal import Terminal
+
+PROMPT = b"\r\x1b[J> \r\x1b[2C"
+ONCE = "Once upon a time"
+
+
+def env(tmp, **more):
+    return dict({"XDG_STATE_HOME": tmp, "LLAMA31_MODEL": "", "LLAMA31_HISTORY": os.path.join(tmp, "typed"), "TERM": "xterm",
+                 "NO_COLOR": "1"}, **more)
+
+
+def call(*args, stdin=b"", code=0):
+    r = subprocess.run([PROGRAM, *args], input=stdin, capture_output=True, timeout=120)
+    check(r.returncode == code, args, r.returncode, r.stderr.decode())
+    return r.stdout.decode(), r.stderr.decode()
+
+
+def run(*args, **options):
+    return call("run", "-t", "1", "--seed", "1", *args, **options)
+
+
+def chat(tmp, *args, rows=24, **more):
+    t = Terminal([PROGRAM, "chat", "-t", "1", "--seed", "1", *args], rows, 80, env(tmp, **more))
+    check(t.wait(lambda: t.raw.endswith(PROMPT)), t.text())
+    return t
+
+
+@test
+def cut(tmp):
+    """An answer that -n or the context cut says so, and -q is quiet; one that ended by itself says nothing."""
+    check("ended: 3 tokens (-n)\n" in run("-n", "3", ONCE)[1])
+    check("ended: 1 token (-n)\n" in run("-n", "1", ONCE)[1])
+    check("ended: context full (40, -c)\n" in run("-c", "40", "-n", "-1", "--ignore-eos", ONCE)[1])
+    check("ended" not in run("-n", "0", ONCE)[1] + run("-q", "-n", "3", ONCE)[1] + run("-r", "a", "-n", "300", ONCE)[1])
+    same(json.loads(run("--json", "-n", "3", ONCE)[0])["finish_reason"], "length")
+    check("ended: 3 tokens (-n)\n" in call("chat", "-t", "1", "-n", "3", stdin=b"hello\n")[1])
+
+
+@test
+def repetition(tmp):
+    """One note for a text that says the same over and over, whatever its period; none for a story."""
+    err = run("--raw", "--ignore-eos", "-n", "300", "--logit-bias", "300+99", "a")[1]
+    same(err.count("repeats itself 300 times"), 1, err)
+    check("repeats" not in run("--temp", "0", "-n", "200", ONCE)[1])
+
+
+@test
+def final_newline(tmp):
+    """echo X | run, run -f FILE and run X are the same; --keep-newline and a second newline are text."""
+    name = os.path.join(tmp, "p")
+    with open(name, "wb") as f:
+        f.write(ONCE.encode() + b"\r\n")
+
+    def prompt(*args, **options):
+        return json.loads(run("--raw", "--temp", "0", "-n", "4", "--json", *args, **options)[0])["n_prompt"]
+    n = prompt(ONCE)
+    same([prompt(stdin=ONCE.encode() + b"\n"), prompt("-f", name), prompt(stdin=ONCE.encode())], [n, n, n])
+    check(prompt("--keep-newline", stdin=ONCE.encode() + b"\n") > n and prompt(stdin=ONCE.encode() + b"\n\n") > n)
+    same(call("tokenize", "--count", stdin=b"a\n")[0], call("tokenize", "--count", "a\n")[0])  # data, not a prompt
+    sys = [json.loads(run("-sys", "@" + name, "-n", "0", "--json", "x")[0]), json.loads(run("-sys", ONCE, "-n", "0", "--json", "x")[0])]
+    same(sys[0]["n_prompt"], sys[1]["n_prompt"])
+
+
+@test
+def long_prompt(tmp):
+    """run shows how far it is with a long prompt, and erases it; nothing on a dumb terminal or with -q."""
+    name = os.path.join(tmp, "long")
+    with open(name, "w") as f:
+        f.write("a long story about a dog and a cat\n" * 150)
+    argv = [PROGRAM, "run", "-t", "1", "-n", "2", "-f", name, "-b", "128"]
+    t = Terminal(argv, 24, 80, env(tmp))
+    same(t.status(60), 0)
+    check(b"reading 128 of " in t.raw and b" s left" in t.raw and "reading" not in t.text(), t.text())
+    for args, more in ((["-q"], {}), ([], {"TERM": "dumb"})):
+        t = Terminal(argv + args, 24, 80, env(tmp, **more))
+        same(t.status(60), 0)
+        check(b"reading" not in t.raw and b"\x1b" not in t.raw, t.raw)
+
+
+@test
+def stats_line(tmp):
+    err = run("-n", "20", ONCE)[1]
+    line = err.splitlines()[-1]
+    check(line.startswith("prefill ") and " | decode 19 tok " in line and line.endswith("seed 1") and len(line) <= 80, line)
+    check("GB/s" not in line and "GB/s" in run("-v", "-n", "20", ONCE)[1], line)
+
+
+@test
+def wrapped(tmp):
+    """In chat the model's words are not broken at the end of a line."""
+    t = chat(tmp, "--temp", "0", "-n", "120", "-q")
+    mark = len(t.raw)
+    t.send(ONCE + "\r")
+    check(t.wait(lambda: t.raw[mark:].endswith(PROMPT)), t.text())
+    rows = [row for row in t.text().splitlines() if not row.startswith(">")]
+    words = " ".join(rows).split()
+    plain = call("chat", "-t", "1", "--seed", "1", "--temp", "0", "-n", "120", "-q", stdin=ONCE.encode() + b"\n")[0]
+    same(words, plain.split())
+    check(len(rows) > 4 and max(map(len, rows)) <= 80, rows)
+    t.close()
+
+
+@test
+def dumb_terminal(tmp):
+    """TERM=dumb: no escape from chat at all; Ctrl-C at the prompt, then Ctrl-D, end it."""
+    t = Terminal([PROGRAM, "chat", "-t", "1", "-n", "8"], 24, 80, env(tmp, TERM="dumb", NO_COLOR=""))
+    check(t.wait("ends, /help lists the commands.\n>"), t.text())
+    t.send("Once\n")
+    check(t.wait("ended: 8 tokens"), t.text())
+    t.send("/set temp 0\n\x04")
+    same(t.status(), 0)
+    check(b"\x1b" not in t.raw, t.raw)
+
+
+@test
+def history_and_search(tmp):
+    """The history is where LLAMA31_HISTORY says, empty or --no-history keeps none; Ctrl-R finds, Ctrl-G gives up."""
+    typed = os.path.join(tmp, "typed")
+    t = chat(tmp, "-n", "1", "-q")
+    for text in ("the red dog", "a blue cat", "the red bird"):
+        mark = len(t.raw)
+        t.send(text + "\r")
+        check(t.wait(lambda: t.raw[mark:].endswith(PROMPT)), t.text())
+    t.send("draft\x12red")
+    check(t.wait('search "red": the red bird'), t.text())
+    t.send("\x12")
+    check(t.wait('search "red": the red dog'), t.text())
+    t.send("zz")
+    check(t.wait('search "redzz" (none)'), t.text())
+    t.send("\x07")
+    check(t.wait("\n> draft"), t.text())
+    t.send("\x15\x12blu\r")
+    check(t.wait(lambda: t.text().count("> a blue cat") == 2), t.text())
+    t.close()
+    with open(typed) as f:
+        same(f.read().splitlines(), ["the red dog", "a blue cat", "the red bird", "a blue cat"])
+    for args, more in ((["--no-history"], {}), ([], {"LLAMA31_HISTORY": ""})):
+        size = os.path.getsize(typed)
+        t = chat(tmp, "-n", "1", *args, **more)
+        t.send("secret\r\x04")
+        t.status()
+        same(os.path.getsize(typed), size)
+        check(not os.path.exists(os.path.join(tmp, "llama31")), "a history in the state folder")
+
+
+@test
+def tab(tmp):
+    """Tab: commands, what /set sets, files; the list where there are several."""
+    os.mkdir(os.path.join(tmp, "notes"))
+    open(os.path.join(tmp, "notes", "first.txt"), "w").close()
+    t = chat(tmp)
+    for keys, shown in [("/he\t", "> /help "), ("/s\t", "/system /save /set /show /stats"), ("\x15/set temp\t", "> /set temp"),
+                        ("\x15/set pres\t", "> /set presence-penalty "),
+                        ("\x15/file %s/no\t" % tmp, "/notes/"), ("fi\t", "/notes/first.txt ")]:
+        t.send(keys if keys[0] != "/" else "\x15" + keys)
+        check(t.wait(shown.rstrip()), keys, t.text())
+    t.close()
+
+
+@test
+def edit_is_given_up(tmp):
+    """Ctrl-C in /edit leaves question and answer as they were; sending the text replaces them."""
+    session = os.path.join(tmp, "s.jsonl")
+    t = chat(tmp, "-n", "2", "--session", session)
+    t.send("first question\r")
+    check(t.wait(lambda: t.raw.endswith(PROMPT) and t.text().count("\n>") > 0), t.text())
+    t.send("/edit\r")
+    check(t.wait("> first question\n") or t.text().endswith("> first question"), t.text())
+    with open(session) as f:
+        before = f.read()
+    t.send("xyz\x03")
+    check(t.wait("(left as it was)"), t.text())
+    with open(session) as f:
+        same(f.read(), before)
+    t.send("/edit\r")
+    check(t.wait(lambda: t.text().endswith("> first question")), t.text())
+    t.send(" two\r")
+    check(t.wait(lambda: t.raw.endswith(PROMPT) and "question two" in t.text()), t.text())
+    with open(session) as f:
+        same([json.loads(line)["content"] for line in f][0], "first question two")
+    t.close()
+
+
+@test
+def commands_answer(tmp):
+    err = call("chat", "-t", "1", "-n", "1", stdin=b"hi\n/undo\n/system Be terse.\n/system\n/clear\n/set\n")[1]
+    for what in ("(undone: 0 messages left)", "(system prompt set)", "(system prompt removed)", "(forgotten)", "top-k 40"):
+        check(what in err, what, err)
+    check("warning" not in err, err)
+
+
+@test
+def interrupted_batch(tmp):
+    """Ctrl-C names --resume, and what was under way; before anything can be told, left_sec is null."""
+    name, out = os.path.join(tmp, "in"), os.path.join(tmp, "out")
+    with open(name, "w") as f:
+        f.write('{"prompt":"Once","max_tokens":4000}\n' * 8)
+    p = subprocess.Popen([PROGRAM, "batch", "-t", "1", "-i", name, "-o", out, "--progress-json", "--parallel", "4"],
+                         stderr=subprocess.PIPE, text=True)
+    first = json.loads(p.stderr.readline())
+    check(first["left_sec"] is None or first["left_sec"] > 0, first)
+    p.send_signal(signal.SIGINT)
+    err = p.stderr.read()
+    same(p.wait(60), 130)
+    check("4 answers under way" in err and "--resume" in err, err)
+
+
+if __name__ == "__main__":
+    main("endings")
