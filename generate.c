@@ -26,12 +26,15 @@ void sequence_start(Sequence *s, Generator *g, const Request *r, Session *sessio
     *s = (Sequence){.request = *r, .session = session, .n_cached = n_cached, .n_fed = n_cached, .stop_token = -1};
     s->sampler = sampler_new(&r->sample, g->model->config.vocab_size);
     s->drop_space = r->n_prompt <= 1 && tokenizer_drops_space(g->tokenizer);
+    s->lookup = g->has_lookup ? lookup_new() : NULL;
+    for (int i = 0; s->lookup && i < r->n_prompt; i++) lookup_push(s->lookup, r->prompt[i]);
     if (r->constraint) s->n_forced = r->constraint->force(r->constraint->arg, s->forced);
     if (r->max_tokens == 0) s->finish = FINISH_LENGTH;
 }
 
 void sequence_free(Sequence *s) {
     sampler_free(s->sampler);
+    lookup_free(s->lookup);
     buffer_free(&s->text);
     for (int i = 0; s->logprobs && i < s->n_generated; i++) free(s->logprobs[i].top);
     free(s->logprobs);
@@ -129,6 +132,7 @@ static void advance(Sequence *s, const Generator *g, const float *logits, int n_
         if (r->n_logprobs) record_logprob(s, logits, g->model->config.vocab_size, token);
         s->n_generated++;
         s->next = token;
+        if (s->lookup) lookup_push(s->lookup, token);
         append_token(s, g, token);
         bool is_full = n_recent >= r->max_context, is_enough = r->max_tokens >= 0 && s->n_generated >= r->max_tokens;
         if (s->finish == FINISH_NONE && (is_full || is_enough)) s->finish = FINISH_LENGTH;
@@ -153,8 +157,19 @@ static int feed_prompt(Sequence *s, Generator *g, int n) {
     return n;
 }
 
-// Feeds the token chosen last, and at most n_more of those that follow it.
-static int feed_chosen(Sequence *s, Generator *g, int n_more) {
+// Guesses at most n tokens that may follow the one chosen last: as many as pay in a step that feeds n_sure anyway.
+static int guess(Sequence *s, Generator *g, int n_sure, int *out, int n) {
+    float trust[MAX_GUESS];
+    int tokens[MAX_GUESS], n_found = s->lookup ? lookup_guess(s->lookup, tokens, trust) : 0;
+    n = pace_choose(&g->pace, n_sure, trust, n_found < n ? n_found : n, 0);
+    memcpy(out, tokens, (size_t)n * sizeof *out);
+    g->n_guessed += (uint64_t)n;
+    return n;
+}
+
+// Feeds the token chosen last, and at most n_more of those that must or may follow it. n_sure: tokens that the step
+// feeds in any case, or 0 if none may be guessed.
+static int feed_chosen(Sequence *s, Generator *g, int n_more, int n_sure) {
     const Request *r = &s->request;
     int tokens[1 + MAX_AHEAD] = {s->next}, n = 1;
     int n_free = r->max_context - s->session->n_tokens - 1, n_left = r->max_tokens - s->n_generated - 1;
@@ -163,23 +178,28 @@ static int feed_chosen(Sequence *s, Generator *g, int n_more) {
     for (int i = s->at_forced; i < s->n_forced && n <= n_more; i++) tokens[n++] = s->forced[i];
     s->first_new = 0;
     s->wanted = r->n_logprobs ? 0 : n - 1;
+    s->n_sure = n;
+    if (n_sure && n == 1) n += guess(s, g, n_sure, tokens + 1, n_more);
     return workspace_feed(g->workspace, s->session, tokens, n, s->wanted, &s->error);
 }
 
 // Feeds all that go on: first those that have their prompt in, then prompts in the room that remains. Returns how many
 // sequences there are.
 static int feed_all(Generator *g, Sequence *const *sequences, int n) {
-    int n_fed = 0, n_ahead = MAX_AHEAD, n_room = g->max_steps;
+    int n_live = 0, n_fed = 0, n_ahead = MAX_AHEAD, n_room = g->max_steps;
     for (int i = 0; i < n; i++) {
         sequences[i]->n_now = 0;
         if (generate_interrupted && sequences[i]->finish == FINISH_NONE) sequences[i]->finish = FINISH_CANCEL;
+        n_live += sequences[i]->finish == FINISH_NONE;
     }
+    bool may_guess = n_live == 1 || g->model->is_invariant; // else a longer step has other bits
     for (int pass = 0; pass < 2; pass++)
         for (int i = 0; i < n; i++) {
             Sequence *s = sequences[i];
             bool is_prompt = s->n_fed < s->request.n_prompt;
             if (s->finish != FINISH_NONE || is_prompt != pass || (is_prompt && n_room <= 0)) continue;
-            s->n_now = is_prompt ? feed_prompt(s, g, n_room) : feed_chosen(s, g, n_ahead);
+            int n_sure = may_guess ? n_live + MAX_AHEAD - n_ahead : 0;
+            s->n_now = is_prompt ? feed_prompt(s, g, n_room) : feed_chosen(s, g, n_ahead, n_sure);
             if (s->n_now < 0) s->finish = FINISH_ERROR, s->n_now = 0;
             if (s->n_now > 0) n_fed++;
             if (!is_prompt && s->n_now > 0) n_ahead -= s->n_now - 1;
@@ -204,25 +224,33 @@ static int take_logits(Sequence *s, const Generator *g, const float *logits) {
     return s->n_now;
 }
 
-bool generate_step(Generator *g, Sequence *const *sequences, int n) {
-    int n_fed = feed_all(g, sequences, n);
-    bool is_prefill = true;
-    for (int i = 0; i < n; i++) is_prefill = is_prefill && (!sequences[i]->n_now || !sequences[i]->n_generated);
-    double start = now_sec();
-    const float *logits = model_forward(g->model, g->workspace, n_fed == 1 && !is_prefill);
-    double sec = now_sec() - start;
-    if (!logits) return false;
-    *(is_prefill ? &g->prefill_sec : &g->decode_sec) += sec;
-    for (int pass = 0; pass < 2; pass++) // in the order they were fed
+// Takes what a forward of `sec` seconds says about all that it fed, in the order they were fed.
+static void take_all(Generator *g, Sequence *const *sequences, int n, const float *logits, double sec) {
+    for (int pass = 0; pass < 2; pass++)
         for (int i = 0; i < n; i++) {
             Sequence *s = sequences[i];
             bool was_prompt = s->n_generated == 0;
             int n_wanted = s->n_now > s->wanted ? s->n_now - s->wanted : 0;
             if (s->n_now == 0 || was_prompt != pass) continue;
             *(was_prompt ? &s->prefill_sec : &s->decode_sec) += sec;
-            *(was_prompt ? &g->n_prefill : &g->n_decode) += (uint64_t)take_logits(s, g, logits);
+            int n_good = take_logits(s, g, logits);
+            *(was_prompt ? &g->n_prefill : &g->n_decode) += (uint64_t)n_good;
+            if (!was_prompt && n_good > s->n_sure) g->n_right += (uint64_t)(n_good - s->n_sure);
             logits += (size_t)n_wanted * (size_t)g->model->config.vocab_size;
         }
+}
+
+bool generate_step(Generator *g, Sequence *const *sequences, int n) {
+    int n_fed = feed_all(g, sequences, n), n_chosen = 0, n_prompt = 0;
+    for (int i = 0; i < n; i++) *(sequences[i]->n_generated ? &n_chosen : &n_prompt) += sequences[i]->n_now;
+    double start = now_sec();
+    const float *logits = model_forward(g->model, g->workspace, n_fed == 1 && n_chosen);
+    double sec = now_sec() - start;
+    if (!logits) return false;
+    *(n_chosen ? &g->decode_sec : &g->prefill_sec) += sec;
+    g->n_steps += n_chosen > 0;
+    if (!n_prompt) pace_note(&g->pace, n_chosen, sec);
+    take_all(g, sequences, n, logits, sec);
     return true;
 }
 

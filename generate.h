@@ -3,6 +3,8 @@
 #define GENERATE_H
 
 #include "model.h"
+#include "reuse/lookup.h"
+#include "reuse/pace.h"
 #include "sample.h"
 #include "tokenizer.h"
 
@@ -15,7 +17,7 @@ typedef enum {
 } Finish;
 const char *finish_name(Finish f); // "stop", "length", "cancel", "error"
 
-enum { MAX_AHEAD = 23 }; // most tokens that a step feeds after the one that was chosen last
+enum { MAX_AHEAD = MAX_GUESS }; // most tokens that a step feeds after the one that was chosen last
 
 // Says which tokens may follow. `arg` is the sequence's own.
 typedef struct {
@@ -63,8 +65,10 @@ typedef struct {
     int next;              // token to feed next, once the prompt is in
     int forced[MAX_AHEAD]; // those from at_forced to n_forced must follow it
     int at_forced, n_forced;
+    Lookup *lookup; // NULL: nothing is proposed
     // Of the forward under way: tokens fed, the first that is followed by a new one, the first that wants logits.
     int n_now, first_new, wanted;
+    int n_sure;             // of the tokens fed, those that were not guessed
     int n_generated;        // tokens sampled (a stop token is not counted)
     int stop_token;         // the token that ended it, or -1
     Buffer text;            // all text so far, stop string removed
@@ -81,8 +85,12 @@ typedef struct {
     const Tokenizer *tokenizer;
     Workspace *workspace;
     int max_steps;                  // tokens per forward: the prefill chunk
+    bool has_lookup;                // tokens are proposed by prompt lookup
+    Pace pace;                      // of steps that feed no prompt
     float *masked;                  // (n_vocab) logits that a constraint may change
-    uint64_t n_prefill, n_decode;   // tokens fed so far
+    uint64_t n_prefill, n_decode;   // tokens fed so far, but for wrong guesses
+    uint64_t n_steps;               // forwards that fed any sampled token
+    uint64_t n_guessed, n_right;    // tokens that were proposed and fed; those that were right
     double prefill_sec, decode_sec; // wall time of forwards that fed only prompts / any sampled token
 } Generator;
 

@@ -96,7 +96,10 @@ void stats_print(const Options *o, const Generator *g, uint64_t seed) {
     put_speed(&text, "prefill", g->n_prefill, g->prefill_sec);
     if (g->n_decode) put_speed(&text, " | decode", g->n_decode, g->decode_sec);
     if (g->n_decode && o->is_verbose)
-        buffer_printf(&text, " %.1f GB/s", (double)g->n_decode / g->decode_sec * model_decode_gb(g->model));
+        buffer_printf(&text, " %.1f GB/s", (double)g->n_steps / g->decode_sec * model_decode_gb(g->model));
+    if (g->n_guessed && o->is_verbose)
+        buffer_printf(&text, " | guessed %llu of %llu tok", (unsigned long long)g->n_right,
+                      (unsigned long long)g->n_guessed);
     if (o->sample.temp > 0) buffer_printf(&text, " | seed %lld", (long long)seed);
     note(o, "%s", text.data);
     buffer_free(&text);

@@ -136,6 +136,11 @@ void prompt_encode(const Engine *e, Str prompt, bool is_plain, Ids *out) {
     if (out->len == 0 && tokenizer_bos(t) >= 0) ids_push(out, tokenizer_bos(t));
 }
 
+void engine_generator(Engine *e, Generator *g, int chunk, int parallel) {
+    generator_init(g, &e->model, e->tokenizer, chunk, parallel);
+    g->has_lookup = !e->options->no_lookup;
+}
+
 bool biases_check(const Engine *e, const SampleOptions *s, Error *err) {
     for (int i = 0; i < s->n_bias; i++)
         if (s->bias[i].id >= e->model.config.vocab_size)

@@ -41,6 +41,8 @@ bool context_fits(int n_tokens, bool wants_more, int context, Error *err);
 // A prompt, plain or of messages, becomes a request as the options ask for it. False with err (EXIT_CONTEXT) if it does
 // not fit.
 bool request_make(const Engine *e, const Options *o, const Ids *prompt, bool is_plain, Request *r, Error *err);
+// Makes a generator as the options ask for it.
+void engine_generator(Engine *e, Generator *g, int chunk, int parallel);
 // Whether all tokens of --logit-bias are in the vocabulary. False with err.
 bool biases_check(const Engine *e, const SampleOptions *s, Error *err);
 // Token ids written as text, separated by commas or white space; dies on anything else.

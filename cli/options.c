@@ -47,6 +47,8 @@ static const Option options[] = {
     {{"--kv"}, FORWARD_VERBS, STRING, AT(model_options.kv_type), 0, 0, "TYPE", "KV cache: f32, f16 or q8_0 (default f16)"},
     {{"--deterministic"}, "rcbsln", FLAG, AT(model_options.is_invariant), 0, 0, NULL,
      "same bits alone or in a batch, for any chunk"},
+    {{"--no-lookup"}, TEXT_VERBS, FLAG, AT(no_lookup), 0, 0, NULL,
+     "never guess tokens from what the text repeats (which saves time, and changes nothing else)"},
     GROUP("Sampling"),
     {{"-s", "--seed"}, SAMPLE_VERBS, SEED, AT(sample.seed), 0, 0, "N", "seed (default -1: random, and printed)"},
     {{"--temp", "--temperature"}, SAMPLE_VERBS, FLOAT, AT(sample.temp), 0, 100, "T",

@@ -18,6 +18,7 @@ typedef struct {
     int ctx;           // -c; 0: what the job needs
     int chunk;         // --chunk: prefill tokens per forward; 0: default
     ModelOptions model_options;
+    bool no_lookup;
     // prompt
     const char *prompt, *file, *system, *template_name;
     bool is_raw, has_special, has_echo, keep_newline;

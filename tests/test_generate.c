@@ -47,6 +47,7 @@ static int run(Sequence *s, Request r, Teller teller, Session *session) {
     Constraint c = {tell, ban, note_token, &teller};
     if (teller.n) r.constraint = &c;
     generator_init(&g, &model, tokenizer, 0, 1);
+    g.has_lookup = teller.most > 1;
     sequence_start(s, &g, &r, session);
     while (s->finish == FINISH_NONE && generate_step(&g, &s, 1)) n++;
     workspace_free(g.workspace);
@@ -72,20 +73,32 @@ static void compare(const Request *r, Teller teller, int most) {
         CHECK(!memcmp(&one.logprobs[i].logprob, &many.logprobs[i].logprob, sizeof(float)) &&
                   !memcmp(one.logprobs[i].top, many.logprobs[i].top, (size_t)r->n_logprobs * sizeof(Alternative)),
               "%d at a time: log-probabilities of token %d", most, i);
-    CHECK(n_many < n_one || one.n_generated < 7, "%d at a time: %d forwards, %d one by one", most, n_many, n_one);
+    CHECK(n_many < n_one || one.n_generated < 7 || !teller.n, "%d at a time: %d forwards, %d one by one", most, n_many,
+          n_one);
     sequence_free(&one);
     sequence_free(&many);
     session_free(a);
     session_free(b);
 }
 
-static void forced(void) {
+static Ids ids;
+
+static void open_model(const char *prompt) {
     Error err;
-    Ids ids = {0};
     if (!model_open(&model, NULL, &(ModelOptions){.n_threads = 2}, &err)) die_error(&err);
     tokenizer = tokenizer_open(&model.file, &err);
     ids_push(&ids, tokenizer_bos(tokenizer));
-    tokenizer_encode(tokenizer, "Once upon a time", 16, &ids);
+    tokenizer_encode(tokenizer, prompt, strlen(prompt), &ids);
+}
+
+static void close_model(void) {
+    ids.len = 0;
+    tokenizer_close(tokenizer);
+    model_close(&model);
+}
+
+static void forced(void) {
+    open_model("Once upon a time");
     Str stop = str_of("e d");
     Request r = {.prompt = ids.data, .n_prompt = ids.len, .max_tokens = 90, .max_context = 512};
     r.sample = (SampleOptions){
@@ -103,9 +116,23 @@ static void forced(void) {
     compare(&r, t, 9);
     r.sample.temp = 0;
     compare(&r, t, 9);
-    free(ids.data);
-    tokenizer_close(tokenizer);
-    model_close(&model);
+    close_model();
 }
 
-void test_generate(void) { test_case("generate: forced text is fed at once, with the bits of one by one", forced); }
+// A text that the model repeats, greedily and not.
+static void guessed(void) {
+    open_model("One day a dog met a cat. The dog said hello. One day a dog met a cat. The dog said hello. One day");
+    Request r = {.prompt = ids.data, .n_prompt = ids.len, .max_tokens = 150, .max_context = 512, .n_logprobs = 2};
+    r.ignore_eos = true;
+    for (int i = 0; i < 4; i++) {
+        r.sample = (SampleOptions){
+            .temp = 0.3f * (float)i, .top_p = 1, .repeat_penalty = 1 + 0.1f * (float)i, .repeat_last_n = -1, .seed = 3};
+        compare(&r, (Teller){0}, 2);
+    }
+    close_model();
+}
+
+void test_generate(void) {
+    test_case("generate: forced text is fed at once, with the bits of one by one", forced);
+    test_case("generate: guessed text changes nothing", guessed);
+}

@@ -458,7 +458,7 @@ static void open_model(Batch *b) {
     bool is_large = weights > available / 4 * 3; // then it is read from the disk again and again anyway
     b->memory = available == SIZE_MAX ? available : (is_large ? available / 4 : available - weights) / 10 * 9;
     b->parallel = o->parallel ? o->parallel : DEFAULT_PARALLEL;
-    generator_init(&b->generator, &b->engine.model, b->engine.tokenizer, o->chunk, b->parallel);
+    engine_generator(&b->engine, &b->generator, o->chunk, b->parallel);
     b->active = xalloc((size_t)b->parallel, sizeof *b->active);
     b->sequences = xalloc((size_t)b->parallel, sizeof *b->sequences);
 }

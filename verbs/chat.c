@@ -113,7 +113,7 @@ static void report(Chat *c, const Sequence *s, Str text) {
     stats_print(&c->options, g, s->request.sample.seed);
     c->n_prefill += g->n_prefill, c->n_decode += g->n_decode;
     c->prefill_sec += g->prefill_sec, c->decode_sec += g->decode_sec;
-    g->n_prefill = g->n_decode = 0;
+    g->n_prefill = g->n_decode = g->n_steps = g->n_guessed = g->n_right = 0;
     g->prefill_sec = g->decode_sec = 0;
 }
 
@@ -270,7 +270,7 @@ static void chat_open(Chat *c, const Options *o) {
     int most = c->engine.model.config.max_context;
     if (!c->options.ctx) c->options.ctx = most < ROOMY_CONTEXT ? most : ROOMY_CONTEXT;
     memory_check(&c->engine.model, (size_t)c->options.ctx);
-    generator_init(&c->generator, &c->engine.model, c->engine.tokenizer, o->chunk ? o->chunk : CHUNK, 1);
+    engine_generator(&c->engine, &c->generator, o->chunk ? o->chunk : CHUNK, 1);
     c->session = session_new(&c->engine.model.kv);
     if (o->session_file && access(o->session_file, F_OK) == 0) {
         if (!transcript_read(d, o->session_file, &is_torn, &err)) die_error(&err);

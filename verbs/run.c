@@ -35,7 +35,7 @@ int verb_run(const Options *o) {
     if (!request_make(&e, o, &ids, o->is_raw, &request, &err)) die_error(&err);
     memory_check(&e.model, (size_t)(request.max_tokens >= 0 ? ids.len : request.max_context));
     request.emit = o->is_json ? NULL : text_emit;
-    generator_init(&g, &e.model, e.tokenizer, o->chunk ? o->chunk : ids.len < 512 ? ids.len : 512, 1);
+    engine_generator(&e, &g, o->chunk ? o->chunk : ids.len < 512 ? ids.len : 512, 1);
     if (o->has_echo && !o->is_json) text_write(prompt.data, prompt.len);
     answer_generate(o, &g, &s, &request, session_new(&e.model.kv));
     if (s.finish == FINISH_ERROR) die_error(&s.error);
