@@ -67,47 +67,81 @@ static bool read_config(Config *c, const Gguf *g, Error *err) {
     return true;
 }
 
-// State of binding: how many of the file's tensors found their place.
+// State of binding: which of the file's tensors found their place.
 typedef struct {
-    const Gguf *file;
+    Model *model;
     Error *err;
-    int n_used;
+    bool *is_used; // (n_tensors)
 } Binder;
 
 static bool bind(Binder *b, const char *name, int rows, int cols, Tensor *out) {
-    const GgufTensor *t = gguf_tensor(b->file, name);
+    const Gguf *file = &b->model->file;
+    const GgufTensor *t = gguf_tensor(file, name);
     if (!t)
-        return error_set(b->err, EXIT_MODEL, "%s: tensor %s: expected shape (%d, %d), found no such tensor",
-                         b->file->path, name, rows, cols);
+        return error_set(b->err, EXIT_MODEL, "%s: tensor %s: expected shape (%d, %d), found no such tensor", file->path,
+                         name, rows, cols);
     if (t->dims[0] != (uint64_t)cols || t->dims[1] != (uint64_t)rows || t->dims[2] != 1 || t->dims[3] != 1)
-        return error_set(b->err, EXIT_MODEL, "%s: tensor %s: expected shape (%d, %d), found (%llu, %llu%s)",
-                         b->file->path, name, rows, cols, (unsigned long long)t->dims[1],
-                         (unsigned long long)t->dims[0], t->dims[2] == 1 && t->dims[3] == 1 ? "" : ", ...");
+        return error_set(b->err, EXIT_MODEL, "%s: tensor %s: expected shape (%d, %d), found (%llu, %llu%s)", file->path,
+                         name, rows, cols, (unsigned long long)t->dims[1], (unsigned long long)t->dims[0],
+                         t->dims[2] == 1 && t->dims[3] == 1 ? "" : ", ...");
     if (!quant_is_supported(t->type))
         return error_set(b->err, EXIT_MODEL, "%s: tensor %s: expected a type this program computes with, found %s",
-                         b->file->path, name, type_info(t->type)->name);
-    *out = (Tensor){t->data, (Type)t->type, rows, cols, quant_row_bytes((Type)t->type, (size_t)cols)};
-    b->n_used++;
+                         file->path, name, type_info(t->type)->name);
+    *out = (Tensor){t->data, (Type)t->type, rows, cols, quant_row_bytes((Type)t->type, (size_t)cols), NULL};
+    b->is_used[t - file->tensors] = true;
     return true;
 }
 
-static bool bind_layer(Binder *b, int layer, const char *part, int rows, int cols, Tensor *out) {
-    char name[64];
-    snprintf(name, sizeof name, "blk.%d.%s.weight", layer, part);
-    return bind(b, name, rows, cols, out);
+// A vector as float32: in the mapping, or widened in memory of the model's own if it is of another type.
+static bool bind_vector(Binder *b, const char *name, int n, const float **out) {
+    Model *m = b->model;
+    Tensor t = {0};
+    if (!bind(b, name, 1, n, &t)) return false;
+    if (t.type == TYPE_F32 && (uintptr_t)t.data % sizeof(float) == 0) return *out = t.data, true;
+    float *wide = xalloc((size_t)n, sizeof *wide);
+    quant_decode(t.type, t.data, wide, (size_t)n);
+    m->widened = xrealloc(m->widened, (size_t)m->n_widened + 1, sizeof *m->widened);
+    m->widened[m->n_widened++] = wide;
+    return *out = wide, true;
 }
 
-// A norm's weights as aligned float32, `slot` values into the model's own copy (they are small).
-static const float *widen(Model *m, size_t slot, const Tensor *t) {
-    float *out = m->widened + slot * (size_t)m->config.dim;
-    quant_decode(t->type, t->data, out, (size_t)t->cols);
-    return out;
+// "NAME.weight", a matrix, and "NAME.bias", which it may have.
+static bool bind_matrix(Binder *b, const char *name, int rows, int cols, Tensor *out) {
+    char part[80];
+    snprintf(part, sizeof part, "%s.weight", name);
+    if (!bind(b, part, rows, cols, out)) return false;
+    snprintf(part, sizeof part, "%s.bias", name);
+    return !gguf_tensor(&b->model->file, part) || bind_vector(b, part, rows, &out->bias);
 }
 
-static bool bind_tensors(Model *m, Error *err) {
-    Config *c = &m->config;
-    Binder b = {&m->file, err, 0};
+static bool bind_layer(Binder *b, int layer, Layer *l) {
+    const Config *c = &b->model->config;
     int q_dim = c->n_heads * c->head_dim, kv_dim = c->n_kv_heads * c->head_dim;
+    const struct {
+        const char *name;
+        int rows, cols;
+        Tensor *out;
+    } matrices[] = {{"attn_q", q_dim, c->dim, &l->wq},
+                    {"attn_k", kv_dim, c->dim, &l->wk},
+                    {"attn_v", kv_dim, c->dim, &l->wv},
+                    {"attn_output", c->dim, q_dim, &l->wo},
+                    {"ffn_gate", c->hidden_dim, c->dim, &l->w_gate},
+                    {"ffn_up", c->hidden_dim, c->dim, &l->w_up},
+                    {"ffn_down", c->dim, c->hidden_dim, &l->w_down}};
+    char name[64];
+    snprintf(name, sizeof name, "blk.%d.attn_norm.weight", layer);
+    if (!bind_vector(b, name, c->dim, &l->attn_norm)) return false;
+    snprintf(name, sizeof name, "blk.%d.ffn_norm.weight", layer);
+    if (!bind_vector(b, name, c->dim, &l->ffn_norm)) return false;
+    for (size_t i = 0; i < sizeof matrices / sizeof *matrices; i++) {
+        snprintf(name, sizeof name, "blk.%d.%s", layer, matrices[i].name);
+        if (!bind_matrix(b, name, matrices[i].rows, matrices[i].cols, matrices[i].out)) return false;
+    }
+    return true;
+}
+
+// The vocabulary's size is that of the embedding; false with err if it can be none.
+static bool read_vocab_size(Model *m, Error *err) {
     const GgufTensor *embed = gguf_tensor(&m->file, "token_embd.weight");
     uint64_t n_vocab = embed ? embed->dims[1] : 0;
     const GgufValue *tokens = gguf_find(&m->file, "tokenizer.ggml.tokens");
@@ -118,44 +152,64 @@ static bool bind_tensors(Model *m, Error *err) {
     if (embed && (n_vocab < 1 || n_vocab > 1 << 24))
         return error_set(err, EXIT_MODEL, "%s: tensor token_embd.weight: expected 1 to %d rows, found %llu",
                          m->file.path, 1 << 24, (unsigned long long)n_vocab);
-    c->vocab_size = (int)n_vocab;
-    Tensor norm;
-    if (!bind(&b, "token_embd.weight", c->vocab_size, c->dim, &m->embed)) return false;
-    if (c->n_layers > m->file.n_tensors) // before anything is sized by it
-        return error_set(err, EXIT_MODEL, "%s: llama.block_count: expected at most the %d tensors, found %d",
-                         m->file.path, m->file.n_tensors, c->n_layers);
-    m->layers = xalloc((size_t)c->n_layers, sizeof *m->layers);
-    m->widened = xalloc((size_t)c->n_layers * 2 + 1, (size_t)c->dim * sizeof(float));
-    if (!bind(&b, "output_norm.weight", 1, c->dim, &norm)) return false;
-    m->final_norm = widen(m, (size_t)c->n_layers * 2, &norm);
-    m->output = m->embed; // tied, unless the file has a matrix of its own
-    if (gguf_tensor(&m->file, "output.weight") && !bind(&b, "output.weight", c->vocab_size, c->dim, &m->output))
-        return false;
-    for (int i = 0; i < c->n_layers; i++) {
-        Layer *l = &m->layers[i];
-        if (!bind_layer(&b, i, "attn_norm", 1, c->dim, &norm)) return false;
-        l->attn_norm = widen(m, (size_t)i * 2, &norm);
-        if (!bind_layer(&b, i, "ffn_norm", 1, c->dim, &norm)) return false;
-        l->ffn_norm = widen(m, (size_t)i * 2 + 1, &norm);
-        if (!bind_layer(&b, i, "attn_q", q_dim, c->dim, &l->wq) ||
-            !bind_layer(&b, i, "attn_k", kv_dim, c->dim, &l->wk) ||
-            !bind_layer(&b, i, "attn_v", kv_dim, c->dim, &l->wv) ||
-            !bind_layer(&b, i, "attn_output", c->dim, q_dim, &l->wo) ||
-            !bind_layer(&b, i, "ffn_gate", c->hidden_dim, c->dim, &l->w_gate) ||
-            !bind_layer(&b, i, "ffn_up", c->hidden_dim, c->dim, &l->w_up) ||
-            !bind_layer(&b, i, "ffn_down", c->dim, c->hidden_dim, &l->w_down))
-            return false;
-    }
-    int n_known = b.n_used + (gguf_tensor(&m->file, "rope_freqs.weight") != NULL);
-    if (n_known < m->file.n_tensors)
-        warn("%s: %d of %d tensors are not part of a Llama model and are ignored", m->file.path,
-             m->file.n_tensors - n_known, m->file.n_tensors);
+    m->config.vocab_size = (int)n_vocab;
     return true;
 }
 
+// A tensor beside ours that nobody asked for would change the result: an error. Others are of no use here: a warning.
+static bool check_unused(const Binder *b) {
+    const Gguf *file = &b->model->file;
+    static const char *const ours[] = {"blk.", "output", "token_embd"};
+    const GgufTensor *first = NULL;
+    int n = 0;
+    for (int i = 0; i < file->n_tensors; i++) {
+        const GgufTensor *t = &file->tensors[i];
+        if (b->is_used[i] || str_is(t->name, "rope_freqs.weight")) continue;
+        for (size_t k = 0; k < sizeof ours / sizeof *ours; k++)
+            if (str_begins_with(t->name, ours[k]))
+                return error_set(b->err, EXIT_MODEL, "%s: tensor %.*s: expected the tensors of a Llama model only",
+                                 file->path, SHOWN(t->name));
+        if (!n++) first = t;
+    }
+    if (n)
+        warn("%s: %d of %d tensors are not part of a Llama model and are ignored, the first of them %.*s", file->path,
+             n, file->n_tensors, SHOWN(first->name));
+    return true;
+}
+
+static bool bind_all(Binder *b) {
+    Model *m = b->model;
+    Config *c = &m->config;
+    if (!bind(b, "token_embd.weight", c->vocab_size, c->dim, &m->embed)) return false;
+    if (c->n_layers > m->file.n_tensors) // before anything is sized by it
+        return error_set(b->err, EXIT_MODEL, "%s: llama.block_count: expected at most the %d tensors, found %d",
+                         m->file.path, m->file.n_tensors, c->n_layers);
+    m->layers = xalloc((size_t)c->n_layers, sizeof *m->layers);
+    if (!bind_vector(b, "output_norm.weight", c->dim, &m->final_norm)) return false;
+    m->output = m->embed; // tied, unless the file has a matrix of its own
+    if (gguf_tensor(&m->file, "output.weight") && !bind_matrix(b, "output", c->vocab_size, c->dim, &m->output))
+        return false;
+    for (int i = 0; i < c->n_layers; i++)
+        if (!bind_layer(b, i, &m->layers[i])) return false;
+    return check_unused(b);
+}
+
+static bool bind_tensors(Model *m, Error *err) {
+    Binder b = {m, err, xalloc((size_t)m->file.n_tensors, sizeof *b.is_used)};
+    bool is_bound = read_vocab_size(m, err) && bind_all(&b);
+    free(b.is_used);
+    return is_bound;
+}
+
 static bool read_rope(Model *m, const ModelOptions *o, Error *err) {
-    return rope_params_read(&m->rope, &m->file, m->config.head_dim, err) &&
-           rope_params_override(&m->rope, o->rope_rule, o->rope_theta, o->rope_scale, o->rope_orig_ctx, err);
+    RopeParams *p = &m->rope;
+    if (!rope_params_read(p, &m->file, m->config.head_dim, err)) return false;
+    // Some converters have lost it: such a file speaks well at first and ill after 8192 positions.
+    if (p->rule == ROPE_NONE && !o->rope_rule && p->theta == 500000 && m->config.max_context == 131072)
+        warn("%s: expected rope_freqs.weight, as Llama 3.1 and later have it, found no scaling of RoPE (--rope-scaling "
+             "llama3 --rope-scale 8, for 3.2 32)",
+             m->file.path);
+    return rope_params_override(p, o->rope_rule, o->rope_theta, o->rope_scale, o->rope_orig_ctx, err);
 }
 
 static int kv_type_of(const char *name, int head_dim) {
@@ -193,6 +247,7 @@ bool model_open(Model *m, const char *path, const ModelOptions *options, Error *
 
 void model_close(Model *m) {
     free(m->layers);
+    for (int i = 0; i < m->n_widened; i++) free(m->widened[i]);
     free(m->widened);
     gguf_close(&m->file);
     *m = (Model){0};

@@ -34,7 +34,8 @@ typedef struct {
     KvShape kv; // of the sessions to come
     int n_threads;
     bool is_invariant; // --deterministic: the same bits alone or in a batch, for any prefill chunk
-    float *widened;    // norm weights stored as F16/BF16, as float32
+    int n_widened;
+    float **widened;   // (n_widened) vectors that the file has as F16 or BF16
 } Model;
 
 // Bytes of all tensors.

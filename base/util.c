@@ -103,6 +103,11 @@ bool str_contains(Str hay, const char *needle) {
     return false;
 }
 
+bool str_begins_with(Str s, const char *begin) {
+    size_t n = strlen(begin);
+    return s.len >= n && !memcmp(s.data, begin, n);
+}
+
 bool str_ends_with(Str s, const char *end) {
     size_t n = strlen(end);
     return s.len >= n && !memcmp(s.data + s.len - n, end, n);

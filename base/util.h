@@ -66,6 +66,7 @@ bool str_is(Str a, const char *c_string);
 int str_compare(Str a, Str b); // by bytes, as strcmp
 // Substring test for text that may hold NUL bytes.
 bool str_contains(Str hay, const char *needle);
+bool str_begins_with(Str s, const char *begin);
 bool str_ends_with(Str s, const char *end);
 // Without the byte order mark that some editors put in front of a text.
 Str str_skip_mark(Str text);

@@ -330,8 +330,8 @@ static void attend_many(const AttendPage *a) {
     for (int i = 0; i < a->n_q; i++) n_all = a->n_keys[i] > n_all ? a->n_keys[i] : n_all;
     int n_key_tiles = n_all ? round_up(n_all, PANEL) / PANEL : 1, n_panels = round_up(a->n_q, PANEL) / PANEL;
     size_t row_bytes = quant_row_bytes(a->kv_type, (size_t)dim);
-    Tensor q = {a->q, TYPE_F32, a->n_q, dim, (size_t)dim * sizeof(float)};
-    Tensor k = {a->k, a->kv_type, n_all, dim, row_bytes}, v = {a->v, a->kv_type, n_all, dim, row_bytes};
+    Tensor q = {a->q, TYPE_F32, a->n_q, dim, (size_t)dim * sizeof(float), NULL};
+    Tensor k = {a->k, a->kv_type, n_all, dim, row_bytes, NULL}, v = {a->v, a->kv_type, n_all, dim, row_bytes, NULL};
     uint16_t *rows = memory.attend.rows, *keys = memory.attend.keys, *values = memory.attend.values;
     tiles_begin();
     for (int p = 0; p < n_panels; p++) decode_panel(memory.attend.queries[p], &q, p * PANEL, a->n_q, 0, dim);

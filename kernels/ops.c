@@ -118,6 +118,12 @@ static void encode(Share *shares, int n_products, const float *x, int n, int col
 // large enough to stream from memory.
 enum { MIN_CHUNK = 8, MAX_CHUNK = 64, CHUNKS_PER_THREAD = 8 };
 
+// Rows [first, end) of a product of n tokens.
+static void add_bias(float *out, const Tensor *w, int n, int first, int end) {
+    for (int t = 0; t < n; t++)
+        for (int r = first; r < end; r++) out[(size_t)t * (size_t)w->rows + (size_t)r] += w->bias[r];
+}
+
 void ops_matmuls(const Product *products, int n_products, const float *x, int n) {
     Share shares[MAX_PRODUCTS] = {{0}};
     int n_chunks = 0, n_rows = 0;
@@ -138,8 +144,9 @@ void ops_matmuls(const Product *products, int n_products, const float *x, int n)
         while (i >= shares[p].n_chunks) i -= shares[p++].n_chunks;
         const Share *s = &shares[p];
         const Tensor *w = products[p].w;
-        s->kernel->rows(products[p].out, (size_t)w->rows, w, s->encoded, n, i * s->chunk,
-                        at_most(w->rows, (i + 1) * s->chunk));
+        int first = i * s->chunk, end = at_most(w->rows, first + s->chunk);
+        s->kernel->rows(products[p].out, (size_t)w->rows, w, s->encoded, n, first, end);
+        if (w->bias) add_bias(products[p].out, w, n, first, end);
     }
     team_finish(OP_MATMUL);
 }

@@ -17,6 +17,7 @@ typedef struct {
     Type type;
     int rows, cols; // cols is a multiple of the type's block
     size_t row_bytes;
+    const float *bias; // (rows), added to the product; NULL: none
 } Tensor;
 
 // One block (32 or 256 weights): w[i] = scale[i / 16] * q[i] - min[i / 16], in float32, each product and difference
