@@ -35,7 +35,7 @@ typedef struct {
     int n_threads;
     bool is_invariant; // --deterministic: the same bits alone or in a batch, for any prefill chunk
     int n_widened;
-    float **widened;   // (n_widened) vectors that the file has as F16 or BF16
+    float **widened; // (n_widened) vectors that the file has as F16 or BF16
 } Model;
 
 // Bytes of all tensors.

@@ -96,6 +96,10 @@ def bind(config, tensors, where):
     shapes = config.shapes()
     if "output.weight" in tensors:
         shapes["output.weight"] = shapes["token_embd.weight"]
+    for name in tensors:
+        weight = re.sub(r"\.bias$", ".weight", name)
+        if weight != name and len(shapes.get(weight, ())) == 2 and weight != "token_embd.weight":
+            shapes[name] = shapes[weight][:1]
     for name in sorted(set(shapes) - set(tensors)):
         raise Bad("%s: %s is missing" % (where, name))
     for name in sorted(set(tensors) - set(shapes)):
@@ -173,11 +177,13 @@ def gguf_name(name, names, layer_names):
     """The GGUF name of a checkpoint's tensor; None for the frequencies that some carry along; itself if unknown."""
     if name.endswith(("rope.freqs", "rotary_emb.inv_freq")):
         return None
-    m = re.match(r"(?:model\.)?layers\.(\d{1,4})\.(.*)\.weight$", name)
+    part, dot, kind = name.rpartition(".")
+    if kind not in ("weight", "bias"):
+        return name
+    m = re.match(r"(?:model\.)?layers\.(\d{1,4})\.(.*)$", part)
     if m and m.group(2) in layer_names:
-        return "blk.%d.%s.weight" % (int(m.group(1)), layer_names[m.group(2)])
-    part = name[:-len(".weight")] if name.endswith(".weight") else ""
-    return names[part] + ".weight" if part in names else name
+        return "blk.%d.%s.%s" % (int(m.group(1)), layer_names[m.group(2)], kind)
+    return names[part] + dot + kind if part in names else name
 
 
 def renamed(tensors, names, layer_names):
@@ -266,10 +272,10 @@ def read_meta(folder, options):
 
 def read_huggingface(folder, options):
     config = parse_json(read_bytes(os.path.join(folder, "config.json")), "config.json")
-    for key, expected in (("model_type", ("llama",)), ("hidden_act", ("silu", None)), ("attention_bias", (False, None)),
-                          ("mlp_bias", (False, None)), ("quantization_config", (None,))):
+    for key, expected in (("model_type", ("llama", "mistral")), ("hidden_act", ("silu", None)),
+                          ("sliding_window", (None,)), ("quantization_config", (None,))):
         if config.get(key) not in expected:
-            raise Bad("config.json: %s: expected %s, found %s" % (key, expected[0], str(config.get(key))[:60]))
+            raise Bad("config.json: %s: expected %s, found %s" % (key, expected[0] or "none", str(config.get(key))[:60]))
     c = Config()
     c.name = os.path.basename(os.path.abspath(folder))
     rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
@@ -306,7 +312,7 @@ def read_huggingface(folder, options):
     elif "output.weight" not in tensors:
         raise Bad("%s: lm_head.weight is missing, and config.json does not tie it to the embedding" % folder)
     weights = bind(c, tensors, folder)
-    weights = [Interleaved(w, w.shape[0] // c.head_dim) if w.name.endswith(("attn_q.weight", "attn_k.weight")) else w
+    weights = [Interleaved(w, w.shape[0] // c.head_dim) if re.search(r"attn_[qk]\.(weight|bias)$", w.name) else w
                for w in weights]
     return c, weights, huggingface_vocabulary(folder, c.vocab_size)
 

@@ -760,7 +760,7 @@ def refuses_configurations(tmp):
                              ("rms_norm_eps", 0, "shape"), ("rms_norm_eps", float("nan"), "shape"),
                              ("rope_scaling", {"rope_type": "longrope"}, "longrope"),
                              ("rope_scaling", {"rope_type": "llama3", "factor": 8}, "low_freq_factor"),
-                             ("rope_scaling", 3, "config.json"), ("attention_bias", True, "attention_bias"),
+                             ("rope_scaling", 3, "config.json"), ("sliding_window", 4096, "sliding_window"),
                              ("quantization_config", {"bits": 4}, "quantization_config"),
                              ("vocab_size", 641, "expected shape"), ("hidden_act", "gelu", "hidden_act")):
         with open(path, "w") as f:

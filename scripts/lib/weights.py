@@ -105,6 +105,12 @@ class Interleaved(View):
 
     def pieces(self):
         d, size = self.head_dim, self.source.row_bytes
+        if len(self.shape) == 1:  # a bias: one number for each row
+            size //= self.shape[0]
+            whole = memoryview(self.source.rows(0, 1))
+            for head in range(0, self.shape[0], d):
+                yield b"".join(whole[(head + j * d // 2 + i) * size:][:size] for i in range(d // 2) for j in range(2))
+            return
         order = [(j * d // 2 + i) * size for i in range(d // 2) for j in range(2)]
         for head in range(0, self.shape[0], d):
             block = memoryview(self.source.rows(head, d))
