@@ -22,7 +22,7 @@ static void compare(Type type, int rows, int cols, int n) {
         quant_encode(type, weights, NULL, data + (size_t)r * row_bytes, (size_t)cols);
     }
     for (int i = 0; i < n * cols; i++) x[i] = test_normal(&seed);
-    Tensor w = {data, type, rows, cols, row_bytes};
+    Tensor w = {data, type, rows, cols, row_bytes, NULL};
     kernels_scalar.mat[type].rows(expected, stride, &w, x, n, 0, rows);
 
     const MatKernel *k = &kernels_amx_emulated.tiles[type];
