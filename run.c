@@ -1,4 +1,5 @@
 // llama31: the command line. argv -> Options -> one verb.
+#include "base/endings.h"
 #include "cli/output.h"
 #include "generate.h"
 #include "kernels/ops.h"
@@ -6,17 +7,10 @@
 
 #include <fcntl.h>
 #include <limits.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-static void on_interrupt(int signal_number) {
-    (void)signal_number;
-    if (generate_interrupted) _exit(EXIT_INTERRUPTED);
-    generate_interrupted = 1;
-}
 
 // Descriptors 0 to 2 must be taken before any file is opened: a result file that became "stderr" would collect
 // messages.
@@ -62,9 +56,7 @@ static int print_version(bool is_verbose) {
 
 int main(int argc, char **argv) {
     guard_descriptors();
-    signal(SIGPIPE, SIG_IGN); // a closed pipe is an error of write()
-    struct sigaction action = {.sa_handler = on_interrupt};
-    sigaction(SIGINT, &action, NULL);
+    endings_install(&generate_interrupted);
     gguf_guard_install();
     if (argc < 2) die(EXIT_USAGE, "expected a verb: llama31 run \"Once upon a time\" (llama31 help lists them)");
     const char *name = argv[1];

@@ -1,6 +1,7 @@
 // Reads GGUF through one cursor that knows where the file ends. Nothing is copied but the two tables, and nothing is
 // allocated on the word of the file: the tables grow as entries are really found.
 #include "gguf.h"
+#include "files.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -292,6 +293,7 @@ static bool map_file(const char *path, GgufShard *out, Error *err) {
     } else {
         void *p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0);
         ok = p != MAP_FAILED;
+        if (ok) file_is_input(path);
         if (ok)
             *out = (GgufShard){p, (size_t)st.st_size, true};
         else
@@ -465,6 +467,7 @@ void gguf_prefetch(const Gguf *g) {
 static void on_bus_error(int sig) {
     static const char text[] = "llama31: model file changed while in use\n";
     (void)sig;
+    files_cleanup();
     ssize_t n = write(STDERR_FILENO, text, sizeof text - 1);
     (void)n;
     _exit(EXIT_RUNTIME);

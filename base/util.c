@@ -1,41 +1,72 @@
 #include "util.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
-// A message in one line: a file name must not drive the terminal.
-static void put_message(Buffer *out, const char *fmt, va_list ap) {
-    Buffer text = {0};
-    buffer_vprintf(&text, fmt, ap);
-    buffer_put_shown(out, buffer_str(&text), "");
-    buffer_free(&text);
+// What is printed when memory is short cannot ask for memory: messages are made on the stack.
+enum { MESSAGE_BYTES = 1024 };
+
+// Bidirectional overrides and isolates, which make a text look like another.
+static bool is_bidi(uint32_t code) { return (code >= 0x202a && code <= 0x202e) || (code >= 0x2066 && code <= 0x2069); }
+
+// Takes the next character off s. Returns how many bytes stand for it in a text that may be shown: itself, or \xNN for
+// each of its bytes if it is a control character that is not in `keep`, turns the direction of text, or is no UTF-8.
+static size_t take_shown(Str *s, const char *keep, char out[16]) {
+    uint32_t code;
+    int len = utf8_decode(s->data, s->len, &code), n = len ? len : 1;
+    bool is_text = len && code >= 0x20 && (code < 0x7f || code >= 0xa0) && !is_bidi(code);
+    bool is_kept = is_text || (len && code && code < 0x80 && strchr(keep, (int)code));
+    for (int i = 0; i < n; i++) {
+        static const char digits[] = "0123456789abcdef";
+        unsigned char c = (unsigned char)s->data[i];
+        if (is_kept)
+            out[i] = (char)c;
+        else
+            memcpy(out + 4 * i, (char[4]){'\\', 'x', digits[c >> 4], digits[c & 15]}, 4);
+    }
+    *s = (Str){s->data + n, s->len - (size_t)n};
+    return (size_t)(is_kept ? n : 4 * n);
+}
+
+// A message in one line of at most cap - 1 bytes: a file name must not drive the terminal. Returns its length.
+static size_t put_message(char *out, size_t cap, const char *fmt, va_list ap) {
+    char text[MESSAGE_BYTES], shown[16];
+    int n = vsnprintf(text, sizeof text, fmt, ap);
+    Str rest = {text, n < 0 ? 0 : n < (int)sizeof text ? (size_t)n : utf8_complete(text, sizeof text - 1)};
+    size_t at = 0;
+    while (rest.len) {
+        size_t k = take_shown(&rest, "", shown);
+        if (at + k >= cap) break;
+        memcpy(out + at, shown, k);
+        at += k;
+    }
+    out[at] = 0;
+    return at;
 }
 
 bool error_set(Error *err, int code, const char *fmt, ...) {
-    Buffer text = {0};
+    Error made = {.code = code}; // an argument may be err's own text
     va_list ap;
     va_start(ap, fmt);
-    put_message(&text, fmt, ap);
+    put_message(made.text, sizeof made.text, fmt, ap);
     va_end(ap);
-    err->code = code;
-    snprintf(err->text, sizeof err->text, "%s", text.data);
-    buffer_free(&text);
+    *err = made;
     return false;
 }
 
 static void print_line(const char *prefix, const char *fmt, va_list ap) {
-    Buffer text = {0};
-    put_message(&text, fmt, ap);
+    char line[2 * MESSAGE_BYTES];
+    size_t n = (size_t)snprintf(line, sizeof line, "llama31: %s", prefix);
+    n += put_message(line + n, sizeof line - n - 1, fmt, ap);
+    line[n++] = '\n';
     fflush(stdout);
-    fprintf(stderr, "llama31: %s%s\n", prefix, text.data);
-    buffer_free(&text);
+    ssize_t written = write(STDERR_FILENO, line, n); // one line in one piece, whoever else writes
+    (void)written;
 }
 
 void die(int code, const char *fmt, ...) {
@@ -113,12 +144,19 @@ bool str_ends_with(Str s, const char *end) {
     return s.len >= n && !memcmp(s.data + s.len - n, end, n);
 }
 
-static void buffer_room(Buffer *b, size_t n) {
+char *buffer_room(Buffer *b, size_t n) {
     size_t need;
     if (!size_add(b->len, n, &need) || !size_add(need, 1, &need)) die(EXIT_RUNTIME, "out of memory: size overflow");
-    if (need <= b->cap) return;
-    b->cap = need > b->cap * 2 ? need : b->cap * 2;
-    b->data = xrealloc(b->data, b->cap, 1);
+    if (need > b->cap) {
+        b->cap = need > b->cap * 2 ? need : b->cap * 2;
+        b->data = xrealloc(b->data, b->cap, 1);
+    }
+    return b->data + b->len;
+}
+
+bool str_begins_alike(Str s, const char *start) {
+    size_t n = strlen(start);
+    return !s.len || !memcmp(s.data, start, s.len < n ? s.len : n);
 }
 
 Str str_skip_mark(Str text) {
@@ -160,16 +198,11 @@ void buffer_printf(Buffer *b, const char *fmt, ...) {
 }
 
 void buffer_put_shown(Buffer *b, Str s, const char *keep) {
+    char shown[16];
     buffer_puts(b, "");
-    for (size_t i = 0, end; i < s.len; i = end) {
-        uint32_t code;
-        int len = utf8_decode(s.data + i, s.len - i, &code);
-        bool is_text = len && code >= 0x20 && (code < 0x7f || code >= 0xa0);
-        end = i + (len ? (size_t)len : 1);
-        if (is_text || (len && code && code < 0x80 && strchr(keep, (int)code)))
-            buffer_append(b, s.data + i, end - i);
-        else
-            while (i < end) buffer_printf(b, "\\x%02x", (unsigned char)s.data[i++]);
+    while (s.len) {
+        size_t n = take_shown(&s, keep, shown);
+        buffer_append(b, shown, n);
     }
 }
 
@@ -177,46 +210,6 @@ void buffer_free(Buffer *b) {
     free(b->data);
     *b = (Buffer){0};
 }
-
-enum { STREAM_LIMIT = 1 << 30 }; // of text from a pipe or device, which may have no end
-
-bool file_read(const char *path, Buffer *out, Error *err) {
-    int fd = strcmp(path, "-") ? open(path, O_RDONLY | O_CLOEXEC) : STDIN_FILENO;
-    if (fd < 0) return error_file(err, path);
-    struct stat st;
-    bool is_file = fstat(fd, &st) == 0 && S_ISREG(st.st_mode), is_endless = false;
-    size_t before = out->len;
-    ssize_t n;
-    do {
-        buffer_room(out, 65536);
-        n = read(fd, out->data + out->len, 65536);
-        if (n > 0) out->len += (size_t)n;
-        is_endless = !is_file && out->len - before > STREAM_LIMIT;
-    } while ((n > 0 && !is_endless) || (n < 0 && errno == EINTR));
-    if (n < 0) error_file(err, path);
-    out->data[out->len] = 0;
-    if (fd != STDIN_FILENO) close(fd);
-    if (is_endless)
-        return error_set(err, EXIT_RUNTIME, "%s: expected at most %d MiB from a pipe or device, found more", path,
-                         STREAM_LIMIT >> 20);
-    return n == 0;
-}
-
-bool write_all_at(int fd, const void *data, size_t n, int64_t at) {
-    const char *p = data;
-    while (n) {
-        ssize_t k = at < 0 ? write(fd, p, n) : pwrite(fd, p, n, at);
-        if (k < 0 && errno == EINTR) continue;
-        if (k == 0) errno = ENOSPC;
-        if (k <= 0) return false;
-        p += k;
-        n -= (size_t)k;
-        if (at >= 0) at += k;
-    }
-    return true;
-}
-
-bool write_all(int fd, const void *data, size_t n) { return write_all_at(fd, data, n, -1); }
 
 int utf8_decode(const char *s, size_t n, uint32_t *code) {
     const unsigned char *u = (const unsigned char *)s;

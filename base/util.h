@@ -1,4 +1,4 @@
-// Small things every module needs: errors, checked sizes, memory, strings, files, time.
+// Small things every module needs: errors, checked sizes, memory, strings, time.
 #ifndef BASE_UTIL_H
 #define BASE_UTIL_H
 
@@ -30,7 +30,8 @@ typedef struct {
     char text[512];
 } Error;
 
-// Fills `err` and returns false, so that a function can `return error_set(...)`. Control bytes are escaped.
+// Fills `err` and returns false, so that a function can `return error_set(...)`. Control bytes are escaped. Nothing here
+// asks for memory: it may be what is short.
 bool error_set(Error *err, int code, const char *fmt, ...) PRINTF_LIKE(3, 4);
 
 // The same (exit 1) with a file's name and what errno says.
@@ -68,6 +69,8 @@ int str_compare(Str a, Str b); // by bytes, as strcmp
 bool str_contains(Str hay, const char *needle);
 bool str_begins_with(Str s, const char *begin);
 bool str_ends_with(Str s, const char *end);
+// Whether s begins with `start`, or is a beginning of it.
+bool str_begins_alike(Str s, const char *start);
 // Without the byte order mark that some editors put in front of a text.
 Str str_skip_mark(Str text);
 // Whether there is only white space.
@@ -81,21 +84,18 @@ typedef struct {
     size_t len, cap;
 } Buffer;
 
+// Room for n bytes more, and where they go: whoever fills it adds to len.
+char *buffer_room(Buffer *b, size_t n);
 void buffer_append(Buffer *b, const void *data, size_t n);
 void buffer_put(Buffer *b, Str s);
 void buffer_puts(Buffer *b, const char *c_string);
 void buffer_printf(Buffer *b, const char *fmt, ...) PRINTF_LIKE(2, 3);
 void buffer_vprintf(Buffer *b, const char *fmt, va_list ap);
-// Appends text that may be shown: control bytes but those in `keep`, and what is no UTF-8, become \xNN.
+// Appends text that may be shown: control bytes but those in `keep`, what turns the direction of text, and what is no
+// UTF-8 become \xNN.
 void buffer_put_shown(Buffer *b, Str s, const char *keep);
 Str buffer_str(const Buffer *b); // all of it, valid until it grows
 void buffer_free(Buffer *b);
-
-// Appends all of a file ("-" is stdin). False with err (exit 1) if it cannot be read, or is an endless device.
-bool file_read(const char *path, Buffer *out, Error *err);
-// Writes all bytes, whatever write() returns at once. False with errno set.
-bool write_all(int fd, const void *data, size_t n);
-bool write_all_at(int fd, const void *data, size_t n, int64_t at); // at < 0: where the file stands
 
 // Length of the UTF-8 character at s (1..4) or 0 if the bytes are not valid UTF-8; *code is the code point.
 int utf8_decode(const char *s, size_t n, uint32_t *code);

@@ -1,11 +1,11 @@
 #include "dialogue.h"
+#include "../base/files.h"
 #include "../base/json.h"
 
-#include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+
+#define HEAD "{\"role\":" // how a line of a transcript begins
 
 void dialogue_push(Dialogue *d, Str role, Str content) {
     d->messages = xrealloc(d->messages, (size_t)d->n + 1, sizeof *d->messages);
@@ -38,7 +38,7 @@ void dialogue_remove(Dialogue *d, int from, int to) {
 }
 
 static void put_message(Buffer *out, const Message *m) {
-    json_put_string(out, "{\"role\":", m->role);
+    json_put_string(out, HEAD, m->role);
     json_put_string(out, ",\"content\":", m->content);
     buffer_puts(out, "}\n");
 }
@@ -67,38 +67,14 @@ int dialogue_encode(Dialogue *d, Template tpl, const Tokenizer *t) {
     return n;
 }
 
-// flags: O_TRUNC or O_APPEND.
-static bool put_file(const char *path, int flags, const Buffer *data, Error *err) {
-    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | flags, 0600);
-    bool ok = fd >= 0 && write_all(fd, data->data, data->len) && (flags == O_APPEND || fsync(fd) == 0);
-    if (!ok) error_file(err, path);
-    if (fd >= 0 && close(fd) && ok) ok = error_file(err, path);
-    return ok;
-}
-
-bool transcript_write(const Dialogue *d, const char *path, Error *err) {
-    Buffer out = {0}, temporary = {0};
-    buffer_puts(&out, "");
+void transcript_put(const Dialogue *d, Buffer *out) {
     for (int i = 0; i <= d->n; i++) {
-        if (i == dialogue_has(d, 0, "system")) buffer_put(&out, buffer_str(&d->dropped));
-        if (i < d->n) put_message(&out, &d->messages[i]);
+        if (i == dialogue_has(d, 0, "system")) buffer_put(out, buffer_str(&d->dropped));
+        if (i < d->n) put_message(out, &d->messages[i]);
     }
-    buffer_printf(&temporary, "%s.%d.tmp", path, (int)getpid());
-    bool ok = put_file(temporary.data, O_TRUNC, &out, err);
-    if (ok && rename(temporary.data, path)) ok = error_file(err, path);
-    if (!ok) unlink(temporary.data);
-    buffer_free(&out);
-    buffer_free(&temporary);
-    return ok;
 }
 
-bool transcript_append(const Dialogue *d, const char *path, Error *err) {
-    Buffer out = {0};
-    put_message(&out, &d->messages[d->n - 1]);
-    bool ok = put_file(path, O_APPEND, &out, err);
-    buffer_free(&out);
-    return ok;
-}
+void transcript_put_last(const Dialogue *d, Buffer *out) { put_message(out, &d->messages[d->n - 1]); }
 
 // One line of a transcript; the message points into doc.
 static bool read_message(JsonDoc *doc, Str line, Message *m, Error *err) {
@@ -112,12 +88,12 @@ static bool read_message(JsonDoc *doc, Str line, Message *m, Error *err) {
     return true;
 }
 
-bool transcript_read(Dialogue *d, const char *path, bool *is_torn, Error *err) {
+bool transcript_read(Dialogue *d, const char *path, size_t *n_torn, Error *err) {
     Buffer text = {0};
     JsonDoc doc = {0};
     bool ok = file_read(path, &text, err);
     Str rest = str_skip_mark(buffer_str(&text));
-    *is_torn = false;
+    *n_torn = 0;
     for (size_t number = 1; ok && rest.len; number++) {
         const char *end = memchr(rest.data, '\n', rest.len);
         Str line = {rest.data, end ? (size_t)(end - rest.data) : rest.len};
@@ -127,8 +103,8 @@ bool transcript_read(Dialogue *d, const char *path, bool *is_torn, Error *err) {
         if (str_is_blank(line)) continue;
         if (read_message(&doc, line, &m, &why))
             dialogue_push(d, m.role, m.content);
-        else if (!end)
-            *is_torn = true;
+        else if (!end && str_begins_alike(line, HEAD))
+            *n_torn = line.len;
         else
             ok = error_set(err, EXIT_RUNTIME, "%s: line %zu: %s", path, number, why.text);
     }

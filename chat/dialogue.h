@@ -24,10 +24,11 @@ void dialogue_system(Dialogue *d, const char *text, size_t n);
 // Encodes the messages that are not; the number of all tokens.
 int dialogue_encode(Dialogue *d, Template tpl, const Tokenizer *t);
 
-// Adds the messages of a file. A torn last line, left by a kill, is passed over (*is_torn). False with err (exit 1).
-bool transcript_read(Dialogue *d, const char *path, bool *is_torn, Error *err);
-// Replaces a file by the dialogue, all or nothing; adds the last message to a file.
-bool transcript_write(const Dialogue *d, const char *path, Error *err);
-bool transcript_append(const Dialogue *d, const char *path, Error *err);
+// Adds the messages of a file. The last line, if a kill or a full disk has torn it, is passed over: *n_torn is its
+// length. False with err (exit 1).
+bool transcript_read(Dialogue *d, const char *path, size_t *n_torn, Error *err);
+// Appends all lines of the transcript; that of the last message.
+void transcript_put(const Dialogue *d, Buffer *out);
+void transcript_put_last(const Dialogue *d, Buffer *out);
 
 #endif

@@ -1,5 +1,6 @@
 #include "editor.h"
 #include "output.h"
+#include "../base/files.h"
 
 #include <errno.h>
 #include <fcntl.h>

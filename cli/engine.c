@@ -1,4 +1,5 @@
 #include "engine.h"
+#include "../base/files.h"
 #include "../kernels/ops.h"
 
 #include <errno.h>

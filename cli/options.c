@@ -81,6 +81,7 @@ static const Option options[] = {
     {{"--json"}, "rcswno", FLAG, AT(is_json), 0, 0, NULL, "machine-readable result on stdout"},
     {{"--logprobs"}, "r", INT, AT(logprobs), 0, 100, "N", "with --json: the N best alternatives of every token"},
     {{"-o", "--output"}, "bl", STRING, AT(output), 0, 0, "FILE", "where the result goes; - is stdout"},
+    {{"--force"}, "lq", FLAG, AT(is_forced), 0, 0, NULL, "replace a file that is there"},
     {{"--ids"}, "l", STRING, AT(ids), 0, 0, "LIST", "tokens; @FILE reads them"},
     {{"--ids"}, "t", FLAG, AT(ids_only), 0, 0, NULL, "print only the ids"},
     {{"--count"}, "t", FLAG, AT(count_only), 0, 0, NULL, "print only the number of tokens"},

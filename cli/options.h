@@ -33,6 +33,7 @@ typedef struct {
     bool is_json, is_quiet, is_verbose;
     int logprobs;
     const char *output;
+    bool is_forced; // may replace a file
     // tokenize, logits
     bool ids_only, count_only, is_jsonl, is_decode, last_only;
     const char *ids, *chat_file;

@@ -105,7 +105,7 @@ def quantize(*args, **options):
 def kinds(tmp, name, **model):
     source, out = os.path.join(tmp, "in.gguf"), os.path.join(tmp, "out.gguf")
     write_model(source, **model)
-    quantize("-q", source, out, name)
+    quantize("-q", "--force", source, out, name)
     keys, tensors = read_model(out)
     same(keys["general.file_type"], (4, struct.pack("<I", FILE_TYPES[name])), name)
     return {k: v[0] for k, v in tensors.items()}
@@ -146,7 +146,7 @@ def metadata(tmp):
     source, out = os.path.join(tmp, "in.gguf"), os.path.join(tmp, "out.gguf")
     write_model(source, n_layers=2)
     for name in "Q4_K_M", "F32":
-        quantize(source, out, name.lower())
+        quantize("--force", source, out, name.lower())
         keys, tensors = read_model(out)
         expected = {k: (kind, v) for k, kind, v in KEYS if not k.startswith("split.")}
         expected["general.file_type"] = (4, struct.pack("<I", FILE_TYPES[name]))
@@ -162,7 +162,7 @@ def threads(tmp):
     for name in ("Q4_K_M", "Q8_0"):
         files = []
         for n in "1", "2", "5":
-            quantize("-q", "--threads", n, source, out, name)
+            quantize("-q", "--force", "--threads", n, source, out, name)
             with open(out, "rb") as f:
                 files.append(f.read())
         check(files[0] == files[1] == files[2], name)
@@ -198,7 +198,7 @@ def disk_full(tmp):
     def limit():
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))
-    refuses(1, "File too large", "quantize", source, out, "Q8_0", preexec_fn=limit)
+    refuses(1, "File too large", "quantize", "--force", source, out, "Q8_0", preexec_fn=limit)
     same(sorted(os.listdir(tmp)), ["in.gguf", "out.gguf"], "left behind")
     with open(out, "rb") as f:
         same(f.read(), b"old")

@@ -6,17 +6,16 @@
 // its own random stream.
 #include "verbs.h"
 #include "batch_requests.h"
+#include "../base/endings.h"
+#include "../base/files.h"
 #include "../cli/lines.h"
 #include "../cli/output.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <search.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -52,9 +51,7 @@ typedef struct {
     long shard, n_shards;
     bool at_end;
     void *seen, *done; // ids of the input so far; keys that the output held at the start
-    const char *out_path;
-    int out;
-    bool out_is_file;
+    Journal out;
     Record *window[WINDOW]; // (n_window) in order of input
     int n_window, n_waiting;
     size_t window_tokens;
@@ -75,14 +72,13 @@ typedef struct {
 
 // One line, whole or not at all.
 static void write_line(Batch *b, const Buffer *line) {
-    struct stat before;
-    bool is_file = b->out_is_file && fstat(b->out, &before) == 0;
-    if (write_all(b->out, line->data, line->len)) return;
-    int e = errno;
-    if (is_file && ftruncate(b->out, before.st_size)) warn("%s: the last line is torn", b->out_path);
-    if (e == EPIPE) _exit(EXIT_OK); // the reader has had enough
-    die(EXIT_RUNTIME, "%s: %s%s", b->out_path, strerror(e),
-        b->out_is_file ? " (its lines are whole; --resume goes on)" : "");
+    Error err;
+    if (journal_append(&b->out, buffer_str(line), &err)) return;
+    if (errno == EPIPE) _exit(EXIT_OK); // the reader has had enough
+    die(EXIT_RUNTIME, "%s%s", err.text,
+        !b->out.is_file  ? ""
+        : b->out.is_torn ? " (its last line is torn; --resume goes on)"
+                         : " (its lines are whole; --resume goes on)");
 }
 
 // Reads what an earlier run has left: finished keys, and where the last whole line ends.
@@ -91,45 +87,41 @@ static void resume(Batch *b) {
     static Buffer key;
     Str line;
     Error err;
-    uint64_t whole = 0;
+    size_t n_torn = 0;
     LineState state;
-    lines_open(&l, b->out_path, MAX_RESULT);
-    while ((state = lines_next(&l, &line, true)) == LINE_READY && l.is_whole) {
-        bool is_error;
-        if (!json_parse(&b->doc, line.data, line.len, &err))
-            die(EXIT_RUNTIME, "%s: line %ld: %s (not an output of batch?)", b->out_path, l.number, err.text);
-        if (!result_key(b->doc.root, &key, &is_error))
-            die(EXIT_RUNTIME, "%s: line %ld: expected an answer with an id (not an output of batch?)", b->out_path,
-                l.number);
+    lines_open(&l, b->out.path, MAX_RESULT);
+    while ((state = lines_next(&l, &line, true)) == LINE_READY) {
+        bool is_error, is_json = json_parse(&b->doc, line.data, line.len, &err);
+        n_torn = !l.is_whole && str_begins_alike(line, RESULT_HEAD) ? line.len : 0;
+        if (n_torn) break;
+        if (is_json && !result_key(b->doc.root, &key, &is_error))
+            is_json = error_set(&err, EXIT_RUNTIME, "expected an answer with an id");
+        if (!is_json) die(EXIT_RUNTIME, "%s: line %ld: %s (not an output of batch?)", b->out.path, l.number, err.text);
         set_add(&b->done, &key);
         b->n_failed_before += is_error;
-        whole = l.offset;
     }
-    if (state == LINE_LONG) die(EXIT_RUNTIME, "%s: line %ld is too long", b->out_path, l.number);
-    if (state == LINE_READY) {
-        if (ftruncate(b->out, (off_t)whole)) die_file(b->out_path);
-        if (!b->options->is_quiet) warn("%s: dropped the torn line %ld", b->out_path, l.number);
-    }
+    if (state == LINE_LONG) die(EXIT_RUNTIME, "%s: line %ld is too long", b->out.path, l.number);
     if (generate_interrupted) exit(EXIT_INTERRUPTED);
+    if (!journal_mend(&b->out, n_torn, &err)) die_error(&err);
+    if (n_torn && !b->options->is_quiet) warn("%s: dropped the torn line %ld", b->out.path, l.number);
 }
 
 static void open_output(Batch *b) {
     const Options *o = b->options;
-    struct stat in, out;
+    struct stat st;
+    Error err;
     bool is_stdout = !o->output || !strcmp(o->output, "-");
-    b->out_path = is_stdout ? "standard output" : o->output;
-    b->out = is_stdout ? STDOUT_FILENO : open(o->output, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
-    if (b->out < 0 || fstat(b->out, &out)) die_file(b->out_path);
-    b->out_is_file = S_ISREG(out.st_mode);
     if (is_stdout && o->is_resume) die(EXIT_USAGE, "--resume: expected -o FILE");
-    if (is_stdout || !b->out_is_file) return;
-    if (fstat(b->in.fd, &in) == 0 && in.st_dev == out.st_dev && in.st_ino == out.st_ino)
-        die(EXIT_USAGE, "%s is the input and the output", o->output);
-    if (flock(b->out, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK)
-        die(EXIT_RUNTIME, "%s: another run is writing it", o->output);
+    if (is_stdout) {
+        bool is_file = fstat(STDOUT_FILENO, &st) == 0 && S_ISREG(st.st_mode);
+        b->out = (Journal){.path = "standard output", .fd = STDOUT_FILENO, .is_file = is_file};
+        return;
+    }
+    if (!journal_open(&b->out, o->output, FILE_STREAM, &err)) die_error(&err);
+    if (!b->out.is_file) return;
     if (o->is_resume)
         resume(b);
-    else if (out.st_size > 0)
+    else if (fstat(b->out.fd, &st) == 0 && st.st_size > 0)
         die(EXIT_USAGE, "%s exists and is not empty: --resume goes on with it", o->output);
 }
 
@@ -468,14 +460,15 @@ int verb_batch(const Options *o) {
     Batch *b = &batch;
     b->options = o;
     if (!o->input && isatty(STDIN_FILENO)) die(EXIT_USAGE, "batch: expected -i FILE or requests on standard input");
-    signal(SIGXFSZ, SIG_IGN); // a file size limit is an error of write()
     read_shard(b, o->shard);
     lines_open(&b->in, o->input, MAX_LINE);
+    file_is_input(o->input);
     open_output(b);
     open_model(b);
     b->shows_progress = !o->is_quiet && (o->progress_json || terminal_has_escapes(STDERR_FILENO));
     if (b->shows_progress) count_lines(b);
     b->start = now_sec();
+    endings_defer();
     while (!generate_interrupted) {
         fill_window(b);
         start_waiting(b);
@@ -485,11 +478,11 @@ int verb_batch(const Options *o) {
         show_progress(b, false);
         if (b->at_end && b->n_window == 0) break;
     }
-    if (b->out_is_file && fsync(b->out)) die_file(b->out_path);
-    if (b->out != STDOUT_FILENO && close(b->out)) die_file(b->out_path);
+    Error err;
+    if (b->out.fd != STDOUT_FILENO && !journal_close(&b->out, &err)) die_error(&err);
     show_progress(b, true);
     print_summary(b);
-    if (generate_interrupted && b->out_is_file)
+    if (generate_interrupted && b->out.is_file)
         note(o, "interrupted: %s under way given up; the same command with --resume goes on",
              count_of(b->n_active, "answer"));
     return generate_interrupted ? EXIT_INTERRUPTED : b->n_failed + b->n_failed_before ? EXIT_RECORDS : EXIT_OK;

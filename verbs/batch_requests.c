@@ -287,9 +287,9 @@ bool record_parse(Record *r, const Engine *e, const Json *root, Error *err) {
 // The beginning of every line of output: who it answers. A request without an id has null.
 static void put_head(Record *r) {
     if (r->form == FORM_SHORT)
-        buffer_puts(&r->answer, "{\"id\":");
+        buffer_puts(&r->answer, RESULT_HEAD);
     else
-        buffer_printf(&r->answer, "{\"id\":\"batch_req_%ld\",\"custom_id\":", r->line);
+        buffer_printf(&r->answer, RESULT_HEAD "\"batch_req_%ld\",\"custom_id\":", r->line);
     buffer_puts(&r->answer, r->has_id ? r->key.data : "null");
 }
 

@@ -40,6 +40,7 @@ void record_answer(Record *r, const Engine *e);
 void record_fail(Record *r, const char *code, const char *message);
 void record_free(Record *r);
 
+#define RESULT_HEAD "{\"id\":" // how a line of output begins
 // The key of a line of output, as it was made for its request; *is_error is set for an error.
 bool result_key(const Json *root, Buffer *key, bool *is_error);
 

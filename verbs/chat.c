@@ -3,13 +3,12 @@
 // turn costs its own tokens, and undoing, editing or loading costs what differs.
 #include "verbs.h"
 #include "chat.h"
+#include "../base/endings.h"
 #include "../base/json.h"
 #include "../cli/answers.h"
 #include "../cli/output.h"
 
 #include <ctype.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -38,10 +37,16 @@ void chat_complain(const Chat *c, const char *fmt, ...) {
     buffer_free(&text);
 }
 
-void chat_follow(const Chat *c, bool is_appended) {
-    const char *path = c->options.session_file;
+void chat_follow(Chat *c, bool is_appended) {
     Error err;
-    if (path && !(is_appended ? transcript_append : transcript_write)(&c->dialogue, path, &err)) warn("%s", err.text);
+    Buffer text = {0};
+    bool by_line = is_appended && !c->is_behind;
+    if (!c->options.session_file) return;
+    buffer_puts(&text, "");
+    (by_line ? transcript_put_last : transcript_put)(&c->dialogue, &text);
+    c->is_behind = !(by_line ? journal_append : journal_replace)(&c->journal, buffer_str(&text), &err);
+    if (c->is_behind) warn("%s", err.text);
+    buffer_free(&text);
 }
 
 // The answer under way.
@@ -260,11 +265,18 @@ static bool history_path(const Options *o, Buffer *path) {
     return true;
 }
 
+static void open_session_file(Chat *c) {
+    const char *path = c->options.session_file;
+    Error err;
+    size_t n_torn;
+    if (!journal_open(&c->journal, path, FILE_PRIVATE, &err) || !transcript_read(&c->dialogue, path, &n_torn, &err) ||
+        !journal_mend(&c->journal, n_torn, &err))
+        die_error(&err);
+}
+
 static void chat_open(Chat *c, const Options *o) {
     Dialogue *d = &c->dialogue;
-    Error err;
     static Buffer history;
-    bool is_torn;
     c->options = *o;
     engine_open(&c->engine, &c->options);
     int most = c->engine.model.config.max_context;
@@ -272,10 +284,7 @@ static void chat_open(Chat *c, const Options *o) {
     memory_check(&c->engine.model, (size_t)c->options.ctx);
     engine_generator(&c->engine, &c->generator, o->chunk ? o->chunk : CHUNK, 1);
     c->session = session_new(&c->engine.model.kv);
-    if (o->session_file && access(o->session_file, F_OK) == 0) {
-        if (!transcript_read(d, o->session_file, &is_torn, &err)) die_error(&err);
-        if (is_torn && !transcript_write(d, o->session_file, &err)) die_error(&err);
-    }
+    if (o->session_file) open_session_file(c);
     if (o->system) dialogue_system(d, c->engine.system.data, c->engine.system.len);
     if (o->system && o->session_file) chat_follow(c, false);
     c->editor = editor_open(history_path(o, &history) ? history.data : NULL, &generate_interrupted);
@@ -304,6 +313,7 @@ int verb_chat(const Options *o) {
     static Buffer text;
     int n_interrupts = 0;
     chat_open(&c, o);
+    endings_defer();
     greet(&c);
     for (;;) {
         buffer_puts(&c.edited, "");
@@ -331,5 +341,7 @@ int verb_chat(const Options *o) {
         if (generate_interrupted && !c.is_terminal) break;
         generate_interrupted = 0;
     }
-    return generate_interrupted ? EXIT_INTERRUPTED : c.is_terminal ? EXIT_OK : c.code;
+    if (c.is_behind) chat_follow(&c, false); // a last time
+    if (c.is_behind) c.code = EXIT_RUNTIME;
+    return generate_interrupted ? EXIT_INTERRUPTED : c.is_terminal && !c.is_behind ? EXIT_OK : c.code;
 }

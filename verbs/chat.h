@@ -2,6 +2,7 @@
 #ifndef VERBS_CHAT_H
 #define VERBS_CHAT_H
 
+#include "../base/files.h"
 #include "../chat/dialogue.h"
 #include "../cli/editor.h"
 #include "../cli/engine.h"
@@ -15,6 +16,8 @@ typedef struct {
     Dialogue dialogue;
     Ids stream;      // the tokens of the dialogue, what opens an answer, and the answer
     int n_answers;   // each answer has a stream of random numbers of its own
+    Journal journal; // the session file
+    bool is_behind;  // the last write to it failed
     Buffer attached; // of /file, for the next message
     Buffer edited;   // what the next prompt begins with
     bool is_editing; // the next text takes the place of the last question
@@ -26,8 +29,8 @@ typedef struct {
 
 // Something that could not be done. In --json a driver waits for a line of output.
 void chat_complain(const Chat *c, const char *fmt, ...) PRINTF_LIKE(2, 3);
-// The session file follows the dialogue: by one message more, or whole after any other change.
-void chat_follow(const Chat *c, bool is_appended);
+// The session file follows the dialogue: by one message more, or whole after any other change and after a failure.
+void chat_follow(Chat *c, bool is_appended);
 // True if the dialogue and the start of an answer fit; if not, says so, with what can be done.
 bool chat_fits(Chat *c);
 // Adds a message and lets the model answer; answers what the dialogue holds.

@@ -75,10 +75,10 @@ static void command_file(Chat *c, const char *path) {
 static void command_load(Chat *c, const char *path) {
     Dialogue *d = &c->dialogue;
     Error err;
-    bool is_torn;
+    size_t n_torn;
     int n_old = d->n;
     if (!has_name(c, path)) return;
-    if (!transcript_read(d, path, &is_torn, &err)) {
+    if (!transcript_read(d, path, &n_torn, &err)) {
         dialogue_remove(d, n_old, d->n);
         chat_complain(c, "%s", err.text);
         return;
@@ -89,13 +89,37 @@ static void command_load(Chat *c, const char *path) {
     note(&c->options, "%s", count_of(d->n, "message"));
 }
 
+// Whether a file holds nothing but a beginning of the text: nothing is lost when that takes its place.
+static bool is_beginning(const char *path, Str text) {
+    struct stat st;
+    Buffer old = {0};
+    bool is = stat(path, &st) == 0 && S_ISREG(st.st_mode) && (size_t)st.st_size <= text.len &&
+              file_read(path, &old, &(Error){0}) && old.len <= text.len && !memcmp(old.data, text.data, old.len);
+    buffer_free(&old);
+    return is;
+}
+
+// "[--force] FILE"
 static void command_save(Chat *c, const char *path) {
     Error err;
+    OutFile f;
+    Buffer text = {0};
+    bool is_forced = !strncmp(path, "--force ", 8);
+    if (is_forced) path += 8 + strspn(path + 8, " ");
     if (!has_name(c, path)) return;
-    if (!transcript_write(&c->dialogue, path, &err))
+    buffer_puts(&text, "");
+    transcript_put(&c->dialogue, &text);
+    is_forced |= is_beginning(path, buffer_str(&text));
+    bool ok = outfile_open(&f, path, FILE_PRIVATE | (is_forced ? FILE_FORCE : 0), &err);
+    if (ok && !write_all(f.fd, text.data, text.len)) {
+        ok = error_file(&err, path);
+        outfile_drop(&f);
+    }
+    if (!ok || !outfile_close(&f, &err))
         chat_complain(c, "%s", err.text);
     else
         note(&c->options, "%s saved in %s", count_of(c->dialogue.n, "message"), path);
+    buffer_free(&text);
 }
 
 bool chat_undo(Chat *c) {
@@ -177,7 +201,7 @@ static const Command commands[] = {
     {"/undo", "take the last message and its answer back", command_undo},
     {"/regen", "answer the last message anew", command_regen},
     {"/edit", "change the last message and send it again", command_edit},
-    {"/save", "FILE: write the dialogue, a JSON object a line", command_save},
+    {"/save", "FILE: write the dialogue, a JSON object a line (--force FILE: over another)", command_save},
     {"/load", "FILE: go on from such a file", command_load},
     {"/set", "OPTION VALUE: temp, top-k, top-p, min-p, seed ...; alone: all of them", command_set},
     {"/show", "model, context and options", command_show},

@@ -1,14 +1,33 @@
 // logits: raw logits of given tokens, for comparison with other implementations.
 #include "verbs.h"
+#include "../base/files.h"
 #include "../cli/engine.h"
 #include "../cli/output.h"
 
 #include <fcntl.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { LOGITS_BYTES = 128 << 20 };
+
+// With --force anything; without it what can only be logits: floats of their size, of both signs, which no text has.
+static bool may_replace(const Options *o) {
+    float x[1024] = {0};
+    bool has_negative = false;
+    struct stat st;
+    if (o->is_forced) return true;
+    int fd = open(o->output, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    ssize_t n = fd < 0 || fstat(fd, &st) || !S_ISREG(st.st_mode) || st.st_size % 4 ? 0 : read(fd, x, sizeof x);
+    if (fd >= 0) close(fd);
+    for (ssize_t i = 0; i < n / 4; i++) {
+        if (!(fabsf(x[i]) < 1e4f)) return false;
+        has_negative |= x[i] < 0;
+    }
+    return has_negative;
+}
 
 int verb_logits(const Options *o) {
     static Model model;
@@ -16,12 +35,16 @@ int verb_logits(const Options *o) {
     static Buffer text;
     static Workspace *ws;
     static Session *session;
+    static OutFile out;
     Error err;
+    bool is_stdout = o->output && !strcmp(o->output, "-");
     if (!o->ids || !o->output) die(EXIT_USAGE, "logits: expected --ids LIST and -o FILE (llama31 help logits)");
     if (o->ids[0] != '@')
         buffer_puts(&text, o->ids);
     else if (!file_read(o->ids + 1, &text, &err))
         die_error(&err);
+    else
+        file_is_input(o->ids + 1);
     if (!model_open(&model, o->model, &o->model_options, &err)) die_error(&err);
     int n_vocab = model.config.vocab_size;
     ids_parse(text.data, n_vocab, &ids);
@@ -31,8 +54,8 @@ int verb_logits(const Options *o) {
 
     int fit = LOGITS_BYTES / (4 * n_vocab), chunk = o->chunk ? o->chunk : fit < 1 ? 1 : fit < 512 ? fit : 512;
     if (chunk > ids.len) chunk = ids.len;
-    int fd = strcmp(o->output, "-") ? open(o->output, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666) : STDOUT_FILENO;
-    if (fd < 0) die_file(o->output);
+    if (!is_stdout && !outfile_open(&out, o->output, FILE_STREAM | (may_replace(o) ? FILE_FORCE : 0), &err))
+        die_error(&err);
     ws = workspace_new(&model, chunk, chunk);
     session = session_new(&model.kv);
     for (int first = 0; first < ids.len; first += chunk) {
@@ -41,8 +64,9 @@ int verb_logits(const Options *o) {
         if (n < 0) die_error(&err);
         const float *logits = model_forward(&model, ws, 0);
         int n_wanted = n > wanted ? n - wanted : 0;
-        output_write(fd, o->output, logits, (size_t)n_wanted * (size_t)n_vocab * sizeof *logits);
+        output_write(is_stdout ? STDOUT_FILENO : out.fd, o->output, logits,
+                     (size_t)n_wanted * (size_t)n_vocab * sizeof *logits);
     }
-    if (fd != STDOUT_FILENO && close(fd)) die_file(o->output);
+    if (!is_stdout && !outfile_close(&out, &err)) die_error(&err);
     return EXIT_OK;
 }

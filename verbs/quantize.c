@@ -1,19 +1,17 @@
 // quantize: a model file with smaller tensors. The types of a mixture follow llama.cpp's, so that a name means the
 // same.
 #include "verbs.h"
+#include "../base/files.h"
 #include "../cli/engine.h"
 #include "../cli/output.h"
 #include "../kernels/encode.h"
 #include "../kernels/ops.h"
 
-#include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 typedef struct {
@@ -265,36 +263,6 @@ static uint64_t put_header(Buffer *b, const Gguf *g, const Type *types, const Mi
     return at + b->len;
 }
 
-static char unfinished[4096]; // the temporary file, for the handler
-
-static void on_end(int signal_number) {
-    unlink(unfinished);
-    _exit(128 + signal_number);
-}
-
-// Opens the file that the result is written to: a temporary one beside OUT, or OUT itself if it is a device.
-static int open_output(const char *in, const char *out) {
-    struct stat a, b;
-    bool exists = !stat(out, &b);
-    if (exists && !stat(in, &a) && a.st_dev == b.st_dev && a.st_ino == b.st_ino)
-        die(EXIT_USAGE, "quantize: IN and OUT are the same file: %s", out);
-    if (exists && !S_ISREG(b.st_mode) && !S_ISCHR(b.st_mode)) die(EXIT_USAGE, "%s: expected a file", out);
-    if (exists && S_ISCHR(b.st_mode)) {
-        int fd = open(out, O_WRONLY | O_CLOEXEC);
-        if (fd < 0) die_file(out);
-        return fd;
-    }
-    if (snprintf(unfinished, sizeof unfinished, "%s.%ld.tmp", out, (long)getpid()) >= (int)sizeof unfinished)
-        die(EXIT_USAGE, "%s: the name is too long", out);
-    static const int ends[] = {SIGINT, SIGTERM, SIGHUP};
-    struct sigaction action = {.sa_handler = on_end}, before;
-    for (int i = 0; i < 3; i++)
-        if (!sigaction(ends[i], NULL, &before) && before.sa_handler != SIG_IGN) sigaction(ends[i], &action, NULL);
-    int fd = open(unfinished, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (fd < 0) die_file(unfinished);
-    return fd;
-}
-
 static Type *choose_types(const Options *o, const Gguf *g, const Mixture *mixture) {
     Plan plan;
     plan_read(&plan, g, mixture);
@@ -332,18 +300,17 @@ int verb_quantize(const Options *o) {
     job.is_shown = isatty(STDERR_FILENO) && !o->is_quiet;
     uint64_t size = put_header(&header, &g, job.types, mixture, job.offsets);
     for (int i = 0; i < g.n_tensors; i++) job.total += g.tensors[i].bytes;
-    job.fd = open_output(in, out);
+    OutFile file;
+    if (!outfile_open(&file, out, FILE_STREAM | (o->is_forced ? FILE_FORCE : 0), &err)) die_error(&err);
+    job.fd = file.fd;
     gguf_prefetch(&g);
     int threads = o->model_options.n_threads;
     bool ok = write_all_at(job.fd, header.data, header.len, 0);
     if (ok) team_run(threads > 0 ? threads : team_default_threads(), job_body, &job);
-    if (ok && !job.err.code && *unfinished)
-        ok = !ftruncate(job.fd, (off_t)size) && !fsync(job.fd) && !close(job.fd) && !rename(unfinished, out);
+    if (ok && !job.err.code && file.target) ok = !ftruncate(job.fd, (off_t)size);
     if (!ok) error_file(&job.err, out);
-    if (job.err.code) {
-        if (*unfinished) unlink(unfinished);
-        die_error(&job.err);
-    }
+    if (job.err.code) outfile_drop(&file);
+    if (job.err.code || !outfile_close(&file, &job.err)) die_error(&job.err);
     if (!o->is_quiet)
         fprintf(stderr, "%s: %.3f GB -> %s: %.3f GB, %.1f s\n", in, (double)job.total * 1e-9, out, (double)size * 1e-9,
                 now_sec() - start);

@@ -1,5 +1,6 @@
 // run: one prompt, one text.
 #include "verbs.h"
+#include "../base/endings.h"
 #include "../cli/answers.h"
 #include "../cli/engine.h"
 #include "../cli/output.h"
@@ -37,6 +38,7 @@ int verb_run(const Options *o) {
     request.emit = o->is_json ? NULL : text_emit;
     engine_generator(&e, &g, o->chunk ? o->chunk : ids.len < 512 ? ids.len : 512, 1);
     if (o->has_echo && !o->is_json) text_write(prompt.data, prompt.len);
+    endings_defer();
     answer_generate(o, &g, &s, &request, session_new(&e.model.kv));
     if (s.finish == FINISH_ERROR) die_error(&s.error);
     if (o->is_json)

@@ -1,6 +1,7 @@
 // score: how likely texts are. Everything is a Job: tokens fed to a session, and the log-probabilities of some of them
 // summed. Windows of a text, texts of a file, and the choices after a prompt are packed into the same forward passes.
 #include "verbs.h"
+#include "../base/files.h"
 #include "../cli/engine.h"
 #include "../cli/lines.h"
 #include "../cli/output.h"
@@ -62,7 +63,6 @@ static void run_jobs(Scorer *s, Job *const *jobs, int n) {
         for (int i = first; i < end; i++) feed_job(s, jobs[i]);
         const float *logits = model_forward(&s->engine.model, s->workspace, 0);
         for (int i = first; i < end; i++) logits = take_logprobs(s, jobs[i], logits);
-        if (generate_interrupted) exit(EXIT_INTERRUPTED);
         while (first < n && jobs[first]->n_fed >= jobs[first]->ids.len - 1) first++;
     }
 }

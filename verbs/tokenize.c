@@ -36,11 +36,10 @@ static void print_json_lines(const Options *o, const Tokenizer *t) {
 static void encode_chat(const Options *o, const Gguf *g, const Tokenizer *t, Ids *ids) {
     static Dialogue d;
     Error err;
-    bool is_torn;
+    size_t n_torn;
     Template tpl = template_choose(o, g, t);
-    if (!transcript_read(&d, o->chat_file, &is_torn, &err)) die_error(&err);
-    if (is_torn || !d.n)
-        die(EXIT_RUNTIME, "%s: expected lines of {\"role\":\"...\",\"content\":\"...\"}", o->chat_file);
+    if (!transcript_read(&d, o->chat_file, &n_torn, &err)) die_error(&err);
+    if (n_torn || !d.n) die(EXIT_RUNTIME, "%s: expected lines of {\"role\":\"...\",\"content\":\"...\"}", o->chat_file);
     template_encode(tpl, t, d.messages, d.n, 0, !dialogue_has(&d, d.n - 1, "assistant"), ids);
 }
 

@@ -1,0 +1,254 @@
+"""What is written: nothing lost, nothing replaced unasked, nothing left behind."""
+import os
+import resource
+import shutil
+import signal
+import stat
+import subprocess
+import time
+from cli import PROGRAM, ROOT, Skip, check, main, read_lines, same, test
+
+STORIES = os.path.join(ROOT, "models", "stories.gguf")
+TURN = b'{"role":"user","content":"hi"}\n'
+
+
+def read(path):
+    with open(path, "rb") as f:
+        return f.read()
+
+
+def write(path, data):
+    with open(path, "wb") as f:
+        f.write(data)
+    return path
+
+
+def run(*args, stdin=b"", code=0, **options):
+    r = subprocess.run([PROGRAM, *map(str, args)], input=stdin, capture_output=True, timeout=60, **options)
+    err = r.stderr.decode("utf-8", "replace")
+    check(r.returncode == code, args, "exit", r.returncode, "expected", code, err[-300:])
+    return r.stdout, err
+
+
+def chat(*args, stdin=b"Hello\n", code=0, **options):
+    return run("chat", "-q", "-t", 1, "-n", 2, *args, stdin=stdin, code=code, **options)
+
+
+def only(folder, *names):
+    same(sorted(os.listdir(folder)), sorted(names), "left behind in " + folder)
+
+
+@test
+def session_of_another_kind(tmp):
+    """A file that is no transcript is refused and kept, with a newline at its end or without."""
+    for text in b"notes", b"notes\n", b'{"a":1}', TURN + b"notes", b"{role}\n":
+        path = write(os.path.join(tmp, "n"), text)
+        _, err = chat("--session", path, code=1)
+        check("line" in err, err)
+        same(read(path), text)
+    only(tmp, "n")
+
+
+@test
+def session_without_last_newline(tmp):
+    path = write(os.path.join(tmp, "s"), TURN[:-1])
+    chat("--session", path)
+    same([m["role"] for m in read_lines(path)], ["user", "user", "assistant"])
+    chat("--session", path)  # and it can be gone on with
+    same(len(read_lines(path)), 5)
+
+
+@test
+def session_torn(tmp):
+    for torn in b'{"role":"us', b'{"ro', b'{"role":"user","content":"x':
+        path = write(os.path.join(tmp, "s"), TURN + torn)
+        chat("--session", path)
+        same([m["role"] for m in read_lines(path)], ["user", "user", "assistant"], torn)
+
+
+@test
+def session_disk_full(tmp):
+    """A limit on the file's size stands for a full disk: whole lines, and exit 1."""
+    path = os.path.join(tmp, "s")
+    for limit in range(1, 100, 7):
+        write(path, b"")
+        _, err = chat("--session", path, stdin=b"Hello\nAgain\n", code=1,
+                      preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)))
+        check("File too large" in err, err)
+        for message in read_lines(path):
+            check(message["role"] in ("user", "assistant"))
+    only(tmp, "s")
+
+
+@test
+def session_that_cannot_be_written(tmp):
+    chat("--session", os.path.join(tmp, "absent", "s"), code=1)
+    chat("--session", tmp, code=1)
+    chat("--session", "/dev/null", code=1)
+
+
+@test
+def session_lock(tmp):
+    """Two chats on one session: the second is refused, also after the first has replaced the file."""
+    path = os.path.join(tmp, "s")
+    first = subprocess.Popen([PROGRAM, "chat", "-q", "-n", "2", "--json", "--session", path], stdin=subprocess.PIPE,
+                             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    try:
+        for text in b"Hello\n", b"/system x\n", b"/undo\nHello again\n":
+            first.stdin.write(text)
+            first.stdin.flush()
+            if not text.startswith(b"/system"):
+                first.stdout.readline()
+            _, err = chat("--session", path, code=1)
+            check("another run" in err, err)
+    finally:
+        first.stdin.close()
+        first.wait()
+        first.stdout.close()
+    chat("--session", path)
+    only(tmp, "s")
+
+
+@test
+def links_are_followed(tmp):
+    """A link stays a link, and what it points to is what is written."""
+    os.mkdir(os.path.join(tmp, "d"))
+    link, real = os.path.join(tmp, "link"), os.path.join(tmp, "d", "real")
+    for target, again in ((real, False), ("d/real", True)):
+        os.symlink(target, link)
+        chat("--session", link, stdin=b"Hello\n/undo\nAgain\n")
+        check(os.path.islink(link) and not os.path.islink(real))
+        same(len(read_lines(real)), 2)
+        os.remove(real)
+        run("quantize", "-q", STORIES, link, "Q4_0")  # nothing is there yet
+        run("quantize", "-q", "--force", STORIES, link, "Q8_0")
+        check(os.path.islink(link) and os.path.getsize(real) > 1000)
+        os.remove(real)
+        os.remove(link)
+    only(os.path.join(tmp, "d"))
+
+
+@test
+def nothing_is_replaced_unasked(tmp):
+    path = write(os.path.join(tmp, "old"), b"precious\n")
+    ids = write(os.path.join(tmp, "ids"), b"1 2 3\n")
+    for args in (("quantize", STORIES, path, "Q8_0"), ("logits", "--ids", "1", "-o", path),
+                 ("logits", "--ids", "@" + ids, "-o", ids), ("logits", "--force", "--ids", "@" + ids, "-o", ids)):
+        before = read(args[-1]) if args[0] == "logits" else read(path)
+        run(*args, code=2)
+        same(read(path), b"precious\n")
+        same(read(ids), b"1 2 3\n")
+    _, err = chat(stdin=b"Hello\n/save " + path.encode() + b"\n")
+    check("--force" in err, err)
+    same(read(path), b"precious\n")
+    chat(stdin=b"Hello\n/save --force " + path.encode() + b"\n")
+    same(len(read_lines(path)), 2)
+    run("logits", "--force", "--ids", "1", "-o", path)
+    run("logits", "--ids", "1", "-o", path)  # logits may go
+    os.chmod(path, 0o640)
+    run("quantize", "-q", "--force", STORIES, path, "Q8_0")
+    same(stat.S_IMODE(os.stat(path).st_mode), 0o640)
+    only(tmp, "old", "ids")
+
+
+@test
+def save_goes_on(tmp):
+    """What holds a beginning of the dialogue is replaced: nothing is lost. The session's own file is not."""
+    path, session = os.path.join(tmp, "saved"), os.path.join(tmp, "s")
+    line = b"/save " + path.encode() + b"\n"
+    _, err = chat("--session", session, stdin=b"Hello\n" + line + b"Again\n" + line + b"/save " + session.encode() +
+                  b"\nMore\n")
+    check("same file" in err, err)
+    same(len(read_lines(path)), 4)
+    same(len(read_lines(session)), 6)
+    _, err = chat(stdin=b"Something else\n" + line)
+    check("exists" in err, err)
+    same(len(read_lines(path)), 4)
+
+
+@test
+def inputs_stay(tmp):
+    """Nothing is written over what the run reads."""
+    model = shutil.copy(STORIES, os.path.join(tmp, "m.gguf"))
+    os.link(model, os.path.join(tmp, "hard.gguf"))
+    os.symlink("m.gguf", os.path.join(tmp, "soft.gguf"))
+    before = read(model)
+    for name in "m.gguf", "hard.gguf", "soft.gguf":
+        out = os.path.join(tmp, name)
+        run("logits", "-m", model, "--force", "--ids", "1", "-o", out, code=2)
+        run("quantize", "--force", model, out, "Q8_0", code=2)
+        _, err = chat("-m", model, stdin=b"Hello\n/save --force " + out.encode() + b"\n")
+        check("same file" in err, err)
+    run("batch", "-m", model, "-i", "/dev/null", "-o", model, "--resume", code=1)
+    same(read(model), before)
+    only(tmp, "m.gguf", "hard.gguf", "soft.gguf")
+
+
+@test
+def devices_stay(tmp):
+    try:
+        os.mknod(os.path.join(tmp, "full"), stat.S_IFCHR | 0o666, os.makedev(1, 7))
+    except OSError as e:
+        raise Skip("mknod: %s" % e.strerror)
+    full = os.path.join(tmp, "full")
+    os.mkfifo(os.path.join(tmp, "fifo"))
+    for path in full, os.path.join(tmp, "fifo"), tmp:
+        _, err = chat(stdin=b"Hello\n/save --force " + path.encode() + b"\n")
+        check("expected a file" in err, err)
+    run("quantize", "-q", "--force", STORIES, full, "Q8_0", code=1)
+    run("logits", "--force", "--ids", "1", "-o", full, code=1)
+    check(stat.S_ISCHR(os.stat(full).st_mode))
+    only(tmp, "full", "fifo")
+
+
+@test
+def batch_output_of_another_kind(tmp):
+    source = write(os.path.join(tmp, "in"), b'{"id":1,"prompt":"a","max_tokens":2}\n')
+    for text in b"notes", b'{"id":1,"text":"a"}\nnotes', b'{"a', b"\xef\xbb\xbfnotes":
+        out = write(os.path.join(tmp, "out"), text)
+        run("batch", "-q", "-i", source, "-o", out, "--resume", code=1)
+        same(read(out), text)
+    only(tmp, "in", "out")
+
+
+@test
+def signals_leave_nothing(tmp):
+    """Every signal that ends the program removes what it has begun."""
+    source = os.path.join(tmp, "in.gguf")
+    shutil.copy(STORIES, source)
+    out = os.path.join(tmp, "out.f32")
+    ids = write(os.path.join(tmp, "ids"), b"1 " * 250)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGXCPU, signal.SIGALRM,
+                   signal.SIGUSR1):
+        for delay in 0.02, 0.05:
+            p = subprocess.Popen([PROGRAM, "logits", "-t", "1", "-b", "1", "--ids", "@" + ids, "-o", out],
+                                 stderr=subprocess.DEVNULL, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL))
+            time.sleep(delay)
+            start = time.time()
+            p.send_signal(number)
+            code = p.wait()
+            if code:
+                same(code, 130 if number == signal.SIGINT else -number)
+                check(time.time() - start < 5)
+                only(tmp, "in.gguf", "ids")
+            if os.path.exists(out):
+                os.remove(out)
+
+
+@test
+def failed_writes_leave_nothing(tmp):
+    """A file size limit at every stage of logits and quantize: exit 1, no part of a file."""
+    for limit in 0, 1, 4096, 100000:
+        for args in ("logits", "--ids", "1 2 3 4 5 6 7 8"), ("quantize", "-q", STORIES, os.path.join(tmp, "q"), "Q8_0"):
+            args += ("-o", os.path.join(tmp, "l")) if args[0] == "logits" else ()
+            r = subprocess.run([PROGRAM, *args], capture_output=True,
+                               preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)))
+            if r.returncode:
+                same((r.returncode, "File too large" in r.stderr.decode()), (1, True), r.stderr)
+                only(tmp)
+            for name in os.listdir(tmp):
+                os.remove(os.path.join(tmp, name))
+
+
+if __name__ == "__main__":
+    main("files", needs_model=False)
