@@ -30,7 +30,7 @@ $(BUILD)/kernels/avx2.o:   ISA := -mavx2 -mfma -mf16c -mbmi -mbmi2
 AVX512 := -mavx2 -mfma -mf16c -mbmi -mbmi2 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni \
           -mprefer-vector-width=512
 $(BUILD)/kernels/avx512.o: ISA := $(AVX512)
-$(BUILD)/kernels/amx.o:    ISA := $(AVX512) -mavx512bf16 -mamx-tile -mamx-bf16 -mamx-int8
+$(BUILD)/kernels/amx.o:    ISA := $(AVX512) -mavx512bf16 -mavx512vbmi -mamx-tile -mamx-bf16 -mamx-int8
 ifdef EMULATE_AMX # all of the program on an emulated tile unit, for tests (with a BUILD of its own)
 $(BUILD)/kernels/amx.o:    ISA := $(AVX512) -include tests/amx_emulate.h
 $(BUILD)/kernels/kernels.o: ISA := -DEMULATE_AMX

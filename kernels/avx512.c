@@ -260,23 +260,6 @@ INLINE void transpose_groups(float (*out)[16], float (*in)[GROUPS], int group) {
     }
 }
 
-// k_scales of 16 rows at once.
-INLINE void panel_k_scales(float (*scale)[16], float (*min)[16], const void *const row[16]) {
-    const __m512i low = _mm512_set1_epi32(15), high = _mm512_set1_epi32(0x30), six = _mm512_set1_epi32(63);
-    __m512i r[4];
-    transpose_16(r, row, 0);
-    __m512 d[2] = {_mm512_cvtph_ps(_mm512_cvtepi32_epi16(r[0])),
-                   _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32(r[0], 16)))};
-    for (int i = 0; i < 8; i++) { // four scales, four minima
-        __m512i byte = _mm512_srli_epi32(r[1 + i / 4], 8 * (i % 4));
-        __m512i last = _mm512_and_si512(_mm512_srli_epi32(r[3], 8 * (i % 4) + i / 4 * 4), low);
-        last = _mm512_or_si512(last, _mm512_and_si512(_mm512_srli_epi32(byte, 2), high));
-        float(*to)[16] = i < 4 ? scale + i : min + i - 4;
-        _mm512_store_ps(to[0], _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_and_si512(byte, six)), d[i / 4]));
-        _mm512_store_ps(to[4], _mm512_mul_ps(_mm512_cvtepi32_ps(last), d[i / 4]));
-    }
-}
-
 INLINE __m512i nibbles_to_panel(__m512i v, Type type) {
     const int offset = type_info(type)->offset;
     return offset == 128 ? iq4_plus_128(v) : _mm512_add_epi8(v, _mm512_set1_epi8((char)(128 - offset)));
@@ -326,7 +309,7 @@ INLINE void panel_half(Panel *panel, int half, const Tensor *w, int row, int row
             transpose(panel->w[half] + (column - k) * 16, q, sizeof q[0], UNIT / 4);
         int group = (column - k) / f->group;
         if (has_k_scales) {
-            panel_k_scales(panel->scale[half] + group, panel->min[half] + group, p);
+            k_scales_16(panel->scale[half] + group, panel->min[half] + group, p);
             continue;
         }
         transpose_groups(panel->scale[half] + group, scale, f->group);

@@ -173,6 +173,23 @@ INLINE void k_scales(Unit *u, const void *block) {
     u->min = _mm512_permutexvar_ps(_mm512_add_epi32(of_scale, _mm512_set1_epi32(4)), both);
 }
 
+// The same of 16 rows at once: one of 8 groups, 16 rows.
+INLINE void k_scales_16(float (*scale)[16], float (*min)[16], const void *const row[16]) {
+    const __m512i low = _mm512_set1_epi32(15), high = _mm512_set1_epi32(0x30), six = _mm512_set1_epi32(63);
+    __m512i r[4];
+    transpose_16(r, row, 0);
+    __m512 d[2] = {_mm512_cvtph_ps(_mm512_cvtepi32_epi16(r[0])),
+                   _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32(r[0], 16)))};
+    for (int i = 0; i < 8; i++) { // four scales, four minima
+        __m512i byte = _mm512_srli_epi32(r[1 + i / 4], 8 * (i % 4));
+        __m512i last = _mm512_and_si512(_mm512_srli_epi32(r[3], 8 * (i % 4) + i / 4 * 4), low);
+        last = _mm512_or_si512(last, _mm512_and_si512(_mm512_srli_epi32(byte, 2), high));
+        float(*to)[16] = i < 4 ? scale + i : min + i - 4;
+        _mm512_store_ps(to[0], _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_and_si512(byte, six)), d[i / 4]));
+        _mm512_store_ps(to[4], _mm512_mul_ps(_mm512_cvtepi32_ps(last), d[i / 4]));
+    }
+}
+
 // 64 nibbles of 32 bytes: the low ones, then the high ones.
 INLINE __m512i pair_nibbles(const uint8_t *p) {
     __m512i v = _mm512_broadcast_i64x4(load_32(p));

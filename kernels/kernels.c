@@ -36,7 +36,8 @@ static Features cpu_features(void) {
     f.avx512 = f.avx2 && (xcr0 & 0xe6) == 0xe6 && has_512 && (c7 >> 11 & 1);             // VNNI
     bool has_tiles = (d7 >> 22 & 1) && (d7 >> 24 & 1) && (d7 >> 25 & 1);                 // bf16, tile, int8
     bool has_bf16 = has_tiles && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 5 & 1);
-    f.amx = f.avx512 && has_bf16 && (xcr0 & 0x60000) == 0x60000;
+    bool has_vbmi = c7 >> 1 & 1;
+    f.amx = f.avx512 && has_bf16 && has_vbmi && (xcr0 & 0x60000) == 0x60000;
     return f;
 }
 
@@ -99,6 +100,7 @@ static void overlay(const Kernels *k) {
         if (k->gemm[t].rows) kernel.gemm[t] = k->gemm[t];
         if (k->tiles[t].rows) kernel.tiles[t] = k->tiles[t];
     }
+    if (k->tiles_rows) kernel.tiles_rows = k->tiles_rows;
     if (k->rmsnorm) kernel.rmsnorm = k->rmsnorm;
     if (k->swiglu) kernel.swiglu = k->swiglu;
     if (k->add) kernel.add = k->add;

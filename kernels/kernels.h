@@ -49,6 +49,7 @@ typedef struct {
     MatKernel mat[TYPE_COUNT];   // any number of tokens; complete after kernels_init for every supported type
     MatKernel gemm[TYPE_COUNT];  // for min_tokens and more (prefill); rows == NULL where there is none
     MatKernel tiles[TYPE_COUNT]; // for still more; likewise
+    int tiles_rows;              // that `tiles` had best be handed at once, while all threads have some
     // out = x / sqrt(mean(x^2) + eps) * weight; n values. out may be x.
     void (*rmsnorm)(float *out, const float *x, const float *weight, float eps, int n);
     // gate = silu(gate) * up

@@ -124,6 +124,12 @@ static void add_bias(float *out, const Tensor *w, int n, int first, int end) {
         for (int r = first; r < end; r++) out[(size_t)t * (size_t)w->rows + (size_t)r] += w->bias[r];
 }
 
+static int chunk_of(const MatKernel *k, Type type, int n_rows) {
+    int most = k == &kernel.tiles[type] ? kernel.tiles_rows : MAX_CHUNK;
+    int chunk = at_most(n_rows / (team_size() * CHUNKS_PER_THREAD), most);
+    return (int)round_up((size_t)(chunk < MIN_CHUNK ? MIN_CHUNK : chunk), (size_t)k->row_step);
+}
+
 void ops_matmuls(const Product *products, int n_products, const float *x, int n) {
     Share shares[MAX_PRODUCTS] = {{0}};
     int n_chunks = 0, n_rows = 0;
@@ -132,11 +138,9 @@ void ops_matmuls(const Product *products, int n_products, const float *x, int n)
         n_rows += products[p].w->rows;
     }
     encode(shares, n_products, x, n, products[0].w->cols);
-    int chunk = at_most(n_rows / (team_size() * CHUNKS_PER_THREAD), MAX_CHUNK);
-    if (chunk < MIN_CHUNK) chunk = MIN_CHUNK;
     for (int p = 0; p < n_products; p++) {
         Share *s = &shares[p];
-        s->chunk = (int)round_up((size_t)chunk, (size_t)s->kernel->row_step);
+        s->chunk = chunk_of(s->kernel, products[p].w->type, n_rows);
         n_chunks += s->n_chunks = n_pieces(products[p].w->rows, s->chunk);
     }
     for (int i; team_take_near(n_chunks, &i);) {

@@ -1,5 +1,6 @@
-// The tile unit and the bf16 conversion in software, so that kernels/amx.c can be held against its specification on a
-// machine that has only AVX-512. Replaces the intrinsics that the file uses; semantics as in Intel's manual.
+// The tile unit and the other instructions beyond AVX-512 VNNI in software, so that kernels/amx.c can be held against
+// its specification on a machine that has only AVX-512. Replaces the intrinsics that the file uses; semantics as in
+// Intel's manual.
 #ifndef TESTS_AMX_EMULATE_H
 #define TESTS_AMX_EMULATE_H
 
@@ -62,18 +63,31 @@ static inline __m512i emulate_to_bf16(__m512 high, __m512 low) {
     return _mm512_loadu_si512(y);
 }
 
+static inline __m512i emulate_permute_bytes(__m512i other, __mmask64 mask, __m512i index, __m512i from) {
+    uint8_t x[64], at[64], y[64];
+    _mm512_storeu_si512(x, from);
+    _mm512_storeu_si512(at, index);
+    _mm512_storeu_si512(y, other);
+    for (int i = 0; i < 64; i++)
+        if (mask >> i & 1) y[i] = x[at[i] & 63];
+    return _mm512_loadu_si512(y);
+}
+
 #undef _tile_loadconfig
 #undef _tile_release
 #undef _tile_zero
 #undef _tile_loadd
+#undef _tile_stream_loadd
 #undef _tile_stored
 #undef _tile_dpbf16ps
-#define _tile_loadconfig(c)        emulate_config(c)
-#define _tile_release()            (emulated_is_configured = 0)
-#define _tile_zero(t)              memset(&emulated_tile[t], 0, sizeof emulated_tile[t])
-#define _tile_loadd(t, p, stride)  emulate_load(t, p, stride)
-#define _tile_stored(t, p, stride) emulate_store(t, p, stride)
-#define _tile_dpbf16ps(c, a, b)    emulate_dp(c, a, b)
-#define _mm512_cvtne2ps_pbh(h, l)  emulate_to_bf16(h, l)
+#define _tile_loadconfig(c)                      emulate_config(c)
+#define _tile_release()                          (emulated_is_configured = 0)
+#define _tile_zero(t)                            memset(&emulated_tile[t], 0, sizeof emulated_tile[t])
+#define _tile_loadd(t, p, stride)                emulate_load(t, p, stride)
+#define _tile_stream_loadd(t, p, stride)         emulate_load(t, p, stride)
+#define _tile_stored(t, p, stride)               emulate_store(t, p, stride)
+#define _tile_dpbf16ps(c, a, b)                  emulate_dp(c, a, b)
+#define _mm512_cvtne2ps_pbh(h, l)                emulate_to_bf16(h, l)
+#define _mm512_mask_permutexvar_epi8(o, m, i, x) emulate_permute_bytes(o, m, i, x)
 
 #endif
