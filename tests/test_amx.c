@@ -1,4 +1,4 @@
-// The AMX kernel's packing, blocking and edges, on an emulated tile unit (test_kernels.c runs it on a real one).
+// The AMX kernel's packing, blocking and edges, on the tile unit and on an emulated one.
 #include "test.h"
 #include "../kernels/encode.h"
 #include "../kernels/isa.h"
@@ -10,12 +10,41 @@
 #if defined(__x86_64__)
 extern const Kernels kernels_amx_emulated;
 
-// rows x cols weights of a type against n tokens; compared with the scalar kernel.
-static void compare(Type type, int rows, int cols, int n) {
+// The tile unit of this machine, where it has one, and the emulated one, where there is AVX-512.
+static void on_units(void (*check)(const Kernels *unit)) {
+    kernels_init("amx");
+    bool has_unit = !strcmp(kernel.name, "amx");
+    kernels_init("avx512");
+    bool has_avx512 = !strcmp(kernel.name, "avx512");
+    kernels_init(NULL);
+    if (has_unit) check(&kernels_amx);
+    if (has_avx512) check(&kernels_amx_emulated);
+    if (!has_avx512) test_skip("the emulation needs AVX-512");
+}
+
+// out (n, rows + GAP) for tokens [first, first + n), the rows handed out in steps. What encoding forgets is NaN.
+enum { GAP = 3 };
+static float *multiply(const Kernels *unit, const Tensor *w, const float *x, int n, int row_step) {
+    const MatKernel *k = &unit->tiles[w->type];
+    size_t stride = (size_t)w->rows + GAP, bytes = k->encoded_bytes(n, w->cols);
+    float *out = xalloc((size_t)n * stride, sizeof(float));
+    void *encoded = xalloc(bytes, 1);
+    memset(encoded, 0xff, bytes);
+    for (int t = 0; t < n; t += k->token_step)
+        k->encode(encoded, x, n, w->cols, t, t + k->token_step < n ? t + k->token_step : n);
+    for (int r = 0; r < w->rows; r += row_step)
+        k->rows(out, stride, w, encoded, n, r, r + row_step < w->rows ? r + row_step : w->rows);
+    free(encoded);
+    return out;
+}
+
+// rows x cols weights of a type against n tokens: near the scalar kernel, and the same bits however rows are handed
+// out and whatever other tokens there are.
+static void compare(const Kernels *unit, Type type, int rows, int cols, int n) {
     uint64_t seed = (uint64_t)(rows * 131 + cols * 17 + n) + (uint64_t)type;
-    size_t row_bytes = quant_row_bytes(type, (size_t)cols), stride = (size_t)rows + 3;
+    size_t row_bytes = quant_row_bytes(type, (size_t)cols), stride = (size_t)rows + GAP;
     float *weights = xalloc((size_t)cols, sizeof(float)), *x = xalloc((size_t)n * (size_t)cols, sizeof(float));
-    float *expected = xalloc((size_t)n * stride, sizeof(float)), *found = xalloc((size_t)n * stride, sizeof(float));
+    float *expected = xalloc((size_t)n * stride, sizeof(float));
     char *data = xalloc((size_t)rows, row_bytes);
     for (int r = 0; r < rows; r++) {
         for (int i = 0; i < cols; i++) weights[i] = test_normal(&seed);
@@ -25,43 +54,45 @@ static void compare(Type type, int rows, int cols, int n) {
     Tensor w = {data, type, rows, cols, row_bytes, NULL};
     kernels_scalar.mat[type].rows(expected, stride, &w, x, n, 0, rows);
 
-    const MatKernel *k = &kernels_amx_emulated.tiles[type];
-    void *encoded = xalloc(k->encoded_bytes(n, cols), 1);
-    memset(encoded, 0xff, k->encoded_bytes(n, cols)); // NaN wherever packing forgets a place
-    for (int t = 0; t < n; t += k->token_step)
-        k->encode(encoded, x, n, cols, t, t + k->token_step < n ? t + k->token_step : n);
-    for (int r = 0; r < rows; r += k->row_step)
-        k->rows(found, stride, &w, encoded, n, r, r + k->row_step < rows ? r + k->row_step : rows);
+    float *found = multiply(unit, &w, x, n, 256), *parts = multiply(unit, &w, x, n, 64);
     double nmse = test_nmse(found, expected, (size_t)n * stride); // the gaps between rows are zero in both
     CHECK(nmse < 5e-5, "%s (%d, %d) x %d: NMSE %g", type_info(type)->name, rows, cols, n, nmse);
-    free(weights), free(x), free(expected), free(found), free(data), free(encoded);
+    CHECK(!memcmp(found, parts, (size_t)n * stride * sizeof(float)), "%s: depends on how rows are handed out",
+          type_info(type)->name);
+    for (int t = n - 1, count; t >= 0; t -= count + 40) { // some tokens alone, some in groups
+        count = t % 3 ? 1 : t < 36 ? t + 1 : 37;
+        int begin = t + 1 - count;
+        float *few = multiply(unit, &w, x + (size_t)begin * (size_t)cols, count, 32);
+        CHECK(!memcmp(few, found + (size_t)begin * stride, (size_t)count * stride * sizeof(float)),
+              "%s (%d, %d): tokens %d to %d of %d differ from themselves alone", type_info(type)->name, rows, cols,
+              begin, t, n);
+        free(few);
+    }
+    free(weights), free(x), free(expected), free(found), free(parts), free(data);
 }
 
-static bool has_avx512(void) {
-    kernels_init("avx512");
-    bool has = !strcmp(kernel.name, "avx512");
-    kernels_init(NULL);
-    if (!has) test_skip("the emulation needs AVX-512");
-    return has;
-}
-
-static void products(void) {
+static void every_type(const Kernels *unit) {
     static const Type types[] = {TYPE_F32,  TYPE_F16,  TYPE_BF16, TYPE_Q8_0, TYPE_Q4_0,   TYPE_Q4_1,  TYPE_Q5_0,
                                  TYPE_Q5_1, TYPE_Q4_K, TYPE_Q5_K, TYPE_Q6_K, TYPE_IQ4_NL, TYPE_IQ4_XS};
-    if (!has_avx512()) return;
-    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
-        bool is_super = type_info(types[i])->block == 256;
-        compare(types[i], 40, is_super ? 512 : 96, 33);
-        compare(types[i], 130, is_super ? 768 : 544, 70); // more than a strip, more than a K block
-        compare(types[i], 7, is_super ? 256 : 32, 1);
+    enum { N_TYPES = sizeof types / sizeof *types };
+    uint64_t seed = 3;
+    for (int i = 0; i < 3 * N_TYPES; i++) { // 1 to 300 rows, 1 to 70 tokens, and one with more than a block of both
+        Type type = types[i % N_TYPES];
+        bool is_large = i < N_TYPES && i % 4 == 0;
+        int block = type_info(type)->block == 256 ? 256 : 32, k = (int)(test_random(&seed) % 1300) / block * block;
+        int rows = is_large ? 300 : 1 + (int)(test_random(&seed) % 300);
+        compare(unit, type, rows, k + block, is_large ? 150 : 1 + (int)(test_random(&seed) % 70));
     }
-    compare(TYPE_BF16, 33, 40, 515); // columns no multiple of a tile, tokens beyond a sweep
-    compare(TYPE_F32, 16, 1030, 17);
+    compare(unit, TYPE_BF16, 33, 40, 515); // columns no multiple of a tile, tokens beyond a sweep
+    compare(unit, TYPE_F32, 16, 1030, 17);
+    compare(unit, TYPE_Q8_0, 290, 1056, 300);
 }
+
+static void products(void) { on_units(every_type); }
 
 // A page of n keys: each of the four operands of the two products is rounded to bf16, by 0.17 % RMS, the scores (about
 // N(0, 1)) are wrong by that much of themselves: NMSE 4 x 0.0017^2 in all.
-static void compare_page(Type type, int dim, int n_q, int n) {
+static void compare_page(const Kernels *unit, Type type, int dim, int n_q, int n) {
     enum { Q = ATTEND_MAX_QUERIES };
     static float q[Q * 256], row[256], found[Q * 256 + 1], expected[Q * 256];
     float max[Q], sum[Q], max_expected[Q], sum_expected[Q];
@@ -77,10 +108,10 @@ static void compare_page(Type type, int dim, int n_q, int n) {
     }
     AttendPage page = {q, kv, kv + (size_t)n * row_bytes, NULL, n_keys, type, n_q, dim, max, sum, found};
     found[n_q * dim] = 77;
-    kernels_amx_emulated.attend_many(&page);
+    unit->attend_many(&page);
     CHECK(found[n_q * dim] == 77, "wrote past the end");
     page.n_q = ATTEND_FEW + 1, page.acc = expected;
-    kernels_amx_emulated.attend_many(&page);
+    unit->attend_many(&page);
     CHECK(!memcmp(found, expected, (size_t)(page.n_q * dim) * sizeof(float)), "depends on the other queries");
     page.n_q = n_q;
     page.max = max_expected, page.sum = sum_expected, page.acc = expected;
@@ -95,34 +126,36 @@ static void compare_page(Type type, int dim, int n_q, int n) {
 }
 
 // A query that sees a key which is not a number has no result; one that does not see it keeps its own.
-static void attention_nan(void) {
+static void attend_nan(const Kernels *unit) {
     static float q[32 * 64], kv[64], acc[32 * 64];
     static uint16_t k[40][64], v[40][64];
     float max[32], sum[32];
     int n_keys[32];
-    if (!has_avx512()) return;
     for (int i = 0; i < 32; i++) n_keys[i] = 8 + i;
     for (int i = 0; i < 40; i++) kernels_scalar.store(TYPE_F16, k[i], kv, 64);
     k[20][63] = 0x7e00;
-    kernels_amx_emulated.attend_many(&(AttendPage){q, k, v, NULL, n_keys, TYPE_F16, 32, 64, max, sum, acc});
+    unit->attend_many(&(AttendPage){q, k, v, NULL, n_keys, TYPE_F16, 32, 64, max, sum, acc});
     for (int i = 0; i < 32; i++)
         CHECK(isnan(acc[64 * i] / sum[i]) == (n_keys[i] > 20), "query %d: %g / %g", i, acc[64 * i], sum[i]);
 }
 
-static void attention(void) {
+static void attention_nan(void) { on_units(attend_nan); }
+
+static void attend_pages(const Kernels *unit) {
     static const int dims[] = {128, 64, 256, 32, 48, 6}, queries[] = {64, 17, 31, 32, 50, 18},
                      keys[] = {256, 1, 77, 33, 255, 16};
-    if (!has_avx512()) return;
     for (int i = 0; i < 6; i++) {
-        compare_page(TYPE_F16, dims[i], queries[i], keys[i]);
-        if (dims[i] % 32 == 0) compare_page(TYPE_Q8_0, dims[i], queries[i], keys[i]);
+        compare_page(unit, TYPE_F16, dims[i], queries[i], keys[i]);
+        if (dims[i] % 32 == 0) compare_page(unit, TYPE_Q8_0, dims[i], queries[i], keys[i]);
     }
 }
 
+static void attention(void) { on_units(attend_pages); }
+
 void test_amx(void) {
-    test_case("amx: packing and blocking, emulated", products);
-    test_case("amx: attention, emulated", attention);
-    test_case("amx: NaN in attention, emulated", attention_nan);
+    test_case("amx: products", products);
+    test_case("amx: attention", attention);
+    test_case("amx: NaN in attention", attention_nan);
 }
 #else
 void test_amx(void) {}
