@@ -329,7 +329,7 @@ static double peak(int rounds) {
 
 const Kernels kernels_amx = {
     .name = "amx",
-    .tiles = {FLOAT_TYPES(FLOAT_TILES) INTEGER_TYPES(INTEGER_TILES)},
+    .tiles = {FLOAT_TYPES(FLOAT_TILES) EACH_INTEGER_TYPE(INTEGER_TILES)},
     .tiles_rows = STRIP,
     .attend_many = attend_many,
     .peak_unit = "AMX bf16",

@@ -48,34 +48,27 @@ INLINE __m512i to_bf16(__m512 low, __m512 high) { return (__m512i)_mm512_cvtne2p
 
 // n weights of a row go to pieces of 32 that lie TILE_LEN apart: one row of successive A tiles.
 
-// What the decoder of an integer type is made from, constant in each.
-typedef struct {
-    Unpack unpack;
-    int off;
-    bool has_min;
-    int block, max; // weights per block, the largest u
-} Form;
-
-// By way of a Unit. `one` + u is exact in float32, and so is (`one` + off) * scale for nearly all types.
-INLINE void decode_units(uint16_t *tile, Type type, const char *row, int n, const Form *f) {
-    const int place = f->max < 128 ? 2 : 1; // of the byte: 128 + u are the high, 32768 + u the low bits of the mantissa
-    const __m512 one = _mm512_set1_ps(f->max < 128 ? 128 : 32768);
-    const __m512i count =
-        _mm512_slli_epi32(_mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15), 8 * place);
+// By way of a Unit. `one` + u is exact in float32, and so is (`one` + offset) * scale for nearly all types.
+INLINE void decode_units(uint16_t *tile, Type type, const char *row, int n, Unpack unpack) {
+    const TypeInfo *t = type_info(type);
+    const int place =
+        t->most < 128 ? 2 : 1; // of the byte: 128 + u are the high, 32768 + u the low bits of the mantissa
+    const __m512 one = _mm512_set1_ps(t->most < 128 ? 128 : 32768);
+    const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    const __m512i count = _mm512_slli_epi32(lanes, (unsigned)(8 * place));
     const __mmask64 byte = 0x1111111111111111u << place;
-    uint8_t last[320] = {0};
+    uint8_t last[MAX_UNIT_BYTES];
     float scale[GROUPS] __attribute__((aligned(64))), base[GROUPS] __attribute__((aligned(64)));
-    for (int k = 0; k < n; k += UNIT, row += quant_row_bytes(type, UNIT)) {
-        if (f->block < UNIT && n - k < UNIT) row = memcpy(last, row, quant_row_bytes(type, (size_t)(n - k)));
-        Unit u = f->unpack(row, type);
-        __m512 zero = _mm512_mul_ps(u.scale, _mm512_add_ps(one, _mm512_set1_ps((float)f->off)));
+    for (int k = 0; k < n; k += UNIT, row += unit_bytes(type)) {
+        Unit u = unpack(whole_unit(type, (const uint8_t *)row, n - k, last), type);
+        __m512 zero = _mm512_mul_ps(u.scale, _mm512_add_ps(one, _mm512_set1_ps((float)t->offset)));
         _mm512_store_ps(scale, u.scale);
-        _mm512_store_ps(base, f->has_min ? _mm512_add_ps(zero, u.min) : zero);
+        _mm512_store_ps(base, t->has_min ? _mm512_add_ps(zero, u.min) : zero);
         IN_MEMORY(scale);
         IN_MEMORY(base);
 #pragma GCC unroll 8
         for (int i = 0; i < UNIT; i += TILE_K, tile += TILE_LEN) {
-            if (f->block < UNIT && k + i >= n) break;
+            if (t->block < UNIT && k + i >= n) break;
             __m512 w[2];
 #pragma GCC unroll 2
             for (int half = 0; half < 2; half++) {
@@ -189,7 +182,7 @@ INLINE void decode_floats(uint16_t *tile, const char *row, int n, int bytes, Loa
     if (n > 0) _mm512_store_si512(tile, load(row, n));
 }
 
-INLINE void decode_row(uint16_t *tile, Type type, const char *row, int n, const Form *form) {
+INLINE void decode_row(uint16_t *tile, Type type, const char *row, int n, Unpack unpack) {
     const __m512 iq4 = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)iq4_values)));
     switch (type) {
     case TYPE_F32: decode_floats(tile, row, n, 4, load_f32); break;
@@ -200,7 +193,7 @@ INLINE void decode_row(uint16_t *tile, Type type, const char *row, int n, const 
     case TYPE_Q4_1: decode_q4_1(tile, (const void *)row, n); break;
     case TYPE_IQ4_NL: decode_q4_0(tile, (const void *)row, n, iq4); break;
     case TYPE_IQ4_XS: decode_iq4_xs(tile, (const void *)row, n, iq4); break;
-    default: decode_units(tile, type, row, n, form);
+    default: decode_units(tile, type, row, n, unpack);
     }
 }
 
@@ -211,11 +204,11 @@ INLINE const char *row_of(const Piece *p, int r) { return p->at + (size_t)min_in
 // those that p lacks. `next`, of which a row is fetched with each row, is what will be decoded after it.
 typedef void (*DecodePanel)(uint16_t *panel, const Piece *p, const Piece *next);
 
-INLINE void decode_rows(uint16_t *panel, const Piece *p, const Piece *next, Type type, const Form *form) {
+INLINE void decode_rows(uint16_t *panel, const Piece *p, const Piece *next, Type type, Unpack unpack) {
     int n_tiles = round_up(p->n_cols, TILE_K) / TILE_K;
     for (int r = 0; r < PANEL; r++) {
         fetch_row(next, r);
-        decode_row(panel + (r / TILE * n_tiles) * TILE_LEN + r % TILE * TILE_K, type, row_of(p, r), p->n_cols, form);
+        decode_row(panel + (r / TILE * n_tiles) * TILE_LEN + r % TILE * TILE_K, type, row_of(p, r), p->n_cols, unpack);
     }
 }
 
@@ -237,22 +230,21 @@ INLINE void decode_k_rows(uint16_t *panel, const Piece *p, const Piece *next, Ty
         }
 }
 
-#define INTEGER_PANEL(type, name, off, has_min, group, block, bytes, nibbles, max)                                     \
-    static const Form form_##name = {unpack_##name, off, has_min, block, max};                                         \
+#define INTEGER_PANEL(type, name)                                                                                      \
     static void decode_panel_##type(uint16_t *panel, const Piece *p, const Piece *next) {                              \
         if (TYPE_##type == TYPE_Q4_K || TYPE_##type == TYPE_Q5_K)                                                      \
             decode_k_rows(panel, p, next, TYPE_##type);                                                                \
         else                                                                                                           \
-            decode_rows(panel, p, next, TYPE_##type, &form_##name);                                                    \
+            decode_rows(panel, p, next, TYPE_##type, unpack_##name);                                                   \
     }
 #define FLOAT_PANEL(type, name)                                                                                        \
     static void decode_panel_##type(uint16_t *panel, const Piece *p, const Piece *next) {                              \
         decode_rows(panel, p, next, TYPE_##type, NULL);                                                                \
     }
-INTEGER_TYPES(INTEGER_PANEL)
+EACH_INTEGER_TYPE(INTEGER_PANEL)
 FLOAT_TYPES(FLOAT_PANEL)
 
-#define PANEL_ENTRY(type, ...) [TYPE_##type] = decode_panel_##type,
-static const DecodePanel decode_panel[TYPE_COUNT] = {INTEGER_TYPES(PANEL_ENTRY) FLOAT_TYPES(PANEL_ENTRY)};
+#define PANEL_ENTRY(type, name) [TYPE_##type] = decode_panel_##type,
+static const DecodePanel decode_panel[TYPE_COUNT] = {EACH_INTEGER_TYPE(PANEL_ENTRY) FLOAT_TYPES(PANEL_ENTRY)};
 
 #endif
