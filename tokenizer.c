@@ -16,14 +16,16 @@
 #include "tokenizer.h"
 #include "base/unicode.h"
 
+#include <ctype.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { UNDEFINED, NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE, UNREACHABLE }; // tokenizer.ggml.token_type
+// tokenizer.ggml.token_type, and two of our own: a claimed token is a control token whose bytes are shown
+enum { UNDEFINED, NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE, UNREACHABLE, CLAIMED };
 enum { MAX_STOPS = 16, MAX_CACHED = 64, MAX_NAME = 255, N_LETTERS = 0x144, CHECKED_MERGES = 1000 };
-enum { GONE = -2 };
+enum { GONE = -2, MAX_CLAIMS = 64, CLAIM_BYTES = 64 };
 static const uint32_t NO_RANK = UINT32_MAX;
 
 // Tokens by their bytes, open addressing: id + 1 in the low bits, some of the hash above them; 0 is free.
@@ -36,18 +38,18 @@ struct Tokenizer {
     const char *file; // for messages
     int n;
     bool is_sentencepiece, adds_bos, has_prefix;
-    bool is_split;    // SentencePiece: no token has a space after other bytes, so that words never merge
-    int bos, unknown; // -1: none
-    uint8_t *type;    // (n)
-    uint32_t *start;  // (n + 1): token i is bytes[start[i]] .. bytes[start[i + 1]]
-    char *bytes;      // decoded: no GPT-2 letters, no U+2581, no <0x0A>
-    uint32_t *rank;   // (n) order of merging, equal for equal scores; NULL: the id
-    int byte_id[256]; // the token of each byte, -1: none
-    Table words;      // what merging can reach
-    Table names;      // control and user-defined tokens, and the unknown one
-    size_t longest;   // of words
+    bool is_split;         // SentencePiece: no token has a space after other bytes, so that words never merge
+    int bos, eos, unknown; // -1: none
+    uint8_t *type;         // (n)
+    uint32_t *start;       // (n + 1): token i is bytes[start[i]] .. bytes[start[i + 1]]
+    char *bytes;           // decoded: no GPT-2 letters, no U+2581, no <0x0A>
+    uint32_t *rank;        // (n) order of merging, equal for equal scores; NULL: the id
+    int byte_id[256];      // the token of each byte, -1: none
+    Table words;           // what merging can reach
+    Table names;           // control and user-defined tokens, and the unknown one
+    size_t longest;        // of words
     bool is_name_length[MAX_NAME + 1], is_name_start[256], has_user_defined;
-    int stops[MAX_STOPS], n_stops;
+    int stops[MAX_STOPS], n_stops, n_claims;
 };
 
 // A message about the vocabulary; false.
@@ -107,7 +109,7 @@ static void table_init(Table *table, int n_tokens, size_t n) {
     table->slots = xalloc(table->mask + 1, sizeof *table->slots);
 }
 
-static bool is_named(int type) { return type == UNKNOWN || type == CONTROL || type == USER_DEFINED; }
+static bool is_named(int type) { return type == UNKNOWN || type == CONTROL || type == USER_DEFINED || type == CLAIMED; }
 
 // GPT-2 spells each byte as one printable letter: itself, or one from U+0100 on.
 static void letters_init(int16_t byte_of[N_LETTERS]) {
@@ -175,6 +177,18 @@ static bool load_token(Tokenizer *t, int id, Str s, const int16_t *byte_of, Erro
     return true;
 }
 
+// Enters a token into a table that has room.
+static void enter(Tokenizer *t, Table *table, uint64_t h, int id) {
+    Str s = tokenizer_piece(t, id, true);
+    size_t slot = h & table->mask;
+    while (table->slots[slot]) slot = (slot + 1) & table->mask;
+    table->slots[slot] = ((uint32_t)(h >> 32) & table->tag_mask) | ((uint32_t)id + 1);
+    if (table == &t->words || s.len > MAX_NAME) return;
+    t->is_name_length[s.len] = true;
+    t->is_name_start[(unsigned char)s.data[0]] = true;
+    t->has_user_defined |= t->type[id] == USER_DEFINED;
+}
+
 // Enters all tokens where encoding looks for them; each slot is fetched some tokens ahead, for most are not in cache.
 static bool fill_tables(Tokenizer *t, Error *err) {
     enum { AHEAD = 16 };
@@ -190,16 +204,10 @@ static bool fill_tables(Tokenizer *t, Error *err) {
         Table *table = is_named(t->type[id]) ? &t->names : &t->words;
         Str s = tokenizer_piece(t, id, true);
         if (s.len == 0) continue;
-        size_t slot = h & table->mask;
         int other = find_hashed(t, table, h, s.data, s.len);
         if (other >= 0)
             return refuse(t, err, "tokens: expected each once, found \"%.*s\" as %d and %d", SHOWN(s), other, id);
-        while (table->slots[slot]) slot = (slot + 1) & table->mask;
-        table->slots[slot] = ((uint32_t)(h >> 32) & table->tag_mask) | ((uint32_t)id + 1);
-        if (table == &t->words || s.len > MAX_NAME) continue;
-        t->is_name_length[s.len] = true;
-        t->is_name_start[(unsigned char)s.data[0]] = true;
-        t->has_user_defined |= t->type[id] == USER_DEFINED;
+        enter(t, table, h, id);
     }
     return true;
 }
@@ -268,18 +276,28 @@ static bool load_ids(Tokenizer *t, const Gguf *g, Error *err) {
         int id = -1;
         if (!load_id(t, g, ends[i], false, &id, err)) return false;
         add_stop(t, id);
-        if (id >= 0 && !is_named(t->type[id])) t->type[id] = CONTROL;
+        if (i == 0) t->eos = id;
+        if (id >= 0 && t->type[id] != UNKNOWN) t->type[id] = CONTROL;
     }
     if (!load_id(t, g, "tokenizer.ggml.bos_token_id", true, &t->bos, err)) return false;
-    if (t->bos >= 0 && !is_named(t->type[t->bos])) t->type[t->bos] = CONTROL;
+    if (t->bos >= 0 && t->type[t->bos] != UNKNOWN) t->type[t->bos] = CONTROL;
     return load_id(t, g, "tokenizer.ggml.unknown_token_id", true, &t->unknown, err);
+}
+
+// Names that end a text wherever they are in use.
+static void add_known_stops(Tokenizer *t) {
+    static const char *const ends[] = {"<|eot_id|>", "<|eom_id|>", "<|end_of_text|>",
+                                       "<|im_end|>", "</s>",       "<|endoftext|>"};
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        int id = tokenizer_special(t, ends[i]);
+        add_stop(t, id);
+        if (id >= 0 && t->type[id] != UNKNOWN) t->type[id] = CONTROL;
+    }
 }
 
 // What follows from names when all tokens are in place.
 static bool load_names(Tokenizer *t, const Gguf *g, Error *err) {
-    static const char *const ends[] = {"<|eot_id|>", "<|eom_id|>", "<|end_of_text|>",
-                                       "<|im_end|>", "</s>",       "<|endoftext|>"};
-    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) add_stop(t, tokenizer_special(t, ends[i]));
+    add_known_stops(t);
     if (t->bos < 0 && !gguf_find(g, "tokenizer.ggml.bos_token_id"))
         t->bos = tokenizer_special(t, t->is_sentencepiece ? "<s>" : "<|begin_of_text|>");
     if (t->unknown < 0) t->unknown = tokenizer_special(t, "<unk>");
@@ -363,7 +381,7 @@ static bool load(Tokenizer *t, const Gguf *g, Error *err) {
     size_t n_names = 0;
     for (size_t i = 0; i < n; i++) n_names += is_named(t->type[i]);
     table_init(&t->words, t->n, n - n_names);
-    table_init(&t->names, t->n, n_names);
+    table_init(&t->names, t->n, n_names + MAX_CLAIMS);
     const uint8_t *cursor = tokens->data;
     for (int i = 0; i < t->n; i++)
         if (!load_token(t, i, gguf_next_string(&cursor), byte_of, err)) return false;
@@ -374,7 +392,7 @@ Tokenizer *tokenizer_open(const Gguf *g, Error *err) {
     Tokenizer *t = xalloc(1, sizeof *t);
     unicode_init();
     t->file = g->path;
-    t->bos = t->unknown = -1;
+    t->bos = t->eos = t->unknown = -1;
     t->is_split = true;
     memset(t->byte_id, -1, sizeof t->byte_id);
     if (load(t, g, err)) return t;
@@ -587,11 +605,11 @@ static void encode_piece(Encoder *e, const char *s, size_t n) {
 }
 
 // Text without names in it. *plain: room for the form SentencePiece works on, which must outlive the cache.
-static void encode_text(Encoder *e, const char *s, size_t n, char **plain) {
+static void encode_text(Encoder *e, const char *s, size_t n, bool is_continued, char **plain) {
     if (n == 0) return; // no space in front of nothing
     if (e->t->is_sentencepiece) {
         char *text = *plain;
-        if (e->t->has_prefix) *(*plain)++ = ' ';
+        if (e->t->has_prefix && !is_continued) *(*plain)++ = ' ';
         *plain += unescape_spaces((Str){s, n}, *plain);
         s = text, n = (size_t)(*plain - text);
     }
@@ -601,17 +619,19 @@ static void encode_text(Encoder *e, const char *s, size_t n, char **plain) {
     }
 }
 
-// The longest name that s starts with, or -1.
-static int name_at(const Tokenizer *t, const char *s, size_t n, bool has_control) {
+// The longest name that s starts with, or -1; control tokens only within the first n_own bytes.
+static int name_at(const Tokenizer *t, const char *s, size_t n, size_t n_own) {
     if (!t->is_name_start[(unsigned char)*s]) return -1;
     for (size_t len = n < MAX_NAME ? n : MAX_NAME; len; len--) {
         int id = t->is_name_length[len] ? find(t, &t->names, s, len) : -1;
-        if (id >= 0 && (has_control || t->type[id] == USER_DEFINED)) return id;
+        if (id >= 0 && (len <= n_own || t->type[id] == USER_DEFINED)) return id;
     }
     return -1;
 }
 
-static void encode(const Tokenizer *t, const char *text, size_t n, bool has_control, Ids *out) {
+// Control tokens are recognised where own says so; own NULL: everywhere or, has_control false, nowhere.
+static void encode(const Tokenizer *t, const char *text, size_t n, bool has_control, const char *own, bool is_continued,
+                   Ids *out) {
     if (n > INT_MAX / 2) die(EXIT_RUNTIME, "a text of %zu bytes: expected at most %d", n, INT_MAX / 2);
     if (n == 0) return;
     Seen few[64] = {{0}};
@@ -619,27 +639,80 @@ static void encode(const Tokenizer *t, const char *text, size_t n, bool has_cont
     while (e.cache_mask < 16383 && e.cache_mask < n / 16) e.cache_mask = 2 * e.cache_mask + 1;
     if (e.cache_mask > 63) e.cache = xalloc(e.cache_mask + 1, sizeof *e.cache);
     char *copy = t->is_sentencepiece ? xrealloc(NULL, 2 * n + 1, 1) : NULL, *plain = copy;
-    const char *from = text, *end = text + n;
+    const char *from = text, *end = text + n, *own_end = has_control && !own ? end : text; // of the run of own bytes at s
     for (const char *s = text; s < end && (has_control || t->has_user_defined);) {
-        int id = name_at(t, s, (size_t)(end - s), has_control);
+        if (own && own_end <= s) own_end = s;
+        while (own && own_end < end && own[own_end - text]) own_end++;
+        int id = name_at(t, s, (size_t)(end - s), own_end > s ? (size_t)(own_end - s) : 0);
         if (id < 0) {
             s++;
             continue;
         }
-        encode_text(&e, from, (size_t)(s - from), &plain);
+        encode_text(&e, from, (size_t)(s - from), is_continued && from == text, &plain);
         ids_push(out, id);
         from = s += t->start[id + 1] - t->start[id];
     }
-    encode_text(&e, from, (size_t)(end - from), &plain);
+    encode_text(&e, from, (size_t)(end - from), is_continued && from == text, &plain);
     free(copy);
     free(e.parts);
     free(e.heap);
     if (e.cache != few) free(e.cache);
 }
 
-void tokenizer_encode(const Tokenizer *t, const char *text, size_t n, Ids *out) { encode(t, text, n, false, out); }
+void tokenizer_encode(const Tokenizer *t, const char *text, size_t n, Ids *out) {
+    encode(t, text, n, false, NULL, false, out);
+}
+
 void tokenizer_encode_special(const Tokenizer *t, const char *text, size_t n, Ids *out) {
-    encode(t, text, n, true, out);
+    encode(t, text, n, true, NULL, false, out);
+}
+
+void tokenizer_encode_marked(const Tokenizer *t, const char *text, const char *own, size_t n, bool is_continued,
+                             Ids *out) {
+    encode(t, text, n, true, own, is_continued, out);
+}
+
+static bool is_punctuation(char c) { return c > ' ' && c < 0x7f && !isalnum((unsigned char)c); }
+
+// Whether it looks like the name of a control token: letters between marks.
+static bool has_shape(Str s) {
+    bool has_letter = false;
+    for (size_t i = 1; i + 1 < s.len; i++) has_letter |= isalpha((unsigned char)s.data[i]) || (s.data[i] & 0x80);
+    return has_letter && is_punctuation(s.data[0]) && is_punctuation(s.data[s.len - 1]);
+}
+
+// Makes a word of the vocabulary a name, if no encoding can reach it as a word.
+static void claim_word(Tokenizer *t, int id) {
+    Str s = tokenizer_piece(t, id, true);
+    Ids ids = {0};
+    uint64_t h = hash(t, s.data, s.len);
+    encode(t, s.data, s.len, false, NULL, true, &ids);
+    bool is_reached = ids.len == 1 && ids.data[0] == id;
+    free(ids.data);
+    if (is_reached || t->n_claims == MAX_CLAIMS) return;
+    for (size_t i = h & t->words.mask; t->words.slots[i]; i = (i + 1) & t->words.mask)
+        if ((int)(t->words.slots[i] & ~t->words.tag_mask) == id + 1)
+            t->words.slots[i] ^= t->words.tag_mask; // found no more
+    t->type[id] = CLAIMED;
+    t->n_claims++;
+    enter(t, &t->names, h, id);
+}
+
+void tokenizer_claim(Tokenizer *t, Str text) {
+    for (int id = 0; id < t->n && t->has_user_defined; id++) {
+        Str s = tokenizer_piece(t, id, true);
+        bool is_bracketed = s.len > 2 && (s.data[0] == '<' || s.data[0] == '[') && strchr(">]", s.data[s.len - 1]);
+        if (t->type[id] == USER_DEFINED && is_bracketed && has_shape(s)) t->type[id] = CLAIMED;
+    }
+    for (size_t i = 0; i < text.len; i++)
+        for (size_t n = 3; n <= CLAIM_BYTES && n <= text.len - i && is_punctuation(text.data[i]); n++) {
+            Str s = {text.data + i, n};
+            if (!is_punctuation(s.data[n - 1]) || !has_shape(s)) continue;
+            int name = find(t, &t->names, s.data, n), word = name < 0 ? find(t, &t->words, s.data, n) : -1;
+            if (name >= 0 && t->type[name] == USER_DEFINED) t->type[name] = CLAIMED;
+            if (word >= 0) claim_word(t, word);
+        }
+    add_known_stops(t);
 }
 
 Str tokenizer_piece(const Tokenizer *t, int id, bool special) {
@@ -651,10 +724,15 @@ bool tokenizer_drops_space(const Tokenizer *t) { return t->has_prefix; }
 int tokenizer_n_vocab(const Tokenizer *t) { return t->n; }
 int tokenizer_special(const Tokenizer *t, const char *name) { return find(t, &t->names, name, strlen(name)); }
 int tokenizer_bos(const Tokenizer *t) { return t->bos; }
+int tokenizer_eos(const Tokenizer *t) { return t->eos; }
 bool tokenizer_adds_bos(const Tokenizer *t) { return t->adds_bos && t->bos >= 0; }
 
 bool tokenizer_is_control(const Tokenizer *t, int id) {
     return id >= 0 && id < t->n && (t->type[id] == CONTROL || t->type[id] == UNKNOWN);
+}
+
+bool tokenizer_is_name(const Tokenizer *t, int id) {
+    return tokenizer_is_control(t, id) || (id >= 0 && id < t->n && t->type[id] == CLAIMED);
 }
 
 bool tokenizer_is_stop(const Tokenizer *t, int id) {

@@ -280,3 +280,23 @@ void json_put_number(Buffer *out, const char *before, double x) {
         buffer_puts(out, text);
     }
 }
+
+void json_put_value(Buffer *out, const Json *v, bool (*special)(Buffer *out, const Json *v)) {
+    const char *before = "";
+    if (special && special(out, v)) return;
+    switch (v->kind) {
+    case JSON_NULL: buffer_puts(out, "null"); break;
+    case JSON_BOOL: buffer_puts(out, v->boolean ? "true" : "false"); break;
+    case JSON_NUMBER: buffer_put(out, v->string); break;
+    case JSON_STRING: json_put_string(out, "", v->string); break;
+    case JSON_ARRAY:
+    case JSON_OBJECT:
+        buffer_puts(out, v->kind == JSON_ARRAY ? "[" : "{");
+        for (const Json *item = v->child; item; item = item->next, before = ",") {
+            buffer_puts(out, before);
+            if (v->kind == JSON_OBJECT) json_put_string(out, "", item->key), buffer_puts(out, ":");
+            json_put_value(out, item, special);
+        }
+        buffer_puts(out, v->kind == JSON_ARRAY ? "]" : "}");
+    }
+}

@@ -40,6 +40,8 @@ bool json_is(const Json *j, const char *text);
 // Appends `before` as it is, then a quoted JSON string. Bytes that are not valid UTF-8 become U+FFFD; control
 // characters are escaped.
 void json_put_string(Buffer *out, const char *before, Str s);
+// Appends a value as it was read, without white space. special: may write a value in another way; true if it has.
+void json_put_value(Buffer *out, const Json *v, bool (*special)(Buffer *out, const Json *v));
 // Appends `before`, then the shortest decimal that reads back as the same double; null if not finite.
 void json_put_number(Buffer *out, const char *before, double x);
 

@@ -553,6 +553,8 @@ static Flow exec(Run *r, const Node *list) {
     return flow;
 }
 
+static bool is_any(const Json *string) { return string->kind == JSON_STRING; }
+
 bool jinja_render(const Jinja *t, const JinjaInput *in, Buffer *text, Buffer *own, Error *err) {
     Run *r = xalloc(1, sizeof *r);
     heap_init(&r->heap, t->name, err);
@@ -563,6 +565,8 @@ bool jinja_render(const Jinja *t, const JinjaInput *in, Buffer *text, Buffer *ow
         for (int i = 0; i < in->n_objects; i++)
             for (const Json *m = in->objects[i]->child; m; m = m->next)
                 declare(r, r->scope, m->key, value_json(&r->heap, m, in->is_own));
+        for (const Json *m = in->own ? in->own->child : NULL; m; m = m->next)
+            declare(r, r->scope, m->key, value_json(&r->heap, m, is_any));
         exec(r, t->root);
         buffer_put(text, buffer_str(&r->heap.out));
         buffer_put(own, buffer_str(&r->heap.own));

@@ -21,9 +21,9 @@ Str jinja_source(const Jinja *t);
 typedef struct {
     const Json *const *objects; // (n_objects) their members are the template's variables, the later before the earlier
     int n_objects;
-    // Whether a string of them counts as written by the template; NULL: none does.
-    bool (*is_own)(const Json *string);
-    const struct tm *now; // today
+    const Json *own; // an object of variables (after those) whose strings count as written by the template; or NULL
+    bool (*is_own)(const Json *string); // whether another string does; NULL: none
+    const struct tm *now;               // today
 } JinjaInput;
 
 // Renders a template. *own gets a byte for each of *text: 1 where the template wrote it, 0 where it came from the

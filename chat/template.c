@@ -1,40 +1,30 @@
-// llama3  <|begin_of_text|>(<|start_header_id|>ROLE<|end_header_id|>\n\n TEXT <|eot_id|>)*
-//         as Meta's ChatFormat encodes it: TEXT stripped, each part tokenised by itself. A call that the model made
-//         for a tool (assistant text that starts with <|python_tag|>) ends with <|eom_id|>.
-// llama2  (<s>[INST] <<SYS>>\nSYSTEM\n<</SYS>>\n\n USER [/INST] ANSWER </s>)*, <<SYS>> in the first turn only
-// zephyr  <s><|ROLE|>\nTEXT</s>(\n<|ROLE|>\nTEXT</s>)*, as TinyLlama was trained: <|ROLE|> is ordinary text there
-// chatml  <|im_start|>ROLE\nTEXT<|im_end|>(\n<|im_start|>ROLE\nTEXT<|im_end|>)*
-// none    the texts one after another
-//
-// Text is never tokenised with control tokens on, so a control token written in a message is a run of ordinary ones.
-// What Llama 2 and Zephyr use as ordinary text ([INST], <|user|>) can be written by anybody: those formats are so.
 #include "template.h"
+#include "builtins.h"
+#include "../base/files.h"
 
 #include <ctype.h>
+#include <stdlib.h>
 #include <string.h>
 
-static const char *const names[] = {"none", "llama3", "llama2", "zephyr", "chatml"};
-enum { N_TEMPLATES = sizeof names / sizeof *names };
-
-const char *template_name(Template t) { return names[t]; }
-
-Template template_of(const char *name) {
-    for (int i = 0; i < N_TEMPLATES; i++)
-        if (!strcmp(name, names[i])) return (Template)i;
-    return TEMPLATE_UNKNOWN;
-}
-
-const char *template_stop(Template tpl) {
-    static const char *const stops[] = {
-        [TEMPLATE_LLAMA2] = "[INST]", [TEMPLATE_ZEPHYR] = "<|user|>", [TEMPLATE_CHATML] = "<|im_end|>"};
-    return stops[tpl];
-}
+static const char *const roles[] = {"system", "developer", "user", "assistant", "ipython", "tool"};
 
 bool template_has_role(Str role) {
-    static const char *const roles[] = {"system", "user", "assistant", "ipython", "tool"};
     for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
         if (str_is(role, roles[i])) return true;
     return false;
+}
+
+// Which template
+
+static const char *builtin_source(const char *name) {
+    const BuiltinTemplate *b = builtin_templates;
+    while (b->name && strcmp(b->name, name)) b++;
+    return b->source;
+}
+
+void template_put_names(Buffer *out) {
+    for (const BuiltinTemplate *b = builtin_templates; b->name; b++)
+        buffer_printf(out, "%s%s", b == builtin_templates ? "" : ", ", b->name);
 }
 
 // Whether the file calls itself a model for dialogue.
@@ -47,158 +37,297 @@ static bool is_named_chat(const Gguf *g) {
 }
 
 // A base model of Llama 3 has the control tokens of its dialogue too: what it calls the end of a text tells them apart.
-static Template recognise_vocabulary(const Gguf *g, const Tokenizer *t) {
-    Error err;
-    uint64_t eos = UINT64_MAX;
-    if (gguf_find(g, "tokenizer.ggml.eos_token_id")) gguf_u64(g, "tokenizer.ggml.eos_token_id", &eos, &err);
+static const char *recognise_vocabulary(const Gguf *g, const Tokenizer *t) {
+    int eos = tokenizer_eos(t);
     int eot = tokenizer_special(t, "<|eot_id|>"), end = tokenizer_special(t, "<|im_end|>");
-    if (eot >= 0 && tokenizer_special(t, "<|start_header_id|>") >= 0 && (eos == (uint64_t)eot || is_named_chat(g)))
-        return TEMPLATE_LLAMA3;
-    if (end >= 0 && tokenizer_special(t, "<|im_start|>") >= 0 && (eos == (uint64_t)end || is_named_chat(g)))
-        return TEMPLATE_CHATML;
-    return TEMPLATE_NONE;
+    if (eot >= 0 && tokenizer_special(t, "<|start_header_id|>") >= 0 && (eos == eot || is_named_chat(g)))
+        return "llama3";
+    if (end >= 0 && tokenizer_special(t, "<|im_start|>") >= 0 && (eos == end || is_named_chat(g))) return "chatml";
+    return "none";
 }
 
-Template template_recognise(const Gguf *g, const Tokenizer *t) {
-    Str text = gguf_text(g, "tokenizer.chat_template");
-    if (!text.len) return recognise_vocabulary(g, t);
-    if (str_contains(text, "<|start_header_id|>") && str_contains(text, "<|eot_id|>")) return TEMPLATE_LLAMA3;
-    if (str_contains(text, "<|im_start|>")) return TEMPLATE_CHATML;
-    if (str_contains(text, "[INST]") && str_contains(text, "<<SYS>>")) return TEMPLATE_LLAMA2;
-    if (str_contains(text, "<|user|>") && str_contains(text, "<|assistant|>") &&
-        (str_contains(text, "eos_token") || str_contains(text, "</s>")))
-        return TEMPLATE_ZEPHYR;
-    return TEMPLATE_UNKNOWN;
-}
-
-static Str strip(Str s) {
-    while (s.len && isspace((unsigned char)s.data[0])) s.data++, s.len--;
-    while (s.len && isspace((unsigned char)s.data[s.len - 1])) s.len--;
-    return s;
-}
-
-static void put(const Tokenizer *t, Str text, Ids *out) { tokenizer_encode(t, text.data, text.len, out); }
-
-// A control token, or its name as text where the vocabulary has none.
-static void put_control(const Tokenizer *t, const char *name, Ids *out) {
-    int id = tokenizer_special(t, name);
-    if (id >= 0)
-        ids_push(out, id);
-    else
-        put(t, str_of(name), out);
-}
-
-static void put_bos(const Tokenizer *t, Ids *out) {
-    if (tokenizer_bos(t) >= 0) ids_push(out, tokenizer_bos(t));
-}
-
-static void llama3_header(const Tokenizer *t, Str role, Ids *out) {
-    put_control(t, "<|start_header_id|>", out);
-    put(t, role, out);
-    put_control(t, "<|end_header_id|>", out);
-    put(t, str_of("\n\n"), out);
-}
-
-static void llama3_message(const Tokenizer *t, const Message *m, Ids *out) {
-    static const char tag[] = "<|python_tag|>";
-    Str role = str_is(m->role, "tool") ? str_of("ipython") : m->role, text = strip(m->content);
-    bool is_call = str_is(role, "assistant") && text.len >= sizeof tag - 1 && !memcmp(text.data, tag, sizeof tag - 1) &&
-                   tokenizer_special(t, tag) >= 0 && tokenizer_special(t, "<|eom_id|>") >= 0;
-    llama3_header(t, role, out);
-    if (is_call) {
-        put_control(t, tag, out);
-        text = (Str){text.data + sizeof tag - 1, text.len - (sizeof tag - 1)};
-    }
-    put(t, text, out);
-    put_control(t, is_call ? "<|eom_id|>" : "<|eot_id|>", out);
-}
-
-// `system`: what stood before this message, folded into it; or NULL.
-static void llama2_message(const Tokenizer *t, const Message *m, const Message *system, Ids *out) {
+static bool open_file(Template *tpl, const char *path, Error *err) {
     Buffer text = {0};
-    Str content = strip(m->content);
-    if (str_is(m->role, "assistant")) {
-        buffer_put(&text, content);
-        buffer_puts(&text, " ");
-    } else {
-        buffer_puts(&text, "[INST] ");
-        if (system) {
-            buffer_puts(&text, "<<SYS>>\n");
-            buffer_put(&text, system->content);
-            buffer_puts(&text, "\n<</SYS>>\n\n");
+    bool ok = file_read(path, &text, err);
+    if (ok) tpl->plain = tpl->with_tools = jinja_open(buffer_str(&text), path, err);
+    buffer_free(&text);
+    if (!tpl->plain) err->code = EXIT_USAGE;
+    return tpl->plain;
+}
+
+static bool open_name(Template *tpl, const char *name, Error *err) {
+    const char *source = builtin_source(name);
+    Buffer names = {0};
+    tpl->name = name;
+    tpl->is_none = !strcmp(name, "none");
+    if (str_ends_with(str_of(name), ".jinja") || strchr(name, '/')) return open_file(tpl, name, err);
+    if (source) return (tpl->plain = tpl->with_tools = jinja_open(str_of(source), name, err));
+    template_put_names(&names);
+    error_set(err, EXIT_USAGE, "--template: expected FILE.jinja or one of %s; found \"%s\"", names.data, name);
+    buffer_free(&names);
+    return false;
+}
+
+static bool open_own(Template *tpl, const Gguf *g, Str source, Error *err) {
+    Str tools = gguf_text(g, "tokenizer.chat_template.tool_use");
+    tpl->name = "of the file";
+    tpl->plain = tpl->with_tools = jinja_open(source, "tokenizer.chat_template", err);
+    if (tpl->plain && tools.len) {
+        tpl->with_tools = jinja_open(tools, "tokenizer.chat_template.tool_use", err);
+        if (!tpl->with_tools) tpl->with_tools = tpl->plain, jinja_close(tpl->plain), tpl->plain = NULL;
+    }
+    if (tpl->plain) return true;
+    Error why = *err;
+    return error_set(err, EXIT_MODEL, "%s: %s (--template chooses another, --raw none)", g->path, why.text);
+}
+
+// What the template makes of a question, an answer and a question shows what stands between an answer and what follows.
+// Names in it that are no tokens go into `missing`; ordinary text that marks the next turn ends an answer.
+static void probe(Template *tpl, const Tokenizer *t) {
+    static const char question[] = "\x01", answer[] = "\x02";
+    Message messages[3] = {message_make(str_of("user"), str_of(question)),
+                           message_make(str_of("assistant"), str_of(answer)),
+                           message_make(str_of("user"), str_of(question))};
+    Buffer text = {0}, own = {0}, plain = {0};
+    Ids ids = {0};
+    Error err;
+    if (!tpl->is_none &&
+        template_render(tpl, t, &(TemplateInput){.messages = messages, .n_messages = 3, .wants_answer = true}, &text,
+                        &own, &err)) {
+        template_tokenize(t, buffer_str(&text), own.data, &ids);
+        buffer_puts(&plain, ""); // without its control tokens
+        for (int i = 0; i < ids.len; i++)
+            if (!tokenizer_is_name(t, ids.data[i])) buffer_put(&plain, tokenizer_piece(t, ids.data[i], false));
+        for (char *at = plain.data; (at = strstr(at, "<|"));) {
+            size_t n = strcspn(at += 2, "|> \n\1\2");
+            if (!n || strncmp(at + n, "|>", 2)) continue;
+            Buffer name = {0};
+            buffer_append(&name, at - 2, n + 4);
+            if (!tpl->missing.len || !strstr(tpl->missing.data, name.data))
+                buffer_printf(&tpl->missing, "%s%s", tpl->missing.len ? ", " : "", name.data);
+            buffer_free(&name);
         }
-        buffer_put(&text, content);
-        buffer_puts(&text, " [/INST]");
-        put_bos(t, out);
+        char *from = strchr(plain.data, *answer), *to = from ? strchr(from, *question) : NULL;
+        if (to) {
+            *to = 0;
+            from += 1 + strspn(from + 1, " \n");
+            from[strcspn(from, "\n")] = 0;
+            size_t n = strlen(from);
+            while (n && from[n - 1] == ' ') from[--n] = 0;
+            if (n > 1 && (strchr("<[#", *from) || from[n - 1] == ':')) tpl->stop = (char *)str_copy(str_of(from)).data;
+        }
     }
-    put(t, buffer_str(&text), out);
-    if (str_is(m->role, "assistant")) put_control(t, "</s>", out);
+    for (int i = 0; i < 3; i++) message_free(&messages[i]);
     buffer_free(&text);
+    buffer_free(&own);
+    buffer_free(&plain);
+    free(ids.data);
 }
 
-// Zephyr and ChatML: what opens a message, up to its text, is one piece with it for the tokenizer.
-static void marked_message(Template tpl, const Tokenizer *t, Str role, Str content, bool is_first, Ids *out) {
-    Buffer text = {0};
-    if (!is_first) buffer_puts(&text, "\n");
-    if (tpl == TEMPLATE_CHATML && tokenizer_special(t, "<|im_start|>") >= 0) {
-        put(t, buffer_str(&text), out);
-        text.len = 0;
-        put_control(t, "<|im_start|>", out);
-    } else {
-        buffer_puts(&text, tpl == TEMPLATE_CHATML ? "<|im_start|>" : "<|");
+static bool mentions(const Template *tpl, const char *word) {
+    return str_contains(jinja_source(tpl->plain), word) || str_contains(jinja_source(tpl->with_tools), word);
+}
+
+bool template_open(Template *tpl, const char *name, const Gguf *g, Tokenizer *t, Error *err) {
+    Str source = gguf_text(g, "tokenizer.chat_template");
+    const char *epoch = getenv("SOURCE_DATE_EPOCH");
+    int64_t sec;
+    *tpl = (Template){0};
+    time_t now = epoch && parse_i64(epoch, &sec) ? (time_t)sec : time(NULL);
+    if (epoch ? !gmtime_r(&now, &tpl->today) : !localtime_r(&now, &tpl->today)) tpl->today = (struct tm){.tm_mday = 1};
+    if (!name && !source.len) name = recognise_vocabulary(g, t);
+    if (!(name ? open_name(tpl, name, err) : open_own(tpl, g, source, err))) return false;
+    tpl->takes_tools = mentions(tpl, "tools");
+    tpl->has_thoughts = mentions(tpl, "</think>");
+    if (!tpl->is_none) tokenizer_claim(t, jinja_source(tpl->plain));
+    if (tpl->with_tools != tpl->plain) tokenizer_claim(t, jinja_source(tpl->with_tools));
+    probe(tpl, t);
+    return true;
+}
+
+void template_close(Template *tpl) {
+    if (tpl->with_tools != tpl->plain) jinja_close(tpl->with_tools);
+    jinja_close(tpl->plain);
+    buffer_free(&tpl->variables);
+    buffer_free(&tpl->missing);
+    free(tpl->stop);
+}
+
+bool template_set(Template *tpl, const char *text, Error *err) {
+    const char *value = strchr(text, '=');
+    JsonDoc doc = {0};
+    if (!value || value == text)
+        return error_set(err, EXIT_USAGE, "--template-var: expected NAME=JSON, found \"%s\"", text);
+    Error why = {0};
+    bool ok = json_parse(&doc, value + 1, strlen(value + 1), &why);
+    json_free(&doc);
+    Str name = {text, (size_t)(value - text)};
+    if (!ok)
+        return error_set(err, EXIT_USAGE, "--template-var %.*s: expected JSON (a string has quotes): %s", SHOWN(name),
+                         why.text);
+    if (tpl->variables.len) tpl->variables.data[--tpl->variables.len] = 0;
+    json_put_string(&tpl->variables, tpl->variables.len ? "," : "{", name);
+    buffer_printf(&tpl->variables, ":%s}", value + 1);
+    if (json_parse(&doc, tpl->variables.data, tpl->variables.len, &why)) return json_free(&doc), true;
+    json_free(&doc);
+    return error_set(err, EXIT_USAGE, "--template-var %.*s is given twice", SHOWN(name));
+}
+
+// Rendering
+
+// A role that we know is a word of the template's as much as of the dialogue's.
+static bool is_role(const Json *string) { return str_is(string->key, "role") && template_has_role(string->string); }
+
+// {"bos_token", "eos_token"}: of the vocabulary, or what the variables say.
+static void put_own(Buffer *out, const Tokenizer *t, const JsonDoc *variables, int n) {
+    static const char *const names[2] = {"bos_token", "eos_token"};
+    int ids[2] = {tokenizer_bos(t), tokenizer_eos(t)};
+    for (int i = 0; i < 2; i++) {
+        Str value = ids[i] < 0 ? str_of("") : tokenizer_piece(t, ids[i], true);
+        for (int k = 0; k < n; k++) {
+            const Json *v = json_get_string(variables[k].root, names[i]);
+            if (v) value = v->string;
+        }
+        buffer_printf(out, "%c\"%s\"", i ? ',' : '{', names[i]);
+        json_put_string(out, ":", value);
     }
-    buffer_put(&text, role);
-    buffer_puts(&text, tpl == TEMPLATE_CHATML ? "\n" : "|>\n");
-    buffer_put(&text, content);
-    put(t, buffer_str(&text), out);
+    buffer_puts(out, "}");
+}
+
+static void put_base(Buffer *out, const TemplateInput *in) {
+    buffer_printf(out,
+                  "{\"add_generation_prompt\":%s,\"documents\":null,\"tools\":", in->wants_answer ? "true" : "false");
+    buffer_put(out, in->tools.data ? in->tools : str_of("null"));
+    buffer_puts(out, ",\"messages\":[");
+    for (int i = 0; i < in->n_messages; i++) {
+        if (i) buffer_puts(out, ",");
+        buffer_put(out, in->messages[i].json);
+    }
+    buffer_puts(out, "]}");
+}
+
+bool template_render(const Template *tpl, const Tokenizer *t, const TemplateInput *in, Buffer *text, Buffer *own,
+                     Error *err) {
+    Buffer base = {0}, marked = {0};
+    JsonDoc docs[3] = {{0}}, own_doc = {0};
+    const Json *objects[3];
+    Str sources[3] = {{0}, buffer_str(&tpl->variables), in->variables};
+    int n = 0;
+    bool ok = true;
+    put_base(&base, in);
+    sources[0] = buffer_str(&base);
+    for (int i = 0; i < 3 && ok; i++) {
+        if (!sources[i].len) continue;
+        ok = json_parse(&docs[n], sources[i].data, sources[i].len, err);
+        objects[n] = docs[n].root;
+        n++;
+    }
+    const Json *tools = NULL;
+    for (int i = 0; ok && i < n; i++)
+        if (json_get(objects[i], "tools")) tools = json_get(objects[i], "tools");
+    if (ok) put_own(&marked, t, docs, n);
+    ok = ok && json_parse(&own_doc, marked.data, marked.len, err) &&
+         jinja_render(tools && tools->n_items ? tpl->with_tools : tpl->plain,
+                      &(JinjaInput){objects, n, own_doc.root, is_role, &tpl->today}, text, own, err);
+    for (int i = 0; i < 3; i++) json_free(&docs[i]);
+    json_free(&own_doc);
+    buffer_free(&base);
+    buffer_free(&marked);
+    return ok;
+}
+
+void template_tokenize(const Tokenizer *t, Str text, const char *own, Ids *out) {
+    int bos = tokenizer_bos(t), start = out->len;
+    if (tokenizer_adds_bos(t)) ids_push(out, bos);
+    if (text.len) tokenizer_encode_marked(t, text.data, own, text.len, false, out);
+    int n_bos = 0;
+    while (tokenizer_adds_bos(t) && start + n_bos < out->len && out->data[start + n_bos] == bos) n_bos++;
+    if (n_bos < 2) return;
+    memmove(out->data + start + 1, out->data + start + n_bos, (size_t)(out->len - start - n_bos) * sizeof *out->data);
+    out->len -= n_bos - 1;
+}
+
+bool template_encode(const Template *tpl, const Tokenizer *t, const TemplateInput *in, Ids *out, Error *err) {
+    Buffer text = {0}, own = {0};
+    bool ok = template_render(tpl, t, in, &text, &own, err);
+    if (ok) template_tokenize(t, buffer_str(&text), own.data, out);
     buffer_free(&text);
+    buffer_free(&own);
+    return ok;
 }
 
-static void put_message(Template tpl, const Tokenizer *t, const Message *messages, int i, Ids *out) {
-    const Message *m = &messages[i];
-    bool is_system = str_is(m->role, "system");
-    Str role = tpl == TEMPLATE_ZEPHYR && !is_system && !str_is(m->role, "assistant") ? str_of("user") : m->role;
-    switch (tpl) {
-    case TEMPLATE_LLAMA3: llama3_message(t, m, out); break;
-    case TEMPLATE_LLAMA2:
-        if (!is_system) llama2_message(t, m, i && str_is(m[-1].role, "system") ? &m[-1] : NULL, out);
-        break;
-    case TEMPLATE_ZEPHYR:
-    case TEMPLATE_CHATML:
-        marked_message(tpl, t, role, m->content, i == 0, out);
-        template_close(tpl, t, -1, out);
-        break;
-    case TEMPLATE_UNKNOWN:
-    case TEMPLATE_NONE:
-        // SentencePiece begins a text with a space by itself.
-        if (i && !tokenizer_drops_space(t)) put(t, str_of(" "), out);
-        put(t, m->content, out);
+// Messages
+
+Message message_make(Str role, Str content) {
+    Buffer json = {0};
+    json_put_string(&json, "{\"role\":", role);
+    json_put_string(&json, ",\"content\":", content);
+    buffer_puts(&json, "}");
+    return (Message){buffer_str(&json), str_copy(role), str_copy(content)};
+}
+
+void message_free(Message *m) {
+    free((char *)m->json.data);
+    free((char *)m->role.data);
+    free((char *)m->content.data);
+    *m = (Message){0};
+}
+
+// The texts of the parts of a content, joined.
+static bool join_parts(const Json *parts, Buffer *out, Error *err) {
+    int i = 0;
+    buffer_puts(out, "");
+    for (const Json *part = parts->child; part; part = part->next, i++) {
+        const Json *text = json_get_string(part, "text"), *type = json_get(part, "type");
+        if (!json_is(type, "text") || !text)
+            return error_set(err, EXIT_RUNTIME, "content[%d]: expected {\"type\":\"text\",\"text\":\"...\"}", i);
+        buffer_put(out, text->string);
     }
+    return true;
 }
 
-void template_encode(Template tpl, const Tokenizer *t, const Message *messages, int n, int first, bool wants_answer,
-                     Ids *out) {
-    bool is_llama = tpl == TEMPLATE_LLAMA3;
-    if (first == 0 && tpl != TEMPLATE_LLAMA2 && (is_llama || tokenizer_adds_bos(t))) put_bos(t, out);
-    for (int i = first; i < n; i++) put_message(tpl, t, messages, i, out);
-    if (!wants_answer) return;
-    if (is_llama) llama3_header(t, str_of("assistant"), out);
-    if (tpl == TEMPLATE_ZEPHYR || tpl == TEMPLATE_CHATML)
-        marked_message(tpl, t, str_of("assistant"), str_of(""), n == 0, out);
+// Arguments of a call that are JSON in a string become what it says.
+static bool put_arguments(Buffer *out, const Json *v) {
+    JsonDoc doc = {0};
+    Error err;
+    bool is_object = v->kind == JSON_STRING && str_is(v->key, "arguments") &&
+                     json_parse(&doc, v->string.data, v->string.len, &err) && doc.root->kind == JSON_OBJECT;
+    if (is_object) buffer_put(out, v->string);
+    json_free(&doc);
+    return is_object;
 }
 
-void template_close(Template tpl, const Tokenizer *t, int stop_token, Ids *out) {
-    static const char *const ends[] = {[TEMPLATE_LLAMA3] = "<|eot_id|>",
-                                       [TEMPLATE_LLAMA2] = "</s>",
-                                       [TEMPLATE_ZEPHYR] = "</s>",
-                                       [TEMPLATE_CHATML] = "<|im_end|>"};
-    int eom = tokenizer_special(t, "<|eom_id|>");
-    if (tpl == TEMPLATE_LLAMA3 && stop_token >= 0 && stop_token == eom) {
-        ids_push(out, eom);
-    } else if (tpl != TEMPLATE_NONE) {
-        put_control(t, ends[tpl], out);
-    } else if (stop_token >= 0) { // the text has ended: another begins
-        ids_push(out, stop_token);
-        if (tokenizer_adds_bos(t) && tokenizer_bos(t) != stop_token) put_bos(t, out);
+bool message_read(const Json *object, Message *out, Error *err) {
+    const Json *role = json_get_string(object, "role"), *content = json_get(object, "content");
+    const Json *calls = json_get(object, "tool_calls");
+    bool has_calls = calls && calls->kind == JSON_ARRAY && calls->n_items,
+         is_null = !content || content->kind == JSON_NULL;
+    Buffer json = {0}, joined = {0};
+    if (!role)
+        return error_set(err, EXIT_RUNTIME, "role: expected a string (of {\"role\":\"...\",\"content\":\"...\"})");
+    if (!template_has_role(role->string))
+        return error_set(err, EXIT_RUNTIME, "role: expected system, user, assistant, tool or ipython, found \"%.*s\"",
+                         SHOWN(role->string));
+    if (calls && calls->kind != JSON_ARRAY && calls->kind != JSON_NULL)
+        return error_set(err, EXIT_RUNTIME, "tool_calls: expected an array");
+    if ((is_null && !has_calls) || (!is_null && content->kind != JSON_STRING && content->kind != JSON_ARRAY))
+        return error_set(err, EXIT_RUNTIME, "content: expected a string");
+    if (!is_null && content->kind == JSON_ARRAY && !join_parts(content, &joined, err))
+        return buffer_free(&joined), false;
+    if (!is_null && content->kind == JSON_STRING) buffer_put(&joined, content->string);
+    Str word = json_is(role, "developer") ? str_of("system") : role->string;
+    json_put_string(&json, "{\"role\":", word);
+    for (const Json *m = object->child; m; m = m->next) {
+        if (m == role) continue;
+        json_put_string(&json, ",", m->key);
+        buffer_puts(&json, ":");
+        if (m == content && !is_null)
+            json_put_string(&json, "", buffer_str(&joined));
+        else
+            json_put_value(&json, m, m == calls ? put_arguments : NULL);
     }
+    buffer_puts(&json, "}");
+    *out = (Message){buffer_str(&json), str_copy(word), str_copy(buffer_str(&joined))};
+    buffer_free(&joined);
+    return true;
 }

@@ -3,6 +3,8 @@
 #include "../base/json.h"
 #include "output.h"
 
+#include <stdlib.h>
+
 // A token and its log-probability, as an object that stays open: in our form, or OpenAI's.
 static void put_token(Buffer *out, const char *before, const Tokenizer *t, int id, float logprob, bool is_openai) {
     Str piece = tokenizer_piece(t, id, true);
@@ -33,10 +35,36 @@ void logprobs_put(Buffer *out, const Tokenizer *t, const Sequence *s, int n_top,
     buffer_puts(out, "]");
 }
 
-void answer_put(Buffer *out, const char *before, Str text, const Sequence *s, int n_prompt) {
-    json_put_string(out, before, text);
+const char *answer_finish(const Reply *r, const Sequence *s) {
+    return r->n_calls && s->finish == FINISH_STOP ? "tool_calls" : finish_name(s->finish);
+}
+
+void answer_ids(const Sequence *s, Ids *out) {
+    int first = s->request.n_prompt;
+    for (int i = 0; i < s->n_generated; i++)
+        ids_push(out, first + i < s->session->n_tokens ? s->session->tokens[first + i] : s->next);
+}
+
+void answer_parse(Reply *r, const Template *tpl, const Tokenizer *t, const Sequence *s, bool has_tools, int n_before) {
+    Ids ids = {0};
+    Buffer raw = {0};
+    if (!tpl || tpl->is_none) {
+        *r = (Reply){.content = str_copy(buffer_str(&s->text))};
+        return;
+    }
+    answer_ids(s, &ids);
+    reply_put_raw(t, ids.data, ids.len, &raw);
+    bool in_thought = reply_begins_in_thought(t, s->request.prompt, s->request.n_prompt);
+    reply_parse(r, tpl, buffer_str(&raw), buffer_str(&s->text), in_thought, has_tools, n_before);
+    buffer_free(&raw);
+    free(ids.data);
+}
+
+void answer_put(Buffer *out, const char *before, const Reply *r, const Sequence *s, int n_prompt) {
+    json_put_string(out, before, r->content);
+    reply_put_extras(out, r);
     buffer_printf(out, ",\"finish_reason\":\"%s\",\"n_prompt\":%d,\"n_generated\":%d,\"seed\":%lld",
-                  finish_name(s->finish), n_prompt, s->n_generated, (long long)s->request.sample.seed);
+                  answer_finish(r, s), n_prompt, s->n_generated, (long long)s->request.sample.seed);
 }
 
 // A speed in few columns.

@@ -89,16 +89,41 @@ void model_load(const Options *o, Model *m, Tokenizer **t) {
                 m->config.vocab_size, kernel.name, m->n_threads);
 }
 
-Template template_choose(const Options *o, const Gguf *g, const Tokenizer *t) {
-    const char *name = o->template_name;
-    Template found = name ? template_of(name) : template_recognise(g, t);
-    if (found != TEMPLATE_UNKNOWN) return found;
-    if (name) die(EXIT_USAGE, "--template: expected llama3, llama2, zephyr, chatml or none, found \"%s\"", name);
-    if (o->is_raw || o->perplexity) return TEMPLATE_NONE;
-    die(EXIT_USAGE,
-        "%s: its chat template is none that this program knows; choose one with --template "
-        "llama3|llama2|zephyr|chatml|none",
-        g->path);
+void template_choose(const Options *o, const Gguf *g, Tokenizer *t, Template *out) {
+    Error err;
+    bool is_unused = !o->template_name && (o->is_raw || o->perplexity);
+    if (!template_open(out, is_unused ? "none" : o->template_name, g, t, &err)) die_error(&err);
+    for (int i = 0; i < o->n_template_vars; i++)
+        if (!template_set(out, o->template_vars[i].data, &err)) die_error(&err);
+}
+
+void template_warn(const Options *o, const Template *tpl) {
+    if (tpl->missing.len && !o->is_quiet && !o->is_raw)
+        warn("template %s: no tokens of this vocabulary are %s: any text can spell them", tpl->name, tpl->missing.data);
+}
+
+// The array of --tools, as JSON.
+static Str tools_read(const Engine *e) {
+    Buffer text = {0};
+    JsonDoc doc = {0};
+    Error err, why;
+    if (!e->options->tools) return (Str){0};
+    if (!file_read(e->options->tools, &text, &err)) die_error(&err);
+    if (!json_parse(&doc, text.data, text.len, &why)) die(EXIT_USAGE, "%s: %s", e->options->tools, why.text);
+    if (!tools_check(e, doc.root, &why)) die(EXIT_USAGE, "--tools %s: %s", e->options->tools, why.text);
+    json_free(&doc);
+    return buffer_str(&text);
+}
+
+bool tools_check(const Engine *e, const Json *tools, Error *err) {
+    int i = 0;
+    if (tools->kind != JSON_ARRAY) return error_set(err, EXIT_RUNTIME, "tools: expected an array");
+    for (const Json *tool = tools->child; tool; tool = tool->next, i++)
+        if (!json_is(json_get(tool, "type"), "function") || !json_get_string(json_get(tool, "function"), "name"))
+            return error_set(err, EXIT_RUNTIME,
+                             "tools[%d]: expected {\"type\":\"function\",\"function\":{\"name\":\"...\"}}", i);
+    return !tools->n_items || e->tpl.takes_tools ||
+           error_set(err, EXIT_RUNTIME, "tools: the chat template %s has no place for them", e->tpl.name);
 }
 
 static Str system_read(const Engine *e) {
@@ -106,7 +131,7 @@ static Str system_read(const Engine *e) {
     Buffer file = {0};
     if (!text) return (Str){0};
     if (e->options->is_raw) die(EXIT_USAGE, "-sys: expected no --raw beside it");
-    if (e->tpl == TEMPLATE_NONE)
+    if (e->tpl.is_none)
         die(EXIT_USAGE, "-sys: %s has no chat template; choose one with --template", e->model.file.path);
     if (text[0] != '@') return str_copy(str_of(text));
     append_file(e->options, text + 1, &file);
@@ -116,25 +141,35 @@ static Str system_read(const Engine *e) {
 void engine_open(Engine *e, const Options *o) {
     *e = (Engine){.options = o};
     model_load(o, &e->model, &e->tokenizer);
-    e->tpl = template_choose(o, &e->model.file, e->tokenizer);
+    template_choose(o, &e->model.file, e->tokenizer, &e->tpl);
     e->system = system_read(e);
-    if (o->has_special && !o->is_raw && e->tpl != TEMPLATE_NONE)
+    e->tools = tools_read(e);
+    if (o->has_special && !o->is_raw && !e->tpl.is_none)
         die(EXIT_USAGE, "--special: expected --raw beside it (a message never holds a control token)");
     Error err;
     if (!biases_check(e, &o->sample, &err)) die_error(&err);
+    template_warn(o, &e->tpl);
 }
 
-void prompt_encode(const Engine *e, Str prompt, bool is_plain, Ids *out) {
+bool prompt_encode(const Engine *e, Str prompt, bool is_plain, Ids *out, Error *err) {
     const Tokenizer *t = e->tokenizer;
-    if (!is_plain && e->tpl != TEMPLATE_NONE) {
-        Message messages[2] = {{str_of("system"), e->system}, {str_of("user"), prompt}};
+    if (!is_plain && !e->tpl.is_none) {
         bool has_system = e->system.data;
-        template_encode(e->tpl, t, messages + !has_system, 1 + has_system, 0, true, out);
-        return;
+        Message messages[2] = {message_make(str_of("system"), e->system), message_make(str_of("user"), prompt)};
+        bool ok = template_encode(&e->tpl, t,
+                                  &(TemplateInput){.messages = messages + !has_system,
+                                                   .n_messages = 1 + has_system,
+                                                   .tools = e->tools,
+                                                   .wants_answer = true},
+                                  out, err);
+        message_free(&messages[0]);
+        message_free(&messages[1]);
+        return ok;
     }
     if (tokenizer_adds_bos(t)) ids_push(out, tokenizer_bos(t));
     (e->options->has_special ? tokenizer_encode_special : tokenizer_encode)(t, prompt.data, prompt.len, out);
     if (out->len == 0 && tokenizer_bos(t) >= 0) ids_push(out, tokenizer_bos(t));
+    return true;
 }
 
 void engine_generator(Engine *e, Generator *g, int chunk, int parallel) {
@@ -165,7 +200,7 @@ bool context_fits(int n_tokens, bool wants_more, int context, Error *err) {
 }
 
 bool request_make(const Engine *e, const Options *o, const Ids *prompt, bool is_plain, Request *r, Error *err) {
-    bool has_turns = !is_plain && e->tpl != TEMPLATE_NONE;
+    bool has_turns = !is_plain && !e->tpl.is_none;
     int n = o->n_predict != INT_MIN ? o->n_predict : has_turns ? -1 : PLAIN_PREDICT;
     *r = (Request){.prompt = prompt->data,
                    .n_prompt = prompt->len,

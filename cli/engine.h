@@ -19,8 +19,10 @@ void memory_check(const Model *m, size_t n_positions);
 bool memory_fits(const Model *m, size_t n_positions);
 // GB of weights that one decode step reads.
 double model_decode_gb(const Model *m);
-// The chat template of --template or of the file; dies if the file has one that we do not know (--raw: takes none).
-Template template_choose(const Options *o, const Gguf *g, const Tokenizer *t);
+// The chat template of --template or of the file, with its variables, or dies; --raw takes none. The second names, on
+// stderr, the control tokens of it that the vocabulary lacks.
+void template_choose(const Options *o, const Gguf *g, Tokenizer *t, Template *out);
+void template_warn(const Options *o, const Template *tpl);
 // A model and what its prompts are put into, for the verbs that generate or score.
 typedef struct {
     const Options *options;
@@ -28,12 +30,16 @@ typedef struct {
     Tokenizer *tokenizer;
     Template tpl; // of messages
     Str system;   // of -sys (@FILE reads a file); data NULL: none
+    Str tools;    // of --tools, a JSON array; data NULL: none
 } Engine;
 
 // Opens all that or dies.
 void engine_open(Engine *e, const Options *o);
-// Tokens of a prompt: a user's message after the system's, or, plain or without a template, the text after BOS.
-void prompt_encode(const Engine *e, Str prompt, bool is_plain, Ids *out);
+// Tokens of a prompt: a user's message after the system's, or, plain or without a template, the text after BOS. False
+// with err if the template refuses it.
+bool prompt_encode(const Engine *e, Str prompt, bool is_plain, Ids *out, Error *err);
+// Whether these are tools as the API has them, and the template has a place for them. False with err.
+bool tools_check(const Engine *e, const Json *tools, Error *err);
 // Positions of a dialogue or an answer without a bound of its own, where the model was made for more.
 enum { ROOMY_CONTEXT = 8192 };
 // False with err (EXIT_CONTEXT, both numbers) unless n_tokens, and one more if that is wanted, have a position each.

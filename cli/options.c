@@ -10,7 +10,18 @@
 #include <string.h>
 #include <unistd.h>
 
-typedef enum { FLAG, INT, FLOAT, DOUBLE, INVERSE, STRING, SEED, STOP, BIAS } OptionKind; // INVERSE: 1 / a DOUBLE
+typedef enum {
+    FLAG,
+    INT,
+    FLOAT,
+    DOUBLE,
+    INVERSE,
+    STRING,
+    SEED,
+    STOP,
+    VARIABLE,
+    BIAS
+} OptionKind; // INVERSE: 1 / a DOUBLE
 
 struct Option {
     const char *names[3];
@@ -72,10 +83,15 @@ static const Option options[] = {
     {{"-sys", "--system-prompt", "--system"}, "rcbs", STRING, AT(system), 0, 0, "TEXT",
      "system prompt; @FILE reads a file"},
     {{"--template"}, "rcbst", STRING, AT(template_name), 0, 0, "NAME",
-     "llama3, llama2, zephyr, chatml or none (default recognised)"},
+     "FILE.jinja, or llama3, llama3.1, llama2, chatml, zephyr, mistral, vicuna, alpaca, none (default: the file's)"},
+    {{"--template-var"}, "rcbst", VARIABLE, AT(template_vars), 0, 0, "NAME=JSON",
+     "a variable of the template, such as enable_thinking=false; repeatable"},
+    {{"--tools"}, "rcb", STRING, AT(tools), 0, 0, "FILE", "functions that the model may call: the JSON array of the API"},
+    {{"--rendered"}, "t", FLAG, AT(is_rendered), 0, 0, NULL, "with --chat: the text that the template makes, not its ids"},
     {{"--raw"}, "rbs", FLAG, AT(is_raw), 0, 0, NULL, "complete the prompt as it is, without a chat template"},
     {{"--special"}, "rt", FLAG, AT(has_special), 0, 0, NULL, "control tokens written in the text count (run: with --raw)"},
     {{"--keep-newline"}, "rcs", FLAG, AT(keep_newline), 0, 0, NULL, "a final newline of a file or of stdin is text too"},
+    {{"-N"}, "r", INT, AT(n_choices), 1, 64, "N", "answers from one reading of the prompt (default 1)"},
     {{"--echo"}, "r", FLAG, AT(has_echo), 0, 0, NULL, "print the prompt first"},
     GROUP("Input and output"),
     {{"--json"}, "rcswno", FLAG, AT(is_json), 0, 0, NULL, "machine-readable result on stdout"},
@@ -264,6 +280,10 @@ bool option_set(Options *o, const Option *option, const char *name, const char *
             return error_set(err, EXIT_USAGE, "%s: expected a number from %.10g to %.10g, found \"%s\"", name,
                              option->min, option->max, text);
         *(double *)field = 1 / v;
+        return true;
+    case VARIABLE:
+        o->template_vars = xrealloc(o->template_vars, (size_t)o->n_template_vars + 1, sizeof *o->template_vars);
+        o->template_vars[o->n_template_vars++] = str_of(text);
         return true;
     case STOP:
         o->stops = xrealloc(o->stops, (size_t)o->n_stops + 1, sizeof *o->stops);

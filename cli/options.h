@@ -20,9 +20,12 @@ typedef struct {
     ModelOptions model_options;
     bool no_lookup;
     // prompt
-    const char *prompt, *file, *system, *template_name;
+    const char *prompt, *file, *system, *template_name, *tools;
+    Str *template_vars; // (n_template_vars)
+    int n_template_vars;
     bool is_raw, has_special, has_echo, keep_newline;
     // generation
+    int n_choices;             // -N
     int n_predict;             // -n; INT_MIN: not given, -1: until the context is full
     bool ignore_eos, has_seed; // sample.seed was given, not drawn
     SampleOptions sample;
@@ -37,6 +40,7 @@ typedef struct {
     // tokenize, logits
     bool ids_only, count_only, is_jsonl, is_decode, last_only;
     const char *ids, *chat_file;
+    bool is_rendered;
     // show
     bool show_tensors;
     // rope

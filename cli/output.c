@@ -61,6 +61,12 @@ void note(const Options *o, const char *fmt, ...) {
     buffer_free(&shown);
 }
 
+void text_dim(bool is_dim) {
+    if (!terminal_has_escapes(STDOUT_FILENO) || getenv("NO_COLOR")) return;
+    stdout_flush();
+    output_write(STDOUT_FILENO, "standard output", is_dim ? "\x1b[2m" : "\x1b[0m", 4);
+}
+
 static void write_failed(const char *path) {
     if (errno == EPIPE) exit(EXIT_OK); // the reader has had enough
     die_file(path);

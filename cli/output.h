@@ -23,6 +23,8 @@ void output_write(int fd, const char *path, const void *data, size_t n);
 void stdout_flush(void);
 // Writes text to stdout by the same rules, control bytes escaped when it is a terminal.
 void text_write(const char *text, size_t n);
+// What follows on stdout is dim, or no longer, if it is a terminal that can.
+void text_dim(bool is_dim);
 // Writes a buffer so, and frees it.
 void text_print(Buffer *text);
 // The same, broken between words where a terminal's line ends. Holds the last word back: NULL writes it, at the end.

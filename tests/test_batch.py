@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 
-from cli import SCRIPTS, Skip, check, main, read_lines, same, test
+from cli import SCRIPTS, call, Skip, check, main, read_lines, same, test
 
 SHARED = "Once upon a time there was a little girl named Lily. She loved to play with her dog in the park. " * 2
 OPENINGS = ["Once upon a time", "The cat", "Tim and Sue", "One day a big dog", "", "He said", "A", "\u00e9t\u00e9"]
@@ -125,11 +125,72 @@ def broken_lines():
                                         ("temperature", -1), ("temperature", [1]), ("top_p", 2), ("seed", "7"),
                                         ("stop", 3), ("stop", [""]), ("stop", ["a"] * 65), ("logit_bias", {"x": 1}),
                                         ("logit_bias", {"1": "y"}), ("logit_bias", {"99999999": 1}), ("logprobs", -1),
-                                        ("ignore_eos", 1), ("n", 2), ("stream", True), ("tools", [{}]),
+                                        ("ignore_eos", 1), ("n", 0), ("stream", True), ("tools", [{}]),
                                         ("response_format", {"type": "json_object"}))):
         yield dict(good, id="field %d" % i, **{field: value}), field
     yield dict(good, id="too long", prompt="a b " * 40000), "does not fit the context"
     yield dict(good, id="no room", prompt="The cat", max_tokens=1 << 20, logit_bias=[]), "logit_bias"
+
+
+def batch(records, *args, code=0):
+    """The answers of the built-in model, which has a template, in order."""
+    source = "".join(json.dumps(r) + "\n" for r in records).encode()
+    out = call("batch", "-t", "1", "-q", "--ordered", *args, stdin=source, code=code)[0]
+    return [json.loads(line) for line in out.splitlines()]
+
+
+def bare(answer):
+    return [(c["text"], c["seed"]) for c in answer["choices"]]
+
+
+@test
+def several_choices():
+    """n answers to a prompt that is computed once: each with a seed of its own, which gives it again alone."""
+    prompt = "Once upon a time there was a little dog who lived in a big house with a garden and a cat and a bird."
+    ask = {"id": "all", "prompt": prompt, "max_tokens": 6, "temperature": 1.5, "n": 5}
+    together = batch([ask], "--raw", "--deterministic")[0]
+    same(len(together["choices"]), 5)
+    check(len({seed for _, seed in bare(together)}) == 5 and len({text for text, _ in bare(together)}) > 1, together)
+    alone = [dict(ask, id=i, n=1, seed=seed) for i, (_, seed) in enumerate(bare(together))]
+    answers = batch(alone, "--raw", "--deterministic")
+    same([(answers[i]["text"], answers[i]["seed"]) for i in range(5)], bare(together))
+    many = [dict(ask, id=i) for i in range(40)]
+    answers = batch(many, "--raw", "--parallel", "3", "--seed", "1")
+    same([len(answers[i]["choices"]) for i in range(40)], [5] * 40)
+    chat = openai_request(0, "chat", messages=[{"role": "user", "content": "Hi"}], n=3, logprobs=True)
+    body = batch([chat])[0]["response"]["body"]
+    same([c["index"] for c in body["choices"]], [0, 1, 2])
+    same(body["usage"]["completion_tokens"], sum(len(c["logprobs"]["content"]) for c in body["choices"]))
+
+
+WEATHER = {"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object", "properties": {
+    "city": {"type": "string"}}}}}
+
+
+@test
+def tool_round_trip():
+    """A definition, a call (of the one token that begins one, and what the model makes of it), its result, an answer."""
+    tag = 2039  # <|python_tag|> of the built-in model
+    ask = {"messages": [{"role": "user", "content": "What is the weather in Paris?"}], "tools": [WEATHER]}
+    first = openai_request(0, "chat", **ask, logit_bias={str(tag): 100})
+    first["body"]["max_tokens"] = 1
+    none = openai_request(1, "chat", **ask, tool_choice="none")
+    choice = batch([first], "--template", "llama3")[0]["response"]["body"]["choices"][0]
+    call, = choice["message"]["tool_calls"]
+    same(sorted(call), ["function", "id", "type"])
+    same(call["function"]["name"], "code_interpreter")
+    json.loads(call["function"]["arguments"])
+    messages = ask["messages"] + [choice["message"], {"role": "tool", "tool_call_id": call["id"], "content": "21 degrees"}]
+    second = openai_request(2, "chat", messages=messages, tools=[WEATHER])
+    answers = batch([none, second], "--template", "llama3")
+    lengths = [a["response"]["body"]["usage"]["prompt_tokens"] for a in answers]
+    check(lengths[0] < lengths[1] - 40, lengths, "no definition, no call in the first")
+    for bad, words in ((dict(ask, tools=[{"type": "function"}]), "tools[0]"), (dict(ask, tools={}), "tools"),
+                       (dict(ask, tool_choice=3), "tool_choice"),
+                       ({"messages": ask["messages"] + [{"role": "user", "content": [{"type": "image_url"}]}]},
+                        "messages[1]: content[0]")):
+        error = batch([openai_request(3, "chat", **bad)], "--template", "llama3", code=5)[0]["error"]
+        check(words in error["message"], error)
 
 
 @test

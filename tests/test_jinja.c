@@ -200,7 +200,7 @@ static bool render(const char *source, const char *json, Buffer *text, Buffer *o
     bool ok = json_parse(&doc, json, strlen(json), &err);
     CHECK(ok, "%s: %s", json, err.text);
     Jinja *t = ok ? jinja_open(str_of(source), "test", &err) : NULL;
-    ok = t && jinja_render(t, &(JinjaInput){&doc.root, 1, is_own, &now}, text, own, &err);
+    ok = t && jinja_render(t, &(JinjaInput){&doc.root, 1, NULL, is_own, &now}, text, own, &err);
     if (!ok) buffer_printf(text, "ERROR %s", err.text);
     jinja_close(t);
     json_free(&doc);
@@ -406,7 +406,7 @@ static void compare(const char *name, const Jinja *t, const char *dialogue, cons
     json_parse(&doc, dialogue, strlen(dialogue), &err);
     json_parse(&want, golden, strlen(golden), &err);
     const Json *objects[2] = {base.root, doc.root};
-    bool ok = jinja_render(t, &(JinjaInput){objects, 2, is_own, &now}, &text, &own, &err);
+    bool ok = jinja_render(t, &(JinjaInput){objects, 2, NULL, is_own, &now}, &text, &own, &err);
     bool wanted = want.root->kind == JSON_STRING;
     CHECK(ok == wanted, "%s: %s: %s", name, dialogue, ok ? "is not refused" : err.text);
     if (ok && wanted) CHECK(str_eq(buffer_str(&text), want.root->string), "%s: %s: %s", name, dialogue, text.data);

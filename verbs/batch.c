@@ -52,7 +52,7 @@ typedef struct {
     bool at_end;
     void *seen, *done; // ids of the input so far; keys that the output held at the start
     Journal out;
-    Record *window[WINDOW]; // (n_window) in order of input
+    Record *window[WINDOW + MAX_CHOICES]; // (n_window) in order of input
     int n_window, n_waiting;
     size_t window_tokens;
     Record **active;      // (n_active), those that started first in front
@@ -199,6 +199,7 @@ static Record *record_new(const Batch *b) {
     r->options = *b->options;
     r->options.has_seed = false;
     r->n_top = -1;
+    r->n_choices = r->n_open = 1;
     r->form = b->form;
     return r;
 }
@@ -240,10 +241,14 @@ static void take_line(Batch *b, LineState state, Str line) {
     if (!code &&
         !(is_text ? record_take_text(r, &b->engine, line, &err) : record_parse(r, &b->engine, b->doc.root, &err)))
         code = err.code == EXIT_CONTEXT ? "context_length_exceeded" : "invalid_request";
+    if (code) r->n_choices = r->n_open = 1;
     if (code) record_fail(r, code, err.text);
-    b->window[b->n_window++] = r;
-    b->window_tokens += (size_t)r->prompt.len;
-    b->n_waiting += r->state == RECORD_WAITING;
+    for (int i = 0; i < (code ? 1 : r->n_choices); i++) {
+        Record *choice = i ? record_choice(r, i) : r;
+        b->window[b->n_window++] = choice;
+        b->window_tokens += (size_t)choice->prompt.len;
+        b->n_waiting += choice->state == RECORD_WAITING;
+    }
 }
 
 // Reads ahead; waits for input only if there is nothing else to do.
@@ -337,9 +342,12 @@ static bool has_memory(Batch *b, const Record *r) {
     return true;
 }
 
+// Tokens of a prefix worth sharing; choices of one request share all of it.
+static int min_share(const Record *r) { return r->first || r->n_choices > 1 ? 1 : MIN_SHARE; }
+
 static void start_record(Batch *b, Record *r) {
     Donor d = find_donor(b, &r->prompt, NULL);
-    r->session = d.n_now >= MIN_SHARE ? session_fork(d.session, d.n_now) : NULL;
+    r->session = d.n_now >= min_share(r) ? session_fork(d.session, d.n_now) : NULL;
     r->n_shared = r->session ? d.n_now : 0;
     if (!r->session) r->session = session_new(&b->engine.model.kv);
     for (int i = 0; r->n_shared && i < b->n_kept; i++) {
@@ -361,7 +369,7 @@ static void start_waiting(Batch *b) {
         Record *r = b->window[i];
         if (r->state != RECORD_WAITING) continue;
         Donor d = find_donor(b, &r->prompt, NULL);
-        if (d.n_soon - d.n_now >= MIN_SHARE) continue; // another is computing its beginning
+        if (d.n_soon - d.n_now >= min_share(r)) continue; // another is computing its beginning
         if (has_memory(b, r)) {
             start_record(b, r); // from whom is found again: making room may have dropped the donor
             continue;
@@ -378,8 +386,8 @@ static void start_waiting(Batch *b) {
 
 static void finish_record(Batch *b, Record *r) {
     record_answer(r, &b->engine);
-    b->n_prompt += (uint64_t)r->prompt.len;
-    b->n_shared += (uint64_t)r->n_shared;
+    if (!r->first) b->n_prompt += (uint64_t)r->prompt.len;
+    if (!r->first) b->n_shared += (uint64_t)r->n_shared;
     b->n_generated += (uint64_t)r->sequence.n_generated;
     sequence_free(&r->sequence);
     if (!keep_prefix(b, r)) session_free(r->session);
@@ -406,8 +414,8 @@ static void write_finished(Batch *b) {
             b->window[n++] = r;
             continue;
         }
-        write_line(b, &r->answer);
-        b->n_done++;
+        if (!r->first) write_line(b, &r->answer);
+        b->n_done += !r->first;
         b->n_failed += r->has_failed;
         b->window_tokens -= (size_t)r->prompt.len;
         record_free(r);

@@ -69,11 +69,12 @@ bool record_identify(Record *r, const Json *root, Error *err) {
 
 // Options
 
-static const char *const ignored[] = {"prompt", "messages", "id",           "model",          "user",
-                                      "store",  "metadata", "service_tier", "stream_options", "parallel_tool_calls"};
+static const char *const ignored[] = {"prompt", "messages",   "id",           "model",          "user",
+                                      "store",  "metadata",   "service_tier", "stream_options", "parallel_tool_calls",
+                                      "tools",  "tool_choice"};
 // These would change the answer: only in their neutral values.
-static const char *const refused[] = {"n",     "best_of",     "stream",    "echo",          "suffix",
-                                      "tools", "tool_choice", "functions", "function_call", "response_format"};
+static const char *const refused[] = {"n",      "best_of",   "stream",        "echo",
+                                      "suffix", "functions", "function_call", "response_format"};
 
 static bool is_among(Str name, const char *const *names, size_t n) {
     for (size_t i = 0; i < n; i++)
@@ -157,6 +158,11 @@ static bool read_field(Record *r, const Engine *e, const Json *v, Error *err) {
     bool is_null = v->kind == JSON_NULL; // the same as absent
     if (option) return is_null || read_option(r, option, v, err);
     if (str_is(v->key, "stop")) return is_null || read_stops(r, v, err);
+    if (str_is(v->key, "n")) {
+        if (!is_null && !is_whole(v, 1, MAX_CHOICES)) return wrong(err, "n", "a whole number from 1 to 64", v);
+        if (!is_null) r->n_choices = r->n_open = (int)v->number;
+        return true;
+    }
     if (str_is(v->key, "logit_bias")) return is_null || read_biases(r, e, v, err);
     if (str_is(v->key, "logprobs") || str_is(v->key, "top_logprobs")) return is_null || read_logprobs(r, v, err);
     if (is_among(v->key, refused, sizeof refused / sizeof *refused))
@@ -176,57 +182,55 @@ static bool read_options(Record *r, const Engine *e, const Json *body, Error *er
 
 // Prompts
 
-// The text of a message: a string, or an array of parts of type "text", which are joined in `joined`.
-static bool read_content(const Json *v, Buffer *joined, Str *out, Error *err) {
-    if (v && v->kind == JSON_STRING) return *out = v->string, true;
-    if (!v || v->kind != JSON_ARRAY) return wrong(err, "content", "a string", v);
-    buffer_puts(joined, "");
-    for (const Json *part = v->child; part; part = part->next) {
-        const Json *text = json_get_string(part, "text");
-        if (!json_is(json_get(part, "type"), "text") || !text)
-            return error_set(err, EXIT_RUNTIME, "content: expected parts of type \"text\"");
-        buffer_put(joined, text->string);
-    }
-    *out = buffer_str(joined);
+// The tools of a request, or of the command line, unless it wants none. False with err.
+static bool read_tools(Record *r, const Engine *e, const Json *body, Buffer *out, Error *err) {
+    const Json *tools = get(body, "tools"), *choice = get(body, "tool_choice");
+    bool is_forced = choice && !json_is(choice, "auto") && !json_is(choice, "none");
+    if (tools && !tools_check(e, tools, err)) return false;
+    if (is_forced) return wrong(err, "tool_choice", "\"auto\" or \"none\"", choice);
+    if (choice && json_is(choice, "none")) return true;
+    if (tools && tools->n_items)
+        json_put_value(out, tools, NULL);
+    else if (!tools && e->tools.data)
+        buffer_put(out, e->tools);
+    r->has_tools = out->len;
     return true;
 }
 
-static bool read_message(const Json *v, Buffer *joined, Message *out, Error *err) {
-    const Json *role = json_get(v, "role"), *calls = get(v, "tool_calls");
-    if (!role || role->kind != JSON_STRING) return wrong(err, "role", "a string", role);
-    out->role = json_is(role, "developer") ? str_of("system") : role->string;
-    if (!template_has_role(out->role)) return wrong(err, "role", "system, user, assistant or tool", role);
-    if (calls && calls->n_items) return error_set(err, EXIT_RUNTIME, "tool_calls: not supported");
-    return read_content(json_get(v, "content"), joined, &out->content, err);
-}
-
-static bool read_messages(Record *r, const Engine *e, const Json *v, Error *err) {
+static bool read_messages(Record *r, const Engine *e, const Json *body, Error *err) {
+    const Json *v = get(body, "messages");
     if (v->kind != JSON_ARRAY) return wrong(err, "messages", "an array of messages", v);
     if (!v->n_items) return error_set(err, EXIT_RUNTIME, "messages: expected at least one");
-    if (e->tpl == TEMPLATE_NONE)
+    if (e->tpl.is_none)
         return error_set(err, EXIT_RUNTIME, "messages: the model has no chat template; choose one with --template");
     Message *messages = xrealloc(NULL, (size_t)v->n_items + 1, sizeof *messages);
-    Buffer *joined = xalloc((size_t)v->n_items, sizeof *joined);
-    bool is_good = true;
+    Buffer tools = {0};
+    bool is_good = read_tools(r, e, body, &tools, err);
     int n = 0, i = 0;
     if (e->system.data && !json_is(json_get(v->child, "role"), "system"))
-        messages[n++] = (Message){str_of("system"), e->system};
-    for (const Json *m = v->child; m && is_good; m = m->next)
-        is_good = read_message(m, &joined[i++], &messages[n++], err);
-    if (is_good) template_encode(e->tpl, e->tokenizer, messages, n, 0, true, &r->prompt);
-    while (i--) buffer_free(&joined[i]);
-    free(joined);
+        messages[n++] = message_make(str_of("system"), e->system);
+    for (const Json *m = v->child; m && is_good; m = m->next, i++) {
+        Error why;
+        is_good = message_read(m, &messages[n], &why);
+        if (is_good)
+            n++;
+        else
+            error_set(err, EXIT_RUNTIME, "messages[%d]: %s", i, why.text);
+    }
+    TemplateInput in = {.messages = messages, .n_messages = n, .tools = buffer_str(&tools), .wants_answer = true};
+    is_good = is_good && template_encode(&e->tpl, e->tokenizer, &in, &r->prompt, err);
+    while (n--) message_free(&messages[n]);
     free(messages);
+    buffer_free(&tools);
     return is_good;
 }
 
 // A string, an array with one string, or token ids.
 static bool read_prompt(Record *r, const Engine *e, const Json *v, bool is_chat, Error *err) {
     if (v->kind == JSON_ARRAY && v->n_items == 1 && v->child->kind != JSON_NUMBER) v = v->child;
-    if (v->kind == JSON_STRING) {
-        prompt_encode(e, v->string, !is_chat, &r->prompt);
-        return true;
-    }
+    r->is_plain = !is_chat || v->kind != JSON_STRING;
+    r->has_tools = !r->is_plain && e->tools.data;
+    if (v->kind == JSON_STRING) return prompt_encode(e, v->string, !is_chat, &r->prompt, err);
     if (v->kind != JSON_ARRAY || !v->n_items) return wrong(err, "prompt", "a string or an array of token ids", v);
     for (const Json *j = v->child; j; j = j->next) {
         if (!is_whole(j, 0, e->model.config.vocab_size - 1))
@@ -256,8 +260,8 @@ static bool complete(Record *r, const Engine *e, bool is_plain, Error *err) {
 
 bool record_take_text(Record *r, const Engine *e, Str line, Error *err) {
     bool is_plain = r->options.is_raw; // as `run` would take it
-    prompt_encode(e, line, is_plain, &r->prompt);
-    return complete(r, e, is_plain, err);
+    r->is_plain = is_plain, r->has_tools = !is_plain && e->tools.data;
+    return prompt_encode(e, line, is_plain, &r->prompt, err) && complete(r, e, is_plain, err);
 }
 
 // The body of an OpenAI request, or NULL with err.
@@ -277,8 +281,10 @@ bool record_parse(Record *r, const Engine *e, const Json *root, Error *err) {
     if (r->form == FORM_CHAT && !messages) return wrong(err, "messages", "an array of messages", NULL);
     if (r->form == FORM_COMPLETION && !prompt) return wrong(err, "prompt", "a string", NULL);
     if (!prompt == !messages) return error_set(err, EXIT_RUNTIME, "expected either \"prompt\" or \"messages\"");
+    if (prompt && get(body, "tools") && !is_neutral(get(body, "tools")))
+        return error_set(err, EXIT_RUNTIME, "tools: expected \"messages\" beside it");
     bool is_chat = messages || (r->form == FORM_SHORT && !r->options.is_raw); // as `run` would take it
-    return (prompt ? read_prompt(r, e, prompt, is_chat, err) : read_messages(r, e, messages, err)) &&
+    return (prompt ? read_prompt(r, e, prompt, is_chat, err) : read_messages(r, e, body, err)) &&
            complete(r, e, !is_chat, err);
 }
 
@@ -330,20 +336,12 @@ static void put_completion_logprobs(Buffer *out, const Tokenizer *t, const Recor
     buffer_puts(out, "]}");
 }
 
-static void put_openai(Record *r, const Engine *e) {
-    Buffer *out = &r->answer;
+static void put_openai_choice(Record *r, const Engine *e, const Reply *reply, Buffer *out) {
     const Sequence *s = &r->sequence;
-    const char *slash = strrchr(e->model.file.path, '/'), *model = slash ? slash + 1 : e->model.file.path;
     bool is_chat = r->form == FORM_CHAT;
-    buffer_printf(out,
-                  ",\"response\":{\"status_code\":200,\"request_id\":\"req_%ld\",\"body\":{\"id\":\"%s-%ld\","
-                  "\"object\":\"%s\",\"created\":%lld",
-                  r->line, is_chat ? "chatcmpl" : "cmpl", r->line, is_chat ? "chat.completion" : "text_completion",
-                  (long long)time(NULL));
-    json_put_string(out, ",\"model\":", str_of(model));
-    buffer_puts(out, ",\"choices\":[{\"index\":0,");
-    json_put_string(out,
-                    is_chat ? "\"message\":{\"role\":\"assistant\",\"content\":" : "\"text\":", buffer_str(&s->text));
+    buffer_printf(out, "{\"index\":%d,", r->index);
+    json_put_string(out, is_chat ? "\"message\":{\"role\":\"assistant\",\"content\":" : "\"text\":", reply->content);
+    if (is_chat) reply_put_extras(out, reply);
     buffer_printf(out, "%s,\"logprobs\":", is_chat ? ",\"refusal\":null}" : "");
     if (r->n_top < 0) {
         buffer_puts(out, "null");
@@ -354,36 +352,99 @@ static void put_openai(Record *r, const Engine *e) {
     } else {
         put_completion_logprobs(out, e->tokenizer, r);
     }
-    buffer_printf(out,
-                  ",\"finish_reason\":\"%s\"}],\"usage\":{\"prompt_tokens\":%d,\"completion_tokens\":%d,"
-                  "\"total_tokens\":%d}}},\"error\":null}\n",
-                  finish_name(s->finish), r->prompt.len, s->n_generated, r->prompt.len + s->n_generated);
+    buffer_printf(out, ",\"finish_reason\":\"%s\"", answer_finish(reply, s));
+    if (r->first || r->n_choices > 1) buffer_printf(out, ",\"seed\":%lld", (long long)s->request.sample.seed);
+    buffer_puts(out, "}");
 }
 
-static void put_short(Record *r, const Engine *e) {
+static void put_openai(Record *r, const Engine *e) {
     Buffer *out = &r->answer;
-    const Sequence *s = &r->sequence;
-    answer_put(out, ",\"text\":", buffer_str(&s->text), s, r->prompt.len);
-    if (r->n_top >= 0) {
-        buffer_puts(out, ",\"logprobs\":");
-        logprobs_put(out, e->tokenizer, s, s->request.n_logprobs, false);
+    const char *slash = strrchr(e->model.file.path, '/'), *model = slash ? slash + 1 : e->model.file.path;
+    bool is_chat = r->form == FORM_CHAT;
+    buffer_printf(out,
+                  ",\"response\":{\"status_code\":200,\"request_id\":\"req_%ld\",\"body\":{\"id\":\"%s-%ld\","
+                  "\"object\":\"%s\",\"created\":%lld",
+                  r->line, is_chat ? "chatcmpl" : "cmpl", r->line, is_chat ? "chat.completion" : "text_completion",
+                  (long long)time(NULL));
+    json_put_string(out, ",\"model\":", str_of(model));
+    for (int i = 0; i < r->n_choices; i++) {
+        buffer_puts(out, i ? "," : ",\"choices\":[");
+        buffer_put(out, buffer_str(&r->choices[i]));
     }
-    buffer_puts(out, "}\n");
+    buffer_printf(out,
+                  "],\"usage\":{\"prompt_tokens\":%d,\"completion_tokens\":%d,\"total_tokens\":%d}}},\"error\":null}\n",
+                  r->prompt.len, r->n_answered, r->prompt.len + r->n_answered);
+}
+
+// The members of an answer in the short form, without the braces.
+static void put_short_choice(Record *r, const Engine *e, const Reply *reply, Buffer *out) {
+    const Sequence *s = &r->sequence;
+    answer_put(out, "\"text\":", reply, s, r->prompt.len);
+    if (r->n_top < 0) return;
+    buffer_puts(out, ",\"logprobs\":");
+    logprobs_put(out, e->tokenizer, s, s->request.n_logprobs, false);
+}
+
+static void put_short(Record *r) {
+    Buffer *out = &r->answer;
+    bool is_one = r->n_choices == 1;
+    buffer_puts(out, is_one ? "," : ",\"choices\":[");
+    for (int i = 0; i < r->n_choices; i++) {
+        buffer_puts(out, is_one ? "" : i ? ",{" : "{");
+        buffer_put(out, buffer_str(&r->choices[i]));
+        buffer_puts(out, is_one ? "" : "}");
+    }
+    buffer_puts(out, is_one ? "}\n" : "]}\n");
+}
+
+// One choice less is to come; true if it was the last.
+static bool close_choice(Record *r) {
+    Record *first = r->first ? r->first : r;
+    r->state = RECORD_DONE;
+    first->state = --first->n_open ? first->state == RECORD_DONE ? RECORD_OPEN : first->state : RECORD_DONE;
+    return !first->n_open;
 }
 
 void record_answer(Record *r, const Engine *e) {
+    Record *first = r->first ? r->first : r;
+    Reply reply;
     if (r->sequence.finish == FINISH_ERROR) {
         record_fail(r, "generation_failed", r->sequence.error.text);
         return;
     }
-    r->state = RECORD_DONE;
-    put_head(r);
-    (r->form == FORM_SHORT ? put_short : put_openai)(r, e);
+    answer_parse(&reply, r->is_plain ? NULL : &e->tpl, e->tokenizer, &r->sequence, r->has_tools, 0);
+    (r->form == FORM_SHORT ? put_short_choice : put_openai_choice)(r, e, &reply, &first->choices[r->index]);
+    reply_free(&reply);
+    first->n_answered += r->sequence.n_generated;
+    if (!close_choice(r) || first->has_failed) return;
+    put_head(first);
+    if (first->form == FORM_SHORT)
+        put_short(first);
+    else
+        put_openai(first, e);
+}
+
+Record *record_choice(Record *r, int index) {
+    Record *c = xalloc(1, sizeof *c);
+    Buffer key = {0};
+    buffer_printf(&key, "%d", index);
+    *c = (Record){.line = r->line, .form = r->form, .common = r->common, .options = r->options, .n_top = r->n_top};
+    c->request = r->request;
+    c->is_plain = r->is_plain, c->has_tools = r->has_tools;
+    c->first = r, c->index = index;
+    for (int i = 0; i < r->prompt.len; i++) ids_push(&c->prompt, r->prompt.data[i]);
+    c->request.prompt = c->prompt.data;
+    c->request.sample.seed = (uint32_t)hash(r->request.sample.seed, &key);
+    buffer_free(&key);
+    return c;
 }
 
 void record_fail(Record *r, const char *code, const char *message) {
-    Buffer *out = &r->answer, text = {0};
-    r->state = RECORD_DONE;
+    Buffer *out, text = {0};
+    close_choice(r);
+    if (r->first) r = r->first;
+    if (r->has_failed) return; // another choice has failed before
+    out = &r->answer;
     r->has_failed = true;
     put_head(r);
     if (r->form == FORM_SHORT)
@@ -400,13 +461,14 @@ void record_fail(Record *r, const char *code, const char *message) {
 void record_free(Record *r) {
     if (r->state == RECORD_ACTIVE) sequence_free(&r->sequence);
     session_free(r->session);
-    bool owns_stops = r->options.stops != r->common->stops;
+    bool owns_stops = !r->first && r->options.stops != r->common->stops;
     for (int i = 0; owns_stops && i < r->options.n_stops; i++) free((char *)r->options.stops[i].data);
     if (owns_stops) free(r->options.stops);
-    if (r->options.biases != r->common->biases) free(r->options.biases);
+    if (!r->first && r->options.biases != r->common->biases) free(r->options.biases);
     buffer_free(&r->key);
     free(r->prompt.data);
     buffer_free(&r->answer);
+    for (int i = 0; i < r->n_choices; i++) buffer_free(&r->choices[i]);
     free(r);
 }
 

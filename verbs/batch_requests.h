@@ -9,10 +9,14 @@
 #include "../cli/engine.h"
 
 typedef enum { FORM_SHORT, FORM_CHAT, FORM_COMPLETION } RecordForm;
-typedef enum { RECORD_WAITING, RECORD_ACTIVE, RECORD_DONE } RecordState;
+// OPEN: answered, but its other choices are not.
+typedef enum { RECORD_WAITING, RECORD_ACTIVE, RECORD_OPEN, RECORD_DONE } RecordState;
+enum { MAX_CHOICES = 64 };
 
-// A request, from its line to its answer.
-typedef struct {
+// A request, from its line to its answer. One that wants several choices is the first of them; the others are records
+// of their own, which find its prompt computed.
+typedef struct Record Record;
+struct Record {
     long line;
     RecordForm form;
     Buffer key;  // its id as JSON, or "line N" for one that has none
@@ -27,8 +31,13 @@ typedef struct {
     int n_shared;     // positions of it that were computed for others
     Sequence sequence;
     bool has_failed;
-    Buffer answer; // the line to write, once done
-} Record;
+    Buffer answer;                // the line to write, once done
+    bool is_plain, has_tools;     // its prompt is no dialogue; calls may be answered
+    Record *first;                // whose choice it is; NULL: its own
+    int n_choices, index, n_open; // of the first: choices wanted, and not yet answered
+    int n_answered;               // tokens of all choices
+    Buffer choices[MAX_CHOICES];  // of the first: each as JSON
+};
 
 // Who a request is: fills form and key. root NULL: a line of plain text. False with err if it cannot be told.
 bool record_identify(Record *r, const Json *root, Error *err);
@@ -39,6 +48,8 @@ bool record_take_text(Record *r, const Engine *e, Str line, Error *err);
 void record_answer(Record *r, const Engine *e);
 void record_fail(Record *r, const char *code, const char *message);
 void record_free(Record *r);
+// The choice of this index (from 1) of a request with r->n_choices, with a seed of its own.
+Record *record_choice(Record *r, int index);
 
 #define RESULT_HEAD "{\"id\":" // how a line of output begins
 // The key of a line of output, as it was made for its request; *is_error is set for an error.

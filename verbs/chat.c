@@ -1,6 +1,6 @@
-// chat: a conversation. Each message is kept twice: as text (what a transcript holds) and as token ids. Before an
-// answer the ids of all make one stream; the session is rewound to where it agrees with it, and the rest is fed. So a
-// turn costs its own tokens, and undoing, editing or loading costs what differs.
+// chat: a conversation. Before an answer the template makes one text of all messages, whose tokens are the stream; what
+// the model said keeps its own. The session is rewound to where it agrees with the stream, and the rest is fed. So a
+// turn costs its own tokens, and undoing, editing, loading or a template that drops old thoughts costs what differs.
 #include "verbs.h"
 #include "chat.h"
 #include "../base/endings.h"
@@ -53,63 +53,79 @@ void chat_follow(Chat *c, bool is_appended) {
 typedef struct {
     Chat *chat;
     const Sequence *sequence;
-    int begin; // of the answer in the stream
-    bool has_text, ends_line;
+    bool has_text, ends_line, in_thought;
 } Answer;
 
-static bool is_python_call(const Answer *a) {
-    const Session *s = a->chat->session;
-    int first = s->n_tokens > a->begin ? s->tokens[a->begin] : a->sequence->n_generated ? a->sequence->next : -1;
-    return first >= 0 && first == tokenizer_special(a->chat->engine.tokenizer, "<|python_tag|>");
+// Whether the first token of the answer is this one.
+static bool begins_with(const Answer *a, const char *name) {
+    const Sequence *s = a->sequence;
+    int n = s->request.n_prompt, id = tokenizer_special(a->chat->engine.tokenizer, name);
+    int first = s->session->n_tokens > n ? s->session->tokens[n] : s->n_generated ? s->next : -1;
+    return first >= 0 && first == id;
+}
+
+// Thoughts are dim, up to their end.
+static void show_thought(Answer *a, const char *text, size_t n) {
+    const char *end = memmem(text, n, "</think>", 8);
+    size_t n_dim = end ? (size_t)(end - text) + 8 : n;
+    text_dim(true);
+    text_wrap(text, n_dim);
+    if (!end) return;
+    text_wrap(NULL, 0);
+    text_dim(a->in_thought = false);
+    if (n > n_dim) text_wrap(text + n_dim, n - n_dim);
 }
 
 // White space before the first word is the template's matter.
 static bool show_piece(void *arg, const char *text, size_t n) {
     Answer *a = arg;
-    while (n && !a->has_text && a->chat->engine.tpl != TEMPLATE_NONE && isspace((unsigned char)*text)) text++, n--;
+    const Template *tpl = &a->chat->engine.tpl;
+    while (n && !a->has_text && !tpl->is_none && isspace((unsigned char)*text)) text++, n--;
     if (!n) return true;
-    if (!a->has_text && is_python_call(a)) note(&a->chat->options, "tool call:");
+    if (!a->has_text && (begins_with(a, "<|python_tag|>") || begins_with(a, "[TOOL_CALLS]")))
+        note(&a->chat->options, "tool call:");
+    if (!a->has_text && tpl->has_thoughts && n >= 7 && !memcmp(text, "<think>", 7)) a->in_thought = true;
     a->has_text = true;
     a->ends_line = text[n - 1] == '\n';
-    if (!a->chat->options.is_json) text_wrap(text, n);
+    if (a->chat->options.is_json) return true;
+    if (a->in_thought)
+        show_thought(a, text, n);
+    else
+        text_wrap(text, n);
     return true;
 }
 
 // The session agrees with the stream up to here (and one token at least is left to feed).
 static void rewind_session(Chat *c) {
-    int n = 0, most = c->stream.len - 1;
+    const Ids *stream = &c->stream.ids;
+    int n = 0, most = stream->len - 1;
     if (most > c->session->n_tokens) most = c->session->n_tokens;
-    while (n < most && c->session->tokens[n] == c->stream.data[n]) n++;
+    while (n < most && c->session->tokens[n] == stream->data[n]) n++;
     session_rewind(c->session, n);
 }
 
-// Takes the tokens of an answer into the stream. Those of a stop string are forgotten again, as far as whole tokens go.
-static void keep_answer(Chat *c, const Sequence *s, int begin) {
-    Ids *stream = &c->stream;
-    for (int i = begin; i < c->session->n_tokens; i++) ids_push(stream, c->session->tokens[i]);
-    if (c->session->n_tokens - begin < s->n_generated) ids_push(stream, s->next); // sampled, not fed
-    if (s->finish != FINISH_STOP || s->stop_token >= 0) return;
+// The stream takes an answer. The tokens of a stop string are forgotten, as far as whole tokens go.
+static void keep_answer(Chat *c, const Sequence *s) {
+    const Tokenizer *t = c->engine.tokenizer;
+    Ids ids = {0};
+    Buffer raw = {0};
     size_t bytes = 0, len;
-    for (int i = begin; i < stream->len; i++) bytes += tokenizer_piece(c->engine.tokenizer, stream->data[i], false).len;
-    for (; stream->len > begin; stream->len--, bytes -= len) {
-        len = tokenizer_piece(c->engine.tokenizer, stream->data[stream->len - 1], false).len;
+    answer_ids(s, &ids);
+    for (int i = 0; i < ids.len; i++) bytes += tokenizer_piece(t, ids.data[i], false).len;
+    for (; s->finish == FINISH_STOP && s->stop_token < 0 && ids.len > 0; ids.len--, bytes -= len) {
+        len = tokenizer_piece(t, ids.data[ids.len - 1], false).len;
         if (bytes - len < s->text.len) break;
     }
+    reply_put_raw(t, ids.data, ids.len, &raw);
+    stream_say(&c->stream, ids.data, ids.len, buffer_str(&raw), buffer_str(&s->text), s->stop_token);
+    buffer_free(&raw);
+    free(ids.data);
 }
 
-static bool is_json_call(Str text) {
-    JsonDoc doc = {0};
-    Error err;
-    bool is_call = text.len && text.data[0] == '{' && json_parse(&doc, text.data, text.len, &err) &&
-                   json_get(doc.root, "name") && (json_get(doc.root, "parameters") || json_get(doc.root, "arguments"));
-    json_free(&doc);
-    return is_call;
-}
-
-static void report(Chat *c, const Sequence *s, Str text) {
+static void report(Chat *c, const Sequence *s, const Reply *r) {
     if (c->options.is_json) {
         Buffer out = {0};
-        answer_put(&out, "{\"role\":\"assistant\",\"content\":", text, s, s->request.n_prompt - s->n_cached);
+        answer_put(&out, "{\"role\":\"assistant\",\"content\":", r, s, s->request.n_prompt - s->n_cached);
         buffer_printf(&out, ",\"n_context\":%d,\"prefill_sec\":%.6f,\"decode_sec\":%.6f}\n", c->session->n_tokens,
                       s->prefill_sec, s->decode_sec);
         text_print(&out);
@@ -122,7 +138,22 @@ static void report(Chat *c, const Sequence *s, Str text) {
     g->prefill_sec = g->decode_sec = 0;
 }
 
-static int encode(Chat *c) { return dialogue_encode(&c->dialogue, c->engine.tpl, c->engine.tokenizer); }
+// Renders the dialogue and what opens an answer; its tokens, or -1, with a complaint, where the template refuses.
+static int encode(Chat *c) {
+    const Dialogue *d = &c->dialogue;
+    const Engine *e = &c->engine;
+    TemplateInput in = {.messages = d->messages, .n_messages = d->n, .tools = e->tools, .wants_answer = true};
+    Buffer text = {0}, own = {0};
+    Error err;
+    bool ok = template_render(&e->tpl, e->tokenizer, &in, &text, &own, &err);
+    if (ok)
+        stream_update(&c->stream, e->tokenizer, buffer_str(&text), own.data);
+    else
+        chat_complain(c, "%s", err.text);
+    buffer_free(&text);
+    buffer_free(&own);
+    return ok ? c->stream.ids.len : -1;
+}
 
 // Drops the oldest turns, system prompt kept, until the dialogue takes half of the context or one turn is left. Returns
 // its tokens.
@@ -142,7 +173,7 @@ static int drop_turns(Chat *c) {
 }
 
 bool chat_fits(Chat *c) {
-    int limit = c->options.ctx - 16; // for what opens the answer, and a first few tokens of it
+    int limit = c->options.ctx - 8; // for the first few tokens of the answer
     int n = encode(c), most = c->engine.model.config.max_context;
     if (n > limit * 9 / 10 && c->options.keep_going) n = drop_turns(c);
     const char *larger = c->options.ctx < most ? ", or start with a larger -c" : "";
@@ -153,18 +184,18 @@ bool chat_fits(Chat *c) {
                       n, c->options.ctx, larger, most);
     else if (n > limit * 9 / 10)
         note(&c->options, "context: %d of %d positions used (/clear, /undo%s)", n, c->options.ctx, larger);
-    return n <= limit;
+    return n >= 0 && n <= limit;
 }
 
 // Generates an answer to the stream, of which the session holds a beginning, and shows it as it comes.
 static void generate_answer(Chat *c, Answer *a, Sequence *s) {
     const Options *o = &c->options;
-    const Ids *stream = &c->stream;
+    const Ids *stream = &c->stream.ids;
     Str stops[o->n_stops + 1];
     int n_stops = 0;
     Request r;
     for (int i = 0; i < o->n_stops; i++) stops[n_stops++] = o->stops[i];
-    if (template_stop(c->engine.tpl)) stops[n_stops++] = str_of(template_stop(c->engine.tpl));
+    if (c->engine.tpl.stop) stops[n_stops++] = str_of(c->engine.tpl.stop);
     if (!request_make(&c->engine, o, stream, false, &r, &s->error)) {
         s->finish = FINISH_ERROR;
         return;
@@ -174,58 +205,68 @@ static void generate_answer(Chat *c, Answer *a, Sequence *s) {
     r.sample.seed += (uint64_t)c->n_answers++;
     answer_generate(o, &c->generator, s, &r, c->session);
     text_wrap(NULL, 0);
+    if (a->in_thought && !o->is_json) text_dim(false);
     if (!a->ends_line && !o->is_json) text_write("\n", 1);
 }
 
-void chat_answer(Chat *c) {
-    Dialogue *d = &c->dialogue;
-    Ids *stream = &c->stream;
-    stream->len = 0;
-    for (int i = 0; i < d->n; i++)
-        for (int k = 0; k < d->ids[i].len; k++) ids_push(stream, d->ids[i].data[k]);
-    int start = stream->len;
-    template_encode(c->engine.tpl, c->engine.tokenizer, d->messages, d->n, d->n, true, stream);
-    rewind_session(c);
-    if (c->options.show_tokens) {
-        fputs("tokens:", stderr);
-        for (int i = c->session->n_tokens; i < stream->len; i++) fprintf(stderr, " %d", stream->data[i]);
-        fputs("\n", stderr);
-    }
-    Sequence s = {0};
-    Answer a = {.chat = c, .sequence = &s, .begin = stream->len, .ends_line = true};
-    generate_answer(c, &a, &s);
+static void show_fed(const Chat *c) {
+    fputs("tokens:", stderr);
+    for (int i = c->session->n_tokens; i < c->stream.ids.len; i++) fprintf(stderr, " %d", c->stream.ids.data[i]);
+    fputs("\n", stderr);
+}
 
-    Buffer text = {0};
-    bool is_call = is_python_call(&a);
-    buffer_puts(&text, is_call ? "<|python_tag|>" : "");
-    size_t skip = 0;
-    if (c->engine.tpl != TEMPLATE_NONE)
-        while (skip < s.text.len && isspace((unsigned char)s.text.data[skip])) skip++;
-    if (s.text.len) buffer_append(&text, s.text.data + skip, s.text.len - skip);
+// The answer becomes a message of the dialogue.
+static void take_answer(Chat *c, const Sequence *s, Reply *r) {
+    answer_parse(r, &c->engine.tpl, c->engine.tokenizer, s, c->engine.tools.data, c->dialogue.n);
+    keep_answer(c, s);
+    Str words = r->content;
+    while (!c->engine.tpl.is_none && words.len && isspace((unsigned char)*words.data)) words.data++, words.len--;
+    memmove((char *)r->content.data, words.data, r->content.len = words.len);
+    dialogue_push(&c->dialogue, reply_message(r));
+    chat_follow(c, true);
+    for (int i = 0; i < r->n_calls; i++)
+        note(&c->options, "(a tool call: /tool TEXT feeds its result back) %.*s %.*s", (int)r->calls[i].name.len,
+             r->calls[i].name.data, (int)r->calls[i].arguments.len, r->calls[i].arguments.data);
+}
+
+void chat_answer(Chat *c) {
+    Sequence s = {0};
+    Answer a = {.chat = c, .sequence = &s, .ends_line = true};
+    Reply r = {0};
+    const Ids *stream = &c->stream.ids;
+    if (encode(c) < 0) return;
+    rewind_session(c);
+    if (c->options.show_tokens) show_fed(c);
+    a.in_thought = reply_begins_in_thought(c->engine.tokenizer, stream->data, stream->len);
+    generate_answer(c, &a, &s);
     bool has_said = s.n_generated > 0 && s.finish != FINISH_ERROR;
-    if (has_said || s.finish == FINISH_STOP) {
-        keep_answer(c, &s, a.begin);
-        template_close(c->engine.tpl, c->engine.tokenizer, s.stop_token, stream);
-        dialogue_push(d, str_of("assistant"), buffer_str(&text));
-        for (int i = start; i < stream->len; i++) ids_push(&d->ids[d->n - 1], stream->data[i]);
-        chat_follow(c, true);
-    } else if (s.finish == FINISH_ERROR) {
+    if (has_said || s.finish == FINISH_STOP)
+        take_answer(c, &s, &r);
+    else if (s.finish == FINISH_ERROR)
         chat_complain(c, "%s", s.error.text);
-    }
     if (s.finish == FINISH_CANCEL)
         note(&c->options, has_said ? "(stopped)" : "(stopped before the answer: /regen, /edit or /undo)");
     ending_print(&c->options, &c->generator, &s);
     if (s.finish == FINISH_LENGTH && c->session->n_tokens >= c->options.ctx - 1)
         note(&c->options, "(/clear, /undo, --keep-going or a larger -c make room)");
-    if (is_call || is_json_call(buffer_str(&text)))
-        note(&c->options, "(a tool call: /tool TEXT feeds its result back)");
-    if (s.finish != FINISH_ERROR) report(c, &s, buffer_str(&text));
-    buffer_free(&text);
+    if (s.finish != FINISH_ERROR) report(c, &s, &r);
+    reply_free(&r);
     sequence_free(&s);
 }
 
-void chat_say(Chat *c, const char *role, const char *text, size_t n) {
+void chat_take(Chat *c, Message m, bool wants_answer) {
     Dialogue *d = &c->dialogue;
+    dialogue_push(d, m);
+    if (!chat_fits(c)) { // as if it had not been said
+        dialogue_remove(d, d->n - 1, d->n);
+        c->code = EXIT_CONTEXT;
+        return;
+    }
+    chat_follow(c, true);
+    if (wants_answer) chat_answer(c);
+}
+
+void chat_say(Chat *c, const char *role, const char *text, size_t n) {
     Buffer whole = {0};
     if (c->attached.len) {
         buffer_put(&whole, buffer_str(&c->attached));
@@ -233,15 +274,8 @@ void chat_say(Chat *c, const char *role, const char *text, size_t n) {
         c->attached.len = 0;
     }
     buffer_append(&whole, text, n);
-    dialogue_push(d, str_of(role), buffer_str(&whole));
+    chat_take(c, message_make(str_of(role), buffer_str(&whole)), true);
     buffer_free(&whole);
-    if (!chat_fits(c)) { // as if it had not been said
-        dialogue_remove(d, d->n - 1, d->n);
-        c->code = EXIT_CONTEXT;
-        return;
-    }
-    chat_follow(c, true);
-    chat_answer(c);
 }
 
 // $LLAMA31_HISTORY, or $XDG_STATE_HOME/llama31/history, its folders made. False if none is wanted or there is no home.
@@ -297,7 +331,7 @@ static void greet(const Chat *c) {
     if (!c->is_terminal || c->options.is_json) return;
     if (!c->options.model)
         note(&c->options, "The built-in model tells stories: ask for one, or begin one, and press Enter.");
-    else if (c->engine.tpl == TEMPLATE_NONE)
+    else if (c->engine.tpl.is_none)
         note(&c->options, "This model tells on: begin a text, such as \"Once upon a time\", and press Enter.");
     else
         note(&c->options, "Write a message and press Enter.");

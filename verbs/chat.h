@@ -14,7 +14,7 @@ typedef struct {
     Session *session;
     Editor *editor;
     Dialogue dialogue;
-    Ids stream;      // the tokens of the dialogue, what opens an answer, and the answer
+    Stream stream;   // the tokens of the dialogue and of what opens an answer
     int n_answers;   // each answer has a stream of random numbers of its own
     Journal journal; // the session file
     bool is_behind;  // the last write to it failed
@@ -36,6 +36,7 @@ bool chat_fits(Chat *c);
 // Adds a message and lets the model answer; answers what the dialogue holds.
 void chat_say(Chat *c, const char *role, const char *text, size_t n);
 void chat_answer(Chat *c);
+void chat_take(Chat *c, Message m, bool wants_answer);
 // Takes the last question back, with what was said to it. False if there is none.
 bool chat_undo(Chat *c);
 // What Tab makes of a line, for editor_completer: commands, what /set sets, files.

@@ -35,8 +35,8 @@ static void command_set(Chat *c, const char *text) {
 static void command_show(Chat *c, const char *text) {
     (void)text;
     const Dialogue *d = &c->dialogue;
-    note(NULL, "model %s, template %s, %d of %d positions used, %s", c->engine.model.file.path,
-         template_name(c->engine.tpl), c->session->n_tokens, c->options.ctx, count_of(d->n, "message"));
+    note(NULL, "model %s, template %s, %d of %d positions used, %s", c->engine.model.file.path, c->engine.tpl.name,
+         c->session->n_tokens, c->options.ctx, count_of(d->n, "message"));
     if (dialogue_has(d, 0, "system"))
         note(NULL, "system: %.*s", (int)d->messages[0].content.len, d->messages[0].content.data);
     show_settings(c);
@@ -175,7 +175,7 @@ static void command_clear(Chat *c, const char *text) {
 }
 
 static void command_system(Chat *c, const char *text) {
-    if (c->engine.tpl == TEMPLATE_NONE) {
+    if (c->engine.tpl.is_none) {
         chat_complain(c, "a model without a chat template takes no system prompt");
         return;
     }
@@ -184,7 +184,32 @@ static void command_system(Chat *c, const char *text) {
     note(&c->options, *text ? "(system prompt set)" : "(system prompt removed)");
 }
 
-static void command_tool(Chat *c, const char *text) { chat_say(c, "ipython", text, strlen(text)); }
+// The calls of the last answer take their results in order; the model goes on when all are there.
+static void command_tool(Chat *c, const char *text) {
+    const Dialogue *d = &c->dialogue;
+    JsonDoc doc = {0};
+    Error err;
+    int n_results = 0;
+    while (dialogue_has(d, d->n - 1 - n_results, "tool")) n_results++;
+    const Message *last = d->n > n_results ? &d->messages[d->n - 1 - n_results] : NULL;
+    const Json *calls =
+        last && json_parse(&doc, last->json.data, last->json.len, &err) ? json_get(doc.root, "tool_calls") : NULL;
+    const Json *call = calls ? calls->child : NULL;
+    for (int i = 0; i < n_results && call; i++) call = call->next;
+    if (!call) {
+        chat_say(c, "ipython", text, strlen(text));
+    } else {
+        const Json *id = json_get_string(call, "id"), *name = json_get_string(json_get(call, "function"), "name");
+        Buffer json = {0};
+        json_put_string(&json, "{\"role\":\"tool\",\"content\":", str_of(text));
+        if (id) json_put_string(&json, ",\"tool_call_id\":", id->string);
+        if (name) json_put_string(&json, ",\"name\":", name->string);
+        buffer_puts(&json, "}");
+        chat_take(c, (Message){buffer_str(&json), str_copy(str_of("tool")), str_copy(str_of(text))}, !call->next);
+        if (call->next) note(&c->options, "(another call waits for its result)");
+    }
+    json_free(&doc);
+}
 
 typedef struct {
     const char *name, *help;

@@ -9,16 +9,58 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void print_json(const Tokenizer *t, const Sequence *s) {
-    Buffer out = {0};
-    answer_put(&out, "{\"text\":", buffer_str(&s->text), s, s->request.n_prompt);
-    buffer_printf(&out, ",\"prefill_sec\":%.6f,\"decode_sec\":%.6f", s->prefill_sec, s->decode_sec);
+enum { MAX_ANSWERS = 64 };
+
+// An answer as members of an object, without its braces.
+static void put_answer(Buffer *out, const Engine *e, const Sequence *s) {
+    Reply r;
+    answer_parse(&r, e->options->is_raw ? NULL : &e->tpl, e->tokenizer, s, e->tools.data, 0);
+    answer_put(out, "\"text\":", &r, s, s->request.n_prompt);
+    reply_free(&r);
+    buffer_printf(out, ",\"prefill_sec\":%.6f,\"decode_sec\":%.6f", s->prefill_sec, s->decode_sec);
     if (s->request.n_logprobs) {
-        buffer_puts(&out, ",\"logprobs\":");
-        logprobs_put(&out, t, s, s->request.n_logprobs, false);
+        buffer_puts(out, ",\"logprobs\":");
+        logprobs_put(out, e->tokenizer, s, s->request.n_logprobs, false);
     }
-    buffer_puts(&out, "}\n");
+}
+
+static void print_json(const Engine *e, const Sequence *s, int n) {
+    Buffer out = {0};
+    buffer_puts(&out, n > 1 ? "{\"choices\":[" : "");
+    for (int i = 0; i < n; i++) {
+        buffer_puts(&out, i ? ",{" : "{");
+        put_answer(&out, e, &s[i]);
+        buffer_puts(&out, "}");
+    }
+    buffer_puts(&out, n > 1 ? "]}\n" : "\n");
     text_print(&out);
+}
+
+// n answers to one prompt: the first reads it, the others go on from there, each with the next seed. They are printed
+// when all are there.
+static void run_choices(const Engine *e, Generator *g, Request *r, Sequence *s, int n) {
+    Sequence *all[MAX_ANSWERS];
+    sequence_start(s, g, r, session_new(&e->model.kv));
+    all[0] = s;
+    while (s->finish == FINISH_NONE && s->n_fed < r->n_prompt && generate_step(g, all, 1)) {
+    }
+    for (int i = 1; i < n; i++) {
+        Session *session = session_fork(s->session, r->n_prompt - 1);
+        if (!session) die(EXIT_RUNTIME, "out of memory: %d answers", n);
+        r->sample.seed++;
+        sequence_start(all[i] = &s[i], g, r, session);
+    }
+    while (generate_step(g, all, n)) {
+    }
+}
+
+static void print_choices(const Options *o, const Sequence *s, int n) {
+    for (int i = 0; i < n; i++) {
+        note(o, "answer %d, seed %lld:", i + 1, (long long)s[i].request.sample.seed);
+        text_write(s[i].text.data, s[i].text.len);
+        if (s[i].text.len == 0 || s[i].text.data[s[i].text.len - 1] != '\n') text_write("\n", 1);
+        stdout_flush();
+    }
 }
 
 int verb_run(const Options *o) {
@@ -26,26 +68,34 @@ int verb_run(const Options *o) {
     static Buffer prompt;
     static Ids ids;
     static Generator g;
-    static Sequence s;
+    static Sequence answers[MAX_ANSWERS], *s = answers;
     Request request;
     Error err;
     if (o->logprobs && !o->is_json) die(EXIT_USAGE, "--logprobs: expected --json beside it");
     prompt_read(o, &prompt);
     engine_open(&e, o);
-    prompt_encode(&e, buffer_str(&prompt), o->is_raw, &ids);
-    if (!request_make(&e, o, &ids, o->is_raw, &request, &err)) die_error(&err);
+    if (!prompt_encode(&e, buffer_str(&prompt), o->is_raw, &ids, &err) ||
+        !request_make(&e, o, &ids, o->is_raw, &request, &err))
+        die_error(&err);
     memory_check(&e.model, (size_t)(request.max_tokens >= 0 ? ids.len : request.max_context));
-    request.emit = o->is_json ? NULL : text_emit;
-    engine_generator(&e, &g, o->chunk ? o->chunk : ids.len < 512 ? ids.len : 512, 1);
+    int n = o->n_choices ? o->n_choices : 1;
+    request.emit = o->is_json || n > 1 ? NULL : text_emit;
+    engine_generator(&e, &g, o->chunk ? o->chunk : ids.len < 512 ? ids.len : 512, n);
     if (o->has_echo && !o->is_json) text_write(prompt.data, prompt.len);
     endings_defer();
-    answer_generate(o, &g, &s, &request, session_new(&e.model.kv));
-    if (s.finish == FINISH_ERROR) die_error(&s.error);
+    if (n > 1)
+        run_choices(&e, &g, &request, answers, n);
+    else
+        answer_generate(o, &g, s, &request, session_new(&e.model.kv));
+    for (int i = 0; i < n; i++)
+        if (answers[i].finish == FINISH_ERROR) die_error(&answers[i].error);
     if (o->is_json)
-        print_json(e.tokenizer, &s);
-    else if (s.text.len == 0 || s.text.data[s.text.len - 1] != '\n')
+        print_json(&e, answers, n);
+    else if (n > 1)
+        print_choices(o, answers, n);
+    else if (s->text.len == 0 || s->text.data[s->text.len - 1] != '\n')
         text_write("\n", 1);
-    ending_print(o, &g, &s);
+    if (n == 1) ending_print(o, &g, s);
     stats_print(o, &g, o->sample.seed);
-    return s.finish == FINISH_CANCEL ? EXIT_INTERRUPTED : EXIT_OK;
+    return s->finish == FINISH_CANCEL ? EXIT_INTERRUPTED : EXIT_OK;
 }

@@ -205,12 +205,13 @@ static void question_free(Question *q) {
 static void question_encode(Scorer *s, Question *q, Str prompt) {
     const Engine *e = &s->engine;
     Ids alone = {0};
+    Error err;
     q->choices = xalloc((size_t)q->n, sizeof *q->choices);
-    prompt_encode(e, prompt, e->options->is_raw, &alone);
+    if (!prompt_encode(e, prompt, e->options->is_raw, &alone, &err)) die_error(&err);
     q->n_shared = alone.len;
     for (int i = 0; i < q->n; i++) {
         Ids *ids = &q->choices[i].ids;
-        if (e->tpl != TEMPLATE_NONE && !e->options->is_raw) {
+        if (!e->tpl.is_none && !e->options->is_raw) {
             for (int k = 0; k < alone.len; k++) ids_push(ids, alone.data[k]);
             tokenizer_encode(e->tokenizer, q->texts[i].data, q->texts[i].len, ids);
             continue;
@@ -218,7 +219,7 @@ static void question_encode(Scorer *s, Question *q, Str prompt) {
         Buffer joint = {0};
         buffer_put(&joint, prompt);
         buffer_put(&joint, q->texts[i]);
-        prompt_encode(e, buffer_str(&joint), true, ids);
+        prompt_encode(e, buffer_str(&joint), true, ids, &err); // plain text is not refused
         int k = 0;
         while (k < q->n_shared && k < ids->len - 1 && ids->data[k] == alone.data[k]) k++;
         q->n_shared = k;

@@ -67,11 +67,12 @@ static void print_tokenizer(const Gguf *g) {
         return;
     }
     Str kind = gguf_text(g, "tokenizer.ggml.model");
-    Template tpl = template_recognise(g, t);
+    Template tpl;
+    bool has_template = template_open(&tpl, NULL, g, t, &err);
     printf("%-14s%.*s, %d tokens, bos %d%s\n", "tokenizer", (int)kind.len, kind.data, tokenizer_n_vocab(t),
            tokenizer_bos(t), tokenizer_adds_bos(t) ? " (added)" : "");
-    printf("%-14s%s\n", "template",
-           tpl == TEMPLATE_UNKNOWN ? "present, not recognised (--template chooses)" : template_name(tpl));
+    printf("%-14s%s\n", "template", has_template ? tpl.name : err.text);
+    if (has_template) template_close(&tpl);
     tokenizer_close(t);
 }
 

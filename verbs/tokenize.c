@@ -1,6 +1,7 @@
 // tokenize: text <-> token ids. The ids are those of the text alone, without a token for its beginning; --chat gives
 // a dialogue as the model would be fed it.
 #include "verbs.h"
+#include "../base/files.h"
 #include "../chat/dialogue.h"
 #include "../cli/engine.h"
 #include "../cli/lines.h"
@@ -32,15 +33,41 @@ static void print_json_lines(const Options *o, const Tokenizer *t) {
     }
 }
 
-// The ids of a dialogue; if its last message is not the assistant's, what asks for the answer too.
-static void encode_chat(const Options *o, const Gguf *g, const Tokenizer *t, Ids *ids) {
+// A dialogue to be rendered: one object of messages, tools and other variables, as it stands, or messages a line.
+// Unless it says so itself, what asks for an answer comes after a message that is not the assistant's.
+static void read_chat(const Options *o, TemplateInput *in) {
     static Dialogue d;
+    static Buffer text;
+    static JsonDoc doc;
     Error err;
     size_t n_torn;
-    Template tpl = template_choose(o, g, t);
-    if (!transcript_read(&d, o->chat_file, &n_torn, &err)) die_error(&err);
+    if (!file_read(o->chat_file, &text, &err)) die_error(&err);
+    Str all = str_skip_mark(buffer_str(&text));
+    if (json_parse(&doc, all.data, all.len, &err) && json_get(doc.root, "messages")) {
+        in->variables = all;
+        in->wants_answer = true;
+        return;
+    }
+    if (!transcript_parse(&d, all, o->chat_file, &n_torn, &err)) die_error(&err);
     if (n_torn || !d.n) die(EXIT_RUNTIME, "%s: expected lines of {\"role\":\"...\",\"content\":\"...\"}", o->chat_file);
-    template_encode(tpl, t, d.messages, d.n, 0, !dialogue_has(&d, d.n - 1, "assistant"), ids);
+    in->messages = d.messages, in->n_messages = d.n;
+    in->wants_answer = !dialogue_has(&d, d.n - 1, "assistant");
+}
+
+// The ids of a dialogue, or with --rendered its text on stdout.
+static void encode_chat(const Options *o, const Gguf *g, Tokenizer *t, Ids *ids) {
+    static Template tpl;
+    static Buffer text, own;
+    TemplateInput in = {0};
+    Error err;
+    template_choose(o, g, t, &tpl);
+    template_warn(o, &tpl);
+    read_chat(o, &in);
+    if (!template_render(&tpl, t, &in, &text, &own, &err)) die_error(&err);
+    if (o->is_rendered)
+        text_write(text.data, text.len);
+    else
+        template_tokenize(t, buffer_str(&text), own.data, ids);
 }
 
 // A token's bytes, for between quotes.
@@ -98,6 +125,7 @@ int verb_tokenize(const Options *o) {
         die(EXIT_USAGE, "tokenize --jsonl: expected its lines in -f FILE or standard input");
     if (o->chat_file && (o->prompt || o->file || o->n_args))
         die(EXIT_USAGE, "tokenize --chat: expected no text beside its file");
+    if (o->is_rendered && !o->chat_file) die(EXIT_USAGE, "tokenize --rendered: expected --chat FILE beside it");
     Options exact = *o;
     exact.keep_newline = true; // a text to count or to compare, not a prompt
     if (!o->chat_file && !o->is_jsonl) prompt_read(&exact, &text);
@@ -113,7 +141,7 @@ int verb_tokenize(const Options *o) {
         encode(o, t, buffer_str(&text), &ids);
     if (o->is_decode && !o->chat_file)
         print_text(o, t, &ids);
-    else if (!o->is_jsonl)
+    else if (!o->is_jsonl && !o->is_rendered)
         print_ids(o, t, &ids);
     return EXIT_OK;
 }

@@ -1,0 +1,161 @@
+#!/usr/bin/env python3
+"""Chat templates of published models, from $LLAMA31_DATA/templates, through the program: their text and their ids.
+
+With $LLAMA31_PEER (a folder where `npm install tiktoken@1.0.22` was run) the ids are compared with tiktoken's, of the
+text that Jinja2 makes; without it with those of `tokenize --special`."""
+import json
+import os
+import subprocess
+
+from cli import DATA, Skip, call, check, main, refuses, same, test
+
+FOLDER = os.path.join(DATA, "templates")
+VOCABULARY = os.path.join(DATA, "vocab", "ggml-vocab-llama-bpe.gguf")
+LLAMAS = ["meta-llama-Llama-3.1-8B-Instruct", "NousResearch-Hermes-3-Llama-3.1-8B-tool_use",
+          "deepseek-ai-DeepSeek-R1-Distill-Llama-8B"]
+NOW = dict(os.environ, SOURCE_DATE_EPOCH="1721952000", TZ="UTC")
+
+TIKTOKEN = r"""
+const fs = require("fs"), { Tiktoken } = require(require("path").resolve(process.argv[1], "node_modules", "tiktoken"));
+const ranks = fs.readFileSync(process.argv[2], "latin1").split("\n").filter(l => l).map(l => l.split(" ")[0]);
+const split = "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|" +
+  "\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
+const t = new Tiktoken("! 0 " + ranks.join(" "), JSON.parse(process.argv[3]), split);
+for (const line of fs.readFileSync(0, "utf8").split("\n").filter(l => l))
+  console.log(JSON.stringify(Array.from(t.encode(JSON.parse(line), "all"))));
+"""
+
+
+def need(path):
+    if not os.path.exists(path):
+        raise Skip("no " + path)
+    return path
+
+
+def dialogues():
+    with open(need(os.path.join(FOLDER, "dialogues.jsonl")), encoding="utf-8") as f:
+        return [json.loads(line) for line in f]
+
+
+def tokenize(tmp, template, dialogue, *args, code=0):
+    path = os.path.join(tmp, "dialogue.json")
+    with open(path, "w", encoding="utf-8") as f:
+        json.dump(dialogue, f, ensure_ascii=False)
+    return call("tokenize", "-q", "-m", need(VOCABULARY), "--chat", path, "--template", template, *args, code=code, env=NOW)
+
+
+def names(model):
+    """Names and ids of the control tokens of Llama 3's vocabulary."""
+    ids = range(128000, 128256)
+    return {call("tokenize", "-m", model, "--decode", "--special", str(i))[0].decode(): i for i in ids}
+
+
+def tiktoken_ids(texts):
+    peer = os.environ.get("LLAMA31_PEER")
+    if not peer:
+        out = call("tokenize", "-m", VOCABULARY, "--special", "--jsonl", stdin="\n".join(map(json.dumps, texts)).encode())[0]
+    else:
+        out = subprocess.run(["node", "-e", TIKTOKEN, peer, need(os.path.join(DATA, "vocab", "llama3-tokenizer.model")),
+                              json.dumps(names(VOCABULARY))], input="\n".join(map(json.dumps, texts)).encode(),
+                             stdout=subprocess.PIPE, check=True).stdout
+    return [json.loads(line) for line in out.splitlines()]
+
+
+@test
+def text_and_ids(tmp):
+    """The text, and, where no message writes a control token, the ids of that text with its control tokens."""
+    need(VOCABULARY)
+    n = 0
+    for name in LLAMAS:
+        template = os.path.join(FOLDER, name + ".jinja")
+        with open(os.path.join(FOLDER, name + ".golden.jsonl"), encoding="utf-8") as f:
+            golden = [json.loads(line) for line in f]
+        texts, found = [], []
+        for dialogue, text in zip(dialogues(), golden):
+            if isinstance(text, dict):
+                tokenize(tmp, template, dialogue, code=1)
+                continue
+            same(tokenize(tmp, template, dialogue, "--rendered")[0].decode(), text, name)
+            if "<|eot_id|><|start" in json.dumps(dialogue):
+                continue
+            dialogue.update(bos_token="<|begin_of_text|>", eos_token="<|eot_id|>")
+            texts.append(tokenize(tmp, template, dialogue, "--rendered")[0].decode())
+            found.append([int(i) for i in tokenize(tmp, template, dialogue, "--ids")[0].split()])
+        for text, ids, expected in zip(texts, found, tiktoken_ids(texts)):
+            check(ids[0] == 128000 and ids[1] != 128000, name, "BOS once", ids[:3])
+            same(ids, expected if expected[0] == 128000 else [128000] + expected, name + " " + text[:200])
+            n += 1
+    check(n > 30, n, "dialogues")
+
+
+@test
+def forged_dialogue(tmp):
+    """The dialogue that writes control tokens: all templates of a vocabulary that has them."""
+    need(VOCABULARY)
+    control = set(names(VOCABULARY).values())
+    attacks = dialogues()[5]
+    for name in sorted(f for f in os.listdir(FOLDER) if f.endswith(".jinja")):
+        counts = []
+        for d in attacks, dict(attacks, messages=[dict(m, content="harmless") for m in attacks["messages"]]):
+            d = dict(d, bos_token="<|begin_of_text|>", eos_token="<|eot_id|>")
+            try:
+                ids = tokenize(tmp, os.path.join(FOLDER, name), d, "--ids")[0]
+            except AssertionError:
+                ids = b""
+            counts.append(sum(int(i) in control for i in ids.split()))
+        same(counts[0], counts[1], name)
+
+
+@test
+def variables(tmp):
+    template = os.path.join(tmp, "t.jinja")
+    with open(template, "w") as f:
+        f.write("{{ x }}{{ y|tojson }}{% if z is defined %}z{% endif %}{{ bos_token }}{{ messages[0].content }}")
+    lines = os.path.join(tmp, "lines.jsonl")
+    with open(lines, "w") as f:
+        f.write('{"role":"user","content":"hi"}\n')
+    args = ("tokenize", "-q", "--chat", lines, "--template", template, "--rendered")
+    same(call(*args, "--template-var", 'x="a b"', "--template-var", 'y={"k":[1,2.0]}', "--template-var", "bos_token=\"B\"")[0],
+         b'a b{"k": [1, 2.0]}Bhi')
+    for says, value in (("NAME=JSON", "x"), ("a string has quotes", "x=y"), ("NAME=JSON", "=1")):
+        refuses(2, says, *args, "--template-var", value)
+    refuses(2, "llama3.1", "tokenize", "--chat", lines, "--template", "nosuch")
+    refuses(2, "No such file", "tokenize", "--chat", lines, "--template", "/nonexistent.jinja")
+    with open(template, "w") as f:
+        f.write("a\n{{ raise_exception('only two roles') }}")
+    refuses(1, "line 2: only two roles", *args)
+    with open(template, "w") as f:
+        f.write("{% frobnicate %}")
+    refuses(2, "line 1: unknown tag 'frobnicate'", *args)
+
+
+@test
+def messages(tmp):
+    """What the API has in messages comes to the template; what cannot be represented is refused with its place."""
+    template, lines = os.path.join(tmp, "t.jinja"), os.path.join(tmp, "d.jsonl")
+    with open(template, "w") as f:
+        f.write("{% for m in messages %}{{ m|tojson }}\n{% endfor %}")
+    full = [{"role": "user", "name": "n", "content": "q"},
+            {"role": "assistant", "content": None, "reasoning_content": "r", "tool_calls": [
+                {"id": "c1", "type": "function", "function": {"name": "f", "arguments": {"a": 1.0, "b": [None, True]}}}]},
+            {"role": "tool", "tool_call_id": "c1", "content": "2"}]
+    with open(lines, "w") as f:
+        f.writelines(json.dumps(m) + "\n" for m in full)
+    args = ("tokenize", "-q", "--chat", lines, "--template", template)
+    out = call(*args, "--rendered")[0].decode()
+    same([json.loads(line) for line in out.splitlines()], full)
+    full[1]["tool_calls"][0]["function"]["arguments"] = json.dumps({"a": 1.0, "b": [None, True]})
+    with open(lines, "w") as f:
+        f.writelines(json.dumps(m) + "\n" for m in full)
+    same(call(*args, "--rendered")[0].decode(), out)  # arguments as a string of JSON are the same
+    for bad, says in (({"role": "user", "content": [{"type": "image_url", "image_url": {}}]}, "line 1: content[0]"),
+                      ({"role": "king", "content": ""}, "king"), ({"role": "user"}, "content"), ({"content": "x"}, "role"),
+                      ({"role": "assistant", "content": None}, "content"),
+                      ({"role": "assistant", "content": "", "tool_calls": 3}, "tool_calls")):
+        with open(lines, "w") as f:
+            f.write(json.dumps(bad) + "\n")
+        refuses(1, says, *args)
+
+
+if __name__ == "__main__":
+    main("templates")
