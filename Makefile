@@ -16,8 +16,8 @@ OPENMP  ?= $(shell echo 'int main(void){return 0;}' > /tmp/llama31-omp-$$$$.c; \
 FLAGS   := -std=c11 -D_GNU_SOURCE -D_FILE_OFFSET_BITS=64 -Wall -Wextra -Wpedantic -fno-math-errno -ffp-contract=off \
            $(FLAGS_EXTRA) -DVERSION='"$(VERSION)"' $(OPENMP)
 
-CORE    := $(wildcard base/*.c chat/*.c cli/*.c reuse/*.c verbs/*.c) kernels/kernels.c kernels/quant.c kernels/encode.c kernels/team.c kernels/ops.c kernels/scalar.c \
-           rope.c session.c bind.c tokenizer.c model.c sample.c generate.c
+CORE    := $(wildcard base/*.c chat/*.c cli/*.c reuse/*.c verbs/*.c) kernels/kernels.c kernels/quant.c \
+           kernels/grids.c kernels/encode.c kernels/team.c kernels/ops.c kernels/scalar.c rope.c session.c bind.c tokenizer.c model.c sample.c generate.c
 ifneq (,$(findstring x86_64,$(TARGET)))
 CORE    += kernels/avx2.c kernels/avx512.c kernels/amx.c
 endif

@@ -380,7 +380,8 @@ typedef void (*Sweep)(float *sums, const Panel *panel, const GemmUnit *x, int n_
         SWEEP(n_tokens, GEMM_TILE, group, deep)                                                                        \
     }
 #define GEMM_TILE(nt, ...) gemm_tile(sums + t * CHUNK_ROWS, panel, x + t, is_first, ahead, n_ahead, nt, __VA_ARGS__)
-GEMM_SWEEP(sweep_wide, 32, 0)
+GEMM_SWEEP(sweep_32_wide, 32, 0)
+GEMM_SWEEP(sweep_16_wide, 16, 0)
 GEMM_SWEEP(sweep_32_4, 32, 8) // weights of at most 4 bits
 GEMM_SWEEP(sweep_32_5, 32, 4)
 GEMM_SWEEP(sweep_16_5, 16, 4)
@@ -398,7 +399,7 @@ _Static_assert(sizeof(GemmMemory) <= KERNEL_SCRATCH, "fits");
 INLINE void gemm_rows(float *out, size_t out_stride, const Tensor *w, const GemmUnit *encoded, int n_tokens,
                       int row_begin, int row_end, Type type) {
     const int group = type_info(type)->group, most = type_info(type)->most;
-    const Sweep sweep = is_wide(type) ? sweep_wide
+    const Sweep sweep = is_wide(type) ? group == 16 ? sweep_16_wide : sweep_32_wide
                         : group == 16 ? most > 31 ? sweep_16_6 : sweep_16_5
                         : most > 15   ? sweep_32_5
                                       : sweep_32_4;

@@ -207,7 +207,9 @@ INLINE void unpack_q3_k(const void *block, QuantBlock *out) {
     _mm256_storeu_ps(out->scale + 8, scales_of(&s1, 32, f16_at(&b->d)));
 }
 
-static void unpack_iq2_xxs(const void *block, QuantBlock *out) { quant_unpack(TYPE_IQ2_XXS)(block, out); }
+#define PLAIN(type, name)                                                                                              \
+    static void unpack_##name(const void *block, QuantBlock *out) { quant_unpack(TYPE_##type)(block, out); }
+PLAIN_TYPES(PLAIN)
 
 // 256 columns of a row from column k on; if the row ends in them, what follows is zero.
 INLINE void unpack_unit(Type type, const Tensor *w, const uint8_t *row, int k, QuantBlock *out) {

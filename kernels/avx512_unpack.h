@@ -313,15 +313,19 @@ INLINE Unit unpack_q5_1(const void *blocks, Type type) { // OFF 0
     return u;
 }
 
-// By way of its QuantBlock. OFF 128
-INLINE Unit unpack_iq2_xxs(const void *block, Type type) {
+// By way of its QuantBlock.
+INLINE Unit unpack_plain(const void *block, Type type) {
     Unit u;
     QuantBlock b;
     quant_unpack(type)(block, &b);
     for (int j = 0; j < 4; j++)
-        u.w[j] = _mm512_xor_si512(_mm512_loadu_si512(b.q + 64 * j), _mm512_set1_epi8((char)128));
+        u.w[j] = _mm512_add_epi8(_mm512_loadu_si512(b.q + 64 * j), _mm512_set1_epi8((char)type_info(type)->offset));
     u.scale = _mm512_loadu_ps(b.scale);
     return u;
 }
+
+#define PLAIN(type, name)                                                                                              \
+    INLINE Unit unpack_##name(const void *block, Type t) { return unpack_plain(block, t); }
+PLAIN_TYPES(PLAIN)
 
 #endif

@@ -84,11 +84,62 @@ typedef struct {
     uint8_t qs[64]; // per group of 32: 4 grid indices, then 32 bits: 4 x 7 sign bits and, on top, the scale
 } BlockIQ2_XXS;     // w = d (scale + 1/2) / 4 * (sign) grid value
 
+typedef struct {
+    uint16_t d;
+    uint8_t qs[64];    // 32 words: 9 bits of grid index, 7 of signs
+    uint8_t scales[8]; // nibbles, of groups of 16
+} BlockIQ2_XS;         // w = d (scale + 1/2) / 4 * (sign) grid value
+
+typedef struct {
+    uint16_t d;
+    uint8_t qs[32], signs[32]; // low 8 bits of 32 grid indices; signs of 8 weights each
+    uint8_t qh[8];             // the two bits above, four indices in a byte
+    uint8_t scales[8];         // nibbles, of groups of 16
+} BlockIQ2_S;                  // as IQ2_XS
+
+typedef struct {
+    uint16_t d;
+    uint8_t qs[64];    // grid indices, for 4 weights each
+    uint8_t signs[32]; // 32 bits per group of 32: 4 x 7 sign bits and, on top, the scale
+} BlockIQ3_XXS;        // w = d (scale + 1/2) / 2 * (sign) grid value
+
+typedef struct {
+    uint16_t d;
+    uint8_t qs[64], qh[8]; // low 8 bits of 64 grid indices, for 4 weights each; the ninth of 8 of them
+    uint8_t signs[32];
+    uint8_t scales[4]; // nibbles, of groups of 32
+} BlockIQ3_S;          // w = d (2 scale + 1) (sign) grid value
+
+typedef struct {
+    uint16_t d;
+    uint8_t qs[32]; // low 8 bits of 32 grid indices
+    uint8_t qh[16]; // a word per group of 32: 4 x 3 bits above, 3 of scale, the sign of the eighth
+} BlockIQ1_S;       // w = d (2 scale + 1) (grid value +- 1/8)
+
+typedef struct {
+    uint8_t qs[32];    // low 8 bits of 32 grid indices
+    uint8_t qh[16];    // nibbles: 3 bits above, the sign of the eighth
+    uint8_t scales[8]; // 4 words: 4 x 3 bits of scale, of groups of 16, and 4 bits of d
+} BlockIQ1_M;          // as IQ1_S
+
+typedef struct {
+    uint8_t qs[48]; // five trits each, as fractions of 243 in 256ths: 32 bytes, of 32 neighbours, then 16, of 16
+    uint8_t qh[4];  // four trits each
+    uint16_t d;
+} BlockTQ1_0; // w = d (trit - 1)
+
+typedef struct {
+    uint8_t qs[64]; // weight 128 h + 32 s + l: bits 2s of byte 32 h + l
+    uint16_t d;
+} BlockTQ2_0; // w = d (q - 1)
+
 static_assert(sizeof(BlockQ8_0) == 34 && sizeof(BlockQ4_0) == 18 && sizeof(BlockQ4_1) == 20, "packed");
 static_assert(sizeof(BlockQ5_0) == 22 && sizeof(BlockQ5_1) == 24 && sizeof(BlockIQ4_NL) == 18, "packed");
 static_assert(sizeof(BlockQ2_K) == 84 && sizeof(BlockQ3_K) == 110 && sizeof(BlockQ4_K) == 144, "packed");
 static_assert(sizeof(BlockQ5_K) == 176 && sizeof(BlockQ6_K) == 210 && sizeof(BlockIQ4_XS) == 136, "packed");
-static_assert(sizeof(BlockIQ2_XXS) == 66, "packed");
+static_assert(sizeof(BlockIQ2_XXS) == 66 && sizeof(BlockIQ2_XS) == 74 && sizeof(BlockIQ2_S) == 82, "packed");
+static_assert(sizeof(BlockIQ3_XXS) == 98 && sizeof(BlockIQ3_S) == 110 && sizeof(BlockIQ1_S) == 50, "packed");
+static_assert(sizeof(BlockIQ1_M) == 56 && sizeof(BlockTQ1_0) == 54 && sizeof(BlockTQ2_0) == 66, "packed");
 
 // The 16 values of the IQ4 types.
 extern const int8_t iq4_values[16];

@@ -473,8 +473,12 @@ static bool is_in_range(Type type, const float *x, size_t n) {
     return !n_bad;
 }
 
+bool quant_can_encode(Type type) {
+    return type == TYPE_F32 || type == TYPE_F16 || type == TYPE_BF16 || type == TYPE_Q8_0 || encoders[type].encode;
+}
+
 bool quant_encode(Type type, const float *x, const float *importance, void *row, size_t n) {
-    if (!is_in_range(type, x, n)) return false;
+    if (!quant_can_encode(type) || !is_in_range(type, x, n)) return false;
     if (type == TYPE_F32) memcpy(row, x, n * sizeof *x);
     if (type == TYPE_F16)
         for (size_t i = 0; i < n; i++) ((uint16_t *)row)[i] = f32_to_f16(x[i]);

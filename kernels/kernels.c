@@ -1,4 +1,5 @@
 // Which kernels this CPU can run.
+#include "grids.h"
 #include "isa.h"
 
 #include <stdio.h>
@@ -119,6 +120,7 @@ bool kernels_init(const char *cap) {
     if (!cap) cap = getenv("LLAMA31_ISA");
     for (size_t i = 0; cap && i < sizeof names / sizeof *names; i++) is_known |= !strcmp(cap, names[i]);
     if (cap && !is_known) return false;
+    grids_init();
     memset(&kernel, 0, sizeof kernel);
     for (size_t i = 0; i < sizeof rungs / sizeof *rungs; i++) {
         if (!rungs[i].is_supported()) break;

@@ -130,10 +130,10 @@ INLINE void unpack_unit(Type type, const Tensor *w, int row, int k, Block *out) 
     p = whole_unit(type, p + (size_t)(k / UNIT) * (size_t)unit_bytes(type), w->cols - k, buffer);
     if (type == TYPE_Q6_K)
         unpack_q6_k(p, out);
-    else if (type == TYPE_Q5_0 || type == TYPE_Q5_1 || type_info(type)->group == 16 || type == TYPE_IQ2_XXS)
-        unpack_other(p, type, out);
-    else
+    else if (type_info(type)->nibbles || type == TYPE_Q8_0 || type == TYPE_Q5_K)
         unpack_pieces(p, type, out);
+    else
+        unpack_other(p, type, out);
 }
 
 #endif

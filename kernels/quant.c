@@ -1,40 +1,11 @@
 // Tensor types: conversions, sizes and unpacking of every block into integers, scales and minima.
 #include "quant.h"
 #include "blocks.h"
+#include "grids.h"
 
 #include <string.h>
 
 const int8_t iq4_values[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
-
-// IQ2_XXS: 256 points of {8, 25, 43}^8, each written as the number whose ternary digits (lowest first) say which.
-#define V(n) (8 + 17 * ((n) % 3) + ((n) % 3) / 2)
-#define G(n)                                                                                                           \
-    { V(n), V(n / 3), V(n / 9), V(n / 27), V(n / 81), V(n / 243), V(n / 729), V(n / 2187) }
-// clang-format off
-static const int8_t iq2_grid[256][8] = {
-    G(0), G(2), G(4), G(6), G(8), G(10), G(12), G(18), G(20), G(24), G(26), G(28), G(30), G(36), G(42), G(46), G(48),
-    G(54), G(56), G(62), G(74), G(82), G(84), G(90), G(94), G(108), G(138), G(150), G(162), G(164), G(182), G(218),
-    G(244), G(246), G(252), G(262), G(264), G(270), G(272), G(276), G(288), G(298), G(300), G(306), G(318), G(324),
-    G(326), G(330), G(342), G(356), G(376), G(378), G(388), G(412), G(414), G(432), G(462), G(480), G(486), G(490),
-    G(492), G(498), G(510), G(514), G(516), G(522), G(524), G(546), G(570), G(594), G(650), G(660), G(730), G(732),
-    G(738), G(748), G(756), G(774), G(786), G(792), G(796), G(810), G(816), G(828), G(846), G(854), G(864), G(912),
-    G(922), G(972), G(978), G(990), G(994), G(1006), G(1026), G(1068), G(1100), G(1134), G(1148), G(1216), G(1218),
-    G(1224), G(1242), G(1270), G(1296), G(1300), G(1368), G(1414), G(1458), G(1460), G(1466), G(1488), G(1504), G(1512),
-    G(1514), G(1564), G(1572), G(1620), G(1622), G(1702), G(1704), G(1710), G(1728), G(1742), G(1782), G(1810), G(1830),
-    G(1926), G(1950), G(1962), G(2010), G(2136), G(2188), G(2190), G(2196), G(2202), G(2206), G(2208), G(2214), G(2220),
-    G(2228), G(2232), G(2242), G(2244), G(2250), G(2268), G(2286), G(2314), G(2322), G(2326), G(2350), G(2358), G(2382),
-    G(2390), G(2400), G(2430), G(2436), G(2448), G(2484), G(2500), G(2522), G(2532), G(2592), G(2674), G(2676), G(2682),
-    G(2700), G(2704), G(2754), G(2796), G(2800), G(2810), G(2866), G(2898), G(2916), G(2922), G(2926), G(2932), G(2934),
-    G(2970), G(2976), G(3000), G(3026), G(3072), G(3142), G(3222), G(3224), G(3248), G(3322), G(3360), G(3402), G(3412),
-    G(3418), G(3450), G(3510), G(3570), G(3648), G(3654), G(3672), G(3696), G(3726), G(3766), G(3822), G(3852), G(3888),
-    G(3892), G(3978), G(3980), G(4026), G(4160), G(4374), G(4376), G(4382), G(4402), G(4430), G(4458), G(4470), G(4482),
-    G(4546), G(4618), G(4620), G(4626), G(4630), G(4644), G(4662), G(4698), G(4730), G(4764), G(4786), G(4806), G(4824),
-    G(4862), G(4944), G(5032), G(5106), G(5112), G(5124), G(5130), G(5176), G(5198), G(5238), G(5296), G(5346), G(5366),
-    G(5376), G(5464), G(5644), G(5688), G(5834), G(5868), G(5890), G(5920), G(5994), G(6090), G(6354), G(6402),
-};
-// clang-format on
-#undef G
-#undef V
 
 static uint32_t bits_of(float f) {
     uint32_t u;
@@ -217,35 +188,164 @@ static void unpack_q6_k(const void *block, QuantBlock *out) {
     }
 }
 
+// Seven signs; the eighth makes the number of minus signs even.
+static uint32_t even_signs(uint32_t signs) {
+    uint32_t parity = signs ^ signs >> 4;
+    parity ^= parity >> 2;
+    return signs | ((parity ^ parity >> 1) & 1) << 7;
+}
+
+// Eight weights, negated where a bit of `signs` is set: all at once, for bit j becomes 1 in byte j, and -x is ~x + 1
+// (no byte overflows).
+static void put_signed(int8_t *q, uint64_t point, uint32_t signs) {
+    uint64_t bits = (signs * 0x0101010101010101u) & 0x8040201008040201u;
+    uint64_t minus = (bits + 0x7f7f7f7f7f7f7f7fu) >> 7 & 0x0101010101010101u;
+    point = (point ^ minus * 255) + minus;
+    memcpy(q, &point, sizeof point);
+}
+
+static uint64_t eight(int index) {
+    uint64_t point;
+    memcpy(&point, grid_eights[index], sizeof point);
+    return point;
+}
+
+static uint64_t two_fours(int low, int high) {
+    uint32_t halves[2];
+    memcpy(&halves[0], grid_fours[low], 4);
+    memcpy(&halves[1], grid_fours[high], 4);
+    return halves[0] | (uint64_t)halves[1] << 32;
+}
+
+static uint32_t le32(const uint8_t *p) {
+    return p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+}
+static uint32_t le16(const uint8_t *p) { return p[0] | (uint32_t)p[1] << 8; }
+
 static void unpack_iq2_xxs(const void *block, QuantBlock *out) {
     const BlockIQ2_XXS *b = block;
     float d = f16_to_f32(b->d);
     for (int g = 0; g < 8; g++) {
-        const uint8_t *index = b->qs + 8 * g, *s = index + 4;
-        uint32_t signs = s[0] | (uint32_t)s[1] << 8 | (uint32_t)s[2] << 16 | (uint32_t)s[3] << 24;
+        const uint8_t *index = b->qs + 8 * g;
+        uint32_t signs = le32(index + 4);
         out->scale[2 * g] = out->scale[2 * g + 1] = d * (0.5f + (float)(signs >> 28)) * 0.25f;
+        for (int k = 0; k < 4; k++, signs >>= 7)
+            put_signed(out->q + 32 * g + 8 * k, eight(GRID_IQ2_XXS_AT + index[k]), even_signs(signs & 127));
+    }
+    memset(out->min, 0, sizeof out->min);
+}
+
+static void unpack_iq2_xs(const void *block, QuantBlock *out) {
+    const BlockIQ2_XS *b = block;
+    float d = f16_to_f32(b->d);
+    for (int i = 0; i < 32; i++) {
+        uint32_t v = le16(b->qs + 2 * i);
+        put_signed(out->q + 8 * i, eight(GRID_IQ2_XS_AT + (int)(v & 511)), even_signs(v >> 9));
+    }
+    for (int g = 0; g < 16; g++) out->scale[g] = d * (0.5f + (float)(b->scales[g / 2] >> 4 * (g % 2) & 15)) * 0.25f;
+    memset(out->min, 0, sizeof out->min);
+}
+
+static void unpack_iq2_s(const void *block, QuantBlock *out) {
+    const BlockIQ2_S *b = block;
+    float d = f16_to_f32(b->d);
+    for (int i = 0; i < 32; i++) {
+        int index = b->qs[i] | (b->qh[i / 4] >> 2 * (i % 4) & 3) << 8;
+        put_signed(out->q + 8 * i, eight(GRID_IQ2_S_AT + index), b->signs[i]);
+    }
+    for (int g = 0; g < 16; g++) out->scale[g] = d * (0.5f + (float)(b->scales[g / 2] >> 4 * (g % 2) & 15)) * 0.25f;
+    memset(out->min, 0, sizeof out->min);
+}
+
+static void unpack_iq3_xxs(const void *block, QuantBlock *out) {
+    const BlockIQ3_XXS *b = block;
+    float d = f16_to_f32(b->d);
+    for (int g = 0; g < 8; g++) {
+        const uint8_t *index = b->qs + 8 * g;
+        uint32_t signs = le32(b->signs + 4 * g);
+        out->scale[2 * g] = out->scale[2 * g + 1] = d * (0.5f + (float)(signs >> 28)) * 0.5f;
         for (int k = 0; k < 4; k++, signs >>= 7) {
-            uint32_t sign = signs & 127, parity = sign ^ sign >> 4; // the eighth makes the number of minus signs even
-            parity ^= parity >> 2;
-            sign |= ((parity ^ parity >> 1) & 1) << 7;
-            // eight negations at once: bit j of `sign` becomes 1 in byte j, and -x is ~x + 1 (no byte overflows)
-            uint64_t bits = (sign * 0x0101010101010101u) & 0x8040201008040201u, point;
-            uint64_t minus = (bits + 0x7f7f7f7f7f7f7f7fu) >> 7 & 0x0101010101010101u;
-            memcpy(&point, iq2_grid[index[k]], sizeof point);
-            point = (point ^ minus * 255) + minus;
-            memcpy(out->q + 32 * g + 8 * k, &point, sizeof point);
+            uint64_t point = two_fours(GRID_IQ3_XXS_AT + index[2 * k], GRID_IQ3_XXS_AT + index[2 * k + 1]);
+            put_signed(out->q + 32 * g + 8 * k, point, even_signs(signs & 127));
         }
     }
     memset(out->min, 0, sizeof out->min);
 }
 
+static void unpack_iq3_s(const void *block, QuantBlock *out) {
+    const BlockIQ3_S *b = block;
+    float d = f16_to_f32(b->d);
+    for (int i = 0; i < 32; i++) {
+        int high = b->qh[i / 4] >> 2 * (i % 4);
+        int one = b->qs[2 * i] | (high & 1) << 8, two = b->qs[2 * i + 1] | (high & 2) << 7;
+        put_signed(out->q + 8 * i, two_fours(GRID_IQ3_S_AT + one, GRID_IQ3_S_AT + two), b->signs[i]);
+    }
+    for (int g = 0; g < 16; g++) out->scale[g] = d * (float)(1 + 2 * (b->scales[g / 4] >> 4 * (g / 2 % 2) & 15));
+    memset(out->min, 0, sizeof out->min);
+}
+
+// A point of IQ1 and an eighth more or less: eight times that is whole.
+static void put_shifted(int8_t *q, int index, bool is_less) {
+    for (int j = 0; j < 8; j++) q[j] = (int8_t)(8 * grid_eights[GRID_IQ1_AT + index][j] + (is_less ? -1 : 1));
+}
+
+static void unpack_iq1_s(const void *block, QuantBlock *out) {
+    const BlockIQ1_S *b = block;
+    float d = f16_to_f32(b->d);
+    for (int g = 0; g < 8; g++) {
+        uint32_t high = le16(b->qh + 2 * g);
+        out->scale[2 * g] = out->scale[2 * g + 1] = d * (float)(2 * (high >> 12 & 7) + 1) * 0.125f;
+        for (int k = 0; k < 4; k++)
+            put_shifted(out->q + 32 * g + 8 * k, b->qs[4 * g + k] | (int)(high >> 3 * k & 7) << 8, high >> 15);
+    }
+    memset(out->min, 0, sizeof out->min);
+}
+
+static void unpack_iq1_m(const void *block, QuantBlock *out) {
+    const BlockIQ1_M *b = block;
+    uint32_t bits = 0; // of the block's scale, four in each word of the others
+    for (int i = 0; i < 4; i++) bits |= (le16(b->scales + 2 * i) >> 12) << 4 * i;
+    float d = f16_to_f32((uint16_t)bits);
+    for (int i = 0; i < 32; i++) {
+        int high = b->qh[i / 2] >> 4 * (i % 2);
+        put_shifted(out->q + 8 * i, b->qs[i] | (high & 7) << 8, high >> 3 & 1);
+    }
+    for (int g = 0; g < 16; g++)
+        out->scale[g] = d * (float)(2 * (le16(b->scales + g / 4 * 2) >> 3 * (g % 4) & 7) + 1) * 0.125f;
+    memset(out->min, 0, sizeof out->min);
+}
+
+// The digit of base 3 that a power of three brings to the top of a byte: 0 to 2.
+static int trit(uint8_t byte, int power) { return (uint8_t)(byte * power) * 3 >> 8; }
+
+static void unpack_tq1_0(const void *block, QuantBlock *out) {
+    static const uint8_t powers[] = {1, 3, 9, 27, 81};
+    const BlockTQ1_0 *b = block;
+    for (int n = 0; n < 5; n++) {
+        for (int i = 0; i < 32; i++) out->q[32 * n + i] = (int8_t)(trit(b->qs[i], powers[n]) - 1);
+        for (int i = 0; i < 16; i++) out->q[160 + 16 * n + i] = (int8_t)(trit(b->qs[32 + i], powers[n]) - 1);
+        for (int i = 0; i < 4 && n < 4; i++) out->q[240 + 4 * n + i] = (int8_t)(trit(b->qh[i], powers[n]) - 1);
+    }
+    for (int g = 0; g < 16; g++) out->scale[g] = f16_to_f32(b->d);
+    memset(out->min, 0, sizeof out->min);
+}
+
+static void unpack_tq2_0(const void *block, QuantBlock *out) {
+    const BlockTQ2_0 *b = block;
+    for (int i = 0; i < 256; i++) out->q[i] = (int8_t)((b->qs[i / 128 * 32 + i % 32] >> 2 * (i / 32 % 4) & 3) - 1);
+    for (int g = 0; g < 16; g++) out->scale[g] = f16_to_f32(b->d);
+    memset(out->min, 0, sizeof out->min);
+}
+
 // Of the integer types.
 static const QuantUnpack unpackers[TYPE_COUNT] = {
-    [TYPE_Q8_0] = unpack_q8_0,       [TYPE_Q4_0] = unpack_q4_0, [TYPE_Q4_1] = unpack_q4_1,
-    [TYPE_Q5_0] = unpack_q5_0,       [TYPE_Q5_1] = unpack_q5_1, [TYPE_IQ4_NL] = unpack_iq4_nl,
-    [TYPE_Q2_K] = unpack_q2_k,       [TYPE_Q3_K] = unpack_q3_k, [TYPE_Q4_K] = unpack_q4_k,
-    [TYPE_Q5_K] = unpack_q5_k,       [TYPE_Q6_K] = unpack_q6_k, [TYPE_IQ4_XS] = unpack_iq4_xs,
-    [TYPE_IQ2_XXS] = unpack_iq2_xxs,
+    [TYPE_Q8_0] = unpack_q8_0,       [TYPE_Q4_0] = unpack_q4_0,     [TYPE_Q4_1] = unpack_q4_1,
+    [TYPE_Q5_0] = unpack_q5_0,       [TYPE_Q5_1] = unpack_q5_1,     [TYPE_IQ4_NL] = unpack_iq4_nl,
+    [TYPE_Q2_K] = unpack_q2_k,       [TYPE_Q3_K] = unpack_q3_k,     [TYPE_Q4_K] = unpack_q4_k,
+    [TYPE_Q5_K] = unpack_q5_k,       [TYPE_Q6_K] = unpack_q6_k,     [TYPE_IQ4_XS] = unpack_iq4_xs,
+    [TYPE_IQ2_XXS] = unpack_iq2_xxs, [TYPE_IQ2_XS] = unpack_iq2_xs, [TYPE_IQ2_S] = unpack_iq2_s,
+    [TYPE_IQ3_XXS] = unpack_iq3_xxs, [TYPE_IQ3_S] = unpack_iq3_s,   [TYPE_IQ1_S] = unpack_iq1_s,
+    [TYPE_IQ1_M] = unpack_iq1_m,     [TYPE_TQ1_0] = unpack_tq1_0,   [TYPE_TQ2_0] = unpack_tq2_0,
 };
 
 bool quant_is_integer(uint32_t type) { return type < TYPE_COUNT && unpackers[type]; }

@@ -39,6 +39,8 @@ static void scale_offsets(Type type, int *d, int *m) {
     if (type == TYPE_Q2_K) *d = (int)offsetof(BlockQ2_K, d), *m = (int)offsetof(BlockQ2_K, dmin);
     if (type == TYPE_Q3_K) *d = (int)offsetof(BlockQ3_K, d);
     if (type == TYPE_Q6_K) *d = (int)offsetof(BlockQ6_K, d);
+    if (type == TYPE_TQ1_0) *d = (int)offsetof(BlockTQ1_0, d);
+    if (type == TYPE_TQ2_0) *d = (int)offsetof(BlockTQ2_0, d);
 }
 
 // Random bits everywhere but in the scales: all values of every field occur.
@@ -55,7 +57,11 @@ static void random_weights(Type type, char *p, size_t bytes) {
             memcpy(p + at, &h, size);
         } else {
             for (size_t i = 0; i < size; i++) p[at + i] = (char)random_int(256);
-            memcpy(p + at + d, &h, 2);
+            if (type != TYPE_IQ1_M) memcpy(p + at + d, &h, 2);
+            for (int i = 0; i < 4 && type == TYPE_IQ1_M; i++) { // its nibbles stand on top of four words
+                char *top = p + at + offsetof(BlockIQ1_M, scales) + 2 * i + 1;
+                *top = (char)((*top & 15) | (h >> 4 * i & 15) << 4);
+            }
             h = f32_to_f16(test_normal(&state) / 16);
             if (m >= 0) memcpy(p + at + m, &h, 2);
         }

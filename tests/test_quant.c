@@ -35,6 +35,9 @@ static const struct {
     {TYPE_Q3_K, 0x997638b773b8ab27},    {TYPE_Q4_K, 0x63926f8dae6d360c},   {TYPE_Q5_K, 0x4c1483ad69b1c1c2},
     {TYPE_Q6_K, 0x08750aa0a4c50841},    {TYPE_IQ4_NL, 0x5fa02bf864052011}, {TYPE_IQ4_XS, 0x29573e432fea1ad7},
     {TYPE_IQ2_XXS, 0xf53074ebf66681bc}, {TYPE_F16, 0x9a05d7b0b8880629},    {TYPE_BF16, 0x5fcc685fb6e84fb9},
+    {TYPE_IQ2_XS, 0xfb39aded34e6e938},  {TYPE_IQ2_S, 0xe275c1b7948ea325},  {TYPE_IQ3_XXS, 0xa54c88ba5bad46f8},
+    {TYPE_IQ3_S, 0x9c285b2129f38e0d},   {TYPE_IQ1_S, 0xf52d6507351d5fe3},  {TYPE_IQ1_M, 0xacf30dc3342d0766},
+    {TYPE_TQ1_0, 0x18739f1428905c25},   {TYPE_TQ2_0, 0x99a8f61d6e66122a},
 };
 
 // The one table of sizes agrees with the blocks' structures.
@@ -47,7 +50,9 @@ static void sizes(void) {
         {TYPE_Q5_0, sizeof(BlockQ5_0)},       {TYPE_Q5_1, sizeof(BlockQ5_1)},     {TYPE_Q2_K, sizeof(BlockQ2_K)},
         {TYPE_Q3_K, sizeof(BlockQ3_K)},       {TYPE_Q4_K, sizeof(BlockQ4_K)},     {TYPE_Q5_K, sizeof(BlockQ5_K)},
         {TYPE_Q6_K, sizeof(BlockQ6_K)},       {TYPE_IQ4_NL, sizeof(BlockIQ4_NL)}, {TYPE_IQ4_XS, sizeof(BlockIQ4_XS)},
-        {TYPE_IQ2_XXS, sizeof(BlockIQ2_XXS)},
+        {TYPE_IQ2_XXS, sizeof(BlockIQ2_XXS)}, {TYPE_IQ2_XS, sizeof(BlockIQ2_XS)}, {TYPE_IQ2_S, sizeof(BlockIQ2_S)},
+        {TYPE_IQ3_XXS, sizeof(BlockIQ3_XXS)}, {TYPE_IQ3_S, sizeof(BlockIQ3_S)},   {TYPE_IQ1_S, sizeof(BlockIQ1_S)},
+        {TYPE_IQ1_M, sizeof(BlockIQ1_M)},     {TYPE_TQ1_0, sizeof(BlockTQ1_0)},   {TYPE_TQ2_0, sizeof(BlockTQ2_0)},
     };
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
         CHECK((size_t)type_info(blocks[i].type)->bytes == blocks[i].bytes, "type %d", blocks[i].type);
@@ -92,10 +97,6 @@ static void make_rows(float *x) {
     for (int i = 0; i < ROWS * COLS; i++) x[i] = test_normal(&seed) * 0.02f * (i % 97 ? 1 : 3);
 }
 
-static bool can_encode(Type t) {
-    return quant_is_supported(t) && t != TYPE_IQ2_XXS && t != TYPE_Q2_K && t != TYPE_Q3_K;
-}
-
 static void encode(void) {
     static float x[ROWS * COLS], y[ROWS * COLS];
     static uint8_t bytes[sizeof x];
@@ -118,7 +119,7 @@ static void encode_edges(void) {
     static uint8_t bytes[1024];
     static const float values[] = {0, 1, -1, 0.02f, -3e-4f, 1e-30f, 6e4f, -6e4f};
     for (Type t = 0; t < TYPE_COUNT; t++) {
-        if (!can_encode(t)) continue;
+        if (!quant_can_encode(t)) continue;
         for (size_t k = 0; k < sizeof values / sizeof *values; k++) {
             for (int i = 0; i < 256; i++) x[i] = values[k];
             CHECK(quant_encode(t, x, NULL, bytes, 256), "type %d, value %g", t, (double)values[k]);
