@@ -30,8 +30,8 @@ typedef struct {
     char text[512];
 } Error;
 
-// Fills `err` and returns false, so that a function can `return error_set(...)`. Control bytes are escaped. Nothing here
-// asks for memory: it may be what is short.
+// Fills `err` and returns false, so that a function can `return error_set(...)`. Control bytes are escaped. Nothing
+// here asks for memory: it may be what is short.
 bool error_set(Error *err, int code, const char *fmt, ...) PRINTF_LIKE(3, 4);
 
 // The same (exit 1) with a file's name and what errno says.

@@ -9,8 +9,9 @@
 #define TYPES_OF_32(X)                                                                                                 \
     X(Q8_0, q8_0)                                                                                                      \
     X(Q4_0, q4_0)                                                                                                      \
-    X(Q4_1, q4_1) X(Q5_0, q5_0) X(Q5_1, q5_1) X(Q4_K, q4_k) X(Q5_K, q5_k) X(IQ4_NL, iq4_nl) X(IQ4_XS, iq4_xs)          \
-        X(IQ2_XXS, iq2_xxs) X(IQ3_XXS, iq3_xxs) X(IQ3_S, iq3_s) X(IQ1_S, iq1_s) X(TQ1_0, tq1_0) X(TQ2_0, tq2_0)
+    X(Q4_1, q4_1)                                                                                                      \
+    X(Q5_0, q5_0) X(Q5_1, q5_1) X(Q4_K, q4_k) X(Q5_K, q5_k) X(IQ4_NL, iq4_nl) X(IQ4_XS, iq4_xs) X(IQ2_XXS, iq2_xxs)    \
+        X(IQ3_XXS, iq3_xxs) X(IQ3_S, iq3_s) X(IQ1_S, iq1_s) X(TQ1_0, tq1_0) X(TQ2_0, tq2_0)
 #define EACH_INTEGER_TYPE(X) TYPES_OF_16(X) TYPES_OF_32(X)
 // Those without vector code of their own everywhere: quant_unpack serves.
 #define PLAIN_TYPES(X)                                                                                                 \

@@ -135,7 +135,9 @@ static void check_product(const Problem *p, const MatKernel *m, const char *what
     const char *type = type_info(w->type)->name;
     // design: float32 activations 1e-6, bf16 (AMX prefill) 1e-4, 8 bits 5e-4; the kernels keep well below, on average
     bool is_gemm = m != &kernel.mat[w->type];
-    double error = 0, limit = quant_is_integer(w->type) ? (p->n * w->rows < 10 ? 5e-4 : 1e-4) : m == &kernel.tiles[w->type] ? 3e-5 : 1e-10;
+    double error = 0, limit = quant_is_integer(w->type)     ? (p->n * w->rows < 10 ? 5e-4 : 1e-4)
+                              : m == &kernel.tiles[w->type] ? 3e-5
+                                                            : 1e-10;
     size_t stride = (size_t)(w->rows + GAP);
     int step = (w->rows + 2) / 3 + m->row_step - 1;
     float *whole = multiply(m, w, p->x, p->n, w->rows), *parts = multiply(m, w, p->x, p->n, step - step % m->row_step);
