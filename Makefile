@@ -14,10 +14,15 @@ OPENMP  ?= $(shell echo 'int main(void){return 0;}' > /tmp/llama31-omp-$$$$.c; \
 
 # No -ffast-math: NaN checks and the order of sums are part of the contract.
 FLAGS   := -std=c11 -D_GNU_SOURCE -D_FILE_OFFSET_BITS=64 -Wall -Wextra -Wpedantic -fno-math-errno -ffp-contract=off \
-           $(FLAGS_EXTRA) -DVERSION='"$(VERSION)"' $(OPENMP)
+           $(if $(OPENMP),,-Wno-unknown-pragmas) $(FLAGS_EXTRA) -DVERSION='"$(VERSION)"' $(OPENMP)
 
-CORE    := $(wildcard base/*.c chat/*.c cli/*.c reuse/*.c verbs/*.c) kernels/kernels.c kernels/quant.c \
-           kernels/grids.c kernels/encode.c kernels/team.c kernels/ops.c kernels/scalar.c rope.c session.c bind.c tokenizer.c model.c sample.c generate.c
+SYSTEM  := $(if $(findstring linux,$(TARGET)),linux,$(if $(findstring mingw,$(TARGET)),windows,bsd))
+ifneq (,$(filter i386-% i486-% i586-% i686-%,$(TARGET))) # floats are float32, not the x87's 80 bits
+FLAGS   += -msse2 -mfpmath=sse
+endif
+RUNGS   := kernels/avx2.c kernels/avx512.c kernels/amx.c kernels/neon.c
+CORE    := base/os_$(SYSTEM).c $(filter-out run.c base/os_% $(RUNGS),$(wildcard *.c */*.c))
+CORE    := $(filter-out build% tests/% models/% scripts/%,$(CORE))
 ifneq (,$(findstring x86_64,$(TARGET)))
 CORE    += kernels/avx2.c kernels/avx512.c kernels/amx.c
 endif

@@ -60,12 +60,12 @@ static inline float exp_minus(float t) {
 static double weigh(const float *x, int n, float best, float inv_temp) {
     double part[16] = {0}, sum = 0;
     float w[16];
-    int i = 0;
-    for (; i + 16 <= n; i += 16) {
-        for (int j = 0; j < 16; j++) w[j] = exp_minus((best - x[i + j]) * inv_temp);
+    size_t i = 0, end = (size_t)n;
+    for (; i + 16 <= end; i += 16) {
+        for (int j = 0; j < 16; j++) w[j] = exp_minus((best - x[i + (size_t)j]) * inv_temp);
         for (int j = 0; j < 16; j++) part[j] += (double)w[j];
     }
-    for (; i < n; i++) sum += (double)exp_minus((best - x[i]) * inv_temp);
+    for (; i < end; i++) sum += (double)exp_minus((best - x[i]) * inv_temp);
     for (int j = 0; j < 16; j++) sum += part[j];
     return sum;
 }

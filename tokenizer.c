@@ -64,10 +64,10 @@ void ids_push(Ids *ids, int id) {
     ids->data[ids->len++] = id;
 }
 
-static uint64_t mix(uint64_t a, uint64_t b) {
-    __extension__ typedef unsigned __int128 Wide;
-    Wide x = (Wide)a * b;
-    return (uint64_t)x ^ (uint64_t)(x >> 64);
+// A multiplication moves bits up only, so that the upper half is brought down before and after it.
+static uint64_t mix(uint64_t a, uint64_t odd) {
+    a = (a ^ a >> 32) * odd;
+    return a ^ a >> 29;
 }
 
 // Seeded with an address, so that no file can be made of colliding tokens.

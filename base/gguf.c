@@ -134,12 +134,13 @@ static bool parse_tensor(Cursor *c, GgufTensor *t, size_t alignment, size_t *n_w
     t->dims[0] = t->dims[1] = t->dims[2] = t->dims[3] = 1;
     for (int i = 0; i < t->n_dims; i++) {
         if (!take_int(c, 8, "dimensions", &t->dims[i])) return false;
-        if (t->dims[i] == 0 || !size_mul(n, t->dims[i], &n))
-            return refuse(c, c->at - 8, "dimensions", "expected a product of 1 to 2^63, found %zu more",
-                          (size_t)t->dims[i]);
+        if (t->dims[i] == 0 || (size_t)t->dims[i] != t->dims[i] || !size_mul(n, (size_t)t->dims[i], &n))
+            return refuse(c, c->at - 8, "dimensions", "expected a product of 1 to %zu, found %llu more", SIZE_MAX,
+                          (unsigned long long)t->dims[i]);
     }
-    if (!size_add(*n_weights, n, n_weights) || *n_weights > INT64_MAX)
-        return refuse(c, c->at - 8, "dimensions", "expected at most 2^63 weights in all, found %zu more", n);
+    if (!size_add(*n_weights, n, n_weights) || *n_weights > SIZE_MAX / 2)
+        return refuse(c, c->at - 8, "dimensions", "expected at most %zu weights in all, found %zu more", SIZE_MAX / 2,
+                      n);
     if (!take_int(c, 4, "type", &type)) return false;
     t->type = (uint32_t)type;
     const TypeInfo *info = type_info(t->type);
@@ -152,6 +153,9 @@ static bool parse_tensor(Cursor *c, GgufTensor *t, size_t alignment, size_t *n_w
     if (!take_int(c, 8, "offset", &offset)) return false;
     if (offset % alignment)
         return refuse(c, c->at - 8, "offset", "expected a multiple of %zu, found %zu", alignment, (size_t)offset);
+    if ((uintptr_t)offset != offset)
+        return refuse(c, c->at - 8, "offset", "expected one that memory can hold, found %llu",
+                      (unsigned long long)offset);
     t->data = (const void *)(uintptr_t)offset;
     return true;
 }

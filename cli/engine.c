@@ -1,5 +1,6 @@
 #include "engine.h"
 #include "../base/files.h"
+#include "../base/os.h"
 #include "../kernels/ops.h"
 
 #include <errno.h>
@@ -38,37 +39,15 @@ void prompt_read(const Options *o, Buffer *out) {
     append_file(o, "-", out);
 }
 
-// The number behind `name` in a file of the system, or `absent`.
-static size_t number_in(const char *path, const char *name, size_t absent) {
-    Buffer text = {0};
-    Error err;
-    unsigned long long n = absent;
-    const char *at = file_read(path, &text, &err) ? strstr(text.data, name) : NULL;
-    if (at) sscanf(at + strlen(name), "%llu", &n);
-    buffer_free(&text);
-    return (size_t)n;
-}
-
-size_t memory_available(void) {
-    size_t kib = number_in("/proc/meminfo", "MemAvailable:", SIZE_MAX);
-    size_t available = kib < SIZE_MAX / 1024 ? kib * 1024 : SIZE_MAX;
-    size_t limit = number_in("/sys/fs/cgroup/memory.max", "", SIZE_MAX);
-    size_t used = number_in("/sys/fs/cgroup/memory.current", "", SIZE_MAX);
-    if (limit == SIZE_MAX || used > limit) return available;
-    size_t left = limit - used + number_in("/sys/fs/cgroup/memory.stat", "\ninactive_file ", 0) +
-                  number_in("/sys/fs/cgroup/memory.stat", "\nactive_file ", 0); // given up when memory is wanted
-    return left < available ? left : available;
-}
-
 bool memory_fits(const Model *m, size_t n_positions) {
     size_t need;
-    return size_mul(n_positions, kv_position_bytes(&m->kv), &need) && need <= memory_available();
+    return size_mul(n_positions, kv_position_bytes(&m->kv), &need) && need <= os_memory_available();
 }
 
 void memory_check(const Model *m, size_t n_positions) {
     if (memory_fits(m, n_positions)) return;
     die(EXIT_RUNTIME, "the KV cache of %zu positions needs %zu MiB, available are %zu MiB (a smaller -c, or --kv q8_0)",
-        n_positions, n_positions * kv_position_bytes(&m->kv) >> 20, memory_available() >> 20);
+        n_positions, n_positions * kv_position_bytes(&m->kv) >> 20, os_memory_available() >> 20);
 }
 
 void model_load(const Options *o, Model *m, Tokenizer **t) {

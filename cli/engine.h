@@ -12,8 +12,6 @@
 void prompt_read(const Options *o, Buffer *out);
 // Opens model and tokenizer or dies; warns of a -c beyond what the model was made for.
 void model_load(const Options *o, Model *m, Tokenizer **t);
-// Bytes of memory that can still be had without swapping, or SIZE_MAX where the system does not tell.
-size_t memory_available(void);
 // Refuses (exit 1, both numbers) a KV cache that the memory at hand cannot hold.
 void memory_check(const Model *m, size_t n_positions);
 bool memory_fits(const Model *m, size_t n_positions);

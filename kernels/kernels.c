@@ -1,6 +1,7 @@
 // Which kernels this CPU can run.
 #include "grids.h"
 #include "isa.h"
+#include "../base/os.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,10 +9,6 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
-#if defined(__linux__)
-#include <sys/syscall.h>
-#include <unistd.h>
-#endif
 
 static uint64_t read_xcr0(void) {
     uint32_t low, high;
@@ -45,25 +42,15 @@ static Features cpu_features(void) {
 static bool has_avx2(void) { return cpu_features().avx2; }
 static bool has_avx512(void) { return cpu_features().avx512; }
 
-// Linux hands out the tile registers only on request, and may refuse.
 static bool has_amx(void) {
 #if defined(EMULATE_AMX)
     return cpu_features().avx512;
-#elif defined(__linux__)
-    if (!cpu_features().amx) return false;
-    enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
-    return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
 #else
-    return false;
+    return cpu_features().amx && os_allows_tiles();
 #endif
 }
 #elif defined(__aarch64__)
-#if defined(__linux__)
-#include <sys/auxv.h>
-static bool has_neon(void) { return getauxval(AT_HWCAP) >> 20 & 1; } // ASIMDDP: dot product
-#else
-static bool has_neon(void) { return true; }
-#endif
+#define has_neon os_has_dotprod
 #endif
 
 typedef struct {

@@ -3,19 +3,13 @@
 // a spinning thread would keep it from the thread that everyone waits for. OpenMP's own end of a region spins for
 // milliseconds.
 #include "team.h"
+#include "../base/os.h"
 #include "../base/util.h"
 
-#include <sched.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 #if defined(_OPENMP)
 #include <omp.h>
-#endif
-#if defined(__linux__)
-#include <linux/futex.h>
-#include <sys/syscall.h>
 #endif
 
 enum {
@@ -71,22 +65,6 @@ const char *team_kind_name(OpKind kind) {
 int team_size(void) { return team.n_threads > 1 ? team.n_threads : 1; }
 void *team_scratch(void) { return me.scratch; }
 
-static void sleep_while(_Atomic unsigned *word, unsigned value) {
-#if defined(__linux__)
-    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
-#else
-    if (atomic_load(word) == value) sched_yield();
-#endif
-}
-
-static void wake_all(_Atomic unsigned *word) {
-#if defined(__linux__)
-    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1 << 30, NULL, NULL, 0);
-#else
-    (void)word;
-#endif
-}
-
 static void relax(void) {
 #if defined(__x86_64__)
     __builtin_ia32_pause();
@@ -102,13 +80,13 @@ static void signal_wait(Signal *s, unsigned value) {
         relax();
     }
     atomic_fetch_add(&s->n_sleeping, 1);
-    while (atomic_load(&s->value) == value) sleep_while(&s->value, value);
+    while (atomic_load(&s->value) == value) os_sleep_while(&s->value, value);
     atomic_fetch_sub(&s->n_sleeping, 1);
 }
 
 static void signal_add(Signal *s, unsigned n) {
     atomic_fetch_add(&s->value, n);
-    if (atomic_load(&s->n_sleeping)) wake_all(&s->value);
+    if (atomic_load(&s->n_sleeping)) os_wake_all(&s->value);
 }
 
 // Takes a unit of n by a counter. No counter is ever reset: one that speaks of an earlier operation stands for 0, one
@@ -241,28 +219,12 @@ int team_serve(int n_threads, int (*program)(void *arg), void *arg) {
     return serve_alone(program, arg);
 }
 
-// CPUs worth of time that the process's cgroup allows, or a large number.
-static double cgroup_cpus(void) {
-    double quota, period = 100000;
-    FILE *f = fopen("/sys/fs/cgroup/cpu.max", "re");
-    if (f) {
-        int n = fscanf(f, "%lf %lf", &quota, &period); // "max 100000" reads nothing
-        fclose(f);
-        return n == 2 && quota > 0 && period > 0 ? quota / period : 1e9;
-    }
-    f = fopen("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "re");
-    if (!f) return 1e9;
-    int n = fscanf(f, "%lf", &quota);
-    fclose(f);
-    return n == 1 && quota > 0 ? quota / period : 1e9;
-}
-
 int team_default_threads(void) {
     int n = 1;
 #if defined(_OPENMP)
     n = omp_get_num_procs(); // honours the affinity mask
     if (omp_get_max_threads() < n) n = omp_get_max_threads();
 #endif
-    double cpus = cgroup_cpus();
+    double cpus = os_cpu_quota();
     return cpus >= n ? n : cpus < 1 ? 1 : (int)cpus;
 }

@@ -341,6 +341,7 @@ static const struct {
 };
 
 static void absurdities(void) {
+    bool is_small = sizeof(size_t) < 8; // then a dimension alone is too large
     struct rusage before, after;
     getrusage(RUSAGE_SELF, &before);
     double start = cpu_sec();
@@ -351,7 +352,8 @@ static void absurdities(void) {
         bad_files[i].make(&m, bad_files[i].n);
         Buffer file = make_end(&m);
         CHECK(!parse_copy(file.data, file.len, &e), "case %zu: accepted", i);
-        CHECK(strstr(e.text, bad_files[i].says), "case %zu: %s", i, e.text);
+        CHECK((strstr(e.text, bad_files[i].says) || (is_small && strstr(e.text, ": dimensions: "))), "case %zu: %s", i,
+              e.text);
         buffer_free(&file);
     }
     getrusage(RUSAGE_SELF, &after);
@@ -428,7 +430,9 @@ static void large(void) {
     make_info(&m, "w", 2, (const uint64_t[]){4096, rows}, TYPE_BF16, 0);
     Buffer file = make_end(&m);
     const char *path = make_path("large.gguf", file.data, file.len);
-    if (truncate(path, (off_t)(file.len + 32 + 4096 * 2 * rows))) {
+    if (sizeof(size_t) < 8) {
+        test_skip("32 bits of address");
+    } else if (truncate(path, (off_t)(file.len + 32 + 4096 * 2 * rows))) {
         test_skip("no sparse files here");
     } else {
         double best = 1;

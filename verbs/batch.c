@@ -5,6 +5,7 @@
 // until that has computed the prefix. What a request is answered depends on itself alone: its options, its prompt and
 // its own random stream.
 #include "verbs.h"
+#include "../base/os.h"
 #include "batch_requests.h"
 #include "../base/endings.h"
 #include "../base/files.h"
@@ -454,7 +455,7 @@ static void read_shard(Batch *b, const char *text) {
 static void open_model(Batch *b) {
     const Options *o = b->options;
     engine_open(&b->engine, o);
-    size_t available = memory_available(), weights = model_weight_bytes(&b->engine.model);
+    size_t available = os_memory_available(), weights = model_weight_bytes(&b->engine.model);
     bool is_large = weights > available / 4 * 3; // then it is read from the disk again and again anyway
     b->memory = available == SIZE_MAX ? available : (is_large ? available / 4 : available - weights) / 10 * 9;
     b->parallel = o->parallel ? o->parallel : DEFAULT_PARALLEL;

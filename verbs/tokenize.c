@@ -119,7 +119,7 @@ int verb_tokenize(const Options *o) {
     static Ids ids;
     static Tokenizer *t;
     Error err;
-    if (o->ids_only + o->count_only + o->is_jsonl + o->is_decode > 1)
+    if ((o->ids_only && !o->is_decode) + o->count_only + o->is_jsonl + o->is_decode > 1)
         die(EXIT_USAGE, "tokenize: expected one of --ids, --count, --jsonl and --decode");
     if (o->is_jsonl && (o->chat_file || o->prompt || o->n_args))
         die(EXIT_USAGE, "tokenize --jsonl: expected its lines in -f FILE or standard input");

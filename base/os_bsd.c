@@ -1,0 +1,45 @@
+// FreeBSD and macOS: POSIX, and sysctl for what POSIX does not tell.
+#include "os.h"
+
+#include <pthread.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <sys/sysctl.h>
+#include <unistd.h>
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER; // some word
+
+void os_sleep_while(_Atomic unsigned *word, unsigned value) {
+    pthread_mutex_lock(&lock);
+    if (*word == value) pthread_cond_wait(&changed, &lock);
+    pthread_mutex_unlock(&lock);
+}
+
+void os_wake_all(_Atomic unsigned *word) {
+    (void)word;
+    pthread_mutex_lock(&lock);
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&lock);
+}
+
+double os_cpu_quota(void) { return 1e9; }
+
+// A number that the system keeps under this name, of 4 or 8 bytes; 0: it has none.
+static uint64_t number_of(const char *name) {
+    uint64_t n = 0;
+    size_t size = sizeof n;
+    if (sysctlbyname(name, &n, &size, NULL, 0)) return 0;
+    return size == 4 ? *(uint32_t *)(void *)&n : n;
+}
+
+size_t os_memory_available(void) {
+    // FreeBSD counts pages that are free or can be given up; macOS tells no such sum, so that all memory has to do.
+    uint64_t pages = number_of("vm.stats.vm.v_free_count") + number_of("vm.stats.vm.v_inactive_count");
+    uint64_t bytes = pages ? pages * (uint64_t)sysconf(_SC_PAGESIZE) : number_of("hw.memsize");
+    return bytes && bytes < SIZE_MAX ? (size_t)bytes : SIZE_MAX;
+}
+
+bool os_allows_tiles(void) { return false; }
+// Every ARM64 Mac has them; FreeBSD keeps them under no name, and then they are not used.
+bool os_has_dotprod(void) { return number_of("hw.optional.arm.FEAT_DotProd"); }
