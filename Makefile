@@ -1,4 +1,4 @@
-# llama31: make | make demo | make test | make asan | make format | make install
+# llama31: make | make demo | make test | make asan | make format | make install | make uninstall | make dist
 # Variables: CC, CFLAGS, LDFLAGS, BUILD (objects), PREFIX, DESTDIR, OPENMP (empty to build without), V= (show commands).
 CC      ?= cc
 CFLAGS  ?= -O3
@@ -7,10 +7,13 @@ PREFIX  ?= /usr/local
 VERSION := $(shell cat VERSION)
 COMMIT  := $(shell cat COMMIT 2>/dev/null || git describe --always --dirty --abbrev=12 2>/dev/null || echo unknown)
 
+# Installing, as root, runs no compiler.
+ifneq (,$(if $(MAKECMDGOALS),$(filter-out install uninstall dist format clean,$(MAKECMDGOALS)),all))
 TARGET  := $(shell $(CC) -dumpmachine)
 OPENMP  ?= $(shell echo 'int main(void){return 0;}' > /tmp/llama31-omp-$$$$.c; \
              $(CC) -fopenmp /tmp/llama31-omp-$$$$.c -o /tmp/llama31-omp-$$$$ 2>/dev/null && echo -fopenmp; \
              rm -f /tmp/llama31-omp-$$$$.c /tmp/llama31-omp-$$$$)
+endif
 
 # No -ffast-math: NaN checks and the order of sums are part of the contract.
 FLAGS   := -std=c11 -D_GNU_SOURCE -D_FILE_OFFSET_BITS=64 -Wall -Wextra -Wpedantic -fno-math-errno -ffp-contract=off \
@@ -65,7 +68,7 @@ $(BUILD)/unit: $(TESTOBJ) $(OBJ)
 	$(call say,LD,$@)
 	$(V)$(CC) $(CFLAGS) $(OPENMP) $(LDFLAGS) -o $@ $^ -lm -pthread
 $(BUILD)/tests/main.o: $(BUILD)/tests/suites
-$(BUILD)/run.o: ISA := '-DBUILD_COMMIT="$(COMMIT)"' '-DBUILD_COMPILER="$(shell $(CC) --version | sed 's/["\\]//g;q')"'
+$(BUILD)/run.o: ISA = '-DBUILD_COMMIT="$(COMMIT)"' '-DBUILD_COMPILER="$(shell $(CC) --version | sed 's/["\\]//g;q')"'
 $(BUILD)/run.o: $(BUILD)/commit
 $(BUILD)/commit: FORCE
 	@mkdir -p $(@D); echo '$(COMMIT)' | cmp -s - $@ || echo '$(COMMIT)' > $@
@@ -93,12 +96,33 @@ asan:
 format:
 	clang-format -i $$(git ls-files '*.c' '*.h')
 
-install: all
-	mkdir -p $(DESTDIR)$(PREFIX)/bin
-	install -m 755 llama31 $(DESTDIR)$(PREFIX)/bin/llama31
+SHARE    = $(DESTDIR)$(PREFIX)/share
+INSTALLED = bin/llama31 share/man/man1/llama31.1 share/bash-completion/completions/llama31 \
+            share/zsh/site-functions/_llama31 share/fish/vendor_completions.d/llama31.fish
+install:
+	@[ -x llama31 ] || { echo 'make install: there is no ./llama31 yet; run make first'; exit 1; }
+	for file in $(INSTALLED); do mkdir -p "$(DESTDIR)$(PREFIX)/$${file%/*}" || exit 1; done
+	install -m 755 llama31 "$(DESTDIR)$(PREFIX)/bin/llama31"
+	./llama31 help --man > "$(SHARE)/man/man1/llama31.1"
+	./llama31 help --completion bash > "$(SHARE)/bash-completion/completions/llama31"
+	./llama31 help --completion zsh > "$(SHARE)/zsh/site-functions/_llama31"
+	./llama31 help --completion fish > "$(SHARE)/fish/vendor_completions.d/llama31.fish"
+	mkdir -p "$(SHARE)/doc/llama31/docs/rope" "$(SHARE)/llama31/scripts"
+	install -m 644 README.md LICENSE "$(SHARE)/doc/llama31"
+	install -m 644 docs/*.md "$(SHARE)/doc/llama31/docs"
+	install -m 644 docs/rope/*.svg "$(SHARE)/doc/llama31/docs/rope"
+	install -m 755 scripts/*.py scripts/*.sh "$(SHARE)/llama31/scripts"
+
+uninstall:
+	for file in $(INSTALLED); do rm -f "$(DESTDIR)$(PREFIX)/$$file" || exit 1; done
+	rm -rf "$(SHARE)/doc/llama31" "$(SHARE)/llama31"
+
+dist: # what git has, and the commit it is
+	git archive --format=tar.gz --prefix=llama31-$(VERSION)/ \
+	  --add-virtual-file=llama31-$(VERSION)/COMMIT:$(COMMIT) -o llama31-$(VERSION).tar.gz HEAD
 
 clean:
 	rm -rf $(BUILD) build-asan llama31
 
-.PHONY: all demo test asan format install clean FORCE
+.PHONY: all demo test asan format install uninstall dist clean FORCE
 -include $(OBJ:.o=.d) $(TESTOBJ:.o=.d) $(BUILD)/run.d

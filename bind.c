@@ -1,6 +1,7 @@
 #include "bind.h"
 #include "kernels/ops.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -236,7 +237,14 @@ bool model_bind(Model *m, Gguf *file, const ModelOptions *options, Error *err) {
 }
 
 bool model_open_file(Gguf *g, const char *path, Error *err) {
-    if (path) return gguf_open(g, path, err);
+    if (path && gguf_open(g, path, err)) return true;
+    if (path && errno == ENOENT && err->code == EXIT_RUNTIME)
+        error_set(
+            err, err->code,
+            "%s: there is no such file (models are GGUF files: download one, or make one by scripts/export.py; without "
+            "-m the built-in story model runs)",
+            path);
+    if (path) return false;
     return gguf_parse(g, builtin_model, (size_t)(builtin_model_end - builtin_model), "built-in model", err);
 }
 

@@ -3,9 +3,10 @@
 
 #include <pthread.h>
 #include <stdint.h>
-#include <sys/types.h>
-#include <sys/sysctl.h>
 #include <unistd.h>
+
+// As the headers of both have it, but for a const; so every system can check this file.
+int sysctlbyname(const char *name, void *old, size_t *old_size, const void *new, size_t new_size);
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER; // some word

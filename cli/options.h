@@ -43,6 +43,7 @@ typedef struct {
     bool is_rendered;
     // show
     bool show_tensors;
+    double bandwidth; // --bandwidth in GB/s; 0: measured
     // rope
     int rope_dim;          // --dim; 0: what the model has
     const char *positions; // A..B:STEP; NULL: no positions

@@ -112,6 +112,25 @@ def other_completions(tmp):
 
 
 @test
+def install(tmp):
+    """make install needs no compiler, and make uninstall leaves nothing."""
+    if not os.path.exists(os.path.join(cli.ROOT, "llama31")):
+        raise Skip("no ./llama31")
+    make = ["make", "-s", "-C", cli.ROOT, "CC=/nonexistent", "PREFIX=/usr", "DESTDIR=" + tmp]
+
+    def files():
+        return {os.path.relpath(os.path.join(folder, f), tmp) for folder, _, names in os.walk(tmp) for f in names}
+    r = subprocess.run(make + ["install"], capture_output=True, text=True)
+    check(r.returncode == 0 and not r.stderr, r.stderr)
+    for name in ("bin/llama31", "share/man/man1/llama31.1", "share/bash-completion/completions/llama31",
+                 "share/doc/llama31/LICENSE", "share/llama31/scripts/export.py"):
+        check(os.path.getsize(os.path.join(tmp, "usr", name)) > 0, name)
+    same(program("--version", program=os.path.join(tmp, "usr/bin/llama31"))[0], program("--version")[0])
+    subprocess.run(make + ["uninstall"], check=True)
+    same(files(), set())
+
+
+@test
 def spellings(tmp):
     """llama.cpp's options: the same, ignored with a note under -v, refused with the reason."""
     args = ["-t", "1", "-n", "4", "--temp", "0", "Once upon a time"]

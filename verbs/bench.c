@@ -18,6 +18,10 @@ typedef struct {
     int chunk, rounds;
     double read_gb, peak_gflop; // probes
     bool is_json, is_first;
+    Buffer table;                          // of results, which the verdict stands before
+    double decode_per_sec, decode_share;   // of the first test of each kind; share of the memory's
+    double prefill_per_sec, prefill_share; // bandwidth, and of the peak
+    const Options *options;
 } Bench;
 
 // Probes.
@@ -50,18 +54,25 @@ static void read_all(void *arg) { ops_for(64, 1, read_part, arg); }
 static void peak_part(void *arg, int part) { ((Probe *)arg)->operations[part] = kernel.peak(((Probe *)arg)->rounds); }
 static void peak_all(void *arg) { ops_for(64, 1, peak_part, arg); }
 
-// Best of three passes: a limit is what the machine can do.
-static void probe(Bench *b) {
-    Probe p = {.n = PROBE_BYTES / sizeof(uint64_t), .rounds = 1000};
+// Best of four passes: a limit is what the machine can do.
+double bench_read_gb(int n_threads) {
+    Probe p = {.n = PROBE_BYTES / sizeof(uint64_t)};
+    double best = 0;
     p.data = xalloc(p.n, sizeof *p.data);
     memset(p.data, 1, PROBE_BYTES);
     for (int i = 0; i < 4; i++) {
         double start = now_sec();
-        team_run(b->model.n_threads, read_all, &p);
+        team_run(n_threads, read_all, &p);
         double gb = PROBE_BYTES * 1e-9 / (now_sec() - start);
-        if (gb > b->read_gb) b->read_gb = gb;
+        if (gb > best) best = gb;
     }
     free(p.data);
+    return best;
+}
+
+static void probe(Bench *b) {
+    Probe p = {.rounds = 1000};
+    b->read_gb = bench_read_gb(b->model.n_threads);
     for (int i = 0; i < 4; i++) {
         double start = now_sec(), operations = 0;
         team_run(b->model.n_threads, peak_all, &p);
@@ -94,8 +105,14 @@ static void report(Bench *b, const char *test, int n_tokens, int depth, int batc
             "\"gflop_per_sec\":%.3f}",
             b->is_first ? "" : ",", test, n_tokens, depth, batch, 1 / sec_per_token, gb, gflop);
     } else {
-        printf("%-8s %8d %8d %6d %12.2f %9.2f %10.1f %8.0f %% %5.0f %%\n", test, n_tokens, depth, batch,
-               1 / sec_per_token, gb, gflop, 100 * gb / b->read_gb, 100 * gflop / b->peak_gflop);
+        buffer_printf(&b->table, "%-8s %6d %6d %5d %10.2f %8.2f %9.1f %7.0f %% %6.0f %%\n", test, n_tokens, depth,
+                      batch, 1 / sec_per_token, gb, gflop, 100 * gb / b->read_gb, 100 * gflop / b->peak_gflop);
+        progress_show(b->options, "%s %d, depth %d, batch %d: %.1f tokens/s", test, n_tokens, depth, batch,
+                      1 / sec_per_token);
+        if (*test == 'd' && !b->decode_per_sec)
+            b->decode_per_sec = 1 / sec_per_token, b->decode_share = gb / b->read_gb;
+        if (*test == 'p') // the longest
+            b->prefill_per_sec = 1 / sec_per_token, b->prefill_share = gflop / b->peak_gflop;
     }
     fflush(stdout);
     b->is_first = false;
@@ -209,8 +226,26 @@ static void run_tests(Bench *b, const char *list) {
         if (fits(b, positions, *at == 'b' ? (int)n : 1))
             run_test(b, *at, (int)n);
         else if (!b->is_json)
-            printf("%c%-7lld does not fit the context or the memory\n", *at, (long long)n);
+            buffer_printf(&b->table, "%c%-7lld does not fit the context or the memory\n", *at, (long long)n);
     }
+}
+
+// What a person wants to know, then the figures.
+static void print_table(const Bench *b, double first_sec) {
+    double most = b->read_gb / model_decode_gb(&b->model);
+    if (b->decode_share > 1.1)
+        printf("decode %.1f tokens/s (the weights stay in the cache)", b->decode_per_sec);
+    else if (b->decode_per_sec)
+        printf("decode %.1f tokens/s, %.0f %% of what the memory allows (%.1f)", b->decode_per_sec,
+               100 * b->decode_share, most);
+    if (b->prefill_per_sec) printf("%sprefill %.1f tokens/s", b->decode_per_sec ? "; " : "", b->prefill_per_sec);
+    printf("\n\n%s kernels, %d threads, first token %.3f s after opening\n", kernel.name, b->model.n_threads,
+           first_sec);
+    printf("memory reads %.1f GB/s, %.3f GB of weights a token; %s peak %.0f GFLOP/s\n\n", b->read_gb,
+           model_decode_gb(&b->model), kernel.peak_unit, b->peak_gflop);
+    printf("%-8s %6s %6s %5s %10s %8s %9s %9s %8s\n", "test", "tokens", "depth", "batch", "tokens/s", "GB/s", "GFLOP/s",
+           "of memory", "of peak");
+    fwrite(b->table.data, 1, b->table.len, stdout);
 }
 
 static void print_profile(double total) {
@@ -222,7 +257,8 @@ static void print_profile(double total) {
 
 int verb_bench(const Options *o) {
     static Bench b;
-    b = (Bench){.is_json = o->is_json, .is_first = true, .rounds = o->n_predict != INT_MIN ? o->n_predict : 16};
+    b = (Bench){
+        .options = o, .is_json = o->is_json, .is_first = true, .rounds = o->n_predict != INT_MIN ? o->n_predict : 16};
     model_load(o, &b.model, &b.tokenizer);
     b.chunk = o->chunk ? o->chunk : 512;
     probe(&b);
@@ -232,19 +268,17 @@ int verb_bench(const Options *o) {
                "sec\":%.1f,"
                "\"peak_unit\":\"%s\"},\"first_token_sec\":%.4f,\"results\":[",
                kernel.name, b.model.n_threads, b.read_gb, b.peak_gflop, kernel.peak_unit, first);
-    } else {
-        printf("%s kernels, %d threads; memory reads %.1f GB/s, %s peak %.0f GFLOP/s; %.3f GB of weights a token; "
-               "first token "
-               "%.3f s after opening\n\n%-8s %8s %8s %6s %12s %9s %10s %10s %7s\n",
-               kernel.name, b.model.n_threads, b.read_gb, kernel.peak_unit, b.peak_gflop, model_decode_gb(&b.model),
-               first, "test", "tokens", "depth", "batch", "tokens/s", "GB/s", "GFLOP/s", "of memory", "of peak");
     }
     const char *env = getenv("LLAMA31_PROFILE");
     team_profile = o->is_profile || (env && *env && *env != '0');
     double start = now_sec();
     memset(team_sec, 0, sizeof team_sec);
     run_tests(&b, o->tests ? o->tests : "p32,p512,p2048,d0,d4096,d32768,b4,b16,b32");
-    if (b.is_json) printf("]}\n");
+    progress_end();
+    if (b.is_json)
+        printf("]}\n");
+    else
+        print_table(&b, first);
     if (team_profile) print_profile(now_sec() - start);
     return EXIT_OK;
 }

@@ -234,20 +234,28 @@ static void question_print(const Scorer *s, const Question *q) {
     bool is_json = s->engine.options->is_json || s->engine.options->is_jsonl;
     const Json *id = q->id;
     int best = 0;
+    double sum = 0; // of the choices' probabilities, relative to the best's
     for (int i = 1; i < q->n; i++)
         if (q->choices[i].logprob > q->choices[best].logprob) best = i;
+    for (int i = 0; i < q->n; i++) sum += exp(q->choices[i].logprob - q->choices[best].logprob);
+    if (!is_json) buffer_printf(&out, "%9s %12s %12s %6s\n", "share", "logprob", "per token", "tokens");
     if (is_json) buffer_puts(&out, "{");
     if (id && id->kind == JSON_STRING) json_put_string(&out, "\"id\":", id->string);
     if (id && id->kind == JSON_NUMBER) json_put_number(&out, "\"id\":", id->number);
     if (is_json) buffer_puts(&out, id ? ",\"choices\":[" : "\"choices\":[");
     for (int i = 0; i < q->n; i++) {
         int n_tokens = q->choices[i].ids.len - q->n_shared;
+        double logprob = q->choices[i].logprob, share = exp(logprob - q->choices[best].logprob) / sum;
         if (is_json) {
             json_put_string(&out, i ? ",{\"text\":" : "{\"text\":", q->texts[i]);
             json_put_number(&out, ",\"logprob\":", q->choices[i].logprob);
+            json_put_number(&out, ",\"probability\":", exp(logprob));
+            json_put_number(&out, ",\"share\":", share);
+            json_put_number(&out, ",\"logprob_per_token\":", n_tokens ? logprob / n_tokens : 0);
             buffer_printf(&out, ",\"n_tokens\":%d}", n_tokens);
         } else {
-            buffer_printf(&out, "%12.6f %5d  ", q->choices[i].logprob, n_tokens);
+            buffer_printf(&out, "%7.2f %% %12.6f %12.6f %6d  ", 100 * share, logprob, n_tokens ? logprob / n_tokens : 0,
+                          n_tokens);
             buffer_put(&out, q->texts[i]);
             buffer_puts(&out, i == best ? "  *\n" : "\n");
         }
@@ -288,12 +296,26 @@ static void answer_questions(Scorer *s, Question *questions, int n) {
     free(jobs);
 }
 
-// "A,B,C" after the prompt of the command line.
+// ["A","B"], for choices that hold commas.
+static void read_choices(Question *q, const char *list) {
+    Error err;
+    const Json *c = NULL;
+    if (!json_parse(&q->doc, list, strlen(list), &err)) die(EXIT_USAGE, "--choices: %s", err.text);
+    for (c = q->doc.root->child; c; c = c->next) {
+        if (c->kind != JSON_STRING || !c->string.len)
+            die(EXIT_USAGE, "--choices: expected a JSON array of strings, found \"%s\"", list);
+        q->texts[q->n++] = c->string;
+    }
+    if (!q->n) die(EXIT_USAGE, "--choices: expected A,B,..., found \"%s\"", list);
+}
+
+// "A,B,C", or a JSON array, after the prompt of the command line.
 static void score_choices(Scorer *s) {
     const char *list = s->engine.options->choices;
     Buffer prompt = {0};
     Question q = {.texts = xalloc(strlen(list) + 1, sizeof *q.texts)};
-    for (const char *at = list;; at++) {
+    if (list[strspn(list, " ")] == '[') read_choices(&q, list);
+    for (const char *at = list; !q.doc.root; at++) {
         Str *text = &q.texts[q.n++];
         *text = (Str){at, strcspn(at, ",")};
         if (!text->len) die(EXIT_USAGE, "--choices: expected A,B,..., found \"%s\"", list);

@@ -76,7 +76,8 @@ static void print_tokenizer(const Gguf *g) {
     tokenizer_close(t);
 }
 
-static void print_model(const Model *m, int context) {
+static void print_model(const Model *m, const Options *o) {
+    int context = o->ctx;
     const Config *c = &m->config;
     const RopeParams *r = &m->rope;
     if (context == 0) context = c->max_context < ROOMY_CONTEXT ? c->max_context : ROOMY_CONTEXT;
@@ -95,8 +96,9 @@ static void print_model(const Model *m, int context) {
            scaled(w, weights, "B"), scaled(k, kv * context, "B"), context, type_info(m->kv.type)->name, kv / 1024);
     printf("%-14s%s, %d threads\n", "kernels", kernel.name, m->n_threads);
     double gb = model_decode_gb(m);
-    printf("%-14s%s of weights per token; at 30 GB/s of memory bandwidth %.1f tokens/s (bench measures it)\n", "decode",
-           scaled(w, gb * 1e9, "B"), 30 / gb);
+    double bandwidth = o->bandwidth > 0 ? o->bandwidth : bench_read_gb(m->n_threads);
+    printf("%-14s%s of weights a token; %.1f GB/s of memory (%s) allow %.1f tokens/s\n", "decode",
+           scaled(w, gb * 1e9, "B"), bandwidth, o->bandwidth > 0 ? "--bandwidth" : "measured", bandwidth / gb);
 }
 
 static int print_json(const Model *m, const Gguf *g) {
@@ -140,7 +142,7 @@ int verb_show(const Options *o) {
                model.file.n_shards > 1 ? ", sharded" : "");
         Str name = gguf_text(&model.file, "general.name");
         if (name.len) print_string("name", name);
-        print_model(&model, o->ctx);
+        print_model(&model, o);
         print_tokenizer(&model.file);
         if (o->show_tensors) print_tensors(&model.file);
     }

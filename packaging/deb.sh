@@ -1,0 +1,26 @@
+#!/bin/sh
+# Makes a Debian package of what `make` has built: packaging/deb.sh [FOLDER]. Needs dpkg-deb.
+set -eu
+cd "$(dirname "$0")/.."
+folder=${1:-.} version=$(cat VERSION) arch=$(dpkg --print-architecture)
+root=$(mktemp -d) && trap 'rm -rf "$root"' EXIT
+make -s install DESTDIR="$root" PREFIX=/usr
+gzip -9n "$root/usr/share/man/man1/llama31.1"
+mkdir "$root/DEBIAN"
+cat > "$root/DEBIAN/control" <<END
+Package: llama31
+Version: $version
+Architecture: $arch
+Maintainer: the llama31 authors <llama31@localhost>
+Section: science
+Priority: optional
+Installed-Size: $(du -sk "$root/usr" | cut -f1)
+Depends: libc6 (>= 2.36), libgomp1
+Recommends: python3
+Description: Llama 3.1 inference on the CPU
+ Maps a GGUF file of a Llama model and generates text, converses, completes
+ files of prompts or measures. A small story model is built in.
+END
+cp LICENSE "$root/usr/share/doc/llama31/copyright"
+chmod -R u=rwX,go=rX "$root"
+dpkg-deb --build --root-owner-group "$root" "$folder/llama31_${version}_$arch.deb"
