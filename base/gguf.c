@@ -17,7 +17,15 @@
 
 // Far above any real file, low enough that a hostile header costs little time and memory.
 enum { MAX_ENTRIES = 1 << 18, MAX_STRINGS = 1 << 22, MAX_KEY = 65535, MAX_TENSOR_NAME = 63, MAX_ALIGNMENT = 65536 };
-enum { PREFETCH_BYTES = 1 << 20 };
+enum { PREFETCH_BYTES = 4 << 20 };
+
+// Other systems than Linux do without.
+#if !defined(MADV_HUGEPAGE)
+#define MADV_HUGEPAGE MADV_NORMAL
+#endif
+#if !defined(MADV_POPULATE_READ)
+#define MADV_POPULATE_READ MADV_WILLNEED
+#endif
 
 static const char *const kind_names[] = {"u8",   "i8",     "u16",   "i16", "u32", "i32", "f32",
                                          "bool", "string", "array", "u64", "i64", "f64"};
@@ -297,6 +305,9 @@ static bool map_file(const char *path, GgufShard *out, Error *err) {
     } else {
         void *p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0);
         ok = p != MAP_FAILED;
+        // What is read into the page cache from here on comes in large pages, where the file system knows them: they
+        // are mapped in a hundredth of the time, now and by every later process.
+        if (ok) madvise(p, (size_t)st.st_size, MADV_HUGEPAGE);
         if (ok) file_is_input(path);
         if (ok)
             *out = (GgufShard){p, (size_t)st.st_size, true};
@@ -443,12 +454,15 @@ Str gguf_next_string(const uint8_t **cursor) {
     return s;
 }
 
-// One madvise for all would read only its first megabytes, and each waits once the disk's queue is full.
+// Maps the pages too (Linux 5.14): the threads that compute would fault on each. In pieces, between which others may
+// change the address space.
 static void *prefetch(void *arg) {
     for (GgufShard *s = arg; s->bytes; s++)
-        for (size_t at = 0; at < s->bytes; at += PREFETCH_BYTES)
-            madvise((void *)(uintptr_t)(s->data + at), s->bytes - at < PREFETCH_BYTES ? s->bytes - at : PREFETCH_BYTES,
-                    MADV_WILLNEED);
+        for (size_t at = 0; at < s->bytes; at += PREFETCH_BYTES) {
+            size_t n = s->bytes - at < PREFETCH_BYTES ? s->bytes - at : PREFETCH_BYTES;
+            void *piece = (void *)(uintptr_t)(s->data + at);
+            if (madvise(piece, n, MADV_POPULATE_READ)) madvise(piece, n, MADV_WILLNEED);
+        }
     free(arg);
     return NULL;
 }

@@ -81,7 +81,7 @@ const GgufValue *gguf_array(const Gguf *g, const char *key, GgufKind item_kind, 
 // Iterates over the strings of a string array; start with *cursor = v->data. Bounds were checked at open.
 Str gguf_next_string(const uint8_t **cursor);
 
-// Has the pages of a mapped file read ahead in file order, in the background; nothing if memory is too small for them.
+// Has the pages of a mapped file read and mapped in file order, in the background; nothing if memory is too small.
 void gguf_prefetch(const Gguf *g);
 
 // A mapped file that is cut short by somebody else raises SIGBUS: say so in one line and end with exit 1.

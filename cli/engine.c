@@ -53,6 +53,7 @@ void memory_check(const Model *m, size_t n_positions) {
 void model_load(const Options *o, Model *m, Tokenizer **t) {
     Error err;
     if (!model_open(m, o->model, &o->model_options, &err)) die_error(&err);
+    gguf_prefetch(&m->file); // while one thread makes the vocabulary
     *t = tokenizer_open(&m->file, &err);
     if (!*t) die_error(&err);
     if (tokenizer_n_vocab(*t) != m->config.vocab_size)
@@ -60,7 +61,6 @@ void model_load(const Options *o, Model *m, Tokenizer **t) {
             m->config.vocab_size, tokenizer_n_vocab(*t));
     if (o->ctx > m->config.max_context)
         warn("-c %d: the model was made for %d positions", o->ctx, m->config.max_context);
-    gguf_prefetch(&m->file);
     if (o->is_verbose)
         fprintf(stderr,
                 "llama31: %s: %d layers, dim %d, %d heads, %d KV heads, vocabulary %d; %s kernels, %d threads\n",

@@ -144,6 +144,7 @@ static const Option options[] = {
      "of p512 (prefill), d4096 (decode at a depth), b16 (batch); (default all that fit)"},
     {{"-n", "--runs"}, "n", INT, AT(n_predict), 1, 1000, "N", "tokens or rounds per measurement (default 16)"},
     {{"--profile"}, "n", FLAG, AT(is_profile), 0, 0, NULL, "time per kind of operation"},
+    {{"--sweep"}, "n", FLAG, AT(is_sweep), 0, 0, NULL, "instead: time of each kernel by type and tokens"},
     {{"--man"}, "h", FLAG, AT(wants_man), 0, 0, NULL, "the manual page, for man -l -"},
     {{"--completion"}, "h", STRING, AT(completion), 0, 0, "SHELL", "what bash, zsh or fish completes words by"},
     GROUP("Everywhere"),

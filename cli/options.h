@@ -61,7 +61,7 @@ typedef struct {
     bool show_tokens, keep_going, no_history;
     // bench
     const char *tests;
-    bool is_profile;
+    bool is_profile, is_sweep;
 } Options;
 
 // The table of options (cli/options.c). `verb` is the letter of a verb, S for what chat's /set changes, or J for what

@@ -7,6 +7,7 @@
 #include "../kernels/ops.h"
 
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -248,6 +249,99 @@ static void print_table(const Bench *b, double first_sec) {
     fwrite(b->table.data, 1, b->table.len, stdout);
 }
 
+// The sweep: how long a matrix takes in each of a type's kernels, by the number of tokens. The thresholds of a rung
+// (min_tokens) are chosen by it. Its matrices are the model's own, one layer's after another's, so that they come from
+// memory; small models stay in the caches and tell nothing.
+
+enum { SWEEP_MOST = 64, SWEEP_WEIGHTS = 1 << 24 };
+typedef enum { SWEEP_MAT, SWEEP_GEMM, SWEEP_TILES, SWEEP_KINDS } SweepKind;
+
+typedef struct {
+    const Tensor **list;
+    int n, n_tokens;
+    float *out, *x;
+} Sweep;
+
+static void sweep_job(void *arg) {
+    Sweep *s = arg;
+    for (int i = 0; i < s->n; i++) ops_matmul(s->out, s->x, s->list[i], s->n_tokens);
+}
+
+// Milliseconds for SWEEP_WEIGHTS weights in the kernel of a kind; below 0 if there is none. No job runs meanwhile, so
+// that the table of kernels may change.
+static double sweep_ms(const Bench *b, Sweep *s, SweepKind kind) {
+    Type type = s->list[0]->type;
+    MatKernel *gemm = &kernel.gemm[type], *tiles = &kernel.tiles[type], kept[] = {*gemm, *tiles};
+    double least = INFINITY, weights = 0;
+    if ((kind == SWEEP_GEMM && !gemm->rows) || (kind == SWEEP_TILES && !tiles->rows)) return -1;
+    gemm->min_tokens = kind == SWEEP_GEMM ? 1 : INT_MAX;
+    tiles->min_tokens = kind == SWEEP_TILES ? 1 : INT_MAX;
+    ops_reserve_matmuls(s->list, s->n, s->n_tokens);
+    for (int i = 0; i < s->n; i++) weights += (double)s->list[i]->rows * s->list[i]->cols;
+    double begin = now_sec();
+    for (int round = 0; round < 3 || now_sec() - begin < 0.1; round++) {
+        double start = now_sec();
+        team_run(b->model.n_threads, sweep_job, s);
+        least = fmin(least, now_sec() - start);
+    }
+    *gemm = kept[0], *tiles = kept[1];
+    return least * 1e3 * SWEEP_WEIGHTS / weights;
+}
+
+// The matrices of a type among the first layers: half a gigabyte, or what there is.
+static int sweep_list(const Model *m, Type type, const Tensor **list) {
+    size_t bytes = 0;
+    int n = 0;
+    for (int i = 0; i < m->config.n_layers && bytes < (size_t)1 << 29; i++) {
+        const Layer *l = &m->layers[i];
+        const Tensor *all[] = {&l->wq, &l->wk, &l->wv, &l->wo, &l->w_gate, &l->w_up, &l->w_down};
+        for (size_t k = 0; k < sizeof all / sizeof *all; k++)
+            if (all[k]->type == type) bytes += all[k]->row_bytes * (size_t)all[k]->rows, list[n++] = all[k];
+    }
+    return n;
+}
+
+// A line; a kernel that there is not has no time.
+static void sweep_report(Bench *b, const char *type, int n_tokens, const double ms[SWEEP_KINDS]) {
+    static const char *const names[] = {"mat", "gemm", "tiles"};
+    int best = SWEEP_MAT;
+    if (b->is_json) printf("%s{\"type\":\"%s\",\"n_tokens\":%d", b->is_first ? "" : ",", type, n_tokens);
+    if (!b->is_json) printf("%-8s %8d", type, n_tokens);
+    for (int k = 0; k < SWEEP_KINDS; k++) {
+        if (ms[k] >= 0 && ms[k] < ms[best]) best = k;
+        if (b->is_json && ms[k] >= 0) printf(",\"%s_ms\":%.4f", names[k], ms[k]);
+        if (!b->is_json && ms[k] >= 0) printf(" %9.3f", ms[k]);
+        if (!b->is_json && ms[k] < 0) printf(" %9s", "-");
+    }
+    printf(b->is_json ? ",\"best\":\"%s\"}" : "  %s\n", names[best]);
+    fflush(stdout);
+    b->is_first = false;
+}
+
+static void sweep_type(Bench *b, Sweep *s) {
+    static const int counts[] = {1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, SWEEP_MOST};
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        double ms[SWEEP_KINDS];
+        s->n_tokens = counts[i];
+        for (int k = 0; k < SWEEP_KINDS; k++) ms[k] = sweep_ms(b, s, (SweepKind)k);
+        sweep_report(b, type_info(s->list[0]->type)->name, counts[i], ms);
+    }
+}
+
+static void sweep(Bench *b) {
+    const Config *c = &b->model.config;
+    size_t widest = (size_t)(c->hidden_dim > c->dim ? c->hidden_dim : c->dim), n = SWEEP_MOST * widest;
+    if ((size_t)c->n_heads * (size_t)c->head_dim > widest) n = SWEEP_MOST * (size_t)c->n_heads * (size_t)c->head_dim;
+    Sweep s = {.list = xalloc((size_t)c->n_layers * 7, sizeof *s.list), .out = xalloc(n, 4), .x = xalloc(n, 4)};
+    uint32_t random = 1;
+    for (size_t i = 0; i < n; i++) s.x[i] = (float)(int32_t)(random = random * 1664525 + 1013904223) * 0x1p-31f;
+    if (!b->is_json)
+        printf("%-8s %8s %9s %9s %9s  (ms for 4096 x 4096 weights)\n", "type", "tokens", "mat", "gemm", "tiles");
+    for (int type = 0; type < TYPE_COUNT; type++)
+        if ((s.n = sweep_list(&b->model, (Type)type, s.list))) sweep_type(b, &s);
+    free(s.list), free(s.out), free(s.x);
+}
+
 static void print_profile(double total) {
     fprintf(stderr, "profile:");
     for (int i = 0; i < OP_COUNT; i++)
@@ -260,6 +354,13 @@ int verb_bench(const Options *o) {
     b = (Bench){
         .options = o, .is_json = o->is_json, .is_first = true, .rounds = o->n_predict != INT_MIN ? o->n_predict : 16};
     model_load(o, &b.model, &b.tokenizer);
+    if (o->is_sweep) {
+        printf(b.is_json ? "{\"kernels\":\"%s\",\"threads\":%d,\"sweep\":[" : "%s kernels, %d threads\n", kernel.name,
+               b.model.n_threads);
+        sweep(&b);
+        if (b.is_json) printf("]}\n");
+        return EXIT_OK;
+    }
     b.chunk = o->chunk ? o->chunk : 512;
     probe(&b);
     double first = first_token_sec(o);
