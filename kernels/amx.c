@@ -5,6 +5,7 @@
 #include "amx_decode.h"
 #include "fetch.h"
 #include "isa.h"
+#include "team.h"
 
 #include <math.h>
 
@@ -15,21 +16,22 @@ enum {
     FEW = 128,   // up to so many tokens the strip is a panel
     FEWER = 64,  // up to so many tokens the K block is half
     IN_L2 = 1 << 20,
-    MAX_HEAD = 256,
-    QUERY_PANELS = ATTEND_MAX_QUERIES / PANEL
 };
 
-static _Thread_local _Alignas(64) union {
+// Of a thread, in its scratch memory.
+typedef union {
     struct {
         float sums[STRIP / PANEL][SWEEP * PANEL];
         uint16_t panel[PANEL * K_BLOCK];
     } gemm;
     struct {
-        float sums[QUERY_PANELS][PANEL * KV_PAGE];
-        uint16_t queries[QUERY_PANELS][PANEL * MAX_HEAD], weights[QUERY_PANELS][PANEL * KV_PAGE];
-        uint16_t rows[PANEL * MAX_HEAD], keys[PANEL * MAX_HEAD], values[KV_PAGE * MAX_HEAD];
+        float sums[PANEL * KV_PAGE];
+        uint16_t queries[PANEL * MAX_HEAD_DIM], weights[PANEL * KV_PAGE];
+        uint16_t rows[PANEL * MAX_HEAD_DIM], keys[KV_PAGE * MAX_HEAD_DIM], values[KV_PAGE * MAX_HEAD_DIM];
     } attend;
-} memory;
+} Memory;
+
+_Static_assert(sizeof(Memory) <= KERNEL_SCRATCH, "fits");
 
 static int k_block(int n_tokens) { return n_tokens <= FEWER ? K_BLOCK / 2 : K_BLOCK; }
 
@@ -136,11 +138,11 @@ static void multiply_panel(float *sums, const uint16_t *panel, const Activations
 
 // Turns the sums of a strip around into out (token, row); only the rows and tokens that exist. All rows of 16 tokens
 // before the next 16: their lines lie far apart, each on a page of its own.
-static void write_strip(float *out, size_t out_stride, int n_tokens, int n_rows) {
+static void write_strip(float *out, size_t out_stride, const Memory *m, int n_tokens, int n_rows) {
     for (int t = 0; t < n_tokens; t += TILE, out += TILE * out_stride)
         for (int row = 0; row < n_rows; row += TILE) {
             __m512i columns[TILE];
-            const float *sums = memory.gemm.sums[row / PANEL] + t * PANEL + row % PANEL * TILE;
+            const float *sums = m->gemm.sums[row / PANEL] + t * PANEL + row % PANEL * TILE;
             transpose(columns, sums, TILE * sizeof *sums, TILE);
             for (int i = 0; i < TILE && t + i < n_tokens; i++)
                 _mm512_mask_storeu_epi32(out + (size_t)i * out_stride + row, first(n_rows - row), columns[i]);
@@ -159,7 +161,7 @@ static void rows(float *out, size_t out_stride, const Tensor *w, const void *enc
                  int row_end) {
     int step = n_tokens <= FEW ? PANEL : STRIP, depth = k_block(n_tokens);
     bool is_big = encoded_bytes(n_tokens, w->cols) > IN_L2;
-    uint16_t *panel = memory.gemm.panel;
+    Memory *m = team_scratch();
     tiles_begin();
     for (int strip = row_begin; strip < row_end; strip += step)
         for (int token = 0; token < n_tokens; token += SWEEP) {
@@ -174,21 +176,22 @@ static void rows(float *out, size_t out_stride, const Tensor *w, const void *enc
                 for (int row = strip, i = 0; row < end; row += PANEL, i++) {
                     Piece piece = piece_of(w, row, end, k, k + depth);
                     Piece next = next_piece(w, row, strip, end, k, depth, is_last);
-                    decode_panel[w->type](panel, &piece, &next);
-                    multiply_panel(memory.gemm.sums[i], panel, &b, k == 0,
+                    decode_panel[w->type](m->gemm.panel, &piece, &next);
+                    multiply_panel(m->gemm.sums[i], m->gemm.panel, &b, k == 0,
                                    is_big ? part_of(&next_b, i, n_panels) : (Ahead){0});
                 }
             }
-            write_strip(out + (size_t)token * out_stride + strip, out_stride, min_int(n_tokens - token, SWEEP),
+            write_strip(out + (size_t)token * out_stride + strip, out_stride, m, min_int(n_tokens - token, SWEEP),
                         end - strip);
         }
     _tile_release();
 }
 
 // Attention of a page, for many queries: scores = Q K^T and acc = weights V are multiply_panel's, with 32 queries as A.
-// B is K with 16 keys as columns, 32 keys at a time, and then all of V with pairs of keys in a row. At 256 keys, 64
-// queries and head_dim 128: 8.4 MFLOP, 64 KiB each of K and V to bf16, 16384 exponentials. Q, K, weights and V are not
-// split into two bf16: that is a fifth of the error of a trained model's logits, the matrices' is the rest.
+// K and V become B once for all of them: K with 16 keys as columns, V with pairs of keys in a row. Their bf16 (64 KiB
+// each at head_dim 128) stay in L2, what belongs to the 32 queries in L1. At 256 keys and 256 queries: 33.6 MFLOP,
+// 65536 exponentials, 65536 values converted. Q, K, weights and V are not split into two bf16: that is a fifth of the
+// error of a trained model's logits, the matrices' is the rest.
 
 // The largest of the n scores that one query sees (16 keys lie 512 floats apart); the others become minus infinity.
 static float most(float *scores, int n, int n_keys) {
@@ -223,6 +226,12 @@ static float soften(uint16_t *weights, const float *scores, float max, int n_key
     return _mm512_reduce_add_ps(_mm512_add_ps(even, odd));
 }
 
+// 32 rows of K, as A tiles, to the B tiles of 32 columns.
+static void turn(uint16_t *tile, const uint16_t *rows, int n_dim_tiles) {
+    for (int t = 0; t < 2 * n_dim_tiles * TILE_LEN; t += TILE_LEN)
+        transpose(tile + t, rows + t, TILE_K * sizeof *rows, TILE);
+}
+
 // 32 rows of V, as A tiles, to B tiles `step` apart: pair p of keys becomes row p. The columns stay in the order that
 // unpacking leaves: {0-3, 8-11, 16-19, 24-27} of 32, then the others.
 static void interleave(uint16_t *tile, const uint16_t *rows, int n_dim_tiles, size_t step) {
@@ -246,46 +255,49 @@ static void write_acc(float *acc, const float *sums, int dim) {
     }
 }
 
+// K and V of the first n positions of a page.
+static void convert_page(Memory *m, const AttendPage *a, int n) {
+    int n_dim_tiles = round_up(a->head_dim, TILE_K) / TILE_K, n_key_tiles = round_up(n, TILE_K) / TILE_K;
+    size_t row_bytes = quant_row_bytes(a->kv_type, (size_t)a->head_dim);
+    Tensor k = {.data = a->k, .type = a->kv_type, .rows = n, .cols = a->head_dim, .row_bytes = row_bytes}, v = k;
+    v.data = a->v;
+    for (int i = 0; i < n_key_tiles; i++) {
+        Piece keys = piece_of(&k, i * PANEL, n, 0, a->head_dim), values = piece_of(&v, i * PANEL, n, 0, a->head_dim);
+        decode_panel[a->kv_type](m->attend.rows, &keys, &values);
+        turn(m->attend.keys + 2 * i * n_dim_tiles * TILE_LEN, m->attend.rows, n_dim_tiles);
+        decode_panel[a->kv_type](m->attend.rows, &values, &(Piece){0});
+        interleave(m->attend.values + i * TILE_LEN, m->attend.rows, n_dim_tiles, (size_t)n_key_tiles * TILE_LEN);
+    }
+}
+
+// Queries [first, first + 32), as many as there are, with the n positions converted.
+static void attend_panel(Memory *m, const AttendPage *a, int first, int n) {
+    int dim = a->head_dim, n_dim_tiles = round_up(dim, TILE_K) / TILE_K, n_key_tiles = round_up(n, TILE_K) / TILE_K;
+    Piece queries = {(const char *)(a->q + (size_t)first * (size_t)dim), (size_t)dim * 4, (size_t)dim * 4,
+                     min_int(a->n_q - first, PANEL), dim};
+    decode_panel[TYPE_F32](m->attend.queries, &queries, &(Piece){0});
+    multiply_panel(m->attend.sums, m->attend.queries, &(Activations){m->attend.keys, 2 * n_key_tiles, n_dim_tiles},
+                   true, (Ahead){0});
+    for (int i = 0; i < queries.n_rows; i++) {
+        float *scores = m->attend.sums + i * TILE;
+        uint16_t *weights = m->attend.weights + i / TILE * n_key_tiles * TILE_LEN + i % TILE * TILE_K;
+        a->max[first + i] = most(scores, a->n_keys[first + i], n_key_tiles * PANEL);
+        a->sum[first + i] = soften(weights, scores, a->max[first + i], n_key_tiles * PANEL);
+    }
+    multiply_panel(m->attend.sums, m->attend.weights, &(Activations){m->attend.values, 2 * n_dim_tiles, n_key_tiles},
+                   true, (Ahead){0});
+    for (int i = 0; i < queries.n_rows; i++)
+        write_acc(a->acc + (size_t)(first + i) * (size_t)dim, m->attend.sums + i * TILE, dim);
+}
+
 static void attend_many(const AttendPage *a) {
-    int n_all = 0, dim = a->head_dim, n_dim_tiles = round_up(dim, TILE_K) / TILE_K;
-    for (int i = 0; i < a->n_q; i++) n_all = a->n_keys[i] > n_all ? a->n_keys[i] : n_all;
-    int n_key_tiles = n_all ? round_up(n_all, PANEL) / PANEL : 1, n_panels = round_up(a->n_q, PANEL) / PANEL;
-    size_t row_bytes = quant_row_bytes(a->kv_type, (size_t)dim);
-    Tensor q = {a->q, TYPE_F32, a->n_q, dim, (size_t)dim * sizeof(float), NULL};
-    Tensor k = {a->k, a->kv_type, n_all, dim, row_bytes, NULL}, v = {a->v, a->kv_type, n_all, dim, row_bytes, NULL};
-    uint16_t *rows = memory.attend.rows, *keys = memory.attend.keys, *values = memory.attend.values;
-    Activations of_keys = {keys, 2, n_dim_tiles}, of_values = {values, 2 * n_dim_tiles, n_key_tiles};
-    Piece none = {0}, piece;
+    Memory *m = team_scratch();
+    int n = 1; // a page has room for 256 positions
+    for (int i = 0; i < a->n_q; i++) n = a->n_keys[i] > n ? a->n_keys[i] : n;
     tiles_begin();
-    for (int p = 0; p < n_panels; p++) {
-        piece = piece_of(&q, p * PANEL, a->n_q, 0, dim);
-        decode_panel[TYPE_F32](memory.attend.queries[p], &piece, &none);
-    }
-    for (int i = 0; i < n_key_tiles; i++) {
-        piece = piece_of(&k, i * PANEL, n_all, 0, dim);
-        decode_panel[a->kv_type](rows, &piece, &none);
-        for (int t = 0; t < 2 * n_dim_tiles * TILE_LEN; t += TILE_LEN)
-            transpose(keys + t, rows + t, TILE_K * sizeof *rows, TILE);
-        for (int p = 0; p < n_panels; p++)
-            multiply_panel(memory.attend.sums[p] + i * 1024, memory.attend.queries[p], &of_keys, true, (Ahead){0});
-    }
-    for (int i = 0; i < a->n_q; i++)
-        a->max[i] = most(memory.attend.sums[i / PANEL] + i % PANEL * TILE, a->n_keys[i], n_key_tiles * PANEL);
-    for (int i = 0; i < a->n_q; i++) {
-        int half = i % PANEL / TILE;
-        uint16_t *weights = memory.attend.weights[i / PANEL] + half * n_key_tiles * TILE_LEN + i % TILE * TILE_K;
-        a->sum[i] = soften(weights, memory.attend.sums[i / PANEL] + i % PANEL * TILE, a->max[i], n_key_tiles * PANEL);
-    }
-    for (int i = 0; i < n_key_tiles; i++) {
-        piece = piece_of(&v, i * PANEL, n_all, 0, dim);
-        decode_panel[a->kv_type](rows, &piece, &none);
-        interleave(values + i * TILE_LEN, rows, n_dim_tiles, (size_t)n_key_tiles * TILE_LEN);
-    }
-    for (int p = 0; p < n_panels; p++)
-        multiply_panel(memory.attend.sums[p], memory.attend.weights[p], &of_values, true, (Ahead){0});
+    convert_page(m, a, n);
+    for (int first = 0; first < a->n_q; first += PANEL) attend_panel(m, a, first, n);
     _tile_release();
-    for (int i = 0; i < a->n_q; i++)
-        write_acc(a->acc + (size_t)i * (size_t)dim, memory.attend.sums[i / PANEL] + i % PANEL * TILE, dim);
 }
 
 // Random numbers: zeros and constants let the unit run a quarter faster than any data.

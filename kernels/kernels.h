@@ -27,7 +27,8 @@ typedef struct {
 enum {
     MAX_HEAD_DIM = 256,      // of all models that there are; arrays are sized by it
     KV_PAGE = 256,           // positions whose keys and values lie together
-    ATTEND_MAX_QUERIES = 64, // of one call
+    ATTEND_MAX_QUERIES = 64, // of one call of attend
+    ATTEND_MANY = 256,       // of one call of attend_many, which converts keys and values once for them
     ATTEND_FEW = 16          // queries that attend_many is not worth its conversions for
 };
 
@@ -38,7 +39,7 @@ typedef struct {
     const void *next_k; // keys that will be wanted next, as large as k, to be fetched ahead; or NULL
     const int *n_keys;  // (n_q): how many rows of this page query i may see, >= 0
     Type kv_type;       // F32, F16 or Q8_0
-    int n_q, head_dim;  // head_dim is even, <= MAX_HEAD_DIM; n_q <= ATTEND_MAX_QUERIES
+    int n_q, head_dim;  // head_dim is even, <= MAX_HEAD_DIM; n_q <= ATTEND_MAX_QUERIES, or ATTEND_MANY
     // Result, the softmax kept apart in three parts so that pages can be merged:
     float *max, *sum; // (n_q): m = max score, l = sum of exp(score - m); -INFINITY and 0 if n_keys[i] == 0
     float *acc;       // (n_q, head_dim): sum of exp(score - m) * v

@@ -160,11 +160,13 @@ void ops_matmul(float *out, const float *x, const Tensor *w, int n) { ops_matmul
 // Attention. The unit of work is one KV head of one tile: its queries are computed page after page and the pages'
 // partial softmaxes merged in order (Milakov and Gimelshein 2018; Dao et al. 2022). With fewer units than threads can
 // share, each page is computed for itself, and the same merge, in the same order, follows as a second step: the same
-// bits. More than ATTEND_MAX_QUERIES heads for one KV head make several units.
+// bits. More than max_queries() heads for one KV head make several units.
+
+static int max_queries(void) { return kernel.attend_many ? ATTEND_MANY : ATTEND_MAX_QUERIES; }
 
 int ops_attend_tile_steps(const AttendShape *shape) {
     int group = shape->n_heads / shape->n_kv_heads;
-    return group < ATTEND_MAX_QUERIES ? ATTEND_MAX_QUERIES / group : 1;
+    return group < max_queries() ? max_queries() / group : 1;
 }
 
 static int tile_pages(const AttendTile *tile) { return (tile->first_pos + tile->n_steps - 1) / KV_PAGE + 1; }
@@ -177,7 +179,7 @@ static int most_pages(const AttendTile *tiles, int n_tiles) {
 }
 
 static int units_per_head(const AttendShape *shape) {
-    return (shape->n_heads / shape->n_kv_heads + ATTEND_MAX_QUERIES - 1) / ATTEND_MAX_QUERIES;
+    return n_pieces(shape->n_heads / shape->n_kv_heads, max_queries());
 }
 
 static bool splits_pages(int n_units, int n_threads, int n_pages) {
@@ -197,9 +199,8 @@ static AttendUnit attend_unit(const AttendTile *tiles, int n_tiles, const Attend
     int per_head = units_per_head(shape), head = index / per_head;
     AttendUnit u = {&tiles[head % n_tiles], shape, layer, .kv_head = head / n_tiles};
     u.group = shape->n_heads / shape->n_kv_heads;
-    u.first_query = index % per_head * ATTEND_MAX_QUERIES;
-    u.n_queries = u.tile->n_steps * u.group - u.first_query;
-    if (u.n_queries > ATTEND_MAX_QUERIES) u.n_queries = ATTEND_MAX_QUERIES;
+    u.first_query = index % per_head * max_queries();
+    u.n_queries = at_most(u.tile->n_steps * u.group - u.first_query, max_queries());
     return u;
 }
 
@@ -218,12 +219,15 @@ static Partial partial_at(float *memory, const AttendUnit *u) {
     return (Partial){memory, memory + u->n_queries, memory + 2 * u->n_queries};
 }
 
-static size_t partial_floats(const AttendShape *shape) {
-    return (size_t)ATTEND_MAX_QUERIES * (size_t)(shape->head_dim + 2);
+// Of the largest unit.
+static size_t partial_floats(const AttendTile *tiles, int n_tiles, const AttendShape *shape) {
+    int most = 0;
+    for (int i = 0; i < n_tiles; i++) most = tiles[i].n_steps > most ? tiles[i].n_steps : most;
+    return (size_t)at_most(most * (shape->n_heads / shape->n_kv_heads), max_queries()) * (size_t)(shape->head_dim + 2);
 }
 
 static void attend_page(const AttendUnit *u, const float *q, int page, Partial out) {
-    int n_keys[ATTEND_MAX_QUERIES];
+    int n_keys[ATTEND_MANY];
     for (int i = 0; i < u->n_queries; i++) {
         int n = u->tile->first_pos + (u->first_query + i) / u->group + 1 - page * KV_PAGE;
         n_keys[i] = n < 0 ? 0 : n > KV_PAGE ? KV_PAGE : n;
@@ -232,18 +236,27 @@ static void attend_page(const AttendUnit *u, const float *q, int page, Partial o
     size_t head = (size_t)u->kv_head * KV_PAGE * quant_row_bytes(u->shape->kv_type, (size_t)u->shape->head_dim);
     int n_queries = ops_like == 1 && u->group < u->n_queries ? u->group : u->n_queries;
     bool is_many = !ops_is_invariant && n_queries > ATTEND_FEW && u->shape->kv_type != TYPE_F32;
-    (is_many && kernel.attend_many ? kernel.attend_many : kernel.attend)(
-        &(AttendPage){.q = q,
-                      .k = (const char *)u->tile->k[at] + head,
-                      .v = (const char *)u->tile->v[at] + head,
-                      .next_k = page + 1 < tile_pages(u->tile) ? (const char *)u->tile->k[at + 1] + head : NULL,
-                      .n_keys = n_keys,
-                      .kv_type = u->shape->kv_type,
-                      .n_q = u->n_queries,
-                      .head_dim = u->shape->head_dim,
-                      .max = out.max,
-                      .sum = out.sum,
-                      .acc = out.acc});
+    AttendPage p = {.q = q,
+                    .k = (const char *)u->tile->k[at] + head,
+                    .v = (const char *)u->tile->v[at] + head,
+                    .next_k = page + 1 < tile_pages(u->tile) ? (const char *)u->tile->k[at + 1] + head : NULL,
+                    .n_keys = n_keys,
+                    .kv_type = u->shape->kv_type,
+                    .n_q = u->n_queries,
+                    .head_dim = u->shape->head_dim,
+                    .max = out.max,
+                    .sum = out.sum,
+                    .acc = out.acc};
+    if (is_many && kernel.attend_many) {
+        kernel.attend_many(&p);
+        return;
+    }
+    for (int left = u->n_queries; left > 0; left -= p.n_q) {
+        p.n_q = at_most(left, ATTEND_MAX_QUERIES);
+        kernel.attend(&p);
+        size_t done = (size_t)p.n_q * (size_t)p.head_dim;
+        p.q += done, p.acc += done, p.n_keys += p.n_q, p.max += p.n_q, p.sum += p.n_q;
+    }
 }
 
 // a += b, the softmax over the keys that follow
@@ -267,8 +280,8 @@ static void finish(const AttendUnit *u, float *out, Partial p) {
 
 // What a thread needs for one unit: its queries side by side, and two softmaxes. Lies in its scratch memory.
 typedef struct {
-    float queries[ATTEND_MAX_QUERIES * MAX_HEAD_DIM];
-    float page[ATTEND_MAX_QUERIES * (MAX_HEAD_DIM + 2)], all[ATTEND_MAX_QUERIES * (MAX_HEAD_DIM + 2)];
+    float queries[ATTEND_MANY * MAX_HEAD_DIM];
+    float page[ATTEND_MANY * (MAX_HEAD_DIM + 2)], all[ATTEND_MANY * (MAX_HEAD_DIM + 2)];
 } UnitMemory;
 
 _Static_assert(sizeof(UnitMemory) <= OPS_SCRATCH, "fits");
@@ -292,7 +305,7 @@ static void attend_pages(const AttendUnit *u, const float *q, int begin, int end
 void ops_reserve_attend(const AttendTile *tiles, int n_tiles, const AttendShape *shape, int n_threads) {
     int n_pages = most_pages(tiles, n_tiles), n_units = n_tiles * shape->n_kv_heads * units_per_head(shape);
     if (!splits_pages(n_units, n_threads, n_pages)) return;
-    size_t floats = (size_t)n_units * (size_t)n_pages * partial_floats(shape);
+    size_t floats = (size_t)n_units * (size_t)n_pages * partial_floats(tiles, n_tiles, shape);
     if (floats <= scratch.partial_floats) return;
     scratch.partial_floats = floats + floats / 2;
     scratch.partial = xrealloc(scratch.partial, scratch.partial_floats, sizeof(float));
@@ -316,7 +329,7 @@ void ops_attend(float *out, const float *q, const AttendTile *tiles, int n_tiles
         attend_whole(out, q, tiles, n_tiles, layer, shape, n_units);
         return;
     }
-    size_t page_floats = partial_floats(shape), unit_floats = (size_t)n_pages * page_floats;
+    size_t page_floats = partial_floats(tiles, n_tiles, shape), unit_floats = (size_t)n_pages * page_floats;
     for (int i; team_take(n_units * n_pages, &i);) {
         AttendUnit u = attend_unit(tiles, n_tiles, shape, layer, i / n_pages);
         int page = i % n_pages;

@@ -37,7 +37,7 @@ void team_finish(OpKind kind);
 
 // Memory of this thread alone, 64-byte aligned, for what would be too much for its stack. KERNEL_SCRATCH bytes belong
 // to the kernel under way, OPS_SCRATCH bytes behind them to the operation that called it.
-enum { KERNEL_SCRATCH = 816 << 10, OPS_SCRATCH = 208 << 10 };
+enum { KERNEL_SCRATCH = 816 << 10, OPS_SCRATCH = 776 << 10 };
 void *team_scratch(void);
 
 // Seconds spent per kind of operation since the start, while team_profile is on (from the end of one operation to the
