@@ -454,20 +454,22 @@ Str gguf_next_string(const uint8_t **cursor) {
     return s;
 }
 
-// Maps the pages too (Linux 5.14): the threads that compute would fault on each. In pieces, between which others may
-// change the address space.
-static void *prefetch(void *arg) {
-    for (GgufShard *s = arg; s->bytes; s++)
+// In pieces: one madvise for all would read only the first megabytes, or let nobody else change the address space.
+static void *advise(GgufShard *list, int advice) {
+    for (GgufShard *s = list; s->bytes; s++)
         for (size_t at = 0; at < s->bytes; at += PREFETCH_BYTES) {
             size_t n = s->bytes - at < PREFETCH_BYTES ? s->bytes - at : PREFETCH_BYTES;
             void *piece = (void *)(uintptr_t)(s->data + at);
-            if (madvise(piece, n, MADV_POPULATE_READ)) madvise(piece, n, MADV_WILLNEED);
+            if (madvise(piece, n, advice)) madvise(piece, n, MADV_WILLNEED); // Linux before 5.14
         }
-    free(arg);
+    free(list);
     return NULL;
 }
 
-void gguf_prefetch(const Gguf *g) {
+static void *read_ahead(void *list) { return advise(list, MADV_WILLNEED); }
+static void *map_ahead(void *list) { return advise(list, MADV_POPULATE_READ); }
+
+void gguf_prefetch(const Gguf *g, bool is_mapped) {
     size_t bytes = 0, memory = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
     GgufShard *list = xalloc((size_t)g->n_shards + 1, sizeof *list); // of its own: g may be closed meanwhile
     pthread_t thread;
@@ -476,7 +478,7 @@ void gguf_prefetch(const Gguf *g) {
         bytes += g->shards[i].bytes;
     }
     // What does not fit would push out what is needed first.
-    if (bytes > memory / 4 * 3 || pthread_create(&thread, NULL, prefetch, list))
+    if (bytes > memory / 4 * 3 || pthread_create(&thread, NULL, is_mapped ? map_ahead : read_ahead, list))
         free(list);
     else
         pthread_detach(thread);

@@ -81,8 +81,9 @@ const GgufValue *gguf_array(const Gguf *g, const char *key, GgufKind item_kind, 
 // Iterates over the strings of a string array; start with *cursor = v->data. Bounds were checked at open.
 Str gguf_next_string(const uint8_t **cursor);
 
-// Has the pages of a mapped file read and mapped in file order, in the background; nothing if memory is too small.
-void gguf_prefetch(const Gguf *g);
+// Has the file read in its order, in the background; nothing if memory is too small for it. `is_mapped` has the pages
+// mapped too: the threads that compute would otherwise fault on each.
+void gguf_prefetch(const Gguf *g, bool is_mapped);
 
 // A mapped file that is cut short by somebody else raises SIGBUS: say so in one line and end with exit 1.
 void gguf_guard_install(void);

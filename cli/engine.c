@@ -53,7 +53,7 @@ void memory_check(const Model *m, size_t n_positions) {
 void model_load(const Options *o, Model *m, Tokenizer **t) {
     Error err;
     if (!model_open(m, o->model, &o->model_options, &err)) die_error(&err);
-    gguf_prefetch(&m->file); // while one thread makes the vocabulary
+    gguf_prefetch(&m->file, true); // while one thread makes the vocabulary
     *t = tokenizer_open(&m->file, &err);
     if (!*t) die_error(&err);
     if (tokenizer_n_vocab(*t) != m->config.vocab_size)

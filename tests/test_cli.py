@@ -188,6 +188,16 @@ def usage():
     check(generate("-q", "--echo", "--", "--help").out.startswith(b"--help"), "text after -- is text")
 
 
+@test
+def sweep():
+    r = run("bench", "-m", GOOD, "--sweep", "--json", "-t", "1")
+    lines = json.loads(r.out)["sweep"]
+    check(r.code == 0 and len({(x["type"], x["n_tokens"]) for x in lines}) == len(lines) >= 15, r)
+    for x in lines:
+        ms = {k[:-3]: v for k, v in x.items() if k.endswith("_ms")}
+        check(ms["mat"] > 0 and ms[x["best"]] == min(ms.values()), x)
+
+
 READERS = ["run", "x"], ["show"], ["tokenize", "x"], ["logits", "--ids", "1", "-o", path_of("never.f32")]
 
 

@@ -303,7 +303,7 @@ int verb_quantize(const Options *o) {
     OutFile file;
     if (!outfile_open(&file, out, FILE_STREAM | (o->is_forced ? FILE_FORCE : 0), &err)) die_error(&err);
     job.fd = file.fd;
-    gguf_prefetch(&g);
+    gguf_prefetch(&g, false);
     int threads = o->model_options.n_threads;
     bool ok = write_all_at(job.fd, header.data, header.len, 0);
     if (ok) team_run(threads > 0 ? threads : team_default_threads(), job_body, &job);
