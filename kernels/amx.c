@@ -2,6 +2,16 @@
 //
 // One tile product is C (16 rows, 16 tokens) += A (16 rows, 32 k) x B (32 k, 16 tokens): 16384 operations in 16 cycles.
 // Weights are A, decoded a panel at a time (amx_decode.h); activations are B, packed once per matrix in k pairs.
+//
+// Blocking, for a strip of 256 rows: for each K block, for each panel of 32 rows: decode the panel (32 KiB, stays in
+// L1) and sweep up to 512 tokens over it with 2 x 2 tiles. TILELOADDT1 brings B from L2 (2 KiB for 4 products, 64
+// cycles) past L1, so that the panel stays there; the sums of the strip and the B of the K block, up to 512 KiB each,
+// stay in L2, and the next K block's B is fetched into it evenly, a part with each panel. A row of weights is fetched
+// while the same row of the panel before is decoded. Up to 64 tokens all B stays in L2 by itself (unless K is large):
+// then one panel goes through all K blocks, of half the depth: its rows are streams, its sums never leave L1. Per panel
+// and K block at 512 tokens: 16.8 MFLOP; 32 x 512 weights decoded, 512 KiB of B and 2 x 64 KiB of sums. Measured
+// (Sapphire Rapids, one core, Q4_K, 4096 x 4096): 512 tokens run at half the speed of registers alone (`peak`), which
+// for random data streamed like this cannot pass 0.6; a weight costs 0.2 cycles to decode, 0.5 with 32 tokens.
 #include "amx_decode.h"
 #include "fetch.h"
 #include "isa.h"
@@ -10,12 +20,11 @@
 #include <math.h>
 
 enum {
-    K_BLOCK = 512,
-    STRIP = 256, // rows whose sums one thread holds
-    SWEEP = 512, // tokens whose sums one thread holds
-    FEW = 128,   // up to so many tokens the strip is a panel
-    FEWER = 64,  // up to so many tokens the K block is half
-    IN_L2 = 1 << 20,
+    K_BLOCK = 512,  // 256 is 10 % slower at 96 tokens, 20 % at 128
+    STRIP = 256,    // rows: 128 and 512 are 5 to 10 % slower
+    SWEEP = 512,    // tokens
+    FEW = 64,       // tokens; from 96 on strips are 8 % faster, at 64 (4096 columns) 3 % slower
+    IN_L2 = 1 << 20 // bytes of activations; at 64 tokens x 14336 columns strips are 20 % faster
 };
 
 // Of a thread, in its scratch memory.
@@ -33,7 +42,7 @@ typedef union {
 
 _Static_assert(sizeof(Memory) <= KERNEL_SCRATCH, "fits");
 
-static int k_block(int n_tokens) { return n_tokens <= FEWER ? K_BLOCK / 2 : K_BLOCK; }
+static int k_block(int n_tokens) { return n_tokens <= FEW ? K_BLOCK / 2 : K_BLOCK; }
 
 static size_t encoded_bytes(int n_tokens, int cols) {
     return (size_t)round_up(n_tokens, TILE) * (size_t)round_up(cols, TILE_K) * sizeof(uint16_t);
@@ -157,10 +166,17 @@ static Piece next_piece(const Tensor *w, int row, int strip, int end, int k, int
     return is_last_sweep ? piece_of(w, end, w->rows, 0, depth) : piece_of(w, strip, end, 0, depth);
 }
 
+// The activations after these: the next K block's, or the first ones of further tokens, or of all for further rows.
+static Activations next_activations(const void *encoded, int n_tokens, int cols, int token, int k) {
+    k += k_block(n_tokens);
+    if (k < cols) return activations_at(encoded, n_tokens, cols, token, k);
+    return activations_at(encoded, n_tokens, cols, token + SWEEP < n_tokens ? token + SWEEP : 0, 0);
+}
+
 static void rows(float *out, size_t out_stride, const Tensor *w, const void *encoded, int n_tokens, int row_begin,
                  int row_end) {
-    int step = n_tokens <= FEW ? PANEL : STRIP, depth = k_block(n_tokens);
-    bool is_big = encoded_bytes(n_tokens, w->cols) > IN_L2;
+    bool is_many = n_tokens > FEW || encoded_bytes(n_tokens, w->cols) > IN_L2;
+    int step = is_many ? STRIP : PANEL, depth = k_block(n_tokens);
     Memory *m = team_scratch();
     tiles_begin();
     for (int strip = row_begin; strip < row_end; strip += step)
@@ -168,17 +184,14 @@ static void rows(float *out, size_t out_stride, const Tensor *w, const void *enc
             int end = min_int(strip + step, row_end), n_panels = round_up(end - strip, PANEL) / PANEL;
             bool is_last = token + SWEEP >= n_tokens;
             for (int k = 0; k < w->cols; k += depth) {
-                Activations b = activations_at(encoded, n_tokens, w->cols, token, k), next_b;
-                if (k + depth < w->cols)
-                    next_b = activations_at(encoded, n_tokens, w->cols, token, k + depth);
-                else
-                    next_b = activations_at(encoded, n_tokens, w->cols, is_last ? 0 : token + SWEEP, 0);
+                Activations b = activations_at(encoded, n_tokens, w->cols, token, k);
+                Activations next_b = next_activations(encoded, n_tokens, w->cols, token, k);
                 for (int row = strip, i = 0; row < end; row += PANEL, i++) {
                     Piece piece = piece_of(w, row, end, k, k + depth);
                     Piece next = next_piece(w, row, strip, end, k, depth, is_last);
                     decode_panel[w->type](m->gemm.panel, &piece, &next);
                     multiply_panel(m->gemm.sums[i], m->gemm.panel, &b, k == 0,
-                                   is_big ? part_of(&next_b, i, n_panels) : (Ahead){0});
+                                   is_many ? part_of(&next_b, i, n_panels) : (Ahead){0});
                 }
             }
             write_strip(out + (size_t)token * out_stride + strip, out_stride, m, min_int(n_tokens - token, SWEEP),
@@ -328,7 +341,10 @@ static double peak(int rounds) {
     return 4.0 * 2 * TILE * TILE * TILE_K * rounds;
 }
 
-// Decoding a panel costs the same for any number of tokens.
+// Tokens from which on tiles are the fastest kernel, by `bench --sweep` (21 November 2026, Sapphire Rapids, 2 cores,
+// gcc 12): Q4_K 12, Q8_0 12, Q6_K 24 to 32 (slow to decode, and quick in gemm), BF16 5; the other types as their like.
+enum { FLOATS_FROM = 5, INTEGERS_FROM = 12, Q6_K_FROM = 24 };
+
 #define TILES(type, from)                                                                                              \
     [TYPE_##type] = {.min_tokens = from,                                                                               \
                      .row_step = PANEL,                                                                                \
@@ -336,8 +352,8 @@ static double peak(int rounds) {
                      .encoded_bytes = encoded_bytes,                                                                   \
                      .encode = encode,                                                                                 \
                      .rows = rows},
-#define FLOAT_TILES(type, ...)   TILES(type, 5)
-#define INTEGER_TILES(type, ...) TILES(type, TYPE_##type == TYPE_Q6_K ? 32 : 12)
+#define FLOAT_TILES(type, name)   TILES(type, FLOATS_FROM)
+#define INTEGER_TILES(type, name) TILES(type, TYPE_##type == TYPE_Q6_K ? Q6_K_FROM : INTEGERS_FROM)
 
 const Kernels kernels_amx = {
     .name = "amx",
