@@ -22,8 +22,11 @@ void generator_init(Generator *g, Model *m, const Tokenizer *t, int chunk, int p
 }
 
 void sequence_start(Sequence *s, Generator *g, const Request *r, Session *session) {
-    int n_cached = session->n_tokens;
-    *s = (Sequence){.request = *r, .session = session, .n_cached = n_cached, .n_fed = n_cached, .stop_token = -1};
+    *s = (Sequence){.request = *r, .session = session, .n_cached = session->n_tokens, .stop_token = -1};
+    if (g->cache) s->n_taken = cache_take(g->cache, session, r->prompt, r->n_prompt);
+    g->n_taken += (uint64_t)s->n_taken;
+    s->n_fed = session->n_tokens;
+    s->n_kept = s->n_cached / KV_PAGE;
     s->sampler = sampler_new(&r->sample, g->model->config.vocab_size);
     s->drop_space = r->n_prompt <= 1 && tokenizer_drops_space(g->tokenizer);
     s->lookup = g->has_lookup ? lookup_new() : NULL;
@@ -147,12 +150,16 @@ static void advance(Sequence *s, const Generator *g, const float *logits, int n_
     if (s->finish != FINISH_NONE && s->finish != FINISH_CANCEL) emit_until(s, s->text.len);
 }
 
-// Feeds the next of a sequence's prompt tokens, at most n.
+// Feeds the next of a sequence's prompt tokens, at most n. After pages of the cache the forwards end where they would
+// without it.
 static int feed_prompt(Sequence *s, Generator *g, int n) {
     const Request *r = &s->request;
-    int n_left = r->n_prompt - s->n_fed;
+    int n_left = r->n_prompt - s->n_fed, chunk = g->max_steps, n_before = (s->n_fed - s->n_cached) % chunk;
+    if (s->n_taken && n > chunk - n_before) n = chunk - n_before;
+    if (n > n_left) n = n_left;
     s->wanted = s->first_new = n_left - 1;
-    n = workspace_feed(g->workspace, s->session, r->prompt + s->n_fed, n_left < n ? n_left : n, s->wanted, &s->error);
+    s->like = n_before + n;
+    n = workspace_feed(g->workspace, s->session, r->prompt + s->n_fed, n, s->wanted, &s->error);
     if (n > 0) s->n_fed += n;
     return n;
 }
@@ -177,6 +184,7 @@ static int feed_chosen(Sequence *s, Generator *g, int n_more, int n_sure) {
     if (r->max_tokens >= 0 && n_more > n_left) n_more = n_left;
     for (int i = s->at_forced; i < s->n_forced && n <= n_more; i++) tokens[n++] = s->forced[i];
     s->first_new = 0;
+    s->like = 1;
     s->wanted = r->n_logprobs ? 0 : n - 1;
     s->n_sure = n;
     if (n_sure && n == 1) n += guess(s, g, n_sure, tokens + 1, n_more);
@@ -234,6 +242,7 @@ static void take_all(Generator *g, Sequence *const *sequences, int n, const floa
             if (s->n_now == 0 || was_prompt != pass) continue;
             *(was_prompt ? &s->prefill_sec : &s->decode_sec) += sec;
             int n_good = take_logits(s, g, logits);
+            if (was_prompt && g->cache) s->n_kept = cache_keep(g->cache, s->session, s->n_kept);
             *(was_prompt ? &g->n_prefill : &g->n_decode) += (uint64_t)n_good;
             if (!was_prompt && n_good > s->n_sure) g->n_right += (uint64_t)(n_good - s->n_sure);
             logits += (size_t)n_wanted * (size_t)g->model->config.vocab_size;
@@ -241,10 +250,13 @@ static void take_all(Generator *g, Sequence *const *sequences, int n, const floa
 }
 
 bool generate_step(Generator *g, Sequence *const *sequences, int n) {
-    int n_fed = feed_all(g, sequences, n), n_chosen = 0, n_prompt = 0;
-    for (int i = 0; i < n; i++) *(sequences[i]->n_generated ? &n_chosen : &n_prompt) += sequences[i]->n_now;
+    int n_fed = feed_all(g, sequences, n), n_chosen = 0, n_prompt = 0, like = 0;
+    for (int i = 0; i < n; i++) {
+        *(sequences[i]->n_generated ? &n_chosen : &n_prompt) += sequences[i]->n_now;
+        if (n_fed == 1 && sequences[i]->n_now) like = sequences[i]->like;
+    }
     double start = now_sec();
-    const float *logits = model_forward(g->model, g->workspace, n_fed == 1 && n_chosen);
+    const float *logits = model_forward(g->model, g->workspace, like);
     double sec = now_sec() - start;
     if (!logits) return false;
     *(n_chosen ? &g->decode_sec : &g->prefill_sec) += sec;

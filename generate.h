@@ -3,6 +3,7 @@
 #define GENERATE_H
 
 #include "model.h"
+#include "reuse/cache.h"
 #include "reuse/lookup.h"
 #include "reuse/pace.h"
 #include "sample.h"
@@ -61,13 +62,16 @@ typedef struct {
     Session *session;
     Sampler *sampler;
     int n_cached;          // prompt tokens that the session held at the start
-    int n_fed;             // those, and prompt tokens fed since
+    int n_taken;           // those that the prefix cache gave it then
+    int n_fed;             // all these, and prompt tokens fed since
+    int n_kept;            // pages that the prefix cache was offered
     int next;              // token to feed next, once the prompt is in
     int forced[MAX_AHEAD]; // those from at_forced to n_forced must follow it
     int at_forced, n_forced;
     Lookup *lookup; // NULL: nothing is proposed
     // Of the forward under way: tokens fed, the first that is followed by a new one, the first that wants logits.
     int n_now, first_new, wanted;
+    int like;               // tokens that a prefill without the cache would feed with them
     int n_sure;             // of the tokens fed, those that were not guessed
     int n_generated;        // tokens sampled (a stop token is not counted)
     int stop_token;         // the token that ended it, or -1
@@ -85,10 +89,12 @@ typedef struct {
     const Tokenizer *tokenizer;
     Workspace *workspace;
     int max_steps;                  // tokens per forward: the prefill chunk
+    Cache *cache;                   // of prefixes on disk; NULL: none
     bool has_lookup;                // tokens are proposed by prompt lookup
     Pace pace;                      // of steps that feed no prompt
     float *masked;                  // (n_vocab) logits that a constraint may change
     uint64_t n_prefill, n_decode;   // tokens fed so far, but for wrong guesses
+    uint64_t n_taken;               // prompt tokens that the prefix cache had
     uint64_t n_steps;               // forwards that fed any sampled token
     uint64_t n_guessed, n_right;    // tokens that were proposed and fed; those that were right
     double prefill_sec, decode_sec; // wall time of forwards that fed only prompts / any sampled token

@@ -158,13 +158,14 @@ static void forward(void *arg) {
     if (ws->n_wanted) ops_matmul(ws->logits, ws->h, &m->output, ws->n_wanted);
 }
 
-// Cuts the steps into tiles of consecutive positions of one session.
+// Cuts the steps into tiles of consecutive positions of one session. None crosses a page: a page's tiles are the same
+// wherever the steps begin before it.
 static int make_tiles(const Step *steps, int n, int most_steps, AttendTile *tiles) {
     int n_tiles = 0;
     for (int i = 0; i < n; i++) {
         const Step *s = &steps[i];
         AttendTile *last = n_tiles ? &tiles[n_tiles - 1] : NULL;
-        if (last && s->session == s[-1].session && s->pos == s[-1].pos + 1 && last->n_steps < most_steps) {
+        if (last && s->session == s[-1].session && s->pos % KV_PAGE && last->n_steps < most_steps) {
             last->n_steps++;
             continue;
         }
@@ -176,6 +177,18 @@ static int make_tiles(const Step *steps, int n, int most_steps, AttendTile *tile
                                         .layer_stride = (size_t)s->session->cap_pages};
     }
     return n_tiles;
+}
+
+// The tokens fed are in their sessions. Whole pages of one forward have the bits of any prefill, since the kernels for
+// many tokens begin with fewer than a page has.
+static void append_tokens(const Model *m, const Step *steps, int n) {
+    for (int i = 0; i < n;) {
+        Session *s = steps[i].session;
+        int first = s->n_tokens;
+        for (; i < n && steps[i].session == s; i++) s->tokens[s->n_tokens++] = steps[i].token;
+        if (s->n_pure != first || (first % KV_PAGE && !m->is_invariant)) continue;
+        s->n_pure = m->is_invariant ? s->n_tokens : first + (s->n_tokens - first) / KV_PAGE * KV_PAGE;
+    }
 }
 
 const float *model_forward(const Model *m, Workspace *ws, int like) {
@@ -191,7 +204,7 @@ const float *model_forward(const Model *m, Workspace *ws, int like) {
     ops_reserve_attend(ws->tiles, f.n_tiles, &f.shape, m->n_threads);
     ops_is_invariant = m->is_invariant;
     team_run(m->n_threads, forward, &f);
-    for (int i = 0; i < f.n; i++) f.steps[i].session->tokens[f.steps[i].session->n_tokens++] = f.steps[i].token;
+    append_tokens(m, f.steps, f.n);
     ws->n_steps = ws->n_wanted = 0;
     return ws->logits;
 }

@@ -5,10 +5,13 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 struct KvPage {
     _Atomic int n_owners;
     char *data; // (2, n_layers, n_kv_heads, KV_PAGE, head_dim) of kv_type
+    void *map;  // the mapping in which it lies, read-only; NULL: memory of our own
+    size_t map_bytes;
 };
 
 size_t kv_row_bytes(const KvShape *shape) { return quant_row_bytes(shape->type, (size_t)shape->head_dim); }
@@ -32,7 +35,10 @@ static KvPage *page_new(const KvShape *shape) {
 
 static void page_release(KvPage *page) {
     if (atomic_fetch_sub(&page->n_owners, 1) > 1) return;
-    free(page->data);
+    if (page->map)
+        munmap(page->map, page->map_bytes);
+    else
+        free(page->data);
     free(page);
 }
 
@@ -75,13 +81,19 @@ static void session_grow_tables(Session *s, int n_pages) {
     while (s->n_pages < n_old) session_place(s, s->pages[s->n_pages]);
 }
 
-bool session_reserve(Session *s, int n, Error *err) {
+// Room in the tables for n positions.
+static void session_grow(Session *s, int n) {
     int n_pages = (n + KV_PAGE - 1) / KV_PAGE;
     if (n > s->cap_tokens) {
         s->cap_tokens = n_pages * KV_PAGE;
         s->tokens = xrealloc(s->tokens, (size_t)s->cap_tokens, sizeof *s->tokens);
     }
     session_grow_tables(s, n_pages);
+}
+
+bool session_reserve(Session *s, int n, Error *err) {
+    int n_pages = (n + KV_PAGE - 1) / KV_PAGE;
+    session_grow(s, n);
     while (s->n_pages < n_pages) {
         KvPage *page = page_new(&s->shape);
         if (!page)
@@ -90,6 +102,21 @@ bool session_reserve(Session *s, int n, Error *err) {
         session_place(s, page);
     }
     return true;
+}
+
+const void *session_page(const Session *s, int page) { return s->pages[page]->data; }
+
+void session_adopt(Session *s, const int *tokens, void *data, void *map, size_t map_bytes) {
+    KvPage *page = xalloc(1, sizeof *page);
+    page->n_owners = 1;
+    page->data = data;
+    page->map = map;
+    page->map_bytes = map_bytes;
+    session_grow(s, s->n_tokens + KV_PAGE);
+    session_place(s, page);
+    memcpy(s->tokens + s->n_tokens, tokens, KV_PAGE * sizeof *tokens);
+    if (s->n_pure == s->n_tokens) s->n_pure += KV_PAGE;
+    s->n_tokens += KV_PAGE;
 }
 
 // Of the keys or values of a layer, which `pages` holds, those of a head at a position.
@@ -116,10 +143,10 @@ static void page_copy(const KvShape *shape, KvPage *to, const KvPage *from, int 
         memcpy(to->data + i * stride, from->data + i * stride, used);
 }
 
-// The last page, if others hold it too and it is about to be written: a copy of our own.
+// The last page, if others hold it too or it is a mapping, and it is about to be written: a copy of our own.
 static bool session_own_last(Session *s, int n) {
     int last = s->n_pages - 1;
-    if (n % KV_PAGE == 0 || s->pages[last]->n_owners == 1) return true;
+    if (n % KV_PAGE == 0 || (s->pages[last]->n_owners == 1 && !s->pages[last]->map)) return true;
     KvPage *own = page_new(&s->shape);
     if (!own) return false;
     page_copy(&s->shape, own, s->pages[last], n % KV_PAGE);
@@ -131,6 +158,7 @@ static bool session_own_last(Session *s, int n) {
 
 void session_rewind(Session *s, int n) {
     if (n < s->n_tokens) s->n_tokens = n;
+    if (n < s->n_pure) s->n_pure = n;
     while (s->n_pages > (s->n_tokens + KV_PAGE - 1) / KV_PAGE) page_release(s->pages[--s->n_pages]);
     if (!session_own_last(s, s->n_tokens)) die(EXIT_RUNTIME, "out of memory: KV cache");
 }
@@ -143,6 +171,7 @@ Session *session_fork(const Session *s, int n) {
     f->cap_tokens = n_pages * KV_PAGE;
     memcpy(f->tokens, s->tokens, (size_t)n * sizeof *f->tokens);
     f->n_tokens = n;
+    f->n_pure = n < s->n_pure ? n : s->n_pure;
     for (int i = 0; i < n_pages; i++) {
         atomic_fetch_add(&s->pages[i]->n_owners, 1);
         session_place(f, s->pages[i]);

@@ -76,12 +76,12 @@ static void put_speed(Buffer *out, const char *before, uint64_t n, double sec) {
 
 void answer_generate(const Options *o, Generator *g, Sequence *s, const Request *r, Session *session) {
     sequence_start(s, g, r, session);
-    int n = r->n_prompt - s->n_cached;
+    int n_held = s->n_cached + s->n_taken, n = r->n_prompt - n_held;
     double start = now_sec();
     bool is_long = n > g->max_steps;
     if (is_long) progress_show(o, "reading %d tokens", n);
     while (s->finish == FINISH_NONE && generate_step(g, &s, 1)) {
-        int n_fed = s->n_fed - s->n_cached;
+        int n_fed = s->n_fed - n_held;
         if (is_long && n_fed < n)
             progress_show(o, "reading %d of %d tokens, %.0f s left", n_fed, n,
                           (now_sec() - start) / n_fed * (n - n_fed));
@@ -122,6 +122,9 @@ void ending_print(const Options *o, const Generator *g, const Sequence *s) {
 void stats_print(const Options *o, const Generator *g, uint64_t seed) {
     Buffer text = {0};
     put_speed(&text, "prefill", g->n_prefill, g->prefill_sec);
+    if (g->n_taken)
+        buffer_printf(&text, " | cached %llu of %llu tok", (unsigned long long)g->n_taken,
+                      (unsigned long long)(g->n_taken + g->n_prefill));
     if (g->n_decode) put_speed(&text, " | decode", g->n_decode, g->decode_sec);
     if (g->n_decode && o->is_verbose)
         buffer_printf(&text, " %.1f GB/s", (double)g->n_steps / g->decode_sec * model_decode_gb(g->model));

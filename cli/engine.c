@@ -151,8 +151,30 @@ bool prompt_encode(const Engine *e, Str prompt, bool is_plain, Ids *out, Error *
     return true;
 }
 
+// "500M", "8G": bytes. Without a letter in GiB.
+static uint64_t size_read(const char *text) {
+    static const char units[] = "KMGT";
+    char *end;
+    double n = strtod(text, &end);
+    const char *unit = *end ? strchr(units, *end & ~0x20) : units + 2;
+    if (end == text || !(n > 0 && n < 1e6) || !unit || !*unit || (*end && end[1]))
+        die(EXIT_USAGE, "--cache-size: expected a size as 500M or 8G, found \"%s\"", text);
+    return (uint64_t)(n * (double)((uint64_t)1024 << 10 * (unit - units)));
+}
+
+Cache *engine_cache(const Engine *e, int chunk) {
+    const Options *o = e->options;
+    const char *dir = o->cache ? o->cache : getenv("LLAMA31_CACHE");
+    Error err;
+    if (!dir || !*dir) return NULL;
+    Cache *c = cache_open(dir, size_read(o->cache_size ? o->cache_size : "8G"), &e->model, chunk, &err);
+    if (!c) warn("%s (going on without a cache)", err.text);
+    return c;
+}
+
 void engine_generator(Engine *e, Generator *g, int chunk, int parallel) {
     generator_init(g, &e->model, e->tokenizer, chunk, parallel);
+    g->cache = engine_cache(e, g->max_steps);
     g->has_lookup = !e->options->no_lookup;
 }
 

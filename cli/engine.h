@@ -45,6 +45,9 @@ bool context_fits(int n_tokens, bool wants_more, int context, Error *err);
 // A prompt, plain or of messages, becomes a request as the options ask for it. False with err (EXIT_CONTEXT) if it does
 // not fit.
 bool request_make(const Engine *e, const Options *o, const Ids *prompt, bool is_plain, Request *r, Error *err);
+// The prefix cache of --cache or $LLAMA31_CACHE, for forwards of `chunk` prompt tokens; NULL if there is none, or (with
+// a warning) none that can be used.
+Cache *engine_cache(const Engine *e, int chunk);
 // Makes a generator as the options ask for it.
 void engine_generator(Engine *e, Generator *g, int chunk, int parallel);
 // Whether all tokens of --logit-bias are in the vocabulary. False with err.

@@ -33,7 +33,7 @@ struct Option {
 };
 
 #define AT(field)     offsetof(Options, field)
-#define ALL_VERBS     "rcbstlwnoqh"
+#define ALL_VERBS     "rcbstlwnoqhk"
 #define MODEL_VERBS   "rcbstlwnoq"
 #define FORWARD_VERBS "rcbslwn"
 #define TEXT_VERBS    "rcb"
@@ -58,6 +58,11 @@ static const Option options[] = {
     {{"--kv"}, FORWARD_VERBS, STRING, AT(model_options.kv_type), 0, 0, "TYPE", "KV cache: f32, f16 or q8_0 (default f16)"},
     {{"--deterministic"}, "rcbsln", FLAG, AT(model_options.is_invariant), 0, 0, NULL,
      "same bits alone or in a batch, for any chunk"},
+    {{"--cache"}, "rcbs", STRING, AT(cache), 0, 0, "DIR",
+     "keep what prompts compute in this folder, and take it from there (default $LLAMA31_CACHE, else none)"},
+    {{"--cache-size"}, "rcbs", STRING, AT(cache_size), 0, 0, "SIZE", "most it may take: 500M, 20G ... (default 8G)"},
+    {{"--verify"}, "k", FLAG, AT(is_verify), 0, 0, NULL, "read every file and remove what is damaged"},
+    {{"--empty"}, "k", FLAG, AT(is_empty), 0, 0, NULL, "remove all files of the cache"},
     {{"--no-lookup"}, TEXT_VERBS, FLAG, AT(no_lookup), 0, 0, NULL,
      "never guess tokens from what the text repeats (which saves time, and changes nothing else)"},
     GROUP("Sampling"),

@@ -18,7 +18,9 @@ typedef struct {
     int ctx;           // -c; 0: what the job needs
     int chunk;         // --chunk: prefill tokens per forward; 0: default
     ModelOptions model_options;
-    bool no_lookup;
+    // reuse
+    bool no_lookup, is_verify, is_empty;
+    const char *cache, *cache_size;
     // prompt
     const char *prompt, *file, *system, *template_name, *tools;
     Str *template_vars; // (n_template_vars)

@@ -1,10 +1,15 @@
 #!/usr/bin/env python3
-"""Nothing that saves work changes a bit: text and log-probabilities with prompt lookup equal those without, on every
-rung of this machine."""
+"""Nothing that saves work changes a bit: text and log-probabilities with prompt lookup and with a prefix cache, cold and
+warm, equal those without, on every rung of this machine; whatever happens to the cache."""
 import json
 import os
+import random
+import resource
+import signal
+import subprocess
+import time
 
-from cli import check, main, same, test
+from cli import Skip, call, check, main, same, test
 
 PROMPTS = ["Once upon a time", "The dog said hello. The cat said hello. The dog said hello. The cat said",
            "One day, one day, one day, one day,", "Lily had a red ball. Tom had a blue ball. Lily had a red"]
@@ -46,6 +51,82 @@ def lookup_in_a_batch(cli):
     for args in (["--deterministic"], ["--deterministic", "--parallel", 3], ["--parallel", 1]):
         plain = cli.run("batch", "--raw", "-q", "--ordered", "--no-lookup", *args, stdin=requests)[0]
         same(cli.run("batch", "--raw", "-q", "--ordered", *args, stdin=requests)[0], plain, args)
+
+
+STORY = "Once upon a time there was a little dog. It ran to the park, saw a red ball and was very happy. " * 30
+
+
+def long_context(cli):
+    """The built-in model: STORY has more than two pages, and fits."""
+    cli.model = None
+    if subprocess.run(cli.command("show"), capture_output=True).returncode:
+        raise Skip("no built-in model")
+
+
+def cached(cli, dir, *args, text=STORY, **options):
+    """Output and messages of a run with a cache."""
+    return cli.run("run", "--raw", "-n", 8, "--seed", 4, "--cache", dir, *args, text, **options)
+
+
+@test
+def cache_changes_nothing(cli, tmp):
+    long_context(cli)
+    for env in rungs(cli):
+        plain = answer(cli, env, STORY, "--seed", 3)
+        for i in range(2):
+            same(answer(cli, env, STORY, "--seed", 3, "--cache", tmp), plain, (env["LLAMA31_ISA"], "round", i))
+        err = cli.run("run", "--raw", "-n", 2, STORY, env=dict(env, LLAMA31_CACHE=tmp))[1]
+        check(" | cached 512 of " in err or " | cached 7" in err, err)
+    check("in all" in call("cache", tmp)[0].decode())
+    check("removed 0 files" in call("cache", tmp, "--verify")[0].decode())
+    call("cache", tmp, "--empty")
+    same(os.listdir(tmp), [])
+
+
+@test
+def cache_in_other_verbs(cli, tmp):
+    long_context(cli)
+    requests = "".join(json.dumps({"id": i, "prompt": STORY + p, "max_tokens": 12, "seed": i}) + "\n"
+                       for i, p in enumerate(PROMPTS)).encode()
+    for verb, args, stdin in (("batch", ["-q", "--raw", "--ordered", "--deterministic"], requests),
+                              ("batch", ["-q", "--raw", "--ordered", "--parallel", 1], requests),
+                              ("score", ["-q", "--json", "--raw", "--choices", "dog,cat", "-p", STORY], b""),
+                              ("chat", ["-q", "--seed", 3, "-n", 12, "-c", 2000], (STORY + "\n" + STORY).encode())):
+        plain = cli.run(verb, *args, stdin=stdin)[0]
+        for i in range(2):
+            same(cli.run(verb, *args, "--cache", tmp, stdin=stdin)[0], plain, (verb, args, "round", i))
+
+
+@test
+def cache_survives_kills(cli, tmp):
+    long_context(cli)
+    plain = cached(cli, os.path.join(tmp, "other"), "-q")[0]
+    dir, rng = os.path.join(tmp, "cache"), random.Random(2)
+    start = time.monotonic()
+    cached(cli, dir, "-q")
+    whole = time.monotonic() - start
+    for i in range(8):
+        call("cache", dir, "--empty")
+        p = subprocess.Popen(cli.command("run", "--raw", "-q", "-n", 8, "--cache", dir, STORY),
+                             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(whole * rng.uniform(0.3, 1.1))
+        p.send_signal(signal.SIGKILL)
+        p.wait()
+        same(cached(cli, dir, "-q")[0], plain, ("kill", i))
+
+
+@test
+def cache_that_cannot_be_written(cli, tmp):
+    long_context(cli)
+    plain = cached(cli, os.path.join(tmp, "other"), "-q")[0]
+    limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))
+    out, err = cached(cli, os.path.join(tmp, "full"), preexec_fn=limit)
+    same(out, plain, "a full disk")
+    same(err.count("going on without writing"), 1, err)
+    check(not any(f.endswith(".kv") for f in os.listdir(os.path.join(tmp, "full"))), os.listdir(tmp))
+    out, err = cached(cli, "/dev/null")
+    same(out, plain, "no folder")
+    same(err.count("going on without a cache"), 1, err)
 
 
 if __name__ == "__main__":

@@ -134,7 +134,7 @@ static void report(Chat *c, const Sequence *s, const Reply *r) {
     stats_print(&c->options, g, s->request.sample.seed);
     c->n_prefill += g->n_prefill, c->n_decode += g->n_decode;
     c->prefill_sec += g->prefill_sec, c->decode_sec += g->decode_sec;
-    g->n_prefill = g->n_decode = g->n_steps = g->n_guessed = g->n_right = 0;
+    g->n_prefill = g->n_decode = g->n_taken = g->n_steps = g->n_guessed = g->n_right = 0;
     g->prefill_sec = g->decode_sec = 0;
 }
 

@@ -32,6 +32,8 @@ static const Verb verbs[] = {
     {"rope", 'o', 0, verb_rope, "[-m MODEL | --dim D] [--positions A..B:STEP]",
      "rotary frequencies, angles, the cis table",
      "llama31 rope --dim 128 --theta 500000 --rope-scaling llama3 --positions 8"},
+    {"cache", 'k', 1, verb_cache, "DIR", "what a prefix cache holds; check it, empty it",
+     "llama31 cache ~/.cache/llama31/prefixes"},
     {"help", 'h', 1, verb_help, "[VERB] [--man | --completion SHELL]", "this, or the options of a verb",
      "llama31 help run"},
 };

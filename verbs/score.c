@@ -24,24 +24,29 @@ typedef struct {
     Session *session;
     Ids ids;
     int n_fed, n_wanted, first; // n_wanted of those fed last wait for their logits
+    int n_taken;                // fed from the prefix cache
     double logprob;
 } Job;
 
 typedef struct {
     Engine engine;
     Workspace *workspace;
-    int parallel;
+    Cache *cache;
+    int parallel, chunk;
     double start;
 } Scorer;
 
-// Feeds as many tokens of a job as there is room for.
-static void feed_job(Scorer *s, Job *job) {
+// Feeds as many tokens of a job as there is room for. Returns how many there would be without the cache.
+static int feed_job(Scorer *s, Job *job) {
     Error err;
     int begin = job->n_fed, wanted = job->first - 1 > begin ? job->first - 1 - begin : 0;
-    int n = workspace_feed(s->workspace, job->session, job->ids.data + begin, job->ids.len - 1 - begin, wanted, &err);
+    int n = job->ids.len - 1 - begin, n_before = job->n_taken ? begin % s->chunk : 0;
+    if (n > s->chunk - n_before) n = s->chunk - n_before;
+    n = workspace_feed(s->workspace, job->session, job->ids.data + begin, n, wanted, &err);
     if (n < 0) die_error(&err);
     job->n_fed += n;
     job->n_wanted = n > wanted ? n - wanted : 0;
+    return n_before + n;
 }
 
 // Adds what the logits say about the tokens of a job that were fed last. Returns the logits behind.
@@ -59,9 +64,9 @@ static const float *take_logprobs(const Scorer *s, Job *job, const float *logits
 // Runs all jobs to their end. The sum of a job has the same order whatever it is packed with.
 static void run_jobs(Scorer *s, Job *const *jobs, int n) {
     for (int first = 0; first < n;) {
-        int end = n < first + s->parallel ? n : first + s->parallel;
-        for (int i = first; i < end; i++) feed_job(s, jobs[i]);
-        const float *logits = model_forward(&s->engine.model, s->workspace, 0);
+        int end = n < first + s->parallel ? n : first + s->parallel, like = 0;
+        for (int i = first; i < end; i++) like = feed_job(s, jobs[i]);
+        const float *logits = model_forward(&s->engine.model, s->workspace, n == 1 ? like : 0);
         for (int i = first; i < end; i++) logits = take_logprobs(s, jobs[i], logits);
         while (first < n && jobs[first]->n_fed >= jobs[first]->ids.len - 1) first++;
     }
@@ -72,7 +77,9 @@ static void scorer_open(Scorer *s, const Options *o) {
     engine_open(&s->engine, o);
     int most = LOGITS_BYTES / (4 * s->engine.model.config.vocab_size), chunk = o->chunk ? o->chunk : DEFAULT_CHUNK;
     s->parallel = o->parallel ? o->parallel : DEFAULT_PARALLEL;
+    s->chunk = chunk;
     s->workspace = workspace_new(&s->engine.model, chunk, most < 1 ? 1 : most < chunk ? most : chunk);
+    if (!o->perplexity) s->cache = engine_cache(&s->engine, chunk);
 }
 
 // Perplexity
@@ -271,14 +278,18 @@ static void question_print(const Scorer *s, const Question *q) {
 static void answer_questions(Scorer *s, Question *questions, int n) {
     int most = n, n_jobs = 0;
     for (int i = 0; i < n; i++) most += questions[i].n;
+    bool has_cache = s->cache && (n == 1 || s->engine.model.is_invariant); // packed with others it has other bits
     Job **jobs = xalloc((size_t)most, sizeof *jobs);
     for (Question *q = questions; q < questions + n; q++) {
         q->prompt = (Job){.session = session_new(&s->engine.model.kv),
                           .ids = {q->choices->ids.data, q->n_shared, 0},
                           .first = q->n_shared};
         jobs[n_jobs++] = &q->prompt;
+        if (has_cache) q->prompt.n_taken = cache_take(s->cache, q->prompt.session, q->prompt.ids.data, q->n_shared);
+        q->prompt.n_fed = q->prompt.n_taken;
     }
     run_jobs(s, jobs, n_jobs);
+    for (int i = 0; has_cache && i < n; i++) cache_keep(s->cache, questions[i].prompt.session, 0);
     n_jobs = 0;
     for (Question *q = questions; q < questions + n; q++)
         for (Job *job = q->choices; job < q->choices + q->n; job++) {

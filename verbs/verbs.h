@@ -29,6 +29,7 @@ int verb_show(const Options *o);
 int verb_quantize(const Options *o);
 int verb_bench(const Options *o);
 int verb_rope(const Options *o);
+int verb_cache(const Options *o);
 int verb_help(const Options *o);
 
 #endif

@@ -1,0 +1,223 @@
+// The prefix cache: what is taken from it has the bits of what is computed, and what is damaged is not taken.
+#include "make_gguf.h"
+#include "test.h"
+#include "../base/files.h"
+#include "../bind.h"
+#include "../kernels/encode.h"
+#include "../reuse/cache.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { MOST = 1030, N_NEW = 4 };
+
+static char dir[] = "/tmp/llama31-cache-XXXXXX";
+static Model model;
+static Buffer file;
+static int tokens[MOST];
+
+static void open_small(MakeLlama recipe, ModelOptions options) {
+    Gguf g;
+    Error err;
+    uint64_t seed = recipe.seed;
+    recipe.max_context = 2048;
+    buffer_free(&file);
+    file = make_llama_file(recipe);
+    if (!gguf_parse(&g, file.data, file.len, "small", &err) || !model_bind(&model, &g, &options, &err)) die_error(&err);
+    for (int i = 0; i < MOST; i++) tokens[i] = (int)(test_random(&seed) % 256);
+}
+
+static void remove_files(void) {
+    CacheFile *files;
+    Error err;
+    char path[128];
+    int n = cache_list(dir, &files, &err);
+    for (int i = 0; i < n; i++) {
+        snprintf(path, sizeof path, "%s/%s", dir, files[i].name);
+        unlink(path);
+    }
+    free(files);
+}
+
+// Feeds a prompt of n tokens in forwards of `chunk`, and some more, one at a time, as generate does. Logits (N_NEW,
+// n_vocab) go to out. Returns the positions that came from the cache.
+static int feed(float *out, int n, int chunk, Cache *c) {
+    Error err;
+    size_t n_vocab = (size_t)model.config.vocab_size;
+    Workspace *ws = workspace_new(&model, chunk, 1);
+    Session *s = session_new(&model.kv);
+    int n_taken = c ? cache_take(c, s, tokens, n) : 0, kept = 0;
+    while (s->n_tokens < n) {
+        int before = s->n_tokens % chunk, left = n - s->n_tokens, most = left < chunk - before ? left : chunk - before;
+        if (workspace_feed(ws, s, tokens + s->n_tokens, most, left - 1, &err) != most) die_error(&err);
+        memcpy(out, model_forward(&model, ws, before + most), n_vocab * sizeof *out);
+        if (c) kept = cache_keep(c, s, kept);
+    }
+    for (int i = 1; i < N_NEW; i++) {
+        if (workspace_feed(ws, s, tokens + i, 1, 0, &err) != 1) die_error(&err);
+        memcpy(out + (size_t)i * n_vocab, model_forward(&model, ws, 1), n_vocab * sizeof *out);
+    }
+    workspace_free(ws);
+    session_free(s);
+    return n_taken;
+}
+
+// A prompt without, with an empty and with a full cache. `expected` is what the full one has to give.
+static void compare(int n, int chunk, int expected) {
+    Error err;
+    size_t bytes = N_NEW * (size_t)model.config.vocab_size * sizeof(float);
+    float *plain = xalloc(bytes, 1), *cached = xalloc(bytes, 1);
+    Cache *c = cache_open(dir, 1u << 30, &model, chunk, &err);
+    if (!c) die_error(&err);
+    feed(plain, n, chunk, NULL);
+    for (int round = 0; round < 2; round++) {
+        int n_taken = feed(cached, n, chunk, c);
+        CHECK(!memcmp(plain, cached, bytes), "%d tokens in %d, round %d: other bits", n, chunk, round);
+        if (round) CHECK(n_taken == expected, "%d tokens in %d: %d taken, expected %d", n, chunk, n_taken, expected);
+    }
+    cache_close(c);
+    free(plain);
+    free(cached);
+}
+
+static void same_bits(void) {
+    static const MakeLlama shapes[] = {
+        {.seed = 1},
+        {.seed = 2, .n_heads = 8, .n_kv_heads = 1, .type = TYPE_F16},
+        {.seed = 3, .n_heads = 6, .n_kv_heads = 2, .head_dim = 24, .type = TYPE_BF16},
+        {.seed = 4, .n_heads = 72, .n_kv_heads = 1, .head_dim = 4},
+        {.seed = 5, .dim = 256, .n_heads = 4, .type = TYPE_Q8_0, .encode = quant_encode}};
+    static const struct {
+        int n, chunk, whole; // whole: pages that lie in one forward, and before the last token
+    } cases[] = {{255, 512, 0}, {257, 512, 1}, {300, 300, 1}, {513, 512, 2},
+                 {700, 300, 1}, {260, 100, 0}, {530, 256, 2}, {775, 1024, 3}};
+    for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++)
+        for (int invariant = 0; invariant < 2; invariant++) {
+            open_small(shapes[k], (ModelOptions){.n_threads = 2, .is_invariant = invariant});
+            for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+                int pages = invariant ? (cases[i].n - 1) / KV_PAGE : cases[i].whole;
+                remove_files();
+                compare(cases[i].n, cases[i].chunk, pages * KV_PAGE);
+            }
+            model_close(&model);
+        }
+}
+
+// A prompt that ends with a page: what is fed together with its last token is fed again, into a copy of the page.
+static void whole_prompt(void) {
+    open_small((MakeLlama){.seed = 1, .n_layers = 1}, (ModelOptions){.n_threads = 1});
+    remove_files();
+    int group = model.config.n_heads / model.config.n_kv_heads, step = ATTEND_MAX_QUERIES / group;
+    compare(512, 512, 512 - step);
+    compare(256, 512, 256 - step);
+    compare(600, 512, 512);
+    remove_files();
+    model_close(&model);
+}
+
+static void damage(const char *path, off_t at, unsigned char *saved) {
+    int fd = open(path, O_RDWR);
+    unsigned char bad;
+    CHECK(pread(fd, saved, 1, at) == 1, "read");
+    bad = *saved ^ (unsigned char)(1 << at % 8);
+    CHECK(pwrite(fd, &bad, 1, at) == 1, "write");
+    close(fd);
+}
+
+static int take(Cache *c, int n) {
+    Session *s = session_new(&model.kv);
+    int n_taken = cache_take(c, s, tokens, n);
+    session_free(s);
+    return n_taken;
+}
+
+// Every byte of the head, and some of the page, changed by a bit; every length but the right one.
+static void damages(void) {
+    Error err;
+    CacheFile *files;
+    char path[128], copy[136];
+    struct stat st;
+    open_small((MakeLlama){.seed = 1, .n_layers = 1}, (ModelOptions){.n_threads = 1});
+    remove_files();
+    compare(300, 512, 256);
+    CHECK(cache_list(dir, &files, &err) == 1 && files[0].is_page, "one page");
+    snprintf(path, sizeof path, "%s/%s", dir, files[0].name);
+    snprintf(copy, sizeof copy, "%s.copy", path);
+    CHECK(!stat(path, &st), "stat");
+    Cache *c = cache_open(dir, 1u << 30, &model, 512, &err);
+    Buffer whole = {0};
+    if (!file_read(path, &whole, &err)) die_error(&err);
+    for (size_t at = 0; at < whole.len; at += at < 5000 ? 1 : 997) {
+        int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600); // a miss has removed it
+        unsigned char saved;
+        CHECK(fd >= 0 && write_all(fd, whole.data, whole.len) && !close(fd), "write");
+        damage(path, (off_t)at, &saved);
+        CHECK(take(c, 300) == 0, "byte %d changed, and taken", (int)at);
+    }
+    for (size_t len = 0; len <= whole.len + 1; len += len < 5000 ? 13 : 4096) {
+        int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+        CHECK(fd >= 0 && write_all(fd, whole.data, len < whole.len ? len : whole.len) && !close(fd), "write");
+        CHECK(take(c, 300) == 0, "cut to %d bytes, and taken", (int)len);
+    }
+    compare(300, 512, 256); // what was damaged is written anew
+    tokens[7] ^= 1;
+    CHECK(take(c, 300) == 0, "other tokens");
+    tokens[7] ^= 1;
+    CHECK(take(c, 300) == 256, "the same");
+    model.rope.theta += 1;
+    Cache *other = cache_open(dir, 1u << 30, &model, 512, &err);
+    CHECK(take(other, 300) == 0, "another RoPE base");
+    cache_close(other);
+    cache_close(c);
+    free(files);
+    buffer_free(&whole);
+    remove_files();
+    model_close(&model);
+}
+
+// The cache keeps to its size, and what was used last.
+static void bounded(void) {
+    Error err;
+    CacheFile *files;
+    float *out = xalloc(N_NEW * 1000, sizeof *out);
+    open_small((MakeLlama){.seed = 1, .n_layers = 1}, (ModelOptions){.n_threads = 1});
+    remove_files();
+    compare(257, 512, 256);
+    int n = cache_list(dir, &files, &err);
+    uint64_t bytes = files[0].bytes, total = 0;
+    free(files);
+    Cache *c = cache_open(dir, 4 * bytes, &model, 512, &err);
+    for (int i = 0; i < 9; i++) {
+        tokens[0] = i;
+        feed(out, 700, 512, c);
+        CHECK(feed(out, 700, 512, c) == 512, "prompt %d is there", i);
+        n = cache_list(dir, &files, &err);
+        total = 0;
+        for (int k = 0; k < n; k++) total += files[k].bytes;
+        free(files);
+        CHECK(total <= 4 * bytes + 8192, "%d files, %llu bytes", n, (unsigned long long)total);
+    }
+    cache_close(c);
+    c = cache_open(dir, bytes / 2, &model, 512, &err); // no page fits
+    tokens[0] = 77;
+    feed(out, 700, 512, c);
+    CHECK(feed(out, 700, 512, c) == 0, "a cache too small for a page");
+    cache_close(c);
+    remove_files();
+    free(out);
+    model_close(&model);
+}
+
+void test_cache(void) {
+    if (!mkdtemp(dir)) die_file(dir);
+    test_case("cache: same bits cold and warm", same_bits);
+    test_case("cache: a prompt of whole pages", whole_prompt);
+    test_case("cache: bit flips, cuts and other models are misses", damages);
+    test_case("cache: bounded, used last stays", bounded);
+    buffer_free(&file);
+    rmdir(dir);
+}
