@@ -29,6 +29,7 @@ void sequence_start(Sequence *s, Generator *g, const Request *r, Session *sessio
     s->n_kept = s->n_cached / KV_PAGE;
     s->sampler = sampler_new(&r->sample, g->model->config.vocab_size);
     s->drop_space = r->n_prompt <= 1 && tokenizer_drops_space(g->tokenizer);
+    if (g->draft) s->shadow = sampler_new(&r->sample, g->model->config.vocab_size);
     s->lookup = g->has_lookup ? lookup_new() : NULL;
     for (int i = 0; s->lookup && i < r->n_prompt; i++) lookup_push(s->lookup, r->prompt[i]);
     if (r->constraint) s->n_forced = r->constraint->force(r->constraint->arg, s->forced);
@@ -37,6 +38,7 @@ void sequence_start(Sequence *s, Generator *g, const Request *r, Session *sessio
 
 void sequence_free(Sequence *s) {
     sampler_free(s->sampler);
+    sampler_free(s->shadow);
     lookup_free(s->lookup);
     buffer_free(&s->text);
     for (int i = 0; s->logprobs && i < s->n_generated; i++) free(s->logprobs[i].top);
@@ -164,14 +166,31 @@ static int feed_prompt(Sequence *s, Generator *g, int n) {
     return n;
 }
 
+// The draft model's guesses, at most n that pay in a step that feeds one token anyway.
+static int guess_by_draft(Sequence *s, Generator *g, int *out, int n) {
+    float trust[MAX_GUESS];
+    int n_tokens = s->session->n_tokens, *tokens = s->session->tokens;
+    double sec = draft_expect(g->draft, trust, n);
+    n = pace_choose(&g->pace, 1, trust, n, sec);
+    if (n == 0) return 0;
+    int *all = xrealloc(NULL, (size_t)n_tokens + 1, sizeof *all);
+    memcpy(all, tokens, (size_t)n_tokens * sizeof *all);
+    all[n_tokens] = s->next;
+    n = draft_guess(g->draft, s->shadow, s->sampler, all, n_tokens + 1, out, n);
+    free(all);
+    s->has_draft = n > 0;
+    return n;
+}
+
 // Guesses at most n tokens that may follow the one chosen last: as many as pay in a step that feeds n_sure anyway.
 static int guess(Sequence *s, Generator *g, int n_sure, int *out, int n) {
     float trust[MAX_GUESS];
     int tokens[MAX_GUESS], n_found = s->lookup ? lookup_guess(s->lookup, tokens, trust) : 0;
-    n = pace_choose(&g->pace, n_sure, trust, n_found < n ? n_found : n, 0);
-    memcpy(out, tokens, (size_t)n * sizeof *out);
-    g->n_guessed += (uint64_t)n;
-    return n;
+    int n_paying = pace_choose(&g->pace, n_sure, trust, n_found < n ? n_found : n, 0);
+    memcpy(out, tokens, (size_t)n_paying * sizeof *out);
+    if (n_paying == 0 && s->shadow && n_sure == 1) n_paying = guess_by_draft(s, g, out, n);
+    g->n_guessed += (uint64_t)n_paying;
+    return n_paying;
 }
 
 // Feeds the token chosen last, and at most n_more of those that must or may follow it. n_sure: tokens that the step
@@ -184,6 +203,7 @@ static int feed_chosen(Sequence *s, Generator *g, int n_more, int n_sure) {
     if (r->max_tokens >= 0 && n_more > n_left) n_more = n_left;
     for (int i = s->at_forced; i < s->n_forced && n <= n_more; i++) tokens[n++] = s->forced[i];
     s->first_new = 0;
+    s->has_draft = false;
     s->like = 1;
     s->wanted = r->n_logprobs ? 0 : n - 1;
     s->n_sure = n;
@@ -244,6 +264,7 @@ static void take_all(Generator *g, Sequence *const *sequences, int n, const floa
             int n_good = take_logits(s, g, logits);
             if (was_prompt && g->cache) s->n_kept = cache_keep(g->cache, s->session, s->n_kept);
             *(was_prompt ? &g->n_prefill : &g->n_decode) += (uint64_t)n_good;
+            if (!was_prompt && s->has_draft) draft_learn(g->draft, n_good - s->n_sure, s->n_now - s->n_sure);
             if (!was_prompt && n_good > s->n_sure) g->n_right += (uint64_t)(n_good - s->n_sure);
             logits += (size_t)n_wanted * (size_t)g->model->config.vocab_size;
         }

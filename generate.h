@@ -4,6 +4,7 @@
 
 #include "model.h"
 #include "reuse/cache.h"
+#include "reuse/draft.h"
 #include "reuse/lookup.h"
 #include "reuse/pace.h"
 #include "sample.h"
@@ -68,7 +69,9 @@ typedef struct {
     int next;              // token to feed next, once the prompt is in
     int forced[MAX_AHEAD]; // those from at_forced to n_forced must follow it
     int at_forced, n_forced;
-    Lookup *lookup; // NULL: nothing is proposed
+    Sampler *shadow; // of the draft model; NULL: none
+    bool has_draft;  // the tokens that the forward under way checks were drafted
+    Lookup *lookup;  // NULL: nothing is proposed
     // Of the forward under way: tokens fed, the first that is followed by a new one, the first that wants logits.
     int n_now, first_new, wanted;
     int like;               // tokens that a prefill without the cache would feed with them
@@ -89,6 +92,7 @@ typedef struct {
     const Tokenizer *tokenizer;
     Workspace *workspace;
     int max_steps;                  // tokens per forward: the prefill chunk
+    Draft *draft;                   // proposes where lookup has nothing; NULL: none
     Cache *cache;                   // of prefixes on disk; NULL: none
     bool has_lookup;                // tokens are proposed by prompt lookup
     Pace pace;                      // of steps that feed no prompt

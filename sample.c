@@ -246,6 +246,8 @@ void sampler_free(Sampler *s) {
     free(s);
 }
 
+void sampler_follow(Sampler *s, const Sampler *other) { s->n_drawn = other->n_drawn; }
+
 int sampler_next(Sampler *s, const float *logits, const int *recent, int n_recent) {
     const SampleOptions *o = &s->options;
     if (o->n_bias || has_penalty(o)) logits = change(s, logits, recent, n_recent);

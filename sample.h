@@ -36,6 +36,9 @@ typedef struct Sampler Sampler;
 Sampler *sampler_new(const SampleOptions *options, int n_vocab);
 void sampler_free(Sampler *s);
 
+// The next draws of s are those of `other`, which has the same seed.
+void sampler_follow(Sampler *s, const Sampler *other);
+
 // Chooses a token. `logits` (n_vocab) is not changed; `recent` are the tokens so far (prompt and text), newest last.
 // Order: bias, penalties, then top-k, min-p, top-p on the tempered distribution, then one draw. Ties go to the lower
 // id. Returns -1 if a logit is NaN or +Inf or nothing is left to sample. No sort of the whole vocabulary.

@@ -172,8 +172,25 @@ Cache *engine_cache(const Engine *e, int chunk) {
     return c;
 }
 
+// The model of --draft. Dies if its vocabulary is another.
+static Draft *draft_open(const Engine *e) {
+    static Model m;
+    Error err;
+    if (!e->options->draft) return NULL;
+    if (!model_open(&m, e->options->draft, &(ModelOptions){.n_threads = e->model.n_threads}, &err)) die_error(&err);
+    const GgufValue *mine = gguf_find(&e->model.file, "tokenizer.ggml.tokens");
+    const GgufValue *its = gguf_find(&m.file, "tokenizer.ggml.tokens");
+    if (!mine || !its || m.config.vocab_size != e->model.config.vocab_size || mine->bytes != its->bytes ||
+        memcmp(mine->data, its->data, its->bytes))
+        die(EXIT_USAGE, "--draft: %s: expected the vocabulary of %s (%d tokens), found another (%d)", m.file.path,
+            e->model.file.path, e->model.config.vocab_size, m.config.vocab_size);
+    gguf_prefetch(&m.file);
+    return draft_new(&m);
+}
+
 void engine_generator(Engine *e, Generator *g, int chunk, int parallel) {
     generator_init(g, &e->model, e->tokenizer, chunk, parallel);
+    g->draft = draft_open(e);
     g->cache = engine_cache(e, g->max_steps);
     g->has_lookup = !e->options->no_lookup;
 }

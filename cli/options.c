@@ -63,6 +63,8 @@ static const Option options[] = {
     {{"--cache-size"}, "rcbs", STRING, AT(cache_size), 0, 0, "SIZE", "most it may take: 500M, 20G ... (default 8G)"},
     {{"--verify"}, "k", FLAG, AT(is_verify), 0, 0, NULL, "read every file and remove what is damaged"},
     {{"--empty"}, "k", FLAG, AT(is_empty), 0, 0, NULL, "remove all files of the cache"},
+    {{"--draft"}, TEXT_VERBS, STRING, AT(draft), 0, 0, "FILE",
+     "a smaller model of the same vocabulary that guesses tokens"},
     {{"--no-lookup"}, TEXT_VERBS, FLAG, AT(no_lookup), 0, 0, NULL,
      "never guess tokens from what the text repeats (which saves time, and changes nothing else)"},
     GROUP("Sampling"),

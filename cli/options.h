@@ -20,7 +20,7 @@ typedef struct {
     ModelOptions model_options;
     // reuse
     bool no_lookup, is_verify, is_empty;
-    const char *cache, *cache_size;
+    const char *cache, *cache_size, *draft;
     // prompt
     const char *prompt, *file, *system, *template_name, *tools;
     Str *template_vars; // (n_template_vars)

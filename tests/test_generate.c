@@ -39,6 +39,8 @@ static void note_token(void *arg, int token) {
 
 static Model model;
 static Tokenizer *tokenizer;
+static Draft *draft; // for the run that takes several tokens at once
+static uint64_t n_guessed, n_right;
 
 // Runs a request; returns how many forwards it took.
 static int run(Sequence *s, Request r, Teller teller, Session *session) {
@@ -47,9 +49,11 @@ static int run(Sequence *s, Request r, Teller teller, Session *session) {
     Constraint c = {tell, ban, note_token, &teller};
     if (teller.n) r.constraint = &c;
     generator_init(&g, &model, tokenizer, 0, 1);
-    g.has_lookup = teller.most > 1;
+    g.has_lookup = teller.most > 1 && !draft;
+    g.draft = teller.most > 1 ? draft : NULL;
     sequence_start(s, &g, &r, session);
     while (s->finish == FINISH_NONE && generate_step(&g, &s, 1)) n++;
+    n_guessed = g.n_guessed, n_right = g.n_right;
     workspace_free(g.workspace);
     free(g.masked);
     return n;
@@ -132,7 +136,24 @@ static void guessed(void) {
     close_model();
 }
 
+// The model drafts for itself: what it guesses is right, also when tokens are drawn.
+static void drafted(void) {
+    open_model("Once upon a time");
+    Request r = {.prompt = ids.data, .n_prompt = ids.len, .max_tokens = 80, .max_context = 512, .n_logprobs = 2};
+    for (int i = 0; i < 3; i++) {
+        r.sample = (SampleOptions){
+            .temp = 0.5f * (float)i, .top_p = 0.95f, .repeat_penalty = 1.1f, .repeat_last_n = 64, .seed = 3};
+        draft = draft_new(&model);
+        compare(&r, (Teller){0}, 2);
+        draft_free(draft);
+        CHECK(n_guessed > 0 && n_right * 10 >= n_guessed * 9, "%d of %d right", (int)n_right, (int)n_guessed);
+    }
+    draft = NULL;
+    close_model();
+}
+
 void test_generate(void) {
     test_case("generate: forced text is fed at once, with the bits of one by one", forced);
+    test_case("generate: drafted text changes nothing", drafted);
     test_case("generate: guessed text changes nothing", guessed);
 }

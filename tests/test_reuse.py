@@ -9,7 +9,7 @@ import signal
 import subprocess
 import time
 
-from cli import Skip, call, check, main, same, test
+from cli import ROOT, Skip, call, check, main, same, test
 
 PROMPTS = ["Once upon a time", "The dog said hello. The cat said hello. The dog said hello. The cat said",
            "One day, one day, one day, one day,", "Lily had a red ball. Tom had a blue ball. Lily had a red"]
@@ -51,6 +51,17 @@ def lookup_in_a_batch(cli):
     for args in (["--deterministic"], ["--deterministic", "--parallel", 3], ["--parallel", 1]):
         plain = cli.run("batch", "--raw", "-q", "--ordered", "--no-lookup", *args, stdin=requests)[0]
         same(cli.run("batch", "--raw", "-q", "--ordered", *args, stdin=requests)[0], plain, args)
+
+
+@test
+def draft_changes_nothing(cli):
+    if not cli.model:
+        raise Skip("no model but the built-in one")
+    for i, prompt in enumerate(PROMPTS):
+        for how in (["--temp", 0, "--seed", 1], ["--temp", 0.9, "--seed", i], ["--seed", i, "--no-lookup"]):
+            plain = answer(cli, None, prompt, "--no-lookup", *how)
+            same(answer(cli, None, prompt, "--draft", cli.model, *how), plain, (prompt, how))
+    cli.refuses(2, "expected the vocabulary of", "run", "--draft", os.path.join(ROOT, "models", "stories.gguf"), "a")
 
 
 STORY = "Once upon a time there was a little dog. It ran to the park, saw a red ball and was very happy. " * 30
