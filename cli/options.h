@@ -34,6 +34,9 @@ typedef struct {
     Str *stops;
     int n_stops;
     LogitBias *biases;
+    // constraint
+    const char *json_schema, *grammar, *regex, *only; // only: --choices of run
+    bool is_ordered_json, has_stats;
     // output
     bool is_json, is_quiet, is_verbose;
     int logprobs;

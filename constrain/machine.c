@@ -530,17 +530,23 @@ static int string_next(const Machine *m, const StringDef *s, int q, uint32_t cod
     return s->trie != NONE ? trie_child(m->c, q, code) : dfa_next(&m->c->dfas[s->dfa], q, code);
 }
 
+// Whether some child of a tree's node can be the character under way.
+static bool trie_may(const Constraint *c, int node, uint32_t partial) {
+    Range r[MAX_RANGES];
+    int n = partial_ranges(partial, r), end = c->tries[node].first + c->tries[node].n;
+    for (int i = 0; i < n; i++) {
+        int k = trie_lower(c, node, r[i].lo);
+        if (k < end && c->tries[k].code <= r[i].hi) return true;
+    }
+    return false;
+}
+
 static bool string_may(const Machine *m, const StringDef *s, const Thread *t) {
     Range r[MAX_RANGES];
+    if (s->trie != NONE) return trie_may(m->c, t->q, t->partial);
     int n = partial_ranges(t->partial, r);
-    for (int i = 0; i < n; i++) {
-        if (s->trie != NONE) {
-            int k = trie_lower(m->c, t->q, r[i].lo), end = m->c->tries[t->q].first + m->c->tries[t->q].n;
-            if (k < end && m->c->tries[k].code <= r[i].hi) return true;
-        } else if (dfa_has_step(&m->c->dfas[s->dfa], t->q, r[i], s, t->count + 1)) {
-            return true;
-        }
-    }
+    for (int i = 0; i < n; i++)
+        if (dfa_has_step(&m->c->dfas[s->dfa], t->q, r[i], s, t->count + 1)) return true;
     return false;
 }
 
@@ -743,6 +749,7 @@ static void step_name(Machine *m, Thread t, int b) {
     t.partial = json_byte(t.partial, b, &code);
     if (t.partial == BAD_BYTE) return;
     if (t.partial) {
+        if (t.q != NONE && !trie_may(m->c, t.q, t.partial)) t.q = NONE; // as any other name: configurations meet early
         if (name_may(m, &t)) put(m, t);
         return;
     }

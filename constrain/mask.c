@@ -35,9 +35,10 @@ struct Vocabulary {
     Mixed *mixed;     // sorted by tail, then n_plain
     int *tail_begin;  // (tails + 1) into mixed
     int n_tails, n_mixed;
-    int *escapes, n_escapes; // those of mixed whose tail begins with a backslash or half a character
+    int *escapes, n_escapes; // those of mixed whose tail begins with a backslash
     uint32_t most_plain;     // before any such tail
-    uint64_t *plain;         // (N_LENGTHS + 1, n_words): tokens of up to so many plain characters; last: of any number
+    uint64_t *plain;         // (N_LENGTHS + 1, n_words): tokens of up to so many plain characters, last: of any number;
+                             // one cut off at the end counts
     int *long_plain, n_long; // plain tokens of N_LENGTHS or more characters, by their number
     uint32_t *long_length;
 };
@@ -112,14 +113,16 @@ static void build_tree(Tree *t, const Key *keys, int n) {
     free(path);
 }
 
-// Bytes of s before the first that is no whole character, or one that JSON strings do not hold as it is.
+// Bytes of s before the first that JSON strings do not hold as it is; a character that its end cuts off is in it.
 static size_t plain_prefix(Str s, uint32_t *n_chars) {
     size_t at = 0;
     uint32_t code;
     *n_chars = 0;
     for (int n; at < s.len && (n = utf8_decode(s.data + at, s.len - at, &code)); at += (size_t)n, ++*n_chars)
-        if (code < 0x20 || code == '"' || code == '\\') break;
-    return at;
+        if (code < 0x20 || code == '"' || code == '\\') return at;
+    if (at == s.len || utf8_complete(s.data + at, s.len - at) > 0) return at;
+    ++*n_chars;
+    return s.len;
 }
 
 static void set_bit(uint64_t *bits, int i) { bits[(size_t)i / 64] |= (uint64_t)1 << (i & 63); }
@@ -138,12 +141,11 @@ static void group_tails(Vocabulary *v) {
     v->escapes = xalloc((size_t)v->n_mixed + 1, sizeof(int));
     for (int i = 0; i < v->n_mixed; i++) {
         Mixed *m = &v->mixed[i];
-        unsigned char head = (unsigned char)m->tail.data[0];
         if (!i || !str_eq(m->tail, m[-1].tail)) {
             keys[v->n_tails] = (Key){head_of(m->tail), m->tail, v->n_tails};
             v->tail_begin[v->n_tails++] = i;
         }
-        if (head != '\\' && head < 0xc2) continue;
+        if (m->tail.data[0] != '\\') continue;
         v->escapes[v->n_escapes++] = i;
         if (m->n_plain > v->most_plain) v->most_plain = m->n_plain;
     }
@@ -174,7 +176,8 @@ Vocabulary *vocabulary_new(const Str *pieces, int n) {
         size_t plain = plain_prefix(pieces[t], &n_chars);
         if (!pieces[t].len) continue;
         keys[n_keys++] = (Key){head_of(pieces[t]), pieces[t], t};
-        if (plain < pieces[t].len) {
+        if (plain < pieces[t].len) { // what begins with a control character or half of one never fits a string
+            if (pieces[t].data[plain] != '"' && pieces[t].data[plain] != '\\') continue;
             v->mixed[v->n_mixed++] = (Mixed){n_chars, t, {pieces[t].data + plain, pieces[t].len - plain}};
         } else {
             set_bit(v->plain + (n_chars < N_LENGTHS ? n_chars : N_LENGTHS) * v->n_words, t);

@@ -1,6 +1,6 @@
 // tokenize: text <-> token ids. The ids are those of the text alone, without a token for its beginning; --chat gives
 // a dialogue as the model would be fed it.
-#include "verbs.h"
+#include "tokenize_check.h"
 #include "../base/files.h"
 #include "../chat/dialogue.h"
 #include "../cli/engine.h"
@@ -119,6 +119,8 @@ int verb_tokenize(const Options *o) {
     static Ids ids;
     static Tokenizer *t;
     Error err;
+    bool is_check = o->json_schema || o->grammar || o->regex;
+    if (is_check && !o->is_jsonl) die(EXIT_USAGE, "tokenize with a constraint: expected --jsonl");
     if ((o->ids_only && !o->is_decode) + o->count_only + o->is_jsonl + o->is_decode > 1)
         die(EXIT_USAGE, "tokenize: expected one of --ids, --count, --jsonl and --decode");
     if (o->is_jsonl && (o->chat_file || o->prompt || o->n_args))
@@ -133,6 +135,8 @@ int verb_tokenize(const Options *o) {
     if (!(t = tokenizer_open(&g, &err))) die_error(&err);
     if (o->chat_file)
         encode_chat(o, &g, t, &ids);
+    else if (is_check)
+        check_lines(o, t);
     else if (o->is_jsonl)
         print_json_lines(o, t);
     else if (o->is_decode)
