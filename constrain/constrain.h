@@ -1,5 +1,5 @@
-// Constraints on a text: a JSON Schema, a grammar, a regular expression or a list of choices, compiled once. mask.h says
-// which tokens may come next by one.
+// Constraints on a text: a JSON Schema, a grammar, a regular expression or a list of choices, compiled once. mask.h
+// says which tokens may come next by one.
 #ifndef CONSTRAIN_CONSTRAIN_H
 #define CONSTRAIN_CONSTRAIN_H
 

@@ -191,12 +191,12 @@ static bool make_classes(Dfa *d, const Nfa *n, Error *err) {
 typedef struct {
     const Nfa *nfa;
     Dfa *dfa;
-    int *edge_begin;         // (n_states + 1) into order
-    int *order;              // edges by their first state
-    int **classes;           // of each set; ended by -1
-    int universal, cap;      // of the Dfa's states
-    size_t *begin;           // (n_states + 1) into items: the Nfa's states of each Dfa state
-    int *items;              // ascending
+    int *edge_begin;    // (n_states + 1) into order
+    int *order;         // edges by their first state
+    int **classes;      // of each set; ended by -1
+    int universal, cap; // of the Dfa's states
+    size_t *begin;      // (n_states + 1) into items: the Nfa's states of each Dfa state
+    int *items;         // ascending
     size_t n_items, cap_items;
     int *table, table_size;  // states by hash
     int *set, n_set, *stamp; // the set under way
@@ -499,8 +499,10 @@ static int refine_states(const Dfa *d, const int *part, int *out, int *table, in
             for (int c = 0; same && c < d->n_classes; c++) same = part[row[c]] == part[other[c]];
             if (same) break;
         }
-        if (table[i] < 0) table[i] = state, out[state] = n++;
-        else out[state] = out[table[i]];
+        if (table[i] < 0)
+            table[i] = state, out[state] = n++;
+        else
+            out[state] = out[table[i]];
     }
     return n;
 }

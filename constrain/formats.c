@@ -8,18 +8,18 @@
 
 // --- formats
 
-#define DATE                                                                                                            \
-    "([0-9]{4}-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|02-(0[1-9]|1[0-9]|2[0-8]))" \
+#define DATE                                                                                                           \
+    "([0-9]{4}-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|02-(0[1-9]|1[0-9]|2[0-8])" \
+    ")"                                                                                                                \
     "|([0-9]{2}(0[48]|[2468][048]|[13579][26])|([02468][048]|[13579][26])00)-02-29)"
 #define OFFSET "([zZ]|[+-]([01][0-9]|2[0-3]):[0-5][0-9])"
-#define TIME                                                                                                           \
-    "(([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]+)?" OFFSET "|23:59:60(\\.[0-9]+)?([zZ]|[+-]00:00))"
-#define LABEL "[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
-#define HOST  LABEL "(\\." LABEL ")*"
-#define OCTET "(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
-#define IPV4  "(" OCTET "\\.){3}" OCTET
-#define H     "[0-9A-Fa-f]{1,4}"
-#define LS32  "(" H ":" H "|" IPV4 ")"
+#define TIME   "(([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]+)?" OFFSET "|23:59:60(\\.[0-9]+)?([zZ]|[+-]00:00))"
+#define LABEL  "[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+#define HOST   LABEL "(\\." LABEL ")*"
+#define OCTET  "(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
+#define IPV4   "(" OCTET "\\.){3}" OCTET
+#define H      "[0-9A-Fa-f]{1,4}"
+#define LS32   "(" H ":" H "|" IPV4 ")"
 #define IPV6                                                                                                           \
     "((" H ":){6}" LS32 "|::(" H ":){5}" LS32 "|(" H ")?::(" H ":){4}" LS32 "|((" H ":)?" H ")?::(" H ":){3}" LS32     \
     "|((" H ":){0,2}" H ")?::(" H ":){2}" LS32 "|((" H ":){0,3}" H ")?::" H ":" LS32 "|((" H ":){0,4}" H ")?::" LS32   \
@@ -143,8 +143,7 @@ static void put_up_to(Buffer *out, double x, bool is_out) {
     if (n) buffer_printf(out, "|%s(\\.0+)?", d.whole);
     for (size_t i = 0; i < n; i++) {
         if (i) buffer_printf(out, "|%s\\.%.*s", d.whole, (int)i, d.part);
-        if (d.part[i] > '0')
-            buffer_printf(out, "|%s\\.%.*s[0-%c][0-9]*", d.whole, (int)i, d.part, d.part[i] - 1);
+        if (d.part[i] > '0') buffer_printf(out, "|%s\\.%.*s[0-%c][0-9]*", d.whole, (int)i, d.part, d.part[i] - 1);
     }
     if (!is_out && n)
         buffer_printf(out, "|%s\\.%s0*", d.whole, d.part);
@@ -186,8 +185,10 @@ static bool keep_from(Dfa *d, double x, bool is_out, Budget *budget, Error *err)
     Buffer p = {0};
     bool is_negated = x > 0 || (x == 0 && is_out); // then those that are smaller are taken away
     buffer_puts(&p, is_negated ? "-" MAGNITUDE "|" : MAGNITUDE "|-");
-    if (x == 0 && is_out) buffer_puts(&p, "0(\\.0+)?");
-    else put_up_to(&p, fabs(x), is_negated ? !is_out : is_out);
+    if (x == 0 && is_out)
+        buffer_puts(&p, "0(\\.0+)?");
+    else
+        put_up_to(&p, fabs(x), is_negated ? !is_out : is_out);
     bool ok = keep(d, p.data, is_negated, budget, err);
     if (ok && x == 0 && is_out) ok = keep(d, "-.*", true, budget, err);
     buffer_free(&p);
@@ -246,7 +247,7 @@ bool number_dfa(const NumberRange *r, Budget *budget, Dfa *out, Error *err) {
     bool has_bounds = !isinf(r->lo) || !isinf(r->hi);
     const char *pattern = !r->has_fractions ? (r->is_plain ? "-?" DIGITS : "-?" DIGITS "(\\.0)?")
                           : has_bounds      ? "-?" MAGNITUDE
-                                       : "-?(" DIGITS "(\\.[0-9]+)?(" EXP2 ")?|[0-9](\\.[0-9]+)?" EXP3 ")";
+                                            : "-?(" DIGITS "(\\.[0-9]+)?(" EXP2 ")?|[0-9](\\.[0-9]+)?" EXP3 ")";
     if (!regex_compile(str_of(pattern), REGEX_WHOLE, budget, out, err)) return false;
     if (narrow(r, budget, out, err)) return true;
     dfa_free(out);
@@ -260,8 +261,10 @@ void number_pattern(Buffer *out, double x, bool is_plain) {
     x = fabs(x);
     Decimal d = decimal_of(x);
     bool has_exponent = x != 0 && (x < 1e-4 || x >= 1e16);
-    if (!d.part[0]) buffer_printf(out, is_plain ? "(%s" : "(%s(\\.0)?", d.whole);
-    else buffer_printf(out, has_exponent ? "([^\\s\\S]" : "(%s\\.%s", d.whole, d.part);
+    if (!d.part[0])
+        buffer_printf(out, is_plain ? "(%s" : "(%s(\\.0)?", d.whole);
+    else
+        buffer_printf(out, has_exponent ? "([^\\s\\S]" : "(%s\\.%s", d.whole, d.part);
     for (int p = 0; has_exponent && p < 17; p++) {
         snprintf(text, sizeof text, "%.*e", p, x);
         if (strtod(text, NULL) != x) continue;

@@ -3,8 +3,8 @@
 //   root ::= "yes" | [0-9]+ ("," item){2,4}    # a comment
 //
 // Rule names are letters, digits and -; literals and classes know \n \r \t \xHH \uHHHH \UHHHHHHHH \\ \" \[ \]; . is any
-// character; * + ? {n} {n,} {n,m} repeat. A rule ends with its line unless a group is open or | follows. Each rule becomes
-// a small automaton whose edges are characters and calls of other rules.
+// character; * + ? {n} {n,} {n,m} repeat. A rule ends with its line unless a group is open or | follows. Each rule
+// becomes a small automaton whose edges are characters and calls of other rules.
 #include "constrain.h"
 #include "regex.h"
 
@@ -148,7 +148,8 @@ static int read_item(Reader *r, int from) {
         r->at++;
         return nfa_step(&r->nfa, from, &any);
     }
-    if (!is_name(c)) return fail(r, r->at, c == '<' ? "tokens are not supported" : "expected a literal, class, group or rule");
+    if (!is_name(c))
+        return fail(r, r->at, c == '<' ? "tokens are not supported" : "expected a literal, class, group or rule");
     size_t at = r->at;
     int rule = find_rule(r, read_name(r), at), to = nfa_state(&r->nfa);
     if (rule < 0) return -1;

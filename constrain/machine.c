@@ -11,19 +11,19 @@ enum {
 };
 
 typedef enum {
-    T_END,     // the text is complete
-    T_VALUE,   // before a value of node def
-    T_TEXT,    // in automaton def, state q
-    T_STRING,  // in string def, after count characters; state q of its automaton or tree
-    T_OPEN,    // after { or [
-    T_QUOTE,   // before the quote of a name
-    T_NAME,    // in a name: q the tree's node, count the state of ObjectDef.other
-    T_COLON,   // after a name; def: node of the value
-    T_SPACE,   // after a colon
-    T_NEXT,    // after a comma
-    T_INDENT,  // count spaces before q, which is one of T_VALUE (def), T_QUOTE, T_CLOSE
-    T_AFTER,   // after a value in a container
-    T_CLOSE    // before } or ]
+    T_END,    // the text is complete
+    T_VALUE,  // before a value of node def
+    T_TEXT,   // in automaton def, state q
+    T_STRING, // in string def, after count characters; state q of its automaton or tree
+    T_OPEN,   // after { or [
+    T_QUOTE,  // before the quote of a name
+    T_NAME,   // in a name: q the tree's node, count the state of ObjectDef.other
+    T_COLON,  // after a name; def: node of the value
+    T_SPACE,  // after a colon
+    T_NEXT,   // after a comma
+    T_INDENT, // count spaces before q, which is one of T_VALUE (def), T_QUOTE, T_CLOSE
+    T_AFTER,  // after a value in a container
+    T_CLOSE   // before } or ]
 } ThreadKind;
 
 // White space that the text may still use: as json.dumps writes it without, by default, with indent=2.
@@ -187,8 +187,7 @@ static uint32_t frame_intern(Machine *m, Frame f, const uint64_t *seen) {
     if (n) memmove(m->words + m->n_words, seen, n * sizeof *seen);
     f.seen = m->n_words;
     m->n_words += n;
-    if (m->n_frames == m->cap_frames)
-        m->frames = xrealloc(m->frames, m->cap_frames *= 2, sizeof *m->frames);
+    if (m->n_frames == m->cap_frames) m->frames = xrealloc(m->frames, m->cap_frames *= 2, sizeof *m->frames);
     m->frames[m->n_frames] = f;
     return m->frame_table[at] = m->n_frames++;
 }
@@ -718,7 +717,8 @@ static bool name_may(const Machine *m, const Thread *t) {
     Range r[MAX_RANGES];
     int n = partial_ranges(t->partial, r);
     for (int i = 0; i < n; i++) {
-        if (t->count && may_other(m, f) && t->q == NONE && dfa_has_step(&m->c->dfas[o->other], (int)t->count, r[i], NULL, 0))
+        if (t->count && may_other(m, f) && t->q == NONE &&
+            dfa_has_step(&m->c->dfas[o->other], (int)t->count, r[i], NULL, 0))
             return true;
         if (t->q == NONE) continue;
         int end = m->c->tries[t->q].first + m->c->tries[t->q].n;
@@ -910,8 +910,17 @@ void machine_free(Machine *m) {
 }
 
 uint32_t machine_start(Machine *m) {
+    const Node *root = &m->c->nodes[m->c->root];
     m->n_out = 0;
-    put(m, (Thread){.kind = T_VALUE, .style = COMPACT | SPACED | INDENTED, .def = m->c->root});
+    for (int i = 0; i < root->n_alts; i++) {
+        Thread t = {.kind = T_VALUE, .style = COMPACT | SPACED | INDENTED, .def = m->c->root};
+        if (root->alts[i].kind == ALT_TEXT) { // it may be empty, and begin with a call
+            t.kind = T_TEXT, t.def = root->alts[i].def, t.q = m->c->dfas[t.def].start;
+            put_text(m, t);
+        } else {
+            put(m, t);
+        }
+    }
     return config_intern(m);
 }
 

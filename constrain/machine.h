@@ -1,7 +1,7 @@
 // What a constraint is compiled into, and the pushdown machine that reads text by it, byte by byte.
 //
-// A text is read by threads; most of the time there is one. Each stands in one of the small automata below and on top of
-// a stack of frames: the objects and arrays that are open, or the rules that go on when this one ends. Stacks share
+// A text is read by threads; most of the time there is one. Each stands in one of the small automata below and on top
+// of a stack of frames: the objects and arrays that are open, or the rules that go on when this one ends. Stacks share
 // their lower part. A set of threads is a configuration; configurations are numbered when they are first met, and
 // their steps are kept, so that reading a byte is mostly one look into a table.
 #ifndef CONSTRAIN_MACHINE_H
@@ -14,11 +14,11 @@ enum { NO_LIMIT = UINT32_MAX, NONE = -1 };
 // Strings of a list as a tree, breadth first: children of a node stand together, by code point.
 typedef struct {
     uint32_t code;
-    int first, n;      // children
-    int lo, hi;        // which strings of the sorted list go through here
-    int label;         // the string that ends here, or NONE
-    int other;         // state of ObjectDef.other here
-    bool other_leads;  // a text from here on can end as a name that is not in the list
+    int first, n;     // children
+    int lo, hi;       // which strings of the sorted list go through here
+    int label;        // the string that ends here, or NONE
+    int other;        // state of ObjectDef.other here
+    bool other_leads; // a text from here on can end as a name that is not in the list
 } TrieNode;
 
 // The contents of a string: one of a list, or what an automaton accepts, of min to max characters.
@@ -30,18 +30,18 @@ typedef struct {
 } StringDef;
 
 typedef struct {
-    int node;          // of the value
-    uint32_t order;    // place in the schema
+    int node;       // of the value
+    uint32_t order; // place in the schema
     bool is_required, is_possible;
 } Slot;
 
 typedef struct {
-    int trie, n_names;   // root, or NONE
-    Slot *slots;         // (n_names), sorted by name
-    int other;           // automaton of all other names; its labels - 1 index other_nodes. NONE: no others
+    int trie, n_names; // root, or NONE
+    Slot *slots;       // (n_names), sorted by name
+    int other;         // automaton of all other names; its labels - 1 index other_nodes. NONE: no others
     int *other_nodes;
     int n_other;
-    uint32_t min, max;   // properties
+    uint32_t min, max; // properties
     uint32_t n_required;
 } ObjectDef;
 

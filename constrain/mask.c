@@ -31,9 +31,9 @@ struct Vocabulary {
     int n_tokens;
     size_t n_words;
     Tree tree;
-    Tree tails;       // of the different tails; its tokens are indices into tail_begin
-    Mixed *mixed;     // sorted by tail, then n_plain
-    int *tail_begin;  // (tails + 1) into mixed
+    Tree tails;      // of the different tails; its tokens are indices into tail_begin
+    Mixed *mixed;    // sorted by tail, then n_plain
+    int *tail_begin; // (tails + 1) into mixed
     int n_tails, n_mixed;
     int *escapes, n_escapes; // those of mixed whose tail begins with a backslash
     uint32_t most_plain;     // before any such tail
@@ -113,6 +113,20 @@ static void build_tree(Tree *t, const Key *keys, int n) {
     free(path);
 }
 
+// Whether s is the beginning of one character, cut off.
+static bool is_cut(Str s) {
+    unsigned char head = (unsigned char)s.data[0], next = s.len > 1 ? (unsigned char)s.data[1] : 0xa0;
+    size_t n = head >= 0xf0 ? 4 : head >= 0xe0 ? 3 : 2;
+    if (head < 0xc2 || head > 0xf4 || s.len >= n || next >> 6 != 2) return false;
+    if (s.len == 3 && (unsigned char)s.data[2] >> 6 != 2) return false;
+    if (s.len == 1) return true;
+    return head == 0xe0   ? next >= 0xa0
+           : head == 0xed ? next < 0xa0
+           : head == 0xf0 ? next >= 0x90
+           : head == 0xf4 ? next < 0x90
+                          : true;
+}
+
 // Bytes of s before the first that JSON strings do not hold as it is; a character that its end cuts off is in it.
 static size_t plain_prefix(Str s, uint32_t *n_chars) {
     size_t at = 0;
@@ -120,7 +134,7 @@ static size_t plain_prefix(Str s, uint32_t *n_chars) {
     *n_chars = 0;
     for (int n; at < s.len && (n = utf8_decode(s.data + at, s.len - at, &code)); at += (size_t)n, ++*n_chars)
         if (code < 0x20 || code == '"' || code == '\\') return at;
-    if (at == s.len || utf8_complete(s.data + at, s.len - at) > 0) return at;
+    if (at == s.len || !is_cut((Str){s.data + at, s.len - at})) return at;
     ++*n_chars;
     return s.len;
 }
@@ -310,7 +324,8 @@ static void mask_counted(Shared *s, uint32_t config, uint32_t least, uint32_t mo
     for (int i = 0; i < v->n_escapes; i++) {
         const Mixed *m = &v->mixed[v->escapes[i]];
         uint32_t at = m->n_plain <= n ? after[m->n_plain] : DEAD;
-        for (size_t b = 0; at && b < m->tail.len; b++) at = machine_step(s->machine, at, (unsigned char)m->tail.data[b]);
+        for (size_t b = 0; at && b < m->tail.len; b++)
+            at = machine_step(s->machine, at, (unsigned char)m->tail.data[b]);
         if (at) set_bit(out, m->token);
     }
     free(after);

@@ -20,7 +20,8 @@ Matcher *matcher_new(const Constraint *c, const Vocabulary *v, Matcher *shared);
 void matcher_free(Matcher *m);
 
 // Bit t of the words is set if and only if the bytes of token t lead on towards a text that fits. Valid until the next
-// call for any matcher that shares its tables. `skips_space`: a space that the token begins with is no part of the text.
+// call for any matcher that shares its tables. `skips_space`: a space that the token begins with is no part of the
+// text.
 const uint64_t *matcher_mask(Matcher *m, bool skips_space);
 // The text so far fits.
 bool matcher_is_end(const Matcher *m);

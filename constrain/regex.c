@@ -61,8 +61,9 @@ size_t escape_decode(Str s, uint32_t *code) {
 // --- sets of characters
 
 static void add_class(CharSet *s, int letter) {
-    static const Range space[] = {{9, 13},          {32, 32},         {0xa0, 0xa0},     {0x1680, 0x1680}, {0x2000, 0x200a},
-                                  {0x2028, 0x2029}, {0x202f, 0x202f}, {0x205f, 0x205f}, {0x3000, 0x3000}, {0xfeff, 0xfeff}};
+    static const Range space[] = {{9, 13},          {32, 32},         {0xa0, 0xa0},     {0x1680, 0x1680},
+                                  {0x2000, 0x200a}, {0x2028, 0x2029}, {0x202f, 0x202f}, {0x205f, 0x205f},
+                                  {0x3000, 0x3000}, {0xfeff, 0xfeff}};
     CharSet set = {0};
     int low = letter | 0x20;
     if (low == 's') {
@@ -382,7 +383,10 @@ static bool has_choice(Str s) {
 
 static Str rest(Str s, size_t from) { return (Str){s.data + from, s.len - from}; }
 
-static size_t look_at(Str s) { return s.len > 3 && s.data[0] == '(' && s.data[1] == '?' && (s.data[2] == '=' || s.data[2] == '!') ? group_end(s, 0) : 0; }
+static size_t look_at(Str s) {
+    return s.len > 3 && s.data[0] == '(' && s.data[1] == '?' && (s.data[2] == '=' || s.data[2] == '!') ? group_end(s, 0)
+                                                                                                       : 0;
+}
 
 bool regex_compile(Str pattern, RegexMode mode, Budget *budget, Dfa *out, Error *err) {
     bool has_begin = pattern.len && pattern.data[0] == '^';

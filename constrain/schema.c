@@ -1,12 +1,13 @@
 // JSON Schema -> nodes of a constraint.
 //
-// What a place of the text must satisfy is a set of terms: schemas that hold, schemas that do not, a value to be equal to. A
-// node stands for such a set, so that recursion through $ref ends where a set comes again. To work a node out, its terms
-// are taken apart: keywords that all hold become facts (a range of numbers, a list of patterns, required names), those
-// that leave a choice (anyOf, oneOf, not, if, dependencies) split the facts into branches. Each branch is then a few
-// alternatives of a known form: a string of some language, an object of these properties. oneOf is each branch without
-// the others, where not is pushed inwards by De Morgan's rules until it meets something whose opposite can be stated;
-// what cannot is an error. At last, nodes that no text fits are found from below and alternatives that need them go.
+// What a place of the text must satisfy is a set of terms: schemas that hold, schemas that do not, a value to be equal
+// to. A node stands for such a set, so that recursion through $ref ends where a set comes again. To work a node out,
+// its terms are taken apart: keywords that all hold become facts (a range of numbers, a list of patterns, required
+// names), those that leave a choice (anyOf, oneOf, not, if, dependencies) split the facts into branches. Each branch is
+// then a few alternatives of a known form: a string of some language, an object of these properties. oneOf is each
+// branch without the others, where not is pushed inwards by De Morgan's rules until it meets something whose opposite
+// can be stated; what cannot is an error. At last, nodes that no text fits are found from below and alternatives that
+// need them go.
 #include "schema.h"
 
 #include <math.h>
@@ -84,28 +85,73 @@ Keyword schema_keyword(const Compiler *c, const Json *place, Str name) {
     static const struct {
         const char *name;
         Keyword kind;
-    } keywords[] = {
-        {"$ref", K_REF}, {"type", K_TYPE}, {"enum", K_ENUM}, {"const", K_CONST}, {"allOf", K_ALL_OF},
-        {"anyOf", K_ANY_OF}, {"oneOf", K_ONE_OF}, {"not", K_NOT}, {"if", K_IF}, {"then", K_ANNOTATION},
-        {"else", K_ANNOTATION}, {"properties", K_OBJECT}, {"patternProperties", K_OBJECT},
-        {"additionalProperties", K_OBJECT}, {"required", K_REQUIRED}, {"minProperties", K_MIN_PROPERTIES},
-        {"maxProperties", K_MAX_PROPERTIES}, {"propertyNames", K_NAMES}, {"dependencies", K_DEPENDENCIES},
-        {"dependentRequired", K_DEPENDENCIES}, {"dependentSchemas", K_DEPENDENCIES}, {"items", K_ARRAY},
-        {"prefixItems", K_ARRAY}, {"additionalItems", K_ARRAY}, {"minItems", K_MIN_ITEMS},
-        {"maxItems", K_MAX_ITEMS}, {"uniqueItems", K_UNIQUE}, {"minLength", K_MIN_LENGTH},
-        {"maxLength", K_MAX_LENGTH}, {"pattern", K_PATTERN}, {"format", K_FORMAT}, {"minimum", K_MINIMUM},
-        {"maximum", K_MAXIMUM}, {"exclusiveMinimum", K_OVER}, {"exclusiveMaximum", K_UNDER},
-        {"multipleOf", K_MULTIPLE}, {"unevaluatedProperties", K_UNEVALUATED}, {"unevaluatedItems", K_UNEVALUATED},
-        {"contains", K_UNSUPPORTED}, {"minContains", K_UNSUPPORTED}, {"maxContains", K_UNSUPPORTED},
-        {"$dynamicRef", K_UNSUPPORTED}, {"$recursiveRef", K_UNSUPPORTED}, {"extends", K_UNSUPPORTED},
-        {"disallow", K_UNSUPPORTED}, {"divisibleBy", K_UNSUPPORTED}, {"title", K_ANNOTATION},
-        {"description", K_ANNOTATION}, {"default", K_ANNOTATION}, {"examples", K_ANNOTATION},
-        {"example", K_ANNOTATION}, {"$comment", K_ANNOTATION}, {"$schema", K_ANNOTATION}, {"$id", K_ANNOTATION},
-        {"id", K_ANNOTATION}, {"$anchor", K_ANNOTATION}, {"$dynamicAnchor", K_ANNOTATION},
-        {"$recursiveAnchor", K_ANNOTATION}, {"$vocabulary", K_ANNOTATION}, {"$defs", K_ANNOTATION},
-        {"definitions", K_ANNOTATION}, {"readOnly", K_ANNOTATION}, {"writeOnly", K_ANNOTATION},
-        {"deprecated", K_ANNOTATION}, {"contentEncoding", K_ANNOTATION}, {"contentMediaType", K_ANNOTATION},
-        {"contentSchema", K_ANNOTATION}};
+    } keywords[] = {{"$ref", K_REF},
+                    {"type", K_TYPE},
+                    {"enum", K_ENUM},
+                    {"const", K_CONST},
+                    {"allOf", K_ALL_OF},
+                    {"anyOf", K_ANY_OF},
+                    {"oneOf", K_ONE_OF},
+                    {"not", K_NOT},
+                    {"if", K_IF},
+                    {"then", K_ANNOTATION},
+                    {"else", K_ANNOTATION},
+                    {"properties", K_OBJECT},
+                    {"patternProperties", K_OBJECT},
+                    {"additionalProperties", K_OBJECT},
+                    {"required", K_REQUIRED},
+                    {"minProperties", K_MIN_PROPERTIES},
+                    {"maxProperties", K_MAX_PROPERTIES},
+                    {"propertyNames", K_NAMES},
+                    {"dependencies", K_DEPENDENCIES},
+                    {"dependentRequired", K_DEPENDENCIES},
+                    {"dependentSchemas", K_DEPENDENCIES},
+                    {"items", K_ARRAY},
+                    {"prefixItems", K_ARRAY},
+                    {"additionalItems", K_ARRAY},
+                    {"minItems", K_MIN_ITEMS},
+                    {"maxItems", K_MAX_ITEMS},
+                    {"uniqueItems", K_UNIQUE},
+                    {"minLength", K_MIN_LENGTH},
+                    {"maxLength", K_MAX_LENGTH},
+                    {"pattern", K_PATTERN},
+                    {"format", K_FORMAT},
+                    {"minimum", K_MINIMUM},
+                    {"maximum", K_MAXIMUM},
+                    {"exclusiveMinimum", K_OVER},
+                    {"exclusiveMaximum", K_UNDER},
+                    {"multipleOf", K_MULTIPLE},
+                    {"unevaluatedProperties", K_UNEVALUATED},
+                    {"unevaluatedItems", K_UNEVALUATED},
+                    {"contains", K_UNSUPPORTED},
+                    {"minContains", K_UNSUPPORTED},
+                    {"maxContains", K_UNSUPPORTED},
+                    {"$dynamicRef", K_UNSUPPORTED},
+                    {"$recursiveRef", K_UNSUPPORTED},
+                    {"extends", K_UNSUPPORTED},
+                    {"disallow", K_UNSUPPORTED},
+                    {"divisibleBy", K_UNSUPPORTED},
+                    {"title", K_ANNOTATION},
+                    {"description", K_ANNOTATION},
+                    {"default", K_ANNOTATION},
+                    {"examples", K_ANNOTATION},
+                    {"example", K_ANNOTATION},
+                    {"$comment", K_ANNOTATION},
+                    {"$schema", K_ANNOTATION},
+                    {"$id", K_ANNOTATION},
+                    {"id", K_ANNOTATION},
+                    {"$anchor", K_ANNOTATION},
+                    {"$dynamicAnchor", K_ANNOTATION},
+                    {"$recursiveAnchor", K_ANNOTATION},
+                    {"$vocabulary", K_ANNOTATION},
+                    {"$defs", K_ANNOTATION},
+                    {"definitions", K_ANNOTATION},
+                    {"readOnly", K_ANNOTATION},
+                    {"writeOnly", K_ANNOTATION},
+                    {"deprecated", K_ANNOTATION},
+                    {"contentEncoding", K_ANNOTATION},
+                    {"contentMediaType", K_ANNOTATION},
+                    {"contentSchema", K_ANNOTATION}};
     (void)c;
     for (size_t i = 0; i < sizeof keywords / sizeof *keywords; i++)
         if (str_is(name, keywords[i].name)) {
@@ -119,16 +165,14 @@ unsigned schema_types(Compiler *c, const Json *place, const Json *type) {
     static const struct {
         const char *name;
         unsigned bits;
-    } names[] = {{"null", IS_NULL},
-                 {"boolean", IS_TRUE | IS_FALSE},
-                 {"integer", IS_INTEGER},
-                 {"number", IS_INTEGER | IS_FRACTION},
-                 {"string", IS_STRING},
-                 {"array", IS_ARRAY},
+    } names[] = {{"null", IS_NULL},       {"boolean", IS_TRUE | IS_FALSE},
+                 {"integer", IS_INTEGER}, {"number", IS_INTEGER | IS_FRACTION},
+                 {"string", IS_STRING},   {"array", IS_ARRAY},
                  {"object", IS_OBJECT}};
     unsigned bits = 0;
     if (type->kind == JSON_ARRAY) {
-        for (const Json *t = type->child; t; t = t->next) bits |= t->kind == JSON_STRING ? schema_types(c, place, t) : 0;
+        for (const Json *t = type->child; t; t = t->next)
+            bits |= t->kind == JSON_STRING ? schema_types(c, place, t) : 0;
         return bits;
     }
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
@@ -349,8 +393,12 @@ static void put_later(Compiler *c, Facts *f, Keyword kind, const Json *place, co
     f->later = t;
 }
 
-static void put_is(Compiler *c, Facts *f, const Json *schema) { f->todo = schema_task(c, f->todo, (Term){TERM_IS, schema}); }
-static void put_not(Compiler *c, Facts *f, const Json *schema) { f->todo = schema_task(c, f->todo, (Term){TERM_NOT, schema}); }
+static void put_is(Compiler *c, Facts *f, const Json *schema) {
+    f->todo = schema_task(c, f->todo, (Term){TERM_IS, schema});
+}
+static void put_not(Compiler *c, Facts *f, const Json *schema) {
+    f->todo = schema_task(c, f->todo, (Term){TERM_NOT, schema});
+}
 
 static Atom *put_atom(Compiler *c, Facts *f, AtomKind kind, const Json *place, const Json *json) {
     Atom *a = schema_alloc(c, sizeof *a);

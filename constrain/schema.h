@@ -1,5 +1,5 @@
-// Parts of the JSON Schema compiler: what is known about a value at one place is a set of terms; it becomes a node of the
-// constraint. See schema.c.
+// Parts of the JSON Schema compiler: what is known about a value at one place is a set of terms; it becomes a node of
+// the constraint. See schema.c.
 #ifndef CONSTRAIN_SCHEMA_H
 #define CONSTRAIN_SCHEMA_H
 
@@ -136,7 +136,7 @@ typedef struct {
 } Compiler;
 
 // schema.c
-void *schema_alloc(Compiler *c, size_t size);                 // until the end
+void *schema_alloc(Compiler *c, size_t size); // until the end
 bool schema_fail(Compiler *c, const Json *place, const char *keyword, const char *fmt, ...) PRINTF_LIKE(4, 5);
 Keyword schema_keyword(const Compiler *c, const Json *place, Str name);
 const Json *schema_target(Compiler *c, const Json *place, const Json *ref); // of $ref; NULL after a failure
@@ -152,9 +152,9 @@ const Task *schema_task(Compiler *c, const Task *next, Term term);
 uint32_t schema_count(Compiler *c, const Json *place, const Json *value);
 
 // schema_defs.c
-void schema_emit(Compiler *c, const Facts *f);                            // alternatives of c->node
+void schema_emit(Compiler *c, const Facts *f);                          // alternatives of c->node
 void schema_emit_values(Compiler *c, const Json *const *values, int n); // one of these
-void schema_finish(Compiler *c);                                          // once all nodes are there
+void schema_finish(Compiler *c);                                        // once all nodes are there
 int schema_pattern(Compiler *c, const Json *place, Str pattern);        // automaton of a pattern; -1 after a failure
 int schema_format(Compiler *c, const Json *place, Str name, uint32_t *max); // -1: says nothing, or a failure
 

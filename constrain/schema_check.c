@@ -63,7 +63,8 @@ static int n_holding(Compiler *c, const Json *schemas, const Json *value, int de
 }
 
 static bool property_holds(Compiler *c, const Json *schema, const Json *value, int depth) {
-    const Json *named = member(json_get(schema, "properties"), value->key), *patterns = json_get(schema, "patternProperties");
+    const Json *named = member(json_get(schema, "properties"), value->key),
+               *patterns = json_get(schema, "patternProperties");
     const Json *others = json_get(schema, "additionalProperties");
     bool is_named = named != NULL;
     if (named && !schema_holds(c, named, value, depth)) return false;
@@ -146,11 +147,15 @@ static bool keyword_holds(Compiler *c, Keyword kind, const Json *schema, const J
     case K_ANY_OF: return n_holding(c, k, v, depth) > 0;
     case K_ONE_OF: return n_holding(c, k, v, depth) == 1;
     case K_NOT: return !schema_holds(c, k, v, depth);
-    case K_IF: branch = json_get(schema, schema_holds(c, k, v, depth) ? "then" : "else"); return !branch || schema_holds(c, branch, v, depth);
+    case K_IF:
+        branch = json_get(schema, schema_holds(c, k, v, depth) ? "then" : "else");
+        return !branch || schema_holds(c, branch, v, depth);
     default: break;
     }
-    if (v->kind == JSON_STRING && kind >= K_MIN_LENGTH && kind <= K_FORMAT) return string_holds(c, kind, schema, k, v->string);
-    if (v->kind == JSON_NUMBER && kind >= K_MINIMUM && kind <= K_MULTIPLE) return number_holds(kind, schema, k, v->number);
+    if (v->kind == JSON_STRING && kind >= K_MIN_LENGTH && kind <= K_FORMAT)
+        return string_holds(c, kind, schema, k, v->string);
+    if (v->kind == JSON_NUMBER && kind >= K_MINIMUM && kind <= K_MULTIPLE)
+        return number_holds(kind, schema, k, v->number);
     if (v->kind == JSON_ARRAY) {
         if (kind == K_MIN_ITEMS) return v->n_items >= k->number;
         if (kind == K_MAX_ITEMS) return v->n_items <= k->number;

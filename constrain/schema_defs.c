@@ -186,7 +186,8 @@ static int narrow(Compiler *c, int dfa, int other, bool is_negated) {
     buffer_free(&key);
     if (!is_new) return *known;
     *known = -1;
-    if (!dfa_product(&both, &c->c->dfas[dfa], &c->c->dfas[other], is_negated ? DFA_AND_NOT : DFA_AND, 0, &c->budget, &why))
+    if (!dfa_product(&both, &c->c->dfas[dfa], &c->c->dfas[other], is_negated ? DFA_AND_NOT : DFA_AND, 0, &c->budget,
+                     &why))
         return schema_fail(c, NULL, NULL, "%s", why.text), -1;
     return *known = constraint_add_dfa(c->c, &both);
 }
@@ -309,13 +310,18 @@ static void names_put(Names *names, Str name) {
 
 static int by_name(const void *a, const void *b) { return str_compare(*(const Str *)a, *(const Str *)b); }
 
-// All names that the facts mention, in the schema's order.
+// All names that the facts mention: described ones in the schema's order, then the others.
 static void collect_names(const Facts *f, Names *names) {
-    for (const Atom *a = f->atoms; a; a = a->next) {
-        const Json *properties = a->kind == A_OBJECT ? json_get(a->place, "properties") : NULL;
+    int n = 0;
+    for (const Atom *a = f->atoms; a; a = a->next) n += a->kind == A_OBJECT;
+    for (int i = n; i-- > 0;) { // the newest atom comes first
+        const Atom *a = f->atoms;
+        for (int k = 0; a->kind != A_OBJECT || k++ < i;) a = a->next;
+        const Json *properties = json_get(a->place, "properties");
         for (const Json *p = properties ? properties->child : NULL; p; p = p->next) names_put(names, p->key);
-        if (a->kind == A_REQUIRED || a->kind == A_PROPERTY) names_put(names, a->name);
     }
+    for (const Atom *a = f->atoms; a; a = a->next)
+        if (a->kind == A_REQUIRED || a->kind == A_PROPERTY) names_put(names, a->name);
 }
 
 // Sorts the names and drops repetitions; order[i] becomes the place in which name i was mentioned first.
@@ -444,7 +450,10 @@ static bool names_language(Compiler *c, const Atom *names, Dfa *d) {
         return schema_fail(c, names->place, "propertyNames", "lists and choices are not supported");
     const StringDef *s = n->n_alts ? &c->c->strings[n->alts[0].def] : NULL;
     bool ok = dfa_length(&lengths, s ? (int)(s->min < INT32_MAX ? s->min : INT32_MAX) : 1,
-                         !s ? 0 : s->max == NO_LIMIT ? -1 : (int)(s->max < INT32_MAX ? s->max : INT32_MAX), &why);
+                         !s                   ? 0
+                         : s->max == NO_LIMIT ? -1
+                                              : (int)(s->max < INT32_MAX ? s->max : INT32_MAX),
+                         &why);
     if (!ok) return schema_fail(c, names->place, "propertyNames", "%s", why.text);
     ok = dfa_product(&both, &lengths, &c->c->dfas[s ? s->dfa : any_dfa(c)], DFA_AND, 0, &c->budget, &why);
     dfa_free(&lengths);
@@ -634,7 +643,8 @@ static void finish_names(Constraint *c, const ObjectDef *o) {
     for (int node = o->trie; node < end; node++) {
         TrieNode *t = &c->tries[node];
         if (t->n) end = t->first + t->n;
-        for (int k = t->first; d && k < t->first + t->n; k++) c->tries[k].other = dfa_next(d, t->other, c->tries[k].code);
+        for (int k = t->first; d && k < t->first + t->n; k++)
+            c->tries[k].other = dfa_next(d, t->other, c->tries[k].code);
     }
     for (int node = end; d && node-- > o->trie;) {
         TrieNode *t = &c->tries[node];
@@ -650,7 +660,8 @@ static void finish_object(Compiler *c, ObjectDef *o) {
     object_is_possible(c->c, o);
     for (int i = 0; i < o->n_names; i++) n_possible += o->slots[i].is_possible;
     for (int q = 1; d && q < d->n_states; q++)
-        if (d->accept[q] && !c->c->nodes[o->other_nodes[d->accept[q] - 1]].is_possible) d->accept[q] = 0, changed = true;
+        if (d->accept[q] && !c->c->nodes[o->other_nodes[d->accept[q] - 1]].is_possible)
+            d->accept[q] = 0, changed = true;
     if (changed) dfa_reduce(d);
     if (d && dfa_is_empty(d)) o->other = NONE;
     if (o->trie != NONE) finish_names(c->c, o);

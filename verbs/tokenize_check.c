@@ -54,8 +54,9 @@ static void print_times(const Options *o, double compile_sec, Times *times) {
     if (times->n) p99 = times->us[(times->n - 1) * 99 / 100], most = times->us[times->n - 1];
     double mean = times->n ? sum / (double)times->n : 0;
     if (o->has_stats)
-        printf("{\"compile_us\":%.1f,\"n_masks\":%zu,\"mask_mean_us\":%.2f,\"mask_p99_us\":%.2f,\"mask_max_us\":%.2f}\n",
-               compile_sec * 1e6, times->n, mean, p99, most);
+        printf(
+            "{\"compile_us\":%.1f,\"n_masks\":%zu,\"mask_mean_us\":%.2f,\"mask_p99_us\":%.2f,\"mask_max_us\":%.2f}\n",
+            compile_sec * 1e6, times->n, mean, p99, most);
     else
         note(o, "compiled in %.0f us | %zu masks: mean %.1f us, p99 %.1f us, largest %.1f us", compile_sec * 1e6,
              times->n, mean, p99, most);
