@@ -12,7 +12,7 @@ static bool read_text(const char *text, bool is_file, Buffer *out, Error *err) {
     return true;
 }
 
-Constraint *constraint_list(const char *list, Error *err) {
+Grammar *constraint_list(const char *list, Error *err) {
     int n = 1, k = 0;
     for (const char *s = list; *s; s++) n += *s == ',';
     Str *choices = xalloc((size_t)n, sizeof *choices);
@@ -21,12 +21,12 @@ Constraint *constraint_list(const char *list, Error *err) {
         if (!end) end = s + strlen(s);
         choices[k++] = (Str){(char *)s, (size_t)(end - s)};
     }
-    Constraint *c = constraint_choices(choices, n, err);
+    Grammar *c = grammar_choices(choices, n, err);
     free(choices);
     return c;
 }
 
-bool constraint_choose(const Options *o, Constraint **out, double *sec, Error *err) {
+bool constraint_choose(const Options *o, Grammar **out, double *sec, Error *err) {
     Buffer text = {0}, unknown = {0};
     const char *schema = o->json_schema;
     *out = NULL;
@@ -36,11 +36,11 @@ bool constraint_choose(const Options *o, Constraint **out, double *sec, Error *e
     if (o->grammar && !read_text(o->grammar, true, &text, err)) return false;
     double start = now_sec();
     if (schema)
-        *out = constraint_schema_text(buffer_str(&text), o->is_ordered_json, &unknown, err);
+        *out = grammar_schema_text(buffer_str(&text), o->is_ordered_json, &unknown, err);
     else if (o->grammar)
-        *out = constraint_grammar(buffer_str(&text), err);
+        *out = grammar_gbnf(buffer_str(&text), err);
     else if (o->regex)
-        *out = constraint_regex(str_of(o->regex), err);
+        *out = grammar_regex(str_of(o->regex), err);
     else if (o->only)
         *out = constraint_list(o->only, err);
     *sec = now_sec() - start;

@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-Constraint *constraint_new(void) { return xalloc(1, sizeof(Constraint)); }
+Grammar *grammar_new(void) { return xalloc(1, sizeof(Grammar)); }
 
-void constraint_free(Constraint *c) {
+void grammar_free(Grammar *c) {
     if (!c) return;
     for (int i = 0; i < c->n_dfas; i++) dfa_free(&c->dfas[i]);
     for (int i = 0; i < c->n_strings; i++) free(c->strings[i].live);
@@ -21,38 +21,38 @@ static void *grow(void *list, int n, size_t size) {
     return n & (n - 1) ? list : xrealloc(list, n ? 2 * (size_t)n : 1, size);
 }
 
-int constraint_add_dfa(Constraint *c, Dfa *d) {
+int grammar_add_dfa(Grammar *c, Dfa *d) {
     c->dfas = grow(c->dfas, c->n_dfas, sizeof *c->dfas);
     c->dfas[c->n_dfas] = *d;
     *d = (Dfa){0};
     return c->n_dfas++;
 }
 
-int constraint_add_string(Constraint *c, StringDef s) {
+int grammar_add_string(Grammar *c, StringDef s) {
     c->strings = grow(c->strings, c->n_strings, sizeof *c->strings);
     c->strings[c->n_strings] = s;
     return c->n_strings++;
 }
 
-int constraint_add_object(Constraint *c, ObjectDef o) {
+int grammar_add_object(Grammar *c, ObjectDef o) {
     c->objects = grow(c->objects, c->n_objects, sizeof *c->objects);
     c->objects[c->n_objects] = o;
     return c->n_objects++;
 }
 
-int constraint_add_array(Constraint *c, ArrayDef a) {
+int grammar_add_array(Grammar *c, ArrayDef a) {
     c->arrays = grow(c->arrays, c->n_arrays, sizeof *c->arrays);
     c->arrays[c->n_arrays] = a;
     return c->n_arrays++;
 }
 
-int constraint_add_node(Constraint *c) {
+int grammar_add_node(Grammar *c) {
     c->nodes = grow(c->nodes, c->n_nodes, sizeof *c->nodes);
     c->nodes[c->n_nodes] = (Node){0};
     return c->n_nodes++;
 }
 
-void node_add(Constraint *c, int node, Alt alt) {
+void node_add(Grammar *c, int node, Alt alt) {
     Node *n = &c->nodes[node];
     for (int i = 0; i < n->n_alts; i++)
         if (n->alts[i].kind == alt.kind && n->alts[i].def == alt.def) return;
@@ -60,24 +60,24 @@ void node_add(Constraint *c, int node, Alt alt) {
     n->alts[n->n_alts++] = alt;
 }
 
-Constraint *constraint_of_dfa(Dfa *d) {
-    Constraint *c = constraint_new();
-    c->root = constraint_add_node(c);
-    node_add(c, c->root, (Alt){ALT_TEXT, constraint_add_dfa(c, d)});
+Grammar *grammar_of_dfa(Dfa *d) {
+    Grammar *c = grammar_new();
+    c->root = grammar_add_node(c);
+    node_add(c, c->root, (Alt){ALT_TEXT, grammar_add_dfa(c, d)});
     c->nodes[c->root].is_possible = true;
     return c;
 }
 
-Constraint *constraint_regex(Str pattern, Error *err) {
+Grammar *grammar_regex(Str pattern, Error *err) {
     Budget budget = {COMPILE_BUDGET};
     Dfa d;
     if (!regex_compile(pattern, REGEX_WHOLE, &budget, &d, err)) return NULL;
-    if (!dfa_is_empty(&d)) return constraint_of_dfa(&d);
+    if (!dfa_is_empty(&d)) return grammar_of_dfa(&d);
     dfa_free(&d);
     return error_set(err, EXIT_USAGE, "regular expression: no text matches"), NULL;
 }
 
-Constraint *constraint_choices(const Str *choices, int n, Error *err) {
+Grammar *grammar_choices(const Str *choices, int n, Error *err) {
     Budget budget = {COMPILE_BUDGET};
     Nfa nfa = {.budget = &budget};
     Dfa d;
@@ -99,5 +99,5 @@ Constraint *constraint_choices(const Str *choices, int n, Error *err) {
     }
     bool ok = dfa_build(&d, &nfa, start, end, NONE, err);
     nfa_free(&nfa);
-    return ok ? constraint_of_dfa(&d) : NULL;
+    return ok ? grammar_of_dfa(&d) : NULL;
 }

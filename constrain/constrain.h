@@ -11,26 +11,26 @@
 // the schema's order, else in any. Every keyword either counts in full or is an error that names it and its place;
 // annotations and unknown keywords say nothing about texts; the latter are listed in `unknown` (may be NULL). NULL with
 // err (exit 2).
-Constraint *constraint_schema(const Json *schema, bool is_ordered, Buffer *unknown, Error *err);
+Grammar *grammar_schema(const Json *schema, bool is_ordered, Buffer *unknown, Error *err);
 // The same from text, with errors of its syntax.
-Constraint *constraint_schema_text(Str text, bool is_ordered, Buffer *unknown, Error *err);
+Grammar *grammar_schema_text(Str text, bool is_ordered, Buffer *unknown, Error *err);
 // A grammar in llama.cpp's GBNF; the text is one of its rule `root`. NULL with err (exit 2: line and column).
-Constraint *constraint_grammar(Str text, Error *err);
+Grammar *grammar_gbnf(Str text, Error *err);
 // Texts that a regular expression (regex.h) matches from end to end.
-Constraint *constraint_regex(Str pattern, Error *err);
+Grammar *grammar_regex(Str pattern, Error *err);
 // One of n texts.
-Constraint *constraint_choices(const Str *choices, int n, Error *err);
-void constraint_free(Constraint *c);
+Grammar *grammar_choices(const Str *choices, int n, Error *err);
+void grammar_free(Grammar *c);
 
 // For the compilers: adds what a constraint is made of; the index.
-Constraint *constraint_new(void);
-int constraint_add_dfa(Constraint *c, Dfa *d); // takes it over
-int constraint_add_string(Constraint *c, StringDef s);
-int constraint_add_object(Constraint *c, ObjectDef o);
-int constraint_add_array(Constraint *c, ArrayDef a);
-int constraint_add_node(Constraint *c);
-void node_add(Constraint *c, int node, Alt alt); // unless it is there
+Grammar *grammar_new(void);
+int grammar_add_dfa(Grammar *c, Dfa *d); // takes it over
+int grammar_add_string(Grammar *c, StringDef s);
+int grammar_add_object(Grammar *c, ObjectDef o);
+int grammar_add_array(Grammar *c, ArrayDef a);
+int grammar_add_node(Grammar *c);
+void node_add(Grammar *c, int node, Alt alt); // unless it is there
 // One automaton as the whole text.
-Constraint *constraint_of_dfa(Dfa *d);
+Grammar *grammar_of_dfa(Dfa *d);
 
 #endif

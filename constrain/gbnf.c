@@ -349,7 +349,7 @@ static bool check_rules(Reader *r) {
     return ok;
 }
 
-static Constraint *build(Reader *r) {
+static Grammar *build(Reader *r) {
     Dfa d;
     Str root = str_of("root");
     int *starts = xalloc((size_t)r->n_rules, sizeof(int)), *ends = xalloc((size_t)r->n_rules, sizeof(int)), rule = -1;
@@ -366,17 +366,17 @@ static Constraint *build(Reader *r) {
         dfa_free(&d);
         return fail(r, r->rules[rule].used_at, "no text fits the rule root"), NULL;
     }
-    return constraint_of_dfa(&d);
+    return grammar_of_dfa(&d);
 }
 
-Constraint *constraint_grammar(Str text, Error *err) {
+Grammar *grammar_gbnf(Str text, Error *err) {
     Budget budget = {COMPILE_BUDGET};
     Reader r = {.text = text, .err = err, .nfa = {.budget = &budget}};
     err->code = 0;
     skip_space(&r, true);
     bool ok = true;
     while (ok && r.at < text.len) ok = read_rule(&r);
-    Constraint *c = ok && check_rules(&r) ? build(&r) : NULL;
+    Grammar *c = ok && check_rules(&r) ? build(&r) : NULL;
     nfa_free(&r.nfa);
     free(r.rules);
     return c;

@@ -32,7 +32,7 @@ enum { COMPACT = 1, SPACED = 2, INDENTED = 4 };
 typedef struct {
     uint32_t frame;
     uint8_t kind, style;
-    uint16_t unused;
+    uint16_t is_loose; // T_STRING: characters are not counted
     int32_t def, q;
     uint32_t count;
     uint32_t partial; // a character under way, see Partial
@@ -55,11 +55,11 @@ typedef struct {
 typedef struct {
     size_t begin; // into threads
     uint32_t n;
-    bool is_end, is_loop;
+    bool is_end;
 } Config;
 
 struct Machine {
-    const Constraint *c;
+    const Grammar *c;
     Frame *frames;
     uint32_t n_frames, cap_frames, *frame_table, frame_slots;
     uint64_t *words;
@@ -83,13 +83,13 @@ static size_t code_at(Str s, size_t at, uint32_t *code) {
     return at < s.len ? (size_t)utf8_decode(s.data + at, s.len - at, code) : 0;
 }
 
-static int trie_push(Constraint *c, TrieNode node) {
+static int trie_push(Grammar *c, TrieNode node) {
     if (c->n_tries % 256 == 0) c->tries = xrealloc(c->tries, (size_t)c->n_tries + 256, sizeof *c->tries);
     c->tries[c->n_tries] = node;
     return c->n_tries++;
 }
 
-int trie_add(Constraint *c, const Str *strings, int n) {
+int trie_add(Grammar *c, const Str *strings, int n) {
     int root = trie_push(c, (TrieNode){.lo = 0, .hi = n, .label = NONE});
     size_t *at = xalloc((size_t)n + 1, sizeof *at); // bytes of each string that stand above its node
     for (int node = root; node < c->n_tries; node++) {
@@ -113,7 +113,7 @@ int trie_add(Constraint *c, const Str *strings, int n) {
 }
 
 // Index of the first child with this code or a later one.
-static int trie_lower(const Constraint *c, int node, uint32_t code) {
+static int trie_lower(const Grammar *c, int node, uint32_t code) {
     int lo = c->tries[node].first, hi = lo + c->tries[node].n;
     while (lo < hi) {
         int mid = (lo + hi) / 2;
@@ -125,7 +125,7 @@ static int trie_lower(const Constraint *c, int node, uint32_t code) {
     return lo;
 }
 
-int trie_child(const Constraint *c, int node, uint32_t code) {
+int trie_child(const Grammar *c, int node, uint32_t code) {
     int i = trie_lower(c, node, code), end = c->tries[node].first + c->tries[node].n;
     return i < end && c->tries[i].code == code ? i : NONE;
 }
@@ -530,7 +530,7 @@ static int string_next(const Machine *m, const StringDef *s, int q, uint32_t cod
 }
 
 // Whether some child of a tree's node can be the character under way.
-static bool trie_may(const Constraint *c, int node, uint32_t partial) {
+static bool trie_may(const Grammar *c, int node, uint32_t partial) {
     Range r[MAX_RANGES];
     int n = partial_ranges(partial, r), end = c->tries[node].first + c->tries[node].n;
     for (int i = 0; i < n; i++) {
@@ -568,7 +568,7 @@ static void step_string(Machine *m, Thread t, int b) {
         return;
     }
     t.q = string_next(m, s, t.q, code);
-    if (s->trie == NONE) t.count = t.count < s->limit || s->max != NO_LIMIT ? t.count + 1 : s->limit;
+    if (s->trie == NONE && !t.is_loose) t.count = t.count < s->limit || s->max != NO_LIMIT ? t.count + 1 : s->limit;
     if (s->trie != NONE ? t.q > 0 : string_lives(s, t.q, t.count)) put(m, t);
 }
 
@@ -790,25 +790,6 @@ static void step_thread(Machine *m, Thread t, int b) {
 
 static int by_bytes(const void *a, const void *b) { return memcmp(a, b, sizeof(Thread)); }
 
-static bool thread_loops(const Machine *m, const Thread *t) {
-    if (t->partial) return false;
-    if (t->kind == T_STRING) {
-        const StringDef *s = &m->c->strings[t->def];
-        return s->trie == NONE && m->c->dfas[s->dfa].is_loop[t->q] && s->max == NO_LIMIT && t->count >= s->limit;
-    }
-    if (t->kind != T_NAME || t->q != NONE) return false;
-    return m->c->dfas[m->c->objects[m->frames[t->frame].def].other].is_loop[t->count];
-}
-
-static void note_config(const Machine *m, Config *config) {
-    config->is_loop = config->n > 0;
-    for (uint32_t i = 0; i < config->n; i++) {
-        const Thread *t = &m->threads[config->begin + i];
-        config->is_end |= t->kind == T_END;
-        config->is_loop &= thread_loops(m, t);
-    }
-}
-
 static uint32_t *new_row(Machine *m, uint32_t config) {
     if (!m->rows[config / CHUNK]) m->rows[config / CHUNK] = xrealloc(NULL, (size_t)CHUNK * 256, sizeof(uint32_t));
     uint32_t *row = m->rows[config / CHUNK] + (size_t)(config % CHUNK) * 256;
@@ -837,7 +818,7 @@ static uint32_t config_intern(Machine *m) {
     memcpy(m->threads + m->n_threads, m->out, n * sizeof *m->out);
     m->configs[m->n_configs] = (Config){.begin = m->n_threads, .n = n};
     m->n_threads += n;
-    note_config(m, &m->configs[m->n_configs]);
+    for (uint32_t i = 0; i < n; i++) m->configs[m->n_configs].is_end |= m->out[i].kind == T_END;
     new_row(m, m->n_configs);
     return m->config_table[at] = m->n_configs++;
 }
@@ -850,22 +831,91 @@ uint32_t machine_step_slow(Machine *m, uint32_t config, int byte) {
     return machine_row(m, config)[byte] = next;
 }
 
+bool machine_is_end(const Machine *m, uint32_t config) { return m->configs[config].is_end; }
+
 uint32_t *machine_row(const Machine *m, uint32_t config) {
     return m->rows[config / CHUNK] + (size_t)(config % CHUNK) * 256;
 }
 
-bool machine_is_end(const Machine *m, uint32_t config) { return m->configs[config].is_end; }
-bool machine_is_loop(const Machine *m, uint32_t config) { return m->configs[config].is_loop; }
+// --- loops
 
-bool machine_is_counted(const Machine *m, uint32_t config, uint32_t *least, uint32_t *most) {
+uint64_t byte_group(int byte) {
+    static const char ends[] = "09afgzAFGZ"; // groups from one to the other
+    static const unsigned char leads[] = {0xc2, 0xc4, 0xd0, 0xe0, 0xe2, 0xe3, 0xea, 0xf0};
+    if (byte < 0x20 || byte == '"' || byte == '\\' || (byte >= 0x80 && byte < 0xc2)) return 0;
+    for (int i = 0; ends[i]; i += 2)
+        if (byte >= ends[i] && byte <= ends[i + 1]) return (uint64_t)1 << i / 2;
+    for (int i = 8; i-- > 0;)
+        if (byte >= leads[i]) return (uint64_t)1 << (5 + i);
+    int sign = byte < '0' ? byte - ' ' : byte < 'A' ? byte - '9' + 15 : byte < 'a' ? byte - 'Z' + 22 : byte - 'z' + 28;
+    return (uint64_t)1 << (13 + sign); // each its own
+}
+
+// Groups of the characters that do not lead from a state back to it.
+static uint64_t leaving(const Dfa *d, int state) {
+    uint64_t groups = 0;
+    for (int i = 0; i < d->n_bounds; i++) {
+        if (d->next[state * d->n_classes + d->class_of[i]] == state) continue;
+        uint32_t lo = d->bounds[i] > 0x20 ? d->bounds[i] : 0x20,
+                 hi = i + 1 < d->n_bounds ? d->bounds[i + 1] - 1 : CODE_MAX;
+        if (lo >= 0xd800 && hi <= 0xdfff) continue;
+        for (uint32_t c = lo; c <= hi && c < 0x80; c++) groups |= byte_group((int)c);
+        char first[4], last[4];
+        if (hi < 0x80) continue;
+        utf8_encode(lo < 0x80 ? 0x80 : lo, first), utf8_encode(hi, last);
+        for (int b = (unsigned char)first[0]; b <= (unsigned char)last[0]; b++) groups |= byte_group(b);
+    }
+    return groups;
+}
+
+static bool thread_loops(const Machine *m, const Thread *t, uint64_t *others) {
+    if (t->partial) return false;
+    if (t->kind == T_STRING) {
+        const StringDef *s = &m->c->strings[t->def];
+        bool counts = s->max != NO_LIMIT || t->count < s->limit;
+        if (s->trie != NONE || (counts && !t->is_loose)) return false;
+        *others |= leaving(&m->c->dfas[s->dfa], t->q);
+        return true;
+    }
+    if (t->kind != T_NAME || t->q != NONE) return false;
+    *others |= leaving(&m->c->dfas[m->c->objects[m->frames[t->frame].def].other], (int)t->count);
+    return true;
+}
+
+// A loop that letters leave is none: most tokens differ.
+static bool letters_stay(uint64_t others) { return !(others & (byte_group('a') | byte_group('z'))); }
+
+bool machine_is_loop(const Machine *m, uint32_t config, uint64_t *others) {
+    const Config *c = &m->configs[config];
+    *others = 0;
+    for (uint32_t i = 0; i < c->n; i++)
+        if (!thread_loops(m, &m->threads[c->begin + i], others)) return false;
+    return c->n > 0 && letters_stay(*others);
+}
+
+bool machine_is_partial(const Machine *m, uint32_t config) {
+    const Config *c = &m->configs[config];
+    return c->n > 0 && m->threads[c->begin].partial;
+}
+
+bool machine_is_counted(const Machine *m, uint32_t config, uint32_t *least, uint32_t *most, uint64_t *others) {
     const Config *c = &m->configs[config];
     const Thread *t = &m->threads[c->begin];
-    if (c->n != 1 || t->kind != T_STRING || t->partial) return false;
+    if (c->n != 1 || t->kind != T_STRING || t->partial || t->is_loose) return false;
     const StringDef *s = &m->c->strings[t->def];
-    if (s->trie != NONE || s->live || !m->c->dfas[s->dfa].is_loop[t->q]) return false;
+    if (s->trie != NONE || s->live || (s->max == NO_LIMIT && !s->min)) return false;
+    *others = leaving(&m->c->dfas[s->dfa], t->q);
     *least = s->min > t->count ? s->min - t->count : 0;
     *most = s->max == NO_LIMIT ? NO_LIMIT : s->max - t->count;
-    return true;
+    return letters_stay(*others);
+}
+
+uint32_t machine_uncounted(Machine *m, uint32_t config) {
+    Thread t = m->threads[m->configs[config].begin];
+    t.is_loose = 1, t.count = 0;
+    m->n_out = 0;
+    put(m, t);
+    return config_intern(m);
 }
 
 uint32_t machine_skip(Machine *m, uint32_t config, uint32_t n) {
@@ -888,7 +938,7 @@ static void machine_clear(Machine *m) {
     memset(new_row(m, DEAD), 0, 256 * sizeof(uint32_t));
 }
 
-Machine *machine_new(const Constraint *c) {
+Machine *machine_new(const Grammar *c) {
     Machine *m = xalloc(1, sizeof *m);
     *m = (Machine){.c = c, .cap_frames = 64, .cap_configs = CHUNK, .cap_threads = 64};
     m->frames = xrealloc(NULL, m->cap_frames, sizeof *m->frames);

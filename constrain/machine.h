@@ -64,7 +64,7 @@ typedef struct {
     bool is_possible; // some text is one
 } Node;
 
-typedef struct Constraint {
+typedef struct Grammar {
     Dfa *dfas;
     StringDef *strings;
     ObjectDef *objects;
@@ -74,18 +74,18 @@ typedef struct Constraint {
     int n_dfas, n_strings, n_objects, n_arrays, n_nodes, n_tries;
     int root;        // node of the whole text
     bool is_ordered; // properties come in the schema's order
-} Constraint;
+} Grammar;
 
 // A tree of n sorted, different strings; the index of its root.
-int trie_add(Constraint *c, const Str *strings, int n);
+int trie_add(Grammar *c, const Str *strings, int n);
 // The child of a node, or NONE; the children with codes in [lo, hi].
-int trie_child(const Constraint *c, int node, uint32_t code);
+int trie_child(const Grammar *c, int node, uint32_t code);
 
 typedef struct Machine Machine;
 
 enum { DEAD = 0 };
 
-Machine *machine_new(const Constraint *c);
+Machine *machine_new(const Grammar *c);
 void machine_free(Machine *m);
 uint32_t machine_start(Machine *m);
 
@@ -99,13 +99,21 @@ static inline uint32_t machine_step(Machine *m, uint32_t config, int byte) {
 }
 // Whether the text may end here.
 bool machine_is_end(const Machine *m, uint32_t config);
-// Whether every character that a JSON string holds unescaped leads back to this configuration.
-bool machine_is_loop(const Machine *m, uint32_t config);
-// Whether this is the inside of a string of which only the number of characters counts: at most *most more, at least
-// *least.
-bool machine_is_counted(const Machine *m, uint32_t config, uint32_t *least, uint32_t *most);
+// Bytes in groups that patterns treat alike, as bits; 0 for those that no string holds as they are, or that only go on
+// with a character.
+uint64_t byte_group(int byte);
+// Whether this is the inside of strings whose characters lead back to it, but for those of *others (bits of byte_group
+// of their first byte); letters do.
+bool machine_is_loop(const Machine *m, uint32_t config, uint64_t *others);
+// Whether this is the inside of a string of which the characters must be of one set, and their number counts: at most
+// *most more, at least *least. *others as above: they are not in the set.
+bool machine_is_counted(const Machine *m, uint32_t config, uint32_t *least, uint32_t *most, uint64_t *others);
 // The same string n characters later.
 uint32_t machine_skip(Machine *m, uint32_t config, uint32_t n);
+// The same string, its characters not counted any more.
+uint32_t machine_uncounted(Machine *m, uint32_t config);
+// In the middle of a character.
+bool machine_is_partial(const Machine *m, uint32_t config);
 // Configurations so far; when they are too many, machine_flush forgets all but those in keep, which it renumbers.
 uint32_t machine_size(const Machine *m);
 bool machine_is_full(const Machine *m);

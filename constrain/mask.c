@@ -15,6 +15,7 @@ typedef struct {
 
 typedef struct {
     TreeNode *nodes;
+    uint64_t *groups;  // (n): byte_group of the node and all below it
     uint32_t n, depth; // of the deepest node
 } Tree;
 
@@ -113,6 +114,14 @@ static void build_tree(Tree *t, const Key *keys, int n) {
     free(path);
 }
 
+static void note_groups(Tree *t) {
+    t->groups = xalloc(t->n + 1, sizeof *t->groups);
+    for (uint32_t i = t->n; i-- > 0;) {
+        t->groups[i] = byte_group((int)t->nodes[i].byte);
+        for (uint32_t k = i + 1; k < i + t->nodes[i].size; k += t->nodes[k].size) t->groups[i] |= t->groups[k];
+    }
+}
+
 // Whether s is the beginning of one character, cut off.
 static bool is_cut(Str s) {
     unsigned char head = (unsigned char)s.data[0], next = s.len > 1 ? (unsigned char)s.data[1] : 0xa0;
@@ -202,6 +211,7 @@ Vocabulary *vocabulary_new(const Str *pieces, int n) {
     }
     if (n_keys > 1) qsort(keys, (size_t)n_keys, sizeof *keys, by_bytes);
     build_tree(&v->tree, keys, n_keys);
+    note_groups(&v->tree);
     free(keys);
     group_tails(v);
     sum_lengths(v);
@@ -210,7 +220,8 @@ Vocabulary *vocabulary_new(const Str *pieces, int n) {
 
 void vocabulary_free(Vocabulary *v) {
     if (!v) return;
-    free(v->tree.nodes), free(v->tails.nodes), free(v->mixed), free(v->tail_begin), free(v->escapes), free(v->plain);
+    free(v->tree.nodes), free(v->tree.groups), free(v->tails.nodes), free(v->mixed), free(v->tail_begin),
+        free(v->escapes), free(v->plain);
     free(v->long_plain), free(v->long_length), free(v);
 }
 
@@ -235,11 +246,12 @@ static void make_room(Shared *s, uint32_t *path, uint32_t *other, uint32_t depth
 }
 
 // Sets the bits of all tokens in nodes [begin, end) that lead on from a configuration, which may be renumbered: its
-// number afterwards.
-static uint32_t walk(Shared *s, const TreeNode *nodes, uint32_t begin, uint32_t end, uint32_t config, uint64_t *out) {
-    uint32_t depth = 0;
-    s->configs[0] = config;
-    s->ends[0] = end;
+// number afterwards. The path stands from `base` on; what is below it stays.
+static uint32_t walk_at(Shared *s, uint32_t base, const TreeNode *nodes, uint32_t begin, uint32_t end, uint32_t config,
+                        uint64_t *out) {
+    uint32_t depth = base;
+    s->configs[base] = config;
+    s->ends[base] = end;
     for (uint32_t i = begin; i < end;) {
         while (i >= s->ends[depth]) depth--;
         uint32_t next = machine_step(s->machine, s->configs[depth], (int)nodes[i].byte);
@@ -255,7 +267,18 @@ static uint32_t walk(Shared *s, const TreeNode *nodes, uint32_t begin, uint32_t 
         }
         i++;
     }
-    return s->configs[0];
+    return s->configs[base];
+}
+
+static uint32_t walk(Shared *s, const TreeNode *nodes, uint32_t begin, uint32_t end, uint32_t config, uint64_t *out) {
+    return walk_at(s, 0, nodes, begin, end, config, out);
+}
+
+// All of the main tree at and below node i, which leads to `config`; the path above it ends at `depth`.
+static void walk_below(Shared *s, uint32_t i, uint32_t config, uint32_t depth, uint64_t *out) {
+    const Tree *t = &s->vocabulary->tree;
+    if (t->nodes[i].token != NONE) set_bit(out, t->nodes[i].token);
+    walk_at(s, depth + 1, t->nodes, i + 1, i + t->nodes[i].size, config, out);
 }
 
 static void clear_part(const TreeNode *nodes, uint32_t begin, uint32_t end, uint64_t *out) {
@@ -315,8 +338,42 @@ static void copy_plain(const Vocabulary *v, uint32_t most, uint64_t *out) {
         if (v->long_length[i] <= most) set_bit(out, v->long_plain[i]);
 }
 
-// A string of which only the length counts.
-static void mask_counted(Shared *s, uint32_t config, uint32_t least, uint32_t most, uint64_t *out) {
+// `out` holds what would fit if every character led back to `loop`; corrects it where tokens hold one of `others`.
+static void walk_others(Shared *s, uint32_t loop, uint64_t others, uint64_t *out) {
+    const Tree *t = &s->vocabulary->tree;
+    uint32_t depth = 0;
+    s->configs[0] = loop, s->ends[0] = t->n;
+    for (uint32_t i = 0; others && i < t->n;) {
+        while (i >= s->ends[depth]) depth--;
+        const TreeNode *node = &t->nodes[i];
+        bool in_loop = s->configs[depth] == s->configs[0];
+        if ((in_loop && !(t->groups[i] & others)) || node->byte < 0x20 || node->byte == '"' || node->byte == '\\') {
+            i += node->size;
+            continue;
+        }
+        uint32_t next = machine_step(s->machine, s->configs[depth], (int)node->byte);
+        s->configs[++depth] = next, s->ends[depth] = i + node->size;
+        if (next == s->configs[0] || machine_is_partial(s->machine, next)) {
+            i++;
+            continue;
+        }
+        depth--;
+        clear_part(t->nodes, i, i + node->size, out);
+        if (next != DEAD) walk_below(s, i, next, depth, out);
+        i += node->size;
+    }
+}
+
+// The mask inside a loop.
+static uint32_t mask_loop(Shared *s, uint32_t loop, uint64_t others, uint64_t *out) {
+    copy_plain(s->vocabulary, NO_LIMIT, out);
+    loop = walk_tails(s, loop, false, 0, NO_LIMIT, out);
+    walk_others(s, loop, others, out);
+    return others ? s->configs[0] : loop;
+}
+
+// A string of one set of characters, of which the number counts.
+static void mask_counted(Shared *s, uint32_t config, uint32_t least, uint32_t most, uint64_t others, uint64_t *out) {
     const Vocabulary *v = s->vocabulary;
     uint32_t n = most < v->most_plain ? most : v->most_plain, *after = xalloc((size_t)n + 2, sizeof *after);
     copy_plain(v, most, out);
@@ -329,16 +386,18 @@ static void mask_counted(Shared *s, uint32_t config, uint32_t least, uint32_t mo
         if (at) set_bit(out, m->token);
     }
     free(after);
+    s->pinned = config;
     if (least <= most) walk_tails(s, machine_skip(s->machine, config, least), true, least, most, out);
+    walk_others(s, machine_uncounted(s->machine, s->pinned), others, out);
 }
 
-// The configuration inside a string that any text from this one soon comes to, or DEAD.
-static uint32_t loop_after(Shared *s, uint32_t config) {
-    static const char rare[] = "~^Q9";
+// The loop that any text from this configuration soon comes to, or DEAD.
+static uint32_t loop_after(Shared *s, uint32_t config, uint64_t *others) {
+    static const char rare[] = "~^Qz";
     for (int i = 0; rare[i]; i++) {
         uint32_t next = machine_step(s->machine, config, rare[i]);
         for (int k = 0; next && k < 2; k++) {
-            if (machine_is_loop(s->machine, next)) return next;
+            if (machine_is_loop(s->machine, next, others)) return next;
             next = machine_step(s->machine, next, rare[i]);
         }
     }
@@ -348,15 +407,14 @@ static uint32_t loop_after(Shared *s, uint32_t config) {
 static void mask_compute(Shared *s, uint32_t config, uint64_t *out) {
     const Vocabulary *v = s->vocabulary;
     uint32_t least, most, loop;
-    if (machine_is_loop(s->machine, config)) {
-        copy_plain(v, NO_LIMIT, out);
-        walk_tails(s, config, false, 0, NO_LIMIT, out);
-    } else if (machine_is_counted(s->machine, config, &least, &most)) {
-        mask_counted(s, config, least, most, out);
-    } else if ((loop = loop_after(s, config))) {
+    uint64_t others;
+    if (machine_is_loop(s->machine, config, &others)) {
+        mask_loop(s, config, others, out);
+    } else if (machine_is_counted(s->machine, config, &least, &most, &others)) {
+        mask_counted(s, config, least, most, others, out);
+    } else if ((loop = loop_after(s, config, &others))) {
         s->pinned = config;
-        copy_plain(v, NO_LIMIT, out);
-        loop = walk_tails(s, loop, false, 0, NO_LIMIT, out);
+        loop = mask_loop(s, loop, others, out);
         walk_difference(s, s->pinned, loop, out);
     } else {
         memset(out, 0, v->n_words * sizeof *out);
@@ -366,7 +424,7 @@ static void mask_compute(Shared *s, uint32_t config, uint64_t *out) {
 
 // --- matchers
 
-static Shared *shared_new(const Constraint *c, const Vocabulary *v) {
+static Shared *shared_new(const Grammar *c, const Vocabulary *v) {
     Shared *s = xalloc(1, sizeof *s);
     uint32_t depth = (v->tree.depth > v->tails.depth ? v->tree.depth : v->tails.depth) + 2;
     s->machine = machine_new(c);
@@ -382,7 +440,7 @@ static void shared_free(Shared *s) {
     free(s->masks), free(s->mask_of), free(s->configs), free(s->others), free(s->ends), free(s);
 }
 
-Matcher *matcher_new(const Constraint *c, const Vocabulary *v, Matcher *shared) {
+Matcher *matcher_new(const Grammar *c, const Vocabulary *v, Matcher *shared) {
     Matcher *m = xalloc(1, sizeof *m);
     m->shared = shared ? shared->shared : shared_new(c, v);
     m->next = m->shared->matchers;

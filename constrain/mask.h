@@ -16,7 +16,7 @@ void vocabulary_free(Vocabulary *v);
 typedef struct Matcher Matcher;
 
 // `shared` (or NULL) is a matcher of the same constraint and vocabulary whose tables are used and kept alive.
-Matcher *matcher_new(const Constraint *c, const Vocabulary *v, Matcher *shared);
+Matcher *matcher_new(const Grammar *c, const Vocabulary *v, Matcher *shared);
 void matcher_free(Matcher *m);
 
 // Bit t of the words is set if and only if the bytes of token t lead on towards a text that fits. Valid until the next

@@ -85,76 +85,78 @@ Keyword schema_keyword(const Compiler *c, const Json *place, Str name) {
     static const struct {
         const char *name;
         Keyword kind;
-    } keywords[] = {{"$ref", K_REF},
-                    {"type", K_TYPE},
-                    {"enum", K_ENUM},
-                    {"const", K_CONST},
-                    {"allOf", K_ALL_OF},
-                    {"anyOf", K_ANY_OF},
-                    {"oneOf", K_ONE_OF},
-                    {"not", K_NOT},
-                    {"if", K_IF},
-                    {"then", K_ANNOTATION},
-                    {"else", K_ANNOTATION},
-                    {"properties", K_OBJECT},
-                    {"patternProperties", K_OBJECT},
-                    {"additionalProperties", K_OBJECT},
-                    {"required", K_REQUIRED},
-                    {"minProperties", K_MIN_PROPERTIES},
-                    {"maxProperties", K_MAX_PROPERTIES},
-                    {"propertyNames", K_NAMES},
-                    {"dependencies", K_DEPENDENCIES},
-                    {"dependentRequired", K_DEPENDENCIES},
-                    {"dependentSchemas", K_DEPENDENCIES},
-                    {"items", K_ARRAY},
-                    {"prefixItems", K_ARRAY},
-                    {"additionalItems", K_ARRAY},
-                    {"minItems", K_MIN_ITEMS},
-                    {"maxItems", K_MAX_ITEMS},
-                    {"uniqueItems", K_UNIQUE},
-                    {"minLength", K_MIN_LENGTH},
-                    {"maxLength", K_MAX_LENGTH},
-                    {"pattern", K_PATTERN},
-                    {"format", K_FORMAT},
-                    {"minimum", K_MINIMUM},
-                    {"maximum", K_MAXIMUM},
-                    {"exclusiveMinimum", K_OVER},
-                    {"exclusiveMaximum", K_UNDER},
-                    {"multipleOf", K_MULTIPLE},
-                    {"unevaluatedProperties", K_UNEVALUATED},
-                    {"unevaluatedItems", K_UNEVALUATED},
-                    {"contains", K_UNSUPPORTED},
-                    {"minContains", K_UNSUPPORTED},
-                    {"maxContains", K_UNSUPPORTED},
-                    {"$dynamicRef", K_UNSUPPORTED},
-                    {"$recursiveRef", K_UNSUPPORTED},
-                    {"extends", K_UNSUPPORTED},
-                    {"disallow", K_UNSUPPORTED},
-                    {"divisibleBy", K_UNSUPPORTED},
-                    {"title", K_ANNOTATION},
-                    {"description", K_ANNOTATION},
-                    {"default", K_ANNOTATION},
-                    {"examples", K_ANNOTATION},
-                    {"example", K_ANNOTATION},
-                    {"$comment", K_ANNOTATION},
-                    {"$schema", K_ANNOTATION},
-                    {"$id", K_ANNOTATION},
-                    {"id", K_ANNOTATION},
-                    {"$anchor", K_ANNOTATION},
-                    {"$dynamicAnchor", K_ANNOTATION},
-                    {"$recursiveAnchor", K_ANNOTATION},
-                    {"$vocabulary", K_ANNOTATION},
-                    {"$defs", K_ANNOTATION},
-                    {"definitions", K_ANNOTATION},
-                    {"readOnly", K_ANNOTATION},
-                    {"writeOnly", K_ANNOTATION},
-                    {"deprecated", K_ANNOTATION},
-                    {"contentEncoding", K_ANNOTATION},
-                    {"contentMediaType", K_ANNOTATION},
-                    {"contentSchema", K_ANNOTATION}};
-    (void)c;
+        int first, last; // drafts that know it; 0: all
+    } keywords[] = {{"$ref", K_REF, 0, 0},
+                    {"type", K_TYPE, 0, 0},
+                    {"enum", K_ENUM, 0, 0},
+                    {"const", K_CONST, 6, 0},
+                    {"allOf", K_ALL_OF, 0, 0},
+                    {"anyOf", K_ANY_OF, 0, 0},
+                    {"oneOf", K_ONE_OF, 0, 0},
+                    {"not", K_NOT, 0, 0},
+                    {"if", K_IF, 7, 0},
+                    {"then", K_ANNOTATION, 7, 0},
+                    {"else", K_ANNOTATION, 7, 0},
+                    {"properties", K_OBJECT, 0, 0},
+                    {"patternProperties", K_OBJECT, 0, 0},
+                    {"additionalProperties", K_OBJECT, 0, 0},
+                    {"required", K_REQUIRED, 0, 0},
+                    {"minProperties", K_MIN_PROPERTIES, 0, 0},
+                    {"maxProperties", K_MAX_PROPERTIES, 0, 0},
+                    {"propertyNames", K_NAMES, 6, 0},
+                    {"dependencies", K_DEPENDENCIES, 0, 0},
+                    {"dependentRequired", K_DEPENDENCIES, 2019, 0},
+                    {"dependentSchemas", K_DEPENDENCIES, 2019, 0},
+                    {"items", K_ARRAY, 0, 0},
+                    {"prefixItems", K_ARRAY, 2020, 0},
+                    {"additionalItems", K_ARRAY, 0, 0},
+                    {"minItems", K_MIN_ITEMS, 0, 0},
+                    {"maxItems", K_MAX_ITEMS, 0, 0},
+                    {"uniqueItems", K_UNIQUE, 0, 0},
+                    {"minLength", K_MIN_LENGTH, 0, 0},
+                    {"maxLength", K_MAX_LENGTH, 0, 0},
+                    {"pattern", K_PATTERN, 0, 0},
+                    {"format", K_FORMAT, 0, 0},
+                    {"minimum", K_MINIMUM, 0, 0},
+                    {"maximum", K_MAXIMUM, 0, 0},
+                    {"exclusiveMinimum", K_OVER, 0, 0},
+                    {"exclusiveMaximum", K_UNDER, 0, 0},
+                    {"multipleOf", K_MULTIPLE, 0, 0},
+                    {"unevaluatedProperties", K_UNEVALUATED, 2019, 0},
+                    {"unevaluatedItems", K_UNEVALUATED, 2019, 0},
+                    {"contains", K_UNSUPPORTED, 6, 0},
+                    {"minContains", K_UNSUPPORTED, 2019, 0},
+                    {"maxContains", K_UNSUPPORTED, 2019, 0},
+                    {"$dynamicRef", K_UNSUPPORTED, 0, 0},
+                    {"$recursiveRef", K_UNSUPPORTED, 0, 0},
+                    {"extends", K_UNSUPPORTED, 0, 4},
+                    {"disallow", K_UNSUPPORTED, 0, 4},
+                    {"divisibleBy", K_UNSUPPORTED, 0, 4},
+                    {"title", K_ANNOTATION, 0, 0},
+                    {"description", K_ANNOTATION, 0, 0},
+                    {"default", K_ANNOTATION, 0, 0},
+                    {"examples", K_ANNOTATION, 0, 0},
+                    {"example", K_ANNOTATION, 0, 0},
+                    {"$comment", K_ANNOTATION, 0, 0},
+                    {"$schema", K_ANNOTATION, 0, 0},
+                    {"$id", K_ANNOTATION, 0, 0},
+                    {"id", K_ANNOTATION, 0, 0},
+                    {"$anchor", K_ANNOTATION, 0, 0},
+                    {"$dynamicAnchor", K_ANNOTATION, 0, 0},
+                    {"$recursiveAnchor", K_ANNOTATION, 0, 0},
+                    {"$vocabulary", K_ANNOTATION, 0, 0},
+                    {"$defs", K_ANNOTATION, 0, 0},
+                    {"definitions", K_ANNOTATION, 0, 0},
+                    {"readOnly", K_ANNOTATION, 0, 0},
+                    {"writeOnly", K_ANNOTATION, 0, 0},
+                    {"deprecated", K_ANNOTATION, 0, 0},
+                    {"contentEncoding", K_ANNOTATION, 0, 0},
+                    {"contentMediaType", K_ANNOTATION, 0, 0},
+                    {"contentSchema", K_ANNOTATION, 0, 0}};
     for (size_t i = 0; i < sizeof keywords / sizeof *keywords; i++)
         if (str_is(name, keywords[i].name)) {
+            bool is_known = c->draft >= keywords[i].first && (!keywords[i].last || c->draft <= keywords[i].last);
+            if (!is_known) return K_UNKNOWN;
             const Json *k = keywords[i].kind == K_REF ? json_get(place, "$ref") : NULL;
             return k && k->kind != JSON_STRING ? K_UNKNOWN : keywords[i].kind;
         }
@@ -359,7 +361,7 @@ int schema_node(Compiler *c, Term *terms, int n) {
     buffer_free(&key);
     if (!is_new) return *node;
     if (c->c->n_nodes >= MAX_NODES) return schema_fail(c, NULL, NULL, "too complex: more than %d places", MAX_NODES), 0;
-    *node = constraint_add_node(c->c);
+    *node = grammar_add_node(c->c);
     if (*node % 256 == 0) {
         c->terms = xrealloc(c->terms, (size_t)*node + 256, sizeof *c->terms);
         c->n_terms = xrealloc(c->n_terms, (size_t)*node + 256, sizeof *c->n_terms);
@@ -828,7 +830,7 @@ static const Json *find_values(const Facts *f, int draft) {
         if (a->kind != A_SEEN || (draft <= 7 && json_get(a->place, "$ref"))) continue;
         const Json *k = json_get(a->place, "enum");
         if (k && k->kind == JSON_ARRAY) return k;
-        if ((k = json_get(a->place, "const"))) return k;
+        if (draft >= 6 && (k = json_get(a->place, "const"))) return k;
     }
     return NULL;
 }
@@ -886,12 +888,12 @@ static void work_out(Compiler *c, int node) {
     schema_expand(c, f);
 }
 
-Constraint *constraint_schema(const Json *schema, bool is_ordered, Buffer *unknown, Error *err) {
-    Compiler c = {.c = constraint_new(), .root = schema, .budget = {COMPILE_BUDGET}, .err = err, .unknown = unknown};
+Grammar *grammar_schema(const Json *schema, bool is_ordered, Buffer *unknown, Error *err) {
+    Compiler c = {.c = grammar_new(), .root = schema, .budget = {COMPILE_BUDGET}, .err = err, .unknown = unknown};
     Term root = {TERM_IS, schema};
     c.draft = find_draft(schema);
     c.c->is_ordered = is_ordered;
-    constraint_add_node(c.c); // 0: nothing fits
+    grammar_add_node(c.c); // 0: nothing fits
     c.terms = xalloc(256, sizeof *c.terms);
     c.n_terms = xalloc(256, sizeof *c.n_terms);
     c.c->root = schema_node(&c, &root, 1);
@@ -901,16 +903,16 @@ Constraint *constraint_schema(const Json *schema, bool is_ordered, Buffer *unkno
     for (Block *b = c.blocks, *next; b; b = next) next = b->next, free(b);
     free(c.known), free(c.terms), free(c.n_terms);
     if (!c.failed) return c.c;
-    constraint_free(c.c);
+    grammar_free(c.c);
     return NULL;
 }
 
-Constraint *constraint_schema_text(Str text, bool is_ordered, Buffer *unknown, Error *err) {
+Grammar *grammar_schema_text(Str text, bool is_ordered, Buffer *unknown, Error *err) {
     JsonDoc doc = {0};
     Error why;
-    Constraint *c = NULL;
+    Grammar *c = NULL;
     if (json_parse(&doc, text.data, text.len, &why))
-        c = constraint_schema(doc.root, is_ordered, unknown, err);
+        c = grammar_schema(doc.root, is_ordered, unknown, err);
     else
         error_set(err, EXIT_USAGE, "JSON Schema: %s", why.text);
     json_free(&doc);

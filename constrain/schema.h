@@ -118,7 +118,7 @@ typedef struct {
 } Known;
 
 typedef struct {
-    Constraint *c;
+    Grammar *c;
     const Json *root;
     Budget budget;
     Error *err;

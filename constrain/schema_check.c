@@ -227,7 +227,7 @@ static unsigned possible_types(Compiler *c, const Json *s, int depth) {
 
 // Whether none of the values `a` lists fits b.
 static bool values_apart(Compiler *c, const Json *a, const Json *b) {
-    const Json *one = json_get(a, "const"), *list = json_get(a, "enum");
+    const Json *one = c->draft >= 6 ? json_get(a, "const") : NULL, *list = json_get(a, "enum");
     bool apart = one || (list && list->kind == JSON_ARRAY);
     if (!apart || (c->draft <= 7 && json_get(a, "$ref"))) return false;
     bool before = c->failed;

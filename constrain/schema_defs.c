@@ -3,6 +3,7 @@
 #include "schema.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,7 +15,7 @@ static int any_dfa(Compiler *c) {
     if (is_new) {
         Dfa d;
         dfa_any(&d);
-        *known = constraint_add_dfa(c->c, &d);
+        *known = grammar_add_dfa(c->c, &d);
     }
     return *known;
 }
@@ -32,7 +33,7 @@ static int known_regex(Compiler *c, const Json *place, const char *keyword, Str 
     if (!is_new) return *known;
     *known = -1;
     if (!regex_compile(pattern, mode, &c->budget, &d, &why)) return schema_fail(c, place, keyword, "%s", why.text), -1;
-    return *known = constraint_add_dfa(c->c, &d);
+    return *known = grammar_add_dfa(c->c, &d);
 }
 
 int schema_pattern(Compiler *c, const Json *place, Str pattern) {
@@ -60,7 +61,7 @@ static void add_text(Compiler *c, Str key, const char *pattern) {
         schema_fail(c, NULL, NULL, "%s", why.text);
         return;
     }
-    if (is_new) *known = constraint_add_dfa(c->c, &d);
+    if (is_new) *known = grammar_add_dfa(c->c, &d);
     if (!dfa_is_empty(&c->c->dfas[*known])) node_add(c->c, c->node, (Alt){ALT_TEXT, *known});
 }
 
@@ -136,7 +137,7 @@ static void emit_numbers(Compiler *c, const Facts *f) {
     if (is_new && !number_dfa(&r, &c->budget, &d, &why))
         schema_fail(c, place, r.multiple != 0 ? "multipleOf" : NULL, "%s", why.text);
     else if (is_new && exclude(c, &d, &forbidden))
-        *known = constraint_add_dfa(c->c, &d);
+        *known = grammar_add_dfa(c->c, &d);
     if (!c->failed && !dfa_is_empty(&c->c->dfas[*known])) node_add(c->c, c->node, (Alt){ALT_TEXT, *known});
     buffer_free(&key), buffer_free(&forbidden);
 }
@@ -189,17 +190,47 @@ static int narrow(Compiler *c, int dfa, int other, bool is_negated) {
     if (!dfa_product(&both, &c->c->dfas[dfa], &c->c->dfas[other], is_negated ? DFA_AND_NOT : DFA_AND, 0, &c->budget,
                      &why))
         return schema_fail(c, NULL, NULL, "%s", why.text), -1;
-    return *known = constraint_add_dfa(c->c, &both);
+    return *known = grammar_add_dfa(c->c, &both);
 }
 
-static int string_language(Compiler *c, const Facts *f, uint32_t *max) {
+// A pattern ^X{n,m}$ of one character or class X is X* and a length, which is counted faster than it is spelled out.
+static Str split_repeat(Compiler *c, Str p, uint32_t *min, uint32_t *max) {
+    size_t at = 1, end = p.len - 2;
+    unsigned n, m;
+    int used = 0;
+    if (p.len < 6 || p.len > 200 || p.data[0] != '^' || p.data[p.len - 1] != '$' || p.data[end] != '}') return p;
+    if (p.data[at] == '[') {
+        for (at++; at < end && p.data[at] != ']'; at++) at += p.data[at] == '\\';
+        at++;
+    } else if (p.data[at] == '\\' && strchr("dwsDWS", p.data[at + 1])) {
+        at += 2;
+    } else if (p.data[at] == '.') {
+        at++;
+    }
+    char *text = schema_alloc(c, p.len + 3);
+    memcpy(text, p.data, p.len);
+    if (at == 1 || at >= end || text[at] != '{') return p;
+    if (sscanf(text + at, "{%9u}%n", &n, &used) == 1 && used)
+        m = n;
+    else if (!(sscanf(text + at, "{%9u,%9u}%n", &n, &m, &used) == 2 && used))
+        return p;
+    if (at + (size_t)used != p.len - 1) return p;
+    if (n > *min) *min = n;
+    if (m < *max) *max = m;
+    memcpy(text + at, "*$", 3);
+    return (Str){text, at + 2};
+}
+
+static int string_language(Compiler *c, const Facts *f, uint32_t *min, uint32_t *max) {
     int dfa = any_dfa(c);
     Buffer forbidden = {0};
     for (const Atom *a = f->atoms; a && dfa >= 0; a = a->next) {
         uint32_t most = NO_LIMIT;
         int other = -1;
         if (a->kind == A_NO_VALUE) put_forbidden(c, &forbidden, a, JSON_STRING);
-        if (a->kind == A_PATTERN) other = schema_pattern(c, a->place, a->json->string);
+        if (a->kind == A_PATTERN)
+            other = schema_pattern(c, a->place,
+                                   a->is_negated ? a->json->string : split_repeat(c, a->json->string, min, max));
         if (a->kind == A_FORMAT) other = schema_format(c, a->place, a->json->string, &most);
         if (c->failed) dfa = -1;
         if (other < 0 || dfa < 0) continue;
@@ -214,9 +245,16 @@ static int string_language(Compiler *c, const Facts *f, uint32_t *max) {
     return dfa;
 }
 
+// Whether the texts are all those of one set of characters.
+static bool is_star(const Dfa *d) {
+    for (int i = 0; i < d->n_classes; i++)
+        if (d->next[d->n_classes + i] > 1) return false;
+    return d->n_states == 2 && d->start == 1 && d->accept[1];
+}
+
 // Index of a string of this language and length; -1 if there is none.
 static int known_string(Compiler *c, int dfa, uint32_t min, uint32_t max) {
-    bool is_new, is_any = dfa == any_dfa(c);
+    bool is_new;
     Buffer key = {0};
     if (dfa_is_empty(&c->c->dfas[dfa]) || min > max) return -1;
     buffer_printf(&key, "string %d %u %u", dfa, min, max);
@@ -225,17 +263,17 @@ static int known_string(Compiler *c, int dfa, uint32_t min, uint32_t max) {
     if (!is_new) return *known;
     StringDef s = {.trie = NONE, .dfa = dfa, .min = min, .max = max, .limit = max == NO_LIMIT ? min : max};
     *known = -1;
-    if (!is_any && (min > 0 || max != NO_LIMIT)) {
+    if (!is_star(&c->c->dfas[dfa]) && (min > 0 || max != NO_LIMIT)) {
         if (!fill_live(c, &s)) return -1;
         size_t start = (size_t)c->c->dfas[dfa].start * ((size_t)s.limit + 1);
         if (!get_bit(s.live, start)) return free(s.live), -1;
     }
-    return *known = constraint_add_string(c->c, s);
+    return *known = grammar_add_string(c->c, s);
 }
 
 static void emit_string(Compiler *c, const Facts *f) {
-    uint32_t max = f->max_length;
-    int dfa = string_language(c, f, &max), string = dfa < 0 ? -1 : known_string(c, dfa, f->min_length, max);
+    uint32_t min = f->min_length, max = f->max_length;
+    int dfa = string_language(c, f, &min, &max), string = dfa < 0 ? -1 : known_string(c, dfa, min, max);
     if (string >= 0) node_add(c->c, c->node, (Alt){ALT_STRING, string});
 }
 
@@ -291,7 +329,7 @@ static void emit_array(Compiler *c, const Facts *f) {
     for (int i = 0; i < n_prefix; i++) d.prefix[i] = item_node(c, f, i, terms);
     d.rest = item_node(c, f, n_prefix, terms);
     free(terms);
-    Alt alt = {ALT_ARRAY, constraint_add_array(c->c, d)};
+    Alt alt = {ALT_ARRAY, grammar_add_array(c->c, d)};
     node_add(c->c, c->node, alt);
 }
 
@@ -430,7 +468,7 @@ static int class_node(Compiler *c, const Facts *f, const Patterns *p, unsigned b
 static bool names_language(Compiler *c, const Atom *names, Dfa *d) {
     Error why;
     Dfa lengths, both;
-    int outer = c->node, n_alts = c->n_alts, node = constraint_add_node(c->c); // to collect in
+    int outer = c->node, n_alts = c->n_alts, node = grammar_add_node(c->c); // to collect in
     Facts f = schema_facts();
     f.types = IS_STRING;
     f.todo = schema_task(c, NULL, names->term);
@@ -491,7 +529,7 @@ static bool add_others(Compiler *c, const Facts *f, ObjectDef *o, Term *terms) {
     for (int bits = 0; bits < o->n_other && !c->failed; bits++)
         if (used[bits]) o->other_nodes[bits] = class_node(c, f, &p, (unsigned)bits, terms);
     free(used);
-    o->other = constraint_add_dfa(c->c, &d);
+    o->other = grammar_add_dfa(c->c, &d);
     return !c->failed;
 }
 
@@ -515,7 +553,7 @@ static void emit_object(Compiler *c, const Facts *f) {
     if (!c->failed) add_others(c, f, &o, terms);
     if (names.n) o.trie = trie_add(c->c, names.at, names.n);
     free(terms), free(order), free(names.at);
-    Alt alt = {ALT_OBJECT, constraint_add_object(c->c, o)};
+    Alt alt = {ALT_OBJECT, grammar_add_object(c->c, o)};
     node_add(c->c, c->node, alt);
 }
 
@@ -542,7 +580,7 @@ static void emit_array_value(Compiler *c, const Json *v) {
     d.min = d.max = (uint32_t)v->n_items;
     int i = 0;
     for (const Json *k = v->child; k; k = k->next) d.prefix[i++] = value_node(c, k);
-    Alt alt = {ALT_ARRAY, constraint_add_array(c->c, d)};
+    Alt alt = {ALT_ARRAY, grammar_add_array(c->c, d)};
     node_add(c->c, c->node, alt);
 }
 
@@ -559,7 +597,7 @@ static void emit_object_value(Compiler *c, const Json *v) {
     }
     if (names.n) o.trie = trie_add(c->c, names.at, names.n);
     free(order), free(names.at);
-    Alt alt = {ALT_OBJECT, constraint_add_object(c->c, o)};
+    Alt alt = {ALT_OBJECT, grammar_add_object(c->c, o)};
     node_add(c->c, c->node, alt);
 }
 
@@ -585,14 +623,14 @@ void schema_emit_values(Compiler *c, const Json *const *values, int n) {
     if (strings.n) {
         free(sort_names(&strings));
         StringDef s = {.trie = trie_add(c->c, strings.at, strings.n), .dfa = NONE, .max = NO_LIMIT};
-        node_add(c->c, c->node, (Alt){ALT_STRING, constraint_add_string(c->c, s)});
+        node_add(c->c, c->node, (Alt){ALT_STRING, grammar_add_string(c->c, s)});
     }
     free(strings.at), buffer_free(&numbers), buffer_free(&key);
 }
 
 // --- what no text fits
 
-static bool object_is_possible(Constraint *c, ObjectDef *o) {
+static bool object_is_possible(Grammar *c, ObjectDef *o) {
     uint32_t n = 0;
     for (int i = 0; i < o->n_names; i++) {
         Slot *s = &o->slots[i];
@@ -605,25 +643,25 @@ static bool object_is_possible(Constraint *c, ObjectDef *o) {
     return o->n_required <= o->max && (has_others || n >= o->min);
 }
 
-static bool array_is_possible(const Constraint *c, const ArrayDef *a) {
+static bool array_is_possible(const Grammar *c, const ArrayDef *a) {
     for (int i = 0; i < a->n_prefix && (uint32_t)i < a->min; i++)
         if (!c->nodes[a->prefix[i]].is_possible) return false;
     return a->min <= (uint32_t)a->n_prefix || c->nodes[a->rest].is_possible;
 }
 
-static bool alt_is_possible(Constraint *c, Alt alt) {
+static bool alt_is_possible(Grammar *c, Alt alt) {
     if (alt.kind == ALT_OBJECT) return object_is_possible(c, &c->objects[alt.def]);
     return alt.kind != ALT_ARRAY || array_is_possible(c, &c->arrays[alt.def]);
 }
 
-static bool node_is_possible(Constraint *c, const Node *n) {
+static bool node_is_possible(Grammar *c, const Node *n) {
     for (int i = 0; i < n->n_alts; i++)
         if (alt_is_possible(c, n->alts[i])) return true;
     return false;
 }
 
 // Whether some character that is none of the children's leads on from the automaton's state.
-static bool leads_beside(const Constraint *c, const TrieNode *t, const Dfa *d) {
+static bool leads_beside(const Grammar *c, const TrieNode *t, const Dfa *d) {
     uint32_t from = 0;
     for (int k = t->first; k <= t->first + t->n; k++) {
         bool is_last = k == t->first + t->n;
@@ -636,7 +674,7 @@ static bool leads_beside(const Constraint *c, const TrieNode *t, const Dfa *d) {
 }
 
 // Follows the automaton of other names along the tree of names.
-static void finish_names(Constraint *c, const ObjectDef *o) {
+static void finish_names(Grammar *c, const ObjectDef *o) {
     const Dfa *d = o->other != NONE ? &c->dfas[o->other] : NULL;
     int end = o->trie + 1;
     c->tries[o->trie].other = d ? d->start : 0;
@@ -670,7 +708,7 @@ static void finish_object(Compiler *c, ObjectDef *o) {
         schema_fail(c, NULL, NULL, "\"minProperties\": %u is not supported where names are free", o->min);
 }
 
-static void finish_array(const Constraint *c, ArrayDef *a) {
+static void finish_array(const Grammar *c, ArrayDef *a) {
     for (uint32_t i = 0; i <= (uint32_t)a->n_prefix; i++) {
         int node = i < (uint32_t)a->n_prefix ? a->prefix[i] : a->rest;
         if (!c->nodes[node].is_possible && i < a->max) a->max = i;
@@ -678,7 +716,7 @@ static void finish_array(const Constraint *c, ArrayDef *a) {
 }
 
 void schema_finish(Compiler *c) {
-    Constraint *s = c->c;
+    Grammar *s = c->c;
     for (bool changed = true; changed && schema_spend(c, s->n_nodes / 4 + 1);) {
         changed = false;
         for (int i = s->n_nodes; i-- > 0;)

@@ -5,21 +5,20 @@
 #include "kernels.h"
 
 // X(type, name) for all integer types, by the size of their groups; what they are made of is in base/type.h.
-#define TYPES_OF_16(X) X(Q2_K, q2_k) X(Q3_K, q3_k) X(Q6_K, q6_k) X(IQ2_XS, iq2_xs) X(IQ2_S, iq2_s) X(IQ1_M, iq1_m)
-#define TYPES_OF_32(X)                                                                                                 \
-    X(Q8_0, q8_0)                                                                                                      \
-    X(Q4_0, q4_0)                                                                                                      \
-    X(Q4_1, q4_1)                                                                                                      \
-    X(Q5_0, q5_0) X(Q5_1, q5_1) X(Q4_K, q4_k) X(Q5_K, q5_k) X(IQ4_NL, iq4_nl) X(IQ4_XS, iq4_xs) X(IQ2_XXS, iq2_xxs)    \
-        X(IQ3_XXS, iq3_xxs) X(IQ3_S, iq3_s) X(IQ1_S, iq1_s) X(TQ1_0, tq1_0) X(TQ2_0, tq2_0)
+// clang-format off
+#define TYPES_OF_16(X) \
+    X(Q2_K, q2_k) X(Q3_K, q3_k) X(Q6_K, q6_k) X(IQ2_XS, iq2_xs) X(IQ2_S, iq2_s) X(IQ1_M, iq1_m)
+#define TYPES_OF_32(X) \
+    X(Q8_0, q8_0) X(Q4_0, q4_0) X(Q4_1, q4_1) X(Q5_0, q5_0) X(Q5_1, q5_1) X(Q4_K, q4_k) X(Q5_K, q5_k) \
+    X(IQ4_NL, iq4_nl) X(IQ4_XS, iq4_xs) X(IQ2_XXS, iq2_xxs) X(IQ3_XXS, iq3_xxs) X(IQ3_S, iq3_s) \
+    X(IQ1_S, iq1_s) X(TQ1_0, tq1_0) X(TQ2_0, tq2_0)
 #define EACH_INTEGER_TYPE(X) TYPES_OF_16(X) TYPES_OF_32(X)
-// Those without vector code of their own everywhere: quant_unpack serves.
-#define PLAIN_TYPES(X)                                                                                                 \
-    X(IQ2_XXS, iq2_xxs)                                                                                                \
-    X(IQ2_XS, iq2_xs)                                                                                                  \
-    X(IQ2_S, iq2_s)                                                                                                    \
-    X(IQ3_XXS, iq3_xxs) X(IQ3_S, iq3_s) X(IQ1_S, iq1_s) X(IQ1_M, iq1_m) X(TQ1_0, tq1_0) X(TQ2_0, tq2_0)
+// Those without vector code of their own: quant_unpack serves.
+#define PLAIN_TYPES(X) \
+    X(IQ2_XXS, iq2_xxs) X(IQ2_XS, iq2_xs) X(IQ2_S, iq2_s) X(IQ3_XXS, iq3_xxs) X(IQ3_S, iq3_s) \
+    X(IQ1_S, iq1_s) X(IQ1_M, iq1_m) X(TQ1_0, tq1_0) X(TQ2_0, tq2_0)
 #define FLOAT_TYPES(X) X(F32, f32) X(F16, f16) X(BF16, bf16)
+// clang-format on
 
 extern const Kernels kernels_scalar;
 extern const Kernels kernels_avx2;   // AVX2, FMA, F16C

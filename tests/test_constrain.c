@@ -7,13 +7,15 @@
 
 // Tokens that cut JSON in many ways: bytes, parts of strings, ends of several levels at once, halves of characters.
 static const char *const tokens[] = {
-    "{",       "}",     "[",      "]",     "\"",   ":",     ",",         " ",        "\n",      "  ",   "    ",    "0",
-    "1",       "12",    "999",    "-",     ".",    "e",     "E+",        "true",     "false",   "null", "tr",      "ue",
-    "a",       "b",     "ab",     "abc",   "name", "x",     "\"a",       "\"name",   "\":",     "\": ", "\": \"",  "\",",
-    "\", \"",  "\"}",   "\"]",    "\"}]",  "}}",   "]}",    "\"},",      "[]",       "{}",      "{\"",  "[\"",     "[{\"",
-    "\\",      "\\n",   "\\\"",   "u",     "u0",   "\\u00", "\\u00e9",   "\\ud83d",  "\\ude00", "d83d", "\xc3",    "\xa9",
-    "\xc3\xa9", "\xe2\x82", "\xac", "\xf0\x9f", "\x98\x80", "a\"", "ab\",", "b\\", "\x01", "2024", "-01", "T", "Z", "\t",
-    "\xed\xa0", "\xff", "z\xc3", "", "q", "9", "/", "\r", "y", "s", "n", "o", "aaaaaaaa", "bbbb bbbb"};
+    "{",        "}",        "[",    "]",        "\"",       ":",       ",",        " ",        "\n",   "  ",
+    "    ",     "0",        "1",    "12",       "999",      "-",       ".",        "e",        "E+",   "true",
+    "false",    "null",     "tr",   "ue",       "a",        "b",       "ab",       "abc",      "name", "x",
+    "\"a",      "\"name",   "\":",  "\": ",     "\": \"",   "\",",     "\", \"",   "\"}",      "\"]",  "\"}]",
+    "}}",       "]}",       "\"},", "[]",       "{}",       "{\"",     "[\"",      "[{\"",     "\\",   "\\n",
+    "\\\"",     "u",        "u0",   "\\u00",    "\\u00e9",  "\\ud83d", "\\ude00",  "d83d",     "\xc3", "\xa9",
+    "\xc3\xa9", "\xe2\x82", "\xac", "\xf0\x9f", "\x98\x80", "a\"",     "ab\",",    "b\\",      "\x01", "2024",
+    "-01",      "T",        "Z",    "\t",       "\xed\xa0", "\xff",    "z\xc3",    "",         "q",    "9",
+    "/",        "\r",       "y",    "s",        "n",        "o",       "aaaaaaaa", "bbbb bbbb"};
 enum { N_TOKENS = sizeof tokens / sizeof *tokens };
 
 static Vocabulary *small_vocabulary(void) {
@@ -29,7 +31,7 @@ static Vocabulary *byte_vocabulary(void) {
     return vocabulary_new(pieces, 256);
 }
 
-static bool accepts(const Constraint *c, const char *text) {
+static bool accepts(const Grammar *c, const char *text) {
     Vocabulary *v = small_vocabulary();
     Matcher *m = matcher_new(c, v, NULL);
     Str s = str_of(text);
@@ -39,15 +41,15 @@ static bool accepts(const Constraint *c, const char *text) {
     return ok;
 }
 
-static Constraint *schema_of(const char *text) {
+static Grammar *schema_of(const char *text) {
     Error err;
-    Constraint *c = constraint_schema_text(str_of(text), false, NULL, &err);
+    Grammar *c = grammar_schema_text(str_of(text), false, NULL, &err);
     CHECK(c, "%s: %s", text, err.text);
     return c;
 }
 
 // texts: those that fit, NULL, those that do not, NULL.
-static void check_texts(Constraint *c, const char *what, const char *const *texts) {
+static void check_texts(Grammar *c, const char *what, const char *const *texts) {
     bool wanted = true;
     for (int i = 0, ends = 0; c && ends < 2; i++) {
         if (!texts[i])
@@ -55,14 +57,14 @@ static void check_texts(Constraint *c, const char *what, const char *const *text
         else
             CHECK(accepts(c, texts[i]) == wanted, "%s: %s %s", what, texts[i], wanted ? "refused" : "accepted");
     }
-    constraint_free(c);
+    grammar_free(c);
 }
 
 #define TEXTS(...) ((const char *const[]){__VA_ARGS__, NULL, NULL})
 
-static Constraint *regex_of(const char *pattern) {
+static Grammar *regex_of(const char *pattern) {
     Error err;
-    Constraint *c = constraint_regex(str_of(pattern), &err);
+    Grammar *c = grammar_regex(str_of(pattern), &err);
     CHECK(c, "%s: %s", pattern, err.text);
     return c;
 }
@@ -77,7 +79,13 @@ static void expressions(void) {
         {"[^a-c\\d]+", {"xyz", "\xc3\xa9", NULL, "a", "x1", NULL}},
         {"^a$|^$", {"a", "", NULL, "aa", NULL}},
         {"a^b|c$d|e", {"e", NULL, "ab", "cd", NULL}},
-        {"\\u00e9\\x41\\u{1F600}\\.", {"\xc3\xa9" "A\xf0\x9f\x98\x80.", NULL, "\xc3\xa9" "A\xf0\x9f\x98\x80x", NULL}},
+        {"\\u00e9\\x41\\u{1F600}\\.",
+         {"\xc3\xa9"
+          "A\xf0\x9f\x98\x80.",
+          NULL,
+          "\xc3\xa9"
+          "A\xf0\x9f\x98\x80x",
+          NULL}},
         {"(?:a|)(?<n>b)?", {"", "a", "ab", "b", NULL, "ba", NULL}},
         {"^(?!foo$)(?=[a-z]+)\\w*", {"fo", "foox", NULL, "foo", "1", NULL}},
         {"\\p{L}+\\s", {"\xc3\xa9 ", NULL, "1 ", NULL}},
@@ -89,32 +97,49 @@ static void expressions(void) {
 }
 
 static void expression_errors(void) {
-    static const char *const wrong[] = {"(",      "a)",     "[a",     "*a",   "a**",   "\\1",         "(a)\\1", "\\b",
-                                        "a(?=b)", "(?<=a)", "[b-a]",  "a{2,1}", "\\p{Han}", "((a{1,200}){1,200}){1,200}",
-                                        "[ab]*a[ab]{40}", "\xff", "\\q", "x(?i)y", "[^\\s\\S]"};
+    static const char *const wrong[] = {"(",
+                                        "a)",
+                                        "[a",
+                                        "*a",
+                                        "a**",
+                                        "\\1",
+                                        "(a)\\1",
+                                        "\\b",
+                                        "a(?=b)",
+                                        "(?<=a)",
+                                        "[b-a]",
+                                        "a{2,1}",
+                                        "\\p{Han}",
+                                        "((a{1,200}){1,200}){1,200}",
+                                        "[ab]*a[ab]{40}",
+                                        "\xff",
+                                        "\\q",
+                                        "x(?i)y",
+                                        "[^\\s\\S]"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         Error err = {0};
-        Constraint *c = constraint_regex(str_of(wrong[i]), &err);
+        Grammar *c = grammar_regex(str_of(wrong[i]), &err);
         CHECK(!c && err.code == EXIT_USAGE && err.text[0], "%s", wrong[i]);
-        constraint_free(c);
+        grammar_free(c);
     }
 }
 
-static Constraint *grammar_of(const char *text) {
+static Grammar *grammar_of(const char *text) {
     Error err;
-    Constraint *c = constraint_grammar(str_of(text), &err);
+    Grammar *c = grammar_gbnf(str_of(text), &err);
     CHECK(c, "%s: %s", text, err.text);
     return c;
 }
 
 static void grammars(void) {
     check_texts(grammar_of("root ::= \"yes\" | \"no\" # answers\n"), "words", TEXTS("yes", "no", NULL, "", "yesno"));
-    check_texts(grammar_of("root ::= expr\nexpr ::= term ([-+*/] term)*\nterm ::= num | \"(\" expr \")\"\nnum ::= [0-9]+"),
-                "sums", TEXTS("1", "(1+22)*3", "((4))", NULL, "1+", "(1", "1)", ""));
-    check_texts(grammar_of("root ::= (\n  \"a\" b? |\n  [^\\x00-\\x1fb\"]{2,3}\n)\nb ::= \"b\"\n    | \"c\"\n"), "lines",
-                TEXTS("a", "ab", "ac", "xyz", "\xc3\xa9\xc3\xa9", NULL, "b", "x", "xxxx"));
-    check_texts(grammar_of("root ::= list\nlist ::= \"[\" (item (\",\" item)*)? \"]\"\nitem ::= list | \"x\"\n"), "nested",
-                TEXTS("[]", "[x,[x,[]]]", NULL, "[x", "[x,]", "x"));
+    check_texts(
+        grammar_of("root ::= expr\nexpr ::= term ([-+*/] term)*\nterm ::= num | \"(\" expr \")\"\nnum ::= [0-9]+"),
+        "sums", TEXTS("1", "(1+22)*3", "((4))", NULL, "1+", "(1", "1)", ""));
+    check_texts(grammar_of("root ::= (\n  \"a\" b? |\n  [^\\x00-\\x1fb\"]{2,3}\n)\nb ::= \"b\"\n    | \"c\"\n"),
+                "lines", TEXTS("a", "ab", "ac", "xyz", "\xc3\xa9\xc3\xa9", NULL, "b", "x", "xxxx"));
+    check_texts(grammar_of("root ::= list\nlist ::= \"[\" (item (\",\" item)*)? \"]\"\nitem ::= list | \"x\"\n"),
+                "nested", TEXTS("[]", "[x,[x,[]]]", NULL, "[x", "[x,]", "x"));
     check_texts(grammar_of("root ::= a a | \"\\u00e9\" .\na ::= \"(\" a \")\" | \"(\" a \"]\" | \"\"\n"), "ambiguous",
                 TEXTS("", "(]", "((])", "()(]", "\xc3\xa9x", NULL, "(", "(()"));
     check_texts(grammar_of("root ::= x{2} y{1,} z{0,2}\nx ::= \"x\"\ny ::= \"y\"\nz ::= \"z\""), "repeated",
@@ -124,24 +149,32 @@ static void grammars(void) {
 static void grammar_errors(void) {
     static const struct {
         const char *text, *where;
-    } wrong[] = {{"root ::= \"a", "line 1, column 12"},      {"root ::= b", "line 1, column 10"},
-                 {"root ::= \"a\"\nb = c", "line 2, column 3"}, {"root ::= root \"a\"", "line 1, column 1"},
-                 {"a ::= b \"x\"\nb ::= a?\nroot ::= a", "left recursion"}, {"root ::= [z-a]", "line 1, column 11"},
-                 {"root ::= (\"a\"", "line 1, column 14"}, {"x ::= \"a\"", "root"}, {"root ::= \"a\" root", "no text"},
-                 {"", "root"}, {"root ::= *", "line 1, column 10"}, {"root ::= \"a\"\nroot ::= \"b\"", "line 2, column 1"},
-                 {"root ::= \"a\"{3,2}", "out of order"}, {"root ::= <[1]>", "tokens"}};
+    } wrong[] = {{"root ::= \"a", "line 1, column 12"},
+                 {"root ::= b", "line 1, column 10"},
+                 {"root ::= \"a\"\nb = c", "line 2, column 3"},
+                 {"root ::= root \"a\"", "line 1, column 1"},
+                 {"a ::= b \"x\"\nb ::= a?\nroot ::= a", "left recursion"},
+                 {"root ::= [z-a]", "line 1, column 11"},
+                 {"root ::= (\"a\"", "line 1, column 14"},
+                 {"x ::= \"a\"", "root"},
+                 {"root ::= \"a\" root", "no text"},
+                 {"", "root"},
+                 {"root ::= *", "line 1, column 10"},
+                 {"root ::= \"a\"\nroot ::= \"b\"", "line 2, column 1"},
+                 {"root ::= \"a\"{3,2}", "out of order"},
+                 {"root ::= <[1]>", "tokens"}};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         Error err = {0};
-        Constraint *c = constraint_grammar(str_of(wrong[i].text), &err);
+        Grammar *c = grammar_gbnf(str_of(wrong[i].text), &err);
         CHECK(!c && err.code == EXIT_USAGE && strstr(err.text, wrong[i].where), "%s: %s", wrong[i].text, err.text);
-        constraint_free(c);
+        grammar_free(c);
     }
 }
 
 static void choices(void) {
     Error err;
     Str words[] = {str_of("yes"), str_of("no"), str_of("nope")};
-    check_texts(constraint_choices(words, 3, &err), "choices", TEXTS("yes", "no", "nope", NULL, "nop", "", "yesno"));
+    check_texts(grammar_choices(words, 3, &err), "choices", TEXTS("yes", "no", "nope", NULL, "nop", "", "yesno"));
 }
 
 // Schemas with texts that fit and do not. Among them what the JSON Schema specification says of each keyword.
@@ -154,60 +187,99 @@ static const struct {
     {"{\"type\":\"number\"}", {"1.5", "-0", "1e-05", "2E+10", NULL, "1.", ".5", "+1", "NaN", NULL}},
     {"{\"type\":\"number\",\"minimum\":-1.5,\"exclusiveMaximum\":20}",
      {"-1.5", "0", "19.999", "1e-05", "-0.0", "9", NULL, "-1.51", "20", "20.0", "100", "1e+16", NULL}},
-    {"{\"type\":\"integer\",\"exclusiveMinimum\":0,\"maximum\":120}", {"1", "120", "99", NULL, "0", "-1", "121", "-0", NULL}},
-    {"{\"type\":\"number\",\"minimum\":0.05,\"maximum\":0.5}", {"0.05", "0.5", "0.12", "0.50", NULL, "0", "0.04", "0.51", "1", NULL}},
+    {"{\"type\":\"integer\",\"exclusiveMinimum\":0,\"maximum\":120}",
+     {"1", "120", "99", NULL, "0", "-1", "121", "-0", NULL}},
+    {"{\"type\":\"number\",\"minimum\":0.05,\"maximum\":0.5}",
+     {"0.05", "0.5", "0.12", "0.50", NULL, "0", "0.04", "0.51", "1", NULL}},
     {"{\"type\":\"number\",\"maximum\":-2.5}", {"-2.5", "-3", "-100", NULL, "-2.4", "0", "1", "-1e-05", NULL}},
     {"{\"type\":\"integer\",\"multipleOf\":7}", {"0", "7", "-14", "700", NULL, "8", "1", NULL}},
     {"{\"minimum\":5,\"exclusiveMinimum\":true,\"type\":\"integer\"}", {"6", NULL, "5", NULL}},
     {"{\"type\":\"string\",\"minLength\":2,\"maxLength\":3}",
-     {"\"ab\"", "\"\\u00e9\xf0\x9f\x98\x80\"", "\"\\ud83d\\ude00\\n\\\"\"", NULL, "\"a\"", "\"abcd\"", "\"\\ude00\"", "\"a\nb\"", NULL}},
+     {"\"ab\"", "\"\\u00e9\xf0\x9f\x98\x80\"", "\"\\ud83d\\ude00\\n\\\"\"", NULL, "\"a\"", "\"abcd\"", "\"\\ude00\"",
+      "\"a\nb\"", NULL}},
     {"{\"type\":\"string\",\"pattern\":\"b+$\"}", {"\"ab\"", "\"\\u00e9b\"", NULL, "\"ba\"", "\"\"", NULL}},
-    {"{\"type\":\"string\",\"pattern\":\"^a*$\",\"minLength\":2,\"maxLength\":4}", {"\"aa\"", "\"aaaa\"", NULL, "\"a\"", "\"aaaaa\"", NULL}},
+    {"{\"type\":\"string\",\"pattern\":\"^a*$\",\"minLength\":2,\"maxLength\":4}",
+     {"\"aa\"", "\"aaaa\"", NULL, "\"a\"", "\"aaaaa\"", NULL}},
     {"{\"enum\":[\"a\",\"ab\",1,2.5,null,[1],{\"k\":\"v\"}]}",
      {"\"a\"", "\"ab\"", "1", "1.0", "2.5", "null", "[1]", "{\"k\": \"v\"}", NULL, "\"b\"", "2", "[]", "{}", NULL}},
     {"{\"const\":\"\xc3\xa9\\n\\\"\"}", {"\"\xc3\xa9\\n\\\"\"", "\"\\u00e9\\n\\\"\"", NULL, "\"e\"", NULL}},
     {"{\"enum\":[1,2,30],\"minimum\":2}", {"2", "30", NULL, "1", NULL}},
-    {"{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"integer\"},\"b\":{\"type\":\"string\"}},\"required\":[\"a\"]}",
-     {"{\"a\":1}", "{\"b\": \"x\", \"a\": 1}", "{\n  \"a\": 1,\n  \"c\": [\n    {}\n  ]\n}", "{\"a\":1,\"c\":{}}", NULL, "{}",
-      "{\"b\":\"x\"}", "{\"a\":\"x\"}", "{\"a\":1,\"a\":2}", "{\"a\":1, \"b\":\"x\"}", "{ \"a\":1}", "{\"a\" :1}", "{\n \"a\": 1\n}", NULL}},
+    {"{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"integer\"},\"b\":{\"type\":\"string\"}},\"required\":["
+     "\"a\"]}",
+     {"{\"a\":1}", "{\"b\": \"x\", \"a\": 1}", "{\n  \"a\": 1,\n  \"c\": [\n    {}\n  ]\n}", "{\"a\":1,\"c\":{}}", NULL,
+      "{}", "{\"b\":\"x\"}", "{\"a\":\"x\"}", "{\"a\":1,\"a\":2}", "{\"a\":1, \"b\":\"x\"}", "{ \"a\":1}", "{\"a\" :1}",
+      "{\n \"a\": 1\n}", NULL}},
     {"{\"properties\":{\"foo\":{},\"fob\":{}},\"additionalProperties\":false,\"type\":\"object\"}",
      {"{}", "{\"foo\":1}", "{\"fob\":1,\"foo\":[]}", NULL, "{\"fo\":1}", "{\"x\":1}", "{\"fooo\":1}", NULL}},
-    {"{\"type\":\"object\",\"patternProperties\":{\"^x-\":{\"type\":\"string\"},\"n$\":{\"minLength\":2}},\"additionalProperties\":{\"type\":\"null\"}}",
-     {"{\"x-a\":\"b\"}", "{\"x-n\":\"bb\"}", "{\"n\":5}", "{\"q\":null}", NULL, "{\"x-a\":1}", "{\"x-n\":\"b\"}", "{\"q\":1}", NULL}},
-    {"{\"type\":\"object\",\"propertyNames\":{\"pattern\":\"^[a-c]+$\",\"maxLength\":2}}", {"{}", "{\"ab\":1}", NULL, "{\"d\":1}", "{\"aaa\":1}", NULL}},
-    {"{\"type\":\"object\",\"minProperties\":1,\"maxProperties\":2}", {"{\"a\":1}", "{\"a\":1,\"b\":2}", NULL, "{}", "{\"a\":1,\"b\":2,\"c\":3}", NULL}},
-    {"{\"type\":\"object\",\"properties\":{\"a\":{},\"b\":{},\"c\":{}},\"required\":[\"c\"],\"maxProperties\":2,\"additionalProperties\":false}",
+    {"{\"type\":\"object\",\"patternProperties\":{\"^x-\":{\"type\":\"string\"},\"n$\":{\"minLength\":2}},"
+     "\"additionalProperties\":{\"type\":\"null\"}}",
+     {"{\"x-a\":\"b\"}", "{\"x-n\":\"bb\"}", "{\"n\":5}", "{\"q\":null}", NULL, "{\"x-a\":1}", "{\"x-n\":\"b\"}",
+      "{\"q\":1}", NULL}},
+    {"{\"type\":\"object\",\"propertyNames\":{\"pattern\":\"^[a-c]+$\",\"maxLength\":2}}",
+     {"{}", "{\"ab\":1}", NULL, "{\"d\":1}", "{\"aaa\":1}", NULL}},
+    {"{\"type\":\"object\",\"minProperties\":1,\"maxProperties\":2}",
+     {"{\"a\":1}", "{\"a\":1,\"b\":2}", NULL, "{}", "{\"a\":1,\"b\":2,\"c\":3}", NULL}},
+    {"{\"type\":\"object\",\"properties\":{\"a\":{},\"b\":{},\"c\":{}},\"required\":[\"c\"],\"maxProperties\":2,"
+     "\"additionalProperties\":false}",
      {"{\"c\":1}", "{\"a\":1,\"c\":1}", NULL, "{\"a\":1,\"b\":1}", "{\"a\":1,\"b\":1,\"c\":1}", NULL}},
-    {"{\"type\":\"array\",\"items\":{\"type\":\"integer\"},\"minItems\":1,\"maxItems\":2}", {"[1]", "[1, 2]", "[\n  1\n]", NULL, "[]", "[1,2,3]", "[\"a\"]", "[1 ,2]", NULL}},
-    {"{\"type\":\"array\",\"prefixItems\":[{\"type\":\"string\"},{\"const\":1}],\"items\":false}", {"[]", "[\"a\"]", "[\"a\",1]", NULL, "[1]", "[\"a\",1,1]", NULL}},
-    {"{\"type\":\"array\",\"items\":[{\"type\":\"string\"}],\"additionalItems\":{\"type\":\"null\"}}", {"[\"a\",null]", NULL, "[\"a\",1]", NULL}},
-    {"{\"anyOf\":[{\"type\":\"string\",\"maxLength\":1},{\"type\":\"integer\",\"minimum\":5}]}", {"\"a\"", "5", NULL, "\"ab\"", "4", "null", NULL}},
-    {"{\"oneOf\":[{\"type\":\"integer\",\"multipleOf\":3},{\"type\":\"string\"}]}", {"3", "\"a\"", NULL, "4", "null", NULL}},
-    {"{\"type\":\"object\",\"oneOf\":[{\"required\":[\"a\"]},{\"required\":[\"b\"]}]}", {"{\"a\":1}", "{\"b\":1,\"c\":2}", NULL, "{}", "{\"a\":1,\"b\":1}", NULL}},
-    {"{\"allOf\":[{\"type\":\"integer\",\"minimum\":3},{\"maximum\":5},{\"not\":{\"const\":4}}]}", {"3", "5", NULL, "2", "4", "6", NULL}},
+    {"{\"type\":\"array\",\"items\":{\"type\":\"integer\"},\"minItems\":1,\"maxItems\":2}",
+     {"[1]", "[1, 2]", "[\n  1\n]", NULL, "[]", "[1,2,3]", "[\"a\"]", "[1 ,2]", NULL}},
+    {"{\"type\":\"array\",\"prefixItems\":[{\"type\":\"string\"},{\"const\":1}],\"items\":false}",
+     {"[]", "[\"a\"]", "[\"a\",1]", NULL, "[1]", "[\"a\",1,1]", NULL}},
+    {"{\"type\":\"array\",\"items\":[{\"type\":\"string\"}],\"additionalItems\":{\"type\":\"null\"}}",
+     {"[\"a\",null]", NULL, "[\"a\",1]", NULL}},
+    {"{\"anyOf\":[{\"type\":\"string\",\"maxLength\":1},{\"type\":\"integer\",\"minimum\":5}]}",
+     {"\"a\"", "5", NULL, "\"ab\"", "4", "null", NULL}},
+    {"{\"oneOf\":[{\"type\":\"integer\",\"multipleOf\":3},{\"type\":\"string\"}]}",
+     {"3", "\"a\"", NULL, "4", "null", NULL}},
+    {"{\"type\":\"object\",\"oneOf\":[{\"required\":[\"a\"]},{\"required\":[\"b\"]}]}",
+     {"{\"a\":1}", "{\"b\":1,\"c\":2}", NULL, "{}", "{\"a\":1,\"b\":1}", NULL}},
+    {"{\"allOf\":[{\"type\":\"integer\",\"minimum\":3},{\"maximum\":5},{\"not\":{\"const\":4}}]}",
+     {"3", "5", NULL, "2", "4", "6", NULL}},
     {"{\"not\":{\"type\":[\"string\",\"number\"]}}", {"null", "{}", "[]", NULL, "1", "\"a\"", NULL}},
-    {"{\"type\":\"string\",\"not\":{\"enum\":[\"a\",\"bc\"]}}", {"\"b\"", "\"ab\"", "\"\"", NULL, "\"a\"", "\"bc\"", NULL}},
-    {"{\"if\":{\"properties\":{\"k\":{\"const\":1}},\"required\":[\"k\"]},\"then\":{\"required\":[\"x\"]},\"else\":{\"required\":[\"y\"]},\"type\":\"object\"}",
+    {"{\"type\":\"string\",\"not\":{\"enum\":[\"a\",\"bc\"]}}",
+     {"\"b\"", "\"ab\"", "\"\"", NULL, "\"a\"", "\"bc\"", NULL}},
+    {"{\"if\":{\"properties\":{\"k\":{\"const\":1}},\"required\":[\"k\"]},\"then\":{\"required\":[\"x\"]},\"else\":{"
+     "\"required\":[\"y\"]},\"type\":\"object\"}",
      {"{\"k\":1,\"x\":0}", "{\"k\":2,\"y\":0}", "{\"y\":0}", NULL, "{\"k\":1}", "{\"k\":1,\"y\":0}", "{}", NULL}},
-    {"{\"type\":\"object\",\"dependentRequired\":{\"a\":[\"b\"]},\"dependencies\":{\"c\":{\"properties\":{\"d\":{\"const\":1}}}}}",
-     {"{}", "{\"b\":1}", "{\"a\":1,\"b\":2}", "{\"c\":1,\"d\":1}", "{\"d\":2}", NULL, "{\"a\":1}", "{\"c\":1,\"d\":2}", NULL}},
-    {"{\"$ref\":\"#/$defs/node\",\"$defs\":{\"node\":{\"type\":\"object\",\"properties\":{\"v\":{\"type\":\"integer\"},\"next\":{\"$ref\":\"#/$defs/node\"}},"
+    {"{\"type\":\"object\",\"dependentRequired\":{\"a\":[\"b\"]},\"dependencies\":{\"c\":{\"properties\":{\"d\":{"
+     "\"const\":1}}}}}",
+     {"{}", "{\"b\":1}", "{\"a\":1,\"b\":2}", "{\"c\":1,\"d\":1}", "{\"d\":2}", NULL, "{\"a\":1}", "{\"c\":1,\"d\":2}",
+      NULL}},
+    {"{\"$ref\":\"#/$defs/"
+     "node\",\"$defs\":{\"node\":{\"type\":\"object\",\"properties\":{\"v\":{\"type\":\"integer\"},\"next\":{\"$ref\":"
+     "\"#/$defs/node\"}},"
      "\"required\":[\"v\"],\"additionalProperties\":false}}}",
-     {"{\"v\":1}", "{\"v\":1,\"next\":{\"next\":{\"v\":3},\"v\":2}}", NULL, "{\"next\":{}}", "{\"v\":1,\"next\":{}}", NULL}},
-    {"{\"$ref\":\"#/definitions/a~1b%25\",\"type\":\"string\",\"definitions\":{\"a/b%\":{\"type\":\"integer\"}},\"$schema\":\"http://json-schema.org/draft-07/schema#\"}",
+     {"{\"v\":1}", "{\"v\":1,\"next\":{\"next\":{\"v\":3},\"v\":2}}", NULL, "{\"next\":{}}", "{\"v\":1,\"next\":{}}",
+      NULL}},
+    {"{\"$ref\":\"#/definitions/a~1b%25\",\"type\":\"string\",\"definitions\":{\"a/"
+     "b%\":{\"type\":\"integer\"}},\"$schema\":\"http://json-schema.org/draft-07/schema#\"}",
      {"1", NULL, "\"a\"", NULL}},
     {"{\"type\":\"array\",\"items\":{\"$ref\":\"#\"}}", {"[]", "[[],[[]]]", NULL, "[1]", NULL}},
-    {"{\"type\":\"string\",\"format\":\"date\"}", {"\"2024-02-29\"", "\"1999-12-31\"", NULL, "\"2023-02-29\"", "\"2024-13-01\"", "\"2024-1-1\"", "\"1900-02-29\"", NULL}},
-    {"{\"format\":\"date-time\",\"type\":\"string\"}", {"\"2024-01-01T10:00:00Z\"", "\"2024-01-01T23:59:59.5+02:00\"", NULL, "\"2024-01-01\"", "\"2024-01-01T24:00:00Z\"", NULL}},
-    {"{\"format\":\"ipv4\",\"type\":\"string\"}", {"\"127.0.0.1\"", NULL, "\"256.1.1.1\"", "\"1.2.3\"", "\"01.2.3.4\"", NULL}},
-    {"{\"format\":\"ipv6\",\"type\":\"string\"}", {"\"::1\"", "\"1:2:3:4:5:6:7:8\"", "\"::ffff:1.2.3.4\"", "\"1::\"", NULL, "\"1:2:3\"", "\":::1\"", "\"1::2::3\"", "\"12345::\"", NULL}},
-    {"{\"format\":\"uuid\",\"type\":\"string\"}", {"\"123e4567-e89b-12d3-a456-426614174000\"", NULL, "\"123e4567e89b12d3a456426614174000\"", NULL}},
-    {"{\"format\":\"email\",\"type\":\"string\"}", {"\"joe.b@example.com\"", NULL, "\"joe\"", "\"@x\"", "\"a..b@x\"", NULL}},
-    {"{\"format\":\"uri\",\"type\":\"string\"}", {"\"http://a.b/c?d=e#f\"", "\"urn:x:y\"", "\"http://[::1]:80/\"", NULL, "\"//a/b\"", "\"a b:c\"", "\"/x\"", NULL}},
+    {"{\"type\":\"string\",\"format\":\"date\"}",
+     {"\"2024-02-29\"", "\"1999-12-31\"", NULL, "\"2023-02-29\"", "\"2024-13-01\"", "\"2024-1-1\"", "\"1900-02-29\"",
+      NULL}},
+    {"{\"format\":\"date-time\",\"type\":\"string\"}",
+     {"\"2024-01-01T10:00:00Z\"", "\"2024-01-01T23:59:59.5+02:00\"", NULL, "\"2024-01-01\"", "\"2024-01-01T24:00:00Z\"",
+      NULL}},
+    {"{\"format\":\"ipv4\",\"type\":\"string\"}",
+     {"\"127.0.0.1\"", NULL, "\"256.1.1.1\"", "\"1.2.3\"", "\"01.2.3.4\"", NULL}},
+    {"{\"format\":\"ipv6\",\"type\":\"string\"}",
+     {"\"::1\"", "\"1:2:3:4:5:6:7:8\"", "\"::ffff:1.2.3.4\"", "\"1::\"", NULL, "\"1:2:3\"", "\":::1\"", "\"1::2::3\"",
+      "\"12345::\"", NULL}},
+    {"{\"format\":\"uuid\",\"type\":\"string\"}",
+     {"\"123e4567-e89b-12d3-a456-426614174000\"", NULL, "\"123e4567e89b12d3a456426614174000\"", NULL}},
+    {"{\"format\":\"email\",\"type\":\"string\"}",
+     {"\"joe.b@example.com\"", NULL, "\"joe\"", "\"@x\"", "\"a..b@x\"", NULL}},
+    {"{\"format\":\"uri\",\"type\":\"string\"}",
+     {"\"http://a.b/c?d=e#f\"", "\"urn:x:y\"", "\"http://[::1]:80/\"", NULL, "\"//a/b\"", "\"a b:c\"", "\"/x\"", NULL}},
     {"{\"format\":\"hostname\",\"type\":\"string\"}", {"\"a.b-c.com\"", NULL, "\"-a\"", "\"a..b\"", "\"a_b\"", NULL}},
-    {"{\"type\":\"object\",\"properties\":{\"a\":false,\"b\":{}},\"unevaluatedProperties\":false}", {"{}", "{\"b\":1}", NULL, "{\"a\":1}", "{\"c\":1}", NULL}},
-    {"{\"type\":\"object\",\"properties\":{\"\\u00e9\\\"\":{\"type\":\"null\"}},\"additionalProperties\":{\"type\":\"integer\"}}",
-     {"{\"\xc3\xa9\\\"\":null}", "{\"\\u00e9\\\"\":null}", "{\"\xc3\xa9\":1}", "{\"\xc3\xa8\\\"\":1}", NULL, "{\"\\u00e9\\\"\":1}", "{\"\xc3\xa9\":null}", NULL}},
+    {"{\"type\":\"object\",\"properties\":{\"a\":false,\"b\":{}},\"unevaluatedProperties\":false}",
+     {"{}", "{\"b\":1}", NULL, "{\"a\":1}", "{\"c\":1}", NULL}},
+    {"{\"type\":\"object\",\"properties\":{\"\\u00e9\\\"\":{\"type\":\"null\"}},\"additionalProperties\":{\"type\":"
+     "\"integer\"}}",
+     {"{\"\xc3\xa9\\\"\":null}", "{\"\\u00e9\\\"\":null}", "{\"\xc3\xa9\":1}", "{\"\xc3\xa8\\\"\":1}", NULL,
+      "{\"\\u00e9\\\"\":1}", "{\"\xc3\xa9\":null}", NULL}},
 };
 enum { N_SCHEMAS = sizeof schemas / sizeof *schemas };
 
@@ -228,7 +300,9 @@ static void refused_schemas(void) {
         {"{\"type\":\"string\",\"format\":\"iri\"}", "#/format"},
         {"{\"type\":\"string\",\"minLength\":3,\"maxLength\":2}", "no value fits"},
         {"{\"type\":\"object\",\"required\":[\"a\"],\"properties\":{\"a\":false}}", "no value fits"},
-        {"{\"$ref\":\"#/$defs/n\",\"$defs\":{\"n\":{\"type\":\"object\",\"properties\":{\"n\":{\"$ref\":\"#/$defs/n\"}},\"required\":[\"n\"]}}}", "no value fits"},
+        {"{\"$ref\":\"#/$defs/n\",\"$defs\":{\"n\":{\"type\":\"object\",\"properties\":{\"n\":{\"$ref\":\"#/$defs/"
+         "n\"}},\"required\":[\"n\"]}}}",
+         "no value fits"},
         {"{\"not\":{\"type\":\"array\",\"items\":{\"type\":\"integer\"}}}", "items"},
         {"{\"type\":\"number\",\"multipleOf\":0.01}", "multipleOf"},
         {"{\"minLength\":\"3\"}", "minLength"},
@@ -239,38 +313,40 @@ static void refused_schemas(void) {
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         Error err = {0};
-        Constraint *c = constraint_schema_text(str_of(wrong[i].schema), false, NULL, &err);
+        Grammar *c = grammar_schema_text(str_of(wrong[i].schema), false, NULL, &err);
         CHECK(!c && err.code == EXIT_USAGE && strstr(err.text, wrong[i].why), "%s: %s", wrong[i].schema, err.text);
-        constraint_free(c);
+        grammar_free(c);
     }
 }
 
 static void unknown_keywords(void) {
     Error err;
     Buffer unknown = {0};
-    Constraint *c = constraint_schema_text(str_of("{\"items\":{\"minlength\":2,\"title\":\"x\"}}"), false, &unknown, &err);
+    Grammar *c = grammar_schema_text(str_of("{\"items\":{\"minlength\":2,\"title\":\"x\"}}"), false, &unknown, &err);
     CHECK(c && unknown.len && !strcmp(unknown.data, "#/items/minlength"), "%s", unknown.len ? unknown.data : "");
-    constraint_free(c);
+    grammar_free(c);
     buffer_free(&unknown);
 }
 
 // Properties in the schema's order only.
 static void ordered(void) {
     Error err;
-    const char *schema = "{\"type\":\"object\",\"properties\":{\"b\":{},\"a\":{},\"c\":{}},\"required\":[\"a\"],\"minProperties\":2}";
-    Constraint *c = constraint_schema_text(str_of(schema), true, NULL, &err);
+    const char *schema =
+        "{\"type\":\"object\",\"properties\":{\"b\":{},\"a\":{},\"c\":{}},\"required\":[\"a\"],\"minProperties\":2}";
+    Grammar *c = grammar_schema_text(str_of(schema), true, NULL, &err);
     CHECK(!c && strstr(err.text, "minProperties"), "%s", err.text);
-    schema = "{\"type\":\"object\",\"properties\":{\"b\":{},\"a\":{},\"c\":{}},\"required\":[\"a\"],\"minProperties\":2,"
-             "\"additionalProperties\":false}";
-    check_texts(constraint_schema_text(str_of(schema), true, NULL, &err), "ordered",
-                TEXTS("{\"b\":1,\"a\":1}", "{\"a\":1,\"c\":1}", "{\"b\":1,\"a\":1,\"c\":1}", NULL, "{\"a\":1}", "{\"a\":1,\"b\":1}",
-                      "{\"b\":1,\"c\":1}"));
+    schema =
+        "{\"type\":\"object\",\"properties\":{\"b\":{},\"a\":{},\"c\":{}},\"required\":[\"a\"],\"minProperties\":2,"
+        "\"additionalProperties\":false}";
+    check_texts(grammar_schema_text(str_of(schema), true, NULL, &err), "ordered",
+                TEXTS("{\"b\":1,\"a\":1}", "{\"a\":1,\"c\":1}", "{\"b\":1,\"a\":1,\"c\":1}", NULL, "{\"a\":1}",
+                      "{\"a\":1,\"b\":1}", "{\"b\":1,\"c\":1}"));
 }
 
 // --- masks
 
 typedef struct {
-    const Constraint *c;
+    const Grammar *c;
     const Vocabulary *v;
     Matcher *tables;
     const char *what;
@@ -292,7 +368,7 @@ static void check_mask(const Masks *t, Matcher *m, Str text) {
 }
 
 // A random walk through a constraint: masks are those of every token tried alone, and no way is a dead end.
-static void walk(const Constraint *c, const char *what, uint64_t *seed) {
+static void walk(const Grammar *c, const char *what, uint64_t *seed) {
     static Vocabulary *small, *bytes;
     if (!small) small = small_vocabulary(), bytes = byte_vocabulary();
     Masks t = {c, small, matcher_new(c, small, NULL), what};
@@ -308,7 +384,8 @@ static void walk(const Constraint *c, const char *what, uint64_t *seed) {
         check_mask(&t, m, buffer_str(&text));
         char one = (char)fits[test_random(seed) % (uint64_t)n];
         buffer_append(&text, &one, 1);
-        CHECK(matcher_accept(b, (Str){&one, 1}) == 1 && matcher_accept(m, (Str){&one, 1}) == 1, "%s: %s", what, text.data);
+        CHECK(matcher_accept(b, (Str){&one, 1}) == 1 && matcher_accept(m, (Str){&one, 1}) == 1, "%s: %s", what,
+              text.data);
     }
     buffer_free(&text);
     matcher_free(m), matcher_free(b), matcher_free(t.tables);
@@ -317,33 +394,34 @@ static void walk(const Constraint *c, const char *what, uint64_t *seed) {
 static void masks(void) {
     uint64_t seed = 7;
     for (int i = 0; i < N_SCHEMAS; i++) {
-        Constraint *c = schema_of(schemas[i].schema);
+        Grammar *c = schema_of(schemas[i].schema);
         for (int k = 0; c && k < 3; k++) walk(c, schemas[i].schema, &seed);
-        constraint_free(c);
+        grammar_free(c);
     }
-    Constraint *c = grammar_of("root ::= a (\",\" a)*\na ::= [^\\x00-\\x1f,]{1,3} | \"\\u20ac\" \"(\" a \")\" | \"{\\\"\"\n");
+    Grammar *c =
+        grammar_of("root ::= a (\",\" a)*\na ::= [^\\x00-\\x1f,]{1,3} | \"\\u20ac\" \"(\" a \")\" | \"{\\\"\"\n");
     for (int k = 0; c && k < 10; k++) walk(c, "grammar", &seed);
-    constraint_free(c);
+    grammar_free(c);
     c = regex_of("([a-z]+ [^ ]*\\n)+|\"[^\"]{0,5}\"|\xc3\xa9+");
     for (int k = 0; c && k < 10; k++) walk(c, "expression", &seed);
-    constraint_free(c);
+    grammar_free(c);
 }
 
 // A space in front that is no part of the text (SentencePiece).
 static void first_space(void) {
     static const Str pieces[] = {{" {", 2}, {"{", 1}, {" ", 1}, {" x", 2}};
     Vocabulary *v = vocabulary_new(pieces, 4);
-    Constraint *c = schema_of("{\"type\":\"object\"}");
+    Grammar *c = schema_of("{\"type\":\"object\"}");
     Matcher *m = matcher_new(c, v, NULL);
     CHECK(matcher_mask(m, false)[0] == 2, "%llx", (unsigned long long)matcher_mask(m, false)[0]);
     CHECK(matcher_mask(m, true)[0] == 3, "%llx", (unsigned long long)matcher_mask(m, true)[0]);
-    matcher_free(m), constraint_free(c), vocabulary_free(v);
+    matcher_free(m), grammar_free(c), vocabulary_free(v);
 }
 
 static void forced(void) {
     Vocabulary *v = small_vocabulary();
-    Constraint *c = schema_of("{\"type\":\"object\",\"properties\":{\"name\":{\"const\":\"ab\"}},\"required\":[\"name\"],"
-                              "\"additionalProperties\":false}");
+    Grammar *c = schema_of("{\"type\":\"object\",\"properties\":{\"name\":{\"const\":\"ab\"}},\"required\":[\"name\"],"
+                           "\"additionalProperties\":false}");
     Matcher *m = matcher_new(c, v, NULL);
     Buffer out = {0};
     matcher_accept(m, str_of("{\"n"));
@@ -353,12 +431,12 @@ static void forced(void) {
     out.len = 0;
     matcher_forced(m, &out);
     CHECK(out.len == 3 && !memcmp(out.data, "b\"}", 3), "%s", out.data);
-    buffer_free(&out), matcher_free(m), constraint_free(c), vocabulary_free(v);
+    buffer_free(&out), matcher_free(m), grammar_free(c), vocabulary_free(v);
 }
 
 // Tables that are emptied again and again give the same masks.
 static void flushes(void) {
-    Constraint *c = grammar_of("root ::= x*\nx ::= \"a\" x \"b\" | \"q\" x \"c\" | [d-z]\n");
+    Grammar *c = grammar_of("root ::= x*\nx ::= \"a\" x \"b\" | \"q\" x \"c\" | [d-z]\n");
     Vocabulary *v = small_vocabulary();
     Matcher *m = matcher_new(c, v, NULL), *other = matcher_new(c, v, m);
     Buffer text = {0};
@@ -374,7 +452,7 @@ static void flushes(void) {
     const uint64_t *mask = matcher_mask(other, false);
     int b = 25, a = 24;
     CHECK(!strcmp(tokens[b], "b") && mask[0] >> b & 1 && !(mask[0] >> a & 1), "%llx", (unsigned long long)mask[0]);
-    buffer_free(&text), matcher_free(m), matcher_free(other), constraint_free(c), vocabulary_free(v);
+    buffer_free(&text), matcher_free(m), matcher_free(other), grammar_free(c), vocabulary_free(v);
 }
 
 void test_constrain(void) {

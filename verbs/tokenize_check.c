@@ -68,7 +68,7 @@ void check_lines(const Options *o, const Tokenizer *t) {
     static Ids ids;
     static Times times;
     Error err;
-    Constraint *c;
+    Grammar *c;
     double sec;
     if (!constraint_choose(o, &c, &sec, &err)) die_error(&err);
     const Vocabulary *v = vocabulary_of(t);
