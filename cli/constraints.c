@@ -1,4 +1,5 @@
 #include "constraints.h"
+#include "../base/files.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -151,7 +151,7 @@ static size_t seen_words(const Machine *m, const Frame *f) {
 static bool same_frame(const Machine *m, const Frame *a, const Frame *b, const uint64_t *seen) {
     return a->parent == b->parent && a->kind == b->kind && a->def == b->def && a->state == b->state &&
            a->count == b->count && a->last == b->last &&
-           !memcmp(m->words + a->seen, seen, seen_words(m, a) * sizeof *seen);
+           (!seen_words(m, a) || !memcmp(m->words + a->seen, seen, seen_words(m, a) * sizeof *seen));
 }
 
 static size_t frame_hash(const Frame *f, const uint64_t *seen, size_t n_words) {
@@ -941,6 +941,7 @@ static void machine_clear(Machine *m) {
 Machine *machine_new(const Grammar *c) {
     Machine *m = xalloc(1, sizeof *m);
     *m = (Machine){.c = c, .cap_frames = 64, .cap_configs = CHUNK, .cap_threads = 64};
+    m->words = xrealloc(NULL, m->cap_words = 64, sizeof *m->words);
     m->frames = xrealloc(NULL, m->cap_frames, sizeof *m->frames);
     m->configs = xrealloc(NULL, m->cap_configs, sizeof *m->configs);
     m->threads = xrealloc(NULL, m->cap_threads, sizeof *m->threads);
