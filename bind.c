@@ -1,3 +1,5 @@
+// Every hyper-parameter is checked before anything is sized by it, and every tensor against the shape
+// that follows from them. Weights stay where they lie in the mapping.
 #include "bind.h"
 #include "kernels/ops.h"
 
@@ -7,6 +9,10 @@
 #include <string.h>
 
 extern const unsigned char builtin_model[], builtin_model_end[];
+
+// At least eight times what Llama 3.1 405B has, and little enough that a hostile header costs nothing
+// and products of two of them fit an int or are taken in 64 bits.
+enum { MAX_DIM = 1 << 17, MAX_LAYERS = 1 << 12, MAX_HIDDEN_DIM = 1 << 20, MAX_HEADS = 1 << 10, MAX_VOCAB = 1 << 24 };
 
 // Reads a hyper-parameter that is a count in [min, max].
 static bool read_count(const Gguf *g, const char *key, uint64_t min, uint64_t max, int *out, Error *err) {
@@ -19,6 +25,7 @@ static bool read_count(const Gguf *g, const char *key, uint64_t min, uint64_t ma
     return true;
 }
 
+// Hyper-parameters: each within limits, and in keeping with the others.
 static bool read_config(Config *c, const Gguf *g, Error *err) {
     Str architecture;
     int key_length = 0, value_length = 0;
@@ -27,11 +34,11 @@ static bool read_config(Config *c, const Gguf *g, Error *err) {
     if (!str_is(architecture, "llama"))
         return error_set(err, EXIT_MODEL, "%s: general.architecture: expected \"llama\", found \"%.*s\"", g->path,
                          (int)(architecture.len < 64 ? architecture.len : 64), architecture.data);
-    if (!read_count(g, "llama.embedding_length", 1, 1 << 17, &c->dim, err) ||
-        !read_count(g, "llama.block_count", 1, 1 << 12, &c->n_layers, err) ||
-        !read_count(g, "llama.feed_forward_length", 1, 1 << 20, &c->hidden_dim, err) ||
-        !read_count(g, "llama.attention.head_count", 1, 1 << 10, &c->n_heads, err) ||
-        !read_count(g, "llama.context_length", 1, 1 << 28, &c->max_context, err) ||
+    if (!read_count(g, "llama.embedding_length", 1, MAX_DIM, &c->dim, err) ||
+        !read_count(g, "llama.block_count", 1, MAX_LAYERS, &c->n_layers, err) ||
+        !read_count(g, "llama.feed_forward_length", 1, MAX_HIDDEN_DIM, &c->hidden_dim, err) ||
+        !read_count(g, "llama.attention.head_count", 1, MAX_HEADS, &c->n_heads, err) ||
+        !read_count(g, "llama.context_length", 1, MAX_CONTEXT, &c->max_context, err) ||
         !gguf_f64(g, "llama.attention.layer_norm_rms_epsilon", &eps, err))
         return false;
     c->n_kv_heads = c->n_heads;
@@ -46,15 +53,15 @@ static bool read_config(Config *c, const Gguf *g, Error *err) {
                          g->path, eps);
     c->norm_eps = (float)eps;
     if (gguf_find(g, "llama.attention.key_length")) {
-        if (!read_count(g, "llama.attention.key_length", 2, 256, &key_length, err)) return false;
+        if (!read_count(g, "llama.attention.key_length", 2, MAX_HEAD_DIM, &key_length, err)) return false;
     } else if (c->dim % c->n_heads) {
         return error_set(err, EXIT_MODEL, "%s: llama.attention.head_count: expected a divisor of %d, found %d", g->path,
                          c->dim, c->n_heads);
     }
     c->head_dim = key_length ? key_length : c->dim / c->n_heads;
-    if (c->head_dim % 2 || c->head_dim > 256)
-        return error_set(err, EXIT_MODEL, "%s: head dimension: expected an even number up to 256, found %d", g->path,
-                         c->head_dim);
+    if (c->head_dim % 2 || c->head_dim > MAX_HEAD_DIM)
+        return error_set(err, EXIT_MODEL, "%s: head dimension: expected an even number up to %d, found %d", g->path,
+                         MAX_HEAD_DIM, c->head_dim);
     if (gguf_find(g, "llama.attention.value_length")) {
         if (!read_count(g, "llama.attention.value_length", 1, 1 << 10, &value_length, err)) return false;
         if (value_length != c->head_dim)
@@ -75,6 +82,7 @@ typedef struct {
     bool *is_used; // (n_tensors)
 } Binder;
 
+// A tensor of this shape (rows, cols) and of a type that we compute with.
 static bool bind(Binder *b, const char *name, int rows, int cols, Tensor *out) {
     const Gguf *file = &b->model->file;
     const GgufTensor *t = gguf_tensor(file, name);
@@ -150,9 +158,9 @@ static bool read_vocab_size(Model *m, Error *err) {
         return error_set(err, EXIT_MODEL,
                          "%s: tensor token_embd.weight: expected %llu rows (the vocabulary), found %llu", m->file.path,
                          (unsigned long long)tokens->count, (unsigned long long)n_vocab);
-    if (embed && (n_vocab < 1 || n_vocab > 1 << 24))
+    if (embed && (n_vocab < 1 || n_vocab > MAX_VOCAB))
         return error_set(err, EXIT_MODEL, "%s: tensor token_embd.weight: expected 1 to %d rows, found %llu",
-                         m->file.path, 1 << 24, (unsigned long long)n_vocab);
+                         m->file.path, MAX_VOCAB, (unsigned long long)n_vocab);
     m->config.vocab_size = (int)n_vocab;
     return true;
 }
@@ -213,6 +221,7 @@ static bool read_rope(Model *m, const ModelOptions *o, Error *err) {
     return rope_params_override(p, o->rope_rule, o->rope_theta, o->rope_scale, o->rope_orig_ctx, err);
 }
 
+// The Type of that name, or -1 if it is unknown or its blocks do not divide a head.
 static int kv_type_of(const char *name, int head_dim) {
     if (!name || !strcmp(name, "f16")) return TYPE_F16;
     if (!strcmp(name, "f32")) return TYPE_F32;

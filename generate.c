@@ -1,11 +1,12 @@
+// A sequence is fed its prompt in chunks, then the token chosen last, with those that must follow it;
+// what the logits say is taken token by token, as if each had been fed alone. Text is emitted as far
+// as it can no longer change: not within a character, nor within what may become a stop string.
 #include "generate.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 volatile int generate_interrupted;
-
-enum { DEFAULT_CHUNK = 512 };
 
 const char *finish_name(Finish f) {
     static const char *const names[] = {"running", "stop", "length", "cancel", "error"};
@@ -81,6 +82,7 @@ static size_t safe_length(const Sequence *s) {
     return s->text.len - held;
 }
 
+// Of the token just chosen: its own log-probability, and the best of all.
 static void record_logprob(Sequence *s, const float *logits, int n_vocab, int token) {
     int n = s->request.n_logprobs;
     s->logprobs = xrealloc(s->logprobs, (size_t)s->n_generated + 1, sizeof *s->logprobs);

@@ -19,6 +19,8 @@ typedef enum {
 } Finish;
 const char *finish_name(Finish f); // "stop", "length", "cancel", "error"
 
+enum { DEFAULT_CHUNK = 512 }; // prompt tokens per forward: as many as the prefill kernels sum at a time
+
 enum { MAX_AHEAD = MAX_GUESS }; // most tokens that a step feeds after the one that was chosen last
 
 // Says which tokens may follow. `arg` is the sequence's own.

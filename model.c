@@ -1,3 +1,5 @@
+// One forward pass for prefill, decode and batch: the equations stand in forward(), each operation spread
+// over all threads. Memory is reserved before it begins; nothing in it allocates.
 #include "model.h"
 #include "kernels/ops.h"
 

@@ -6,6 +6,9 @@
 #include "rope.h"
 #include "session.h"
 
+// Positions that a file or an option may speak of: far beyond any model, and an int has room to count on.
+enum { MAX_CONTEXT = 1 << 28 };
+
 typedef struct {
     int dim;        // width of the residual stream
     int hidden_dim; // width of the FFN

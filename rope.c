@@ -9,6 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum {
+    LLAMA3_CONTEXT = 8192, // positions that Llama 3 was trained with and its scaling rule starts from
+    TABLE_STEP = 256,      // rows the table grows by, so that decoding copies it rarely
+    ROWS_AT_ONCE = 16      // that a thread takes: 2048 cosines and sines of 128 dimensions
+};
+static const double MOST = 1e12; // of any figure: no model comes near
+
 static const float two_pi = 6.2831853071795864769f;
 static const char *const rule_names[] = {"none", "linear", "ntk", "dynamic", "yarn", "llama3", "file"};
 enum { N_RULES = sizeof rule_names / sizeof *rule_names };
@@ -50,6 +57,9 @@ static double yarn_pair(const RopeParams *p, double rotations) {
     return p->dim * log(p->orig_ctx / (rotations * 2 * M_PI)) / (2 * log(p->theta));
 }
 
+// Pairs that turn more than beta_fast times over the original context are kept, those that turn
+// less than beta_slow times divided by the factor, with a ramp over the pairs between (Peng et al.
+// 2023, section 3.2).
 static float yarn_freq(const RopeParams *p, float freq, int i) {
     float low = fmaxf((float)floor(yarn_pair(p, p->beta_fast)), 0);
     float high = fminf((float)ceil(yarn_pair(p, p->beta_slow)), (float)(p->dim - 1));
@@ -93,6 +103,7 @@ static bool is_llama3(const RopeParams *p) {
     return p->factor > 1;
 }
 
+// rope_freqs.weight: what rule it is.
 static bool read_divisors(RopeParams *p, const Gguf *g, Error *err) {
     const GgufTensor *t = gguf_tensor(g, "rope_freqs.weight");
     if (!t) return true;
@@ -107,7 +118,7 @@ static bool read_divisors(RopeParams *p, const Gguf *g, Error *err) {
                              "%s: tensor rope_freqs.weight: value %d: expected a positive divisor, found %g", g->path,
                              i, (double)p->divisors[i]);
     RopeParams rule = *p;
-    if (!gguf_find(g, "llama.rope.scaling.original_context_length")) rule.orig_ctx = 8192;
+    if (!gguf_find(g, "llama.rope.scaling.original_context_length")) rule.orig_ctx = LLAMA3_CONTEXT;
     rule.factor = p->divisors[p->dim / 2 - 1];
     rule.rule = ROPE_LLAMA3;
     if (is_llama3(&rule))
@@ -121,10 +132,11 @@ static bool read_divisors(RopeParams *p, const Gguf *g, Error *err) {
 static bool read_positive(const Gguf *g, const char *key, double *out, Error *err) {
     if (!gguf_find(g, key)) return true;
     if (!gguf_f64(g, key, out, err)) return false;
-    if (*out > 0 && *out < 1e12) return true;
+    if (*out > 0 && *out < MOST) return true;
     return error_set(err, EXIT_MODEL, "%s: %s: expected a positive number, found %g", g->path, key, *out);
 }
 
+// llama.rope.scaling.*: the figures, then the rule that they belong to.
 static bool read_scaling(RopeParams *p, const Gguf *g, Error *err) {
     double orig_ctx = p->orig_ctx;
     if (!read_positive(g, "llama.rope.scale_linear", &p->factor, err) || // before llama.rope.scaling.*
@@ -162,13 +174,13 @@ RopeParams rope_params_of(int dim) {
                         .high_freq_factor = 4,
                         .beta_fast = 32,
                         .beta_slow = 1,
-                        .orig_ctx = 8192};
+                        .orig_ctx = LLAMA3_CONTEXT};
 }
 
 bool rope_params_read(RopeParams *p, const Gguf *g, int head_dim, Error *err) {
     *p = rope_params_of(head_dim);
     p->factor = 1;
-    double dim = head_dim, orig_ctx = 8192;
+    double dim = head_dim, orig_ctx = LLAMA3_CONTEXT;
     if (!read_positive(g, "llama.rope.dimension_count", &dim, err) ||
         !read_positive(g, "llama.rope.freq_base", &p->theta, err) ||
         !read_positive(g, "llama.context_length", &orig_ctx, err))
@@ -241,15 +253,15 @@ static void fill_row(void *arg, int index) {
 
 static void fill_rows(void *arg) {
     const Rows *rows = arg;
-    ops_for(rows->end - rows->first, 16, fill_row, arg);
+    ops_for(rows->end - rows->first, ROWS_AT_ONCE, fill_row, arg);
 }
 
 void rope_reserve(Rope *rope, int n_positions) {
     if (n_positions <= rope->n_positions) return;
     const RopeParams *p = &rope->params;
     int half = p->dim / 2;
-    // Rows are added by the page of 256, so that a context growing token by token copies the table rarely.
-    int n = n_positions < INT32_MAX - 256 ? (n_positions + 255) / 256 * 256 : n_positions;
+    bool is_near_end = n_positions > INT32_MAX - TABLE_STEP;
+    int n = is_near_end ? n_positions : (n_positions + TABLE_STEP - 1) / TABLE_STEP * TABLE_STEP;
     size_t row = (size_t)half * sizeof(float);
     rope->cos = xrealloc(rope->cos, (size_t)n, row);
     rope->sin = xrealloc(rope->sin, (size_t)n, row);

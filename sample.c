@@ -19,6 +19,7 @@ struct Sampler {
     int cap_keys;
 };
 
+// A float's bits, and back.
 static int32_t bits_of(float x) {
     int32_t bits;
     memcpy(&bits, &x, 4);
@@ -34,6 +35,7 @@ static float from_bits(int32_t bits) {
 // Floats as integers in the same order, and back (it is its own inverse). Comparing these vectorises, floats do not.
 static int32_t ordered(int32_t bits) { return bits ^ (bits >> 31 & 0x7fffffff); }
 
+// A candidate as one number, and its two parts.
 static uint64_t key_of(float value, int id) {
     return (uint64_t)((uint32_t)ordered(bits_of(value)) ^ 0x80000000u) << 32 | (0xffffffffu - (uint32_t)id);
 }
@@ -89,6 +91,7 @@ int logits_argmax(const float *logits, int n_vocab) {
     return i;
 }
 
+// The logarithm of the sum of exp(logit); the largest logit itself where that is not finite.
 static double log_sum(const float *logits, int n) {
     float best = largest(logits, n);
     return best > -INFINITY ? (double)best + log(weigh(logits, n, best, 1)) : (double)best;

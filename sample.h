@@ -29,8 +29,8 @@ typedef struct {
     float logprob;
 } Alternative;
 
-// One per sequence: its options, its random stream (a counter-based or small generator seeded by `seed`), and its
-// scratch memory, allocated once.
+// One per sequence: its options, its random stream (SplitMix64 from `seed`), and its scratch
+// memory, allocated once.
 typedef struct Sampler Sampler;
 
 Sampler *sampler_new(const SampleOptions *options, int n_vocab);

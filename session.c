@@ -21,6 +21,7 @@ static size_t layer_bytes(const KvShape *shape) { return (size_t)shape->n_kv_hea
 
 size_t kv_position_bytes(const KvShape *shape) { return 2 * (size_t)shape->n_layers * layer_bytes(shape) / KV_PAGE; }
 
+// With one owner; NULL when memory is short.
 static KvPage *page_new(const KvShape *shape) {
     KvPage *page = calloc(1, sizeof *page);
     void *data = NULL;
@@ -33,6 +34,7 @@ static KvPage *page_new(const KvShape *shape) {
     return page;
 }
 
+// The last owner frees it.
 static void page_release(KvPage *page) {
     if (atomic_fetch_sub(&page->n_owners, 1) > 1) return;
     if (page->map)
@@ -70,6 +72,7 @@ static void session_place(Session *s, KvPage *page) {
     s->pages[s->n_pages++] = page;
 }
 
+// Room in the tables for n_pages; a layer's part of them moves when they grow.
 static void session_grow_tables(Session *s, int n_pages) {
     int n_old = s->n_pages, n_layers = s->shape.n_layers;
     if (n_pages <= s->cap_pages) return;

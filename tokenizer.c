@@ -24,7 +24,15 @@
 
 // tokenizer.ggml.token_type, and two of our own: a claimed token is a control token whose bytes are shown
 enum { UNDEFINED, NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE, UNREACHABLE, CLAIMED };
-enum { MAX_STOPS = 16, MAX_CACHED = 64, MAX_NAME = 255, N_LETTERS = 0x144, CHECKED_MERGES = 1000 };
+enum {
+    MAX_STOPS = 16,      // ids that end an answer: models have one to five
+    MAX_CACHED = 64,     // bytes of a piece worth remembering; words are shorter
+    FEW_SEEN = 64,       // pieces remembered, on the stack, and
+    MOST_SEEN = 1 << 14, // of a long text: 384 KiB, which L2 holds
+    MAX_NAME = 255,      // bytes of a control token that is found in a text
+    N_LETTERS = 0x144,   // GPT-2's letters for bytes end before it
+    CHECKED_MERGES = 1000
+};
 enum { GONE = -2, MAX_CLAIMS = 64, CLAIM_BYTES = 64 };
 static const uint32_t NO_RANK = UINT32_MAX;
 
@@ -87,6 +95,7 @@ static uint64_t hash(const Tokenizer *t, const char *s, size_t n) {
     return mix(h ^ w, 0xe7037ed1a0b428dbu);
 }
 
+// The token with these n bytes, whose hash is h, or -1.
 static int find_hashed(const Tokenizer *t, const Table *table, uint64_t h, const char *s, size_t n) {
     for (size_t i = h & table->mask; table->slots[i]; i = (i + 1) & table->mask) {
         uint32_t slot = table->slots[i];
@@ -101,6 +110,7 @@ static int find(const Tokenizer *t, const Table *table, const char *s, size_t n)
     return find_hashed(t, table, hash(t, s, n), s, n);
 }
 
+// Room for n of n_tokens tokens, so that at most half of the slots are taken: searches stay short.
 static void table_init(Table *table, int n_tokens, size_t n) {
     table->tag_mask = ~0u;
     while (~table->tag_mask < (uint32_t)n_tokens) table->tag_mask <<= 1;
@@ -145,6 +155,7 @@ static size_t unescape_spaces(Str s, char *out) {
     return n;
 }
 
+// A byte token, "<0x0A>": its byte goes to *out.
 static bool load_byte(Tokenizer *t, int id, Str s, char *out, Error *err) {
     static const char hex[] = "0123456789ABCDEF";
     bool is_long = s.len == 6 && !memcmp(s.data, "<0x", 3) && s.data[5] == '>';
@@ -220,6 +231,7 @@ static const uint8_t *per_token(const Tokenizer *t, const Gguf *g, const char *k
     return NULL;
 }
 
+// Types of the tokens; all are NORMAL where the file has none.
 static bool load_types(Tokenizer *t, const Gguf *g, Error *err) {
     memset(t->type, NORMAL, (size_t)t->n);
     if (!gguf_find(g, "tokenizer.ggml.token_type")) return true;
@@ -362,6 +374,7 @@ static bool check_kind(Tokenizer *t, const Gguf *g, Error *err) {
     return refuse(t, err, "pre: expected llama-bpe, found \"%.*s\", an unknown way to split text", SHOWN(pre));
 }
 
+// All of the vocabulary, each part after those that it looks at.
 static bool load(Tokenizer *t, const Gguf *g, Error *err) {
     int16_t byte_of[N_LETTERS];
     letters_init(byte_of);
@@ -415,6 +428,7 @@ typedef struct {
     int class, len; // UnicodeClass; bytes, 0 at the end of the text
 } Char;
 
+// The first character of s and its class.
 static inline Char char_at(const char *s, const char *end) {
     if (s == end) return (Char){-1, 0};
     if ((unsigned char)*s < 0x80) return (Char){unicode_classes[(unsigned char)*s], 1};
@@ -423,6 +437,7 @@ static inline Char char_at(const char *s, const char *end) {
     return len ? (Char){(int)unicode_class(code), len} : (Char){UNICODE_OTHER, 1};
 }
 
+// The end of the run of characters of a class that s begins.
 static inline const char *skip(const char *s, const char *end, int class) {
     for (Char c; (c = char_at(s, end)).class == class;) s += c.len;
     return s;
@@ -523,6 +538,7 @@ static int first_part(const Tokenizer *t, const char *s, size_t n, int *id) {
     return len;
 }
 
+// A part's token, or, where it is none, those of its bytes.
 static void put_part(const Encoder *e, int id, const char *s, size_t n) {
     if (id >= 0)
         ids_push(e->out, id);
@@ -587,6 +603,7 @@ static void merge(Encoder *e, const char *s, size_t size) {
         put_part(e, e->parts[i].id, s + e->parts[i].start, e->parts[i].end - e->parts[i].start);
 }
 
+// A piece becomes the ids it had before, one token, or what merging leaves of it.
 static void encode_piece(Encoder *e, const char *s, size_t n) {
     const Tokenizer *t = e->t;
     uint64_t h = n <= MAX_CACHED ? hash(t, s, n) : 0;
@@ -634,10 +651,10 @@ static void encode(const Tokenizer *t, const char *text, size_t n, bool has_cont
                    Ids *out) {
     if (n > INT_MAX / 2) die(EXIT_RUNTIME, "a text of %zu bytes: expected at most %d", n, INT_MAX / 2);
     if (n == 0) return;
-    Seen few[64] = {{0}};
-    Encoder e = {.t = t, .out = out, .cache = few, .cache_mask = 63};
-    while (e.cache_mask < 16383 && e.cache_mask < n / 16) e.cache_mask = 2 * e.cache_mask + 1;
-    if (e.cache_mask > 63) e.cache = xalloc(e.cache_mask + 1, sizeof *e.cache);
+    Seen few[FEW_SEEN] = {{0}};
+    Encoder e = {.t = t, .out = out, .cache = few, .cache_mask = FEW_SEEN - 1};
+    while (e.cache_mask < MOST_SEEN - 1 && e.cache_mask < n / 16) e.cache_mask = 2 * e.cache_mask + 1;
+    if (e.cache_mask > FEW_SEEN - 1) e.cache = xalloc(e.cache_mask + 1, sizeof *e.cache);
     char *copy = t->is_sentencepiece ? xrealloc(NULL, 2 * n + 1, 1) : NULL, *plain = copy;
     const char *from = text, *end = text + n, *own_end = has_control && !own ? end : text; // of the run of own bytes at s
     for (const char *s = text; s < end && (has_control || t->has_user_defined);) {

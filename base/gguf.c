@@ -17,6 +17,7 @@
 
 // Far above any real file, low enough that a hostile header costs little time and memory.
 enum { MAX_ENTRIES = 1 << 18, MAX_STRINGS = 1 << 22, MAX_KEY = 65535, MAX_TENSOR_NAME = 63, MAX_ALIGNMENT = 65536 };
+enum { DEFAULT_ALIGNMENT = 32 };   // the format's
 enum { PREFETCH_BYTES = 4 << 20 };
 
 // Other systems than Linux do without.
@@ -31,6 +32,7 @@ static const char *const kind_names[] = {"u8",   "i8",     "u16",   "i16", "u32"
                                          "bool", "string", "array", "u64", "i64", "f64"};
 static const uint8_t kind_bytes[] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8}; // 0: it says itself
 
+// A little-endian integer of up to 8 bytes.
 static uint64_t load(const uint8_t *p, int bytes) {
     uint64_t v = 0;
     for (int i = 0; i < bytes; i++) v |= (uint64_t)p[i] << 8 * i;
@@ -59,6 +61,7 @@ PRINTF_LIKE(4, 5) static bool refuse(const Cursor *c, size_t at, const char *fie
                      item ? c->item.data : "", item ? ": " : "", field, reason);
 }
 
+// Where p points, as messages count.
 static size_t at_of(const Cursor *c, const void *p) { return (size_t)((const uint8_t *)p - c->data); }
 
 // The next n bytes, or NULL.
@@ -69,6 +72,8 @@ static const uint8_t *take(Cursor *c, size_t n, const char *field) {
     return NULL;
 }
 
+// The next integer, count (of what follows; at most max), string (of min to max bytes) and kind of
+// a value. False with err.
 static bool take_int(Cursor *c, int bytes, const char *field, uint64_t *out) {
     const uint8_t *p = take(c, (size_t)bytes, field);
     if (p) *out = load(p, bytes);
@@ -98,6 +103,8 @@ static bool take_kind(Cursor *c, const char *field, GgufKind *out) {
     return true;
 }
 
+// One key and its value, which stays where it lies; strings of an array are walked over once, so
+// that gguf_next_string need not look where the file ends.
 static bool parse_value(Cursor *c, GgufValue *v) {
     Str s;
     size_t bytes;
@@ -168,6 +175,7 @@ static bool parse_tensor(Cursor *c, GgufTensor *t, size_t alignment, size_t *n_w
     return true;
 }
 
+// In the order of their data.
 static int by_address(const void *a, const void *b) {
     const GgufTensor *x = *(const GgufTensor *const *)a, *y = *(const GgufTensor *const *)b;
     return (x->data > y->data) - (x->data < y->data);
@@ -218,6 +226,7 @@ static bool build_index(const Str ***index, const void *entries, size_t stride, 
     return true;
 }
 
+// The entry of this name, or NULL.
 static const void *find(const Str *const *index, int n, const char *name) {
     Str key = str_of(name);
     const Str *const *found = n ? bsearch(&(const Str *){&key}, index, (size_t)n, sizeof *index, by_name) : NULL;
@@ -228,6 +237,7 @@ static void *grow(void *p, int n, size_t size) { // room for one more, doubling
     return n & (n - 1) ? p : xrealloc(p, n ? 2 * (size_t)n : 1, size);
 }
 
+// Magic, version and the two counts.
 static bool parse_header(Cursor *c, uint64_t *version, uint64_t *n_tensors, uint64_t *n_values) {
     const uint8_t *magic = take(c, 4, "magic");
     if (!magic) return false;
@@ -242,9 +252,10 @@ static bool parse_header(Cursor *c, uint64_t *version, uint64_t *n_tensors, uint
     return take_count(c, "n_tensors", MAX_ENTRIES, n_tensors) && take_count(c, "n_kv", MAX_ENTRIES, n_values);
 }
 
+// What the data begins at a multiple of.
 static bool read_alignment(Cursor *c, const Gguf *g, size_t *alignment) {
     const GgufValue *v = gguf_find(g, "general.alignment");
-    *alignment = 32;
+    *alignment = DEFAULT_ALIGNMENT;
     if (!v) return true;
     c->item = v->key;
     if (v->kind != GGUF_U32) return refuse(c, at_of(c, v->data), "type", "expected u32, found %s", kind_names[v->kind]);
@@ -347,6 +358,7 @@ static bool open_shards(Gguf *g, bool is_named, Error *err) {
                      g->n_tensors, (size_t)n_tensors);
 }
 
+// The file that these bytes are, and the other shards that its name tells of.
 static bool open_bytes(Gguf *g, GgufShard file, const char *name, Error *err) {
     Str path = str_of(name);
     *g = (Gguf){.path = memcpy(xrealloc(NULL, path.len + 1, 1), name, path.len + 1)};
@@ -381,6 +393,7 @@ void gguf_close(Gguf *g) {
 const GgufValue *gguf_find(const Gguf *g, const char *key) { return find(g->value_index, g->n_values, key); }
 const GgufTensor *gguf_tensor(const Gguf *g, const char *name) { return find(g->tensor_index, g->n_tensors, name); }
 
+// False with err: what was expected of a key, and what it is.
 static bool mismatch(const Gguf *g, const GgufValue *v, const char *key, const char *expected, Error *err) {
     if (!v) return error_set(err, EXIT_MODEL, "%s: %s: expected %s, found no such key", g->path, key, expected);
     return error_set(err, EXIT_MODEL, "%s: %s: expected %s, found %s%s", g->path, key, expected,
@@ -484,6 +497,7 @@ void gguf_prefetch(const Gguf *g, bool is_mapped) {
         pthread_detach(thread);
 }
 
+// Only what a signal handler may do.
 static void on_bus_error(int sig) {
     static const char text[] = "llama31: model file changed while in use\n";
     (void)sig;

@@ -18,6 +18,7 @@ typedef struct {
     Error *err;
 } Parser;
 
+// False with err: what was expected at a byte, and what stands there.
 static bool fail(Parser *p, size_t at, const char *expected) {
     char found[16] = "the end";
     if (at < p->n) {
@@ -67,6 +68,7 @@ static bool parse_escape(Parser *p, uint32_t *code) {
     return true;
 }
 
+// From the opening quote to behind the closing one.
 static bool parse_string(Parser *p, Str *out) {
     char *start = p->bytes + ++p->at, *end = start;
     for (int c; (c = peek(p)) != '"';) {
@@ -95,6 +97,7 @@ static bool skip_digits(Parser *p) {
     return true;
 }
 
+// By the grammar of JSON, which is narrower than what strtod would take.
 static bool parse_number(Parser *p, Json *out) {
     size_t start = p->at;
     if (peek(p) == '-') p->at++;
@@ -118,6 +121,7 @@ static bool parse_number(Parser *p, Json *out) {
     return out->number - out->number == 0 ? true : fail(p, start, "a number that fits a double");
 }
 
+// One of true, false and null.
 static bool parse_word(Parser *p, const char *word) {
     size_t len = strlen(word);
     if (p->n - p->at < len || memcmp(p->text + p->at, word, len)) return fail(p, p->at, "a JSON value");
@@ -125,12 +129,14 @@ static bool parse_word(Parser *p, const char *word) {
     return true;
 }
 
+// By name, then by place: of two equal ones the later is the one reported.
 static int by_key(const void *a, const void *b) {
     Str x = (*(const Json *const *)a)->key, y = (*(const Json *const *)b)->key;
     int order = str_compare(x, y);
     return order ? order : (x.data > y.data) - (x.data < y.data);
 }
 
+// Refuses an object that says a key twice: readers differ in which of them counts.
 static bool check_keys(Parser *p, const Json *object) {
     int n = 0;
     for (const Json *j = object->child; j; j = j->next) p->keys[n++] = j;
@@ -146,6 +152,7 @@ static bool check_keys(Parser *p, const Json *object) {
 
 static bool parse_value(Parser *p, Json *v, int depth);
 
+// From the opening bracket to behind the closing one; the items become children of `parent`.
 static bool parse_items(Parser *p, Json *parent, int depth) {
     int close = parent->kind == JSON_OBJECT ? '}' : ']';
     const Json **link = &parent->child;

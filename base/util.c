@@ -1,3 +1,5 @@
+// Memory that is short ends the program here, so that nobody has to ask; whatever else goes wrong is
+// for the caller to report.
 #include "util.h"
 
 #include <errno.h>
@@ -59,6 +61,7 @@ bool error_set(Error *err, int code, const char *fmt, ...) {
     return false;
 }
 
+// On stderr, behind what stdio still holds for stdout.
 static void print_line(const char *prefix, const char *fmt, va_list ap) {
     char line[2 * MESSAGE_BYTES];
     size_t n = (size_t)snprintf(line, sizeof line, "llama31: %s", prefix);
@@ -271,6 +274,8 @@ bool parse_f64(const char *s, double *out) {
     return true;
 }
 
+// Insertions, deletions, replacements and swaps of neighbours that turn a into b; MAX for words too
+// long to be a name.
 static int edit_distance(const char *a, const char *b) {
     enum { MAX = 40 };
     size_t na = strlen(a), nb = strlen(b);

@@ -1,3 +1,4 @@
+// Members are always written in the same order, so that equal answers are equal bytes.
 #include "answers.h"
 #include "engine.h"
 #include "../base/json.h"

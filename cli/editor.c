@@ -65,6 +65,7 @@ static void terminal_take(void) {
     tty.is_raw = 1;
 }
 
+// Whatever ends the program, the terminal is as it was before.
 static void on_fatal(int number) {
     terminal_restore();
     for (int i = 0; i < N_FATAL; i++)
@@ -72,6 +73,8 @@ static void on_fatal(int number) {
     raise(number); // what would have happened: delivered when we return
 }
 
+// Ctrl-C, Ctrl-Z and a new size of the window only wake the editor up; being stopped needs the
+// terminal back first.
 static void on_wake(int number) {
     int e = errno;
     if (number == SIGINT) *tty.interrupted = 1;
@@ -91,6 +94,7 @@ static void on_wake(int number) {
     errno = e;
 }
 
+// Signals that were ignored, as under nohup, stay so.
 static void install_handlers(void) {
     static const int wakes[] = {SIGINT, SIGTSTP, SIGWINCH};
     struct sigaction fatal = {.sa_handler = on_fatal}, wake = {.sa_handler = on_wake, .sa_flags = SA_RESTART};
@@ -158,6 +162,7 @@ void editor_completer(Editor *l, void (*complete)(void *arg, Str before, Buffer 
 
 bool editor_is_terminal(const Editor *l) { return l->is_terminal; }
 
+// The next byte typed; NO_KEY after so long (-1: never), WOKEN, or END_OF_INPUT.
 static int next_key(Editor *l, int timeout_ms) {
     while (l->next_key == l->n_keys) {
         struct pollfd fds[2] = {{.fd = STDIN_FILENO, .events = POLLIN}, {.fd = tty.wake[0], .events = POLLIN}};
@@ -274,6 +279,7 @@ static void insert(Editor *l, const char *s, size_t n) {
     l->at += n;
 }
 
+// Takes [from, to) out; what is kept can be put back (Ctrl-Y).
 static void erase(Editor *l, size_t from, size_t to, bool is_kept) {
     if (is_kept && to > from) {
         l->killed.len = 0;
@@ -284,6 +290,7 @@ static void erase(Editor *l, size_t from, size_t to, bool is_kept) {
     l->at = from;
 }
 
+// Another text, the cursor behind it.
 static void replace(Editor *l, const char *s, size_t n) {
     l->text.len = l->at = 0;
     insert(l, s, n);
@@ -414,6 +421,7 @@ static bool is_continued(Buffer *text) {
     return true;
 }
 
+// The text without the quotes that made it span lines.
 static void finish(const Buffer *text, Buffer *out) {
     const char *s = text->data;
     size_t n = text->len;
@@ -544,6 +552,7 @@ static void control_key(Editor *l, int key) {
     }
 }
 
+// Without a terminal: a line, or several, by the same rules.
 static EditorResult read_plain(Editor *l, const char *prompt, Buffer *out) {
     char *line = NULL;
     size_t cap = 0;

@@ -1,3 +1,4 @@
+// What can go wrong here is the user's to mend, so most of it ends the program with one line.
 #include "engine.h"
 #include "../base/files.h"
 #include "../base/os.h"
@@ -105,6 +106,7 @@ bool tools_check(const Engine *e, const Json *tools, Error *err) {
            error_set(err, EXIT_RUNTIME, "tools: the chat template %s has no place for them", e->tpl.name);
 }
 
+// The system prompt of -sys; dies where no template has a place for one.
 static Str system_read(const Engine *e) {
     const char *text = e->options->system;
     Buffer file = {0};

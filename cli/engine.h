@@ -38,6 +38,10 @@ void engine_open(Engine *e, const Options *o);
 bool prompt_encode(const Engine *e, Str prompt, bool is_plain, Ids *out, Error *err);
 // Whether these are tools as the API has them, and the template has a place for them. False with err.
 bool tools_check(const Engine *e, const Json *tools, Error *err);
+enum {
+    DEFAULT_PARALLEL = 16,   // sequences at once: more of them are faster together, and each is slower
+    LOGITS_BYTES = 128 << 20 // of the logits that a verb asks for at a time, where it wants those of all tokens
+};
 // Positions of a dialogue or an answer without a bound of its own, where the model was made for more.
 enum { ROOMY_CONTEXT = 8192 };
 // False with err (EXIT_CONTEXT, both numbers) unless n_tokens, and one more if that is wanted, have a position each.

@@ -1,3 +1,5 @@
+// A line is handed out where it was read; what is behind it moves only to make room. Of a line over
+// the limit the head is kept, to tell whose it is.
 #include "lines.h"
 #include "../generate.h"
 
@@ -31,6 +33,7 @@ static void make_room(LineReader *l) {
     l->data = xrealloc(l->data, l->cap, 1);
 }
 
+// Hands out what ends at `end`; the next line begins at `next`.
 static LineState take_line(LineReader *l, size_t end, size_t next, Str *line) {
     bool is_long = l->is_long || end - l->begin > l->limit;
     l->number++;

@@ -5,6 +5,8 @@
 #include "../bind.h"
 #include "../sample.h"
 
+enum { MAX_LOGPROBS = 100 }; // alternatives of a token that may be asked for: five times what OpenAI gives
+
 // All that the command line can say. Fields keep their default where an option was not given.
 typedef struct {
     const char *verb;

@@ -1,3 +1,4 @@
+// Text is written to the descriptor as soon as it is there; what stdio still holds goes first.
 #include "output.h"
 #include "../base/files.h"
 

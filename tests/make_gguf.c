@@ -1,3 +1,5 @@
+// Values and tensors are appended as the format has them; nothing here is checked, so that broken files
+// can be made too.
 #include "make_gguf.h"
 #include "test.h"
 

@@ -1,3 +1,4 @@
+// The JSON reader against the grammar, on texts made and broken here, and the writer against the reader.
 #include "../base/json.h"
 #include "test.h"
 

@@ -1,3 +1,5 @@
+// Tensor types: decoded values against the published layouts, and encoders against the error that each
+// type allows.
 #include "../kernels/blocks.h"
 #include "../kernels/encode.h"
 #include "test.h"

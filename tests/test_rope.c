@@ -1,3 +1,4 @@
+// Rotary embedding: tables of Meta's code, each scaling rule's formula in double, and what files say.
 #include "make_gguf.h"
 #include "test.h"
 #include "../rope.h"

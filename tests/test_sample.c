@@ -1,3 +1,4 @@
+// Sampling: drawn frequencies against probabilities in double, selection against a full sort.
 #include "test.h"
 #include "../sample.h"
 

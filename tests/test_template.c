@@ -1,3 +1,4 @@
+// Chat templates: ids of dialogues against what each format says, and how a file's template is recognised.
 #include "make_gguf.h"
 #include "test.h"
 #include "../chat/template.h"

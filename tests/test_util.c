@@ -1,3 +1,4 @@
+// Small things: sizes, characters, names, messages, numbers.
 #include "test.h"
 
 #include <string.h>

@@ -26,8 +26,7 @@ enum {
     WINDOW = 512,            // requests read ahead
     WINDOW_TOKENS = 1 << 22, // tokens of their prompts
     MIN_SHARE = 32,          // tokens of a prefix worth sharing
-    N_KEPT = 8,              // prefixes kept when no sequence holds them
-    DEFAULT_PARALLEL = 16
+    N_KEPT = 8               // prefixes kept when no sequence holds them
 };
 
 // A set of keys is a search tree of strings.
@@ -107,6 +106,8 @@ static void resume(Batch *b) {
     if (n_torn && !b->options->is_quiet) warn("%s: dropped the torn line %ld", b->out.path, l.number);
 }
 
+// Opens what answers go to, for this process alone; what is in it stays, and only --resume goes on
+// with it.
 static void open_output(Batch *b) {
     const Options *o = b->options;
     struct stat st;
@@ -155,6 +156,7 @@ static double seconds_left(const Batch *b, double sec) {
     return done > 0.01 ? sec / done * ((double)b->n_done + n_left - done) : -1;
 }
 
+// A few times a second on a terminal, once a second as JSON.
 static void show_progress(Batch *b, bool is_last) {
     double now = now_sec(), sec = now - b->start;
     if (!b->shows_progress || (!is_last && now - b->last_progress < (b->options->progress_json ? 1 : 0.2))) return;
@@ -193,6 +195,7 @@ static void print_summary(const Batch *b) {
 
 // Input
 
+// A record for the line read last, with the options of the command line to begin with.
 static Record *record_new(const Batch *b) {
     Record *r = xalloc(1, sizeof *r);
     r->line = b->in.number;
@@ -265,6 +268,7 @@ static void fill_window(Batch *b) {
 
 // Shared prefixes
 
+// How many tokens of a prompt are computed where these were fed.
 static int common_prefix(const Ids *a, const int *tokens, int n) {
     int i = 0;
     if (n > a->len - 1) n = a->len - 1; // the last token of a prompt is always fed: its logits are wanted
@@ -278,6 +282,7 @@ typedef struct {
     int n_now, n_soon;
 } Donor;
 
+// Looks at prefixes that are kept and at all sequences under way `but` one.
 static Donor find_donor(Batch *b, const Ids *prompt, const Record *but) {
     Donor d = {0};
     for (int i = 0; i < b->n_kept; i++) {
@@ -385,6 +390,7 @@ static void start_waiting(Batch *b) {
     }
 }
 
+// Its answer is made at once; its session goes, or is kept for others.
 static void finish_record(Batch *b, Record *r) {
     record_answer(r, &b->engine);
     if (!r->first) b->n_prompt += (uint64_t)r->prompt.len;
@@ -407,6 +413,8 @@ static void collect_finished(Batch *b) {
     }
 }
 
+// Answers that may be written leave the window: in order only those with nothing unfinished before
+// them.
 static void write_finished(Batch *b) {
     int n = 0;
     for (int i = 0; i < b->n_window; i++) {
@@ -452,6 +460,8 @@ static void read_shard(Batch *b, const char *text) {
     b->n_shards = n;
 }
 
+// Also decides how much memory KV caches may take: nine tenths of what the weights leave, which of
+// a file that does not fit in memory is a quarter.
 static void open_model(Batch *b) {
     const Options *o = b->options;
     engine_open(&b->engine, o);

@@ -1,3 +1,5 @@
+// Requests are read with a message for everything that is wrong; answers are written in the form that was
+// asked in. What a field means that the command line knows too, its table of options says.
 #include "batch_requests.h"
 #include "../cli/answers.h"
 
@@ -8,7 +10,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { MAX_TOP = 100, MAX_STOPS = 64 };
+enum { MAX_STOPS = 64 }; // strings that end an answer; OpenAI takes 4
 
 // Reading values
 
@@ -25,6 +27,7 @@ static void put_value(Buffer *out, const Json *v) {
         buffer_puts(out, v ? kinds[v->kind] : "nothing");
 }
 
+// "NAME: expected X, found Y"; false.
 static bool wrong(Error *err, const char *name, const char *expected, const Json *found) {
     Buffer text = {0};
     put_value(&text, found);
@@ -42,6 +45,8 @@ static const Json *get(const Json *object, const char *key) { // null is the sam
     return j && j->kind != JSON_NULL ? j : NULL;
 }
 
+// An id as it will be written: a string with its quotes, or a whole number. False for anything
+// else.
 static bool put_id(Buffer *key, const Json *id) {
     if (id && id->kind == JSON_STRING)
         json_put_string(key, "", id->string);
@@ -82,12 +87,14 @@ static bool is_among(Str name, const char *const *names, size_t n) {
     return false;
 }
 
+// Whether a field says what would be done without it.
 static bool is_neutral(const Json *v) {
     return v->kind == JSON_NULL || (v->kind == JSON_BOOL && !v->boolean) ||
            (v->kind == JSON_NUMBER && v->number == 1) || (v->kind == JSON_ARRAY && !v->n_items) || json_is(v, "none") ||
            json_is(json_get(v, "type"), "text");
 }
 
+// "stop": they replace those of the command line.
 static bool read_stops(Record *r, const Json *v, Error *err) {
     const Json *item = v->kind == JSON_STRING ? v : v->child;
     int n = v->kind == JSON_STRING ? 1 : v->n_items;
@@ -124,7 +131,7 @@ static bool read_biases(Record *r, const Engine *e, const Json *v, Error *err) {
 // "logprobs": a truth value in chats, else a number; "top_logprobs": a number.
 static bool read_logprobs(Record *r, const Json *v, Error *err) {
     bool is_top = str_is(v->key, "top_logprobs"), is_number = is_top || r->form != FORM_CHAT;
-    if (is_number && is_whole(v, 0, MAX_TOP))
+    if (is_number && is_whole(v, 0, MAX_LOGPROBS))
         r->n_top = (int)v->number;
     else if (is_top || v->kind != JSON_BOOL)
         return wrong(err, is_top ? "top_logprobs" : "logprobs",
@@ -145,6 +152,7 @@ static const Option *find_option(const Options *o, Str key) {
     return option_find(o, 'J', name, NULL);
 }
 
+// A field that the table of options knows.
 static bool read_option(Record *r, const Option *option, const Json *v, Error *err) {
     char name[40];
     snprintf(name, sizeof name, "%.*s", (int)v->key.len, v->key.data);
@@ -153,6 +161,7 @@ static bool read_option(Record *r, const Option *option, const Json *v, Error *e
     return wrong(err, name, "a number or a truth value", v);
 }
 
+// Unknown ones are passed over, unless --strict.
 static bool read_field(Record *r, const Engine *e, const Json *v, Error *err) {
     const Option *option = find_option(&r->options, v->key);
     bool is_null = v->kind == JSON_NULL; // the same as absent
@@ -171,6 +180,7 @@ static bool read_field(Record *r, const Engine *e, const Json *v, Error *err) {
            error_set(err, EXIT_RUNTIME, "unknown field \"%.*s\"", SHOWN(v->key));
 }
 
+// All fields of a request; prompts are read when all options are known.
 static bool read_options(Record *r, const Engine *e, const Json *body, Error *err) {
     for (const Json *v = body->child; v; v = v->next)
         if (!read_field(r, e, v, err)) return false;
@@ -315,6 +325,7 @@ static void put_top_object(Buffer *out, const Tokenizer *t, const Record *r, con
     buffer_free(&name);
 }
 
+// As OpenAI's older interface has them: a list for each property.
 static void put_completion_logprobs(Buffer *out, const Tokenizer *t, const Record *r) {
     const TokenLogprob *l = r->sequence.logprobs;
     int n = r->sequence.n_generated;

@@ -27,21 +27,28 @@ typedef struct {
 
 // Probes.
 
-enum { STREAMS = 8, PROBE_BYTES = 256 << 20 };
+enum {
+    STREAMS = 8,             // read at the same time by a thread
+    PROBE_BYTES = 256 << 20, // more than the caches of most machines
+    PARTS = 64,              // that a probe is handed out in
+    PASSES = 4,              // of each probe, the best of which counts
+    ROUNDS = 3,              // of a prefill, the median of which counts
+    DEFAULT_TOKENS = 16      // decoded by a test
+};
 
 typedef struct {
     uint64_t *data;
     size_t n; // values
-    uint64_t sums[64];
-    double operations[64];
+    uint64_t sums[PARTS];
+    double operations[PARTS];
     int rounds;
 } Probe;
 
 // Part i of the buffer in STREAMS concurrent streams: one alone leaves a third of the bandwidth.
 static void read_part(void *arg, int part) {
     Probe *p = arg;
-    size_t length = p->n / 64 / STREAMS;
-    const uint64_t *from = p->data + (size_t)part * (p->n / 64);
+    size_t length = p->n / PARTS / STREAMS;
+    const uint64_t *from = p->data + (size_t)part * (p->n / PARTS);
     uint64_t sums[STREAMS][8] = {{0}}, sum = 0;
     for (size_t i = 0; i + 8 <= length; i += 8)
         for (int s = 0; s < STREAMS; s++)
@@ -51,9 +58,10 @@ static void read_part(void *arg, int part) {
     p->sums[part] = sum;
 }
 
-static void read_all(void *arg) { ops_for(64, 1, read_part, arg); }
+// What all threads run.
+static void read_all(void *arg) { ops_for(PARTS, 1, read_part, arg); }
 static void peak_part(void *arg, int part) { ((Probe *)arg)->operations[part] = kernel.peak(((Probe *)arg)->rounds); }
-static void peak_all(void *arg) { ops_for(64, 1, peak_part, arg); }
+static void peak_all(void *arg) { ops_for(PARTS, 1, peak_part, arg); }
 
 // Best of four passes: a limit is what the machine can do.
 double bench_read_gb(int n_threads) {
@@ -61,7 +69,7 @@ double bench_read_gb(int n_threads) {
     double best = 0;
     p.data = xalloc(p.n, sizeof *p.data);
     memset(p.data, 1, PROBE_BYTES);
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < PASSES; i++) {
         double start = now_sec();
         team_run(n_threads, read_all, &p);
         double gb = PROBE_BYTES * 1e-9 / (now_sec() - start);
@@ -78,7 +86,7 @@ static void probe(Bench *b) {
         double start = now_sec(), operations = 0;
         team_run(b->model.n_threads, peak_all, &p);
         double sec = now_sec() - start;
-        for (int k = 0; k < 64; k++) operations += p.operations[k];
+        for (int k = 0; k < PARTS; k++) operations += p.operations[k];
         if (operations * 1e-9 / sec > b->peak_gflop) b->peak_gflop = operations * 1e-9 / sec;
         if (sec < 0.05) p.rounds *= 8;
     }
@@ -97,6 +105,7 @@ static double bytes_of(const Model *m, int batch, double depth) {
     return model_decode_gb(m) * 1e9 + batch * depth * (double)kv_position_bytes(&m->kv);
 }
 
+// One test: a row of the table, or an object of the list.
 static void report(Bench *b, const char *test, int n_tokens, int depth, int batch, double sec_per_token, double bytes,
                    double operations) {
     double gb = bytes * 1e-9 / sec_per_token, gflop = operations * 1e-9 / sec_per_token;
@@ -133,12 +142,13 @@ static void check(bool ok, const Error *err) {
     if (!ok) die_error(err);
 }
 
+// A prompt of n tokens in chunks, each time in a new session.
 static void bench_prefill(Bench *b, int n) {
     Error err;
-    double sec[3], depth = n / 2.0;
+    double sec[ROUNDS], depth = n / 2.0;
     int *tokens = xalloc((size_t)n, sizeof *tokens);
     for (int i = 0; i < n; i++) tokens[i] = i * 7919 % b->model.config.vocab_size;
-    for (int round = 0; round < 3; round++) {
+    for (int round = 0; round < ROUNDS; round++) {
         Session *s = session_new(&b->model.kv);
         check(session_reserve(s, n, &err), &err);
         double start = now_sec();
@@ -151,7 +161,7 @@ static void bench_prefill(Bench *b, int n) {
     }
     free(tokens);
     int forwards = (n + b->chunk - 1) / b->chunk;
-    report(b, "prefill", n, 0, 1, median(sec, 3), forwards * bytes_of(&b->model, 1, 0) / n,
+    report(b, "prefill", n, 0, 1, median(sec, ROUNDS), forwards * bytes_of(&b->model, 1, 0) / n,
            operations_of(&b->model, n, 1, depth) / n);
 }
 
@@ -199,10 +209,12 @@ static double first_token_sec(const Options *o) {
     return sec;
 }
 
+// Whether a test is within the model's context and the memory at hand.
 static bool fits(const Bench *b, int positions, int batch) {
     return positions <= b->model.config.max_context && memory_fits(&b->model, (size_t)positions * (size_t)batch);
 }
 
+// p: prefill of n tokens; d: decode at a depth of n; b: decode of n sequences.
 static void run_test(Bench *b, char kind, int n) {
     int batch = kind == 'b' ? n : 1;
     b->ws = workspace_new(&b->model, kind == 'p' ? b->chunk : batch, batch);
@@ -215,6 +227,7 @@ static void run_test(Bench *b, char kind, int n) {
     workspace_free(b->ws);
 }
 
+// Those of a list, "p512,d4096,b16", that fit.
 static void run_tests(Bench *b, const char *list) {
     for (const char *at = list; *at; at += strcspn(at, ","), at += *at == ',') {
         int64_t n;
@@ -361,7 +374,7 @@ int verb_bench(const Options *o) {
         if (b.is_json) printf("]}\n");
         return EXIT_OK;
     }
-    b.chunk = o->chunk ? o->chunk : 512;
+    b.chunk = o->chunk ? o->chunk : DEFAULT_CHUNK;
     probe(&b);
     double first = first_token_sec(o);
     if (b.is_json) {

@@ -326,6 +326,7 @@ static void chat_open(Chat *c, const Options *o) {
     editor_completer(c->editor, chat_complete, NULL);
 }
 
+// A person who has not read anything should know what to type.
 static void greet(const Chat *c) {
     const Dialogue *d = &c->dialogue;
     if (!c->is_terminal || c->options.is_json) return;

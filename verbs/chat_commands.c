@@ -32,6 +32,7 @@ static void command_set(Chat *c, const char *text) {
         c->n_answers = 0;
 }
 
+// Each command gets what follows its name.
 static void command_show(Chat *c, const char *text) {
     (void)text;
     const Dialogue *d = &c->dialogue;
@@ -51,11 +52,13 @@ static void command_stats(Chat *c, const char *text) {
          (double)kv_position_bytes(&c->engine.model.kv) * c->session->n_tokens * 1e-6);
 }
 
+// Whether a command was given a file's name; says so if not.
 static bool has_name(const Chat *c, const char *path) {
     if (!*path) chat_complain(c, "expected a file name");
     return *path;
 }
 
+// The text waits for the next message; its size is told now.
 static void command_file(Chat *c, const char *path) {
     Error err;
     Ids ids = {0};
@@ -72,6 +75,7 @@ static void command_file(Chat *c, const char *path) {
     free(ids.data);
 }
 
+// The old dialogue goes only when the new one is there.
 static void command_load(Chat *c, const char *path) {
     Dialogue *d = &c->dialogue;
     Error err;
@@ -139,6 +143,7 @@ static void command_undo(Chat *c, const char *text) {
     if (chat_undo(c)) note(&c->options, "(undone: %s left)", count_of(c->dialogue.n, "message"));
 }
 
+// The question comes back into the editor; with TEXT that is asked instead.
 static void command_edit(Chat *c, const char *text) {
     Dialogue *d = &c->dialogue;
     int i = dialogue_last_user(d);
@@ -151,6 +156,7 @@ static void command_edit(Chat *c, const char *text) {
     }
 }
 
+// What the answer was is not kept.
 static void command_regen(Chat *c, const char *text) {
     (void)text;
     Dialogue *d = &c->dialogue;

@@ -139,6 +139,7 @@ static void put_roff_pairs(const char *title, const char *const *pairs, int n) {
     for (int i = 0; i < n; i += 2) printf(".TP\n.B %s\n", pairs[i]), put_roff(pairs[i + 1]);
 }
 
+// With the verbs that take it.
 static void put_roff_option(const OptionText *o) {
     Buffer head = {0};
     put_head(o, &head);
@@ -184,6 +185,7 @@ static int print_man(void) {
 // The names of a verb's options; those with a value only, or with a file's name.
 typedef enum { ANY_VALUE, SOME_VALUE, FILE_VALUE } ValueKind;
 
+// Of a verb, with something between them.
 static void put_names(char letter, ValueKind kind, const char *between) {
     OptionText o;
     int n = 0;

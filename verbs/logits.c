@@ -11,8 +11,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { LOGITS_BYTES = 128 << 20 };
-
 // With --force anything; without it what can only be logits: floats of their size, of both signs, which no text has.
 static bool may_replace(const Options *o) {
     float x[1024] = {0};
@@ -52,7 +50,8 @@ int verb_logits(const Options *o) {
     if (ids.len == 0) die(EXIT_USAGE, "--ids: expected at least one token");
     if (!context_fits(ids.len, false, context, &err)) die_error(&err);
 
-    int fit = LOGITS_BYTES / (4 * n_vocab), chunk = o->chunk ? o->chunk : fit < 1 ? 1 : fit < 512 ? fit : 512;
+    int fit = LOGITS_BYTES / (4 * n_vocab), chunk = fit < DEFAULT_CHUNK ? fit : DEFAULT_CHUNK;
+    if (o->chunk || chunk < 1) chunk = o->chunk ? o->chunk : 1;
     if (chunk > ids.len) chunk = ids.len;
     if (!is_stdout && !outfile_open(&out, o->output, FILE_STREAM | (may_replace(o) ? FILE_FORCE : 0), &err))
         die_error(&err);

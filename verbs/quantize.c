@@ -37,6 +37,7 @@ typedef struct {
     bool is_tied; // no output.weight: the embedding is the output matrix too
 } Plan;
 
+// By name, in any case of letters; dies if there is none.
 static const Mixture *find_mixture(const char *name) {
     for (int i = 0; i < N_MIXTURES; i++)
         if (!strcasecmp(name, mixtures[i].name)) return &mixtures[i];
@@ -55,6 +56,7 @@ static int layer_of(Str name) {
     return sscanf(text, "blk.%5u.%n", &layer, &end) == 1 && end ? (int)layer : -1;
 }
 
+// Layers are counted by the names of tensors: the file may be of any architecture.
 static void plan_read(Plan *p, const Gguf *g, const Mixture *mixture) {
     *p = (Plan){.mixture = mixture, .is_tied = !gguf_tensor(g, "output.weight")};
     for (int i = 0; i < g->n_tensors; i++) {
@@ -71,6 +73,8 @@ static bool gets_more(int layer, int n_layers) {
     return layer < n_layers / 8 || layer >= 7 * n_layers / 8 || (layer - n_layers / 8) % 3 == 2;
 }
 
+// As llama.cpp chooses: more bits for the output matrix, and for attn_v and ffn_down of some
+// layers.
 static Type mixture_type(const Plan *p, const GgufTensor *t) {
     const Mixture *m = p->mixture;
     int layer = layer_of(t->name);
@@ -122,7 +126,10 @@ typedef struct {
     Error err; // the first, code 0 as long as there is none
 } Job;
 
-// A tensor under way, in pieces of about a megabyte.
+enum { PIECE_BYTES = 1 << 20 };      // handed to a thread at a time: so that threads finish together
+static const double SHOWN_SEC = 0.2; // between two lines of progress
+
+// A tensor under way, in pieces.
 typedef struct {
     Job *job;
     const GgufTensor *t;
@@ -130,17 +137,19 @@ typedef struct {
     uint64_t offset, rows, step;
 } Work;
 
+// The first failure is the one that is told.
 static void job_fail(Job *job, const Error *err) {
 #pragma omp critical(quantize)
     if (!job->err.code) job->err = *err;
 }
 
+// Counts the bytes of a piece, and says so a few times a second.
 static void progress(Job *job, uint64_t bytes) {
 #pragma omp critical(quantize)
     {
         job->done += bytes;
         double now = now_sec();
-        if (job->is_shown && (now > job->shown_at + 0.2 || job->done == job->total)) {
+        if (job->is_shown && (now > job->shown_at + SHOWN_SEC || job->done == job->total)) {
             fprintf(stderr, "\rquantize %3.0f%%  %.1f of %.1f GB%s", 100.0 * (double)job->done / (double)job->total,
                     (double)job->done * 1e-9, (double)job->total * 1e-9, job->done == job->total ? "\n" : "");
             job->shown_at = now;
@@ -196,15 +205,17 @@ static void piece_run(void *arg, int i) {
 
 static uint64_t rows_of(const GgufTensor *t) { return t->dims[1] * t->dims[2] * t->dims[3]; }
 
+// Every thread runs this: all tensors, one after another, in pieces.
 static void job_body(void *arg) {
     Job *job = arg;
     for (int i = 0; i < job->g->n_tensors; i++) {
         const GgufTensor *t = &job->g->tensors[i];
-        Work w = {job, t, job->types[i], job->offsets[i], rows_of(t), (1u << 20) / (t->bytes / rows_of(t) + 1) + 1};
+        Work w = {job, t, job->types[i], job->offsets[i], rows_of(t), PIECE_BYTES / (t->bytes / rows_of(t) + 1) + 1};
         ops_for((int)((w.rows + w.step - 1) / w.step), 1, piece_run, &w);
     }
 }
 
+// As GGUF writes an integer and a key with its kind.
 static void put_le(Buffer *b, uint64_t v, int bytes) {
     for (int i = 0; i < bytes; i++, v >>= 8) buffer_append(b, &(uint8_t){(uint8_t)v}, 1);
 }

@@ -153,6 +153,7 @@ static bool next_word(const char **list, Buffer *word) {
     return true;
 }
 
+// Those of --columns, or what suits the kind of row.
 static void choose_columns(View *v) {
     const char *list = v->options->columns;
     bool is_all = list && !strcmp(list, "all");
@@ -230,6 +231,7 @@ static void choose_params(View *v) {
         die_error(&err);
 }
 
+// A rope for each rule that is compared, and one without any.
 static void choose_rules(View *v) {
     const char *list = v->options->compare;
     RopeParams p = v->params;
@@ -284,6 +286,7 @@ static void put_row(const View *v, int pos, int i, bool is_header, Buffer *out) 
     buffer_puts(out, is_json ? "}" : "\n");
 }
 
+// The JSON's members before its rows.
 static void put_params(const View *v, Buffer *out) {
     const RopeParams *p = &v->ropes[0].params;
     json_put_number(out, "{\"dim\":", p->dim);

@@ -12,11 +12,8 @@
 #include <string.h>
 
 enum {
-    LOGITS_BYTES = 128 << 20,
     DEFAULT_WINDOW = 512, // as llama-perplexity
-    DEFAULT_CHUNK = 512,
-    DEFAULT_PARALLEL = 16,
-    MAX_LINE = 4 << 20
+    MAX_LINE = 4 << 20    // bytes: several times what a context of 131072 tokens takes
 };
 
 // All tokens but the last are fed; those from `first` on are scored, each by the logits of the one before it.
@@ -72,6 +69,7 @@ static void run_jobs(Scorer *s, Job *const *jobs, int n) {
     }
 }
 
+// Everything scores in one workspace: as many logits at a time as LOGITS_BYTES hold.
 static void scorer_open(Scorer *s, const Options *o) {
     s->start = now_sec();
     engine_open(&s->engine, o);
@@ -94,6 +92,7 @@ typedef struct {
     int n_ctx;
 } Perplexity;
 
+// A text as training saw it: after BOS, where the model has one.
 static void put_text(const Scorer *s, Str text, Ids *out) {
     if (tokenizer_adds_bos(s->engine.tokenizer)) ids_push(out, tokenizer_bos(s->engine.tokenizer));
     tokenizer_encode(s->engine.tokenizer, text.data, text.len, out);
@@ -147,6 +146,7 @@ static void count_jobs(Scorer *s, Perplexity *p, bool (*next)(Scorer *s, Perplex
     free(list);
 }
 
+// Of a plain text in windows, or of texts that are a line each.
 static void score_perplexity(Scorer *s) {
     static Perplexity p;
     static Buffer text;
@@ -236,6 +236,7 @@ static void question_encode(Scorer *s, Question *q, Str prompt) {
     if (q->n_shared < 1) die(EXIT_USAGE, "score: expected a prompt of at least one token before the choices");
 }
 
+// The choices in the order given; the best is marked, or named.
 static void question_print(const Scorer *s, const Question *q) {
     Buffer out = {0};
     bool is_json = s->engine.options->is_json || s->engine.options->is_jsonl;

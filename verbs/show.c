@@ -23,6 +23,7 @@ static const char *scaled(char out[24], double n, const char *unit) {
     return out;
 }
 
+// Quoted and cut: a name in a file may hold anything.
 static void print_string(const char *label, Str s) {
     Buffer quoted = {0};
     json_put_string(&quoted, "", (Str){s.data, s.len < 200 ? s.len : 200});
@@ -30,6 +31,7 @@ static void print_string(const char *label, Str s) {
     buffer_free(&quoted);
 }
 
+// Tensors, weights and bytes: of all, then of each type.
 static void print_types(const Gguf *g) {
     Share shares[TYPE_COUNT] = {{0}}, all = {0};
     for (int i = 0; i < g->n_tensors; i++) {

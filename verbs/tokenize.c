@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_LINE = 1 << 30 };
+enum { MAX_LINE = 1 << 30 }; // bytes: texts that are only cut into tokens may be large
 
 static void encode(const Options *o, const Tokenizer *t, Str text, Ids *ids) {
     (o->has_special ? tokenizer_encode_special : tokenizer_encode)(t, text.data, text.len, ids);
@@ -99,6 +99,7 @@ static void print_ids(const Options *o, const Tokenizer *t, const Ids *ids) {
     }
 }
 
+// The bytes of the ids, without the space that a SentencePiece text begins with.
 static void print_text(const Options *o, const Tokenizer *t, const Ids *ids) {
     Buffer out = {0};
     bool is_start = tokenizer_drops_space(t);
