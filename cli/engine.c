@@ -186,7 +186,7 @@ static Draft *draft_open(const Engine *e) {
         memcmp(mine->data, its->data, its->bytes))
         die(EXIT_USAGE, "--draft: %s: expected the vocabulary of %s (%d tokens), found another (%d)", m.file.path,
             e->model.file.path, e->model.config.vocab_size, m.config.vocab_size);
-    gguf_prefetch(&m.file);
+    gguf_prefetch(&m.file, true);
     return draft_new(&m);
 }
 
