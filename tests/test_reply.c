@@ -1,0 +1,211 @@
+#include "make_gguf.h"
+#include "test.h"
+#include "../chat/dialogue.h"
+#include "../chat/reply.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+// What an answer is taken apart into: "REASONING|CONTENT|NAME(ARGUMENTS)..." of a text with control tokens by name.
+static void check_reply(const char *raw, bool has_thoughts, bool in_thought, bool has_tools, const char *expected) {
+    Reply r;
+    Buffer found = {0};
+    Template tpl = {.has_thoughts = has_thoughts};
+    reply_parse(&r, &tpl, str_of(raw), str_of(raw), in_thought, has_tools, 0);
+    buffer_printf(&found, "%.*s|%.*s|", (int)r.reasoning.len, r.reasoning.data ? r.reasoning.data : "",
+                  (int)r.content.len, r.content.data);
+    for (int i = 0; i < r.n_calls; i++)
+        buffer_printf(&found, "%s(%s)", r.calls[i].name.data, r.calls[i].arguments.data);
+    CHECK(!strcmp(found.data, expected), "%s: found %s, expected %s", raw, found.data, expected);
+    Message m = reply_message(&r);
+    JsonDoc doc = {0};
+    Error err = {0};
+    CHECK(json_parse(&doc, m.json.data, m.json.len, &err), "%s: %s", m.json.data, err.text);
+    const Json *calls = json_get(doc.root, "tool_calls");
+    CHECK((calls ? calls->n_items : 0) == r.n_calls, "%s", m.json.data);
+    json_free(&doc);
+    message_free(&m);
+    buffer_free(&found);
+    reply_free(&r);
+}
+
+static void calls(void) {
+    static const char *const cases[][2] = {
+        {"plain words", "|plain words|"},
+        {"{\"name\": \"f\", \"parameters\": {\"a\": 1.0}}", "||f({\"a\":1.0})"},
+        {" {\"name\":\"f\",\"arguments\":{}}; {\"name\":\"g\",\"parameters\":{\"x\":[1,{\"y\":null}]}}\n",
+         "||f({})g({\"x\":[1,{\"y\":null}]})"},
+        {"{\"type\":\"function\",\"name\":\"f\",\"parameters\":{\"q\":\"}{\\\"\"}}", "||f({\"q\":\"}{\\\"\"})"},
+        {"<|python_tag|>{\"name\": \"f\", \"parameters\": {}}", "||f({})"},
+        {"<|python_tag|>brave_search.call(query=\"a, (b)\", n=3, deep=true)",
+         "||brave_search({\"query\":\"a, (b)\",\"n\":3,\"deep\":true})"},
+        {"<|python_tag|>now.call()", "||now({})"},
+        {"<|python_tag|>print(\"x\")\n", "||code_interpreter({\"code\":\"print(\\\"x\\\")\"})"},
+        {"<|python_tag|>f.call(x=)", "||code_interpreter({\"code\":\"f.call(x=)\"})"},
+        {"<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": \"b\"}}\n</tool_call>", "||f({\"a\":\"b\"})"},
+        {"Let me "
+         "see.\n<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>\n<tool_call>{\"name\":\"g\",\"arguments\":{}}"
+         "</tool_call>",
+         "|Let me see.|f({})g({})"},
+        {"<tool_call>{\"name\":\"f\",\"arguments\":{}}", "||f({})"}, // its end was the stop token
+        {"[TOOL_CALLS] [{\"name\": \"f\", \"arguments\": {\"a\": 1}, \"id\": \"x\"}, "
+         "{\"name\":\"g\",\"arguments\":{}}]",
+         "||f({\"a\":1})g({})"},
+        // whatever is not quite so stays words
+        {"{\"name\": \"f\"}", "|{\"name\": \"f\"}|"},
+        {"{\"name\": \"f\", \"parameters\": 3}", "|{\"name\": \"f\", \"parameters\": 3}|"},
+        {"{\"name\": \"f\", \"parameters\": {}} and more", "|{\"name\": \"f\", \"parameters\": {}} and more|"},
+        {"{\"name\": \"f\", \"parameters\": {", "|{\"name\": \"f\", \"parameters\": {|"},
+        {"<tool_call>f(x)</tool_call>", "|<tool_call>f(x)</tool_call>|"},
+        {"[TOOL_CALLS] f", "|[TOOL_CALLS] f|"},
+        {"", "||"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) check_reply(cases[i][0], false, false, true, cases[i][1]);
+    check_reply("{\"name\":\"f\",\"parameters\":{}}", false, false, false, "|{\"name\":\"f\",\"parameters\":{}}|");
+    check_reply("<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>", false, false, false,
+                "|<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>|");
+}
+
+static void thoughts(void) {
+    check_reply("<think>\nhm\n</think>\n\nDone.", true, false, false, "hm|Done.|");
+    check_reply("hm\n</think>\n\nDone.", true, true, false, "hm|Done.|");
+    check_reply("hm", true, true, false, "hm||"); // cut off in the middle
+    check_reply("<think>hm", true, false, false, "hm||");
+    check_reply("Done. </think>", true, false, false, "|Done. </think>|");
+    check_reply("<think>hm</think>Done.", false, false, false, "|<think>hm</think>Done.|");
+    check_reply("<think>hm</think>\n<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>", true, false, true,
+                "hm||f({})");
+}
+
+// A dialogue that is rendered anew each turn, and the tokens that it has then.
+typedef struct {
+    Buffer file;
+    Gguf gguf;
+    Tokenizer *t;
+    Template tpl;
+    Dialogue d;
+    Stream stream;
+} Talk;
+
+static bool open_talk(Talk *k, const char *source) {
+    Error err = {0};
+    k->file = make_llama_file((MakeLlama){.is_vocabulary_only = true, .template = source});
+    bool ok = gguf_parse(&k->gguf, k->file.data, k->file.len, "test", &err) &&
+              (k->t = tokenizer_open(&k->gguf, &err)) && template_open(&k->tpl, NULL, &k->gguf, k->t, &err);
+    CHECK(ok, "%s", err.text);
+    return ok;
+}
+
+static void close_talk(Talk *k) {
+    dialogue_remove(&k->d, 0, k->d.n);
+    free(k->d.messages);
+    buffer_free(&k->stream.text), buffer_free(&k->stream.own);
+    buffer_free(&k->stream.said), buffer_free(&k->stream.shown);
+    free(k->stream.ids.data), free(k->stream.said_ids.data), free(k->stream.marks);
+    template_close(&k->tpl);
+    tokenizer_close(k->t);
+    gguf_close(&k->gguf);
+    buffer_free(&k->file);
+}
+
+static void update(Talk *k) {
+    Buffer text = {0}, own = {0};
+    Error err = {0};
+    TemplateInput in = {.messages = k->d.messages, .n_messages = k->d.n, .wants_answer = true};
+    CHECK(template_render(&k->tpl, k->t, &in, &text, &own, &err), "%s", err.text);
+    stream_update(&k->stream, k->t, buffer_str(&text), own.data);
+    buffer_free(&text);
+    buffer_free(&own);
+}
+
+static void say(Talk *k, const char *role, const char *content) {
+    dialogue_push(&k->d, message_make(str_of(role), str_of(content)));
+}
+
+// The model says these bytes, one token each, which no encoding would choose.
+static void answer(Talk *k, const char *text) {
+    Ids ids = {0};
+    Reply r;
+    for (const char *c = text; *c; c++) ids_push(&ids, (unsigned char)*c);
+    stream_say(&k->stream, ids.data, ids.len, str_of(text), str_of(text), -1);
+    reply_parse(&r, &k->tpl, str_of(text), str_of(text), false, false, 0);
+    dialogue_push(&k->d, reply_message(&r));
+    reply_free(&r);
+    free(ids.data);
+}
+
+static Ids copy(const Ids *ids) {
+    Ids out = {0};
+    for (int i = 0; i < ids->len; i++) ids_push(&out, ids->data[i]);
+    return out;
+}
+
+static int common(const Ids *a, const Ids *b) {
+    int n = 0;
+    while (n < a->len && n < b->len && a->data[n] == b->data[n]) n++;
+    return n;
+}
+
+#define SAID(text)                                                                                                     \
+    "{{ bos_token }}{% for m in messages %}{{ '<|im_start|>' ~ m.role ~ '\n' ~ " text                                  \
+    " ~ '<|im_end|>\n' }}{% endfor %}"                                                                                 \
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+
+// What the model said keeps its tokens, the tokens before stay as they were, and going back finds them again.
+static void stream(void) {
+    Talk k = {0};
+    if (!open_talk(&k, SAID("m.content|trim"))) return;
+    Ids before = {0};
+    for (int turn = 0; turn < 20; turn++) {
+        say(&k, "user", "in the hi");
+        update(&k);
+        CHECK(common(&before, &k.stream.ids) == before.len, "turn %d", turn);
+        free(before.data);
+        before = copy(&k.stream.ids);
+        answer(&k, "\nin the ");
+        for (int i = 0; i < 8; i++) ids_push(&before, (unsigned char)"\nin the "[i]);
+    }
+    dialogue_remove(&k.d, 38, 40); // the last turn is taken back, and another begun
+    say(&k, "user", "other");
+    update(&k);
+    CHECK(common(&before, &k.stream.ids) > before.len - 60, "%d of %d", common(&before, &k.stream.ids), before.len);
+    dialogue_system(&k.d, "Z", 1); // all is new: nothing the model said is where it was
+    update(&k);
+    Ids fresh = {0};
+    Error err;
+    TemplateInput in = {.messages = k.d.messages, .n_messages = k.d.n, .wants_answer = true};
+    CHECK(template_encode(&k.tpl, k.t, &in, &fresh, &err), "%s", err.text);
+    CHECK(fresh.len == k.stream.ids.len && common(&fresh, &k.stream.ids) == fresh.len, "as encoded at once");
+    free(fresh.data);
+    free(before.data);
+    close_talk(&k);
+}
+
+// A template that keeps the thoughts of no turn but the last: the answer is encoded anew, without them.
+static void dropped_thoughts(void) {
+    Talk k = {0};
+    if (!open_talk(&k, SAID("m.content.split('</think>')[-1]|trim"))) return;
+    say(&k, "user", "q");
+    update(&k);
+    Ids asked = copy(&k.stream.ids), fresh = {0};
+    answer(&k, "<think>hm</think>in the");
+    CHECK(str_is(k.d.messages[1].content, "in the"), "%s", k.d.messages[1].json.data);
+    say(&k, "user", "q");
+    update(&k);
+    Error err;
+    TemplateInput in = {.messages = k.d.messages, .n_messages = k.d.n, .wants_answer = true};
+    CHECK(template_encode(&k.tpl, k.t, &in, &fresh, &err), "%s", err.text);
+    CHECK(fresh.len == k.stream.ids.len && common(&fresh, &k.stream.ids) == fresh.len, "as encoded at once");
+    CHECK(common(&asked, &fresh) == asked.len, "the question stays");
+    free(asked.data);
+    free(fresh.data);
+    close_talk(&k);
+}
+
+void test_reply(void) {
+    test_case("reply: calls in the forms of Llama 3.1, Hermes and Mistral", calls);
+    test_case("reply: thoughts", thoughts);
+    test_case("dialogue: what the model said keeps its tokens", stream);
+    test_case("dialogue: a template that drops thoughts", dropped_thoughts);
+}
