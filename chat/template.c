@@ -81,45 +81,46 @@ static bool open_own(Template *tpl, const Gguf *g, Str source, Error *err) {
     return error_set(err, EXIT_MODEL, "%s: %s (--template chooses another, --raw none)", g->path, why.text);
 }
 
-// What the template makes of a question, an answer and a question shows what stands between an answer and what follows.
-// Names in it that are no tokens go into `missing`; ordinary text that marks the next turn ends an answer.
+// Names that look like control tokens and stand in text that has none left.
+static void find_missing(Template *tpl, const char *plain) {
+    for (const char *at = plain; (at = strstr(at, "<|"));) {
+        size_t n = strcspn(at += 2, "|> \n\1\2");
+        if (!n || strncmp(at + n, "|>", 2)) continue;
+        Str name = str_copy((Str){at - 2, n + 4});
+        if (!tpl->missing.len || !strstr(tpl->missing.data, name.data))
+            buffer_printf(&tpl->missing, "%s%s", tpl->missing.len ? ", " : "", name.data);
+        free((char *)name.data);
+    }
+}
+
+// The first line of ordinary text between an answer and the next question, if it is a mark and no mere word.
+static void find_stop(Template *tpl, const char *from, const char *to) {
+    while (from < to && (*from == ' ' || *from == '\n')) from++;
+    Str line = {from, 0};
+    while (from + line.len < to && from[line.len] != '\n') line.len++;
+    while (line.len && from[line.len - 1] == ' ') line.len--;
+    if (line.len > 1 && (strchr("<[#", *from) || from[line.len - 1] == ':')) tpl->stop = (char *)str_copy(line).data;
+}
+
+// What the template makes of a question, an answer and a question, control tokens aside, shows what it spells in
+// ordinary text.
 static void probe(Template *tpl, const Tokenizer *t) {
-    static const char question[] = "\x01", answer[] = "\x02";
+    static const char question[] = "\x01", answer[] = "\x02"; // in no template
     Message messages[3] = {message_make(str_of("user"), str_of(question)),
                            message_make(str_of("assistant"), str_of(answer)),
                            message_make(str_of("user"), str_of(question))};
-    Buffer text = {0}, own = {0}, plain = {0};
+    Buffer plain = {0};
     Ids ids = {0};
     Error err;
-    if (!tpl->is_none &&
-        template_render(tpl, t, &(TemplateInput){.messages = messages, .n_messages = 3, .wants_answer = true}, &text,
-                        &own, &err)) {
-        template_tokenize(t, buffer_str(&text), own.data, &ids);
-        buffer_puts(&plain, ""); // without its control tokens
+    TemplateInput in = {.messages = messages, .n_messages = 3, .wants_answer = true};
+    buffer_puts(&plain, "");
+    if (!tpl->is_none && template_encode(tpl, t, &in, &ids, &err))
         for (int i = 0; i < ids.len; i++)
             if (!tokenizer_is_name(t, ids.data[i])) buffer_put(&plain, tokenizer_piece(t, ids.data[i], false));
-        for (char *at = plain.data; (at = strstr(at, "<|"));) {
-            size_t n = strcspn(at += 2, "|> \n\1\2");
-            if (!n || strncmp(at + n, "|>", 2)) continue;
-            Buffer name = {0};
-            buffer_append(&name, at - 2, n + 4);
-            if (!tpl->missing.len || !strstr(tpl->missing.data, name.data))
-                buffer_printf(&tpl->missing, "%s%s", tpl->missing.len ? ", " : "", name.data);
-            buffer_free(&name);
-        }
-        char *from = strchr(plain.data, *answer), *to = from ? strchr(from, *question) : NULL;
-        if (to) {
-            *to = 0;
-            from += 1 + strspn(from + 1, " \n");
-            from[strcspn(from, "\n")] = 0;
-            size_t n = strlen(from);
-            while (n && from[n - 1] == ' ') from[--n] = 0;
-            if (n > 1 && (strchr("<[#", *from) || from[n - 1] == ':')) tpl->stop = (char *)str_copy(str_of(from)).data;
-        }
-    }
+    find_missing(tpl, plain.data);
+    const char *from = strchr(plain.data, *answer), *to = from ? strchr(from, *question) : NULL;
+    if (to) find_stop(tpl, from + 1, to);
     for (int i = 0; i < 3; i++) message_free(&messages[i]);
-    buffer_free(&text);
-    buffer_free(&own);
     buffer_free(&plain);
     free(ids.data);
 }

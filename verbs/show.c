@@ -73,7 +73,8 @@ static void print_tokenizer(const Gguf *g) {
     bool has_template = template_open(&tpl, NULL, g, t, &err);
     printf("%-14s%.*s, %d tokens, bos %d%s\n", "tokenizer", (int)kind.len, kind.data, tokenizer_n_vocab(t),
            tokenizer_bos(t), tokenizer_adds_bos(t) ? " (added)" : "");
-    printf("%-14s%s\n", "template", has_template ? tpl.name : err.text);
+    printf("%-14s%s%s%s\n", "template", has_template ? tpl.name : err.text,
+           has_template && tpl.takes_tools ? ", takes tools" : "", has_template && tpl.has_thoughts ? ", thinks" : "");
     if (has_template) template_close(&tpl);
     tokenizer_close(t);
 }
