@@ -43,7 +43,7 @@ struct Cache {
     const char *dir;
     uint64_t most_bytes, bytes; // allowed; there when counted last, and written since
     Hash model;
-    int chunk, tile_steps;
+    int chunk, n_again; // n_again: tokens at the end of a page that attend as the last of a full page does
     bool is_invariant, is_read_only;
     int n_writes;
 };
@@ -250,7 +250,10 @@ Cache *cache_open(const char *dir, uint64_t most_bytes, const Model *m, int chun
     AttendShape shape = {m->config.n_heads, m->config.n_kv_heads, m->config.head_dim, m->kv.type};
     Cache *c = xalloc(1, sizeof *c);
     *c = (Cache){.dir = str_copy(str_of(dir)).data, .most_bytes = most_bytes, .model = model_hash(m), .chunk = chunk};
-    c->tile_steps = ops_attend_tile_steps(&shape);
+    int tile = ops_attend_tile_steps(&shape), last = KV_PAGE - (KV_PAGE - 1) / tile * tile;
+    int many =
+        ATTEND_FEW * m->config.n_kv_heads / m->config.n_heads + 1; // tokens that have more than ATTEND_FEW queries
+    c->n_again = last < many ? last : many;
     c->is_invariant = m->is_invariant;
     return c;
 }
@@ -301,8 +304,8 @@ int cache_take(Cache *c, Session *s, const int *tokens, int n) {
     while (s->n_tokens + KV_PAGE <= n && is_whole(c, s->n_tokens / KV_PAGE, begin))
         if (!take_page(c, s, tokens, page_name(c->model, tokens, (size_t)s->n_tokens + KV_PAGE))) break;
     touch(c, tokens, s->n_tokens / KV_PAGE);
-    // The last token's logits are wanted: what is computed together with it is fed again.
-    if (s->n_tokens == n && n > begin) session_rewind(s, n - KV_PAGE + (KV_PAGE - 1) / c->tile_steps * c->tile_steps);
+    // The last token's logits are wanted, by the attention that it had: it is fed again, with so many others.
+    if (s->n_tokens == n && n > begin) session_rewind(s, n - c->n_again);
     return s->n_tokens - begin;
 }
 
