@@ -102,7 +102,7 @@ def read_lines(path):
     return [json.loads(line) for line in data.splitlines()]
 
 
-def main(suite, needs_model=None):
+def main(suite):
     """Runs the tests of one file, each with a folder of its own."""
     tmp = tempfile.mkdtemp(prefix="llama31-test-")
     cli = None

@@ -251,4 +251,4 @@ def failed_writes_leave_nothing(tmp):
 
 
 if __name__ == "__main__":
-    main("files", needs_model=False)
+    main("files")

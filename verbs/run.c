@@ -78,9 +78,9 @@ int verb_run(const Options *o) {
         !request_make(&e, o, &ids, o->is_raw, &request, &err))
         die_error(&err);
     memory_check(&e.model, (size_t)(request.max_tokens >= 0 ? ids.len : request.max_context));
-    int n = o->n_choices ? o->n_choices : 1;
+    int n = o->n_choices ? o->n_choices : 1, chunk = ids.len < DEFAULT_CHUNK ? ids.len : DEFAULT_CHUNK;
     request.emit = o->is_json || n > 1 ? NULL : text_emit;
-    engine_generator(&e, &g, o->chunk ? o->chunk : ids.len < 512 ? ids.len : 512, n);
+    engine_generator(&e, &g, o->chunk ? o->chunk : chunk, n);
     if (o->has_echo && !o->is_json) text_write(prompt.data, prompt.len);
     endings_defer();
     if (n > 1)
