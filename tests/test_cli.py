@@ -207,13 +207,13 @@ def unreadable_models():
     os.mkfifo(fifo)
     for verb in READERS:
         args = [verb[0], "-m", None, *verb[1:]]
-        for code, says, path in ((1, "No such file", path_of("missing.gguf")), (1, "directory", WORK.name),
+        for code, says, path in ((1, "such file", path_of("missing.gguf")), (1, "directory", WORK.name),
                                  (3, "byte 0: magic", empty), (1, "expected a file", fifo),
                                  (1, "expected a file", "/dev/zero")):
             args[2] = path
             refuses(code, says, *args)
     check(not os.path.exists(path_of("never.f32")), "a result file appeared before the model was read")
-    err = refuses(1, "No such file", "show", "-m", path_of("a\x1b[2Jb\n.gguf"))
+    err = refuses(1, "such file", "show", "-m", path_of("a\x1b[2Jb\n.gguf"))
     check("\x1b" not in err, err)
 
 
@@ -240,7 +240,7 @@ def text():
     check(generate("-q", "--echo", "The").out == b"The" + a.out, "--echo")
     r = run("run", "-q", "--raw", "-n", "12", "--temp", "0", "The", env={"LLAMA31_MODEL": GOOD})
     check(r.out == a.out, r)
-    refuses(1, "No such file", "run", "-m", GOOD, "-f", path_of("missing.txt"))
+    refuses(1, "such file", "run", "-m", GOOD, "-f", path_of("missing.txt"))
 
 
 @test
@@ -475,7 +475,8 @@ def spoilt_models():
         keep = path_of("failed.gguf", data) if r.code not in codes else ""
         check(r.code in codes, "model", i, keep, r)
         check(r.code == 0 or r.err.count(b"\n") <= 2 and r.err.startswith(b"llama31: "), "model", i, r)
-        check(binary == ASAN or r.rss < 64, "model", i, "%.0f MiB" % r.rss)
+        probe = 256 if r.code == 0 and args[0] == "show" else 0  # it measures the memory that it tells of
+        check(binary == ASAN or r.rss < 64 + probe, "model", i, "%.0f MiB" % r.rss)
         check(r.cpu < 2, "model", i, "%.2f s" % r.cpu)
 
 
