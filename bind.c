@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 extern const unsigned char builtin_model[], builtin_model_end[];
 
@@ -247,7 +248,7 @@ bool model_bind(Model *m, Gguf *file, const ModelOptions *options, Error *err) {
 
 bool model_open_file(Gguf *g, const char *path, Error *err) {
     if (path && gguf_open(g, path, err)) return true;
-    if (path && errno == ENOENT && err->code == EXIT_RUNTIME)
+    if (path && access(path, F_OK) && errno == ENOENT)
         error_set(
             err, err->code,
             "%s: there is no such file (models are GGUF files: download one, or make one by scripts/export.py; without "
