@@ -64,15 +64,15 @@ static void peak_part(void *arg, int part) { ((Probe *)arg)->operations[part] = 
 static void peak_all(void *arg) { ops_for(PARTS, 1, peak_part, arg); }
 
 // Best of four passes: a limit is what the machine can do.
-double bench_read_gb(int n_threads) {
-    Probe p = {.n = PROBE_BYTES / sizeof(uint64_t)};
+double bench_read_gb(int n_threads, size_t bytes) {
+    Probe p = {.n = bytes / sizeof(uint64_t)};
     double best = 0;
     p.data = xalloc(p.n, sizeof *p.data);
-    memset(p.data, 1, PROBE_BYTES);
+    memset(p.data, 1, bytes);
     for (int i = 0; i < PASSES; i++) {
         double start = now_sec();
         team_run(n_threads, read_all, &p);
-        double gb = PROBE_BYTES * 1e-9 / (now_sec() - start);
+        double gb = (double)bytes * 1e-9 / (now_sec() - start);
         if (gb > best) best = gb;
     }
     free(p.data);
@@ -81,7 +81,7 @@ double bench_read_gb(int n_threads) {
 
 static void probe(Bench *b) {
     Probe p = {.rounds = 1000};
-    b->read_gb = bench_read_gb(b->model.n_threads);
+    b->read_gb = bench_read_gb(b->model.n_threads, PROBE_BYTES);
     for (int i = 0; i < 4; i++) {
         double start = now_sec(), operations = 0;
         team_run(b->model.n_threads, peak_all, &p);

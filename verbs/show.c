@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { LEAST_PROBE = 16 << 20, MOST_PROBE = 256 << 20 }; // bytes read to measure the memory, as many as the model has
+
 typedef struct {
     size_t bytes, weights;
     int n_tensors;
@@ -99,7 +101,8 @@ static void print_model(const Model *m, const Options *o) {
            scaled(w, weights, "B"), scaled(k, kv * context, "B"), context, type_info(m->kv.type)->name, kv / 1024);
     printf("%-14s%s, %d threads\n", "kernels", kernel.name, m->n_threads);
     double gb = model_decode_gb(m);
-    double bandwidth = o->bandwidth > 0 ? o->bandwidth : bench_read_gb(m->n_threads);
+    size_t probe = weights < LEAST_PROBE ? LEAST_PROBE : weights < MOST_PROBE ? (size_t)weights : MOST_PROBE;
+    double bandwidth = o->bandwidth > 0 ? o->bandwidth : bench_read_gb(m->n_threads, probe);
     printf("%-14s%s of weights a token; %.1f GB/s of memory (%s) allow %.1f tokens/s\n", "decode",
            scaled(w, gb * 1e9, "B"), bandwidth, o->bandwidth > 0 ? "--bandwidth" : "measured", bandwidth / gb);
 }

@@ -16,8 +16,8 @@ typedef struct {
 // The verb of this name, or dies with the one that looks most like it. What -h shows of it.
 const Verb *verb_find(const char *name);
 int verb_help_print(const Verb *verb);
-// GB/s at which n_threads read memory (verbs/bench.c); takes some tenths of a second.
-double bench_read_gb(int n_threads);
+// GB/s at which n_threads read so much memory again and again (verbs/bench.c); takes some tenths of a second.
+double bench_read_gb(int n_threads, size_t bytes);
 
 int verb_run(const Options *o);
 int verb_chat(const Options *o);

@@ -1,0 +1,383 @@
+// Windows: what POSIX means there (base/windows/posix.h, which the Makefile includes first), as far as this program
+// needs it.
+#include "os.h"
+
+#include <stdarg.h>
+#include <stdint.h>
+#include <windows.h>
+#include <shellapi.h>
+
+// Words that threads wait on
+
+void os_sleep_while(_Atomic unsigned *word, unsigned value) {
+    WaitOnAddress((volatile void *)word, &value, sizeof value, INFINITE);
+}
+void os_wake_all(_Atomic unsigned *word) { WakeByAddressAll((void *)word); }
+double os_cpu_quota(void) { return 1e9; }
+bool os_allows_tiles(void) { return false; }
+bool os_has_dotprod(void) { return IsProcessorFeaturePresent(43); } // PF_ARM_V82_DP_INSTRUCTIONS_AVAILABLE
+
+size_t os_memory_available(void) {
+    MEMORYSTATUSEX status = {.dwLength = sizeof status};
+    return GlobalMemoryStatusEx(&status) ? (size_t)status.ullAvailPhys : SIZE_MAX;
+}
+
+long sysconf(int name) {
+    SYSTEM_INFO info;
+    MEMORYSTATUSEX status = {.dwLength = sizeof status};
+    GetSystemInfo(&info);
+    if (name == _SC_PAGESIZE) return (long)info.dwPageSize;
+    return GlobalMemoryStatusEx(&status) ? (long)(status.ullTotalPhys / info.dwPageSize) : -1;
+}
+
+// Memory: 64 bytes before each block say where it begins and how long it is
+
+typedef struct {
+    void *begin;
+    size_t n;
+} Head;
+enum { ALIGNMENT = 64 };
+
+static Head *head_of(void *p) { return (Head *)((char *)p - ALIGNMENT); }
+
+void *posix_malloc(size_t n) {
+    char *begin = n < SIZE_MAX - 2 * ALIGNMENT ? malloc(n + 2 * ALIGNMENT) : NULL;
+    if (!begin) return NULL;
+    char *p = begin + 2 * ALIGNMENT - (uintptr_t)begin % ALIGNMENT;
+    if (p == begin + 2 * ALIGNMENT) p -= ALIGNMENT;
+    *head_of(p) = (Head){begin, n};
+    return p;
+}
+
+void posix_free(void *p) {
+    if (p) free(head_of(p)->begin);
+}
+
+void *posix_calloc(size_t n, size_t size) {
+    size_t bytes;
+    void *p = __builtin_mul_overflow(n, size, &bytes) ? NULL : posix_malloc(bytes);
+    return p ? memset(p, 0, bytes) : NULL;
+}
+
+void *posix_realloc(void *p, size_t n) {
+    void *q = posix_malloc(n);
+    if (!p || !q) return q;
+    memcpy(q, p, head_of(p)->n < n ? head_of(p)->n : n);
+    posix_free(p);
+    return q;
+}
+
+int posix_memalign(void **out, size_t alignment, size_t n) {
+    *out = alignment <= ALIGNMENT ? posix_malloc(n) : NULL;
+    return *out ? 0 : ENOMEM;
+}
+
+// Files
+
+static int fail(void) {
+    switch (GetLastError()) {
+    case ERROR_FILE_NOT_FOUND:
+    case ERROR_PATH_NOT_FOUND:
+    case ERROR_INVALID_NAME: errno = ENOENT; break;
+    case ERROR_ALREADY_EXISTS:
+    case ERROR_FILE_EXISTS: errno = EEXIST; break;
+    case ERROR_ACCESS_DENIED:
+    case ERROR_SHARING_VIOLATION: errno = EACCES; break;
+    case ERROR_DISK_FULL: errno = ENOSPC; break;
+    case ERROR_NOT_ENOUGH_MEMORY: errno = ENOMEM; break;
+    case ERROR_LOCK_VIOLATION:
+    case ERROR_IO_PENDING: errno = EWOULDBLOCK; break;
+    case ERROR_BROKEN_PIPE:
+    case ERROR_NO_DATA: errno = EPIPE; break;
+    default: errno = EIO;
+    }
+    return -1;
+}
+
+typedef struct {
+    wchar_t text[4096];
+} Wide;
+
+static const wchar_t *wide(const char *path, Wide *w) {
+    if (!strcmp(path, "/dev/null")) path = "NUL";
+    if (!MultiByteToWideChar(CP_UTF8, 0, path, -1, w->text, 4096)) w->text[0] = 0;
+    return w->text;
+}
+
+static HANDLE handle_of(int fd) { return (HANDLE)_get_osfhandle(fd); }
+
+int posix_open(const char *path, int flags, ...) {
+    enum { SHARED = FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE };
+    int how = flags & (O_RDONLY | O_WRONLY | O_RDWR);
+    Wide w;
+    DWORD wanted = how == O_RDONLY ? GENERIC_READ : how == O_WRONLY ? GENERIC_WRITE : GENERIC_READ | GENERIC_WRITE;
+    DWORD begin = flags & O_EXCL ? CREATE_NEW : flags & O_CREAT ? OPEN_ALWAYS : OPEN_EXISTING;
+    if (flags & O_TRUNC) begin = flags & O_CREAT ? CREATE_ALWAYS : TRUNCATE_EXISTING;
+    HANDLE h = CreateFileW(wide(path, &w), wanted, SHARED, NULL, begin, FILE_ATTRIBUTE_NORMAL, NULL);
+    if (h == INVALID_HANDLE_VALUE) return fail();
+    return _open_osfhandle((intptr_t)h, _O_BINARY | _O_NOINHERIT | (flags & O_APPEND));
+}
+
+static void fill_stat(const BY_HANDLE_FILE_INFORMATION *info, struct posix_stat *st) {
+    bool is_folder = info->dwFileAttributes & FILE_ATTRIBUTE_DIRECTORY;
+    uint64_t id = (uint64_t)info->nFileIndexHigh << 32 | info->nFileIndexLow;
+    uint64_t mixed = (id ^ (uint64_t)info->dwVolumeSerialNumber << 20) * 0x9e3779b97f4a7c15u; // into 48 bits
+    memset(st, 0, sizeof *st);
+    st->st_mode = (unsigned short)((is_folder ? S_IFDIR : S_IFREG) | 0644);
+    st->st_size = (off_t)((uint64_t)info->nFileSizeHigh << 32 | info->nFileSizeLow);
+    st->st_dev = (unsigned)(mixed >> 32);
+    st->st_ino = (unsigned short)(mixed >> 16);
+}
+
+static int stat_handle(HANDLE h, struct posix_stat *st) {
+    BY_HANDLE_FILE_INFORMATION info;
+    DWORD type = GetFileType(h);
+    if (type != FILE_TYPE_DISK) {
+        memset(st, 0, sizeof *st);
+        st->st_mode = type == FILE_TYPE_PIPE ? S_IFIFO : S_IFCHR;
+        return 0;
+    }
+    if (!GetFileInformationByHandle(h, &info)) return fail();
+    fill_stat(&info, st);
+    return 0;
+}
+
+int posix_fstat(int fd, struct posix_stat *st) { return stat_handle(handle_of(fd), st); }
+
+int posix_stat(const char *path, struct posix_stat *st) {
+    Wide w;
+    HANDLE h = CreateFileW(wide(path, &w), 0, FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE, NULL,
+                           OPEN_EXISTING, FILE_FLAG_BACKUP_SEMANTICS, NULL);
+    if (h == INVALID_HANDLE_VALUE) return fail();
+    int code = stat_handle(h, st);
+    CloseHandle(h);
+    return code;
+}
+
+int posix_unlink(const char *path) {
+    Wide w;
+    return DeleteFileW(wide(path, &w)) ? 0 : fail();
+}
+
+int posix_rename(const char *from, const char *to) {
+    Wide a, b;
+    return MoveFileExW(wide(from, &a), wide(to, &b), MOVEFILE_REPLACE_EXISTING) ? 0 : fail();
+}
+
+int posix_access(const char *path, int mode) {
+    Wide w;
+    DWORD found = GetFileAttributesW(wide(path, &w));
+    if (found == INVALID_FILE_ATTRIBUTES) return fail();
+    errno = EACCES;
+    return (mode & W_OK) && (found & FILE_ATTRIBUTE_READONLY) ? -1 : 0;
+}
+
+int posix_mkdir(const char *path, int mode) {
+    Wide w;
+    (void)mode;
+    return CreateDirectoryW(wide(path, &w), NULL) ? 0 : fail();
+}
+
+int link(const char *from, const char *to) {
+    Wide a, b;
+    return CreateHardLinkW(wide(to, &b), wide(from, &a), NULL) ? 0 : fail();
+}
+
+ssize_t readlink(const char *path, char *out, size_t n) {
+    (void)path, (void)out, (void)n;
+    errno = EINVAL; // links are followed by the system
+    return -1;
+}
+
+int fchmod(int fd, int mode) { return (void)fd, (void)mode, 0; }
+int fsync(int fd) { return FlushFileBuffers(handle_of(fd)) ? 0 : fail(); }
+
+int flock(int fd, int how) {
+    OVERLAPPED far_away = {.OffsetHigh = 0x40000000}; // a lock keeps others from the bytes: none are there
+    DWORD flags = LOCKFILE_EXCLUSIVE_LOCK | (how & LOCK_NB ? LOCKFILE_FAIL_IMMEDIATELY : 0);
+    return LockFileEx(handle_of(fd), flags, 0, 1, 0, &far_away) ? 0 : fail();
+}
+
+int fcntl(int fd, int command, ...) {
+    (void)command;
+    return handle_of(fd) == INVALID_HANDLE_VALUE ? -1 : 0;
+}
+
+ssize_t pread(int fd, void *out, size_t n, off_t at) {
+    OVERLAPPED where = {.Offset = (DWORD)at, .OffsetHigh = (DWORD)((uint64_t)at >> 32)};
+    DWORD done = 0, most = n < 1u << 30 ? (DWORD)n : 1u << 30;
+    if (ReadFile(handle_of(fd), out, most, &done, &where) || GetLastError() == ERROR_HANDLE_EOF) return (ssize_t)done;
+    return fail();
+}
+
+ssize_t pwrite(int fd, const void *data, size_t n, off_t at) {
+    OVERLAPPED where = {.Offset = (DWORD)at, .OffsetHigh = (DWORD)((uint64_t)at >> 32)};
+    DWORD done = 0, most = n < 1u << 30 ? (DWORD)n : 1u << 30;
+    return WriteFile(handle_of(fd), data, most, &done, &where) ? (ssize_t)done : fail();
+}
+
+int pipe2(int fds[2], int flags) { return (void)flags, _pipe(fds, 4096, _O_BINARY | _O_NOINHERIT); }
+
+void *mmap(void *at, size_t n, int protection, int flags, int fd, off_t offset) {
+    (void)at, (void)protection, (void)offset;
+    if (flags & MAP_ANONYMOUS) {
+        void *fresh = VirtualAlloc(NULL, n, MEM_RESERVE | MEM_COMMIT, PAGE_READWRITE);
+        return fresh ? fresh : MAP_FAILED;
+    }
+    HANDLE mapping = CreateFileMappingW(handle_of(fd), NULL, PAGE_READONLY, 0, 0, NULL);
+    void *p = mapping ? MapViewOfFile(mapping, FILE_MAP_READ, 0, 0, 0) : NULL;
+    if (!p) fail();
+    if (mapping) CloseHandle(mapping);
+    return p ? p : MAP_FAILED;
+}
+
+int munmap(void *p, size_t n) { return (void)n, UnmapViewOfFile(p) || VirtualFree(p, 0, MEM_RELEASE) ? 0 : fail(); }
+
+int mprotect(void *p, size_t n, int protection) {
+    DWORD before;
+    return VirtualProtect(p, n, protection ? PAGE_READWRITE : PAGE_NOACCESS, &before) ? 0 : fail();
+}
+
+int madvise(void *p, size_t n, int advice) { return (void)p, (void)n, (void)advice, 0; }
+
+// The console
+
+int ioctl(int fd, int request, void *out) {
+    CONSOLE_SCREEN_BUFFER_INFO info;
+    (void)request;
+    if (!GetConsoleScreenBufferInfo(handle_of(fd), &info)) return fail();
+    *(struct winsize *)out = (struct winsize){(unsigned short)(info.srWindow.Bottom - info.srWindow.Top + 1),
+                                              (unsigned short)(info.srWindow.Right - info.srWindow.Left + 1)};
+    return 0;
+}
+
+int tcgetattr(int fd, struct termios *t) {
+    DWORD mode;
+    if (!GetConsoleMode(handle_of(fd), &mode)) return fail();
+    *t = (struct termios){.c_lflag = ICANON | ECHO | IEXTEN, .mode = mode};
+    return 0;
+}
+
+int tcsetattr(int fd, int when, const struct termios *t) {
+    enum { KEYS = 0x200 }; // ENABLE_VIRTUAL_TERMINAL_INPUT
+    DWORD lines = ENABLE_LINE_INPUT | ENABLE_ECHO_INPUT;
+    (void)when;
+    return SetConsoleMode(handle_of(fd), t->c_lflag & ICANON ? t->mode : (t->mode & ~lines) | KEYS) ? 0 : fail();
+}
+
+static bool has_key(HANDLE console) {
+    INPUT_RECORD records[64];
+    DWORD n = 0;
+    if (!PeekConsoleInputW(console, records, 64, &n)) return true;
+    for (DWORD i = 0; i < n; i++)
+        if (records[i].EventType == KEY_EVENT && records[i].Event.KeyEvent.bKeyDown) return true;
+    return false;
+}
+
+static bool is_readable(int fd) {
+    HANDLE h = handle_of(fd);
+    DWORD n = 0, type = GetFileType(h);
+    if (type == FILE_TYPE_CHAR) return has_key(h);
+    return type != FILE_TYPE_PIPE || !PeekNamedPipe(h, NULL, 0, NULL, &n, NULL) || n; // an end can be read too
+}
+
+int poll(struct pollfd *fds, unsigned n, int timeout_ms) {
+    for (int waited = 0;; waited += 5) {
+        int n_ready = 0;
+        for (unsigned i = 0; i < n; i++) {
+            fds[i].revents = fds[i].events & POLLIN && !is_readable(fds[i].fd) ? 0 : fds[i].events;
+            n_ready += fds[i].revents != 0;
+        }
+        if (n_ready || (timeout_ms >= 0 && waited >= timeout_ms)) return n_ready;
+        Sleep(5);
+    }
+}
+
+// Signals: those of C, and Ctrl-C of the console
+
+static struct sigaction actions[NSIG];
+
+static BOOL WINAPI on_control(DWORD event) {
+    void (*handler)(int) = actions[SIGINT].sa_handler;
+    if (event != CTRL_C_EVENT || handler == SIG_DFL) return FALSE;
+    if (handler != SIG_IGN) handler(SIGINT);
+    return TRUE;
+}
+
+int sigaction(int number, const struct sigaction *action, struct sigaction *before) {
+    bool is_known = number > 0 && number < NSIG;
+    if (before) *before = is_known ? actions[number] : (struct sigaction){0};
+    if (!action || !is_known) return is_known ? 0 : -1;
+    actions[number] = *action;
+    if (number == SIGINT) return SetConsoleCtrlHandler(on_control, TRUE) ? 0 : fail();
+    return signal(number, action->sa_handler) == SIG_ERR ? -1 : 0;
+}
+
+int sigemptyset(sigset_t *set) { return *set = 0; }
+int sigaddset(sigset_t *set, int number) { return (void)set, (void)number, 0; }
+int sigprocmask(int how, const sigset_t *set, sigset_t *before) { return (void)how, (void)set, (void)before, 0; }
+
+char *mkdtemp(char *name) {
+    char *end = name + strlen(name) - 6; // XXXXXX
+    for (unsigned i = 0; i < 1000; i++) {
+        snprintf(end, 7, "%06x", (unsigned)(GetTickCount() * 1000 + GetCurrentProcessId() + i) & 0xffffff);
+        if (posix_mkdir(name, 0700) == 0) return name;
+    }
+    return NULL;
+}
+
+// Text
+
+ssize_t getline(char **line, size_t *cap, FILE *f) {
+    size_t n = 0;
+    for (int c; (c = getc(f)) != EOF;) {
+        if (n + 2 > *cap) {
+            char *more = posix_realloc(*line, *cap = 2 * *cap + 128);
+            if (!more) return -1;
+            *line = more;
+        }
+        (*line)[n++] = (char)c;
+        if (c == '\n') break;
+    }
+    if (!n) return -1;
+    (*line)[n] = 0;
+    return (ssize_t)n;
+}
+
+void *memmem(const void *hay, size_t n, const void *needle, size_t n_needle) {
+    const char *at = hay;
+    for (size_t i = 0; i + n_needle <= n; i++)
+        if (!memcmp(at + i, needle, n_needle)) return (void *)(uintptr_t)(at + i);
+    return NULL;
+}
+
+// Columns, by the blocks that are wide or combine in nearly all of their characters.
+int wcwidth(wchar_t c) {
+    if (c < 0x20 || (c >= 0x7f && c < 0xa0)) return -1;
+    if ((c >= 0x300 && c < 0x370) || (c >= 0x200b && c < 0x2010) || (c >= 0xfe00 && c < 0xfe10)) return 0;
+    bool is_wide = (c >= 0x1100 && c < 0x1160) || (c >= 0x2e80 && c < 0xa4d0) || (c >= 0xac00 && c < 0xd7a4) ||
+                   (c >= 0xf900 && c < 0xfb00) || (c >= 0xfe30 && c < 0xfe70) || (c >= 0xff00 && c < 0xff61);
+    return is_wide ? 2 : 1;
+}
+
+int posix_main(int argc, char **argv);
+
+int main(void) {
+    enum { ESCAPES = 4 }; // ENABLE_VIRTUAL_TERMINAL_PROCESSING
+    int argc;
+    wchar_t **wide_args = CommandLineToArgvW(GetCommandLineW(), &argc);
+    char **args = posix_calloc((size_t)argc + 1, sizeof *args);
+    for (int i = 0; i < argc; i++) {
+        int n = WideCharToMultiByte(CP_UTF8, 0, wide_args[i], -1, NULL, 0, NULL, NULL);
+        args[i] = posix_malloc((size_t)n);
+        WideCharToMultiByte(CP_UTF8, 0, wide_args[i], -1, args[i], n, NULL, NULL);
+    }
+    for (int fd = 0; fd < 3; fd++) {
+        DWORD mode;
+        _setmode(fd, _O_BINARY);
+        if (fd && GetConsoleMode(handle_of(fd), &mode)) SetConsoleMode(handle_of(fd), mode | ESCAPES);
+    }
+    SetConsoleOutputCP(CP_UTF8);
+    SetConsoleCP(CP_UTF8);
+    return posix_main(argc, args);
+}
