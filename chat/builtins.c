@@ -63,7 +63,8 @@ static const char zephyr[] =
 static const char llama2[] =
     "{% for m in messages %}{% if m.role == 'assistant' %}{{ ' ' ~ (m.content or '') | trim ~ ' ' ~ eos_token }}"
     "{% elif m.role != 'system' %}{{ bos_token ~ '[INST] ' }}"
-    "{% if not loop.first and loop.previtem.role == 'system' %}{{ '<<SYS>>\n' ~ loop.previtem.content ~ '\n<</SYS>>\n\n' }}{% endif %}"
+    "{% if not loop.first and loop.previtem.role == 'system' %}{{ '<<SYS>>\n' ~ loop.previtem.content ~ "
+    "'\n<</SYS>>\n\n' }}{% endif %}"
     "{{ (m.content or '') | trim ~ ' [/INST]' }}{% endif %}{% endfor %}";
 
 static const char mistral[] =

@@ -201,6 +201,11 @@ static size_t take_thoughts(Reply *r, Str s, bool in_thought) {
     return end == SIZE_MAX ? s.len : (size_t)(rest.data - s.data) + end + sizeof close - 1;
 }
 
+bool reply_is_call(Str raw) {
+    raw = stripped(raw);
+    return begins(raw, "<|python_tag|>") || begins(raw, "[TOOL_CALLS]");
+}
+
 void reply_parse(Reply *r, const Template *tpl, Str raw, Str shown, bool in_thought, bool has_tools, int n_before) {
     *r = (Reply){0};
     if (tpl->has_thoughts || in_thought) {
@@ -211,8 +216,10 @@ void reply_parse(Reply *r, const Template *tpl, Str raw, Str shown, bool in_thou
     }
     Str calls = stripped(raw), content = shown;
     size_t n_words = SIZE_MAX;
-    bool is_call = true;
-    if (begins(calls, "<|python_tag|>"))
+    bool is_call = reply_is_call(raw);
+    if (!tpl->takes_calls)
+        content = is_call ? raw : shown, is_call = false;
+    else if (begins(calls, "<|python_tag|>"))
         take_python(r, after(calls, 14), n_before);
     else if (begins(calls, "[TOOL_CALLS]"))
         is_call = take_objects(r, after(calls, 12), NULL, n_before);
@@ -256,5 +263,5 @@ Message reply_message(const Reply *r) {
     json_put_string(&json, "{\"role\":\"assistant\",\"content\":", r->content);
     put_extras(&json, r, false);
     buffer_puts(&json, "}");
-    return (Message){buffer_str(&json), str_copy(str_of("assistant")), str_copy(r->content)};
+    return (Message){buffer_str(&json), str_copy(str_of("assistant")), str_copy(r->content), r->n_calls};
 }

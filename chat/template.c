@@ -139,6 +139,7 @@ bool template_open(Template *tpl, const char *name, const Gguf *g, Tokenizer *t,
     if (!name && !source.len) name = recognise_vocabulary(g, t);
     if (!(name ? open_name(tpl, name, err) : open_own(tpl, g, source, err))) return false;
     tpl->takes_tools = mentions(tpl, "tools");
+    tpl->takes_calls = mentions(tpl, "tool_calls");
     tpl->has_thoughts = mentions(tpl, "</think>");
     if (!tpl->is_none) tokenizer_claim(t, jinja_source(tpl->plain));
     if (tpl->with_tools != tpl->plain) tokenizer_claim(t, jinja_source(tpl->with_tools));
@@ -264,7 +265,7 @@ Message message_make(Str role, Str content) {
     json_put_string(&json, "{\"role\":", role);
     json_put_string(&json, ",\"content\":", content);
     buffer_puts(&json, "}");
-    return (Message){buffer_str(&json), str_copy(role), str_copy(content)};
+    return (Message){buffer_str(&json), str_copy(role), str_copy(content), false};
 }
 
 void message_free(Message *m) {
@@ -328,7 +329,7 @@ bool message_read(const Json *object, Message *out, Error *err) {
             json_put_value(&json, m, m == calls ? put_arguments : NULL);
     }
     buffer_puts(&json, "}");
-    *out = (Message){buffer_str(&json), str_copy(word), str_copy(buffer_str(&joined))};
+    *out = (Message){buffer_str(&json), str_copy(word), str_copy(buffer_str(&joined)), has_calls};
     buffer_free(&joined);
     return true;
 }

@@ -11,19 +11,20 @@
 typedef struct {
     Str json;
     Str role, content; // of it, decoded; content is empty if it is no string
+    bool has_calls;    // tool_calls
 } Message;
 
 typedef struct {
     const char *name;
-    bool is_none;      // the texts one after another: a model that was made for no dialogue
-    Jinja *plain;      // of the dialogue
-    Jinja *with_tools; // where there are tools; the same unless the file has two
-    Buffer variables;  // of --template-var: a JSON object
-    bool takes_tools;  // mentions them
-    bool has_thoughts; // its answers may begin with thoughts, up to </think>
-    struct tm today;   // of $SOURCE_DATE_EPOCH, or now
-    char *stop;        // text that ends an answer, where no control token does; NULL: none
-    Buffer missing;    // names of its text that look like control tokens and are none of the vocabulary, or empty
+    bool is_none;                  // the texts one after another: a model that was made for no dialogue
+    Jinja *plain;                  // of the dialogue
+    Jinja *with_tools;             // where there are tools; the same unless the file has two
+    Buffer variables;              // of --template-var: a JSON object
+    bool takes_tools, takes_calls; // mentions tools; tool_calls of messages
+    bool has_thoughts;             // its answers may begin with thoughts, up to </think>
+    struct tm today;               // of $SOURCE_DATE_EPOCH, or now
+    char *stop;                    // text that ends an answer, where no control token does; NULL: none
+    Buffer missing; // names of its text that look like control tokens and are none of the vocabulary, or empty
 } Template;
 
 // The template of this name ("llama3.1", or a file that ends in .jinja), or, name NULL, the file's own; where that has

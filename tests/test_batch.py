@@ -185,6 +185,8 @@ def tool_round_trip():
     answers = batch([none, second], "--template", "llama3")
     lengths = [a["response"]["body"]["usage"]["prompt_tokens"] for a in answers]
     check(lengths[0] < lengths[1] - 40, lengths, "no definition, no call in the first")
+    error = batch([openai_request(4, "chat", messages=messages)], "--template", "zephyr", code=5)[0]["error"]
+    check("messages[1]: tool_calls: the chat template zephyr has no place" in error["message"], error)
     for bad, words in ((dict(ask, tools=[{"type": "function"}]), "tools[0]"), (dict(ask, tools={}), "tools"),
                        (dict(ask, tool_choice=3), "tool_choice"),
                        ({"messages": ask["messages"] + [{"role": "user", "content": [{"type": "image_url"}]}]},

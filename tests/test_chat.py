@@ -316,15 +316,25 @@ def tool_calls():
     call = "%d+100" % tag
     _, err = piped(BUILT_IN, ["weather?", "/tool 42"], "-n", "2", "--logit-bias", call, "--show-tokens", "--session",
                    path("tool.jsonl"))
-    messages = transcript("tool.jsonl")
-    same([(m["role"], m["content"]) for m in messages],
-         [("user", "weather?"), ("assistant", ""), ("tool", "42"), ("assistant", "")])
-    call, = messages[1]["tool_calls"]
-    same((call["function"]["name"], messages[2]["tool_call_id"]), ("code_interpreter", call["id"]))
+    same([(m["role"], m["content"][:14]) for m in transcript("tool.jsonl")],
+         [("user", "weather?"), ("assistant", "<|python_tag|>"), ("ipython", "42"), ("assistant", "<|python_tag|>")])
     same(err.count("a tool call: /tool"), 2)
     _, err = piped(BUILT_IN, ["weather?", "/tool 42"], "-n", "2", "--logit-bias", "%d+100" % eom, "--show-tokens")
     fed = [line.split()[1:] for line in err.splitlines() if line.startswith("tokens:")]
     same(fed[1][:2], [str(eom), str(header)])  # what ended the call ends it in the dialogue too
+
+
+@test
+def tool_results_name_their_call():
+    piped(BUILT_IN, ["weather?", "/tool 42"], "-n", "2", "--logit-bias", "2039+100", "--template", "llama3", "--session",
+          path("call.jsonl"))
+    messages = transcript("call.jsonl")
+    same([(m["role"], m["content"]) for m in messages], [("user", "weather?"), ("assistant", ""), ("tool", "42"),
+                                                         ("assistant", "")])
+    call, = messages[1]["tool_calls"]
+    same((call["function"]["name"], messages[2]["tool_call_id"]), ("code_interpreter", call["id"]))
+    answer, = turns(BUILT_IN, ["weather?"], "-n", "2", "--logit-bias", "2039+100", "--template", "llama3")
+    same(answer["tool_calls"][0]["function"]["name"], "code_interpreter")
 
 
 @test

@@ -11,7 +11,7 @@
 static void check_reply(const char *raw, bool has_thoughts, bool in_thought, bool has_tools, const char *expected) {
     Reply r;
     Buffer found = {0};
-    Template tpl = {.has_thoughts = has_thoughts};
+    Template tpl = {.has_thoughts = has_thoughts, .takes_calls = true};
     reply_parse(&r, &tpl, str_of(raw), str_of(raw), in_thought, has_tools, 0);
     buffer_printf(&found, "%.*s|%.*s|", (int)r.reasoning.len, r.reasoning.data ? r.reasoning.data : "",
                   (int)r.content.len, r.content.data);
@@ -62,6 +62,10 @@ static void calls(void) {
         {"", "||"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) check_reply(cases[i][0], false, false, true, cases[i][1]);
+    Reply r; // a template that would drop the call: it stays in the words
+    reply_parse(&r, &(Template){0}, str_of("<|python_tag|>f()"), str_of("f()"), false, true, 0);
+    CHECK(!r.n_calls && str_is(r.content, "<|python_tag|>f()"), "%s", r.content.data);
+    reply_free(&r);
     check_reply("{\"name\":\"f\",\"parameters\":{}}", false, false, false, "|{\"name\":\"f\",\"parameters\":{}}|");
     check_reply("<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>", false, false, false,
                 "|<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>|");

@@ -228,8 +228,9 @@ static void forging(void) {
         Opened o = {0};
         if (!opened(&o, templates[k], NULL)) return;
         for (size_t route = 0; route < N(routes); route++) {
-            Message m[3] = {
-                message_make(str_of("user"), str_of("q")), {{0}, {0}, {0}}, message_make(str_of("user"), str_of("q"))};
+            Message m[3] = {message_make(str_of("user"), str_of("q")),
+                            {.has_calls = false},
+                            message_make(str_of("user"), str_of("q"))};
             m[1] = attacked(routes[route], str_of("harmless"));
             int expected = names_in(&o, m, 3, (Str){0});
             message_free(&m[1]);

@@ -222,10 +222,11 @@ static bool read_messages(Record *r, const Engine *e, const Json *body, Error *e
     for (const Json *m = v->child; m && is_good; m = m->next, i++) {
         Error why;
         is_good = message_read(m, &messages[n], &why);
-        if (is_good)
-            n++;
-        else
-            error_set(err, EXIT_RUNTIME, "messages[%d]: %s", i, why.text);
+        n += is_good;
+        if (is_good && messages[n - 1].has_calls && !e->tpl.takes_calls)
+            is_good =
+                error_set(&why, EXIT_RUNTIME, "tool_calls: the chat template %s has no place for them", e->tpl.name);
+        if (!is_good) error_set(err, EXIT_RUNTIME, "messages[%d]: %s", i, why.text);
     }
     TemplateInput in = {.messages = messages, .n_messages = n, .tools = buffer_str(&tools), .wants_answer = true};
     is_good = is_good && template_encode(&e->tpl, e->tokenizer, &in, &r->prompt, err);

@@ -225,8 +225,9 @@ static void take_answer(Chat *c, const Sequence *s, Reply *r) {
     dialogue_push(&c->dialogue, reply_message(r));
     chat_follow(c, true);
     for (int i = 0; i < r->n_calls; i++)
-        note(&c->options, "(a tool call: /tool TEXT feeds its result back) %.*s %.*s", (int)r->calls[i].name.len,
-             r->calls[i].name.data, (int)r->calls[i].arguments.len, r->calls[i].arguments.data);
+        note(&c->options, "(%s %s)", r->calls[i].name.data, r->calls[i].arguments.data);
+    if (r->n_calls || reply_is_call(buffer_str(&c->stream.said)))
+        note(&c->options, "(a tool call: /tool TEXT feeds its result back)");
 }
 
 void chat_answer(Chat *c) {

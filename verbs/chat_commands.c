@@ -211,7 +211,8 @@ static void command_tool(Chat *c, const char *text) {
         if (id) json_put_string(&json, ",\"tool_call_id\":", id->string);
         if (name) json_put_string(&json, ",\"name\":", name->string);
         buffer_puts(&json, "}");
-        chat_take(c, (Message){buffer_str(&json), str_copy(str_of("tool")), str_copy(str_of(text))}, !call->next);
+        chat_take(c, (Message){buffer_str(&json), str_copy(str_of("tool")), str_copy(str_of(text)), false},
+                  !call->next);
         if (call->next) note(&c->options, "(another call waits for its result)");
     }
     json_free(&doc);
