@@ -1,9 +1,8 @@
 // AVX-512 (F, BW, DQ, VL, VNNI).
 //
-// Integer types share one form: 256 weights become four registers of unsigned bytes u, with a scale and a minimum for
-// each group of 16: w = scale * (u - OFFSET) - min. A type is an `unpack` function that produces this form; the decode
-// kernel (mat), which dots it with int8 activations at once, and the prefill kernel (gemm), which turns it into panels,
-// are made from it. F32, F16 and BF16 have float32 activations.
+// Integer types have int8 activations. Decode (mat) reads rows as they lie, by `unpack`: four registers of unsigned
+// bytes u for 256 columns, with a scale and a minimum for each group of 16: w = scale * (u - OFFSET) - min. From a few
+// tokens on (gemm) 32 rows are turned into a panel first. F32, F16 and BF16 have float32 activations.
 #include "avx512_unpack.h"
 
 #include <math.h>
@@ -195,7 +194,7 @@ INLINE void mat_rows(float *out, size_t out_stride, const Tensor *w, const void 
     }
 }
 
-// Prefill. Activations come in blocks of K_BLOCK columns, for each block the tokens one after another.
+// Several tokens. Activations come in blocks of K_BLOCK columns, for each block the tokens one after another.
 enum { K_BLOCK = 512, PANEL_ROWS = 32 };
 
 // A dot product d, below 2^22 in size, is summed on top of BASE_BITS: the bits are then those of the float BASE + d and
@@ -207,47 +206,46 @@ static const float BASE = 0x1.8p23f;
 typedef struct {
     int8_t q[K_BLOCK];
     float scale[K_BLOCK / 32];
-    int32_t start[K_BLOCK / 16]; // BASE_BITS - 128 * sum of q per group (of 16 or 32): weights are unsigned
+    int32_t start[K_BLOCK / 16]; // BASE_BITS - offset * sum of q per group (of 16 or 32): weights are unsigned
     float sum[K_BLOCK / 16];     // scale * sum of q
-} GemmBlock;
+} Block;
 
-// 32 rows of K_BLOCK columns: for each half, [k / 4][16 rows][4] as w + 128 and [group][16 rows] as scale and min.
+// 32 rows of K_BLOCK columns: for each half, [k / 4][16 rows][4] as u and [group][16 rows] as scale and min.
 typedef struct {
     uint8_t w[2][K_BLOCK * 16];
     float scale[2][K_BLOCK / 16][16], min[2][K_BLOCK / 16][16];
 } __attribute__((aligned(64))) Panel;
 
 static size_t gemm_bytes(int n_tokens, int cols) {
-    return (size_t)n_tokens * (size_t)((cols + K_BLOCK - 1) / K_BLOCK) * sizeof(GemmBlock);
+    return (size_t)n_tokens * (size_t)((cols + K_BLOCK - 1) / K_BLOCK) * sizeof(Block);
 }
 
 INLINE void gemm_encode(void *encoded, const float *x, int n_tokens, int cols, int token_begin, int token_end,
-                        int group) {
+                        Type type) {
+    const int group = type_info(type)->group, offset = type_info(type)->offset;
     for (int t = token_begin; t < token_end; t++) {
         const float *row = x + (size_t)t * (size_t)cols;
         for (int k = 0; k < n_units(cols) * UNIT; k += 32) {
-            GemmBlock *b = (GemmBlock *)encoded + (size_t)(k / K_BLOCK) * (size_t)n_tokens + t;
+            Block *b = (Block *)encoded + (size_t)(k / K_BLOCK) * (size_t)n_tokens + t;
             int at = k % K_BLOCK;
             int sums[2];
             float scale = encode_groups(row + k, cols - k, 2, b->q + at, sums);
             int s0 = group == 32 ? sums[0] + sums[1] : sums[0], s1 = sums[1];
             b->scale[at / 32] = scale;
-            b->start[at / group] = BASE_BITS - 128 * s0;
+            b->start[at / group] = BASE_BITS - offset * s0;
             b->sum[at / group] = scale * (float)s0;
             if (group == 32) continue;
-            b->start[at / group + 1] = BASE_BITS - 128 * s1;
+            b->start[at / group + 1] = BASE_BITS - offset * s1;
             b->sum[at / group + 1] = scale * (float)s1;
         }
     }
 }
 
-static void gemm_encode_16(void *encoded, const float *x, int n_tokens, int cols, int token_begin, int token_end) {
-    gemm_encode(encoded, x, n_tokens, cols, token_begin, token_end, 16);
-}
-
-static void gemm_encode_32(void *encoded, const float *x, int n_tokens, int cols, int token_begin, int token_end) {
-    gemm_encode(encoded, x, n_tokens, cols, token_begin, token_end, 32);
-}
+#define ENCODE(type, name)                                                                                             \
+    static void gemm_encode_##name(void *encoded, const float *x, int n_tokens, int cols, int begin, int end) {        \
+        gemm_encode(encoded, x, n_tokens, cols, begin, end, TYPE_##type);                                              \
+    }
+EACH_INTEGER_TYPE(ENCODE)
 
 // The scales (or minima) of 16 rows, one per group.
 INLINE void transpose_groups(float (*out)[16], float (*in)[GROUPS], int group) {
@@ -260,68 +258,178 @@ INLINE void transpose_groups(float (*out)[16], float (*in)[GROUPS], int group) {
     }
 }
 
-INLINE __m512i nibbles_to_panel(__m512i v, Type type) {
-    const int offset = type_info(type)->offset;
-    return offset == 128 ? iq4_plus_128(v) : _mm512_add_epi8(v, _mm512_set1_epi8((char)(128 - offset)));
+// A unit of 16 rows on its way into a panel. What lies ahead is fetched meanwhile, n_ahead lines with every 32 columns.
+typedef struct {
+    const void *p[16];
+    __m512i apart; // bytes from the first row to each
+    uint8_t *out;
+    float (*scale)[16], (*min)[16];
+    Ahead *ahead;
+    int n_ahead;
+} PanelUnit;
+
+// The dword at `offset` of each row; the float16 in its halves.
+INLINE __m512i gather(const PanelUnit *u, int offset) {
+    return _mm512_i32gather_epi32(u->apart, (const char *)u->p[0] + offset, 1);
+}
+INLINE __m512 low_f16(__m512i v) { return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(v)); }
+INLINE __m512 high_f16(__m512i v) { return low_f16(_mm512_srli_epi32(v, 16)); }
+
+// Bits [from, from + n) of each dword.
+INLINE __m512i bits(__m512i v, int from, int n) {
+    return _mm512_and_si512(_mm512_srli_epi32(v, (unsigned)from), _mm512_set1_epi32((1 << n) - 1));
 }
 
-// 256 columns of 16 rows whose weights are nibbles: transposed as they lie, then split.
-INLINE void panel_nibbles(uint8_t *out, const void *const row[16], Type type) {
+// Types of 32 begin with d, and perhaps m.
+INLINE void panel_block_scales(const PanelUnit *u, Type type) {
+    for (int b = 0; b < UNIT / 32; b++) {
+        __m512i d = gather(u, b * type_info(type)->bytes);
+        _mm512_store_ps(u->scale[b], low_f16(d));
+        if (type_info(type)->has_min) _mm512_store_ps(u->min[b], _mm512_sub_ps(_mm512_setzero_ps(), high_f16(d)));
+    }
+}
+
+INLINE void panel_iq4_xs_scales(const PanelUnit *u) {
+    __m512i r[4];
+    transpose_16(r, u->p, 0); // d and scales_h, scales_l
+#pragma GCC unroll 8
+    for (int g = 0; g < UNIT / 32; g++) {
+        __m512i s = _mm512_or_si512(bits(r[1], 4 * g, 4), _mm512_slli_epi32(bits(r[0], 16 + 2 * g, 2), 4));
+        s = _mm512_sub_epi32(s, _mm512_set1_epi32(32));
+        _mm512_store_ps(u->scale[g], _mm512_mul_ps(_mm512_cvtepi32_ps(s), low_f16(r[0])));
+    }
+}
+
+// Nibbles: transposed as they lie, then split.
+INLINE void panel_nibbles(const PanelUnit *u, Type type) {
     const TypeInfo *f = type_info(type);
     const __m512i low = _mm512_set1_epi8(15);
     const int step = f->block == 32 ? f->bytes : 16, high = type == TYPE_Q4_K ? 32 : 16;
     for (int c = 0; c < UNIT / 32; c++) {
         __m512i r[4];
-        transpose_16(r, row, (size_t)(f->nibbles + c * step));
-        int k = high == 16 ? 32 * c : 64 * (c / 2) + 16 * (c % 2);
+        uint8_t *to = u->out + (high == 16 ? 32 * c : 64 * (c / 2) + 16 * (c % 2)) * 16;
+        fetch(u->ahead, u->n_ahead);
+        transpose_16(r, u->p, (size_t)(f->nibbles + c * step));
+#pragma GCC unroll 4
         for (int d = 0; d < 4; d++) {
             __m512i v0 = _mm512_and_si512(r[d], low), v1 = _mm512_and_si512(_mm512_srli_epi16(r[d], 4), low);
-            _mm512_store_si512(out + (k + 4 * d) * 16, nibbles_to_panel(v0, type));
-            _mm512_store_si512(out + (k + high + 4 * d) * 16, nibbles_to_panel(v1, type));
+            _mm512_store_si512(to + 64 * d, f->offset == 128 ? iq4_plus_128(v0) : v0);
+            _mm512_store_si512(to + 64 * d + high * 16, f->offset == 128 ? iq4_plus_128(v1) : v1);
         }
     }
 }
 
+INLINE void panel_q8_0(const PanelUnit *u) {
+    for (int c = 0; c < UNIT / 16; c++) {
+        __m512i r[4];
+        if (c % 2) fetch(u->ahead, u->n_ahead);
+        transpose_16(r, u->p, (size_t)(c / 2 * (int)sizeof(BlockQ8_0) + 2 + c % 2 * 16));
+#pragma GCC unroll 4
+        for (int d = 0; d < 4; d++)
+            _mm512_store_si512(u->out + (16 * c + 4 * d) * 16, _mm512_xor_si512(r[d], _mm512_set1_epi8((char)128)));
+    }
+}
+
+INLINE void panel_q6_k_scales(const PanelUnit *u) {
+    __m512i s[4];
+    __m512 d = high_f16(gather(u, offsetof(BlockQ6_K, d) - 2)); // the last of the block
+    transpose_16(s, u->p, offsetof(BlockQ6_K, scales));
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; i++) {
+        __m512i one = _mm512_srai_epi32(_mm512_slli_epi32(s[i / 4], (unsigned)(24 - 8 * (i % 4))), 24);
+        _mm512_store_ps(u->scale[i], _mm512_mul_ps(_mm512_cvtepi32_ps(one), d));
+    }
+}
+
+// Q6_K: both parts transposed as they lie, then joined.
+INLINE void panel_q6_k(const PanelUnit *u) {
+    const __m512i low = _mm512_set1_epi8(15), six = _mm512_set1_epi8(63);
+    for (int i = 0; i < 4; i++) {
+        int from = 64 * (i / 2) + 16 * (i % 2);
+        __m512i q[4], v[4];
+        fetch(u->ahead, 2 * u->n_ahead);
+        transpose_16(q, u->p, (size_t)(128 + 32 * (i / 2) + 16 * (i % 2)));
+#pragma GCC unroll 2
+        for (int c = 0; c < 2; c++) { // columns 2 from + 32 c, and 64 further
+            uint8_t *to = u->out + (128 * (i / 2) + 16 * (i % 2) + 32 * c) * 16;
+            transpose_16(v, u->p, (size_t)(from + 32 * c));
+#pragma GCC unroll 4
+            for (int d = 0; d < 4; d++) {
+                __m512i q0 = _mm512_slli_epi16(q[d], c ? 2 : 4), q1 = c ? _mm512_srli_epi16(q[d], 2) : q[d];
+                __m512i a = _mm512_ternarylogic_epi32(low, v[d], q0, 0xca); // low bits of v, the others of q0
+                __m512i b = _mm512_ternarylogic_epi32(low, _mm512_srli_epi16(v[d], 4), q1, 0xca);
+                _mm512_store_si512(to + 64 * d, _mm512_and_si512(a, six));
+                _mm512_store_si512(to + 64 * d + 64 * 16, _mm512_and_si512(b, six));
+            }
+        }
+    }
+}
+
+// Any type, row by row.
+INLINE void panel_by_row(const PanelUnit *l, Type type) {
+    uint8_t q[16][UNIT] __attribute__((aligned(64)));
+    float scale[16][GROUPS] __attribute__((aligned(64))), min[16][GROUPS] __attribute__((aligned(64)));
+    const TypeInfo *f = type_info(type);
+    for (int i = 0; i < 16; i++) {
+        if (i % 2) fetch(l->ahead, l->n_ahead);
+        Unit u = unpack(type, l->p[i]);
+        _mm512_store_ps(scale[i], u.scale);
+        if (f->has_min) _mm512_store_ps(min[i], u.min);
+        for (int j = 0; j < 4; j++) _mm512_store_si512(q[i] + 64 * j, u.w[j]);
+    }
+    transpose(l->out, q, sizeof q[0], UNIT / 4);
+    transpose_groups(l->scale, scale, f->group);
+    if (f->has_min) transpose_groups(l->min, min, f->group);
+}
+
+INLINE void panel_unit(const PanelUnit *u, Type type) {
+    if (type == TYPE_Q4_K)
+        k_scales_16(u->scale, u->min, u->p);
+    else if (type == TYPE_Q6_K)
+        panel_q6_k_scales(u);
+    else if (type == TYPE_IQ4_XS)
+        panel_iq4_xs_scales(u);
+    else if (type == TYPE_Q8_0 || type_info(type)->nibbles)
+        panel_block_scales(u, type);
+    if (type == TYPE_Q6_K)
+        panel_q6_k(u);
+    else if (type == TYPE_Q8_0)
+        panel_q8_0(u);
+    else if (type_info(type)->nibbles)
+        panel_nibbles(u, type);
+    else
+        panel_by_row(u, type);
+}
+
 // One half of a panel: 16 rows, columns [k, k + nk).
 INLINE void panel_half(Panel *panel, int half, const Tensor *w, int row, int row_end, int k, int nk, Ahead *ahead,
-                       Type type) {
-    const TypeInfo *f = type_info(type);
-    uint8_t q[16][UNIT] __attribute__((aligned(64))), buffers[16][MAX_UNIT_BYTES];
-    float scale[16][GROUPS] __attribute__((aligned(64))), min[16][GROUPS] __attribute__((aligned(64)));
-    const bool has_k_scales = type == TYPE_Q4_K || type == TYPE_Q5_K;
-    for (int column = k; column < k + nk; column += UNIT) {
-        const void *p[16];
+                       int n_ahead, Type type) {
+    const int group = type_info(type)->group;
+    uint8_t buffers[16][MAX_UNIT_BYTES];
+    PanelUnit u = {.ahead = ahead, .n_ahead = n_ahead};
+    int32_t apart[16];
+    for (int i = 0; i < 16; i++) apart[i] = min_int(i, row_end - 1 - row) * (int)w->row_bytes;
+    const char *first_row = (const char *)w->data + (size_t)row * w->row_bytes;
+    for (int c = 0; c < nk; c += UNIT) {
+        size_t at = (size_t)((k + c) / UNIT) * (size_t)unit_bytes(type);
+        bool is_short = type_info(type)->block < UNIT && w->cols - k - c < UNIT;
         for (int i = 0; i < 16; i++) {
-            const uint8_t *block = (const uint8_t *)w->data + (size_t)min_int(row + i, row_end - 1) * w->row_bytes;
-            block += (size_t)(column / UNIT) * (size_t)unit_bytes(type);
-            block = whole_unit(type, block, w->cols - column, buffers[i]);
-            p[i] = block;
-            fetch(ahead, 1);
-            Unit u = unpack(type, block);
-            if (!has_k_scales) _mm512_store_ps(scale[i], u.scale);
-            if (!has_k_scales && f->has_min) _mm512_store_ps(min[i], u.min);
-            for (int j = 0; j < 4 && !f->nibbles; j++)
-                _mm512_store_si512(q[i] + 64 * j, _mm512_add_epi8(u.w[j], _mm512_set1_epi8((char)(128 - f->offset))));
+            u.p[i] = whole_unit(type, (const uint8_t *)first_row + at + apart[i], w->cols - k - c, buffers[i]);
+            if (is_short) apart[i] = i * MAX_UNIT_BYTES; // the row's last unit
         }
-        if (f->nibbles)
-            panel_nibbles(panel->w[half] + (column - k) * 16, p, type);
-        else
-            transpose(panel->w[half] + (column - k) * 16, q, sizeof q[0], UNIT / 4);
-        int group = (column - k) / f->group;
-        if (has_k_scales) {
-            k_scales_16(panel->scale[half] + group, panel->min[half] + group, p);
-            continue;
-        }
-        transpose_groups(panel->scale[half] + group, scale, f->group);
-        if (f->has_min) transpose_groups(panel->min[half] + group, min, f->group);
+        u.apart = _mm512_loadu_si512(apart);
+        u.out = panel->w[half] + c * 16;
+        u.scale = panel->scale[half] + c / group;
+        u.min = panel->min[half] + c / group;
+        panel_unit(&u, type);
     }
 }
 
 // sums (nt, CHUNK_ROWS) (+)= x times 32 rows of weights: 2 NT accumulators of int32, as many of float32. Per 32
 // columns, for 16 rows and a token: 8 dot products of 16 x 4 bytes and 2 or 3 operations to scale them (4 or 6 with
 // groups of 16). The panel (16 KiB of weights) stays in L1 while tokens pass; a tile reads 704 bytes per token.
-INLINE void gemm_tile(float *sums, const Panel *panel, const GemmBlock *x, int nk, bool is_first, Ahead *ahead,
-                      int n_ahead, int nt, int group, bool has_min) {
+INLINE void gemm_tile(float *sums, const Panel *panel, const Block *x, int nk, bool is_first, Ahead *ahead, int n_ahead,
+                      int nt, int group, bool has_min) {
     __m512 sum[2][TILE_TOKENS];
 #pragma GCC unroll 6
     for (int t = 0; t < nt; t++) sum[0][t] = sum[1][t] = _mm512_setzero_ps();
@@ -363,11 +471,11 @@ INLINE void gemm_tile(float *sums, const Panel *panel, const GemmBlock *x, int n
         }
 }
 
-typedef void (*Sweep)(float *sums, const Panel *panel, const GemmBlock *x, int n_tokens, int nk, bool is_first,
+typedef void (*Sweep)(float *sums, const Panel *panel, const Block *x, int n_tokens, int nk, bool is_first,
                       Ahead *ahead, int n_ahead);
 
 #define GEMM_SWEEP(name, TILE)                                                                                         \
-    static void name(float *sums, const Panel *panel, const GemmBlock *x, int n_tokens, int nk, bool is_first,         \
+    static void name(float *sums, const Panel *panel, const Block *x, int n_tokens, int nk, bool is_first,             \
                      Ahead *ahead, int n_ahead) {                                                                      \
         SWEEP(n_tokens, TILE, 0)                                                                                       \
     }
@@ -400,14 +508,14 @@ INLINE void gemm_rows(float *out, size_t out_stride, const Tensor *w, const void
             int n_rows = min_int(row_end - row, chunk), n = min_int(n_tokens - first_token, TOKEN_BLOCK);
             for (int k = 0; k < w->cols; k += K_BLOCK) {
                 int nk = min_int(K_BLOCK, n_units(w->cols) * UNIT - k);
-                const GemmBlock *x =
-                    (const GemmBlock *)encoded + (size_t)(k / K_BLOCK) * (size_t)n_tokens + first_token;
-                Ahead ahead = ahead_of_rows(w, row, chunk, k, nk);
-                // A line for each unit unpacked, the rest for each group of columns of a tile.
-                int n_groups = chunk / PANEL_ROWS * ((n + TILE_TOKENS - 1) / TILE_TOKENS) * nk / f->group;
-                int n_ahead = (ahead.n_lines - chunk * nk / UNIT + n_groups - 1) / n_groups;
+                const Block *x = (const Block *)encoded + (size_t)(k / K_BLOCK) * (size_t)n_tokens + first_token;
+                Ahead ahead = ahead_of_quarters(w, row, chunk, k, nk);
+                // Evenly over 32 columns of 16 rows unpacked, and the groups of columns of a tile.
+                int n_tiles = chunk / PANEL_ROWS * ((n + TILE_TOKENS - 1) / TILE_TOKENS);
+                int n_steps = n_tiles * nk / f->group + chunk / 16 * nk / 32;
+                int n_ahead = (ahead.n_lines + n_steps - 1) / n_steps;
                 for (int r = 0; r < n_rows; r += 16)
-                    panel_half(&m->panels[r / 32], r / 16 % 2, w, row + r, row_end, k, nk, &ahead, type);
+                    panel_half(&m->panels[r / 32], r / 16 % 2, w, row + r, row_end, k, nk, &ahead, n_ahead, type);
                 for (int t = 0; t < n; t += SWEEP_TOKENS)
                     for (int r = 0; r < n_rows; r += PANEL_ROWS)
                         sweep(m->sums[t] + r, &m->panels[r / 32], x + t, min_int(n - t, SWEEP_TOKENS), nk, k == 0,
@@ -526,24 +634,34 @@ static double peak(int rounds) {
     return 12 * 128.0 * rounds;
 }
 
-// Rows are handed out in multiples that fill the four streams of decode, or the panels of prefill. Prefill's kernels
-// pay from so many tokens on (Xeon Platinum 8481C, November 2026).
-enum { MAT_ROWS = 16, GEMM_TOKENS = 5, FLOAT_GEMM_TOKENS = 12 };
+// Rows are handed out in multiples that fill the four streams of decode, or the panels of prefill.
+enum { MAT_ROWS = 16 };
+
+// From so many tokens on gemm is faster than mat. Sapphire Rapids, 22 November 2026, memory-bound 4096 x 4096, gemm's
+// time over mat's at 3 tokens: Q4_K .79, Q6_K .84, Q8_0 .87, others alike. Types that go into a panel row by row, and
+// float types, need more.
+#define IS_LIGHT(type)                                                                                                 \
+    (type == TYPE_Q4_K || type == TYPE_Q6_K || type == TYPE_Q8_0 || type == TYPE_Q4_0 || type == TYPE_Q4_1 ||          \
+     type == TYPE_IQ4_NL || type == TYPE_IQ4_XS)
+enum { LIGHT_GEMM_TOKENS = 3, GEMM_TOKENS = 5, FLOAT_GEMM_TOKENS = 12 };
 
 #define FLOAT_MAT(type, name) [TYPE_##type] = {1, MAT_ROWS, 1, float_bytes, float_encode, mat_##name},
 #define FLOAT_GEMM(type, name)                                                                                         \
     [TYPE_##type] = {FLOAT_GEMM_TOKENS, PANEL_ROWS, 1, float_gemm_bytes, float_gemm_encode, gemm_##name},
 #define MAT(type, name) [TYPE_##type] = {1, MAT_ROWS, 1, mat_bytes, mat_encode, mat_##name},
-#define GEMM(type, name, group)                                                                                        \
-    [TYPE_##type] = {GEMM_TOKENS, PANEL_ROWS, 1, gemm_bytes, gemm_encode_##group, gemm_##name},
-#define GEMM_16(type, name) GEMM(type, name, 16)
-#define GEMM_32(type, name) GEMM(type, name, 32)
+#define GEMM(type, name)                                                                                               \
+    [TYPE_##type] = {IS_LIGHT(TYPE_##type) ? LIGHT_GEMM_TOKENS : GEMM_TOKENS,                                          \
+                     PANEL_ROWS,                                                                                       \
+                     1,                                                                                                \
+                     gemm_bytes,                                                                                       \
+                     gemm_encode_##name,                                                                               \
+                     gemm_##name},
 
 // clang-format off
 const Kernels kernels_avx512 = {
     .name = "avx512",
     .mat = {FLOAT_TYPES(FLOAT_MAT) EACH_INTEGER_TYPE(MAT)},
-    .gemm = {FLOAT_TYPES(FLOAT_GEMM) TYPES_OF_16(GEMM_16) TYPES_OF_32(GEMM_32)},
+    .gemm = {FLOAT_TYPES(FLOAT_GEMM) EACH_INTEGER_TYPE(GEMM)},
     .rmsnorm = frame_rmsnorm,
     .swiglu = frame_swiglu,
     .add = frame_add,

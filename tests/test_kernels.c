@@ -4,6 +4,7 @@
 #include "../kernels/kernels.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -12,8 +13,14 @@
 static const char *const rungs[] = {"scalar", "avx2", "avx512", "amx", "neon"};
 static uint64_t state;
 
-// Selects rung i; false if this CPU does not reach it.
-static bool use_rung(size_t i) { return kernels_init(rungs[i]) && !strcmp(kernel.name, rungs[i]); }
+static const char *rung; // that the running case is about
+
+// Selects the rung; if this CPU does not reach it the case is skipped.
+static bool use_rung(void) {
+    if (kernels_init(rung) && !strcmp(kernel.name, rung)) return true;
+    test_skip("this CPU has no such instructions");
+    return false;
+}
 
 static int random_int(int n) { return (int)(test_random(&state) % (uint64_t)n); }
 
@@ -163,22 +170,20 @@ static void check_product(const Problem *p, const MatKernel *m, const char *what
 static void products(void) {
     static const struct {
         int rows, cols, n;
-    } shapes[] = {{1, 32, 1},   {70, 96, 5},   {5, 288, 33},   {37, 256, 2},
-                  {64, 768, 7}, {33, 4352, 3}, {16, 1056, 12}, {3, 50, 6}};
+    } shapes[] = {{1, 32, 1},     {70, 96, 5}, {5, 288, 33},  {37, 256, 2},   {64, 768, 7},   {33, 4352, 3},
+                  {16, 1056, 12}, {3, 50, 6},  {300, 288, 4}, {48, 1312, 70}, {100, 544, 24}, {2, 800, 130}};
+    if (!use_rung()) return;
     for (uint32_t type = 0; type < TYPE_COUNT; type++) {
         if (!quant_is_supported(type)) continue;
         for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
             int block = type_info(type)->block, cols = (shapes[s].cols + block - 1) / block * block;
             state = 1 + s;
             Problem p = problem_new((Type)type, shapes[s].rows, block > 1 ? cols : shapes[s].cols, shapes[s].n);
-            for (size_t i = 0; i < sizeof rungs / sizeof *rungs; i++) {
-                if (!use_rung(i)) continue;
-                check_product(&p, &kernel.mat[type], "mat");
-                if (kernel.gemm[type].rows && p.n >= kernel.gemm[type].min_tokens)
-                    check_product(&p, &kernel.gemm[type], "gemm");
-                if (kernel.tiles[type].rows && p.n >= kernel.tiles[type].min_tokens)
-                    check_product(&p, &kernel.tiles[type], "tiles");
-            }
+            check_product(&p, &kernel.mat[type], "mat");
+            if (kernel.gemm[type].rows && p.n >= kernel.gemm[type].min_tokens)
+                check_product(&p, &kernel.gemm[type], "gemm");
+            if (kernel.tiles[type].rows && p.n >= kernel.tiles[type].min_tokens)
+                check_product(&p, &kernel.tiles[type], "tiles");
             problem_free(&p);
         }
     }
@@ -187,25 +192,23 @@ static void products(void) {
 // A token that is not finite has no finite result, and the others do not notice.
 static void not_finite(void) {
     static const float bad[] = {NAN, INFINITY, -INFINITY};
+    if (!use_rung()) return;
     for (uint32_t type = 0; type < TYPE_COUNT; type++) {
         if (!quant_is_supported(type)) continue;
         state = 5;
         Problem p = problem_new((Type)type, 19, 512, 8);
         for (int b = 0; b < 3; b++) {
             p.x[3 * 512 + 100 * b] = bad[b];
-            for (size_t i = 0; i < sizeof rungs / sizeof *rungs; i++) {
-                if (!use_rung(i)) continue;
-                const MatKernel *const kernels[] = {&kernel.mat[type], &kernel.gemm[type], &kernel.tiles[type]};
-                for (int g = 0; g < 3; g++) {
-                    const MatKernel *m = kernels[g];
-                    if (!m->rows) continue;
-                    float *out = multiply(m, &p.w, p.x, p.n, 19);
-                    for (int j = 0; j < p.n * (19 + GAP); j++)
-                        if (j % (19 + GAP) < 19)
-                            CHECK(!isfinite(out[j]) == (j / (19 + GAP) == 3), "%s %s: %g at token %d", kernel.name,
-                                  type_info(type)->name, (double)out[j], j / (19 + GAP));
-                    free(out);
-                }
+            const MatKernel *const kernels[] = {&kernel.mat[type], &kernel.gemm[type], &kernel.tiles[type]};
+            for (int g = 0; g < 3; g++) {
+                const MatKernel *m = kernels[g];
+                if (!m->rows) continue;
+                float *out = multiply(m, &p.w, p.x, p.n, 19);
+                for (int j = 0; j < p.n * (19 + GAP); j++)
+                    if (j % (19 + GAP) < 19)
+                        CHECK(!isfinite(out[j]) == (j / (19 + GAP) == 3), "%s %s: %g at token %d", kernel.name,
+                              type_info(type)->name, (double)out[j], j / (19 + GAP));
+                free(out);
             }
             p.x[3 * 512 + 100 * b] = 1;
         }
@@ -222,58 +225,54 @@ static void elementwise(void) {
     enum { MOST = 4100 };
     static const int sizes[] = {1, 2, 7, 16, 31, 64, 100, 288, 4096, MOST};
     static float x[MOST], y[MOST], out[MOST + 1], expected[MOST];
-    for (size_t i = 0; i < sizeof rungs / sizeof *rungs; i++) {
-        if (!use_rung(i)) continue;
-        for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
-            int n = sizes[s];
-            double square = 0;
-            state = 9;
-            for (int j = 0; j < n; j++) x[j] = test_normal(&state) * 9, y[j] = test_normal(&state);
-            for (int j = 0; j < n; j++) square += (double)x[j] * x[j];
-            out[n] = 77;
-            kernel.rmsnorm(out, x, y, 1e-5f, n);
-            for (int j = 0; j < n; j++) expected[j] = (float)(x[j] / sqrt(square / n + 1e-5f) * y[j]);
-            check_near(out, expected, n, 1e-13, "rmsnorm");
-            memcpy(out, x, (size_t)n * sizeof(float));
-            kernel.swiglu(out, y, n);
-            for (int j = 0; j < n; j++) expected[j] = (float)(x[j] / (1 + exp(-(double)x[j])) * y[j]);
-            check_near(out, expected, n, 1e-13, "swiglu");
-            memcpy(out, x, (size_t)n * sizeof(float));
-            kernel.add(out, y, n);
-            for (int j = 0; j < n; j++) CHECK(out[j] == x[j] + y[j], "%s add", kernel.name);
-            CHECK(out[n] == 77, "%s (%d): wrote past the end", kernel.name, n);
-        }
-        float gate[4] = {-200, 200, NAN, -INFINITY}, up[4] = {1, 1, 1, 1};
-        kernel.swiglu(gate, up, 4);
-        CHECK(fabsf(gate[0]) < 1e-30f && gate[1] == 200 && isnan(gate[2]), "%s: %g %g %g", kernel.name, (double)gate[0],
-              (double)gate[1], (double)gate[2]);
+    if (!use_rung()) return;
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+        int n = sizes[s];
+        double square = 0;
+        state = 9;
+        for (int j = 0; j < n; j++) x[j] = test_normal(&state) * 9, y[j] = test_normal(&state);
+        for (int j = 0; j < n; j++) square += (double)x[j] * x[j];
+        out[n] = 77;
+        kernel.rmsnorm(out, x, y, 1e-5f, n);
+        for (int j = 0; j < n; j++) expected[j] = (float)(x[j] / sqrt(square / n + 1e-5f) * y[j]);
+        check_near(out, expected, n, 1e-13, "rmsnorm");
+        memcpy(out, x, (size_t)n * sizeof(float));
+        kernel.swiglu(out, y, n);
+        for (int j = 0; j < n; j++) expected[j] = (float)(x[j] / (1 + exp(-(double)x[j])) * y[j]);
+        check_near(out, expected, n, 1e-13, "swiglu");
+        memcpy(out, x, (size_t)n * sizeof(float));
+        kernel.add(out, y, n);
+        for (int j = 0; j < n; j++) CHECK(out[j] == x[j] + y[j], "%s add", kernel.name);
+        CHECK(out[n] == 77, "%s (%d): wrote past the end", kernel.name, n);
     }
+    float gate[4] = {-200, 200, NAN, -INFINITY}, up[4] = {1, 1, 1, 1};
+    kernel.swiglu(gate, up, 4);
+    CHECK(fabsf(gate[0]) < 1e-30f && gate[1] == 200 && isnan(gate[2]), "%s: %g %g %g", kernel.name, (double)gate[0],
+          (double)gate[1], (double)gate[2]);
 }
 
 static void stores(void) {
     static const Type types[] = {TYPE_F32, TYPE_F16, TYPE_Q8_0};
-    for (size_t i = 0; i < sizeof rungs / sizeof *rungs; i++) {
-        if (!use_rung(i)) continue;
-        state = 7;
-        for (int c = 0; c < 12; c++) {
-            Type type = types[c % 3];
-            if (type == TYPE_Q8_0 && !strcmp(kernel.name, "scalar")) continue; // that is quant_encode
-            int n = (c / 3 + 1) * (type == TYPE_Q8_0 ? 32 : 26);
-            float x[128], back[128];
-            char row[600];
-            memset(row, 77, sizeof row);
-            for (int j = 0; j < n; j++) x[j] = test_normal(&state);
-            kernel.store(type, row, x, n);
-            CHECK(row[quant_row_bytes(type, (size_t)n)] == 77, "%s %d: wrote past the end", kernel.name, n);
-            quant_decode(type, row, back, (size_t)n);
-            check_near(back, x, n, type == TYPE_F32 ? 0 : type == TYPE_F16 ? 1e-7 : 5e-5, type_info(type)->name);
-            for (int j = 0; type == TYPE_F16 && j < n; j++)
-                CHECK(back[j] == f16_to_f32(f32_to_f16(x[j])), "%s: not rounded to even", kernel.name);
-            x[n - 1] = NAN;
-            kernel.store(type, row, x, n);
-            quant_decode(type, row, back, (size_t)n);
-            CHECK(isnan(back[n - 1]), "%s %s: NaN became %g", kernel.name, type_info(type)->name, (double)back[n - 1]);
-        }
+    if (!use_rung()) return;
+    state = 7;
+    for (int c = 0; c < 12; c++) {
+        Type type = types[c % 3];
+        if (type == TYPE_Q8_0 && !strcmp(kernel.name, "scalar")) continue; // that is quant_encode
+        int n = (c / 3 + 1) * (type == TYPE_Q8_0 ? 32 : 26);
+        float x[128], back[128];
+        char row[600];
+        memset(row, 77, sizeof row);
+        for (int j = 0; j < n; j++) x[j] = test_normal(&state);
+        kernel.store(type, row, x, n);
+        CHECK(row[quant_row_bytes(type, (size_t)n)] == 77, "%s %d: wrote past the end", kernel.name, n);
+        quant_decode(type, row, back, (size_t)n);
+        check_near(back, x, n, type == TYPE_F32 ? 0 : type == TYPE_F16 ? 1e-7 : 5e-5, type_info(type)->name);
+        for (int j = 0; type == TYPE_F16 && j < n; j++)
+            CHECK(back[j] == f16_to_f32(f32_to_f16(x[j])), "%s: not rounded to even", kernel.name);
+        x[n - 1] = NAN;
+        kernel.store(type, row, x, n);
+        quant_decode(type, row, back, (size_t)n);
+        CHECK(isnan(back[n - 1]), "%s %s: NaN became %g", kernel.name, type_info(type)->name, (double)back[n - 1]);
     }
 }
 
@@ -332,20 +331,29 @@ static void attention(void) {
     static const Type types[] = {TYPE_F32, TYPE_F16, TYPE_Q8_0};
     static const int dims[] = {64, 128, 32, 256, 48, 6}, queries[] = {1, 4, 7, ATTEND_MAX_QUERIES, 5, 3},
                      keys[] = {1, 256, 33, 77, 16, 255};
-    for (size_t i = 0; i < sizeof rungs / sizeof *rungs; i++)
-        for (int c = 0; c < 18; c++) {
-            if (!use_rung(i)) continue;
-            state = 3 + (uint64_t)c;
-            if (types[c / 6] != TYPE_Q8_0 || dims[c % 6] % 32 == 0)
-                check_attend(types[c / 6], dims[c % 6], queries[c % 6], keys[c % 6]);
-        }
+    if (!use_rung()) return;
+    for (int c = 0; c < 18; c++) {
+        state = 3 + (uint64_t)c;
+        if (types[c / 6] != TYPE_Q8_0 || dims[c % 6] % 32 == 0)
+            check_attend(types[c / 6], dims[c % 6], queries[c % 6], keys[c % 6]);
+    }
 }
 
 void test_kernels(void) {
-    test_case("kernels: products of every type", products);
-    test_case("kernels: NaN and infinity stay", not_finite);
-    test_case("kernels: elementwise", elementwise);
-    test_case("kernels: rows of the KV cache", stores);
-    test_case("kernels: attention over a page", attention);
+    static const struct {
+        const char *name;
+        void (*run)(void);
+    } cases[] = {{"products of every type", products},
+                 {"NaN and infinity stay", not_finite},
+                 {"elementwise", elementwise},
+                 {"rows of the KV cache", stores},
+                 {"attention over a page", attention}};
+    for (size_t r = 0; r < sizeof rungs / sizeof *rungs; r++)
+        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+            char name[80];
+            rung = rungs[r];
+            snprintf(name, sizeof name, "kernels: %s: %s", rung, cases[i].name);
+            test_case(name, cases[i].run);
+        }
     kernels_init(NULL);
 }
