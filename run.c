@@ -19,6 +19,15 @@ static void guard_descriptors(void) {
         if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) != fd) _exit(EXIT_RUNTIME);
 }
 
+// What stdio prints it loses when a descriptor says that it would block. Whoever shares it gets it back as it was.
+static int stdout_flags;
+static void stdout_restore(void) { fcntl(STDOUT_FILENO, F_SETFL, stdout_flags); }
+static void stdout_block(void) {
+    stdout_flags = fcntl(STDOUT_FILENO, F_GETFL);
+    if (stdout_flags < 0 || !(stdout_flags & O_NONBLOCK)) return;
+    if (fcntl(STDOUT_FILENO, F_SETFL, stdout_flags & ~O_NONBLOCK) == 0) atexit(stdout_restore);
+}
+
 typedef struct {
     const Verb *verb;
     const Options *options;
@@ -56,6 +65,7 @@ static int print_version(bool is_verbose) {
 
 int main(int argc, char **argv) {
     guard_descriptors();
+    stdout_block();
     endings_install(&generate_interrupted);
     gguf_guard_install();
     if (argc < 2) die(EXIT_USAGE, "expected a verb: llama31 run \"Once upon a time\" (llama31 help lists them)");

@@ -1,4 +1,5 @@
 #include "files.h"
+#include "guard.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -141,13 +142,31 @@ static char *name_beside(const char *target) {
     return name.data;
 }
 
+// The folder that a file stands in.
+static char *folder_of(const char *path) {
+    const char *slash = strrchr(path, '/');
+    Buffer folder = {0};
+    buffer_append(&folder, slash ? path : ".", slash ? (size_t)(slash + 1 - path) : 1);
+    return folder.data;
+}
+
+// A name beside the target, on the list of those that every end removes.
+static bool take_beside(OutFile *f, Error *err) {
+    f->beside = name_beside(f->target);
+    if (remember(f->beside)) return true;
+    free(f->beside);
+    f->beside = NULL;
+    return error_set(err, EXIT_RUNTIME, "%s: too many files are being written", f->path);
+}
+
+// The file without a name where the system has that, else under another name.
 static bool open_beside(OutFile *f, mode_t mode, Error *err) {
+    char *folder = folder_of(f->target);
+    f->fd = file_unnamed(folder, mode);
+    free(folder);
+    if (f->fd >= 0) return true;
     for (int i = 0; i < MAX_TRIES; i++) {
-        f->beside = name_beside(f->target);
-        if (!remember(f->beside)) {
-            free(f->beside);
-            return error_set(err, EXIT_RUNTIME, "%s: too many files are being written", f->path);
-        }
+        if (!take_beside(f, err)) return false;
         f->fd = open(f->beside, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
         if (f->fd >= 0) return true;
         forget(f->beside);
@@ -186,19 +205,23 @@ bool outfile_open(OutFile *f, const char *path, unsigned flags, Error *err) {
 
 // A rename is on the disk when its folder is; where folders cannot be synced, nothing can be done.
 static void sync_folder(const char *path) {
-    const char *slash = strrchr(path, '/');
-    Buffer folder = {0};
-    buffer_append(&folder, path, slash ? (size_t)(slash + 1 - path) : 0);
-    int fd = open(folder.len ? folder.data : ".", O_RDONLY | O_CLOEXEC);
+    char *folder = folder_of(path);
+    int fd = open(folder, O_RDONLY | O_CLOEXEC);
     if (fd >= 0) fsync(fd), close(fd);
-    buffer_free(&folder);
+    free(folder);
 }
 
-// A new file's name is taken by link, which never replaces; some file systems have no links.
-static bool take_name(const OutFile *f, Error *err) {
-    if (f->is_new && link(f->beside, f->target) == 0) return unlink(f->beside), true;
+// A new file takes its name by link, which never replaces (some file systems have no links); one that replaces another
+// needs a name of its own first.
+static bool take_name(OutFile *f, Error *err) {
+    bool is_named = f->beside;
+    if (f->is_new && (is_named ? link(f->beside, f->target) == 0 : file_name(f->fd, f->target))) {
+        if (is_named) unlink(f->beside);
+        return true;
+    }
     if (f->is_new && errno == EEXIST)
         return error_set(err, EXIT_RUNTIME, "%s: another program made it meanwhile; it is kept", f->path);
+    if (!is_named && (!take_beside(f, err) || !file_name(f->fd, f->beside))) return error_file(err, f->path);
     return rename(f->beside, f->target) == 0 || error_file(err, f->path);
 }
 
@@ -208,7 +231,7 @@ static bool finish(OutFile *f, Error *err) {
     if (fsync(f->fd) && errno != EINVAL) return error_file(err, f->path);
     if (!take_name(f, err)) return false;
     sync_folder(f->target);
-    forget(f->beside);
+    if (f->beside) forget(f->beside);
     f->beside = NULL;
     return true;
 }
@@ -287,6 +310,9 @@ bool journal_replace(Journal *j, Str all, Error *err) {
     if (fstat(j->fd, &st)) return error_file(err, j->path);
     if (!begin(&f, &st, 0, err)) return false;
     bool ok = write_all(f.fd, all.data, all.len) || error_file(err, j->path);
+    char mark[256];
+    file_marked(j->fd, mark, sizeof mark);
+    if (*mark) file_mark(f.fd, mark);
     if (ok) flock(f.fd, LOCK_EX | LOCK_NB);
     ok = ok && finish(&f, err);
     if (ok) {

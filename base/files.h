@@ -26,7 +26,7 @@ enum {
 typedef struct {
     const char *path; // as given, for messages
     char *target;     // the file itself, links followed; NULL: a stream, written as it is
-    char *beside;     // its name until then; owned by a list that every end of the program removes
+    char *beside;     // its name until then, on a list that every end of the program removes; NULL: it has none
     int fd;
     bool is_new; // nothing stood there
 } OutFile;

@@ -300,6 +300,10 @@ static bool parse_file(Gguf *g, GgufShard file, const char *name, Error *err) {
     return ok;
 }
 
+static int64_t changed_ns(const struct stat *st) {
+    return (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec;
+}
+
 // Opens for reading only what is a regular file: no waiting for a FIFO, no endless device.
 static bool map_file(const char *path, GgufShard *out, Error *err) {
     struct stat st;
@@ -321,11 +325,11 @@ static bool map_file(const char *path, GgufShard *out, Error *err) {
         if (ok) madvise(p, (size_t)st.st_size, MADV_HUGEPAGE);
         if (ok) file_is_input(path);
         if (ok)
-            *out = (GgufShard){p, (size_t)st.st_size, true};
+            *out = (GgufShard){p, (size_t)st.st_size, true, fd, changed_ns(&st)};
         else
             error_file(err, path);
     }
-    if (fd >= 0) close(fd);
+    if (fd >= 0 && !out->is_mapped) close(fd);
     return ok;
 }
 
@@ -375,12 +379,15 @@ bool gguf_open(Gguf *g, const char *path, Error *err) {
 }
 
 bool gguf_parse(Gguf *g, const void *data, size_t n, const char *name, Error *err) {
-    return open_bytes(g, (GgufShard){data, n, false}, name, err);
+    return open_bytes(g, (GgufShard){.data = data, .bytes = n}, name, err);
 }
 
 void gguf_close(Gguf *g) {
     for (int i = 0; i < g->n_shards; i++)
-        if (g->shards[i].is_mapped) munmap((void *)(uintptr_t)g->shards[i].data, g->shards[i].bytes);
+        if (g->shards[i].is_mapped) {
+            munmap((void *)(uintptr_t)g->shards[i].data, g->shards[i].bytes);
+            close(g->shards[i].fd);
+        }
     free(g->shards);
     free(g->values);
     free(g->tensors);
@@ -495,6 +502,17 @@ void gguf_prefetch(const Gguf *g, bool is_mapped) {
         free(list);
     else
         pthread_detach(thread);
+}
+
+bool gguf_is_intact(const Gguf *g, Error *err) {
+    for (int i = 0; i < g->n_shards; i++) {
+        const GgufShard *s = &g->shards[i];
+        struct stat st;
+        if (!s->is_mapped) continue;
+        if (fstat(s->fd, &st) || (uint64_t)st.st_size != s->bytes || changed_ns(&st) != s->changed_ns)
+            return error_set(err, EXIT_RUNTIME, "%s: the model file changed while in use", g->path);
+    }
+    return true;
 }
 
 // Only what a signal handler may do.

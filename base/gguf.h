@@ -44,6 +44,8 @@ typedef struct {
     const uint8_t *data;
     size_t bytes;
     bool is_mapped;
+    int fd; // if it is: still open, to see whether the file has changed
+    int64_t changed_ns;
 } GgufShard;
 
 typedef struct {
@@ -85,6 +87,8 @@ Str gguf_next_string(const uint8_t **cursor);
 // mapped too: the threads that compute would otherwise fault on each.
 void gguf_prefetch(const Gguf *g, bool is_mapped);
 
+// Whether the mapped files are as they were when they were opened. What was read of others is not to be believed.
+bool gguf_is_intact(const Gguf *g, Error *err);
 // A mapped file that is cut short by somebody else raises SIGBUS: say so in one line and end with exit 1.
 void gguf_guard_install(void);
 

@@ -44,14 +44,49 @@ static size_t number_in(const char *path, const char *name, size_t absent) {
     return n < SIZE_MAX ? (size_t)n : SIZE_MAX;
 }
 
+// What a control group may still take. `folder` has its files, named as in v1 or v2.
+static size_t group_left(const char *folder, int is_v1) {
+    static const char *const names[2][4] = {
+        {"memory.max", "memory.current", "\ninactive_file ", "\nactive_file "},
+        {"memory.limit_in_bytes", "memory.usage_in_bytes", "\ntotal_inactive_file ", "\ntotal_active_file "}};
+    const char *const *name = names[is_v1];
+    char path[4200];
+    snprintf(path, sizeof path, "%s/%s", folder, name[0]);
+    size_t limit = number_in(path, "", SIZE_MAX);
+    snprintf(path, sizeof path, "%s/%s", folder, name[1]);
+    size_t used = number_in(path, "", SIZE_MAX);
+    if (limit == SIZE_MAX || used > limit) return SIZE_MAX;
+    snprintf(path, sizeof path, "%s/memory.stat", folder);
+    return limit - used + number_in(path, name[2], 0) + number_in(path, name[3], 0); // given up when memory is wanted
+}
+
+// The same for the groups of this process, v1 or v2, and all above them.
+static size_t groups_left(void) {
+    static const char root[] = "/sys/fs/cgroup";
+    char line[2048], folder[4096];
+    size_t least = SIZE_MAX;
+    FILE *f = fopen("/proc/self/cgroup", "re");
+    while (f && fgets(line, sizeof line, f)) {
+        char *memory = strstr(line, ":memory:"), *path = memory                     ? memory + 8
+                                                         : !strncmp(line, "0::", 3) ? line + 3
+                                                                                    : NULL;
+        if (!path) continue;
+        path[strcspn(path, "\n")] = 0;
+        size_t n = (size_t)snprintf(folder, sizeof folder, "%s%s", root, memory ? "/memory" : "");
+        snprintf(folder + n, sizeof folder - n, "%s", path);
+        for (char *end = folder + strlen(folder); end && end >= folder + n; end = strrchr(folder, '/')) {
+            *end = 0; // this group, then the one above it
+            size_t left = group_left(folder, !!memory);
+            if (left < least) least = left;
+        }
+    }
+    if (f) fclose(f);
+    return least;
+}
+
 size_t os_memory_available(void) {
     size_t kib = number_in("/proc/meminfo", "MemAvailable:", SIZE_MAX);
-    size_t available = kib < SIZE_MAX / 1024 ? kib * 1024 : SIZE_MAX;
-    size_t limit = number_in("/sys/fs/cgroup/memory.max", "", SIZE_MAX);
-    size_t used = number_in("/sys/fs/cgroup/memory.current", "", SIZE_MAX);
-    if (limit == SIZE_MAX || used > limit) return available;
-    size_t left = limit - used + number_in("/sys/fs/cgroup/memory.stat", "\ninactive_file ", 0) +
-                  number_in("/sys/fs/cgroup/memory.stat", "\nactive_file ", 0); // given up when memory is wanted
+    size_t available = kib < SIZE_MAX / 1024 ? kib * 1024 : SIZE_MAX, left = groups_left();
     return left < available ? left : available;
 }
 

@@ -177,6 +177,7 @@ static int next_key(Editor *l, int timeout_ms) {
         if (ready < 0 || !fds[0].revents) continue;
         ssize_t n = read(STDIN_FILENO, l->keys, sizeof l->keys);
         if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+        if (n < 0 && !l->is_terminal) die_file("standard input"); // a terminal may be gone
         if (n <= 0) return END_OF_INPUT;
         l->next_key = 0;
         l->n_keys = (size_t)n;

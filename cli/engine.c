@@ -2,6 +2,8 @@
 #include "engine.h"
 #include "../base/files.h"
 #include "../base/os.h"
+#include "output.h"
+#include "../base/guard.h"
 #include "../kernels/ops.h"
 
 #include <errno.h>
@@ -10,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { PLAIN_PREDICT = 256 }; // tokens of plain text, which goes on and on, when nobody says
@@ -49,6 +52,12 @@ void memory_check(const Model *m, size_t n_positions) {
     if (memory_fits(m, n_positions)) return;
     die(EXIT_RUNTIME, "the KV cache of %zu positions needs %zu MiB, available are %zu MiB (a smaller -c, or --kv q8_0)",
         n_positions, n_positions * kv_position_bytes(&m->kv) >> 20, os_memory_available() >> 20);
+}
+
+void engine_settle(const Options *o) {
+    tzset();              // templates may ask for the day
+    if (o->cache) return; // its files come and go
+    if (!o->no_sandbox && !sandbox_enter() && o->is_verbose) note(o, "this system has no sandbox");
 }
 
 void model_load(const Options *o, Model *m, Tokenizer **t) {

@@ -12,6 +12,8 @@
 void prompt_read(const Options *o, Buffer *out);
 // Opens model and tokenizer or dies; warns of a -c beyond what the model was made for.
 void model_load(const Options *o, Model *m, Tokenizer **t);
+// All files are open: what the work does not need is given up (base/guard.h), unless --no-sandbox.
+void engine_settle(const Options *o);
 // Refuses (exit 1, both numbers) a KV cache that the memory at hand cannot hold.
 void memory_check(const Model *m, size_t n_positions);
 bool memory_fits(const Model *m, size_t n_positions);

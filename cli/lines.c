@@ -1,6 +1,7 @@
 // A line is handed out where it was read; what is behind it moves only to make room. Of a line over
 // the limit the head is kept, to tell whose it is.
 #include "lines.h"
+#include "../base/files.h"
 #include "../generate.h"
 
 #include <errno.h>
@@ -59,8 +60,8 @@ LineState lines_next(LineReader *l, Str *line, bool may_wait) {
         l->scanned = l->end;
         if (!may_wait && poll(&(struct pollfd){.fd = l->fd, .events = POLLIN}, 1, 0) == 0) return LINE_NONE;
         ssize_t n = read(l->fd, l->data + l->end, READ_BYTES);
-        if (n < 0 && errno == EINTR && generate_interrupted) return LINE_NONE;
-        if (n < 0 && errno != EINTR) die_file(l->path);
+        if (n < 0 && generate_interrupted && (errno == EINTR || errno == EAGAIN)) return LINE_NONE;
+        if (n < 0 && errno != EINTR && !file_wait(l->fd, POLLIN)) die_file(l->path);
         if (n == 0) l->at_end = true;
         if (n > 0) l->end += (size_t)n;
     }

@@ -40,7 +40,7 @@ typedef struct {
     const char *json_schema, *grammar, *regex, *only; // only: --choices of run
     bool is_ordered_json, has_stats;
     // output
-    bool is_json, is_quiet, is_verbose;
+    bool is_json, is_quiet, is_verbose, no_sandbox;
     int logprobs;
     const char *output;
     bool is_forced; // may replace a file
@@ -49,7 +49,7 @@ typedef struct {
     const char *ids, *chat_file;
     bool is_rendered;
     // show
-    bool show_tensors;
+    bool show_tensors, is_check;
     double bandwidth; // --bandwidth in GB/s; 0: measured
     // rope
     int rope_dim;          // --dim; 0: what the model has

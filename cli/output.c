@@ -68,6 +68,13 @@ void text_dim(bool is_dim) {
     output_write(STDOUT_FILENO, "standard output", is_dim ? "\x1b[2m" : "\x1b[0m", 4);
 }
 
+const char *shown(Str s) {
+    static Buffer text;
+    text.len = 0;
+    buffer_put_shown(&text, s, "");
+    return text.data;
+}
+
 static void write_failed(const char *path) {
     if (errno == EPIPE) exit(EXIT_OK); // the reader has had enough
     die_file(path);

@@ -18,6 +18,8 @@ const char *count_of(int n, const char *noun);
 // erased by progress_end, by a note and by text.
 void progress_show(const Options *o, const char *fmt, ...) PRINTF_LIKE(2, 3);
 void progress_end(void);
+// Text as it may be shown in one line; valid until the next call.
+const char *shown(Str s);
 // Writes to a file, or flushes stdio's stdout. A closed pipe ends the program quietly, any other error with exit 1.
 void output_write(int fd, const char *path, const void *data, size_t n);
 void stdout_flush(void);

@@ -647,7 +647,7 @@ def export(student, bpe, path):
                  [m.down])
         tensors += [Tensor("blk.%d.%s.weight" % (i, name), x) for names, part in zip(LAYER_NAMES, parts)
                     for name, x in zip(names, part)]
-    write_gguf(path, metadata, tensors)
+    write_gguf(path, metadata, tensors, is_forced=True)
     print("%s: %d bytes" % (path, os.path.getsize(path)))
 
 

@@ -17,6 +17,9 @@ import re
 import struct
 import sys
 
+if sys.version_info < (3, 7):  # before anything that an older one cannot even read
+    sys.exit("export.py: expected Python 3.7 or newer, found %d.%d" % sys.version_info[:2])
+
 from lib.checkpoints import parse_json, read_pth, read_safetensors
 from lib.gguf_writer import Bad, FILE_TYPES, run, write_gguf
 from lib.vocabulary import huggingface_vocabulary, llama2c_vocabulary, meta_vocabulary, read_bytes
@@ -383,7 +386,8 @@ def export(options):
     tensors = [convert(w, type if len(w.shape) > 1 else "f32") for w in weights] + config.divisors()
     metadata = config.metadata(type)
     metadata.update(vocabulary)
-    write_gguf(options.output, metadata, tensors)
+    inputs = [p for p in (options.source, options.tokenizer, options.chat_template) if p]
+    write_gguf(options.output, metadata, tensors, inputs, options.force)
 
 
 def positive(kind):
@@ -404,6 +408,7 @@ def main(argv=None):
     parser.add_argument("--chat-template", metavar="FILE", help="the chat template, where the source has none")
     parser.add_argument("--context", type=positive(int), metavar="N", help="the longest context the model is good for")
     parser.add_argument("--rope-factor", type=positive(float), metavar="F", help="the factor of scaled RoPE")
+    parser.add_argument("--force", action="store_true", help="replace a file that is there")
     options = parser.parse_args(argv)
     return run(options.output, lambda: export(options))
 

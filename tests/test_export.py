@@ -885,7 +885,7 @@ def full_disk_leaves_nothing(tmp):
     out = os.path.join(folder, "m.gguf")
     with open(out, "w") as f:
         f.write("before")
-    p = run_export(find("small31"), out, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (500000, 500000)))
+    p = run_export(find("small31"), out, "--force", preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (500000, 500000)))
     same(p.returncode, 1)
     check(p.stderr.splitlines()[-1].startswith("error: "), p.stderr)
     same(os.listdir(folder), ["m.gguf"])

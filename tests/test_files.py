@@ -5,8 +5,9 @@ import shutil
 import signal
 import stat
 import subprocess
+import sys
 import time
-from cli import PROGRAM, ROOT, Skip, check, main, read_lines, same, test
+from cli import PROGRAM, ROOT, SCRIPTS, Skip, check, main, read_lines, same, test
 
 STORIES = os.path.join(ROOT, "models", "stories.gguf")
 TURN = b'{"role":"user","content":"hi"}\n'
@@ -248,6 +249,195 @@ def failed_writes_leave_nothing(tmp):
                 only(tmp)
             for name in os.listdir(tmp):
                 os.remove(os.path.join(tmp, name))
+
+
+@test
+def checksums(tmp):
+    """What quantize and export.py store, show --verify finds again; a flipped bit it does not."""
+    out, copy = os.path.join(tmp, "q.gguf"), os.path.join(tmp, "flipped.gguf")
+    run("quantize", "-q", STORIES, out, "Q4_0")
+    made = os.path.join(tmp, "e.gguf")
+    small = os.path.join(ROOT, "tests", "golden", "small31")
+    subprocess.run([sys.executable, os.path.join(SCRIPTS, "export.py"), small, "-o", made], check=True, capture_output=True)
+    for path in out, made:
+        text, _ = run("show", path, "--verify")
+        check(b"as stored" in text and b"all weights finite" in text, text)
+        text, _ = run("show", path, "--check")
+        check(b"checksum" in text, text)
+        data = bytearray(read(path))
+        for at in len(data) - 40, len(data) - 5000:
+            data[at] ^= 1
+            write(copy, data)
+            data[at] ^= 1
+            _, err = run("show", copy, "--verify", code=3)
+            check("llama31.checksum" in err, err)
+    _, err = run("show", STORIES, "--verify", code=3)
+    check("found none" in err, err)
+
+
+@test
+def weights_that_are_no_numbers(tmp):
+    out, bad = os.path.join(tmp, "f.gguf"), os.path.join(tmp, "bad.gguf")
+    run("quantize", "-q", STORIES, out, "F32")
+    data = bytearray(read(out))
+    data[-8:-4] = b"\0\0\xc0\x7f"
+    write(bad, data)
+    _, err = run("show", bad, "--check", code=3)
+    check("row" in err and "finite" in err, err)
+    _, err = run("logits", "-m", bad, "--ids", "1,2", "-o", os.path.join(tmp, "l"), code=1)
+    check("NaN" in err, err)
+    only(tmp, "f.gguf", "bad.gguf")
+
+
+@test
+def model_cut_while_in_use(tmp):
+    """Inside its last page no signal tells: what is read there is zero."""
+    model = shutil.copy(STORIES, os.path.join(tmp, "m.gguf"))
+    for cut in 64, 100000:
+        shutil.copy(STORIES, model)
+        p = subprocess.Popen([PROGRAM, "chat", "-q", "-t", "1", "-n", "3", "-m", model, "--json"], stdin=subprocess.PIPE,
+                             stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        p.stdin.write(b"Hello\n")
+        p.stdin.flush()
+        p.stdout.readline()
+        os.truncate(model, os.path.getsize(model) - cut)
+        _, err = p.communicate(b"Again\n")
+        same(p.returncode, 1, err)
+        check(b"changed while in use" in err, err)
+
+
+@test
+def names_do_not_drive_the_terminal(tmp):
+    """Tensors' names and files' are escaped, also what turns the direction of text."""
+    evil = b"\x1b]52;c;aGk=\x07"
+    data = read(STORIES).replace(b"blk.0.ffn_down.weight", (evil + b"x" * 21)[:21])
+    model = write(os.path.join(tmp, "m.gguf"), data)
+    r = subprocess.run([PROGRAM, "quantize", "-v", model, os.path.join(tmp, "q"), "Q4_0"], capture_output=True)
+    check(b"\x1b" not in r.stderr and b"\\x1b" in r.stderr, r.stderr[:300])
+    odd = shutil.copy(STORIES, os.path.join(tmp, "a\x1b[2J\u202eb.gguf"))
+    out, _ = run("show", odd)
+    check(b"\x1b" not in out and "\u202e".encode() not in out, out[:100])
+    _, err = run("show", odd + "\u202e", code=1)
+    check("\x1b" not in err and "\u202e" not in err, err)
+
+
+@test
+def descriptors_that_would_block(tmp):
+    """Neither a full pipe nor an empty one is an error or the end."""
+    for verb in ("run", "-q", "-n", "300", "--ignore-eos", "--seed", "1", "Once"), ("rope", "--positions", "3000"), \
+            ("logits", "--ids", "1 " * 30, "-o", "-"):
+        expected, _ = run(*verb)
+        r, w = os.pipe()
+        os.set_blocking(w, False)
+        p = subprocess.Popen([PROGRAM, *verb], stdout=w, stderr=subprocess.PIPE)
+        os.close(w)
+        time.sleep(0.2)
+        data = b""
+        while True:
+            piece = os.read(r, 1000)
+            data += piece
+            if not piece:
+                break
+        os.close(r)
+        err = p.communicate()[1]
+        same(p.returncode, 0, err)
+        check(data == expected, verb, len(data), len(expected))
+    for args in ("run", "-q", "-n", "2"), ("tokenize", "--jsonl"), ("batch", "-q", "-n", "2", "--lines", "-o", "-"):
+        r, w = os.pipe()
+        os.set_blocking(r, False)
+        p = subprocess.Popen([PROGRAM, *args], stdin=r, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        os.close(r)
+        time.sleep(0.1)
+        os.write(w, b'"Once"\n')
+        os.close(w)
+        out, err = p.communicate()
+        check(p.returncode == 0 and out, args, p.returncode, err)
+
+
+@test
+def interrupts_are_130(tmp):
+    """Every verb ends on Ctrl-C within 0.2 s (here five times that: the machine may be busy)."""
+    fifo = os.path.join(tmp, "fifo")
+    os.mkfifo(fifo)
+    ids = "@" + write(os.path.join(tmp, "ids"), b"1 " * 500)
+    for args in (("rope", "--positions", "100000000"), ("logits", "-b", "1", "-t", "1", "--ids", ids, "-o", os.path.join(tmp, "l")),
+                 ("bench", "-n", "1000", "--tests", "d64"), ("run", "-f", fifo), ("tokenize", "-f", fifo),
+                 ("run", "-n", "100000", "--ignore-eos", "-c", "200000", "Once"), ("batch", "-i", fifo), ("chat",),
+                 ("score", "--perplexity", fifo)):
+        p = subprocess.Popen([PROGRAM, *args], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(0.15)
+        start = time.time()
+        p.send_signal(signal.SIGINT)
+        code = p.wait(10)
+        p.stdin.close()
+        if args[0] != "logits" or code:
+            same(code, 130, args)
+        check(time.time() - start < 1, args, time.time() - start)
+    only(tmp, "fifo", "ids") if not os.path.exists(os.path.join(tmp, "l")) else None
+
+
+@test
+def small_stacks(tmp):
+    for args in ("run", "-q", "-n", "4", "Once"), ("logits", "--ids", "1 " * 100, "-o", "/dev/null"):
+        run(*args, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_STACK, (320 << 10, 320 << 10)))
+
+
+@test
+def little_memory(tmp):
+    """The address space ends somewhere: a line and exit 1, never a signal."""
+    codes = set()
+    for mib in list(range(10, 60, 2)):
+        r = subprocess.run([PROGRAM, "run", "-q", "-n", "3", "-t", "1", "hi"], capture_output=True,
+                           preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (mib << 20, mib << 20)))
+        check(r.returncode in (0, 1, 127) and (r.returncode == 0 or r.stderr), mib, r.returncode, r.stderr)
+        codes.add(r.returncode)
+    check(1 in codes, codes)
+
+
+@test
+def sandboxed(tmp):
+    """The verbs that only compute give up files, network and programs (tests/test_sandbox.c looks from inside)."""
+    def mode(*args):
+        p = subprocess.Popen([PROGRAM, "run", "-q", "-n", "100000", "-c", "200000", "--ignore-eos", *args, "Once"],
+                             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        p.stdout.read(10)  # it is at work
+        with open("/proc/%d/status" % p.pid) as f:
+            found = [line.split()[1] for line in f if line.startswith("Seccomp:")]
+        p.kill()
+        p.wait()
+        p.stdout.close()
+        return found
+    if not os.path.exists("/proc/self/status") or mode() in ([], ["0"]):
+        raise Skip("this system has no sandbox")
+    same((mode(), mode("--no-sandbox")), (["2"], ["0"]))
+
+
+@test
+def resume_of_another_run(tmp):
+    """--resume notices other options, another seed, another model; takes up a drawn seed; tries passing errors again."""
+    source = write(os.path.join(tmp, "in"), b"".join(b'{"id":%d,"prompt":"Once %d","max_tokens":4}\n' % (i, i) for i in range(4)))
+    out = os.path.join(tmp, "out")
+    run("batch", "-q", "-i", source, "-o", out, "--ordered")
+    whole = read(out)
+    try:
+        os.setxattr(os.path.join(tmp, "in"), "user.x", b"x")
+    except (OSError, AttributeError):
+        raise Skip("no extended attributes here")
+    os.truncate(out, whole.index(b"\n") + 1)
+    for args in ("--temp", "0.1"), ("-s", "77"), ("-m", STORIES, "--raw", "-sys", ""):
+        if args[0] == "-m":
+            args = "-m", os.path.join(tmp, "other.gguf")
+            run("quantize", "-q", STORIES, args[1], "Q4_0")
+        _, err = run("batch", "-q", "-i", source, "-o", out, "--resume", *args, code=2)
+        check("begun with another" in err, err)
+    run("batch", "-q", "-i", source, "-o", out, "--ordered", "--resume")
+    same(read(out), whole)  # with the seed that was drawn for the first run
+    lines = whole.splitlines(True)
+    lines[2] = b'{"id":2,"line":3,"error":{"code":"out_of_memory","message":"line 3: short"}}\n'
+    with open(out, "wb") as f:
+        f.write(b"".join(lines))
+    run("batch", "-q", "-i", source, "-o", out, "--resume")
+    same(sorted(read(out).splitlines(True)), sorted(whole.splitlines(True)))
 
 
 if __name__ == "__main__":

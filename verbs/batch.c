@@ -5,10 +5,11 @@
 // until that has computed the prefix. What a request is answered depends on itself alone: its options, its prompt and
 // its own random stream.
 #include "verbs.h"
-#include "../base/os.h"
 #include "batch_requests.h"
 #include "../base/endings.h"
 #include "../base/files.h"
+#include "../base/guard.h"
+#include "../base/os.h"
 #include "../cli/lines.h"
 #include "../cli/output.h"
 
@@ -42,7 +43,8 @@ static bool set_add(void **set, const Buffer *key) {
 }
 
 typedef struct {
-    const Options *options;
+    const Options *options; // own, which goes on with an earlier run's seed
+    Options own;
     Engine engine;
     Generator generator;
     LineReader in;
@@ -81,29 +83,79 @@ static void write_line(Batch *b, const Buffer *line) {
                          : " (its lines are whole; --resume goes on)");
 }
 
+// The output without the errors that are tried again.
+static void drop_passing(Batch *b) {
+    static LineReader l;
+    Buffer kept = {0}, key = {0};
+    Str line;
+    Error err;
+    ResultKind kind;
+    buffer_puts(&kept, "");
+    lines_open(&l, b->out.path, MAX_RESULT);
+    while (lines_next(&l, &line, true) == LINE_READY) {
+        if (!json_parse(&b->doc, line.data, line.len, &err)) die_error(&err);
+        if (result_key(b->doc.root, &key, &kind) && kind == RESULT_AGAIN) continue;
+        buffer_put(&kept, line);
+        buffer_puts(&kept, "\n");
+    }
+    close(l.fd);
+    if (!journal_replace(&b->out, buffer_str(&kept), &err)) die_error(&err);
+    buffer_free(&kept);
+    buffer_free(&key);
+}
+
+// One whole line of what an earlier run has left.
+static void take_result(Batch *b, const LineReader *l, Str line, long *n_again) {
+    static Buffer key;
+    ResultKind kind = RESULT_ANSWER;
+    Error err;
+    bool is_good = json_parse(&b->doc, line.data, line.len, &err);
+    if (is_good && !result_key(b->doc.root, &key, &kind))
+        is_good = error_set(&err, EXIT_RUNTIME, "expected an answer with an id");
+    if (!is_good) die(EXIT_RUNTIME, "%s: line %ld: %s (not an output of batch?)", b->out.path, l->number, err.text);
+    *n_again += kind == RESULT_AGAIN;
+    if (kind == RESULT_AGAIN) return;
+    set_add(&b->done, &key);
+    b->n_failed_before += kind == RESULT_ERROR;
+}
+
 // Reads what an earlier run has left: finished keys, and where the last whole line ends.
 static void resume(Batch *b) {
     static LineReader l;
-    static Buffer key;
     Str line;
     Error err;
     size_t n_torn = 0;
+    long n_again = 0;
     LineState state;
     lines_open(&l, b->out.path, MAX_RESULT);
     while ((state = lines_next(&l, &line, true)) == LINE_READY) {
-        bool is_error, is_json = json_parse(&b->doc, line.data, line.len, &err);
         n_torn = !l.is_whole && str_begins_alike(line, RESULT_HEAD) ? line.len : 0;
         if (n_torn) break;
-        if (is_json && !result_key(b->doc.root, &key, &is_error))
-            is_json = error_set(&err, EXIT_RUNTIME, "expected an answer with an id");
-        if (!is_json) die(EXIT_RUNTIME, "%s: line %ld: %s (not an output of batch?)", b->out.path, l.number, err.text);
-        set_add(&b->done, &key);
-        b->n_failed_before += is_error;
+        take_result(b, &l, line, &n_again);
     }
+    close(l.fd);
     if (state == LINE_LONG) die(EXIT_RUNTIME, "%s: line %ld is too long", b->out.path, l.number);
-    if (generate_interrupted) exit(EXIT_INTERRUPTED);
     if (!journal_mend(&b->out, n_torn, &err)) die_error(&err);
     if (n_torn && !b->options->is_quiet) warn("%s: dropped the torn line %ld", b->out.path, l.number);
+    if (n_again) drop_passing(b);
+}
+
+// Answers of two models, or under two sets of options, do not belong into one file: it bears a mark of what its lines
+// depend on, where the system has marks. A seed that was drawn is kept.
+static void check_fingerprint(Batch *b) {
+    char begun[64] = "";
+    Buffer own = {0};
+    if (!b->out.is_file || b->out.fd == STDOUT_FILENO) return;
+    if (b->options->is_resume && !b->options->is_forced) file_marked(b->out.fd, begun, sizeof begun);
+    const char *seed = strrchr(begun, '_');
+    int64_t drawn;
+    if (seed && !b->options->has_seed && parse_i64(seed + 1, &drawn)) b->own.sample.seed = (uint64_t)drawn;
+    fingerprint_put(&own, b->options, &b->engine);
+    if (seed && strcmp(begun, own.data))
+        die(EXIT_USAGE, "%s was begun with another %s (%s, not %s): --force goes on all the same", b->out.path,
+            !strncmp(begun, own.data, (size_t)(seed - begun)) ? "seed" : "model or other options", begun, own.data);
+    file_mark(b->out.fd, own.data);
+    buffer_free(&own);
 }
 
 // Opens what answers go to, for this process alone; what is in it stays, and only --resume goes on
@@ -465,6 +517,7 @@ static void read_shard(Batch *b, const char *text) {
 static void open_model(Batch *b) {
     const Options *o = b->options;
     engine_open(&b->engine, o);
+    check_fingerprint(b);
     size_t available = os_memory_available(), weights = model_weight_bytes(&b->engine.model);
     bool is_large = weights > available / 4 * 3; // then it is read from the disk again and again anyway
     b->memory = available == SIZE_MAX ? available : (is_large ? available / 4 : available - weights) / 10 * 9;
@@ -477,7 +530,8 @@ static void open_model(Batch *b) {
 int verb_batch(const Options *o) {
     static Batch batch;
     Batch *b = &batch;
-    b->options = o;
+    b->own = *o;
+    b->options = o = &b->own;
     if (!o->input && isatty(STDIN_FILENO)) die(EXIT_USAGE, "batch: expected -i FILE or requests on standard input");
     read_shard(b, o->shard);
     lines_open(&b->in, o->input, MAX_LINE);
@@ -487,6 +541,7 @@ int verb_batch(const Options *o) {
     b->shows_progress = !o->is_quiet && (o->progress_json || terminal_has_escapes(STDERR_FILENO));
     if (b->shows_progress) count_lines(b);
     b->start = now_sec();
+    engine_settle(o);
     endings_defer();
     while (!generate_interrupted) {
         fill_window(b);

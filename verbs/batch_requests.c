@@ -484,10 +484,40 @@ void record_free(Record *r) {
     free(r);
 }
 
-bool result_key(const Json *root, Buffer *key, bool *is_error) {
+void fingerprint_put(Buffer *out, const Options *o, const Engine *e) {
+    const Gguf *g = &e->model.file;
+    const ModelOptions *m = &o->model_options;
+    Options unseeded = *o;
+    Buffer all = {0};
+    unseeded.sample.seed = 0;
+    options_put_settings(&unseeded, &all);
+    buffer_printf(&all, "|%d|%s|%d|%d|%s|%s|%g|%g|%d|", o->ctx, o->template_name ? o->template_name : "", o->is_raw,
+                  o->ignore_eos, m->kv_type ? m->kv_type : "", m->rope_rule ? m->rope_rule : "", m->rope_theta,
+                  m->rope_scale, m->rope_orig_ctx);
+    buffer_put(&all, e->system);
+    for (int i = 0; i < o->n_stops; i++) buffer_put(&all, o->stops[i]), buffer_puts(&all, "|");
+    for (int i = 0; i < o->sample.n_bias; i++)
+        buffer_printf(&all, "%d%+g|", o->sample.bias[i].id, (double)o->sample.bias[i].bias);
+    for (int i = 0; i < g->n_values; i++) {
+        buffer_put(&all, g->values[i].key);
+        buffer_append(&all, g->values[i].data, g->values[i].bytes);
+    }
+    for (int i = 0; i < g->n_tensors; i++) {
+        const GgufTensor *t = &g->tensors[i];
+        buffer_put(&all, t->name);
+        buffer_printf(&all, "|%d|%zu|", (int)t->type, t->bytes);
+        buffer_append(&all, t->data, t->bytes < 64 ? t->bytes : 64);
+    }
+    buffer_printf(out, "fp_%016llx_%llu", (unsigned long long)hash(0, &all), (unsigned long long)o->sample.seed);
+    buffer_free(&all);
+}
+
+bool result_key(const Json *root, Buffer *key, ResultKind *kind) {
     static const char prefix[] = "batch_req_";
     const Json *custom_id = json_get(root, "custom_id"), *id = json_get(root, "id"), *line = json_get(root, "line");
-    *is_error = get(root, "error") != NULL;
+    const Json *error = get(root, "error"), *code = json_get(error, "code");
+    bool is_passing = json_is(code, "out_of_memory") || json_is(code, "generation_failed");
+    *kind = !error ? RESULT_ANSWER : is_passing ? RESULT_AGAIN : RESULT_ERROR;
     key->len = 0;
     if (put_id(key, custom_id ? custom_id : id)) return true;
     if (!custom_id) { // an error about a line

@@ -51,8 +51,18 @@ void record_free(Record *r);
 // The choice of this index (from 1) of a request with r->n_choices, with a seed of its own.
 Record *record_choice(Record *r, int index);
 
-#define RESULT_HEAD "{\"id\":" // how a line of output begins
-// The key of a line of output, as it was made for its request; *is_error is set for an error.
-bool result_key(const Json *root, Buffer *key, bool *is_error);
+// How a line of output begins.
+#define RESULT_HEAD "{\"id\":"
+
+typedef enum {
+    RESULT_ANSWER,
+    RESULT_ERROR,
+    RESULT_AGAIN, // an error that another run need not meet: memory was short, or generation failed
+} ResultKind;
+// The key of a line of output, as it was made for its request.
+bool result_key(const Json *root, Buffer *key, ResultKind *kind);
+// What the answers of a run depend on besides their requests, as "fp_HASH_SEED": a hash of the model (what its file
+// says of itself, and a sample of each tensor) and of the options, and the seed.
+void fingerprint_put(Buffer *out, const Options *o, const Engine *e);
 
 #endif

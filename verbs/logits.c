@@ -11,6 +11,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+static bool all_finite(const float *x, size_t n) {
+    float sum = 0;
+    for (size_t i = 0; i < n; i++) sum += x[i] * 0; // 0, or NaN
+    return sum == 0;
+}
+
 // With --force anything; without it what can only be logits: floats of their size, of both signs, which no text has.
 static bool may_replace(const Options *o) {
     float x[1024] = {0};
@@ -63,6 +69,8 @@ int verb_logits(const Options *o) {
         if (n < 0) die_error(&err);
         const float *logits = model_forward(&model, ws, 0);
         int n_wanted = n > wanted ? n - wanted : 0;
+        if (!all_finite(logits, (size_t)n_wanted * (size_t)n_vocab))
+            die(EXIT_RUNTIME, "the logits hold NaN or infinity");
         output_write(is_stdout ? STDOUT_FILENO : out.fd, o->output, logits,
                      (size_t)n_wanted * (size_t)n_vocab * sizeof *logits);
     }

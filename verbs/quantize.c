@@ -1,12 +1,14 @@
 // quantize: a model file with smaller tensors. The types of a mixture follow llama.cpp's, so that a name means the
 // same.
 #include "verbs.h"
+#include "../base/checksum.h"
 #include "../base/files.h"
 #include "../cli/engine.h"
 #include "../cli/output.h"
 #include "../kernels/encode.h"
 #include "../kernels/ops.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -119,6 +121,8 @@ typedef struct {
     const char *out;
     Type *types;
     uint64_t *offsets; // of each tensor's data in the new file
+    GgufTensor *made;  // the tensors of the new file, but for their place
+    uint8_t *leaves;   // the hashes of their leaves
     int fd;
     bool is_shown;
     uint64_t done, total; // bytes of the old tensors
@@ -126,15 +130,15 @@ typedef struct {
     Error err; // the first, code 0 as long as there is none
 } Job;
 
-enum { PIECE_BYTES = 1 << 20 };      // handed to a thread at a time: so that threads finish together
 static const double SHOWN_SEC = 0.2; // between two lines of progress
 
-// A tensor under way, in pieces.
+// A tensor under way, in the leaves of the new one's checksum.
 typedef struct {
     Job *job;
     const GgufTensor *t;
     Type type; // the new one
     uint64_t offset, rows, step;
+    uint8_t *leaves;
 } Work;
 
 // The first failure is the one that is told.
@@ -195,6 +199,7 @@ static void piece_run(void *arg, int i) {
         error_file(&err, job->out);
         job_fail(job, &err);
     }
+    hash_bytes(data, rows * new_row, w->leaves + (size_t)i * HASH_BYTES);
     free(buffer);
     // What has been read need not stay in this process; it remains in the system's cache.
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = ((uintptr_t)old + page - 1) & ~(page - 1);
@@ -203,15 +208,22 @@ static void piece_run(void *arg, int i) {
     progress(job, rows * old_row);
 }
 
-static uint64_t rows_of(const GgufTensor *t) { return t->dims[1] * t->dims[2] * t->dims[3]; }
-
 // Every thread runs this: all tensors, one after another, in pieces.
 static void job_body(void *arg) {
     Job *job = arg;
+    size_t leaf = 0;
     for (int i = 0; i < job->g->n_tensors; i++) {
         const GgufTensor *t = &job->g->tensors[i];
-        Work w = {job, t, job->types[i], job->offsets[i], rows_of(t), PIECE_BYTES / (t->bytes / rows_of(t) + 1) + 1};
-        ops_for((int)((w.rows + w.step - 1) / w.step), 1, piece_run, &w);
+        const GgufTensor *made = &job->made[i];
+        Work w = {job,
+                  t,
+                  job->types[i],
+                  job->offsets[i],
+                  tensor_rows(t),
+                  checksum_leaf_rows(made),
+                  job->leaves + leaf * HASH_BYTES};
+        ops_for((int)checksum_n_leaves(made), 1, piece_run, &w);
+        leaf += checksum_n_leaves(made);
     }
 }
 
@@ -227,17 +239,27 @@ static void put_key(Buffer *b, Str key, GgufKind kind) {
 }
 
 // The new header: all metadata but the marks of a split file, with what says how it is quantised, and the tensor
-// table. Fills in the offsets, from the start of the file, and returns the file's size.
-static uint64_t put_header(Buffer *b, const Gguf *g, const Type *types, const Mixture *mixture, uint64_t *offsets) {
+// table. The first keys say whose file it is. Fills in the offsets, from the start of the file, and returns the file's
+// size.
+static uint64_t put_header(Buffer *b, const Job *job, const Mixture *mixture, const char *checksum) {
+    const Gguf *g = job->g;
     static const char *const keys[2] = {"general.quantization_version", "general.file_type"};
     const uint32_t values[2] = {2, mixture->file_type};
     uint64_t align = 32, n_values = 0, at = 0;
     Error ignored;
     if (!gguf_u64(g, "general.alignment", &align, &ignored) || !align) align = 32;
     Buffer body = {0};
+    put_key(&body, str_of(CHECKSUM_KEY), GGUF_STRING);
+    put_le(&body, 2 * HASH_BYTES, 8);
+    buffer_append(&body, checksum, 2 * HASH_BYTES);
+    n_values++;
+    for (int i = 0; i < 2; i++, n_values++) {
+        put_key(&body, str_of(keys[i]), GGUF_U32);
+        put_le(&body, values[i], 4);
+    }
     for (int i = 0; i < g->n_values; i++) {
         const GgufValue *v = &g->values[i];
-        if (str_is(v->key, keys[0]) || str_is(v->key, keys[1])) continue;
+        if (str_is(v->key, keys[0]) || str_is(v->key, keys[1]) || str_is(v->key, CHECKSUM_KEY)) continue;
         if (v->key.len > 6 && !memcmp(v->key.data, "split.", 6)) continue;
         put_key(&body, v->key, v->kind);
         if (v->kind == GGUF_ARRAY) {
@@ -247,20 +269,16 @@ static uint64_t put_header(Buffer *b, const Gguf *g, const Type *types, const Mi
         buffer_append(&body, v->data, v->bytes);
         n_values++;
     }
-    for (int i = 0; i < 2; i++, n_values++) {
-        put_key(&body, str_of(keys[i]), GGUF_U32);
-        put_le(&body, values[i], 4);
-    }
     for (int i = 0; i < g->n_tensors; i++) {
         const GgufTensor *t = &g->tensors[i];
         put_le(&body, t->name.len, 8);
         buffer_put(&body, t->name);
         put_le(&body, (uint64_t)t->n_dims, 4);
         for (int d = 0; d < t->n_dims; d++) put_le(&body, t->dims[d], 8);
-        put_le(&body, types[i], 4);
+        put_le(&body, job->types[i], 4);
         put_le(&body, at, 8);
-        offsets[i] = at;
-        at += types[i] == t->type ? t->bytes : rows_of(t) * quant_row_bytes(types[i], (size_t)t->dims[0]);
+        job->offsets[i] = at;
+        at += job->made[i].bytes;
         at = (at + align - 1) / align * align;
     }
     buffer_append(b, "GGUF", 4);
@@ -270,7 +288,7 @@ static uint64_t put_header(Buffer *b, const Gguf *g, const Type *types, const Mi
     buffer_put(b, buffer_str(&body));
     buffer_free(&body);
     while (b->len % align) put_le(b, 0, 1);
-    for (int i = 0; i < g->n_tensors; i++) offsets[i] += b->len;
+    for (int i = 0; i < g->n_tensors; i++) job->offsets[i] += b->len;
     return at + b->len;
 }
 
@@ -287,11 +305,36 @@ static Type *choose_types(const Options *o, const Gguf *g, const Mixture *mixtur
                 type_info(t->type)->name);
         is_again |= types[i] != t->type && quant_is_integer(t->type);
         if (o->is_verbose)
-            fprintf(stderr, "%-32.*s %-8s -> %s\n", (int)t->name.len, t->name.data, type_info(t->type)->name,
-                    type_info(types[i])->name);
+            fprintf(stderr, "%-32s %-8s -> %s\n", shown(t->name), type_info(t->type)->name, type_info(types[i])->name);
     }
     if (is_again && !o->is_quiet) warn("%s is quantised already; to do it twice costs accuracy", g->path);
     return types;
+}
+
+// The tensors of the new file, and how many leaves they have.
+static size_t make_tensors(Job *job) {
+    size_t n_leaves = 0;
+    job->made = xalloc((size_t)job->g->n_tensors + 1, sizeof *job->made);
+    for (int i = 0; i < job->g->n_tensors; i++) {
+        GgufTensor *t = &job->made[i];
+        *t = job->g->tensors[i];
+        if (t->type != job->types[i]) t->bytes = tensor_rows(t) * quant_row_bytes(job->types[i], (size_t)t->dims[0]);
+        t->type = job->types[i];
+        n_leaves += checksum_n_leaves(t);
+    }
+    return n_leaves;
+}
+
+// Whether a file is one that quantize has made: its metadata begins as put_header begins it.
+static bool is_own(const char *path) {
+    static const char second[] = "general.quantization_version";
+    enum { CHECKSUM_AT = 24 + 8, SECOND_AT = CHECKSUM_AT + sizeof CHECKSUM_KEY - 1 + 4 + 8 + 2 * HASH_BYTES + 8 };
+    char head[SECOND_AT + sizeof second] = {0};
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    ssize_t n = fd < 0 ? 0 : read(fd, head, sizeof head - 1);
+    if (fd >= 0) close(fd);
+    return n == sizeof head - 1 && !memcmp(head, "GGUF", 4) &&
+           !memcmp(head + CHECKSUM_AT, CHECKSUM_KEY, sizeof CHECKSUM_KEY - 1) && !strcmp(head + SECOND_AT, second);
 }
 
 int verb_quantize(const Options *o) {
@@ -309,21 +352,29 @@ int verb_quantize(const Options *o) {
     job.types = choose_types(o, &g, mixture);
     job.offsets = xalloc((size_t)g.n_tensors + 1, sizeof *job.offsets);
     job.is_shown = isatty(STDERR_FILENO) && !o->is_quiet;
-    uint64_t size = put_header(&header, &g, job.types, mixture, job.offsets);
+    size_t n_leaves = make_tensors(&job);
+    char checksum[2 * HASH_BYTES + 1] = {0}; // filled in at the end
+    uint64_t size = put_header(&header, &job, mixture, checksum);
+    job.leaves = xalloc(n_leaves, HASH_BYTES);
     for (int i = 0; i < g.n_tensors; i++) job.total += g.tensors[i].bytes;
     OutFile file;
-    if (!outfile_open(&file, out, FILE_STREAM | (o->is_forced ? FILE_FORCE : 0), &err)) die_error(&err);
+    bool replaces = !o->is_forced && is_own(out);
+    if (!outfile_open(&file, out, FILE_STREAM | (o->is_forced || replaces ? FILE_FORCE : 0), &err)) die_error(&err);
+    if (replaces) note(o, "%s: a file of quantize's own, which is replaced", out);
     job.fd = file.fd;
     gguf_prefetch(&g, false);
     int threads = o->model_options.n_threads;
-    bool ok = write_all_at(job.fd, header.data, header.len, 0);
-    if (ok) team_run(threads > 0 ? threads : team_default_threads(), job_body, &job);
-    if (ok && !job.err.code && file.target) ok = !ftruncate(job.fd, (off_t)size);
-    if (!ok) error_file(&job.err, out);
+    team_run(threads > 0 ? threads : team_default_threads(), job_body, &job);
+    if (!job.err.code) gguf_is_intact(&g, &job.err);
+    header.len = 0;
+    checksum_of(job.made, g.n_tensors, job.leaves, checksum);
+    put_header(&header, &job, mixture, checksum);
+    if (!job.err.code &&
+        (!write_all_at(job.fd, header.data, header.len, 0) || (file.target && ftruncate(job.fd, (off_t)size))))
+        error_file(&job.err, out);
     if (job.err.code) outfile_drop(&file);
     if (job.err.code || !outfile_close(&file, &job.err)) die_error(&job.err);
-    if (!o->is_quiet)
-        fprintf(stderr, "%s: %.3f GB -> %s: %.3f GB, %.1f s\n", in, (double)job.total * 1e-9, out, (double)size * 1e-9,
-                now_sec() - start);
+    note(o, "%s: %.3f GB -> %s: %.3f GB, %.1f s", in, (double)job.total * 1e-9, out, (double)size * 1e-9,
+         now_sec() - start);
     return EXIT_OK;
 }

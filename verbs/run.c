@@ -82,6 +82,7 @@ int verb_run(const Options *o) {
     request.emit = o->is_json || n > 1 ? NULL : text_emit;
     engine_generator(&e, &g, o->chunk ? o->chunk : chunk, n);
     if (o->has_echo && !o->is_json) text_write(prompt.data, prompt.len);
+    engine_settle(o);
     endings_defer();
     if (n > 1)
         run_choices(&e, &g, &request, answers, n);

@@ -159,8 +159,10 @@ static void score_perplexity(Scorer *s) {
     if (p.n_ctx < 4) die(EXIT_USAGE, "-c: expected at least 4, found %d", p.n_ctx);
     if (is_texts) {
         lines_open(&p.lines, o->perplexity, MAX_LINE);
+        engine_settle(o);
     } else {
         if (!file_read(o->perplexity, &text, &err)) die_error(&err);
+        engine_settle(o);
         put_text(s, buffer_str(&text), &p.ids);
         if (p.ids.len < p.n_ctx)
             die(EXIT_USAGE,
@@ -335,6 +337,7 @@ static void score_choices(Scorer *s) {
         if (!*at) break;
     }
     prompt_read(s->engine.options, &prompt);
+    engine_settle(s->engine.options);
     question_encode(s, &q, buffer_str(&prompt));
     answer_questions(s, &q, 1);
     buffer_free(&prompt);
@@ -362,6 +365,7 @@ static void score_questions(Scorer *s) {
     LineState state = LINE_NONE;
     Question *questions = xalloc((size_t)s->parallel, sizeof *questions);
     lines_open(&l, s->engine.options->file, MAX_LINE);
+    engine_settle(s->engine.options);
     while (state != LINE_END) {
         int n = 0;
         for (; n < s->parallel; n++) {

@@ -1,8 +1,10 @@
 // show: what is in a model file, what it needs, and what runs it.
 #include "verbs.h"
+#include "check.h"
 #include "../base/json.h"
 #include "../cli/engine.h"
 #include "../cli/output.h"
+#include "../kernels/ops.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -58,8 +60,8 @@ static void print_types(const Gguf *g) {
 static void print_tensors(const Gguf *g) {
     for (int i = 0; i < g->n_tensors; i++) {
         const GgufTensor *t = &g->tensors[i];
-        printf("  %-32.*s %-8s (%llu, %llu)\n", (int)t->name.len, t->name.data, type_info(t->type)->name,
-               (unsigned long long)t->dims[1], (unsigned long long)t->dims[0]);
+        printf("  %-32s %-8s (%llu, %llu)\n", shown(t->name), type_info(t->type)->name, (unsigned long long)t->dims[1],
+               (unsigned long long)t->dims[0]);
     }
 }
 
@@ -122,6 +124,21 @@ static int print_json(const Model *m, const Gguf *g) {
     return EXIT_OK;
 }
 
+// --check and --verify: reads all weights, and says in a line what they are, or dies.
+static void check(const Options *o, const Gguf *g) {
+    char checksum[2 * HASH_BYTES + 1];
+    Error err;
+    int threads = o->model_options.n_threads;
+    gguf_prefetch(g, false);
+    if (!weights_check(g, threads > 0 ? threads : team_default_threads(), checksum, &err)) die_error(&err);
+    if (o->is_verify && !checksum_verify(g, checksum, &err)) die_error(&err);
+    if (o->is_json) return;
+    printf("%-14s%s, all weights finite%s\n", "checksum", checksum,
+           o->is_verify                 ? ", as stored"
+           : gguf_find(g, CHECKSUM_KEY) ? ""
+                                        : ", none stored");
+}
+
 int verb_show(const Options *o) {
     static Gguf file;
     static Model model;
@@ -136,15 +153,16 @@ int verb_show(const Options *o) {
         return EXIT_OK;
     }
     if (file.n_tensors == 0) {
-        printf("%-14s%s: a vocabulary, no tensors\n", "file", file.path);
+        printf("%-14s%s: a vocabulary, no tensors\n", "file", shown(str_of(file.path)));
         print_tokenizer(&file);
         return EXIT_OK;
     }
+    if (o->is_check || o->is_verify) check(o, &file);
     if (!model_bind(&model, &file, &o->model_options, &err)) die_error(&err);
     if (o->is_json) {
         print_json(&model, &model.file);
     } else {
-        printf("%-14s%s (GGUF v%u%s)\n", "file", model.file.path, model.file.version,
+        printf("%-14s%s (GGUF v%u%s)\n", "file", shown(str_of(model.file.path)), model.file.version,
                model.file.n_shards > 1 ? ", sharded" : "");
         Str name = gguf_text(&model.file, "general.name");
         if (name.len) print_string("name", name);

@@ -22,6 +22,7 @@ static void print_json_lines(const Options *o, const Tokenizer *t) {
     static JsonDoc doc;
     static Ids ids;
     lines_open(&lines, o->file, MAX_LINE);
+    engine_settle(o);
     while (lines_next_json(&lines, &doc, true) == LINE_READY) {
         if (doc.root->kind != JSON_STRING)
             die(EXIT_RUNTIME, "%s: line %ld: expected a JSON string", lines.path, lines.number);
@@ -63,6 +64,7 @@ static void encode_chat(const Options *o, const Gguf *g, Tokenizer *t, Ids *ids)
     template_choose(o, g, t, &tpl);
     template_warn(o, &tpl);
     read_chat(o, &in);
+    engine_settle(o);
     if (!template_render(&tpl, t, &in, &text, &own, &err)) die_error(&err);
     if (o->is_rendered)
         text_write(text.data, text.len);
@@ -134,6 +136,7 @@ int verb_tokenize(const Options *o) {
     if (!o->chat_file && !o->is_jsonl) prompt_read(&exact, &text);
     if (!model_open_file(&g, o->model, &err)) die_error(&err);
     if (!(t = tokenizer_open(&g, &err))) die_error(&err);
+    if (!o->chat_file && !o->is_jsonl) engine_settle(o);
     if (o->chat_file)
         encode_chat(o, &g, t, &ids);
     else if (is_check)

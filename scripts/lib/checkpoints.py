@@ -128,7 +128,7 @@ def read_pth(path):
     try:
         with zipfile.ZipFile(path) as z:
             infos = z.infolist()
-    except (zipfile.BadZipFile, NotImplementedError, ValueError, EOFError, OverflowError) as e:
+    except (zipfile.BadZipFile, OSError, NotImplementedError, ValueError, EOFError, OverflowError) as e:
         raise Bad("%s: not a PyTorch checkpoint in zip form: %s" % (file.name, e))
     end = 0
     for m in sorted(infos, key=lambda m: m.header_offset):

@@ -1,6 +1,8 @@
 """Writes GGUF v3 files: metadata, tensor table, tensors streamed piece by piece. Standard library only.
 
 The file appears under its name only when it is complete: it is written beside it and renamed at the end."""
+import binascii
+import hashlib
 import os
 import signal
 import struct
@@ -64,9 +66,98 @@ class Progress:
             sys.stderr.flush()
 
 
-def write_gguf(path, metadata, tensors):
+class Output:
+    """A file that takes its name when it is whole: written beside it, under a name that nobody can foresee, synced and
+    renamed. Links are followed; a device, a folder and what the run reads (inputs: files and folders) are refused, and so
+    is a file that is there, unless it is empty, is_ours(path) says so, or it is forced."""
+
+    def __init__(self, path, inputs=(), is_forced=False, is_ours=lambda path: False):
+        self.target = os.path.realpath(path)
+        if os.path.exists(path):
+            if not os.path.isfile(path):
+                raise Bad("%s: expected a file, found a %s" % (path, "folder" if os.path.isdir(path) else "device"), 1)
+            if any(os.path.samefile(path, name) for name in files_of(inputs)):
+                raise Bad("%s: the input and the output of this run are the same file" % path, 2)
+            if os.path.getsize(path) and not is_forced and not is_ours(path):
+                raise Bad("%s exists: --force replaces it" % path, 2)
+        self.beside = "%s.%s.tmp" % (self.target, binascii.hexlify(os.urandom(8)).decode())
+        self.f = open(self.beside, "x+b", buffering=0)
+
+    def __enter__(self):
+        return self.f
+
+    def __exit__(self, kind, *_):
+        try:
+            if kind is None:
+                os.fsync(self.f.fileno())
+                if os.path.exists(self.target):
+                    os.fchmod(self.f.fileno(), os.stat(self.target).st_mode & 0o777)
+                os.replace(self.beside, self.target)
+        finally:
+            self.f.close()
+            if os.path.exists(self.beside):
+                os.unlink(self.beside)
+
+
+def files_of(paths):
+    """The files themselves, and what is read of the folders."""
+    for path in paths:
+        folder = [] if os.path.isfile(path) else os.listdir(path)
+        yield from [os.path.join(path, n) for n in folder if not n.endswith(".gguf")] or [path]
+
+
+CHECKSUM = "llama31.checksum"
+
+
+def is_own(path):
+    """Whether a file was written here: its first key is the checksum, and it is none of quantize's."""
+    with open(path, "rb") as f:
+        head = f.read(200)
+    return head[:4] == b"GGUF" and head[24:].startswith(string(CHECKSUM)) and b"quantization_version" not in head
+
+
+class Checksum:
+    """As base/checksum.h says: a hash of names, types, shapes and the hashes of leaves of about a MiB."""
+
+    def __init__(self):
+        self.all = blake()
+
+    def begin(self, t, size):
+        self.all.update(string(t.name)[8:] + struct.pack("<I4Q", TYPES[t.type][0], *(list(reversed(t.shape)) + [1] * 3)[:4]))
+        row = size // (size and product(t.shape[:-1]))
+        self.leaf, self.left = blake(), max(1, (1 << 20) // row) * row
+        self.step = self.left
+
+    def add(self, piece):
+        view = memoryview(piece).cast("B")
+        while view:
+            self.leaf.update(view[:self.left])
+            taken = min(self.left, len(view))
+            view, self.left = view[taken:], self.left - taken
+            if not self.left:
+                self.end()
+
+    def end(self):
+        if self.left < self.step or not self.step:
+            self.all.update(self.leaf.digest())
+        self.leaf, self.left = blake(), self.step
+
+
+def blake():
+    return hashlib.blake2b(digest_size=16)
+
+
+def product(shape):
+    n = 1
+    for d in shape:
+        n *= d
+    return n
+
+
+def write_gguf(path, metadata, tensors, inputs=(), is_forced=False):
     """Writes metadata, a dict, and tensors, each with name, type, shape (rows first) and pieces(), an iterable of
-    bytes. Nothing is left behind on failure."""
+    bytes. Nothing is left behind on failure; Output says what `inputs` and `is_forced` are."""
+    metadata = dict({CHECKSUM: "0" * 32}, **metadata)  # first, so that is_own finds it; filled in at the end
     head = [b"GGUF", struct.pack("<IQQ", 3, len(tensors), len(metadata))]
     for key, v in metadata.items():
         kind, body = value(v)
@@ -74,10 +165,7 @@ def write_gguf(path, metadata, tensors):
     offset, sizes = 0, []
     for t in tensors:
         kind, width = TYPES[t.type]
-        size = width
-        for n in t.shape:
-            size *= n
-        size = int(size)
+        size = int(width * product(t.shape))
         head += [string(t.name), struct.pack("<I%dQ" % len(t.shape), len(t.shape), *reversed(t.shape)),
                  struct.pack("<IQ", kind, offset)]
         sizes.append(size)
@@ -85,26 +173,24 @@ def write_gguf(path, metadata, tensors):
     head = b"".join(head)
     head += bytes(-len(head) % ALIGNMENT)
 
-    progress = Progress(offset)
-    temporary = "%s.part%d" % (path, os.getpid())
-    f = open(temporary, "xb", buffering=0)
-    try:
-        with f:
-            write_all(f, head)
-            for t, size in zip(tensors, sizes):
-                done = 0
-                for piece in t.pieces():
-                    write_all(f, piece)
-                    done += len(piece)
-                    progress.add(len(piece))
-                if done != size:
-                    raise Bad("%s: expected %d bytes, found %d" % (t.name, size, done))
-                write_all(f, bytes(-size % ALIGNMENT))
-                progress.add(-size % ALIGNMENT)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    progress, checksum = Progress(offset), Checksum()
+    with Output(path, inputs, is_forced, is_own) as f:
+        write_all(f, head)
+        for t, size in zip(tensors, sizes):
+            done = 0
+            checksum.begin(t, size)
+            for piece in t.pieces():
+                write_all(f, piece)
+                checksum.add(piece)
+                done += len(piece)
+                progress.add(len(piece))
+            if done != size:
+                raise Bad("%s: expected %d bytes, found %d" % (t.name, size, done))
+            checksum.end()
+            write_all(f, bytes(-size % ALIGNMENT))
+            progress.add(-size % ALIGNMENT)
+        f.seek(24 + len(string(CHECKSUM)) + 4 + 8)
+        write_all(f, checksum.all.hexdigest().encode())
 
 
 def write_all(f, piece):
@@ -115,7 +201,7 @@ def write_all(f, piece):
 
 def run(output, work):
     """Runs a command that writes one file. Returns its exit code; says in one line, on stderr, how it went."""
-    for s in (signal.SIGTERM, signal.SIGHUP):
+    for s in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGXCPU, signal.SIGALRM):
         signal.signal(s, lambda n, _: sys.exit(128 + n))
     start = time.time()
     try:
