@@ -59,7 +59,7 @@ $(BUILD)/tests/amx_emulated.o: ISA := $(AVX512)
 $(BUILD)/kernels/neon.o:   ISA := -march=armv8.2-a+dotprod+fp16
 
 OBJ     := $(CORE:%.c=$(BUILD)/%.o) $(BUILD)/models/builtin.o
-TESTS   := $(wildcard tests/*.c)
+TESTS   := $(wildcard tests/*.c) tests/fuzz/targets.c
 ifeq (,$(findstring x86_64,$(TARGET)))
 TESTS   := $(filter-out tests/amx_emulated.c,$(TESTS))
 endif
@@ -114,6 +114,14 @@ asan:
 	$(MAKE) BUILD=build-asan GUARD=none CFLAGS="-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer" \
 	  build-asan/llama31 build-asan/unit
 
+# FUZZ_TARGET=json build-fuzz/fuzz -dict=tests/fuzz/json.dict CORPUS tests/fuzz/seeds/json
+fuzz:
+	$(MAKE) BUILD=build-fuzz CC=clang GUARD=none OPENMP= \
+	  CFLAGS="-O1 -g -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined" build-fuzz/fuzz
+$(BUILD)/fuzz: $(BUILD)/tests/fuzz/libfuzzer.o $(BUILD)/tests/fuzz/targets.o $(BUILD)/tests/make_gguf.o $(OBJ)
+	$(call say,LD,$@)
+	$(V)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $$($(CC) -print-file-name=libclang_rt.fuzzer_no_main-x86_64.a) -lstdc++ -lm -pthread
+
 format:
 	clang-format -i $$(git ls-files '*.c' '*.h')
 
@@ -145,5 +153,5 @@ dist: # what git has, and the commit it is
 clean:
 	rm -rf $(BUILD) build-asan llama31
 
-.PHONY: all demo test asan format install uninstall dist clean FORCE
+.PHONY: all demo test asan fuzz format install uninstall dist clean FORCE
 -include $(OBJ:.o=.d) $(TESTOBJ:.o=.d) $(BUILD)/run.d

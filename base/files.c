@@ -161,9 +161,8 @@ static bool take_beside(OutFile *f, Error *err) {
 
 // The file without a name where the system has that, else under another name.
 static bool open_beside(OutFile *f, mode_t mode, Error *err) {
-    char *folder = folder_of(f->target);
-    f->fd = file_unnamed(folder, mode);
-    free(folder);
+    f->folder = folder_of(f->target);
+    f->fd = file_unnamed(f->folder, mode);
     if (f->fd >= 0) return true;
     for (int i = 0; i < MAX_TRIES; i++) {
         if (!take_beside(f, err)) return false;
@@ -204,11 +203,9 @@ bool outfile_open(OutFile *f, const char *path, unsigned flags, Error *err) {
 }
 
 // A rename is on the disk when its folder is; where folders cannot be synced, nothing can be done.
-static void sync_folder(const char *path) {
-    char *folder = folder_of(path);
+static void sync_folder(const char *folder) {
     int fd = open(folder, O_RDONLY | O_CLOEXEC);
     if (fd >= 0) fsync(fd), close(fd);
-    free(folder);
 }
 
 // A new file takes its name by link, which never replaces (some file systems have no links); one that replaces another
@@ -230,7 +227,7 @@ static bool finish(OutFile *f, Error *err) {
     if (!f->target) return true;
     if (fsync(f->fd) && errno != EINVAL) return error_file(err, f->path);
     if (!take_name(f, err)) return false;
-    sync_folder(f->target);
+    sync_folder(f->folder);
     if (f->beside) forget(f->beside);
     f->beside = NULL;
     return true;
@@ -248,6 +245,7 @@ void outfile_drop(OutFile *f) {
     if (f->fd >= 0) close(f->fd);
     if (f->beside) unlink(f->beside), forget(f->beside);
     free(f->target);
+    free(f->folder);
     *f = (OutFile){.fd = -1};
 }
 

@@ -26,6 +26,7 @@ enum {
 typedef struct {
     const char *path; // as given, for messages
     char *target;     // the file itself, links followed; NULL: a stream, written as it is
+    char *folder;     // where it stands
     char *beside;     // its name until then, on a list that every end of the program removes; NULL: it has none
     int fd;
     bool is_new; // nothing stood there

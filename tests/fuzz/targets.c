@@ -1,0 +1,223 @@
+#include "targets.h"
+#include "../make_gguf.h"
+#include "../../bind.h"
+#include "../../chat/jinja.h"
+#include "../../model.h"
+#include "../../tokenizer.h"
+#include "../../verbs/batch_requests.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define HOLDS(condition)                                                                                               \
+    do {                                                                                                               \
+        if (!(condition)) fprintf(stdout, "%s:%d: %s\n", __FILE__, __LINE__, #condition), fflush(stdout), abort();     \
+    } while (0)
+
+static const MakeLlama recipes[] = {
+    {.dim = 32, .hidden_dim = 32, .n_layers = 1},
+    {.dim = 32, .hidden_dim = 32, .n_layers = 1, .is_sentencepiece = true, .type = TYPE_F16},
+    {.dim = 32, .hidden_dim = 32, .n_layers = 2, .is_tied = true, .has_rope_freqs = true},
+    {.is_vocabulary_only = true}};
+enum { N_RECIPES = sizeof recipes / sizeof *recipes, MOST_WORK = 1 << 22 };
+
+static Str sound_file(int i) {
+    static Buffer files[N_RECIPES];
+    if (!files[i].len) files[i] = make_llama_file(recipes[i]);
+    return buffer_str(&files[i]);
+}
+
+static void use_tokenizer(const Gguf *g) {
+    static const char text[] = "Hello <|eot_id|> w\xc3\xb6rld\xff 123\n";
+    Error err;
+    Ids ids = {0};
+    Tokenizer *t = tokenizer_open(g, &err);
+    if (!t) return;
+    tokenizer_encode(t, text, sizeof text - 1, &ids);
+    tokenizer_encode_special(t, text, sizeof text - 1, &ids);
+    for (int i = 0; i < ids.len; i++) HOLDS(ids.data[i] >= 0 && ids.data[i] < tokenizer_n_vocab(t));
+    free(ids.data);
+    tokenizer_close(t);
+}
+
+static void use_model(Model *m) {
+    const Config *c = &m->config;
+    double work = ((double)c->dim + c->n_heads * (double)c->head_dim) * ((double)c->hidden_dim + c->dim) * c->n_layers +
+                  (double)c->vocab_size * c->dim;
+    const int tokens[] = {0, c->vocab_size - 1};
+    Error err;
+    if (work > MOST_WORK || c->max_context < 2) return;
+    Workspace *ws = workspace_new(m, 2, 1);
+    Session *s = session_new(&m->kv);
+    if (workspace_feed(ws, s, tokens, 2, 1, &err) == 2) HOLDS(model_forward(m, ws, 0));
+    session_free(s);
+    workspace_free(ws);
+}
+
+// A sound file with changes, or (first byte above 15) the bytes as they are. A change is three bytes of place and one
+// that is xored into it; bit 3 of the first byte cuts the file at the first of them.
+static void fuzz_file(const uint8_t *data, size_t n) {
+    static const ModelOptions options = {.n_threads = 1};
+    Gguf g;
+    Model m;
+    Error err;
+    void *memory = NULL;
+    if (n == 0) return;
+    Str whole = *data < 16 ? sound_file(*data & 3) : (Str){(const char *)data + 1, n - 1};
+    if (posix_memalign(&memory, 64, whole.len + !whole.len)) abort();
+    uint8_t *file = memory;
+    if (whole.len) memcpy(file, whole.data, whole.len);
+    for (size_t i = 1; *data < 16 && i + 4 <= n; i += 4) {
+        size_t at = (data[i] | (size_t)data[i + 1] << 8 | (size_t)data[i + 2] << 16) % whole.len;
+        file[at] ^= data[i + 3];
+        if (i == 1 && *data & 8) whole.len = at + 1;
+    }
+    if (gguf_parse(&g, file, whole.len, "fuzz", &err)) {
+        use_tokenizer(&g);
+        if (model_bind(&m, &g, &options, &err)) {
+            use_model(&m);
+            model_close(&m);
+        }
+    } else {
+        HOLDS(err.code == EXIT_MODEL && *err.text);
+    }
+    free(file);
+}
+
+// Text becomes ids, and the ids the same text.
+static void fuzz_tokenizer(const uint8_t *data, size_t n) {
+    static Tokenizer *tokenizers[2];
+    static Gguf files[2];
+    Error err;
+    Ids ids = {0};
+    Buffer back = {0};
+    if (n == 0) return;
+    int kind = *data & 1;
+    if (!tokenizers[kind]) {
+        Str file = sound_file(kind);
+        HOLDS(gguf_parse(&files[kind], file.data, file.len, "sound", &err));
+        tokenizers[kind] = tokenizer_open(&files[kind], &err);
+    }
+    const Tokenizer *t = tokenizers[kind];
+    Str text = {(const char *)data + 1, n - 1};
+    (*data & 2 ? tokenizer_encode_special : tokenizer_encode)(t, text.data, text.len, &ids);
+    for (int i = 0; i < ids.len; i++) buffer_put(&back, tokenizer_piece(t, ids.data[i], true));
+    buffer_puts(&back, "");
+    Str found = buffer_str(&back);
+    if (kind == 0) HOLDS(str_eq(found, text)); // the other has spaces of its own, and U+2581
+    free(ids.data);
+    buffer_free(&back);
+}
+
+static void put_json(Buffer *out, const Json *j, const char *before) {
+    if (j->kind == JSON_STRING) {
+        json_put_string(out, before, j->string);
+    } else if (j->kind == JSON_NUMBER) {
+        json_put_number(out, before, j->number);
+    } else if (j->kind == JSON_ARRAY || j->kind == JSON_OBJECT) {
+        buffer_puts(out, before);
+        buffer_puts(out, j->kind == JSON_ARRAY ? "[" : "{");
+        for (const Json *c = j->child; c; c = c->next) {
+            if (j->kind == JSON_OBJECT) json_put_string(out, c == j->child ? "" : ",", c->key);
+            put_json(out, c, j->kind == JSON_OBJECT ? ":" : c == j->child ? "" : ",");
+        }
+        buffer_puts(out, j->kind == JSON_ARRAY ? "]" : "}");
+    } else {
+        buffer_puts(out, before);
+        buffer_puts(out, j->kind == JSON_NULL ? "null" : j->boolean ? "true" : "false");
+    }
+}
+
+// What is read and written is read as the same again.
+static void fuzz_json(const uint8_t *data, size_t n) {
+    static JsonDoc a, b;
+    Buffer first = {0}, second = {0};
+    Error err;
+    if (!json_parse(&a, (const char *)data, n, &err)) return;
+    put_json(&first, a.root, "");
+    HOLDS(json_parse(&b, first.data, first.len, &err));
+    put_json(&second, b.root, "");
+    HOLDS(str_eq(buffer_str(&first), buffer_str(&second)));
+    buffer_free(&first);
+    buffer_free(&second);
+}
+
+static void fuzz_records(const uint8_t *data, size_t n) {
+    static Engine e;
+    static Options o;
+    static JsonDoc doc;
+    Buffer key = {0};
+    ResultKind kind;
+    Error err;
+    if (!e.tokenizer) {
+        Str file = sound_file(0);
+        o = options_default("batch");
+        o.template_name = "chatml";
+        o.model = make_path("fuzz.gguf", file.data, file.len);
+        o.model_options.n_threads = 1;
+        engine_open(&e, &o);
+    }
+    if (!json_parse(&doc, (const char *)data, n, &err)) return;
+    Record *r = xalloc(1, sizeof *r);
+    r->line = 1;
+    r->common = &o;
+    r->options = o;
+    if (record_identify(r, doc.root, &err) && !record_parse(r, &e, doc.root, &err)) record_fail(r, "x", err.text);
+    if (r->answer.len) HOLDS(json_parse(&doc, r->answer.data, r->answer.len - 1, &err));
+    record_free(r);
+    if (json_parse(&doc, (const char *)data, n, &err)) result_key(doc.root, &key, &kind);
+    buffer_free(&key);
+}
+
+// A template and variables: the bytes up to the first NUL, and JSON. Whatever they are, a rendering ends in a text with
+// a mark for each byte, or in an error.
+static void fuzz_template(const uint8_t *data, size_t n) {
+    static const char defaults[] =
+        "{\"messages\":[{\"role\":\"system\",\"content\":\"S\"},{\"role\":\"user\",\"content\":"
+        "\"<|eot_id|>\"}],\"add_generation_prompt\":true,\"bos_token\":\"<s>\",\"tools\":null}";
+    const uint8_t *end = n ? memchr(data, 0, n) : NULL;
+    Str source = {(const char *)data, end ? (size_t)(end - data) : n};
+    JsonDoc doc = {0};
+    Error err;
+    Buffer text = {0}, own = {0};
+    struct tm now = {.tm_year = 124, .tm_mday = 1};
+    Jinja *t = jinja_open(source, "fuzz", &err);
+    bool ok =
+        (end && json_parse(&doc, (const char *)end + 1, n - source.len - 1, &err) && doc.root->kind == JSON_OBJECT) ||
+        json_parse(&doc, defaults, sizeof defaults - 1, &err);
+    if (t && ok) {
+        jinja_render(t, &(JinjaInput){.objects = &doc.root, .n_objects = 1, .now = &now}, &text, &own, &err);
+        HOLDS(text.len == own.len);
+        for (size_t i = 0; i < own.len; i++) HOLDS(!(own.data[i] & ~1));
+    }
+    if (t) jinja_close(t);
+    json_free(&doc);
+    buffer_free(&text);
+    buffer_free(&own);
+}
+
+// A command line, an argument a line; the first byte chooses the verb.
+static void fuzz_argv(const uint8_t *data, size_t n) {
+    static const char verbs[] = "rcbstlwqno";
+    char *text = xrealloc(NULL, n + 1, 1), *argv[65], *save = NULL;
+    int argc = 0;
+    Error err;
+    if (n) memcpy(text, data, n);
+    text[n] = 0;
+    char verb = verbs[n ? *data % 10 : 0];
+    for (char *at = strtok_r(n ? text + 1 : text, "\n", &save); at && argc < 64; at = strtok_r(NULL, "\n", &save))
+        argv[argc++] = at;
+    argv[argc] = NULL;
+    Options o = options_default("fuzz");
+    o.args = xalloc(65, sizeof *o.args);
+    if (!options_parse(&o, verb, argc, argv, &err)) HOLDS(err.code == EXIT_USAGE && *err.text);
+    free(o.args);
+    free(o.stops);
+    free(o.biases);
+    free(text);
+}
+
+const FuzzTarget fuzz_targets[N_FUZZ_TARGETS] = {{"file", fuzz_file},         {"tokenizer", fuzz_tokenizer},
+                                                 {"json", fuzz_json},         {"records", fuzz_records},
+                                                 {"template", fuzz_template}, {"argv", fuzz_argv}};

@@ -1,0 +1,76 @@
+// The targets of tests/fuzz without libFuzzer: every seed, and for each some that are changed at random. What is wrong
+// ends the process, which run.sh counts as a failure. LLAMA31_FUZZ says how many changes (default 60).
+#include "../base/files.h"
+#include "fuzz/targets.h"
+#include "test.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static uint64_t state;
+
+// Flips, cuts, repeats and inserts a few bytes.
+static void change(Buffer *b) {
+    for (uint64_t n = test_random(&state) % 4 + 1; n && b->len; n--) {
+        size_t at = test_random(&state) % b->len, len = test_random(&state) % 8 + 1;
+        uint64_t noise = test_random(&state);
+        if (len > b->len - at) len = b->len - at;
+        switch (test_random(&state) % 4) {
+        case 0: b->data[at] = (char)noise; break;
+        case 1: b->len = at; break;
+        case 2: buffer_append(b, &noise, sizeof noise); break;
+        default: buffer_room(b, len); buffer_append(b, b->data + at, len);
+        }
+    }
+}
+
+static int n_runs;
+
+static void replay(const FuzzTarget *t, const char *path) {
+    const char *wanted = getenv("LLAMA31_FUZZ");
+    Buffer seed = {0}, copy = {0};
+    Error err;
+    if (!file_read(path, &seed, &err)) return;
+    t->run((const uint8_t *)seed.data, seed.len);
+    n_runs++;
+    for (int i = wanted ? atoi(wanted) : 60; i > 0; i--, n_runs++) {
+        copy.len = 0;
+        buffer_put(&copy, buffer_str(&seed));
+        change(&copy);
+        uint8_t *exact = malloc(copy.len + !copy.len); // so that a sanitizer sees every byte beyond it
+        if (copy.len) memcpy(exact, copy.data, copy.len);
+        t->run(exact, copy.len);
+        free(exact);
+    }
+    buffer_free(&seed);
+    buffer_free(&copy);
+}
+
+static void test_targets(void) {
+    int saved = dup(STDERR_FILENO), null = open("/dev/null", O_WRONLY | O_CLOEXEC); // warnings about spoilt files
+    dup2(null, STDERR_FILENO);
+    for (int i = 0; i < N_FUZZ_TARGETS; i++) {
+        char folder[64], path[400];
+        snprintf(folder, sizeof folder, "tests/fuzz/seeds/%s", fuzz_targets[i].name);
+        DIR *d = opendir(folder);
+        int n = 0;
+        for (struct dirent *e; d && (e = readdir(d));) {
+            if (*e->d_name == '.') continue;
+            snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
+            replay(&fuzz_targets[i], path);
+            n++;
+        }
+        if (d) closedir(d);
+        CHECK(n > 0, "%s: no seeds", folder);
+    }
+    dup2(saved, STDERR_FILENO);
+    close(saved);
+    close(null);
+    CHECK(n_runs > 50, "%d", n_runs);
+}
+
+void test_fuzz(void) { test_case("fuzz: seeds and changes to them", test_targets); }
