@@ -56,7 +56,8 @@ void memory_check(const Model *m, size_t n_positions) {
 
 void engine_settle(const Options *o) {
     tzset();              // templates may ask for the day
-    if (o->cache) return; // its files come and go
+    const char *cache = o->cache ? o->cache : getenv("LLAMA31_CACHE");
+    if (cache && *cache) return; // its files come and go
     if (!o->no_sandbox && !sandbox_enter() && o->is_verbose) note(o, "this system has no sandbox");
 }
 
