@@ -656,7 +656,8 @@ static void encode(const Tokenizer *t, const char *text, size_t n, bool has_cont
     while (e.cache_mask < MOST_SEEN - 1 && e.cache_mask < n / 16) e.cache_mask = 2 * e.cache_mask + 1;
     if (e.cache_mask > FEW_SEEN - 1) e.cache = xalloc(e.cache_mask + 1, sizeof *e.cache);
     char *copy = t->is_sentencepiece ? xrealloc(NULL, 2 * n + 1, 1) : NULL, *plain = copy;
-    const char *from = text, *end = text + n, *own_end = has_control && !own ? end : text; // of the run of own bytes at s
+    const char *from = text, *end = text + n,
+               *own_end = has_control && !own ? end : text; // of the run of own bytes at s
     for (const char *s = text; s < end && (has_control || t->has_user_defined);) {
         if (own && own_end <= s) own_end = s;
         while (own && own_end < end && own[own_end - text]) own_end++;
@@ -704,7 +705,7 @@ static void claim_word(Tokenizer *t, int id) {
     Ids ids = {0};
     uint64_t h = hash(t, s.data, s.len);
     encode(t, s.data, s.len, false, NULL, true, &ids);
-    bool is_reached = ids.len == 1 && ids.data[0] == id;
+    bool is_reached = ids.len == 1 && ids.data[0] == id && memcmp(s.data, "<|", 2); // which no word begins with
     free(ids.data);
     if (is_reached || t->n_claims == MAX_CLAIMS) return;
     for (size_t i = h & t->words.mask; t->words.slots[i]; i = (i + 1) & t->words.mask)

@@ -130,12 +130,18 @@ int str_compare(Str a, Str b) {
     return order ? order : (a.len > b.len) - (a.len < b.len);
 }
 
-bool str_contains(Str hay, const char *needle) {
-    size_t n = strlen(needle);
-    for (size_t i = 0; i + n <= hay.len; i++)
-        if (!memcmp(hay.data + i, needle, n)) return true;
-    return false;
+size_t str_find(Str hay, Str part) {
+    if (!part.len) return 0;
+    for (size_t i = 0; hay.len - i >= part.len; i++) {
+        const char *at = memchr(hay.data + i, part.data[0], hay.len - i - part.len + 1);
+        if (!at) break;
+        i = (size_t)(at - hay.data);
+        if (!memcmp(at, part.data, part.len)) return i;
+    }
+    return SIZE_MAX;
 }
+
+bool str_contains(Str hay, const char *needle) { return str_find(hay, str_of(needle)) != SIZE_MAX; }
 
 bool str_begins_with(Str s, const char *begin) {
     size_t n = strlen(begin);

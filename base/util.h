@@ -67,6 +67,7 @@ bool str_is(Str a, const char *c_string);
 int str_compare(Str a, Str b); // by bytes, as strcmp
 // Substring test for text that may hold NUL bytes.
 bool str_contains(Str hay, const char *needle);
+size_t str_find(Str hay, Str part); // offset of the first, SIZE_MAX if there is none
 bool str_begins_with(Str s, const char *begin);
 bool str_ends_with(Str s, const char *end);
 // Whether s begins with `start`, or is a beginning of it.

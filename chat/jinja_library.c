@@ -289,7 +289,7 @@ static Value str_removesuffix(Heap *h, Value self, const Args *a) {
 }
 
 // The character where the part begins, or -1.
-static Value str_find(Heap *h, Value self, const Args *a) {
+static Value str_position(Heap *h, Value self, const Args *a) {
     size_t at = text_find(h, self.text, text_arg(h, a->values[0]), 0);
     return value_int(at == SIZE_MAX ? -1 : (int64_t)text_length(h, text_part(self.text, 0, at)));
 }
@@ -788,7 +788,7 @@ static Value refuse_change(Heap *h, Value self, const Args *a) {
 // clang-format off
 static const Builtin str_methods[] = {
     {"capitalize", "", str_capitalize}, {"count", "sub", str_count}, {"endswith", "suffix", str_endswith},
-    {"find", "sub", str_find}, {"format", NULL, str_format}, {"isalnum", "", str_isalnum},
+    {"find", "sub", str_position}, {"format", NULL, str_format}, {"isalnum", "", str_isalnum},
     {"isalpha", "", str_isalpha}, {"isdigit", "", str_isdigit}, {"isnumeric", "", str_isdigit},
     {"isspace", "", str_isspace}, {"join", "iterable", str_join}, {"lower", "", str_lower},
     {"lstrip", "?chars", str_lstrip}, {"partition", "sep", str_partition},

@@ -142,8 +142,8 @@ static void lex_tag(Parser *p, bool is_block) {
 }
 
 static size_t find_in_source(const Parser *p, size_t from, const char *s) {
-    const char *found = from < p->t->n ? memmem(p->t->source + from, p->t->n - from, s, strlen(s)) : NULL;
-    return found ? (size_t)(found - p->t->source) : p->t->n;
+    size_t at = from < p->t->n ? str_find((Str){p->t->source + from, p->t->n - from}, str_of(s)) : SIZE_MAX;
+    return at == SIZE_MAX ? p->t->n : from + at;
 }
 
 // {% word %} at `at`: the byte after it, 0 if it is none. *sign: before its end.

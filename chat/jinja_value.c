@@ -123,7 +123,7 @@ bool text_eq(Text a, Text b) { return str_eq(text_str(a), text_str(b)); }
 
 static bool is_among(Text c, const Text *chars) {
     uint32_t code;
-    if (chars) return memmem(chars->data, chars->len, c.data, c.len);
+    if (chars) return str_find(text_str(*chars), text_str(c)) != SIZE_MAX;
     utf8_decode(c.data, c.len, &code);
     return unicode_class(code) == UNICODE_SPACE || (code >= 0x1c && code <= 0x1f);
 }
@@ -137,11 +137,13 @@ Text text_strip(Text t, const Text *chars, bool left, bool right) {
     return t;
 }
 
+// A long part is paid for before, as the search may take that long; a short one after, by what was searched.
 size_t text_find(Heap *h, Text t, Text part, size_t from) {
-    const char *found = part.len ? memmem(t.data + from, t.len - from, part.data, part.len) : t.data + from;
-    size_t at = found ? (size_t)(found - t.data) : t.len;
-    heap_spend(h, (at - from) / BYTES_PER_STEP + 1);
-    return found ? at : SIZE_MAX;
+    size_t n = t.len - from, n_part = part.len / BYTES_PER_STEP + 1;
+    if (n_part > 1) heap_spend(h, (n / BYTES_PER_STEP + 1) * n_part);
+    size_t at = str_find(text_str(text_part(t, from, t.len)), text_str(part));
+    heap_spend(h, (at == SIZE_MAX ? n : at) / BYTES_PER_STEP + 1);
+    return at == SIZE_MAX ? at : from + at;
 }
 
 Value value_list(Heap *h, Kind kind, int n) {

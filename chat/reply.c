@@ -17,10 +17,7 @@ static bool begins(Str s, const char *with) {
     return s.len >= n && !memcmp(s.data, with, n);
 }
 
-static size_t find(Str s, const char *part) {
-    const char *at = s.len ? memmem(s.data, s.len, part, strlen(part)) : NULL;
-    return at ? (size_t)(at - s.data) : SIZE_MAX;
-}
+static size_t find(Str s, const char *part) { return str_find(s, str_of(part)); }
 
 bool reply_begins_in_thought(const Tokenizer *t, const int *prompt, int n) {
     Buffer end = {0};

@@ -135,7 +135,8 @@ bool template_open(Template *tpl, const char *name, const Gguf *g, Tokenizer *t,
     int64_t sec;
     *tpl = (Template){0};
     time_t now = epoch && parse_i64(epoch, &sec) ? (time_t)sec : time(NULL);
-    if (epoch ? !gmtime_r(&now, &tpl->today) : !localtime_r(&now, &tpl->today)) tpl->today = (struct tm){.tm_mday = 1};
+    const struct tm *today = epoch ? gmtime(&now) : localtime(&now);
+    tpl->today = today ? *today : (struct tm){.tm_mday = 1};
     if (!name && !source.len) name = recognise_vocabulary(g, t);
     if (!(name ? open_name(tpl, name, err) : open_own(tpl, g, source, err))) return false;
     tpl->takes_tools = mentions(tpl, "tools");

@@ -343,6 +343,9 @@ static void hostile(void) {
         repeated("{% set x = 'ab' * 1000000 %}{% for i in range(100000) %}{{ x.strip(x) }}{{ x.rsplit('ba' * 1000) "
                  "}}{% endfor %}",
                  "", 0, ""),
+        repeated("{% set x = 'ab' * 1000000 %}{{ x.find(x[:1000000] ~ 'c') }}{{ x.count('ab' * 30 ~ 'c') }}"
+                 "{% for i in range(100000) %}{{ x.replace('ab' * 30 ~ 'c', '') }}{% endfor %}",
+                 "", 0, ""),
         repeated("{% set x = 'ab' * 1000000 %}{% for i in range(100000) %}{{ x.split('a')|length }}{{ x|tojson|length "
                  "}}{% endfor %}",
                  "", 0, ""),

@@ -48,7 +48,18 @@ static void numbers(void) {
     CHECK(parse_f64("1e-5", &d) && d == 1e-5 && !parse_f64("nan", &d) && !parse_f64("inf", &d), "");
 }
 
+static void parts(void) {
+    static const char *const cases[][2] = {{"", ""},     {"abc", ""},   {"aab", "ab"},
+                                           {"abc", "c"}, {"ab", "abc"}, {"abab", "ba"}};
+    static const size_t where[] = {0, 0, 1, 2, SIZE_MAX, 1};
+    for (size_t i = 0; i < sizeof where / sizeof *where; i++) {
+        size_t at = str_find(str_of(cases[i][0]), str_of(cases[i][1]));
+        CHECK(at == where[i], "\"%s\" in \"%s\": %zu", cases[i][1], cases[i][0], at);
+    }
+}
+
 void test_util(void) {
+    test_case("util: part of a text", parts);
     test_case("util: checked sizes", sizes);
     test_case("util: UTF-8", utf8);
     test_case("util: nearest name", names);

@@ -66,11 +66,10 @@ static bool begins_with(const Answer *a, const char *name) {
 
 // Thoughts are dim, up to their end.
 static void show_thought(Answer *a, const char *text, size_t n) {
-    const char *end = memmem(text, n, "</think>", 8);
-    size_t n_dim = end ? (size_t)(end - text) + 8 : n;
+    size_t end = str_find((Str){text, n}, str_of("</think>")), n_dim = end == SIZE_MAX ? n : end + 8;
     text_dim(true);
     text_wrap(text, n_dim);
-    if (!end) return;
+    if (end == SIZE_MAX) return;
     text_wrap(NULL, 0);
     text_dim(a->in_thought = false);
     if (n > n_dim) text_wrap(text + n_dim, n - n_dim);
