@@ -341,9 +341,10 @@ static double peak(int rounds) {
     return 4.0 * 2 * TILE * TILE * TILE_K * rounds;
 }
 
-// Tokens from which on tiles are the fastest kernel, by `bench --sweep` (21 November 2026, Sapphire Rapids, 2 cores,
-// gcc 12): Q4_K 12, Q8_0 12, Q6_K 24 to 32 (slow to decode, and quick in gemm), BF16 5; the other types as their like.
-enum { FLOATS_FROM = 5, INTEGERS_FROM = 12, Q6_K_FROM = 24 };
+// Tokens from which on tiles are the fastest kernel (21 November 2026, Sapphire Rapids, 2 cores, gcc 12), against the
+// gemm of avx512.c. 16 tokens of 4096 x 4096: Q4_K .87 ms and .87, Q8_0 1.14 and .95; 24: Q4_K .97 and 1.18, Q8_0 1.34
+// and 1.19, Q6_K 1.48 and 1.40; 32: Q6_K 1.55 and 1.72. BF16 5; the other types as their like.
+enum { FLOATS_FROM = 5, INTEGERS_FROM = 17, BYTES_FROM = 25 };
 
 #define TILES(type, from)                                                                                              \
     [TYPE_##type] = {.min_tokens = from,                                                                               \
@@ -352,8 +353,9 @@ enum { FLOATS_FROM = 5, INTEGERS_FROM = 12, Q6_K_FROM = 24 };
                      .encoded_bytes = encoded_bytes,                                                                   \
                      .encode = encode,                                                                                 \
                      .rows = rows},
-#define FLOAT_TILES(type, name)   TILES(type, FLOATS_FROM)
-#define INTEGER_TILES(type, name) TILES(type, TYPE_##type == TYPE_Q6_K ? Q6_K_FROM : INTEGERS_FROM)
+#define FLOAT_TILES(type, name) TILES(type, FLOATS_FROM)
+#define INTEGER_TILES(type, name)                                                                                      \
+    TILES(type, TYPE_##type == TYPE_Q6_K || TYPE_##type == TYPE_Q8_0 ? BYTES_FROM : INTEGERS_FROM)
 
 const Kernels kernels_amx = {
     .name = "amx",

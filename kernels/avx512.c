@@ -474,19 +474,16 @@ INLINE void gemm_tile(float *sums, const Panel *panel, const Block *x, int nk, b
 typedef void (*Sweep)(float *sums, const Panel *panel, const Block *x, int n_tokens, int nk, bool is_first,
                       Ahead *ahead, int n_ahead);
 
-#define GEMM_SWEEP(name, TILE)                                                                                         \
+#define GEMM_SWEEP(name, ...)                                                                                          \
     static void name(float *sums, const Panel *panel, const Block *x, int n_tokens, int nk, bool is_first,             \
                      Ahead *ahead, int n_ahead) {                                                                      \
-        SWEEP(n_tokens, TILE, 0)                                                                                       \
+        SWEEP(n_tokens, GEMM_TILE, __VA_ARGS__)                                                                        \
     }
-#define TILE_32(nt, ...)     gemm_tile(sums + t * CHUNK_ROWS, panel, x + t, nk, is_first, ahead, n_ahead, nt, 32, false)
-#define TILE_32_MIN(nt, ...) gemm_tile(sums + t * CHUNK_ROWS, panel, x + t, nk, is_first, ahead, n_ahead, nt, 32, true)
-#define TILE_16(nt, ...)     gemm_tile(sums + t * CHUNK_ROWS, panel, x + t, nk, is_first, ahead, n_ahead, nt, 16, false)
-#define TILE_16_MIN(nt, ...) gemm_tile(sums + t * CHUNK_ROWS, panel, x + t, nk, is_first, ahead, n_ahead, nt, 16, true)
-GEMM_SWEEP(sweep_32, TILE_32)
-GEMM_SWEEP(sweep_32_min, TILE_32_MIN)
-GEMM_SWEEP(sweep_16, TILE_16)
-GEMM_SWEEP(sweep_16_min, TILE_16_MIN)
+#define GEMM_TILE(nt, ...) gemm_tile(sums + t * CHUNK_ROWS, panel, x + t, nk, is_first, ahead, n_ahead, nt, __VA_ARGS__)
+GEMM_SWEEP(sweep_32, 32, false)
+GEMM_SWEEP(sweep_32_min, 32, true)
+GEMM_SWEEP(sweep_16, 16, false)
+GEMM_SWEEP(sweep_16_min, 16, true)
 
 typedef struct {
     float sums[TOKEN_BLOCK][CHUNK_ROWS];
@@ -634,28 +631,17 @@ static double peak(int rounds) {
     return 12 * 128.0 * rounds;
 }
 
-// Rows are handed out in multiples that fill the four streams of decode, or the panels of prefill.
-enum { MAT_ROWS = 16 };
-
-// From so many tokens on gemm is faster than mat. Sapphire Rapids, 22 November 2026, memory-bound 4096 x 4096, gemm's
-// time over mat's at 3 tokens: Q4_K .79, Q6_K .84, Q8_0 .87, others alike. Types that go into a panel row by row, and
-// float types, need more.
-#define IS_LIGHT(type)                                                                                                 \
-    (type == TYPE_Q4_K || type == TYPE_Q6_K || type == TYPE_Q8_0 || type == TYPE_Q4_0 || type == TYPE_Q4_1 ||          \
-     type == TYPE_IQ4_NL || type == TYPE_IQ4_XS)
-enum { LIGHT_GEMM_TOKENS = 3, GEMM_TOKENS = 5, FLOAT_GEMM_TOKENS = 12 };
+// Rows are handed out in multiples that fill the four streams of decode, or the panels of prefill. From so many tokens
+// on gemm is faster than mat (Sapphire Rapids, 22 November 2026, gemm's time over mat's at 2 and 3 tokens: Q4_K 1.1,
+// .79; Q5_K 1.33, .84; Q6_K .84 and Q8_0 .87 at 3; Q2_K 1.27, .84; Q3_K 1.18, .78; Q5_0 1.18, .75; float types as in
+// avx2.c).
+enum { MAT_ROWS = 16, GEMM_TOKENS = 3, FLOAT_GEMM_TOKENS = 12 };
 
 #define FLOAT_MAT(type, name) [TYPE_##type] = {1, MAT_ROWS, 1, float_bytes, float_encode, mat_##name},
 #define FLOAT_GEMM(type, name)                                                                                         \
     [TYPE_##type] = {FLOAT_GEMM_TOKENS, PANEL_ROWS, 1, float_gemm_bytes, float_gemm_encode, gemm_##name},
-#define MAT(type, name) [TYPE_##type] = {1, MAT_ROWS, 1, mat_bytes, mat_encode, mat_##name},
-#define GEMM(type, name)                                                                                               \
-    [TYPE_##type] = {IS_LIGHT(TYPE_##type) ? LIGHT_GEMM_TOKENS : GEMM_TOKENS,                                          \
-                     PANEL_ROWS,                                                                                       \
-                     1,                                                                                                \
-                     gemm_bytes,                                                                                       \
-                     gemm_encode_##name,                                                                               \
-                     gemm_##name},
+#define MAT(type, name)  [TYPE_##type] = {1, MAT_ROWS, 1, mat_bytes, mat_encode, mat_##name},
+#define GEMM(type, name) [TYPE_##type] = {GEMM_TOKENS, PANEL_ROWS, 1, gemm_bytes, gemm_encode_##name, gemm_##name},
 
 // clang-format off
 const Kernels kernels_avx512 = {
