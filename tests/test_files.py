@@ -395,6 +395,30 @@ def little_memory(tmp):
 
 
 @test
+def closed_descriptors(tmp):
+    """A result file never becomes stdin, stdout or stderr; output that has nowhere to go is an error."""
+    out, expected = os.path.join(tmp, "l"), run("logits", "--ids", "1 2", "-o", "-")[0]
+    for closed in (0,), (1,), (2,), (0, 1), (0, 2), (1, 2), (0, 1, 2):
+        p = subprocess.Popen([PROGRAM, "logits", "--ids", "1 2", "-o", out], preexec_fn=lambda: [os.close(fd) for fd in closed])
+        same((p.wait(), read(out)), (0, expected), closed)
+    p = subprocess.Popen([PROGRAM, "run", "-n", "2", "Once"], stderr=subprocess.DEVNULL, preexec_fn=lambda: os.close(1))
+    same(p.wait(), 1)
+
+
+@test
+def closed_pipe(tmp):
+    """Who has read enough is no error."""
+    for args in ("run", "-q", "-n", "2000", "-c", "4000", "--ignore-eos", "Once"), ("rope", "--positions", "100000"), \
+            ("logits", "--ids", "1 " * 200, "-o", "-"):
+        p = subprocess.Popen([PROGRAM, *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        p.stdout.read(10)
+        p.stdout.close()
+        err = p.stderr.read()
+        p.stderr.close()
+        same((p.wait(), err), (0, b""), args)
+
+
+@test
 def sandboxed(tmp):
     """The verbs that only compute give up files, network and programs (tests/test_sandbox.c looks from inside)."""
     def mode(*args):

@@ -38,6 +38,12 @@ static void errors(void) {
     Error e;
     error_set(&e, 3, "a\x1b[2Jb%s", "\n");
     CHECK(!strcmp(e.text, "a\\x1b[2Jb\\x0a"), "%s", e.text);
+    error_set(&e, 3, "%s",
+              "a\xe2\x80\xae"
+              "b\xd7\x90"); // an override, and a letter that needs none
+    CHECK(!strcmp(e.text, "a\\xe2\\x80\\xaeb\xd7\x90"), "%s", e.text);
+    error_set(&e, 3, "%s again", e.text);
+    CHECK(strlen(e.text) > 20, "%s", e.text);
 }
 
 static void numbers(void) {
