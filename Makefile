@@ -83,8 +83,8 @@ $(BUILD)/unit: $(TESTOBJ) $(OBJ)
 	$(call say,LD,$@)
 	$(V)$(CC) $(CFLAGS) $(OPENMP) $(LDFLAGS) -o $@ $^ -lm -pthread $(LIBS)
 $(BUILD)/tests/main.o: $(BUILD)/tests/suites
-$(BUILD)/run.o: ISA = '-DBUILD_COMMIT="$(COMMIT)"' '-DBUILD_COMPILER="$(shell $(CC) --version | sed 's/["\\]//g;q')"'
-$(BUILD)/run.o: $(BUILD)/commit
+$(BUILD)/run.o $(BUILD)/reuse/cache.o: ISA = '-DBUILD_COMMIT="$(COMMIT)"' '-DBUILD_COMPILER="$(shell $(CC) --version | sed 's/["\\]//g;q')"'
+$(BUILD)/run.o $(BUILD)/reuse/cache.o: $(BUILD)/commit
 $(BUILD)/commit: FORCE
 	@mkdir -p $(@D); echo '$(COMMIT)' | cmp -s - $@ || echo '$(COMMIT)' > $@
 $(BUILD)/tests/suites: FORCE # changes when the list does, whatever the times of the files

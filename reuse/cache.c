@@ -86,10 +86,10 @@ static Hash model_hash(const Model *m) {
     const RopeParams *r = &m->rope;
     const Gguf *g = &m->file;
     Buffer settings = {0};
-    buffer_printf(&settings, "%s %s %s %d kv %d %d %d %d rope %d %d %d %a %a %a %a %a %a %a", VERSION, __VERSION__,
-                  kernel.name, m->is_invariant, m->kv.type, m->kv.n_layers, m->kv.n_kv_heads, m->kv.head_dim, r->rule,
-                  r->dim, r->orig_ctx, r->theta, r->factor, r->low_freq_factor, r->high_freq_factor, r->beta_fast,
-                  r->beta_slow, r->attn_factor);
+    buffer_printf(&settings, "%s %s %s %s %d kv %d %d %d %d rope %d %d %d %a %a %a %a %a %a %a", VERSION, BUILD_COMMIT,
+                  BUILD_COMPILER, kernel.name, m->is_invariant, m->kv.type, m->kv.n_layers, m->kv.n_kv_heads,
+                  m->kv.head_dim, r->rule, r->dim, r->orig_ctx, r->theta, r->factor, r->low_freq_factor,
+                  r->high_freq_factor, r->beta_fast, r->beta_slow, r->attn_factor);
     Hash h = hash_add((Hash){0}, settings.data, settings.len);
     buffer_free(&settings);
     for (int i = 0; i < g->n_shards; i++) h = hash_add(h, &g->shards[i].bytes, sizeof g->shards[i].bytes);
