@@ -22,6 +22,15 @@ void generator_init(Generator *g, Model *m, const Tokenizer *t, int chunk, int p
     g->workspace = workspace_new(m, g->max_steps + MAX_AHEAD, parallel + MAX_AHEAD);
 }
 
+// What must come next; the text ends if nothing may.
+static void ask_forced(Sequence *s) {
+    s->at_forced = 0;
+    s->n_forced = s->request.constraint->force(s->request.constraint->arg, s->forced);
+    if (s->n_forced >= 0) return;
+    s->n_forced = 0;
+    if (s->finish == FINISH_NONE || s->finish == FINISH_LENGTH) s->finish = FINISH_STOP;
+}
+
 void sequence_start(Sequence *s, Generator *g, const Request *r, Session *session) {
     *s = (Sequence){.request = *r, .session = session, .n_cached = session->n_tokens, .stop_token = -1};
     if (g->cache) s->n_taken = cache_take(g->cache, session, r->prompt, r->n_prompt);
@@ -33,7 +42,7 @@ void sequence_start(Sequence *s, Generator *g, const Request *r, Session *sessio
     if (g->draft) s->shadow = sampler_new(&r->sample, g->model->config.vocab_size);
     s->lookup = g->has_lookup ? lookup_new() : NULL;
     for (int i = 0; s->lookup && i < r->n_prompt; i++) lookup_push(s->lookup, r->prompt[i]);
-    if (r->constraint) s->n_forced = r->constraint->force(r->constraint->arg, s->forced);
+    if (r->constraint) ask_forced(s);
     if (r->max_tokens == 0) s->finish = FINISH_LENGTH;
 }
 
@@ -120,8 +129,8 @@ static int draw(const Sequence *s, const Generator *g, const float *logits, int 
     }
     int token = sampler_next(s->sampler, logits, s->session->tokens, n_recent);
     if (token < 0)
-        error_set(err, EXIT_RUNTIME, "no token can be sampled at position %d: the logits hold NaN or infinity",
-                  n_recent);
+        error_set(err, EXIT_RUNTIME, "no token can be sampled at position %d: the logits hold NaN or infinity%s",
+                  n_recent, c ? ", or none fits the constraint" : "");
     return token;
 }
 
@@ -146,10 +155,7 @@ static void advance(Sequence *s, const Generator *g, const float *logits, int n_
     }
     if (r->constraint && token >= 0 && s->stop_token < 0) {
         r->constraint->accept(r->constraint->arg, token);
-        if (s->at_forced == s->n_forced) {
-            s->n_forced = r->constraint->force(r->constraint->arg, s->forced);
-            s->at_forced = 0;
-        }
+        if (s->at_forced == s->n_forced) ask_forced(s);
     }
     if (s->finish != FINISH_NONE && s->finish != FINISH_CANCEL) emit_until(s, s->text.len);
 }

@@ -26,7 +26,7 @@ enum { MAX_AHEAD = MAX_GUESS }; // most tokens that a step feeds after the one t
 // Says which tokens may follow. `arg` is the sequence's own.
 typedef struct {
     // Tokens that must come next, whatever the model says, at most MAX_AHEAD into out; returns how many. They are not
-    // sampled, but fed together; then it is asked again.
+    // sampled, but fed together; then it is asked again. -1: the text is complete and nothing may follow.
     int (*force)(void *arg, int *out);
     // Bans (-INFINITY) the tokens that may not come next: logits (n_vocab), a copy, before bias and penalties.
     void (*mask)(void *arg, float *logits);

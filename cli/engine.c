@@ -134,6 +134,7 @@ void engine_open(Engine *e, const Options *o) {
     model_load(o, &e->model, &e->tokenizer);
     template_choose(o, &e->model.file, e->tokenizer, &e->tpl);
     e->system = system_read(e);
+    e->guides = guide_cache_new(e->tokenizer);
     e->tools = tools_read(e);
     if (o->has_special && !o->is_raw && !e->tpl.is_none)
         die(EXIT_USAGE, "--special: expected --raw beside it (a message never holds a control token)");

@@ -5,6 +5,7 @@
 #include "options.h"
 #include "../chat/template.h"
 #include "../generate.h"
+#include "guide.h"
 
 // The text of -p, -f, the positional arguments (joined by spaces) or stdin, in this order; dies with a usage error if
 // there is none and stdin is a terminal. Piped stdin is appended to a given prompt only with `-` in its place.
@@ -31,6 +32,7 @@ typedef struct {
     Template tpl; // of messages
     Str system;   // of -sys (@FILE reads a file); data NULL: none
     Str tools;    // of --tools, a JSON array; data NULL: none
+    GuideCache *guides;
 } Engine;
 
 // Opens all that or dies.

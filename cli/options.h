@@ -38,7 +38,7 @@ typedef struct {
     LogitBias *biases;
     // constraint
     const char *json_schema, *grammar, *regex, *only; // only: --choices of run
-    bool is_ordered_json, has_stats;
+    bool is_ordered_json, may_think, has_stats;
     // output
     bool is_json, is_quiet, is_verbose, no_sandbox;
     int logprobs;

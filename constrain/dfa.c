@@ -168,7 +168,7 @@ static bool make_classes(Dfa *d, const Nfa *n, Error *err) {
     for (int i = 0; i < n->n_sets; i++)
         for (int r = 0; r < n->sets[i].n; r++) {
             d->bounds[n_bounds++] = n->sets[i].at[r].lo;
-            d->bounds[n_bounds++] = n->sets[i].at[r].hi + 1;
+            if (n->sets[i].at[r].hi < CODE_MAX) d->bounds[n_bounds++] = n->sets[i].at[r].hi + 1;
         }
     qsort(d->bounds, n_bounds, sizeof *d->bounds, by_code);
     for (size_t i = 0; i < n_bounds; i++)
@@ -545,13 +545,6 @@ static void minimise(Dfa *d) {
 void dfa_reduce(Dfa *d) {
     trim(d);
     if (!d->calls) minimise(d);
-    free(d->is_loop);
-    d->is_loop = xalloc((size_t)d->n_states, 1);
-    for (int state = 1; state < d->n_states; state++) {
-        d->is_loop[state] = !d->calls || d->call_begin[state] == d->call_begin[state + 1];
-        for (int c = 0; c < d->n_classes; c++)
-            if (d->next[state * d->n_classes + c] != state) d->is_loop[state] = 0;
-    }
 }
 
 // --- products
@@ -644,19 +637,22 @@ bool dfa_product(Dfa *out, const Dfa *a, const Dfa *b, DfaOp op, int bit, Budget
     return true;
 }
 
-// An automaton that knows no characters apart: row(state) -> next.
+// An automaton that knows no characters apart, but for surrogates, which no text holds.
 static void make_counter(Dfa *d, int n_states) {
-    *d = (Dfa){.n_states = n_states, .n_classes = 1, .n_bounds = 1};
-    d->bounds = xalloc(1, sizeof *d->bounds);
-    d->class_of = xalloc(1, sizeof *d->class_of);
-    d->next = xalloc((size_t)n_states, sizeof *d->next);
+    static const uint32_t bounds[] = {0, 0xd800, 0xe000};
+    *d = (Dfa){.n_states = n_states, .n_classes = 2, .n_bounds = 3};
+    d->bounds = xalloc(3, sizeof *d->bounds);
+    d->class_of = xalloc(3, sizeof *d->class_of);
+    memcpy(d->bounds, bounds, sizeof bounds);
+    d->class_of[1] = 1;
+    d->next = xalloc(2 * (size_t)n_states, sizeof *d->next);
     d->accept = xalloc((size_t)n_states, sizeof *d->accept);
     d->start = n_states > 1;
 }
 
 void dfa_any(Dfa *d) {
     make_counter(d, 2);
-    d->next[1] = d->accept[1] = 1;
+    d->next[2] = d->accept[1] = 1;
     dfa_reduce(d);
 }
 
@@ -665,7 +661,7 @@ bool dfa_length(Dfa *d, int min, int max, Error *err) {
     if (last > MAX_DFA - 2) return too_large(err);
     make_counter(d, last + 2);
     for (int i = 0; i <= last; i++) {
-        d->next[i + 1] = (uint16_t)(i < last ? i + 2 : max < 0 ? i + 1 : 0);
+        d->next[2 * (i + 1)] = (uint16_t)(i < last ? i + 2 : max < 0 ? i + 1 : 0);
         d->accept[i + 1] = i >= min;
     }
     dfa_reduce(d);
@@ -675,7 +671,7 @@ bool dfa_length(Dfa *d, int min, int max, Error *err) {
 bool dfa_is_empty(const Dfa *d) { return d->start == 0; }
 
 void dfa_free(Dfa *d) {
-    free(d->next), free(d->accept), free(d->is_loop), free(d->bounds), free(d->class_of);
+    free(d->next), free(d->accept), free(d->bounds), free(d->class_of);
     free(d->call_begin), free(d->calls), free(d->starts);
     *d = (Dfa){0};
 }

@@ -69,7 +69,6 @@ typedef struct {
     int n_states, n_classes, start;
     uint16_t *next;     // (n_states, n_classes)
     uint16_t *accept;   // (n_states): 0, or the label of the texts that end here
-    uint8_t *is_loop;   // (n_states): every character leads back to the state
     uint32_t *bounds;   // (n_bounds): interval i of code points begins here; the first is 0
     uint16_t *class_of; // (n_bounds)
     int n_bounds;

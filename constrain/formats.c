@@ -74,13 +74,15 @@ FormatKind format_find(Str name, const char **pattern, uint32_t *max) {
 
 // --- numbers
 
-#define DIGITS "(0|[1-9][0-9]*)"
+// Numbers are bounded, so that a text of them ends: 60 digits before the point, as many behind it as json.dumps writes.
+#define DIGITS "(0|[1-9][0-9]{0,59})"
+#define PART   "(\\.[0-9]{1,21})"
 // Of two and three digits, so that the number stays within a double.
 #define EXP2 "[eE][+-]?[0-9]{1,2}"
 #define EXP3 "[eE]([+-]?[12][0-9]{2}|[+-]?30[0-7])"
 // As json.dumps writes what is below 1e-4 or from 1e16 on.
-#define TINY "[1-9](\\.[0-9]+)?e-(0[5-9]|[1-9][0-9]|[12][0-9]{2}|30[0-7])"
-#define HUGE "[1-9](\\.[0-9]+)?e\\+(1[6-9]|[2-9][0-9]|[12][0-9]{2}|30[0-7])"
+#define TINY "[1-9](\\.[0-9]{1,16})?e-(0[5-9]|[1-9][0-9]|[12][0-9]{2}|30[0-7])"
+#define HUGE "[1-9](\\.[0-9]{1,16})?e\\+(1[6-9]|[2-9][0-9]|[12][0-9]{2}|30[0-7])"
 
 // A positive double in decimal: digits before the point without leading zeros (but "0"), behind it without trailing.
 typedef struct {
@@ -153,7 +155,7 @@ static void put_up_to(Buffer *out, double x, bool is_out) {
     buffer_puts(out, ")");
 }
 
-#define MAGNITUDE "(" DIGITS "(\\.[0-9]+)?|" TINY "|" HUGE ")"
+#define MAGNITUDE "(" DIGITS PART "?|" TINY "|" HUGE ")"
 
 // `d` keeps the numbers that are (or are not) texts of the expression.
 static bool keep(Dfa *d, const char *pattern, bool is_negated, Budget *budget, Error *err) {
@@ -247,7 +249,7 @@ bool number_dfa(const NumberRange *r, Budget *budget, Dfa *out, Error *err) {
     bool has_bounds = !isinf(r->lo) || !isinf(r->hi);
     const char *pattern = !r->has_fractions ? (r->is_plain ? "-?" DIGITS : "-?" DIGITS "(\\.0)?")
                           : has_bounds      ? "-?" MAGNITUDE
-                                            : "-?(" DIGITS "(\\.[0-9]+)?(" EXP2 ")?|[0-9](\\.[0-9]+)?" EXP3 ")";
+                                            : "-?(" DIGITS PART "?(" EXP2 ")?|[0-9]" PART "?" EXP3 ")";
     if (!regex_compile(str_of(pattern), REGEX_WHOLE, budget, out, err)) return false;
     if (narrow(r, budget, out, err)) return true;
     dfa_free(out);

@@ -503,6 +503,13 @@ const uint64_t *matcher_mask(Matcher *m, bool skips_space) {
 
 bool matcher_is_end(const Matcher *m) { return machine_is_end(m->shared->machine, m->config); }
 
+bool matcher_is_done(Matcher *m) {
+    if (!matcher_is_end(m)) return false;
+    for (int b = 0; b < 256; b++)
+        if (machine_step(m->shared->machine, m->config, b) != DEAD) return false;
+    return true;
+}
+
 size_t matcher_accept(Matcher *m, Str bytes) {
     for (size_t i = 0; i < bytes.len; i++) {
         make_room(m->shared, NULL, NULL, 0);

@@ -25,9 +25,11 @@ void matcher_free(Matcher *m);
 const uint64_t *matcher_mask(Matcher *m, bool skips_space);
 // The text so far fits.
 bool matcher_is_end(const Matcher *m);
+// And nothing can follow.
+bool matcher_is_done(Matcher *m);
 // Takes bytes in; how many were taken before one did not fit (then the matcher stands behind the last that did).
 size_t matcher_accept(Matcher *m, Str bytes);
-// Appends the bytes that must come next because nothing else can, and goes on behind them with `takes`.
+// Appends the bytes that must come next because nothing else can, as far as a few thousand.
 void matcher_forced(const Matcher *m, Buffer *out);
 
 #endif

@@ -126,7 +126,8 @@ def broken_lines():
                                         ("stop", 3), ("stop", [""]), ("stop", ["a"] * 65), ("logit_bias", {"x": 1}),
                                         ("logit_bias", {"1": "y"}), ("logit_bias", {"99999999": 1}), ("logprobs", -1),
                                         ("ignore_eos", 1), ("n", 0), ("stream", True), ("tools", [{}]),
-                                        ("response_format", {"type": "json_object"}))):
+                                        ("response_format", {"type": "xml"}),
+                                        ("regex", 1), ("choices", [1]), ("grammar", 5))):
         yield dict(good, id="field %d" % i, **{field: value}), field
     yield dict(good, id="too long", prompt="a b " * 40000), "does not fit the context"
     yield dict(good, id="no room", prompt="The cat", max_tokens=1 << 20, logit_bias=[]), "logit_bias"

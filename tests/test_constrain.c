@@ -239,6 +239,8 @@ static const struct {
     {"{\"not\":{\"type\":[\"string\",\"number\"]}}", {"null", "{}", "[]", NULL, "1", "\"a\"", NULL}},
     {"{\"type\":\"string\",\"not\":{\"enum\":[\"a\",\"bc\"]}}",
      {"\"b\"", "\"ab\"", "\"\"", NULL, "\"a\"", "\"bc\"", NULL}},
+    {"{\"type\":\"string\",\"maxLength\":3,\"not\":{\"pattern\":\"a\"}}",
+     {"\"bcd\"", "\"\"", NULL, "\"a\"", "\"ba\"", "\"bbbb\"", NULL}},
     {"{\"if\":{\"properties\":{\"k\":{\"const\":1}},\"required\":[\"k\"]},\"then\":{\"required\":[\"x\"]},\"else\":{"
      "\"required\":[\"y\"]},\"type\":\"object\"}",
      {"{\"k\":1,\"x\":0}", "{\"k\":2,\"y\":0}", "{\"y\":0}", NULL, "{\"k\":1}", "{\"k\":1,\"y\":0}", "{}", NULL}},

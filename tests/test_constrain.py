@@ -3,8 +3,10 @@
 import json
 import lzma
 import os
+import re
 
-from cli import DATA, Skip, check, main, same, test
+from cli import DATA, Skip, check, main, read_lines, same, test
+from schema_check import fits
 
 EVERY = int(os.environ.get("LLAMA31_EVERY", "8"))  # of the schemas; 1: all
 
@@ -103,6 +105,110 @@ def hostile_constraints(cli):
             check(found[-1]["compile_us"] < 5e6, json.dumps(schema)[:100], found[-1])
         except AssertionError as e:
             check("exit 2" in str(e) or "2" in str(e), e)
+
+
+WORD = {"type": "string", "maxLength": 12}
+SCHEMAS = [
+    {"type": "object", "properties": {"name": WORD, "age": {"type": "integer", "minimum": 0, "maximum": 120}},
+     "required": ["name", "age"], "additionalProperties": False},
+    {"type": "array", "items": {"enum": ["red", "green", 3, None]}, "minItems": 2, "maxItems": 4},
+    {"type": "string", "pattern": "^[A-Z][a-z]{2,8}( [A-Z][a-z]{2,8})?$"},
+    {"anyOf": [{"type": "string", "maxLength": 3}, {"type": "integer", "multipleOf": 7, "minimum": 10, "maximum": 99}]},
+    {"type": "object", "oneOf": [{"properties": {"a": WORD}, "required": ["a"]},
+                                 {"properties": {"b": {"type": "boolean"}}, "required": ["b"]}], "maxProperties": 2,
+     "patternProperties": {"^[ab]$": {"maxLength": 20, "maxItems": 0, "maxProperties": 0}}, "additionalProperties": False},
+    {"$ref": "#/$defs/tree", "$defs": {"tree": {
+        "type": "object", "properties": {"v": {"type": "number", "exclusiveMinimum": -1, "maximum": 1.5},
+                                         "kids": {"type": "array", "items": {"$ref": "#/$defs/tree"}, "maxItems": 1}},
+        "required": ["v"], "additionalProperties": False}}},
+    {"type": "object", "patternProperties": {"^x": {"type": "null"}}, "additionalProperties": {"type": "boolean"},
+     "propertyNames": {"maxLength": 4}, "minProperties": 1, "maxProperties": 3},
+    {"type": "array", "prefixItems": [WORD, {"type": "boolean"}], "items": False, "minItems": 2},
+    {"allOf": [{"type": "object", "properties": {"k": {"const": "v"}}, "required": ["k"]},
+               {"properties": {"n": {"type": ["null", "integer"], "maximum": 9}}}],
+     "properties": {"k": True, "n": True}, "additionalProperties": False},
+    {"type": "string", "minLength": 5, "maxLength": 8, "not": {"pattern": "a"}},
+]
+
+
+def answers(cli, requests, *args, code=0):
+    path, out = cli.write("in.jsonl", requests), cli.path_of("out%d.jsonl" % len(os.listdir(cli.tmp)))
+    cli.run("batch", "-i", path, "-o", out, "-q", *args, code=code)
+    return {line["id"]: line for line in read_lines(out)}
+
+
+def requests(n):
+    for i in range(n):
+        schema = SCHEMAS[i % len(SCHEMAS)]
+        form = {"json_schema": schema}
+        if i % 3 == 1:
+            form = {"response_format": {"type": "json_schema", "json_schema": {"strict": True, "schema": schema}}}
+        yield dict(form, id="r%d" % i, prompt="The dog", temperature=1.5, top_k=0, top_p=1, seed=i, max_tokens=600)
+
+
+@test
+def generated_texts(cli):
+    """At temperature 1.5 each parses and fits, and equal seeds give equal text, alone or in a batch."""
+    cli.model = None  # the built-in one has a longer context
+    found = answers(cli, list(requests(100)), "--parallel", 16, "--deterministic")
+    for i in range(100):
+        r, schema = found["r%d" % i], SCHEMAS[i % len(SCHEMAS)]
+        if "$ref" in schema and r["finish_reason"] == "length":
+            continue  # a tree may grow on and on
+        same(r["finish_reason"], "stop", r)
+        value = json.loads(r["text"])
+        check(fits(schema, value), schema, r["text"])
+    for i in range(2 * len(SCHEMAS)):
+        out, _ = cli.run("run", "--json", "--raw", "--json-schema", json.dumps(SCHEMAS[i % len(SCHEMAS)]), "--temp", 1.5,
+                         "--top-k", 0, "--top-p", 1, "--seed", i, "-n", 600, "--deterministic", "The dog")
+        same(json.loads(out)["text"], found["r%d" % i]["text"], "run %d" % i)
+    again = answers(cli, list(requests(30)), "--parallel", 3, "--deterministic")
+    for k, r in again.items():
+        same(r["text"], found[k]["text"], k)
+
+
+@test
+def other_constraints(cli):
+    grammar = 'root ::= word (" " word){2}\nword ::= [a-z]{1,6}'
+    found = answers(cli, [dict(r, prompt="The cat", temperature=1.5, seed=3, id=k) for k, r in {
+        "choices": {"choices": ["yes", "no", "maybe"]}, "regex": {"regex": "[0-9]{3}-[0-9]{2}"},
+        "grammar": {"grammar": grammar}, "object": {"response_format": {"type": "json_object"}, "max_tokens": 3000},
+        "text": {"response_format": {"type": "text"}, "max_tokens": 3}}.items()])
+    check(found["choices"]["text"] in ("yes", "no", "maybe"), found["choices"])
+    check(re.fullmatch("[0-9]{3}-[0-9]{2}", found["regex"]["text"]), found["regex"])
+    check(re.fullmatch("[a-z]{1,6}( [a-z]{1,6}){2}", found["grammar"]["text"]), found["grammar"])
+    check(found["object"]["finish_reason"] == "length" or isinstance(json.loads(found["object"]["text"]), dict))
+    out, _ = cli.run("run", "-q", "--choices", "red,green", "The ball is")
+    check(out in (b"red\n", b"green\n"), out)
+    out, err = cli.run("run", "-n", 3, "--json", "--regex", "[a-z]{40}", "x")
+    same(json.loads(out)["finish_reason"], "length")
+    check("not complete" in err, err)
+    out, _ = cli.run("run", "--json", "--regex", "(abcdefgh|xyzxyzxyz)", "x", "--logprobs", 2)
+    same(len(json.loads(out)["logprobs"]), json.loads(out)["n_generated"])
+    _, err = cli.run("run", "--ignore-eos", "--regex", "a", "x", code=2)
+    check("ignore-eos" in err, err)
+    _, err = cli.run("run", "--regex", "a", "--choices", "b", "x", code=2)
+    check("expected one" in err, err)
+
+
+@test
+def ordered_properties(cli):
+    schema = {"type": "object", "properties": {k: {"type": "boolean"} for k in "zay"}, "required": list("zay"),
+              "additionalProperties": False}
+    for seed in range(5):
+        out, _ = cli.run("run", "-q", "--ordered-properties", "--json-schema", json.dumps(schema), "--temp", 2, "--seed",
+                         seed, "x")
+        same(list(json.loads(out)), list("zay"))
+
+
+@test
+def thoughts(cli):
+    """Before the grammar's text a part in <think> may come; without one it begins at once."""
+    for seed in range(4):
+        out, _ = cli.run("run", "-q", "--think", "--regex", "[0-9]{2}", "--seed", seed, "-n", 300, "x")
+        check(re.fullmatch(r"(<think>.*</think>\s*)?[0-9]{2}\n", out.decode(), re.S) or b"<think>" in out, out)
+    out, _ = cli.run("run", "-q", "--raw", "--think", "--regex", "[0-9]{2}", "-n", 30, "x <think>")
+    check(not re.match(r"[0-9]{2}\n$", out.decode()), "thinks first", out)
 
 
 if __name__ == "__main__":

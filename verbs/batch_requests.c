@@ -78,8 +78,7 @@ static const char *const ignored[] = {"prompt", "messages",   "id",           "m
                                       "store",  "metadata",   "service_tier", "stream_options", "parallel_tool_calls",
                                       "tools",  "tool_choice"};
 // These would change the answer: only in their neutral values.
-static const char *const refused[] = {"n",      "best_of",   "stream",        "echo",
-                                      "suffix", "functions", "function_call", "response_format"};
+static const char *const refused[] = {"n", "best_of", "stream", "echo", "suffix", "functions", "function_call"};
 
 static bool is_among(Str name, const char *const *names, size_t n) {
     for (size_t i = 0; i < n; i++)
@@ -161,10 +160,66 @@ static bool read_option(Record *r, const Option *option, const Json *v, Error *e
     return wrong(err, name, "a number or a truth value", v);
 }
 
+// {"type": "json_object"} or {"type": "json_schema", "json_schema": {"schema": {...}}}.
+static bool read_format(Record *r, const Json *v, Error *err) {
+    const Json *type = json_get(v, "type"), *schema = json_get(json_get(v, "json_schema"), "schema");
+    if (json_is(type, "text")) return true;
+    if (json_is(type, "json_object")) return r->wish.schema_text = str_of("{\"type\":\"object\"}"), true;
+    if (!json_is(type, "json_schema")) return wrong(err, "response_format", "text, json_object or json_schema", type);
+    if (!schema) return wrong(err, "response_format", "a \"schema\" in its \"json_schema\"", schema);
+    r->wish.schema = schema;
+    return true;
+}
+
+static bool read_choices(Record *r, const Json *v, Error *err) {
+    if (v->kind != JSON_ARRAY || !v->n_items) return wrong(err, "choices", "an array of strings", v);
+    Str *choices = xalloc((size_t)v->n_items, sizeof *choices);
+    r->wish.choices = choices;
+    for (const Json *item = v->child; item; item = item->next) {
+        if (item->kind != JSON_STRING) return wrong(err, "choices", "an array of strings", item);
+        choices[r->wish.n_choices++] = item->string;
+    }
+    return true;
+}
+
+static bool read_string(Str *out, const Json *v, Error *err) {
+    if (v->kind != JSON_STRING) return error_set(err, EXIT_RUNTIME, "%.*s: expected a string", SHOWN(v->key));
+    *out = v->string;
+    return true;
+}
+
+// What the text is to be; *is_one: the field says that.
+static bool read_wish(Record *r, const Json *v, bool *is_one, Error *err) {
+    bool is_schema = str_is(v->key, "json_schema"), is_grammar = str_is(v->key, "grammar");
+    bool is_choices = str_is(v->key, "choices"), is_format = str_is(v->key, "response_format");
+    *is_one = is_schema || is_grammar || is_choices || is_format || str_is(v->key, "regex");
+    if (!*is_one || v->kind == JSON_NULL) return true;
+    if (is_format) return read_format(r, v, err);
+    if (is_choices) return read_choices(r, v, err);
+    if (is_schema && v->kind != JSON_STRING) return r->wish.schema = v, true;
+    return read_string(is_schema ? &r->wish.schema_text : is_grammar ? &r->wish.grammar : &r->wish.regex, v, err);
+}
+
+// The guide of the request, or the command line's.
+static bool find_guide(Record *r, const Engine *e, Error *err) {
+    GuideWish *w = &r->wish;
+    w->is_ordered = r->options.is_ordered_json, w->may_think = r->options.may_think;
+    bool ok = guide_new(e->guides, w, &r->guide, NULL, err);
+    if (ok && !r->guide) ok = guide_of_options(e->guides, &r->options, &r->guide, err);
+    if (ok && r->guide && r->options.ignore_eos)
+        ok = error_set(err, EXIT_RUNTIME, "expected either ignore_eos or a constraint, which ends its text");
+    if (r->guide) guide_attach(r->guide, &r->request);
+    free((void *)w->choices);
+    *w = (GuideWish){0};
+    return ok;
+}
+
 // Unknown ones are passed over, unless --strict.
 static bool read_field(Record *r, const Engine *e, const Json *v, Error *err) {
     const Option *option = find_option(&r->options, v->key);
-    bool is_null = v->kind == JSON_NULL; // the same as absent
+    bool is_null = v->kind == JSON_NULL, is_wish; // null is the same as absent
+    if (!read_wish(r, v, &is_wish, err)) return false;
+    if (is_wish) return true;
     if (option) return is_null || read_option(r, option, v, err);
     if (str_is(v->key, "stop")) return is_null || read_stops(r, v, err);
     if (str_is(v->key, "n")) {
@@ -266,7 +321,7 @@ static bool complete(Record *r, const Engine *e, bool is_plain, Error *err) {
     if (!r->options.has_seed) // survives any reader of JSON
         r->options.sample.seed = (uint32_t)hash(r->common->sample.seed, &r->key);
     r->options.logprobs = r->n_top < 0 ? 0 : r->n_top + !r->n_top;
-    return request_make(e, &r->options, &r->prompt, is_plain, &r->request, err);
+    return request_make(e, &r->options, &r->prompt, is_plain, &r->request, err) && find_guide(r, e, err);
 }
 
 bool record_take_text(Record *r, const Engine *e, Str line, Error *err) {
@@ -446,6 +501,8 @@ Record *record_choice(Record *r, int index) {
     c->first = r, c->index = index;
     for (int i = 0; i < r->prompt.len; i++) ids_push(&c->prompt, r->prompt.data[i]);
     c->request.prompt = c->prompt.data;
+    c->guide = r->guide ? guide_again(r->guide) : NULL;
+    if (c->guide) guide_attach(c->guide, &c->request);
     c->request.sample.seed = (uint32_t)hash(r->request.sample.seed, &key);
     buffer_free(&key);
     return c;
@@ -473,6 +530,8 @@ void record_fail(Record *r, const char *code, const char *message) {
 void record_free(Record *r) {
     if (r->state == RECORD_ACTIVE) sequence_free(&r->sequence);
     session_free(r->session);
+    guide_free(r->guide);
+    free((void *)r->wish.choices);
     bool owns_stops = !r->first && r->options.stops != r->common->stops;
     for (int i = 0; owns_stops && i < r->options.n_stops; i++) free((char *)r->options.stops[i].data);
     if (owns_stops) free(r->options.stops);

@@ -38,7 +38,7 @@ static void print_json(const Engine *e, const Sequence *s, int n) {
 
 // n answers to one prompt: the first reads it, the others go on from there, each with the next seed. They are printed
 // when all are there.
-static void run_choices(const Engine *e, Generator *g, Request *r, Sequence *s, int n) {
+static void run_choices(const Engine *e, Generator *g, Guide *guide, Request *r, Sequence *s, int n) {
     Sequence *all[MAX_ANSWERS];
     sequence_start(s, g, r, session_new(&e->model.kv));
     all[0] = s;
@@ -48,6 +48,7 @@ static void run_choices(const Engine *e, Generator *g, Request *r, Sequence *s, 
         Session *session = session_fork(s->session, r->n_prompt - 1);
         if (!session) die(EXIT_RUNTIME, "out of memory: %d answers", n);
         r->sample.seed++;
+        if (guide) guide_attach(guide_again(guide), r);
         sequence_start(all[i] = &s[i], g, r, session);
     }
     while (generate_step(g, all, n)) {
@@ -69,15 +70,18 @@ int verb_run(const Options *o) {
     static Ids ids;
     static Generator g;
     static Sequence answers[MAX_ANSWERS], *s = answers;
+    Guide *guide;
     Request request;
     Error err;
     if (o->logprobs && !o->is_json) die(EXIT_USAGE, "--logprobs: expected --json beside it");
     prompt_read(o, &prompt);
     engine_open(&e, o);
+    if (!guide_of_options(e.guides, o, &guide, &err)) die_error(&err);
     if (!prompt_encode(&e, buffer_str(&prompt), o->is_raw, &ids, &err) ||
         !request_make(&e, o, &ids, o->is_raw, &request, &err))
         die_error(&err);
     memory_check(&e.model, (size_t)(request.max_tokens >= 0 ? ids.len : request.max_context));
+    if (guide) guide_attach(guide, &request);
     int n = o->n_choices ? o->n_choices : 1, chunk = ids.len < DEFAULT_CHUNK ? ids.len : DEFAULT_CHUNK;
     request.emit = o->is_json || n > 1 ? NULL : text_emit;
     engine_generator(&e, &g, o->chunk ? o->chunk : chunk, n);
@@ -85,7 +89,7 @@ int verb_run(const Options *o) {
     engine_settle(o);
     endings_defer();
     if (n > 1)
-        run_choices(&e, &g, &request, answers, n);
+        run_choices(&e, &g, guide, &request, answers, n);
     else
         answer_generate(o, &g, s, &request, session_new(&e.model.kv));
     for (int i = 0; i < n; i++)
@@ -97,6 +101,8 @@ int verb_run(const Options *o) {
     else if (s->text.len == 0 || s->text.data[s->text.len - 1] != '\n')
         text_write("\n", 1);
     if (n == 1) ending_print(o, &g, s);
+    if (guide && n == 1 && s->finish == FINISH_LENGTH)
+        note(o, "the text is not complete: it would go on by its constraint");
     stats_print(o, &g, o->sample.seed);
     return s->finish == FINISH_CANCEL ? EXIT_INTERRUPTED : EXIT_OK;
 }

@@ -1,5 +1,5 @@
 #include "tokenize_check.h"
-#include "../cli/constraints.h"
+#include "../cli/guide.h"
 #include "../cli/lines.h"
 #include "../cli/output.h"
 
@@ -68,10 +68,12 @@ void check_lines(const Options *o, const Tokenizer *t) {
     static Ids ids;
     static Times times;
     Error err;
-    Grammar *c;
+    Guide *guide;
     double sec;
-    if (!constraint_choose(o, &c, &sec, &err)) die_error(&err);
-    const Vocabulary *v = vocabulary_of(t);
+    GuideCache *cache = guide_cache_new(t);
+    if (!guide_of_options(cache, o, &guide, &err)) die_error(&err);
+    const Grammar *c = guide_grammar(guide, &sec);
+    const Vocabulary *v = guide_vocabulary(cache);
     Matcher *tables = matcher_new(c, v, NULL); // kept for all lines
     lines_open(&lines, o->file, MAX_LINE);
     while (lines_next_json(&lines, &doc, true) == LINE_READY) {
