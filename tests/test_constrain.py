@@ -159,7 +159,7 @@ def generated_texts(cli):
         value = json.loads(r["text"])
         check(fits(schema, value), schema, r["text"])
     for i in range(2 * len(SCHEMAS)):
-        out, _ = cli.run("run", "--json", "--raw", "--json-schema", json.dumps(SCHEMAS[i % len(SCHEMAS)]), "--temp", 1.5,
+        out, _ = cli.run("run", "--json", "--json-schema", json.dumps(SCHEMAS[i % len(SCHEMAS)]), "--temp", 1.5,
                          "--top-k", 0, "--top-p", 1, "--seed", i, "-n", 600, "--deterministic", "The dog")
         same(json.loads(out)["text"], found["r%d" % i]["text"], "run %d" % i)
     again = answers(cli, list(requests(30)), "--parallel", 3, "--deterministic")
