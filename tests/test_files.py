@@ -386,9 +386,12 @@ def small_stacks(tmp):
 def little_memory(tmp):
     """The address space ends somewhere: a line and exit 1, never a signal."""
     codes = set()
-    for mib in list(range(10, 60, 2)):
-        r = subprocess.run([PROGRAM, "run", "-q", "-n", "3", "-t", "1", "hi"], capture_output=True,
-                           preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (mib << 20, mib << 20)))
+    for mib in range(10, 60, 2):
+        def limit():
+            resource.setrlimit(resource.RLIMIT_AS, (mib << 20, mib << 20))
+        if subprocess.run([PROGRAM, "--version"], capture_output=True, preexec_fn=limit).returncode:
+            continue  # not even loaded
+        r = subprocess.run([PROGRAM, "run", "-q", "-n", "3", "-t", "1", "hi"], capture_output=True, preexec_fn=limit)
         check(r.returncode in (0, 1, 127) and (r.returncode == 0 or r.stderr), mib, r.returncode, r.stderr)
         codes.add(r.returncode)
     check(1 in codes, codes)
@@ -444,7 +447,7 @@ def resume_of_another_run(tmp):
     run("batch", "-q", "-i", source, "-o", out, "--ordered")
     whole = read(out)
     try:
-        os.setxattr(os.path.join(tmp, "in"), "user.x", b"x")
+        os.getxattr(out, "user.llama31")
     except (OSError, AttributeError):
         raise Skip("no extended attributes here")
     os.truncate(out, whole.index(b"\n") + 1)
