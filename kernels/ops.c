@@ -182,10 +182,6 @@ static int units_per_head(const AttendShape *shape) {
     return n_pieces(shape->n_heads / shape->n_kv_heads, max_queries());
 }
 
-static bool splits_pages(int n_units, int n_threads, int n_pages) {
-    return n_pages > 1 && n_threads > 1 && n_units < 2 * n_threads;
-}
-
 // Query i of a unit is one of a tile's queries: number first_query + i, which is head number % group of the KV head's
 // group, of step number / group of the tile.
 typedef struct {
@@ -224,6 +220,13 @@ static size_t partial_floats(const AttendTile *tiles, int n_tiles, const AttendS
     int most = 0;
     for (int i = 0; i < n_tiles; i++) most = tiles[i].n_steps > most ? tiles[i].n_steps : most;
     return (size_t)at_most(most * (shape->n_heads / shape->n_kv_heads), max_queries()) * (size_t)(shape->head_dim + 2);
+}
+
+// Units are too few to keep the threads busy, and the pages' softmaxes no burden (64 MiB).
+static bool splits_pages(int n_units, int n_threads, int n_pages, size_t page_floats) {
+    enum { MOST_FLOATS = 1 << 24 };
+    return n_pages > 1 && n_threads > 1 && n_units < 2 * n_threads &&
+           (size_t)n_units * (size_t)n_pages <= MOST_FLOATS / page_floats;
 }
 
 static void attend_page(const AttendUnit *u, const float *q, int page, Partial out) {
@@ -304,8 +307,9 @@ static void attend_pages(const AttendUnit *u, const float *q, int begin, int end
 
 void ops_reserve_attend(const AttendTile *tiles, int n_tiles, const AttendShape *shape, int n_threads) {
     int n_pages = most_pages(tiles, n_tiles), n_units = n_tiles * shape->n_kv_heads * units_per_head(shape);
-    if (!splits_pages(n_units, n_threads, n_pages)) return;
-    size_t floats = (size_t)n_units * (size_t)n_pages * partial_floats(tiles, n_tiles, shape);
+    size_t page_floats = partial_floats(tiles, n_tiles, shape),
+           floats = (size_t)n_units * (size_t)n_pages * page_floats;
+    if (!splits_pages(n_units, n_threads, n_pages, page_floats)) return;
     if (floats <= scratch.partial_floats) return;
     scratch.partial_floats = floats + floats / 2;
     scratch.partial = xrealloc(scratch.partial, scratch.partial_floats, sizeof(float));
@@ -325,11 +329,12 @@ static void attend_whole(float *out, const float *q, const AttendTile *tiles, in
 
 void ops_attend(float *out, const float *q, const AttendTile *tiles, int n_tiles, int layer, const AttendShape *shape) {
     int n_units = n_tiles * shape->n_kv_heads * units_per_head(shape), n_pages = most_pages(tiles, n_tiles);
-    if (!splits_pages(n_units, team_size(), n_pages)) {
+    size_t page_floats = partial_floats(tiles, n_tiles, shape);
+    if (!splits_pages(n_units, team_size(), n_pages, page_floats)) {
         attend_whole(out, q, tiles, n_tiles, layer, shape, n_units);
         return;
     }
-    size_t page_floats = partial_floats(tiles, n_tiles, shape), unit_floats = (size_t)n_pages * page_floats;
+    size_t unit_floats = (size_t)n_pages * page_floats;
     for (int i; team_take(n_units * n_pages, &i);) {
         AttendUnit u = attend_unit(tiles, n_tiles, shape, layer, i / n_pages);
         int page = i % n_pages;
