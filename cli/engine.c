@@ -55,7 +55,7 @@ void memory_check(const Model *m, size_t n_positions) {
 }
 
 void engine_settle(const Options *o) {
-    tzset();              // templates may ask for the day
+    tzset(); // templates may ask for the day
     const char *cache = o->cache ? o->cache : getenv("LLAMA31_CACHE");
     if (cache && *cache) return; // its files come and go
     if (!o->no_sandbox && !sandbox_enter() && o->is_verbose) note(o, "this system has no sandbox");

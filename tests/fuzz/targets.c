@@ -1,5 +1,6 @@
 #include "targets.h"
 #include "../make_gguf.h"
+#include "../../constrain/constrain.h"
 #include "../../bind.h"
 #include "../../chat/jinja.h"
 #include "../../model.h"
@@ -218,6 +219,52 @@ static void fuzz_argv(const uint8_t *data, size_t n) {
     free(text);
 }
 
-const FuzzTarget fuzz_targets[N_FUZZ_TARGETS] = {{"file", fuzz_file},         {"tokenizer", fuzz_tokenizer},
-                                                 {"json", fuzz_json},         {"records", fuzz_records},
-                                                 {"template", fuzz_template}, {"argv", fuzz_argv}};
+// Of all tokens those and only those that fit byte by byte may come, and the text may go on or end.
+static void check_masks(const Grammar *c, const uint8_t *data, size_t n) {
+    static const char *const words[] = {"{\"", "\":", "\"}", "a\"", "[1", "]}", "\\u", "\xc3", "e9", " \"", "true"};
+    enum { N_TOKENS = 256 + sizeof words / sizeof *words };
+    static char bytes[256];
+    static Str pieces[N_TOKENS];
+    static Vocabulary *v;
+    for (int i = 0; i < N_TOKENS; i++)
+        if (i < 256)
+            bytes[i] = (char)i, pieces[i] = (Str){bytes + i, 1};
+        else
+            pieces[i] = str_of(words[i - 256]);
+    if (!v) v = vocabulary_new(pieces, N_TOKENS);
+    Matcher *m = matcher_new(c, v, NULL);
+    for (size_t at = 0; at < n && at < 64; at++) {
+        uint64_t mask[(N_TOKENS + 63) / 64];
+        bool any = matcher_is_end(m);
+        memcpy(mask, matcher_mask(m, false), sizeof mask);
+        for (int i = 0; i < N_TOKENS; i++) {
+            Matcher *one = matcher_new(c, v, m);
+            HOLDS(matcher_accept(one, (Str){(char *)data, at}) == at);
+            bool fits = matcher_accept(one, pieces[i]) == pieces[i].len;
+            HOLDS(fits == (mask[i / 64] >> (i & 63) & 1));
+            any |= fits;
+            matcher_free(one);
+        }
+        HOLDS(any);
+        if (!matcher_accept(m, (Str){(char *)data + at, 1})) break;
+    }
+    matcher_free(m);
+}
+
+// A schema, grammar or expression, as the first byte says, up to the first NUL, and a text to read by it.
+static void fuzz_constrain(const uint8_t *data, size_t n) {
+    const uint8_t *end = n > 1 ? memchr(data + 1, 0, n - 1) : NULL;
+    Str source = {(const char *)data + !!n, end ? (size_t)(end - data) - 1 : n - !!n};
+    Error err = {0};
+    int kind = n ? *data % 4 : 0;
+    Grammar *c = kind == 0   ? grammar_regex(source, &err)
+                 : kind == 1 ? grammar_gbnf(source, &err)
+                             : grammar_schema_text(source, kind == 3, NULL, &err);
+    HOLDS(c || (err.code == EXIT_USAGE && *err.text));
+    if (c && end) check_masks(c, end + 1, n - source.len - 2);
+    grammar_free(c);
+}
+
+const FuzzTarget fuzz_targets[N_FUZZ_TARGETS] = {
+    {"file", fuzz_file},         {"tokenizer", fuzz_tokenizer}, {"json", fuzz_json},          {"records", fuzz_records},
+    {"template", fuzz_template}, {"argv", fuzz_argv},           {"constrain", fuzz_constrain}};
