@@ -129,6 +129,9 @@ static void fill_stat(const BY_HANDLE_FILE_INFORMATION *info, struct posix_stat 
     st->st_ino = (unsigned short)(mixed >> 16);
 }
 
+enum { NSEC = 1000000000, TICK_NSEC = 100 };
+static const int64_t epoch = 11644473600; // 1970 in seconds since 1601, where Windows begins
+
 static int stat_handle(HANDLE h, struct posix_stat *st) {
     BY_HANDLE_FILE_INFORMATION info;
     DWORD type = GetFileType(h);
@@ -139,6 +142,9 @@ static int stat_handle(HANDLE h, struct posix_stat *st) {
     }
     if (!GetFileInformationByHandle(h, &info)) return fail();
     fill_stat(&info, st);
+    uint64_t ticks = (uint64_t)info.ftLastWriteTime.dwHighDateTime << 32 | info.ftLastWriteTime.dwLowDateTime;
+    st->st_mtim.tv_sec = (time_t)(ticks / (NSEC / TICK_NSEC)) - epoch;
+    st->st_mtim.tv_nsec = (long)(ticks % (NSEC / TICK_NSEC)) * TICK_NSEC;
     return 0;
 }
 
@@ -176,6 +182,38 @@ int posix_mkdir(const char *path, int mode) {
     Wide w;
     (void)mode;
     return CreateDirectoryW(wide(path, &w), NULL) ? 0 : fail();
+}
+
+static _Thread_local const char *folder_read; // "NAME/*"
+
+int dirfd(DIR *d) { return folder_read = d->dd_name, 0; }
+
+int fstatat(int folder, const char *name, struct posix_stat *st, int flags) {
+    char path[4096];
+    (void)folder, (void)flags;
+    size_t n = strlen(folder_read) - 1; // without the star
+    snprintf(path, sizeof path, "%.*s%s", (int)n, folder_read, name);
+    return posix_stat(path, st);
+}
+
+int utimensat(int folder, const char *path, const struct timespec times[2], int flags) {
+    Wide w;
+    uint64_t ticks = (uint64_t)(times[1].tv_sec + epoch) * (NSEC / TICK_NSEC) + (uint64_t)times[1].tv_nsec / TICK_NSEC;
+    FILETIME time = {(DWORD)ticks, (DWORD)(ticks >> 32)};
+    (void)folder, (void)flags;
+    HANDLE h = CreateFileW(wide(path, &w), FILE_WRITE_ATTRIBUTES,
+                           FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE, NULL, OPEN_EXISTING, 0, NULL);
+    if (h == INVALID_HANDLE_VALUE) return fail();
+    int code = SetFileTime(h, NULL, NULL, &time) ? 0 : fail();
+    CloseHandle(h);
+    return code;
+}
+
+struct tm *localtime_r(const time_t *t, struct tm *out) {
+    return localtime_s(out, t) ? NULL : out;
+}
+struct tm *gmtime_r(const time_t *t, struct tm *out) {
+    return gmtime_s(out, t) ? NULL : out;
 }
 
 int link(const char *from, const char *to) {

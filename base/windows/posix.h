@@ -4,9 +4,11 @@
 #define BASE_WINDOWS_POSIX_H
 
 #include <direct.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <io.h>
+#include <math.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -24,6 +26,9 @@ enum {
     O_NOFOLLOW = 0,
     F_GETFD = 1,
     F_SETFL = 4,
+    AT_FDCWD = -100,
+    AT_SYMLINK_NOFOLLOW = 0,
+    UTIME_OMIT = -2,
     LOCK_EX = 2,
     LOCK_NB = 4,
     PROT_NONE = 0,
@@ -32,6 +37,9 @@ enum {
     MAP_SHARED = 1,
     MAP_PRIVATE = 2,
     MAP_ANONYMOUS = 4,
+    MADV_NORMAL = 0,
+    MADV_RANDOM = 1,
+    MADV_SEQUENTIAL = 2,
     MADV_WILLNEED = 3,
     MADV_DONTNEED = 4,
     TIOCGWINSZ = 1,
@@ -50,6 +58,9 @@ enum {
     TCSANOW = 0,
     SA_RESTART = 1
 };
+#undef HUGE // of math.h
+#undef localtime_r
+#undef gmtime_r
 #undef SIG_UNBLOCK
 #define SIG_UNBLOCK 1
 #define MAP_FAILED  ((void *)-1)
@@ -82,6 +93,7 @@ struct posix_stat {
     ino_t st_ino;
     unsigned short st_mode;
     off_t st_size;
+    struct timespec st_mtim;
 };
 struct winsize {
     unsigned short ws_row, ws_col;
@@ -104,6 +116,12 @@ int posix_unlink(const char *path);
 int posix_rename(const char *from, const char *to);
 int posix_access(const char *path, int mode);
 int posix_mkdir(const char *path, int mode);
+// For a file of a folder that opendir has read: `folder` is what dirfd said of it last.
+int dirfd(DIR *d);
+int fstatat(int folder, const char *name, struct posix_stat *st, int flags);
+int utimensat(int folder, const char *path, const struct timespec times[2], int flags); // sets the second alone
+struct tm *localtime_r(const time_t *t, struct tm *out);
+struct tm *gmtime_r(const time_t *t, struct tm *out);
 int link(const char *from, const char *to);
 ssize_t readlink(const char *path, char *out, size_t n);
 int fchmod(int fd, int mode);
