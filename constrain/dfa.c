@@ -277,12 +277,20 @@ static int *find_slot(Subset *s, const int *at, int n) {
     }
 }
 
+static void grow_table(Subset *s) {
+    free(s->table);
+    s->table = xalloc((size_t)(s->table_size *= 2), sizeof(int));
+    for (int state = 1; state < s->dfa->n_states; state++)
+        *find_slot(s, s->items + s->begin[state], (int)(s->begin[state + 1] - s->begin[state])) = state;
+}
+
 // The Dfa state of the set under way: 0 for the empty one, -1 beyond the limit.
 static int set_state(Subset *s) {
     Dfa *d = s->dfa;
     if (!s->n_set) return 0;
     if (s->universal >= 0 && s->stamp[s->universal] == s->stamped) s->set[0] = s->universal, s->n_set = 1;
     qsort(s->set, (size_t)s->n_set, sizeof(int), by_number);
+    if (2 * d->n_states >= s->table_size) grow_table(s);
     int *slot = find_slot(s, s->set, s->n_set);
     if (*slot) return *slot;
     if (d->n_states == MAX_DFA || (size_t)d->n_states * (size_t)d->n_classes > MAX_TABLE) return -1;
@@ -382,7 +390,7 @@ static int start_state(Subset *s, int start) {
 }
 
 static void subset_init(Subset *s, const Nfa *n, Dfa *d, int n_rules) {
-    *s = (Subset){.nfa = n, .dfa = d, .universal = -1, .cap = 16, .cap_items = 256, .table_size = 1 << 16};
+    *s = (Subset){.nfa = n, .dfa = d, .universal = -1, .cap = 16, .cap_items = 256, .table_size = 128};
     index_edges(s);
     index_sets(s);
     s->begin = xalloc((size_t)s->cap + 1, sizeof *s->begin);
@@ -581,10 +589,28 @@ typedef struct {
     int cap;
 } PairTable;
 
-static int pair_state(PairTable *t, Dfa *out, uint32_t key) {
+static size_t pair_slot(const PairTable *t, uint32_t key) {
     size_t i = (key * 0x9e3779b1u >> 7) & (size_t)(t->size - 1);
-    for (; t->keys[i]; i = (i + 1) & (size_t)(t->size - 1))
-        if (t->keys[i] == key + 1) return t->states[i];
+    while (t->keys[i] && t->keys[i] != key + 1) i = (i + 1) & (size_t)(t->size - 1);
+    return i;
+}
+
+static void grow_pairs(PairTable *t, int n_states) {
+    free(t->keys), free(t->states);
+    t->size *= 2;
+    t->keys = xalloc((size_t)t->size, sizeof *t->keys);
+    t->states = xalloc((size_t)t->size, sizeof *t->states);
+    for (int state = 1; state < n_states; state++) {
+        size_t i = pair_slot(t, t->key_of[state]);
+        t->keys[i] = t->key_of[state] + 1;
+        t->states[i] = state;
+    }
+}
+
+static int pair_state(PairTable *t, Dfa *out, uint32_t key) {
+    if (2 * out->n_states >= t->size) grow_pairs(t, out->n_states);
+    size_t i = pair_slot(t, key);
+    if (t->keys[i]) return t->states[i];
     if (out->n_states == MAX_DFA || (size_t)out->n_states * (size_t)out->n_classes > MAX_TABLE) return -1;
     if (out->n_states == t->cap) {
         t->cap *= 2;
@@ -620,7 +646,7 @@ static bool product_rows(PairTable *t, Dfa *out, const Dfa *a, const Dfa *b, con
 
 bool dfa_product(Dfa *out, const Dfa *a, const Dfa *b, DfaOp op, int bit, Budget *budget, Error *err) {
     int *pairs;
-    PairTable t = {.size = 1 << 16, .cap = 16};
+    PairTable t = {.size = 64, .cap = 16};
     *out = (Dfa){.n_states = 1};
     pair_classes(out, a, b, &pairs);
     t.keys = xalloc((size_t)t.size, sizeof *t.keys);
