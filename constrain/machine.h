@@ -9,7 +9,8 @@
 
 #include "dfa.h"
 
-enum { NO_LIMIT = UINT32_MAX, NONE = -1 };
+enum { NONE = -1 };
+#define NO_LIMIT UINT32_MAX
 
 // Strings of a list as a tree, breadth first: children of a node stand together, by code point.
 typedef struct {

@@ -693,10 +693,8 @@ static void finish_names(Grammar *c, const ObjectDef *o) {
 
 static void finish_object(Compiler *c, ObjectDef *o) {
     Dfa *d = o->other != NONE ? &c->c->dfas[o->other] : NULL;
-    uint32_t n_possible = 0;
     bool changed = false;
     object_is_possible(c->c, o);
-    for (int i = 0; i < o->n_names; i++) n_possible += o->slots[i].is_possible;
     for (int q = 1; d && q < d->n_states; q++)
         if (d->accept[q] && !c->c->nodes[o->other_nodes[d->accept[q] - 1]].is_possible)
             d->accept[q] = 0, changed = true;

@@ -86,7 +86,7 @@ typedef struct {
 
 static Problem problem_new(Type type, int rows, int cols, int n) {
     size_t row_bytes = quant_row_bytes(type, (size_t)cols);
-    Problem p = {.w = {NULL, type, rows, cols, row_bytes}, .weights = fenced_new((size_t)rows * row_bytes), .n = n};
+    Problem p = {.w = {NULL, type, rows, cols, row_bytes, NULL}, .weights = fenced_new((size_t)rows * row_bytes), .n = n};
     p.w.data = p.weights.data;
     random_weights(type, p.weights.data, (size_t)rows * row_bytes);
     p.x = xalloc((size_t)n * (size_t)cols, sizeof(float));
