@@ -197,6 +197,33 @@ def tool_round_trip():
 
 
 @test
+def forced_calls():
+    """A call that must be made is made, of a tool that there is, with arguments of its schema."""
+    clock = {"type": "function", "function": {"name": "clock", "parameters": {
+        "type": "object", "properties": {"zone": {"enum": ["UTC", "CET"]}}, "required": ["zone"],
+        "additionalProperties": False}}}
+    ask = {"messages": [{"role": "user", "content": "What time is it?"}], "tools": [WEATHER, clock], "temperature": 1.5}
+    named = {"type": "function", "function": {"name": "clock"}}
+    requests = [openai_request(i, "chat", **ask, seed=i, tool_choice=named if i % 2 else "required") for i in range(8)]
+    for r in requests:
+        r["body"]["max_tokens"] = 400
+    for i, answer in enumerate(batch(requests, "--template", "llama3", "--ordered")):
+        choice = answer["response"]["body"]["choices"][0]
+        if choice["finish_reason"] == "length":  # a long name of a city
+            continue
+        same(choice["finish_reason"], "tool_calls")
+        call, = choice["message"]["tool_calls"]
+        check(call["function"]["name"] in (["clock"] if i % 2 else ["clock", "get_weather"]), call)
+        arguments = json.loads(call["function"]["arguments"])
+        check(call["function"]["name"] != "clock" or arguments["zone"] in ("UTC", "CET"), arguments)
+    for bad, words in ((dict(ask, tool_choice={"function": {"name": "none"}}), "tool_choice"),
+                       (dict(ask, tool_choice="required", tools=[]), "tool_choice"),
+                       (dict(ask, tool_choice="required", regex="a"), "tool_choice")):
+        error = batch([openai_request(3, "chat", **bad)], "--template", "llama3", code=5)[0]["error"]
+        check(words in error["message"], error)
+
+
+@test
 def bad_records(cli):
     """Each is an error with its line and reason; the others are answered; exit 5. Resuming writes none again."""
     lines, expected = [], {}

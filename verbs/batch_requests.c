@@ -211,6 +211,7 @@ static bool find_guide(Record *r, const Engine *e, Error *err) {
     if (r->guide) guide_attach(r->guide, &r->request);
     free((void *)w->choices);
     *w = (GuideWish){0};
+    buffer_free(&r->call);
     return ok;
 }
 
@@ -247,12 +248,42 @@ static bool read_options(Record *r, const Engine *e, const Json *body, Error *er
 
 // Prompts
 
+// A call must be made, of any tool or of the one named: its text is that of Llama 3.1's JSON form, which every template
+// with tools is read in.
+static bool force_call(Record *r, const Json *tools, const Json *choice, Error *err) {
+    const Json *name = json_get_string(json_get(choice, "function"), "name");
+    GuideWish *w = &r->wish;
+    int n = 0;
+    if (!name && !json_is(choice, "required"))
+        return wrong(err, "tool_choice", "\"auto\", \"none\", \"required\" or a function's name", choice);
+    if (w->schema || w->schema_text.data || w->grammar.data || w->regex.data || w->choices)
+        return error_set(err, EXIT_RUNTIME, "tool_choice: expected no other constraint of the text beside it");
+    for (const Json *tool = tools ? tools->child : NULL; tool; tool = tool->next) {
+        const Json *f = json_get(tool, "function"), *parameters = get(f, "parameters");
+        Str called = json_get_string(f, "name")->string;
+        if (name && !str_eq(name->string, called)) continue;
+        json_put_string(&r->call, n++ ? ",{\"type\":\"object\",\"properties\":{\"name\":{\"const\":"
+                                      : "{\"anyOf\":[{\"type\":\"object\",\"properties\":{\"name\":{\"const\":",
+                        called);
+        buffer_puts(&r->call, "},\"parameters\":");
+        if (parameters)
+            json_put_value(&r->call, parameters, NULL);
+        else
+            buffer_puts(&r->call, "{\"type\":\"object\"}");
+        buffer_puts(&r->call, "},\"required\":[\"name\",\"parameters\"],\"additionalProperties\":false}");
+    }
+    buffer_puts(&r->call, "]}");
+    w->schema_text = buffer_str(&r->call);
+    r->options.is_ordered_json = true; // which tool it is comes before its parameters
+    return n || error_set(err, EXIT_RUNTIME, "tool_choice: expected one of the request's tools, found none such");
+}
+
 // The tools of a request, or of the command line, unless it wants none. False with err.
 static bool read_tools(Record *r, const Engine *e, const Json *body, Buffer *out, Error *err) {
     const Json *tools = get(body, "tools"), *choice = get(body, "tool_choice");
     bool is_forced = choice && !json_is(choice, "auto") && !json_is(choice, "none");
     if (tools && !tools_check(e, tools, err)) return false;
-    if (is_forced) return wrong(err, "tool_choice", "\"auto\" or \"none\"", choice);
+    if (is_forced && !force_call(r, tools, choice, err)) return false;
     if (choice && json_is(choice, "none")) return true;
     if (tools && tools->n_items)
         json_put_value(out, tools, NULL);
@@ -532,6 +563,7 @@ void record_free(Record *r) {
     session_free(r->session);
     guide_free(r->guide);
     free((void *)r->wish.choices);
+    buffer_free(&r->call);
     bool owns_stops = !r->first && r->options.stops != r->common->stops;
     for (int i = 0; owns_stops && i < r->options.n_stops; i++) free((char *)r->options.stops[i].data);
     if (owns_stops) free(r->options.stops);

@@ -26,6 +26,7 @@ struct Record {
     Options options;       // the same, but for what the request says
     int n_top;             // alternatives to report for each token; -1: no log-probabilities at all
     GuideWish wish;        // while its line is read: what its text is to be
+    Buffer call;           // of that: the schema of a call that must be made
     Guide *guide;          // or NULL
     Request request;       // its prompt is set at the start, when it is known what others have computed
     RecordState state;
