@@ -138,8 +138,9 @@ def history_and_search(tmp):
     check(t.wait('search "redzz" (none)'), t.text())
     t.send("\x07")
     check(t.wait("\n> draft"), t.text())
+    mark = len(t.raw)
     t.send("\x15\x12blu\r")
-    check(t.wait(lambda: t.text().count("> a blue cat") == 2), t.text())
+    check(t.wait(lambda: t.text().count("> a blue cat") == 2 and t.raw[mark:].endswith(PROMPT)), t.text())
     t.close()
     with open(typed) as f:
         same(f.read().splitlines(), ["the red dog", "a blue cat", "the red bird", "a blue cat"])
