@@ -1,5 +1,5 @@
-// Every hyper-parameter is checked before anything is sized by it, and every tensor against the shape
-// that follows from them. Weights stay where they lie in the mapping.
+// Every hyper-parameter is checked before anything is sized by it, and every tensor against the
+// shape that follows from them. Weights stay where they lie in the mapping.
 #include "bind.h"
 #include "kernels/ops.h"
 
@@ -11,12 +11,19 @@
 
 extern const unsigned char builtin_model[], builtin_model_end[];
 
-// At least eight times what Llama 3.1 405B has, and little enough that a hostile header costs nothing
-// and products of two of them fit an int or are taken in 64 bits.
-enum { MAX_DIM = 1 << 17, MAX_LAYERS = 1 << 12, MAX_HIDDEN_DIM = 1 << 20, MAX_HEADS = 1 << 10, MAX_VOCAB = 1 << 24 };
+// At least eight times what Llama 3.1 405B has, and little enough that a hostile header costs
+// nothing and products of two of them fit an int or are taken in 64 bits.
+enum {
+    MAX_DIM = 1 << 17,
+    MAX_LAYERS = 1 << 12,
+    MAX_HIDDEN_DIM = 1 << 20,
+    MAX_HEADS = 1 << 10,
+    MAX_VOCAB = 1 << 24
+};
 
 // Reads a hyper-parameter that is a count in [min, max].
-static bool read_count(const Gguf *g, const char *key, uint64_t min, uint64_t max, int *out, Error *err) {
+static bool read_count(const Gguf *g, const char *key, uint64_t min, uint64_t max, int *out,
+                       Error *err) {
     uint64_t v;
     if (!gguf_u64(g, key, &v, err)) return false;
     if (v < min || v > max)
@@ -33,7 +40,8 @@ static bool read_config(Config *c, const Gguf *g, Error *err) {
     double eps;
     if (!gguf_string(g, "general.architecture", &architecture, err)) return false;
     if (!str_is(architecture, "llama"))
-        return error_set(err, EXIT_MODEL, "%s: general.architecture: expected \"llama\", found \"%.*s\"", g->path,
+        return error_set(err, EXIT_MODEL,
+                         "%s: general.architecture: expected \"llama\", found \"%.*s\"", g->path,
                          (int)(architecture.len < 64 ? architecture.len : 64), architecture.data);
     if (!read_count(g, "llama.embedding_length", 1, MAX_DIM, &c->dim, err) ||
         !read_count(g, "llama.block_count", 1, MAX_LAYERS, &c->n_layers, err) ||
@@ -44,29 +52,37 @@ static bool read_config(Config *c, const Gguf *g, Error *err) {
         return false;
     c->n_kv_heads = c->n_heads;
     if (gguf_find(g, "llama.attention.head_count_kv") &&
-        !read_count(g, "llama.attention.head_count_kv", 1, (uint64_t)c->n_heads, &c->n_kv_heads, err))
+        !read_count(g, "llama.attention.head_count_kv", 1, (uint64_t)c->n_heads, &c->n_kv_heads,
+                    err))
         return false;
     if (c->n_heads % c->n_kv_heads)
-        return error_set(err, EXIT_MODEL, "%s: llama.attention.head_count_kv: expected a divisor of %d, found %d",
+        return error_set(err, EXIT_MODEL,
+                         "%s: llama.attention.head_count_kv: expected a divisor of %d, found %d",
                          g->path, c->n_heads, c->n_kv_heads);
     if (!(eps > 0 && eps < 1))
-        return error_set(err, EXIT_MODEL, "%s: llama.attention.layer_norm_rms_epsilon: expected 0 to 1, found %g",
+        return error_set(err, EXIT_MODEL,
+                         "%s: llama.attention.layer_norm_rms_epsilon: expected 0 to 1, found %g",
                          g->path, eps);
     c->norm_eps = (float)eps;
     if (gguf_find(g, "llama.attention.key_length")) {
-        if (!read_count(g, "llama.attention.key_length", 2, MAX_HEAD_DIM, &key_length, err)) return false;
+        if (!read_count(g, "llama.attention.key_length", 2, MAX_HEAD_DIM, &key_length, err))
+            return false;
     } else if (c->dim % c->n_heads) {
-        return error_set(err, EXIT_MODEL, "%s: llama.attention.head_count: expected a divisor of %d, found %d", g->path,
-                         c->dim, c->n_heads);
+        return error_set(err, EXIT_MODEL,
+                         "%s: llama.attention.head_count: expected a divisor of %d, found %d",
+                         g->path, c->dim, c->n_heads);
     }
     c->head_dim = key_length ? key_length : c->dim / c->n_heads;
     if (c->head_dim % 2 || c->head_dim > MAX_HEAD_DIM)
-        return error_set(err, EXIT_MODEL, "%s: head dimension: expected an even number up to %d, found %d", g->path,
+        return error_set(err, EXIT_MODEL,
+                         "%s: head dimension: expected an even number up to %d, found %d", g->path,
                          MAX_HEAD_DIM, c->head_dim);
     if (gguf_find(g, "llama.attention.value_length")) {
-        if (!read_count(g, "llama.attention.value_length", 1, 1 << 10, &value_length, err)) return false;
+        if (!read_count(g, "llama.attention.value_length", 1, 1 << 10, &value_length, err))
+            return false;
         if (value_length != c->head_dim)
-            return error_set(err, EXIT_MODEL, "%s: llama.attention.value_length: expected %d, found %d", g->path,
+            return error_set(err, EXIT_MODEL,
+                             "%s: llama.attention.value_length: expected %d, found %d", g->path,
                              c->head_dim, value_length);
     }
     if (gguf_find(g, "llama.expert_count")) {
@@ -88,21 +104,27 @@ static bool bind(Binder *b, const char *name, int rows, int cols, Tensor *out) {
     const Gguf *file = &b->model->file;
     const GgufTensor *t = gguf_tensor(file, name);
     if (!t)
-        return error_set(b->err, EXIT_MODEL, "%s: tensor %s: expected shape (%d, %d), found no such tensor", file->path,
+        return error_set(b->err, EXIT_MODEL,
+                         "%s: tensor %s: expected shape (%d, %d), found no such tensor", file->path,
                          name, rows, cols);
-    if (t->dims[0] != (uint64_t)cols || t->dims[1] != (uint64_t)rows || t->dims[2] != 1 || t->dims[3] != 1)
-        return error_set(b->err, EXIT_MODEL, "%s: tensor %s: expected shape (%d, %d), found (%llu, %llu%s)", file->path,
-                         name, rows, cols, (unsigned long long)t->dims[1], (unsigned long long)t->dims[0],
-                         t->dims[2] == 1 && t->dims[3] == 1 ? "" : ", ...");
+    if (t->dims[0] != (uint64_t)cols || t->dims[1] != (uint64_t)rows || t->dims[2] != 1 ||
+        t->dims[3] != 1)
+        return error_set(
+            b->err, EXIT_MODEL, "%s: tensor %s: expected shape (%d, %d), found (%llu, %llu%s)",
+            file->path, name, rows, cols, (unsigned long long)t->dims[1],
+            (unsigned long long)t->dims[0], t->dims[2] == 1 && t->dims[3] == 1 ? "" : ", ...");
     if (!quant_is_supported(t->type))
-        return error_set(b->err, EXIT_MODEL, "%s: tensor %s: expected a type this program computes with, found %s",
+        return error_set(b->err, EXIT_MODEL,
+                         "%s: tensor %s: expected a type this program computes with, found %s",
                          file->path, name, type_info(t->type)->name);
-    *out = (Tensor){t->data, (Type)t->type, rows, cols, quant_row_bytes((Type)t->type, (size_t)cols), NULL};
+    *out = (Tensor){
+        t->data, (Type)t->type, rows, cols, quant_row_bytes((Type)t->type, (size_t)cols), NULL};
     b->is_used[t - file->tensors] = true;
     return true;
 }
 
-// A vector as float32: in the mapping, or widened in memory of the model's own if it is of another type.
+// A vector as float32: in the mapping, or widened in memory of the model's own if it is of another
+// type.
 static bool bind_vector(Binder *b, const char *name, int n, const float **out) {
     Model *m = b->model;
     Tensor t = {0};
@@ -145,7 +167,8 @@ static bool bind_layer(Binder *b, int layer, Layer *l) {
     if (!bind_vector(b, name, c->dim, &l->ffn_norm)) return false;
     for (size_t i = 0; i < sizeof matrices / sizeof *matrices; i++) {
         snprintf(name, sizeof name, "blk.%d.%s", layer, matrices[i].name);
-        if (!bind_matrix(b, name, matrices[i].rows, matrices[i].cols, matrices[i].out)) return false;
+        if (!bind_matrix(b, name, matrices[i].rows, matrices[i].cols, matrices[i].out))
+            return false;
     }
     return true;
 }
@@ -156,17 +179,20 @@ static bool read_vocab_size(Model *m, Error *err) {
     uint64_t n_vocab = embed ? embed->dims[1] : 0;
     const GgufValue *tokens = gguf_find(&m->file, "tokenizer.ggml.tokens");
     if (tokens && embed && tokens->kind == GGUF_ARRAY && tokens->count != n_vocab)
-        return error_set(err, EXIT_MODEL,
-                         "%s: tensor token_embd.weight: expected %llu rows (the vocabulary), found %llu", m->file.path,
-                         (unsigned long long)tokens->count, (unsigned long long)n_vocab);
+        return error_set(
+            err, EXIT_MODEL,
+            "%s: tensor token_embd.weight: expected %llu rows (the vocabulary), found %llu",
+            m->file.path, (unsigned long long)tokens->count, (unsigned long long)n_vocab);
     if (embed && (n_vocab < 1 || n_vocab > MAX_VOCAB))
-        return error_set(err, EXIT_MODEL, "%s: tensor token_embd.weight: expected 1 to %d rows, found %llu",
+        return error_set(err, EXIT_MODEL,
+                         "%s: tensor token_embd.weight: expected 1 to %d rows, found %llu",
                          m->file.path, MAX_VOCAB, (unsigned long long)n_vocab);
     m->config.vocab_size = (int)n_vocab;
     return true;
 }
 
-// A tensor beside ours that nobody asked for would change the result: an error. Others are of no use here: a warning.
+// A tensor beside ours that nobody asked for would change the result: an error. Others are of no
+// use here: a warning.
 static bool check_unused(const Binder *b) {
     const Gguf *file = &b->model->file;
     static const char *const ours[] = {"blk.", "output", "token_embd"};
@@ -177,13 +203,15 @@ static bool check_unused(const Binder *b) {
         if (b->is_used[i] || str_is(t->name, "rope_freqs.weight")) continue;
         for (size_t k = 0; k < sizeof ours / sizeof *ours; k++)
             if (str_begins_with(t->name, ours[k]))
-                return error_set(b->err, EXIT_MODEL, "%s: tensor %.*s: expected the tensors of a Llama model only",
+                return error_set(b->err, EXIT_MODEL,
+                                 "%s: tensor %.*s: expected the tensors of a Llama model only",
                                  file->path, SHOWN(t->name));
         if (!n++) first = t;
     }
     if (n)
-        warn("%s: %d of %d tensors are not part of a Llama model and are ignored, the first of them %.*s", file->path,
-             n, file->n_tensors, SHOWN(first->name));
+        warn("%s: %d of %d tensors are not part of a Llama model and are ignored, the first of "
+             "them %.*s",
+             file->path, n, file->n_tensors, SHOWN(first->name));
     return true;
 }
 
@@ -192,12 +220,14 @@ static bool bind_all(Binder *b) {
     Config *c = &m->config;
     if (!bind(b, "token_embd.weight", c->vocab_size, c->dim, &m->embed)) return false;
     if (c->n_layers > m->file.n_tensors) // before anything is sized by it
-        return error_set(b->err, EXIT_MODEL, "%s: llama.block_count: expected at most the %d tensors, found %d",
+        return error_set(b->err, EXIT_MODEL,
+                         "%s: llama.block_count: expected at most the %d tensors, found %d",
                          m->file.path, m->file.n_tensors, c->n_layers);
     m->layers = xalloc((size_t)c->n_layers, sizeof *m->layers);
     if (!bind_vector(b, "output_norm.weight", c->dim, &m->final_norm)) return false;
     m->output = m->embed; // tied, unless the file has a matrix of its own
-    if (gguf_tensor(&m->file, "output.weight") && !bind_matrix(b, "output", c->vocab_size, c->dim, &m->output))
+    if (gguf_tensor(&m->file, "output.weight") &&
+        !bind_matrix(b, "output", c->vocab_size, c->dim, &m->output))
         return false;
     for (int i = 0; i < c->n_layers; i++)
         if (!bind_layer(b, i, &m->layers[i])) return false;
@@ -215,11 +245,14 @@ static bool read_rope(Model *m, const ModelOptions *o, Error *err) {
     RopeParams *p = &m->rope;
     if (!rope_params_read(p, &m->file, m->config.head_dim, err)) return false;
     // Some converters have lost it: such a file speaks well at first and ill after 8192 positions.
-    if (p->rule == ROPE_NONE && !o->rope_rule && p->theta == 500000 && m->config.max_context == 131072)
-        warn("%s: expected rope_freqs.weight, as Llama 3.1 and later have it, found no scaling of RoPE (--rope-scaling "
+    if (p->rule == ROPE_NONE && !o->rope_rule && p->theta == 500000 &&
+        m->config.max_context == 131072)
+        warn("%s: expected rope_freqs.weight, as Llama 3.1 and later have it, found no scaling of "
+             "RoPE (--rope-scaling "
              "llama3 --rope-scale 8, for 3.2 32)",
              m->file.path);
-    return rope_params_override(p, o->rope_rule, o->rope_theta, o->rope_scale, o->rope_orig_ctx, err);
+    return rope_params_override(p, o->rope_rule, o->rope_theta, o->rope_scale, o->rope_orig_ctx,
+                                err);
 }
 
 // The Type of that name, or -1 if it is unknown or its blocks do not divide a head.
@@ -234,12 +267,14 @@ bool model_bind(Model *m, Gguf *file, const ModelOptions *options, Error *err) {
     m->n_threads = options->n_threads > 0 ? options->n_threads : team_default_threads();
     if (file->n_tensors == 0) {
         error_set(err, EXIT_MODEL, "%s: expected tensors, found a vocabulary only", file->path);
-    } else if (read_config(&m->config, &m->file, err) && bind_tensors(m, err) && read_rope(m, options, err)) {
+    } else if (read_config(&m->config, &m->file, err) && bind_tensors(m, err) &&
+               read_rope(m, options, err)) {
         const Config *c = &m->config;
         int type = kv_type_of(options->kv_type, c->head_dim);
         m->kv = (KvShape){c->n_layers, c->n_kv_heads, c->head_dim, (Type)type};
         if (type >= 0) return true;
-        error_set(err, EXIT_USAGE, "--kv %s: expected f16, f32 or (head dimension a multiple of 32) q8_0",
+        error_set(err, EXIT_USAGE,
+                  "--kv %s: expected f16, f32 or (head dimension a multiple of 32) q8_0",
                   options->kv_type);
     }
     model_close(m);
@@ -249,13 +284,14 @@ bool model_bind(Model *m, Gguf *file, const ModelOptions *options, Error *err) {
 bool model_open_file(Gguf *g, const char *path, Error *err) {
     if (path && gguf_open(g, path, err)) return true;
     if (path && access(path, F_OK) && errno == ENOENT)
-        error_set(
-            err, err->code,
-            "%s: there is no such file (models are GGUF files: download one, or make one by scripts/export.py; without "
-            "-m the built-in story model runs)",
-            path);
+        error_set(err, err->code,
+                  "%s: there is no such file (models are GGUF files: download one, or make one by "
+                  "scripts/export.py; without "
+                  "-m the built-in story model runs)",
+                  path);
     if (path) return false;
-    return gguf_parse(g, builtin_model, (size_t)(builtin_model_end - builtin_model), "built-in model", err);
+    return gguf_parse(g, builtin_model, (size_t)(builtin_model_end - builtin_model),
+                      "built-in model", err);
 }
 
 bool model_open(Model *m, const char *path, const ModelOptions *options, Error *err) {

@@ -15,8 +15,8 @@ typedef struct {
     int rope_orig_ctx;
 } ModelOptions;
 
-// Binds the tensors of an opened file (which the model then owns), checking every shape. False with err (exit 3:
-// tensor, expected shape, found shape). Unknown tensors: one warning.
+// Binds the tensors of an opened file (which the model then owns), checking every shape. False with
+// err (exit 3: tensor, expected shape, found shape). Unknown tensors: one warning.
 bool model_bind(Model *m, Gguf *file, const ModelOptions *options, Error *err);
 // Opens a file by path, or the built-in model when path is NULL.
 bool model_open(Model *m, const char *path, const ModelOptions *options, Error *err);

@@ -1,6 +1,7 @@
-// A sequence is fed its prompt in chunks, then the token chosen last, with those that must follow it;
-// what the logits say is taken token by token, as if each had been fed alone. Text is emitted as far
-// as it can no longer change: not within a character, nor within what may become a stop string.
+// A sequence is fed its prompt in chunks, then the token chosen last, with those that must follow
+// it; what the logits say is taken token by token, as if each had been fed alone. Text is emitted
+// as far as it can no longer change: not within a character, nor within what may become a stop
+// string.
 #include "generate.h"
 
 #include <stdlib.h>
@@ -32,7 +33,8 @@ static void ask_forced(Sequence *s) {
 }
 
 void sequence_start(Sequence *s, Generator *g, const Request *r, Session *session) {
-    *s = (Sequence){.request = *r, .session = session, .n_cached = session->n_tokens, .stop_token = -1};
+    *s = (Sequence){
+        .request = *r, .session = session, .n_cached = session->n_tokens, .stop_token = -1};
     if (g->cache) s->n_taken = cache_take(g->cache, session, r->prompt, r->n_prompt);
     g->n_taken += (uint64_t)s->n_taken;
     s->n_fed = session->n_tokens;
@@ -71,7 +73,8 @@ static size_t find_stop(const Sequence *s, size_t from) {
     for (int i = 0; i < s->request.n_stops; i++) {
         Str stop = s->request.stops[i];
         if (stop.len == 0) continue;
-        for (size_t at = from > stop.len ? from - stop.len + 1 : 0; at + stop.len <= s->text.len && at < found; at++)
+        for (size_t at = from > stop.len ? from - stop.len + 1 : 0;
+             at + stop.len <= s->text.len && at < found; at++)
             if (!memcmp(s->text.data + at, stop.data, stop.len)) found = at;
     }
     return found;
@@ -96,14 +99,16 @@ static void record_logprob(Sequence *s, const float *logits, int n_vocab, int to
     int n = s->request.n_logprobs;
     s->logprobs = xrealloc(s->logprobs, (size_t)s->n_generated + 1, sizeof *s->logprobs);
     TokenLogprob *l = &s->logprobs[s->n_generated];
-    *l = (TokenLogprob){token, logits_logprob(logits, n_vocab, token), xrealloc(NULL, (size_t)n, sizeof(Alternative))};
+    *l = (TokenLogprob){token, logits_logprob(logits, n_vocab, token),
+                        xrealloc(NULL, (size_t)n, sizeof(Alternative))};
     logits_top(logits, n_vocab, l->top, n);
 }
 
 // The text grows by one token; what is safe is shown.
 static void append_token(Sequence *s, const Generator *g, int token) {
     Str piece = tokenizer_piece(g->tokenizer, token, false);
-    if (s->drop_space && piece.len && piece.data[0] == ' ') piece = (Str){piece.data + 1, piece.len - 1};
+    if (s->drop_space && piece.len && piece.data[0] == ' ')
+        piece = (Str){piece.data + 1, piece.len - 1};
     s->drop_space = s->drop_space && piece.len == 0;
     size_t before = s->text.len;
     buffer_put(&s->text, piece);
@@ -115,12 +120,15 @@ static void append_token(Sequence *s, const Generator *g, int token) {
     } else if (s->text.len > s->n_emitted) {
         size_t safe = safe_length(s);
         if (safe > s->n_emitted)
-            emit_until(s, s->n_emitted + utf8_complete(s->text.data + s->n_emitted, safe - s->n_emitted));
+            emit_until(s, s->n_emitted +
+                              utf8_complete(s->text.data + s->n_emitted, safe - s->n_emitted));
     }
 }
 
-// Draws a token from the logits of a position; n_recent tokens came before it. -1 with err if there is none.
-static int draw(const Sequence *s, const Generator *g, const float *logits, int n_recent, Error *err) {
+// Draws a token from the logits of a position; n_recent tokens came before it. -1 with err if there
+// is none.
+static int draw(const Sequence *s, const Generator *g, const float *logits, int n_recent,
+                Error *err) {
     const Constraint *c = s->request.constraint;
     if (c) {
         memcpy(g->masked, logits, (size_t)g->model->config.vocab_size * sizeof *logits);
@@ -129,12 +137,14 @@ static int draw(const Sequence *s, const Generator *g, const float *logits, int 
     }
     int token = sampler_next(s->sampler, logits, s->session->tokens, n_recent);
     if (token < 0)
-        error_set(err, EXIT_RUNTIME, "no token can be sampled at position %d: the logits hold NaN or infinity%s",
+        error_set(err, EXIT_RUNTIME,
+                  "no token can be sampled at position %d: the logits hold NaN or infinity%s",
                   n_recent, c ? ", or none fits the constraint" : "");
     return token;
 }
 
-// One token further; n_recent came before it. Logits are those of its position, or NULL if they need not be known.
+// One token further; n_recent came before it. Logits are those of its position, or NULL if they
+// need not be known.
 static void advance(Sequence *s, const Generator *g, const float *logits, int n_recent) {
     const Request *r = &s->request;
     bool is_forced = s->at_forced < s->n_forced;
@@ -150,7 +160,8 @@ static void advance(Sequence *s, const Generator *g, const float *logits, int n_
         s->next = token;
         if (s->lookup) lookup_push(s->lookup, token);
         append_token(s, g, token);
-        bool is_full = n_recent >= r->max_context, is_enough = r->max_tokens >= 0 && s->n_generated >= r->max_tokens;
+        bool is_full = n_recent >= r->max_context,
+             is_enough = r->max_tokens >= 0 && s->n_generated >= r->max_tokens;
         if (s->finish == FINISH_NONE && (is_full || is_enough)) s->finish = FINISH_LENGTH;
     }
     if (r->constraint && token >= 0 && s->stop_token < 0) {
@@ -160,11 +171,12 @@ static void advance(Sequence *s, const Generator *g, const float *logits, int n_
     if (s->finish != FINISH_NONE && s->finish != FINISH_CANCEL) emit_until(s, s->text.len);
 }
 
-// Feeds the next of a sequence's prompt tokens, at most n. After pages of the cache the forwards end where they would
-// without it.
+// Feeds the next of a sequence's prompt tokens, at most n. After pages of the cache the forwards
+// end where they would without it.
 static int feed_prompt(Sequence *s, Generator *g, int n) {
     const Request *r = &s->request;
-    int n_left = r->n_prompt - s->n_fed, chunk = g->max_steps, n_before = (s->n_fed - s->n_cached) % chunk;
+    int n_left = r->n_prompt - s->n_fed, chunk = g->max_steps,
+        n_before = (s->n_fed - s->n_cached) % chunk;
     if (s->n_taken && n > chunk - n_before) n = chunk - n_before;
     if (n > n_left) n = n_left;
     s->wanted = s->first_new = n_left - 1;
@@ -190,7 +202,8 @@ static int guess_by_draft(Sequence *s, Generator *g, int *out, int n) {
     return n;
 }
 
-// Guesses at most n tokens that may follow the one chosen last: as many as pay in a step that feeds n_sure anyway.
+// Guesses at most n tokens that may follow the one chosen last: as many as pay in a step that feeds
+// n_sure anyway.
 static int guess(Sequence *s, Generator *g, int n_sure, int *out, int n) {
     float trust[MAX_GUESS];
     int tokens[MAX_GUESS], n_found = s->lookup ? lookup_guess(s->lookup, tokens, trust) : 0;
@@ -201,12 +214,13 @@ static int guess(Sequence *s, Generator *g, int n_sure, int *out, int n) {
     return n_paying;
 }
 
-// Feeds the token chosen last, and at most n_more of those that must or may follow it. n_sure: tokens that the step
-// feeds in any case, or 0 if none may be guessed.
+// Feeds the token chosen last, and at most n_more of those that must or may follow it. n_sure:
+// tokens that the step feeds in any case, or 0 if none may be guessed.
 static int feed_chosen(Sequence *s, Generator *g, int n_more, int n_sure) {
     const Request *r = &s->request;
     int tokens[1 + MAX_AHEAD] = {s->next}, n = 1;
-    int n_free = r->max_context - s->session->n_tokens - 1, n_left = r->max_tokens - s->n_generated - 1;
+    int n_free = r->max_context - s->session->n_tokens - 1,
+        n_left = r->max_tokens - s->n_generated - 1;
     if (n_more > n_free) n_more = n_free;
     if (r->max_tokens >= 0 && n_more > n_left) n_more = n_left;
     for (int i = s->at_forced; i < s->n_forced && n <= n_more; i++) tokens[n++] = s->forced[i];
@@ -219,13 +233,14 @@ static int feed_chosen(Sequence *s, Generator *g, int n_more, int n_sure) {
     return workspace_feed(g->workspace, s->session, tokens, n, s->wanted, &s->error);
 }
 
-// Feeds all that go on: first those that have their prompt in, then prompts in the room that remains. Returns how many
-// sequences there are.
+// Feeds all that go on: first those that have their prompt in, then prompts in the room that
+// remains. Returns how many sequences there are.
 static int feed_all(Generator *g, Sequence *const *sequences, int n) {
     int n_live = 0, n_fed = 0, n_ahead = MAX_AHEAD, n_room = g->max_steps;
     for (int i = 0; i < n; i++) {
         sequences[i]->n_now = 0;
-        if (generate_interrupted && sequences[i]->finish == FINISH_NONE) sequences[i]->finish = FINISH_CANCEL;
+        if (generate_interrupted && sequences[i]->finish == FINISH_NONE)
+            sequences[i]->finish = FINISH_CANCEL;
         n_live += sequences[i]->finish == FINISH_NONE;
     }
     bool may_guess = n_live == 1 || g->model->is_invariant; // else a longer step has other bits
@@ -233,7 +248,8 @@ static int feed_all(Generator *g, Sequence *const *sequences, int n) {
         for (int i = 0; i < n; i++) {
             Sequence *s = sequences[i];
             bool is_prompt = s->n_fed < s->request.n_prompt;
-            if (s->finish != FINISH_NONE || is_prompt != pass || (is_prompt && n_room <= 0)) continue;
+            if (s->finish != FINISH_NONE || is_prompt != pass || (is_prompt && n_room <= 0))
+                continue;
             int n_sure = may_guess ? n_live + MAX_AHEAD - n_ahead : 0;
             s->n_now = is_prompt ? feed_prompt(s, g, n_room) : feed_chosen(s, g, n_ahead, n_sure);
             if (s->n_now < 0) s->finish = FINISH_ERROR, s->n_now = 0;
@@ -244,16 +260,18 @@ static int feed_all(Generator *g, Sequence *const *sequences, int n) {
     return n_fed;
 }
 
-// Takes what a forward says about a sequence's tokens, one after another, as if each had been fed alone: where the next
-// is another than was fed, or the sequence ends, those behind are forgotten. `logits` are those of its first token that
-// wants some. Returns how many of its tokens count.
+// Takes what a forward says about a sequence's tokens, one after another, as if each had been fed
+// alone: where the next is another than was fed, or the sequence ends, those behind are forgotten.
+// `logits` are those of its first token that wants some. Returns how many of its tokens count.
 static int take_logits(Sequence *s, const Generator *g, const float *logits) {
     size_t n_vocab = (size_t)g->model->config.vocab_size;
     int first = s->session->n_tokens - s->n_now;
     for (int i = s->first_new; i < s->n_now; i++) {
         const float *own = i < s->wanted ? NULL : logits + (size_t)(i - s->wanted) * n_vocab;
         advance(s, g, own, first + i + 1);
-        if (i + 1 == s->n_now || (s->finish == FINISH_NONE && s->next == s->session->tokens[first + i + 1])) continue;
+        if (i + 1 == s->n_now ||
+            (s->finish == FINISH_NONE && s->next == s->session->tokens[first + i + 1]))
+            continue;
         session_rewind(s->session, first + i + 1);
         return i + 1;
     }
@@ -261,7 +279,8 @@ static int take_logits(Sequence *s, const Generator *g, const float *logits) {
 }
 
 // Takes what a forward of `sec` seconds says about all that it fed, in the order they were fed.
-static void take_all(Generator *g, Sequence *const *sequences, int n, const float *logits, double sec) {
+static void take_all(Generator *g, Sequence *const *sequences, int n, const float *logits,
+                     double sec) {
     for (int pass = 0; pass < 2; pass++)
         for (int i = 0; i < n; i++) {
             Sequence *s = sequences[i];
@@ -272,7 +291,8 @@ static void take_all(Generator *g, Sequence *const *sequences, int n, const floa
             int n_good = take_logits(s, g, logits);
             if (was_prompt && g->cache) s->n_kept = cache_keep(g->cache, s->session, s->n_kept);
             *(was_prompt ? &g->n_prefill : &g->n_decode) += (uint64_t)n_good;
-            if (!was_prompt && s->has_draft) draft_learn(g->draft, n_good - s->n_sure, s->n_now - s->n_sure);
+            if (!was_prompt && s->has_draft)
+                draft_learn(g->draft, n_good - s->n_sure, s->n_now - s->n_sure);
             if (!was_prompt && n_good > s->n_sure) g->n_right += (uint64_t)(n_good - s->n_sure);
             logits += (size_t)n_wanted * (size_t)g->model->config.vocab_size;
         }

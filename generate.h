@@ -1,4 +1,5 @@
-// The loop: tokens in, model_forward, a token out, its text to whoever listens; for one sequence or many at once.
+// The loop: tokens in, model_forward, a token out, its text to whoever listens; for one sequence or
+// many at once.
 #ifndef GENERATE_H
 #define GENERATE_H
 
@@ -19,16 +20,20 @@ typedef enum {
 } Finish;
 const char *finish_name(Finish f); // "stop", "length", "cancel", "error"
 
-enum { DEFAULT_CHUNK = 512 }; // prompt tokens per forward: as many as the prefill kernels sum at a time
+enum {
+    DEFAULT_CHUNK = 512
+}; // prompt tokens per forward: as many as the prefill kernels sum at a time
 
 enum { MAX_AHEAD = MAX_GUESS }; // most tokens that a step feeds after the one that was chosen last
 
 // Says which tokens may follow. `arg` is the sequence's own.
 typedef struct {
-    // Tokens that must come next, whatever the model says, at most MAX_AHEAD into out; returns how many. They are not
-    // sampled, but fed together; then it is asked again. -1: the text is complete and nothing may follow.
+    // Tokens that must come next, whatever the model says, at most MAX_AHEAD into out; returns how
+    // many. They are not sampled, but fed together; then it is asked again. -1: the text is
+    // complete and nothing may follow.
     int (*force)(void *arg, int *out);
-    // Bans (-INFINITY) the tokens that may not come next: logits (n_vocab), a copy, before bias and penalties.
+    // Bans (-INFINITY) the tokens that may not come next: logits (n_vocab), a copy, before bias and
+    // penalties.
     void (*mask)(void *arg, float *logits);
     // A token was chosen, and it is not one that ends the text.
     void (*accept)(void *arg, int token);
@@ -46,8 +51,10 @@ typedef struct {
     const Str *stops; // strings that end the text and are not part of it
     int n_stops;
     const Constraint *constraint; // NULL: any token may follow
-    int n_logprobs; // alternatives to record per token (0: none; the chosen token's own is then not recorded)
-    // Receives the text in pieces of complete UTF-8 characters (invalid bytes as they are); may be NULL. False cancels.
+    int n_logprobs; // alternatives to record per token (0: none; the chosen token's own is then not
+                    // recorded)
+    // Receives the text in pieces of complete UTF-8 characters (invalid bytes as they are); may be
+    // NULL. False cancels.
     bool (*emit)(void *arg, const char *text, size_t n);
     void *arg;
 } Request;
@@ -74,7 +81,8 @@ typedef struct {
     Sampler *shadow; // of the draft model; NULL: none
     bool has_draft;  // the tokens that the forward under way checks were drafted
     Lookup *lookup;  // NULL: nothing is proposed
-    // Of the forward under way: tokens fed, the first that is followed by a new one, the first that wants logits.
+    // Of the forward under way: tokens fed, the first that is followed by a new one, the first that
+    // wants logits.
     int n_now, first_new, wanted;
     int like;               // tokens that a prefill without the cache would feed with them
     int n_sure;             // of the tokens fed, those that were not guessed
@@ -93,17 +101,18 @@ typedef struct {
     Model *model;
     const Tokenizer *tokenizer;
     Workspace *workspace;
-    int max_steps;                  // tokens per forward: the prefill chunk
-    Draft *draft;                   // proposes where lookup has nothing; NULL: none
-    Cache *cache;                   // of prefixes on disk; NULL: none
-    bool has_lookup;                // tokens are proposed by prompt lookup
-    Pace pace;                      // of steps that feed no prompt
-    float *masked;                  // (n_vocab) logits that a constraint may change
-    uint64_t n_prefill, n_decode;   // tokens fed so far, but for wrong guesses
-    uint64_t n_taken;               // prompt tokens that the prefix cache had
-    uint64_t n_steps;               // forwards that fed any sampled token
-    uint64_t n_guessed, n_right;    // tokens that were proposed and fed; those that were right
-    double prefill_sec, decode_sec; // wall time of forwards that fed only prompts / any sampled token
+    int max_steps;                // tokens per forward: the prefill chunk
+    Draft *draft;                 // proposes where lookup has nothing; NULL: none
+    Cache *cache;                 // of prefixes on disk; NULL: none
+    bool has_lookup;              // tokens are proposed by prompt lookup
+    Pace pace;                    // of steps that feed no prompt
+    float *masked;                // (n_vocab) logits that a constraint may change
+    uint64_t n_prefill, n_decode; // tokens fed so far, but for wrong guesses
+    uint64_t n_taken;             // prompt tokens that the prefix cache had
+    uint64_t n_steps;             // forwards that fed any sampled token
+    uint64_t n_guessed, n_right;  // tokens that were proposed and fed; those that were right
+    double prefill_sec,
+        decode_sec; // wall time of forwards that fed only prompts / any sampled token
 } Generator;
 
 // chunk: most steps per forward (prefill chunk, 0 = default); parallel: most sequences at once.
@@ -113,10 +122,11 @@ void generator_init(Generator *g, Model *m, const Tokenizer *t, int chunk, int p
 void sequence_start(Sequence *s, Generator *g, const Request *r, Session *session);
 void sequence_free(Sequence *s); // not the session
 
-// One forward for the unfinished ones of n sequences: for each that has its prompt in the token chosen last, with those
-// that must follow it, and prompt tokens of the others in the room that remains (in turn, so that none starves). Each
-// sequence's results do not depend on the others, nor on how many of its tokens a forward feeds. Sets finish of those
-// that end. Returns false when nothing was left to do.
+// One forward for the unfinished ones of n sequences: for each that has its prompt in the token
+// chosen last, with those that must follow it, and prompt tokens of the others in the room that
+// remains (in turn, so that none starves). Each sequence's results do not depend on the others, nor
+// on how many of its tokens a forward feeds. Sets finish of those that end. Returns false when
+// nothing was left to do.
 bool generate_step(Generator *g, Sequence *const *sequences, int n);
 // Runs one request to its end on a session.
 void generate(Generator *g, Sequence *s, const Request *r, Session *session);

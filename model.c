@@ -1,5 +1,5 @@
-// One forward pass for prefill, decode and batch: the equations stand in forward(), each operation spread
-// over all threads. Memory is reserved before it begins; nothing in it allocates.
+// One forward pass for prefill, decode and batch: the equations stand in forward(), each operation
+// spread over all threads. Memory is reserved before it begins; nothing in it allocates.
 #include "model.h"
 #include "kernels/ops.h"
 
@@ -105,7 +105,8 @@ typedef struct {
     AttendShape shape;
 } Forward;
 
-// Step i: rotates its queries and keys, and enters keys and values into the cache of layer f->layer.
+// Step i: rotates its queries and keys, and enters keys and values into the cache of layer
+// f->layer.
 static void rotate_and_store(void *arg, int i) {
     const Forward *f = arg;
     const Config *c = &f->model->config;
@@ -119,12 +120,15 @@ static void rotate_and_store(void *arg, int i) {
     for (int d = 0; d < c->n_heads * c->head_dim; d++) q[d] *= scale;
     for (int h = 0; h < c->n_kv_heads; h++) {
         Type type = f->model->kv.type;
-        kernel.store(type, session_key(step->session, f->layer, h, step->pos), k + h * c->head_dim, c->head_dim);
-        kernel.store(type, session_value(step->session, f->layer, h, step->pos), v + h * c->head_dim, c->head_dim);
+        kernel.store(type, session_key(step->session, f->layer, h, step->pos), k + h * c->head_dim,
+                     c->head_dim);
+        kernel.store(type, session_value(step->session, f->layer, h, step->pos),
+                     v + h * c->head_dim, c->head_dim);
     }
 }
 
-// The equations of the model (Touvron et al. 2023; Meta's reference), on n steps at once. Every thread runs this.
+// The equations of the model (Touvron et al. 2023; Meta's reference), on n steps at once. Every
+// thread runs this.
 static void forward(void *arg) {
     Forward f = *(const Forward *)arg;
     const Model *m = f.model;
@@ -160,8 +164,8 @@ static void forward(void *arg) {
     if (ws->n_wanted) ops_matmul(ws->logits, ws->h, &m->output, ws->n_wanted);
 }
 
-// Cuts the steps into tiles of consecutive positions of one session. None crosses a page: a page's tiles are the same
-// wherever the steps begin before it.
+// Cuts the steps into tiles of consecutive positions of one session. None crosses a page: a page's
+// tiles are the same wherever the steps begin before it.
 static int make_tiles(const Step *steps, int n, int most_steps, AttendTile *tiles) {
     int n_tiles = 0;
     for (int i = 0; i < n; i++) {
@@ -181,15 +185,16 @@ static int make_tiles(const Step *steps, int n, int most_steps, AttendTile *tile
     return n_tiles;
 }
 
-// The tokens fed are in their sessions. Whole pages of one forward have the bits of any prefill, since the kernels for
-// many tokens begin with fewer than a page has.
+// The tokens fed are in their sessions. Whole pages of one forward have the bits of any prefill,
+// since the kernels for many tokens begin with fewer than a page has.
 static void append_tokens(const Model *m, const Step *steps, int n) {
     for (int i = 0; i < n;) {
         Session *s = steps[i].session;
         int first = s->n_tokens;
         for (; i < n && steps[i].session == s; i++) s->tokens[s->n_tokens++] = steps[i].token;
         if (s->n_pure != first || (first % KV_PAGE && !m->is_invariant)) continue;
-        s->n_pure = m->is_invariant ? s->n_tokens : first + (s->n_tokens - first) / KV_PAGE * KV_PAGE;
+        s->n_pure =
+            m->is_invariant ? s->n_tokens : first + (s->n_tokens - first) / KV_PAGE * KV_PAGE;
     }
 }
 

@@ -6,7 +6,8 @@
 #include "rope.h"
 #include "session.h"
 
-// Positions that a file or an option may speak of: far beyond any model, and an int has room to count on.
+// Positions that a file or an option may speak of: far beyond any model, and an int has room to
+// count on.
 enum { MAX_CONTEXT = 1 << 28 };
 
 typedef struct {
@@ -44,21 +45,23 @@ typedef struct {
 // Bytes of all tensors.
 size_t model_weight_bytes(const Model *m);
 
-// Buffers of the forward pass for up to max_steps tokens, of which max_logits want logits, allocated once; the tokens
-// to be fed next; and the cis table, which grows with the longest sequence.
+// Buffers of the forward pass for up to max_steps tokens, of which max_logits want logits,
+// allocated once; the tokens to be fed next; and the cis table, which grows with the longest
+// sequence.
 typedef struct Workspace Workspace;
 Workspace *workspace_new(const Model *m, int max_steps, int max_logits);
 void workspace_free(Workspace *ws);
 
-// Adds up to n tokens to the next forward, at the next positions of a session (whose tokens follow each other), as many
-// as there is room for: logits are wanted of those from index `wanted` on. Returns how many, or -1 with err (exit 1)
-// when memory is short.
+// Adds up to n tokens to the next forward, at the next positions of a session (whose tokens follow
+// each other), as many as there is room for: logits are wanted of those from index `wanted` on.
+// Returns how many, or -1 with err (exit 1) when memory is short.
 int workspace_feed(Workspace *ws, Session *s, const int *tokens, int n, int wanted, Error *err);
 
-// Runs what was fed and returns the logits of those that want them, (n_wanted, vocab_size), valid until the next call;
-// NULL if nothing was fed. The tokens are then in their sessions. Prefill is many tokens of one session, decode is one,
-// batch is one of each of many, a check of proposed tokens is a few of each. The kernels are chosen as for `like`
-// tokens: 0 is as many as there are, 1 gives each token the bits of a forward of its own.
+// Runs what was fed and returns the logits of those that want them, (n_wanted, vocab_size), valid
+// until the next call; NULL if nothing was fed. The tokens are then in their sessions. Prefill is
+// many tokens of one session, decode is one, batch is one of each of many, a check of proposed
+// tokens is a few of each. The kernels are chosen as for `like` tokens: 0 is as many as there are,
+// 1 gives each token the bits of a forward of its own.
 const float *model_forward(const Model *m, Workspace *ws, int like);
 
 #endif

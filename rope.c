@@ -1,6 +1,6 @@
-// Frequencies are rounded to float32 after each operation that Meta's code does in float32, because the models were
-// trained with exactly those angles: at position 131071 one bit of a frequency turns a vector visibly. Powers are taken
-// in double and rounded once.
+// Frequencies are rounded to float32 after each operation that Meta's code does in float32, because
+// the models were trained with exactly those angles: at position 131071 one bit of a frequency
+// turns a vector visibly. Powers are taken in double and rounded once.
 #include "rope.h"
 
 #include "kernels/ops.h"
@@ -10,14 +10,16 @@
 #include <string.h>
 
 enum {
-    LLAMA3_CONTEXT = 8192, // positions that Llama 3 was trained with and its scaling rule starts from
-    TABLE_STEP = 256,      // rows the table grows by, so that decoding copies it rarely
-    ROWS_AT_ONCE = 16      // that a thread takes: 2048 cosines and sines of 128 dimensions
+    LLAMA3_CONTEXT =
+        8192,         // positions that Llama 3 was trained with and its scaling rule starts from
+    TABLE_STEP = 256, // rows the table grows by, so that decoding copies it rarely
+    ROWS_AT_ONCE = 16 // that a thread takes: 2048 cosines and sines of 128 dimensions
 };
 static const double MOST = 1e12; // of any figure: no model comes near
 
 static const float two_pi = 6.2831853071795864769f;
-static const char *const rule_names[] = {"none", "linear", "ntk", "dynamic", "yarn", "llama3", "file"};
+static const char *const rule_names[] = {"none", "linear", "ntk", "dynamic",
+                                         "yarn", "llama3", "file"};
 enum { N_RULES = sizeof rule_names / sizeof *rule_names };
 
 int rope_rule_of(const char *name) {
@@ -34,13 +36,14 @@ static float base_freq(double theta, int i, int dim) {
     return 1.0f / (float)pow((double)(float)theta, (double)exponent);
 }
 
-// NTK-aware: the base grows so that the lowest frequency is divided by `factor` and the highest is kept.
+// NTK-aware: the base grows so that the lowest frequency is divided by `factor` and the highest is
+// kept.
 static double ntk_theta(double theta, double factor, int dim) {
     return dim > 2 ? theta * pow(factor, (double)dim / (dim - 2)) : theta;
 }
 
-// By what the wavelength is multiplied: 1 below orig_ctx / high_freq_factor, `factor` above orig_ctx /
-// low_freq_factor, and a blend (in `smooth`) between. As in Meta's apply_scaling.
+// By what the wavelength is multiplied: 1 below orig_ctx / high_freq_factor, `factor` above
+// orig_ctx / low_freq_factor, and a blend (in `smooth`) between. As in Meta's apply_scaling.
 static float llama3_freq(const RopeParams *p, float freq) {
     float orig = (float)p->orig_ctx, factor = (float)p->factor;
     float low = (float)p->low_freq_factor, high = (float)p->high_freq_factor;
@@ -92,9 +95,9 @@ static float attention_factor(const RopeParams *p) {
     return p->factor > 1 ? (float)(0.1 * log(p->factor) + 1) : 1;
 }
 
-// Llama 3.1's rule reaches us as divisors, because that is how llama.cpp's converter writes it. Divisors that are
-// those of the rule, with the released frequency factors, are taken as the rule itself: dividing by a rounded divisor
-// would miss the reference's frequencies in the last bit.
+// Llama 3.1's rule reaches us as divisors, because that is how llama.cpp's converter writes it.
+// Divisors that are those of the rule, with the released frequency factors, are taken as the rule
+// itself: dividing by a rounded divisor would miss the reference's frequencies in the last bit.
 static bool is_llama3(const RopeParams *p) {
     for (int i = 0; i < p->dim / 2; i++) {
         float divisor = base_freq(p->theta, i, p->dim) / scaled_freq(p, i, 0);
@@ -107,16 +110,18 @@ static bool is_llama3(const RopeParams *p) {
 static bool read_divisors(RopeParams *p, const Gguf *g, Error *err) {
     const GgufTensor *t = gguf_tensor(g, "rope_freqs.weight");
     if (!t) return true;
-    if (t->type != TYPE_F32 || t->dims[0] != (uint64_t)p->dim / 2 || t->bytes != (size_t)p->dim / 2 * sizeof(float) ||
-        (uintptr_t)t->data % sizeof(float))
-        return error_set(err, EXIT_MODEL, "%s: tensor rope_freqs.weight: expected F32 (%d), found %s (%llu)", g->path,
-                         p->dim / 2, type_info(t->type)->name, (unsigned long long)t->dims[0]);
+    if (t->type != TYPE_F32 || t->dims[0] != (uint64_t)p->dim / 2 ||
+        t->bytes != (size_t)p->dim / 2 * sizeof(float) || (uintptr_t)t->data % sizeof(float))
+        return error_set(
+            err, EXIT_MODEL, "%s: tensor rope_freqs.weight: expected F32 (%d), found %s (%llu)",
+            g->path, p->dim / 2, type_info(t->type)->name, (unsigned long long)t->dims[0]);
     p->divisors = t->data;
     for (int i = 0; i < p->dim / 2; i++)
         if (!(p->divisors[i] > 0 && p->divisors[i] < 1e9f))
-            return error_set(err, EXIT_MODEL,
-                             "%s: tensor rope_freqs.weight: value %d: expected a positive divisor, found %g", g->path,
-                             i, (double)p->divisors[i]);
+            return error_set(
+                err, EXIT_MODEL,
+                "%s: tensor rope_freqs.weight: value %d: expected a positive divisor, found %g",
+                g->path, i, (double)p->divisors[i]);
     RopeParams rule = *p;
     if (!gguf_find(g, "llama.rope.scaling.original_context_length")) rule.orig_ctx = LLAMA3_CONTEXT;
     rule.factor = p->divisors[p->dim / 2 - 1];
@@ -133,13 +138,15 @@ static bool read_positive(const Gguf *g, const char *key, double *out, Error *er
     if (!gguf_find(g, key)) return true;
     if (!gguf_f64(g, key, out, err)) return false;
     if (*out > 0 && *out < MOST) return true;
-    return error_set(err, EXIT_MODEL, "%s: %s: expected a positive number, found %g", g->path, key, *out);
+    return error_set(err, EXIT_MODEL, "%s: %s: expected a positive number, found %g", g->path, key,
+                     *out);
 }
 
 // llama.rope.scaling.*: the figures, then the rule that they belong to.
 static bool read_scaling(RopeParams *p, const Gguf *g, Error *err) {
     double orig_ctx = p->orig_ctx;
-    if (!read_positive(g, "llama.rope.scale_linear", &p->factor, err) || // before llama.rope.scaling.*
+    if (!read_positive(g, "llama.rope.scale_linear", &p->factor,
+                       err) || // before llama.rope.scaling.*
         !read_positive(g, "llama.rope.scaling.factor", &p->factor, err) ||
         !read_positive(g, "llama.rope.scaling.original_context_length", &orig_ctx, err) ||
         !read_positive(g, "llama.rope.scaling.low_freq_factor", &p->low_freq_factor, err) ||
@@ -149,9 +156,10 @@ static bool read_scaling(RopeParams *p, const Gguf *g, Error *err) {
         !read_positive(g, "llama.rope.scaling.yarn_attn_factor", &p->attn_factor, err))
         return false;
     if (orig_ctx < 1 || orig_ctx > INT32_MAX || p->low_freq_factor >= p->high_freq_factor)
-        return error_set(err, EXIT_MODEL,
-                         "%s: llama.rope.scaling: context %g, frequency factors %g and %g make no sense", g->path,
-                         orig_ctx, p->low_freq_factor, p->high_freq_factor);
+        return error_set(
+            err, EXIT_MODEL,
+            "%s: llama.rope.scaling: context %g, frequency factors %g and %g make no sense",
+            g->path, orig_ctx, p->low_freq_factor, p->high_freq_factor);
     p->orig_ctx = (int)orig_ctx;
     if (p->factor != 1) p->rule = ROPE_LINEAR; // what a factor alone means
     if (!gguf_find(g, "llama.rope.scaling.type")) return true;
@@ -186,29 +194,36 @@ bool rope_params_read(RopeParams *p, const Gguf *g, int head_dim, Error *err) {
         !read_positive(g, "llama.context_length", &orig_ctx, err))
         return false;
     if (dim > head_dim || dim != 2 * floor(dim / 2))
-        return error_set(err, EXIT_MODEL, "%s: llama.rope.dimension_count: expected an even number up to %d, found %g",
-                         g->path, head_dim, dim);
+        return error_set(
+            err, EXIT_MODEL,
+            "%s: llama.rope.dimension_count: expected an even number up to %d, found %g", g->path,
+            head_dim, dim);
     if (p->theta <= 1)
-        return error_set(err, EXIT_MODEL, "%s: llama.rope.freq_base: expected more than 1, found %g", g->path,
+        return error_set(err, EXIT_MODEL,
+                         "%s: llama.rope.freq_base: expected more than 1, found %g", g->path,
                          p->theta);
     p->dim = (int)dim;
     p->orig_ctx = orig_ctx < INT32_MAX ? (int)orig_ctx : INT32_MAX;
     if (!read_scaling(p, g, err)) return false;
-    return p->rule == ROPE_LLAMA3 || read_divisors(p, g, err); // figures are more exact than divisors
+    return p->rule == ROPE_LLAMA3 ||
+           read_divisors(p, g, err); // figures are more exact than divisors
 }
 
-bool rope_params_override(RopeParams *p, const char *rule, double theta, double factor, int orig_ctx, Error *err) {
+bool rope_params_override(RopeParams *p, const char *rule, double theta, double factor,
+                          int orig_ctx, Error *err) {
     if (theta > 0) p->theta = theta;
     if (orig_ctx > 0) p->orig_ctx = orig_ctx;
     if (factor > 0) p->factor = factor;
-    if (rule && rope_rule_of(rule) < 0) return error_set(err, EXIT_USAGE, "--rope-scaling: no rule \"%s\"", rule);
+    if (rule && rope_rule_of(rule) < 0)
+        return error_set(err, EXIT_USAGE, "--rope-scaling: no rule \"%s\"", rule);
     if (rule)
         p->rule = (RopeRule)rope_rule_of(rule);
     else if (factor > 0 && p->rule == ROPE_NONE)
         p->rule = ROPE_LINEAR;
     if (p->rule == ROPE_FILE && !p->divisors)
         return error_set(err, EXIT_USAGE, "--rope-scaling file: the file has no rope_freqs.weight");
-    if (p->theta <= 1) return error_set(err, EXIT_USAGE, "--rope-theta: expected more than 1, found %g", p->theta);
+    if (p->theta <= 1)
+        return error_set(err, EXIT_USAGE, "--rope-theta: expected more than 1, found %g", p->theta);
     return true;
 }
 
@@ -227,7 +242,8 @@ void rope_free(Rope *rope) {
 
 float rope_freq(const Rope *rope, int pos, int i) {
     const RopeParams *p = &rope->params;
-    return p->rule == ROPE_DYNAMIC && pos >= p->orig_ctx ? scaled_freq(p, i, pos + 1) : rope->freqs[i];
+    return p->rule == ROPE_DYNAMIC && pos >= p->orig_ctx ? scaled_freq(p, i, pos + 1)
+                                                         : rope->freqs[i];
 }
 
 float rope_cis(const Rope *rope, int pos, int i, float *c, float *s) {

@@ -1,4 +1,5 @@
-// Rotary position embedding (Su et al. 2021): frequencies, every scaling rule in use, the cis table, the rotation.
+// Rotary position embedding (Su et al. 2021): frequencies, every scaling rule in use, the cis
+// table, the rotation.
 #ifndef ROPE_H
 #define ROPE_H
 
@@ -39,29 +40,32 @@ typedef struct {
 int rope_rule_of(const char *name);
 const char *rope_rule_name(RopeRule rule);
 
-// Parameters of no model: no scaling, theta 10000 (the paper's); should a rule be set, factor 8 of 8192 positions, as
-// in Llama 3.1.
+// Parameters of no model: no scaling, theta 10000 (the paper's); should a rule be set, factor 8 of
+// 8192 positions, as in Llama 3.1.
 RopeParams rope_params_of(int dim);
-// Reads theta, rule and its figures from GGUF metadata (prefix "llama."). rope_freqs.weight, where present, is rule
-// ROPE_FILE, or ROPE_LLAMA3 if it holds the divisors of Llama 3.1's or 3.2's release. False with err (exit 3) on a
-// value no model can have.
+// Reads theta, rule and its figures from GGUF metadata (prefix "llama."). rope_freqs.weight, where
+// present, is rule ROPE_FILE, or ROPE_LLAMA3 if it holds the divisors of Llama 3.1's or 3.2's
+// release. False with err (exit 3) on a value no model can have.
 bool rope_params_read(RopeParams *p, const Gguf *g, int head_dim, Error *err);
-// What the command line says instead: rule (NULL: keep), theta, factor and original context (0: keep). A factor
-// without a rule, where there is none, is linear. False with err (exit 2) if the rule is unknown or impossible.
-bool rope_params_override(RopeParams *p, const char *rule, double theta, double factor, int orig_ctx, Error *err);
+// What the command line says instead: rule (NULL: keep), theta, factor and original context (0:
+// keep). A factor without a rule, where there is none, is linear. False with err (exit 2) if the
+// rule is unknown or impossible.
+bool rope_params_override(RopeParams *p, const char *rule, double theta, double factor,
+                          int orig_ctx, Error *err);
 
 // Computes the frequencies; the table starts empty.
 void rope_init(Rope *rope, const RopeParams *params);
 void rope_free(Rope *rope);
-// Frequency of pair i at a position. Dynamic: each row has the base of the context that ends there, as when decoding
-// token by token, whatever the table's length.
+// Frequency of pair i at a position. Dynamic: each row has the base of the context that ends there,
+// as when decoding token by token, whatever the table's length.
 float rope_freq(const Rope *rope, int pos, int i);
-// One entry of the table, which need not hold it: returns the angle, position * frequency in radians.
+// One entry of the table, which need not hold it: returns the angle, position * frequency in
+// radians.
 float rope_cis(const Rope *rope, int pos, int i, float *c, float *s);
 // Makes the table cover at least n_positions (parallel). Not while another thread reads it.
 void rope_reserve(Rope *rope, int n_positions);
-// Rotates n_heads vectors of head_dim values in place, as position pos: the first `dim` values of each are dim/2
-// complex numbers (adjacent pairs), multiplied by cis[pos].
+// Rotates n_heads vectors of head_dim values in place, as position pos: the first `dim` values of
+// each are dim/2 complex numbers (adjacent pairs), multiplied by cis[pos].
 void rope_apply(const Rope *rope, float *vec, int n_heads, int head_dim, int pos);
 
 #endif

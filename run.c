@@ -12,14 +12,16 @@
 #include <string.h>
 #include <unistd.h>
 
-// Descriptors 0 to 2 must be taken before any file is opened: a result file that became "stderr" would collect
-// messages.
+// Descriptors 0 to 2 must be taken before any file is opened: a result file that became "stderr"
+// would collect messages.
 static void guard_descriptors(void) {
     for (int fd = 0; fd < 3; fd++)
-        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) != fd) _exit(EXIT_RUNTIME);
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) != fd)
+            _exit(EXIT_RUNTIME);
 }
 
-// What stdio prints it loses when a descriptor says that it would block. Whoever shares it gets it back as it was.
+// What stdio prints it loses when a descriptor says that it would block. Whoever shares it gets it
+// back as it was.
 static int stdout_flags;
 static void stdout_restore(void) { fcntl(STDOUT_FILENO, F_SETFL, stdout_flags); }
 static void stdout_block(void) {
@@ -46,11 +48,13 @@ static int run_verb(const Verb *verb, int argc, char **argv) {
     if (!options_parse(&o, verb->letter, argc, argv, &err)) die_error(&err);
     if (o.wants_help) return verb_help_print(verb);
     if (o.n_args > verb->most_args)
-        die(EXIT_USAGE, "%s: unexpected argument \"%s\" (usage: llama31 %s %s)", o.verb, o.args[verb->most_args],
-            o.verb, verb->usage);
+        die(EXIT_USAGE, "%s: unexpected argument \"%s\" (usage: llama31 %s %s)", o.verb,
+            o.args[verb->most_args], o.verb, verb->usage);
     if (!kernels_init(NULL))
-        die(EXIT_USAGE, "LLAMA31_ISA: expected scalar, avx2, avx512, amx or neon, found \"%s\"", getenv("LLAMA31_ISA"));
-    int n_threads = o.model_options.n_threads > 0 ? o.model_options.n_threads : team_default_threads();
+        die(EXIT_USAGE, "LLAMA31_ISA: expected scalar, avx2, avx512, amx or neon, found \"%s\"",
+            getenv("LLAMA31_ISA"));
+    int n_threads =
+        o.model_options.n_threads > 0 ? o.model_options.n_threads : team_default_threads();
     return team_serve(n_threads, run_job, &(Job){verb, &o});
 }
 
@@ -58,8 +62,8 @@ static int print_version(bool is_verbose) {
     puts("llama31 " VERSION);
     if (!is_verbose) return EXIT_OK;
     kernels_init(NULL);
-    printf("commit %s\ncompiler %s\nkernels %s (of %s)\nthreads %d\n", BUILD_COMMIT, BUILD_COMPILER, kernel.name,
-           kernels_names(), team_default_threads());
+    printf("commit %s\ncompiler %s\nkernels %s (of %s)\nthreads %d\n", BUILD_COMMIT, BUILD_COMPILER,
+           kernel.name, kernels_names(), team_default_threads());
     return EXIT_OK;
 }
 
@@ -68,7 +72,9 @@ int main(int argc, char **argv) {
     stdout_block();
     endings_install(&generate_interrupted);
     gguf_guard_install();
-    if (argc < 2) die(EXIT_USAGE, "expected a verb: llama31 run \"Once upon a time\" (llama31 help lists them)");
+    if (argc < 2)
+        die(EXIT_USAGE,
+            "expected a verb: llama31 run \"Once upon a time\" (llama31 help lists them)");
     const char *name = argv[1];
     int code = EXIT_OK;
     if (!strcmp(name, "--version"))

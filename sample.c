@@ -1,5 +1,6 @@
-// Candidates are 64-bit keys, value above and complemented id below: comparing keys is comparing values with ties to
-// the lower id. What is cut off is found by selection in linear time; nothing is ever sorted.
+// Candidates are 64-bit keys, value above and complemented id below: comparing keys is comparing
+// values with ties to the lower id. What is cut off is found by selection in linear time; nothing
+// is ever sorted.
 #include "sample.h"
 
 #include <math.h>
@@ -32,20 +33,24 @@ static float from_bits(int32_t bits) {
     return x;
 }
 
-// Floats as integers in the same order, and back (it is its own inverse). Comparing these vectorises, floats do not.
+// Floats as integers in the same order, and back (it is its own inverse). Comparing these
+// vectorises, floats do not.
 static int32_t ordered(int32_t bits) { return bits ^ (bits >> 31 & 0x7fffffff); }
 
 // A candidate as one number, and its two parts.
 static uint64_t key_of(float value, int id) {
-    return (uint64_t)((uint32_t)ordered(bits_of(value)) ^ 0x80000000u) << 32 | (0xffffffffu - (uint32_t)id);
+    return (uint64_t)((uint32_t)ordered(bits_of(value)) ^ 0x80000000u) << 32 |
+           (0xffffffffu - (uint32_t)id);
 }
 
-static float key_value(uint64_t key) { return from_bits(ordered((int32_t)((uint32_t)(key >> 32) ^ 0x80000000u))); }
+static float key_value(uint64_t key) {
+    return from_bits(ordered((int32_t)((uint32_t)(key >> 32) ^ 0x80000000u)));
+}
 
 static int key_id(uint64_t key) { return (int)(0xffffffffu - (uint32_t)key); }
 
-// exp(-t) for t >= 0, 0 beyond 87, within 2 units in the last place; without branches, so that loops are vectorised.
-// exp(-t) = 2^n e^r with r = -t - n ln 2, |r| <= ln 2 / 2.
+// exp(-t) for t >= 0, 0 beyond 87, within 2 units in the last place; without branches, so that
+// loops are vectorised. exp(-t) = 2^n e^r with r = -t - n ln 2, |r| <= ln 2 / 2.
 static inline float exp_minus(float t) {
     int32_t bits = bits_of(t), limit = bits_of(deepest), seen = -(int32_t)(bits <= limit);
     t = from_bits(bits & seen);
@@ -54,7 +59,8 @@ static inline float exp_minus(float t) {
     n -= 12582912.0f;
     float r = (-t - n * 0.693145752f) - n * 1.42860677e-6f;
     float e =
-        1 + r * (1 + r * (0.5f + r * (0.166666667f + r * (0.0416666411f + r * (0.00833345205f + r * 0.00139043f)))));
+        1 + r * (1 + r * (0.5f + r * (0.166666667f + r * (0.0416666411f + r * (0.00833345205f +
+                                                                               r * 0.00139043f)))));
     return from_bits(bits_of(e * from_bits((exponent + 127) * (1 << 23))) & seen);
 }
 
@@ -80,7 +86,9 @@ static float largest(const float *logits, int n) {
         high = x > high ? x : high;
         low = x < low ? x : low;
     }
-    return high >= bits_of(INFINITY) || low < ordered(bits_of(-INFINITY)) ? NAN : from_bits(ordered(high));
+    return high >= bits_of(INFINITY) || low < ordered(bits_of(-INFINITY))
+               ? NAN
+               : from_bits(ordered(high));
 }
 
 int logits_argmax(const float *logits, int n_vocab) {
@@ -114,8 +122,9 @@ void logits_top(const float *logits, int n_vocab, Alternative *out, int n) {
     for (int i = m; i < n; i++) out[i] = (Alternative){-1, -INFINITY};
 }
 
-// The last of the fewest best keys whose values, or whose number if by_number, reach `goal` > 0; 0 if all do not.
-// Quickselect: what lies above a pivot is weighed, and one side dropped. Reorders the keys (all different).
+// The last of the fewest best keys whose values, or whose number if by_number, reach `goal` > 0; 0
+// if all do not. Quickselect: what lies above a pivot is weighed, and one side dropped. Reorders
+// the keys (all different).
 static uint64_t last_of_best(uint64_t *keys, int n, double goal, bool by_number) {
     double above = 0; // weight of keys[0, lo)
     for (int lo = 0, hi = n; lo < hi;) {
@@ -172,8 +181,8 @@ static int collect(Sampler *s, const float *logits, float floor) {
     return n > limit ? keep_best(s, n, limit, true) : n;
 }
 
-// Uniform in [0, 1): the n-th output of SplitMix64 (Steele, Lea and Flood, Fast Splittable Pseudorandom Number
-// Generators, 2014), a counter times an odd constant, mixed.
+// Uniform in [0, 1): the n-th output of SplitMix64 (Steele, Lea and Flood, Fast Splittable
+// Pseudorandom Number Generators, 2014), a counter times an odd constant, mixed.
 static double draw(Sampler *s) {
     uint64_t z = s->options.seed + ++s->n_drawn * 0x9e3779b97f4a7c15u;
     z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
@@ -200,18 +209,21 @@ static int draw_any(Sampler *s, const float *logits, float best, double total) {
 }
 
 static bool has_penalty(const SampleOptions *o) {
-    return o->repeat_last_n && (o->repeat_penalty != 1 || o->presence_penalty != 0 || o->frequency_penalty != 0);
+    return o->repeat_last_n &&
+           (o->repeat_penalty != 1 || o->presence_penalty != 0 || o->frequency_penalty != 0);
 }
 
-// Bias, then penalties: the repeat penalty makes a token less likely whatever the sign of its logit (Keskar et al.
-// 2019); frequency counts each use, presence the first.
+// Bias, then penalties: the repeat penalty makes a token less likely whatever the sign of its logit
+// (Keskar et al. 2019); frequency counts each use, presence the first.
 static const float *change(Sampler *s, const float *logits, const int *recent, int n_recent) {
     const SampleOptions *o = &s->options;
     memcpy(s->changed, logits, (size_t)s->n_vocab * sizeof *logits);
     for (int i = 0; i < o->n_bias; i++)
-        if (o->bias[i].id >= 0 && o->bias[i].id < s->n_vocab) s->changed[o->bias[i].id] += o->bias[i].bias;
+        if (o->bias[i].id >= 0 && o->bias[i].id < s->n_vocab)
+            s->changed[o->bias[i].id] += o->bias[i].bias;
     if (!has_penalty(o)) return s->changed;
-    int first = o->repeat_last_n > 0 && o->repeat_last_n < n_recent ? n_recent - o->repeat_last_n : 0;
+    int first =
+        o->repeat_last_n > 0 && o->repeat_last_n < n_recent ? n_recent - o->repeat_last_n : 0;
     for (int i = first; i < n_recent; i++)
         if (recent[i] >= 0 && recent[i] < s->n_vocab) s->counts[recent[i]]++;
     for (int i = first; i < n_recent; i++) {
@@ -261,8 +273,10 @@ int sampler_next(Sampler *s, const float *logits, const int *recent, int n_recen
     float best = largest(logits, s->n_vocab), inv_temp = 1 / o->temp;
     if (!(best > -INFINITY)) return -1;
 
-    // How far below the best a logit may lie. The nucleus holds no token of less than (1 - top_p) / n_vocab.
-    double depth = o->min_p > 0 ? fmin(-log((double)o->min_p), (double)deepest) : (double)deepest, total = 0;
+    // How far below the best a logit may lie. The nucleus holds no token of less than (1 - top_p) /
+    // n_vocab.
+    double depth = o->min_p > 0 ? fmin(-log((double)o->min_p), (double)deepest) : (double)deepest,
+           total = 0;
     if (o->top_k <= 0 && o->min_p <= 0) {
         total = weigh(logits, s->n_vocab, best, inv_temp);
         if (o->top_p >= 1) return draw_any(s, logits, best, total);

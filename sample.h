@@ -23,7 +23,8 @@ typedef struct {
     uint64_t seed;
 } SampleOptions;
 
-// An alternative at a position: log-probability under the model's own distribution (before any option).
+// An alternative at a position: log-probability under the model's own distribution (before any
+// option).
 typedef struct {
     int id;
     float logprob;
@@ -39,9 +40,10 @@ void sampler_free(Sampler *s);
 // The next draws of s are those of `other`, which has the same seed.
 void sampler_follow(Sampler *s, const Sampler *other);
 
-// Chooses a token. `logits` (n_vocab) is not changed; `recent` are the tokens so far (prompt and text), newest last.
-// Order: bias, penalties, then top-k, min-p, top-p on the tempered distribution, then one draw. Ties go to the lower
-// id. Returns -1 if a logit is NaN or +Inf or nothing is left to sample. No sort of the whole vocabulary.
+// Chooses a token. `logits` (n_vocab) is not changed; `recent` are the tokens so far (prompt and
+// text), newest last. Order: bias, penalties, then top-k, min-p, top-p on the tempered
+// distribution, then one draw. Ties go to the lower id. Returns -1 if a logit is NaN or +Inf or
+// nothing is left to sample. No sort of the whole vocabulary.
 int sampler_next(Sampler *s, const float *logits, const int *recent, int n_recent);
 
 // The n best tokens and their log-probabilities, best first, from raw logits (n_vocab).

@@ -1,5 +1,6 @@
-// The KV cache is kept in pages of KV_PAGE positions of all layers, keys first, then values. Pages are allocated as the
-// sequence grows, untouched memory costs nothing, and sequences with a common prefix hold the same pages.
+// The KV cache is kept in pages of KV_PAGE positions of all layers, keys first, then values. Pages
+// are allocated as the sequence grows, untouched memory costs nothing, and sequences with a common
+// prefix hold the same pages.
 #include "session.h"
 
 #include <stdatomic.h>
@@ -14,12 +15,18 @@ struct KvPage {
     size_t map_bytes;
 };
 
-size_t kv_row_bytes(const KvShape *shape) { return quant_row_bytes(shape->type, (size_t)shape->head_dim); }
+size_t kv_row_bytes(const KvShape *shape) {
+    return quant_row_bytes(shape->type, (size_t)shape->head_dim);
+}
 
 // Bytes of the keys (or values) that a page holds for one layer.
-static size_t layer_bytes(const KvShape *shape) { return (size_t)shape->n_kv_heads * KV_PAGE * kv_row_bytes(shape); }
+static size_t layer_bytes(const KvShape *shape) {
+    return (size_t)shape->n_kv_heads * KV_PAGE * kv_row_bytes(shape);
+}
 
-size_t kv_position_bytes(const KvShape *shape) { return 2 * (size_t)shape->n_layers * layer_bytes(shape) / KV_PAGE; }
+size_t kv_position_bytes(const KvShape *shape) {
+    return 2 * (size_t)shape->n_layers * layer_bytes(shape) / KV_PAGE;
+}
 
 // With one owner; NULL when memory is short.
 static KvPage *page_new(const KvShape *shape) {
@@ -100,7 +107,8 @@ bool session_reserve(Session *s, int n, Error *err) {
     while (s->n_pages < n_pages) {
         KvPage *page = page_new(&s->shape);
         if (!page)
-            return error_set(err, EXIT_RUNTIME, "out of memory: KV cache for %d positions (%zu MiB)", n,
+            return error_set(err, EXIT_RUNTIME,
+                             "out of memory: KV cache for %d positions (%zu MiB)", n,
                              (size_t)n * kv_position_bytes(&s->shape) >> 20);
         session_place(s, page);
     }
@@ -125,11 +133,16 @@ void session_adopt(Session *s, const int *tokens, void *data, void *map, size_t 
 // Of the keys or values of a layer, which `pages` holds, those of a head at a position.
 static void *row_at(const Session *s, const void *const *pages, int layer, int kv_head, int pos) {
     const char *page = pages[(size_t)layer * (size_t)s->cap_pages + (size_t)(pos / KV_PAGE)];
-    return (char *)page + ((size_t)kv_head * KV_PAGE + (size_t)(pos % KV_PAGE)) * kv_row_bytes(&s->shape);
+    return (char *)page +
+           ((size_t)kv_head * KV_PAGE + (size_t)(pos % KV_PAGE)) * kv_row_bytes(&s->shape);
 }
 
-void *session_key(const Session *s, int layer, int kv_head, int pos) { return row_at(s, s->k, layer, kv_head, pos); }
-void *session_value(const Session *s, int layer, int kv_head, int pos) { return row_at(s, s->v, layer, kv_head, pos); }
+void *session_key(const Session *s, int layer, int kv_head, int pos) {
+    return row_at(s, s->k, layer, kv_head, pos);
+}
+void *session_value(const Session *s, int layer, int kv_head, int pos) {
+    return row_at(s, s->v, layer, kv_head, pos);
+}
 
 bool session_pad(Session *s, int n, Error *err) {
     if (!session_reserve(s, n, err)) return false;
@@ -146,7 +159,8 @@ static void page_copy(const KvShape *shape, KvPage *to, const KvPage *from, int 
         memcpy(to->data + i * stride, from->data + i * stride, used);
 }
 
-// The last page, if others hold it too or it is a mapping, and it is about to be written: a copy of our own.
+// The last page, if others hold it too or it is a mapping, and it is about to be written: a copy of
+// our own.
 static bool session_own_last(Session *s, int n) {
     int last = s->n_pages - 1;
     if (n % KV_PAGE == 0 || (s->pages[last]->n_owners == 1 && !s->pages[last]->map)) return true;

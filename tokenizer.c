@@ -1,18 +1,19 @@
-// Both tokenizers cut a text into pieces and then merge, within each piece, the best pair of neighbours that is a
-// token, until none is left. They differ in four points:
+// Both tokenizers cut a text into pieces and then merge, within each piece, the best pair of
+// neighbours that is a token, until none is left. They differ in four points:
 //
 //                 Llama 3 (tiktoken)                    Llama 2 (SentencePiece BPE)
-//   pieces        a regular expression, see split()     a word with its spaces in front, see next_word()
-//   parts         bytes                                 characters; those that are no token become byte tokens
-//   best pair     lowest id, leftmost                   highest score, leftmost
-//   whole piece   taken at once if it is a token        must be reached by merges
+//   pieces        a regular expression, see split()     a word with its spaces in front, see
+//   next_word() parts         bytes                                 characters; those that are no
+//   token become byte tokens best pair     lowest id, leftmost                   highest score,
+//   leftmost whole piece   taken at once if it is a token        must be reached by merges
 //
-// Text that is not valid UTF-8: each byte outside a valid character is a character of its own, neither letter, number
-// nor space. Its bytes are kept, so decoding gives back the same bytes whatever they are. (One exception is
-// SentencePiece's own: U+2581, which stands for a space there, comes back as one.)
+// Text that is not valid UTF-8: each byte outside a valid character is a character of its own,
+// neither letter, number nor space. Its bytes are kept, so decoding gives back the same bytes
+// whatever they are. (One exception is SentencePiece's own: U+2581, which stands for a space there,
+// comes back as one.)
 //
-// Meta's tokenizer cuts runs of 25,000 (non-)spaces, and texts of 400,000 characters, before the expression sees them;
-// tiktoken itself and all other programs do not, and neither do we.
+// Meta's tokenizer cuts runs of 25,000 (non-)spaces, and texts of 400,000 characters, before the
+// expression sees them; tiktoken itself and all other programs do not, and neither do we.
 #include "tokenizer.h"
 #include "base/unicode.h"
 
@@ -22,7 +23,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-// tokenizer.ggml.token_type, and two of our own: a claimed token is a control token whose bytes are shown
+// tokenizer.ggml.token_type, and two of our own: a claimed token is a control token whose bytes are
+// shown
 enum { UNDEFINED, NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE, UNREACHABLE, CLAIMED };
 enum {
     MAX_STOPS = 16,      // ids that end an answer: models have one to five
@@ -36,7 +38,8 @@ enum {
 enum { GONE = -2, MAX_CLAIMS = 64, CLAIM_BYTES = 64 };
 static const uint32_t NO_RANK = UINT32_MAX;
 
-// Tokens by their bytes, open addressing: id + 1 in the low bits, some of the hash above them; 0 is free.
+// Tokens by their bytes, open addressing: id + 1 in the low bits, some of the hash above them; 0 is
+// free.
 typedef struct {
     uint32_t *slots, tag_mask;
     size_t mask;
@@ -46,7 +49,8 @@ struct Tokenizer {
     const char *file; // for messages
     int n;
     bool is_sentencepiece, adds_bos, has_prefix;
-    bool is_split;         // SentencePiece: no token has a space after other bytes, so that words never merge
+    bool is_split; // SentencePiece: no token has a space after other bytes, so that words never
+                   // merge
     int bos, eos, unknown; // -1: none
     uint8_t *type;         // (n)
     uint32_t *start;       // (n + 1): token i is bytes[start[i]] .. bytes[start[i + 1]]
@@ -61,7 +65,8 @@ struct Tokenizer {
 };
 
 // A message about the vocabulary; false.
-#define refuse(t, err, fmt, ...) error_set(err, EXIT_MODEL, "%s: tokenizer.ggml: " fmt, (t)->file, __VA_ARGS__)
+#define refuse(t, err, fmt, ...)                                                                   \
+    error_set(err, EXIT_MODEL, "%s: tokenizer.ggml: " fmt, (t)->file, __VA_ARGS__)
 
 void ids_push(Ids *ids, int id) {
     if (ids->len == ids->cap) {
@@ -90,18 +95,21 @@ static uint64_t hash(const Tokenizer *t, const char *s, size_t n) {
         memcpy(&low, s, 4), memcpy(&high, s + n - 4, 4);
         w = low | (uint64_t)high << 32;
     } else if (n) {
-        w = (uint64_t)(unsigned char)s[0] << 16 | (uint64_t)(unsigned char)s[n / 2] << 8 | (unsigned char)s[n - 1];
+        w = (uint64_t)(unsigned char)s[0] << 16 | (uint64_t)(unsigned char)s[n / 2] << 8 |
+            (unsigned char)s[n - 1];
     }
     return mix(h ^ w, 0xe7037ed1a0b428dbu);
 }
 
 // The token with these n bytes, whose hash is h, or -1.
-static int find_hashed(const Tokenizer *t, const Table *table, uint64_t h, const char *s, size_t n) {
+static int find_hashed(const Tokenizer *t, const Table *table, uint64_t h, const char *s,
+                       size_t n) {
     for (size_t i = h & table->mask; table->slots[i]; i = (i + 1) & table->mask) {
         uint32_t slot = table->slots[i];
         if ((slot ^ h >> 32) & table->tag_mask) continue;
         int id = (int)(slot & ~table->tag_mask) - 1;
-        if (t->start[id + 1] - t->start[id] == n && !memcmp(t->bytes + t->start[id], s, n)) return id;
+        if (t->start[id + 1] - t->start[id] == n && !memcmp(t->bytes + t->start[id], s, n))
+            return id;
     }
     return -1;
 }
@@ -119,7 +127,9 @@ static void table_init(Table *table, int n_tokens, size_t n) {
     table->slots = xalloc(table->mask + 1, sizeof *table->slots);
 }
 
-static bool is_named(int type) { return type == UNKNOWN || type == CONTROL || type == USER_DEFINED || type == CLAIMED; }
+static bool is_named(int type) {
+    return type == UNKNOWN || type == CONTROL || type == USER_DEFINED || type == CLAIMED;
+}
 
 // GPT-2 spells each byte as one printable letter: itself, or one from U+0100 on.
 static void letters_init(int16_t byte_of[N_LETTERS]) {
@@ -159,11 +169,15 @@ static size_t unescape_spaces(Str s, char *out) {
 static bool load_byte(Tokenizer *t, int id, Str s, char *out, Error *err) {
     static const char hex[] = "0123456789ABCDEF";
     bool is_long = s.len == 6 && !memcmp(s.data, "<0x", 3) && s.data[5] == '>';
-    const char *high = is_long ? memchr(hex, s.data[3], 16) : NULL, *low = is_long ? memchr(hex, s.data[4], 16) : NULL;
-    if (!high || !low) return refuse(t, err, "token %d: expected <0x00> to <0xFF>, found \"%.*s\"", id, SHOWN(s));
+    const char *high = is_long ? memchr(hex, s.data[3], 16) : NULL,
+               *low = is_long ? memchr(hex, s.data[4], 16) : NULL;
+    if (!high || !low)
+        return refuse(t, err, "token %d: expected <0x00> to <0xFF>, found \"%.*s\"", id, SHOWN(s));
     *out = (char)((high - hex) * 16 + (low - hex));
     int *slot = &t->byte_id[(unsigned char)*out];
-    if (*slot >= 0) return refuse(t, err, "token %d: expected each byte once, found that of %d again", id, *slot);
+    if (*slot >= 0)
+        return refuse(t, err, "token %d: expected each byte once, found that of %d again", id,
+                      *slot);
     *slot = id;
     return true;
 }
@@ -180,7 +194,9 @@ static bool load_token(Tokenizer *t, int id, Str s, const int16_t *byte_of, Erro
         if (t->is_sentencepiece && memchr(s.data, ' ', s.len)) t->type[id] = UNREACHABLE;
         n = t->is_sentencepiece ? (int)unescape_spaces(s, out) : unspell(byte_of, s, out);
     }
-    if (n < 0) memcpy(out, s.data, s.len), n = (int)s.len; // as it stands: a name, or an odd token of a fine-tune
+    if (n < 0)
+        memcpy(out, s.data, s.len),
+            n = (int)s.len; // as it stands: a name, or an odd token of a fine-tune
     t->start[id + 1] = t->start[id] + (uint32_t)n;
     if (is_named(type) || t->type[id] == UNREACHABLE) return true;
     if ((size_t)n > t->longest) t->longest = (size_t)n;
@@ -200,7 +216,8 @@ static void enter(Tokenizer *t, Table *table, uint64_t h, int id) {
     t->has_user_defined |= t->type[id] == USER_DEFINED;
 }
 
-// Enters all tokens where encoding looks for them; each slot is fetched some tokens ahead, for most are not in cache.
+// Enters all tokens where encoding looks for them; each slot is fetched some tokens ahead, for most
+// are not in cache.
 static bool fill_tables(Tokenizer *t, Error *err) {
     enum { AHEAD = 16 };
     uint64_t hashes[AHEAD] = {0};
@@ -217,17 +234,21 @@ static bool fill_tables(Tokenizer *t, Error *err) {
         if (s.len == 0) continue;
         int other = find_hashed(t, table, h, s.data, s.len);
         if (other >= 0)
-            return refuse(t, err, "tokens: expected each once, found \"%.*s\" as %d and %d", SHOWN(s), other, id);
+            return refuse(t, err, "tokens: expected each once, found \"%.*s\" as %d and %d",
+                          SHOWN(s), other, id);
         enter(t, table, h, id);
     }
     return true;
 }
 
 // An array of one 4-byte item per token, or NULL with err.
-static const uint8_t *per_token(const Tokenizer *t, const Gguf *g, const char *key, GgufKind kind, Error *err) {
+static const uint8_t *per_token(const Tokenizer *t, const Gguf *g, const char *key, GgufKind kind,
+                                Error *err) {
     const GgufValue *v = gguf_array(g, key, kind, err);
     if (v && v->count == (uint64_t)t->n) return v->data;
-    if (v) error_set(err, EXIT_MODEL, "%s: %s: expected %d items, found %zu", t->file, key, t->n, (size_t)v->count);
+    if (v)
+        error_set(err, EXIT_MODEL, "%s: %s: expected %d items, found %zu", t->file, key, t->n,
+                  (size_t)v->count);
     return NULL;
 }
 
@@ -240,7 +261,8 @@ static bool load_types(Tokenizer *t, const Gguf *g, Error *err) {
     for (int i = 0; i < t->n; i++) {
         uint32_t type;
         memcpy(&type, data + 4 * (size_t)i, 4);
-        if (type > BYTE) return refuse(t, err, "token_type: expected 1 to 6, found %d (token %d)", (int)type, i);
+        if (type > BYTE)
+            return refuse(t, err, "token_type: expected 1 to 6, found %d (token %d)", (int)type, i);
         t->type[i] = (uint8_t)type;
     }
     return true;
@@ -255,7 +277,8 @@ static bool load_scores(Tokenizer *t, const Gguf *g, Error *err) {
         float score;
         uint32_t bits;
         memcpy(&score, data + 4 * (size_t)i, 4);
-        if (!(score - score == 0)) return refuse(t, err, "scores: expected numbers, found %g (%d)", (double)score, i);
+        if (!(score - score == 0))
+            return refuse(t, err, "scores: expected numbers, found %g (%d)", (double)score, i);
         score += 0.0f; // -0 is 0
         memcpy(&bits, &score, 4);
         t->rank[i] = bits >> 31 ? bits : ~(bits | 1u << 31);
@@ -263,15 +286,17 @@ static bool load_scores(Tokenizer *t, const Gguf *g, Error *err) {
     return true;
 }
 
-// A token id from the metadata; *id stays as it is if the key is absent. 2^32 - 1 says "none", where there may be none.
-static bool load_id(const Tokenizer *t, const Gguf *g, const char *key, bool may_be_none, int *id, Error *err) {
+// A token id from the metadata; *id stays as it is if the key is absent. 2^32 - 1 says "none",
+// where there may be none.
+static bool load_id(const Tokenizer *t, const Gguf *g, const char *key, bool may_be_none, int *id,
+                    Error *err) {
     uint64_t v;
     if (!gguf_find(g, key)) return true;
     if (!gguf_u64(g, key, &v, err)) return false;
     bool is_none = may_be_none && v == UINT32_MAX;
     if (v >= (uint64_t)t->n && !is_none)
-        return error_set(err, EXIT_MODEL, "%s: %s: expected less than %d, found %llu", t->file, key, t->n,
-                         (unsigned long long)v);
+        return error_set(err, EXIT_MODEL, "%s: %s: expected less than %d, found %llu", t->file, key,
+                         t->n, (unsigned long long)v);
     *id = is_none ? -1 : (int)v;
     return true;
 }
@@ -331,8 +356,8 @@ static bool load_names(Tokenizer *t, const Gguf *g, Error *err) {
     return true;
 }
 
-// Pairs are merged in the order of their ids, so the list of merges need not be kept. Were its order another one, or a
-// merge in it twice, its beginning would show it.
+// Pairs are merged in the order of their ids, so the list of merges need not be kept. Were its
+// order another one, or a merge in it twice, its beginning would show it.
 static bool check_merges(const Tokenizer *t, const Gguf *g, const int16_t *byte_of, Error *err) {
     if (t->is_sentencepiece) return true;
     const GgufValue *v = gguf_array(g, "tokenizer.ggml.merges", GGUF_STRING, err);
@@ -345,15 +370,23 @@ static bool check_merges(const Tokenizer *t, const Gguf *g, const int16_t *byte_
         if (s.len > sizeof bytes) continue;
         const char *space = memchr(s.data, ' ', s.len);
         int n = space ? unspell(byte_of, (Str){s.data, (size_t)(space - s.data)}, bytes) : -1;
-        int more = n > 0 ? unspell(byte_of, (Str){space + 1, s.len - (size_t)(space + 1 - s.data)}, bytes + n) : -1;
+        int more = n > 0 ? unspell(byte_of, (Str){space + 1, s.len - (size_t)(space + 1 - s.data)},
+                                   bytes + n)
+                         : -1;
         int id = more > 0 ? find(t, &t->words, bytes, (size_t)(n + more)) : -1;
-        if (id < 0) return refuse(t, err, "merges: expected two parts of a token, found \"%.*s\" (%d)", SHOWN(s), i);
+        if (id < 0)
+            return refuse(t, err, "merges: expected two parts of a token, found \"%.*s\" (%d)",
+                          SHOWN(s), i);
         if (id < last) {
-            warn("%s: its merges are not in the order of its tokens; some words may be split otherwise", t->file);
+            warn("%s: its merges are not in the order of its tokens; some words may be split "
+                 "otherwise",
+                 t->file);
             break;
         }
         if (id > last) memset(is_split_at, false, sizeof is_split_at);
-        if (is_split_at[n]) return refuse(t, err, "merges: expected each once, found \"%.*s\" again (%d)", SHOWN(s), i);
+        if (is_split_at[n])
+            return refuse(t, err, "merges: expected each once, found \"%.*s\" again (%d)", SHOWN(s),
+                          i);
         is_split_at[n] = true;
         last = id;
     }
@@ -367,11 +400,13 @@ static bool check_kind(Tokenizer *t, const Gguf *g, Error *err) {
     if (!gguf_string(g, "tokenizer.ggml.model", &kind, err)) return false;
     t->is_sentencepiece = str_is(kind, "llama");
     if (t->is_sentencepiece) return true;
-    if (!str_is(kind, "gpt2")) return refuse(t, err, "model: expected gpt2 or llama, found \"%.*s\"", SHOWN(kind));
+    if (!str_is(kind, "gpt2"))
+        return refuse(t, err, "model: expected gpt2 or llama, found \"%.*s\"", SHOWN(kind));
     if (!gguf_string(g, "tokenizer.ggml.pre", &pre, err)) return false;
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (str_is(pre, known[i])) return true;
-    return refuse(t, err, "pre: expected llama-bpe, found \"%.*s\", an unknown way to split text", SHOWN(pre));
+    return refuse(t, err, "pre: expected llama-bpe, found \"%.*s\", an unknown way to split text",
+                  SHOWN(pre));
 }
 
 // All of the vocabulary, each part after those that it looks at.
@@ -382,14 +417,16 @@ static bool load(Tokenizer *t, const Gguf *g, Error *err) {
     const GgufValue *tokens = gguf_array(g, "tokenizer.ggml.tokens", GGUF_STRING, err);
     if (!tokens) return false;
     if (tokens->count == 0 || tokens->count >= INT_MAX / 2 || tokens->bytes > INT_MAX)
-        return refuse(t, err, "tokens: expected 1 to 2^30 with 2 GB in all, found %zu with %zu bytes",
+        return refuse(t, err,
+                      "tokens: expected 1 to 2^30 with 2 GB in all, found %zu with %zu bytes",
                       (size_t)tokens->count, tokens->bytes);
     size_t n = (size_t)tokens->count;
     t->n = (int)n;
     t->type = xalloc(n, 1);
     t->start = xalloc(n + 1, sizeof *t->start);
     t->bytes = xalloc(tokens->bytes - 8 * n + 1, 1); // decoding makes nothing longer
-    if (!load_types(t, g, err) || !load_ids(t, g, err) || (t->is_sentencepiece && !load_scores(t, g, err)))
+    if (!load_types(t, g, err) || !load_ids(t, g, err) ||
+        (t->is_sentencepiece && !load_scores(t, g, err)))
         return false;
     size_t n_names = 0;
     for (size_t i = 0; i < n; i++) n_names += is_named(t->type[i]);
@@ -445,7 +482,8 @@ static inline const char *skip(const char *s, const char *end, int class) {
 
 static bool is_newline(char c) { return c == '\n' || c == '\r'; }
 
-// (?i:'s|'t|'re|'ve|'m|'ll|'d) after its apostrophe: bytes matched, or 0. The long s (U+017F) is an s in any case.
+// (?i:'s|'t|'re|'ve|'m|'ll|'d) after its apostrophe: bytes matched, or 0. The long s (U+017F) is an
+// s in any case.
 static int contraction(const char *s, size_t n) {
     if (n == 0) return 0;
     char a = s[0] | 0x20, b = n > 1 ? s[1] | 0x20 : 0;
@@ -454,8 +492,10 @@ static int contraction(const char *s, size_t n) {
     return (a == 'r' && b == 'e') || (a == 'v' && b == 'e') || (a == 'l' && b == 'l') ? 2 : 0;
 }
 
-// End of the first piece of s: the first alternative that matches, each as long as it can be. (\R is [\r\n].)
-//   (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\R\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+\R*|\s*\R+|\s+(?!\S)|\s+
+// End of the first piece of s: the first alternative that matches, each as long as it can be. (\R
+// is [\r\n].)
+//   (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\R\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|
+//   ?[^\s\p{L}\p{N}]+\R*|\s*\R+|\s+(?!\S)|\s+
 static const char *split(const char *s, const char *end) {
     Char first = char_at(s, end);
     const char *next = s + first.len;
@@ -468,13 +508,15 @@ static const char *split(const char *s, const char *end) {
     }
     int n = *s == '\'' ? contraction(next, (size_t)(end - next)) : 0;
     if (n) return next + n;
-    if (second.class == UNICODE_LETTER && !is_newline(*s)) return skip(next + second.len, end, UNICODE_LETTER);
+    if (second.class == UNICODE_LETTER && !is_newline(*s))
+        return skip(next + second.len, end, UNICODE_LETTER);
     if (first.class == UNICODE_OTHER || (*s == ' ' && second.class == UNICODE_OTHER)) {
         next = skip(next, end, UNICODE_OTHER);
         while (next < end && is_newline(*next)) next++;
         return next;
     }
-    // A run of white space: up to its last line end; without one all of it, but for one character if text follows.
+    // A run of white space: up to its last line end; without one all of it, but for one character
+    // if text follows.
     const char *last = s, *line_end = NULL;
     for (next = s; (first = char_at(next, end)).class == UNICODE_SPACE; next += first.len) {
         last = next;
@@ -483,7 +525,8 @@ static const char *split(const char *s, const char *end) {
     return line_end ? line_end : next < end && last > s ? last : next;
 }
 
-// SentencePiece: spaces and what follows them up to the next space, where no merge can reach over that border.
+// SentencePiece: spaces and what follows them up to the next space, where no merge can reach over
+// that border.
 static const char *next_word(const Tokenizer *t, const char *s, const char *end) {
     if (!t->is_split) return end;
     while (s < end && *s == ' ') s++;
@@ -571,17 +614,20 @@ static void push_pair(Encoder *e, const char *s, int left) {
         e->heap = xrealloc(e->heap, e->cap_heap, sizeof *e->heap);
     }
     size_t i = e->n_heap++;
-    for (; i && e->heap[(i - 1) / 2].key > p.key; i = (i - 1) / 2) e->heap[i] = e->heap[(i - 1) / 2];
+    for (; i && e->heap[(i - 1) / 2].key > p.key; i = (i - 1) / 2)
+        e->heap[i] = e->heap[(i - 1) / 2];
     e->heap[i] = p;
 }
 
 // Merges a piece in n log n steps: a list of parts and a heap of pairs.
 static void merge(Encoder *e, const char *s, size_t size) {
-    if (size > e->cap_parts) e->parts = xrealloc(e->parts, e->cap_parts = 2 * size, sizeof *e->parts);
+    if (size > e->cap_parts)
+        e->parts = xrealloc(e->parts, e->cap_parts = 2 * size, sizeof *e->parts);
     int n = 0;
     for (size_t at = 0; at < size; n++) {
         int len = first_part(e->t, s + at, size - at, &e->parts[n].id);
-        e->parts[n] = (Part){n - 1, n + 1, (uint32_t)at, (uint32_t)at + (uint32_t)len, e->parts[n].id};
+        e->parts[n] =
+            (Part){n - 1, n + 1, (uint32_t)at, (uint32_t)at + (uint32_t)len, e->parts[n].id};
         at += (size_t)len;
     }
     e->parts[n - 1].next = -1;
@@ -612,16 +658,21 @@ static void encode_piece(Encoder *e, const char *s, size_t n) {
     if (seen && seen->len == n && !memcmp(seen->s, s, n)) {
         for (int i = 0; i < seen->n; i++) ids_push(e->out, e->out->data[seen->first + i]);
     } else {
-        int id = t->is_sentencepiece || n > t->longest ? -1 : find_hashed(t, &t->words, h ? h : hash(t, s, n), s, n);
+        int id = t->is_sentencepiece || n > t->longest
+                     ? -1
+                     : find_hashed(t, &t->words, h ? h : hash(t, s, n), s, n);
         if (id >= 0)
             ids_push(e->out, id);
         else
             merge(e, s, n);
     }
-    if (seen) *seen = (Seen){s, (uint32_t)n, first, e->out->len - first}; // the latest is still in the fast caches
+    if (seen)
+        *seen = (Seen){s, (uint32_t)n, first,
+                       e->out->len - first}; // the latest is still in the fast caches
 }
 
-// Text without names in it. *plain: room for the form SentencePiece works on, which must outlive the cache.
+// Text without names in it. *plain: room for the form SentencePiece works on, which must outlive
+// the cache.
 static void encode_text(Encoder *e, const char *s, size_t n, bool is_continued, char **plain) {
     if (n == 0) return; // no space in front of nothing
     if (e->t->is_sentencepiece) {
@@ -646,14 +697,17 @@ static int name_at(const Tokenizer *t, const char *s, size_t n, size_t n_own) {
     return -1;
 }
 
-// Control tokens are recognised where own says so; own NULL: everywhere or, has_control false, nowhere.
-static void encode(const Tokenizer *t, const char *text, size_t n, bool has_control, const char *own, bool is_continued,
-                   Ids *out) {
-    if (n > INT_MAX / 2) die(EXIT_RUNTIME, "a text of %zu bytes: expected at most %d", n, INT_MAX / 2);
+// Control tokens are recognised where own says so; own NULL: everywhere or, has_control false,
+// nowhere.
+static void encode(const Tokenizer *t, const char *text, size_t n, bool has_control,
+                   const char *own, bool is_continued, Ids *out) {
+    if (n > INT_MAX / 2)
+        die(EXIT_RUNTIME, "a text of %zu bytes: expected at most %d", n, INT_MAX / 2);
     if (n == 0) return;
     Seen few[FEW_SEEN] = {{0}};
     Encoder e = {.t = t, .out = out, .cache = few, .cache_mask = FEW_SEEN - 1};
-    while (e.cache_mask < MOST_SEEN - 1 && e.cache_mask < n / 16) e.cache_mask = 2 * e.cache_mask + 1;
+    while (e.cache_mask < MOST_SEEN - 1 && e.cache_mask < n / 16)
+        e.cache_mask = 2 * e.cache_mask + 1;
     if (e.cache_mask > FEW_SEEN - 1) e.cache = xalloc(e.cache_mask + 1, sizeof *e.cache);
     char *copy = t->is_sentencepiece ? xrealloc(NULL, 2 * n + 1, 1) : NULL, *plain = copy;
     const char *from = text, *end = text + n,
@@ -685,8 +739,8 @@ void tokenizer_encode_special(const Tokenizer *t, const char *text, size_t n, Id
     encode(t, text, n, true, NULL, false, out);
 }
 
-void tokenizer_encode_marked(const Tokenizer *t, const char *text, const char *own, size_t n, bool is_continued,
-                             Ids *out) {
+void tokenizer_encode_marked(const Tokenizer *t, const char *text, const char *own, size_t n,
+                             bool is_continued, Ids *out) {
     encode(t, text, n, true, own, is_continued, out);
 }
 
@@ -695,7 +749,8 @@ static bool is_punctuation(char c) { return c > ' ' && c < 0x7f && !isalnum((uns
 // Whether it looks like the name of a control token: letters between marks.
 static bool has_shape(Str s) {
     bool has_letter = false;
-    for (size_t i = 1; i + 1 < s.len; i++) has_letter |= isalpha((unsigned char)s.data[i]) || (s.data[i] & 0x80);
+    for (size_t i = 1; i + 1 < s.len; i++)
+        has_letter |= isalpha((unsigned char)s.data[i]) || (s.data[i] & 0x80);
     return has_letter && is_punctuation(s.data[0]) && is_punctuation(s.data[s.len - 1]);
 }
 
@@ -705,7 +760,8 @@ static void claim_word(Tokenizer *t, int id) {
     Ids ids = {0};
     uint64_t h = hash(t, s.data, s.len);
     encode(t, s.data, s.len, false, NULL, true, &ids);
-    bool is_reached = ids.len == 1 && ids.data[0] == id && memcmp(s.data, "<|", 2); // which no word begins with
+    bool is_reached =
+        ids.len == 1 && ids.data[0] == id && memcmp(s.data, "<|", 2); // which no word begins with
     free(ids.data);
     if (is_reached || t->n_claims == MAX_CLAIMS) return;
     for (size_t i = h & t->words.mask; t->words.slots[i]; i = (i + 1) & t->words.mask)
@@ -719,14 +775,17 @@ static void claim_word(Tokenizer *t, int id) {
 void tokenizer_claim(Tokenizer *t, Str text) {
     for (int id = 0; id < t->n && t->has_user_defined; id++) {
         Str s = tokenizer_piece(t, id, true);
-        bool is_bracketed = s.len > 2 && (s.data[0] == '<' || s.data[0] == '[') && strchr(">]", s.data[s.len - 1]);
+        bool is_bracketed =
+            s.len > 2 && (s.data[0] == '<' || s.data[0] == '[') && strchr(">]", s.data[s.len - 1]);
         if (t->type[id] == USER_DEFINED && is_bracketed && has_shape(s)) t->type[id] = CLAIMED;
     }
     for (size_t i = 0; i < text.len; i++)
-        for (size_t n = 3; n <= CLAIM_BYTES && n <= text.len - i && is_punctuation(text.data[i]); n++) {
+        for (size_t n = 3; n <= CLAIM_BYTES && n <= text.len - i && is_punctuation(text.data[i]);
+             n++) {
             Str s = {text.data + i, n};
             if (!is_punctuation(s.data[n - 1]) || !has_shape(s)) continue;
-            int name = find(t, &t->names, s.data, n), word = name < 0 ? find(t, &t->words, s.data, n) : -1;
+            int name = find(t, &t->names, s.data, n),
+                word = name < 0 ? find(t, &t->words, s.data, n) : -1;
             if (name >= 0 && t->type[name] == USER_DEFINED) t->type[name] = CLAIMED;
             if (word >= 0) claim_word(t, word);
         }
@@ -740,7 +799,9 @@ Str tokenizer_piece(const Tokenizer *t, int id, bool special) {
 
 bool tokenizer_drops_space(const Tokenizer *t) { return t->has_prefix; }
 int tokenizer_n_vocab(const Tokenizer *t) { return t->n; }
-int tokenizer_special(const Tokenizer *t, const char *name) { return find(t, &t->names, name, strlen(name)); }
+int tokenizer_special(const Tokenizer *t, const char *name) {
+    return find(t, &t->names, name, strlen(name));
+}
 int tokenizer_bos(const Tokenizer *t) { return t->bos; }
 int tokenizer_eos(const Tokenizer *t) { return t->eos; }
 bool tokenizer_adds_bos(const Tokenizer *t) { return t->adds_bos && t->bos >= 0; }

@@ -1,9 +1,10 @@
-// A checksum of a model's tensors: their names, types, shapes and data, whatever the file says beside them.
+// A checksum of a model's tensors: their names, types, shapes and data, whatever the file says
+// beside them.
 //
-// A leaf is as many whole rows of a tensor as a MiB holds (at least one), so that leaves can be made in any order. The
-// checksum is the hash of, for each tensor in file order: its name, type (4 bytes) and four dimensions (8 bytes each,
-// little-endian), and the hashes of its leaves. The hash is BLAKE2b of 16 bytes (RFC 7693). scripts/lib/gguf_writer.py
-// makes the same.
+// A leaf is as many whole rows of a tensor as a MiB holds (at least one), so that leaves can be
+// made in any order. The checksum is the hash of, for each tensor in file order: its name, type (4
+// bytes) and four dimensions (8 bytes each, little-endian), and the hashes of its leaves. The hash
+// is BLAKE2b of 16 bytes (RFC 7693). scripts/lib/gguf_writer.py makes the same.
 #ifndef BASE_CHECKSUM_H
 #define BASE_CHECKSUM_H
 
@@ -18,6 +19,7 @@ uint64_t tensor_rows(const GgufTensor *t);
 uint64_t checksum_leaf_rows(const GgufTensor *t);
 size_t checksum_n_leaves(const GgufTensor *t);
 // leaves: the hashes of all leaves of n tensors, one after another. `hex` is terminated.
-void checksum_of(const GgufTensor *tensors, int n, const uint8_t *leaves, char hex[2 * HASH_BYTES + 1]);
+void checksum_of(const GgufTensor *tensors, int n, const uint8_t *leaves,
+                 char hex[2 * HASH_BYTES + 1]);
 
 #endif

@@ -19,11 +19,13 @@ static void on_end(int signal_number) {
 }
 
 void endings_install(volatile int *flag) {
-    static const int ends[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGXCPU, SIGALRM, SIGVTALRM, SIGUSR1, SIGUSR2};
+    static const int ends[] = {SIGINT,  SIGTERM,   SIGHUP,  SIGQUIT, SIGXCPU,
+                               SIGALRM, SIGVTALRM, SIGUSR1, SIGUSR2};
     struct sigaction action = {.sa_handler = on_end}, before;
     interrupted = flag;
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
-        bool is_ignored = !sigaction(ends[i], NULL, &before) && before.sa_handler == SIG_IGN; // as nohup does
+        bool is_ignored =
+            !sigaction(ends[i], NULL, &before) && before.sa_handler == SIG_IGN; // as nohup does
         if (!is_ignored || ends[i] == SIGINT) sigaction(ends[i], &action, NULL);
     }
     signal(SIGPIPE, SIG_IGN);

@@ -2,12 +2,12 @@
 #ifndef BASE_ENDINGS_H
 #define BASE_ENDINGS_H
 
-// From here on a signal that ends the program removes what is unfinished (files.h) first, as every call of exit does.
-// SIGINT makes the exit code 130; a closed pipe and a file that may not grow are errors of write(). `interrupted` is
-// what endings_defer speaks of.
+// From here on a signal that ends the program removes what is unfinished (files.h) first, as every
+// call of exit does. SIGINT makes the exit code 130; a closed pipe and a file that may not grow are
+// errors of write(). `interrupted` is what endings_defer speaks of.
 void endings_install(volatile int *interrupted);
-// The first SIGINT from now on only sets *interrupted, for loops that look at it and end in order; a second one ends
-// the program.
+// The first SIGINT from now on only sets *interrupted, for loops that look at it and end in order;
+// a second one ends the program.
 void endings_defer(void);
 
 #endif

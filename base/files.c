@@ -61,7 +61,8 @@ bool file_read(const char *path, Buffer *out, Error *err) {
     out->data[out->len] = 0;
     if (fd != STDIN_FILENO) close(fd);
     if (is_endless)
-        return error_set(err, EXIT_RUNTIME, "%s: expected at most %d MiB from a pipe or device, found more", path,
+        return error_set(err, EXIT_RUNTIME,
+                         "%s: expected at most %d MiB from a pipe or device, found more", path,
                          STREAM_LIMIT >> 20);
     return n == 0;
 }
@@ -102,7 +103,8 @@ static void forget(char *beside) {
     free(beside);
 }
 
-// The file that a name stands for: links are followed, to what is not there yet too. Owned by the caller.
+// The file that a name stands for: links are followed, to what is not there yet too. Owned by the
+// caller.
 static char *follow_links(const char *path, Error *err) {
     char link[4096];
     Buffer at = {0};
@@ -122,21 +124,26 @@ static char *follow_links(const char *path, Error *err) {
 }
 
 // Whether a file may be written at all. *is_stream if it is none that a name can be given to.
-static bool may_write(const struct stat *st, const char *path, unsigned flags, bool *is_stream, Error *err) {
+static bool may_write(const struct stat *st, const char *path, unsigned flags, bool *is_stream,
+                      Error *err) {
     *is_stream = !S_ISREG(st->st_mode);
     if (is_in_use(st))
-        return error_set(err, EXIT_USAGE, "%s: the input and the output of this run are the same file", path);
-    if (!*is_stream || ((flags & FILE_STREAM) && !S_ISDIR(st->st_mode) && !S_ISBLK(st->st_mode))) return true;
+        return error_set(err, EXIT_USAGE,
+                         "%s: the input and the output of this run are the same file", path);
+    if (!*is_stream || ((flags & FILE_STREAM) && !S_ISDIR(st->st_mode) && !S_ISBLK(st->st_mode)))
+        return true;
     return error_set(err, EXIT_RUNTIME, "%s: expected a file, found a %s", path,
                      S_ISDIR(st->st_mode) ? "directory" : "device");
 }
 
-// A name that nobody can foresee. Where there is no random source, O_EXCL still refuses what somebody put there.
+// A name that nobody can foresee. Where there is no random source, O_EXCL still refuses what
+// somebody put there.
 static char *name_beside(const char *target) {
     uint64_t number = 0;
     Buffer name = {0};
     int fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
-    if (fd < 0 || read(fd, &number, sizeof number) != sizeof number) number = (uint64_t)(now_sec() * 1e9);
+    if (fd < 0 || read(fd, &number, sizeof number) != sizeof number)
+        number = (uint64_t)(now_sec() * 1e9);
     if (fd >= 0) close(fd);
     buffer_printf(&name, "%s.%016llx.tmp", target, (unsigned long long)number);
     return name.data;
@@ -208,8 +215,8 @@ static void sync_folder(const char *folder) {
     if (fd >= 0) fsync(fd), close(fd);
 }
 
-// A new file takes its name by link, which never replaces (some file systems have no links); one that replaces another
-// needs a name of its own first.
+// A new file takes its name by link, which never replaces (some file systems have no links); one
+// that replaces another needs a name of its own first.
 static bool take_name(OutFile *f, Error *err) {
     bool is_named = f->beside;
     if (f->is_new && (is_named ? link(f->beside, f->target) == 0 : file_name(f->fd, f->target))) {
@@ -217,8 +224,10 @@ static bool take_name(OutFile *f, Error *err) {
         return true;
     }
     if (f->is_new && errno == EEXIST)
-        return error_set(err, EXIT_RUNTIME, "%s: another program made it meanwhile; it is kept", f->path);
-    if (!is_named && (!take_beside(f, err) || !file_name(f->fd, f->beside))) return error_file(err, f->path);
+        return error_set(err, EXIT_RUNTIME, "%s: another program made it meanwhile; it is kept",
+                         f->path);
+    if (!is_named && (!take_beside(f, err) || !file_name(f->fd, f->beside)))
+        return error_file(err, f->path);
     return rename(f->beside, f->target) == 0 || error_file(err, f->path);
 }
 
@@ -249,10 +258,12 @@ void outfile_drop(OutFile *f) {
     *f = (OutFile){.fd = -1};
 }
 
-// Whether the name still stands for what was opened and locked: another run may have replaced it in between.
+// Whether the name still stands for what was opened and locked: another run may have replaced it in
+// between.
 static bool is_named(int fd, const char *path) {
     struct stat a, b;
-    return fstat(fd, &a) == 0 && stat(path, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+    return fstat(fd, &a) == 0 && stat(path, &b) == 0 && a.st_dev == b.st_dev &&
+           a.st_ino == b.st_ino;
 }
 
 bool journal_open(Journal *j, const char *path, unsigned flags, Error *err) {
@@ -266,7 +277,8 @@ bool journal_open(Journal *j, const char *path, unsigned flags, Error *err) {
         if (j->fd < 0 || fstat(j->fd, &st)) return error_file(err, path);
         j->is_file = !is_stream;
         if (is_stream) return true;
-        bool is_locked = flock(j->fd, LOCK_EX | LOCK_NB) == 0; // where there are no locks, go on without
+        bool is_locked =
+            flock(j->fd, LOCK_EX | LOCK_NB) == 0; // where there are no locks, go on without
         if (!is_locked && errno == EWOULDBLOCK) {
             close(j->fd);
             return error_set(err, EXIT_RUNTIME, "%s: another run is writing it", path);
@@ -317,7 +329,8 @@ bool journal_replace(Journal *j, Str all, Error *err) {
         close(j->fd);
         *j = (Journal){.path = j->path, .fd = f.fd, .is_file = true};
         f.fd = -1;
-        ok = (fcntl(j->fd, F_SETFL, O_APPEND) == 0 && fstat(j->fd, &st) == 0) || error_file(err, j->path);
+        ok = (fcntl(j->fd, F_SETFL, O_APPEND) == 0 && fstat(j->fd, &st) == 0) ||
+             error_file(err, j->path);
     }
     if (ok) use(&st);
     outfile_drop(&f);

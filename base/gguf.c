@@ -1,5 +1,6 @@
-// Reads GGUF through one cursor that knows where the file ends. Nothing is copied but the two tables, and nothing is
-// allocated on the word of the file: the tables grow as entries are really found.
+// Reads GGUF through one cursor that knows where the file ends. Nothing is copied but the two
+// tables, and nothing is allocated on the word of the file: the tables grow as entries are really
+// found.
 #include "gguf.h"
 #include "files.h"
 
@@ -16,8 +17,14 @@
 #include <unistd.h>
 
 // Far above any real file, low enough that a hostile header costs little time and memory.
-enum { MAX_ENTRIES = 1 << 18, MAX_STRINGS = 1 << 22, MAX_KEY = 65535, MAX_TENSOR_NAME = 63, MAX_ALIGNMENT = 65536 };
-enum { DEFAULT_ALIGNMENT = 32 };   // the format's
+enum {
+    MAX_ENTRIES = 1 << 18,
+    MAX_STRINGS = 1 << 22,
+    MAX_KEY = 65535,
+    MAX_TENSOR_NAME = 63,
+    MAX_ALIGNMENT = 65536
+};
+enum { DEFAULT_ALIGNMENT = 32 }; // the format's
 enum { PREFETCH_BYTES = 4 << 20 };
 
 // Other systems than Linux do without.
@@ -48,8 +55,10 @@ typedef struct {
     Error *err;
 } Cursor;
 
-// "FILE: byte N: ITEM: FIELD: expected X, found Y". Long paths lose their beginning, not the reason its place.
-PRINTF_LIKE(4, 5) static bool refuse(const Cursor *c, size_t at, const char *field, const char *fmt, ...) {
+// "FILE: byte N: ITEM: FIELD: expected X, found Y". Long paths lose their beginning, not the reason
+// its place.
+PRINTF_LIKE(4, 5)
+static bool refuse(const Cursor *c, size_t at, const char *field, const char *fmt, ...) {
     char reason[200];
     va_list ap;
     va_start(ap, fmt);
@@ -57,12 +66,15 @@ PRINTF_LIKE(4, 5) static bool refuse(const Cursor *c, size_t at, const char *fie
     va_end(ap);
     size_t len = strlen(c->file), skip = len > 160 ? len - 160 : 0;
     int item = c->item.len < 64 ? (int)c->item.len : 64;
-    return error_set(c->err, EXIT_MODEL, "%s%s: byte %zu: %.*s%s%s: %s", skip ? "..." : "", c->file + skip, at, item,
-                     item ? c->item.data : "", item ? ": " : "", field, reason);
+    return error_set(c->err, EXIT_MODEL, "%s%s: byte %zu: %.*s%s%s: %s", skip ? "..." : "",
+                     c->file + skip, at, item, item ? c->item.data : "", item ? ": " : "", field,
+                     reason);
 }
 
 // Where p points, as messages count.
-static size_t at_of(const Cursor *c, const void *p) { return (size_t)((const uint8_t *)p - c->data); }
+static size_t at_of(const Cursor *c, const void *p) {
+    return (size_t)((const uint8_t *)p - c->data);
+}
 
 // The next n bytes, or NULL.
 static const uint8_t *take(Cursor *c, size_t n, const char *field) {
@@ -82,14 +94,16 @@ static bool take_int(Cursor *c, int bytes, const char *field, uint64_t *out) {
 
 static bool take_count(Cursor *c, const char *field, uint64_t max, uint64_t *out) {
     if (!take_int(c, 8, field, out)) return false;
-    return *out <= max || refuse(c, c->at - 8, field, "expected at most %zu, found %zu", (size_t)max, (size_t)*out);
+    return *out <= max || refuse(c, c->at - 8, field, "expected at most %zu, found %zu",
+                                 (size_t)max, (size_t)*out);
 }
 
 static bool take_string(Cursor *c, const char *field, size_t min, size_t max, Str *out) {
     uint64_t len;
     if (!take_int(c, 8, field, &len)) return false;
     if (len < min || len > max)
-        return refuse(c, c->at - 8, field, "expected a length of %zu to %zu, found %zu", min, max, (size_t)len);
+        return refuse(c, c->at - 8, field, "expected a length of %zu to %zu, found %zu", min, max,
+                      (size_t)len);
     *out = (Str){(const char *)take(c, len, field), len};
     return out->data;
 }
@@ -98,7 +112,8 @@ static bool take_kind(Cursor *c, const char *field, GgufKind *out) {
     uint64_t kind;
     if (!take_int(c, 4, field, &kind)) return false;
     if (kind > GGUF_F64)
-        return refuse(c, c->at - 4, field, "expected a value type of 0 to %d, found %zu", GGUF_F64, (size_t)kind);
+        return refuse(c, c->at - 4, field, "expected a value type of 0 to %d, found %zu", GGUF_F64,
+                      (size_t)kind);
     *out = (GgufKind)kind;
     return true;
 }
@@ -116,7 +131,8 @@ static bool parse_value(Cursor *c, GgufValue *v) {
     v->count = 1;
     if (v->kind == GGUF_ARRAY) {
         if (!take_kind(c, "item type", &v->item_kind)) return false;
-        if (v->item_kind == GGUF_ARRAY) return refuse(c, c->at - 4, "item type", "expected plain items, found arrays");
+        if (v->item_kind == GGUF_ARRAY)
+            return refuse(c, c->at - 4, "item type", "expected plain items, found arrays");
         uint64_t max = v->item_kind == GGUF_STRING ? MAX_STRINGS - c->n_strings : SIZE_MAX;
         if (!take_count(c, "count", max, &v->count)) return false;
         if (v->item_kind == GGUF_STRING) c->n_strings += v->count;
@@ -128,11 +144,13 @@ static bool parse_value(Cursor *c, GgufValue *v) {
             if (!take_string(c, "string", 0, SIZE_MAX, &s)) return false;
     } else {
         if (!size_mul(v->count, kind_bytes[v->item_kind], &bytes))
-            return refuse(c, at, "count", "expected a count that fits the file, found %zu", (size_t)v->count);
+            return refuse(c, at, "count", "expected a count that fits the file, found %zu",
+                          (size_t)v->count);
         if (!take(c, bytes, "value")) return false;
     }
     v->bytes = c->at - at;
-    if (v->kind == GGUF_BOOL && *v->data > 1) return refuse(c, at, "value", "expected 0 or 1, found %u", *v->data);
+    if (v->kind == GGUF_BOOL && *v->data > 1)
+        return refuse(c, at, "value", "expected 0 or 1, found %u", *v->data);
     return true;
 }
 
@@ -144,30 +162,36 @@ static bool parse_tensor(Cursor *c, GgufTensor *t, size_t alignment, size_t *n_w
     if (!take_string(c, "tensor name", 1, MAX_TENSOR_NAME, &t->name)) return false;
     c->item = t->name;
     if (!take_int(c, 4, "n_dims", &n_dims)) return false;
-    if (n_dims < 1 || n_dims > 4) return refuse(c, c->at - 4, "n_dims", "expected 1 to 4, found %zu", (size_t)n_dims);
+    if (n_dims < 1 || n_dims > 4)
+        return refuse(c, c->at - 4, "n_dims", "expected 1 to 4, found %zu", (size_t)n_dims);
     t->n_dims = (int)n_dims;
     t->dims[0] = t->dims[1] = t->dims[2] = t->dims[3] = 1;
     for (int i = 0; i < t->n_dims; i++) {
         if (!take_int(c, 8, "dimensions", &t->dims[i])) return false;
-        if (t->dims[i] == 0 || (size_t)t->dims[i] != t->dims[i] || !size_mul(n, (size_t)t->dims[i], &n))
-            return refuse(c, c->at - 8, "dimensions", "expected a product of 1 to %zu, found %llu more", SIZE_MAX,
+        if (t->dims[i] == 0 || (size_t)t->dims[i] != t->dims[i] ||
+            !size_mul(n, (size_t)t->dims[i], &n))
+            return refuse(c, c->at - 8, "dimensions",
+                          "expected a product of 1 to %zu, found %llu more", SIZE_MAX,
                           (unsigned long long)t->dims[i]);
     }
     if (!size_add(*n_weights, n, n_weights) || *n_weights > SIZE_MAX / 2)
-        return refuse(c, c->at - 8, "dimensions", "expected at most %zu weights in all, found %zu more", SIZE_MAX / 2,
-                      n);
+        return refuse(c, c->at - 8, "dimensions",
+                      "expected at most %zu weights in all, found %zu more", SIZE_MAX / 2, n);
     if (!take_int(c, 4, "type", &type)) return false;
     t->type = (uint32_t)type;
     const TypeInfo *info = type_info(t->type);
-    if (!info->block) return refuse(c, c->at - 4, "type", "expected a tensor type, found %u", t->type);
+    if (!info->block)
+        return refuse(c, c->at - 4, "type", "expected a tensor type, found %u", t->type);
     if (t->dims[0] % (unsigned)info->block)
-        return refuse(c, c->at - 4, "type", "expected rows of a multiple of %d for %s, found %zu", info->block,
-                      info->name, (size_t)t->dims[0]);
+        return refuse(c, c->at - 4, "type", "expected rows of a multiple of %d for %s, found %zu",
+                      info->block, info->name, (size_t)t->dims[0]);
     if (!size_mul(n / (unsigned)info->block, (unsigned)info->bytes, &t->bytes))
-        return refuse(c, c->at - 4, "type", "expected a tensor inside the file, found %zu weights", n);
+        return refuse(c, c->at - 4, "type", "expected a tensor inside the file, found %zu weights",
+                      n);
     if (!take_int(c, 8, "offset", &offset)) return false;
     if (offset % alignment)
-        return refuse(c, c->at - 8, "offset", "expected a multiple of %zu, found %zu", alignment, (size_t)offset);
+        return refuse(c, c->at - 8, "offset", "expected a multiple of %zu, found %zu", alignment,
+                      (size_t)offset);
     if ((uintptr_t)offset != offset)
         return refuse(c, c->at - 8, "offset", "expected one that memory can hold, found %llu",
                       (unsigned long long)offset);
@@ -183,7 +207,8 @@ static int by_address(const void *a, const void *b) {
 
 // Turns offsets into pointers; every extent must lie in the file and none in another.
 static bool place_tensors(Cursor *c, GgufTensor *tensors, int n, size_t alignment) {
-    size_t start = (c->at + alignment - 1) / alignment * alignment; // at <= size of a file: cannot overflow
+    size_t start =
+        (c->at + alignment - 1) / alignment * alignment; // at <= size of a file: cannot overflow
     GgufTensor **order = xrealloc(NULL, (size_t)n, sizeof *order);
     bool ok = true;
     for (int i = 0; i < n && ok; i++) {
@@ -195,16 +220,17 @@ static bool place_tensors(Cursor *c, GgufTensor *tensors, int n, size_t alignmen
             t->data = c->data + start + offset;
         else
             refuse(c, at_of(c, t->name.data), "offset",
-                   "expected %zu bytes inside the file (%zu), found them at %zu + %zu", t->bytes, c->size, start,
-                   offset);
+                   "expected %zu bytes inside the file (%zu), found them at %zu + %zu", t->bytes,
+                   c->size, start, offset);
     }
     if (ok) qsort(order, (size_t)n, sizeof *order, by_address);
     for (int i = 1; i < n && ok; i++) {
         const GgufTensor *a = order[i - 1], *b = order[i];
         c->item = b->name;
         if ((const uint8_t *)a->data + a->bytes > (const uint8_t *)b->data)
-            ok = refuse(c, at_of(c, b->name.data), "offset", "expected its own bytes, found those of %.*s",
-                        (int)a->name.len, a->name.data);
+            ok = refuse(c, at_of(c, b->name.data), "offset",
+                        "expected its own bytes, found those of %.*s", (int)a->name.len,
+                        a->name.data);
     }
     free(order);
     return ok;
@@ -216,20 +242,23 @@ static int by_name(const void *a, const void *b) {
 }
 
 // Of n entries, one every `stride` bytes; a name that comes twice is an error.
-static bool build_index(const Str ***index, const void *entries, size_t stride, int n, const char *file, Error *err) {
+static bool build_index(const Str ***index, const void *entries, size_t stride, int n,
+                        const char *file, Error *err) {
     const Str **x = *index = xalloc((size_t)n, sizeof *x);
     for (int i = 0; i < n; i++) x[i] = (const void *)((const char *)entries + (size_t)i * stride);
     qsort(x, (size_t)n, sizeof *x, by_name);
     for (int i = 1; i < n; i++)
         if (str_eq(*x[i - 1], *x[i]))
-            return error_set(err, EXIT_MODEL, "%s: %.*s: expected it once, found it twice", file, SHOWN(*x[i]));
+            return error_set(err, EXIT_MODEL, "%s: %.*s: expected it once, found it twice", file,
+                             SHOWN(*x[i]));
     return true;
 }
 
 // The entry of this name, or NULL.
 static const void *find(const Str *const *index, int n, const char *name) {
     Str key = str_of(name);
-    const Str *const *found = n ? bsearch(&(const Str *){&key}, index, (size_t)n, sizeof *index, by_name) : NULL;
+    const Str *const *found =
+        n ? bsearch(&(const Str *){&key}, index, (size_t)n, sizeof *index, by_name) : NULL;
     return found ? *found : NULL;
 }
 
@@ -243,13 +272,15 @@ static bool parse_header(Cursor *c, uint64_t *version, uint64_t *n_tensors, uint
     if (!magic) return false;
     bool is_swapped = !memcmp(magic, "FUGG", 4);
     if (!is_swapped && memcmp(magic, "GGUF", 4))
-        return refuse(c, 0, "magic", "expected GGUF, found %02x %02x %02x %02x", magic[0], magic[1], magic[2],
-                      magic[3]);
+        return refuse(c, 0, "magic", "expected GGUF, found %02x %02x %02x %02x", magic[0], magic[1],
+                      magic[2], magic[3]);
     if (!take_int(c, 4, "version", version)) return false;
     if (is_swapped || (*version && *version % 65536 == 0))
         return refuse(c, 4, "byte order", "expected little-endian, found big-endian");
-    if (*version != 2 && *version != 3) return refuse(c, 4, "version", "expected 2 or 3, found %zu", (size_t)*version);
-    return take_count(c, "n_tensors", MAX_ENTRIES, n_tensors) && take_count(c, "n_kv", MAX_ENTRIES, n_values);
+    if (*version != 2 && *version != 3)
+        return refuse(c, 4, "version", "expected 2 or 3, found %zu", (size_t)*version);
+    return take_count(c, "n_tensors", MAX_ENTRIES, n_tensors) &&
+           take_count(c, "n_kv", MAX_ENTRIES, n_values);
 }
 
 // What the data begins at a multiple of.
@@ -258,11 +289,13 @@ static bool read_alignment(Cursor *c, const Gguf *g, size_t *alignment) {
     *alignment = DEFAULT_ALIGNMENT;
     if (!v) return true;
     c->item = v->key;
-    if (v->kind != GGUF_U32) return refuse(c, at_of(c, v->data), "type", "expected u32, found %s", kind_names[v->kind]);
+    if (v->kind != GGUF_U32)
+        return refuse(c, at_of(c, v->data), "type", "expected u32, found %s", kind_names[v->kind]);
     *alignment = load(v->data, 4);
-    if (*alignment >= 8 && *alignment <= MAX_ALIGNMENT && !(*alignment & (*alignment - 1))) return true;
-    return refuse(c, at_of(c, v->data), "value", "expected a power of two from 8 to %d, found %zu", MAX_ALIGNMENT,
-                  *alignment);
+    if (*alignment >= 8 && *alignment <= MAX_ALIGNMENT && !(*alignment & (*alignment - 1)))
+        return true;
+    return refuse(c, at_of(c, v->data), "value", "expected a power of two from 8 to %d, found %zu",
+                  MAX_ALIGNMENT, *alignment);
 }
 
 // Parses one file (a whole model or one shard of it) and appends it to g.
@@ -278,7 +311,8 @@ static bool parse_file(Gguf *g, GgufShard file, const char *name, Error *err) {
         own.values = grow(own.values, own.n_values, sizeof *own.values);
         ok = parse_value(&c, &own.values[own.n_values++]);
     }
-    ok = ok && build_index(&own.value_index, own.values, sizeof *own.values, own.n_values, name, err);
+    ok = ok &&
+         build_index(&own.value_index, own.values, sizeof *own.values, own.n_values, name, err);
     ok = ok && read_alignment(&c, &own, &alignment);
     int first = g->n_tensors;
     while (ok && (uint64_t)(g->n_tensors - first) < n_tensors) {
@@ -286,7 +320,8 @@ static bool parse_file(Gguf *g, GgufShard file, const char *name, Error *err) {
         g->tensors[g->n_tensors].shard = g->n_shards - 1;
         ok = parse_tensor(&c, &g->tensors[g->n_tensors++], alignment, &n_weights);
     }
-    if (ok && g->n_tensors > first) ok = place_tensors(&c, g->tensors + first, g->n_tensors - first, alignment);
+    if (ok && g->n_tensors > first)
+        ok = place_tensors(&c, g->tensors + first, g->n_tensors - first, alignment);
     if (g->n_shards == 1) {
         g->version = (uint32_t)version, g->values = own.values, g->n_values = own.n_values;
         g->value_index = own.value_index;
@@ -294,7 +329,8 @@ static bool parse_file(Gguf *g, GgufShard file, const char *name, Error *err) {
     }
     ok = ok && gguf_u64(&own, "split.no", &no, err);
     if (ok && no != (uint64_t)g->n_shards - 1)
-        ok = error_set(err, EXIT_MODEL, "%s: split.no: expected %d, found %zu", name, g->n_shards - 1, (size_t)no);
+        ok = error_set(err, EXIT_MODEL, "%s: split.no: expected %d, found %zu", name,
+                       g->n_shards - 1, (size_t)no);
     free(own.values);
     free(own.value_index);
     return ok;
@@ -320,8 +356,8 @@ static bool map_file(const char *path, GgufShard *out, Error *err) {
     } else {
         void *p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0);
         ok = p != MAP_FAILED;
-        // What is read into the page cache from here on comes in large pages, where the file system knows them: they
-        // are mapped in a hundredth of the time, now and by every later process.
+        // What is read into the page cache from here on comes in large pages, where the file system
+        // knows them: they are mapped in a hundredth of the time, now and by every later process.
         if (ok) madvise(p, (size_t)st.st_size, MADV_HUGEPAGE);
         if (ok) file_is_input(path);
         if (ok)
@@ -339,14 +375,17 @@ static bool open_shards(Gguf *g, bool is_named, Error *err) {
     uint64_t count = 1, n_tensors = 0;
     unsigned no = 1, n = 1;
     int end = 0, stem = (int)strlen(g->path) - TAIL;
-    if (!is_named || stem < 0 || sscanf(g->path + stem, "-%5u-of-%5u.gguf%n", &no, &n, &end) != 2 || end != TAIL)
+    if (!is_named || stem < 0 || sscanf(g->path + stem, "-%5u-of-%5u.gguf%n", &no, &n, &end) != 2 ||
+        end != TAIL)
         no = n = 1;
     if (no != 1)
-        return error_set(err, EXIT_MODEL, "%s: expected the first shard (-00001-of-...), found %u", g->path, no);
+        return error_set(err, EXIT_MODEL, "%s: expected the first shard (-00001-of-...), found %u",
+                         g->path, no);
     if (gguf_find(g, "split.count") && !gguf_u64(g, "split.count", &count, err)) return false;
     if (count != n && (count > 1 || n > 1))
-        return error_set(err, EXIT_MODEL, "%s: split.count: expected %u as in the file's name, found %zu", g->path, n,
-                         (size_t)count);
+        return error_set(err, EXIT_MODEL,
+                         "%s: split.count: expected %u as in the file's name, found %zu", g->path,
+                         n, (size_t)count);
     bool ok = true;
     for (unsigned i = 2; ok && i <= n; i++) {
         Buffer path = {0};
@@ -358,7 +397,8 @@ static bool open_shards(Gguf *g, bool is_named, Error *err) {
     if (!ok || n == 1 || !gguf_find(g, "split.tensors.count")) return ok;
     if (!gguf_u64(g, "split.tensors.count", &n_tensors, err)) return false;
     return n_tensors == (uint64_t)g->n_tensors ||
-           error_set(err, EXIT_MODEL, "%s: split.tensors.count: expected %d as in its shards, found %zu", g->path,
+           error_set(err, EXIT_MODEL,
+                     "%s: split.tensors.count: expected %d as in its shards, found %zu", g->path,
                      g->n_tensors, (size_t)n_tensors);
 }
 
@@ -367,7 +407,8 @@ static bool open_bytes(Gguf *g, GgufShard file, const char *name, Error *err) {
     Str path = str_of(name);
     *g = (Gguf){.path = memcpy(xrealloc(NULL, path.len + 1, 1), name, path.len + 1)};
     bool ok = parse_file(g, file, g->path, err) && open_shards(g, file.is_mapped, err);
-    ok = ok && build_index(&g->tensor_index, g->tensors, sizeof *g->tensors, g->n_tensors, name, err);
+    ok = ok &&
+         build_index(&g->tensor_index, g->tensors, sizeof *g->tensors, g->n_tensors, name, err);
     if (!ok) gguf_close(g);
     return ok;
 }
@@ -397,12 +438,19 @@ void gguf_close(Gguf *g) {
     *g = (Gguf){0};
 }
 
-const GgufValue *gguf_find(const Gguf *g, const char *key) { return find(g->value_index, g->n_values, key); }
-const GgufTensor *gguf_tensor(const Gguf *g, const char *name) { return find(g->tensor_index, g->n_tensors, name); }
+const GgufValue *gguf_find(const Gguf *g, const char *key) {
+    return find(g->value_index, g->n_values, key);
+}
+const GgufTensor *gguf_tensor(const Gguf *g, const char *name) {
+    return find(g->tensor_index, g->n_tensors, name);
+}
 
 // False with err: what was expected of a key, and what it is.
-static bool mismatch(const Gguf *g, const GgufValue *v, const char *key, const char *expected, Error *err) {
-    if (!v) return error_set(err, EXIT_MODEL, "%s: %s: expected %s, found no such key", g->path, key, expected);
+static bool mismatch(const Gguf *g, const GgufValue *v, const char *key, const char *expected,
+                     Error *err) {
+    if (!v)
+        return error_set(err, EXIT_MODEL, "%s: %s: expected %s, found no such key", g->path, key,
+                         expected);
     return error_set(err, EXIT_MODEL, "%s: %s: expected %s, found %s%s", g->path, key, expected,
                      v->kind == GGUF_ARRAY ? "an array of " : "", kind_names[v->item_kind]);
 }
@@ -411,7 +459,8 @@ static bool mismatch(const Gguf *g, const GgufValue *v, const char *key, const c
 static bool load_number(const GgufValue *v, uint64_t *bits, double *x, bool *is_whole) {
     if (!v || v->kind == GGUF_STRING || v->kind == GGUF_ARRAY || v->kind == GGUF_BOOL) return false;
     int size = kind_bytes[v->kind], unused = 64 - 8 * size;
-    bool is_signed = v->kind == GGUF_I8 || v->kind == GGUF_I16 || v->kind == GGUF_I32 || v->kind == GGUF_I64;
+    bool is_signed =
+        v->kind == GGUF_I8 || v->kind == GGUF_I16 || v->kind == GGUF_I32 || v->kind == GGUF_I64;
     float f;
     *bits = load(v->data, size);
     *is_whole = v->kind != GGUF_F32 && v->kind != GGUF_F64;
@@ -425,7 +474,8 @@ bool gguf_u64(const Gguf *g, const char *key, uint64_t *out, Error *err) {
     const GgufValue *v = gguf_find(g, key);
     double x;
     bool is_whole;
-    if (!load_number(v, out, &x, &is_whole) || !is_whole) return mismatch(g, v, key, "an unsigned integer", err);
+    if (!load_number(v, out, &x, &is_whole) || !is_whole)
+        return mismatch(g, v, key, "an unsigned integer", err);
     return x >= 0 || mismatch(g, v, key, "an unsigned integer (it is negative)", err);
 }
 
@@ -474,7 +524,8 @@ Str gguf_next_string(const uint8_t **cursor) {
     return s;
 }
 
-// In pieces: one madvise for all would read only the first megabytes, or let nobody else change the address space.
+// In pieces: one madvise for all would read only the first megabytes, or let nobody else change the
+// address space.
 static void *advise(GgufShard *list, int advice) {
     for (GgufShard *s = list; s->bytes; s++)
         for (size_t at = 0; at < s->bytes; at += PREFETCH_BYTES) {
@@ -491,14 +542,16 @@ static void *map_ahead(void *list) { return advise(list, MADV_POPULATE_READ); }
 
 void gguf_prefetch(const Gguf *g, bool is_mapped) {
     size_t bytes = 0, memory = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
-    GgufShard *list = xalloc((size_t)g->n_shards + 1, sizeof *list); // of its own: g may be closed meanwhile
+    GgufShard *list =
+        xalloc((size_t)g->n_shards + 1, sizeof *list); // of its own: g may be closed meanwhile
     pthread_t thread;
     for (int i = 0, n = 0; i < g->n_shards; i++) {
         if (g->shards[i].is_mapped) list[n++] = g->shards[i];
         bytes += g->shards[i].bytes;
     }
     // What does not fit would push out what is needed first.
-    if (bytes > memory / 4 * 3 || pthread_create(&thread, NULL, is_mapped ? map_ahead : read_ahead, list))
+    if (bytes > memory / 4 * 3 ||
+        pthread_create(&thread, NULL, is_mapped ? map_ahead : read_ahead, list))
         free(list);
     else
         pthread_detach(thread);
@@ -509,7 +562,8 @@ bool gguf_is_intact(const Gguf *g, Error *err) {
         const GgufShard *s = &g->shards[i];
         struct stat st;
         if (!s->is_mapped) continue;
-        if (fstat(s->fd, &st) || (uint64_t)st.st_size != s->bytes || changed_ns(&st) != s->changed_ns)
+        if (fstat(s->fd, &st) || (uint64_t)st.st_size != s->bytes ||
+            changed_ns(&st) != s->changed_ns)
             return error_set(err, EXIT_RUNTIME, "%s: the model file changed while in use", g->path);
     }
     return true;
@@ -525,4 +579,6 @@ static void on_bus_error(int sig) {
     _exit(EXIT_RUNTIME);
 }
 
-void gguf_guard_install(void) { sigaction(SIGBUS, &(struct sigaction){.sa_handler = on_bus_error}, NULL); }
+void gguf_guard_install(void) {
+    sigaction(SIGBUS, &(struct sigaction){.sa_handler = on_bus_error}, NULL);
+}

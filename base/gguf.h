@@ -1,4 +1,5 @@
-// GGUF files (v2 and v3, little-endian, sharded or not): metadata and tensor table over a read-only mapping.
+// GGUF files (v2 and v3, little-endian, sharded or not): metadata and tensor table over a read-only
+// mapping.
 #ifndef BASE_GGUF_H
 #define BASE_GGUF_H
 
@@ -23,10 +24,12 @@ typedef enum {
 
 typedef struct {
     Str key;
-    GgufKind kind;       // GGUF_ARRAY: see item_kind, count
-    GgufKind item_kind;  // kind of the items of an array (never GGUF_ARRAY: nested arrays are refused)
-    uint64_t count;      // items of an array, else 1
-    const uint8_t *data; // first item, unaligned, little-endian; strings are u64 length + bytes, one after another
+    GgufKind kind; // GGUF_ARRAY: see item_kind, count
+    GgufKind
+        item_kind;  // kind of the items of an array (never GGUF_ARRAY: nested arrays are refused)
+    uint64_t count; // items of an array, else 1
+    const uint8_t *data; // first item, unaligned, little-endian; strings are u64 length + bytes,
+                         // one after another
     size_t bytes;        // of data
 } GgufValue;
 
@@ -58,19 +61,22 @@ typedef struct {
     const Str **value_index, **tensor_index; // by name
 } Gguf;
 
-// Maps a file and checks every byte of its header: all counts, lengths, types, offsets and tensor extents are inside
-// the file afterwards. A name ending in -00001-of-0000N.gguf brings its other shards. Tensor data is not read.
-// False with err: exit 1 if the file cannot be read, 3 if its content is wrong.
+// Maps a file and checks every byte of its header: all counts, lengths, types, offsets and tensor
+// extents are inside the file afterwards. A name ending in -00001-of-0000N.gguf brings its other
+// shards. Tensor data is not read. False with err: exit 1 if the file cannot be read, 3 if its
+// content is wrong.
 bool gguf_open(Gguf *g, const char *path, Error *err);
-// The same over bytes in memory (the built-in model, tests); `name` is for messages, the bytes must outlive g.
+// The same over bytes in memory (the built-in model, tests); `name` is for messages, the bytes must
+// outlive g.
 bool gguf_parse(Gguf *g, const void *data, size_t n, const char *name, Error *err);
 void gguf_close(Gguf *g);
 
 const GgufValue *gguf_find(const Gguf *g, const char *key);     // NULL if absent
 const GgufTensor *gguf_tensor(const Gguf *g, const char *name); // NULL if absent
 
-// Typed access. Each returns false with err (exit 3: key, expected, found) if the key is absent or not convertible
-// without loss; integers of any width serve gguf_u64, floats and integers serve gguf_f64.
+// Typed access. Each returns false with err (exit 3: key, expected, found) if the key is absent or
+// not convertible without loss; integers of any width serve gguf_u64, floats and integers serve
+// gguf_f64.
 bool gguf_u64(const Gguf *g, const char *key, uint64_t *out, Error *err);
 bool gguf_f64(const Gguf *g, const char *key, double *out, Error *err);
 bool gguf_bool(const Gguf *g, const char *key, bool *out, Error *err);
@@ -80,16 +86,19 @@ Str gguf_text(const Gguf *g, const char *key);
 // An array whose items are of the given kind; any other is an error.
 const GgufValue *gguf_array(const Gguf *g, const char *key, GgufKind item_kind, Error *err);
 
-// Iterates over the strings of a string array; start with *cursor = v->data. Bounds were checked at open.
+// Iterates over the strings of a string array; start with *cursor = v->data. Bounds were checked at
+// open.
 Str gguf_next_string(const uint8_t **cursor);
 
-// Has the file read in its order, in the background; nothing if memory is too small for it. `is_mapped` has the pages
-// mapped too: the threads that compute would otherwise fault on each.
+// Has the file read in its order, in the background; nothing if memory is too small for it.
+// `is_mapped` has the pages mapped too: the threads that compute would otherwise fault on each.
 void gguf_prefetch(const Gguf *g, bool is_mapped);
 
-// Whether the mapped files are as they were when they were opened. What was read of others is not to be believed.
+// Whether the mapped files are as they were when they were opened. What was read of others is not
+// to be believed.
 bool gguf_is_intact(const Gguf *g, Error *err);
-// A mapped file that is cut short by somebody else raises SIGBUS: say so in one line and end with exit 1.
+// A mapped file that is cut short by somebody else raises SIGBUS: say so in one line and end with
+// exit 1.
 void gguf_guard_install(void);
 
 #endif

@@ -1,6 +1,6 @@
-// The sandbox is a seccomp filter for all threads: the calls below are allowed, any other fails with EPERM. The
-// Makefile says which architecture the numbers are for, as SECCOMP_ARCH. Where Landlock is there it bars the file
-// system once more, for this thread and those it starts.
+// The sandbox is a seccomp filter for all threads: the calls below are allowed, any other fails
+// with EPERM. The Makefile says which architecture the numbers are for, as SECCOMP_ARCH. Where
+// Landlock is there it bars the file system once more, for this thread and those it starts.
 #include "guard.h"
 
 #include <errno.h>
@@ -19,20 +19,24 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
-#define LOAD(field)    BPF_STMT(BPF_LD | BPF_W | BPF_ABS, (uint32_t)offsetof(struct seccomp_data, field))
+#define LOAD(field)                                                                                \
+    BPF_STMT(BPF_LD | BPF_W | BPF_ABS, (uint32_t)offsetof(struct seccomp_data, field))
 #define RETURN(action) BPF_STMT(BPF_RET | BPF_K, (action))
 #define REFUSE(error)  RETURN(SECCOMP_RET_ERRNO | (error))
 // Skips the n instructions behind it unless the condition holds.
 #define UNLESS(test, value, n) BPF_JUMP(BPF_JMP | (test) | BPF_K, (uint32_t)(value), 0, (n))
 #define ALLOW(call)            UNLESS(BPF_JEQ, SYS_##call, 1), RETURN(SECCOMP_RET_ALLOW)
 // Allows a call only if its argument (the low half of it) has one of these bits, or none of them.
-#define ALLOW_WITH(call, arg, bits)                                                                                    \
-    UNLESS(BPF_JEQ, SYS_##call, 4), LOAD(args[arg]), UNLESS(BPF_JSET, bits, 1), RETURN(SECCOMP_RET_ALLOW), REFUSE(EPERM)
-#define ALLOW_WITHOUT(call, arg, bits)                                                                                 \
-    UNLESS(BPF_JEQ, SYS_##call, 4), LOAD(args[arg]), UNLESS(BPF_JSET, bits, 1), REFUSE(EPERM), RETURN(SECCOMP_RET_ALLOW)
+#define ALLOW_WITH(call, arg, bits)                                                                \
+    UNLESS(BPF_JEQ, SYS_##call, 4), LOAD(args[arg]), UNLESS(BPF_JSET, bits, 1),                    \
+        RETURN(SECCOMP_RET_ALLOW), REFUSE(EPERM)
+#define ALLOW_WITHOUT(call, arg, bits)                                                             \
+    UNLESS(BPF_JEQ, SYS_##call, 4), LOAD(args[arg]), UNLESS(BPF_JSET, bits, 1), REFUSE(EPERM),     \
+        RETURN(SECCOMP_RET_ALLOW)
 
 // Arguments are loaded from their low half.
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the filter reads little-endian arguments");
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+               "the filter reads little-endian arguments");
 
 static const struct sock_filter filter[] = {
     LOAD(arch),
@@ -103,7 +107,8 @@ static const struct sock_filter filter[] = {
 };
 
 static void enter_landlock(void) {
-    struct landlock_ruleset_attr all = {.handled_access_fs = (LANDLOCK_ACCESS_FS_MAKE_SYM << 1) - 1};
+    struct landlock_ruleset_attr all = {.handled_access_fs =
+                                            (LANDLOCK_ACCESS_FS_MAKE_SYM << 1) - 1};
     int rules = (int)syscall(SYS_landlock_create_ruleset, &all, sizeof all, 0);
     if (rules < 0) return;
     syscall(SYS_landlock_restrict_self, rules, 0);
@@ -111,10 +116,12 @@ static void enter_landlock(void) {
 }
 
 bool sandbox_enter(void) {
-    struct sock_fprog program = {sizeof filter / sizeof *filter, (struct sock_filter *)(uintptr_t)filter};
+    struct sock_fprog program = {sizeof filter / sizeof *filter,
+                                 (struct sock_filter *)(uintptr_t)filter};
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)) return false;
     enter_landlock();
-    // Older kernels slow a process with a filter down, unless it says that it guards itself against speculation.
+    // Older kernels slow a process with a filter down, unless it says that it guards itself against
+    // speculation.
     unsigned long how = SECCOMP_FILTER_FLAG_TSYNC | SECCOMP_FILTER_FLAG_SPEC_ALLOW;
     return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, how, &program) == 0 ||
            syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program) == 0;

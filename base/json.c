@@ -1,5 +1,5 @@
-// One pass over the text into one block of memory: nodes, room to sort the keys of an object, and a copy of the text
-// in which every string is decoded where it stood, since decoding only shrinks.
+// One pass over the text into one block of memory: nodes, room to sort the keys of an object, and a
+// copy of the text in which every string is decoded where it stood, since decoding only shrinks.
 #include "json.h"
 
 #include <stdio.h>
@@ -39,7 +39,9 @@ static bool parse_hex4(Parser *p, uint32_t *code) {
     *code = 0;
     for (int i = 0; i < 4; i++, p->at++) {
         int c = peek(p), low = c | 0x20;
-        int digit = c >= '0' && c <= '9' ? c - '0' : c > 0 && low >= 'a' && low <= 'f' ? low - 'a' + 10 : -1;
+        int digit = c >= '0' && c <= '9'                ? c - '0'
+                    : c > 0 && low >= 'a' && low <= 'f' ? low - 'a' + 10
+                                                        : -1;
         if (digit < 0) return fail(p, p->at, "a hexadecimal digit");
         *code = *code << 4 | (uint32_t)digit;
     }
@@ -73,7 +75,8 @@ static bool parse_string(Parser *p, Str *out) {
     char *start = p->bytes + ++p->at, *end = start;
     for (int c; (c = peek(p)) != '"';) {
         uint32_t code;
-        if (c < 0x20) return fail(p, p->at, c < 0 ? "a closing quote" : "an escaped control character");
+        if (c < 0x20)
+            return fail(p, p->at, c < 0 ? "a closing quote" : "an escaped control character");
         if (c == '\\') {
             p->at++;
             if (!parse_escape(p, &code)) return false;
@@ -124,7 +127,8 @@ static bool parse_number(Parser *p, Json *out) {
 // One of true, false and null.
 static bool parse_word(Parser *p, const char *word) {
     size_t len = strlen(word);
-    if (p->n - p->at < len || memcmp(p->text + p->at, word, len)) return fail(p, p->at, "a JSON value");
+    if (p->n - p->at < len || memcmp(p->text + p->at, word, len))
+        return fail(p, p->at, "a JSON value");
     p->at += len;
     return true;
 }
@@ -144,7 +148,8 @@ static bool check_keys(Parser *p, const Json *object) {
     for (int i = 1; i < n; i++) {
         Str key = p->keys[i]->key;
         if (str_eq(p->keys[i - 1]->key, key))
-            return error_set(p->err, EXIT_RUNTIME, "byte %zu: expected each key once, found \"%.*s\" again",
+            return error_set(p->err, EXIT_RUNTIME,
+                             "byte %zu: expected each key once, found \"%.*s\" again",
                              (size_t)(key.data - p->bytes), SHOWN(key));
     }
     return true;
@@ -194,7 +199,8 @@ static bool parse_value(Parser *p, Json *v, int depth) {
     return v->kind = JSON_NUMBER, parse_number(p, v);
 }
 
-// Upper bound of the values in a text: the first, and one after each opening bracket and comma outside strings.
+// Upper bound of the values in a text: the first, and one after each opening bracket and comma
+// outside strings.
 static size_t count_nodes(const char *text, size_t n) {
     size_t count = 1;
     bool in_string = false;
@@ -213,7 +219,8 @@ static size_t count_nodes(const char *text, size_t n) {
 bool json_parse(JsonDoc *doc, const char *text, size_t n, Error *err) {
     size_t n_nodes = count_nodes(text, n), bytes;
     doc->root = NULL;
-    if (!size_mul(n_nodes, sizeof(Json) + sizeof(Json *), &bytes) || !size_add(bytes, n + 1, &bytes))
+    if (!size_mul(n_nodes, sizeof(Json) + sizeof(Json *), &bytes) ||
+        !size_add(bytes, n + 1, &bytes))
         return error_set(err, EXIT_RUNTIME, "JSON text of %zu bytes is too long", n);
     if (doc->cap < bytes) {
         json_free(doc);
@@ -222,7 +229,11 @@ bool json_parse(JsonDoc *doc, const char *text, size_t n, Error *err) {
         doc->cap = bytes;
     }
     Json *nodes = doc->arena;
-    Parser p = {.text = text, .n = n, .nodes = nodes, .keys = (const Json **)(void *)(nodes + n_nodes), .err = err};
+    Parser p = {.text = text,
+                .n = n,
+                .nodes = nodes,
+                .keys = (const Json **)(void *)(nodes + n_nodes),
+                .err = err};
     p.bytes = (char *)(p.keys + n_nodes);
     *nodes = (Json){0};
     p.n_nodes = 1;
@@ -249,7 +260,9 @@ const Json *json_get_string(const Json *obj, const char *key) {
     return j && j->kind == JSON_STRING ? j : NULL;
 }
 
-bool json_is(const Json *j, const char *text) { return j && j->kind == JSON_STRING && str_is(j->string, text); }
+bool json_is(const Json *j, const char *text) {
+    return j && j->kind == JSON_STRING && str_is(j->string, text);
+}
 
 void json_put_string(Buffer *out, const char *before, Str s) {
     static const char plain[] = "\"\\\b\f\n\r\t", names[] = "\"\\bfnrt";
@@ -274,7 +287,8 @@ void json_put_string(Buffer *out, const char *before, Str s) {
 void json_put_number(Buffer *out, const char *before, double x) {
     char text[32];
     buffer_puts(out, before);
-    bool is_normal = x >= 0x1p-1022 || x <= -0x1p-1022; // then %.15g prints the shortest form of 15 digits or less
+    bool is_normal = x >= 0x1p-1022 ||
+                     x <= -0x1p-1022; // then %.15g prints the shortest form of 15 digits or less
     if (x - x != 0) {
         buffer_puts(out, "null");
     } else if (x > -0x1p53 && x < 0x1p53 && x == (double)(int64_t)x) {

@@ -1,4 +1,5 @@
-// What each system does in its own way, a file for each: os_linux.c, os_bsd.c (FreeBSD, macOS), os_windows.c.
+// What each system does in its own way, a file for each: os_linux.c, os_bsd.c (FreeBSD, macOS),
+// os_windows.c.
 #ifndef BASE_OS_H
 #define BASE_OS_H
 
@@ -10,9 +11,11 @@ void os_sleep_while(_Atomic unsigned *word, unsigned value);
 void os_wake_all(_Atomic unsigned *word);
 // CPUs worth of time that this process may use beside its affinity mask, or a large number.
 double os_cpu_quota(void);
-// Bytes of memory that can still be had without swapping, or SIZE_MAX where the system does not tell.
+// Bytes of memory that can still be had without swapping, or SIZE_MAX where the system does not
+// tell.
 size_t os_memory_available(void);
-// Whether the system lets this process use the CPU's tile registers (AMX); whether the CPU has ARM's dot products.
+// Whether the system lets this process use the CPU's tile registers (AMX); whether the CPU has
+// ARM's dot products.
 bool os_allows_tiles(void);
 bool os_has_dotprod(void);
 

@@ -35,8 +35,10 @@ static uint64_t number_of(const char *name) {
 }
 
 size_t os_memory_available(void) {
-    // FreeBSD counts pages that are free or can be given up; macOS tells no such sum, so that all memory has to do.
-    uint64_t pages = number_of("vm.stats.vm.v_free_count") + number_of("vm.stats.vm.v_inactive_count");
+    // FreeBSD counts pages that are free or can be given up; macOS tells no such sum, so that all
+    // memory has to do.
+    uint64_t pages =
+        number_of("vm.stats.vm.v_free_count") + number_of("vm.stats.vm.v_inactive_count");
     uint64_t bytes = pages ? pages * (uint64_t)sysconf(_SC_PAGESIZE) : number_of("hw.memsize");
     return bytes && bytes < SIZE_MAX ? (size_t)bytes : SIZE_MAX;
 }

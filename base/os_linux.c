@@ -8,13 +8,21 @@
 #include <unistd.h>
 
 // Of the kernel's interface; not every libc brings its headers.
-enum { WAIT_PRIVATE = 128, WAKE_PRIVATE = 129, REQUEST_TILES = 0x1023, TILE_DATA = 18, HAS_DOTPROD = 1 << 20 };
+enum {
+    WAIT_PRIVATE = 128,
+    WAKE_PRIVATE = 129,
+    REQUEST_TILES = 0x1023,
+    TILE_DATA = 18,
+    HAS_DOTPROD = 1 << 20
+};
 
 void os_sleep_while(_Atomic unsigned *word, unsigned value) {
     syscall(SYS_futex, word, WAIT_PRIVATE, value, NULL, NULL, 0);
 }
 
-void os_wake_all(_Atomic unsigned *word) { syscall(SYS_futex, word, WAKE_PRIVATE, 1 << 30, NULL, NULL, 0); }
+void os_wake_all(_Atomic unsigned *word) {
+    syscall(SYS_futex, word, WAKE_PRIVATE, 1 << 30, NULL, NULL, 0);
+}
 
 double os_cpu_quota(void) {
     double quota, period = 100000;
@@ -48,7 +56,8 @@ static size_t number_in(const char *path, const char *name, size_t absent) {
 static size_t group_left(const char *folder, int is_v1) {
     static const char *const names[2][4] = {
         {"memory.max", "memory.current", "\ninactive_file ", "\nactive_file "},
-        {"memory.limit_in_bytes", "memory.usage_in_bytes", "\ntotal_inactive_file ", "\ntotal_active_file "}};
+        {"memory.limit_in_bytes", "memory.usage_in_bytes", "\ntotal_inactive_file ",
+         "\ntotal_active_file "}};
     const char *const *name = names[is_v1];
     char path[4200];
     snprintf(path, sizeof path, "%s/%s", folder, name[0]);
@@ -57,7 +66,8 @@ static size_t group_left(const char *folder, int is_v1) {
     size_t used = number_in(path, "", SIZE_MAX);
     if (limit == SIZE_MAX || used > limit) return SIZE_MAX;
     snprintf(path, sizeof path, "%s/memory.stat", folder);
-    return limit - used + number_in(path, name[2], 0) + number_in(path, name[3], 0); // given up when memory is wanted
+    return limit - used + number_in(path, name[2], 0) +
+           number_in(path, name[3], 0); // given up when memory is wanted
 }
 
 // The same for the groups of this process, v1 or v2, and all above them.
@@ -74,7 +84,8 @@ static size_t groups_left(void) {
         path[strcspn(path, "\n")] = 0;
         size_t n = (size_t)snprintf(folder, sizeof folder, "%s%s", root, memory ? "/memory" : "");
         snprintf(folder + n, sizeof folder - n, "%s", path);
-        for (char *end = folder + strlen(folder); end && end >= folder + n; end = strrchr(folder, '/')) {
+        for (char *end = folder + strlen(folder); end && end >= folder + n;
+             end = strrchr(folder, '/')) {
             *end = 0; // this group, then the one above it
             size_t left = group_left(folder, !!memory);
             if (left < least) least = left;

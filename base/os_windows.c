@@ -1,5 +1,5 @@
-// Windows: what POSIX means there (base/windows/posix.h, which the Makefile includes first), as far as this program
-// needs it.
+// Windows: what POSIX means there (base/windows/posix.h, which the Makefile includes first), as far
+// as this program needs it.
 #include "os.h"
 
 #include <stdarg.h>
@@ -15,7 +15,9 @@ void os_sleep_while(_Atomic unsigned *word, unsigned value) {
 void os_wake_all(_Atomic unsigned *word) { WakeByAddressAll((void *)word); }
 double os_cpu_quota(void) { return 1e9; }
 bool os_allows_tiles(void) { return false; }
-bool os_has_dotprod(void) { return IsProcessorFeaturePresent(43); } // PF_ARM_V82_DP_INSTRUCTIONS_AVAILABLE
+bool os_has_dotprod(void) {
+    return IsProcessorFeaturePresent(43);
+} // PF_ARM_V82_DP_INSTRUCTIONS_AVAILABLE
 
 size_t os_memory_available(void) {
     MEMORYSTATUSEX status = {.dwLength = sizeof status};
@@ -110,10 +112,13 @@ int posix_open(const char *path, int flags, ...) {
     enum { SHARED = FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE };
     int how = flags & (O_RDONLY | O_WRONLY | O_RDWR);
     Wide w;
-    DWORD wanted = how == O_RDONLY ? GENERIC_READ : how == O_WRONLY ? GENERIC_WRITE : GENERIC_READ | GENERIC_WRITE;
+    DWORD wanted = how == O_RDONLY   ? GENERIC_READ
+                   : how == O_WRONLY ? GENERIC_WRITE
+                                     : GENERIC_READ | GENERIC_WRITE;
     DWORD begin = flags & O_EXCL ? CREATE_NEW : flags & O_CREAT ? OPEN_ALWAYS : OPEN_EXISTING;
     if (flags & O_TRUNC) begin = flags & O_CREAT ? CREATE_ALWAYS : TRUNCATE_EXISTING;
-    HANDLE h = CreateFileW(wide(path, &w), wanted, SHARED, NULL, begin, FILE_ATTRIBUTE_NORMAL, NULL);
+    HANDLE h =
+        CreateFileW(wide(path, &w), wanted, SHARED, NULL, begin, FILE_ATTRIBUTE_NORMAL, NULL);
     if (h == INVALID_HANDLE_VALUE) return fail();
     return _open_osfhandle((intptr_t)h, _O_BINARY | _O_NOINHERIT | (flags & O_APPEND));
 }
@@ -121,7 +126,8 @@ int posix_open(const char *path, int flags, ...) {
 static void fill_stat(const BY_HANDLE_FILE_INFORMATION *info, struct posix_stat *st) {
     bool is_folder = info->dwFileAttributes & FILE_ATTRIBUTE_DIRECTORY;
     uint64_t id = (uint64_t)info->nFileIndexHigh << 32 | info->nFileIndexLow;
-    uint64_t mixed = (id ^ (uint64_t)info->dwVolumeSerialNumber << 20) * 0x9e3779b97f4a7c15u; // into 48 bits
+    uint64_t mixed =
+        (id ^ (uint64_t)info->dwVolumeSerialNumber << 20) * 0x9e3779b97f4a7c15u; // into 48 bits
     memset(st, 0, sizeof *st);
     st->st_mode = (unsigned short)((is_folder ? S_IFDIR : S_IFREG) | 0644);
     st->st_size = (off_t)((uint64_t)info->nFileSizeHigh << 32 | info->nFileSizeLow);
@@ -142,7 +148,8 @@ static int stat_handle(HANDLE h, struct posix_stat *st) {
     }
     if (!GetFileInformationByHandle(h, &info)) return fail();
     fill_stat(&info, st);
-    uint64_t ticks = (uint64_t)info.ftLastWriteTime.dwHighDateTime << 32 | info.ftLastWriteTime.dwLowDateTime;
+    uint64_t ticks =
+        (uint64_t)info.ftLastWriteTime.dwHighDateTime << 32 | info.ftLastWriteTime.dwLowDateTime;
     st->st_mtim.tv_sec = (time_t)(ticks / (NSEC / TICK_NSEC)) - epoch;
     st->st_mtim.tv_nsec = (long)(ticks % (NSEC / TICK_NSEC)) * TICK_NSEC;
     return 0;
@@ -152,8 +159,9 @@ int posix_fstat(int fd, struct posix_stat *st) { return stat_handle(handle_of(fd
 
 int posix_stat(const char *path, struct posix_stat *st) {
     Wide w;
-    HANDLE h = CreateFileW(wide(path, &w), 0, FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE, NULL,
-                           OPEN_EXISTING, FILE_FLAG_BACKUP_SEMANTICS, NULL);
+    HANDLE h =
+        CreateFileW(wide(path, &w), 0, FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE, NULL,
+                    OPEN_EXISTING, FILE_FLAG_BACKUP_SEMANTICS, NULL);
     if (h == INVALID_HANDLE_VALUE) return fail();
     int code = stat_handle(h, st);
     CloseHandle(h);
@@ -198,11 +206,13 @@ int fstatat(int folder, const char *name, struct posix_stat *st, int flags) {
 
 int utimensat(int folder, const char *path, const struct timespec times[2], int flags) {
     Wide w;
-    uint64_t ticks = (uint64_t)(times[1].tv_sec + epoch) * (NSEC / TICK_NSEC) + (uint64_t)times[1].tv_nsec / TICK_NSEC;
+    uint64_t ticks = (uint64_t)(times[1].tv_sec + epoch) * (NSEC / TICK_NSEC) +
+                     (uint64_t)times[1].tv_nsec / TICK_NSEC;
     FILETIME time = {(DWORD)ticks, (DWORD)(ticks >> 32)};
     (void)folder, (void)flags;
     HANDLE h = CreateFileW(wide(path, &w), FILE_WRITE_ATTRIBUTES,
-                           FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE, NULL, OPEN_EXISTING, 0, NULL);
+                           FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE, NULL,
+                           OPEN_EXISTING, 0, NULL);
     if (h == INVALID_HANDLE_VALUE) return fail();
     int code = SetFileTime(h, NULL, NULL, &time) ? 0 : fail();
     CloseHandle(h);
@@ -231,7 +241,8 @@ int fchmod(int fd, int mode) { return (void)fd, (void)mode, 0; }
 int fsync(int fd) { return FlushFileBuffers(handle_of(fd)) ? 0 : fail(); }
 
 int flock(int fd, int how) {
-    OVERLAPPED far_away = {.OffsetHigh = 0x40000000}; // a lock keeps others from the bytes: none are there
+    OVERLAPPED far_away = {.OffsetHigh =
+                               0x40000000}; // a lock keeps others from the bytes: none are there
     DWORD flags = LOCKFILE_EXCLUSIVE_LOCK | (how & LOCK_NB ? LOCKFILE_FAIL_IMMEDIATELY : 0);
     return LockFileEx(handle_of(fd), flags, 0, 1, 0, &far_away) ? 0 : fail();
 }
@@ -244,7 +255,8 @@ int fcntl(int fd, int command, ...) {
 ssize_t pread(int fd, void *out, size_t n, off_t at) {
     OVERLAPPED where = {.Offset = (DWORD)at, .OffsetHigh = (DWORD)((uint64_t)at >> 32)};
     DWORD done = 0, most = n < 1u << 30 ? (DWORD)n : 1u << 30;
-    if (ReadFile(handle_of(fd), out, most, &done, &where) || GetLastError() == ERROR_HANDLE_EOF) return (ssize_t)done;
+    if (ReadFile(handle_of(fd), out, most, &done, &where) || GetLastError() == ERROR_HANDLE_EOF)
+        return (ssize_t)done;
     return fail();
 }
 
@@ -269,7 +281,9 @@ void *mmap(void *at, size_t n, int protection, int flags, int fd, off_t offset) 
     return p ? p : MAP_FAILED;
 }
 
-int munmap(void *p, size_t n) { return (void)n, UnmapViewOfFile(p) || VirtualFree(p, 0, MEM_RELEASE) ? 0 : fail(); }
+int munmap(void *p, size_t n) {
+    return (void)n, UnmapViewOfFile(p) || VirtualFree(p, 0, MEM_RELEASE) ? 0 : fail();
+}
 
 int mprotect(void *p, size_t n, int protection) {
     DWORD before;
@@ -284,8 +298,9 @@ int ioctl(int fd, int request, void *out) {
     CONSOLE_SCREEN_BUFFER_INFO info;
     (void)request;
     if (!GetConsoleScreenBufferInfo(handle_of(fd), &info)) return fail();
-    *(struct winsize *)out = (struct winsize){(unsigned short)(info.srWindow.Bottom - info.srWindow.Top + 1),
-                                              (unsigned short)(info.srWindow.Right - info.srWindow.Left + 1)};
+    *(struct winsize *)out =
+        (struct winsize){(unsigned short)(info.srWindow.Bottom - info.srWindow.Top + 1),
+                         (unsigned short)(info.srWindow.Right - info.srWindow.Left + 1)};
     return 0;
 }
 
@@ -300,7 +315,9 @@ int tcsetattr(int fd, int when, const struct termios *t) {
     enum { KEYS = 0x200 }; // ENABLE_VIRTUAL_TERMINAL_INPUT
     DWORD lines = ENABLE_LINE_INPUT | ENABLE_ECHO_INPUT;
     (void)when;
-    return SetConsoleMode(handle_of(fd), t->c_lflag & ICANON ? t->mode : (t->mode & ~lines) | KEYS) ? 0 : fail();
+    return SetConsoleMode(handle_of(fd), t->c_lflag & ICANON ? t->mode : (t->mode & ~lines) | KEYS)
+               ? 0
+               : fail();
 }
 
 static bool has_key(HANDLE console) {
@@ -316,7 +333,8 @@ static bool is_readable(int fd) {
     HANDLE h = handle_of(fd);
     DWORD n = 0, type = GetFileType(h);
     if (type == FILE_TYPE_CHAR) return has_key(h);
-    return type != FILE_TYPE_PIPE || !PeekNamedPipe(h, NULL, 0, NULL, &n, NULL) || n; // an end can be read too
+    return type != FILE_TYPE_PIPE || !PeekNamedPipe(h, NULL, 0, NULL, &n, NULL) ||
+           n; // an end can be read too
 }
 
 int poll(struct pollfd *fds, unsigned n, int timeout_ms) {
@@ -353,12 +371,15 @@ int sigaction(int number, const struct sigaction *action, struct sigaction *befo
 
 int sigemptyset(sigset_t *set) { return *set = 0; }
 int sigaddset(sigset_t *set, int number) { return (void)set, (void)number, 0; }
-int sigprocmask(int how, const sigset_t *set, sigset_t *before) { return (void)how, (void)set, (void)before, 0; }
+int sigprocmask(int how, const sigset_t *set, sigset_t *before) {
+    return (void)how, (void)set, (void)before, 0;
+}
 
 char *mkdtemp(char *name) {
     char *end = name + strlen(name) - 6; // XXXXXX
     for (unsigned i = 0; i < 1000; i++) {
-        snprintf(end, 7, "%06x", (unsigned)(GetTickCount() * 1000 + GetCurrentProcessId() + i) & 0xffffff);
+        snprintf(end, 7, "%06x",
+                 (unsigned)(GetTickCount() * 1000 + GetCurrentProcessId() + i) & 0xffffff);
         if (posix_mkdir(name, 0700) == 0) return name;
     }
     return NULL;
@@ -392,9 +413,11 @@ void *memmem(const void *hay, size_t n, const void *needle, size_t n_needle) {
 // Columns, by the blocks that are wide or combine in nearly all of their characters.
 int wcwidth(wchar_t c) {
     if (c < 0x20 || (c >= 0x7f && c < 0xa0)) return -1;
-    if ((c >= 0x300 && c < 0x370) || (c >= 0x200b && c < 0x2010) || (c >= 0xfe00 && c < 0xfe10)) return 0;
-    bool is_wide = (c >= 0x1100 && c < 0x1160) || (c >= 0x2e80 && c < 0xa4d0) || (c >= 0xac00 && c < 0xd7a4) ||
-                   (c >= 0xf900 && c < 0xfb00) || (c >= 0xfe30 && c < 0xfe70) || (c >= 0xff00 && c < 0xff61);
+    if ((c >= 0x300 && c < 0x370) || (c >= 0x200b && c < 0x2010) || (c >= 0xfe00 && c < 0xfe10))
+        return 0;
+    bool is_wide = (c >= 0x1100 && c < 0x1160) || (c >= 0x2e80 && c < 0xa4d0) ||
+                   (c >= 0xac00 && c < 0xd7a4) || (c >= 0xf900 && c < 0xfb00) ||
+                   (c >= 0xfe30 && c < 0xfe70) || (c >= 0xff00 && c < 0xff61);
     return is_wide ? 2 : 1;
 }
 
@@ -413,7 +436,8 @@ int main(void) {
     for (int fd = 0; fd < 3; fd++) {
         DWORD mode;
         _setmode(fd, _O_BINARY);
-        if (fd && GetConsoleMode(handle_of(fd), &mode)) SetConsoleMode(handle_of(fd), mode | ESCAPES);
+        if (fd && GetConsoleMode(handle_of(fd), &mode))
+            SetConsoleMode(handle_of(fd), mode | ESCAPES);
     }
     SetConsoleOutputCP(CP_UTF8);
     SetConsoleCP(CP_UTF8);

@@ -1,4 +1,5 @@
-// Tensor types: their numbers, and what a block of each is. Everything that knows of a type's size reads this table.
+// Tensor types: their numbers, and what a block of each is. Everything that knows of a type's size
+// reads this table.
 #ifndef BASE_TYPE_H
 #define BASE_TYPE_H
 
@@ -34,15 +35,17 @@ typedef enum {
     TYPE_COUNT = 40 // numbers from here on are unknown
 } Type;
 
-// `block` weights are stored in `bytes` bytes; block is 0 for a number the format does not use. Types that exist but
-// that we cannot compute with have a name and a size only. An integer type is unsigned integers u of 0..most with a
-// scale, and perhaps a minimum, for each `group` of weights: w = scale * (u - offset) - min.
+// `block` weights are stored in `bytes` bytes; block is 0 for a number the format does not use.
+// Types that exist but that we cannot compute with have a name and a size only. An integer type is
+// unsigned integers u of 0..most with a scale, and perhaps a minimum, for each `group` of weights:
+// w = scale * (u - offset) - min.
 typedef struct {
     const char *name;
     int block, bytes;
     int group, offset, most; // group is 0 where there are no integers
     bool has_min;
-    int nibbles; // weights that are nibbles and nothing else begin at this byte of a block; 0: other types
+    int nibbles; // weights that are nibbles and nothing else begin at this byte of a block; 0:
+                 // other types
 } TypeInfo;
 
 // clang-format off

@@ -4,7 +4,8 @@
 
 #include <stdint.h>
 
-// \p{L}, \p{N} and \s (the property White_Space) of regular expressions; unassigned code points are OTHER.
+// \p{L}, \p{N} and \s (the property White_Space) of regular expressions; unassigned code points are
+// OTHER.
 typedef enum { UNICODE_OTHER, UNICODE_LETTER, UNICODE_NUMBER, UNICODE_SPACE } UnicodeClass;
 
 enum { UNICODE_END = 0x323b0 }; // all from here on are OTHER

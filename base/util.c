@@ -1,5 +1,5 @@
-// Memory that is short ends the program here, so that nobody has to ask; whatever else goes wrong is
-// for the caller to report.
+// Memory that is short ends the program here, so that nobody has to ask; whatever else goes wrong
+// is for the caller to report.
 #include "util.h"
 
 #include <errno.h>
@@ -14,10 +14,13 @@
 enum { MESSAGE_BYTES = 1024 };
 
 // Bidirectional overrides and isolates, which make a text look like another.
-static bool is_bidi(uint32_t code) { return (code >= 0x202a && code <= 0x202e) || (code >= 0x2066 && code <= 0x2069); }
+static bool is_bidi(uint32_t code) {
+    return (code >= 0x202a && code <= 0x202e) || (code >= 0x2066 && code <= 0x2069);
+}
 
-// Takes the next character off s. Returns how many bytes stand for it in a text that may be shown: itself, or \xNN for
-// each of its bytes if it is a control character that is not in `keep`, turns the direction of text, or is no UTF-8.
+// Takes the next character off s. Returns how many bytes stand for it in a text that may be shown:
+// itself, or \xNN for each of its bytes if it is a control character that is not in `keep`, turns
+// the direction of text, or is no UTF-8.
 static size_t take_shown(Str *s, const char *keep, char out[16]) {
     uint32_t code;
     int len = utf8_decode(s->data, s->len, &code), n = len ? len : 1;
@@ -35,11 +38,14 @@ static size_t take_shown(Str *s, const char *keep, char out[16]) {
     return (size_t)(is_kept ? n : 4 * n);
 }
 
-// A message in one line of at most cap - 1 bytes: a file name must not drive the terminal. Returns its length.
+// A message in one line of at most cap - 1 bytes: a file name must not drive the terminal. Returns
+// its length.
 static size_t put_message(char *out, size_t cap, const char *fmt, va_list ap) {
     char text[MESSAGE_BYTES], shown[16];
     int n = vsnprintf(text, sizeof text, fmt, ap);
-    Str rest = {text, n < 0 ? 0 : n < (int)sizeof text ? (size_t)n : utf8_complete(text, sizeof text - 1)};
+    Str rest = {text, n < 0                  ? 0
+                      : n < (int)sizeof text ? (size_t)n
+                                             : utf8_complete(text, sizeof text - 1)};
     size_t at = 0;
     while (rest.len) {
         size_t k = take_shown(&rest, "", shown);
@@ -87,7 +93,9 @@ void warn(const char *fmt, ...) {
     va_end(ap);
 }
 
-bool error_file(Error *err, const char *path) { return error_set(err, EXIT_RUNTIME, "%s: %s", path, strerror(errno)); }
+bool error_file(Error *err, const char *path) {
+    return error_set(err, EXIT_RUNTIME, "%s: %s", path, strerror(errno));
+}
 
 void die_error(const Error *err) { die(err->code, "%s", err->text); }
 void die_file(const char *path) { die(EXIT_RUNTIME, "%s: %s", path, strerror(errno)); }
@@ -98,9 +106,11 @@ bool size_add(size_t a, size_t b, size_t *out) { return !__builtin_add_overflow(
 void *xalloc(size_t n, size_t size) {
     size_t bytes;
     void *p = NULL;
-    if (!size_mul(n, size, &bytes) || !size_add(bytes, 64, &bytes)) die(EXIT_RUNTIME, "out of memory: size overflow");
+    if (!size_mul(n, size, &bytes) || !size_add(bytes, 64, &bytes))
+        die(EXIT_RUNTIME, "out of memory: size overflow");
     bytes = bytes / 64 * 64;
-    if (posix_memalign(&p, 64, bytes ? bytes : 64)) die(EXIT_RUNTIME, "out of memory: %zu bytes", bytes);
+    if (posix_memalign(&p, 64, bytes ? bytes : 64))
+        die(EXIT_RUNTIME, "out of memory: %zu bytes", bytes);
     return memset(p, 0, bytes ? bytes : 64);
 }
 
@@ -121,7 +131,9 @@ Str str_copy(Str s) {
     return (Str){copy, s.len};
 }
 
-bool str_eq(Str a, Str b) { return a.len == b.len && (a.len == 0 || !memcmp(a.data, b.data, a.len)); }
+bool str_eq(Str a, Str b) {
+    return a.len == b.len && (a.len == 0 || !memcmp(a.data, b.data, a.len));
+}
 bool str_is(Str a, const char *c_string) { return str_eq(a, str_of(c_string)); }
 
 int str_compare(Str a, Str b) {
@@ -155,7 +167,8 @@ bool str_ends_with(Str s, const char *end) {
 
 char *buffer_room(Buffer *b, size_t n) {
     size_t need;
-    if (!size_add(b->len, n, &need) || !size_add(need, 1, &need)) die(EXIT_RUNTIME, "out of memory: size overflow");
+    if (!size_add(b->len, n, &need) || !size_add(need, 1, &need))
+        die(EXIT_RUNTIME, "out of memory: size overflow");
     if (need > b->cap) {
         b->cap = need > b->cap * 2 ? need : b->cap * 2;
         b->data = xrealloc(b->data, b->cap, 1);
@@ -249,7 +262,10 @@ size_t utf8_complete(const char *s, size_t n) {
     for (size_t back = 1; back <= 3 && back <= n; back++) {
         unsigned char c = (unsigned char)s[n - back];
         if ((c & 0xc0) == 0x80) continue;
-        size_t want = c >= 0xf0 && c <= 0xf4 ? 4 : c >= 0xe0 && c < 0xf0 ? 3 : c >= 0xc2 && c < 0xe0 ? 2 : 1;
+        size_t want = c >= 0xf0 && c <= 0xf4  ? 4
+                      : c >= 0xe0 && c < 0xf0 ? 3
+                      : c >= 0xc2 && c < 0xe0 ? 2
+                                              : 1;
         return want > back ? n - back : n;
     }
     return n;
@@ -296,7 +312,8 @@ static int edit_distance(const char *a, const char *b) {
             int best = d[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
             if (d[i - 1][j] + 1 < best) best = d[i - 1][j] + 1;
             if (d[i][j - 1] + 1 < best) best = d[i][j - 1] + 1;
-            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] && d[i - 2][j - 2] + 1 < best)
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
+                d[i - 2][j - 2] + 1 < best)
                 best = d[i - 2][j - 2] + 1;
             d[i][j] = best;
         }
@@ -309,7 +326,8 @@ const char *did_you_mean(const char *word, const void *names, size_t stride, int
     int best = (int)strlen(word + strspn(word, "-")) / 2 + 1;
     *text = 0;
     for (int i = 0; i < n; i++) {
-        const char *name = *(const char *const *)(const void *)((const char *)names + (size_t)i * stride);
+        const char *name =
+            *(const char *const *)(const void *)((const char *)names + (size_t)i * stride);
         int distance = edit_distance(word, name);
         if (distance >= best) continue;
         snprintf(text, sizeof text, "; did you mean %s", name);

@@ -30,28 +30,31 @@ typedef struct {
     char text[512];
 } Error;
 
-// Fills `err` and returns false, so that a function can `return error_set(...)`. Control bytes are escaped. Nothing
-// here asks for memory: it may be what is short.
+// Fills `err` and returns false, so that a function can `return error_set(...)`. Control bytes are
+// escaped. Nothing here asks for memory: it may be what is short.
 bool error_set(Error *err, int code, const char *fmt, ...) PRINTF_LIKE(3, 4);
 
 // The same (exit 1) with a file's name and what errno says.
 bool error_file(Error *err, const char *path);
 
-// Prints "llama31: TEXT" as one line on stderr with control bytes escaped; die ends the program with `code`.
+// Prints "llama31: TEXT" as one line on stderr with control bytes escaped; die ends the program
+// with `code`.
 _Noreturn void die(int code, const char *fmt, ...) PRINTF_LIKE(2, 3);
 void warn(const char *fmt, ...) PRINTF_LIKE(1, 2);
 // Ends the program with what `err` says; with a file's name and what errno says (exit 1).
 _Noreturn void die_error(const Error *err);
 _Noreturn void die_file(const char *path);
 
-// a * b and a + b; false when the result does not fit. Every size that comes from outside passes through these.
+// a * b and a + b; false when the result does not fit. Every size that comes from outside passes
+// through these.
 bool size_mul(size_t a, size_t b, size_t *out);
 bool size_add(size_t a, size_t b, size_t *out);
 
-// n * size bytes, zeroed, aligned to 64. Ends the program (exit 1) when memory is short. Free with free().
+// n * size bytes, zeroed, aligned to 64. Ends the program (exit 1) when memory is short. Free with
+// free().
 void *xalloc(size_t n, size_t size);
-// Grows a plain array to n * size bytes, keeping what it holds; new bytes are not zeroed. Not for xalloc memory
-// whose alignment matters.
+// Grows a plain array to n * size bytes, keeping what it holds; new bytes are not zeroed. Not for
+// xalloc memory whose alignment matters.
 void *xrealloc(void *p, size_t n, size_t size);
 
 // A run of bytes that somebody else owns; not terminated.
@@ -92,16 +95,18 @@ void buffer_put(Buffer *b, Str s);
 void buffer_puts(Buffer *b, const char *c_string);
 void buffer_printf(Buffer *b, const char *fmt, ...) PRINTF_LIKE(2, 3);
 void buffer_vprintf(Buffer *b, const char *fmt, va_list ap);
-// Appends text that may be shown: control bytes but those in `keep`, what turns the direction of text, and what is no
-// UTF-8 become \xNN.
+// Appends text that may be shown: control bytes but those in `keep`, what turns the direction of
+// text, and what is no UTF-8 become \xNN.
 void buffer_put_shown(Buffer *b, Str s, const char *keep);
 Str buffer_str(const Buffer *b); // all of it, valid until it grows
 void buffer_free(Buffer *b);
 
-// Length of the UTF-8 character at s (1..4) or 0 if the bytes are not valid UTF-8; *code is the code point.
+// Length of the UTF-8 character at s (1..4) or 0 if the bytes are not valid UTF-8; *code is the
+// code point.
 int utf8_decode(const char *s, size_t n, uint32_t *code);
 int utf8_encode(uint32_t code, char out[4]);
-// How many of the n bytes can be shown now: all but a trailing sequence that may still become a valid character.
+// How many of the n bytes can be shown now: all but a trailing sequence that may still become a
+// valid character.
 size_t utf8_complete(const char *s, size_t n);
 
 // Seconds of a clock that only goes forward.
@@ -111,8 +116,9 @@ double now_sec(void);
 bool parse_i64(const char *s, int64_t *out);
 bool parse_f64(const char *s, double *out);
 
-// "; did you mean NAME" for the name that looks most like `word` (Damerau-Levenshtein), or "" if none is near. `names`
-// is the first of n pointers to names, one every `stride` bytes. In static memory.
+// "; did you mean NAME" for the name that looks most like `word` (Damerau-Levenshtein), or "" if
+// none is near. `names` is the first of n pointers to names, one every `stride` bytes. In static
+// memory.
 const char *did_you_mean(const char *word, const void *names, size_t stride, int n);
 
 #endif

@@ -62,11 +62,13 @@ static Str stripped(Str s) {
     return s;
 }
 
-// The bytes of `text` from `at` on that are the words, white space before them aside; 0: it has others.
+// The bytes of `text` from `at` on that are the words, white space before them aside; 0: it has
+// others.
 static size_t match_words(Str text, size_t at, Str words) {
     size_t start = at;
     while (at < text.len && words.len && isspace((unsigned char)text.data[at])) at++;
-    if (text.len - at < words.len || (words.len && memcmp(text.data + at, words.data, words.len))) return 0;
+    if (text.len - at < words.len || (words.len && memcmp(text.data + at, words.data, words.len)))
+        return 0;
     return at + words.len - start;
 }
 
@@ -112,7 +114,8 @@ void stream_update(Stream *s, const Tokenizer *t, Str text, const char *own) {
         s->n_marks = 0;
         template_tokenize(t, text, own, &s->ids);
     } else {
-        tokenizer_encode_marked(t, text.data + from.text, own + from.text, text.len - from.text, true, &s->ids);
+        tokenizer_encode_marked(t, text.data + from.text, own + from.text, text.len - from.text,
+                                true, &s->ids);
     }
     buffer_append(&s->text, text.data + from.text, text.len - from.text);
     buffer_append(&s->own, own + from.text, text.len - from.text);
@@ -161,7 +164,8 @@ bool transcript_parse(Dialogue *d, Str text, const char *name, size_t *n_torn, E
 
 bool transcript_read(Dialogue *d, const char *path, size_t *n_torn, Error *err) {
     Buffer text = {0};
-    bool ok = file_read(path, &text, err) && transcript_parse(d, str_skip_mark(buffer_str(&text)), path, n_torn, err);
+    bool ok = file_read(path, &text, err) &&
+              transcript_parse(d, str_skip_mark(buffer_str(&text)), path, n_torn, err);
     buffer_free(&text);
     return ok;
 }

@@ -11,9 +11,10 @@ typedef struct {
     Buffer dropped; // transcript lines of what dialogue_drop took out
 } Dialogue;
 
-void dialogue_push(Dialogue *d, Message m);                    // m is the dialogue's from now on
-bool dialogue_has(const Dialogue *d, int i, const char *role); // whether message i exists and has this role
-int dialogue_last_user(const Dialogue *d);                     // the last message of the user, or -1
+void dialogue_push(Dialogue *d, Message m); // m is the dialogue's from now on
+bool dialogue_has(const Dialogue *d, int i,
+                  const char *role);       // whether message i exists and has this role
+int dialogue_last_user(const Dialogue *d); // the last message of the user, or -1
 // Forgets messages [from, to).
 void dialogue_remove(Dialogue *d, int from, int to);
 // The same, but the transcript keeps them.
@@ -21,8 +22,9 @@ void dialogue_drop(Dialogue *d, int from, int to);
 // Sets the system prompt, or removes it if n is 0.
 void dialogue_system(Dialogue *d, const char *text, size_t n);
 
-// The tokens of a dialogue that grows: what a template makes of it anew each turn, but what the model said in the
-// tokens in which it said it, so that a turn costs its own tokens. Zero-initialise.
+// The tokens of a dialogue that grows: what a template makes of it anew each turn, but what the
+// model said in the tokens in which it said it, so that a turn costs its own tokens.
+// Zero-initialise.
 typedef struct {
     size_t text;
     int ids;
@@ -40,14 +42,15 @@ typedef struct {
 
 // The dialogue as it is rendered now (own: see template_render): s->ids are its tokens.
 void stream_update(Stream *s, const Tokenizer *t, Str text, const char *own);
-// The model has answered s->ids with these n tokens: their text with control tokens by name, and without. stop: the
-// token that ended it, or -1.
+// The model has answered s->ids with these n tokens: their text with control tokens by name, and
+// without. stop: the token that ended it, or -1.
 void stream_say(Stream *s, const int *ids, int n, Str said, Str shown, int stop);
 
-// Adds the messages of a file. The last line, if a kill or a full disk has torn it, is passed over: *n_torn is its
-// length. False with err (exit 1).
+// Adds the messages of a file. The last line, if a kill or a full disk has torn it, is passed over:
+// *n_torn is its length. False with err (exit 1).
 bool transcript_read(Dialogue *d, const char *path, size_t *n_torn, Error *err);
-bool transcript_parse(Dialogue *d, Str text, const char *name, size_t *n_torn, Error *err); // the same of its text
+bool transcript_parse(Dialogue *d, Str text, const char *name, size_t *n_torn,
+                      Error *err); // the same of its text
 // Appends all lines of the transcript; that of the last message.
 void transcript_put(const Dialogue *d, Buffer *out);
 void transcript_put_last(const Dialogue *d, Buffer *out);

@@ -1,8 +1,9 @@
-// The evaluator: it walks the tree that jinja_parse.c makes of a template. Values and their rules are in jinja_value.c,
-// what can be called by name in jinja_library.c.
+// The evaluator: it walks the tree that jinja_parse.c makes of a template. Values and their rules
+// are in jinja_value.c, what can be called by name in jinja_library.c.
 //
-// Each string carries a mark per byte that says who wrote it. The marks of the template's literals are all 1 and those
-// of the variables all 0 or absent; what copies bytes copies their marks, so the rendered text has them right.
+// Each string carries a mark per byte that says who wrote it. The marks of the template's literals
+// are all 1 and those of the variables all 0 or absent; what copies bytes copies their marks, so
+// the rendered text has them right.
 #include "../base/unicode.h"
 #include "jinja_library.h"
 #include "jinja_tree.h"
@@ -144,7 +145,8 @@ static void assign(Run *r, const Node *target, Value v) {
         int i = 0, n = 0;
         for (const Node *part = target->a; part; part = part->next) n++;
         if (n != all->n) heap_fail(h, "expected %d values to unpack, found %d", n, all->n);
-        for (const Node *part = target->a; part; part = part->next) assign(r, part, all->items[i++]);
+        for (const Node *part = target->a; part; part = part->next)
+            assign(r, part, all->items[i++]);
     }
 }
 
@@ -159,7 +161,9 @@ static void eval_args(Run *r, const Node *args, Args *a) {
         if (a->n + n > JINJA_ARGS) heap_fail(h, "a call with more than %d arguments", JINJA_ARGS);
         for (int i = 0; i < n; i++) {
             a->values[a->n] = more ? more->items[i] : args->op ? v.dict->pairs[i].value : v;
-            a->names[a->n++] = args->op == '2' ? text_str(v.dict->pairs[i].key.text) : more ? (Str){0} : args->name;
+            a->names[a->n++] = args->op == '2' ? text_str(v.dict->pairs[i].key.text)
+                               : more          ? (Str){0}
+                                               : args->name;
         }
     }
 }
@@ -175,12 +179,14 @@ static Value call_macro(Run *r, struct Macro *m, const Args *a, const Value *cal
         bool is_given = i < a->n && !a->names[i].data;
         if (is_given) v = a->values[i];
         for (int k = 0; k < a->n && !is_given; k++)
-            if (a->names[k].data && str_eq(a->names[k], param->name)) v = a->values[k], is_given = true;
+            if (a->names[k].data && str_eq(a->names[k], param->name))
+                v = a->values[k], is_given = true;
         if (!is_given && param->a) v = eval(r, param->a);
         declare(r, r->scope, param->name, v);
         n_used += is_given;
     }
-    if (n_used < a->n) heap_fail(h, "macro '%.*s' was given arguments that it does not have", SHOWN(m->name));
+    if (n_used < a->n)
+        heap_fail(h, "macro '%.*s' was given arguments that it does not have", SHOWN(m->name));
     if (caller) declare(r, r->scope, str_of("caller"), *caller);
     exec(r, m->body);
     r->scope = before;
@@ -238,8 +244,12 @@ static Value loop_attribute(Run *r, struct Loop *l, Str name) {
 
 static void exec_for(Run *r, const Node *n, List *items, Scope *outer, int depth) {
     Scope *before = r->scope;
-    struct Loop l = {
-        .node = n, .outer = outer, .items = items, .index = -1, .length = n->c ? -1 : items->n, .depth = depth};
+    struct Loop l = {.node = n,
+                     .outer = outer,
+                     .items = items,
+                     .index = -1,
+                     .length = n->c ? -1 : items->n,
+                     .depth = depth};
     Value v;
     while ((v = *loop_peek(r, &l)).kind != ABSENT) {
         heap_spend(&r->heap, 1);
@@ -259,7 +269,8 @@ static Value call(Run *r, Value f, const Args *a, const Value *caller) {
     Heap *h = &r->heap;
     if (f.kind == MACRO) return call_macro(r, f.macro, a, caller);
     if (f.kind != LOOP) return library_call(h, f, a);
-    if (!f.loop->node->op || a->n != 1) heap_fail(h, "this loop is not recursive, or its call has not one argument");
+    if (!f.loop->node->op || a->n != 1)
+        heap_fail(h, "this loop is not recursive, or its call has not one argument");
     size_t start = h->out.len;
     exec_for(r, f.loop->node, value_iterate(h, a->values[0]), f.loop->outer, f.loop->depth + 1);
     return heap_take(h, start);
@@ -326,7 +337,8 @@ static Value put_two(Heap *h, Value a, Value b) {
 static Value join_two(Heap *h, Value a, Value b) {
     if (a.kind == STRING && b.kind == STRING) {
         bool is_markup = a.is_markup || b.is_markup;
-        Value v = is_markup ? put_two(h, library_escape(h, a), library_escape(h, b)) : put_two(h, a, b);
+        Value v =
+            is_markup ? put_two(h, library_escape(h, a), library_escape(h, b)) : put_two(h, a, b);
         v.is_markup = is_markup;
         return v;
     }
@@ -394,19 +406,21 @@ static Value eval_binary(Run *r, const Node *n) {
     Value a = eval(r, n->a), b = eval(r, n->b);
     bool are_ints = (a.kind == INT || a.kind == BOOL) && (b.kind == INT || b.kind == BOOL);
     if (n->op == CONCAT) return put_two(h, a, b);
-    if (a.kind == UNDEFINED || b.kind == UNDEFINED) library_call(h, a.kind == UNDEFINED ? a : b, NULL);
+    if (a.kind == UNDEFINED || b.kind == UNDEFINED)
+        library_call(h, a.kind == UNDEFINED ? a : b, NULL);
     if (n->op == MUL && b.kind == INT && !value_is_number(a)) return repeat(h, a, b.integer);
     if (n->op == MUL && a.kind == INT && !value_is_number(b)) return repeat(h, b, a.integer);
     if (n->op == ADD && !(value_is_number(a) && value_is_number(b))) return join_two(h, a, b);
-    if (are_ints && n->op != DIV && !(n->op == POW && int_of(b) < 0)) return int_op(h, n->op, int_of(a), int_of(b));
+    if (are_ints && n->op != DIV && !(n->op == POW && int_of(b) < 0))
+        return int_op(h, n->op, int_of(a), int_of(b));
     return value_float(float_op(h, n->op, value_number(h, a), value_number(h, b)));
 }
 
 static Value eval_items(Run *r, const Node *n) {
     int count = 0;
     for (const Node *i = n->a; i; i = i->next) count++;
-    Value v =
-        n->kind == E_DICT ? value_dict(&r->heap, DICT) : value_list(&r->heap, n->kind == E_LIST ? LIST : TUPLE, count);
+    Value v = n->kind == E_DICT ? value_dict(&r->heap, DICT)
+                                : value_list(&r->heap, n->kind == E_LIST ? LIST : TUPLE, count);
     count = 0;
     for (const Node *i = n->a; i; i = i->next) {
         if (n->kind != E_DICT) {
@@ -429,11 +443,13 @@ static Value eval_negative(Run *r, const Node *n) {
 
 static Value eval_attribute(Run *r, const Node *n) {
     Value v = eval(r, n->a);
-    return v.kind == LOOP ? loop_attribute(r, v.loop, n->name) : library_attribute(&r->heap, v, n->name);
+    return v.kind == LOOP ? loop_attribute(r, v.loop, n->name)
+                          : library_attribute(&r->heap, v, n->name);
 }
 
 static Value eval_slice(Run *r, const Node *n) {
-    Value v = eval(r, n->a), from = n->b ? eval(r, n->b) : value_none(), to = n->c ? eval(r, n->c) : value_none();
+    Value v = eval(r, n->a), from = n->b ? eval(r, n->b) : value_none(),
+          to = n->c ? eval(r, n->c) : value_none();
     return library_slice(&r->heap, v, from, to, n->other ? eval(r, n->other) : value_none());
 }
 
@@ -519,7 +535,8 @@ static Flow exec_one(Run *r, const Node *n) {
     case S_OUTPUT: value_put(h, eval(r, n->a), false); break;
     case S_IF:
         while (!value_truth(eval(r, n->a))) {
-            if (!n->other || n->other->kind != S_IF || n->other->next) return n->other ? exec(r, n->other) : GO_ON;
+            if (!n->other || n->other->kind != S_IF || n->other->next)
+                return n->other ? exec(r, n->other) : GO_ON;
             n = n->other;
         }
         return exec(r, n->body);

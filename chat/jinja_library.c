@@ -10,7 +10,9 @@
 
 enum { MAX_PARAMS = 8, MAX_RANGE = 100000 }; // the second is that of Jinja's sandbox
 
-static Value undefined(Str name, const char *owner) { return (Value){.kind = UNDEFINED, .name = name, .owner = owner}; }
+static Value undefined(Str name, const char *owner) {
+    return (Value){.kind = UNDEFINED, .name = name, .owner = owner};
+}
 
 // The value of a parameter that may be absent.
 static Value or_else(Value v, Value other) { return v.kind == ABSENT ? other : v; }
@@ -22,7 +24,9 @@ static int64_t int_of(Heap *h, Value v) {
     return v.integer;
 }
 
-static int64_t int_or(Heap *h, Value v, int64_t other) { return v.kind == ABSENT ? other : int_of(h, v); }
+static int64_t int_or(Heap *h, Value v, int64_t other) {
+    return v.kind == ABSENT ? other : int_of(h, v);
+}
 
 static Text text_arg(Heap *h, Value v) {
     if (v.kind != STRING) heap_fail(h, "expected a string, found '%s'", value_kind(v));
@@ -44,12 +48,15 @@ static void bind(Heap *h, const Builtin *b, const Args *a, Value *slots) {
         int k = i;
         if (a->names[i].data)
             for (k = 0; k < n_slots && !str_eq(names[k], a->names[i]);) k++;
-        if (k >= n_slots && a->names[i].data) heap_fail(h, "%s has no argument '%.*s'", b->name, SHOWN(a->names[i]));
-        if (k >= n_slots) heap_fail(h, "%s takes at most %d arguments, found %d", b->name, n_slots, a->n);
+        if (k >= n_slots && a->names[i].data)
+            heap_fail(h, "%s has no argument '%.*s'", b->name, SHOWN(a->names[i]));
+        if (k >= n_slots)
+            heap_fail(h, "%s takes at most %d arguments, found %d", b->name, n_slots, a->n);
         slots[k] = a->values[i];
     }
     for (int i = 0; i < n_needed; i++)
-        if (slots[i].kind == ABSENT) heap_fail(h, "%s needs an argument '%.*s'", b->name, SHOWN(names[i]));
+        if (slots[i].kind == ABSENT)
+            heap_fail(h, "%s needs an argument '%.*s'", b->name, SHOWN(names[i]));
 }
 
 static Value run(Heap *h, const Builtin *b, Value self, const Args *a) {
@@ -66,19 +73,21 @@ static const Builtin *find(const Builtin *table, Str name) {
 
 // Strings
 
-// A letter in the other case, where one is a fixed step from the other: Latin, Greek, Cyrillic, Armenian; or where
-// capitals and small letters take turns (step 1), as in Latin Extended-A.
+// A letter in the other case, where one is a fixed step from the other: Latin, Greek, Cyrillic,
+// Armenian; or where capitals and small letters take turns (step 1), as in Latin Extended-A.
 static uint32_t other_case(uint32_t c, bool upper) {
     static const struct {
         uint32_t from, to, step; // of the capitals; to the small letter
-    } cases[] = {{'A', 'Z', 32},      {0xc0, 0xd6, 32},   {0xd8, 0xde, 32},   {0x100, 0x136, 1},  {0x139, 0x147, 1},
-                 {0x14a, 0x176, 1},   {0x179, 0x17d, 1},  {0x391, 0x3a1, 32}, {0x3a3, 0x3ab, 32}, {0x400, 0x40f, 80},
-                 {0x410, 0x42f, 32},  {0x460, 0x480, 1},  {0x48a, 0x4be, 1},  {0x4d0, 0x52e, 1},  {0x531, 0x556, 48},
-                 {0x1e00, 0x1e94, 1}, {0x1ea0, 0x1efe, 1}};
+    } cases[] = {{'A', 'Z', 32},     {0xc0, 0xd6, 32},   {0xd8, 0xde, 32},   {0x100, 0x136, 1},
+                 {0x139, 0x147, 1},  {0x14a, 0x176, 1},  {0x179, 0x17d, 1},  {0x391, 0x3a1, 32},
+                 {0x3a3, 0x3ab, 32}, {0x400, 0x40f, 80}, {0x410, 0x42f, 32}, {0x460, 0x480, 1},
+                 {0x48a, 0x4be, 1},  {0x4d0, 0x52e, 1},  {0x531, 0x556, 48}, {0x1e00, 0x1e94, 1},
+                 {0x1ea0, 0x1efe, 1}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        uint32_t first = cases[i].from + (upper ? cases[i].step : 0), n = cases[i].to - cases[i].from,
-                 step = cases[i].step;
-        if (c - first <= n && (step > 1 || (c - first) % 2 == 0)) return upper ? c - step : c + step;
+        uint32_t first = cases[i].from + (upper ? cases[i].step : 0),
+                 n = cases[i].to - cases[i].from, step = cases[i].step;
+        if (c - first <= n && (step > 1 || (c - first) % 2 == 0))
+            return upper ? c - step : c + step;
     }
     return c;
 }
@@ -89,7 +98,9 @@ static uint32_t code_of(Text c) {
     return code;
 }
 
-static bool is_cased(Text c) { return other_case(code_of(c), true) != other_case(code_of(c), false); }
+static bool is_cased(Text c) {
+    return other_case(code_of(c), true) != other_case(code_of(c), false);
+}
 
 // A character in one case, written by whom the character was.
 static void put_case(Heap *h, Text c, bool upper) {
@@ -121,10 +132,10 @@ static Value change_case(Heap *h, Text t, CaseRule rule) {
     return heap_take(h, start);
 }
 
-#define CASE_FUNCTION(name, rule)                                                                                      \
-    static Value name(Heap *h, Value self, const Args *a) {                                                            \
-        (void)a;                                                                                                       \
-        return change_case(h, value_str(h, self), rule);                                                               \
+#define CASE_FUNCTION(name, rule)                                                                  \
+    static Value name(Heap *h, Value self, const Args *a) {                                        \
+        (void)a;                                                                                   \
+        return change_case(h, value_str(h, self), rule);                                           \
     }
 CASE_FUNCTION(str_lower, LOWER)
 CASE_FUNCTION(str_upper, UPPER)
@@ -141,13 +152,20 @@ static Value strip(Heap *h, Value self, Value chars, bool left, bool right) {
     return v;
 }
 
-static Value str_strip(Heap *h, Value self, const Args *a) { return strip(h, self, a->values[0], true, true); }
-static Value str_lstrip(Heap *h, Value self, const Args *a) { return strip(h, self, a->values[0], true, false); }
-static Value str_rstrip(Heap *h, Value self, const Args *a) { return strip(h, self, a->values[0], false, true); }
+static Value str_strip(Heap *h, Value self, const Args *a) {
+    return strip(h, self, a->values[0], true, true);
+}
+static Value str_lstrip(Heap *h, Value self, const Args *a) {
+    return strip(h, self, a->values[0], true, false);
+}
+static Value str_rstrip(Heap *h, Value self, const Args *a) {
+    return strip(h, self, a->values[0], false, true);
+}
 
 // Between all characters where the part is empty, as Python does.
 static Value str_replace(Heap *h, Value self, const Args *a) {
-    Text t = value_str(h, self), part = value_str(h, a->values[0]), other = value_str(h, a->values[1]);
+    Text t = value_str(h, self), part = value_str(h, a->values[0]),
+         other = value_str(h, a->values[1]);
     int64_t n = a->values[2].kind <= NONE ? -1 : int_of(h, a->values[2]);
     size_t start = h->out.len;
     size_t from = 0;
@@ -196,7 +214,8 @@ static Value split_words(Heap *h, Text t, int64_t most) {
     heap_spend(h, t.len / 4);
     while ((t = text_strip(t, NULL, true, false)).len) {
         Text word = text_part(t, 0, 0);
-        for (Text rest = t, c; rest.len && most != 0 && text_strip(c = text_next(&rest), NULL, true, false).len;)
+        for (Text rest = t, c;
+             rest.len && most != 0 && text_strip(c = text_next(&rest), NULL, true, false).len;)
             word.len += c.len;
         if (most-- == 0) word = t;
         list_push(h, &out, &cap, value_text(word));
@@ -210,11 +229,13 @@ static Value split(Heap *h, Value self, const Args *a, bool from_right) {
     Text t = self.text;
     int cap = 0;
     int64_t most = int_or(h, a->values[1], -1);
-    if (a->values[0].kind <= NONE && from_right && most >= 0) heap_fail(h, "rsplit with a limit needs a separator");
+    if (a->values[0].kind <= NONE && from_right && most >= 0)
+        heap_fail(h, "rsplit with a limit needs a separator");
     if (a->values[0].kind <= NONE) return split_words(h, t, most);
     Text sep = text_arg(h, a->values[0]);
     for (size_t at; most-- != 0 && (at = find_edge(h, t, sep, from_right)) != SIZE_MAX;) {
-        list_push(h, &out, &cap, value_text(from_right ? text_part(t, at + sep.len, t.len) : text_part(t, 0, at)));
+        list_push(h, &out, &cap,
+                  value_text(from_right ? text_part(t, at + sep.len, t.len) : text_part(t, 0, at)));
         t = from_right ? text_part(t, 0, at) : text_part(t, at + sep.len, t.len);
     }
     list_push(h, &out, &cap, value_text(t));
@@ -235,8 +256,8 @@ static Value str_splitlines(Heap *h, Value self, const Args *a) {
         Text rest = text_part(t, at, t.len), c = text_next(&rest);
         uint32_t code = code_of(c);
         at += c.len;
-        if (!((code >= 0xa && code <= 0xd) || (code >= 0x1c && code <= 0x1e) || code == 0x85 || code == 0x2028 ||
-              code == 0x2029))
+        if (!((code >= 0xa && code <= 0xd) || (code >= 0x1c && code <= 0x1e) || code == 0x85 ||
+              code == 0x2028 || code == 0x2029))
             continue;
         size_t end = at + (code == '\r' && rest.len && *rest.data == '\n');
         list_push(h, &out, &cap, value_text(text_part(t, 0, keeps ? end : at - c.len)));
@@ -267,7 +288,8 @@ static bool has_edge(Heap *h, Text t, Value edge, bool at_end) {
     }
     Text e = text_arg(h, edge);
     heap_spend(h, e.len / 64);
-    return e.len <= t.len && (!e.len || !memcmp(t.data + (at_end ? t.len - e.len : 0), e.data, e.len));
+    return e.len <= t.len &&
+           (!e.len || !memcmp(t.data + (at_end ? t.len - e.len : 0), e.data, e.len));
 }
 
 static Value str_startswith(Heap *h, Value self, const Args *a) {
@@ -325,15 +347,16 @@ static bool consists_of(Heap *h, Text t, bool letters, bool numbers, bool spaces
     heap_spend(h, t.len / 16);
     while (fits && t.len) {
         UnicodeClass c = unicode_class(code_of(text_next(&t)));
-        fits = (c == UNICODE_LETTER && letters) || (c == UNICODE_NUMBER && numbers) || (c == UNICODE_SPACE && spaces);
+        fits = (c == UNICODE_LETTER && letters) || (c == UNICODE_NUMBER && numbers) ||
+               (c == UNICODE_SPACE && spaces);
     }
     return fits;
 }
 
-#define CLASS_FUNCTION(name, letters, numbers, spaces)                                                                 \
-    static Value name(Heap *h, Value self, const Args *a) {                                                            \
-        (void)a;                                                                                                       \
-        return value_bool(consists_of(h, self.text, letters, numbers, spaces));                                        \
+#define CLASS_FUNCTION(name, letters, numbers, spaces)                                             \
+    static Value name(Heap *h, Value self, const Args *a) {                                        \
+        (void)a;                                                                                   \
+        return value_bool(consists_of(h, self.text, letters, numbers, spaces));                    \
     }
 CLASS_FUNCTION(str_isalpha, true, false, false)
 CLASS_FUNCTION(str_isdigit, false, true, false)
@@ -436,10 +459,12 @@ typedef struct {
 static Value key_of(Heap *h, Value item, const Key *key) {
     if (key->attribute.kind == STRING) {
         Text path = key->attribute.text, dot = text_of(".");
-        for (size_t at; (at = text_find(h, path, dot, 0)) != SIZE_MAX; path = text_part(path, at + 1, path.len))
+        for (size_t at; (at = text_find(h, path, dot, 0)) != SIZE_MAX;
+             path = text_part(path, at + 1, path.len))
             item = library_item(h, item, value_text(text_part(path, 0, at)));
         char first = path.len ? *path.data : 0;
-        item = library_item(h, item, first >= '0' && first <= '9' ? value_int(atoi(path.data)) : value_text(path));
+        item = library_item(
+            h, item, first >= '0' && first <= '9' ? value_int(atoi(path.data)) : value_text(path));
     } else if (key->attribute.kind > NONE) {
         item = library_item(h, item, key->attribute);
     }
@@ -479,7 +504,8 @@ static Value dict_pairs(Heap *h, Value self, Kind kind) {
     Value out = value_list(h, kind, self.dict->n);
     for (int i = 0; i < out.list->n; i++) {
         Value pair = value_list(h, TUPLE, 2);
-        pair.list->items[0] = self.dict->pairs[i].key, pair.list->items[1] = self.dict->pairs[i].value;
+        pair.list->items[0] = self.dict->pairs[i].key,
+        pair.list->items[1] = self.dict->pairs[i].value;
         out.list->items[i] = pair;
     }
     return out;
@@ -564,7 +590,8 @@ static Value filter_join(Heap *h, Value self, const Args *a) {
 
 // map(attribute="a") or map("filter", arguments...)
 static Value filter_map(Heap *h, Value self, const Args *a) {
-    List *list = value_truth(self) ? value_iterate(h, self) : value_list(h, LIST, 0).list; // as Jinja asks first
+    List *list = value_truth(self) ? value_iterate(h, self)
+                                   : value_list(h, LIST, 0).list; // as Jinja asks first
     Value out = value_list(h, GENERATOR, list->n), fallback = {0};
     Key key = {.has_case = true};
     for (int i = 0; i < a->n; i++) {
@@ -586,7 +613,8 @@ static Value filter_map(Heap *h, Value self, const Args *a) {
 
 // The items that pass (or do not pass) a test, themselves or with an attribute.
 static Value select_items(Heap *h, Value self, const Args *a, bool by_attribute, bool wanted) {
-    List *list = value_truth(self) ? value_iterate(h, self) : value_list(h, LIST, 0).list; // as Jinja asks first
+    List *list = value_truth(self) ? value_iterate(h, self)
+                                   : value_list(h, LIST, 0).list; // as Jinja asks first
     Value out = value_list(h, GENERATOR, 0);
     int cap = 0, skip = by_attribute;
     Key key = {.has_case = true};
@@ -595,22 +623,33 @@ static Value select_items(Heap *h, Value self, const Args *a, bool by_attribute,
     Args rest = {a->values + skip + 1, a->names + skip + 1, a->n - skip - 1};
     for (int i = 0; i < list->n; i++) {
         Value v = key_of(h, list->items[i], &key);
-        bool passes = a->n > skip ? library_test(h, text_str(text_arg(h, a->values[skip])), v, &rest) : value_truth(v);
+        bool passes = a->n > skip
+                          ? library_test(h, text_str(text_arg(h, a->values[skip])), v, &rest)
+                          : value_truth(v);
         if (passes == wanted) list_push(h, &out, &cap, list->items[i]);
     }
     return out;
 }
 
-static Value filter_select(Heap *h, Value v, const Args *a) { return select_items(h, v, a, false, true); }
-static Value filter_reject(Heap *h, Value v, const Args *a) { return select_items(h, v, a, false, false); }
-static Value filter_selectattr(Heap *h, Value v, const Args *a) { return select_items(h, v, a, true, true); }
-static Value filter_rejectattr(Heap *h, Value v, const Args *a) { return select_items(h, v, a, true, false); }
+static Value filter_select(Heap *h, Value v, const Args *a) {
+    return select_items(h, v, a, false, true);
+}
+static Value filter_reject(Heap *h, Value v, const Args *a) {
+    return select_items(h, v, a, false, false);
+}
+static Value filter_selectattr(Heap *h, Value v, const Args *a) {
+    return select_items(h, v, a, true, true);
+}
+static Value filter_rejectattr(Heap *h, Value v, const Args *a) {
+    return select_items(h, v, a, true, false);
+}
 
 // Others
 
 static Value filter_default(Heap *h, Value self, const Args *a) {
     (void)h;
-    bool is_missing = self.kind == UNDEFINED || (truth_or(a->values[1], false) && !value_truth(self));
+    bool is_missing =
+        self.kind == UNDEFINED || (truth_or(a->values[1], false) && !value_truth(self));
     return is_missing ? or_else(a->values[0], value_text(text_of(""))) : self;
 }
 
@@ -634,7 +673,8 @@ static Value filter_int(Heap *h, Value self, const Args *a) {
     int64_t whole;
     if (self.kind == INT || self.kind == BIG) return self;
     if (self.kind == STRING) {
-        snprintf(copy, sizeof copy, "%.*s", SHOWN(text_str(text_strip(self.text, NULL, true, true))));
+        snprintf(copy, sizeof copy, "%.*s",
+                 SHOWN(text_str(text_strip(self.text, NULL, true, true))));
         if (parse_i64(copy + (*copy == '+'), &whole)) return value_int(whole);
     }
     if (!parse_number(h, self, &x) || !(fabs(x) < 9e18)) return or_else(a->values[0], value_int(0));
@@ -695,7 +735,20 @@ Value library_filter(Heap *h, Str name, Value v, const Args *a) {
 
 // Tests
 
-enum { EQUAL, UNEQUAL, LESS, GREATER, LESS_EQUAL, GREATER_EQUAL, IN, EVEN, ODD, DIVISIBLE, SAME, KINDS };
+enum {
+    EQUAL,
+    UNEQUAL,
+    LESS,
+    GREATER,
+    LESS_EQUAL,
+    GREATER_EQUAL,
+    IN,
+    EVEN,
+    ODD,
+    DIVISIBLE,
+    SAME,
+    KINDS
+};
 
 #define OF(kind) (1u << (kind))
 // clang-format off
@@ -724,7 +777,8 @@ bool library_test(Heap *h, Str name, Value v, const Args *a) {
     while (i < sizeof tests / sizeof *tests && !str_is(name, tests[i].name)) i++;
     if (i == sizeof tests / sizeof *tests) heap_fail(h, "no test named '%.*s'", SHOWN(name));
     int rule = tests[i].rule, n_args = rule <= IN || rule == DIVISIBLE;
-    if (a->n != n_args) heap_fail(h, "test '%s' takes %d arguments, found %d", tests[i].name, n_args, a->n);
+    if (a->n != n_args)
+        heap_fail(h, "test '%s' takes %d arguments, found %d", tests[i].name, n_args, a->n);
     Value other = n_args ? a->values[0] : value_none();
     switch (rule) {
     case EQUAL: return value_equal(h, v, other);
@@ -759,13 +813,20 @@ static Value dict_items(Heap *h, Value self, const Args *a) {
 // One of the two of every pair.
 static Value dict_column(Heap *h, Value self, int column) {
     Value pairs = dict_pairs(h, self, VIEW);
-    for (int i = 0; i < pairs.list->n; i++) pairs.list->items[i] = pairs.list->items[i].list->items[column];
+    for (int i = 0; i < pairs.list->n; i++)
+        pairs.list->items[i] = pairs.list->items[i].list->items[column];
     return pairs;
 }
 
-static Value dict_keys(Heap *h, Value self, const Args *a) { return (void)a, dict_column(h, self, 0); }
-static Value dict_values(Heap *h, Value self, const Args *a) { return (void)a, dict_column(h, self, 1); }
-static Value copy(Heap *h, Value self, const Args *a) { return (void)h, (void)a, self; } // nothing changes it
+static Value dict_keys(Heap *h, Value self, const Args *a) {
+    return (void)a, dict_column(h, self, 0);
+}
+static Value dict_values(Heap *h, Value self, const Args *a) {
+    return (void)a, dict_column(h, self, 1);
+}
+static Value copy(Heap *h, Value self, const Args *a) {
+    return (void)h, (void)a, self;
+} // nothing changes it
 
 static Value list_index(Heap *h, Value self, const Args *a) {
     for (int i = 0; i < self.list->n; i++)
@@ -829,14 +890,18 @@ static _Noreturn void fail_undefined(Heap *h, Value v) {
 static Value key_text(Str name) { return value_text((Text){name.data, NULL, name.len}); }
 
 Value library_attribute(Heap *h, Value v, Str name) {
-    static const Builtin *const methods[] = {
-        [STRING] = str_methods, [LIST] = list_methods, [TUPLE] = list_methods, [DICT] = dict_methods, [LOOP] = NULL};
+    static const Builtin *const methods[] = {[STRING] = str_methods,
+                                             [LIST] = list_methods,
+                                             [TUPLE] = list_methods,
+                                             [DICT] = dict_methods,
+                                             [LOOP] = NULL};
     if (v.kind == UNDEFINED) fail_undefined(h, v);
     if (name.len > 1 && name.data[0] == '_' && name.data[1] == '_')
         heap_fail(h, "access to attribute '%.*s' is unsafe", SHOWN(name));
     const Builtin *b = methods[v.kind] ? find(methods[v.kind], name) : NULL;
     if (b) return function(h, b, v);
-    Value *found = v.kind == DICT || v.kind == NAMESPACE ? value_find(h, v.dict, key_text(name)) : NULL;
+    Value *found =
+        v.kind == DICT || v.kind == NAMESPACE ? value_find(h, v.dict, key_text(name)) : NULL;
     if (found) return *found;
     if (v.kind == TUPLE && v.list->n == 2 && str_is(name, "grouper")) return v.list->items[0];
     if (v.kind == TUPLE && v.list->n == 2 && str_is(name, "list")) return v.list->items[1];
@@ -853,7 +918,8 @@ Value library_item(Heap *h, Value v, Value key) {
     if (v.kind == STRING && is_index) {
         heap_spend(h, 1 + v.text.len / 64);
         size_t at = text_offset(v.text, i);
-        bool is_outside = at == v.text.len || (i < 0 && at == 0 && -i > (int64_t)text_length(h, v.text));
+        bool is_outside =
+            at == v.text.len || (i < 0 && at == 0 && -i > (int64_t)text_length(h, v.text));
         Text rest = text_part(v.text, at, v.text.len);
         return is_outside ? undefined(str_of("a character"), "str") : value_text(text_next(&rest));
     }
@@ -861,7 +927,8 @@ Value library_item(Heap *h, Value v, Value key) {
         if (i < 0) i += v.list->n;
         if (i >= 0 && i < v.list->n) return v.list->items[i];
     }
-    return undefined(text_str(value_str(h, key.kind == UNDEFINED ? value_none() : key)), value_kind(v));
+    return undefined(text_str(value_str(h, key.kind == UNDEFINED ? value_none() : key)),
+                     value_kind(v));
 }
 
 Value library_slice(Heap *h, Value v, Value from, Value to, Value step) {
@@ -875,7 +942,8 @@ Value library_slice(Heap *h, Value v, Value from, Value to, Value step) {
         return value_text(text_part(v.text, start, end > start ? end : start));
     }
     bool is_text = v.kind == STRING;
-    if (!is_text && (!value_is_list(v) || v.kind >= VIEW)) return undefined(str_of("a slice"), value_kind(v));
+    if (!is_text && (!value_is_list(v) || v.kind >= VIEW))
+        return undefined(str_of("a slice"), value_kind(v));
     List *list = is_text ? value_iterate(h, v) : v.list;
     int64_t n = list->n, low = by < 0 ? -1 : 0, high = by < 0 ? n - 1 : n;
     int64_t start = from.kind == NONE ? (by < 0 ? high : low) : int_of(h, from);
@@ -903,9 +971,11 @@ static Value call_range(Heap *h, Value self, const Args *a) {
     int64_t from = has_two ? int_of(h, a->values[0]) : 0, to = int_of(h, a->values[has_two]);
     int64_t by = int_or(h, a->values[2], 1), n = 0, width;
     if (by == 0) heap_fail(h, "range() arg 3 must not be zero");
-    if (by == INT64_MIN || __builtin_sub_overflow(to, from, &width)) heap_fail(h, "a number is too large");
+    if (by == INT64_MIN || __builtin_sub_overflow(to, from, &width))
+        heap_fail(h, "a number is too large");
     if (width && (width > 0) == (by > 0)) n = (width - (by > 0 ? 1 : -1)) / by + 1;
-    if (n > MAX_RANGE) heap_fail(h, "range of %lld numbers: expected at most %d", (long long)n, MAX_RANGE);
+    if (n > MAX_RANGE)
+        heap_fail(h, "range of %lld numbers: expected at most %d", (long long)n, MAX_RANGE);
     Value out = value_list(h, RANGE, (int)n);
     heap_spend(h, (size_t)n);
     for (int64_t i = 0; i < n; i++) out.list->items[i] = value_int(from + i * by);
@@ -922,13 +992,18 @@ static Value collect(Heap *h, const Args *a, Kind kind) {
         else if (i || v.kind != DICT)
             heap_fail(h, "expected a mapping and named values, found '%s'", value_kind(v));
         else
-            for (int k = 0; k < v.dict->n; k++) value_set(h, out.dict, v.dict->pairs[k].key, v.dict->pairs[k].value);
+            for (int k = 0; k < v.dict->n; k++)
+                value_set(h, out.dict, v.dict->pairs[k].key, v.dict->pairs[k].value);
     }
     return out;
 }
 
-static Value call_dict(Heap *h, Value self, const Args *a) { return (void)self, collect(h, a, DICT); }
-static Value call_namespace(Heap *h, Value self, const Args *a) { return (void)self, collect(h, a, NAMESPACE); }
+static Value call_dict(Heap *h, Value self, const Args *a) {
+    return (void)self, collect(h, a, DICT);
+}
+static Value call_namespace(Heap *h, Value self, const Args *a) {
+    return (void)self, collect(h, a, NAMESPACE);
+}
 
 static Value call_raise(Heap *h, Value self, const Args *a) {
     (void)self;

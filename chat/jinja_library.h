@@ -1,4 +1,5 @@
-// What templates may call: Jinja's filters and tests, Python's methods, and the functions that transformers gives them.
+// What templates may call: Jinja's filters and tests, Python's methods, and the functions that
+// transformers gives them.
 #ifndef CHAT_JINJA_LIBRARY_H
 #define CHAT_JINJA_LIBRARY_H
 

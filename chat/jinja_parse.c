@@ -1,5 +1,6 @@
-// Template text -> tree: a lexer that cuts the source into texts and tokens, and a parser by recursive descent in the
-// order of Jinja's grammar. Strings of the tree stand in the source, or, where they had escapes, in the heap.
+// Template text -> tree: a lexer that cuts the source into texts and tokens, and a parser by
+// recursive descent in the order of Jinja's grammar. Strings of the tree stand in the source, or,
+// where they had escapes, in the heap.
 #include "jinja_tree.h"
 
 #include <stdlib.h>
@@ -7,7 +8,17 @@
 
 enum { MAX_NESTING = 100 }; // brackets in brackets, blocks in blocks
 
-typedef enum { TEXT, OPEN_OUTPUT, OPEN_BLOCK, CLOSE, NAME, NUMBER, QUOTED, OPERATOR, END } TokenKind;
+typedef enum {
+    TEXT,
+    OPEN_OUTPUT,
+    OPEN_BLOCK,
+    CLOSE,
+    NAME,
+    NUMBER,
+    QUOTED,
+    OPERATOR,
+    END
+} TokenKind;
 typedef struct {
     TokenKind kind;
     Str s;
@@ -40,19 +51,23 @@ static bool is_at(const Parser *p, size_t at, const char *s) {
     return p->t->n - at >= n && !memcmp(p->t->source + at, s, n);
 }
 
-static Text source_text(const Jinja *t, size_t from, size_t to) { return (Text){t->source + from, t->ones, to - from}; }
+static Text source_text(const Jinja *t, size_t from, size_t to) {
+    return (Text){t->source + from, t->ones, to - from};
+}
 
 static size_t skip_blanks(const Parser *p, size_t at) {
     Text rest = source_text(p->t, at, p->t->n);
     return p->t->n - text_strip(rest, NULL, true, false).len;
 }
 
-// The text before a tag at `end`: without its last blanks where the tag's sign, or lstrip_blocks, says so.
+// The text before a tag at `end`: without its last blanks where the tag's sign, or lstrip_blocks,
+// says so.
 static void push_text(Parser *p, size_t end, bool is_block) {
     const char *s = p->t->source;
     size_t line_start = end;
     char sign = end + 2 < p->t->n ? s[end + 2] : 0;
-    while (line_start > p->at && (s[line_start - 1] == ' ' || s[line_start - 1] == '\t')) line_start--;
+    while (line_start > p->at && (s[line_start - 1] == ' ' || s[line_start - 1] == '\t'))
+        line_start--;
     if (end < p->t->n && sign == '-')
         end = p->at + text_strip(source_text(p->t, p->at, end), NULL, false, true).len;
     else if (is_block && sign != '+' && (line_start == 0 || s[line_start - 1] == '\n'))
@@ -83,17 +98,20 @@ static void lex_number(Parser *p) {
     size_t at = skip_digits(p, p->at);
     const char *s = p->t->source;
     bool is_attribute = p->n && str_is(p->tokens[p->n - 1].s, "."); // a.1.2
-    if (!is_attribute && at + 1 < p->t->n && s[at] == '.' && is_digit(s[at + 1])) at = skip_digits(p, at + 1);
+    if (!is_attribute && at + 1 < p->t->n && s[at] == '.' && is_digit(s[at + 1]))
+        at = skip_digits(p, at + 1);
     size_t sign = at + 1 < p->t->n && (s[at] | 32) == 'e' && strchr("+-", s[at + 1]) && s[at + 1];
-    if (!is_attribute && at + 1 + sign < p->t->n && (s[at] | 32) == 'e' && is_digit(s[at + 1 + sign]))
+    if (!is_attribute && at + 1 + sign < p->t->n && (s[at] | 32) == 'e' &&
+        is_digit(s[at + 1 + sign]))
         at = skip_digits(p, at + 1 + sign);
     push_token(p, NUMBER, p->at, at);
     p->at = at;
 }
 
 static void lex_operator(Parser *p) {
-    static const char *const operators[] = {"**", "//", "==", "!=", ">=", "<=", "+", "-", "*", "/", "%", "~", "<",
-                                            ">",  "=",  ".",  ":",  "|",  ",",  "(", ")", "[", "]", "{", "}"};
+    static const char *const operators[] = {"**", "//", "==", "!=", ">=", "<=", "+", "-", "*",
+                                            "/",  "%",  "~",  "<",  ">",  "=",  ".", ":", "|",
+                                            ",",  "(",  ")",  "[",  "]",  "{",  "}"};
     size_t i = 0, n = sizeof operators / sizeof *operators;
     while (i < n && !is_at(p, p->at, operators[i])) i++;
     if (i == n) heap_fail(p->heap, "unexpected character '%.1s'", p->t->source + p->at);
@@ -142,7 +160,8 @@ static void lex_tag(Parser *p, bool is_block) {
 }
 
 static size_t find_in_source(const Parser *p, size_t from, const char *s) {
-    size_t at = from < p->t->n ? str_find((Str){p->t->source + from, p->t->n - from}, str_of(s)) : SIZE_MAX;
+    size_t at =
+        from < p->t->n ? str_find((Str){p->t->source + from, p->t->n - from}, str_of(s)) : SIZE_MAX;
     return at == SIZE_MAX ? p->t->n : from + at;
 }
 
@@ -179,7 +198,8 @@ static void lex(Parser *p) {
     while (p->at < p->t->n) {
         size_t at = p->at, after;
         char sign;
-        while (at < p->t->n && !is_at(p, at, "{{") && !is_at(p, at, "{%") && !is_at(p, at, "{#")) at++;
+        while (at < p->t->n && !is_at(p, at, "{{") && !is_at(p, at, "{%") && !is_at(p, at, "{#"))
+            at++;
         bool is_block = at < p->t->n && p->t->source[at + 1] != '{';
         push_text(p, at, is_block);
         p->at = at;
@@ -202,7 +222,9 @@ static void lex(Parser *p) {
 static const Token *token(const Parser *p) { return &p->tokens[p->next]; }
 static const Token *token_after(const Parser *p) { return token(p) + (token(p)->kind != END); }
 static bool is_name(const Token *t, const char *s) { return t->kind == NAME && str_is(t->s, s); }
-static bool is_operator(const Token *t, const char *s) { return t->kind == OPERATOR && str_is(t->s, s); }
+static bool is_operator(const Token *t, const char *s) {
+    return t->kind == OPERATOR && str_is(t->s, s);
+}
 
 static const Token *take(Parser *p) {
     const Token *t = token(p);
@@ -217,7 +239,9 @@ static bool take_operator(Parser *p, const char *s) { return is_operator(token(p
 static _Noreturn void fail_unexpected(Parser *p, const char *expected) {
     const Token *t = token(p);
     p->heap->line = t->line;
-    Str found = t->kind == CLOSE ? str_of("the end of the tag") : t->kind == END ? str_of("the end") : t->s;
+    Str found = t->kind == CLOSE ? str_of("the end of the tag")
+                : t->kind == END ? str_of("the end")
+                                 : t->s;
     heap_fail(p->heap, "expected %s, found \"%.*s\"", expected, SHOWN(found));
 }
 
@@ -302,7 +326,8 @@ static Node *parse_number(Parser *p) {
     }
     digits[n] = 0;
     if (is_whole && parse_i64(digits, &whole)) return constant(p, value_int(whole));
-    if (is_whole || !parse_f64(digits, &x)) heap_fail(p->heap, "the number %s is too large", digits);
+    if (is_whole || !parse_f64(digits, &x))
+        heap_fail(p->heap, "the number %s is too large", digits);
     return constant(p, value_float(x));
 }
 
@@ -326,7 +351,8 @@ static Node *parse_items(Parser *p, const char *close, bool are_pairs) {
 static Node *parse_tuple(Parser *p, bool has_condition, const char *end) {
     Node *first = NULL, **tail = &first;
     bool is_tuple = false;
-    while (token(p)->kind != CLOSE && !is_operator(token(p), ")") && !(end && is_name(token(p), end))) {
+    while (token(p)->kind != CLOSE && !is_operator(token(p), ")") &&
+           !(end && is_name(token(p), end))) {
         *tail = has_condition ? parse_expression(p) : parse_or(p);
         tail = &(*tail)->next;
         if (!take_operator(p, ",")) break;
@@ -406,7 +432,8 @@ static Node *parse_args(Parser *p) {
     while (!take_operator(p, ")")) {
         if (first) expect_operator(p, ",");
         if (first && take_operator(p, ")")) break;
-        if (++count > JINJA_ARGS) heap_fail(p->heap, "a call with more than %d arguments", JINJA_ARGS);
+        if (++count > JINJA_ARGS)
+            heap_fail(p->heap, "a call with more than %d arguments", JINJA_ARGS);
         Node *n = node(p, E_ARG, NULL, NULL);
         if (take_operator(p, "**"))
             n->op = '2';
@@ -438,9 +465,10 @@ static Node *parse_test(Parser *p, Node *of) {
     n->op = take_name(p, "not");
     n->name = expect_name(p);
     const Token *t = token(p);
-    bool has_arg = t->kind == NUMBER || t->kind == QUOTED || is_operator(t, "[") || is_operator(t, "{") ||
-                   (t->kind == NAME && !is_name(t, "else") && !is_name(t, "or") && !is_name(t, "and") &&
-                    !is_name(t, "is") && !is_name(t, "if") && !is_name(t, "recursive"));
+    bool has_arg =
+        t->kind == NUMBER || t->kind == QUOTED || is_operator(t, "[") || is_operator(t, "{") ||
+        (t->kind == NAME && !is_name(t, "else") && !is_name(t, "or") && !is_name(t, "and") &&
+         !is_name(t, "is") && !is_name(t, "if") && !is_name(t, "recursive"));
     if (take_operator(p, "(")) {
         n->b = parse_args(p);
     } else if (has_arg) {
@@ -560,10 +588,12 @@ static Node *parse_target(Parser *p) {
         n->name = expect_name(p);
     } else if (is_operator(token(p), ",")) {
         n = node(p, E_TUPLE, n, NULL);
-        for (Node *last = n->a; take_operator(p, ",") && token(p)->kind == NAME && !is_name(token(p), "in");)
+        for (Node *last = n->a;
+             take_operator(p, ",") && token(p)->kind == NAME && !is_name(token(p), "in");)
             last = last->next = parse_primary(p);
     }
-    if (n->kind != E_NAME && n->kind != E_ATTRIBUTE && n->kind != E_TUPLE) heap_fail(p->heap, "cannot assign to this");
+    if (n->kind != E_NAME && n->kind != E_ATTRIBUTE && n->kind != E_TUPLE)
+        heap_fail(p->heap, "cannot assign to this");
     return n;
 }
 
@@ -691,7 +721,8 @@ static Node *parse_statement(Parser *p) {
         return n;
     }
     bool is_break = take_name(p, "break");
-    if (!is_break && !take_name(p, "continue")) heap_fail(p->heap, "unknown tag '%.*s'", SHOWN(token(p)->s));
+    if (!is_break && !take_name(p, "continue"))
+        heap_fail(p->heap, "unknown tag '%.*s'", SHOWN(token(p)->s));
     n = node(p, is_break ? S_BREAK : S_CONTINUE, NULL, NULL);
     expect_close(p);
     return n;
@@ -715,7 +746,9 @@ static Node *parse_body(Parser *p, const char *const *ends) {
             *tail = parse_statement(p);
         }
     }
-    if (ends) heap_fail(p->heap, "expected '%s', found the end of the template", ends[ends[1] ? ends[2] ? 2 : 1 : 0]);
+    if (ends)
+        heap_fail(p->heap, "expected '%s', found the end of the template",
+                  ends[ends[1] ? ends[2] ? 2 : 1 : 0]);
     p->depth--;
     return first;
 }

@@ -32,7 +32,8 @@ void heap_fail(Heap *h, const char *fmt, ...) {
 void *heap_alloc(Heap *h, size_t n, size_t size) {
     size_t bytes;
     struct Chunk *c = h->chunks;
-    if (!size_mul(n, size, &bytes) || bytes > h->n_left) heap_fail(h, "the template needs too much memory");
+    if (!size_mul(n, size, &bytes) || bytes > h->n_left)
+        heap_fail(h, "the template needs too much memory");
     bytes = (bytes + 15) / 16 * 16;
     if (!c || c->size - c->used < bytes) {
         size_t room = bytes > CHUNK_BYTES ? bytes : CHUNK_BYTES;
@@ -66,7 +67,8 @@ void heap_free(Heap *h) {
 void heap_put(Heap *h, Text t) {
     static const char zeros[64];
     heap_spend(h, t.len / BYTES_PER_STEP);
-    if (t.len > MAX_OUT - h->out.len) heap_fail(h, "the template makes more than %d bytes of text", MAX_OUT);
+    if (t.len > MAX_OUT - h->out.len)
+        heap_fail(h, "the template makes more than %d bytes of text", MAX_OUT);
     buffer_append(&h->out, t.data, t.len);
     if (t.own) buffer_append(&h->own, t.own, t.len);
     for (size_t n; h->own.len < h->out.len; buffer_append(&h->own, zeros, n))
@@ -137,7 +139,8 @@ Text text_strip(Text t, const Text *chars, bool left, bool right) {
     return t;
 }
 
-// A long part is paid for before, as the search may take that long; a short one after, by what was searched.
+// A long part is paid for before, as the search may take that long; a short one after, by what was
+// searched.
 size_t text_find(Heap *h, Text t, Text part, size_t from) {
     size_t n = t.len - from, n_part = part.len / BYTES_PER_STEP + 1;
     if (n_part > 1) heap_spend(h, (n / BYTES_PER_STEP + 1) * n_part);
@@ -152,7 +155,9 @@ Value value_list(Heap *h, Kind kind, int n) {
     return v;
 }
 
-Value value_dict(Heap *h, Kind kind) { return (Value){.kind = kind, .dict = heap_alloc(h, 1, sizeof(Dict))}; }
+Value value_dict(Heap *h, Kind kind) {
+    return (Value){.kind = kind, .dict = heap_alloc(h, 1, sizeof(Dict))};
+}
 
 Value *value_find(Heap *h, const Dict *d, Value key) {
     for (int i = 0; i < d->n; i++)
@@ -172,7 +177,8 @@ static void dict_add(Heap *h, Dict *d, Value key, Value v) {
 }
 
 void value_set(Heap *h, Dict *d, Value key, Value v) {
-    if (key.kind == DICT || key.kind == LIST) heap_fail(h, "unhashable type: '%s'", value_kind(key));
+    if (key.kind == DICT || key.kind == LIST)
+        heap_fail(h, "unhashable type: '%s'", value_kind(key));
     Value *old = value_find(h, d, key);
     if (old)
         *old = v;
@@ -184,7 +190,8 @@ void value_set(Heap *h, Dict *d, Value key, Value v) {
 static Value number_of(Heap *h, const Json *j) {
     char text[32];
     int64_t whole;
-    bool is_whole = !memchr(j->string.data, '.', j->string.len) && !memchr(j->string.data, 'e', j->string.len) &&
+    bool is_whole = !memchr(j->string.data, '.', j->string.len) &&
+                    !memchr(j->string.data, 'e', j->string.len) &&
                     !memchr(j->string.data, 'E', j->string.len);
     heap_spend(h, j->string.len / BYTES_PER_STEP);
     if (!is_whole) return value_float(j->number);
@@ -207,7 +214,8 @@ Value value_json(Heap *h, const Json *j, bool (*is_own)(const Json *string)) {
     case JSON_BOOL: return value_bool(j->boolean);
     case JSON_NUMBER: return number_of(h, j);
     case JSON_STRING:
-        return is_own && is_own(j) ? own_string(h, j->string) : value_text((Text){j->string.data, NULL, j->string.len});
+        return is_own && is_own(j) ? own_string(h, j->string)
+                                   : value_text((Text){j->string.data, NULL, j->string.len});
     case JSON_ARRAY:
         v = value_list(h, LIST, j->n_items);
         j = j->child;
@@ -217,8 +225,10 @@ Value value_json(Heap *h, const Json *j, bool (*is_own)(const Json *string)) {
     }
     v.dict->cap = j->n_items;
     v.dict->pairs = heap_alloc(h, (size_t)j->n_items, sizeof(Pair));
-    for (const Json *m = j->child; m; m = m->next) // the reader has seen to it that each key is there once
-        dict_add(h, v.dict, value_text((Text){m->key.data, NULL, m->key.len}), value_json(h, m, is_own));
+    for (const Json *m = j->child; m;
+         m = m->next) // the reader has seen to it that each key is there once
+        dict_add(h, v.dict, value_text((Text){m->key.data, NULL, m->key.len}),
+                 value_json(h, m, is_own));
     return v;
 }
 
@@ -310,9 +320,11 @@ bool value_less(Heap *h, Value a, Value b) {
     heap_spend(h, 1);
     if (a.kind == INT && b.kind == INT) return a.integer < b.integer;
     if (value_is_number(a) && value_is_number(b)) return value_number(h, a) < value_number(h, b);
-    if (a.kind == STRING && b.kind == STRING) return str_compare(text_str(a.text), text_str(b.text)) < 0;
+    if (a.kind == STRING && b.kind == STRING)
+        return str_compare(text_str(a.text), text_str(b.text)) < 0;
     if (a.kind != b.kind || (a.kind != LIST && a.kind != TUPLE))
-        heap_fail(h, "'<' not supported between instances of '%s' and '%s'", value_kind(a), value_kind(b));
+        heap_fail(h, "'<' not supported between instances of '%s' and '%s'", value_kind(a),
+                  value_kind(b));
     int i = 0, n = a.list->n < b.list->n ? a.list->n : b.list->n;
     while (i < n && value_equal(h, a.list->items[i], b.list->items[i])) i++;
     if (i == n) return a.list->n < b.list->n;
@@ -324,7 +336,8 @@ bool value_less(Heap *h, Value a, Value b) {
 
 bool value_contains(Heap *h, Value all, Value v) {
     if (all.kind == STRING) {
-        if (v.kind != STRING) heap_fail(h, "'in <string>' requires string as left operand, not %s", value_kind(v));
+        if (v.kind != STRING)
+            heap_fail(h, "'in <string>' requires string as left operand, not %s", value_kind(v));
         return text_find(h, all.text, v.text, 0) != SIZE_MAX;
     }
     if (all.kind == DICT) return value_find(h, all.dict, v);
@@ -372,9 +385,10 @@ static void put_float(Heap *h, double x) {
 // Whether Python shows the character as it is in a repr.
 static bool is_printable(uint32_t c) {
     static const uint32_t hidden[][2] = {
-        {0, 0x1f},        {0x7f, 0xa0},     {0xad, 0xad},     {0x600, 0x605},     {0x61c, 0x61c},   {0x1680, 0x1680},
-        {0x180e, 0x180e}, {0x2000, 0x200f}, {0x2028, 0x202f}, {0x205f, 0x206f},   {0x3000, 0x3000}, {0xd800, 0xf8ff},
-        {0xfeff, 0xfeff}, {0xfff0, 0xfffb}, {0xfffe, 0xffff}, {0xe0000, 0xe0fff}, {0xf0000, ~0u}};
+        {0, 0x1f},          {0x7f, 0xa0},     {0xad, 0xad},     {0x600, 0x605},   {0x61c, 0x61c},
+        {0x1680, 0x1680},   {0x180e, 0x180e}, {0x2000, 0x200f}, {0x2028, 0x202f}, {0x205f, 0x206f},
+        {0x3000, 0x3000},   {0xd800, 0xf8ff}, {0xfeff, 0xfeff}, {0xfff0, 0xfffb}, {0xfffe, 0xffff},
+        {0xe0000, 0xe0fff}, {0xf0000, ~0u}};
     for (size_t i = 0; i < sizeof hidden / sizeof *hidden; i++)
         if (c >= hidden[i][0] && c <= hidden[i][1]) return false;
     return true;
@@ -393,7 +407,8 @@ static void put_quoted(Heap *h, Text t, char quote, bool is_json, bool is_ascii)
         Text c = text_next(&t);
         utf8_decode(c.data, c.len, &code);
         const char *special = code && code < 0x80 ? strchr(specials, (int)code) : NULL;
-        bool is_special = (special && (is_json || special < specials + 4)) || code == (uint32_t)quote;
+        bool is_special =
+            (special && (is_json || special < specials + 4)) || code == (uint32_t)quote;
         bool is_hidden = is_json ? code < 0x20 || (is_ascii && code > 0x7e) : !is_printable(code);
         if (is_special)
             snprintf(escape, sizeof escape, "\\%c", special ? letters[special - specials] : quote);
@@ -404,7 +419,8 @@ static void put_quoted(Heap *h, Text t, char quote, bool is_json, bool is_ascii)
             snprintf(escape, sizeof escape, "\\u%04x\\u%04x", 0xd800 + ((code - 0x10000) >> 10),
                      0xdc00 + (code & 0x3ff));
         else
-            snprintf(escape, sizeof escape, is_json || code > 0xff ? code > 0xffff ? "\\U%08x" : "\\u%04x" : "\\x%02x",
+            snprintf(escape, sizeof escape,
+                     is_json || code > 0xff ? code > 0xffff ? "\\U%08x" : "\\u%04x" : "\\x%02x",
                      code);
         heap_put(h, run);
         heap_puts(h, escape);
@@ -485,7 +501,8 @@ static void put_break(Heap *h, const JsonStyle *style, bool is_first, int level)
 }
 
 static int by_key(const void *a, const void *b) {
-    return str_compare(text_str(((const Pair *)a)->key.text), text_str(((const Pair *)b)->key.text));
+    return str_compare(text_str(((const Pair *)a)->key.text),
+                       text_str(((const Pair *)b)->key.text));
 }
 
 static void put_json_object(Heap *h, Dict *d, const JsonStyle *style, int level) {
@@ -500,8 +517,10 @@ static void put_json_object(Heap *h, Dict *d, const JsonStyle *style, int level)
     for (int i = 0; i < d->n; i++) {
         size_t start = h->out.len;
         if (pairs[i].key.kind < NONE || pairs[i].key.kind > STRING)
-            heap_fail(h, "keys must be str, int, float, bool or None, not %s", value_kind(pairs[i].key));
-        if (pairs[i].key.kind != STRING) value_put_json(h, pairs[i].key, style, 0); // null, true or a number
+            heap_fail(h, "keys must be str, int, float, bool or None, not %s",
+                      value_kind(pairs[i].key));
+        if (pairs[i].key.kind != STRING)
+            value_put_json(h, pairs[i].key, style, 0); // null, true or a number
         Text key = pairs[i].key.kind == STRING ? pairs[i].key.text : heap_take(h, start).text;
         put_break(h, style, i == 0, level + 1);
         put_quoted(h, key, '"', true, style->is_ascii);

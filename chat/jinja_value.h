@@ -1,5 +1,6 @@
-// Values as the templates' language has them: Python's, as far as Jinja shows them, and texts that know for every byte
-// who wrote it. All of them live in a heap that is bounded in memory and steps, since a template comes from anywhere.
+// Values as the templates' language has them: Python's, as far as Jinja shows them, and texts that
+// know for every byte who wrote it. All of them live in a heap that is bounded in memory and steps,
+// since a template comes from anywhere.
 #ifndef CHAT_JINJA_VALUE_H
 #define CHAT_JINJA_VALUE_H
 
@@ -9,7 +10,8 @@
 
 typedef struct {
     const char *data;
-    const char *own; // (len) 1 where the template wrote the byte, 0 where data did; NULL: data wrote all of it
+    const char *own; // (len) 1 where the template wrote the byte, 0 where data did; NULL: data
+                     // wrote all of it
     size_t len;
 } Text;
 
@@ -80,8 +82,9 @@ typedef struct {
     int n;
 } Args;
 
-// A function, method, filter or test. `params` names its parameters, separated by spaces, those that may be absent
-// after a '?'; run then finds one value for each. NULL: it takes the arguments as they are.
+// A function, method, filter or test. `params` names its parameters, separated by spaces, those
+// that may be absent after a '?'; run then finds one value for each. NULL: it takes the arguments
+// as they are.
 struct Builtin {
     const char *name, *params;
     Value (*run)(Heap *h, Value self, const Args *a);
@@ -90,8 +93,9 @@ struct Builtin {
 // Memory, output and limits of one parse or one rendering.
 struct Heap {
     struct Chunk *chunks;
-    size_t n_left;    // bytes that may still be allocated
-    Buffer out, own;  // the text so far, and the marks of its bytes; the tail is what is being put together
+    size_t n_left; // bytes that may still be allocated
+    Buffer out,
+        own; // the text so far, and the marks of its bytes; the tail is what is being put together
     size_t steps;     // that may still be taken
     int line, depth;  // of the template; of the recursion
     const char *name; // of the template, for messages
@@ -102,14 +106,16 @@ struct Heap {
 
 enum { HEAP_DEPTH = 600 }; // 3 MB of stack with the address sanitizer's frames
 
-// Every failure ends here: "NAME: line N: ..." in the heap's err, and back to where the heap was set up.
+// Every failure ends here: "NAME: line N: ..." in the heap's err, and back to where the heap was
+// set up.
 _Noreturn void heap_fail(Heap *h, const char *fmt, ...) PRINTF_LIKE(2, 3);
 void *heap_alloc(Heap *h, size_t n, size_t size); // zeroed
 void heap_spend(Heap *h, size_t n_steps);
 void heap_enter(Heap *h); // one level of recursion deeper; h->depth-- leaves it
 void heap_free(Heap *h);
 
-// What is put goes to the end of the output; heap_take makes a string of what was put since out.len was `start`.
+// What is put goes to the end of the output; heap_take makes a string of what was put since out.len
+// was `start`.
 void heap_put(Heap *h, Text t);
 void heap_puts(Heap *h, const char *text);
 Value heap_take(Heap *h, size_t start);
@@ -118,7 +124,8 @@ Value heap_take(Heap *h, size_t start);
 Text text_part(Text t, size_t from, size_t to); // bytes [from, to)
 Text text_next(Text *rest);                     // takes the first character off
 size_t text_length(Heap *h, Text t);
-size_t text_offset(Text t, int64_t i); // of character i, or counted from the end if negative; clamped
+size_t text_offset(Text t,
+                   int64_t i); // of character i, or counted from the end if negative; clamped
 Text text_strip(Text t, const Text *chars, bool left, bool right); // chars NULL: white space
 size_t text_find(Heap *h, Text t, Text part, size_t from);         // SIZE_MAX: not there
 bool text_eq(Text a, Text b);

@@ -21,7 +21,8 @@ static size_t find(Str s, const char *part) { return str_find(s, str_of(part)); 
 
 bool reply_begins_in_thought(const Tokenizer *t, const int *prompt, int n) {
     Buffer end = {0};
-    for (int i = n > 8 ? n - 8 : 0; i < n; i++) buffer_put(&end, tokenizer_piece(t, prompt[i], true));
+    for (int i = n > 8 ? n - 8 : 0; i < n; i++)
+        buffer_put(&end, tokenizer_piece(t, prompt[i], true));
     bool is_in = str_ends_with(stripped(buffer_str(&end)), "<think>");
     buffer_free(&end);
     return is_in;
@@ -32,7 +33,8 @@ void reply_put_raw(const Tokenizer *t, const int *ids, int n, Buffer *out) {
     for (int i = 0; i < n; i++) buffer_put(out, tokenizer_piece(t, ids[i], true));
 }
 
-// Adds a call; takes `arguments` over. Ids have the nine letters and digits that Mistral's templates ask for.
+// Adds a call; takes `arguments` over. Ids have the nine letters and digits that Mistral's
+// templates ask for.
 static void add_call(Reply *r, Str name, Buffer *arguments, int n_before) {
     Buffer id = {0};
     buffer_printf(&id, "call%05d", (n_before + r->n_calls + 1) % 100000);
@@ -79,7 +81,8 @@ static size_t value_length(Str s) {
     return 0;
 }
 
-// Objects one after another, or arrays of them, until the text ends or `end` begins. Returns the bytes, 0: other text.
+// Objects one after another, or arrays of them, until the text ends or `end` begins. Returns the
+// bytes, 0: other text.
 static size_t take_objects(Reply *r, Str s, const char *end, int n_before) {
     JsonDoc doc = {0};
     Error err;
@@ -87,11 +90,14 @@ static size_t take_objects(Reply *r, Str s, const char *end, int n_before) {
     bool ok = true;
     int n = r->n_calls;
     for (;;) {
-        while (rest.len && (isspace((unsigned char)*rest.data) || *rest.data == ';')) rest = after(rest, 1);
+        while (rest.len && (isspace((unsigned char)*rest.data) || *rest.data == ';'))
+            rest = after(rest, 1);
         if (!rest.len || (end && begins(rest, end))) break;
         size_t len = *rest.data == '{' || *rest.data == '[' ? value_length(rest) : 0;
         ok = len && json_parse(&doc, rest.data, len, &err);
-        const Json *call = ok && doc.root->kind == JSON_ARRAY ? doc.root->child : ok ? doc.root : NULL;
+        const Json *call = ok && doc.root->kind == JSON_ARRAY ? doc.root->child
+                           : ok                               ? doc.root
+                                                              : NULL;
         for (; ok && call; call = call->next) ok = take_object(r, call, n_before);
         if (!ok) break;
         rest = after(rest, len);
@@ -112,7 +118,8 @@ static bool take_python_call(Reply *r, Str s, int n_before) {
     buffer_puts(&text, "{");
     while ((rest = stripped(rest)).len) {
         size_t key = 0, value = 0;
-        while (key < rest.len && (isalnum((unsigned char)rest.data[key]) || rest.data[key] == '_')) key++;
+        while (key < rest.len && (isalnum((unsigned char)rest.data[key]) || rest.data[key] == '_'))
+            key++;
         if (!key || key == rest.len || rest.data[key] != '=') return buffer_free(&text), false;
         json_put_string(&text, text.len > 1 ? "," : "", (Str){rest.data, key});
         rest = after(rest, key + 1);
@@ -203,7 +210,8 @@ bool reply_is_call(Str raw) {
     return begins(raw, "<|python_tag|>") || begins(raw, "[TOOL_CALLS]");
 }
 
-void reply_parse(Reply *r, const Template *tpl, Str raw, Str shown, bool in_thought, bool has_tools, int n_before) {
+void reply_parse(Reply *r, const Template *tpl, Str raw, Str shown, bool in_thought, bool has_tools,
+                 int n_before) {
     *r = (Reply){0};
     if (tpl->has_thoughts || in_thought) {
         Reply other = {0};
@@ -223,9 +231,11 @@ void reply_parse(Reply *r, const Template *tpl, Str raw, Str shown, bool in_thou
     else if (has_tools && (n_words = take_blocks(r, calls, n_before)) != SIZE_MAX)
         content = stripped((Str){calls.data, n_words});
     else
-        is_call = has_tools && calls.len && *calls.data == '{' && take_objects(r, calls, NULL, n_before);
+        is_call =
+            has_tools && calls.len && *calls.data == '{' && take_objects(r, calls, NULL, n_before);
     if (is_call && n_words == SIZE_MAX) content = (Str){0};
-    while (r->reasoning.data && content.len && isspace((unsigned char)*content.data)) content = after(content, 1);
+    while (r->reasoning.data && content.len && isspace((unsigned char)*content.data))
+        content = after(content, 1);
     r->content = str_copy(content);
 }
 
@@ -260,5 +270,6 @@ Message reply_message(const Reply *r) {
     json_put_string(&json, "{\"role\":\"assistant\",\"content\":", r->content);
     put_extras(&json, r, false);
     buffer_puts(&json, "}");
-    return (Message){buffer_str(&json), str_copy(str_of("assistant")), str_copy(r->content), r->n_calls};
+    return (Message){buffer_str(&json), str_copy(str_of("assistant")), str_copy(r->content),
+                     r->n_calls};
 }

@@ -36,13 +36,16 @@ static bool is_named_chat(const Gguf *g) {
     return str_contains((Str){lower, n}, "instruct") || str_contains((Str){lower, n}, "chat");
 }
 
-// A base model of Llama 3 has the control tokens of its dialogue too: what it calls the end of a text tells them apart.
+// A base model of Llama 3 has the control tokens of its dialogue too: what it calls the end of a
+// text tells them apart.
 static const char *recognise_vocabulary(const Gguf *g, const Tokenizer *t) {
     int eos = tokenizer_eos(t);
     int eot = tokenizer_special(t, "<|eot_id|>"), end = tokenizer_special(t, "<|im_end|>");
-    if (eot >= 0 && tokenizer_special(t, "<|start_header_id|>") >= 0 && (eos == eot || is_named_chat(g)))
+    if (eot >= 0 && tokenizer_special(t, "<|start_header_id|>") >= 0 &&
+        (eos == eot || is_named_chat(g)))
         return "llama3";
-    if (end >= 0 && tokenizer_special(t, "<|im_start|>") >= 0 && (eos == end || is_named_chat(g))) return "chatml";
+    if (end >= 0 && tokenizer_special(t, "<|im_start|>") >= 0 && (eos == end || is_named_chat(g)))
+        return "chatml";
     return "none";
 }
 
@@ -60,10 +63,12 @@ static bool open_name(Template *tpl, const char *name, Error *err) {
     Buffer names = {0};
     tpl->name = name;
     tpl->is_none = !strcmp(name, "none");
-    if (str_ends_with(str_of(name), ".jinja") || strchr(name, '/')) return open_file(tpl, name, err);
+    if (str_ends_with(str_of(name), ".jinja") || strchr(name, '/'))
+        return open_file(tpl, name, err);
     if (source) return (tpl->plain = tpl->with_tools = jinja_open(str_of(source), name, err));
     template_put_names(&names);
-    error_set(err, EXIT_USAGE, "--template: expected FILE.jinja or one of %s; found \"%s\"", names.data, name);
+    error_set(err, EXIT_USAGE, "--template: expected FILE.jinja or one of %s; found \"%s\"",
+              names.data, name);
     buffer_free(&names);
     return false;
 }
@@ -74,11 +79,13 @@ static bool open_own(Template *tpl, const Gguf *g, Str source, Error *err) {
     tpl->plain = tpl->with_tools = jinja_open(source, "tokenizer.chat_template", err);
     if (tpl->plain && tools.len) {
         tpl->with_tools = jinja_open(tools, "tokenizer.chat_template.tool_use", err);
-        if (!tpl->with_tools) tpl->with_tools = tpl->plain, jinja_close(tpl->plain), tpl->plain = NULL;
+        if (!tpl->with_tools)
+            tpl->with_tools = tpl->plain, jinja_close(tpl->plain), tpl->plain = NULL;
     }
     if (tpl->plain) return true;
     Error why = *err;
-    return error_set(err, EXIT_MODEL, "%s: %s (--template chooses another, --raw none)", g->path, why.text);
+    return error_set(err, EXIT_MODEL, "%s: %s (--template chooses another, --raw none)", g->path,
+                     why.text);
 }
 
 // Names that look like control tokens and stand in text that has none left.
@@ -93,17 +100,19 @@ static void find_missing(Template *tpl, const char *plain) {
     }
 }
 
-// The first line of ordinary text between an answer and the next question, if it is a mark and no mere word.
+// The first line of ordinary text between an answer and the next question, if it is a mark and no
+// mere word.
 static void find_stop(Template *tpl, const char *from, const char *to) {
     while (from < to && (*from == ' ' || *from == '\n')) from++;
     Str line = {from, 0};
     while (from + line.len < to && from[line.len] != '\n') line.len++;
     while (line.len && from[line.len - 1] == ' ') line.len--;
-    if (line.len > 1 && (strchr("<[#", *from) || from[line.len - 1] == ':')) tpl->stop = (char *)str_copy(line).data;
+    if (line.len > 1 && (strchr("<[#", *from) || from[line.len - 1] == ':'))
+        tpl->stop = (char *)str_copy(line).data;
 }
 
-// What the template makes of a question, an answer and a question, control tokens aside, shows what it spells in
-// ordinary text.
+// What the template makes of a question, an answer and a question, control tokens aside, shows what
+// it spells in ordinary text.
 static void probe(Template *tpl, const Tokenizer *t) {
     static const char question[] = "\x01", answer[] = "\x02"; // in no template
     Message messages[3] = {message_make(str_of("user"), str_of(question)),
@@ -116,7 +125,8 @@ static void probe(Template *tpl, const Tokenizer *t) {
     buffer_puts(&plain, "");
     if (!tpl->is_none && template_encode(tpl, t, &in, &ids, &err))
         for (int i = 0; i < ids.len; i++)
-            if (!tokenizer_is_name(t, ids.data[i])) buffer_put(&plain, tokenizer_piece(t, ids.data[i], false));
+            if (!tokenizer_is_name(t, ids.data[i]))
+                buffer_put(&plain, tokenizer_piece(t, ids.data[i], false));
     find_missing(tpl, plain.data);
     const char *from = strchr(plain.data, *answer), *to = from ? strchr(from, *question) : NULL;
     if (to) find_stop(tpl, from + 1, to);
@@ -126,7 +136,8 @@ static void probe(Template *tpl, const Tokenizer *t) {
 }
 
 static bool mentions(const Template *tpl, const char *word) {
-    return str_contains(jinja_source(tpl->plain), word) || str_contains(jinja_source(tpl->with_tools), word);
+    return str_contains(jinja_source(tpl->plain), word) ||
+           str_contains(jinja_source(tpl->with_tools), word);
 }
 
 bool template_open(Template *tpl, const char *name, const Gguf *g, Tokenizer *t, Error *err) {
@@ -166,12 +177,14 @@ bool template_set(Template *tpl, const char *text, Error *err) {
     json_free(&doc);
     Str name = {text, (size_t)(value - text)};
     if (!ok)
-        return error_set(err, EXIT_USAGE, "--template-var %.*s: expected JSON (a string has quotes): %s", SHOWN(name),
-                         why.text);
+        return error_set(err, EXIT_USAGE,
+                         "--template-var %.*s: expected JSON (a string has quotes): %s",
+                         SHOWN(name), why.text);
     if (tpl->variables.len) tpl->variables.data[--tpl->variables.len] = 0;
     json_put_string(&tpl->variables, tpl->variables.len ? "," : "{", name);
     buffer_printf(&tpl->variables, ":%s}", value + 1);
-    if (json_parse(&doc, tpl->variables.data, tpl->variables.len, &why)) return json_free(&doc), true;
+    if (json_parse(&doc, tpl->variables.data, tpl->variables.len, &why))
+        return json_free(&doc), true;
     json_free(&doc);
     return error_set(err, EXIT_USAGE, "--template-var %.*s is given twice", SHOWN(name));
 }
@@ -179,7 +192,9 @@ bool template_set(Template *tpl, const char *text, Error *err) {
 // Rendering
 
 // A role that we know is a word of the template's as much as of the dialogue's.
-static bool is_role(const Json *string) { return str_is(string->key, "role") && template_has_role(string->string); }
+static bool is_role(const Json *string) {
+    return str_is(string->key, "role") && template_has_role(string->string);
+}
 
 // {"bos_token", "eos_token"}: of the vocabulary, or what the variables say.
 static void put_own(Buffer *out, const Tokenizer *t, const JsonDoc *variables, int n) {
@@ -198,8 +213,8 @@ static void put_own(Buffer *out, const Tokenizer *t, const JsonDoc *variables, i
 }
 
 static void put_base(Buffer *out, const TemplateInput *in) {
-    buffer_printf(out,
-                  "{\"add_generation_prompt\":%s,\"documents\":null,\"tools\":", in->wants_answer ? "true" : "false");
+    buffer_printf(out, "{\"add_generation_prompt\":%s,\"documents\":null,\"tools\":",
+                  in->wants_answer ? "true" : "false");
     buffer_put(out, in->tools.data ? in->tools : str_of("null"));
     buffer_puts(out, ",\"messages\":[");
     for (int i = 0; i < in->n_messages; i++) {
@@ -209,8 +224,8 @@ static void put_base(Buffer *out, const TemplateInput *in) {
     buffer_puts(out, "]}");
 }
 
-bool template_render(const Template *tpl, const Tokenizer *t, const TemplateInput *in, Buffer *text, Buffer *own,
-                     Error *err) {
+bool template_render(const Template *tpl, const Tokenizer *t, const TemplateInput *in, Buffer *text,
+                     Buffer *own, Error *err) {
     Buffer base = {0}, marked = {0};
     JsonDoc docs[3] = {{0}}, own_doc = {0};
     const Json *objects[3];
@@ -229,9 +244,10 @@ bool template_render(const Template *tpl, const Tokenizer *t, const TemplateInpu
     for (int i = 0; ok && i < n; i++)
         if (json_get(objects[i], "tools")) tools = json_get(objects[i], "tools");
     if (ok) put_own(&marked, t, docs, n);
-    ok = ok && json_parse(&own_doc, marked.data, marked.len, err) &&
-         jinja_render(tools && tools->n_items ? tpl->with_tools : tpl->plain,
-                      &(JinjaInput){objects, n, own_doc.root, is_role, &tpl->today}, text, own, err);
+    ok =
+        ok && json_parse(&own_doc, marked.data, marked.len, err) &&
+        jinja_render(tools && tools->n_items ? tpl->with_tools : tpl->plain,
+                     &(JinjaInput){objects, n, own_doc.root, is_role, &tpl->today}, text, own, err);
     for (int i = 0; i < 3; i++) json_free(&docs[i]);
     json_free(&own_doc);
     buffer_free(&base);
@@ -244,13 +260,16 @@ void template_tokenize(const Tokenizer *t, Str text, const char *own, Ids *out) 
     if (tokenizer_adds_bos(t)) ids_push(out, bos);
     if (text.len) tokenizer_encode_marked(t, text.data, own, text.len, false, out);
     int n_bos = 0;
-    while (tokenizer_adds_bos(t) && start + n_bos < out->len && out->data[start + n_bos] == bos) n_bos++;
+    while (tokenizer_adds_bos(t) && start + n_bos < out->len && out->data[start + n_bos] == bos)
+        n_bos++;
     if (n_bos < 2) return;
-    memmove(out->data + start + 1, out->data + start + n_bos, (size_t)(out->len - start - n_bos) * sizeof *out->data);
+    memmove(out->data + start + 1, out->data + start + n_bos,
+            (size_t)(out->len - start - n_bos) * sizeof *out->data);
     out->len -= n_bos - 1;
 }
 
-bool template_encode(const Template *tpl, const Tokenizer *t, const TemplateInput *in, Ids *out, Error *err) {
+bool template_encode(const Template *tpl, const Tokenizer *t, const TemplateInput *in, Ids *out,
+                     Error *err) {
     Buffer text = {0}, own = {0};
     bool ok = template_render(tpl, t, in, &text, &own, err);
     if (ok) template_tokenize(t, buffer_str(&text), own.data, out);
@@ -283,7 +302,8 @@ static bool join_parts(const Json *parts, Buffer *out, Error *err) {
     for (const Json *part = parts->child; part; part = part->next, i++) {
         const Json *text = json_get_string(part, "text"), *type = json_get(part, "type");
         if (!json_is(type, "text") || !text)
-            return error_set(err, EXIT_RUNTIME, "content[%d]: expected {\"type\":\"text\",\"text\":\"...\"}", i);
+            return error_set(err, EXIT_RUNTIME,
+                             "content[%d]: expected {\"type\":\"text\",\"text\":\"...\"}", i);
         buffer_put(out, text->string);
     }
     return true;
@@ -294,7 +314,8 @@ static bool put_arguments(Buffer *out, const Json *v) {
     JsonDoc doc = {0};
     Error err;
     bool is_object = v->kind == JSON_STRING && str_is(v->key, "arguments") &&
-                     json_parse(&doc, v->string.data, v->string.len, &err) && doc.root->kind == JSON_OBJECT;
+                     json_parse(&doc, v->string.data, v->string.len, &err) &&
+                     doc.root->kind == JSON_OBJECT;
     if (is_object) buffer_put(out, v->string);
     json_free(&doc);
     return is_object;
@@ -307,13 +328,16 @@ bool message_read(const Json *object, Message *out, Error *err) {
          is_null = !content || content->kind == JSON_NULL;
     Buffer json = {0}, joined = {0};
     if (!role)
-        return error_set(err, EXIT_RUNTIME, "role: expected a string (of {\"role\":\"...\",\"content\":\"...\"})");
+        return error_set(err, EXIT_RUNTIME,
+                         "role: expected a string (of {\"role\":\"...\",\"content\":\"...\"})");
     if (!template_has_role(role->string))
-        return error_set(err, EXIT_RUNTIME, "role: expected system, user, assistant, tool or ipython, found \"%.*s\"",
+        return error_set(err, EXIT_RUNTIME,
+                         "role: expected system, user, assistant, tool or ipython, found \"%.*s\"",
                          SHOWN(role->string));
     if (calls && calls->kind != JSON_ARRAY && calls->kind != JSON_NULL)
         return error_set(err, EXIT_RUNTIME, "tool_calls: expected an array");
-    if ((is_null && !has_calls) || (!is_null && content->kind != JSON_STRING && content->kind != JSON_ARRAY))
+    if ((is_null && !has_calls) ||
+        (!is_null && content->kind != JSON_STRING && content->kind != JSON_ARRAY))
         return error_set(err, EXIT_RUNTIME, "content: expected a string");
     if (!is_null && content->kind == JSON_ARRAY && !join_parts(content, &joined, err))
         return buffer_free(&joined), false;

@@ -7,7 +7,8 @@
 #include <stdlib.h>
 
 // A token and its log-probability, as an object that stays open: in our form, or OpenAI's.
-static void put_token(Buffer *out, const char *before, const Tokenizer *t, int id, float logprob, bool is_openai) {
+static void put_token(Buffer *out, const char *before, const Tokenizer *t, int id, float logprob,
+                      bool is_openai) {
     Str piece = tokenizer_piece(t, id, true);
     buffer_puts(out, before);
     if (is_openai)
@@ -17,7 +18,8 @@ static void put_token(Buffer *out, const char *before, const Tokenizer *t, int i
     json_put_number(out, ",\"logprob\":", (double)logprob);
     if (!is_openai) return;
     buffer_puts(out, ",\"bytes\":[");
-    for (size_t i = 0; i < piece.len; i++) buffer_printf(out, "%s%d", i ? "," : "", (unsigned char)piece.data[i]);
+    for (size_t i = 0; i < piece.len; i++)
+        buffer_printf(out, "%s%d", i ? "," : "", (unsigned char)piece.data[i]);
     buffer_puts(out, "]");
 }
 
@@ -46,7 +48,8 @@ void answer_ids(const Sequence *s, Ids *out) {
         ids_push(out, first + i < s->session->n_tokens ? s->session->tokens[first + i] : s->next);
 }
 
-void answer_parse(Reply *r, const Template *tpl, const Tokenizer *t, const Sequence *s, bool has_tools, int n_before) {
+void answer_parse(Reply *r, const Template *tpl, const Tokenizer *t, const Sequence *s,
+                  bool has_tools, int n_before) {
     Ids ids = {0};
     Buffer raw = {0};
     if (!tpl || tpl->is_none) {
@@ -71,11 +74,12 @@ void answer_put(Buffer *out, const char *before, const Reply *r, const Sequence 
 // A speed in few columns.
 static void put_speed(Buffer *out, const char *before, uint64_t n, double sec) {
     double per_sec = sec > 0 ? (double)n / sec : 0;
-    buffer_printf(out, per_sec < 99.95 ? "%s %llu tok %.1f tok/s" : "%s %llu tok %.0f tok/s", before,
-                  (unsigned long long)n, per_sec);
+    buffer_printf(out, per_sec < 99.95 ? "%s %llu tok %.1f tok/s" : "%s %llu tok %.0f tok/s",
+                  before, (unsigned long long)n, per_sec);
 }
 
-void answer_generate(const Options *o, Generator *g, Sequence *s, const Request *r, Session *session) {
+void answer_generate(const Options *o, Generator *g, Sequence *s, const Request *r,
+                     Session *session) {
     sequence_start(s, g, r, session);
     int n_held = s->n_cached + s->n_taken, n = r->n_prompt - n_held;
     double start = now_sec();
@@ -92,8 +96,9 @@ void answer_generate(const Options *o, Generator *g, Sequence *s, const Request 
     progress_end();
 }
 
-// How often the end of a text says the same, at least 4 times and 100 bytes of it; else 0. By the shortest period of
-// each ending (the prefix function of Knuth, Morris and Pratt, on the text backwards).
+// How often the end of a text says the same, at least 4 times and 100 bytes of it; else 0. By the
+// shortest period of each ending (the prefix function of Knuth, Morris and Pratt, on the text
+// backwards).
 static int repetitions(Str text) {
     enum { SEEN = 2048, LEAST_BYTES = 100, LEAST_TIMES = 4 };
     static int prefix[SEEN];
@@ -111,7 +116,10 @@ static int repetitions(Str text) {
 void ending_print(const Options *o, const Generator *g, const Sequence *s) {
     const Request *r = &s->request;
     int times = repetitions(buffer_str(&s->text));
-    if (times) note(o, "the end repeats itself %d times (--repeat-penalty 1.1 or a higher --temp may help)", times);
+    if (times)
+        note(o,
+             "the end repeats itself %d times (--repeat-penalty 1.1 or a higher --temp may help)",
+             times);
     if (s->finish != FINISH_LENGTH || r->max_tokens == 0) return;
     if (r->max_tokens > 0 && s->n_generated >= r->max_tokens)
         note(o, "ended: %d token%s (-n)", s->n_generated, s->n_generated > 1 ? "s" : "");
@@ -128,7 +136,8 @@ void stats_print(const Options *o, const Generator *g, uint64_t seed) {
                       (unsigned long long)(g->n_taken + g->n_prefill));
     if (g->n_decode) put_speed(&text, " | decode", g->n_decode, g->decode_sec);
     if (g->n_decode && o->is_verbose)
-        buffer_printf(&text, " %.1f GB/s", (double)g->n_steps / g->decode_sec * model_decode_gb(g->model));
+        buffer_printf(&text, " %.1f GB/s",
+                      (double)g->n_steps / g->decode_sec * model_decode_gb(g->model));
     if (g->n_guessed && o->is_verbose)
         buffer_printf(&text, " | guessed %llu of %llu tok", (unsigned long long)g->n_right,
                       (unsigned long long)g->n_guessed);

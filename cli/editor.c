@@ -25,7 +25,8 @@ struct Editor {
     int out; // where keys echo: a terminal
     volatile int *interrupted;
     const char *history_path;
-    Buffer history; // as in its file: an entry a line, its own newlines as carriage returns, which no text holds
+    Buffer history; // as in its file: an entry a line, its own newlines as carriage returns, which
+                    // no text holds
     size_t seen;    // where the entry shown begins; the end of the history: the new text
     unsigned char keys[4096]; // read, not yet handled
     size_t n_keys, next_key;
@@ -44,7 +45,8 @@ static struct {
     int wake[2]; // a pipe: handlers wake the editor up
 } tty = {.wake = {-1, -1}};
 
-static const int fatal_signals[] = {SIGTERM, SIGHUP, SIGQUIT, SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
+static const int fatal_signals[] = {SIGTERM, SIGHUP, SIGQUIT, SIGSEGV,
+                                    SIGBUS,  SIGILL, SIGFPE,  SIGABRT};
 enum { N_FATAL = sizeof fatal_signals / sizeof *fatal_signals };
 static struct sigaction old_actions[N_FATAL];
 
@@ -97,10 +99,12 @@ static void on_wake(int number) {
 // Signals that were ignored, as under nohup, stay so.
 static void install_handlers(void) {
     static const int wakes[] = {SIGINT, SIGTSTP, SIGWINCH};
-    struct sigaction fatal = {.sa_handler = on_fatal}, wake = {.sa_handler = on_wake, .sa_flags = SA_RESTART};
+    struct sigaction fatal = {.sa_handler = on_fatal},
+                     wake = {.sa_handler = on_wake, .sa_flags = SA_RESTART};
     for (int i = 0; i < N_FATAL; i++) {
         sigaction(fatal_signals[i], &fatal, &old_actions[i]);
-        if (old_actions[i].sa_handler == SIG_IGN) sigaction(fatal_signals[i], &old_actions[i], NULL); // nohup
+        if (old_actions[i].sa_handler == SIG_IGN)
+            sigaction(fatal_signals[i], &old_actions[i], NULL); // nohup
     }
     for (size_t i = 0; i < sizeof wakes / sizeof *wakes; i++) sigaction(wakes[i], &wake, NULL);
 }
@@ -125,7 +129,9 @@ static void history_add(Editor *l, const Buffer *text) {
         h->data[h->len = begin] = 0;
         return;
     }
-    int fd = l->history_path ? open(l->history_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600) : -1;
+    int fd = l->history_path
+                 ? open(l->history_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600)
+                 : -1;
     if (fd < 0) return;
     put(fd, h->data + begin, h->len - begin);
     close(fd);
@@ -135,13 +141,15 @@ Editor *editor_open(const char *history, volatile int *interrupted) {
     Editor *l = xalloc(1, sizeof *l);
     l->interrupted = tty.interrupted = interrupted;
     l->out = isatty(STDOUT_FILENO) ? STDOUT_FILENO : STDERR_FILENO;
-    l->is_terminal = isatty(STDIN_FILENO) && isatty(l->out) && tcgetattr(STDIN_FILENO, &tty.cooked) == 0;
+    l->is_terminal =
+        isatty(STDIN_FILENO) && isatty(l->out) && tcgetattr(STDIN_FILENO, &tty.cooked) == 0;
     l->is_dumb = l->is_terminal && !terminal_has_escapes(l->out);
     if (!l->is_terminal || l->is_dumb) return l;
     buffer_puts(&l->history, "");
     l->history_path = history;
     if (history) file_read(history, &l->history, &(Error){0}); // there may be none yet
-    if (l->history.len && l->history.data[l->history.len - 1] != '\n') buffer_puts(&l->history, "\n");
+    if (l->history.len && l->history.data[l->history.len - 1] != '\n')
+        buffer_puts(&l->history, "\n");
     if (!setlocale(LC_CTYPE, "C.UTF-8")) setlocale(LC_CTYPE, ""); // for the width of characters
     if (pipe2(tty.wake, O_CLOEXEC | O_NONBLOCK)) die(EXIT_RUNTIME, "pipe: %s", strerror(errno));
     tty.raw = tty.cooked;
@@ -165,7 +173,8 @@ bool editor_is_terminal(const Editor *l) { return l->is_terminal; }
 // The next byte typed; NO_KEY after so long (-1: never), WOKEN, or END_OF_INPUT.
 static int next_key(Editor *l, int timeout_ms) {
     while (l->next_key == l->n_keys) {
-        struct pollfd fds[2] = {{.fd = STDIN_FILENO, .events = POLLIN}, {.fd = tty.wake[0], .events = POLLIN}};
+        struct pollfd fds[2] = {{.fd = STDIN_FILENO, .events = POLLIN},
+                                {.fd = tty.wake[0], .events = POLLIN}};
         int ready = poll(fds, 2, timeout_ms);
         if (ready < 0 && errno != EINTR) return END_OF_INPUT;
         if (ready == 0) return NO_KEY;
@@ -202,7 +211,8 @@ static int char_at(const char *s, size_t n, int *columns, char shown[8]) {
     return len ? len : 1;
 }
 
-// The offset after the character at `at`, with the combining ones and joined emoji that follow it; and before.
+// The offset after the character at `at`, with the combining ones and joined emoji that follow it;
+// and before.
 static size_t after(const Editor *l, size_t at) {
     char shown[8];
     int columns;
@@ -222,8 +232,8 @@ static size_t before(const Editor *l, size_t at) {
     return last;
 }
 
-// Lays prompt and text out in rows of `columns`, with \r\n between. Rows after the first of a text with newlines are
-// indented by 2. Sets the cursor's row and column; returns the number of rows.
+// Lays prompt and text out in rows of `columns`, with \r\n between. Rows after the first of a text
+// with newlines are indented by 2. Sets the cursor's row and column; returns the number of rows.
 static int layout(const Editor *l, int columns, Buffer *out, int *cursor_row, int *cursor_column) {
     int row = 0, column = (int)strlen(l->prompt);
     buffer_puts(out, l->prompt);
@@ -231,7 +241,9 @@ static int layout(const Editor *l, int columns, Buffer *out, int *cursor_row, in
         char shown[8] = "";
         int width = 0;
         bool is_end = i == l->text.len, is_newline = !is_end && l->text.data[i] == '\n';
-        len = is_end || is_newline ? 1 : (size_t)char_at(l->text.data + i, l->text.len - i, &width, shown);
+        len = is_end || is_newline
+                  ? 1
+                  : (size_t)char_at(l->text.data + i, l->text.len - i, &width, shown);
         bool is_full = column + width > columns || (column == columns && (i == l->at || is_end));
         if (is_full && !is_newline) {
             row++, column = 0;
@@ -255,10 +267,12 @@ static void draw(Editor *l) {
     struct winsize size = {0};
     Buffer rows = {0}, out = {0};
     int row = 0, column = 0;
-    if (ioctl(l->out, TIOCGWINSZ, &size) || !size.ws_col || !size.ws_row) size.ws_col = 80, size.ws_row = 24;
+    if (ioctl(l->out, TIOCGWINSZ, &size) || !size.ws_col || !size.ws_row)
+        size.ws_col = 80, size.ws_row = 24;
     int columns = size.ws_col > 8 ? size.ws_col : 8, height = size.ws_row > 2 ? size.ws_row - 1 : 1;
     int n_rows = layout(l, columns, &rows, &row, &column);
-    int top = row >= height ? row - height + 1 : 0, bottom = n_rows < top + height ? n_rows : top + height;
+    int top = row >= height ? row - height + 1 : 0,
+        bottom = n_rows < top + height ? n_rows : top + height;
     const char *begin = skip_rows(rows.data, top), *end = rows.data + rows.len;
     if (bottom < n_rows) end = skip_rows(begin, bottom - top) - 2;
     if (l->cursor_row > 0) buffer_printf(&out, "\x1b[%dA", l->cursor_row);
@@ -298,7 +312,8 @@ static void replace(Editor *l, const char *s, size_t n) {
 }
 
 static bool is_word(char c) {
-    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '_' || (c & 0x80);
+    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '_' ||
+           (c & 0x80);
 }
 
 // Where the cursor would be a word further to the left (by -1) or right (by 1).
@@ -331,7 +346,8 @@ static void move_row(Editor *l, int by) {
         l->at = by < 0 ? begin - 1 : end + 1;
         begin = row(l, -1), end = row(l, 1);
         l->at = begin + column < end ? begin + column : end;
-        while (l->at > begin && l->at < l->text.len && (l->text.data[l->at] & 0xc0) == 0x80) l->at--;
+        while (l->at > begin && l->at < l->text.len && (l->text.data[l->at] & 0xc0) == 0x80)
+            l->at--;
         return;
     }
     if (l->seen == (by < 0 ? 0 : l->history.len)) return;
@@ -356,7 +372,9 @@ static void paste(Editor *l) {
     for (int key; (key = next_key(l, -1)) != END_OF_INPUT && !*l->interrupted;) {
         if (key < 0) continue;
         buffer_append(&in, &(char){(char)key}, 1);
-        if (in.len < sizeof end - 1 || memcmp(in.data + in.len - (sizeof end - 1), end, sizeof end - 1)) continue;
+        if (in.len < sizeof end - 1 ||
+            memcmp(in.data + in.len - (sizeof end - 1), end, sizeof end - 1))
+            continue;
         in.len -= sizeof end - 1;
         break;
     }
@@ -370,7 +388,14 @@ static void paste(Editor *l) {
 }
 
 // Keys beyond bytes, and those of the control keys.
-enum { KEY_WORD_LEFT = 256, KEY_WORD_RIGHT, KEY_CUT_WORD_LEFT, KEY_CUT_WORD_RIGHT, KEY_NEWLINE, KEY_PASTE };
+enum {
+    KEY_WORD_LEFT = 256,
+    KEY_WORD_RIGHT,
+    KEY_CUT_WORD_LEFT,
+    KEY_CUT_WORD_RIGHT,
+    KEY_NEWLINE,
+    KEY_PASTE
+};
 #define CTRL_KEY(letter) ((letter)&31)
 
 // What follows an escape byte, as a key that does the same; 0: nothing we know.
@@ -453,8 +478,9 @@ static size_t history_search(const Buffer *history, size_t end, const Buffer *qu
     return SIZE_MAX;
 }
 
-// Ctrl-R: keys make a query, the newest entry that holds it is shown, Ctrl-R again goes further back. Any other key
-// ends the search and is then what it always is; Ctrl-G and Ctrl-C bring the old text back.
+// Ctrl-R: keys make a query, the newest entry that holds it is shown, Ctrl-R again goes further
+// back. Any other key ends the search and is then what it always is; Ctrl-G and Ctrl-C bring the
+// old text back.
 static void search(Editor *l) {
     const char *prompt = l->prompt;
     Buffer query = {0}, shown = {0}, old = {0};
@@ -465,7 +491,8 @@ static void search(Editor *l) {
     buffer_put(&old, buffer_str(&l->text));
     for (;;) {
         shown.len = 0;
-        buffer_printf(&shown, "search \"%s\"%s: ", query.data, query.len && found == SIZE_MAX ? " (none)" : "");
+        buffer_printf(&shown, "search \"%s\"%s: ", query.data,
+                      query.len && found == SIZE_MAX ? " (none)" : "");
         l->prompt = shown.data;
         draw(l);
         while ((key = next_key(l, -1)) < 0 && key != END_OF_INPUT && !*l->interrupted) draw(l);

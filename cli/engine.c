@@ -39,7 +39,8 @@ void prompt_read(const Options *o, Buffer *out) {
             append_file(o, "-", out);
     }
     if (o->prompt || o->file || o->n_args) return;
-    if (isatty(STDIN_FILENO)) die(EXIT_USAGE, "%s: expected a prompt: TEXT, -f FILE or standard input", o->verb);
+    if (isatty(STDIN_FILENO))
+        die(EXIT_USAGE, "%s: expected a prompt: TEXT, -f FILE or standard input", o->verb);
     append_file(o, "-", out);
 }
 
@@ -50,7 +51,9 @@ bool memory_fits(const Model *m, size_t n_positions) {
 
 void memory_check(const Model *m, size_t n_positions) {
     if (memory_fits(m, n_positions)) return;
-    die(EXIT_RUNTIME, "the KV cache of %zu positions needs %zu MiB, available are %zu MiB (a smaller -c, or --kv q8_0)",
+    die(EXIT_RUNTIME,
+        "the KV cache of %zu positions needs %zu MiB, available are %zu MiB (a smaller -c, or --kv "
+        "q8_0)",
         n_positions, n_positions * kv_position_bytes(&m->kv) >> 20, os_memory_available() >> 20);
 }
 
@@ -68,15 +71,16 @@ void model_load(const Options *o, Model *m, Tokenizer **t) {
     *t = tokenizer_open(&m->file, &err);
     if (!*t) die_error(&err);
     if (tokenizer_n_vocab(*t) != m->config.vocab_size)
-        die(EXIT_MODEL, "%s: vocabulary: expected %d tokens (rows of the embedding), found %d", m->file.path,
-            m->config.vocab_size, tokenizer_n_vocab(*t));
+        die(EXIT_MODEL, "%s: vocabulary: expected %d tokens (rows of the embedding), found %d",
+            m->file.path, m->config.vocab_size, tokenizer_n_vocab(*t));
     if (o->ctx > m->config.max_context)
         warn("-c %d: the model was made for %d positions", o->ctx, m->config.max_context);
     if (o->is_verbose)
         fprintf(stderr,
-                "llama31: %s: %d layers, dim %d, %d heads, %d KV heads, vocabulary %d; %s kernels, %d threads\n",
-                m->file.path, m->config.n_layers, m->config.dim, m->config.n_heads, m->config.n_kv_heads,
-                m->config.vocab_size, kernel.name, m->n_threads);
+                "llama31: %s: %d layers, dim %d, %d heads, %d KV heads, vocabulary %d; %s kernels, "
+                "%d threads\n",
+                m->file.path, m->config.n_layers, m->config.dim, m->config.n_heads,
+                m->config.n_kv_heads, m->config.vocab_size, kernel.name, m->n_threads);
 }
 
 void template_choose(const Options *o, const Gguf *g, Tokenizer *t, Template *out) {
@@ -89,7 +93,8 @@ void template_choose(const Options *o, const Gguf *g, Tokenizer *t, Template *ou
 
 void template_warn(const Options *o, const Template *tpl) {
     if (tpl->missing.len && !o->is_quiet && !o->is_raw)
-        warn("template %s: no tokens of this vocabulary are %s: any text can spell them", tpl->name, tpl->missing.data);
+        warn("template %s: no tokens of this vocabulary are %s: any text can spell them", tpl->name,
+             tpl->missing.data);
 }
 
 // The array of --tools, as JSON.
@@ -99,8 +104,10 @@ static Str tools_read(const Engine *e) {
     Error err, why;
     if (!e->options->tools) return (Str){0};
     if (!file_read(e->options->tools, &text, &err)) die_error(&err);
-    if (!json_parse(&doc, text.data, text.len, &why)) die(EXIT_USAGE, "%s: %s", e->options->tools, why.text);
-    if (!tools_check(e, doc.root, &why)) die(EXIT_USAGE, "--tools %s: %s", e->options->tools, why.text);
+    if (!json_parse(&doc, text.data, text.len, &why))
+        die(EXIT_USAGE, "%s: %s", e->options->tools, why.text);
+    if (!tools_check(e, doc.root, &why))
+        die(EXIT_USAGE, "--tools %s: %s", e->options->tools, why.text);
     json_free(&doc);
     return buffer_str(&text);
 }
@@ -109,11 +116,14 @@ bool tools_check(const Engine *e, const Json *tools, Error *err) {
     int i = 0;
     if (tools->kind != JSON_ARRAY) return error_set(err, EXIT_RUNTIME, "tools: expected an array");
     for (const Json *tool = tools->child; tool; tool = tool->next, i++)
-        if (!json_is(json_get(tool, "type"), "function") || !json_get_string(json_get(tool, "function"), "name"))
-            return error_set(err, EXIT_RUNTIME,
-                             "tools[%d]: expected {\"type\":\"function\",\"function\":{\"name\":\"...\"}}", i);
+        if (!json_is(json_get(tool, "type"), "function") ||
+            !json_get_string(json_get(tool, "function"), "name"))
+            return error_set(
+                err, EXIT_RUNTIME,
+                "tools[%d]: expected {\"type\":\"function\",\"function\":{\"name\":\"...\"}}", i);
     return !tools->n_items || e->tpl.takes_tools ||
-           error_set(err, EXIT_RUNTIME, "tools: the chat template %s has no place for them", e->tpl.name);
+           error_set(err, EXIT_RUNTIME, "tools: the chat template %s has no place for them",
+                     e->tpl.name);
 }
 
 // The system prompt of -sys; dies where no template has a place for one.
@@ -123,7 +133,8 @@ static Str system_read(const Engine *e) {
     if (!text) return (Str){0};
     if (e->options->is_raw) die(EXIT_USAGE, "-sys: expected no --raw beside it");
     if (e->tpl.is_none)
-        die(EXIT_USAGE, "-sys: %s has no chat template; choose one with --template", e->model.file.path);
+        die(EXIT_USAGE, "-sys: %s has no chat template; choose one with --template",
+            e->model.file.path);
     if (text[0] != '@') return str_copy(str_of(text));
     append_file(e->options, text + 1, &file);
     return buffer_str(&file);
@@ -137,7 +148,8 @@ void engine_open(Engine *e, const Options *o) {
     e->guides = guide_cache_new(e->tokenizer);
     e->tools = tools_read(e);
     if (o->has_special && !o->is_raw && !e->tpl.is_none)
-        die(EXIT_USAGE, "--special: expected --raw beside it (a message never holds a control token)");
+        die(EXIT_USAGE,
+            "--special: expected --raw beside it (a message never holds a control token)");
     Error err;
     if (!biases_check(e, &o->sample, &err)) die_error(&err);
     template_warn(o, &e->tpl);
@@ -147,7 +159,8 @@ bool prompt_encode(const Engine *e, Str prompt, bool is_plain, Ids *out, Error *
     const Tokenizer *t = e->tokenizer;
     if (!is_plain && !e->tpl.is_none) {
         bool has_system = e->system.data;
-        Message messages[2] = {message_make(str_of("system"), e->system), message_make(str_of("user"), prompt)};
+        Message messages[2] = {message_make(str_of("system"), e->system),
+                               message_make(str_of("user"), prompt)};
         bool ok = template_encode(&e->tpl, t,
                                   &(TemplateInput){.messages = messages + !has_system,
                                                    .n_messages = 1 + has_system,
@@ -159,7 +172,8 @@ bool prompt_encode(const Engine *e, Str prompt, bool is_plain, Ids *out, Error *
         return ok;
     }
     if (tokenizer_adds_bos(t)) ids_push(out, tokenizer_bos(t));
-    (e->options->has_special ? tokenizer_encode_special : tokenizer_encode)(t, prompt.data, prompt.len, out);
+    (e->options->has_special ? tokenizer_encode_special : tokenizer_encode)(t, prompt.data,
+                                                                            prompt.len, out);
     if (out->len == 0 && tokenizer_bos(t) >= 0) ids_push(out, tokenizer_bos(t));
     return true;
 }
@@ -180,7 +194,8 @@ Cache *engine_cache(const Engine *e, int chunk) {
     const char *dir = o->cache ? o->cache : getenv("LLAMA31_CACHE");
     Error err;
     if (!dir || !*dir) return NULL;
-    Cache *c = cache_open(dir, size_read(o->cache_size ? o->cache_size : "8G"), &e->model, chunk, &err);
+    Cache *c =
+        cache_open(dir, size_read(o->cache_size ? o->cache_size : "8G"), &e->model, chunk, &err);
     if (!c) warn("%s (going on without a cache)", err.text);
     return c;
 }
@@ -190,13 +205,15 @@ static Draft *draft_open(const Engine *e) {
     static Model m;
     Error err;
     if (!e->options->draft) return NULL;
-    if (!model_open(&m, e->options->draft, &(ModelOptions){.n_threads = e->model.n_threads}, &err)) die_error(&err);
+    if (!model_open(&m, e->options->draft, &(ModelOptions){.n_threads = e->model.n_threads}, &err))
+        die_error(&err);
     const GgufValue *mine = gguf_find(&e->model.file, "tokenizer.ggml.tokens");
     const GgufValue *its = gguf_find(&m.file, "tokenizer.ggml.tokens");
-    if (!mine || !its || m.config.vocab_size != e->model.config.vocab_size || mine->bytes != its->bytes ||
-        memcmp(mine->data, its->data, its->bytes))
-        die(EXIT_USAGE, "--draft: %s: expected the vocabulary of %s (%d tokens), found another (%d)", m.file.path,
-            e->model.file.path, e->model.config.vocab_size, m.config.vocab_size);
+    if (!mine || !its || m.config.vocab_size != e->model.config.vocab_size ||
+        mine->bytes != its->bytes || memcmp(mine->data, its->data, its->bytes))
+        die(EXIT_USAGE,
+            "--draft: %s: expected the vocabulary of %s (%d tokens), found another (%d)",
+            m.file.path, e->model.file.path, e->model.config.vocab_size, m.config.vocab_size);
     gguf_prefetch(&m.file, true);
     return draft_new(&m);
 }
@@ -216,21 +233,25 @@ bool biases_check(const Engine *e, const SampleOptions *s, Error *err) {
     return true;
 }
 
-// Positions a session may reach: -c, or what n_predict tokens (-1: as many as the model likes) after the prompt need.
+// Positions a session may reach: -c, or what n_predict tokens (-1: as many as the model likes)
+// after the prompt need.
 static int context_choose(const Engine *e, int n_prompt, int n_predict) {
     long most = e->model.config.max_context, need = (long)n_prompt + n_predict;
     if (e->options->ctx) return e->options->ctx;
-    if (n_predict < 0) need = n_prompt > ROOMY_CONTEXT / 2 ? n_prompt + ROOMY_CONTEXT / 2L : ROOMY_CONTEXT;
+    if (n_predict < 0)
+        need = n_prompt > ROOMY_CONTEXT / 2 ? n_prompt + ROOMY_CONTEXT / 2L : ROOMY_CONTEXT;
     return (int)(need < most ? need : most);
 }
 
 bool context_fits(int n_tokens, bool wants_more, int context, Error *err) {
     return n_tokens + wants_more <= context ||
-           error_set(err, EXIT_CONTEXT, "the prompt does not fit the context: %d tokens, context %d", n_tokens,
+           error_set(err, EXIT_CONTEXT,
+                     "the prompt does not fit the context: %d tokens, context %d", n_tokens,
                      context);
 }
 
-bool request_make(const Engine *e, const Options *o, const Ids *prompt, bool is_plain, Request *r, Error *err) {
+bool request_make(const Engine *e, const Options *o, const Ids *prompt, bool is_plain, Request *r,
+                  Error *err) {
     bool has_turns = !is_plain && !e->tpl.is_none;
     int n = o->n_predict != INT_MIN ? o->n_predict : has_turns ? -1 : PLAIN_PREDICT;
     *r = (Request){.prompt = prompt->data,

@@ -61,7 +61,8 @@ const Vocabulary *guide_vocabulary(GuideCache *cache) {
     if (cache->vocabulary) return cache->vocabulary;
     Str *pieces = xalloc((size_t)n, sizeof *pieces);
     for (int id = 0; id < n; id++)
-        if (!tokenizer_is_control(t, id) && !tokenizer_is_stop(t, id)) pieces[id] = tokenizer_piece(t, id, false);
+        if (!tokenizer_is_control(t, id) && !tokenizer_is_stop(t, id))
+            pieces[id] = tokenizer_piece(t, id, false);
     cache->vocabulary = vocabulary_new(pieces, n);
     free(pieces);
     return cache->vocabulary;
@@ -91,14 +92,17 @@ static void put_key(Buffer *key, const GuideWish *w) {
     if (w->schema_text.data) buffer_put(key, w->schema_text);
     if (w->grammar.data) buffer_puts(key, "grammar "), buffer_put(key, w->grammar);
     if (w->regex.data) buffer_puts(key, "regex "), buffer_put(key, w->regex);
-    for (int i = 0; i < w->n_choices; i++) json_put_string(key, i ? "," : "choices ", w->choices[i]);
+    for (int i = 0; i < w->n_choices; i++)
+        json_put_string(key, i ? "," : "choices ", w->choices[i]);
 }
 
 static Grammar *compile(const GuideWish *w, Buffer *unknown, Error *err) {
     if (w->schema) return grammar_schema(w->schema, w->is_ordered, unknown, err);
-    if (w->schema_text.data) return grammar_schema_text(w->schema_text, w->is_ordered, unknown, err);
+    if (w->schema_text.data)
+        return grammar_schema_text(w->schema_text, w->is_ordered, unknown, err);
     if (w->grammar.data) return grammar_gbnf(w->grammar, err);
-    return w->regex.data ? grammar_regex(w->regex, err) : grammar_choices(w->choices, w->n_choices, err);
+    return w->regex.data ? grammar_regex(w->regex, err)
+                         : grammar_choices(w->choices, w->n_choices, err);
 }
 
 // Forgets the one nobody uses that was asked for longest ago.
@@ -117,7 +121,8 @@ static void forget_one(GuideCache *cache) {
 }
 
 // What is wished, compiled now or before.
-static Compiled *find_compiled(GuideCache *cache, const GuideWish *w, Buffer *key, Buffer *unknown, Error *err) {
+static Compiled *find_compiled(GuideCache *cache, const GuideWish *w, Buffer *key, Buffer *unknown,
+                               Error *err) {
     Compiled **link = &cache->newest, *found;
     while (*link && !str_eq(buffer_str(&(*link)->key), buffer_str(key))) link = &(*link)->next;
     found = *link;
@@ -141,7 +146,8 @@ static Compiled *find_compiled(GuideCache *cache, const GuideWish *w, Buffer *ke
 
 Guide *guide_again(const Guide *like) {
     Guide *g = xalloc(1, sizeof *g);
-    *g = (Guide){.cache = like->cache, .compiled = like->compiled, .may_think = like->may_think, .last = -1};
+    *g = (Guide){
+        .cache = like->cache, .compiled = like->compiled, .may_think = like->may_think, .last = -1};
     g->matcher = matcher_new(g->compiled->grammar, guide_vocabulary(g->cache), g->compiled->tables);
     g->compiled->n_users++;
     return g;
@@ -149,10 +155,12 @@ Guide *guide_again(const Guide *like) {
 
 bool guide_new(GuideCache *cache, const GuideWish *w, Guide **out, Buffer *unknown, Error *err) {
     Buffer key = {0};
-    int n = (w->schema != NULL) + (w->schema_text.data != NULL) + (w->grammar.data != NULL) + (w->regex.data != NULL) +
-            (w->n_choices > 0);
+    int n = (w->schema != NULL) + (w->schema_text.data != NULL) + (w->grammar.data != NULL) +
+            (w->regex.data != NULL) + (w->n_choices > 0);
     *out = NULL;
-    if (n > 1) return error_set(err, EXIT_USAGE, "expected one of a JSON Schema, a grammar, a regex and choices");
+    if (n > 1)
+        return error_set(err, EXIT_USAGE,
+                         "expected one of a JSON Schema, a grammar, a regex and choices");
     if (n == 0) return true;
     put_key(&key, w);
     Compiled *compiled = find_compiled(cache, w, &key, unknown, err);
@@ -192,7 +200,8 @@ bool guide_of_options(GuideCache *cache, const Options *o, Guide **out, Error *e
     bool ok = guide_new(cache, &w, out, &unknown, err);
     if (ok && unknown.len) note(o, "JSON Schema: unknown keywords say nothing: %s", unknown.data);
     if (ok && *out && o->ignore_eos)
-        ok = error_set(err, EXIT_USAGE, "expected either --ignore-eos or a constraint, which ends its text");
+        ok = error_set(err, EXIT_USAGE,
+                       "expected either --ignore-eos or a constraint, which ends its text");
     free(choices), buffer_free(&schema), buffer_free(&grammar), buffer_free(&unknown);
     return ok;
 }
@@ -234,7 +243,9 @@ static bool may_think(const Guide *g, int id) {
     switch (g->thought) {
     case T_START: return opens(g, id);
     case T_INSIDE: return !tokenizer_is_stop(t, id);
-    case T_SPACE: return g->tail.len < 2 && is_space(tokenizer_piece(t, id, false)) && !tokenizer_is_control(t, id);
+    case T_SPACE:
+        return g->tail.len < 2 && is_space(tokenizer_piece(t, id, false)) &&
+               !tokenizer_is_control(t, id);
     default: return false;
     }
 }
@@ -244,7 +255,8 @@ static bool think(Guide *g, int id) {
     Str s = tokenizer_piece(g->cache->tokenizer, id, true);
     if (g->thought == T_NONE) return false;
     if (g->thought == T_START && !opens(g, id)) return g->thought = T_NONE, false;
-    if (g->thought == T_SPACE && (!is_space(s) || g->tail.len >= 2)) return g->thought = T_NONE, false;
+    if (g->thought == T_SPACE && (!is_space(s) || g->tail.len >= 2))
+        return g->thought = T_NONE, false;
     buffer_put(&g->tail, s);
     if (g->thought == T_START && g->tail.len == N_OPEN) g->thought = T_INSIDE, g->tail.len = 0;
     if (g->thought == T_INSIDE && str_contains(buffer_str(&g->tail), think_close))
@@ -260,7 +272,8 @@ static bool think(Guide *g, int id) {
 // Whether a prompt ends with <think>, white space aside.
 static bool ends_open(const Tokenizer *t, const int *ids, int n) {
     Buffer text = {0};
-    for (int i = n > 16 ? n - 16 : 0; i < n; i++) buffer_put(&text, tokenizer_piece(t, ids[i], true));
+    for (int i = n > 16 ? n - 16 : 0; i < n; i++)
+        buffer_put(&text, tokenizer_piece(t, ids[i], true));
     while (text.len && is_space((Str){text.data + text.len - 1, 1})) text.len--;
     bool found = str_ends_with(buffer_str(&text), think_open);
     buffer_free(&text);
@@ -294,12 +307,14 @@ static void accept(void *arg, int token) {
     matcher_accept(g->matcher, s);
 }
 
-// Ids of text that follows what was written: as the tokenizer would cut it after the last token, if it cuts there.
+// Ids of text that follows what was written: as the tokenizer would cut it after the last token, if
+// it cuts there.
 static void encode_after(const Guide *g, Str text, Ids *out) {
     const Tokenizer *t = g->cache->tokenizer;
     Buffer all = {0};
     Str before = g->last >= 0 ? tokenizer_piece(t, g->last, false) : (Str){"", 0};
-    if (tokenizer_drops_space(t)) before = (Str){"\n", 1}; // SentencePiece puts a space in front of the first
+    if (tokenizer_drops_space(t))
+        before = (Str){"\n", 1}; // SentencePiece puts a space in front of the first
     buffer_put(&all, before), buffer_put(&all, text);
     tokenizer_encode(t, all.data, all.len, out);
     size_t n = 0;

@@ -22,7 +22,8 @@ void lines_open(LineReader *l, const char *path, size_t limit) {
     l->cap = READ_BYTES;
 }
 
-// Makes room at the end of what is held, and gives up a line that is over the limit but for its head.
+// Makes room at the end of what is held, and gives up a line that is over the limit but for its
+// head.
 static void make_room(LineReader *l) {
     memmove(l->data, l->data + l->begin, l->end - l->begin);
     l->end -= l->begin;
@@ -50,15 +51,19 @@ static LineState take_line(LineReader *l, size_t end, size_t next, Str *line) {
 
 LineState lines_next(LineReader *l, Str *line, bool may_wait) {
     for (;;) {
-        char *newline = l->scanned < l->end ? memchr(l->data + l->scanned, '\n', l->end - l->scanned) : NULL;
-        if (newline) return take_line(l, (size_t)(newline - l->data), (size_t)(newline - l->data) + 1, line);
-        if (l->at_end && (l->begin < l->end || l->is_long)) return take_line(l, l->end, l->end, line);
+        char *newline =
+            l->scanned < l->end ? memchr(l->data + l->scanned, '\n', l->end - l->scanned) : NULL;
+        if (newline)
+            return take_line(l, (size_t)(newline - l->data), (size_t)(newline - l->data) + 1, line);
+        if (l->at_end && (l->begin < l->end || l->is_long))
+            return take_line(l, l->end, l->end, line);
         if (l->at_end) return LINE_END;
         size_t before = l->end - l->begin;
         make_room(l);
         l->offset += before - l->end;
         l->scanned = l->end;
-        if (!may_wait && poll(&(struct pollfd){.fd = l->fd, .events = POLLIN}, 1, 0) == 0) return LINE_NONE;
+        if (!may_wait && poll(&(struct pollfd){.fd = l->fd, .events = POLLIN}, 1, 0) == 0)
+            return LINE_NONE;
         ssize_t n = read(l->fd, l->data + l->end, READ_BYTES);
         if (n < 0 && generate_interrupted && (errno == EINTR || errno == EAGAIN)) return LINE_NONE;
         if (n < 0 && errno != EINTR && !file_wait(l->fd, POLLIN)) die_file(l->path);
@@ -75,7 +80,8 @@ LineState lines_next_json(LineReader *l, JsonDoc *doc, bool may_wait) {
     }
     if (state == LINE_NONE && generate_interrupted) exit(EXIT_INTERRUPTED);
     if (state == LINE_LONG)
-        die(EXIT_RUNTIME, "%s: line %ld: expected at most %zu bytes, found more", l->path, l->number, l->limit);
+        die(EXIT_RUNTIME, "%s: line %ld: expected at most %zu bytes, found more", l->path,
+            l->number, l->limit);
     if (state == LINE_READY && !json_parse(doc, line.data, line.len, &err))
         die(EXIT_RUNTIME, "%s: line %ld: %s", l->path, l->number, err.text);
     return state;

@@ -20,11 +20,12 @@ typedef enum { LINE_NONE, LINE_READY, LINE_LONG, LINE_END } LineState;
 
 // Opens a file (NULL or "-": stdin) or dies.
 void lines_open(LineReader *l, const char *path, size_t limit);
-// The next line without its newline, valid until the next call. LINE_LONG gives the head of one over the limit;
-// LINE_NONE: an interrupt, or nothing there yet and may_wait is false. Dies when reading fails.
+// The next line without its newline, valid until the next call. LINE_LONG gives the head of one
+// over the limit; LINE_NONE: an interrupt, or nothing there yet and may_wait is false. Dies when
+// reading fails.
 LineState lines_next(LineReader *l, Str *line, bool may_wait);
-// The next line that is not blank, as JSON: LINE_READY, or LINE_NONE (not may_wait) or LINE_END. Exits on an interrupt,
-// dies if the line is too long or no JSON.
+// The next line that is not blank, as JSON: LINE_READY, or LINE_NONE (not may_wait) or LINE_END.
+// Exits on an interrupt, dies if the line is too long or no JSON.
 LineState lines_next_json(LineReader *l, JsonDoc *doc, bool may_wait);
 
 #endif

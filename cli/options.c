@@ -38,7 +38,7 @@ struct Option {
 #define FORWARD_VERBS "rcbslwn"
 #define TEXT_VERBS    "rcb"
 #define SAMPLE_VERBS  "rcbSJ"
-#define GROUP(title)                                                                                                   \
+#define GROUP(title)                                                                               \
     { .verbs = ALL_VERBS, .help = title } // of the options that follow
 
 // clang-format off
@@ -185,8 +185,8 @@ const Option *option_find(const Options *o, char verb, const char *name, Error *
             if (is_hint(options[i].names[k])) names[n++] = options[i].names[k];
         }
     if (err)
-        error_set(err, EXIT_USAGE, "%s: unknown option %s%s (llama31 help %s lists them)", o->verb, name,
-                  did_you_mean(name, names, sizeof *names, n), o->verb);
+        error_set(err, EXIT_USAGE, "%s: unknown option %s%s (llama31 help %s lists them)", o->verb,
+                  name, did_you_mean(name, names, sizeof *names, n), o->verb);
     return NULL;
 }
 
@@ -200,7 +200,8 @@ void options_put_settings(const Options *o, Buffer *out) {
     for (int i = 0; i < N_OPTIONS; i++) {
         const Option *option = &options[i];
         const void *field = (const char *)o + option->offset;
-        if (!strchr(option->verbs, 'S') || (option->kind == INT && *(const int *)field == INT_MIN)) continue;
+        if (!strchr(option->verbs, 'S') || (option->kind == INT && *(const int *)field == INT_MIN))
+            continue;
         const char *name = option->names[option->names[0][1] != '-'] + 2; // the first long one
         buffer_printf(out, "%s%s ", out->len ? ", " : "", name);
         if (option->kind == INT)
@@ -234,7 +235,8 @@ static bool read_bias(Options *o, const char *name, const char *text, Error *err
 static uint64_t seed_random(void) {
     uint32_t seed; // 32 bits are enough, and easy to type again
     int fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
-    if (fd < 0 || read(fd, &seed, sizeof seed) != sizeof seed) seed = (uint32_t)(now_sec() * 1e6) ^ (uint32_t)getpid();
+    if (fd < 0 || read(fd, &seed, sizeof seed) != sizeof seed)
+        seed = (uint32_t)(now_sec() * 1e6) ^ (uint32_t)getpid();
     if (fd >= 0) close(fd);
     return seed;
 }
@@ -262,9 +264,11 @@ bool option_set_number(Options *o, const Option *option, const char *label, doub
     void *field = (char *)o + option->offset;
     bool is_seed = option->kind == SEED, is_whole = option->kind == INT || is_seed;
     bool is_number = is_whole || option->kind == FLOAT || option->kind == DOUBLE;
-    double max = is_seed ? 0x1p53 : option->max, min = is_seed ? -max : option->min; // exact in JSON
+    double max = is_seed ? 0x1p53 : option->max,
+           min = is_seed ? -max : option->min; // exact in JSON
     if (!is_number || !(v >= min && v <= max) || (is_whole && v != floor(v)))
-        return error_set(err, EXIT_USAGE, "%s: expected a %s from %.10g to %.10g, found %.10g", label,
+        return error_set(err, EXIT_USAGE, "%s: expected a %s from %.10g to %.10g, found %.10g",
+                         label,
                          !is_number ? "truth value, not a number"
                          : is_whole ? "whole number"
                                     : "number",
@@ -282,7 +286,8 @@ bool option_set_number(Options *o, const Option *option, const char *label, doub
 
 bool option_set_flag(Options *o, const Option *option, const char *label, bool v, Error *err) {
     if (option->kind != FLAG)
-        return error_set(err, EXIT_USAGE, "%s: expected a number, found %s", label, v ? "true" : "false");
+        return error_set(err, EXIT_USAGE, "%s: expected a number, found %s", label,
+                         v ? "true" : "false");
     *(bool *)((char *)o + option->offset) = v;
     return true;
 }
@@ -297,12 +302,14 @@ bool option_set(Options *o, const Option *option, const char *name, const char *
     case BIAS: return read_bias(o, name, text, err);
     case INVERSE:
         if (!parse_f64(text, &v) || v < option->min || v > option->max)
-            return error_set(err, EXIT_USAGE, "%s: expected a number from %.10g to %.10g, found \"%s\"", name,
+            return error_set(err, EXIT_USAGE,
+                             "%s: expected a number from %.10g to %.10g, found \"%s\"", name,
                              option->min, option->max, text);
         *(double *)field = 1 / v;
         return true;
     case VARIABLE:
-        o->template_vars = xrealloc(o->template_vars, (size_t)o->n_template_vars + 1, sizeof *o->template_vars);
+        o->template_vars =
+            xrealloc(o->template_vars, (size_t)o->n_template_vars + 1, sizeof *o->template_vars);
         o->template_vars[o->n_template_vars++] = str_of(text);
         return true;
     case STOP:
@@ -311,28 +318,31 @@ bool option_set(Options *o, const Option *option, const char *name, const char *
         return true;
     case SEED:
         if (!parse_i64(text, &whole))
-            return error_set(err, EXIT_USAGE, "%s: expected a whole number, found \"%s\"", name, text);
+            return error_set(err, EXIT_USAGE, "%s: expected a whole number, found \"%s\"", name,
+                             text);
         set_seed(o, whole);
         return true;
     default: break;
     }
     bool is_good = option->kind == INT ? parse_i64(text, &whole) : parse_f64(text, &v);
     if (is_good && option->kind == INT) v = (double)whole;
-    if (is_good && v >= option->min && v <= option->max) return option_set_number(o, option, name, v, err);
-    return error_set(err, EXIT_USAGE, "%s: expected a %snumber from %.10g to %.10g, found \"%s\"", name,
-                     option->kind == INT ? "whole " : "", option->min, option->max, text);
+    if (is_good && v >= option->min && v <= option->max)
+        return option_set_number(o, option, name, v, err);
+    return error_set(err, EXIT_USAGE, "%s: expected a %snumber from %.10g to %.10g, found \"%s\"",
+                     name, option->kind == INT ? "whole " : "", option->min, option->max, text);
 }
 
-// An option of llama.cpp that is not ours: returns how many more arguments it takes, or -1 with err. `*name` becomes
-// ours where it means the same.
-static int read_spelling(Options *o, const Spelling *spelling, const char *next, const char **name, Error *err) {
+// An option of llama.cpp that is not ours: returns how many more arguments it takes, or -1 with
+// err. `*name` becomes ours where it means the same.
+static int read_spelling(Options *o, const Spelling *spelling, const char *next, const char **name,
+                         Error *err) {
     switch (spelling->kind) {
     case SPELLING_NEVER: error_set(err, EXIT_USAGE, "%s: %s", *name, spelling->text); return -1;
     case SPELLING_TWIN:
         *name = spelling->text;
         if (!next || !o->model_options.kv_type || !strcmp(next, o->model_options.kv_type)) return 0;
-        error_set(err, EXIT_USAGE, "%s: keys and values have one type; expected %s, found %s", spelling->name,
-                  o->model_options.kv_type, next);
+        error_set(err, EXIT_USAGE, "%s: keys and values have one type; expected %s, found %s",
+                  spelling->name, o->model_options.kv_type, next);
         return -1;
     case SPELLING_SAME: *name = spelling->text; return 0;
     default: break;
@@ -369,7 +379,8 @@ static bool parse_option(Options *o, char verb, char **argv, int *i, Error *err)
 
 bool options_parse(Options *o, char verb, int argc, char **argv, Error *err) {
     bool is_literal = false;
-    for (int i = 0; i < argc && strcmp(argv[i], "--"); i++) // wherever it stands, and whatever else is wrong
+    for (int i = 0; i < argc && strcmp(argv[i], "--");
+         i++) // wherever it stands, and whatever else is wrong
         if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) return o->wants_help = true;
     for (int i = 0; i < argc; i++) {
         const char *arg = argv[i];
@@ -383,6 +394,7 @@ bool options_parse(Options *o, char verb, int argc, char **argv, Error *err) {
         else if (!parse_option(o, verb, argv, &i, err))
             return false;
     }
-    if (o->is_verbose && o->ignored.len) fprintf(stderr, "llama31: changes nothing here:%s\n", o->ignored.data);
+    if (o->is_verbose && o->ignored.len)
+        fprintf(stderr, "llama31: changes nothing here:%s\n", o->ignored.data);
     return true;
 }

@@ -1,11 +1,14 @@
-// The options: what a command line can say, read by one table that also prints the help and serves chat's /set.
+// The options: what a command line can say, read by one table that also prints the help and serves
+// chat's /set.
 #ifndef CLI_OPTIONS_H
 #define CLI_OPTIONS_H
 
 #include "../bind.h"
 #include "../sample.h"
 
-enum { MAX_LOGPROBS = 100 }; // alternatives of a token that may be asked for: five times what OpenAI gives
+enum {
+    MAX_LOGPROBS = 100
+}; // alternatives of a token that may be asked for: five times what OpenAI gives
 
 // All that the command line can say. Fields keep their default where an option was not given.
 typedef struct {
@@ -71,8 +74,8 @@ typedef struct {
     bool is_profile, is_sweep;
 } Options;
 
-// The table of options (cli/options.c). `verb` is the letter of a verb, S for what chat's /set changes, or J for what
-// a request of batch may say.
+// The table of options (cli/options.c). `verb` is the letter of a verb, S for what chat's /set
+// changes, or J for what a request of batch may say.
 typedef struct Option Option;
 
 // What stands where the command line says nothing; a seed is drawn.
@@ -89,8 +92,9 @@ bool option_set_flag(Options *o, const Option *option, const char *label, bool v
 void options_add_bias(Options *o, int id, float bias);
 // What /set changes, as "temp 0.8, top-k 40, ...".
 void options_put_settings(const Options *o, Buffer *out);
-// A row of the table as help shows it: names (at most 3, NULL after the last), letters of verbs, what the value is
-// (NULL: none). A row without names begins a group, which `help` names. False after the last.
+// A row of the table as help shows it: names (at most 3, NULL after the last), letters of verbs,
+// what the value is (NULL: none). A row without names begins a group, which `help` names. False
+// after the last.
 typedef struct {
     const char *const *names;
     const char *verbs, *value, *help;

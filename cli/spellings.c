@@ -6,7 +6,8 @@
 static const char no_gpu[] = "there is no GPU here: all layers run on the CPU";
 static const char no_download[] = "this program downloads nothing; give it a file (-m FILE)";
 static const char no_server[] = "this program is no server; batch completes files of prompts";
-static const char no_sampler[] = "no such sampler here (there are --temp, --top-k, --top-p, --min-p and penalties)";
+static const char no_sampler[] =
+    "no such sampler here (there are --temp, --top-k, --top-p, --min-p and penalties)";
 static const char no_adapter[] = "adapters are not read; merge them into the model first";
 static const char no_image[] = "models of this program read text only";
 
@@ -99,8 +100,10 @@ static const Spelling spellings[] = {
     {"--control-vector", SPELLING_NEVER, no_adapter},
     {"--mmproj", SPELLING_NEVER, no_image},
     {"--image", SPELLING_NEVER, no_image},
-    {"-e", SPELLING_NEVER, "\\n in a prompt stays as it is; a shell writes $'...', -f reads a file"},
-    {"--escape", SPELLING_NEVER, "\\n in a prompt stays as it is; a shell writes $'...', -f reads a file"},
+    {"-e", SPELLING_NEVER,
+     "\\n in a prompt stays as it is; a shell writes $'...', -f reads a file"},
+    {"--escape", SPELLING_NEVER,
+     "\\n in a prompt stays as it is; a shell writes $'...', -f reads a file"},
     {"-sysf", SPELLING_NEVER, "a system prompt from a file is -sys @FILE"},
     {"--system-prompt-file", SPELLING_NEVER, "a system prompt from a file is -sys @FILE"},
     {"--chat-template-file", SPELLING_NEVER, "a template from a file is --template @FILE"},

@@ -1,4 +1,5 @@
-// Options that llama.cpp's users type and this program spells otherwise, does not need, or cannot serve.
+// Options that llama.cpp's users type and this program spells otherwise, does not need, or cannot
+// serve.
 #ifndef CLI_SPELLINGS_H
 #define CLI_SPELLINGS_H
 

@@ -10,10 +10,12 @@ void grammar_free(Grammar *c) {
     if (!c) return;
     for (int i = 0; i < c->n_dfas; i++) dfa_free(&c->dfas[i]);
     for (int i = 0; i < c->n_strings; i++) free(c->strings[i].live);
-    for (int i = 0; i < c->n_objects; i++) free(c->objects[i].slots), free(c->objects[i].other_nodes);
+    for (int i = 0; i < c->n_objects; i++)
+        free(c->objects[i].slots), free(c->objects[i].other_nodes);
     for (int i = 0; i < c->n_arrays; i++) free(c->arrays[i].prefix);
     for (int i = 0; i < c->n_nodes; i++) free(c->nodes[i].alts);
-    free(c->dfas), free(c->strings), free(c->objects), free(c->arrays), free(c->nodes), free(c->tries), free(c);
+    free(c->dfas), free(c->strings), free(c->objects), free(c->arrays), free(c->nodes),
+        free(c->tries), free(c);
 }
 
 // Room for one more in a list that grows by doubling.

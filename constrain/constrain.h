@@ -1,20 +1,21 @@
-// Constraints on a text: a JSON Schema, a grammar, a regular expression or a list of choices, compiled once. mask.h
-// says which tokens may come next by one.
+// Constraints on a text: a JSON Schema, a grammar, a regular expression or a list of choices,
+// compiled once. mask.h says which tokens may come next by one.
 #ifndef CONSTRAIN_CONSTRAIN_H
 #define CONSTRAIN_CONSTRAIN_H
 
 #include "../base/json.h"
 #include "mask.h"
 
-// JSON texts that a schema (draft 2020-12; the spellings of drafts 4 to 7 where $schema says so or they are plain)
-// accepts, written with the white space of json.dumps: none, its default, or indent=2. is_ordered: properties come in
-// the schema's order, else in any. Every keyword either counts in full or is an error that names it and its place;
-// annotations and unknown keywords say nothing about texts; the latter are listed in `unknown` (may be NULL). NULL with
-// err (exit 2).
+// JSON texts that a schema (draft 2020-12; the spellings of drafts 4 to 7 where $schema says so or
+// they are plain) accepts, written with the white space of json.dumps: none, its default, or
+// indent=2. is_ordered: properties come in the schema's order, else in any. Every keyword either
+// counts in full or is an error that names it and its place; annotations and unknown keywords say
+// nothing about texts; the latter are listed in `unknown` (may be NULL). NULL with err (exit 2).
 Grammar *grammar_schema(const Json *schema, bool is_ordered, Buffer *unknown, Error *err);
 // The same from text, with errors of its syntax.
 Grammar *grammar_schema_text(Str text, bool is_ordered, Buffer *unknown, Error *err);
-// A grammar in llama.cpp's GBNF; the text is one of its rule `root`. NULL with err (exit 2: line and column).
+// A grammar in llama.cpp's GBNF; the text is one of its rule `root`. NULL with err (exit 2: line
+// and column).
 Grammar *grammar_gbnf(Str text, Error *err);
 // Texts that a regular expression (regex.h) matches from end to end.
 Grammar *grammar_regex(Str pattern, Error *err);

@@ -1,5 +1,6 @@
-// Subset construction (Rabin and Scott 1959), products, and Moore's partition refinement. Characters fall into classes
-// that no set of the expression tells apart, so that a row has a few entries and not a million.
+// Subset construction (Rabin and Scott 1959), products, and Moore's partition refinement.
+// Characters fall into classes that no set of the expression tells apart, so that a row has a few
+// entries and not a million.
 #include "dfa.h"
 
 #include <stdlib.h>
@@ -10,13 +11,15 @@ enum { MAX_NFA = 1 << 16, MAX_DFA = 30000, MAX_TABLE = 1 << 23 };
 bool budget_take(Budget *b, long n) { return (b->left -= n) > 0; }
 
 static bool too_large(Error *err) {
-    return error_set(err, EXIT_USAGE, "too complex: more than %d states or %d steps", MAX_DFA, COMPILE_BUDGET);
+    return error_set(err, EXIT_USAGE, "too complex: more than %d states or %d steps", MAX_DFA,
+                     COMPILE_BUDGET);
 }
 
 // --- sets
 
 void charset_add(CharSet *s, uint32_t lo, uint32_t hi) {
-    if (s->n == s->cap) s->at = xrealloc(s->at, (size_t)(s->cap = s->cap ? 2 * s->cap : 8), sizeof *s->at);
+    if (s->n == s->cap)
+        s->at = xrealloc(s->at, (size_t)(s->cap = s->cap ? 2 * s->cap : 8), sizeof *s->at);
     s->at[s->n++] = (Range){lo, hi};
 }
 
@@ -82,14 +85,16 @@ int nfa_state(Nfa *n) {
 void nfa_edge(Nfa *n, int from, int to, EdgeKind kind, int arg) {
     if (n->is_full) return;
     if (n->n_edges == n->cap_edges)
-        n->edges = xrealloc(n->edges, (size_t)(n->cap_edges = n->cap_edges ? 2 * n->cap_edges : 64), sizeof(Edge));
+        n->edges = xrealloc(n->edges, (size_t)(n->cap_edges = n->cap_edges ? 2 * n->cap_edges : 64),
+                            sizeof(Edge));
     n->edges[n->n_edges++] = (Edge){from, to, kind, arg};
 }
 
 // The index of an equal set, or of this one.
 static int keep_set(Nfa *n, CharSet *set) {
     for (int i = n->n_sets; i-- > 0 && i > n->n_sets - 64;)
-        if (n->sets[i].n == set->n && !memcmp(n->sets[i].at, set->at, (size_t)set->n * sizeof(Range)))
+        if (n->sets[i].n == set->n &&
+            !memcmp(n->sets[i].at, set->at, (size_t)set->n * sizeof(Range)))
             return charset_free(set), i;
     if (n->n_sets % 16 == 0) n->sets = xrealloc(n->sets, (size_t)n->n_sets + 16, sizeof(CharSet));
     n->sets[n->n_sets] = *set;
@@ -172,7 +177,8 @@ static bool make_classes(Dfa *d, const Nfa *n, Error *err) {
         }
     qsort(d->bounds, n_bounds, sizeof *d->bounds, by_code);
     for (size_t i = 0; i < n_bounds; i++)
-        if (!i || d->bounds[i] != d->bounds[d->n_bounds - 1]) d->bounds[d->n_bounds++] = d->bounds[i];
+        if (!i || d->bounds[i] != d->bounds[d->n_bounds - 1])
+            d->bounds[d->n_bounds++] = d->bounds[i];
     d->class_of = xalloc((size_t)d->n_bounds, sizeof *d->class_of);
     d->n_classes = 1;
     int *renamed = xrealloc(NULL, (size_t)d->n_bounds + 1, sizeof *renamed);
@@ -225,7 +231,8 @@ static void index_sets(Subset *s) {
         int n = 0;
         memset(has, 0, (size_t)d->n_classes);
         for (int r = 0; r < set->n; r++)
-            for (int b = dfa_interval(d, set->at[r].lo); b < d->n_bounds && d->bounds[b] <= set->at[r].hi; b++)
+            for (int b = dfa_interval(d, set->at[r].lo);
+                 b < d->n_bounds && d->bounds[b] <= set->at[r].hi; b++)
                 n += !has[d->class_of[b]], has[d->class_of[b]] = 1;
         s->classes[i] = xrealloc(NULL, (size_t)n + 1, sizeof(int));
         n = 0;
@@ -281,14 +288,16 @@ static void grow_table(Subset *s) {
     free(s->table);
     s->table = xalloc((size_t)(s->table_size *= 2), sizeof(int));
     for (int state = 1; state < s->dfa->n_states; state++)
-        *find_slot(s, s->items + s->begin[state], (int)(s->begin[state + 1] - s->begin[state])) = state;
+        *find_slot(s, s->items + s->begin[state], (int)(s->begin[state + 1] - s->begin[state])) =
+            state;
 }
 
 // The Dfa state of the set under way: 0 for the empty one, -1 beyond the limit.
 static int set_state(Subset *s) {
     Dfa *d = s->dfa;
     if (!s->n_set) return 0;
-    if (s->universal >= 0 && s->stamp[s->universal] == s->stamped) s->set[0] = s->universal, s->n_set = 1;
+    if (s->universal >= 0 && s->stamp[s->universal] == s->stamped)
+        s->set[0] = s->universal, s->n_set = 1;
     qsort(s->set, (size_t)s->n_set, sizeof(int), by_number);
     if (2 * d->n_states >= s->table_size) grow_table(s);
     int *slot = find_slot(s, s->set, s->n_set);
@@ -307,7 +316,8 @@ static int set_state(Subset *s) {
     }
     memcpy(s->items + s->n_items, s->set, (size_t)s->n_set * sizeof(int));
     s->n_items += (size_t)s->n_set;
-    memset(d->next + (size_t)d->n_states * (size_t)d->n_classes, 0, (size_t)d->n_classes * sizeof *d->next);
+    memset(d->next + (size_t)d->n_states * (size_t)d->n_classes, 0,
+           (size_t)d->n_classes * sizeof *d->next);
     d->accept[d->n_states] = 0;
     s->begin[d->n_states + 1] = s->n_items;
     return *slot = d->n_states++;
@@ -316,7 +326,8 @@ static int set_state(Subset *s) {
 static void bucket_put(Subset *s, int bucket, int state) {
     if (s->n_bucket[bucket] == s->cap_bucket[bucket]) {
         s->cap_bucket[bucket] = s->cap_bucket[bucket] ? 2 * s->cap_bucket[bucket] : 4;
-        s->buckets[bucket] = xrealloc(s->buckets[bucket], (size_t)s->cap_bucket[bucket], sizeof(int));
+        s->buckets[bucket] =
+            xrealloc(s->buckets[bucket], (size_t)s->cap_bucket[bucket], sizeof(int));
     }
     s->buckets[bucket][s->n_bucket[bucket]++] = state;
 }
@@ -346,7 +357,8 @@ static int target(Subset *s, int bucket) {
 static bool add_call(Subset *s, int rule) {
     int to = target(s, s->dfa->n_classes + rule);
     if (s->n_calls == s->cap_calls)
-        s->calls = xrealloc(s->calls, (size_t)(s->cap_calls = s->cap_calls ? 2 * s->cap_calls : 16), sizeof(Call));
+        s->calls = xrealloc(s->calls, (size_t)(s->cap_calls = s->cap_calls ? 2 * s->cap_calls : 16),
+                            sizeof(Call));
     s->calls[s->n_calls++] = (Call){rule, to};
     return to >= 0;
 }
@@ -362,7 +374,8 @@ static bool fill_row(Subset *s, int state) {
     if (!fill_buckets(s, state)) return false;
     for (int c = 0, last = -1; c < d->n_classes; c++) {
         if (!s->n_bucket[c]) continue;
-        int to = last >= 0 && same_bucket(s, c, last) ? d->next[state * d->n_classes + last] : target(s, c);
+        int to = last >= 0 && same_bucket(s, c, last) ? d->next[state * d->n_classes + last]
+                                                      : target(s, c);
         if (to < 0) return false;
         d->next[state * d->n_classes + c] = (uint16_t)to;
         last = c;
@@ -390,7 +403,8 @@ static int start_state(Subset *s, int start) {
 }
 
 static void subset_init(Subset *s, const Nfa *n, Dfa *d, int n_rules) {
-    *s = (Subset){.nfa = n, .dfa = d, .universal = -1, .cap = 16, .cap_items = 256, .table_size = 128};
+    *s = (Subset){
+        .nfa = n, .dfa = d, .universal = -1, .cap = 16, .cap_items = 256, .table_size = 128};
     index_edges(s);
     index_sets(s);
     s->begin = xalloc((size_t)s->cap + 1, sizeof *s->begin);
@@ -411,7 +425,8 @@ static void subset_init(Subset *s, const Nfa *n, Dfa *d, int n_rules) {
 static void subset_free(Subset *s) {
     for (int i = 0; i < s->nfa->n_sets; i++) free(s->classes[i]);
     for (int i = 0; i < s->n_buckets; i++) free(s->buckets[i]);
-    free(s->classes), free(s->buckets), free(s->n_bucket), free(s->cap_bucket), free(s->edge_begin), free(s->order);
+    free(s->classes), free(s->buckets), free(s->n_bucket), free(s->cap_bucket), free(s->edge_begin),
+        free(s->order);
     free(s->begin), free(s->items), free(s->table), free(s->set), free(s->stamp);
 }
 
@@ -440,7 +455,8 @@ bool dfa_build(Dfa *d, const Nfa *n, int start, int final, int universal, Error 
     return true;
 }
 
-bool dfa_build_rules(Dfa *d, const Nfa *n, const int *starts, const int *finals, int n_rules, Error *err) {
+bool dfa_build_rules(Dfa *d, const Nfa *n, const int *starts, const int *finals, int n_rules,
+                     Error *err) {
     *d = (Dfa){0};
     if (n->is_full || !make_classes(d, n, err)) return dfa_free(d), too_large(err);
     Subset s;
@@ -479,7 +495,8 @@ static void trim(Dfa *d) {
     for (bool changed = true; changed;) {
         changed = false;
         for (int state = d->n_states; state-- > 1;)
-            if (!useful[state] && (d->accept[state] || leads_on(d, useful, state))) useful[state] = changed = true;
+            if (!useful[state] && (d->accept[state] || leads_on(d, useful, state)))
+                useful[state] = changed = true;
     }
     for (int i = 0; i < d->n_states * d->n_classes; i++)
         if (!useful[d->next[i]]) d->next[i] = 0;
@@ -491,7 +508,8 @@ static void trim(Dfa *d) {
     free(useful);
 }
 
-// One round of refinement: states stay together if they were and all their successors were. Returns the parts.
+// One round of refinement: states stay together if they were and all their successors were. Returns
+// the parts.
 static int refine_states(const Dfa *d, const int *part, int *out, int *table, int size) {
     int n = 0;
     memset(table, -1, (size_t)size * sizeof(int));
@@ -534,9 +552,11 @@ static void minimise(Dfa *d) {
     enum { MAX_ROUNDS = 200 }; // what is not joined by then stays apart, which is no error
     int size = 16;
     while (size < 2 * d->n_states) size *= 2;
-    int *part = xalloc((size_t)d->n_states, sizeof(int)), *out = xalloc((size_t)d->n_states, sizeof(int));
+    int *part = xalloc((size_t)d->n_states, sizeof(int)),
+        *out = xalloc((size_t)d->n_states, sizeof(int));
     int *table = xalloc((size_t)size, sizeof(int)), n = 0;
-    for (int state = 0; state < d->n_states; state++) part[state] = state ? d->accept[state] + 1 : 0;
+    for (int state = 0; state < d->n_states; state++)
+        part[state] = state ? d->accept[state] + 1 : 0;
     for (int round = 0; round < MAX_ROUNDS; round++) {
         int parts = refine_states(d, part, out, table, size);
         int *old = part;
@@ -557,7 +577,8 @@ void dfa_reduce(Dfa *d) {
 
 // --- products
 
-// Intervals of both, with a class for each pair of classes that occurs. pairs: (a's, b's) class of each new class.
+// Intervals of both, with a class for each pair of classes that occurs. pairs: (a's, b's) class of
+// each new class.
 static void pair_classes(Dfa *out, const Dfa *a, const Dfa *b, int **pairs) {
     int *id = xalloc((size_t)a->n_classes * (size_t)b->n_classes, sizeof(int));
     size_t most = (size_t)(a->n_bounds + b->n_bounds);
@@ -611,7 +632,8 @@ static int pair_state(PairTable *t, Dfa *out, uint32_t key) {
     if (2 * out->n_states >= t->size) grow_pairs(t, out->n_states);
     size_t i = pair_slot(t, key);
     if (t->keys[i]) return t->states[i];
-    if (out->n_states == MAX_DFA || (size_t)out->n_states * (size_t)out->n_classes > MAX_TABLE) return -1;
+    if (out->n_states == MAX_DFA || (size_t)out->n_states * (size_t)out->n_classes > MAX_TABLE)
+        return -1;
     if (out->n_states == t->cap) {
         t->cap *= 2;
         t->key_of = xrealloc(t->key_of, (size_t)t->cap, sizeof *t->key_of);
@@ -628,15 +650,19 @@ static uint16_t pair_label(int a, int b, DfaOp op, int bit) {
     return (uint16_t)((op == DFA_AND) == (b != 0) ? a : 0);
 }
 
-static bool product_rows(PairTable *t, Dfa *out, const Dfa *a, const Dfa *b, const int *pairs, DfaOp op, int bit,
-                         Budget *budget) {
+static bool product_rows(PairTable *t, Dfa *out, const Dfa *a, const Dfa *b, const int *pairs,
+                         DfaOp op, int bit, Budget *budget) {
     for (int state = 1; state < out->n_states; state++) {
-        int sa = (int)(t->key_of[state] / (uint32_t)b->n_states), sb = (int)(t->key_of[state] % (uint32_t)b->n_states);
+        int sa = (int)(t->key_of[state] / (uint32_t)b->n_states),
+            sb = (int)(t->key_of[state] % (uint32_t)b->n_states);
         if (!budget_take(budget, out->n_classes)) return false;
         out->accept[state] = pair_label(a->accept[sa], b->accept[sb], op, bit);
         for (int c = 0; c < out->n_classes; c++) {
-            int na = a->next[sa * a->n_classes + pairs[2 * c]], nb = b->next[sb * b->n_classes + pairs[2 * c + 1]];
-            int to = na && (nb || op != DFA_AND) ? pair_state(t, out, (uint32_t)(na * b->n_states + nb)) : 0;
+            int na = a->next[sa * a->n_classes + pairs[2 * c]],
+                nb = b->next[sb * b->n_classes + pairs[2 * c + 1]];
+            int to = na && (nb || op != DFA_AND)
+                         ? pair_state(t, out, (uint32_t)(na * b->n_states + nb))
+                         : 0;
             if (to < 0) return false;
             out->next[state * out->n_classes + c] = (uint16_t)to;
         }
@@ -644,7 +670,8 @@ static bool product_rows(PairTable *t, Dfa *out, const Dfa *a, const Dfa *b, con
     return true;
 }
 
-bool dfa_product(Dfa *out, const Dfa *a, const Dfa *b, DfaOp op, int bit, Budget *budget, Error *err) {
+bool dfa_product(Dfa *out, const Dfa *a, const Dfa *b, DfaOp op, int bit, Budget *budget,
+                 Error *err) {
     int *pairs;
     PairTable t = {.size = 64, .cap = 16};
     *out = (Dfa){.n_states = 1};

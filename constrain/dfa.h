@@ -1,5 +1,6 @@
-// Regular languages over code points: sets of characters, automata with free choice (Nfa) built by the readers of
-// expressions and grammars, deterministic ones (Dfa) made of them by the subset construction.
+// Regular languages over code points: sets of characters, automata with free choice (Nfa) built by
+// the readers of expressions and grammars, deterministic ones (Dfa) made of them by the subset
+// construction.
 #ifndef CONSTRAIN_DFA_H
 #define CONSTRAIN_DFA_H
 
@@ -23,8 +24,8 @@ void charset_seal(CharSet *s);
 void charset_invert(CharSet *s); // seals
 void charset_free(CharSet *s);
 
-// How much work may still go into compiling: every step of every construction takes from it, so that no pattern or
-// schema takes longer than about a second.
+// How much work may still go into compiling: every step of every construction takes from it, so
+// that no pattern or schema takes longer than about a second.
 typedef struct {
     long left;
 } Budget;
@@ -78,14 +79,19 @@ typedef struct {
     int *starts, n_rules; // states in which the rules begin; 0: no text follows the rule
 } Dfa;
 
-// Deterministic form of an Nfa from `start`. `finals` are n_finals accepting states (label 1). `universal` (or -1) is
-// a state after which every text is accepted. False with err when it grows beyond limit or budget.
+// Deterministic form of an Nfa from `start`. `finals` are n_finals accepting states (label 1).
+// `universal` (or -1) is a state after which every text is accepted. False with err when it grows
+// beyond limit or budget.
 bool dfa_build(Dfa *d, const Nfa *n, int start, int final, int universal, Error *err);
-// The same for rules that call each other: rule r from starts[r] to finals[r]. Calls of rules without any text go.
-bool dfa_build_rules(Dfa *d, const Nfa *n, const int *starts, const int *finals, int n_rules, Error *err);
-// Texts of both; texts of a that are none of b; texts of a, whose labels get `bit` where b accepts too.
+// The same for rules that call each other: rule r from starts[r] to finals[r]. Calls of rules
+// without any text go.
+bool dfa_build_rules(Dfa *d, const Nfa *n, const int *starts, const int *finals, int n_rules,
+                     Error *err);
+// Texts of both; texts of a that are none of b; texts of a, whose labels get `bit` where b accepts
+// too.
 typedef enum { DFA_AND, DFA_AND_NOT, DFA_MARK } DfaOp;
-bool dfa_product(Dfa *out, const Dfa *a, const Dfa *b, DfaOp op, int bit, Budget *budget, Error *err);
+bool dfa_product(Dfa *out, const Dfa *a, const Dfa *b, DfaOp op, int bit, Budget *budget,
+                 Error *err);
 // All texts, with label 1.
 void dfa_any(Dfa *d);
 // The texts of n to m characters (m < 0: or more).

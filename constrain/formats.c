@@ -8,22 +8,26 @@
 
 // --- formats
 
-#define DATE                                                                                                           \
-    "([0-9]{4}-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|02-(0[1-9]|1[0-9]|2[0-8])" \
-    ")"                                                                                                                \
+#define DATE                                                                                       \
+    "([0-9]{4}-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|02-("  \
+    "0[1-9]|1[0-9]|2[0-8])"                                                                        \
+    ")"                                                                                            \
     "|([0-9]{2}(0[48]|[2468][048]|[13579][26])|([02468][048]|[13579][26])00)-02-29)"
 #define OFFSET "([zZ]|[+-]([01][0-9]|2[0-3]):[0-5][0-9])"
-#define TIME   "(([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]+)?" OFFSET "|23:59:60(\\.[0-9]+)?([zZ]|[+-]00:00))"
-#define LABEL  "[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
-#define HOST   LABEL "(\\." LABEL ")*"
-#define OCTET  "(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
-#define IPV4   "(" OCTET "\\.){3}" OCTET
-#define H      "[0-9A-Fa-f]{1,4}"
-#define LS32   "(" H ":" H "|" IPV4 ")"
-#define IPV6                                                                                                           \
-    "((" H ":){6}" LS32 "|::(" H ":){5}" LS32 "|(" H ")?::(" H ":){4}" LS32 "|((" H ":)?" H ")?::(" H ":){3}" LS32     \
-    "|((" H ":){0,2}" H ")?::(" H ":){2}" LS32 "|((" H ":){0,3}" H ")?::" H ":" LS32 "|((" H ":){0,4}" H ")?::" LS32   \
-    "|((" H ":){0,5}" H ")?::" H "|((" H ":){0,6}" H ")?::)"
+#define TIME                                                                                       \
+    "(([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]+)?" OFFSET                                 \
+    "|23:59:60(\\.[0-9]+)?([zZ]|[+-]00:00))"
+#define LABEL "[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+#define HOST  LABEL "(\\." LABEL ")*"
+#define OCTET "(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
+#define IPV4  "(" OCTET "\\.){3}" OCTET
+#define H     "[0-9A-Fa-f]{1,4}"
+#define LS32  "(" H ":" H "|" IPV4 ")"
+#define IPV6                                                                                       \
+    "((" H ":){6}" LS32 "|::(" H ":){5}" LS32 "|(" H ")?::(" H ":){4}" LS32 "|((" H ":)?" H        \
+    ")?::(" H ":){3}" LS32 "|((" H ":){0,2}" H ")?::(" H ":){2}" LS32 "|((" H ":){0,3}" H ")?::" H \
+    ":" LS32 "|((" H ":){0,4}" H ")?::" LS32 "|((" H ":){0,5}" H ")?::" H "|((" H ":){0,6}" H      \
+    ")?::)"
 // RFC 3986
 #define PCT    "%[0-9A-Fa-f]{2}"
 #define PCHAR  "([A-Za-z0-9._~!$&'()*+,;=:@-]|" PCT ")"
@@ -53,7 +57,8 @@ FormatKind format_find(Str name, const char **pattern, uint32_t *max) {
         {"duration", "P(" YMD "(T" HMS ")?|T" HMS "|[0-9]+W)", UINT32_MAX},
         {"uuid", "[0-9A-Fa-f]{8}-([0-9A-Fa-f]{4}-){3}[0-9A-Fa-f]{12}", UINT32_MAX},
         {"email",
-         "(" ATOM "(\\." ATOM ")*|\"([\\x20\\x21\\x23-\\x5b\\x5d-\\x7e]|\\\\[\\x20-\\x7e])*\")@(" HOST "|\\[(" IPV4
+         "(" ATOM "(\\." ATOM
+         ")*|\"([\\x20\\x21\\x23-\\x5b\\x5d-\\x7e]|\\\\[\\x20-\\x7e])*\")@(" HOST "|\\[(" IPV4
          "|IPv6:" IPV6 ")\\])",
          UINT32_MAX},
         {"ipv4", IPV4, UINT32_MAX},
@@ -64,9 +69,11 @@ FormatKind format_find(Str name, const char **pattern, uint32_t *max) {
         {"json-pointer", TOKEN, UINT32_MAX},
         {"relative-json-pointer", "(0|[1-9][0-9]*)(#|" TOKEN ")", UINT32_MAX},
     };
-    static const char *const others[] = {"idn-email", "idn-hostname", "iri", "iri-reference", "uri-template", "regex"};
+    static const char *const others[] = {"idn-email",     "idn-hostname", "iri",
+                                         "iri-reference", "uri-template", "regex"};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (str_is(name, known[i].name)) return *pattern = known[i].pattern, *max = known[i].max, FORMAT_KNOWN;
+        if (str_is(name, known[i].name))
+            return *pattern = known[i].pattern, *max = known[i].max, FORMAT_KNOWN;
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (str_is(name, others[i])) return FORMAT_UNSUPPORTED;
     return FORMAT_UNKNOWN;
@@ -74,7 +81,8 @@ FormatKind format_find(Str name, const char **pattern, uint32_t *max) {
 
 // --- numbers
 
-// Numbers are bounded, so that a text of them ends: 60 digits before the point, as many behind it as json.dumps writes.
+// Numbers are bounded, so that a text of them ends: 60 digits before the point, as many behind it
+// as json.dumps writes.
 #define DIGITS "(0|[1-9][0-9]{0,59})"
 #define PART   "(\\.[0-9]{1,21})"
 // Of two and three digits, so that the number stays within a double.
@@ -84,7 +92,8 @@ FormatKind format_find(Str name, const char **pattern, uint32_t *max) {
 #define TINY "[1-9](\\.[0-9]{1,16})?e-(0[5-9]|[1-9][0-9]|[12][0-9]{2}|30[0-7])"
 #define HUGE "[1-9](\\.[0-9]{1,16})?e\\+(1[6-9]|[2-9][0-9]|[12][0-9]{2}|30[0-7])"
 
-// A positive double in decimal: digits before the point without leading zeros (but "0"), behind it without trailing.
+// A positive double in decimal: digits before the point without leading zeros (but "0"), behind it
+// without trailing.
 typedef struct {
     char whole[330], part[360];
 } Decimal;
@@ -145,7 +154,8 @@ static void put_up_to(Buffer *out, double x, bool is_out) {
     if (n) buffer_printf(out, "|%s(\\.0+)?", d.whole);
     for (size_t i = 0; i < n; i++) {
         if (i) buffer_printf(out, "|%s\\.%.*s", d.whole, (int)i, d.part);
-        if (d.part[i] > '0') buffer_printf(out, "|%s\\.%.*s[0-%c][0-9]*", d.whole, (int)i, d.part, d.part[i] - 1);
+        if (d.part[i] > '0')
+            buffer_printf(out, "|%s\\.%.*s[0-%c][0-9]*", d.whole, (int)i, d.part, d.part[i] - 1);
     }
     if (!is_out && n)
         buffer_printf(out, "|%s\\.%s0*", d.whole, d.part);
@@ -172,7 +182,8 @@ static bool keep(Dfa *d, const char *pattern, bool is_negated, Budget *budget, E
 // Keeps what is at most x.
 static bool keep_up_to(Dfa *d, double x, bool is_out, Budget *budget, Error *err) {
     Buffer p = {0};
-    bool is_negated = x < 0; // x is beyond those that are greater: -0 to -|x|, and all positive ones
+    bool is_negated =
+        x < 0; // x is beyond those that are greater: -0 to -|x|, and all positive ones
     buffer_puts(&p, is_negated ? MAGNITUDE "|-" : "");
     if (!is_negated && x == 0) buffer_puts(&p, is_out ? "-" MAGNITUDE : "-" MAGNITUDE "|");
     if (!is_negated && x > 0) buffer_puts(&p, "-" MAGNITUDE "|");
@@ -241,7 +252,8 @@ static bool narrow(const NumberRange *r, Budget *budget, Dfa *d, Error *err) {
     if (!isinf(r->hi) && !keep_up_to(d, r->hi, r->hi_is_out, budget, err)) return false;
     if (r->multiple == 0 || (is_integral && 1 / r->multiple == floor(1 / r->multiple))) return true;
     if (r->multiple != floor(r->multiple) || r->multiple > MOST_MULTIPLE || r->multiple < 1)
-        return error_set(err, EXIT_USAGE, "only whole numbers from 1 to %d are supported", MOST_MULTIPLE);
+        return error_set(err, EXIT_USAGE, "only whole numbers from 1 to %d are supported",
+                         MOST_MULTIPLE);
     return keep_multiples(d, (int)r->multiple, budget, err);
 }
 
@@ -249,7 +261,7 @@ bool number_dfa(const NumberRange *r, Budget *budget, Dfa *out, Error *err) {
     bool has_bounds = !isinf(r->lo) || !isinf(r->hi);
     const char *pattern = !r->has_fractions ? (r->is_plain ? "-?" DIGITS : "-?" DIGITS "(\\.0)?")
                           : has_bounds      ? "-?" MAGNITUDE
-                                            : "-?(" DIGITS PART "?(" EXP2 ")?|[0-9]" PART "?" EXP3 ")";
+                                       : "-?(" DIGITS PART "?(" EXP2 ")?|[0-9]" PART "?" EXP3 ")";
     if (!regex_compile(str_of(pattern), REGEX_WHOLE, budget, out, err)) return false;
     if (narrow(r, budget, out, err)) return true;
     dfa_free(out);

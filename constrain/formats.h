@@ -5,8 +5,8 @@
 #include "dfa.h"
 
 typedef enum { FORMAT_UNKNOWN, FORMAT_KNOWN, FORMAT_UNSUPPORTED } FormatKind;
-// The expression of a format's texts and their greatest length (UINT32_MAX: none). Unsupported ones are in the
-// standard.
+// The expression of a format's texts and their greatest length (UINT32_MAX: none). Unsupported ones
+// are in the standard.
 FormatKind format_find(Str name, const char **pattern, uint32_t *max);
 
 // Numbers a schema allows. lo and hi may be infinite.

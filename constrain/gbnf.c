@@ -2,9 +2,10 @@
 //
 //   root ::= "yes" | [0-9]+ ("," item){2,4}    # a comment
 //
-// Rule names are letters, digits and -; literals and classes know \n \r \t \xHH \uHHHH \UHHHHHHHH \\ \" \[ \]; . is any
-// character; * + ? {n} {n,} {n,m} repeat. A rule ends with its line unless a group is open or | follows. Each rule
-// becomes a small automaton whose edges are characters and calls of other rules.
+// Rule names are letters, digits and -; literals and classes know \n \r \t \xHH \uHHHH \UHHHHHHHH
+// \\ \" \[ \]; . is any character; * + ? {n} {n,} {n,m} repeat. A rule ends with its line unless a
+// group is open or | follows. Each rule becomes a small automaton whose edges are characters and
+// calls of other rules.
 #include "constrain.h"
 #include "regex.h"
 
@@ -36,13 +37,18 @@ static int fail(Reader *r, size_t at, const char *why) {
             line++, column = 1;
         else
             column += ((unsigned char)r->text.data[i] & 0xc0) != 0x80;
-    if (!r->err->code) error_set(r->err, EXIT_USAGE, "grammar: line %zu, column %zu: %s", line, column, why);
+    if (!r->err->code)
+        error_set(r->err, EXIT_USAGE, "grammar: line %zu, column %zu: %s", line, column, why);
     return -1;
 }
 
-static int peek(const Reader *r) { return r->at < r->text.len ? (unsigned char)r->text.data[r->at] : -1; }
+static int peek(const Reader *r) {
+    return r->at < r->text.len ? (unsigned char)r->text.data[r->at] : -1;
+}
 
-static bool is_name(int c) { return c == '-' || (c >= '0' && c <= '9') || ((c | 0x20) >= 'a' && (c | 0x20) <= 'z'); }
+static bool is_name(int c) {
+    return c == '-' || (c >= '0' && c <= '9') || ((c | 0x20) >= 'a' && (c | 0x20) <= 'z');
+}
 
 static void skip_space(Reader *r, bool lines_too) {
     for (int c; (c = peek(r)) >= 0; r->at++) {
@@ -58,8 +64,10 @@ static int find_rule(Reader *r, Str name, size_t at) {
     for (int i = 0; i < r->n_rules; i++)
         if (str_eq(r->rules[i].name, name)) return i;
     if (r->n_rules == MAX_RULES) return fail(r, at, "too many rules");
-    if (r->n_rules % 64 == 0) r->rules = xrealloc(r->rules, (size_t)r->n_rules + 64, sizeof *r->rules);
-    r->rules[r->n_rules] = (Rule){.name = name, .used_at = at, .start = nfa_state(&r->nfa), .end = nfa_state(&r->nfa)};
+    if (r->n_rules % 64 == 0)
+        r->rules = xrealloc(r->rules, (size_t)r->n_rules + 64, sizeof *r->rules);
+    r->rules[r->n_rules] =
+        (Rule){.name = name, .used_at = at, .start = nfa_state(&r->nfa), .end = nfa_state(&r->nfa)};
     return r->n_rules++;
 }
 
@@ -73,11 +81,13 @@ static Str read_name(Reader *r) {
 static bool read_char(Reader *r, uint32_t *code) {
     size_t n;
     Str rest = {r->text.data + r->at, r->text.len - r->at};
-    if (!rest.len || *rest.data == '\n') return fail(r, r->at, "the literal or class is not closed") > 0;
+    if (!rest.len || *rest.data == '\n')
+        return fail(r, r->at, "the literal or class is not closed") > 0;
     if (*rest.data == '\\') {
         Str after = {rest.data + 1, rest.len - 1};
         n = escape_decode(after, code);
-        if (!n && after.len && strchr("\\\"[]^-", *after.data)) *code = (unsigned char)*after.data, n = 1;
+        if (!n && after.len && strchr("\\\"[]^-", *after.data))
+            *code = (unsigned char)*after.data, n = 1;
         if (!n) return fail(r, r->at, "unknown escape") > 0;
         n++;
     } else if (!(n = (size_t)utf8_decode(rest.data, rest.len, code))) {
@@ -149,7 +159,9 @@ static int read_item(Reader *r, int from) {
         return nfa_step(&r->nfa, from, &any);
     }
     if (!is_name(c))
-        return fail(r, r->at, c == '<' ? "tokens are not supported" : "expected a literal, class, group or rule");
+        return fail(r, r->at,
+                    c == '<' ? "tokens are not supported"
+                             : "expected a literal, class, group or rule");
     size_t at = r->at;
     int rule = find_rule(r, read_name(r), at), to = nfa_state(&r->nfa);
     if (rule < 0) return -1;
@@ -224,7 +236,8 @@ static int read_sequence(Reader *r, int from, bool is_nested) {
         if (to < 0) return -1;
         skip_space(r, is_nested);
         if ((found = read_repeat(r, is_nested, &min, &max)) < 0) return -1;
-        if (!found && (peek(r) == '*' || peek(r) == '+' || peek(r) == '?')) return fail(r, r->at, "nothing to repeat");
+        if (!found && (peek(r) == '*' || peek(r) == '+' || peek(r) == '?'))
+            return fail(r, r->at, "nothing to repeat");
         from = found ? repeat(r, start, min > 0 ? begin : from, to, min, max) : to;
         if (from < 0 || r->nfa.is_full) return fail(r, start, "too complex");
         skip_space(r, is_nested);
@@ -256,22 +269,24 @@ static bool read_rule(Reader *r) {
     if (r->rules[rule].is_defined) return fail(r, at, "the rule is defined twice") > 0;
     r->rules[rule].is_defined = true;
     skip_space(r, false);
-    if (r->text.len - r->at < 3 || memcmp(r->text.data + r->at, "::=", 3)) return fail(r, r->at, "expected ::=") > 0;
+    if (r->text.len - r->at < 3 || memcmp(r->text.data + r->at, "::=", 3))
+        return fail(r, r->at, "expected ::=") > 0;
     r->at += 3;
     skip_space(r, true);
     int start = r->rules[rule].start, end = r->rules[rule].end, to = read_choice(r, start, false);
     if (to < 0) return false;
     nfa_edge(&r->nfa, to, end, EDGE_EMPTY, 0);
     skip_space(r, false);
-    if (peek(r) >= 0 && peek(r) != '\n' && peek(r) != '\r') return fail(r, r->at, "expected the end of the line") > 0;
+    if (peek(r) >= 0 && peek(r) != '\n' && peek(r) != '\r')
+        return fail(r, r->at, "expected the end of the line") > 0;
     skip_space(r, true);
     return true;
 }
 
 // --- left recursion
 
-// Edges that a text may pass before its first character: from each state, those that are empty and calls, and, once the
-// called rule may be empty, what follows the call.
+// Edges that a text may pass before its first character: from each state, those that are empty and
+// calls, and, once the called rule may be empty, what follows the call.
 typedef struct {
     Reader *r;
     int *begin, *order;
@@ -287,7 +302,8 @@ static void index_edges(Starts *s) {
     for (int i = 0; i < n->n_edges; i++) s->order[s->begin[n->edges[i].from + 1]++] = i;
 }
 
-// Marks the states of a rule that are reached without a character, `calls` the rules called there. True if its end is.
+// Marks the states of a rule that are reached without a character, `calls` the rules called there.
+// True if its end is.
 static bool reach(const Starts *s, int rule, uint8_t *seen, int *stack, uint8_t *calls) {
     const Nfa *n = &s->r->nfa;
     int top = 0;
@@ -306,7 +322,8 @@ static bool reach(const Starts *s, int rule, uint8_t *seen, int *stack, uint8_t 
     return seen[s->r->rules[rule].end];
 }
 
-// Rules that call themselves before any character: found by taking away, again and again, those that call none left.
+// Rules that call themselves before any character: found by taking away, again and again, those
+// that call none left.
 static bool check_recursion(Starts *s, uint8_t *seen, int *stack) {
     int n = s->r->n_rules, left = n;
     uint8_t *calls = xalloc((size_t)n * (size_t)n + 1, 1), *gone = xalloc((size_t)n + 1, 1);
@@ -315,7 +332,8 @@ static bool check_recursion(Starts *s, uint8_t *seen, int *stack) {
         changed = false;
         for (int i = 0; i < n; i++) {
             bool calls_any = gone[i];
-            for (int k = 0; k < n && !calls_any; k++) calls_any = !gone[k] && calls[(size_t)i * (size_t)n + (size_t)k];
+            for (int k = 0; k < n && !calls_any; k++)
+                calls_any = !gone[k] && calls[(size_t)i * (size_t)n + (size_t)k];
             if (!calls_any) gone[i] = changed = true, left--;
         }
     }
@@ -329,9 +347,11 @@ static bool check_recursion(Starts *s, uint8_t *seen, int *stack) {
 static bool check_rules(Reader *r) {
     enum { MOST = 4000 }; // the table of calls is its square
     Starts s = {.r = r};
-    if (!r->n_rules || r->n_rules > MOST) return fail(r, 0, r->n_rules ? "too many rules" : "expected a rule root") > 0;
+    if (!r->n_rules || r->n_rules > MOST)
+        return fail(r, 0, r->n_rules ? "too many rules" : "expected a rule root") > 0;
     for (int i = 0; i < r->n_rules; i++)
-        if (!r->rules[i].is_defined) return fail(r, r->rules[i].used_at, "the rule is not defined") > 0;
+        if (!r->rules[i].is_defined)
+            return fail(r, r->rules[i].used_at, "the rule is not defined") > 0;
     index_edges(&s);
     s.is_nullable = xalloc((size_t)r->n_rules, 1);
     uint8_t *seen = xalloc((size_t)r->nfa.n_states, 1);
@@ -341,7 +361,8 @@ static bool check_rules(Reader *r) {
         changed = false;
         for (int i = 0; i < r->n_rules; i++) {
             ok = ok && budget_take(r->nfa.budget, r->nfa.n_states / 8 + 1);
-            if (!s.is_nullable[i] && reach(&s, i, seen, stack, NULL)) s.is_nullable[i] = changed = true;
+            if (!s.is_nullable[i] && reach(&s, i, seen, stack, NULL))
+                s.is_nullable[i] = changed = true;
         }
     }
     ok = ok ? check_recursion(&s, seen, stack) : fail(r, 0, "too complex") > 0;
@@ -352,7 +373,8 @@ static bool check_rules(Reader *r) {
 static Grammar *build(Reader *r) {
     Dfa d;
     Str root = str_of("root");
-    int *starts = xalloc((size_t)r->n_rules, sizeof(int)), *ends = xalloc((size_t)r->n_rules, sizeof(int)), rule = -1;
+    int *starts = xalloc((size_t)r->n_rules, sizeof(int)),
+        *ends = xalloc((size_t)r->n_rules, sizeof(int)), rule = -1;
     for (int i = 0; i < r->n_rules; i++) {
         starts[i] = r->rules[i].start, ends[i] = r->rules[i].end;
         if (str_eq(r->rules[i].name, root)) rule = i;

@@ -26,7 +26,8 @@ typedef enum {
     T_CLOSE   // before } or ]
 } ThreadKind;
 
-// White space that the text may still use: as json.dumps writes it without, by default, with indent=2.
+// White space that the text may still use: as json.dumps writes it without, by default, with
+// indent=2.
 enum { COMPACT = 1, SPACED = 2, INDENTED = 4 };
 
 typedef struct {
@@ -84,14 +85,16 @@ static size_t code_at(Str s, size_t at, uint32_t *code) {
 }
 
 static int trie_push(Grammar *c, TrieNode node) {
-    if (c->n_tries % 256 == 0) c->tries = xrealloc(c->tries, (size_t)c->n_tries + 256, sizeof *c->tries);
+    if (c->n_tries % 256 == 0)
+        c->tries = xrealloc(c->tries, (size_t)c->n_tries + 256, sizeof *c->tries);
     c->tries[c->n_tries] = node;
     return c->n_tries++;
 }
 
 int trie_add(Grammar *c, const Str *strings, int n) {
     int root = trie_push(c, (TrieNode){.lo = 0, .hi = n, .label = NONE});
-    size_t *at = xalloc((size_t)n + 1, sizeof *at); // bytes of each string that stand above its node
+    size_t *at =
+        xalloc((size_t)n + 1, sizeof *at); // bytes of each string that stand above its node
     for (int node = root; node < c->n_tries; node++) {
         int lo = c->tries[node].lo, hi = c->tries[node].hi;
         uint32_t code, last = 0;
@@ -104,7 +107,8 @@ int trie_add(Grammar *c, const Str *strings, int n) {
                 trie_push(c, (TrieNode){.code = last, .lo = begin, .hi = i, .label = NONE});
                 begin = i, last = code;
             }
-            if (i + 1 == hi) trie_push(c, (TrieNode){.code = last, .lo = begin, .hi = hi, .label = NONE});
+            if (i + 1 == hi)
+                trie_push(c, (TrieNode){.code = last, .lo = begin, .hi = hi, .label = NONE});
         }
         c->tries[node].n = c->n_tries - c->tries[node].first;
     }
@@ -149,13 +153,15 @@ static size_t seen_words(const Machine *m, const Frame *f) {
 }
 
 static bool same_frame(const Machine *m, const Frame *a, const Frame *b, const uint64_t *seen) {
-    return a->parent == b->parent && a->kind == b->kind && a->def == b->def && a->state == b->state &&
-           a->count == b->count && a->last == b->last &&
-           (!seen_words(m, a) || !memcmp(m->words + a->seen, seen, seen_words(m, a) * sizeof *seen));
+    return a->parent == b->parent && a->kind == b->kind && a->def == b->def &&
+           a->state == b->state && a->count == b->count && a->last == b->last &&
+           (!seen_words(m, a) ||
+            !memcmp(m->words + a->seen, seen, seen_words(m, a) * sizeof *seen));
 }
 
 static size_t frame_hash(const Frame *f, const uint64_t *seen, size_t n_words) {
-    uint32_t parts[6] = {f->parent, (uint32_t)f->kind, (uint32_t)f->def, (uint32_t)f->state, f->count, f->last};
+    uint32_t parts[6] = {f->parent,          (uint32_t)f->kind, (uint32_t)f->def,
+                         (uint32_t)f->state, f->count,          f->last};
     return hash_bytes(hash_bytes(1, parts, sizeof parts), seen, n_words * sizeof *seen);
 }
 
@@ -180,14 +186,16 @@ static uint32_t frame_intern(Machine *m, Frame f, const uint64_t *seen) {
         if (same_frame(m, &m->frames[m->frame_table[at]], &f, seen)) return m->frame_table[at];
     if (m->n_words + n > m->cap_words) {
         m->cap_words = 2 * m->cap_words + n;
-        size_t inside = seen >= m->words && seen < m->words + m->n_words ? (size_t)(seen - m->words) : SIZE_MAX;
+        size_t inside =
+            seen >= m->words && seen < m->words + m->n_words ? (size_t)(seen - m->words) : SIZE_MAX;
         m->words = xrealloc(m->words, m->cap_words, sizeof *m->words);
         if (inside != SIZE_MAX) seen = m->words + inside;
     }
     if (n) memmove(m->words + m->n_words, seen, n * sizeof *seen);
     f.seen = m->n_words;
     m->n_words += n;
-    if (m->n_frames == m->cap_frames) m->frames = xrealloc(m->frames, m->cap_frames *= 2, sizeof *m->frames);
+    if (m->n_frames == m->cap_frames)
+        m->frames = xrealloc(m->frames, m->cap_frames *= 2, sizeof *m->frames);
     m->frames[m->n_frames] = f;
     return m->frame_table[at] = m->n_frames++;
 }
@@ -256,13 +264,15 @@ static bool may_name(const Machine *m, const Frame *f, int name) {
     const ObjectDef *o = &m->c->objects[f->def];
     const Slot *slot = &o->slots[name];
     if (!slot->is_possible || is_seen(m, f, name)) return false;
-    if (!slot->is_required && o->max != NO_LIMIT && f->count + 1 + f->missing > o->max) return false;
+    if (!slot->is_required && o->max != NO_LIMIT && f->count + 1 + f->missing > o->max)
+        return false;
     return !m->c->is_ordered || fits_order(m, f, o, slot);
 }
 
 static bool may_other(const Machine *m, const Frame *f) {
     const ObjectDef *o = &m->c->objects[f->def];
-    if (o->other == NONE || (o->max != NO_LIMIT && f->count + 1 + f->missing > o->max)) return false;
+    if (o->other == NONE || (o->max != NO_LIMIT && f->count + 1 + f->missing > o->max))
+        return false;
     return !m->c->is_ordered || f->missing == 0;
 }
 
@@ -303,7 +313,8 @@ static int item_node(const Machine *m, const Frame *f) {
 
 // --- characters out of bytes
 
-// A character under way: how it is written, the bits so far, and (low surrogates) the high half's ten bits.
+// A character under way: how it is written, the bits so far, and (low surrogates) the high half's
+// ten bits.
 typedef enum {
     P_NONE,
     P_UTF8_1, // so many bytes are missing
@@ -342,7 +353,8 @@ static uint32_t utf8_byte(uint32_t partial, int b, uint32_t *code) {
     case P_UTF8_2:
         if (byte >> 6 != 2) return BAD_BYTE;
         bits = bits << 6 | (byte & 63);
-        return bits < 0x20 || (bits >= 0x360 && bits < 0x380) ? BAD_BYTE : partial_make(P_UTF8_1, bits);
+        return bits < 0x20 || (bits >= 0x360 && bits < 0x380) ? BAD_BYTE
+                                                              : partial_make(P_UTF8_1, bits);
     case P_UTF8_3:
         if (byte >> 6 != 2) return BAD_BYTE;
         bits = bits << 6 | (byte & 63);
@@ -356,8 +368,8 @@ static int hex_of(int b) {
     return b >= '0' && b <= '9' ? b - '0' : low >= 'a' && low <= 'f' ? low - 'a' + 10 : -1;
 }
 
-// What may be written as \uXXXX: as json.dumps does, only what has no shorter form, so that texts of ASCII are written
-// in one way.
+// What may be written as \uXXXX: as json.dumps does, only what has no shorter form, so that texts
+// of ASCII are written in one way.
 static const Range hex_codes[] = {{0, 7}, {11, 11}, {14, 31}, {127, CODE_MAX}};
 static const Range escaped_codes[] = {{0, 31}, {'"', '"'}, {'\\', '\\'}, {127, CODE_MAX}};
 enum { N_ESCAPED = 4, MAX_RANGES = 5 };
@@ -378,7 +390,8 @@ static uint32_t hex_byte(Partial p, uint32_t bits, int digit, uint32_t *code) {
         return may_be_hex(more) ? (*code = more, 0u) : BAD_BYTE;
     }
     if (p == P_LOW_0) return digit == 13 ? partial_make(P_LOW_1, bits) : BAD_BYTE;
-    if (p == P_LOW_1) return digit >= 12 ? partial_make(P_LOW_2, bits << 2 | ((uint32_t)digit & 3)) : BAD_BYTE;
+    if (p == P_LOW_1)
+        return digit >= 12 ? partial_make(P_LOW_2, bits << 2 | ((uint32_t)digit & 3)) : BAD_BYTE;
     if (p == P_LOW_2) return partial_make(P_LOW_3, more);
     return *code = 0x10000 + more, 0;
 }
@@ -406,7 +419,8 @@ static uint32_t json_byte(uint32_t partial, int b, uint32_t *code) {
 static int clip(Range r, const Range *table, Range *out) {
     int n = 0;
     for (int i = 0; i < N_ESCAPED; i++) {
-        Range part = {r.lo > table[i].lo ? r.lo : table[i].lo, r.hi < table[i].hi ? r.hi : table[i].hi};
+        Range part = {r.lo > table[i].lo ? r.lo : table[i].lo,
+                      r.hi < table[i].hi ? r.hi : table[i].hi};
         if (part.lo <= part.hi) out[n++] = part;
     }
     return n;
@@ -425,19 +439,23 @@ static int partial_ranges(uint32_t partial, Range out[MAX_RANGES]) {
     if (p == P_ESCAPE || p == P_HEX_0)
         return clip((Range){0, CODE_MAX}, p == P_ESCAPE ? escaped_codes : hex_codes, out);
     if (p >= P_HEX_1 && p <= P_HEX_3) {
-        uint32_t shift = 4 * (4 - (uint32_t)(p - P_HEX_0)), lo = bits << shift, hi = lo | ((1u << shift) - 1);
+        uint32_t shift = 4 * (4 - (uint32_t)(p - P_HEX_0)), lo = bits << shift,
+                 hi = lo | ((1u << shift) - 1);
         uint32_t high_lo = lo > 0xd800 ? lo : 0xd800, high_hi = hi < 0xdbff ? hi : 0xdbff;
         int n = 0;
-        if (lo < 0xd800 || lo > 0xdfff) n = clip((Range){lo, lo < 0xd800 && hi > 0xd7ff ? 0xd7ff : hi}, hex_codes, out);
+        if (lo < 0xd800 || lo > 0xdfff)
+            n = clip((Range){lo, lo < 0xd800 && hi > 0xd7ff ? 0xd7ff : hi}, hex_codes, out);
         if (high_lo <= high_hi)
-            out[n++] = (Range){0x10000 + ((high_lo & 0x3ff) << 10), 0x10000 + ((high_hi & 0x3ff) << 10 | 0x3ff)};
+            out[n++] = (Range){0x10000 + ((high_lo & 0x3ff) << 10),
+                               0x10000 + ((high_hi & 0x3ff) << 10 | 0x3ff)};
         return n;
     }
     uint32_t shift = p <= P_LOW_1 ? 10 : p == P_LOW_2 ? 8 : 4, lo = bits << shift;
     return out[0] = (Range){0x10000 + lo, 0x10000 + (lo | ((1u << shift) - 1))}, 1;
 }
 
-// Whether the automaton has a step for some code point of the range; `live` (or NULL) says which states count.
+// Whether the automaton has a step for some code point of the range; `live` (or NULL) says which
+// states count.
 static bool dfa_has_step(const Dfa *d, int state, Range r, const StringDef *s, uint32_t count);
 
 // --- strings
@@ -478,7 +496,11 @@ static void finish(Machine *m, Thread t) {
     switch (f->kind) {
     case F_ROOT: put(m, (Thread){.kind = T_END, .style = 0}); break;
     case F_RULE:
-        put_text(m, (Thread){.frame = f->parent, .kind = T_TEXT, .style = t.style, .def = f->def, .q = f->state});
+        put_text(m, (Thread){.frame = f->parent,
+                             .kind = T_TEXT,
+                             .style = t.style,
+                             .def = f->def,
+                             .q = f->state});
         break;
     default: put(m, (Thread){.frame = t.frame, .kind = T_AFTER, .style = t.style});
     }
@@ -491,8 +513,8 @@ static bool only_ends(const Dfa *d, int state) {
     return true;
 }
 
-// A thread of an automaton between two characters: with those of the rules it may call and of what follows its end. The
-// thread itself serves as the mark that it was here.
+// A thread of an automaton between two characters: with those of the rules it may call and of what
+// follows its end. The thread itself serves as the mark that it was here.
 static void put_text(Machine *m, Thread t) {
     const Dfa *d = &m->c->dfas[t.def];
     uint32_t n = m->n_out;
@@ -568,7 +590,8 @@ static void step_string(Machine *m, Thread t, int b) {
         return;
     }
     t.q = string_next(m, s, t.q, code);
-    if (s->trie == NONE && !t.is_loose) t.count = t.count < s->limit || s->max != NO_LIMIT ? t.count + 1 : s->limit;
+    if (s->trie == NONE && !t.is_loose)
+        t.count = t.count < s->limit || s->max != NO_LIMIT ? t.count + 1 : s->limit;
     if (s->trie != NONE ? t.q > 0 : string_lives(s, t.q, t.count)) put(m, t);
 }
 
@@ -586,7 +609,8 @@ static void step_value(Machine *m, Thread t, int b) {
             if (s->trie != NONE || string_lives(s, next.q, 0)) put(m, next);
         } else if ((alt.kind == ALT_OBJECT && b == '{') || (alt.kind == ALT_ARRAY && b == '[')) {
             next.kind = T_OPEN, next.def = 0;
-            next.frame = frame_container(m, t.frame, alt.kind == ALT_OBJECT ? F_OBJECT : F_ARRAY, alt.def);
+            next.frame =
+                frame_container(m, t.frame, alt.kind == ALT_OBJECT ? F_OBJECT : F_ARRAY, alt.def);
             put(m, next);
         }
     }
@@ -631,7 +655,9 @@ static ThreadKind item_kind(const Machine *m, const Thread *t) {
     return m->frames[t->frame].kind == F_OBJECT ? T_QUOTE : T_VALUE;
 }
 
-static char closing(const Machine *m, const Thread *t) { return m->frames[t->frame].kind == F_OBJECT ? '}' : ']'; }
+static char closing(const Machine *m, const Thread *t) {
+    return m->frames[t->frame].kind == F_OBJECT ? '}' : ']';
+}
 
 static void close_container(Machine *m, Thread t) {
     t.frame = m->frames[t.frame].parent;
@@ -723,11 +749,13 @@ static bool name_may(const Machine *m, const Thread *t) {
         if (t->q == NONE) continue;
         int end = m->c->tries[t->q].first + m->c->tries[t->q].n;
         uint32_t from = r[i].lo; // code points between the children lead to other names
-        for (int k = trie_lower(m->c, t->q, r[i].lo); k < end && m->c->tries[k].code <= r[i].hi; k++) {
+        for (int k = trie_lower(m->c, t->q, r[i].lo); k < end && m->c->tries[k].code <= r[i].hi;
+             k++) {
             uint32_t code = m->c->tries[k].code;
             if (name_lives(m, f, k, 0)) return true;
             if (code > from && t->count && may_other(m, f) &&
-                dfa_has_step(&m->c->dfas[o->other], (int)t->count, (Range){from, code - 1}, NULL, 0))
+                dfa_has_step(&m->c->dfas[o->other], (int)t->count, (Range){from, code - 1}, NULL,
+                             0))
                 return true;
             from = code + 1;
         }
@@ -749,7 +777,8 @@ static void step_name(Machine *m, Thread t, int b) {
     t.partial = json_byte(t.partial, b, &code);
     if (t.partial == BAD_BYTE) return;
     if (t.partial) {
-        if (t.q != NONE && !trie_may(m->c, t.q, t.partial)) t.q = NONE; // as any other name: configurations meet early
+        if (t.q != NONE && !trie_may(m->c, t.q, t.partial))
+            t.q = NONE; // as any other name: configurations meet early
         if (name_may(m, &t)) put(m, t);
         return;
     }
@@ -791,7 +820,8 @@ static void step_thread(Machine *m, Thread t, int b) {
 static int by_bytes(const void *a, const void *b) { return memcmp(a, b, sizeof(Thread)); }
 
 static uint32_t *new_row(Machine *m, uint32_t config) {
-    if (!m->rows[config / CHUNK]) m->rows[config / CHUNK] = xrealloc(NULL, (size_t)CHUNK * 256, sizeof(uint32_t));
+    if (!m->rows[config / CHUNK])
+        m->rows[config / CHUNK] = xrealloc(NULL, (size_t)CHUNK * 256, sizeof(uint32_t));
     uint32_t *row = m->rows[config / CHUNK] + (size_t)(config % CHUNK) * 256;
     memset(row, 0xff, 256 * sizeof *row);
     return row;
@@ -805,10 +835,12 @@ static uint32_t config_intern(Machine *m) {
     size_t at = hash_bytes(2, m->out, n * sizeof *m->out) & (CONFIG_SLOTS - 1);
     for (; m->config_table[at]; at = (at + 1) & (CONFIG_SLOTS - 1)) {
         const Config *c = &m->configs[m->config_table[at]];
-        if (c->n == n && !memcmp(m->threads + c->begin, m->out, n * sizeof *m->out)) return m->config_table[at];
+        if (c->n == n && !memcmp(m->threads + c->begin, m->out, n * sizeof *m->out))
+            return m->config_table[at];
     }
     if (m->n_threads + n > m->cap_threads)
-        m->threads = xrealloc(m->threads, m->cap_threads = 2 * m->cap_threads + n, sizeof *m->threads);
+        m->threads =
+            xrealloc(m->threads, m->cap_threads = 2 * m->cap_threads + n, sizeof *m->threads);
     if (m->n_configs == m->cap_configs) {
         uint32_t old = m->cap_configs;
         m->configs = xrealloc(m->configs, m->cap_configs *= 2, sizeof *m->configs);
@@ -847,7 +879,10 @@ uint64_t byte_group(int byte) {
         if (byte >= ends[i] && byte <= ends[i + 1]) return (uint64_t)1 << i / 2;
     for (int i = 8; i-- > 0;)
         if (byte >= leads[i]) return (uint64_t)1 << (5 + i);
-    int sign = byte < '0' ? byte - ' ' : byte < 'A' ? byte - '9' + 15 : byte < 'a' ? byte - 'Z' + 22 : byte - 'z' + 28;
+    int sign = byte < '0'   ? byte - ' '
+               : byte < 'A' ? byte - '9' + 15
+               : byte < 'a' ? byte - 'Z' + 22
+                            : byte - 'z' + 28;
     return (uint64_t)1 << (13 + sign); // each its own
 }
 
@@ -863,7 +898,8 @@ static uint64_t leaving(const Dfa *d, int state) {
         char first[4], last[4];
         if (hi < 0x80) continue;
         utf8_encode(lo < 0x80 ? 0x80 : lo, first), utf8_encode(hi, last);
-        for (int b = (unsigned char)first[0]; b <= (unsigned char)last[0]; b++) groups |= byte_group(b);
+        for (int b = (unsigned char)first[0]; b <= (unsigned char)last[0]; b++)
+            groups |= byte_group(b);
     }
     return groups;
 }
@@ -883,7 +919,9 @@ static bool thread_loops(const Machine *m, const Thread *t, uint64_t *others) {
 }
 
 // A loop that letters leave is none: most tokens differ.
-static bool letters_stay(uint64_t others) { return !(others & (byte_group('a') | byte_group('z'))); }
+static bool letters_stay(uint64_t others) {
+    return !(others & (byte_group('a') | byte_group('z')));
+}
 
 bool machine_is_loop(const Machine *m, uint32_t config, uint64_t *others) {
     const Config *c = &m->configs[config];
@@ -898,7 +936,8 @@ bool machine_is_partial(const Machine *m, uint32_t config) {
     return c->n > 0 && m->threads[c->begin].partial;
 }
 
-bool machine_is_counted(const Machine *m, uint32_t config, uint32_t *least, uint32_t *most, uint64_t *others) {
+bool machine_is_counted(const Machine *m, uint32_t config, uint32_t *least, uint32_t *most,
+                        uint64_t *others) {
     const Config *c = &m->configs[config];
     const Thread *t = &m->threads[c->begin];
     if (c->n != 1 || t->kind != T_STRING || t->partial || t->is_loose) return false;
@@ -956,7 +995,8 @@ Machine *machine_new(const Grammar *c) {
 void machine_free(Machine *m) {
     if (!m) return;
     for (uint32_t i = 0; i < m->cap_configs / CHUNK; i++) free(m->rows[i]);
-    free(m->rows), free(m->frames), free(m->frame_table), free(m->words), free(m->threads), free(m->configs);
+    free(m->rows), free(m->frames), free(m->frame_table), free(m->words), free(m->threads),
+        free(m->configs);
     free(m->config_table), free(m->out), free(m);
 }
 
@@ -976,9 +1016,12 @@ uint32_t machine_start(Machine *m) {
 }
 
 uint32_t machine_size(const Machine *m) { return m->n_configs; }
-bool machine_is_full(const Machine *m) { return m->n_configs > MAX_CONFIGS || m->n_frames > MAX_FRAMES; }
+bool machine_is_full(const Machine *m) {
+    return m->n_configs > MAX_CONFIGS || m->n_frames > MAX_FRAMES;
+}
 
-// A frame of the old tables in the new ones. Stacks are walked from the bottom up, without recursion.
+// A frame of the old tables in the new ones. Stacks are walked from the bottom up, without
+// recursion.
 static uint32_t move_frame(Machine *m, const Machine *old, uint32_t frame, uint32_t *moved) {
     uint32_t n = 0, *path = xrealloc(NULL, (size_t)old->n_frames, sizeof *path);
     for (uint32_t f = frame; f && !moved[f]; f = old->frames[f].parent) path[n++] = f;
@@ -993,7 +1036,8 @@ static uint32_t move_frame(Machine *m, const Machine *old, uint32_t frame, uint3
 
 void machine_flush(Machine *m, uint32_t *const *keep, int n) {
     Machine *fresh = machine_new(m->c);
-    uint32_t *moved = xalloc(m->n_frames, sizeof *moved), *done = xalloc(m->n_configs, sizeof *done);
+    uint32_t *moved = xalloc(m->n_frames, sizeof *moved),
+             *done = xalloc(m->n_configs, sizeof *done);
     for (int i = 0; i < n; i++) {
         Config c = m->configs[*keep[i]];
         if (*keep[i] && !done[*keep[i]]) {

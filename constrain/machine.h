@@ -1,9 +1,10 @@
 // What a constraint is compiled into, and the pushdown machine that reads text by it, byte by byte.
 //
-// A text is read by threads; most of the time there is one. Each stands in one of the small automata below and on top
-// of a stack of frames: the objects and arrays that are open, or the rules that go on when this one ends. Stacks share
-// their lower part. A set of threads is a configuration; configurations are numbered when they are first met, and
-// their steps are kept, so that reading a byte is mostly one look into a table.
+// A text is read by threads; most of the time there is one. Each stands in one of the small
+// automata below and on top of a stack of frames: the objects and arrays that are open, or the
+// rules that go on when this one ends. Stacks share their lower part. A set of threads is a
+// configuration; configurations are numbered when they are first met, and their steps are kept, so
+// that reading a byte is mostly one look into a table.
 #ifndef CONSTRAIN_MACHINE_H
 #define CONSTRAIN_MACHINE_H
 
@@ -39,7 +40,7 @@ typedef struct {
 typedef struct {
     int trie, n_names; // root, or NONE
     Slot *slots;       // (n_names), sorted by name
-    int other;         // automaton of all other names; its labels - 1 index other_nodes. NONE: no others
+    int other; // automaton of all other names; its labels - 1 index other_nodes. NONE: no others
     int *other_nodes;
     int n_other;
     uint32_t min, max; // properties
@@ -100,22 +101,24 @@ static inline uint32_t machine_step(Machine *m, uint32_t config, int byte) {
 }
 // Whether the text may end here.
 bool machine_is_end(const Machine *m, uint32_t config);
-// Bytes in groups that patterns treat alike, as bits; 0 for those that no string holds as they are, or that only go on
-// with a character.
+// Bytes in groups that patterns treat alike, as bits; 0 for those that no string holds as they are,
+// or that only go on with a character.
 uint64_t byte_group(int byte);
-// Whether this is the inside of strings whose characters lead back to it, but for those of *others (bits of byte_group
-// of their first byte); letters do.
+// Whether this is the inside of strings whose characters lead back to it, but for those of *others
+// (bits of byte_group of their first byte); letters do.
 bool machine_is_loop(const Machine *m, uint32_t config, uint64_t *others);
-// Whether this is the inside of a string of which the characters must be of one set, and their number counts: at most
-// *most more, at least *least. *others as above: they are not in the set.
-bool machine_is_counted(const Machine *m, uint32_t config, uint32_t *least, uint32_t *most, uint64_t *others);
+// Whether this is the inside of a string of which the characters must be of one set, and their
+// number counts: at most *most more, at least *least. *others as above: they are not in the set.
+bool machine_is_counted(const Machine *m, uint32_t config, uint32_t *least, uint32_t *most,
+                        uint64_t *others);
 // The same string n characters later.
 uint32_t machine_skip(Machine *m, uint32_t config, uint32_t n);
 // The same string, its characters not counted any more.
 uint32_t machine_uncounted(Machine *m, uint32_t config);
 // In the middle of a character.
 bool machine_is_partial(const Machine *m, uint32_t config);
-// Configurations so far; when they are too many, machine_flush forgets all but those in keep, which it renumbers.
+// Configurations so far; when they are too many, machine_flush forgets all but those in keep, which
+// it renumbers.
 uint32_t machine_size(const Machine *m);
 bool machine_is_full(const Machine *m);
 void machine_flush(Machine *m, uint32_t *const *keep, int n);

@@ -1,7 +1,8 @@
-// The vocabulary stands as one array in depth-first order, so that a part of the tree that does not fit is passed over
-// by adding its size. Inside strings nearly every token fits: those of plain characters are known beforehand by their
-// length, and only what follows a quote, a backslash or half a character is walked. Where a text soon comes to such a
-// place whatever it begins with, only the tokens that tell it apart are.
+// The vocabulary stands as one array in depth-first order, so that a part of the tree that does not
+// fit is passed over by adding its size. Inside strings nearly every token fits: those of plain
+// characters are known beforehand by their length, and only what follows a quote, a backslash or
+// half a character is walked. Where a text soon comes to such a place whatever it begins with, only
+// the tokens that tell it apart are.
 #include "mask.h"
 
 #include <stdlib.h>
@@ -38,8 +39,8 @@ struct Vocabulary {
     int n_tails, n_mixed;
     int *escapes, n_escapes; // those of mixed whose tail begins with a backslash
     uint32_t most_plain;     // before any such tail
-    uint64_t *plain;         // (N_LENGTHS + 1, n_words): tokens of up to so many plain characters, last: of any number;
-                             // one cut off at the end counts
+    uint64_t *plain; // (N_LENGTHS + 1, n_words): tokens of up to so many plain characters, last: of
+                     // any number; one cut off at the end counts
     int *long_plain, n_long; // plain tokens of N_LENGTHS or more characters, by their number
     uint32_t *long_length;
 };
@@ -85,7 +86,8 @@ static int by_bytes(const void *a, const void *b) {
     size_t n = x->s.len < y->s.len ? x->s.len : y->s.len;
     int order = memcmp(x->s.data, y->s.data, n);
     if (order) return order;
-    return x->s.len != y->s.len ? (x->s.len < y->s.len ? -1 : 1) : (x->token > y->token) - (x->token < y->token);
+    return x->s.len != y->s.len ? (x->s.len < y->s.len ? -1 : 1)
+                                : (x->token > y->token) - (x->token < y->token);
 }
 
 // Sorted keys become a tree. Equal ones stand beside each other.
@@ -103,14 +105,17 @@ static void build_tree(Tree *t, const Key *keys, int n) {
         uint32_t same = 0;
         while (same < s.len && same < last.len && s.data[same] == last.data[same]) same++;
         if (same == s.len) same--;
-        for (; n_path > same; n_path--) t->nodes[path[n_path - 1]].size = (t->n - path[n_path - 1]) & 0xffffff;
+        for (; n_path > same; n_path--)
+            t->nodes[path[n_path - 1]].size = (t->n - path[n_path - 1]) & 0xffffff;
         for (; n_path < s.len; n_path++) {
             path[n_path] = t->n;
-            t->nodes[t->n++] = (TreeNode){.byte = (unsigned char)s.data[n_path], .size = 1, .token = NONE};
+            t->nodes[t->n++] =
+                (TreeNode){.byte = (unsigned char)s.data[n_path], .size = 1, .token = NONE};
         }
         t->nodes[t->n - 1].token = keys[i].token;
     }
-    for (; n_path > 0; n_path--) t->nodes[path[n_path - 1]].size = (t->n - path[n_path - 1]) & 0xffffff;
+    for (; n_path > 0; n_path--)
+        t->nodes[path[n_path - 1]].size = (t->n - path[n_path - 1]) & 0xffffff;
     free(path);
 }
 
@@ -118,13 +123,15 @@ static void note_groups(Tree *t) {
     t->groups = xalloc(t->n + 1, sizeof *t->groups);
     for (uint32_t i = t->n; i-- > 0;) {
         t->groups[i] = byte_group((int)t->nodes[i].byte);
-        for (uint32_t k = i + 1; k < i + t->nodes[i].size; k += t->nodes[k].size) t->groups[i] |= t->groups[k];
+        for (uint32_t k = i + 1; k < i + t->nodes[i].size; k += t->nodes[k].size)
+            t->groups[i] |= t->groups[k];
     }
 }
 
 // Whether s is the beginning of one character, cut off.
 static bool is_cut(Str s) {
-    unsigned char head = (unsigned char)s.data[0], next = s.len > 1 ? (unsigned char)s.data[1] : 0xa0;
+    unsigned char head = (unsigned char)s.data[0],
+                  next = s.len > 1 ? (unsigned char)s.data[1] : 0xa0;
     size_t n = head >= 0xf0 ? 4 : head >= 0xe0 ? 3 : 2;
     if (head < 0xc2 || head > 0xf4 || s.len >= n || next >> 6 != 2) return false;
     if (s.len == 3 && (unsigned char)s.data[2] >> 6 != 2) return false;
@@ -136,12 +143,14 @@ static bool is_cut(Str s) {
                           : true;
 }
 
-// Bytes of s before the first that JSON strings do not hold as it is; a character that its end cuts off is in it.
+// Bytes of s before the first that JSON strings do not hold as it is; a character that its end cuts
+// off is in it.
 static size_t plain_prefix(Str s, uint32_t *n_chars) {
     size_t at = 0;
     uint32_t code;
     *n_chars = 0;
-    for (int n; at < s.len && (n = utf8_decode(s.data + at, s.len - at, &code)); at += (size_t)n, ++*n_chars)
+    for (int n; at < s.len && (n = utf8_decode(s.data + at, s.len - at, &code));
+         at += (size_t)n, ++*n_chars)
         if (code < 0x20 || code == '"' || code == '\\') return at;
     if (at == s.len || !is_cut((Str){s.data + at, s.len - at})) return at;
     ++*n_chars;
@@ -181,7 +190,8 @@ static void group_tails(Vocabulary *v) {
 // plain[k] becomes the tokens of k characters or fewer.
 static void sum_lengths(Vocabulary *v) {
     for (size_t k = 1; k <= N_LENGTHS; k++)
-        for (size_t w = 0; w < v->n_words; w++) v->plain[k * v->n_words + w] |= v->plain[(k - 1) * v->n_words + w];
+        for (size_t w = 0; w < v->n_words; w++)
+            v->plain[k * v->n_words + w] |= v->plain[(k - 1) * v->n_words + w];
 }
 
 Vocabulary *vocabulary_new(const Str *pieces, int n) {
@@ -199,9 +209,12 @@ Vocabulary *vocabulary_new(const Str *pieces, int n) {
         size_t plain = plain_prefix(pieces[t], &n_chars);
         if (!pieces[t].len) continue;
         keys[n_keys++] = (Key){head_of(pieces[t]), pieces[t], t};
-        if (plain < pieces[t].len) { // what begins with a control character or half of one never fits a string
+        if (plain <
+            pieces[t]
+                .len) { // what begins with a control character or half of one never fits a string
             if (pieces[t].data[plain] != '"' && pieces[t].data[plain] != '\\') continue;
-            v->mixed[v->n_mixed++] = (Mixed){n_chars, t, {pieces[t].data + plain, pieces[t].len - plain}};
+            v->mixed[v->n_mixed++] =
+                (Mixed){n_chars, t, {pieces[t].data + plain, pieces[t].len - plain}};
         } else {
             set_bit(v->plain + (n_chars < N_LENGTHS ? n_chars : N_LENGTHS) * v->n_words, t);
             if (n_chars < N_LENGTHS) continue;
@@ -220,8 +233,8 @@ Vocabulary *vocabulary_new(const Str *pieces, int n) {
 
 void vocabulary_free(Vocabulary *v) {
     if (!v) return;
-    free(v->tree.nodes), free(v->tree.groups), free(v->tails.nodes), free(v->mixed), free(v->tail_begin),
-        free(v->escapes), free(v->plain);
+    free(v->tree.nodes), free(v->tree.groups), free(v->tails.nodes), free(v->mixed),
+        free(v->tail_begin), free(v->escapes), free(v->plain);
     free(v->long_plain), free(v->long_length), free(v);
 }
 
@@ -245,10 +258,10 @@ static void make_room(Shared *s, uint32_t *path, uint32_t *other, uint32_t depth
     memset(s->mask_of, 0, s->cap * sizeof *s->mask_of);
 }
 
-// Sets the bits of all tokens in nodes [begin, end) that lead on from a configuration, which may be renumbered: its
-// number afterwards. The path stands from `base` on; what is below it stays.
-static uint32_t walk_at(Shared *s, uint32_t base, const TreeNode *nodes, uint32_t begin, uint32_t end, uint32_t config,
-                        uint64_t *out) {
+// Sets the bits of all tokens in nodes [begin, end) that lead on from a configuration, which may be
+// renumbered: its number afterwards. The path stands from `base` on; what is below it stays.
+static uint32_t walk_at(Shared *s, uint32_t base, const TreeNode *nodes, uint32_t begin,
+                        uint32_t end, uint32_t config, uint64_t *out) {
     uint32_t depth = base;
     s->configs[base] = config;
     s->ends[base] = end;
@@ -270,11 +283,13 @@ static uint32_t walk_at(Shared *s, uint32_t base, const TreeNode *nodes, uint32_
     return s->configs[base];
 }
 
-static uint32_t walk(Shared *s, const TreeNode *nodes, uint32_t begin, uint32_t end, uint32_t config, uint64_t *out) {
+static uint32_t walk(Shared *s, const TreeNode *nodes, uint32_t begin, uint32_t end,
+                     uint32_t config, uint64_t *out) {
     return walk_at(s, 0, nodes, begin, end, config, out);
 }
 
-// All of the main tree at and below node i, which leads to `config`; the path above it ends at `depth`.
+// All of the main tree at and below node i, which leads to `config`; the path above it ends at
+// `depth`.
 static void walk_below(Shared *s, uint32_t i, uint32_t config, uint32_t depth, uint64_t *out) {
     const Tree *t = &s->vocabulary->tree;
     if (t->nodes[i].token != NONE) set_bit(out, t->nodes[i].token);
@@ -286,8 +301,8 @@ static void clear_part(const TreeNode *nodes, uint32_t begin, uint32_t end, uint
         if (nodes[i].token != NONE) clear_bit(out, nodes[i].token);
 }
 
-// `out` holds the mask of configuration `like`; becomes that of config. Where both come to the same place, nothing
-// differs from there on.
+// `out` holds the mask of configuration `like`; becomes that of config. Where both come to the same
+// place, nothing differs from there on.
 static void walk_difference(Shared *s, uint32_t config, uint32_t like, uint64_t *out) {
     const Tree *t = &s->vocabulary->tree;
     uint32_t depth = 0;
@@ -296,7 +311,8 @@ static void walk_difference(Shared *s, uint32_t config, uint32_t like, uint64_t 
         while (i >= s->ends[depth]) depth--;
         const TreeNode *node = &t->nodes[i];
         uint32_t next = machine_step(s->machine, s->configs[depth], (int)node->byte);
-        uint32_t other = s->others[depth] ? machine_step(s->machine, s->others[depth], (int)node->byte) : DEAD;
+        uint32_t other =
+            s->others[depth] ? machine_step(s->machine, s->others[depth], (int)node->byte) : DEAD;
         if (next == other || next == DEAD) {
             if (next != other) clear_part(t->nodes, i, i + node->size, out);
             i += node->size;
@@ -318,8 +334,10 @@ static void set_tails(const Vocabulary *v, int t, uint32_t min, uint32_t max, ui
         if (v->mixed[i].n_plain >= min) set_bit(out, v->mixed[i].token);
 }
 
-// The tails that begin with a quote or, unless `only_quotes`, with anything. Returns the configuration's number.
-static uint32_t walk_tails(Shared *s, uint32_t config, bool only_quotes, uint32_t min, uint32_t max, uint64_t *out) {
+// The tails that begin with a quote or, unless `only_quotes`, with anything. Returns the
+// configuration's number.
+static uint32_t walk_tails(Shared *s, uint32_t config, bool only_quotes, uint32_t min, uint32_t max,
+                           uint64_t *out) {
     const Vocabulary *v = s->vocabulary;
     uint64_t *fits = xalloc((size_t)v->n_tails / 64 + 1, sizeof *fits);
     for (uint32_t i = 0; i < v->tails.n; i += v->tails.nodes[i].size)
@@ -338,7 +356,8 @@ static void copy_plain(const Vocabulary *v, uint32_t most, uint64_t *out) {
         if (v->long_length[i] <= most) set_bit(out, v->long_plain[i]);
 }
 
-// `out` holds what would fit if every character led back to `loop`; corrects it where tokens hold one of `others`.
+// `out` holds what would fit if every character led back to `loop`; corrects it where tokens hold
+// one of `others`.
 static void walk_others(Shared *s, uint32_t loop, uint64_t others, uint64_t *out) {
     const Tree *t = &s->vocabulary->tree;
     uint32_t depth = 0;
@@ -347,7 +366,8 @@ static void walk_others(Shared *s, uint32_t loop, uint64_t others, uint64_t *out
         while (i >= s->ends[depth]) depth--;
         const TreeNode *node = &t->nodes[i];
         bool in_loop = s->configs[depth] == s->configs[0];
-        if ((in_loop && !(t->groups[i] & others)) || node->byte < 0x20 || node->byte == '"' || node->byte == '\\') {
+        if ((in_loop && !(t->groups[i] & others)) || node->byte < 0x20 || node->byte == '"' ||
+            node->byte == '\\') {
             i += node->size;
             continue;
         }
@@ -373,9 +393,11 @@ static uint32_t mask_loop(Shared *s, uint32_t loop, uint64_t others, uint64_t *o
 }
 
 // A string of one set of characters, of which the number counts.
-static void mask_counted(Shared *s, uint32_t config, uint32_t least, uint32_t most, uint64_t others, uint64_t *out) {
+static void mask_counted(Shared *s, uint32_t config, uint32_t least, uint32_t most, uint64_t others,
+                         uint64_t *out) {
     const Vocabulary *v = s->vocabulary;
-    uint32_t n = most < v->most_plain ? most : v->most_plain, *after = xalloc((size_t)n + 2, sizeof *after);
+    uint32_t n = most < v->most_plain ? most : v->most_plain,
+             *after = xalloc((size_t)n + 2, sizeof *after);
     copy_plain(v, most, out);
     for (uint32_t k = 0; k <= n; k++) after[k] = machine_skip(s->machine, config, k);
     for (int i = 0; i < v->n_escapes; i++) {
@@ -387,7 +409,8 @@ static void mask_counted(Shared *s, uint32_t config, uint32_t least, uint32_t mo
     }
     free(after);
     s->pinned = config;
-    if (least <= most) walk_tails(s, machine_skip(s->machine, config, least), true, least, most, out);
+    if (least <= most)
+        walk_tails(s, machine_skip(s->machine, config, least), true, least, most, out);
     walk_others(s, machine_uncounted(s->machine, s->pinned), others, out);
 }
 

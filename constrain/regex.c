@@ -1,5 +1,5 @@
-// Thompson's construction: every part of the expression becomes states between the state it is read from and the one
-// it returns. A part that is repeated n times is read n times.
+// Thompson's construction: every part of the expression becomes states between the state it is read
+// from and the one it returns. A part that is repeated n times is read n times.
 #include "regex.h"
 #include "../base/unicode.h"
 
@@ -16,7 +16,9 @@ typedef struct {
     Error *err;
 } Reader;
 
-static int peek(const Reader *r) { return r->at < r->text.len ? (unsigned char)r->text.data[r->at] : -1; }
+static int peek(const Reader *r) {
+    return r->at < r->text.len ? (unsigned char)r->text.data[r->at] : -1;
+}
 
 static bool looks_at(const Reader *r, const char *s) {
     size_t n = strlen(s);
@@ -24,7 +26,8 @@ static bool looks_at(const Reader *r, const char *s) {
 }
 
 static int fail(Reader *r, const char *why) {
-    if (!r->err->code) error_set(r->err, EXIT_USAGE, "regular expression, character %zu: %s", r->at + 1, why);
+    if (!r->err->code)
+        error_set(r->err, EXIT_USAGE, "regular expression, character %zu: %s", r->at + 1, why);
     return -1;
 }
 
@@ -52,8 +55,9 @@ size_t escape_decode(Str s, uint32_t *code) {
     if (s.data[0] != 'u') return 0;
     uint32_t low;
     size_t n = decode_hex(s, 1, 4, code);
-    if (n && *code >= 0xd800 && *code < 0xdc00 && s.len > 7 && s.data[5] == '\\' && s.data[6] == 'u' &&
-        decode_hex((Str){s.data + 6, s.len - 6}, 1, 4, &low) && low >= 0xdc00 && low < 0xe000)
+    if (n && *code >= 0xd800 && *code < 0xdc00 && s.len > 7 && s.data[5] == '\\' &&
+        s.data[6] == 'u' && decode_hex((Str){s.data + 6, s.len - 6}, 1, 4, &low) && low >= 0xdc00 &&
+        low < 0xe000)
         return *code = 0x10000 + ((*code & 0x3ff) << 10) + (low & 0x3ff), 11;
     return n;
 }
@@ -61,16 +65,18 @@ size_t escape_decode(Str s, uint32_t *code) {
 // --- sets of characters
 
 static void add_class(CharSet *s, int letter) {
-    static const Range space[] = {{9, 13},          {32, 32},         {0xa0, 0xa0},     {0x1680, 0x1680},
-                                  {0x2000, 0x200a}, {0x2028, 0x2029}, {0x202f, 0x202f}, {0x205f, 0x205f},
-                                  {0x3000, 0x3000}, {0xfeff, 0xfeff}};
+    static const Range space[] = {
+        {9, 13},          {32, 32},         {0xa0, 0xa0},     {0x1680, 0x1680}, {0x2000, 0x200a},
+        {0x2028, 0x2029}, {0x202f, 0x202f}, {0x205f, 0x205f}, {0x3000, 0x3000}, {0xfeff, 0xfeff}};
     CharSet set = {0};
     int low = letter | 0x20;
     if (low == 's') {
-        for (size_t i = 0; i < sizeof space / sizeof *space; i++) charset_add(&set, space[i].lo, space[i].hi);
+        for (size_t i = 0; i < sizeof space / sizeof *space; i++)
+            charset_add(&set, space[i].lo, space[i].hi);
     } else {
         charset_add(&set, '0', '9');
-        if (low == 'w') charset_add(&set, 'A', 'Z'), charset_add(&set, '_', '_'), charset_add(&set, 'a', 'z');
+        if (low == 'w')
+            charset_add(&set, 'A', 'Z'), charset_add(&set, '_', '_'), charset_add(&set, 'a', 'z');
     }
     if (letter != low) charset_invert(&set);
     charset_add_set(s, &set);
@@ -115,7 +121,9 @@ static bool read_escape(Reader *r, CharSet *s, uint32_t *code, bool in_class) {
     if (!n && c == 'u' && r->at + 1 < r->text.len && r->text.data[r->at + 1] == '{') {
         const char *end = memchr(r->text.data + r->at, '}', r->text.len - r->at);
         size_t digits = end ? (size_t)(end - r->text.data) - r->at - 2 : 0;
-        n = digits && digits <= 6 ? decode_hex((Str){r->text.data + r->at, r->text.len - r->at}, 2, digits, code) : 0;
+        n = digits && digits <= 6
+                ? decode_hex((Str){r->text.data + r->at, r->text.len - r->at}, 2, digits, code)
+                : 0;
         n += n > 0;
     } else if (!n && c == 'c' && r->at + 1 < r->text.len) {
         *code = (unsigned char)r->text.data[r->at + 1] & 31;
@@ -272,7 +280,8 @@ static int read_again(Reader *r, size_t start, int from) {
     return r->nfa.is_full ? fail(r, "too complex: too many repetitions") : to;
 }
 
-// The states of an atom repeated; `to` is what its first reading from `from` returned and counts when min > 0.
+// The states of an atom repeated; `to` is what its first reading from `from` returned and counts
+// when min > 0.
 static int repeat(Reader *r, size_t start, int from, int to, int min, int max) {
     int first = min > 0 ? to : from;
     for (int i = 1; i < min && first >= 0; i++) first = read_again(r, start, first);
@@ -295,7 +304,8 @@ static int repeat(Reader *r, size_t start, int from, int to, int min, int max) {
 static int read_piece(Reader *r, int from) {
     size_t start = r->at;
     int min, max;
-    int begin = empty_step(r, from, EDGE_EMPTY), to = read_atom(r, begin); // begin: left behind when it may be absent
+    int begin = empty_step(r, from, EDGE_EMPTY),
+        to = read_atom(r, begin); // begin: left behind when it may be absent
     if (to < 0 || !read_repeat(r, &min, &max)) return to;
     if (max >= 0 && max < min) return fail(r, "numbers of a repetition out of order");
     if (peek(r) == '?') r->at++; // lazy: the same texts
@@ -384,8 +394,10 @@ static bool has_choice(Str s) {
 static Str rest(Str s, size_t from) { return (Str){s.data + from, s.len - from}; }
 
 static size_t look_at(Str s) {
-    return s.len > 3 && s.data[0] == '(' && s.data[1] == '?' && (s.data[2] == '=' || s.data[2] == '!') ? group_end(s, 0)
-                                                                                                       : 0;
+    return s.len > 3 && s.data[0] == '(' && s.data[1] == '?' &&
+                   (s.data[2] == '=' || s.data[2] == '!')
+               ? group_end(s, 0)
+               : 0;
 }
 
 bool regex_compile(Str pattern, RegexMode mode, Budget *budget, Dfa *out, Error *err) {
@@ -397,9 +409,11 @@ bool regex_compile(Str pattern, RegexMode mode, Budget *budget, Dfa *out, Error 
     Dfa ahead, after, all;
     Str inner = {body.data + 3, n - 4};
     if (!compile_plain(inner, REGEX_PREFIX, budget, &ahead, err)) return false;
-    bool ok = regex_compile(rest(body, n), mode == REGEX_SEARCH ? REGEX_PREFIX : mode, budget, &after, err);
+    bool ok = regex_compile(rest(body, n), mode == REGEX_SEARCH ? REGEX_PREFIX : mode, budget,
+                            &after, err);
     if (ok) {
-        ok = dfa_product(&all, &after, &ahead, body.data[2] == '=' ? DFA_AND : DFA_AND_NOT, 0, budget, err);
+        ok = dfa_product(&all, &after, &ahead, body.data[2] == '=' ? DFA_AND : DFA_AND_NOT, 0,
+                         budget, err);
         if (ok) *out = all;
         dfa_free(&after);
     }

@@ -1,13 +1,14 @@
 // JSON Schema -> nodes of a constraint.
 //
-// What a place of the text must satisfy is a set of terms: schemas that hold, schemas that do not, a value to be equal
-// to. A node stands for such a set, so that recursion through $ref ends where a set comes again. To work a node out,
-// its terms are taken apart: keywords that all hold become facts (a range of numbers, a list of patterns, required
-// names), those that leave a choice (anyOf, oneOf, not, if, dependencies) split the facts into branches. Each branch is
-// then a few alternatives of a known form: a string of some language, an object of these properties. oneOf is each
-// branch without the others, where not is pushed inwards by De Morgan's rules until it meets something whose opposite
-// can be stated; what cannot is an error. At last, nodes that no text fits are found from below and alternatives that
-// need them go.
+// What a place of the text must satisfy is a set of terms: schemas that hold, schemas that do not,
+// a value to be equal to. A node stands for such a set, so that recursion through $ref ends where a
+// set comes again. To work a node out, its terms are taken apart: keywords that all hold become
+// facts (a range of numbers, a list of patterns, required names), those that leave a choice (anyOf,
+// oneOf, not, if, dependencies) split the facts into branches. Each branch is then a few
+// alternatives of a known form: a string of some language, an object of these properties. oneOf is
+// each branch without the others, where not is pushed inwards by De Morgan's rules until it meets
+// something whose opposite can be stated; what cannot is an error. At last, nodes that no text fits
+// are found from below and alternatives that need them go.
 #include "schema.h"
 
 #include <math.h>
@@ -48,7 +49,11 @@ static bool put_path(Buffer *out, const Json *from, const Json *target) {
         if (from->kind == JSON_ARRAY) buffer_printf(out, "%d", index);
         for (size_t i = 0; from->kind == JSON_OBJECT && i < k->key.len; i++) {
             char one = k->key.data[i];
-            buffer_append(out, one == '~' ? "~0" : one == '/' ? "~1" : &one, one == '~' || one == '/' ? 2 : 1);
+            buffer_append(out,
+                          one == '~'   ? "~0"
+                          : one == '/' ? "~1"
+                                       : &one,
+                          one == '~' || one == '/' ? 2 : 1);
         }
         if (put_path(out, k, target)) return true;
         out->len = before;
@@ -76,7 +81,9 @@ bool schema_fail(Compiler *c, const Json *place, const char *keyword, const char
 
 bool schema_spend(Compiler *c, long work) {
     if (c->failed) return false;
-    return budget_take(&c->budget, work * SPENT_PER_STEP) ? true : schema_fail(c, NULL, NULL, "too complex");
+    return budget_take(&c->budget, work * SPENT_PER_STEP)
+               ? true
+               : schema_fail(c, NULL, NULL, "too complex");
 }
 
 // --- keywords
@@ -155,7 +162,8 @@ Keyword schema_keyword(const Compiler *c, const Json *place, Str name) {
                     {"contentSchema", K_ANNOTATION, 0, 0}};
     for (size_t i = 0; i < sizeof keywords / sizeof *keywords; i++)
         if (str_is(name, keywords[i].name)) {
-            bool is_known = c->draft >= keywords[i].first && (!keywords[i].last || c->draft <= keywords[i].last);
+            bool is_known = c->draft >= keywords[i].first &&
+                            (!keywords[i].last || c->draft <= keywords[i].last);
             if (!is_known) return K_UNKNOWN;
             const Json *k = keywords[i].kind == K_REF ? json_get(place, "$ref") : NULL;
             return k && k->kind != JSON_STRING ? K_UNKNOWN : keywords[i].kind;
@@ -213,7 +221,8 @@ static Str decode_step(Compiler *c, Str s) {
     size_t n = 0;
     for (size_t i = 0; i < s.len; i++) {
         char one = s.data[i];
-        if (one == '%' && i + 2 < s.len && hex_of(s.data[i + 1]) >= 0 && hex_of(s.data[i + 2]) >= 0) {
+        if (one == '%' && i + 2 < s.len && hex_of(s.data[i + 1]) >= 0 &&
+            hex_of(s.data[i + 2]) >= 0) {
             one = (char)(hex_of(s.data[i + 1]) << 4 | hex_of(s.data[i + 2]));
             i += 2;
         }
@@ -246,7 +255,8 @@ static const Json *find_named(const Json *j, const char *keyword, Str name) {
     const Json *own = json_get_string(j, keyword);
     if (own && str_eq(own->string, name)) return j;
     for (const Json *k = j->child; k; k = k->next) {
-        const Json *found = k->kind == JSON_OBJECT || k->kind == JSON_ARRAY ? find_named(k, keyword, name) : NULL;
+        const Json *found =
+            k->kind == JSON_OBJECT || k->kind == JSON_ARRAY ? find_named(k, keyword, name) : NULL;
         if (found) return found;
     }
     return NULL;
@@ -278,7 +288,9 @@ const Json *schema_target(Compiler *c, const Json *place, const Json *ref) {
         found = follow_pointer(c, found, fragment);
     else if (found && fragment.len) {
         const Json *anchored = find_named(found, "$anchor", fragment);
-        found = anchored ? anchored : find_named(found, c->draft == 4 ? "id" : "$id", (Str){hash, fragment.len + 1});
+        found = anchored ? anchored
+                         : find_named(found, c->draft == 4 ? "id" : "$id",
+                                      (Str){hash, fragment.len + 1});
     }
     if (!found) schema_fail(c, place, "$ref", "\"%.*s\" is not in the schema", SHOWN(s));
     return found;
@@ -360,7 +372,8 @@ int schema_node(Compiler *c, Term *terms, int n) {
     int *node = schema_known(c, buffer_str(&key), &is_new);
     buffer_free(&key);
     if (!is_new) return *node;
-    if (c->c->n_nodes >= MAX_NODES) return schema_fail(c, NULL, NULL, "too complex: more than %d places", MAX_NODES), 0;
+    if (c->c->n_nodes >= MAX_NODES)
+        return schema_fail(c, NULL, NULL, "too complex: more than %d places", MAX_NODES), 0;
     *node = grammar_add_node(c->c);
     if (*node % 256 == 0) {
         c->terms = xrealloc(c->terms, (size_t)*node + 256, sizeof *c->terms);
@@ -440,7 +453,9 @@ static void lower_to(uint32_t *most, uint32_t n) {
 }
 
 static bool expect(Compiler *c, const Json *place, const Json *k, JsonKind kind, const char *what) {
-    return k->kind == kind ? true : schema_fail(c, place, NULL, "\"%.*s\": expected %s", SHOWN(k->key), what);
+    return k->kind == kind
+               ? true
+               : schema_fail(c, place, NULL, "\"%.*s\": expected %s", SHOWN(k->key), what);
 }
 
 // minimum and its kin; exclusiveMinimum was a flag beside minimum in draft 4.
@@ -504,22 +519,29 @@ static void take_unevaluated(Compiler *c, Facts *f, const Json *s, const Json *k
     if (k->kind == JSON_BOOL && k->boolean) return;
     for (const Json *m = s->child; m; m = m->next) {
         Keyword kind = schema_keyword(c, s, m->key);
-        if ((kind >= K_ALL_OF && kind <= K_IF) || kind == K_REF || kind == K_DEPENDENCIES || kind == K_UNSUPPORTED) {
-            schema_fail(c, s, NULL, "\"%.*s\" beside \"%.*s\" is not supported", SHOWN(k->key), SHOWN(m->key));
+        if ((kind >= K_ALL_OF && kind <= K_IF) || kind == K_REF || kind == K_DEPENDENCIES ||
+            kind == K_UNSUPPORTED) {
+            schema_fail(c, s, NULL, "\"%.*s\" beside \"%.*s\" is not supported", SHOWN(k->key),
+                        SHOWN(m->key));
             return;
         }
     }
-    const char *rest = !is_items ? "additionalProperties" : json_get(s, "prefixItems") ? "items" : "additionalItems";
+    const char *rest = !is_items                    ? "additionalProperties"
+                       : json_get(s, "prefixItems") ? "items"
+                                                    : "additionalItems";
     const Json *items = json_get(s, "items");
     bool is_all = json_get(s, rest) || (is_items && items && items->kind != JSON_ARRAY);
-    if (!is_all) put_atom(c, f, is_items ? A_ARRAY : A_OBJECT, s, k)->is_negated = true; // k is what all others are
+    if (!is_all)
+        put_atom(c, f, is_items ? A_ARRAY : A_OBJECT, s, k)->is_negated =
+            true; // k is what all others are
 }
 
 static void note_unknown(Compiler *c, const Json *s, Str name) {
     if (!c->unknown || c->unknown->len > 4000) return;
     Buffer path = {0};
     if (put_path(&path, c->root, s)) {
-        buffer_printf(c->unknown, "%s#%s/%.*s", c->unknown->len ? ", " : "", path.data ? path.data : "", SHOWN(name));
+        buffer_printf(c->unknown, "%s#%s/%.*s", c->unknown->len ? ", " : "",
+                      path.data ? path.data : "", SHOWN(name));
     }
     buffer_free(&path);
 }
@@ -536,7 +558,8 @@ static void take_keyword(Compiler *c, Facts *f, const Json *s, const Json *k) {
         break;
     case K_TYPE: f->types &= schema_types(c, s, k); break;
     case K_ENUM:
-    case K_CONST: break; // the whole node is then a list of values, see work_out; elsewhere see branch
+    case K_CONST:
+        break; // the whole node is then a list of values, see work_out; elsewhere see branch
     case K_ALL_OF:
         if (!expect(c, s, k, JSON_ARRAY, "a list of schemas")) return;
         for (const Json *sub = k->child; sub; sub = sub->next) put_is(c, f, sub);
@@ -565,7 +588,8 @@ static void take_keyword(Compiler *c, Facts *f, const Json *s, const Json *k) {
         break;
     case K_PATTERN:
     case K_FORMAT:
-        if (expect(c, s, k, JSON_STRING, "a string")) put_atom(c, f, kind == K_PATTERN ? A_PATTERN : A_FORMAT, s, k);
+        if (expect(c, s, k, JSON_STRING, "a string"))
+            put_atom(c, f, kind == K_PATTERN ? A_PATTERN : A_FORMAT, s, k);
         break;
     case K_UNEVALUATED: take_unevaluated(c, f, s, k); break;
     default: take_number(c, f, kind, s, k);
@@ -592,7 +616,8 @@ static void take(Compiler *c, Facts *f, Term t) {
     put_atom(c, f, A_SEEN, s, NULL);
     const Json *ref = json_get_string(s, "$ref");
     for (const Json *k = s->child; k && !c->failed; k = k->next)
-        if (!ref || c->draft > 7 || k == ref) take_keyword(c, f, s, k); // before 2019-09 $ref stood for all
+        if (!ref || c->draft > 7 || k == ref)
+            take_keyword(c, f, s, k); // before 2019-09 $ref stood for all
 }
 
 // --- choices
@@ -651,7 +676,8 @@ static void deny_property(Compiler *c, Facts f, const Json *s, const Json *p) {
 static void deny_object(Compiler *c, Facts f, const Json *s, const Json *k) {
     if (k->kind == JSON_BOOL && k->boolean) return;
     if (!str_is(k->key, "properties")) {
-        schema_fail(c, s, NULL, "\"%.*s\" under \"not\" or a oneOf that overlaps is not supported", SHOWN(k->key));
+        schema_fail(c, s, NULL, "\"%.*s\" under \"not\" or a oneOf that overlaps is not supported",
+                    SHOWN(k->key));
         return;
     }
     for (const Json *p = k->child; p && !c->failed; p = p->next)
@@ -662,7 +688,8 @@ static void deny_array(Compiler *c, Facts f, const Json *s, const Json *k) {
     bool is_list = k->kind == JSON_ARRAY;
     if ((k->kind == JSON_BOOL && k->boolean) || says_nothing(c, k)) return;
     if (!is_list) {
-        schema_fail(c, s, NULL, "\"%.*s\" under \"not\" or a oneOf that overlaps is not supported", SHOWN(k->key));
+        schema_fail(c, s, NULL, "\"%.*s\" under \"not\" or a oneOf that overlaps is not supported",
+                    SHOWN(k->key));
         return;
     }
     uint32_t i = 0;
@@ -693,7 +720,8 @@ static void deny_number(Compiler *c, Facts f, Keyword kind, const Json *s, const
     Facts bounds = {.lo = -INFINITY, .hi = INFINITY};
     f.types &= IS_INTEGER | IS_FRACTION;
     if (kind == K_MULTIPLE) {
-        schema_fail(c, s, NULL, "\"multipleOf\" under \"not\" or a oneOf that overlaps is not supported");
+        schema_fail(c, s, NULL,
+                    "\"multipleOf\" under \"not\" or a oneOf that overlaps is not supported");
         return;
     }
     take_bound(c, &bounds, kind, s, k);
@@ -842,14 +870,16 @@ static void emit_listed(Compiler *c, const Json *list) {
     const Json *v = str_is(list->key, "const") ? list : list->child;
     for (int i = 0; i < most && !c->failed; i++, v = v->next) {
         bool fits = true;
-        for (int k = 0; fits && k < c->n_terms[c->node]; k++) fits = term_holds(c, c->terms[c->node][k], v);
+        for (int k = 0; fits && k < c->n_terms[c->node]; k++)
+            fits = term_holds(c, c->terms[c->node][k], v);
         if (fits) values[n++] = v;
     }
     schema_emit_values(c, values, n);
 }
 
 void schema_expand(Compiler *c, Facts f) {
-    if (++c->depth > MAX_DEPTH) schema_fail(c, f.later ? f.later->term.json : NULL, NULL, "too deeply nested choices");
+    if (++c->depth > MAX_DEPTH)
+        schema_fail(c, f.later ? f.later->term.json : NULL, NULL, "too deeply nested choices");
     while (f.todo && f.types && !c->failed) {
         Term t = f.todo->term;
         f.todo = f.todo->next;
@@ -889,7 +919,11 @@ static void work_out(Compiler *c, int node) {
 }
 
 Grammar *grammar_schema(const Json *schema, bool is_ordered, Buffer *unknown, Error *err) {
-    Compiler c = {.c = grammar_new(), .root = schema, .budget = {COMPILE_BUDGET}, .err = err, .unknown = unknown};
+    Compiler c = {.c = grammar_new(),
+                  .root = schema,
+                  .budget = {COMPILE_BUDGET},
+                  .err = err,
+                  .unknown = unknown};
     Term root = {TERM_IS, schema};
     c.draft = find_draft(schema);
     c.c->is_ordered = is_ordered;
@@ -899,7 +933,8 @@ Grammar *grammar_schema(const Json *schema, bool is_ordered, Buffer *unknown, Er
     c.c->root = schema_node(&c, &root, 1);
     for (int node = 1; node < c.c->n_nodes && !c.failed; node++) work_out(&c, node);
     if (!c.failed) schema_finish(&c);
-    if (!c.failed && !c.c->nodes[c.c->root].is_possible) schema_fail(&c, NULL, NULL, "no value fits");
+    if (!c.failed && !c.c->nodes[c.c->root].is_possible)
+        schema_fail(&c, NULL, NULL, "no value fits");
     for (Block *b = c.blocks, *next; b; b = next) next = b->next, free(b);
     free(c.known), free(c.terms), free(c.n_terms);
     if (!c.failed) return c.c;

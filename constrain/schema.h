@@ -1,5 +1,5 @@
-// Parts of the JSON Schema compiler: what is known about a value at one place is a set of terms; it becomes a node of
-// the constraint. See schema.c.
+// Parts of the JSON Schema compiler: what is known about a value at one place is a set of terms; it
+// becomes a node of the constraint. See schema.c.
 #ifndef CONSTRAIN_SCHEMA_H
 #define CONSTRAIN_SCHEMA_H
 
@@ -65,7 +65,8 @@ typedef enum {
     K_UNEVALUATED
 } Keyword;
 
-// One thing known about a value; a list of them ends with NULL. What it is about is the keyword's: A_... are ours.
+// One thing known about a value; a list of them ends with NULL. What it is about is the keyword's:
+// A_... are ours.
 typedef enum {
     A_SEEN,     // this schema is taken into account
     A_OBJECT,   // its properties, patternProperties, additionalProperties
@@ -137,10 +138,12 @@ typedef struct {
 
 // schema.c
 void *schema_alloc(Compiler *c, size_t size); // until the end
-bool schema_fail(Compiler *c, const Json *place, const char *keyword, const char *fmt, ...) PRINTF_LIKE(4, 5);
+bool schema_fail(Compiler *c, const Json *place, const char *keyword, const char *fmt, ...)
+    PRINTF_LIKE(4, 5);
 Keyword schema_keyword(const Compiler *c, const Json *place, Str name);
-const Json *schema_target(Compiler *c, const Json *place, const Json *ref); // of $ref; NULL after a failure
-int schema_node(Compiler *c, Term *terms, int n);                           // n may shrink to the terms that count
+const Json *schema_target(Compiler *c, const Json *place,
+                          const Json *ref);       // of $ref; NULL after a failure
+int schema_node(Compiler *c, Term *terms, int n); // n may shrink to the terms that count
 int *schema_known(Compiler *c, Str key, bool *is_new);
 bool schema_spend(Compiler *c, long work); // false and a failure when too much was spent
 unsigned schema_types(Compiler *c, const Json *place, const Json *type);
@@ -155,14 +158,17 @@ uint32_t schema_count(Compiler *c, const Json *place, const Json *value);
 void schema_emit(Compiler *c, const Facts *f);                          // alternatives of c->node
 void schema_emit_values(Compiler *c, const Json *const *values, int n); // one of these
 void schema_finish(Compiler *c);                                        // once all nodes are there
-int schema_pattern(Compiler *c, const Json *place, Str pattern);        // automaton of a pattern; -1 after a failure
-int schema_format(Compiler *c, const Json *place, Str name, uint32_t *max); // -1: says nothing, or a failure
+int schema_pattern(Compiler *c, const Json *place,
+                   Str pattern); // automaton of a pattern; -1 after a failure
+int schema_format(Compiler *c, const Json *place, Str name,
+                  uint32_t *max); // -1: says nothing, or a failure
 
 // schema_check.c
 bool json_equal(const Json *a, const Json *b);
 unsigned json_type(const Compiler *c, const Json *value); // the bit of its kind
 bool schema_holds(Compiler *c, const Json *schema, const Json *value, int depth);
 bool term_holds(Compiler *c, Term t, const Json *value);
-bool schema_disjoint(Compiler *c, const Json *a, const Json *b, int depth); // surely no value fits both
+bool schema_disjoint(Compiler *c, const Json *a, const Json *b,
+                     int depth); // surely no value fits both
 
 #endif

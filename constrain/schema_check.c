@@ -1,4 +1,5 @@
-// Whether a value that is known (one of "enum", a name) fits a schema, and whether two schemas surely share no value.
+// Whether a value that is known (one of "enum", a name) fits a schema, and whether two schemas
+// surely share no value.
 #include "schema.h"
 
 #include <math.h>
@@ -78,8 +79,10 @@ static bool property_holds(Compiler *c, const Json *schema, const Json *value, i
 }
 
 static bool items_hold(Compiler *c, const Json *schema, const Json *value, int depth) {
-    const Json *items = json_get(schema, "items"), *prefix = json_get(schema, "prefixItems"), *rest = items;
-    if (items && items->kind == JSON_ARRAY) prefix = items, rest = json_get(schema, "additionalItems");
+    const Json *items = json_get(schema, "items"), *prefix = json_get(schema, "prefixItems"),
+               *rest = items;
+    if (items && items->kind == JSON_ARRAY)
+        prefix = items, rest = json_get(schema, "additionalItems");
     const Json *p = prefix ? prefix->child : NULL;
     for (const Json *v = value->child; v; v = v->next) {
         const Json *s = p ? p : rest;
@@ -120,12 +123,14 @@ static bool string_holds(Compiler *c, Keyword kind, const Json *schema, const Js
     uint32_t max = NO_LIMIT;
     if (kind == K_MIN_LENGTH) return count_chars(s) >= k->number;
     if (kind == K_MAX_LENGTH) return count_chars(s) <= k->number;
-    int dfa = kind == K_PATTERN ? schema_pattern(c, schema, k->string) : schema_format(c, schema, k->string, &max);
+    int dfa = kind == K_PATTERN ? schema_pattern(c, schema, k->string)
+                                : schema_format(c, schema, k->string, &max);
     return dfa < 0 || (dfa_match(&c->c->dfas[dfa], s) && count_chars(s) <= max);
 }
 
 static bool number_holds(Keyword kind, const Json *schema, const Json *k, double x) {
-    const Json *strict = json_get(schema, kind == K_MINIMUM ? "exclusiveMinimum" : "exclusiveMaximum");
+    const Json *strict =
+        json_get(schema, kind == K_MINIMUM ? "exclusiveMinimum" : "exclusiveMaximum");
     bool is_strict = strict && strict->kind == JSON_BOOL && strict->boolean; // draft 4
     switch (kind) {
     case K_MINIMUM: return x > k->number || (!is_strict && x == k->number);
@@ -136,10 +141,13 @@ static bool number_holds(Keyword kind, const Json *schema, const Json *k, double
     }
 }
 
-static bool keyword_holds(Compiler *c, Keyword kind, const Json *schema, const Json *k, const Json *v, int depth) {
+static bool keyword_holds(Compiler *c, Keyword kind, const Json *schema, const Json *k,
+                          const Json *v, int depth) {
     const Json *branch;
     switch (kind) {
-    case K_REF: branch = schema_target(c, schema, k); return branch && schema_holds(c, branch, v, depth);
+    case K_REF:
+        branch = schema_target(c, schema, k);
+        return branch && schema_holds(c, branch, v, depth);
     case K_TYPE: return schema_types(c, schema, k) & json_type(c, v);
     case K_ENUM: return is_one_of(k, v);
     case K_CONST: return json_equal(k, v);
@@ -185,7 +193,8 @@ bool schema_holds(Compiler *c, const Json *schema, const Json *value, int depth)
     if (depth > MAX_DEPTH) return schema_fail(c, schema, NULL, "refers to itself without end");
     if (!schema_spend(c, 4)) return false;
     const Json *ref = c->draft <= 7 ? json_get(schema, "$ref") : NULL;
-    if (ref && ref->kind == JSON_STRING) return keyword_holds(c, K_REF, schema, ref, value, depth + 1);
+    if (ref && ref->kind == JSON_STRING)
+        return keyword_holds(c, K_REF, schema, ref, value, depth + 1);
     for (const Json *k = schema->child; k && !c->failed; k = k->next) {
         Keyword kind = schema_keyword(c, schema, k->key);
         if (kind == K_UNSUPPORTED || kind == K_UNEVALUATED)
@@ -243,7 +252,8 @@ static bool values_apart(Compiler *c, const Json *a, const Json *b) {
 
 static bool is_required(const Json *s, Str name) {
     const Json *required = json_get(s, "required");
-    for (const Json *r = required && required->kind == JSON_ARRAY ? required->child : NULL; r; r = r->next)
+    for (const Json *r = required && required->kind == JSON_ARRAY ? required->child : NULL; r;
+         r = r->next)
         if (r->kind == JSON_STRING && str_eq(r->string, name)) return true;
     return false;
 }
@@ -252,26 +262,33 @@ static bool is_required(const Json *s, Str name) {
 static bool properties_apart(Compiler *c, const Json *a, const Json *b, int depth) {
     const Json *required = json_get(a, "required"), *others = json_get(b, "additionalProperties");
     const Json *pa = json_get(a, "properties"), *pb = json_get(b, "properties");
-    bool is_closed = others && others->kind == JSON_BOOL && !others->boolean && !json_get(b, "patternProperties");
-    for (const Json *r = required && required->kind == JSON_ARRAY ? required->child : NULL; r; r = r->next)
+    bool is_closed = others && others->kind == JSON_BOOL && !others->boolean &&
+                     !json_get(b, "patternProperties");
+    for (const Json *r = required && required->kind == JSON_ARRAY ? required->child : NULL; r;
+         r = r->next)
         if (is_closed && r->kind == JSON_STRING && !(pb && has_member(pb, r->string))) return true;
     for (const Json *p = pa && pa->kind == JSON_OBJECT ? pa->child : NULL; p; p = p->next) {
         const Json *q = member(pb, p->key);
-        if (q && (is_required(a, p->key) || is_required(b, p->key)) && schema_disjoint(c, p, q, depth + 1)) return true;
+        if (q && (is_required(a, p->key) || is_required(b, p->key)) &&
+            schema_disjoint(c, p, q, depth + 1))
+            return true;
     }
     return false;
 }
 
 // Whether some part of a, which all its values must fit, is apart from b.
 static bool parts_apart(Compiler *c, const Json *a, const Json *b, int depth) {
-    const Json *ref = json_get(a, "$ref"), *target = ref && ref->kind == JSON_STRING ? schema_target(c, a, ref) : NULL;
+    const Json *ref = json_get(a, "$ref"),
+               *target = ref && ref->kind == JSON_STRING ? schema_target(c, a, ref) : NULL;
     if (target && schema_disjoint(c, target, b, depth + 1)) return true;
     if (c->draft <= 7 && ref) return false;
     for (const Json *k = a->child; k; k = k->next) {
         Keyword kind = schema_keyword(c, a, k->key);
-        if (k->kind != JSON_ARRAY || (kind != K_ALL_OF && kind != K_ANY_OF && kind != K_ONE_OF)) continue;
+        if (k->kind != JSON_ARRAY || (kind != K_ALL_OF && kind != K_ANY_OF && kind != K_ONE_OF))
+            continue;
         int n = 0;
-        for (const Json *sub = k->child; sub; sub = sub->next) n += schema_disjoint(c, sub, b, depth + 1);
+        for (const Json *sub = k->child; sub; sub = sub->next)
+            n += schema_disjoint(c, sub, b, depth + 1);
         if (kind == K_ALL_OF ? n > 0 : n == k->n_items) return true;
     }
     return false;
@@ -280,9 +297,11 @@ static bool parts_apart(Compiler *c, const Json *a, const Json *b, int depth) {
 bool schema_disjoint(Compiler *c, const Json *a, const Json *b, int depth) {
     unsigned types = possible_types(c, a, 0) & possible_types(c, b, 0);
     if (!types) return true;
-    if (a->kind != JSON_OBJECT || b->kind != JSON_OBJECT || depth > 6 || !schema_spend(c, 16)) return false;
+    if (a->kind != JSON_OBJECT || b->kind != JSON_OBJECT || depth > 6 || !schema_spend(c, 16))
+        return false;
     if (values_apart(c, a, b) || values_apart(c, b, a)) return true;
     if (parts_apart(c, a, b, depth) || parts_apart(c, b, a, depth)) return true;
-    if (types != IS_OBJECT || (c->draft <= 7 && (json_get(a, "$ref") || json_get(b, "$ref")))) return false;
+    if (types != IS_OBJECT || (c->draft <= 7 && (json_get(a, "$ref") || json_get(b, "$ref"))))
+        return false;
     return properties_apart(c, a, b, depth) || properties_apart(c, b, a, depth);
 }

@@ -1,4 +1,5 @@
-// Facts of one branch -> alternatives of a node: the automata of its strings and numbers, its arrays and objects.
+// Facts of one branch -> alternatives of a node: the automata of its strings and numbers, its
+// arrays and objects.
 #include "regex.h"
 #include "schema.h"
 
@@ -21,7 +22,8 @@ static int any_dfa(Compiler *c) {
 }
 
 // The automaton of an expression, which messages call a keyword's.
-static int known_regex(Compiler *c, const Json *place, const char *keyword, Str pattern, RegexMode mode) {
+static int known_regex(Compiler *c, const Json *place, const char *keyword, Str pattern,
+                       RegexMode mode) {
     bool is_new;
     Error why;
     Dfa d;
@@ -32,12 +34,14 @@ static int known_regex(Compiler *c, const Json *place, const char *keyword, Str 
     buffer_free(&key);
     if (!is_new) return *known;
     *known = -1;
-    if (!regex_compile(pattern, mode, &c->budget, &d, &why)) return schema_fail(c, place, keyword, "%s", why.text), -1;
+    if (!regex_compile(pattern, mode, &c->budget, &d, &why))
+        return schema_fail(c, place, keyword, "%s", why.text), -1;
     return *known = grammar_add_dfa(c->c, &d);
 }
 
 int schema_pattern(Compiler *c, const Json *place, Str pattern) {
-    return known_regex(c, place, json_get(place, "pattern") ? "pattern" : "patternProperties", pattern, REGEX_SEARCH);
+    return known_regex(c, place, json_get(place, "pattern") ? "pattern" : "patternProperties",
+                       pattern, REGEX_SEARCH);
 }
 
 int schema_format(Compiler *c, const Json *place, Str name, uint32_t *max) {
@@ -45,7 +49,8 @@ int schema_format(Compiler *c, const Json *place, Str name, uint32_t *max) {
     *max = NO_LIMIT;
     switch (format_find(name, &pattern, max)) {
     case FORMAT_KNOWN: return known_regex(c, place, "format", str_of(pattern), REGEX_WHOLE);
-    case FORMAT_UNSUPPORTED: return schema_fail(c, place, "format", "\"%.*s\" is not supported", SHOWN(name)), -1;
+    case FORMAT_UNSUPPORTED:
+        return schema_fail(c, place, "format", "\"%.*s\" is not supported", SHOWN(name)), -1;
     default: return -1;
     }
 }
@@ -116,19 +121,22 @@ static void put_forbidden(Compiler *c, Buffer *out, const Atom *a, JsonKind kind
 }
 
 static void emit_numbers(Compiler *c, const Facts *f) {
-    NumberRange r = {.has_integers = f->types & IS_INTEGER, .has_fractions = f->types & IS_FRACTION};
-    r.lo = f->lo, r.hi = f->hi, r.lo_is_out = f->lo_is_out, r.hi_is_out = f->hi_is_out, r.is_plain = c->draft == 4;
+    NumberRange r = {.has_integers = f->types & IS_INTEGER,
+                     .has_fractions = f->types & IS_FRACTION};
+    r.lo = f->lo, r.hi = f->hi, r.lo_is_out = f->lo_is_out, r.hi_is_out = f->hi_is_out,
+    r.is_plain = c->draft == 4;
     Buffer key = {0}, forbidden = {0};
     const Json *place = NULL;
     for (const Atom *a = f->atoms; a; a = a->next) {
         if (a->kind == A_NO_VALUE) put_forbidden(c, &forbidden, a, JSON_NUMBER);
         if (a->kind == A_SEEN && !place) place = a->place;
         if (a->kind != A_MULTIPLE || a->number == r.multiple) continue;
-        if (r.multiple != 0) schema_fail(c, a->place, "multipleOf", "several of them are not supported");
+        if (r.multiple != 0)
+            schema_fail(c, a->place, "multipleOf", "several of them are not supported");
         r.multiple = a->number;
     }
-    buffer_printf(&key, "number %d %d %a %a %d %d %a ", r.has_integers, r.has_fractions, r.lo, r.hi, r.lo_is_out,
-                  r.hi_is_out, r.multiple);
+    buffer_printf(&key, "number %d %d %a %a %d %d %a ", r.has_integers, r.has_fractions, r.lo, r.hi,
+                  r.lo_is_out, r.hi_is_out, r.multiple);
     buffer_put(&key, buffer_str(&forbidden));
     bool is_new;
     Error why;
@@ -138,7 +146,8 @@ static void emit_numbers(Compiler *c, const Facts *f) {
         schema_fail(c, place, r.multiple != 0 ? "multipleOf" : NULL, "%s", why.text);
     else if (is_new && exclude(c, &d, &forbidden))
         *known = grammar_add_dfa(c->c, &d);
-    if (!c->failed && !dfa_is_empty(&c->c->dfas[*known])) node_add(c->c, c->node, (Alt){ALT_TEXT, *known});
+    if (!c->failed && !dfa_is_empty(&c->c->dfas[*known]))
+        node_add(c->c, c->node, (Alt){ALT_TEXT, *known});
     buffer_free(&key), buffer_free(&forbidden);
 }
 
@@ -157,26 +166,29 @@ static bool may_go_on(const Dfa *d, const StringDef *s, int q, uint32_t count) {
     return false;
 }
 
-// Which states and lengths lead on to a text that is long enough and not too long: worked out from the greatest length
-// down.
+// Which states and lengths lead on to a text that is long enough and not too long: worked out from
+// the greatest length down.
 static bool fill_live(Compiler *c, StringDef *s) {
     enum { MOST = 1 << 24 };
     const Dfa *d = &c->c->dfas[s->dfa];
     size_t width = (size_t)s->limit + 1, n = (size_t)d->n_states * width;
     if (s->limit > MOST || n > MOST || !budget_take(&c->budget, (long)(n / 8) * d->n_classes))
-        return schema_fail(c, NULL, NULL, "too complex: a pattern of up to %u characters", s->limit);
+        return schema_fail(c, NULL, NULL, "too complex: a pattern of up to %u characters",
+                           s->limit);
     s->live = xalloc(n / 64 + 1, sizeof *s->live);
     for (uint32_t count = s->limit + 1; count-- > 0;)
         for (int q = 1; q < d->n_states; q++) {
             bool is_end = d->accept[q] && count >= s->min;
             bool is_free = s->max == NO_LIMIT && count == s->limit; // any state leads somewhere
             size_t bit = (size_t)q * width + count;
-            if (is_end || is_free || may_go_on(d, s, q, count)) s->live[bit / 64] |= (uint64_t)1 << (bit & 63);
+            if (is_end || is_free || may_go_on(d, s, q, count))
+                s->live[bit / 64] |= (uint64_t)1 << (bit & 63);
         }
     return true;
 }
 
-// The automaton that all the patterns and formats among the atoms leave of `dfa`; its index, -1 after a failure.
+// The automaton that all the patterns and formats among the atoms leave of `dfa`; its index, -1
+// after a failure.
 static int narrow(Compiler *c, int dfa, int other, bool is_negated) {
     Dfa both;
     Error why;
@@ -187,18 +199,21 @@ static int narrow(Compiler *c, int dfa, int other, bool is_negated) {
     buffer_free(&key);
     if (!is_new) return *known;
     *known = -1;
-    if (!dfa_product(&both, &c->c->dfas[dfa], &c->c->dfas[other], is_negated ? DFA_AND_NOT : DFA_AND, 0, &c->budget,
-                     &why))
+    if (!dfa_product(&both, &c->c->dfas[dfa], &c->c->dfas[other],
+                     is_negated ? DFA_AND_NOT : DFA_AND, 0, &c->budget, &why))
         return schema_fail(c, NULL, NULL, "%s", why.text), -1;
     return *known = grammar_add_dfa(c->c, &both);
 }
 
-// A pattern ^X{n,m}$ of one character or class X is X* and a length, which is counted faster than it is spelled out.
+// A pattern ^X{n,m}$ of one character or class X is X* and a length, which is counted faster than
+// it is spelled out.
 static Str split_repeat(Compiler *c, Str p, uint32_t *min, uint32_t *max) {
     size_t at = 1, end = p.len - 2;
     unsigned n, m;
     int used = 0;
-    if (p.len < 6 || p.len > 200 || p.data[0] != '^' || p.data[p.len - 1] != '$' || p.data[end] != '}') return p;
+    if (p.len < 6 || p.len > 200 || p.data[0] != '^' || p.data[p.len - 1] != '$' ||
+        p.data[end] != '}')
+        return p;
     if (p.data[at] == '[') {
         for (at++; at < end && p.data[at] != ']'; at++) at += p.data[at] == '\\';
         at++;
@@ -230,7 +245,8 @@ static int string_language(Compiler *c, const Facts *f, uint32_t *min, uint32_t 
         if (a->kind == A_NO_VALUE) put_forbidden(c, &forbidden, a, JSON_STRING);
         if (a->kind == A_PATTERN)
             other = schema_pattern(c, a->place,
-                                   a->is_negated ? a->json->string : split_repeat(c, a->json->string, min, max));
+                                   a->is_negated ? a->json->string
+                                                 : split_repeat(c, a->json->string, min, max));
         if (a->kind == A_FORMAT) other = schema_format(c, a->place, a->json->string, &most);
         if (c->failed) dfa = -1;
         if (other < 0 || dfa < 0) continue;
@@ -261,7 +277,8 @@ static int known_string(Compiler *c, int dfa, uint32_t min, uint32_t max) {
     int *known = schema_known(c, buffer_str(&key), &is_new);
     buffer_free(&key);
     if (!is_new) return *known;
-    StringDef s = {.trie = NONE, .dfa = dfa, .min = min, .max = max, .limit = max == NO_LIMIT ? min : max};
+    StringDef s = {
+        .trie = NONE, .dfa = dfa, .min = min, .max = max, .limit = max == NO_LIMIT ? min : max};
     *known = -1;
     if (!is_star(&c->c->dfas[dfa]) && (min > 0 || max != NO_LIMIT)) {
         if (!fill_live(c, &s)) return -1;
@@ -273,7 +290,8 @@ static int known_string(Compiler *c, int dfa, uint32_t min, uint32_t max) {
 
 static void emit_string(Compiler *c, const Facts *f) {
     uint32_t min = f->min_length, max = f->max_length;
-    int dfa = string_language(c, f, &min, &max), string = dfa < 0 ? -1 : known_string(c, dfa, min, max);
+    int dfa = string_language(c, f, &min, &max),
+        string = dfa < 0 ? -1 : known_string(c, dfa, min, max);
     if (string >= 0) node_add(c->c, c->node, (Alt){ALT_STRING, string});
 }
 
@@ -281,7 +299,8 @@ static void emit_string(Compiler *c, const Facts *f) {
 
 // What the schema says of item i, or NULL; `rest` after all that are named.
 static const Json *item_schema(const Atom *a, int i, int *n_prefix) {
-    const Json *s = a->place, *items = json_get(s, "items"), *prefix = json_get(s, "prefixItems"), *rest = items;
+    const Json *s = a->place, *items = json_get(s, "items"), *prefix = json_get(s, "prefixItems"),
+               *rest = items;
     if (items && items->kind == JSON_ARRAY) prefix = items, rest = json_get(s, "additionalItems");
     if (a->is_negated) rest = a->json; // unevaluatedItems
     *n_prefix = prefix && prefix->kind == JSON_ARRAY ? prefix->n_items : 0;
@@ -342,11 +361,14 @@ typedef struct {
 
 static void names_put(Names *names, Str name) {
     if (names->n == names->cap)
-        names->at = xrealloc(names->at, (size_t)(names->cap = names->cap ? 2 * names->cap : 16), sizeof(Str));
+        names->at = xrealloc(names->at, (size_t)(names->cap = names->cap ? 2 * names->cap : 16),
+                             sizeof(Str));
     names->at[names->n++] = name;
 }
 
-static int by_name(const void *a, const void *b) { return str_compare(*(const Str *)a, *(const Str *)b); }
+static int by_name(const void *a, const void *b) {
+    return str_compare(*(const Str *)a, *(const Str *)b);
+}
 
 // All names that the facts mention: described ones in the schema's order, then the others.
 static void collect_names(const Facts *f, Names *names) {
@@ -356,13 +378,15 @@ static void collect_names(const Facts *f, Names *names) {
         const Atom *a = f->atoms;
         for (int k = 0; a->kind != A_OBJECT || k++ < i;) a = a->next;
         const Json *properties = json_get(a->place, "properties");
-        for (const Json *p = properties ? properties->child : NULL; p; p = p->next) names_put(names, p->key);
+        for (const Json *p = properties ? properties->child : NULL; p; p = p->next)
+            names_put(names, p->key);
     }
     for (const Atom *a = f->atoms; a; a = a->next)
         if (a->kind == A_REQUIRED || a->kind == A_PROPERTY) names_put(names, a->name);
 }
 
-// Sorts the names and drops repetitions; order[i] becomes the place in which name i was mentioned first.
+// Sorts the names and drops repetitions; order[i] becomes the place in which name i was mentioned
+// first.
 static uint32_t *sort_names(Names *names) {
     Str *mentioned = xalloc((size_t)names->n + 1, sizeof *mentioned);
     uint32_t *order = xalloc((size_t)names->n + 1, sizeof *order);
@@ -382,12 +406,15 @@ static uint32_t *sort_names(Names *names) {
 }
 
 static const Json *rest_of(const Atom *a) {
-    return a->is_negated ? a->json : json_get(a->place, "additionalProperties"); // is_negated: unevaluatedProperties
+    return a->is_negated
+               ? a->json
+               : json_get(a->place, "additionalProperties"); // is_negated: unevaluatedProperties
 }
 
 // What an atom's schema says of a property of this name, into terms.
 static int terms_of_name(Compiler *c, const Atom *a, Str name, Term *terms) {
-    const Json *named = json_get(a->place, "properties"), *patterns = json_get(a->place, "patternProperties");
+    const Json *named = json_get(a->place, "properties"),
+               *patterns = json_get(a->place, "patternProperties");
     int n = 0;
     bool is_named = false;
     for (const Json *p = named ? named->child : NULL; p; p = p->next) {
@@ -440,7 +467,8 @@ static void collect_patterns(Compiler *c, const Facts *f, Patterns *p) {
             while (i < p->n && !str_eq(p->patterns[i], k->key)) i++;
             if (i < p->n) continue;
             if (p->n == 12) {
-                schema_fail(c, a->place, "patternProperties", "more than 12 patterns are not supported");
+                schema_fail(c, a->place, "patternProperties",
+                            "more than 12 patterns are not supported");
                 return;
             }
             p->patterns[p->n] = k->key, p->places[p->n++] = a->place;
@@ -459,12 +487,14 @@ static int class_node(Compiler *c, const Facts *f, const Patterns *p, unsigned b
                     is_named = true;
                     if (!a->is_negated) terms[n++] = (Term){TERM_IS, k};
                 }
-        if (a->kind == A_OBJECT && !is_named && rest_of(a)) terms[n++] = (Term){TERM_IS, rest_of(a)};
+        if (a->kind == A_OBJECT && !is_named && rest_of(a))
+            terms[n++] = (Term){TERM_IS, rest_of(a)};
     }
     return schema_node(c, terms, n);
 }
 
-// The one language of strings that fit what is said of names, with the lengths counted by the automaton itself.
+// The one language of strings that fit what is said of names, with the lengths counted by the
+// automaton itself.
 static bool names_language(Compiler *c, const Atom *names, Dfa *d) {
     Error why;
     Dfa lengths, both;
@@ -493,7 +523,8 @@ static bool names_language(Compiler *c, const Atom *names, Dfa *d) {
                                               : (int)(s->max < INT32_MAX ? s->max : INT32_MAX),
                          &why);
     if (!ok) return schema_fail(c, names->place, "propertyNames", "%s", why.text);
-    ok = dfa_product(&both, &lengths, &c->c->dfas[s ? s->dfa : any_dfa(c)], DFA_AND, 0, &c->budget, &why);
+    ok = dfa_product(&both, &lengths, &c->c->dfas[s ? s->dfa : any_dfa(c)], DFA_AND, 0, &c->budget,
+                     &why);
     dfa_free(&lengths);
     if (!ok) return schema_fail(c, names->place, "propertyNames", "%s", why.text);
     ok = dfa_product(&lengths, d, &both, DFA_AND, 0, &c->budget, &why);
@@ -565,7 +596,8 @@ void schema_emit(Compiler *c, const Facts *f) {
         const Json *v = a->kind == A_NO_VALUE ? (a->number ? a->json : a->json->child) : NULL;
         for (; v; v = a->number ? NULL : v->next)
             if (json_type(c, v) & f->types & (IS_ARRAY | IS_OBJECT))
-                schema_fail(c, a->place, NULL, "an array or object among values under \"not\" is not supported");
+                schema_fail(c, a->place, NULL,
+                            "an array or object among values under \"not\" is not supported");
     }
     if (f->types & IS_ARRAY && !c->failed) emit_array(c, f);
     if (f->types & IS_OBJECT && !c->failed) emit_object(c, f);
@@ -573,7 +605,9 @@ void schema_emit(Compiler *c, const Facts *f) {
 
 // --- listed values
 
-static int value_node(Compiler *c, const Json *v) { return schema_node(c, &(Term){TERM_VALUE, v}, 1); }
+static int value_node(Compiler *c, const Json *v) {
+    return schema_node(c, &(Term){TERM_VALUE, v}, 1);
+}
 
 static void emit_array_value(Compiler *c, const Json *v) {
     ArrayDef d = {.prefix = xalloc((size_t)v->n_items + 1, sizeof(int)), .n_prefix = v->n_items};
@@ -586,7 +620,8 @@ static void emit_array_value(Compiler *c, const Json *v) {
 
 static void emit_object_value(Compiler *c, const Json *v) {
     Names names = {0};
-    ObjectDef o = {.trie = NONE, .other = NONE, .n_names = v->n_items, .n_required = (uint32_t)v->n_items};
+    ObjectDef o = {
+        .trie = NONE, .other = NONE, .n_names = v->n_items, .n_required = (uint32_t)v->n_items};
     o.min = o.max = (uint32_t)v->n_items;
     for (const Json *k = v->child; k; k = k->next) names_put(&names, k->key);
     uint32_t *order = sort_names(&names);
@@ -613,7 +648,8 @@ void schema_emit_values(Compiler *c, const Json *const *values, int n) {
         if (v->kind == JSON_OBJECT) emit_object_value(c, v);
         if (v->kind != JSON_NUMBER) continue;
         if (numbers.len) buffer_puts(&numbers, "|");
-        number_pattern(&numbers, v->number, c->draft == 4 && v->number == floor(v->number) && false);
+        number_pattern(&numbers, v->number,
+                       c->draft == 4 && v->number == floor(v->number) && false);
     }
     emit_words(c, words);
     if (numbers.len) {
@@ -665,8 +701,10 @@ static bool leads_beside(const Grammar *c, const TrieNode *t, const Dfa *d) {
     uint32_t from = 0;
     for (int k = t->first; k <= t->first + t->n; k++) {
         bool is_last = k == t->first + t->n;
-        uint32_t to = is_last ? CODE_MAX + 1 : c->tries[k].code; // [from, to) lies between two children
-        for (int i = from < to ? dfa_interval(d, from) : d->n_bounds; i < d->n_bounds && d->bounds[i] < to; i++)
+        uint32_t to =
+            is_last ? CODE_MAX + 1 : c->tries[k].code; // [from, to) lies between two children
+        for (int i = from < to ? dfa_interval(d, from) : d->n_bounds;
+             i < d->n_bounds && d->bounds[i] < to; i++)
             if (d->next[t->other * d->n_classes + d->class_of[i]]) return true;
         from = to + 1;
     }
@@ -686,7 +724,8 @@ static void finish_names(Grammar *c, const ObjectDef *o) {
     }
     for (int node = end; d && node-- > o->trie;) {
         TrieNode *t = &c->tries[node];
-        t->other_leads = t->other && ((t->label == NONE && d->accept[t->other]) || leads_beside(c, t, d));
+        t->other_leads =
+            t->other && ((t->label == NONE && d->accept[t->other]) || leads_beside(c, t, d));
         for (int k = t->first; k < t->first + t->n; k++) t->other_leads |= c->tries[k].other_leads;
     }
 }
@@ -703,7 +742,8 @@ static void finish_object(Compiler *c, ObjectDef *o) {
     if (o->trie != NONE) finish_names(c->c, o);
     // names that come twice are seen for those in the list only
     if (o->other != NONE && o->min > 1 && o->min > o->n_required)
-        schema_fail(c, NULL, NULL, "\"minProperties\": %u is not supported where names are free", o->min);
+        schema_fail(c, NULL, NULL, "\"minProperties\": %u is not supported where names are free",
+                    o->min);
 }
 
 static void finish_array(const Grammar *c, ArrayDef *a) {
@@ -718,7 +758,8 @@ void schema_finish(Compiler *c) {
     for (bool changed = true; changed && schema_spend(c, s->n_nodes / 4 + 1);) {
         changed = false;
         for (int i = s->n_nodes; i-- > 0;)
-            if (!s->nodes[i].is_possible && node_is_possible(s, &s->nodes[i])) s->nodes[i].is_possible = changed = true;
+            if (!s->nodes[i].is_possible && node_is_possible(s, &s->nodes[i]))
+                s->nodes[i].is_possible = changed = true;
     }
     for (int i = 0; i < s->n_nodes; i++) {
         Node *n = &s->nodes[i];

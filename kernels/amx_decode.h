@@ -1,9 +1,10 @@
 // AMX: rows of every weight type as bf16, laid out as A tiles.
 //
-// Weights of four bits are looked up: a register holds 32 bf16, made by one FMA for each 16 values and one rounding,
-// and vpermw (which reads five bits of each 16-bit index) takes them out, 32 in a cycle. The others are put, as bytes,
-// into the mantissa of a power of two by vpermb, which makes floats of them without a conversion; an FMA and the
-// rounding follow. The rounding is the dear instruction: 2 cycles for 32 weights.
+// Weights of four bits are looked up: a register holds 32 bf16, made by one FMA for each 16 values
+// and one rounding, and vpermw (which reads five bits of each 16-bit index) takes them out, 32 in a
+// cycle. The others are put, as bytes, into the mantissa of a power of two by vpermb, which makes
+// floats of them without a conversion; an FMA and the rounding follow. The rounding is the dear
+// instruction: 2 cycles for 32 weights.
 #ifndef KERNELS_AMX_DECODE_H
 #define KERNELS_AMX_DECODE_H
 
@@ -29,7 +30,8 @@ typedef struct {
 // Rows [row, row_end) and columns [k, k_end), as far as there are such; 32 rows at most.
 static Piece piece_of(const Tensor *w, int row, int row_end, int k, int k_end) {
     if (row >= row_end) return (Piece){0};
-    size_t begin = quant_row_bytes(w->type, (size_t)k), n_cols = (size_t)(min_int(k_end, w->cols) - k);
+    size_t begin = quant_row_bytes(w->type, (size_t)k),
+           n_cols = (size_t)(min_int(k_end, w->cols) - k);
     return (Piece){(const char *)w->data + (size_t)row * w->row_bytes + begin, w->row_bytes,
                    quant_row_bytes(w->type, n_cols), min_int(row_end - row, PANEL), (int)n_cols};
 }
@@ -41,18 +43,22 @@ INLINE void fetch_row(const Piece *p, int r) {
     for (; line < row + p->bytes; line += 64) _mm_prefetch(line, _MM_HINT_T1);
 }
 
-// As loads the spreads of a scale cost nothing; left to itself gcc makes them permutations of the register stored.
+// As loads the spreads of a scale cost nothing; left to itself gcc makes them permutations of the
+// register stored.
 #define IN_MEMORY(array) __asm__ volatile("" : "+m"(array))
 
 INLINE __m512i to_bf16(__m512 low, __m512 high) { return (__m512i)_mm512_cvtne2ps_pbh(high, low); }
 
 // n weights of a row go to pieces of 32 that lie TILE_LEN apart: one row of successive A tiles.
 
-// By way of a Unit. `one` + u is exact in float32, and so is (`one` + offset) * scale for nearly all types.
+// By way of a Unit. `one` + u is exact in float32, and so is (`one` + offset) * scale for nearly
+// all types.
 INLINE void decode_units(uint16_t *tile, Type type, const char *row, int n, Unpack unpack) {
     const TypeInfo *t = type_info(type);
     const int place =
-        t->most < 128 ? 2 : 1; // of the byte: 128 + u are the high, 32768 + u the low bits of the mantissa
+        t->most < 128
+            ? 2
+            : 1; // of the byte: 128 + u are the high, 32768 + u the low bits of the mantissa
     const __m512 one = _mm512_set1_ps(t->most < 128 ? 128 : 32768);
     const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     const __m512i count = _mm512_slli_epi32(lanes, (unsigned)(8 * place));
@@ -74,7 +80,8 @@ INLINE void decode_units(uint16_t *tile, Type type, const char *row, int n, Unpa
             for (int half = 0; half < 2; half++) {
                 int at = i + 16 * half;
                 __m512i index = _mm512_add_epi32(count, _mm512_set1_epi32(at % 64 << 8 * place));
-                __m512i v = _mm512_mask_permutexvar_epi8(_mm512_castps_si512(one), byte, index, u.w[at / 64]);
+                __m512i v = _mm512_mask_permutexvar_epi8(_mm512_castps_si512(one), byte, index,
+                                                         u.w[at / 64]);
                 w[half] = _mm512_fmsub_ps(_mm512_castsi512_ps(v), _mm512_set1_ps(scale[at / 16]),
                                           _mm512_set1_ps(base[at / 16]));
             }
@@ -84,12 +91,14 @@ INLINE void decode_units(uint16_t *tile, Type type, const char *row, int n, Unpa
 }
 
 INLINE __m512 count_from(float n) {
-    return _mm512_add_ps(_mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15), _mm512_set1_ps(n));
+    return _mm512_add_ps(_mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15),
+                         _mm512_set1_ps(n));
 }
 
 INLINE __m512 f16_spread(uint16_t h) { return _mm512_cvtph_ps(_mm256_set1_epi16((short)h)); }
 
-// 32 weights whose nibbles are 16 bytes, out of 16 values: the table has them twice, bit 4 may be anything.
+// 32 weights whose nibbles are 16 bytes, out of 16 values: the table has them twice, bit 4 may be
+// anything.
 INLINE void look_up_block(uint16_t *tile, const uint8_t *nibbles, __m512 values) {
     __m256i twice = _mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)nibbles));
     __m512i index = _mm512_srlv_epi16(_mm512_cvtepu8_epi16(twice), halves(0, 4));
@@ -104,7 +113,8 @@ INLINE void decode_q4_0(uint16_t *tile, const BlockQ4_0 *b, int n, __m512 values
 
 INLINE void decode_q4_1(uint16_t *tile, const BlockQ4_1 *b, int n) {
     for (int k = 0; k < n; k += 32, tile += TILE_LEN, b++)
-        look_up_block(tile, b->qs, _mm512_fmadd_ps(count_from(0), f16_spread(b->d), f16_spread(b->m)));
+        look_up_block(tile, b->qs,
+                      _mm512_fmadd_ps(count_from(0), f16_spread(b->d), f16_spread(b->m)));
 }
 
 INLINE void decode_iq4_xs(uint16_t *tile, const BlockIQ4_XS *b, int n, __m512 values) {
@@ -114,12 +124,13 @@ INLINE void decode_iq4_xs(uint16_t *tile, const BlockIQ4_XS *b, int n, __m512 va
         IN_MEMORY(scale);
 #pragma GCC unroll 8
         for (int g = 0; g < 8; g++, tile += TILE_LEN)
-            look_up_block(tile, b->qs + 16 * g, _mm512_mul_ps(values, _mm512_set1_ps(scale[2 * g])));
+            look_up_block(tile, b->qs + 16 * g,
+                          _mm512_mul_ps(values, _mm512_set1_ps(scale[2 * g])));
     }
 }
 
-// 256 weights of a row whose scales and minima were made with those of other rows: they lie 16 floats apart. Two groups
-// share a table, which saves half the roundings.
+// 256 weights of a row whose scales and minima were made with those of other rows: they lie 16
+// floats apart. Two groups share a table, which saves half the roundings.
 INLINE void decode_q4_k(uint16_t *tile, const BlockQ4_K *b, const float *scale, const float *min) {
     const __m512 count = count_from(0);
 #pragma GCC unroll 4
@@ -140,12 +151,13 @@ INLINE void decode_q5_k(uint16_t *tile, const BlockQ5_K *b, const float *scale, 
 #pragma GCC unroll 8
     for (int g = 0; g < 8; g++, tile += TILE_LEN, scale += 16, min += 16) {
         __m512 s = _mm512_set1_ps(*scale), m = _mm512_set1_ps(*min);
-        __m512i table = to_bf16(_mm512_fmsub_ps(count_from(0), s, m), _mm512_fmsub_ps(count_from(16), s, m));
+        __m512i table =
+            to_bf16(_mm512_fmsub_ps(count_from(0), s, m), _mm512_fmsub_ps(count_from(16), s, m));
         __m512i bytes = _mm512_cvtepu8_epi16(load_32(b->qs + 32 * (g / 2)));
         if (g % 2) bytes = _mm512_srli_epi16(bytes, 4);
         // bits 0 to 3 of the byte, bit 4 (and others) of `fifth`
-        __m512i index =
-            _mm512_ternarylogic_epi32(_mm512_set1_epi16(15), bytes, _mm512_srli_epi16(fifth, (unsigned)g), 0xca);
+        __m512i index = _mm512_ternarylogic_epi32(_mm512_set1_epi16(15), bytes,
+                                                  _mm512_srli_epi16(fifth, (unsigned)g), 0xca);
         _mm512_store_si512(tile, _mm512_permutexvar_epi16(index, table));
     }
 }
@@ -166,15 +178,19 @@ INLINE void decode_q8_0(uint16_t *tile, const BlockQ8_0 *b, int n) {
 typedef __m512i (*Load)(const char *x, int n);
 
 INLINE __m512i load_f32(const char *x, int n) {
-    return to_bf16(_mm512_maskz_loadu_ps(first(n), x), _mm512_maskz_loadu_ps(first(n - 16), x + 64));
+    return to_bf16(_mm512_maskz_loadu_ps(first(n), x),
+                   _mm512_maskz_loadu_ps(first(n - 16), x + 64));
 }
 
 INLINE __m512i load_f16(const char *x, int n) {
-    __m256i a = _mm256_maskz_loadu_epi16(first(n), x), b = _mm256_maskz_loadu_epi16(first(n - 16), x + 32);
+    __m256i a = _mm256_maskz_loadu_epi16(first(n), x),
+            b = _mm256_maskz_loadu_epi16(first(n - 16), x + 32);
     return to_bf16(_mm512_cvtph_ps(a), _mm512_cvtph_ps(b));
 }
 
-INLINE __m512i load_bf16(const char *x, int n) { return _mm512_maskz_loadu_epi16(n < TILE_K ? (1u << n) - 1 : ~0u, x); }
+INLINE __m512i load_bf16(const char *x, int n) {
+    return _mm512_maskz_loadu_epi16(n < TILE_K ? (1u << n) - 1 : ~0u, x);
+}
 
 INLINE void decode_floats(uint16_t *tile, const char *row, int n, int bytes, Load load) {
     for (; n >= TILE_K; n -= TILE_K, tile += TILE_LEN, row += TILE_K * bytes)
@@ -183,7 +199,8 @@ INLINE void decode_floats(uint16_t *tile, const char *row, int n, int bytes, Loa
 }
 
 INLINE void decode_row(uint16_t *tile, Type type, const char *row, int n, Unpack unpack) {
-    const __m512 iq4 = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)iq4_values)));
+    const __m512 iq4 =
+        _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)iq4_values)));
     switch (type) {
     case TYPE_F32: decode_floats(tile, row, n, 4, load_f32); break;
     case TYPE_F16: decode_floats(tile, row, n, 2, load_f16); break;
@@ -198,17 +215,22 @@ INLINE void decode_row(uint16_t *tile, Type type, const char *row, int n, Unpack
 }
 
 // Row r of p, or its last one.
-INLINE const char *row_of(const Piece *p, int r) { return p->at + (size_t)min_int(r, p->n_rows - 1) * p->row_bytes; }
+INLINE const char *row_of(const Piece *p, int r) {
+    return p->at + (size_t)min_int(r, p->n_rows - 1) * p->row_bytes;
+}
 
-// A function for each type: a panel of p's rows, as A tiles ordered (half of 16 rows, k tile); the last row stands for
-// those that p lacks. `next`, of which a row is fetched with each row, is what will be decoded after it.
+// A function for each type: a panel of p's rows, as A tiles ordered (half of 16 rows, k tile); the
+// last row stands for those that p lacks. `next`, of which a row is fetched with each row, is what
+// will be decoded after it.
 typedef void (*DecodePanel)(uint16_t *panel, const Piece *p, const Piece *next);
 
-INLINE void decode_rows(uint16_t *panel, const Piece *p, const Piece *next, Type type, Unpack unpack) {
+INLINE void decode_rows(uint16_t *panel, const Piece *p, const Piece *next, Type type,
+                        Unpack unpack) {
     int n_tiles = round_up(p->n_cols, TILE_K) / TILE_K;
     for (int r = 0; r < PANEL; r++) {
         fetch_row(next, r);
-        decode_row(panel + (r / TILE * n_tiles) * TILE_LEN + r % TILE * TILE_K, type, row_of(p, r), p->n_cols, unpack);
+        decode_row(panel + (r / TILE * n_tiles) * TILE_LEN + r % TILE * TILE_K, type, row_of(p, r),
+                   p->n_cols, unpack);
     }
 }
 
@@ -218,7 +240,8 @@ INLINE void decode_k_rows(uint16_t *panel, const Piece *p, const Piece *next, Ty
     for (int first = 0; first < PANEL; first += TILE)
         for (int k = 0; k < p->n_cols; k += UNIT, panel += 8 * TILE_LEN) {
             const void *row[TILE];
-            for (int r = 0; r < TILE; r++) row[r] = row_of(p, first + r) + quant_row_bytes(type, (size_t)k);
+            for (int r = 0; r < TILE; r++)
+                row[r] = row_of(p, first + r) + quant_row_bytes(type, (size_t)k);
             k_scales_16(scale, min, row);
             for (int r = 0; r < TILE; r++) {
                 if (k == 0) fetch_row(next, first + r);
@@ -230,21 +253,22 @@ INLINE void decode_k_rows(uint16_t *panel, const Piece *p, const Piece *next, Ty
         }
 }
 
-#define INTEGER_PANEL(type, name)                                                                                      \
-    static void decode_panel_##type(uint16_t *panel, const Piece *p, const Piece *next) {                              \
-        if (TYPE_##type == TYPE_Q4_K || TYPE_##type == TYPE_Q5_K)                                                      \
-            decode_k_rows(panel, p, next, TYPE_##type);                                                                \
-        else                                                                                                           \
-            decode_rows(panel, p, next, TYPE_##type, unpack_##name);                                                   \
+#define INTEGER_PANEL(type, name)                                                                  \
+    static void decode_panel_##type(uint16_t *panel, const Piece *p, const Piece *next) {          \
+        if (TYPE_##type == TYPE_Q4_K || TYPE_##type == TYPE_Q5_K)                                  \
+            decode_k_rows(panel, p, next, TYPE_##type);                                            \
+        else                                                                                       \
+            decode_rows(panel, p, next, TYPE_##type, unpack_##name);                               \
     }
-#define FLOAT_PANEL(type, name)                                                                                        \
-    static void decode_panel_##type(uint16_t *panel, const Piece *p, const Piece *next) {                              \
-        decode_rows(panel, p, next, TYPE_##type, NULL);                                                                \
+#define FLOAT_PANEL(type, name)                                                                    \
+    static void decode_panel_##type(uint16_t *panel, const Piece *p, const Piece *next) {          \
+        decode_rows(panel, p, next, TYPE_##type, NULL);                                            \
     }
 EACH_INTEGER_TYPE(INTEGER_PANEL)
 FLOAT_TYPES(FLOAT_PANEL)
 
 #define PANEL_ENTRY(type, name) [TYPE_##type] = decode_panel_##type,
-static const DecodePanel decode_panel[TYPE_COUNT] = {EACH_INTEGER_TYPE(PANEL_ENTRY) FLOAT_TYPES(PANEL_ENTRY)};
+static const DecodePanel decode_panel[TYPE_COUNT] = {EACH_INTEGER_TYPE(PANEL_ENTRY)
+                                                         FLOAT_TYPES(PANEL_ENTRY)};
 
 #endif

@@ -17,12 +17,13 @@ INLINE float f16_at(const void *p) {
 
 // The f16 values of 8 blocks of 32, `stride` bytes apart, each for two groups of 16.
 INLINE void block_scales(const void *blocks, int stride, float sign, float *out) {
-    const __m256i first = _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3), last = _mm256_setr_epi32(4, 4, 5, 5, 6, 6, 7, 7);
+    const __m256i first = _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3),
+                  last = _mm256_setr_epi32(4, 4, 5, 5, 6, 6, 7, 7);
     const char *p = blocks;
     uint16_t h[8];
     for (int i = 0; i < 8; i++) memcpy(h + i, p + stride * i, 2);
-    __m128i v = _mm_setr_epi16((short)h[0], (short)h[1], (short)h[2], (short)h[3], (short)h[4], (short)h[5],
-                               (short)h[6], (short)h[7]);
+    __m128i v = _mm_setr_epi16((short)h[0], (short)h[1], (short)h[2], (short)h[3], (short)h[4],
+                               (short)h[5], (short)h[6], (short)h[7]);
     __m256 s = _mm256_mul_ps(_mm256_cvtph_ps(v), _mm256_set1_ps(sign));
     _mm256_storeu_ps(out, _mm256_permutevar8x32_ps(s, first));
     _mm256_storeu_ps(out + 8, _mm256_permutevar8x32_ps(s, last));
@@ -37,7 +38,8 @@ INLINE __m256i nibbles(const uint8_t *p) {
 
 // 32 bits as bytes of 0 or 16.
 INLINE __m256i fifth_bits(const uint8_t *p) {
-    const __m256i byte = _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
+    const __m256i byte =
+        _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
     const __m256i bit = _mm256_set1_epi64x((long long)0x8040201008040201);
     int bits;
     memcpy(&bits, p, 4);
@@ -46,7 +48,8 @@ INLINE __m256i fifth_bits(const uint8_t *p) {
 }
 
 INLINE __m256i iq4_lookup(__m256i index) {
-    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)iq4_values)), index);
+    return _mm256_shuffle_epi8(
+        _mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)iq4_values)), index);
 }
 
 INLINE void unpack_q8_0(const void *blocks, QuantBlock *out) {
@@ -57,7 +60,8 @@ INLINE void unpack_q8_0(const void *blocks, QuantBlock *out) {
 
 INLINE void unpack_q4_0(const void *blocks, QuantBlock *out) {
     const BlockQ4_0 *b = blocks;
-    for (int i = 0; i < 8; i++) store_32(out->q + 32 * i, _mm256_sub_epi8(nibbles(b[i].qs), _mm256_set1_epi8(8)));
+    for (int i = 0; i < 8; i++)
+        store_32(out->q + 32 * i, _mm256_sub_epi8(nibbles(b[i].qs), _mm256_set1_epi8(8)));
     block_scales(b, sizeof *b, 1, out->scale);
 }
 
@@ -79,7 +83,8 @@ INLINE void unpack_q5_0(const void *blocks, QuantBlock *out) {
 
 INLINE void unpack_q5_1(const void *blocks, QuantBlock *out) {
     const BlockQ5_1 *b = blocks;
-    for (int i = 0; i < 8; i++) store_32(out->q + 32 * i, _mm256_or_si256(nibbles(b[i].qs), fifth_bits(b[i].qh)));
+    for (int i = 0; i < 8; i++)
+        store_32(out->q + 32 * i, _mm256_or_si256(nibbles(b[i].qs), fifth_bits(b[i].qh)));
     block_scales(b, sizeof *b, 1, out->scale);
     block_scales(&b->m, sizeof *b, -1, out->min);
 }
@@ -93,12 +98,14 @@ INLINE void unpack_iq4_nl(const void *blocks, QuantBlock *out) {
 // Eight signed bytes less `less`, times d.
 INLINE __m256 scales_of(const void *bytes, int less, float d) {
     __m256i s = _mm256_cvtepi8_epi32(_mm_loadl_epi64(bytes));
-    return _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_sub_epi32(s, _mm256_set1_epi32(less))), _mm256_set1_ps(d));
+    return _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_sub_epi32(s, _mm256_set1_epi32(less))),
+                         _mm256_set1_ps(d));
 }
 
 // Eight bytes to floats times d, each for two groups of 16.
 INLINE void eight_scales(uint64_t bytes, float d, float *out) {
-    const __m256i first = _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3), last = _mm256_setr_epi32(4, 4, 5, 5, 6, 6, 7, 7);
+    const __m256i first = _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3),
+                  last = _mm256_setr_epi32(4, 4, 5, 5, 6, 6, 7, 7);
     __m256 s = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_cvtsi64_si128((long long)bytes)));
     s = _mm256_mul_ps(s, _mm256_set1_ps(d));
     _mm256_storeu_ps(out, _mm256_permutevar8x32_ps(s, first));
@@ -110,8 +117,10 @@ INLINE void k_scales(const void *block, QuantBlock *out) {
     const char *p = block;
     uint32_t a[3];
     memcpy(a, p + 4, sizeof a);
-    uint64_t s = (a[0] & 0x3f3f3f3f) | (uint64_t)((a[2] & 0x0f0f0f0f) | (a[0] >> 2 & 0x30303030)) << 32;
-    uint64_t m = (a[1] & 0x3f3f3f3f) | (uint64_t)((a[2] >> 4 & 0x0f0f0f0f) | (a[1] >> 2 & 0x30303030)) << 32;
+    uint64_t s = (a[0] & 0x3f3f3f3f) | (uint64_t)((a[2] & 0x0f0f0f0f) | (a[0] >> 2 & 0x30303030))
+                                           << 32;
+    uint64_t m =
+        (a[1] & 0x3f3f3f3f) | (uint64_t)((a[2] >> 4 & 0x0f0f0f0f) | (a[1] >> 2 & 0x30303030)) << 32;
     eight_scales(s, f16_at(p), out->scale);
     eight_scales(m, f16_at(p + 2), out->min);
 }
@@ -132,8 +141,10 @@ INLINE void unpack_q5_k(const void *block, QuantBlock *out) {
     const __m256i mask = _mm256_set1_epi8(15), sixteen = _mm256_set1_epi8(16);
     __m256i high = load_32(b->qh);
     for (int j = 0; j < 4; j++) {
-        __m256i v = load_32(b->qs + 32 * j), h0 = _mm256_slli_epi16(high, 4), h1 = _mm256_slli_epi16(high, 3);
-        __m256i low = _mm256_and_si256(v, mask), top = _mm256_and_si256(_mm256_srli_epi16(v, 4), mask);
+        __m256i v = load_32(b->qs + 32 * j), h0 = _mm256_slli_epi16(high, 4),
+                h1 = _mm256_slli_epi16(high, 3);
+        __m256i low = _mm256_and_si256(v, mask),
+                top = _mm256_and_si256(_mm256_srli_epi16(v, 4), mask);
         store_32(out->q + 64 * j, _mm256_or_si256(low, _mm256_and_si256(h0, sixteen)));
         store_32(out->q + 64 * j + 32, _mm256_or_si256(top, _mm256_and_si256(h1, sixteen)));
         high = _mm256_srli_epi16(high, 2);
@@ -143,7 +154,8 @@ INLINE void unpack_q5_k(const void *block, QuantBlock *out) {
 
 INLINE void unpack_q6_k(const void *block, QuantBlock *out) {
     const BlockQ6_K *b = block;
-    const __m256i mask = _mm256_set1_epi8(15), top = _mm256_set1_epi8(0x30), off = _mm256_set1_epi8(32);
+    const __m256i mask = _mm256_set1_epi8(15), top = _mm256_set1_epi8(0x30),
+                  off = _mm256_set1_epi8(32);
     for (int h = 0; h < 2; h++) {
         __m256i high = load_32(b->qh + 32 * h);
         for (int s = 0; s < 4; s++) {
@@ -170,7 +182,8 @@ INLINE void unpack_iq4_xs(const void *block, QuantBlock *out) {
     float d = f16_at(&b->d);
     eight_scales(s, d, out->scale);
     for (int g = 0; g < GROUPS; g += 8)
-        _mm256_storeu_ps(out->scale + g, _mm256_sub_ps(_mm256_loadu_ps(out->scale + g), _mm256_set1_ps(32 * d)));
+        _mm256_storeu_ps(out->scale + g,
+                         _mm256_sub_ps(_mm256_loadu_ps(out->scale + g), _mm256_set1_ps(32 * d)));
 }
 
 INLINE void unpack_q2_k(const void *block, QuantBlock *out) {
@@ -193,9 +206,12 @@ INLINE void unpack_q3_k(const void *block, QuantBlock *out) {
     const __m256i four = _mm256_set1_epi8(4);
     for (int s = 0; s < 8; s++) {
         __m256i low = _mm256_srli_epi16(load_32(b->qs + 32 * (s / 4)), 2 * (s % 4));
-        __m256i bit = _mm256_set1_epi8((char)(1 << s)), third = _mm256_and_si256(load_32(b->hmask), bit);
-        third = _mm256_andnot_si256(_mm256_cmpeq_epi8(third, bit), four); // 4 where the bit is not set
-        store_32(out->q + 32 * s, _mm256_sub_epi8(_mm256_and_si256(low, _mm256_set1_epi8(3)), third));
+        __m256i bit = _mm256_set1_epi8((char)(1 << s)),
+                third = _mm256_and_si256(load_32(b->hmask), bit);
+        third =
+            _mm256_andnot_si256(_mm256_cmpeq_epi8(third, bit), four); // 4 where the bit is not set
+        store_32(out->q + 32 * s,
+                 _mm256_sub_epi8(_mm256_and_si256(low, _mm256_set1_epi8(3)), third));
     }
     uint64_t low, mask = 0x0f0f0f0f0f0f0f0f;
     uint32_t high, top = 0x30303030;
@@ -207,16 +223,19 @@ INLINE void unpack_q3_k(const void *block, QuantBlock *out) {
     _mm256_storeu_ps(out->scale + 8, scales_of(&s1, 32, f16_at(&b->d)));
 }
 
-#define PLAIN(type, name)                                                                                              \
-    static void unpack_##name(const void *block, QuantBlock *out) { quant_unpack(TYPE_##type)(block, out); }
+#define PLAIN(type, name)                                                                          \
+    static void unpack_##name(const void *block, QuantBlock *out) {                                \
+        quant_unpack(TYPE_##type)(block, out);                                                     \
+    }
 PLAIN_TYPES(PLAIN)
 
 // 256 columns of a row from column k on; if the row ends in them, what follows is zero.
 INLINE void unpack_unit(Type type, const Tensor *w, const uint8_t *row, int k, QuantBlock *out) {
     uint8_t buffer[MAX_UNIT_BYTES];
-    const uint8_t *p = whole_unit(type, row + (size_t)(k / UNIT) * (size_t)unit_bytes(type), w->cols - k, buffer);
+    const uint8_t *p =
+        whole_unit(type, row + (size_t)(k / UNIT) * (size_t)unit_bytes(type), w->cols - k, buffer);
     switch (type) {
-#define UNPACK(type, name)                                                                                             \
+#define UNPACK(type, name)                                                                         \
     case TYPE_##type: unpack_##name(p, out); break;
         EACH_INTEGER_TYPE(UNPACK)
     default: break;

@@ -1,26 +1,32 @@
 // AVX-512 (F, BW, DQ, VL, VNNI).
 //
-// Integer types have int8 activations. Decode (mat) reads rows as they lie, by `unpack`: four registers of unsigned
-// bytes u for 256 columns, with a scale and a minimum for each group of 16: w = scale * (u - OFFSET) - min. From a few
-// tokens on (gemm) 32 rows are turned into a panel first. F32, F16 and BF16 have float32 activations.
+// Integer types have int8 activations. Decode (mat) reads rows as they lie, by `unpack`: four
+// registers of unsigned bytes u for 256 columns, with a scale and a minimum for each group of 16: w
+// = scale * (u - OFFSET) - min. From a few tokens on (gemm) 32 rows are turned into a panel first.
+// F32, F16 and BF16 have float32 activations.
 #include "avx512_unpack.h"
 
 #include <math.h>
 
 typedef __m512 Floats;
 enum { WIDTH = 16 };
-static const float EXP_LOW = -105, EXP_HIGH = 89; // 0 and infinity: times_power knows subnormal numbers
+static const float EXP_LOW = -105,
+                   EXP_HIGH = 89; // 0 and infinity: times_power knows subnormal numbers
 
 INLINE Floats set_all(float x) { return _mm512_set1_ps(x); }
 INLINE Floats multiply_add(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c); }
 INLINE Floats multiply_less(Floats a, Floats b, Floats c) { return _mm512_fnmadd_ps(a, b, c); }
 INLINE Floats smaller(Floats a, Floats b) { return _mm512_min_ps(a, b); }
 INLINE Floats larger(Floats a, Floats b) { return _mm512_max_ps(a, b); }
-INLINE Floats nearest(Floats x) { return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+INLINE Floats nearest(Floats x) {
+    return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
 INLINE Floats times_power(Floats x, Floats n) { return _mm512_scalef_ps(x, n); }
 INLINE float sum_lanes(Floats v) { return _mm512_reduce_add_ps(v); }
 INLINE float most_lanes(Floats v) { return _mm512_reduce_max_ps(v); }
-INLINE Floats keep_first(Floats v, int n, Floats other) { return _mm512_mask_mov_ps(other, first(n), v); }
+INLINE Floats keep_first(Floats v, int n, Floats other) {
+    return _mm512_mask_mov_ps(other, first(n), v);
+}
 INLINE Floats load_tail(const float *x, int n) { return _mm512_maskz_loadu_ps(first(n), x); }
 INLINE void store_tail(float *x, int n, Floats v) { _mm512_mask_storeu_ps(x, first(n), v); }
 
@@ -49,7 +55,8 @@ INLINE void transpose_block(float *out, int out_step, const float *in, int in_st
     }
 }
 
-// The scale of int8 values: max |x| / 127, or NaN if one of them is not finite; the inverse is 0 then.
+// The scale of int8 values: max |x| / 127, or NaN if one of them is not finite; the inverse is 0
+// then.
 INLINE float encode_scale(int max_bits, float *inverse) {
     float max;
     memcpy(&max, &max_bits, sizeof max);
@@ -63,7 +70,9 @@ INLINE __m512i to_integers(__m512 x, float inverse) {
     return _mm512_maskz_cvtps_epi32(_mm512_cmp_ps_mask(x, x, _CMP_ORD_Q), x);
 }
 
-INLINE __m512i abs_bits(__m512 x) { return _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(0x7fffffff)); }
+INLINE __m512i abs_bits(__m512 x) {
+    return _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(0x7fffffff));
+}
 
 // n values, at most n_groups times 16, to int8 with one scale. Also the sum of each group.
 INLINE float encode_groups(const float *x, int n, int n_groups, int8_t *q, int *sums) {
@@ -86,7 +95,7 @@ INLINE float encode_groups(const float *x, int n, int n_groups, int8_t *q, int *
 
 INLINE Unit unpack(Type type, const void *p) {
     switch (type) {
-#define UNPACK(type, name)                                                                                             \
+#define UNPACK(type, name)                                                                         \
     case TYPE_##type: return unpack_##name(p, TYPE_##type);
         EACH_INTEGER_TYPE(UNPACK)
     default: return (Unit){0};
@@ -100,16 +109,20 @@ typedef struct {
     float sum[GROUPS]; // scale * sum of q
 } MatUnit;
 
-static size_t mat_bytes(int n_tokens, int cols) { return (size_t)n_tokens * (size_t)n_units(cols) * sizeof(MatUnit); }
+static size_t mat_bytes(int n_tokens, int cols) {
+    return (size_t)n_tokens * (size_t)n_units(cols) * sizeof(MatUnit);
+}
 
-static void mat_encode(void *encoded, const float *x, int n_tokens, int cols, int token_begin, int token_end) {
+static void mat_encode(void *encoded, const float *x, int n_tokens, int cols, int token_begin,
+                       int token_end) {
     (void)n_tokens;
     for (int t = token_begin; t < token_end; t++) {
         MatUnit *unit = (MatUnit *)encoded + (size_t)t * (size_t)n_units(cols);
         for (int k = 0; k < n_units(cols) * UNIT; k += QUANT_GROUP) {
             MatUnit *u = unit + k / UNIT;
             int sum, g = k % UNIT / QUANT_GROUP;
-            u->scale[g] = encode_groups(x + (size_t)t * (size_t)cols + k, cols - k, 1, u->q + k % UNIT, &sum);
+            u->scale[g] =
+                encode_groups(x + (size_t)t * (size_t)cols + k, cols - k, 1, u->q + k % UNIT, &sum);
             u->sum[g] = u->scale[g] * (float)sum;
         }
     }
@@ -117,10 +130,10 @@ static void mat_encode(void *encoded, const float *x, int n_tokens, int cols, in
 
 enum { MAT_TOKENS = 4 };
 
-// 256 columns of four rows times NT tokens. Per row about 15 operations to unpack, and per token 4 dot products of 64
-// bytes, 4 conversions, 4 spreads of the scales and 5 FMAs.
-INLINE void mat_unit(__m512 acc[4][MAT_TOKENS], const uint8_t *const p[4], const MatUnit *x, size_t n, int nt,
-                     Type type) {
+// 256 columns of four rows times NT tokens. Per row about 15 operations to unpack, and per token 4
+// dot products of 64 bytes, 4 conversions, 4 spreads of the scales and 5 FMAs.
+INLINE void mat_unit(__m512 acc[4][MAT_TOKENS], const uint8_t *const p[4], const MatUnit *x,
+                     size_t n, int nt, Type type) {
     const TypeInfo *f = type_info(type);
     const __m512i quarter = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
 #pragma GCC unroll 4
@@ -138,9 +151,11 @@ INLINE void mat_unit(__m512 acc[4][MAT_TOKENS], const uint8_t *const p[4], const
             __m512 a = _mm512_fnmadd_ps(min, _mm512_load_ps(xt->sum), acc[i][t]);
 #pragma GCC unroll 4
             for (int j = 0; j < 4; j++) {
-                __m512i dot = _mm512_dpbusd_epi32(_mm512_setzero_si512(), u.w[j], _mm512_load_si512(xt->q + 64 * j));
+                __m512i dot = _mm512_dpbusd_epi32(_mm512_setzero_si512(), u.w[j],
+                                                  _mm512_load_si512(xt->q + 64 * j));
                 __m512i spread = _mm512_add_epi32(quarter, _mm512_set1_epi32(4 * j));
-                a = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), _mm512_permutexvar_ps(spread, scale), a);
+                a = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), _mm512_permutexvar_ps(spread, scale),
+                                    a);
             }
             acc[i][t] = a;
         }
@@ -148,8 +163,8 @@ INLINE void mat_unit(__m512 acc[4][MAT_TOKENS], const uint8_t *const p[4], const
 }
 
 // Four rows times NT tokens. Rows far apart give the memory four streams.
-INLINE void mat_tile(float *out, size_t out_stride, const Tensor *w, const MatUnit *x, const int *row, int nt,
-                     Type type) {
+INLINE void mat_tile(float *out, size_t out_stride, const Tensor *w, const MatUnit *x,
+                     const int *row, int nt, Type type) {
     const int bytes = unit_bytes(type);
     size_t n = (size_t)n_units(w->cols);
     __m512 acc[4][MAT_TOKENS];
@@ -164,7 +179,8 @@ INLINE void mat_tile(float *out, size_t out_stride, const Tensor *w, const MatUn
 #pragma GCC unroll 4
         for (int i = 0; i < 4; i++) {
 #pragma GCC unroll 8
-            for (int b = 0; b < bytes; b += 64) _mm_prefetch((const char *)p[i] + STREAM_AHEAD + b, _MM_HINT_T0);
+            for (int b = 0; b < bytes; b += 64)
+                _mm_prefetch((const char *)p[i] + STREAM_AHEAD + b, _MM_HINT_T0);
             p[i] += bytes;
         }
     }
@@ -173,12 +189,13 @@ INLINE void mat_tile(float *out, size_t out_stride, const Tensor *w, const MatUn
         mat_unit(acc, p, x, n, nt, type);
     }
     for (int i = 0; i < 4; i++)
-        for (int t = 0; t < nt; t++) out[(size_t)t * out_stride + (size_t)row[i]] = _mm512_reduce_add_ps(acc[i][t]);
+        for (int t = 0; t < nt; t++)
+            out[(size_t)t * out_stride + (size_t)row[i]] = _mm512_reduce_add_ps(acc[i][t]);
 }
 
 // The rows are taken from the four quarters of the range.
-INLINE void mat_rows(float *out, size_t out_stride, const Tensor *w, const void *encoded, int n_tokens, int row_begin,
-                     int row_end, Type type) {
+INLINE void mat_rows(float *out, size_t out_stride, const Tensor *w, const void *encoded,
+                     int n_tokens, int row_begin, int row_end, Type type) {
     int quarter = (row_end - row_begin + 3) / 4;
     size_t n = (size_t)n_units(w->cols);
     for (int r = row_begin; r < row_begin + quarter; r++) {
@@ -190,27 +207,31 @@ INLINE void mat_rows(float *out, size_t out_stride, const Tensor *w, const void 
             mat_tile(out + (size_t)t * out_stride, out_stride, w, x + (size_t)t * n, row, 4, type);
         for (; t + 2 <= n_tokens; t += 2)
             mat_tile(out + (size_t)t * out_stride, out_stride, w, x + (size_t)t * n, row, 2, type);
-        if (t < n_tokens) mat_tile(out + (size_t)t * out_stride, out_stride, w, x + (size_t)t * n, row, 1, type);
+        if (t < n_tokens)
+            mat_tile(out + (size_t)t * out_stride, out_stride, w, x + (size_t)t * n, row, 1, type);
     }
 }
 
-// Several tokens. Activations come in blocks of K_BLOCK columns, for each block the tokens one after another.
+// Several tokens. Activations come in blocks of K_BLOCK columns, for each block the tokens one
+// after another.
 enum { K_BLOCK = 512, PANEL_ROWS = 32 };
 
-// A dot product d, below 2^22 in size, is summed on top of BASE_BITS: the bits are then those of the float BASE + d and
-// need no conversion. scale * (BASE + d) - scale * BASE is scale * d rounded once, because the scales of all types have
-// so few bits (19 at most) that scale * BASE is exact.
+// A dot product d, below 2^22 in size, is summed on top of BASE_BITS: the bits are then those of
+// the float BASE + d and need no conversion. scale * (BASE + d) - scale * BASE is scale * d rounded
+// once, because the scales of all types have so few bits (19 at most) that scale * BASE is exact.
 enum { BASE_BITS = 0x4b400000 };
 static const float BASE = 0x1.8p23f;
 
 typedef struct {
     int8_t q[K_BLOCK];
     float scale[K_BLOCK / 32];
-    int32_t start[K_BLOCK / 16]; // BASE_BITS - offset * sum of q per group (of 16 or 32): weights are unsigned
+    int32_t start[K_BLOCK / 16]; // BASE_BITS - offset * sum of q per group (of 16 or 32): weights
+                                 // are unsigned
     float sum[K_BLOCK / 16];     // scale * sum of q
 } Block;
 
-// 32 rows of K_BLOCK columns: for each half, [k / 4][16 rows][4] as u and [group][16 rows] as scale and min.
+// 32 rows of K_BLOCK columns: for each half, [k / 4][16 rows][4] as u and [group][16 rows] as scale
+// and min.
 typedef struct {
     uint8_t w[2][K_BLOCK * 16];
     float scale[2][K_BLOCK / 16][16], min[2][K_BLOCK / 16][16];
@@ -220,8 +241,8 @@ static size_t gemm_bytes(int n_tokens, int cols) {
     return (size_t)n_tokens * (size_t)((cols + K_BLOCK - 1) / K_BLOCK) * sizeof(Block);
 }
 
-INLINE void gemm_encode(void *encoded, const float *x, int n_tokens, int cols, int token_begin, int token_end,
-                        Type type) {
+INLINE void gemm_encode(void *encoded, const float *x, int n_tokens, int cols, int token_begin,
+                        int token_end, Type type) {
     const int group = type_info(type)->group, offset = type_info(type)->offset;
     for (int t = token_begin; t < token_end; t++) {
         const float *row = x + (size_t)t * (size_t)cols;
@@ -241,9 +262,10 @@ INLINE void gemm_encode(void *encoded, const float *x, int n_tokens, int cols, i
     }
 }
 
-#define ENCODE(type, name)                                                                                             \
-    static void gemm_encode_##name(void *encoded, const float *x, int n_tokens, int cols, int begin, int end) {        \
-        gemm_encode(encoded, x, n_tokens, cols, begin, end, TYPE_##type);                                              \
+#define ENCODE(type, name)                                                                         \
+    static void gemm_encode_##name(void *encoded, const float *x, int n_tokens, int cols,          \
+                                   int begin, int end) {                                           \
+        gemm_encode(encoded, x, n_tokens, cols, begin, end, TYPE_##type);                          \
     }
 EACH_INTEGER_TYPE(ENCODE)
 
@@ -258,7 +280,8 @@ INLINE void transpose_groups(float (*out)[16], float (*in)[GROUPS], int group) {
     }
 }
 
-// A unit of 16 rows on its way into a panel. What lies ahead is fetched meanwhile, n_ahead lines with every 32 columns.
+// A unit of 16 rows on its way into a panel. What lies ahead is fetched meanwhile, n_ahead lines
+// with every 32 columns.
 typedef struct {
     const void *p[16];
     __m512i apart; // bytes from the first row to each
@@ -285,7 +308,8 @@ INLINE void panel_block_scales(const PanelUnit *u, Type type) {
     for (int b = 0; b < UNIT / 32; b++) {
         __m512i d = gather(u, b * type_info(type)->bytes);
         _mm512_store_ps(u->scale[b], low_f16(d));
-        if (type_info(type)->has_min) _mm512_store_ps(u->min[b], _mm512_sub_ps(_mm512_setzero_ps(), high_f16(d)));
+        if (type_info(type)->has_min)
+            _mm512_store_ps(u->min[b], _mm512_sub_ps(_mm512_setzero_ps(), high_f16(d)));
     }
 }
 
@@ -294,7 +318,8 @@ INLINE void panel_iq4_xs_scales(const PanelUnit *u) {
     transpose_16(r, u->p, 0); // d and scales_h, scales_l
 #pragma GCC unroll 8
     for (int g = 0; g < UNIT / 32; g++) {
-        __m512i s = _mm512_or_si512(bits(r[1], 4 * g, 4), _mm512_slli_epi32(bits(r[0], 16 + 2 * g, 2), 4));
+        __m512i s =
+            _mm512_or_si512(bits(r[1], 4 * g, 4), _mm512_slli_epi32(bits(r[0], 16 + 2 * g, 2), 4));
         s = _mm512_sub_epi32(s, _mm512_set1_epi32(32));
         _mm512_store_ps(u->scale[g], _mm512_mul_ps(_mm512_cvtepi32_ps(s), low_f16(r[0])));
     }
@@ -312,7 +337,8 @@ INLINE void panel_nibbles(const PanelUnit *u, Type type) {
         transpose_16(r, u->p, (size_t)(f->nibbles + c * step));
 #pragma GCC unroll 4
         for (int d = 0; d < 4; d++) {
-            __m512i v0 = _mm512_and_si512(r[d], low), v1 = _mm512_and_si512(_mm512_srli_epi16(r[d], 4), low);
+            __m512i v0 = _mm512_and_si512(r[d], low),
+                    v1 = _mm512_and_si512(_mm512_srli_epi16(r[d], 4), low);
             _mm512_store_si512(to + 64 * d, f->offset == 128 ? iq4_plus_128(v0) : v0);
             _mm512_store_si512(to + 64 * d + high * 16, f->offset == 128 ? iq4_plus_128(v1) : v1);
         }
@@ -326,7 +352,8 @@ INLINE void panel_q8_0(const PanelUnit *u) {
         transpose_16(r, u->p, (size_t)(c / 2 * (int)sizeof(BlockQ8_0) + 2 + c % 2 * 16));
 #pragma GCC unroll 4
         for (int d = 0; d < 4; d++)
-            _mm512_store_si512(u->out + (16 * c + 4 * d) * 16, _mm512_xor_si512(r[d], _mm512_set1_epi8((char)128)));
+            _mm512_store_si512(u->out + (16 * c + 4 * d) * 16,
+                               _mm512_xor_si512(r[d], _mm512_set1_epi8((char)128)));
     }
 }
 
@@ -336,7 +363,8 @@ INLINE void panel_q6_k_scales(const PanelUnit *u) {
     transpose_16(s, u->p, offsetof(BlockQ6_K, scales));
 #pragma GCC unroll 16
     for (int i = 0; i < 16; i++) {
-        __m512i one = _mm512_srai_epi32(_mm512_slli_epi32(s[i / 4], (unsigned)(24 - 8 * (i % 4))), 24);
+        __m512i one =
+            _mm512_srai_epi32(_mm512_slli_epi32(s[i / 4], (unsigned)(24 - 8 * (i % 4))), 24);
         _mm512_store_ps(u->scale[i], _mm512_mul_ps(_mm512_cvtepi32_ps(one), d));
     }
 }
@@ -355,8 +383,10 @@ INLINE void panel_q6_k(const PanelUnit *u) {
             transpose_16(v, u->p, (size_t)(from + 32 * c));
 #pragma GCC unroll 4
             for (int d = 0; d < 4; d++) {
-                __m512i q0 = _mm512_slli_epi16(q[d], c ? 2 : 4), q1 = c ? _mm512_srli_epi16(q[d], 2) : q[d];
-                __m512i a = _mm512_ternarylogic_epi32(low, v[d], q0, 0xca); // low bits of v, the others of q0
+                __m512i q0 = _mm512_slli_epi16(q[d], c ? 2 : 4),
+                        q1 = c ? _mm512_srli_epi16(q[d], 2) : q[d];
+                __m512i a = _mm512_ternarylogic_epi32(low, v[d], q0,
+                                                      0xca); // low bits of v, the others of q0
                 __m512i b = _mm512_ternarylogic_epi32(low, _mm512_srli_epi16(v[d], 4), q1, 0xca);
                 _mm512_store_si512(to + 64 * d, _mm512_and_si512(a, six));
                 _mm512_store_si512(to + 64 * d + 64 * 16, _mm512_and_si512(b, six));
@@ -368,7 +398,8 @@ INLINE void panel_q6_k(const PanelUnit *u) {
 // Any type, row by row.
 INLINE void panel_by_row(const PanelUnit *l, Type type) {
     uint8_t q[16][UNIT] __attribute__((aligned(64)));
-    float scale[16][GROUPS] __attribute__((aligned(64))), min[16][GROUPS] __attribute__((aligned(64)));
+    float scale[16][GROUPS] __attribute__((aligned(64))),
+        min[16][GROUPS] __attribute__((aligned(64)));
     const TypeInfo *f = type_info(type);
     for (int i = 0; i < 16; i++) {
         if (i % 2) fetch(l->ahead, l->n_ahead);
@@ -402,8 +433,8 @@ INLINE void panel_unit(const PanelUnit *u, Type type) {
 }
 
 // One half of a panel: 16 rows, columns [k, k + nk).
-INLINE void panel_half(Panel *panel, int half, const Tensor *w, int row, int row_end, int k, int nk, Ahead *ahead,
-                       int n_ahead, Type type) {
+INLINE void panel_half(Panel *panel, int half, const Tensor *w, int row, int row_end, int k, int nk,
+                       Ahead *ahead, int n_ahead, Type type) {
     const int group = type_info(type)->group;
     uint8_t buffers[16][MAX_UNIT_BYTES];
     PanelUnit u = {.ahead = ahead, .n_ahead = n_ahead};
@@ -414,7 +445,8 @@ INLINE void panel_half(Panel *panel, int half, const Tensor *w, int row, int row
         size_t at = (size_t)((k + c) / UNIT) * (size_t)unit_bytes(type);
         bool is_short = type_info(type)->block < UNIT && w->cols - k - c < UNIT;
         for (int i = 0; i < 16; i++) {
-            u.p[i] = whole_unit(type, (const uint8_t *)first_row + at + apart[i], w->cols - k - c, buffers[i]);
+            u.p[i] = whole_unit(type, (const uint8_t *)first_row + at + apart[i], w->cols - k - c,
+                                buffers[i]);
             if (is_short) apart[i] = i * MAX_UNIT_BYTES; // the row's last unit
         }
         u.apart = _mm512_loadu_si512(apart);
@@ -425,11 +457,12 @@ INLINE void panel_half(Panel *panel, int half, const Tensor *w, int row, int row
     }
 }
 
-// sums (nt, CHUNK_ROWS) (+)= x times 32 rows of weights: 2 NT accumulators of int32, as many of float32. Per 32
-// columns, for 16 rows and a token: 8 dot products of 16 x 4 bytes and 2 or 3 operations to scale them (4 or 6 with
-// groups of 16). The panel (16 KiB of weights) stays in L1 while tokens pass; a tile reads 704 bytes per token.
-INLINE void gemm_tile(float *sums, const Panel *panel, const Block *x, int nk, bool is_first, Ahead *ahead, int n_ahead,
-                      int nt, int group, bool has_min) {
+// sums (nt, CHUNK_ROWS) (+)= x times 32 rows of weights: 2 NT accumulators of int32, as many of
+// float32. Per 32 columns, for 16 rows and a token: 8 dot products of 16 x 4 bytes and 2 or 3
+// operations to scale them (4 or 6 with groups of 16). The panel (16 KiB of weights) stays in L1
+// while tokens pass; a tile reads 704 bytes per token.
+INLINE void gemm_tile(float *sums, const Panel *panel, const Block *x, int nk, bool is_first,
+                      Ahead *ahead, int n_ahead, int nt, int group, bool has_min) {
     __m512 sum[2][TILE_TOKENS];
 #pragma GCC unroll 6
     for (int t = 0; t < nt; t++) sum[0][t] = sum[1][t] = _mm512_setzero_ps();
@@ -441,7 +474,8 @@ INLINE void gemm_tile(float *sums, const Panel *panel, const Block *x, int nk, b
 #pragma GCC unroll 8
         for (int c = 0; c < group / 4; c++) {
             int k = g * group + 4 * c;
-            __m512i w0 = _mm512_load_si512(panel->w[0] + k * 16), w1 = _mm512_load_si512(panel->w[1] + k * 16);
+            __m512i w0 = _mm512_load_si512(panel->w[0] + k * 16),
+                    w1 = _mm512_load_si512(panel->w[1] + k * 16);
 #pragma GCC unroll 6
             for (int t = 0; t < nt; t++) {
                 int32_t four;
@@ -453,13 +487,16 @@ INLINE void gemm_tile(float *sums, const Panel *panel, const Block *x, int nk, b
         }
 #pragma GCC unroll 2
         for (int h = 0; h < 2; h++) {
-            __m512 scale = _mm512_load_ps(panel->scale[h][g]), min = _mm512_load_ps(panel->min[h][g]);
+            __m512 scale = _mm512_load_ps(panel->scale[h][g]),
+                   min = _mm512_load_ps(panel->min[h][g]);
             __m512 scale_base = _mm512_mul_ps(scale, _mm512_set1_ps(BASE));
 #pragma GCC unroll 6
             for (int t = 0; t < nt; t++) {
                 __m512 d = _mm512_fmsub_ps(_mm512_castsi512_ps(dot[h][t]), scale, scale_base);
-                sum[h][t] = _mm512_fmadd_ps(d, _mm512_set1_ps(x[t].scale[g * group / 32]), sum[h][t]);
-                if (has_min) sum[h][t] = _mm512_fnmadd_ps(min, _mm512_set1_ps(x[t].sum[g]), sum[h][t]);
+                sum[h][t] =
+                    _mm512_fmadd_ps(d, _mm512_set1_ps(x[t].scale[g * group / 32]), sum[h][t]);
+                if (has_min)
+                    sum[h][t] = _mm512_fnmadd_ps(min, _mm512_set1_ps(x[t].sum[g]), sum[h][t]);
             }
         }
     }
@@ -467,19 +504,21 @@ INLINE void gemm_tile(float *sums, const Panel *panel, const Block *x, int nk, b
     for (int t = 0; t < nt; t++)
         for (int h = 0; h < 2; h++) {
             float *to = sums + t * CHUNK_ROWS + 16 * h;
-            _mm512_store_ps(to, is_first ? sum[h][t] : _mm512_add_ps(sum[h][t], _mm512_load_ps(to)));
+            _mm512_store_ps(to,
+                            is_first ? sum[h][t] : _mm512_add_ps(sum[h][t], _mm512_load_ps(to)));
         }
 }
 
-typedef void (*Sweep)(float *sums, const Panel *panel, const Block *x, int n_tokens, int nk, bool is_first,
-                      Ahead *ahead, int n_ahead);
+typedef void (*Sweep)(float *sums, const Panel *panel, const Block *x, int n_tokens, int nk,
+                      bool is_first, Ahead *ahead, int n_ahead);
 
-#define GEMM_SWEEP(name, ...)                                                                                          \
-    static void name(float *sums, const Panel *panel, const Block *x, int n_tokens, int nk, bool is_first,             \
-                     Ahead *ahead, int n_ahead) {                                                                      \
-        SWEEP(n_tokens, GEMM_TILE, __VA_ARGS__)                                                                        \
+#define GEMM_SWEEP(name, ...)                                                                      \
+    static void name(float *sums, const Panel *panel, const Block *x, int n_tokens, int nk,        \
+                     bool is_first, Ahead *ahead, int n_ahead) {                                   \
+        SWEEP(n_tokens, GEMM_TILE, __VA_ARGS__)                                                    \
     }
-#define GEMM_TILE(nt, ...) gemm_tile(sums + t * CHUNK_ROWS, panel, x + t, nk, is_first, ahead, n_ahead, nt, __VA_ARGS__)
+#define GEMM_TILE(nt, ...)                                                                         \
+    gemm_tile(sums + t * CHUNK_ROWS, panel, x + t, nk, is_first, ahead, n_ahead, nt, __VA_ARGS__)
 GEMM_SWEEP(sweep_32, 32, false)
 GEMM_SWEEP(sweep_32_min, 32, true)
 GEMM_SWEEP(sweep_16, 16, false)
@@ -492,39 +531,47 @@ typedef struct {
 
 _Static_assert(sizeof(GemmMemory) <= KERNEL_SCRATCH, "fits");
 
-// 64 rows times 512 tokens at a time; their sums (128 KiB) and two panels stay in L2. Activations come from L3 once
-// for the 64 rows, SWEEP_TOKENS at a time. With so few tokens that they stay in L2, one panel at a time stays in L1.
-INLINE void gemm_rows(float *out, size_t out_stride, const Tensor *w, const void *encoded, int n_tokens, int row_begin,
-                      int row_end, Type type) {
+// 64 rows times 512 tokens at a time; their sums (128 KiB) and two panels stay in L2. Activations
+// come from L3 once for the 64 rows, SWEEP_TOKENS at a time. With so few tokens that they stay in
+// L2, one panel at a time stays in L1.
+INLINE void gemm_rows(float *out, size_t out_stride, const Tensor *w, const void *encoded,
+                      int n_tokens, int row_begin, int row_end, Type type) {
     const TypeInfo *f = type_info(type);
-    const Sweep sweep = f->group == 32 ? f->has_min ? sweep_32_min : sweep_32 : f->has_min ? sweep_16_min : sweep_16;
+    const Sweep sweep = f->group == 32 ? f->has_min ? sweep_32_min : sweep_32
+                        : f->has_min   ? sweep_16_min
+                                       : sweep_16;
     GemmMemory *m = team_scratch();
     int chunk = n_tokens > SWEEP_TOKENS ? CHUNK_ROWS : PANEL_ROWS;
     for (int row = row_begin; row < row_end; row += chunk)
         for (int first_token = 0; first_token < n_tokens; first_token += TOKEN_BLOCK) {
-            int n_rows = min_int(row_end - row, chunk), n = min_int(n_tokens - first_token, TOKEN_BLOCK);
+            int n_rows = min_int(row_end - row, chunk),
+                n = min_int(n_tokens - first_token, TOKEN_BLOCK);
             for (int k = 0; k < w->cols; k += K_BLOCK) {
                 int nk = min_int(K_BLOCK, n_units(w->cols) * UNIT - k);
-                const Block *x = (const Block *)encoded + (size_t)(k / K_BLOCK) * (size_t)n_tokens + first_token;
+                const Block *x =
+                    (const Block *)encoded + (size_t)(k / K_BLOCK) * (size_t)n_tokens + first_token;
                 Ahead ahead = ahead_of_quarters(w, row, chunk, k, nk);
                 // Evenly over 32 columns of 16 rows unpacked, and the groups of columns of a tile.
                 int n_tiles = chunk / PANEL_ROWS * ((n + TILE_TOKENS - 1) / TILE_TOKENS);
                 int n_steps = n_tiles * nk / f->group + chunk / 16 * nk / 32;
                 int n_ahead = (ahead.n_lines + n_steps - 1) / n_steps;
                 for (int r = 0; r < n_rows; r += 16)
-                    panel_half(&m->panels[r / 32], r / 16 % 2, w, row + r, row_end, k, nk, &ahead, n_ahead, type);
+                    panel_half(&m->panels[r / 32], r / 16 % 2, w, row + r, row_end, k, nk, &ahead,
+                               n_ahead, type);
                 for (int t = 0; t < n; t += SWEEP_TOKENS)
                     for (int r = 0; r < n_rows; r += PANEL_ROWS)
-                        sweep(m->sums[t] + r, &m->panels[r / 32], x + t, min_int(n - t, SWEEP_TOKENS), nk, k == 0,
-                              &ahead, n_ahead);
+                        sweep(m->sums[t] + r, &m->panels[r / 32], x + t,
+                              min_int(n - t, SWEEP_TOKENS), nk, k == 0, &ahead, n_ahead);
             }
-            write_sums(out + (size_t)first_token * out_stride + row, out_stride, m->sums[0], n, n_rows);
+            write_sums(out + (size_t)first_token * out_stride + row, out_stride, m->sums[0], n,
+                       n_rows);
         }
 }
 
-// Four rows times NT tokens in float32. Per 16 weights a load (with conversion 2 to 3 operations) and an FMA per token.
-INLINE void float_mat_tile(float *out, size_t out_stride, const Tensor *w, const float *x, const int *row, int nt,
-                           Type type) {
+// Four rows times NT tokens in float32. Per 16 weights a load (with conversion 2 to 3 operations)
+// and an FMA per token.
+INLINE void float_mat_tile(float *out, size_t out_stride, const Tensor *w, const float *x,
+                           const int *row, int nt, Type type) {
     int n = w->cols, bytes = type_info(type)->bytes;
     __m512 acc[4][2];
     const char *p[4];
@@ -540,56 +587,64 @@ INLINE void float_mat_tile(float *out, size_t out_stride, const Tensor *w, const
         }
 #pragma GCC unroll 4
         for (int i = 0; i < 4; i++) {
-            for (int a = 0; a < 32 * bytes; a += 64) _mm_prefetch(p[i] + k * bytes + STREAM_AHEAD + a, _MM_HINT_T0);
-            __m512 w0 = load_floats(type, p[i], k, n - k), w1 = load_floats(type, p[i], k + 16, n - k - 16);
+            for (int a = 0; a < 32 * bytes; a += 64)
+                _mm_prefetch(p[i] + k * bytes + STREAM_AHEAD + a, _MM_HINT_T0);
+            __m512 w0 = load_floats(type, p[i], k, n - k),
+                   w1 = load_floats(type, p[i], k + 16, n - k - 16);
             for (int t = 0; t < nt; t++) acc[i][t] = _mm512_fmadd_ps(w0, x0[t], acc[i][t]);
             for (int t = 0; t < nt; t++) acc[i][t] = _mm512_fmadd_ps(w1, x1[t], acc[i][t]);
         }
     }
     for (int i = 0; i < 4; i++)
-        for (int t = 0; t < nt; t++) out[(size_t)t * out_stride + (size_t)row[i]] = _mm512_reduce_add_ps(acc[i][t]);
+        for (int t = 0; t < nt; t++)
+            out[(size_t)t * out_stride + (size_t)row[i]] = _mm512_reduce_add_ps(acc[i][t]);
 }
 
-INLINE void float_mat_rows(float *out, size_t out_stride, const Tensor *w, const float *x, int n_tokens, int row_begin,
-                           int row_end, Type type) {
+INLINE void float_mat_rows(float *out, size_t out_stride, const Tensor *w, const float *x,
+                           int n_tokens, int row_begin, int row_end, Type type) {
     int quarter = (row_end - row_begin + 3) / 4;
     for (int r = row_begin; r < row_begin + quarter; r++) {
         int row[4], t = 0;
         for (int i = 0; i < 4; i++) row[i] = min_int(r + i * quarter, row_end - 1);
         for (; t + 2 <= n_tokens; t += 2)
-            float_mat_tile(out + (size_t)t * out_stride, out_stride, w, x + (size_t)t * (size_t)w->cols, row, 2, type);
+            float_mat_tile(out + (size_t)t * out_stride, out_stride, w,
+                           x + (size_t)t * (size_t)w->cols, row, 2, type);
         if (t < n_tokens)
-            float_mat_tile(out + (size_t)t * out_stride, out_stride, w, x + (size_t)t * (size_t)w->cols, row, 1, type);
+            float_mat_tile(out + (size_t)t * out_stride, out_stride, w,
+                           x + (size_t)t * (size_t)w->cols, row, 1, type);
     }
 }
 
-#define INTEGER_TYPE(type, name)                                                                                       \
-    ROWS(mat_##name, mat_rows, TYPE_##type)                                                                            \
+#define INTEGER_TYPE(type, name)                                                                   \
+    ROWS(mat_##name, mat_rows, TYPE_##type)                                                        \
     ROWS(gemm_##name, gemm_rows, TYPE_##type)
-#define FLOAT_TYPE(type, name)                                                                                         \
-    ROWS(mat_##name, float_mat_rows, TYPE_##type)                                                                      \
+#define FLOAT_TYPE(type, name)                                                                     \
+    ROWS(mat_##name, float_mat_rows, TYPE_##type)                                                  \
     ROWS(gemm_##name, float_gemm_rows, TYPE_##type)
 EACH_INTEGER_TYPE(INTEGER_TYPE)
 FLOAT_TYPES(FLOAT_TYPE)
 
-// Few queries over float16: keys and values stay so. For the 4 queries of a KV head at head_dim 128 a page takes 7
-// microseconds in L2 and 9 to 11 from memory.
+// Few queries over float16: keys and values stay so. For the 4 queries of a KV head at head_dim 128
+// a page takes 7 microseconds in L2 and 9 to 11 from memory.
 static bool stays_f16(const AttendPage *a) {
     return a->kv_type == TYPE_F16 && a->head_dim % KEY_TILE == 0 && a->n_q <= 2 * TILE_TOKENS;
 }
 
 // 16 keys of float16 from `key` on, transposed to [head_dim][KEY_TILE].
 INLINE void transpose_f16(uint16_t *out, const void *const row[16], int n, Ahead *ahead) {
-    const __m512i even = _mm512_set_epi16(31, 29, 27, 25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1, 30, 28, 26, 24, 22,
-                                          20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
+    const __m512i even =
+        _mm512_set_epi16(31, 29, 27, 25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1, 30, 28, 26, 24,
+                         22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
     for (int i = 0; i < n; i += 8) {
         __m512i r[4];
         if (i % 16 == 0) fetch(ahead, 4);
         transpose_16(r, row, (size_t)i * 2);
         for (int d = 0; d < 4; d++) {
             __m512i pair = _mm512_permutexvar_epi16(even, r[d]);
-            _mm256_store_si256((void *)(out + (i + 2 * d) * KEY_TILE), _mm512_castsi512_si256(pair));
-            _mm256_store_si256((void *)(out + (i + 2 * d + 1) * KEY_TILE), _mm512_extracti64x4_epi64(pair, 1));
+            _mm256_store_si256((void *)(out + (i + 2 * d) * KEY_TILE),
+                               _mm512_castsi512_si256(pair));
+            _mm256_store_si256((void *)(out + (i + 2 * d + 1) * KEY_TILE),
+                               _mm512_extracti64x4_epi64(pair, 1));
         }
     }
 }
@@ -601,10 +656,12 @@ static void score_tile(AttendMemory *m, const AttendPage *a, int key, int n, Ahe
     }
     const void *row[KEY_TILE];
     size_t row_bytes = quant_row_bytes(TYPE_F16, (size_t)a->head_dim);
-    for (int i = 0; i < KEY_TILE; i++) row[i] = (const char *)a->k + (size_t)(key + min_int(i, n - 1)) * row_bytes;
-    for (int h = 0; h < KEY_TILE; h += 16) transpose_f16(m->keys_f16[0] + h, row + h, a->head_dim, ahead);
-    f16_sweep(m->scores[0] + key, KV_PAGE, m->keys_f16, sizeof m->keys_f16[0], a->q, (size_t)a->head_dim, a->n_q,
-              a->head_dim, true, KEY_TILE, ahead, 2 * KEYS_EVERY);
+    for (int i = 0; i < KEY_TILE; i++)
+        row[i] = (const char *)a->k + (size_t)(key + min_int(i, n - 1)) * row_bytes;
+    for (int h = 0; h < KEY_TILE; h += 16)
+        transpose_f16(m->keys_f16[0] + h, row + h, a->head_dim, ahead);
+    f16_sweep(m->scores[0] + key, KV_PAGE, m->keys_f16, sizeof m->keys_f16[0], a->q,
+              (size_t)a->head_dim, a->n_q, a->head_dim, true, KEY_TILE, ahead, 2 * KEYS_EVERY);
 }
 
 static void value_tile(AttendMemory *m, const AttendPage *a, int key, int n, Ahead *ahead) {
@@ -614,7 +671,8 @@ static void value_tile(AttendMemory *m, const AttendPage *a, int key, int n, Ahe
     }
     size_t row_bytes = quant_row_bytes(TYPE_F16, (size_t)a->head_dim);
     for (int d = 0; d < a->head_dim; d += PANEL_COLS)
-        f16_sweep(a->acc + d, (size_t)a->head_dim, (const char *)a->v + (size_t)key * row_bytes + 2 * d, row_bytes,
+        f16_sweep(a->acc + d, (size_t)a->head_dim,
+                  (const char *)a->v + (size_t)key * row_bytes + 2 * d, row_bytes,
                   m->scores[0] + key, KV_PAGE, a->n_q, n, key == 0, PANEL_COLS, ahead, KEYS_EVERY);
 }
 
@@ -631,17 +689,20 @@ static double peak(int rounds) {
     return 12 * 128.0 * rounds;
 }
 
-// Rows are handed out in multiples that fill the four streams of decode, or the panels of prefill. From so many tokens
-// on gemm is faster than mat (Sapphire Rapids, 22 November 2026, gemm's time over mat's at 2 and 3 tokens: Q4_K 1.1,
-// .79; Q5_K 1.33, .84; Q6_K .84 and Q8_0 .87 at 3; Q2_K 1.27, .84; Q3_K 1.18, .78; Q5_0 1.18, .75; float types as in
-// avx2.c).
+// Rows are handed out in multiples that fill the four streams of decode, or the panels of prefill.
+// From so many tokens on gemm is faster than mat (Sapphire Rapids, 22 November 2026, gemm's time
+// over mat's at 2 and 3 tokens: Q4_K 1.1, .79; Q5_K 1.33, .84; Q6_K .84 and Q8_0 .87 at 3;
+// Q2_K 1.27, .84; Q3_K 1.18, .78; Q5_0 1.18, .75; float types as in avx2.c).
 enum { MAT_ROWS = 16, GEMM_TOKENS = 3, FLOAT_GEMM_TOKENS = 12 };
 
-#define FLOAT_MAT(type, name) [TYPE_##type] = {1, MAT_ROWS, 1, float_bytes, float_encode, mat_##name},
-#define FLOAT_GEMM(type, name)                                                                                         \
-    [TYPE_##type] = {FLOAT_GEMM_TOKENS, PANEL_ROWS, 1, float_gemm_bytes, float_gemm_encode, gemm_##name},
-#define MAT(type, name)  [TYPE_##type] = {1, MAT_ROWS, 1, mat_bytes, mat_encode, mat_##name},
-#define GEMM(type, name) [TYPE_##type] = {GEMM_TOKENS, PANEL_ROWS, 1, gemm_bytes, gemm_encode_##name, gemm_##name},
+#define FLOAT_MAT(type, name)                                                                      \
+    [TYPE_##type] = {1, MAT_ROWS, 1, float_bytes, float_encode, mat_##name},
+#define FLOAT_GEMM(type, name)                                                                     \
+    [TYPE_##type] = {FLOAT_GEMM_TOKENS, PANEL_ROWS,        1,                                      \
+                     float_gemm_bytes,  float_gemm_encode, gemm_##name},
+#define MAT(type, name) [TYPE_##type] = {1, MAT_ROWS, 1, mat_bytes, mat_encode, mat_##name},
+#define GEMM(type, name)                                                                           \
+    [TYPE_##type] = {GEMM_TOKENS, PANEL_ROWS, 1, gemm_bytes, gemm_encode_##name, gemm_##name},
 
 // clang-format off
 const Kernels kernels_avx512 = {

@@ -1,5 +1,5 @@
-// AVX-512: 256 weights of every integer type as unsigned bytes u with a scale and a minimum for each group of 16:
-// w = scale * (u - OFF) - min, OFF being a constant of the type.
+// AVX-512: 256 weights of every integer type as unsigned bytes u with a scale and a minimum for
+// each group of 16: w = scale * (u - OFF) - min, OFF being a constant of the type.
 #ifndef KERNELS_AVX512_UNPACK_H
 #define KERNELS_AVX512_UNPACK_H
 
@@ -24,22 +24,26 @@ INLINE uint16_t load_u16(const void *p) {
     return v;
 }
 
-INLINE float f16_at(const void *p) { return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(load_u16(p)))); }
-INLINE __m512 f16_to_all(uint16_t h) { return _mm512_broadcastss_ps(_mm_cvtph_ps(_mm_cvtsi32_si128(h))); }
+INLINE float f16_at(const void *p) {
+    return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(load_u16(p))));
+}
+INLINE __m512 f16_to_all(uint16_t h) {
+    return _mm512_broadcastss_ps(_mm_cvtph_ps(_mm_cvtsi32_si128(h)));
+}
 
-// 16 bytes of each of 16 rows, transposed: out[d] holds dword d of rows 0 to 15. The four loads of a register cost no
-// shuffle, which leaves 8 of them.
+// 16 bytes of each of 16 rows, transposed: out[d] holds dword d of rows 0 to 15. The four loads of
+// a register cost no shuffle, which leaves 8 of them.
 INLINE void transpose_16(__m512i out[4], const void *const row[16], size_t at) {
     __m512i r[4]; // r[i]: rows i, 4 + i, 8 + i, 12 + i
 #pragma GCC unroll 4
     for (int i = 0; i < 4; i++) {
         r[i] = _mm512_broadcast_i32x4(_mm_loadu_si128((const void *)((const char *)row[i] + at)));
-        r[i] =
-            _mm512_mask_broadcast_i32x4(r[i], 0x00f0, _mm_loadu_si128((const void *)((const char *)row[4 + i] + at)));
-        r[i] =
-            _mm512_mask_broadcast_i32x4(r[i], 0x0f00, _mm_loadu_si128((const void *)((const char *)row[8 + i] + at)));
-        r[i] =
-            _mm512_mask_broadcast_i32x4(r[i], 0xf000, _mm_loadu_si128((const void *)((const char *)row[12 + i] + at)));
+        r[i] = _mm512_mask_broadcast_i32x4(
+            r[i], 0x00f0, _mm_loadu_si128((const void *)((const char *)row[4 + i] + at)));
+        r[i] = _mm512_mask_broadcast_i32x4(
+            r[i], 0x0f00, _mm_loadu_si128((const void *)((const char *)row[8 + i] + at)));
+        r[i] = _mm512_mask_broadcast_i32x4(
+            r[i], 0xf000, _mm_loadu_si128((const void *)((const char *)row[12 + i] + at)));
     }
     __m512i a = _mm512_unpacklo_epi32(r[0], r[1]), b = _mm512_unpackhi_epi32(r[0], r[1]);
     __m512i c = _mm512_unpacklo_epi32(r[2], r[3]), d = _mm512_unpackhi_epi32(r[2], r[3]);
@@ -49,7 +53,8 @@ INLINE void transpose_16(__m512i out[4], const void *const row[16], size_t at) {
     out[3] = _mm512_unpackhi_epi64(b, d);
 }
 
-// out[i][j] = in[j][i] of n x 16 32-bit elements; rows of `in` are in_stride bytes apart, those of out 64.
+// out[i][j] = in[j][i] of n x 16 32-bit elements; rows of `in` are in_stride bytes apart, those of
+// out 64.
 INLINE void transpose(void *out, const void *in, size_t in_stride, int n) {
     const void *row[16];
     for (int i = 0; i < 16; i++) row[i] = (const char *)in + (size_t)i * in_stride;
@@ -88,24 +93,25 @@ INLINE __m512 block_scales(const void *blocks, int stride) {
 
 // The same for the 18 bytes of Q4_0 and IQ4_NL: every ninth 16-bit word of 128 bytes.
 INLINE __m512 block_scales_18(const void *blocks) {
-    const __m512i ninth =
-        _mm512_zextsi256_si512(_mm256_setr_epi16(0, 0, 9, 9, 18, 18, 27, 27, 36, 36, 45, 45, 54, 54, 63, 63));
+    const __m512i ninth = _mm512_zextsi256_si512(
+        _mm256_setr_epi16(0, 0, 9, 9, 18, 18, 27, 27, 36, 36, 45, 45, 54, 54, 63, 63));
     __m512i a = _mm512_loadu_si512(blocks), b = _mm512_loadu_si512((const char *)blocks + 64);
     return _mm512_cvtph_ps(_mm512_castsi512_si256(_mm512_permutex2var_epi16(a, ninth, b)));
 }
 
 // 64 nibbles of two blocks of 16 bytes each: low nibbles are the first 16 weights of a block.
 INLINE __m512i block_nibbles(const uint8_t *a, const uint8_t *b) {
-    const __m512i shift =
-        _mm512_set_epi64(0x0004000400040004, 0x0004000400040004, 0, 0, 0x0004000400040004, 0x0004000400040004, 0, 0);
+    const __m512i shift = _mm512_set_epi64(0x0004000400040004, 0x0004000400040004, 0, 0,
+                                           0x0004000400040004, 0x0004000400040004, 0, 0);
     __m512i v = _mm512_broadcast_i32x4(_mm_loadu_si128((const void *)a));
     v = _mm512_mask_broadcast_i32x4(v, 0xff00, _mm_loadu_si128((const void *)b));
     return _mm512_and_si512(_mm512_srlv_epi16(v, shift), _mm512_set1_epi8(15));
 }
 
 INLINE __m512i iq4_plus_128(__m512i nibbles) {
-    const __m128i table = _mm_setr_epi8(1, 24, 45, 63, 79, 93, 106, 118, (char)129, (char)141, (char)153, (char)166,
-                                        (char)181, (char)197, (char)217, (char)241);
+    const __m128i table =
+        _mm_setr_epi8(1, 24, 45, 63, 79, 93, 106, 118, (char)129, (char)141, (char)153, (char)166,
+                      (char)181, (char)197, (char)217, (char)241);
     return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(table), nibbles);
 }
 
@@ -146,17 +152,19 @@ INLINE Unit unpack_iq4_xs(const void *block, Type type) { // OFF 128
     (void)type;
     const BlockIQ4_XS *b = block;
     Unit u;
-    for (int j = 0; j < 4; j++) u.w[j] = iq4_plus_128(block_nibbles(b->qs + 32 * j, b->qs + 32 * j + 16));
+    for (int j = 0; j < 4; j++)
+        u.w[j] = iq4_plus_128(block_nibbles(b->qs + 32 * j, b->qs + 32 * j + 16));
     uint32_t low;
     memcpy(&low, b->scales_l, 4);
     uint64_t s = _pdep_u64(low, 0x0f0f0f0f0f0f0f0f) | _pdep_u64(b->scales_h, 0x3030303030303030);
-    u.scale = _mm512_mul_ps(_mm512_sub_ps(bytes_to_groups(s), _mm512_set1_ps(32)), f16_to_all(b->d));
+    u.scale =
+        _mm512_mul_ps(_mm512_sub_ps(bytes_to_groups(s), _mm512_set1_ps(32)), f16_to_all(b->d));
     return u;
 }
 
-// Q4_K and Q5_K begin with f16 d, dmin and 12 bytes of 8 scales and 8 minima: bytes 0 to 3 and 4 to 7 hold the first
-// four of each in their low 6 bits, and in their high bits the high ones of the last four, whose low four bits are the
-// nibbles of bytes 8 to 11.
+// Q4_K and Q5_K begin with f16 d, dmin and 12 bytes of 8 scales and 8 minima: bytes 0 to 3 and 4 to
+// 7 hold the first four of each in their low 6 bits, and in their high bits the high ones of the
+// last four, whose low four bits are the nibbles of bytes 8 to 11.
 INLINE void k_scales(Unit *u, const void *block) {
     const __m512i of_d = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, 1, 1);
     const __m512i of_scale = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 8, 8, 9, 9, 10, 10, 11, 11);
@@ -165,17 +173,21 @@ INLINE void k_scales(Unit *u, const void *block) {
     memcpy(&a, (const char *)block + 4, 8);
     memcpy(&b, (const char *)block + 12, 4);
     uint64_t first_four = a & 0x3f3f3f3f3f3f3f3f;
-    uint64_t last_four = ((b | (uint64_t)b << 28) & 0x0f0f0f0f0f0f0f0f) | (a >> 2 & 0x3030303030303030);
-    __m128i packed = _mm_insert_epi64(_mm_cvtsi64_si128((long long)first_four), (long long)last_four, 1);
+    uint64_t last_four =
+        ((b | (uint64_t)b << 28) & 0x0f0f0f0f0f0f0f0f) | (a >> 2 & 0x3030303030303030);
+    __m128i packed =
+        _mm_insert_epi64(_mm_cvtsi64_si128((long long)first_four), (long long)last_four, 1);
     __m512 d = _mm512_castps128_ps512(_mm_cvtph_ps(_mm_loadu_si32(block)));
-    __m512 both = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(packed)), _mm512_permutexvar_ps(of_d, d));
+    __m512 both = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(packed)),
+                                _mm512_permutexvar_ps(of_d, d));
     u->scale = _mm512_permutexvar_ps(of_scale, both);
     u->min = _mm512_permutexvar_ps(_mm512_add_epi32(of_scale, _mm512_set1_epi32(4)), both);
 }
 
 // The same of 16 rows at once: one of 8 groups, 16 rows.
 INLINE void k_scales_16(float (*scale)[16], float (*min)[16], const void *const row[16]) {
-    const __m512i low = _mm512_set1_epi32(15), high = _mm512_set1_epi32(0x30), six = _mm512_set1_epi32(63);
+    const __m512i low = _mm512_set1_epi32(15), high = _mm512_set1_epi32(0x30),
+                  six = _mm512_set1_epi32(63);
     __m512i r[4];
     transpose_16(r, row, 0);
     __m512 d[2] = {_mm512_cvtph_ps(_mm512_cvtepi32_epi16(r[0])),
@@ -185,7 +197,8 @@ INLINE void k_scales_16(float (*scale)[16], float (*min)[16], const void *const 
         __m512i last = _mm512_and_si512(_mm512_srli_epi32(r[3], 8 * (i % 4) + i / 4 * 4), low);
         last = _mm512_or_si512(last, _mm512_and_si512(_mm512_srli_epi32(byte, 2), high));
         float(*to)[16] = i < 4 ? scale + i : min + i - 4;
-        _mm512_store_ps(to[0], _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_and_si512(byte, six)), d[i / 4]));
+        _mm512_store_ps(to[0],
+                        _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_and_si512(byte, six)), d[i / 4]));
         _mm512_store_ps(to[4], _mm512_mul_ps(_mm512_cvtepi32_ps(last), d[i / 4]));
     }
 }
@@ -225,7 +238,8 @@ INLINE Unit unpack_q6_k(const void *block, Type type) { // OFF 32
     Unit u;
     const __m512i low_mask = _mm512_set1_epi8(15), high_mask = _mm512_set1_epi8(0x30);
     for (int j = 0; j < 2; j++) {
-        __m512i low = _mm512_loadu_si512(b->ql + 64 * j), high = _mm512_broadcast_i64x4(load_32(b->qh + 32 * j));
+        __m512i low = _mm512_loadu_si512(b->ql + 64 * j),
+                high = _mm512_broadcast_i64x4(load_32(b->qh + 32 * j));
         __m512i h0 = _mm512_and_si512(_mm512_sllv_epi16(high, halves(4, 2)), high_mask);
         __m512i h1 = _mm512_and_si512(_mm512_srlv_epi16(high, halves(0, 2)), high_mask);
         u.w[2 * j] = _mm512_or_si512(_mm512_and_si512(low, low_mask), h0);
@@ -268,8 +282,10 @@ INLINE Unit unpack_q3_k(const void *block, Type type) { // OFF 4
     uint32_t high;
     memcpy(&low, b->scales, 8);
     memcpy(&high, b->scales + 8, 4);
-    uint64_t s0 = (low & 0x0f0f0f0f0f0f0f0f) | (high << 4 & 0x30303030) | (uint64_t)(high << 2 & 0x30303030) << 32;
-    uint64_t s1 = (low >> 4 & 0x0f0f0f0f0f0f0f0f) | (high & 0x30303030) | (uint64_t)(high >> 2 & 0x30303030) << 32;
+    uint64_t s0 = (low & 0x0f0f0f0f0f0f0f0f) | (high << 4 & 0x30303030) |
+                  (uint64_t)(high << 2 & 0x30303030) << 32;
+    uint64_t s1 = (low >> 4 & 0x0f0f0f0f0f0f0f0f) | (high & 0x30303030) |
+                  (uint64_t)(high >> 2 & 0x30303030) << 32;
     __m128i s = _mm_insert_epi64(_mm_cvtsi64_si128((long long)s0), (long long)s1, 1);
     __m512i less_32 = _mm512_sub_epi32(_mm512_cvtepu8_epi32(s), _mm512_set1_epi32(32));
     u.scale = _mm512_mul_ps(_mm512_cvtepi32_ps(less_32), f16_to_all(b->d));
@@ -298,7 +314,8 @@ INLINE Unit unpack_q5_0(const void *blocks, Type type) { // OFF 16
     (void)type;
     const BlockQ5_0 *b = blocks;
     Unit u;
-    for (int j = 0; j < 8; j += 2) u.w[j / 2] = add_fifth(block_nibbles(b[j].qs, b[j + 1].qs), b[j].qh, b[j + 1].qh);
+    for (int j = 0; j < 8; j += 2)
+        u.w[j / 2] = add_fifth(block_nibbles(b[j].qs, b[j + 1].qs), b[j].qh, b[j + 1].qh);
     u.scale = block_scales(b, sizeof *b);
     return u;
 }
@@ -307,7 +324,8 @@ INLINE Unit unpack_q5_1(const void *blocks, Type type) { // OFF 0
     (void)type;
     const BlockQ5_1 *b = blocks;
     Unit u;
-    for (int j = 0; j < 8; j += 2) u.w[j / 2] = add_fifth(block_nibbles(b[j].qs, b[j + 1].qs), b[j].qh, b[j + 1].qh);
+    for (int j = 0; j < 8; j += 2)
+        u.w[j / 2] = add_fifth(block_nibbles(b[j].qs, b[j + 1].qs), b[j].qh, b[j + 1].qh);
     u.scale = block_scales(&b->d, sizeof *b);
     u.min = _mm512_sub_ps(_mm512_setzero_ps(), block_scales(&b->m, sizeof *b));
     return u;
@@ -319,12 +337,13 @@ INLINE Unit unpack_plain(const void *block, Type type) {
     QuantBlock b;
     quant_unpack(type)(block, &b);
     for (int j = 0; j < 4; j++)
-        u.w[j] = _mm512_add_epi8(_mm512_loadu_si512(b.q + 64 * j), _mm512_set1_epi8((char)type_info(type)->offset));
+        u.w[j] = _mm512_add_epi8(_mm512_loadu_si512(b.q + 64 * j),
+                                 _mm512_set1_epi8((char)type_info(type)->offset));
     u.scale = _mm512_loadu_ps(b.scale);
     return u;
 }
 
-#define PLAIN(type, name)                                                                                              \
+#define PLAIN(type, name)                                                                          \
     INLINE Unit unpack_##name(const void *block, Type t) { return unpack_plain(block, t); }
 PLAIN_TYPES(PLAIN)
 

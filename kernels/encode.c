@@ -1,12 +1,13 @@
 // Encoders: rows of float32 to blocks, by search.
 //
-// A group of 16 or 32 weights is fitted by w ~ scale * q - min with small integers q. A few values of 1/scale are
-// tried; each gives integers by rounding, and these give the best scale and min in closed form (weighted least
-// squares), so a trial is one pass over the group. Where scales themselves are stored as small integers, the
-// neighbours of the rounded ones are then tried too, with the error of the weights as they will be read.
+// A group of 16 or 32 weights is fitted by w ~ scale * q - min with small integers q. A few values
+// of 1/scale are tried; each gives integers by rounding, and these give the best scale and min in
+// closed form (weighted least squares), so a trial is one pass over the group. Where scales
+// themselves are stored as small integers, the neighbours of the rounded ones are then tried too,
+// with the error of the weights as they will be read.
 //
-// LANES groups are fitted side by side: every loop over lanes is a vector loop on any machine, and every sum runs over
-// one group in row order, so the bytes do not depend on the vector width.
+// LANES groups are fitted side by side: every loop over lanes is a vector loop on any machine, and
+// every sum runs over one group in row order, so the bytes do not depend on the vector width.
 #include "encode.h"
 #include "blocks.h"
 
@@ -14,7 +15,8 @@
 #include <math.h>
 #include <string.h>
 
-// The two loops that matter are compiled for wider vectors too, and chosen when the program is loaded.
+// The two loops that matter are compiled for wider vectors too, and chosen when the program is
+// loaded.
 #if defined(__x86_64__) && defined(__GLIBC__)
 #define WIDE __attribute__((target_clones("avx512f", "avx2", "default")))
 #else
@@ -36,16 +38,18 @@ typedef struct {
     float low[LANES], high[LANES];                  // smallest and largest weight, and zero
     float sum_w[LANES], sum_wx[LANES];
     float scale[LANES], min[LANES]; // the best so far ...
-    float gain[LANES];              // ... and by how much it lowers the error below that of all zeros
-    uint8_t q[LANES * MAX_GROUP];   // the result: levels counted from the lowest, in row order
+    float gain[LANES];            // ... and by how much it lowers the error below that of all zeros
+    uint8_t q[LANES * MAX_GROUP]; // the result: levels counted from the lowest, in row order
 } Groups;
 
-// How the cost of an error grows with the weight: llama.cpp's rule for most types is rms + |x|; for the 6 bits of Q6_K
-// more emphasis on large weights than 4 bits could afford.
+// How the cost of an error grows with the weight: llama.cpp's rule for most types is rms + |x|; for
+// the 6 bits of Q6_K more emphasis on large weights than 4 bits could afford.
 typedef enum { COST_LINEAR, COST_SQUARE } Cost;
 
-static void load(Groups *restrict f, int n, int n_groups, const float *restrict x, const float *importance, Cost cost) {
-    float square[LANES] = {0}, mean[LANES], low[LANES] = {0}, high[LANES] = {0}, w[LANES] = {0}, wx[LANES] = {0};
+static void load(Groups *restrict f, int n, int n_groups, const float *restrict x,
+                 const float *importance, Cost cost) {
+    float square[LANES] = {0}, mean[LANES], low[LANES] = {0}, high[LANES] = {0}, w[LANES] = {0},
+          wx[LANES] = {0};
     f->n = n;
     if (n_groups < LANES) memset(f->x, 0, sizeof f->x);
     for (int g = 0; g < n_groups; g++)
@@ -116,8 +120,9 @@ typedef struct {
     float q[LANES], qq[LANES], qx[LANES];
 } Sums;
 
-static inline void sum_up(const Groups *restrict f, float lo, float hi, bool is_iq4, const float *restrict inv,
-                          const float *restrict base, Sums *restrict out) {
+static inline void sum_up(const Groups *restrict f, float lo, float hi, bool is_iq4,
+                          const float *restrict inv, const float *restrict base,
+                          Sums *restrict out) {
     float q[LANES] = {0}, qq[LANES] = {0}, qx[LANES] = {0};
     for (int i = 0; i < f->n; i++)
         for (int g = 0; g < LANES; g++) {
@@ -131,7 +136,8 @@ static inline void sum_up(const Groups *restrict f, float lo, float hi, bool is_
     memcpy(out->qx, qx, sizeof qx);
 }
 
-WIDE static void sums(const Groups *f, const Levels *levels, const float *inv, const float *base, Sums *out) {
+WIDE static void sums(const Groups *f, const Levels *levels, const float *inv, const float *base,
+                      Sums *out) {
     if (levels->is_iq4)
         sum_up(f, 0, 0, true, inv, base, out);
     else
@@ -147,12 +153,14 @@ static void keep_better(Groups *f, const float *scale, const float *min, const f
     }
 }
 
-static void try_affine(Groups *f, const Levels *levels, const float *inv, const float *base, bool any_min) {
+static void try_affine(Groups *f, const Levels *levels, const float *inv, const float *base,
+                       bool any_min) {
     Sums s;
     float scale[LANES], min[LANES], gain[LANES];
     sums(f, levels, inv, base, &s);
     for (int g = 0; g < LANES; g++) {
-        float all = f->sum_w[g] * s.qq[g], det = all - s.q[g] * s.q[g], r = det > 1e-5f * all ? 1 / det : 0;
+        float all = f->sum_w[g] * s.qq[g], det = all - s.q[g] * s.q[g],
+              r = det > 1e-5f * all ? 1 / det : 0;
         float alone = s.qq[g] > 0 ? s.qx[g] / s.qq[g] : 0; // the fit without a minimum
         scale[g] = (f->sum_w[g] * s.qx[g] - f->sum_wx[g] * s.q[g]) * r;
         min[g] = (s.q[g] * s.qx[g] - s.qq[g] * f->sum_wx[g]) * r;
@@ -202,7 +210,8 @@ static void try_symmetric(Groups *f, const Levels *levels, const float *inv) {
     keep_better(f, scale, zero, gain);
 }
 
-// Fits a scale of either sign: the largest weight is brought near the lowest level or near the highest.
+// Fits a scale of either sign: the largest weight is brought near the lowest level or near the
+// highest.
 static void fit_symmetric(Groups *f, const Levels *levels, float span, int trials) {
     float inv[LANES], base[LANES], unit[LANES];
     for (int g = 0; g < LANES; g++) {
@@ -210,7 +219,8 @@ static void fit_symmetric(Groups *f, const Levels *levels, float span, int trial
         unit[g] = fabsf(extreme) > 1e-30f ? 1 / extreme : 0;
     }
     for (int c = 0; c < 2 * trials; c++) {
-        float at = (c % 2 ? levels->hi : levels->lo) + span * (2 * (float)(c / 2) / (float)(trials - 1) - 1);
+        float at = (c % 2 ? levels->hi : levels->lo) +
+                   span * (2 * (float)(c / 2) / (float)(trials - 1) - 1);
         for (int g = 0; g < LANES; g++) inv[g] = unit[g] * at;
         try_symmetric(f, levels, inv);
     }
@@ -218,8 +228,9 @@ static void fit_symmetric(Groups *f, const Levels *levels, float span, int trial
     try_symmetric(f, levels, inv);
 }
 
-static inline void add_errors(const Groups *restrict f, float lo, float hi, bool is_iq4, const float *restrict scale,
-                              const float *restrict min, float *restrict out) {
+static inline void add_errors(const Groups *restrict f, float lo, float hi, bool is_iq4,
+                              const float *restrict scale, const float *restrict min,
+                              float *restrict out) {
     float inv[LANES], base[LANES], e[LANES] = {0};
     invert(scale, min, inv, base);
     for (int i = 0; i < f->n; i++)
@@ -232,7 +243,8 @@ static inline void add_errors(const Groups *restrict f, float lo, float hi, bool
 }
 
 // Errors of the weights as they will be read back.
-WIDE static void errors(const Groups *f, const Levels *levels, const float *scale, const float *min, float *out) {
+WIDE static void errors(const Groups *f, const Levels *levels, const float *scale, const float *min,
+                        float *out) {
     if (levels->is_iq4)
         add_errors(f, 0, 0, true, scale, min, out);
     else
@@ -244,10 +256,10 @@ typedef struct {
     float value[LANES], unit[LANES], lo, hi;
 } Stored;
 
-// Sets each block's unit so that the largest of `want` becomes `largest`, or a little less: the unit is rounded up to
-// float16, which counts where it is tiny. Rounds the others.
-static void stored_init(Stored *s, uint16_t *d, int groups_per_block, const float *want, float largest, float lo,
-                        float hi) {
+// Sets each block's unit so that the largest of `want` becomes `largest`, or a little less: the
+// unit is rounded up to float16, which counts where it is tiny. Rounds the others.
+static void stored_init(Stored *s, uint16_t *d, int groups_per_block, const float *want,
+                        float largest, float lo, float hi) {
     s->lo = lo, s->hi = hi;
     for (int first = 0; first < LANES; first += groups_per_block) {
         float extreme = 0;
@@ -258,7 +270,8 @@ static void stored_init(Stored *s, uint16_t *d, int groups_per_block, const floa
         for (int g = first; g < first + groups_per_block; g++) s->unit[g] = f16_to_f32(*d);
         d++;
     }
-    for (int g = 0; g < LANES; g++) s->value[g] = fabsf(s->unit[g]) > 0 ? rintf(want[g] / s->unit[g]) : 0;
+    for (int g = 0; g < LANES; g++)
+        s->value[g] = fabsf(s->unit[g]) > 0 ? rintf(want[g] / s->unit[g]) : 0;
 }
 
 static void stored_at(const Stored *s, int offset, float *value, float *real) {
@@ -271,10 +284,11 @@ static void stored_at(const Stored *s, int offset, float *value, float *real) {
     }
 }
 
-// Chooses each group's scale and min among the neighbours of what was fitted. For types without minima, `min` is all
-// zeros.
+// Chooses each group's scale and min among the neighbours of what was fitted. For types without
+// minima, `min` is all zeros.
 static void choose_stored(Groups *f, const Levels *levels, Stored *scale, Stored *min) {
-    float best[LANES], e[LANES], s[LANES], m[LANES], real_s[LANES], real_m[LANES], best_s[LANES], best_m[LANES];
+    float best[LANES], e[LANES], s[LANES], m[LANES], real_s[LANES], real_m[LANES], best_s[LANES],
+        best_m[LANES];
     int reach = min->hi > 0;
     for (int g = 0; g < LANES; g++) best[g] = FLT_MAX, best_s[g] = best_m[g] = 0;
     for (int a = -1; a <= 1; a++)
@@ -387,10 +401,12 @@ static void encode_q45_k(Groups *f, Type type, const Levels *levels, int n_block
             q4->d = d[k], q4->dmin = dmin[k];
         else
             q5->d = d[k], q5->dmin = dmin[k];
-        pack_scales(type == TYPE_Q4_K ? q4->scales : q5->scales, scale.value + 8 * k, min.value + 8 * k);
+        pack_scales(type == TYPE_Q4_K ? q4->scales : q5->scales, scale.value + 8 * k,
+                    min.value + 8 * k);
         uint8_t *qs = type == TYPE_Q4_K ? q4->qs : q5->qs;
         for (int p = 0; p < 4; p++)
-            for (int l = 0; l < 32; l++) qs[32 * p + l] = (uint8_t)((q[64 * p + l] & 15) | q[64 * p + 32 + l] << 4);
+            for (int l = 0; l < 32; l++)
+                qs[32 * p + l] = (uint8_t)((q[64 * p + l] & 15) | q[64 * p + 32 + l] << 4);
         for (int l = 0; l < 32 && type == TYPE_Q5_K; l++) {
             int high = 0;
             for (int s = 0; s < 8; s++) high |= q[32 * s + l] >> 4 << s;
@@ -410,9 +426,11 @@ static void encode_q6_k(Groups *f, Type type, const Levels *levels, int n_blocks
     for (int g = 0; g < 16; g++) b->scales[g] = (int8_t)scale.value[g];
     for (int h = 0; h < 2; h++) {
         const uint8_t *q = f->q + 128 * h;
-        for (int l = 0; l < 64; l++) b->ql[64 * h + l] = (uint8_t)((q[l] & 15) | (q[l + 64] & 15) << 4);
+        for (int l = 0; l < 64; l++)
+            b->ql[64 * h + l] = (uint8_t)((q[l] & 15) | (q[l + 64] & 15) << 4);
         for (int l = 0; l < 32; l++)
-            b->qh[32 * h + l] = (uint8_t)(q[l] >> 4 | q[l + 32] >> 4 << 2 | q[l + 64] >> 4 << 4 | q[l + 96] >> 4 << 6);
+            b->qh[32 * h + l] = (uint8_t)(q[l] >> 4 | q[l + 32] >> 4 << 2 | q[l + 64] >> 4 << 4 |
+                                          q[l + 96] >> 4 << 6);
     }
 }
 
@@ -467,14 +485,17 @@ static const struct {
 
 // Whether all values are finite and small enough for float16 scales, or for float16 itself.
 static bool is_in_range(Type type, const float *x, size_t n) {
-    float limit = type == TYPE_F32 || type == TYPE_BF16 ? 3.38e38f : type == TYPE_F16 ? 65519 : 8e6f;
+    float limit = type == TYPE_F32 || type == TYPE_BF16 ? 3.38e38f
+                  : type == TYPE_F16                    ? 65519
+                                                        : 8e6f;
     int n_bad = 0;
     for (size_t i = 0; i < n; i++) n_bad |= !(fabsf(x[i]) <= limit);
     return !n_bad;
 }
 
 bool quant_can_encode(Type type) {
-    return type == TYPE_F32 || type == TYPE_F16 || type == TYPE_BF16 || type == TYPE_Q8_0 || encoders[type].encode;
+    return type == TYPE_F32 || type == TYPE_F16 || type == TYPE_BF16 || type == TYPE_Q8_0 ||
+           encoders[type].encode;
 }
 
 bool quant_encode(Type type, const float *x, const float *importance, void *row, size_t n) {
@@ -492,7 +513,8 @@ bool quant_encode(Type type, const float *x, const float *importance, void *row,
     for (size_t i = 0; i < n; i += step) {
         Groups f;
         size_t left = n - i < step ? n - i : step;
-        load(&f, (int)group, (int)(left / group), x + i, importance ? importance + i : NULL, encoders[type].cost);
+        load(&f, (int)group, (int)(left / group), x + i, importance ? importance + i : NULL,
+             encoders[type].cost);
         encoders[type].encode(&f, type, &encoders[type].levels, (int)left / encoders[type].block,
                               (uint8_t *)row + quant_row_bytes(type, i));
     }

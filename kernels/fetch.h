@@ -4,10 +4,10 @@
 
 #include "quant.h"
 
-// Memory that will be wanted next, to be fetched a few lines at a time, as evenly as can be: in a burst it would keep
-// other loads waiting. Keys and values of a page, and rows that a kernel
-// unpacks lightly, come faster from four places in turn than in one stream (AVX-512: 4 tokens of 4096 x 4096 Q4_K in
-// .43 ms, not .54).
+// Memory that will be wanted next, to be fetched a few lines at a time, as evenly as can be: in a
+// burst it would keep other loads waiting. Keys and values of a page, and rows that a kernel
+// unpacks lightly, come faster from four places in turn than in one stream (AVX-512: 4 tokens of
+// 4096 x 4096 Q4_K in .43 ms, not .54).
 typedef struct {
     const char *at;
     size_t apart;                  // bytes from one place to the next
@@ -29,13 +29,15 @@ static inline Ahead ahead_of_rows(const Tensor *w, int row, int n_rows, int k, i
 // The same from the four quarters of those rows.
 static inline Ahead ahead_of_quarters(const Tensor *w, int row, int n_rows, int k, int nk) {
     size_t bytes = w->row_bytes * (size_t)n_rows, cols = (size_t)w->cols, quarter = bytes / 4;
-    const char *next = (const char *)w->data + (size_t)(row + n_rows) * w->row_bytes + quarter * (size_t)k / cols;
+    const char *next =
+        (const char *)w->data + (size_t)(row + n_rows) * w->row_bytes + quarter * (size_t)k / cols;
     return (Ahead){next, quarter, 2, 0, (int)(bytes * (size_t)nk / cols / 64)};
 }
 
 static inline void fetch(Ahead *a, int n) {
     for (n = n < a->n_lines - a->next ? n : a->n_lines - a->next; n > 0; n--, a->next++) {
-        size_t place = (size_t)(a->next & ((1 << a->log_places) - 1)), line = (size_t)(a->next >> a->log_places);
+        size_t place = (size_t)(a->next & ((1 << a->log_places) - 1)),
+               line = (size_t)(a->next >> a->log_places);
         __builtin_prefetch(a->at + place * a->apart + line * 64, 0, 2); // into L2
     }
 }

@@ -1,4 +1,5 @@
-// What the rungs of x86 and NEON do alike, in terms of their vectors. A rung includes this once, after it has defined
+// What the rungs of x86 and NEON do alike, in terms of their vectors. A rung includes this once,
+// after it has defined
 //
 //   Floats, WIDTH                    a vector of WIDTH float32 (+, - and * are the compiler's)
 //   set_all(x)                       x in every lane
@@ -33,15 +34,17 @@ INLINE void frame_rmsnorm(float *out, const float *x, const float *weight, float
     float square = sum_lanes((sum[0] + sum[1]) + (sum[2] + sum[3]));
     Floats scale = set_all(1.0f / sqrtf(square / (float)n + eps));
     for (int i = 0; i < n; i += WIDTH)
-        store_tail(out + i, n - i, (load_tail(x + i, n - i) * scale) * load_tail(weight + i, n - i));
+        store_tail(out + i, n - i,
+                   (load_tail(x + i, n - i) * scale) * load_tail(weight + i, n - i));
 }
 
-// e^x to 2 ulp between EXP_LOW and EXP_HIGH, held at these ends; NaN stays. The polynomial and the two parts of ln 2
-// are those of Cephes' expf (Moshier 1992).
+// e^x to 2 ulp between EXP_LOW and EXP_HIGH, held at these ends; NaN stays. The polynomial and the
+// two parts of ln 2 are those of Cephes' expf (Moshier 1992).
 INLINE Floats exp_floats(Floats x) {
     x = larger(set_all(EXP_LOW), smaller(set_all(EXP_HIGH), x));
     Floats n = nearest(x * set_all(1.44269504f));
-    Floats r = multiply_less(n, set_all(-2.12194440e-4f), multiply_less(n, set_all(0.693359375f), x));
+    Floats r =
+        multiply_less(n, set_all(-2.12194440e-4f), multiply_less(n, set_all(0.693359375f), x));
     Floats p = set_all(1.9875691500e-4f);
     p = multiply_add(p, r, set_all(1.3981999507e-3f));
     p = multiply_add(p, r, set_all(8.3334519073e-3f));
@@ -55,12 +58,14 @@ INLINE Floats exp_floats(Floats x) {
 INLINE void frame_swiglu(float *gate, const float *up, int n) {
     for (int i = 0; i < n; i += WIDTH) {
         Floats g = load_tail(gate + i, n - i);
-        store_tail(gate + i, n - i, g / (set_all(1) + exp_floats(set_all(0) - g)) * load_tail(up + i, n - i));
+        store_tail(gate + i, n - i,
+                   g / (set_all(1) + exp_floats(set_all(0) - g)) * load_tail(up + i, n - i));
     }
 }
 
 INLINE void frame_add(float *x, const float *y, int n) {
-    for (int i = 0; i < n; i += WIDTH) store_tail(x + i, n - i, load_tail(x + i, n - i) + load_tail(y + i, n - i));
+    for (int i = 0; i < n; i += WIDTH)
+        store_tail(x + i, n - i, load_tail(x + i, n - i) + load_tail(y + i, n - i));
 }
 
 // n values to a row of the KV cache.
@@ -76,12 +81,13 @@ INLINE void frame_store(Type type, void *row, const float *x, int n) {
     }
 }
 
-// Scores to weights: p = exp(score - max) for the n keys that a query sees, 0 for the others up to n_all. A score that
-// is not a number makes the sum none.
+// Scores to weights: p = exp(score - max) for the n keys that a query sees, 0 for the others up to
+// n_all. A score that is not a number makes the sum none.
 INLINE void soften(float *p, int n, int n_all, float *max_out, float *sum_out) {
     const Floats none = set_all(-INFINITY);
     Floats max = none, sum = set_all(0);
-    for (int k = 0; k < n; k += WIDTH) max = larger(keep_first(load_tail(p + k, WIDTH), n - k, none), max);
+    for (int k = 0; k < n; k += WIDTH)
+        max = larger(keep_first(load_tail(p + k, WIDTH), n - k, none), max);
     *max_out = n > 0 ? most_lanes(max) : -INFINITY;
     for (int k = 0; k < n_all; k += WIDTH) {
         Floats e = exp_floats(load_tail(p + k, WIDTH) - set_all(*max_out));
@@ -99,10 +105,10 @@ static inline int most_keys(const AttendPage *a) {
     return most;
 }
 
-#define ROWS(name, function, type)                                                                                     \
-    static void name(float *out, size_t out_stride, const Tensor *w, const void *encoded, int n_tokens, int row_begin, \
-                     int row_end) {                                                                                    \
-        function(out, out_stride, w, encoded, n_tokens, row_begin, row_end, type);                                     \
+#define ROWS(name, function, type)                                                                 \
+    static void name(float *out, size_t out_stride, const Tensor *w, const void *encoded,          \
+                     int n_tokens, int row_begin, int row_end) {                                   \
+        function(out, out_stride, w, encoded, n_tokens, row_begin, row_end, type);                 \
     }
 
 #endif

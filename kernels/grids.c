@@ -1,6 +1,7 @@
-// A point is a number whose digits, the lowest first, choose the values of its weights: of three for 8 weights, of
-// eight for 4. The numbers of a grid ascend, and stand here as their differences in digits of base 64: 0 to 62, or 63
-// and more to add. The points are those of the formats (llama.cpp's ggml-common.h).
+// A point is a number whose digits, the lowest first, choose the values of its weights: of three
+// for 8 weights, of eight for 4. The numbers of a grid ascend, and stand here as their differences
+// in digits of base 64: 0 to 62, or 63 and more to add. The points are those of the formats
+// (llama.cpp's ggml-common.h).
 #include "grids.h"
 
 #include <stddef.h>
@@ -91,7 +92,8 @@ static int8_t *expand(GridId id, int8_t *out, int n) {
         unsigned digit = (unsigned)(strchr(digits, *c) - digits);
         point += digit;
         if (digit == 63) continue;
-        for (unsigned i = 0, rest = point; i < (unsigned)n; i++, rest /= base) *out++ = values[id][rest % base];
+        for (unsigned i = 0, rest = point; i < (unsigned)n; i++, rest /= base)
+            *out++ = values[id][rest % base];
     }
     return out;
 }

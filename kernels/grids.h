@@ -5,7 +5,15 @@
 #include <stdint.h>
 
 // The first four hold points of 8, the others of 4. GRID_IQ1 serves IQ1_S and IQ1_M.
-typedef enum { GRID_IQ2_XXS, GRID_IQ2_XS, GRID_IQ2_S, GRID_IQ1, GRID_IQ3_XXS, GRID_IQ3_S, N_GRIDS } GridId;
+typedef enum {
+    GRID_IQ2_XXS,
+    GRID_IQ2_XS,
+    GRID_IQ2_S,
+    GRID_IQ1,
+    GRID_IQ3_XXS,
+    GRID_IQ3_S,
+    N_GRIDS
+} GridId;
 
 enum { GRID_EIGHTS = 256 + 512 + 1024 + 2048, GRID_FOURS = 256 + 512 };
 

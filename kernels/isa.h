@@ -1,10 +1,12 @@
-// What the instruction-set files export to kernels.c. A NULL entry (for a MatKernel: NULL rows) leaves the rung below.
+// What the instruction-set files export to kernels.c. A NULL entry (for a MatKernel: NULL rows)
+// leaves the rung below.
 #ifndef KERNELS_ISA_H
 #define KERNELS_ISA_H
 
 #include "kernels.h"
 
-// X(type, name) for all integer types, by the size of their groups; what they are made of is in base/type.h.
+// X(type, name) for all integer types, by the size of their groups; what they are made of is in
+// base/type.h.
 // clang-format off
 #define TYPES_OF_16(X) \
     X(Q2_K, q2_k) X(Q3_K, q3_k) X(Q6_K, q6_k) X(IQ2_XS, iq2_xs) X(IQ2_S, iq2_s) X(IQ1_M, iq1_m)

@@ -30,9 +30,10 @@ static Features cpu_features(void) {
     uint64_t xcr0 = read_xcr0();
     bool has_bmi = (b7 >> 3 & 1) && (b7 >> 8 & 1);
     f.avx2 = (xcr0 & 0x6) == 0x6 && (b7 >> 5 & 1) && has_fma && has_f16c && has_bmi;
-    bool has_512 = (b7 >> 16 & 1) && (b7 >> 17 & 1) && (b7 >> 30 & 1) && (b7 >> 31 & 1); // F, DQ, BW, VL
-    f.avx512 = f.avx2 && (xcr0 & 0xe6) == 0xe6 && has_512 && (c7 >> 11 & 1);             // VNNI
-    bool has_tiles = (d7 >> 22 & 1) && (d7 >> 24 & 1) && (d7 >> 25 & 1);                 // bf16, tile, int8
+    bool has_512 =
+        (b7 >> 16 & 1) && (b7 >> 17 & 1) && (b7 >> 30 & 1) && (b7 >> 31 & 1); // F, DQ, BW, VL
+    f.avx512 = f.avx2 && (xcr0 & 0xe6) == 0xe6 && has_512 && (c7 >> 11 & 1);  // VNNI
+    bool has_tiles = (d7 >> 22 & 1) && (d7 >> 24 & 1) && (d7 >> 25 & 1);      // bf16, tile, int8
     bool has_bf16 = has_tiles && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 5 & 1);
     bool has_vbmi = c7 >> 1 & 1;
     f.amx = f.avx512 && has_bf16 && has_vbmi && (xcr0 & 0x60000) == 0x60000;
@@ -77,7 +78,8 @@ const char *kernels_names(void) {
     static char names[64];
     size_t n = 0;
     for (size_t i = 0; i < sizeof rungs / sizeof *rungs; i++)
-        n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", i ? " " : "", rungs[i].table->name);
+        n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", i ? " " : "",
+                              rungs[i].table->name);
     return names;
 }
 
@@ -105,7 +107,8 @@ bool kernels_init(const char *cap) {
     static const char *const names[] = {"scalar", "avx2", "avx512", "amx", "neon"};
     bool is_known = false;
     if (!cap) cap = getenv("LLAMA31_ISA");
-    for (size_t i = 0; cap && i < sizeof names / sizeof *names; i++) is_known |= !strcmp(cap, names[i]);
+    for (size_t i = 0; cap && i < sizeof names / sizeof *names; i++)
+        is_known |= !strcmp(cap, names[i]);
     if (cap && !is_known) return false;
     grids_init();
     memset(&kernel, 0, sizeof kernel);

@@ -1,8 +1,9 @@
 // ARMv8.2 NEON with dot products.
 //
-// Activations are encoded in units of 256 columns, for each unit the tokens one after another. For integer types they
-// are int8: decode (mat) unpacks a row's weights into registers, prefill (gemm) makes panels of 4 rows for all tokens.
-// F32, F16 and BF16 have float32 activations; weights are widened once for all tokens.
+// Activations are encoded in units of 256 columns, for each unit the tokens one after another. For
+// integer types they are int8: decode (mat) unpacks a row's weights into registers, prefill (gemm)
+// makes panels of 4 rows for all tokens. F32, F16 and BF16 have float32 activations; weights are
+// widened once for all tokens.
 #include "neon_unpack.h"
 
 #include <math.h>
@@ -49,8 +50,8 @@ INLINE void store_f16(uint16_t *p, int n, Floats v) {
     memcpy(p, &h, (size_t)min_int(WIDTH, n) * sizeof *p);
 }
 
-// 16 values for each of n_groups to int8 with one scale, which is not finite if one of them is not. Also the sum of
-// each group.
+// 16 values for each of n_groups to int8 with one scale, which is not finite if one of them is not.
+// Also the sum of each group.
 INLINE float encode_groups(const float *x, int n, int n_groups, int8_t *q, int *sums) {
     (void)n;
     float32x4_t most = vdupq_n_f32(0);
@@ -60,7 +61,8 @@ INLINE float encode_groups(const float *x, int n, int n_groups, int8_t *q, int *
         int16x4_t v[4];
         for (int j = 0; j < 4; j++)
             v[j] = vqmovn_s32(vcvtnq_s32_f32(vmulq_n_f32(vld1q_f32(x + 16 * g + 4 * j), inverse)));
-        int8x16_t bytes = vcombine_s8(vqmovn_s16(vcombine_s16(v[0], v[1])), vqmovn_s16(vcombine_s16(v[2], v[3])));
+        int8x16_t bytes =
+            vcombine_s8(vqmovn_s16(vcombine_s16(v[0], v[1])), vqmovn_s16(vcombine_s16(v[2], v[3])));
         vst1q_s8(q + 16 * g, bytes);
         sums[g] = vaddlvq_s8(bytes);
     }
@@ -72,41 +74,48 @@ INLINE float encode_groups(const float *x, int n, int n_groups, int8_t *q, int *
 enum { PANEL_ROWS = 4, TILE_TOKENS = 4, CHUNK_ROWS = 64, TOKEN_BLOCK = 128 };
 
 // Calls TILE(number of tokens, a constant) for all tokens, t being the first of them.
-#define SWEEP(n_tokens, TILE)                                                                                          \
-    for (int t = 0; t < (n_tokens); t += (n_tokens)-t >= TILE_TOKENS ? TILE_TOKENS : 1) {                              \
-        if ((n_tokens)-t >= TILE_TOKENS)                                                                               \
-            TILE(TILE_TOKENS);                                                                                         \
-        else                                                                                                           \
-            TILE(1);                                                                                                   \
+#define SWEEP(n_tokens, TILE)                                                                      \
+    for (int t = 0; t < (n_tokens); t += (n_tokens)-t >= TILE_TOKENS ? TILE_TOKENS : 1) {          \
+        if ((n_tokens)-t >= TILE_TOKENS)                                                           \
+            TILE(TILE_TOKENS);                                                                     \
+        else                                                                                       \
+            TILE(1);                                                                               \
     }
 
 // 256 activations. A short last unit ends in zeros.
 typedef struct {
     int8_t q[UNIT];
-    float scale[GROUPS], sum[GROUPS]; // per group (of 16 or 32, as the weights); sum of q, times the scale
+    float scale[GROUPS],
+        sum[GROUPS]; // per group (of 16 or 32, as the weights); sum of q, times the scale
 } Unit;
 
 static size_t units_of(int n_tokens, int cols) { return (size_t)n_tokens * (size_t)n_units(cols); }
-static size_t integer_bytes(int n_tokens, int cols) { return units_of(n_tokens, cols) * sizeof(Unit); }
-static size_t float_bytes(int n_tokens, int cols) { return units_of(n_tokens, cols) * UNIT * sizeof(float); }
+static size_t integer_bytes(int n_tokens, int cols) {
+    return units_of(n_tokens, cols) * sizeof(Unit);
+}
+static size_t float_bytes(int n_tokens, int cols) {
+    return units_of(n_tokens, cols) * UNIT * sizeof(float);
+}
 
-#define ENCODE(group)                                                                                                  \
-    static void encode_##group(void *encoded, const float *x, int n_tokens, int cols, int begin, int end) {            \
-        for (int t = begin; t < end; t++)                                                                              \
-            for (int k = 0; k < cols; k += group) {                                                                    \
-                Unit *u = (Unit *)encoded + units_of(n_tokens, k - k % UNIT) + t;                                      \
-                int at = k % UNIT;                                                                                     \
-                if (at == 0 && cols - k < UNIT) memset(u, 0, sizeof *u);                                               \
-                int sums[2] = {0};                                                                                     \
-                const float *from = x + (size_t)t * (size_t)cols + k;                                                  \
-                u->scale[at / group] = encode_groups(from, group, group / 16, u->q + at, sums);                        \
-                u->sum[at / group] = u->scale[at / group] * (float)(sums[0] + sums[1]);                                \
-            }                                                                                                          \
+#define ENCODE(group)                                                                              \
+    static void encode_##group(void *encoded, const float *x, int n_tokens, int cols, int begin,   \
+                               int end) {                                                          \
+        for (int t = begin; t < end; t++)                                                          \
+            for (int k = 0; k < cols; k += group) {                                                \
+                Unit *u = (Unit *)encoded + units_of(n_tokens, k - k % UNIT) + t;                  \
+                int at = k % UNIT;                                                                 \
+                if (at == 0 && cols - k < UNIT) memset(u, 0, sizeof *u);                           \
+                int sums[2] = {0};                                                                 \
+                const float *from = x + (size_t)t * (size_t)cols + k;                              \
+                u->scale[at / group] = encode_groups(from, group, group / 16, u->q + at, sums);    \
+                u->sum[at / group] = u->scale[at / group] * (float)(sums[0] + sums[1]);            \
+            }                                                                                      \
     }
 ENCODE(16)
 ENCODE(32)
 
-static void encode_float(void *encoded, const float *x, int n_tokens, int cols, int begin, int end) {
+static void encode_float(void *encoded, const float *x, int n_tokens, int cols, int begin,
+                         int end) {
     for (int t = begin; t < end; t++)
         for (int k = 0; k < cols; k += UNIT) {
             float *u = (float *)encoded + (units_of(n_tokens, k) + (size_t)t) * UNIT;
@@ -116,8 +125,9 @@ static void encode_float(void *encoded, const float *x, int n_tokens, int cols, 
         }
 }
 
-// 256 weights times 256 activations. The lanes of products are added in integers until four groups fill a vector: per
-// 64 weights 4 products, 3 additions (6 in groups of 16), a conversion, a product of scales and an FMA (two each).
+// 256 weights times 256 activations. The lanes of products are added in integers until four groups
+// fill a vector: per 64 weights 4 products, 3 additions (6 in groups of 16), a conversion, a
+// product of scales and an FMA (two each).
 INLINE float32x4_t dot_unit(float32x4_t acc, const Block *w, const Unit *x, Type type) {
     const TypeInfo *f = type_info(type);
     int n = f->group / 16;
@@ -138,14 +148,14 @@ INLINE float32x4_t dot_unit(float32x4_t acc, const Block *w, const Unit *x, Type
 }
 
 // One row times NT tokens; each block of weights is unpacked once for them.
-INLINE void mat_tile(float *out, size_t out_stride, const Tensor *w, const Unit *x, int n_tokens, int row, int nt,
-                     Type type) {
+INLINE void mat_tile(float *out, size_t out_stride, const Tensor *w, const Unit *x, int n_tokens,
+                     int row, int nt, Type type) {
     float32x4_t acc[TILE_TOKENS];
     for (int t = 0; t < nt; t++) acc[t] = vdupq_n_f32(0);
     for (int k = 0; k < w->cols; k += UNIT, x += n_tokens) {
         Block b;
-        const char *ahead =
-            (const char *)w->data + (size_t)row * w->row_bytes + k / UNIT * unit_bytes(type) + STREAM_AHEAD;
+        const char *ahead = (const char *)w->data + (size_t)row * w->row_bytes +
+                            k / UNIT * unit_bytes(type) + STREAM_AHEAD;
         for (int i = 0; i < unit_bytes(type); i += 64) __builtin_prefetch(ahead + i);
         unpack_unit(type, w, row, k, &b);
         UNROLL
@@ -154,9 +164,10 @@ INLINE void mat_tile(float *out, size_t out_stride, const Tensor *w, const Unit 
     for (int t = 0; t < nt; t++) out[(size_t)t * out_stride] = vaddvq_f32(acc[t]);
 }
 
-INLINE void mat_rows(float *out, size_t out_stride, const Tensor *w, const Unit *x, int n_tokens, int row_begin,
-                     int row_end, Type type) {
-#define MAT_TILE(nt) mat_tile(out + (size_t)t * out_stride + row, out_stride, w, x + t, n_tokens, row, nt, type)
+INLINE void mat_rows(float *out, size_t out_stride, const Tensor *w, const Unit *x, int n_tokens,
+                     int row_begin, int row_end, Type type) {
+#define MAT_TILE(nt)                                                                               \
+    mat_tile(out + (size_t)t * out_stride + row, out_stride, w, x + t, n_tokens, row, nt, type)
     for (int row = row_begin; row < row_end; row++) SWEEP(n_tokens, MAT_TILE)
 }
 
@@ -171,7 +182,8 @@ typedef struct {
 INLINE void pack_panel(Panel *p, const Tensor *w, int row, int row_end, int k, Type type) {
     const TypeInfo *f = type_info(type);
     Block b[PANEL_ROWS];
-    for (int r = 0; r < PANEL_ROWS; r++) unpack_unit(type, w, min_int(row + r, row_end - 1), k, b + r);
+    for (int r = 0; r < PANEL_ROWS; r++)
+        unpack_unit(type, w, min_int(row + r, row_end - 1), k, b + r);
     for (int i = 0; i < UNIT / 16; i++) {
 #define BYTES(r) vreinterpretq_s32_s8(b[r].q[i])
         vst4q_s32(p->q[4 * i], FOUR_ROWS(int32x4x4_t, BYTES));
@@ -184,9 +196,11 @@ INLINE void pack_panel(Panel *p, const Tensor *w, int row, int row_end, int k, T
     }
 }
 
-// sums (nt, 4) += x times 4 rows of weights. Per group of 32 columns, for 4 rows and a token: 8 products by lane,
-// 3 loads and 4 operations to scale them, 5 if there are minima; for all tokens 8 loads of weights.
-INLINE void integer_tile(float *sums, const Panel *p, const Unit *x, int nt, int group, bool has_min) {
+// sums (nt, 4) += x times 4 rows of weights. Per group of 32 columns, for 4 rows and a token: 8
+// products by lane, 3 loads and 4 operations to scale them, 5 if there are minima; for all tokens 8
+// loads of weights.
+INLINE void integer_tile(float *sums, const Panel *p, const Unit *x, int nt, int group,
+                         bool has_min) {
     float32x4_t sum[TILE_TOKENS];
     for (int t = 0; t < nt; t++) sum[t] = vld1q_f32(sums + 4 * t);
     for (int g = 0; g < UNIT / group; g++) {
@@ -197,7 +211,9 @@ INLINE void integer_tile(float *sums, const Panel *p, const Unit *x, int nt, int
         for (int k = 0; k < group; k += 16)
             for (int t = 0; t < nt; t++) {
                 int8x16_t v = vld1q_s8(x[t].q + g * group + k);
-#define LANE(i) dot[t] = vdotq_laneq_s32(dot[t], vreinterpretq_s8_s32(vld1q_s32(p->q[(g * group + k) / 4 + i])), v, i);
+#define LANE(i)                                                                                    \
+    dot[t] = vdotq_laneq_s32(                                                                      \
+        dot[t], vreinterpretq_s8_s32(vld1q_s32(p->q[(g * group + k) / 4 + i])), v, i);
                 LANE(0) LANE(1) LANE(2) LANE(3)
             }
         for (int t = 0; t < nt; t++) {
@@ -242,24 +258,30 @@ INLINE void widen(Type type, const void *row, float *out, int n) {
     vst1q_f32(out + i, v[0]), vst1q_f32(out + i + 4, v[1]);
 }
 
-#define WIDEN(type, name)                                                                                              \
-    static void widen_##name(const void *row, float *out, int n) { widen(TYPE_##type, row, out, n); }
+#define WIDEN(type, name)                                                                          \
+    static void widen_##name(const void *row, float *out, int n) {                                 \
+        widen(TYPE_##type, row, out, n);                                                           \
+    }
 #define WIDENER(type, name) [TYPE_##type] = widen_##name,
 FLOAT_TYPES(WIDEN)
 WIDEN(Q8_0, q8_0)
-static void (*const wideners[TYPE_COUNT])(const void *, float *, int) = {FLOAT_TYPES(WIDENER) WIDENER(Q8_0, q8_0)};
+static void (*const wideners[TYPE_COUNT])(const void *, float *,
+                                          int) = {FLOAT_TYPES(WIDENER) WIDENER(Q8_0, q8_0)};
 
-// sums (nt, sums_stride) += x (nt, UNIT) times 4 rows of nk values, a multiple of 8: per 8 columns of float32 2 nt + 8
-// loads and 8 nt FMAs into 4 nt sums of four lanes.
-INLINE void float_tile(float *sums, size_t sums_stride, Type type, const void *rows, size_t row_bytes, const float *x,
-                       int nk, int nt) {
+// sums (nt, sums_stride) += x (nt, UNIT) times 4 rows of nk values, a multiple of 8: per 8 columns
+// of float32 2 nt + 8 loads and 8 nt FMAs into 4 nt sums of four lanes.
+INLINE void float_tile(float *sums, size_t sums_stride, Type type, const void *rows,
+                       size_t row_bytes, const float *x, int nk, int nt) {
     float32x4_t acc[TILE_TOKENS][4];
     for (int t = 0; t < nt; t++)
         for (int r = 0; r < 4; r++) acc[t][r] = vdupq_n_f32(0);
     for (int k = 0; k < nk; k += 8) {
         float32x4_t w[4][2];
         for (int r = 0; r < 4; r++)
-            load_8(type, (const char *)rows + (size_t)r * row_bytes + (size_t)k * (type == TYPE_F32 ? 4 : 2), w[r]);
+            load_8(type,
+                   (const char *)rows + (size_t)r * row_bytes +
+                       (size_t)k * (type == TYPE_F32 ? 4 : 2),
+                   w[r]);
         for (int h = 0; h < 2; h++)
             for (int t = 0; t < nt; t++) {
                 float32x4_t v = vld1q_f32(x + t * UNIT + k + 4 * h);
@@ -268,20 +290,24 @@ INLINE void float_tile(float *sums, size_t sums_stride, Type type, const void *r
     }
     for (int t = 0; t < nt; t++) {
         float32x4_t *a = acc[t], sum = vpaddq_f32(vpaddq_f32(a[0], a[1]), vpaddq_f32(a[2], a[3]));
-        vst1q_f32(sums + (size_t)t * sums_stride, vaddq_f32(vld1q_f32(sums + (size_t)t * sums_stride), sum));
+        vst1q_f32(sums + (size_t)t * sums_stride,
+                  vaddq_f32(vld1q_f32(sums + (size_t)t * sums_stride), sum));
     }
 }
 
-static void float_sweep(float *sums, size_t sums_stride, float (*rows)[UNIT], const float *x, int n_tokens, int nk){
-#define FLOAT_TILE(nt)                                                                                                 \
-    float_tile(sums + (size_t)t * sums_stride, sums_stride, TYPE_F32, rows, sizeof *rows, x + t * UNIT, nk, nt)
+static void float_sweep(float *sums, size_t sums_stride, float (*rows)[UNIT], const float *x,
+                        int n_tokens, int nk){
+#define FLOAT_TILE(nt)                                                                             \
+    float_tile(sums + (size_t)t * sums_stride, sums_stride, TYPE_F32, rows, sizeof *rows,          \
+               x + t * UNIT, nk, nt)
     SWEEP(n_tokens, FLOAT_TILE)}
 
-// sums (n_tokens, 4) += x times 4 rows of float types, widened once for all tokens; for one token they are read as they
-// lie, in the same order.
-INLINE void float_rows(float *sums, const Tensor *w, const float *x, int n_tokens, int row, int row_end, int k,
-                       Type type) {
-    const char *p = (const char *)w->data + (size_t)row * w->row_bytes + quant_row_bytes(type, (size_t)k);
+// sums (n_tokens, 4) += x times 4 rows of float types, widened once for all tokens; for one token
+// they are read as they lie, in the same order.
+INLINE void float_rows(float *sums, const Tensor *w, const float *x, int n_tokens, int row,
+                       int row_end, int k, Type type) {
+    const char *p =
+        (const char *)w->data + (size_t)row * w->row_bytes + quant_row_bytes(type, (size_t)k);
     int n = min_int(UNIT, w->cols - k);
     if (n_tokens == 1 && n == UNIT && row + PANEL_ROWS <= row_end) {
         float_tile(sums, 4, type, p, w->row_bytes, x, UNIT, 1);
@@ -294,24 +320,28 @@ INLINE void float_rows(float *sums, const Tensor *w, const float *x, int n_token
     float_sweep(sums, 4, rows, x, n_tokens, UNIT);
 }
 
-INLINE void integer_rows(float *sums, const Tensor *w, const Unit *x, int n_tokens, int row, int row_end, int k,
-                         Type type) {
+INLINE void integer_rows(float *sums, const Tensor *w, const Unit *x, int n_tokens, int row,
+                         int row_end, int k, Type type) {
     Panel panel;
     pack_panel(&panel, w, row, row_end, k, type);
-#define INTEGER_TILE(nt) integer_tile(sums + 4 * t, &panel, x + t, nt, type_info(type)->group, type_info(type)->has_min)
+#define INTEGER_TILE(nt)                                                                           \
+    integer_tile(sums + 4 * t, &panel, x + t, nt, type_info(type)->group, type_info(type)->has_min)
     SWEEP(n_tokens, INTEGER_TILE)
 }
 
-// 64 rows times 128 tokens at a time: panels of 4 rows (1.5 to 4 KiB) and the activations of 256 columns (48 KiB,
-// float32 128 KiB) in L1 or near it. For few tokens 8 rows at a time, so that what is fetched ahead is soon wanted.
-INLINE void gemm_rows(float *out, size_t out_stride, const Tensor *w, const void *encoded, int n_tokens, int row_begin,
-                      int row_end, Type type) {
-    float(*sums)[TOKEN_BLOCK][PANEL_ROWS] = team_scratch(); // CHUNK_ROWS / PANEL_ROWS of them: 32 KiB
+// 64 rows times 128 tokens at a time: panels of 4 rows (1.5 to 4 KiB) and the activations of 256
+// columns (48 KiB, float32 128 KiB) in L1 or near it. For few tokens 8 rows at a time, so that what
+// is fetched ahead is soon wanted.
+INLINE void gemm_rows(float *out, size_t out_stride, const Tensor *w, const void *encoded,
+                      int n_tokens, int row_begin, int row_end, Type type) {
+    float(*sums)[TOKEN_BLOCK][PANEL_ROWS] =
+        team_scratch(); // CHUNK_ROWS / PANEL_ROWS of them: 32 KiB
     int chunk = n_tokens < 32 ? 8 : CHUNK_ROWS;
     for (int row = row_begin; row < row_end; row += chunk)
         for (int token = 0; token < n_tokens; token += TOKEN_BLOCK) {
             int end = min_int(row + chunk, row_end), n = min_int(n_tokens - token, TOKEN_BLOCK);
-            for (int i = 0; i < chunk / PANEL_ROWS; i++) memset(sums[i], 0, (size_t)n * sizeof *sums[i]);
+            for (int i = 0; i < chunk / PANEL_ROWS; i++)
+                memset(sums[i], 0, (size_t)n * sizeof *sums[i]);
             for (int k = 0; k < w->cols; k += UNIT) {
                 size_t at = units_of(n_tokens, k) + (size_t)token;
                 Ahead ahead = ahead_of_rows(w, row, token ? 0 : end - row, k, UNIT);
@@ -321,25 +351,27 @@ INLINE void gemm_rows(float *out, size_t out_stride, const Tensor *w, const void
                     if (type_info(type)->group)
                         integer_rows(to, w, (const Unit *)encoded + at, n, r, row_end, k, type);
                     else
-                        float_rows(to, w, (const float *)encoded + at * UNIT, n, r, row_end, k, type);
+                        float_rows(to, w, (const float *)encoded + at * UNIT, n, r, row_end, k,
+                                   type);
                 }
             }
             for (int t = 0; t < n; t++)
                 for (int r = row; r < end; r += PANEL_ROWS)
-                    memcpy(out + (size_t)(token + t) * out_stride + r, sums[(r - row) / PANEL_ROWS][t],
+                    memcpy(out + (size_t)(token + t) * out_stride + r,
+                           sums[(r - row) / PANEL_ROWS][t],
                            (size_t)min_int(PANEL_ROWS, end - r) * sizeof(float));
         }
 }
 
-#define INTEGER_TYPE(type, name)                                                                                       \
-    ROWS(mat_##name, mat_rows, TYPE_##type)                                                                            \
+#define INTEGER_TYPE(type, name)                                                                   \
+    ROWS(mat_##name, mat_rows, TYPE_##type)                                                        \
     ROWS(gemm_##name, gemm_rows, TYPE_##type)
 #define FLOAT_TYPE(type, name) ROWS(mat_##name, gemm_rows, TYPE_##type)
 EACH_INTEGER_TYPE(INTEGER_TYPE)
 FLOAT_TYPES(FLOAT_TYPE)
 
-// acc (nt, UNIT) += p (nt, KV_PAGE) times nk rows of values, 16 columns: per row 4 loads, one more and 4 FMAs for each
-// query.
+// acc (nt, UNIT) += p (nt, KV_PAGE) times nk rows of values, 16 columns: per row 4 loads, one more
+// and 4 FMAs for each query.
 INLINE void value_tile(float *acc, const float *p, const float *rows, int nk, int nt) {
     float32x4_t sum[TILE_TOKENS][4];
     for (int t = 0; t < nt; t++)
@@ -348,23 +380,26 @@ INLINE void value_tile(float *acc, const float *p, const float *rows, int nk, in
         float32x4_t v[4];
         for (int i = 0; i < 4; i++) v[i] = vld1q_f32(rows + k * UNIT + 4 * i);
         for (int t = 0; t < nt; t++)
-            for (int i = 0; i < 4; i++) sum[t][i] = vfmaq_n_f32(sum[t][i], v[i], p[t * KV_PAGE + k]);
+            for (int i = 0; i < 4; i++)
+                sum[t][i] = vfmaq_n_f32(sum[t][i], v[i], p[t * KV_PAGE + k]);
     }
     for (int t = 0; t < nt; t++)
         for (int i = 0; i < 4; i++) vst1q_f32(acc + t * UNIT + 4 * i, sum[t][i]);
 }
 
-// Keys, then values, in tiles of 16 rows converted to float32 once for all queries. While the scores are computed V is
-// fetched, and then the K of the next page.
+// Keys, then values, in tiles of 16 rows converted to float32 once for all queries. While the
+// scores are computed V is fetched, and then the K of the next page.
 static void attend(const AttendPage *a) {
     enum { KEYS = 16 };
     struct {
         float scores[ATTEND_MAX_QUERIES][KV_PAGE], rows[KEYS][UNIT];
-        float x[ATTEND_MAX_QUERIES][UNIT]; // queries, with zeros behind them; then what becomes of them
+        float x[ATTEND_MAX_QUERIES]
+               [UNIT]; // queries, with zeros behind them; then what becomes of them
     } *m = team_scratch();
     float(*scores)[KV_PAGE] = m->scores, (*rows)[UNIT] = m->rows, (*x)[UNIT] = m->x;
     int n_all = most_keys(a), n_q = a->n_q, dim = a->head_dim;
-    size_t row_bytes = quant_row_bytes(a->kv_type, (size_t)dim), x_bytes = (size_t)dim * sizeof(float);
+    size_t row_bytes = quant_row_bytes(a->kv_type, (size_t)dim),
+           x_bytes = (size_t)dim * sizeof(float);
     memset(scores, 0, (size_t)n_q * sizeof *scores);
     memset(x, 0, (size_t)n_q * sizeof *x);
     if (dim % 16) memset(rows, 0, sizeof m->rows);
@@ -373,16 +408,19 @@ static void attend(const AttendPage *a) {
         Ahead ahead = ahead_of(is_v ? a->next_k : a->v, (size_t)n_all * row_bytes, 2);
         for (int key = 0; key < n_all; key += KEYS) {
             for (int i = 0; i < KEYS; i++) {
-                const char *p = (const char *)(is_v ? a->v : a->k) + (size_t)min_int(key + i, n_all - 1) * row_bytes;
+                const char *p = (const char *)(is_v ? a->v : a->k) +
+                                (size_t)min_int(key + i, n_all - 1) * row_bytes;
                 fetch(&ahead, (int)row_bytes / 64 + 1);
                 wideners[a->kv_type](p, rows[i], dim);
             }
             for (int i = 0; !is_v && i < KEYS; i += 4)
                 float_sweep(scores[0] + key + i, KV_PAGE, rows + i, x[0], n_q, (dim + 7) / 8 * 8);
-#define VALUE_TILE(nt) value_tile(x[t] + d, scores[t] + key, rows[0] + d, min_int(KEYS, n_all - key), nt)
+#define VALUE_TILE(nt)                                                                             \
+    value_tile(x[t] + d, scores[t] + key, rows[0] + d, min_int(KEYS, n_all - key), nt)
             for (int d = 0; is_v && d < dim; d += 16) SWEEP(n_q, VALUE_TILE)
         }
-        for (int i = 0; !is_v && i < n_q; i++) soften(scores[i], a->n_keys[i], n_all, a->max + i, a->sum + i);
+        for (int i = 0; !is_v && i < n_q; i++)
+            soften(scores[i], a->n_keys[i], n_all, a->max + i, a->sum + i);
         if (!is_v) memset(x, 0, (size_t)n_q * sizeof *x);
     }
     for (int i = 0; i < n_q; i++) memcpy(a->acc + i * dim, x[i], x_bytes);
@@ -392,13 +430,14 @@ static void attend(const AttendPage *a) {
 enum { GEMM_TOKENS = 5 };
 
 #define MAT(type, name, group) [TYPE_##type] = {1, 1, 1, integer_bytes, encode_##group, mat_##name},
-#define GEMM(type, name, group)                                                                                        \
+#define GEMM(type, name, group)                                                                    \
     [TYPE_##type] = {GEMM_TOKENS, PANEL_ROWS, 1, integer_bytes, encode_##group, gemm_##name},
-#define FLOAT_MAT(type, name) [TYPE_##type] = {1, PANEL_ROWS, 1, float_bytes, encode_float, mat_##name},
-#define MAT_16(type, name)    MAT(type, name, 16)
-#define MAT_32(type, name)    MAT(type, name, 32)
-#define GEMM_16(type, name)   GEMM(type, name, 16)
-#define GEMM_32(type, name)   GEMM(type, name, 32)
+#define FLOAT_MAT(type, name)                                                                      \
+    [TYPE_##type] = {1, PANEL_ROWS, 1, float_bytes, encode_float, mat_##name},
+#define MAT_16(type, name)  MAT(type, name, 16)
+#define MAT_32(type, name)  MAT(type, name, 32)
+#define GEMM_16(type, name) GEMM(type, name, 16)
+#define GEMM_32(type, name) GEMM(type, name, 32)
 
 // clang-format off
 const Kernels kernels_neon = {

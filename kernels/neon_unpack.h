@@ -1,4 +1,5 @@
-// NEON: 256 weights of every integer type as signed bytes with scales and minima, held in registers.
+// NEON: 256 weights of every integer type as signed bytes with scales and minima, held in
+// registers.
 #ifndef KERNELS_NEON_UNPACK_H
 #define KERNELS_NEON_UNPACK_H
 
@@ -14,7 +15,8 @@
 #define UNROLL _Pragma("GCC unroll 16")
 #endif
 
-// As QuantBlock, but with one scale and minimum per group of the type: 16 of them, or 8 if groups have 32 weights.
+// As QuantBlock, but with one scale and minimum per group of the type: 16 of them, or 8 if groups
+// have 32 weights.
 typedef struct {
     int8x16_t q[UNIT / 16];
     float32x4_t scale[GROUPS / 4], min[GROUPS / 4];
@@ -30,7 +32,8 @@ INLINE float f16_at(const void *p) {
 INLINE void block_scales(const uint8_t *p, int step, float by, float32x4_t *out) {
     uint16_t h[8];
     for (int i = 0; i < 8; i++) memcpy(h + i, p + i * step, 2);
-    float16x8_t v = vreinterpretq_f16_u16((uint16x8_t){h[0], h[1], h[2], h[3], h[4], h[5], h[6], h[7]});
+    float16x8_t v =
+        vreinterpretq_f16_u16((uint16x8_t){h[0], h[1], h[2], h[3], h[4], h[5], h[6], h[7]});
     out[0] = vmulq_n_f32(vcvt_f32_f16(vget_low_f16(v)), by);
     out[1] = vmulq_n_f32(vcvt_high_f32_f16(v), by);
 }
@@ -41,8 +44,8 @@ INLINE void byte_scales(int8x8_t bytes, float d, float32x4_t *out) {
     out[1] = vmulq_n_f32(vcvtq_f32_s32(vmovl_high_s16(v)), d);
 }
 
-// Q4_K and Q5_K: f16 d, dmin, then 12 bytes: 6 bits of scales 0..3 and minima 0..3; of the others the nibbles in the
-// last four bytes and the high bits on top of the former.
+// Q4_K and Q5_K: f16 d, dmin, then 12 bytes: 6 bits of scales 0..3 and minima 0..3; of the others
+// the nibbles in the last four bytes and the high bits on top of the former.
 INLINE void k_scales(const uint8_t *p, Block *out) {
     const uint8x16_t low_at = {0, 1, 2, 3, 8, 9, 10, 11, 4, 5, 6, 7, 8, 9, 10, 11};
     const uint8x16_t high_at = {99, 99, 99, 99, 0, 1, 2, 3, 99, 99, 99, 99, 4, 5, 6, 7};
@@ -72,7 +75,8 @@ INLINE void unpack_pieces(const uint8_t *p, Type type, Block *out) {
             low = vshlq_n_u8(v, 4), high = vandq_u8(v, vdupq_n_u8(0xf0));
         } else if (type == TYPE_IQ4_NL || type == TYPE_IQ4_XS) {
             low = vqtbl1q_u8(iq4, low), high = vqtbl1q_u8(iq4, high);
-        } else if (type == TYPE_Q5_K) { // the bit on top of the nibble, other bits above it until they are masked
+        } else if (type == TYPE_Q5_K) { // the bit on top of the nibble, other bits above it until
+                                        // they are masked
             uint8x16_t bits = vld1q_u8(p + 16 + 16 * (i % 2));
             bits = vshlq_u8(bits, vdupq_n_s8((int8_t)(-2 * (i / 2))));
             low = vandq_u8(vsliq_n_u8(low, bits, 4), vdupq_n_u8(31));
@@ -88,7 +92,8 @@ INLINE void unpack_pieces(const uint8_t *p, Type type, Block *out) {
     if (type == TYPE_IQ4_XS) {
         const uint8x8_t pairs = {2, 2, 2, 2, 3, 3, 3, 3}, nibbles = {4, 4, 5, 5, 6, 6, 7, 7};
         const int8x8_t pair = {0, -2, -4, -6, 0, -2, -4, -6}, nibble = {0, -4, 0, -4, 0, -4, 0, -4};
-        uint8x8_t v = vld1_u8(p), low = vand_u8(vshl_u8(vtbl1_u8(v, nibbles), nibble), vdup_n_u8(15));
+        uint8x8_t v = vld1_u8(p),
+                  low = vand_u8(vshl_u8(vtbl1_u8(v, nibbles), nibble), vdup_n_u8(15));
         low = vand_u8(vsli_n_u8(low, vshl_u8(vtbl1_u8(v, pairs), pair), 4), vdup_n_u8(63));
         byte_scales(vsub_s8(vreinterpret_s8_u8(low), vdup_n_s8(32)), f16_at(p), out->scale);
     }
@@ -100,7 +105,8 @@ INLINE void unpack_q6_k(const uint8_t *p, Block *out) {
     UNROLL
     for (int i = 0; i < 16; i++) { // 128 h + 32 s + 16 j
         int h = i / 8, s = i / 2 % 4, j = i % 2;
-        uint8x16_t low = vld1q_u8(b->ql + 64 * h + 32 * (s % 2) + 16 * j), high = vld1q_u8(b->qh + 32 * h + 16 * j);
+        uint8x16_t low = vld1q_u8(b->ql + 64 * h + 32 * (s % 2) + 16 * j),
+                   high = vld1q_u8(b->qh + 32 * h + 16 * j);
         low = s < 2 ? vshlq_n_u8(low, 4) : vandq_u8(low, vdupq_n_u8(0xf0));
         high = vshlq_u8(high, vdupq_n_s8((int8_t)(6 - 2 * s)));
         out->q[i] = vreinterpretq_s8_u8(veorq_u8(vsriq_n_u8(high, low, 2), vdupq_n_u8(0x80)));

@@ -1,5 +1,5 @@
-// The operations: each cuts its work into units, which the threads take, and computes them with the kernels of this
-// CPU.
+// The operations: each cuts its work into units, which the threads take, and computes them with the
+// kernels of this CPU.
 #include "ops.h"
 
 #include <math.h>
@@ -36,21 +36,24 @@ void ops_embed(float *out, const Tensor *w, const int *tokens, int n) {
 
 void ops_rmsnorm(float *out, const float *x, const float *weight, float eps, int n, int dim) {
     for (int i; team_take(n, &i);)
-        kernel.rmsnorm(out + (size_t)i * (size_t)dim, x + (size_t)i * (size_t)dim, weight, eps, dim);
+        kernel.rmsnorm(out + (size_t)i * (size_t)dim, x + (size_t)i * (size_t)dim, weight, eps,
+                       dim);
     team_finish(OP_NORM);
 }
 
 void ops_gather(float *out, const float *x, const int *index, int n, int dim) {
     for (int i; team_take(n, &i);)
-        memcpy(out + (size_t)i * (size_t)dim, x + (size_t)index[i] * (size_t)dim, (size_t)dim * sizeof(float));
+        memcpy(out + (size_t)i * (size_t)dim, x + (size_t)index[i] * (size_t)dim,
+               (size_t)dim * sizeof(float));
     team_finish(OP_REST);
 }
 
-// The elementwise operations, in pieces of a row: small enough that the threads share one of a few thousand values,
-// large enough (16 KiB) that handing them out costs nothing.
+// The elementwise operations, in pieces of a row: small enough that the threads share one of a few
+// thousand values, large enough (16 KiB) that handing them out costs nothing.
 enum { PIECE = 4096 };
 
-static void elementwise(void (*fn)(float *x, const float *y, int n), float *x, const float *y, int n, int dim) {
+static void elementwise(void (*fn)(float *x, const float *y, int n), float *x, const float *y,
+                        int n, int dim) {
     int per_row = n_pieces(dim, PIECE);
     for (int i; team_take(n * per_row, &i);) {
         int first = i % per_row * PIECE;
@@ -60,7 +63,9 @@ static void elementwise(void (*fn)(float *x, const float *y, int n), float *x, c
     team_finish(OP_REST);
 }
 
-void ops_swiglu(float *gate, const float *up, int n, int dim) { elementwise(kernel.swiglu, gate, up, n, dim); }
+void ops_swiglu(float *gate, const float *up, int n, int dim) {
+    elementwise(kernel.swiglu, gate, up, n, dim);
+}
 void ops_add(float *x, const float *y, int n, int dim) { elementwise(kernel.add, x, y, n, dim); }
 
 static bool is_for(const MatKernel *k, int n) { return k->rows && n >= k->min_tokens; }
@@ -68,12 +73,14 @@ static bool is_for(const MatKernel *k, int n) { return k->rows && n >= k->min_to
 static const MatKernel *pick_kernel(const Tensor *w, int n) {
     if (ops_like) n = ops_like;
     if (!ops_is_invariant && is_for(&kernel.tiles[w->type], n)) return &kernel.tiles[w->type];
-    return !ops_is_invariant && is_for(&kernel.gemm[w->type], n) ? &kernel.gemm[w->type] : &kernel.mat[w->type];
+    return !ops_is_invariant && is_for(&kernel.gemm[w->type], n) ? &kernel.gemm[w->type]
+                                                                 : &kernel.mat[w->type];
 }
 
 // The largest that any kernel needs for up to n tokens.
 static size_t encoded_bytes(const Tensor *w, int n) {
-    const MatKernel *kernels[] = {&kernel.mat[w->type], &kernel.gemm[w->type], &kernel.tiles[w->type]};
+    const MatKernel *kernels[] = {&kernel.mat[w->type], &kernel.gemm[w->type],
+                                  &kernel.tiles[w->type]};
     size_t most = kernels[0]->encoded_bytes(1, w->cols);
     for (int i = 0; i < 3; i++) {
         size_t bytes = is_for(kernels[i], n) ? kernels[i]->encoded_bytes(n, w->cols) : 0;
@@ -104,24 +111,27 @@ static void encode(Share *shares, int n_products, const float *x, int n, int col
     for (int p = 0; p < n_products; p++) {
         const MatKernel *k = shares[p].kernel;
         for (int other = 0; other < p; other++)
-            if (shares[other].kernel->encode == k->encode) shares[p].encoded = shares[other].encoded;
+            if (shares[other].kernel->encode == k->encode)
+                shares[p].encoded = shares[other].encoded;
         if (shares[p].encoded) continue;
         shares[p].encoded = free_space;
         free_space += round_up(k->encoded_bytes(n, cols), 64);
         for (int i; team_take(n_pieces(n, k->token_step), &i);)
-            k->encode(shares[p].encoded, x, n, cols, i * k->token_step, at_most(n, (i + 1) * k->token_step));
+            k->encode(shares[p].encoded, x, n, cols, i * k->token_step,
+                      at_most(n, (i + 1) * k->token_step));
         team_finish(OP_ENCODE);
     }
 }
 
-// Rows are handed out in chunks small enough that threads finish together (eight for each, were they equally fast),
-// large enough to stream from memory.
+// Rows are handed out in chunks small enough that threads finish together (eight for each, were
+// they equally fast), large enough to stream from memory.
 enum { MIN_CHUNK = 8, MAX_CHUNK = 64, CHUNKS_PER_THREAD = 8 };
 
 // Rows [first, end) of a product of n tokens.
 static void add_bias(float *out, const Tensor *w, int n, int first, int end) {
     for (int t = 0; t < n; t++)
-        for (int r = first; r < end; r++) out[(size_t)t * (size_t)w->rows + (size_t)r] += w->bias[r];
+        for (int r = first; r < end; r++)
+            out[(size_t)t * (size_t)w->rows + (size_t)r] += w->bias[r];
 }
 
 static int chunk_of(const MatKernel *k, Type type, int n_rows) {
@@ -155,12 +165,15 @@ void ops_matmuls(const Product *products, int n_products, const float *x, int n)
     team_finish(OP_MATMUL);
 }
 
-void ops_matmul(float *out, const float *x, const Tensor *w, int n) { ops_matmuls(&(Product){out, w}, 1, x, n); }
+void ops_matmul(float *out, const float *x, const Tensor *w, int n) {
+    ops_matmuls(&(Product){out, w}, 1, x, n);
+}
 
-// Attention. The unit of work is one KV head of one tile: its queries are computed page after page and the pages'
-// partial softmaxes merged in order (Milakov and Gimelshein 2018; Dao et al. 2022). With fewer units than threads can
-// share, each page is computed for itself, and the same merge, in the same order, follows as a second step: the same
-// bits. More than max_queries() heads for one KV head make several units.
+// Attention. The unit of work is one KV head of one tile: its queries are computed page after page
+// and the pages' partial softmaxes merged in order (Milakov and Gimelshein 2018; Dao et al. 2022).
+// With fewer units than threads can share, each page is computed for itself, and the same merge, in
+// the same order, follows as a second step: the same bits. More than max_queries() heads for one KV
+// head make several units.
 
 static int max_queries(void) { return kernel.attend_many ? ATTEND_MANY : ATTEND_MAX_QUERIES; }
 
@@ -169,7 +182,9 @@ int ops_attend_tile_steps(const AttendShape *shape) {
     return group < max_queries() ? max_queries() / group : 1;
 }
 
-static int tile_pages(const AttendTile *tile) { return (tile->first_pos + tile->n_steps - 1) / KV_PAGE + 1; }
+static int tile_pages(const AttendTile *tile) {
+    return (tile->first_pos + tile->n_steps - 1) / KV_PAGE + 1;
+}
 
 static int most_pages(const AttendTile *tiles, int n_tiles) {
     int most = 0;
@@ -182,16 +197,18 @@ static int units_per_head(const AttendShape *shape) {
     return n_pieces(shape->n_heads / shape->n_kv_heads, max_queries());
 }
 
-// Query i of a unit is one of a tile's queries: number first_query + i, which is head number % group of the KV head's
-// group, of step number / group of the tile.
+// Query i of a unit is one of a tile's queries: number first_query + i, which is head number %
+// group of the KV head's group, of step number / group of the tile.
 typedef struct {
     const AttendTile *tile;
     const AttendShape *shape;
     int layer, kv_head, group, first_query, n_queries;
 } AttendUnit;
 
-// Units follow each other by tile, then by KV head: what the tiles of a sequence share is still in the cache.
-static AttendUnit attend_unit(const AttendTile *tiles, int n_tiles, const AttendShape *shape, int layer, int index) {
+// Units follow each other by tile, then by KV head: what the tiles of a sequence share is still in
+// the cache.
+static AttendUnit attend_unit(const AttendTile *tiles, int n_tiles, const AttendShape *shape,
+                              int layer, int index) {
     int per_head = units_per_head(shape), head = index / per_head;
     AttendUnit u = {&tiles[head % n_tiles], shape, layer, .kv_head = head / n_tiles};
     u.group = shape->n_heads / shape->n_kv_heads;
@@ -202,11 +219,13 @@ static AttendUnit attend_unit(const AttendTile *tiles, int n_tiles, const Attend
 
 static size_t query_offset(const AttendUnit *u, int i) {
     int query = u->first_query + i;
-    int step = u->tile->first_step + query / u->group, head = u->kv_head * u->group + query % u->group;
+    int step = u->tile->first_step + query / u->group,
+        head = u->kv_head * u->group + query % u->group;
     return ((size_t)step * (size_t)u->shape->n_heads + (size_t)head) * (size_t)u->shape->head_dim;
 }
 
-// The softmax of a unit over some keys, not yet divided: max and sum (n_queries), acc (n_queries, head_dim).
+// The softmax of a unit over some keys, not yet divided: max and sum (n_queries), acc (n_queries,
+// head_dim).
 typedef struct {
     float *max, *sum, *acc;
 } Partial;
@@ -219,7 +238,8 @@ static Partial partial_at(float *memory, const AttendUnit *u) {
 static size_t partial_floats(const AttendTile *tiles, int n_tiles, const AttendShape *shape) {
     int most = 0;
     for (int i = 0; i < n_tiles; i++) most = tiles[i].n_steps > most ? tiles[i].n_steps : most;
-    return (size_t)at_most(most * (shape->n_heads / shape->n_kv_heads), max_queries()) * (size_t)(shape->head_dim + 2);
+    return (size_t)at_most(most * (shape->n_heads / shape->n_kv_heads), max_queries()) *
+           (size_t)(shape->head_dim + 2);
 }
 
 // Units are too few to keep the threads busy, and the pages' softmaxes no burden (64 MiB).
@@ -236,20 +256,22 @@ static void attend_page(const AttendUnit *u, const float *q, int page, Partial o
         n_keys[i] = n < 0 ? 0 : n > KV_PAGE ? KV_PAGE : n;
     }
     size_t at = (size_t)u->layer * u->tile->layer_stride + (size_t)page;
-    size_t head = (size_t)u->kv_head * KV_PAGE * quant_row_bytes(u->shape->kv_type, (size_t)u->shape->head_dim);
+    size_t head = (size_t)u->kv_head * KV_PAGE *
+                  quant_row_bytes(u->shape->kv_type, (size_t)u->shape->head_dim);
     int n_queries = ops_like == 1 && u->group < u->n_queries ? u->group : u->n_queries;
     bool is_many = !ops_is_invariant && n_queries > ATTEND_FEW && u->shape->kv_type != TYPE_F32;
-    AttendPage p = {.q = q,
-                    .k = (const char *)u->tile->k[at] + head,
-                    .v = (const char *)u->tile->v[at] + head,
-                    .next_k = page + 1 < tile_pages(u->tile) ? (const char *)u->tile->k[at + 1] + head : NULL,
-                    .n_keys = n_keys,
-                    .kv_type = u->shape->kv_type,
-                    .n_q = u->n_queries,
-                    .head_dim = u->shape->head_dim,
-                    .max = out.max,
-                    .sum = out.sum,
-                    .acc = out.acc};
+    AttendPage p = {
+        .q = q,
+        .k = (const char *)u->tile->k[at] + head,
+        .v = (const char *)u->tile->v[at] + head,
+        .next_k = page + 1 < tile_pages(u->tile) ? (const char *)u->tile->k[at + 1] + head : NULL,
+        .n_keys = n_keys,
+        .kv_type = u->shape->kv_type,
+        .n_q = u->n_queries,
+        .head_dim = u->shape->head_dim,
+        .max = out.max,
+        .sum = out.sum,
+        .acc = out.acc};
     if (is_many && kernel.attend_many) {
         kernel.attend_many(&p);
         return;
@@ -269,7 +291,8 @@ static void merge(const AttendUnit *u, Partial a, Partial b) {
         if (b.sum[i] == 0) continue; // no keys in this page
         float top = b.max[i] > a.max[i] ? b.max[i] : a.max[i];
         float scale_a = expf(a.max[i] - top), scale_b = expf(b.max[i] - top);
-        for (int d = i * dim; d < (i + 1) * dim; d++) a.acc[d] = a.acc[d] * scale_a + b.acc[d] * scale_b;
+        for (int d = i * dim; d < (i + 1) * dim; d++)
+            a.acc[d] = a.acc[d] * scale_a + b.acc[d] * scale_b;
         a.sum[i] = a.sum[i] * scale_a + b.sum[i] * scale_b;
         a.max[i] = top;
     }
@@ -278,10 +301,12 @@ static void merge(const AttendUnit *u, Partial a, Partial b) {
 static void finish(const AttendUnit *u, float *out, Partial p) {
     int dim = u->shape->head_dim;
     for (int i = 0; i < u->n_queries; i++)
-        for (int d = 0; d < dim; d++) out[query_offset(u, i) + (size_t)d] = p.acc[i * dim + d] / p.sum[i];
+        for (int d = 0; d < dim; d++)
+            out[query_offset(u, i) + (size_t)d] = p.acc[i * dim + d] / p.sum[i];
 }
 
-// What a thread needs for one unit: its queries side by side, and two softmaxes. Lies in its scratch memory.
+// What a thread needs for one unit: its queries side by side, and two softmaxes. Lies in its
+// scratch memory.
 typedef struct {
     float queries[ATTEND_MANY * MAX_HEAD_DIM];
     float page[ATTEND_MANY * (MAX_HEAD_DIM + 2)], all[ATTEND_MANY * (MAX_HEAD_DIM + 2)];
@@ -289,7 +314,9 @@ typedef struct {
 
 _Static_assert(sizeof(UnitMemory) <= OPS_SCRATCH, "fits");
 
-static UnitMemory *unit_memory(void) { return (UnitMemory *)((char *)team_scratch() + KERNEL_SCRATCH); }
+static UnitMemory *unit_memory(void) {
+    return (UnitMemory *)((char *)team_scratch() + KERNEL_SCRATCH);
+}
 
 // Pages [begin, end).
 static void attend_pages(const AttendUnit *u, const float *q, int begin, int end, Partial out) {
@@ -305,8 +332,10 @@ static void attend_pages(const AttendUnit *u, const float *q, int begin, int end
     }
 }
 
-void ops_reserve_attend(const AttendTile *tiles, int n_tiles, const AttendShape *shape, int n_threads) {
-    int n_pages = most_pages(tiles, n_tiles), n_units = n_tiles * shape->n_kv_heads * units_per_head(shape);
+void ops_reserve_attend(const AttendTile *tiles, int n_tiles, const AttendShape *shape,
+                        int n_threads) {
+    int n_pages = most_pages(tiles, n_tiles),
+        n_units = n_tiles * shape->n_kv_heads * units_per_head(shape);
     size_t page_floats = partial_floats(tiles, n_tiles, shape),
            floats = (size_t)n_units * (size_t)n_pages * page_floats;
     if (!splits_pages(n_units, n_threads, n_pages, page_floats)) return;
@@ -315,8 +344,8 @@ void ops_reserve_attend(const AttendTile *tiles, int n_tiles, const AttendShape 
     scratch.partial = xrealloc(scratch.partial, scratch.partial_floats, sizeof(float));
 }
 
-static void attend_whole(float *out, const float *q, const AttendTile *tiles, int n_tiles, int layer,
-                         const AttendShape *shape, int n_units) {
+static void attend_whole(float *out, const float *q, const AttendTile *tiles, int n_tiles,
+                         int layer, const AttendShape *shape, int n_units) {
     for (int i; team_take(n_units, &i);) {
         // the last tiles see the most keys: first, so that threads finish together
         AttendUnit u = attend_unit(tiles, n_tiles, shape, layer, n_units - 1 - i);
@@ -327,8 +356,10 @@ static void attend_whole(float *out, const float *q, const AttendTile *tiles, in
     team_finish(OP_ATTEND);
 }
 
-void ops_attend(float *out, const float *q, const AttendTile *tiles, int n_tiles, int layer, const AttendShape *shape) {
-    int n_units = n_tiles * shape->n_kv_heads * units_per_head(shape), n_pages = most_pages(tiles, n_tiles);
+void ops_attend(float *out, const float *q, const AttendTile *tiles, int n_tiles, int layer,
+                const AttendShape *shape) {
+    int n_units = n_tiles * shape->n_kv_heads * units_per_head(shape),
+        n_pages = most_pages(tiles, n_tiles);
     size_t page_floats = partial_floats(tiles, n_tiles, shape);
     if (!splits_pages(n_units, team_size(), n_pages, page_floats)) {
         attend_whole(out, q, tiles, n_tiles, layer, shape, n_units);
@@ -339,7 +370,8 @@ void ops_attend(float *out, const float *q, const AttendTile *tiles, int n_tiles
         AttendUnit u = attend_unit(tiles, n_tiles, shape, layer, i / n_pages);
         int page = i % n_pages;
         if (page < tile_pages(u.tile))
-            attend_pages(&u, q, page, page + 1, partial_at(scratch.partial + (size_t)i * page_floats, &u));
+            attend_pages(&u, q, page, page + 1,
+                         partial_at(scratch.partial + (size_t)i * page_floats, &u));
     }
     team_finish(OP_ATTEND);
     for (int i; team_take(n_units, &i);) {

@@ -1,18 +1,19 @@
-// Operations over activations, for the forward pass. All threads of a job call each of them together with the same
-// arguments; each output element is computed by one thread in one order, so the result does not depend on how many
-// there are. An operation's scratch memory is reserved before the job, for the largest call: ops_reserve_...
+// Operations over activations, for the forward pass. All threads of a job call each of them
+// together with the same arguments; each output element is computed by one thread in one order, so
+// the result does not depend on how many there are. An operation's scratch memory is reserved
+// before the job, for the largest call: ops_reserve_...
 #ifndef KERNELS_OPS_H
 #define KERNELS_OPS_H
 
 #include "kernels.h"
 #include "team.h"
 
-// Keep to kernels whose result for a token does not depend on how many there are (--deterministic). Not to be changed
-// inside a job.
+// Keep to kernels whose result for a token does not depend on how many there are (--deterministic).
+// Not to be changed inside a job.
 extern bool ops_is_invariant;
 
-// Kernels are chosen as if there were so many tokens (0: as many as there are); 1 is decode's arithmetic. Each thread
-// of a job sets its own, all the same.
+// Kernels are chosen as if there were so many tokens (0: as many as there are); 1 is decode's
+// arithmetic. Each thread of a job sets its own, all the same.
 extern _Thread_local int ops_like;
 
 // One product of several that share their input: out (n, w->rows) = x (n, w->cols) w^T.
@@ -45,8 +46,9 @@ void ops_for(int n, int chunk, void (*fn)(void *arg, int i), void *arg);
 
 // The keys and values that one tile of queries sees: pages of KV_PAGE positions.
 typedef struct {
-    int first_step, n_steps; // rows of q and out that belong to this tile; positions are consecutive
-    int first_pos;           // position of the first of them
+    int first_step,
+        n_steps;   // rows of q and out that belong to this tile; positions are consecutive
+    int first_pos; // position of the first of them
     // Per layer and page, at [layer * layer_stride + page]: (n_kv_heads, KV_PAGE, head_dim)
     const void *const *k, *const *v;
     size_t layer_stride;
@@ -57,11 +59,13 @@ typedef struct {
     Type kv_type;
 } AttendShape;
 
-// out (n, n_heads * head_dim) = causal attention of q (same shape, rotated, multiplied by 1/sqrt(head_dim)). Steps
-// [0, n) are covered by the tiles.
-void ops_attend(float *out, const float *q, const AttendTile *tiles, int n_tiles, int layer, const AttendShape *shape);
+// out (n, n_heads * head_dim) = causal attention of q (same shape, rotated, multiplied by
+// 1/sqrt(head_dim)). Steps [0, n) are covered by the tiles.
+void ops_attend(float *out, const float *q, const AttendTile *tiles, int n_tiles, int layer,
+                const AttendShape *shape);
 // Room for such a call on n_threads threads; to be asked for again when sequences have grown.
-void ops_reserve_attend(const AttendTile *tiles, int n_tiles, const AttendShape *shape, int n_threads);
+void ops_reserve_attend(const AttendTile *tiles, int n_tiles, const AttendShape *shape,
+                        int n_threads);
 // How many steps of a sequence may share a tile.
 int ops_attend_tile_steps(const AttendShape *shape);
 

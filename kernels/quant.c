@@ -5,7 +5,8 @@
 
 #include <string.h>
 
-const int8_t iq4_values[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+const int8_t iq4_values[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                               1,    13,   25,  38,  53,  69,  89,  113};
 
 static uint32_t bits_of(float f) {
     uint32_t u;
@@ -22,7 +23,8 @@ static float float_of(uint32_t u) {
 float f16_to_f32(uint16_t h) {
     uint32_t sign = (uint32_t)(h & 0x8000) << 16, u = (uint32_t)(h & 0x7fff) << 13;
     if (u >= 0x0f800000) return float_of(sign | 0x70000000 | u); // infinity, NaN
-    // A subnormal's bits as the fraction of a number in [2^-14, 2^-13): subtracting its leading one normalises it.
+    // A subnormal's bits as the fraction of a number in [2^-14, 2^-13): subtracting its leading one
+    // normalises it.
     float f = u < 0x00800000 ? float_of(u + 0x38800000) - 0x1p-14f : float_of(u + 0x38000000);
     return float_of(sign | bits_of(f));
 }
@@ -31,7 +33,8 @@ uint16_t f32_to_f16(float f) {
     uint32_t u = bits_of(f), sign = (u >> 16) & 0x8000;
     u &= 0x7fffffff;
     if (u > 0x7f800000) return (uint16_t)(sign | 0x7e00);
-    if (u >= 0x477ff000) return (uint16_t)(sign | 0x7c00); // 65520 is the first that rounds to infinity
+    if (u >= 0x477ff000)
+        return (uint16_t)(sign | 0x7c00); // 65520 is the first that rounds to infinity
     // Below 2^-14 the addition rounds at 2^-24, the last place of a subnormal.
     if (u < 0x38800000) return (uint16_t)(sign | (bits_of(float_of(u) + 0.5f) - 0x3f000000));
     return (uint16_t)(sign | (u + 0xfff + ((u >> 13) & 1) - 0x38000000) >> 13);
@@ -132,7 +135,8 @@ static void unpack_q3_k(const void *block, QuantBlock *out) {
     const BlockQ3_K *b = block;
     float d = f16_to_f32(b->d);
     for (int g = 0; g < 16; g++) {
-        int scale = (b->scales[g % 8] >> g / 8 * 4 & 15) | (b->scales[8 + g % 4] >> g / 4 * 2 & 3) << 4;
+        int scale = (b->scales[g % 8] >> g / 8 * 4 & 15) | (b->scales[8 + g % 4] >> g / 4 * 2 & 3)
+                                                               << 4;
         out->scale[g] = d * (float)(scale - 32);
     }
     memset(out->min, 0, sizeof out->min);
@@ -142,12 +146,14 @@ static void unpack_q3_k(const void *block, QuantBlock *out) {
             out->q[32 * s + l] = (int8_t)(out->q[32 * s + l] + ((b->hmask[l] >> s & 1) << 2) - 4);
 }
 
-// Scales and minima of Q4_K and Q5_K. Groups 0..3 lie in the low six bits of bytes 0..3 (scales) and 4..7 (minima);
-// of groups 4..7 the low nibbles are in bytes 8..11 and the high two bits on top of the former.
+// Scales and minima of Q4_K and Q5_K. Groups 0..3 lie in the low six bits of bytes 0..3 (scales)
+// and 4..7 (minima); of groups 4..7 the low nibbles are in bytes 8..11 and the high two bits on top
+// of the former.
 static void unpack_scales(QuantBlock *out, const uint8_t s[12], float d, float dmin) {
     for (int g = 0; g < 4; g++) {
         float scale[2] = {d * (float)(s[g] & 63), d * (float)((s[g + 8] & 15) | s[g] >> 6 << 4)};
-        float min[2] = {dmin * (float)(s[g + 4] & 63), dmin * (float)(s[g + 8] >> 4 | s[g + 4] >> 6 << 4)};
+        float min[2] = {dmin * (float)(s[g + 4] & 63),
+                        dmin * (float)(s[g + 8] >> 4 | s[g + 4] >> 6 << 4)};
         for (int k = 0; k < 2; k++) {
             out->scale[2 * g + 8 * k] = out->scale[2 * g + 8 * k + 1] = scale[k];
             out->min[2 * g + 8 * k] = out->min[2 * g + 8 * k + 1] = min[k];
@@ -184,7 +190,8 @@ static void unpack_q6_k(const void *block, QuantBlock *out) {
     for (int s = 0; s < 8; s++) { // 32 weights at a time
         const uint8_t *low = b->ql + s / 4 * 64 + s % 2 * 32, *high = b->qh + s / 4 * 32;
         for (int l = 0; l < 32; l++)
-            out->q[32 * s + l] = (int8_t)(((low[l] >> s % 4 / 2 * 4 & 15) | (high[l] >> s % 4 * 2 & 3) << 4) - 32);
+            out->q[32 * s + l] =
+                (int8_t)(((low[l] >> s % 4 / 2 * 4 & 15) | (high[l] >> s % 4 * 2 & 3) << 4) - 32);
     }
 }
 
@@ -195,8 +202,8 @@ static uint32_t even_signs(uint32_t signs) {
     return signs | ((parity ^ parity >> 1) & 1) << 7;
 }
 
-// Eight weights, negated where a bit of `signs` is set: all at once, for bit j becomes 1 in byte j, and -x is ~x + 1
-// (no byte overflows).
+// Eight weights, negated where a bit of `signs` is set: all at once, for bit j becomes 1 in byte j,
+// and -x is ~x + 1 (no byte overflows).
 static void put_signed(int8_t *q, uint64_t point, uint32_t signs) {
     uint64_t bits = (signs * 0x0101010101010101u) & 0x8040201008040201u;
     uint64_t minus = (bits + 0x7f7f7f7f7f7f7f7fu) >> 7 & 0x0101010101010101u;
@@ -230,7 +237,8 @@ static void unpack_iq2_xxs(const void *block, QuantBlock *out) {
         uint32_t signs = le32(index + 4);
         out->scale[2 * g] = out->scale[2 * g + 1] = d * (0.5f + (float)(signs >> 28)) * 0.25f;
         for (int k = 0; k < 4; k++, signs >>= 7)
-            put_signed(out->q + 32 * g + 8 * k, eight(GRID_IQ2_XXS_AT + index[k]), even_signs(signs & 127));
+            put_signed(out->q + 32 * g + 8 * k, eight(GRID_IQ2_XXS_AT + index[k]),
+                       even_signs(signs & 127));
     }
     memset(out->min, 0, sizeof out->min);
 }
@@ -242,7 +250,8 @@ static void unpack_iq2_xs(const void *block, QuantBlock *out) {
         uint32_t v = le16(b->qs + 2 * i);
         put_signed(out->q + 8 * i, eight(GRID_IQ2_XS_AT + (int)(v & 511)), even_signs(v >> 9));
     }
-    for (int g = 0; g < 16; g++) out->scale[g] = d * (0.5f + (float)(b->scales[g / 2] >> 4 * (g % 2) & 15)) * 0.25f;
+    for (int g = 0; g < 16; g++)
+        out->scale[g] = d * (0.5f + (float)(b->scales[g / 2] >> 4 * (g % 2) & 15)) * 0.25f;
     memset(out->min, 0, sizeof out->min);
 }
 
@@ -253,7 +262,8 @@ static void unpack_iq2_s(const void *block, QuantBlock *out) {
         int index = b->qs[i] | (b->qh[i / 4] >> 2 * (i % 4) & 3) << 8;
         put_signed(out->q + 8 * i, eight(GRID_IQ2_S_AT + index), b->signs[i]);
     }
-    for (int g = 0; g < 16; g++) out->scale[g] = d * (0.5f + (float)(b->scales[g / 2] >> 4 * (g % 2) & 15)) * 0.25f;
+    for (int g = 0; g < 16; g++)
+        out->scale[g] = d * (0.5f + (float)(b->scales[g / 2] >> 4 * (g % 2) & 15)) * 0.25f;
     memset(out->min, 0, sizeof out->min);
 }
 
@@ -265,7 +275,8 @@ static void unpack_iq3_xxs(const void *block, QuantBlock *out) {
         uint32_t signs = le32(b->signs + 4 * g);
         out->scale[2 * g] = out->scale[2 * g + 1] = d * (0.5f + (float)(signs >> 28)) * 0.5f;
         for (int k = 0; k < 4; k++, signs >>= 7) {
-            uint64_t point = two_fours(GRID_IQ3_XXS_AT + index[2 * k], GRID_IQ3_XXS_AT + index[2 * k + 1]);
+            uint64_t point =
+                two_fours(GRID_IQ3_XXS_AT + index[2 * k], GRID_IQ3_XXS_AT + index[2 * k + 1]);
             put_signed(out->q + 32 * g + 8 * k, point, even_signs(signs & 127));
         }
     }
@@ -278,15 +289,18 @@ static void unpack_iq3_s(const void *block, QuantBlock *out) {
     for (int i = 0; i < 32; i++) {
         int high = b->qh[i / 4] >> 2 * (i % 4);
         int one = b->qs[2 * i] | (high & 1) << 8, two = b->qs[2 * i + 1] | (high & 2) << 7;
-        put_signed(out->q + 8 * i, two_fours(GRID_IQ3_S_AT + one, GRID_IQ3_S_AT + two), b->signs[i]);
+        put_signed(out->q + 8 * i, two_fours(GRID_IQ3_S_AT + one, GRID_IQ3_S_AT + two),
+                   b->signs[i]);
     }
-    for (int g = 0; g < 16; g++) out->scale[g] = d * (float)(1 + 2 * (b->scales[g / 4] >> 4 * (g / 2 % 2) & 15));
+    for (int g = 0; g < 16; g++)
+        out->scale[g] = d * (float)(1 + 2 * (b->scales[g / 4] >> 4 * (g / 2 % 2) & 15));
     memset(out->min, 0, sizeof out->min);
 }
 
 // A point of IQ1 and an eighth more or less: eight times that is whole.
 static void put_shifted(int8_t *q, int index, bool is_less) {
-    for (int j = 0; j < 8; j++) q[j] = (int8_t)(8 * grid_eights[GRID_IQ1_AT + index][j] + (is_less ? -1 : 1));
+    for (int j = 0; j < 8; j++)
+        q[j] = (int8_t)(8 * grid_eights[GRID_IQ1_AT + index][j] + (is_less ? -1 : 1));
 }
 
 static void unpack_iq1_s(const void *block, QuantBlock *out) {
@@ -296,7 +310,8 @@ static void unpack_iq1_s(const void *block, QuantBlock *out) {
         uint32_t high = le16(b->qh + 2 * g);
         out->scale[2 * g] = out->scale[2 * g + 1] = d * (float)(2 * (high >> 12 & 7) + 1) * 0.125f;
         for (int k = 0; k < 4; k++)
-            put_shifted(out->q + 32 * g + 8 * k, b->qs[4 * g + k] | (int)(high >> 3 * k & 7) << 8, high >> 15);
+            put_shifted(out->q + 32 * g + 8 * k, b->qs[4 * g + k] | (int)(high >> 3 * k & 7) << 8,
+                        high >> 15);
     }
     memset(out->min, 0, sizeof out->min);
 }
@@ -311,7 +326,8 @@ static void unpack_iq1_m(const void *block, QuantBlock *out) {
         put_shifted(out->q + 8 * i, b->qs[i] | (high & 7) << 8, high >> 3 & 1);
     }
     for (int g = 0; g < 16; g++)
-        out->scale[g] = d * (float)(2 * (le16(b->scales + g / 4 * 2) >> 3 * (g % 4) & 7) + 1) * 0.125f;
+        out->scale[g] =
+            d * (float)(2 * (le16(b->scales + g / 4 * 2) >> 3 * (g % 4) & 7) + 1) * 0.125f;
     memset(out->min, 0, sizeof out->min);
 }
 
@@ -323,8 +339,10 @@ static void unpack_tq1_0(const void *block, QuantBlock *out) {
     const BlockTQ1_0 *b = block;
     for (int n = 0; n < 5; n++) {
         for (int i = 0; i < 32; i++) out->q[32 * n + i] = (int8_t)(trit(b->qs[i], powers[n]) - 1);
-        for (int i = 0; i < 16; i++) out->q[160 + 16 * n + i] = (int8_t)(trit(b->qs[32 + i], powers[n]) - 1);
-        for (int i = 0; i < 4 && n < 4; i++) out->q[240 + 4 * n + i] = (int8_t)(trit(b->qh[i], powers[n]) - 1);
+        for (int i = 0; i < 16; i++)
+            out->q[160 + 16 * n + i] = (int8_t)(trit(b->qs[32 + i], powers[n]) - 1);
+        for (int i = 0; i < 4 && n < 4; i++)
+            out->q[240 + 4 * n + i] = (int8_t)(trit(b->qh[i], powers[n]) - 1);
     }
     for (int g = 0; g < 16; g++) out->scale[g] = f16_to_f32(b->d);
     memset(out->min, 0, sizeof out->min);
@@ -332,7 +350,8 @@ static void unpack_tq1_0(const void *block, QuantBlock *out) {
 
 static void unpack_tq2_0(const void *block, QuantBlock *out) {
     const BlockTQ2_0 *b = block;
-    for (int i = 0; i < 256; i++) out->q[i] = (int8_t)((b->qs[i / 128 * 32 + i % 32] >> 2 * (i / 32 % 4) & 3) - 1);
+    for (int i = 0; i < 256; i++)
+        out->q[i] = (int8_t)((b->qs[i / 128 * 32 + i % 32] >> 2 * (i / 32 % 4) & 3) - 1);
     for (int g = 0; g < 16; g++) out->scale[g] = f16_to_f32(b->d);
     memset(out->min, 0, sizeof out->min);
 }

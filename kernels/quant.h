@@ -1,8 +1,8 @@
 // Tensor types: what the bytes of a weight matrix mean.
 //
-// Every quantised type is the same thing at heart: integers with a scale, and sometimes a minimum, per group of 16
-// or 32 weights. quant_unpack brings a block of any type into that one form; dequantisation, dot products and panel
-// decoders all follow from it.
+// Every quantised type is the same thing at heart: integers with a scale, and sometimes a minimum,
+// per group of 16 or 32 weights. quant_unpack brings a block of any type into that one form;
+// dequantisation, dot products and panel decoders all follow from it.
 #ifndef KERNELS_QUANT_H
 #define KERNELS_QUANT_H
 
@@ -11,7 +11,8 @@
 
 enum { QUANT_GROUP = 16, QUANT_MAX_BLOCK = 256 };
 
-// A weight matrix as it lies in the file, row-major: row r starts at data + r * row_bytes. A vector has rows == 1.
+// A weight matrix as it lies in the file, row-major: row r starts at data + r * row_bytes. A vector
+// has rows == 1.
 typedef struct {
     const void *data;
     Type type;
@@ -20,8 +21,8 @@ typedef struct {
     const float *bias; // (rows), added to the product; NULL: none
 } Tensor;
 
-// One block (32 or 256 weights): w[i] = scale[i / 16] * q[i] - min[i / 16], in float32, each product and difference
-// rounded once. Groups of 32 repeat their scale for both halves.
+// One block (32 or 256 weights): w[i] = scale[i / 16] * q[i] - min[i / 16], in float32, each
+// product and difference rounded once. Groups of 32 repeat their scale for both halves.
 typedef struct {
     int8_t q[QUANT_MAX_BLOCK];
     float scale[QUANT_MAX_BLOCK / QUANT_GROUP];
@@ -44,7 +45,8 @@ size_t quant_row_bytes(Type type, size_t n);
 typedef void (*QuantUnpack)(const void *block, QuantBlock *out);
 QuantUnpack quant_unpack(Type type);
 
-// Dequantises n weights of one row (any supported type) to float32, bit-exact with the published formats.
+// Dequantises n weights of one row (any supported type) to float32, bit-exact with the published
+// formats.
 void quant_decode(Type type, const void *row, float *out, size_t n);
 
 #endif

@@ -1,7 +1,8 @@
 // The kernels in plain C: what every faster one is held against.
 //
-// Weights are decoded exactly and multiplied by float32 activations: the reference of design and tests. Sums run in
-// eight lanes that are added in a fixed order, which compilers turn into vector code without reordering anything.
+// Weights are decoded exactly and multiplied by float32 activations: the reference of design and
+// tests. Sums run in eight lanes that are added in a fixed order, which compilers turn into vector
+// code without reordering anything.
 #include "encode.h"
 #include "isa.h"
 
@@ -10,7 +11,9 @@
 
 enum { LANES = 8, CHUNK = 1024 };
 
-static float sum_lanes(const float *s) { return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7])); }
+static float sum_lanes(const float *s) {
+    return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
+}
 
 static float dot(const float *a, const float *b, int n) {
     float lanes[LANES] = {0};
@@ -21,16 +24,20 @@ static float dot(const float *a, const float *b, int n) {
     return sum_lanes(lanes);
 }
 
-static size_t encoded_bytes(int n_tokens, int cols) { return (size_t)n_tokens * (size_t)cols * sizeof(float); }
+static size_t encoded_bytes(int n_tokens, int cols) {
+    return (size_t)n_tokens * (size_t)cols * sizeof(float);
+}
 
-static void encode(void *encoded, const float *x, int n_tokens, int cols, int token_begin, int token_end) {
+static void encode(void *encoded, const float *x, int n_tokens, int cols, int token_begin,
+                   int token_end) {
     (void)n_tokens;
-    size_t first = (size_t)token_begin * (size_t)cols, n = (size_t)(token_end - token_begin) * (size_t)cols;
+    size_t first = (size_t)token_begin * (size_t)cols,
+           n = (size_t)(token_end - token_begin) * (size_t)cols;
     memcpy((float *)encoded + first, x + first, n * sizeof(float));
 }
 
-static void rows(float *out, size_t out_stride, const Tensor *w, const void *encoded, int n_tokens, int row_begin,
-                 int row_end) {
+static void rows(float *out, size_t out_stride, const Tensor *w, const void *encoded, int n_tokens,
+                 int row_begin, int row_end) {
     float weights[CHUNK];
     const float *x = encoded;
     for (int r = row_begin; r < row_end; r++) {
@@ -40,7 +47,8 @@ static void rows(float *out, size_t out_stride, const Tensor *w, const void *enc
             int n = w->cols - k < CHUNK ? w->cols - k : CHUNK;
             quant_decode(w->type, row + quant_row_bytes(w->type, (size_t)k), weights, (size_t)n);
             for (int t = 0; t < n_tokens; t++)
-                out[(size_t)t * out_stride + (size_t)r] += dot(weights, x + (size_t)t * (size_t)w->cols + k, n);
+                out[(size_t)t * out_stride + (size_t)r] +=
+                    dot(weights, x + (size_t)t * (size_t)w->cols + k, n);
         }
     }
 }
@@ -103,16 +111,20 @@ static double peak(int rounds) {
     return 2.0 * VALUES * rounds;
 }
 
-#define MAT                                                                                                            \
-    { .min_tokens = 1, .row_step = 1, .token_step = 1, .encoded_bytes = encoded_bytes, .encode = encode, .rows = rows }
+#define MAT                                                                                        \
+    {                                                                                              \
+        .min_tokens = 1, .row_step = 1, .token_step = 1, .encoded_bytes = encoded_bytes,           \
+        .encode = encode, .rows = rows                                                             \
+    }
 
 const Kernels kernels_scalar = {
     .name = "scalar",
-    .mat = {[TYPE_F32] = MAT,   [TYPE_F16] = MAT,     [TYPE_BF16] = MAT,   [TYPE_Q4_0] = MAT,    [TYPE_Q4_1] = MAT,
-            [TYPE_Q5_0] = MAT,  [TYPE_Q5_1] = MAT,    [TYPE_Q8_0] = MAT,   [TYPE_Q2_K] = MAT,    [TYPE_Q3_K] = MAT,
-            [TYPE_Q4_K] = MAT,  [TYPE_Q5_K] = MAT,    [TYPE_Q6_K] = MAT,   [TYPE_IQ2_XXS] = MAT, [TYPE_IQ2_XS] = MAT,
-            [TYPE_IQ2_S] = MAT, [TYPE_IQ3_XXS] = MAT, [TYPE_IQ3_S] = MAT,  [TYPE_IQ1_S] = MAT,   [TYPE_IQ1_M] = MAT,
-            [TYPE_TQ1_0] = MAT, [TYPE_TQ2_0] = MAT,   [TYPE_IQ4_NL] = MAT, [TYPE_IQ4_XS] = MAT},
+    .mat = {[TYPE_F32] = MAT,     [TYPE_F16] = MAT,     [TYPE_BF16] = MAT,   [TYPE_Q4_0] = MAT,
+            [TYPE_Q4_1] = MAT,    [TYPE_Q5_0] = MAT,    [TYPE_Q5_1] = MAT,   [TYPE_Q8_0] = MAT,
+            [TYPE_Q2_K] = MAT,    [TYPE_Q3_K] = MAT,    [TYPE_Q4_K] = MAT,   [TYPE_Q5_K] = MAT,
+            [TYPE_Q6_K] = MAT,    [TYPE_IQ2_XXS] = MAT, [TYPE_IQ2_XS] = MAT, [TYPE_IQ2_S] = MAT,
+            [TYPE_IQ3_XXS] = MAT, [TYPE_IQ3_S] = MAT,   [TYPE_IQ1_S] = MAT,  [TYPE_IQ1_M] = MAT,
+            [TYPE_TQ1_0] = MAT,   [TYPE_TQ2_0] = MAT,   [TYPE_IQ4_NL] = MAT, [TYPE_IQ4_XS] = MAT},
     .rmsnorm = rmsnorm,
     .swiglu = swiglu,
     .add = add,

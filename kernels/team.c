@@ -1,7 +1,7 @@
-// The threads live in one parallel region around the whole program (team_serve) and wait for jobs and for the end of
-// operations by spinning for some microseconds and then sleeping. Sleeping matters when another process wants the core:
-// a spinning thread would keep it from the thread that everyone waits for. OpenMP's own end of a region spins for
-// milliseconds.
+// The threads live in one parallel region around the whole program (team_serve) and wait for jobs
+// and for the end of operations by spinning for some microseconds and then sleeping. Sleeping
+// matters when another process wants the core: a spinning thread would keep it from the thread that
+// everyone waits for. OpenMP's own end of a region spins for milliseconds.
 #include "team.h"
 #include "../base/os.h"
 #include "../base/util.h"
@@ -14,7 +14,8 @@
 
 enum {
     MAX_THREADS = 1024,
-    SPINS = 1000,  // some 40 microseconds (Sapphire Rapids): longer than most waits, far shorter than a time slice
+    SPINS = 1000,  // some 40 microseconds (Sapphire Rapids): longer than most waits, far shorter
+                   // than a time slice
     UNIT_BITS = 26 // of a counter; those above hold the number of the operation
 };
 
@@ -58,7 +59,8 @@ bool team_profile;
 double team_sec[OP_COUNT];
 
 const char *team_kind_name(OpKind kind) {
-    static const char *const names[] = {"embed", "norm", "encode", "matmul", "rope", "attend", "rest"};
+    static const char *const names[] = {"embed", "norm",   "encode", "matmul",
+                                        "rope",  "attend", "rest"};
     return names[kind];
 }
 
@@ -73,7 +75,8 @@ static void relax(void) {
 #endif
 }
 
-// Returns when the signal is no longer `value`: spinning first, then asleep, which n_sleeping tells whoever changes it.
+// Returns when the signal is no longer `value`: spinning first, then asleep, which n_sleeping tells
+// whoever changes it.
 static void signal_wait(Signal *s, unsigned value) {
     for (int i = 0; i < SPINS; i++) {
         if (atomic_load_explicit(&s->value, memory_order_acquire) != value) return;
@@ -89,8 +92,8 @@ static void signal_add(Signal *s, unsigned n) {
     if (atomic_load(&s->n_sleeping)) os_wake_all(&s->value);
 }
 
-// Takes a unit of n by a counter. No counter is ever reset: one that speaks of an earlier operation stands for 0, one
-// that speaks of a later one tells that this thread's operation is over.
+// Takes a unit of n by a counter. No counter is ever reset: one that speaks of an earlier operation
+// stands for 0, one that speaks of a later one tells that this thread's operation is over.
 static bool take(Counter *counter, int n, int *unit) {
     uint64_t seen = atomic_load(&counter->taken), next;
     do {
@@ -113,7 +116,8 @@ bool team_take_near(int n, int *unit) {
     me.n_units = n;
     for (int i = 0; i < n_threads; i++) {
         int share = (me.index + i) % n_threads;
-        int begin = (int)((int64_t)n * share / n_threads), end = (int)((int64_t)n * (share + 1) / n_threads);
+        int begin = (int)((int64_t)n * share / n_threads),
+            end = (int)((int64_t)n * (share + 1) / n_threads);
         if (!take(&team.shares[share], end - begin, unit)) continue;
         *unit += begin;
         return true;
@@ -164,7 +168,8 @@ static bool enter(void) {
     return true;
 }
 
-// Waits for jobs and takes part in them. A call may be answered late: then there is nothing to enter, or a later job.
+// Waits for jobs and takes part in them. A call may be answered late: then there is nothing to
+// enter, or a later job.
 static void worker_serve(void) {
     Signal *jobs = &team.jobs[me.index];
     for (unsigned n_seen = 0;;) {

@@ -1,4 +1,5 @@
-// What the rungs' files share: integer types are computed 256 columns at a time, a unit of one block or of eight.
+// What the rungs' files share: integer types are computed 256 columns at a time, a unit of one
+// block or of eight.
 #ifndef KERNELS_UNIT_H
 #define KERNELS_UNIT_H
 
@@ -13,16 +14,18 @@ enum {
     UNIT = 256,
     GROUPS = UNIT / QUANT_GROUP,
     MAX_UNIT_BYTES = 320, // Q8_0's 272, and what is read beyond a unit
-    STREAM_AHEAD = 1024   // bytes fetched ahead of a row's stream: 4 rows hide the latency so (measured, 1 to 2 KiB)
+    STREAM_AHEAD = 1024   // bytes fetched ahead of a row's stream: 4 rows hide the latency so
+                          // (measured, 1 to 2 KiB)
 };
 
 INLINE int min_int(int a, int b) { return a < b ? a : b; }
 static inline int n_units(int cols) { return (cols + UNIT - 1) / UNIT; }
 INLINE int unit_bytes(Type type) { return UNIT / type_info(type)->block * type_info(type)->bytes; }
 
-// A whole unit of n_cols columns: where it lies, or, if the row ends in it, a copy in front of zeros (scales of 0,
-// whatever the type).
-INLINE const uint8_t *whole_unit(Type type, const uint8_t *p, int n_cols, uint8_t buffer[MAX_UNIT_BYTES]) {
+// A whole unit of n_cols columns: where it lies, or, if the row ends in it, a copy in front of
+// zeros (scales of 0, whatever the type).
+INLINE const uint8_t *whole_unit(Type type, const uint8_t *p, int n_cols,
+                                 uint8_t buffer[MAX_UNIT_BYTES]) {
     if (type_info(type)->block == UNIT || n_cols >= UNIT) return p;
     memset(buffer, 0, MAX_UNIT_BYTES);
     return memcpy(buffer, p, (size_t)(n_cols / type_info(type)->block * type_info(type)->bytes));

@@ -1,10 +1,12 @@
-// A file holds one page: a head, the tokens of all positions up to its end, zeros up to a multiple of 4096 bytes, and
-// the page as it lies in memory. All before the page follows from what the reader knows and the page's checksum, so
-// that a file is checked by making the head anew and comparing. It is written under another name and renamed; it is not
-// synced, for a file that a crash of the system has cut is a miss.
+// A file holds one page: a head, the tokens of all positions up to its end, zeros up to a multiple
+// of 4096 bytes, and the page as it lies in memory. All before the page follows from what the
+// reader knows and the page's checksum, so that a file is checked by making the head anew and
+// comparing. It is written under another name and renamed; it is not synced, for a file that a
+// crash of the system has cut is a miss.
 //
-// Warm equals cold bit for bit: only pages that lie in one forward of a prefill are kept and taken (then the kernels
-// are those for many tokens), and what follows them is fed with the kernels of the forward it would have been part of.
+// Warm equals cold bit for bit: only pages that lie in one forward of a prefill are kept and taken
+// (then the kernels are those for many tokens), and what follows them is fed with the kernels of
+// the forward it would have been part of.
 #include "cache.h"
 #include "../base/files.h"
 #include "../kernels/ops.h"
@@ -43,7 +45,8 @@ struct Cache {
     const char *dir;
     uint64_t most_bytes, bytes; // allowed; there when counted last, and written since
     Hash model;
-    int chunk, n_again; // n_again: tokens at the end of a page that attend as the last of a full page does
+    int chunk,
+        n_again; // n_again: tokens at the end of a page that attend as the last of a full page does
     bool is_invariant, is_read_only;
     int n_writes;
 };
@@ -56,7 +59,8 @@ static uint64_t mix(uint64_t z) { // SplitMix64 (Steele, Lea and Flood 2014)
     return z ^ z >> 31;
 }
 
-// Two chains of multiplications over 8-byte words. Not against an enemy: tokens are compared besides.
+// Two chains of multiplications over 8-byte words. Not against an enemy: tokens are compared
+// besides.
 static Hash hash_add(Hash h, const void *data, size_t n) {
     const char *p = data;
     for (size_t i = 0; i < n; i += 8) {
@@ -70,7 +74,8 @@ static Hash hash_add(Hash h, const void *data, size_t n) {
     return (Hash){mix(h.a ^ n), mix(h.b + h.a)};
 }
 
-// Sums of 8-byte words and sums of the sums (Fletcher 1982), in lanes, at the speed of memory. n is a multiple of 64.
+// Sums of 8-byte words and sums of the sums (Fletcher 1982), in lanes, at the speed of memory. n is
+// a multiple of 64.
 static Hash checksum(const char *data, size_t n) {
     uint64_t sum[8] = {0}, sums[8] = {0}, w[8];
     for (size_t i = 0; i < n; i += sizeof w) {
@@ -80,19 +85,21 @@ static Hash checksum(const char *data, size_t n) {
     return hash_add(hash_add((Hash){0}, sum, sizeof sum), sums, sizeof sums);
 }
 
-// What the cached numbers depend on: the files' heads and sizes, samples of every tensor, RoPE, the kind of cache, and
-// the arithmetic (program, compiler, instruction set, --deterministic).
+// What the cached numbers depend on: the files' heads and sizes, samples of every tensor, RoPE, the
+// kind of cache, and the arithmetic (program, compiler, instruction set, --deterministic).
 static Hash model_hash(const Model *m) {
     const RopeParams *r = &m->rope;
     const Gguf *g = &m->file;
     Buffer settings = {0};
-    buffer_printf(&settings, "%s %s %s %s %d kv %d %d %d %d rope %d %d %d %a %a %a %a %a %a %a", VERSION, BUILD_COMMIT,
-                  BUILD_COMPILER, kernel.name, m->is_invariant, m->kv.type, m->kv.n_layers, m->kv.n_kv_heads,
-                  m->kv.head_dim, r->rule, r->dim, r->orig_ctx, r->theta, r->factor, r->low_freq_factor,
-                  r->high_freq_factor, r->beta_fast, r->beta_slow, r->attn_factor);
+    buffer_printf(&settings, "%s %s %s %s %d kv %d %d %d %d rope %d %d %d %a %a %a %a %a %a %a",
+                  VERSION, BUILD_COMMIT, BUILD_COMPILER, kernel.name, m->is_invariant, m->kv.type,
+                  m->kv.n_layers, m->kv.n_kv_heads, m->kv.head_dim, r->rule, r->dim, r->orig_ctx,
+                  r->theta, r->factor, r->low_freq_factor, r->high_freq_factor, r->beta_fast,
+                  r->beta_slow, r->attn_factor);
     Hash h = hash_add((Hash){0}, settings.data, settings.len);
     buffer_free(&settings);
-    for (int i = 0; i < g->n_shards; i++) h = hash_add(h, &g->shards[i].bytes, sizeof g->shards[i].bytes);
+    for (int i = 0; i < g->n_shards; i++)
+        h = hash_add(h, &g->shards[i].bytes, sizeof g->shards[i].bytes);
     for (int i = 0; i < g->n_values; i++) {
         h = hash_add(h, g->values[i].key.data, g->values[i].key.len);
         h = hash_add(h, g->values[i].data, g->values[i].bytes);
@@ -100,7 +107,8 @@ static Hash model_hash(const Model *m) {
     for (int i = 0; i < g->n_tensors; i++) {
         const GgufTensor *t = &g->tensors[i];
         h = hash_add(h, t->name.data, t->name.len);
-        h = hash_add(h, &(uint64_t[]){t->type, t->bytes, t->dims[0], t->dims[1]}, 4 * sizeof(uint64_t));
+        h = hash_add(h, &(uint64_t[]){t->type, t->bytes, t->dims[0], t->dims[1]},
+                     4 * sizeof(uint64_t));
         for (size_t k = 0; k < SAMPLES; k++) {
             size_t at = t->bytes / SAMPLES * k, n = t->bytes - at < 64 ? t->bytes - at : 64;
             h = hash_add(h, (const char *)t->data + at, n);
@@ -119,12 +127,14 @@ static char *path_of(const char *dir, const char *name) {
 
 static char *page_path(const Cache *c, Hash name) {
     char text[40];
-    snprintf(text, sizeof text, "%016llx%016llx.kv", (unsigned long long)name.a, (unsigned long long)name.b);
+    snprintf(text, sizeof text, "%016llx%016llx.kv", (unsigned long long)name.a,
+             (unsigned long long)name.b);
     return path_of(c->dir, text);
 }
 
 // All of a page's file that is before the page; its length is where the page begins.
-static Buffer make_head(Hash model, Hash name, Hash sum, const int *tokens, size_t n, size_t page_bytes) {
+static Buffer make_head(Hash model, Hash name, Hash sum, const int *tokens, size_t n,
+                        size_t page_bytes) {
     Buffer head = {0};
     static const char zeros[ALIGN];
     Head h = {{'L', '3', '1', 'P', 'A', 'G', 'E', 1}, model, name, sum, n, page_bytes};
@@ -141,7 +151,8 @@ static size_t head_bytes(size_t n_tokens) {
 // The name of the page that ends n tokens: each page's follows from the one before.
 static Hash page_name(Hash model, const int *tokens, size_t n) {
     Hash h = model;
-    for (size_t i = 0; i + KV_PAGE <= n; i += KV_PAGE) h = hash_add(h, tokens + i, KV_PAGE * sizeof *tokens);
+    for (size_t i = 0; i + KV_PAGE <= n; i += KV_PAGE)
+        h = hash_add(h, tokens + i, KV_PAGE * sizeof *tokens);
     return h;
 }
 
@@ -169,11 +180,13 @@ static Mapping map_file(const char *path) {
 }
 
 // Whether a mapped file is the page that it should be.
-static bool is_page(Mapping map, Hash model, Hash name, const int *tokens, size_t n, size_t page_bytes) {
+static bool is_page(Mapping map, Hash model, Hash name, const int *tokens, size_t n,
+                    size_t page_bytes) {
     size_t at = head_bytes(n);
     if (!map.data || map.bytes != at + page_bytes) return false;
     if (memcmp(map.data + sizeof(Head), tokens, n * sizeof *tokens)) return false;
-    Buffer head = make_head(model, name, checksum(map.data + at, page_bytes), tokens, n, page_bytes);
+    Buffer head =
+        make_head(model, name, checksum(map.data + at, page_bytes), tokens, n, page_bytes);
     bool is_same = !memcmp(map.data, head.data, at);
     buffer_free(&head);
     return is_same;
@@ -189,7 +202,8 @@ static int64_t used_nsec(const struct stat *st) {
 
 static int by_use(const void *a, const void *b) {
     const CacheFile *x = a, *y = b;
-    return x->used != y->used ? (x->used > y->used) - (x->used < y->used) : strcmp(x->name, y->name);
+    return x->used != y->used ? (x->used > y->used) - (x->used < y->used)
+                              : strcmp(x->name, y->name);
 }
 
 int cache_list(const char *dir, CacheFile **files, Error *err) {
@@ -200,9 +214,11 @@ int cache_list(const char *dir, CacheFile **files, Error *err) {
     for (struct dirent *e; (e = readdir(d));) {
         struct stat st;
         size_t len = strlen(e->d_name);
-        bool is_page = len == 35 && !strcmp(e->d_name + 32, ".kv") && strspn(e->d_name, "0123456789abcdef") == 32;
+        bool is_page = len == 35 && !strcmp(e->d_name + 32, ".kv") &&
+                       strspn(e->d_name, "0123456789abcdef") == 32;
         if (!is_page && strncmp(e->d_name, ".page-", 6)) continue;
-        if (len >= sizeof(*files)->name || fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW)) continue;
+        if (len >= sizeof(*files)->name || fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW))
+            continue;
         if (!S_ISREG(st.st_mode)) continue;
         if ((n & (n - 1)) == 0) *files = xrealloc(*files, n ? 2 * (size_t)n : 1, sizeof **files);
         CacheFile *f = &(*files)[n++];
@@ -214,7 +230,8 @@ int cache_list(const char *dir, CacheFile **files, Error *err) {
     return n;
 }
 
-bool cache_check(const char *dir, const CacheFile *file, bool all_bytes, uint64_t *model, int *n_tokens) {
+bool cache_check(const char *dir, const CacheFile *file, bool all_bytes, uint64_t *model,
+                 int *n_tokens) {
     char *path = path_of(dir, file->name), name[40];
     bool is_good = false;
     Mapping map = map_file(path);
@@ -223,15 +240,17 @@ bool cache_check(const char *dir, const CacheFile *file, bool all_bytes, uint64_
     if (map.data) {
         memcpy(&h, map.data, sizeof h);
         *model = h.model.a;
-        is_good = h.n_tokens % KV_PAGE == 0 && h.n_tokens > 0 && h.n_tokens < map.bytes / sizeof(int) &&
+        is_good = h.n_tokens % KV_PAGE == 0 && h.n_tokens > 0 &&
+                  h.n_tokens < map.bytes / sizeof(int) &&
                   head_bytes(h.n_tokens) + h.page_bytes == map.bytes && h.page_bytes % 64 == 0;
     }
     if (is_good) {
         const int *tokens = (const int *)(const void *)(map.data + sizeof h);
         Hash hash = page_name(h.model, tokens, h.n_tokens);
-        snprintf(name, sizeof name, "%016llx%016llx.kv", (unsigned long long)hash.a, (unsigned long long)hash.b);
-        is_good =
-            !strcmp(name, file->name) && (!all_bytes || is_page(map, h.model, hash, tokens, h.n_tokens, h.page_bytes));
+        snprintf(name, sizeof name, "%016llx%016llx.kv", (unsigned long long)hash.a,
+                 (unsigned long long)hash.b);
+        is_good = !strcmp(name, file->name) &&
+                  (!all_bytes || is_page(map, h.model, hash, tokens, h.n_tokens, h.page_bytes));
         *n_tokens = (int)h.n_tokens;
     }
     if (map.data) munmap(map.data, map.bytes);
@@ -245,14 +264,18 @@ Cache *cache_open(const char *dir, uint64_t most_bytes, const Model *m, int chun
     struct stat st;
     if (mkdir(dir, 0700) && errno != EEXIST) return error_file(err, dir), NULL;
     if (stat(dir, &st)) return error_file(err, dir), NULL;
-    if (!S_ISDIR(st.st_mode)) return error_set(err, EXIT_RUNTIME, "%s: expected a folder", dir), NULL;
+    if (!S_ISDIR(st.st_mode))
+        return error_set(err, EXIT_RUNTIME, "%s: expected a folder", dir), NULL;
     signal(SIGXFSZ, SIG_IGN); // a file size limit is an error of write()
     AttendShape shape = {m->config.n_heads, m->config.n_kv_heads, m->config.head_dim, m->kv.type};
     Cache *c = xalloc(1, sizeof *c);
-    *c = (Cache){.dir = str_copy(str_of(dir)).data, .most_bytes = most_bytes, .model = model_hash(m), .chunk = chunk};
+    *c = (Cache){.dir = str_copy(str_of(dir)).data,
+                 .most_bytes = most_bytes,
+                 .model = model_hash(m),
+                 .chunk = chunk};
     int tile = ops_attend_tile_steps(&shape), last = KV_PAGE - (KV_PAGE - 1) / tile * tile;
-    int many =
-        ATTEND_FEW * m->config.n_kv_heads / m->config.n_heads + 1; // tokens that have more than ATTEND_FEW queries
+    int many = ATTEND_FEW * m->config.n_kv_heads / m->config.n_heads +
+               1; // tokens that have more than ATTEND_FEW queries
     c->n_again = last < many ? last : many;
     c->is_invariant = m->is_invariant;
     return c;
@@ -278,7 +301,8 @@ static void touch(const Cache *c, const int *tokens, int n_pages) {
     for (int page = 0; page < n_pages; page++) {
         name = hash_add(name, tokens + page * KV_PAGE, KV_PAGE * sizeof *tokens);
         int64_t nsec = (int64_t)now.tv_sec * NSEC + now.tv_nsec - page;
-        struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, {(time_t)(nsec / NSEC), (long)(nsec % NSEC)}};
+        struct timespec times[2] = {{.tv_nsec = UTIME_OMIT},
+                                    {(time_t)(nsec / NSEC), (long)(nsec % NSEC)}};
         char *path = page_path(c, name);
         utimensat(AT_FDCWD, path, times, AT_SYMLINK_NOFOLLOW);
         free(path);
@@ -302,15 +326,17 @@ int cache_take(Cache *c, Session *s, const int *tokens, int n) {
     int begin = s->n_tokens;
     if (begin % KV_PAGE || s->n_pure < begin) return 0;
     while (s->n_tokens + KV_PAGE <= n && is_whole(c, s->n_tokens / KV_PAGE, begin))
-        if (!take_page(c, s, tokens, page_name(c->model, tokens, (size_t)s->n_tokens + KV_PAGE))) break;
+        if (!take_page(c, s, tokens, page_name(c->model, tokens, (size_t)s->n_tokens + KV_PAGE)))
+            break;
     touch(c, tokens, s->n_tokens / KV_PAGE);
-    // The last token's logits are wanted, by the attention that it had: it is fed again, with so many others.
+    // The last token's logits are wanted, by the attention that it had: it is fed again, with so
+    // many others.
     if (s->n_tokens == n && n > begin) session_rewind(s, n - c->n_again);
     return s->n_tokens - begin;
 }
 
-// Removes what was used longest ago until so many bytes more are allowed, and rests of old writes. False if they never
-// are.
+// Removes what was used longest ago until so many bytes more are allowed, and rests of old writes.
+// False if they never are.
 static bool make_room(Cache *c, uint64_t bytes) {
     CacheFile *files;
     Error err;

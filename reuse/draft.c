@@ -17,7 +17,8 @@ static const float prior = 0.7f, weight = 8;
 
 Draft *draft_new(const Model *m) {
     Draft *d = xalloc(1, sizeof *d);
-    *d = (Draft){.model = m, .ws = workspace_new(m, CHUNK, 1), .right = prior * weight, .tried = weight};
+    *d = (Draft){
+        .model = m, .ws = workspace_new(m, CHUNK, 1), .right = prior * weight, .tried = weight};
     d->session = session_new(&m->kv);
     return d;
 }
@@ -58,7 +59,8 @@ static bool catch_up(Draft *d, const int *tokens, int n) {
     return true;
 }
 
-int draft_guess(Draft *d, Sampler *shadow, const Sampler *sampler, const int *tokens, int n_tokens, int *out, int n) {
+int draft_guess(Draft *d, Sampler *shadow, const Sampler *sampler, const int *tokens, int n_tokens,
+                int *out, int n) {
     Session *s = d->session;
     Error err;
     if (n > d->model->config.max_context - n_tokens) n = d->model->config.max_context - n_tokens;

@@ -1,6 +1,6 @@
-// A smaller model that proposes tokens (Leviathan, Kalman and Matias 2023): what it would say next is checked by the
-// model itself. It draws with the random numbers that the model will draw with, so that where both agree on the odds
-// they agree on the token.
+// A smaller model that proposes tokens (Leviathan, Kalman and Matias 2023): what it would say next
+// is checked by the model itself. It draws with the random numbers that the model will draw with,
+// so that where both agree on the odds they agree on the token.
 #ifndef REUSE_DRAFT_H
 #define REUSE_DRAFT_H
 
@@ -13,11 +13,13 @@ typedef struct Draft Draft;
 Draft *draft_new(const Model *m);
 void draft_free(Draft *d);
 
-// What to expect: how likely each of n guesses is right if those before it are, and the seconds that one takes.
+// What to expect: how likely each of n guesses is right if those before it are, and the seconds
+// that one takes.
 double draft_expect(Draft *d, float *trust, int n);
-// Guesses n tokens that follow tokens (n_tokens), drawn by `shadow` as `sampler` will. Returns how many, fewer where
-// context or memory ends.
-int draft_guess(Draft *d, Sampler *shadow, const Sampler *sampler, const int *tokens, int n_tokens, int *out, int n);
+// Guesses n tokens that follow tokens (n_tokens), drawn by `shadow` as `sampler` will. Returns how
+// many, fewer where context or memory ends.
+int draft_guess(Draft *d, Sampler *shadow, const Sampler *sampler, const int *tokens, int n_tokens,
+                int *out, int n);
 // Of n guesses n_right were right.
 void draft_learn(Draft *d, int n_right, int n);
 

@@ -1,6 +1,6 @@
-// Positions are chained by a hash of the three tokens that end there, the latest first. How likely a guess is right
-// depends on how many tokens before it agree, and is counted for five ranges of that, whether the guess was fed or not:
-// trust costs nothing to learn.
+// Positions are chained by a hash of the three tokens that end there, the latest first. How likely
+// a guess is right depends on how many tokens before it agree, and is counted for five ranges of
+// that, whether the guess was fed or not: trust costs nothing to learn.
 #include "lookup.h"
 #include "../base/util.h"
 
@@ -20,7 +20,8 @@ struct Lookup {
 };
 
 Lookup *lookup_new(void) {
-    // Guesses worth having before there is experience (texts that repeat themselves), with the weight of four tokens.
+    // Guesses worth having before there is experience (texts that repeat themselves), with the
+    // weight of four tokens.
     static const float prior[N_RANGES] = {0.3f, 0.4f, 0.5f, 0.7f, 0.8f};
     Lookup *l = xalloc(1, sizeof *l);
     for (int i = 0; i < N_RANGES; i++) l->tried[i] = 4, l->right[i] = 4 * prior[i];
@@ -44,7 +45,8 @@ static int range_of(int n_agreeing) {
 
 static int *head_of(const Lookup *l, int end) {
     uint64_t h = 0;
-    for (int i = end - LOOKUP_MIN + 1; i <= end; i++) h = (h ^ (uint32_t)l->tokens[i]) * 0x9e3779b97f4a7c15u;
+    for (int i = end - LOOKUP_MIN + 1; i <= end; i++)
+        h = (h ^ (uint32_t)l->tokens[i]) * 0x9e3779b97f4a7c15u;
     return &l->heads[h >> 32 & (uint64_t)(l->n_heads - 1)];
 }
 

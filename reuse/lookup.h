@@ -1,4 +1,5 @@
-// Prompt lookup (Saxena 2023): where the last tokens have occurred before, what followed them then is proposed again.
+// Prompt lookup (Saxena 2023): where the last tokens have occurred before, what followed them then
+// is proposed again.
 #ifndef REUSE_LOOKUP_H
 #define REUSE_LOOKUP_H
 
@@ -9,10 +10,12 @@ typedef struct Lookup Lookup;
 Lookup *lookup_new(void);
 void lookup_free(Lookup *l);
 
-// The sequence has one token more. Where it was guessed, it also tells how far such guesses can be trusted.
+// The sequence has one token more. Where it was guessed, it also tells how far such guesses can be
+// trusted.
 void lookup_push(Lookup *l, int token);
-// Writes into out (MAX_GUESS) what followed the longest earlier occurrence of the last tokens (LOOKUP_MIN or more; of
-// equal ones the latest), and into trust (MAX_GUESS) how likely each is right if those before it are. Returns how many.
+// Writes into out (MAX_GUESS) what followed the longest earlier occurrence of the last tokens
+// (LOOKUP_MIN or more; of equal ones the latest), and into trust (MAX_GUESS) how likely each is
+// right if those before it are. Returns how many.
 int lookup_guess(Lookup *l, int *out, float *trust);
 
 #endif

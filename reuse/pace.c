@@ -6,8 +6,9 @@ void pace_note(Pace *p, int n, double sec) {
     *seen = *seen == 0 ? sec : 0.8 * *seen + 0.2 * sec;
 }
 
-// Between lengths that were seen, in proportion. Beyond them each token is taken to cost a tenth of the first: little
-// enough that a longer step is tried when it is likely to save some, and is then known.
+// Between lengths that were seen, in proportion. Beyond them each token is taken to cost a tenth of
+// the first: little enough that a longer step is tried when it is likely to save some, and is then
+// known.
 double pace_expect(const Pace *p, int n) {
     int below = n, above = n;
     if (n > PACE_STEPS) n = below = above = PACE_STEPS;

@@ -1,4 +1,5 @@
-// How many proposed tokens to feed: what they are likely to save against what a longer step was seen to cost.
+// How many proposed tokens to feed: what they are likely to save against what a longer step was
+// seen to cost.
 #ifndef REUSE_PACE_H
 #define REUSE_PACE_H
 
@@ -13,8 +14,9 @@ typedef struct {
 void pace_note(Pace *p, int n, double sec);
 // Seconds that a step of n tokens is likely to take.
 double pace_expect(const Pace *p, int n);
-// Of a step that feeds n_sure tokens anyway: how many of at most n guessed ones give the most tokens a second. trust[i]
-// is how likely guess i is right if those before it are; each guess itself costs sec_each.
+// Of a step that feeds n_sure tokens anyway: how many of at most n guessed ones give the most
+// tokens a second. trust[i] is how likely guess i is right if those before it are; each guess
+// itself costs sec_each.
 int pace_choose(const Pace *p, int n_sure, const float *trust, int n, double sec_each);
 
 #endif

@@ -1,6 +1,6 @@
-// The tile unit and the other instructions beyond AVX-512 VNNI in software, so that kernels/amx.c can be held against
-// its specification on a machine that has only AVX-512. Replaces the intrinsics that the file uses; semantics as in
-// Intel's manual.
+// The tile unit and the other instructions beyond AVX-512 VNNI in software, so that kernels/amx.c
+// can be held against its specification on a machine that has only AVX-512. Replaces the intrinsics
+// that the file uses; semantics as in Intel's manual.
 #ifndef TESTS_AMX_EMULATE_H
 #define TESTS_AMX_EMULATE_H
 
@@ -14,13 +14,15 @@ static _Thread_local int emulated_is_configured;
 static inline void emulate_config(const void *config) {
     const uint8_t *c = config;
     emulated_is_configured = c[0] == 1;
-    for (int i = 0; i < 8; i++) emulated_is_configured &= c[16 + 2 * i] == 64 && c[17 + 2 * i] == 0 && c[48 + i] == 16;
+    for (int i = 0; i < 8; i++)
+        emulated_is_configured &= c[16 + 2 * i] == 64 && c[17 + 2 * i] == 0 && c[48 + i] == 16;
     memset(emulated_tile, 0, sizeof emulated_tile);
 }
 
 static inline void emulate_load(int t, const void *base, long stride) {
     if (!emulated_is_configured) __builtin_trap();
-    for (int r = 0; r < 16; r++) memcpy(emulated_tile[t].row[r], (const char *)base + r * stride, 64);
+    for (int r = 0; r < 16; r++)
+        memcpy(emulated_tile[t].row[r], (const char *)base + r * stride, 64);
 }
 
 static inline void emulate_store(int t, void *base, long stride) {
@@ -37,13 +39,14 @@ static inline __m512 emulate_widen(__m512i pairs) {
 
 static inline void emulate_dp(int c, int a, int b) {
     for (int m = 0; m < 16; m++) {
-        __m512 even = _mm512_setzero_ps(), odd = _mm512_setzero_ps(), sum = _mm512_loadu_ps(emulated_tile[c].row[m]);
+        __m512 even = _mm512_setzero_ps(), odd = _mm512_setzero_ps(),
+               sum = _mm512_loadu_ps(emulated_tile[c].row[m]);
         for (int k = 0; k < 16; k++) {
             int pair;
             memcpy(&pair, emulated_tile[a].row[m] + 4 * k, 4);
             __m512i x = _mm512_set1_epi32(pair), y = _mm512_loadu_si512(emulated_tile[b].row[k]);
-            even =
-                _mm512_fmadd_ps(emulate_widen(_mm512_slli_epi32(x, 16)), emulate_widen(_mm512_slli_epi32(y, 16)), even);
+            even = _mm512_fmadd_ps(emulate_widen(_mm512_slli_epi32(x, 16)),
+                                   emulate_widen(_mm512_slli_epi32(y, 16)), even);
             odd = _mm512_fmadd_ps(emulate_widen(x), emulate_widen(y), odd);
         }
         _mm512_storeu_ps(emulated_tile[c].row[m], _mm512_add_ps(sum, _mm512_add_ps(even, odd)));
@@ -63,7 +66,8 @@ static inline __m512i emulate_to_bf16(__m512 high, __m512 low) {
     return _mm512_loadu_si512(y);
 }
 
-static inline __m512i emulate_permute_bytes(__m512i other, __mmask64 mask, __m512i index, __m512i from) {
+static inline __m512i emulate_permute_bytes(__m512i other, __mmask64 mask, __m512i index,
+                                            __m512i from) {
     uint8_t x[64], at[64], y[64];
     _mm512_storeu_si512(x, from);
     _mm512_storeu_si512(at, index);

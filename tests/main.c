@@ -98,7 +98,7 @@ typedef struct {
 static int run_suites(void *arg) {
     int argc = ((Arguments *)arg)->argc;
     char **argv = ((Arguments *)arg)->argv;
-#define RUN(name)                                                                                                      \
+#define RUN(name)                                                                                  \
     if (is_wanted(#name, argc, argv)) test_##name();
     SUITES(RUN)
     return 0;

@@ -1,5 +1,5 @@
-// Values and tensors are appended as the format has them; nothing here is checked, so that broken files
-// can be made too.
+// Values and tensors are appended as the format has them; nothing here is checked, so that broken
+// files can be made too.
 #include "make_gguf.h"
 #include "test.h"
 
@@ -65,14 +65,16 @@ void make_string(Maker *m, const char *key, const char *v) {
     if (make_key(m, key, GGUF_STRING)) make_item(&m->values, v, strlen(v));
 }
 
-void make_array(Maker *m, const char *key, GgufKind item_kind, uint64_t count, const void *items, size_t bytes) {
+void make_array(Maker *m, const char *key, GgufKind item_kind, uint64_t count, const void *items,
+                size_t bytes) {
     if (!make_key(m, key, GGUF_ARRAY)) return;
     make_le(&m->values, item_kind, 4);
     make_le(&m->values, count, 8);
     buffer_append(&m->values, items, bytes);
 }
 
-void make_info(Maker *m, const char *name, int n_dims, const uint64_t *dims, uint32_t type, uint64_t offset) {
+void make_info(Maker *m, const char *name, int n_dims, const uint64_t *dims, uint32_t type,
+               uint64_t offset) {
     make_item(&m->infos, name, strlen(name));
     make_le(&m->infos, (uint32_t)n_dims, 4);
     for (int i = 0; i < n_dims && i < 8; i++) make_le(&m->infos, dims[i], 8);
@@ -81,8 +83,8 @@ void make_info(Maker *m, const char *name, int n_dims, const uint64_t *dims, uin
     m->n_tensors++;
 }
 
-void make_tensor(Maker *m, const char *name, uint32_t type, uint64_t cols, uint64_t rows, const void *data,
-                 size_t bytes) {
+void make_tensor(Maker *m, const char *name, uint32_t type, uint64_t cols, uint64_t rows,
+                 const void *data, size_t bytes) {
     if (m->skip && !strcmp(m->skip, name)) return;
     pad(&m->data, m->alignment);
     make_info(m, name, rows == 1 ? 1 : 2, (const uint64_t[]){cols, rows}, type, m->data.len);
@@ -93,7 +95,8 @@ void make_tensor(Maker *m, const char *name, uint32_t type, uint64_t cols, uint6
 }
 
 // Weights that keep activations near 1: normal, with variance 1 / cols.
-static void make_matrix(Maker *m, const MakeLlama *o, uint64_t *random, const char *name, int cols, int rows) {
+static void make_matrix(Maker *m, const MakeLlama *o, uint64_t *random, const char *name, int cols,
+                        int rows) {
     const TypeInfo *info = type_info(o->type);
     size_t row_bytes = (size_t)(cols / info->block * info->bytes), n = (size_t)cols;
     float *x = xalloc(n, sizeof *x), scale = 1;
@@ -106,7 +109,8 @@ static void make_matrix(Maker *m, const MakeLlama *o, uint64_t *random, const ch
         for (size_t i = 0; i < n; i++) {
             uint32_t bits;
             memcpy(&bits, &x[i], 4);
-            uint32_t half = bits << 1 ? (bits >> 16 & 0x8000) | ((bits >> 13 & 0x3ffff) - (112u << 10)) : 0;
+            uint32_t half =
+                bits << 1 ? (bits >> 16 & 0x8000) | ((bits >> 13 & 0x3ffff) - (112u << 10)) : 0;
             if (o->type == TYPE_F32) memcpy(row + 4 * i, &bits, 4);
             if (o->type == TYPE_BF16) memcpy(row + 2 * i, &(uint16_t){(uint16_t)(bits >> 16)}, 2);
             if (o->type == TYPE_F16) memcpy(row + 2 * i, &(uint16_t){(uint16_t)half}, 2);
@@ -140,9 +144,13 @@ static void add_token(Vocabulary *v, const char *data, size_t n, int type, float
 }
 
 static void end_vocabulary(Maker *m, Vocabulary *v, bool has_scores, int bos, int eos) {
-    make_array(m, "tokenizer.ggml.tokens", GGUF_STRING, (uint64_t)v->n, v->tokens.data, v->tokens.len);
-    make_array(m, "tokenizer.ggml.token_type", GGUF_I32, (uint64_t)v->n, v->types.data, v->types.len);
-    if (has_scores) make_array(m, "tokenizer.ggml.scores", GGUF_F32, (uint64_t)v->n, v->scores.data, v->scores.len);
+    make_array(m, "tokenizer.ggml.tokens", GGUF_STRING, (uint64_t)v->n, v->tokens.data,
+               v->tokens.len);
+    make_array(m, "tokenizer.ggml.token_type", GGUF_I32, (uint64_t)v->n, v->types.data,
+               v->types.len);
+    if (has_scores)
+        make_array(m, "tokenizer.ggml.scores", GGUF_F32, (uint64_t)v->n, v->scores.data,
+                   v->scores.len);
     make_u32(m, "tokenizer.ggml.bos_token_id", (uint32_t)bos);
     make_u32(m, "tokenizer.ggml.eos_token_id", (uint32_t)eos);
     make_bool(m, "tokenizer.ggml.add_bos_token", true);
@@ -154,9 +162,9 @@ static void end_vocabulary(Maker *m, Vocabulary *v, bool has_scores, int bos, in
 // Bytes as byte-level BPE spells them: printable Latin-1 as itself, the others as U+0100 and on.
 static int make_bpe_vocabulary(Maker *m) {
     static const char *const merges[] = {"t h", "th e", "\xc4\xa0 the", "i n", "\xc4\xa0 a", "e r"};
-    static const char *const control[] = {"<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>",
-                                          "<|end_header_id|>", "<|eom_id|>",      "<|eot_id|>",
-                                          "<|im_start|>",      "<|im_end|>"};
+    static const char *const control[] = {
+        "<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>", "<|end_header_id|>",
+        "<|eom_id|>",        "<|eot_id|>",      "<|im_start|>",        "<|im_end|>"};
     Vocabulary v = {0};
     Buffer items = {0};
     char text[32];
@@ -177,7 +185,8 @@ static int make_bpe_vocabulary(Maker *m) {
     for (int i = 0; i < n - bos; i++) add_token(&v, control[i], strlen(control[i]), 3, 0);
     make_string(m, "tokenizer.ggml.model", "gpt2");
     make_string(m, "tokenizer.ggml.pre", "llama-bpe");
-    make_array(m, "tokenizer.ggml.merges", GGUF_STRING, sizeof merges / sizeof *merges, items.data, items.len);
+    make_array(m, "tokenizer.ggml.merges", GGUF_STRING, sizeof merges / sizeof *merges, items.data,
+               items.len);
     make_u32(m, "tokenizer.ggml.eot_token_id", (uint32_t)bos + 5);
     make_u32(m, "tokenizer.ggml.eom_token_id", (uint32_t)bos + 4);
     end_vocabulary(m, &v, false, bos, bos + 1);
@@ -186,14 +195,16 @@ static int make_bpe_vocabulary(Maker *m) {
 }
 
 static int make_spm_vocabulary(Maker *m) {
-    static const char *const words[] = {"\xe2\x96\x81", "th", "the", "\xe2\x96\x81the", "in", "er", "\xe2\x96\x81r"};
+    static const char *const words[] = {"\xe2\x96\x81", "th", "the",          "\xe2\x96\x81the",
+                                        "in",           "er", "\xe2\x96\x81r"};
     static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ .,!?'";
     Vocabulary v = {0};
     char text[16];
     add_token(&v, "<unk>", 5, 2, 0);
     add_token(&v, "<s>", 3, 3, 0);
     add_token(&v, "</s>", 4, 3, 0);
-    for (int b = 0; b < 256; b++) add_token(&v, text, (size_t)snprintf(text, sizeof text, "<0x%02X>", b), 6, 0);
+    for (int b = 0; b < 256; b++)
+        add_token(&v, text, (size_t)snprintf(text, sizeof text, "<0x%02X>", b), 6, 0);
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         add_token(&v, words[i], strlen(words[i]), 1, -(float)i - 1);
     for (size_t i = 0; letters[i]; i++) {
@@ -210,12 +221,15 @@ static void make_tensors(Maker *m, const MakeLlama *o, int n_vocab) {
     static const struct {
         const char *name;
         char out, in; // d: dim, h: hidden, q: query heads, k: key heads
-    } matrices[] = {{"attn_q", 'q', 'd'},   {"attn_k", 'k', 'd'}, {"attn_v", 'k', 'd'},  {"attn_output", 'd', 'q'},
-                    {"ffn_gate", 'h', 'd'}, {"ffn_up", 'h', 'd'}, {"ffn_down", 'd', 'h'}};
+    } matrices[] = {{"attn_q", 'q', 'd'},      {"attn_k", 'k', 'd'},   {"attn_v", 'k', 'd'},
+                    {"attn_output", 'd', 'q'}, {"ffn_gate", 'h', 'd'}, {"ffn_up", 'h', 'd'},
+                    {"ffn_down", 'd', 'h'}};
     uint64_t random = o->seed + 1;
     char name[64];
-    int sizes[128] = {
-        ['d'] = o->dim, ['h'] = o->hidden_dim, ['q'] = o->n_heads * o->head_dim, ['k'] = o->n_kv_heads * o->head_dim};
+    int sizes[128] = {['d'] = o->dim,
+                      ['h'] = o->hidden_dim,
+                      ['q'] = o->n_heads * o->head_dim,
+                      ['k'] = o->n_kv_heads * o->head_dim};
     make_matrix(m, o, &random, "token_embd.weight", o->dim, n_vocab);
     for (int layer = 0; layer < o->n_layers; layer++) {
         for (int i = 0; i < 2; i++) {
@@ -224,7 +238,8 @@ static void make_tensors(Maker *m, const MakeLlama *o, int n_vocab) {
         }
         for (size_t i = 0; i < sizeof matrices / sizeof *matrices; i++) {
             snprintf(name, sizeof name, "blk.%d.%s.weight", layer, matrices[i].name);
-            make_matrix(m, o, &random, name, sizes[(int)matrices[i].in], sizes[(int)matrices[i].out]);
+            make_matrix(m, o, &random, name, sizes[(int)matrices[i].in],
+                        sizes[(int)matrices[i].out]);
         }
     }
     make_norm(m, &random, "output_norm.weight", o->dim);
@@ -293,6 +308,7 @@ const char *make_path(const char *name, const void *data, size_t n) {
     if (i == 64) die(EXIT_RUNTIME, "too many test files");
     if (i == n_names) memcpy(names[n_names++], path, sizeof path);
     FILE *f = fopen(path, "wb");
-    if (!f || (n && fwrite(data, 1, n, f) != n) || fclose(f)) die(EXIT_RUNTIME, "%s: cannot be written", path);
+    if (!f || (n && fwrite(data, 1, n, f) != n) || fclose(f))
+        die(EXIT_RUNTIME, "%s: cannot be written", path);
     return names[i];
 }

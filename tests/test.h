@@ -1,5 +1,6 @@
-// The unit tests: one file per module, each with a function that runs its cases; main.c calls them all.
-// A case prints "ok NAME", "FAIL NAME: FILE:LINE what" or "skip NAME: why"; run.sh counts the lines.
+// The unit tests: one file per module, each with a function that runs its cases; main.c calls them
+// all. A case prints "ok NAME", "FAIL NAME: FILE:LINE what" or "skip NAME: why"; run.sh counts the
+// lines.
 #ifndef TESTS_TEST_H
 #define TESTS_TEST_H
 
@@ -12,12 +13,13 @@ void test_fail(const char *file, int line, const char *fmt, ...) PRINTF_LIKE(3, 
 // Marks the running case as skipped; return after it.
 void test_skip(const char *fmt, ...) PRINTF_LIKE(1, 2);
 
-#define CHECK(cond, ...)                                                                                               \
-    do {                                                                                                               \
-        if (!(cond)) test_fail(__FILE__, __LINE__, #cond " -- " __VA_ARGS__);                                          \
+#define CHECK(cond, ...)                                                                           \
+    do {                                                                                           \
+        if (!(cond)) test_fail(__FILE__, __LINE__, #cond " -- " __VA_ARGS__);                      \
     } while (0)
 
-// Path of a file under $LLAMA31_DATA (default ../shared/data), or NULL if it is absent. Static buffer of 8.
+// Path of a file under $LLAMA31_DATA (default ../shared/data), or NULL if it is absent. Static
+// buffer of 8.
 const char *test_data(const char *name);
 // The same under $LLAMA31_MODELS (no default).
 const char *test_model_file(const char *name);

@@ -22,7 +22,8 @@ static void on_units(void (*check)(const Kernels *unit)) {
     if (!has_avx512) test_skip("the emulation needs AVX-512");
 }
 
-// out (n, rows + GAP) for tokens [first, first + n), the rows handed out in steps. What encoding forgets is NaN.
+// out (n, rows + GAP) for tokens [first, first + n), the rows handed out in steps. What encoding
+// forgets is NaN.
 enum { GAP = 3 };
 static float *multiply(const Kernels *unit, const Tensor *w, const float *x, int n, int row_step) {
     const MatKernel *k = &unit->tiles[w->type];
@@ -38,12 +39,13 @@ static float *multiply(const Kernels *unit, const Tensor *w, const float *x, int
     return out;
 }
 
-// rows x cols weights of a type against n tokens: near the scalar kernel, and the same bits however rows are handed
-// out and whatever other tokens there are.
+// rows x cols weights of a type against n tokens: near the scalar kernel, and the same bits however
+// rows are handed out and whatever other tokens there are.
 static void compare(const Kernels *unit, Type type, int rows, int cols, int n) {
     uint64_t seed = (uint64_t)(rows * 131 + cols * 17 + n) + (uint64_t)type;
     size_t row_bytes = quant_row_bytes(type, (size_t)cols), stride = (size_t)rows + GAP;
-    float *weights = xalloc((size_t)cols, sizeof(float)), *x = xalloc((size_t)n * (size_t)cols, sizeof(float));
+    float *weights = xalloc((size_t)cols, sizeof(float)),
+          *x = xalloc((size_t)n * (size_t)cols, sizeof(float));
     float *expected = xalloc((size_t)n * stride, sizeof(float));
     char *data = xalloc((size_t)rows, row_bytes);
     for (int r = 0; r < rows; r++) {
@@ -55,31 +57,35 @@ static void compare(const Kernels *unit, Type type, int rows, int cols, int n) {
     kernels_scalar.mat[type].rows(expected, stride, &w, x, n, 0, rows);
 
     float *found = multiply(unit, &w, x, n, 256), *parts = multiply(unit, &w, x, n, 64);
-    double nmse = test_nmse(found, expected, (size_t)n * stride); // the gaps between rows are zero in both
+    double nmse =
+        test_nmse(found, expected, (size_t)n * stride); // the gaps between rows are zero in both
     CHECK(nmse < 5e-5, "%s (%d, %d) x %d: NMSE %g", type_info(type)->name, rows, cols, n, nmse);
-    CHECK(!memcmp(found, parts, (size_t)n * stride * sizeof(float)), "%s: depends on how rows are handed out",
-          type_info(type)->name);
+    CHECK(!memcmp(found, parts, (size_t)n * stride * sizeof(float)),
+          "%s: depends on how rows are handed out", type_info(type)->name);
     for (int t = n - 1, count; t >= 0; t -= count + 40) { // some tokens alone, some in groups
         count = t % 3 ? 1 : t < 36 ? t + 1 : 37;
         int begin = t + 1 - count;
         float *few = multiply(unit, &w, x + (size_t)begin * (size_t)cols, count, 32);
         CHECK(!memcmp(few, found + (size_t)begin * stride, (size_t)count * stride * sizeof(float)),
-              "%s (%d, %d): tokens %d to %d of %d differ from themselves alone", type_info(type)->name, rows, cols,
-              begin, t, n);
+              "%s (%d, %d): tokens %d to %d of %d differ from themselves alone",
+              type_info(type)->name, rows, cols, begin, t, n);
         free(few);
     }
     free(weights), free(x), free(expected), free(found), free(parts), free(data);
 }
 
 static void every_type(const Kernels *unit) {
-    static const Type types[] = {TYPE_F32,  TYPE_F16,  TYPE_BF16, TYPE_Q8_0, TYPE_Q4_0,   TYPE_Q4_1,  TYPE_Q5_0,
-                                 TYPE_Q5_1, TYPE_Q4_K, TYPE_Q5_K, TYPE_Q6_K, TYPE_IQ4_NL, TYPE_IQ4_XS};
+    static const Type types[] = {TYPE_F32,  TYPE_F16,    TYPE_BF16,  TYPE_Q8_0, TYPE_Q4_0,
+                                 TYPE_Q4_1, TYPE_Q5_0,   TYPE_Q5_1,  TYPE_Q4_K, TYPE_Q5_K,
+                                 TYPE_Q6_K, TYPE_IQ4_NL, TYPE_IQ4_XS};
     enum { N_TYPES = sizeof types / sizeof *types };
     uint64_t seed = 3;
-    for (int i = 0; i < 3 * N_TYPES; i++) { // 1 to 300 rows, 1 to 70 tokens, and one with more than a block of both
+    for (int i = 0; i < 3 * N_TYPES;
+         i++) { // 1 to 300 rows, 1 to 70 tokens, and one with more than a block of both
         Type type = types[i % N_TYPES];
         bool is_large = i < N_TYPES && i % 4 == 0;
-        int block = type_info(type)->block == 256 ? 256 : 32, k = (int)(test_random(&seed) % 1300) / block * block;
+        int block = type_info(type)->block == 256 ? 256 : 32,
+            k = (int)(test_random(&seed) % 1300) / block * block;
         int rows = is_large ? 300 : 1 + (int)(test_random(&seed) % 300);
         compare(unit, type, rows, k + block, is_large ? 150 : 1 + (int)(test_random(&seed) % 70));
     }
@@ -90,8 +96,8 @@ static void every_type(const Kernels *unit) {
 
 static void products(void) { on_units(every_type); }
 
-// A page of n keys: each of the four operands of the two products is rounded to bf16, by 0.17 % RMS, the scores (about
-// N(0, 1)) are wrong by that much of themselves: NMSE 4 x 0.0017^2 in all.
+// A page of n keys: each of the four operands of the two products is rounded to bf16, by 0.17 %
+// RMS, the scores (about N(0, 1)) are wrong by that much of themselves: NMSE 4 x 0.0017^2 in all.
 static void compare_page(const Kernels *unit, Type type, int dim, int n_q, int n) {
     enum { Q = ATTEND_MANY };
     static float q[Q * 256], row[256], found[Q * 256 + 1], expected[Q * 256];
@@ -106,13 +112,15 @@ static void compare_page(const Kernels *unit, Type type, int dim, int n_q, int n
         for (int d = 0; d < dim; d++) row[d] = test_normal(&seed);
         kernels_scalar.store(type, kv + at * row_bytes, row, dim);
     }
-    AttendPage page = {q, kv, kv + (size_t)n * row_bytes, NULL, n_keys, type, n_q, dim, max, sum, found};
+    AttendPage page = {q,   kv,   kv + (size_t)n * row_bytes, NULL, n_keys, type, n_q, dim, max,
+                       sum, found};
     found[n_q * dim] = 77;
     unit->attend_many(&page);
     CHECK(found[n_q * dim] == 77, "wrote past the end");
     page.n_q = ATTEND_FEW + 1, page.acc = expected;
     unit->attend_many(&page);
-    CHECK(!memcmp(found, expected, (size_t)(page.n_q * dim) * sizeof(float)), "depends on the other queries");
+    CHECK(!memcmp(found, expected, (size_t)(page.n_q * dim) * sizeof(float)),
+          "depends on the other queries");
     page.n_q = n_q;
     page.max = max_expected, page.sum = sum_expected, page.acc = expected;
     for (int i = 0; i < n_q; i++) { // one by one
@@ -121,15 +129,19 @@ static void compare_page(const Kernels *unit, Type type, int dim, int n_q, int n
         page.q += dim, page.n_keys++, page.max++, page.sum++, page.acc += dim;
     }
     for (int i = 0; i < n_q; i++) {
-        CHECK(n_keys[i] ? fabsf(max[i] - max_expected[i]) < 0.05f : isinf(max[i]) && sum[i] == 0, "max %g", max[i]);
-        for (int d = i * dim; n_keys[i] && d < (i + 1) * dim; d++) found[d] /= sum[i], expected[d] /= sum_expected[i];
+        CHECK(n_keys[i] ? fabsf(max[i] - max_expected[i]) < 0.05f : isinf(max[i]) && sum[i] == 0,
+              "max %g", max[i]);
+        for (int d = i * dim; n_keys[i] && d < (i + 1) * dim; d++)
+            found[d] /= sum[i], expected[d] /= sum_expected[i];
     }
     double nmse = test_nmse(found, expected, (size_t)(n_q * dim));
-    CHECK(nmse < 2e-5, "%s dim %d, %d queries, %d keys: NMSE %g", type_info(type)->name, dim, n_q, n, nmse);
+    CHECK(nmse < 2e-5, "%s dim %d, %d queries, %d keys: NMSE %g", type_info(type)->name, dim, n_q,
+          n, nmse);
     free(kv);
 }
 
-// A query that sees a key which is not a number has no result; one that does not see it keeps its own.
+// A query that sees a key which is not a number has no result; one that does not see it keeps its
+// own.
 static void attend_nan(const Kernels *unit) {
     static float q[32 * 64], kv[64], acc[32 * 64];
     static uint16_t k[40][64], v[40][64];
@@ -140,7 +152,8 @@ static void attend_nan(const Kernels *unit) {
     k[20][63] = 0x7e00;
     unit->attend_many(&(AttendPage){q, k, v, NULL, n_keys, TYPE_F16, 32, 64, max, sum, acc});
     for (int i = 0; i < 32; i++)
-        CHECK(isnan(acc[64 * i] / sum[i]) == (n_keys[i] > 20), "query %d: %g / %g", i, acc[64 * i], sum[i]);
+        CHECK(isnan(acc[64 * i] / sum[i]) == (n_keys[i] > 20), "query %d: %g / %g", i, acc[64 * i],
+              sum[i]);
 }
 
 static void attention_nan(void) { on_units(attend_nan); }

@@ -1,4 +1,5 @@
-// The prefix cache: what is taken from it has the bits of what is computed, and what is damaged is not taken.
+// The prefix cache: what is taken from it has the bits of what is computed, and what is damaged is
+// not taken.
 #include "make_gguf.h"
 #include "test.h"
 #include "../base/files.h"
@@ -27,7 +28,9 @@ static void open_small(MakeLlama recipe, ModelOptions options) {
     recipe.max_context = 2048;
     buffer_free(&file);
     file = make_llama_file(recipe);
-    if (!gguf_parse(&g, file.data, file.len, "small", &err) || !model_bind(&model, &g, &options, &err)) die_error(&err);
+    if (!gguf_parse(&g, file.data, file.len, "small", &err) ||
+        !model_bind(&model, &g, &options, &err))
+        die_error(&err);
     for (int i = 0; i < MOST; i++) tokens[i] = (int)(test_random(&seed) % 256);
 }
 
@@ -43,8 +46,8 @@ static void remove_files(void) {
     free(files);
 }
 
-// Feeds a prompt of n tokens in forwards of `chunk`, and some more, one at a time, as generate does. Logits (N_NEW,
-// n_vocab) go to out. Returns the positions that came from the cache.
+// Feeds a prompt of n tokens in forwards of `chunk`, and some more, one at a time, as generate
+// does. Logits (N_NEW, n_vocab) go to out. Returns the positions that came from the cache.
 static int feed(float *out, int n, int chunk, Cache *c) {
     Error err;
     size_t n_vocab = (size_t)model.config.vocab_size;
@@ -52,8 +55,10 @@ static int feed(float *out, int n, int chunk, Cache *c) {
     Session *s = session_new(&model.kv);
     int n_taken = c ? cache_take(c, s, tokens, n) : 0, kept = 0;
     while (s->n_tokens < n) {
-        int before = s->n_tokens % chunk, left = n - s->n_tokens, most = left < chunk - before ? left : chunk - before;
-        if (workspace_feed(ws, s, tokens + s->n_tokens, most, left - 1, &err) != most) die_error(&err);
+        int before = s->n_tokens % chunk, left = n - s->n_tokens,
+            most = left < chunk - before ? left : chunk - before;
+        if (workspace_feed(ws, s, tokens + s->n_tokens, most, left - 1, &err) != most)
+            die_error(&err);
         memcpy(out, model_forward(&model, ws, before + most), n_vocab * sizeof *out);
         if (c) kept = cache_keep(c, s, kept);
     }
@@ -66,7 +71,8 @@ static int feed(float *out, int n, int chunk, Cache *c) {
     return n_taken;
 }
 
-// A prompt without, with an empty and with a full cache. `expected` is what the full one has to give.
+// A prompt without, with an empty and with a full cache. `expected` is what the full one has to
+// give.
 static void compare(int n, int chunk, int expected) {
     Error err;
     size_t bytes = N_NEW * (size_t)model.config.vocab_size * sizeof(float);
@@ -76,19 +82,23 @@ static void compare(int n, int chunk, int expected) {
     feed(plain, n, chunk, NULL);
     for (int round = 0; round < 2; round++) {
         int n_taken = feed(cached, n, chunk, c);
-        CHECK(!memcmp(plain, cached, bytes), "%d tokens in %d, round %d: other bits", n, chunk, round);
-        if (round) CHECK(n_taken == expected, "%d tokens in %d: %d taken, expected %d", n, chunk, n_taken, expected);
+        CHECK(!memcmp(plain, cached, bytes), "%d tokens in %d, round %d: other bits", n, chunk,
+              round);
+        if (round)
+            CHECK(n_taken == expected, "%d tokens in %d: %d taken, expected %d", n, chunk, n_taken,
+                  expected);
     }
     cache_close(c);
     free(plain);
     free(cached);
 }
 
-static const MakeLlama shapes[] = {{.seed = 1},
-                                   {.seed = 2, .n_heads = 8, .n_kv_heads = 1, .type = TYPE_F16},
-                                   {.seed = 3, .n_heads = 6, .n_kv_heads = 2, .head_dim = 24, .type = TYPE_BF16},
-                                   {.seed = 4, .n_heads = 72, .n_kv_heads = 1, .head_dim = 4},
-                                   {.seed = 5, .dim = 256, .n_heads = 4, .type = TYPE_Q8_0, .encode = quant_encode}};
+static const MakeLlama shapes[] = {
+    {.seed = 1},
+    {.seed = 2, .n_heads = 8, .n_kv_heads = 1, .type = TYPE_F16},
+    {.seed = 3, .n_heads = 6, .n_kv_heads = 2, .head_dim = 24, .type = TYPE_BF16},
+    {.seed = 4, .n_heads = 72, .n_kv_heads = 1, .head_dim = 4},
+    {.seed = 5, .dim = 256, .n_heads = 4, .type = TYPE_Q8_0, .encode = quant_encode}};
 enum { N_SHAPES = sizeof shapes / sizeof *shapes };
 
 static void same_bits(void) {
@@ -113,7 +123,10 @@ static void whole_prompt(void) {
     for (size_t k = 0; k < N_SHAPES; k++) {
         open_small(shapes[k], (ModelOptions){.n_threads = 1});
         int group = model.config.n_heads / model.config.n_kv_heads, again = ATTEND_FEW / group + 1;
-        if (group == 3) again = kernel.attend_many ? 1 : 4; // what is left of a page after tiles of 85 steps, or of 21
+        if (group == 3)
+            again = kernel.attend_many
+                        ? 1
+                        : 4; // what is left of a page after tiles of 85 steps, or of 21
         remove_files();
         compare(512, 512, 512 - again);
         compare(256, 512, 256 - again);
@@ -163,7 +176,8 @@ static void damages(void) {
     }
     for (size_t len = 0; len <= whole.len + 1; len += len < 5000 ? 13 : 4096) {
         int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
-        CHECK(fd >= 0 && write_all(fd, whole.data, len < whole.len ? len : whole.len) && !close(fd), "write");
+        CHECK(fd >= 0 && write_all(fd, whole.data, len < whole.len ? len : whole.len) && !close(fd),
+              "write");
         CHECK(take(c, 300) == 0, "cut to %d bytes, and taken", (int)len);
     }
     compare(300, 512, 256); // what was damaged is written anew

@@ -28,11 +28,14 @@ static void hashes(void) {
 // Leaves are whole rows, whatever their length.
 static void leaves(void) {
     GgufTensor t = {.dims = {64, 1000, 3, 1}, .bytes = 64 * 4 * 3000};
-    CHECK(checksum_leaf_rows(&t) == 4096 && checksum_n_leaves(&t) == 1, "%zu", checksum_n_leaves(&t));
+    CHECK(checksum_leaf_rows(&t) == 4096 && checksum_n_leaves(&t) == 1, "%zu",
+          checksum_n_leaves(&t));
     t.bytes = (size_t)3000 << 19;
-    CHECK(checksum_leaf_rows(&t) == 2 && checksum_n_leaves(&t) == 1500, "%zu", checksum_n_leaves(&t));
+    CHECK(checksum_leaf_rows(&t) == 2 && checksum_n_leaves(&t) == 1500, "%zu",
+          checksum_n_leaves(&t));
     t.bytes = (size_t)3000 << 21;
-    CHECK(checksum_leaf_rows(&t) == 1 && checksum_n_leaves(&t) == 3000, "%zu", checksum_n_leaves(&t));
+    CHECK(checksum_leaf_rows(&t) == 1 && checksum_n_leaves(&t) == 3000, "%zu",
+          checksum_n_leaves(&t));
 }
 
 void test_checksum(void) {

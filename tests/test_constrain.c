@@ -5,17 +5,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Tokens that cut JSON in many ways: bytes, parts of strings, ends of several levels at once, halves of characters.
+// Tokens that cut JSON in many ways: bytes, parts of strings, ends of several levels at once,
+// halves of characters.
 static const char *const tokens[] = {
-    "{",        "}",        "[",    "]",        "\"",       ":",       ",",        " ",        "\n",   "  ",
-    "    ",     "0",        "1",    "12",       "999",      "-",       ".",        "e",        "E+",   "true",
-    "false",    "null",     "tr",   "ue",       "a",        "b",       "ab",       "abc",      "name", "x",
-    "\"a",      "\"name",   "\":",  "\": ",     "\": \"",   "\",",     "\", \"",   "\"}",      "\"]",  "\"}]",
-    "}}",       "]}",       "\"},", "[]",       "{}",       "{\"",     "[\"",      "[{\"",     "\\",   "\\n",
-    "\\\"",     "u",        "u0",   "\\u00",    "\\u00e9",  "\\ud83d", "\\ude00",  "d83d",     "\xc3", "\xa9",
-    "\xc3\xa9", "\xe2\x82", "\xac", "\xf0\x9f", "\x98\x80", "a\"",     "ab\",",    "b\\",      "\x01", "2024",
-    "-01",      "T",        "Z",    "\t",       "\xed\xa0", "\xff",    "z\xc3",    "",         "q",    "9",
-    "/",        "\r",       "y",    "s",        "n",        "o",       "aaaaaaaa", "bbbb bbbb"};
+    "{",        "}",    "[",        "]",    "\"",       ":",        ",",        " ",
+    "\n",       "  ",   "    ",     "0",    "1",        "12",       "999",      "-",
+    ".",        "e",    "E+",       "true", "false",    "null",     "tr",       "ue",
+    "a",        "b",    "ab",       "abc",  "name",     "x",        "\"a",      "\"name",
+    "\":",      "\": ", "\": \"",   "\",",  "\", \"",   "\"}",      "\"]",      "\"}]",
+    "}}",       "]}",   "\"},",     "[]",   "{}",       "{\"",      "[\"",      "[{\"",
+    "\\",       "\\n",  "\\\"",     "u",    "u0",       "\\u00",    "\\u00e9",  "\\ud83d",
+    "\\ude00",  "d83d", "\xc3",     "\xa9", "\xc3\xa9", "\xe2\x82", "\xac",     "\xf0\x9f",
+    "\x98\x80", "a\"",  "ab\",",    "b\\",  "\x01",     "2024",     "-01",      "T",
+    "Z",        "\t",   "\xed\xa0", "\xff", "z\xc3",    "",         "q",        "9",
+    "/",        "\r",   "y",        "s",    "n",        "o",        "aaaaaaaa", "bbbb bbbb"};
 enum { N_TOKENS = sizeof tokens / sizeof *tokens };
 
 static Vocabulary *small_vocabulary(void) {
@@ -55,7 +58,8 @@ static void check_texts(Grammar *c, const char *what, const char *const *texts) 
         if (!texts[i])
             wanted = false, ends++;
         else
-            CHECK(accepts(c, texts[i]) == wanted, "%s: %s %s", what, texts[i], wanted ? "refused" : "accepted");
+            CHECK(accepts(c, texts[i]) == wanted, "%s: %s %s", what, texts[i],
+                  wanted ? "refused" : "accepted");
     }
     grammar_free(c);
 }
@@ -132,18 +136,24 @@ static Grammar *grammar_of(const char *text) {
 }
 
 static void grammars(void) {
-    check_texts(grammar_of("root ::= \"yes\" | \"no\" # answers\n"), "words", TEXTS("yes", "no", NULL, "", "yesno"));
+    check_texts(grammar_of("root ::= \"yes\" | \"no\" # answers\n"), "words",
+                TEXTS("yes", "no", NULL, "", "yesno"));
+    check_texts(grammar_of("root ::= expr\nexpr ::= term ([-+*/] term)*\nterm ::= num | \"(\" expr "
+                           "\")\"\nnum ::= [0-9]+"),
+                "sums", TEXTS("1", "(1+22)*3", "((4))", NULL, "1+", "(1", "1)", ""));
     check_texts(
-        grammar_of("root ::= expr\nexpr ::= term ([-+*/] term)*\nterm ::= num | \"(\" expr \")\"\nnum ::= [0-9]+"),
-        "sums", TEXTS("1", "(1+22)*3", "((4))", NULL, "1+", "(1", "1)", ""));
-    check_texts(grammar_of("root ::= (\n  \"a\" b? |\n  [^\\x00-\\x1fb\"]{2,3}\n)\nb ::= \"b\"\n    | \"c\"\n"),
-                "lines", TEXTS("a", "ab", "ac", "xyz", "\xc3\xa9\xc3\xa9", NULL, "b", "x", "xxxx"));
-    check_texts(grammar_of("root ::= list\nlist ::= \"[\" (item (\",\" item)*)? \"]\"\nitem ::= list | \"x\"\n"),
-                "nested", TEXTS("[]", "[x,[x,[]]]", NULL, "[x", "[x,]", "x"));
-    check_texts(grammar_of("root ::= a a | \"\\u00e9\" .\na ::= \"(\" a \")\" | \"(\" a \"]\" | \"\"\n"), "ambiguous",
-                TEXTS("", "(]", "((])", "()(]", "\xc3\xa9x", NULL, "(", "(()"));
-    check_texts(grammar_of("root ::= x{2} y{1,} z{0,2}\nx ::= \"x\"\ny ::= \"y\"\nz ::= \"z\""), "repeated",
-                TEXTS("xxy", "xxyyyzz", NULL, "xy", "xx", "xxyzzz"));
+        grammar_of(
+            "root ::= (\n  \"a\" b? |\n  [^\\x00-\\x1fb\"]{2,3}\n)\nb ::= \"b\"\n    | \"c\"\n"),
+        "lines", TEXTS("a", "ab", "ac", "xyz", "\xc3\xa9\xc3\xa9", NULL, "b", "x", "xxxx"));
+    check_texts(
+        grammar_of(
+            "root ::= list\nlist ::= \"[\" (item (\",\" item)*)? \"]\"\nitem ::= list | \"x\"\n"),
+        "nested", TEXTS("[]", "[x,[x,[]]]", NULL, "[x", "[x,]", "x"));
+    check_texts(
+        grammar_of("root ::= a a | \"\\u00e9\" .\na ::= \"(\" a \")\" | \"(\" a \"]\" | \"\"\n"),
+        "ambiguous", TEXTS("", "(]", "((])", "()(]", "\xc3\xa9x", NULL, "(", "(()"));
+    check_texts(grammar_of("root ::= x{2} y{1,} z{0,2}\nx ::= \"x\"\ny ::= \"y\"\nz ::= \"z\""),
+                "repeated", TEXTS("xxy", "xxyyyzz", NULL, "xy", "xx", "xxyzzz"));
 }
 
 static void grammar_errors(void) {
@@ -166,7 +176,8 @@ static void grammar_errors(void) {
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         Error err = {0};
         Grammar *c = grammar_gbnf(str_of(wrong[i].text), &err);
-        CHECK(!c && err.code == EXIT_USAGE && strstr(err.text, wrong[i].where), "%s: %s", wrong[i].text, err.text);
+        CHECK(!c && err.code == EXIT_USAGE && strstr(err.text, wrong[i].where), "%s: %s",
+              wrong[i].text, err.text);
         grammar_free(c);
     }
 }
@@ -174,59 +185,74 @@ static void grammar_errors(void) {
 static void choices(void) {
     Error err;
     Str words[] = {str_of("yes"), str_of("no"), str_of("nope")};
-    check_texts(grammar_choices(words, 3, &err), "choices", TEXTS("yes", "no", "nope", NULL, "nop", "", "yesno"));
+    check_texts(grammar_choices(words, 3, &err), "choices",
+                TEXTS("yes", "no", "nope", NULL, "nop", "", "yesno"));
 }
 
-// Schemas with texts that fit and do not. Among them what the JSON Schema specification says of each keyword.
+// Schemas with texts that fit and do not. Among them what the JSON Schema specification says of
+// each keyword.
 static const struct {
     const char *schema, *texts[20];
 } schemas[] = {
     {"true", {"null", "\"x\"", "[1,{}]", "{\"a\":[]}", NULL, "", "{", "[1,]", "nul", NULL}},
-    {"{\"type\":[\"integer\",\"null\"]}", {"0", "-12", "1.0", "null", NULL, "1.5", "01", "\"1\"", "1e2", NULL}},
-    {"{\"type\":\"integer\",\"$schema\":\"http://json-schema.org/draft-04/schema#\"}", {"1", NULL, "1.0", NULL}},
+    {"{\"type\":[\"integer\",\"null\"]}",
+     {"0", "-12", "1.0", "null", NULL, "1.5", "01", "\"1\"", "1e2", NULL}},
+    {"{\"type\":\"integer\",\"$schema\":\"http://json-schema.org/draft-04/schema#\"}",
+     {"1", NULL, "1.0", NULL}},
     {"{\"type\":\"number\"}", {"1.5", "-0", "1e-05", "2E+10", NULL, "1.", ".5", "+1", "NaN", NULL}},
     {"{\"type\":\"number\",\"minimum\":-1.5,\"exclusiveMaximum\":20}",
-     {"-1.5", "0", "19.999", "1e-05", "-0.0", "9", NULL, "-1.51", "20", "20.0", "100", "1e+16", NULL}},
+     {"-1.5", "0", "19.999", "1e-05", "-0.0", "9", NULL, "-1.51", "20", "20.0", "100", "1e+16",
+      NULL}},
     {"{\"type\":\"integer\",\"exclusiveMinimum\":0,\"maximum\":120}",
      {"1", "120", "99", NULL, "0", "-1", "121", "-0", NULL}},
     {"{\"type\":\"number\",\"minimum\":0.05,\"maximum\":0.5}",
      {"0.05", "0.5", "0.12", "0.50", NULL, "0", "0.04", "0.51", "1", NULL}},
-    {"{\"type\":\"number\",\"maximum\":-2.5}", {"-2.5", "-3", "-100", NULL, "-2.4", "0", "1", "-1e-05", NULL}},
+    {"{\"type\":\"number\",\"maximum\":-2.5}",
+     {"-2.5", "-3", "-100", NULL, "-2.4", "0", "1", "-1e-05", NULL}},
     {"{\"type\":\"integer\",\"multipleOf\":7}", {"0", "7", "-14", "700", NULL, "8", "1", NULL}},
     {"{\"minimum\":5,\"exclusiveMinimum\":true,\"type\":\"integer\"}", {"6", NULL, "5", NULL}},
     {"{\"type\":\"string\",\"minLength\":2,\"maxLength\":3}",
-     {"\"ab\"", "\"\\u00e9\xf0\x9f\x98\x80\"", "\"\\ud83d\\ude00\\n\\\"\"", NULL, "\"a\"", "\"abcd\"", "\"\\ude00\"",
-      "\"a\nb\"", NULL}},
-    {"{\"type\":\"string\",\"pattern\":\"b+$\"}", {"\"ab\"", "\"\\u00e9b\"", NULL, "\"ba\"", "\"\"", NULL}},
+     {"\"ab\"", "\"\\u00e9\xf0\x9f\x98\x80\"", "\"\\ud83d\\ude00\\n\\\"\"", NULL, "\"a\"",
+      "\"abcd\"", "\"\\ude00\"", "\"a\nb\"", NULL}},
+    {"{\"type\":\"string\",\"pattern\":\"b+$\"}",
+     {"\"ab\"", "\"\\u00e9b\"", NULL, "\"ba\"", "\"\"", NULL}},
     {"{\"type\":\"string\",\"pattern\":\"^a*$\",\"minLength\":2,\"maxLength\":4}",
      {"\"aa\"", "\"aaaa\"", NULL, "\"a\"", "\"aaaaa\"", NULL}},
     {"{\"enum\":[\"a\",\"ab\",1,2.5,null,[1],{\"k\":\"v\"}]}",
-     {"\"a\"", "\"ab\"", "1", "1.0", "2.5", "null", "[1]", "{\"k\": \"v\"}", NULL, "\"b\"", "2", "[]", "{}", NULL}},
-    {"{\"const\":\"\xc3\xa9\\n\\\"\"}", {"\"\xc3\xa9\\n\\\"\"", "\"\\u00e9\\n\\\"\"", NULL, "\"e\"", NULL}},
+     {"\"a\"", "\"ab\"", "1", "1.0", "2.5", "null", "[1]", "{\"k\": \"v\"}", NULL, "\"b\"", "2",
+      "[]", "{}", NULL}},
+    {"{\"const\":\"\xc3\xa9\\n\\\"\"}",
+     {"\"\xc3\xa9\\n\\\"\"", "\"\\u00e9\\n\\\"\"", NULL, "\"e\"", NULL}},
     {"{\"enum\":[1,2,30],\"minimum\":2}", {"2", "30", NULL, "1", NULL}},
-    {"{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"integer\"},\"b\":{\"type\":\"string\"}},\"required\":["
+    {"{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"integer\"},\"b\":{\"type\":\"string\"}"
+     "},\"required\":["
      "\"a\"]}",
-     {"{\"a\":1}", "{\"b\": \"x\", \"a\": 1}", "{\n  \"a\": 1,\n  \"c\": [\n    {}\n  ]\n}", "{\"a\":1,\"c\":{}}", NULL,
-      "{}", "{\"b\":\"x\"}", "{\"a\":\"x\"}", "{\"a\":1,\"a\":2}", "{\"a\":1, \"b\":\"x\"}", "{ \"a\":1}", "{\"a\" :1}",
-      "{\n \"a\": 1\n}", NULL}},
+     {"{\"a\":1}", "{\"b\": \"x\", \"a\": 1}", "{\n  \"a\": 1,\n  \"c\": [\n    {}\n  ]\n}",
+      "{\"a\":1,\"c\":{}}", NULL, "{}", "{\"b\":\"x\"}", "{\"a\":\"x\"}", "{\"a\":1,\"a\":2}",
+      "{\"a\":1, \"b\":\"x\"}", "{ \"a\":1}", "{\"a\" :1}", "{\n \"a\": 1\n}", NULL}},
     {"{\"properties\":{\"foo\":{},\"fob\":{}},\"additionalProperties\":false,\"type\":\"object\"}",
-     {"{}", "{\"foo\":1}", "{\"fob\":1,\"foo\":[]}", NULL, "{\"fo\":1}", "{\"x\":1}", "{\"fooo\":1}", NULL}},
-    {"{\"type\":\"object\",\"patternProperties\":{\"^x-\":{\"type\":\"string\"},\"n$\":{\"minLength\":2}},"
+     {"{}", "{\"foo\":1}", "{\"fob\":1,\"foo\":[]}", NULL, "{\"fo\":1}", "{\"x\":1}",
+      "{\"fooo\":1}", NULL}},
+    {"{\"type\":\"object\",\"patternProperties\":{\"^x-\":{\"type\":\"string\"},\"n$\":{"
+     "\"minLength\":2}},"
      "\"additionalProperties\":{\"type\":\"null\"}}",
-     {"{\"x-a\":\"b\"}", "{\"x-n\":\"bb\"}", "{\"n\":5}", "{\"q\":null}", NULL, "{\"x-a\":1}", "{\"x-n\":\"b\"}",
-      "{\"q\":1}", NULL}},
+     {"{\"x-a\":\"b\"}", "{\"x-n\":\"bb\"}", "{\"n\":5}", "{\"q\":null}", NULL, "{\"x-a\":1}",
+      "{\"x-n\":\"b\"}", "{\"q\":1}", NULL}},
     {"{\"type\":\"object\",\"propertyNames\":{\"pattern\":\"^[a-c]+$\",\"maxLength\":2}}",
      {"{}", "{\"ab\":1}", NULL, "{\"d\":1}", "{\"aaa\":1}", NULL}},
     {"{\"type\":\"object\",\"minProperties\":1,\"maxProperties\":2}",
      {"{\"a\":1}", "{\"a\":1,\"b\":2}", NULL, "{}", "{\"a\":1,\"b\":2,\"c\":3}", NULL}},
-    {"{\"type\":\"object\",\"properties\":{\"a\":{},\"b\":{},\"c\":{}},\"required\":[\"c\"],\"maxProperties\":2,"
+    {"{\"type\":\"object\",\"properties\":{\"a\":{},\"b\":{},\"c\":{}},\"required\":[\"c\"],"
+     "\"maxProperties\":2,"
      "\"additionalProperties\":false}",
-     {"{\"c\":1}", "{\"a\":1,\"c\":1}", NULL, "{\"a\":1,\"b\":1}", "{\"a\":1,\"b\":1,\"c\":1}", NULL}},
+     {"{\"c\":1}", "{\"a\":1,\"c\":1}", NULL, "{\"a\":1,\"b\":1}", "{\"a\":1,\"b\":1,\"c\":1}",
+      NULL}},
     {"{\"type\":\"array\",\"items\":{\"type\":\"integer\"},\"minItems\":1,\"maxItems\":2}",
      {"[1]", "[1, 2]", "[\n  1\n]", NULL, "[]", "[1,2,3]", "[\"a\"]", "[1 ,2]", NULL}},
     {"{\"type\":\"array\",\"prefixItems\":[{\"type\":\"string\"},{\"const\":1}],\"items\":false}",
      {"[]", "[\"a\"]", "[\"a\",1]", NULL, "[1]", "[\"a\",1,1]", NULL}},
-    {"{\"type\":\"array\",\"items\":[{\"type\":\"string\"}],\"additionalItems\":{\"type\":\"null\"}}",
+    {"{\"type\":\"array\",\"items\":[{\"type\":\"string\"}],\"additionalItems\":{\"type\":\"null\"}"
+     "}",
      {"[\"a\",null]", NULL, "[\"a\",1]", NULL}},
     {"{\"anyOf\":[{\"type\":\"string\",\"maxLength\":1},{\"type\":\"integer\",\"minimum\":5}]}",
      {"\"a\"", "5", NULL, "\"ab\"", "4", "null", NULL}},
@@ -236,57 +262,67 @@ static const struct {
      {"{\"a\":1}", "{\"b\":1,\"c\":2}", NULL, "{}", "{\"a\":1,\"b\":1}", NULL}},
     {"{\"allOf\":[{\"type\":\"integer\",\"minimum\":3},{\"maximum\":5},{\"not\":{\"const\":4}}]}",
      {"3", "5", NULL, "2", "4", "6", NULL}},
-    {"{\"not\":{\"type\":[\"string\",\"number\"]}}", {"null", "{}", "[]", NULL, "1", "\"a\"", NULL}},
+    {"{\"not\":{\"type\":[\"string\",\"number\"]}}",
+     {"null", "{}", "[]", NULL, "1", "\"a\"", NULL}},
     {"{\"type\":\"string\",\"not\":{\"enum\":[\"a\",\"bc\"]}}",
      {"\"b\"", "\"ab\"", "\"\"", NULL, "\"a\"", "\"bc\"", NULL}},
     {"{\"type\":\"string\",\"maxLength\":3,\"not\":{\"pattern\":\"a\"}}",
      {"\"bcd\"", "\"\"", NULL, "\"a\"", "\"ba\"", "\"bbbb\"", NULL}},
-    {"{\"if\":{\"properties\":{\"k\":{\"const\":1}},\"required\":[\"k\"]},\"then\":{\"required\":[\"x\"]},\"else\":{"
+    {"{\"if\":{\"properties\":{\"k\":{\"const\":1}},\"required\":[\"k\"]},\"then\":{\"required\":["
+     "\"x\"]},\"else\":{"
      "\"required\":[\"y\"]},\"type\":\"object\"}",
-     {"{\"k\":1,\"x\":0}", "{\"k\":2,\"y\":0}", "{\"y\":0}", NULL, "{\"k\":1}", "{\"k\":1,\"y\":0}", "{}", NULL}},
-    {"{\"type\":\"object\",\"dependentRequired\":{\"a\":[\"b\"]},\"dependencies\":{\"c\":{\"properties\":{\"d\":{"
+     {"{\"k\":1,\"x\":0}", "{\"k\":2,\"y\":0}", "{\"y\":0}", NULL, "{\"k\":1}", "{\"k\":1,\"y\":0}",
+      "{}", NULL}},
+    {"{\"type\":\"object\",\"dependentRequired\":{\"a\":[\"b\"]},\"dependencies\":{\"c\":{"
+     "\"properties\":{\"d\":{"
      "\"const\":1}}}}}",
-     {"{}", "{\"b\":1}", "{\"a\":1,\"b\":2}", "{\"c\":1,\"d\":1}", "{\"d\":2}", NULL, "{\"a\":1}", "{\"c\":1,\"d\":2}",
-      NULL}},
+     {"{}", "{\"b\":1}", "{\"a\":1,\"b\":2}", "{\"c\":1,\"d\":1}", "{\"d\":2}", NULL, "{\"a\":1}",
+      "{\"c\":1,\"d\":2}", NULL}},
     {"{\"$ref\":\"#/$defs/"
-     "node\",\"$defs\":{\"node\":{\"type\":\"object\",\"properties\":{\"v\":{\"type\":\"integer\"},\"next\":{\"$ref\":"
+     "node\",\"$defs\":{\"node\":{\"type\":\"object\",\"properties\":{\"v\":{\"type\":\"integer\"},"
+     "\"next\":{\"$ref\":"
      "\"#/$defs/node\"}},"
      "\"required\":[\"v\"],\"additionalProperties\":false}}}",
-     {"{\"v\":1}", "{\"v\":1,\"next\":{\"next\":{\"v\":3},\"v\":2}}", NULL, "{\"next\":{}}", "{\"v\":1,\"next\":{}}",
-      NULL}},
+     {"{\"v\":1}", "{\"v\":1,\"next\":{\"next\":{\"v\":3},\"v\":2}}", NULL, "{\"next\":{}}",
+      "{\"v\":1,\"next\":{}}", NULL}},
     {"{\"$ref\":\"#/definitions/a~1b%25\",\"type\":\"string\",\"definitions\":{\"a/"
      "b%\":{\"type\":\"integer\"}},\"$schema\":\"http://json-schema.org/draft-07/schema#\"}",
      {"1", NULL, "\"a\"", NULL}},
     {"{\"type\":\"array\",\"items\":{\"$ref\":\"#\"}}", {"[]", "[[],[[]]]", NULL, "[1]", NULL}},
     {"{\"type\":\"string\",\"format\":\"date\"}",
-     {"\"2024-02-29\"", "\"1999-12-31\"", NULL, "\"2023-02-29\"", "\"2024-13-01\"", "\"2024-1-1\"", "\"1900-02-29\"",
-      NULL}},
+     {"\"2024-02-29\"", "\"1999-12-31\"", NULL, "\"2023-02-29\"", "\"2024-13-01\"", "\"2024-1-1\"",
+      "\"1900-02-29\"", NULL}},
     {"{\"format\":\"date-time\",\"type\":\"string\"}",
-     {"\"2024-01-01T10:00:00Z\"", "\"2024-01-01T23:59:59.5+02:00\"", NULL, "\"2024-01-01\"", "\"2024-01-01T24:00:00Z\"",
-      NULL}},
+     {"\"2024-01-01T10:00:00Z\"", "\"2024-01-01T23:59:59.5+02:00\"", NULL, "\"2024-01-01\"",
+      "\"2024-01-01T24:00:00Z\"", NULL}},
     {"{\"format\":\"ipv4\",\"type\":\"string\"}",
      {"\"127.0.0.1\"", NULL, "\"256.1.1.1\"", "\"1.2.3\"", "\"01.2.3.4\"", NULL}},
     {"{\"format\":\"ipv6\",\"type\":\"string\"}",
-     {"\"::1\"", "\"1:2:3:4:5:6:7:8\"", "\"::ffff:1.2.3.4\"", "\"1::\"", NULL, "\"1:2:3\"", "\":::1\"", "\"1::2::3\"",
-      "\"12345::\"", NULL}},
+     {"\"::1\"", "\"1:2:3:4:5:6:7:8\"", "\"::ffff:1.2.3.4\"", "\"1::\"", NULL, "\"1:2:3\"",
+      "\":::1\"", "\"1::2::3\"", "\"12345::\"", NULL}},
     {"{\"format\":\"uuid\",\"type\":\"string\"}",
-     {"\"123e4567-e89b-12d3-a456-426614174000\"", NULL, "\"123e4567e89b12d3a456426614174000\"", NULL}},
+     {"\"123e4567-e89b-12d3-a456-426614174000\"", NULL, "\"123e4567e89b12d3a456426614174000\"",
+      NULL}},
     {"{\"format\":\"email\",\"type\":\"string\"}",
      {"\"joe.b@example.com\"", NULL, "\"joe\"", "\"@x\"", "\"a..b@x\"", NULL}},
     {"{\"format\":\"uri\",\"type\":\"string\"}",
-     {"\"http://a.b/c?d=e#f\"", "\"urn:x:y\"", "\"http://[::1]:80/\"", NULL, "\"//a/b\"", "\"a b:c\"", "\"/x\"", NULL}},
-    {"{\"format\":\"hostname\",\"type\":\"string\"}", {"\"a.b-c.com\"", NULL, "\"-a\"", "\"a..b\"", "\"a_b\"", NULL}},
+     {"\"http://a.b/c?d=e#f\"", "\"urn:x:y\"", "\"http://[::1]:80/\"", NULL, "\"//a/b\"",
+      "\"a b:c\"", "\"/x\"", NULL}},
+    {"{\"format\":\"hostname\",\"type\":\"string\"}",
+     {"\"a.b-c.com\"", NULL, "\"-a\"", "\"a..b\"", "\"a_b\"", NULL}},
     {"{\"type\":\"object\",\"properties\":{\"a\":false,\"b\":{}},\"unevaluatedProperties\":false}",
      {"{}", "{\"b\":1}", NULL, "{\"a\":1}", "{\"c\":1}", NULL}},
-    {"{\"type\":\"object\",\"properties\":{\"\\u00e9\\\"\":{\"type\":\"null\"}},\"additionalProperties\":{\"type\":"
+    {"{\"type\":\"object\",\"properties\":{\"\\u00e9\\\"\":{\"type\":\"null\"}},"
+     "\"additionalProperties\":{\"type\":"
      "\"integer\"}}",
-     {"{\"\xc3\xa9\\\"\":null}", "{\"\\u00e9\\\"\":null}", "{\"\xc3\xa9\":1}", "{\"\xc3\xa8\\\"\":1}", NULL,
-      "{\"\\u00e9\\\"\":1}", "{\"\xc3\xa9\":null}", NULL}},
+     {"{\"\xc3\xa9\\\"\":null}", "{\"\\u00e9\\\"\":null}", "{\"\xc3\xa9\":1}",
+      "{\"\xc3\xa8\\\"\":1}", NULL, "{\"\\u00e9\\\"\":1}", "{\"\xc3\xa9\":null}", NULL}},
 };
 enum { N_SCHEMAS = sizeof schemas / sizeof *schemas };
 
 static void keywords(void) {
-    for (int i = 0; i < N_SCHEMAS; i++) check_texts(schema_of(schemas[i].schema), schemas[i].schema, schemas[i].texts);
+    for (int i = 0; i < N_SCHEMAS; i++)
+        check_texts(schema_of(schemas[i].schema), schemas[i].schema, schemas[i].texts);
 }
 
 static void refused_schemas(void) {
@@ -301,8 +337,10 @@ static void refused_schemas(void) {
         {"{\"allOf\":[{\"pattern\":\"(\"}]}", "#/allOf/0/pattern"},
         {"{\"type\":\"string\",\"format\":\"iri\"}", "#/format"},
         {"{\"type\":\"string\",\"minLength\":3,\"maxLength\":2}", "no value fits"},
-        {"{\"type\":\"object\",\"required\":[\"a\"],\"properties\":{\"a\":false}}", "no value fits"},
-        {"{\"$ref\":\"#/$defs/n\",\"$defs\":{\"n\":{\"type\":\"object\",\"properties\":{\"n\":{\"$ref\":\"#/$defs/"
+        {"{\"type\":\"object\",\"required\":[\"a\"],\"properties\":{\"a\":false}}",
+         "no value fits"},
+        {"{\"$ref\":\"#/$defs/"
+         "n\",\"$defs\":{\"n\":{\"type\":\"object\",\"properties\":{\"n\":{\"$ref\":\"#/$defs/"
          "n\"}},\"required\":[\"n\"]}}}",
          "no value fits"},
         {"{\"not\":{\"type\":\"array\",\"items\":{\"type\":\"integer\"}}}", "items"},
@@ -316,7 +354,8 @@ static void refused_schemas(void) {
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         Error err = {0};
         Grammar *c = grammar_schema_text(str_of(wrong[i].schema), false, NULL, &err);
-        CHECK(!c && err.code == EXIT_USAGE && strstr(err.text, wrong[i].why), "%s: %s", wrong[i].schema, err.text);
+        CHECK(!c && err.code == EXIT_USAGE && strstr(err.text, wrong[i].why), "%s: %s",
+              wrong[i].schema, err.text);
         grammar_free(c);
     }
 }
@@ -324,8 +363,10 @@ static void refused_schemas(void) {
 static void unknown_keywords(void) {
     Error err;
     Buffer unknown = {0};
-    Grammar *c = grammar_schema_text(str_of("{\"items\":{\"minlength\":2,\"title\":\"x\"}}"), false, &unknown, &err);
-    CHECK(c && unknown.len && !strcmp(unknown.data, "#/items/minlength"), "%s", unknown.len ? unknown.data : "");
+    Grammar *c = grammar_schema_text(str_of("{\"items\":{\"minlength\":2,\"title\":\"x\"}}"), false,
+                                     &unknown, &err);
+    CHECK(c && unknown.len && !strcmp(unknown.data, "#/items/minlength"), "%s",
+          unknown.len ? unknown.data : "");
     grammar_free(c);
     buffer_free(&unknown);
 }
@@ -333,16 +374,16 @@ static void unknown_keywords(void) {
 // Properties in the schema's order only.
 static void ordered(void) {
     Error err;
-    const char *schema =
-        "{\"type\":\"object\",\"properties\":{\"b\":{},\"a\":{},\"c\":{}},\"required\":[\"a\"],\"minProperties\":2}";
+    const char *schema = "{\"type\":\"object\",\"properties\":{\"b\":{},\"a\":{},\"c\":{}},"
+                         "\"required\":[\"a\"],\"minProperties\":2}";
     Grammar *c = grammar_schema_text(str_of(schema), true, NULL, &err);
     CHECK(!c && strstr(err.text, "minProperties"), "%s", err.text);
-    schema =
-        "{\"type\":\"object\",\"properties\":{\"b\":{},\"a\":{},\"c\":{}},\"required\":[\"a\"],\"minProperties\":2,"
-        "\"additionalProperties\":false}";
+    schema = "{\"type\":\"object\",\"properties\":{\"b\":{},\"a\":{},\"c\":{}},\"required\":[\"a\"]"
+             ",\"minProperties\":2,"
+             "\"additionalProperties\":false}";
     check_texts(grammar_schema_text(str_of(schema), true, NULL, &err), "ordered",
-                TEXTS("{\"b\":1,\"a\":1}", "{\"a\":1,\"c\":1}", "{\"b\":1,\"a\":1,\"c\":1}", NULL, "{\"a\":1}",
-                      "{\"a\":1,\"b\":1}", "{\"b\":1,\"c\":1}"));
+                TEXTS("{\"b\":1,\"a\":1}", "{\"a\":1,\"c\":1}", "{\"b\":1,\"a\":1,\"c\":1}", NULL,
+                      "{\"a\":1}", "{\"a\":1,\"b\":1}", "{\"b\":1,\"c\":1}"));
 }
 
 // --- masks
@@ -364,12 +405,14 @@ static void check_mask(const Masks *t, Matcher *m, Str text) {
         Str piece = str_of(tokens[id]);
         CHECK(matcher_accept(one, text) == text.len, "%s: %.*s", t->what, SHOWN(text));
         bool fits = piece.len && matcher_accept(one, piece) == piece.len;
-        CHECK(fits == (copy[id / 64] >> (id & 63) & 1), "%s: after %.*s token '%s'", t->what, SHOWN(text), tokens[id]);
+        CHECK(fits == (copy[id / 64] >> (id & 63) & 1), "%s: after %.*s token '%s'", t->what,
+              SHOWN(text), tokens[id]);
         matcher_free(one);
     }
 }
 
-// A random walk through a constraint: masks are those of every token tried alone, and no way is a dead end.
+// A random walk through a constraint: masks are those of every token tried alone, and no way is a
+// dead end.
 static void walk(const Grammar *c, const char *what, uint64_t *seed) {
     static Vocabulary *small, *bytes;
     if (!small) small = small_vocabulary(), bytes = byte_vocabulary();
@@ -381,13 +424,14 @@ static void walk(const Grammar *c, const char *what, uint64_t *seed) {
         int fits[256], n = 0;
         for (int i = 0; i < 256; i++)
             if (mask[i / 64] >> (i & 63) & 1) fits[n++] = i;
-        CHECK(n > 0 || matcher_is_end(b), "%s: nothing can follow %s", what, text.len ? text.data : "");
+        CHECK(n > 0 || matcher_is_end(b), "%s: nothing can follow %s", what,
+              text.len ? text.data : "");
         if (!n || (matcher_is_end(b) && test_random(seed) % 4 == 0)) break;
         check_mask(&t, m, buffer_str(&text));
         char one = (char)fits[test_random(seed) % (uint64_t)n];
         buffer_append(&text, &one, 1);
-        CHECK(matcher_accept(b, (Str){&one, 1}) == 1 && matcher_accept(m, (Str){&one, 1}) == 1, "%s: %s", what,
-              text.data);
+        CHECK(matcher_accept(b, (Str){&one, 1}) == 1 && matcher_accept(m, (Str){&one, 1}) == 1,
+              "%s: %s", what, text.data);
     }
     buffer_free(&text);
     matcher_free(m), matcher_free(b), matcher_free(t.tables);
@@ -400,8 +444,8 @@ static void masks(void) {
         for (int k = 0; c && k < 3; k++) walk(c, schemas[i].schema, &seed);
         grammar_free(c);
     }
-    Grammar *c =
-        grammar_of("root ::= a (\",\" a)*\na ::= [^\\x00-\\x1f,]{1,3} | \"\\u20ac\" \"(\" a \")\" | \"{\\\"\"\n");
+    Grammar *c = grammar_of("root ::= a (\",\" a)*\na ::= [^\\x00-\\x1f,]{1,3} | \"\\u20ac\" \"(\" "
+                            "a \")\" | \"{\\\"\"\n");
     for (int k = 0; c && k < 10; k++) walk(c, "grammar", &seed);
     grammar_free(c);
     c = regex_of("([a-z]+ [^ ]*\\n)+|\"[^\"]{0,5}\"|\xc3\xa9+");
@@ -422,8 +466,9 @@ static void first_space(void) {
 
 static void forced(void) {
     Vocabulary *v = small_vocabulary();
-    Grammar *c = schema_of("{\"type\":\"object\",\"properties\":{\"name\":{\"const\":\"ab\"}},\"required\":[\"name\"],"
-                           "\"additionalProperties\":false}");
+    Grammar *c = schema_of(
+        "{\"type\":\"object\",\"properties\":{\"name\":{\"const\":\"ab\"}},\"required\":[\"name\"],"
+        "\"additionalProperties\":false}");
     Matcher *m = matcher_new(c, v, NULL);
     Buffer out = {0};
     matcher_accept(m, str_of("{\"n"));
@@ -453,7 +498,8 @@ static void flushes(void) {
     }
     const uint64_t *mask = matcher_mask(other, false);
     int b = 25, a = 24;
-    CHECK(!strcmp(tokens[b], "b") && mask[0] >> b & 1 && !(mask[0] >> a & 1), "%llx", (unsigned long long)mask[0]);
+    CHECK(!strcmp(tokens[b], "b") && mask[0] >> b & 1 && !(mask[0] >> a & 1), "%llx",
+          (unsigned long long)mask[0]);
     buffer_free(&text), matcher_free(m), matcher_free(other), grammar_free(c), vocabulary_free(v);
 }
 

@@ -1,5 +1,6 @@
-// The targets of tests/fuzz without libFuzzer: every seed, and for each some that are changed at random. What is wrong
-// ends the process, which run.sh counts as a failure. LLAMA31_FUZZ says how many changes (default 60).
+// The targets of tests/fuzz without libFuzzer: every seed, and for each some that are changed at
+// random. What is wrong ends the process, which run.sh counts as a failure. LLAMA31_FUZZ says how
+// many changes (default 60).
 #include "../base/files.h"
 #include "fuzz/targets.h"
 #include "test.h"
@@ -41,7 +42,8 @@ static void replay(const FuzzTarget *t, const char *path) {
         copy.len = 0;
         buffer_put(&copy, buffer_str(&seed));
         change(&copy);
-        uint8_t *exact = malloc(copy.len + !copy.len); // so that a sanitizer sees every byte beyond it
+        uint8_t *exact =
+            malloc(copy.len + !copy.len); // so that a sanitizer sees every byte beyond it
         if (copy.len) memcpy(exact, copy.data, copy.len);
         t->run(exact, copy.len);
         free(exact);
@@ -51,7 +53,8 @@ static void replay(const FuzzTarget *t, const char *path) {
 }
 
 static void test_targets(void) {
-    int saved = dup(STDERR_FILENO), null = open("/dev/null", O_WRONLY | O_CLOEXEC); // warnings about spoilt files
+    int saved = dup(STDERR_FILENO),
+        null = open("/dev/null", O_WRONLY | O_CLOEXEC); // warnings about spoilt files
     dup2(null, STDERR_FILENO);
     for (int i = 0; i < N_FUZZ_TARGETS; i++) {
         char folder[64], path[400];

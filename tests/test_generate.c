@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-// A constraint for tests: every fifth token is followed by `n` given ones, handed out at most `most` at a time, and
-// some tokens are banned at some positions.
+// A constraint for tests: every fifth token is followed by `n` given ones, handed out at most
+// `most` at a time, and some tokens are banned at some positions.
 typedef struct {
     int n_accepted, n_due, n, most, n_vocab;
     int tokens[2 * MAX_AHEAD];
@@ -29,7 +29,8 @@ static void ban(void *arg, float *logits) {
 static void note_token(void *arg, int token) {
     Teller *t = arg;
     if (t->n_due > 0) {
-        CHECK(token == t->tokens[t->n - t->n_due], "token %d, expected %d", token, t->tokens[t->n - t->n_due]);
+        CHECK(token == t->tokens[t->n - t->n_due], "token %d, expected %d", token,
+              t->tokens[t->n - t->n_due]);
         t->n_due--;
     } else if (t->n_accepted % 5 == 4) {
         t->n_due = t->n;
@@ -66,19 +67,22 @@ static void compare(const Request *r, Teller teller, int most) {
     int n_one = run(&one, *r, teller, a);
     teller.most = most;
     int n_many = run(&many, *r, teller, b);
-    CHECK(one.finish == many.finish && one.n_generated == many.n_generated && one.stop_token == many.stop_token,
-          "%d at a time: finish %d and %d, %d and %d tokens", most, one.finish, many.finish, one.n_generated,
-          many.n_generated);
-    CHECK(str_eq(buffer_str(&one.text), buffer_str(&many.text)), "%d at a time: %s | %s", most, one.text.data,
-          many.text.data);
-    CHECK(a->n_tokens == b->n_tokens && !memcmp(a->tokens, b->tokens, (size_t)a->n_tokens * sizeof(int)),
+    CHECK(one.finish == many.finish && one.n_generated == many.n_generated &&
+              one.stop_token == many.stop_token,
+          "%d at a time: finish %d and %d, %d and %d tokens", most, one.finish, many.finish,
+          one.n_generated, many.n_generated);
+    CHECK(str_eq(buffer_str(&one.text), buffer_str(&many.text)), "%d at a time: %s | %s", most,
+          one.text.data, many.text.data);
+    CHECK(a->n_tokens == b->n_tokens &&
+              !memcmp(a->tokens, b->tokens, (size_t)a->n_tokens * sizeof(int)),
           "%d at a time: other tokens in the session", most);
     for (int i = 0; one.logprobs && i < one.n_generated && i < many.n_generated; i++)
         CHECK(!memcmp(&one.logprobs[i].logprob, &many.logprobs[i].logprob, sizeof(float)) &&
-                  !memcmp(one.logprobs[i].top, many.logprobs[i].top, (size_t)r->n_logprobs * sizeof(Alternative)),
+                  !memcmp(one.logprobs[i].top, many.logprobs[i].top,
+                          (size_t)r->n_logprobs * sizeof(Alternative)),
               "%d at a time: log-probabilities of token %d", most, i);
-    CHECK(n_many < n_one || one.n_generated < 7 || !teller.n, "%d at a time: %d forwards, %d one by one", most, n_many,
-          n_one);
+    CHECK(n_many < n_one || one.n_generated < 7 || !teller.n,
+          "%d at a time: %d forwards, %d one by one", most, n_many, n_one);
     sequence_free(&one);
     sequence_free(&many);
     session_free(a);
@@ -105,8 +109,12 @@ static void forced(void) {
     open_model("Once upon a time");
     Str stop = str_of("e d");
     Request r = {.prompt = ids.data, .n_prompt = ids.len, .max_tokens = 90, .max_context = 512};
-    r.sample = (SampleOptions){
-        .temp = 1.2f, .top_k = 40, .top_p = 0.95f, .repeat_penalty = 1.3f, .repeat_last_n = 20, .seed = 11};
+    r.sample = (SampleOptions){.temp = 1.2f,
+                               .top_k = 40,
+                               .top_p = 0.95f,
+                               .repeat_penalty = 1.3f,
+                               .repeat_last_n = 20,
+                               .seed = 11};
     Teller t = {.n = 9, .n_vocab = model.config.vocab_size};
     for (int i = 0; i < t.n; i++) t.tokens[i] = 300 + 17 * i;
     for (int most = 2; most <= MAX_AHEAD; most += 7) compare(&r, t, most);
@@ -125,12 +133,20 @@ static void forced(void) {
 
 // A text that the model repeats, greedily and not.
 static void guessed(void) {
-    open_model("One day a dog met a cat. The dog said hello. One day a dog met a cat. The dog said hello. One day");
-    Request r = {.prompt = ids.data, .n_prompt = ids.len, .max_tokens = 150, .max_context = 512, .n_logprobs = 2};
+    open_model("One day a dog met a cat. The dog said hello. One day a dog met a cat. The dog said "
+               "hello. One day");
+    Request r = {.prompt = ids.data,
+                 .n_prompt = ids.len,
+                 .max_tokens = 150,
+                 .max_context = 512,
+                 .n_logprobs = 2};
     r.ignore_eos = true;
     for (int i = 0; i < 4; i++) {
-        r.sample = (SampleOptions){
-            .temp = 0.3f * (float)i, .top_p = 1, .repeat_penalty = 1 + 0.1f * (float)i, .repeat_last_n = -1, .seed = 3};
+        r.sample = (SampleOptions){.temp = 0.3f * (float)i,
+                                   .top_p = 1,
+                                   .repeat_penalty = 1 + 0.1f * (float)i,
+                                   .repeat_last_n = -1,
+                                   .seed = 3};
         compare(&r, (Teller){0}, 2);
     }
     close_model();
@@ -139,14 +155,22 @@ static void guessed(void) {
 // The model drafts for itself: what it guesses is right, also when tokens are drawn.
 static void drafted(void) {
     open_model("Once upon a time");
-    Request r = {.prompt = ids.data, .n_prompt = ids.len, .max_tokens = 80, .max_context = 512, .n_logprobs = 2};
+    Request r = {.prompt = ids.data,
+                 .n_prompt = ids.len,
+                 .max_tokens = 80,
+                 .max_context = 512,
+                 .n_logprobs = 2};
     for (int i = 0; i < 3; i++) {
-        r.sample = (SampleOptions){
-            .temp = 0.5f * (float)i, .top_p = 0.95f, .repeat_penalty = 1.1f, .repeat_last_n = 64, .seed = 3};
+        r.sample = (SampleOptions){.temp = 0.5f * (float)i,
+                                   .top_p = 0.95f,
+                                   .repeat_penalty = 1.1f,
+                                   .repeat_last_n = 64,
+                                   .seed = 3};
         draft = draft_new(&model);
         compare(&r, (Teller){0}, 2);
         draft_free(draft);
-        CHECK(n_guessed > 0 && n_right * 10 >= n_guessed * 9, "%d of %d right", (int)n_right, (int)n_guessed);
+        CHECK(n_guessed > 0 && n_right * 10 >= n_guessed * 9, "%d of %d right", (int)n_right,
+              (int)n_guessed);
     }
     draft = NULL;
     close_model();

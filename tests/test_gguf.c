@@ -1,5 +1,5 @@
-// Reading GGUF: what is sound is found again, and no damage, cut, flip or absurd figure does harm or
-// costs time and memory.
+// Reading GGUF: what is sound is found again, and no damage, cut, flip or absurd figure does harm
+// or costs time and memory.
 #include "make_gguf.h"
 #include "test.h"
 
@@ -72,12 +72,14 @@ static void contents(void) {
         const char *key;
         double value;
         bool is_unsigned;
-    } numbers[] = {{"u8", 200, 1}, {"i8", -5, 0},  {"u16", 60000, 1}, {"i16", -300, 0}, {"u32", 4000000000, 1},
-                   {"i32", 7, 1},  {"i64", -1, 0}, {"f64", 1.5, 0},   {"f32", -0.25, 0}};
+    } numbers[] = {{"u8", 200, 1},   {"i8", -5, 0},          {"u16", 60000, 1},
+                   {"i16", -300, 0}, {"u32", 4000000000, 1}, {"i32", 7, 1},
+                   {"i64", -1, 0},   {"f64", 1.5, 0},        {"f32", -0.25, 0}};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         double x = 0;
         uint64_t u = 0;
-        CHECK(gguf_f64(&g, numbers[i].key, &x, &e) && x == numbers[i].value, "%s: %g", numbers[i].key, x);
+        CHECK(gguf_f64(&g, numbers[i].key, &x, &e) && x == numbers[i].value, "%s: %g",
+              numbers[i].key, x);
         CHECK(gguf_u64(&g, numbers[i].key, &u, &e) == numbers[i].is_unsigned, "%s", numbers[i].key);
         CHECK(!numbers[i].is_unsigned || (double)u == x, "%s", numbers[i].key);
     }
@@ -89,8 +91,9 @@ static void contents(void) {
     CHECK(!gguf_f64(&g, "u64", &x, &e), "2^64 - 1 is no double");
     CHECK(gguf_bool(&g, "yes", &yes, &e) && yes, "bool");
     CHECK(gguf_string(&g, "text", &s, &e) && str_is(s, "hello"), "string");
-    CHECK(!gguf_u64(&g, "nothing", &u, &e) && e.code == EXIT_MODEL && strstr(e.text, "small: nothing: expected"), "%s",
-          e.text);
+    CHECK(!gguf_u64(&g, "nothing", &u, &e) && e.code == EXIT_MODEL &&
+              strstr(e.text, "small: nothing: expected"),
+          "%s", e.text);
     CHECK(!gguf_u64(&g, "text", &u, &e) && strstr(e.text, "found string"), "%s", e.text);
     CHECK(!gguf_bool(&g, "u8", &yes, &e) && !gguf_string(&g, "words", &s, &e), "kinds");
     const GgufValue *words = gguf_array(&g, "words", GGUF_STRING, &e);
@@ -98,11 +101,14 @@ static void contents(void) {
     if (words) {
         const uint8_t *cursor = words->data;
         gguf_next_string(&cursor);
-        CHECK(gguf_next_string(&cursor).len == 0 && str_is(gguf_next_string(&cursor), "ccc"), "strings");
+        CHECK(gguf_next_string(&cursor).len == 0 && str_is(gguf_next_string(&cursor), "ccc"),
+              "strings");
         CHECK(cursor == words->data + words->bytes, "end of the array");
     }
     const GgufTensor *a = gguf_tensor(&g, "a.weight"), *b = gguf_tensor(&g, "b.weight");
-    CHECK(a && a->n_dims == 2 && a->dims[0] == 8 && a->dims[1] == 2 && a->dims[2] == 1 && a->bytes == 64, "a.weight");
+    CHECK(a && a->n_dims == 2 && a->dims[0] == 8 && a->dims[1] == 2 && a->dims[2] == 1 &&
+              a->bytes == 64,
+          "a.weight");
     CHECK(a && !memcmp(a->data, weights, 64), "a.weight's data");
     CHECK(b && b->type == TYPE_Q8_0 && b->bytes == 34 && !gguf_tensor(&g, "c.weight"), "b.weight");
     gguf_close(&g);
@@ -114,20 +120,24 @@ static void types(void) {
         uint32_t type;
         const char *name;
         double bits;
-    } known[] = {{0, "F32", 32},       {1, "F16", 16},          {30, "BF16", 16},    {8, "Q8_0", 8.5},
-                 {2, "Q4_0", 4.5},     {3, "Q4_1", 5},          {6, "Q5_0", 5.5},    {7, "Q5_1", 6},
-                 {10, "Q2_K", 2.625},  {11, "Q3_K", 3.4375},    {12, "Q4_K", 4.5},   {13, "Q5_K", 5.5},
-                 {14, "Q6_K", 6.5625}, {16, "IQ2_XXS", 2.0625}, {20, "IQ4_NL", 4.5}, {23, "IQ4_XS", 4.25}};
+    } known[] = {
+        {0, "F32", 32},       {1, "F16", 16},          {30, "BF16", 16},    {8, "Q8_0", 8.5},
+        {2, "Q4_0", 4.5},     {3, "Q4_1", 5},          {6, "Q5_0", 5.5},    {7, "Q5_1", 6},
+        {10, "Q2_K", 2.625},  {11, "Q3_K", 3.4375},    {12, "Q4_K", 4.5},   {13, "Q5_K", 5.5},
+        {14, "Q6_K", 6.5625}, {16, "IQ2_XXS", 2.0625}, {20, "IQ4_NL", 4.5}, {23, "IQ4_XS", 4.25}};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         const TypeInfo *t = type_info(known[i].type);
-        CHECK(!strcmp(t->name, known[i].name) && 8.0 * t->bytes / t->block == known[i].bits, "%s", known[i].name);
+        CHECK(!strcmp(t->name, known[i].name) && 8.0 * t->bytes / t->block == known[i].bits, "%s",
+              known[i].name);
     }
-    static const uint32_t unused[] = {4, 5, 31, 32, 33, 36, 37, 38, TYPE_COUNT, 1u << 31, UINT32_MAX};
+    static const uint32_t unused[] = {4,  5,  31,         32,       33,        36,
+                                      37, 38, TYPE_COUNT, 1u << 31, UINT32_MAX};
     for (size_t i = 0; i < sizeof unused / sizeof *unused; i++)
         CHECK(type_info(unused[i])->block == 0, "%u", unused[i]);
 }
 
-// Parses a copy that ends where its memory ends. Sound or not, what comes back must be inside it and say so.
+// Parses a copy that ends where its memory ends. Sound or not, what comes back must be inside it
+// and say so.
 static bool parse_copy(const void *data, size_t n, Error *err) {
     uint8_t *copy = malloc(n ? n : 1);
     unsigned sum = 0;
@@ -136,14 +146,17 @@ static bool parse_copy(const void *data, size_t n, Error *err) {
     bool ok = gguf_parse(&g, copy, n, "bad.gguf", err);
     if (!ok) {
         CHECK(err->code == EXIT_MODEL && !strncmp(err->text, "bad.gguf: ", 10), "%s", err->text);
-        CHECK(!strchr(err->text, '\n') && strstr(err->text, "expected") && strstr(err->text, "found"), "%s", err->text);
+        CHECK(!strchr(err->text, '\n') && strstr(err->text, "expected") &&
+                  strstr(err->text, "found"),
+              "%s", err->text);
     } else {
         for (int i = 0; i < g.n_values; i++) {
             const GgufValue *v = &g.values[i];
             for (size_t k = 0; k < v->bytes; k++) sum += v->data[k];
         }
         for (int i = 0; i < g.n_tensors; i++)
-            for (size_t k = 0; k < g.tensors[i].bytes; k++) sum += ((const uint8_t *)g.tensors[i].data)[k];
+            for (size_t k = 0; k < g.tensors[i].bytes; k++)
+                sum += ((const uint8_t *)g.tensors[i].data)[k];
         gguf_close(&g);
     }
     free(copy);
@@ -194,12 +207,15 @@ static void flips(void) {
     buffer_free(&file);
 }
 
-// Bad files, each made by one of the functions below from a number; the message must name what is wrong.
+// Bad files, each made by one of the functions below from a number; the message must name what is
+// wrong.
 static void bad_alignment(Maker *m, uint64_t v) {
     make_u32(m, "general.alignment", (uint32_t)v);
     make_tensor(m, "w", TYPE_F32, 8, 1, NULL, 32);
 }
-static void bad_alignment_kind(Maker *m, uint64_t kind) { make_value(m, "general.alignment", (GgufKind)kind, 32); }
+static void bad_alignment_kind(Maker *m, uint64_t kind) {
+    make_value(m, "general.alignment", (GgufKind)kind, 32);
+}
 static void bad_version(Maker *m, uint64_t v) { m->version = (uint32_t)v; }
 static void bad_n_tensors(Maker *m, uint64_t n) { m->n_tensors = n; }
 static void bad_n_values(Maker *m, uint64_t n) { m->n_values = n; }
@@ -232,7 +248,9 @@ static void bad_kind(Maker *m, uint64_t kind) {
     make_key(m, "k", (uint32_t)kind);
     make_le(&m->values, 0, 8);
 }
-static void bad_item_kind(Maker *m, uint64_t kind) { make_array(m, "k", (GgufKind)kind, 1, "12345678", 8); }
+static void bad_item_kind(Maker *m, uint64_t kind) {
+    make_array(m, "k", (GgufKind)kind, 1, "12345678", 8);
+}
 static void bad_bool(Maker *m, uint64_t v) { make_value(m, "b", GGUF_BOOL, v); }
 static void bad_twice(Maker *m, uint64_t v) {
     make_u32(m, "same", (uint32_t)v);
@@ -243,14 +261,20 @@ static void bad_n_dims(Maker *m, uint64_t n) {
     make_info(m, "w", (int)n, (const uint64_t[8]){1, 1, 1, 1, 1, 1, 1, 1}, 0, 0);
 }
 static void bad_dim(Maker *m, uint64_t n) { make_info(m, "w", 1, &n, TYPE_F32, 0); }
-static void bad_square(Maker *m, uint64_t n) { make_info(m, "w", 2, (const uint64_t[]){n, n}, TYPE_F32, 0); }
-static void bad_rows(Maker *m, uint64_t n) { make_info(m, "w", 2, (const uint64_t[]){32, n}, TYPE_F32, 0); }
+static void bad_square(Maker *m, uint64_t n) {
+    make_info(m, "w", 2, (const uint64_t[]){n, n}, TYPE_F32, 0);
+}
+static void bad_rows(Maker *m, uint64_t n) {
+    make_info(m, "w", 2, (const uint64_t[]){32, n}, TYPE_F32, 0);
+}
 static void bad_q4_row(Maker *m, uint64_t n) { make_info(m, "w", 1, &n, TYPE_Q4_0, 0); }
 static void bad_sum(Maker *m, uint64_t n) {
     make_info(m, "v", 1, &n, 24, 0);
     make_info(m, "w", 1, &n, 24, n);
 }
-static void bad_type(Maker *m, uint64_t type) { make_info(m, "w", 1, &(uint64_t){256}, (uint32_t)type, 0); }
+static void bad_type(Maker *m, uint64_t type) {
+    make_info(m, "w", 1, &(uint64_t){256}, (uint32_t)type, 0);
+}
 static void bad_offset(Maker *m, uint64_t offset) {
     make_tensor(m, "v", TYPE_F32, 32, 1, NULL, 128);
     make_info(m, "w", 1, &(uint64_t){16}, TYPE_F32, offset);
@@ -267,7 +291,9 @@ static void bad_name(Maker *m, uint64_t len) {
 static void bad_tensor_twice(Maker *m, uint64_t n) {
     for (uint64_t i = 0; i < n; i++) make_tensor(m, "w", TYPE_F32, 8, 1, NULL, 32);
 }
-static void bad_last_byte(Maker *m, uint64_t missing) { make_tensor(m, "w", TYPE_F32, 8, 1, NULL, 32 - missing); }
+static void bad_last_byte(Maker *m, uint64_t missing) {
+    make_tensor(m, "w", TYPE_F32, 8, 1, NULL, 32 - missing);
+}
 
 static const struct {
     void (*make)(Maker *m, uint64_t n);
@@ -354,13 +380,14 @@ static void absurdities(void) {
         bad_files[i].make(&m, bad_files[i].n);
         Buffer file = make_end(&m);
         CHECK(!parse_copy(file.data, file.len, &e), "case %zu: accepted", i);
-        CHECK((strstr(e.text, bad_files[i].says) || (is_small && strstr(e.text, ": dimensions: "))), "case %zu: %s", i,
-              e.text);
+        CHECK((strstr(e.text, bad_files[i].says) || (is_small && strstr(e.text, ": dimensions: "))),
+              "case %zu: %s", i, e.text);
         buffer_free(&file);
     }
     getrusage(RUSAGE_SELF, &after);
     CHECK(cpu_sec() - start < 1, "%g s", cpu_sec() - start);
-    CHECK(HAS_ASAN || after.ru_maxrss - before.ru_maxrss < 65536, "%ld KiB", after.ru_maxrss - before.ru_maxrss);
+    CHECK(HAS_ASAN || after.ru_maxrss - before.ru_maxrss < 65536, "%ld KiB",
+          after.ru_maxrss - before.ru_maxrss);
     static const char *const magics[] = {"FUGG\3xxx", "ggml\1xxx", "GGUF", "GGU", ""};
     for (size_t i = 0; i < sizeof magics / sizeof *magics; i++) {
         Error e;
@@ -375,15 +402,16 @@ static void accepted(void) { // unusual, but as the format allows
     make_begin(&m);
     m.version = 2;
     make_array(&m, "none", GGUF_F32, 0, "", 0);
-    make_info(&m, "later", 4, (const uint64_t[]){2, 2, 2, 1}, TYPE_F32, 64); // not in order, with a gap
+    make_info(&m, "later", 4, (const uint64_t[]){2, 2, 2, 1}, TYPE_F32,
+              64); // not in order, with a gap
     make_info(&m, "sooner", 1, (const uint64_t[]){8}, TYPE_F32, 0);
     for (int i = 0; i < 96; i++) buffer_append(&m.data, "", 1);
     Buffer file = make_end(&m);
     CHECK(parse_copy(file.data, file.len, &e), "%s", e.text);
     buffer_free(&file);
     for (int i = 0; i < 3; i++) {
-        file = make_llama_file(
-            (MakeLlama){.is_vocabulary_only = i == 0, .is_sentencepiece = i == 1, .has_rope_freqs = i == 2});
+        file = make_llama_file((MakeLlama){
+            .is_vocabulary_only = i == 0, .is_sentencepiece = i == 1, .has_rope_freqs = i == 2});
         CHECK(parse_copy(file.data, file.len, &e), "%s", e.text);
         buffer_free(&file);
     }
@@ -414,7 +442,8 @@ static void many_keys(void) {
     buffer_free(&file);
 }
 
-// A file like Llama 3.1 8B in BF16, but sparse: a large vocabulary and 16 GB of weights that nobody reads.
+// A file like Llama 3.1 8B in BF16, but sparse: a large vocabulary and 16 GB of weights that nobody
+// reads.
 static void large(void) {
     enum { N_TOKENS = 128256, N_MERGES = 280147 };
     uint64_t rows = 1u << 21;
@@ -426,7 +455,8 @@ static void large(void) {
     make_begin(&m);
     for (int i = 0; i < N_MERGES; i++) {
         make_item(&items, text, (size_t)snprintf(text, sizeof text, "left%d right", i));
-        if (i == N_TOKENS - 1) make_array(&m, "tokenizer.ggml.tokens", GGUF_STRING, N_TOKENS, items.data, items.len);
+        if (i == N_TOKENS - 1)
+            make_array(&m, "tokenizer.ggml.tokens", GGUF_STRING, N_TOKENS, items.data, items.len);
     }
     make_array(&m, "tokenizer.ggml.merges", GGUF_STRING, N_MERGES, items.data, items.len);
     make_info(&m, "w", 2, (const uint64_t[]){4096, rows}, TYPE_BF16, 0);
@@ -469,46 +499,61 @@ static const char *make_shard(int no, int count, int total, const char *tensor, 
 static void shards(void) {
     Gguf g;
     Error e = {0};
-    const char *first = make_shard(0, 3, 2, NULL, "m-00001-of-00003.gguf"); // the first often has no tensors
+    const char *first =
+        make_shard(0, 3, 2, NULL, "m-00001-of-00003.gguf"); // the first often has no tensors
     const char *second = make_shard(1, 3, 2, "one", "m-00002-of-00003.gguf");
     const char *third = make_shard(2, 3, 2, "two", "m-00003-of-00003.gguf");
     bool ok = gguf_open(&g, first, &e);
-    CHECK(ok && g.n_shards == 3 && g.n_tensors == 2 && gguf_find(&g, "general.architecture"), "%s", e.text);
+    CHECK(ok && g.n_shards == 3 && g.n_tensors == 2 && gguf_find(&g, "general.architecture"), "%s",
+          e.text);
     if (ok) {
         const GgufTensor *t = gguf_tensor(&g, "two");
         CHECK(t && t->shard == 2 && !memcmp(t->data, weights + 2, 32), "two");
         gguf_close(&g);
     }
-    CHECK(!gguf_open(&g, second, &e) && e.code == EXIT_MODEL && strstr(e.text, "first shard"), "%s", e.text);
+    CHECK(!gguf_open(&g, second, &e) && e.code == EXIT_MODEL && strstr(e.text, "first shard"), "%s",
+          e.text);
     make_shard(1, 3, 2, "one", "m-00003-of-00003.gguf");
-    CHECK(!gguf_open(&g, first, &e) && e.code == EXIT_MODEL && strstr(e.text, "split.no: expected 2, found 1"), "%s",
-          e.text);
+    CHECK(!gguf_open(&g, first, &e) && e.code == EXIT_MODEL &&
+              strstr(e.text, "split.no: expected 2, found 1"),
+          "%s", e.text);
     make_shard(2, 3, 2, "one", "m-00003-of-00003.gguf");
-    CHECK(!gguf_open(&g, first, &e) && e.code == EXIT_MODEL && strstr(e.text, "one: expected it once"), "%s", e.text);
+    CHECK(!gguf_open(&g, first, &e) && e.code == EXIT_MODEL &&
+              strstr(e.text, "one: expected it once"),
+          "%s", e.text);
     make_shard(2, 3, 2, NULL, "m-00003-of-00003.gguf");
-    CHECK(!gguf_open(&g, first, &e) && strstr(e.text, "split.tensors.count: expected 1"), "%s", e.text);
+    CHECK(!gguf_open(&g, first, &e) && strstr(e.text, "split.tensors.count: expected 1"), "%s",
+          e.text);
     make_path("m-00003-of-00003.gguf", "GGUF", 4);
-    CHECK(!gguf_open(&g, first, &e) && e.code == EXIT_MODEL && strstr(e.text, "00003-of-00003.gguf: byte 4"), "%s",
-          e.text);
+    CHECK(!gguf_open(&g, first, &e) && e.code == EXIT_MODEL &&
+              strstr(e.text, "00003-of-00003.gguf: byte 4"),
+          "%s", e.text);
     unlink(third);
-    CHECK(!gguf_open(&g, first, &e) && e.code == EXIT_RUNTIME && strstr(e.text, "00003-of-00003.gguf: No such"), "%s",
-          e.text);
+    CHECK(!gguf_open(&g, first, &e) && e.code == EXIT_RUNTIME &&
+              strstr(e.text, "00003-of-00003.gguf: No such"),
+          "%s", e.text);
     make_shard(0, 2, 2, "one", "m-00001-of-00003.gguf");
     CHECK(!gguf_open(&g, first, &e) && strstr(e.text, "split.count: expected 3"), "%s", e.text);
-    CHECK(!gguf_open(&g, make_shard(0, 2, 2, "one", "renamed.gguf"), &e) && strstr(e.text, "split.count"), "%s",
-          e.text);
+    CHECK(!gguf_open(&g, make_shard(0, 2, 2, "one", "renamed.gguf"), &e) &&
+              strstr(e.text, "split.count"),
+          "%s", e.text);
 }
 
 static void unreadable(void) {
     Gguf g;
     Error e = {0};
     const char *path = make_path("empty.gguf", "", 0);
-    CHECK(!gguf_open(&g, path, &e) && e.code == EXIT_MODEL && strstr(e.text, "magic"), "%s", e.text);
-    CHECK(!gguf_open(&g, "/tmp", &e) && e.code == EXIT_RUNTIME && strstr(e.text, "directory"), "%s", e.text);
+    CHECK(!gguf_open(&g, path, &e) && e.code == EXIT_MODEL && strstr(e.text, "magic"), "%s",
+          e.text);
+    CHECK(!gguf_open(&g, "/tmp", &e) && e.code == EXIT_RUNTIME && strstr(e.text, "directory"), "%s",
+          e.text);
     CHECK(!gguf_open(&g, "/dev/zero", &e) && e.code == EXIT_RUNTIME, "%s", e.text);
-    CHECK(!gguf_open(&g, "/nowhere/x.gguf", &e) && e.code == EXIT_RUNTIME && strstr(e.text, "No such"), "%s", e.text);
+    CHECK(!gguf_open(&g, "/nowhere/x.gguf", &e) && e.code == EXIT_RUNTIME &&
+              strstr(e.text, "No such"),
+          "%s", e.text);
     unlink(path);
-    CHECK(mkfifo(path, 0600) == 0 && !gguf_open(&g, path, &e) && e.code == EXIT_RUNTIME, "%s", e.text);
+    CHECK(mkfifo(path, 0600) == 0 && !gguf_open(&g, path, &e) && e.code == EXIT_RUNTIME, "%s",
+          e.text);
     unlink(path);
 }
 
@@ -521,7 +566,8 @@ static void forbidden(void) {
     }
     const char *path = make_path("locked.gguf", "GGUF", 4);
     chmod(path, 0);
-    CHECK(!gguf_open(&g, path, &e) && e.code == EXIT_RUNTIME && strstr(e.text, "denied"), "%s", e.text);
+    CHECK(!gguf_open(&g, path, &e) && e.code == EXIT_RUNTIME && strstr(e.text, "denied"), "%s",
+          e.text);
     unlink(path);
 }
 

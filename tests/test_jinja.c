@@ -212,8 +212,8 @@ static void language(void) {
         Buffer text = {0}, own = {0};
         buffer_puts(&text, "");
         render(cases[i][0], variables, &text, &own);
-        CHECK(!strcmp(text.data, cases[i][1]), "%s: found \"%s\", expected \"%s\"", cases[i][0], text.data,
-              cases[i][1]);
+        CHECK(!strcmp(text.data, cases[i][1]), "%s: found \"%s\", expected \"%s\"", cases[i][0],
+              text.data, cases[i][1]);
         buffer_free(&text);
         buffer_free(&own);
     }
@@ -259,8 +259,8 @@ static void refusals(void) {
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         Buffer text = {0}, own = {0};
-        CHECK(!render(bad[i][0], variables, &text, &own) && strstr(text.data, bad[i][1]), "%s: %s", bad[i][0],
-              text.data);
+        CHECK(!render(bad[i][0], variables, &text, &own) && strstr(text.data, bad[i][1]), "%s: %s",
+              bad[i][0], text.data);
         buffer_free(&text);
         buffer_free(&own);
     }
@@ -279,16 +279,19 @@ static void provenance(void) {
         {"{% filter trim %} <{{ a }}> {% endfilter %}", "<...>"},
         {"{{ ('<' ~ a)|tojson }}", ".<...."},
         {"{{ (a ~ '|')|list }}", ".................|.."},
-        {"{{ ('<|' ~ a ~ '|>').strip('<|') }}{{ ' x '.strip() }}", "..|>x"}, // the first byte of data goes too
+        {"{{ ('<|' ~ a ~ '|>').strip('<|') }}{{ ' x '.strip() }}",
+         "..|>x"}, // the first byte of data goes too
         {"{{ {'<k>': a} }}", "..<k>........."},
         {"{{ [a, '<b>']|first }}{{ [a, '<b>'][1] }}", "...<b>"},
     };
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++) {
         Buffer text = {0}, own = {0};
-        CHECK(render(owned[i][0], json, &text, &own) && own.len == text.len, "%s: %s", owned[i][0], text.data);
+        CHECK(render(owned[i][0], json, &text, &own) && own.len == text.len, "%s: %s", owned[i][0],
+              text.data);
         for (size_t k = 0; k < own.len; k++)
             if (!own.data[k]) text.data[k] = '.';
-        CHECK(!strcmp(text.data, owned[i][1]), "%s: found %s, expected %s", owned[i][0], text.data, owned[i][1]);
+        CHECK(!strcmp(text.data, owned[i][1]), "%s: found %s, expected %s", owned[i][0], text.data,
+              owned[i][1]);
         buffer_free(&text);
         buffer_free(&own);
     }
@@ -311,7 +314,8 @@ static char *nested(const char *open, const char *close) {
 
 // Templates that would go on for ever, or need all memory, or all of the stack.
 static void hostile(void) {
-    static const char doubling[] = "{% set ns = namespace(x='0123456789') %}{% for i in range(60) %}";
+    static const char doubling[] =
+        "{% set ns = namespace(x='0123456789') %}{% for i in range(60) %}";
     char *bad[] = {
         repeated(doubling, "", 0, "{% set ns.x = ns.x ~ ns.x %}{% endfor %}"),
         repeated(doubling, "", 0, "{% set ns.x = [ns.x, ns.x] %}{% endfor %}{{ ns.x }}"),
@@ -320,8 +324,9 @@ static void hostile(void) {
         repeated("", "{% for i in range(100000) %}", 6,
                  "{{ i }}{% endfor %}{% endfor %}{% endfor %}{% endfor %}{% endfor %}{% endfor %}"),
         repeated("{% macro f(x) %}{{ f(x) }}{{ f(x) }}{% endmacro %}{{ f(1) }}", "", 0, ""),
-        repeated("{% macro f(x) %}{% if x %}{{ f(x - 1) }}{{ f(x - 1) }}{% endif %}{% endmacro %}{{ f(60) }}", "", 0,
-                 ""),
+        repeated("{% macro f(x) %}{% if x %}{{ f(x - 1) }}{{ f(x - 1) }}{% endif %}{% endmacro "
+                 "%}{{ f(60) }}",
+                 "", 0, ""),
         nested("(", ")"),
         nested("[", "]"),
         repeated("{{ ", "not ", 50000, "1 }}"),
@@ -333,28 +338,32 @@ static void hostile(void) {
         repeated("{% if 0 %}", "{% elif 0 %}", 20000, "{% endif %}"),
         repeated("", "{% if 1 %}", 20000, ""),
         repeated("{{ '", "x", 300000, "' }}"),
-        repeated(
-            "{% set ns = namespace(x=[]) %}{% for i in range(100000) %}{% set ns.x = [ns.x] %}{% endfor %}{{ ns.x }}",
-            "", 0, ""),
-        repeated("{% set ns = namespace(x=[]) %}{% for i in range(9999) %}{% set ns.x = [ns.x] %}{% endfor %}{{ ns.x "
+        repeated("{% set ns = namespace(x=[]) %}{% for i in range(100000) %}{% set ns.x = [ns.x] "
+                 "%}{% endfor %}{{ ns.x }}",
+                 "", 0, ""),
+        repeated("{% set ns = namespace(x=[]) %}{% for i in range(9999) %}{% set ns.x = [ns.x] "
+                 "%}{% endfor %}{{ ns.x "
                  "== [ns.x] }}",
                  "", 0, ""),
         repeated("{% for a in range(100000) %}{{ range(100000) | length }}{% endfor %}", "", 0, ""),
-        repeated("{% set x = 'ab' * 1000000 %}{% for i in range(100000) %}{{ x.strip(x) }}{{ x.rsplit('ba' * 1000) "
+        repeated("{% set x = 'ab' * 1000000 %}{% for i in range(100000) %}{{ x.strip(x) }}{{ "
+                 "x.rsplit('ba' * 1000) "
                  "}}{% endfor %}",
                  "", 0, ""),
-        repeated("{% set x = 'ab' * 1000000 %}{{ x.find(x[:1000000] ~ 'c') }}{{ x.count('ab' * 30 ~ 'c') }}"
+        repeated("{% set x = 'ab' * 1000000 %}{{ x.find(x[:1000000] ~ 'c') }}{{ x.count('ab' * 30 "
+                 "~ 'c') }}"
                  "{% for i in range(100000) %}{{ x.replace('ab' * 30 ~ 'c', '') }}{% endfor %}",
                  "", 0, ""),
-        repeated("{% set x = 'ab' * 1000000 %}{% for i in range(100000) %}{{ x.split('a')|length }}{{ x|tojson|length "
+        repeated("{% set x = 'ab' * 1000000 %}{% for i in range(100000) %}{{ x.split('a')|length "
+                 "}}{{ x|tojson|length "
                  "}}{% endfor %}",
                  "", 0, ""),
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         Buffer text = {0}, own = {0};
         CHECK(!render(bad[i], "{\"s\":\"x\"}", &text, &own), "%.60s", bad[i]);
-        CHECK(strstr(text.data, "too ") || strstr(text.data, "more than") || strstr(text.data, "at most") ||
-                  strstr(text.data, "deeper"),
+        CHECK(strstr(text.data, "too ") || strstr(text.data, "more than") ||
+                  strstr(text.data, "at most") || strstr(text.data, "deeper"),
               "%.60s: %s", bad[i], text.data);
         buffer_free(&text);
         buffer_free(&own);
@@ -365,16 +374,19 @@ static void hostile(void) {
 // All strings of bytes that a template can be cut or changed to end in a text or an error.
 static void mutations(void) {
     static const char source[] =
-        "{%- macro m(a, b='x') -%}{{ a ~ b }}{%- endmacro -%}{% for k, v in d.items() if k %}{{ m(k, b=v|"
+        "{%- macro m(a, b='x') -%}{{ a ~ b }}{%- endmacro -%}{% for k, v in d.items() if k %}{{ "
+        "m(k, b=v|"
         "tojson(indent=2)) }}{% if loop.last and s[1:-1:2] is string %}\n{% break %}{% endif %}{% "
-        "else %}{% set x %}q{% endset %}{% endfor %}{{ [1, {'a': (2.5, none)}]|map('first')|list }}";
+        "else %}{% set x %}q{% endset %}{% endfor %}{{ [1, {'a': (2.5, none)}]|map('first')|list "
+        "}}";
     static const char bytes[] = "{}%#-'\"()[]|.,: \n1a~\\";
     uint64_t state = 1;
     for (int i = 0; i < 3000; i++) {
         char copy[sizeof source];
         memcpy(copy, source, sizeof source);
         for (uint64_t k = test_random(&state) % 4; k < 4; k++)
-            copy[test_random(&state) % (sizeof source - 1)] = bytes[test_random(&state) % (sizeof bytes - 1)];
+            copy[test_random(&state) % (sizeof source - 1)] =
+                bytes[test_random(&state) % (sizeof bytes - 1)];
         if (i % 2) copy[test_random(&state) % sizeof source] = 0;
         Buffer text = {0}, own = {0};
         render(copy, variables, &text, &own);
@@ -398,9 +410,12 @@ static char **lines_of(const char *name, int *n) {
     return lines;
 }
 
-// A rendering, or its refusal, against the golden line (a JSON string, or an object with the error).
-static void compare(const char *name, const Jinja *t, const char *dialogue, const char *golden, int counts[2]) {
-    static const char defaults[] = "{\"add_generation_prompt\":true,\"tools\":null,\"documents\":null}";
+// A rendering, or its refusal, against the golden line (a JSON string, or an object with the
+// error).
+static void compare(const char *name, const Jinja *t, const char *dialogue, const char *golden,
+                    int counts[2]) {
+    static const char defaults[] =
+        "{\"add_generation_prompt\":true,\"tools\":null,\"documents\":null}";
     JsonDoc base = {0}, doc = {0}, want = {0};
     Error err = {0};
     Buffer text = {0}, own = {0};
@@ -412,7 +427,9 @@ static void compare(const char *name, const Jinja *t, const char *dialogue, cons
     bool ok = jinja_render(t, &(JinjaInput){objects, 2, NULL, is_own, &now}, &text, &own, &err);
     bool wanted = want.root->kind == JSON_STRING;
     CHECK(ok == wanted, "%s: %s: %s", name, dialogue, ok ? "is not refused" : err.text);
-    if (ok && wanted) CHECK(str_eq(buffer_str(&text), want.root->string), "%s: %s: %s", name, dialogue, text.data);
+    if (ok && wanted)
+        CHECK(str_eq(buffer_str(&text), want.root->string), "%s: %s: %s", name, dialogue,
+              text.data);
     counts[wanted]++;
     json_free(&base);
     json_free(&doc);
@@ -481,7 +498,8 @@ static void real_templates(void) {
         snprintf(path, sizeof path, "templates/%s.golden.jsonl", names[i]);
         char **golden = lines_of(path, &n_golden);
         CHECK(n_golden == n_dialogues, "%s: %d of %d", names[i], n_golden, n_dialogues);
-        for (int k = 0; t && k < n_golden; k++) compare(names[i], t, dialogues[k], golden[k], counts);
+        for (int k = 0; t && k < n_golden; k++)
+            compare(names[i], t, dialogues[k], golden[k], counts);
         jinja_close(t);
         buffer_free(&source);
         if (golden) free(golden[0]);

@@ -1,4 +1,5 @@
-// The JSON reader against the grammar, on texts made and broken here, and the writer against the reader.
+// The JSON reader against the grammar, on texts made and broken here, and the writer against the
+// reader.
 #include "../base/json.h"
 #include "test.h"
 
@@ -12,20 +13,24 @@ static bool parse_copy(JsonDoc *doc, const char *text, size_t n, Error *err) {
     memcpy(copy, text, n);
     bool ok = json_parse(doc, copy, n, err);
     free(copy);
-    CHECK(ok || (err->code == EXIT_RUNTIME && !strncmp(err->text, "byte ", 5) && strstr(err->text, "expected")), "%s",
-          err->text);
+    CHECK(ok || (err->code == EXIT_RUNTIME && !strncmp(err->text, "byte ", 5) &&
+                 strstr(err->text, "expected")),
+          "%s", err->text);
     CHECK(ok == (doc->root != NULL), "root");
     return ok;
 }
 
 static void values(void) {
-    static const char text[] = " {\"a\" : [1, -2.5e-3, true,false ,null,\"x\\n\\u20ac\\ud83d\\ude00\\u0000\\/\"],\r\n"
-                               "\t\"b\":{}, \"\":[], \"\\u0061b\":{\"a\":0}}\n";
+    static const char text[] =
+        " {\"a\" : [1, -2.5e-3, true,false ,null,\"x\\n\\u20ac\\ud83d\\ude00\\u0000\\/\"],\r\n"
+        "\t\"b\":{}, \"\":[], \"\\u0061b\":{\"a\":0}}\n";
     JsonDoc doc = {0};
     Error e = {0};
     CHECK(parse_copy(&doc, text, sizeof text - 1, &e), "%s", e.text);
     const Json *a = json_get(doc.root, "a"), *item = a ? a->child : NULL;
-    CHECK(doc.root && doc.root->kind == JSON_OBJECT && doc.root->n_items == 4 && a && a->n_items == 6, "shape");
+    CHECK(doc.root && doc.root->kind == JSON_OBJECT && doc.root->n_items == 4 && a &&
+              a->n_items == 6,
+          "shape");
     if (!item || a->n_items != 6) return;
     CHECK(item->kind == JSON_NUMBER && item->number == 1, "1");
     item = item->next;
@@ -35,12 +40,17 @@ static void values(void) {
     item = item->next->next;
     CHECK(item->kind == JSON_NULL && item->next->kind == JSON_STRING && !item->next->next, "null");
     static const char want[] = "x\n\xe2\x82\xac\xf0\x9f\x98\x80\0/";
-    CHECK(str_eq(item->next->string, (Str){want, sizeof want - 1}), "string of %zu", item->next->string.len);
-    CHECK(json_get(doc.root, "b")->kind == JSON_OBJECT && json_get(doc.root, "b")->n_items == 0, "b");
-    CHECK(json_get(doc.root, "")->kind == JSON_ARRAY && json_get(json_get(doc.root, "ab"), "a"), "keys");
+    CHECK(str_eq(item->next->string, (Str){want, sizeof want - 1}), "string of %zu",
+          item->next->string.len);
+    CHECK(json_get(doc.root, "b")->kind == JSON_OBJECT && json_get(doc.root, "b")->n_items == 0,
+          "b");
+    CHECK(json_get(doc.root, "")->kind == JSON_ARRAY && json_get(json_get(doc.root, "ab"), "a"),
+          "keys");
     CHECK(!json_get(doc.root, "c") && !json_get(NULL, "a") && !json_get(a, "a"), "absent");
-    for (size_t n = 0; n + 2 < sizeof text; n++) CHECK(!parse_copy(&doc, text, n, &e), "%zu bytes", n);
-    static const char *const scalars[] = {"0", "-0", "1E+2", "\"\"", "null", " true ", "[]", "0.5e0", "1e-999"};
+    for (size_t n = 0; n + 2 < sizeof text; n++)
+        CHECK(!parse_copy(&doc, text, n, &e), "%zu bytes", n);
+    static const char *const scalars[] = {"0",      "-0", "1E+2",  "\"\"",  "null",
+                                          " true ", "[]", "0.5e0", "1e-999"};
     for (size_t i = 0; i < sizeof scalars / sizeof *scalars; i++)
         CHECK(parse_copy(&doc, scalars[i], strlen(scalars[i]), &e), "%s: %s", scalars[i], e.text);
     json_free(&doc);
@@ -115,7 +125,8 @@ static void depth(void) {
     }
     text.len = 0;
     for (int i = 0; i < 1000000; i++) buffer_puts(&text, i % 2 ? "{\"a\":" : "[");
-    CHECK(!parse_copy(&doc, text.data, text.len, &e) && strstr(e.text, "at most 64 levels"), "%s", e.text);
+    CHECK(!parse_copy(&doc, text.data, text.len, &e) && strstr(e.text, "at most 64 levels"), "%s",
+          e.text);
     json_free(&doc);
     buffer_free(&text);
 }
@@ -132,12 +143,14 @@ static void large(void) {
     CHECK(parse_copy(&doc, text.data, text.len, &e) && doc.root->n_items == 50001, "%s", e.text);
     text.len = n;
     buffer_puts(&text, "\"key4711\":1}");
-    CHECK(!parse_copy(&doc, text.data, text.len, &e) && strstr(e.text, "\"key4711\" again"), "%s", e.text);
+    CHECK(!parse_copy(&doc, text.data, text.len, &e) && strstr(e.text, "\"key4711\" again"), "%s",
+          e.text);
     text.len = 0;
     buffer_puts(&text, "\"");
     for (int i = 0; i < 1 << 20; i++) buffer_puts(&text, ",[{");
     buffer_puts(&text, "\"");
-    CHECK(parse_copy(&doc, text.data, text.len, &e) && doc.root->string.len == 3 << 20, "%s", e.text);
+    CHECK(parse_copy(&doc, text.data, text.len, &e) && doc.root->string.len == 3 << 20, "%s",
+          e.text);
     CHECK(now_sec() - start < 2, "%g s", now_sec() - start);
     json_free(&doc);
     buffer_free(&text);
@@ -152,9 +165,16 @@ static size_t count(const Json *v, size_t *bytes) {
 }
 
 static void random_texts(void) {
-    static const char *const pieces[] = {
-        "[", "]",      "{",    "}",    ",", ":",  "\"a\"", "\"b\"",        "\"\\\"", "\"\\ud83d\\ude00\"",
-        "1", "-0.5e3", "true", "null", " ", "\\", "\"",    "\xe2\x82\xac", "\xff",   "\\u0000"};
+    static const char *const pieces[] = {"[",      "]",
+                                         "{",      "}",
+                                         ",",      ":",
+                                         "\"a\"",  "\"b\"",
+                                         "\"\\\"", "\"\\ud83d\\ude00\"",
+                                         "1",      "-0.5e3",
+                                         "true",   "null",
+                                         " ",      "\\",
+                                         "\"",     "\xe2\x82\xac",
+                                         "\xff",   "\\u0000"};
     JsonDoc doc = {0};
     Error e = {0};
     uint64_t random = 3;
@@ -180,11 +200,12 @@ static void strings(void) {
     Error e = {0};
     Buffer out = {0};
     json_put_string(&out, "", (Str){all, sizeof all - 1});
-    CHECK(!strcmp(out.data,
-                  "\"a\\\"b\\\\\\n\\r\\t\\b\\f\\u0001\\u001f\\u007f\\u0000/\\u009b\xe2\x82\xac\xf0\x9f\x98\x80\""),
+    CHECK(!strcmp(out.data, "\"a\\\"b\\\\\\n\\r\\t\\b\\f\\u0001\\u001f\\u007f\\u0000/"
+                            "\\u009b\xe2\x82\xac\xf0\x9f\x98\x80\""),
           "%s", out.data);
-    CHECK(parse_copy(&doc, out.data, out.len, &e) && str_eq(doc.root->string, (Str){all, sizeof all - 1}), "%s",
-          e.text);
+    CHECK(parse_copy(&doc, out.data, out.len, &e) &&
+              str_eq(doc.root->string, (Str){all, sizeof all - 1}),
+          "%s", e.text);
     out.len = 0;
     json_put_string(&out, "", str_of("a\xff\xe2\x82z"));
     CHECK(!strcmp(out.data, "\"a\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbdz\""), "%s", out.data);
@@ -234,7 +255,8 @@ static void numbers(void) {
         if (!isfinite(x)) continue;
         out.len = 0;
         json_put_number(&out, "", x);
-        CHECK(parse_copy(&doc, out.data, out.len, &e) && doc.root->number == x, "%s: %s", out.data, e.text);
+        CHECK(parse_copy(&doc, out.data, out.len, &e) && doc.root->number == x, "%s: %s", out.data,
+              e.text);
     }
     json_free(&doc);
     buffer_free(&out);

@@ -65,7 +65,8 @@ static void random_weights(Type type, char *p, size_t bytes) {
         } else {
             for (size_t i = 0; i < size; i++) p[at + i] = (char)random_int(256);
             if (type != TYPE_IQ1_M) memcpy(p + at + d, &h, 2);
-            for (int i = 0; i < 4 && type == TYPE_IQ1_M; i++) { // its nibbles stand on top of four words
+            for (int i = 0; i < 4 && type == TYPE_IQ1_M;
+                 i++) { // its nibbles stand on top of four words
                 char *top = p + at + offsetof(BlockIQ1_M, scales) + 2 * i + 1;
                 *top = (char)((*top & 15) | (h >> 4 * i & 15) << 4);
             }
@@ -86,7 +87,9 @@ typedef struct {
 
 static Problem problem_new(Type type, int rows, int cols, int n) {
     size_t row_bytes = quant_row_bytes(type, (size_t)cols);
-    Problem p = {.w = {NULL, type, rows, cols, row_bytes, NULL}, .weights = fenced_new((size_t)rows * row_bytes), .n = n};
+    Problem p = {.w = {NULL, type, rows, cols, row_bytes, NULL},
+                 .weights = fenced_new((size_t)rows * row_bytes),
+                 .n = n};
     p.w.data = p.weights.data;
     random_weights(type, p.weights.data, (size_t)rows * row_bytes);
     p.x = xalloc((size_t)n * (size_t)cols, sizeof(float));
@@ -131,8 +134,10 @@ static float *multiply(const MatKernel *m, const Tensor *w, const float *x, int 
         m->rows(out, stride, w, encoded, n, r, r + row_step < w->rows ? r + row_step : w->rows);
     for (size_t i = 0; i < (size_t)(n + 1) * stride; i++)
         if (i % stride >= (size_t)w->rows || i / stride >= (size_t)n)
-            CHECK(out[i] == -12345, "%s %s: wrote out[%zu]", kernel.name, type_info(w->type)->name, i);
-    for (size_t i = 0; i < 64; i++) CHECK(((char *)encoded)[bytes + i] == 77, "%s: encoded too much", kernel.name);
+            CHECK(out[i] == -12345, "%s %s: wrote out[%zu]", kernel.name, type_info(w->type)->name,
+                  i);
+    for (size_t i = 0; i < 64; i++)
+        CHECK(((char *)encoded)[bytes + i] == 77, "%s: encoded too much", kernel.name);
     free(encoded);
     return out;
 }
@@ -140,23 +145,25 @@ static float *multiply(const MatKernel *m, const Tensor *w, const float *x, int 
 static void check_product(const Problem *p, const MatKernel *m, const char *what) {
     const Tensor *w = &p->w;
     const char *type = type_info(w->type)->name;
-    // design: float32 activations 1e-6, bf16 (AMX prefill) 1e-4, 8 bits 5e-4; the kernels keep well below, on average
+    // design: float32 activations 1e-6, bf16 (AMX prefill) 1e-4, 8 bits 5e-4; the kernels keep well
+    // below, on average
     bool is_gemm = m != &kernel.mat[w->type];
     double error = 0, limit = quant_is_integer(w->type)     ? (p->n * w->rows < 10 ? 5e-4 : 1e-4)
                               : m == &kernel.tiles[w->type] ? 3e-5
                                                             : 1e-10;
     size_t stride = (size_t)(w->rows + GAP);
     int step = (w->rows + 2) / 3 + m->row_step - 1;
-    float *whole = multiply(m, w, p->x, p->n, w->rows), *parts = multiply(m, w, p->x, p->n, step - step % m->row_step);
-    CHECK(!memcmp(whole, parts, (size_t)p->n * stride * sizeof(float)), "%s %s %s: depends on the rows' range",
-          kernel.name, what, type);
+    float *whole = multiply(m, w, p->x, p->n, w->rows),
+          *parts = multiply(m, w, p->x, p->n, step - step % m->row_step);
+    CHECK(!memcmp(whole, parts, (size_t)p->n * stride * sizeof(float)),
+          "%s %s %s: depends on the rows' range", kernel.name, what, type);
     for (int t = 0; t < p->n; t++)
         for (int r = 0; r < w->rows; r++) {
             double e = (double)whole[(size_t)t * stride + (size_t)r] - p->expected[t * w->rows + r];
             error += e * e;
         }
-    CHECK(error / p->scale <= limit, "%s %s %s (%d, %d) n %d: error %.2e", kernel.name, what, type, w->rows, w->cols,
-          p->n, error / p->scale);
+    CHECK(error / p->scale <= limit, "%s %s %s (%d, %d) n %d: error %.2e", kernel.name, what, type,
+          w->rows, w->cols, p->n, error / p->scale);
     for (int t = 0; !is_gemm && t<p->n; t += p->n> 4 ? 5 : 1) {
         float *alone = multiply(m, w, p->x + (size_t)t * (size_t)w->cols, 1, w->rows);
         CHECK(!memcmp(alone, whole + (size_t)t * stride, (size_t)w->rows * sizeof(float)),
@@ -170,15 +177,17 @@ static void check_product(const Problem *p, const MatKernel *m, const char *what
 static void products(void) {
     static const struct {
         int rows, cols, n;
-    } shapes[] = {{1, 32, 1},     {70, 96, 5}, {5, 288, 33},  {37, 256, 2},   {64, 768, 7},   {33, 4352, 3},
-                  {16, 1056, 12}, {3, 50, 6},  {300, 288, 4}, {48, 1312, 70}, {100, 544, 24}, {2, 800, 130}};
+    } shapes[] = {{1, 32, 1},    {70, 96, 5},    {5, 288, 33},   {37, 256, 2},
+                  {64, 768, 7},  {33, 4352, 3},  {16, 1056, 12}, {3, 50, 6},
+                  {300, 288, 4}, {48, 1312, 70}, {100, 544, 24}, {2, 800, 130}};
     if (!use_rung()) return;
     for (uint32_t type = 0; type < TYPE_COUNT; type++) {
         if (!quant_is_supported(type)) continue;
         for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
             int block = type_info(type)->block, cols = (shapes[s].cols + block - 1) / block * block;
             state = 1 + s;
-            Problem p = problem_new((Type)type, shapes[s].rows, block > 1 ? cols : shapes[s].cols, shapes[s].n);
+            Problem p = problem_new((Type)type, shapes[s].rows, block > 1 ? cols : shapes[s].cols,
+                                    shapes[s].n);
             check_product(&p, &kernel.mat[type], "mat");
             if (kernel.gemm[type].rows && p.n >= kernel.gemm[type].min_tokens)
                 check_product(&p, &kernel.gemm[type], "gemm");
@@ -199,15 +208,16 @@ static void not_finite(void) {
         Problem p = problem_new((Type)type, 19, 512, 8);
         for (int b = 0; b < 3; b++) {
             p.x[3 * 512 + 100 * b] = bad[b];
-            const MatKernel *const kernels[] = {&kernel.mat[type], &kernel.gemm[type], &kernel.tiles[type]};
+            const MatKernel *const kernels[] = {&kernel.mat[type], &kernel.gemm[type],
+                                                &kernel.tiles[type]};
             for (int g = 0; g < 3; g++) {
                 const MatKernel *m = kernels[g];
                 if (!m->rows) continue;
                 float *out = multiply(m, &p.w, p.x, p.n, 19);
                 for (int j = 0; j < p.n * (19 + GAP); j++)
                     if (j % (19 + GAP) < 19)
-                        CHECK(!isfinite(out[j]) == (j / (19 + GAP) == 3), "%s %s: %g at token %d", kernel.name,
-                              type_info(type)->name, (double)out[j], j / (19 + GAP));
+                        CHECK(!isfinite(out[j]) == (j / (19 + GAP) == 3), "%s %s: %g at token %d",
+                              kernel.name, type_info(type)->name, (double)out[j], j / (19 + GAP));
                 free(out);
             }
             p.x[3 * 512 + 100 * b] = 1;
@@ -247,8 +257,8 @@ static void elementwise(void) {
     }
     float gate[4] = {-200, 200, NAN, -INFINITY}, up[4] = {1, 1, 1, 1};
     kernel.swiglu(gate, up, 4);
-    CHECK(fabsf(gate[0]) < 1e-30f && gate[1] == 200 && isnan(gate[2]), "%s: %g %g %g", kernel.name, (double)gate[0],
-          (double)gate[1], (double)gate[2]);
+    CHECK(fabsf(gate[0]) < 1e-30f && gate[1] == 200 && isnan(gate[2]), "%s: %g %g %g", kernel.name,
+          (double)gate[0], (double)gate[1], (double)gate[2]);
 }
 
 static void stores(void) {
@@ -264,15 +274,21 @@ static void stores(void) {
         memset(row, 77, sizeof row);
         for (int j = 0; j < n; j++) x[j] = test_normal(&state);
         kernel.store(type, row, x, n);
-        CHECK(row[quant_row_bytes(type, (size_t)n)] == 77, "%s %d: wrote past the end", kernel.name, n);
+        CHECK(row[quant_row_bytes(type, (size_t)n)] == 77, "%s %d: wrote past the end", kernel.name,
+              n);
         quant_decode(type, row, back, (size_t)n);
-        check_near(back, x, n, type == TYPE_F32 ? 0 : type == TYPE_F16 ? 1e-7 : 5e-5, type_info(type)->name);
+        check_near(back, x, n,
+                   type == TYPE_F32   ? 0
+                   : type == TYPE_F16 ? 1e-7
+                                      : 5e-5,
+                   type_info(type)->name);
         for (int j = 0; type == TYPE_F16 && j < n; j++)
             CHECK(back[j] == f16_to_f32(f32_to_f16(x[j])), "%s: not rounded to even", kernel.name);
         x[n - 1] = NAN;
         kernel.store(type, row, x, n);
         quant_decode(type, row, back, (size_t)n);
-        CHECK(isnan(back[n - 1]), "%s %s: NaN became %g", kernel.name, type_info(type)->name, (double)back[n - 1]);
+        CHECK(isnan(back[n - 1]), "%s %s: NaN became %g", kernel.name, type_info(type)->name,
+              (double)back[n - 1]);
     }
 }
 
@@ -284,7 +300,8 @@ static void check_attend(Type type, int dim, int n_q, int most_keys) {
     int n_keys[Q];
     size_t row_bytes = quant_row_bytes(type, (size_t)dim);
     Fenced kv[2];
-    for (int i = 0; i < n_q * dim; i++) q[i] = test_normal(&state) * (type == TYPE_Q8_0 ? 0.02f : 2.0f);
+    for (int i = 0; i < n_q * dim; i++)
+        q[i] = test_normal(&state) * (type == TYPE_Q8_0 ? 0.02f : 2.0f);
     for (int i = 0; i < n_q; i++) n_keys[i] = random_int(most_keys + 1);
     n_keys[0] = most_keys;
     for (int s = 0; s < 2; s++) {
@@ -313,15 +330,17 @@ static void check_attend(Type type, int dim, int n_q, int most_keys) {
         }
         const char *name = type_info(type)->name;
         double error = n_keys[i] ? test_nmse(alone, expected, (size_t)dim) : 0;
-        CHECK(error < 1e-10, "%s attend %s dim %d query %d of %d, %d keys: error %.2e", kernel.name, name, dim, i, n_q,
-              n_keys[i], error);
-        CHECK(n_keys[i] ? fabs(max[i] - top) < 1e-4 : isinf(max[i]) && sum[i] == 0, "%s: max %g", kernel.name,
-              (double)max[i]);
+        CHECK(error < 1e-10, "%s attend %s dim %d query %d of %d, %d keys: error %.2e", kernel.name,
+              name, dim, i, n_q, n_keys[i], error);
+        CHECK(n_keys[i] ? fabs(max[i] - top) < 1e-4 : isinf(max[i]) && sum[i] == 0, "%s: max %g",
+              kernel.name, (double)max[i]);
         AttendPage one = {q + i * dim, kv[0].data, kv[1].data, NULL,       n_keys + i, type,
                           1,           dim,        &max_alone, &sum_alone, alone};
         kernel.attend(&one);
-        CHECK(max_alone == max[i] && sum_alone == sum[i] && !memcmp(alone, acc + i * dim, (size_t)dim * sizeof(float)),
-              "%s attend %s dim %d: query %d of %d differs from it alone", kernel.name, name, dim, i, n_q);
+        CHECK(max_alone == max[i] && sum_alone == sum[i] &&
+                  !memcmp(alone, acc + i * dim, (size_t)dim * sizeof(float)),
+              "%s attend %s dim %d: query %d of %d differs from it alone", kernel.name, name, dim,
+              i, n_q);
     }
     fenced_free(&kv[0]);
     fenced_free(&kv[1]);
@@ -329,7 +348,8 @@ static void check_attend(Type type, int dim, int n_q, int most_keys) {
 
 static void attention(void) {
     static const Type types[] = {TYPE_F32, TYPE_F16, TYPE_Q8_0};
-    static const int dims[] = {64, 128, 32, 256, 48, 6}, queries[] = {1, 4, 7, ATTEND_MAX_QUERIES, 5, 3},
+    static const int dims[] = {64, 128, 32, 256, 48, 6},
+                     queries[] = {1, 4, 7, ATTEND_MAX_QUERIES, 5, 3},
                      keys[] = {1, 256, 33, 77, 16, 255};
     if (!use_rung()) return;
     for (int c = 0; c < 18; c++) {

@@ -17,14 +17,15 @@ static void guesses(void) {
     }
     // 2 3 4 has been followed by 5 6 7 9 9 3 4 5 8 8 2 3 4, and then by itself
     CHECK(lookup_guess(l, out, trust) == MAX_GUESS, "the longest match");
-    CHECK(!memcmp(out, text + 4, 13 * sizeof *out) && !memcmp(out + 13, text + 4, 10 * sizeof *out), "%d %d %d", out[0],
-          out[1], out[2]);
+    CHECK(!memcmp(out, text + 4, 13 * sizeof *out) && !memcmp(out + 13, text + 4, 10 * sizeof *out),
+          "%d %d %d", out[0], out[1], out[2]);
     CHECK(trust[0] < trust[4] && trust[MAX_GUESS - 1] < 1, "trust grows with what agrees");
     before = trust[0];
     lookup_push(l, 100);
     for (int i = 0; i < 2; i++)
         for (int k = 2; k < 5; k++) lookup_push(l, k);
-    CHECK(lookup_guess(l, out, trust) && trust[0] < before && out[0] == 2, "a wrong guess costs trust");
+    CHECK(lookup_guess(l, out, trust) && trust[0] < before && out[0] == 2,
+          "a wrong guess costs trust");
     for (uint64_t i = 0, seed = 4; i < 100000; i++) { // long, and periodic: as fast
         lookup_push(l, i < 50000 ? (int)(test_random(&seed) % 50) : (int)i % 7);
         int n = lookup_guess(l, out, trust);
@@ -36,7 +37,8 @@ static void guesses(void) {
 
 static void paces(void) {
     Pace p = {{0}};
-    float sure[8] = {1, 1, 1, 1, 1, 1, 1, 1}, even[8] = {.5f, .5f, .5f, .5f, .5f, .5f, .5f, .5f}, none[8] = {0};
+    float sure[8] = {1, 1, 1, 1, 1, 1, 1, 1}, even[8] = {.5f, .5f, .5f, .5f, .5f, .5f, .5f, .5f},
+          none[8] = {0};
     CHECK(pace_choose(&p, 1, sure, 8, 0) == 0, "nothing is known yet");
     pace_note(&p, 1, 1);
     CHECK(pace_choose(&p, 1, sure, 8, 0) == 8, "a longer step is tried");

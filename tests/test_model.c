@@ -16,7 +16,8 @@ static void open_small(Model *m, MakeLlama recipe, ModelOptions options) {
     if (!recipe.max_context) recipe.max_context = 1024;
     buffer_free(&file);
     file = make_llama_file(recipe);
-    if (!gguf_parse(&g, file.data, file.len, "small", &err) || !model_bind(m, &g, &options, &err)) die_error(&err);
+    if (!gguf_parse(&g, file.data, file.len, "small", &err) || !model_bind(m, &g, &options, &err))
+        die_error(&err);
 }
 
 static void fill_tokens(int *tokens, int n, uint64_t seed) {
@@ -33,20 +34,22 @@ static float *logits_of(Model *m, const int *tokens, int n, int chunk) {
     for (int first = 0; first < n; first += chunk) {
         int count = workspace_feed(ws, s, tokens + first, n - first, 0, &err);
         if (count < 0) die_error(&err);
-        memcpy(all + (size_t)first * n_vocab, model_forward(m, ws, 0), (size_t)count * n_vocab * sizeof *all);
+        memcpy(all + (size_t)first * n_vocab, model_forward(m, ws, 0),
+               (size_t)count * n_vocab * sizeof *all);
     }
     session_free(s);
     workspace_free(ws);
     return all;
 }
 
-// The shapes that matter: grouped queries, one KV head for all, none shared, a head dimension of its own, more
-// query heads than a call of the kernel takes.
-static const MakeLlama shapes[] = {{.seed = 1},
-                                   {.seed = 2, .n_heads = 8, .n_kv_heads = 1, .type = TYPE_F16},
-                                   {.seed = 3, .n_heads = 4, .n_kv_heads = 4, .is_tied = true, .type = TYPE_BF16},
-                                   {.seed = 4, .n_heads = 6, .n_kv_heads = 2, .head_dim = 24, .has_rope_freqs = true},
-                                   {.seed = 5, .n_heads = 72, .n_kv_heads = 1, .head_dim = 4}};
+// The shapes that matter: grouped queries, one KV head for all, none shared, a head dimension of
+// its own, more query heads than a call of the kernel takes.
+static const MakeLlama shapes[] = {
+    {.seed = 1},
+    {.seed = 2, .n_heads = 8, .n_kv_heads = 1, .type = TYPE_F16},
+    {.seed = 3, .n_heads = 4, .n_kv_heads = 4, .is_tied = true, .type = TYPE_BF16},
+    {.seed = 4, .n_heads = 6, .n_kv_heads = 2, .head_dim = 24, .has_rope_freqs = true},
+    {.seed = 5, .n_heads = 72, .n_kv_heads = 1, .head_dim = 4}};
 enum { N_SHAPES = sizeof shapes / sizeof *shapes };
 
 static void threads(void) {
@@ -84,7 +87,8 @@ static void chunks(void) {
                 CHECK(test_nmse(parts, whole, n) <= (!strcmp(kernel.name, "amx") ? 1e-4 : 1e-6),
                       "shape %d, chunks of %d: %g", k, sizes[i], test_nmse(parts, whole, n));
                 if (invariant)
-                    CHECK(!memcmp(parts, whole, n * sizeof *whole), "shape %d, chunks of %d: other bits", k, sizes[i]);
+                    CHECK(!memcmp(parts, whole, n * sizeof *whole),
+                          "shape %d, chunks of %d: other bits", k, sizes[i]);
                 free(parts);
             }
             free(whole);
@@ -115,11 +119,13 @@ static void company(void) {
         for (int k = 0; k < 3; k++)
             if (all[k]->n_tokens < N) {
                 pos[n++] = all[k]->n_tokens;
-                if (workspace_feed(ws, all[k], tokens + all[k]->n_tokens, 1, 0, &err) != 1) die_error(&err);
+                if (workspace_feed(ws, all[k], tokens + all[k]->n_tokens, 1, 0, &err) != 1)
+                    die_error(&err);
             }
         const float *logits = model_forward(&m, ws, 0);
         for (int k = 0; k < n; k++)
-            CHECK(!memcmp(logits + (size_t)k * n_vocab, alone + (size_t)pos[k] * n_vocab, n_vocab * sizeof(float)),
+            CHECK(!memcmp(logits + (size_t)k * n_vocab, alone + (size_t)pos[k] * n_vocab,
+                          n_vocab * sizeof(float)),
                   "position %d, sequence %d of %d", pos[k], k, n);
     }
     session_free(a);
@@ -130,7 +136,8 @@ static void company(void) {
     model_close(&m);
 }
 
-// Several tokens of a sequence in one forward, with the arithmetic of decode, give the bits of one at a time.
+// Several tokens of a sequence in one forward, with the arithmetic of decode, give the bits of one
+// at a time.
 static void check_as_decode(void) {
     enum { N = 300, MOST = 24 };
     int tokens[N];
@@ -174,8 +181,8 @@ static void rewind_session(void) {
         for (int i = s->n_tokens; i < N; i++) {
             if (workspace_feed(ws, s, tokens + i, 1, 0, &err) != 1) die_error(&err);
             const float *logits = model_forward(&m, ws, 0);
-            CHECK(!memcmp(logits, alone + (size_t)i * n_vocab, n_vocab * sizeof(float)), "round %d, position %d", round,
-                  i);
+            CHECK(!memcmp(logits, alone + (size_t)i * n_vocab, n_vocab * sizeof(float)),
+                  "round %d, position %d", round, i);
         }
     }
     session_free(s);

@@ -1,5 +1,5 @@
-// Tensor types: decoded values against the published layouts, and encoders against the error that each
-// type allows.
+// Tensor types: decoded values against the published layouts, and encoders against the error that
+// each type allows.
 #include "../kernels/blocks.h"
 #include "../kernels/encode.h"
 #include "test.h"
@@ -32,14 +32,18 @@ static const struct {
     Type type;
     uint64_t hash;
 } decoded[] = {
-    {TYPE_Q8_0, 0x5de9cc2b3840004c},    {TYPE_Q4_0, 0x0315b2b93e1ba4d9},   {TYPE_Q4_1, 0x5b2877a522e0bf7b},
-    {TYPE_Q5_0, 0x5e8b8d7264792986},    {TYPE_Q5_1, 0x920fe518fcffb718},   {TYPE_Q2_K, 0x85e05d4ccb6d0ddc},
-    {TYPE_Q3_K, 0x997638b773b8ab27},    {TYPE_Q4_K, 0x63926f8dae6d360c},   {TYPE_Q5_K, 0x4c1483ad69b1c1c2},
-    {TYPE_Q6_K, 0x08750aa0a4c50841},    {TYPE_IQ4_NL, 0x5fa02bf864052011}, {TYPE_IQ4_XS, 0x29573e432fea1ad7},
-    {TYPE_IQ2_XXS, 0xf53074ebf66681bc}, {TYPE_F16, 0x9a05d7b0b8880629},    {TYPE_BF16, 0x5fcc685fb6e84fb9},
-    {TYPE_IQ2_XS, 0xfb39aded34e6e938},  {TYPE_IQ2_S, 0xe275c1b7948ea325},  {TYPE_IQ3_XXS, 0xa54c88ba5bad46f8},
-    {TYPE_IQ3_S, 0x9c285b2129f38e0d},   {TYPE_IQ1_S, 0xf52d6507351d5fe3},  {TYPE_IQ1_M, 0xacf30dc3342d0766},
-    {TYPE_TQ1_0, 0x18739f1428905c25},   {TYPE_TQ2_0, 0x99a8f61d6e66122a},
+    {TYPE_Q8_0, 0x5de9cc2b3840004c},    {TYPE_Q4_0, 0x0315b2b93e1ba4d9},
+    {TYPE_Q4_1, 0x5b2877a522e0bf7b},    {TYPE_Q5_0, 0x5e8b8d7264792986},
+    {TYPE_Q5_1, 0x920fe518fcffb718},    {TYPE_Q2_K, 0x85e05d4ccb6d0ddc},
+    {TYPE_Q3_K, 0x997638b773b8ab27},    {TYPE_Q4_K, 0x63926f8dae6d360c},
+    {TYPE_Q5_K, 0x4c1483ad69b1c1c2},    {TYPE_Q6_K, 0x08750aa0a4c50841},
+    {TYPE_IQ4_NL, 0x5fa02bf864052011},  {TYPE_IQ4_XS, 0x29573e432fea1ad7},
+    {TYPE_IQ2_XXS, 0xf53074ebf66681bc}, {TYPE_F16, 0x9a05d7b0b8880629},
+    {TYPE_BF16, 0x5fcc685fb6e84fb9},    {TYPE_IQ2_XS, 0xfb39aded34e6e938},
+    {TYPE_IQ2_S, 0xe275c1b7948ea325},   {TYPE_IQ3_XXS, 0xa54c88ba5bad46f8},
+    {TYPE_IQ3_S, 0x9c285b2129f38e0d},   {TYPE_IQ1_S, 0xf52d6507351d5fe3},
+    {TYPE_IQ1_M, 0xacf30dc3342d0766},   {TYPE_TQ1_0, 0x18739f1428905c25},
+    {TYPE_TQ2_0, 0x99a8f61d6e66122a},
 };
 
 // The one table of sizes agrees with the blocks' structures.
@@ -48,18 +52,24 @@ static void sizes(void) {
         Type type;
         size_t bytes;
     } blocks[] = {
-        {TYPE_Q8_0, sizeof(BlockQ8_0)},       {TYPE_Q4_0, sizeof(BlockQ4_0)},     {TYPE_Q4_1, sizeof(BlockQ4_1)},
-        {TYPE_Q5_0, sizeof(BlockQ5_0)},       {TYPE_Q5_1, sizeof(BlockQ5_1)},     {TYPE_Q2_K, sizeof(BlockQ2_K)},
-        {TYPE_Q3_K, sizeof(BlockQ3_K)},       {TYPE_Q4_K, sizeof(BlockQ4_K)},     {TYPE_Q5_K, sizeof(BlockQ5_K)},
-        {TYPE_Q6_K, sizeof(BlockQ6_K)},       {TYPE_IQ4_NL, sizeof(BlockIQ4_NL)}, {TYPE_IQ4_XS, sizeof(BlockIQ4_XS)},
-        {TYPE_IQ2_XXS, sizeof(BlockIQ2_XXS)}, {TYPE_IQ2_XS, sizeof(BlockIQ2_XS)}, {TYPE_IQ2_S, sizeof(BlockIQ2_S)},
-        {TYPE_IQ3_XXS, sizeof(BlockIQ3_XXS)}, {TYPE_IQ3_S, sizeof(BlockIQ3_S)},   {TYPE_IQ1_S, sizeof(BlockIQ1_S)},
-        {TYPE_IQ1_M, sizeof(BlockIQ1_M)},     {TYPE_TQ1_0, sizeof(BlockTQ1_0)},   {TYPE_TQ2_0, sizeof(BlockTQ2_0)},
+        {TYPE_Q8_0, sizeof(BlockQ8_0)},       {TYPE_Q4_0, sizeof(BlockQ4_0)},
+        {TYPE_Q4_1, sizeof(BlockQ4_1)},       {TYPE_Q5_0, sizeof(BlockQ5_0)},
+        {TYPE_Q5_1, sizeof(BlockQ5_1)},       {TYPE_Q2_K, sizeof(BlockQ2_K)},
+        {TYPE_Q3_K, sizeof(BlockQ3_K)},       {TYPE_Q4_K, sizeof(BlockQ4_K)},
+        {TYPE_Q5_K, sizeof(BlockQ5_K)},       {TYPE_Q6_K, sizeof(BlockQ6_K)},
+        {TYPE_IQ4_NL, sizeof(BlockIQ4_NL)},   {TYPE_IQ4_XS, sizeof(BlockIQ4_XS)},
+        {TYPE_IQ2_XXS, sizeof(BlockIQ2_XXS)}, {TYPE_IQ2_XS, sizeof(BlockIQ2_XS)},
+        {TYPE_IQ2_S, sizeof(BlockIQ2_S)},     {TYPE_IQ3_XXS, sizeof(BlockIQ3_XXS)},
+        {TYPE_IQ3_S, sizeof(BlockIQ3_S)},     {TYPE_IQ1_S, sizeof(BlockIQ1_S)},
+        {TYPE_IQ1_M, sizeof(BlockIQ1_M)},     {TYPE_TQ1_0, sizeof(BlockTQ1_0)},
+        {TYPE_TQ2_0, sizeof(BlockTQ2_0)},
     };
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
-        CHECK((size_t)type_info(blocks[i].type)->bytes == blocks[i].bytes, "type %d", blocks[i].type);
+        CHECK((size_t)type_info(blocks[i].type)->bytes == blocks[i].bytes, "type %d",
+              blocks[i].type);
     for (uint32_t t = 0; t < TYPE_COUNT; t++)
-        CHECK(quant_is_integer(t) == (type_info(t)->group > 0), "type %u has no integers or no group", t);
+        CHECK(quant_is_integer(t) == (type_info(t)->group > 0),
+              "type %u has no integers or no group", t);
 }
 
 static void decode(void) {
@@ -71,14 +81,16 @@ static void decode(void) {
         for (size_t i = 0; i < n; i++) bytes[i] = (uint8_t)(test_random(&seed) >> 40);
         quant_decode(decoded[k].type, bytes, x, N);
         uint64_t hash = fnv_floats(x, N);
-        CHECK(hash == decoded[k].hash, "type %d: %016llx", decoded[k].type, (unsigned long long)hash);
+        CHECK(hash == decoded[k].hash, "type %d: %016llx", decoded[k].type,
+              (unsigned long long)hash);
         CHECK(quant_is_supported(decoded[k].type), "type %d", decoded[k].type);
     }
-    CHECK(!quant_is_supported(4) && !quant_is_supported(1u << 31) && !quant_is_integer(TYPE_BF16), "");
+    CHECK(!quant_is_supported(4) && !quant_is_supported(1u << 31) && !quant_is_integer(TYPE_BF16),
+          "");
 }
 
-// Relative error that ggml's encoders have on the same rows, and the hash of the bytes: ggml's for Q8_0, F16 and BF16,
-// our own for the others (the same on every machine and compiler).
+// Relative error that ggml's encoders have on the same rows, and the hash of the bytes: ggml's for
+// Q8_0, F16 and BF16, our own for the others (the same on every machine and compiler).
 static const struct {
     Type type;
     double error;
@@ -106,7 +118,8 @@ static void encode(void) {
     for (size_t k = 0; k < sizeof encoded / sizeof *encoded; k++) {
         Type t = encoded[k].type;
         size_t row = quant_row_bytes(t, COLS);
-        for (int r = 0; r < ROWS; r++) CHECK(quant_encode(t, x + r * COLS, NULL, bytes + (size_t)r * row, COLS), "");
+        for (int r = 0; r < ROWS; r++)
+            CHECK(quant_encode(t, x + r * COLS, NULL, bytes + (size_t)r * row, COLS), "");
         uint64_t hash = fnv(bytes, ROWS * row, 14695981039346656037u);
         CHECK(hash == encoded[k].hash, "type %d: %016llx", t, (unsigned long long)hash);
         quant_decode(t, bytes, y, ROWS * COLS);
@@ -127,8 +140,8 @@ static void encode_edges(void) {
             CHECK(quant_encode(t, x, NULL, bytes, 256), "type %d, value %g", t, (double)values[k]);
             quant_decode(t, bytes, y, 256);
             for (int i = 0; i < 256; i++)
-                CHECK(fabsf(y[i] - x[i]) <= fabsf(x[i]) * 0.01f + 1e-7f, "type %d: %g from %g", t, (double)y[i],
-                      (double)x[i]);
+                CHECK(fabsf(y[i] - x[i]) <= fabsf(x[i]) * 0.01f + 1e-7f, "type %d: %g from %g", t,
+                      (double)y[i], (double)x[i]);
         }
         static const float bad[] = {NAN, INFINITY, -INFINITY};
         for (int k = 0; k < 3; k++) {
@@ -144,7 +157,8 @@ static void encode_importance(void) {
     static uint8_t bytes[COLS * 4];
     make_rows(x);
     for (int i = 0; i < COLS; i++) importance[i] = i % 8 ? 1 : 100;
-    static const Type types[] = {TYPE_Q4_0, TYPE_Q5_1, TYPE_Q4_K, TYPE_Q5_K, TYPE_Q6_K, TYPE_IQ4_XS};
+    static const Type types[] = {TYPE_Q4_0, TYPE_Q5_1, TYPE_Q4_K,
+                                 TYPE_Q5_K, TYPE_Q6_K, TYPE_IQ4_XS};
     for (size_t k = 0; k < sizeof types / sizeof *types; k++) {
         double plain = 0, marked = 0;
         for (int r = 0; r < ROWS; r++) {
@@ -171,9 +185,13 @@ static void half(void) {
         if ((h & 0x7fff) >= 0x7bff) continue;
         float next = f16_to_f32((uint16_t)(h + 1)), middle = f / 2 + next / 2;
         CHECK(f32_to_f16(middle) == h + (h & 1), "after %04x", h);
-        CHECK(f32_to_f16(nextafterf(middle, f)) == h && f32_to_f16(nextafterf(middle, next)) == h + 1, "near %04x", h);
+        CHECK(f32_to_f16(nextafterf(middle, f)) == h &&
+                  f32_to_f16(nextafterf(middle, next)) == h + 1,
+              "near %04x", h);
     }
-    CHECK(f32_to_f16(65519.996f) == 0x7bff && f32_to_f16(65520) == 0x7c00 && f32_to_f16(-1e30f) == 0xfc00, "");
+    CHECK(f32_to_f16(65519.996f) == 0x7bff && f32_to_f16(65520) == 0x7c00 &&
+              f32_to_f16(-1e30f) == 0xfc00,
+          "");
     CHECK(f32_to_bf16(1.00390625f) == 0x3f80 && f32_to_bf16(1.01171875f) == 0x3f82, "ties to even");
 }
 

@@ -7,14 +7,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-// What an answer is taken apart into: "REASONING|CONTENT|NAME(ARGUMENTS)..." of a text with control tokens by name.
-static void check_reply(const char *raw, bool has_thoughts, bool in_thought, bool has_tools, const char *expected) {
+// What an answer is taken apart into: "REASONING|CONTENT|NAME(ARGUMENTS)..." of a text with control
+// tokens by name.
+static void check_reply(const char *raw, bool has_thoughts, bool in_thought, bool has_tools,
+                        const char *expected) {
     Reply r;
     Buffer found = {0};
     Template tpl = {.has_thoughts = has_thoughts, .takes_calls = true};
     reply_parse(&r, &tpl, str_of(raw), str_of(raw), in_thought, has_tools, 0);
-    buffer_printf(&found, "%.*s|%.*s|", (int)r.reasoning.len, r.reasoning.data ? r.reasoning.data : "",
-                  (int)r.content.len, r.content.data);
+    buffer_printf(&found, "%.*s|%.*s|", (int)r.reasoning.len,
+                  r.reasoning.data ? r.reasoning.data : "", (int)r.content.len, r.content.data);
     for (int i = 0; i < r.n_calls; i++)
         buffer_printf(&found, "%s(%s)", r.calls[i].name.data, r.calls[i].arguments.data);
     CHECK(!strcmp(found.data, expected), "%s: found %s, expected %s", raw, found.data, expected);
@@ -34,18 +36,22 @@ static void calls(void) {
     static const char *const cases[][2] = {
         {"plain words", "|plain words|"},
         {"{\"name\": \"f\", \"parameters\": {\"a\": 1.0}}", "||f({\"a\":1.0})"},
-        {" {\"name\":\"f\",\"arguments\":{}}; {\"name\":\"g\",\"parameters\":{\"x\":[1,{\"y\":null}]}}\n",
+        {" {\"name\":\"f\",\"arguments\":{}}; "
+         "{\"name\":\"g\",\"parameters\":{\"x\":[1,{\"y\":null}]}}\n",
          "||f({})g({\"x\":[1,{\"y\":null}]})"},
-        {"{\"type\":\"function\",\"name\":\"f\",\"parameters\":{\"q\":\"}{\\\"\"}}", "||f({\"q\":\"}{\\\"\"})"},
+        {"{\"type\":\"function\",\"name\":\"f\",\"parameters\":{\"q\":\"}{\\\"\"}}",
+         "||f({\"q\":\"}{\\\"\"})"},
         {"<|python_tag|>{\"name\": \"f\", \"parameters\": {}}", "||f({})"},
         {"<|python_tag|>brave_search.call(query=\"a, (b)\", n=3, deep=true)",
          "||brave_search({\"query\":\"a, (b)\",\"n\":3,\"deep\":true})"},
         {"<|python_tag|>now.call()", "||now({})"},
         {"<|python_tag|>print(\"x\")\n", "||code_interpreter({\"code\":\"print(\\\"x\\\")\"})"},
         {"<|python_tag|>f.call(x=)", "||code_interpreter({\"code\":\"f.call(x=)\"})"},
-        {"<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": \"b\"}}\n</tool_call>", "||f({\"a\":\"b\"})"},
+        {"<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": \"b\"}}\n</tool_call>",
+         "||f({\"a\":\"b\"})"},
         {"Let me "
-         "see.\n<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>\n<tool_call>{\"name\":\"g\",\"arguments\":{}}"
+         "see.\n<tool_call>{\"name\":\"f\",\"arguments\":{}}</"
+         "tool_call>\n<tool_call>{\"name\":\"g\",\"arguments\":{}}"
          "</tool_call>",
          "|Let me see.|f({})g({})"},
         {"<tool_call>{\"name\":\"f\",\"arguments\":{}}", "||f({})"}, // its end was the stop token
@@ -55,18 +61,21 @@ static void calls(void) {
         // whatever is not quite so stays words
         {"{\"name\": \"f\"}", "|{\"name\": \"f\"}|"},
         {"{\"name\": \"f\", \"parameters\": 3}", "|{\"name\": \"f\", \"parameters\": 3}|"},
-        {"{\"name\": \"f\", \"parameters\": {}} and more", "|{\"name\": \"f\", \"parameters\": {}} and more|"},
+        {"{\"name\": \"f\", \"parameters\": {}} and more",
+         "|{\"name\": \"f\", \"parameters\": {}} and more|"},
         {"{\"name\": \"f\", \"parameters\": {", "|{\"name\": \"f\", \"parameters\": {|"},
         {"<tool_call>f(x)</tool_call>", "|<tool_call>f(x)</tool_call>|"},
         {"[TOOL_CALLS] f", "|[TOOL_CALLS] f|"},
         {"", "||"},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) check_reply(cases[i][0], false, false, true, cases[i][1]);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        check_reply(cases[i][0], false, false, true, cases[i][1]);
     Reply r; // a template that would drop the call: it stays in the words
     reply_parse(&r, &(Template){0}, str_of("<|python_tag|>f()"), str_of("f()"), false, true, 0);
     CHECK(!r.n_calls && str_is(r.content, "<|python_tag|>f()"), "%s", r.content.data);
     reply_free(&r);
-    check_reply("{\"name\":\"f\",\"parameters\":{}}", false, false, false, "|{\"name\":\"f\",\"parameters\":{}}|");
+    check_reply("{\"name\":\"f\",\"parameters\":{}}", false, false, false,
+                "|{\"name\":\"f\",\"parameters\":{}}|");
     check_reply("<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>", false, false, false,
                 "|<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>|");
 }
@@ -78,8 +87,8 @@ static void thoughts(void) {
     check_reply("<think>hm", true, false, false, "hm||");
     check_reply("Done. </think>", true, false, false, "|Done. </think>|");
     check_reply("<think>hm</think>Done.", false, false, false, "|<think>hm</think>Done.|");
-    check_reply("<think>hm</think>\n<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>", true, false, true,
-                "hm||f({})");
+    check_reply("<think>hm</think>\n<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>", true,
+                false, true, "hm||f({})");
 }
 
 // A dialogue that is rendered anew each turn, and the tokens that it has then.
@@ -96,7 +105,8 @@ static bool open_talk(Talk *k, const char *source) {
     Error err = {0};
     k->file = make_llama_file((MakeLlama){.is_vocabulary_only = true, .template = source});
     bool ok = gguf_parse(&k->gguf, k->file.data, k->file.len, "test", &err) &&
-              (k->t = tokenizer_open(&k->gguf, &err)) && template_open(&k->tpl, NULL, &k->gguf, k->t, &err);
+              (k->t = tokenizer_open(&k->gguf, &err)) &&
+              template_open(&k->tpl, NULL, &k->gguf, k->t, &err);
     CHECK(ok, "%s", err.text);
     return ok;
 }
@@ -151,12 +161,13 @@ static int common(const Ids *a, const Ids *b) {
     return n;
 }
 
-#define SAID(text)                                                                                                     \
-    "{{ bos_token }}{% for m in messages %}{{ '<|im_start|>' ~ m.role ~ '\n' ~ " text                                  \
-    " ~ '<|im_end|>\n' }}{% endfor %}"                                                                                 \
+#define SAID(text)                                                                                 \
+    "{{ bos_token }}{% for m in messages %}{{ '<|im_start|>' ~ m.role ~ '\n' ~ " text              \
+    " ~ '<|im_end|>\n' }}{% endfor %}"                                                             \
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 
-// What the model said keeps its tokens, the tokens before stay as they were, and going back finds them again.
+// What the model said keeps its tokens, the tokens before stay as they were, and going back finds
+// them again.
 static void stream(void) {
     Talk k = {0};
     if (!open_talk(&k, SAID("m.content|trim"))) return;
@@ -173,20 +184,23 @@ static void stream(void) {
     dialogue_remove(&k.d, 38, 40); // the last turn is taken back, and another begun
     say(&k, "user", "other");
     update(&k);
-    CHECK(common(&before, &k.stream.ids) > before.len - 60, "%d of %d", common(&before, &k.stream.ids), before.len);
+    CHECK(common(&before, &k.stream.ids) > before.len - 60, "%d of %d",
+          common(&before, &k.stream.ids), before.len);
     dialogue_system(&k.d, "Z", 1); // all is new: nothing the model said is where it was
     update(&k);
     Ids fresh = {0};
     Error err;
     TemplateInput in = {.messages = k.d.messages, .n_messages = k.d.n, .wants_answer = true};
     CHECK(template_encode(&k.tpl, k.t, &in, &fresh, &err), "%s", err.text);
-    CHECK(fresh.len == k.stream.ids.len && common(&fresh, &k.stream.ids) == fresh.len, "as encoded at once");
+    CHECK(fresh.len == k.stream.ids.len && common(&fresh, &k.stream.ids) == fresh.len,
+          "as encoded at once");
     free(fresh.data);
     free(before.data);
     close_talk(&k);
 }
 
-// A template that keeps the thoughts of no turn but the last: the answer is encoded anew, without them.
+// A template that keeps the thoughts of no turn but the last: the answer is encoded anew, without
+// them.
 static void dropped_thoughts(void) {
     Talk k = {0};
     if (!open_talk(&k, SAID("m.content.split('</think>')[-1]|trim"))) return;
@@ -200,7 +214,8 @@ static void dropped_thoughts(void) {
     Error err;
     TemplateInput in = {.messages = k.d.messages, .n_messages = k.d.n, .wants_answer = true};
     CHECK(template_encode(&k.tpl, k.t, &in, &fresh, &err), "%s", err.text);
-    CHECK(fresh.len == k.stream.ids.len && common(&fresh, &k.stream.ids) == fresh.len, "as encoded at once");
+    CHECK(fresh.len == k.stream.ids.len && common(&fresh, &k.stream.ids) == fresh.len,
+          "as encoded at once");
     CHECK(common(&asked, &fresh) == asked.len, "the question stays");
     free(asked.data);
     free(fresh.data);

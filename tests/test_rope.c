@@ -1,4 +1,5 @@
-// Rotary embedding: tables of Meta's code, each scaling rule's formula in double, and what files say.
+// Rotary embedding: tables of Meta's code, each scaling rule's formula in double, and what files
+// say.
 #include "make_gguf.h"
 #include "test.h"
 #include "../rope.h"
@@ -44,8 +45,9 @@ static void compare(const char *name, RopeParams p) {
         if (sscanf(line, "%d,%d,%f,%f", &pos, &i, &c, &s) != 4) continue;
         rope_reserve(&rope, pos + 1); // grows in steps, as a context does
         size_t at = (size_t)pos * (size_t)(p.dim / 2) + (size_t)i;
-        CHECK(ulps(rope.cos[at], c) <= 1 && ulps(rope.sin[at], s) <= 1, "%s: position %d, pair %d: %.9g %.9g", name,
-              pos, i, (double)rope.cos[at], (double)rope.sin[at]);
+        CHECK(ulps(rope.cos[at], c) <= 1 && ulps(rope.sin[at], s) <= 1,
+              "%s: position %d, pair %d: %.9g %.9g", name, pos, i, (double)rope.cos[at],
+              (double)rope.sin[at]);
         n++;
     }
     CHECK(n > 5, "%s: %d rows", name, n);
@@ -65,18 +67,19 @@ static void golden(void) {
 static void formulas(void) {
     static const int pairs[10] = {0, 1, 20, 29, 30, 32, 36, 40, 45, 63};
     static const double expected[][10] = {
-        [ROPE_NONE] = {1, 0.865964323, 0.0562341325, 0.0153992653, 0.0133352143, 0.01, 0.00562341325, 0.00316227766,
-                       0.00153992653, 0.000115478198},
-        [ROPE_LINEAR] = {0.25, 0.216491081, 0.0140585331, 0.00384981632, 0.00333380358, 0.0025, 0.00140585331,
-                         0.000790569415, 0.000384981632, 2.88695496e-05},
-        [ROPE_NTK] = {1, 0.847117185, 0.0362134452, 0.00813506962, 0.00689135728, 0.00494528984, 0.00254662923,
-                      0.00131141361, 0.000572080506, 2.88695496e-05},
-        [ROPE_DYNAMIC] = {1, 0.840077812, 0.0306471634, 0.00638654405, 0.00536519395, 0.00378638224, 0.00188582988,
-                          0.000939248626, 0.00039298696, 1.70659078e-05}, // for a context of 10001
-        [ROPE_YARN] = {1, 0.865964323, 0.0562341325, 0.0114013791, 0.00948851788, 0.00653846154, 0.00302799175,
-                       0.0013378867, 0.000429402589, 2.88695496e-05},
-        [ROPE_LLAMA3] = {1, 0.814617234, 0.0165604401, 0.00216657076, 0.00137189357, 0.000524846161, 7.78465527e-05,
-                         3.4281022e-05, 1.22976387e-05, 3.06892599e-07},
+        [ROPE_NONE] = {1, 0.865964323, 0.0562341325, 0.0153992653, 0.0133352143, 0.01,
+                       0.00562341325, 0.00316227766, 0.00153992653, 0.000115478198},
+        [ROPE_LINEAR] = {0.25, 0.216491081, 0.0140585331, 0.00384981632, 0.00333380358, 0.0025,
+                         0.00140585331, 0.000790569415, 0.000384981632, 2.88695496e-05},
+        [ROPE_NTK] = {1, 0.847117185, 0.0362134452, 0.00813506962, 0.00689135728, 0.00494528984,
+                      0.00254662923, 0.00131141361, 0.000572080506, 2.88695496e-05},
+        [ROPE_DYNAMIC] = {1, 0.840077812, 0.0306471634, 0.00638654405, 0.00536519395, 0.00378638224,
+                          0.00188582988, 0.000939248626, 0.00039298696,
+                          1.70659078e-05}, // for a context of 10001
+        [ROPE_YARN] = {1, 0.865964323, 0.0562341325, 0.0114013791, 0.00948851788, 0.00653846154,
+                       0.00302799175, 0.0013378867, 0.000429402589, 2.88695496e-05},
+        [ROPE_LLAMA3] = {1, 0.814617234, 0.0165604401, 0.00216657076, 0.00137189357, 0.000524846161,
+                         7.78465527e-05, 3.4281022e-05, 1.22976387e-05, 3.06892599e-07},
     };
     for (int rule = ROPE_NONE; rule <= ROPE_LLAMA3; rule++) {
         RopeParams p = params((RopeRule)rule, 128, 1e4, 4, 4096);
@@ -88,12 +91,13 @@ static void formulas(void) {
         for (int k = 0; k < 10; k++) {
             double w = expected[rule][k], freq = (double)rope.freqs[pairs[k]];
             if (rule != ROPE_DYNAMIC)
-                CHECK(fabs(freq - w) <= 4e-7 * w, "%s, pair %d: %.9g", rope_rule_name(p.rule), pairs[k], freq);
+                CHECK(fabs(freq - w) <= 4e-7 * w, "%s, pair %d: %.9g", rope_rule_name(p.rule),
+                      pairs[k], freq);
             size_t at = 10000 * 64 + (size_t)pairs[k];
-            CHECK(fabs((double)rope.cos[at] - scale * cos(1e4 * w)) < 2e-3, "%s, pair %d", rope_rule_name(p.rule),
-                  pairs[k]);
-            CHECK(fabs((double)rope.sin[at] - scale * sin(1e4 * w)) < 2e-3, "%s, pair %d", rope_rule_name(p.rule),
-                  pairs[k]);
+            CHECK(fabs((double)rope.cos[at] - scale * cos(1e4 * w)) < 2e-3, "%s, pair %d",
+                  rope_rule_name(p.rule), pairs[k]);
+            CHECK(fabs((double)rope.sin[at] - scale * sin(1e4 * w)) < 2e-3, "%s, pair %d",
+                  rope_rule_name(p.rule), pairs[k]);
         }
         CHECK(rope_rule_of(rope_rule_name(p.rule)) == rule, "%d", rule);
         rope_free(&rope);
@@ -107,9 +111,10 @@ static void formulas(void) {
     rope_free(&rope);
 }
 
-// q at position m and k at position n, rotated: their product depends on m - n alone. Up to position 100 000 it holds
-// to 1e-4 of |q| |k| (root mean square; worst 5e-4), which is what the reference's rounding of angles to float32
-// leaves: up to 0.004 radians there. Up to 10 000 each single product holds to 1e-4.
+// q at position m and k at position n, rotated: their product depends on m - n alone. Up to
+// position 100 000 it holds to 1e-4 of |q| |k| (root mean square; worst 5e-4), which is what the
+// reference's rounding of angles to float32 leaves: up to 0.004 radians there. Up to 10 000 each
+// single product holds to 1e-4.
 static void relative(void) {
     enum { DIM = 128, DISTANCE = 37 };
     uint64_t seed = 7;
@@ -123,7 +128,8 @@ static void relative(void) {
         float q[2 * DIM], k[2 * DIM];
         double first = 0, qq = 0, kk = 0;
         for (int i = 0; i < 2 * DIM; i++) q[i] = test_normal(&seed), k[i] = test_normal(&seed);
-        for (int i = DIM; i < 2 * DIM; i++) qq += (double)q[i] * (double)q[i], kk += (double)k[i] * (double)k[i];
+        for (int i = DIM; i < 2 * DIM; i++)
+            qq += (double)q[i] * (double)q[i], kk += (double)k[i] * (double)k[i];
         for (int pos = 0; pos + DISTANCE <= 100000; pos += pos < 10000 ? 1111 : 9997) {
             float a[2 * DIM], b[2 * DIM];
             memcpy(a, q, sizeof a);
@@ -131,10 +137,12 @@ static void relative(void) {
             rope_apply(&rope, a, 2, DIM, pos + DISTANCE);
             rope_apply(&rope, b, 2, DIM, pos);
             double dot = 0;
-            for (int i = DIM; i < 2 * DIM; i++) dot += (double)a[i] * (double)b[i]; // the second head
+            for (int i = DIM; i < 2 * DIM; i++)
+                dot += (double)a[i] * (double)b[i]; // the second head
             if (pos == 0) first = dot;
             double error = fabs(dot - first) / sqrt(qq * kk);
-            CHECK(error <= (pos < 10000 ? 1e-4 : 5e-4), "position %d: %g, at 0 %g", pos, dot, first);
+            CHECK(error <= (pos < 10000 ? 1e-4 : 5e-4), "position %d: %g, at 0 %g", pos, dot,
+                  first);
             squares += error * error;
             n++;
         }
@@ -151,22 +159,24 @@ static void partial(void) {
     rope_reserve(&rope, 3);
     float v[6] = {1, 0, 0, 1, 5, 6};
     rope_apply(&rope, v, 1, 6, 2);
-    CHECK(fabs((double)v[0] - cos(2)) < 1e-6 && fabs((double)v[1] - sin(2)) < 1e-6, "%g %g", (double)v[0],
-          (double)v[1]);
-    CHECK(fabs((double)v[2] + sin(.02)) < 1e-6 && fabs((double)v[3] - cos(.02)) < 1e-6, "%g %g", (double)v[2],
-          (double)v[3]);
+    CHECK(fabs((double)v[0] - cos(2)) < 1e-6 && fabs((double)v[1] - sin(2)) < 1e-6, "%g %g",
+          (double)v[0], (double)v[1]);
+    CHECK(fabs((double)v[2] + sin(.02)) < 1e-6 && fabs((double)v[3] - cos(.02)) < 1e-6, "%g %g",
+          (double)v[2], (double)v[3]);
     CHECK(v[4] == 5 && v[5] == 6, "%g %g", (double)v[4], (double)v[5]);
     rope_free(&rope);
 }
 
-// Reads the parameters of a file with these values (which may be added to afterwards), and with rope_freqs.weight if
-// n_divisors is not 0.
-static bool read_back(const Maker *values, const float *divisors, uint64_t n_divisors, RopeParams *p, Error *err) {
+// Reads the parameters of a file with these values (which may be added to afterwards), and with
+// rope_freqs.weight if n_divisors is not 0.
+static bool read_back(const Maker *values, const float *divisors, uint64_t n_divisors,
+                      RopeParams *p, Error *err) {
     Maker m;
     make_begin(&m);
     buffer_append(&m.values, values->values.data, values->values.len);
     m.n_values = values->n_values;
-    if (n_divisors) make_tensor(&m, "rope_freqs.weight", TYPE_F32, n_divisors, 1, divisors, n_divisors * 4);
+    if (n_divisors)
+        make_tensor(&m, "rope_freqs.weight", TYPE_F32, n_divisors, 1, divisors, n_divisors * 4);
     Buffer file = make_end(&m);
     static Buffer last; // divisors point into it
     buffer_free(&last);
@@ -185,16 +195,19 @@ static void metadata(void) {
     Error err;
     make_f32(&f, "llama.rope.freq_base", 5e5f);
     make_u32(&f, "llama.context_length", 131072);
-    CHECK(read_back(&f, NULL, 0, &p, &err) && p.rule == ROPE_NONE && p.theta == 5e5 && p.dim == 128, "%s", err.text);
+    CHECK(read_back(&f, NULL, 0, &p, &err) && p.rule == ROPE_NONE && p.theta == 5e5 && p.dim == 128,
+          "%s", err.text);
 
-    // The release's divisors are its rule; others stay as they are, and give the same within rounding.
+    // The release's divisors are its rule; others stay as they are, and give the same within
+    // rounding.
     RopeParams release = params(ROPE_LLAMA3, 128, 5e5, 8, 8192);
     Rope rope, by_file;
     rope_init(&rope, &release);
     float divisors[64];
     for (int i = 0; i < 64; i++) divisors[i] = (float)pow(5e5, -i / 64.0) / rope.freqs[i];
-    CHECK(read_back(&f, divisors, 64, &p, &err) && p.rule == ROPE_LLAMA3 && p.factor == 8 && p.orig_ctx == 8192, "%s",
-          err.text);
+    CHECK(read_back(&f, divisors, 64, &p, &err) && p.rule == ROPE_LLAMA3 && p.factor == 8 &&
+              p.orig_ctx == 8192,
+          "%s", err.text);
     divisors[40] *= 1.25f;
     CHECK(read_back(&f, divisors, 64, &p, &err) && p.rule == ROPE_FILE, "%s", err.text);
     rope_init(&by_file, &p);
@@ -204,19 +217,25 @@ static void metadata(void) {
     }
     rope_free(&rope);
     rope_free(&by_file);
-    CHECK(!read_back(&f, divisors, 63, &p, &err) && err.code == EXIT_MODEL && strstr(err.text, "rope_freqs"), "shape");
+    CHECK(!read_back(&f, divisors, 63, &p, &err) && err.code == EXIT_MODEL &&
+              strstr(err.text, "rope_freqs"),
+          "shape");
     divisors[3] = NAN;
     CHECK(!read_back(&f, divisors, 64, &p, &err) && err.code == EXIT_MODEL, "NaN divisor");
 
     make_string(&f, "llama.rope.scaling.type", "yarn");
     make_f32(&f, "llama.rope.scaling.factor", 4);
     make_u32(&f, "llama.rope.scaling.original_context_length", 32768);
-    CHECK(read_back(&f, NULL, 0, &p, &err) && p.rule == ROPE_YARN && p.factor == 4 && p.orig_ctx == 32768, "%s",
-          err.text);
-    CHECK(rope_params_override(&p, "ntk", 1e6, 2, 0, &err) && p.rule == ROPE_NTK && p.theta == 1e6 && p.factor == 2,
+    CHECK(read_back(&f, NULL, 0, &p, &err) && p.rule == ROPE_YARN && p.factor == 4 &&
+              p.orig_ctx == 32768,
           "%s", err.text);
-    CHECK(!rope_params_override(&p, "twist", 0, 0, 0, &err) && err.code == EXIT_USAGE, "unknown rule");
-    CHECK(!rope_params_override(&p, "file", 0, 0, 0, &err) && err.code == EXIT_USAGE, "no divisors");
+    CHECK(rope_params_override(&p, "ntk", 1e6, 2, 0, &err) && p.rule == ROPE_NTK &&
+              p.theta == 1e6 && p.factor == 2,
+          "%s", err.text);
+    CHECK(!rope_params_override(&p, "twist", 0, 0, 0, &err) && err.code == EXIT_USAGE,
+          "unknown rule");
+    CHECK(!rope_params_override(&p, "file", 0, 0, 0, &err) && err.code == EXIT_USAGE,
+          "no divisors");
 
     static const struct {
         const char *key;

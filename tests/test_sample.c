@@ -9,7 +9,8 @@
 
 enum { N = 1000 };
 
-static const SampleOptions plain = {.temp = 1, .top_p = 1, .repeat_penalty = 1, .repeat_last_n = 64, .seed = 1};
+static const SampleOptions plain = {
+    .temp = 1, .top_p = 1, .repeat_penalty = 1, .repeat_last_n = 64, .seed = 1};
 
 static void fill(float *logits, int n, uint64_t seed) {
     for (int i = 0; i < n; i++) logits[i] = 3 * test_normal(&seed);
@@ -49,8 +50,8 @@ static void expected(const SampleOptions *o, const float *logits, int n, double 
     free(order);
 }
 
-// Pearson's chi-square over the tokens with an expected count of 5 and more (the others together), against its mean and
-// deviation: the seeds are fixed, so a pass stays a pass.
+// Pearson's chi-square over the tokens with an expected count of 5 and more (the others together),
+// against its mean and deviation: the seeds are fixed, so a pass stays a pass.
 static void check_distribution(SampleOptions o, const float *logits, int n, const char *what) {
     enum { DRAWS = 20000 };
     double *p = xalloc((size_t)n, sizeof *p), chi = 0, rest = 0;
@@ -70,8 +71,8 @@ static void check_distribution(SampleOptions o, const float *logits, int n, cons
             rest += e, n_rest += counts[i];
     }
     if (rest >= 5) chi += (n_rest - rest) * (n_rest - rest) / rest, bins++;
-    CHECK(bins < 2 || fabs(chi - (bins - 1)) < 4 * sqrt(2.0 * (bins - 1)), "%s: chi-square %g with %d bins", what, chi,
-          bins);
+    CHECK(bins < 2 || fabs(chi - (bins - 1)) < 4 * sqrt(2.0 * (bins - 1)),
+          "%s: chi-square %g with %d bins", what, chi, bins);
     sampler_free(s);
     free(p);
     free(counts);
@@ -100,7 +101,8 @@ static void distribution(void) {
     check_distribution(o, logits, N, "ties");
 }
 
-// Selection against a full sort, where it matters: many sizes, heavy ties, descending and ascending order.
+// Selection against a full sort, where it matters: many sizes, heavy ties, descending and ascending
+// order.
 static void selection(void) {
     static float logits[5000];
     uint64_t seed = 9;
@@ -150,7 +152,8 @@ static void edges(void) {
     for (int where = 0; where < N; where += 131) {
         fill(logits, N, 6);
         logits[where] = NAN;
-        CHECK(one(plain, logits, N) == -1 && one(greedy, logits, N) == -1 && logits_argmax(logits, N) == -1,
+        CHECK(one(plain, logits, N) == -1 && one(greedy, logits, N) == -1 &&
+                  logits_argmax(logits, N) == -1,
               "NaN at %d", where);
         logits[where] = INFINITY;
         CHECK(one(plain, logits, N) == -1 && one(greedy, logits, N) == -1, "Inf at %d", where);
@@ -226,7 +229,8 @@ static void logprobs(void) {
     logits_top(logits, N, top, 8);
     CHECK(top[0].id == 5 && top[1].id == 750, "%d %d", top[0].id, top[1].id);
     CHECK(fabs((double)top[0].logprob - log(0.5)) < 1e-5, "%g", (double)top[0].logprob);
-    for (int i = 1; i < 8; i++) CHECK(top[i].logprob <= top[i - 1].logprob && top[i].id >= 0, "order at %d", i);
+    for (int i = 1; i < 8; i++)
+        CHECK(top[i].logprob <= top[i - 1].logprob && top[i].id >= 0, "order at %d", i);
     logits_top(logits, 2, top, 8);
     CHECK(top[1].id >= 0 && top[2].id == -1, "more than there are");
 }

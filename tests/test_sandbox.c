@@ -25,7 +25,8 @@ static void test_refuses(void) {
     int status;
     pid_t child = fork();
     if (child == 0) _exit(sandbox_enter() ? attempts() : 99);
-    CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status), "the child ended by %d", status);
+    CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status), "the child ended by %d",
+          status);
     if (WEXITSTATUS(status) == 99) {
         test_skip("this system has no sandbox");
         return;
@@ -33,4 +34,6 @@ static void test_refuses(void) {
     CHECK(WEXITSTATUS(status) == 0, "bits of what was not refused: %d", WEXITSTATUS(status));
 }
 
-void test_sandbox(void) { test_case("sandbox: open, connect, fork, exec are refused", test_refuses); }
+void test_sandbox(void) {
+    test_case("sandbox: open, connect, fork, exec are refused", test_refuses);
+}

@@ -1,4 +1,5 @@
-// The paged KV cache: rows keep their place while it grows, prefixes are shared until somebody writes.
+// The paged KV cache: rows keep their place while it grows, prefixes are shared until somebody
+// writes.
 #include "test.h"
 #include "../session.h"
 
@@ -6,7 +7,8 @@
 
 static const KvShape shape = {.n_layers = 3, .n_kv_heads = 2, .head_dim = 32, .type = TYPE_F16};
 
-// What a row should hold: a byte that tells its sequence, layer, head, position, and key from value.
+// What a row should hold: a byte that tells its sequence, layer, head, position, and key from
+// value.
 static int mark(int sequence, int layer, int head, int pos, int is_value) {
     return (sequence * 89 + layer * 31 + head * 17 + pos * 3 + is_value) & 255;
 }
@@ -18,8 +20,10 @@ static void feed(Session *s, int sequence, int n) {
     for (; s->n_tokens < n; s->tokens[s->n_tokens] = 1000 * sequence + s->n_tokens, s->n_tokens++)
         for (int l = 0; l < shape.n_layers; l++)
             for (int h = 0; h < shape.n_kv_heads; h++) {
-                memset(session_key(s, l, h, s->n_tokens), mark(sequence, l, h, s->n_tokens, 0), kv_row_bytes(&shape));
-                memset(session_value(s, l, h, s->n_tokens), mark(sequence, l, h, s->n_tokens, 1), kv_row_bytes(&shape));
+                memset(session_key(s, l, h, s->n_tokens), mark(sequence, l, h, s->n_tokens, 0),
+                       kv_row_bytes(&shape));
+                memset(session_value(s, l, h, s->n_tokens), mark(sequence, l, h, s->n_tokens, 1),
+                       kv_row_bytes(&shape));
             }
 }
 
@@ -39,8 +43,8 @@ static int n_wrong(const Session *s, int sequence, int from, int to) {
 
 static void sizes(void) {
     KvShape s = {.n_layers = 32, .n_kv_heads = 8, .head_dim = 128, .type = TYPE_F16};
-    CHECK(kv_row_bytes(&s) == 256 && kv_position_bytes(&s) == 131072, "Llama 3.1 8B: 128 KiB a position, found %zu",
-          kv_position_bytes(&s));
+    CHECK(kv_row_bytes(&s) == 256 && kv_position_bytes(&s) == 131072,
+          "Llama 3.1 8B: 128 KiB a position, found %zu", kv_position_bytes(&s));
     s.type = TYPE_Q8_0;
     CHECK(kv_row_bytes(&s) == 136, "4 blocks of 34 bytes, found %zu", kv_row_bytes(&s));
 }
@@ -59,7 +63,8 @@ static void shared_prefix(void) {
     Session *a = session_new(&shape);
     feed(a, 1, PREFIX + 3);
     Session *b = session_fork(a, PREFIX);
-    CHECK(b && b->n_tokens == PREFIX && !memcmp(a->tokens, b->tokens, PREFIX * sizeof *a->tokens), "fork");
+    CHECK(b && b->n_tokens == PREFIX && !memcmp(a->tokens, b->tokens, PREFIX * sizeof *a->tokens),
+          "fork");
     CHECK(session_key(a, 0, 0, 0) == session_key(b, 0, 0, 0), "whole pages are shared");
     CHECK(session_key(a, 0, 0, PREFIX) != session_key(b, 0, 0, PREFIX), "the last page is its own");
     feed(b, 2, END);
@@ -79,7 +84,8 @@ static void rewound(void) {
     session_rewind(b, CUT); // inside a page that is shared
     CHECK(b->n_tokens == CUT && n_wrong(b, 1, 0, CUT) == 0, "rewound");
     feed(b, 2, END);
-    CHECK(n_wrong(b, 2, CUT, END) == 0 && n_wrong(a, 1, 0, END) == 0, "writing there leaves the other's rows alone");
+    CHECK(n_wrong(b, 2, CUT, END) == 0 && n_wrong(a, 1, 0, END) == 0,
+          "writing there leaves the other's rows alone");
     session_rewind(b, 0);
     CHECK(b->n_tokens == 0 && b->n_pages == 0, "%d tokens, %d pages", b->n_tokens, b->n_pages);
     session_free(a);
@@ -91,7 +97,8 @@ static void padded(void) {
     Session *s = session_new(&shape);
     CHECK(session_pad(s, KV_PAGE + 1, &err) && s->n_tokens == KV_PAGE + 1, "pad");
     static const uint8_t zeros[256];
-    CHECK(kv_row_bytes(&shape) <= sizeof zeros && !memcmp(session_value(s, 2, 1, KV_PAGE), zeros, kv_row_bytes(&shape)),
+    CHECK(kv_row_bytes(&shape) <= sizeof zeros &&
+              !memcmp(session_value(s, 2, 1, KV_PAGE), zeros, kv_row_bytes(&shape)),
           "zeros");
     session_free(s);
 }

@@ -1,5 +1,5 @@
-// Both tokenizers on vocabularies made here: round trips, pieces, names, growth, and refusals of broken vocabularies.
-// The comparisons with other programs' ids are in test_tokenizer.py.
+// Both tokenizers on vocabularies made here: round trips, pieces, names, growth, and refusals of
+// broken vocabularies. The comparisons with other programs' ids are in test_tokenizer.py.
 #include "make_gguf.h"
 #include "test.h"
 #include "../tokenizer.h"
@@ -14,7 +14,8 @@ static Gguf gguf;
 static Tokenizer *open_small(bool is_sentencepiece) {
     Error err;
     buffer_free(&file);
-    file = make_llama_file((MakeLlama){.is_sentencepiece = is_sentencepiece, .is_vocabulary_only = true});
+    file = make_llama_file(
+        (MakeLlama){.is_sentencepiece = is_sentencepiece, .is_vocabulary_only = true});
     if (!gguf_parse(&gguf, file.data, file.len, "small", &err)) die_error(&err);
     Tokenizer *t = tokenizer_open(&gguf, &err);
     if (!t) die_error(&err);
@@ -46,10 +47,11 @@ static bool is_spelled(const Tokenizer *t, const Ids *ids, const char *s, size_t
 
 // Texts of words, spaces, line ends, marks, characters of all lengths, and bytes that are none.
 static size_t random_text(uint64_t *state, char *out, size_t max, bool is_valid) {
-    static const char *const some[] = {"the",      " ",          "  ",       "\n",           "\r\n",
-                                       "'s",       "'Ve",        "7",        "1234",         "\t",
-                                       "!",        "...",        "\xc3\xa9", "\xe4\xb8\xad", "\xf0\x9f\x8e\x89",
-                                       "\xc2\xa0", "<|eot_id|>", "</s>"};
+    static const char *const some[] = {
+        "the",      " ",          "  ",       "\n",           "\r\n",
+        "'s",       "'Ve",        "7",        "1234",         "\t",
+        "!",        "...",        "\xc3\xa9", "\xe4\xb8\xad", "\xf0\x9f\x8e\x89",
+        "\xc2\xa0", "<|eot_id|>", "</s>"};
     size_t n = 0;
     while (n + 16 < max && test_random(state) % 40) {
         uint64_t r = test_random(state);
@@ -121,20 +123,27 @@ static void names(void) {
     Ids ids = {0};
     Buffer out = {0};
     int eot = tokenizer_special(t, "<|eot_id|>"), end = tokenizer_special(t, "<|end_header_id|>");
-    CHECK(eot > 0 && end > 0 && tokenizer_special(t, "<|none|>") == -1 && tokenizer_special(t, "a") == -1, "ids %d %d",
-          eot, end);
+    CHECK(eot > 0 && end > 0 && tokenizer_special(t, "<|none|>") == -1 &&
+              tokenizer_special(t, "a") == -1,
+          "ids %d %d", eot, end);
     tokenizer_encode_special(t, text, sizeof text - 1, &ids);
-    CHECK(ids.len >= 5 && ids.data[1] == eot && ids.data[2] == eot && ids.data[ids.len - 1] == end, "%d ids", ids.len);
+    CHECK(ids.len >= 5 && ids.data[1] == eot && ids.data[2] == eot && ids.data[ids.len - 1] == end,
+          "%d ids", ids.len);
     decode(t, &ids, &out);
     CHECK(!strcmp(out.data, "ab<|eot_i"), "%s", out.data);
-    CHECK(str_is(tokenizer_piece(t, eot, true), "<|eot_id|>") && tokenizer_piece(t, eot, false).len == 0, "piece");
+    CHECK(str_is(tokenizer_piece(t, eot, true), "<|eot_id|>") &&
+              tokenizer_piece(t, eot, false).len == 0,
+          "piece");
     CHECK(tokenizer_is_stop(t, eot) && tokenizer_is_stop(t, tokenizer_special(t, "<|eom_id|>")) &&
               !tokenizer_is_stop(t, end),
           "stops");
-    CHECK(tokenizer_is_control(t, eot) && !tokenizer_is_control(t, 0) && !tokenizer_is_control(t, -1), "control");
-    CHECK(tokenizer_bos(t) == tokenizer_special(t, "<|begin_of_text|>") && tokenizer_adds_bos(t), "bos %d",
-          tokenizer_bos(t));
-    CHECK(tokenizer_piece(t, 1 << 30, true).len == 0 && tokenizer_piece(t, -1, true).len == 0, "ids out of range");
+    CHECK(tokenizer_is_control(t, eot) && !tokenizer_is_control(t, 0) &&
+              !tokenizer_is_control(t, -1),
+          "control");
+    CHECK(tokenizer_bos(t) == tokenizer_special(t, "<|begin_of_text|>") && tokenizer_adds_bos(t),
+          "bos %d", tokenizer_bos(t));
+    CHECK(tokenizer_piece(t, 1 << 30, true).len == 0 && tokenizer_piece(t, -1, true).len == 0,
+          "ids out of range");
     buffer_free(&out);
     free(ids.data);
     close_small(t);
@@ -157,7 +166,8 @@ static void long_runs(void) {
             clock_t start = clock();
             tokenizer_encode(t, text, SIZE, &ids);
             double sec = (double)(clock() - start) / CLOCKS_PER_SEC;
-            CHECK(sec < 20, "\"%s\" takes %.1f s", runs[i], sec); // 0.5 s; a square algorithm takes hours
+            CHECK(sec < 20, "\"%s\" takes %.1f s", runs[i],
+                  sec); // 0.5 s; a square algorithm takes hours
             CHECK(is_spelled(t, &ids, text, SIZE), "\"%s\"", runs[i]);
             free(ids.data);
         }
@@ -184,7 +194,9 @@ static void expect_refusal(Maker *m, const char *says) {
     if (!gguf_parse(&g, b.data, b.len, "spoilt", &err)) die_error(&err);
     Tokenizer *t = tokenizer_open(&g, &err);
     CHECK(!t, "accepted, expected: %s", says);
-    if (!t) CHECK(err.code == EXIT_MODEL && strstr(err.text, says), "expected %s, found %s", says, err.text);
+    if (!t)
+        CHECK(err.code == EXIT_MODEL && strstr(err.text, says), "expected %s, found %s", says,
+              err.text);
     if (!t) CHECK(!strchr(err.text, '\n'), "%s", err.text);
     tokenizer_close(t);
     gguf_close(&g);
@@ -192,7 +204,8 @@ static void expect_refusal(Maker *m, const char *says) {
 }
 
 // The small vocabulary without the key `skip`, and with what `spoil` writes instead.
-static void refused(bool is_sentencepiece, const char *skip, void (*spoil)(Maker *m), const char *says) {
+static void refused(bool is_sentencepiece, const char *skip, void (*spoil)(Maker *m),
+                    const char *says) {
     Maker m;
     make_begin(&m);
     m.skip = skip;
@@ -207,16 +220,24 @@ static void spoil_model(Maker *m) { make_string(m, "tokenizer.ggml.model", "bert
 static void spoil_bos(Maker *m) { make_u32(m, "tokenizer.ggml.bos_token_id", 1u << 20); }
 static void spoil_eos(Maker *m) { make_u32(m, "tokenizer.ggml.eos_token_id", 1u << 31); }
 static void spoil_eos_none(Maker *m) { make_u32(m, "tokenizer.ggml.eos_token_id", UINT32_MAX); }
-static void spoil_types_kind(Maker *m) { make_array(m, "tokenizer.ggml.token_type", GGUF_I8, 4, "\1\1\1\1", 4); }
-static void spoil_types_short(Maker *m) { make_array(m, "tokenizer.ggml.token_type", GGUF_I32, 1, "\1\0\0\0", 4); }
-static void spoil_scores(Maker *m) { make_array(m, "tokenizer.ggml.scores", GGUF_I8, 4, "\1\1\1\1", 4); }
+static void spoil_types_kind(Maker *m) {
+    make_array(m, "tokenizer.ggml.token_type", GGUF_I8, 4, "\1\1\1\1", 4);
+}
+static void spoil_types_short(Maker *m) {
+    make_array(m, "tokenizer.ggml.token_type", GGUF_I32, 1, "\1\0\0\0", 4);
+}
+static void spoil_scores(Maker *m) {
+    make_array(m, "tokenizer.ggml.scores", GGUF_I8, 4, "\1\1\1\1", 4);
+}
 static void spoil_empty(Maker *m) { make_array(m, "tokenizer.ggml.tokens", GGUF_STRING, 0, "", 0); }
 static void spoil_twice(Maker *m) { put_tokens(m, (const char *const[]){"a", "b", "a"}, 3, 1); }
 static void spoil_bytes(Maker *m) { put_tokens(m, (const char *const[]){"a", "b"}, 2, 1); }
 static void spoil_types_range(Maker *m) { put_tokens(m, (const char *const[]){"a", "b"}, 2, 77); }
 static void spoil_byte(Maker *m) { put_tokens(m, (const char *const[]){"<0x00>", "<0x-1>"}, 2, 6); }
 static void spoil_byte_name(Maker *m) { put_tokens(m, (const char *const[]){"<0xZZ>"}, 1, 6); }
-static void spoil_byte_twice(Maker *m) { put_tokens(m, (const char *const[]){"<0x41>", "<0x41>"}, 2, 6); }
+static void spoil_byte_twice(Maker *m) {
+    put_tokens(m, (const char *const[]){"<0x41>", "<0x41>"}, 2, 6);
+}
 static void put_merges(Maker *m, const char *merge, uint64_t n) {
     Buffer items = {0};
     for (uint64_t i = 0; i < n; i++) make_item(&items, merge, strlen(merge));
@@ -240,22 +261,37 @@ static void refused_tokens(void (*spoil)(Maker *m), const char *says) {
 
 static void broken_vocabularies(void) {
     refused(false, "tokenizer.ggml.pre", spoil_pre, "pre: expected llama-bpe, found \"tekken\"");
-    refused(false, "tokenizer.ggml.pre", NULL, "tokenizer.ggml.pre: expected a string, found no such key");
-    refused(false, "tokenizer.ggml.model", spoil_model, "model: expected gpt2 or llama, found \"bert\"");
-    refused(false, "tokenizer.ggml.model", NULL, "tokenizer.ggml.model: expected a string, found no such key");
-    refused(false, "tokenizer.ggml.tokens", NULL, "tokens: expected an array of string, found no such key");
+    refused(false, "tokenizer.ggml.pre", NULL,
+            "tokenizer.ggml.pre: expected a string, found no such key");
+    refused(false, "tokenizer.ggml.model", spoil_model,
+            "model: expected gpt2 or llama, found \"bert\"");
+    refused(false, "tokenizer.ggml.model", NULL,
+            "tokenizer.ggml.model: expected a string, found no such key");
+    refused(false, "tokenizer.ggml.tokens", NULL,
+            "tokens: expected an array of string, found no such key");
     refused(false, "tokenizer.ggml.tokens", spoil_empty, "tokens: expected 1 to 2^30");
-    refused(false, "tokenizer.ggml.bos_token_id", spoil_bos, "bos_token_id: expected less than 270, found 1048576");
-    refused(false, "tokenizer.ggml.eos_token_id", spoil_eos, "eos_token_id: expected less than 270, found 2147483648");
-    refused(false, "tokenizer.ggml.eos_token_id", spoil_eos_none, "expected less than 270, found 4294967295");
-    refused(false, "tokenizer.ggml.token_type", spoil_types_kind, "token_type: expected an array of i32, found an a");
-    refused(true, "tokenizer.ggml.token_type", spoil_types_short, "token_type: expected 323 items, found 1");
-    refused(true, "tokenizer.ggml.scores", spoil_scores, "scores: expected an array of f32, found an array of i8");
-    refused(true, "tokenizer.ggml.scores", NULL, "scores: expected an array of f32, found no such key");
-    refused(false, "tokenizer.ggml.merges", spoil_merge, "merges: expected two parts of a token, found \"nospace\"");
-    refused(false, "tokenizer.ggml.merges", spoil_merge_half, "merges: expected two parts of a token, found \"zq xx\"");
-    refused(false, "tokenizer.ggml.merges", spoil_merge_twice, "merges: expected each once, found \"t h\" again");
-    refused(false, "tokenizer.ggml.merges", NULL, "merges: expected an array of string, found no such key");
+    refused(false, "tokenizer.ggml.bos_token_id", spoil_bos,
+            "bos_token_id: expected less than 270, found 1048576");
+    refused(false, "tokenizer.ggml.eos_token_id", spoil_eos,
+            "eos_token_id: expected less than 270, found 2147483648");
+    refused(false, "tokenizer.ggml.eos_token_id", spoil_eos_none,
+            "expected less than 270, found 4294967295");
+    refused(false, "tokenizer.ggml.token_type", spoil_types_kind,
+            "token_type: expected an array of i32, found an a");
+    refused(true, "tokenizer.ggml.token_type", spoil_types_short,
+            "token_type: expected 323 items, found 1");
+    refused(true, "tokenizer.ggml.scores", spoil_scores,
+            "scores: expected an array of f32, found an array of i8");
+    refused(true, "tokenizer.ggml.scores", NULL,
+            "scores: expected an array of f32, found no such key");
+    refused(false, "tokenizer.ggml.merges", spoil_merge,
+            "merges: expected two parts of a token, found \"nospace\"");
+    refused(false, "tokenizer.ggml.merges", spoil_merge_half,
+            "merges: expected two parts of a token, found \"zq xx\"");
+    refused(false, "tokenizer.ggml.merges", spoil_merge_twice,
+            "merges: expected each once, found \"t h\" again");
+    refused(false, "tokenizer.ggml.merges", NULL,
+            "merges: expected an array of string, found no such key");
     refused_tokens(spoil_twice, "tokens: expected each once, found \"a\" as 0 and 2");
     refused_tokens(spoil_bytes, "tokens: expected one for every byte, found none for 0x00");
     refused_tokens(spoil_types_range, "token_type: expected 1 to 6, found 77 (token 0)");

@@ -13,8 +13,8 @@ static void sizes(void) {
 static void utf8(void) {
     uint32_t c;
     CHECK(utf8_decode("\xe2\x82\xac", 3, &c) == 3 && c == 0x20ac, "euro");
-    static const char *const bad[] = {"\xff",     "\xc3\x28", "\xed\xa0\x80", "\xc0\xaf", "\xf4\x90\x80\x80",
-                                      "\xe2\x82", "\x80"};
+    static const char *const bad[] = {
+        "\xff", "\xc3\x28", "\xed\xa0\x80", "\xc0\xaf", "\xf4\x90\x80\x80", "\xe2\x82", "\x80"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         CHECK(utf8_decode(bad[i], strlen(bad[i]), &c) == 0, "case %zu", i);
     for (uint32_t code = 0; code < 0x110000; code += 1 + code / 64) {
@@ -22,7 +22,8 @@ static void utf8(void) {
         if (code >= 0xd800 && code < 0xe000) continue;
         int n = utf8_encode(code, s);
         CHECK(utf8_decode(s, (size_t)n, &c) == n && c == code, "U+%04X", code);
-        for (int k = 1; k < n; k++) CHECK(utf8_complete(s, (size_t)k) == 0, "U+%04X cut at %d", code, k);
+        for (int k = 1; k < n; k++)
+            CHECK(utf8_complete(s, (size_t)k) == 0, "U+%04X cut at %d", code, k);
         CHECK(utf8_complete(s, (size_t)n) == (size_t)n, "U+%04X", code);
     }
 }
@@ -50,7 +51,8 @@ static void numbers(void) {
     int64_t i;
     double d;
     CHECK(parse_i64("-12", &i) && i == -12, "");
-    CHECK(!parse_i64("12x", &i) && !parse_i64("", &i) && !parse_i64("99999999999999999999", &i), "");
+    CHECK(!parse_i64("12x", &i) && !parse_i64("", &i) && !parse_i64("99999999999999999999", &i),
+          "");
     CHECK(parse_f64("1e-5", &d) && d == 1e-5 && !parse_f64("nan", &d) && !parse_f64("inf", &d), "");
 }
 

@@ -1,9 +1,9 @@
 // batch: a file of requests, many under way at once, a line of output for each.
 //
-// The window holds the requests that were read and not yet written, in the order of the input. Those waiting start as
-// places get free; one that shares a prefix with a sequence at hand starts as a fork of it, or waits the few steps
-// until that has computed the prefix. What a request is answered depends on itself alone: its options, its prompt and
-// its own random stream.
+// The window holds the requests that were read and not yet written, in the order of the input.
+// Those waiting start as places get free; one that shares a prefix with a sequence at hand starts
+// as a fork of it, or waits the few steps until that has computed the prefix. What a request is
+// answered depends on itself alone: its options, its prompt and its own random stream.
 #include "verbs.h"
 #include "batch_requests.h"
 #include "../base/endings.h"
@@ -38,7 +38,8 @@ static bool set_has(void *const *set, const char *key) { return tfind(key, set, 
 // False if it was there. The set keeps a copy.
 static bool set_add(void **set, const Buffer *key) {
     if (set_has(set, key->data)) return false;
-    if (!tsearch(str_copy(buffer_str(key)).data, set, by_text)) die(EXIT_RUNTIME, "out of memory: ids");
+    if (!tsearch(str_copy(buffer_str(key)).data, set, by_text))
+        die(EXIT_RUNTIME, "out of memory: ids");
     return true;
 }
 
@@ -60,7 +61,8 @@ typedef struct {
     Record **active;      // (n_active), those that started first in front
     Sequence **sequences; // (n_active) theirs
     int n_active, parallel;
-    Session *kept[N_KEPT]; // (n_kept) prefixes of finished sequences, for those that wait; used longest ago first
+    Session *kept[N_KEPT]; // (n_kept) prefixes of finished sequences, for those that wait; used
+                           // longest ago first
     int n_kept;
     size_t memory; // bytes that KV caches may take
     // counts for the summary and for progress
@@ -112,7 +114,9 @@ static void take_result(Batch *b, const LineReader *l, Str line, long *n_again) 
     bool is_good = json_parse(&b->doc, line.data, line.len, &err);
     if (is_good && !result_key(b->doc.root, &key, &kind))
         is_good = error_set(&err, EXIT_RUNTIME, "expected an answer with an id");
-    if (!is_good) die(EXIT_RUNTIME, "%s: line %ld: %s (not an output of batch?)", b->out.path, l->number, err.text);
+    if (!is_good)
+        die(EXIT_RUNTIME, "%s: line %ld: %s (not an output of batch?)", b->out.path, l->number,
+            err.text);
     *n_again += kind == RESULT_AGAIN;
     if (kind == RESULT_AGAIN) return;
     set_add(&b->done, &key);
@@ -136,24 +140,29 @@ static void resume(Batch *b) {
     close(l.fd);
     if (state == LINE_LONG) die(EXIT_RUNTIME, "%s: line %ld is too long", b->out.path, l.number);
     if (!journal_mend(&b->out, n_torn, &err)) die_error(&err);
-    if (n_torn && !b->options->is_quiet) warn("%s: dropped the torn line %ld", b->out.path, l.number);
+    if (n_torn && !b->options->is_quiet)
+        warn("%s: dropped the torn line %ld", b->out.path, l.number);
     if (n_again) drop_passing(b);
 }
 
-// Answers of two models, or under two sets of options, do not belong into one file: it bears a mark of what its lines
-// depend on, where the system has marks. A seed that was drawn is kept.
+// Answers of two models, or under two sets of options, do not belong into one file: it bears a mark
+// of what its lines depend on, where the system has marks. A seed that was drawn is kept.
 static void check_fingerprint(Batch *b) {
     char begun[64] = "";
     Buffer own = {0};
     if (!b->out.is_file || b->out.fd == STDOUT_FILENO) return;
-    if (b->options->is_resume && !b->options->is_forced) file_marked(b->out.fd, begun, sizeof begun);
+    if (b->options->is_resume && !b->options->is_forced)
+        file_marked(b->out.fd, begun, sizeof begun);
     const char *seed = strrchr(begun, '_');
     int64_t drawn;
-    if (seed && !b->options->has_seed && parse_i64(seed + 1, &drawn)) b->own.sample.seed = (uint64_t)drawn;
+    if (seed && !b->options->has_seed && parse_i64(seed + 1, &drawn))
+        b->own.sample.seed = (uint64_t)drawn;
     fingerprint_put(&own, b->options, &b->engine);
     if (seed && strcmp(begun, own.data))
-        die(EXIT_USAGE, "%s was begun with another %s (%s, not %s): --force goes on all the same", b->out.path,
-            !strncmp(begun, own.data, (size_t)(seed - begun)) ? "seed" : "model or other options", begun, own.data);
+        die(EXIT_USAGE, "%s was begun with another %s (%s, not %s): --force goes on all the same",
+            b->out.path,
+            !strncmp(begun, own.data, (size_t)(seed - begun)) ? "seed" : "model or other options",
+            begun, own.data);
     file_mark(b->out.fd, own.data);
     buffer_free(&own);
 }
@@ -195,12 +204,14 @@ static void count_lines(Batch *b) { // of a file, so that there is an end to run
     b->n_total = (b->n_total - b->shard + b->n_shards) / b->n_shards;
 }
 
-// By the records that are done, and those under way as far as they are; -1: there is nothing to tell it by.
+// By the records that are done, and those under way as far as they are; -1: there is nothing to
+// tell it by.
 static double seconds_left(const Batch *b, double sec) {
     double done = (double)b->n_done, n_left = (double)(b->n_total - b->n_done - b->n_skipped);
     for (int i = 0; i < b->n_active; i++) {
         const Sequence *s = b->sequences[i];
-        double n = s->n_fed + s->n_generated, most = s->request.n_prompt + (double)s->request.max_tokens;
+        double n = s->n_fed + s->n_generated,
+               most = s->request.n_prompt + (double)s->request.max_tokens;
         if (s->request.max_tokens < 0) most = s->request.max_context;
         if (most > 0) done += n / most;
     }
@@ -211,17 +222,21 @@ static double seconds_left(const Batch *b, double sec) {
 // A few times a second on a terminal, once a second as JSON.
 static void show_progress(Batch *b, bool is_last) {
     double now = now_sec(), sec = now - b->start;
-    if (!b->shows_progress || (!is_last && now - b->last_progress < (b->options->progress_json ? 1 : 0.2))) return;
+    if (!b->shows_progress ||
+        (!is_last && now - b->last_progress < (b->options->progress_json ? 1 : 0.2)))
+        return;
     b->last_progress = now;
     long n = b->n_done + b->n_skipped;
-    double per_sec = b->generator.decode_sec > 0 ? (double)b->generator.n_decode / b->generator.decode_sec : 0;
+    double per_sec =
+        b->generator.decode_sec > 0 ? (double)b->generator.n_decode / b->generator.decode_sec : 0;
     double left = seconds_left(b, sec);
     if (b->options->progress_json) {
         fprintf(stderr,
-                "{\"done\":%ld,\"total\":%ld,\"failed\":%ld,\"skipped\":%ld,\"tokens\":%llu,\"tokens_per_sec\":%.1f,"
+                "{\"done\":%ld,\"total\":%ld,\"failed\":%ld,\"skipped\":%ld,\"tokens\":%llu,"
+                "\"tokens_per_sec\":%.1f,"
                 "\"elapsed_sec\":%.1f,\"left_sec\":",
-                n, b->n_total > n ? b->n_total : n, b->n_failed, b->n_skipped, (unsigned long long)b->n_generated,
-                per_sec, sec);
+                n, b->n_total > n ? b->n_total : n, b->n_failed, b->n_skipped,
+                (unsigned long long)b->n_generated, per_sec, sec);
         fprintf(stderr, left >= 0 ? "%.0f}\n" : "null}\n", left);
     } else if (is_last) {
         progress_end();
@@ -229,8 +244,10 @@ static void show_progress(Batch *b, bool is_last) {
         char total[24] = "", eta[32] = "";
         if (b->n_total > n) snprintf(total, sizeof total, "/%ld", b->n_total);
         if (left > 0) snprintf(eta, sizeof eta, ", %d:%02d left", (int)left / 60, (int)left % 60);
-        progress_show(b->options, "%ld%s records, %d under way, %llu tokens, %.1f tok/s%s", n, total, b->n_active,
-                      (unsigned long long)(b->generator.n_prefill + b->generator.n_decode), per_sec, eta);
+        progress_show(b->options, "%ld%s records, %d under way, %llu tokens, %.1f tok/s%s", n,
+                      total, b->n_active,
+                      (unsigned long long)(b->generator.n_prefill + b->generator.n_decode), per_sec,
+                      eta);
     }
 }
 
@@ -239,10 +256,12 @@ static void print_summary(const Batch *b) {
     if (b->options->is_quiet) return;
     fprintf(stderr, "%ld records, %ld failed, %ld skipped", b->n_done, b->n_failed, b->n_skipped);
     if (b->n_failed_before) fprintf(stderr, " (%ld had failed)", b->n_failed_before);
-    fprintf(stderr, " | prompts %llu tok, %llu of them shared | generated %llu tok", (unsigned long long)b->n_prompt,
-            (unsigned long long)b->n_shared, (unsigned long long)b->n_generated);
+    fprintf(stderr, " | prompts %llu tok, %llu of them shared | generated %llu tok",
+            (unsigned long long)b->n_prompt, (unsigned long long)b->n_shared,
+            (unsigned long long)b->n_generated);
     if (g->n_decode) fprintf(stderr, " %.1f tok/s", (double)g->n_decode / g->decode_sec);
-    fprintf(stderr, " | %.1f s | seed %lld\n", now_sec() - b->start, (long long)b->options->sample.seed);
+    fprintf(stderr, " | %.1f s | seed %lld\n", now_sec() - b->start,
+            (long long)b->options->sample.seed);
 }
 
 // Input
@@ -275,8 +294,8 @@ static const char *identify(Batch *b, Record *r, LineState state, Str line, Erro
     return "duplicate_id";
 }
 
-// One line of input becomes a record of the window, unless it is of another shard or done already. A bad one becomes
-// an error record: once, even if the run is resumed.
+// One line of input becomes a record of the window, unless it is of another shard or done already.
+// A bad one becomes an error record: once, even if the run is resumed.
 static void take_line(Batch *b, LineState state, Str line) {
     Error err;
     bool is_mine = (b->in.number - 1) % b->n_shards == b->shard - 1, is_text = b->options->is_lines;
@@ -294,8 +313,8 @@ static void take_line(Batch *b, LineState state, Str line) {
         record_free(r);
         return;
     }
-    if (!code &&
-        !(is_text ? record_take_text(r, &b->engine, line, &err) : record_parse(r, &b->engine, b->doc.root, &err)))
+    if (!code && !(is_text ? record_take_text(r, &b->engine, line, &err)
+                           : record_parse(r, &b->engine, b->doc.root, &err)))
         code = err.code == EXIT_CONTEXT ? "context_length_exceeded" : "invalid_request";
     if (code) r->n_choices = r->n_open = 1;
     if (code) record_fail(r, code, err.text);
@@ -323,7 +342,8 @@ static void fill_window(Batch *b) {
 // How many tokens of a prompt are computed where these were fed.
 static int common_prefix(const Ids *a, const int *tokens, int n) {
     int i = 0;
-    if (n > a->len - 1) n = a->len - 1; // the last token of a prompt is always fed: its logits are wanted
+    if (n > a->len - 1)
+        n = a->len - 1; // the last token of a prompt is always fed: its logits are wanted
     while (i < n && a->data[i] == tokens[i]) i++;
     return i;
 }
@@ -359,8 +379,8 @@ static Session *take_kept(Batch *b, int i) {
     return s;
 }
 
-// Keeps as much of a finished sequence's prompt as somebody waiting can use and nobody else has; all of it when nobody
-// waits, since who comes next is not known. True if the session was kept.
+// Keeps as much of a finished sequence's prompt as somebody waiting can use and nobody else has;
+// all of it when nobody waits, since who comes next is not known. True if the session was kept.
 static bool keep_prefix(Batch *b, Record *r) {
     int keep = b->n_waiting == 0 && !b->at_end ? r->prompt.len : 0;
     for (int i = 0; i < b->n_window && b->n_waiting; i++) {
@@ -434,9 +454,10 @@ static void start_waiting(Batch *b) {
         }
         if (b->n_active) return; // it waits for memory, and nobody overtakes it
         Error err;
-        error_set(&err, EXIT_RUNTIME, "%zu positions of KV cache need %zu MiB, available are %zu MiB",
-                  positions_needed(r), positions_needed(r) * kv_position_bytes(&b->engine.model.kv) >> 20,
-                  b->memory >> 20);
+        error_set(
+            &err, EXIT_RUNTIME, "%zu positions of KV cache need %zu MiB, available are %zu MiB",
+            positions_needed(r), positions_needed(r) * kv_position_bytes(&b->engine.model.kv) >> 20,
+            b->memory >> 20);
         record_fail(r, "out_of_memory", err.text);
         b->n_waiting--;
     }
@@ -453,7 +474,8 @@ static void finish_record(Batch *b, Record *r) {
     r->session = NULL;
 }
 
-// Takes the finished ones out of the active; those that an interrupt has cancelled stay, without an answer.
+// Takes the finished ones out of the active; those that an interrupt has cancelled stay, without an
+// answer.
 static void collect_finished(Batch *b) {
     for (int i = b->n_active - 1; i >= 0; i--) {
         Record *r = b->active[i];
@@ -496,7 +518,8 @@ static void read_shard(Batch *b, const char *text) {
     long k = 1, n = 1;
     int end = 0;
     if (text && !strcmp(text, "slurm")) {
-        long first = slurm_number("SLURM_ARRAY_TASK_MIN", 1), step = slurm_number("SLURM_ARRAY_TASK_STEP", 1);
+        long first = slurm_number("SLURM_ARRAY_TASK_MIN", 1),
+             step = slurm_number("SLURM_ARRAY_TASK_STEP", 1);
         long task = slurm_number("SLURM_ARRAY_TASK_ID", first - 1);
         n = slurm_number("SLURM_ARRAY_TASK_COUNT", 0);
         k = task >= first && step > 0 ? (task - first) / step + 1 : 0;
@@ -505,7 +528,8 @@ static void read_shard(Batch *b, const char *text) {
     }
     if (k < 1 || k > n)
         die(EXIT_USAGE,
-            "--shard: expected K/N with 1 <= K <= N, or slurm with SLURM_ARRAY_TASK_ID and SLURM_ARRAY_TASK_COUNT of a "
+            "--shard: expected K/N with 1 <= K <= N, or slurm with SLURM_ARRAY_TASK_ID and "
+            "SLURM_ARRAY_TASK_COUNT of a "
             "job array, found \"%s\"",
             text);
     b->shard = k;
@@ -519,8 +543,10 @@ static void open_model(Batch *b) {
     engine_open(&b->engine, o);
     check_fingerprint(b);
     size_t available = os_memory_available(), weights = model_weight_bytes(&b->engine.model);
-    bool is_large = weights > available / 4 * 3; // then it is read from the disk again and again anyway
-    b->memory = available == SIZE_MAX ? available : (is_large ? available / 4 : available - weights) / 10 * 9;
+    bool is_large =
+        weights > available / 4 * 3; // then it is read from the disk again and again anyway
+    b->memory = available == SIZE_MAX ? available
+                                      : (is_large ? available / 4 : available - weights) / 10 * 9;
     b->parallel = o->parallel ? o->parallel : DEFAULT_PARALLEL;
     engine_generator(&b->engine, &b->generator, o->chunk, b->parallel);
     b->active = xalloc((size_t)b->parallel, sizeof *b->active);
@@ -532,7 +558,8 @@ int verb_batch(const Options *o) {
     Batch *b = &batch;
     b->own = *o;
     b->options = o = &b->own;
-    if (!o->input && isatty(STDIN_FILENO)) die(EXIT_USAGE, "batch: expected -i FILE or requests on standard input");
+    if (!o->input && isatty(STDIN_FILENO))
+        die(EXIT_USAGE, "batch: expected -i FILE or requests on standard input");
     read_shard(b, o->shard);
     lines_open(&b->in, o->input, MAX_LINE);
     file_is_input(o->input);
@@ -559,5 +586,7 @@ int verb_batch(const Options *o) {
     if (generate_interrupted && b->out.is_file)
         note(o, "interrupted: %s under way given up; the same command with --resume goes on",
              count_of(b->n_active, "answer"));
-    return generate_interrupted ? EXIT_INTERRUPTED : b->n_failed + b->n_failed_before ? EXIT_RECORDS : EXIT_OK;
+    return generate_interrupted               ? EXIT_INTERRUPTED
+           : b->n_failed + b->n_failed_before ? EXIT_RECORDS
+                                              : EXIT_OK;
 }

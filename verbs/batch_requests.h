@@ -1,7 +1,8 @@
 // Requests and answers of `batch` as JSON lines, in two forms:
 //   short   {"id", "prompt" | "messages", OPTIONS...}
 //           -> {"id", "text", "finish_reason", "n_prompt", "n_generated", "seed"}
-//   OpenAI  {"custom_id", "method", "url", "body": {...}} -> {"id", "custom_id", "response": {...}, "error"}
+//   OpenAI  {"custom_id", "method", "url", "body": {...}} -> {"id", "custom_id", "response": {...},
+//   "error"}
 #ifndef VERBS_BATCH_REQUESTS_H
 #define VERBS_BATCH_REQUESTS_H
 
@@ -13,8 +14,8 @@ typedef enum { FORM_SHORT, FORM_CHAT, FORM_COMPLETION } RecordForm;
 typedef enum { RECORD_WAITING, RECORD_ACTIVE, RECORD_OPEN, RECORD_DONE } RecordState;
 enum { MAX_CHOICES = 64 };
 
-// A request, from its line to its answer. One that wants several choices is the first of them; the others are records
-// of their own, which find its prompt computed.
+// A request, from its line to its answer. One that wants several choices is the first of them; the
+// others are records of their own, which find its prompt computed.
 typedef struct Record Record;
 struct Record {
     long line;
@@ -28,7 +29,7 @@ struct Record {
     GuideWish wish;        // while its line is read: what its text is to be
     Buffer call;           // of that: the schema of a call that must be made
     Guide *guide;          // or NULL
-    Request request;       // its prompt is set at the start, when it is known what others have computed
+    Request request; // its prompt is set at the start, when it is known what others have computed
     RecordState state;
     Session *session; // while active
     int n_shared;     // positions of it that were computed for others
@@ -42,9 +43,11 @@ struct Record {
     Buffer choices[MAX_CHOICES];  // of the first: each as JSON
 };
 
-// Who a request is: fills form and key. root NULL: a line of plain text. False with err if it cannot be told.
+// Who a request is: fills form and key. root NULL: a line of plain text. False with err if it
+// cannot be told.
 bool record_identify(Record *r, const Json *root, Error *err);
-// The rest of the request; of a line of plain text. False with err (EXIT_CONTEXT if the prompt is too long).
+// The rest of the request; of a line of plain text. False with err (EXIT_CONTEXT if the prompt is
+// too long).
 bool record_parse(Record *r, const Engine *e, const Json *root, Error *err);
 bool record_take_text(Record *r, const Engine *e, Str line, Error *err);
 // Renders the answer of a finished sequence, or an error; the record is then done.
@@ -64,8 +67,9 @@ typedef enum {
 } ResultKind;
 // The key of a line of output, as it was made for its request.
 bool result_key(const Json *root, Buffer *key, ResultKind *kind);
-// What the answers of a run depend on besides their requests, as "fp_HASH_SEED": a hash of the model (what its file
-// says of itself, and a sample of each tensor) and of the options, and the seed.
+// What the answers of a run depend on besides their requests, as "fp_HASH_SEED": a hash of the
+// model (what its file says of itself, and a sample of each tensor) and of the options, and the
+// seed.
 void fingerprint_put(Buffer *out, const Options *o, const Engine *e);
 
 #endif

@@ -1,5 +1,6 @@
-// bench: tokens per second, and what share of this machine's memory bandwidth and arithmetic peak that is. The limits
-// are probed in the same run, before and after, because machines are shared and change by the minute.
+// bench: tokens per second, and what share of this machine's memory bandwidth and arithmetic peak
+// that is. The limits are probed in the same run, before and after, because machines are shared and
+// change by the minute.
 #include "verbs.h"
 #include "../base/json.h"
 #include "../cli/engine.h"
@@ -60,7 +61,9 @@ static void read_part(void *arg, int part) {
 
 // What all threads run.
 static void read_all(void *arg) { ops_for(PARTS, 1, read_part, arg); }
-static void peak_part(void *arg, int part) { ((Probe *)arg)->operations[part] = kernel.peak(((Probe *)arg)->rounds); }
+static void peak_part(void *arg, int part) {
+    ((Probe *)arg)->operations[part] = kernel.peak(((Probe *)arg)->rounds);
+}
 static void peak_all(void *arg) { ops_for(PARTS, 1, peak_part, arg); }
 
 // Best of four passes: a limit is what the machine can do.
@@ -92,10 +95,12 @@ static void probe(Bench *b) {
     }
 }
 
-// Work of one forward: matrix operations of `n` steps (`n_logits` of them with a head), and attention at a depth.
+// Work of one forward: matrix operations of `n` steps (`n_logits` of them with a head), and
+// attention at a depth.
 static double operations_of(const Model *m, int n, int n_logits, double depth) {
     const Config *c = &m->config;
-    double q = c->n_heads * c->head_dim, kv = c->n_kv_heads * c->head_dim, dim = c->dim, hidden = c->hidden_dim;
+    double q = c->n_heads * c->head_dim, kv = c->n_kv_heads * c->head_dim, dim = c->dim,
+           hidden = c->hidden_dim;
     double layer = 2 * dim * (2 * q + 2 * kv + 3 * hidden) + 4 * q * depth;
     return n * c->n_layers * layer + 2.0 * n_logits * dim * c->vocab_size;
 }
@@ -106,19 +111,20 @@ static double bytes_of(const Model *m, int batch, double depth) {
 }
 
 // One test: a row of the table, or an object of the list.
-static void report(Bench *b, const char *test, int n_tokens, int depth, int batch, double sec_per_token, double bytes,
-                   double operations) {
+static void report(Bench *b, const char *test, int n_tokens, int depth, int batch,
+                   double sec_per_token, double bytes, double operations) {
     double gb = bytes * 1e-9 / sec_per_token, gflop = operations * 1e-9 / sec_per_token;
     if (b->is_json) {
-        printf(
-            "%s{\"test\":\"%s\",\"n_tokens\":%d,\"depth\":%d,\"batch\":%d,\"tokens_per_sec\":%.3f,\"gb_per_sec\":%.3f,"
-            "\"gflop_per_sec\":%.3f}",
-            b->is_first ? "" : ",", test, n_tokens, depth, batch, 1 / sec_per_token, gb, gflop);
+        printf("%s{\"test\":\"%s\",\"n_tokens\":%d,\"depth\":%d,\"batch\":%d,\"tokens_per_sec\":%."
+               "3f,\"gb_per_sec\":%.3f,"
+               "\"gflop_per_sec\":%.3f}",
+               b->is_first ? "" : ",", test, n_tokens, depth, batch, 1 / sec_per_token, gb, gflop);
     } else {
-        buffer_printf(&b->table, "%-8s %6d %6d %5d %10.2f %8.2f %9.1f %7.0f %% %6.0f %%\n", test, n_tokens, depth,
-                      batch, 1 / sec_per_token, gb, gflop, 100 * gb / b->read_gb, 100 * gflop / b->peak_gflop);
-        progress_show(b->options, "%s %d, depth %d, batch %d: %.1f tokens/s", test, n_tokens, depth, batch,
-                      1 / sec_per_token);
+        buffer_printf(&b->table, "%-8s %6d %6d %5d %10.2f %8.2f %9.1f %7.0f %% %6.0f %%\n", test,
+                      n_tokens, depth, batch, 1 / sec_per_token, gb, gflop, 100 * gb / b->read_gb,
+                      100 * gflop / b->peak_gflop);
+        progress_show(b->options, "%s %d, depth %d, batch %d: %.1f tokens/s", test, n_tokens, depth,
+                      batch, 1 / sec_per_token);
         if (*test == 'd' && !b->decode_per_sec)
             b->decode_per_sec = 1 / sec_per_token, b->decode_share = gb / b->read_gb;
         if (*test == 'p') // the longest
@@ -153,7 +159,8 @@ static void bench_prefill(Bench *b, int n) {
         check(session_reserve(s, n, &err), &err);
         double start = now_sec();
         for (int first = 0; first < n; first += b->chunk) {
-            check(workspace_feed(b->ws, s, tokens + first, n - first, n - 1 - first, &err) >= 0, &err);
+            check(workspace_feed(b->ws, s, tokens + first, n - first, n - 1 - first, &err) >= 0,
+                  &err);
             model_forward(&b->model, b->ws, 0);
         }
         sec[round] = (now_sec() - start) / n;
@@ -172,7 +179,9 @@ static void bench_decode(Bench *b, int depth, int batch) {
     double *sec = xalloc((size_t)b->rounds, sizeof *sec);
     for (int i = 0; i < batch; i++) {
         sessions[i] = session_new(&b->model.kv);
-        check(session_pad(sessions[i], depth, &err) && session_reserve(sessions[i], depth + b->rounds + 1, &err), &err);
+        check(session_pad(sessions[i], depth, &err) &&
+                  session_reserve(sessions[i], depth + b->rounds + 1, &err),
+              &err);
     }
     for (int round = -1; round < b->rounds; round++) { // the first is not counted
         double start = now_sec();
@@ -184,7 +193,8 @@ static void bench_decode(Bench *b, int depth, int batch) {
         if (round >= 0) sec[round] = (now_sec() - start) / batch;
     }
     report(b, "decode", b->rounds * batch, depth, batch, median(sec, b->rounds),
-           bytes_of(&b->model, batch, depth) / batch, operations_of(&b->model, batch, batch, depth) / batch);
+           bytes_of(&b->model, batch, depth) / batch,
+           operations_of(&b->model, batch, batch, depth) / batch);
     for (int i = 0; i < batch; i++) session_free(sessions[i]);
     free(sec);
 }
@@ -211,7 +221,8 @@ static double first_token_sec(const Options *o) {
 
 // Whether a test is within the model's context and the memory at hand.
 static bool fits(const Bench *b, int positions, int batch) {
-    return positions <= b->model.config.max_context && memory_fits(&b->model, (size_t)positions * (size_t)batch);
+    return positions <= b->model.config.max_context &&
+           memory_fits(&b->model, (size_t)positions * (size_t)batch);
 }
 
 // p: prefill of n tokens; d: decode at a depth of n; b: decode of n sequences.
@@ -235,12 +246,14 @@ static void run_tests(Bench *b, const char *list) {
         snprintf(number, sizeof number, "%.*s", (int)strcspn(at + 1, ","), at + 1);
         if (!strchr("pdb", *at) || !parse_i64(number, &n) || n < (*at == 'd' ? 0 : 1) ||
             n > (*at == 'b' ? 1024 : 1 << 24))
-            die(EXIT_USAGE, "--tests: expected p512, d4096, b16 ... separated by commas, found \"%.20s\"", at);
+            die(EXIT_USAGE,
+                "--tests: expected p512, d4096, b16 ... separated by commas, found \"%.20s\"", at);
         int positions = *at == 'p' ? (int)n : *at == 'd' ? (int)n + b->rounds + 1 : b->rounds + 1;
         if (fits(b, positions, *at == 'b' ? (int)n : 1))
             run_test(b, *at, (int)n);
         else if (!b->is_json)
-            buffer_printf(&b->table, "%c%-7lld does not fit the context or the memory\n", *at, (long long)n);
+            buffer_printf(&b->table, "%c%-7lld does not fit the context or the memory\n", *at,
+                          (long long)n);
     }
 }
 
@@ -252,19 +265,20 @@ static void print_table(const Bench *b, double first_sec) {
     else if (b->decode_per_sec)
         printf("decode %.1f tokens/s, %.0f %% of what the memory allows (%.1f)", b->decode_per_sec,
                100 * b->decode_share, most);
-    if (b->prefill_per_sec) printf("%sprefill %.1f tokens/s", b->decode_per_sec ? "; " : "", b->prefill_per_sec);
-    printf("\n\n%s kernels, %d threads, first token %.3f s after opening\n", kernel.name, b->model.n_threads,
-           first_sec);
-    printf("memory reads %.1f GB/s, %.3f GB of weights a token; %s peak %.0f GFLOP/s\n\n", b->read_gb,
-           model_decode_gb(&b->model), kernel.peak_unit, b->peak_gflop);
-    printf("%-8s %6s %6s %5s %10s %8s %9s %9s %8s\n", "test", "tokens", "depth", "batch", "tokens/s", "GB/s", "GFLOP/s",
-           "of memory", "of peak");
+    if (b->prefill_per_sec)
+        printf("%sprefill %.1f tokens/s", b->decode_per_sec ? "; " : "", b->prefill_per_sec);
+    printf("\n\n%s kernels, %d threads, first token %.3f s after opening\n", kernel.name,
+           b->model.n_threads, first_sec);
+    printf("memory reads %.1f GB/s, %.3f GB of weights a token; %s peak %.0f GFLOP/s\n\n",
+           b->read_gb, model_decode_gb(&b->model), kernel.peak_unit, b->peak_gflop);
+    printf("%-8s %6s %6s %5s %10s %8s %9s %9s %8s\n", "test", "tokens", "depth", "batch",
+           "tokens/s", "GB/s", "GFLOP/s", "of memory", "of peak");
     fwrite(b->table.data, 1, b->table.len, stdout);
 }
 
-// The sweep: how long a matrix takes in each of a type's kernels, by the number of tokens. The thresholds of a rung
-// (min_tokens) are chosen by it. Its matrices are the model's own, one layer's after another's, so that they come from
-// memory; small models stay in the caches and tell nothing.
+// The sweep: how long a matrix takes in each of a type's kernels, by the number of tokens. The
+// thresholds of a rung (min_tokens) are chosen by it. Its matrices are the model's own, one layer's
+// after another's, so that they come from memory; small models stay in the caches and tell nothing.
 
 enum { SWEEP_MOST = 64, SWEEP_WEIGHTS = 1 << 24 };
 typedef enum { SWEEP_MAT, SWEEP_GEMM, SWEEP_TILES, SWEEP_KINDS } SweepKind;
@@ -280,8 +294,8 @@ static void sweep_job(void *arg) {
     for (int i = 0; i < s->n; i++) ops_matmul(s->out, s->x, s->list[i], s->n_tokens);
 }
 
-// Milliseconds for SWEEP_WEIGHTS weights in the kernel of a kind; below 0 if there is none. No job runs meanwhile, so
-// that the table of kernels may change.
+// Milliseconds for SWEEP_WEIGHTS weights in the kernel of a kind; below 0 if there is none. No job
+// runs meanwhile, so that the table of kernels may change.
 static double sweep_ms(const Bench *b, Sweep *s, SweepKind kind) {
     Type type = s->list[0]->type;
     MatKernel *gemm = &kernel.gemm[type], *tiles = &kernel.tiles[type], kept[] = {*gemm, *tiles};
@@ -309,7 +323,8 @@ static int sweep_list(const Model *m, Type type, const Tensor **list) {
         const Layer *l = &m->layers[i];
         const Tensor *all[] = {&l->wq, &l->wk, &l->wv, &l->wo, &l->w_gate, &l->w_up, &l->w_down};
         for (size_t k = 0; k < sizeof all / sizeof *all; k++)
-            if (all[k]->type == type) bytes += all[k]->row_bytes * (size_t)all[k]->rows, list[n++] = all[k];
+            if (all[k]->type == type)
+                bytes += all[k]->row_bytes * (size_t)all[k]->rows, list[n++] = all[k];
     }
     return n;
 }
@@ -318,7 +333,8 @@ static int sweep_list(const Model *m, Type type, const Tensor **list) {
 static void sweep_report(Bench *b, const char *type, int n_tokens, const double ms[SWEEP_KINDS]) {
     static const char *const names[] = {"mat", "gemm", "tiles"};
     int best = SWEEP_MAT;
-    if (b->is_json) printf("%s{\"type\":\"%s\",\"n_tokens\":%d", b->is_first ? "" : ",", type, n_tokens);
+    if (b->is_json)
+        printf("%s{\"type\":\"%s\",\"n_tokens\":%d", b->is_first ? "" : ",", type, n_tokens);
     if (!b->is_json) printf("%-8s %8d", type, n_tokens);
     for (int k = 0; k < SWEEP_KINDS; k++) {
         if (ms[k] >= 0 && ms[k] < ms[best]) best = k;
@@ -343,13 +359,19 @@ static void sweep_type(Bench *b, Sweep *s) {
 
 static void sweep(Bench *b) {
     const Config *c = &b->model.config;
-    size_t widest = (size_t)(c->hidden_dim > c->dim ? c->hidden_dim : c->dim), n = SWEEP_MOST * widest;
-    if ((size_t)c->n_heads * (size_t)c->head_dim > widest) n = SWEEP_MOST * (size_t)c->n_heads * (size_t)c->head_dim;
-    Sweep s = {.list = xalloc((size_t)c->n_layers * 7, sizeof *s.list), .out = xalloc(n, 4), .x = xalloc(n, 4)};
+    size_t widest = (size_t)(c->hidden_dim > c->dim ? c->hidden_dim : c->dim),
+           n = SWEEP_MOST * widest;
+    if ((size_t)c->n_heads * (size_t)c->head_dim > widest)
+        n = SWEEP_MOST * (size_t)c->n_heads * (size_t)c->head_dim;
+    Sweep s = {.list = xalloc((size_t)c->n_layers * 7, sizeof *s.list),
+               .out = xalloc(n, 4),
+               .x = xalloc(n, 4)};
     uint32_t random = 1;
-    for (size_t i = 0; i < n; i++) s.x[i] = (float)(int32_t)(random = random * 1664525 + 1013904223) * 0x1p-31f;
+    for (size_t i = 0; i < n; i++)
+        s.x[i] = (float)(int32_t)(random = random * 1664525 + 1013904223) * 0x1p-31f;
     if (!b->is_json)
-        printf("%-8s %8s %9s %9s %9s  (ms for 4096 x 4096 weights)\n", "type", "tokens", "mat", "gemm", "tiles");
+        printf("%-8s %8s %9s %9s %9s  (ms for 4096 x 4096 weights)\n", "type", "tokens", "mat",
+               "gemm", "tiles");
     for (int type = 0; type < TYPE_COUNT; type++)
         if ((s.n = sweep_list(&b->model, (Type)type, s.list))) sweep_type(b, &s);
     free(s.list), free(s.out), free(s.x);
@@ -364,12 +386,15 @@ static void print_profile(double total) {
 
 int verb_bench(const Options *o) {
     static Bench b;
-    b = (Bench){
-        .options = o, .is_json = o->is_json, .is_first = true, .rounds = o->n_predict != INT_MIN ? o->n_predict : 16};
+    b = (Bench){.options = o,
+                .is_json = o->is_json,
+                .is_first = true,
+                .rounds = o->n_predict != INT_MIN ? o->n_predict : 16};
     model_load(o, &b.model, &b.tokenizer);
     if (o->is_sweep) {
-        printf(b.is_json ? "{\"kernels\":\"%s\",\"threads\":%d,\"sweep\":[" : "%s kernels, %d threads\n", kernel.name,
-               b.model.n_threads);
+        printf(b.is_json ? "{\"kernels\":\"%s\",\"threads\":%d,\"sweep\":["
+                         : "%s kernels, %d threads\n",
+               kernel.name, b.model.n_threads);
         sweep(&b);
         if (b.is_json) printf("]}\n");
         return EXIT_OK;
@@ -378,7 +403,8 @@ int verb_bench(const Options *o) {
     probe(&b);
     double first = first_token_sec(o);
     if (b.is_json) {
-        printf("{\"machine\":{\"kernels\":\"%s\",\"threads\":%d},\"probe\":{\"read_gb_per_sec\":%.2f,\"peak_gflop_per_"
+        printf("{\"machine\":{\"kernels\":\"%s\",\"threads\":%d},\"probe\":{\"read_gb_per_sec\":%."
+               "2f,\"peak_gflop_per_"
                "sec\":%.1f,"
                "\"peak_unit\":\"%s\"},\"first_token_sec\":%.4f,\"results\":[",
                kernel.name, b.model.n_threads, b.read_gb, b.peak_gflop, kernel.peak_unit, first);

@@ -36,8 +36,8 @@ static void print_shares(const Share *shares, int n, uint64_t bytes) {
         char when[32];
         time_t used = (time_t)(shares[i].used / 1000000000);
         strftime(when, sizeof when, "%Y-%m-%d %H:%M", localtime(&used));
-        printf("%016llx %8d %10.1f %10d  %s\n", (unsigned long long)shares[i].model, shares[i].n_pages,
-               (double)shares[i].bytes / (1 << 20), shares[i].longest, when);
+        printf("%016llx %8d %10.1f %10d  %s\n", (unsigned long long)shares[i].model,
+               shares[i].n_pages, (double)shares[i].bytes / (1 << 20), shares[i].longest, when);
     }
     printf("%.1f MiB in all\n", (double)bytes / (1 << 20));
 }
@@ -55,7 +55,8 @@ int verb_cache(const Options *o) {
     for (int i = 0; i < n; i++) {
         uint64_t model;
         int n_tokens;
-        bool is_good = !o->is_empty && files[i].is_page && cache_check(dir, &files[i], o->is_verify, &model, &n_tokens);
+        bool is_good = !o->is_empty && files[i].is_page &&
+                       cache_check(dir, &files[i], o->is_verify, &model, &n_tokens);
         if (o->is_empty || (o->is_verify && !is_good)) {
             remove_file(dir, &files[i], &n_removed, &bytes_removed);
             continue;

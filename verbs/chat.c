@@ -1,6 +1,7 @@
-// chat: a conversation. Before an answer the template makes one text of all messages, whose tokens are the stream; what
-// the model said keeps its own. The session is rewound to where it agrees with the stream, and the rest is fed. So a
-// turn costs its own tokens, and undoing, editing, loading or a template that drops old thoughts costs what differs.
+// chat: a conversation. Before an answer the template makes one text of all messages, whose tokens
+// are the stream; what the model said keeps its own. The session is rewound to where it agrees with
+// the stream, and the rest is fed. So a turn costs its own tokens, and undoing, editing, loading or
+// a template that drops old thoughts costs what differs.
 #include "verbs.h"
 #include "chat.h"
 #include "../base/endings.h"
@@ -44,7 +45,8 @@ void chat_follow(Chat *c, bool is_appended) {
     if (!c->options.session_file) return;
     buffer_puts(&text, "");
     (by_line ? transcript_put_last : transcript_put)(&c->dialogue, &text);
-    c->is_behind = !(by_line ? journal_append : journal_replace)(&c->journal, buffer_str(&text), &err);
+    c->is_behind =
+        !(by_line ? journal_append : journal_replace)(&c->journal, buffer_str(&text), &err);
     if (c->is_behind) warn("%s", err.text);
     buffer_free(&text);
 }
@@ -66,7 +68,8 @@ static bool begins_with(const Answer *a, const char *name) {
 
 // Thoughts are dim, up to their end.
 static void show_thought(Answer *a, const char *text, size_t n) {
-    size_t end = str_find((Str){text, n}, str_of("</think>")), n_dim = end == SIZE_MAX ? n : end + 8;
+    size_t end = str_find((Str){text, n}, str_of("</think>")),
+           n_dim = end == SIZE_MAX ? n : end + 8;
     text_dim(true);
     text_wrap(text, n_dim);
     if (end == SIZE_MAX) return;
@@ -83,7 +86,8 @@ static bool show_piece(void *arg, const char *text, size_t n) {
     if (!n) return true;
     if (!a->has_text && (begins_with(a, "<|python_tag|>") || begins_with(a, "[TOOL_CALLS]")))
         note(&a->chat->options, "tool call:");
-    if (!a->has_text && tpl->has_thoughts && n >= 7 && !memcmp(text, "<think>", 7)) a->in_thought = true;
+    if (!a->has_text && tpl->has_thoughts && n >= 7 && !memcmp(text, "<think>", 7))
+        a->in_thought = true;
     a->has_text = true;
     a->ends_line = text[n - 1] == '\n';
     if (a->chat->options.is_json) return true;
@@ -116,7 +120,8 @@ static void keep_answer(Chat *c, const Sequence *s) {
         if (bytes - len < s->text.len) break;
     }
     reply_put_raw(t, ids.data, ids.len, &raw);
-    stream_say(&c->stream, ids.data, ids.len, buffer_str(&raw), buffer_str(&s->text), s->stop_token);
+    stream_say(&c->stream, ids.data, ids.len, buffer_str(&raw), buffer_str(&s->text),
+               s->stop_token);
     buffer_free(&raw);
     free(ids.data);
 }
@@ -124,9 +129,10 @@ static void keep_answer(Chat *c, const Sequence *s) {
 static void report(Chat *c, const Sequence *s, const Reply *r) {
     if (c->options.is_json) {
         Buffer out = {0};
-        answer_put(&out, "{\"role\":\"assistant\",\"content\":", r, s, s->request.n_prompt - s->n_cached);
-        buffer_printf(&out, ",\"n_context\":%d,\"prefill_sec\":%.6f,\"decode_sec\":%.6f}\n", c->session->n_tokens,
-                      s->prefill_sec, s->decode_sec);
+        answer_put(&out, "{\"role\":\"assistant\",\"content\":", r, s,
+                   s->request.n_prompt - s->n_cached);
+        buffer_printf(&out, ",\"n_context\":%d,\"prefill_sec\":%.6f,\"decode_sec\":%.6f}\n",
+                      c->session->n_tokens, s->prefill_sec, s->decode_sec);
         text_print(&out);
     }
     Generator *g = &c->generator;
@@ -137,11 +143,13 @@ static void report(Chat *c, const Sequence *s, const Reply *r) {
     g->prefill_sec = g->decode_sec = 0;
 }
 
-// Renders the dialogue and what opens an answer; its tokens, or -1, with a complaint, where the template refuses.
+// Renders the dialogue and what opens an answer; its tokens, or -1, with a complaint, where the
+// template refuses.
 static int encode(Chat *c) {
     const Dialogue *d = &c->dialogue;
     const Engine *e = &c->engine;
-    TemplateInput in = {.messages = d->messages, .n_messages = d->n, .tools = e->tools, .wants_answer = true};
+    TemplateInput in = {
+        .messages = d->messages, .n_messages = d->n, .tools = e->tools, .wants_answer = true};
     Buffer text = {0}, own = {0};
     Error err;
     bool ok = template_render(&e->tpl, e->tokenizer, &in, &text, &own, &err);
@@ -154,8 +162,8 @@ static int encode(Chat *c) {
     return ok ? c->stream.ids.len : -1;
 }
 
-// Drops the oldest turns, system prompt kept, until the dialogue takes half of the context or one turn is left. Returns
-// its tokens.
+// Drops the oldest turns, system prompt kept, until the dialogue takes half of the context or one
+// turn is left. Returns its tokens.
 static int drop_turns(Chat *c) {
     Dialogue *d = &c->dialogue;
     int first = dialogue_has(d, 0, "system"), n_dropped = 0, n = encode(c);
@@ -166,8 +174,8 @@ static int drop_turns(Chat *c) {
         dialogue_drop(d, first, next);
     }
     if (n_dropped)
-        note(&c->options, "context full: dropped the oldest %s; %d of %d positions used", count_of(n_dropped, "turn"),
-             n, c->options.ctx);
+        note(&c->options, "context full: dropped the oldest %s; %d of %d positions used",
+             count_of(n_dropped, "turn"), n, c->options.ctx);
     return n;
 }
 
@@ -178,15 +186,18 @@ bool chat_fits(Chat *c) {
     const char *larger = c->options.ctx < most ? ", or start with a larger -c" : "";
     if (n > limit)
         chat_complain(c,
-                      "this turn does not fit the context: %d tokens, context %d (/clear, /undo, --keep-going%s, the "
+                      "this turn does not fit the context: %d tokens, context %d (/clear, /undo, "
+                      "--keep-going%s, the "
                       "model's is %d)",
                       n, c->options.ctx, larger, most);
     else if (n > limit * 9 / 10)
-        note(&c->options, "context: %d of %d positions used (/clear, /undo%s)", n, c->options.ctx, larger);
+        note(&c->options, "context: %d of %d positions used (/clear, /undo%s)", n, c->options.ctx,
+             larger);
     return n >= 0 && n <= limit;
 }
 
-// Generates an answer to the stream, of which the session holds a beginning, and shows it as it comes.
+// Generates an answer to the stream, of which the session holds a beginning, and shows it as it
+// comes.
 static void generate_answer(Chat *c, Answer *a, Sequence *s) {
     const Options *o = &c->options;
     const Ids *stream = &c->stream.ids;
@@ -210,7 +221,8 @@ static void generate_answer(Chat *c, Answer *a, Sequence *s) {
 
 static void show_fed(const Chat *c) {
     fputs("tokens:", stderr);
-    for (int i = c->session->n_tokens; i < c->stream.ids.len; i++) fprintf(stderr, " %d", c->stream.ids.data[i]);
+    for (int i = c->session->n_tokens; i < c->stream.ids.len; i++)
+        fprintf(stderr, " %d", c->stream.ids.data[i]);
     fputs("\n", stderr);
 }
 
@@ -219,7 +231,8 @@ static void take_answer(Chat *c, const Sequence *s, Reply *r) {
     answer_parse(r, &c->engine.tpl, c->engine.tokenizer, s, c->engine.tools.data, c->dialogue.n);
     keep_answer(c, s);
     Str words = r->content;
-    while (!c->engine.tpl.is_none && words.len && isspace((unsigned char)*words.data)) words.data++, words.len--;
+    while (!c->engine.tpl.is_none && words.len && isspace((unsigned char)*words.data))
+        words.data++, words.len--;
     memmove((char *)r->content.data, words.data, r->content.len = words.len);
     dialogue_push(&c->dialogue, reply_message(r));
     chat_follow(c, true);
@@ -245,7 +258,8 @@ void chat_answer(Chat *c) {
     else if (s.finish == FINISH_ERROR)
         chat_complain(c, "%s", s.error.text);
     if (s.finish == FINISH_CANCEL)
-        note(&c->options, has_said ? "(stopped)" : "(stopped before the answer: /regen, /edit or /undo)");
+        note(&c->options,
+             has_said ? "(stopped)" : "(stopped before the answer: /regen, /edit or /undo)");
     ending_print(&c->options, &c->generator, &s);
     if (s.finish == FINISH_LENGTH && c->session->n_tokens >= c->options.ctx - 1)
         note(&c->options, "(/clear, /undo, --keep-going or a larger -c make room)");
@@ -278,7 +292,8 @@ void chat_say(Chat *c, const char *role, const char *text, size_t n) {
     buffer_free(&whole);
 }
 
-// $LLAMA31_HISTORY, or $XDG_STATE_HOME/llama31/history, its folders made. False if none is wanted or there is no home.
+// $LLAMA31_HISTORY, or $XDG_STATE_HOME/llama31/history, its folders made. False if none is wanted
+// or there is no home.
 static bool history_path(const Options *o, Buffer *path) {
     const char *own = getenv("LLAMA31_HISTORY");
     if (o->no_history || (own && !*own)) return false;
@@ -303,7 +318,8 @@ static void open_session_file(Chat *c) {
     const char *path = c->options.session_file;
     Error err;
     size_t n_torn;
-    if (!journal_open(&c->journal, path, FILE_PRIVATE, &err) || !transcript_read(&c->dialogue, path, &n_torn, &err) ||
+    if (!journal_open(&c->journal, path, FILE_PRIVATE, &err) ||
+        !transcript_read(&c->dialogue, path, &n_torn, &err) ||
         !journal_mend(&c->journal, n_torn, &err))
         die_error(&err);
 }
@@ -331,9 +347,11 @@ static void greet(const Chat *c) {
     const Dialogue *d = &c->dialogue;
     if (!c->is_terminal || c->options.is_json) return;
     if (!c->options.model)
-        note(&c->options, "The built-in model tells stories: ask for one, or begin one, and press Enter.");
+        note(&c->options,
+             "The built-in model tells stories: ask for one, or begin one, and press Enter.");
     else if (c->engine.tpl.is_none)
-        note(&c->options, "This model tells on: begin a text, such as \"Once upon a time\", and press Enter.");
+        note(&c->options,
+             "This model tells on: begin a text, such as \"Once upon a time\", and press Enter.");
     else
         note(&c->options, "Write a message and press Enter.");
     note(&c->options, "Ctrl-C stops an answer, Ctrl-D ends, /help lists the commands.");
@@ -354,7 +372,8 @@ int verb_chat(const Options *o) {
         buffer_puts(&c.edited, "");
         EditorResult result = editor_read(c.editor, "> ", c.edited.data, &text);
         c.edited.len = 0;
-        bool is_given_up = result == EDITOR_INTERRUPTED || (result == EDITOR_TYPED && str_is_blank(buffer_str(&text)));
+        bool is_given_up = result == EDITOR_INTERRUPTED ||
+                           (result == EDITOR_TYPED && str_is_blank(buffer_str(&text)));
         if (c.is_editing && is_given_up) {
             c.is_editing = false;
             note(&c.options, "(left as it was)");
@@ -378,5 +397,7 @@ int verb_chat(const Options *o) {
     }
     if (c.is_behind) chat_follow(&c, false); // a last time
     if (c.is_behind) c.code = EXIT_RUNTIME;
-    return generate_interrupted ? EXIT_INTERRUPTED : c.is_terminal && !c.is_behind ? EXIT_OK : c.code;
+    return generate_interrupted            ? EXIT_INTERRUPTED
+           : c.is_terminal && !c.is_behind ? EXIT_OK
+                                           : c.code;
 }

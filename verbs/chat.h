@@ -29,7 +29,8 @@ typedef struct {
 
 // Something that could not be done. In --json a driver waits for a line of output.
 void chat_complain(const Chat *c, const char *fmt, ...) PRINTF_LIKE(2, 3);
-// The session file follows the dialogue: by one message more, or whole after any other change and after a failure.
+// The session file follows the dialogue: by one message more, or whole after any other change and
+// after a failure.
 void chat_follow(Chat *c, bool is_appended);
 // True if the dialogue and the start of an answer fit; if not, says so, with what can be done.
 bool chat_fits(Chat *c);

@@ -21,7 +21,8 @@ static void command_set(Chat *c, const char *text) {
     Error err;
     int n = sscanf(text, " %39s %39s", name, value);
     if (n < 1) show_settings(c);
-    if (n == 1) chat_complain(c, "/set: expected OPTION VALUE, as in /set temp 0.7; /set alone lists them");
+    if (n == 1)
+        chat_complain(c, "/set: expected OPTION VALUE, as in /set temp 0.7; /set alone lists them");
     if (n < 2) return;
     const char *bare = name + strspn(name, "-");
     snprintf(option, sizeof option, "%s%s", bare[0] && bare[1] ? "--" : "-", bare);
@@ -36,8 +37,8 @@ static void command_set(Chat *c, const char *text) {
 static void command_show(Chat *c, const char *text) {
     (void)text;
     const Dialogue *d = &c->dialogue;
-    note(NULL, "model %s, template %s, %d of %d positions used, %s", c->engine.model.file.path, c->engine.tpl.name,
-         c->session->n_tokens, c->options.ctx, count_of(d->n, "message"));
+    note(NULL, "model %s, template %s, %d of %d positions used, %s", c->engine.model.file.path,
+         c->engine.tpl.name, c->session->n_tokens, c->options.ctx, count_of(d->n, "message"));
     if (dialogue_has(d, 0, "system"))
         note(NULL, "system: %.*s", (int)d->messages[0].content.len, d->messages[0].content.data);
     show_settings(c);
@@ -47,7 +48,8 @@ static void command_stats(Chat *c, const char *text) {
     (void)text;
     note(NULL, "%s; prefill %llu tok %.1f tok/s, decode %llu tok %.1f tok/s; KV cache %.1f MB",
          count_of(c->n_answers, "answer"), (unsigned long long)c->n_prefill,
-         c->prefill_sec > 0 ? (double)c->n_prefill / c->prefill_sec : 0, (unsigned long long)c->n_decode,
+         c->prefill_sec > 0 ? (double)c->n_prefill / c->prefill_sec : 0,
+         (unsigned long long)c->n_decode,
          c->decode_sec > 0 ? (double)c->n_decode / c->decode_sec : 0,
          (double)kv_position_bytes(&c->engine.model.kv) * c->session->n_tokens * 1e-6);
 }
@@ -93,12 +95,14 @@ static void command_load(Chat *c, const char *path) {
     note(&c->options, "%s", count_of(d->n, "message"));
 }
 
-// Whether a file holds nothing but a beginning of the text: nothing is lost when that takes its place.
+// Whether a file holds nothing but a beginning of the text: nothing is lost when that takes its
+// place.
 static bool is_beginning(const char *path, Str text) {
     struct stat st;
     Buffer old = {0};
     bool is = stat(path, &st) == 0 && S_ISREG(st.st_mode) && (size_t)st.st_size <= text.len &&
-              file_read(path, &old, &(Error){0}) && old.len <= text.len && !memcmp(old.data, text.data, old.len);
+              file_read(path, &old, &(Error){0}) && old.len <= text.len &&
+              !memcmp(old.data, text.data, old.len);
     buffer_free(&old);
     return is;
 }
@@ -198,21 +202,25 @@ static void command_tool(Chat *c, const char *text) {
     int n_results = 0;
     while (dialogue_has(d, d->n - 1 - n_results, "tool")) n_results++;
     const Message *last = d->n > n_results ? &d->messages[d->n - 1 - n_results] : NULL;
-    const Json *calls =
-        last && json_parse(&doc, last->json.data, last->json.len, &err) ? json_get(doc.root, "tool_calls") : NULL;
+    const Json *calls = last && json_parse(&doc, last->json.data, last->json.len, &err)
+                            ? json_get(doc.root, "tool_calls")
+                            : NULL;
     const Json *call = calls ? calls->child : NULL;
     for (int i = 0; i < n_results && call; i++) call = call->next;
     if (!call) {
         chat_say(c, "ipython", text, strlen(text));
     } else {
-        const Json *id = json_get_string(call, "id"), *name = json_get_string(json_get(call, "function"), "name");
+        const Json *id = json_get_string(call, "id"),
+                   *name = json_get_string(json_get(call, "function"), "name");
         Buffer json = {0};
         json_put_string(&json, "{\"role\":\"tool\",\"content\":", str_of(text));
         if (id) json_put_string(&json, ",\"tool_call_id\":", id->string);
         if (name) json_put_string(&json, ",\"name\":", name->string);
         buffer_puts(&json, "}");
-        chat_take(c, (Message){buffer_str(&json), str_copy(str_of("tool")), str_copy(str_of(text)), false},
-                  !call->next);
+        chat_take(
+            c,
+            (Message){buffer_str(&json), str_copy(str_of("tool")), str_copy(str_of(text)), false},
+            !call->next);
         if (call->next) note(&c->options, "(another call waits for its result)");
     }
     json_free(&doc);
@@ -233,7 +241,8 @@ static const Command commands[] = {
     {"/undo", "take the last message and its answer back", command_undo},
     {"/regen", "answer the last message anew", command_regen},
     {"/edit", "change the last message and send it again", command_edit},
-    {"/save", "FILE: write the dialogue, a JSON object a line (--force FILE: over another)", command_save},
+    {"/save", "FILE: write the dialogue, a JSON object a line (--force FILE: over another)",
+     command_save},
     {"/load", "FILE: go on from such a file", command_load},
     {"/set", "OPTION VALUE: temp, top-k, top-p, min-p, seed ...; alone: all of them", command_set},
     {"/show", "model, context and options", command_show},
@@ -260,8 +269,8 @@ bool chat_command(Chat *c, const char *text) {
         if (commands[i].run) commands[i].run(c, text + n + strspn(text + n, " \t"));
         return commands[i].run;
     }
-    chat_complain(c, "unknown command %s%s (/help lists them; a space first makes it a message)", word,
-                  did_you_mean(word, &commands->name, sizeof *commands, N_COMMANDS));
+    chat_complain(c, "unknown command %s%s (/help lists them; a space first makes it a message)",
+                  word, did_you_mean(word, &commands->name, sizeof *commands, N_COMMANDS));
     return true;
 }
 
@@ -277,8 +286,11 @@ static void complete_path(Str typed, Buffer *out) {
     buffer_append(&folder, typed.data, n);
     DIR *d = opendir(n ? folder.data : ".");
     for (struct dirent *e; d && (e = readdir(d));) {
-        if (strncmp(e->d_name, typed.data + n, typed.len - n) || (e->d_name[0] == '.' && n == typed.len)) continue;
-        if (strchr(e->d_name, '\n') || !strcmp(e->d_name, ".") || !strcmp(e->d_name, "..")) continue;
+        if (strncmp(e->d_name, typed.data + n, typed.len - n) ||
+            (e->d_name[0] == '.' && n == typed.len))
+            continue;
+        if (strchr(e->d_name, '\n') || !strcmp(e->d_name, ".") || !strcmp(e->d_name, ".."))
+            continue;
         size_t begin = out->len;
         struct stat st;
         buffer_printf(out, "%.*s%s", (int)n, typed.data, e->d_name);
@@ -296,8 +308,10 @@ void chat_complete(void *arg, Str before, Buffer *out) {
     while (begin > 0 && before.data[begin - 1] != ' ') begin--;
     Str word = {before.data + begin, before.len - begin};
     for (int i = 0; !begin && i < N_COMMANDS; i++)
-        if (!strncmp(commands[i].name, word.data, word.len)) buffer_printf(out, "%s\n", commands[i].name);
-    if (str_starts(before, "/file ") || str_starts(before, "/load ") || str_starts(before, "/save "))
+        if (!strncmp(commands[i].name, word.data, word.len))
+            buffer_printf(out, "%s\n", commands[i].name);
+    if (str_starts(before, "/file ") || str_starts(before, "/load ") ||
+        str_starts(before, "/save "))
         complete_path(word, out);
     for (int i = 0; str_starts(before, "/set ") && begin == 5 && option_text(i, &o); i++)
         for (int k = 0; strchr(o.verbs, 'S') && k < 3 && o.names[k]; k++)

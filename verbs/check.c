@@ -23,9 +23,10 @@ typedef struct {
 static void check_fail(const Part *p, uint64_t row) {
     Check *c = p->check;
     Error err;
-    error_set(&err, EXIT_MODEL,
-              "%s: tensor %.*s: row %llu: expected finite weights, found an infinite or undefined one", c->g->path,
-              SHOWN(p->t->name), (unsigned long long)row);
+    error_set(
+        &err, EXIT_MODEL,
+        "%s: tensor %.*s: row %llu: expected finite weights, found an infinite or undefined one",
+        c->g->path, SHOWN(p->t->name), (unsigned long long)row);
 #pragma omp critical(check)
     if (!c->err.code) c->err = err;
 }
@@ -76,7 +77,8 @@ bool checksum_verify(const Gguf *g, const char *checksum, Error *err) {
     Str stored = gguf_text(g, CHECKSUM_KEY);
     if (str_is(stored, checksum)) return true;
     if (!stored.data)
-        return error_set(err, EXIT_MODEL, "%s: " CHECKSUM_KEY ": expected one to compare, found none", g->path);
-    return error_set(err, EXIT_MODEL, "%s: " CHECKSUM_KEY ": expected %.*s, found %s", g->path, SHOWN(stored),
-                     checksum);
+        return error_set(err, EXIT_MODEL,
+                         "%s: " CHECKSUM_KEY ": expected one to compare, found none", g->path);
+    return error_set(err, EXIT_MODEL, "%s: " CHECKSUM_KEY ": expected %.*s, found %s", g->path,
+                     SHOWN(stored), checksum);
 }

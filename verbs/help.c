@@ -1,5 +1,5 @@
-// help: the table of verbs, and all that is said about them and their options: for a terminal, as a manual page, and as
-// what shells complete words by.
+// help: the table of verbs, and all that is said about them and their options: for a terminal, as a
+// manual page, and as what shells complete words by.
 #include "verbs.h"
 #include "../cli/output.h"
 
@@ -14,16 +14,19 @@ static const Verb verbs[] = {
      "llama31 run -m model.gguf --temp 0.6 \"Why is the sky blue?\""},
     {"chat", 'c', 0, verb_chat, "[-m MODEL] [-sys TEXT]", "converse",
      "llama31 chat -m model.gguf -sys \"You are terse.\" --session talk.jsonl"},
-    {"batch", 'b', 0, verb_batch, "[-m MODEL] -i IN.jsonl -o OUT.jsonl", "complete a file of prompts",
+    {"batch", 'b', 0, verb_batch, "[-m MODEL] -i IN.jsonl -o OUT.jsonl",
+     "complete a file of prompts",
      "llama31 batch -m model.gguf -i prompts.jsonl -o answers.jsonl --resume"},
     {"score", 's', INT_MAX, verb_score, "[-m MODEL] --choices A,B PROMPT | --perplexity FILE",
-     "log-probabilities of choices; perplexity", "llama31 score -m model.gguf --choices yes,no \"Is this spam? ...\""},
-    {"tokenize", 't', INT_MAX, verb_tokenize, "[-m MODEL] [TEXT | -f FILE | < stdin]", "text to token ids, and back",
-     "llama31 tokenize -m model.gguf --ids \"Hello, world\""},
-    {"logits", 'l', 0, verb_logits, "[-m MODEL] --ids 1,2,3 | --ids @FILE -o OUT.f32", "raw logits, as float32",
+     "log-probabilities of choices; perplexity",
+     "llama31 score -m model.gguf --choices yes,no \"Is this spam? ...\""},
+    {"tokenize", 't', INT_MAX, verb_tokenize, "[-m MODEL] [TEXT | -f FILE | < stdin]",
+     "text to token ids, and back", "llama31 tokenize -m model.gguf --ids \"Hello, world\""},
+    {"logits", 'l', 0, verb_logits, "[-m MODEL] --ids 1,2,3 | --ids @FILE -o OUT.f32",
+     "raw logits, as float32",
      "llama31 logits -m model.gguf --ids 128000,9906 --last -o logits.f32"},
-    {"show", 'w', 1, verb_show, "[-m MODEL | MODEL] [--tensors]", "what is in a model file, and what it needs",
-     "llama31 show model.gguf"},
+    {"show", 'w', 1, verb_show, "[-m MODEL | MODEL] [--tensors]",
+     "what is in a model file, and what it needs", "llama31 show model.gguf"},
     {"quantize", 'q', 3, verb_quantize, "IN.gguf OUT.gguf TYPE",
      "a smaller file: TYPE is F32 F16 BF16 Q8_0 Q6_K Q5_K_M Q4_K_M Q4_K_S Q4_0 or IQ4_XS",
      "llama31 quantize model-f16.gguf model-q4_k_m.gguf Q4_K_M"},
@@ -34,8 +37,8 @@ static const Verb verbs[] = {
      "llama31 rope --dim 128 --theta 500000 --rope-scaling llama3 --positions 8"},
     {"cache", 'k', 1, verb_cache, "DIR", "what a prefix cache holds; check it, empty it",
      "llama31 cache ~/.cache/llama31/prefixes"},
-    {"help", 'h', 1, verb_help, "[VERB] [--man | --completion SHELL]", "this, or the options of a verb",
-     "llama31 help run"},
+    {"help", 'h', 1, verb_help, "[VERB] [--man | --completion SHELL]",
+     "this, or the options of a verb", "llama31 help run"},
 };
 enum { N_VERBS = sizeof verbs / sizeof *verbs };
 
@@ -47,17 +50,22 @@ static const char *const exits[] = {"0",   "done",
                                     "5",   "some records of a batch failed",
                                     "130", "interrupted"};
 static const char *const variables[] = {
-    "LLAMA31_MODEL",   "the model where there is no -m",
-    "LLAMA31_ISA",     "keeps to slower kernels: scalar, avx2, avx512, amx or neon",
-    "LLAMA31_HISTORY", "file of what was typed in chat (default ~/.local/state/llama31/history); empty: none is kept",
-    "NO_COLOR",        "anything: no colour"};
+    "LLAMA31_MODEL",
+    "the model where there is no -m",
+    "LLAMA31_ISA",
+    "keeps to slower kernels: scalar, avx2, avx512, amx or neon",
+    "LLAMA31_HISTORY",
+    "file of what was typed in chat (default ~/.local/state/llama31/history); empty: none is kept",
+    "NO_COLOR",
+    "anything: no colour"};
 #define LENGTH(array) ((int)(sizeof(array) / sizeof *(array)))
 
 const Verb *verb_find(const char *name) {
     for (int i = 0; i < N_VERBS; i++)
         if (!strcmp(name, verbs[i].name)) return &verbs[i];
-    die(EXIT_USAGE, "%s \"%s\"%s (llama31 help lists them)", *name == '-' ? "expected a verb, found" : "unknown verb",
-        name, did_you_mean(name, &verbs->name, sizeof *verbs, N_VERBS));
+    die(EXIT_USAGE, "%s \"%s\"%s (llama31 help lists them)",
+        *name == '-' ? "expected a verb, found" : "unknown verb", name,
+        did_you_mean(name, &verbs->name, sizeof *verbs, N_VERBS));
 }
 
 static const Verb *verb_of(char letter) {
@@ -87,7 +95,8 @@ static void print_entry(const char *head, const char *text) {
 // "-n, --n-predict N"
 static void put_head(const OptionText *o, Buffer *out) {
     out->len = 0;
-    for (int k = 0; k < 3 && o->names[k]; k++) buffer_printf(out, "%s%s", k ? ", " : "", o->names[k]);
+    for (int k = 0; k < 3 && o->names[k]; k++)
+        buffer_printf(out, "%s%s", k ? ", " : "", o->names[k]);
     if (o->value) buffer_printf(out, " %s", o->value);
 }
 
@@ -116,7 +125,8 @@ static void print_pairs(const char *title, const char *const *pairs, int n) {
 }
 
 static int print_overview(void) {
-    puts("usage: llama31 VERB [OPTIONS]\n\nllama31 help VERB lists a verb's options; llama31 --version [-v]\n\nVerbs:");
+    puts("usage: llama31 VERB [OPTIONS]\n\nllama31 help VERB lists a verb's options; llama31 "
+         "--version [-v]\n\nVerbs:");
     for (int i = 0; i < N_VERBS; i++) print_entry(verbs[i].name, verbs[i].summary);
     print_pairs("Exit status", exits, LENGTH(exits));
     print_pairs("Environment", variables, LENGTH(variables));
@@ -160,8 +170,10 @@ static void put_roff_option(const OptionText *o) {
 static int print_man(void) {
     OptionText o;
     puts(".TH LLAMA31 1 \"\" \"llama31 " VERSION "\" \"User commands\"\n"
-         ".SH NAME\nllama31 \\- run Llama models on the CPU\n.SH SYNOPSIS\n.B llama31\n.I VERB\n[\\fIOPTIONS\\fR]\n"
-         ".SH DESCRIPTION\nMaps a GGUF file of a Llama model and generates text, converses, completes files of prompts "
+         ".SH NAME\nllama31 \\- run Llama models on the CPU\n.SH SYNOPSIS\n.B llama31\n.I "
+         "VERB\n[\\fIOPTIONS\\fR]\n"
+         ".SH DESCRIPTION\nMaps a GGUF file of a Llama model and generates text, converses, "
+         "completes files of prompts "
          "or\n"
          "measures. The product goes to standard output, all else to standard error.\n.SH VERBS");
     for (int i = 0; i < N_VERBS; i++) {
@@ -171,7 +183,8 @@ static int print_man(void) {
         printf(".br\n");
         put_roff(verbs[i].example);
     }
-    puts(".SH OPTIONS\nAs \\fB\\-\\-name value\\fR or \\fB\\-\\-name=value\\fR; after each, the verbs that take it.");
+    puts(".SH OPTIONS\nAs \\fB\\-\\-name value\\fR or \\fB\\-\\-name=value\\fR; after each, the "
+         "verbs that take it.");
     for (int i = 0; option_text(i, &o); i++)
         if (o.names[0])
             put_roff_option(&o);
@@ -203,11 +216,13 @@ static void put_verbs(void) {
 }
 
 static int print_bash(void) {
-    printf("_llama31() {\n    local word=${COMP_WORDS[COMP_CWORD]} last=${COMP_WORDS[COMP_CWORD-1]} names= files= "
+    printf("_llama31() {\n    local word=${COMP_WORDS[COMP_CWORD]} "
+           "last=${COMP_WORDS[COMP_CWORD-1]} names= files= "
            "values=\n"
            "    if [ \"$COMP_CWORD\" = 1 ]; then\n        COMPREPLY=($(compgen -W '");
     put_verbs();
-    printf(" --version --help' -- \"$word\"))\n        return\n    fi\n    case ${COMP_WORDS[1]} in\n");
+    printf(" --version --help' -- \"$word\"))\n        return\n    fi\n    case ${COMP_WORDS[1]} "
+           "in\n");
     for (int i = 0; i < N_VERBS; i++) {
         printf("    %s)\n        names='", verbs[i].name);
         put_names(verbs[i].letter, ANY_VALUE, " ");
@@ -217,21 +232,24 @@ static int print_bash(void) {
         put_names(verbs[i].letter, SOME_VALUE, " ");
         printf(" ' ;;\n");
     }
-    printf("    esac\n    case $last:$word in\n    --completion:*) COMPREPLY=($(compgen -W 'bash zsh fish' -- "
+    printf("    esac\n    case $last:$word in\n    --completion:*) COMPREPLY=($(compgen -W 'bash "
+           "zsh fish' -- "
            "\"$word\")); "
            "return ;;\n"
            "    help:[!-]* | help:) COMPREPLY=($(compgen -W '");
     put_verbs();
-    printf("' -- \"$word\")); return ;;\n    esac\n"
-           "    case $values in *\" $last \"*) return ;; esac\n"
-           "    case $files in *\" $last \"*) COMPREPLY=($(compgen -f -- \"$word\")); return ;; esac\n"
-           "    case $word in\n    -*) COMPREPLY=($(compgen -W \"$names\" -- \"$word\")) ;;\n"
-           "    *) COMPREPLY=($(compgen -f -- \"$word\")) ;;\n    esac\n}\n"
-           "complete -o filenames -F _llama31 llama31\n");
+    printf(
+        "' -- \"$word\")); return ;;\n    esac\n"
+        "    case $values in *\" $last \"*) return ;; esac\n"
+        "    case $files in *\" $last \"*) COMPREPLY=($(compgen -f -- \"$word\")); return ;; esac\n"
+        "    case $word in\n    -*) COMPREPLY=($(compgen -W \"$names\" -- \"$word\")) ;;\n"
+        "    *) COMPREPLY=($(compgen -f -- \"$word\")) ;;\n    esac\n}\n"
+        "complete -o filenames -F _llama31 llama31\n");
     return EXIT_OK;
 }
 
-// Text between single quotes of a shell; zsh's lists hold brackets and colons only behind a backslash.
+// Text between single quotes of a shell; zsh's lists hold brackets and colons only behind a
+// backslash.
 static void put_quoted(const char *text, const char *escaped) {
     for (; *text; text++) {
         if (strchr(escaped, *text)) printf("\\");
@@ -241,13 +259,15 @@ static void put_quoted(const char *text, const char *escaped) {
 
 static int print_zsh(void) {
     OptionText o;
-    printf("#compdef llama31\n_llama31() {\n    if (( CURRENT == 2 )); then\n        local -a verbs=(");
+    printf("#compdef llama31\n_llama31() {\n    if (( CURRENT == 2 )); then\n        local -a "
+           "verbs=(");
     for (int i = 0; i < N_VERBS; i++) {
         printf("\n            '%s:", verbs[i].name);
         put_quoted(verbs[i].summary, ":\\");
         printf("'");
     }
-    printf(")\n        _describe verb verbs\n        return\n    fi\n    local verb=$words[2]\n    shift words\n    (( "
+    printf(")\n        _describe verb verbs\n        return\n    fi\n    local verb=$words[2]\n    "
+           "shift words\n    (( "
            "CURRENT-- ))\n"
            "    case $verb in\n");
     for (int i = 0; i < N_VERBS; i++) {
@@ -301,7 +321,8 @@ int verb_help(const Options *o) {
     } shells[] = {{"bash", print_bash}, {"zsh", print_zsh}, {"fish", print_fish}};
     for (int i = 0; o->completion && i < LENGTH(shells); i++)
         if (!strcmp(o->completion, shells[i].name)) return shells[i].print();
-    if (o->completion) die(EXIT_USAGE, "--completion: expected bash, zsh or fish, found \"%s\"", o->completion);
+    if (o->completion)
+        die(EXIT_USAGE, "--completion: expected bash, zsh or fish, found \"%s\"", o->completion);
     if (o->wants_man) return print_man();
     return o->n_args ? verb_help_print(verb_find(o->args[0])) : print_overview();
 }

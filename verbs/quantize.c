@@ -1,5 +1,5 @@
-// quantize: a model file with smaller tensors. The types of a mixture follow llama.cpp's, so that a name means the
-// same.
+// quantize: a model file with smaller tensors. The types of a mixture follow llama.cpp's, so that a
+// name means the same.
 #include "verbs.h"
 #include "../base/checksum.h"
 #include "../base/files.h"
@@ -20,14 +20,16 @@ typedef struct {
     const char *name;
     uint32_t file_type; // general.file_type
     Type type;          // of most matrices
-    Type more;          // of the most sensitive ones: half of attn_v and ffn_down (_M), or only the first layers
+    Type more; // of the most sensitive ones: half of attn_v and ffn_down (_M), or only the first
+               // layers
 } Mixture;
 
 static const Mixture mixtures[] = {
-    {"F32", 0, TYPE_F32, TYPE_F32},       {"F16", 1, TYPE_F16, TYPE_F16},       {"BF16", 32, TYPE_BF16, TYPE_BF16},
-    {"Q8_0", 7, TYPE_Q8_0, TYPE_Q8_0},    {"Q6_K", 18, TYPE_Q6_K, TYPE_Q6_K},   {"Q5_K_M", 17, TYPE_Q5_K, TYPE_Q6_K},
-    {"Q4_K_M", 15, TYPE_Q4_K, TYPE_Q6_K}, {"Q4_K_S", 14, TYPE_Q4_K, TYPE_Q5_K}, {"IQ4_XS", 30, TYPE_IQ4_XS, TYPE_Q5_K},
-    {"Q4_0", 2, TYPE_Q4_0, TYPE_Q4_0},
+    {"F32", 0, TYPE_F32, TYPE_F32},         {"F16", 1, TYPE_F16, TYPE_F16},
+    {"BF16", 32, TYPE_BF16, TYPE_BF16},     {"Q8_0", 7, TYPE_Q8_0, TYPE_Q8_0},
+    {"Q6_K", 18, TYPE_Q6_K, TYPE_Q6_K},     {"Q5_K_M", 17, TYPE_Q5_K, TYPE_Q6_K},
+    {"Q4_K_M", 15, TYPE_Q4_K, TYPE_Q6_K},   {"Q4_K_S", 14, TYPE_Q4_K, TYPE_Q5_K},
+    {"IQ4_XS", 30, TYPE_IQ4_XS, TYPE_Q5_K}, {"Q4_0", 2, TYPE_Q4_0, TYPE_Q4_0},
 };
 enum { N_MIXTURES = sizeof mixtures / sizeof *mixtures };
 
@@ -44,7 +46,8 @@ static const Mixture *find_mixture(const char *name) {
     for (int i = 0; i < N_MIXTURES; i++)
         if (!strcasecmp(name, mixtures[i].name)) return &mixtures[i];
     die(EXIT_USAGE,
-        "quantize: TYPE: expected one of F32, F16, BF16, Q8_0, Q6_K, Q5_K_M, Q4_K_M, Q4_K_S, IQ4_XS, Q4_0, "
+        "quantize: TYPE: expected one of F32, F16, BF16, Q8_0, Q6_K, Q5_K_M, Q4_K_M, Q4_K_S, "
+        "IQ4_XS, Q4_0, "
         "found \"%s\"%s",
         name, did_you_mean(name, &mixtures->name, sizeof *mixtures, N_MIXTURES));
 }
@@ -67,7 +70,8 @@ static void plan_read(Plan *p, const Gguf *g, const Mixture *mixture) {
     }
     Error ignored; // what is no Llama has no heads here
     if (!gguf_u64(g, "llama.attention.head_count", &p->n_heads, &ignored)) p->n_heads = 0;
-    if (!gguf_u64(g, "llama.attention.head_count_kv", &p->n_kv_heads, &ignored)) p->n_kv_heads = p->n_heads;
+    if (!gguf_u64(g, "llama.attention.head_count_kv", &p->n_kv_heads, &ignored))
+        p->n_kv_heads = p->n_heads;
 }
 
 // The first and last eighth of the layers, and every third between.
@@ -86,10 +90,12 @@ static Type mixture_type(const Plan *p, const GgufTensor *t) {
         return m->type == TYPE_Q8_0 ? TYPE_Q8_0 : TYPE_Q6_K;
     }
     if (str_ends_with(t->name, "attn_v.weight")) {
-        bool is_70b = p->n_layers == 80 && p->n_heads != p->n_kv_heads; // its attn_v is an eighth of attn_q
+        bool is_70b =
+            p->n_layers == 80 && p->n_heads != p->n_kv_heads; // its attn_v is an eighth of attn_q
         if (is_m && gets_more(layer, p->n_layers)) return m->more;
         if (m->type == TYPE_Q4_K && !is_m && layer < 4) return m->more;
-        if (m->type == TYPE_IQ4_XS && p->n_kv_heads && p->n_heads / p->n_kv_heads >= 4) return m->more;
+        if (m->type == TYPE_IQ4_XS && p->n_kv_heads && p->n_heads / p->n_kv_heads >= 4)
+            return m->more;
         if (m->type == TYPE_Q4_K && is_70b) return TYPE_Q5_K;
     }
     if (str_ends_with(t->name, "ffn_down.weight")) {
@@ -99,11 +105,11 @@ static Type mixture_type(const Plan *p, const GgufTensor *t) {
     return m->type;
 }
 
-// The type of a tensor in the new file. Vectors, norms and what is no weight stay as they are; rows that the type's
-// blocks do not divide get one with blocks of 32, or F16.
+// The type of a tensor in the new file. Vectors, norms and what is no weight stay as they are; rows
+// that the type's blocks do not divide get one with blocks of 32, or F16.
 static Type target_type(const Plan *p, const GgufTensor *t) {
-    if (t->n_dims < 2 || !str_ends_with(t->name, "weight") || str_ends_with(t->name, "_norm.weight") ||
-        str_ends_with(t->name, "ffn_gate_inp.weight"))
+    if (t->n_dims < 2 || !str_ends_with(t->name, "weight") ||
+        str_ends_with(t->name, "_norm.weight") || str_ends_with(t->name, "ffn_gate_inp.weight"))
         return (Type)t->type;
     if (!quant_is_integer(p->mixture->type)) return p->mixture->type;
     Type type = mixture_type(p, t);
@@ -154,8 +160,9 @@ static void progress(Job *job, uint64_t bytes) {
         job->done += bytes;
         double now = now_sec();
         if (job->is_shown && (now > job->shown_at + SHOWN_SEC || job->done == job->total)) {
-            fprintf(stderr, "\rquantize %3.0f%%  %.1f of %.1f GB%s", 100.0 * (double)job->done / (double)job->total,
-                    (double)job->done * 1e-9, (double)job->total * 1e-9, job->done == job->total ? "\n" : "");
+            fprintf(stderr, "\rquantize %3.0f%%  %.1f of %.1f GB%s",
+                    100.0 * (double)job->done / (double)job->total, (double)job->done * 1e-9,
+                    (double)job->total * 1e-9, job->done == job->total ? "\n" : "");
             job->shown_at = now;
         }
     }
@@ -173,7 +180,8 @@ static void piece_run(void *arg, int i) {
     if (failure) return;
 
     uint64_t first = (uint64_t)i * w->step;
-    size_t cols = (size_t)t->dims[0], rows = (size_t)(w->rows - first < w->step ? w->rows - first : w->step);
+    size_t cols = (size_t)t->dims[0],
+           rows = (size_t)(w->rows - first < w->step ? w->rows - first : w->step);
     size_t old_row = t->bytes / w->rows, new_row = old_row;
     const uint8_t *old = (const uint8_t *)t->data + first * old_row;
     const void *data = old;
@@ -186,7 +194,8 @@ static void piece_run(void *arg, int i) {
             quant_decode((Type)t->type, old + r * old_row, x, cols);
             if (quant_encode(w->type, x, NULL, buffer + r * new_row, cols)) continue;
             error_set(&err, EXIT_MODEL,
-                      "%s: tensor %.*s: row %llu: expected values that %s can hold, found an infinite, undefined or "
+                      "%s: tensor %.*s: row %llu: expected values that %s can hold, found an "
+                      "infinite, undefined or "
                       "huge one",
                       job->g->path, (int)t->name.len, t->name.data, (unsigned long long)(first + r),
                       type_info(w->type)->name);
@@ -202,9 +211,11 @@ static void piece_run(void *arg, int i) {
     hash_bytes(data, rows * new_row, w->leaves + (size_t)i * HASH_BYTES);
     free(buffer);
     // What has been read need not stay in this process; it remains in the system's cache.
-    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = ((uintptr_t)old + page - 1) & ~(page - 1);
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE),
+              from = ((uintptr_t)old + page - 1) & ~(page - 1);
     uintptr_t to = ((uintptr_t)old + rows * old_row) & ~(page - 1);
-    if (to > from && job->g->shards[t->shard].is_mapped) madvise((void *)from, to - from, MADV_DONTNEED);
+    if (to > from && job->g->shards[t->shard].is_mapped)
+        madvise((void *)from, to - from, MADV_DONTNEED);
     progress(job, rows * old_row);
 }
 
@@ -238,10 +249,11 @@ static void put_key(Buffer *b, Str key, GgufKind kind) {
     put_le(b, kind, 4);
 }
 
-// The new header: all metadata but the marks of a split file, with what says how it is quantised, and the tensor
-// table. The first keys say whose file it is. Fills in the offsets, from the start of the file, and returns the file's
-// size.
-static uint64_t put_header(Buffer *b, const Job *job, const Mixture *mixture, const char *checksum) {
+// The new header: all metadata but the marks of a split file, with what says how it is quantised,
+// and the tensor table. The first keys say whose file it is. Fills in the offsets, from the start
+// of the file, and returns the file's size.
+static uint64_t put_header(Buffer *b, const Job *job, const Mixture *mixture,
+                           const char *checksum) {
     const Gguf *g = job->g;
     static const char *const keys[2] = {"general.quantization_version", "general.file_type"};
     const uint32_t values[2] = {2, mixture->file_type};
@@ -259,7 +271,8 @@ static uint64_t put_header(Buffer *b, const Job *job, const Mixture *mixture, co
     }
     for (int i = 0; i < g->n_values; i++) {
         const GgufValue *v = &g->values[i];
-        if (str_is(v->key, keys[0]) || str_is(v->key, keys[1]) || str_is(v->key, CHECKSUM_KEY)) continue;
+        if (str_is(v->key, keys[0]) || str_is(v->key, keys[1]) || str_is(v->key, CHECKSUM_KEY))
+            continue;
         if (v->key.len > 6 && !memcmp(v->key.data, "split.", 6)) continue;
         put_key(&body, v->key, v->kind);
         if (v->kind == GGUF_ARRAY) {
@@ -301,13 +314,15 @@ static Type *choose_types(const Options *o, const Gguf *g, const Mixture *mixtur
         const GgufTensor *t = &g->tensors[i];
         types[i] = target_type(&plan, t);
         if (types[i] != t->type && !quant_is_supported(t->type))
-            die(EXIT_MODEL, "%s: tensor %.*s: %s cannot be read", g->path, (int)t->name.len, t->name.data,
-                type_info(t->type)->name);
+            die(EXIT_MODEL, "%s: tensor %.*s: %s cannot be read", g->path, (int)t->name.len,
+                t->name.data, type_info(t->type)->name);
         is_again |= types[i] != t->type && quant_is_integer(t->type);
         if (o->is_verbose)
-            fprintf(stderr, "%-32s %-8s -> %s\n", shown(t->name), type_info(t->type)->name, type_info(types[i])->name);
+            fprintf(stderr, "%-32s %-8s -> %s\n", shown(t->name), type_info(t->type)->name,
+                    type_info(types[i])->name);
     }
-    if (is_again && !o->is_quiet) warn("%s is quantised already; to do it twice costs accuracy", g->path);
+    if (is_again && !o->is_quiet)
+        warn("%s is quantised already; to do it twice costs accuracy", g->path);
     return types;
 }
 
@@ -318,7 +333,8 @@ static size_t make_tensors(Job *job) {
     for (int i = 0; i < job->g->n_tensors; i++) {
         GgufTensor *t = &job->made[i];
         *t = job->g->tensors[i];
-        if (t->type != job->types[i]) t->bytes = tensor_rows(t) * quant_row_bytes(job->types[i], (size_t)t->dims[0]);
+        if (t->type != job->types[i])
+            t->bytes = tensor_rows(t) * quant_row_bytes(job->types[i], (size_t)t->dims[0]);
         t->type = job->types[i];
         n_leaves += checksum_n_leaves(t);
     }
@@ -328,17 +344,22 @@ static size_t make_tensors(Job *job) {
 // Whether a file is one that quantize has made: its metadata begins as put_header begins it.
 static bool is_own(const char *path) {
     static const char second[] = "general.quantization_version";
-    enum { CHECKSUM_AT = 24 + 8, SECOND_AT = CHECKSUM_AT + sizeof CHECKSUM_KEY - 1 + 4 + 8 + 2 * HASH_BYTES + 8 };
+    enum {
+        CHECKSUM_AT = 24 + 8,
+        SECOND_AT = CHECKSUM_AT + sizeof CHECKSUM_KEY - 1 + 4 + 8 + 2 * HASH_BYTES + 8
+    };
     char head[SECOND_AT + sizeof second] = {0};
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     ssize_t n = fd < 0 ? 0 : read(fd, head, sizeof head - 1);
     if (fd >= 0) close(fd);
     return n == sizeof head - 1 && !memcmp(head, "GGUF", 4) &&
-           !memcmp(head + CHECKSUM_AT, CHECKSUM_KEY, sizeof CHECKSUM_KEY - 1) && !strcmp(head + SECOND_AT, second);
+           !memcmp(head + CHECKSUM_AT, CHECKSUM_KEY, sizeof CHECKSUM_KEY - 1) &&
+           !strcmp(head + SECOND_AT, second);
 }
 
 int verb_quantize(const Options *o) {
-    if (o->n_args != 3) die(EXIT_USAGE, "quantize: expected IN.gguf OUT.gguf TYPE, found %d arguments", o->n_args);
+    if (o->n_args != 3)
+        die(EXIT_USAGE, "quantize: expected IN.gguf OUT.gguf TYPE, found %d arguments", o->n_args);
     const char *in = o->args[0], *out = o->args[1];
     const Mixture *mixture = find_mixture(o->args[2]);
     double start = now_sec();
@@ -359,7 +380,8 @@ int verb_quantize(const Options *o) {
     for (int i = 0; i < g.n_tensors; i++) job.total += g.tensors[i].bytes;
     OutFile file;
     bool replaces = !o->is_forced && is_own(out);
-    if (!outfile_open(&file, out, FILE_STREAM | (o->is_forced || replaces ? FILE_FORCE : 0), &err)) die_error(&err);
+    if (!outfile_open(&file, out, FILE_STREAM | (o->is_forced || replaces ? FILE_FORCE : 0), &err))
+        die_error(&err);
     if (replaces) note(o, "%s: a file of quantize's own, which is replaced", out);
     job.fd = file.fd;
     gguf_prefetch(&g, false);
@@ -369,12 +391,12 @@ int verb_quantize(const Options *o) {
     header.len = 0;
     checksum_of(job.made, g.n_tensors, job.leaves, checksum);
     put_header(&header, &job, mixture, checksum);
-    if (!job.err.code &&
-        (!write_all_at(job.fd, header.data, header.len, 0) || (file.target && ftruncate(job.fd, (off_t)size))))
+    if (!job.err.code && (!write_all_at(job.fd, header.data, header.len, 0) ||
+                          (file.target && ftruncate(job.fd, (off_t)size))))
         error_file(&job.err, out);
     if (job.err.code) outfile_drop(&file);
     if (job.err.code || !outfile_close(&file, &job.err)) die_error(&job.err);
-    note(o, "%s: %.3f GB -> %s: %.3f GB, %.1f s", in, (double)job.total * 1e-9, out, (double)size * 1e-9,
-         now_sec() - start);
+    note(o, "%s: %.3f GB -> %s: %.3f GB, %.1f s", in, (double)job.total * 1e-9, out,
+         (double)size * 1e-9, now_sec() - start);
     return EXIT_OK;
 }

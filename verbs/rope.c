@@ -1,5 +1,6 @@
-// rope: what a model's rotary embedding does, or would do: frequencies, rows of the cis table, a vector turned, the
-// decay of q.k with distance, under one scaling rule or several. CSV, or JSON with the same columns.
+// rope: what a model's rotary embedding does, or would do: frequencies, rows of the cis table, a
+// vector turned, the decay of q.k with distance, under one scaling rule or several. CSV, or JSON
+// with the same columns.
 #include "verbs.h"
 #include "../base/json.h"
 #include "../cli/output.h"
@@ -11,7 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-// What a row is about: a pair of dimensions, a pair at a position, a pair of a vector there, a distance.
+// What a row is about: a pair of dimensions, a pair at a position, a pair of a vector there, a
+// distance.
 typedef enum { PAIRS = 1, TABLE = 2, VECTOR = 4, DISTANCES = 8 } RowKind;
 
 // One row as one rule sees it.
@@ -41,8 +43,8 @@ static double factor_of(const RopeParams *p) {
     return factor;
 }
 
-// How far the rule has gone from the kept frequency (0) to the one divided by the whole factor (1). Quotients of
-// float32 values: what is nearly kept or nearly divided is so.
+// How far the rule has gone from the kept frequency (0) to the one divided by the whole factor (1).
+// Quotients of float32 values: what is nearly kept or nearly divided is so.
 static double ramp(const Row *r) {
     double divisor = unscaled(r) / frequency(r), factor = factor_of(&r->rope->params);
     if (fabs(divisor - 1) < 1e-5) return 0;
@@ -58,7 +60,9 @@ static double angle_in(const Rope *rope, const Row *r, float *c, float *s) {
     return (double)rope_cis(rope, r->pos, r->i, c, s);
 }
 static double angle(const Row *r) { return angle_in(r->rope, r, &(float){0}, &(float){0}); }
-static double unscaled_angle(const Row *r) { return angle_in(r->unscaled, r, &(float){0}, &(float){0}); }
+static double unscaled_angle(const Row *r) {
+    return angle_in(r->unscaled, r, &(float){0}, &(float){0});
+}
 static double degrees(const Row *r) { return fmod(angle(r) * (180 / M_PI), 360); }
 
 static double cosine(const Row *r) {
@@ -73,15 +77,20 @@ static double sine(const Row *r) {
     return (double)s;
 }
 
-static double unscaled_cosine(const Row *r) { return cosine(&(Row){r->unscaled, r->unscaled, NULL, r->pos, r->i}); }
-static double unscaled_sine(const Row *r) { return sine(&(Row){r->unscaled, r->unscaled, NULL, r->pos, r->i}); }
+static double unscaled_cosine(const Row *r) {
+    return cosine(&(Row){r->unscaled, r->unscaled, NULL, r->pos, r->i});
+}
+static double unscaled_sine(const Row *r) {
+    return sine(&(Row){r->unscaled, r->unscaled, NULL, r->pos, r->i});
+}
 
 static double before_x(const Row *r) { return (double)r->vector[2 * r->i]; }
 static double before_y(const Row *r) { return (double)r->vector[2 * r->i + 1]; }
 static double after_x(const Row *r) { return before_x(r) * cosine(r) - before_y(r) * sine(r); }
 static double after_y(const Row *r) { return before_x(r) * sine(r) + before_y(r) * cosine(r); }
 
-// Mean of q.k over all q = k of length 1, k further back by `pos`: each pair adds the cosine of its angle.
+// Mean of q.k over all q = k of length 1, k further back by `pos`: each pair adds the cosine of its
+// angle.
 static double mean_product(const Row *r) {
     int half = r->rope->params.dim / 2;
     double sum = 0;
@@ -89,7 +98,8 @@ static double mean_product(const Row *r) {
     return sum / half * (double)r->rope->scale;
 }
 
-// Section 3.4.3 of Su et al. 2021: the mean length of the partial sums of e^(i angle), by which q.k is bounded.
+// Section 3.4.3 of Su et al. 2021: the mean length of the partial sums of e^(i angle), by which q.k
+// is bounded.
 static double bound(const Row *r) {
     int half = r->rope->params.dim / 2;
     double re = 0, im = 0, sum = 0;
@@ -159,9 +169,12 @@ static void choose_columns(View *v) {
     bool is_all = list && !strcmp(list, "all");
     Buffer word = {0};
     for (int i = 0; i < N_COLUMNS; i++) {
-        int kinds = list && !is_all && i >= N_KEYS ? 0 : is_all ? columns[i].kinds : columns[i].defaults;
+        int kinds = list && !is_all && i >= N_KEYS ? 0
+                    : is_all                       ? columns[i].kinds
+                                                   : columns[i].defaults;
         v->is_shown[i] = kinds & (int)v->kind;
-        if (v->options->compare && !list && v->kind == PAIRS && i >= N_KEYS) // side by side, one figure is enough
+        if (v->options->compare && !list && v->kind == PAIRS &&
+            i >= N_KEYS) // side by side, one figure is enough
             v->is_shown[i] = columns[i].value == frequency;
     }
     while (list && !is_all && next_word(&list, &word)) {
@@ -189,13 +202,16 @@ static void choose_positions(View *v) {
         v->step = v->kind == DISTANCES ? v->params.orig_ctx / 256 + !(v->params.orig_ctx / 256) : 1;
         return;
     }
-    char *copy = (char *)str_copy(str_of(text)).data, *to = strstr(copy, ".."), *colon = to ? strchr(to, ':') : NULL;
+    char *copy = (char *)str_copy(str_of(text)).data, *to = strstr(copy, ".."),
+         *colon = to ? strchr(to, ':') : NULL;
     if (colon) *colon = 0;
     if (to) *to = 0;
-    bool is_good = parse_i64(copy, &a) && (!to || parse_i64(to + 2, &b)) && (!colon || parse_i64(colon + 1, &step));
+    bool is_good = parse_i64(copy, &a) && (!to || parse_i64(to + 2, &b)) &&
+                   (!colon || parse_i64(colon + 1, &step));
     if (!to) b = a - 1, a = 0;
     if (!is_good || a < 0 || b < a - 1 || b > 1 << 30 || step < 1 || step > 1 << 30)
-        die(EXIT_USAGE, "--positions: expected N, A..B or A..B:STEP up to %d, found \"%s\"", 1 << 30, text);
+        die(EXIT_USAGE, "--positions: expected N, A..B or A..B:STEP up to %d, found \"%s\"",
+            1 << 30, text);
     v->first = (int)a, v->last = (int)b, v->step = (int)step;
     free(copy);
 }
@@ -206,7 +222,8 @@ static int vector_read(const char *list, float *out, int most) {
     int n = 0;
     double x;
     for (; next_word(&list, &word); n++) {
-        if (!parse_f64(word.data, &x)) die(EXIT_USAGE, "--rotate: expected a number, found \"%s\"", word.data);
+        if (!parse_f64(word.data, &x))
+            die(EXIT_USAGE, "--rotate: expected a number, found \"%s\"", word.data);
         if (n == most) die(EXIT_USAGE, "--rotate: expected at most %d numbers, found more", most);
         out[n] = (float)x;
     }
@@ -227,7 +244,8 @@ static void choose_params(View *v) {
     }
     if (o->rope_dim % 2) die(EXIT_USAGE, "--dim: expected an even number, found %d", o->rope_dim);
     v->params = rope_params_of(o->rope_dim);
-    if (!rope_params_override(&v->params, m->rope_rule, m->rope_theta, m->rope_scale, m->rope_orig_ctx, &err))
+    if (!rope_params_override(&v->params, m->rope_rule, m->rope_theta, m->rope_scale,
+                              m->rope_orig_ctx, &err))
         die_error(&err);
 }
 
@@ -238,9 +256,11 @@ static void choose_rules(View *v) {
     Buffer rule = {0};
     Error err;
     if (!list) rope_init(&v->ropes[v->n_ropes++], &p);
-    if (list && p.factor == 1) p.factor = rope_params_of(p.dim).factor; // of a model that scales nothing
+    if (list && p.factor == 1)
+        p.factor = rope_params_of(p.dim).factor; // of a model that scales nothing
     while (list && next_word(&list, &rule)) {
-        if (v->n_ropes == MOST_RULES) die(EXIT_USAGE, "--compare: expected at most %d rules", MOST_RULES);
+        if (v->n_ropes == MOST_RULES)
+            die(EXIT_USAGE, "--compare: expected at most %d rules", MOST_RULES);
         if (rope_rule_of(rule.data) < 0) die(EXIT_USAGE, "--compare: no rule \"%s\"", rule.data);
         if (!rope_params_override(&p, rule.data, 0, 0, 0, &err)) die_error(&err);
         rope_init(&v->ropes[v->n_ropes++], &p);
@@ -264,7 +284,8 @@ static void view_open(View *v, const Options *o) {
 
 // "cos", or "llama3.cos" where rules are compared.
 static void put_name(const View *v, int column, int k, Buffer *out) {
-    if (v->options->compare && column >= N_KEYS) buffer_printf(out, "%s.", rope_rule_name(v->ropes[k].params.rule));
+    if (v->options->compare && column >= N_KEYS)
+        buffer_printf(out, "%s.", rope_rule_name(v->ropes[k].params.rule));
     buffer_puts(out, columns[column].name);
 }
 

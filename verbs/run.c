@@ -36,9 +36,10 @@ static void print_json(const Engine *e, const Sequence *s, int n) {
     text_print(&out);
 }
 
-// n answers to one prompt: the first reads it, the others go on from there, each with the next seed. They are printed
-// when all are there.
-static void run_choices(const Engine *e, Generator *g, Guide *guide, Request *r, Sequence *s, int n) {
+// n answers to one prompt: the first reads it, the others go on from there, each with the next
+// seed. They are printed when all are there.
+static void run_choices(const Engine *e, Generator *g, Guide *guide, Request *r, Sequence *s,
+                        int n) {
     Sequence *all[MAX_ANSWERS];
     sequence_start(s, g, r, session_new(&e->model.kv));
     all[0] = s;
@@ -82,7 +83,8 @@ int verb_run(const Options *o) {
         die_error(&err);
     memory_check(&e.model, (size_t)(request.max_tokens >= 0 ? ids.len : request.max_context));
     if (guide) guide_attach(guide, &request);
-    int n = o->n_choices ? o->n_choices : 1, chunk = ids.len < DEFAULT_CHUNK ? ids.len : DEFAULT_CHUNK;
+    int n = o->n_choices ? o->n_choices : 1,
+        chunk = ids.len < DEFAULT_CHUNK ? ids.len : DEFAULT_CHUNK;
     request.emit = o->is_json || n > 1 ? NULL : text_emit;
     engine_generator(&e, &g, o->chunk ? o->chunk : chunk, n);
     if (o->has_echo && !o->is_json) text_write(prompt.data, prompt.len);

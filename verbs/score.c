@@ -1,5 +1,6 @@
-// score: how likely texts are. Everything is a Job: tokens fed to a session, and the log-probabilities of some of them
-// summed. Windows of a text, texts of a file, and the choices after a prompt are packed into the same forward passes.
+// score: how likely texts are. Everything is a Job: tokens fed to a session, and the
+// log-probabilities of some of them summed. Windows of a text, texts of a file, and the choices
+// after a prompt are packed into the same forward passes.
 #include "verbs.h"
 #include "../base/files.h"
 #include "../cli/engine.h"
@@ -16,7 +17,8 @@ enum {
     MAX_LINE = 4 << 20    // bytes: several times what a context of 131072 tokens takes
 };
 
-// All tokens but the last are fed; those from `first` on are scored, each by the logits of the one before it.
+// All tokens but the last are fed; those from `first` on are scored, each by the logits of the one
+// before it.
 typedef struct {
     Session *session;
     Ids ids;
@@ -33,7 +35,8 @@ typedef struct {
     double start;
 } Scorer;
 
-// Feeds as many tokens of a job as there is room for. Returns how many there would be without the cache.
+// Feeds as many tokens of a job as there is room for. Returns how many there would be without the
+// cache.
 static int feed_job(Scorer *s, Job *job) {
     Error err;
     int begin = job->n_fed, wanted = job->first - 1 > begin ? job->first - 1 - begin : 0;
@@ -73,10 +76,14 @@ static void run_jobs(Scorer *s, Job *const *jobs, int n) {
 static void scorer_open(Scorer *s, const Options *o) {
     s->start = now_sec();
     engine_open(&s->engine, o);
-    int most = LOGITS_BYTES / (4 * s->engine.model.config.vocab_size), chunk = o->chunk ? o->chunk : DEFAULT_CHUNK;
+    int most = LOGITS_BYTES / (4 * s->engine.model.config.vocab_size),
+        chunk = o->chunk ? o->chunk : DEFAULT_CHUNK;
     s->parallel = o->parallel ? o->parallel : DEFAULT_PARALLEL;
     s->chunk = chunk;
-    s->workspace = workspace_new(&s->engine.model, chunk, most < 1 ? 1 : most < chunk ? most : chunk);
+    s->workspace = workspace_new(&s->engine.model, chunk,
+                                 most < 1       ? 1
+                                 : most < chunk ? most
+                                                : chunk);
     if (!o->perplexity) s->cache = engine_cache(&s->engine, chunk);
 }
 
@@ -98,12 +105,14 @@ static void put_text(const Scorer *s, Str text, Ids *out) {
     tokenizer_encode(s->engine.tokenizer, text.data, text.len, out);
 }
 
-// As llama.cpp counts: BOS and the text are cut into windows of n_ctx tokens, the first token of each is replaced by
-// BOS, the first half of each is context only, and what does not fill a window is left out.
+// As llama.cpp counts: BOS and the text are cut into windows of n_ctx tokens, the first token of
+// each is replaced by BOS, the first half of each is context only, and what does not fill a window
+// is left out.
 static bool next_window(Scorer *s, Perplexity *p, Job *job) {
     if (p->ids.len - p->at < p->n_ctx) return false;
     for (int i = 0; i < p->n_ctx; i++) ids_push(&job->ids, p->ids.data[p->at++]);
-    if (tokenizer_adds_bos(s->engine.tokenizer)) job->ids.data[0] = tokenizer_bos(s->engine.tokenizer);
+    if (tokenizer_adds_bos(s->engine.tokenizer))
+        job->ids.data[0] = tokenizer_bos(s->engine.tokenizer);
     job->first = p->n_ctx / 2 + 1;
     return true;
 }
@@ -123,7 +132,8 @@ static bool next_text(Scorer *s, Perplexity *p, Job *job) {
 }
 
 // Takes jobs from a source until it has no more, runs them and adds up what they say.
-static void count_jobs(Scorer *s, Perplexity *p, bool (*next)(Scorer *s, Perplexity *p, Job *job), int most) {
+static void count_jobs(Scorer *s, Perplexity *p, bool (*next)(Scorer *s, Perplexity *p, Job *job),
+                       int most) {
     Job *jobs = xalloc((size_t)most, sizeof *jobs), **list = xalloc((size_t)most, sizeof *list);
     for (int n = most; n == most;) {
         for (n = 0; n < most; n++) {
@@ -166,7 +176,8 @@ static void score_perplexity(Scorer *s) {
         put_text(s, buffer_str(&text), &p.ids);
         if (p.ids.len < p.n_ctx)
             die(EXIT_USAGE,
-                "--perplexity: expected at least one window of %d tokens, found %d (a smaller -c, or a .jsonl of "
+                "--perplexity: expected at least one window of %d tokens, found %d (a smaller -c, "
+                "or a .jsonl of "
                 "{\"text\"} for short texts)",
                 p.n_ctx, p.ids.len);
     }
@@ -176,8 +187,8 @@ static void score_perplexity(Scorer *s) {
     if (o->is_json) {
         json_put_number(&out, "{\"perplexity\":", perplexity);
         json_put_number(&out, ",\"nll\":", p.nll);
-        buffer_printf(&out, ",\"n_tokens\":%llu,\"n_bytes\":%llu,\"n_ctx\":%d}\n", (unsigned long long)p.n_tokens,
-                      (unsigned long long)p.n_bytes, p.n_ctx);
+        buffer_printf(&out, ",\"n_tokens\":%llu,\"n_bytes\":%llu,\"n_ctx\":%d}\n",
+                      (unsigned long long)p.n_tokens, (unsigned long long)p.n_bytes, p.n_ctx);
     } else {
         buffer_printf(&out, "perplexity %.4f (%llu tokens, %.4f nats per byte)\n", perplexity,
                       (unsigned long long)p.n_tokens, p.n_bytes ? p.nll / (double)p.n_bytes : 0);
@@ -209,8 +220,9 @@ static void question_free(Question *q) {
     json_free(&q->doc);
 }
 
-// Encodes. On a template the answer begins a turn of its own; in plain text prompt and choice are encoded together,
-// and where their tokens merge across the boundary, all choices are scored from the last token that all have.
+// Encodes. On a template the answer begins a turn of its own; in plain text prompt and choice are
+// encoded together, and where their tokens merge across the boundary, all choices are scored from
+// the last token that all have.
 static void question_encode(Scorer *s, Question *q, Str prompt) {
     const Engine *e = &s->engine;
     Ids alone = {0};
@@ -235,7 +247,8 @@ static void question_encode(Scorer *s, Question *q, Str prompt) {
         buffer_free(&joint);
     }
     free(alone.data);
-    if (q->n_shared < 1) die(EXIT_USAGE, "score: expected a prompt of at least one token before the choices");
+    if (q->n_shared < 1)
+        die(EXIT_USAGE, "score: expected a prompt of at least one token before the choices");
 }
 
 // The choices in the order given; the best is marked, or named.
@@ -248,14 +261,16 @@ static void question_print(const Scorer *s, const Question *q) {
     for (int i = 1; i < q->n; i++)
         if (q->choices[i].logprob > q->choices[best].logprob) best = i;
     for (int i = 0; i < q->n; i++) sum += exp(q->choices[i].logprob - q->choices[best].logprob);
-    if (!is_json) buffer_printf(&out, "%9s %12s %12s %6s\n", "share", "logprob", "per token", "tokens");
+    if (!is_json)
+        buffer_printf(&out, "%9s %12s %12s %6s\n", "share", "logprob", "per token", "tokens");
     if (is_json) buffer_puts(&out, "{");
     if (id && id->kind == JSON_STRING) json_put_string(&out, "\"id\":", id->string);
     if (id && id->kind == JSON_NUMBER) json_put_number(&out, "\"id\":", id->number);
     if (is_json) buffer_puts(&out, id ? ",\"choices\":[" : "\"choices\":[");
     for (int i = 0; i < q->n; i++) {
         int n_tokens = q->choices[i].ids.len - q->n_shared;
-        double logprob = q->choices[i].logprob, share = exp(logprob - q->choices[best].logprob) / sum;
+        double logprob = q->choices[i].logprob,
+               share = exp(logprob - q->choices[best].logprob) / sum;
         if (is_json) {
             json_put_string(&out, i ? ",{\"text\":" : "{\"text\":", q->texts[i]);
             json_put_number(&out, ",\"logprob\":", q->choices[i].logprob);
@@ -264,8 +279,8 @@ static void question_print(const Scorer *s, const Question *q) {
             json_put_number(&out, ",\"logprob_per_token\":", n_tokens ? logprob / n_tokens : 0);
             buffer_printf(&out, ",\"n_tokens\":%d}", n_tokens);
         } else {
-            buffer_printf(&out, "%7.2f %% %12.6f %12.6f %6d  ", 100 * share, logprob, n_tokens ? logprob / n_tokens : 0,
-                          n_tokens);
+            buffer_printf(&out, "%7.2f %% %12.6f %12.6f %6d  ", 100 * share, logprob,
+                          n_tokens ? logprob / n_tokens : 0, n_tokens);
             buffer_put(&out, q->texts[i]);
             buffer_puts(&out, i == best ? "  *\n" : "\n");
         }
@@ -281,14 +296,18 @@ static void question_print(const Scorer *s, const Question *q) {
 static void answer_questions(Scorer *s, Question *questions, int n) {
     int most = n, n_jobs = 0;
     for (int i = 0; i < n; i++) most += questions[i].n;
-    bool has_cache = s->cache && (n == 1 || s->engine.model.is_invariant); // packed with others it has other bits
+    bool has_cache =
+        s->cache &&
+        (n == 1 || s->engine.model.is_invariant); // packed with others it has other bits
     Job **jobs = xalloc((size_t)most, sizeof *jobs);
     for (Question *q = questions; q < questions + n; q++) {
         q->prompt = (Job){.session = session_new(&s->engine.model.kv),
                           .ids = {q->choices->ids.data, q->n_shared, 0},
                           .first = q->n_shared};
         jobs[n_jobs++] = &q->prompt;
-        if (has_cache) q->prompt.n_taken = cache_take(s->cache, q->prompt.session, q->prompt.ids.data, q->n_shared);
+        if (has_cache)
+            q->prompt.n_taken =
+                cache_take(s->cache, q->prompt.session, q->prompt.ids.data, q->n_shared);
         q->prompt.n_fed = q->prompt.n_taken;
     }
     run_jobs(s, jobs, n_jobs);
@@ -345,21 +364,24 @@ static void score_choices(Scorer *s) {
 
 // {"id"?, "prompt", "choices": [...]}
 static void read_question(Scorer *s, Question *q, const LineReader *l) {
-    const Json *root = q->doc.root, *prompt = json_get_string(root, "prompt"), *choices = json_get(root, "choices");
+    const Json *root = q->doc.root, *prompt = json_get_string(root, "prompt"),
+               *choices = json_get(root, "choices");
     q->id = json_get(root, "id");
     bool is_good = prompt && choices && choices->kind == JSON_ARRAY && choices->n_items &&
                    (!q->id || q->id->kind == JSON_STRING || q->id->kind == JSON_NUMBER);
     for (const Json *c = is_good ? choices->child : NULL; c; c = c->next)
         is_good = is_good && c->kind == JSON_STRING && c->string.len;
     if (!is_good)
-        die(EXIT_RUNTIME, "%s: line %ld: expected {\"id\", \"prompt\": STRING, \"choices\": [STRING...]}", l->path,
-            l->number);
+        die(EXIT_RUNTIME,
+            "%s: line %ld: expected {\"id\", \"prompt\": STRING, \"choices\": [STRING...]}",
+            l->path, l->number);
     q->texts = xalloc((size_t)choices->n_items, sizeof *q->texts);
     for (const Json *c = choices->child; c; c = c->next) q->texts[q->n++] = c->string;
     question_encode(s, q, prompt->string);
 }
 
-// Questions of -f FILE or stdin, a line each; answers in the same order. A pause in the input ends a packing.
+// Questions of -f FILE or stdin, a line each; answers in the same order. A pause in the input ends
+// a packing.
 static void score_questions(Scorer *s) {
     static LineReader l;
     LineState state = LINE_NONE;
@@ -383,7 +405,8 @@ int verb_score(const Options *o) {
     static Scorer s;
     if (!!o->perplexity + !!o->choices + (o->is_jsonl && !o->perplexity) != 1 ||
         (!o->choices && (o->n_args || o->prompt)))
-        die(EXIT_USAGE, "score: expected one of --choices A,B PROMPT, --jsonl and --perplexity FILE");
+        die(EXIT_USAGE,
+            "score: expected one of --choices A,B PROMPT, --jsonl and --perplexity FILE");
     scorer_open(&s, o);
     (o->perplexity ? score_perplexity : o->is_jsonl ? score_questions : score_choices)(&s);
     return EXIT_OK;

@@ -11,7 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LEAST_PROBE = 16 << 20, MOST_PROBE = 256 << 20 }; // bytes read to measure the memory, as many as the model has
+enum {
+    LEAST_PROBE = 16 << 20,
+    MOST_PROBE = 256 << 20
+}; // bytes read to measure the memory, as many as the model has
 
 typedef struct {
     size_t bytes, weights;
@@ -48,20 +51,21 @@ static void print_types(const Gguf *g) {
         }
     }
     char bytes[24], weights[24];
-    printf("%-14s%d, %s, %s, %.2f bits per weight\n", "tensors", all.n_tensors, scaled(bytes, (double)all.bytes, "B"),
-           scaled(weights, (double)all.weights, " weights"),
+    printf("%-14s%d, %s, %s, %.2f bits per weight\n", "tensors", all.n_tensors,
+           scaled(bytes, (double)all.bytes, "B"), scaled(weights, (double)all.weights, " weights"),
            all.weights ? 8.0 * (double)all.bytes / (double)all.weights : 0);
     for (int i = 0; i < TYPE_COUNT; i++)
         if (shares[i].n_tensors)
-            printf("  %-12s%4d tensors %9s %5.1f %%\n", type_info((uint32_t)i)->name, shares[i].n_tensors,
-                   scaled(bytes, (double)shares[i].bytes, "B"), 100.0 * (double)shares[i].bytes / (double)all.bytes);
+            printf("  %-12s%4d tensors %9s %5.1f %%\n", type_info((uint32_t)i)->name,
+                   shares[i].n_tensors, scaled(bytes, (double)shares[i].bytes, "B"),
+                   100.0 * (double)shares[i].bytes / (double)all.bytes);
 }
 
 static void print_tensors(const Gguf *g) {
     for (int i = 0; i < g->n_tensors; i++) {
         const GgufTensor *t = &g->tensors[i];
-        printf("  %-32s %-8s (%llu, %llu)\n", shown(t->name), type_info(t->type)->name, (unsigned long long)t->dims[1],
-               (unsigned long long)t->dims[0]);
+        printf("  %-32s %-8s (%llu, %llu)\n", shown(t->name), type_info(t->type)->name,
+               (unsigned long long)t->dims[1], (unsigned long long)t->dims[0]);
     }
 }
 
@@ -75,10 +79,11 @@ static void print_tokenizer(const Gguf *g) {
     Str kind = gguf_text(g, "tokenizer.ggml.model");
     Template tpl;
     bool has_template = template_open(&tpl, NULL, g, t, &err);
-    printf("%-14s%.*s, %d tokens, bos %d%s\n", "tokenizer", (int)kind.len, kind.data, tokenizer_n_vocab(t),
-           tokenizer_bos(t), tokenizer_adds_bos(t) ? " (added)" : "");
+    printf("%-14s%.*s, %d tokens, bos %d%s\n", "tokenizer", (int)kind.len, kind.data,
+           tokenizer_n_vocab(t), tokenizer_bos(t), tokenizer_adds_bos(t) ? " (added)" : "");
     printf("%-14s%s%s%s\n", "template", has_template ? tpl.name : err.text,
-           has_template && tpl.takes_tools ? ", takes tools" : "", has_template && tpl.has_thoughts ? ", thinks" : "");
+           has_template && tpl.takes_tools ? ", takes tools" : "",
+           has_template && tpl.has_thoughts ? ", thinks" : "");
     if (has_template) template_close(&tpl);
     tokenizer_close(t);
 }
@@ -88,9 +93,12 @@ static void print_model(const Model *m, const Options *o) {
     const Config *c = &m->config;
     const RopeParams *r = &m->rope;
     if (context == 0) context = c->max_context < ROOMY_CONTEXT ? c->max_context : ROOMY_CONTEXT;
-    printf("%-14s%d layers, dim %d, FFN %d, %d heads of %d, %d KV heads, vocabulary %d, context %d\n", "shape",
-           c->n_layers, c->dim, c->hidden_dim, c->n_heads, c->head_dim, c->n_kv_heads, c->vocab_size, c->max_context);
-    printf("%-14s%s, norm eps %g\n", "output", m->output.data == m->embed.data ? "tied to the embedding" : "own matrix",
+    printf(
+        "%-14s%d layers, dim %d, FFN %d, %d heads of %d, %d KV heads, vocabulary %d, context %d\n",
+        "shape", c->n_layers, c->dim, c->hidden_dim, c->n_heads, c->head_dim, c->n_kv_heads,
+        c->vocab_size, c->max_context);
+    printf("%-14s%s, norm eps %g\n", "output",
+           m->output.data == m->embed.data ? "tied to the embedding" : "own matrix",
            (double)c->norm_eps);
     printf("%-14stheta %g, rule %s", "rope", r->theta, rope_rule_name(r->rule));
     if (r->rule != ROPE_NONE && r->rule != ROPE_FILE)
@@ -99,27 +107,33 @@ static void print_model(const Model *m, const Options *o) {
     print_types(&m->file);
     double kv = (double)kv_position_bytes(&m->kv), weights = (double)model_weight_bytes(m);
     char w[24], k[24];
-    printf("%-14sweights %s (file pages) + KV cache %s for %d positions (%s, %.1f KiB each)\n", "memory",
-           scaled(w, weights, "B"), scaled(k, kv * context, "B"), context, type_info(m->kv.type)->name, kv / 1024);
+    printf("%-14sweights %s (file pages) + KV cache %s for %d positions (%s, %.1f KiB each)\n",
+           "memory", scaled(w, weights, "B"), scaled(k, kv * context, "B"), context,
+           type_info(m->kv.type)->name, kv / 1024);
     printf("%-14s%s, %d threads\n", "kernels", kernel.name, m->n_threads);
     double gb = model_decode_gb(m);
-    size_t probe = weights < LEAST_PROBE ? LEAST_PROBE : weights < MOST_PROBE ? (size_t)weights : MOST_PROBE;
+    size_t probe = weights < LEAST_PROBE  ? LEAST_PROBE
+                   : weights < MOST_PROBE ? (size_t)weights
+                                          : MOST_PROBE;
     double bandwidth = o->bandwidth > 0 ? o->bandwidth : bench_read_gb(m->n_threads, probe);
     printf("%-14s%s of weights a token; %.1f GB/s of memory (%s) allow %.1f tokens/s\n", "decode",
-           scaled(w, gb * 1e9, "B"), bandwidth, o->bandwidth > 0 ? "--bandwidth" : "measured", bandwidth / gb);
+           scaled(w, gb * 1e9, "B"), bandwidth, o->bandwidth > 0 ? "--bandwidth" : "measured",
+           bandwidth / gb);
 }
 
 static int print_json(const Model *m, const Gguf *g) {
     const Config *c = &m->config;
     Buffer name = {0};
     json_put_string(&name, "{\"file\":", str_of(g->path));
-    printf("%s,\"n_layers\":%d,\"dim\":%d,\"hidden_dim\":%d,\"n_heads\":%d,\"n_kv_heads\":%d,\"head_dim\":%d,\"vocab_"
+    printf("%s,\"n_layers\":%d,\"dim\":%d,\"hidden_dim\":%d,\"n_heads\":%d,\"n_kv_heads\":%d,"
+           "\"head_dim\":%d,\"vocab_"
            "size\":%d,"
-           "\"context\":%d,\"rope_rule\":\"%s\",\"rope_theta\":%g,\"weight_bytes\":%zu,\"kv_bytes_per_position\":%zu,"
+           "\"context\":%d,\"rope_rule\":\"%s\",\"rope_theta\":%g,\"weight_bytes\":%zu,\"kv_bytes_"
+           "per_position\":%zu,"
            "\"kernels\":\"%s\",\"threads\":%d}\n",
-           name.data, c->n_layers, c->dim, c->hidden_dim, c->n_heads, c->n_kv_heads, c->head_dim, c->vocab_size,
-           c->max_context, rope_rule_name(m->rope.rule), m->rope.theta, model_weight_bytes(m),
-           kv_position_bytes(&m->kv), kernel.name, m->n_threads);
+           name.data, c->n_layers, c->dim, c->hidden_dim, c->n_heads, c->n_kv_heads, c->head_dim,
+           c->vocab_size, c->max_context, rope_rule_name(m->rope.rule), m->rope.theta,
+           model_weight_bytes(m), kv_position_bytes(&m->kv), kernel.name, m->n_threads);
     buffer_free(&name);
     return EXIT_OK;
 }
@@ -130,7 +144,8 @@ static void check(const Options *o, const Gguf *g) {
     Error err;
     int threads = o->model_options.n_threads;
     gguf_prefetch(g, false);
-    if (!weights_check(g, threads > 0 ? threads : team_default_threads(), checksum, &err)) die_error(&err);
+    if (!weights_check(g, threads > 0 ? threads : team_default_threads(), checksum, &err))
+        die_error(&err);
     if (o->is_verify && !checksum_verify(g, checksum, &err)) die_error(&err);
     if (o->is_json) return;
     printf("%-14s%s, all weights finite%s\n", "checksum", checksum,

@@ -1,5 +1,5 @@
-// tokenize: text <-> token ids. The ids are those of the text alone, without a token for its beginning; --chat gives
-// a dialogue as the model would be fed it.
+// tokenize: text <-> token ids. The ids are those of the text alone, without a token for its
+// beginning; --chat gives a dialogue as the model would be fed it.
 #include "tokenize_check.h"
 #include "../base/files.h"
 #include "../chat/dialogue.h"
@@ -34,8 +34,9 @@ static void print_json_lines(const Options *o, const Tokenizer *t) {
     }
 }
 
-// A dialogue to be rendered: one object of messages, tools and other variables, as it stands, or messages a line.
-// Unless it says so itself, what asks for an answer comes after a message that is not the assistant's.
+// A dialogue to be rendered: one object of messages, tools and other variables, as it stands, or
+// messages a line. Unless it says so itself, what asks for an answer comes after a message that is
+// not the assistant's.
 static void read_chat(const Options *o, TemplateInput *in) {
     static Dialogue d;
     static Buffer text;
@@ -50,7 +51,9 @@ static void read_chat(const Options *o, TemplateInput *in) {
         return;
     }
     if (!transcript_parse(&d, all, o->chat_file, &n_torn, &err)) die_error(&err);
-    if (n_torn || !d.n) die(EXIT_RUNTIME, "%s: expected lines of {\"role\":\"...\",\"content\":\"...\"}", o->chat_file);
+    if (n_torn || !d.n)
+        die(EXIT_RUNTIME, "%s: expected lines of {\"role\":\"...\",\"content\":\"...\"}",
+            o->chat_file);
     in->messages = d.messages, in->n_messages = d.n;
     in->wants_answer = !dialogue_has(&d, d.n - 1, "assistant");
 }
@@ -130,7 +133,8 @@ int verb_tokenize(const Options *o) {
         die(EXIT_USAGE, "tokenize --jsonl: expected its lines in -f FILE or standard input");
     if (o->chat_file && (o->prompt || o->file || o->n_args))
         die(EXIT_USAGE, "tokenize --chat: expected no text beside its file");
-    if (o->is_rendered && !o->chat_file) die(EXIT_USAGE, "tokenize --rendered: expected --chat FILE beside it");
+    if (o->is_rendered && !o->chat_file)
+        die(EXIT_USAGE, "tokenize --rendered: expected --chat FILE beside it");
     Options exact = *o;
     exact.keep_newline = true; // a text to count or to compare, not a prompt
     if (!o->chat_file && !o->is_jsonl) prompt_read(&exact, &text);

@@ -16,7 +16,8 @@ typedef struct {
 static const uint64_t *timed_mask(Matcher *m, bool skips_space, Times *times) {
     double start = now_sec();
     const uint64_t *mask = matcher_mask(m, skips_space);
-    if (times->n == times->cap) times->us = xrealloc(times->us, times->cap = 2 * times->cap + 64, sizeof *times->us);
+    if (times->n == times->cap)
+        times->us = xrealloc(times->us, times->cap = 2 * times->cap + 64, sizeof *times->us);
     times->us[times->n++] = (now_sec() - start) * 1e6;
     return mask;
 }
@@ -30,7 +31,8 @@ static bool check_text(Matcher *m, const Tokenizer *t, const Ids *ids, Times *ti
         int id = ids->data[i];
         bool may = mask[id / 64] >> (id & 63) & 1;
         Str piece = tokenizer_piece(t, id, false);
-        if (drops && piece.len && piece.data[0] == ' ') piece = (Str){piece.data + 1, piece.len - 1};
+        if (drops && piece.len && piece.data[0] == ' ')
+            piece = (Str){piece.data + 1, piece.len - 1};
         if (piece.len) drops = false;
         if (!piece.len) continue; // the space that SentencePiece puts in front
         size_t n = matcher_accept(m, piece);
@@ -54,12 +56,12 @@ static void print_times(const Options *o, double compile_sec, Times *times) {
     if (times->n) p99 = times->us[(times->n - 1) * 99 / 100], most = times->us[times->n - 1];
     double mean = times->n ? sum / (double)times->n : 0;
     if (o->has_stats)
-        printf(
-            "{\"compile_us\":%.1f,\"n_masks\":%zu,\"mask_mean_us\":%.2f,\"mask_p99_us\":%.2f,\"mask_max_us\":%.2f}\n",
-            compile_sec * 1e6, times->n, mean, p99, most);
+        printf("{\"compile_us\":%.1f,\"n_masks\":%zu,\"mask_mean_us\":%.2f,\"mask_p99_us\":%.2f,"
+               "\"mask_max_us\":%.2f}\n",
+               compile_sec * 1e6, times->n, mean, p99, most);
     else
-        note(o, "compiled in %.0f us | %zu masks: mean %.1f us, p99 %.1f us, largest %.1f us", compile_sec * 1e6,
-             times->n, mean, p99, most);
+        note(o, "compiled in %.0f us | %zu masks: mean %.1f us, p99 %.1f us, largest %.1f us",
+             compile_sec * 1e6, times->n, mean, p99, most);
 }
 
 void check_lines(const Options *o, const Tokenizer *t) {
@@ -84,7 +86,8 @@ void check_lines(const Options *o, const Tokenizer *t) {
         tokenizer_encode(t, doc.root->string.data, doc.root->string.len, &ids);
         Matcher *m = matcher_new(c, v, tables);
         bool accepted = check_text(m, t, &ids, &times, &at);
-        printf("{\"accepted\":%s,\"n_tokens\":%d,\"at\":%zu}\n", accepted ? "true" : "false", ids.len, at);
+        printf("{\"accepted\":%s,\"n_tokens\":%d,\"at\":%zu}\n", accepted ? "true" : "false",
+               ids.len, at);
         matcher_free(m);
     }
     print_times(o, sec, &times);

@@ -5,7 +5,8 @@
 #include "verbs.h"
 #include "../tokenizer.h"
 
-// Reads JSON strings, one a line, and prints {"accepted","n_tokens","at"} for each; then how long masks took.
+// Reads JSON strings, one a line, and prints {"accepted","n_tokens","at"} for each; then how long
+// masks took.
 void check_lines(const Options *o, const Tokenizer *t);
 
 #endif

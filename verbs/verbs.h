@@ -1,5 +1,6 @@
-// The verbs: one file per thing users do. Each takes the parsed options and returns an exit code. It is the last thing
-// that a process does: what lives as long as the verb is static, and left to the system in the end.
+// The verbs: one file per thing users do. Each takes the parsed options and returns an exit code.
+// It is the last thing that a process does: what lives as long as the verb is static, and left to
+// the system in the end.
 #ifndef VERBS_VERBS_H
 #define VERBS_VERBS_H
 
@@ -16,7 +17,8 @@ typedef struct {
 // The verb of this name, or dies with the one that looks most like it. What -h shows of it.
 const Verb *verb_find(const char *name);
 int verb_help_print(const Verb *verb);
-// GB/s at which n_threads read so much memory again and again (verbs/bench.c); takes some tenths of a second.
+// GB/s at which n_threads read so much memory again and again (verbs/bench.c); takes some tenths of
+// a second.
 double bench_read_gb(int n_threads, size_t bytes);
 
 int verb_run(const Options *o);

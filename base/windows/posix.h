@@ -1,5 +1,6 @@
-// What POSIX has and mingw's headers lack, for every file of a build for Windows (the Makefile includes this first).
-// The functions are in os_windows.c. Paths are UTF-8, files are bytes, and a file may be renamed while it is open.
+// What POSIX has and mingw's headers lack, for every file of a build for Windows (the Makefile
+// includes this first). The functions are in os_windows.c. Paths are UTF-8, files are bytes, and a
+// file may be renamed while it is open.
 #ifndef BASE_WINDOWS_POSIX_H
 #define BASE_WINDOWS_POSIX_H
 
@@ -119,7 +120,8 @@ int posix_mkdir(const char *path, int mode);
 // For a file of a folder that opendir has read: `folder` is what dirfd said of it last.
 int dirfd(DIR *d);
 int fstatat(int folder, const char *name, struct posix_stat *st, int flags);
-int utimensat(int folder, const char *path, const struct timespec times[2], int flags); // sets the second alone
+int utimensat(int folder, const char *path, const struct timespec times[2],
+              int flags); // sets the second alone
 struct tm *localtime_r(const time_t *t, struct tm *out);
 struct tm *gmtime_r(const time_t *t, struct tm *out);
 int link(const char *from, const char *to);

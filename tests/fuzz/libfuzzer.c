@@ -29,7 +29,10 @@ int main(int argc, char **argv) {
     const char *name = getenv("FUZZ_TARGET");
     for (int i = 0; i < N_FUZZ_TARGETS; i++)
         if (name && !strcmp(name, fuzz_targets[i].name)) target = &fuzz_targets[i];
-    if (!target) return fprintf(stderr, "FUZZ_TARGET: expected file, tokenizer, json, records, template or argv\n"), 2;
+    if (!target)
+        return fprintf(stderr,
+                       "FUZZ_TARGET: expected file, tokenizer, json, records, template or argv\n"),
+               2;
     kernels_init(NULL);
     return team_serve(1, drive, &(Arguments){argc, argv});
 }

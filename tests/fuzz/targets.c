@@ -11,9 +11,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define HOLDS(condition)                                                                                               \
-    do {                                                                                                               \
-        if (!(condition)) fprintf(stdout, "%s:%d: %s\n", __FILE__, __LINE__, #condition), fflush(stdout), abort();     \
+#define HOLDS(condition)                                                                           \
+    do {                                                                                           \
+        if (!(condition))                                                                          \
+            fprintf(stdout, "%s:%d: %s\n", __FILE__, __LINE__, #condition), fflush(stdout),        \
+                abort();                                                                           \
     } while (0)
 
 static const MakeLlama recipes[] = {
@@ -44,7 +46,8 @@ static void use_tokenizer(const Gguf *g) {
 
 static void use_model(Model *m) {
     const Config *c = &m->config;
-    double work = ((double)c->dim + c->n_heads * (double)c->head_dim) * ((double)c->hidden_dim + c->dim) * c->n_layers +
+    double work = ((double)c->dim + c->n_heads * (double)c->head_dim) *
+                      ((double)c->hidden_dim + c->dim) * c->n_layers +
                   (double)c->vocab_size * c->dim;
     const int tokens[] = {0, c->vocab_size - 1};
     Error err;
@@ -56,8 +59,9 @@ static void use_model(Model *m) {
     workspace_free(ws);
 }
 
-// A sound file with changes, or (first byte above 15) the bytes as they are. A change is three bytes of place and one
-// that is xored into it; bit 3 of the first byte cuts the file at the first of them.
+// A sound file with changes, or (first byte above 15) the bytes as they are. A change is three
+// bytes of place and one that is xored into it; bit 3 of the first byte cuts the file at the first
+// of them.
 static void fuzz_file(const uint8_t *data, size_t n) {
     static const ModelOptions options = {.n_threads = 1};
     Gguf g;
@@ -164,15 +168,16 @@ static void fuzz_records(const uint8_t *data, size_t n) {
     r->line = 1;
     r->common = &o;
     r->options = o;
-    if (record_identify(r, doc.root, &err) && !record_parse(r, &e, doc.root, &err)) record_fail(r, "x", err.text);
+    if (record_identify(r, doc.root, &err) && !record_parse(r, &e, doc.root, &err))
+        record_fail(r, "x", err.text);
     if (r->answer.len) HOLDS(json_parse(&doc, r->answer.data, r->answer.len - 1, &err));
     record_free(r);
     if (json_parse(&doc, (const char *)data, n, &err)) result_key(doc.root, &key, &kind);
     buffer_free(&key);
 }
 
-// A template and variables: the bytes up to the first NUL, and JSON. Whatever they are, a rendering ends in a text with
-// a mark for each byte, or in an error.
+// A template and variables: the bytes up to the first NUL, and JSON. Whatever they are, a rendering
+// ends in a text with a mark for each byte, or in an error.
 static void fuzz_template(const uint8_t *data, size_t n) {
     static const char defaults[] =
         "{\"messages\":[{\"role\":\"system\",\"content\":\"S\"},{\"role\":\"user\",\"content\":"
@@ -184,11 +189,12 @@ static void fuzz_template(const uint8_t *data, size_t n) {
     Buffer text = {0}, own = {0};
     struct tm now = {.tm_year = 124, .tm_mday = 1};
     Jinja *t = jinja_open(source, "fuzz", &err);
-    bool ok =
-        (end && json_parse(&doc, (const char *)end + 1, n - source.len - 1, &err) && doc.root->kind == JSON_OBJECT) ||
-        json_parse(&doc, defaults, sizeof defaults - 1, &err);
+    bool ok = (end && json_parse(&doc, (const char *)end + 1, n - source.len - 1, &err) &&
+               doc.root->kind == JSON_OBJECT) ||
+              json_parse(&doc, defaults, sizeof defaults - 1, &err);
     if (t && ok) {
-        jinja_render(t, &(JinjaInput){.objects = &doc.root, .n_objects = 1, .now = &now}, &text, &own, &err);
+        jinja_render(t, &(JinjaInput){.objects = &doc.root, .n_objects = 1, .now = &now}, &text,
+                     &own, &err);
         HOLDS(text.len == own.len);
         for (size_t i = 0; i < own.len; i++) HOLDS(!(own.data[i] & ~1));
     }
@@ -207,7 +213,8 @@ static void fuzz_argv(const uint8_t *data, size_t n) {
     if (n) memcpy(text, data, n);
     text[n] = 0;
     char verb = verbs[n ? *data % 10 : 0];
-    for (char *at = strtok_r(n ? text + 1 : text, "\n", &save); at && argc < 64; at = strtok_r(NULL, "\n", &save))
+    for (char *at = strtok_r(n ? text + 1 : text, "\n", &save); at && argc < 64;
+         at = strtok_r(NULL, "\n", &save))
         argv[argc++] = at;
     argv[argc] = NULL;
     Options o = options_default("fuzz");
@@ -221,7 +228,8 @@ static void fuzz_argv(const uint8_t *data, size_t n) {
 
 // Of all tokens those and only those that fit byte by byte may come, and the text may go on or end.
 static void check_masks(const Grammar *c, const uint8_t *data, size_t n) {
-    static const char *const words[] = {"{\"", "\":", "\"}", "a\"", "[1", "]}", "\\u", "\xc3", "e9", " \"", "true"};
+    static const char *const words[] = {"{\"", "\":",  "\"}", "a\"", "[1",  "]}",
+                                        "\\u", "\xc3", "e9",  " \"", "true"};
     enum { N_TOKENS = 256 + sizeof words / sizeof *words };
     static char bytes[256];
     static Str pieces[N_TOKENS];
@@ -251,7 +259,8 @@ static void check_masks(const Grammar *c, const uint8_t *data, size_t n) {
     matcher_free(m);
 }
 
-// A schema, grammar or expression, as the first byte says, up to the first NUL, and a text to read by it.
+// A schema, grammar or expression, as the first byte says, up to the first NUL, and a text to read
+// by it.
 static void fuzz_constrain(const uint8_t *data, size_t n) {
     const uint8_t *end = n > 1 ? memchr(data + 1, 0, n - 1) : NULL;
     Str source = {(const char *)data + !!n, end ? (size_t)(end - data) - 1 : n - !!n};
@@ -266,5 +275,6 @@ static void fuzz_constrain(const uint8_t *data, size_t n) {
 }
 
 const FuzzTarget fuzz_targets[N_FUZZ_TARGETS] = {
-    {"file", fuzz_file},         {"tokenizer", fuzz_tokenizer}, {"json", fuzz_json},          {"records", fuzz_records},
-    {"template", fuzz_template}, {"argv", fuzz_argv},           {"constrain", fuzz_constrain}};
+    {"file", fuzz_file},          {"tokenizer", fuzz_tokenizer}, {"json", fuzz_json},
+    {"records", fuzz_records},    {"template", fuzz_template},   {"argv", fuzz_argv},
+    {"constrain", fuzz_constrain}};

@@ -1,4 +1,5 @@
-// What is fuzzed: by libFuzzer (make fuzz), and by the unit tests, which replay the seeds and some changes to them.
+// What is fuzzed: by libFuzzer (make fuzz), and by the unit tests, which replay the seeds and some
+// changes to them.
 #ifndef TESTS_FUZZ_TARGETS_H
 #define TESTS_FUZZ_TARGETS_H
 

@@ -1,8 +1,9 @@
-// A library to preload: it lets chosen calls of the C library fail, as a machine short of memory or disk does.
+// A library to preload: it lets chosen calls of the C library fail, as a machine short of memory or
+// disk does.
 //
 //   TORTURE_ALLOC=N[+]     the N-th allocation fails (from 1); with + all from there on
-//   TORTURE_WRITE=N[+]HOW  the N-th write, sync, truncation or rename: e ENOSPC, i EINTR (then as usual), s one byte
-//   only,
+//   TORTURE_WRITE=N[+]HOW  the N-th write, sync, truncation or rename: e ENOSPC, i EINTR (then as
+//   usual), s one byte only,
 //                          a EAGAIN (then as usual)
 //   TORTURE_COUNT=FILE     at the end, the number of allocations and of writes
 #include <dlfcn.h>
@@ -69,7 +70,9 @@ extern void *__libc_memalign(size_t, size_t);
 void *malloc(size_t n) { return is_short() ? NULL : __libc_malloc(n); }
 void *calloc(size_t n, size_t size) { return is_short() ? NULL : __libc_calloc(n, size); }
 void *realloc(void *p, size_t n) { return is_short() ? NULL : __libc_realloc(p, n); }
-void *aligned_alloc(size_t align, size_t n) { return is_short() ? NULL : __libc_memalign(align, n); }
+void *aligned_alloc(size_t align, size_t n) {
+    return is_short() ? NULL : __libc_memalign(align, n);
+}
 int posix_memalign(void **out, size_t align, size_t n) {
     if (is_short()) return ENOMEM;
     *out = __libc_memalign(align, n);
@@ -94,10 +97,13 @@ ssize_t write(int fd, const void *data, size_t n) {
     return REAL(ssize_t, "write", int, const void *, size_t)(fd, data, n);
 }
 ssize_t pwrite64(int fd, const void *data, size_t n, off_t at) {
-    return fails(&n) ? -1 : REAL(ssize_t, "pwrite64", int, const void *, size_t, off_t)(fd, data, n, at);
+    return fails(&n) ? -1
+                     : REAL(ssize_t, "pwrite64", int, const void *, size_t, off_t)(fd, data, n, at);
 }
 int fsync(int fd) { return fails(&(size_t){0}) ? -1 : REAL(int, "fsync", int)(fd); }
-int ftruncate64(int fd, off_t n) { return fails(&(size_t){0}) ? -1 : REAL(int, "ftruncate64", int, off_t)(fd, n); }
+int ftruncate64(int fd, off_t n) {
+    return fails(&(size_t){0}) ? -1 : REAL(int, "ftruncate64", int, off_t)(fd, n);
+}
 int rename(const char *a, const char *b) {
     return fails(&(size_t){0}) ? -1 : REAL(int, "rename", const char *, const char *)(a, b);
 }
