@@ -103,6 +103,7 @@ static int repetitions(Str text) {
     enum { SEEN = 2048, LEAST_BYTES = 100, LEAST_TIMES = 4 };
     static int prefix[SEEN];
     int n = text.len < SEEN ? (int)text.len : SEEN, times = 0;
+    if (n == 0) return 0;
     const char *last = text.data + text.len - 1;
     for (int i = 1, k = 0; i < n; i++) {
         while (k && last[-i] != last[-k]) k = prefix[k - 1];
