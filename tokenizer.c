@@ -31,7 +31,7 @@ enum {
     MAX_CACHED = 64,     // bytes of a piece worth remembering; words are shorter
     FEW_SEEN = 64,       // pieces remembered, on the stack, and
     MOST_SEEN = 1 << 14, // of a long text: 384 KiB, which L2 holds
-    MAX_NAME = 255,      // bytes of a control token that is found in a text
+    MAX_NAME = 255,      // bytes of a control token that is found in a text: a bound on the work
     N_LETTERS = 0x144,   // GPT-2's letters for bytes end before it
     CHECKED_MERGES = 1000
 };
@@ -44,6 +44,12 @@ typedef struct {
     uint32_t *slots, tag_mask;
     size_t mask;
 } Table;
+
+// A token that stands in a text under its name.
+typedef struct {
+    Str s;
+    int id, shorter; // index of the longest other name that s begins with, -1: none
+} Name;
 
 struct Tokenizer {
     const char *file; // for messages
@@ -58,9 +64,10 @@ struct Tokenizer {
     uint32_t *rank;        // (n) order of merging, equal for equal scores; NULL: the id
     int byte_id[256];      // the token of each byte, -1: none
     Table words;           // what merging can reach
-    Table names;           // control and user-defined tokens, and the unknown one
-    size_t longest;        // of words
-    bool is_name_length[MAX_NAME + 1], is_name_start[256], has_user_defined;
+    Name *names;           // (n_names) control, user-defined and unknown tokens, by their bytes
+    int n_names;
+    size_t longest; // of words
+    bool is_name_start[256], has_user_defined;
     int stops[MAX_STOPS], n_stops, n_claims;
 };
 
@@ -101,9 +108,9 @@ static uint64_t hash(const Tokenizer *t, const char *s, size_t n) {
     return mix(h ^ w, 0xe7037ed1a0b428dbu);
 }
 
-// The token with these n bytes, whose hash is h, or -1.
-static int find_hashed(const Tokenizer *t, const Table *table, uint64_t h, const char *s,
-                       size_t n) {
+// The word with these n bytes, whose hash is h, or -1.
+static int find_hashed(const Tokenizer *t, uint64_t h, const char *s, size_t n) {
+    const Table *table = &t->words;
     for (size_t i = h & table->mask; table->slots[i]; i = (i + 1) & table->mask) {
         uint32_t slot = table->slots[i];
         if ((slot ^ h >> 32) & table->tag_mask) continue;
@@ -114,8 +121,26 @@ static int find_hashed(const Tokenizer *t, const Table *table, uint64_t h, const
     return -1;
 }
 
-static int find(const Tokenizer *t, const Table *table, const char *s, size_t n) {
-    return find_hashed(t, table, hash(t, s, n), s, n);
+static int find(const Tokenizer *t, const char *s, size_t n) {
+    return find_hashed(t, hash(t, s, n), s, n);
+}
+
+// How many names are s or stand before it, in the order of bytes.
+static int names_upto(const Tokenizer *t, Str s) {
+    int low = 0, high = t->n_names;
+    while (low < high) {
+        int middle = low + (high - low) / 2;
+        if (str_compare(t->names[middle].s, s) <= 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static int find_name(const Tokenizer *t, Str s) {
+    int i = names_upto(t, s) - 1;
+    return i >= 0 && str_eq(t->names[i].s, s) ? t->names[i].id : -1;
 }
 
 // Room for n of n_tokens tokens, so that at most half of the slots are taken: searches stay short.
@@ -204,16 +229,58 @@ static bool load_token(Tokenizer *t, int id, Str s, const int16_t *byte_of, Erro
     return true;
 }
 
-// Enters a token into a table that has room.
-static void enter(Tokenizer *t, Table *table, uint64_t h, int id) {
+static bool refuse_twice(const Tokenizer *t, Str s, int one, int other, Error *err) {
+    return refuse(t, err, "tokens: expected each once, found \"%.*s\" as %d and %d", SHOWN(s), one,
+                  other);
+}
+
+// Enters a word into its table, which has room.
+static bool enter_word(Tokenizer *t, uint64_t h, int id, Error *err) {
+    Table *table = &t->words;
     Str s = tokenizer_piece(t, id, true);
+    int other = find_hashed(t, h, s.data, s.len);
     size_t slot = h & table->mask;
+    if (other >= 0) return refuse_twice(t, s, other, id, err);
     while (table->slots[slot]) slot = (slot + 1) & table->mask;
     table->slots[slot] = ((uint32_t)(h >> 32) & table->tag_mask) | ((uint32_t)id + 1);
-    if (table == &t->words || s.len > MAX_NAME) return;
-    t->is_name_length[s.len] = true;
+    return true;
+}
+
+// Puts a name in its place among the others.
+static void enter_name(Tokenizer *t, int at, int id) {
+    Str s = tokenizer_piece(t, id, true);
+    memmove(t->names + at + 1, t->names + at, (size_t)(t->n_names++ - at) * sizeof *t->names);
+    t->names[at] = (Name){.s = s, .id = id};
     t->is_name_start[(unsigned char)s.data[0]] = true;
     t->has_user_defined |= t->type[id] == USER_DEFINED;
+}
+
+// What each name begins with: the one before it, or a shorter one of that one's own.
+static void link_names(Tokenizer *t) {
+    for (int i = 0; i < t->n_names; i++) {
+        Str s = t->names[i].s, of;
+        int k = i - 1;
+        for (; k >= 0; k = t->names[k].shorter) {
+            of = t->names[k].s;
+            if (of.len <= s.len && !memcmp(of.data, s.data, of.len)) break;
+        }
+        t->names[i].shorter = k;
+    }
+}
+
+static int by_bytes(const void *a, const void *b) {
+    const Name *x = a, *y = b;
+    int order = str_compare(x->s, y->s);
+    return order ? order : (x->id > y->id) - (x->id < y->id);
+}
+
+static bool sort_names(Tokenizer *t, Error *err) {
+    if (t->n_names) qsort(t->names, (size_t)t->n_names, sizeof *t->names, by_bytes);
+    for (int i = 1; i < t->n_names; i++)
+        if (str_eq(t->names[i - 1].s, t->names[i].s))
+            return refuse_twice(t, t->names[i].s, t->names[i - 1].id, t->names[i].id, err);
+    link_names(t);
+    return true;
 }
 
 // Enters all tokens where encoding looks for them; each slot is fetched some tokens ahead, for most
@@ -229,16 +296,13 @@ static bool fill_tables(Tokenizer *t, Error *err) {
             __builtin_prefetch(&t->words.slots[hashes[i % AHEAD] & t->words.mask]);
         }
         if (id < 0 || t->type[id] == BYTE || t->type[id] == UNREACHABLE) continue;
-        Table *table = is_named(t->type[id]) ? &t->names : &t->words;
-        Str s = tokenizer_piece(t, id, true);
-        if (s.len == 0) continue;
-        int other = find_hashed(t, table, h, s.data, s.len);
-        if (other >= 0)
-            return refuse(t, err, "tokens: expected each once, found \"%.*s\" as %d and %d",
-                          SHOWN(s), other, id);
-        enter(t, table, h, id);
+        if (t->start[id + 1] == t->start[id]) continue; // nothing spells it
+        if (is_named(t->type[id]))
+            enter_name(t, t->n_names, id);
+        else if (!enter_word(t, h, id, err))
+            return false;
     }
-    return true;
+    return sort_names(t, err);
 }
 
 // An array of one 4-byte item per token, or NULL with err.
@@ -348,7 +412,7 @@ static bool load_names(Tokenizer *t, const Gguf *g, Error *err) {
         return false;
     for (int b = 0; b < 256; b++) {
         char c = (char)b;
-        if (t->byte_id[b] < 0) t->byte_id[b] = find(t, &t->words, &c, 1);
+        if (t->byte_id[b] < 0) t->byte_id[b] = find(t, &c, 1);
         if (t->byte_id[b] < 0) t->byte_id[b] = t->unknown;
         if (t->byte_id[b] < 0 || (!t->is_sentencepiece && t->byte_id[b] == t->unknown))
             return refuse(t, err, "tokens: expected one for every byte, found none for 0x%02x", b);
@@ -373,7 +437,7 @@ static bool check_merges(const Tokenizer *t, const Gguf *g, const int16_t *byte_
         int more = n > 0 ? unspell(byte_of, (Str){space + 1, s.len - (size_t)(space + 1 - s.data)},
                                    bytes + n)
                          : -1;
-        int id = more > 0 ? find(t, &t->words, bytes, (size_t)(n + more)) : -1;
+        int id = more > 0 ? find(t, bytes, (size_t)(n + more)) : -1;
         if (id < 0)
             return refuse(t, err, "merges: expected two parts of a token, found \"%.*s\" (%d)",
                           SHOWN(s), i);
@@ -431,7 +495,7 @@ static bool load(Tokenizer *t, const Gguf *g, Error *err) {
     size_t n_names = 0;
     for (size_t i = 0; i < n; i++) n_names += is_named(t->type[i]);
     table_init(&t->words, t->n, n - n_names);
-    table_init(&t->names, t->n, n_names + MAX_CLAIMS);
+    t->names = xalloc(n_names + MAX_CLAIMS, sizeof *t->names);
     const uint8_t *cursor = tokens->data;
     for (int i = 0; i < t->n; i++)
         if (!load_token(t, i, gguf_next_string(&cursor), byte_of, err)) return false;
@@ -457,7 +521,7 @@ void tokenizer_close(Tokenizer *t) {
     free(t->bytes);
     free(t->rank);
     free(t->words.slots);
-    free(t->names.slots);
+    free(t->names);
     free(t);
 }
 
@@ -568,7 +632,7 @@ typedef struct {
 
 // Rank of the token with these bytes, NO_RANK if there is none.
 static uint32_t look(const Tokenizer *t, const char *s, size_t n, int *id) {
-    *id = n <= t->longest ? find(t, &t->words, s, n) : -1;
+    *id = n <= t->longest ? find(t, s, n) : -1;
     return *id < 0 ? NO_RANK : t->rank ? t->rank[*id] : (uint32_t)*id;
 }
 
@@ -577,7 +641,7 @@ static int first_part(const Tokenizer *t, const char *s, size_t n, int *id) {
     uint32_t code;
     int len = t->is_sentencepiece ? utf8_decode(s, n, &code) : 1;
     if (len == 0) len = 1;
-    *id = t->is_sentencepiece ? find(t, &t->words, s, (size_t)len) : t->byte_id[(unsigned char)*s];
+    *id = t->is_sentencepiece ? find(t, s, (size_t)len) : t->byte_id[(unsigned char)*s];
     return len;
 }
 
@@ -660,7 +724,7 @@ static void encode_piece(Encoder *e, const char *s, size_t n) {
     } else {
         int id = t->is_sentencepiece || n > t->longest
                      ? -1
-                     : find_hashed(t, &t->words, h ? h : hash(t, s, n), s, n);
+                     : find_hashed(t, h ? h : hash(t, s, n), s, n);
         if (id >= 0)
             ids_push(e->out, id);
         else
@@ -688,11 +752,18 @@ static void encode_text(Encoder *e, const char *s, size_t n, bool is_continued, 
 }
 
 // The longest name that s starts with, or -1; control tokens only within the first n_own bytes.
+// Every name that s starts with is the last one up to it, or begins that one.
 static int name_at(const Tokenizer *t, const char *s, size_t n, size_t n_own) {
     if (!t->is_name_start[(unsigned char)*s]) return -1;
-    for (size_t len = n < MAX_NAME ? n : MAX_NAME; len; len--) {
-        int id = t->is_name_length[len] ? find(t, &t->names, s, len) : -1;
-        if (id >= 0 && (len <= n_own || t->type[id] == USER_DEFINED)) return id;
+    if (n > MAX_NAME) n = MAX_NAME;
+    int i = names_upto(t, (Str){s, n}) - 1;
+    size_t same = 0;
+    while (i >= 0 && same < n && same < t->names[i].s.len && s[same] == t->names[i].s.data[same])
+        same++;
+    for (; i >= 0; i = t->names[i].shorter) {
+        const Name *name = &t->names[i];
+        if (name->s.len > same) continue;
+        if (name->s.len <= n_own || t->type[name->id] == USER_DEFINED) return name->id;
     }
     return -1;
 }
@@ -769,7 +840,8 @@ static void claim_word(Tokenizer *t, int id) {
             t->words.slots[i] ^= t->words.tag_mask; // found no more
     t->type[id] = CLAIMED;
     t->n_claims++;
-    enter(t, &t->names, h, id);
+    enter_name(t, names_upto(t, s), id);
+    link_names(t);
 }
 
 void tokenizer_claim(Tokenizer *t, Str text) {
@@ -784,8 +856,7 @@ void tokenizer_claim(Tokenizer *t, Str text) {
              n++) {
             Str s = {text.data + i, n};
             if (!is_punctuation(s.data[n - 1]) || !has_shape(s)) continue;
-            int name = find(t, &t->names, s.data, n),
-                word = name < 0 ? find(t, &t->words, s.data, n) : -1;
+            int name = find_name(t, s), word = name < 0 ? find(t, s.data, n) : -1;
             if (name >= 0 && t->type[name] == USER_DEFINED) t->type[name] = CLAIMED;
             if (word >= 0) claim_word(t, word);
         }
@@ -799,9 +870,7 @@ Str tokenizer_piece(const Tokenizer *t, int id, bool special) {
 
 bool tokenizer_drops_space(const Tokenizer *t) { return t->has_prefix; }
 int tokenizer_n_vocab(const Tokenizer *t) { return t->n; }
-int tokenizer_special(const Tokenizer *t, const char *name) {
-    return find(t, &t->names, name, strlen(name));
-}
+int tokenizer_special(const Tokenizer *t, const char *name) { return find_name(t, str_of(name)); }
 int tokenizer_bos(const Tokenizer *t) { return t->bos; }
 int tokenizer_eos(const Tokenizer *t) { return t->eos; }
 bool tokenizer_adds_bos(const Tokenizer *t) { return t->adds_bos && t->bos >= 0; }

@@ -4,6 +4,7 @@
 #include "test.h"
 #include "../tokenizer.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -186,6 +187,92 @@ static void put_tokens(Maker *m, const char *const *tokens, int n, int type) {
     buffer_free(&types);
 }
 
+// Byte tokens, and names "<", "<<" and so on: those of an even number of marks are control tokens,
+// or all but the longest.
+enum { N_NESTED = 254 };
+static Tokenizer *open_nested(bool all_but_one) {
+    static const uint8_t zeros[4 * (256 + N_NESTED)];
+    char name[N_NESTED + 1];
+    Maker m;
+    Buffer items = {0}, types = {0};
+    Error err;
+    make_begin(&m);
+    make_string(&m, "general.architecture", "llama");
+    make_string(&m, "tokenizer.ggml.model", "llama");
+    make_bool(&m, "tokenizer.ggml.add_space_prefix", false);
+    for (int i = 0; i < 256 + N_NESTED; i++) {
+        int n = i < 256 ? snprintf(name, sizeof name, "<0x%02X>", (unsigned)i) : i - 255;
+        if (i >= 256) memset(name, '<', (size_t)n);
+        make_item(&items, name, (size_t)n);
+        bool is_control = all_but_one ? n < N_NESTED : n % 2 == 0;
+        make_le(&types, i < 256 ? 6 : is_control ? 3 : 4, 4);
+    }
+    uint64_t n = 256 + N_NESTED;
+    make_array(&m, "tokenizer.ggml.tokens", GGUF_STRING, n, items.data, items.len);
+    make_array(&m, "tokenizer.ggml.token_type", GGUF_I32, n, types.data, types.len);
+    make_array(&m, "tokenizer.ggml.scores", GGUF_F32, n, zeros, sizeof zeros);
+    buffer_free(&items);
+    buffer_free(&types);
+    buffer_free(&file);
+    file = make_end(&m);
+    if (!gguf_parse(&gguf, file.data, file.len, "nested", &err)) die_error(&err);
+    Tokenizer *t = tokenizer_open(&gguf, &err);
+    if (!t) die_error(&err);
+    return t;
+}
+
+// Of names that begin alike the longest is taken; in a text that is not the program's own, the
+// longest that is no control token.
+static void nested_names(void) {
+    Tokenizer *t = open_nested(false);
+    uint64_t state = 3;
+    for (int special = 0; special < 2; special++) {
+        Buffer text = {0};
+        Ids ids = {0}, expected = {0};
+        for (int i = 0; i < 300; i++) {
+            int n = (int)(test_random(&state) % 600);
+            for (int k = 0; k < n; k++) buffer_puts(&text, "<");
+            buffer_puts(&text, "x");
+            while (n > 0) {
+                int len = n < N_NESTED ? n : N_NESTED;
+                len -= !special && len % 2 == 0;
+                ids_push(&expected, 255 + len);
+                n -= len;
+            }
+            ids_push(&expected, 'x');
+        }
+        (special ? tokenizer_encode_special : tokenizer_encode)(t, text.data, text.len, &ids);
+        CHECK(ids.len == expected.len &&
+                  !memcmp(ids.data, expected.data, (size_t)ids.len * sizeof(int)),
+              "special %d: %d ids, expected %d", special, ids.len, expected.len);
+        free(ids.data);
+        free(expected.data);
+        buffer_free(&text);
+    }
+    close_small(t);
+}
+
+// Where every byte begins all names and none may be taken, a text takes some times as long as one
+// without their marks; it was a hundred times.
+static void nested_names_are_fast(void) {
+    enum { SIZE = 1 << 17 };
+    double sec[2];
+    char *text = xalloc(SIZE, 1);
+    Tokenizer *t = open_nested(true);
+    for (int nested = 0; nested < 2; nested++) {
+        Ids ids = {0};
+        for (size_t i = 0; i < SIZE; i++) text[i] = nested && i % 253 ? '<' : 'x';
+        clock_t start = clock();
+        tokenizer_encode(t, text, SIZE, &ids);
+        sec[nested] = (double)(clock() - start) / CLOCKS_PER_SEC;
+        CHECK(ids.len == SIZE, "%d ids", ids.len);
+        free(ids.data);
+    }
+    CHECK(sec[1] < 30 * sec[0] + 0.1, "%g s, without the marks %g s", sec[1], sec[0]);
+    close_small(t);
+    free(text);
+}
+
 // The vocabulary that was made must be refused for this reason.
 static void expect_refusal(Maker *m, const char *says) {
     Gguf g;
@@ -305,6 +392,8 @@ void test_tokenizer(void) {
     test_case("tokenizer: SentencePiece gives the bytes back", spm_round_trips);
     test_case("tokenizer: repeated pieces", repeated_pieces);
     test_case("tokenizer: names, control and stop tokens", names);
+    test_case("tokenizer: names that begin other names", nested_names);
+    test_case("tokenizer: names that begin other names take no time", nested_names_are_fast);
     test_case("tokenizer: a megabyte in one piece", long_runs);
     test_case("tokenizer: broken vocabularies", broken_vocabularies);
 }
