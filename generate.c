@@ -3,6 +3,7 @@
 // as far as it can no longer change: not within a character, nor within what may become a stop
 // string.
 #include "generate.h"
+#include "kernels/team.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +17,7 @@ const char *finish_name(Finish f) {
 
 void generator_init(Generator *g, Model *m, const Tokenizer *t, int chunk, int parallel) {
     *g = (Generator){.model = m, .tokenizer = t};
+    team_interrupted = &generate_interrupted;
     g->max_steps = chunk > 0 ? chunk : DEFAULT_CHUNK;
     if (g->max_steps > m->config.max_context) g->max_steps = m->config.max_context;
     if (g->max_steps < parallel) g->max_steps = parallel;
@@ -307,7 +309,7 @@ bool generate_step(Generator *g, Sequence *const *sequences, int n) {
     double start = now_sec();
     const float *logits = model_forward(g->model, g->workspace, like);
     double sec = now_sec() - start;
-    if (!logits) return false;
+    if (!logits) return n_fed > 0; // interrupted: the next step finds that
     *(n_chosen ? &g->decode_sec : &g->prefill_sec) += sec;
     g->n_steps += n_chosen > 0;
     if (!n_prompt) pace_note(&g->pace, n_chosen, sec);

@@ -211,10 +211,11 @@ const float *model_forward(const Model *m, Workspace *ws, int like) {
     ops_reserve_attend(ws->tiles, f.n_tiles, &f.shape, m->n_threads);
     ops_is_invariant = m->is_invariant;
     team_run(m->n_threads, forward, &f);
+    ws->n_steps = ws->n_wanted = 0;
+    if (team_is_interrupted()) return NULL;
     // A cut inside the last page raises no signal: what was read there is zero.
     Error err;
     if (!gguf_is_intact(&m->file, &err)) die_error(&err);
     append_tokens(m, f.steps, f.n);
-    ws->n_steps = ws->n_wanted = 0;
     return ws->logits;
 }

@@ -58,10 +58,10 @@ void workspace_free(Workspace *ws);
 int workspace_feed(Workspace *ws, Session *s, const int *tokens, int n, int wanted, Error *err);
 
 // Runs what was fed and returns the logits of those that want them, (n_wanted, vocab_size), valid
-// until the next call; NULL if nothing was fed. The tokens are then in their sessions. Prefill is
-// many tokens of one session, decode is one, batch is one of each of many, a check of proposed
-// tokens is a few of each. The kernels are chosen as for `like` tokens: 0 is as many as there are,
-// 1 gives each token the bits of a forward of its own.
+// until the next call; NULL if nothing was fed, or if it was interrupted (team.h), when no token is
+// in its session. Else all are. Prefill is many tokens of one session, decode is one, batch is one
+// of each of many, a check of proposed tokens is a few of each. The kernels are chosen as for
+// `like` tokens: 0 is as many as there are, 1 gives each token the bits of a forward of its own.
 const float *model_forward(const Model *m, Workspace *ws, int like);
 
 #endif

@@ -55,6 +55,9 @@ static _Thread_local struct {
     char *scratch;
 } me;
 
+const volatile int *team_interrupted;
+bool team_is_interrupted(void) { return team_interrupted && *team_interrupted; }
+
 bool team_profile;
 double team_sec[OP_COUNT];
 
@@ -106,9 +109,16 @@ static bool take(Counter *counter, int n, int *unit) {
     return true;
 }
 
+// The same for work that is still wanted; what is not, is taken and counts as done.
+static bool take_wanted(Counter *counter, int n, int *unit) {
+    while (take(counter, n, unit))
+        if (!team_is_interrupted()) return true;
+    return false;
+}
+
 bool team_take(int n, int *unit) {
     me.n_units = n;
-    return take(&team.shares[0], n, unit);
+    return take_wanted(&team.shares[0], n, unit);
 }
 
 bool team_take_near(int n, int *unit) {
@@ -118,7 +128,7 @@ bool team_take_near(int n, int *unit) {
         int share = (me.index + i) % n_threads;
         int begin = (int)((int64_t)n * share / n_threads),
             end = (int)((int64_t)n * (share + 1) / n_threads);
-        if (!take(&team.shares[share], end - begin, unit)) continue;
+        if (!take_wanted(&team.shares[share], end - begin, unit)) continue;
         *unit += begin;
         return true;
     }

@@ -48,6 +48,11 @@ typedef enum {
 // visible.
 void team_finish(OpKind kind);
 
+// Points at a flag that a signal handler may set, or is NULL. Once it is set, what is left of the
+// work is taken and not done: jobs end soon, and whoever runs them asks whether that happened.
+extern const volatile int *team_interrupted;
+bool team_is_interrupted(void);
+
 // Memory of this thread alone, 64-byte aligned, for what would be too much for its stack.
 // KERNEL_SCRATCH bytes belong to the kernel under way, OPS_SCRATCH bytes behind them to the
 // operation that called it.

@@ -44,7 +44,7 @@ void draft_learn(Draft *d, int n_right, int n) {
     }
 }
 
-// The session holds all but the last of the tokens. False when they do not fit.
+// The session holds all but the last of the tokens. False when they do not fit, or on an interrupt.
 static bool catch_up(Draft *d, const int *tokens, int n) {
     Session *s = d->session;
     Error err;
@@ -54,7 +54,7 @@ static bool catch_up(Draft *d, const int *tokens, int n) {
     while (s->n_tokens < n - 1) {
         int n_left = n - 1 - s->n_tokens;
         if (workspace_feed(d->ws, s, tokens + s->n_tokens, n_left, n_left, &err) < 0) return false;
-        model_forward(d->model, d->ws, 0);
+        if (!model_forward(d->model, d->ws, 0)) return false;
     }
     return true;
 }
@@ -70,7 +70,8 @@ int draft_guess(Draft *d, Sampler *shadow, const Sampler *sampler, const int *to
     int token = tokens[n_tokens - 1], i = 0;
     for (; i < n; i++) {
         if (workspace_feed(d->ws, s, &token, 1, 0, &err) < 1) break;
-        token = sampler_next(shadow, model_forward(d->model, d->ws, 0), s->tokens, s->n_tokens);
+        const float *logits = model_forward(d->model, d->ws, 0);
+        token = logits ? sampler_next(shadow, logits, s->tokens, s->n_tokens) : -1;
         if (token < 0) break;
         out[i] = token;
     }

@@ -45,8 +45,9 @@ static void run_choices(const Engine *e, Generator *g, Guide *guide, Request *r,
     all[0] = s;
     while (s->finish == FINISH_NONE && s->n_fed < r->n_prompt && generate_step(g, all, 1)) {
     }
+    int n_shared = s->session->n_tokens < r->n_prompt ? s->session->n_tokens : r->n_prompt - 1;
     for (int i = 1; i < n; i++) {
-        Session *session = session_fork(s->session, r->n_prompt - 1);
+        Session *session = session_fork(s->session, n_shared); // fewer after an interrupt
         if (!session) die(EXIT_RUNTIME, "out of memory: %d answers", n);
         r->sample.seed++;
         if (guide) guide_attach(guide_again(guide), r);
