@@ -17,6 +17,7 @@
 #include <wchar.h>
 
 enum { NO_KEY = -1, END_OF_INPUT = -2, WOKEN = -3, ESCAPE_MS = 50 };
+enum { LOOK_MS = 100 }; // how often an interrupt is looked for where none wakes the editor up
 
 struct Editor {
     bool is_terminal, is_dumb; // dumb: it edits lines itself, and knows no escapes
@@ -175,7 +176,7 @@ static int next_key(Editor *l, int timeout_ms) {
     while (l->next_key == l->n_keys) {
         struct pollfd fds[2] = {{.fd = STDIN_FILENO, .events = POLLIN},
                                 {.fd = tty.wake[0], .events = POLLIN}};
-        int ready = poll(fds, 2, timeout_ms);
+        int ready = poll(fds, tty.wake[0] < 0 ? 1 : 2, timeout_ms);
         if (ready < 0 && errno != EINTR) return END_OF_INPUT;
         if (ready == 0) return NO_KEY;
         if (ready > 0 && fds[1].revents & POLLIN) {
@@ -235,8 +236,14 @@ static size_t before(const Editor *l, size_t at) {
 // Lays prompt and text out in rows of `columns`, with \r\n between. Rows after the first of a text
 // with newlines are indented by 2. Sets the cursor's row and column; returns the number of rows.
 static int layout(const Editor *l, int columns, Buffer *out, int *cursor_row, int *cursor_column) {
-    int row = 0, column = (int)strlen(l->prompt);
-    buffer_puts(out, l->prompt);
+    int row = 0, column = 0;
+    for (Str rest = str_of(l->prompt); rest.len;) {
+        char shown[8];
+        int width, len = char_at(rest.data, rest.len, &width, shown);
+        buffer_puts(out, shown);
+        column += width;
+        rest = (Str){rest.data + len, rest.len - (size_t)len};
+    }
     for (size_t i = 0, len = 1;; i += len) {
         char shown[8] = "";
         int width = 0;
@@ -580,27 +587,34 @@ static void control_key(Editor *l, int key) {
     }
 }
 
+// Whether the text ends with its last line, which began at `begin`; that loses its carriage return.
+static bool ends_plain_line(Buffer *text, size_t begin) {
+    if (text->len > begin && text->data[text->len - 1] == '\r') text->data[--text->len] = 0;
+    return !is_continued(text);
+}
+
 // Without a terminal: a line, or several, by the same rules.
 static EditorResult read_plain(Editor *l, const char *prompt, Buffer *out) {
-    char *line = NULL;
-    size_t cap = 0;
-    ssize_t n;
+    size_t begin = 0;
+    int key = NO_KEY;
     l->text.len = 0;
+    buffer_puts(&l->text, "");
     if (l->is_dumb) put(l->out, prompt, strlen(prompt));
-    while ((n = getline(&line, &cap, stdin)) > 0) {
-        if (line[n - 1] == '\n') n--;
-        if (n > 0 && line[n - 1] == '\r') n--;
-        buffer_append(&l->text, line, (size_t)n);
-        if (!is_continued(&l->text)) break;
+    while (!*l->interrupted && key != END_OF_INPUT) {
+        key = next_key(l, LOOK_MS);
+        if (key >= 0 && key != '\n') {
+            buffer_append(&l->text, &(char){(char)key}, 1);
+        } else if (key != NO_KEY) {
+            if (ends_plain_line(&l->text, begin)) break;
+            begin = l->text.len;
+        }
     }
-    free(line);
-    if (n < 0 && l->is_dumb && *l->interrupted) {
+    if (l->is_dumb && *l->interrupted) {
         *l->interrupted = 0;
-        clearerr(stdin);
         put(l->out, "\n", 1);
         return EDITOR_INTERRUPTED;
     }
-    if (n <= 0 && l->text.len == 0) return EDITOR_CLOSED;
+    if (*l->interrupted || (key == END_OF_INPUT && l->text.len == 0)) return EDITOR_CLOSED;
     finish(&l->text, out);
     return EDITOR_TYPED;
 }

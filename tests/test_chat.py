@@ -258,6 +258,12 @@ def pipe_answers_each_line():
 
 
 @test
+def pipe_skips_blank_lines():
+    out, _ = piped(BUILT_IN, ["Once upon a time", "", "  \r", "The end\\", "of it"], "-n", "2", "-q", "--json")
+    assert len(out.splitlines()) == 2, out
+
+
+@test
 def turns_cost_their_own_tokens():
     lines = ["Once upon a time", "Then he", "The dog", "Lily said"] * 5
     answers = turns(BUILT_IN, lines + ["/save " + path("twenty.jsonl")], "--temp", "0", "-n", "6", "-c", "512")

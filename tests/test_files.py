@@ -342,7 +342,8 @@ def descriptors_that_would_block(tmp):
         err = p.communicate()[1]
         same(p.returncode, 0, err)
         check(data == expected, verb, len(data), len(expected))
-    for args in ("run", "-q", "-n", "2"), ("tokenize", "--jsonl"), ("batch", "-q", "-n", "2", "--lines", "-o", "-"):
+    for args in ("run", "-q", "-n", "2"), ("tokenize", "--jsonl"), ("batch", "-q", "-n", "2", "--lines", "-o", "-"), \
+            ("chat", "-q", "-n", "2"):
         r, w = os.pipe()
         os.set_blocking(r, False)
         p = subprocess.Popen([PROGRAM, *args], stdin=r, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -355,12 +356,25 @@ def descriptors_that_would_block(tmp):
 
 
 @test
+def input_that_cannot_be_read(tmp):
+    """A read that fails is not the end of the input."""
+    for verb in "run", "chat", "batch", "tokenize":
+        folder = os.open(tmp, os.O_RDONLY)
+        r = subprocess.run([PROGRAM, verb], stdin=folder, capture_output=True)
+        os.close(folder)
+        check(r.returncode == 1 and b"Is a directory" in r.stderr, verb, r)
+
+
+@test
 def interrupts_are_130(tmp):
     """Every verb ends on Ctrl-C within 0.2 s (here five times that: the machine may be busy)."""
     fifo = os.path.join(tmp, "fifo")
     os.mkfifo(fifo)
     ids = "@" + write(os.path.join(tmp, "ids"), b"1 " * 500)
+    long = write(os.path.join(tmp, "long"), b"Once upon a time there was a dog. " * 6000)  # one forward of minutes
     for args in (("rope", "--positions", "100000000"), ("logits", "-b", "1", "-t", "1", "--ids", ids, "-o", os.path.join(tmp, "l")),
+                 ("run", "-t", "1", "-b", "60000", "-c", "70000", "-f", long),
+                 ("run", "-t", "1", "-N", "3", "-b", "30000", "-c", "70000", "-f", long),
                  ("bench", "-n", "1000", "--tests", "d64"), ("run", "-f", fifo), ("tokenize", "-f", fifo),
                  ("run", "-n", "100000", "--ignore-eos", "-c", "200000", "Once"), ("batch", "-i", fifo), ("chat",),
                  ("score", "--perplexity", fifo)):
@@ -373,7 +387,7 @@ def interrupts_are_130(tmp):
         if args[0] != "logits" or code:
             same(code, 130, args)
         check(time.time() - start < 1, args, time.time() - start)
-    only(tmp, "fifo", "ids") if not os.path.exists(os.path.join(tmp, "l")) else None
+    only(tmp, "fifo", "ids", "long") if not os.path.exists(os.path.join(tmp, "l")) else None
 
 
 @test
