@@ -1,5 +1,6 @@
 #include "os.h"
 
+#include <math.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -24,70 +25,75 @@ void os_wake_all(_Atomic unsigned *word) {
     syscall(SYS_futex, word, WAKE_PRIVATE, 1 << 30, NULL, NULL, 0);
 }
 
-double os_cpu_quota(void) {
-    double quota, period = 100000;
-    FILE *f = fopen("/sys/fs/cgroup/cpu.max", "re");
-    if (f) {
-        int n = fscanf(f, "%lf %lf", &quota, &period); // "max 100000" reads nothing
-        fclose(f);
-        return n == 2 && quota > 0 && period > 0 ? quota / period : 1e9;
-    }
-    f = fopen("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "re");
-    if (!f) return 1e9;
-    int n = fscanf(f, "%lf", &quota);
-    fclose(f);
-    return n == 1 && quota > 0 ? quota / period : 1e9;
-}
-
 // The number behind `name` in a file of the system, or `absent`.
-static size_t number_in(const char *path, const char *name, size_t absent) {
+static double number_in(const char *path, const char *name, double absent) {
     char text[16384];
-    unsigned long long n = absent;
     FILE *f = fopen(path, "re");
     if (!f) return absent;
     text[fread(text, 1, sizeof text - 1, f)] = 0;
     fclose(f);
     const char *at = strstr(text, name);
-    if (at) sscanf(at + strlen(name), "%llu", &n);
-    return n < SIZE_MAX ? (size_t)n : SIZE_MAX;
+    if (at) sscanf(at + strlen(name), "%lf", &absent); // "max" is none
+    return absent;
 }
 
-// What a control group may still take. `folder` has its files, named as in v1 or v2.
-static size_t group_left(const char *folder, int is_v1) {
+static double number_of(const char *folder, const char *file, const char *name, double absent) {
+    char path[4200];
+    snprintf(path, sizeof path, "%s/%s", folder, file);
+    return number_in(path, name, absent);
+}
+
+// What a control group, whose folder has files named as in v1 or v2, may still take of memory, and
+// the CPUs it may use.
+static double group_memory(const char *folder, bool is_v1) {
     static const char *const names[2][4] = {
         {"memory.max", "memory.current", "\ninactive_file ", "\nactive_file "},
         {"memory.limit_in_bytes", "memory.usage_in_bytes", "\ntotal_inactive_file ",
          "\ntotal_active_file "}};
     const char *const *name = names[is_v1];
-    char path[4200];
-    snprintf(path, sizeof path, "%s/%s", folder, name[0]);
-    size_t limit = number_in(path, "", SIZE_MAX);
-    snprintf(path, sizeof path, "%s/%s", folder, name[1]);
-    size_t used = number_in(path, "", SIZE_MAX);
-    if (limit == SIZE_MAX || used > limit) return SIZE_MAX;
-    snprintf(path, sizeof path, "%s/memory.stat", folder);
-    return limit - used + number_in(path, name[2], 0) +
-           number_in(path, name[3], 0); // given up when memory is wanted
+    double limit = number_of(folder, name[0], "", INFINITY),
+           used = number_of(folder, name[1], "", INFINITY);
+    if (limit == INFINITY || used == INFINITY) return INFINITY;
+    double left = limit - used + number_of(folder, "memory.stat", name[2], 0) +
+                  number_of(folder, "memory.stat", name[3], 0); // given up when memory is wanted
+    return left > 0 ? left : 0;
 }
 
-// The same for the groups of this process, v1 or v2, and all above them.
-static size_t groups_left(void) {
-    static const char root[] = "/sys/fs/cgroup";
+static double group_cpus(const char *folder, bool is_v1) {
+    double quota = number_of(folder, is_v1 ? "cpu.cfs_quota_us" : "cpu.max", "", INFINITY);
+    if (quota <= 0 || quota == INFINITY) return INFINITY;
+    double period = is_v1 ? number_of(folder, "cpu.cfs_period_us", "", 0)
+                          : number_of(folder, "cpu.max", " ", 0);
+    return period > 0 ? quota / period : INFINITY;
+}
+
+// Whether a list with commas has a name.
+static bool lists(const char *list, const char *name) {
+    size_t n = strcspn(list, ",");
+    bool is_it = n == strlen(name) && !strncmp(list, name, n);
+    return is_it || (list[n] && lists(list + n + 1, name));
+}
+
+// The least of what the groups of this process leave it, v1 (of that controller) or v2, and all
+// above them.
+static double groups_least(const char *controller, double (*of)(const char *folder, bool is_v1)) {
     char line[2048], folder[4096];
-    size_t least = SIZE_MAX;
+    double least = INFINITY;
     FILE *f = fopen("/proc/self/cgroup", "re");
-    while (f && fgets(line, sizeof line, f)) {
-        char *memory = strstr(line, ":memory:"), *path = memory                     ? memory + 8
-                                                         : !strncmp(line, "0::", 3) ? line + 3
-                                                                                    : NULL;
+    while (f && fgets(line, sizeof line, f)) { // NUMBER:CONTROLLER,...:PATH
+        char *names = strchr(line, ':'), *path = names ? strchr(names + 1, ':') : NULL;
         if (!path) continue;
+        *path++ = 0;
         path[strcspn(path, "\n")] = 0;
-        size_t n = (size_t)snprintf(folder, sizeof folder, "%s%s", root, memory ? "/memory" : "");
+        bool is_v1 = names[1];
+        if (is_v1 && !lists(names + 1, controller)) continue;
+        size_t n = (size_t)snprintf(folder, sizeof folder, "/sys/fs/cgroup%s%s", is_v1 ? "/" : "",
+                                    is_v1 ? controller : "");
         snprintf(folder + n, sizeof folder - n, "%s", path);
         for (char *end = folder + strlen(folder); end && end >= folder + n;
              end = strrchr(folder, '/')) {
             *end = 0; // this group, then the one above it
-            size_t left = group_left(folder, !!memory);
+            double left = of(folder, is_v1);
             if (left < least) least = left;
         }
     }
@@ -95,10 +101,16 @@ static size_t groups_left(void) {
     return least;
 }
 
+double os_cpu_quota(void) {
+    double cpus = groups_least("cpu", group_cpus);
+    return cpus < 1e9 ? cpus : 1e9;
+}
+
 size_t os_memory_available(void) {
-    size_t kib = number_in("/proc/meminfo", "MemAvailable:", SIZE_MAX);
-    size_t available = kib < SIZE_MAX / 1024 ? kib * 1024 : SIZE_MAX, left = groups_left();
-    return left < available ? left : available;
+    double free_bytes = 1024 * number_in("/proc/meminfo", "MemAvailable:", INFINITY),
+           left = groups_least("memory", group_memory),
+           least = left < free_bytes ? left : free_bytes;
+    return least < (double)SIZE_MAX ? (size_t)least : SIZE_MAX;
 }
 
 bool os_allows_tiles(void) {
