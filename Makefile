@@ -4,6 +4,7 @@ CC      ?= cc
 CFLAGS  ?= -O3
 BUILD   ?= build
 PREFIX  ?= /usr/local
+comma   := ,
 VERSION := $(shell cat VERSION)
 COMMIT  := $(shell cat COMMIT 2>/dev/null || git describe --always --dirty --abbrev=12 2>/dev/null || echo unknown)
 
@@ -11,11 +12,16 @@ COMMIT  := $(shell cat COMMIT 2>/dev/null || git describe --always --dirty --abb
 ifneq (,$(if $(MAKECMDGOALS),$(filter-out install uninstall dist format clean,$(MAKECMDGOALS)),all))
 TARGET  := $(shell $(CC) -dumpmachine)
 OPENMP  ?= $(shell echo 'int main(void){return 0;}' | $(CC) -fopenmp -x c -o /dev/null - 2>/dev/null && echo -fopenmp)
+# Guards on the stack and in the C library's calls, a program at any address, its tables read-only: where they are had.
+HARDEN  ?= -fstack-protector-strong -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2 -fPIE
+HARDLINK := $(if $(HARDEN),$(if $(findstring -static,$(LDFLAGS)),,-pie) -Wl$(comma)-z$(comma)relro$(comma)-z$(comma)now)
+HARDLINK := $(shell printf '\043include <stdio.h>\nint main(void){return 0;}' | $(CC) -std=c11 -Werror $(CFLAGS) $(HARDEN) \
+              $(HARDLINK) $(LDFLAGS) -x c -o /dev/null - 2>/dev/null && echo ' $(HARDLINK)')
 endif
 
 # No -ffast-math: NaN checks and the order of sums are part of the contract.
 FLAGS   := -std=c11 -D_GNU_SOURCE -D_FILE_OFFSET_BITS=64 -Wall -Wextra -Wpedantic -fno-math-errno -ffp-contract=off \
-           $(if $(OPENMP),,-Wno-unknown-pragmas) $(FLAGS_EXTRA) -DVERSION='"$(VERSION)"' $(OPENMP)
+           $(if $(OPENMP),,-Wno-unknown-pragmas) $(FLAGS_EXTRA) -DVERSION='"$(VERSION)"' $(OPENMP) $(if $(HARDLINK),$(HARDEN))
 
 # What only some systems have; none where the sandbox does not know the numbers of its calls, and for sanitizers.
 GUARD   ?= $(if $(findstring openbsd,$(TARGET)),openbsd,$(if $(findstring linux,$(TARGET)),$(if \
@@ -59,7 +65,7 @@ $(BUILD)/tests/amx_emulated.o: ISA := $(AVX512)
 $(BUILD)/kernels/neon.o:   ISA := -march=armv8.2-a+dotprod+fp16
 
 OBJ     := $(CORE:%.c=$(BUILD)/%.o) $(BUILD)/models/builtin.o
-TESTS   := $(wildcard tests/*.c) tests/fuzz/targets.c
+TESTS   := $(wildcard tests/*.c) tests/fuzz/targets.c tests/fuzz/editor.c
 ifeq (,$(findstring x86_64,$(TARGET)))
 TESTS   := $(filter-out tests/amx_emulated.c,$(TESTS))
 endif
@@ -78,10 +84,10 @@ all: $(BUILD)/llama31
 
 $(BUILD)/llama31: $(BUILD)/run.o $(OBJ)
 	$(call say,LD,$@)
-	$(V)$(CC) $(CFLAGS) $(OPENMP) $(LDFLAGS) -o $@ $^ -lm -pthread $(LIBS)
+	$(V)$(CC) $(CFLAGS) $(OPENMP) $(HARDLINK) $(LDFLAGS) -o $@ $^ -lm -pthread $(LIBS)
 $(BUILD)/unit: $(TESTOBJ) $(OBJ)
 	$(call say,LD,$@)
-	$(V)$(CC) $(CFLAGS) $(OPENMP) $(LDFLAGS) -o $@ $^ -lm -pthread $(LIBS)
+	$(V)$(CC) $(CFLAGS) $(OPENMP) $(HARDLINK) $(LDFLAGS) -o $@ $^ -lm -pthread $(LIBS)
 $(BUILD)/tests/main.o: $(BUILD)/tests/suites
 $(BUILD)/run.o $(BUILD)/reuse/cache.o: ISA = '-DBUILD_COMMIT="$(COMMIT)"' '-DBUILD_COMPILER="$(shell $(CC) --version | sed 's/["\\]//g;q')"'
 $(BUILD)/run.o $(BUILD)/reuse/cache.o: $(BUILD)/commit
@@ -111,14 +117,14 @@ test: all $(BUILD)/unit $(BUILD)/torture.so
 	@BUILD=$(BUILD) sh tests/run.sh
 
 asan:
-	$(MAKE) BUILD=build-asan GUARD=none CFLAGS="-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer" \
+	$(MAKE) BUILD=build-asan GUARD=none HARDEN= CFLAGS="-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer" \
 	  build-asan/llama31 build-asan/unit
 
 # FUZZ_TARGET=json build-fuzz/fuzz -dict=tests/fuzz/json.dict CORPUS tests/fuzz/seeds/json
 fuzz:
-	$(MAKE) BUILD=build-fuzz CC=clang GUARD=none OPENMP= \
+	$(MAKE) BUILD=build-fuzz CC=clang GUARD=none HARDEN= OPENMP= \
 	  CFLAGS="-O1 -g -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined" build-fuzz/fuzz
-$(BUILD)/fuzz: $(BUILD)/tests/fuzz/libfuzzer.o $(BUILD)/tests/fuzz/targets.o $(BUILD)/tests/make_gguf.o $(OBJ)
+$(BUILD)/fuzz: $(BUILD)/tests/fuzz/libfuzzer.o $(BUILD)/tests/fuzz/targets.o $(BUILD)/tests/fuzz/editor.o $(BUILD)/tests/make_gguf.o $(OBJ)
 	$(call say,LD,$@)
 	$(V)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $$($(CC) -print-file-name=libclang_rt.fuzzer_no_main-x86_64.a) -lstdc++ -lm -pthread
 
