@@ -845,22 +845,32 @@ def refuses_what_is_no_source(tmp):
 
 @test
 def refuses_any_damage(tmp):
-    """Bytes changed, cut out and cut off, in every kind of file: a file or one line, never anything else."""
-    rng = random.Random(4)
+    """Bytes changed, cut out, put in and cut off, in every kind of file: a file or one line, never anything else.
+    LLAMA31_FUZZ says how often."""
+    rng, words = random.Random(4), [b"null", b"-1", b"1e999", b"[[", b'{"a":', b"\xff" * 4, b"\xff" * 8, bytes(8), b"\x80" * 9]
     face, meta = copy("small31-hf", os.path.join(tmp, "a")), copy("small31", os.path.join(tmp, "b"))
     damaged = [(meta, "consolidated.00.pth"), (meta, "params.json"), (meta, "tokenizer.model"), (face, "config.json"),
                (face, "model-00001-of-00002.safetensors"), (face, "model.safetensors.index.json"),
                (face, "tokenizer.json")]
-    for i in range(300):
+    old, pieces = os.path.join(tmp, "c"), copy("small31-hf", os.path.join(tmp, "d"))
+    os.mkdir(old)
+    llama2c(os.path.join(old, "model.bin"), 1)
+    with open(os.path.join(pieces, "tokenizer.model"), "wb") as f:
+        f.write(sentencepiece_model())
+    os.remove(os.path.join(pieces, "tokenizer.json"))
+    damaged += [(old, "model.bin"), (old, "tokenizer.bin"), (pieces, "tokenizer.model")]
+    for i in range(int(os.environ.get("LLAMA31_FUZZ", "400"))):
         folder, name = damaged[i % len(damaged)]
         path = os.path.join(folder, name)
         with open(path, "rb") as f:
             good = f.read()
         b, how = bytearray(good), rng.random()
         end = good.index(b"PK\1\2") if name.endswith(".pth") else 0
-        at = rng.randrange(end, len(b)) if end and i & 1 else rng.randrange(min(len(b), 2000))
-        if how < 0.6:
+        at = rng.randrange(end, len(b)) if end and rng.random() < 0.5 else rng.randrange(min(len(b), 2000))
+        if how < 0.5:
             b[at] = rng.choice(b"\0\1\x7f\xff09-e\"[")
+        elif how < 0.6:
+            b[at:at + rng.choice((0, 4, 8))] = rng.choice(words)
         elif how < 0.8:
             del b[at:at + rng.randrange(1, 9)]
         else:

@@ -29,10 +29,11 @@ int main(int argc, char **argv) {
     const char *name = getenv("FUZZ_TARGET");
     for (int i = 0; i < N_FUZZ_TARGETS; i++)
         if (name && !strcmp(name, fuzz_targets[i].name)) target = &fuzz_targets[i];
-    if (!target)
-        return fprintf(stderr,
-                       "FUZZ_TARGET: expected file, tokenizer, json, records, template or argv\n"),
-               2;
+    if (!target) {
+        fputs("FUZZ_TARGET: expected one of", stderr);
+        for (int i = 0; i < N_FUZZ_TARGETS; i++) fprintf(stderr, " %s", fuzz_targets[i].name);
+        return fputs("\n", stderr), 2;
+    }
     kernels_init(NULL);
     return team_serve(1, drive, &(Arguments){argc, argv});
 }

@@ -11,13 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define HOLDS(condition)                                                                           \
-    do {                                                                                           \
-        if (!(condition))                                                                          \
-            fprintf(stdout, "%s:%d: %s\n", __FILE__, __LINE__, #condition), fflush(stdout),        \
-                abort();                                                                           \
-    } while (0)
-
 static const MakeLlama recipes[] = {
     {.dim = 32, .hidden_dim = 32, .n_layers = 1},
     {.dim = 32, .hidden_dim = 32, .n_layers = 1, .is_sentencepiece = true, .type = TYPE_F16},
@@ -276,6 +269,6 @@ static void fuzz_constrain(const uint8_t *data, size_t n) {
 }
 
 const FuzzTarget fuzz_targets[N_FUZZ_TARGETS] = {
-    {"file", fuzz_file},          {"tokenizer", fuzz_tokenizer}, {"json", fuzz_json},
-    {"records", fuzz_records},    {"template", fuzz_template},   {"argv", fuzz_argv},
-    {"constrain", fuzz_constrain}};
+    {"file", fuzz_file},           {"tokenizer", fuzz_tokenizer}, {"json", fuzz_json},
+    {"records", fuzz_records},     {"template", fuzz_template},   {"argv", fuzz_argv},
+    {"constrain", fuzz_constrain}, {"editor", fuzz_editor}};
