@@ -82,20 +82,43 @@ enum { N_HEAD = sizeof head / sizeof *head, N_ALLOWED = sizeof allowed / sizeof 
 
 static int by_number(const void *a, const void *b) { return *(const int *)a - *(const int *)b; }
 
-// A search tree over n sorted calls, 4 n - 1 instructions: the kernel tries every call there is
-// when a filter is set, and a list would cost a tenth of a millisecond. Returns their number.
-static size_t put_tree(struct sock_filter *out, const int *calls, size_t n) {
-    static const struct sock_filter allow = RETURN(SECCOMP_RET_ALLOW), refuse = REFUSE(EPERM);
-    if (n == 1) {
-        out[0] = (struct sock_filter)UNLESS(BPF_JEQ, calls[0], 1);
-        out[1] = allow;
-        out[2] = refuse;
-        return 3;
+// Where runs of allowed numbers begin and, one further, end, in order. Returns how many.
+static size_t find_edges(int edges[2 * N_ALLOWED]) {
+    int calls[N_ALLOWED];
+    size_t n = 0;
+    memcpy(calls, allowed, sizeof allowed);
+    qsort(calls, N_ALLOWED, sizeof *calls, by_number);
+    for (int i = 0; i < N_ALLOWED; i++) {
+        if (i == 0 || calls[i] > calls[i - 1] + 1) edges[n++] = calls[i];
+        if (i == N_ALLOWED - 1 || calls[i + 1] > calls[i] + 1) edges[n++] = calls[i] + 1;
     }
-    size_t left = put_tree(out + 1, calls, n / 2);
-    out[0] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, (uint32_t)calls[n / 2],
-                                          (uint8_t)left, 0);
-    return 1 + left + put_tree(out + 1 + left, calls + n / 2, n - n / 2);
+    return n;
+}
+
+// Searches n edges from `first` on, an instruction each, from out[at] on. Behind the n_edges of
+// them all stand "allow" and "refuse". (The kernel converts a filter, and tries it with every call
+// there is, when it is set: a list of comparisons costs twice as much as this.)
+static void put_search(struct sock_filter *out, size_t at, const int *edges, size_t first, size_t n,
+                       size_t n_edges) {
+    size_t n_below = n / 2, middle = first + n_below, n_above = n - n_below - 1;
+    size_t below = n_below ? at + 1 : n_edges + (first % 2 == 0),
+           above = n_above ? at + 1 + n_below : n_edges + (middle % 2 == 1);
+    out[at] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, (uint32_t)edges[middle],
+                                           (uint8_t)(above - at - 1), (uint8_t)(below - at - 1));
+    if (n_below) put_search(out, at + 1, edges, first, n_below, n_edges);
+    if (n_above) put_search(out, at + 1 + n_below, edges, middle + 1, n_above, n_edges);
+}
+_Static_assert(2 * N_ALLOWED < 256, "jumps have 8 bits");
+
+// The whole filter; returns its length.
+static size_t make_filter(struct sock_filter *out) {
+    static const struct sock_filter tail[] = {RETURN(SECCOMP_RET_ALLOW), REFUSE(EPERM)};
+    int edges[2 * N_ALLOWED];
+    size_t n = find_edges(edges);
+    memcpy(out, head, sizeof head);
+    put_search(out + N_HEAD, 0, edges, 0, n, n);
+    memcpy(out + N_HEAD + n, tail, sizeof tail);
+    return N_HEAD + n + 2;
 }
 
 static void enter_landlock(void) {
@@ -108,13 +131,8 @@ static void enter_landlock(void) {
 }
 
 bool sandbox_enter(void) {
-    int calls[N_ALLOWED];
-    struct sock_filter filter[N_HEAD + 4 * N_ALLOWED];
-    memcpy(filter, head, sizeof head);
-    memcpy(calls, allowed, sizeof allowed);
-    qsort(calls, N_ALLOWED, sizeof *calls, by_number);
-    size_t n = N_HEAD + put_tree(filter + N_HEAD, calls, N_ALLOWED);
-    struct sock_fprog program = {(unsigned short)n, filter};
+    struct sock_filter filter[N_HEAD + 2 * N_ALLOWED + 2];
+    struct sock_fprog program = {(unsigned short)make_filter(filter), filter};
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)) return false;
     enter_landlock();
     // Older kernels slow a process with a filter down, unless it says that it guards itself against
