@@ -1,5 +1,5 @@
 # llama31: make | make demo | make test | make asan | make format | make install | make uninstall | make dist
-# Variables: CC, CFLAGS, LDFLAGS, BUILD (objects), PREFIX, DESTDIR, OPENMP (empty to build without), V= (show commands).
+# Variables: CC, CFLAGS, LDFLAGS, BUILD (objects), PREFIX, DESTDIR, OPENMP (empty: POSIX threads), V= (show commands).
 CC      ?= cc
 CFLAGS  ?= -O3
 BUILD   ?= build
@@ -21,7 +21,7 @@ endif
 
 # No -ffast-math: NaN checks and the order of sums are part of the contract.
 FLAGS   := -std=c11 -D_GNU_SOURCE -D_FILE_OFFSET_BITS=64 -Wall -Wextra -Wpedantic -fno-math-errno -ffp-contract=off \
-           $(if $(OPENMP),,-Wno-unknown-pragmas) $(FLAGS_EXTRA) -DVERSION='"$(VERSION)"' $(OPENMP) $(if $(HARDLINK),$(HARDEN))
+           $(FLAGS_EXTRA) -DVERSION='"$(VERSION)"' $(OPENMP) $(if $(HARDLINK),$(HARDEN))
 
 # What only some systems have; none where the sandbox does not know the numbers of its calls, and for sanitizers.
 GUARD   ?= $(if $(findstring openbsd,$(TARGET)),openbsd,$(if $(findstring linux,$(TARGET)),$(if \
@@ -38,7 +38,8 @@ ifneq (,$(filter i386-% i486-% i586-% i686-%,$(TARGET))) # floats are float32, n
 FLAGS   += -msse2 -mfpmath=sse
 endif
 RUNGS   := kernels/avx2.c kernels/avx512.c kernels/amx.c kernels/neon.c
-CORE    := base/os_$(SYSTEM).c base/guard_$(GUARD).c $(filter-out run.c base/os_% base/guard_% $(RUNGS),$(wildcard *.c */*.c))
+CORE    := base/os_$(SYSTEM).c base/guard_$(GUARD).c base/threads_$(if $(OPENMP),openmp,posix).c \
+           $(filter-out run.c base/os_% base/guard_% base/threads_% $(RUNGS),$(wildcard *.c */*.c))
 CORE    := $(filter-out build% tests/% models/% scripts/%,$(CORE))
 ifneq (,$(findstring x86_64,$(TARGET)))
 CORE    += kernels/avx2.c kernels/avx512.c kernels/amx.c
@@ -69,8 +70,8 @@ TESTS   := $(wildcard tests/*.c) tests/fuzz/targets.c tests/fuzz/editor.c
 ifeq (,$(findstring x86_64,$(TARGET)))
 TESTS   := $(filter-out tests/amx_emulated.c,$(TESTS))
 endif
-ifeq ($(SYSTEM),windows) # test_gguf.c forks
-TESTS   := $(filter-out tests/test_gguf.c,$(TESTS))
+ifeq ($(SYSTEM),windows) # these fork
+TESTS   := $(filter-out tests/test_gguf.c tests/test_sandbox.c,$(TESTS))
 endif
 SUITES  := $(patsubst tests/test_%.c,X(%),$(filter tests/test_%,$(TESTS)))
 $(BUILD)/tests/main.o: ISA := '-DSUITES(X)=$(SUITES)'

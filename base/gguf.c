@@ -3,6 +3,7 @@
 // found.
 #include "gguf.h"
 #include "files.h"
+#include "os.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -336,10 +337,6 @@ static bool parse_file(Gguf *g, GgufShard file, const char *name, Error *err) {
     return ok;
 }
 
-static int64_t changed_ns(const struct stat *st) {
-    return (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec;
-}
-
 // Opens for reading only what is a regular file: no waiting for a FIFO, no endless device.
 static bool map_file(const char *path, GgufShard *out, Error *err) {
     struct stat st;
@@ -361,7 +358,7 @@ static bool map_file(const char *path, GgufShard *out, Error *err) {
         if (ok) madvise(p, (size_t)st.st_size, MADV_HUGEPAGE);
         if (ok) file_is_input(path);
         if (ok)
-            *out = (GgufShard){p, (size_t)st.st_size, true, fd, changed_ns(&st)};
+            *out = (GgufShard){p, (size_t)st.st_size, true, fd, os_changed_ns(&st)};
         else
             error_file(err, path);
     }
@@ -563,7 +560,7 @@ bool gguf_is_intact(const Gguf *g, Error *err) {
         struct stat st;
         if (!s->is_mapped) continue;
         if (fstat(s->fd, &st) || (uint64_t)st.st_size != s->bytes ||
-            changed_ns(&st) != s->changed_ns)
+            os_changed_ns(&st) != s->changed_ns)
             return error_set(err, EXIT_RUNTIME, "%s: the model file changed while in use", g->path);
     }
     return true;

@@ -26,6 +26,11 @@ void os_wake_all(_Atomic unsigned *word) {
 
 double os_cpu_quota(void) { return 1e9; }
 
+int os_cpus(void) {
+    long n = sysconf(_SC_NPROCESSORS_ONLN);
+    return n > 0 ? (int)n : 1;
+}
+
 // A number that the system keeps under this name, of 4 or 8 bytes; 0: it has none.
 static uint64_t number_of(const char *name) {
     uint64_t n = 0;
@@ -41,6 +46,13 @@ size_t os_memory_available(void) {
         number_of("vm.stats.vm.v_free_count") + number_of("vm.stats.vm.v_inactive_count");
     uint64_t bytes = pages ? pages * (uint64_t)sysconf(_SC_PAGESIZE) : number_of("hw.memsize");
     return bytes && bytes < SIZE_MAX ? (size_t)bytes : SIZE_MAX;
+}
+
+int64_t os_changed_ns(const struct stat *st) {
+#if defined(__APPLE__) // which has POSIX's field under an older name
+#define st_mtim st_mtimespec
+#endif
+    return (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec;
 }
 
 bool os_allows_tiles(void) { return false; }

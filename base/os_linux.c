@@ -1,6 +1,7 @@
 #include "os.h"
 
 #include <math.h>
+#include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -23,6 +24,11 @@ void os_sleep_while(_Atomic unsigned *word, unsigned value) {
 
 void os_wake_all(_Atomic unsigned *word) {
     syscall(SYS_futex, word, WAKE_PRIVATE, 1 << 30, NULL, NULL, 0);
+}
+
+int os_cpus(void) {
+    cpu_set_t set;
+    return sched_getaffinity(0, sizeof set, &set) ? 1 : CPU_COUNT(&set);
 }
 
 // The number behind `name` in a file of the system, or `absent`.
@@ -111,6 +117,10 @@ size_t os_memory_available(void) {
            left = groups_least("memory", group_memory),
            least = left < free_bytes ? left : free_bytes;
     return least < (double)SIZE_MAX ? (size_t)least : SIZE_MAX;
+}
+
+int64_t os_changed_ns(const struct stat *st) {
+    return (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec;
 }
 
 bool os_allows_tiles(void) {

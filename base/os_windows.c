@@ -13,6 +13,10 @@ void os_sleep_while(_Atomic unsigned *word, unsigned value) {
     WaitOnAddress((volatile void *)word, &value, sizeof value, INFINITE);
 }
 void os_wake_all(_Atomic unsigned *word) { WakeByAddressAll((void *)word); }
+int os_cpus(void) {
+    DWORD n = GetActiveProcessorCount(ALL_PROCESSOR_GROUPS);
+    return n ? (int)n : 1;
+}
 double os_cpu_quota(void) { return 1e9; }
 bool os_allows_tiles(void) { return false; }
 bool os_has_dotprod(void) {
@@ -30,6 +34,11 @@ long sysconf(int name) {
     GetSystemInfo(&info);
     if (name == _SC_PAGESIZE) return (long)info.dwPageSize;
     return GlobalMemoryStatusEx(&status) ? (long)(status.ullTotalPhys / info.dwPageSize) : -1;
+}
+
+int64_t os_changed_ns(const struct stat *st) {
+    const struct posix_stat *p = (const void *)st; // what all other files mean by that name
+    return (int64_t)p->st_mtim.tv_sec * 1000000000 + p->st_mtim.tv_nsec;
 }
 
 // Memory: 64 bytes before each block say where it begins and how long it is
@@ -266,7 +275,7 @@ ssize_t pwrite(int fd, const void *data, size_t n, off_t at) {
     return WriteFile(handle_of(fd), data, most, &done, &where) ? (ssize_t)done : fail();
 }
 
-int pipe2(int fds[2], int flags) { return (void)flags, _pipe(fds, 4096, _O_BINARY | _O_NOINHERIT); }
+int pipe(int fds[2]) { return _pipe(fds, 4096, _O_BINARY | _O_NOINHERIT); }
 
 void *mmap(void *at, size_t n, int protection, int flags, int fd, off_t offset) {
     (void)at, (void)protection, (void)offset;

@@ -78,22 +78,22 @@ static void put_speed(Buffer *out, const char *before, uint64_t n, double sec) {
                   before, (unsigned long long)n, per_sec);
 }
 
-void answer_generate(const Options *o, Generator *g, Sequence *s, const Request *r,
-                     Session *session) {
+void answer_read(const Options *o, Generator *g, Sequence *s, const Request *r, Session *session) {
     sequence_start(s, g, r, session);
     int n_held = s->n_cached + s->n_taken, n = r->n_prompt - n_held;
     double start = now_sec();
-    bool is_long = n > g->max_steps;
-    if (is_long) progress_show(o, "reading %d tokens", n);
-    while (s->finish == FINISH_NONE && generate_step(g, &s, 1)) {
-        int n_fed = s->n_fed - n_held;
-        if (is_long && n_fed < n)
-            progress_show(o, "reading %d of %d tokens, %.0f s left", n_fed, n,
-                          (now_sec() - start) / n_fed * (n - n_fed));
-        else
-            is_long = false;
-    }
+    progress_read(o, 0, (uint64_t)n, start);
+    while (s->finish == FINISH_NONE && s->n_fed < r->n_prompt && generate_step(g, &s, 1))
+        if (s->n_fed < r->n_prompt) // else the first token may be on the screen
+            progress_read(o, (uint64_t)(s->n_fed - n_held), (uint64_t)n, start);
     progress_end();
+}
+
+void answer_generate(const Options *o, Generator *g, Sequence *s, const Request *r,
+                     Session *session) {
+    answer_read(o, g, s, r, session);
+    while (s->finish == FINISH_NONE && generate_step(g, &s, 1)) {
+    }
 }
 
 // How often the end of a text says the same, at least 4 times and 100 bytes of it; else 0. By the

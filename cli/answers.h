@@ -18,7 +18,9 @@ void answer_put(Buffer *out, const char *before, const Reply *r, const Sequence 
 // JSON array of the recorded tokens of a sequence with n_top alternatives each, as OpenAI writes it
 // or with ids.
 void logprobs_put(Buffer *out, const Tokenizer *t, const Sequence *s, int n_top, bool is_openai);
-// Runs one request to its end on a session, with progress while a long prompt is read.
+// Begins a request on a session and reads its prompt, with progress; the first token is there
+// then. The second goes on to the end.
+void answer_read(const Options *o, Generator *g, Sequence *s, const Request *r, Session *session);
 void answer_generate(const Options *o, Generator *g, Sequence *s, const Request *r,
                      Session *session);
 // Notes for people: an answer that was cut, and by what; a text that repeats itself over and over.

@@ -152,7 +152,8 @@ Editor *editor_open(const char *history, volatile int *interrupted) {
     if (l->history.len && l->history.data[l->history.len - 1] != '\n')
         buffer_puts(&l->history, "\n");
     if (!setlocale(LC_CTYPE, "C.UTF-8")) setlocale(LC_CTYPE, ""); // for the width of characters
-    if (pipe2(tty.wake, O_CLOEXEC | O_NONBLOCK)) die(EXIT_RUNTIME, "pipe: %s", strerror(errno));
+    if (pipe(tty.wake)) die(EXIT_RUNTIME, "pipe: %s", strerror(errno));
+    for (int i = 0; i < 2; i++) fcntl(tty.wake[i], F_SETFL, O_NONBLOCK);
     tty.raw = tty.cooked;
     tty.raw.c_lflag &= ~(tcflag_t)(ICANON | ECHO | IEXTEN);
     tty.raw.c_iflag &= ~(tcflag_t)(ICRNL | INLCR | IXON);

@@ -20,6 +20,12 @@ bool terminal_has_escapes(int fd) {
     return isatty(fd) && !(term && !strcmp(term, "dumb"));
 }
 
+// By no-color.org: the variable counts unless it is empty.
+static bool has_color(int fd) {
+    const char *without = getenv("NO_COLOR");
+    return terminal_has_escapes(fd) && !(without && *without);
+}
+
 int terminal_columns(int fd) {
     struct winsize size = {0};
     return ioctl(fd, TIOCGWINSZ, &size) || !size.ws_col ? 80 : size.ws_col;
@@ -47,10 +53,23 @@ void progress_end(void) {
     has_progress = false;
 }
 
+void progress_read(const Options *o, uint64_t n_done, uint64_t n, double start_sec) {
+    enum { SHORT = 32 }; // tokens: read in a second or two by a large model
+    double sec = now_sec() - start_sec;
+    unsigned long long done = n_done, all = n;
+    if (!n && n_done)
+        progress_show(o, "read %llu tokens, %.0f a second", done, sec > 0 ? (double)done / sec : 0);
+    else if (n > SHORT && !n_done)
+        progress_show(o, "reading %llu tokens", all);
+    else if (n > SHORT)
+        progress_show(o, "reading %llu of %llu tokens, %.0f s left", done, all,
+                      sec / (double)done * (double)(n - n_done));
+}
+
 void note(const Options *o, const char *fmt, ...) {
     Buffer text = {0}, shown = {0};
     va_list ap;
-    bool is_dim = terminal_has_escapes(STDERR_FILENO) && !getenv("NO_COLOR");
+    bool is_dim = has_color(STDERR_FILENO);
     if (o && o->is_quiet) return;
     progress_end();
     va_start(ap, fmt);
@@ -63,7 +82,7 @@ void note(const Options *o, const char *fmt, ...) {
 }
 
 void text_dim(bool is_dim) {
-    if (!terminal_has_escapes(STDOUT_FILENO) || getenv("NO_COLOR")) return;
+    if (!has_color(STDOUT_FILENO)) return;
     stdout_flush();
     output_write(STDOUT_FILENO, "standard output", is_dim ? "\x1b[2m" : "\x1b[0m", 4);
 }
@@ -110,37 +129,62 @@ static int char_columns(const char *s, size_t n, int *len) {
     return width < 0 ? 1 : width;
 }
 
+// What text_wrap knows of the line: its word is not yet written.
+static struct {
+    Buffer word;
+    int column, word_columns, columns;
+} line;
+
+static void put_word(void) {
+    text_write(line.word.data, line.word.len);
+    line.column += line.word_columns;
+    line.word.len = 0, line.word_columns = 0;
+}
+
+static void put_break(void) {
+    text_write("\n", 1);
+    line.column = 0;
+}
+
+// White space, written behind the word before it; at the end of a line it becomes the break.
+static void wrap_space(char c) {
+    put_word();
+    if (c == '\n' || line.column + 1 >= line.columns) {
+        put_break();
+        line.columns = terminal_columns(STDOUT_FILENO);
+    } else {
+        text_write(&c, 1);
+        line.column += c == '\t' ? 8 - line.column % 8 : 1;
+    }
+}
+
+// A character of a word. A line may also end beside a wide one, as Chinese and Japanese are
+// written, and in a word that is longer than a line.
+static void wrap_char(const char *s, int n, int width) {
+    if (width > 1) put_word();
+    if (line.column && line.column + line.word_columns + width > line.columns) put_break();
+    buffer_append(&line.word, s, (size_t)n);
+    line.word_columns += width;
+    if (width > 1 || line.word_columns >= line.columns) put_word();
+}
+
 void text_wrap(const char *text, size_t n) {
-    static Buffer word; // not yet written
-    static int column, word_columns, columns;
     if (!isatty(STDOUT_FILENO)) {
         if (text) text_write(text, n);
         return;
     }
-    if (!columns) columns = terminal_columns(STDOUT_FILENO);
+    if (!line.columns) line.columns = terminal_columns(STDOUT_FILENO);
     for (size_t i = 0; text && i < n;) {
         int len, width = char_columns(text + i, n - i, &len);
-        bool is_space = text[i] == ' ' || text[i] == '\n' || text[i] == '\t';
-        if (is_space) {
-            text_write(word.data, word.len), column += word_columns;
-            word.len = 0, word_columns = 0;
-        }
-        if (is_space && (text[i] == '\n' || column + 1 >= columns)) { // the space becomes the break
-            text_write("\n", 1);
-            column = 0, columns = terminal_columns(STDOUT_FILENO);
-        } else if (is_space) {
-            text_write(text + i, 1);
-            column += text[i] == '\t' ? 8 - column % 8 : 1;
-        } else {
-            if (column && column + word_columns + width > columns) text_write("\n", 1), column = 0;
-            buffer_append(&word, text + i, (size_t)len);
-            word_columns += width;
-        }
+        if (text[i] == ' ' || text[i] == '\n' || text[i] == '\t')
+            wrap_space(text[i]);
+        else
+            wrap_char(text + i, len, width);
         i += (size_t)len;
     }
     if (text) return;
-    text_write(word.data, word.len);
-    word.len = 0, word_columns = column = columns = 0;
+    put_word();
+    line.column = line.columns = 0;
 }
 
 void text_print(Buffer *text) {

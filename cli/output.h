@@ -18,6 +18,9 @@ const char *count_of(int n, const char *noun);
 // before. It is erased by progress_end, by a note and by text.
 void progress_show(const Options *o, const char *fmt, ...) PRINTF_LIKE(2, 3);
 void progress_end(void);
+// The same for a prompt of n tokens, n_done of which were read since start_sec; n = 0: nobody knows
+// how many there are.
+void progress_read(const Options *o, uint64_t n_done, uint64_t n, double start_sec);
 // Text as it may be shown in one line; valid until the next call.
 const char *shown(Str s);
 // Writes to a file, or flushes stdio's stdout. A closed pipe ends the program quietly, any other

@@ -9,6 +9,7 @@ static const char no_server[] = "this program is no server; batch completes file
 static const char no_sampler[] =
     "no such sampler here (there are --temp, --top-k, --top-p, --min-p and penalties)";
 static const char no_adapter[] = "adapters are not read; merge them into the model first";
+static const char no_ramp[] = "yarn's ramp is the model's, or the paper's from 1 to 32 turns";
 static const char no_image[] = "models of this program read text only";
 
 // From `llama-cli --help` and `llama-bench --help`.
@@ -19,6 +20,11 @@ static const Spelling spellings[] = {
     {"--rope-freq-base", SPELLING_SAME, "--rope-theta"},
     {"--yarn-orig-ctx", SPELLING_SAME, "--rope-orig-ctx"},
     {"--chat-template", SPELLING_SAME, "--template"},
+    {"--chat-template-file", SPELLING_SAME, "--template"},
+    {"--grammar-file", SPELLING_SAME, "--grammar"},
+    {"-j", SPELLING_SAME, "--json-schema"},
+    {"-md", SPELLING_SAME, "--draft"},
+    {"--model-draft", SPELLING_SAME, "--draft"},
     {"-l", SPELLING_SAME, "--logit-bias"},
     {"-sp", SPELLING_SAME, "--special"},
     {"-np", SPELLING_SAME, "--parallel"},
@@ -52,6 +58,12 @@ static const Spelling spellings[] = {
     {"--cont-batching", SPELLING_FLAG, NULL},
     {"--no-context-shift", SPELLING_FLAG, NULL},
     {"--jinja", SPELLING_FLAG, NULL},
+    {"--check-tensors", SPELLING_FLAG, NULL},
+    {"--no-host", SPELLING_FLAG, NULL},
+    {"--swa-full", SPELLING_FLAG, NULL},
+    {"--verbose-prompt", SPELLING_FLAG, NULL},
+    {"--log-timestamps", SPELLING_FLAG, NULL},
+    {"--log-prefix", SPELLING_FLAG, NULL},
     {"--perf", SPELLING_FLAG, NULL},
     {"--no-perf", SPELLING_FLAG, NULL},
     {"--offline", SPELLING_FLAG, NULL},
@@ -70,7 +82,15 @@ static const Spelling spellings[] = {
     {"--numa", SPELLING_VALUE, NULL},
     {"--prio", SPELLING_VALUE, NULL},
     {"--poll", SPELLING_VALUE, NULL},
+    {"-lv", SPELLING_VALUE, NULL},
     {"--log-verbosity", SPELLING_VALUE, NULL},
+    {"--prio-batch", SPELLING_VALUE, NULL},
+    {"--poll-batch", SPELLING_VALUE, NULL},
+    {"--draft-max", SPELLING_VALUE, NULL},
+    {"--draft-min", SPELLING_VALUE, NULL},
+    {"--draft-p-min", SPELLING_VALUE, NULL},
+    {"-dt", SPELLING_VALUE, NULL},
+    {"--defrag-thold", SPELLING_VALUE, NULL},
     {"-dev", SPELLING_NEVER, no_gpu},
     {"--device", SPELLING_NEVER, no_gpu},
     {"--list-devices", SPELLING_NEVER, no_gpu},
@@ -106,7 +126,14 @@ static const Spelling spellings[] = {
      "\\n in a prompt stays as it is; a shell writes $'...', -f reads a file"},
     {"-sysf", SPELLING_NEVER, "a system prompt from a file is -sys @FILE"},
     {"--system-prompt-file", SPELLING_NEVER, "a system prompt from a file is -sys @FILE"},
-    {"--chat-template-file", SPELLING_NEVER, "a template from a file is --template @FILE"},
+    {"-jf", SPELLING_NEVER, "a schema from a file is --json-schema @FILE"},
+    {"--json-schema-file", SPELLING_NEVER, "a schema from a file is --json-schema @FILE"},
+    {"--prompt-cache", SPELLING_NEVER, "prompts are kept in a folder, by --cache DIR"},
+    {"--override-kv", SPELLING_NEVER, "what a model file says stays; RoPE has options of its own"},
+    {"--yarn-ext-factor", SPELLING_NEVER, no_ramp},
+    {"--yarn-attn-factor", SPELLING_NEVER, no_ramp},
+    {"--yarn-beta-slow", SPELLING_NEVER, no_ramp},
+    {"--yarn-beta-fast", SPELLING_NEVER, no_ramp},
 };
 
 const Spelling *spelling_find(const char *name) {

@@ -1,16 +1,15 @@
-// The threads live in one parallel region around the whole program (team_serve) and wait for jobs
-// and for the end of operations by spinning for some microseconds and then sleeping. Sleeping
-// matters when another process wants the core: a spinning thread would keep it from the thread that
-// everyone waits for. OpenMP's own end of a region spins for milliseconds.
+// The threads live as long as the program (team_serve) and wait for jobs and for the end of
+// operations by spinning for some microseconds and then sleeping. Sleeping matters when another
+// process wants the core: a spinning thread would keep it from the thread that everyone waits for.
+// OpenMP's own end of a region spins for milliseconds.
 #include "team.h"
 #include "../base/os.h"
+#include "../base/threads.h"
 #include "../base/util.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
-#if defined(_OPENMP)
-#include <omp.h>
-#endif
 
 enum {
     MAX_THREADS = 1024,
@@ -168,7 +167,6 @@ void team_run(int n_threads, void (*body)(void *arg), void *arg) {
     for (unsigned n; (n = atomic_load(&team.inside.value));) signal_wait(&team.inside, n);
 }
 
-#if defined(_OPENMP)
 // Enters the job, unless it is over already.
 static bool enter(void) {
     unsigned inside = atomic_load(&team.inside.value);
@@ -192,7 +190,6 @@ static void worker_serve(void) {
         signal_add(&team.inside, -1u);
     }
 }
-#endif
 
 static void scratch_new(void) {
     void *p = NULL;
@@ -200,46 +197,41 @@ static void scratch_new(void) {
     me.scratch = p;
 }
 
-static int serve_alone(int (*program)(void *arg), void *arg) {
+static void worker(int index) {
+    me.index = index;
     scratch_new();
-    int code = program(arg);
+    worker_serve();
+    free(me.scratch);
+}
+
+typedef struct {
+    int (*run)(void *arg);
+    void *arg;
+} Program;
+
+static int program(int n_threads, void *arg) {
+    const Program *p = arg;
+    scratch_new();
+    team.n_served = n_threads;
+    int code = p->run(p->arg);
+    team.n_served = 0;
+    team.is_ending = true;
+    for (int i = 1; i < n_threads; i++) signal_add(&team.jobs[i], 1);
     free(me.scratch);
     return code;
 }
 
-int team_serve(int n_threads, int (*program)(void *arg), void *arg) {
-#if defined(_OPENMP)
-    int code = 0;
-    if (n_threads > MAX_THREADS) n_threads = MAX_THREADS;
-    if (n_threads > 1) {
-#pragma omp parallel num_threads(n_threads)
-        {
-            me.index = omp_get_thread_num();
-            if (me.index > 0) {
-                scratch_new();
-                worker_serve();
-                free(me.scratch);
-            } else {
-                team.n_served = omp_get_num_threads();
-                code = serve_alone(program, arg);
-                team.is_ending = true;
-                for (int i = 1; i < team.n_served; i++) signal_add(&team.jobs[i], 1);
-            }
-        }
-        team.n_served = 0;
-        return code;
-    }
-#endif
-    (void)n_threads;
-    return serve_alone(program, arg);
+int team_serve(int n_threads, int (*run)(void *arg), void *arg) {
+    return threads_serve(n_threads < MAX_THREADS ? n_threads : MAX_THREADS, worker, program,
+                         &(Program){run, arg});
 }
 
 int team_default_threads(void) {
-    int n = 1;
-#if defined(_OPENMP)
-    n = omp_get_num_procs(); // honours the affinity mask
-    if (omp_get_max_threads() < n) n = omp_get_max_threads();
-#endif
+    int n = threads_default();
     double cpus = os_cpu_quota();
     return cpus >= n ? n : cpus < 1 ? 1 : (int)cpus;
 }
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+void team_lock(void) { pthread_mutex_lock(&lock); }
+void team_unlock(void) { pthread_mutex_unlock(&lock); }

@@ -17,7 +17,7 @@
 #include <stddef.h>
 
 // Runs program(arg) on the calling thread, with n_threads - 1 others waiting for team_run, and
-// returns its result. Once in a process, around everything that computes (1 thread without OpenMP).
+// returns its result. Once in a process, around everything that computes.
 int team_serve(int n_threads, int (*program)(void *arg), void *arg);
 // Runs body(arg) on n_threads threads, at most those of team_serve, and returns when none is in it
 // any more.
@@ -26,6 +26,9 @@ void team_run(int n_threads, void (*body)(void *arg), void *arg);
 int team_default_threads(void);
 // Threads of the job under way.
 int team_size(void);
+// For the rare thing that one thread at a time may do.
+void team_lock(void);
+void team_unlock(void);
 
 // Takes the next unit of n (at most 2^26) of the operation; false when none is left.
 bool team_take(int n, int *unit);

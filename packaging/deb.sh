@@ -3,8 +3,12 @@
 set -eu
 cd "$(dirname "$0")/.."
 folder=${1:-.} version=$(cat VERSION) arch=$(dpkg --print-architecture)
+# What it is linked with: the C library of this system or a later one, and OpenMP's threads if it has them.
+depends="libc6 (>= $(getconf GNU_LIBC_VERSION | cut -d ' ' -f 2))"
+if grep -q libgomp.so.1 llama31; then depends="$depends, libgomp1"; fi
+if grep -q libomp.so.5 llama31; then depends="$depends, libomp5"; fi
 root=$(mktemp -d) && trap 'rm -rf "$root"' EXIT
-make -s install DESTDIR="$root" PREFIX=/usr
+make -s --no-print-directory install DESTDIR="$root" PREFIX=/usr
 gzip -9n "$root/usr/share/man/man1/llama31.1"
 mkdir "$root/DEBIAN"
 cat > "$root/DEBIAN/control" <<END
@@ -15,7 +19,7 @@ Maintainer: the llama31 authors <llama31@localhost>
 Section: science
 Priority: optional
 Installed-Size: $(du -sk "$root/usr" | cut -f1)
-Depends: libc6 (>= 2.36), libgomp1
+Depends: $depends
 Recommends: python3
 Description: Llama 3.1 inference on the CPU
  Maps a GGUF file of a Llama model and generates text, converses, completes

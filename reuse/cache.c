@@ -9,6 +9,7 @@
 // the forward it would have been part of.
 #include "cache.h"
 #include "../base/files.h"
+#include "../base/os.h"
 #include "../kernels/ops.h"
 
 #include <dirent.h>
@@ -192,14 +193,6 @@ static bool is_page(Mapping map, Hash model, Hash name, const int *tokens, size_
     return is_same;
 }
 
-static int64_t used_nsec(const struct stat *st) {
-#if defined(__APPLE__)
-    return (int64_t)st->st_mtimespec.tv_sec * NSEC + st->st_mtimespec.tv_nsec;
-#else
-    return (int64_t)st->st_mtim.tv_sec * NSEC + st->st_mtim.tv_nsec;
-#endif
-}
-
 static int by_use(const void *a, const void *b) {
     const CacheFile *x = a, *y = b;
     return x->used != y->used ? (x->used > y->used) - (x->used < y->used)
@@ -222,7 +215,8 @@ int cache_list(const char *dir, CacheFile **files, Error *err) {
         if (!S_ISREG(st.st_mode)) continue;
         if ((n & (n - 1)) == 0) *files = xrealloc(*files, n ? 2 * (size_t)n : 1, sizeof **files);
         CacheFile *f = &(*files)[n++];
-        *f = (CacheFile){.bytes = (uint64_t)st.st_size, .used = used_nsec(&st), .is_page = is_page};
+        *f = (CacheFile){
+            .bytes = (uint64_t)st.st_size, .used = os_changed_ns(&st), .is_page = is_page};
         memcpy(f->name, e->d_name, len + 1);
     }
     closedir(d);

@@ -86,7 +86,9 @@ class Terminal:
     def feed(self):
         while self.pending:
             byte = self.pending[0]
-            if byte == 27:
+            if self.pending[:2] in (b"\x1b=", b"\x1b>"):  # of the keypad
+                self.pending = self.pending[2:]
+            elif byte == 27:
                 match = re.match(rb"\x1b\[([?0-9;]*)([A-Za-z~])", self.pending)
                 if not match:
                     if len(self.pending) < 8:
@@ -100,6 +102,8 @@ class Terminal:
                     self.column = 0
                 elif byte == 10:
                     self.line_feed()
+                elif byte == 8:
+                    self.column = max(0, self.column - 1)
             else:
                 n = 1 if byte < 0x80 else 4 if byte >= 0xf0 else 3 if byte >= 0xe0 else 2
                 if len(self.pending) < n:

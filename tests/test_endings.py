@@ -3,11 +3,13 @@
 terminals, history, completion. With the built-in model."""
 import json
 import os
+import re
 import signal
+import struct
 import subprocess
 
-from cli import PROGRAM, check, main, same, test
-from terminal import Terminal
+from cli import PROGRAM, ROOT, check, main, same, test
+from terminal import Terminal, width
 
 PROMPT = b"\r\x1b[J> \r\x1b[2C"
 ONCE = "Once upon a time"
@@ -87,6 +89,44 @@ def long_prompt(tmp):
 
 
 @test
+def long_score(tmp):
+    """score tells how far it is with a long prompt, with windows of a text, with lines of texts; then only the result."""
+    name, lines = os.path.join(tmp, "long"), os.path.join(tmp, "long.jsonl")
+    with open(name, "w") as f:
+        f.write("a long story about a dog and a cat\n" * 150)
+    with open(lines, "w") as f:
+        f.write('{"text":"a story about a dog and a cat"}\n' * 20)
+    for args, told in ((["--choices", " dog, cat", "-f", name, "-b", "128"], rb"reading 128 of \d+ tokens, \d+ s left"),
+                       (["--perplexity", name, "-c", "64", "--parallel", "2"], rb"reading \d+ of \d+ tokens"),
+                       (["--perplexity", lines, "--parallel", "2"], rb"read \d+ tokens, \d+ a second")):
+        argv = [PROGRAM, "score", "-t", "1"] + args
+        t = Terminal(argv, 24, 80, env(tmp))
+        same(t.status(60), 0)
+        check(re.search(told, t.raw) and "read" not in t.text(), args, t.text(), t.raw[-300:])
+        shares = [(int(a), int(b)) for a, b in re.findall(rb"reading (\d+) of (\d+)", t.raw)]
+        check(shares == sorted(shares) and all(a < b for a, b in shares) and len({b for a, b in shares}) <= 1, shares)
+        for more, env_ in ((["-q"], {}), ([], {"TERM": "dumb"})):
+            t = Terminal(argv + more, 24, 80, env(tmp, **env_))
+            same(t.status(60), 0)
+            check(b"read" not in t.raw and b"\x1b" not in t.raw, t.raw)
+
+
+@test
+def tables(tmp):
+    """bench and show say first what a person wants to know, within 80 columns; show takes a stated bandwidth."""
+    lines = call("bench", "-t", "1", "-n", "1", "--tests", "p8,d0,b2")[0].splitlines()
+    check(re.match(r"decode [\d.]+ tokens/s \(.*\), prefill [\d.]+ tokens/s$", lines[0]), lines)
+    check(max(map(len, lines)) <= 80 and "of memory" in "".join(lines), lines)
+    check(re.match(r"prefill [\d.]+ tokens/s\n", call("bench", "-t", "1", "-n", "1", "--tests", "p8")[0]), "prefill alone")
+    line = [x for x in call("show", "--bandwidth", "50")[0].splitlines() if x.startswith("decode")][0]
+    found = re.search(r"([\d.]+) ([kMG])B of weights a token; 50.0 GB/s of memory \(--bandwidth\) allow ([\d.]+) tokens/s", line)
+    check(found, line)
+    bytes_ = float(found[1]) * {"k": 1e3, "M": 1e6, "G": 1e9}[found[2]]
+    check(abs(float(found[3]) * bytes_ / 50e9 - 1) < 0.01, line)
+    check("(measured)" in call("show")[0])
+
+
+@test
 def stats_line(tmp):
     err = run("-n", "20", ONCE)[1]
     line = err.splitlines()[-1]
@@ -106,6 +146,28 @@ def wrapped(tmp):
     plain = call("chat", "-t", "1", "--seed", "1", "--temp", "0", "-n", "120", "-q", stdin=ONCE.encode() + b"\n")[0]
     same(words, plain.split())
     check(len(rows) > 4 and max(map(len, rows)) <= 80, rows)
+    t.close()
+
+
+@test
+def wrapped_without_spaces(tmp):
+    """A text without spaces is written as it comes, and broken at the end of each line."""
+    name, piece = b"<|finetune_right_pad_id|>", "\u4f60" * 8 + "."  # as many bytes
+    with open(os.path.join(ROOT, "models", "stories.gguf"), "rb") as f:
+        model = bytearray(f.read().replace(name, piece.encode()))
+    token = int(call("tokenize", "--special", "--ids", name.decode())[0].split()[-1])
+    types = model.index(b"tokenizer.ggml.token_type") + 25 + 4 + 4 + 8
+    struct.pack_into("<i", model, types + 4 * token, 4)  # a token with a text of its own
+    with open(os.path.join(tmp, "wide.gguf"), "wb") as f:
+        f.write(model)
+    t = chat(tmp, "-m", os.path.join(tmp, "wide.gguf"), "--temp", "0", "-n", "15", "--logit-bias", "%d+99" % token, "-q")
+    mark = len(t.raw)
+    t.send("x\r")
+    check(t.wait(lambda: t.raw[mark:].endswith(PROMPT)), t.text())
+    lines = [line.strip() for line in t.raw[mark:].decode().split("\n") if "\u4f60" in line]
+    same("".join(lines), piece * 15)
+    widths = [sum(map(width, line)) for line in lines]
+    check(len(lines) == 4 and all(79 <= w <= 80 for w in widths[:-1]), widths)
     t.close()
 
 

@@ -4,11 +4,13 @@ import os
 import re
 import shutil
 import subprocess
+import tarfile
 
 import cli
 from cli import PROGRAM, Skip, check, same, test
+from terminal import Terminal
 
-VERBS = "run chat batch score tokenize logits show quantize bench rope help".split()
+VERBS = "run chat batch score tokenize logits show quantize bench rope cache help".split()
 
 
 def program(*args, code=0, program=PROGRAM):
@@ -105,10 +107,34 @@ def other_completions(tmp):
             r = subprocess.run([shell, "-n", path], capture_output=True, text=True)
             check(r.returncode == 0 and not r.stderr, shell, r.stderr)
     if shutil.which("fish"):
-        r = subprocess.run(["fish", "-c", "source fish; complete -C 'llama31 qu'; complete -C 'llama31 rope --posi'"],
+        r = subprocess.run(["fish", "-c", "source fish; complete -C 'llama31 qu'; complete -C 'llama31 rope --posi'; "
+                            "complete -C 'llama31 help tok'; complete -C 'llama31 help --completion z'"],
                            cwd=tmp, capture_output=True, text=True, env=dict(os.environ, HOME=tmp))
-        check("quantize" in r.stdout and "--positions" in r.stdout, r.stdout, r.stderr)
+        for word in ("quantize", "--positions", "tokenize", "zsh"):
+            check(word in r.stdout, word, r.stdout, r.stderr)
     check("bash, zsh or fish" in program("help", "--completion", "tcsh", code=2)[1])
+
+
+@test
+def typed_completions(tmp):
+    """Tab in bash and zsh themselves, which load the file from where make install puts it."""
+    for shell, name, begin in (("bash", "llama31", "source ./llama31"),
+                               ("zsh", "_llama31", "fpath=($PWD $fpath); autoload -Uz compinit; compinit -u -d $PWD/dump")):
+        if not shutil.which(shell):
+            continue
+        with open(os.path.join(tmp, name), "w") as f:
+            f.write(program("help", "--completion", shell)[0])
+        t = Terminal(["env", "-C", tmp, shell] + (["-f"] if shell == "zsh" else ["--norc", "--noprofile"]),
+                     env={"PS1": "$ ", "TERM": "vt100", "HOME": tmp})
+        t.send(begin + "; echo rea\\dy\n")
+        check(t.wait("\nready"), shell, t.text())
+        for typed, shown in (("llama31 ro\t", "llama31 rope"), ("--posi\t", "--positions"), ("\x15llama31 run --repeat-p\t", "--repeat-penalty"),
+                             ("\x15llama31 help quan\t", "help quantize")):
+            t.send(typed)
+            check(t.wait(shown), shell, repr(typed), t.text())
+        t.send("\x15llama31 rope --positions \t\t\x15echo do\\ne\n")  # a value that no list has
+        check(t.wait("\ndone") and "not found" not in t.text(), shell, t.text())
+        t.close()
 
 
 @test
@@ -131,6 +157,41 @@ def install(tmp):
 
 
 @test
+def dist(tmp):
+    """make dist packs what git has, and the commit, by which it is known where there is no git."""
+    if not shutil.which("git") or subprocess.run(["git", "-C", cli.ROOT, "status"], capture_output=True).returncode:
+        raise Skip("no git here")
+    copy = os.path.join(tmp, "copy")
+    subprocess.run(["git", "clone", "-q", "--shared", cli.ROOT, copy], check=True, capture_output=True)
+    r = subprocess.run(["make", "-s", "-C", copy, "CC=/nonexistent", "dist"], capture_output=True, text=True)
+    check(r.returncode == 0 and not r.stderr, r.stderr)
+    name = "llama31-" + open(os.path.join(cli.ROOT, "VERSION")).read().strip()
+    with tarfile.open(os.path.join(copy, name + ".tar.gz")) as f:
+        packed = {n[len(name) + 1:] for n in f.getnames() if not f.getmember(n).isdir()}
+        commit = f.extractfile(name + "/COMMIT").read().decode().strip()
+    listed = subprocess.run(["git", "-C", copy, "ls-files"], capture_output=True, text=True).stdout.split()
+    same(packed, set(listed) | {"COMMIT"})
+    check(re.fullmatch("[0-9a-f]{12}", commit), commit)
+
+
+@test
+def package(tmp):
+    """The Debian package holds what make install installs, and depends on what the program is linked with."""
+    if not shutil.which("dpkg-deb") or not os.path.exists(os.path.join(cli.ROOT, "llama31")):
+        raise Skip("no dpkg-deb, or no ./llama31")
+    r = subprocess.run([os.path.join(cli.ROOT, "packaging", "deb.sh"), tmp], capture_output=True, text=True)
+    check(r.returncode == 0 and not r.stderr, r.stderr)
+    deb, = [os.path.join(tmp, f) for f in os.listdir(tmp)]
+    subprocess.run(["dpkg-deb", "-x", deb, os.path.join(tmp, "root")], check=True)
+    installed = os.path.join(tmp, "root", "usr")
+    same(program("--version", program=os.path.join(installed, "bin/llama31"))[0], program("--version")[0])
+    for name in ("share/man/man1/llama31.1.gz", "share/doc/llama31/copyright", "share/zsh/site-functions/_llama31"):
+        check(os.path.getsize(os.path.join(installed, name)) > 0, name)
+    depends = subprocess.run(["dpkg-deb", "-f", deb, "Depends"], capture_output=True, text=True).stdout
+    check(re.match(r"libc6 \(>= \d+\.\d+\)", depends), depends)
+
+
+@test
 def spellings(tmp):
     """llama.cpp's options: the same, ignored with a note under -v, refused with the reason."""
     args = ["-t", "1", "-n", "4", "--temp", "0", "Once upon a time"]
@@ -149,7 +210,7 @@ def spellings(tmp):
     same(program("run", "-tb", "1", "--chat-template", "none", *args)[0], program("run", "--template", "none", *args)[0])
     for option, why in [(("--device", "CUDA0"), "no GPU here"), (("-hf", "a/b"), "downloads nothing"),
                         (("-ctk", "f16", "-ctv", "q8_0"), "one type"), (("--mirostat", "2"), "--top-p"),
-                        (("--port", "80"), "no server"), (("--rope-freq-scale", "0"), "expected a number")]:
+                        (("--port", "80"), "no server"), (("-jf", "s.json"), "@FILE"), (("--rope-freq-scale", "0"), "expected a number")]:
         err = program("run", *option, "x", code=2)[1]
         check(why in err and option[-2] in err and err.count("\n") == 1, err)
 
@@ -161,6 +222,7 @@ def suggestions(tmp):
                          ("-x", None), ("-nn", None), ("--zzzzzz", None)]:
         err = program("run", option, "1", code=2)[1]
         check(("did you mean %s " % hint in err) if hint else "did you mean" not in err, option, err)
+    check("scripts/export.py" in program("run", "-m", "no-such.gguf", "x", code=1)[1])
     check("expected a verb, found" in program("-m", "x", code=2)[1])
     check("did you mean batch" in program("batc", code=2)[1])
 

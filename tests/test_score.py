@@ -104,6 +104,26 @@ def choices(cli):
 
 
 @test
+def choices_of_json(cli):
+    """--choices takes a JSON array, for texts with commas; shares, probabilities and means follow from the sums."""
+    prompt, texts = "Once upon a time there was a little", [" girl, and a dog", " boy", ",x"]
+    found = score(cli, "--raw", "--choices", " " + json.dumps(texts), prompt)
+    same([c["text"] for c in found["choices"]], texts)
+    near(sum(c["share"] for c in found["choices"]), 1)
+    best = max(found["choices"], key=lambda c: c["logprob"])
+    same(found["best"], best["text"])
+    for c in found["choices"]:
+        near(c["probability"], math.exp(c["logprob"]))
+        near(c["logprob_per_token"], c["logprob"] / c["n_tokens"])
+        near(c["share"] / best["share"], math.exp(c["logprob"] - best["logprob"]))
+    table = cli.run("score", "--raw", "--choices", json.dumps(texts), prompt)[0].decode().splitlines()
+    same(table[0].split(), ["share", "logprob", "per", "token", "tokens"])
+    same([line.endswith("  *") for line in table[1:]], [c is best for c in found["choices"]])
+    for bad in ("[]", "[1]", '["a",""]', '["a"', '[["a"]]'):
+        cli.refuses(2, "--choices", "score", "--choices", bad, prompt)
+
+
+@test
 def refusals(cli):
     source = cli.write("short", ["A few words."])
     for code, says, *args in ((2, "window", "--perplexity", source), (2, "--choices"),

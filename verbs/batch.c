@@ -241,13 +241,13 @@ static void show_progress(Batch *b, bool is_last) {
     } else if (is_last) {
         progress_end();
     } else {
-        char total[24] = "", eta[32] = "";
+        char total[24] = "", speed[32] = "", eta[32] = "";
         if (b->n_total > n) snprintf(total, sizeof total, "/%ld", b->n_total);
+        if (per_sec > 0) snprintf(speed, sizeof speed, ", %.1f tok/s", per_sec);
         if (left > 0) snprintf(eta, sizeof eta, ", %d:%02d left", (int)left / 60, (int)left % 60);
-        progress_show(b->options, "%ld%s records, %d under way, %llu tokens, %.1f tok/s%s", n,
-                      total, b->n_active,
-                      (unsigned long long)(b->generator.n_prefill + b->generator.n_decode), per_sec,
-                      eta);
+        progress_show(
+            b->options, "%ld%s records, %d under way, %llu tokens%s%s", n, total, b->n_active,
+            (unsigned long long)(b->generator.n_prefill + b->generator.n_decode), speed, eta);
     }
 }
 
@@ -573,10 +573,10 @@ int verb_batch(const Options *o) {
     while (!generate_interrupted) {
         fill_window(b);
         start_waiting(b);
+        show_progress(b, false);
         if (b->n_active) generate_step(&b->generator, b->sequences, b->n_active);
         collect_finished(b);
         write_finished(b);
-        show_progress(b, false);
         if (b->at_end && b->n_window == 0) break;
     }
     Error err;

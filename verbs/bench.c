@@ -263,10 +263,10 @@ static void print_table(const Bench *b, double first_sec) {
     if (b->decode_share > 1.1)
         printf("decode %.1f tokens/s (the weights stay in the cache)", b->decode_per_sec);
     else if (b->decode_per_sec)
-        printf("decode %.1f tokens/s, %.0f %% of what the memory allows (%.1f)", b->decode_per_sec,
-               100 * b->decode_share, most);
+        printf("decode %.1f tokens/s (the memory allows %.1f: %.0f %%)", b->decode_per_sec, most,
+               100 * b->decode_share);
     if (b->prefill_per_sec)
-        printf("%sprefill %.1f tokens/s", b->decode_per_sec ? "; " : "", b->prefill_per_sec);
+        printf("%sprefill %.1f tokens/s", b->decode_per_sec ? ", " : "", b->prefill_per_sec);
     printf("\n\n%s kernels, %d threads, first token %.3f s after opening\n", kernel.name,
            b->model.n_threads, first_sec);
     printf("memory reads %.1f GB/s, %.3f GB of weights a token; %s peak %.0f GFLOP/s\n\n",

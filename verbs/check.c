@@ -27,8 +27,9 @@ static void check_fail(const Part *p, uint64_t row) {
         &err, EXIT_MODEL,
         "%s: tensor %.*s: row %llu: expected finite weights, found an infinite or undefined one",
         c->g->path, SHOWN(p->t->name), (unsigned long long)row);
-#pragma omp critical(check)
+    team_lock();
     if (!c->err.code) c->err = err;
+    team_unlock();
 }
 
 // Scales that are no numbers make weights that are none.

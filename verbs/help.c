@@ -52,12 +52,16 @@ static const char *const exits[] = {"0",   "done",
 static const char *const variables[] = {
     "LLAMA31_MODEL",
     "the model where there is no -m",
+    "LLAMA31_CACHE",
+    "folder of the prefix cache where there is no --cache",
     "LLAMA31_ISA",
     "keeps to slower kernels: scalar, avx2, avx512, amx or neon",
     "LLAMA31_HISTORY",
     "file of what was typed in chat (default ~/.local/state/llama31/history); empty: none is kept",
+    "SOURCE_DATE_EPOCH",
+    "the second since 1970 that chat templates take for now",
     "NO_COLOR",
-    "anything: no colour"};
+    "anything: nothing dim or coloured"};
 #define LENGTH(array) ((int)(sizeof(array) / sizeof *(array)))
 
 const Verb *verb_find(const char *name) {
@@ -257,6 +261,15 @@ static void put_quoted(const char *text, const char *escaped) {
     }
 }
 
+// ":FILE:_files", what stands for a value and where it comes from.
+static void put_zsh_value(const char *value) {
+    printf(":");
+    put_quoted(value, ":\\");
+    printf(":%s", !strcmp(value, "FILE")    ? "_files"
+                  : !strcmp(value, "SHELL") ? "(bash zsh fish)"
+                                            : "");
+}
+
 static int print_zsh(void) {
     OptionText o;
     printf("#compdef llama31\n_llama31() {\n    if (( CURRENT == 2 )); then\n        local -a "
@@ -277,9 +290,14 @@ static int print_zsh(void) {
                 printf(" \\\n        '*%s[", o.names[n]);
                 put_quoted(o.help, "[]\\");
                 printf("]");
-                if (o.value) printf(":%s:%s", o.value, !strcmp(o.value, "FILE") ? "_files" : "");
+                if (o.value) put_zsh_value(o.value);
                 printf("'");
             }
+        if (verbs[i].run == verb_help) {
+            printf(" \\\n        '1:verb:(");
+            put_verbs();
+            printf(")'");
+        }
         printf(" \\\n        '*:file:_files' ;;\n");
     }
     printf("    esac\n}\n_llama31 \"$@\"\n");
@@ -294,6 +312,9 @@ static int print_fish(void) {
         put_quoted(verbs[i].summary, "\\");
         printf("'\n");
     }
+    printf("complete -c llama31 -n '__fish_seen_subcommand_from help' -xa '");
+    put_verbs();
+    printf("'\n");
     for (int i = 0; option_text(i, &o); i++)
         for (int k = 0; k < 3 && o.names[k]; k++) {
             const char *name = o.names[k] + 1 + (o.names[k][1] == '-');
@@ -305,9 +326,10 @@ static int print_fish(void) {
                    : name[1]            ? 'o'
                                         : 's',
                    name,
-                   !o.value                   ? ""
-                   : !strcmp(o.value, "FILE") ? " -rF"
-                                              : " -x");
+                   !o.value                    ? ""
+                   : !strcmp(o.value, "FILE")  ? " -rF"
+                   : !strcmp(o.value, "SHELL") ? " -xa 'bash zsh fish'"
+                                               : " -x");
             put_quoted(o.help, "\\");
             printf("'\n");
         }

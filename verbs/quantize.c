@@ -149,23 +149,23 @@ typedef struct {
 
 // The first failure is the one that is told.
 static void job_fail(Job *job, const Error *err) {
-#pragma omp critical(quantize)
+    team_lock();
     if (!job->err.code) job->err = *err;
+    team_unlock();
 }
 
 // Counts the bytes of a piece, and says so a few times a second.
 static void progress(Job *job, uint64_t bytes) {
-#pragma omp critical(quantize)
-    {
-        job->done += bytes;
-        double now = now_sec();
-        if (job->is_shown && (now > job->shown_at + SHOWN_SEC || job->done == job->total)) {
-            fprintf(stderr, "\rquantize %3.0f%%  %.1f of %.1f GB%s",
-                    100.0 * (double)job->done / (double)job->total, (double)job->done * 1e-9,
-                    (double)job->total * 1e-9, job->done == job->total ? "\n" : "");
-            job->shown_at = now;
-        }
+    team_lock();
+    job->done += bytes;
+    double now = now_sec();
+    if (job->is_shown && (now > job->shown_at + SHOWN_SEC || job->done == job->total)) {
+        fprintf(stderr, "\rquantize %3.0f%%  %.1f of %.1f GB%s",
+                100.0 * (double)job->done / (double)job->total, (double)job->done * 1e-9,
+                (double)job->total * 1e-9, job->done == job->total ? "\n" : "");
+        job->shown_at = now;
     }
+    team_unlock();
 }
 
 // Converts and writes one piece.
@@ -174,10 +174,10 @@ static void piece_run(void *arg, int i) {
     const GgufTensor *t = w->t;
     Job *job = w->job;
     Error err;
-    int failure;
-#pragma omp atomic read
-    failure = job->err.code;
-    if (failure) return;
+    team_lock();
+    bool has_failed = job->err.code;
+    team_unlock();
+    if (has_failed) return;
 
     uint64_t first = (uint64_t)i * w->step;
     size_t cols = (size_t)t->dims[0],

@@ -41,10 +41,7 @@ static void print_json(const Engine *e, const Sequence *s, int n) {
 static void run_choices(const Engine *e, Generator *g, Guide *guide, Request *r, Sequence *s,
                         int n) {
     Sequence *all[MAX_ANSWERS];
-    sequence_start(s, g, r, session_new(&e->model.kv));
-    all[0] = s;
-    while (s->finish == FINISH_NONE && s->n_fed < r->n_prompt && generate_step(g, all, 1)) {
-    }
+    answer_read(e->options, g, all[0] = s, r, session_new(&e->model.kv));
     int n_shared = s->session->n_tokens < r->n_prompt ? s->session->n_tokens : r->n_prompt - 1;
     for (int i = 1; i < n; i++) {
         Session *session = session_fork(s->session, n_shared); // fewer after an interrupt

@@ -33,6 +33,8 @@ typedef struct {
     Cache *cache;
     int parallel, chunk;
     double start;
+    uint64_t n_read, n_all; // tokens fed, and to be fed in all (0: nobody knows)
+    double reading_since;
 } Scorer;
 
 // Feeds as many tokens of a job as there is room for. Returns how many there would be without the
@@ -45,6 +47,7 @@ static int feed_job(Scorer *s, Job *job) {
     n = workspace_feed(s->workspace, job->session, job->ids.data + begin, n, wanted, &err);
     if (n < 0) die_error(&err);
     job->n_fed += n;
+    s->n_read += (uint64_t)n;
     job->n_wanted = n > wanted ? n - wanted : 0;
     return n_before + n;
 }
@@ -54,7 +57,8 @@ static const float *take_logprobs(const Scorer *s, Job *job, const float *logits
     int n_vocab = s->engine.model.config.vocab_size;
     for (int i = job->n_fed - job->n_wanted; i < job->n_fed; i++, logits += n_vocab) {
         float logprob = logits_logprob(logits, n_vocab, job->ids.data[i + 1]);
-        if (!(logprob - logprob == 0)) die(EXIT_RUNTIME, "the logits hold NaN or infinity");
+        if (!(logprob - logprob == 0))
+            progress_end(), die(EXIT_RUNTIME, "the logits hold NaN or infinity");
         job->logprob += (double)logprob;
     }
     job->n_wanted = 0;
@@ -64,12 +68,19 @@ static const float *take_logprobs(const Scorer *s, Job *job, const float *logits
 // Runs all jobs to their end. The sum of a job has the same order whatever it is packed with.
 static void run_jobs(Scorer *s, Job *const *jobs, int n) {
     for (int first = 0; first < n;) {
+        progress_read(s->engine.options, s->n_read, s->n_all, s->reading_since);
         int end = n < first + s->parallel ? n : first + s->parallel, like = 0;
         for (int i = first; i < end; i++) like = feed_job(s, jobs[i]);
         const float *logits = model_forward(&s->engine.model, s->workspace, n == 1 ? like : 0);
         for (int i = first; i < end; i++) logits = take_logprobs(s, jobs[i], logits);
         while (first < n && jobs[first]->n_fed >= jobs[first]->ids.len - 1) first++;
     }
+}
+
+// From here on progress is shown, towards n_all tokens.
+static void expect_tokens(Scorer *s, uint64_t n_all) {
+    s->n_read = 0, s->n_all = n_all;
+    s->reading_since = now_sec();
 }
 
 // Everything scores in one workspace: as many logits at a time as LOGITS_BYTES hold.
@@ -181,6 +192,7 @@ static void score_perplexity(Scorer *s) {
                 "{\"text\"} for short texts)",
                 p.n_ctx, p.ids.len);
     }
+    expect_tokens(s, (uint64_t)(is_texts ? 0 : p.ids.len / p.n_ctx * (p.n_ctx - 1)));
     count_jobs(s, &p, is_texts ? next_text : next_window, is_texts ? 4 * s->parallel : s->parallel);
     if (!p.n_tokens) die(EXIT_RUNTIME, "%s: nothing to score", o->perplexity);
     double perplexity = exp(p.nll / (double)p.n_tokens), sec = now_sec() - s->start;
@@ -309,6 +321,7 @@ static void answer_questions(Scorer *s, Question *questions, int n) {
             q->prompt.n_taken =
                 cache_take(s->cache, q->prompt.session, q->prompt.ids.data, q->n_shared);
         q->prompt.n_fed = q->prompt.n_taken;
+        if (s->n_all) s->n_all -= (uint64_t)q->prompt.n_taken;
     }
     run_jobs(s, jobs, n_jobs);
     for (int i = 0; has_cache && i < n; i++) cache_keep(s->cache, questions[i].prompt.session, 0);
@@ -358,6 +371,9 @@ static void score_choices(Scorer *s) {
     prompt_read(s->engine.options, &prompt);
     engine_settle(s->engine.options);
     question_encode(s, &q, buffer_str(&prompt));
+    uint64_t n_tokens = (uint64_t)q.n_shared - 1;
+    for (int i = 0; i < q.n; i++) n_tokens += (uint64_t)(q.choices[i].ids.len - q.n_shared);
+    expect_tokens(s, n_tokens);
     answer_questions(s, &q, 1);
     buffer_free(&prompt);
 }
@@ -388,6 +404,7 @@ static void score_questions(Scorer *s) {
     Question *questions = xalloc((size_t)s->parallel, sizeof *questions);
     lines_open(&l, s->engine.options->file, MAX_LINE);
     engine_settle(s->engine.options);
+    expect_tokens(s, 0);
     while (state != LINE_END) {
         int n = 0;
         for (; n < s->parallel; n++) {

@@ -132,7 +132,7 @@ int flock(int fd, int how);
 int fcntl(int fd, int command, ...);
 ssize_t pread(int fd, void *out, size_t n, off_t at);
 ssize_t pwrite(int fd, const void *data, size_t n, off_t at);
-int pipe2(int fds[2], int flags);
+int pipe(int fds[2]);
 int poll(struct pollfd *fds, unsigned n, int timeout_ms);
 void *mmap(void *at, size_t n, int protection, int flags, int fd, off_t offset);
 int munmap(void *p, size_t n);
