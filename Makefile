@@ -23,9 +23,11 @@ endif
 FLAGS   := -std=c11 -D_GNU_SOURCE -D_FILE_OFFSET_BITS=64 -Wall -Wextra -Wpedantic -fno-math-errno -ffp-contract=off \
            $(FLAGS_EXTRA) -DVERSION='"$(VERSION)"' $(OPENMP) $(if $(HARDLINK),$(HARDEN))
 
-# What only some systems have; none where the sandbox does not know the numbers of its calls, and for sanitizers.
-GUARD   ?= $(if $(findstring openbsd,$(TARGET)),openbsd,$(if $(findstring linux,$(TARGET)),$(if \
-             $(or $(findstring x86_64,$(TARGET)),$(findstring aarch64,$(TARGET))),linux,none),none))
+# What only some systems have; none where the sandbox does not know the numbers of its calls, where the kernel's headers
+# are missing or old, and for sanitizers.
+LINUX64 := $(and $(findstring linux,$(TARGET)),$(or $(findstring x86_64,$(TARGET)),$(findstring aarch64,$(TARGET))))
+GUARD   ?= $(if $(findstring openbsd,$(TARGET)),openbsd,$(or $(if $(LINUX64),$(shell \
+             $(CC) -E -include linux/landlock.h -x c /dev/null >/dev/null 2>&1 && echo linux)),none))
 $(BUILD)/base/guard_linux.o: ISA := -DSECCOMP_ARCH=AUDIT_ARCH_$(if $(findstring x86_64,$(TARGET)),X86_64,AARCH64)
 
 SYSTEM  := $(if $(findstring linux,$(TARGET)),linux,$(if $(findstring mingw,$(TARGET)),windows,bsd))

@@ -285,7 +285,7 @@ void json_put_string(Buffer *out, const char *before, Str s) {
 }
 
 void json_put_number(Buffer *out, const char *before, double x) {
-    char text[32];
+    char text[40];
     buffer_puts(out, before);
     bool is_normal = x >= 0x1p-1022 ||
                      x <= -0x1p-1022; // then %.15g prints the shortest form of 15 digits or less

@@ -26,6 +26,7 @@ enum {
     O_NOCTTY = 0,
     O_NOFOLLOW = 0,
     F_GETFD = 1,
+    F_GETFL = 3,
     F_SETFL = 4,
     AT_FDCWD = -100,
     AT_SYMLINK_NOFOLLOW = 0,
