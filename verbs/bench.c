@@ -20,9 +20,9 @@ typedef struct {
     int chunk, rounds;
     double read_gb, peak_gflop; // probes
     bool is_json, is_first;
-    Buffer table;                          // of results, which the verdict stands before
-    double decode_per_sec, decode_share;   // of the first test of each kind; share of the memory's
-    double prefill_per_sec, prefill_share; // bandwidth, and of the peak
+    Buffer table;                        // of results, which the verdict stands before
+    double decode_per_sec, decode_share; // of the first such test; share of the memory's bandwidth
+    double prefill_per_sec;              // of the longest
     const Options *options;
 } Bench;
 
@@ -128,7 +128,7 @@ static void report(Bench *b, const char *test, int n_tokens, int depth, int batc
         if (*test == 'd' && !b->decode_per_sec)
             b->decode_per_sec = 1 / sec_per_token, b->decode_share = gb / b->read_gb;
         if (*test == 'p') // the longest
-            b->prefill_per_sec = 1 / sec_per_token, b->prefill_share = gflop / b->peak_gflop;
+            b->prefill_per_sec = 1 / sec_per_token;
     }
     fflush(stdout);
     b->is_first = false;
@@ -257,16 +257,19 @@ static void run_tests(Bench *b, const char *list) {
     }
 }
 
+// Digits behind the point of a speed.
+static int digits(double per_sec) { return per_sec < 1000; }
+
 // What a person wants to know, then the figures.
 static void print_table(const Bench *b, double first_sec) {
     double most = b->read_gb / model_decode_gb(&b->model);
+    double decode = b->decode_per_sec, prefill = b->prefill_per_sec;
     if (b->decode_share > 1.1)
-        printf("decode %.1f tokens/s (the weights stay in the cache)", b->decode_per_sec);
-    else if (b->decode_per_sec)
-        printf("decode %.1f tokens/s (the memory allows %.1f: %.0f %%)", b->decode_per_sec, most,
-               100 * b->decode_share);
-    if (b->prefill_per_sec)
-        printf("%sprefill %.1f tokens/s", b->decode_per_sec ? ", " : "", b->prefill_per_sec);
+        printf("decode %.*f tokens/s (the weights stay in the cache)", digits(decode), decode);
+    else if (decode)
+        printf("decode %.*f tokens/s (the memory allows %.*f: %.0f %%)", digits(decode), decode,
+               digits(most), most, 100 * b->decode_share);
+    if (prefill) printf("%sprefill %.*f tokens/s", decode ? ", " : "", digits(prefill), prefill);
     printf("\n\n%s kernels, %d threads, first token %.3f s after opening\n", kernel.name,
            b->model.n_threads, first_sec);
     printf("memory reads %.1f GB/s, %.3f GB of weights a token; %s peak %.0f GFLOP/s\n\n",

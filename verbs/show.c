@@ -93,13 +93,12 @@ static void print_model(const Model *m, const Options *o) {
     const Config *c = &m->config;
     const RopeParams *r = &m->rope;
     if (context == 0) context = c->max_context < ROOMY_CONTEXT ? c->max_context : ROOMY_CONTEXT;
-    printf(
-        "%-14s%d layers, dim %d, FFN %d, %d heads of %d, %d KV heads, vocabulary %d, context %d\n",
-        "shape", c->n_layers, c->dim, c->hidden_dim, c->n_heads, c->head_dim, c->n_kv_heads,
-        c->vocab_size, c->max_context);
-    printf("%-14s%s, norm eps %g\n", "output",
+    printf("%-14s%d layers, dim %d, FFN %d, %d heads of %d, %d KV heads\n", "shape", c->n_layers,
+           c->dim, c->hidden_dim, c->n_heads, c->head_dim, c->n_kv_heads);
+    printf("%-14svocabulary %d, %s, norm eps %g\n", "output", c->vocab_size,
            m->output.data == m->embed.data ? "tied to the embedding" : "own matrix",
            (double)c->norm_eps);
+    printf("%-14s%d positions\n", "context", c->max_context);
     printf("%-14stheta %g, rule %s", "rope", r->theta, rope_rule_name(r->rule));
     if (r->rule != ROPE_NONE && r->rule != ROPE_FILE)
         printf(", factor %g, original context %d", r->factor, r->orig_ctx);
@@ -107,18 +106,18 @@ static void print_model(const Model *m, const Options *o) {
     print_types(&m->file);
     double kv = (double)kv_position_bytes(&m->kv), weights = (double)model_weight_bytes(m);
     char w[24], k[24];
-    printf("%-14sweights %s (file pages) + KV cache %s for %d positions (%s, %.1f KiB each)\n",
-           "memory", scaled(w, weights, "B"), scaled(k, kv * context, "B"), context,
-           type_info(m->kv.type)->name, kv / 1024);
+    printf("%-14sweights %s (file pages)\n", "memory", scaled(w, weights, "B"));
+    printf("%-14s%s for %d positions (%s, %.1f KiB each)\n", "KV cache",
+           scaled(k, kv * context, "B"), context, type_info(m->kv.type)->name, kv / 1024);
     printf("%-14s%s, %d threads\n", "kernels", kernel.name, m->n_threads);
     double gb = model_decode_gb(m);
     size_t probe = weights < LEAST_PROBE  ? LEAST_PROBE
                    : weights < MOST_PROBE ? (size_t)weights
                                           : MOST_PROBE;
     double bandwidth = o->bandwidth > 0 ? o->bandwidth : bench_read_gb(m->n_threads, probe);
-    printf("%-14s%s of weights a token; %.1f GB/s of memory (%s) allow %.1f tokens/s\n", "decode",
-           scaled(w, gb * 1e9, "B"), bandwidth, o->bandwidth > 0 ? "--bandwidth" : "measured",
-           bandwidth / gb);
+    printf("%-14s%.1f tokens/s at most: %s a token, memory %.1f GB/s (%s)\n", "decode",
+           bandwidth / gb, scaled(w, gb * 1e9, "B"), bandwidth,
+           o->bandwidth > 0 ? "--bandwidth" : "measured");
 }
 
 static int print_json(const Model *m, const Gguf *g) {
