@@ -90,7 +90,7 @@ FormatKind format_find(Str name, const char **pattern, uint32_t *max) {
 #define EXP3 "[eE]([+-]?[12][0-9]{2}|[+-]?30[0-7])"
 // As json.dumps writes what is below 1e-4 or from 1e16 on.
 #define TINY "[1-9](\\.[0-9]{1,16})?e-(0[5-9]|[1-9][0-9]|[12][0-9]{2}|30[0-7])"
-#define HUGE "[1-9](\\.[0-9]{1,16})?e\\+(1[6-9]|[2-9][0-9]|[12][0-9]{2}|30[0-7])"
+#define VAST "[1-9](\\.[0-9]{1,16})?e\\+(1[6-9]|[2-9][0-9]|[12][0-9]{2}|30[0-7])"
 
 // A positive double in decimal: digits before the point without leading zeros (but "0"), behind it
 // without trailing.
@@ -165,7 +165,7 @@ static void put_up_to(Buffer *out, double x, bool is_out) {
     buffer_puts(out, ")");
 }
 
-#define MAGNITUDE "(" DIGITS PART "?|" TINY "|" HUGE ")"
+#define MAGNITUDE "(" DIGITS PART "?|" TINY "|" VAST ")"
 
 // `d` keeps the numbers that are (or are not) texts of the expression.
 static bool keep(Dfa *d, const char *pattern, bool is_negated, Budget *budget, Error *err) {

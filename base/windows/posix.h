@@ -60,7 +60,6 @@ enum {
     TCSANOW = 0,
     SA_RESTART = 1
 };
-#undef HUGE // of math.h
 #undef localtime_r
 #undef gmtime_r
 #undef SIG_UNBLOCK
