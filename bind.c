@@ -116,7 +116,7 @@ static bool bind(Binder *b, const char *name, int rows, int cols, Tensor *out) {
     if (!quant_is_supported(t->type))
         return error_set(b->err, EXIT_MODEL,
                          "%s: tensor %s: expected a type this program computes with, found %s",
-                         file->path, name, type_info(t->type)->name);
+                         file->path, name, gguf_strange_type(file, t->type));
     *out = (Tensor){
         t->data, (Type)t->type, rows, cols, quant_row_bytes((Type)t->type, (size_t)cols), NULL};
     b->is_used[t - file->tensors] = true;

@@ -155,8 +155,10 @@ static bool parse_value(Cursor *c, GgufValue *v) {
     return true;
 }
 
-// Where the data starts is not known yet: until then t->data holds the offset.
-static bool parse_tensor(Cursor *c, GgufTensor *t, size_t alignment, size_t *n_weights) {
+// Where the data starts is not known yet: until then t->data holds the offset. `own` has the
+// metadata.
+static bool parse_tensor(Cursor *c, const Gguf *own, GgufTensor *t, size_t alignment,
+                         size_t *n_weights) {
     uint64_t offset, n_dims, type;
     size_t n = 1;
     c->item = (Str){0};
@@ -182,7 +184,8 @@ static bool parse_tensor(Cursor *c, GgufTensor *t, size_t alignment, size_t *n_w
     t->type = (uint32_t)type;
     const TypeInfo *info = type_info(t->type);
     if (!info->block)
-        return refuse(c, c->at - 4, "type", "expected a tensor type, found %u", t->type);
+        return refuse(c, c->at - 4, "type", "expected a tensor type, found %s",
+                      gguf_strange_type(own, t->type));
     if (t->dims[0] % (unsigned)info->block)
         return refuse(c, c->at - 4, "type", "expected rows of a multiple of %d for %s, found %zu",
                       info->block, info->name, (size_t)t->dims[0]);
@@ -319,7 +322,7 @@ static bool parse_file(Gguf *g, GgufShard file, const char *name, Error *err) {
     while (ok && (uint64_t)(g->n_tensors - first) < n_tensors) {
         g->tensors = grow(g->tensors, g->n_tensors, sizeof *g->tensors);
         g->tensors[g->n_tensors].shard = g->n_shards - 1;
-        ok = parse_tensor(&c, &g->tensors[g->n_tensors++], alignment, &n_weights);
+        ok = parse_tensor(&c, &own, &g->tensors[g->n_tensors++], alignment, &n_weights);
     }
     if (ok && g->n_tensors > first)
         ok = place_tensors(&c, g->tensors + first, g->n_tensors - first, alignment);
@@ -504,6 +507,42 @@ Str gguf_text(const Gguf *g, const char *key) {
     Str text;
     Error ignored;
     return gguf_string(g, key, &text, &ignored) ? text : (Str){0};
+}
+
+// Names and numbers: llama.cpp's enum llama_ftype.
+const char *gguf_mixture(const Gguf *g) {
+    static const char *const names[] = {
+        "F32",      "F16",    "Q4_0",    "Q4_1",      "Q4_1_SOME_F16", "Q4_2",     "Q4_3",
+        "Q8_0",     "Q5_0",   "Q5_1",    "Q2_K",      "Q3_K_S",        "Q3_K_M",   "Q3_K_L",
+        "Q4_K_S",   "Q4_K_M", "Q5_K_S",  "Q5_K_M",    "Q6_K",          "IQ2_XXS",  "IQ2_XS",
+        "Q2_K_S",   "IQ3_XS", "IQ3_XXS", "IQ1_S",     "IQ4_NL",        "IQ3_S",    "IQ3_M",
+        "IQ2_S",    "IQ2_M",  "IQ4_XS",  "IQ1_M",     "BF16",          "Q4_0_4_4", "Q4_0_4_8",
+        "Q4_0_8_8", "TQ1_0",  "TQ2_0",   "MXFP4_MOE", "NVFP4",         "Q1_0"};
+    uint64_t number;
+    Error ignored;
+    if (!gguf_u64(g, "general.file_type", &number, &ignored)) return NULL;
+    return number < sizeof names / sizeof *names ? names[number] : NULL;
+}
+
+// Numbers that only ik_llama.cpp gives types.
+enum { IK_FIRST = 97, IK_LAST = 399 };
+
+const char *gguf_strange_type(const Gguf *g, uint32_t type) {
+    static const char *const instead[TYPE_COUNT] = {
+        [4] = "Q4_1",    [5] = "Q4_1",    [9] = "Q8_0",    [15] = "Q8_0",   [31] = "Q4_0",
+        [32] = "Q4_0",   [33] = "Q4_0",   [36] = "IQ4_NL", [37] = "IQ4_NL", [38] = "IQ4_NL",
+        [39] = "Q4_K_M", [40] = "Q4_K_M", [41] = "TQ2_0"};
+    static char text[160];
+    const char *mixture = gguf_mixture(g), *other = type < TYPE_COUNT ? instead[type] : NULL;
+    bool is_ik = type >= IK_FIRST && type <= IK_LAST;
+    char number[16];
+    snprintf(number, sizeof number, "%u", type);
+    snprintf(text, sizeof text, "%s%s%s%s%s%s%s",
+             type_info(type) == type_info(TYPE_COUNT) ? number : type_info(type)->name,
+             is_ik ? " (of ik_llama.cpp; use a mixture that llama.cpp has)" : "",
+             other ? " (use " : "", other ? other : "", other ? ")" : "",
+             mixture ? ", in a mixture named " : "", mixture ? mixture : "");
+    return text;
 }
 
 const GgufValue *gguf_array(const Gguf *g, const char *key, GgufKind item_kind, Error *err) {

@@ -86,6 +86,13 @@ Str gguf_text(const Gguf *g, const char *key);
 // An array whose items are of the given kind; any other is an error.
 const GgufValue *gguf_array(const Gguf *g, const char *key, GgufKind item_kind, Error *err);
 
+// The name of the mixture of types that a file is (general.file_type, as llama.cpp numbers them),
+// or NULL.
+const char *gguf_mixture(const Gguf *g);
+// For a message on a type that cannot be computed with: its name or number, what to use instead and
+// the file's mixture. In memory that the next call takes.
+const char *gguf_strange_type(const Gguf *g, uint32_t type);
+
 // Iterates over the strings of a string array; start with *cursor = v->data. Bounds were checked at
 // open.
 Str gguf_next_string(const uint8_t **cursor);

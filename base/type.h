@@ -32,11 +32,12 @@ typedef enum {
     TYPE_BF16 = 30,
     TYPE_TQ1_0 = 34,
     TYPE_TQ2_0 = 35,
-    TYPE_COUNT = 40 // numbers from here on are unknown
+    TYPE_COUNT = 42 // numbers from here on are unknown
 } Type;
 
-// `block` weights are stored in `bytes` bytes; block is 0 for a number the format does not use.
-// Types that exist but that we cannot compute with have a name and a size only. An integer type is
+// `block` weights are stored in `bytes` bytes; block is 0 for a number that the format does not use,
+// or no longer: such a type has a name only. Types that exist but that we cannot compute with have a
+// name and a size. An integer type is
 // unsigned integers u of 0..most with a scale, and perhaps a minimum, for each `group` of weights:
 // w = scale * (u - offset) - min.
 typedef struct {
@@ -79,7 +80,13 @@ static const TypeInfo type_table[TYPE_COUNT + 1] = {
     [9] = {"Q8_1", 32, 36, 0, 0, 0, false, 0},       [15] = {"Q8_K", 256, 292, 0, 0, 0, false, 0},
     [24] = {"I8", 1, 1, 0, 0, 0, false, 0},          [25] = {"I16", 1, 2, 0, 0, 0, false, 0},
     [26] = {"I32", 1, 4, 0, 0, 0, false, 0},         [27] = {"I64", 1, 8, 0, 0, 0, false, 0},
-    [28] = {"F64", 1, 8, 0, 0, 0, false, 0},    [39] = {"MXFP4", 32, 17, 0, 0, 0, false, 0},
+    [28] = {"F64", 1, 8, 0, 0, 0, false, 0},         [39] = {"MXFP4", 32, 17, 0, 0, 0, false, 0},
+    [40] = {"NVFP4", 64, 36, 0, 0, 0, false, 0},     [41] = {"Q1_0", 128, 18, 0, 0, 0, false, 0},
+    // Names only: what the format has dropped.
+    [4] = {"Q4_2", 0, 0, 0, 0, 0, false, 0},         [5] = {"Q4_3", 0, 0, 0, 0, 0, false, 0},
+    [31] = {"Q4_0_4_4", 0, 0, 0, 0, 0, false, 0},    [32] = {"Q4_0_4_8", 0, 0, 0, 0, 0, false, 0},
+    [33] = {"Q4_0_8_8", 0, 0, 0, 0, 0, false, 0},    [36] = {"IQ4_NL_4_4", 0, 0, 0, 0, 0, false, 0},
+    [37] = {"IQ4_NL_4_8", 0, 0, 0, 0, 0, false, 0},  [38] = {"IQ4_NL_8_8", 0, 0, 0, 0, 0, false, 0},
     [TYPE_COUNT] = {"unknown", 0, 0, 0, 0, 0, false, 0},
 };
 // clang-format on

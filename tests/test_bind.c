@@ -46,6 +46,10 @@ static void gpt(Maker *m) { make_string(m, "general.architecture", "gpt2"); }
 static void wide_q(Maker *m) {
     make_tensor(m, "blk.0.attn_q.weight", TYPE_F32, 64, 128, NULL, 64 * 128 * 4);
 }
+static void mxfp4_q(Maker *m) {
+    make_u32(m, "general.file_type", 38);
+    make_tensor(m, "blk.0.attn_q.weight", 39, 64, 64, NULL, 64 * 2 * 17);
+}
 static void flat_norm(Maker *m) {
     make_tensor(m, "output_norm.weight", TYPE_F32, 32, 1, NULL, 32 * 4);
 }
@@ -79,6 +83,8 @@ static void refusals(void) {
     expect_refusal("general.architecture", gpt, "architecture: expected \"llama\", found \"gpt2\"");
     expect_refusal("blk.0.attn_q.weight", wide_q,
                    "tensor blk.0.attn_q.weight: expected shape (64, 64), found (128, 64)");
+    expect_refusal("blk.0.attn_q.weight", mxfp4_q,
+                   "computes with, found MXFP4 (use Q4_K_M), in a mixture named MXFP4_MOE");
     expect_refusal("output_norm.weight", flat_norm,
                    "tensor output_norm.weight: expected shape (1, 64), found (1, 32)");
     expect_refusal("blk.1.ffn_down.weight", NULL,

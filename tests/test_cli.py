@@ -279,7 +279,10 @@ def json_output():
             tops = [x["logprob"] for x in t["top"]]
             check(len(tops) == 3 and tops == sorted(tops, reverse=True) and t["logprob"] == tops[0] <= 0, t)
     r = run("show", "-m", GOOD, "--json")
-    check(r.code == 0 and json.loads(r.out)["n_layers"] == 2, r)
+    check(r.code == 0 and json.loads(r.out)["n_layers"] == 2 and json.loads(r.out)["mixture"] == "", r)
+    named = path_of("named.gguf", spoilt({"general.file_type": (U32, 15)}))
+    check(b"\nmixture       Q4_K_M\n" in run("show", "-m", named).out)
+    check(json.loads(run("show", "-m", named, "--json").out)["mixture"] == "Q4_K_M")
     r = run("show", "-m", path_of("words.gguf", gguf(VALUES, {})), "--json")
     check(r.code == 0 and json.loads(r.out)["n_tensors"] == 0, r)
 

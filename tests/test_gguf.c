@@ -273,6 +273,7 @@ static void bad_sum(Maker *m, uint64_t n) {
     make_info(m, "w", 1, &n, 24, n);
 }
 static void bad_type(Maker *m, uint64_t type) {
+    make_u32(m, "general.file_type", 38);
     make_info(m, "w", 1, &(uint64_t){256}, (uint32_t)type, 0);
 }
 static void bad_offset(Maker *m, uint64_t offset) {
@@ -353,8 +354,12 @@ static const struct {
     {bad_sum, 0x3FFFFFFFFFFFFFC0u, "v: offset: expected"},
     {bad_type, UINT32_MAX, "w: type: expected a tensor type"},
     {bad_type, TYPE_COUNT, "w: type: expected a tensor type"},
-    {bad_type, 4, "w: type: expected a tensor type, found 4"},
-    {bad_type, 31, "w: type: expected a tensor type, found 31"},
+    {bad_type, 4,
+     "w: type: expected a tensor type, found Q4_2 (use Q4_1), in a mixture named MXFP4_MOE"},
+    {bad_type, 31, "w: type: expected a tensor type, found Q4_0_4_4 (use Q4_0), in"},
+    {bad_type, 38, "w: type: expected a tensor type, found IQ4_NL_8_8 (use IQ4_NL), in"},
+    {bad_type, 42, "w: type: expected a tensor type, found 42, in"},
+    {bad_type, 139, "w: type: expected a tensor type, found 139 (of ik_llama.cpp; use"},
     {bad_offset, UINT64_MAX, "w: offset: expected a multiple of 32"},
     {bad_offset, UINT64_MAX - 31, "w: offset: expected 64 bytes inside"},
     {bad_offset, 1, "w: offset: expected a multiple of 32"},

@@ -315,7 +315,7 @@ static Type *choose_types(const Options *o, const Gguf *g, const Mixture *mixtur
         types[i] = target_type(&plan, t);
         if (types[i] != t->type && !quant_is_supported(t->type))
             die(EXIT_MODEL, "%s: tensor %.*s: %s cannot be read", g->path, (int)t->name.len,
-                t->name.data, type_info(t->type)->name);
+                t->name.data, gguf_strange_type(g, t->type));
         is_again |= types[i] != t->type && quant_is_integer(t->type);
         if (o->is_verbose)
             fprintf(stderr, "%-32s %-8s -> %s\n", shown(t->name), type_info(t->type)->name,

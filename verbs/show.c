@@ -122,6 +122,7 @@ static void print_model(const Model *m, const Options *o) {
 
 static int print_json(const Model *m, const Gguf *g) {
     const Config *c = &m->config;
+    const char *mixture = gguf_mixture(g);
     Buffer name = {0};
     json_put_string(&name, "{\"file\":", str_of(g->path));
     printf("%s,\"n_layers\":%d,\"dim\":%d,\"hidden_dim\":%d,\"n_heads\":%d,\"n_kv_heads\":%d,"
@@ -129,10 +130,11 @@ static int print_json(const Model *m, const Gguf *g) {
            "size\":%d,"
            "\"context\":%d,\"rope_rule\":\"%s\",\"rope_theta\":%g,\"weight_bytes\":%zu,\"kv_bytes_"
            "per_position\":%zu,"
-           "\"kernels\":\"%s\",\"threads\":%d}\n",
+           "\"mixture\":\"%s\",\"kernels\":\"%s\",\"threads\":%d}\n",
            name.data, c->n_layers, c->dim, c->hidden_dim, c->n_heads, c->n_kv_heads, c->head_dim,
            c->vocab_size, c->max_context, rope_rule_name(m->rope.rule), m->rope.theta,
-           model_weight_bytes(m), kv_position_bytes(&m->kv), kernel.name, m->n_threads);
+           model_weight_bytes(m), kv_position_bytes(&m->kv), mixture ? mixture : "", kernel.name,
+           m->n_threads);
     buffer_free(&name);
     return EXIT_OK;
 }
@@ -180,6 +182,7 @@ int verb_show(const Options *o) {
                model.file.n_shards > 1 ? ", sharded" : "");
         Str name = gguf_text(&model.file, "general.name");
         if (name.len) print_string("name", name);
+        if (gguf_mixture(&model.file)) printf("%-14s%s\n", "mixture", gguf_mixture(&model.file));
         print_model(&model, o);
         print_tokenizer(&model.file);
         if (o->show_tensors) print_tensors(&model.file);
