@@ -3,7 +3,7 @@
 #define KERNELS_AVX2_UNPACK_H
 
 #include "isa.h"
-#include "unit.h"
+#include "points.h"
 
 #include <immintrin.h>
 
@@ -36,15 +36,16 @@ INLINE __m256i nibbles(const uint8_t *p) {
     return _mm256_and_si256(both, _mm256_set1_epi8(15));
 }
 
-// 32 bits as bytes of 0 or 16.
-INLINE __m256i fifth_bits(const uint8_t *p) {
+// 32 bits as bytes of 0 or -1.
+INLINE __m256i spread_bits(uint32_t bits) {
     const __m256i byte =
         _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
     const __m256i bit = _mm256_set1_epi64x((long long)0x8040201008040201);
-    int bits;
-    memcpy(&bits, p, 4);
-    __m256i v = _mm256_and_si256(_mm256_shuffle_epi8(_mm256_set1_epi32(bits), byte), bit);
-    return _mm256_and_si256(_mm256_cmpeq_epi8(v, bit), _mm256_set1_epi8(16));
+    __m256i v = _mm256_shuffle_epi8(_mm256_set1_epi32((int)bits), byte);
+    return _mm256_cmpeq_epi8(_mm256_and_si256(v, bit), bit);
+}
+INLINE __m256i fifth_bits(const uint8_t *p) {
+    return _mm256_and_si256(spread_bits(le32(p)), _mm256_set1_epi8(16));
 }
 
 INLINE __m256i iq4_lookup(__m256i index) {
@@ -223,11 +224,53 @@ INLINE void unpack_q3_k(const void *block, QuantBlock *out) {
     _mm256_storeu_ps(out->scale + 8, scales_of(&s1, 32, f16_at(&b->d)));
 }
 
-#define PLAIN(type, name)                                                                          \
-    static void unpack_##name(const void *block, QuantBlock *out) {                                \
-        quant_unpack(TYPE_##type)(block, out);                                                     \
+// The points are loaded one by one: gathers are slow on many machines.
+INLINE void unpack_points(Type type, const void *block, QuantBlock *out) {
+    uint64_t odd[2] = {0};
+    uint16_t d = points_d(type, block);
+#pragma GCC unroll 8
+    for (int g = 0; g < 8; g++) {
+        Points p = points_of(type, block, g);
+        const int8_t *const *e = p.eights, *const *f = p.fours;
+        __m256i v, minus = spread_bits(p.minus);
+        if (has_fours(type))
+            v = _mm256_setr_epi32(four_at(f[0]), four_at(f[1]), four_at(f[2]), four_at(f[3]),
+                                  four_at(f[4]), four_at(f[5]), four_at(f[6]), four_at(f[7]));
+        else
+            v = _mm256_setr_epi64x(eight_at(e[0]), eight_at(e[1]), eight_at(e[2]), eight_at(e[3]));
+        if (is_iq1(type)) // 8 v, less or more one
+            v = _mm256_add_epi8(_mm256_sign_epi8(_mm256_set1_epi8(8), v),
+                                _mm256_or_si256(minus, _mm256_set1_epi8(1)));
+        else
+            v = _mm256_sub_epi8(_mm256_xor_si256(v, minus), minus);
+        store_32(out->q + 32 * g, v);
+        odd[g / 4] |= (uint64_t)p.odd << 16 * (g % 4);
     }
-PLAIN_TYPES(PLAIN)
+    for (int h = 0; h < 2; h++)
+        _mm256_storeu_ps(out->scale + 8 * h,
+                         scales_of(odd + h, 0, f16_at(&d) * points_factor(type)));
+}
+
+#define UNPACK_POINTS(type, name)                                                                  \
+    INLINE void unpack_##name(const void *block, QuantBlock *out) {                                \
+        unpack_points(TYPE_##type, block, out);                                                    \
+    }
+POINT_TYPES(UNPACK_POINTS)
+
+INLINE void unpack_tq1_0(const void *block, QuantBlock *out) {
+    quant_unpack(TYPE_TQ1_0)(block, out);
+}
+
+INLINE void unpack_tq2_0(const void *block, QuantBlock *out) {
+    const BlockTQ2_0 *b = block;
+    for (int s = 0; s < 8; s++) {
+        __m256i v = _mm256_srli_epi16(load_32(b->qs + 32 * (s / 4)), 2 * (s % 4));
+        v = _mm256_and_si256(v, _mm256_set1_epi8(3));
+        store_32(out->q + 32 * s, _mm256_sub_epi8(v, _mm256_set1_epi8(1)));
+    }
+    for (int g = 0; g < GROUPS; g += 8)
+        _mm256_storeu_ps(out->scale + g, _mm256_set1_ps(f16_at(&b->d)));
+}
 
 // 256 columns of a row from column k on; if the row ends in them, what follows is zero.
 INLINE void unpack_unit(Type type, const Tensor *w, const uint8_t *row, int k, QuantBlock *out) {

@@ -3,6 +3,7 @@
 #ifndef KERNELS_AVX512_UNPACK_H
 #define KERNELS_AVX512_UNPACK_H
 
+#include "grids.h"
 #include "isa.h"
 #include "unit.h"
 
@@ -20,6 +21,17 @@ INLINE __mmask16 first(int n) { return (__mmask16)(n >= 16 ? 0xffff : n > 0 ? (1
 
 INLINE uint16_t load_u16(const void *p) {
     uint16_t v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+INLINE uint32_t load_u32(const void *p) {
+    uint32_t v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+INLINE uint64_t load_u64(const void *p) {
+    uint64_t v;
     memcpy(&v, p, sizeof v);
     return v;
 }
@@ -331,20 +343,206 @@ INLINE Unit unpack_q5_1(const void *blocks, Type type) { // OFF 0
     return u;
 }
 
-// By way of its QuantBlock.
-INLINE Unit unpack_plain(const void *block, Type type) {
+// 64 weights: points of a grid by their indices.
+INLINE __m512i eights(int grid_at, __m256i index) {
+    return _mm512_i32gather_epi64(index, grid_eights[grid_at], 8);
+}
+INLINE __m512i fours(int grid_at, __m512i index) {
+    return _mm512_i32gather_epi32(index, grid_fours[grid_at], 4);
+}
+
+// Negated where `minus` has a bit, plus OFF.
+INLINE __m512i put_signs(__m512i points, uint64_t minus, Type type) {
+    points = _mm512_mask_sub_epi8(points, minus, _mm512_setzero_si512(), points);
+    return _mm512_add_epi8(points, _mm512_set1_epi8((char)type_info(type)->offset));
+}
+
+// Twice 28 bits: the signs of eight points, seven each. Each eighth sign makes the number of minus
+// signs even.
+INLINE uint64_t even_signs(uint64_t low, uint64_t high) {
+    uint64_t signs = _pdep_u64(low | high << 28, 0x7f7f7f7f7f7f7f7f);
+    uint64_t parity = signs ^ signs << 4; // ends in the top bit of each byte
+    parity ^= parity << 2;
+    return signs | ((parity ^ parity << 1) & 0x8080808080808080);
+}
+
+// d (2 s + 1) by, for a group of 16 each.
+INLINE __m512 odd_scales(__m512i s, uint16_t d, float by) {
+    __m512 odd = _mm512_fmadd_ps(_mm512_cvtepi32_ps(s), _mm512_set1_ps(2 * by), _mm512_set1_ps(by));
+    return _mm512_mul_ps(odd, f16_to_all(d));
+}
+
+// 16 nibbles to dwords.
+INLINE __m512i nibble_groups(const uint8_t *p) {
+    __m128i v = _mm_loadl_epi64((const void *)p), high = _mm_srli_epi16(v, 4);
+    v = _mm_and_si128(_mm_unpacklo_epi8(v, high), _mm_set1_epi8(15));
+    return _mm512_cvtepu8_epi32(v);
+}
+
+// Eight indices: bytes, with those bits of `high` above them that `mask` keeps, rotated to their
+// place.
+INLINE __m256i join_index(const uint8_t *low, uint32_t high, __m256i rotate, int mask) {
+    __m256i index = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)low));
+    return _mm256_ternarylogic_epi32(_mm256_set1_epi32(mask),
+                                     _mm256_rolv_epi32(_mm256_set1_epi32((int)high), rotate), index,
+                                     0xca); // where the mask is set the second, else the third
+}
+
+INLINE Unit unpack_iq2_xxs(const void *block, Type type) { // OFF 64
+    const BlockIQ2_XXS *b = block;
+    const __m256i bytes = _mm256_setr_epi64x( // 0 to 3 and 8 to 11, each a dword
+        (long long)0xffffff01ffffff00, (long long)0xffffff03ffffff02, (long long)0xffffff09ffffff08,
+        (long long)0xffffff0bffffff0a);
+    __m512i all = _mm512_loadu_si512(b->qs);
     Unit u;
-    QuantBlock b;
-    quant_unpack(type)(block, &b);
-    for (int j = 0; j < 4; j++)
-        u.w[j] = _mm512_add_epi8(_mm512_loadu_si512(b.q + 64 * j),
-                                 _mm512_set1_epi8((char)type_info(type)->offset));
-    u.scale = _mm512_loadu_ps(b.scale);
+    for (int j = 0; j < 4; j++) {
+        const uint8_t *p = b->qs + 16 * j;
+        __m256i two = _mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)p));
+        u.w[j] = put_signs(eights(GRID_IQ2_XXS_AT, _mm256_shuffle_epi8(two, bytes)),
+                           even_signs(load_u32(p + 4) & 0xfffffff, load_u32(p + 12)), type);
+    }
+    u.scale = odd_scales(_mm512_srli_epi32(_mm512_shuffle_epi32(all, 0xf5), 28), b->d, 0.125f);
     return u;
 }
 
-#define PLAIN(type, name)                                                                          \
-    INLINE Unit unpack_##name(const void *block, Type t) { return unpack_plain(block, t); }
-PLAIN_TYPES(PLAIN)
+INLINE Unit unpack_iq2_xs(const void *block, Type type) { // OFF 64
+    const BlockIQ2_XS *b = block;
+    const uint64_t sevens = 0xfe00fe00fe00fe00;
+    Unit u;
+    for (int j = 0; j < 4; j++) {
+        const uint8_t *p = b->qs + 16 * j;
+        __m256i index = _mm256_cvtepu16_epi32(_mm_loadu_si128((const void *)p));
+        uint64_t minus =
+            even_signs(_pext_u64(load_u64(p), sevens), _pext_u64(load_u64(p + 8), sevens));
+        index = _mm256_and_si256(index, _mm256_set1_epi32(511));
+        u.w[j] = put_signs(eights(GRID_IQ2_XS_AT, index), minus, type);
+    }
+    u.scale = odd_scales(nibble_groups(b->scales), b->d, 0.125f);
+    return u;
+}
+
+INLINE Unit unpack_iq2_s(const void *block, Type type) { // OFF 64
+    const BlockIQ2_S *b = block;
+    const __m256i rotate = _mm256_setr_epi32(8, 6, 4, 2, 0, 30, 28, 26);
+    Unit u;
+    for (int j = 0; j < 4; j++) {
+        __m256i index = join_index(b->qs + 8 * j, load_u16(b->qh + 2 * j), rotate, 0x300);
+        u.w[j] = put_signs(eights(GRID_IQ2_S_AT, index), load_u64(b->signs + 8 * j), type);
+    }
+    u.scale = odd_scales(nibble_groups(b->scales), b->d, 0.125f);
+    return u;
+}
+
+INLINE Unit unpack_iq3_xxs(const void *block, Type type) { // OFF 64
+    const BlockIQ3_XXS *b = block;
+    const __m512i twice = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
+    Unit u;
+    for (int j = 0; j < 4; j++) {
+        __m512i index = _mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)(b->qs + 16 * j)));
+        const uint8_t *signs = b->signs + 8 * j;
+        u.w[j] = put_signs(fours(GRID_IQ3_XXS_AT, index),
+                           even_signs(load_u32(signs) & 0xfffffff, load_u32(signs + 4)), type);
+    }
+    __m512i all = _mm512_permutexvar_epi32(twice, _mm512_castsi256_si512(load_32(b->signs)));
+    u.scale = odd_scales(_mm512_srli_epi32(all, 28), b->d, 0.25f);
+    return u;
+}
+
+INLINE Unit unpack_iq3_s(const void *block, Type type) { // OFF 16
+    const BlockIQ3_S *b = block;
+    Unit u;
+    for (int j = 0; j < 4; j++) {
+        __m512i index = _mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)(b->qs + 16 * j)));
+        index =
+            _mm512_mask_add_epi32(index, load_u16(b->qh + 2 * j), index, _mm512_set1_epi32(256));
+        u.w[j] = put_signs(fours(GRID_IQ3_S_AT, index), load_u64(b->signs + 8 * j), type);
+    }
+    uint64_t s = 2 * _pdep_u64(load_u32(b->scales), 0x0f0f0f0f0f0f0f0f) + 0x0101010101010101;
+    u.scale = _mm512_mul_ps(bytes_to_groups(s), f16_to_all(b->d));
+    return u;
+}
+
+// Points of IQ1, -1 to 1: eight times that, one less or more for each eight, plus OFF.
+INLINE __m512i shift_points(__m256i index, unsigned less) {
+    const __m512i table = _mm512_set1_epi16(0x1008), more = _mm512_set1_epi8(9); // 0, of -1, 8, 16
+    __m512i points = _mm512_shuffle_epi8(table, eights(GRID_IQ1_AT, index));
+    return _mm512_add_epi8(points,
+                           _mm512_mask_mov_epi64(more, (__mmask8)less, _mm512_set1_epi8(7)));
+}
+
+INLINE Unit unpack_iq1_s(const void *block, Type type) { // OFF 16
+    (void)type;
+    const BlockIQ1_S *b = block;
+    const __m256i rotate = _mm256_setr_epi32(8, 5, 2, 31, 24, 21, 18, 15);
+    Unit u;
+    for (int j = 0; j < 4; j++) {
+        uint32_t high = load_u32(b->qh + 4 * j);
+        u.w[j] = shift_points(join_index(b->qs + 8 * j, high, rotate, 0x700),
+                              (high >> 15 & 1) * 0x0f + (high >> 31) * 0xf0);
+    }
+    __m128i s = _mm_srli_epi16(_mm_loadu_si128((const void *)b->qh), 12);
+    s = _mm_and_si128(_mm_or_si128(s, _mm_slli_epi16(s, 8)), _mm_set1_epi8(7));
+    u.scale = odd_scales(_mm512_cvtepu8_epi32(s), b->d, 0.125f);
+    return u;
+}
+
+INLINE Unit unpack_iq1_m(const void *block, Type type) { // OFF 16
+    (void)type;
+    const BlockIQ1_M *b = block;
+    const __m256i rotate = _mm256_setr_epi32(8, 4, 0, 28, 24, 20, 16, 12);
+    const uint64_t thirds = 0x0707070707070707, scales = load_u64(b->scales);
+    Unit u;
+    for (int j = 0; j < 4; j++) {
+        uint32_t high = load_u32(b->qh + 4 * j);
+        u.w[j] = shift_points(join_index(b->qs + 8 * j, high, rotate, 0x700),
+                              _pext_u32(high, 0x88888888));
+    }
+    uint64_t s = _pext_u64(scales, 0x0fff0fff0fff0fff);
+    __m128i bytes =
+        _mm_set_epi64x((long long)_pdep_u64(s >> 24, thirds), (long long)_pdep_u64(s, thirds));
+    u.scale = odd_scales(_mm512_cvtepu8_epi32(bytes),
+                         (uint16_t)_pext_u64(scales, 0xf000f000f000f000), 0.125f);
+    return u;
+}
+
+// Five trits of each byte: what a power of three leaves of it, times 3, overflows by.
+INLINE Unit unpack_tq1_0(const void *block, Type type) { // OFF 1
+    (void)type;
+    const BlockTQ1_0 *b = block;
+    const __m512i three = _mm512_set1_epi16(3);
+    uint8_t rest[32] = {0};
+    __m256i t[5], s[5]; // of 32 bytes; of 16 and of the last 4
+    Unit u;
+    memcpy(rest, b->qs + 32, 20);
+    __m512i v = _mm512_slli_epi16(_mm512_cvtepu8_epi16(load_32(b->qs)), 8),
+            r = _mm512_slli_epi16(_mm512_cvtepu8_epi16(load_32(rest)), 8);
+#pragma GCC unroll 5
+    for (int n = 0; n < 5; n++) {
+        t[n] = _mm512_cvtepi16_epi8(_mm512_mulhi_epu16(v, three));
+        s[n] = _mm512_cvtepi16_epi8(_mm512_mulhi_epu16(r, three));
+        v = _mm512_mullo_epi16(v, three);
+        r = _mm512_mullo_epi16(r, three);
+    }
+    __m256i s01 = _mm256_permute2x128_si256(s[0], s[1], 0x20),
+            s23 = _mm256_permute2x128_si256(s[2], s[3], 0x20);
+    __m256i last = _mm256_unpacklo_epi64(_mm256_unpacklo_epi32(s[0], s[1]),
+                                         _mm256_unpacklo_epi32(s[2], s[3])); // high half: of qh
+    u.w[0] = _mm512_inserti64x4(_mm512_castsi256_si512(t[0]), t[1], 1);
+    u.w[1] = _mm512_inserti64x4(_mm512_castsi256_si512(t[2]), t[3], 1);
+    u.w[2] = _mm512_inserti64x4(_mm512_castsi256_si512(t[4]), s01, 1);
+    u.w[3] =
+        _mm512_inserti64x4(_mm512_castsi256_si512(s23), _mm256_blend_epi32(s[4], last, 0xf0), 1);
+    u.scale = f16_to_all(b->d);
+    return u;
+}
+
+INLINE Unit unpack_tq2_0(const void *block, Type type) { // OFF 1
+    (void)type;
+    const BlockTQ2_0 *b = block;
+    Unit u;
+    for (int j = 0; j < 4; j++) u.w[j] = pairs_of_bits(b->qs + 32 * (j / 2), 4 * (j % 2));
+    u.scale = f16_to_all(b->d);
+    return u;
+}
 
 #endif

@@ -15,10 +15,6 @@
     X(IQ4_NL, iq4_nl) X(IQ4_XS, iq4_xs) X(IQ2_XXS, iq2_xxs) X(IQ3_XXS, iq3_xxs) X(IQ3_S, iq3_s) \
     X(IQ1_S, iq1_s) X(TQ1_0, tq1_0) X(TQ2_0, tq2_0)
 #define EACH_INTEGER_TYPE(X) TYPES_OF_16(X) TYPES_OF_32(X)
-// Those without vector code of their own: quant_unpack serves.
-#define PLAIN_TYPES(X) \
-    X(IQ2_XXS, iq2_xxs) X(IQ2_XS, iq2_xs) X(IQ2_S, iq2_s) X(IQ3_XXS, iq3_xxs) X(IQ3_S, iq3_s) \
-    X(IQ1_S, iq1_s) X(IQ1_M, iq1_m) X(TQ1_0, tq1_0) X(TQ2_0, tq2_0)
 #define FLOAT_TYPES(X) X(F32, f32) X(F16, f16) X(BF16, bf16)
 // clang-format on
 

@@ -4,7 +4,7 @@
 #define KERNELS_NEON_UNPACK_H
 
 #include "isa.h"
-#include "unit.h"
+#include "points.h"
 
 #include <arm_neon.h>
 
@@ -115,6 +115,37 @@ INLINE void unpack_q6_k(const uint8_t *p, Block *out) {
     byte_scales(vld1_s8(b->scales + 8), f16_at(&b->d) / 4, out->scale + 2);
 }
 
+// The i-quants made of points.
+INLINE void unpack_points(const uint8_t *p, Type type, Block *out) {
+    const uint8x16_t bit = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
+    const int one_of = type_info(type)->group / 16; // scales
+    uint16_t bits = points_d(type, p);
+    float d = f16_at(&bits) * points_factor(type);
+    uint64_t odd[2] = {0};
+    UNROLL
+    for (int i = 0; i < 16; i++) {
+        Points o = points_of(type, p, i / 2);
+        const int8_t *const *e = o.eights + 2 * (i % 2), *const *f = o.fours + 4 * (i % 2);
+        uint32_t signs = o.minus >> 16 * (i % 2);
+        int8x16_t v,
+            minus = vreinterpretq_s8_u8(vtstq_u8(
+                vcombine_u8(vdup_n_u8((uint8_t)signs), vdup_n_u8((uint8_t)(signs >> 8))), bit));
+        if (has_fours(type))
+            v = vreinterpretq_s8_s32(
+                (int32x4_t){four_at(f[0]), four_at(f[1]), four_at(f[2]), four_at(f[3])});
+        else
+            v = vcombine_s8(vld1_s8(e[0]), vld1_s8(e[1]));
+        if (is_iq1(type)) // 8 v, less or more one
+            out->q[i] = vaddq_s8(vshlq_n_s8(v, 3), vorrq_s8(minus, vdupq_n_s8(1)));
+        else
+            out->q[i] = vsubq_s8(veorq_s8(v, minus), minus);
+        uint64_t s = o.odd >> 8 * (i % 2) & 255;
+        if (i % one_of == 0) odd[i / one_of / 8] |= s << 8 * (i / one_of % 8);
+    }
+    byte_scales(vcreate_s8(odd[0]), d, out->scale);
+    if (one_of == 1) byte_scales(vcreate_s8(odd[1]), d, out->scale + 2);
+}
+
 // What has no vector code.
 INLINE void unpack_other(const uint8_t *p, Type type, Block *out) {
     const int block = type_info(type)->block, group = type_info(type)->group;
@@ -138,6 +169,8 @@ INLINE void unpack_unit(Type type, const Tensor *w, int row, int k, Block *out) 
         unpack_q6_k(p, out);
     else if (type_info(type)->nibbles || type == TYPE_Q8_0 || type == TYPE_Q5_K)
         unpack_pieces(p, type, out);
+    else if (is_points(type))
+        unpack_points(p, type, out);
     else
         unpack_other(p, type, out);
 }

@@ -1,7 +1,6 @@
 // Tensor types: conversions, sizes and unpacking of every block into integers, scales and minima.
 #include "quant.h"
-#include "blocks.h"
-#include "grids.h"
+#include "points.h"
 
 #include <string.h>
 
@@ -195,13 +194,6 @@ static void unpack_q6_k(const void *block, QuantBlock *out) {
     }
 }
 
-// Seven signs; the eighth makes the number of minus signs even.
-static uint32_t even_signs(uint32_t signs) {
-    uint32_t parity = signs ^ signs >> 4;
-    parity ^= parity >> 2;
-    return signs | ((parity ^ parity >> 1) & 1) << 7;
-}
-
 // Eight weights, negated where a bit of `signs` is set: all at once, for bit j becomes 1 in byte j,
 // and -x is ~x + 1 (no byte overflows).
 static void put_signed(int8_t *q, uint64_t point, uint32_t signs) {
@@ -211,125 +203,41 @@ static void put_signed(int8_t *q, uint64_t point, uint32_t signs) {
     memcpy(q, &point, sizeof point);
 }
 
-static uint64_t eight(int index) {
-    uint64_t point;
-    memcpy(&point, grid_eights[index], sizeof point);
-    return point;
+// A point of IQ1 and an eighth more or less: eight times that is whole.
+static void put_shifted(int8_t *q, const int8_t *point, bool is_less) {
+    for (int j = 0; j < 8; j++) q[j] = (int8_t)(8 * point[j] + (is_less ? -1 : 1));
 }
 
-static uint64_t two_fours(int low, int high) {
-    uint32_t halves[2];
-    memcpy(&halves[0], grid_fours[low], 4);
-    memcpy(&halves[1], grid_fours[high], 4);
-    return halves[0] | (uint64_t)halves[1] << 32;
+static uint64_t two_fours(const int8_t *const p[2]) {
+    return (uint32_t)four_at(p[0]) | (uint64_t)four_at(p[1]) << 32;
 }
 
-static uint32_t le32(const uint8_t *p) {
-    return p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
-}
-static uint32_t le16(const uint8_t *p) { return p[0] | (uint32_t)p[1] << 8; }
-
-static void unpack_iq2_xxs(const void *block, QuantBlock *out) {
-    const BlockIQ2_XXS *b = block;
-    float d = f16_to_f32(b->d);
+INLINE void unpack_points(Type type, const void *block, QuantBlock *out) {
+    float d = f16_to_f32(points_d(type, block)) * points_factor(type);
     for (int g = 0; g < 8; g++) {
-        const uint8_t *index = b->qs + 8 * g;
-        uint32_t signs = le32(index + 4);
-        out->scale[2 * g] = out->scale[2 * g + 1] = d * (0.5f + (float)(signs >> 28)) * 0.25f;
-        for (int k = 0; k < 4; k++, signs >>= 7)
-            put_signed(out->q + 32 * g + 8 * k, eight(GRID_IQ2_XXS_AT + index[k]),
-                       even_signs(signs & 127));
-    }
-    memset(out->min, 0, sizeof out->min);
-}
-
-static void unpack_iq2_xs(const void *block, QuantBlock *out) {
-    const BlockIQ2_XS *b = block;
-    float d = f16_to_f32(b->d);
-    for (int i = 0; i < 32; i++) {
-        uint32_t v = le16(b->qs + 2 * i);
-        put_signed(out->q + 8 * i, eight(GRID_IQ2_XS_AT + (int)(v & 511)), even_signs(v >> 9));
-    }
-    for (int g = 0; g < 16; g++)
-        out->scale[g] = d * (0.5f + (float)(b->scales[g / 2] >> 4 * (g % 2) & 15)) * 0.25f;
-    memset(out->min, 0, sizeof out->min);
-}
-
-static void unpack_iq2_s(const void *block, QuantBlock *out) {
-    const BlockIQ2_S *b = block;
-    float d = f16_to_f32(b->d);
-    for (int i = 0; i < 32; i++) {
-        int index = b->qs[i] | (b->qh[i / 4] >> 2 * (i % 4) & 3) << 8;
-        put_signed(out->q + 8 * i, eight(GRID_IQ2_S_AT + index), b->signs[i]);
-    }
-    for (int g = 0; g < 16; g++)
-        out->scale[g] = d * (0.5f + (float)(b->scales[g / 2] >> 4 * (g % 2) & 15)) * 0.25f;
-    memset(out->min, 0, sizeof out->min);
-}
-
-static void unpack_iq3_xxs(const void *block, QuantBlock *out) {
-    const BlockIQ3_XXS *b = block;
-    float d = f16_to_f32(b->d);
-    for (int g = 0; g < 8; g++) {
-        const uint8_t *index = b->qs + 8 * g;
-        uint32_t signs = le32(b->signs + 4 * g);
-        out->scale[2 * g] = out->scale[2 * g + 1] = d * (0.5f + (float)(signs >> 28)) * 0.5f;
-        for (int k = 0; k < 4; k++, signs >>= 7) {
-            uint64_t point =
-                two_fours(GRID_IQ3_XXS_AT + index[2 * k], GRID_IQ3_XXS_AT + index[2 * k + 1]);
-            put_signed(out->q + 32 * g + 8 * k, point, even_signs(signs & 127));
+        Points p = points_of(type, block, g);
+        out->scale[2 * g] = d * (float)(p.odd & 255);
+        out->scale[2 * g + 1] = d * (float)(p.odd >> 8);
+        for (int k = 0; k < 4; k++) {
+            int8_t *q = out->q + 32 * g + 8 * k;
+            uint32_t minus = p.minus >> 8 * k & 255;
+            if (is_iq1(type))
+                put_shifted(q, p.eights[k], minus);
+            else
+                put_signed(q,
+                           has_fours(type) ? two_fours(p.fours + 2 * k)
+                                           : (uint64_t)eight_at(p.eights[k]),
+                           minus);
         }
     }
     memset(out->min, 0, sizeof out->min);
 }
 
-static void unpack_iq3_s(const void *block, QuantBlock *out) {
-    const BlockIQ3_S *b = block;
-    float d = f16_to_f32(b->d);
-    for (int i = 0; i < 32; i++) {
-        int high = b->qh[i / 4] >> 2 * (i % 4);
-        int one = b->qs[2 * i] | (high & 1) << 8, two = b->qs[2 * i + 1] | (high & 2) << 7;
-        put_signed(out->q + 8 * i, two_fours(GRID_IQ3_S_AT + one, GRID_IQ3_S_AT + two),
-                   b->signs[i]);
+#define UNPACK_POINTS(type, name)                                                                  \
+    static void unpack_##name(const void *block, QuantBlock *out) {                                \
+        unpack_points(TYPE_##type, block, out);                                                    \
     }
-    for (int g = 0; g < 16; g++)
-        out->scale[g] = d * (float)(1 + 2 * (b->scales[g / 4] >> 4 * (g / 2 % 2) & 15));
-    memset(out->min, 0, sizeof out->min);
-}
-
-// A point of IQ1 and an eighth more or less: eight times that is whole.
-static void put_shifted(int8_t *q, int index, bool is_less) {
-    for (int j = 0; j < 8; j++)
-        q[j] = (int8_t)(8 * grid_eights[GRID_IQ1_AT + index][j] + (is_less ? -1 : 1));
-}
-
-static void unpack_iq1_s(const void *block, QuantBlock *out) {
-    const BlockIQ1_S *b = block;
-    float d = f16_to_f32(b->d);
-    for (int g = 0; g < 8; g++) {
-        uint32_t high = le16(b->qh + 2 * g);
-        out->scale[2 * g] = out->scale[2 * g + 1] = d * (float)(2 * (high >> 12 & 7) + 1) * 0.125f;
-        for (int k = 0; k < 4; k++)
-            put_shifted(out->q + 32 * g + 8 * k, b->qs[4 * g + k] | (int)(high >> 3 * k & 7) << 8,
-                        high >> 15);
-    }
-    memset(out->min, 0, sizeof out->min);
-}
-
-static void unpack_iq1_m(const void *block, QuantBlock *out) {
-    const BlockIQ1_M *b = block;
-    uint32_t bits = 0; // of the block's scale, four in each word of the others
-    for (int i = 0; i < 4; i++) bits |= (le16(b->scales + 2 * i) >> 12) << 4 * i;
-    float d = f16_to_f32((uint16_t)bits);
-    for (int i = 0; i < 32; i++) {
-        int high = b->qh[i / 2] >> 4 * (i % 2);
-        put_shifted(out->q + 8 * i, b->qs[i] | (high & 7) << 8, high >> 3 & 1);
-    }
-    for (int g = 0; g < 16; g++)
-        out->scale[g] =
-            d * (float)(2 * (le16(b->scales + g / 4 * 2) >> 3 * (g % 4) & 7) + 1) * 0.125f;
-    memset(out->min, 0, sizeof out->min);
-}
+POINT_TYPES(UNPACK_POINTS)
 
 // The digit of base 3 that a power of three brings to the top of a byte: 0 to 2.
 static int trit(uint8_t byte, int power) { return (uint8_t)(byte * power) * 3 >> 8; }
