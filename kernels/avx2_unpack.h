@@ -9,11 +9,7 @@
 
 INLINE __m256i load_32(const void *p) { return _mm256_loadu_si256(p); }
 INLINE void store_32(void *p, __m256i v) { _mm256_storeu_si256(p, v); }
-INLINE float f16_at(const void *p) {
-    uint16_t h;
-    memcpy(&h, p, sizeof h);
-    return _cvtsh_ss(h);
-}
+INLINE float f16_at(const void *p) { return _cvtsh_ss(load_u16(p)); }
 
 // The f16 values of 8 blocks of 32, `stride` bytes apart, each for two groups of 16.
 INLINE void block_scales(const void *blocks, int stride, float sign, float *out) {
@@ -45,7 +41,7 @@ INLINE __m256i spread_bits(uint32_t bits) {
     return _mm256_cmpeq_epi8(_mm256_and_si256(v, bit), bit);
 }
 INLINE __m256i fifth_bits(const uint8_t *p) {
-    return _mm256_and_si256(spread_bits(le32(p)), _mm256_set1_epi8(16));
+    return _mm256_and_si256(spread_bits(load_u32(p)), _mm256_set1_epi8(16));
 }
 
 INLINE __m256i iq4_lookup(__m256i index) {
@@ -177,9 +173,8 @@ INLINE void unpack_q6_k(const void *block, QuantBlock *out) {
 INLINE void unpack_iq4_xs(const void *block, QuantBlock *out) {
     const BlockIQ4_XS *b = block;
     for (int i = 0; i < 8; i++) store_32(out->q + 32 * i, iq4_lookup(nibbles(b->qs + 16 * i)));
-    uint32_t low;
-    memcpy(&low, b->scales_l, 4);
-    uint64_t s = _pdep_u64(low, 0x0f0f0f0f0f0f0f0f) | _pdep_u64(b->scales_h, 0x3030303030303030);
+    uint64_t s = _pdep_u64(load_u32(b->scales_l), 0x0f0f0f0f0f0f0f0f) |
+                 _pdep_u64(b->scales_h, 0x3030303030303030);
     float d = f16_at(&b->d);
     eight_scales(s, d, out->scale);
     for (int g = 0; g < GROUPS; g += 8)
@@ -194,8 +189,7 @@ INLINE void unpack_q2_k(const void *block, QuantBlock *out) {
         store_32(out->q + 32 * s, _mm256_and_si256(v, _mm256_set1_epi8(3)));
     }
     for (int g = 0; g < GROUPS; g += 8) {
-        uint64_t s, mask = 0x0f0f0f0f0f0f0f0f;
-        memcpy(&s, b->scales + g, 8);
+        uint64_t s = load_u64(b->scales + g), mask = 0x0f0f0f0f0f0f0f0f;
         uint64_t low = s & mask, high = s >> 4 & mask;
         _mm256_storeu_ps(out->scale + g, scales_of(&low, 0, f16_at(&b->d)));
         _mm256_storeu_ps(out->min + g, scales_of(&high, 0, f16_at(&b->dmin)));
@@ -214,10 +208,8 @@ INLINE void unpack_q3_k(const void *block, QuantBlock *out) {
         store_32(out->q + 32 * s,
                  _mm256_sub_epi8(_mm256_and_si256(low, _mm256_set1_epi8(3)), third));
     }
-    uint64_t low, mask = 0x0f0f0f0f0f0f0f0f;
-    uint32_t high, top = 0x30303030;
-    memcpy(&low, b->scales, 8);
-    memcpy(&high, b->scales + 8, 4);
+    const uint64_t low = load_u64(b->scales), mask = 0x0f0f0f0f0f0f0f0f;
+    const uint32_t high = load_u32(b->scales + 8), top = 0x30303030;
     uint64_t s0 = (low & mask) | (high << 4 & top) | (uint64_t)(high << 2 & top) << 32;
     uint64_t s1 = (low >> 4 & mask) | (high & top) | (uint64_t)(high >> 2 & top) << 32;
     _mm256_storeu_ps(out->scale, scales_of(&s0, 32, f16_at(&b->d)));
@@ -234,10 +226,12 @@ INLINE void unpack_points(Type type, const void *block, QuantBlock *out) {
         const int8_t *const *e = p.eights, *const *f = p.fours;
         __m256i v, minus = spread_bits(p.minus);
         if (has_fours(type))
-            v = _mm256_setr_epi32(four_at(f[0]), four_at(f[1]), four_at(f[2]), four_at(f[3]),
-                                  four_at(f[4]), four_at(f[5]), four_at(f[6]), four_at(f[7]));
+            v = _mm256_setr_epi32((int)load_u32(f[0]), (int)load_u32(f[1]), (int)load_u32(f[2]),
+                                  (int)load_u32(f[3]), (int)load_u32(f[4]), (int)load_u32(f[5]),
+                                  (int)load_u32(f[6]), (int)load_u32(f[7]));
         else
-            v = _mm256_setr_epi64x(eight_at(e[0]), eight_at(e[1]), eight_at(e[2]), eight_at(e[3]));
+            v = _mm256_setr_epi64x((int64_t)load_u64(e[0]), (int64_t)load_u64(e[1]),
+                                   (int64_t)load_u64(e[2]), (int64_t)load_u64(e[3]));
         if (is_iq1(type)) // 8 v, less or more one
             v = _mm256_add_epi8(_mm256_sign_epi8(_mm256_set1_epi8(8), v),
                                 _mm256_or_si256(minus, _mm256_set1_epi8(1)));
@@ -257,8 +251,28 @@ INLINE void unpack_points(Type type, const void *block, QuantBlock *out) {
     }
 POINT_TYPES(UNPACK_POINTS)
 
+// Five trits of each byte: what a power of three leaves of it, times 3, overflows by.
 INLINE void unpack_tq1_0(const void *block, QuantBlock *out) {
-    quant_unpack(TYPE_TQ1_0)(block, out);
+    const BlockTQ1_0 *b = block;
+    const __m256i three = _mm256_set1_epi16(3), one = _mm256_set1_epi8(1);
+    uint8_t bytes[64] = {0}; // 32 and 16 of five, 4 of four
+    memcpy(bytes, b->qs, 52);
+    for (int h = 0; h < 2; h++) {
+        __m256i v = load_32(bytes + 32 * h), zero = _mm256_setzero_si256();
+        __m256i low = _mm256_unpacklo_epi8(zero, v), high = _mm256_unpackhi_epi8(zero, v);
+        for (int n = 0; n < 5; n++) {
+            v = _mm256_packus_epi16(_mm256_mulhi_epu16(low, three),
+                                    _mm256_mulhi_epu16(high, three));
+            v = _mm256_sub_epi8(v, one);
+            low = _mm256_mullo_epi16(low, three), high = _mm256_mullo_epi16(high, three);
+            if (!h) store_32(out->q + 32 * n, v);
+            if (h) _mm_storeu_si128((void *)(out->q + 160 + 16 * n), _mm256_castsi256_si128(v));
+            int last = _mm256_extract_epi32(v, 4);
+            if (h && n < 4) memcpy(out->q + 240 + 4 * n, &last, 4);
+        }
+    }
+    for (int g = 0; g < GROUPS; g += 8)
+        _mm256_storeu_ps(out->scale + g, _mm256_set1_ps(f16_at(&b->d)));
 }
 
 INLINE void unpack_tq2_0(const void *block, QuantBlock *out) {

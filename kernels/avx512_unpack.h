@@ -19,23 +19,6 @@ typedef Unit (*Unpack)(const void *blocks, Type type);
 // Mask of the first n of 16 lanes.
 INLINE __mmask16 first(int n) { return (__mmask16)(n >= 16 ? 0xffff : n > 0 ? (1 << n) - 1 : 0); }
 
-INLINE uint16_t load_u16(const void *p) {
-    uint16_t v;
-    memcpy(&v, p, sizeof v);
-    return v;
-}
-
-INLINE uint32_t load_u32(const void *p) {
-    uint32_t v;
-    memcpy(&v, p, sizeof v);
-    return v;
-}
-INLINE uint64_t load_u64(const void *p) {
-    uint64_t v;
-    memcpy(&v, p, sizeof v);
-    return v;
-}
-
 INLINE float f16_at(const void *p) {
     return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(load_u16(p))));
 }
@@ -166,9 +149,8 @@ INLINE Unit unpack_iq4_xs(const void *block, Type type) { // OFF 128
     Unit u;
     for (int j = 0; j < 4; j++)
         u.w[j] = iq4_plus_128(block_nibbles(b->qs + 32 * j, b->qs + 32 * j + 16));
-    uint32_t low;
-    memcpy(&low, b->scales_l, 4);
-    uint64_t s = _pdep_u64(low, 0x0f0f0f0f0f0f0f0f) | _pdep_u64(b->scales_h, 0x3030303030303030);
+    uint64_t s = _pdep_u64(load_u32(b->scales_l), 0x0f0f0f0f0f0f0f0f) |
+                 _pdep_u64(b->scales_h, 0x3030303030303030);
     u.scale =
         _mm512_mul_ps(_mm512_sub_ps(bytes_to_groups(s), _mm512_set1_ps(32)), f16_to_all(b->d));
     return u;
@@ -180,10 +162,8 @@ INLINE Unit unpack_iq4_xs(const void *block, Type type) { // OFF 128
 INLINE void k_scales(Unit *u, const void *block) {
     const __m512i of_d = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, 1, 1);
     const __m512i of_scale = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 8, 8, 9, 9, 10, 10, 11, 11);
-    uint64_t a;
-    uint32_t b;
-    memcpy(&a, (const char *)block + 4, 8);
-    memcpy(&b, (const char *)block + 12, 4);
+    uint64_t a = load_u64((const char *)block + 4);
+    uint32_t b = load_u32((const char *)block + 12);
     uint64_t first_four = a & 0x3f3f3f3f3f3f3f3f;
     uint64_t last_four =
         ((b | (uint64_t)b << 28) & 0x0f0f0f0f0f0f0f0f) | (a >> 2 & 0x3030303030303030);
@@ -290,10 +270,8 @@ INLINE Unit unpack_q3_k(const void *block, Type type) { // OFF 4
         __mmask64 bit = _mm512_test_epi8_mask(third, halves(0x0101 << 2 * j, 0x0202 << 2 * j));
         u.w[j] = _mm512_mask_add_epi8(v, bit, v, _mm512_set1_epi8(4));
     }
-    uint64_t low;
-    uint32_t high;
-    memcpy(&low, b->scales, 8);
-    memcpy(&high, b->scales + 8, 4);
+    uint64_t low = load_u64(b->scales);
+    uint32_t high = load_u32(b->scales + 8);
     uint64_t s0 = (low & 0x0f0f0f0f0f0f0f0f) | (high << 4 & 0x30303030) |
                   (uint64_t)(high << 2 & 0x30303030) << 32;
     uint64_t s1 = (low >> 4 & 0x0f0f0f0f0f0f0f0f) | (high & 0x30303030) |
@@ -316,10 +294,8 @@ INLINE Unit unpack_q4_1(const void *blocks, Type type) { // OFF 0
 
 // The fifth bits of two blocks of 32.
 INLINE __m512i add_fifth(__m512i nibbles, const uint8_t *a, const uint8_t *b) {
-    uint32_t low, high;
-    memcpy(&low, a, 4);
-    memcpy(&high, b, 4);
-    return _mm512_mask_add_epi8(nibbles, low | (uint64_t)high << 32, nibbles, _mm512_set1_epi8(16));
+    uint64_t bits = load_u32(a) | (uint64_t)load_u32(b) << 32;
+    return _mm512_mask_add_epi8(nibbles, bits, nibbles, _mm512_set1_epi8(16));
 }
 
 INLINE Unit unpack_q5_0(const void *blocks, Type type) { // OFF 16
@@ -359,7 +335,7 @@ INLINE __m512i put_signs(__m512i points, uint64_t minus, Type type) {
 
 // Twice 28 bits: the signs of eight points, seven each. Each eighth sign makes the number of minus
 // signs even.
-INLINE uint64_t even_signs(uint64_t low, uint64_t high) {
+INLINE uint64_t two_even_signs(uint64_t low, uint64_t high) {
     uint64_t signs = _pdep_u64(low | high << 28, 0x7f7f7f7f7f7f7f7f);
     uint64_t parity = signs ^ signs << 4; // ends in the top bit of each byte
     parity ^= parity << 2;
@@ -399,7 +375,7 @@ INLINE Unit unpack_iq2_xxs(const void *block, Type type) { // OFF 64
         const uint8_t *p = b->qs + 16 * j;
         __m256i two = _mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)p));
         u.w[j] = put_signs(eights(GRID_IQ2_XXS_AT, _mm256_shuffle_epi8(two, bytes)),
-                           even_signs(load_u32(p + 4) & 0xfffffff, load_u32(p + 12)), type);
+                           two_even_signs(load_u32(p + 4) & 0xfffffff, load_u32(p + 12)), type);
     }
     u.scale = odd_scales(_mm512_srli_epi32(_mm512_shuffle_epi32(all, 0xf5), 28), b->d, 0.125f);
     return u;
@@ -413,7 +389,7 @@ INLINE Unit unpack_iq2_xs(const void *block, Type type) { // OFF 64
         const uint8_t *p = b->qs + 16 * j;
         __m256i index = _mm256_cvtepu16_epi32(_mm_loadu_si128((const void *)p));
         uint64_t minus =
-            even_signs(_pext_u64(load_u64(p), sevens), _pext_u64(load_u64(p + 8), sevens));
+            two_even_signs(_pext_u64(load_u64(p), sevens), _pext_u64(load_u64(p + 8), sevens));
         index = _mm256_and_si256(index, _mm256_set1_epi32(511));
         u.w[j] = put_signs(eights(GRID_IQ2_XS_AT, index), minus, type);
     }
@@ -441,7 +417,7 @@ INLINE Unit unpack_iq3_xxs(const void *block, Type type) { // OFF 64
         __m512i index = _mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)(b->qs + 16 * j)));
         const uint8_t *signs = b->signs + 8 * j;
         u.w[j] = put_signs(fours(GRID_IQ3_XXS_AT, index),
-                           even_signs(load_u32(signs) & 0xfffffff, load_u32(signs + 4)), type);
+                           two_even_signs(load_u32(signs) & 0xfffffff, load_u32(signs + 4)), type);
     }
     __m512i all = _mm512_permutexvar_epi32(twice, _mm512_castsi256_si512(load_32(b->signs)));
     u.scale = odd_scales(_mm512_srli_epi32(all, 28), b->d, 0.25f);

@@ -131,8 +131,8 @@ INLINE void unpack_points(const uint8_t *p, Type type, Block *out) {
             minus = vreinterpretq_s8_u8(vtstq_u8(
                 vcombine_u8(vdup_n_u8((uint8_t)signs), vdup_n_u8((uint8_t)(signs >> 8))), bit));
         if (has_fours(type))
-            v = vreinterpretq_s8_s32(
-                (int32x4_t){four_at(f[0]), four_at(f[1]), four_at(f[2]), four_at(f[3])});
+            v = vreinterpretq_s8_s32((int32x4_t){(int32_t)load_u32(f[0]), (int32_t)load_u32(f[1]),
+                                                 (int32_t)load_u32(f[2]), (int32_t)load_u32(f[3])});
         else
             v = vcombine_s8(vld1_s8(e[0]), vld1_s8(e[1]));
         if (is_iq1(type)) // 8 v, less or more one

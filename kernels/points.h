@@ -18,20 +18,6 @@ typedef struct {
     uint32_t odd;   // 2 s + 1 for the scale s of each group of 16, a byte each
 } Points;
 
-INLINE uint32_t le16(const uint8_t *p) { return p[0] | (uint32_t)p[1] << 8; }
-INLINE uint32_t le32(const uint8_t *p) { return le16(p) | le16(p + 2) << 16; }
-
-INLINE int64_t eight_at(const int8_t *p) {
-    int64_t v;
-    memcpy(&v, p, sizeof v);
-    return v;
-}
-INLINE int32_t four_at(const int8_t *p) {
-    int32_t v;
-    memcpy(&v, p, sizeof v);
-    return v;
-}
-
 INLINE bool is_points(Type type) {
 #define IS_TYPE(name, lower) type == TYPE_##name ||
     return POINT_TYPES(IS_TYPE) false;
@@ -52,7 +38,7 @@ INLINE uint32_t odd_of(uint32_t s0, uint32_t s1) { return (s0 | s1 << 8) * 2 + 0
 
 // Group g of 32 weights of a block.
 INLINE Points points_iq2_xxs(const BlockIQ2_XXS *b, int g) {
-    uint32_t v = le32(b->qs + 8 * g + 4);
+    uint32_t v = load_u32(b->qs + 8 * g + 4);
     Points o = {.minus = even_signs(v), .odd = odd_of(v >> 28, v >> 28)};
     for (int k = 0; k < 4; k++) o.eights[k] = grid_eights[GRID_IQ2_XXS_AT + b->qs[8 * g + k]];
     return o;
@@ -62,7 +48,7 @@ INLINE Points points_iq2_xs(const BlockIQ2_XS *b, int g) {
     uint32_t sevens = 0;
     Points o = {.odd = odd_of(b->scales[g] & 15, b->scales[g] >> 4)};
     for (int k = 0; k < 4; k++) {
-        uint32_t v = le16(b->qs + 8 * g + 2 * k);
+        uint32_t v = load_u16(b->qs + 8 * g + 2 * k);
         o.eights[k] = grid_eights[GRID_IQ2_XS_AT + (v & 511)];
         sevens |= (v >> 9) << 7 * k;
     }
@@ -71,7 +57,7 @@ INLINE Points points_iq2_xs(const BlockIQ2_XS *b, int g) {
 }
 
 INLINE Points points_iq2_s(const BlockIQ2_S *b, int g) {
-    Points o = {.minus = le32(b->signs + 4 * g),
+    Points o = {.minus = load_u32(b->signs + 4 * g),
                 .odd = odd_of(b->scales[g] & 15, b->scales[g] >> 4)};
     for (int k = 0; k < 4; k++) {
         int high = b->qh[g] << (8 - 2 * k) & 0x300;
@@ -81,7 +67,7 @@ INLINE Points points_iq2_s(const BlockIQ2_S *b, int g) {
 }
 
 INLINE Points points_iq3_xxs(const BlockIQ3_XXS *b, int g) {
-    uint32_t v = le32(b->signs + 4 * g);
+    uint32_t v = load_u32(b->signs + 4 * g);
     Points o = {.minus = even_signs(v), .odd = odd_of(v >> 28, v >> 28)};
     for (int k = 0; k < 8; k++) o.fours[k] = grid_fours[GRID_IQ3_XXS_AT + b->qs[8 * g + k]];
     return o;
@@ -89,7 +75,7 @@ INLINE Points points_iq3_xxs(const BlockIQ3_XXS *b, int g) {
 
 INLINE Points points_iq3_s(const BlockIQ3_S *b, int g) {
     uint32_t s = b->scales[g / 2] >> 4 * (g % 2) & 15;
-    Points o = {.minus = le32(b->signs + 4 * g), .odd = odd_of(s, s)};
+    Points o = {.minus = load_u32(b->signs + 4 * g), .odd = odd_of(s, s)};
     for (int k = 0; k < 8; k++) {
         int high = b->qh[g] << (8 - k) & 0x100;
         o.fours[k] = grid_fours[GRID_IQ3_S_AT + (b->qs[8 * g + k] | high)];
@@ -98,7 +84,7 @@ INLINE Points points_iq3_s(const BlockIQ3_S *b, int g) {
 }
 
 INLINE Points points_iq1_s(const BlockIQ1_S *b, int g) {
-    uint32_t v = le16(b->qh + 2 * g), s = v >> 12 & 7;
+    uint32_t v = load_u16(b->qh + 2 * g), s = v >> 12 & 7;
     Points o = {.minus = v >> 15 ? UINT32_MAX : 0, .odd = odd_of(s, s)};
     for (int k = 0; k < 4; k++)
         o.eights[k] = grid_eights[GRID_IQ1_AT + (b->qs[4 * g + k] | (v >> 3 * k & 7) << 8)];
@@ -106,7 +92,7 @@ INLINE Points points_iq1_s(const BlockIQ1_S *b, int g) {
 }
 
 INLINE Points points_iq1_m(const BlockIQ1_M *b, int g) {
-    uint32_t v = le16(b->qh + 2 * g), s = le16(b->scales + g / 2 * 2) >> 6 * (g % 2);
+    uint32_t v = load_u16(b->qh + 2 * g), s = load_u16(b->scales + g / 2 * 2) >> 6 * (g % 2);
     Points o = {.odd = odd_of(s & 7, s >> 3 & 7)};
     for (int k = 0; k < 4; k++, v >>= 4) {
         o.eights[k] = grid_eights[GRID_IQ1_AT + (b->qs[4 * g + k] | (v & 7) << 8)];
@@ -127,7 +113,7 @@ INLINE Points points_of(Type type, const void *block, int g) {
 // What the odd numbers are multiplied by: this float16 times a power of two.
 INLINE uint16_t points_d(Type type, const void *block) {
     const uint8_t *p = ((const BlockIQ1_M *)block)->scales; // of whose words it is the high nibbles
-    if (type != TYPE_IQ1_M) return (uint16_t)le16(block);
+    if (type != TYPE_IQ1_M) return (uint16_t)load_u16(block);
     return (uint16_t)(p[1] >> 4 | (p[3] & 0xf0) | (p[5] & 0xf0) << 4 | (p[7] & 0xf0) << 8);
 }
 INLINE float points_factor(Type type) {

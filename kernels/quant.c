@@ -209,7 +209,7 @@ static void put_shifted(int8_t *q, const int8_t *point, bool is_less) {
 }
 
 static uint64_t two_fours(const int8_t *const p[2]) {
-    return (uint32_t)four_at(p[0]) | (uint64_t)four_at(p[1]) << 32;
+    return load_u32(p[0]) | (uint64_t)load_u32(p[1]) << 32;
 }
 
 INLINE void unpack_points(Type type, const void *block, QuantBlock *out) {
@@ -224,9 +224,7 @@ INLINE void unpack_points(Type type, const void *block, QuantBlock *out) {
             if (is_iq1(type))
                 put_shifted(q, p.eights[k], minus);
             else
-                put_signed(q,
-                           has_fours(type) ? two_fours(p.fours + 2 * k)
-                                           : (uint64_t)eight_at(p.eights[k]),
+                put_signed(q, has_fours(type) ? two_fours(p.fours + 2 * k) : load_u64(p.eights[k]),
                            minus);
         }
     }

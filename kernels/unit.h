@@ -18,6 +18,23 @@ enum {
                           // (measured, 1 to 2 KiB)
 };
 
+// Integers in the order of bytes that the format has, and so the machine.
+INLINE uint16_t load_u16(const void *p) {
+    uint16_t v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+INLINE uint32_t load_u32(const void *p) {
+    uint32_t v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+INLINE uint64_t load_u64(const void *p) {
+    uint64_t v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
 INLINE int min_int(int a, int b) { return a < b ? a : b; }
 static inline int n_units(int cols) { return (cols + UNIT - 1) / UNIT; }
 INLINE int unit_bytes(Type type) { return UNIT / type_info(type)->block * type_info(type)->bytes; }
