@@ -1,6 +1,7 @@
 // Every hyper-parameter is checked before anything is sized by it, and every tensor against the
 // shape that follows from them. Weights stay where they lie in the mapping.
 #include "bind.h"
+#include "adapter.h"
 #include "kernels/ops.h"
 
 #include <errno.h>
@@ -39,6 +40,11 @@ static bool read_config(Config *c, const Gguf *g, Error *err) {
     int key_length = 0, value_length = 0;
     double eps;
     if (!gguf_string(g, "general.architecture", &architecture, err)) return false;
+    if (str_is(gguf_text(g, "general.type"), "adapter"))
+        return error_set(err, EXIT_MODEL,
+                         "%s: expected a model, found an adapter (-m takes the model that it was "
+                         "made for, --lora the adapter)",
+                         g->path);
     if (!str_is(architecture, "llama"))
         return error_set(err, EXIT_MODEL,
                          "%s: general.architecture: expected \"llama\", found \"%.*s\"", g->path,
@@ -92,6 +98,35 @@ static bool read_config(Config *c, const Gguf *g, Error *err) {
     return true;
 }
 
+const GgufTensor *tensor_bind(const Gguf *file, const char *name, int rows, int cols, Tensor *out,
+                              Error *err) {
+    const GgufTensor *t = gguf_tensor(file, name);
+    if (!t)
+        return error_set(err, EXIT_MODEL,
+                         "%s: tensor %s: expected shape (%d, %d), found no such tensor", file->path,
+                         name, rows, cols),
+               NULL;
+    if (t->dims[0] != (uint64_t)cols || t->dims[1] != (uint64_t)rows || t->dims[2] != 1 ||
+        t->dims[3] != 1)
+        return error_set(err, EXIT_MODEL,
+                         "%s: tensor %s: expected shape (%d, %d), found (%llu, %llu%s)", file->path,
+                         name, rows, cols, (unsigned long long)t->dims[1],
+                         (unsigned long long)t->dims[0],
+                         t->dims[2] == 1 && t->dims[3] == 1 ? "" : ", ..."),
+               NULL;
+    if (!quant_is_supported(t->type))
+        return error_set(err, EXIT_MODEL,
+                         "%s: tensor %s: expected a type this program computes with, found %s",
+                         file->path, name, gguf_strange_type(file, t->type)),
+               NULL;
+    *out = (Tensor){.data = t->data,
+                    .type = (Type)t->type,
+                    .rows = rows,
+                    .cols = cols,
+                    .row_bytes = quant_row_bytes((Type)t->type, (size_t)cols)};
+    return t;
+}
+
 // State of binding: which of the file's tensors found their place.
 typedef struct {
     Model *model;
@@ -99,28 +134,10 @@ typedef struct {
     bool *is_used; // (n_tensors)
 } Binder;
 
-// A tensor of this shape (rows, cols) and of a type that we compute with.
 static bool bind(Binder *b, const char *name, int rows, int cols, Tensor *out) {
-    const Gguf *file = &b->model->file;
-    const GgufTensor *t = gguf_tensor(file, name);
-    if (!t)
-        return error_set(b->err, EXIT_MODEL,
-                         "%s: tensor %s: expected shape (%d, %d), found no such tensor", file->path,
-                         name, rows, cols);
-    if (t->dims[0] != (uint64_t)cols || t->dims[1] != (uint64_t)rows || t->dims[2] != 1 ||
-        t->dims[3] != 1)
-        return error_set(
-            b->err, EXIT_MODEL, "%s: tensor %s: expected shape (%d, %d), found (%llu, %llu%s)",
-            file->path, name, rows, cols, (unsigned long long)t->dims[1],
-            (unsigned long long)t->dims[0], t->dims[2] == 1 && t->dims[3] == 1 ? "" : ", ...");
-    if (!quant_is_supported(t->type))
-        return error_set(b->err, EXIT_MODEL,
-                         "%s: tensor %s: expected a type this program computes with, found %s",
-                         file->path, name, gguf_strange_type(file, t->type));
-    *out = (Tensor){
-        t->data, (Type)t->type, rows, cols, quant_row_bytes((Type)t->type, (size_t)cols), NULL};
-    b->is_used[t - file->tensors] = true;
-    return true;
+    const GgufTensor *t = tensor_bind(&b->model->file, name, rows, cols, out, b->err);
+    if (t) b->is_used[t - b->model->file.tensors] = true;
+    return t;
 }
 
 // A vector as float32: in the mapping, or widened in memory of the model's own if it is of another
@@ -137,13 +154,17 @@ static bool bind_vector(Binder *b, const char *name, int n, const float **out) {
     return *out = wide, true;
 }
 
-// "NAME.weight", a matrix, and "NAME.bias", which it may have.
+// "NAME.weight", a matrix, "NAME.bias", which it may have, and what adapters add to it.
 static bool bind_matrix(Binder *b, const char *name, int rows, int cols, Tensor *out) {
-    char part[80];
-    snprintf(part, sizeof part, "%s.weight", name);
-    if (!bind(b, part, rows, cols, out)) return false;
-    snprintf(part, sizeof part, "%s.bias", name);
-    return !gguf_tensor(&b->model->file, part) || bind_vector(b, part, rows, &out->bias);
+    Model *m = b->model;
+    char weight[80], bias[80];
+    snprintf(weight, sizeof weight, "%s.weight", name);
+    snprintf(bias, sizeof bias, "%s.bias", name);
+    if (!bind(b, weight, rows, cols, out)) return false;
+    if (gguf_tensor(&m->file, bias) && !bind_vector(b, bias, rows, &out->bias)) return false;
+    for (int i = m->n_adapters; i--;) // each goes in front
+        if (!adapter_bind(&m->adapters[i], weight, out, b->err)) return false;
+    return true;
 }
 
 static bool bind_layer(Binder *b, int layer, Layer *l) {
@@ -231,6 +252,8 @@ static bool bind_all(Binder *b) {
         return false;
     for (int i = 0; i < c->n_layers; i++)
         if (!bind_layer(b, i, &m->layers[i])) return false;
+    for (int i = 0; i < m->n_adapters; i++)
+        if (!adapter_is_bound(&m->adapters[i], b->err)) return false;
     return check_unused(b);
 }
 
@@ -239,6 +262,14 @@ static bool bind_tensors(Model *m, Error *err) {
     bool is_bound = read_vocab_size(m, err) && bind_all(&b);
     free(b.is_used);
     return is_bound;
+}
+
+static bool open_adapters(Model *m, const ModelOptions *o, Error *err) {
+    m->adapters = xalloc((size_t)o->n_adapters + 1, sizeof *m->adapters);
+    for (; m->n_adapters < o->n_adapters; m->n_adapters++)
+        if (!adapter_open(&m->adapters[m->n_adapters], &o->adapters[m->n_adapters], err))
+            return false;
+    return true;
 }
 
 static bool read_rope(Model *m, const ModelOptions *o, Error *err) {
@@ -267,8 +298,8 @@ bool model_bind(Model *m, Gguf *file, const ModelOptions *options, Error *err) {
     m->n_threads = options->n_threads > 0 ? options->n_threads : team_default_threads();
     if (file->n_tensors == 0) {
         error_set(err, EXIT_MODEL, "%s: expected tensors, found a vocabulary only", file->path);
-    } else if (read_config(&m->config, &m->file, err) && bind_tensors(m, err) &&
-               read_rope(m, options, err)) {
+    } else if (read_config(&m->config, &m->file, err) && open_adapters(m, options, err) &&
+               bind_tensors(m, err) && read_rope(m, options, err)) {
         const Config *c = &m->config;
         int type = kv_type_of(options->kv_type, c->head_dim);
         m->kv = (KvShape){c->n_layers, c->n_kv_heads, c->head_dim, (Type)type};
@@ -303,6 +334,8 @@ void model_close(Model *m) {
     free(m->layers);
     for (int i = 0; i < m->n_widened; i++) free(m->widened[i]);
     free(m->widened);
+    for (int i = 0; i < m->n_adapters; i++) adapter_close(&m->adapters[i]);
+    free(m->adapters);
     gguf_close(&m->file);
     *m = (Model){0};
 }

@@ -2,7 +2,7 @@
 #ifndef BIND_H
 #define BIND_H
 
-#include "base/gguf.h"
+#include "adapter.h"
 #include "model.h"
 
 // Options that change how a file is run. Zero-initialise for the defaults.
@@ -13,6 +13,8 @@ typedef struct {
     const char *rope_rule; // NULL: what the file says; the figures below are then ignored where 0
     double rope_theta, rope_scale;
     int rope_orig_ctx;
+    AdapterOption *adapters; // (n_adapters)
+    int n_adapters;
 } ModelOptions;
 
 // Binds the tensors of an opened file (which the model then owns), checking every shape. False with
@@ -20,6 +22,9 @@ typedef struct {
 bool model_bind(Model *m, Gguf *file, const ModelOptions *options, Error *err);
 // Opens a file by path, or the built-in model when path is NULL.
 bool model_open(Model *m, const char *path, const ModelOptions *options, Error *err);
+// A tensor of this shape (rows, cols) and of a type that we compute with. NULL with err (exit 3).
+const GgufTensor *tensor_bind(const Gguf *file, const char *name, int rows, int cols, Tensor *out,
+                              Error *err);
 // Only the file: for verbs that need metadata or a vocabulary.
 bool model_open_file(Gguf *g, const char *path, Error *err);
 void model_close(Model *m);

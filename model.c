@@ -1,6 +1,7 @@
 // One forward pass for prefill, decode and batch: the equations stand in forward(), each operation
 // spread over all threads. Memory is reserved before it begins; nothing in it allocates.
 #include "model.h"
+#include "adapter.h"
 #include "kernels/ops.h"
 
 #include <math.h>
@@ -216,6 +217,8 @@ const float *model_forward(const Model *m, Workspace *ws, int like) {
     // A cut inside the last page raises no signal: what was read there is zero.
     Error err;
     if (!gguf_is_intact(&m->file, &err)) die_error(&err);
+    for (int i = 0; i < m->n_adapters; i++)
+        if (!gguf_is_intact(&m->adapters[i].file, &err)) die_error(&err);
     append_tokens(m, f.steps, f.n);
     return ws->logits;
 }

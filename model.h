@@ -38,6 +38,8 @@ typedef struct {
     KvShape kv; // of the sessions to come
     int n_threads;
     bool is_invariant; // --deterministic: the same bits alone or in a batch, for any prefill chunk
+    struct Adapter *adapters; // (n_adapters): what they add is with the tensors
+    int n_adapters;
     int n_widened;
     float **widened; // (n_widened) vectors that the file has as F16 or BF16
 } Model;

@@ -20,7 +20,8 @@ typedef enum {
     SEED,
     STOP,
     VARIABLE,
-    BIAS
+    BIAS,
+    ADAPTER
 } OptionKind; // INVERSE: 1 / a DOUBLE
 
 struct Option {
@@ -56,6 +57,8 @@ static const Option options[] = {
      "threads (default all cores that the process may use)"},
     {{"-b", "--chunk"}, "rcbsln", INT, AT(chunk), 1, 65536, "N", "prompt tokens per forward pass (default 512; chat 256)"},
     {{"--kv"}, FORWARD_VERBS, STRING, AT(model_options.kv_type), 0, 0, "TYPE", "KV cache: f32, f16 or q8_0 (default f16)"},
+    {{"--lora"}, FORWARD_VERBS, ADAPTER, AT(model_options.adapters), 0, 0, "FILE[:SCALE]",
+     "add a LoRA adapter (GGUF), SCALE times (default 1); repeatable"},
     {{"--deterministic"}, "rcbsln", FLAG, AT(model_options.is_invariant), 0, 0, NULL,
      "same bits alone or in a batch, for any chunk"},
     {{"--cache"}, "rcbs", STRING, AT(cache), 0, 0, "DIR",
@@ -234,6 +237,21 @@ static bool read_bias(Options *o, const char *name, const char *text, Error *err
 
 static uint64_t seed_random(void) {
     uint32_t seed; // 32 bits are enough, and easy to type again
+// "FILE", or "FILE:SCALE"
+static bool read_adapter(Options *o, const char *name, const char *text, Error *err) {
+    ModelOptions *m = &o->model_options;
+    AdapterOption adapter = {str_of(text), 1};
+    const char *colon = strrchr(text, ':');
+    bool has_scale = colon && !strpbrk(colon, "/\\") && access(text, F_OK);
+    if (!*text || (has_scale && !parse_f64(colon + 1, &adapter.scale)))
+        return error_set(err, EXIT_USAGE, "%s: expected FILE or FILE:SCALE, a number, found \"%s\"",
+                         name, text);
+    if (has_scale) adapter.path.len = (size_t)(colon - text);
+    m->adapters = xrealloc(m->adapters, (size_t)m->n_adapters + 1, sizeof *m->adapters);
+    m->adapters[m->n_adapters++] = adapter;
+    return true;
+}
+
     int fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
     if (fd < 0 || read(fd, &seed, sizeof seed) != sizeof seed)
         seed = (uint32_t)(now_sec() * 1e6) ^ (uint32_t)getpid();
@@ -302,6 +320,7 @@ bool option_set(Options *o, const Option *option, const char *name, const char *
     case BIAS: return read_bias(o, name, text, err);
     case INVERSE:
         if (!parse_f64(text, &v) || v < option->min || v > option->max)
+    case ADAPTER: return read_adapter(o, name, text, err);
             return error_set(err, EXIT_USAGE,
                              "%s: expected a number from %.10g to %.10g, found \"%s\"", name,
                              option->min, option->max, text);

@@ -8,7 +8,6 @@ static const char no_download[] = "this program downloads nothing; give it a fil
 static const char no_server[] = "this program is no server; batch completes files of prompts";
 static const char no_sampler[] =
     "no such sampler here (there are --temp, --top-k, --top-p, --min-p and penalties)";
-static const char no_adapter[] = "adapters are not read; merge them into the model first";
 static const char no_ramp[] = "yarn's ramp is the model's, or the paper's from 1 to 32 turns";
 static const char no_image[] = "models of this program read text only";
 
@@ -26,6 +25,7 @@ static const Spelling spellings[] = {
     {"-md", SPELLING_SAME, "--draft"},
     {"--model-draft", SPELLING_SAME, "--draft"},
     {"-l", SPELLING_SAME, "--logit-bias"},
+    {"--lora-scaled", SPELLING_SAME, "--lora"},
     {"-sp", SPELLING_SAME, "--special"},
     {"-np", SPELLING_SAME, "--parallel"},
     {"-ctk", SPELLING_TWIN, "--kv"},
@@ -116,8 +116,7 @@ static const Spelling spellings[] = {
     {"--dynatemp-range", SPELLING_NEVER, no_sampler},
     {"--dry-multiplier", SPELLING_NEVER, no_sampler},
     {"--samplers", SPELLING_NEVER, no_sampler},
-    {"--lora", SPELLING_NEVER, no_adapter},
-    {"--control-vector", SPELLING_NEVER, no_adapter},
+    {"--control-vector", SPELLING_NEVER, "control vectors are not read (--lora reads adapters)"},
     {"--mmproj", SPELLING_NEVER, no_image},
     {"--image", SPELLING_NEVER, no_image},
     {"-e", SPELLING_NEVER,

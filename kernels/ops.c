@@ -13,6 +13,8 @@ _Thread_local int ops_like;
 static struct {
     void *encoded; // activations in the kernels' form
     size_t encoded_bytes;
+    float *inner; // of adapters: A x
+    size_t inner_floats;
     float *partial; // attention, page by page
     size_t partial_floats;
 } scratch;
@@ -90,18 +92,32 @@ static size_t encoded_bytes(const Tensor *w, int n) {
 }
 
 void ops_reserve_matmuls(const Tensor *const *weights, int n_weights, int n) {
-    size_t bytes = 0;
-    for (int i = 0; i < n_weights; i++) bytes += encoded_bytes(weights[i], n);
-    if (bytes <= scratch.encoded_bytes) return;
-    free(scratch.encoded);
-    scratch.encoded = xalloc(bytes, 1);
-    scratch.encoded_bytes = bytes;
+    size_t bytes = 0, added_bytes = 0, floats = 0;
+    for (int i = 0; i < n_weights; i++) {
+        bytes += encoded_bytes(weights[i], n);
+        for (const LowRank *l = weights[i]->added; l; l = l->next) {
+            added_bytes += encoded_bytes(&l->a, n);
+            floats += (size_t)n * (size_t)l->a.rows;
+        }
+    }
+    if (added_bytes > bytes) bytes = added_bytes;
+    if (bytes > scratch.encoded_bytes) {
+        free(scratch.encoded);
+        scratch.encoded = xalloc(bytes, 1);
+        scratch.encoded_bytes = bytes;
+    }
+    if (floats > scratch.inner_floats) {
+        free(scratch.inner);
+        scratch.inner = xalloc(floats, sizeof *scratch.inner);
+        scratch.inner_floats = floats;
+    }
 }
 
 // A product as it is computed: its kernel, what that reads, and its rows in chunks.
 typedef struct {
     const MatKernel *kernel;
     char *encoded;
+    const float *inner; // of its first adapter
     int chunk, n_chunks;
 } Share;
 
@@ -121,6 +137,41 @@ static void encode(Share *shares, int n_products, const float *x, int n, int col
                       at_most(n, (i + 1) * k->token_step));
         team_finish(OP_ENCODE);
     }
+}
+
+// Adapters add B (A x) to a product. All A x (n, rank) of some products come first, one after
+// another in scratch.inner; B's part of a row is computed by whoever computes the row.
+static void multiply_inner(const Product *products, int n_products, Share *shares, const float *x,
+                           int n) {
+    Product inner[MAX_PRODUCTS];
+    int n_inner = 0;
+    float *at = scratch.inner;
+    for (int p = 0; p < n_products; p++) {
+        shares[p].inner = at;
+        for (const LowRank *l = products[p].w->added; l; l = l->next) {
+            inner[n_inner++] = (Product){at, &l->a};
+            at += (size_t)n * (size_t)l->a.rows;
+            if (n_inner == MAX_PRODUCTS) ops_matmuls(inner, n_inner, x, n), n_inner = 0;
+        }
+    }
+    if (n_inner) ops_matmuls(inner, n_inner, x, n);
+}
+
+// Rows [first, end) of that, for n tokens. The sums of a strip of rows stay in registers.
+static void add_low_rank(float *out, const Tensor *w, const float *inner, int n, int first,
+                         int end) {
+    enum { STRIP = LOW_RANK_PAD };
+    size_t rows = (size_t)w->rows;
+    for (const LowRank *l = w->added; l; inner += (size_t)n * (size_t)l->a.rows, l = l->next)
+        for (int r = first; r < end; r += STRIP)
+            for (int t = 0; t < n; t++) {
+                float sum[STRIP] = {0};
+                const float *x = inner + (size_t)t * (size_t)l->a.rows, *b = l->b + r;
+                for (int k = 0; k < l->a.rows; k++, b += rows + LOW_RANK_PAD)
+                    for (int i = 0; i < STRIP; i++) sum[i] += x[k] * b[i];
+                for (int i = 0; i < at_most(STRIP, end - r); i++)
+                    out[(size_t)t * rows + (size_t)(r + i)] += sum[i];
+            }
 }
 
 // Rows are handed out in chunks small enough that threads finish together (eight for each, were
@@ -143,6 +194,7 @@ static int chunk_of(const MatKernel *k, Type type, int n_rows) {
 void ops_matmuls(const Product *products, int n_products, const float *x, int n) {
     Share shares[MAX_PRODUCTS] = {{0}};
     int n_chunks = 0, n_rows = 0;
+    multiply_inner(products, n_products, shares, x, n);
     for (int p = 0; p < n_products; p++) {
         shares[p].kernel = pick_kernel(products[p].w, n);
         n_rows += products[p].w->rows;
@@ -161,6 +213,7 @@ void ops_matmuls(const Product *products, int n_products, const float *x, int n)
         int first = i * s->chunk, end = at_most(w->rows, first + s->chunk);
         s->kernel->rows(products[p].out, (size_t)w->rows, w, s->encoded, n, first, end);
         if (w->bias) add_bias(products[p].out, w, n, first, end);
+        if (w->added) add_low_rank(products[p].out, w, s->inner, n, first, end);
     }
     team_finish(OP_MATMUL);
 }

@@ -24,7 +24,7 @@ typedef struct {
 
 enum { MAX_PRODUCTS = 4 };
 
-// out (n, w->rows) = x (n, w->cols) w^T, and w's bias where it has one
+// out (n, w->rows) = x (n, w->cols) w^T, w's bias where it has one, and what adapters add
 void ops_matmul(float *out, const float *x, const Tensor *w, int n);
 // Up to MAX_PRODUCTS products of the same x, whose rows are handed out together.
 void ops_matmuls(const Product *products, int n_products, const float *x, int n);

@@ -18,8 +18,21 @@ typedef struct {
     Type type;
     int rows, cols; // cols is a multiple of the type's block
     size_t row_bytes;
-    const float *bias; // (rows), added to the product; NULL: none
+    const float *bias;           // (rows), added to the product; NULL: none
+    const struct LowRank *added; // what adapters add to it, one after another; NULL: nothing
 } Tensor;
+
+// What one adapter adds to a product W x: B (A x), of a small rank.
+typedef struct LowRank {
+    Tensor a;       // (rank, cols)
+    const float *b; // (rank, rows + LOW_RANK_PAD): columns of B, scaled; so threads that share rows
+                    // read along them
+    const struct LowRank *next;
+} LowRank;
+
+// Between the columns: they are read in strips, beyond the end too, and would otherwise all fall
+// into one set of the cache where rows is a power of two.
+enum { LOW_RANK_PAD = 16 };
 
 // One block (32 or 256 weights): w[i] = scale[i / 16] * q[i] - min[i / 16], in float32, each
 // product and difference rounded once. Groups of 32 repeat their scale for both halves.

@@ -8,6 +8,7 @@
 // (then the kernels are those for many tokens), and what follows them is fed with the kernels of
 // the forward it would have been part of.
 #include "cache.h"
+#include "../adapter.h"
 #include "../base/files.h"
 #include "../base/os.h"
 #include "../kernels/ops.h"
@@ -86,19 +87,8 @@ static Hash checksum(const char *data, size_t n) {
     return hash_add(hash_add((Hash){0}, sum, sizeof sum), sums, sizeof sums);
 }
 
-// What the cached numbers depend on: the files' heads and sizes, samples of every tensor, RoPE, the
-// kind of cache, and the arithmetic (program, compiler, instruction set, --deterministic).
-static Hash model_hash(const Model *m) {
-    const RopeParams *r = &m->rope;
-    const Gguf *g = &m->file;
-    Buffer settings = {0};
-    buffer_printf(&settings, "%s %s %s %s %d kv %d %d %d %d rope %d %d %d %a %a %a %a %a %a %a",
-                  VERSION, BUILD_COMMIT, BUILD_COMPILER, kernel.name, m->is_invariant, m->kv.type,
-                  m->kv.n_layers, m->kv.n_kv_heads, m->kv.head_dim, r->rule, r->dim, r->orig_ctx,
-                  r->theta, r->factor, r->low_freq_factor, r->high_freq_factor, r->beta_fast,
-                  r->beta_slow, r->attn_factor);
-    Hash h = hash_add((Hash){0}, settings.data, settings.len);
-    buffer_free(&settings);
+// A file's head and size, and samples of every tensor.
+static Hash add_file(Hash h, const Gguf *g) {
     for (int i = 0; i < g->n_shards; i++)
         h = hash_add(h, &g->shards[i].bytes, sizeof g->shards[i].bytes);
     for (int i = 0; i < g->n_values; i++) {
@@ -114,6 +104,26 @@ static Hash model_hash(const Model *m) {
             size_t at = t->bytes / SAMPLES * k, n = t->bytes - at < 64 ? t->bytes - at : 64;
             h = hash_add(h, (const char *)t->data + at, n);
         }
+    }
+    return h;
+}
+
+// What the cached numbers depend on: the files, RoPE, the kind of cache, and the arithmetic
+// (program, compiler, instruction set, --deterministic).
+static Hash model_hash(const Model *m) {
+    const RopeParams *r = &m->rope;
+    Buffer settings = {0};
+    buffer_printf(&settings, "%s %s %s %s %d kv %d %d %d %d rope %d %d %d %a %a %a %a %a %a %a",
+                  VERSION, BUILD_COMMIT, BUILD_COMPILER, kernel.name, m->is_invariant, m->kv.type,
+                  m->kv.n_layers, m->kv.n_kv_heads, m->kv.head_dim, r->rule, r->dim, r->orig_ctx,
+                  r->theta, r->factor, r->low_freq_factor, r->high_freq_factor, r->beta_fast,
+                  r->beta_slow, r->attn_factor);
+    Hash h = hash_add((Hash){0}, settings.data, settings.len);
+    buffer_free(&settings);
+    h = add_file(h, &m->file);
+    for (int i = 0; i < m->n_adapters; i++) {
+        h = hash_add(h, &m->adapters[i].scale, sizeof m->adapters[i].scale);
+        h = add_file(h, &m->adapters[i].file);
     }
     return h;
 }

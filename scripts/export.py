@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Turns a Llama checkpoint into one GGUF file. Python standard library only.
+"""Turns a Llama checkpoint, or a LoRA adapter, into one GGUF file. Python standard library only.
 
 SOURCE is one of
   a folder as Meta releases it: consolidated.00.pth (.01.pth ...), params.json, tokenizer.model
   a folder as Hugging Face hosts it: *.safetensors, config.json, tokenizer.json (tokenizer.model)
   a llama2.c model: NAME.bin with tokenizer.bin beside it
+  a LoRA adapter as PEFT saves it: adapter_model.safetensors, adapter_config.json; with --base, the folder (config.json
+      is enough) of the model that it was made for
 
 Weights are streamed from file to file; the output appears under its name only when it is complete. Meta's params.json
 says use_scaled_rope but not by which factor: it is 32 for Llama 3.2's 1B and 3B (dim 2048 and 3072), 8 for all others;
@@ -20,10 +22,11 @@ import sys
 if sys.version_info < (3, 7):  # before anything that an older one cannot even read
     sys.exit("export.py: expected Python 3.7 or newer, found %d.%d" % sys.version_info[:2])
 
+from lib.adapters import Merged, Scaled, is_adapter, read_adapter
 from lib.checkpoints import parse_json, read_pth, read_safetensors
 from lib.gguf_writer import Bad, FILE_TYPES, run, write_gguf
 from lib.vocabulary import huggingface_vocabulary, llama2c_vocabulary, meta_vocabulary, read_bytes
-from lib.weights import Beside, File, Interleaved, Literal, Stacked, Weight, convert, same
+from lib.weights import Beside, File, Interleaved, Literal, Stacked, View, Weight, convert, same
 
 
 class Config:
@@ -273,7 +276,8 @@ def read_meta(folder, options):
 
 # Hugging Face
 
-def read_huggingface(folder, options):
+def huggingface_config(folder, options):
+    """The shape, and config.json itself."""
     config = parse_json(read_bytes(os.path.join(folder, "config.json")), "config.json")
     for key, expected in (("model_type", ("llama", "mistral")), ("hidden_act", ("silu", None)),
                           ("sliding_window", (None,)), ("quantization_config", (None,))):
@@ -307,7 +311,11 @@ def read_huggingface(folder, options):
     except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError) as e:
         raise Bad("config.json: no shape of a Llama: %s: %s" % (type(e).__name__, e))
     c.check("config.json")
+    return c, config
 
+
+def read_huggingface(folder, options):
+    c, config = huggingface_config(folder, options)
     shards = read_shards(folder)
     tensors = {to: shards[name] for to, name in renamed(shards, FACE_NAMES, FACE_LAYER).items()}
     if config.get("tie_word_embeddings"):
@@ -315,9 +323,14 @@ def read_huggingface(folder, options):
     elif "output.weight" not in tensors:
         raise Bad("%s: lm_head.weight is missing, and config.json does not tie it to the embedding" % folder)
     weights = bind(c, tensors, folder)
-    weights = [Interleaved(w, w.shape[0] // c.head_dim) if re.search(r"attn_[qk]\.(weight|bias)$", w.name) else w
-               for w in weights]
+    weights = [in_metas_order(w, w.name, c) for w in weights]
     return c, weights, huggingface_vocabulary(folder, c.vocab_size)
+
+
+def in_metas_order(weight, name, config):
+    """The rows of queries and keys; others stay."""
+    rotated = re.search(r"attn_[qk]\.(weight|bias)$", name)
+    return Interleaved(weight, weight.shape[0] // config.head_dim) if rotated else weight
 
 
 def read_shards(folder):
@@ -347,6 +360,59 @@ def read_shards(folder):
     return tensors
 
 
+# LoRA
+
+def read_pairs(folder, config, is_tied):
+    """(alpha, {GGUF name: (A, B)}) of an adapter for a model of this shape, by the order of its tensors: what it adds is
+    alpha / rank * B A, the rows of B in Meta's order."""
+    alpha, modules = read_adapter(folder)
+    shapes, pairs = dict(config.shapes()), {}
+    if not is_tied:
+        shapes["output.weight"] = shapes["token_embd.weight"]
+    names = renamed([module + ".weight" for module in modules], FACE_NAMES, FACE_LAYER)
+    for name in sorted(names, key=(list(shapes) + sorted(names)).index):
+        module = names[name][:-len(".weight")]
+        a, b, factor = modules[module]
+        shape = shapes.get(name, ())
+        if len(shape) != 2 or name == "token_embd.weight":
+            raise Bad("%s: %s: expected the matrices of a Llama of %d layers, but for the embedding%s" %
+                      (folder, ascii(module), config.n_layers, " that the output is tied to" * is_tied))
+        if shape != (b.shape[0], a.shape[1]):
+            raise Bad("%s: %s: expected a matrix of shape %s, found %s" %
+                      (folder, ascii(module), shape, (b.shape[0], a.shape[1])))
+        b = in_metas_order(b, name, config)
+        pairs[name] = a, b if factor == 1 else Scaled(b, factor)
+    if not pairs:
+        raise Bad("%s: adapter_model.safetensors: expected tensors, found none" % folder)
+    return alpha, pairs
+
+
+def merge(weights, folder, config):
+    """The weights, with what an adapter adds to them."""
+    alpha, pairs = read_pairs(folder, config, all(w.name != "output.weight" for w in weights))
+    for i, w in enumerate(weights):
+        if w.name in pairs:
+            a, b = pairs[w.name]
+            weights[i] = Merged(w, a, Scaled(b, alpha / a.shape[0]))
+
+
+def export_adapter(options):
+    base = options.base or ""
+    if not os.path.exists(os.path.join(base, "config.json")):
+        raise Bad("%s: an adapter: expected --base FOLDER, with the config.json of the model that it was made for" %
+                  options.source, 2)
+    config, settings = huggingface_config(base, options)
+    alpha, pairs = read_pairs(options.source, config, bool(settings.get("tie_word_embeddings")))
+    type = options.type or next(iter(pairs.values()))[0].type
+    tensors = []
+    for name, pair in pairs.items():
+        tensors += [View(convert(w, type), name + ".lora_" + part) for w, part in zip(pair, "ab")]
+    metadata = {"general.architecture": "llama", "general.type": "adapter", "adapter.type": "lora",
+                "general.name": os.path.basename(os.path.abspath(options.source)).encode("utf-8", "replace"),
+                "general.file_type": FILE_TYPES[type], "adapter.lora.alpha": float(alpha)}
+    write_gguf(options.output, metadata, tensors, [options.source, base], options.force)
+
+
 # Everything
 
 def read_source(path, options):
@@ -367,6 +433,8 @@ def read_source(path, options):
 
 
 def export(options):
+    if is_adapter(options.source):
+        return export_adapter(options)
     config, weights, vocabulary = read_source(options.source, options)
     n_tokens = len(vocabulary["tokenizer.ggml.tokens"])
     if n_tokens != config.vocab_size:
@@ -383,10 +451,12 @@ def export(options):
     for w in weights:
         n_weights[w.type] = n_weights.get(w.type, 0) + w.shape[0] * w.shape[-1]
     type = options.type or max(n_weights, key=n_weights.get)
+    for folder in options.merge:
+        merge(weights, folder, config)
     tensors = [convert(w, type if len(w.shape) > 1 else "f32") for w in weights] + config.divisors()
     metadata = config.metadata(type)
     metadata.update(vocabulary)
-    inputs = [p for p in (options.source, options.tokenizer, options.chat_template) if p]
+    inputs = [p for p in [options.source, options.tokenizer, options.chat_template] + options.merge if p]
     write_gguf(options.output, metadata, tensors, inputs, options.force)
 
 
@@ -406,6 +476,9 @@ def main(argv=None):
     parser.add_argument("--type", choices=sorted(FILE_TYPES), help="type of the matrices (default: the source's)")
     parser.add_argument("--tokenizer", metavar="FILE", help="tokenizer.model or tokenizer.bin, where it is elsewhere")
     parser.add_argument("--chat-template", metavar="FILE", help="the chat template, where the source has none")
+    parser.add_argument("--merge", metavar="ADAPTER", action="append", default=[],
+                        help="add a LoRA adapter to the weights (15 minutes for a billion of them); repeatable")
+    parser.add_argument("--base", metavar="FOLDER", help="of an adapter: the model that it was made for")
     parser.add_argument("--context", type=positive(int), metavar="N", help="the longest context the model is good for")
     parser.add_argument("--rope-factor", type=positive(float), metavar="F", help="the factor of scaled RoPE")
     parser.add_argument("--force", action="store_true", help="replace a file that is there")

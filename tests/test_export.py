@@ -24,7 +24,7 @@ from cli import DATA, PROGRAM, ROOT, SCRIPTS, Skip, check, main, same, test
 sys.path.insert(0, SCRIPTS)
 import export
 import make_synthetic
-from lib import gguf_writer, vocabulary, weights
+from lib import adapters, gguf_writer, vocabulary, weights
 from lib.gguf_writer import TYPES
 
 GOLDEN = os.path.join(ROOT, "tests", "golden")
@@ -923,6 +923,157 @@ def a_signal_leaves_nothing(tmp):
             except SystemExit as e:
                 status = e.code
         same((status, os.listdir(tmp)), (code, []))
+
+
+# LoRA
+
+def write_adapter(folder, modules=None, config=None, rank=4, seed=1):
+    """A PEFT folder for small31-hf, for all its matrices or those named, with numbers that f16 holds."""
+    rng, tensors = random.Random(seed), {}
+    for name, (_, shape, _) in face_state().items():
+        module = name[:-len(".weight")]
+        if len(shape) != 2 or "embed" in name or modules and not any(m in module for m in modules):
+            continue
+        own = rank(module) if callable(rank) else rank
+        for side, form in (("A", (own, shape[1])), ("B", (shape[0], own))):
+            x = [rng.randint(-32, 32) / 512 for _ in range(form[0] * form[1])]
+            tensors["base_model.model.%s.lora_%s.weight" % (module, side)] = "f32", form, struct.pack("<%df" % len(x), *x)
+    os.makedirs(folder, exist_ok=True)
+    write_safetensors(os.path.join(folder, "adapter_model.safetensors"), tensors)
+    with open(os.path.join(folder, "adapter_config.json"), "w") as f:
+        json.dump(dict({"peft_type": "LORA", "r": 4, "lora_alpha": 8, "bias": "none", "use_dora": False,
+                        "target_modules": ["q_proj"]}, **config or {}), f)
+    return folder
+
+
+def logits(model, tmp, *args, n=40):
+    out = os.path.join(tmp, "logits.f32")
+    ids = ",".join(str(7 * i % 300) for i in range(n))
+    p = subprocess.run([PROGRAM, "logits", "-m", model, "--ids", ids, "-o", out, "--force", "--kv", "f32"] + list(args),
+                       stderr=subprocess.PIPE, universal_newlines=True, env=dict({"LLAMA31_ISA": "scalar"}, **os.environ))
+    check(p.returncode == 0, p.stderr)
+    x = array.array("f")
+    with open(out, "rb") as f:
+        x.frombytes(f.read())
+    return x
+
+
+def nmse(found, expected):
+    same(len(found), len(expected))
+    return sum((a - b) ** 2 for a, b in zip(found, expected)) / sum(b * b for b in expected)
+
+
+@test
+def lora_equals_merged(tmp):
+    """What the program makes of an adapter equals the weights that --merge makes, and W + alpha / r B A in Python; also
+    with ranks and alphas of single modules, under rslora, and with two adapters at once."""
+    base, model = find("small31-hf"), os.path.join(tmp, "base.gguf")
+    same(run_export(base, model, "--type", "f32").returncode, 0)
+    plain = read_gguf(model)[1]
+    forms = {"plain": write_adapter(os.path.join(tmp, "plain")),
+             "pattern": write_adapter(os.path.join(tmp, "pattern"), seed=2,
+                                      rank=lambda m: 8 if "layers.1.mlp" in m else 3 if "q_proj" in m else 4,
+                                      config={"rank_pattern": {r"layers\.1\.mlp\..*": 8, "q_proj": 3},
+                                              "alpha_pattern": {"q_proj": 2}}),
+             "root": write_adapter(os.path.join(tmp, "root"), ["self_attn", "lm_head"], seed=3,
+                                   rank=lambda m: 9 if "k_proj" in m else 4,
+                                   config={"use_rslora": True, "rank_pattern": {"k_proj": 9}})}
+
+    def scale(form, module):
+        if form == "pattern":
+            return 8 / 8 if "layers.1.mlp" in module else 2 / 3 if "q_proj" in module else 8 / 4
+        return 8 / 4 if form == "plain" else 8 / (9 if "k_proj" in module else 4) ** 0.5
+    if not os.path.exists(PROGRAM):
+        raise Skip("no %s" % PROGRAM)
+    limit = 1e-4 if os.environ.get("LLAMA31_ISA") == "amx" else 1e-6
+    loras = {}
+    for form, folder in forms.items():
+        lora, merged = os.path.join(tmp, form + ".gguf"), os.path.join(tmp, "merged.gguf")
+        p = run_export(folder, lora, "--base", base)
+        check(p.returncode == 0, p.stderr)
+        p = run_export(base, merged, "--merge", folder, "--type", "f32", "--force")
+        check(p.returncode == 0, p.stderr)
+        metadata, tensors = read_gguf(lora)
+        same((metadata["general.type"], metadata["adapter.type"], metadata["general.architecture"]),
+             ("adapter", "lora", "llama"))
+        same(metadata["adapter.lora.alpha"], 16.0 if form == "root" else 8.0)
+        check(all(t[0] == "f32" for t in tensors.values()))
+        expected = logits(merged, tmp)
+        error = nmse(logits(model, tmp, "--lora", lora), expected)
+        check(error <= limit, form, "NMSE", error)
+        check(nmse(logits(model, tmp), expected) > 0.01, "the adapter changes next to nothing")
+        check(nmse(logits(model, tmp, "--lora", lora + ":0.5"), expected) > 1e-4, "SCALE changes nothing")
+        loras[form] = lora
+
+        found = read_gguf(merged)[1]
+        state = export.read_safetensors(os.path.join(folder, "adapter_model.safetensors"))
+        for module, gguf, heads in (("model.layers.1.self_attn.q_proj", "blk.1.attn_q.weight", True),
+                                    ("model.layers.0.self_attn.v_proj", "blk.0.attn_v.weight", False),
+                                    ("model.layers.1.mlp.down_proj", "blk.1.ffn_down.weight", False)):
+            if "base_model.model.%s.lora_A.weight" % module not in state:
+                continue
+            a, b = [list(adapters.rows(state["base_model.model.%s.lora_%s.weight" % (module, side)]))
+                    for side in "AB"]
+            kind, shape, data = plain[gguf]
+            old, new = struct.unpack("<%df" % (len(data) // 4), data), struct.unpack("<%df" % (len(data) // 4),
+                                                                                    found[gguf][2])
+            head = 32
+            for row in range(shape[0]):
+                at = row // head * head + row % 2 * head // 2 + row % head // 2 if heads else row
+                for col in range(0, shape[1], 17):
+                    sum_ = scale(form, module) * sum(x * y[col] for x, y in zip(b[at], a))
+                    i = row * shape[1] + col
+                    check(abs(new[i] - old[i] - sum_) < 1e-6, form, module, row, col, new[i] - old[i], sum_)
+
+    both = os.path.join(tmp, "both.gguf")
+    same(run_export(base, both, "--merge", forms["plain"], "--merge", forms["root"], "--type", "f32").returncode, 0)
+    error = nmse(logits(model, tmp, "--lora", loras["plain"], "--lora", loras["root"]), logits(both, tmp))
+    check(error <= limit, "two at once: NMSE", error)
+    metadata, tensors = exported(forms["plain"], tmp, "--base", base, "--type", "f16", "--force")
+    check(all(t[0] == "f16" for t in tensors.values()))
+
+
+@test
+def lora_refusals(tmp):
+    """Adapters that would not do what they say are refused by name."""
+    base, folder = find("small31-hf"), os.path.join(tmp, "adapter")
+
+    def refuses(*words, code=3, source=None, args=("--base", base), **adapter):
+        shutil.rmtree(folder, ignore_errors=True)
+        write_adapter(folder, **adapter)
+        out, err = os.path.join(tmp, "refused.gguf"), io.StringIO()
+        with contextlib.redirect_stderr(err):
+            status = export.main([source or folder, "-o", out] + list(args))
+        check(status == code and not os.path.exists(out), status, err.getvalue())
+        for word in words:
+            check(word in err.getvalue(), "expected", repr(word), "in", err.getvalue())
+    refuses("expected --base", code=2, args=())
+    for key, v in (("peft_type", "LOHA"), ("use_dora", True), ("bias", "lora_only"), ("modules_to_save", ["lm_head"]),
+                   ("fan_in_fan_out", True), ("layer_replication", [[0, 1]]), ("init_lora_weights", "pissa_niter_4"),
+                   ("lora_bias", True)):
+        refuses(key, config={key: v})
+    refuses("no settings of a LoRA", config={"r": 0})
+    refuses("no settings of a LoRA", config={"lora_alpha": "8"})
+    refuses("no settings of a LoRA", config={"rank_pattern": {"(": 8}})
+    refuses("expected lora_A (8, ...)", config={"r": 8})
+    refuses("expected tensors, found none", modules=["nothing"])
+
+    for name, to, word in (("self_attn.q_proj", "self_attn.qkv_proj", "self_attn.qkv_proj"),
+                           ("q_proj.lora_A.weight", "q_proj.lora_magnitude_vector", "lora_magnitude_vector"),
+                           ("layers.1", "layers.2", "layers.2"), ("self_attn.q_proj", "mlp.gate_proj", "of shape"),
+                           ("lora_B", "lora_C", "lora_C")):
+        write_adapter(folder, ["layers.1.self_attn.q_proj"])
+        tensors = {n.replace(name, to): (w.type, w.shape, b"".join(w.pieces())) for n, w in
+                   export.read_safetensors(os.path.join(folder, "adapter_model.safetensors")).items()}
+        write_safetensors(os.path.join(folder, "adapter_model.safetensors"), tensors)
+        err = io.StringIO()
+        with contextlib.redirect_stderr(err):
+            status = export.main([folder, "-o", os.path.join(tmp, "refused.gguf"), "--base", base])
+        check(status == 3 and word in err.getvalue(), word, err.getvalue())
+    source = copy("small31-hf", os.path.join(tmp, "tied"))
+    edit_json(os.path.join(source, "config.json"), lambda c: c.update(tie_word_embeddings=True))
+    refuses("tied to", args=("--base", source), modules=["lm_head"])
+    refuses("tied to", source=source, args=("--merge", folder), modules=["lm_head"])
 
 
 @test

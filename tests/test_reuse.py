@@ -4,12 +4,18 @@ warm, equal those without, on every rung of this machine; whatever happens to th
 import json
 import os
 import random
+import re
 import resource
 import signal
+import struct
 import subprocess
+import sys
 import time
 
-from cli import ROOT, Skip, call, check, main, same, test
+from cli import ROOT, SCRIPTS, Skip, call, check, main, same, test
+
+sys.path.insert(0, SCRIPTS)
+from lib import gguf_writer, weights
 
 PROMPTS = ["Once upon a time", "The dog said hello. The cat said hello. The dog said hello. The cat said",
            "One day, one day, one day, one day,", "Lily had a red ball. Tom had a blue ball. Lily had a red"]
@@ -140,6 +146,47 @@ def cache_that_cannot_be_written(cli, tmp):
     out, err = cached(cli, "/dev/null")
     same(out, plain, "no folder")
     same(err.count("going on without a cache"), 1, err)
+
+
+def write_adapter(cli, name, alpha=8.0, seed=1):
+    """A LoRA adapter for the first layer's values."""
+    shape = re.search(r"blk\.0\.attn_v\.weight +\S+ +\((\d+), (\d+)\)", cli.run("show", "--tensors")[0].decode())
+    rows, cols = map(int, shape.groups())
+    rng, tensors = random.Random(seed), []
+    for side, form in (("a", (4, cols)), ("b", (rows, 4))):
+        data = struct.pack("<%df" % (form[0] * form[1]), *[rng.uniform(-1, 1) for _ in range(form[0] * form[1])])
+        tensors.append(weights.Literal("blk.0.attn_v.weight.lora_" + side, "f32", form, data))
+    path = cli.path_of(name)
+    gguf_writer.write_gguf(path, {"general.architecture": "llama", "general.type": "adapter", "adapter.type": "lora",
+                                  "adapter.lora.alpha": alpha}, tensors)
+    return path
+
+
+@test
+def adapter_is_part_of_the_model(cli):
+    """--lora changes the text; a cache or an output begun without it, or with another, is not taken."""
+    lora, other = write_adapter(cli, "lora.gguf"), write_adapter(cli, "other.gguf", seed=2)
+    env, prompt, cache = dict(os.environ), PROMPTS[0] * 60, cli.path_of("cache")
+    ways = ([], ["--lora", lora], ["--lora", lora + ":0.5"], ["--lora", other], ["--lora", lora, "--lora", other])
+    plain = [answer(cli, env, prompt, "--temp", 0, *args) for args in ways]
+    check(len(set(map(str, plain))) == len(ways), "an adapter changes nothing")
+    for _ in range(2):
+        for args, expected in zip(ways, plain):
+            same(answer(cli, env, prompt, "--temp", 0, "--cache", cache, *args), expected, args)
+    same(answer(cli, env, prompt, "--temp", 0, "--lora", lora + ":0")["text"], plain[0]["text"], "times 0")
+
+    requests = b'{"id": "a", "prompt": "Once", "max_tokens": 4}\n'
+    out = cli.path_of("out.jsonl")
+    cli.run("batch", "-q", "-o", out, "--lora", lora, stdin=requests)
+    cli.run("batch", "-q", "-o", out, "--resume", "--lora", lora, stdin=requests)
+    for args in ([], ["--lora", other], ["--lora", lora + ":0.5"]):
+        cli.run("batch", "-q", "-o", out, "--resume", *args, stdin=requests, code=2)
+    for args, code, says in ((["--lora", lora + ":x"], 2, "expected FILE or FILE:SCALE"),
+                             (["--lora", lora + ":"], 2, "expected FILE or FILE:SCALE"),
+                             (["--lora", lora + ":nan"], 2, "expected FILE or FILE:SCALE"),
+                             (["--lora", "none.gguf"], 1, "none.gguf"), (["--lora", "none.gguf:2"], 1, "none.gguf: ")):
+        cli.refuses(code, says, "run", "Once", *args)
+    cli.refuses(3, "found an adapter", "show", lora)
 
 
 if __name__ == "__main__":

@@ -632,8 +632,21 @@ void record_free(Record *r) {
     free(r);
 }
 
+// A file's metadata, and the beginning of every tensor.
+static void put_file(Buffer *out, const Gguf *g) {
+    for (int i = 0; i < g->n_values; i++) {
+        buffer_put(out, g->values[i].key);
+        buffer_append(out, g->values[i].data, g->values[i].bytes);
+    }
+    for (int i = 0; i < g->n_tensors; i++) {
+        const GgufTensor *t = &g->tensors[i];
+        buffer_put(out, t->name);
+        buffer_printf(out, "|%d|%zu|", (int)t->type, t->bytes);
+        buffer_append(out, t->data, t->bytes < 64 ? t->bytes : 64);
+    }
+}
+
 void fingerprint_put(Buffer *out, const Options *o, const Engine *e) {
-    const Gguf *g = &e->model.file;
     const ModelOptions *m = &o->model_options;
     Options unseeded = *o;
     Buffer all = {0};
@@ -647,15 +660,10 @@ void fingerprint_put(Buffer *out, const Options *o, const Engine *e) {
     for (int i = 0; i < o->n_stops; i++) buffer_put(&all, o->stops[i]), buffer_puts(&all, "|");
     for (int i = 0; i < o->sample.n_bias; i++)
         buffer_printf(&all, "%d%+g|", o->sample.bias[i].id, (double)o->sample.bias[i].bias);
-    for (int i = 0; i < g->n_values; i++) {
-        buffer_put(&all, g->values[i].key);
-        buffer_append(&all, g->values[i].data, g->values[i].bytes);
-    }
-    for (int i = 0; i < g->n_tensors; i++) {
-        const GgufTensor *t = &g->tensors[i];
-        buffer_put(&all, t->name);
-        buffer_printf(&all, "|%d|%zu|", (int)t->type, t->bytes);
-        buffer_append(&all, t->data, t->bytes < 64 ? t->bytes : 64);
+    put_file(&all, &e->model.file);
+    for (int i = 0; i < e->model.n_adapters; i++) {
+        buffer_printf(&all, "|lora %a|", e->model.adapters[i].scale);
+        put_file(&all, &e->model.adapters[i].file);
     }
     buffer_printf(out, "fp_%016llx_%llu", (unsigned long long)hash(0, &all),
                   (unsigned long long)o->sample.seed);

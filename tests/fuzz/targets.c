@@ -216,6 +216,7 @@ static void fuzz_argv(const uint8_t *data, size_t n) {
     free(o.args);
     free(o.stops);
     free(o.biases);
+    free(o.model_options.adapters);
     buffer_free(&o.ignored);
     free(text);
 }

@@ -1,0 +1,116 @@
+// An adapter is a file from strangers like a model: what it says is checked before it is used.
+#include "adapter.h"
+#include "bind.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+// The text of a key must be this one.
+static bool check_text(const Gguf *g, const char *key, const char *expected, Error *err) {
+    Str found = gguf_text(g, key);
+    return str_is(found, expected) ||
+           error_set(err, EXIT_MODEL, "%s: %s: expected \"%s\", found \"%.*s\"", g->path, key,
+                     expected, SHOWN(found));
+}
+
+static bool check_file(const Gguf *g, double *alpha, Error *err) {
+    if (!str_is(gguf_text(g, "general.type"), "adapter"))
+        return error_set(err, EXIT_MODEL, "%s: expected a LoRA adapter, found %s", g->path,
+                         g->n_tensors ? "a model" : "a file without tensors");
+    if (!check_text(g, "adapter.type", "lora", err) ||
+        !check_text(g, "general.architecture", "llama", err) ||
+        !gguf_f64(g, "adapter.lora.alpha", alpha, err))
+        return false;
+    if (gguf_find(g, "adapter.alora.invocation_tokens"))
+        return error_set(err, EXIT_MODEL,
+                         "%s: an adapter that works after certain tokens only (aLoRA): expected "
+                         "one for all",
+                         g->path);
+    // 0 is nothing to PEFT and alpha = rank to llama.cpp
+    return (isfinite(*alpha) && *alpha != 0) ||
+           error_set(err, EXIT_MODEL, "%s: adapter.lora.alpha: expected a number but 0, found %g",
+                     g->path, *alpha);
+}
+
+bool adapter_open(Adapter *a, const AdapterOption *option, Error *err) {
+    double alpha;
+    *a = (Adapter){0};
+    char *path = str_copy(option->path).data;
+    bool is_open = gguf_open(&a->file, path, err);
+    free(path);
+    if (!is_open) return false;
+    if (!check_file(&a->file, &alpha, err)) return adapter_close(a), false;
+    a->scale = option->scale * alpha;
+    a->pairs = xalloc((size_t)a->file.n_tensors + 1, sizeof *a->pairs);
+    return true;
+}
+
+// B's columns, scaled; see LowRank.
+static float *read_columns(const Tensor *b, float scale) {
+    size_t rank = (size_t)b->cols, step = (size_t)b->rows + LOW_RANK_PAD;
+    size_t n;
+    if (!size_mul(rank, step, &n)) n = SIZE_MAX; // more than there is memory
+    float *columns = xalloc(n, sizeof *columns), *row = xalloc(rank, sizeof *row);
+    for (size_t r = 0; r < (size_t)b->rows; r++) {
+        quant_decode(b->type, (const char *)b->data + r * b->row_bytes, row, rank);
+        for (size_t k = 0; k < rank; k++) columns[k * step + r] = scale * row[k];
+    }
+    free(row);
+    return columns;
+}
+
+bool adapter_bind(Adapter *a, const char *name, Tensor *w, Error *err) {
+    const Gguf *g = &a->file;
+    LowRank *pair = &a->pairs[a->n_pairs];
+    char down[96], up[96];
+    Tensor b;
+    snprintf(down, sizeof down, "%s.lora_a", name);
+    snprintf(up, sizeof up, "%s.lora_b", name);
+    const GgufTensor *t = gguf_tensor(g, down);
+    if (!t && !gguf_tensor(g, up)) return true;
+    // A rank beyond a side of the matrix says nothing that one up to it could not.
+    int most = w->rows > w->cols ? w->rows : w->cols;
+    uint64_t rank = t ? t->dims[1] : 1;
+    if (rank < 1 || rank > (uint64_t)most)
+        return error_set(err, EXIT_MODEL, "%s: tensor %s: expected a rank of 1 to %d, found %llu",
+                         g->path, down, most, (unsigned long long)rank);
+    if (!tensor_bind(g, down, (int)rank, w->cols, &pair->a, err) ||
+        !tensor_bind(g, up, w->rows, (int)rank, &b, err))
+        return false;
+    pair->b = read_columns(&b, (float)(a->scale / (double)rank));
+    pair->next = w->added;
+    w->added = pair;
+    a->n_pairs++;
+    return true;
+}
+
+// Whether a tensor is the A of a pair, or, by its name, the B of one that has an A.
+static bool is_of_pair(const Adapter *a, const GgufTensor *t) {
+    char down[96];
+    if (!str_ends_with(t->name, ".lora_a") && !str_ends_with(t->name, ".lora_b")) return false;
+    snprintf(down, sizeof down, "%.*sa", (int)t->name.len - 1, t->name.data);
+    const GgufTensor *first = gguf_tensor(&a->file, down);
+    for (int i = 0; first && i < a->n_pairs; i++)
+        if (a->pairs[i].a.data == first->data) return true;
+    return false;
+}
+
+bool adapter_is_bound(const Adapter *a, Error *err) {
+    const Gguf *g = &a->file;
+    for (int i = 0; i < g->n_tensors && 2 * a->n_pairs < g->n_tensors; i++)
+        if (!is_of_pair(a, &g->tensors[i]))
+            return error_set(err, EXIT_MODEL,
+                             "%s: tensor %.*s: expected the lora_a or lora_b of a matrix that this "
+                             "model multiplies with",
+                             g->path, SHOWN(g->tensors[i].name));
+    return a->n_pairs > 0 ||
+           error_set(err, EXIT_MODEL, "%s: expected tensors, found none", g->path);
+}
+
+void adapter_close(Adapter *a) {
+    for (int i = 0; i < a->n_pairs; i++) free((float *)a->pairs[i].b);
+    free(a->pairs);
+    gguf_close(&a->file);
+    *a = (Adapter){0};
+}

@@ -1,0 +1,33 @@
+// LoRA adapters (Hu et al. 2021): files that add products of low rank to a model's matrices, which
+// themselves stay as they are.
+#ifndef ADAPTER_H
+#define ADAPTER_H
+
+#include "base/gguf.h"
+#include "kernels/quant.h"
+
+// As a command line names it.
+typedef struct {
+    Str path;
+    double scale; // times what the file itself says
+} AdapterOption;
+
+typedef struct Adapter {
+    Gguf file;
+    double scale;   // of B A, times the rank
+    LowRank *pairs; // (n_pairs), one for each matrix; there is room for all tensors
+    int n_pairs;
+} Adapter;
+
+// Maps an adapter: a GGUF file of general.type adapter and adapter.type lora. False with err: exit
+// 1 if the file cannot be read, 3 if it is something else.
+bool adapter_open(Adapter *a, const AdapterOption *option, Error *err);
+// Has the adapter add to products with w what it holds for the tensor of that name, if anything:
+// y += scale * alpha / rank * B (A x), A = NAME.lora_a (rank, cols), which stays in the mapping, B
+// = NAME.lora_b (rows, rank), which becomes float32. False with err (exit 3) if they do not fit.
+bool adapter_bind(Adapter *a, const char *name, Tensor *w, Error *err);
+// Whether every tensor of the adapter found its matrix. False with err (exit 3).
+bool adapter_is_bound(const Adapter *a, Error *err);
+void adapter_close(Adapter *a);
+
+#endif
