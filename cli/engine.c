@@ -85,7 +85,7 @@ void model_load(const Options *o, Model *m, Tokenizer **t) {
 
 void template_choose(const Options *o, const Gguf *g, Tokenizer *t, Template *out) {
     Error err;
-    bool is_unused = !o->template_name && (o->is_raw || o->perplexity);
+    bool is_unused = !o->template_name && (o->is_raw || o->perplexity || o->ids);
     if (!template_open(out, is_unused ? "none" : o->template_name, g, t, &err)) die_error(&err);
     for (int i = 0; i < o->n_template_vars; i++)
         if (!template_set(out, o->template_vars[i].data, &err)) die_error(&err);
@@ -200,6 +200,15 @@ Cache *engine_cache(const Engine *e, int chunk) {
     return c;
 }
 
+void vocabulary_check(const Model *other, const Model *m, const char *option) {
+    const GgufValue *mine = gguf_find(&m->file, "tokenizer.ggml.tokens");
+    const GgufValue *its = gguf_find(&other->file, "tokenizer.ggml.tokens");
+    if (!mine || !its || other->config.vocab_size != m->config.vocab_size ||
+        mine->bytes != its->bytes || memcmp(mine->data, its->data, its->bytes))
+        die(EXIT_USAGE, "%s: %s: expected the vocabulary of %s (%d tokens), found another (%d)",
+            option, other->file.path, m->file.path, m->config.vocab_size, other->config.vocab_size);
+}
+
 // The model of --draft. Dies if its vocabulary is another.
 static Draft *draft_open(const Engine *e) {
     static Model m;
@@ -207,13 +216,7 @@ static Draft *draft_open(const Engine *e) {
     if (!e->options->draft) return NULL;
     if (!model_open(&m, e->options->draft, &(ModelOptions){.n_threads = e->model.n_threads}, &err))
         die_error(&err);
-    const GgufValue *mine = gguf_find(&e->model.file, "tokenizer.ggml.tokens");
-    const GgufValue *its = gguf_find(&m.file, "tokenizer.ggml.tokens");
-    if (!mine || !its || m.config.vocab_size != e->model.config.vocab_size ||
-        mine->bytes != its->bytes || memcmp(mine->data, its->data, its->bytes))
-        die(EXIT_USAGE,
-            "--draft: %s: expected the vocabulary of %s (%d tokens), found another (%d)",
-            m.file.path, e->model.file.path, e->model.config.vocab_size, m.config.vocab_size);
+    vocabulary_check(&m, &e->model, "--draft");
     gguf_prefetch(&m.file, true);
     return draft_new(&m);
 }

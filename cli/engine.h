@@ -14,6 +14,8 @@
 void prompt_read(const Options *o, Buffer *out);
 // Opens model and tokenizer or dies; warns of a -c beyond what the model was made for.
 void model_load(const Options *o, Model *m, Tokenizer **t);
+// Dies unless another model, of that option, has the model's vocabulary.
+void vocabulary_check(const Model *other, const Model *m, const char *option);
 // All files are open: what the work does not need is given up (base/guard.h), unless --no-sandbox.
 void engine_settle(const Options *o);
 // Refuses (exit 1, both numbers) a KV cache that the memory at hand cannot hold.

@@ -108,7 +108,7 @@ static const Option options[] = {
     {{"--logprobs"}, "r", INT, AT(logprobs), 0, MAX_LOGPROBS, "N", "with --json: the N best alternatives of every token"},
     {{"-o", "--output"}, "bl", STRING, AT(output), 0, 0, "FILE", "where the result goes; - is stdout"},
     {{"--force"}, "lqb", FLAG, AT(is_forced), 0, 0, NULL, "replace a file that is there"},
-    {{"--ids"}, "l", STRING, AT(ids), 0, 0, "LIST", "tokens; @FILE reads them"},
+    {{"--ids"}, "ls", STRING, AT(ids), 0, 0, "LIST", "tokens; @FILE reads them"},
     {{"--ids"}, "t", FLAG, AT(ids_only), 0, 0, NULL, "print only the ids"},
     {{"--count"}, "t", FLAG, AT(count_only), 0, 0, NULL, "print only the number of tokens"},
     {{"--jsonl"}, "ts", FLAG, AT(is_jsonl), 0, 0, NULL, "JSON lines in and out"},
@@ -156,6 +156,8 @@ static const Option options[] = {
     {{"--shard"}, "b", STRING, AT(shard), 0, 0, "K/N", "only every N-th record, from the K-th; or: slurm"},
     {{"--choices"}, "s", STRING, AT(choices), 0, 0, "A,B,...", "continuations to compare; or a JSON array of them"},
     {{"--perplexity"}, "s", STRING, AT(perplexity), 0, 0, "FILE", "perplexity of a text (or .jsonl of {\"text\"})"},
+    {{"--kl"}, "s", STRING, AT(kl), 0, 0, "FILE",
+     "divergence of this model from another (GGUF), or, with --ids, from what `logits` wrote"},
     {{"--session"}, "c", STRING, AT(session_file), 0, 0, "FILE", "resume this transcript and append to it"},
     {{"--show-tokens"}, "c", FLAG, AT(show_tokens), 0, 0, NULL, "print the ids that are fed"},
     {{"--no-history"}, "c", FLAG, AT(no_history), 0, 0, NULL, "keep no record of what is typed"},
@@ -235,8 +237,6 @@ static bool read_bias(Options *o, const char *name, const char *text, Error *err
     return true;
 }
 
-static uint64_t seed_random(void) {
-    uint32_t seed; // 32 bits are enough, and easy to type again
 // "FILE", or "FILE:SCALE"
 static bool read_adapter(Options *o, const char *name, const char *text, Error *err) {
     ModelOptions *m = &o->model_options;
@@ -252,6 +252,8 @@ static bool read_adapter(Options *o, const char *name, const char *text, Error *
     return true;
 }
 
+static uint64_t seed_random(void) {
+    uint32_t seed; // 32 bits are enough, and easy to type again
     int fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
     if (fd < 0 || read(fd, &seed, sizeof seed) != sizeof seed)
         seed = (uint32_t)(now_sec() * 1e6) ^ (uint32_t)getpid();
@@ -318,9 +320,9 @@ bool option_set(Options *o, const Option *option, const char *name, const char *
     case FLAG: *(bool *)field = true; return true; // to name it is to set it
     case STRING: *(const char **)field = text; return true;
     case BIAS: return read_bias(o, name, text, err);
+    case ADAPTER: return read_adapter(o, name, text, err);
     case INVERSE:
         if (!parse_f64(text, &v) || v < option->min || v > option->max)
-    case ADAPTER: return read_adapter(o, name, text, err);
             return error_set(err, EXIT_USAGE,
                              "%s: expected a number from %.10g to %.10g, found \"%s\"", name,
                              option->min, option->max, text);

@@ -65,7 +65,7 @@ typedef struct {
     int parallel;
     const char *shard;
     // score
-    const char *choices, *perplexity;
+    const char *choices, *perplexity, *kl;
     // chat
     const char *session_file;
     bool show_tokens, keep_going, no_history;

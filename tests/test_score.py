@@ -3,8 +3,9 @@
 import array
 import json
 import math
+import os
 
-from cli import check, main, same, test
+from cli import ROOT, check, main, same, test
 
 STORY = ("Once upon a time there was a little girl named Lily. She loved to play with her big dog in the park. "
          "One day, they saw a red ball and ran to it.\n")
@@ -16,20 +17,25 @@ def encode(cli, text):
     return list(map(int, cli.run("tokenize", "--ids", "--template", "none", "--chat", "-", stdin=message)[0].split()))
 
 
-def logprobs(cli, ids):
-    """log P(ids[i] | ids[:i]) for i >= 1"""
-    path = cli.path_of("logits")
-    cli.run("logits", "--ids", ",".join(map(str, ids)), "-o", path, "--deterministic")
-    logits = array.array("f")
+def rows(cli, ids, *args):
+    """The file of logits of some tokens, and its rows as log-probabilities."""
+    path = cli.path_of("logits%d" % len(args))
+    cli.run("logits", "--ids", ",".join(map(str, ids)), "-o", path, "--deterministic", "--force", *args)
+    logits, out = array.array("f"), []
     with open(path, "rb") as f:
         logits.frombytes(f.read())
     n = len(logits) // len(ids)
-    out = []
-    for i, target in enumerate(ids[1:]):
+    for i in range(len(ids)):
         row = logits[i * n:(i + 1) * n]
         top = max(row)
-        out.append(row[target] - top - math.log(sum(math.exp(x - top) for x in row)))
-    return out
+        total = math.log(sum(math.exp(x - top) for x in row))
+        out.append([x - top - total for x in row])
+    return path, out
+
+
+def logprobs(cli, ids):
+    """log P(ids[i] | ids[:i]) for i >= 1"""
+    return [row[target] for row, target in zip(rows(cli, ids)[1], ids[1:])]
 
 
 def near(found, expected, what=""):
@@ -135,6 +141,49 @@ def refusals(cli):
                               (4, "context 20", "--perplexity", cli.write("long.jsonl", [{"text": STORY}]), "-c", 20),
                               (1, "line 1", "--jsonl", "-f", cli.write("bad", [{"prompt": "x", "choices": []}]))):
         cli.refuses(code, says, "score", *args)
+
+
+OTHER = ["--rope-scaling", "linear", "--rope-scale", "1.5"]  # makes another model of it
+
+
+@test
+def kl(cli):
+    """Divergences from logits of the same tokens and from a model, against sums taken here."""
+    ids = encode(cli, STORY)
+    path, own = rows(cli, ids)
+    others = rows(cli, ids, *OTHER)[1]
+    divergences = sorted(sum(math.exp(p) * (p - q) for p, q in zip(a, b)) for a, b in zip(own[:-1], others[:-1]))
+    agreed = sum(a.index(max(a)) == b.index(max(b)) for a, b in zip(own[:-1], others[:-1]))
+    listed = ",".join(map(str, ids))
+    found = score(cli, "--ids", listed, "--kl", path, "--deterministic", *OTHER)
+    n = len(ids) - 1
+    same((found["n_tokens"], found["kl"]["n_positions"]), (n, n))
+    check(divergences[-1] > 0.1, "the two are the same")
+    near(found["kl"]["mean"], sum(divergences) / n, "mean")
+    near(found["kl"]["max"], divergences[-1], "max")
+    near(found["kl"]["p99"], divergences[math.ceil(0.99 * n) - 1], "p99")
+    near(found["kl"]["top1_agreement"], agreed / n, "agreement")
+    near(found["nll"], -sum(row[t] for row, t in zip(others, ids[1:])), "nll")
+    same(score(cli, "--ids", listed, "--kl", path, "--deterministic")["kl"],
+         {"mean": 0, "p99": 0, "max": 0, "top1_agreement": 1, "n_positions": n})
+
+    model = cli.model or os.path.join(ROOT, "models", "stories.gguf")
+    lines = cli.write("texts.jsonl", [{"text": STORY}])
+    for args in ([], ["--chunk", 7]):
+        same(score(cli, "--perplexity", lines, "--kl", model, "--deterministic", *OTHER, *args)["kl"], found["kl"], args)
+    source = cli.write("text", [STORY * 3])
+    windows = score(cli, "--perplexity", source, "-c", 32, "--kl", model, *OTHER)
+    same(windows["kl"]["n_positions"], windows["n_tokens"])
+    out, _ = cli.run("score", "--perplexity", source, "-c", 32, "--kl", model, *OTHER)
+    check(out.count(b"\n") == 2 and b"\nKL divergence %.6f nats" % windows["kl"]["mean"] in out, out)
+
+    cli.refuses(2, "expected the logits of %d tokens, found %d rows" % (n, n + 1), "score", "--ids", listed.rpartition(",")[0],
+                "--kl", path)
+    cli.refuses(2, "expected --ids beside logits", "score", "--perplexity", source, "-c", 32, "--kl", path)
+    cli.refuses(2, "expected a model, or logits", "score", "--ids", listed, "--kl", lines)
+    cli.refuses(1, "no-such-file", "score", "--ids", listed, "--kl", "no-such-file")
+    cli.refuses(2, "expected --perplexity or --ids", "score", "--choices", "a,b", "--kl", path, "Once")
+    cli.refuses(2, "expected at least two tokens", "score", "--ids", "5")
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ static const Verb verbs[] = {
      "complete a file of prompts",
      "llama31 batch -m model.gguf -i prompts.jsonl -o answers.jsonl --resume"},
     {"score", 's', INT_MAX, verb_score, "[-m MODEL] --choices A,B PROMPT | --perplexity FILE",
-     "log-probabilities of choices; perplexity",
+     "log-probabilities of choices; perplexity; KL divergence",
      "llama31 score -m model.gguf --choices yes,no \"Is this spam? ...\""},
     {"tokenize", 't', INT_MAX, verb_tokenize, "[-m MODEL] [TEXT | -f FILE | < stdin]",
      "text to token ids, and back", "llama31 tokenize -m model.gguf --ids \"Hello, world\""},

@@ -1,9 +1,9 @@
 // score: how likely texts are. Everything is a Job: tokens fed to a session, and the
 // log-probabilities of some of them summed. Windows of a text, texts of a file, and the choices
 // after a prompt are packed into the same forward passes.
+#include "score_kl.h"
 #include "verbs.h"
 #include "../base/files.h"
-#include "../cli/engine.h"
 #include "../cli/lines.h"
 #include "../cli/output.h"
 
@@ -20,7 +20,7 @@ enum {
 // All tokens but the last are fed; those from `first` on are scored, each by the logits of the one
 // before it.
 typedef struct {
-    Session *session;
+    Session *session, *reference; // the reference's: of --kl with a model
     Ids ids;
     int n_fed, n_wanted, first; // n_wanted of those fed last wait for their logits
     int n_taken;                // fed from the prefix cache
@@ -31,6 +31,7 @@ typedef struct {
     Engine engine;
     Workspace *workspace;
     Cache *cache;
+    Reference *reference; // of --kl, NULL: none
     int parallel, chunk;
     double start;
     uint64_t n_read, n_all; // tokens fed, and to be fed in all (0: nobody knows)
@@ -45,7 +46,9 @@ static int feed_job(Scorer *s, Job *job) {
     int n = job->ids.len - 1 - begin, n_before = job->n_taken ? begin % s->chunk : 0;
     if (n > s->chunk - n_before) n = s->chunk - n_before;
     n = workspace_feed(s->workspace, job->session, job->ids.data + begin, n, wanted, &err);
-    if (n < 0) die_error(&err);
+    if (n < 0 || (job->reference && workspace_feed(s->reference->workspace, job->reference,
+                                                   job->ids.data + begin, n, wanted, &err) < n))
+        die_error(&err);
     job->n_fed += n;
     s->n_read += (uint64_t)n;
     job->n_wanted = n > wanted ? n - wanted : 0;
@@ -60,6 +63,7 @@ static const float *take_logprobs(const Scorer *s, Job *job, const float *logits
         if (!(logprob - logprob == 0))
             progress_end(), die(EXIT_RUNTIME, "the logits hold NaN or infinity");
         job->logprob += (double)logprob;
+        if (s->reference) reference_compare(s->reference, i, logits);
     }
     job->n_wanted = 0;
     return logits;
@@ -71,7 +75,10 @@ static void run_jobs(Scorer *s, Job *const *jobs, int n) {
         progress_read(s->engine.options, s->n_read, s->n_all, s->reading_since);
         int end = n < first + s->parallel ? n : first + s->parallel, like = 0;
         for (int i = first; i < end; i++) like = feed_job(s, jobs[i]);
-        const float *logits = model_forward(&s->engine.model, s->workspace, n == 1 ? like : 0);
+        if (n > 1) like = 0;
+        const float *logits = model_forward(&s->engine.model, s->workspace, like);
+        Reference *r = s->reference;
+        if (r && r->workspace) r->rows = model_forward(&r->model, r->workspace, like);
         for (int i = first; i < end; i++) logits = take_logprobs(s, jobs[i], logits);
         while (first < n && jobs[first]->n_fed >= jobs[first]->ids.len - 1) first++;
     }
@@ -91,11 +98,12 @@ static void scorer_open(Scorer *s, const Options *o) {
         chunk = o->chunk ? o->chunk : DEFAULT_CHUNK;
     s->parallel = o->parallel ? o->parallel : DEFAULT_PARALLEL;
     s->chunk = chunk;
-    s->workspace = workspace_new(&s->engine.model, chunk,
-                                 most < 1       ? 1
-                                 : most < chunk ? most
-                                                : chunk);
-    if (!o->perplexity) s->cache = engine_cache(&s->engine, chunk);
+    most = most < 1 ? 1 : most < chunk ? most : chunk;
+    s->workspace = workspace_new(&s->engine.model, chunk, most);
+    if (!o->perplexity && !o->ids) s->cache = engine_cache(&s->engine, chunk);
+    if (!o->kl) return;
+    s->reference = xalloc(1, sizeof *s->reference);
+    reference_open(s->reference, o, &s->engine.model, chunk, most);
 }
 
 // Perplexity
@@ -142,6 +150,14 @@ static bool next_text(Scorer *s, Perplexity *p, Job *job) {
     return true;
 }
 
+// The tokens of --ids; every one after the first counts.
+static bool next_ids(Scorer *s, Perplexity *p, Job *job) {
+    (void)s;
+    for (; p->at < p->ids.len; p->at++) ids_push(&job->ids, p->ids.data[p->at]);
+    job->first = 1;
+    return job->ids.len > 0;
+}
+
 // Takes jobs from a source until it has no more, runs them and adds up what they say.
 static void count_jobs(Scorer *s, Perplexity *p, bool (*next)(Scorer *s, Perplexity *p, Job *job),
                        int most) {
@@ -152,6 +168,8 @@ static void count_jobs(Scorer *s, Perplexity *p, bool (*next)(Scorer *s, Perplex
             jobs[n] = (Job){.ids = {jobs[n].ids.data, 0, jobs[n].ids.cap}};
             if (!next(s, p, &jobs[n])) break;
             jobs[n].session = session_new(&s->engine.model.kv);
+            if (s->reference && s->reference->workspace)
+                jobs[n].reference = session_new(&s->reference->model.kv);
         }
         run_jobs(s, list, n);
         for (Job *job = jobs; job < jobs + n; job++) {
@@ -160,6 +178,7 @@ static void count_jobs(Scorer *s, Perplexity *p, bool (*next)(Scorer *s, Perplex
             for (int i = job->first; i < job->ids.len; i++, p->n_tokens++)
                 p->n_bytes += tokenizer_piece(s->engine.tokenizer, job->ids.data[i], false).len;
             session_free(job->session);
+            session_free(job->reference);
         }
     }
     for (int i = 0; i < most; i++) free(jobs[i].ids.data);
@@ -167,44 +186,75 @@ static void count_jobs(Scorer *s, Perplexity *p, bool (*next)(Scorer *s, Perplex
     free(list);
 }
 
-// Of a plain text in windows, or of texts that are a line each.
+// The tokens of --ids, or of a plain text of at least one window.
+static void read_tokens(Scorer *s, Perplexity *p) {
+    const Options *o = s->engine.options;
+    Buffer text = {0};
+    Error err;
+    const char *path = o->perplexity ? o->perplexity : o->ids[0] == '@' ? o->ids + 1 : NULL;
+    if (!path)
+        buffer_puts(&text, o->ids);
+    else if (!file_read(path, &text, &err))
+        die_error(&err);
+    engine_settle(o);
+    if (o->perplexity)
+        put_text(s, buffer_str(&text), &p->ids);
+    else
+        ids_parse(text.data, s->engine.model.config.vocab_size, &p->ids);
+    buffer_free(&text);
+    if (o->ids && p->ids.len < 2) die(EXIT_USAGE, "--ids: expected at least two tokens");
+    if (o->ids && !context_fits(p->ids.len, false, p->n_ctx, &err)) die_error(&err);
+    if (o->perplexity && p->ids.len < p->n_ctx)
+        die(EXIT_USAGE,
+            "--perplexity: expected at least one window of %d tokens, found %d (a smaller -c, or a "
+            ".jsonl of {\"text\"} for short texts)",
+            p->n_ctx, p->ids.len);
+    if (o->ids) p->n_ctx = p->ids.len;
+    if (s->reference && !s->reference->workspace && s->reference->n_rows != p->ids.len)
+        die(EXIT_USAGE, "--kl %s: expected the logits of %d tokens, found %d rows", o->kl,
+            p->ids.len, s->reference->n_rows);
+}
+
+// Of a plain text in windows, of texts that are a line each, or of tokens.
 static void score_perplexity(Scorer *s) {
     static Perplexity p;
-    static Buffer text;
     const Options *o = s->engine.options;
     Buffer out = {0};
-    Error err;
-    bool is_texts = str_ends_with(str_of(o->perplexity), ".jsonl") || o->is_jsonl;
+    bool is_texts =
+        o->perplexity && (o->is_jsonl || str_ends_with(str_of(o->perplexity), ".jsonl"));
     int most = s->engine.model.config.max_context;
-    p.n_ctx = o->ctx ? o->ctx : is_texts || most < DEFAULT_WINDOW ? most : DEFAULT_WINDOW;
+    p.n_ctx = o->ctx ? o->ctx : is_texts || o->ids || most < DEFAULT_WINDOW ? most : DEFAULT_WINDOW;
     if (p.n_ctx < 4) die(EXIT_USAGE, "-c: expected at least 4, found %d", p.n_ctx);
+    if (s->reference && !s->reference->workspace && !o->ids)
+        die(EXIT_USAGE, "--kl %s: expected --ids beside logits: the tokens that they are of",
+            o->kl);
     if (is_texts) {
         lines_open(&p.lines, o->perplexity, MAX_LINE);
         engine_settle(o);
     } else {
-        if (!file_read(o->perplexity, &text, &err)) die_error(&err);
-        engine_settle(o);
-        put_text(s, buffer_str(&text), &p.ids);
-        if (p.ids.len < p.n_ctx)
-            die(EXIT_USAGE,
-                "--perplexity: expected at least one window of %d tokens, found %d (a smaller -c, "
-                "or a .jsonl of "
-                "{\"text\"} for short texts)",
-                p.n_ctx, p.ids.len);
+        read_tokens(s, &p);
     }
-    expect_tokens(s, (uint64_t)(is_texts ? 0 : p.ids.len / p.n_ctx * (p.n_ctx - 1)));
-    count_jobs(s, &p, is_texts ? next_text : next_window, is_texts ? 4 * s->parallel : s->parallel);
+    expect_tokens(s, is_texts ? 0
+                     : o->ids ? (uint64_t)p.ids.len - 1
+                              : (uint64_t)(p.ids.len / p.n_ctx * (p.n_ctx - 1)));
+    count_jobs(s, &p,
+               is_texts ? next_text
+               : o->ids ? next_ids
+                        : next_window,
+               is_texts ? 4 * s->parallel : s->parallel);
     if (!p.n_tokens) die(EXIT_RUNTIME, "%s: nothing to score", o->perplexity);
     double perplexity = exp(p.nll / (double)p.n_tokens), sec = now_sec() - s->start;
     if (o->is_json) {
         json_put_number(&out, "{\"perplexity\":", perplexity);
         json_put_number(&out, ",\"nll\":", p.nll);
-        buffer_printf(&out, ",\"n_tokens\":%llu,\"n_bytes\":%llu,\"n_ctx\":%d}\n",
+        buffer_printf(&out, ",\"n_tokens\":%llu,\"n_bytes\":%llu,\"n_ctx\":%d",
                       (unsigned long long)p.n_tokens, (unsigned long long)p.n_bytes, p.n_ctx);
     } else {
         buffer_printf(&out, "perplexity %.4f (%llu tokens, %.4f nats per byte)\n", perplexity,
                       (unsigned long long)p.n_tokens, p.n_bytes ? p.nll / (double)p.n_bytes : 0);
     }
+    if (s->reference) reference_put(s->reference, o->is_json, &out);
+    if (o->is_json) buffer_puts(&out, "}\n");
     text_print(&out);
     note(o, "%llu tok %.1f tok/s", (unsigned long long)p.n_fed, (double)p.n_fed / sec);
 }
@@ -420,11 +470,14 @@ static void score_questions(Scorer *s) {
 
 int verb_score(const Options *o) {
     static Scorer s;
-    if (!!o->perplexity + !!o->choices + (o->is_jsonl && !o->perplexity) != 1 ||
+    bool is_text = o->perplexity || o->ids;
+    if (!!o->perplexity + !!o->ids + !!o->choices + (o->is_jsonl && !is_text) != 1 ||
         (!o->choices && (o->n_args || o->prompt)))
         die(EXIT_USAGE,
-            "score: expected one of --choices A,B PROMPT, --jsonl and --perplexity FILE");
+            "score: expected one of --choices A,B PROMPT, --jsonl, --perplexity FILE and --ids "
+            "LIST");
+    if (o->kl && !is_text) die(EXIT_USAGE, "--kl: expected --perplexity or --ids beside it");
     scorer_open(&s, o);
-    (o->perplexity ? score_perplexity : o->is_jsonl ? score_questions : score_choices)(&s);
+    (is_text ? score_perplexity : o->is_jsonl ? score_questions : score_choices)(&s);
     return EXIT_OK;
 }

@@ -1,0 +1,108 @@
+#include "score_kl.h"
+#include "../base/json.h"
+
+#include <fcntl.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static void open_logits(Reference *r, const char *path) {
+    struct stat st;
+    r->path = path;
+    if (fstat(r->fd, &st)) die_file(path);
+    size_t row_bytes = (size_t)r->n_vocab * sizeof(float);
+    if (!S_ISREG(st.st_mode) || !st.st_size || (size_t)st.st_size % row_bytes)
+        die(EXIT_USAGE,
+            "--kl %s: expected a model, or logits: rows of %d float32, found %lld bytes", path,
+            r->n_vocab, (long long)st.st_size);
+    size_t n = (size_t)st.st_size / row_bytes;
+    r->n_rows = n < MAX_CONTEXT ? (int)n : MAX_CONTEXT;
+    r->row = xalloc((size_t)r->n_vocab, sizeof *r->row);
+}
+
+void reference_open(Reference *r, const Options *o, const Model *m, int chunk, int most) {
+    char magic[4] = "";
+    Error err;
+    *r = (Reference){.n_vocab = m->config.vocab_size};
+    r->fd = open(o->kl, O_RDONLY | O_CLOEXEC);
+    if (r->fd < 0 || pread(r->fd, magic, sizeof magic, 0) < 0) die_file(o->kl);
+    if (memcmp(magic, "GGUF", 4)) {
+        open_logits(r, o->kl);
+        return;
+    }
+    close(r->fd);
+    ModelOptions options = {.n_threads = m->n_threads,
+                            .is_invariant = m->is_invariant,
+                            .kv_type = o->model_options.kv_type};
+    if (!model_open(&r->model, o->kl, &options, &err)) die_error(&err);
+    vocabulary_check(&r->model, m, "--kl");
+    r->workspace = workspace_new(&r->model, chunk, most);
+}
+
+// The divergence of q from p (Kullback and Leibler 1951), of logits (n), in nats.
+static double divergence(const float *p, const float *q, int n, bool *agree) {
+    double sum_p = 0, sum_q = 0, sum = 0;
+    int best_p = 0, best_q = 0;
+    for (int i = 1; i < n; i++) {
+        if (p[i] > p[best_p]) best_p = i;
+        if (q[i] > q[best_q]) best_q = i;
+    }
+    for (int i = 0; i < n; i++) {
+        double log_p = (double)p[i] - (double)p[best_p], log_q = (double)q[i] - (double)q[best_q];
+        double e = exp(log_p);
+        sum_p += e;
+        sum_q += exp(log_q);
+        sum += e * (log_p - log_q);
+    }
+    *agree = best_p == best_q;
+    double d = sum / sum_p - log(sum_p) + log(sum_q);
+    return d < 0 ? 0 : d; // a rounding
+}
+
+void reference_compare(Reference *r, int pos, const float *logits) {
+    const float *own = r->rows;
+    bool agree;
+    if (r->workspace) {
+        r->rows += r->n_vocab;
+    } else {
+        size_t bytes = (size_t)r->n_vocab * sizeof *r->row;
+        own = r->row;
+        if (pread(r->fd, r->row, bytes, (off_t)((uint64_t)pos * bytes)) != (ssize_t)bytes)
+            die_file(r->path);
+    }
+    double d = divergence(own, logits, r->n_vocab, &agree);
+    if (!isfinite(d)) die(EXIT_RUNTIME, "the logits hold NaN or infinity");
+    if (r->n == r->cap) {
+        r->cap = r->cap ? 2 * r->cap : 1024;
+        r->divergences = xrealloc(r->divergences, r->cap, sizeof *r->divergences);
+    }
+    r->divergences[r->n++] = d;
+    r->n_agreed += agree;
+}
+
+static int by_size(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+void reference_put(Reference *r, bool is_json, Buffer *out) {
+    double sum = 0, agreed = (double)r->n_agreed / (double)r->n;
+    for (size_t i = 0; i < r->n; i++) sum += r->divergences[i];
+    qsort(r->divergences, r->n, sizeof *r->divergences, by_size);
+    double mean = sum / (double)r->n, most = r->divergences[r->n - 1],
+           p99 = r->divergences[(r->n * 99 + 99) / 100 - 1];
+    if (!is_json) {
+        buffer_printf(out,
+                      "KL divergence %.6f nats (99 %% below %.6f, most %.6f), same best token "
+                      "%.3f %% (%zu positions)\n",
+                      mean, p99, most, 100 * agreed, r->n);
+        return;
+    }
+    json_put_number(out, ",\"kl\":{\"mean\":", mean);
+    json_put_number(out, ",\"p99\":", p99);
+    json_put_number(out, ",\"max\":", most);
+    json_put_number(out, ",\"top1_agreement\":", agreed);
+    buffer_printf(out, ",\"n_positions\":%zu}", r->n);
+}
