@@ -36,7 +36,7 @@ static bool check_file(const Gguf *g, double *alpha, Error *err) {
 bool adapter_open(Adapter *a, const AdapterOption *option, Error *err) {
     double alpha;
     *a = (Adapter){0};
-    char *path = str_copy(option->path).data;
+    char *path = (char *)str_copy(option->path).data;
     bool is_open = gguf_open(&a->file, path, err);
     free(path);
     if (!is_open) return false;
