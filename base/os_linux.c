@@ -57,9 +57,10 @@ static double group_memory(const char *folder, bool is_v1) {
         {"memory.limit_in_bytes", "memory.usage_in_bytes", "\ntotal_inactive_file ",
          "\ntotal_active_file "}};
     const char *const *name = names[is_v1];
-    double limit = number_of(folder, name[0], "", INFINITY),
-           used = number_of(folder, name[1], "", INFINITY);
-    if (limit == INFINITY || used == INFINITY) return INFINITY;
+    double limit = number_of(folder, name[0], "", INFINITY);
+    if (limit > 1e18) return INFINITY; // v1 says "none" with a number
+    double used = number_of(folder, name[1], "", INFINITY);
+    if (used == INFINITY) return INFINITY;
     double left = limit - used + number_of(folder, "memory.stat", name[2], 0) +
                   number_of(folder, "memory.stat", name[3], 0); // given up when memory is wanted
     return left > 0 ? left : 0;
