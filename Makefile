@@ -21,7 +21,7 @@ endif
 
 # No -ffast-math: NaN checks and the order of sums are part of the contract.
 FLAGS   := -std=c11 -D_GNU_SOURCE -D_FILE_OFFSET_BITS=64 -Wall -Wextra -Wpedantic -fno-math-errno -ffp-contract=off \
-           $(FLAGS_EXTRA) -DVERSION='"$(VERSION)"' $(OPENMP) $(if $(HARDLINK),$(HARDEN))
+           $(FLAGS_EXTRA) -DVERSION='"$(VERSION)"' $(OPENMP)
 
 # What only some systems have; none where the sandbox does not know the numbers of its calls, where the kernel's headers
 # are missing or old, and for sanitizers.
@@ -39,6 +39,8 @@ endif
 ifneq (,$(filter i386-% i486-% i586-% i686-%,$(TARGET))) # floats are float32, not the x87's 80 bits
 FLAGS   += -msse2 -mfpmath=sse
 endif
+GUARDS  := $(if $(HARDLINK),$(HARDEN))
+$(BUILD)/kernels/%.o: GUARDS := $(if $(HARDLINK),-fPIE) # inner loops over rows that have been checked
 RUNGS   := kernels/avx2.c kernels/avx512.c kernels/amx.c kernels/neon.c
 CORE    := base/os_$(SYSTEM).c base/guard_$(GUARD).c base/threads_$(if $(OPENMP),openmp,posix).c \
            $(filter-out run.c base/os_% base/guard_% base/threads_% $(RUNGS),$(wildcard *.c */*.c))
@@ -101,7 +103,7 @@ $(BUILD)/tests/suites: FORCE # changes when the list does, whatever the times of
 $(BUILD)/%.o: %.c Makefile VERSION
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
-	$(V)$(CC) $(FLAGS) $(CFLAGS) $(ISA) -MMD -MP -c -o $@ $<
+	$(V)$(CC) $(FLAGS) $(GUARDS) $(CFLAGS) $(ISA) -MMD -MP -c -o $@ $<
 $(BUILD)/models/builtin.o: models/builtin.S models/stories.gguf
 	@mkdir -p $(@D)
 	$(call say,AS,$<)

@@ -48,7 +48,8 @@ typedef struct {
 // A token that stands in a text under its name.
 typedef struct {
     Str s;
-    int id, shorter; // index of the longest other name that s begins with, -1: none
+    int id, shorter[2]; // indices of the longest other name, and the longest user-defined one, that
+                        // s begins with, -1: none
 } Name;
 
 struct Tokenizer {
@@ -260,11 +261,13 @@ static void link_names(Tokenizer *t) {
     for (int i = 0; i < t->n_names; i++) {
         Str s = t->names[i].s, of;
         int k = i - 1;
-        for (; k >= 0; k = t->names[k].shorter) {
+        for (; k >= 0; k = t->names[k].shorter[0]) {
             of = t->names[k].s;
             if (of.len <= s.len && !memcmp(of.data, s.data, of.len)) break;
         }
-        t->names[i].shorter = k;
+        t->names[i].shorter[0] = k;
+        bool is_free = k < 0 || t->type[t->names[k].id] == USER_DEFINED;
+        t->names[i].shorter[1] = is_free ? k : t->names[k].shorter[1];
     }
 }
 
@@ -760,7 +763,7 @@ static int name_at(const Tokenizer *t, const char *s, size_t n, size_t n_own) {
     size_t same = 0;
     while (i >= 0 && same < n && same < t->names[i].s.len && s[same] == t->names[i].s.data[same])
         same++;
-    for (; i >= 0; i = t->names[i].shorter) {
+    for (; i >= 0; i = t->names[i].shorter[n_own == 0]) {
         const Name *name = &t->names[i];
         if (name->s.len > same) continue;
         if (name->s.len <= n_own || t->type[name->id] == USER_DEFINED) return name->id;
