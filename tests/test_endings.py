@@ -119,7 +119,7 @@ def tables(tmp):
     check(max(map(len, lines)) <= 80 and "of memory" in "".join(lines), lines)
     check(re.match(r"prefill [\d.]+ tokens/s\n", call("bench", "-t", "1", "-n", "1", "--tests", "p8")[0]), "prefill alone")
     line = [x for x in call("show", "--bandwidth", "50")[0].splitlines() if x.startswith("decode")][0]
-    found = re.search(r"([\d.]+) tokens/s at most: ([\d.]+) ([kMG])B a token, memory 50.0 GB/s \(--bandwidth\)$", line)
+    found = re.search(r"([\d.]+) tokens/s at most: ([\d.]+) ([kMG])B a token, 50.0 GB/s \(--bandwidth\)$", line)
     check(found, line)
     bytes_ = float(found[2]) * {"k": 1e3, "M": 1e6, "G": 1e9}[found[3]]
     check(abs(float(found[1]) * bytes_ / 50e9 - 1) < 0.01, line)
