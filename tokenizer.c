@@ -1,11 +1,13 @@
 // Both tokenizers cut a text into pieces and then merge, within each piece, the best pair of
-// neighbours that is a token, until none is left. They differ in four points:
+// neighbours, until none is left.
 //
-//                 Llama 3 (tiktoken)                    Llama 2 (SentencePiece BPE)
-//   pieces        a regular expression, see split()     a word with its spaces in front, see
-//   next_word() parts         bytes                                 characters; those that are no
-//   token become byte tokens best pair     lowest id, leftmost                   highest score,
-//   leftmost whole piece   taken at once if it is a token        must be reached by merges
+// Bytes (Llama 3 and its kin): the pieces are those of a regular expression, see splits[]; parts
+// are bytes; a pair's rank is its place in a list of merges, or the token that it makes, see
+// load_merges(); Llama 3 and Tekken take a piece that is a token at once.
+//
+// SentencePiece BPE (Llama 2): a piece is a word with the spaces in front of it, see next_word();
+// parts are characters, of which those that are no token become tokens of bytes; the best pair has
+// the highest score; a whole piece must be reached by merges.
 //
 // Text that is not valid UTF-8: each byte outside a valid character is a character of its own,
 // neither letter, number nor space. Its bytes are kept, so decoding gives back the same bytes
@@ -45,6 +47,19 @@ typedef struct {
     size_t mask;
 } Table;
 
+// A pair of tokens that a list of merges makes one of.
+typedef struct {
+    int left, right, id; // id -1: a free slot
+    uint32_t rank;
+} Merge;
+
+// How a vocabulary cuts a text into pieces.
+typedef struct {
+    const char *(*piece)(const char *s, const char *end); // the end of the first one
+    bool takes_whole;      // a piece that is a token is taken at once, and a text begins with BOS
+    const char *names[16]; // of tokenizer.ggml.pre
+} Split;
+
 // A token that stands in a text under its name.
 typedef struct {
     Str s;
@@ -54,6 +69,9 @@ typedef struct {
 
 struct Tokenizer {
     const char *file; // for messages
+    const Split *split;
+    Merge *merges; // by their tokens, open addressing; NULL: whatever two tokens make a token merge
+    size_t merge_mask;
     int n;
     bool is_sentencepiece, adds_bos, has_prefix;
     bool is_split; // SentencePiece: no token has a space after other bytes, so that words never
@@ -405,7 +423,7 @@ static bool load_names(Tokenizer *t, const Gguf *g, Error *err) {
     if (t->bos < 0 && !gguf_find(g, "tokenizer.ggml.bos_token_id"))
         t->bos = tokenizer_special(t, t->is_sentencepiece ? "<s>" : "<|begin_of_text|>");
     if (t->unknown < 0) t->unknown = tokenizer_special(t, "<unk>");
-    t->adds_bos = true;
+    t->adds_bos = t->is_sentencepiece || t->split->takes_whole;
     t->has_prefix = t->is_sentencepiece;
     if (gguf_find(g, "tokenizer.ggml.add_bos_token") &&
         !gguf_bool(g, "tokenizer.ggml.add_bos_token", &t->adds_bos, err))
@@ -423,57 +441,88 @@ static bool load_names(Tokenizer *t, const Gguf *g, Error *err) {
     return true;
 }
 
-// Pairs are merged in the order of their ids, so the list of merges need not be kept. Were its
-// order another one, or a merge in it twice, its beginning would show it.
-static bool check_merges(const Tokenizer *t, const Gguf *g, const int16_t *byte_of, Error *err) {
-    if (t->is_sentencepiece) return true;
-    const GgufValue *v = gguf_array(g, "tokenizer.ggml.merges", GGUF_STRING, err);
-    if (!v) return false;
-    const uint8_t *cursor = v->data;
-    bool is_split_at[256] = {false}; // the token under way, after its first byte, second byte, ...
-    for (int i = 0, last = 0; i < CHECKED_MERGES && (uint64_t)i < v->count; i++) {
-        char bytes[256];
-        Str s = gguf_next_string(&cursor);
-        if (s.len > sizeof bytes) continue;
-        const char *space = memchr(s.data, ' ', s.len);
-        int n = space ? unspell(byte_of, (Str){s.data, (size_t)(space - s.data)}, bytes) : -1;
-        int more = n > 0 ? unspell(byte_of, (Str){space + 1, s.len - (size_t)(space + 1 - s.data)},
-                                   bytes + n)
-                         : -1;
-        int id = more > 0 ? find(t, bytes, (size_t)(n + more)) : -1;
-        if (id < 0)
-            return refuse(t, err, "merges: expected two parts of a token, found \"%.*s\" (%d)",
-                          SHOWN(s), i);
-        if (id < last) {
-            warn("%s: its merges are not in the order of its tokens; some words may be split "
-                 "otherwise",
-                 t->file);
-            break;
-        }
-        if (id > last) memset(is_split_at, false, sizeof is_split_at);
-        if (is_split_at[n])
-            return refuse(t, err, "merges: expected each once, found \"%.*s\" again (%d)", SHOWN(s),
-                          i);
-        is_split_at[n] = true;
-        last = id;
+// Line i of the list of merges: two parts and the token that they make. bytes: room for it.
+static bool read_merge(const Tokenizer *t, Str line, int i, const int16_t *byte_of, char *bytes,
+                       Merge *out, Error *err) {
+    const char *space = memchr(line.data, ' ', line.len);
+    size_t n_left = space ? (size_t)(space - line.data) : 0;
+    int n = space ? unspell(byte_of, (Str){line.data, n_left}, bytes) : -1;
+    int more = n > 0 ? unspell(byte_of, (Str){space + 1, line.len - n_left - 1}, bytes + n) : -1;
+    *out = (Merge){-1, -1, -1, (uint32_t)i};
+    if (more > 0) {
+        out->left = find(t, bytes, (size_t)n);
+        out->right = find(t, bytes + n, (size_t)more);
+        out->id = find(t, bytes, (size_t)(n + more));
+    }
+    return out->id >= 0 ||
+           refuse(t, err, "merges: expected two parts of a token, found \"%.*s\" (%d)", SHOWN(line),
+                  i);
+}
+
+// The slot of a pair, or a free one.
+static Merge *merge_slot(const Tokenizer *t, int left, int right) {
+    uint64_t pair = (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
+    size_t i = mix(mix(pair, 0xa0761d6478bd642fu), 0xe7037ed1a0b428dbu) & t->merge_mask;
+    for (; t->merges[i].id >= 0; i = (i + 1) & t->merge_mask)
+        if (t->merges[i].left == left && t->merges[i].right == right) break;
+    return &t->merges[i];
+}
+
+// The first n merges. Those of a list may come in an order that is not the one of their tokens.
+static bool enter_merges(Tokenizer *t, const GgufValue *list, int n, const int16_t *byte_of,
+                         char *bytes, bool *is_ordered, Error *err) {
+    const uint8_t *cursor = list->data;
+    *is_ordered = true;
+    t->merge_mask = 15;
+    while (t->merge_mask + 1 < 2 * (size_t)n) t->merge_mask = 2 * t->merge_mask + 1;
+    free(t->merges);
+    t->merges = xalloc(t->merge_mask + 1, sizeof *t->merges);
+    for (size_t i = 0; i <= t->merge_mask; i++) t->merges[i].id = -1;
+    for (int i = 0, last = 0; i < n; i++) {
+        Merge m;
+        Str line = gguf_next_string(&cursor);
+        if (!read_merge(t, line, i, byte_of, bytes, &m, err)) return false;
+        Merge *slot = merge_slot(t, m.left, m.right);
+        if (slot->id >= 0)
+            return refuse(t, err, "merges: expected each once, found \"%.*s\" again (%d)",
+                          SHOWN(line), i);
+        *slot = m;
+        *is_ordered &= m.id >= last;
+        last = m.id;
     }
     return true;
 }
 
-// Only vocabularies that split text as Llama 3 does.
+// A vocabulary made of ranks, as tiktoken's, lists every pair that makes a token: more pairs than
+// tokens, in the order of the tokens. Such a list need not be kept, and only its beginning is
+// looked at. One that was trained as pairs lists one for each token, and merges no others.
+static bool load_merges(Tokenizer *t, const Gguf *g, const int16_t *byte_of, Error *err) {
+    bool is_ordered = false, is_good = true;
+    if (t->is_sentencepiece) return true;
+    const GgufValue *list = gguf_array(g, "tokenizer.ggml.merges", GGUF_STRING, err);
+    if (!list) return false;
+    char *bytes = xrealloc(NULL, list->bytes + 1, 1);
+    int n = list->count < INT_MAX / 4 ? (int)list->count : INT_MAX / 4;
+    if (n > t->n) is_good = enter_merges(t, list, CHECKED_MERGES, byte_of, bytes, &is_ordered, err);
+    if (is_good && !is_ordered)
+        is_good = enter_merges(t, list, n, byte_of, bytes, &(bool){0}, err);
+    else
+        free(t->merges), t->merges = NULL;
+    free(bytes);
+    return is_good;
+}
+
+// The way of splitting that the file names; NULL with err if it is unknown.
+static const Split *find_split(const Tokenizer *t, const Gguf *g, Error *err);
+
 static bool check_kind(Tokenizer *t, const Gguf *g, Error *err) {
-    static const char *const known[] = {"llama-bpe", "llama3", "llama-v3", "smaug-bpe", "falcon3"};
-    Str kind, pre = {0};
+    Str kind;
     if (!gguf_string(g, "tokenizer.ggml.model", &kind, err)) return false;
     t->is_sentencepiece = str_is(kind, "llama");
     if (t->is_sentencepiece) return true;
     if (!str_is(kind, "gpt2"))
         return refuse(t, err, "model: expected gpt2 or llama, found \"%.*s\"", SHOWN(kind));
-    if (!gguf_string(g, "tokenizer.ggml.pre", &pre, err)) return false;
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (str_is(pre, known[i])) return true;
-    return refuse(t, err, "pre: expected llama-bpe, found \"%.*s\", an unknown way to split text",
-                  SHOWN(pre));
+    return (t->split = find_split(t, g, err));
 }
 
 // All of the vocabulary, each part after those that it looks at.
@@ -502,7 +551,7 @@ static bool load(Tokenizer *t, const Gguf *g, Error *err) {
     const uint8_t *cursor = tokens->data;
     for (int i = 0; i < t->n; i++)
         if (!load_token(t, i, gguf_next_string(&cursor), byte_of, err)) return false;
-    return fill_tables(t, err) && load_names(t, g, err) && check_merges(t, g, byte_of, err);
+    return fill_tables(t, err) && load_names(t, g, err) && load_merges(t, g, byte_of, err);
 }
 
 Tokenizer *tokenizer_open(const Gguf *g, Error *err) {
@@ -523,6 +572,7 @@ void tokenizer_close(Tokenizer *t) {
     free(t->start);
     free(t->bytes);
     free(t->rank);
+    free(t->merges);
     free(t->words.slots);
     free(t->names);
     free(t);
@@ -535,7 +585,8 @@ typedef struct {
 // The first character of s and its class.
 static inline Char char_at(const char *s, const char *end) {
     if (s == end) return (Char){-1, 0};
-    if ((unsigned char)*s < 0x80) return (Char){unicode_classes[(unsigned char)*s], 1};
+    if ((unsigned char)*s < 0x80)
+        return (Char){unicode_classes[(unsigned char)*s] & UNICODE_CLASS, 1};
     uint32_t code;
     int len = utf8_decode(s, (size_t)(end - s), &code);
     return len ? (Char){(int)unicode_class(code), len} : (Char){UNICODE_OTHER, 1};
@@ -559,37 +610,153 @@ static int contraction(const char *s, size_t n) {
     return (a == 'r' && b == 'e') || (a == 'v' && b == 'e') || (a == 'l' && b == 'l') ? 2 : 0;
 }
 
-// End of the first piece of s: the first alternative that matches, each as long as it can be. (\R
-// is [\r\n].)
-//   (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\R\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|
+// The end of a run of white space of which nothing else is to be kept: all of it, but for one
+// character if text follows.
+static const char *split_space(const char *s, const char *end, bool has_lines) {
+    const char *last = s, *line_end = NULL, *next = s;
+    for (Char c; (c = char_at(next, end)).class == UNICODE_SPACE; next += c.len) {
+        last = next;
+        if (has_lines && is_newline(*next)) line_end = next + 1;
+    }
+    return line_end ? line_end : next < end && last > s ? last : next;
+}
+
+// " ?[^\s\p{L}\p{N}]+[\R also]*|\s*\R+|\s+(?!\S)|\s+" for an s that is no letter or number. (\R is
+// [\r\n].)
+static const char *split_rest(const char *s, const char *end, char also) {
+    Char first = char_at(s, end);
+    const char *next = s + first.len;
+    if (first.class == UNICODE_SPACE &&
+        (*s != ' ' || char_at(next, end).class != UNICODE_OTHER)) // up to its last line end
+        return split_space(s, end, true);
+    next = skip(next, end, UNICODE_OTHER);
+    while (next < end && (is_newline(*next) || *next == also)) next++;
+    return next;
+}
+
+// Of each way of splitting: the end of the first piece of s, by the first alternative that matches,
+// each as long as it can be.
+
+// (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\R\p{L}\p{N}]?\p{L}+|\p{N}{1,n_digits}|
 //   ?[^\s\p{L}\p{N}]+\R*|\s*\R+|\s+(?!\S)|\s+
-static const char *split(const char *s, const char *end) {
+static inline const char *split_words(const char *s, const char *end, int n_digits) {
     Char first = char_at(s, end);
     const char *next = s + first.len;
     if (first.class == UNICODE_LETTER) return skip(next, end, UNICODE_LETTER);
-    Char second = char_at(next, end);
     if (first.class == UNICODE_NUMBER) {
-        if (second.class != UNICODE_NUMBER) return next;
-        Char third = char_at(next + second.len, end);
-        return next + second.len + (third.class == UNICODE_NUMBER ? third.len : 0);
+        for (Char c; --n_digits && (c = char_at(next, end)).class == UNICODE_NUMBER;) next += c.len;
+        return next;
     }
     int n = *s == '\'' ? contraction(next, (size_t)(end - next)) : 0;
     if (n) return next + n;
-    if (second.class == UNICODE_LETTER && !is_newline(*s))
-        return skip(next + second.len, end, UNICODE_LETTER);
-    if (first.class == UNICODE_OTHER || (*s == ' ' && second.class == UNICODE_OTHER)) {
-        next = skip(next, end, UNICODE_OTHER);
-        while (next < end && is_newline(*next)) next++;
-        return next;
+    if (char_at(next, end).class == UNICODE_LETTER && !is_newline(*s))
+        return skip(next, end, UNICODE_LETTER);
+    return split_rest(s, end, '\n');
+}
+
+static const char *split_llama3(const char *s, const char *end) { return split_words(s, end, 3); }
+static const char *split_qwen2(const char *s, const char *end) { return split_words(s, end, 1); }
+
+// What a character is to the words of Tekken: one that may stand before lower case
+// [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}], one that may stand after upper case [\p{Ll}\p{Lm}\p{Lo}\p{M}],
+// or both.
+enum { MAY_BEGIN = 1, MAY_END = 2 };
+
+static int case_at(const char *s, const char *end, int *len) {
+    uint32_t code = 0;
+    *len = s < end ? utf8_decode(s, (size_t)(end - s), &code) : 0;
+    int kind = *len ? unicode_kind(code) : UNICODE_OTHER;
+    bool is_letter = (kind & UNICODE_CLASS) == UNICODE_LETTER;
+    if (is_letter && (kind & UNICODE_UPPER)) return MAY_BEGIN;
+    if (is_letter && (kind & UNICODE_LOWER)) return MAY_END;
+    return is_letter || kind == UNICODE_MARK ? MAY_BEGIN | MAY_END : 0;
+}
+
+// The end of [begin]*[end]+, or, is_upper, of [begin]+[end]*, at s; NULL if it does not match.
+static const char *cased_word(const char *s, const char *end, bool is_upper) {
+    const char *both = NULL, *next = s; // both: behind the last that is of both kinds
+    int kind, len;
+    for (; (kind = case_at(next, end, &len)) & MAY_BEGIN;) {
+        next += len;
+        if (kind & MAY_END) both = next;
     }
-    // A run of white space: up to its last line end; without one all of it, but for one character
-    // if text follows.
-    const char *last = s, *line_end = NULL;
-    for (next = s; (first = char_at(next, end)).class == UNICODE_SPACE; next += first.len) {
-        last = next;
-        if (is_newline(*next)) line_end = next + 1;
+    if (!(kind & MAY_END)) return !is_upper ? both : next > s ? next : NULL;
+    if (is_upper && next == s) return NULL;
+    while (case_at(next, end, &len) & MAY_END) next += len;
+    return next;
+}
+
+// [^\R\p{L}\p{N}]?[begin]*[end]+|[^\R\p{L}\p{N}]?[begin]+[end]*|\p{N}|
+//   ?[^\s\p{L}\p{N}]+[\R/]*|\s*\R+|\s+(?!\S)|\s+
+static const char *split_tekken(const char *s, const char *end) {
+    Char first = char_at(s, end);
+    bool may_lead =
+        first.class != UNICODE_LETTER && first.class != UNICODE_NUMBER && !is_newline(*s);
+    for (int is_upper = 0; is_upper < 2; is_upper++)
+        for (int lead = may_lead; lead >= 0; lead--) {
+            const char *next = cased_word(s + (lead ? first.len : 0), end, is_upper);
+            if (next) return next;
+        }
+    return first.class == UNICODE_NUMBER ? s + first.len : split_rest(s, end, '/');
+}
+
+// '(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+; with has_digits, of what
+// is left when each number has become a piece.
+static inline const char *split_spaced(const char *s, const char *end, bool has_digits) {
+    Char first = char_at(s, end);
+    const char *next = *s == ' ' ? s + 1 : s;
+    Char c = char_at(next, end);
+    if (has_digits && first.class == UNICODE_NUMBER) return s + first.len;
+    if (*s == '\'' && end - s > 1) {
+        if (strchr("sdmt", s[1]) && s[1]) return s + 2;
+        if (end - s > 2 &&
+            (!memcmp(s + 1, "ll", 2) || !memcmp(s + 1, "ve", 2) || !memcmp(s + 1, "re", 2)))
+            return s + 3;
     }
-    return line_end ? line_end : next < end && last > s ? last : next;
+    if (c.len && c.class != UNICODE_SPACE && !(has_digits && c.class == UNICODE_NUMBER))
+        return skip(next + c.len, end, c.class);
+    next = skip(s, end, UNICODE_SPACE);
+    return has_digits && char_at(next, end).class == UNICODE_NUMBER ? next
+                                                                    : split_space(s, end, false);
+}
+
+static const char *split_gpt2(const char *s, const char *end) {
+    return split_spaced(s, end, false);
+}
+static const char *split_smollm(const char *s, const char *end) {
+    return split_spaced(s, end, true);
+}
+
+// The names are llama.cpp's; models of architecture llama have some of each line.
+static const Split splits[] = {
+    {split_llama3,
+     true,
+     {"llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2",
+      "smaug-bpe"}},
+    {split_tekken, true, {"tekken"}},
+    {split_llama3, false, {"dbrx", "chatglm-bpe", "glm4"}},
+    {split_qwen2,
+     false,
+     {"qwen2", "deepseek-r1-qwen", "kormo", "megrez", "stablelm2", "hunyuan", "solar-open",
+      "grok-2"}},
+    {split_smollm,
+     false,
+     {"smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b"}},
+    {split_gpt2,
+     false,
+     {"gpt-2", "phi-2", "gigachat", "a.x-4.0", "mellum", "mpt", "olmo", "jais", "trillion",
+      "granite-docling", "exaone4"}},
+};
+
+static const Split *find_split(const Tokenizer *t, const Gguf *g, Error *err) {
+    Str pre;
+    if (!gguf_string(g, "tokenizer.ggml.pre", &pre, err)) return NULL;
+    for (size_t i = 0; i < sizeof splits / sizeof *splits; i++)
+        for (const char *const *name = splits[i].names; *name; name++)
+            if (str_is(pre, *name)) return &splits[i];
+    refuse(t, err, "pre: expected llama-bpe, found \"%.*s\", an unknown way to split text",
+           SHOWN(pre));
+    return NULL;
 }
 
 // SentencePiece: spaces and what follows them up to the next space, where no merge can reach over
@@ -669,11 +836,21 @@ static Pair pop_pair(Encoder *e) {
     return best;
 }
 
+// Rank of the merge of a part with the next one, NO_RANK if there is none.
+static uint32_t look_pair(const Tokenizer *t, const char *s, const Part *left, const Part *right,
+                          int *id) {
+    if (!t->merges) return look(t, s + left->start, right->end - left->start, id);
+    const Merge *m = merge_slot(t, left->id, right->id);
+    *id = m->id;
+    return m->id < 0 ? NO_RANK : m->rank;
+}
+
 // Adds the pair that part `left` makes with the next one, if it is a token.
 static void push_pair(Encoder *e, const char *s, int left) {
     if (left < 0 || e->parts[left].next < 0) return;
-    Pair p = {.end = e->parts[e->parts[left].next].end};
-    uint32_t rank = look(e->t, s + e->parts[left].start, p.end - e->parts[left].start, &p.id);
+    const Part *right = &e->parts[e->parts[left].next];
+    Pair p = {.end = right->end};
+    uint32_t rank = look_pair(e->t, s, &e->parts[left], right, &p.id);
     if (rank == NO_RANK) return;
     p.key = (uint64_t)rank << 32 | (uint32_t)left;
     if (e->n_heap == e->cap_heap) {
@@ -725,7 +902,7 @@ static void encode_piece(Encoder *e, const char *s, size_t n) {
     if (seen && seen->len == n && !memcmp(seen->s, s, n)) {
         for (int i = 0; i < seen->n; i++) ids_push(e->out, e->out->data[seen->first + i]);
     } else {
-        int id = t->is_sentencepiece || n > t->longest
+        int id = t->is_sentencepiece || !t->split->takes_whole || n > t->longest
                      ? -1
                      : find_hashed(t, h ? h : hash(t, s, n), s, n);
         if (id >= 0)
@@ -749,7 +926,7 @@ static void encode_text(Encoder *e, const char *s, size_t n, bool is_continued, 
         s = text, n = (size_t)(*plain - text);
     }
     for (const char *end = s + n, *next; s < end; s = next) {
-        next = e->t->is_sentencepiece ? next_word(e->t, s, end) : split(s, end);
+        next = e->t->is_sentencepiece ? next_word(e->t, s, end) : e->t->split->piece(s, end);
         encode_piece(e, s, (size_t)(next - s));
     }
 }

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes base/unicode.c: which code points are letters (L), numbers (N) and white space, for the pre-tokenizer.
+"""Writes base/unicode.c: which code points are letters (L), of what case, numbers (N), white space and marks (M), for
+the pre-tokenizers.
 
 usage: make_unicode.py FOLDER > base/unicode.c
 
@@ -10,8 +11,8 @@ import os
 import re
 import sys
 
-LETTER, NUMBER, SPACE = 1, 2, 3
-UNICODE_END = 0x323b0  # as in base/unicode.h
+LETTER, NUMBER, SPACE, MARK, UPPER, LOWER = 1, 2, 3, 4, 1 | 4, 1 | 8  # as in base/unicode.h
+UNICODE_END, SELECTORS = 0x323b0, (0xe0100, 0xe01f0)  # as in base/unicode.h
 DIGITS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 
 
@@ -31,7 +32,8 @@ def database(folder):
         if name.endswith(", First>"):
             first = code
             continue
-        kind = {"L": LETTER, "N": NUMBER}.get(category[0])
+        kind = {"Lu": UPPER, "Lt": UPPER, "Ll": LOWER}.get(category)
+        kind = kind or {"L": LETTER, "N": NUMBER, "M": MARK}.get(category[0])
         if kind:
             ranges.append((code if first is None else first, code, kind))
         first = None
@@ -44,7 +46,9 @@ def package(folder):
     """The same from the npm package: gaps and lengths in turn, in base 64 with 1 to 4 digits."""
     version = re.search(r'"@unicode/unicode-([0-9.]+)"', read(folder, "package.json")).group(1)
     ranges = []
-    for path, kind in (("General_Category/Letter", LETTER), ("General_Category/Number", NUMBER),
+    for path, kind in (("General_Category/Letter", LETTER), ("General_Category/Uppercase_Letter", UPPER),
+                       ("General_Category/Titlecase_Letter", UPPER), ("General_Category/Lowercase_Letter", LOWER),
+                       ("General_Category/Number", NUMBER), ("General_Category/Mark", MARK),
                        ("Binary_Property/White_Space", SPACE)):
         text = re.search(r"decodeRanges\('([^']+)'\)", read(folder, path, "ranges.mjs")).group(1)
         digits = [DIGITS.index(c) for c in text]
@@ -82,17 +86,20 @@ def main():
     classes = bytearray(0x110000)
     for first, last, kind in ranges:
         classes[first:last + 1] = bytes([kind]) * (last + 1 - first)
-    end = max(last for _, last, _ in ranges) + 1
-    runs = [len(m.group()) << 2 | m.group()[0] for m in re.finditer(rb"(?s)(.)\1*", bytes(classes[:end]))]
+    beyond = bytes(classes[UNICODE_END:]).strip(b"\0")
+    assert classes.find(beyond, UNICODE_END) == SELECTORS[0] and beyond == bytes([MARK]) * (SELECTORS[1] - SELECTORS[0])
+    end = len(bytes(classes[:UNICODE_END]).rstrip(b"\0"))
+    runs = [len(m.group()) << 4 | m.group()[0] for m in re.finditer(rb"(?s)(.)\1*", bytes(classes[:end]))]
     print(f"// Unicode {version}, written by scripts/make_unicode.py.")
     print('#include "unicode.h"\n\n#include <string.h>\n')
-    print("// Runs of code points of one class, from U+0000 on: 4 * length + class.")
+    print("// Runs of code points of one class, from U+0000 on: 16 * length + class.")
     print("static const uint32_t runs[] = {")
     print("\n".join(rows(runs, "%d")) + "\n};\n")
     print("uint8_t unicode_classes[UNICODE_END];\n")
     print("void unicode_init(void) {")
     print("    uint8_t *at = unicode_classes;")
-    print("    for (size_t i = 0; i < sizeof runs / sizeof *runs; at += runs[i++] >> 2) memset(at, runs[i] & 3, runs[i] >> 2);")
+    print("    for (size_t i = 0; i < sizeof runs / sizeof *runs; at += runs[i++] >> 4)")
+    print("        memset(at, runs[i] & 15, runs[i] >> 4);")
     print("}")
     assert end == UNICODE_END, f"base/unicode.h: UNICODE_END is {end:#x}"
 

@@ -302,7 +302,7 @@ static void refused(bool is_sentencepiece, const char *skip, void (*spoil)(Maker
     expect_refusal(&m, says);
 }
 
-static void spoil_pre(Maker *m) { make_string(m, "tokenizer.ggml.pre", "tekken"); }
+static void spoil_pre(Maker *m) { make_string(m, "tokenizer.ggml.pre", "bloom"); }
 static void spoil_model(Maker *m) { make_string(m, "tokenizer.ggml.model", "bert"); }
 static void spoil_bos(Maker *m) { make_u32(m, "tokenizer.ggml.bos_token_id", 1u << 20); }
 static void spoil_eos(Maker *m) { make_u32(m, "tokenizer.ggml.eos_token_id", 1u << 31); }
@@ -347,7 +347,7 @@ static void refused_tokens(void (*spoil)(Maker *m), const char *says) {
 }
 
 static void broken_vocabularies(void) {
-    refused(false, "tokenizer.ggml.pre", spoil_pre, "pre: expected llama-bpe, found \"tekken\"");
+    refused(false, "tokenizer.ggml.pre", spoil_pre, "pre: expected llama-bpe, found \"bloom\"");
     refused(false, "tokenizer.ggml.pre", NULL,
             "tokenizer.ggml.pre: expected a string, found no such key");
     refused(false, "tokenizer.ggml.model", spoil_model,

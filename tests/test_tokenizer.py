@@ -4,15 +4,21 @@
 golden/tokens.jsonl holds texts and the ids that tiktoken
 gives them with Meta's ranks and with those of golden/small31. With $LLAMA31_PEER (a folder where `npm install
 tiktoken@1.0.22` was run), 20 000 random texts are compared with tiktoken itself."""
+import functools
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
+import unicodedata
 
 import cli as program
 from cli import DATA, GOLDEN, ROOT, SCRIPTS, Skip, check, main, refuses, same, test
+
+sys.path.insert(0, SCRIPTS)
+from lib import gguf_writer, vocabulary
 
 VOCABULARY = os.path.join(DATA, "vocab", "ggml-vocab-llama-%s.gguf")
 
@@ -94,6 +100,112 @@ def random_texts(seed, n):
                 parts += [chr(random.randint(low, high)) for _ in range(random.randint(1, 6))]
         texts.append("".join(c for c in "".join(parts) if not 0xd800 <= ord(c) < 0xe000))
     return texts
+
+
+# Other ways of splitting: the expressions as the models' own files have them, with Python's classes of characters
+
+SPACES = "\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
+SPLITS = {
+    "llama-bpe": r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|"
+                 r"\s+(?!\S)|\s+",
+    "qwen2": r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|"
+             r"\s+(?!\S)|\s+",
+    "tekken": r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?"
+              r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|"
+              r"\s*[\r\n]+|\s+(?!\S)|\s+",
+    "gpt-2": r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
+}
+
+
+@functools.lru_cache(None)
+def categories():
+    """The code points of each general category, and of each kind of them."""
+    members = {}
+    for c in range(0x110000):
+        name = unicodedata.category(chr(c))
+        if name[0] in "LNM":
+            for key in (name, name[0]):
+                members.setdefault(key, []).append(c)
+    return members
+
+
+def expression(text):
+    """An expression of which Python's re understands every part."""
+    text = text.replace(r"\S", "[^" + SPACES + "]").replace(r"\s", SPACES)
+    for name in set(re.findall(r"\\p\{(\w+)\}", text)):
+        ranges = []
+        for c in categories()[name]:
+            if ranges and ranges[-1][1] == c - 1:
+                ranges[-1][1] = c
+            else:
+                ranges.append([c, c])
+        text = text.replace(r"\p{%s}" % name, "".join(r"\U%08x-\U%08x" % tuple(r) for r in ranges))
+    parts = re.split(r"(\[(?:[^\]\\]|\\.)*\])", text)  # what stands outside of brackets needs its own
+    parts = [p if p.startswith("[") else re.sub(r"((?:\\U\w{8}-\\U\w{8})+)", r"[\1]", p).replace(SPACES, "[%s]" % SPACES)
+             for p in parts]
+    return re.compile("".join(parts))
+
+
+def byte_pairs(pieces, rank):
+    """Ids, where each step merges the pair of the lowest rank in a piece, the first of them."""
+    ids = []
+    for piece in pieces:
+        parts = list(piece.encode())
+        while True:
+            best = min(zip(parts, parts[1:]), key=lambda p: rank.get(p, (1 << 30, 0)), default=None)
+            if best not in rank:
+                break
+            i = list(zip(parts, parts[1:])).index(best)
+            parts[i:i + 2] = [rank[best][1]]
+        ids += parts
+    return ids
+
+
+def trained(texts, n_merges):
+    """Tokens and merges as training gives them, over borders of words too: {(left, right): (rank, id)}."""
+    tokens, rank = [bytes([b]) for b in range(256)], {}
+    data = [list(t.encode()) for t in texts]
+    for _ in range(n_merges):
+        counts = {}
+        for ids in data:
+            for pair in zip(ids, ids[1:]):
+                counts[pair] = counts.get(pair, 0) + 1
+        pair = max(counts, key=lambda p: (counts[p], p))
+        token = tokens[pair[0]] + tokens[pair[1]]
+        if token not in tokens:
+            tokens.append(token)
+        rank[pair] = len(rank), tokens.index(token)
+        for ids in data:
+            for i in range(len(ids) - 1, 0, -1):
+                if tuple(ids[i - 1:i + 1]) == pair:
+                    ids[i - 1:i + 1] = [rank[pair][1]]
+    return tokens, rank
+
+
+@test
+def ways_of_splitting(cli):
+    """Random texts in a vocabulary that was trained as pairs, split in every way, against expressions and byte pairs in
+    Python; ids of merged tokens only, so that each border shows."""
+    texts = [t for t in random_texts(5, 700) if all(unicodedata.category(c) != "Cn" for c in t)]
+    texts += ["2 ABCdef \u4e2dABC \u0301A XMLHttp \u01c5abc \u02b0A a\u02b0A 'S's //\n/ a  1 b\n 12  34", " 's 'LL're", "  9"]
+    tokens, rank = trained(texts[:150], 250)
+    letters = vocabulary.byte_letters()
+    spelled = ["".join(letters[b] for b in t) for t in tokens]
+    merges = [spelled[a] + " " + spelled[b] for a, b in rank]
+    regexes, digit = {name: expression(text) for name, text in SPLITS.items()}, expression(r"\p{N}")
+    for name in list(SPLITS) + ["smollm"]:
+        metadata = vocabulary.byte_level(spelled, [1] * len(spelled), merges, name)
+        path = cli.path_of(name + ".gguf")
+        gguf_writer.write_gguf(path, dict(metadata, **{"general.architecture": "llama"}), [])
+        expected = []
+        for text in texts:
+            parts = re.split("(%s)" % digit.pattern, text) if name == "smollm" else [text]
+            pieces = [p for part in parts for p in regexes["gpt-2" if name == "smollm" else name].findall(part)]
+            same("".join(pieces), text, name)
+            whole = name in ("llama-bpe", "tekken")
+            expected.append([i for p in pieces for i in
+                             ([tokens.index(p.encode())] if whole and p.encode() in tokens else byte_pairs([p], rank))])
+        compare(path, texts, expected)
 
 
 @test

@@ -9,9 +9,14 @@ from .gguf_writer import Bad
 NORMAL, UNKNOWN, CONTROL, USER, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 WORD = "\u2581"  # SentencePiece's space
 
-# How Llama 3 splits text before it merges bytes. The file says so by name: tokenizer.ggml.pre = llama-bpe.
+# How vocabularies split text before they merge bytes: Llama 3's, Qwen 2's, Mistral's (Tekken). The file says so by name,
+# tokenizer.ggml.pre.
 SPLIT = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|"
          r"\s+(?!\S)|\s+")
+BEGIN, END = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+SPLITS = {SPLIT: "llama-bpe", SPLIT.replace("{1,3}", ""): "qwen2",
+          r"[^\r\n\p{L}\p{N}]?" + BEGIN + "*" + END + r"+|[^\r\n\p{L}\p{N}]?" + BEGIN + "+" + END +
+          r"*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+": "tekken"}
 # Names of Llama 3.1's 256 special tokens, which follow the ranks.
 SPECIAL = ["begin_of_text", "end_of_text", "reserved_special_token_0", "reserved_special_token_1",
            "finetune_right_pad_id", "reserved_special_token_2", "start_header_id", "end_header_id", "eom_id", "eot_id",
@@ -151,12 +156,12 @@ def merges_of(ranks):
     return text, merges
 
 
-def byte_level(tokens, types, merges):
-    """Metadata of a Llama 3 vocabulary. Its special tokens are found by name."""
+def byte_level(tokens, types, merges, pre="llama-bpe"):
+    """Metadata of a vocabulary of bytes. Llama 3's special tokens are found by name."""
     id_of = {t: i for i, t in enumerate(tokens) if types[i] == CONTROL}
     vocabulary = {
         "tokenizer.ggml.model": "gpt2",
-        "tokenizer.ggml.pre": "llama-bpe",
+        "tokenizer.ggml.pre": pre,
         "tokenizer.ggml.tokens": tokens,
         "tokenizer.ggml.token_type": types,
         "tokenizer.ggml.merges": merges,
@@ -165,7 +170,7 @@ def byte_level(tokens, types, merges):
                       ("padding", "finetune_right_pad_id")):
         if "<|%s|>" % name in id_of:
             vocabulary["tokenizer.ggml.%s_token_id" % key] = id_of["<|%s|>" % name]
-    vocabulary["tokenizer.ggml.add_bos_token"] = True
+    vocabulary["tokenizer.ggml.add_bos_token"] = pre in ("llama-bpe", "tekken")
     return vocabulary
 
 
@@ -200,9 +205,17 @@ def meta_vocabulary(path):
 
 # Hugging Face
 
-def splits_as_llama3(pre_tokenizer):
-    steps = (pre_tokenizer or {}).get("pretokenizers") or []
-    return any(s.get("type") == "Split" and (s.get("pattern") or {}).get("Regex") == SPLIT for s in steps)
+def split_name(pre_tokenizer):
+    """llama.cpp's name of the way in which a tokenizer.json splits text; None for one that is unknown here."""
+    steps = (pre_tokenizer or {}).get("pretokenizers") or [pre_tokenizer or {}]
+    for s in steps:
+        if s.get("type") == "Split" and (s.get("pattern") or {}).get("Regex") in SPLITS:
+            return SPLITS[s["pattern"]["Regex"]]
+    last = steps[-1]  # GPT-2's expression is ByteLevel's own
+    if last.get("type") != "ByteLevel" or not last.get("use_regex", True) or last.get("add_prefix_space"):
+        return None
+    before = [(s.get("type"), s.get("individual_digits")) for s in steps[:-1]]
+    return {(): "gpt-2", (("Digits", True),): "smollm"}.get(tuple(before))
 
 
 def huggingface_vocabulary(folder, n_vocab):
@@ -223,16 +236,18 @@ def assemble(folder, t, settings, config, n_vocab):
     model = t.get("model") or {}
     words = model.get("vocab") or {}
     merges = [m if type(m) is str else " ".join(m) for m in model.get("merges") or []]
-    if os.path.exists(path) and not splits_as_llama3(t.get("pre_tokenizer")):
+    pre = split_name(t.get("pre_tokenizer"))
+    if os.path.exists(path) and not pre:
         v = meta_vocabulary(path)
     elif model.get("type") != "BPE":
         raise Bad("%s: expected tokenizer.json with a BPE model, or tokenizer.model" % folder)
     elif model.get("byte_fallback"):
         v = merged_sentencepiece(words, merges)
-    elif splits_as_llama3(t.get("pre_tokenizer")):
+    elif pre:
         v = {"tokenizer.ggml.tokens": listed(words), "tokenizer.ggml.token_type": [NORMAL] * len(words)}
     else:
-        raise Bad("tokenizer.json: splits text in another way than Llama 3: not supported")
+        raise Bad("tokenizer.json: splits text in another way than Llama 3, Tekken, SmolLM, Qwen 2 and GPT-2: not "
+                  "supported")
 
     tokens, types = v["tokenizer.ggml.tokens"], v["tokenizer.ggml.token_type"]
     if len(tokens) > n_vocab:
@@ -247,7 +262,7 @@ def assemble(folder, t, settings, config, n_vocab):
             tokens[a["id"]] = a["content"]
             types[a["id"]] = CONTROL if a["special"] else USER
     if "tokenizer.ggml.model" not in v:
-        v = byte_level(tokens, types, merges)
+        v = byte_level(tokens, types, merges, pre)
     else:
         v["tokenizer.ggml.scores"] += [0.0] * (n_vocab - n_words)
 
