@@ -36,9 +36,9 @@ static bool check_file(const Gguf *g, double *alpha, Error *err) {
 bool adapter_open(Adapter *a, const AdapterOption *option, Error *err) {
     double alpha;
     *a = (Adapter){0};
-    char *path = (char *)str_copy(option->path).data;
-    bool is_open = gguf_open(&a->file, path, err);
-    free(path);
+    Str path = str_copy(option->path);
+    bool is_open = gguf_open(&a->file, path.data, err);
+    free((char *)path.data);
     if (!is_open) return false;
     if (!check_file(&a->file, &alpha, err)) return adapter_close(a), false;
     a->scale = option->scale * alpha;
@@ -60,7 +60,7 @@ static float *read_columns(const Tensor *b, float scale) {
     return columns;
 }
 
-bool adapter_bind(Adapter *a, const char *name, Tensor *w, Error *err) {
+bool adapter_bind(Adapter *a, const char *name, Tensor *w, bool is_embedding, Error *err) {
     const Gguf *g = &a->file;
     LowRank *pair = &a->pairs[a->n_pairs];
     char down[96], up[96];
@@ -69,16 +69,16 @@ bool adapter_bind(Adapter *a, const char *name, Tensor *w, Error *err) {
     snprintf(up, sizeof up, "%s.lora_b", name);
     const GgufTensor *t = gguf_tensor(g, down);
     if (!t && !gguf_tensor(g, up)) return true;
-    // A rank beyond a side of the matrix says nothing that one up to it could not.
-    int most = w->rows > w->cols ? w->rows : w->cols;
-    uint64_t rank = t ? t->dims[1] : 1;
-    if (rank < 1 || rank > (uint64_t)most)
+    uint64_t rank = t ? t->dims[is_embedding ? 0 : 1] : 1;
+    // a greater one says nothing more
+    if (rank < 1 || rank > (uint64_t)w->cols)
         return error_set(err, EXIT_MODEL, "%s: tensor %s: expected a rank of 1 to %d, found %llu",
-                         g->path, down, most, (unsigned long long)rank);
-    if (!tensor_bind(g, down, (int)rank, w->cols, &pair->a, err) ||
-        !tensor_bind(g, up, w->rows, (int)rank, &b, err))
+                         g->path, down, w->cols, (unsigned long long)rank);
+    int n = (int)rank, rows = is_embedding ? w->rows : n, cols = is_embedding ? n : w->cols;
+    if (!tensor_bind(g, down, rows, cols, &pair->a, err) ||
+        !tensor_bind(g, up, is_embedding ? w->cols : w->rows, n, &b, err))
         return false;
-    pair->b = read_columns(&b, (float)(a->scale / (double)rank));
+    pair->b = read_columns(&b, (float)(a->scale / n));
     pair->next = w->added;
     w->added = pair;
     a->n_pairs++;
@@ -101,8 +101,8 @@ bool adapter_is_bound(const Adapter *a, Error *err) {
     for (int i = 0; i < g->n_tensors && 2 * a->n_pairs < g->n_tensors; i++)
         if (!is_of_pair(a, &g->tensors[i]))
             return error_set(err, EXIT_MODEL,
-                             "%s: tensor %.*s: expected the lora_a or lora_b of a matrix that this "
-                             "model multiplies with",
+                             "%s: tensor %.*s: expected the lora_a or lora_b of a matrix of this "
+                             "model",
                              g->path, SHOWN(g->tensors[i].name));
     return a->n_pairs > 0 ||
            error_set(err, EXIT_MODEL, "%s: expected tensors, found none", g->path);

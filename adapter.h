@@ -24,8 +24,9 @@ typedef struct Adapter {
 bool adapter_open(Adapter *a, const AdapterOption *option, Error *err);
 // Has the adapter add to products with w what it holds for the tensor of that name, if anything:
 // y += scale * alpha / rank * B (A x), A = NAME.lora_a (rank, cols), which stays in the mapping, B
-// = NAME.lora_b (rows, rank), which becomes float32. False with err (exit 3) if they do not fit.
-bool adapter_bind(Adapter *a, const char *name, Tensor *w, Error *err);
+// = NAME.lora_b (rows, rank), which becomes float32. Of the embedding, A is (rows, rank), a row for
+// each token, B (cols, rank). False with err (exit 3) if they do not fit.
+bool adapter_bind(Adapter *a, const char *name, Tensor *w, bool is_embedding, Error *err);
 // Whether every tensor of the adapter found its matrix. False with err (exit 3).
 bool adapter_is_bound(const Adapter *a, Error *err);
 void adapter_close(Adapter *a);

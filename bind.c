@@ -154,6 +154,13 @@ static bool bind_vector(Binder *b, const char *name, int n, const float **out) {
     return *out = wide, true;
 }
 
+// What adapters add to a matrix, in their order: each goes in front.
+static bool bind_added(Binder *b, const char *name, Tensor *w, bool is_embedding) {
+    for (int i = b->model->n_adapters; i--;)
+        if (!adapter_bind(&b->model->adapters[i], name, w, is_embedding, b->err)) return false;
+    return true;
+}
+
 // "NAME.weight", a matrix, "NAME.bias", which it may have, and what adapters add to it.
 static bool bind_matrix(Binder *b, const char *name, int rows, int cols, Tensor *out) {
     Model *m = b->model;
@@ -162,9 +169,7 @@ static bool bind_matrix(Binder *b, const char *name, int rows, int cols, Tensor 
     snprintf(bias, sizeof bias, "%s.bias", name);
     if (!bind(b, weight, rows, cols, out)) return false;
     if (gguf_tensor(&m->file, bias) && !bind_vector(b, bias, rows, &out->bias)) return false;
-    for (int i = m->n_adapters; i--;) // each goes in front
-        if (!adapter_bind(&m->adapters[i], weight, out, b->err)) return false;
-    return true;
+    return bind_added(b, weight, out, false);
 }
 
 static bool bind_layer(Binder *b, int layer, Layer *l) {
@@ -247,6 +252,7 @@ static bool bind_all(Binder *b) {
     m->layers = xalloc((size_t)c->n_layers, sizeof *m->layers);
     if (!bind_vector(b, "output_norm.weight", c->dim, &m->final_norm)) return false;
     m->output = m->embed; // tied, unless the file has a matrix of its own
+    if (!bind_added(b, "token_embd.weight", &m->embed, true)) return false;
     if (gguf_tensor(&m->file, "output.weight") &&
         !bind_matrix(b, "output", c->vocab_size, c->dim, &m->output))
         return false;

@@ -29,10 +29,33 @@ void ops_for(int n, int chunk, void (*fn)(void *arg, int i), void *arg) {
     team_finish(OP_ROPE);
 }
 
+// Rows [first, end) of out (rows) += B x; see LowRank. The sums of a strip stay in registers.
+static void add_columns(float *out, const float *b, int rows, const float *x, int rank, int first,
+                        int end) {
+    enum { STRIP = LOW_RANK_PAD };
+    size_t step = (size_t)rows + LOW_RANK_PAD;
+    for (int r = first; r < end; r += STRIP) {
+        float sum[STRIP] = {0};
+        for (int k = 0; k < rank; k++)
+            for (int i = 0; i < STRIP; i++) sum[i] += x[k] * b[(size_t)k * step + (size_t)(r + i)];
+        for (int i = 0; i < at_most(STRIP, end - r); i++) out[r + i] += sum[i];
+    }
+}
+
+static void decode_row(const Tensor *w, int row, float *out) {
+    quant_decode(w->type, (const char *)w->data + (size_t)row * w->row_bytes, out, (size_t)w->cols);
+}
+
 void ops_embed(float *out, const Tensor *w, const int *tokens, int n) {
-    for (int i; team_take(n, &i);)
-        quant_decode(w->type, (const char *)w->data + (size_t)tokens[i] * w->row_bytes,
-                     out + (size_t)i * (size_t)w->cols, (size_t)w->cols);
+    float *inner = (float *)((char *)team_scratch() + KERNEL_SCRATCH); // (rank)
+    for (int i; team_take(n, &i);) {
+        float *x = out + (size_t)i * (size_t)w->cols;
+        decode_row(w, tokens[i], x);
+        for (const LowRank *l = w->added; l; l = l->next) {
+            decode_row(&l->a, tokens[i], inner);
+            add_columns(x, l->b, w->cols, inner, l->a.cols, 0, w->cols);
+        }
+    }
     team_finish(OP_EMBED);
 }
 
@@ -157,21 +180,13 @@ static void multiply_inner(const Product *products, int n_products, Share *share
     if (n_inner) ops_matmuls(inner, n_inner, x, n);
 }
 
-// Rows [first, end) of that, for n tokens. The sums of a strip of rows stay in registers.
+// Rows [first, end) of that, for n tokens.
 static void add_low_rank(float *out, const Tensor *w, const float *inner, int n, int first,
                          int end) {
-    enum { STRIP = LOW_RANK_PAD };
-    size_t rows = (size_t)w->rows;
-    for (const LowRank *l = w->added; l; inner += (size_t)n * (size_t)l->a.rows, l = l->next)
-        for (int r = first; r < end; r += STRIP)
-            for (int t = 0; t < n; t++) {
-                float sum[STRIP] = {0};
-                const float *x = inner + (size_t)t * (size_t)l->a.rows, *b = l->b + r;
-                for (int k = 0; k < l->a.rows; k++, b += rows + LOW_RANK_PAD)
-                    for (int i = 0; i < STRIP; i++) sum[i] += x[k] * b[i];
-                for (int i = 0; i < at_most(STRIP, end - r); i++)
-                    out[(size_t)t * rows + (size_t)(r + i)] += sum[i];
-            }
+    for (const LowRank *l = w->added; l; l = l->next)
+        for (int t = 0; t < n; t++, inner += l->a.rows)
+            add_columns(out + (size_t)t * (size_t)w->rows, l->b, w->rows, inner, l->a.rows, first,
+                        end);
 }
 
 // Rows are handed out in chunks small enough that threads finish together (eight for each, were

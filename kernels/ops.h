@@ -31,7 +31,7 @@ void ops_matmuls(const Product *products, int n_products, const float *x, int n)
 // Room for products of `weights` with up to n tokens, together.
 void ops_reserve_matmuls(const Tensor *const *weights, int n_weights, int n);
 
-// out (n, dim) = rows `tokens` of the embedding matrix w (vocab, dim)
+// out (n, dim) = rows `tokens` of the embedding matrix w (vocab, dim), and what adapters add
 void ops_embed(float *out, const Tensor *w, const int *tokens, int n);
 // out (n, dim) = rmsnorm of each row of x (n, dim)
 void ops_rmsnorm(float *out, const float *x, const float *weight, float eps, int n, int dim);

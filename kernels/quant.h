@@ -22,11 +22,12 @@ typedef struct {
     const struct LowRank *added; // what adapters add to it, one after another; NULL: nothing
 } Tensor;
 
-// What one adapter adds to a product W x: B (A x), of a small rank.
+// What one adapter adds to a product W x: B (A x), of a small rank; to a row of the embedding, B
+// times a row of A (rows, rank).
 typedef struct LowRank {
     Tensor a;       // (rank, cols)
     const float *b; // (rank, rows + LOW_RANK_PAD): columns of B, scaled; so threads that share rows
-                    // read along them
+                    // read along them (of the embedding: cols + LOW_RANK_PAD)
     const struct LowRank *next;
 } LowRank;
 

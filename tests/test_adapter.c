@@ -18,6 +18,7 @@ typedef struct {
     int rank;
     float alpha;
     double scale;
+    bool is_tied;
 } Recipe;
 
 // Number i of a matrix of an adapter: one that all types but the quantised hold as it is.
@@ -56,8 +57,10 @@ static Tensor *matrix(Model *m, int i, char name[64]) {
     Tensor *all[] = {&l->wq, &l->wk, &l->wv, &l->wo, &l->w_gate, &l->w_up, &l->w_down};
     snprintf(name, 64, "blk.%d.%s", i / 7, names[i % 7]);
     if (i < 7 * m->config.n_layers) return all[i % 7];
-    snprintf(name, 64, "output");
-    return i == 7 * m->config.n_layers && m->output.data != m->embed.data ? &m->output : NULL;
+    i -= 7 * m->config.n_layers;
+    snprintf(name, 64, i ? "output" : "token_embd");
+    bool is_tied = m->output.data == m->embed.data;
+    return i == 0 ? &m->embed : i == 1 && !is_tied ? &m->output : NULL;
 }
 
 static void begin_adapter(Maker *m, float alpha, const char *skip) {
@@ -75,8 +78,11 @@ static const char *write_adapter(Model *base, const Recipe *r, const char *path)
     Tensor *w;
     begin_adapter(&m, r->alpha, NULL);
     for (int i = 0; (w = matrix(base, i, name)); i++) {
-        put_part(&m, r, name, 'a', rank_of(r, i), w->cols);
-        put_part(&m, r, name, 'b', w->rows, rank_of(r, i));
+        bool is_embedding = w == &base->embed;
+        if (is_embedding && r->is_tied) continue; // which would change the output of merged weights
+        int rank = rank_of(r, i), rows = is_embedding ? w->cols : w->rows;
+        put_part(&m, r, name, 'a', is_embedding ? w->rows : rank, is_embedding ? rank : w->cols);
+        put_part(&m, r, name, 'b', rows, rank);
     }
     Buffer bytes = make_end(&m);
     path = make_path(path, bytes.data, bytes.len);
@@ -90,13 +96,15 @@ static void merge(Model *m, const Recipe *r) {
     Tensor *w;
     for (int i = 0; (w = matrix(m, i, name)); i++) {
         int rank = rank_of(r, i);
+        bool is_embedding = w == &m->embed;
         float *x = (float *)(uintptr_t)w->data;
-        for (int row = 0; row < w->rows; row++)
+        for (int row = 0; row < w->rows && !(is_embedding && r->is_tied); row++)
             for (int c = 0; c < w->cols; c++) {
                 double sum = 0;
                 for (int k = 0; k < rank; k++)
-                    sum += (double)number(r, name, 'b', row * rank + k) *
-                           (double)number(r, name, 'a', k * w->cols + c);
+                    sum += (double)number(r, name, is_embedding ? 'a' : 'b', row * rank + k) *
+                           (double)number(r, name, is_embedding ? 'b' : 'a',
+                                          is_embedding ? c * rank + k : k * w->cols + c);
                 x[row * w->cols + c] += (float)(r->scale * (double)r->alpha / rank * sum);
             }
     }
@@ -177,8 +185,10 @@ static void equals_merged(void) {
                                    {.seed = 3, .rank = 17, .alpha = 3, .scale = 0.25}};
     double limit = strcmp(kernel.name, "amx") ? 1e-6 : 1e-4; // attention rounds to bf16
     for (int n = 1; n <= 3; n++) compare((MakeLlama){.seed = 4}, three, n, limit);
+    Recipe tied = three[1];
+    tied.is_tied = true;
     compare((MakeLlama){.seed = 5, .is_tied = true, .n_heads = 8, .n_kv_heads = 1, .dim = 80},
-            three, 2, limit);
+            &tied, 1, limit);
 }
 
 static void types(void) {
@@ -231,7 +241,7 @@ static void wide_a(Maker *m) { tensor(m, "blk.1.attn_k.weight.lora_a", 4, 128); 
 static void short_b(Maker *m) { tensor(m, "blk.1.attn_k.weight.lora_b", 64, 4); }
 static void rank_b(Maker *m) { tensor(m, "blk.1.attn_k.weight.lora_b", 32, 8); }
 static void absurd_rank(Maker *m) { tensor(m, "blk.1.attn_k.weight.lora_a", 65, 64); }
-static void embedding(Maker *m) { tensor(m, "token_embd.weight.lora_a", 4, 64); }
+static void embedding(Maker *m) { tensor(m, "token_embd.weight.lora_a", 4, 65); }
 static void layer_two(Maker *m) { tensor(m, "blk.2.attn_k.weight.lora_a", 4, 64); }
 static void norm(Maker *m) { tensor(m, "blk.1.attn_norm.weight", 1, 64); }
 
@@ -258,7 +268,7 @@ static void refusals(void) {
                    "attn_k.weight.lora_b: expected shape (32, 4), found (32, 8)");
     expect_refusal("blk.1.attn_k.weight.lora_a", absurd_rank,
                    "lora_a: expected a rank of 1 to 64, found 65");
-    expect_refusal(NULL, embedding, "tensor token_embd.weight.lora_a: expected the lora_a or");
+    expect_refusal(NULL, embedding, "tensor token_embd.weight.lora_a: expected a rank of 1 to 64");
     expect_refusal(NULL, layer_two, "tensor blk.2.attn_k.weight.lora_a: expected the lora_a or");
     expect_refusal(NULL, norm, "tensor blk.1.attn_norm.weight: expected the lora_a or");
 }

@@ -925,6 +925,28 @@ def a_signal_leaves_nothing(tmp):
         same((status, os.listdir(tmp)), (code, []))
 
 
+@test
+def ways_of_splitting(tmp):
+    """The name of the split follows from the expressions of tokenizer.json."""
+    source = copy("small31-hf", tmp)
+    level = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}
+    digits = {"type": "Digits", "individual_digits": True}
+    forms = [("gpt-2", level), ("smollm", {"type": "Sequence", "pretokenizers": [digits, level]})]
+    for regex, name in vocabulary.SPLITS.items():
+        split = {"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated"}
+        forms.append((name, {"type": "Sequence", "pretokenizers": [split, dict(level, use_regex=False)]}))
+    same(sorted(name for name, _ in forms), ["gpt-2", "llama-bpe", "qwen2", "smollm", "tekken"])
+    for name, form in forms:
+        edit_json(os.path.join(source, "tokenizer.json"), lambda t: t.update(pre_tokenizer=form))
+        metadata, _ = exported(source, tmp, "--force")
+        same((metadata["tokenizer.ggml.pre"], metadata["tokenizer.ggml.add_bos_token"]),
+             (name, name in ("llama-bpe", "tekken")))
+    for form in (dict(level, add_prefix_space=True), dict(level, use_regex=False), {"type": "Whitespace"},
+                 {"type": "Sequence", "pretokenizers": [dict(digits, individual_digits=False), level]}):
+        edit_json(os.path.join(source, "tokenizer.json"), lambda t: t.update(pre_tokenizer=form))
+        refused(source, tmp, "splits text in another way")
+
+
 # LoRA
 
 def write_adapter(folder, modules=None, config=None, rank=4, seed=1):

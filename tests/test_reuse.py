@@ -167,13 +167,14 @@ def adapter_is_part_of_the_model(cli):
     """--lora changes the text; a cache or an output begun without it, or with another, is not taken."""
     lora, other = write_adapter(cli, "lora.gguf"), write_adapter(cli, "other.gguf", seed=2)
     env, prompt, cache = dict(os.environ), PROMPTS[0] * 60, cli.path_of("cache")
+    greedy = ["--temp", 0, "--seed", 1]
     ways = ([], ["--lora", lora], ["--lora", lora + ":0.5"], ["--lora", other], ["--lora", lora, "--lora", other])
-    plain = [answer(cli, env, prompt, "--temp", 0, *args) for args in ways]
+    plain = [answer(cli, env, prompt, *greedy, *args) for args in ways]
     check(len(set(map(str, plain))) == len(ways), "an adapter changes nothing")
     for _ in range(2):
         for args, expected in zip(ways, plain):
-            same(answer(cli, env, prompt, "--temp", 0, "--cache", cache, *args), expected, args)
-    same(answer(cli, env, prompt, "--temp", 0, "--lora", lora + ":0")["text"], plain[0]["text"], "times 0")
+            same(answer(cli, env, prompt, *greedy, "--cache", cache, *args), expected, args)
+    same(answer(cli, env, prompt, *greedy, "--lora", lora + ":0")["text"], plain[0]["text"], "times 0")
 
     requests = b'{"id": "a", "prompt": "Once", "max_tokens": 4}\n'
     out = cli.path_of("out.jsonl")
