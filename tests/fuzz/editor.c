@@ -11,7 +11,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-static int keys_poll(struct pollfd *fds, nfds_t n, int timeout_ms);
+static int keys_poll(struct pollfd *fds, unsigned n, int timeout_ms);
 static ssize_t keys_read(int fd, void *out, size_t n);
 static int screen_size(struct winsize *size);
 static bool screen_write(int fd, const void *data, size_t n);
@@ -33,7 +33,7 @@ static size_t most_keys;
 static volatile int was_interrupted;
 
 // Some time passes, or a signal wakes the editor up, or there is a key or the end.
-static int keys_poll(struct pollfd *fds, nfds_t n, int timeout_ms) {
+static int keys_poll(struct pollfd *fds, unsigned n, int timeout_ms) {
     fds[0].revents = fds[n - 1].revents = 0;
     bool is_wait = keys < keys_end && *keys == WAIT, is_ctrl_c = keys < keys_end && *keys == CTRL_C;
     if (is_wait || is_ctrl_c) keys++;
