@@ -61,16 +61,15 @@ INLINE void store_tail(float *x, int n, Floats v) {
 
 INLINE Floats load_floats(Type type, const void *row, int k, int n) {
     if (type == TYPE_F32) return load_tail((const float *)row + k, n);
+    if (type == TYPE_Q8_0)
+        return _mm256_cvtepi32_ps(
+            _mm256_cvtepi8_epi32(_mm_loadl_epi64((const void *)((const int8_t *)row + k))));
     uint16_t buffer[8] = {0};
     const uint16_t *p = (const uint16_t *)row + k;
     if (n < WIDTH) p = n <= 0 ? buffer : memcpy(buffer, p, (size_t)n * 2);
     __m128i h = _mm_loadu_si128((const void *)p);
     if (type == TYPE_F16) return _mm256_cvtph_ps(h);
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16));
-}
-
-INLINE Floats load_bytes(const int8_t *p) {
-    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const void *)p)));
 }
 
 INLINE void store_f16(uint16_t *p, int n, Floats v) {

@@ -32,13 +32,12 @@ INLINE void store_tail(float *x, int n, Floats v) { _mm512_mask_storeu_ps(x, fir
 
 INLINE Floats load_floats(Type type, const void *row, int k, int n) {
     if (type == TYPE_F32) return load_tail((const float *)row + k, n);
+    if (type == TYPE_Q8_0)
+        return _mm512_cvtepi32_ps(
+            _mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)((const int8_t *)row + k))));
     __m256i h = _mm256_maskz_loadu_epi16(first(n), (const uint16_t *)row + k);
     if (type == TYPE_F16) return _mm512_cvtph_ps(h);
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16));
-}
-
-INLINE Floats load_bytes(const int8_t *p) {
-    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)p)));
 }
 
 INLINE void store_f16(uint16_t *p, int n, Floats v) {
@@ -102,119 +101,14 @@ INLINE Unit unpack(Type type, const void *p) {
     }
 }
 
-// Decode: int8 activations, a scale per group of 16.
-typedef struct {
-    int8_t q[UNIT];
-    float scale[GROUPS];
-    float sum[GROUPS]; // scale * sum of q
-} MatUnit;
+// A unit has eight sums in float32 for each row and token, one for each 32 columns; each takes its
+// part of unit after unit, and at the end they are added in a tree. Few tokens and many, a row as
+// it lies and a panel of 32 have the same bits so. The sums stand in the order that `mat_pair`
+// leaves.
+enum { SUMS = UNIT / 32, K_BLOCK = 512, PANEL_ROWS = 32, MAT_TOKENS = 2 };
 
-static size_t mat_bytes(int n_tokens, int cols) {
-    return (size_t)n_tokens * (size_t)n_units(cols) * sizeof(MatUnit);
-}
-
-static void mat_encode(void *encoded, const float *x, int n_tokens, int cols, int token_begin,
-                       int token_end) {
-    (void)n_tokens;
-    for (int t = token_begin; t < token_end; t++) {
-        MatUnit *unit = (MatUnit *)encoded + (size_t)t * (size_t)n_units(cols);
-        for (int k = 0; k < n_units(cols) * UNIT; k += QUANT_GROUP) {
-            MatUnit *u = unit + k / UNIT;
-            int sum, g = k % UNIT / QUANT_GROUP;
-            u->scale[g] =
-                encode_groups(x + (size_t)t * (size_t)cols + k, cols - k, 1, u->q + k % UNIT, &sum);
-            u->sum[g] = u->scale[g] * (float)sum;
-        }
-    }
-}
-
-enum { MAT_TOKENS = 4 };
-
-// 256 columns of four rows times NT tokens. Per row about 15 operations to unpack, and per token 4
-// dot products of 64 bytes, 4 conversions, 4 spreads of the scales and 5 FMAs.
-INLINE void mat_unit(__m512 acc[4][MAT_TOKENS], const uint8_t *const p[4], const MatUnit *x,
-                     size_t n, int nt, Type type) {
-    const TypeInfo *f = type_info(type);
-    const __m512i quarter = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; i++) {
-        Unit u = unpack(type, p[i]);
-        __m512 min = u.min;
-        if (!f->has_min)
-            min = _mm512_mul_ps(u.scale, _mm512_set1_ps((float)f->offset));
-        else if (f->offset)
-            min = _mm512_fmadd_ps(u.scale, _mm512_set1_ps((float)f->offset), min);
-#pragma GCC unroll 4
-        for (int t = 0; t < nt; t++) {
-            const MatUnit *xt = x + (size_t)t * n;
-            __m512 scale = _mm512_mul_ps(u.scale, _mm512_load_ps(xt->scale));
-            __m512 a = _mm512_fnmadd_ps(min, _mm512_load_ps(xt->sum), acc[i][t]);
-#pragma GCC unroll 4
-            for (int j = 0; j < 4; j++) {
-                __m512i dot = _mm512_dpbusd_epi32(_mm512_setzero_si512(), u.w[j],
-                                                  _mm512_load_si512(xt->q + 64 * j));
-                __m512i spread = _mm512_add_epi32(quarter, _mm512_set1_epi32(4 * j));
-                a = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), _mm512_permutexvar_ps(spread, scale),
-                                    a);
-            }
-            acc[i][t] = a;
-        }
-    }
-}
-
-// Four rows times NT tokens. Rows far apart give the memory four streams.
-INLINE void mat_tile(float *out, size_t out_stride, const Tensor *w, const MatUnit *x,
-                     const int *row, int nt, Type type) {
-    const int bytes = unit_bytes(type);
-    size_t n = (size_t)n_units(w->cols);
-    __m512 acc[4][MAT_TOKENS];
-    const uint8_t *p[4];
-    uint8_t buffers[4][MAX_UNIT_BYTES];
-    for (int i = 0; i < 4; i++) {
-        p[i] = (const uint8_t *)w->data + (size_t)row[i] * w->row_bytes;
-        for (int t = 0; t < nt; t++) acc[i][t] = _mm512_setzero_ps();
-    }
-    for (int k = UNIT; k <= w->cols; k += UNIT, x++) {
-        mat_unit(acc, p, x, n, nt, type);
-#pragma GCC unroll 4
-        for (int i = 0; i < 4; i++) {
-#pragma GCC unroll 8
-            for (int b = 0; b < bytes; b += 64)
-                _mm_prefetch((const char *)p[i] + STREAM_AHEAD + b, _MM_HINT_T0);
-            p[i] += bytes;
-        }
-    }
-    if (type_info(type)->block < UNIT && w->cols % UNIT) {
-        for (int i = 0; i < 4; i++) p[i] = whole_unit(type, p[i], w->cols % UNIT, buffers[i]);
-        mat_unit(acc, p, x, n, nt, type);
-    }
-    for (int i = 0; i < 4; i++)
-        for (int t = 0; t < nt; t++)
-            out[(size_t)t * out_stride + (size_t)row[i]] = _mm512_reduce_add_ps(acc[i][t]);
-}
-
-// The rows are taken from the four quarters of the range.
-INLINE void mat_rows(float *out, size_t out_stride, const Tensor *w, const void *encoded,
-                     int n_tokens, int row_begin, int row_end, Type type) {
-    int quarter = (row_end - row_begin + 3) / 4;
-    size_t n = (size_t)n_units(w->cols);
-    for (int r = row_begin; r < row_begin + quarter; r++) {
-        int row[4];
-        for (int i = 0; i < 4; i++) row[i] = min_int(r + i * quarter, row_end - 1);
-        const MatUnit *x = encoded;
-        int t = 0;
-        for (; t + 4 <= n_tokens; t += 4)
-            mat_tile(out + (size_t)t * out_stride, out_stride, w, x + (size_t)t * n, row, 4, type);
-        for (; t + 2 <= n_tokens; t += 2)
-            mat_tile(out + (size_t)t * out_stride, out_stride, w, x + (size_t)t * n, row, 2, type);
-        if (t < n_tokens)
-            mat_tile(out + (size_t)t * out_stride, out_stride, w, x + (size_t)t * n, row, 1, type);
-    }
-}
-
-// Several tokens. Activations come in blocks of K_BLOCK columns, for each block the tokens one
-// after another.
-enum { K_BLOCK = 512, PANEL_ROWS = 32 };
+// The 32 columns of a unit that sum i is of.
+INLINE int columns_of(int i) { return 64 * (i % 4) + 32 * (i / 4); }
 
 // A dot product d, below 2^22 in size, is summed on top of BASE_BITS: the bits are then those of
 // the float BASE + d and need no conversion. scale * (BASE + d) - scale * BASE is scale * d rounded
@@ -222,13 +116,133 @@ enum { K_BLOCK = 512, PANEL_ROWS = 32 };
 enum { BASE_BITS = 0x4b400000 };
 static const float BASE = 0x1.8p23f;
 
+// Activations come in blocks of K_BLOCK columns, for each block the tokens one after another. Types
+// with groups of 16 have two starts and two sums for 32 columns.
 typedef struct {
     int8_t q[K_BLOCK];
     float scale[K_BLOCK / 32];
-    int32_t start[K_BLOCK / 16]; // BASE_BITS - offset * sum of q per group (of 16 or 32): weights
-                                 // are unsigned
-    float sum[K_BLOCK / 16];     // scale * sum of q
+    int32_t start[2][K_BLOCK / 32]; // BASE_BITS - offset * sum of q: weights are unsigned
+    float sum[2][K_BLOCK / 32];     // scale * sum of q
 } Block;
+
+// sum + a group's dot product (on top of BASE_BITS) with its scales, less its minimum.
+INLINE __m512 add_group(__m512 sum, __m512i dot, __m512 scale, __m512 x_scale, __m512 min,
+                        __m512 x_sum, bool has_min) {
+    __m512 scale_base = _mm512_mul_ps(scale, _mm512_set1_ps(BASE));
+    __m512 d = _mm512_fmsub_ps(_mm512_castsi512_ps(dot), scale, scale_base);
+    sum = _mm512_fmadd_ps(d, x_scale, sum);
+    return has_min ? _mm512_fnmadd_ps(min, x_sum, sum) : sum;
+}
+
+// {a0 + a1, a2 + a3, b0 + b1, b2 + b3} of each 128 bits; in fewer steps if int16 holds a and b.
+INLINE __m512i add_neighbours(__m512i a, __m512i b, bool is_small) {
+    if (is_small) return _mm512_madd_epi16(_mm512_packs_epi32(a, b), _mm512_set1_epi16(1));
+    __m512 x = _mm512_castsi512_ps(a), y = _mm512_castsi512_ps(b);
+    return _mm512_add_epi32(_mm512_castps_si512(_mm512_shuffle_ps(x, y, 0x88)),
+                            _mm512_castps_si512(_mm512_shuffle_ps(x, y, 0xdd)));
+}
+
+// The dot products of groups of 16: lane 4 i + j is that of columns [64 j + 16 i, + 16).
+INLINE __m512i dots_of_16(const Unit *u, const int8_t *q, Type type) {
+    const int most = 127 * 4 * type_info(type)->most; // of four products
+    __m512i d[4];
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; j++)
+        d[j] = _mm512_dpbusd_epi32(_mm512_setzero_si512(), u->w[j], _mm512_load_si512(q + 64 * j));
+    return add_neighbours(add_neighbours(d[0], d[1], most < 32768),
+                          add_neighbours(d[2], d[3], most < 32768), 2 * most < 32768);
+}
+
+// Eight values of a block, for each of two rows.
+INLINE __m512 for_both(const void *x) { return _mm512_broadcast_f32x8(_mm256_load_ps(x)); }
+
+// Of groups of 16, those at `lanes` of two rows.
+INLINE __m512 of_both(__m512 a, __m512i lanes, __m512 b) {
+    return _mm512_permutex2var_ps(a, lanes, b);
+}
+
+// 256 columns of two rows, a half of a register each, times NT tokens (blocks `apart` from each
+// other). Per row about 15 operations to unpack, and per token 4 dot products of 64 bytes and 10 to
+// 14 operations to bring them into lanes and to scale them.
+INLINE void mat_pair(__m512 acc[MAT_TOKENS], const uint8_t *a, const uint8_t *b, const Block *x,
+                     int unit, int nt, Type type) {
+    const TypeInfo *f = type_info(type);
+    const __m512i first_16 =
+        _mm512_setr_epi32(0, 4, 8, 12, 2, 6, 10, 14, 16, 20, 24, 28, 18, 22, 26, 30);
+    const __m512i second_16 = _mm512_add_epi32(first_16, _mm512_set1_epi32(1));
+    Unit u = unpack(type, a), v = unpack(type, b);
+    __m512 min = u.scale, scale = of_both(u.scale, first_16, v.scale);
+    if (f->has_min) min = of_both(u.min, first_16, v.min);
+#pragma GCC unroll 2
+    for (int t = 0; t < nt; t++) {
+        const int8_t *q = x[t].q + unit * UNIT;
+        const int at = unit * SUMS;
+        __m512i p = dots_of_16(&u, q, type), r = dots_of_16(&v, q, type);
+        __m512i dot = _mm512_shuffle_i32x4(p, r, 0x88), second = _mm512_shuffle_i32x4(p, r, 0xdd);
+        __m512 x_scale = for_both(x[t].scale + at);
+        if (f->group == 32) dot = _mm512_add_epi32(dot, second);
+        dot = _mm512_add_epi32(dot, _mm512_castps_si512(for_both(x[t].start[0] + at)));
+        acc[t] =
+            add_group(acc[t], dot, scale, x_scale, min, for_both(x[t].sum[0] + at), f->has_min);
+        if (f->group == 32) continue;
+        second = _mm512_add_epi32(second, _mm512_castps_si512(for_both(x[t].start[1] + at)));
+        acc[t] = add_group(acc[t], second, of_both(u.scale, second_16, v.scale), x_scale,
+                           f->has_min ? of_both(u.min, second_16, v.min) : min,
+                           for_both(x[t].sum[1] + at), f->has_min);
+    }
+}
+
+// The sums of the lower half, or the upper.
+INLINE float add_sums(__m512 acc, int half) {
+    float s[16];
+    _mm512_storeu_ps(s, acc);
+    const float *h = s + half * SUMS;
+    return ((h[0] + h[4]) + (h[2] + h[6])) + ((h[1] + h[5]) + (h[3] + h[7]));
+}
+
+// Four rows times NT tokens. Rows far apart give the memory four streams.
+INLINE void mat_tile(float *out, size_t out_stride, const Tensor *w, const Block *x, int n_tokens,
+                     const int *row, int nt, Type type) {
+    const int bytes = unit_bytes(type);
+    __m512 acc[2][MAT_TOKENS];
+    const uint8_t *p[4];
+    uint8_t buffers[4][MAX_UNIT_BYTES];
+    for (int i = 0; i < 4; i++) p[i] = (const uint8_t *)w->data + (size_t)row[i] * w->row_bytes;
+    for (int t = 0; t < nt; t++) acc[0][t] = acc[1][t] = _mm512_setzero_ps();
+    for (int k = 0; k < w->cols; k += UNIT) {
+        const int unit = k % K_BLOCK / UNIT;
+        if (type_info(type)->block < UNIT && w->cols - k < UNIT)
+            for (int i = 0; i < 4; i++) p[i] = whole_unit(type, p[i], w->cols - k, buffers[i]);
+        mat_pair(acc[0], p[0], p[1], x, unit, nt, type);
+        mat_pair(acc[1], p[2], p[3], x, unit, nt, type);
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++) {
+#pragma GCC unroll 8
+            for (int b = 0; b < bytes; b += 64)
+                _mm_prefetch((const char *)p[i] + STREAM_AHEAD + b, _MM_HINT_T0);
+            p[i] += bytes;
+        }
+        x += unit ? n_tokens : 0;
+    }
+    for (int i = 0; i < 4; i++)
+        for (int t = 0; t < nt; t++)
+            out[(size_t)t * out_stride + (size_t)row[i]] = add_sums(acc[i / 2][t], i % 2);
+}
+
+// The rows are taken from the four quarters of the range.
+INLINE void mat_rows(float *out, size_t out_stride, const Tensor *w, const void *encoded,
+                     int n_tokens, int row_begin, int row_end, Type type) {
+    int quarter = (row_end - row_begin + 3) / 4;
+    for (int r = row_begin; r < row_begin + quarter; r++) {
+        int row[4], t = 0;
+        for (int i = 0; i < 4; i++) row[i] = min_int(r + i * quarter, row_end - 1);
+        const Block *x = encoded;
+        for (; t + 2 <= n_tokens; t += 2)
+            mat_tile(out + (size_t)t * out_stride, out_stride, w, x + t, n_tokens, row, 2, type);
+        if (t < n_tokens)
+            mat_tile(out + (size_t)t * out_stride, out_stride, w, x + t, n_tokens, row, 1, type);
+    }
+}
 
 // 32 rows of K_BLOCK columns: for each half, [k / 4][16 rows][4] as u and [group][16 rows] as scale
 // and min.
@@ -237,35 +251,33 @@ typedef struct {
     float scale[2][K_BLOCK / 16][16], min[2][K_BLOCK / 16][16];
 } __attribute__((aligned(64))) Panel;
 
-static size_t gemm_bytes(int n_tokens, int cols) {
+static size_t block_bytes(int n_tokens, int cols) {
     return (size_t)n_tokens * (size_t)((cols + K_BLOCK - 1) / K_BLOCK) * sizeof(Block);
 }
 
-INLINE void gemm_encode(void *encoded, const float *x, int n_tokens, int cols, int token_begin,
-                        int token_end, Type type) {
+INLINE void encode_blocks(void *encoded, const float *x, int n_tokens, int cols, int token_begin,
+                          int token_end, Type type) {
     const int group = type_info(type)->group, offset = type_info(type)->offset;
     for (int t = token_begin; t < token_end; t++) {
         const float *row = x + (size_t)t * (size_t)cols;
         for (int k = 0; k < n_units(cols) * UNIT; k += 32) {
             Block *b = (Block *)encoded + (size_t)(k / K_BLOCK) * (size_t)n_tokens + t;
-            int at = k % K_BLOCK;
+            int at = k % K_BLOCK / UNIT * SUMS + k % 64 / 32 * 4 + k % UNIT / 64;
             int sums[2];
-            float scale = encode_groups(row + k, cols - k, 2, b->q + at, sums);
-            int s0 = group == 32 ? sums[0] + sums[1] : sums[0], s1 = sums[1];
-            b->scale[at / 32] = scale;
-            b->start[at / group] = BASE_BITS - offset * s0;
-            b->sum[at / group] = scale * (float)s0;
-            if (group == 32) continue;
-            b->start[at / group + 1] = BASE_BITS - offset * s1;
-            b->sum[at / group + 1] = scale * (float)s1;
+            b->scale[at] = encode_groups(row + k, cols - k, 2, b->q + k % K_BLOCK, sums);
+            if (group == 32) sums[0] += sums[1];
+            for (int i = 0; i < 2; i++) {
+                b->start[i][at] = BASE_BITS - offset * sums[i];
+                b->sum[i][at] = b->scale[at] * (float)sums[i];
+            }
         }
     }
 }
 
 #define ENCODE(type, name)                                                                         \
-    static void gemm_encode_##name(void *encoded, const float *x, int n_tokens, int cols,          \
-                                   int begin, int end) {                                           \
-        gemm_encode(encoded, x, n_tokens, cols, begin, end, TYPE_##type);                          \
+    static void encode_##name(void *encoded, const float *x, int n_tokens, int cols, int begin,    \
+                              int end) {                                                           \
+        encode_blocks(encoded, x, n_tokens, cols, begin, end, TYPE_##type);                        \
     }
 EACH_INTEGER_TYPE(ENCODE)
 
@@ -457,95 +469,125 @@ INLINE void panel_half(Panel *panel, int half, const Tensor *w, int row, int row
     }
 }
 
-// sums (nt, CHUNK_ROWS) (+)= x times 32 rows of weights: 2 NT accumulators of int32, as many of
+// sum += x times 32 rows, one group of columns from k on: 2 NT accumulators of int32, as many of
 // float32. Per 32 columns, for 16 rows and a token: 8 dot products of 16 x 4 bytes and 2 or 3
-// operations to scale them (4 or 6 with groups of 16). The panel (16 KiB of weights) stays in L1
-// while tokens pass; a tile reads 704 bytes per token.
-INLINE void gemm_tile(float *sums, const Panel *panel, const Block *x, int nk, bool is_first,
-                      Ahead *ahead, int n_ahead, int nt, int group, bool has_min) {
-    __m512 sum[2][TILE_TOKENS];
+// operations to scale them (4 or 6 with groups of 16). `at` and h: where x has its values.
+INLINE void gemm_group(__m512 sum[2][TILE_TOKENS], const Panel *panel, const Block *x, int k,
+                       int at, int h, int nt, int group, bool has_min) {
+    __m512i dot[2][TILE_TOKENS];
 #pragma GCC unroll 6
-    for (int t = 0; t < nt; t++) sum[0][t] = sum[1][t] = _mm512_setzero_ps();
-    for (int g = 0; g < nk / group; g++) {
-        __m512i dot[2][TILE_TOKENS];
-        fetch(ahead, n_ahead);
-#pragma GCC unroll 6
-        for (int t = 0; t < nt; t++) dot[0][t] = dot[1][t] = _mm512_set1_epi32(x[t].start[g]);
+    for (int t = 0; t < nt; t++) dot[0][t] = dot[1][t] = _mm512_set1_epi32(x[t].start[h][at]);
 #pragma GCC unroll 8
-        for (int c = 0; c < group / 4; c++) {
-            int k = g * group + 4 * c;
-            __m512i w0 = _mm512_load_si512(panel->w[0] + k * 16),
-                    w1 = _mm512_load_si512(panel->w[1] + k * 16);
+    for (int c = k; c < k + group; c += 4) {
+        __m512i w0 = _mm512_load_si512(panel->w[0] + c * 16),
+                w1 = _mm512_load_si512(panel->w[1] + c * 16);
 #pragma GCC unroll 6
-            for (int t = 0; t < nt; t++) {
-                int32_t four;
-                memcpy(&four, x[t].q + k, 4);
-                __m512i v = _mm512_set1_epi32(four);
-                dot[0][t] = _mm512_dpbusd_epi32(dot[0][t], w0, v);
-                dot[1][t] = _mm512_dpbusd_epi32(dot[1][t], w1, v);
-            }
-        }
-#pragma GCC unroll 2
-        for (int h = 0; h < 2; h++) {
-            __m512 scale = _mm512_load_ps(panel->scale[h][g]),
-                   min = _mm512_load_ps(panel->min[h][g]);
-            __m512 scale_base = _mm512_mul_ps(scale, _mm512_set1_ps(BASE));
-#pragma GCC unroll 6
-            for (int t = 0; t < nt; t++) {
-                __m512 d = _mm512_fmsub_ps(_mm512_castsi512_ps(dot[h][t]), scale, scale_base);
-                sum[h][t] =
-                    _mm512_fmadd_ps(d, _mm512_set1_ps(x[t].scale[g * group / 32]), sum[h][t]);
-                if (has_min)
-                    sum[h][t] = _mm512_fnmadd_ps(min, _mm512_set1_ps(x[t].sum[g]), sum[h][t]);
-            }
+        for (int t = 0; t < nt; t++) {
+            int32_t four;
+            memcpy(&four, x[t].q + c, 4);
+            __m512i v = _mm512_set1_epi32(four);
+            dot[0][t] = _mm512_dpbusd_epi32(dot[0][t], w0, v);
+            dot[1][t] = _mm512_dpbusd_epi32(dot[1][t], w1, v);
         }
     }
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; i++) {
+        __m512 scale = _mm512_load_ps(panel->scale[i][k / group]),
+               min = _mm512_load_ps(panel->min[i][k / group]);
 #pragma GCC unroll 6
-    for (int t = 0; t < nt; t++)
-        for (int h = 0; h < 2; h++) {
-            float *to = sums + t * CHUNK_ROWS + 16 * h;
-            _mm512_store_ps(to,
-                            is_first ? sum[h][t] : _mm512_add_ps(sum[h][t], _mm512_load_ps(to)));
+        for (int t = 0; t < nt; t++)
+            sum[i][t] = add_group(sum[i][t], dot[i][t], scale, _mm512_set1_ps(x[t].scale[at]), min,
+                                  _mm512_set1_ps(x[t].sum[h][at]), has_min);
+    }
+}
+
+// sums (nt, n_sums, PANEL_ROWS) (+)= x times 32 rows of weights, in SUMS sums or in one. The panel
+// (16 KiB of weights) stays in L1 while tokens pass; a tile reads 832 bytes per token, and its
+// sums.
+INLINE void gemm_tile(float *sums, const Panel *panel, const Block *x, int nk, bool is_first,
+                      Ahead *ahead, int n_ahead, int nt, int group, bool has_min, int n_sums) {
+    __m512 sum[2][TILE_TOKENS];
+    for (int i = 0; i < SUMS; i++) {
+        float *to = sums + i % n_sums * PANEL_ROWS;
+        if (i < n_sums) {
+#pragma GCC unroll 6
+            for (int t = 0; t < nt; t++)
+                for (int h = 0; h < 2; h++)
+                    sum[h][t] = is_first ? _mm512_setzero_ps()
+                                         : _mm512_load_ps(to + t * n_sums * PANEL_ROWS + 16 * h);
         }
+        for (int unit = 0; unit < nk / UNIT; unit++)
+#pragma GCC unroll 2
+            for (int h = 0; h < 32 / group; h++) {
+                fetch(ahead, n_ahead);
+                gemm_group(sum, panel, x, unit * UNIT + columns_of(i) + 16 * h, unit * SUMS + i, h,
+                           nt, group, has_min);
+            }
+        if (i < SUMS - n_sums) continue;
+#pragma GCC unroll 6
+        for (int t = 0; t < nt; t++)
+            for (int h = 0; h < 2; h++)
+                _mm512_store_ps(to + t * n_sums * PANEL_ROWS + 16 * h, sum[h][t]);
+    }
 }
 
 typedef void (*Sweep)(float *sums, const Panel *panel, const Block *x, int n_tokens, int nk,
                       bool is_first, Ahead *ahead, int n_ahead);
 
+#define GEMM_TILE(nt, group, has_min, n_sums)                                                      \
+    gemm_tile(sums + t * n_sums * PANEL_ROWS, panel, x + t, nk, is_first, ahead, n_ahead, nt,      \
+              group, has_min, n_sums)
 #define GEMM_SWEEP(name, ...)                                                                      \
     static void name(float *sums, const Panel *panel, const Block *x, int n_tokens, int nk,        \
                      bool is_first, Ahead *ahead, int n_ahead) {                                   \
         SWEEP(n_tokens, GEMM_TILE, __VA_ARGS__)                                                    \
     }
-#define GEMM_TILE(nt, ...)                                                                         \
-    gemm_tile(sums + t * CHUNK_ROWS, panel, x + t, nk, is_first, ahead, n_ahead, nt, __VA_ARGS__)
-GEMM_SWEEP(sweep_32, 32, false)
-GEMM_SWEEP(sweep_32_min, 32, true)
-GEMM_SWEEP(sweep_16, 16, false)
-GEMM_SWEEP(sweep_16_min, 16, true)
+GEMM_SWEEP(sweep_32, 32, false, SUMS)
+GEMM_SWEEP(sweep_32_min, 32, true, SUMS)
+GEMM_SWEEP(sweep_16, 16, false, SUMS)
+GEMM_SWEEP(sweep_16_min, 16, true, SUMS)
+GEMM_SWEEP(sweep_32_one, 32, false, 1)
+GEMM_SWEEP(sweep_32_min_one, 32, true, 1)
+GEMM_SWEEP(sweep_16_one, 16, false, 1)
+GEMM_SWEEP(sweep_16_min_one, 16, true, 1)
+
+static const Sweep sweeps[2][2][2] = { // group of 32, with minima, one sum
+    {{sweep_16, sweep_16_one}, {sweep_16_min, sweep_16_min_one}},
+    {{sweep_32, sweep_32_one}, {sweep_32_min, sweep_32_min_one}}};
 
 typedef struct {
-    float sums[TOKEN_BLOCK][CHUNK_ROWS];
+    float sums[CHUNK_ROWS / PANEL_ROWS][TOKEN_BLOCK * 2 * PANEL_ROWS];
     Panel panels[CHUNK_ROWS / PANEL_ROWS];
 } GemmMemory;
 
 _Static_assert(sizeof(GemmMemory) <= KERNEL_SCRATCH, "fits");
 
-// 64 rows times 512 tokens at a time; their sums (128 KiB) and two panels stay in L2. Activations
-// come from L3 once for the 64 rows, SWEEP_TOKENS at a time. With so few tokens that they stay in
-// L2, one panel at a time stays in L1.
+// n_rows of a panel's sums to out (n_tokens, out_stride); eight of them in add_sums' order.
+static void write_panel(float *out, size_t out_stride, const float *sums, int n_tokens, int n_rows,
+                        int n_sums) {
+    for (int t = 0; t < n_tokens; t++, sums += n_sums * PANEL_ROWS)
+        for (int r = 0; r < n_rows; r += 16) {
+            __m512 s[SUMS];
+            for (int i = 0; i < n_sums; i++) s[i] = _mm512_load_ps(sums + i * PANEL_ROWS + r);
+            if (n_sums > 1)
+                s[0] = ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
+            store_tail(out + (size_t)t * out_stride + r, n_rows - r, s[0]);
+        }
+}
+
+// 64 rows times 512 tokens at a time (128 with eight sums); their sums (128 or 256 KiB) and two
+// panels stay in L2. Activations come from L3 once for the 64 rows, SWEEP_TOKENS at a time. With so
+// few tokens that they stay in L2, one panel at a time stays in L1.
 INLINE void gemm_rows(float *out, size_t out_stride, const Tensor *w, const void *encoded,
-                      int n_tokens, int row_begin, int row_end, Type type) {
+                      int n_tokens, int row_begin, int row_end, int n_sums, Type type) {
     const TypeInfo *f = type_info(type);
-    const Sweep sweep = f->group == 32 ? f->has_min ? sweep_32_min : sweep_32
-                        : f->has_min   ? sweep_16_min
-                                       : sweep_16;
+    const Sweep sweep = sweeps[f->group == 32][f->has_min][n_sums == 1];
     GemmMemory *m = team_scratch();
-    int chunk = n_tokens > SWEEP_TOKENS ? CHUNK_ROWS : PANEL_ROWS;
+    const int chunk = n_tokens > SWEEP_TOKENS ? CHUNK_ROWS : PANEL_ROWS,
+              block = n_sums == 1 ? TOKEN_BLOCK : TOKEN_BLOCK / 4, per_token = n_sums * PANEL_ROWS;
     for (int row = row_begin; row < row_end; row += chunk)
-        for (int first_token = 0; first_token < n_tokens; first_token += TOKEN_BLOCK) {
-            int n_rows = min_int(row_end - row, chunk),
-                n = min_int(n_tokens - first_token, TOKEN_BLOCK);
+        for (int first_token = 0; first_token < n_tokens; first_token += block) {
+            int n_rows = min_int(row_end - row, chunk), n = min_int(n_tokens - first_token, block);
             for (int k = 0; k < w->cols; k += K_BLOCK) {
                 int nk = min_int(K_BLOCK, n_units(w->cols) * UNIT - k);
                 const Block *x =
@@ -556,15 +598,16 @@ INLINE void gemm_rows(float *out, size_t out_stride, const Tensor *w, const void
                 int n_steps = n_tiles * nk / f->group + chunk / 16 * nk / 32;
                 int n_ahead = (ahead.n_lines + n_steps - 1) / n_steps;
                 for (int r = 0; r < n_rows; r += 16)
-                    panel_half(&m->panels[r / 32], r / 16 % 2, w, row + r, row_end, k, nk, &ahead,
-                               n_ahead, type);
+                    panel_half(&m->panels[r / PANEL_ROWS], r / 16 % 2, w, row + r, row_end, k, nk,
+                               &ahead, n_ahead, type);
                 for (int t = 0; t < n; t += SWEEP_TOKENS)
                     for (int r = 0; r < n_rows; r += PANEL_ROWS)
-                        sweep(m->sums[t] + r, &m->panels[r / 32], x + t,
-                              min_int(n - t, SWEEP_TOKENS), nk, k == 0, &ahead, n_ahead);
+                        sweep(m->sums[r / PANEL_ROWS] + t * per_token, &m->panels[r / PANEL_ROWS],
+                              x + t, min_int(n - t, SWEEP_TOKENS), nk, k == 0, &ahead, n_ahead);
             }
-            write_sums(out + (size_t)first_token * out_stride + row, out_stride, m->sums[0], n,
-                       n_rows);
+            for (int r = 0; r < n_rows; r += PANEL_ROWS)
+                write_panel(out + (size_t)first_token * out_stride + row + r, out_stride,
+                            m->sums[r / PANEL_ROWS], n, min_int(n_rows - r, PANEL_ROWS), n_sums);
         }
 }
 
@@ -617,7 +660,12 @@ INLINE void float_mat_rows(float *out, size_t out_stride, const Tensor *w, const
 
 #define INTEGER_TYPE(type, name)                                                                   \
     ROWS(mat_##name, mat_rows, TYPE_##type)                                                        \
-    ROWS(gemm_##name, gemm_rows, TYPE_##type)
+    static void panels_##name(float *out, size_t out_stride, const Tensor *w, const void *encoded, \
+                              int n_tokens, int row_begin, int row_end, int n_sums) {              \
+        gemm_rows(out, out_stride, w, encoded, n_tokens, row_begin, row_end, n_sums, TYPE_##type); \
+    }                                                                                              \
+    ROWS(gemm_##name, panels_##name, SUMS)                                                         \
+    ROWS(many_##name, panels_##name, 1)
 #define FLOAT_TYPE(type, name)                                                                     \
     ROWS(mat_##name, float_mat_rows, TYPE_##type)                                                  \
     ROWS(gemm_##name, float_gemm_rows, TYPE_##type)
@@ -649,7 +697,109 @@ INLINE void transpose_f16(uint16_t *out, const void *const row[16], int n, Ahead
     }
 }
 
+// Keys of Q8_0 meet queries of 16 bits, high and low, with a scale for 32. Both lie as in the
+// cache, with zeros for its scales, so that whole rows are multiplied.
+typedef struct {
+    BlockQ8_0 high[MAX_HEAD_DIM / 32], low[MAX_HEAD_DIM / 32];
+    float scale[MAX_HEAD_DIM / 32];
+    int32_t start[MAX_HEAD_DIM / 32]; // -128 * sum: keys are made unsigned
+} QueryBytes;
+
+typedef struct {
+    AttendMemory m;
+    QueryBytes queries[ATTEND_MAX_QUERIES];
+} BytesMemory;
+
+_Static_assert(sizeof(BytesMemory) <= KERNEL_SCRATCH, "fits");
+
+static bool stays_bytes(const AttendPage *a) {
+    return a->kv_type == TYPE_Q8_0 && a->head_dim % 64 == 0;
+}
+
+// x = scale * (256 high + low) within scale / 2.
+static void split_query(QueryBytes *out, const float *x, int n) {
+    for (int b = 0; b < n / 32; b++) {
+        __m512 v[2] = {_mm512_loadu_ps(x + 32 * b), _mm512_loadu_ps(x + 32 * b + 16)};
+        __m512i sum = _mm512_setzero_si512();
+        float inverse, scale = encode_scale(_mm512_reduce_max_epi32(
+                                                _mm512_max_epi32(abs_bits(v[0]), abs_bits(v[1]))),
+                                            &inverse);
+        for (int h = 0; h < 2; h++) {
+            __m512i q = to_integers(v[h], inverse * 256);
+            __m512i high = _mm512_srai_epi32(_mm512_add_epi32(q, _mm512_set1_epi32(128)), 8);
+            __m128i low = _mm512_cvtepi32_epi8(q); // what is left, -128 to 127
+            _mm_storeu_si128((void *)(out->high[b].qs + 16 * h), _mm512_cvtepi32_epi8(high));
+            _mm_storeu_si128((void *)(out->low[b].qs + 16 * h), low);
+            sum = _mm512_add_epi32(sum, q);
+        }
+        out->high[b].d = out->low[b].d = 0;
+        out->scale[b] = scale / 256;
+        out->start[b] = -128 * _mm512_reduce_add_epi32(sum);
+    }
+}
+
+// scores (nt, KV_PAGE) of 16 keys, transposed as they lie: [dword][16]. 64 columns are 17 dwords
+// with their scales. Per dword 16 products of 4 bytes for each half of a query.
+INLINE void bytes_tile(float *scores, const __m512i *keys, const QueryBytes *x, int dim, int nt) {
+    __m512 score[TILE_TOKENS];
+#pragma GCC unroll 6
+    for (int t = 0; t < nt; t++) score[t] = _mm512_setzero_ps();
+    for (int b = 0; b < dim / 32; b++) {
+        const int begin = b / 2 * 17 + b % 2 * 9, end = b / 2 * 17 + 9 + b % 2 * 8;
+        __m512 scale = b % 2 ? high_f16(keys[begin - 1]) : low_f16(keys[begin]);
+        __m512i high[TILE_TOKENS], low[TILE_TOKENS];
+#pragma GCC unroll 6
+        for (int t = 0; t < nt; t++)
+            high[t] = _mm512_setzero_si512(), low[t] = _mm512_set1_epi32(x[t].start[b]);
+        for (int i = begin; i < end; i++) {
+            __m512i w = _mm512_xor_si512(keys[i], _mm512_set1_epi8((char)128));
+#pragma GCC unroll 6
+            for (int t = 0; t < nt; t++) {
+                int32_t of_high, of_low;
+                memcpy(&of_high, (const char *)x[t].high + 4 * i, 4);
+                memcpy(&of_low, (const char *)x[t].low + 4 * i, 4);
+                high[t] = _mm512_dpbusd_epi32(high[t], w, _mm512_set1_epi32(of_high));
+                low[t] = _mm512_dpbusd_epi32(low[t], w, _mm512_set1_epi32(of_low));
+            }
+        }
+#pragma GCC unroll 6
+        for (int t = 0; t < nt; t++) {
+            __m512i dot = _mm512_add_epi32(_mm512_slli_epi32(high[t], 8), low[t]);
+            score[t] = _mm512_fmadd_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(dot), scale),
+                                       _mm512_set1_ps(x[t].scale[b]), score[t]);
+        }
+    }
+#pragma GCC unroll 6
+    for (int t = 0; t < nt; t++) _mm512_storeu_ps(scores + t * KV_PAGE, score[t]);
+}
+
+#define BYTES_TILE(nt, scores)                                                                     \
+    bytes_tile((scores) + t * KV_PAGE, keys, queries + t, a->head_dim, nt)
+
+static void bytes_score_tile(AttendMemory *m, const AttendPage *a, int key, int n, Ahead *ahead) {
+    QueryBytes *queries = ((BytesMemory *)m)->queries;
+    __m512i *keys = (__m512i *)m->keys;
+    const int row_bytes = (int)quant_row_bytes(TYPE_Q8_0, (size_t)a->head_dim);
+    for (int i = 0; key == 0 && i < a->n_q; i++)
+        split_query(queries + i, a->q + i * a->head_dim, a->head_dim);
+    for (int h = 0; h < KEY_TILE; h += 16) {
+        const void *row[16];
+        for (int i = 0; i < 16; i++)
+            row[i] = (const char *)a->k + (key + min_int(h + i, n - 1)) * row_bytes;
+        for (int at = 0; at < row_bytes; at += 16) {
+            int from = min_int(at, row_bytes - 16);
+            fetch(ahead, 4);
+            transpose_16(keys + from / 4, row, (size_t)from);
+        }
+        SWEEP(a->n_q, BYTES_TILE, m->scores[0] + key + h)
+    }
+}
+
 static void score_tile(AttendMemory *m, const AttendPage *a, int key, int n, Ahead *ahead) {
+    if (stays_bytes(a)) {
+        bytes_score_tile(m, a, key, n, ahead);
+        return;
+    }
     if (!stays_f16(a)) {
         float_score_tile(m, a, key, n, ahead);
         return;
@@ -693,22 +843,27 @@ static double peak(int rounds) {
 // From so many tokens on gemm is faster than mat (Sapphire Rapids, 22 November 2026, gemm's time
 // over mat's at 2 and 3 tokens: Q4_K 1.1, .79; Q5_K 1.33, .84; Q6_K .84 and Q8_0 .87 at 3;
 // Q2_K 1.27, .84; Q3_K 1.18, .78; Q5_0 1.18, .75; float types as in avx2.c).
-enum { MAT_ROWS = 16, GEMM_TOKENS = 3, FLOAT_GEMM_TOKENS = 12 };
+// Eight sums take a tenth longer than one: from MANY_TOKENS on, when speed is all, there is one.
+enum { MAT_ROWS = 16, GEMM_TOKENS = 3, MANY_TOKENS = 25, FLOAT_GEMM_TOKENS = 12 };
 
 #define FLOAT_MAT(type, name)                                                                      \
     [TYPE_##type] = {1, MAT_ROWS, 1, float_bytes, float_encode, mat_##name},
 #define FLOAT_GEMM(type, name)                                                                     \
     [TYPE_##type] = {FLOAT_GEMM_TOKENS, PANEL_ROWS,        1,                                      \
                      float_gemm_bytes,  float_gemm_encode, gemm_##name},
-#define MAT(type, name) [TYPE_##type] = {1, MAT_ROWS, 1, mat_bytes, mat_encode, mat_##name},
+#define MAT(type, name) [TYPE_##type] = {1, MAT_ROWS, 1, block_bytes, encode_##name, mat_##name},
 #define GEMM(type, name)                                                                           \
-    [TYPE_##type] = {GEMM_TOKENS, PANEL_ROWS, 1, gemm_bytes, gemm_encode_##name, gemm_##name},
+    [TYPE_##type] = {GEMM_TOKENS, PANEL_ROWS, 1, block_bytes, encode_##name, gemm_##name, true},
+#define MANY(type, name)                                                                           \
+    [TYPE_##type] = {MANY_TOKENS, PANEL_ROWS, 1, block_bytes, encode_##name, many_##name},
 
 // clang-format off
 const Kernels kernels_avx512 = {
     .name = "avx512",
     .mat = {FLOAT_TYPES(FLOAT_MAT) EACH_INTEGER_TYPE(MAT)},
     .gemm = {FLOAT_TYPES(FLOAT_GEMM) EACH_INTEGER_TYPE(GEMM)},
+    .tiles = {EACH_INTEGER_TYPE(MANY)},
+    .tiles_rows = CHUNK_ROWS,
     .rmsnorm = frame_rmsnorm,
     .swiglu = frame_swiglu,
     .add = frame_add,

@@ -10,8 +10,8 @@
 //   sum_lanes(v), most_lanes(v)      over the lanes
 //   keep_first(v, n, other)          the first n lanes of v, then those of other
 //   load_tail(p, n), store_tail(...) the first n values, or all; zeros behind them
-//   load_floats(type, p, k, n)       the same from value k on of a row of F32, F16 or BF16
-//   load_bytes(p)                    WIDTH int8 as float32
+//   load_floats(type, p, k, n)       the same from value k on of a row of F32, F16 or BF16, or
+//                                    WIDTH of the integers of Q8_0
 //   store_f16(p, n, v)               the first n values as float16
 //   encode_groups(x, n, n_groups, q, sums)   see avx2.c
 #ifndef KERNELS_FRAME_H

@@ -35,9 +35,10 @@ enum {
         }                                                                                          \
     }
 
-// out (nt, out_stride), n_cols columns, (+)= x (nt, x_stride) times a panel [nk][PANEL_COLS] of F32
-// or F16, panel_step bytes from one k to the next. Per k 2 loads, NT broadcasts and 2 NT FMAs.
-// Meanwhile four lines of `ahead` (or NULL) are fetched for every `every` k.
+// out (nt, out_stride), n_cols columns, (+)= x (nt, x_stride) times a panel [nk][PANEL_COLS] of
+// F32, F16 or Q8_0's integers, panel_step bytes from one k to the next. Per k 2 loads, NT
+// broadcasts and 2 NT FMAs. Meanwhile four lines of `ahead` (or NULL) are fetched for every `every`
+// k.
 INLINE void float_tile(float *out, size_t out_stride, const char *panel, size_t panel_step,
                        const float *x, size_t x_stride, int nk, bool is_first, int n_cols,
                        Ahead *ahead, int every, int nt, Type type) {
@@ -79,6 +80,7 @@ INLINE void float_tile(float *out, size_t out_stride, const char *panel, size_t 
     }
 FLOAT_SWEEP(float_sweep, TYPE_F32)
 FLOAT_SWEEP(f16_sweep, TYPE_F16)
+FLOAT_SWEEP(bytes_sweep, TYPE_Q8_0)
 
 // Prefill of F32, F16 and BF16: activations in blocks of FLOAT_K columns, for each block the tokens
 // one after another; panels of FLOAT_K columns in float32: 16 KiB.
@@ -170,7 +172,8 @@ INLINE void load_kv(Type type, const void *row, float *out, int n) {
     for (int i = 0; i < n; i += WIDTH) {
         const BlockQ8_0 *b = (const BlockQ8_0 *)row + i / 32;
         if (type == TYPE_Q8_0)
-            store_tail(out + i, WIDTH, load_bytes(b->qs + i % 32) * set_all(f16_at(&b->d)));
+            store_tail(out + i, WIDTH,
+                       load_floats(type, b->qs, i % 32, WIDTH) * set_all(f16_at(&b->d)));
         else
             store_tail(out + i, WIDTH, load_floats(type, row, i, n - i));
     }
@@ -183,6 +186,7 @@ typedef struct {
     union {
         float keys[MAX_HEAD_DIM][KEY_TILE]; // transposed
         uint16_t keys_f16[MAX_HEAD_DIM][KEY_TILE];
+        float weights[ATTEND_MAX_QUERIES][KEY_TILE]; // times the scales of values
     };
 } AttendMemory;
 
@@ -217,9 +221,35 @@ static inline void float_score_tile(AttendMemory *m, const AttendPage *a, int ke
                 a->n_q, a->head_dim, true, KEY_TILE, ahead, KEYS_EVERY);
 }
 
+// The same for values of Q8_0: their integers are converted as they are used.
+static inline void q8_value_tile(AttendMemory *m, const AttendPage *a, int key, int n,
+                                 Ahead *ahead) {
+    size_t row_bytes = quant_row_bytes(TYPE_Q8_0, (size_t)a->head_dim);
+    for (int b = 0; b < a->head_dim / 32; b++) {
+        const char *block =
+            (const char *)a->v + (size_t)key * row_bytes + (size_t)b * sizeof(BlockQ8_0);
+        uint16_t scale[KEY_TILE];
+        for (int i = 0; i < KEY_TILE; i++)
+            memcpy(scale + i, block + (size_t)min_int(i, n - 1) * row_bytes, sizeof *scale);
+        for (int i = 0; i < a->n_q; i++)
+            for (int h = 0; h < KEY_TILE; h += WIDTH)
+                store_tail(m->weights[i] + h, WIDTH,
+                           load_tail(m->scores[i] + key + h, WIDTH) *
+                               load_floats(TYPE_F16, scale, h, WIDTH));
+        for (int c = 0; c < 32; c += PANEL_COLS)
+            bytes_sweep(a->acc + 32 * b + c, (size_t)a->head_dim,
+                        block + offsetof(BlockQ8_0, qs) + c, row_bytes, m->weights[0], KEY_TILE,
+                        a->n_q, n, key == 0, PANEL_COLS, ahead, 2 * KEYS_EVERY - 1);
+    }
+}
+
 // acc (n_q, head_dim) (+)= weights times the values [key, key + n).
 static inline void float_value_tile(AttendMemory *m, const AttendPage *a, int key, int n,
                                     Ahead *ahead) {
+    if (a->kv_type == TYPE_Q8_0) {
+        q8_value_tile(m, a, key, n, ahead);
+        return;
+    }
     widen_any(m, a, a->v, key, n);
     for (int d = 0; d < a->head_dim; d += PANEL_COLS)
         float_sweep(a->acc + d, (size_t)a->head_dim, m->rows[0] + d, sizeof m->rows[0],

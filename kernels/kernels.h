@@ -26,6 +26,7 @@ typedef struct {
     // Computes rows [row_begin, row_end) for all tokens. Large arrays lie in team_scratch().
     void (*rows)(float *out, size_t out_stride, const Tensor *w, const void *encoded, int n_tokens,
                  int row_begin, int row_end);
+    bool is_mat; // has the bits of Kernels.mat, and is chosen by speed alone
 } MatKernel;
 
 enum {
@@ -59,7 +60,7 @@ typedef struct {
                                // supported type
     MatKernel
         gemm[TYPE_COUNT]; // for min_tokens and more (prefill); rows == NULL where there is none
-    MatKernel tiles[TYPE_COUNT]; // for still more; likewise
+    MatKernel tiles[TYPE_COUNT]; // for still more, in other bits; likewise
     int tiles_rows; // that `tiles` had best be handed at once, while all threads have some
     // out = x / sqrt(mean(x^2) + eps) * weight; n values. out may be x.
     void (*rmsnorm)(float *out, const float *x, const float *weight, float eps, int n);

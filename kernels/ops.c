@@ -96,10 +96,10 @@ void ops_add(float *x, const float *y, int n, int dim) { elementwise(kernel.add,
 static bool is_for(const MatKernel *k, int n) { return k->rows && n >= k->min_tokens; }
 
 static const MatKernel *pick_kernel(const Tensor *w, int n) {
-    if (ops_like) n = ops_like;
-    if (!ops_is_invariant && is_for(&kernel.tiles[w->type], n)) return &kernel.tiles[w->type];
-    return !ops_is_invariant && is_for(&kernel.gemm[w->type], n) ? &kernel.gemm[w->type]
-                                                                 : &kernel.mat[w->type];
+    const MatKernel *gemm = &kernel.gemm[w->type], *tiles = &kernel.tiles[w->type];
+    int like = ops_is_invariant ? 1 : ops_like ? ops_like : n;
+    if (is_for(tiles, like)) return tiles;
+    return is_for(gemm, gemm->is_mat ? n : like) ? gemm : &kernel.mat[w->type];
 }
 
 // The largest that any kernel needs for up to n tokens.

@@ -50,7 +50,8 @@ enum { OPEN = 1 << 30 };
 static _Thread_local struct {
     int index;
     uint64_t op;         // number of the operation
-    int n_units, n_done; // of the operation; done here
+    int n_units, n_done; // of the operation; done here and not yet counted
+    bool is_last;        // counted the last of them
     char *scratch;
 } me;
 
@@ -120,10 +121,25 @@ bool team_take(int n, int *unit) {
     return take_wanted(&team.shares[0], n, unit);
 }
 
+// Counts the units done here; whether all are done is known then.
+static bool is_last(void) {
+    int n = me.n_done;
+    me.n_done = 0;
+    if (n && atomic_fetch_add(&team.n_done, n) + n == me.n_units) me.is_last = true;
+    return me.is_last;
+}
+
+static bool is_over(void) {
+    return atomic_load_explicit(&team.n_over.value, memory_order_acquire) != (unsigned)me.op;
+}
+
+// With many threads the search for a share that is left takes as many cache lines: the last to
+// finish, whom all wait for, need not search.
 bool team_take_near(int n, int *unit) {
     int n_threads = team_size();
     me.n_units = n;
     for (int i = 0; i < n_threads; i++) {
+        if (i && (is_last() || is_over())) return false;
         int share = (me.index + i) % n_threads;
         int begin = (int)((int64_t)n * share / n_threads),
             end = (int)((int64_t)n * (share + 1) / n_threads);
@@ -143,14 +159,14 @@ static void profile(OpKind kind) {
 
 void team_finish(OpKind kind) {
     if (me.n_units == 0) return; // nothing was there to do: no operation
-    if (me.n_done && atomic_fetch_add(&team.n_done, me.n_done) + me.n_done == me.n_units) {
+    if (is_last()) {
         if (team_profile) profile(kind);
         atomic_store(&team.n_done, 0);
         signal_add(&team.n_over, 1);
     } else {
         signal_wait(&team.n_over, (unsigned)me.op);
     }
-    me.n_done = 0;
+    me.is_last = false;
     me.op++;
 }
 
