@@ -66,6 +66,8 @@ typedef struct {
     const char *shard;
     // score
     const char *choices, *perplexity, *kl;
+    // quantize
+    const char *imatrix, *calibrate;
     // chat
     const char *session_file;
     bool show_tokens, keep_going, no_history;

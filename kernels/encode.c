@@ -10,6 +10,7 @@
 // every sum runs over one group in row order, so the bytes do not depend on the vector width.
 #include "encode.h"
 #include "blocks.h"
+#include "encode_grid.h"
 
 #include <float.h>
 #include <math.h>
@@ -106,6 +107,9 @@ static inline float nearest(float v, float lo, float hi, bool is_iq4) {
 
 // The float16 nearest to a scale, within its range.
 static uint16_t half(float f) { return f32_to_f16(f > 65504 ? 65504 : f < -65504 ? -65504 : f); }
+
+// Whether float16 holds a unit with all its digits.
+static bool is_stored(float f) { return fabsf(f) >= 0x1p-14f && fabsf(f) < 65504; }
 
 // 1 / scale and min / scale, zero where the scale is.
 static void invert(const float *scale, const float *min, float *inv, float *base) {
@@ -311,6 +315,36 @@ static void choose_stored(Groups *f, const Levels *levels, Stored *scale, Stored
     }
 }
 
+// The units of a block that suit its integers best, all else being settled: the weighted least
+// squares of d s q - dmin m over all its groups. Kept where float16 can hold what they are.
+static void refit_units(Groups *f, const Levels *levels, Stored *scale, uint16_t *d, Stored *min,
+                        uint16_t *dmin, int groups_per_block) {
+    float inv[LANES], base[LANES];
+    Sums s;
+    invert(f->scale, f->min, inv, base);
+    sums(f, levels, inv, base, &s);
+    for (int first = 0; first < LANES; first += groups_per_block, d++, dmin++) {
+        float ss = 0, sm = 0, mm = 0, sx = 0, mx = 0;
+        for (int g = first; g < first + groups_per_block; g++) {
+            float a = scale->value[g], b = min->value[g];
+            ss += a * a * s.qq[g], sm += a * b * s.q[g], mm += b * b * f->sum_w[g];
+            sx += a * s.qx[g], mx += b * f->sum_wx[g];
+        }
+        float det = ss * mm - sm * sm, unit = ss > 0 ? sx / ss : 0, unit_min = 0;
+        if (det > 1e-5f * ss * mm) {
+            unit = (sx * mm - mx * sm) / det;
+            unit_min = (sx * sm - mx * ss) / det;
+        }
+        if (!is_stored(unit) || (mm > 0 && !(unit_min > 0 && is_stored(unit_min)))) continue;
+        *d = f32_to_f16(unit), *dmin = f32_to_f16(unit_min);
+        for (int g = first; g < first + groups_per_block; g++) {
+            scale->unit[g] = f16_to_f32(*d), min->unit[g] = f16_to_f32(*dmin);
+            f->scale[g] = scale->value[g] * scale->unit[g];
+            f->min[g] = min->value[g] * min->unit[g];
+        }
+    }
+}
+
 // Rounds all weights with the final scales.
 static void round_all(Groups *f, const Levels *levels) {
     float inv[LANES], base[LANES];
@@ -415,6 +449,50 @@ static void encode_q45_k(Groups *f, Type type, const Levels *levels, int n_block
     }
 }
 
+// Two bits of each weight. Weight 32 s + l is in byte 32 (s / 4) + l.
+static void pack_crumbs(uint8_t *out, const uint8_t *q) {
+    memset(out, 0, 64);
+    for (int s = 0; s < 8; s++)
+        for (int l = 0; l < 32; l++)
+            out[s / 4 * 32 + l] |= (uint8_t)((q[32 * s + l] & 3) << s % 4 * 2);
+}
+
+static void encode_q2_k(Groups *f, Type type, const Levels *levels, int n_blocks, void *out) {
+    (void)type, (void)n_blocks;
+    BlockQ2_K *b = out;
+    Stored scale, min;
+    fit_affine(f, levels, false);
+    stored_init(&scale, &b->d, 16, f->scale, 15, 0, 15);
+    stored_init(&min, &b->dmin, 16, f->min, 15, 0, 15);
+    choose_stored(f, levels, &scale, &min);
+    refit_units(f, levels, &scale, &b->d, &min, &b->dmin, 16);
+    round_all(f, levels);
+    for (int g = 0; g < 16; g++)
+        b->scales[g] = (uint8_t)((int)scale.value[g] | (int)min.value[g] << 4);
+    pack_crumbs(b->qs, f->q);
+}
+
+static void encode_q3_k(Groups *f, Type type, const Levels *levels, int n_blocks, void *out) {
+    (void)type, (void)n_blocks;
+    BlockQ3_K *b = out;
+    Stored scale, min = {0};
+    uint16_t no_min;
+    fit_symmetric(f, levels, 0.9f, 4);
+    stored_init(&scale, &b->d, 16, f->scale, -32, -32, 31);
+    choose_stored(f, levels, &scale, &min);
+    refit_units(f, levels, &scale, &b->d, &min, &no_min, 16);
+    round_all(f, levels);
+    memset(b->scales, 0, sizeof b->scales);
+    memset(b->hmask, 0, sizeof b->hmask);
+    for (int g = 0; g < 16; g++) {
+        int s = (int)scale.value[g] + 32;
+        b->scales[g % 8] |= (uint8_t)((s & 15) << g / 8 * 4);
+        b->scales[8 + g % 4] |= (uint8_t)(s >> 4 << g / 4 * 2);
+    }
+    for (int i = 0; i < 256; i++) b->hmask[i % 32] |= (uint8_t)(f->q[i] >> 2 << i / 32);
+    pack_crumbs(b->qs, f->q);
+}
+
 static void encode_q6_k(Groups *f, Type type, const Levels *levels, int n_blocks, void *out) {
     (void)type, (void)n_blocks;
     BlockQ6_K *b = out;
@@ -455,6 +533,20 @@ static void encode_iq4_xs(Groups *f, Type type, const Levels *levels, int n_bloc
     }
 }
 
+// Groups back in row order, for what takes a block of them.
+static void encode_points(Groups *f, Type type, const Levels *levels, int n_blocks, void *out) {
+    (void)levels;
+    float x[256], w[256];
+    int per_block = 256 / f->n;
+    for (int k = 0; k < n_blocks; k++) {
+        for (int i = 0; i < 256; i++) {
+            x[i] = f->x[i % f->n][k * per_block + i / f->n];
+            w[i] = f->w[i % f->n][k * per_block + i / f->n];
+        }
+        encode_grid(type, x, w, (uint8_t *)out + k * type_info(type)->bytes);
+    }
+}
+
 // The rule of the format's reference: the largest weight becomes 127, halves round away from zero.
 static void encode_q8_0(const float *x, BlockQ8_0 *b) {
     float amax = 0;
@@ -477,10 +569,15 @@ static const struct {
     [TYPE_Q5_0] = {encode_32, 32, 32, {-16, 15, false}, COST_LINEAR},
     [TYPE_Q5_1] = {encode_32, 32, 32, {0, 31, false}, COST_LINEAR},
     [TYPE_IQ4_NL] = {encode_32, 32, 32, {-127, 113, true}, COST_LINEAR},
+    [TYPE_Q2_K] = {encode_q2_k, 16, 256, {0, 3, false}, COST_LINEAR},
+    [TYPE_Q3_K] = {encode_q3_k, 16, 256, {-4, 3, false}, COST_LINEAR},
     [TYPE_Q4_K] = {encode_q45_k, 32, 256, {0, 15, false}, COST_LINEAR},
     [TYPE_Q5_K] = {encode_q45_k, 32, 256, {0, 31, false}, COST_LINEAR},
     [TYPE_Q6_K] = {encode_q6_k, 16, 256, {-32, 31, false}, COST_SQUARE},
     [TYPE_IQ4_XS] = {encode_iq4_xs, 32, 256, {-127, 113, true}, COST_LINEAR},
+    [TYPE_IQ3_S] = {encode_points, 32, 256, {0, 0, false}, COST_SQUARE},
+    [TYPE_IQ3_XXS] = {encode_points, 32, 256, {0, 0, false}, COST_SQUARE},
+    [TYPE_IQ2_S] = {encode_points, 16, 256, {0, 0, false}, COST_SQUARE},
 };
 
 // Whether all values are finite and small enough for float16 scales, or for float16 itself.

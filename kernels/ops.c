@@ -8,6 +8,7 @@
 
 bool ops_is_invariant;
 _Thread_local int ops_like;
+void (*ops_watch)(const Tensor *w, const float *x, int n);
 
 // Scratch memory of the operations, shared by the threads.
 static struct {
@@ -211,6 +212,7 @@ void ops_matmuls(const Product *products, int n_products, const float *x, int n)
     int n_chunks = 0, n_rows = 0;
     multiply_inner(products, n_products, shares, x, n);
     for (int p = 0; p < n_products; p++) {
+        if (ops_watch) ops_watch(products[p].w, x, n);
         shares[p].kernel = pick_kernel(products[p].w, n);
         n_rows += products[p].w->rows;
     }

@@ -16,15 +16,18 @@ import argparse
 import math
 import os
 import re
+import shutil
 import struct
+import subprocess
 import sys
+import tempfile
 
 if sys.version_info < (3, 7):  # before anything that an older one cannot even read
     sys.exit("export.py: expected Python 3.7 or newer, found %d.%d" % sys.version_info[:2])
 
 from lib.adapters import Merged, Scaled, is_adapter, read_adapter
 from lib.checkpoints import parse_json, read_pth, read_safetensors
-from lib.gguf_writer import Bad, FILE_TYPES, run, write_gguf
+from lib.gguf_writer import Bad, FILE_TYPES, check_output, is_own, run, write_gguf
 from lib.vocabulary import huggingface_vocabulary, llama2c_vocabulary, meta_vocabulary, read_bytes
 from lib.weights import Beside, File, Interleaved, Literal, Stacked, View, Weight, convert, same
 
@@ -460,6 +463,37 @@ def export(options):
     write_gguf(options.output, metadata, tensors, inputs, options.force)
 
 
+def find_program():
+    """llama31 of this tree or installation, or of PATH."""
+    above = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
+    for path in os.path.join(above, "llama31"), os.path.join(above, "..", "..", "bin", "llama31"):
+        if os.path.isfile(path) and os.access(path, os.X_OK):
+            return path
+    return shutil.which("llama31")
+
+
+def export_quantised(options):
+    """Exports in the source's type to a folder beside the output, and has the program make of it what is asked for."""
+    program, output, type = find_program(), options.output, options.type
+    if not program:
+        raise Bad("--type %s: expected %s, or the program llama31 beside this script's folder or in PATH" %
+                  (ascii(type), ", ".join(FILE_TYPES)), 2)
+    asked = subprocess.run([program, "quantize", os.devnull, os.devnull, type], stderr=subprocess.PIPE)
+    if asked.returncode == 2:  # before hours of work: it looks at the type first
+        raise Bad(asked.stderr.decode("utf-8", "replace").strip(), 2)
+    check_output(output, (options.source,), options.force, lambda path: is_own(path, True))
+    folder = tempfile.mkdtemp(prefix=".export-", dir=os.path.dirname(os.path.realpath(output)))
+    try:
+        options.output, options.type = os.path.join(folder, "model.gguf"), None
+        export(options)
+        force = ["--force"] if options.force else []
+        code = subprocess.run([program, "quantize", *force, options.output, output, type]).returncode
+    finally:
+        shutil.rmtree(folder)
+    if code:  # and it has said why
+        sys.exit(code if code > 0 else 128 - code)
+
+
 def positive(kind):
     def parse(text):
         x = kind(text)
@@ -473,7 +507,8 @@ def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("source", metavar="SOURCE")
     parser.add_argument("-o", "--output", metavar="OUT.gguf", required=True)
-    parser.add_argument("--type", choices=sorted(FILE_TYPES), help="type of the matrices (default: the source's)")
+    parser.add_argument("--type", metavar="TYPE", help="type of the matrices: f32, f16, bf16, or a type that llama31 "
+                        "quantize knows, such as q4_k_m (default: the source's)")
     parser.add_argument("--tokenizer", metavar="FILE", help="tokenizer.model or tokenizer.bin, where it is elsewhere")
     parser.add_argument("--chat-template", metavar="FILE", help="the chat template, where the source has none")
     parser.add_argument("--merge", metavar="ADAPTER", action="append", default=[],
@@ -483,7 +518,8 @@ def main(argv=None):
     parser.add_argument("--rope-factor", type=positive(float), metavar="F", help="the factor of scaled RoPE")
     parser.add_argument("--force", action="store_true", help="replace a file that is there")
     options = parser.parse_args(argv)
-    return run(options.output, lambda: export(options))
+    is_float = options.type in FILE_TYPES or not options.type
+    return run(options.output, lambda: (export if is_float else export_quantised)(options))
 
 
 if __name__ == "__main__":

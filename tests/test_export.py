@@ -844,6 +844,31 @@ def refuses_what_is_no_source(tmp):
 
 
 @test
+def quantised_in_one_step(tmp):
+    """--type q4_k_m: the bytes of export and quantize, nothing else left; what cannot be is refused before the work."""
+    program = export.find_program()
+    if not program:
+        raise Skip("no program: make puts it beside the scripts' folder")
+    source, out, two = find("small31"), os.path.join(tmp, "out.gguf"), os.path.join(tmp, "two.gguf")
+    for again in range(2):  # its own file is replaced
+        p = run_export(source, out, "--type", "q4_k_m")
+        same(p.returncode, 0, p.stderr)
+    same(run_export(source, two).returncode, 0)
+    subprocess.run([program, "quantize", "-q", two, two + "4", "Q4_K_M"], check=True)
+    with open(out, "rb") as f, open(two + "4", "rb") as g:
+        check(f.read() == g.read(), "other bytes than in two steps")
+    with open(os.path.join(tmp, "old"), "w") as f:
+        f.write("precious")
+    for args in ((source, os.path.join(tmp, "old"), "--type", "q4_k_m"), (source, out, "--type", "q4_k"),
+                 (source, two, "--type", "q4_k_m")):
+        p = run_export(*args)
+        check(p.returncode == 2 and p.stderr.startswith("error: ") and p.stderr.count("\n") == 1, p.stderr)
+    same(run_export(os.path.join(tmp, "absent"), out, "--type", "q8_0").returncode, 1)
+    same(run_export(source, os.path.join(tmp, "old"), "--type", "q4_k_m", "--force").returncode, 0)
+    same(sorted(os.listdir(tmp)), ["old", "out.gguf", "two.gguf", "two.gguf4"])
+
+
+@test
 def refuses_any_damage(tmp):
     """Bytes changed, cut out, put in and cut off, in every kind of file: a file or one line, never anything else.
     LLAMA31_FUZZ says how often."""

@@ -140,8 +140,8 @@ static void encode_edges(void) {
             CHECK(quant_encode(t, x, NULL, bytes, 256), "type %d, value %g", t, (double)values[k]);
             quant_decode(t, bytes, y, 256);
             for (int i = 0; i < 256; i++)
-                CHECK(fabsf(y[i] - x[i]) <= fabsf(x[i]) * 0.01f + 1e-7f, "type %d: %g from %g", t,
-                      (double)y[i], (double)x[i]);
+                CHECK(fabsf(y[i] - x[i]) <= fabsf(x[i]) * (t == TYPE_Q3_K ? 0.015f : 0.01f) + 1e-7f,
+                      "type %d: %g from %g", t, (double)y[i], (double)x[i]);
         }
         static const float bad[] = {NAN, INFINITY, -INFINITY};
         for (int k = 0; k < 3; k++) {
@@ -157,8 +157,9 @@ static void encode_importance(void) {
     static uint8_t bytes[COLS * 4];
     make_rows(x);
     for (int i = 0; i < COLS; i++) importance[i] = i % 8 ? 1 : 100;
-    static const Type types[] = {TYPE_Q4_0, TYPE_Q5_1, TYPE_Q4_K,
-                                 TYPE_Q5_K, TYPE_Q6_K, TYPE_IQ4_XS};
+    static const Type types[] = {TYPE_Q4_0,    TYPE_Q5_1,  TYPE_Q2_K, TYPE_Q3_K,
+                                 TYPE_Q4_K,    TYPE_Q5_K,  TYPE_Q6_K, TYPE_IQ4_XS,
+                                 TYPE_IQ3_XXS, TYPE_IQ3_S, TYPE_IQ2_S};
     for (size_t k = 0; k < sizeof types / sizeof *types; k++) {
         double plain = 0, marked = 0;
         for (int r = 0; r < ROWS; r++) {

@@ -8,13 +8,16 @@ import signal
 import struct
 import subprocess
 
-from cli import call, check, main, refuses, same, test
+from cli import ROOT, call, check, main, refuses, same, test
 
-BLOCKS = {0: (1, 4), 1: (1, 2), 2: (32, 18), 6: (32, 22), 7: (32, 24), 8: (32, 34), 12: (256, 144), 13: (256, 176),
-          14: (256, 210), 20: (32, 18), 23: (256, 136), 30: (1, 2)}
-F32, F16, Q4_0, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, BF16 = 0, 1, 2, 6, 7, 8, 12, 13, 14, 20, 23, 30
-FILE_TYPES = {"Q8_0": 7, "Q6_K": 18, "Q5_K_M": 17, "Q4_K_M": 15, "Q4_K_S": 14, "Q4_0": 2, "IQ4_XS": 30, "BF16": 32,
-              "F16": 1, "F32": 0}
+BLOCKS = {0: (1, 4), 1: (1, 2), 2: (32, 18), 3: (32, 20), 6: (32, 22), 7: (32, 24), 8: (32, 34), 10: (256, 84),
+          11: (256, 110), 12: (256, 144), 13: (256, 176), 14: (256, 210), 18: (256, 98), 20: (32, 18), 21: (256, 110),
+          22: (256, 82), 23: (256, 136), 30: (1, 2)}
+F32, F16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0 = 0, 1, 2, 3, 6, 7, 8
+Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ3_XXS, IQ4_NL, IQ3_S, IQ2_S, IQ4_XS, BF16 = 10, 11, 12, 13, 14, 18, 20, 21, 22, 23, 30
+FILE_TYPES = {"Q8_0": 7, "Q6_K": 18, "Q5_K_M": 17, "Q5_K_S": 16, "Q5_1": 9, "Q5_0": 8, "Q4_K_M": 15, "Q4_K_S": 14,
+              "Q4_1": 3, "Q4_0": 2, "IQ4_NL": 25, "IQ4_XS": 30, "Q3_K_L": 13, "Q3_K_M": 12, "Q3_K_S": 11, "IQ3_M": 27,
+              "IQ3_S": 26, "IQ3_XXS": 23, "Q2_K": 10, "BF16": 32, "F16": 1, "F32": 0}
 
 
 def text(s):
@@ -98,14 +101,44 @@ def read_model(path):
     return keys, tensors
 
 
+PRODUCTS = "attn_q", "attn_k", "attn_v", "attn_output", "ffn_down", "ffn_up"
+
+
+def gguf_imatrix(entries, count=32.0, kind="imatrix", counts=".counts"):
+    keys = text("general.type") + struct.pack("<I", 8) + text(kind)
+    infos, data = b"", b""
+    for name, values in entries:
+        for suffix, x in ((".in_sum2", [v * count for v in values]), (counts, [count])):
+            infos += text(name + suffix) + struct.pack("<IQQIQ", 2, len(x), 1, F32, len(data))
+            data += struct.pack("<%df" % len(x), *x) + bytes(-4 * len(x) % 32)
+    head = b"GGUF" + struct.pack("<IQQ", 3, 2 * len(entries), 1) + keys + infos
+    return head + bytes(-len(head) % 32) + data
+
+
+def older_imatrix(entries, n_calls=3):
+    """With the figures that llama.cpp's tool leaves at the end."""
+    parts = [struct.pack("<i", len(entries))]
+    for name, values in entries:
+        parts += [struct.pack("<i", len(name)), name.encode(), struct.pack("<ii", n_calls, len(values)),
+                  struct.pack("<%df" % len(values), *(v * n_calls for v in values))]
+    return b"".join(parts) + struct.pack("<ii", n_calls, 5) + b"a.txt"
+
+
+def write_imatrix(path, entries, form=gguf_imatrix, **how):
+    with open(path, "wb") as f:
+        f.write(form(entries, **how))
+
+
 def quantize(*args, **options):
     same(call("quantize", *args, **options)[0], b"")
 
 
-def kinds(tmp, name, **model):
+def kinds(tmp, name, is_measured=False, **model):
     source, out = os.path.join(tmp, "in.gguf"), os.path.join(tmp, "out.gguf")
     write_model(source, **model)
-    quantize("-q", source, out, name)
+    write_imatrix(os.path.join(tmp, "im"), [("blk.%d.%s.weight" % (i, part), [1.0] * model.get("dim", 256))
+                                            for i in range(model.get("n_layers", 16)) for part in PRODUCTS])
+    quantize("-q", *(["--imatrix", os.path.join(tmp, "im")] if is_measured else []), source, out, name)
     keys, tensors = read_model(out)
     same(keys["general.file_type"], (4, struct.pack("<I", FILE_TYPES[name])), name)
     return {k: v[0] for k, v in tensors.items()}
@@ -116,29 +149,172 @@ MORE = {0, 1, 4, 7, 10, 13, 14, 15}  # of 16 layers: the first and last eighth, 
 
 @test
 def mixtures(tmp):
-    for name, base, output, value, down in (
-            ("F16", F16, F16, {}, {}), ("BF16", BF16, BF16, {}, {}), ("Q8_0", Q8_0, Q8_0, {}, {}),
-            ("Q6_K", Q6_K, Q6_K, {}, {}), ("Q4_0", Q4_0, Q6_K, {}, {}),
-            ("Q5_K_M", Q5_K, Q6_K, dict.fromkeys(MORE, Q6_K), dict.fromkeys(MORE, Q6_K)),
-            ("Q4_K_M", Q4_K, Q6_K, dict.fromkeys(MORE, Q6_K), dict.fromkeys(MORE, Q6_K)),
-            ("Q4_K_S", Q4_K, Q6_K, dict.fromkeys(range(4), Q5_K), dict.fromkeys(range(2), Q5_K)),
-            ("IQ4_XS", IQ4_XS, Q6_K, dict.fromkeys(range(16), Q5_K), dict.fromkeys(range(2), Q5_K))):
-        found = kinds(tmp, name)
+    every = range(16)
+    spread = {"attn_v": dict.fromkeys(MORE, Q6_K), "ffn_down": dict.fromkeys(MORE, Q6_K)}
+    xxs = {"attn_q": dict.fromkeys(every, IQ2_S), "attn_k": dict.fromkeys(every, IQ2_S),
+           "attn_v": dict.fromkeys(every, Q4_K), "attn_output": dict.fromkeys(every, IQ3_S)}
+
+    def same_types(found, name, base, output, more, embedding=None):
         same(found["output.weight"], output, name)
-        same(found["token_embd.weight"], base, name)
-        for i in range(16):
-            for part, types in (("attn_v", value), ("ffn_down", down), ("attn_q", {}), ("attn_k", {}), ("ffn_up", {})):
-                same(found["blk.%d.%s.weight" % (i, part)], types.get(i, base), "%s, layer %d %s" % (name, i, part))
+        same(found["token_embd.weight"], embedding or base, name)
+        for i in every:
+            for part in PRODUCTS:
+                same(found["blk.%d.%s.weight" % (i, part)], more.get(part, {}).get(i, base),
+                     "%s, layer %d %s" % (name, i, part))
             same(found["blk.%d.attn_norm.weight" % i], F32, name)
+    for name, base, output, more in (
+            ("F16", F16, F16, {}), ("BF16", BF16, BF16, {}), ("Q8_0", Q8_0, Q8_0, {}), ("Q6_K", Q6_K, Q6_K, {}),
+            ("Q5_K_M", Q5_K, Q6_K, spread), ("Q5_K_S", Q5_K, Q6_K, {}), ("Q5_1", Q5_1, Q6_K, {}),
+            ("Q5_0", Q5_0, Q6_K, {}), ("Q4_1", Q4_1, Q6_K, {}), ("Q4_0", Q4_0, Q6_K, {}),
+            ("Q4_K_M", Q4_K, Q6_K, spread),
+            ("Q4_K_S", Q4_K, Q6_K, {"attn_v": dict.fromkeys(range(4), Q5_K), "ffn_down": {0: Q5_K, 1: Q5_K}}),
+            ("IQ4_XS", IQ4_XS, Q6_K, {"attn_v": dict.fromkeys(every, Q5_K), "ffn_down": {0: Q5_K, 1: Q5_K}}),
+            ("IQ4_NL", IQ4_NL, Q6_K, {"attn_v": dict.fromkeys(every, Q5_K), "ffn_down": {0: Q5_K, 1: Q5_K}}),
+            ("Q3_K_L", Q3_K, Q6_K, {p: dict.fromkeys(every, Q5_K) for p in ("attn_v", "attn_output", "ffn_down")}),
+            ("Q3_K_M", Q3_K, Q6_K, {"attn_v": {**dict.fromkeys(every, Q4_K), 0: Q5_K, 1: Q5_K},
+                                    "attn_output": dict.fromkeys(every, Q4_K),
+                                    "ffn_down": {**dict.fromkeys(every, Q4_K), 0: Q5_K}}),
+            ("Q3_K_S", Q3_K, Q6_K, {}),
+            ("Q2_K", Q2_K, Q6_K, {"attn_v": dict.fromkeys(every, Q4_K), "attn_output": dict.fromkeys(every, Q3_K),
+                                  "ffn_down": dict.fromkeys(every, Q3_K)}),
+            ("IQ3_M", IQ3_S, Q6_K, {"attn_v": dict.fromkeys(every, Q4_K), "attn_output": dict.fromkeys(every, Q4_K),
+                                    "ffn_down": {0: Q4_K, 1: Q4_K}}),
+            ("IQ3_S", IQ3_S, Q6_K, {"attn_v": dict.fromkeys(every, Q4_K)})):
+        same_types(kinds(tmp, name), name, base, output, more)
+    down = {**dict.fromkeys(every, Q3_K), 0: Q4_K, 1: Q4_K}
+    same_types(kinds(tmp, "IQ3_XXS"), "IQ3_XXS", IQ3_XXS, Q5_K, dict(xxs, ffn_down=down), IQ3_S)
+    same_types(kinds(tmp, "IQ3_XXS", True), "IQ3_XXS, measured", IQ3_XXS, Q5_K, xxs, IQ3_S)
+    same_types(kinds(tmp, "IQ4_XS", True), "IQ4_XS, measured", IQ4_XS, Q6_K, {"attn_v": dict.fromkeys(every, Q5_K)})
+    same_types(kinds(tmp, "Q4_0", True), "Q4_0, measured", Q4_0, Q6_K, {"ffn_down": {0: Q4_1, 1: Q4_1}})
+    same_types(kinds(tmp, "Q5_0", True), "Q5_0, measured", Q5_0, Q6_K, {"ffn_down": {0: Q5_1, 1: Q5_1}})
     same(kinds(tmp, "Q4_K_M", tied=True)["token_embd.weight"], Q6_K, "tied")
-    same(kinds(tmp, "IQ4_XS", kv_heads=8)["blk.5.attn_v.weight"], IQ4_XS, "without grouped queries")
-    same(kinds(tmp, "Q4_K_M", n_layers=80)["blk.11.attn_v.weight"], Q5_K, "the 70B rule")
+    for name, kind in ("IQ4_XS", IQ4_XS), ("Q2_K", Q3_K), ("IQ3_S", IQ3_S), ("IQ3_XXS", IQ3_S):
+        same(kinds(tmp, name, kv_heads=8)["blk.5.attn_v.weight"], kind, name + " without grouped queries")
+    same(kinds(tmp, "IQ3_XXS", True, kv_heads=8)["blk.5.attn_v.weight"], IQ3_XXS, "measured, without grouped queries")
+    for name in "Q4_K_M", "Q3_K_S", "Q3_K_M", "Q2_K":
+        same(kinds(tmp, name, n_layers=80)["blk.11.attn_v.weight"], Q5_K, name + ", the 70B rule")
     for name, base, sensitive, output in (("Q4_K_M", Q5_0, Q8_0, Q8_0), ("Q5_K_M", Q5_1, Q8_0, Q8_0),
-                                          ("Q6_K", Q8_0, Q8_0, Q8_0), ("IQ4_XS", IQ4_NL, Q5_1, Q8_0)):
+                                          ("Q6_K", Q8_0, Q8_0, Q8_0), ("IQ4_XS", IQ4_NL, Q5_1, Q8_0),
+                                          ("Q3_K_M", Q4_0, Q5_1, Q8_0), ("IQ3_S", IQ4_NL, Q5_0, Q8_0)):
         found = kinds(tmp, name, dim=288)
         same([found[n] for n in ("blk.2.attn_q.weight", "blk.1.attn_v.weight", "output.weight")],
              [base, sensitive, output], "288 columns, " + name)
     same(kinds(tmp, "Q4_K_M", dim=40)["blk.2.attn_q.weight"], F16, "40 columns")
+
+
+def error_of(tmp, where, *args):
+    """The squared error in Q4_0 of layer 1's ffn_up, in the columns `where` says, and the bytes."""
+    source, out = os.path.join(tmp, "in.gguf"), os.path.join(tmp, "out.gguf")
+    quantize("-q", *args, source, out, "Q4_0")
+    exact, packed = (read_model(path)[1]["blk.1.ffn_up.weight"][2] for path in (source, out))
+    exact, error = struct.unpack("<4096f", exact), 0
+    for block in range(128):
+        d, *q = struct.unpack_from("<e16B", packed, 18 * block)
+        for i in range(32):
+            column = (32 * block + i) % 256
+            if where(column):
+                w = d * ((q[i % 16] >> i // 16 * 4 & 15) - 8)
+                error += (w - exact[32 * block + i]) ** 2
+    return error, packed
+
+
+@test
+def importance(tmp):
+    """Columns that count are kept better; both forms of the file, and any scale of it, say the same."""
+    source, path = os.path.join(tmp, "in.gguf"), os.path.join(tmp, "im")
+    write_model(source, n_layers=2)
+    entries = [("blk.%d.%s.weight" % (i, part), [100.0 if c % 8 == 3 else 1.0 for c in range(256)])
+               for i in range(2) for part in PRODUCTS]
+    before, _ = error_of(tmp, lambda c: c % 8 == 3)
+    found = []
+    for form, how in ((gguf_imatrix, {}), (gguf_imatrix, {"count": 4096.0}), (older_imatrix, {}),
+                      (older_imatrix, {"n_calls": 1})):
+        write_imatrix(path, entries, form, **how)
+        found.append(error_of(tmp, lambda c: c % 8 == 3, "--imatrix", path))
+    check(found[0][0] < 0.7 * before, found[0][0], "unmeasured", before)
+    check(all(f == found[0] for f in found), [f[0] for f in found])
+
+
+@test
+def imatrix_refusals(tmp):
+    source, out, path = (os.path.join(tmp, name) for name in ("in.gguf", "out.gguf", "im"))
+    write_model(source, n_layers=2)
+    good = [("blk.0.attn_q.weight", [1.0] * 256), ("blk.1.ffn_down.weight", [2.0] * 256)]
+
+    def fails(data, says, code=3):
+        with open(path, "wb") as f:
+            f.write(data)
+        refuses(code, says, "quantize", "--imatrix", path, source, out, "Q4_0")
+    for form in gguf_imatrix, older_imatrix:
+        for value in float("nan"), float("inf"), -1.0:
+            fails(form(good[:1] + [("blk.1.ffn_down.weight", [1.0] * 255 + [value])]),
+                  "blk.1.ffn_down.weight: column 255: expected a sum of squares")
+        fails(form([("blk.0.attn_q.weight", [1.0] * 128)]), "expected 256 columns, found 128")
+        fails(form([("blk.9.attn_q.weight", [1.0] * 256)]), "nothing about a tensor")
+    fails(gguf_imatrix(good, kind="model"), "expected \"imatrix\", found \"model\"")
+    fails(gguf_imatrix(good, counts=".count"), "expected sums and counts")
+    fails(gguf_imatrix(good, count=float("nan")), "expected a count of tokens")
+    fails(gguf_imatrix(good, count=0.0), "nothing about a tensor")
+    fails(open(source, "rb").read(), "general.type")
+    for data in b"", b"abc", b"What is this?", struct.pack("<i", -1), struct.pack("<ii", 1, -1):
+        fails(data, "no importance matrix")
+    whole = older_imatrix(good)
+    for n in range(0, whole.index(b"a.txt") - 8, 37):
+        fails(whole[:n], "no importance matrix")
+    for n in range(8, len(gguf_imatrix(good)), 61):
+        fails(gguf_imatrix(good)[:n], path)
+    refuses(1, "No such file", "quantize", "--imatrix", os.path.join(tmp, "absent"), source, out, "Q4_0")
+    same(sorted(os.listdir(tmp)), ["im", "in.gguf"], "left behind")
+    refuses(2, "same file", "quantize", "--force", "--imatrix", path, source, path, "Q4_0")
+    write_imatrix(path, good + [("blk.7.attn_q.weight", [1.0] * 64)])
+    _, err = call("quantize", "--imatrix", path, source, out, "Q4_0")
+    check("1 tensor that the model lacks (blk.7.attn_q.weight ...)" in err, err)
+    check("no importance is known of 10 tensors (blk.0.attn_k.weight ...)" in err, err)
+
+
+def floats(data):
+    return struct.unpack("<%df" % (len(data) // 4), data)
+
+
+@test
+def calibrate(tmp):
+    """The built-in model reads a text: sums of squares of what the first product meets, by hand; any threads, the
+    same file; and what is kept serves as if it were measured again."""
+    source, out, kept, told = (os.path.join(tmp, name) for name in ("in.gguf", "out.gguf", "kept", "told"))
+    quantize("-q", os.path.join(ROOT, "models", "stories.gguf"), source, "F32")
+    with open(told, "w") as f:
+        f.write("\n".join(["Once upon a time there was a little fox who lived near a big river."] * 60))
+    ids = [int(i) for i in call("tokenize", "-m", source, "--ids", "-f", told)[0].split()]
+    files = []
+    for n in "1", "2", "5":
+        quantize("-q", "-t", n, "--force", "--calibrate", told, "--imatrix", kept, source, out, "Q4_0")
+        files.append([open(path, "rb").read() for path in (kept, out)])
+    check(files[0] == files[1] == files[2], "threads")
+    quantize("-q", "--force", "--imatrix", kept, source, out, "Q4_0")
+    same(open(out, "rb").read(), files[0][1], "kept and measured again")
+    refuses(2, kept + " exists", "quantize", "--calibrate", told, "--imatrix", kept, source, out, "Q4_0")
+
+    keys, sums = read_model(kept)
+    same(keys["general.type"], (8, text("imatrix")))
+    same(keys["imatrix.chunk_size"], (4, struct.pack("<I", 512)))
+    tensors = read_model(source)[1]
+    same(sorted(sums), sorted("blk.%d.%s.weight.%s" % (i, part, what) for i in range(6)
+                              for part in PRODUCTS + ("ffn_gate",) for what in ("in_sum2", "counts")))
+    dim = tensors["token_embd.weight"][1][0]
+    embed, norm = floats(tensors["token_embd.weight"][2]), floats(tensors["blk.0.attn_norm.weight"][2])
+    bos = ids[0]
+    expected, fed = [0.0] * dim, [bos if i % 512 == 0 else id for i, id in enumerate(ids)]
+    check(len(fed) > 512, "one window only")
+    for id in fed:
+        x = embed[id * dim:(id + 1) * dim]
+        scale = 1 / (sum(v * v for v in x) / dim + 1e-5)
+        for c in range(dim):
+            expected[c] += x[c] * x[c] * scale * norm[c] ** 2
+    found = floats(sums["blk.0.attn_v.weight.in_sum2"][2])
+    check(all(abs(f - e) <= 1e-4 * e + 1e-6 for f, e in zip(found, expected)), found[:4], expected[:4])
+    same(floats(sums["blk.0.attn_v.weight.counts"][2]), (float(len(fed)),))
+    for path, says in (os.devnull, "found nothing"), (os.path.join(tmp, "absent"), "No such file"):
+        refuses(2 if path == os.devnull else 1, says, "quantize", "--force", "--calibrate", path, source, out, "Q4_0")
 
 
 @test

@@ -28,7 +28,8 @@ static const Verb verbs[] = {
     {"show", 'w', 1, verb_show, "[-m MODEL | MODEL] [--tensors]",
      "what is in a model file, and what it needs", "llama31 show model.gguf"},
     {"quantize", 'q', 3, verb_quantize, "IN.gguf OUT.gguf TYPE",
-     "a smaller file: TYPE is F32 F16 BF16 Q8_0 Q6_K Q5_K_M Q4_K_M Q4_K_S Q4_0 or IQ4_XS",
+     "a smaller file: TYPE is F32 F16 BF16 Q8_0 Q6_K Q5_K_M Q5_K_S Q5_1 Q5_0 Q4_K_M Q4_K_S IQ4_NL "
+     "IQ4_XS Q4_1 Q4_0 Q3_K_L Q3_K_M Q3_K_S IQ3_M IQ3_S IQ3_XXS or Q2_K",
      "llama31 quantize model-f16.gguf model-q4_k_m.gguf Q4_K_M"},
     {"bench", 'n', 0, verb_bench, "[-m MODEL]", "speed, and the limits of this machine",
      "llama31 bench -m model.gguf --tests p512,d0,b8"},

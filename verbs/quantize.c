@@ -1,6 +1,7 @@
 // quantize: a model file with smaller tensors. The types of a mixture follow llama.cpp's, so that a
 // name means the same.
 #include "verbs.h"
+#include "imatrix.h"
 #include "../base/checksum.h"
 #include "../base/files.h"
 #include "../cli/engine.h"
@@ -19,19 +20,63 @@
 typedef struct {
     const char *name;
     uint32_t file_type; // general.file_type
-    Type type;          // of most matrices
-    Type more; // of the most sensitive ones: half of attn_v and ffn_down (_M), or only the first
-               // layers
+    Type type;          // of what no rule speaks of
 } Mixture;
 
+// clang-format off
 static const Mixture mixtures[] = {
-    {"F32", 0, TYPE_F32, TYPE_F32},         {"F16", 1, TYPE_F16, TYPE_F16},
-    {"BF16", 32, TYPE_BF16, TYPE_BF16},     {"Q8_0", 7, TYPE_Q8_0, TYPE_Q8_0},
-    {"Q6_K", 18, TYPE_Q6_K, TYPE_Q6_K},     {"Q5_K_M", 17, TYPE_Q5_K, TYPE_Q6_K},
-    {"Q4_K_M", 15, TYPE_Q4_K, TYPE_Q6_K},   {"Q4_K_S", 14, TYPE_Q4_K, TYPE_Q5_K},
-    {"IQ4_XS", 30, TYPE_IQ4_XS, TYPE_Q5_K}, {"Q4_0", 2, TYPE_Q4_0, TYPE_Q4_0},
+    {"F32", 0, TYPE_F32},         {"F16", 1, TYPE_F16},        {"BF16", 32, TYPE_BF16},
+    {"Q8_0", 7, TYPE_Q8_0},       {"Q6_K", 18, TYPE_Q6_K},     {"Q5_K_M", 17, TYPE_Q5_K},
+    {"Q5_K_S", 16, TYPE_Q5_K},    {"Q5_1", 9, TYPE_Q5_1},      {"Q5_0", 8, TYPE_Q5_0},
+    {"Q4_K_M", 15, TYPE_Q4_K},    {"Q4_K_S", 14, TYPE_Q4_K},   {"IQ4_NL", 25, TYPE_IQ4_NL},
+    {"IQ4_XS", 30, TYPE_IQ4_XS},  {"Q4_1", 3, TYPE_Q4_1},      {"Q4_0", 2, TYPE_Q4_0},
+    {"Q3_K_L", 13, TYPE_Q3_K},    {"Q3_K_M", 12, TYPE_Q3_K},   {"Q3_K_S", 11, TYPE_Q3_K},
+    {"IQ3_M", 27, TYPE_IQ3_S},    {"IQ3_S", 26, TYPE_IQ3_S},   {"IQ3_XXS", 23, TYPE_IQ3_XXS},
+    {"Q2_K", 10, TYPE_Q2_K},
 };
+// clang-format on
 enum { N_MIXTURES = sizeof mixtures / sizeof *mixtures };
+
+// For which layers a rule is.
+typedef enum {
+    ALL,
+    FIRST_2,
+    FIRST_4,
+    FIRST_16TH,
+    FIRST_8TH,
+    SPREAD,  // the first and last eighth, and every third between
+    GROUPED, // all, if four or more query heads share a key
+    PLAIN,   // all, without an importance matrix
+    PLAIN_8TH,
+    MEASURED_8TH,
+} Where;
+
+// What a mixture gives other types than its own: of the rules for a tensor the first that holds.
+static const struct {
+    const char *mixture, *tensor;
+    Where where;
+    Type type;
+} rules[] = {
+    {"Q5_K_M", "attn_v", SPREAD, TYPE_Q6_K},       {"Q5_K_M", "ffn_down", SPREAD, TYPE_Q6_K},
+    {"Q4_K_M", "attn_v", SPREAD, TYPE_Q6_K},       {"Q4_K_M", "ffn_down", SPREAD, TYPE_Q6_K},
+    {"Q4_K_S", "attn_v", FIRST_4, TYPE_Q5_K},      {"Q4_K_S", "ffn_down", FIRST_8TH, TYPE_Q5_K},
+    {"IQ4_NL", "attn_v", GROUPED, TYPE_Q5_K},      {"IQ4_NL", "ffn_down", PLAIN_8TH, TYPE_Q5_K},
+    {"IQ4_XS", "attn_v", GROUPED, TYPE_Q5_K},      {"IQ4_XS", "ffn_down", PLAIN_8TH, TYPE_Q5_K},
+    {"Q5_0", "ffn_down", MEASURED_8TH, TYPE_Q5_1}, {"Q4_0", "ffn_down", MEASURED_8TH, TYPE_Q4_1},
+    {"Q3_K_L", "attn_v", ALL, TYPE_Q5_K},          {"Q3_K_L", "attn_output", ALL, TYPE_Q5_K},
+    {"Q3_K_L", "ffn_down", ALL, TYPE_Q5_K},        {"Q3_K_M", "attn_v", FIRST_2, TYPE_Q5_K},
+    {"Q3_K_M", "attn_v", ALL, TYPE_Q4_K},          {"Q3_K_M", "attn_output", ALL, TYPE_Q4_K},
+    {"Q3_K_M", "ffn_down", FIRST_16TH, TYPE_Q5_K}, {"Q3_K_M", "ffn_down", ALL, TYPE_Q4_K},
+    {"IQ3_M", "attn_v", ALL, TYPE_Q4_K},           {"IQ3_M", "attn_output", ALL, TYPE_Q4_K},
+    {"IQ3_M", "ffn_down", FIRST_8TH, TYPE_Q4_K},   {"IQ3_S", "attn_v", GROUPED, TYPE_Q4_K},
+    {"IQ3_XXS", "token_embd", ALL, TYPE_IQ3_S},    {"IQ3_XXS", "attn_q", ALL, TYPE_IQ2_S},
+    {"IQ3_XXS", "attn_k", ALL, TYPE_IQ2_S},        {"IQ3_XXS", "attn_v", GROUPED, TYPE_Q4_K},
+    {"IQ3_XXS", "attn_v", PLAIN, TYPE_IQ3_S},      {"IQ3_XXS", "attn_output", ALL, TYPE_IQ3_S},
+    {"IQ3_XXS", "ffn_down", PLAIN_8TH, TYPE_Q4_K}, {"IQ3_XXS", "ffn_down", PLAIN, TYPE_Q3_K},
+    {"Q2_K", "attn_v", GROUPED, TYPE_Q4_K},        {"Q2_K", "attn_v", ALL, TYPE_Q3_K},
+    {"Q2_K", "attn_output", ALL, TYPE_Q3_K},       {"Q2_K", "ffn_down", ALL, TYPE_Q3_K},
+};
+enum { N_RULES = sizeof rules / sizeof *rules };
 
 // What the choice of types depends on.
 typedef struct {
@@ -39,17 +84,18 @@ typedef struct {
     int n_layers;
     uint64_t n_heads, n_kv_heads;
     bool is_tied; // no output.weight: the embedding is the output matrix too
+    bool has_imatrix;
 } Plan;
 
 // By name, in any case of letters; dies if there is none.
 static const Mixture *find_mixture(const char *name) {
-    for (int i = 0; i < N_MIXTURES; i++)
+    Buffer names = {0};
+    for (int i = 0; i < N_MIXTURES; i++) {
         if (!strcasecmp(name, mixtures[i].name)) return &mixtures[i];
-    die(EXIT_USAGE,
-        "quantize: TYPE: expected one of F32, F16, BF16, Q8_0, Q6_K, Q5_K_M, Q4_K_M, Q4_K_S, "
-        "IQ4_XS, Q4_0, "
-        "found \"%s\"%s",
-        name, did_you_mean(name, &mixtures->name, sizeof *mixtures, N_MIXTURES));
+        buffer_printf(&names, "%s%s", i ? ", " : "", mixtures[i].name);
+    }
+    die(EXIT_USAGE, "quantize: TYPE: expected one of %s, found \"%s\"%s", names.data, name,
+        did_you_mean(name, &mixtures->name, sizeof *mixtures, N_MIXTURES));
 }
 
 // Number of the layer in "blk.N.", or -1.
@@ -74,35 +120,42 @@ static void plan_read(Plan *p, const Gguf *g, const Mixture *mixture) {
         p->n_kv_heads = p->n_heads;
 }
 
-// The first and last eighth of the layers, and every third between.
-static bool gets_more(int layer, int n_layers) {
-    return layer < n_layers / 8 || layer >= 7 * n_layers / 8 || (layer - n_layers / 8) % 3 == 2;
+static bool is_there(const Plan *p, Where where, int layer) {
+    int n = p->n_layers;
+    switch (where) {
+    case ALL: return true;
+    case FIRST_2: return layer < 2;
+    case FIRST_4: return layer < 4;
+    case FIRST_16TH: return layer < n / 16;
+    case FIRST_8TH: return layer < n / 8;
+    case SPREAD: return layer < n / 8 || layer >= 7 * n / 8 || (layer - n / 8) % 3 == 2;
+    case GROUPED: return p->n_kv_heads && p->n_heads / p->n_kv_heads >= 4;
+    case PLAIN: return !p->has_imatrix;
+    case PLAIN_8TH: return !p->has_imatrix && layer < n / 8;
+    case MEASURED_8TH: return p->has_imatrix && layer < n / 8;
+    }
+    return false;
 }
 
-// As llama.cpp chooses: more bits for the output matrix, and for attn_v and ffn_down of some
-// layers.
+// As llama.cpp chooses: the output matrix has types of its own, other tensors go by the rules.
 static Type mixture_type(const Plan *p, const GgufTensor *t) {
     const Mixture *m = p->mixture;
-    int layer = layer_of(t->name);
-    bool is_m = m->more == TYPE_Q6_K; // Q4_K_M, Q5_K_M (and Q6_K, where it makes no difference)
+    Type type = m->type;
     if (str_is(t->name, "output.weight") || (p->is_tied && str_is(t->name, "token_embd.weight"))) {
-        if (t->dims[0] % (uint64_t)type_info(m->type)->block) return TYPE_Q8_0;
-        return m->type == TYPE_Q8_0 ? TYPE_Q8_0 : TYPE_Q6_K;
+        if (t->dims[0] % (uint64_t)type_info(type)->block) return TYPE_Q8_0;
+        return type == TYPE_Q8_0 ? TYPE_Q8_0 : type == TYPE_IQ3_XXS ? TYPE_Q5_K : TYPE_Q6_K;
     }
-    if (str_ends_with(t->name, "attn_v.weight")) {
-        bool is_70b =
-            p->n_layers == 80 && p->n_heads != p->n_kv_heads; // its attn_v is an eighth of attn_q
-        if (is_m && gets_more(layer, p->n_layers)) return m->more;
-        if (m->type == TYPE_Q4_K && !is_m && layer < 4) return m->more;
-        if (m->type == TYPE_IQ4_XS && p->n_kv_heads && p->n_heads / p->n_kv_heads >= 4)
-            return m->more;
-        if (m->type == TYPE_Q4_K && is_70b) return TYPE_Q5_K;
-    }
-    if (str_ends_with(t->name, "ffn_down.weight")) {
-        if (is_m && gets_more(layer, p->n_layers)) return m->more;
-        if (!is_m && layer < p->n_layers / 8) return m->more;
-    }
-    return m->type;
+    for (int i = 0; i < N_RULES; i++)
+        if (!strcmp(rules[i].mixture, m->name) && str_contains(t->name, rules[i].tensor) &&
+            is_there(p, rules[i].where, layer_of(t->name))) {
+            type = rules[i].type;
+            break;
+        }
+    // Llama 2 and 3 of 70B: attn_v is an eighth of attn_q
+    if (p->n_layers == 80 && p->n_heads != p->n_kv_heads &&
+        str_ends_with(t->name, "attn_v.weight") && (type == TYPE_Q3_K || type == TYPE_Q4_K))
+        return TYPE_Q5_K;
+    return type;
 }
 
 // The type of a tensor in the new file. Vectors, norms and what is no weight stay as they are; rows
@@ -114,10 +167,11 @@ static Type target_type(const Plan *p, const GgufTensor *t) {
     if (!quant_is_integer(p->mixture->type)) return p->mixture->type;
     Type type = mixture_type(p, t);
     if (t->dims[0] % 256 && type_info(type)->block == 256)
-        type = type == TYPE_Q4_K   ? TYPE_Q5_0
-               : type == TYPE_Q5_K ? TYPE_Q5_1
-               : type == TYPE_Q6_K ? TYPE_Q8_0
-                                   : TYPE_IQ4_NL;
+        type = type == TYPE_Q4_K                        ? TYPE_Q5_0
+               : type == TYPE_Q5_K                      ? TYPE_Q5_1
+               : type == TYPE_Q6_K                      ? TYPE_Q8_0
+               : type == TYPE_Q2_K || type == TYPE_Q3_K ? TYPE_Q4_0
+                                                        : TYPE_IQ4_NL;
     return t->dims[0] % (uint64_t)type_info(type)->block ? TYPE_F16 : type;
 }
 
@@ -129,6 +183,7 @@ typedef struct {
     uint64_t *offsets; // of each tensor's data in the new file
     GgufTensor *made;  // the tensors of the new file, but for their place
     uint8_t *leaves;   // the hashes of their leaves
+    Imatrix imatrix;
     int fd;
     bool is_shown;
     uint64_t done, total; // bytes of the old tensors
@@ -191,8 +246,11 @@ static void piece_run(void *arg, int i) {
         float *x = xalloc(cols, sizeof *x);
         data = buffer = xalloc(rows, new_row);
         for (size_t r = 0; r < rows; r++) {
+            const float *columns =
+                job->imatrix.columns ? job->imatrix.columns[t - job->g->tensors] : NULL;
+            if (columns) columns += (first + r) / t->dims[1] * cols;
             quant_decode((Type)t->type, old + r * old_row, x, cols);
-            if (quant_encode(w->type, x, NULL, buffer + r * new_row, cols)) continue;
+            if (quant_encode(w->type, x, columns, buffer + r * new_row, cols)) continue;
             error_set(&err, EXIT_MODEL,
                       "%s: tensor %.*s: row %llu: expected values that %s can hold, found an "
                       "infinite, undefined or "
@@ -238,17 +296,6 @@ static void job_body(void *arg) {
     }
 }
 
-// As GGUF writes an integer and a key with its kind.
-static void put_le(Buffer *b, uint64_t v, int bytes) {
-    for (int i = 0; i < bytes; i++, v >>= 8) buffer_append(b, &(uint8_t){(uint8_t)v}, 1);
-}
-
-static void put_key(Buffer *b, Str key, GgufKind kind) {
-    put_le(b, key.len, 8);
-    buffer_put(b, key);
-    put_le(b, kind, 4);
-}
-
 // The new header: all metadata but the marks of a split file, with what says how it is quantised,
 // and the tensor table. The first keys say whose file it is. Fills in the offsets, from the start
 // of the file, and returns the file's size.
@@ -261,53 +308,69 @@ static uint64_t put_header(Buffer *b, const Job *job, const Mixture *mixture,
     Error ignored;
     if (!gguf_u64(g, "general.alignment", &align, &ignored) || !align) align = 32;
     Buffer body = {0};
-    put_key(&body, str_of(CHECKSUM_KEY), GGUF_STRING);
-    put_le(&body, 2 * HASH_BYTES, 8);
+    gguf_put_key(&body, str_of(CHECKSUM_KEY), GGUF_STRING);
+    gguf_put(&body, 2 * HASH_BYTES, 8);
     buffer_append(&body, checksum, 2 * HASH_BYTES);
     n_values++;
     for (int i = 0; i < 2; i++, n_values++) {
-        put_key(&body, str_of(keys[i]), GGUF_U32);
-        put_le(&body, values[i], 4);
+        gguf_put_key(&body, str_of(keys[i]), GGUF_U32);
+        gguf_put(&body, values[i], 4);
     }
     for (int i = 0; i < g->n_values; i++) {
         const GgufValue *v = &g->values[i];
         if (str_is(v->key, keys[0]) || str_is(v->key, keys[1]) || str_is(v->key, CHECKSUM_KEY))
             continue;
         if (v->key.len > 6 && !memcmp(v->key.data, "split.", 6)) continue;
-        put_key(&body, v->key, v->kind);
+        gguf_put_key(&body, v->key, v->kind);
         if (v->kind == GGUF_ARRAY) {
-            put_le(&body, v->item_kind, 4);
-            put_le(&body, v->count, 8);
+            gguf_put(&body, v->item_kind, 4);
+            gguf_put(&body, v->count, 8);
         }
         buffer_append(&body, v->data, v->bytes);
         n_values++;
     }
     for (int i = 0; i < g->n_tensors; i++) {
         const GgufTensor *t = &g->tensors[i];
-        put_le(&body, t->name.len, 8);
-        buffer_put(&body, t->name);
-        put_le(&body, (uint64_t)t->n_dims, 4);
-        for (int d = 0; d < t->n_dims; d++) put_le(&body, t->dims[d], 8);
-        put_le(&body, job->types[i], 4);
-        put_le(&body, at, 8);
+        gguf_put_text(&body, t->name);
+        gguf_put(&body, (uint64_t)t->n_dims, 4);
+        for (int d = 0; d < t->n_dims; d++) gguf_put(&body, t->dims[d], 8);
+        gguf_put(&body, job->types[i], 4);
+        gguf_put(&body, at, 8);
         job->offsets[i] = at;
         at += job->made[i].bytes;
         at = (at + align - 1) / align * align;
     }
     buffer_append(b, "GGUF", 4);
-    put_le(b, 3, 4);
-    put_le(b, (uint64_t)g->n_tensors, 8);
-    put_le(b, n_values, 8);
+    gguf_put(b, 3, 4);
+    gguf_put(b, (uint64_t)g->n_tensors, 8);
+    gguf_put(b, n_values, 8);
     buffer_put(b, buffer_str(&body));
     buffer_free(&body);
-    while (b->len % align) put_le(b, 0, 1);
+    while (b->len % align) gguf_put(b, 0, 1);
     for (int i = 0; i < g->n_tensors; i++) job->offsets[i] += b->len;
     return at + b->len;
 }
 
-static Type *choose_types(const Options *o, const Gguf *g, const Mixture *mixture) {
+// Says which tensors are encoded without the importance that others have. It never is known of the
+// embedding, and of the output matrix no forward pass of a text asks.
+static void warn_missing(const Options *o, const Job *job) {
+    int n = 0, first = 0;
+    for (int i = job->g->n_tensors - 1; i >= 0; i--) {
+        const GgufTensor *t = &job->g->tensors[i];
+        if (job->imatrix.columns[i] || job->types[i] == t->type || layer_of(t->name) < 0) continue;
+        n++;
+        first = i;
+    }
+    if (n && !o->is_quiet)
+        warn("no importance is known of %s (%.*s ...)", count_of(n, "tensor"),
+             SHOWN(job->g->tensors[first].name));
+}
+
+static Type *choose_types(const Options *o, const Gguf *g, const Mixture *mixture,
+                          bool has_imatrix) {
     Plan plan;
     plan_read(&plan, g, mixture);
+    plan.has_imatrix = has_imatrix;
     Type *types = xalloc((size_t)g->n_tensors + 1, sizeof *types);
     bool is_again = false;
     for (int i = 0; i < g->n_tensors; i++) {
@@ -357,6 +420,19 @@ static bool is_own(const char *path) {
            !strcmp(head + SECOND_AT, second);
 }
 
+// Before the work, not after it: over nothing that is read, and over what is there only if that may
+// go.
+static void open_output(const Options *o, Job *job, OutFile *file) {
+    Error err;
+    file_is_input(o->calibrate ? o->calibrate : o->imatrix);
+    bool replaces = !o->is_forced && is_own(job->out);
+    if (!outfile_open(file, job->out, FILE_STREAM | (o->is_forced || replaces ? FILE_FORCE : 0),
+                      &err))
+        die_error(&err);
+    if (replaces) note(o, "%s: a file of quantize's own, which is replaced", job->out);
+    job->fd = file->fd;
+}
+
 int verb_quantize(const Options *o) {
     if (o->n_args != 3)
         die(EXIT_USAGE, "quantize: expected IN.gguf OUT.gguf TYPE, found %d arguments", o->n_args);
@@ -370,7 +446,14 @@ int verb_quantize(const Options *o) {
     static Job job;
     job.g = &g;
     job.out = out;
-    job.types = choose_types(o, &g, mixture);
+    OutFile file;
+    open_output(o, &job, &file);
+    if (o->calibrate)
+        imatrix_calibrate(&job.imatrix, o, o->calibrate, &g);
+    else if (o->imatrix)
+        imatrix_read(&job.imatrix, o->imatrix, &g);
+    job.types = choose_types(o, &g, mixture, job.imatrix.columns);
+    if (job.imatrix.columns) warn_missing(o, &job);
     job.offsets = xalloc((size_t)g.n_tensors + 1, sizeof *job.offsets);
     job.is_shown = isatty(STDERR_FILENO) && !o->is_quiet;
     size_t n_leaves = make_tensors(&job);
@@ -378,12 +461,6 @@ int verb_quantize(const Options *o) {
     uint64_t size = put_header(&header, &job, mixture, checksum);
     job.leaves = xalloc(n_leaves, HASH_BYTES);
     for (int i = 0; i < g.n_tensors; i++) job.total += g.tensors[i].bytes;
-    OutFile file;
-    bool replaces = !o->is_forced && is_own(out);
-    if (!outfile_open(&file, out, FILE_STREAM | (o->is_forced || replaces ? FILE_FORCE : 0), &err))
-        die_error(&err);
-    if (replaces) note(o, "%s: a file of quantize's own, which is replaced", out);
-    job.fd = file.fd;
     gguf_prefetch(&g, false);
     int threads = o->model_options.n_threads;
     team_run(threads > 0 ? threads : team_default_threads(), job_body, &job);

@@ -73,13 +73,7 @@ class Output:
 
     def __init__(self, path, inputs=(), is_forced=False, is_ours=lambda path: False):
         self.target = os.path.realpath(path)
-        if os.path.exists(path):
-            if not os.path.isfile(path):
-                raise Bad("%s: expected a file, found a %s" % (path, "folder" if os.path.isdir(path) else "device"), 1)
-            if any(os.path.samefile(path, name) for name in files_of(inputs)):
-                raise Bad("%s: the input and the output of this run are the same file" % path, 2)
-            if os.path.getsize(path) and not is_forced and not is_ours(path):
-                raise Bad("%s exists: --force replaces it" % path, 2)
+        check_output(path, inputs, is_forced, is_ours)
         self.beside = "%s.%s.tmp" % (self.target, binascii.hexlify(os.urandom(8)).decode())
         self.f = open(self.beside, "x+b", buffering=0)
 
@@ -99,6 +93,16 @@ class Output:
                 os.unlink(self.beside)
 
 
+def check_output(path, inputs, is_forced, is_ours):
+    if os.path.exists(path):
+        if not os.path.isfile(path):
+            raise Bad("%s: expected a file, found a %s" % (path, "folder" if os.path.isdir(path) else "device"), 1)
+        if any(os.path.samefile(path, name) for name in files_of(inputs)):
+            raise Bad("%s: the input and the output of this run are the same file" % path, 2)
+        if os.path.getsize(path) and not is_forced and not is_ours(path):
+            raise Bad("%s exists: --force replaces it" % path, 2)
+
+
 def files_of(paths):
     """The files themselves, and what is read of the folders."""
     for path in paths:
@@ -109,11 +113,12 @@ def files_of(paths):
 CHECKSUM = "llama31.checksum"
 
 
-def is_own(path):
-    """Whether a file was written here: its first key is the checksum, and it is none of quantize's."""
+def is_own(path, is_quantised=False):
+    """Whether a file was written here, or by quantize: its first key is the checksum, the second tells which."""
     with open(path, "rb") as f:
         head = f.read(200)
-    return head[:4] == b"GGUF" and head[24:].startswith(string(CHECKSUM)) and b"quantization_version" not in head
+    return head[:4] == b"GGUF" and head[24:].startswith(string(CHECKSUM)) and \
+        (b"quantization_version" in head) == is_quantised
 
 
 class Checksum:
