@@ -1,5 +1,5 @@
-// Threads for the whole of a program: OpenMP's where the compiler has it (threads_openmp.c), POSIX's
-// elsewhere (threads_posix.c).
+// Threads for the whole of a program: OpenMP's where the compiler has it (threads_openmp.c),
+// POSIX's elsewhere (threads_posix.c).
 #ifndef BASE_THREADS_H
 #define BASE_THREADS_H
 

@@ -35,11 +35,10 @@ typedef enum {
     TYPE_COUNT = 42 // numbers from here on are unknown
 } Type;
 
-// `block` weights are stored in `bytes` bytes; block is 0 for a number that the format does not use,
-// or no longer: such a type has a name only. Types that exist but that we cannot compute with have a
-// name and a size. An integer type is
-// unsigned integers u of 0..most with a scale, and perhaps a minimum, for each `group` of weights:
-// w = scale * (u - offset) - min.
+// `block` weights are stored in `bytes` bytes; block is 0 for a number that the format does not
+// use, or no longer: such a type has a name only. Types that exist but that we cannot compute with
+// have a name and a size. An integer type is unsigned integers u of 0..most with a scale, and
+// perhaps a minimum, for each `group` of weights: w = scale * (u - offset) - min.
 typedef struct {
     const char *name;
     int block, bytes;

@@ -494,13 +494,13 @@ static double peak(int rounds) {
 enum { MAT_ROWS = 16, GEMM_TOKENS = 3, FLOAT_GEMM_TOKENS = 12 };
 
 #define FLOAT_MAT(type, name)                                                                      \
-    [TYPE_##type] = {1, MAT_ROWS, 1, float_bytes, float_encode, mat_##name},
+    [TYPE_##type] = {1, MAT_ROWS, 1, float_bytes, float_encode, .rows = mat_##name},
 #define FLOAT_GEMM(type, name)                                                                     \
     [TYPE_##type] = {FLOAT_GEMM_TOKENS, CHUNK_ROWS,        1,                                      \
-                     float_gemm_bytes,  float_gemm_encode, gemm_##name},
-#define MAT(type, name) [TYPE_##type] = {1, MAT_ROWS, 1, mat_bytes, mat_encode, mat_##name},
+                     float_gemm_bytes,  float_gemm_encode, .rows = gemm_##name},
+#define MAT(type, name) [TYPE_##type] = {1, MAT_ROWS, 1, mat_bytes, mat_encode, .rows = mat_##name},
 #define GEMM(type, name, group)                                                                    \
-    [TYPE_##type] = {GEMM_TOKENS, WIDTH, 1, gemm_bytes, gemm_encode_##group, gemm_##name},
+    [TYPE_##type] = {GEMM_TOKENS, WIDTH, 1, gemm_bytes, gemm_encode_##group, .rows = gemm_##name},
 #define GEMM_16(type, name) GEMM(type, name, 16)
 #define GEMM_32(type, name) GEMM(type, name, 32)
 

@@ -847,15 +847,17 @@ static double peak(int rounds) {
 enum { MAT_ROWS = 16, GEMM_TOKENS = 3, MANY_TOKENS = 25, FLOAT_GEMM_TOKENS = 12 };
 
 #define FLOAT_MAT(type, name)                                                                      \
-    [TYPE_##type] = {1, MAT_ROWS, 1, float_bytes, float_encode, mat_##name},
+    [TYPE_##type] = {1, MAT_ROWS, 1, float_bytes, float_encode, .rows = mat_##name},
 #define FLOAT_GEMM(type, name)                                                                     \
     [TYPE_##type] = {FLOAT_GEMM_TOKENS, PANEL_ROWS,        1,                                      \
-                     float_gemm_bytes,  float_gemm_encode, gemm_##name},
-#define MAT(type, name) [TYPE_##type] = {1, MAT_ROWS, 1, block_bytes, encode_##name, mat_##name},
+                     float_gemm_bytes,  float_gemm_encode, .rows = gemm_##name},
+#define MAT(type, name)                                                                            \
+    [TYPE_##type] = {1, MAT_ROWS, 1, block_bytes, encode_##name, .rows = mat_##name},
 #define GEMM(type, name)                                                                           \
-    [TYPE_##type] = {GEMM_TOKENS, PANEL_ROWS, 1, block_bytes, encode_##name, gemm_##name, true},
+    [TYPE_##type] = {GEMM_TOKENS,         PANEL_ROWS,    1, block_bytes, encode_##name,            \
+                     .rows = gemm_##name, .is_mat = true},
 #define MANY(type, name)                                                                           \
-    [TYPE_##type] = {MANY_TOKENS, PANEL_ROWS, 1, block_bytes, encode_##name, many_##name},
+    [TYPE_##type] = {MANY_TOKENS, PANEL_ROWS, 1, block_bytes, encode_##name, .rows = many_##name},
 
 // clang-format off
 const Kernels kernels_avx512 = {

@@ -429,11 +429,13 @@ static void attend(const AttendPage *a) {
 // Panels pay from so many tokens on: a guess from AVX-512, not measured on hardware.
 enum { GEMM_TOKENS = 5 };
 
-#define MAT(type, name, group) [TYPE_##type] = {1, 1, 1, integer_bytes, encode_##group, mat_##name},
+#define MAT(type, name, group)                                                                     \
+    [TYPE_##type] = {1, 1, 1, integer_bytes, encode_##group, .rows = mat_##name},
 #define GEMM(type, name, group)                                                                    \
-    [TYPE_##type] = {GEMM_TOKENS, PANEL_ROWS, 1, integer_bytes, encode_##group, gemm_##name},
+    [TYPE_##                                                                                       \
+        type] = {GEMM_TOKENS, PANEL_ROWS, 1, integer_bytes, encode_##group, .rows = gemm_##name},
 #define FLOAT_MAT(type, name)                                                                      \
-    [TYPE_##type] = {1, PANEL_ROWS, 1, float_bytes, encode_float, mat_##name},
+    [TYPE_##type] = {1, PANEL_ROWS, 1, float_bytes, encode_float, .rows = mat_##name},
 #define MAT_16(type, name)  MAT(type, name, 16)
 #define MAT_32(type, name)  MAT(type, name, 32)
 #define GEMM_16(type, name) GEMM(type, name, 16)

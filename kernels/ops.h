@@ -16,8 +16,8 @@ extern bool ops_is_invariant;
 // arithmetic. Each thread of a job sets its own, all the same.
 extern _Thread_local int ops_like;
 
-// Where it is set, every product is seen by it first: its weights and its inputs x (n, w->cols). All
-// threads of the job call it, as any operation here. For calibration.
+// Where it is set, every product is seen by it first: its weights and its inputs x (n, w->cols).
+// All threads of the job call it, as any operation here. For calibration.
 extern void (*ops_watch)(const Tensor *w, const float *x, int n);
 
 // One product of several that share their input: out (n, w->rows) = x (n, w->cols) w^T.

@@ -115,9 +115,8 @@ static void print_model(const Model *m, const Options *o) {
                    : weights < MOST_PROBE ? (size_t)weights
                                           : MOST_PROBE;
     double bandwidth = o->bandwidth > 0 ? o->bandwidth : bench_read_gb(m->n_threads, probe);
-    printf("%-14s%.1f tokens/s at most: %s a token, %.1f GB/s (%s)\n", "decode",
-           bandwidth / gb, scaled(w, gb * 1e9, "B"), bandwidth,
-           o->bandwidth > 0 ? "--bandwidth" : "measured");
+    printf("%-14s%.1f tokens/s at most: %s a token, %.1f GB/s (%s)\n", "decode", bandwidth / gb,
+           scaled(w, gb * 1e9, "B"), bandwidth, o->bandwidth > 0 ? "--bandwidth" : "measured");
 }
 
 static int print_json(const Model *m, const Gguf *g) {
