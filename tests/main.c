@@ -62,19 +62,6 @@ const char *test_model_file(const char *name) {
     return root ? find(root, name) : NULL;
 }
 
-uint64_t test_random(uint64_t *state) {
-    uint64_t x = *state ? *state : 88172645463325252u;
-    x ^= x >> 12, x ^= x << 25, x ^= x >> 27;
-    *state = x;
-    return x * 2685821657736338717u;
-}
-
-float test_normal(uint64_t *state) {
-    double s = 0;
-    for (int i = 0; i < 12; i++) s += (double)(test_random(state) >> 11) / 9007199254740992.0;
-    return (float)(s - 6);
-}
-
 double test_nmse(const float *a, const float *b, size_t n) {
     double e = 0, s = 0;
     for (size_t i = 0; i < n; i++) {

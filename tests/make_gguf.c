@@ -312,3 +312,16 @@ const char *make_path(const char *name, const void *data, size_t n) {
         die(EXIT_RUNTIME, "%s: cannot be written", path);
     return names[i];
 }
+
+uint64_t test_random(uint64_t *state) {
+    uint64_t x = *state ? *state : 88172645463325252u;
+    x ^= x >> 12, x ^= x << 25, x ^= x >> 27;
+    *state = x;
+    return x * 2685821657736338717u;
+}
+
+float test_normal(uint64_t *state) {
+    double s = 0;
+    for (int i = 0; i < 12; i++) s += (double)(test_random(state) >> 11) / 9007199254740992.0;
+    return (float)(s - 6);
+}

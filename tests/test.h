@@ -24,7 +24,7 @@ const char *test_data(const char *name);
 // The same under $LLAMA31_MODELS (no default).
 const char *test_model_file(const char *name);
 
-// xorshift64*, for repeatable random tests.
+// xorshift64*, for repeatable random tests (make_gguf.c, which the fuzzer has too).
 uint64_t test_random(uint64_t *state);
 float test_normal(uint64_t *state); // about N(0, 1)
 // Normalised mean squared error: sum (a-b)^2 / sum b^2.

@@ -84,7 +84,10 @@ void fuzz_editor(const uint8_t *data, size_t n) {
     static const unsigned short columns[] = {80, 1, 9, 0}, rows[] = {24, 1, 3, 0};
     Buffer out = {0};
     Editor e = {.is_terminal = true, .out = STDOUT_FILENO, .interrupted = &was_interrupted};
-    if (n == 0 || (!setlocale(LC_CTYPE, "C.UTF-8") && !setlocale(LC_CTYPE, ""))) return;
+    static bool has_locale; // for the width of characters
+    if (!has_locale && !setlocale(LC_CTYPE, "C.UTF-8")) setlocale(LC_CTYPE, "");
+    has_locale = true;
+    if (n == 0) return;
     window = (struct winsize){.ws_col = columns[*data & 3], .ws_row = rows[*data >> 2 & 3]};
     most_keys = *data & 16 ? 1 : 64;
     keys = data + 1;
