@@ -292,11 +292,11 @@ static bool name_lives(const Machine *m, const Frame *f, int node, int other) {
 }
 
 static bool has_more(const Machine *m, const Frame *f) {
-    const ObjectDef *o = &m->c->objects[f->def];
     if (f->kind == F_ARRAY) {
         const ArrayDef *a = &m->c->arrays[f->def];
         return a->max == NO_LIMIT || f->count + 1 < a->max;
     }
+    const ObjectDef *o = &m->c->objects[f->def]; // there may be none
     if (o->trie != NONE) return name_lives(m, f, o->trie, 0);
     return o->other != NONE && may_other(m, f);
 }
