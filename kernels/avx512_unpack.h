@@ -319,12 +319,15 @@ INLINE Unit unpack_q5_1(const void *blocks, Type type) { // OFF 0
     return u;
 }
 
-// 64 weights: points of a grid by their indices.
+// 64 weights: points of a grid by their indices. A gather waits for what its register held before:
+// zeros are there at once.
 INLINE __m512i eights(int grid_at, __m256i index) {
-    return _mm512_i32gather_epi64(index, grid_eights[grid_at], 8);
+    return _mm512_mask_i32gather_epi64(_mm512_setzero_si512(), 0xff, index, grid_eights[grid_at],
+                                       8);
 }
 INLINE __m512i fours(int grid_at, __m512i index) {
-    return _mm512_i32gather_epi32(index, grid_fours[grid_at], 4);
+    return _mm512_mask_i32gather_epi32(_mm512_setzero_si512(), 0xffff, index, grid_fours[grid_at],
+                                       4);
 }
 
 // Negated where `minus` has a bit, plus OFF.
