@@ -46,18 +46,19 @@ bool adapter_open(Adapter *a, const AdapterOption *option, Error *err) {
     return true;
 }
 
-// B's columns, scaled; see LowRank.
-static float *read_columns(const Tensor *b, float scale) {
-    size_t rank = (size_t)b->cols, step = (size_t)b->rows + LOW_RANK_PAD;
-    size_t n;
-    if (!size_mul(rank, step, &n)) n = SIZE_MAX; // more than there is memory
-    float *columns = xalloc(n, sizeof *columns), *row = xalloc(rank, sizeof *row);
+// B in strips, scaled; see LowRank.
+static float *read_strips(const Tensor *b, float scale) {
+    size_t rank = (size_t)b->cols, n;
+    size_t n_strips = ((size_t)b->rows + LOW_RANK_STRIP - 1) / LOW_RANK_STRIP;
+    if (!size_mul(n_strips * LOW_RANK_STRIP, rank, &n)) n = SIZE_MAX; // more than there is memory
+    float *strips = xalloc(n, sizeof *strips), *row = xalloc(rank, sizeof *row);
     for (size_t r = 0; r < (size_t)b->rows; r++) {
+        float *at = strips + r / LOW_RANK_STRIP * rank * LOW_RANK_STRIP + r % LOW_RANK_STRIP;
         quant_decode(b->type, (const char *)b->data + r * b->row_bytes, row, rank);
-        for (size_t k = 0; k < rank; k++) columns[k * step + r] = scale * row[k];
+        for (size_t k = 0; k < rank; k++) at[k * LOW_RANK_STRIP] = scale * row[k];
     }
     free(row);
-    return columns;
+    return strips;
 }
 
 bool adapter_bind(Adapter *a, const char *name, Tensor *w, bool is_embedding, Error *err) {
@@ -78,7 +79,7 @@ bool adapter_bind(Adapter *a, const char *name, Tensor *w, bool is_embedding, Er
     if (!tensor_bind(g, down, rows, cols, &pair->a, err) ||
         !tensor_bind(g, up, is_embedding ? w->cols : w->rows, n, &b, err))
         return false;
-    pair->b = read_columns(&b, (float)(a->scale / n));
+    pair->b = read_strips(&b, (float)(a->scale / n));
     pair->next = w->added;
     w->added = pair;
     a->n_pairs++;

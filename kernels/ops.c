@@ -30,17 +30,45 @@ void ops_for(int n, int chunk, void (*fn)(void *arg, int i), void *arg) {
     team_finish(OP_ROPE);
 }
 
-// Rows [first, end) of out (rows) += B x; see LowRank. The sums of a strip stay in registers.
-static void add_columns(float *out, const float *b, int rows, const float *x, int rank, int first,
-                        int end) {
-    enum { STRIP = LOW_RANK_PAD };
-    size_t step = (size_t)rows + LOW_RANK_PAD;
-    for (int r = first; r < end; r += STRIP) {
-        float sum[STRIP] = {0};
-        for (int k = 0; k < rank; k++)
-            for (int i = 0; i < STRIP; i++) sum[i] += x[k] * b[(size_t)k * step + (size_t)(r + i)];
-        for (int i = 0; i < at_most(STRIP, end - r); i++) out[r + i] += sum[i];
-    }
+// What adapters add is compiled for wider vectors too, and chosen when the program is loaded: the
+// same bits.
+#if defined(__x86_64__) && defined(__GLIBC__)
+#define WIDE __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define WIDE
+#endif
+typedef float Strip __attribute__((vector_size(4 * LOW_RANK_STRIP), may_alias));
+enum { STRIP_TOKENS = 4 }; // at a time: sums stay in registers and do not wait for each other
+
+// out (nt, stride), rows [first, end) of a strip, += the strip b (rank) times x (nt, rank)
+static inline __attribute__((always_inline)) void add_tile(float *out, size_t stride,
+                                                           const Strip *b, const float *x, int rank,
+                                                           int nt, int first, int end) {
+    Strip sum[STRIP_TOKENS] = {{0}};
+    for (int k = 0; k < rank; k++)
+#pragma GCC unroll 4
+        for (int t = 0; t < nt; t++) sum[t] += x[t * rank + k] * b[k];
+    for (int t = 0; t < nt; t++)
+        for (int i = first; i < end; i++) out[(size_t)t * stride + (size_t)i] += sum[t][i];
+}
+
+WIDE static void add_strip(float *out, size_t stride, const float *b, const float *x, int rank,
+                           int n, int first, int end) {
+    int t = 0;
+    for (; t + STRIP_TOKENS <= n; t += STRIP_TOKENS)
+        add_tile(out + (size_t)t * stride, stride, (const Strip *)b, x + (size_t)t * (size_t)rank,
+                 rank, STRIP_TOKENS, first, end);
+    for (; t < n; t++)
+        add_tile(out + (size_t)t * stride, stride, (const Strip *)b, x + (size_t)t * (size_t)rank,
+                 rank, 1, first, end);
+}
+
+// Rows [first, end) of out (n, stride) += B x, x (n, rank).
+static void add_strips(float *out, size_t stride, const float *b, const float *x, int rank, int n,
+                       int first, int end) {
+    for (int r = first / LOW_RANK_STRIP * LOW_RANK_STRIP; r < end; r += LOW_RANK_STRIP)
+        add_strip(out + r, stride, b + (size_t)r * (size_t)rank, x, rank, n,
+                  r < first ? first - r : 0, at_most(LOW_RANK_STRIP, end - r));
 }
 
 static void decode_row(const Tensor *w, int row, float *out) {
@@ -54,7 +82,7 @@ void ops_embed(float *out, const Tensor *w, const int *tokens, int n) {
         decode_row(w, tokens[i], x);
         for (const LowRank *l = w->added; l; l = l->next) {
             decode_row(&l->a, tokens[i], inner);
-            add_columns(x, l->b, w->cols, inner, l->a.cols, 0, w->cols);
+            add_strips(x, 0, l->b, inner, l->a.cols, 1, 0, w->cols);
         }
     }
     team_finish(OP_EMBED);
@@ -184,10 +212,8 @@ static void multiply_inner(const Product *products, int n_products, Share *share
 // Rows [first, end) of that, for n tokens.
 static void add_low_rank(float *out, const Tensor *w, const float *inner, int n, int first,
                          int end) {
-    for (const LowRank *l = w->added; l; l = l->next)
-        for (int t = 0; t < n; t++, inner += l->a.rows)
-            add_columns(out + (size_t)t * (size_t)w->rows, l->b, w->rows, inner, l->a.rows, first,
-                        end);
+    for (const LowRank *l = w->added; l; inner += (size_t)n * (size_t)l->a.rows, l = l->next)
+        add_strips(out, (size_t)w->rows, l->b, inner, l->a.rows, n, first, end);
 }
 
 // Rows are handed out in chunks small enough that threads finish together (eight for each, were

@@ -26,14 +26,12 @@ typedef struct {
 // times a row of A (rows, rank).
 typedef struct LowRank {
     Tensor a;       // (rank, cols)
-    const float *b; // (rank, rows + LOW_RANK_PAD): columns of B, scaled; so threads that share rows
-                    // read along them (of the embedding: cols + LOW_RANK_PAD)
+    const float *b; // B, scaled, in strips of rows: (rows / LOW_RANK_STRIP, rank, LOW_RANK_STRIP),
+                    // zeros behind the last row; 64-byte aligned
     const struct LowRank *next;
 } LowRank;
 
-// Between the columns: they are read in strips, beyond the end too, and would otherwise all fall
-// into one set of the cache where rows is a power of two.
-enum { LOW_RANK_PAD = 16 };
+enum { LOW_RANK_STRIP = 16 }; // a line of the cache
 
 // One block (32 or 256 weights): w[i] = scale[i / 16] * q[i] - min[i / 16], in float32, each
 // product and difference rounded once. Groups of 32 repeat their scale for both halves.
