@@ -13,7 +13,11 @@ static void on_end(int signal_number) {
         return;
     }
     files_cleanup();
-    if (signal_number == SIGINT) _exit(EXIT_INTERRUPTED);
+    if (signal_number == SIGINT) {
+        ssize_t n = isatty(STDERR_FILENO) ? write(STDERR_FILENO, "\n", 1) : 0; // behind the ^C
+        (void)n;
+        _exit(EXIT_INTERRUPTED);
+    }
     signal(signal_number, SIG_DFL);
     raise(signal_number); // what would have happened: delivered when we return
 }

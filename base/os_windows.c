@@ -445,8 +445,8 @@ int main(void) {
     for (int fd = 0; fd < 3; fd++) {
         DWORD mode;
         _setmode(fd, _O_BINARY);
-        if (fd && GetConsoleMode(handle_of(fd), &mode))
-            SetConsoleMode(handle_of(fd), mode | ESCAPES);
+        bool is_console = fd && GetConsoleMode(handle_of(fd), &mode);
+        if (is_console && !SetConsoleMode(handle_of(fd), mode | ESCAPES)) putenv("TERM=dumb");
     }
     SetConsoleOutputCP(CP_UTF8);
     SetConsoleCP(CP_UTF8);

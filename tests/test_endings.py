@@ -109,6 +109,13 @@ def long_score(tmp):
             t = Terminal(argv + more, 24, 80, env(tmp, **env_))
             same(t.status(60), 0)
             check(b"read" not in t.raw and b"\x1b" not in t.raw, t.raw)
+    with open(name, "a") as f:
+        f.write("a long story about a dog and a cat\n" * 20000)
+    t = Terminal([PROGRAM, "score", "-t", "1", "--perplexity", name], 24, 80, env(tmp))
+    check(t.wait("reading "), t.text())
+    t.send("\x03")
+    same(t.status(), 130)
+    same(t.column, 0, "where the shell's prompt begins")
 
 
 @test
