@@ -575,9 +575,9 @@ static const struct {
     [TYPE_Q5_K] = {encode_q45_k, 32, 256, {0, 31, false}, COST_LINEAR},
     [TYPE_Q6_K] = {encode_q6_k, 16, 256, {-32, 31, false}, COST_SQUARE},
     [TYPE_IQ4_XS] = {encode_iq4_xs, 32, 256, {-127, 113, true}, COST_LINEAR},
-    [TYPE_IQ3_S] = {encode_points, 32, 256, {0, 0, false}, COST_SQUARE},
-    [TYPE_IQ3_XXS] = {encode_points, 32, 256, {0, 0, false}, COST_SQUARE},
-    [TYPE_IQ2_S] = {encode_points, 16, 256, {0, 0, false}, COST_SQUARE},
+    [TYPE_IQ3_S] = {encode_points, 32, 256, {0, 0, false}, COST_LINEAR},
+    [TYPE_IQ3_XXS] = {encode_points, 32, 256, {0, 0, false}, COST_LINEAR},
+    [TYPE_IQ2_S] = {encode_points, 16, 256, {0, 0, false}, COST_LINEAR},
 };
 
 // Whether all values are finite and small enough for float16 scales, or for float16 itself.

@@ -61,17 +61,18 @@ static void find_near(const Grid *g, int cell, uint16_t near[NEAR]) {
     if (!best[0]) near[1] = near[0];
 }
 
-// Made by the thread that needs it first.
+// Made by the thread that needs it first; others wait for it.
 static const Near *near_of(const Grid *g) {
+    enum { NONE, BEGUN, READY };
     static Near tables[3];
-    static atomic_bool is_made[3];
-    int id = g == &grid_iq2_s ? 0 : g == &grid_iq3_xxs ? 1 : 2;
-    if (atomic_load(&is_made[id])) return &tables[id];
-#pragma omp critical(encode_grid)
-    if (!atomic_load(&is_made[id])) {
+    static _Atomic int states[3];
+    int id = g == &grid_iq2_s ? 0 : g == &grid_iq3_xxs ? 1 : 2, none = NONE;
+    if (atomic_compare_exchange_strong(&states[id], &none, BEGUN)) {
         for (int cell = 0; cell < g->n_cells; cell++) find_near(g, cell, tables[id].points[cell]);
-        atomic_store(&is_made[id], true);
+        atomic_store(&states[id], READY);
     }
+    while (atomic_load(&states[id]) != READY) {
+    } // some 50 ms
     return &tables[id];
 }
 
@@ -119,14 +120,16 @@ static Trial round_group(const Grid *g, const Near *near, const float *x, const 
 }
 
 // The best scale of a group, as far as a few trials tell: the largest weight is brought near the
-// highest level.
+// highest level. But for the first trial: of weights that are all alike each grid has the point at
+// the lowest.
 static float fit_scale(const Grid *g, const Near *near, const float *x, const float *w) {
-    enum { TRIALS = 9 };
+    enum { TRIALS = 10 };
     float top = 0, best = 0, gain = 0;
     for (int i = 0; i < g->group; i++) top = x[i] > top ? x[i] : top;
     if (top < 1e-30f) return 0;
     for (int c = 0; c < TRIALS; c++) {
-        Trial t = round_group(g, near, x, w, top / (g->top * (0.75f + 0.0625f * (float)c)));
+        float level = c ? g->top * (0.75f + 0.0625f * (float)(c - 1)) : g->low;
+        Trial t = round_group(g, near, x, w, top / level);
         if (!(t.xp > 0) || t.xp * t.xp <= gain * t.pp) continue;
         gain = t.xp * t.xp / t.pp;
         best = t.xp / t.pp;
