@@ -8,6 +8,10 @@
 //
 // LANES groups are fitted side by side: every loop over lanes is a vector loop on any machine, and
 // every sum runs over one group in row order, so the bytes do not depend on the vector width.
+//
+// Trials and spans were chosen by the error that is left in products: on 8 matrices of TinyLlama
+// 1.1B, the errors of weights times the rms of the inputs that they meet in English text, over the
+// weights times the same. More trials than these gain less than 0.5 %.
 #include "encode.h"
 #include "blocks.h"
 #include "encode_grid.h"
@@ -43,12 +47,11 @@ typedef struct {
     uint8_t q[LANES * MAX_GROUP]; // the result: levels counted from the lowest, in row order
 } Groups;
 
-// How the cost of an error grows with the weight: llama.cpp's rule for most types is rms + |x|; for
-// the 6 bits of Q6_K more emphasis on large weights than 4 bits could afford.
-typedef enum { COST_LINEAR, COST_SQUARE } Cost;
-
+// The cost of an error is rms + |x|, times the importance where that is known; rms + |x| is
+// llama.cpp's rule for most types. 0.3 rms^2 + x^2 leaves 3 % (Q6_K) to 15 % (Q2_K) more error in
+// products, a constant 6 % less (Q2_K) to 1 % more (Q4_K).
 static void load(Groups *restrict f, int n, int n_groups, const float *restrict x,
-                 const float *importance, Cost cost) {
+                 const float *importance) {
     float square[LANES] = {0}, mean[LANES], low[LANES] = {0}, high[LANES] = {0}, w[LANES] = {0},
           wx[LANES] = {0};
     f->n = n;
@@ -64,13 +67,8 @@ static void load(Groups *restrict f, int n, int n_groups, const float *restrict 
         }
     for (int g = 0; g < LANES; g++) square[g] /= (float)n;
     for (int g = 0; g < LANES; g++) mean[g] = sqrtf(square[g]);
-    if (cost == COST_SQUARE)
-        for (int g = 0; g < LANES; g++) square[g] *= 0.3f;
     for (int i = 0; i < n; i++)
-        for (int g = 0; g < LANES; g++) {
-            float v = f->x[i][g];
-            f->w[i][g] = cost == COST_LINEAR ? mean[g] + fabsf(v) : square[g] + v * v;
-        }
+        for (int g = 0; g < LANES; g++) f->w[i][g] = mean[g] + fabsf(f->x[i][g]);
     for (int g = 0; importance && g < n_groups; g++)
         for (int i = 0; i < n; i++) f->w[i][g] *= importance[g * n + i];
     for (int i = 0; i < n; i++)
@@ -178,7 +176,7 @@ static void try_affine(Groups *f, const Levels *levels, const float *inv, const 
 
 // Fits scale and min. Minima that are stored without a sign are not negative; any_min lifts that.
 static void fit_affine(Groups *f, const Levels *levels, bool any_min) {
-    enum { TRIALS = 6 };
+    enum { TRIALS = 6 }; // of the whole span as hi - 1 to hi + 1 steps; 4 leave 0.6 % more (Q4_K)
     float inv[LANES], base[LANES], low[LANES], unit[LANES];
     for (int g = 0; g < LANES; g++) low[g] = any_min ? f->x[0][g] : f->low[g];
     for (int g = 0; g < LANES; g++) unit[g] = any_min ? f->x[0][g] : f->high[g];
@@ -215,7 +213,7 @@ static void try_symmetric(Groups *f, const Levels *levels, const float *inv) {
 }
 
 // Fits a scale of either sign: the largest weight is brought near the lowest level or near the
-// highest.
+// highest, `trials` times within `span` of it.
 static void fit_symmetric(Groups *f, const Levels *levels, float span, int trials) {
     float inv[LANES], base[LANES], unit[LANES];
     for (int g = 0; g < LANES; g++) {
@@ -379,7 +377,8 @@ static void encode_32(Groups *f, Type type, const Levels *levels, int n_blocks, 
     if (is_affine)
         fit_affine(f, levels, true);
     else
-        fit_symmetric(f, levels, levels->is_iq4 ? 7 : 0.6f, levels->is_iq4 ? 7 : 3);
+        fit_symmetric(f, levels, levels->is_iq4 ? 7 : 0.6f,
+                      levels->is_iq4 ? 7 : 3); // 2 trials leave 2 % more
     for (int g = 0; g < LANES; g++) {
         d[g] = half(f->scale[g]);
         f->scale[g] = f16_to_f32(d[g]);
@@ -562,25 +561,25 @@ static const struct {
     Encoder encode;
     int group, block;
     Levels levels;
-    Cost cost;
 } encoders[TYPE_COUNT] = {
-    [TYPE_Q4_0] = {encode_32, 32, 32, {-8, 7, false}, COST_LINEAR},
-    [TYPE_Q4_1] = {encode_32, 32, 32, {0, 15, false}, COST_LINEAR},
-    [TYPE_Q5_0] = {encode_32, 32, 32, {-16, 15, false}, COST_LINEAR},
-    [TYPE_Q5_1] = {encode_32, 32, 32, {0, 31, false}, COST_LINEAR},
-    [TYPE_IQ4_NL] = {encode_32, 32, 32, {-127, 113, true}, COST_LINEAR},
-    [TYPE_Q2_K] = {encode_q2_k, 16, 256, {0, 3, false}, COST_LINEAR},
-    [TYPE_Q3_K] = {encode_q3_k, 16, 256, {-4, 3, false}, COST_LINEAR},
-    [TYPE_Q4_K] = {encode_q45_k, 32, 256, {0, 15, false}, COST_LINEAR},
-    [TYPE_Q5_K] = {encode_q45_k, 32, 256, {0, 31, false}, COST_LINEAR},
-    [TYPE_Q6_K] = {encode_q6_k, 16, 256, {-32, 31, false}, COST_SQUARE},
-    [TYPE_IQ4_XS] = {encode_iq4_xs, 32, 256, {-127, 113, true}, COST_LINEAR},
-    [TYPE_IQ3_S] = {encode_points, 32, 256, {0, 0, false}, COST_LINEAR},
-    [TYPE_IQ3_XXS] = {encode_points, 32, 256, {0, 0, false}, COST_LINEAR},
-    [TYPE_IQ2_S] = {encode_points, 16, 256, {0, 0, false}, COST_LINEAR},
+    [TYPE_Q4_0] = {encode_32, 32, 32, {-8, 7, false}},
+    [TYPE_Q4_1] = {encode_32, 32, 32, {0, 15, false}},
+    [TYPE_Q5_0] = {encode_32, 32, 32, {-16, 15, false}},
+    [TYPE_Q5_1] = {encode_32, 32, 32, {0, 31, false}},
+    [TYPE_IQ4_NL] = {encode_32, 32, 32, {-127, 113, true}},
+    [TYPE_Q2_K] = {encode_q2_k, 16, 256, {0, 3, false}},
+    [TYPE_Q3_K] = {encode_q3_k, 16, 256, {-4, 3, false}},
+    [TYPE_Q4_K] = {encode_q45_k, 32, 256, {0, 15, false}},
+    [TYPE_Q5_K] = {encode_q45_k, 32, 256, {0, 31, false}},
+    [TYPE_Q6_K] = {encode_q6_k, 16, 256, {-32, 31, false}},
+    [TYPE_IQ4_XS] = {encode_iq4_xs, 32, 256, {-127, 113, true}},
+    [TYPE_IQ3_S] = {encode_points, 32, 256, {0, 0, false}},
+    [TYPE_IQ3_XXS] = {encode_points, 32, 256, {0, 0, false}},
+    [TYPE_IQ2_S] = {encode_points, 16, 256, {0, 0, false}},
 };
 
-// Whether all values are finite and small enough for float16 scales, or for float16 itself.
+// Whether all values are finite and small enough: for float32 and bfloat16 with a bit to spare, for
+// float16 itself (65520 rounds to infinity), for 127 steps of the largest float16 (Q8_0).
 static bool is_in_range(Type type, const float *x, size_t n) {
     float limit = type == TYPE_F32 || type == TYPE_BF16 ? 3.38e38f
                   : type == TYPE_F16                    ? 65519
@@ -610,8 +609,7 @@ bool quant_encode(Type type, const float *x, const float *importance, void *row,
     for (size_t i = 0; i < n; i += step) {
         Groups f;
         size_t left = n - i < step ? n - i : step;
-        load(&f, (int)group, (int)(left / group), x + i, importance ? importance + i : NULL,
-             encoders[type].cost);
+        load(&f, (int)group, (int)(left / group), x + i, importance ? importance + i : NULL);
         encoders[type].encode(&f, type, &encoders[type].levels, (int)left / encoders[type].block,
                               (uint8_t *)row + quant_row_bytes(type, i));
     }
