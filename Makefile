@@ -147,11 +147,12 @@ install:
 	./llama31 help --completion bash > "$(SHARE)/bash-completion/completions/llama31"
 	./llama31 help --completion zsh > "$(SHARE)/zsh/site-functions/_llama31"
 	./llama31 help --completion fish > "$(SHARE)/fish/vendor_completions.d/llama31.fish"
-	mkdir -p "$(SHARE)/doc/llama31/docs/rope" "$(SHARE)/llama31/scripts"
+	mkdir -p "$(SHARE)/doc/llama31/docs/rope" "$(SHARE)/llama31/scripts/lib"
 	install -m 644 README.md LICENSE "$(SHARE)/doc/llama31"
 	install -m 644 docs/*.md "$(SHARE)/doc/llama31/docs"
 	install -m 644 docs/rope/*.svg "$(SHARE)/doc/llama31/docs/rope"
 	install -m 755 scripts/*.py scripts/*.sh "$(SHARE)/llama31/scripts"
+	install -m 644 scripts/lib/*.py "$(SHARE)/llama31/scripts/lib"
 
 uninstall:
 	for file in $(INSTALLED); do rm -f "$(DESTDIR)$(PREFIX)/$$file" || exit 1; done

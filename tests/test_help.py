@@ -152,6 +152,8 @@ def install(tmp):
                  "share/doc/llama31/LICENSE", "share/llama31/scripts/export.py"):
         check(os.path.getsize(os.path.join(tmp, "usr", name)) > 0, name)
     same(program("--version", program=os.path.join(tmp, "usr/bin/llama31"))[0], program("--version")[0])
+    script = os.path.join(tmp, "usr/share/llama31/scripts/export.py")
+    check(b"SOURCE" in subprocess.run([script, "--help"], capture_output=True, check=True).stdout)
     subprocess.run(make + ["uninstall"], check=True)
     same(files(), set())
 
