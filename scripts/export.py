@@ -27,7 +27,7 @@ if sys.version_info < (3, 7):  # before anything that an older one cannot even r
 
 from lib.adapters import Merged, Scaled, is_adapter, read_adapter
 from lib.checkpoints import parse_json, read_pth, read_safetensors
-from lib.gguf_writer import Bad, FILE_TYPES, check_output, is_own, run, write_gguf
+from lib.gguf_writer import Bad, FILE_TYPES, check_output, run, write_gguf
 from lib.vocabulary import huggingface_vocabulary, llama2c_vocabulary, meta_vocabulary, read_bytes
 from lib.weights import Beside, File, Interleaved, Literal, Stacked, View, Weight, convert, same
 
@@ -481,7 +481,7 @@ def export_quantised(options):
     asked = subprocess.run([program, "quantize", os.devnull, os.devnull, type], stderr=subprocess.PIPE)
     if asked.returncode == 2:  # before hours of work: it looks at the type first
         raise Bad(asked.stderr.decode("utf-8", "replace").strip(), 2)
-    check_output(output, (options.source,), options.force, lambda path: is_own(path, True))
+    check_output(output, (options.source,), options.force, lambda path: False)
     folder = tempfile.mkdtemp(prefix=".export-", dir=os.path.dirname(os.path.realpath(output)))
     try:
         options.output, options.type = os.path.join(folder, "model.gguf"), None

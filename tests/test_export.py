@@ -850,8 +850,8 @@ def quantised_in_one_step(tmp):
     if not program:
         raise Skip("no program: make puts it beside the scripts' folder")
     source, out, two = find("small31"), os.path.join(tmp, "out.gguf"), os.path.join(tmp, "two.gguf")
-    for again in range(2):  # its own file is replaced
-        p = run_export(source, out, "--type", "q4_k_m")
+    for args in ([], ["--force"]):
+        p = run_export(source, out, "--type", "q4_k_m", *args)
         same(p.returncode, 0, p.stderr)
     same(run_export(source, two).returncode, 0)
     subprocess.run([program, "quantize", "-q", two, two + "4", "Q4_K_M"], check=True)
@@ -859,7 +859,7 @@ def quantised_in_one_step(tmp):
         check(f.read() == g.read(), "other bytes than in two steps")
     with open(os.path.join(tmp, "old"), "w") as f:
         f.write("precious")
-    for args in ((source, os.path.join(tmp, "old"), "--type", "q4_k_m"), (source, out, "--type", "q4_k"),
+    for args in ((source, os.path.join(tmp, "old"), "--type", "q4_k_m"), (source, out, "--type", "q4_k_m"), (source, out, "--type", "q4_k"),
                  (source, two, "--type", "q4_k_m")):
         p = run_export(*args)
         check(p.returncode == 2 and p.stderr.startswith("error: ") and p.stderr.count("\n") == 1, p.stderr)

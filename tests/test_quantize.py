@@ -130,7 +130,7 @@ def write_imatrix(path, entries, form=gguf_imatrix, **how):
 
 
 def quantize(*args, **options):
-    same(call("quantize", *args, **options)[0], b"")
+    same(call("quantize", "--force", *args, **options)[0], b"")
 
 
 def kinds(tmp, name, is_measured=False, **model):
@@ -267,7 +267,7 @@ def imatrix_refusals(tmp):
     same(sorted(os.listdir(tmp)), ["im", "in.gguf"], "left behind")
     refuses(2, "same file", "quantize", "--force", "--imatrix", path, source, path, "Q4_0")
     write_imatrix(path, good + [("blk.7.attn_q.weight", [1.0] * 64)])
-    _, err = call("quantize", "--imatrix", path, source, out, "Q4_0")
+    _, err = call("quantize", "--force", "--imatrix", path, source, out, "Q4_0")
     check("1 tensor that the model lacks (blk.7.attn_q.weight ...)" in err, err)
     check("no importance is known of 10 tensors (blk.0.attn_k.weight ...)" in err, err)
 
@@ -291,7 +291,7 @@ def calibrate(tmp):
     check(files[0] == files[1] == files[2], "threads")
     quantize("-q", "--force", "--imatrix", kept, source, out, "Q4_0")
     same(open(out, "rb").read(), files[0][1], "kept and measured again")
-    refuses(2, kept + " exists", "quantize", "-q", "--calibrate", told, "--imatrix", kept, source, out, "Q4_0")
+    refuses(2, kept + " exists", "quantize", "-q", "--calibrate", told, "--imatrix", kept, source, out + "2", "Q4_0")
 
     keys, sums = read_model(kept)
     same(keys["general.type"], (8, text("imatrix")))

@@ -175,7 +175,7 @@ def quantize_kills(tmp):
     """There is a whole file or none; a run that was killed outright may leave its beginning under another name."""
     rng = random.Random(3)
     shutil.copy(STORIES, os.path.join(tmp, "in.gguf"))
-    args = ["quantize", "-q", "-t", "1", "in.gguf", "out.gguf", "Q4_0"]
+    args = ["quantize", "-q", "--force", "-t", "1", "in.gguf", "out.gguf", "Q4_0"]
     start = time.time()
     subprocess.run([PROGRAM, *args], cwd=tmp, check=True)
     longest, expected = 1.2 * (time.time() - start), read(os.path.join(tmp, "out.gguf"))

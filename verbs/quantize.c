@@ -404,32 +404,13 @@ static size_t make_tensors(Job *job) {
     return n_leaves;
 }
 
-// Whether a file is one that quantize has made: its metadata begins as put_header begins it.
-static bool is_own(const char *path) {
-    static const char second[] = "general.quantization_version";
-    enum {
-        CHECKSUM_AT = 24 + 8,
-        SECOND_AT = CHECKSUM_AT + sizeof CHECKSUM_KEY - 1 + 4 + 8 + 2 * HASH_BYTES + 8
-    };
-    char head[SECOND_AT + sizeof second] = {0};
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    ssize_t n = fd < 0 ? 0 : read(fd, head, sizeof head - 1);
-    if (fd >= 0) close(fd);
-    return n == sizeof head - 1 && !memcmp(head, "GGUF", 4) &&
-           !memcmp(head + CHECKSUM_AT, CHECKSUM_KEY, sizeof CHECKSUM_KEY - 1) &&
-           !strcmp(head + SECOND_AT, second);
-}
-
 // Before the work, not after it: over nothing that is read, and over what is there only if that may
 // go.
 static void open_output(const Options *o, Job *job, OutFile *file) {
     Error err;
     file_is_input(o->calibrate ? o->calibrate : o->imatrix);
-    bool replaces = !o->is_forced && is_own(job->out);
-    if (!outfile_open(file, job->out, FILE_STREAM | (o->is_forced || replaces ? FILE_FORCE : 0),
-                      &err))
+    if (!outfile_open(file, job->out, FILE_STREAM | (o->is_forced ? FILE_FORCE : 0), &err))
         die_error(&err);
-    if (replaces) note(o, "%s: a file of quantize's own, which is replaced", job->out);
     job->fd = file->fd;
 }
 

@@ -113,12 +113,11 @@ def files_of(paths):
 CHECKSUM = "llama31.checksum"
 
 
-def is_own(path, is_quantised=False):
-    """Whether a file was written here, or by quantize: its first key is the checksum, the second tells which."""
+def is_own(path):
+    """Whether a file was written here: its first key is the checksum, and the second is not quantize's."""
     with open(path, "rb") as f:
         head = f.read(200)
-    return head[:4] == b"GGUF" and head[24:].startswith(string(CHECKSUM)) and \
-        (b"quantization_version" in head) == is_quantised
+    return head[:4] == b"GGUF" and head[24:].startswith(string(CHECKSUM)) and b"quantization_version" not in head
 
 
 class Checksum:
