@@ -383,13 +383,12 @@ static bool write_page(Cache *c, const Session *s, int page, const char *path, H
 }
 
 int cache_keep(Cache *c, const Session *s, int first) {
-    int begin = first;
     for (; (first + 1) * KV_PAGE <= s->n_pure && !c->is_read_only; first++) {
         Hash name = page_name(c->model, s->tokens, ((size_t)first + 1) * KV_PAGE);
         char *path = page_path(c, name);
         if (access(path, F_OK)) c->is_read_only = !write_page(c, s, first, path, name);
         free(path);
+        touch(c, s->tokens, first + 1); // now: the time of a write is that of the last tick
     }
-    if (first > begin) touch(c, s->tokens, first);
     return first;
 }
