@@ -516,13 +516,14 @@ INLINE void gemm_tile(float *sums, const Panel *panel, const Block *x, int nk, b
                     sum[h][t] = is_first ? _mm512_setzero_ps()
                                          : _mm512_load_ps(to + t * n_sums * PANEL_ROWS + 16 * h);
         }
-        for (int unit = 0; unit < nk / UNIT; unit++)
-#pragma GCC unroll 2
-            for (int h = 0; h < 32 / group; h++) {
-                fetch(ahead, n_ahead);
-                gemm_group(sum, panel, x, unit * UNIT + columns_of(i) + 16 * h, unit * SUMS + i, h,
-                           nt, group, has_min);
-            }
+        for (int unit = 0; unit < nk / UNIT; unit++) {
+            int column = unit * UNIT + columns_of(i), at = unit * SUMS + i;
+            fetch(ahead, n_ahead);
+            gemm_group(sum, panel, x, column, at, 0, nt, group, has_min);
+            if (group == 32) continue;
+            fetch(ahead, n_ahead);
+            gemm_group(sum, panel, x, column + 16, at, 1, nt, group, has_min);
+        }
         if (i < SUMS - n_sums) continue;
 #pragma GCC unroll 6
         for (int t = 0; t < nt; t++)
