@@ -144,7 +144,7 @@ static float *logits_of(Model *m, int chunk) {
 static void compare(MakeLlama recipe, const Recipe *adapters, int n, double limit) {
     Model base, merged, m;
     AdapterOption options[MOST_ADAPTERS];
-    char path[8];
+    char path[32];
     Buffer files[3] = {open_small(&base, recipe, (ModelOptions){0}),
                        open_small(&merged, recipe, (ModelOptions){.kv_type = "f32"})};
     for (int i = 0; i < n; i++) {

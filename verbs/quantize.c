@@ -90,10 +90,10 @@ typedef struct {
 // By name, in any case of letters; dies if there is none.
 static const Mixture *find_mixture(const char *name) {
     Buffer names = {0};
-    for (int i = 0; i < N_MIXTURES; i++) {
+    for (int i = 0; i < N_MIXTURES; i++)
         if (!strcasecmp(name, mixtures[i].name)) return &mixtures[i];
+    for (int i = 0; i < N_MIXTURES; i++)
         buffer_printf(&names, "%s%s", i ? ", " : "", mixtures[i].name);
-    }
     die(EXIT_USAGE, "quantize: TYPE: expected one of %s, found \"%s\"%s", names.data, name,
         did_you_mean(name, &mixtures->name, sizeof *mixtures, N_MIXTURES));
 }
