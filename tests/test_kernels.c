@@ -224,13 +224,15 @@ static float product_as_stated(const Tensor *w, const char *row, const float *x)
 
 static void stated_order(void) {
     static const int shapes[][2] = {{3, 2048}, {33, 1312}, {2, 96}};
+    volatile float a = 24929, b = 673, c = 0x1p-60f; // a * b is half way between two floats
+    bool is_fused = fmaf(a, b, c) == 0x1.000002p24f; // mingw-w64's rounds twice
     if (!use_rung()) return;
     for (uint32_t type = 0; type < TYPE_COUNT; type++) {
         if (!quant_is_supported(type) || !kernel.gemm[type].is_mat) continue;
-        for (int c = 0; c < 3; c++) {
-            int block = type_info(type)->block, rows = shapes[c][0];
+        for (int k = 0; k < 3; k++) {
+            int block = type_info(type)->block, rows = shapes[k][0];
             Problem p =
-                problem_new((Type)type, rows, (shapes[c][1] + block - 1) / block * block, 5);
+                problem_new((Type)type, rows, (shapes[k][1] + block - 1) / block * block, 5);
             float *mat = multiply(&kernel.mat[type], &p.w, p.x, 5, rows),
                   *gemm = multiply(&kernel.gemm[type], &p.w, p.x, 5, rows);
             for (int t = 0; t < 5; t++)
@@ -238,9 +240,9 @@ static void stated_order(void) {
                     float stated = product_as_stated(
                         &p.w, p.weights.data + (size_t)r * p.w.row_bytes, p.x + t * p.w.cols);
                     int at = t * (rows + GAP) + r;
-                    CHECK(mat[at] == stated && gemm[at] == stated, "%s %s: %a and %a, not %a",
-                          kernel.name, type_info(type)->name, (double)mat[at], (double)gemm[at],
-                          (double)stated);
+                    CHECK(mat[at] == gemm[at] && (mat[at] == stated || !is_fused),
+                          "%s %s: %a and %a, not %a", kernel.name, type_info(type)->name,
+                          (double)mat[at], (double)gemm[at], (double)stated);
                 }
             free(mat);
             free(gemm);
