@@ -1,8 +1,9 @@
 // AVX2 with FMA and F16C.
 //
-// Integer types are brought into the form of QuantBlock, 256 weights at a time. Decode (mat) dots
-// them with int8 activations; prefill (gemm) turns them into panels of 8 rows for the same 8-bit
-// products. F32, F16 and BF16 have float32 activations and FMA throughout.
+// Integer types are unpacked 256 columns of 8 rows at a time and meet 8-bit activations: decode (mat)
+// as they lie, row by row, prefill (gemm) as panels of 4 columns by 8 rows. Both add the same
+// numbers in the same order, so a token has the same bits alone and in any company. F32, F16 and
+// BF16 have float32 activations and FMA throughout.
 #include "avx2_unpack.h"
 
 #include <immintrin.h>
@@ -138,103 +139,163 @@ INLINE float encode_groups(const float *x, int n, int n_groups, int8_t *q, int *
 
 #include "frame_float.h"
 
-// Int8 activations with a scale per group of 16, as the weights.
+// Activations in units of 256 columns, for each unit the tokens one after another: int8 with a scale
+// for 32.
 typedef struct {
     int8_t q[UNIT];
-    float scale[GROUPS];
-    float sum[GROUPS]; // scale * sum of q
-} MatUnit;
+    float scale[UNIT / 32];
+    float sum[GROUPS]; // scale * sum of q per group (of 16 or 32)
+} Activations;
 
-static size_t mat_bytes(int n_tokens, int cols) {
-    return (size_t)n_tokens * (size_t)n_units(cols) * sizeof(MatUnit);
+static size_t encoded_bytes(int n_tokens, int cols) {
+    return (size_t)n_tokens * (size_t)n_units(cols) * sizeof(Activations);
 }
 
-static void mat_encode(void *encoded, const float *x, int n_tokens, int cols, int token_begin,
-                       int token_end) {
-    (void)n_tokens;
-    for (int t = token_begin; t < token_end; t++) {
-        MatUnit *units = (MatUnit *)encoded + (size_t)t * (size_t)n_units(cols);
-        for (int k = 0; k < n_units(cols) * UNIT; k += QUANT_GROUP) {
-            MatUnit *u = units + k / UNIT;
-            int sum, g = k % UNIT / QUANT_GROUP;
-            u->scale[g] =
-                encode_groups(x + (size_t)t * (size_t)cols + k, cols - k, 1, u->q + k % UNIT, &sum);
-            u->sum[g] = u->scale[g] * (float)sum;
+INLINE void encode(void *encoded, const float *x, int n_tokens, int cols, int token_begin,
+                   int token_end, int group) {
+    for (int t = token_begin; t < token_end; t++)
+        for (int k = 0; k < n_units(cols) * UNIT; k += 32) {
+            Activations *a = (Activations *)encoded + (size_t)(k / UNIT) * (size_t)n_tokens + t;
+            int sums[2], g = k % UNIT / group;
+            float scale =
+                encode_groups(x + (size_t)t * (size_t)cols + k, cols - k, 2, a->q + k % UNIT, sums);
+            a->scale[k % UNIT / 32] = scale;
+            a->sum[g] = scale * (float)(group == 32 ? sums[0] + sums[1] : sums[0]);
+            if (group == 16) a->sum[g + 1] = scale * (float)sums[1];
         }
-    }
 }
 
-// 256 weights times 256 activations: per 32 of them sign, two multiply-adds, conversion, spread of
-// the scales and FMA.
-INLINE __m256 dot_unit(const QuantBlock *w, const MatUnit *x, bool has_min) {
-    const __m256i quarter = _mm256_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1), ones = _mm256_set1_epi16(1);
-    __m256 sum[2];
-#pragma GCC unroll 2
-    for (int h = 0; h < 2; h++) {
-        __m256 scale =
-            _mm256_mul_ps(_mm256_loadu_ps(w->scale + 8 * h), _mm256_loadu_ps(x->scale + 8 * h));
-        sum[h] = _mm256_setzero_ps();
-        if (has_min)
-            sum[h] = _mm256_fnmadd_ps(_mm256_loadu_ps(w->min + 8 * h),
-                                      _mm256_loadu_ps(x->sum + 8 * h), sum[h]);
-#pragma GCC unroll 4
-        for (int j = 0; j < 4; j++) {
-            __m256i wj = load_32(w->q + 128 * h + 32 * j), xj = load_32(x->q + 128 * h + 32 * j);
-            __m256i dot = _mm256_maddubs_epi16(_mm256_abs_epi8(wj), _mm256_sign_epi8(xj, wj));
-            __m256i spread = _mm256_add_epi32(quarter, _mm256_set1_epi32(2 * j));
-            sum[h] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(_mm256_madd_epi16(dot, ones)),
-                                     _mm256_permutevar8x32_ps(scale, spread), sum[h]);
-        }
-    }
-    return _mm256_add_ps(sum[0], sum[1]);
+static void encode_16(void *encoded, const float *x, int n_tokens, int cols, int token_begin,
+                      int token_end) {
+    encode(encoded, x, n_tokens, cols, token_begin, token_end, 16);
 }
 
-// Four rows times NT tokens; each block of weights is unpacked once for them. Rows far apart give
-// the memory four streams.
-INLINE void mat_tile(float *out, size_t out_stride, const Tensor *w, const MatUnit *x,
-                     const int *row, int nt, Type type) {
-    const uint8_t *p[4];
-    int n = n_units(w->cols), bytes = unit_bytes(type);
-    __m256 acc[4][2];
-    for (int i = 0; i < 4; i++) {
-        p[i] = (const uint8_t *)w->data + (size_t)row[i] * w->row_bytes;
-        acc[i][0] = acc[i][1] = _mm256_setzero_ps();
-    }
-    for (int b = 0; b < n; b++) {
-#pragma GCC unroll 4
-        for (int i = 0; i < 4; i++) {
-            QuantBlock block;
+static void encode_32(void *encoded, const float *x, int n_tokens, int cols, int token_begin,
+                      int token_end) {
+    encode(encoded, x, n_tokens, cols, token_begin, token_end, 32);
+}
+
+// 8 rows of 256 columns: integers, and [group][8 rows] their scales and what is subtracted. The
+// integers are u, and the offset is part of what is subtracted; or, if u takes 8 bits (is_wide),
+// they are signed and nothing is. In rows they lie in QuantBlocks, in a panel [k / 4][8 rows][4].
+typedef struct {
+    float scale[GROUPS][8], base[GROUPS][8];
+    QuantBlock rows[8];
+    int8_t panel[UNIT * 8];
+} __attribute__((aligned(64))) Weights;
+
+INLINE bool is_wide(Type type) { return type_info(type)->most > 127; }
+
+// The unit from column k on of rows row, row + apart, ... Far apart they give the memory eight
+// streams, which are fetched ahead.
+INLINE void unpack_rows(Weights *out, const Tensor *w, int row, int apart, int row_end, int k,
+                        bool is_stream, Ahead *ahead, Type type) {
+    const TypeInfo *info = type_info(type);
+    const int n_groups = UNIT / info->group;
+    for (int i = 0; i < 8; i++) {
+        const uint8_t *p =
+            (const uint8_t *)w->data + (size_t)min_int(row + i * apart, row_end - 1) * w->row_bytes;
+        if (is_stream) {
 #pragma GCC unroll 8
-            for (int a = 0; a < bytes; a += 64)
-                _mm_prefetch((const char *)p[i] + (size_t)b * (size_t)bytes + STREAM_AHEAD + a,
+            for (int a = 0; a < unit_bytes(type); a += 64)
+                _mm_prefetch((const char *)p + k / info->block * info->bytes + STREAM_AHEAD + a,
                              _MM_HINT_T0);
-            unpack_unit(type, w, p[i], b * UNIT, &block);
-#pragma GCC unroll 2
-            for (int t = 0; t < nt; t++)
-                acc[i][t] = _mm256_add_ps(
-                    acc[i][t], dot_unit(&block, x + t * n + b, type_info(type)->has_min));
-        }
+        } else
+            fetch(ahead, 1);
+        unpack_unit(type, w, p, k, &out->rows[i]);
     }
-    for (int i = 0; i < 4; i++)
-        for (int t = 0; t < nt; t++)
-            out[(size_t)t * out_stride + (size_t)row[i]] = sum_lanes(acc[i][t]);
+    const int step = sizeof *out->rows / sizeof(float);
+    for (int g = 0; g < n_groups; g += 8) {
+        transpose_block(out->scale[g], 8, out->rows->scale + g, step);
+        if (info->has_min) transpose_block(out->base[g], 8, out->rows->min + g, step);
+    }
+    for (int g = 0; !info->has_min && !is_wide(type) && g < n_groups; g++)
+        _mm256_store_ps(out->base[g], _mm256_mul_ps(_mm256_load_ps(out->scale[g]),
+                                                    _mm256_set1_ps((float)info->offset)));
 }
 
-// The rows are taken from the four quarters of the range.
-INLINE void mat_rows(float *out, size_t out_stride, const Tensor *w, const void *encoded,
-                     int n_tokens, int row_begin, int row_end, Type type) {
-    int quarter = (row_end - row_begin + 3) / 4;
-    size_t n = (size_t)n_units(w->cols);
-    for (int r = row_begin; r < row_begin + quarter; r++) {
-        int row[4], t = 0;
-        for (int i = 0; i < 4; i++) row[i] = min_int(r + i * quarter, row_end - 1);
-        for (; t + 2 <= n_tokens; t += 2)
-            mat_tile(out + (size_t)t * out_stride, out_stride, w,
-                     (const MatUnit *)encoded + (size_t)t * n, row, 2, type);
-        if (t < n_tokens)
-            mat_tile(out + (size_t)t * out_stride, out_stride, w,
-                     (const MatUnit *)encoded + (size_t)t * n, row, 1, type);
+// sum + a group's integer products, for 8 rows.
+INLINE __m256 add_group(__m256 sum, __m256i dot, const Weights *w, const Activations *x, int g,
+                        int group, bool has_base) {
+    __m256 d = _mm256_mul_ps(_mm256_cvtepi32_ps(dot), _mm256_load_ps(w->scale[g]));
+    sum = _mm256_fmadd_ps(d, _mm256_broadcast_ss(x->scale + g * group / 32), sum);
+    if (!has_base) return sum;
+    return _mm256_fnmadd_ps(_mm256_load_ps(w->base[g]), _mm256_broadcast_ss(x->sum + g), sum);
+}
+
+INLINE __m256i add_either(__m256i a, __m256i b, bool is_words) {
+    return is_words ? _mm256_add_epi16(a, b) : _mm256_add_epi32(a, b);
+}
+
+// Of 8 vectors of 16-bit products, one for each row, the sums of their halves: v[0] those of rows 0
+// to 3, then again of their other halves; v[1] those of rows 4 to 7. Products are added in 16 bits
+// as often as `most` allows, which is 2 for 5 bits and 1 for 6.
+INLINE void join_rows(__m256i v[8], int most) {
+    const __m256i ones = _mm256_set1_epi16(1);
+    const int n_words = most <= 31 ? 2 : most <= 63 ? 1 : 0;
+#pragma GCC unroll 8
+    for (int i = 0; n_words == 0 && i < 8; i++) v[i] = _mm256_madd_epi16(v[i], ones);
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        v[i] = add_either(_mm256_unpacklo_epi32(v[2 * i], v[2 * i + 1]),
+                          _mm256_unpackhi_epi32(v[2 * i], v[2 * i + 1]), n_words > 0);
+        if (n_words == 1) v[i] = _mm256_madd_epi16(v[i], ones);
     }
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; i++) {
+        v[i] = add_either(_mm256_unpacklo_epi64(v[2 * i], v[2 * i + 1]),
+                          _mm256_unpackhi_epi64(v[2 * i], v[2 * i + 1]), n_words > 1);
+        if (n_words == 2) v[i] = _mm256_madd_epi16(v[i], ones);
+    }
+}
+
+// sum + 8 rows of 256 weights times the activations of a token.
+INLINE __m256 mat_tile(__m256 sum, const Weights *w, const Activations *x, Type type) {
+    const TypeInfo *info = type_info(type);
+#pragma GCC unroll 1
+    for (int k = 0; k < UNIT; k += 32) {
+        __m256i v[8], xk = load_32(x->q + k);
+#pragma GCC unroll 8
+        for (int i = 0; i < 8; i++) {
+            __m256i q = load_32(w->rows[i].q + k);
+            v[i] = is_wide(type) ? _mm256_maddubs_epi16(_mm256_abs_epi8(q), _mm256_sign_epi8(xk, q))
+                                 : _mm256_maddubs_epi16(q, xk);
+        }
+        join_rows(v, info->most);
+        __m256i low = _mm256_permute2x128_si256(v[0], v[1], 0x20),
+                high = _mm256_permute2x128_si256(v[0], v[1], 0x31);
+        if (info->group == 32) {
+            sum = add_group(sum, _mm256_add_epi32(low, high), w, x, k / 32, 32, !is_wide(type));
+        } else {
+            sum = add_group(sum, low, w, x, k / 16, 16, !is_wide(type));
+            sum = add_group(sum, high, w, x, k / 16 + 1, 16, !is_wide(type));
+        }
+    }
+    return sum;
+}
+
+enum { MAT_TOKENS = 4 }; // that share what is unpacked
+
+// The rows are taken from the eight eighths of the range.
+INLINE void mat_rows(float *out, size_t out_stride, const Tensor *w, const Activations *encoded,
+                     int n_tokens, int row_begin, int row_end, Type type) {
+    int apart = (row_end - row_begin + 7) / 8;
+    Weights m;
+    for (int r = row_begin; r < row_begin + apart; r++)
+        for (int first_token = 0; first_token < n_tokens; first_token += MAT_TOKENS) {
+            int nt = min_int(n_tokens - first_token, MAT_TOKENS);
+            __m256 sum[MAT_TOKENS] = {_mm256_setzero_ps()};
+            for (int k = 0; k < w->cols; k += UNIT) {
+                const Activations *x = encoded + (size_t)(k / UNIT) * (size_t)n_tokens;
+                unpack_rows(&m, w, r, apart, row_end, k, true, NULL, type);
+                for (int t = 0; t < nt; t++)
+                    sum[t] = mat_tile(sum[t], &m, x + first_token + t, type);
+            }
+            for (int t = 0; t < nt; t++) {
+                float *at = out + (size_t)(first_token + t) * out_stride;
+                for (int i = 0; i < 8; i++) at[min_int(r + i * apart, row_end - 1)] = sum[t][i];
+            }
+        }
 }
 
 // Four rows from four quarters times one token, 16 columns at a time.
@@ -274,86 +335,11 @@ INLINE void float_mat_rows(float *out, size_t out_stride, const Tensor *w, const
         }
 }
 
-// Prefill: activations in units of 256 columns, for each unit the tokens one after another.
-typedef struct {
-    int8_t q[UNIT];
-    float scale[UNIT / 32];
-    float sum[GROUPS]; // scale * sum of q per group (of 16 or 32)
-} GemmUnit;
-
-// 8 rows of 256 columns: [k / 4][8 rows][4] as u (or as signed w, if u takes more than 6 bits),
-// [group][8 rows] as scale and what is subtracted.
-typedef struct {
-    int8_t w[UNIT * 8];
-    float scale[GROUPS][8], base[GROUPS][8];
-} __attribute__((aligned(32))) Panel;
-
-static size_t gemm_bytes(int n_tokens, int cols) {
-    return (size_t)n_tokens * (size_t)n_units(cols) * sizeof(GemmUnit);
-}
-
-INLINE void gemm_encode(void *encoded, const float *x, int n_tokens, int cols, int token_begin,
-                        int token_end, int group) {
-    for (int t = token_begin; t < token_end; t++)
-        for (int k = 0; k < n_units(cols) * UNIT; k += 32) {
-            GemmUnit *u = (GemmUnit *)encoded + (size_t)(k / UNIT) * (size_t)n_tokens + t;
-            int sums[2], g = k % UNIT / group;
-            float scale =
-                encode_groups(x + (size_t)t * (size_t)cols + k, cols - k, 2, u->q + k % UNIT, sums);
-            u->scale[k % UNIT / 32] = scale;
-            u->sum[g] = scale * (float)(group == 32 ? sums[0] + sums[1] : sums[0]);
-            if (group == 16) u->sum[g + 1] = scale * (float)sums[1];
-        }
-}
-
-static void gemm_encode_16(void *encoded, const float *x, int n_tokens, int cols, int token_begin,
-                           int token_end) {
-    gemm_encode(encoded, x, n_tokens, cols, token_begin, token_end, 16);
-}
-
-static void gemm_encode_32(void *encoded, const float *x, int n_tokens, int cols, int token_begin,
-                           int token_end) {
-    gemm_encode(encoded, x, n_tokens, cols, token_begin, token_end, 32);
-}
-
-INLINE bool is_wide(Type type) { return type_info(type)->most > 63; }
-
-// Rows [row, row + 8), the 256 columns from k on.
-INLINE void pack_panel(Panel *panel, const Tensor *w, int row, int row_end, int k, Ahead *ahead,
-                       Type type) {
-    int8_t q[8][UNIT] __attribute__((aligned(32)));
-    float scale[8][GROUPS], base[8][GROUPS];
-    for (int i = 0; i < WIDTH; i++) {
-        const uint8_t *p =
-            (const uint8_t *)w->data + (size_t)min_int(row + i, row_end - 1) * w->row_bytes;
-        QuantBlock b;
-        fetch(ahead, 1);
-        unpack_unit(type, w, p, k, &b);
-        const __m256i off = _mm256_set1_epi8((char)(is_wide(type) ? 0 : type_info(type)->offset));
-        for (int c = 0; c < UNIT; c += 32)
-            store_32(q[i] + c, _mm256_add_epi8(load_32(b.q + c), off));
-        for (int g = 0; g < GROUPS; g += 8) {
-            __m256 s = _mm256_loadu_ps(b.scale + g),
-                   m = type_info(type)->has_min ? _mm256_loadu_ps(b.min + g) : _mm256_setzero_ps();
-            if (!is_wide(type))
-                m = _mm256_fmadd_ps(s, _mm256_set1_ps((float)type_info(type)->offset), m);
-            _mm256_storeu_ps(scale[i] + g, s);
-            _mm256_storeu_ps(base[i] + g, m);
-        }
-    }
-    for (int c = 0; c < UNIT / 4; c += 8)
-        transpose_block((float *)panel->w + c * 8, 8, (const float *)q + c, UNIT / 4);
-    for (int g = 0; g < GROUPS; g += 8) {
-        transpose_block(panel->scale[g], 8, scale[0] + g, GROUPS);
-        transpose_block(panel->base[g], 8, base[0] + g, GROUPS);
-    }
-}
-
 // sums (NT, CHUNK_ROWS) (+)= x times 8 rows of weights. Products of u, which are positive, are
-// added in 16 bits DEEP at a time; wide weights are multiplied by their size and each product added
-// in 32 bits. Per 32 columns of 4-bit weights, for 8 rows and a token: 8 products, 8 sums and 4
+// added in 16 bits DEEP at a time; wide weights (DEEP is 0) are multiplied by their size and each
+// product added in 32 bits. Per 32 columns of 4-bit weights, for 8 rows and a token: 8 products, 8 sums and 4
 // operations to scale them.
-INLINE void gemm_tile(float *sums, const Panel *panel, const GemmUnit *x, bool is_first,
+INLINE void gemm_tile(float *sums, const Weights *w, const Activations *x, bool is_first,
                       Ahead *ahead, int n_ahead, int nt, int group, int deep) {
     const __m256i ones = _mm256_set1_epi16(1);
     const int at_once = deep ? deep : 1;
@@ -371,15 +357,15 @@ INLINE void gemm_tile(float *sums, const Panel *panel, const GemmUnit *x, bool i
             __m256i words[TILE_TOKENS];
             for (int d = 0; d < at_once; d++) {
                 int k = g * group + 4 * (c + d);
-                __m256i w = _mm256_load_si256((const __m256i *)(panel->w + k * 8)),
-                        size = _mm256_abs_epi8(w);
+                __m256i q = _mm256_load_si256((const __m256i *)(w->panel + k * 8)),
+                        size = _mm256_abs_epi8(q);
 #pragma GCC unroll 6
                 for (int t = 0; t < nt; t++) {
                     int32_t four;
                     memcpy(&four, x[t].q + k, 4);
                     __m256i v = _mm256_set1_epi32(four);
-                    v = deep ? _mm256_maddubs_epi16(w, v)
-                             : _mm256_maddubs_epi16(size, _mm256_sign_epi8(v, w));
+                    v = deep ? _mm256_maddubs_epi16(q, v)
+                             : _mm256_maddubs_epi16(size, _mm256_sign_epi8(v, q));
                     words[t] = d ? _mm256_add_epi16(words[t], v) : v;
                 }
             }
@@ -389,52 +375,55 @@ INLINE void gemm_tile(float *sums, const Panel *panel, const GemmUnit *x, bool i
                 dot[t] = c ? _mm256_add_epi32(dot[t], pair) : pair;
             }
         }
-        int at = g * group / QUANT_GROUP;
-        __m256 scale = _mm256_load_ps(panel->scale[at]), base = _mm256_load_ps(panel->base[at]);
 #pragma GCC unroll 6
-        for (int t = 0; t < nt; t++) {
-            __m256 d = _mm256_mul_ps(_mm256_cvtepi32_ps(dot[t]), scale);
-            sum[t] = _mm256_fmadd_ps(d, _mm256_broadcast_ss(x[t].scale + g * group / 32), sum[t]);
-            if (deep) sum[t] = _mm256_fnmadd_ps(base, _mm256_broadcast_ss(x[t].sum + g), sum[t]);
-        }
+        for (int t = 0; t < nt; t++)
+            sum[t] = add_group(sum[t], dot[t], w, x + t, g, group, deep > 0);
     }
 #pragma GCC unroll 6
     for (int t = 0; t < nt; t++) _mm256_store_ps(sums + t * CHUNK_ROWS, sum[t]);
 }
 
-typedef void (*Sweep)(float *sums, const Panel *panel, const GemmUnit *x, int n_tokens,
+typedef void (*Sweep)(float *sums, const Weights *w, const Activations *x, int n_tokens,
                       bool is_first, Ahead *ahead, int n_ahead);
 
 #define GEMM_SWEEP(name, group, deep)                                                              \
-    static void name(float *sums, const Panel *panel, const GemmUnit *x, int n_tokens,             \
+    static void name(float *sums, const Weights *w, const Activations *x, int n_tokens,             \
                      bool is_first, Ahead *ahead, int n_ahead) {                                   \
         SWEEP(n_tokens, GEMM_TILE, group, deep)                                                    \
     }
 #define GEMM_TILE(nt, ...)                                                                         \
-    gemm_tile(sums + t * CHUNK_ROWS, panel, x + t, is_first, ahead, n_ahead, nt, __VA_ARGS__)
+    gemm_tile(sums + t * CHUNK_ROWS, w, x + t, is_first, ahead, n_ahead, nt, __VA_ARGS__)
 GEMM_SWEEP(sweep_32_wide, 32, 0)
-GEMM_SWEEP(sweep_16_wide, 16, 0)
-GEMM_SWEEP(sweep_32_4, 32, 8) // weights of at most 4 bits
+GEMM_SWEEP(sweep_32_7, 32, 1) // weights of 7 bits
+GEMM_SWEEP(sweep_16_7, 16, 1)
+GEMM_SWEEP(sweep_16_6, 16, 2)
 GEMM_SWEEP(sweep_32_5, 32, 4)
 GEMM_SWEEP(sweep_16_5, 16, 4)
-GEMM_SWEEP(sweep_16_6, 16, 2)
+GEMM_SWEEP(sweep_32_4, 32, 8)
+
+INLINE Sweep sweep_of(Type type) {
+    const int most = type_info(type)->most;
+    if (type_info(type)->group == 16)
+        return most > 63 ? sweep_16_7 : most > 31 ? sweep_16_6 : sweep_16_5;
+    return is_wide(type) ? sweep_32_wide
+           : most > 31   ? sweep_32_7
+           : most > 15   ? sweep_32_5
+                         : sweep_32_4;
+}
 
 typedef struct {
     float sums[TOKEN_BLOCK][CHUNK_ROWS];
-    Panel panel;
+    Weights weights;
 } GemmMemory;
 
 _Static_assert(sizeof(GemmMemory) <= KERNEL_SCRATCH, "fits");
 
 // 64 rows times 512 tokens at a time, their sums (128 KiB) and the activations of 256 columns (180
 // KiB) in L2; panels of 8 rows (3 KiB), decoded once for all tokens.
-INLINE void gemm_rows(float *out, size_t out_stride, const Tensor *w, const GemmUnit *encoded,
+INLINE void gemm_rows(float *out, size_t out_stride, const Tensor *w, const Activations *encoded,
                       int n_tokens, int row_begin, int row_end, Type type) {
-    const int group = type_info(type)->group, most = type_info(type)->most;
-    const Sweep sweep = is_wide(type) ? group == 16 ? sweep_16_wide : sweep_32_wide
-                        : group == 16 ? most > 31 ? sweep_16_6 : sweep_16_5
-                        : most > 15   ? sweep_32_5
-                                      : sweep_32_4;
+    const int group = type_info(type)->group;
+    const Sweep sweep = sweep_of(type);
     GemmMemory *m = team_scratch();
     for (int row = row_begin; row < row_end; row += CHUNK_ROWS)
         for (int first_token = 0; first_token < n_tokens; first_token += TOKEN_BLOCK) {
@@ -447,8 +436,12 @@ INLINE void gemm_rows(float *out, size_t out_stride, const Tensor *w, const Gemm
                     CHUNK_ROWS / 8 * ((n + TILE_TOKENS - 1) / TILE_TOKENS) * UNIT / group;
                 int n_ahead = (ahead.n_lines - CHUNK_ROWS + n_groups - 1) / n_groups;
                 for (int r = 0; r < n_rows; r += WIDTH) {
-                    pack_panel(&m->panel, w, row + r, row_end, k, &ahead, type);
-                    sweep(m->sums[0] + r, &m->panel,
+                    unpack_rows(&m->weights, w, row + r, 1, row_end, k, false, &ahead, type);
+                    for (int c = 0; c < UNIT / 4; c += 8)
+                        transpose_block((float *)m->weights.panel + c * 8, 8,
+                                        (const float *)m->weights.rows->q + c,
+                                        sizeof(QuantBlock) / sizeof(float));
+                    sweep(m->sums[0] + r, &m->weights,
                           encoded + (size_t)(k / UNIT) * (size_t)n_tokens + first_token, n, k == 0,
                           &ahead, n_ahead);
                 }
@@ -498,16 +491,20 @@ enum { MAT_ROWS = 16, GEMM_TOKENS = 3, FLOAT_GEMM_TOKENS = 12 };
 #define FLOAT_GEMM(type, name)                                                                     \
     [TYPE_##type] = {FLOAT_GEMM_TOKENS, CHUNK_ROWS,        1,                                      \
                      float_gemm_bytes,  float_gemm_encode, .rows = gemm_##name},
-#define MAT(type, name) [TYPE_##type] = {1, MAT_ROWS, 1, mat_bytes, mat_encode, .rows = mat_##name},
+#define MAT(type, name, group)                                                                     \
+    [TYPE_##type] = {1, MAT_ROWS, 1, encoded_bytes, encode_##group, .rows = mat_##name},
 #define GEMM(type, name, group)                                                                    \
-    [TYPE_##type] = {GEMM_TOKENS, WIDTH, 1, gemm_bytes, gemm_encode_##group, .rows = gemm_##name},
+    [TYPE_##type] = {GEMM_TOKENS,    WIDTH,           1,             encoded_bytes,                \
+                     encode_##group, .rows = gemm_##name, .is_mat = true},
+#define MAT_16(type, name) MAT(type, name, 16)
+#define MAT_32(type, name) MAT(type, name, 32)
 #define GEMM_16(type, name) GEMM(type, name, 16)
 #define GEMM_32(type, name) GEMM(type, name, 32)
 
 // clang-format off
 const Kernels kernels_avx2 = {
     .name = "avx2",
-    .mat = {FLOAT_TYPES(FLOAT_MAT) EACH_INTEGER_TYPE(MAT)},
+    .mat = {FLOAT_TYPES(FLOAT_MAT) TYPES_OF_16(MAT_16) TYPES_OF_32(MAT_32)},
     .gemm = {FLOAT_TYPES(FLOAT_GEMM) TYPES_OF_16(GEMM_16) TYPES_OF_32(GEMM_32)},
     .rmsnorm = frame_rmsnorm,
     .swiglu = frame_swiglu,

@@ -199,27 +199,30 @@ static void products(void) {
     }
 }
 
-// A row of integers times a token, in the order that docs/numerics.md states for AVX-512.
-static float product_as_stated(const Tensor *w, const char *row, const float *x) {
+// A row of integers times a token, in the order that docs/numerics.md states: on AVX2 one sum of
+// unsigned integers, on AVX-512 eight of signed ones.
+static float product_as_stated(const Tensor *w, const char *row, const float *x, bool is_avx2) {
     const TypeInfo *f = type_info(w->type);
+    const int offset = is_avx2 && f->most < 255 ? f->offset : 0;
     float s[8] = {0};
     for (int k = 0; k < w->cols; k += 32) {
         QuantBlock b;
-        float max = 0, *sum = &s[k % 256 / 64 + k % 64 / 32 * 4];
+        float max = 0, *sum = is_avx2 ? s : &s[k % 256 / 64 + k % 64 / 32 * 4];
         int at = f->block == 32 ? 0 : k % 256;
         quant_unpack(w->type)(row + k / f->block * f->bytes, &b);
         for (int c = 0; c < 32; c++) max = fmaxf(max, fabsf(x[k + c]));
         for (int g = 0; g < 32; g += f->group) {
             int dot = 0, total = 0, group = (at + g) / QUANT_GROUP;
+            float base = f->has_min ? b.min[group] : b.scale[group] * (float)offset;
             for (int c = g; c < g + f->group; c++) {
                 int q = (int)rintf(x[k + c] * (127 / max));
-                dot += b.q[at + c] * q, total += q;
+                dot += (b.q[at + c] + offset) * q, total += q;
             }
             *sum = fmaf((float)dot * b.scale[group], max / 127, *sum);
-            if (f->has_min) *sum = fmaf(-b.min[group], max / 127 * (float)total, *sum);
+            if (f->has_min || offset) *sum = fmaf(-base, max / 127 * (float)total, *sum);
         }
     }
-    return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
+    return is_avx2 ? s[0] : ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
 }
 
 static void stated_order(void) {
@@ -238,7 +241,8 @@ static void stated_order(void) {
             for (int t = 0; t < 5; t++)
                 for (int r = 0; r < rows; r++) {
                     float stated = product_as_stated(
-                        &p.w, p.weights.data + (size_t)r * p.w.row_bytes, p.x + t * p.w.cols);
+                        &p.w, p.weights.data + (size_t)r * p.w.row_bytes, p.x + t * p.w.cols,
+                        !strcmp(kernel.name, "avx2"));
                     int at = t * (rows + GAP) + r;
                     CHECK(mat[at] == gemm[at] && (mat[at] == stated || !is_fused),
                           "%s %s: %a and %a, not %a", kernel.name, type_info(type)->name,
