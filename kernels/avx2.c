@@ -177,11 +177,12 @@ static void encode_32(void *encoded, const float *x, int n_tokens, int cols, int
 
 // 8 rows of 256 columns: integers, and [group][8 rows] their scales and what is subtracted. The
 // integers are u, and the offset is part of what is subtracted; or, if u takes 8 bits (is_wide),
-// they are signed and nothing is. In rows they lie in QuantBlocks, in a panel [k / 4][8 rows][4].
+// they are signed and nothing is. A panel holds them [k / 4][8 rows][4].
 typedef struct {
     float scale[GROUPS][8], base[GROUPS][8];
-    QuantBlock rows[8];
-    int8_t panel[UNIT * 8];
+    int8_t rows[8][UNIT], panel[UNIT * 8];
+    uint8_t last[8][MAX_UNIT_BYTES]; // where the rows end in the unit, filled with zeros
+    float row_scale[8][GROUPS];
 } __attribute__((aligned(64))) Weights;
 
 INLINE bool is_wide(Type type) { return type_info(type)->most > 127; }
@@ -191,24 +192,23 @@ INLINE bool is_wide(Type type) { return type_info(type)->most > 127; }
 INLINE void unpack_rows(Weights *out, const Tensor *w, int row, int apart, int row_end, int k,
                         bool is_stream, Ahead *ahead, Type type) {
     const TypeInfo *info = type_info(type);
-    const int n_groups = UNIT / info->group;
+    const int n_groups = UNIT / info->group, bytes = unit_bytes(type);
+    const uint8_t *p[8];
     for (int i = 0; i < 8; i++) {
-        const uint8_t *p =
-            (const uint8_t *)w->data + (size_t)min_int(row + i * apart, row_end - 1) * w->row_bytes;
-        if (is_stream) {
+        p[i] = (const uint8_t *)w->data + (size_t)min_int(row + i * apart, row_end - 1) * w->row_bytes +
+               (size_t)(k / UNIT) * (size_t)bytes;
 #pragma GCC unroll 8
-            for (int a = 0; a < unit_bytes(type); a += 64)
-                _mm_prefetch((const char *)p + k / info->block * info->bytes + STREAM_AHEAD + a,
-                             _MM_HINT_T0);
-        } else
-            fetch(ahead, 1);
-        unpack_unit(type, w, p, k, &out->rows[i]);
+        for (int a = 0; is_stream && a < bytes; a += 64)
+            _mm_prefetch((const char *)p[i] + STREAM_AHEAD + a, _MM_HINT_T0);
+        if (!is_stream) fetch(ahead, 1);
+        p[i] = whole_unit(type, p[i], w->cols - k, out->last[i]);
+        unpack_unit(type, p[i], out->rows[i], out->row_scale[i]);
     }
-    const int step = sizeof *out->rows / sizeof(float);
-    for (int g = 0; g < n_groups; g += 8) {
-        transpose_block(out->scale[g], 8, out->rows->scale + g, step);
-        if (info->has_min) transpose_block(out->base[g], 8, out->rows->min + g, step);
-    }
+    if (is_points(type))
+        for (int g = 0; g < n_groups; g += 8)
+            transpose_block(out->scale[g], 8, out->row_scale[0] + g, GROUPS);
+    else
+        unpack_scales(type, p, out->scale, out->base);
     for (int g = 0; !info->has_min && !is_wide(type) && g < n_groups; g++)
         _mm256_store_ps(out->base[g], _mm256_mul_ps(_mm256_load_ps(out->scale[g]),
                                                     _mm256_set1_ps((float)info->offset)));
@@ -257,7 +257,7 @@ INLINE __m256 mat_tile(__m256 sum, const Weights *w, const Activations *x, Type 
         __m256i v[8], xk = load_32(x->q + k);
 #pragma GCC unroll 8
         for (int i = 0; i < 8; i++) {
-            __m256i q = load_32(w->rows[i].q + k);
+            __m256i q = load_32(w->rows[i] + k);
             v[i] = is_wide(type) ? _mm256_maddubs_epi16(_mm256_abs_epi8(q), _mm256_sign_epi8(xk, q))
                                  : _mm256_maddubs_epi16(q, xk);
         }
@@ -439,8 +439,7 @@ INLINE void gemm_rows(float *out, size_t out_stride, const Tensor *w, const Acti
                     unpack_rows(&m->weights, w, row + r, 1, row_end, k, false, &ahead, type);
                     for (int c = 0; c < UNIT / 4; c += 8)
                         transpose_block((float *)m->weights.panel + c * 8, 8,
-                                        (const float *)m->weights.rows->q + c,
-                                        sizeof(QuantBlock) / sizeof(float));
+                                        (const float *)m->weights.rows + c, UNIT / 4);
                     sweep(m->sums[0] + r, &m->weights,
                           encoded + (size_t)(k / UNIT) * (size_t)n_tokens + first_token, n, k == 0,
                           &ahead, n_ahead);

@@ -1,5 +1,6 @@
-// AVX2: 256 weights of every integer type, of which a QuantBlock holds u, or u - offset where u
-// takes 8 bits, and the scale (and minimum) of each group, of 16 or 32 as the type has them.
+// AVX2: 256 columns of every integer type in 8-bit integers, row by row, and the scales of eight rows
+// at a time. The integers are u, or u - offset where u takes 8 bits; scales and what is subtracted
+// lie as [group][8 rows], for groups of 16 or 32 as the type has them.
 #ifndef KERNELS_AVX2_UNPACK_H
 #define KERNELS_AVX2_UNPACK_H
 
@@ -12,15 +13,8 @@ INLINE __m256i load_32(const void *p) { return _mm256_loadu_si256(p); }
 INLINE void store_32(void *p, __m256i v) { _mm256_storeu_si256(p, v); }
 INLINE float f16_at(const void *p) { return _cvtsh_ss(load_u16(p)); }
 
-// The float16 values of 8 blocks of 32, `stride` bytes apart.
-INLINE void block_scales(const void *blocks, int stride, float sign, float *out) {
-    const char *p = blocks;
-    uint16_t h[8];
-    for (int i = 0; i < 8; i++) memcpy(h + i, p + stride * i, 2);
-    __m128i v = _mm_setr_epi16((short)h[0], (short)h[1], (short)h[2], (short)h[3], (short)h[4],
-                               (short)h[5], (short)h[6], (short)h[7]);
-    _mm256_storeu_ps(out, _mm256_mul_ps(_mm256_cvtph_ps(v), _mm256_set1_ps(sign)));
-}
+typedef uint32_t Words __attribute__((vector_size(32)));
+typedef const uint8_t *const Rows[8]; // where a unit of eight rows begins
 
 // 32 nibbles of 16 bytes: the low ones, then the high ones.
 INLINE __m256i nibbles(const uint8_t *p) {
@@ -46,79 +40,35 @@ INLINE __m256i iq4_lookup(__m256i index) {
         _mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)iq4_values)), index);
 }
 
-INLINE void unpack_q8_0(const void *blocks, QuantBlock *out) {
+INLINE void unpack_q8_0(const void *blocks, int8_t *q) {
     const BlockQ8_0 *b = blocks;
-    for (int i = 0; i < 8; i++) store_32(out->q + 32 * i, load_32(b[i].qs));
-    block_scales(b, sizeof *b, 1, out->scale);
+    for (int i = 0; i < 8; i++) store_32(q + 32 * i, load_32(b[i].qs));
 }
 
-INLINE void unpack_q4_0(const void *blocks, QuantBlock *out) {
-    const BlockQ4_0 *b = blocks;
-    for (int i = 0; i < 8; i++)
-        store_32(out->q + 32 * i, nibbles(b[i].qs));
-    block_scales(b, sizeof *b, 1, out->scale);
+// The types of nibbles in 16 bytes for 32 weights, of which Q5 have their fifth bits before them.
+INLINE void unpack_nibbles(Type type, const void *blocks, int8_t *q) {
+    const bool has_fifth = type == TYPE_Q5_0 || type == TYPE_Q5_1;
+    const bool is_xs = type == TYPE_IQ4_XS;
+    const uint8_t *p = (const uint8_t *)blocks + (is_xs ? 8 : type_info(type)->bytes - 16);
+    for (int i = 0; i < 8; i++, p += is_xs ? 16 : type_info(type)->bytes) {
+        __m256i v = nibbles(p);
+        if (has_fifth) v = _mm256_or_si256(v, fifth_bits(p - 4));
+        if (is_xs || type == TYPE_IQ4_NL) v = iq4_lookup(v);
+        store_32(q + 32 * i, v);
+    }
 }
 
-INLINE void unpack_q4_1(const void *blocks, QuantBlock *out) {
-    const BlockQ4_1 *b = blocks;
-    for (int i = 0; i < 8; i++) store_32(out->q + 32 * i, nibbles(b[i].qs));
-    block_scales(b, sizeof *b, 1, out->scale);
-    block_scales(&b->m, sizeof *b, -1, out->min);
-}
-
-INLINE void unpack_q5_0(const void *blocks, QuantBlock *out) {
-    const BlockQ5_0 *b = blocks;
-    for (int i = 0; i < 8; i++)
-        store_32(out->q + 32 * i, _mm256_or_si256(nibbles(b[i].qs), fifth_bits(b[i].qh)));
-    block_scales(b, sizeof *b, 1, out->scale);
-}
-
-INLINE void unpack_q5_1(const void *blocks, QuantBlock *out) {
-    const BlockQ5_1 *b = blocks;
-    for (int i = 0; i < 8; i++)
-        store_32(out->q + 32 * i, _mm256_or_si256(nibbles(b[i].qs), fifth_bits(b[i].qh)));
-    block_scales(b, sizeof *b, 1, out->scale);
-    block_scales(&b->m, sizeof *b, -1, out->min);
-}
-
-INLINE void unpack_iq4_nl(const void *blocks, QuantBlock *out) {
-    const BlockIQ4_NL *b = blocks;
-    for (int i = 0; i < 8; i++) store_32(out->q + 32 * i, iq4_lookup(nibbles(b[i].qs)));
-    block_scales(b, sizeof *b, 1, out->scale);
-}
-
-// Eight signed bytes less `less`, times d.
-INLINE void eight_scales(uint64_t bytes, int less, float d, float *out) {
-    __m256i s = _mm256_cvtepi8_epi32(_mm_cvtsi64_si128((long long)bytes));
-    s = _mm256_sub_epi32(s, _mm256_set1_epi32(less));
-    _mm256_storeu_ps(out, _mm256_mul_ps(_mm256_cvtepi32_ps(s), _mm256_set1_ps(d)));
-}
-
-// Q4_K and Q5_K: f16 d, dmin and 12 bytes of 8 scales and 8 minima of 6 bits.
-INLINE void k_scales(const void *block, QuantBlock *out) {
-    const char *p = block;
-    uint32_t a[3];
-    memcpy(a, p + 4, sizeof a);
-    uint64_t s = (a[0] & 0x3f3f3f3f) | (uint64_t)((a[2] & 0x0f0f0f0f) | (a[0] >> 2 & 0x30303030))
-                                           << 32;
-    uint64_t m =
-        (a[1] & 0x3f3f3f3f) | (uint64_t)((a[2] >> 4 & 0x0f0f0f0f) | (a[1] >> 2 & 0x30303030)) << 32;
-    eight_scales(s, 0, f16_at(p), out->scale);
-    eight_scales(m, 0, f16_at(p + 2), out->min);
-}
-
-INLINE void unpack_q4_k(const void *block, QuantBlock *out) {
+INLINE void unpack_q4_k(const void *block, int8_t *q) {
     const BlockQ4_K *b = block;
     const __m256i mask = _mm256_set1_epi8(15);
     for (int j = 0; j < 4; j++) {
         __m256i v = load_32(b->qs + 32 * j);
-        store_32(out->q + 64 * j, _mm256_and_si256(v, mask));
-        store_32(out->q + 64 * j + 32, _mm256_and_si256(_mm256_srli_epi16(v, 4), mask));
+        store_32(q + 64 * j, _mm256_and_si256(v, mask));
+        store_32(q + 64 * j + 32, _mm256_and_si256(_mm256_srli_epi16(v, 4), mask));
     }
-    k_scales(b, out);
 }
 
-INLINE void unpack_q5_k(const void *block, QuantBlock *out) {
+INLINE void unpack_q5_k(const void *block, int8_t *q) {
     const BlockQ5_K *b = block;
     const __m256i mask = _mm256_set1_epi8(15), sixteen = _mm256_set1_epi8(16);
     __m256i high = load_32(b->qh);
@@ -127,14 +77,13 @@ INLINE void unpack_q5_k(const void *block, QuantBlock *out) {
                 h1 = _mm256_slli_epi16(high, 3);
         __m256i low = _mm256_and_si256(v, mask),
                 top = _mm256_and_si256(_mm256_srli_epi16(v, 4), mask);
-        store_32(out->q + 64 * j, _mm256_or_si256(low, _mm256_and_si256(h0, sixteen)));
-        store_32(out->q + 64 * j + 32, _mm256_or_si256(top, _mm256_and_si256(h1, sixteen)));
+        store_32(q + 64 * j, _mm256_or_si256(low, _mm256_and_si256(h0, sixteen)));
+        store_32(q + 64 * j + 32, _mm256_or_si256(top, _mm256_and_si256(h1, sixteen)));
         high = _mm256_srli_epi16(high, 2);
     }
-    k_scales(b, out);
 }
 
-INLINE void unpack_q6_k(const void *block, QuantBlock *out) {
+INLINE void unpack_q6_k(const void *block, int8_t *q) {
     const BlockQ6_K *b = block;
     const __m256i mask = _mm256_set1_epi8(15), top = _mm256_set1_epi8(0x30);
     for (int h = 0; h < 2; h++) {
@@ -146,53 +95,30 @@ INLINE void unpack_q6_k(const void *block, QuantBlock *out) {
                           : s == 1 ? _mm256_slli_epi16(high, 2)
                           : s == 2 ? high
                                    : _mm256_srli_epi16(high, 2);
-            store_32(out->q + 128 * h + 32 * s,
+            store_32(q + 128 * h + 32 * s,
                      _mm256_or_si256(_mm256_and_si256(low, mask), _mm256_and_si256(two, top)));
         }
     }
-    for (int g = 0; g < GROUPS; g += 8)
-        eight_scales(load_u64(b->scales + g), 0, f16_at(&b->d), out->scale + g);
 }
 
-INLINE void unpack_iq4_xs(const void *block, QuantBlock *out) {
-    const BlockIQ4_XS *b = block;
-    for (int i = 0; i < 8; i++) store_32(out->q + 32 * i, iq4_lookup(nibbles(b->qs + 16 * i)));
-    uint64_t s = _pdep_u64(load_u32(b->scales_l), 0x0f0f0f0f0f0f0f0f) |
-                 _pdep_u64(b->scales_h, 0x3030303030303030);
-    eight_scales(s, 32, f16_at(&b->d), out->scale);
-}
-
-INLINE void unpack_q2_k(const void *block, QuantBlock *out) {
+INLINE void unpack_q2_k(const void *block, int8_t *q) {
     const BlockQ2_K *b = block;
     for (int s = 0; s < 8; s++) {
         __m256i v = _mm256_srli_epi16(load_32(b->qs + 32 * (s / 4)), 2 * (s % 4));
-        store_32(out->q + 32 * s, _mm256_and_si256(v, _mm256_set1_epi8(3)));
-    }
-    for (int g = 0; g < GROUPS; g += 8) {
-        uint64_t s = load_u64(b->scales + g), mask = 0x0f0f0f0f0f0f0f0f;
-        eight_scales(s & mask, 0, f16_at(&b->d), out->scale + g);
-        eight_scales(s >> 4 & mask, 0, f16_at(&b->dmin), out->min + g);
+        store_32(q + 32 * s, _mm256_and_si256(v, _mm256_set1_epi8(3)));
     }
 }
 
-INLINE void unpack_q3_k(const void *block, QuantBlock *out) {
+INLINE void unpack_q3_k(const void *block, int8_t *q) {
     const BlockQ3_K *b = block;
     const __m256i four = _mm256_set1_epi8(4), hmask = load_32(b->hmask);
     for (int s = 0; s < 8; s++) {
         __m256i low = _mm256_srli_epi16(load_32(b->qs + 32 * (s / 4)), 2 * (s % 4));
         __m256i high = s < 3 ? _mm256_slli_epi16(hmask, 2 - s) : _mm256_srli_epi16(hmask, s - 2);
-        store_32(out->q + 32 * s, _mm256_or_si256(_mm256_and_si256(low, _mm256_set1_epi8(3)),
+        store_32(q + 32 * s, _mm256_or_si256(_mm256_and_si256(low, _mm256_set1_epi8(3)),
                                                   _mm256_and_si256(high, four)));
     }
-    const uint64_t low = load_u64(b->scales), mask = 0x0f0f0f0f0f0f0f0f;
-    const uint32_t high = load_u32(b->scales + 8), top = 0x30303030;
-    uint64_t s0 = (low & mask) | (high << 4 & top) | (uint64_t)(high << 2 & top) << 32;
-    uint64_t s1 = (low >> 4 & mask) | (high & top) | (uint64_t)(high >> 2 & top) << 32;
-    eight_scales(s0, 32, f16_at(&b->d), out->scale);
-    eight_scales(s1, 32, f16_at(&b->d), out->scale + 8);
 }
-
-typedef uint32_t Words __attribute__((vector_size(32)));
 
 // The eighth sign of each byte makes their number even.
 INLINE Words even(Words signs) {
@@ -211,6 +137,12 @@ INLINE Words sign_words(Type type, const void *block) {
     __m256 odd = _mm256_shuffle_ps(_mm256_castsi256_ps(load_32(p)),
                                    _mm256_castsi256_ps(load_32(p + 32)), 0xdd);
     return (Words)_mm256_permute4x64_epi64(_mm256_castps_si256(odd), 0xd8);
+}
+
+// Eight bytes times d.
+INLINE void eight_scales(uint64_t bytes, float d, float *out) {
+    __m256i s = _mm256_cvtepi8_epi32(_mm_cvtsi64_si128((long long)bytes));
+    _mm256_storeu_ps(out, _mm256_mul_ps(_mm256_cvtepi32_ps(s), _mm256_set1_ps(d)));
 }
 
 // Of eight groups at once what points_of says of the signs in `minus`; the odd numbers, one for each
@@ -234,10 +166,10 @@ INLINE Words points_signs(Type type, const void *block, float d, float *scale) {
                          ? _pdep_u64(_pext_u32(load_u32(m->scales + 4 * h), 0x0fff0fff), 7 * ones)
                          : _pdep_u64(load_u32((type == TYPE_IQ2_S ? s2->scales : xs->scales) + 4 * h),
                                      nibble);
-        eight_scales(2 * s + ones, 0, d, scale + 8 * h);
+        eight_scales(2 * s + ones, d, scale + 8 * h);
     }
     if (type == TYPE_IQ3_S)
-        eight_scales(2 * _pdep_u64(load_u32(s3->scales), nibble) + ones, 0, d, scale);
+        eight_scales(2 * _pdep_u64(load_u32(s3->scales), nibble) + ones, d, scale);
     if (type == TYPE_IQ2_S) v = (Words)load_32(s2->signs);
     if (type == TYPE_IQ3_S) v = (Words)load_32(s3->signs);
     if (type == TYPE_IQ2_XS) {
@@ -250,34 +182,29 @@ INLINE Words points_signs(Type type, const void *block, float d, float *scale) {
     return v;
 }
 
-// The indices of IQ2_S and IQ3_S, whose high bits lie apart: 4 or 8 for each byte of qh.
-INLINE void points_index(Type type, const uint8_t *qs, const uint8_t *qh, uint16_t *index) {
-    const bool is_fours = has_fours(type);
-    const int per = is_fours ? 8 : 4;
-    const __m256i up = is_fours ? _mm256_broadcastsi128_si256(
-                                      _mm_setr_epi16(256, 128, 64, 32, 16, 8, 4, 2))
-                                : _mm256_set1_epi64x(0x0004001000400100);
-    const __m256i byte = is_fours ? _mm256_setr_epi64x(0, 0, 0x0001000100010001, 0x0001000100010001)
-                                  : _mm256_setr_epi64x(0, 0x0001000100010001, 0x0002000200020002,
-                                                       0x0003000300030003);
-    __m256i all = _mm256_set1_epi64x((int64_t)load_u64(qh));
-    for (int i = 0; i < 8 * per; i += 16) {
-        __m256i at = _mm256_add_epi8(byte, _mm256_set1_epi16((short)(0x8000 | i / per)));
+// The indices of IQ3_S, whose ninth bits lie apart.
+INLINE void iq3_s_index(const BlockIQ3_S *b, uint16_t index[64]) {
+    const __m256i up =
+        _mm256_broadcastsi128_si256(_mm_setr_epi16(256, 128, 64, 32, 16, 8, 4, 2));
+    const __m256i byte = _mm256_setr_epi64x(0, 0, 0x0001000100010001, 0x0001000100010001);
+    __m256i all = _mm256_set1_epi64x((int64_t)load_u64(b->qh));
+    for (int i = 0; i < 4; i++) {
+        __m256i at = _mm256_add_epi8(byte, _mm256_set1_epi16((short)(0x8000 | 2 * i)));
         __m256i high = _mm256_mullo_epi16(_mm256_shuffle_epi8(all, at), up);
-        high = _mm256_and_si256(high, _mm256_set1_epi16(is_fours ? 0x100 : 0x300));
-        __m256i low = _mm256_cvtepu8_epi16(_mm_loadu_si128((const void *)(qs + i)));
-        store_32(index + i, _mm256_or_si256(low, high));
+        __m256i low = _mm256_cvtepu8_epi16(_mm_loadu_si128((const void *)(b->qs + 16 * i)));
+        high = _mm256_and_si256(high, _mm256_set1_epi16(0x100));
+        store_32(index + 16 * i, _mm256_or_si256(low, high));
     }
+    // Else gcc takes them out of the registers one by one, which is slower (20 %).
+    __asm__ volatile("" ::: "memory");
 }
 
 // 32 points: loaded one by one, since gathers are slow on many machines.
 INLINE __m256i load_points(Type type, const void *block, const uint16_t *index, int g) {
     Points p = points_of(type, block, g);
     const int8_t *const *e = p.eights, *const *f = p.fours;
-    for (int k = 0; type == TYPE_IQ2_S && k < 4; k++)
-        p.eights[k] = grid_eights[GRID_IQ2_S_AT + index[4 * g + k]];
     for (int k = 0; type == TYPE_IQ3_S && k < 8; k++)
-        p.fours[k] = grid_fours[GRID_IQ3_S_AT + index[8 * g + k]];
+        p.fours[k] = (grid_fours + GRID_IQ3_S_AT)[index[8 * g + k]];
     if (has_fours(type))
         return _mm256_setr_epi32((int)load_u32(f[0]), (int)load_u32(f[1]), (int)load_u32(f[2]),
                                  (int)load_u32(f[3]), (int)load_u32(f[4]), (int)load_u32(f[5]),
@@ -286,19 +213,16 @@ INLINE __m256i load_points(Type type, const void *block, const uint16_t *index, 
                               (int64_t)load_u64(e[2]), (int64_t)load_u64(e[3]));
 }
 
-INLINE void unpack_points(Type type, const void *block, QuantBlock *out) {
+INLINE void unpack_points(Type type, const void *block, int8_t *q, float *scale) {
     const __m256i offset = _mm256_set1_epi8((char)type_info(type)->offset),
                   eight = _mm256_set1_epi8(8), one = _mm256_set1_epi8(1);
     const __m256i bit = _mm256_set1_epi64x((long long)0x8040201008040201);
     const __m256i byte = _mm256_setr_epi64x(0, 0x0101010101010101, 0, 0x0101010101010101);
     uint16_t h = points_d(type, block);
     __m256i signs =
-        (__m256i)points_signs(type, block, f16_at(&h) * points_factor(type), out->scale);
+        (__m256i)points_signs(type, block, f16_at(&h) * points_factor(type), scale);
     uint16_t index[64];
-    const BlockIQ2_S *s2 = block;
-    const BlockIQ3_S *s3 = block;
-    if (type == TYPE_IQ2_S) points_index(type, s2->qs, s2->qh, index);
-    if (type == TYPE_IQ3_S) points_index(type, s3->qs, s3->qh, index);
+    if (type == TYPE_IQ3_S) iq3_s_index(block, index);
     // The lower half of each group's signs into the lower lane.
     signs = _mm256_shufflelo_epi16(_mm256_shufflehi_epi16(signs, 0xd8), 0xd8);
     signs = _mm256_permutevar8x32_epi32(signs, _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7));
@@ -312,18 +236,12 @@ INLINE void unpack_points(Type type, const void *block, QuantBlock *out) {
             v = _mm256_add_epi8(_mm256_sign_epi8(eight, v), less);
         else
             v = _mm256_sign_epi8(v, less);
-        store_32(out->q + 32 * g, _mm256_add_epi8(v, offset));
+        store_32(q + 32 * g, _mm256_add_epi8(v, offset));
     }
 }
 
-#define UNPACK_POINTS(type, name)                                                                  \
-    INLINE void unpack_##name(const void *block, QuantBlock *out) {                                \
-        unpack_points(TYPE_##type, block, out);                                                    \
-    }
-POINT_TYPES(UNPACK_POINTS)
-
 // Five trits of each byte: what a power of three leaves of it, times 3, overflows by.
-INLINE void unpack_tq1_0(const void *block, QuantBlock *out) {
+INLINE void unpack_tq1_0(const void *block, int8_t *q) {
     const BlockTQ1_0 *b = block;
     const __m256i three = _mm256_set1_epi16(3);
     uint8_t bytes[64] = {0}; // 32 and 16 of five, 4 of four
@@ -335,34 +253,161 @@ INLINE void unpack_tq1_0(const void *block, QuantBlock *out) {
             v = _mm256_packus_epi16(_mm256_mulhi_epu16(low, three),
                                     _mm256_mulhi_epu16(high, three));
             low = _mm256_mullo_epi16(low, three), high = _mm256_mullo_epi16(high, three);
-            if (!h) store_32(out->q + 32 * n, v);
-            if (h) _mm_storeu_si128((void *)(out->q + 160 + 16 * n), _mm256_castsi256_si128(v));
+            if (!h) store_32(q + 32 * n, v);
+            if (h) _mm_storeu_si128((void *)(q + 160 + 16 * n), _mm256_castsi256_si128(v));
             int last = _mm256_extract_epi32(v, 4);
-            if (h && n < 4) memcpy(out->q + 240 + 4 * n, &last, 4);
+            if (h && n < 4) memcpy(q + 240 + 4 * n, &last, 4);
         }
     }
-    _mm256_storeu_ps(out->scale, _mm256_set1_ps(f16_at(&b->d)));
 }
 
-INLINE void unpack_tq2_0(const void *block, QuantBlock *out) {
+INLINE void unpack_tq2_0(const void *block, int8_t *q) {
     const BlockTQ2_0 *b = block;
     for (int s = 0; s < 8; s++) {
         __m256i v = _mm256_srli_epi16(load_32(b->qs + 32 * (s / 4)), 2 * (s % 4));
-        store_32(out->q + 32 * s, _mm256_and_si256(v, _mm256_set1_epi8(3)));
+        store_32(q + 32 * s, _mm256_and_si256(v, _mm256_set1_epi8(3)));
     }
-    _mm256_storeu_ps(out->scale, _mm256_set1_ps(f16_at(&b->d)));
 }
 
-// 256 columns of a row from column k on; if the row ends in them, what follows is zero.
-INLINE void unpack_unit(Type type, const Tensor *w, const uint8_t *row, int k, QuantBlock *out) {
-    uint8_t buffer[MAX_UNIT_BYTES];
-    const uint8_t *p =
-        whole_unit(type, row + (size_t)(k / UNIT) * (size_t)unit_bytes(type), w->cols - k, buffer);
+// Words 0 to 3 from byte `at` of eight rows on.
+INLINE void rows_words(Rows p, int at, Words w[4]) {
+    __m256i r[4];
+    for (int i = 0; i < 4; i++)
+        r[i] = _mm256_inserti128_si256(
+            _mm256_castsi128_si256(_mm_loadu_si128((const void *)(p[i] + at))),
+            _mm_loadu_si128((const void *)(p[i + 4] + at)), 1);
+    __m256i low0 = _mm256_unpacklo_epi32(r[0], r[1]), low1 = _mm256_unpacklo_epi32(r[2], r[3]);
+    __m256i high0 = _mm256_unpackhi_epi32(r[0], r[1]), high1 = _mm256_unpackhi_epi32(r[2], r[3]);
+    w[0] = (Words)_mm256_unpacklo_epi64(low0, low1);
+    w[1] = (Words)_mm256_unpackhi_epi64(low0, low1);
+    w[2] = (Words)_mm256_unpacklo_epi64(high0, high1);
+    w[3] = (Words)_mm256_unpackhi_epi64(high0, high1);
+}
+
+// The float16 in the lower and in the upper half of each word.
+INLINE void halves(Words w, __m256 *low, __m256 *high) {
+    __m256i v = _mm256_packus_epi32((__m256i)(w & 0xffff), (__m256i)(w >> 16));
+    v = _mm256_permute4x64_epi64(v, 0xd8);
+    *low = _mm256_cvtph_ps(_mm256_castsi256_si128(v));
+    *high = _mm256_cvtph_ps(_mm256_extracti128_si256(v, 1));
+}
+
+// The signed byte of each word that begins at bit `at`, times d.
+INLINE void byte_scales(float (*out)[8], Words w, int at, __m256 d) {
+    __m256i s = _mm256_srai_epi32(_mm256_slli_epi32((__m256i)w, 24 - at), 24);
+    _mm256_store_ps(out[0], _mm256_mul_ps(_mm256_cvtepi32_ps(s), d));
+}
+INLINE void four_scales(float (*out)[8], Words w, __m256 d) {
+    for (int i = 0; i < 4; i++) byte_scales(out + i, w, 8 * i, d);
+}
+INLINE Words less_32(Words w) {
+    return (Words)_mm256_sub_epi8((__m256i)w, _mm256_set1_epi8(32));
+}
+
+// Q4_K and Q5_K: 8 scales and 8 minima of 6 bits.
+INLINE void scales_q4_k(Rows p, float (*scale)[8], float (*base)[8]) {
+    const uint32_t six = 0x3f3f3f3f, four = 0x0f0f0f0f, top = 0x30303030;
+    Words w[4];
+    __m256 d, dmin;
+    rows_words(p, 0, w);
+    halves(w[0], &d, &dmin);
+    four_scales(scale, w[1] & six, d);
+    four_scales(scale + 4, (w[3] & four) | (w[1] >> 2 & top), d);
+    four_scales(base, w[2] & six, dmin);
+    four_scales(base + 4, (w[3] >> 4 & four) | (w[2] >> 2 & top), dmin);
+}
+
+INLINE void scales_q6_k(Rows p, float (*scale)[8]) {
+    Words w[4];
+    __m256 none, d;
+    rows_words(p, offsetof(BlockQ6_K, d) - 14, w);
+    halves(w[3], &none, &d);
+    rows_words(p, offsetof(BlockQ6_K, scales), w);
+    for (int i = 0; i < 4; i++) four_scales(scale + 4 * i, w[i], d);
+}
+
+INLINE void scales_q2_k(Rows p, float (*scale)[8], float (*base)[8]) {
+    Words w[4];
+    __m256 d, dmin;
+    rows_words(p, offsetof(BlockQ2_K, d) - 12, w);
+    halves(w[3], &d, &dmin);
+    rows_words(p, 0, w);
+    for (int i = 0; i < 4; i++) {
+        four_scales(scale + 4 * i, w[i] & 0x0f0f0f0f, d);
+        four_scales(base + 4 * i, w[i] >> 4 & 0x0f0f0f0f, dmin);
+    }
+}
+
+INLINE void scales_q3_k(Rows p, float (*scale)[8]) {
+    const uint32_t four = 0x0f0f0f0f, top = 0x30303030;
+    Words w[4], a[3];
+    __m256 none, d;
+    rows_words(p, offsetof(BlockQ3_K, scales) - 2, w);
+    halves(w[3], &none, &d);
+    for (int i = 0; i < 3; i++) a[i] = w[i] >> 16 | w[i + 1] << 16;
+    four_scales(scale, less_32((a[0] & four) | (a[2] << 4 & top)), d);
+    four_scales(scale + 4, less_32((a[1] & four) | (a[2] << 2 & top)), d);
+    four_scales(scale + 8, less_32((a[0] >> 4 & four) | (a[2] & top)), d);
+    four_scales(scale + 12, less_32((a[1] >> 4 & four) | (a[2] >> 2 & top)), d);
+}
+
+INLINE void scales_iq4_xs(Rows p, float (*scale)[8]) {
+    Words w[4];
+    __m256 d, none;
+    rows_words(p, 0, w);
+    halves(w[0], &d, &none);
+    for (int g = 0; g < 8; g++) {
+        Words s = (w[1] >> 4 * g & 15) | (w[0] >> (16 + 2 * g) << 4 & 0x30);
+        byte_scales(scale + g, s - 32, 0, d);
+    }
+}
+
+// The float16 at byte `at` of eight rows.
+INLINE __m256 rows_f16(Rows p, int at) {
+    return _mm256_cvtph_ps(_mm_setr_epi16(
+        (short)load_u16(p[0] + at), (short)load_u16(p[1] + at), (short)load_u16(p[2] + at),
+        (short)load_u16(p[3] + at), (short)load_u16(p[4] + at), (short)load_u16(p[5] + at),
+        (short)load_u16(p[6] + at), (short)load_u16(p[7] + at)));
+}
+
+// What the integers of eight rows are multiplied by, and what is subtracted from their products if
+// the type has minima. (Those of points come with them.)
+INLINE void unpack_scales(Type type, Rows p, float (*scale)[8], float (*base)[8]) {
+    const TypeInfo *info = type_info(type);
+    if (type == TYPE_Q4_K || type == TYPE_Q5_K) scales_q4_k(p, scale, base);
+    if (type == TYPE_Q6_K) scales_q6_k(p, scale);
+    if (type == TYPE_Q2_K) scales_q2_k(p, scale, base);
+    if (type == TYPE_Q3_K) scales_q3_k(p, scale);
+    if (type == TYPE_IQ4_XS) scales_iq4_xs(p, scale);
+    for (int g = 0; g < 8 && info->block == 32; g++) {
+        _mm256_store_ps(scale[g], rows_f16(p, g * info->bytes));
+        if (info->has_min)
+            _mm256_store_ps(base[g], _mm256_setzero_ps() - rows_f16(p, g * info->bytes + 2));
+    }
+    if (type == TYPE_TQ1_0 || type == TYPE_TQ2_0) {
+        __m256 d = rows_f16(p, info->bytes - 2);
+        for (int g = 0; g < 8; g++) _mm256_store_ps(scale[g], d);
+    }
+}
+
+// The integers of a row; of points also the scales, one for each group.
+INLINE void unpack_unit(Type type, const void *p, int8_t *q, float *scale) {
     switch (type) {
-#define UNPACK(type, name)                                                                         \
-    case TYPE_##type: unpack_##name(p, out); break;
-        EACH_INTEGER_TYPE(UNPACK)
-    default: break;
+    case TYPE_Q8_0: unpack_q8_0(p, q); break;
+    case TYPE_Q4_0:
+    case TYPE_Q4_1:
+    case TYPE_Q5_0:
+    case TYPE_Q5_1:
+    case TYPE_IQ4_NL:
+    case TYPE_IQ4_XS: unpack_nibbles(type, p, q); break;
+    case TYPE_Q2_K: unpack_q2_k(p, q); break;
+    case TYPE_Q3_K: unpack_q3_k(p, q); break;
+    case TYPE_Q4_K: unpack_q4_k(p, q); break;
+    case TYPE_Q5_K: unpack_q5_k(p, q); break;
+    case TYPE_Q6_K: unpack_q6_k(p, q); break;
+    case TYPE_TQ1_0: unpack_tq1_0(p, q); break;
+    case TYPE_TQ2_0: unpack_tq2_0(p, q); break;
+    default: unpack_points(type, p, q, scale); break;
     }
 }
 

@@ -40,7 +40,7 @@ INLINE uint32_t odd_of(uint32_t s0, uint32_t s1) { return (s0 | s1 << 8) * 2 + 0
 INLINE Points points_iq2_xxs(const BlockIQ2_XXS *b, int g) {
     uint32_t v = load_u32(b->qs + 8 * g + 4);
     Points o = {.minus = even_signs(v), .odd = odd_of(v >> 28, v >> 28)};
-    for (int k = 0; k < 4; k++) o.eights[k] = grid_eights[GRID_IQ2_XXS_AT + b->qs[8 * g + k]];
+    for (int k = 0; k < 4; k++) o.eights[k] = (grid_eights + GRID_IQ2_XXS_AT)[b->qs[8 * g + k]];
     return o;
 }
 
@@ -49,7 +49,7 @@ INLINE Points points_iq2_xs(const BlockIQ2_XS *b, int g) {
     Points o = {.odd = odd_of(b->scales[g] & 15, b->scales[g] >> 4)};
     for (int k = 0; k < 4; k++) {
         uint32_t v = load_u16(b->qs + 8 * g + 2 * k);
-        o.eights[k] = grid_eights[GRID_IQ2_XS_AT + (v & 511)];
+        o.eights[k] = (grid_eights + GRID_IQ2_XS_AT)[(v & 511)];
         sevens |= (v >> 9) << 7 * k;
     }
     o.minus = even_signs(sevens);
@@ -61,7 +61,7 @@ INLINE Points points_iq2_s(const BlockIQ2_S *b, int g) {
                 .odd = odd_of(b->scales[g] & 15, b->scales[g] >> 4)};
     for (int k = 0; k < 4; k++) {
         int high = b->qh[g] << (8 - 2 * k) & 0x300;
-        o.eights[k] = grid_eights[GRID_IQ2_S_AT + (b->qs[4 * g + k] | high)];
+        o.eights[k] = (grid_eights + GRID_IQ2_S_AT)[(b->qs[4 * g + k] | high)];
     }
     return o;
 }
@@ -69,7 +69,7 @@ INLINE Points points_iq2_s(const BlockIQ2_S *b, int g) {
 INLINE Points points_iq3_xxs(const BlockIQ3_XXS *b, int g) {
     uint32_t v = load_u32(b->signs + 4 * g);
     Points o = {.minus = even_signs(v), .odd = odd_of(v >> 28, v >> 28)};
-    for (int k = 0; k < 8; k++) o.fours[k] = grid_fours[GRID_IQ3_XXS_AT + b->qs[8 * g + k]];
+    for (int k = 0; k < 8; k++) o.fours[k] = (grid_fours + GRID_IQ3_XXS_AT)[b->qs[8 * g + k]];
     return o;
 }
 
@@ -78,7 +78,7 @@ INLINE Points points_iq3_s(const BlockIQ3_S *b, int g) {
     Points o = {.minus = load_u32(b->signs + 4 * g), .odd = odd_of(s, s)};
     for (int k = 0; k < 8; k++) {
         int high = b->qh[g] << (8 - k) & 0x100;
-        o.fours[k] = grid_fours[GRID_IQ3_S_AT + (b->qs[8 * g + k] | high)];
+        o.fours[k] = (grid_fours + GRID_IQ3_S_AT)[(b->qs[8 * g + k] | high)];
     }
     return o;
 }
@@ -87,7 +87,7 @@ INLINE Points points_iq1_s(const BlockIQ1_S *b, int g) {
     uint32_t v = load_u16(b->qh + 2 * g), s = v >> 12 & 7;
     Points o = {.minus = v >> 15 ? UINT32_MAX : 0, .odd = odd_of(s, s)};
     for (int k = 0; k < 4; k++)
-        o.eights[k] = grid_eights[GRID_IQ1_AT + (b->qs[4 * g + k] | (v >> 3 * k & 7) << 8)];
+        o.eights[k] = (grid_eights + GRID_IQ1_AT)[(b->qs[4 * g + k] | (v >> 3 * k & 7) << 8)];
     return o;
 }
 
@@ -95,7 +95,7 @@ INLINE Points points_iq1_m(const BlockIQ1_M *b, int g) {
     uint32_t v = load_u16(b->qh + 2 * g), s = load_u16(b->scales + g / 2 * 2) >> 6 * (g % 2);
     Points o = {.odd = odd_of(s & 7, s >> 3 & 7)};
     for (int k = 0; k < 4; k++, v >>= 4) {
-        o.eights[k] = grid_eights[GRID_IQ1_AT + (b->qs[4 * g + k] | (v & 7) << 8)];
+        o.eights[k] = (grid_eights + GRID_IQ1_AT)[(b->qs[4 * g + k] | (v & 7) << 8)];
         o.minus |= (v >> 3 & 1) * 255 << 8 * k;
     }
     return o;
