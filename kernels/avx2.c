@@ -187,31 +187,29 @@ typedef struct {
 
 INLINE bool is_wide(Type type) { return type_info(type)->most > 127; }
 
-// The unit from column k on of rows row, row + apart, ... Far apart they give the memory eight
-// streams, which are fetched ahead.
-INLINE void unpack_rows(Weights *out, const Tensor *w, int row, int apart, int row_end, int k,
-                        bool is_stream, Ahead *ahead, Type type) {
-    const TypeInfo *info = type_info(type);
-    const int n_groups = UNIT / info->group, bytes = unit_bytes(type);
-    const uint8_t *p[8];
+// Where the units from column k on of rows `row`, row + apart, ... begin.
+INLINE void find_rows(const uint8_t *p[8], Weights *m, const Tensor *w, int row, int apart,
+                      int row_end, int k, Type type) {
     for (int i = 0; i < 8; i++) {
-        p[i] = (const uint8_t *)w->data + (size_t)min_int(row + i * apart, row_end - 1) * w->row_bytes +
-               (size_t)(k / UNIT) * (size_t)bytes;
-#pragma GCC unroll 8
-        for (int a = 0; is_stream && a < bytes; a += 64)
-            _mm_prefetch((const char *)p[i] + STREAM_AHEAD + a, _MM_HINT_T0);
-        if (!is_stream) fetch(ahead, 1);
-        p[i] = whole_unit(type, p[i], w->cols - k, out->last[i]);
-        unpack_unit(type, p[i], out->rows[i], out->row_scale[i]);
+        int r = min_int(row + i * apart, row_end - 1);
+        p[i] = (const uint8_t *)w->data + (size_t)r * w->row_bytes +
+               (size_t)(k / UNIT) * (size_t)unit_bytes(type);
+        p[i] = whole_unit(type, p[i], w->cols - k, m->last[i]);
     }
-    if (is_points(type))
-        for (int g = 0; g < n_groups; g += 8)
-            transpose_block(out->scale[g], 8, out->row_scale[0] + g, GROUPS);
-    else
-        unpack_scales(type, p, out->scale, out->base);
+}
+
+// Their scales, and the integers unless they are taken from where they lie.
+INLINE void unpack_rows(Weights *m, Rows p, bool is_in_place, Type type) {
+    const TypeInfo *info = type_info(type);
+    const int n_groups = UNIT / info->group;
+    for (int i = 0; i < 8 && !is_in_place; i++)
+        unpack_unit(type, p[i], m->rows[i], m->row_scale[i]);
+    if (!is_points(type)) unpack_scales(type, p, m->scale, m->base);
+    for (int g = 0; is_points(type) && g < n_groups; g += 8)
+        transpose_block(m->scale[g], 8, m->row_scale[0] + g, GROUPS);
     for (int g = 0; !info->has_min && !is_wide(type) && g < n_groups; g++)
-        _mm256_store_ps(out->base[g], _mm256_mul_ps(_mm256_load_ps(out->scale[g]),
-                                                    _mm256_set1_ps((float)info->offset)));
+        _mm256_store_ps(m->base[g], _mm256_mul_ps(_mm256_load_ps(m->scale[g]),
+                                                  _mm256_set1_ps((float)info->offset)));
 }
 
 // sum + a group's integer products, for 8 rows.
@@ -249,34 +247,44 @@ INLINE void join_rows(__m256i v[8], int most) {
     }
 }
 
-// sum + 8 rows of 256 weights times the activations of a token.
-INLINE __m256 mat_tile(__m256 sum, const Weights *w, const Activations *x, Type type) {
-    const TypeInfo *info = type_info(type);
-#pragma GCC unroll 1
-    for (int k = 0; k < UNIT; k += 32) {
-        __m256i v[8], xk = load_32(x->q + k);
+// sum + 8 rows of 32 weights from column k on, unpacked or (in place) not, times the activations.
+INLINE __m256 mat_group(__m256 sum, const Weights *w, Rows p, bool is_in_place,
+                        const Activations *x, int k, Type type) {
+    const int group = type_info(type)->group;
+    __m256i v[8], xk = load_32(x->q + k);
 #pragma GCC unroll 8
-        for (int i = 0; i < 8; i++) {
-            __m256i q = load_32(w->rows[i] + k);
-            v[i] = is_wide(type) ? _mm256_maddubs_epi16(_mm256_abs_epi8(q), _mm256_sign_epi8(xk, q))
-                                 : _mm256_maddubs_epi16(q, xk);
-        }
-        join_rows(v, info->most);
-        __m256i low = _mm256_permute2x128_si256(v[0], v[1], 0x20),
-                high = _mm256_permute2x128_si256(v[0], v[1], 0x31);
-        if (info->group == 32) {
-            sum = add_group(sum, _mm256_add_epi32(low, high), w, x, k / 32, 32, !is_wide(type));
-        } else {
-            sum = add_group(sum, low, w, x, k / 16, 16, !is_wide(type));
-            sum = add_group(sum, high, w, x, k / 16 + 1, 16, !is_wide(type));
-        }
+    for (int i = 0; i < 8; i++) {
+        __m256i q = is_in_place ? integers_of(type, p[i], k) : load_32(w->rows[i] + k);
+        v[i] = is_wide(type) ? _mm256_maddubs_epi16(_mm256_abs_epi8(q), _mm256_sign_epi8(xk, q))
+                             : _mm256_maddubs_epi16(q, xk);
     }
-    return sum;
+    join_rows(v, type_info(type)->most);
+    __m256i low = _mm256_permute2x128_si256(v[0], v[1], 0x20),
+            high = _mm256_permute2x128_si256(v[0], v[1], 0x31);
+    if (group == 32) low = _mm256_add_epi32(low, high);
+    sum = add_group(sum, low, w, x, k / group, group, !is_wide(type));
+    return group == 32 ? sum : add_group(sum, high, w, x, k / group + 1, group, !is_wide(type));
 }
 
 enum { MAT_TOKENS = 4 }; // that share what is unpacked
 
-// The rows are taken from the eight eighths of the range.
+// sum[t] + 8 rows of 256 weights times the activations of token t: of one token with the weights
+// where they lie, of several with what is unpacked for them.
+INLINE void mat_tile(__m256 *sum, Weights *m, Rows p, const Activations *x, int n_tokens,
+                     Type type) {
+    bool is_in_place = n_tokens == 1 && is_simple(type);
+    unpack_rows(m, p, is_in_place, type);
+    if (is_in_place)
+#pragma GCC unroll 8
+        for (int k = 0; k < UNIT; k += 32) sum[0] = mat_group(sum[0], m, p, true, x, k, type);
+    else
+        for (int t = 0; t < n_tokens; t++)
+#pragma GCC unroll 1
+            for (int k = 0; k < UNIT; k += 32)
+                sum[t] = mat_group(sum[t], m, p, false, x + t, k, type);
+}
+
+// The rows are taken from the eight eighths of the range, which gives the memory eight streams.
 INLINE void mat_rows(float *out, size_t out_stride, const Tensor *w, const Activations *encoded,
                      int n_tokens, int row_begin, int row_end, Type type) {
     int apart = (row_end - row_begin + 7) / 8;
@@ -286,10 +294,14 @@ INLINE void mat_rows(float *out, size_t out_stride, const Tensor *w, const Activ
             int nt = min_int(n_tokens - first_token, MAT_TOKENS);
             __m256 sum[MAT_TOKENS] = {_mm256_setzero_ps()};
             for (int k = 0; k < w->cols; k += UNIT) {
-                const Activations *x = encoded + (size_t)(k / UNIT) * (size_t)n_tokens;
-                unpack_rows(&m, w, r, apart, row_end, k, true, NULL, type);
-                for (int t = 0; t < nt; t++)
-                    sum[t] = mat_tile(sum[t], &m, x + first_token + t, type);
+                const uint8_t *p[8];
+                find_rows(p, &m, w, r, apart, row_end, k, type);
+                for (int i = 0; i < 8; i++)
+#pragma GCC unroll 8
+                    for (int a = 0; a < unit_bytes(type); a += 64)
+                        _mm_prefetch((const char *)p[i] + STREAM_AHEAD + a, _MM_HINT_T0);
+                mat_tile(sum, &m, p, encoded + (size_t)(k / UNIT) * (size_t)n_tokens + first_token,
+                         nt, type);
             }
             for (int t = 0; t < nt; t++) {
                 float *at = out + (size_t)(first_token + t) * out_stride;
@@ -436,7 +448,10 @@ INLINE void gemm_rows(float *out, size_t out_stride, const Tensor *w, const Acti
                     CHUNK_ROWS / 8 * ((n + TILE_TOKENS - 1) / TILE_TOKENS) * UNIT / group;
                 int n_ahead = (ahead.n_lines - CHUNK_ROWS + n_groups - 1) / n_groups;
                 for (int r = 0; r < n_rows; r += WIDTH) {
-                    unpack_rows(&m->weights, w, row + r, 1, row_end, k, false, &ahead, type);
+                    const uint8_t *p[8];
+                    fetch(&ahead, WIDTH);
+                    find_rows(p, &m->weights, w, row + r, 1, row_end, k, type);
+                    unpack_rows(&m->weights, p, false, type);
                     for (int c = 0; c < UNIT / 4; c += 8)
                         transpose_block((float *)m->weights.panel + c * 8, 8,
                                         (const float *)m->weights.rows + c, UNIT / 4);
