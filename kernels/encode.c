@@ -15,18 +15,11 @@
 #include "encode.h"
 #include "blocks.h"
 #include "encode_grid.h"
+#include "isa.h"
 
 #include <float.h>
 #include <math.h>
 #include <string.h>
-
-// The two loops that matter are compiled for wider vectors too, and chosen when the program is
-// loaded.
-#if defined(__x86_64__) && defined(__GLIBC__)
-#define WIDE __attribute__((target_clones("avx512f", "avx2", "default")))
-#else
-#define WIDE
-#endif
 
 enum { LANES = 16, MAX_GROUP = 32 };
 

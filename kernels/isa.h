@@ -5,6 +5,14 @@
 
 #include "kernels.h"
 
+// A loop outside of these files that is compiled for wider vectors too, and chosen when the program
+// is loaded: the same bits.
+#if defined(__x86_64__) && defined(__GLIBC__)
+#define WIDE __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define WIDE
+#endif
+
 // X(type, name) for all integer types, by the size of their groups; what they are made of is in
 // base/type.h.
 // clang-format off

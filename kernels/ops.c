@@ -1,6 +1,7 @@
 // The operations: each cuts its work into units, which the threads take, and computes them with the
 // kernels of this CPU.
 #include "ops.h"
+#include "isa.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -30,13 +31,6 @@ void ops_for(int n, int chunk, void (*fn)(void *arg, int i), void *arg) {
     team_finish(OP_ROPE);
 }
 
-// What adapters add is compiled for wider vectors too, and chosen when the program is loaded: the
-// same bits.
-#if defined(__x86_64__) && defined(__GLIBC__)
-#define WIDE __attribute__((target_clones("avx512f", "avx2", "default")))
-#else
-#define WIDE
-#endif
 typedef float Strip __attribute__((vector_size(4 * LOW_RANK_STRIP), may_alias));
 enum { STRIP_TOKENS = 4 }; // at a time: sums stay in registers and do not wait for each other
 
