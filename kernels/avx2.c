@@ -1,7 +1,7 @@
 // AVX2 with FMA and F16C.
 //
-// Integer types are unpacked 256 columns of 8 rows at a time and meet 8-bit activations: decode (mat)
-// as they lie, row by row, prefill (gemm) as panels of 4 columns by 8 rows. Both add the same
+// Integer types are unpacked 256 columns of 8 rows at a time and meet 8-bit activations: decode
+// (mat) as they lie, row by row, prefill (gemm) as panels of 4 columns by 8 rows. Both add the same
 // numbers in the same order, so a token has the same bits alone and in any company. F32, F16 and
 // BF16 have float32 activations and FMA throughout.
 #include "avx2_unpack.h"
@@ -139,8 +139,8 @@ INLINE float encode_groups(const float *x, int n, int n_groups, int8_t *q, int *
 
 #include "frame_float.h"
 
-// Activations in units of 256 columns, for each unit the tokens one after another: int8 with a scale
-// for 32.
+// Activations in units of 256 columns, for each unit the tokens one after another: int8 with a
+// scale for 32.
 typedef struct {
     int8_t q[UNIT];
     float scale[UNIT / 32];
@@ -225,9 +225,9 @@ INLINE __m256i add_either(__m256i a, __m256i b, bool is_words) {
     return is_words ? _mm256_add_epi16(a, b) : _mm256_add_epi32(a, b);
 }
 
-// Of 8 vectors of 16-bit products, one for each row, the sums of their halves: v[0] those of rows 0
-// to 3, then again of their other halves; v[1] those of rows 4 to 7. Products are added in 16 bits
-// as often as `most` allows, which is 2 for 5 bits and 1 for 6.
+// Of 8 vectors of 16-bit products, one for each row, the sums of their lower and their upper lanes:
+// v[0] of rows 0 to 3, v[1] of rows 4 to 7. Products are added in 16 bits as often as `most`
+// allows, which is 2 for 5 bits and 1 for 6.
 INLINE void join_rows(__m256i v[8], int most) {
     const __m256i ones = _mm256_set1_epi16(1);
     const int n_words = most <= 31 ? 2 : most <= 63 ? 1 : 0;
@@ -269,7 +269,8 @@ INLINE __m256 mat_group(__m256 sum, const Weights *w, Rows p, bool is_in_place,
 enum { MAT_TOKENS = 4 }; // that share what is unpacked
 
 // sum[t] + 8 rows of 256 weights times the activations of token t: of one token with the weights
-// where they lie, of several with what is unpacked for them.
+// where they lie, of several with what is unpacked for them. A row's unit takes one token, from L2
+// on Zen 3 at some 3.3 GHz, 8 ns for Q4_K, 10 for Q8_0, 12 for Q6_K, 22 to 37 for points.
 INLINE void mat_tile(__m256 *sum, Weights *m, Rows p, const Activations *x, int n_tokens,
                      Type type) {
     bool is_in_place = n_tokens == 1 && is_simple(type);
@@ -349,8 +350,8 @@ INLINE void float_mat_rows(float *out, size_t out_stride, const Tensor *w, const
 
 // sums (NT, CHUNK_ROWS) (+)= x times 8 rows of weights. Products of u, which are positive, are
 // added in 16 bits DEEP at a time; wide weights (DEEP is 0) are multiplied by their size and each
-// product added in 32 bits. Per 32 columns of 4-bit weights, for 8 rows and a token: 8 products, 8 sums and 4
-// operations to scale them.
+// product added in 32 bits. Per 32 columns of 4-bit weights, for 8 rows and a token: 8 products, 8
+// sums and 4 operations to scale them.
 INLINE void gemm_tile(float *sums, const Weights *w, const Activations *x, bool is_first,
                       Ahead *ahead, int n_ahead, int nt, int group, int deep) {
     const __m256i ones = _mm256_set1_epi16(1);
@@ -401,7 +402,7 @@ typedef void (*Sweep)(float *sums, const Weights *w, const Activations *x, int n
                       bool is_first, Ahead *ahead, int n_ahead);
 
 #define GEMM_SWEEP(name, group, deep)                                                              \
-    static void name(float *sums, const Weights *w, const Activations *x, int n_tokens,             \
+    static void name(float *sums, const Weights *w, const Activations *x, int n_tokens,            \
                      bool is_first, Ahead *ahead, int n_ahead) {                                   \
         SWEEP(n_tokens, GEMM_TILE, group, deep)                                                    \
     }
@@ -498,8 +499,9 @@ static double peak(int rounds) {
 }
 
 // Rows are handed out in multiples that fill the four streams of decode, or the panels of prefill.
-// From so many tokens on gemm is faster than mat (Sapphire Rapids, 21 November 2026, gemm's time
-// over mat's: Q4_K 1.4 at 2 tokens, .89 at 3; F16 1.6 at 8, .63 at 12).
+// From so many tokens on gemm is faster than mat (gemm's time over mat's, Zen 3, 22 November 2026:
+// Q4_K 1.07 at 3 tokens, 1.00 at 4, .81 at 5; Q6_K 1.02, .95, .71; Q8_0 1.07, .98, .83; Sapphire
+// Rapids, the day before: F16 1.6 at 8, .63 at 12).
 enum { MAT_ROWS = 16, GEMM_TOKENS = 4, FLOAT_GEMM_TOKENS = 12 };
 
 #define FLOAT_MAT(type, name)                                                                      \
@@ -510,10 +512,10 @@ enum { MAT_ROWS = 16, GEMM_TOKENS = 4, FLOAT_GEMM_TOKENS = 12 };
 #define MAT(type, name, group)                                                                     \
     [TYPE_##type] = {1, MAT_ROWS, 1, encoded_bytes, encode_##group, .rows = mat_##name},
 #define GEMM(type, name, group)                                                                    \
-    [TYPE_##type] = {GEMM_TOKENS,    WIDTH,           1,             encoded_bytes,                \
-                     encode_##group, .rows = gemm_##name, .is_mat = true},
-#define MAT_16(type, name) MAT(type, name, 16)
-#define MAT_32(type, name) MAT(type, name, 32)
+    [TYPE_##type] = {GEMM_TOKENS,         WIDTH,         1, encoded_bytes, encode_##group,         \
+                     .rows = gemm_##name, .is_mat = true},
+#define MAT_16(type, name)  MAT(type, name, 16)
+#define MAT_32(type, name)  MAT(type, name, 32)
 #define GEMM_16(type, name) GEMM(type, name, 16)
 #define GEMM_32(type, name) GEMM(type, name, 32)
 

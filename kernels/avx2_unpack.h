@@ -1,6 +1,6 @@
-// AVX2: 256 columns of every integer type in 8-bit integers, row by row, and the scales of eight rows
-// at a time. The integers are u, or u - offset where u takes 8 bits; scales and what is subtracted
-// lie as [group][8 rows], for groups of 16 or 32 as the type has them.
+// AVX2: 256 columns of every integer type in 8-bit integers, row by row, and the scales of eight
+// rows at a time. The integers are u, or u - offset where u takes 8 bits; scales and what is
+// subtracted lie as [group][8 rows], for groups of 16 or 32 as the type has them.
 #ifndef KERNELS_AVX2_UNPACK_H
 #define KERNELS_AVX2_UNPACK_H
 
@@ -121,8 +121,8 @@ INLINE void eight_scales(uint64_t bytes, float d, float *out) {
     _mm256_storeu_ps(out, _mm256_mul_ps(_mm256_cvtepi32_ps(s), _mm256_set1_ps(d)));
 }
 
-// Of eight groups at once what points_of says of the signs in `minus`; the odd numbers, one for each
-// group, of 16 or of 32, times d.
+// Of eight groups at once what points_of says of the signs in `minus`; the odd numbers, one for
+// each group, of 16 or of 32, times d.
 INLINE Words points_signs(Type type, const void *block, float d, float *scale) {
     const uint64_t nibble = 0x0f0f0f0f0f0f0f0f, ones = 0x0101010101010101;
     const BlockIQ1_M *m = block;
@@ -138,10 +138,11 @@ INLINE Words points_signs(Type type, const void *block, float d, float *scale) {
         return even((v & 0x7f) | (v & 0x3f80) << 1 | (v & 0x1fc000) << 2 | (v & 0xfe00000) << 3);
     }
     for (int h = 0; h < 2 && type != TYPE_IQ3_S; h++) {
-        uint64_t s = type == TYPE_IQ1_M
-                         ? _pdep_u64(_pext_u32(load_u32(m->scales + 4 * h), 0x0fff0fff), 7 * ones)
-                         : _pdep_u64(load_u32((type == TYPE_IQ2_S ? s2->scales : xs->scales) + 4 * h),
-                                     nibble);
+        uint64_t s =
+            type == TYPE_IQ1_M
+                ? _pdep_u64(_pext_u32(load_u32(m->scales + 4 * h), 0x0fff0fff), 7 * ones)
+                : _pdep_u64(load_u32((type == TYPE_IQ2_S ? s2->scales : xs->scales) + 4 * h),
+                            nibble);
         eight_scales(2 * s + ones, d, scale + 8 * h);
     }
     if (type == TYPE_IQ3_S)
@@ -160,8 +161,7 @@ INLINE Words points_signs(Type type, const void *block, float d, float *scale) {
 
 // The indices of IQ3_S, whose ninth bits lie apart.
 INLINE void iq3_s_index(const BlockIQ3_S *b, uint16_t index[64]) {
-    const __m256i up =
-        _mm256_broadcastsi128_si256(_mm_setr_epi16(256, 128, 64, 32, 16, 8, 4, 2));
+    const __m256i up = _mm256_broadcastsi128_si256(_mm_setr_epi16(256, 128, 64, 32, 16, 8, 4, 2));
     const __m256i byte = _mm256_setr_epi64x(0, 0, 0x0001000100010001, 0x0001000100010001);
     __m256i all = _mm256_set1_epi64x((int64_t)load_u64(b->qh));
     for (int i = 0; i < 4; i++) {
@@ -195,8 +195,7 @@ INLINE void unpack_points(Type type, const void *block, int8_t *q, float *scale)
     const __m256i bit = _mm256_set1_epi64x((long long)0x8040201008040201);
     const __m256i byte = _mm256_setr_epi64x(0, 0x0101010101010101, 0, 0x0101010101010101);
     uint16_t h = points_d(type, block);
-    __m256i signs =
-        (__m256i)points_signs(type, block, f16_at(&h) * points_factor(type), scale);
+    __m256i signs = (__m256i)points_signs(type, block, f16_at(&h) * points_factor(type), scale);
     uint16_t index[64];
     if (type == TYPE_IQ3_S) iq3_s_index(block, index);
     // The lower half of each group's signs into the lower lane.
@@ -205,8 +204,8 @@ INLINE void unpack_points(Type type, const void *block, int8_t *q, float *scale)
 #pragma GCC unroll 8
     for (int g = 0; g < 8; g++) {
         __m256i v = load_points(type, block, index, g),
-                less = _mm256_shuffle_epi8(
-                    signs, _mm256_add_epi8(byte, _mm256_set1_epi8((char)(2 * g))));
+                less = _mm256_shuffle_epi8(signs,
+                                           _mm256_add_epi8(byte, _mm256_set1_epi8((char)(2 * g))));
         less = _mm256_or_si256(_mm256_cmpeq_epi8(_mm256_and_si256(less, bit), bit), one);
         if (is_iq1(type)) // 8 v, less or more one
             v = _mm256_add_epi8(_mm256_sign_epi8(eight, v), less);
@@ -268,9 +267,7 @@ INLINE void byte_scales(float (*out)[8], Words w, int at, __m256 d) {
 INLINE void four_scales(float (*out)[8], Words w, __m256 d) {
     for (int i = 0; i < 4; i++) byte_scales(out + i, w, 8 * i, d);
 }
-INLINE Words less_32(Words w) {
-    return (Words)_mm256_sub_epi8((__m256i)w, _mm256_set1_epi8(32));
-}
+INLINE Words less_32(Words w) { return (Words)_mm256_sub_epi8((__m256i)w, _mm256_set1_epi8(32)); }
 
 // Q4_K and Q5_K: 8 scales and 8 minima of 6 bits.
 INLINE void scales_q4_k(Rows p, float (*scale)[8], float (*base)[8]) {
@@ -332,10 +329,10 @@ INLINE void scales_iq4_xs(Rows p, float (*scale)[8]) {
 
 // The float16 at byte `at` of eight rows.
 INLINE __m256 rows_f16(Rows p, int at) {
-    return _mm256_cvtph_ps(_mm_setr_epi16(
-        (short)load_u16(p[0] + at), (short)load_u16(p[1] + at), (short)load_u16(p[2] + at),
-        (short)load_u16(p[3] + at), (short)load_u16(p[4] + at), (short)load_u16(p[5] + at),
-        (short)load_u16(p[6] + at), (short)load_u16(p[7] + at)));
+    return _mm256_cvtph_ps(_mm_setr_epi16((short)load_u16(p[0] + at), (short)load_u16(p[1] + at),
+                                          (short)load_u16(p[2] + at), (short)load_u16(p[3] + at),
+                                          (short)load_u16(p[4] + at), (short)load_u16(p[5] + at),
+                                          (short)load_u16(p[6] + at), (short)load_u16(p[7] + at)));
 }
 
 // What the integers of eight rows are multiplied by, and what is subtracted from their products if

@@ -240,9 +240,9 @@ static void stated_order(void) {
                   *gemm = multiply(&kernel.gemm[type], &p.w, p.x, 5, rows);
             for (int t = 0; t < 5; t++)
                 for (int r = 0; r < rows; r++) {
-                    float stated = product_as_stated(
-                        &p.w, p.weights.data + (size_t)r * p.w.row_bytes, p.x + t * p.w.cols,
-                        !strcmp(kernel.name, "avx2"));
+                    float stated =
+                        product_as_stated(&p.w, p.weights.data + (size_t)r * p.w.row_bytes,
+                                          p.x + t * p.w.cols, !strcmp(kernel.name, "avx2"));
                     int at = t * (rows + GAP) + r;
                     CHECK(mat[at] == gemm[at] && (mat[at] == stated || !is_fused),
                           "%s %s: %a and %a, not %a", kernel.name, type_info(type)->name,
