@@ -68,9 +68,11 @@ endif
 $(BUILD)/base/os_windows.o: ISA := -DPOSIX_IMPLEMENTATION
 $(BUILD)/tests/amx_emulated.o: ISA := $(AVX512)
 $(BUILD)/kernels/neon.o:   ISA := -march=armv8.2-a+dotprod+fp16
+$(RUNGS:%.c=$(BUILD)/%.o): ISA += $(RUNG_FLAGS)
 
 OBJ     := $(CORE:%.c=$(BUILD)/%.o) $(BUILD)/models/builtin.o
-TESTS   := $(wildcard tests/*.c) tests/fuzz/targets.c tests/fuzz/editor.c
+FUZZED  := tests/fuzz/targets.c tests/fuzz/editor.c tests/fuzz/imatrix.c
+TESTS   := $(wildcard tests/*.c) $(FUZZED)
 ifeq (,$(findstring x86_64,$(TARGET)))
 TESTS   := $(filter-out tests/amx_emulated.c,$(TESTS))
 endif
@@ -126,10 +128,11 @@ asan:
 	  build-asan/llama31 build-asan/unit
 
 # FUZZ_TARGET=json build-fuzz/fuzz -dict=tests/fuzz/json.dict CORPUS tests/fuzz/seeds/json
+# The rungs' files without checks, which take clang minutes to compile; make asan has them.
 fuzz:
-	$(MAKE) BUILD=build-fuzz CC=clang GUARD=none HARDEN= OPENMP= \
+	$(MAKE) BUILD=build-fuzz CC=clang GUARD=none HARDEN= OPENMP= RUNG_FLAGS=-fno-sanitize=all \
 	  CFLAGS="-O1 -g -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined" build-fuzz/fuzz
-$(BUILD)/fuzz: $(BUILD)/tests/fuzz/libfuzzer.o $(BUILD)/tests/fuzz/targets.o $(BUILD)/tests/fuzz/editor.o $(BUILD)/tests/make_gguf.o $(OBJ)
+$(BUILD)/fuzz: $(FUZZED:%.c=$(BUILD)/%.o) $(BUILD)/tests/fuzz/libfuzzer.o $(BUILD)/tests/make_gguf.o $(OBJ)
 	$(call say,LD,$@)
 	$(V)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $$($(CC) -print-file-name=libclang_rt.fuzzer_no_main-x86_64.a) -lstdc++ -lm -pthread
 

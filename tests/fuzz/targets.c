@@ -18,7 +18,7 @@ static const MakeLlama recipes[] = {
     {.is_vocabulary_only = true}};
 enum { N_RECIPES = sizeof recipes / sizeof *recipes, MOST_WORK = 1 << 22 };
 
-static Str sound_file(int i) {
+Str fuzz_sound_model(int i) {
     static Buffer files[N_RECIPES];
     if (!files[i].len) files[i] = make_llama_file(recipes[i]);
     return buffer_str(&files[i]);
@@ -52,26 +52,30 @@ static void use_model(Model *m) {
     workspace_free(ws);
 }
 
-// A sound file with changes, or (first byte above 15) the bytes as they are. A change is three
-// bytes of place and one that is xored into it; bit 3 of the first byte cuts the file at the first
-// of them.
+uint8_t *fuzz_file_of(Str (*sound)(int i), const uint8_t *data, size_t n, size_t *len) {
+    Str whole = *data < 16 ? sound(*data & 3) : (Str){(const char *)data + 1, n - 1};
+    void *memory = NULL;
+    if (posix_memalign(&memory, 64, whole.len + !whole.len)) abort();
+    uint8_t *file = memory;
+    if (whole.len) memcpy(file, whole.data, whole.len);
+    *len = whole.len;
+    for (size_t i = 1; *data < 16 && i + 4 <= n; i += 4) {
+        size_t at = (data[i] | (size_t)data[i + 1] << 8 | (size_t)data[i + 2] << 16) % *len;
+        file[at] ^= data[i + 3];
+        if (i == 1 && *data & 8) *len = at + 1;
+    }
+    return file;
+}
+
 static void fuzz_file(const uint8_t *data, size_t n) {
     static const ModelOptions options = {.n_threads = 1};
     Gguf g;
     Model m;
     Error err;
-    void *memory = NULL;
+    size_t len;
     if (n == 0) return;
-    Str whole = *data < 16 ? sound_file(*data & 3) : (Str){(const char *)data + 1, n - 1};
-    if (posix_memalign(&memory, 64, whole.len + !whole.len)) abort();
-    uint8_t *file = memory;
-    if (whole.len) memcpy(file, whole.data, whole.len);
-    for (size_t i = 1; *data < 16 && i + 4 <= n; i += 4) {
-        size_t at = (data[i] | (size_t)data[i + 1] << 8 | (size_t)data[i + 2] << 16) % whole.len;
-        file[at] ^= data[i + 3];
-        if (i == 1 && *data & 8) whole.len = at + 1;
-    }
-    if (gguf_parse(&g, file, whole.len, "fuzz", &err)) {
+    uint8_t *file = fuzz_file_of(fuzz_sound_model, data, n, &len);
+    if (gguf_parse(&g, file, len, "fuzz", &err)) {
         use_tokenizer(&g);
         if (model_bind(&m, &g, &options, &err)) {
             use_model(&m);
@@ -79,6 +83,70 @@ static void fuzz_file(const uint8_t *data, size_t n) {
         }
     } else {
         HOLDS(err.code == EXIT_MODEL && *err.text);
+    }
+    free(file);
+}
+
+// Adapters for the model of fuzz_sound_model(0): of one matrix, of all kinds in floats, in half of
+// them, in blocks.
+static Str sound_adapter(int i) {
+    static const struct {
+        const char *name;
+        int rows, cols;
+    } matrices[] = {{"blk.0.attn_k", 16, 32},      {"blk.0.attn_q", 32, 32},
+                    {"blk.0.attn_output", 32, 32}, {"blk.0.ffn_gate", 32, 32},
+                    {"blk.0.ffn_down", 32, 32},    {"token_embd", 0, 32}};
+    static const Type types[] = {TYPE_F32, TYPE_F32, TYPE_F16, TYPE_Q8_0};
+    static Buffer files[4];
+    enum { N = sizeof matrices / sizeof *matrices };
+    if (files[i].len) return buffer_str(&files[i]);
+    Maker m;
+    uint64_t rank = types[i] == TYPE_Q8_0 ? 32 : 3, n_vocab = 0;
+    Gguf g;
+    Error err;
+    Str base = fuzz_sound_model(0);
+    HOLDS(gguf_parse(&g, base.data, base.len, "sound", &err));
+    n_vocab = gguf_tensor(&g, "token_embd.weight")->dims[1];
+    gguf_close(&g);
+    make_begin(&m);
+    make_string(&m, "general.architecture", "llama");
+    make_string(&m, "general.type", "adapter");
+    make_string(&m, "adapter.type", "lora");
+    make_f32(&m, "adapter.lora.alpha", 8);
+    for (int k = 0; k < (i ? N : 1); k++) {
+        char name[64];
+        bool is_embedding = k == N - 1;
+        uint64_t a_rows = is_embedding ? n_vocab : rank, a_cols = is_embedding ? rank : 32,
+                 b_rows = (uint64_t)(is_embedding ? matrices[k].cols : matrices[k].rows);
+        snprintf(name, sizeof name, "%s.weight.lora_a", matrices[k].name);
+        make_tensor(&m, name, types[i], a_cols, a_rows, NULL,
+                    a_rows * quant_row_bytes(types[i], a_cols));
+        snprintf(name, sizeof name, "%s.weight.lora_b", matrices[k].name);
+        make_tensor(&m, name, types[i], rank, b_rows, NULL,
+                    b_rows * quant_row_bytes(types[i], rank));
+    }
+    files[i] = make_end(&m);
+    return buffer_str(&files[i]);
+}
+
+// An adapter beside a sound model.
+static void fuzz_adapter(const uint8_t *data, size_t n) {
+    Gguf g;
+    Model m;
+    Error err;
+    size_t len;
+    if (n == 0) return;
+    uint8_t *file = fuzz_file_of(sound_adapter, data, n, &len);
+    AdapterOption adapter = {str_of(make_path("adapter.gguf", file, len)), 1};
+    ModelOptions options = {.n_threads = 1, .adapters = &adapter, .n_adapters = 1};
+    Str base = fuzz_sound_model(0);
+    HOLDS(gguf_parse(&g, base.data, base.len, "sound", &err));
+    if (model_bind(&m, &g, &options, &err)) {
+        use_model(&m);
+        model_close(&m);
+    } else {
+        HOLDS(err.code == EXIT_MODEL && *err.text);
+        HOLDS(n > 1 || *data > 15); // a sound file is read
     }
     free(file);
 }
@@ -93,7 +161,7 @@ static void fuzz_tokenizer(const uint8_t *data, size_t n) {
     if (n == 0) return;
     int kind = *data & 1;
     if (!tokenizers[kind]) {
-        Str file = sound_file(kind);
+        Str file = fuzz_sound_model(kind);
         HOLDS(gguf_parse(&files[kind], file.data, file.len, "sound", &err));
         tokenizers[kind] = tokenizer_open(&files[kind], &err);
     }
@@ -149,7 +217,7 @@ static void fuzz_records(const uint8_t *data, size_t n) {
     ResultKind kind;
     Error err;
     if (!e.tokenizer) {
-        Str file = sound_file(0);
+        Str file = fuzz_sound_model(0);
         o = options_default("batch");
         o.template_name = "chatml";
         o.model = make_path("fuzz.gguf", file.data, file.len);
@@ -272,4 +340,5 @@ static void fuzz_constrain(const uint8_t *data, size_t n) {
 const FuzzTarget fuzz_targets[N_FUZZ_TARGETS] = {
     {"file", fuzz_file},           {"tokenizer", fuzz_tokenizer}, {"json", fuzz_json},
     {"records", fuzz_records},     {"template", fuzz_template},   {"argv", fuzz_argv},
-    {"constrain", fuzz_constrain}, {"editor", fuzz_editor}};
+    {"constrain", fuzz_constrain}, {"editor", fuzz_editor},       {"adapter", fuzz_adapter},
+    {"imatrix", fuzz_imatrix}};
