@@ -6,11 +6,14 @@
 #include "kernels.h"
 
 // A loop outside of these files that is compiled for wider vectors too, and chosen when the program
-// is loaded: the same bits.
+// is loaded: the same bits. Vectors of WIDE_LANES floats stay in registers there; gcc 12 takes
+// larger ones through memory.
 #if defined(__x86_64__) && defined(__GLIBC__)
 #define WIDE __attribute__((target_clones("avx512f", "avx2", "default")))
+enum { WIDE_LANES = 8 };
 #else
 #define WIDE
+enum { WIDE_LANES = 4 };
 #endif
 
 // X(type, name) for all integer types, by the size of their groups; what they are made of is in

@@ -16,7 +16,8 @@
 // computes the row.
 typedef struct {
     int min_tokens; // worth its encoding from this many tokens on (1 in Kernels.mat)
-    int row_step;   // rows are handed out in multiples of this (the last range may be shorter)
+    int row_step;   // rows are handed out in multiples of this (the last range may be shorter);
+                    // those of Kernels.mat are right for any range
     int token_step; // encode is handed tokens in multiples of this (the last range may be shorter)
     // Bytes of n_tokens encoded activations of `cols` values; the buffer is 64-byte aligned.
     size_t (*encoded_bytes)(int n_tokens, int cols);

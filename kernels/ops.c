@@ -31,38 +31,51 @@ void ops_for(int n, int chunk, void (*fn)(void *arg, int i), void *arg) {
     team_finish(OP_ROPE);
 }
 
-typedef float Strip __attribute__((vector_size(4 * LOW_RANK_STRIP), may_alias));
-enum { STRIP_TOKENS = 4 }; // at a time: sums stay in registers and do not wait for each other
+typedef float Lanes __attribute__((vector_size(4 * WIDE_LANES), aligned(4), may_alias));
+enum {
+    STRIP_LANES = LOW_RANK_STRIP / WIDE_LANES,
+    STRIP_TOKENS = 4 // at a time: sums stay in registers and do not wait for each other
+};
 
-// out (nt, stride), rows [first, end) of a strip, += the strip b (rank) times x (nt, rank)
-static inline __attribute__((always_inline)) void add_tile(float *out, size_t stride,
-                                                           const Strip *b, const float *x, int rank,
-                                                           int nt, int first, int end) {
-    Strip sum[STRIP_TOKENS] = {{0}};
-    for (int k = 0; k < rank; k++)
+// out (nt, stride), n_rows of a strip, += the strip b (rank, LOW_RANK_STRIP) times x (nt, rank)
+static inline __attribute__((always_inline)) void
+add_tile(float *out, size_t stride, const Lanes *b, const float *x, int rank, int nt, int n_rows) {
+    Lanes sum[STRIP_TOKENS][STRIP_LANES] = {{{0}}};
+    for (int k = 0; k < rank; k++, b += STRIP_LANES)
 #pragma GCC unroll 4
-        for (int t = 0; t < nt; t++) sum[t] += x[t * rank + k] * b[k];
-    for (int t = 0; t < nt; t++)
-        for (int i = first; i < end; i++) out[(size_t)t * stride + (size_t)i] += sum[t][i];
+        for (int t = 0; t < nt; t++)
+#pragma GCC unroll 4
+            for (int i = 0; i < STRIP_LANES; i++) sum[t][i] += x[t * rank + k] * b[i];
+#pragma GCC unroll 4
+    for (int t = 0; t < nt; t++, out += stride) {
+        if (n_rows < LOW_RANK_STRIP) {
+            for (int i = 0; i < n_rows; i++) out[i] += sum[t][i / WIDE_LANES][i % WIDE_LANES];
+            continue;
+        }
+#pragma GCC unroll 4
+        for (int i = 0; i < STRIP_LANES; i++) ((Lanes *)out)[i] += sum[t][i];
+    }
 }
 
-WIDE static void add_strip(float *out, size_t stride, const float *b, const float *x, int rank,
-                           int n, int first, int end) {
-    int t = 0;
-    for (; t + STRIP_TOKENS <= n; t += STRIP_TOKENS)
-        add_tile(out + (size_t)t * stride, stride, (const Strip *)b, x + (size_t)t * (size_t)rank,
-                 rank, STRIP_TOKENS, first, end);
-    for (; t < n; t++)
-        add_tile(out + (size_t)t * stride, stride, (const Strip *)b, x + (size_t)t * (size_t)rank,
-                 rank, 1, first, end);
-}
-
-// Rows [first, end) of out (n, stride) += B x, x (n, rank).
-static void add_strips(float *out, size_t stride, const float *b, const float *x, int rank, int n,
-                       int first, int end) {
-    for (int r = first / LOW_RANK_STRIP * LOW_RANK_STRIP; r < end; r += LOW_RANK_STRIP)
-        add_strip(out + r, stride, b + (size_t)r * (size_t)rank, x, rank, n,
-                  r < first ? first - r : 0, at_most(LOW_RANK_STRIP, end - r));
+// Rows [first, end) of out (n, stride) += B x, x (n, rank); first begins a strip. All strips for a
+// few tokens, then the next: rows of out are often a power of two apart, and would push each other
+// out of the cache.
+WIDE static void add_strips(float *out, size_t stride, const float *b, const float *x, int rank,
+                            int n, int first, int end) {
+    for (int t = 0, nt; t < n; t += nt) {
+        nt = n - t < STRIP_TOKENS ? 1 : STRIP_TOKENS;
+        const float *xt = x + (size_t)t * (size_t)rank;
+        for (int r = first; r < end; r += LOW_RANK_STRIP) {
+            float *to = out + (size_t)t * stride + r;
+            const Lanes *strip = (const Lanes *)(b + (size_t)r * (size_t)rank);
+            if (nt == 1)
+                add_tile(to, stride, strip, xt, rank, 1, at_most(LOW_RANK_STRIP, end - r));
+            else if (end - r < LOW_RANK_STRIP)
+                add_tile(to, stride, strip, xt, rank, STRIP_TOKENS, end - r);
+            else
+                add_tile(to, stride, strip, xt, rank, STRIP_TOKENS, LOW_RANK_STRIP);
+        }
+    }
 }
 
 static void decode_row(const Tensor *w, int row, float *out) {
@@ -125,28 +138,43 @@ static const MatKernel *pick_kernel(const Tensor *w, int n) {
     return is_for(gemm, gemm->is_mat ? n : like) ? gemm : &kernel.mat[w->type];
 }
 
-// The largest that any kernel needs for up to n tokens.
-static size_t encoded_bytes(const Tensor *w, int n) {
+// The largest that any kernel for up to n tokens needs for `at_once` of them.
+static size_t encoded_bytes(const Tensor *w, int n, int at_once) {
     const MatKernel *kernels[] = {&kernel.mat[w->type], &kernel.gemm[w->type],
                                   &kernel.tiles[w->type]};
     size_t most = kernels[0]->encoded_bytes(1, w->cols);
     for (int i = 0; i < 3; i++) {
-        size_t bytes = is_for(kernels[i], n) ? kernels[i]->encoded_bytes(n, w->cols) : 0;
+        size_t bytes = is_for(kernels[i], n) ? kernels[i]->encoded_bytes(at_once, w->cols) : 0;
         if (bytes > most) most = bytes;
     }
     return round_up(most, 64);
 }
 
+// The A of an adapter has few rows, which would leave threads idle: they share the tokens or, if
+// these are few, the rows by fours, which any Kernels.mat takes. A unit of that encodes its own
+// activations in a place of its own.
+enum { INNER_TOKENS = 64, INNER_FEW = 12, INNER_PARTS = 16, INNER_ROWS = 4 };
+
+// Rows of a unit.
+static int inner_rows(const Tensor *a, int n) {
+    bool is_shared = n < INNER_FEW && pick_kernel(a, n) == &kernel.mat[a->type];
+    return is_shared ? (int)round_up((size_t)n_pieces(a->rows, INNER_PARTS), INNER_ROWS) : a->rows;
+}
+
 void ops_reserve_matmuls(const Tensor *const *weights, int n_weights, int n) {
-    size_t bytes = 0, added_bytes = 0, floats = 0;
+    size_t bytes = 0, inner_bytes = 0, floats = 0;
     for (int i = 0; i < n_weights; i++) {
-        bytes += encoded_bytes(weights[i], n);
+        bytes += encoded_bytes(weights[i], n, n);
         for (const LowRank *l = weights[i]->added; l; l = l->next) {
-            added_bytes += encoded_bytes(&l->a, n);
+            size_t few = INNER_PARTS * encoded_bytes(&l->a, n, at_most(n, INNER_FEW)),
+                   many = (size_t)n_pieces(n, INNER_TOKENS) *
+                          encoded_bytes(&l->a, n, at_most(n, INNER_TOKENS));
+            if (few > inner_bytes) inner_bytes = few;
+            if (many > inner_bytes) inner_bytes = many;
             floats += (size_t)n * (size_t)l->a.rows;
         }
     }
-    if (added_bytes > bytes) bytes = added_bytes;
+    if (inner_bytes > bytes) bytes = inner_bytes;
     if (bytes > scratch.encoded_bytes) {
         free(scratch.encoded);
         scratch.encoded = xalloc(bytes, 1);
@@ -185,22 +213,51 @@ static void encode(Share *shares, int n_products, const float *x, int n, int col
     }
 }
 
+// Tokens from `first` on, as many as a unit has, and its part of the rows of every A.
+static void multiply_inner_unit(const Product *products, int n_products, const float *x, int n,
+                                int first, int part, void *encoded) {
+    float *out = scratch.inner;
+    int nt = at_most(n - first, INNER_TOKENS);
+    const MatKernel *last = NULL;
+    for (int p = 0; p < n_products; p++)
+        for (const LowRank *l = products[p].w->added; l; l = l->next) {
+            int rank = l->a.rows, rows = inner_rows(&l->a, n), row = part * rows;
+            if (row < rank) {
+                const MatKernel *k = pick_kernel(&l->a, n);
+                if (!last || last->encode != k->encode)
+                    k->encode(encoded, x + (size_t)first * (size_t)l->a.cols, nt, l->a.cols, 0, nt);
+                k->rows(out + (size_t)first * (size_t)rank, (size_t)rank, &l->a, encoded, nt, row,
+                        at_most(rank, row + rows));
+                last = k;
+            }
+            out += (size_t)n * (size_t)rank;
+        }
+}
+
 // Adapters add B (A x) to a product. All A x (n, rank) of some products come first, one after
 // another in scratch.inner; B's part of a row is computed by whoever computes the row.
 static void multiply_inner(const Product *products, int n_products, Share *shares, const float *x,
                            int n) {
-    Product inner[MAX_PRODUCTS];
-    int n_inner = 0;
-    float *at = scratch.inner;
+    const float *at = scratch.inner;
+    int n_parts = 0;
+    size_t bytes = 0;
     for (int p = 0; p < n_products; p++) {
         shares[p].inner = at;
         for (const LowRank *l = products[p].w->added; l; l = l->next) {
-            inner[n_inner++] = (Product){at, &l->a};
-            at += (size_t)n * (size_t)l->a.rows;
-            if (n_inner == MAX_PRODUCTS) ops_matmuls(inner, n_inner, x, n), n_inner = 0;
+            int rank = l->a.rows, parts = n_pieces(rank, inner_rows(&l->a, n));
+            size_t needed =
+                pick_kernel(&l->a, n)->encoded_bytes(at_most(n, INNER_TOKENS), l->a.cols);
+            if (parts > n_parts) n_parts = parts;
+            if (needed > bytes) bytes = needed;
+            at += (size_t)n * (size_t)rank;
         }
     }
-    if (n_inner) ops_matmuls(inner, n_inner, x, n);
+    if (!n_parts) return;
+    bytes = round_up(bytes, 64);
+    for (int i; team_take(n_pieces(n, INNER_TOKENS) * n_parts, &i);)
+        multiply_inner_unit(products, n_products, x, n, i / n_parts * INNER_TOKENS, i % n_parts,
+                            (char *)scratch.encoded + (size_t)i * bytes);
+    team_finish(OP_MATMUL);
 }
 
 // Rows [first, end) of that, for n tokens.
@@ -240,6 +297,7 @@ void ops_matmuls(const Product *products, int n_products, const float *x, int n)
     for (int p = 0; p < n_products; p++) {
         Share *s = &shares[p];
         s->chunk = chunk_of(s->kernel, products[p].w->type, n_rows);
+        if (products[p].w->added) s->chunk = (int)round_up((size_t)s->chunk, LOW_RANK_STRIP);
         n_chunks += s->n_chunks = n_pieces(products[p].w->rows, s->chunk);
     }
     for (int i; team_take_near(n_chunks, &i);) {
