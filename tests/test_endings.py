@@ -192,6 +192,23 @@ def dumb_terminal(tmp):
 
 
 @test
+def no_color(tmp):
+    """NO_COLOR takes the colours and nothing else: the same screen; an empty one is none."""
+    styles, seen = re.compile(rb"\x1b\[[0-9;]*m"), {}
+    for value in "1", "":
+        t = chat(tmp, "--temp", "0", "-n", "6", **{"LLAMA31_HISTORY": "", "NO_COLOR": value})
+        t.send("Once\r")
+        check(t.wait("ended: 6 tokens"), t.text())
+        t.send("/nothing\r/set temp 1\r\x04")
+        same(t.status(), 0)
+        screen = re.sub(r"(\d+(\.\d+)? (tok/s|GB/s|ms|s)\b|seed \d+)", "N", t.text())
+        seen[value] = screen, styles.findall(t.raw)
+    same(seen["1"][1], [])
+    check(b"\x1b[2m" in seen[""][1], "no colours without NO_COLOR")
+    same(seen[""][0], seen["1"][0])
+
+
+@test
 def history_and_search(tmp):
     """The history is where LLAMA31_HISTORY says, empty or --no-history keeps none; Ctrl-R finds, Ctrl-G gives up."""
     typed = os.path.join(tmp, "typed")
