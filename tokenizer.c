@@ -162,12 +162,18 @@ static int find_name(const Tokenizer *t, Str s) {
     return i >= 0 && str_eq(t->names[i].s, s) ? t->names[i].id : -1;
 }
 
-// Room for n of n_tokens tokens, so that at most half of the slots are taken: searches stay short.
+// Of so many slots that n take at most half of them: searches stay short.
+static size_t mask_for(size_t n) {
+    size_t mask = 15;
+    while (mask + 1 < 2 * n) mask = 2 * mask + 1;
+    return mask;
+}
+
+// Room for n of n_tokens tokens.
 static void table_init(Table *table, int n_tokens, size_t n) {
     table->tag_mask = ~0u;
     while (~table->tag_mask < (uint32_t)n_tokens) table->tag_mask <<= 1;
-    table->mask = 15;
-    while (table->mask + 1 < 2 * n) table->mask = 2 * table->mask + 1;
+    table->mask = mask_for(n);
     table->slots = xalloc(table->mask + 1, sizeof *table->slots);
 }
 
@@ -386,11 +392,17 @@ static bool load_id(const Tokenizer *t, const Gguf *g, const char *key, bool may
     return true;
 }
 
-static void add_stop(Tokenizer *t, int id) {
-    if (id >= 0 && t->n_stops < MAX_STOPS && !tokenizer_is_stop(t, id)) t->stops[t->n_stops++] = id;
+// Whatever the file says of its type; -1: there is none.
+static void set_control(Tokenizer *t, int id) {
+    if (id >= 0 && t->type[id] != UNKNOWN) t->type[id] = CONTROL;
 }
 
-// Ids that the metadata names; they are control tokens whatever their type says.
+static void add_stop(Tokenizer *t, int id) {
+    if (id >= 0 && t->n_stops < MAX_STOPS && !tokenizer_is_stop(t, id)) t->stops[t->n_stops++] = id;
+    set_control(t, id);
+}
+
+// Ids that the metadata names, of control tokens.
 static bool load_ids(Tokenizer *t, const Gguf *g, Error *err) {
     static const char *const ends[] = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
                                        "tokenizer.ggml.eom_token_id"};
@@ -399,10 +411,9 @@ static bool load_ids(Tokenizer *t, const Gguf *g, Error *err) {
         if (!load_id(t, g, ends[i], false, &id, err)) return false;
         add_stop(t, id);
         if (i == 0) t->eos = id;
-        if (id >= 0 && t->type[id] != UNKNOWN) t->type[id] = CONTROL;
     }
     if (!load_id(t, g, "tokenizer.ggml.bos_token_id", true, &t->bos, err)) return false;
-    if (t->bos >= 0 && t->type[t->bos] != UNKNOWN) t->type[t->bos] = CONTROL;
+    set_control(t, t->bos);
     return load_id(t, g, "tokenizer.ggml.unknown_token_id", true, &t->unknown, err);
 }
 
@@ -410,11 +421,8 @@ static bool load_ids(Tokenizer *t, const Gguf *g, Error *err) {
 static void add_known_stops(Tokenizer *t) {
     static const char *const ends[] = {"<|eot_id|>", "<|eom_id|>", "<|end_of_text|>",
                                        "<|im_end|>", "</s>",       "<|endoftext|>"};
-    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
-        int id = tokenizer_special(t, ends[i]);
-        add_stop(t, id);
-        if (id >= 0 && t->type[id] != UNKNOWN) t->type[id] = CONTROL;
-    }
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        add_stop(t, tokenizer_special(t, ends[i]));
 }
 
 // What follows from names when all tokens are in place.
@@ -473,8 +481,7 @@ static bool enter_merges(Tokenizer *t, const GgufValue *list, int n, const int16
                          char *bytes, bool *is_ordered, Error *err) {
     const uint8_t *cursor = list->data;
     *is_ordered = true;
-    t->merge_mask = 15;
-    while (t->merge_mask + 1 < 2 * (size_t)n) t->merge_mask = 2 * t->merge_mask + 1;
+    t->merge_mask = mask_for((size_t)n);
     free(t->merges);
     t->merges = xalloc(t->merge_mask + 1, sizeof *t->merges);
     for (size_t i = 0; i <= t->merge_mask; i++) t->merges[i].id = -1;

@@ -38,10 +38,7 @@ static int peek_token(Parser *p) { // after white space
 static bool parse_hex4(Parser *p, uint32_t *code) {
     *code = 0;
     for (int i = 0; i < 4; i++, p->at++) {
-        int c = peek(p), low = c | 0x20;
-        int digit = c >= '0' && c <= '9'                ? c - '0'
-                    : c > 0 && low >= 'a' && low <= 'f' ? low - 'a' + 10
-                                                        : -1;
+        int digit = hex_digit(peek(p));
         if (digit < 0) return fail(p, p->at, "a hexadecimal digit");
         *code = *code << 4 | (uint32_t)digit;
     }

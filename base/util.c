@@ -277,6 +277,11 @@ double now_sec(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+int hex_digit(int c) {
+    int low = c | 0x20;
+    return c >= '0' && c <= '9' ? c - '0' : low >= 'a' && low <= 'f' ? low - 'a' + 10 : -1;
+}
+
 bool parse_i64(const char *s, int64_t *out) {
     char *end;
     errno = 0;

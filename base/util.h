@@ -112,6 +112,8 @@ size_t utf8_complete(const char *s, size_t n);
 // Seconds of a clock that only goes forward.
 double now_sec(void);
 
+// 0 to 15 for a hexadecimal digit in any case, -1 for all else.
+int hex_digit(int c);
 // Strict decimal parsing of a whole string; false on anything else or out of range.
 bool parse_i64(const char *s, int64_t *out);
 bool parse_f64(const char *s, double *out);

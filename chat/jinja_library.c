@@ -123,8 +123,7 @@ static Value change_case(Heap *h, Text t, CaseRule rule) {
     heap_spend(h, t.len / 4);
     while (t.len) {
         Text c = text_next(&t);
-        bool upper = rule == UPPER || (rule >= CAPITALIZE && rule <= TITLE_FILTER && at_start);
-        put_case(h, c, upper);
+        put_case(h, c, rule == UPPER || (rule >= CAPITALIZE && at_start));
         at_start = rule == TITLE          ? !is_cased(c)
                    : rule == TITLE_FILTER ? strchr("- ({[<\t\n\r\f\v", *c.data) && *c.data
                                           : false;
@@ -429,15 +428,18 @@ static Value filter_string(Heap *h, Value self, const Args *a) {
     return self.kind == STRING ? self : value_text(value_str(h, self));
 }
 
+// What lines begin with: a string, or so many spaces.
+static Text indent_of(Heap *h, Value by) {
+    size_t start = h->out.len;
+    if (by.kind == STRING) return by.text;
+    for (int64_t n = int_of(h, by); n > 0; n--) heap_puts(h, " ");
+    return heap_take(h, start).text;
+}
+
 static Value filter_indent(Heap *h, Value self, const Args *a) {
-    Text t = value_str(h, self), by = {0};
+    Text t = value_str(h, self), by = indent_of(h, or_else(a->values[0], value_int(4)));
     bool first = truth_or(a->values[1], false), blank = truth_or(a->values[2], false);
     size_t start = h->out.len;
-    if (a->values[0].kind == STRING)
-        by = a->values[0].text;
-    else
-        for (int64_t n = int_or(h, a->values[0], 4); n > 0; n--) heap_puts(h, " ");
-    if (a->values[0].kind != STRING) by = heap_take(h, start).text;
     for (bool is_first = true; is_first || t.len; is_first = false) {
         size_t end = text_find(h, t, text_of("\n"), 0), n = end == SIZE_MAX ? t.len : end + 1;
         bool is_blank = n == 0 || *t.data == '\n';
@@ -588,10 +590,14 @@ static Value filter_join(Heap *h, Value self, const Args *a) {
     return join(h, sep, self, a->values[1].kind > NONE ? &a->values[1] : NULL);
 }
 
+// What is false has no items, for filters that ask so first, as Jinja's do.
+static List *items_if_true(Heap *h, Value v) {
+    return value_truth(v) ? value_iterate(h, v) : value_list(h, LIST, 0).list;
+}
+
 // map(attribute="a") or map("filter", arguments...)
 static Value filter_map(Heap *h, Value self, const Args *a) {
-    List *list = value_truth(self) ? value_iterate(h, self)
-                                   : value_list(h, LIST, 0).list; // as Jinja asks first
+    List *list = items_if_true(h, self);
     Value out = value_list(h, GENERATOR, list->n), fallback = {0};
     Key key = {.has_case = true};
     for (int i = 0; i < a->n; i++) {
@@ -613,8 +619,7 @@ static Value filter_map(Heap *h, Value self, const Args *a) {
 
 // The items that pass (or do not pass) a test, themselves or with an attribute.
 static Value select_items(Heap *h, Value self, const Args *a, bool by_attribute, bool wanted) {
-    List *list = value_truth(self) ? value_iterate(h, self)
-                                   : value_list(h, LIST, 0).list; // as Jinja asks first
+    List *list = items_if_true(h, self);
     Value out = value_list(h, GENERATOR, 0);
     int cap = 0, skip = by_attribute;
     Key key = {.has_case = true};
@@ -658,13 +663,17 @@ static Value filter_items(Heap *h, Value self, const Args *a) {
     return dict_pairs(h, self, GENERATOR);
 }
 
-// The number that a text is, or false.
+// A string without white space around it and without a plus sign, as C wants numbers.
+static const char *number_of(Text t, char copy[64]) {
+    snprintf(copy, 64, "%.*s", SHOWN(text_str(text_strip(t, NULL, true, true))));
+    return copy + (*copy == '+');
+}
+
+// The number that a value is, or says; or false.
 static bool parse_number(Heap *h, Value v, double *x) {
     char copy[64];
     if (value_is_number(v)) return *x = value_number(h, v), true;
-    if (v.kind != STRING) return false;
-    snprintf(copy, sizeof copy, "%.*s", SHOWN(text_str(text_strip(v.text, NULL, true, true))));
-    return parse_f64(copy + (*copy == '+'), x);
+    return v.kind == STRING && parse_f64(number_of(v.text, copy), x);
 }
 
 static Value filter_int(Heap *h, Value self, const Args *a) {
@@ -672,11 +681,8 @@ static Value filter_int(Heap *h, Value self, const Args *a) {
     double x;
     int64_t whole;
     if (self.kind == INT || self.kind == BIG) return self;
-    if (self.kind == STRING) {
-        snprintf(copy, sizeof copy, "%.*s",
-                 SHOWN(text_str(text_strip(self.text, NULL, true, true))));
-        if (parse_i64(copy + (*copy == '+'), &whole)) return value_int(whole);
-    }
+    if (self.kind == STRING && parse_i64(number_of(self.text, copy), &whole))
+        return value_int(whole);
     if (!parse_number(h, self, &x) || !(fabs(x) < 9e18)) return or_else(a->values[0], value_int(0));
     return value_int((int64_t)x);
 }
@@ -688,22 +694,16 @@ static Value filter_float(Heap *h, Value self, const Args *a) {
 
 static Value filter_tojson(Heap *h, Value self, const Args *a) {
     JsonStyle style = {.comma = text_of(", "), .colon = text_of(": ")};
-    size_t start = h->out.len;
     style.is_ascii = truth_or(a->values[1], false);
     style.is_sorted = truth_or(a->values[3], false);
     style.is_indented = a->values[0].kind > NONE;
-    if (a->values[0].kind == STRING) {
-        style.indent = a->values[0].text;
-    } else if (style.is_indented) {
-        for (int64_t n = int_of(h, a->values[0]); n > 0; n--) heap_puts(h, " ");
-        style.indent = heap_take(h, start).text;
-    }
-    if (style.is_indented) style.comma = text_of(",");
+    if (style.is_indented) style.indent = indent_of(h, a->values[0]), style.comma = text_of(",");
     if (a->values[2].kind > NONE) {
         List *two = value_iterate(h, a->values[2]);
         if (two->n != 2) heap_fail(h, "separators: expected 2, found %d", two->n);
         style.comma = text_arg(h, two->items[0]), style.colon = text_arg(h, two->items[1]);
     }
+    size_t start = h->out.len;
     value_put_json(h, self, &style, 0);
     return heap_take(h, start);
 }
@@ -859,15 +859,11 @@ static const Builtin str_methods[] = {
     {"splitlines", "?keepends", str_splitlines}, {"startswith", "prefix", str_startswith},
     {"strip", "?chars", str_strip}, {"title", "", str_title}, {"upper", "", str_upper},
     {0}};
-// clang-format on
-// clang-format off
 static const Builtin dict_methods[] = {
     {"copy", "", copy}, {"get", "key ?default", dict_get}, {"items", "", dict_items}, {"keys", "", dict_keys},
     {"values", "", dict_values}, {"clear", NULL, refuse_change}, {"pop", NULL, refuse_change},
     {"popitem", NULL, refuse_change}, {"setdefault", NULL, refuse_change}, {"update", NULL, refuse_change},
     {0}};
-// clang-format on
-// clang-format off
 static const Builtin list_methods[] = {
     {"copy", "", copy}, {"count", "value", list_count}, {"index", "value", list_index},
     {"append", NULL, refuse_change}, {"clear", NULL, refuse_change}, {"extend", NULL, refuse_change},
@@ -903,8 +899,6 @@ Value library_attribute(Heap *h, Value v, Str name) {
     Value *found =
         v.kind == DICT || v.kind == NAMESPACE ? value_find(h, v.dict, key_text(name)) : NULL;
     if (found) return *found;
-    if (v.kind == TUPLE && v.list->n == 2 && str_is(name, "grouper")) return v.list->items[0];
-    if (v.kind == TUPLE && v.list->n == 2 && str_is(name, "list")) return v.list->items[1];
     return undefined(name, value_kind(v));
 }
 

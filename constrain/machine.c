@@ -363,11 +363,6 @@ static uint32_t utf8_byte(uint32_t partial, int b, uint32_t *code) {
     }
 }
 
-static int hex_of(int b) {
-    int low = b | 0x20;
-    return b >= '0' && b <= '9' ? b - '0' : low >= 'a' && low <= 'f' ? low - 'a' + 10 : -1;
-}
-
 // What may be written as \uXXXX: as json.dumps does, only what has no shorter form, so that texts
 // of ASCII are written in one way.
 static const Range hex_codes[] = {{0, 7}, {11, 11}, {14, 31}, {127, CODE_MAX}};
@@ -411,7 +406,7 @@ static uint32_t json_byte(uint32_t partial, int b, uint32_t *code) {
     }
     if (p == P_HIGH) return b == '\\' ? partial_make(P_HIGH_, bits) : BAD_BYTE;
     if (p == P_HIGH_) return b == 'u' ? partial_make(P_LOW_0, bits) : BAD_BYTE;
-    int digit = hex_of(b);
+    int digit = hex_digit(b);
     return digit < 0 ? BAD_BYTE : hex_byte(p, bits, digit, code);
 }
 
@@ -454,21 +449,18 @@ static int partial_ranges(uint32_t partial, Range out[MAX_RANGES]) {
     return out[0] = (Range){0x10000 + lo, 0x10000 + (lo | ((1u << shift) - 1))}, 1;
 }
 
-// Whether the automaton has a step for some code point of the range; `live` (or NULL) says which
-// states count.
-static bool dfa_has_step(const Dfa *d, int state, Range r, const StringDef *s, uint32_t count);
-
 // --- strings
 
 static bool string_lives(const StringDef *s, int q, uint32_t count) {
-    if (q <= 0) return false;
-    if (count > s->max) return false;
+    if (q <= 0 || count > s->max) return false;
     if (!s->live) return true;
     uint32_t at = count < s->limit ? count : s->limit;
     size_t bit = (size_t)q * ((size_t)s->limit + 1) + at;
     return s->live[bit / 64] >> (bit & 63) & 1;
 }
 
+// Whether the automaton has a step for some code point of the range, one that a string (or NULL)
+// lives after.
 static bool dfa_has_step(const Dfa *d, int state, Range r, const StringDef *s, uint32_t count) {
     for (int i = dfa_interval(d, r.lo); i < d->n_bounds && d->bounds[i] <= r.hi; i++) {
         int to = d->next[state * d->n_classes + d->class_of[i]];
@@ -494,7 +486,7 @@ static void put_text(Machine *m, Thread t);
 static void finish(Machine *m, Thread t) {
     const Frame *f = &m->frames[t.frame];
     switch (f->kind) {
-    case F_ROOT: put(m, (Thread){.kind = T_END, .style = 0}); break;
+    case F_ROOT: put(m, (Thread){.kind = T_END}); break;
     case F_RULE:
         put_text(m, (Thread){.frame = f->parent,
                              .kind = T_TEXT,
@@ -737,31 +729,31 @@ static void end_name(Machine *m, Thread t) {
     put(m, t);
 }
 
+// Whether a name that is not in the list may go on with a code point of [lo, hi].
+static bool other_may(const Machine *m, const Frame *f, const Thread *t, uint32_t lo, uint32_t hi) {
+    const ObjectDef *o = &m->c->objects[f->def];
+    return lo <= hi && t->count && may_other(m, f) &&
+           dfa_has_step(&m->c->dfas[o->other], (int)t->count, (Range){lo, hi}, NULL, 0);
+}
+
 static bool name_may(const Machine *m, const Thread *t) {
     const Frame *f = &m->frames[t->frame];
-    const ObjectDef *o = &m->c->objects[f->def];
     Range r[MAX_RANGES];
     int n = partial_ranges(t->partial, r);
     for (int i = 0; i < n; i++) {
-        if (t->count && may_other(m, f) && t->q == NONE &&
-            dfa_has_step(&m->c->dfas[o->other], (int)t->count, r[i], NULL, 0))
-            return true;
-        if (t->q == NONE) continue;
-        int end = m->c->tries[t->q].first + m->c->tries[t->q].n;
         uint32_t from = r[i].lo; // code points between the children lead to other names
-        for (int k = trie_lower(m->c, t->q, r[i].lo); k < end && m->c->tries[k].code <= r[i].hi;
-             k++) {
+        int k = 0, end = 0;
+        if (t->q != NONE) {
+            k = trie_lower(m->c, t->q, from);
+            end = m->c->tries[t->q].first + m->c->tries[t->q].n;
+        }
+        for (; k < end && m->c->tries[k].code <= r[i].hi; k++) {
             uint32_t code = m->c->tries[k].code;
             if (name_lives(m, f, k, 0)) return true;
-            if (code > from && t->count && may_other(m, f) &&
-                dfa_has_step(&m->c->dfas[o->other], (int)t->count, (Range){from, code - 1}, NULL,
-                             0))
-                return true;
+            if (code > from && other_may(m, f, t, from, code - 1)) return true;
             from = code + 1;
         }
-        if (from <= r[i].hi && t->count && may_other(m, f) &&
-            dfa_has_step(&m->c->dfas[o->other], (int)t->count, (Range){from, r[i].hi}, NULL, 0))
-            return true;
+        if (other_may(m, f, t, from, r[i].hi)) return true;
     }
     return false;
 }

@@ -31,11 +31,6 @@ static int fail(Reader *r, const char *why) {
     return -1;
 }
 
-static int hex_digit(char c) {
-    int low = c | 0x20;
-    return c >= '0' && c <= '9' ? c - '0' : low >= 'a' && low <= 'f' ? low - 'a' + 10 : -1;
-}
-
 static size_t decode_hex(Str s, size_t from, size_t n_digits, uint32_t *code) {
     *code = 0;
     for (size_t i = from; i < from + n_digits; i++) {

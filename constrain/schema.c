@@ -210,20 +210,15 @@ static int find_draft(const Json *root) {
 
 // --- $ref
 
-static int hex_of(char c) {
-    int low = c | 0x20;
-    return c >= '0' && c <= '9' ? c - '0' : low >= 'a' && low <= 'f' ? low - 'a' + 10 : -1;
-}
-
 // One step of a JSON pointer in a URI: %XX, ~0 and ~1 are decoded.
 static Str decode_step(Compiler *c, Str s) {
     char *out = schema_alloc(c, s.len + 1);
     size_t n = 0;
     for (size_t i = 0; i < s.len; i++) {
         char one = s.data[i];
-        if (one == '%' && i + 2 < s.len && hex_of(s.data[i + 1]) >= 0 &&
-            hex_of(s.data[i + 2]) >= 0) {
-            one = (char)(hex_of(s.data[i + 1]) << 4 | hex_of(s.data[i + 2]));
+        if (one == '%' && i + 2 < s.len && hex_digit(s.data[i + 1]) >= 0 &&
+            hex_digit(s.data[i + 2]) >= 0) {
+            one = (char)(hex_digit(s.data[i + 1]) << 4 | hex_digit(s.data[i + 2]));
             i += 2;
         }
         if (one == '~' && i + 1 < s.len && (s.data[i + 1] == '0' || s.data[i + 1] == '1'))
@@ -666,6 +661,11 @@ static void split_dependency(Compiler *c, Facts f, const Json *place, const Json
 
 // The branches in which one keyword of a schema does not hold.
 
+static void refuse_denial(Compiler *c, const Json *s, const Json *k) {
+    schema_fail(c, s, NULL, "\"%.*s\" under \"not\" or a oneOf that overlaps is not supported",
+                SHOWN(k->key));
+}
+
 static void deny_property(Compiler *c, Facts f, const Json *s, const Json *p) {
     f.types &= IS_OBJECT;
     require(c, &f, s, p->key);
@@ -676,8 +676,7 @@ static void deny_property(Compiler *c, Facts f, const Json *s, const Json *p) {
 static void deny_object(Compiler *c, Facts f, const Json *s, const Json *k) {
     if (k->kind == JSON_BOOL && k->boolean) return;
     if (!str_is(k->key, "properties")) {
-        schema_fail(c, s, NULL, "\"%.*s\" under \"not\" or a oneOf that overlaps is not supported",
-                    SHOWN(k->key));
+        refuse_denial(c, s, k);
         return;
     }
     for (const Json *p = k->child; p && !c->failed; p = p->next)
@@ -685,11 +684,9 @@ static void deny_object(Compiler *c, Facts f, const Json *s, const Json *k) {
 }
 
 static void deny_array(Compiler *c, Facts f, const Json *s, const Json *k) {
-    bool is_list = k->kind == JSON_ARRAY;
     if ((k->kind == JSON_BOOL && k->boolean) || says_nothing(c, k)) return;
-    if (!is_list) {
-        schema_fail(c, s, NULL, "\"%.*s\" under \"not\" or a oneOf that overlaps is not supported",
-                    SHOWN(k->key));
+    if (k->kind != JSON_ARRAY) {
+        refuse_denial(c, s, k);
         return;
     }
     uint32_t i = 0;
@@ -720,8 +717,7 @@ static void deny_number(Compiler *c, Facts f, Keyword kind, const Json *s, const
     Facts bounds = {.lo = -INFINITY, .hi = INFINITY};
     f.types &= IS_INTEGER | IS_FRACTION;
     if (kind == K_MULTIPLE) {
-        schema_fail(c, s, NULL,
-                    "\"multipleOf\" under \"not\" or a oneOf that overlaps is not supported");
+        refuse_denial(c, s, k);
         return;
     }
     take_bound(c, &bounds, kind, s, k);
