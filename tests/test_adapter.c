@@ -234,7 +234,8 @@ static void expect_refusal(const char *skip, void (*replace)(Maker *m), const ch
 
 static void qwen(Maker *m) { make_string(m, "general.architecture", "qwen2"); }
 static void model(Maker *m) { make_string(m, "general.type", "model"); }
-static void alora(Maker *m) { make_string(m, "adapter.type", "loha"); }
+static void loha(Maker *m) { make_string(m, "adapter.type", "loha"); }
+static void alora(Maker *m) { make_u32(m, "adapter.alora.invocation_tokens", 7); }
 static void no_alpha(Maker *m) { make_f32(m, "adapter.lora.alpha", 0); }
 static void odd_alpha(Maker *m) { make_f32(m, "adapter.lora.alpha", __builtin_nanf("")); }
 static void tensor(Maker *m, const char *name, uint64_t rows, uint64_t cols) {
@@ -254,7 +255,8 @@ static void refusals(void) {
                    "general.architecture: expected \"llama\", found \"qwen2\"");
     expect_refusal("general.type", model, "expected a LoRA adapter, found a model");
     expect_refusal("general.type", NULL, "expected a LoRA adapter, found a model");
-    expect_refusal("adapter.type", alora, "adapter.type: expected \"lora\", found \"loha\"");
+    expect_refusal(NULL, alora, "after certain tokens only (aLoRA)");
+    expect_refusal("adapter.type", loha, "adapter.type: expected \"lora\", found \"loha\"");
     expect_refusal("adapter.lora.alpha", NULL,
                    "adapter.lora.alpha: expected a number, found no such key");
     expect_refusal("adapter.lora.alpha", no_alpha, "alpha: expected a number but 0, found 0");

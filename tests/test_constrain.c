@@ -317,6 +317,82 @@ static const struct {
      "\"integer\"}}",
      {"{\"\xc3\xa9\\\"\":null}", "{\"\\u00e9\\\"\":null}", "{\"\xc3\xa9\":1}",
       "{\"\xc3\xa8\\\"\":1}", NULL, "{\"\\u00e9\\\"\":1}", "{\"\xc3\xa9\":null}", NULL}},
+    // values that are listed, beside each other keyword
+    {"{\"enum\":[\"a\",\"bcd\",\"ee\",7],\"minLength\":2,\"maxLength\":2}",
+     {"\"ee\"", "7", NULL, "\"a\"", "\"bcd\"", NULL}},
+    {"{\"enum\":[\"ab\",\"ba\",1],\"pattern\":\"^a\"}", {"\"ab\"", "1", NULL, "\"ba\"", NULL}},
+    {"{\"enum\":[\"2024-01-01\",\"x\"],\"format\":\"date\"}",
+     {"\"2024-01-01\"", NULL, "\"x\"", NULL}},
+    {"{\"enum\":[1,2,3,4.5,6],\"exclusiveMinimum\":1,\"maximum\":4.5,\"multipleOf\":1.5}",
+     {"3", "4.5", NULL, "1", "2", "6", NULL}},
+    {"{\"$schema\":\"http://json-schema.org/draft-04/"
+     "schema#\",\"enum\":[5,6,7],\"minimum\":5,\"exclusiveMinimum\":true,\"maximum\":7,"
+     "\"exclusiveMaximum\":true}",
+     {"6", NULL, "5", "7", NULL}},
+    {"{\"enum\":[[],[1],[1,1],[1,\"a\"],[1,2,3]],\"minItems\":1,\"maxItems\":2,\"uniqueItems\":"
+     "true,\"items\":{\"type\":\"integer\"}}",
+     {"[1]", NULL, "[]", "[1,1]", "[1,\"a\"]", "[1,2,3]", NULL}},
+    {"{\"enum\":[[\"a\",1],[\"a\",\"b\"],[1]],\"prefixItems\":[{\"type\":\"string\"}],\"items\":{"
+     "\"type\":\"integer\"}}",
+     {"[\"a\",1]", NULL, "[\"a\",\"b\"]", "[1]", NULL}},
+    {"{\"$schema\":\"http://json-schema.org/draft-07/"
+     "schema#\",\"enum\":[[\"a\"],[\"a\",null],[\"a\",1]],\"items\":[{\"type\":\"string\"}],"
+     "\"additionalItems\":{\"type\":\"null\"}}",
+     {"[\"a\"]", "[\"a\",null]", NULL, "[\"a\",1]", NULL}},
+    {"{\"enum\":[{},{\"a\":1},{\"a\":\"x\"},{\"b\":1},{\"a\":1,\"b\":1,\"c\":1}],\"required\":["
+     "\"a\"],\"properties\":{\"a\":{\"type\":\"integer\"}},\"maxProperties\":2}",
+     {"{\"a\":1}", NULL, "{}", "{\"a\":\"x\"}", "{\"b\":1}", "{\"a\":1,\"b\":1,\"c\":1}", NULL}},
+    {"{\"enum\":[{\"x-a\":1},{\"x-a\":\"s\"},{\"q\":null},{\"q\":1}],\"patternProperties\":{\"^x-"
+     "\":{\"type\":\"string\"}},\"additionalProperties\":{\"type\":\"null\"}}",
+     {"{\"x-a\":\"s\"}", "{\"q\":null}", NULL, "{\"x-a\":1}", "{\"q\":1}", NULL}},
+    {"{\"enum\":[{},{\"ab\":1},{\"abc\":1}],\"propertyNames\":{\"maxLength\":2},\"minProperties\":"
+     "1}",
+     {"{\"ab\":1}", NULL, "{}", "{\"abc\":1}", NULL}},
+    {"{\"enum\":[{\"a\":1},{\"a\":1,\"b\":1},{\"c\":1},{\"c\":1,\"d\":1}],\"dependentRequired\":{"
+     "\"a\":[\"b\"]},\"dependentSchemas\":{\"c\":{\"required\":[\"d\"]}}}",
+     {"{\"a\":1,\"b\":1}", "{\"c\":1,\"d\":1}", NULL, "{\"a\":1}", "{\"c\":1}", NULL}},
+    {"{\"enum\":[1,2,3,4,\"x\"],\"allOf\":[{\"minimum\":2}],\"anyOf\":[{\"maximum\":3},{\"type\":"
+     "\"string\"}],\"not\":{\"const\":3}}",
+     {"2", "\"x\"", NULL, "1", "3", "4", NULL}},
+    {"{\"enum\":[2,3,6],\"oneOf\":[{\"multipleOf\":2},{\"multipleOf\":3}]}",
+     {"2", "3", NULL, "6", NULL}},
+    {"{\"enum\":[\"a\",1,2],\"if\":{\"type\":\"string\"},\"then\":{\"const\":\"a\"},\"else\":{"
+     "\"minimum\":2}}",
+     {"\"a\"", "2", NULL, "1", NULL}},
+    {"{\"enum\":[1,\"a\"],\"$ref\":\"#/$defs/s\",\"$defs\":{\"s\":{\"type\":\"string\"}}}",
+     {"\"a\"", NULL, "1", NULL}},
+    // schemas of a oneOf that share no value
+    {"{\"oneOf\":[{\"type\":\"object\",\"properties\":{\"kind\":{\"const\":\"a\"}},\"required\":["
+     "\"kind\"]},{\"type\":\"object\",\"properties\":{\"kind\":{\"const\":\"b\"}},\"required\":["
+     "\"kind\"]}]}",
+     {"{\"kind\":\"a\",\"x\":1}", "{\"kind\":\"b\"}", NULL, "{}", "{\"kind\":\"c\"}", NULL}},
+    {"{\"oneOf\":[{\"type\":\"object\",\"required\":[\"a\"]},{\"type\":\"object\",\"properties\":{"
+     "\"b\":{}},\"additionalProperties\":false}]}",
+     {"{\"a\":1}", "{\"b\":1}", "{}", NULL, "{\"c\":1}", NULL}},
+    // keywords that must not hold
+    {"{\"type\":\"integer\",\"not\":{\"minimum\":3,\"maximum\":5}}",
+     {"2", "6", NULL, "3", "5", NULL}},
+    {"{\"type\":\"array\",\"items\":{\"type\":\"integer\"},\"not\":{\"minItems\":2}}",
+     {"[]", "[1]", NULL, "[1,2]", NULL}},
+    {"{\"type\":\"array\",\"items\":{\"enum\":[1,2]},\"not\":{\"prefixItems\":[{\"const\":1}]}}",
+     {"[2]", "[2,1]", NULL, "[]", "[1]", NULL}},
+    {"{\"type\":\"object\",\"not\":{\"required\":[\"a\"]}}",
+     {"{}", "{\"b\":1}", NULL, "{\"a\":1}", NULL}},
+    {"{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"integer\"}},\"not\":{\"properties\":{"
+     "\"a\":{\"maximum\":5}}}}",
+     {"{\"a\":6}", NULL, "{}", "{\"a\":5}", NULL}},
+    {"{\"type\":\"string\",\"maxLength\":10,\"not\":{\"format\":\"date\"}}",
+     {"\"x\"", NULL, "\"2024-01-01\"", NULL}},
+    {"{\"type\":\"object\",\"not\":{\"minProperties\":1}}", {"{}", NULL, "{\"a\":1}", NULL}},
+    {"{\"type\":\"string\",\"not\":{\"anyOf\":[{\"minLength\":3},{\"const\":\"a\"}]}}",
+     {"\"b\"", "\"ab\"", NULL, "\"abc\"", "\"a\"", NULL}},
+    {"{\"type\":\"integer\",\"not\":{\"oneOf\":[{\"minimum\":3},{\"maximum\":5}]}}",
+     {"3", "4", "5", NULL, "2", "6", NULL}},
+    {"{\"type\":\"integer\",\"not\":{\"if\":{\"minimum\":3},\"then\":{\"maximum\":5},\"else\":{"
+     "\"maximum\":-5}}}",
+     {"6", "0", NULL, "4", "-6", NULL}},
+    {"{\"type\":\"object\",\"not\":{\"dependentRequired\":{\"a\":[\"b\"]}}}",
+     {"{\"a\":1}", NULL, "{}", "{\"a\":1,\"b\":1}", NULL}},
 };
 enum { N_SCHEMAS = sizeof schemas / sizeof *schemas };
 
