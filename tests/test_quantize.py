@@ -272,6 +272,20 @@ def imatrix_refusals(tmp):
     check("no importance is known of 10 tensors (blk.0.attn_k.weight ...)" in err, err)
 
 
+@test
+def unmeasured(tmp):
+    """A type that needs importance says so where it gets none, in one line; others do not."""
+    source, out, path = (os.path.join(tmp, name) for name in ("in.gguf", "out.gguf", "im"))
+    write_model(source, n_layers=2)
+    write_imatrix(path, [("blk.%d.%s.weight" % (i, part), [1.0] * 256) for i in range(2) for part in PRODUCTS])
+    for name, args, n in (("IQ3_XXS", [], 1), ("IQ3_XXS", ["-q"], 0), ("IQ3_XXS", ["--imatrix", path], 0),
+                          ("IQ3_S", [], 0), ("Q2_K", [], 0)):
+        _, err = call("quantize", "--force", *args, source, out, name)
+        warnings = [line for line in err.splitlines() if "warning" in line]
+        same(len(warnings), n, "%s %s: %s" % (name, args, err))
+        check(all("without importance" in w and "--calibrate" in w for w in warnings), err)
+
+
 def floats(data):
     return struct.unpack("<%df" % (len(data) // 4), data)
 

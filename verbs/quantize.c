@@ -366,6 +366,20 @@ static void warn_missing(const Options *o, const Job *job) {
              SHOWN(job->g->tensors[first].name));
 }
 
+// Types of some 3 bits and less lose much without importance: llama.cpp writes none so.
+static void warn_unmeasured(const Options *o, const Job *job, const Mixture *mixture) {
+    int n = 0;
+    for (int i = 0; i < job->g->n_tensors; i++) {
+        const GgufTensor *t = &job->g->tensors[i];
+        Type type = job->types[i];
+        n += type != t->type && (type == TYPE_IQ3_XXS || type == TYPE_IQ2_S) &&
+             layer_of(t->name) >= 0;
+    }
+    if (n && !o->is_quiet)
+        warn("%s without importance costs much accuracy: add --calibrate TEXT, or --imatrix FILE",
+             mixture->name);
+}
+
 static Type *choose_types(const Options *o, const Gguf *g, const Mixture *mixture,
                           bool has_imatrix) {
     Plan plan;
@@ -434,7 +448,10 @@ int verb_quantize(const Options *o) {
     else if (o->imatrix)
         imatrix_read(&job.imatrix, o->imatrix, &g);
     job.types = choose_types(o, &g, mixture, job.imatrix.columns);
-    if (job.imatrix.columns) warn_missing(o, &job);
+    if (job.imatrix.columns)
+        warn_missing(o, &job);
+    else
+        warn_unmeasured(o, &job, mixture);
     job.offsets = xalloc((size_t)g.n_tensors + 1, sizeof *job.offsets);
     job.is_shown = isatty(STDERR_FILENO) && !o->is_quiet;
     size_t n_leaves = make_tensors(&job);
