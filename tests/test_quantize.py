@@ -259,8 +259,9 @@ def imatrix_refusals(tmp):
     for data in b"", b"abc", b"What is this?", struct.pack("<i", -1), struct.pack("<ii", 1, -1):
         fails(data, "no importance matrix")
     whole = older_imatrix(good)
+    first = 4 + 4 + len("blk.0.attn_q.weight") + 8 + 4 * 256
     for n in range(0, whole.index(b"a.txt") - 8, 37):
-        fails(whole[:n], "no importance matrix")
+        fails(whole[:n], "ends within tensor 2" if n >= first else "no importance matrix")
     for n in range(8, len(gguf_imatrix(good)) - 28, 61):
         fails(gguf_imatrix(good)[:n], path)
     refuses(1, "No such file", "quantize", "--imatrix", os.path.join(tmp, "absent"), source, out, "Q4_0")
@@ -317,8 +318,8 @@ def calibrate(tmp):
     embed, norm = floats(tensors["token_embd.weight"][2]), floats(tensors["blk.0.attn_norm.weight"][2])
     bos, = struct.unpack("<I", read_model(source)[0]["tokenizer.ggml.bos_token_id"][1])
     ids = [bos] + [int(i) for i in call("tokenize", "-m", source, "--ids", "-f", told)[0].split()]
-    expected, fed = [0.0] * dim, [bos if i % 512 == 0 else id for i, id in enumerate(ids)]
-    check(len(fed) > 512, "one window only")
+    check(len(ids) > 512 and len(ids) % 512, "whole windows only")
+    expected, fed = [0.0] * dim, [bos if i % 512 == 0 else id for i, id in enumerate(ids[:len(ids) // 512 * 512])]
     for id in fed:
         x = embed[id * dim:(id + 1) * dim]
         scale = 1 / (sum(v * v for v in x) / dim + 1e-5)
@@ -329,6 +330,7 @@ def calibrate(tmp):
     same(floats(sums["blk.0.attn_v.weight.counts"][2]), (float(len(fed)),))
     for path, says in (os.devnull, "found nothing"), (os.path.join(tmp, "absent"), "No such file"):
         refuses(2 if path == os.devnull else 1, says, "quantize", "-q", "--force", "--calibrate", path, source, out, "Q4_0")
+    refuses(2, "found a zero byte at 5 of " + kept, "quantize", "-q", "--force", "--calibrate", kept, source, out, "Q4_0")
 
 
 @test

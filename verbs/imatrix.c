@@ -93,6 +93,9 @@ static void read_gguf(Reader *r) {
 
 // The next n bytes of the older form, or dies.
 static const uint8_t *take(const Reader *r, Str *rest, size_t n) {
+    if (n > rest->len && r->n_known + r->n_foreign)
+        die(EXIT_MODEL, "%s: ends within tensor %d: expected %zu bytes more, found %zu", r->path,
+            r->n_known + r->n_foreign + 1, n, rest->len);
     if (n > rest->len)
         die(EXIT_MODEL, "%s: no importance matrix: neither GGUF nor llama.cpp's older form",
             r->path);
@@ -167,10 +170,12 @@ static void add_squares(const Tensor *w, const float *x, int n) {
 }
 
 // Runs the text through the model, a window after another, each after BOS. Returns their number.
+// What does not fill one is left out, as by llama.cpp, unless it is all: short windows would count
+// BOS too often, which moves some columns as nothing else does.
 static int feed_windows(const Options *o, const Model *m, const Tokenizer *t, const Ids *ids,
                         int n_ctx) {
     Workspace *ws = workspace_new(m, n_ctx, 1);
-    int n_windows = (ids->len + n_ctx - 1) / n_ctx;
+    int n_windows = ids->len < n_ctx ? 1 : ids->len / n_ctx;
     for (int i = 0; i < n_windows; i++) {
         Error err;
         int first = i * n_ctx, n = ids->len - first < n_ctx ? ids->len - first : n_ctx;
@@ -269,6 +274,10 @@ void imatrix_calibrate(Imatrix *m, const Options *o, const char *text, const Ggu
     Options own = *o;
     own.model = g->path;
     if (!file_read(text, &bytes, &err)) die_error(&err);
+    const char *nul = bytes.len ? memchr(bytes.data, 0, bytes.len) : NULL;
+    if (nul)
+        die(EXIT_USAGE, "--calibrate: expected a text, found a zero byte at %zu of %s",
+            (size_t)(nul - bytes.data), text);
     if (o->imatrix && !outfile_open(&out, o->imatrix, o->is_forced ? FILE_FORCE : 0, &err))
         die_error(&err);
     model_load(&own, &model, &t);
@@ -288,7 +297,8 @@ void imatrix_calibrate(Imatrix *m, const Options *o, const char *text, const Ggu
     model_close(&model);
     float **sums = take_sums(m, g, text);
     if (!o->imatrix) return;
-    put_file(&file, g, sums, (float)ids.len, text, n_windows, n_ctx);
+    int n_fed = ids.len < n_ctx ? ids.len : n_windows * n_ctx;
+    put_file(&file, g, sums, (float)n_fed, text, n_windows, n_ctx);
     output_write(out.fd, o->imatrix, file.data, file.len);
     if (!outfile_close(&out, &err)) die_error(&err);
 }
