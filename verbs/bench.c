@@ -272,8 +272,8 @@ static void print_table(const Bench *b, double first_sec) {
     if (prefill) printf("%sprefill %.*f tokens/s", decode ? ", " : "", digits(prefill), prefill);
     printf("\n\n%s kernels, %d threads, first token %.3f s after opening\n", kernel.name,
            b->model.n_threads, first_sec);
-    printf("memory %.1f GB/s, %.3f GB of weights a token; %s peak %.0f GFLOP/s\n\n",
-           b->read_gb, model_decode_gb(&b->model), kernel.peak_unit, b->peak_gflop);
+    printf("memory %.1f GB/s, %.3f GB of weights a token; %s peak %.0f GFLOP/s\n\n", b->read_gb,
+           model_decode_gb(&b->model), kernel.peak_unit, b->peak_gflop);
     printf("%-8s %6s %6s %5s %10s %8s %9s %9s %8s\n", "test", "tokens", "depth", "batch",
            "tokens/s", "GB/s", "GFLOP/s", "of memory", "of peak");
     fwrite(b->table.data, 1, b->table.len, stdout);
