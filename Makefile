@@ -56,12 +56,18 @@ $(BUILD)/kernels/encode.o: ISA := -fno-trapping-math
 $(BUILD)/kernels/avx2.o:   ISA := -mavx2 -mfma -mf16c -mbmi -mbmi2
 AVX512 := -mavx2 -mfma -mf16c -mbmi -mbmi2 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni \
           -mprefer-vector-width=512
-$(BUILD)/kernels/avx512.o: ISA := $(AVX512)
-$(BUILD)/kernels/amx.o:    ISA := $(AVX512) -mavx512bf16 -mavx512vbmi -mamx-tile -mamx-bf16 -mamx-int8
-ifdef EMULATE_AMX # all of the program on an emulated tile unit, for tests (with a BUILD of its own)
-$(BUILD)/kernels/amx.o:    ISA := $(AVX512) -include tests/amx_emulate.h
-$(BUILD)/kernels/kernels.o: ISA := -DEMULATE_AMX
+TILES  := -mavx512bf16 -mavx512vbmi -mamx-tile -mamx-bf16 -mamx-int8
+# All of the program on what this CPU lacks, for tests (with a BUILD of its own): EMULATE=amx on a tile unit (needs
+# AVX-512), EMULATE=avx512 on both (needs AVX2 and SIMDe).
+ifdef EMULATE
+TILES  := -include tests/amx_emulate.h
+$(BUILD)/kernels/kernels.o: ISA := -DEMULATED
 endif
+ifeq ($(EMULATE),avx512) # SIMDe's functions inlined take minutes to compile
+AVX512 := -mavx2 -mfma -mf16c -mbmi -mbmi2 -O1 -Wno-psabi -DSIMDE_NO_INLINE -include tests/avx512_emulate.h
+endif
+$(BUILD)/kernels/avx512.o: ISA := $(AVX512)
+$(BUILD)/kernels/amx.o:    ISA := $(AVX512) $(TILES)
 ifeq ($(SYSTEM),windows) # which hands out no tiles, and has a long of 32 bits that gcc's tile macros cannot take
 $(BUILD)/kernels/amx.o:    ISA := $(AVX512) -include tests/amx_emulate.h
 endif

@@ -41,15 +41,13 @@ static Features cpu_features(void) {
 }
 
 static bool has_avx2(void) { return cpu_features().avx2; }
-static bool has_avx512(void) { return cpu_features().avx512; }
-
-static bool has_amx(void) {
-#if defined(EMULATE_AMX)
-    return cpu_features().avx512;
+#if defined(EMULATED) // see Makefile
+#define has_avx512 has_avx2
+#define has_amx    has_avx2
 #else
-    return cpu_features().amx && os_allows_tiles();
+static bool has_avx512(void) { return cpu_features().avx512; }
+static bool has_amx(void) { return cpu_features().amx && os_allows_tiles(); }
 #endif
-}
 #elif defined(__aarch64__)
 #define has_neon os_has_dotprod
 #endif

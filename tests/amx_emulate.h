@@ -77,6 +77,7 @@ static inline __m512i emulate_permute_bytes(__m512i other, __mmask64 mask, __m51
     return _mm512_loadu_si512(y);
 }
 
+#undef _mm512_mask_permutexvar_epi8
 #undef _tile_loadconfig
 #undef _tile_release
 #undef _tile_zero

@@ -19,7 +19,7 @@ static void on_units(void (*check)(const Kernels *unit)) {
     kernels_init(NULL);
     if (has_unit) check(&kernels_amx);
     if (has_avx512) check(&kernels_amx_emulated);
-    if (!has_avx512) test_skip("the emulation needs AVX-512");
+    if (!has_avx512) test_skip("the emulation needs AVX-512, or EMULATE=avx512");
 }
 
 // out (n, rows + GAP) for tokens [first, first + n), the rows handed out in steps. What encoding
