@@ -245,18 +245,20 @@ INLINE __m256i widen_words(__m256i v, bool is_words) {
     return is_words ? _mm256_madd_epi16(v, _mm256_set1_epi16(1)) : v;
 }
 
-// The sums of four vectors, of each lane: dword i is that of v[i]. They hold pairs of 16 bits that
-// may be added n_words times more, or (0 times) 32 bits.
-INLINE __m256i join_four(const __m256i v[4], int n_words) {
-    __m256i h[2];
-#pragma GCC unroll 2
-    for (int i = 0; i < 2; i++)
-        h[i] = widen_words(add_either(_mm256_unpacklo_epi32(v[2 * i], v[2 * i + 1]),
+// Of n vectors, a multiple of four, the sums of each lane: those of v[0] to v[3] become the dwords
+// of v[0], and so on. They hold pairs of 16 bits that may be added n_words times more, or (0 times)
+// 32 bits.
+INLINE void join_fours(__m256i *v, int n, int n_words) {
+#pragma GCC unroll 4
+    for (int i = 0; i < n / 2; i++)
+        v[i] = widen_words(add_either(_mm256_unpacklo_epi32(v[2 * i], v[2 * i + 1]),
                                       _mm256_unpackhi_epi32(v[2 * i], v[2 * i + 1]), n_words > 0),
                            n_words == 1);
-    return widen_words(add_either(_mm256_unpacklo_epi64(h[0], h[1]),
-                                  _mm256_unpackhi_epi64(h[0], h[1]), n_words > 1),
-                       n_words > 1);
+#pragma GCC unroll 2
+    for (int i = 0; i < n / 4; i++)
+        v[i] = widen_words(add_either(_mm256_unpacklo_epi64(v[2 * i], v[2 * i + 1]),
+                                      _mm256_unpackhi_epi64(v[2 * i], v[2 * i + 1]), n_words > 1),
+                           n_words > 1);
 }
 
 // The products of 8 rows with 32 activations, of types that keep 32 weights in 16 bytes: rows i and
@@ -273,7 +275,8 @@ INLINE __m256i dots_of_nibbles(Rows p, const int8_t *x, int at, Type type) {
                           !is_wide(type));
         __asm__("" : "+x"(v[i])); // else gcc keeps all products to add them at last
     }
-    return join_four(v, is_wide(type) ? 0 : 2);
+    join_fours(v, 4, is_wide(type) ? 0 : 2);
+    return v[0];
 }
 
 // sum + 8 rows of 32 weights from column k on, unpacked or (in place) not, times the activations.
@@ -290,9 +293,9 @@ INLINE __m256 mat_group(__m256 sum, const Weights *w, Rows p, bool is_in_place,
         __m256i q = is_in_place ? integers_of(type, p[i], k) : load_32(w->rows[i] + k);
         v[i] = widen_words(multiply_bytes(q, xk, type), n_words == 0);
     }
-    __m256i a = join_four(v, n_words), b = join_four(v + 4, n_words);
-    __m256i low = _mm256_permute2x128_si256(a, b, 0x20),
-            high = _mm256_permute2x128_si256(a, b, 0x31);
+    join_fours(v, 8, n_words);
+    __m256i low = _mm256_permute2x128_si256(v[0], v[1], 0x20),
+            high = _mm256_permute2x128_si256(v[0], v[1], 0x31);
     if (group == 32) low = _mm256_add_epi32(low, high);
     sum = add_group(sum, low, w, x, k / group, group, !is_wide(type));
     return group == 32 ? sum : add_group(sum, high, w, x, k / group + 1, group, !is_wide(type));
