@@ -291,14 +291,14 @@ def commands():
     out, err = piped(BUILT_IN, ["Once", "/undo", "Two", "/regen", "/edit Three", "/hlep", "/set temp 99x", "/set top-k 5", "/file",
                                  "/set n 4",
                                  "/set tmep 1", "/system x", "/show", "/stats", "/load /nonexistent", "/save " + name,
-                                 "/exit", "never"], "-n", "3")
+                                 "/exit", "never"], "-n", "3", code=2)
     same([m["content"] for m in transcript("commands.jsonl") if m["role"] == "user"], ["Three"])
     for text in ("did you mean /help", 'expected a number from 0 to 100, found "99x"', "did you mean --temp",
                  "top-k 5", "n-predict 4", "system: x", "/nonexistent", "expected a file name"):
         assert text in err, (text, err)
-    out, err = piped(BUILT_IN, ["/load " + name, "/clear", "/undo"], "-n", "3")
+    out, err = piped(BUILT_IN, ["/load " + name, "/clear", "/undo"], "-n", "3", code=2)
     assert "3 messages" in err and "no message" in err, err
-    _, err = piped(BUILT_IN, ["/system x"], "--template", "none")
+    _, err = piped(BUILT_IN, ["/system x"], "--template", "none", code=2)
     assert "chat template" in err, err
     _, err = piped(BUILT_IN, ["/help", "/show", "/stats"], "-q")  # what is asked for is said
     assert "/regen" in err and "top-k" in err and "0 answers" in err, err
@@ -360,6 +360,15 @@ def context_full():
                      "--keep-going", "--session", path("going.jsonl"))
     assert "dropped the oldest" in err and "does not fit" not in err, err
     same(len(said("going.jsonl")), 8)
+
+
+@test
+def status_of_failures():
+    """The first thing that could not be done is the exit status; the talk goes on."""
+    for lines, code in ((["/load /nonexistent", "/hlep", "Once"], 1), (["/hlep", "/load /nonexistent", "Once"], 2),
+                        (["/save /dev/full", "Once"], 1), (["Once", "/undo"], 0)):
+        out, err = piped(BUILT_IN, lines, "-n", "3", code=code)
+        assert out.strip(), (lines, err)
 
 
 @test

@@ -20,7 +20,8 @@
 
 enum { CHUNK = 256 }; // so that a long prefill shows progress
 
-void chat_complain(const Chat *c, const char *fmt, ...) {
+void chat_complain(Chat *c, int code, const char *fmt, ...) {
+    if (!c->code) c->code = code;
     Buffer text = {0}, out = {0};
     va_list ap;
     va_start(ap, fmt);
@@ -156,7 +157,7 @@ static int encode(Chat *c) {
     if (ok)
         stream_update(&c->stream, e->tokenizer, buffer_str(&text), own.data);
     else
-        chat_complain(c, "%s", err.text);
+        chat_complain(c, err.code, "%s", err.text);
     buffer_free(&text);
     buffer_free(&own);
     return ok ? c->stream.ids.len : -1;
@@ -185,10 +186,9 @@ bool chat_fits(Chat *c) {
     if (n > limit * 9 / 10 && c->options.keep_going) n = drop_turns(c);
     const char *larger = c->options.ctx < most ? ", or start with a larger -c" : "";
     if (n > limit)
-        chat_complain(c,
+        chat_complain(c, EXIT_CONTEXT,
                       "this turn does not fit the context: %d tokens, context %d (/clear, /undo, "
-                      "--keep-going%s, the "
-                      "model's is %d)",
+                      "--keep-going%s, the model's is %d)",
                       n, c->options.ctx, larger, most);
     else if (n > limit * 9 / 10)
         note(&c->options, "context: %d of %d positions used (/clear, /undo%s)", n, c->options.ctx,
@@ -256,7 +256,7 @@ void chat_answer(Chat *c) {
     if (has_said || s.finish == FINISH_STOP)
         take_answer(c, &s, &r);
     else if (s.finish == FINISH_ERROR)
-        chat_complain(c, "%s", s.error.text);
+        chat_complain(c, s.error.code, "%s", s.error.text);
     if (s.finish == FINISH_CANCEL)
         note(&c->options,
              has_said ? "(stopped)" : "(stopped before the answer: /regen, /edit or /undo)");
@@ -273,7 +273,6 @@ void chat_take(Chat *c, Message m, bool wants_answer) {
     dialogue_push(d, m);
     if (!chat_fits(c)) { // as if it had not been said
         dialogue_remove(d, d->n - 1, d->n);
-        c->code = EXIT_CONTEXT;
         return;
     }
     chat_follow(c, true);
