@@ -92,7 +92,7 @@ static void encode(void *encoded, const float *x, int n_tokens, int cols, int to
                               ? load_f32((const char *)(x + (size_t)(first + t) * (size_t)cols + k),
                                          cols - k)
                               : _mm512_setzero_si512();
-            transpose(tile, rows, sizeof rows[0], TILE);
+            transpose(tile, 64, rows, sizeof rows[0], TILE, 1);
         }
 }
 
@@ -170,7 +170,7 @@ static void write_strip(float *out, size_t out_stride, const Memory *m, int n_to
         for (int row = 0; row < n_rows; row += TILE) {
             __m512i columns[TILE];
             const float *sums = m->gemm.sums[row / PANEL] + t * PANEL + row % PANEL * TILE;
-            transpose(columns, sums, TILE * sizeof *sums, TILE);
+            transpose(columns, 64, sums, TILE * sizeof *sums, TILE, 1);
             for (int i = 0; i < TILE && t + i < n_tokens; i++)
                 _mm512_mask_storeu_epi32(out + (size_t)i * out_stride + row, first(n_rows - row),
                                          columns[i]);
@@ -270,7 +270,7 @@ static float soften(uint16_t *weights, const float *scores, float max, int n_key
 // 32 rows of K, as A tiles, to the B tiles of 32 columns.
 static void turn(uint16_t *tile, const uint16_t *rows, int n_dim_tiles) {
     for (int t = 0; t < 2 * n_dim_tiles * TILE_LEN; t += TILE_LEN)
-        transpose(tile + t, rows + t, TILE_K * sizeof *rows, TILE);
+        transpose(tile + t, 64, rows + t, TILE_K * sizeof *rows, TILE, 1);
 }
 
 // 32 rows of V, as A tiles, to B tiles `step` apart: pair p of keys becomes row p. The columns stay

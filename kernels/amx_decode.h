@@ -53,7 +53,7 @@ INLINE __m512i to_bf16(__m512 low, __m512 high) { return (__m512i)_mm512_cvtne2p
 
 // By way of a Unit. `one` + u is exact in float32, and so is (`one` + offset) * scale for nearly
 // all types.
-INLINE void decode_units(uint16_t *tile, Type type, const char *row, int n, Unpack unpack) {
+INLINE void decode_units(uint16_t *tile, Type type, const char *row, int n) {
     const TypeInfo *t = type_info(type);
     const int place =
         t->most < 128
@@ -66,7 +66,7 @@ INLINE void decode_units(uint16_t *tile, Type type, const char *row, int n, Unpa
     uint8_t last[MAX_UNIT_BYTES];
     float scale[GROUPS] __attribute__((aligned(64))), base[GROUPS] __attribute__((aligned(64)));
     for (int k = 0; k < n; k += UNIT, row += unit_bytes(type)) {
-        Unit u = unpack(whole_unit(type, (const uint8_t *)row, n - k, last), type);
+        Unit u = unpack(type, whole_unit(type, (const uint8_t *)row, n - k, last));
         __m512 zero = _mm512_mul_ps(u.scale, _mm512_add_ps(one, _mm512_set1_ps((float)t->offset)));
         _mm512_store_ps(scale, u.scale);
         _mm512_store_ps(base, t->has_min ? _mm512_add_ps(zero, u.min) : zero);
@@ -100,8 +100,8 @@ INLINE __m512 f16_spread(uint16_t h) { return _mm512_cvtph_ps(_mm256_set1_epi16(
 // 32 weights whose nibbles are 16 bytes, out of 16 values: the table has them twice, bit 4 may be
 // anything.
 INLINE void look_up_block(uint16_t *tile, const uint8_t *nibbles, __m512 values) {
-    __m256i twice = _mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)nibbles));
-    __m512i index = _mm512_srlv_epi16(_mm512_cvtepu8_epi16(twice), halves(0, 4));
+    __m256i twice = _mm256_broadcastsi128_si256(load_16(nibbles));
+    __m512i index = _mm512_srlv_epi16(_mm512_cvtepu8_epi16(twice), join_words(0, 4));
     _mm512_store_si512(tile, _mm512_permutexvar_epi16(index, to_bf16(values, values)));
 }
 
@@ -120,7 +120,7 @@ INLINE void decode_q4_1(uint16_t *tile, const BlockQ4_1 *b, int n) {
 INLINE void decode_iq4_xs(uint16_t *tile, const BlockIQ4_XS *b, int n, __m512 values) {
     for (int k = 0; k < n; k += UNIT, b++) {
         float scale[GROUPS] __attribute__((aligned(64)));
-        _mm512_store_ps(scale, unpack_iq4_xs(b, TYPE_IQ4_XS).scale);
+        _mm512_store_ps(scale, unpack(TYPE_IQ4_XS, b).scale);
         IN_MEMORY(scale);
 #pragma GCC unroll 8
         for (int g = 0; g < 8; g++, tile += TILE_LEN)
@@ -155,9 +155,8 @@ INLINE void decode_q5_k(uint16_t *tile, const BlockQ5_K *b, const float *scale, 
             to_bf16(_mm512_fmsub_ps(count_from(0), s, m), _mm512_fmsub_ps(count_from(16), s, m));
         __m512i bytes = _mm512_cvtepu8_epi16(load_32(b->qs + 32 * (g / 2)));
         if (g % 2) bytes = _mm512_srli_epi16(bytes, 4);
-        // bits 0 to 3 of the byte, bit 4 (and others) of `fifth`
-        __m512i index = _mm512_ternarylogic_epi32(_mm512_set1_epi16(15), bytes,
-                                                  _mm512_srli_epi16(fifth, (unsigned)g), 0xca);
+        // bit 4 (and others) of `fifth`
+        __m512i index = either(_mm512_set1_epi16(15), bytes, _mm512_srli_epi16(fifth, (unsigned)g));
         _mm512_store_si512(tile, _mm512_permutexvar_epi16(index, table));
     }
 }
@@ -167,7 +166,7 @@ INLINE void decode_q8_0(uint16_t *tile, const BlockQ8_0 *b, int n) {
     for (int k = 0; k < n; k += 32, tile += TILE_LEN, b++) {
         __m512 scale = f16_spread(b->d), w[2];
         for (int half = 0; half < 2; half++) {
-            __m128i q = _mm_loadu_si128((const void *)(b->qs + 16 * half));
+            __m128i q = load_16(b->qs + 16 * half);
             w[half] = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(q)), scale);
         }
         _mm512_store_si512(tile, to_bf16(w[0], w[1]));
@@ -198,9 +197,8 @@ INLINE void decode_floats(uint16_t *tile, const char *row, int n, int bytes, Loa
     if (n > 0) _mm512_store_si512(tile, load(row, n));
 }
 
-INLINE void decode_row(uint16_t *tile, Type type, const char *row, int n, Unpack unpack) {
-    const __m512 iq4 =
-        _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)iq4_values)));
+INLINE void decode_row(uint16_t *tile, Type type, const char *row, int n) {
+    const __m512 iq4 = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(load_16(iq4_values)));
     switch (type) {
     case TYPE_F32: decode_floats(tile, row, n, 4, load_f32); break;
     case TYPE_F16: decode_floats(tile, row, n, 2, load_f16); break;
@@ -210,7 +208,7 @@ INLINE void decode_row(uint16_t *tile, Type type, const char *row, int n, Unpack
     case TYPE_Q4_1: decode_q4_1(tile, (const void *)row, n); break;
     case TYPE_IQ4_NL: decode_q4_0(tile, (const void *)row, n, iq4); break;
     case TYPE_IQ4_XS: decode_iq4_xs(tile, (const void *)row, n, iq4); break;
-    default: decode_units(tile, type, row, n, unpack);
+    default: decode_units(tile, type, row, n);
     }
 }
 
@@ -224,13 +222,12 @@ INLINE const char *row_of(const Piece *p, int r) {
 // will be decoded after it.
 typedef void (*DecodePanel)(uint16_t *panel, const Piece *p, const Piece *next);
 
-INLINE void decode_rows(uint16_t *panel, const Piece *p, const Piece *next, Type type,
-                        Unpack unpack) {
+INLINE void decode_rows(uint16_t *panel, const Piece *p, const Piece *next, Type type) {
     int n_tiles = round_up(p->n_cols, TILE_K) / TILE_K;
     for (int r = 0; r < PANEL; r++) {
         fetch_row(next, r);
         decode_row(panel + (r / TILE * n_tiles) * TILE_LEN + r % TILE * TILE_K, type, row_of(p, r),
-                   p->n_cols, unpack);
+                   p->n_cols);
     }
 }
 
@@ -253,21 +250,17 @@ INLINE void decode_k_rows(uint16_t *panel, const Piece *p, const Piece *next, Ty
         }
 }
 
-#define INTEGER_PANEL(type, name)                                                                  \
-    static void decode_panel_##type(uint16_t *panel, const Piece *p, const Piece *next) {          \
+#define PANEL_OF(type, name)                                                                       \
+    static void decode_panel_##name(uint16_t *panel, const Piece *p, const Piece *next) {          \
         if (TYPE_##type == TYPE_Q4_K || TYPE_##type == TYPE_Q5_K)                                  \
             decode_k_rows(panel, p, next, TYPE_##type);                                            \
         else                                                                                       \
-            decode_rows(panel, p, next, TYPE_##type, unpack_##name);                               \
+            decode_rows(panel, p, next, TYPE_##type);                                              \
     }
-#define FLOAT_PANEL(type, name)                                                                    \
-    static void decode_panel_##type(uint16_t *panel, const Piece *p, const Piece *next) {          \
-        decode_rows(panel, p, next, TYPE_##type, NULL);                                            \
-    }
-EACH_INTEGER_TYPE(INTEGER_PANEL)
-FLOAT_TYPES(FLOAT_PANEL)
+EACH_INTEGER_TYPE(PANEL_OF)
+FLOAT_TYPES(PANEL_OF)
 
-#define PANEL_ENTRY(type, name) [TYPE_##type] = decode_panel_##type,
+#define PANEL_ENTRY(type, name) [TYPE_##type] = decode_panel_##name,
 static const DecodePanel decode_panel[TYPE_COUNT] = {EACH_INTEGER_TYPE(PANEL_ENTRY)
                                                          FLOAT_TYPES(PANEL_ENTRY)};
 

@@ -33,8 +33,7 @@ INLINE void store_tail(float *x, int n, Floats v) { _mm512_mask_storeu_ps(x, fir
 INLINE Floats load_floats(Type type, const void *row, int k, int n) {
     if (type == TYPE_F32) return load_tail((const float *)row + k, n);
     if (type == TYPE_Q8_0)
-        return _mm512_cvtepi32_ps(
-            _mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)((const int8_t *)row + k))));
+        return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(load_16((const int8_t *)row + k)));
     __m256i h = _mm256_maskz_loadu_epi16(first(n), (const uint16_t *)row + k);
     if (type == TYPE_F16) return _mm512_cvtph_ps(h);
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16));
@@ -45,13 +44,7 @@ INLINE void store_f16(uint16_t *p, int n, Floats v) {
 }
 
 INLINE void transpose_block(float *out, int out_step, const float *in, int in_step) {
-    const void *row[16];
-    for (int i = 0; i < 16; i++) row[i] = in + i * in_step;
-    for (int i = 0; i < 16; i += 4) {
-        __m512i r[4];
-        transpose_16(r, row, (size_t)i * 4);
-        for (int d = 0; d < 4; d++) _mm512_storeu_si512(out + (i + d) * out_step, r[d]);
-    }
+    transpose(out, (size_t)out_step * 4, in, (size_t)in_step * 4, 16, 1);
 }
 
 // The scale of int8 values: max |x| / 127, or NaN if one of them is not finite; the inverse is 0
@@ -91,15 +84,6 @@ INLINE float encode_groups(const float *x, int n, int n_groups, int8_t *q, int *
 }
 
 #include "frame_float.h"
-
-INLINE Unit unpack(Type type, const void *p) {
-    switch (type) {
-#define UNPACK(type, name)                                                                         \
-    case TYPE_##type: return unpack_##name(p, TYPE_##type);
-        EACH_INTEGER_TYPE(UNPACK)
-    default: return (Unit){0};
-    }
-}
 
 // A unit has eight sums in float32 for each row and token, one for each 32 columns; each takes its
 // part of unit after unit, and at the end they are added in a tree. Few tokens and many, a row as
@@ -281,17 +265,6 @@ INLINE void encode_blocks(void *encoded, const float *x, int n_tokens, int cols,
     }
 EACH_INTEGER_TYPE(ENCODE)
 
-// The scales (or minima) of 16 rows, one per group.
-INLINE void transpose_groups(float (*out)[16], float (*in)[GROUPS], int group) {
-    const void *row[16];
-    for (int i = 0; i < 16; i++) row[i] = in[i];
-    for (int i = 0; i < GROUPS; i += 4) {
-        __m512i r[4];
-        transpose_16(r, row, (size_t)i * 4);
-        for (int d = 0; d < 4; d += group / 16) _mm512_store_si512(out[(i + d) * 16 / group], r[d]);
-    }
-}
-
 // A unit of 16 rows on its way into a panel. What lies ahead is fetched meanwhile, n_ahead lines
 // with every 32 columns.
 typedef struct {
@@ -303,16 +276,9 @@ typedef struct {
     int n_ahead;
 } PanelUnit;
 
-// The dword at `offset` of each row; the float16 in its halves.
+// The dword at `offset` of each row.
 INLINE __m512i gather(const PanelUnit *u, int offset) {
     return _mm512_i32gather_epi32(u->apart, (const char *)u->p[0] + offset, 1);
-}
-INLINE __m512 low_f16(__m512i v) { return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(v)); }
-INLINE __m512 high_f16(__m512i v) { return low_f16(_mm512_srli_epi32(v, 16)); }
-
-// Bits [from, from + n) of each dword.
-INLINE __m512i bits(__m512i v, int from, int n) {
-    return _mm512_and_si512(_mm512_srli_epi32(v, (unsigned)from), _mm512_set1_epi32((1 << n) - 1));
 }
 
 // Types of 32 begin with d, and perhaps m.
@@ -397,9 +363,7 @@ INLINE void panel_q6_k(const PanelUnit *u) {
             for (int d = 0; d < 4; d++) {
                 __m512i q0 = _mm512_slli_epi16(q[d], c ? 2 : 4),
                         q1 = c ? _mm512_srli_epi16(q[d], 2) : q[d];
-                __m512i a = _mm512_ternarylogic_epi32(low, v[d], q0,
-                                                      0xca); // low bits of v, the others of q0
-                __m512i b = _mm512_ternarylogic_epi32(low, _mm512_srli_epi16(v[d], 4), q1, 0xca);
+                __m512i a = either(low, v[d], q0), b = either(low, _mm512_srli_epi16(v[d], 4), q1);
                 _mm512_store_si512(to + 64 * d, _mm512_and_si512(a, six));
                 _mm512_store_si512(to + 64 * d + 64 * 16, _mm512_and_si512(b, six));
             }
@@ -420,9 +384,9 @@ INLINE void panel_by_row(const PanelUnit *l, Type type) {
         if (f->has_min) _mm512_store_ps(min[i], u.min);
         for (int j = 0; j < 4; j++) _mm512_store_si512(q[i] + 64 * j, u.w[j]);
     }
-    transpose(l->out, q, sizeof q[0], UNIT / 4);
-    transpose_groups(l->scale, scale, f->group);
-    if (f->has_min) transpose_groups(l->min, min, f->group);
+    transpose(l->out, 64, q, sizeof q[0], UNIT / 4, 1);
+    transpose(l->scale, 64, scale, sizeof scale[0], GROUPS, f->group / 16);
+    if (f->has_min) transpose(l->min, 64, min, sizeof min[0], GROUPS, f->group / 16);
 }
 
 INLINE void panel_unit(const PanelUnit *u, Type type) {
