@@ -29,17 +29,21 @@ INLINE __m128i two_u64(uint64_t low, uint64_t high) {
     return _mm_insert_epi64(_mm_cvtsi64_si128((long long)low), (long long)high, 1);
 }
 
+// 16 signed bytes.
+INLINE __m512 bytes_to_floats(const void *p) {
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(load_16(p)));
+}
+
 // 16 bytes of each of 16 rows, transposed: out[d] holds dword d of rows 0 to 15. The four loads of
 // a register cost no shuffle, which leaves 8 of them.
 INLINE void transpose_16(__m512i out[4], const void *const row[16], size_t at) {
-    const char *const *p = (const char *const *)row;
     __m512i r[4]; // r[i]: rows i, 4 + i, 8 + i, 12 + i
 #pragma GCC unroll 4
     for (int i = 0; i < 4; i++) {
-        r[i] = _mm512_broadcast_i32x4(load_16(p[i] + at));
-        r[i] = _mm512_mask_broadcast_i32x4(r[i], 0x00f0, load_16(p[4 + i] + at));
-        r[i] = _mm512_mask_broadcast_i32x4(r[i], 0x0f00, load_16(p[8 + i] + at));
-        r[i] = _mm512_mask_broadcast_i32x4(r[i], 0xf000, load_16(p[12 + i] + at));
+        r[i] = _mm512_broadcast_i32x4(load_16((const char *)row[i] + at));
+        r[i] = _mm512_mask_broadcast_i32x4(r[i], 0x00f0, load_16((const char *)row[4 + i] + at));
+        r[i] = _mm512_mask_broadcast_i32x4(r[i], 0x0f00, load_16((const char *)row[8 + i] + at));
+        r[i] = _mm512_mask_broadcast_i32x4(r[i], 0xf000, load_16((const char *)row[12 + i] + at));
     }
     __m512i a = _mm512_unpacklo_epi32(r[0], r[1]), b = _mm512_unpackhi_epi32(r[0], r[1]);
     __m512i c = _mm512_unpacklo_epi32(r[2], r[3]), d = _mm512_unpackhi_epi32(r[2], r[3]);
@@ -336,14 +340,13 @@ INLINE void k_scales(Unit *u, const uint8_t *block) {
 
 // The same of 16 rows at once: one of 8 groups, 16 rows.
 INLINE void k_scales_16(float (*scale)[16], float (*min)[16], const void *const row[16]) {
-    const __m512i high = _mm512_set1_epi32(0x30);
     __m512i r[4];
     transpose_16(r, row, 0);
     __m512 d[2] = {low_f16(r[0]), high_f16(r[0])};
     for (int i = 0; i < 8; i++) { // four scales, four minima
         __m512i byte = _mm512_srli_epi32(r[1 + i / 4], 8 * (i % 4));
-        __m512i last = _mm512_or_si512(bits(r[3], 8 * (i % 4) + i / 4 * 4, 4),
-                                       _mm512_and_si512(_mm512_srli_epi32(byte, 2), high));
+        __m512i low = bits(r[3], 8 * (i % 4) + i / 4 * 4, 4), high = _mm512_srli_epi32(byte, 2);
+        __m512i last = _mm512_or_si512(low, _mm512_and_si512(high, _mm512_set1_epi32(0x30)));
         float(*to)[16] = i < 4 ? scale + i : min + i - 4;
         _mm512_store_ps(to[0], _mm512_mul_ps(_mm512_cvtepi32_ps(bits(byte, 0, 6)), d[i / 4]));
         _mm512_store_ps(to[4], _mm512_mul_ps(_mm512_cvtepi32_ps(last), d[i / 4]));
