@@ -371,16 +371,16 @@ INLINE void panel_q8_0(const PanelUnit *u) {
 
 // Q6_K: both parts transposed as they lie, then joined.
 INLINE void panel_q6_k(const PanelUnit *u) {
+    const __m512i low = _mm512_set1_epi8(15), six = _mm512_set1_epi8(63);
+    __m512 factor = high_f16(gather(u, offsetof(BlockQ6_K, d) - 2)); // the last of the block
     __m512i s[4];
-    __m512 d = high_f16(gather(u, offsetof(BlockQ6_K, d) - 2)); // the last of the block
     transpose_16(s, u->p, offsetof(BlockQ6_K, scales));
 #pragma GCC unroll 16
     for (int i = 0; i < 16; i++) {
         __m512i one =
             _mm512_srai_epi32(_mm512_slli_epi32(s[i / 4], (unsigned)(24 - 8 * (i % 4))), 24);
-        _mm512_store_ps(u->scale[i], _mm512_mul_ps(_mm512_cvtepi32_ps(one), d));
+        _mm512_store_ps(u->scale[i], _mm512_mul_ps(_mm512_cvtepi32_ps(one), factor));
     }
-    const __m512i low = _mm512_set1_epi8(15), six = _mm512_set1_epi8(63);
     for (int i = 0; i < 4; i++) {
         int from = 64 * (i / 2) + 16 * (i % 2);
         __m512i q[4], v[4];
@@ -420,17 +420,6 @@ INLINE void panel_by_row(const PanelUnit *l, Type type) {
     if (f->has_min) transpose(l->min, 64, min, sizeof min[0], GROUPS, f->group / 16);
 }
 
-INLINE void panel_unit(const PanelUnit *u, Type type) {
-    if (type == TYPE_Q6_K)
-        panel_q6_k(u);
-    else if (type == TYPE_Q8_0)
-        panel_q8_0(u);
-    else if (type_info(type)->nibbles)
-        panel_nibbles(u, type);
-    else
-        panel_by_row(u, type);
-}
-
 // One half of a panel: 16 rows, columns [k, k + nk).
 INLINE void panel_half(Panel *panel, int half, const Tensor *w, int row, int row_end, int k, int nk,
                        Ahead *ahead, int n_ahead, Type type) {
@@ -439,20 +428,26 @@ INLINE void panel_half(Panel *panel, int half, const Tensor *w, int row, int row
     PanelUnit u = {.ahead = ahead, .n_ahead = n_ahead};
     int32_t apart[16];
     for (int i = 0; i < 16; i++) apart[i] = min_int(i, row_end - 1 - row) * (int)w->row_bytes;
-    const char *first_row = (const char *)w->data + (size_t)row * w->row_bytes;
+    const uint8_t *first_row = (const uint8_t *)w->data + (size_t)row * w->row_bytes;
     for (int c = 0; c < nk; c += UNIT) {
         size_t at = (size_t)((k + c) / UNIT) * (size_t)unit_bytes(type);
         bool is_short = type_info(type)->block < UNIT && w->cols - k - c < UNIT;
         for (int i = 0; i < 16; i++) {
-            u.p[i] = whole_unit(type, (const uint8_t *)first_row + at + apart[i], w->cols - k - c,
-                                buffers[i]);
+            u.p[i] = whole_unit(type, first_row + at + apart[i], w->cols - k - c, buffers[i]);
             if (is_short) apart[i] = i * MAX_UNIT_BYTES; // the row's last unit
         }
         u.apart = _mm512_loadu_si512(apart);
         u.out = panel->w[half] + c * 16;
         u.scale = panel->scale[half] + c / group;
         u.min = panel->min[half] + c / group;
-        panel_unit(&u, type);
+        if (type == TYPE_Q6_K)
+            panel_q6_k(&u);
+        else if (type == TYPE_Q8_0)
+            panel_q8_0(&u);
+        else if (type_info(type)->nibbles)
+            panel_nibbles(&u, type);
+        else
+            panel_by_row(&u, type);
     }
 }
 

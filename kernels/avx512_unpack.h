@@ -376,6 +376,7 @@ INLINE __m512i scale_integers(Type type, const uint8_t *p) {
     const uint32_t top = 0x30303030;
     uint64_t low, words;
     uint32_t high;
+    __m512i all;
     __m128i s;
     switch (type) {
     case TYPE_Q2_K:
@@ -392,15 +393,13 @@ INLINE __m512i scale_integers(Type type, const uint8_t *p) {
         return less_32(twice_bytes(
             low | _pdep_u64(load_u16(p + offsetof(BlockIQ4_XS, scales_h)), 0x3030303030303030)));
     case TYPE_IQ2_XXS:
-        return _mm512_srli_epi32(
-            _mm512_shuffle_epi32(_mm512_loadu_si512(p + offsetof(BlockIQ2_XXS, qs)), 0xf5), 28);
+        all = _mm512_loadu_si512(p + offsetof(BlockIQ2_XXS, qs));
+        return _mm512_srli_epi32(_mm512_shuffle_epi32(all, 0xf5), 28);
     case TYPE_IQ2_XS: return nibble_groups(p + offsetof(BlockIQ2_XS, scales));
     case TYPE_IQ2_S: return nibble_groups(p + offsetof(BlockIQ2_S, scales));
     case TYPE_IQ3_XXS:
-        return _mm512_srli_epi32(
-            _mm512_permutexvar_epi32(
-                twice, _mm512_castsi256_si512(load_32(p + offsetof(BlockIQ3_XXS, signs)))),
-            28);
+        all = _mm512_castsi256_si512(load_32(p + offsetof(BlockIQ3_XXS, signs)));
+        return _mm512_srli_epi32(_mm512_permutexvar_epi32(twice, all), 28);
     case TYPE_IQ3_S:
         return twice_bytes(_pdep_u64(load_u32(p + offsetof(BlockIQ3_S, scales)), nibbles));
     case TYPE_IQ1_S:
@@ -451,10 +450,11 @@ INLINE Unit unpack(Type type, const void *blocks) {
         s = _mm512_fmadd_ps(s, _mm512_set1_ps(2 * points_factor(type)),
                             _mm512_set1_ps(points_factor(type)));
     u.scale = _mm512_mul_ps(s, u.scale);
-    if (type == TYPE_Q2_K)
-        u.min = _mm512_mul_ps(
-            _mm512_cvtepi32_ps(_mm512_srli_epi32(_mm512_cvtepu8_epi32(load_16(p)), 4)),
-            f16_to_all(load_u16(p + offsetof(BlockQ2_K, dmin))));
+    if (type == TYPE_Q2_K) {
+        __m512i high = _mm512_srli_epi32(_mm512_cvtepu8_epi32(load_16(p)), 4);
+        uint16_t dmin = load_u16(p + offsetof(BlockQ2_K, dmin));
+        u.min = _mm512_mul_ps(_mm512_cvtepi32_ps(high), f16_to_all(dmin));
+    }
     return u;
 }
 
