@@ -54,7 +54,7 @@ INLINE void transpose_16(__m512i out[4], const void *const row[16], size_t at) {
 }
 
 // out[i / every][j] = in[j][i] of n x 16 32-bit elements, for each i that is a multiple of `every`.
-// Strides are in bytes, that of out a multiple of 64.
+// Strides are in bytes; out and its stride are multiples of 64.
 INLINE void transpose(void *out, size_t out_stride, const void *in, size_t in_stride, int n,
                       int every) {
     const void *row[16];
