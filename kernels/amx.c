@@ -88,11 +88,13 @@ static void encode(void *encoded, const float *x, int n_tokens, int cols, int to
                 (uint16_t *)activations_at(encoded, n_tokens, cols, first, block).tiles +
                 (k - block) * TILE;
             for (int t = 0; t < TILE; t++)
-                rows[t] = first + t < n_tokens
-                              ? load_f32((const char *)(x + (size_t)(first + t) * (size_t)cols + k),
-                                         cols - k)
-                              : _mm512_setzero_si512();
-            transpose(tile, rows, sizeof rows[0], TILE);
+                rows[t] =
+                    first + t < n_tokens
+                        ? load_bf16(TYPE_F32,
+                                    (const char *)(x + (size_t)(first + t) * (size_t)cols + k),
+                                    cols - k)
+                        : _mm512_setzero_si512();
+            transpose(tile, 64, rows, sizeof rows[0], TILE, 1);
         }
 }
 
@@ -170,7 +172,7 @@ static void write_strip(float *out, size_t out_stride, const Memory *m, int n_to
         for (int row = 0; row < n_rows; row += TILE) {
             __m512i columns[TILE];
             const float *sums = m->gemm.sums[row / PANEL] + t * PANEL + row % PANEL * TILE;
-            transpose(columns, sums, TILE * sizeof *sums, TILE);
+            transpose(columns, 64, sums, TILE * sizeof *sums, TILE, 1);
             for (int i = 0; i < TILE && t + i < n_tokens; i++)
                 _mm512_mask_storeu_epi32(out + (size_t)i * out_stride + row, first(n_rows - row),
                                          columns[i]);
@@ -270,7 +272,7 @@ static float soften(uint16_t *weights, const float *scores, float max, int n_key
 // 32 rows of K, as A tiles, to the B tiles of 32 columns.
 static void turn(uint16_t *tile, const uint16_t *rows, int n_dim_tiles) {
     for (int t = 0; t < 2 * n_dim_tiles * TILE_LEN; t += TILE_LEN)
-        transpose(tile + t, rows + t, TILE_K * sizeof *rows, TILE);
+        transpose(tile + t, 64, rows + t, TILE_K * sizeof *rows, TILE, 1);
 }
 
 // 32 rows of V, as A tiles, to B tiles `step` apart: pair p of keys becomes row p. The columns stay
@@ -303,12 +305,7 @@ static void convert_page(Memory *m, const AttendPage *a, int n) {
     int n_dim_tiles = round_up(a->head_dim, TILE_K) / TILE_K,
         n_key_tiles = round_up(n, TILE_K) / TILE_K;
     size_t row_bytes = quant_row_bytes(a->kv_type, (size_t)a->head_dim);
-    Tensor k = {.data = a->k,
-                .type = a->kv_type,
-                .rows = n,
-                .cols = a->head_dim,
-                .row_bytes = row_bytes},
-           v = k;
+    Tensor k = {a->k, a->kv_type, n, a->head_dim, row_bytes, NULL, NULL}, v = k;
     v.data = a->v;
     for (int i = 0; i < n_key_tiles; i++) {
         Piece keys = piece_of(&k, i * PANEL, n, 0, a->head_dim),
@@ -389,13 +386,7 @@ static double peak(int rounds) {
 // BF16 5; the other types as their like.
 enum { FLOATS_FROM = 5, INTEGERS_FROM = 17, BYTES_FROM = 25 };
 
-#define TILES(type, from)                                                                          \
-    [TYPE_##type] = {.min_tokens = from,                                                           \
-                     .row_step = PANEL,                                                            \
-                     .token_step = TILE,                                                           \
-                     .encoded_bytes = encoded_bytes,                                               \
-                     .encode = encode,                                                             \
-                     .rows = rows},
+#define TILES(type, from)       [TYPE_##type] = {from, PANEL, TILE, encoded_bytes, encode, rows, false},
 #define FLOAT_TILES(type, name) TILES(type, FLOATS_FROM)
 #define INTEGER_TILES(type, name)                                                                  \
     TILES(type, TYPE_##type == TYPE_Q6_K || TYPE_##type == TYPE_Q8_0 ? BYTES_FROM : INTEGERS_FROM)

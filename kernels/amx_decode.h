@@ -53,12 +53,10 @@ INLINE __m512i to_bf16(__m512 low, __m512 high) { return (__m512i)_mm512_cvtne2p
 
 // By way of a Unit. `one` + u is exact in float32, and so is (`one` + offset) * scale for nearly
 // all types.
-INLINE void decode_units(uint16_t *tile, Type type, const char *row, int n, Unpack unpack) {
+INLINE void decode_units(uint16_t *tile, Type type, const char *row, int n) {
     const TypeInfo *t = type_info(type);
-    const int place =
-        t->most < 128
-            ? 2
-            : 1; // of the byte: 128 + u are the high, 32768 + u the low bits of the mantissa
+    // Where the byte goes: 128 + u are the high, 32768 + u the low bits of the mantissa.
+    const int place = t->most < 128 ? 2 : 1;
     const __m512 one = _mm512_set1_ps(t->most < 128 ? 128 : 32768);
     const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     const __m512i count = _mm512_slli_epi32(lanes, (unsigned)(8 * place));
@@ -66,7 +64,7 @@ INLINE void decode_units(uint16_t *tile, Type type, const char *row, int n, Unpa
     uint8_t last[MAX_UNIT_BYTES];
     float scale[GROUPS] __attribute__((aligned(64))), base[GROUPS] __attribute__((aligned(64)));
     for (int k = 0; k < n; k += UNIT, row += unit_bytes(type)) {
-        Unit u = unpack(whole_unit(type, (const uint8_t *)row, n - k, last), type);
+        Unit u = unpack(type, whole_unit(type, (const uint8_t *)row, n - k, last));
         __m512 zero = _mm512_mul_ps(u.scale, _mm512_add_ps(one, _mm512_set1_ps((float)t->offset)));
         _mm512_store_ps(scale, u.scale);
         _mm512_store_ps(base, t->has_min ? _mm512_add_ps(zero, u.min) : zero);
@@ -99,28 +97,33 @@ INLINE __m512 f16_spread(uint16_t h) { return _mm512_cvtph_ps(_mm256_set1_epi16(
 
 // 32 weights whose nibbles are 16 bytes, out of 16 values: the table has them twice, bit 4 may be
 // anything.
-INLINE void look_up_block(uint16_t *tile, const uint8_t *nibbles, __m512 values) {
-    __m256i twice = _mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)nibbles));
-    __m512i index = _mm512_srlv_epi16(_mm512_cvtepu8_epi16(twice), halves(0, 4));
+INLINE void look_up_block(uint16_t *tile, const void *nibbles, __m512 values) {
+    __m256i twice = _mm256_broadcastsi128_si256(load_16(nibbles));
+    __m512i index = _mm512_srlv_epi16(_mm512_cvtepu8_epi16(twice), join_words(0, 4));
     _mm512_store_si512(tile, _mm512_permutexvar_epi16(index, to_bf16(values, values)));
 }
 
-// Q4_0 and IQ4_NL.
-INLINE void decode_q4_0(uint16_t *tile, const BlockQ4_0 *b, int n, __m512 values) {
-    for (int k = 0; k < n; k += 32, tile += TILE_LEN, b++)
-        look_up_block(tile, b->qs, _mm512_mul_ps(values, f16_spread(b->d)));
+// Q8_0, Q4_0, Q4_1 and IQ4_NL, whose scales are at hand.
+INLINE void decode_blocks(uint16_t *tile, Type type, const char *b, int n) {
+    const __m512 values =
+        type == TYPE_IQ4_NL ? bytes_to_floats(iq4_values) : count_from(type == TYPE_Q4_0 ? -8 : 0);
+    for (int k = 0; k < n; k += 32, tile += TILE_LEN, b += type_info(type)->bytes) {
+        __m512 d = f16_spread(load_u16(b));
+        if (type == TYPE_Q8_0)
+            _mm512_store_si512(tile, to_bf16(_mm512_mul_ps(bytes_to_floats(b + 2), d),
+                                             _mm512_mul_ps(bytes_to_floats(b + 18), d)));
+        else if (type == TYPE_Q4_1)
+            look_up_block(tile, b + 4, _mm512_fmadd_ps(values, d, f16_spread(load_u16(b + 2))));
+        else
+            look_up_block(tile, b + 2, _mm512_mul_ps(values, d));
+    }
 }
 
-INLINE void decode_q4_1(uint16_t *tile, const BlockQ4_1 *b, int n) {
-    for (int k = 0; k < n; k += 32, tile += TILE_LEN, b++)
-        look_up_block(tile, b->qs,
-                      _mm512_fmadd_ps(count_from(0), f16_spread(b->d), f16_spread(b->m)));
-}
-
-INLINE void decode_iq4_xs(uint16_t *tile, const BlockIQ4_XS *b, int n, __m512 values) {
+INLINE void decode_iq4_xs(uint16_t *tile, const BlockIQ4_XS *b, int n) {
+    const __m512 values = bytes_to_floats(iq4_values);
     for (int k = 0; k < n; k += UNIT, b++) {
         float scale[GROUPS] __attribute__((aligned(64)));
-        _mm512_store_ps(scale, unpack_iq4_xs(b, TYPE_IQ4_XS).scale);
+        _mm512_store_ps(scale, unpack(TYPE_IQ4_XS, b).scale);
         IN_MEMORY(scale);
 #pragma GCC unroll 8
         for (int g = 0; g < 8; g++, tile += TILE_LEN)
@@ -155,62 +158,39 @@ INLINE void decode_q5_k(uint16_t *tile, const BlockQ5_K *b, const float *scale, 
             to_bf16(_mm512_fmsub_ps(count_from(0), s, m), _mm512_fmsub_ps(count_from(16), s, m));
         __m512i bytes = _mm512_cvtepu8_epi16(load_32(b->qs + 32 * (g / 2)));
         if (g % 2) bytes = _mm512_srli_epi16(bytes, 4);
-        // bits 0 to 3 of the byte, bit 4 (and others) of `fifth`
-        __m512i index = _mm512_ternarylogic_epi32(_mm512_set1_epi16(15), bytes,
-                                                  _mm512_srli_epi16(fifth, (unsigned)g), 0xca);
+        // bit 4 (and others) of `fifth`
+        __m512i index = either(_mm512_set1_epi16(15), bytes, _mm512_srli_epi16(fifth, (unsigned)g));
         _mm512_store_si512(tile, _mm512_permutexvar_epi16(index, table));
     }
 }
 
-// Q8_0 has its scales at hand.
-INLINE void decode_q8_0(uint16_t *tile, const BlockQ8_0 *b, int n) {
-    for (int k = 0; k < n; k += 32, tile += TILE_LEN, b++) {
-        __m512 scale = f16_spread(b->d), w[2];
-        for (int half = 0; half < 2; half++) {
-            __m128i q = _mm_loadu_si128((const void *)(b->qs + 16 * half));
-            w[half] = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(q)), scale);
-        }
-        _mm512_store_si512(tile, to_bf16(w[0], w[1]));
-    }
+// 32 floats of a row, round to nearest even; those beyond n are zero.
+INLINE __m512i load_bf16(Type type, const char *x, int n) {
+    const __mmask16 low = first(n), high = first(n - 16);
+    if (type == TYPE_BF16) return _mm512_maskz_loadu_epi16(n < TILE_K ? (1u << n) - 1 : ~0u, x);
+    if (type == TYPE_F32)
+        return to_bf16(_mm512_maskz_loadu_ps(low, x), _mm512_maskz_loadu_ps(high, x + 64));
+    return to_bf16(_mm512_cvtph_ps(_mm256_maskz_loadu_epi16(low, x)),
+                   _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(high, x + 32)));
 }
 
-// 32 floats of a row to bf16, round to nearest even; those beyond n are zero.
-typedef __m512i (*Load)(const char *x, int n);
-
-INLINE __m512i load_f32(const char *x, int n) {
-    return to_bf16(_mm512_maskz_loadu_ps(first(n), x),
-                   _mm512_maskz_loadu_ps(first(n - 16), x + 64));
+INLINE void decode_floats(uint16_t *tile, Type type, const char *row, int n) {
+    for (; n >= TILE_K; n -= TILE_K, tile += TILE_LEN, row += TILE_K * type_info(type)->bytes)
+        _mm512_store_si512(tile, load_bf16(type, row, TILE_K));
+    if (n > 0) _mm512_store_si512(tile, load_bf16(type, row, n));
 }
 
-INLINE __m512i load_f16(const char *x, int n) {
-    __m256i a = _mm256_maskz_loadu_epi16(first(n), x),
-            b = _mm256_maskz_loadu_epi16(first(n - 16), x + 32);
-    return to_bf16(_mm512_cvtph_ps(a), _mm512_cvtph_ps(b));
-}
-
-INLINE __m512i load_bf16(const char *x, int n) {
-    return _mm512_maskz_loadu_epi16(n < TILE_K ? (1u << n) - 1 : ~0u, x);
-}
-
-INLINE void decode_floats(uint16_t *tile, const char *row, int n, int bytes, Load load) {
-    for (; n >= TILE_K; n -= TILE_K, tile += TILE_LEN, row += TILE_K * bytes)
-        _mm512_store_si512(tile, load(row, TILE_K));
-    if (n > 0) _mm512_store_si512(tile, load(row, n));
-}
-
-INLINE void decode_row(uint16_t *tile, Type type, const char *row, int n, Unpack unpack) {
-    const __m512 iq4 =
-        _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)iq4_values)));
+INLINE void decode_row(uint16_t *tile, Type type, const char *row, int n) {
     switch (type) {
-    case TYPE_F32: decode_floats(tile, row, n, 4, load_f32); break;
-    case TYPE_F16: decode_floats(tile, row, n, 2, load_f16); break;
-    case TYPE_BF16: decode_floats(tile, row, n, 2, load_bf16); break;
-    case TYPE_Q8_0: decode_q8_0(tile, (const void *)row, n); break;
-    case TYPE_Q4_0: decode_q4_0(tile, (const void *)row, n, count_from(-8)); break;
-    case TYPE_Q4_1: decode_q4_1(tile, (const void *)row, n); break;
-    case TYPE_IQ4_NL: decode_q4_0(tile, (const void *)row, n, iq4); break;
-    case TYPE_IQ4_XS: decode_iq4_xs(tile, (const void *)row, n, iq4); break;
-    default: decode_units(tile, type, row, n, unpack);
+    case TYPE_F32:
+    case TYPE_F16:
+    case TYPE_BF16: decode_floats(tile, type, row, n); break;
+    case TYPE_Q8_0:
+    case TYPE_Q4_0:
+    case TYPE_Q4_1:
+    case TYPE_IQ4_NL: decode_blocks(tile, type, row, n); break;
+    case TYPE_IQ4_XS: decode_iq4_xs(tile, (const void *)row, n); break;
+    default: decode_units(tile, type, row, n);
     }
 }
 
@@ -224,13 +204,12 @@ INLINE const char *row_of(const Piece *p, int r) {
 // will be decoded after it.
 typedef void (*DecodePanel)(uint16_t *panel, const Piece *p, const Piece *next);
 
-INLINE void decode_rows(uint16_t *panel, const Piece *p, const Piece *next, Type type,
-                        Unpack unpack) {
+INLINE void decode_rows(uint16_t *panel, const Piece *p, const Piece *next, Type type) {
     int n_tiles = round_up(p->n_cols, TILE_K) / TILE_K;
     for (int r = 0; r < PANEL; r++) {
         fetch_row(next, r);
         decode_row(panel + (r / TILE * n_tiles) * TILE_LEN + r % TILE * TILE_K, type, row_of(p, r),
-                   p->n_cols, unpack);
+                   p->n_cols);
     }
 }
 
@@ -253,21 +232,17 @@ INLINE void decode_k_rows(uint16_t *panel, const Piece *p, const Piece *next, Ty
         }
 }
 
-#define INTEGER_PANEL(type, name)                                                                  \
-    static void decode_panel_##type(uint16_t *panel, const Piece *p, const Piece *next) {          \
+#define PANEL_OF(type, name)                                                                       \
+    static void decode_panel_##name(uint16_t *panel, const Piece *p, const Piece *next) {          \
         if (TYPE_##type == TYPE_Q4_K || TYPE_##type == TYPE_Q5_K)                                  \
             decode_k_rows(panel, p, next, TYPE_##type);                                            \
         else                                                                                       \
-            decode_rows(panel, p, next, TYPE_##type, unpack_##name);                               \
+            decode_rows(panel, p, next, TYPE_##type);                                              \
     }
-#define FLOAT_PANEL(type, name)                                                                    \
-    static void decode_panel_##type(uint16_t *panel, const Piece *p, const Piece *next) {          \
-        decode_rows(panel, p, next, TYPE_##type, NULL);                                            \
-    }
-EACH_INTEGER_TYPE(INTEGER_PANEL)
-FLOAT_TYPES(FLOAT_PANEL)
+EACH_INTEGER_TYPE(PANEL_OF)
+FLOAT_TYPES(PANEL_OF)
 
-#define PANEL_ENTRY(type, name) [TYPE_##type] = decode_panel_##type,
+#define PANEL_ENTRY(type, name) [TYPE_##type] = decode_panel_##name,
 static const DecodePanel decode_panel[TYPE_COUNT] = {EACH_INTEGER_TYPE(PANEL_ENTRY)
                                                          FLOAT_TYPES(PANEL_ENTRY)};
 

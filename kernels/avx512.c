@@ -1,9 +1,8 @@
 // AVX-512 (F, BW, DQ, VL, VNNI).
 //
-// Integer types have int8 activations. Decode (mat) reads rows as they lie, by `unpack`: four
-// registers of unsigned bytes u for 256 columns, with a scale and a minimum for each group of 16: w
-// = scale * (u - OFFSET) - min. From a few tokens on (gemm) 32 rows are turned into a panel first.
-// F32, F16 and BF16 have float32 activations.
+// Integer types have int8 activations. Decode (mat) reads rows as they lie, by `unpack`. From a few
+// tokens on (gemm) 32 rows are turned into a panel first. F32, F16 and BF16 have float32
+// activations.
 #include "avx512_unpack.h"
 
 #include <math.h>
@@ -32,9 +31,7 @@ INLINE void store_tail(float *x, int n, Floats v) { _mm512_mask_storeu_ps(x, fir
 
 INLINE Floats load_floats(Type type, const void *row, int k, int n) {
     if (type == TYPE_F32) return load_tail((const float *)row + k, n);
-    if (type == TYPE_Q8_0)
-        return _mm512_cvtepi32_ps(
-            _mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)((const int8_t *)row + k))));
+    if (type == TYPE_Q8_0) return bytes_to_floats((const int8_t *)row + k);
     __m256i h = _mm256_maskz_loadu_epi16(first(n), (const uint16_t *)row + k);
     if (type == TYPE_F16) return _mm512_cvtph_ps(h);
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16));
@@ -45,17 +42,10 @@ INLINE void store_f16(uint16_t *p, int n, Floats v) {
 }
 
 INLINE void transpose_block(float *out, int out_step, const float *in, int in_step) {
-    const void *row[16];
-    for (int i = 0; i < 16; i++) row[i] = in + i * in_step;
-    for (int i = 0; i < 16; i += 4) {
-        __m512i r[4];
-        transpose_16(r, row, (size_t)i * 4);
-        for (int d = 0; d < 4; d++) _mm512_storeu_si512(out + (i + d) * out_step, r[d]);
-    }
+    transpose(out, (size_t)out_step * 4, in, (size_t)in_step * 4, 16, 1);
 }
 
-// The scale of int8 values: max |x| / 127, or NaN if one of them is not finite; the inverse is 0
-// then.
+// The scale of int8 values: max |x| / 127, or NaN (and an inverse of 0) if one is not finite.
 INLINE float encode_scale(int max_bits, float *inverse) {
     float max;
     memcpy(&max, &max_bits, sizeof max);
@@ -91,15 +81,6 @@ INLINE float encode_groups(const float *x, int n, int n_groups, int8_t *q, int *
 }
 
 #include "frame_float.h"
-
-INLINE Unit unpack(Type type, const void *p) {
-    switch (type) {
-#define UNPACK(type, name)                                                                         \
-    case TYPE_##type: return unpack_##name(p, TYPE_##type);
-        EACH_INTEGER_TYPE(UNPACK)
-    default: return (Unit){0};
-    }
-}
 
 // A unit has eight sums in float32 for each row and token, one for each 32 columns; each takes its
 // part of unit after unit, and at the end they are added in a tree. Few tokens and many, a row as
@@ -201,8 +182,8 @@ INLINE float add_sums(__m512 acc, int half) {
 }
 
 // Four rows times NT tokens. Rows far apart give the memory four streams.
-INLINE void mat_tile(float *out, size_t out_stride, const Tensor *w, const Block *x, int n_tokens,
-                     const int *row, int nt, Type type) {
+INLINE void integer_mat_tile(float *out, size_t out_stride, const Tensor *w, const Block *x,
+                             int n_tokens, const int *row, int nt, Type type) {
     const int bytes = unit_bytes(type);
     __m512 acc[2][MAT_TOKENS];
     const uint8_t *p[4];
@@ -229,6 +210,49 @@ INLINE void mat_tile(float *out, size_t out_stride, const Tensor *w, const Block
             out[(size_t)t * out_stride + (size_t)row[i]] = add_sums(acc[i / 2][t], i % 2);
 }
 
+// Four rows times NT tokens in float32. Per 16 weights a load (with conversion 2 to 3 operations)
+// and an FMA per token.
+INLINE void float_mat_tile(float *out, size_t out_stride, const Tensor *w, const float *x,
+                           const int *row, int nt, Type type) {
+    int n = w->cols, bytes = type_info(type)->bytes;
+    __m512 acc[4][2];
+    const char *p[4];
+    for (int i = 0; i < 4; i++) {
+        p[i] = (const char *)w->data + (size_t)row[i] * w->row_bytes;
+        for (int t = 0; t < nt; t++) acc[i][t] = _mm512_setzero_ps();
+    }
+    for (int k = 0; k < n; k += 32) {
+        __m512 x0[2], x1[2];
+        for (int t = 0; t < nt; t++) {
+            x0[t] = load_tail(x + (size_t)t * (size_t)n + k, n - k);
+            x1[t] = load_tail(x + (size_t)t * (size_t)n + k + 16, n - k - 16);
+        }
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++) {
+            for (int a = 0; a < 32 * bytes; a += 64)
+                _mm_prefetch(p[i] + k * bytes + STREAM_AHEAD + a, _MM_HINT_T0);
+            __m512 w0 = load_floats(type, p[i], k, n - k),
+                   w1 = load_floats(type, p[i], k + 16, n - k - 16);
+            for (int t = 0; t < nt; t++) acc[i][t] = _mm512_fmadd_ps(w0, x0[t], acc[i][t]);
+            for (int t = 0; t < nt; t++) acc[i][t] = _mm512_fmadd_ps(w1, x1[t], acc[i][t]);
+        }
+    }
+    for (int i = 0; i < 4; i++)
+        for (int t = 0; t < nt; t++)
+            out[(size_t)t * out_stride + (size_t)row[i]] = _mm512_reduce_add_ps(acc[i][t]);
+}
+
+// Tokens from t on.
+INLINE void mat_tile(float *out, size_t out_stride, const Tensor *w, const void *encoded,
+                     int n_tokens, int t, const int *row, int nt, Type type) {
+    out += (size_t)t * out_stride;
+    if (type_info(type)->group)
+        integer_mat_tile(out, out_stride, w, (const Block *)encoded + t, n_tokens, row, nt, type);
+    else
+        float_mat_tile(out, out_stride, w, (const float *)encoded + (size_t)t * (size_t)w->cols,
+                       row, nt, type);
+}
+
 // The rows are taken from the four quarters of the range.
 INLINE void mat_rows(float *out, size_t out_stride, const Tensor *w, const void *encoded,
                      int n_tokens, int row_begin, int row_end, Type type) {
@@ -236,11 +260,9 @@ INLINE void mat_rows(float *out, size_t out_stride, const Tensor *w, const void 
     for (int r = row_begin; r < row_begin + quarter; r++) {
         int row[4], t = 0;
         for (int i = 0; i < 4; i++) row[i] = min_int(r + i * quarter, row_end - 1);
-        const Block *x = encoded;
         for (; t + 2 <= n_tokens; t += 2)
-            mat_tile(out + (size_t)t * out_stride, out_stride, w, x + t, n_tokens, row, 2, type);
-        if (t < n_tokens)
-            mat_tile(out + (size_t)t * out_stride, out_stride, w, x + t, n_tokens, row, 1, type);
+            mat_tile(out, out_stride, w, encoded, n_tokens, t, row, 2, type);
+        if (t < n_tokens) mat_tile(out, out_stride, w, encoded, n_tokens, t, row, 1, type);
     }
 }
 
@@ -274,24 +296,6 @@ INLINE void encode_blocks(void *encoded, const float *x, int n_tokens, int cols,
     }
 }
 
-#define ENCODE(type, name)                                                                         \
-    static void encode_##name(void *encoded, const float *x, int n_tokens, int cols, int begin,    \
-                              int end) {                                                           \
-        encode_blocks(encoded, x, n_tokens, cols, begin, end, TYPE_##type);                        \
-    }
-EACH_INTEGER_TYPE(ENCODE)
-
-// The scales (or minima) of 16 rows, one per group.
-INLINE void transpose_groups(float (*out)[16], float (*in)[GROUPS], int group) {
-    const void *row[16];
-    for (int i = 0; i < 16; i++) row[i] = in[i];
-    for (int i = 0; i < GROUPS; i += 4) {
-        __m512i r[4];
-        transpose_16(r, row, (size_t)i * 4);
-        for (int d = 0; d < 4; d += group / 16) _mm512_store_si512(out[(i + d) * 16 / group], r[d]);
-    }
-}
-
 // A unit of 16 rows on its way into a panel. What lies ahead is fetched meanwhile, n_ahead lines
 // with every 32 columns.
 typedef struct {
@@ -303,16 +307,9 @@ typedef struct {
     int n_ahead;
 } PanelUnit;
 
-// The dword at `offset` of each row; the float16 in its halves.
+// The dword at `offset` of each row.
 INLINE __m512i gather(const PanelUnit *u, int offset) {
     return _mm512_i32gather_epi32(u->apart, (const char *)u->p[0] + offset, 1);
-}
-INLINE __m512 low_f16(__m512i v) { return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(v)); }
-INLINE __m512 high_f16(__m512i v) { return low_f16(_mm512_srli_epi32(v, 16)); }
-
-// Bits [from, from + n) of each dword.
-INLINE __m512i bits(__m512i v, int from, int n) {
-    return _mm512_and_si512(_mm512_srli_epi32(v, (unsigned)from), _mm512_set1_epi32((1 << n) - 1));
 }
 
 // Types of 32 begin with d, and perhaps m.
@@ -332,8 +329,7 @@ INLINE void panel_iq4_xs_scales(const PanelUnit *u) {
     for (int g = 0; g < UNIT / 32; g++) {
         __m512i s =
             _mm512_or_si512(bits(r[1], 4 * g, 4), _mm512_slli_epi32(bits(r[0], 16 + 2 * g, 2), 4));
-        s = _mm512_sub_epi32(s, _mm512_set1_epi32(32));
-        _mm512_store_ps(u->scale[g], _mm512_mul_ps(_mm512_cvtepi32_ps(s), low_f16(r[0])));
+        _mm512_store_ps(u->scale[g], _mm512_mul_ps(_mm512_cvtepi32_ps(less_32(s)), low_f16(r[0])));
     }
 }
 
@@ -342,6 +338,9 @@ INLINE void panel_nibbles(const PanelUnit *u, Type type) {
     const TypeInfo *f = type_info(type);
     const __m512i low = _mm512_set1_epi8(15);
     const int step = f->block == 32 ? f->bytes : 16, high = type == TYPE_Q4_K ? 32 : 16;
+    if (type == TYPE_Q4_K) k_scales_16(u->scale, u->min, u->p);
+    if (type == TYPE_IQ4_XS) panel_iq4_xs_scales(u);
+    if (f->block == 32) panel_block_scales(u, type);
     for (int c = 0; c < UNIT / 32; c++) {
         __m512i r[4];
         uint8_t *to = u->out + (high == 16 ? 32 * c : 64 * (c / 2) + 16 * (c % 2)) * 16;
@@ -358,6 +357,7 @@ INLINE void panel_nibbles(const PanelUnit *u, Type type) {
 }
 
 INLINE void panel_q8_0(const PanelUnit *u) {
+    panel_block_scales(u, TYPE_Q8_0);
     for (int c = 0; c < UNIT / 16; c++) {
         __m512i r[4];
         if (c % 2) fetch(u->ahead, u->n_ahead);
@@ -369,21 +369,18 @@ INLINE void panel_q8_0(const PanelUnit *u) {
     }
 }
 
-INLINE void panel_q6_k_scales(const PanelUnit *u) {
+// Q6_K: both parts transposed as they lie, then joined.
+INLINE void panel_q6_k(const PanelUnit *u) {
+    const __m512i low = _mm512_set1_epi8(15), six = _mm512_set1_epi8(63);
+    __m512 factor = high_f16(gather(u, offsetof(BlockQ6_K, d) - 2)); // the last of the block
     __m512i s[4];
-    __m512 d = high_f16(gather(u, offsetof(BlockQ6_K, d) - 2)); // the last of the block
     transpose_16(s, u->p, offsetof(BlockQ6_K, scales));
 #pragma GCC unroll 16
     for (int i = 0; i < 16; i++) {
         __m512i one =
             _mm512_srai_epi32(_mm512_slli_epi32(s[i / 4], (unsigned)(24 - 8 * (i % 4))), 24);
-        _mm512_store_ps(u->scale[i], _mm512_mul_ps(_mm512_cvtepi32_ps(one), d));
+        _mm512_store_ps(u->scale[i], _mm512_mul_ps(_mm512_cvtepi32_ps(one), factor));
     }
-}
-
-// Q6_K: both parts transposed as they lie, then joined.
-INLINE void panel_q6_k(const PanelUnit *u) {
-    const __m512i low = _mm512_set1_epi8(15), six = _mm512_set1_epi8(63);
     for (int i = 0; i < 4; i++) {
         int from = 64 * (i / 2) + 16 * (i % 2);
         __m512i q[4], v[4];
@@ -397,9 +394,7 @@ INLINE void panel_q6_k(const PanelUnit *u) {
             for (int d = 0; d < 4; d++) {
                 __m512i q0 = _mm512_slli_epi16(q[d], c ? 2 : 4),
                         q1 = c ? _mm512_srli_epi16(q[d], 2) : q[d];
-                __m512i a = _mm512_ternarylogic_epi32(low, v[d], q0,
-                                                      0xca); // low bits of v, the others of q0
-                __m512i b = _mm512_ternarylogic_epi32(low, _mm512_srli_epi16(v[d], 4), q1, 0xca);
+                __m512i a = either(low, v[d], q0), b = either(low, _mm512_srli_epi16(v[d], 4), q1);
                 _mm512_store_si512(to + 64 * d, _mm512_and_si512(a, six));
                 _mm512_store_si512(to + 64 * d + 64 * 16, _mm512_and_si512(b, six));
             }
@@ -420,28 +415,9 @@ INLINE void panel_by_row(const PanelUnit *l, Type type) {
         if (f->has_min) _mm512_store_ps(min[i], u.min);
         for (int j = 0; j < 4; j++) _mm512_store_si512(q[i] + 64 * j, u.w[j]);
     }
-    transpose(l->out, q, sizeof q[0], UNIT / 4);
-    transpose_groups(l->scale, scale, f->group);
-    if (f->has_min) transpose_groups(l->min, min, f->group);
-}
-
-INLINE void panel_unit(const PanelUnit *u, Type type) {
-    if (type == TYPE_Q4_K)
-        k_scales_16(u->scale, u->min, u->p);
-    else if (type == TYPE_Q6_K)
-        panel_q6_k_scales(u);
-    else if (type == TYPE_IQ4_XS)
-        panel_iq4_xs_scales(u);
-    else if (type == TYPE_Q8_0 || type_info(type)->nibbles)
-        panel_block_scales(u, type);
-    if (type == TYPE_Q6_K)
-        panel_q6_k(u);
-    else if (type == TYPE_Q8_0)
-        panel_q8_0(u);
-    else if (type_info(type)->nibbles)
-        panel_nibbles(u, type);
-    else
-        panel_by_row(u, type);
+    transpose(l->out, 64, q, sizeof q[0], UNIT / 4, 1);
+    transpose(l->scale, 64, scale, sizeof scale[0], GROUPS, f->group / 16);
+    if (f->has_min) transpose(l->min, 64, min, sizeof min[0], GROUPS, f->group / 16);
 }
 
 // One half of a panel: 16 rows, columns [k, k + nk).
@@ -452,20 +428,26 @@ INLINE void panel_half(Panel *panel, int half, const Tensor *w, int row, int row
     PanelUnit u = {.ahead = ahead, .n_ahead = n_ahead};
     int32_t apart[16];
     for (int i = 0; i < 16; i++) apart[i] = min_int(i, row_end - 1 - row) * (int)w->row_bytes;
-    const char *first_row = (const char *)w->data + (size_t)row * w->row_bytes;
+    const uint8_t *first_row = (const uint8_t *)w->data + (size_t)row * w->row_bytes;
     for (int c = 0; c < nk; c += UNIT) {
         size_t at = (size_t)((k + c) / UNIT) * (size_t)unit_bytes(type);
         bool is_short = type_info(type)->block < UNIT && w->cols - k - c < UNIT;
         for (int i = 0; i < 16; i++) {
-            u.p[i] = whole_unit(type, (const uint8_t *)first_row + at + apart[i], w->cols - k - c,
-                                buffers[i]);
+            u.p[i] = whole_unit(type, first_row + at + apart[i], w->cols - k - c, buffers[i]);
             if (is_short) apart[i] = i * MAX_UNIT_BYTES; // the row's last unit
         }
         u.apart = _mm512_loadu_si512(apart);
         u.out = panel->w[half] + c * 16;
         u.scale = panel->scale[half] + c / group;
         u.min = panel->min[half] + c / group;
-        panel_unit(&u, type);
+        if (type == TYPE_Q6_K)
+            panel_q6_k(&u);
+        else if (type == TYPE_Q8_0)
+            panel_q8_0(&u);
+        else if (type_info(type)->nibbles)
+            panel_nibbles(&u, type);
+        else
+            panel_by_row(&u, type);
     }
 }
 
@@ -612,54 +594,11 @@ INLINE void gemm_rows(float *out, size_t out_stride, const Tensor *w, const void
         }
 }
 
-// Four rows times NT tokens in float32. Per 16 weights a load (with conversion 2 to 3 operations)
-// and an FMA per token.
-INLINE void float_mat_tile(float *out, size_t out_stride, const Tensor *w, const float *x,
-                           const int *row, int nt, Type type) {
-    int n = w->cols, bytes = type_info(type)->bytes;
-    __m512 acc[4][2];
-    const char *p[4];
-    for (int i = 0; i < 4; i++) {
-        p[i] = (const char *)w->data + (size_t)row[i] * w->row_bytes;
-        for (int t = 0; t < nt; t++) acc[i][t] = _mm512_setzero_ps();
-    }
-    for (int k = 0; k < n; k += 32) {
-        __m512 x0[2], x1[2];
-        for (int t = 0; t < nt; t++) {
-            x0[t] = load_tail(x + (size_t)t * (size_t)n + k, n - k);
-            x1[t] = load_tail(x + (size_t)t * (size_t)n + k + 16, n - k - 16);
-        }
-#pragma GCC unroll 4
-        for (int i = 0; i < 4; i++) {
-            for (int a = 0; a < 32 * bytes; a += 64)
-                _mm_prefetch(p[i] + k * bytes + STREAM_AHEAD + a, _MM_HINT_T0);
-            __m512 w0 = load_floats(type, p[i], k, n - k),
-                   w1 = load_floats(type, p[i], k + 16, n - k - 16);
-            for (int t = 0; t < nt; t++) acc[i][t] = _mm512_fmadd_ps(w0, x0[t], acc[i][t]);
-            for (int t = 0; t < nt; t++) acc[i][t] = _mm512_fmadd_ps(w1, x1[t], acc[i][t]);
-        }
-    }
-    for (int i = 0; i < 4; i++)
-        for (int t = 0; t < nt; t++)
-            out[(size_t)t * out_stride + (size_t)row[i]] = _mm512_reduce_add_ps(acc[i][t]);
-}
-
-INLINE void float_mat_rows(float *out, size_t out_stride, const Tensor *w, const float *x,
-                           int n_tokens, int row_begin, int row_end, Type type) {
-    int quarter = (row_end - row_begin + 3) / 4;
-    for (int r = row_begin; r < row_begin + quarter; r++) {
-        int row[4], t = 0;
-        for (int i = 0; i < 4; i++) row[i] = min_int(r + i * quarter, row_end - 1);
-        for (; t + 2 <= n_tokens; t += 2)
-            float_mat_tile(out + (size_t)t * out_stride, out_stride, w,
-                           x + (size_t)t * (size_t)w->cols, row, 2, type);
-        if (t < n_tokens)
-            float_mat_tile(out + (size_t)t * out_stride, out_stride, w,
-                           x + (size_t)t * (size_t)w->cols, row, 1, type);
-    }
-}
-
 #define INTEGER_TYPE(type, name)                                                                   \
+    static void encode_##name(void *encoded, const float *x, int n_tokens, int cols, int begin,    \
+                              int end) {                                                           \
+        encode_blocks(encoded, x, n_tokens, cols, begin, end, TYPE_##type);                        \
+    }                                                                                              \
     ROWS(mat_##name, mat_rows, TYPE_##type)                                                        \
     static void panels_##name(float *out, size_t out_stride, const Tensor *w, const void *encoded, \
                               int n_tokens, int row_begin, int row_end, int n_sums) {              \
@@ -668,7 +607,7 @@ INLINE void float_mat_rows(float *out, size_t out_stride, const Tensor *w, const
     ROWS(gemm_##name, panels_##name, SUMS)                                                         \
     ROWS(many_##name, panels_##name, 1)
 #define FLOAT_TYPE(type, name)                                                                     \
-    ROWS(mat_##name, float_mat_rows, TYPE_##type)                                                  \
+    ROWS(mat_##name, mat_rows, TYPE_##type)                                                        \
     ROWS(gemm_##name, float_gemm_rows, TYPE_##type)
 EACH_INTEGER_TYPE(INTEGER_TYPE)
 FLOAT_TYPES(FLOAT_TYPE)
@@ -848,17 +787,16 @@ static double peak(int rounds) {
 enum { MAT_ROWS = 16, GEMM_TOKENS = 3, MANY_TOKENS = 25, FLOAT_GEMM_TOKENS = 12 };
 
 #define FLOAT_MAT(type, name)                                                                      \
-    [TYPE_##type] = {1, MAT_ROWS, 1, float_bytes, float_encode, .rows = mat_##name},
+    [TYPE_##type] = {1, MAT_ROWS, 1, float_bytes, float_encode, mat_##name, false},
 #define FLOAT_GEMM(type, name)                                                                     \
-    [TYPE_##type] = {FLOAT_GEMM_TOKENS, PANEL_ROWS,        1,                                      \
-                     float_gemm_bytes,  float_gemm_encode, .rows = gemm_##name},
+    [TYPE_##type] = {FLOAT_GEMM_TOKENS, PANEL_ROWS,  1,    float_gemm_bytes,                       \
+                     float_gemm_encode, gemm_##name, false},
 #define MAT(type, name)                                                                            \
-    [TYPE_##type] = {1, MAT_ROWS, 1, block_bytes, encode_##name, .rows = mat_##name},
+    [TYPE_##type] = {1, MAT_ROWS, 1, block_bytes, encode_##name, mat_##name, false},
 #define GEMM(type, name)                                                                           \
-    [TYPE_##type] = {GEMM_TOKENS,         PANEL_ROWS,    1, block_bytes, encode_##name,            \
-                     .rows = gemm_##name, .is_mat = true},
+    [TYPE_##type] = {GEMM_TOKENS, PANEL_ROWS, 1, block_bytes, encode_##name, gemm_##name, true},
 #define MANY(type, name)                                                                           \
-    [TYPE_##type] = {MANY_TOKENS, PANEL_ROWS, 1, block_bytes, encode_##name, .rows = many_##name},
+    [TYPE_##type] = {MANY_TOKENS, PANEL_ROWS, 1, block_bytes, encode_##name, many_##name, false},
 
 // clang-format off
 const Kernels kernels_avx512 = {
