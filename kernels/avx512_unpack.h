@@ -156,7 +156,7 @@ INLINE __m512i fours(int grid_at, __m512i index) {
                                        4);
 }
 
-// Negated where `minus` has a bit, plus OFF.
+// Negated where `minus` has a bit, plus the offset.
 INLINE __m512i put_signs(__m512i points, uint64_t minus, Type type) {
     points = _mm512_mask_sub_epi8(points, minus, _mm512_setzero_si512(), points);
     return _mm512_add_epi8(points, _mm512_set1_epi8((char)type_info(type)->offset));
@@ -220,7 +220,7 @@ INLINE __m512i integers_iq3_s(const BlockIQ3_S *b, int j) {
     return put_signs(fours(GRID_IQ3_S_AT, index), load_u64(b->signs + 8 * j), TYPE_IQ3_S);
 }
 
-// Points of IQ1, -1 to 1: eight times that, one less or more for each eight, plus OFF.
+// Points of IQ1, -1 to 1: eight times that, one less or more for each eight, plus the offset.
 INLINE __m512i shift_points(__m256i index, unsigned less) {
     const __m512i table = _mm512_set1_epi16(0x1008), more = _mm512_set1_epi8(9); // 0, of -1, 8, 16
     __m512i points = _mm512_shuffle_epi8(table, eights(GRID_IQ1_AT, index));
