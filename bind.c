@@ -299,6 +299,17 @@ static int kv_type_of(const char *name, int head_dim) {
     return !strcmp(name, "q8_0") && head_dim % 32 == 0 ? TYPE_Q8_0 : -1;
 }
 
+static bool is_one_arithmetic(const Model *m) {
+    bool is_one = ops_is_one_arithmetic(&m->output);
+    for (int i = 0; is_one && i < m->config.n_layers; i++) {
+        const Layer *l = &m->layers[i];
+        const Tensor *const all[] = {&l->wq,     &l->wk,   &l->wv,    &l->wo,
+                                     &l->w_gate, &l->w_up, &l->w_down};
+        for (int j = 0; j < 7; j++) is_one = is_one && ops_is_one_arithmetic(all[j]);
+    }
+    return is_one;
+}
+
 bool model_bind(Model *m, Gguf *file, const ModelOptions *options, Error *err) {
     *m = (Model){.file = *file, .is_invariant = options->is_invariant};
     m->n_threads = options->n_threads > 0 ? options->n_threads : team_default_threads();
@@ -309,6 +320,7 @@ bool model_bind(Model *m, Gguf *file, const ModelOptions *options, Error *err) {
         const Config *c = &m->config;
         int type = kv_type_of(options->kv_type, c->head_dim);
         m->kv = (KvShape){c->n_layers, c->n_kv_heads, c->head_dim, (Type)type};
+        m->is_invariant = m->is_invariant || is_one_arithmetic(m); // nothing has to be given up
         if (type >= 0) return true;
         error_set(err, EXIT_USAGE,
                   "--kv %s: expected f16, f32 or (head dimension a multiple of 32) q8_0",

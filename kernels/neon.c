@@ -73,13 +73,16 @@ INLINE float encode_groups(const float *x, int n, int n_groups, int8_t *q, int *
 
 enum { PANEL_ROWS = 4, TILE_TOKENS = 4, CHUNK_ROWS = 64, TOKEN_BLOCK = 128 };
 
-// Calls TILE(number of tokens, a constant) for all tokens, t being the first of them.
-#define SWEEP(n_tokens, TILE)                                                                      \
+// Does something for all tokens, t being the first of nt, a constant.
+#define SWEEP(n_tokens, ...)                                                                       \
     for (int t = 0; t < (n_tokens); t += (n_tokens)-t >= TILE_TOKENS ? TILE_TOKENS : 1) {          \
-        if ((n_tokens)-t >= TILE_TOKENS)                                                           \
-            TILE(TILE_TOKENS);                                                                     \
-        else                                                                                       \
-            TILE(1);                                                                               \
+        if ((n_tokens)-t >= TILE_TOKENS) {                                                         \
+            enum { nt = TILE_TOKENS };                                                             \
+            __VA_ARGS__;                                                                           \
+        } else {                                                                                   \
+            enum { nt = 1 };                                                                       \
+            __VA_ARGS__;                                                                           \
+        }                                                                                          \
     }
 
 // 256 activations. A short last unit ends in zeros.
@@ -166,9 +169,9 @@ INLINE void mat_tile(float *out, size_t out_stride, const Tensor *w, const Unit 
 
 INLINE void mat_rows(float *out, size_t out_stride, const Tensor *w, const Unit *x, int n_tokens,
                      int row_begin, int row_end, Type type) {
-#define MAT_TILE(nt)                                                                               \
-    mat_tile(out + (size_t)t * out_stride + row, out_stride, w, x + t, n_tokens, row, nt, type)
-    for (int row = row_begin; row < row_end; row++) SWEEP(n_tokens, MAT_TILE)
+    for (int row = row_begin; row < row_end; row++)
+        SWEEP(n_tokens, mat_tile(out + (size_t)t * out_stride + row, out_stride, w, x + t, n_tokens,
+                                 row, nt, type))
 }
 
 // 256 columns of 4 rows: bytes as [k / 4][row][4], scales and minima as [group][row].
@@ -177,33 +180,14 @@ typedef struct {
     float scale[GROUPS][4], min[GROUPS][4];
 } Panel;
 
-#define FOUR_ROWS(TYPE, EACH) ((TYPE){{EACH(0), EACH(1), EACH(2), EACH(3)}})
-
-INLINE void pack_panel(Panel *p, const Tensor *w, int row, int row_end, int k, Type type) {
-    const TypeInfo *f = type_info(type);
-    Block b[PANEL_ROWS];
-    for (int r = 0; r < PANEL_ROWS; r++)
-        unpack_unit(type, w, min_int(row + r, row_end - 1), k, b + r);
-    for (int i = 0; i < UNIT / 16; i++) {
-#define BYTES(r) vreinterpretq_s32_s8(b[r].q[i])
-        vst4q_s32(p->q[4 * i], FOUR_ROWS(int32x4x4_t, BYTES));
-    }
-    for (int g = 0; g < UNIT / f->group; g += 4) {
-#define SCALE(r) b[r].scale[g / 4]
-#define MIN(r)   b[r].min[g / 4]
-        vst4q_f32(p->scale[g], FOUR_ROWS(float32x4x4_t, SCALE));
-        if (f->has_min) vst4q_f32(p->min[g], FOUR_ROWS(float32x4x4_t, MIN));
-    }
-}
-
 // sums (nt, 4) += x times 4 rows of weights. Per group of 32 columns, for 4 rows and a token: 8
 // products by lane, 3 loads and 4 operations to scale them, 5 if there are minima; for all tokens 8
 // loads of weights.
-INLINE void integer_tile(float *sums, const Panel *p, const Unit *x, int nt, int group,
-                         bool has_min) {
+INLINE void integer_tile(float *sums, const Panel *p, const Unit *x, int nt, int n_groups,
+                         int group, bool has_min) {
     float32x4_t sum[TILE_TOKENS];
     for (int t = 0; t < nt; t++) sum[t] = vld1q_f32(sums + 4 * t);
-    for (int g = 0; g < UNIT / group; g++) {
+    for (int g = 0; g < n_groups; g++) {
         float32x4_t scale = vld1q_f32(p->scale[g]), min = vld1q_f32(p->min[g]);
         int32x4_t dot[TILE_TOKENS];
         for (int t = 0; t < nt; t++) dot[t] = vdupq_n_s32(0);
@@ -240,7 +224,7 @@ INLINE void load_8(Type type, const void *p, float32x4_t *v) {
 
 // n values of a float type or of Q8_0 as float32, and zeros up to a multiple of 8.
 INLINE void widen(Type type, const void *row, float *out, int n) {
-    size_t width = type == TYPE_F32 ? 4 : 2;
+    size_t width = (size_t)type_info(type)->bytes;
     float buffer[8] = {0};
     float32x4_t v[2];
     int i = 0;
@@ -253,20 +237,10 @@ INLINE void widen(Type type, const void *row, float *out, int n) {
             load_8(type, (const char *)row + (size_t)i * width, v);
         vst1q_f32(out + i, v[0]), vst1q_f32(out + i + 4, v[1]);
     }
-    if (i == n) return;
+    if (type == TYPE_Q8_0 || i == n) return;
     load_8(type, memcpy(buffer, (const char *)row + (size_t)i * width, (size_t)(n - i) * width), v);
     vst1q_f32(out + i, v[0]), vst1q_f32(out + i + 4, v[1]);
 }
-
-#define WIDEN(type, name)                                                                          \
-    static void widen_##name(const void *row, float *out, int n) {                                 \
-        widen(TYPE_##type, row, out, n);                                                           \
-    }
-#define WIDENER(type, name) [TYPE_##type] = widen_##name,
-FLOAT_TYPES(WIDEN)
-WIDEN(Q8_0, q8_0)
-static void (*const wideners[TYPE_COUNT])(const void *, float *,
-                                          int) = {FLOAT_TYPES(WIDENER) WIDENER(Q8_0, q8_0)};
 
 // sums (nt, sums_stride) += x (nt, UNIT) times 4 rows of nk values, a multiple of 8: per 8 columns
 // of float32 2 nt + 8 loads and 8 nt FMAs into 4 nt sums of four lanes.
@@ -278,9 +252,7 @@ INLINE void float_tile(float *sums, size_t sums_stride, Type type, const void *r
     for (int k = 0; k < nk; k += 8) {
         float32x4_t w[4][2];
         for (int r = 0; r < 4; r++)
-            load_8(type,
-                   (const char *)rows + (size_t)r * row_bytes +
-                       (size_t)k * (type == TYPE_F32 ? 4 : 2),
+            load_8(type, (const char *)rows + (size_t)r * row_bytes + k * type_info(type)->bytes,
                    w[r]);
         for (int h = 0; h < 2; h++)
             for (int t = 0; t < nt; t++) {
@@ -294,13 +266,6 @@ INLINE void float_tile(float *sums, size_t sums_stride, Type type, const void *r
                   vaddq_f32(vld1q_f32(sums + (size_t)t * sums_stride), sum));
     }
 }
-
-static void float_sweep(float *sums, size_t sums_stride, float (*rows)[UNIT], const float *x,
-                        int n_tokens, int nk){
-#define FLOAT_TILE(nt)                                                                             \
-    float_tile(sums + (size_t)t * sums_stride, sums_stride, TYPE_F32, rows, sizeof *rows,          \
-               x + t * UNIT, nk, nt)
-    SWEEP(n_tokens, FLOAT_TILE)}
 
 // sums (n_tokens, 4) += x times 4 rows of float types, widened once for all tokens; for one token
 // they are read as they lie, in the same order.
@@ -316,17 +281,31 @@ INLINE void float_rows(float *sums, const Tensor *w, const float *x, int n_token
     float rows[PANEL_ROWS][UNIT];
     if (n < UNIT) memset(rows, 0, sizeof rows);
     for (int r = 0; r < PANEL_ROWS; r++)
-        wideners[type](p + (size_t)min_int(r, row_end - 1 - row) * w->row_bytes, rows[r], n);
-    float_sweep(sums, 4, rows, x, n_tokens, UNIT);
+        widen(type, p + (size_t)min_int(r, row_end - 1 - row) * w->row_bytes, rows[r], n);
+    SWEEP(n_tokens,
+          float_tile(sums + 4 * t, 4, TYPE_F32, rows, sizeof *rows, x + t * UNIT, UNIT, nt))
 }
 
+#define FOUR_ROWS(TYPE, EACH) ((TYPE){{EACH(0), EACH(1), EACH(2), EACH(3)}})
+
+// The same for integer types, by a panel.
 INLINE void integer_rows(float *sums, const Tensor *w, const Unit *x, int n_tokens, int row,
                          int row_end, int k, Type type) {
-    Panel panel;
-    pack_panel(&panel, w, row, row_end, k, type);
-#define INTEGER_TILE(nt)                                                                           \
-    integer_tile(sums + 4 * t, &panel, x + t, nt, type_info(type)->group, type_info(type)->has_min)
-    SWEEP(n_tokens, INTEGER_TILE)
+    const TypeInfo *f = type_info(type);
+    int n_groups = min_int(UNIT, w->cols - k) / f->group;
+    Block b[PANEL_ROWS];
+    Panel p;
+    for (int r = 0; r < PANEL_ROWS; r++)
+        unpack_unit(type, w, min_int(row + r, row_end - 1), k, b + r);
+#define BYTES(r) vreinterpretq_s32_s8(b[r].q[i])
+    for (int i = 0; i < UNIT / 16; i++) vst4q_s32(p.q[4 * i], FOUR_ROWS(int32x4x4_t, BYTES));
+    for (int g = 0; g < UNIT / f->group; g += 4) {
+#define SCALE(r) b[r].scale[g / 4]
+#define MIN(r)   b[r].min[g / 4]
+        vst4q_f32(p.scale[g], FOUR_ROWS(float32x4x4_t, SCALE));
+        if (f->has_min) vst4q_f32(p.min[g], FOUR_ROWS(float32x4x4_t, MIN));
+    }
+    SWEEP(n_tokens, integer_tile(sums + 4 * t, &p, x + t, nt, n_groups, f->group, f->has_min))
 }
 
 // 64 rows times 128 tokens at a time: panels of 4 rows (1.5 to 4 KiB) and the activations of 256
@@ -387,43 +366,76 @@ INLINE void value_tile(float *acc, const float *p, const float *rows, int nk, in
         for (int i = 0; i < 4; i++) vst1q_f32(acc + t * UNIT + 4 * i, sum[t][i]);
 }
 
-// Keys, then values, in tiles of 16 rows converted to float32 once for all queries. While the
-// scores are computed V is fetched, and then the K of the next page.
-static void attend(const AttendPage *a) {
+// Keys, then values, in tiles of 16 rows converted to float32 once for all queries. Keys of Q8_0
+// stay integers, in panels that meet queries encoded twice, as activations are: what the first
+// leaves is off by 2^-15.9 of the largest of 32 at most. Per key of 128 columns and 4 queries 64
+// products of 16 bytes and 440 instructions in all with soften, 668 in float32. While the scores
+// are computed V is fetched, and then the K of the next page.
+INLINE void attend_over(const AttendPage *a, Type type) {
     enum { KEYS = 16 };
     struct {
         float scores[ATTEND_MAX_QUERIES][KV_PAGE], rows[KEYS][UNIT];
-        float x[ATTEND_MAX_QUERIES]
-               [UNIT]; // queries, with zeros behind them; then what becomes of them
+        float x[ATTEND_MAX_QUERIES][UNIT]; // queries, zeros behind them; then what becomes of them
+        Unit units[2 * ATTEND_MAX_QUERIES];
+        float sums[2 * ATTEND_MAX_QUERIES][PANEL_ROWS];
     } *m = team_scratch();
+    _Static_assert(sizeof *m <= KERNEL_SCRATCH, "fits");
     float(*scores)[KV_PAGE] = m->scores, (*rows)[UNIT] = m->rows, (*x)[UNIT] = m->x;
     int n_all = most_keys(a), n_q = a->n_q, dim = a->head_dim;
-    size_t row_bytes = quant_row_bytes(a->kv_type, (size_t)dim),
-           x_bytes = (size_t)dim * sizeof(float);
+    const Tensor keys = {
+        .data = a->k, .row_bytes = quant_row_bytes(type, (size_t)dim), .cols = dim};
+    size_t x_bytes = (size_t)dim * sizeof(float);
     memset(scores, 0, (size_t)n_q * sizeof *scores);
     memset(x, 0, (size_t)n_q * sizeof *x);
     if (dim % 16) memset(rows, 0, sizeof m->rows);
     for (int i = 0; i < n_q; i++) memcpy(x[i], a->q + i * dim, x_bytes);
+    if (type == TYPE_Q8_0) {
+        encode_32(m->units, a->q, n_q, dim, 0, n_q);
+        for (int i = 0; i < n_q * dim; i++) {
+            const Unit *u = &m->units[i / dim];
+            x[0][i] = a->q[i] - u->scale[i % dim / 32] * u->q[i % dim];
+        }
+        encode_32(m->units + n_q, x[0], n_q, dim, 0, n_q);
+    }
     for (int is_v = 0; is_v < 2; is_v++) {
-        Ahead ahead = ahead_of(is_v ? a->next_k : a->v, (size_t)n_all * row_bytes, 2);
+        Ahead ahead = ahead_of(is_v ? a->next_k : a->v, (size_t)n_all * keys.row_bytes, 2);
         for (int key = 0; key < n_all; key += KEYS) {
             for (int i = 0; i < KEYS; i++) {
                 const char *p = (const char *)(is_v ? a->v : a->k) +
-                                (size_t)min_int(key + i, n_all - 1) * row_bytes;
-                fetch(&ahead, (int)row_bytes / 64 + 1);
-                wideners[a->kv_type](p, rows[i], dim);
+                                (size_t)min_int(key + i, n_all - 1) * keys.row_bytes;
+                fetch(&ahead, (int)keys.row_bytes / 64 + 1);
+                if (is_v || type != TYPE_Q8_0) widen(type, p, rows[i], dim);
             }
-            for (int i = 0; !is_v && i < KEYS; i += 4)
-                float_sweep(scores[0] + key + i, KV_PAGE, rows + i, x[0], n_q, (dim + 7) / 8 * 8);
-#define VALUE_TILE(nt)                                                                             \
-    value_tile(x[t] + d, scores[t] + key, rows[0] + d, min_int(KEYS, n_all - key), nt)
-            for (int d = 0; is_v && d < dim; d += 16) SWEEP(n_q, VALUE_TILE)
+            for (int i = key; !is_v && i < key + KEYS; i += PANEL_ROWS) {
+                if (type == TYPE_Q8_0) {
+                    memset(m->sums, 0, (size_t)(2 * n_q) * sizeof *m->sums);
+                    integer_rows(m->sums[0], &keys, m->units, 2 * n_q, i, n_all, 0, TYPE_Q8_0);
+                    for (int t = 0; t < n_q; t++)
+                        vst1q_f32(scores[t] + i,
+                                  vaddq_f32(vld1q_f32(m->sums[t]), vld1q_f32(m->sums[n_q + t])));
+                } else {
+                    SWEEP(n_q, float_tile(scores[t] + i, KV_PAGE, TYPE_F32, rows + i - key,
+                                          sizeof *rows, x[t], (dim + 7) / 8 * 8, nt))
+                }
+            }
+            for (int d = 0; is_v && d < dim; d += 16)
+                SWEEP(n_q, value_tile(x[t] + d, scores[t] + key, rows[0] + d,
+                                      min_int(KEYS, n_all - key), nt))
         }
         for (int i = 0; !is_v && i < n_q; i++)
             soften(scores[i], a->n_keys[i], n_all, a->max + i, a->sum + i);
         if (!is_v) memset(x, 0, (size_t)n_q * sizeof *x);
     }
     for (int i = 0; i < n_q; i++) memcpy(a->acc + i * dim, x[i], x_bytes);
+}
+
+static void attend(const AttendPage *a) {
+    if (a->kv_type == TYPE_F16)
+        attend_over(a, TYPE_F16);
+    else if (a->kv_type == TYPE_Q8_0)
+        attend_over(a, TYPE_Q8_0);
+    else
+        attend_over(a, TYPE_F32);
 }
 
 // Panels pay from so many tokens on: a guess from AVX-512, not measured on hardware.

@@ -138,6 +138,15 @@ static const MatKernel *pick_kernel(const Tensor *w, int n) {
     return is_for(gemm, gemm->is_mat ? n : like) ? gemm : &kernel.mat[w->type];
 }
 
+bool ops_is_one_arithmetic(const Tensor *w) {
+    const MatKernel *gemm = &kernel.gemm[w->type];
+    if (kernel.attend_many || kernel.tiles[w->type].rows || (gemm->rows && !gemm->is_mat))
+        return false;
+    for (const LowRank *l = w->added; l; l = l->next)
+        if (!ops_is_one_arithmetic(&l->a)) return false;
+    return true;
+}
+
 // The largest that any kernel for up to n tokens needs for `at_once` of them.
 static size_t encoded_bytes(const Tensor *w, int n, int at_once) {
     const MatKernel *kernels[] = {&kernel.mat[w->type], &kernel.gemm[w->type],

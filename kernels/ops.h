@@ -12,6 +12,9 @@
 // Not to be changed inside a job.
 extern bool ops_is_invariant;
 
+// Whether products of w, and attention, have the same bits for any number of tokens anyway.
+bool ops_is_one_arithmetic(const Tensor *w);
+
 // Kernels are chosen as if there were so many tokens (0: as many as there are); 1 is decode's
 // arithmetic. Each thread of a job sets its own, all the same.
 extern _Thread_local int ops_like;

@@ -110,7 +110,7 @@ static void same_bits(void) {
         for (int invariant = 0; invariant < 2; invariant++) {
             open_small(shapes[k], (ModelOptions){.n_threads = 2, .is_invariant = invariant});
             for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-                int pages = invariant ? (cases[i].n - 1) / KV_PAGE : cases[i].whole;
+                int pages = model.is_invariant ? (cases[i].n - 1) / KV_PAGE : cases[i].whole;
                 remove_files();
                 compare(cases[i].n, cases[i].chunk, pages * KV_PAGE);
             }

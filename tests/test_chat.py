@@ -298,6 +298,12 @@ def commands():
         assert text in err, (text, err)
     out, err = piped(BUILT_IN, ["/load " + name, "/clear", "/undo"], "-n", "3", code=2)
     assert "3 messages" in err and "no message" in err, err
+    out, err = piped(BUILT_IN, ["/regen", "/edit Once", "/set temp", "/file " + path("absent"), "/save " + path("absent/x")],
+                     code=2)
+    same(out, "")
+    for text in ("there is no message to answer", "there is no message to go back to", "expected OPTION VALUE",
+                 "absent: No such file", "absent/x: No such file"):
+        assert text in err, (text, err)
     _, err = piped(BUILT_IN, ["/system x"], "--template", "none", code=2)
     assert "chat template" in err, err
     _, err = piped(BUILT_IN, ["/help", "/show", "/stats"], "-q")  # what is asked for is said

@@ -367,6 +367,9 @@ static void check_attend(Type type, int dim, int n_q, int most_keys) {
         for (int j = 0; j < most_keys; j++)
             quant_decode(type, kv[s].data + (size_t)j * row_bytes, values[s][j], (size_t)dim);
     }
+    // Rungs that take keys of Q8_0 as integers round the queries to 16 bits (worst found 3.4e-9).
+    bool is_rounded =
+        type == TYPE_Q8_0 && strcmp(kernel.name, "scalar") && strcmp(kernel.name, "avx2");
     acc[n_q * dim] = 77;
     AttendPage page = {q, kv[0].data, kv[1].data, NULL, n_keys, type, n_q, dim, max, sum, acc};
     kernel.attend(&page);
@@ -387,10 +390,10 @@ static void check_attend(Type type, int dim, int n_q, int most_keys) {
         }
         const char *name = type_info(type)->name;
         double error = n_keys[i] ? test_nmse(alone, expected, (size_t)dim) : 0;
-        CHECK(error < (type == TYPE_Q8_0 ? 5e-9 : 1e-10),
+        CHECK(error < (is_rounded ? 5e-9 : 1e-10),
               "%s attend %s dim %d query %d of %d, %d keys: error %.2e", kernel.name, name, dim, i,
               n_q, n_keys[i], error);
-        CHECK(n_keys[i] ? fabs(max[i] - top) < (type == TYPE_Q8_0 ? 1e-3 : 1e-4)
+        CHECK(n_keys[i] ? fabs(max[i] - top) < (is_rounded ? 1e-3 : 1e-4)
                         : isinf(max[i]) && sum[i] == 0,
               "%s: max %g", kernel.name, (double)max[i]);
         AttendPage one = {q + i * dim, kv[0].data, kv[1].data, NULL,       n_keys + i, type,

@@ -260,6 +260,9 @@ static void print_summary(const Batch *b) {
             (unsigned long long)b->n_prompt, (unsigned long long)b->n_shared,
             (unsigned long long)b->n_generated);
     if (g->n_decode) fprintf(stderr, " %.1f tok/s", (double)g->n_decode / g->decode_sec);
+    if (g->n_guessed && b->options->is_verbose)
+        fprintf(stderr, " | guessed %llu of %llu tok", (unsigned long long)g->n_right,
+                (unsigned long long)g->n_guessed);
     fprintf(stderr, " | %.1f s | seed %lld\n", now_sec() - b->start,
             (long long)b->options->sample.seed);
 }
