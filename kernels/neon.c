@@ -390,12 +390,13 @@ INLINE void attend_over(const AttendPage *a, Type type) {
     if (dim % 16) memset(rows, 0, sizeof m->rows);
     for (int i = 0; i < n_q; i++) memcpy(x[i], a->q + i * dim, x_bytes);
     if (type == TYPE_Q8_0) {
+        float *rest = x[0];
         encode_32(m->units, a->q, n_q, dim, 0, n_q);
         for (int i = 0; i < n_q * dim; i++) {
             const Unit *u = &m->units[i / dim];
-            x[0][i] = a->q[i] - u->scale[i % dim / 32] * u->q[i % dim];
+            rest[i] = a->q[i] - u->scale[i % dim / 32] * u->q[i % dim];
         }
-        encode_32(m->units + n_q, x[0], n_q, dim, 0, n_q);
+        encode_32(m->units + n_q, rest, n_q, dim, 0, n_q);
     }
     for (int is_v = 0; is_v < 2; is_v++) {
         Ahead ahead = ahead_of(is_v ? a->next_k : a->v, (size_t)n_all * keys.row_bytes, 2);
