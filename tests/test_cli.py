@@ -13,7 +13,7 @@ import subprocess
 import tempfile
 import time
 
-from cli import PROGRAM, ROOT, Skip, call, check, main, refuses, test
+from cli import PROGRAM, ROOT, Skip, call, check, main, refuses, same, test
 
 ASAN = os.path.join(ROOT, "build-asan", "llama31")
 WORK = tempfile.TemporaryDirectory(prefix="llama31-cli-")
@@ -264,6 +264,20 @@ def seeds():
         r = run("run", "-m", GOOD, "--raw", "-n", "20", "--temp", "1", "The", *given)
         seed = r.err.decode().split("seed ")[1].split()[0]
         check(sample("-s", seed) == r.out, given, "the printed seed gives another text")
+
+
+@test
+def several_answers(cli):
+    """-N answers are those of its seed and of the next ones."""
+    args = ["--deterministic", "-q", "-n", 40, "--temp", 1, "Once upon a time"]
+    alone = [cli.run("run", "--seed", 5 + i, *args)[0].rstrip(b"\n") for i in range(3)]
+    check(len(set(alone)) == 3, alone)
+    same(cli.run("run", "-N", 3, "--seed", 5, *args)[0], b"".join(text + b"\n" for text in alone))
+    choices = json.loads(cli.run("run", "-N", 3, "--seed", 5, "--json", *args)[0])["choices"]
+    same([c["text"].encode() for c in choices], alone)
+    same([c["seed"] for c in choices], [5, 6, 7])
+    err = cli.run("run", "-N", 2, "--seed", 5, *args[:1], *args[2:])[1]
+    check("answer 2, seed 6:" in err, err)
 
 
 @test
