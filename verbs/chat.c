@@ -20,8 +20,7 @@
 
 enum { CHUNK = 256 }; // so that a long prefill shows progress
 
-void chat_complain(Chat *c, int code, const char *fmt, ...) {
-    if (!c->code) c->code = code;
+void chat_complain(const Chat *c, const char *fmt, ...) {
     Buffer text = {0}, out = {0};
     va_list ap;
     va_start(ap, fmt);
@@ -144,6 +143,12 @@ static void report(Chat *c, const Sequence *s, const Reply *r) {
     g->prefill_sec = g->decode_sec = 0;
 }
 
+// A turn that could not be taken or answered; the first is the exit status.
+static void turn_failed(Chat *c, int code, const char *why) {
+    chat_complain(c, "%s", why);
+    if (!c->code) c->code = code;
+}
+
 // Renders the dialogue and what opens an answer; its tokens, or -1, with a complaint, where the
 // template refuses.
 static int encode(Chat *c) {
@@ -157,7 +162,7 @@ static int encode(Chat *c) {
     if (ok)
         stream_update(&c->stream, e->tokenizer, buffer_str(&text), own.data);
     else
-        chat_complain(c, err.code, "%s", err.text);
+        turn_failed(c, err.code, err.text);
     buffer_free(&text);
     buffer_free(&own);
     return ok ? c->stream.ids.len : -1;
@@ -186,7 +191,7 @@ bool chat_fits(Chat *c) {
     if (n > limit * 9 / 10 && c->options.keep_going) n = drop_turns(c);
     const char *larger = c->options.ctx < most ? ", or start with a larger -c" : "";
     if (n > limit)
-        chat_complain(c, EXIT_CONTEXT,
+        chat_complain(c,
                       "this turn does not fit the context: %d tokens, context %d (/clear, /undo, "
                       "--keep-going%s, the model's is %d)",
                       n, c->options.ctx, larger, most);
@@ -256,7 +261,7 @@ void chat_answer(Chat *c) {
     if (has_said || s.finish == FINISH_STOP)
         take_answer(c, &s, &r);
     else if (s.finish == FINISH_ERROR)
-        chat_complain(c, s.error.code, "%s", s.error.text);
+        turn_failed(c, s.error.code, s.error.text);
     if (s.finish == FINISH_CANCEL)
         note(&c->options,
              has_said ? "(stopped)" : "(stopped before the answer: /regen, /edit or /undo)");
@@ -273,6 +278,7 @@ void chat_take(Chat *c, Message m, bool wants_answer) {
     dialogue_push(d, m);
     if (!chat_fits(c)) { // as if it had not been said
         dialogue_remove(d, d->n - 1, d->n);
+        if (!c->code) c->code = EXIT_CONTEXT;
         return;
     }
     chat_follow(c, true);

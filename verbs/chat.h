@@ -27,9 +27,8 @@ typedef struct {
     double prefill_sec, decode_sec;
 } Chat;
 
-// Something that could not be done: the exit status of piped input, if it is the first. In --json a
-// driver waits for a line of output.
-void chat_complain(Chat *c, int code, const char *fmt, ...) PRINTF_LIKE(3, 4);
+// Something that could not be done. In --json a driver waits for a line of output.
+void chat_complain(const Chat *c, const char *fmt, ...) PRINTF_LIKE(2, 3);
 // The session file follows the dialogue: by one message more, or whole after any other change and
 // after a failure.
 void chat_follow(Chat *c, bool is_appended);

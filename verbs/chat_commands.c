@@ -22,14 +22,13 @@ static void command_set(Chat *c, const char *text) {
     int n = sscanf(text, " %39s %39s", name, value);
     if (n < 1) show_settings(c);
     if (n == 1)
-        chat_complain(c, EXIT_USAGE,
-                      "/set: expected OPTION VALUE, as in /set temp 0.7; /set alone lists them");
+        chat_complain(c, "/set: expected OPTION VALUE, as in /set temp 0.7; /set alone lists them");
     if (n < 2) return;
     const char *bare = name + strspn(name, "-");
     snprintf(option, sizeof option, "%s%s", bare[0] && bare[1] ? "--" : "-", bare);
     const Option *found = option_find(&c->options, 'S', option, &err);
     if (!found || !option_set(&c->options, found, option, value, &err))
-        chat_complain(c, err.code, "/set: %s", err.text);
+        chat_complain(c, "/set: %s", err.text);
     else if (!strcmp(option, "--seed") || !strcmp(option, "-s"))
         c->n_answers = 0;
 }
@@ -56,8 +55,8 @@ static void command_stats(Chat *c, const char *text) {
 }
 
 // Whether a command was given a file's name; says so if not.
-static bool has_name(Chat *c, const char *path) {
-    if (!*path) chat_complain(c, EXIT_USAGE, "expected a file name");
+static bool has_name(const Chat *c, const char *path) {
+    if (!*path) chat_complain(c, "expected a file name");
     return *path;
 }
 
@@ -70,7 +69,7 @@ static void command_file(Chat *c, const char *path) {
     if (before) buffer_puts(&c->attached, "\n\n");
     if (!file_read(path, &c->attached, &err)) {
         c->attached.len = before;
-        chat_complain(c, err.code, "%s", err.text);
+        chat_complain(c, "%s", err.text);
         return;
     }
     tokenizer_encode(c->engine.tokenizer, c->attached.data, c->attached.len, &ids);
@@ -87,7 +86,7 @@ static void command_load(Chat *c, const char *path) {
     if (!has_name(c, path)) return;
     if (!transcript_read(d, path, &n_torn, &err)) {
         dialogue_remove(d, n_old, d->n);
-        chat_complain(c, err.code, "%s", err.text);
+        chat_complain(c, "%s", err.text);
         return;
     }
     dialogue_remove(d, 0, n_old);
@@ -125,7 +124,7 @@ static void command_save(Chat *c, const char *path) {
         outfile_drop(&f);
     }
     if (!ok || !outfile_close(&f, &err))
-        chat_complain(c, err.code, "%s", err.text);
+        chat_complain(c, "%s", err.text);
     else
         note(&c->options, "%s saved in %s", count_of(c->dialogue.n, "message"), path);
     buffer_free(&text);
@@ -135,7 +134,7 @@ bool chat_undo(Chat *c) {
     Dialogue *d = &c->dialogue;
     int i = dialogue_last_user(d);
     if (i < 0) {
-        chat_complain(c, EXIT_USAGE, "there is no message to go back to");
+        chat_complain(c, "there is no message to go back to");
         return false;
     }
     dialogue_remove(d, i, d->n);
@@ -166,7 +165,7 @@ static void command_regen(Chat *c, const char *text) {
     (void)text;
     Dialogue *d = &c->dialogue;
     if (dialogue_last_user(d) < 0) {
-        chat_complain(c, EXIT_USAGE, "there is no message to answer");
+        chat_complain(c, "there is no message to answer");
         return;
     }
     if (dialogue_has(d, d->n - 1, "assistant")) {
@@ -187,7 +186,7 @@ static void command_clear(Chat *c, const char *text) {
 
 static void command_system(Chat *c, const char *text) {
     if (c->engine.tpl.is_none) {
-        chat_complain(c, EXIT_USAGE, "a model without a chat template takes no system prompt");
+        chat_complain(c, "a model without a chat template takes no system prompt");
         return;
     }
     dialogue_system(&c->dialogue, text, strlen(text));
@@ -269,9 +268,8 @@ bool chat_command(Chat *c, const char *text) {
         if (commands[i].run) commands[i].run(c, text + n + strspn(text + n, " \t"));
         return commands[i].run;
     }
-    chat_complain(c, EXIT_USAGE,
-                  "unknown command %s%s (/help lists them; a space first makes it a message)", word,
-                  did_you_mean(word, &commands->name, sizeof *commands, N_COMMANDS));
+    chat_complain(c, "unknown command %s%s (/help lists them; a space first makes it a message)",
+                  word, did_you_mean(word, &commands->name, sizeof *commands, N_COMMANDS));
     return true;
 }
 
