@@ -10,6 +10,8 @@ import cli
 from cli import PROGRAM, Skip, check, same, test
 from terminal import Terminal
 
+os.environ.pop("MAKEFLAGS", None)  # `make -j test` shares its jobs with the makes that it starts itself, not with those here
+
 VERBS = "run chat batch score tokenize logits show quantize bench rope cache help".split()
 
 
