@@ -299,6 +299,7 @@ static int kv_type_of(const char *name, int head_dim) {
     return !strcmp(name, "q8_0") && head_dim % 32 == 0 ? TYPE_Q8_0 : -1;
 }
 
+// Whether no token's bits depend on those beside it, even without --deterministic.
 static bool is_one_arithmetic(const Model *m) {
     bool is_one = ops_is_one_arithmetic(&m->output);
     for (int i = 0; is_one && i < m->config.n_layers; i++) {
