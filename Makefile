@@ -26,13 +26,13 @@ FLAGS   := -std=c11 -D_GNU_SOURCE -D_FILE_OFFSET_BITS=64 -Wall -Wextra -Wpedanti
 # What only some systems have; none where the sandbox does not know the numbers of its calls, where the kernel's headers
 # are missing or old, and for sanitizers.
 LINUX64 := $(and $(findstring linux,$(TARGET)),$(or $(findstring x86_64,$(TARGET)),$(findstring aarch64,$(TARGET))))
-GUARD   ?= $(if $(findstring openbsd,$(TARGET)),openbsd,$(or $(if $(LINUX64),$(shell \
+SANDBOX   ?= $(if $(findstring openbsd,$(TARGET)),openbsd,$(or $(if $(LINUX64),$(shell \
              $(CC) -E -include linux/landlock.h -x c /dev/null >/dev/null 2>&1 && echo linux)),none))
-$(BUILD)/base/guard_linux.o: ISA := -DSECCOMP_ARCH=AUDIT_ARCH_$(if $(findstring x86_64,$(TARGET)),X86_64,AARCH64)
+$(BUILD)/os/sandbox_linux.o: ISA := -DSECCOMP_ARCH=AUDIT_ARCH_$(if $(findstring x86_64,$(TARGET)),X86_64,AARCH64)
 
 SYSTEM  := $(if $(findstring linux,$(TARGET)),linux,$(if $(findstring mingw,$(TARGET)),windows,bsd))
 ifeq ($(SYSTEM),windows) # gcc cannot align its stack there to more than 16 bytes; formats are checked elsewhere
-FLAGS   += -include base/windows/posix.h -Ibase/windows -D__USE_MINGW_ANSI_STDIO=1 -D_WIN32_WINNT=0x0602 -Wno-format \
+FLAGS   += -include os/windows/posix.h -Ios/windows -D__USE_MINGW_ANSI_STDIO=1 -D_WIN32_WINNT=0x0602 -Wno-format \
            -Wno-format-extra-args -Wa,-muse-unaligned-vector-move
 LIBS    := -static -lsynchronization -lshell32 -Wl,--stack,16777216
 endif
@@ -40,20 +40,20 @@ ifneq (,$(filter i386-% i486-% i586-% i686-%,$(TARGET))) # floats are float32, n
 FLAGS   += -msse2 -mfpmath=sse
 endif
 GUARDS  := $(if $(HARDLINK),$(HARDEN))
-$(BUILD)/kernels/%.o: GUARDS := $(if $(HARDLINK),-fPIE) # inner loops over rows that have been checked
-RUNGS   := kernels/avx2.c kernels/avx512.c kernels/amx.c kernels/neon.c
-CORE    := base/os_$(SYSTEM).c base/guard_$(GUARD).c base/threads_$(if $(OPENMP),openmp,posix).c \
-           $(filter-out run.c base/os_% base/guard_% base/threads_% $(RUNGS),$(wildcard *.c */*.c))
+$(BUILD)/kernels/%.o $(BUILD)/backends/%.o: GUARDS := $(if $(HARDLINK),-fPIE) # inner loops over rows that have been checked
+BACKENDS   := backends/avx2.c backends/avx512.c backends/amx.c backends/neon.c
+CORE    := os/os_$(SYSTEM).c os/sandbox_$(SANDBOX).c os/threads_$(if $(OPENMP),openmp,posix).c \
+           $(filter-out run.c os/os_% os/sandbox_% os/threads_% $(BACKENDS),$(wildcard *.c */*.c))
 CORE    := $(filter-out build% tests/% models/% scripts/%,$(CORE))
 ifneq (,$(findstring x86_64,$(TARGET)))
-CORE    += kernels/avx2.c kernels/avx512.c kernels/amx.c
+CORE    += backends/avx2.c backends/avx512.c backends/amx.c
 endif
 ifneq (,$(findstring aarch64,$(TARGET))$(findstring arm64,$(TARGET)))
-CORE    += kernels/neon.c
+CORE    += backends/neon.c
 endif
 # Without this gcc does not turn its minima and maxima into vector instructions.
-$(BUILD)/kernels/encode.o: ISA := -fno-trapping-math
-$(BUILD)/kernels/avx2.o:   ISA := -mavx2 -mfma -mf16c -mbmi -mbmi2
+$(BUILD)/quantize/encode.o: ISA := -fno-trapping-math
+$(BUILD)/backends/avx2.o:   ISA := -mavx2 -mfma -mf16c -mbmi -mbmi2
 AVX512 := -mavx2 -mfma -mf16c -mbmi -mbmi2 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni \
           -mprefer-vector-width=512
 TILES  := -mavx512bf16 -mavx512vbmi -mamx-tile -mamx-bf16 -mamx-int8
@@ -66,15 +66,15 @@ endif
 ifeq ($(EMULATE),avx512) # SIMDe's functions inlined take minutes to compile
 AVX512 := -mavx2 -mfma -mf16c -mbmi -mbmi2 -O1 -Wno-psabi -DSIMDE_NO_INLINE -include tests/avx512_emulate.h
 endif
-$(BUILD)/kernels/avx512.o: ISA := $(AVX512)
-$(BUILD)/kernels/amx.o:    ISA := $(AVX512) $(TILES)
+$(BUILD)/backends/avx512.o: ISA := $(AVX512)
+$(BUILD)/backends/amx.o:    ISA := $(AVX512) $(TILES)
 ifeq ($(SYSTEM),windows) # which hands out no tiles, and has a long of 32 bits that gcc's tile macros cannot take
-$(BUILD)/kernels/amx.o:    ISA := $(AVX512) -include tests/amx_emulate.h
+$(BUILD)/backends/amx.o:    ISA := $(AVX512) -include tests/amx_emulate.h
 endif
-$(BUILD)/base/os_windows.o: ISA := -DPOSIX_IMPLEMENTATION
+$(BUILD)/os/os_windows.o: ISA := -DPOSIX_IMPLEMENTATION
 $(BUILD)/tests/amx_emulated.o: ISA := $(AVX512)
-$(BUILD)/kernels/neon.o:   ISA := -march=armv8.2-a+dotprod+fp16
-$(RUNGS:%.c=$(BUILD)/%.o): ISA += $(RUNG_FLAGS)
+$(BUILD)/backends/neon.o:   ISA := -march=armv8.2-a+dotprod+fp16
+$(BACKENDS:%.c=$(BUILD)/%.o): ISA += $(BACKEND_FLAGS)
 
 OBJ     := $(CORE:%.c=$(BUILD)/%.o) $(BUILD)/models/builtin.o
 FUZZED  := tests/fuzz/targets.c tests/fuzz/editor.c tests/fuzz/imatrix.c
@@ -102,8 +102,8 @@ $(BUILD)/unit: $(TESTOBJ) $(OBJ)
 	$(call say,LD,$@)
 	$(V)$(CC) $(CFLAGS) $(OPENMP) $(HARDLINK) $(LDFLAGS) -o $@ $^ -lm -pthread $(LIBS)
 $(BUILD)/tests/main.o: $(BUILD)/tests/suites
-$(BUILD)/run.o $(BUILD)/reuse/cache.o: ISA = '-DBUILD_COMMIT="$(COMMIT)"' '-DBUILD_COMPILER="$(shell $(CC) --version | sed 's/["\\]//g;q')"'
-$(BUILD)/run.o $(BUILD)/reuse/cache.o: $(BUILD)/commit
+$(BUILD)/run.o $(BUILD)/cache/cache.o: ISA = '-DBUILD_COMMIT="$(COMMIT)"' '-DBUILD_COMPILER="$(shell $(CC) --version | sed 's/["\\]//g;q')"'
+$(BUILD)/run.o $(BUILD)/cache/cache.o: $(BUILD)/commit
 $(BUILD)/commit: FORCE
 	@mkdir -p $(@D); echo '$(COMMIT)' | cmp -s - $@ || echo '$(COMMIT)' > $@
 $(BUILD)/tests/suites: FORCE # changes when the list does, whatever the times of the files
@@ -130,13 +130,13 @@ test: all $(BUILD)/unit $(BUILD)/torture.so
 	@BUILD=$(BUILD) sh tests/run.sh
 
 asan:
-	$(MAKE) BUILD=build-asan GUARD=none HARDEN= CFLAGS="-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer" \
+	$(MAKE) BUILD=build-asan SANDBOX=none HARDEN= CFLAGS="-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer" \
 	  build-asan/llama31 build-asan/unit
 
 # FUZZ_TARGET=json build-fuzz/fuzz -dict=tests/fuzz/json.dict CORPUS tests/fuzz/seeds/json
-# The rungs' files without checks, which take clang minutes to compile; make asan has them.
+# The backends' files without checks, which take clang minutes to compile; make asan has them.
 fuzz:
-	$(MAKE) BUILD=build-fuzz CC=clang GUARD=none HARDEN= OPENMP= RUNG_FLAGS=-fno-sanitize=all \
+	$(MAKE) BUILD=build-fuzz CC=clang SANDBOX=none HARDEN= OPENMP= BACKEND_FLAGS=-fno-sanitize=all \
 	  CFLAGS="-O1 -g -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined" build-fuzz/fuzz
 $(BUILD)/fuzz: $(FUZZED:%.c=$(BUILD)/%.o) $(BUILD)/tests/fuzz/libfuzzer.o $(BUILD)/tests/make_gguf.o $(OBJ)
 	$(call say,LD,$@)

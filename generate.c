@@ -190,15 +190,15 @@ static int feed_prompt(Sequence *s, Generator *g, int n) {
 
 // The draft model's guesses, at most n that pay in a step that feeds one token anyway.
 static int guess_by_draft(Sequence *s, Generator *g, int *out, int n) {
-    float trust[MAX_GUESS];
+    float trust[MAX_DRAFT];
     int n_tokens = s->session->n_tokens, *tokens = s->session->tokens;
     double sec = draft_expect(g->draft, trust, n);
-    n = pace_choose(&g->pace, 1, trust, n, sec);
+    n = cost_choose(&g->pace, 1, trust, n, sec);
     if (n == 0) return 0;
     int *all = xrealloc(NULL, (size_t)n_tokens + 1, sizeof *all);
     memcpy(all, tokens, (size_t)n_tokens * sizeof *all);
     all[n_tokens] = s->next;
-    n = draft_guess(g->draft, s->shadow, s->sampler, all, n_tokens + 1, out, n);
+    n = draft_propose(g->draft, s->shadow, s->sampler, all, n_tokens + 1, out, n);
     free(all);
     s->has_draft = n > 0;
     return n;
@@ -207,12 +207,12 @@ static int guess_by_draft(Sequence *s, Generator *g, int *out, int n) {
 // Guesses at most n tokens that may follow the one chosen last: as many as pay in a step that feeds
 // n_sure anyway.
 static int guess(Sequence *s, Generator *g, int n_sure, int *out, int n) {
-    float trust[MAX_GUESS];
-    int tokens[MAX_GUESS], n_found = s->lookup ? lookup_guess(s->lookup, tokens, trust) : 0;
-    int n_paying = pace_choose(&g->pace, n_sure, trust, n_found < n ? n_found : n, 0);
+    float trust[MAX_DRAFT];
+    int tokens[MAX_DRAFT], n_found = s->lookup ? lookup_draft(s->lookup, tokens, trust) : 0;
+    int n_paying = cost_choose(&g->pace, n_sure, trust, n_found < n ? n_found : n, 0);
     memcpy(out, tokens, (size_t)n_paying * sizeof *out);
     if (n_paying == 0 && s->shadow && n_sure == 1) n_paying = guess_by_draft(s, g, out, n);
-    g->n_guessed += (uint64_t)n_paying;
+    g->n_drafted += (uint64_t)n_paying;
     return n_paying;
 }
 
@@ -295,7 +295,7 @@ static void take_all(Generator *g, Sequence *const *sequences, int n, const floa
             *(was_prompt ? &g->n_prefill : &g->n_decode) += (uint64_t)n_good;
             if (!was_prompt && s->has_draft)
                 draft_learn(g->draft, n_good - s->n_sure, s->n_now - s->n_sure);
-            if (!was_prompt && n_good > s->n_sure) g->n_right += (uint64_t)(n_good - s->n_sure);
+            if (!was_prompt && n_good > s->n_sure) g->n_accepted += (uint64_t)(n_good - s->n_sure);
             logits += (size_t)n_wanted * (size_t)g->model->config.vocab_size;
         }
 }
@@ -312,7 +312,7 @@ bool generate_step(Generator *g, Sequence *const *sequences, int n) {
     if (!logits) return n_fed > 0; // interrupted: the next step finds that
     *(n_chosen ? &g->decode_sec : &g->prefill_sec) += sec;
     g->n_steps += n_chosen > 0;
-    if (!n_prompt) pace_note(&g->pace, n_chosen, sec);
+    if (!n_prompt) cost_record(&g->pace, n_chosen, sec);
     take_all(g, sequences, n, logits, sec);
     return true;
 }

@@ -4,10 +4,10 @@
 #define GENERATE_H
 
 #include "model.h"
-#include "reuse/cache.h"
-#include "reuse/draft.h"
-#include "reuse/lookup.h"
-#include "reuse/pace.h"
+#include "cache/cache.h"
+#include "speculate/draft.h"
+#include "speculate/lookup.h"
+#include "speculate/cost.h"
 #include "sample.h"
 #include "tokenizer.h"
 
@@ -24,7 +24,7 @@ enum {
     DEFAULT_CHUNK = 512
 }; // prompt tokens per forward: as many as the prefill kernels sum at a time
 
-enum { MAX_AHEAD = MAX_GUESS }; // most tokens that a step feeds after the one that was chosen last
+enum { MAX_AHEAD = MAX_DRAFT }; // most tokens that a step feeds after the one that was chosen last
 
 // Says which tokens may follow. `arg` is the sequence's own.
 typedef struct {
@@ -101,16 +101,16 @@ typedef struct {
     Model *model;
     const Tokenizer *tokenizer;
     Workspace *workspace;
-    int max_steps;                // tokens per forward: the prefill chunk
-    Draft *draft;                 // proposes where lookup has nothing; NULL: none
-    Cache *cache;                 // of prefixes on disk; NULL: none
-    bool has_lookup;              // tokens are proposed by prompt lookup
-    Pace pace;                    // of steps that feed no prompt
-    float *masked;                // (n_vocab) logits that a constraint may change
-    uint64_t n_prefill, n_decode; // tokens fed so far, but for wrong guesses
-    uint64_t n_taken;             // prompt tokens that the prefix cache had
-    uint64_t n_steps;             // forwards that fed any sampled token
-    uint64_t n_guessed, n_right;  // tokens that were proposed and fed; those that were right
+    int max_steps;                  // tokens per forward: the prefill chunk
+    Draft *draft;                   // proposes where lookup has nothing; NULL: none
+    Cache *cache;                   // of prefixes on disk; NULL: none
+    bool has_lookup;                // tokens are proposed by prompt lookup
+    CostModel pace;                 // of steps that feed no prompt
+    float *masked;                  // (n_vocab) logits that a constraint may change
+    uint64_t n_prefill, n_decode;   // tokens fed so far, but for wrong guesses
+    uint64_t n_taken;               // prompt tokens that the prefix cache had
+    uint64_t n_steps;               // forwards that fed any sampled token
+    uint64_t n_drafted, n_accepted; // tokens that were proposed and fed; those that were right
     double prefill_sec,
         decode_sec; // wall time of forwards that fed only prompts / any sampled token
 } Generator;

@@ -1,7 +1,7 @@
 // One forward pass for prefill, decode and batch: the equations stand in forward(), each operation
 // spread over all threads. Memory is reserved before it begins; nothing in it allocates.
 #include "model.h"
-#include "adapter.h"
+#include "lora/lora.h"
 #include "kernels/ops.h"
 
 #include <math.h>

@@ -2,7 +2,7 @@
 #ifndef MODEL_H
 #define MODEL_H
 
-#include "base/gguf.h"
+#include "gguf.h"
 #include "rope.h"
 #include "session.h"
 
@@ -37,9 +37,9 @@ typedef struct {
     RopeParams rope;
     KvShape kv; // of the sessions to come
     int n_threads;
-    bool is_invariant; // by --deterministic, or because the rung has no other kernels: the same
+    bool is_invariant; // by --deterministic, or because the backend has no other kernels: the same
                        // bits alone or in a batch, for any prefill chunk
-    struct Adapter *adapters; // (n_adapters): what they add is with the tensors
+    struct Lora *adapters; // (n_adapters): what they add is with the tensors
     int n_adapters;
     int n_widened;
     float **widened; // (n_widened) vectors that the file has as F16 or BF16

@@ -3,7 +3,7 @@
 #ifndef ROPE_H
 #define ROPE_H
 
-#include "base/gguf.h"
+#include "gguf.h"
 
 typedef enum {
     ROPE_NONE,    // theta^(-2i/d)

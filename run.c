@@ -1,9 +1,9 @@
-// llama31: the command line. argv -> Options -> one verb.
-#include "base/endings.h"
+// llama31: the command line. argv -> Options -> one command.
+#include "base/signals.h"
 #include "cli/output.h"
 #include "generate.h"
 #include "kernels/ops.h"
-#include "verbs/verbs.h"
+#include "commands/commands.h"
 
 #include <fcntl.h>
 #include <limits.h>
@@ -14,7 +14,7 @@
 
 // Descriptors 0 to 2 must be taken before any file is opened: a result file that became "stderr"
 // would collect messages.
-static void guard_descriptors(void) {
+static void reserve_descriptors(void) {
     for (int fd = 0; fd < 3; fd++)
         if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) != fd)
             _exit(EXIT_RUNTIME);
@@ -31,31 +31,31 @@ static void stdout_block(void) {
 }
 
 typedef struct {
-    const Verb *verb;
+    const Command *command;
     const Options *options;
 } Job;
 
 static int run_job(void *arg) {
     const Job *job = arg;
-    return job->verb->run(job->options);
+    return job->command->run(job->options);
 }
 
-static int run_verb(const Verb *verb, int argc, char **argv) {
+static int run_command(const Command *command, int argc, char **argv) {
     static Options o;
     Error err;
-    o = options_default(verb->name);
+    o = options_default(command->name);
     o.args = xalloc((size_t)argc + 1, sizeof *o.args);
-    if (!options_parse(&o, verb->letter, argc, argv, &err)) die_error(&err);
-    if (o.wants_help) return verb_help_print(verb);
-    if (o.n_args > verb->most_args)
-        die(EXIT_USAGE, "%s: unexpected argument \"%s\" (usage: llama31 %s %s)", o.verb,
-            o.args[verb->most_args], o.verb, verb->usage);
+    if (!options_parse(&o, command->letter, argc, argv, &err)) die_error(&err);
+    if (o.wants_help) return command_help_print(command);
+    if (o.n_args > command->most_args)
+        die(EXIT_USAGE, "%s: unexpected argument \"%s\" (usage: llama31 %s %s)", o.command,
+            o.args[command->most_args], o.command, command->usage);
     if (!kernels_init(NULL))
         die(EXIT_USAGE, "LLAMA31_ISA: expected scalar, avx2, avx512, amx or neon, found \"%s\"",
             getenv("LLAMA31_ISA"));
     int n_threads =
         o.model_options.n_threads > 0 ? o.model_options.n_threads : team_default_threads();
-    return team_serve(n_threads, run_job, &(Job){verb, &o});
+    return team_serve(n_threads, run_job, &(Job){command, &o});
 }
 
 static int print_version(bool is_verbose) {
@@ -68,23 +68,23 @@ static int print_version(bool is_verbose) {
 }
 
 int main(int argc, char **argv) {
-    guard_descriptors();
+    reserve_descriptors();
     stdout_block();
-    endings_install(&generate_interrupted);
+    signals_install(&generate_interrupted);
     gguf_guard_install();
     if (argc < 2)
         die(EXIT_USAGE,
-            "expected a verb: llama31 run \"Once upon a time\" (llama31 help lists them)");
+            "expected a command: llama31 run \"Once upon a time\" (llama31 help lists them)");
     const char *name = argv[1];
     int code = EXIT_OK;
     if (!strcmp(name, "--version"))
         code = print_version(argc > 2 && (!strcmp(argv[2], "-v") || !strcmp(argv[2], "--verbose")));
     else if (!strcmp(name, "--help") || !strcmp(name, "-h"))
-        code = run_verb(verb_find("help"), 0, argv + argc);
+        code = run_command(command_find("help"), 0, argv + argc);
     else if (!strcmp(name, "--man") || !strcmp(name, "--completion"))
-        code = run_verb(verb_find("help"), argc - 1, argv + 1);
+        code = run_command(command_find("help"), argc - 1, argv + 1);
     else
-        code = run_verb(verb_find(name), argc - 2, argv + 2);
+        code = run_command(command_find(name), argc - 2, argv + 2);
     stdout_flush();
     return code;
 }

@@ -18,7 +18,7 @@
 // expression sees them; tiktoken itself and all other programs do not, and neither do we.
 #include "tokenizer.h"
 #include "base/unicode.h"
-#include "split.h"
+#include "pretokenize.h"
 
 #include <ctype.h>
 #include <limits.h>

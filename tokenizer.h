@@ -2,7 +2,7 @@
 #ifndef TOKENIZER_H
 #define TOKENIZER_H
 
-#include "base/gguf.h"
+#include "gguf.h"
 
 typedef struct Tokenizer Tokenizer;
 

@@ -8,7 +8,7 @@
 #ifndef BASE_CHECKSUM_H
 #define BASE_CHECKSUM_H
 
-#include "gguf.h"
+#include "../gguf.h"
 
 enum { HASH_BYTES = 16 };
 #define CHECKSUM_KEY "llama31.checksum" // of the metadata: the checksum in hexadecimal

@@ -1,5 +1,5 @@
 #include "files.h"
-#include "guard.h"
+#include "../os/sandbox.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -5,7 +5,7 @@
 #define CHAT_TEMPLATE_H
 
 #include "../tokenizer.h"
-#include "jinja.h"
+#include "../jinja/jinja.h"
 
 // A message as the OpenAI API has it, as the text of a JSON object with its members in order: role,
 // content (a string, null, or parts), tool_calls, tool_call_id, name, reasoning_content and

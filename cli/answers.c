@@ -139,9 +139,9 @@ void stats_print(const Options *o, const Generator *g, uint64_t seed) {
     if (g->n_decode && o->is_verbose)
         buffer_printf(&text, " %.1f GB/s",
                       (double)g->n_steps / g->decode_sec * model_decode_gb(g->model));
-    if (g->n_guessed && o->is_verbose)
-        buffer_printf(&text, " | guessed %llu of %llu tok", (unsigned long long)g->n_right,
-                      (unsigned long long)g->n_guessed);
+    if (g->n_drafted && o->is_verbose)
+        buffer_printf(&text, " | guessed %llu of %llu tok", (unsigned long long)g->n_accepted,
+                      (unsigned long long)g->n_drafted);
     if (o->sample.temp > 0) buffer_printf(&text, " | seed %lld", (long long)seed);
     note(o, "%s", text.data);
     buffer_free(&text);

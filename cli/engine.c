@@ -1,9 +1,9 @@
 // What can go wrong here is the user's to mend, so most of it ends the program with one line.
 #include "engine.h"
 #include "../base/files.h"
-#include "../base/os.h"
+#include "../os/os.h"
 #include "output.h"
-#include "../base/guard.h"
+#include "../os/sandbox.h"
 #include "../kernels/ops.h"
 
 #include <errno.h>
@@ -40,7 +40,7 @@ void prompt_read(const Options *o, Buffer *out) {
     }
     if (o->prompt || o->file || o->n_args) return;
     if (isatty(STDIN_FILENO))
-        die(EXIT_USAGE, "%s: expected a prompt: TEXT, -f FILE or standard input", o->verb);
+        die(EXIT_USAGE, "%s: expected a prompt: TEXT, -f FILE or standard input", o->command);
     append_file(o, "-", out);
 }
 
@@ -145,7 +145,7 @@ void engine_open(Engine *e, const Options *o) {
     model_load(o, &e->model, &e->tokenizer);
     template_choose(o, &e->model.file, e->tokenizer, &e->tpl);
     e->system = system_read(e);
-    e->guides = guide_cache_new(e->tokenizer);
+    e->constraints = constraint_cache_new(e->tokenizer);
     e->tools = tools_read(e);
     if (o->has_special && !o->is_raw && !e->tpl.is_none)
         die(EXIT_USAGE,

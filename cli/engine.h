@@ -1,11 +1,11 @@
-// What the verbs share that use a model: prompt, model, template, context, memory.
+// What the commands share that use a model: prompt, model, template, context, memory.
 #ifndef CLI_ENGINE_H
 #define CLI_ENGINE_H
 
 #include "options.h"
 #include "../chat/template.h"
 #include "../generate.h"
-#include "guide.h"
+#include "../constrain/constraint.h"
 
 // The text of -p, -f, the positional arguments (joined by spaces) or stdin, in this order; dies
 // with a usage error if there is none and stdin is a terminal. Piped stdin is appended to a given
@@ -27,7 +27,7 @@ double model_decode_gb(const Model *m);
 // The second names, on stderr, the control tokens of it that the vocabulary lacks.
 void template_choose(const Options *o, const Gguf *g, Tokenizer *t, Template *out);
 void template_warn(const Options *o, const Template *tpl);
-// A model and what its prompts are put into, for the verbs that generate or score.
+// A model and what its prompts are put into, for the commands that generate or score.
 typedef struct {
     const Options *options;
     Model model;
@@ -35,7 +35,7 @@ typedef struct {
     Template tpl; // of messages
     Str system;   // of -sys (@FILE reads a file); data NULL: none
     Str tools;    // of --tools, a JSON array; data NULL: none
-    GuideCache *guides;
+    ConstraintCache *constraints;
 } Engine;
 
 // Opens all that or dies.
@@ -51,7 +51,7 @@ enum {
         16, // sequences at once: more of them are faster together, and each is slower
     LOGITS_BYTES =
         128
-        << 20 // of the logits that a verb asks for at a time, where it wants those of all tokens
+        << 20 // of the logits that a command asks for at a time, where it wants those of all tokens
 };
 // Positions of a dialogue or an answer without a bound of its own, where the model was made for
 // more.

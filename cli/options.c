@@ -26,7 +26,7 @@ typedef enum {
 
 struct Option {
     const char *names[3];
-    const char *verbs; // letters, see verbs.h
+    const char *commands; // letters, see commands.h
     OptionKind kind;
     size_t offset; // into Options
     double min, max;
@@ -40,7 +40,7 @@ struct Option {
 #define TEXT_VERBS    "rcb"
 #define SAMPLE_VERBS  "rcbSJ"
 #define GROUP(title)                                                                               \
-    { .verbs = ALL_VERBS, .help = title } // of the options that follow
+    { .commands = ALL_VERBS, .help = title } // of the options that follow
 
 // clang-format off
 static const Option options[] = {
@@ -145,7 +145,7 @@ static const Option options[] = {
     {{"--compare"}, "o", STRING, AT(compare), 0, 0, "RULES", "these scaling rules, side by side"},
     {{"--rotate"}, "o", STRING, AT(rotate), 0, 0, "X,Y,...", "the pairs of a vector before and after"},
     {{"--decay"}, "o", FLAG, AT(has_decay), 0, 0, NULL, "the mean of q.k over the distance of q and k"},
-    GROUP("This verb"),
+    GROUP("This command"),
     {{"-i", "--input"}, "b", STRING, AT(input), 0, 0, "FILE", "requests, one JSON object a line; - is stdin"},
     {{"--lines"}, "b", FLAG, AT(is_lines), 0, 0, NULL, "input is plain text, one prompt a line"},
     {{"--ordered"}, "b", FLAG, AT(is_ordered), 0, 0, NULL, "results in the order of the input"},
@@ -174,7 +174,7 @@ static const Option options[] = {
     {{"--man"}, "h", FLAG, AT(wants_man), 0, 0, NULL, "the manual page, for man -l -"},
     {{"--completion"}, "h", STRING, AT(completion), 0, 0, "SHELL", "what bash, zsh or fish completes words by"},
     GROUP("Everywhere"),
-    {{"-h", "--help"}, ALL_VERBS, FLAG, AT(wants_help), 0, 0, NULL, "the options of a verb"},
+    {{"-h", "--help"}, ALL_VERBS, FLAG, AT(wants_help), 0, 0, NULL, "the options of a command"},
     {{"--no-sandbox"}, "rbst", FLAG, AT(no_sandbox), 0, 0, NULL, "keep what the work needs not: files, network, programs"},
     {{"-q", "--quiet"}, MODEL_VERBS, FLAG, AT(is_quiet), 0, 0, NULL, "no stats line, no progress"},
     {{"-v", "--verbose"}, MODEL_VERBS, FLAG, AT(is_verbose), 0, 0, NULL, "say more on stderr"},
@@ -185,23 +185,23 @@ enum { N_OPTIONS = sizeof options / sizeof *options };
 // Names of one letter are never meant by a longer word.
 static bool is_hint(const char *name) { return strlen(name + strspn(name, "-")) > 1; }
 
-const Option *option_find(const Options *o, char verb, const char *name, Error *err) {
+const Option *option_find(const Options *o, char command, const char *name, Error *err) {
     const char *names[N_OPTIONS * 3];
     int n = 0;
     for (int i = 0; i < N_OPTIONS; i++)
-        for (int k = 0; k < 3 && options[i].names[k] && strchr(options[i].verbs, verb); k++) {
+        for (int k = 0; k < 3 && options[i].names[k] && strchr(options[i].commands, command); k++) {
             if (!strcmp(options[i].names[k], name)) return &options[i];
             if (is_hint(options[i].names[k])) names[n++] = options[i].names[k];
         }
     if (err)
-        error_set(err, EXIT_USAGE, "%s: unknown option %s%s (llama31 help %s lists them)", o->verb,
-                  name, did_you_mean(name, names, sizeof *names, n), o->verb);
+        error_set(err, EXIT_USAGE, "%s: unknown option %s%s (llama31 help %s lists them)",
+                  o->command, name, did_you_mean(name, names, sizeof *names, n), o->command);
     return NULL;
 }
 
 bool option_text(int i, OptionText *out) {
     if (i >= N_OPTIONS) return false;
-    *out = (OptionText){options[i].names, options[i].verbs, options[i].value, options[i].help};
+    *out = (OptionText){options[i].names, options[i].commands, options[i].value, options[i].help};
     return true;
 }
 
@@ -209,7 +209,8 @@ void options_put_settings(const Options *o, Buffer *out) {
     for (int i = 0; i < N_OPTIONS; i++) {
         const Option *option = &options[i];
         const void *field = (const char *)o + option->offset;
-        if (!strchr(option->verbs, 'S') || (option->kind == INT && *(const int *)field == INT_MIN))
+        if (!strchr(option->commands, 'S') ||
+            (option->kind == INT && *(const int *)field == INT_MIN))
             continue;
         const char *name = option->names[option->names[0][1] != '-'] + 2; // the first long one
         buffer_printf(out, "%s%s ", out->len ? ", " : "", name);
@@ -244,7 +245,7 @@ static bool read_bias(Options *o, const char *name, const char *text, Error *err
 // "FILE", or "FILE:SCALE"
 static bool read_adapter(Options *o, const char *name, const char *text, Error *err) {
     ModelOptions *m = &o->model_options;
-    AdapterOption adapter = {str_of(text), 1};
+    LoraOption adapter = {str_of(text), 1};
     const char *colon = strrchr(text, ':');
     bool has_scale = colon && !strpbrk(colon, "/\\") && access(text, F_OK);
     if (!*text || (has_scale && !parse_f64(colon + 1, &adapter.scale)))
@@ -270,9 +271,9 @@ static void set_seed(Options *o, int64_t seed) {
     o->sample.seed = o->has_seed ? (uint64_t)seed : seed_random();
 }
 
-Options options_default(const char *verb) {
+Options options_default(const char *command) {
     const char *model = getenv("LLAMA31_MODEL");
-    return (Options){.verb = verb,
+    return (Options){.command = command,
                      .model = model && *model ? model : NULL,
                      .n_predict = INT_MIN,
                      .sample = {.temp = 0.8f,
@@ -378,13 +379,13 @@ static int read_spelling(Options *o, const Spelling *spelling, const char *next,
 }
 
 // One option and its value, which *i moves past.
-static bool parse_option(Options *o, char verb, char **argv, int *i, Error *err) {
+static bool parse_option(Options *o, char command, char **argv, int *i, Error *err) {
     const char *arg = argv[*i], *equals = arg[1] == '-' ? strchr(arg, '=') : NULL;
     char typed[64];
     int n = equals && equals - arg < 60 ? (int)(equals - arg) : 60; // no option's name is as long
     snprintf(typed, sizeof typed, "%.*s", n, arg);
     const char *name = typed, *value = equals ? equals + 1 : NULL;
-    const Spelling *spelling = option_find(o, verb, name, NULL) ? NULL : spelling_find(name);
+    const Spelling *spelling = option_find(o, command, name, NULL) ? NULL : spelling_find(name);
     if (spelling) {
         int more = read_spelling(o, spelling, value ? value : argv[*i + 1], &name, err);
         if (more < 0) return false;
@@ -393,8 +394,8 @@ static bool parse_option(Options *o, char verb, char **argv, int *i, Error *err)
             return true;
         }
     }
-    const Option *option = option_find(o, verb, name, NULL);
-    if (!option) return option_find(o, verb, typed, err);
+    const Option *option = option_find(o, command, name, NULL);
+    if (!option) return option_find(o, command, typed, err);
     if (option->kind == FLAG && value)
         return error_set(err, EXIT_USAGE, "%s: expected no value, found \"%s\"", typed, value);
     if (option->kind != FLAG && !value && !(value = argv[++*i]))
@@ -402,7 +403,7 @@ static bool parse_option(Options *o, char verb, char **argv, int *i, Error *err)
     return option_set(o, option, typed, value, err);
 }
 
-bool options_parse(Options *o, char verb, int argc, char **argv, Error *err) {
+bool options_parse(Options *o, char command, int argc, char **argv, Error *err) {
     bool is_literal = false;
     for (int i = 0; i < argc && strcmp(argv[i], "--");
          i++) // wherever it stands, and whatever else is wrong
@@ -416,7 +417,7 @@ bool options_parse(Options *o, char verb, int argc, char **argv, Error *err) {
         // "-5" and "-" are arguments, "--decode 1 -2" an error of its own
         if (is_literal || arg[0] != '-' || !arg[1] || (arg[1] >= '0' && arg[1] <= '9'))
             o->args[o->n_args++] = arg;
-        else if (!parse_option(o, verb, argv, &i, err))
+        else if (!parse_option(o, command, argv, &i, err))
             return false;
     }
     if (o->is_verbose && o->ignored.len)

@@ -3,7 +3,7 @@
 #ifndef CLI_OPTIONS_H
 #define CLI_OPTIONS_H
 
-#include "../bind.h"
+#include "../model_load.h"
 #include "../sample.h"
 
 enum {
@@ -12,7 +12,7 @@ enum {
 
 // All that the command line can say. Fields keep their default where an option was not given.
 typedef struct {
-    const char *verb;
+    const char *command;
     const char **args; // positional arguments
     int n_args;
     bool wants_help, wants_man;
@@ -76,16 +76,16 @@ typedef struct {
     bool is_profile, is_sweep;
 } Options;
 
-// The table of options (cli/options.c). `verb` is the letter of a verb, S for what chat's /set
-// changes, or J for what a request of batch may say.
+// The table of options (cli/options.c). `command` is the letter of a command, S for what chat's
+// /set changes, or J for what a request of batch may say.
 typedef struct Option Option;
 
 // What stands where the command line says nothing; a seed is drawn.
-Options options_default(const char *verb);
+Options options_default(const char *command);
 // Reads the command line. False with err (exit 2).
-bool options_parse(Options *o, char verb, int argc, char **argv, Error *err);
+bool options_parse(Options *o, char command, int argc, char **argv, Error *err);
 // The option of this name; NULL, with err (exit 2) if that is wanted, if there is none.
-const Option *option_find(const Options *o, char verb, const char *name, Error *err);
+const Option *option_find(const Options *o, char command, const char *name, Error *err);
 // Sets it; `label` is what messages call it. False with err (exit 2).
 bool option_set(Options *o, const Option *option, const char *label, const char *text, Error *err);
 // The same from a number or a truth value, for requests in JSON.
@@ -94,12 +94,12 @@ bool option_set_flag(Options *o, const Option *option, const char *label, bool v
 void options_add_bias(Options *o, int id, float bias);
 // What /set changes, as "temp 0.8, top-k 40, ...".
 void options_put_settings(const Options *o, Buffer *out);
-// A row of the table as help shows it: names (at most 3, NULL after the last), letters of verbs,
+// A row of the table as help shows it: names (at most 3, NULL after the last), letters of commands,
 // what the value is (NULL: none). A row without names begins a group, which `help` names. False
 // after the last.
 typedef struct {
     const char *const *names;
-    const char *verbs, *value, *help;
+    const char *commands, *value, *help;
 } OptionText;
 bool option_text(int i, OptionText *out);
 

@@ -1,7 +1,7 @@
 // Which kernels this CPU can run.
 #include "grids.h"
-#include "isa.h"
-#include "../base/os.h"
+#include "backends.h"
+#include "../os/os.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +16,8 @@ static uint64_t read_xcr0(void) {
     return (uint64_t)high << 32 | low;
 }
 
-// The features of a rung are in the CPU (cpuid) and their registers are saved by the system (xcr0).
+// The features of a backend are in the CPU (cpuid) and their registers are saved by the system
+// (xcr0).
 typedef struct {
     bool avx2, avx512, amx;
 } Features;
@@ -55,11 +56,11 @@ static bool has_amx(void) { return cpu_features().amx && os_allows_tiles(); }
 typedef struct {
     const Kernels *table;
     bool (*is_supported)(void);
-} Rung;
+} Backend;
 
 static bool always(void) { return true; }
 
-static const Rung rungs[] = {
+static const Backend backends[] = {
     {&kernels_scalar, always},
 #if defined(__x86_64__)
     {&kernels_avx2, has_avx2},
@@ -75,9 +76,9 @@ Kernels kernel;
 const char *kernels_names(void) {
     static char names[64];
     size_t n = 0;
-    for (size_t i = 0; i < sizeof rungs / sizeof *rungs; i++)
+    for (size_t i = 0; i < sizeof backends / sizeof *backends; i++)
         n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", i ? " " : "",
-                              rungs[i].table->name);
+                              backends[i].table->name);
     return names;
 }
 
@@ -110,10 +111,10 @@ bool kernels_init(const char *cap) {
     if (cap && !is_known) return false;
     grids_init();
     memset(&kernel, 0, sizeof kernel);
-    for (size_t i = 0; i < sizeof rungs / sizeof *rungs; i++) {
-        if (!rungs[i].is_supported()) break;
-        overlay(rungs[i].table);
-        if (cap && !strcmp(cap, rungs[i].table->name)) break;
+    for (size_t i = 0; i < sizeof backends / sizeof *backends; i++) {
+        if (!backends[i].is_supported()) break;
+        overlay(backends[i].table);
+        if (cap && !strcmp(cap, backends[i].table->name)) break;
     }
     return true;
 }

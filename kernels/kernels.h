@@ -85,9 +85,9 @@ extern Kernels kernel; // read-only after kernels_init
 
 // Chooses the kernels for this CPU. `cap` limits them: "scalar", "avx2", "avx512", "amx" or "neon";
 // NULL means $LLAMA31_ISA, and if that is not set either, no limit. Call before any thread is
-// started. Returns false if the name is unknown. kernel.name is the rung reached.
+// started. Returns false if the name is unknown. kernel.name is the backend reached.
 bool kernels_init(const char *cap);
-// The rungs that this build has, with spaces between.
+// The backends that this build has, with spaces between.
 const char *kernels_names(void);
 
 #endif

@@ -1,7 +1,7 @@
 // The operations: each cuts its work into units, which the threads take, and computes them with the
 // kernels of this CPU.
 #include "ops.h"
-#include "isa.h"
+#include "backends.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 // Tensor types: conversions, sizes and unpacking of every block into integers, scales and minima.
 #include "quant.h"
-#include "points.h"
+#include "../backends/points.h"
 
 #include <string.h>
 

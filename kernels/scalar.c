@@ -3,8 +3,8 @@
 // Weights are decoded exactly and multiplied by float32 activations: the reference of design and
 // tests. Sums run in eight lanes that are added in a fixed order, which compilers turn into vector
 // code without reordering anything.
-#include "encode.h"
-#include "isa.h"
+#include "../quantize/encode.h"
+#include "backends.h"
 
 #include <math.h>
 #include <string.h>

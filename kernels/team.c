@@ -3,8 +3,8 @@
 // process wants the core: a spinning thread would keep it from the thread that everyone waits for.
 // OpenMP's own end of a region spins for milliseconds.
 #include "team.h"
-#include "../base/os.h"
-#include "../base/threads.h"
+#include "../os/os.h"
+#include "../os/threads.h"
 #include "../base/util.h"
 
 #include <pthread.h>

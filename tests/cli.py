@@ -71,15 +71,15 @@ class Cli:
         elif subprocess.run([PROGRAM, "show"], capture_output=True).returncode:
             raise Skip("no model: neither a built-in one nor stories260K.bin")
 
-    def command(self, verb, *args):
+    def command(self, command, *args):
         # one thread unless a test says otherwise: the model is tiny and the machine may be busy
-        return [PROGRAM, verb, "-t", "1"] + (["-m", self.model] if self.model else []) + [str(a) for a in args]
+        return [PROGRAM, command, "-t", "1"] + (["-m", self.model] if self.model else []) + [str(a) for a in args]
 
-    def run(self, verb, *args, **options):
-        return call(*self.command(verb, *args)[1:], **options)
+    def run(self, command, *args, **options):
+        return call(*self.command(command, *args)[1:], **options)
 
-    def refuses(self, code, says, verb, *args, **options):
-        return refuses(code, says, *self.command(verb, *args)[1:], **options)
+    def refuses(self, code, says, command, *args, **options):
+        return refuses(code, says, *self.command(command, *args)[1:], **options)
 
     def path_of(self, name):
         return os.path.join(self.tmp, name)

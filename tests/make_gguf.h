@@ -2,7 +2,7 @@
 #ifndef TESTS_MAKE_GGUF_H
 #define TESTS_MAKE_GGUF_H
 
-#include "../base/gguf.h"
+#include "../gguf.h"
 
 // A file under construction. make_begin, entries in any order, make_end. To spoil an entry of a
 // finished recipe, name it in skip before the recipe runs and write another in its place

@@ -1,7 +1,7 @@
 // The AMX kernel's packing, blocking and edges, on the tile unit and on an emulated one.
 #include "test.h"
-#include "../kernels/encode.h"
-#include "../kernels/isa.h"
+#include "../quantize/encode.h"
+#include "../kernels/backends.h"
 
 #include <math.h>
 #include <stdlib.h>

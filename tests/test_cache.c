@@ -3,9 +3,9 @@
 #include "make_gguf.h"
 #include "test.h"
 #include "../base/files.h"
-#include "../bind.h"
-#include "../kernels/encode.h"
-#include "../reuse/cache.h"
+#include "../model_load.h"
+#include "../quantize/encode.h"
+#include "../cache/cache.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -159,7 +159,7 @@ def generate(*args, **kw):
 
 @test
 def usage():
-    refuses(2, "expected a verb")
+    refuses(2, "expected a command")
     refuses(2, "did you mean tokenize", "tokenise")
     refuses(2, "did you mean --temp", "run", "-m", GOOD, "--tmep", "0", "x")
     refuses(2, "unknown option", "run", "-m", GOOD, "--completely-different", "x")
@@ -175,8 +175,8 @@ def usage():
     refuses(2, "--json", "run", "-m", GOOD, "--logprobs", "2", "x")
     refuses(2, "--raw", "run", "-m", GOOD, "--template", "chatml", "--special", "x")
     refuses(2, "unknown option -x (", "run", "-m", GOOD, "-x")
-    for verb in ("bench", "chat", "batch", "logits", "rope"):
-        refuses(2, GOOD, verb, GOOD)
+    for command in ("bench", "chat", "batch", "logits", "rope"):
+        refuses(2, GOOD, command, GOOD)
     refuses(2, "\"four\"", "quantize", GOOD, "b", "Q8_0", "four")
     refuses(2, "no text", "tokenize", "-m", GOOD, "--chat", "none", "text")
     refuses(2, "--kv", "run", "-m", GOOD, "--kv", "q3", "x")
@@ -205,8 +205,8 @@ READERS = ["run", "x"], ["show"], ["tokenize", "x"], ["logits", "--ids", "1", "-
 def unreadable_models():
     empty, fifo = path_of("empty.gguf", b""), path_of("fifo")
     os.mkfifo(fifo)
-    for verb in READERS:
-        args = [verb[0], "-m", None, *verb[1:]]
+    for command in READERS:
+        args = [command[0], "-m", None, *command[1:]]
         for code, says, path in ((1, "such file", path_of("missing.gguf")), (1, "directory", WORK.name),
                                  (3, "byte 0: magic", empty), (1, "expected a file", fifo),
                                  (1, "expected a file", "/dev/zero")):
@@ -223,8 +223,8 @@ def forbidden_models():
         raise Skip("root may read every file")
     locked = path_of("locked.gguf", b"GGUF")
     os.chmod(locked, 0)
-    for verb in READERS:
-        refuses(1, "denied", verb[0], "-m", locked, *verb[1:])
+    for command in READERS:
+        refuses(1, "denied", command[0], "-m", locked, *command[1:])
 
 
 @test

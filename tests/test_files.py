@@ -325,12 +325,12 @@ def names_do_not_drive_the_terminal(tmp):
 @test
 def descriptors_that_would_block(tmp):
     """Neither a full pipe nor an empty one is an error or the end."""
-    for verb in ("run", "-q", "-n", "300", "--ignore-eos", "--seed", "1", "Once"), ("rope", "--positions", "3000"), \
+    for command in ("run", "-q", "-n", "300", "--ignore-eos", "--seed", "1", "Once"), ("rope", "--positions", "3000"), \
             ("logits", "--ids", "1 " * 30, "-o", "-"):
-        expected, _ = run(*verb)
+        expected, _ = run(*command)
         r, w = os.pipe()
         os.set_blocking(w, False)
-        p = subprocess.Popen([PROGRAM, *verb], stdout=w, stderr=subprocess.PIPE)
+        p = subprocess.Popen([PROGRAM, *command], stdout=w, stderr=subprocess.PIPE)
         os.close(w)
         time.sleep(0.2)
         data = b""
@@ -342,7 +342,7 @@ def descriptors_that_would_block(tmp):
         os.close(r)
         err = p.communicate()[1]
         same(p.returncode, 0, err)
-        check(data == expected, verb, len(data), len(expected))
+        check(data == expected, command, len(data), len(expected))
     for args in ("run", "-q", "-n", "2"), ("tokenize", "--jsonl"), ("batch", "-q", "-n", "2", "--lines", "-o", "-"), \
             ("chat", "-q", "-n", "2"):
         r, w = os.pipe()
@@ -359,16 +359,16 @@ def descriptors_that_would_block(tmp):
 @test
 def input_that_cannot_be_read(tmp):
     """A read that fails is not the end of the input."""
-    for verb in "run", "chat", "batch", "tokenize":
+    for command in "run", "chat", "batch", "tokenize":
         folder = os.open(tmp, os.O_RDONLY)
-        r = subprocess.run([PROGRAM, verb], stdin=folder, capture_output=True)
+        r = subprocess.run([PROGRAM, command], stdin=folder, capture_output=True)
         os.close(folder)
-        check(r.returncode == 1 and b"Is a directory" in r.stderr, verb, r)
+        check(r.returncode == 1 and b"Is a directory" in r.stderr, command, r)
 
 
 @test
 def interrupts_are_130(tmp):
-    """Every verb ends on Ctrl-C within 0.2 s (here five times that: the machine may be busy)."""
+    """Every command ends on Ctrl-C within 0.2 s (here five times that: the machine may be busy)."""
     fifo = os.path.join(tmp, "fifo")
     os.mkfifo(fifo)
     ids = "@" + write(os.path.join(tmp, "ids"), b"1 " * 500)
@@ -438,7 +438,7 @@ def closed_pipe(tmp):
 
 @test
 def sandboxed(tmp):
-    """The verbs that only compute give up files, network and programs (tests/test_sandbox.c looks from inside)."""
+    """The commands that only compute give up files, network and programs (tests/test_sandbox.c looks from inside)."""
     def mode(*args):
         p = subprocess.Popen([PROGRAM, "run", "-q", "-n", "100000", "-c", "200000", "--ignore-eos", *args, "Once"],
                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)

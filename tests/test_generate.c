@@ -1,6 +1,6 @@
 // The loop: what is fed together is what would have been fed one after another.
 #include "test.h"
-#include "../bind.h"
+#include "../model_load.h"
 #include "../generate.h"
 
 #include <math.h>
@@ -41,7 +41,7 @@ static void note_token(void *arg, int token) {
 static Model model;
 static Tokenizer *tokenizer;
 static Draft *draft; // for the run that takes several tokens at once
-static uint64_t n_guessed, n_right;
+static uint64_t n_drafted, n_accepted;
 
 // Runs a request; returns how many forwards it took.
 static int run(Sequence *s, Request r, Teller teller, Session *session) {
@@ -54,7 +54,7 @@ static int run(Sequence *s, Request r, Teller teller, Session *session) {
     g.draft = teller.most > 1 ? draft : NULL;
     sequence_start(s, &g, &r, session);
     while (s->finish == FINISH_NONE && generate_step(&g, &s, 1)) n++;
-    n_guessed = g.n_guessed, n_right = g.n_right;
+    n_drafted = g.n_drafted, n_accepted = g.n_accepted;
     workspace_free(g.workspace);
     free(g.masked);
     return n;
@@ -169,8 +169,8 @@ static void drafted(void) {
         draft = draft_new(&model);
         compare(&r, (Teller){0}, 2);
         draft_free(draft);
-        CHECK(n_guessed > 0 && n_right * 10 >= n_guessed * 9, "%d of %d right", (int)n_right,
-              (int)n_guessed);
+        CHECK(n_drafted > 0 && n_accepted * 10 >= n_drafted * 9, "%d of %d right", (int)n_accepted,
+              (int)n_drafted);
     }
     draft = NULL;
     close_model();

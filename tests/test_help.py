@@ -12,7 +12,7 @@ from terminal import Terminal
 
 os.environ.pop("MAKEFLAGS", None)  # `make -j test` shares its jobs with the makes that it starts itself, not with those here
 
-VERBS = "run chat batch score tokenize logits show quantize bench rope cache help".split()
+COMMANDS = "run chat batch score tokenize logits show quantize bench rope cache help".split()
 
 
 def program(*args, code=0, program=PROGRAM):
@@ -22,7 +22,7 @@ def program(*args, code=0, program=PROGRAM):
 
 
 def helps():
-    return {verb: program("help", verb)[0] for verb in VERBS}
+    return {command: program("help", command)[0] for command in COMMANDS}
 
 
 def names_in(text):
@@ -33,17 +33,17 @@ def names_in(text):
 def fits(tmp):
     """Help fits 80 columns, in groups, with defaults and an example that the program would take."""
     overview = program("help")[0]
-    for verb, text in list(helps().items()) + [("", overview)]:
-        check(max(map(len, text.splitlines())) <= 80, verb)
-        check("\nExample:\n  llama31 " in text, verb)
-        check(verb in overview, verb)
+    for command, text in list(helps().items()) + [("", overview)]:
+        check(max(map(len, text.splitlines())) <= 80, command)
+        check("\nExample:\n  llama31 " in text, command)
+        check(command in overview, command)
     run = program("help", "run")[0]
     for words in ("Sampling:", "(default 0.8)", "(default 40)", "(default f16)", "(default 0.95)", "(default 0.05)"):
         check(words in run, words)
-    for verb, text in helps().items():
-        same(program(verb, "--help")[0], text)
+    for command, text in helps().items():
+        same(program(command, "--help")[0], text)
         example = re.search(r"Example:\n  llama31 (.*)", text).group(1)
-        check(example.startswith(verb + " "), example)
+        check(example.startswith(command + " "), example)
     for args in (("--help",), ("-h",)):
         same(program(*args)[0], overview)
 
@@ -58,11 +58,11 @@ def version(tmp):
 
 @test
 def manual(tmp):
-    """The manual page names every verb, option, exit status; mandoc and man read it without an error."""
+    """The manual page names every command, option, exit status; mandoc and man read it without an error."""
     page = program("help", "--man")[0]
     plain = page.replace("\\-", "-").replace("\\e", "\\")
-    for verb, text in helps().items():
-        check(".TP\n\\fB%s" % verb in plain, verb)
+    for command, text in helps().items():
+        check(".TP\n\\fB%s" % command in plain, command)
         for name in names_in(text):
             check(re.search(r"(\.B |, )%s\b" % re.escape(name), plain), name)
     for code in ("0", "1", "2", "3", "4", "5", "130"):
@@ -94,13 +94,13 @@ def bash_completion(tmp):
     same(complete("llama31", "run", "-m", "st"), {"story.gguf"})
     same(complete("llama31", "run", "--seed", ""), set())
     same(complete("llama31", "help", "ba"), {"batch"})
-    for verb, text in helps().items():
-        check(names_in(text) <= complete("llama31", verb, "-"), verb, names_in(text) - complete("llama31", verb, "-"))
+    for command, text in helps().items():
+        check(names_in(text) <= complete("llama31", command, "-"), command, names_in(text) - complete("llama31", command, "-"))
 
 
 @test
 def other_completions(tmp):
-    """zsh and fish read theirs; fish offers verbs and options."""
+    """zsh and fish read theirs; fish offers commands and options."""
     for shell in ("zsh", "fish"):
         path = os.path.join(tmp, shell)
         with open(path, "w") as f:
@@ -227,7 +227,7 @@ def suggestions(tmp):
         err = program("run", option, "1", code=2)[1]
         check(("did you mean %s " % hint in err) if hint else "did you mean" not in err, option, err)
     check("scripts/export.py" in program("run", "-m", "no-such.gguf", "x", code=1)[1])
-    check("expected a verb, found" in program("-m", "x", code=2)[1])
+    check("expected a command, found" in program("-m", "x", code=2)[1])
     check("did you mean batch" in program("batc", code=2)[1])
 
 

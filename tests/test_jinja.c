@@ -1,6 +1,6 @@
 // The expected texts are Jinja2's own (3.1.2, set up as transformers sets it up).
 #include "../base/files.h"
-#include "../chat/jinja.h"
+#include "../jinja/jinja.h"
 #include "test.h"
 
 #include <stdio.h>

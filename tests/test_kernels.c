@@ -1,4 +1,4 @@
-// Every rung of the kernel table that this CPU has, scalar included, against sums in double.
+// Every backend of the kernel table that this CPU has, scalar included, against sums in double.
 #include "test.h"
 #include "../kernels/blocks.h"
 #include "../kernels/kernels.h"
@@ -10,14 +10,14 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-static const char *const rungs[] = {"scalar", "avx2", "avx512", "amx", "neon"};
+static const char *const backends[] = {"scalar", "avx2", "avx512", "amx", "neon"};
 static uint64_t state;
 
-static const char *rung; // that the running case is about
+static const char *backend; // that the running case is about
 
-// Selects the rung; if this CPU does not reach it the case is skipped.
-static bool use_rung(void) {
-    if (kernels_init(rung) && !strcmp(kernel.name, rung)) return true;
+// Selects the backend; if this CPU does not reach it the case is skipped.
+static bool use_backend(void) {
+    if (kernels_init(backend) && !strcmp(kernel.name, backend)) return true;
     test_skip("this CPU has no such instructions");
     return false;
 }
@@ -181,7 +181,7 @@ static void products(void) {
     } shapes[] = {{1, 32, 1},    {70, 96, 5},    {5, 288, 33},   {37, 256, 2},
                   {64, 768, 7},  {33, 4352, 3},  {16, 1056, 12}, {3, 50, 6},
                   {300, 288, 4}, {48, 1312, 70}, {100, 544, 24}, {2, 800, 130}};
-    if (!use_rung()) return;
+    if (!use_backend()) return;
     for (uint32_t type = 0; type < TYPE_COUNT; type++) {
         if (!quant_is_supported(type)) continue;
         for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
@@ -229,7 +229,7 @@ static void stated_order(void) {
     static const int shapes[][2] = {{3, 2048}, {33, 1312}, {2, 96}};
     volatile float a = 24929, b = 673, c = 0x1p-60f; // a * b is half way between two floats
     bool is_fused = fmaf(a, b, c) == 0x1.000002p24f; // mingw-w64's rounds twice
-    if (!use_rung()) return;
+    if (!use_backend()) return;
     for (uint32_t type = 0; type < TYPE_COUNT; type++) {
         if (!quant_is_supported(type) || !kernel.gemm[type].is_mat) continue;
         for (int k = 0; k < 3; k++) {
@@ -258,7 +258,7 @@ static void stated_order(void) {
 // A token that is not finite has no finite result, and the others do not notice.
 static void not_finite(void) {
     static const float bad[] = {NAN, INFINITY, -INFINITY};
-    if (!use_rung()) return;
+    if (!use_backend()) return;
     for (uint32_t type = 0; type < TYPE_COUNT; type++) {
         if (!quant_is_supported(type)) continue;
         state = 5;
@@ -292,7 +292,7 @@ static void elementwise(void) {
     enum { MOST = 4100 };
     static const int sizes[] = {1, 2, 7, 16, 31, 64, 100, 288, 4096, MOST};
     static float x[MOST], y[MOST], out[MOST + 1], expected[MOST];
-    if (!use_rung()) return;
+    if (!use_backend()) return;
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
         int n = sizes[s];
         double square = 0;
@@ -320,7 +320,7 @@ static void elementwise(void) {
 
 static void stores(void) {
     static const Type types[] = {TYPE_F32, TYPE_F16, TYPE_Q8_0};
-    if (!use_rung()) return;
+    if (!use_backend()) return;
     state = 7;
     for (int c = 0; c < 12; c++) {
         Type type = types[c % 3];
@@ -367,7 +367,8 @@ static void check_attend(Type type, int dim, int n_q, int most_keys) {
         for (int j = 0; j < most_keys; j++)
             quant_decode(type, kv[s].data + (size_t)j * row_bytes, values[s][j], (size_t)dim);
     }
-    // Rungs that take keys of Q8_0 as integers round the queries to 16 bits (worst found 3.4e-9).
+    // Backends that take keys of Q8_0 as integers round the queries to 16 bits (worst
+    // found 3.4e-9).
     bool is_rounded =
         type == TYPE_Q8_0 && strcmp(kernel.name, "scalar") && strcmp(kernel.name, "avx2");
     acc[n_q * dim] = 77;
@@ -413,7 +414,7 @@ static void attention(void) {
     static const int dims[] = {64, 128, 32, 256, 48, 6},
                      queries[] = {1, 4, 7, ATTEND_MAX_QUERIES, 5, 3},
                      keys[] = {1, 256, 33, 77, 16, 255};
-    if (!use_rung()) return;
+    if (!use_backend()) return;
     for (int c = 0; c < 18; c++) {
         state = 3 + (uint64_t)c;
         if (types[c / 6] != TYPE_Q8_0 || dims[c % 6] % 32 == 0)
@@ -428,11 +429,11 @@ void test_kernels(void) {
     } cases[] = {{"products of every type", products},  {"order of sums", stated_order},
                  {"NaN and infinity stay", not_finite}, {"elementwise", elementwise},
                  {"rows of the KV cache", stores},      {"attention over a page", attention}};
-    for (size_t r = 0; r < sizeof rungs / sizeof *rungs; r++)
+    for (size_t r = 0; r < sizeof backends / sizeof *backends; r++)
         for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
             char name[80];
-            rung = rungs[r];
-            snprintf(name, sizeof name, "kernels: %s: %s", rung, cases[i].name);
+            backend = backends[r];
+            snprintf(name, sizeof name, "kernels: %s: %s", backend, cases[i].name);
             test_case(name, cases[i].run);
         }
     kernels_init(NULL);

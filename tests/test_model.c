@@ -1,7 +1,7 @@
 // The forward pass: the same numbers for any thread count, chunking and company.
 #include "make_gguf.h"
 #include "test.h"
-#include "../bind.h"
+#include "../model_load.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -28,7 +28,7 @@ static FILE *open_below(const char *path, const char *mode) {
 #define os_allows_tiles     below_allows_tiles
 #define os_has_dotprod      below_has_dotprod
 #define fopen               open_below
-#include "../base/os_linux.c"
+#include "../os/os_linux.c"
 #undef fopen
 
 static void put(const char *path, const char *text) {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The rope verb without a model, and scripts/plot_rope.py: the commands of docs/rope.md give its pictures."""
+"""The rope command without a model, and scripts/plot_rope.py: the commands of docs/rope.md give its pictures."""
 import json
 import math
 import os

@@ -1,7 +1,7 @@
 // Tensor types: decoded values against the published layouts, and encoders against the error that
 // each type allows.
 #include "../kernels/blocks.h"
-#include "../kernels/encode.h"
+#include "../quantize/encode.h"
 #include "test.h"
 
 #include <math.h>

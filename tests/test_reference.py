@@ -127,13 +127,13 @@ def compare(tmp, has_biases):
                    capture_output=True)
     reference = Reference(config, read_tensors(folder))
     expected = [v for pos, token in enumerate(TOKENS) for v in reference.forward(token, pos)]
-    for rung, chunk in (("scalar", "3"), ("avx2", "512"), ("avx512", "1"), ("avx512", "512")):
+    for backend, chunk in (("scalar", "3"), ("avx2", "512"), ("avx512", "1"), ("avx512", "512")):
         call("logits", "-m", model, "--ids", ",".join(map(str, TOKENS)), "-o", out, "--kv", "f32", "-b", chunk,
-             env=dict(os.environ, LLAMA31_ISA=rung))
+             env=dict(os.environ, LLAMA31_ISA=backend))
         with open(out, "rb") as f:
             found = struct.unpack("<%df" % len(expected), f.read())
         nmse = sum((a - b) ** 2 for a, b in zip(found, expected)) / sum(b * b for b in expected)
-        check(nmse <= 1e-6, rung, "chunks of", chunk, "NMSE", nmse)
+        check(nmse <= 1e-6, backend, "chunks of", chunk, "NMSE", nmse)
 
 
 @test

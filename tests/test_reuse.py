@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Nothing that saves work changes a bit: text and log-probabilities with prompt lookup and with a prefix cache, cold and
-warm, equal those without, on every rung of this machine; whatever happens to the cache."""
+warm, equal those without, on every backend of this machine; whatever happens to the cache."""
 import json
 import os
 import random
@@ -19,12 +19,12 @@ from lib import gguf_writer, weights
 
 PROMPTS = ["Once upon a time", "The dog said hello. The cat said hello. The dog said hello. The cat said",
            "One day, one day, one day, one day,", "Lily had a red ball. Tom had a blue ball. Lily had a red"]
-RUNGS = ["scalar", "avx2", "avx512", "amx", "neon"]
+BACKENDS = ["scalar", "avx2", "avx512", "amx", "neon"]
 
 
-def rungs(cli):
-    """Environments for the rungs that this machine has."""
-    for name in RUNGS:
+def backends(cli):
+    """Environments for the backends that this machine has."""
+    for name in BACKENDS:
         env = dict(os.environ, LLAMA31_ISA=name)
         if cli.run("bench", "--json", "--tests", "d0", "-n", 1, env=env)[0].find(b'"kernels":"%s"' % name.encode()) > 0:
             yield env
@@ -39,15 +39,15 @@ def answer(cli, env, prompt, *args):
 
 @test
 def lookup_changes_nothing(cli):
-    n_guessed = 0
-    for env in rungs(cli):
+    n_drafted = 0
+    for env in backends(cli):
         for i, prompt in enumerate(PROMPTS):
             for how in (["--temp", 0, "--seed", 1], ["--temp", 0.7, "--seed", i], ["--seed", i, "--repeat-penalty", 1.2]):
                 plain = answer(cli, env, prompt, "--no-lookup", *how)
                 same(answer(cli, env, prompt, *how), plain, (env["LLAMA31_ISA"], prompt, how))
         err = cli.run("run", "-v", "--raw", "-n", 120, "--ignore-eos", "--temp", 0, PROMPTS[2], env=env)[1]
-        n_guessed += "guessed" in err
-    check(n_guessed, "no rung guessed anything")
+        n_drafted += "guessed" in err
+    check(n_drafted, "no backend guessed anything")
 
 
 @test
@@ -67,7 +67,7 @@ def lookup_in_a_batch_of_one_arithmetic(cli):
         raise Skip("no built-in model")
     requests = "".join(json.dumps({"id": i, "prompt": p * 3, "max_tokens": 60, "temp": 0.5 * (i % 2), "seed": i}) + "\n"
                        for i, p in enumerate(PROMPTS * 2)).encode()
-    for env in rungs(cli):
+    for env in backends(cli):
         ways = [["--ordered", "--parallel", 2, *args] for args in ([], ["--no-lookup"], ["--deterministic", "--no-lookup"])]
         (text, err), (plain, _), (alone, _) = [cli.run("batch", "--raw", "-v", *way, stdin=requests, env=env) for way in ways]
         same(text, plain, env["LLAMA31_ISA"])
@@ -106,7 +106,7 @@ def cached(cli, dir, *args, text=STORY, **options):
 @test
 def cache_changes_nothing(cli, tmp):
     long_context(cli)
-    for env in rungs(cli):
+    for env in backends(cli):
         plain = answer(cli, env, STORY, "--seed", 3)
         for i in range(2):
             same(answer(cli, env, STORY, "--seed", 3, "--cache", tmp), plain, (env["LLAMA31_ISA"], "round", i))
@@ -119,17 +119,17 @@ def cache_changes_nothing(cli, tmp):
 
 
 @test
-def cache_in_other_verbs(cli, tmp):
+def cache_in_other_commands(cli, tmp):
     long_context(cli)
     requests = "".join(json.dumps({"id": i, "prompt": STORY + p, "max_tokens": 12, "seed": i}) + "\n"
                        for i, p in enumerate(PROMPTS)).encode()
-    for verb, args, stdin in (("batch", ["-q", "--raw", "--ordered", "--deterministic"], requests),
+    for command, args, stdin in (("batch", ["-q", "--raw", "--ordered", "--deterministic"], requests),
                               ("batch", ["-q", "--raw", "--ordered", "--parallel", 1], requests),
                               ("score", ["-q", "--json", "--raw", "--choices", "dog,cat", "-p", STORY], b""),
                               ("chat", ["-q", "--seed", 3, "-n", 12, "-c", 2000], (STORY + "\n" + STORY).encode())):
-        plain = cli.run(verb, *args, stdin=stdin)[0]
+        plain = cli.run(command, *args, stdin=stdin)[0]
         for i in range(2):
-            same(cli.run(verb, *args, "--cache", tmp, stdin=stdin)[0], plain, (verb, args, "round", i))
+            same(cli.run(command, *args, "--cache", tmp, stdin=stdin)[0], plain, (command, args, "round", i))
 
 
 @test

@@ -1,4 +1,4 @@
-#include "../base/guard.h"
+#include "../os/sandbox.h"
 #include "test.h"
 
 #include <errno.h>

@@ -29,10 +29,10 @@ static void utf8(void) {
 }
 
 static void names(void) {
-    static const char *const verbs[] = {"run", "chat", "tokenize"};
-    const char *s = did_you_mean("tokenise", verbs, sizeof *verbs, 3);
+    static const char *const commands[] = {"run", "chat", "tokenize"};
+    const char *s = did_you_mean("tokenise", commands, sizeof *commands, 3);
     CHECK(!strcmp(s, "; did you mean tokenize"), "%s", s);
-    CHECK(!*did_you_mean("xyzzy", verbs, sizeof *verbs, 3), "should be none");
+    CHECK(!*did_you_mean("xyzzy", commands, sizeof *commands, 3), "should be none");
 }
 
 static void errors(void) {

@@ -24,7 +24,7 @@ static bool screen_write(int fd, const void *data, size_t n);
 #define read                keys_read
 #define write_all           screen_write
 #define ioctl(fd, what, to) screen_size(to)
-#include "../../cli/editor.c"
+#include "../../editor/editor.c"
 
 // The keyboard: bytes as they are, but for two that no text has.
 enum { WAIT = 0xff, CTRL_C = 0xfe };

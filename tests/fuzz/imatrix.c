@@ -42,7 +42,7 @@ static bool read_noted(const char *path, Buffer *out, Error *err) {
 #define die_error         refuse_error
 #define gguf_open         open_noted
 #define file_read         read_noted
-#include "../../verbs/imatrix.c"
+#include "../../quantize/imatrix.c"
 
 enum { N_COLUMNS = 32 }; // of all matrices of the model
 

@@ -1,11 +1,11 @@
 #include "targets.h"
 #include "../make_gguf.h"
 #include "../../constrain/constrain.h"
-#include "../../bind.h"
-#include "../../chat/jinja.h"
+#include "../../model_load.h"
+#include "../../jinja/jinja.h"
 #include "../../model.h"
 #include "../../tokenizer.h"
-#include "../../verbs/batch_requests.h"
+#include "../../commands/batch_requests.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -137,7 +137,7 @@ static void fuzz_adapter(const uint8_t *data, size_t n) {
     size_t len;
     if (n == 0) return;
     uint8_t *file = fuzz_file_of(sound_adapter, data, n, &len);
-    AdapterOption adapter = {str_of(make_path("adapter.gguf", file, len)), 1};
+    LoraOption adapter = {str_of(make_path("adapter.gguf", file, len)), 1};
     ModelOptions options = {.n_threads = 1, .adapters = &adapter, .n_adapters = 1};
     Str base = fuzz_sound_model(0);
     HOLDS(gguf_parse(&g, base.data, base.len, "sound", &err));
@@ -265,22 +265,22 @@ static void fuzz_template(const uint8_t *data, size_t n) {
     buffer_free(&own);
 }
 
-// A command line, an argument a line; the first byte chooses the verb.
+// A command line, an argument a line; the first byte chooses the command.
 static void fuzz_argv(const uint8_t *data, size_t n) {
-    static const char verbs[] = "rcbstlwqno";
+    static const char commands[] = "rcbstlwqno";
     char *text = xrealloc(NULL, n + 1, 1), *argv[65], *save = NULL;
     int argc = 0;
     Error err;
     if (n) memcpy(text, data, n);
     text[n] = 0;
-    char verb = verbs[n ? *data % 10 : 0];
+    char command = commands[n ? *data % 10 : 0];
     for (char *at = strtok_r(n ? text + 1 : text, "\n", &save); at && argc < 64;
          at = strtok_r(NULL, "\n", &save))
         argv[argc++] = at;
     argv[argc] = NULL;
     Options o = options_default("fuzz");
     o.args = xalloc(65, sizeof *o.args);
-    if (!options_parse(&o, verb, argc, argv, &err)) HOLDS(err.code == EXIT_USAGE && *err.text);
+    if (!options_parse(&o, command, argc, argv, &err)) HOLDS(err.code == EXIT_USAGE && *err.text);
     free(o.args);
     free(o.stops);
     free(o.biases);

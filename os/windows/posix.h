@@ -1,0 +1,177 @@
+// What POSIX has and mingw's headers lack, for every file of a build for Windows (the Makefile
+// includes this first). The functions are in os_windows.c. Paths are UTF-8, files are bytes, and a
+// file may be renamed while it is open.
+#ifndef OS_WINDOWS_POSIX_H
+#define OS_WINDOWS_POSIX_H
+
+#include <direct.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <io.h>
+#include <math.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+    O_CLOEXEC = 0, // no other program is started
+    O_NONBLOCK = 0,
+    O_NOCTTY = 0,
+    O_NOFOLLOW = 0,
+    F_GETFD = 1,
+    F_GETFL = 3,
+    F_SETFL = 4,
+    AT_FDCWD = -100,
+    AT_SYMLINK_NOFOLLOW = 0,
+    UTIME_OMIT = -2,
+    LOCK_EX = 2,
+    LOCK_NB = 4,
+    PROT_NONE = 0,
+    PROT_READ = 1,
+    PROT_WRITE = 2,
+    MAP_SHARED = 1,
+    MAP_PRIVATE = 2,
+    MAP_ANONYMOUS = 4,
+    MADV_NORMAL = 0,
+    MADV_RANDOM = 1,
+    MADV_SEQUENTIAL = 2,
+    MADV_WILLNEED = 3,
+    MADV_DONTNEED = 4,
+    TIOCGWINSZ = 1,
+    POLLIN = 1,
+    POLLOUT = 4,
+    _SC_PAGESIZE = 1,
+    _SC_PHYS_PAGES = 2,
+    ICANON = 1,
+    ECHO = 2,
+    IEXTEN = 4,
+    ICRNL = 1,
+    INLCR = 2,
+    IXON = 4,
+    VMIN = 0,
+    VTIME = 1,
+    TCSANOW = 0,
+    SA_RESTART = 1
+};
+#undef localtime_r
+#undef gmtime_r
+#undef SIG_UNBLOCK
+#define SIG_UNBLOCK 1
+#define MAP_FAILED  ((void *)-1)
+enum {
+    SIGHUP = 41,
+    SIGQUIT,
+    SIGPIPE,
+    SIGALRM,
+    SIGUSR1,
+    SIGUSR2,
+    SIGVTALRM,
+    SIGXCPU,
+    SIGXFSZ,
+    SIGBUS,
+    SIGTSTP,
+    SIGWINCH
+};
+#define S_ISLNK(mode) 0
+
+struct sigaction {
+    void (*sa_handler)(int);
+    int sa_flags;
+};
+typedef int sigset_type;
+#define sigset_t sigset_type
+#undef stat
+#undef fstat
+struct posix_stat {
+    dev_t st_dev;
+    ino_t st_ino;
+    unsigned short st_mode;
+    off_t st_size;
+    struct timespec st_mtim;
+};
+struct winsize {
+    unsigned short ws_row, ws_col;
+};
+typedef unsigned tcflag_t;
+struct termios {
+    tcflag_t c_lflag, c_iflag;
+    unsigned char c_cc[2];
+    unsigned long mode; // of the console
+};
+struct pollfd {
+    int fd;
+    short events, revents;
+};
+
+int posix_open(const char *path, int flags, ...);
+int posix_stat(const char *path, struct posix_stat *st);
+int posix_fstat(int fd, struct posix_stat *st);
+int posix_unlink(const char *path);
+int posix_rename(const char *from, const char *to);
+int posix_access(const char *path, int mode);
+int posix_mkdir(const char *path, int mode);
+// For a file of a folder that opendir has read: `folder` is what dirfd said of it last.
+int dirfd(DIR *d);
+int fstatat(int folder, const char *name, struct posix_stat *st, int flags);
+int utimensat(int folder, const char *path, const struct timespec times[2],
+              int flags); // sets the second alone
+struct tm *localtime_r(const time_t *t, struct tm *out);
+struct tm *gmtime_r(const time_t *t, struct tm *out);
+int link(const char *from, const char *to);
+ssize_t readlink(const char *path, char *out, size_t n);
+int fchmod(int fd, int mode);
+int fsync(int fd);
+int flock(int fd, int how);
+int fcntl(int fd, int command, ...);
+ssize_t pread(int fd, void *out, size_t n, off_t at);
+ssize_t pwrite(int fd, const void *data, size_t n, off_t at);
+int pipe(int fds[2]);
+int poll(struct pollfd *fds, unsigned n, int timeout_ms);
+void *mmap(void *at, size_t n, int protection, int flags, int fd, off_t offset);
+int munmap(void *p, size_t n);
+int madvise(void *p, size_t n, int advice);
+long sysconf(int name);
+int ioctl(int fd, int request, void *out);
+int tcgetattr(int fd, struct termios *t);
+int tcsetattr(int fd, int when, const struct termios *t);
+int sigaction(int number, const struct sigaction *action, struct sigaction *before);
+int sigemptyset(sigset_t *set);
+int sigaddset(sigset_t *set, int number);
+int sigprocmask(int how, const sigset_t *set, sigset_t *before);
+int mprotect(void *p, size_t n, int protection);
+char *mkdtemp(char *name);
+ssize_t getline(char **line, size_t *cap, FILE *f);
+void *memmem(const void *hay, size_t n, const void *needle, size_t n_needle);
+int wcwidth(wchar_t c);
+
+// free() must take what is aligned, so that all memory is ours.
+void *posix_malloc(size_t n);
+void *posix_calloc(size_t n, size_t size);
+void *posix_realloc(void *p, size_t n);
+void posix_free(void *p);
+int posix_memalign(void **out, size_t alignment, size_t n);
+
+#ifndef POSIX_IMPLEMENTATION
+#define open    posix_open
+#define tell    posix_tell // a name that io.h takes
+#define stat    posix_stat // the structure too
+#define fstat   posix_fstat
+#define unlink  posix_unlink
+#define rename  posix_rename
+#define access  posix_access
+#define mkdir   posix_mkdir
+#define malloc  posix_malloc
+#define calloc  posix_calloc
+#define realloc posix_realloc
+#define free    posix_free
+#define main    posix_main // os_windows.c has the first one, with arguments in UTF-8
+#endif
+
+#endif

@@ -1,0 +1,121 @@
+// Binding: what a file's metadata and tensors must be, each refusal with its reason.
+#include "make_gguf.h"
+#include "test.h"
+#include "../model_load.h"
+
+#include <string.h>
+
+// A recipe with one entry left out or replaced must be refused with exit 3, for this reason.
+static void expect_refusal(const char *key, void (*replace)(Maker *m), const char *says) {
+    Maker maker;
+    Gguf g;
+    Model m;
+    Error err = {0};
+    make_begin(&maker);
+    maker.skip = key;
+    make_llama(&maker, (MakeLlama){0});
+    maker.skip = NULL;
+    if (replace) replace(&maker);
+    Buffer bytes = make_end(&maker);
+    bool is_open = gguf_parse(&g, bytes.data, bytes.len, "bad", &err) &&
+                   model_bind(&m, &g, &(ModelOptions){0}, &err);
+    CHECK(!is_open, "%s was accepted", key);
+    if (is_open)
+        model_close(&m);
+    else
+        CHECK(err.code == EXIT_MODEL && strstr(err.text, says), "%s: exit %d, %s", key, err.code,
+              err.text);
+    buffer_free(&bytes);
+}
+
+static void heads_zero(Maker *m) { make_u32(m, "llama.attention.head_count", 0); }
+static void heads_five(Maker *m) { make_u32(m, "llama.attention.head_count", 5); }
+static void kv_heads_three(Maker *m) { make_u32(m, "llama.attention.head_count_kv", 3); }
+static void kv_heads_zero(Maker *m) { make_u32(m, "llama.attention.head_count_kv", 0); }
+static void layers_zero(Maker *m) { make_u32(m, "llama.block_count", 0); }
+static void layers_many(Maker *m) { make_u32(m, "llama.block_count", 513); }
+static void layers_absurd(Maker *m) { make_u32(m, "llama.block_count", 0xffffffffu); }
+static void context_absurd(Maker *m) { make_u32(m, "llama.context_length", 0xffffffffu); }
+static void eps_zero(Maker *m) { make_f32(m, "llama.attention.layer_norm_rms_epsilon", 0); }
+static void eps_nan(Maker *m) {
+    make_f32(m, "llama.attention.layer_norm_rms_epsilon", __builtin_nanf(""));
+}
+static void theta_negative(Maker *m) { make_f32(m, "llama.rope.freq_base", -1); }
+static void dim_string(Maker *m) { make_string(m, "llama.embedding_length", "64"); }
+static void gpt(Maker *m) { make_string(m, "general.architecture", "gpt2"); }
+static void wide_q(Maker *m) {
+    make_tensor(m, "blk.0.attn_q.weight", TYPE_F32, 64, 128, NULL, 64 * 128 * 4);
+}
+static void mxfp4_q(Maker *m) {
+    make_u32(m, "general.file_type", 38);
+    make_tensor(m, "blk.0.attn_q.weight", 39, 64, 64, NULL, 64 * 2 * 17);
+}
+static void flat_norm(Maker *m) {
+    make_tensor(m, "output_norm.weight", TYPE_F32, 32, 1, NULL, 32 * 4);
+}
+
+static void refusals(void) {
+    expect_refusal("llama.attention.head_count", heads_zero,
+                   "head_count: expected 1 to 1024, found 0");
+    expect_refusal("llama.attention.head_count", heads_five,
+                   "head_count_kv: expected a divisor of 5, found 2");
+    expect_refusal("llama.attention.head_count_kv", kv_heads_three,
+                   "head_count_kv: expected a divisor of 4, found 3");
+    expect_refusal("llama.attention.head_count_kv", kv_heads_zero,
+                   "head_count_kv: expected 1 to 4, found 0");
+    expect_refusal("llama.block_count", layers_zero, "block_count: expected 1 to 4096, found 0");
+    expect_refusal("llama.block_count", layers_many,
+                   "block_count: expected at most the 21 tensors, found 513");
+    expect_refusal("llama.block_count", layers_absurd,
+                   "block_count: expected 1 to 4096, found 4294967295");
+    expect_refusal("llama.block_count", NULL,
+                   "block_count: expected an unsigned integer, found no such key");
+    expect_refusal("llama.context_length", context_absurd,
+                   "context_length: expected 1 to 268435456");
+    expect_refusal("llama.attention.layer_norm_rms_epsilon", eps_zero,
+                   "epsilon: expected 0 to 1, found 0");
+    expect_refusal("llama.attention.layer_norm_rms_epsilon", eps_nan,
+                   "epsilon: expected 0 to 1, found nan");
+    expect_refusal("llama.rope.freq_base", theta_negative,
+                   "freq_base: expected a positive number, found -1");
+    expect_refusal("llama.embedding_length", dim_string,
+                   "embedding_length: expected an unsigned integer, found string");
+    expect_refusal("general.architecture", gpt, "architecture: expected \"llama\", found \"gpt2\"");
+    expect_refusal("blk.0.attn_q.weight", wide_q,
+                   "tensor blk.0.attn_q.weight: expected shape (64, 64), found (128, 64)");
+    expect_refusal("blk.0.attn_q.weight", mxfp4_q,
+                   "computes with, found MXFP4 (use Q4_K_M), in a mixture named MXFP4_MOE");
+    expect_refusal("output_norm.weight", flat_norm,
+                   "tensor output_norm.weight: expected shape (1, 64), found (1, 32)");
+    expect_refusal("blk.1.ffn_down.weight", NULL,
+                   "tensor blk.1.ffn_down.weight: expected shape (64, 128), found no such");
+    expect_refusal("token_embd.weight", NULL,
+                   "tensor token_embd.weight: expected shape (0, 64), found no such");
+}
+
+// The shapes follow from the metadata; a tied file has its embedding as output.
+static void bound(void) {
+    for (int is_tied = 0; is_tied < 2; is_tied++) {
+        Gguf g;
+        Model m;
+        Error err;
+        Buffer bytes = make_llama_file((MakeLlama){.is_tied = is_tied, .n_kv_heads = 2});
+        bool ok = gguf_parse(&g, bytes.data, bytes.len, "good", &err) &&
+                  model_bind(&m, &g, &(ModelOptions){0}, &err);
+        CHECK(ok, "%s", err.text);
+        if (!ok) continue;
+        const Config *c = &m.config;
+        CHECK(c->dim == 64 && c->n_heads == 4 && c->n_kv_heads == 2 && c->head_dim == 16,
+              "%d %d %d %d", c->dim, c->n_heads, c->n_kv_heads, c->head_dim);
+        CHECK(m.kv.type == TYPE_F16 && m.kv.n_layers == c->n_layers,
+              "the cache is float16 unless asked otherwise");
+        CHECK((m.output.data == m.embed.data) == is_tied, "tied %d", is_tied);
+        model_close(&m);
+        buffer_free(&bytes);
+    }
+}
+
+void test_model_load(void) {
+    test_case("bind: hyper-parameters and tensors", bound);
+    test_case("bind: refusals of hyper-parameters and shapes", refusals);
+}
