@@ -44,7 +44,9 @@ $(BUILD)/kernels/%.o $(BUILD)/backends/%.o: GUARDS := $(if $(HARDLINK),-fPIE) # 
 BACKENDS   := backends/avx2.c backends/avx512.c backends/amx.c backends/neon.c
 CORE    := os/os_$(SYSTEM).c os/sandbox_$(SANDBOX).c os/threads_$(if $(OPENMP),openmp,posix).c \
            $(filter-out run.c os/os_% os/sandbox_% os/threads_% $(BACKENDS),$(wildcard *.c */*.c))
-CORE    := $(filter-out build% tests/% models/% scripts/%,$(CORE))
+# WITHOUT="cache lora": each of these directories is left out, and its stub.c takes its place.
+WITHOUT ?=
+CORE    := $(filter-out build% tests/% models/% scripts/% %/stub.c $(WITHOUT:%=%/%),$(CORE)) $(WITHOUT:%=%/stub.c)
 ifneq (,$(findstring x86_64,$(TARGET)))
 CORE    += backends/avx2.c backends/avx512.c backends/amx.c
 endif
