@@ -17,7 +17,7 @@
 // at half the speed of registers alone (`peak`), which for random data streamed like this cannot
 // pass 0.6; a weight costs 0.2 cycles to decode, 0.5 with 32 tokens.
 #include "amx_decode.h"
-#include "fetch.h"
+#include "prefetch.h"
 #include "../kernels/backends.h"
 #include "../kernels/team.h"
 
@@ -70,10 +70,10 @@ static Activations activations_at(const void *encoded, int n_tokens, int cols, i
 }
 
 // Part i of n of these, to be fetched into L2.
-static Ahead part_of(const Activations *b, int i, int n) {
+static Prefetch part_of(const Activations *b, int i, int n) {
     size_t bytes =
         (size_t)(b->n_token_tiles * b->n_k_tiles) * TILE_LEN * sizeof(uint16_t) / (size_t)n;
-    return ahead_of((const char *)b->tiles + (size_t)i * bytes, bytes, 0);
+    return prefetch_range((const char *)b->tiles + (size_t)i * bytes, bytes, 0);
 }
 
 // Tiles [token_begin, token_end) / 16: dword (pair of k) p of token t goes to row p, column t of
@@ -118,7 +118,7 @@ static void tiles_begin(void) {
 // C tiles 0 to 3 (or 0 and 1, for one token tile) += panel x B. B passes by L1 (TILELOADDT1), where
 // the panel stays.
 INLINE void multiply_tiles(float *sums, const uint16_t *panel, const uint16_t *b, int n_k_tiles,
-                           bool is_first, bool is_pair, Ahead *ahead, int n_ahead) {
+                           bool is_first, bool is_pair, Prefetch *ahead, int n_ahead) {
     const uint16_t *a1 = panel + (size_t)n_k_tiles * TILE_LEN,
                    *b1 = b + (size_t)n_k_tiles * TILE_LEN;
     if (is_first) {
@@ -133,7 +133,7 @@ INLINE void multiply_tiles(float *sums, const uint16_t *panel, const uint16_t *b
         if (is_pair) _tile_loadd(3, sums + 768, 64);
     }
     for (int k = 0; k < n_k_tiles * TILE_LEN; k += TILE_LEN) {
-        fetch(ahead, n_ahead);
+        prefetch_lines(ahead, n_ahead);
         _tile_loadd(4, panel + k, 64);
         _tile_stream_loadd(6, b + k, 64);
         _tile_dpbf16ps(0, 4, 6);
@@ -153,7 +153,7 @@ INLINE void multiply_tiles(float *sums, const uint16_t *panel, const uint16_t *b
 // sums: for each token tile, the C tiles of the panel's two halves, 256 floats each, (row, token).
 // What `ahead` names is fetched meanwhile, evenly: in bursts it would keep the loads waiting.
 static void multiply_panel(float *sums, const uint16_t *panel, const Activations *b, bool is_first,
-                           Ahead ahead) {
+                           Prefetch ahead) {
     int n_steps = (b->n_token_tiles + 1) / 2 * b->n_k_tiles,
         n_ahead = (ahead.n_lines + n_steps - 1) / n_steps, t = 0;
     const uint16_t *tiles = b->tiles;
@@ -215,7 +215,7 @@ static void rows(float *out, size_t out_stride, const Tensor *w, const void *enc
                     Piece next = next_piece(w, row, strip, end, k, depth, is_last);
                     decode_panel[w->type](m->gemm.panel, &piece, &next);
                     multiply_panel(m->gemm.sums[i], m->gemm.panel, &b, k == 0,
-                                   is_many ? part_of(&next_b, i, n_panels) : (Ahead){0});
+                                   is_many ? part_of(&next_b, i, n_panels) : (Prefetch){0});
                 }
             }
             write_strip(out + (size_t)token * out_stride + strip, out_stride, m,
@@ -326,7 +326,8 @@ static void attend_panel(Memory *m, const AttendPage *a, int first, int n) {
                      (size_t)dim * 4, min_int(a->n_q - first, PANEL), dim};
     decode_panel[TYPE_F32](m->attend.queries, &queries, &(Piece){0});
     multiply_panel(m->attend.sums, m->attend.queries,
-                   &(Activations){m->attend.keys, 2 * n_key_tiles, n_dim_tiles}, true, (Ahead){0});
+                   &(Activations){m->attend.keys, 2 * n_key_tiles, n_dim_tiles}, true,
+                   (Prefetch){0});
     for (int i = 0; i < queries.n_rows; i++) {
         float *scores = m->attend.sums + i * TILE;
         uint16_t *weights =
@@ -336,7 +337,7 @@ static void attend_panel(Memory *m, const AttendPage *a, int first, int n) {
     }
     multiply_panel(m->attend.sums, m->attend.weights,
                    &(Activations){m->attend.values, 2 * n_dim_tiles, n_key_tiles}, true,
-                   (Ahead){0});
+                   (Prefetch){0});
     for (int i = 0; i < queries.n_rows; i++)
         write_acc(a->acc + (size_t)(first + i) * (size_t)dim, m->attend.sums + i * TILE, dim);
 }

@@ -61,18 +61,18 @@ INLINE void decode_units(uint16_t *tile, Type type, const char *row, int n) {
     const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     const __m512i count = _mm512_slli_epi32(lanes, (unsigned)(8 * place));
     const __mmask64 byte = 0x1111111111111111u << place;
-    uint8_t last[MAX_UNIT_BYTES];
+    uint8_t last[MAX_SUPERBLOCK_BYTES];
     float scale[GROUPS] __attribute__((aligned(64))), base[GROUPS] __attribute__((aligned(64)));
-    for (int k = 0; k < n; k += UNIT, row += unit_bytes(type)) {
-        Unit u = unpack(type, whole_unit(type, (const uint8_t *)row, n - k, last));
+    for (int k = 0; k < n; k += SUPERBLOCK, row += superblock_bytes(type)) {
+        Unit u = unpack(type, padded_superblock(type, (const uint8_t *)row, n - k, last));
         __m512 zero = _mm512_mul_ps(u.scale, _mm512_add_ps(one, _mm512_set1_ps((float)t->offset)));
         _mm512_store_ps(scale, u.scale);
         _mm512_store_ps(base, t->has_min ? _mm512_add_ps(zero, u.min) : zero);
         IN_MEMORY(scale);
         IN_MEMORY(base);
 #pragma GCC unroll 8
-        for (int i = 0; i < UNIT; i += TILE_K, tile += TILE_LEN) {
-            if (t->block < UNIT && k + i >= n) break;
+        for (int i = 0; i < SUPERBLOCK; i += TILE_K, tile += TILE_LEN) {
+            if (t->block < SUPERBLOCK && k + i >= n) break;
             __m512 w[2];
 #pragma GCC unroll 2
             for (int half = 0; half < 2; half++) {
@@ -121,7 +121,7 @@ INLINE void decode_blocks(uint16_t *tile, Type type, const char *b, int n) {
 
 INLINE void decode_iq4_xs(uint16_t *tile, const BlockIQ4_XS *b, int n) {
     const __m512 values = bytes_to_floats(iq4_values);
-    for (int k = 0; k < n; k += UNIT, b++) {
+    for (int k = 0; k < n; k += SUPERBLOCK, b++) {
         float scale[GROUPS] __attribute__((aligned(64)));
         _mm512_store_ps(scale, unpack(TYPE_IQ4_XS, b).scale);
         IN_MEMORY(scale);
@@ -217,7 +217,7 @@ INLINE void decode_rows(uint16_t *panel, const Piece *p, const Piece *next, Type
 INLINE void decode_k_rows(uint16_t *panel, const Piece *p, const Piece *next, Type type) {
     float scale[8][16] __attribute__((aligned(64))), min[8][16] __attribute__((aligned(64)));
     for (int first = 0; first < PANEL; first += TILE)
-        for (int k = 0; k < p->n_cols; k += UNIT, panel += 8 * TILE_LEN) {
+        for (int k = 0; k < p->n_cols; k += SUPERBLOCK, panel += 8 * TILE_LEN) {
             const void *row[TILE];
             for (int r = 0; r < TILE; r++)
                 row[r] = row_of(p, first + r) + quant_row_bytes(type, (size_t)k);

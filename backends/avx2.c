@@ -137,29 +137,30 @@ INLINE float encode_groups(const float *x, int n, int n_groups, int8_t *q, int *
     return !is_finite ? NAN : is_small ? 0 : max / 127;
 }
 
-#include "frame_float.h"
+#include "gemm_float.h"
 
 // Activations in units of 256 columns, for each unit the tokens one after another: int8 with a
 // scale for 32.
 typedef struct {
-    int8_t q[UNIT];
-    float scale[UNIT / 32];
+    int8_t q[SUPERBLOCK];
+    float scale[SUPERBLOCK / 32];
     float sum[GROUPS]; // scale * sum of q per group (of 16 or 32)
 } Activations;
 
 static size_t encoded_bytes(int n_tokens, int cols) {
-    return (size_t)n_tokens * (size_t)n_units(cols) * sizeof(Activations);
+    return (size_t)n_tokens * (size_t)n_superblocks(cols) * sizeof(Activations);
 }
 
 INLINE void encode(void *encoded, const float *x, int n_tokens, int cols, int token_begin,
                    int token_end, int group) {
     for (int t = token_begin; t < token_end; t++)
-        for (int k = 0; k < n_units(cols) * UNIT; k += 32) {
-            Activations *a = (Activations *)encoded + (size_t)(k / UNIT) * (size_t)n_tokens + t;
-            int sums[2], g = k % UNIT / group;
-            float scale =
-                encode_groups(x + (size_t)t * (size_t)cols + k, cols - k, 2, a->q + k % UNIT, sums);
-            a->scale[k % UNIT / 32] = scale;
+        for (int k = 0; k < n_superblocks(cols) * SUPERBLOCK; k += 32) {
+            Activations *a =
+                (Activations *)encoded + (size_t)(k / SUPERBLOCK) * (size_t)n_tokens + t;
+            int sums[2], g = k % SUPERBLOCK / group;
+            float scale = encode_groups(x + (size_t)t * (size_t)cols + k, cols - k, 2,
+                                        a->q + k % SUPERBLOCK, sums);
+            a->scale[k % SUPERBLOCK / 32] = scale;
             a->sum[g] = scale * (float)(group == 32 ? sums[0] + sums[1] : sums[0]);
             if (group == 16) a->sum[g + 1] = scale * (float)sums[1];
         }
@@ -180,8 +181,8 @@ static void encode_32(void *encoded, const float *x, int n_tokens, int cols, int
 // they are signed and nothing is. A panel holds them [k / 4][8 rows][4].
 typedef struct {
     float scale[GROUPS][8], base[GROUPS][8];
-    int8_t rows[8][UNIT], panel[UNIT * 8];
-    uint8_t last[8][MAX_UNIT_BYTES]; // where the rows end in the unit, filled with zeros
+    int8_t rows[8][SUPERBLOCK], panel[SUPERBLOCK * 8];
+    uint8_t last[8][MAX_SUPERBLOCK_BYTES]; // where the rows end in the unit, filled with zeros
     float row_scale[8][GROUPS];
 } __attribute__((aligned(64))) Weights;
 
@@ -193,23 +194,23 @@ INLINE void find_rows(const uint8_t *p[8], const Tensor *w, int row, int apart, 
     for (int i = 0; i < 8; i++)
         p[i] = (const uint8_t *)w->data +
                (size_t)min_int(row + i * apart, row_end - 1) * w->row_bytes +
-               (size_t)(k / UNIT) * (size_t)unit_bytes(type);
+               (size_t)(k / SUPERBLOCK) * (size_t)superblock_bytes(type);
 }
 
 // Units that the rows end in are taken from copies.
 INLINE void end_rows(const uint8_t *p[8], Weights *m, int n_cols, Type type) {
-    if (type_info(type)->block < UNIT && n_cols < UNIT)
-        for (int i = 0; i < 8; i++) p[i] = whole_unit(type, p[i], n_cols, m->last[i]);
+    if (type_info(type)->block < SUPERBLOCK && n_cols < SUPERBLOCK)
+        for (int i = 0; i < 8; i++) p[i] = padded_superblock(type, p[i], n_cols, m->last[i]);
 }
 
 // Their scales, and the integers unless they are taken from where they lie.
 INLINE void unpack_rows(Weights *m, Rows p, bool is_in_place, Type type) {
     const TypeInfo *info = type_info(type);
-    const int n_groups = UNIT / info->group;
+    const int n_groups = SUPERBLOCK / info->group;
     for (int i = 0; i < 8 && !is_in_place; i++)
         unpack_unit(type, p[i], m->rows[i], m->row_scale[i]);
-    if (!is_points(type)) unpack_scales(type, p, m->scale, m->base);
-    for (int g = 0; is_points(type) && g < n_groups; g += 8)
+    if (!codebook_info(type)->entry_len) unpack_scales(type, p, m->scale, m->base);
+    for (int g = 0; codebook_info(type)->entry_len && g < n_groups; g += 8)
         transpose_block(m->scale[g], 8, m->row_scale[0] + g, GROUPS);
     for (int g = 0; !info->has_min && !is_wide(type) && g < n_groups; g++)
         _mm256_store_ps(m->base[g], _mm256_mul_ps(_mm256_load_ps(m->scale[g]),
@@ -313,11 +314,11 @@ INLINE void mat_tile(__m256 *sum, Weights *m, Rows p, const Activations *x, int 
     __asm__ volatile("" ::: "memory"); // else gcc keeps minima in registers and not the sums
     if (is_in_place)
 #pragma GCC unroll 8
-        for (int k = 0; k < UNIT; k += 32) sum[0] = mat_group(sum[0], m, p, true, x, k, type);
+        for (int k = 0; k < SUPERBLOCK; k += 32) sum[0] = mat_group(sum[0], m, p, true, x, k, type);
     else
         for (int t = 0; t < n_tokens; t++)
 #pragma GCC unroll 1
-            for (int k = 0; k < UNIT; k += 32)
+            for (int k = 0; k < SUPERBLOCK; k += 32)
                 sum[t] = mat_group(sum[t], m, p, false, x + t, k, type);
 }
 
@@ -332,16 +333,17 @@ INLINE void mat_rows(float *out, size_t out_stride, const Tensor *w, const Activ
             __m256 sum[MAT_TOKENS] = {_mm256_setzero_ps()};
             const uint8_t *p[8];
             find_rows(p, w, r, apart, row_end, 0, type);
-            for (int k = 0; k < w->cols; k += UNIT) {
+            for (int k = 0; k < w->cols; k += SUPERBLOCK) {
                 end_rows(p, &m, w->cols - k, type);
-                mat_tile(sum, &m, p, encoded + (size_t)(k / UNIT) * (size_t)n_tokens + first_token,
-                         nt, type);
+                mat_tile(sum, &m, p,
+                         encoded + (size_t)(k / SUPERBLOCK) * (size_t)n_tokens + first_token, nt,
+                         type);
 #pragma GCC unroll 8
                 for (int i = 0; i < 8; i++) {
 #pragma GCC unroll 8
-                    for (int a = 0; a < unit_bytes(type); a += 64)
-                        _mm_prefetch((const char *)p[i] + STREAM_AHEAD + a, _MM_HINT_T0);
-                    p[i] += unit_bytes(type);
+                    for (int a = 0; a < superblock_bytes(type); a += 64)
+                        _mm_prefetch((const char *)p[i] + PREFETCH_DISTANCE + a, _MM_HINT_T0);
+                    p[i] += superblock_bytes(type);
                 }
             }
             for (int t = 0; t < nt; t++) {
@@ -372,7 +374,7 @@ INLINE void float_mat_rows(float *out, size_t out_stride, const Tensor *w, const
 #pragma GCC unroll 4
                 for (int i = 0; i < 4; i++) {
                     if (k * bytes % 64 == 0)
-                        _mm_prefetch(p[i] + k * bytes + STREAM_AHEAD, _MM_HINT_T0);
+                        _mm_prefetch(p[i] + k * bytes + PREFETCH_DISTANCE, _MM_HINT_T0);
                     acc[i][0] = _mm256_fmadd_ps(load_floats(type, p[i], k, WIDTH), x0, acc[i][0]);
                     acc[i][1] =
                         _mm256_fmadd_ps(load_floats(type, p[i], k + 8, WIDTH), x1, acc[i][1]);
@@ -393,16 +395,16 @@ INLINE void float_mat_rows(float *out, size_t out_stride, const Tensor *w, const
 // product added in 32 bits. Per 32 columns of 4-bit weights, for 8 rows and a token: 8 products, 8
 // sums and 4 operations to scale them.
 INLINE void gemm_tile(float *sums, const Weights *w, const Activations *x, bool is_first,
-                      Ahead *ahead, int n_ahead, int nt, int group, int deep) {
+                      Prefetch *ahead, int n_ahead, int nt, int group, int deep) {
     const __m256i ones = _mm256_set1_epi16(1);
     const int at_once = deep ? deep : 1;
     __m256 sum[TILE_TOKENS];
 #pragma GCC unroll 6
     for (int t = 0; t < nt; t++)
         sum[t] = is_first ? _mm256_setzero_ps() : _mm256_load_ps(sums + t * CHUNK_ROWS);
-    for (int g = 0; g < UNIT / group; g++) {
+    for (int g = 0; g < SUPERBLOCK / group; g++) {
         __m256i dot[TILE_TOKENS];
-        fetch(ahead, n_ahead);
+        prefetch_lines(ahead, n_ahead);
 #pragma GCC unroll 6
         for (int t = 0; t < nt; t++) dot[t] = _mm256_setzero_si256();
 #pragma GCC unroll 8
@@ -439,11 +441,11 @@ INLINE void gemm_tile(float *sums, const Weights *w, const Activations *x, bool 
 }
 
 typedef void (*Sweep)(float *sums, const Weights *w, const Activations *x, int n_tokens,
-                      bool is_first, Ahead *ahead, int n_ahead);
+                      bool is_first, Prefetch *ahead, int n_ahead);
 
 #define GEMM_SWEEP(name, group, deep)                                                              \
     static void name(float *sums, const Weights *w, const Activations *x, int n_tokens,            \
-                     bool is_first, Ahead *ahead, int n_ahead) {                                   \
+                     bool is_first, Prefetch *ahead, int n_ahead) {                                \
         SWEEP(n_tokens, GEMM_TILE, group, deep)                                                    \
     }
 #define GEMM_TILE(nt, ...)                                                                         \
@@ -484,24 +486,24 @@ INLINE void gemm_rows(float *out, size_t out_stride, const Tensor *w, const Acti
         for (int first_token = 0; first_token < n_tokens; first_token += TOKEN_BLOCK) {
             int n_rows = min_int(row_end - row, CHUNK_ROWS),
                 n = min_int(n_tokens - first_token, TOKEN_BLOCK);
-            for (int k = 0; k < w->cols; k += UNIT) {
-                Ahead ahead = ahead_of_rows(w, row, CHUNK_ROWS, k, UNIT);
+            for (int k = 0; k < w->cols; k += SUPERBLOCK) {
+                Prefetch ahead = prefetch_next_rows(w, row, CHUNK_ROWS, k, SUPERBLOCK);
                 // A line for each unit unpacked, the rest for each group of columns of a tile.
                 int n_groups =
-                    CHUNK_ROWS / 8 * ((n + TILE_TOKENS - 1) / TILE_TOKENS) * UNIT / group;
+                    CHUNK_ROWS / 8 * ((n + TILE_TOKENS - 1) / TILE_TOKENS) * SUPERBLOCK / group;
                 int n_ahead = (ahead.n_lines - CHUNK_ROWS + n_groups - 1) / n_groups;
                 for (int r = 0; r < n_rows; r += WIDTH) {
                     const uint8_t *p[8];
-                    fetch(&ahead, WIDTH);
+                    prefetch_lines(&ahead, WIDTH);
                     find_rows(p, w, row + r, 1, row_end, k, type);
                     end_rows(p, &m->weights, w->cols - k, type);
                     unpack_rows(&m->weights, p, false, type);
-                    for (int c = 0; c < UNIT / 4; c += 8)
+                    for (int c = 0; c < SUPERBLOCK / 4; c += 8)
                         transpose_block((float *)m->weights.panel + c * 8, 8,
-                                        (const float *)m->weights.rows + c, UNIT / 4);
+                                        (const float *)m->weights.rows + c, SUPERBLOCK / 4);
                     sweep(m->sums[0] + r, &m->weights,
-                          encoded + (size_t)(k / UNIT) * (size_t)n_tokens + first_token, n, k == 0,
-                          &ahead, n_ahead);
+                          encoded + (size_t)(k / SUPERBLOCK) * (size_t)n_tokens + first_token, n,
+                          k == 0, &ahead, n_ahead);
                 }
             }
             write_sums(out + (size_t)first_token * out_stride + row, out_stride, m->sums[0], n,
@@ -518,11 +520,11 @@ INLINE void gemm_rows(float *out, size_t out_stride, const Tensor *w, const Acti
 EACH_QUANTIZED_TYPE(INTEGER_TYPE)
 FLOAT_TYPES(FLOAT_TYPE)
 
-static void score_tile(AttendMemory *m, const AttendPage *a, int key, int n, Ahead *ahead) {
+static void score_tile(AttendMemory *m, const AttendPage *a, int key, int n, Prefetch *ahead) {
     float_score_tile(m, a, key, n, ahead);
 }
 
-static void value_tile(AttendMemory *m, const AttendPage *a, int key, int n, Ahead *ahead) {
+static void value_tile(AttendMemory *m, const AttendPage *a, int key, int n, Prefetch *ahead) {
     float_value_tile(m, a, key, n, ahead);
 }
 
@@ -565,12 +567,12 @@ const Kernels kernels_avx2 = {
     .name = "avx2",
     .mat = {FLOAT_TYPES(FLOAT_MAT) TYPES_OF_16(MAT_16) TYPES_OF_32(MAT_32)},
     .gemm = {FLOAT_TYPES(FLOAT_GEMM) TYPES_OF_16(GEMM_16) TYPES_OF_32(GEMM_32)},
-    .rmsnorm = frame_rmsnorm,
-    .swiglu = frame_swiglu,
-    .add = frame_add,
+    .rmsnorm = vector_rmsnorm,
+    .swiglu = vector_swiglu,
+    .add = vector_add,
     .attend = attend,
     .peak_unit = "FMA float32",
     .peak = peak,
-    .store = frame_store,
+    .store = vector_store,
 };
 // clang-format on

@@ -5,7 +5,8 @@
 #define BACKENDS_AVX2_UNPACK_H
 
 #include "../kernels/backends.h"
-#include "points.h"
+#include "../kernels/codebook.h"
+#include "superblock.h"
 
 #include <immintrin.h>
 
@@ -107,7 +108,7 @@ INLINE __m256i integers_of(Type type, const uint8_t *p, int k) {
 }
 
 // True for the types that integers_of knows; the others come a whole unit at a time.
-INLINE bool is_direct(Type type) { return !is_points(type) && type != TYPE_TQ1_0; }
+INLINE bool is_direct(Type type) { return !codebook_info(type)->entry_len && type != TYPE_TQ1_0; }
 
 // True where integers_of costs little (Q6_K 8 %, others 10 to 15 % faster so, the rest up to 5 %
 // slower).
@@ -141,8 +142,8 @@ INLINE void eight_scales(uint64_t bytes, float d, float *out) {
     _mm256_storeu_ps(out, _mm256_mul_ps(_mm256_cvtepi32_ps(s), _mm256_set1_ps(d)));
 }
 
-// Of eight groups at once what points_of says of the signs in `minus`; the odd numbers, one for
-// each group, of 16 or of 32, times d.
+// Of eight groups at once what codebook_group says of the signs in `minus`; the odd numbers, one
+// for each group, of 16 or of 32, times d.
 INLINE Words points_signs(Type type, const void *block, float d, float *scale) {
     const uint64_t nibble = 0x0f0f0f0f0f0f0f0f, ones = 0x0101010101010101;
     const BlockIQ1_M *m = block;
@@ -197,11 +198,11 @@ INLINE void iq3_s_index(const BlockIQ3_S *b, uint16_t index[64]) {
 
 // 32 points: loaded one by one, since gathers are slow on many machines.
 INLINE __m256i load_points(Type type, const void *block, const uint16_t *index, int g) {
-    Points p = points_of(type, block, g);
-    const int8_t *const *e = p.eights, *const *f = p.fours;
+    CodebookGroup p = codebook_group(type, block, g);
+    const int8_t *const *e = p.entries8, *const *f = p.entries4;
     for (int k = 0; type == TYPE_IQ3_S && k < 8; k++)
-        p.fours[k] = (grid_fours + GRID_IQ3_S_AT)[index[8 * g + k]];
-    if (has_fours(type))
+        p.entries4[k] = (grid_fours + GRID_IQ3_S_AT)[index[8 * g + k]];
+    if (codebook_info(type)->entry_len == 4)
         return _mm256_setr_epi32((int)load_u32(f[0]), (int)load_u32(f[1]), (int)load_u32(f[2]),
                                  (int)load_u32(f[3]), (int)load_u32(f[4]), (int)load_u32(f[5]),
                                  (int)load_u32(f[6]), (int)load_u32(f[7]));
@@ -214,8 +215,9 @@ INLINE void unpack_points(Type type, const void *block, int8_t *q, float *scale)
                   eight = _mm256_set1_epi8(8), one = _mm256_set1_epi8(1);
     const __m256i bit = _mm256_set1_epi64x((long long)0x8040201008040201);
     const __m256i byte = _mm256_setr_epi64x(0, 0x0101010101010101, 0, 0x0101010101010101);
-    uint16_t h = points_d(type, block);
-    __m256i signs = (__m256i)points_signs(type, block, f16_at(&h) * points_factor(type), scale);
+    uint16_t h = codebook_d(type, block);
+    __m256i signs =
+        (__m256i)points_signs(type, block, f16_at(&h) * codebook_info(type)->factor, scale);
     uint16_t index[64];
     if (type == TYPE_IQ3_S) iq3_s_index(block, index);
     // The lower half of each group's signs into the lower lane.
@@ -227,7 +229,7 @@ INLINE void unpack_points(Type type, const void *block, int8_t *q, float *scale)
                 less = _mm256_shuffle_epi8(signs,
                                            _mm256_add_epi8(byte, _mm256_set1_epi8((char)(2 * g))));
         less = _mm256_or_si256(_mm256_cmpeq_epi8(_mm256_and_si256(less, bit), bit), one);
-        if (is_iq1(type)) // 8 v, less or more one
+        if (codebook_info(type)->has_delta) // 8 v, less or more one
             v = _mm256_add_epi8(_mm256_sign_epi8(eight, v), less);
         else
             v = _mm256_sign_epi8(v, less);
@@ -379,9 +381,9 @@ INLINE void unpack_scales(Type type, Rows p, float (*scale)[8], float (*base)[8]
 INLINE void unpack_unit(Type type, const uint8_t *p, int8_t *q, float *scale) {
     if (is_direct(type))
 #pragma GCC unroll 8
-        for (int k = 0; k < UNIT; k += 32) store_32(q + k, integers_of(type, p, k));
+        for (int k = 0; k < SUPERBLOCK; k += 32) store_32(q + k, integers_of(type, p, k));
     if (type == TYPE_TQ1_0) unpack_tq1_0(p, q);
-    if (is_points(type)) unpack_points(type, p, q, scale);
+    if (codebook_info(type)->entry_len) unpack_points(type, p, q, scale);
 }
 
 #endif

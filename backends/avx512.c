@@ -80,13 +80,13 @@ INLINE float encode_groups(const float *x, int n, int n_groups, int8_t *q, int *
     return scale;
 }
 
-#include "frame_float.h"
+#include "gemm_float.h"
 
 // A unit has eight sums in float32 for each row and token, one for each 32 columns; each takes its
 // part of unit after unit, and at the end they are added in a tree. Few tokens and many, a row as
 // it lies and a panel of 32 have the same bits so. The sums stand in the order that `mat_pair`
 // leaves.
-enum { SUMS = UNIT / 32, K_BLOCK = 512, PANEL_ROWS = 32, MAT_TOKENS = 2 };
+enum { SUMS = SUPERBLOCK / 32, K_BLOCK = 512, PANEL_ROWS = 32, MAT_TOKENS = 2 };
 
 // The 32 columns of a unit that sum i is of.
 INLINE int columns_of(int i) { return 64 * (i % 4) + 32 * (i / 4); }
@@ -156,7 +156,7 @@ INLINE void mat_pair(__m512 acc[MAT_TOKENS], const uint8_t *a, const uint8_t *b,
     if (f->has_min) min = of_both(u.min, first_16, v.min);
 #pragma GCC unroll 2
     for (int t = 0; t < nt; t++) {
-        const int8_t *q = x[t].q + unit * UNIT;
+        const int8_t *q = x[t].q + unit * SUPERBLOCK;
         const int at = unit * SUMS;
         __m512i p = dots_of_16(&u, q, type), r = dots_of_16(&v, q, type);
         __m512i dot = _mm512_shuffle_i32x4(p, r, 0x88), second = _mm512_shuffle_i32x4(p, r, 0xdd);
@@ -184,23 +184,24 @@ INLINE float add_sums(__m512 acc, int half) {
 // Four rows times NT tokens. Rows far apart give the memory four streams.
 INLINE void integer_mat_tile(float *out, size_t out_stride, const Tensor *w, const Block *x,
                              int n_tokens, const int *row, int nt, Type type) {
-    const int bytes = unit_bytes(type);
+    const int bytes = superblock_bytes(type);
     __m512 acc[2][MAT_TOKENS];
     const uint8_t *p[4];
-    uint8_t buffers[4][MAX_UNIT_BYTES];
+    uint8_t buffers[4][MAX_SUPERBLOCK_BYTES];
     for (int i = 0; i < 4; i++) p[i] = (const uint8_t *)w->data + (size_t)row[i] * w->row_bytes;
     for (int t = 0; t < nt; t++) acc[0][t] = acc[1][t] = _mm512_setzero_ps();
-    for (int k = 0; k < w->cols; k += UNIT) {
-        const int unit = k % K_BLOCK / UNIT;
-        if (type_info(type)->block < UNIT && w->cols - k < UNIT)
-            for (int i = 0; i < 4; i++) p[i] = whole_unit(type, p[i], w->cols - k, buffers[i]);
+    for (int k = 0; k < w->cols; k += SUPERBLOCK) {
+        const int unit = k % K_BLOCK / SUPERBLOCK;
+        if (type_info(type)->block < SUPERBLOCK && w->cols - k < SUPERBLOCK)
+            for (int i = 0; i < 4; i++)
+                p[i] = padded_superblock(type, p[i], w->cols - k, buffers[i]);
         mat_pair(acc[0], p[0], p[1], x, unit, nt, type);
         mat_pair(acc[1], p[2], p[3], x, unit, nt, type);
 #pragma GCC unroll 4
         for (int i = 0; i < 4; i++) {
 #pragma GCC unroll 8
             for (int b = 0; b < bytes; b += 64)
-                _mm_prefetch((const char *)p[i] + STREAM_AHEAD + b, _MM_HINT_T0);
+                _mm_prefetch((const char *)p[i] + PREFETCH_DISTANCE + b, _MM_HINT_T0);
             p[i] += bytes;
         }
         x += unit ? n_tokens : 0;
@@ -230,7 +231,7 @@ INLINE void float_mat_tile(float *out, size_t out_stride, const Tensor *w, const
 #pragma GCC unroll 4
         for (int i = 0; i < 4; i++) {
             for (int a = 0; a < 32 * bytes; a += 64)
-                _mm_prefetch(p[i] + k * bytes + STREAM_AHEAD + a, _MM_HINT_T0);
+                _mm_prefetch(p[i] + k * bytes + PREFETCH_DISTANCE + a, _MM_HINT_T0);
             __m512 w0 = load_floats(type, p[i], k, n - k),
                    w1 = load_floats(type, p[i], k + 16, n - k - 16);
             for (int t = 0; t < nt; t++) acc[i][t] = _mm512_fmadd_ps(w0, x0[t], acc[i][t]);
@@ -282,9 +283,9 @@ INLINE void encode_blocks(void *encoded, const float *x, int n_tokens, int cols,
     const int group = type_info(type)->group, offset = type_info(type)->offset;
     for (int t = token_begin; t < token_end; t++) {
         const float *row = x + (size_t)t * (size_t)cols;
-        for (int k = 0; k < n_units(cols) * UNIT; k += 32) {
+        for (int k = 0; k < n_superblocks(cols) * SUPERBLOCK; k += 32) {
             Block *b = (Block *)encoded + (size_t)(k / K_BLOCK) * (size_t)n_tokens + t;
-            int at = k % K_BLOCK / UNIT * SUMS + k % 64 / 32 * 4 + k % UNIT / 64;
+            int at = k % K_BLOCK / SUPERBLOCK * SUMS + k % 64 / 32 * 4 + k % SUPERBLOCK / 64;
             int sums[2];
             b->scale[at] = encode_groups(row + k, cols - k, 2, b->q + k % K_BLOCK, sums);
             if (group == 32) sums[0] += sums[1];
@@ -303,7 +304,7 @@ typedef struct {
     __m512i apart; // bytes from the first row to each
     uint8_t *out;
     float (*scale)[16], (*min)[16];
-    Ahead *ahead;
+    Prefetch *ahead;
     int n_ahead;
 } PanelUnit;
 
@@ -314,7 +315,7 @@ INLINE __m512i gather(const PanelUnit *u, int offset) {
 
 // Types of 32 begin with d, and perhaps m.
 INLINE void panel_block_scales(const PanelUnit *u, Type type) {
-    for (int b = 0; b < UNIT / 32; b++) {
+    for (int b = 0; b < SUPERBLOCK / 32; b++) {
         __m512i d = gather(u, b * type_info(type)->bytes);
         _mm512_store_ps(u->scale[b], low_f16(d));
         if (type_info(type)->has_min)
@@ -326,7 +327,7 @@ INLINE void panel_iq4_xs_scales(const PanelUnit *u) {
     __m512i r[4];
     transpose_16(r, u->p, 0); // d and scales_h, scales_l
 #pragma GCC unroll 8
-    for (int g = 0; g < UNIT / 32; g++) {
+    for (int g = 0; g < SUPERBLOCK / 32; g++) {
         __m512i s =
             _mm512_or_si512(bits(r[1], 4 * g, 4), _mm512_slli_epi32(bits(r[0], 16 + 2 * g, 2), 4));
         _mm512_store_ps(u->scale[g], _mm512_mul_ps(_mm512_cvtepi32_ps(less_32(s)), low_f16(r[0])));
@@ -341,10 +342,10 @@ INLINE void panel_nibbles(const PanelUnit *u, Type type) {
     if (type == TYPE_Q4_K) k_scales_16(u->scale, u->min, u->p);
     if (type == TYPE_IQ4_XS) panel_iq4_xs_scales(u);
     if (f->block == 32) panel_block_scales(u, type);
-    for (int c = 0; c < UNIT / 32; c++) {
+    for (int c = 0; c < SUPERBLOCK / 32; c++) {
         __m512i r[4];
         uint8_t *to = u->out + (high == 16 ? 32 * c : 64 * (c / 2) + 16 * (c % 2)) * 16;
-        fetch(u->ahead, u->n_ahead);
+        prefetch_lines(u->ahead, u->n_ahead);
         transpose_16(r, u->p, (size_t)(f->nibbles + c * step));
 #pragma GCC unroll 4
         for (int d = 0; d < 4; d++) {
@@ -358,9 +359,9 @@ INLINE void panel_nibbles(const PanelUnit *u, Type type) {
 
 INLINE void panel_q8_0(const PanelUnit *u) {
     panel_block_scales(u, TYPE_Q8_0);
-    for (int c = 0; c < UNIT / 16; c++) {
+    for (int c = 0; c < SUPERBLOCK / 16; c++) {
         __m512i r[4];
-        if (c % 2) fetch(u->ahead, u->n_ahead);
+        if (c % 2) prefetch_lines(u->ahead, u->n_ahead);
         transpose_16(r, u->p, (size_t)(c / 2 * (int)sizeof(BlockQ8_0) + 2 + c % 2 * 16));
 #pragma GCC unroll 4
         for (int d = 0; d < 4; d++)
@@ -384,7 +385,7 @@ INLINE void panel_q6_k(const PanelUnit *u) {
     for (int i = 0; i < 4; i++) {
         int from = 64 * (i / 2) + 16 * (i % 2);
         __m512i q[4], v[4];
-        fetch(u->ahead, 2 * u->n_ahead);
+        prefetch_lines(u->ahead, 2 * u->n_ahead);
         transpose_16(q, u->p, (size_t)(128 + 32 * (i / 2) + 16 * (i % 2)));
 #pragma GCC unroll 2
         for (int c = 0; c < 2; c++) { // columns 2 from + 32 c, and 64 further
@@ -404,37 +405,38 @@ INLINE void panel_q6_k(const PanelUnit *u) {
 
 // Any type, row by row.
 INLINE void panel_by_row(const PanelUnit *l, Type type) {
-    uint8_t q[16][UNIT] __attribute__((aligned(64)));
+    uint8_t q[16][SUPERBLOCK] __attribute__((aligned(64)));
     float scale[16][GROUPS] __attribute__((aligned(64))),
         min[16][GROUPS] __attribute__((aligned(64)));
     const TypeInfo *f = type_info(type);
     for (int i = 0; i < 16; i++) {
-        if (i % 2) fetch(l->ahead, l->n_ahead);
+        if (i % 2) prefetch_lines(l->ahead, l->n_ahead);
         Unit u = unpack(type, l->p[i]);
         _mm512_store_ps(scale[i], u.scale);
         if (f->has_min) _mm512_store_ps(min[i], u.min);
         for (int j = 0; j < 4; j++) _mm512_store_si512(q[i] + 64 * j, u.w[j]);
     }
-    transpose(l->out, 64, q, sizeof q[0], UNIT / 4, 1);
+    transpose(l->out, 64, q, sizeof q[0], SUPERBLOCK / 4, 1);
     transpose(l->scale, 64, scale, sizeof scale[0], GROUPS, f->group / 16);
     if (f->has_min) transpose(l->min, 64, min, sizeof min[0], GROUPS, f->group / 16);
 }
 
 // One half of a panel: 16 rows, columns [k, k + nk).
 INLINE void panel_half(Panel *panel, int half, const Tensor *w, int row, int row_end, int k, int nk,
-                       Ahead *ahead, int n_ahead, Type type) {
+                       Prefetch *ahead, int n_ahead, Type type) {
     const int group = type_info(type)->group;
-    uint8_t buffers[16][MAX_UNIT_BYTES];
+    uint8_t buffers[16][MAX_SUPERBLOCK_BYTES];
     PanelUnit u = {.ahead = ahead, .n_ahead = n_ahead};
     int32_t apart[16];
     for (int i = 0; i < 16; i++) apart[i] = min_int(i, row_end - 1 - row) * (int)w->row_bytes;
     const uint8_t *first_row = (const uint8_t *)w->data + (size_t)row * w->row_bytes;
-    for (int c = 0; c < nk; c += UNIT) {
-        size_t at = (size_t)((k + c) / UNIT) * (size_t)unit_bytes(type);
-        bool is_short = type_info(type)->block < UNIT && w->cols - k - c < UNIT;
+    for (int c = 0; c < nk; c += SUPERBLOCK) {
+        size_t at = (size_t)((k + c) / SUPERBLOCK) * (size_t)superblock_bytes(type);
+        bool is_short = type_info(type)->block < SUPERBLOCK && w->cols - k - c < SUPERBLOCK;
         for (int i = 0; i < 16; i++) {
-            u.p[i] = whole_unit(type, first_row + at + apart[i], w->cols - k - c, buffers[i]);
-            if (is_short) apart[i] = i * MAX_UNIT_BYTES; // the row's last unit
+            u.p[i] =
+                padded_superblock(type, first_row + at + apart[i], w->cols - k - c, buffers[i]);
+            if (is_short) apart[i] = i * MAX_SUPERBLOCK_BYTES; // the row's last unit
         }
         u.apart = _mm512_loadu_si512(apart);
         u.out = panel->w[half] + c * 16;
@@ -487,7 +489,7 @@ INLINE void gemm_group(__m512 sum[2][TILE_TOKENS], const Panel *panel, const Blo
 // (16 KiB of weights) stays in L1 while tokens pass; a tile reads 832 bytes per token, and its
 // sums.
 INLINE void gemm_tile(float *sums, const Panel *panel, const Block *x, int nk, bool is_first,
-                      Ahead *ahead, int n_ahead, int nt, int group, bool has_min, int n_sums) {
+                      Prefetch *ahead, int n_ahead, int nt, int group, bool has_min, int n_sums) {
     __m512 sum[2][TILE_TOKENS];
     for (int i = 0; i < SUMS; i++) {
         float *to = sums + i % n_sums * PANEL_ROWS;
@@ -498,12 +500,12 @@ INLINE void gemm_tile(float *sums, const Panel *panel, const Block *x, int nk, b
                     sum[h][t] = is_first ? _mm512_setzero_ps()
                                          : _mm512_load_ps(to + t * n_sums * PANEL_ROWS + 16 * h);
         }
-        for (int unit = 0; unit < nk / UNIT; unit++) {
-            int column = unit * UNIT + columns_of(i), at = unit * SUMS + i;
-            fetch(ahead, n_ahead);
+        for (int unit = 0; unit < nk / SUPERBLOCK; unit++) {
+            int column = unit * SUPERBLOCK + columns_of(i), at = unit * SUMS + i;
+            prefetch_lines(ahead, n_ahead);
             gemm_group(sum, panel, x, column, at, 0, nt, group, has_min);
             if (group == 32) continue;
-            fetch(ahead, n_ahead);
+            prefetch_lines(ahead, n_ahead);
             gemm_group(sum, panel, x, column + 16, at, 1, nt, group, has_min);
         }
         if (i < SUMS - n_sums) continue;
@@ -515,14 +517,14 @@ INLINE void gemm_tile(float *sums, const Panel *panel, const Block *x, int nk, b
 }
 
 typedef void (*Sweep)(float *sums, const Panel *panel, const Block *x, int n_tokens, int nk,
-                      bool is_first, Ahead *ahead, int n_ahead);
+                      bool is_first, Prefetch *ahead, int n_ahead);
 
 #define GEMM_TILE(nt, group, has_min, n_sums)                                                      \
     gemm_tile(sums + t * n_sums * PANEL_ROWS, panel, x + t, nk, is_first, ahead, n_ahead, nt,      \
               group, has_min, n_sums)
 #define GEMM_SWEEP(name, ...)                                                                      \
     static void name(float *sums, const Panel *panel, const Block *x, int n_tokens, int nk,        \
-                     bool is_first, Ahead *ahead, int n_ahead) {                                   \
+                     bool is_first, Prefetch *ahead, int n_ahead) {                                \
         SWEEP(n_tokens, GEMM_TILE, __VA_ARGS__)                                                    \
     }
 GEMM_SWEEP(sweep_32, 32, false, SUMS)
@@ -572,10 +574,10 @@ INLINE void gemm_rows(float *out, size_t out_stride, const Tensor *w, const void
         for (int first_token = 0; first_token < n_tokens; first_token += block) {
             int n_rows = min_int(row_end - row, chunk), n = min_int(n_tokens - first_token, block);
             for (int k = 0; k < w->cols; k += K_BLOCK) {
-                int nk = min_int(K_BLOCK, n_units(w->cols) * UNIT - k);
+                int nk = min_int(K_BLOCK, n_superblocks(w->cols) * SUPERBLOCK - k);
                 const Block *x =
                     (const Block *)encoded + (size_t)(k / K_BLOCK) * (size_t)n_tokens + first_token;
-                Ahead ahead = ahead_of_quarters(w, row, chunk, k, nk);
+                Prefetch ahead = prefetch_next_quarters(w, row, chunk, k, nk);
                 // Evenly over 32 columns of 16 rows unpacked, and the groups of columns of a tile.
                 int n_tiles = chunk / PANEL_ROWS * ((n + TILE_TOKENS - 1) / TILE_TOKENS);
                 int n_steps = n_tiles * nk / f->group + chunk / 16 * nk / 32;
@@ -619,13 +621,13 @@ static bool stays_f16(const AttendPage *a) {
 }
 
 // 16 keys of float16 from `key` on, transposed to [head_dim][KEY_TILE].
-INLINE void transpose_f16(uint16_t *out, const void *const row[16], int n, Ahead *ahead) {
+INLINE void transpose_f16(uint16_t *out, const void *const row[16], int n, Prefetch *ahead) {
     const __m512i even =
         _mm512_set_epi16(31, 29, 27, 25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1, 30, 28, 26, 24,
                          22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
     for (int i = 0; i < n; i += 8) {
         __m512i r[4];
-        if (i % 16 == 0) fetch(ahead, 4);
+        if (i % 16 == 0) prefetch_lines(ahead, 4);
         transpose_16(r, row, (size_t)i * 2);
         for (int d = 0; d < 4; d++) {
             __m512i pair = _mm512_permutexvar_epi16(even, r[d]);
@@ -716,7 +718,8 @@ INLINE void bytes_tile(float *scores, const __m512i *keys, const QueryBytes *x, 
 #define BYTES_TILE(nt, scores)                                                                     \
     bytes_tile((scores) + t * KV_PAGE, keys, queries + t, a->head_dim, nt)
 
-static void bytes_score_tile(AttendMemory *m, const AttendPage *a, int key, int n, Ahead *ahead) {
+static void bytes_score_tile(AttendMemory *m, const AttendPage *a, int key, int n,
+                             Prefetch *ahead) {
     QueryBytes *queries = ((BytesMemory *)m)->queries;
     __m512i *keys = (__m512i *)m->keys;
     const int row_bytes = (int)quant_row_bytes(TYPE_Q8_0, (size_t)a->head_dim);
@@ -728,14 +731,14 @@ static void bytes_score_tile(AttendMemory *m, const AttendPage *a, int key, int 
             row[i] = (const char *)a->k + (key + min_int(h + i, n - 1)) * row_bytes;
         for (int at = 0; at < row_bytes; at += 16) {
             int from = min_int(at, row_bytes - 16);
-            fetch(ahead, 4);
+            prefetch_lines(ahead, 4);
             transpose_16(keys + from / 4, row, (size_t)from);
         }
         SWEEP(a->n_q, BYTES_TILE, m->scores[0] + key + h)
     }
 }
 
-static void score_tile(AttendMemory *m, const AttendPage *a, int key, int n, Ahead *ahead) {
+static void score_tile(AttendMemory *m, const AttendPage *a, int key, int n, Prefetch *ahead) {
     if (stays_bytes(a)) {
         bytes_score_tile(m, a, key, n, ahead);
         return;
@@ -754,7 +757,7 @@ static void score_tile(AttendMemory *m, const AttendPage *a, int key, int n, Ahe
               (size_t)a->head_dim, a->n_q, a->head_dim, true, KEY_TILE, ahead, 2 * KEYS_EVERY);
 }
 
-static void value_tile(AttendMemory *m, const AttendPage *a, int key, int n, Ahead *ahead) {
+static void value_tile(AttendMemory *m, const AttendPage *a, int key, int n, Prefetch *ahead) {
     if (!stays_f16(a)) {
         float_value_tile(m, a, key, n, ahead);
         return;
@@ -805,11 +808,11 @@ const Kernels kernels_avx512 = {
     .gemm = {FLOAT_TYPES(FLOAT_GEMM) EACH_QUANTIZED_TYPE(GEMM)},
     .tiles = {EACH_QUANTIZED_TYPE(MANY)},
     .tiles_rows = CHUNK_ROWS,
-    .rmsnorm = frame_rmsnorm,
-    .swiglu = frame_swiglu,
-    .add = frame_add,
+    .rmsnorm = vector_rmsnorm,
+    .swiglu = vector_swiglu,
+    .add = vector_add,
     .attend = attend,
-    .store = frame_store,
+    .store = vector_store,
     .peak_unit = "VNNI int8",
     .peak = peak,
 };

@@ -4,7 +4,8 @@
 #define BACKENDS_AVX512_UNPACK_H
 
 #include "../kernels/backends.h"
-#include "points.h"
+#include "../kernels/codebook.h"
+#include "superblock.h"
 
 #include <immintrin.h>
 
@@ -220,7 +221,8 @@ INLINE __m512i integers_iq3_s(const BlockIQ3_S *b, int j) {
     return put_signs(fours(GRID_IQ3_S_AT, index), load_u64(b->signs + 8 * j), TYPE_IQ3_S);
 }
 
-// Points of IQ1, -1 to 1: eight times that, one less or more for each eight, plus the offset.
+// CodebookGroup of IQ1, -1 to 1: eight times that, one less or more for each eight, plus the
+// offset.
 INLINE __m512i shift_points(__m256i index, unsigned less) {
     const __m512i table = _mm512_set1_epi16(0x1008), more = _mm512_set1_epi8(9); // 0, of -1, 8, 16
     __m512i points = _mm512_shuffle_epi8(table, eights(GRID_IQ1_AT, index));
@@ -292,7 +294,7 @@ INLINE __m512i integers_of(Type type, const uint8_t *p, int j) {
     case TYPE_TQ2_0: return pairs_of_bits(p + offsetof(BlockTQ2_0, qs), j);
 #define POINTS(type, name)                                                                         \
     case TYPE_##type: return integers_##name((const void *)p, j);
-        POINT_TYPES(POINTS)
+        CODEBOOK_TYPES(POINTS)
     default: return _mm512_setzero_si512();
     }
 }
@@ -446,9 +448,9 @@ INLINE Unit unpack(Type type, const void *blocks) {
     u.scale = f16_to_all(block_d(type, p));
     if (type == TYPE_TQ1_0 || type == TYPE_TQ2_0) return u;
     __m512 s = _mm512_cvtepi32_ps(scale_integers(type, p));
-    if (is_points(type))
-        s = _mm512_fmadd_ps(s, _mm512_set1_ps(2 * points_factor(type)),
-                            _mm512_set1_ps(points_factor(type)));
+    if (codebook_info(type)->entry_len)
+        s = _mm512_fmadd_ps(s, _mm512_set1_ps(2 * codebook_info(type)->factor),
+                            _mm512_set1_ps(codebook_info(type)->factor));
     u.scale = _mm512_mul_ps(s, u.scale);
     if (type == TYPE_Q2_K) {
         __m512i high = _mm512_srli_epi32(_mm512_cvtepu8_epi32(load_16(p)), 4);

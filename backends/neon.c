@@ -69,7 +69,7 @@ INLINE float encode_groups(const float *x, int n, int n_groups, int8_t *q, int *
     return max / 127;
 }
 
-#include "frame.h"
+#include "vector_math.h"
 
 enum { PANEL_ROWS = 4, TILE_TOKENS = 4, CHUNK_ROWS = 64, TOKEN_BLOCK = 128 };
 
@@ -87,17 +87,19 @@ enum { PANEL_ROWS = 4, TILE_TOKENS = 4, CHUNK_ROWS = 64, TOKEN_BLOCK = 128 };
 
 // 256 activations. A short last unit ends in zeros.
 typedef struct {
-    int8_t q[UNIT];
+    int8_t q[SUPERBLOCK];
     float scale[GROUPS],
         sum[GROUPS]; // per group (of 16 or 32, as the weights); sum of q, times the scale
 } Unit;
 
-static size_t units_of(int n_tokens, int cols) { return (size_t)n_tokens * (size_t)n_units(cols); }
+static size_t units_of(int n_tokens, int cols) {
+    return (size_t)n_tokens * (size_t)n_superblocks(cols);
+}
 static size_t integer_bytes(int n_tokens, int cols) {
     return units_of(n_tokens, cols) * sizeof(Unit);
 }
 static size_t float_bytes(int n_tokens, int cols) {
-    return units_of(n_tokens, cols) * UNIT * sizeof(float);
+    return units_of(n_tokens, cols) * SUPERBLOCK * sizeof(float);
 }
 
 #define ENCODE(group)                                                                              \
@@ -105,9 +107,9 @@ static size_t float_bytes(int n_tokens, int cols) {
                                int end) {                                                          \
         for (int t = begin; t < end; t++)                                                          \
             for (int k = 0; k < cols; k += group) {                                                \
-                Unit *u = (Unit *)encoded + units_of(n_tokens, k - k % UNIT) + t;                  \
-                int at = k % UNIT;                                                                 \
-                if (at == 0 && cols - k < UNIT) memset(u, 0, sizeof *u);                           \
+                Unit *u = (Unit *)encoded + units_of(n_tokens, k - k % SUPERBLOCK) + t;            \
+                int at = k % SUPERBLOCK;                                                           \
+                if (at == 0 && cols - k < SUPERBLOCK) memset(u, 0, sizeof *u);                     \
                 int sums[2] = {0};                                                                 \
                 const float *from = x + (size_t)t * (size_t)cols + k;                              \
                 u->scale[at / group] = encode_groups(from, group, group / 16, u->q + at, sums);    \
@@ -120,11 +122,11 @@ ENCODE(32)
 static void encode_float(void *encoded, const float *x, int n_tokens, int cols, int begin,
                          int end) {
     for (int t = begin; t < end; t++)
-        for (int k = 0; k < cols; k += UNIT) {
-            float *u = (float *)encoded + (units_of(n_tokens, k) + (size_t)t) * UNIT;
-            size_t n = (size_t)min_int(UNIT, cols - k);
+        for (int k = 0; k < cols; k += SUPERBLOCK) {
+            float *u = (float *)encoded + (units_of(n_tokens, k) + (size_t)t) * SUPERBLOCK;
+            size_t n = (size_t)min_int(SUPERBLOCK, cols - k);
             memcpy(u, x + (size_t)t * (size_t)cols + k, n * sizeof(float));
-            memset(u + n, 0, (UNIT - n) * sizeof(float));
+            memset(u + n, 0, (SUPERBLOCK - n) * sizeof(float));
         }
 }
 
@@ -135,7 +137,7 @@ INLINE float32x4_t dot_unit(float32x4_t acc, const Block *w, const Unit *x, Type
     const TypeInfo *f = type_info(type);
     int n = f->group / 16;
     UNROLL
-    for (int g = 0; g < UNIT / f->group; g += 4) {
+    for (int g = 0; g < SUPERBLOCK / f->group; g += 4) {
         int32x4_t d[4];
         UNROLL
         for (int j = 0; j < 4; j++) {
@@ -155,11 +157,11 @@ INLINE void mat_tile(float *out, size_t out_stride, const Tensor *w, const Unit 
                      int row, int nt, Type type) {
     float32x4_t acc[TILE_TOKENS];
     for (int t = 0; t < nt; t++) acc[t] = vdupq_n_f32(0);
-    for (int k = 0; k < w->cols; k += UNIT, x += n_tokens) {
+    for (int k = 0; k < w->cols; k += SUPERBLOCK, x += n_tokens) {
         Block b;
         const char *ahead = (const char *)w->data + (size_t)row * w->row_bytes +
-                            k / UNIT * unit_bytes(type) + STREAM_AHEAD;
-        for (int i = 0; i < unit_bytes(type); i += 64) __builtin_prefetch(ahead + i);
+                            k / SUPERBLOCK * superblock_bytes(type) + PREFETCH_DISTANCE;
+        for (int i = 0; i < superblock_bytes(type); i += 64) __builtin_prefetch(ahead + i);
         unpack_unit(type, w, row, k, &b);
         UNROLL
         for (int t = 0; t < nt; t++) acc[t] = dot_unit(acc[t], &b, x + t, type);
@@ -176,7 +178,7 @@ INLINE void mat_rows(float *out, size_t out_stride, const Tensor *w, const Unit 
 
 // 256 columns of 4 rows: bytes as [k / 4][row][4], scales and minima as [group][row].
 typedef struct {
-    int32_t q[UNIT / 4][4];
+    int32_t q[SUPERBLOCK / 4][4];
     float scale[GROUPS][4], min[GROUPS][4];
 } Panel;
 
@@ -242,8 +244,8 @@ INLINE void widen(Type type, const void *row, float *out, int n) {
     vst1q_f32(out + i, v[0]), vst1q_f32(out + i + 4, v[1]);
 }
 
-// sums (nt, sums_stride) += x (nt, UNIT) times 4 rows of nk values, a multiple of 8: per 8 columns
-// of float32 2 nt + 8 loads and 8 nt FMAs into 4 nt sums of four lanes.
+// sums (nt, sums_stride) += x (nt, SUPERBLOCK) times 4 rows of nk values, a multiple of 8: per 8
+// columns of float32 2 nt + 8 loads and 8 nt FMAs into 4 nt sums of four lanes.
 INLINE void float_tile(float *sums, size_t sums_stride, Type type, const void *rows,
                        size_t row_bytes, const float *x, int nk, int nt) {
     float32x4_t acc[TILE_TOKENS][4];
@@ -256,7 +258,7 @@ INLINE void float_tile(float *sums, size_t sums_stride, Type type, const void *r
                    w[r]);
         for (int h = 0; h < 2; h++)
             for (int t = 0; t < nt; t++) {
-                float32x4_t v = vld1q_f32(x + t * UNIT + k + 4 * h);
+                float32x4_t v = vld1q_f32(x + t * SUPERBLOCK + k + 4 * h);
                 for (int r = 0; r < 4; r++) acc[t][r] = vfmaq_f32(acc[t][r], w[r][h], v);
             }
     }
@@ -273,17 +275,17 @@ INLINE void float_rows(float *sums, const Tensor *w, const float *x, int n_token
                        int row_end, int k, Type type) {
     const char *p =
         (const char *)w->data + (size_t)row * w->row_bytes + quant_row_bytes(type, (size_t)k);
-    int n = min_int(UNIT, w->cols - k);
-    if (n_tokens == 1 && n == UNIT && row + PANEL_ROWS <= row_end) {
-        float_tile(sums, 4, type, p, w->row_bytes, x, UNIT, 1);
+    int n = min_int(SUPERBLOCK, w->cols - k);
+    if (n_tokens == 1 && n == SUPERBLOCK && row + PANEL_ROWS <= row_end) {
+        float_tile(sums, 4, type, p, w->row_bytes, x, SUPERBLOCK, 1);
         return;
     }
-    float rows[PANEL_ROWS][UNIT];
-    if (n < UNIT) memset(rows, 0, sizeof rows);
+    float rows[PANEL_ROWS][SUPERBLOCK];
+    if (n < SUPERBLOCK) memset(rows, 0, sizeof rows);
     for (int r = 0; r < PANEL_ROWS; r++)
         widen(type, p + (size_t)min_int(r, row_end - 1 - row) * w->row_bytes, rows[r], n);
-    SWEEP(n_tokens,
-          float_tile(sums + 4 * t, 4, TYPE_F32, rows, sizeof *rows, x + t * UNIT, UNIT, nt))
+    SWEEP(n_tokens, float_tile(sums + 4 * t, 4, TYPE_F32, rows, sizeof *rows, x + t * SUPERBLOCK,
+                               SUPERBLOCK, nt))
 }
 
 #define FOUR_ROWS(TYPE, EACH) ((TYPE){{EACH(0), EACH(1), EACH(2), EACH(3)}})
@@ -292,14 +294,14 @@ INLINE void float_rows(float *sums, const Tensor *w, const float *x, int n_token
 INLINE void integer_rows(float *sums, const Tensor *w, const Unit *x, int n_tokens, int row,
                          int row_end, int k, Type type) {
     const TypeInfo *f = type_info(type);
-    int n_groups = min_int(UNIT, w->cols - k) / f->group;
+    int n_groups = min_int(SUPERBLOCK, w->cols - k) / f->group;
     Block b[PANEL_ROWS];
     Panel p;
     for (int r = 0; r < PANEL_ROWS; r++)
         unpack_unit(type, w, min_int(row + r, row_end - 1), k, b + r);
 #define BYTES(r) vreinterpretq_s32_s8(b[r].q[i])
-    for (int i = 0; i < UNIT / 16; i++) vst4q_s32(p.q[4 * i], FOUR_ROWS(int32x4x4_t, BYTES));
-    for (int g = 0; g < UNIT / f->group; g += 4) {
+    for (int i = 0; i < SUPERBLOCK / 16; i++) vst4q_s32(p.q[4 * i], FOUR_ROWS(int32x4x4_t, BYTES));
+    for (int g = 0; g < SUPERBLOCK / f->group; g += 4) {
 #define SCALE(r) b[r].scale[g / 4]
 #define MIN(r)   b[r].min[g / 4]
         vst4q_f32(p.scale[g], FOUR_ROWS(float32x4x4_t, SCALE));
@@ -321,17 +323,17 @@ INLINE void gemm_rows(float *out, size_t out_stride, const Tensor *w, const void
             int end = min_int(row + chunk, row_end), n = min_int(n_tokens - token, TOKEN_BLOCK);
             for (int i = 0; i < chunk / PANEL_ROWS; i++)
                 memset(sums[i], 0, (size_t)n * sizeof *sums[i]);
-            for (int k = 0; k < w->cols; k += UNIT) {
+            for (int k = 0; k < w->cols; k += SUPERBLOCK) {
                 size_t at = units_of(n_tokens, k) + (size_t)token;
-                Ahead ahead = ahead_of_rows(w, row, token ? 0 : end - row, k, UNIT);
+                Prefetch ahead = prefetch_next_rows(w, row, token ? 0 : end - row, k, SUPERBLOCK);
                 for (int r = row; r < end; r += PANEL_ROWS) {
                     float *to = sums[(r - row) / PANEL_ROWS][0];
-                    fetch(&ahead, unit_bytes(type) / 16 + 1);
+                    prefetch_lines(&ahead, superblock_bytes(type) / 16 + 1);
                     if (type_info(type)->group)
                         integer_rows(to, w, (const Unit *)encoded + at, n, r, row_end, k, type);
                     else
-                        float_rows(to, w, (const float *)encoded + at * UNIT, n, r, row_end, k,
-                                   type);
+                        float_rows(to, w, (const float *)encoded + at * SUPERBLOCK, n, r, row_end,
+                                   k, type);
                 }
             }
             for (int t = 0; t < n; t++)
@@ -349,21 +351,21 @@ INLINE void gemm_rows(float *out, size_t out_stride, const Tensor *w, const void
 EACH_QUANTIZED_TYPE(INTEGER_TYPE)
 FLOAT_TYPES(FLOAT_TYPE)
 
-// acc (nt, UNIT) += p (nt, KV_PAGE) times nk rows of values, 16 columns: per row 4 loads, one more
-// and 4 FMAs for each query.
+// acc (nt, SUPERBLOCK) += p (nt, KV_PAGE) times nk rows of values, 16 columns: per row 4 loads, one
+// more and 4 FMAs for each query.
 INLINE void value_tile(float *acc, const float *p, const float *rows, int nk, int nt) {
     float32x4_t sum[TILE_TOKENS][4];
     for (int t = 0; t < nt; t++)
-        for (int i = 0; i < 4; i++) sum[t][i] = vld1q_f32(acc + t * UNIT + 4 * i);
+        for (int i = 0; i < 4; i++) sum[t][i] = vld1q_f32(acc + t * SUPERBLOCK + 4 * i);
     for (int k = 0; k < nk; k++) {
         float32x4_t v[4];
-        for (int i = 0; i < 4; i++) v[i] = vld1q_f32(rows + k * UNIT + 4 * i);
+        for (int i = 0; i < 4; i++) v[i] = vld1q_f32(rows + k * SUPERBLOCK + 4 * i);
         for (int t = 0; t < nt; t++)
             for (int i = 0; i < 4; i++)
                 sum[t][i] = vfmaq_n_f32(sum[t][i], v[i], p[t * KV_PAGE + k]);
     }
     for (int t = 0; t < nt; t++)
-        for (int i = 0; i < 4; i++) vst1q_f32(acc + t * UNIT + 4 * i, sum[t][i]);
+        for (int i = 0; i < 4; i++) vst1q_f32(acc + t * SUPERBLOCK + 4 * i, sum[t][i]);
 }
 
 // Keys, then values, in tiles of 16 rows converted to float32 once for all queries. Keys of Q8_0
@@ -374,13 +376,14 @@ INLINE void value_tile(float *acc, const float *p, const float *rows, int nk, in
 INLINE void attend_over(const AttendPage *a, Type type) {
     enum { KEYS = 16 };
     struct {
-        float scores[ATTEND_MAX_QUERIES][KV_PAGE], rows[KEYS][UNIT];
-        float x[ATTEND_MAX_QUERIES][UNIT]; // queries, zeros behind them; then what becomes of them
+        float scores[ATTEND_MAX_QUERIES][KV_PAGE], rows[KEYS][SUPERBLOCK];
+        float x[ATTEND_MAX_QUERIES]
+               [SUPERBLOCK]; // queries, zeros behind them; then what becomes of them
         Unit units[2 * ATTEND_MAX_QUERIES];
         float sums[2 * ATTEND_MAX_QUERIES][PANEL_ROWS];
     } *m = team_scratch();
     _Static_assert(sizeof *m <= KERNEL_SCRATCH, "fits");
-    float(*scores)[KV_PAGE] = m->scores, (*rows)[UNIT] = m->rows, (*x)[UNIT] = m->x;
+    float(*scores)[KV_PAGE] = m->scores, (*rows)[SUPERBLOCK] = m->rows, (*x)[SUPERBLOCK] = m->x;
     int n_all = most_keys(a), n_q = a->n_q, dim = a->head_dim;
     const Tensor keys = {
         .data = a->k, .row_bytes = quant_row_bytes(type, (size_t)dim), .cols = dim};
@@ -399,12 +402,12 @@ INLINE void attend_over(const AttendPage *a, Type type) {
         encode_32(m->units + n_q, rest, n_q, dim, 0, n_q);
     }
     for (int is_v = 0; is_v < 2; is_v++) {
-        Ahead ahead = ahead_of(is_v ? a->next_k : a->v, (size_t)n_all * keys.row_bytes, 2);
+        Prefetch ahead = prefetch_range(is_v ? a->next_k : a->v, (size_t)n_all * keys.row_bytes, 2);
         for (int key = 0; key < n_all; key += KEYS) {
             for (int i = 0; i < KEYS; i++) {
                 const char *p = (const char *)(is_v ? a->v : a->k) +
                                 (size_t)min_int(key + i, n_all - 1) * keys.row_bytes;
-                fetch(&ahead, (int)keys.row_bytes / 64 + 1);
+                prefetch_lines(&ahead, (int)keys.row_bytes / 64 + 1);
                 if (is_v || type != TYPE_Q8_0) widen(type, p, rows[i], dim);
             }
             for (int i = key; !is_v && i < key + KEYS; i += PANEL_ROWS) {
@@ -459,8 +462,8 @@ const Kernels kernels_neon = {
     .name = "neon",
     .mat = {FLOAT_TYPES(FLOAT_MAT) TYPES_OF_16(MAT_16) TYPES_OF_32(MAT_32)},
     .gemm = {TYPES_OF_16(GEMM_16) TYPES_OF_32(GEMM_32)},
-    .swiglu = frame_swiglu,
+    .swiglu = vector_swiglu,
     .attend = attend,
-    .store = frame_store,
+    .store = vector_store,
 };
 // clang-format on

@@ -4,7 +4,8 @@
 #define BACKENDS_NEON_UNPACK_H
 
 #include "../kernels/backends.h"
-#include "points.h"
+#include "../kernels/codebook.h"
+#include "superblock.h"
 
 #include <arm_neon.h>
 
@@ -18,7 +19,7 @@
 // As QuantBlock, but with one scale and minimum per group of the type: 16 of them, or 8 if groups
 // have 32 weights.
 typedef struct {
-    int8x16_t q[UNIT / 16];
+    int8x16_t q[SUPERBLOCK / 16];
     float32x4_t scale[GROUPS / 4], min[GROUPS / 4];
 } Block;
 
@@ -60,13 +61,13 @@ INLINE void k_scales(const uint8_t *p, Block *out) {
 
 // The types made of 8 pieces of nibbles (Q8_0: of bytes).
 INLINE void unpack_pieces(const uint8_t *p, Type type, Block *out) {
-    const int bytes = unit_bytes(type), block = type_info(type)->block;
+    const int bytes = superblock_bytes(type), block = type_info(type)->block;
     const uint8x16_t iq4 = vld1q_u8((const uint8_t *)iq4_values);
     bool is_k = type == TYPE_Q4_K || type == TYPE_Q5_K;
     UNROLL
     for (int i = 0; i < 8; i++) { // nibbles end the block
         const uint8_t *at = p + bytes - 128 + 16 * i;
-        if (block < UNIT) at = p + (i + 1) * (bytes / 8) - 16;
+        if (block < SUPERBLOCK) at = p + (i + 1) * (bytes / 8) - 16;
         uint8x16_t v = vld1q_u8(at), low = vandq_u8(v, vdupq_n_u8(15)), high = vshrq_n_u8(v, 4);
         if (type == TYPE_Q8_0) {
             low = vld1q_u8(at - 16), high = v;
@@ -87,7 +88,8 @@ INLINE void unpack_pieces(const uint8_t *p, Type type, Block *out) {
         out->q[first + (is_k ? 2 : 1)] = vreinterpretq_s8_u8(high);
     }
     if (is_k) k_scales(p, out);
-    if (block < UNIT) block_scales(p, bytes / 8, type == TYPE_Q4_0 ? 1 / 16.0f : 1, out->scale);
+    if (block < SUPERBLOCK)
+        block_scales(p, bytes / 8, type == TYPE_Q4_0 ? 1 / 16.0f : 1, out->scale);
     if (type == TYPE_Q4_1) block_scales(p + 2, bytes / 8, -1, out->min);
     if (type == TYPE_IQ4_XS) {
         const uint8x8_t pairs = {2, 2, 2, 2, 3, 3, 3, 3}, nibbles = {4, 4, 5, 5, 6, 6, 7, 7};
@@ -119,27 +121,27 @@ INLINE void unpack_q6_k(const uint8_t *p, Block *out) {
 INLINE void unpack_points(const uint8_t *p, Type type, Block *out) {
     const uint8x16_t bit = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
     const int one_of = type_info(type)->group / 16; // scales
-    uint16_t bits = points_d(type, p);
-    float d = f16_at(&bits) * points_factor(type);
+    uint16_t bits = codebook_d(type, p);
+    float d = f16_at(&bits) * codebook_info(type)->factor;
     uint64_t odd[2] = {0};
     UNROLL
     for (int i = 0; i < 16; i++) {
-        Points o = points_of(type, p, i / 2);
-        const int8_t *const *e = o.eights + 2 * (i % 2), *const *f = o.fours + 4 * (i % 2);
-        uint32_t signs = o.minus >> 16 * (i % 2);
+        CodebookGroup o = codebook_group(type, p, i / 2);
+        const int8_t *const *e = o.entries8 + 2 * (i % 2), *const *f = o.entries4 + 4 * (i % 2);
+        uint32_t signs = o.signs >> 16 * (i % 2);
         int8x16_t v,
             minus = vreinterpretq_s8_u8(vtstq_u8(
                 vcombine_u8(vdup_n_u8((uint8_t)signs), vdup_n_u8((uint8_t)(signs >> 8))), bit));
-        if (has_fours(type))
+        if (codebook_info(type)->entry_len == 4)
             v = vreinterpretq_s8_s32((int32x4_t){(int32_t)load_u32(f[0]), (int32_t)load_u32(f[1]),
                                                  (int32_t)load_u32(f[2]), (int32_t)load_u32(f[3])});
         else
             v = vcombine_s8(vld1_s8(e[0]), vld1_s8(e[1]));
-        if (is_iq1(type)) // 8 v, less or more one
+        if (codebook_info(type)->has_delta) // 8 v, less or more one
             out->q[i] = vaddq_s8(vshlq_n_s8(v, 3), vorrq_s8(minus, vdupq_n_s8(1)));
         else
             out->q[i] = vsubq_s8(veorq_s8(v, minus), minus);
-        uint64_t s = o.odd >> 8 * (i % 2) & 255;
+        uint64_t s = o.scales >> 8 * (i % 2) & 255;
         if (i % one_of == 0) odd[i / one_of / 8] |= s << 8 * (i / one_of % 8);
     }
     byte_scales(vcreate_s8(odd[0]), d, out->scale);
@@ -149,7 +151,7 @@ INLINE void unpack_points(const uint8_t *p, Type type, Block *out) {
 // What has no vector code.
 INLINE void unpack_other(const uint8_t *p, Type type, Block *out) {
     const int block = type_info(type)->block, group = type_info(type)->group;
-    for (int k = 0; k < UNIT; k += block, p += type_info(type)->bytes) {
+    for (int k = 0; k < SUPERBLOCK; k += block, p += type_info(type)->bytes) {
         QuantBlock b;
         quant_unpack(type)(p, &b);
         memcpy((int8_t *)out->q + k, b.q, (size_t)block);
@@ -163,13 +165,14 @@ INLINE void unpack_other(const uint8_t *p, Type type, Block *out) {
 // Unpacks 256 columns of a row; if the row ends in them, what follows has scales of zero.
 INLINE void unpack_unit(Type type, const Tensor *w, int row, int k, Block *out) {
     const uint8_t *p = (const uint8_t *)w->data + (size_t)row * w->row_bytes;
-    uint8_t buffer[MAX_UNIT_BYTES];
-    p = whole_unit(type, p + (size_t)(k / UNIT) * (size_t)unit_bytes(type), w->cols - k, buffer);
+    uint8_t buffer[MAX_SUPERBLOCK_BYTES];
+    p = padded_superblock(type, p + (size_t)(k / SUPERBLOCK) * (size_t)superblock_bytes(type),
+                          w->cols - k, buffer);
     if (type == TYPE_Q6_K)
         unpack_q6_k(p, out);
     else if (type_info(type)->nibbles || type == TYPE_Q8_0 || type == TYPE_Q5_K)
         unpack_pieces(p, type, out);
-    else if (is_points(type))
+    else if (codebook_info(type)->entry_len)
         unpack_points(p, type, out);
     else
         unpack_other(p, type, out);

@@ -1,6 +1,6 @@
 // Tensor types: conversions, sizes and unpacking of every block into integers, scales and minima.
 #include "quant.h"
-#include "../backends/points.h"
+#include "codebook.h"
 
 #include <string.h>
 
@@ -212,30 +212,32 @@ static uint64_t two_fours(const int8_t *const p[2]) {
     return load_u32(p[0]) | (uint64_t)load_u32(p[1]) << 32;
 }
 
-INLINE void unpack_points(Type type, const void *block, QuantBlock *out) {
-    float d = f16_to_f32(points_d(type, block)) * points_factor(type);
+INLINE void unpack_codebook(Type type, const void *block, QuantBlock *out) {
+    float d = f16_to_f32(codebook_d(type, block)) * codebook_info(type)->factor;
     for (int g = 0; g < 8; g++) {
-        Points p = points_of(type, block, g);
-        out->scale[2 * g] = d * (float)(p.odd & 255);
-        out->scale[2 * g + 1] = d * (float)(p.odd >> 8);
+        CodebookGroup p = codebook_group(type, block, g);
+        out->scale[2 * g] = d * (float)(p.scales & 255);
+        out->scale[2 * g + 1] = d * (float)(p.scales >> 8);
         for (int k = 0; k < 4; k++) {
             int8_t *q = out->q + 32 * g + 8 * k;
-            uint32_t minus = p.minus >> 8 * k & 255;
-            if (is_iq1(type))
-                put_shifted(q, p.eights[k], minus);
+            uint32_t minus = p.signs >> 8 * k & 255;
+            if (codebook_info(type)->has_delta)
+                put_shifted(q, p.entries8[k], minus);
             else
-                put_signed(q, has_fours(type) ? two_fours(p.fours + 2 * k) : load_u64(p.eights[k]),
+                put_signed(q,
+                           codebook_info(type)->entry_len == 4 ? two_fours(p.entries4 + 2 * k)
+                                                               : load_u64(p.entries8[k]),
                            minus);
         }
     }
     memset(out->min, 0, sizeof out->min);
 }
 
-#define UNPACK_POINTS(type, name)                                                                  \
+#define UNPACK_CODEBOOK(type, name)                                                                \
     static void unpack_##name(const void *block, QuantBlock *out) {                                \
-        unpack_points(TYPE_##type, block, out);                                                    \
+        unpack_codebook(TYPE_##type, block, out);                                                  \
     }
-POINT_TYPES(UNPACK_POINTS)
+CODEBOOK_TYPES(UNPACK_CODEBOOK)
 
 // The digit of base 3 that a power of three brings to the top of a byte: 0 to 2.
 static int trit(uint8_t byte, int power) { return (uint8_t)(byte * power) * 3 >> 8; }

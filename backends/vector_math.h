@@ -14,17 +14,17 @@
 //                                    WIDTH of the integers of Q8_0
 //   store_f16(p, n, v)               the first n values as float16
 //   encode_groups(x, n, n_groups, q, sums)   see avx2.c
-#ifndef BACKENDS_FRAME_H
-#define BACKENDS_FRAME_H
+#ifndef BACKENDS_VECTOR_MATH_H
+#define BACKENDS_VECTOR_MATH_H
 
-#include "fetch.h"
+#include "prefetch.h"
 #include "../kernels/backends.h"
 #include "../kernels/team.h"
 
 #include <math.h>
 
 // out = x / sqrt(mean(x^2) + eps) * weight
-INLINE void frame_rmsnorm(float *out, const float *x, const float *weight, float eps, int n) {
+INLINE void vector_rmsnorm(float *out, const float *x, const float *weight, float eps, int n) {
     Floats sum[4] = {set_all(0), set_all(0), set_all(0), set_all(0)};
     for (int i = 0; i < n; i += 4 * WIDTH)
         for (int j = 0; j < 4; j++) {
@@ -55,7 +55,7 @@ INLINE Floats exp_floats(Floats x) {
 }
 
 // gate = gate / (1 + e^-gate) * up
-INLINE void frame_swiglu(float *gate, const float *up, int n) {
+INLINE void vector_swiglu(float *gate, const float *up, int n) {
     for (int i = 0; i < n; i += WIDTH) {
         Floats g = load_tail(gate + i, n - i);
         store_tail(gate + i, n - i,
@@ -63,13 +63,13 @@ INLINE void frame_swiglu(float *gate, const float *up, int n) {
     }
 }
 
-INLINE void frame_add(float *x, const float *y, int n) {
+INLINE void vector_add(float *x, const float *y, int n) {
     for (int i = 0; i < n; i += WIDTH)
         store_tail(x + i, n - i, load_tail(x + i, n - i) + load_tail(y + i, n - i));
 }
 
 // n values to a row of the KV cache.
-INLINE void frame_store(Type type, void *row, const float *x, int n) {
+INLINE void vector_store(Type type, void *row, const float *x, int n) {
     if (type == TYPE_F32) memcpy(row, x, (size_t)n * sizeof(float));
     for (int i = 0; type == TYPE_F16 && i < n; i += WIDTH)
         store_f16((uint16_t *)row + i, n - i, load_tail(x + i, n - i));

@@ -1,12 +1,12 @@
 // Products in float32, and attention made of them, for backends with many lanes and few registers
-// (AVX2, AVX-512). Beyond what frame.h asks for, a backend defines
+// (AVX2, AVX-512). Beyond what vector_math.h asks for, a backend defines
 //
 //   transpose_block(out, out_step, in, in_step)   WIDTH x WIDTH float32: out[j][i] = in[i][j]
 //   score_tile, value_tile                        see attend
-#ifndef BACKENDS_FRAME_FLOAT_H
-#define BACKENDS_FRAME_FLOAT_H
+#ifndef BACKENDS_GEMM_FLOAT_H
+#define BACKENDS_GEMM_FLOAT_H
 
-#include "frame.h"
+#include "vector_math.h"
 
 enum {
     PANEL_COLS = 2 * WIDTH, // rows of weights (columns of the result) that a tile computes
@@ -41,7 +41,7 @@ enum {
 // k.
 INLINE void float_tile(float *out, size_t out_stride, const char *panel, size_t panel_step,
                        const float *x, size_t x_stride, int nk, bool is_first, int n_cols,
-                       Ahead *ahead, int every, int nt, Type type) {
+                       Prefetch *ahead, int every, int nt, Type type) {
     Floats sum[2][TILE_TOKENS];
 #pragma GCC unroll 6
     for (int t = 0; t < nt; t++)
@@ -50,7 +50,7 @@ INLINE void float_tile(float *out, size_t out_stride, const char *panel, size_t 
                 is_first ? set_all(0)
                          : load_tail(out + (size_t)t * out_stride + WIDTH * h, n_cols - WIDTH * h);
     for (int k = 0; k < nk; k++) {
-        if (ahead && k % every == 0) fetch(ahead, 4);
+        if (ahead && k % every == 0) prefetch_lines(ahead, 4);
         const char *at = panel + (size_t)k * panel_step;
         Floats w0 = load_floats(type, at, 0, WIDTH), w1 = load_floats(type, at, WIDTH, WIDTH);
 #pragma GCC unroll 6
@@ -74,7 +74,7 @@ INLINE void float_tile(float *out, size_t out_stride, const char *panel, size_t 
 #define FLOAT_SWEEP(name, type)                                                                    \
     static inline void name(float *out, size_t out_stride, const void *from, size_t panel_step,    \
                             const float *x, size_t x_stride, int n_tokens, int nk, bool is_first,  \
-                            int n_cols, Ahead *ahead, int every) {                                 \
+                            int n_cols, Prefetch *ahead, int every) {                              \
         const char *panel = from;                                                                  \
         SWEEP(n_tokens, FLOAT_TILE, type)                                                          \
     }
@@ -212,7 +212,7 @@ INLINE void widen_any(AttendMemory *m, const AttendPage *a, const void *kv, int 
 
 // scores (n_q, KEY_TILE) = queries times the keys [key, key + n).
 static inline void float_score_tile(AttendMemory *m, const AttendPage *a, int key, int n,
-                                    Ahead *ahead) {
+                                    Prefetch *ahead) {
     widen_any(m, a, a->k, key, n);
     for (int h = 0; h < KEY_TILE; h += WIDTH)
         for (int d = 0; d < a->head_dim; d += WIDTH)
@@ -223,7 +223,7 @@ static inline void float_score_tile(AttendMemory *m, const AttendPage *a, int ke
 
 // The same for values of Q8_0: their integers are converted as they are used.
 static inline void q8_value_tile(AttendMemory *m, const AttendPage *a, int key, int n,
-                                 Ahead *ahead) {
+                                 Prefetch *ahead) {
     size_t row_bytes = quant_row_bytes(TYPE_Q8_0, (size_t)a->head_dim);
     for (int b = 0; b < a->head_dim / 32; b++) {
         const char *block =
@@ -245,7 +245,7 @@ static inline void q8_value_tile(AttendMemory *m, const AttendPage *a, int key, 
 
 // acc (n_q, head_dim) (+)= weights times the values [key, key + n).
 static inline void float_value_tile(AttendMemory *m, const AttendPage *a, int key, int n,
-                                    Ahead *ahead) {
+                                    Prefetch *ahead) {
     if (a->kv_type == TYPE_Q8_0) {
         q8_value_tile(m, a, key, n, ahead);
         return;
@@ -258,8 +258,8 @@ static inline void float_value_tile(AttendMemory *m, const AttendPage *a, int ke
 }
 
 // How the backend computes a tile: as above, or better.
-static void score_tile(AttendMemory *m, const AttendPage *a, int key, int n, Ahead *ahead);
-static void value_tile(AttendMemory *m, const AttendPage *a, int key, int n, Ahead *ahead);
+static void score_tile(AttendMemory *m, const AttendPage *a, int key, int n, Prefetch *ahead);
+static void value_tile(AttendMemory *m, const AttendPage *a, int key, int n, Prefetch *ahead);
 
 // Keys, then values, in tiles of KEY_TILE, converted once for all queries. While the scores are
 // computed V is fetched, and then the K of the next page.
@@ -267,13 +267,13 @@ static void attend(const AttendPage *a) {
     AttendMemory *m = team_scratch();
     int n_all = most_keys(a);
     size_t bytes = (size_t)n_all * quant_row_bytes(a->kv_type, (size_t)a->head_dim);
-    Ahead ahead = ahead_of(a->v, bytes, 2);
+    Prefetch ahead = prefetch_range(a->v, bytes, 2);
     for (int key = 0; key < n_all; key += KEY_TILE)
         score_tile(m, a, key, min_int(KEY_TILE, n_all - key), &ahead);
     for (int i = 0; i < a->n_q; i++)
         soften(m->scores[i], a->n_keys[i], n_all, a->max + i, a->sum + i);
     if (!n_all) memset(a->acc, 0, (size_t)a->n_q * (size_t)a->head_dim * sizeof(float));
-    ahead = ahead_of(a->next_k, bytes, 2);
+    ahead = prefetch_range(a->next_k, bytes, 2);
     for (int key = 0; key < n_all; key += KEY_TILE)
         value_tile(m, a, key, min_int(KEY_TILE, n_all - key), &ahead);
 }

@@ -1,0 +1,145 @@
+// Codebook types (IQ1, IQ2, IQ3): parsing of a block, 32 weights at a time.
+//
+// A codebook type stores for each 4 or 8 neighbouring weights the index of an entry of a fixed
+// codebook (kernels/grids.h), their signs, and an integer scale s for each group of 16 or 32
+// weights. With q the signed integer made of an entry, a weight is
+//
+//     w = d * factor * (2 s + 1) * q        q = +-entry             IQ2, IQ3
+//                                           q = 8 entry +- 1        IQ1: entries are -1, 0 and 1,
+//                                                                   shifted by delta = 1/8
+//
+// codebook_group() parses 32 weights into entries, sign mask and scales; what it returns does not
+// depend on the instruction set. The specification (quant.c) and the backends that have no fast
+// gather read blocks with it. Layouts are in blocks.h.
+#ifndef KERNELS_CODEBOOK_H
+#define KERNELS_CODEBOOK_H
+
+#include "blocks.h"
+#include "grids.h"
+#include "load.h"
+#include "../base/type.h"
+
+// X(type, name) for all codebook types.
+#define CODEBOOK_TYPES(X)                                                                          \
+    X(IQ2_XXS, iq2_xxs)                                                                            \
+    X(IQ2_XS, iq2_xs)                                                                              \
+    X(IQ2_S, iq2_s) X(IQ3_XXS, iq3_xxs) X(IQ3_S, iq3_s) X(IQ1_S, iq1_s) X(IQ1_M, iq1_m)
+
+typedef struct {
+    int entry_len;  // weights of a codebook entry; 0: not a codebook type
+    bool has_delta; // IQ1: the sign mask shifts weights by delta instead of negating them
+    float factor;
+} CodebookInfo;
+
+static const CodebookInfo codebook_table[TYPE_COUNT] = {
+    [TYPE_IQ2_XXS] = {8, false, 0.125f}, [TYPE_IQ2_XS] = {8, false, 0.125f},
+    [TYPE_IQ2_S] = {8, false, 0.125f},   [TYPE_IQ3_XXS] = {4, false, 0.25f},
+    [TYPE_IQ3_S] = {4, false, 1},        [TYPE_IQ1_S] = {8, true, 0.125f},
+    [TYPE_IQ1_M] = {8, true, 0.125f},
+};
+
+// For a type known when compiled, its fields are constants.
+INLINE const CodebookInfo *codebook_info(Type type) { return &codebook_table[type]; }
+
+// 32 weights.
+typedef struct {
+    const int8_t *entries8[4], *entries4[8]; // codebook entries, by entry_len
+    uint32_t signs;  // bit i: weight i is negated; IQ1: shifted by -delta, else by +delta
+    uint32_t scales; // 2 s + 1 of both groups of 16, a byte each
+} CodebookGroup;
+
+// Four times seven sign bits to four times eight. The number of negative weights of 8 is even, so
+// the eighth sign is the parity of the other seven.
+INLINE uint32_t signs_with_parity(uint32_t sevens) {
+    uint32_t signs = (sevens & 0x7f) | (sevens & 0x3f80) << 1 | (sevens & 0x1fc000) << 2 |
+                     (sevens & 0xfe00000) << 3;
+    uint32_t parity = signs ^ signs << 4; // of each byte, in its top bit
+    parity ^= parity << 2;
+    return signs | ((parity ^ parity << 1) & 0x80808080);
+}
+
+INLINE uint32_t scale_pair(uint32_t s0, uint32_t s1) { return (s0 | s1 << 8) * 2 + 0x0101; }
+
+INLINE CodebookGroup codebook_group_iq2_xxs(const BlockIQ2_XXS *b, int g) {
+    uint32_t v = load_u32(b->qs + 8 * g + 4);
+    CodebookGroup o = {.signs = signs_with_parity(v), .scales = scale_pair(v >> 28, v >> 28)};
+    for (int k = 0; k < 4; k++) o.entries8[k] = (grid_eights + GRID_IQ2_XXS_AT)[b->qs[8 * g + k]];
+    return o;
+}
+
+INLINE CodebookGroup codebook_group_iq2_xs(const BlockIQ2_XS *b, int g) {
+    uint32_t sevens = 0;
+    CodebookGroup o = {.scales = scale_pair(b->scales[g] & 15, b->scales[g] >> 4)};
+    for (int k = 0; k < 4; k++) {
+        uint32_t v = load_u16(b->qs + 8 * g + 2 * k);
+        o.entries8[k] = (grid_eights + GRID_IQ2_XS_AT)[(v & 511)];
+        sevens |= (v >> 9) << 7 * k;
+    }
+    o.signs = signs_with_parity(sevens);
+    return o;
+}
+
+INLINE CodebookGroup codebook_group_iq2_s(const BlockIQ2_S *b, int g) {
+    CodebookGroup o = {.signs = load_u32(b->signs + 4 * g),
+                       .scales = scale_pair(b->scales[g] & 15, b->scales[g] >> 4)};
+    for (int k = 0; k < 4; k++) {
+        int high = b->qh[g] << (8 - 2 * k) & 0x300;
+        o.entries8[k] = (grid_eights + GRID_IQ2_S_AT)[(b->qs[4 * g + k] | high)];
+    }
+    return o;
+}
+
+INLINE CodebookGroup codebook_group_iq3_xxs(const BlockIQ3_XXS *b, int g) {
+    uint32_t v = load_u32(b->signs + 4 * g);
+    CodebookGroup o = {.signs = signs_with_parity(v), .scales = scale_pair(v >> 28, v >> 28)};
+    for (int k = 0; k < 8; k++) o.entries4[k] = (grid_fours + GRID_IQ3_XXS_AT)[b->qs[8 * g + k]];
+    return o;
+}
+
+INLINE CodebookGroup codebook_group_iq3_s(const BlockIQ3_S *b, int g) {
+    uint32_t s = b->scales[g / 2] >> 4 * (g % 2) & 15;
+    CodebookGroup o = {.signs = load_u32(b->signs + 4 * g), .scales = scale_pair(s, s)};
+    for (int k = 0; k < 8; k++) {
+        int high = b->qh[g] << (8 - k) & 0x100;
+        o.entries4[k] = (grid_fours + GRID_IQ3_S_AT)[(b->qs[8 * g + k] | high)];
+    }
+    return o;
+}
+
+INLINE CodebookGroup codebook_group_iq1_s(const BlockIQ1_S *b, int g) {
+    uint32_t v = load_u16(b->qh + 2 * g), s = v >> 12 & 7;
+    CodebookGroup o = {.signs = v >> 15 ? UINT32_MAX : 0, .scales = scale_pair(s, s)};
+    for (int k = 0; k < 4; k++)
+        o.entries8[k] = (grid_eights + GRID_IQ1_AT)[(b->qs[4 * g + k] | (v >> 3 * k & 7) << 8)];
+    return o;
+}
+
+INLINE CodebookGroup codebook_group_iq1_m(const BlockIQ1_M *b, int g) {
+    uint32_t v = load_u16(b->qh + 2 * g), s = load_u16(b->scales + g / 2 * 2) >> 6 * (g % 2);
+    CodebookGroup o = {.scales = scale_pair(s & 7, s >> 3 & 7)};
+    for (int k = 0; k < 4; k++, v >>= 4) {
+        o.entries8[k] = (grid_eights + GRID_IQ1_AT)[(b->qs[4 * g + k] | (v & 7) << 8)];
+        o.signs |= (v >> 3 & 1) * 255 << 8 * k;
+    }
+    return o;
+}
+
+// Weights [32 g, 32 g + 32) of a block.
+INLINE CodebookGroup codebook_group(Type type, const void *block, int g) {
+    switch (type) {
+#define GROUP_OF(type, name)                                                                       \
+    case TYPE_##type: return codebook_group_##name(block, g);
+        CODEBOOK_TYPES(GROUP_OF)
+#undef GROUP_OF
+    default: return (CodebookGroup){0};
+    }
+}
+
+// d of a block, a float16. IQ1_M has it in the high nibbles of its four scale words.
+INLINE uint16_t codebook_d(Type type, const void *block) {
+    const uint8_t *p = ((const BlockIQ1_M *)block)->scales;
+    if (type != TYPE_IQ1_M) return load_u16(block);
+    return (uint16_t)(p[1] >> 4 | (p[3] & 0xf0) | (p[5] & 0xf0) << 4 | (p[7] & 0xf0) << 8);
+}
+
+#endif
