@@ -51,9 +51,10 @@ void dialogue_system(Dialogue *d, const char *text, size_t n) {
 
 // Tokens
 
-static void add_mark(Stream *s) {
-    s->marks = xrealloc(s->marks, (size_t)s->n_marks + 1, sizeof *s->marks);
-    s->marks[s->n_marks++] = (StreamMark){s->text.len, s->ids.len};
+static void add_resume_point(TokenStream *s) {
+    s->resume_points =
+        xrealloc(s->resume_points, (size_t)s->n_resume_points + 1, sizeof *s->resume_points);
+    s->resume_points[s->n_resume_points++] = (ResumePoint){s->text.len, s->ids.len};
 }
 
 static Str stripped(Str s) {
@@ -73,61 +74,64 @@ static size_t match_words(Str text, size_t at, Str words) {
 }
 
 // A call that the model ended with <|eom_id|> ends with it, where the template has another end.
-static void keep_end(Stream *s, const Tokenizer *t, Str text, const char *own) {
+static void keep_end(TokenStream *s, const Tokenizer *t, Str text, const char *mask) {
     int eom = tokenizer_special(t, "<|eom_id|>"), eot = tokenizer_special(t, "<|eot_id|>");
     Str name = tokenizer_piece(t, eot, true);
-    bool is_eot = eot >= 0 && text.len - s->text.len >= name.len && own[s->text.len] &&
+    bool is_eot = eot >= 0 && text.len - s->text.len >= name.len && mask[s->text.len] &&
                   !memcmp(text.data + s->text.len, name.data, name.len);
-    if (eom < 0 || s->said_stop != eom || !is_eot) return;
+    if (eom < 0 || s->answer_stop != eom || !is_eot) return;
     buffer_append(&s->text, text.data + s->text.len, name.len);
-    buffer_append(&s->own, own + s->own.len, name.len);
+    buffer_append(&s->mask, mask + s->mask.len, name.len);
     ids_push(&s->ids, eom);
 }
 
-// Takes the answer said last into the stream, if the new text has it where it was said.
-static void attach(Stream *s, const Tokenizer *t, Str text, const char *own) {
-    Str forms[2] = {stripped(buffer_str(&s->said)), stripped(buffer_str(&s->shown))};
+// Takes the answer answer last into the stream, if the new text has it where it was answer.
+static void attach(TokenStream *s, const Tokenizer *t, Str text, const char *mask) {
+    Str forms[2] = {stripped(buffer_str(&s->answer)), stripped(buffer_str(&s->shown))};
     for (int i = 0; i < 2; i++) {
         size_t n = match_words(text, s->text.len, forms[i]);
         if (!n && forms[i].len) continue;
         buffer_append(&s->text, text.data + s->text.len, n);
-        buffer_append(&s->own, own + s->own.len, n);
-        for (int k = 0; k < s->said_ids.len; k++) ids_push(&s->ids, s->said_ids.data[k]);
-        keep_end(s, t, text, own);
-        add_mark(s);
+        buffer_append(&s->mask, mask + s->mask.len, n);
+        for (int k = 0; k < s->answer_ids.len; k++) ids_push(&s->ids, s->answer_ids.data[k]);
+        keep_end(s, t, text, mask);
+        add_resume_point(s);
         return;
     }
 }
 
-void stream_update(Stream *s, const Tokenizer *t, Str text, const char *own) {
+void token_stream_update(TokenStream *s, const Tokenizer *t, Str text, const char *mask) {
     size_t same = 0;
     while (same < text.len && same < s->text.len && text.data[same] == s->text.data[same] &&
-           own[same] == s->own.data[same])
+           mask[same] == s->mask.data[same])
         same++;
-    if (s->has_said && same == s->text.len) attach(s, t, text, own), same = s->text.len;
-    s->has_said = false;
-    while (s->n_marks && s->marks[s->n_marks - 1].text > same) s->n_marks--;
-    StreamMark from = s->n_marks ? s->marks[s->n_marks - 1] : (StreamMark){0};
+    if (s->has_answer && same == s->text.len) attach(s, t, text, mask), same = s->text.len;
+    s->has_answer = false;
+    while (s->n_resume_points && s->resume_points[s->n_resume_points - 1].text > same)
+        s->n_resume_points--;
+    ResumePoint from =
+        s->n_resume_points ? s->resume_points[s->n_resume_points - 1] : (ResumePoint){0};
     s->ids.len = from.ids;
-    s->text.len = s->own.len = from.text;
+    s->text.len = s->mask.len = from.text;
     if (from.text == 0) {
-        s->n_marks = 0;
-        template_tokenize(t, text, own, &s->ids);
+        s->n_resume_points = 0;
+        template_tokenize(t, text, mask, &s->ids);
     } else {
-        tokenizer_encode_marked(t, text.data + from.text, own + from.text, text.len - from.text,
+        tokenizer_encode_marked(t, text.data + from.text, mask + from.text, text.len - from.text,
                                 true, &s->ids);
     }
     buffer_append(&s->text, text.data + from.text, text.len - from.text);
-    buffer_append(&s->own, own + from.text, text.len - from.text);
+    buffer_append(&s->mask, mask + from.text, text.len - from.text);
 }
 
-void stream_say(Stream *s, const int *ids, int n, Str said, Str shown, int stop) {
-    s->has_said = true;
-    s->said_stop = stop;
-    s->said_ids.len = 0;
-    for (int i = 0; i < n; i++) ids_push(&s->said_ids, ids[i]);
-    s->said.len = s->shown.len = 0;
-    buffer_put(&s->said, said);
+void token_stream_add_answer(TokenStream *s, const int *ids, int n, Str answer, Str shown,
+                             int stop) {
+    s->has_answer = true;
+    s->answer_stop = stop;
+    s->answer_ids.len = 0;
+    for (int i = 0; i < n; i++) ids_push(&s->answer_ids, ids[i]);
+    s->answer.len = s->shown.len = 0;
+    buffer_put(&s->answer, answer);
     buffer_put(&s->shown, shown);
 }
 

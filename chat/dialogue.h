@@ -28,23 +28,24 @@ void dialogue_system(Dialogue *d, const char *text, size_t n);
 typedef struct {
     size_t text;
     int ids;
-} StreamMark; // where an answer ends: encoding can be taken up again there
+} ResumePoint; // where an answer ends: encoding can be taken up again there
 typedef struct {
-    Buffer text, own;  // of the last update, and an answer found in it
-    Ids ids;           // its tokens
-    StreamMark *marks; // (n_marks)
-    int n_marks;
-    bool has_said;      // an answer that the next update may find in its text:
-    Buffer said, shown; // with control tokens by name, and without
-    Ids said_ids;
-    int said_stop;
-} Stream;
+    Buffer text, mask;          // of the last update, and an answer found in it
+    Ids ids;                    // its tokens
+    ResumePoint *resume_points; // (n_resume_points)
+    int n_resume_points;
+    bool has_answer;      // an answer that the next update may find in its text:
+    Buffer answer, shown; // with control tokens by name, and without
+    Ids answer_ids;
+    int answer_stop;
+} TokenStream;
 
-// The dialogue as it is rendered now (own: see template_render): s->ids are its tokens.
-void stream_update(Stream *s, const Tokenizer *t, Str text, const char *own);
+// The dialogue as it is rendered now (mask: see template_render): s->ids are its tokens.
+void token_stream_update(TokenStream *s, const Tokenizer *t, Str text, const char *mask);
 // The model has answered s->ids with these n tokens: their text with control tokens by name, and
 // without. stop: the token that ended it, or -1.
-void stream_say(Stream *s, const int *ids, int n, Str said, Str shown, int stop);
+void token_stream_add_answer(TokenStream *s, const int *ids, int n, Str answer, Str shown,
+                             int stop);
 
 // Adds the messages of a file. The last line, if a kill or a full disk has torn it, is passed over:
 // *n_torn is its length. False with err (exit 1).

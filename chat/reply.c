@@ -19,7 +19,7 @@ static bool begins(Str s, const char *with) {
 
 static size_t find(Str s, const char *part) { return str_find(s, str_of(part)); }
 
-bool reply_begins_in_thought(const Tokenizer *t, const int *prompt, int n) {
+bool reply_begins_in_reasoning(const Tokenizer *t, const int *prompt, int n) {
     Buffer end = {0};
     for (int i = n > 8 ? n - 8 : 0; i < n; i++)
         buffer_put(&end, tokenizer_piece(t, prompt[i], true));
@@ -191,13 +191,13 @@ static size_t take_blocks(Reply *r, Str s, int n_before) {
 }
 
 // The thoughts at the beginning of a text, up to </think>; returns the bytes they take.
-static size_t take_thoughts(Reply *r, Str s, bool in_thought) {
+static size_t take_reasoning(Reply *r, Str s, bool in_reasoning) {
     static const char open[] = "<think>", close[] = "</think>";
     Str rest = s;
     while (rest.len && isspace((unsigned char)*rest.data)) rest = after(rest, 1);
     if (begins(rest, open))
         rest = after(rest, sizeof open - 1);
-    else if (!in_thought)
+    else if (!in_reasoning)
         return 0;
     size_t end = find(rest, close);
     Str thoughts = {rest.data, end == SIZE_MAX ? rest.len : end};
@@ -210,13 +210,13 @@ bool reply_is_call(Str raw) {
     return begins(raw, "<|python_tag|>") || begins(raw, "[TOOL_CALLS]");
 }
 
-void reply_parse(Reply *r, const Template *tpl, Str raw, Str shown, bool in_thought, bool has_tools,
-                 int n_before) {
+void reply_parse(Reply *r, const Template *tpl, Str raw, Str shown, bool in_reasoning,
+                 bool has_tools, int n_before) {
     *r = (Reply){0};
-    if (tpl->has_thoughts || in_thought) {
+    if (tpl->has_reasoning || in_reasoning) {
         Reply other = {0};
-        raw = after(raw, take_thoughts(r, raw, in_thought));
-        shown = after(shown, take_thoughts(&other, shown, in_thought));
+        raw = after(raw, take_reasoning(r, raw, in_reasoning));
+        shown = after(shown, take_reasoning(&other, shown, in_reasoning));
         reply_free(&other);
     }
     Str calls = stripped(raw), content = shown;

@@ -15,7 +15,7 @@ typedef struct {
 } Reply;
 
 // Whether a prompt ends in <think>: the answer begins in the middle of its thoughts.
-bool reply_begins_in_thought(const Tokenizer *t, const int *prompt, int n);
+bool reply_begins_in_reasoning(const Tokenizer *t, const int *prompt, int n);
 // The text of tokens with control tokens by their names.
 void reply_put_raw(const Tokenizer *t, const int *ids, int n, Buffer *out);
 // Takes an answer apart: `raw` has control tokens by their names, `shown` has not. Calls are known
@@ -27,8 +27,8 @@ void reply_put_raw(const Tokenizer *t, const int *ids, int n, Buffer *out);
 //   offered [TOOL_CALLS] and an array of such objects                             Mistral
 // Anything else is words, and so is a call where the template has no place for one in its messages.
 // n_before: calls of the dialogue so far, for the ids.
-void reply_parse(Reply *r, const Template *tpl, Str raw, Str shown, bool in_thought, bool has_tools,
-                 int n_before);
+void reply_parse(Reply *r, const Template *tpl, Str raw, Str shown, bool in_reasoning,
+                 bool has_tools, int n_before);
 bool reply_is_call(Str raw); // whether it begins with a control token of calls
 void reply_free(Reply *r);
 // Its message; `,"reasoning_content":...,"tool_calls":[...]` as the API has them, where there are

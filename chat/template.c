@@ -152,7 +152,7 @@ bool template_open(Template *tpl, const char *name, const Gguf *g, Tokenizer *t,
     if (!(name ? open_name(tpl, name, err) : open_own(tpl, g, source, err))) return false;
     tpl->takes_tools = mentions(tpl, "tools");
     tpl->takes_calls = mentions(tpl, "tool_calls");
-    tpl->has_thoughts = mentions(tpl, "</think>");
+    tpl->has_reasoning = mentions(tpl, "</think>");
     if (!tpl->is_none) tokenizer_claim(t, jinja_source(tpl->plain));
     if (tpl->with_tools != tpl->plain) tokenizer_claim(t, jinja_source(tpl->with_tools));
     probe(tpl, t);
@@ -225,7 +225,7 @@ static void put_base(Buffer *out, const TemplateInput *in) {
 }
 
 bool template_render(const Template *tpl, const Tokenizer *t, const TemplateInput *in, Buffer *text,
-                     Buffer *own, Error *err) {
+                     Buffer *mask, Error *err) {
     Buffer base = {0}, marked = {0};
     JsonDoc docs[3] = {{0}}, own_doc = {0};
     const Json *objects[3];
@@ -244,10 +244,10 @@ bool template_render(const Template *tpl, const Tokenizer *t, const TemplateInpu
     for (int i = 0; ok && i < n; i++)
         if (json_get(objects[i], "tools")) tools = json_get(objects[i], "tools");
     if (ok) put_own(&marked, t, docs, n);
-    ok =
-        ok && json_parse(&own_doc, marked.data, marked.len, err) &&
-        jinja_render(tools && tools->n_items ? tpl->with_tools : tpl->plain,
-                     &(JinjaInput){objects, n, own_doc.root, is_role, &tpl->today}, text, own, err);
+    ok = ok && json_parse(&own_doc, marked.data, marked.len, err) &&
+         jinja_render(tools && tools->n_items ? tpl->with_tools : tpl->plain,
+                      &(JinjaInput){objects, n, own_doc.root, is_role, &tpl->today}, text, mask,
+                      err);
     for (int i = 0; i < 3; i++) json_free(&docs[i]);
     json_free(&own_doc);
     buffer_free(&base);
@@ -255,10 +255,10 @@ bool template_render(const Template *tpl, const Tokenizer *t, const TemplateInpu
     return ok;
 }
 
-void template_tokenize(const Tokenizer *t, Str text, const char *own, Ids *out) {
+void template_tokenize(const Tokenizer *t, Str text, const char *mask, Ids *out) {
     int bos = tokenizer_bos(t), start = out->len;
     if (tokenizer_adds_bos(t)) ids_push(out, bos);
-    if (text.len) tokenizer_encode_marked(t, text.data, own, text.len, false, out);
+    if (text.len) tokenizer_encode_marked(t, text.data, mask, text.len, false, out);
     int n_bos = 0;
     while (tokenizer_adds_bos(t) && start + n_bos < out->len && out->data[start + n_bos] == bos)
         n_bos++;
@@ -270,11 +270,11 @@ void template_tokenize(const Tokenizer *t, Str text, const char *own, Ids *out) 
 
 bool template_encode(const Template *tpl, const Tokenizer *t, const TemplateInput *in, Ids *out,
                      Error *err) {
-    Buffer text = {0}, own = {0};
-    bool ok = template_render(tpl, t, in, &text, &own, err);
-    if (ok) template_tokenize(t, buffer_str(&text), own.data, out);
+    Buffer text = {0}, mask = {0};
+    bool ok = template_render(tpl, t, in, &text, &mask, err);
+    if (ok) template_tokenize(t, buffer_str(&text), mask.data, out);
     buffer_free(&text);
-    buffer_free(&own);
+    buffer_free(&mask);
     return ok;
 }
 

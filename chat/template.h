@@ -23,7 +23,7 @@ typedef struct {
     Jinja *with_tools; // where there are tools; the same unless the file has two
     Buffer variables;  // of --template-var: a JSON object
     bool takes_tools, takes_calls; // mentions tools; tool_calls of messages
-    bool has_thoughts;             // its answers may begin with thoughts, up to </think>
+    bool has_reasoning;            // its answers may begin with thoughts, up to </think>
     struct tm today;               // of $SOURCE_DATE_EPOCH, or now
     char *stop;     // text that ends an answer, where no control token does; NULL: none
     Buffer missing; // names of its text that look like control tokens and are none of the
@@ -54,12 +54,12 @@ typedef struct {
 // The text, and for each byte whether the template wrote it. False with err (exit 1): the template
 // refuses.
 bool template_render(const Template *tpl, const Tokenizer *t, const TemplateInput *in, Buffer *text,
-                     Buffer *own, Error *err);
+                     Buffer *mask, Error *err);
 // Its tokens, appended; those of rendered text. A text begins with one BOS where the vocabulary
 // wants it.
 bool template_encode(const Template *tpl, const Tokenizer *t, const TemplateInput *in, Ids *out,
                      Error *err);
-void template_tokenize(const Tokenizer *t, Str text, const char *own, Ids *out);
+void template_tokenize(const Tokenizer *t, Str text, const char *mask, Ids *out);
 
 // Whether a message may have this role.
 bool template_has_role(Str role);

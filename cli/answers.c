@@ -58,8 +58,8 @@ void answer_parse(Reply *r, const Template *tpl, const Tokenizer *t, const Seque
     }
     answer_ids(s, &ids);
     reply_put_raw(t, ids.data, ids.len, &raw);
-    bool in_thought = reply_begins_in_thought(t, s->request.prompt, s->request.n_prompt);
-    reply_parse(r, tpl, buffer_str(&raw), buffer_str(&s->text), in_thought, has_tools, n_before);
+    bool in_reasoning = reply_begins_in_reasoning(t, s->request.prompt, s->request.n_prompt);
+    reply_parse(r, tpl, buffer_str(&raw), buffer_str(&s->text), in_reasoning, has_tools, n_before);
     buffer_free(&raw);
     free(ids.data);
 }

@@ -55,7 +55,7 @@ void chat_follow(Chat *c, bool is_appended) {
 typedef struct {
     Chat *chat;
     const Sequence *sequence;
-    bool has_text, ends_line, in_thought;
+    bool has_text, ends_line, in_reasoning;
 } Answer;
 
 // Whether the first token of the answer is this one.
@@ -67,14 +67,14 @@ static bool begins_with(const Answer *a, const char *name) {
 }
 
 // Thoughts are dim, up to their end.
-static void show_thought(Answer *a, const char *text, size_t n) {
+static void show_reasoning(Answer *a, const char *text, size_t n) {
     size_t end = str_find((Str){text, n}, str_of("</think>")),
            n_dim = end == SIZE_MAX ? n : end + 8;
     text_dim(true);
     text_wrap(text, n_dim);
     if (end == SIZE_MAX) return;
     text_wrap(NULL, 0);
-    text_dim(a->in_thought = false);
+    text_dim(a->in_reasoning = false);
     if (n > n_dim) text_wrap(text + n_dim, n - n_dim);
 }
 
@@ -86,13 +86,13 @@ static bool show_piece(void *arg, const char *text, size_t n) {
     if (!n) return true;
     if (!a->has_text && (begins_with(a, "<|python_tag|>") || begins_with(a, "[TOOL_CALLS]")))
         note(&a->chat->options, "tool call:");
-    if (!a->has_text && tpl->has_thoughts && n >= 7 && !memcmp(text, "<think>", 7))
-        a->in_thought = true;
+    if (!a->has_text && tpl->has_reasoning && n >= 7 && !memcmp(text, "<think>", 7))
+        a->in_reasoning = true;
     a->has_text = true;
     a->ends_line = text[n - 1] == '\n';
     if (a->chat->options.is_json) return true;
-    if (a->in_thought)
-        show_thought(a, text, n);
+    if (a->in_reasoning)
+        show_reasoning(a, text, n);
     else
         text_wrap(text, n);
     return true;
@@ -120,8 +120,8 @@ static void keep_answer(Chat *c, const Sequence *s) {
         if (bytes - len < s->text.len) break;
     }
     reply_put_raw(t, ids.data, ids.len, &raw);
-    stream_say(&c->stream, ids.data, ids.len, buffer_str(&raw), buffer_str(&s->text),
-               s->stop_token);
+    token_stream_add_answer(&c->stream, ids.data, ids.len, buffer_str(&raw), buffer_str(&s->text),
+                            s->stop_token);
     buffer_free(&raw);
     free(ids.data);
 }
@@ -160,7 +160,7 @@ static int encode(Chat *c) {
     Error err;
     bool ok = template_render(&e->tpl, e->tokenizer, &in, &text, &own, &err);
     if (ok)
-        stream_update(&c->stream, e->tokenizer, buffer_str(&text), own.data);
+        token_stream_update(&c->stream, e->tokenizer, buffer_str(&text), own.data);
     else
         turn_failed(c, err.code, err.text);
     buffer_free(&text);
@@ -220,7 +220,7 @@ static void generate_answer(Chat *c, Answer *a, Sequence *s) {
     r.sample.seed += (uint64_t)c->n_answers++;
     answer_generate(o, &c->generator, s, &r, c->session);
     text_wrap(NULL, 0);
-    if (a->in_thought && !o->is_json) text_dim(false);
+    if (a->in_reasoning && !o->is_json) text_dim(false);
     if (!a->ends_line && !o->is_json) text_write("\n", 1);
 }
 
@@ -243,7 +243,7 @@ static void take_answer(Chat *c, const Sequence *s, Reply *r) {
     chat_follow(c, true);
     for (int i = 0; i < r->n_calls; i++)
         note(&c->options, "(%s %s)", r->calls[i].name.data, r->calls[i].arguments.data);
-    if (r->n_calls || reply_is_call(buffer_str(&c->stream.said)))
+    if (r->n_calls || reply_is_call(buffer_str(&c->stream.answer)))
         note(&c->options, "(a tool call: /tool TEXT feeds its result back)");
 }
 
@@ -255,7 +255,7 @@ void chat_answer(Chat *c) {
     if (encode(c) < 0) return;
     rewind_session(c);
     if (c->options.show_tokens) show_fed(c);
-    a.in_thought = reply_begins_in_thought(c->engine.tokenizer, stream->data, stream->len);
+    a.in_reasoning = reply_begins_in_reasoning(c->engine.tokenizer, stream->data, stream->len);
     generate_answer(c, &a, &s);
     bool has_said = s.n_generated > 0 && s.finish != FINISH_ERROR;
     if (has_said || s.finish == FINISH_STOP)

@@ -14,13 +14,13 @@ typedef struct {
     Session *session;
     Editor *editor;
     Dialogue dialogue;
-    Stream stream;   // the tokens of the dialogue and of what opens an answer
-    int n_answers;   // each answer has a stream of random numbers of its own
-    Journal journal; // the session file
-    bool is_behind;  // the last write to it failed
-    Buffer attached; // of /file, for the next message
-    Buffer edited;   // what the next prompt begins with
-    bool is_editing; // the next text takes the place of the last question
+    TokenStream stream; // the tokens of the dialogue and of what opens an answer
+    int n_answers;      // each answer has a stream of random numbers of its own
+    Journal journal;    // the session file
+    bool is_behind;     // the last write to it failed
+    Buffer attached;    // of /file, for the next message
+    Buffer edited;      // what the next prompt begins with
+    bool is_editing;    // the next text takes the place of the last question
     bool is_terminal;
     int code;                     // exit status at the end of piped input
     uint64_t n_prefill, n_decode; // of all turns

@@ -83,7 +83,7 @@ static void print_tokenizer(const Gguf *g) {
            tokenizer_n_vocab(t), tokenizer_bos(t), tokenizer_adds_bos(t) ? " (added)" : "");
     printf("%-14s%s%s%s\n", "template", has_template ? tpl.name : err.text,
            has_template && tpl.takes_tools ? ", takes tools" : "",
-           has_template && tpl.has_thoughts ? ", thinks" : "");
+           has_template && tpl.has_reasoning ? ", thinks" : "");
     if (has_template) template_close(&tpl);
     tokenizer_close(t);
 }

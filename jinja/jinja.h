@@ -22,15 +22,15 @@ typedef struct {
     const Json *const *objects; // (n_objects) their members are the template's variables, the later
                                 // before the earlier
     int n_objects;
-    const Json *own; // an object of variables (after those) whose strings count as written by the
-                     // template; or NULL
-    bool (*is_own)(const Json *string); // whether another string does; NULL: none
-    const struct tm *now;               // today
+    const Json *template_vars; // an object of variables (after those) whose strings count as
+                               // written by the template; or NULL
+    bool (*is_template_text)(const Json *string); // whether another string does; NULL: none
+    const struct tm *now;                         // today
 } JinjaInput;
 
-// Renders a template. *own gets a byte for each of *text: 1 where the template wrote it, 0 where it
-// came from the variables. A template that goes on and on, or needs more than 60 MB, is an error,
-// as is what it raises itself.
-bool jinja_render(const Jinja *t, const JinjaInput *in, Buffer *text, Buffer *own, Error *err);
+// Renders a template. *mask gets a byte for each of *text: 1 where the template wrote it, 0 where
+// it came from the variables. A template that goes on and on, or needs more than 60 MB, is an
+// error, as is what it raises itself.
+bool jinja_render(const Jinja *t, const JinjaInput *in, Buffer *text, Buffer *mask, Error *err);
 
 #endif

@@ -11,29 +11,31 @@
 enum { MAX_PARAMS = 8, MAX_RANGE = 100000 }; // the second is that of Jinja's sandbox
 
 static Value undefined(Str name, const char *owner) {
-    return (Value){.kind = UNDEFINED, .name = name, .owner = owner};
+    return (Value){.kind = VALUE_UNDEFINED, .name = name, .owner = owner};
 }
 
 // The value of a parameter that may be absent.
-static Value or_else(Value v, Value other) { return v.kind == ABSENT ? other : v; }
-static bool truth_or(Value v, bool other) { return v.kind == ABSENT ? other : value_truth(v); }
+static Value or_else(Value v, Value other) { return v.kind == VALUE_ABSENT ? other : v; }
+static bool truth_or(Value v, bool other) {
+    return v.kind == VALUE_ABSENT ? other : value_truth(v);
+}
 
 static int64_t int_of(Heap *h, Value v) {
-    if (v.kind == BOOL) return v.boolean;
-    if (v.kind != INT) heap_fail(h, "expected a whole number, found '%s'", value_kind(v));
+    if (v.kind == VALUE_BOOL) return v.boolean;
+    if (v.kind != VALUE_INT) heap_fail(h, "expected a whole number, found '%s'", value_kind(v));
     return v.integer;
 }
 
 static int64_t int_or(Heap *h, Value v, int64_t other) {
-    return v.kind == ABSENT ? other : int_of(h, v);
+    return v.kind == VALUE_ABSENT ? other : int_of(h, v);
 }
 
 static Text text_arg(Heap *h, Value v) {
-    if (v.kind != STRING) heap_fail(h, "expected a string, found '%s'", value_kind(v));
+    if (v.kind != VALUE_STRING) heap_fail(h, "expected a string, found '%s'", value_kind(v));
     return v.text;
 }
 
-// Binds arguments to the slots of the names in `params`, which all are ABSENT before.
+// Binds arguments to the slots of the names in `params`, which all are VALUE_ABSENT before.
 static void bind(Heap *h, const Builtin *b, const Args *a, Value *slots) {
     int n_slots = 0, n_needed = 0;
     Str names[MAX_PARAMS];
@@ -55,7 +57,7 @@ static void bind(Heap *h, const Builtin *b, const Args *a, Value *slots) {
         slots[k] = a->values[i];
     }
     for (int i = 0; i < n_needed; i++)
-        if (slots[i].kind == ABSENT)
+        if (slots[i].kind == VALUE_ABSENT)
             heap_fail(h, "%s needs an argument '%.*s'", b->name, SHOWN(names[i]));
 }
 
@@ -104,18 +106,18 @@ static bool is_cased(Text c) {
 
 // A character in one case, written by whom the character was.
 static void put_case(Heap *h, Text c, bool upper) {
-    char bytes[4], own[4];
+    char bytes[4], mask[4];
     uint32_t code = code_of(c);
     if (upper && code == 0xdf) {
-        heap_put(h, (Text){"SS", c.own, 2}); // both bytes have marks: the letter has two
+        heap_put(h, (Text){"SS", c.mask, 2}); // both bytes have marks: the letter has two
         return;
     }
     size_t n = (size_t)utf8_encode(other_case(code, upper), bytes);
-    memset(own, c.own ? *c.own : 0, sizeof own);
-    heap_put(h, (Text){bytes, own, n});
+    memset(mask, c.mask ? *c.mask : 0, sizeof mask);
+    heap_put(h, (Text){bytes, mask, n});
 }
 
-typedef enum { LOWER, UPPER, CAPITALIZE, TITLE, TITLE_FILTER } CaseRule;
+typedef enum { CASE_LOWER, CASE_UPPER, CASE_CAPITALIZE, CASE_TITLE, CASE_TITLE_FILTER } CaseRule;
 
 static Value change_case(Heap *h, Text t, CaseRule rule) {
     size_t start = h->out.len;
@@ -123,10 +125,10 @@ static Value change_case(Heap *h, Text t, CaseRule rule) {
     heap_spend(h, t.len / 4);
     while (t.len) {
         Text c = text_next(&t);
-        put_case(h, c, rule == UPPER || (rule >= CAPITALIZE && at_start));
-        at_start = rule == TITLE          ? !is_cased(c)
-                   : rule == TITLE_FILTER ? strchr("- ({[<\t\n\r\f\v", *c.data) && *c.data
-                                          : false;
+        put_case(h, c, rule == CASE_UPPER || (rule >= CASE_CAPITALIZE && at_start));
+        at_start = rule == CASE_TITLE          ? !is_cased(c)
+                   : rule == CASE_TITLE_FILTER ? strchr("- ({[<\t\n\r\f\v", *c.data) && *c.data
+                                               : false;
     }
     return heap_take(h, start);
 }
@@ -136,17 +138,17 @@ static Value change_case(Heap *h, Text t, CaseRule rule) {
         (void)a;                                                                                   \
         return change_case(h, value_str(h, self), rule);                                           \
     }
-CASE_FUNCTION(str_lower, LOWER)
-CASE_FUNCTION(str_upper, UPPER)
-CASE_FUNCTION(str_capitalize, CAPITALIZE)
-CASE_FUNCTION(str_title, TITLE)
-CASE_FUNCTION(filter_title, TITLE_FILTER)
+CASE_FUNCTION(str_lower, CASE_LOWER)
+CASE_FUNCTION(str_upper, CASE_UPPER)
+CASE_FUNCTION(str_capitalize, CASE_CAPITALIZE)
+CASE_FUNCTION(str_title, CASE_TITLE)
+CASE_FUNCTION(filter_title, CASE_TITLE_FILTER)
 
 static Value strip(Heap *h, Value self, Value chars, bool left, bool right) {
-    Text t = value_str(h, self), set = chars.kind == STRING ? chars.text : (Text){0};
-    if (chars.kind > NONE) text_arg(h, chars);
+    Text t = value_str(h, self), set = chars.kind == VALUE_STRING ? chars.text : (Text){0};
+    if (chars.kind > VALUE_NONE) text_arg(h, chars);
     heap_spend(h, (t.len / 16 + 1) * (set.len / 16 + 1));
-    Value v = value_text(text_strip(t, chars.kind == STRING ? &set : NULL, left, right));
+    Value v = value_text(text_strip(t, chars.kind == VALUE_STRING ? &set : NULL, left, right));
     v.is_markup = self.is_markup;
     return v;
 }
@@ -165,7 +167,7 @@ static Value str_rstrip(Heap *h, Value self, const Args *a) {
 static Value str_replace(Heap *h, Value self, const Args *a) {
     Text t = value_str(h, self), part = value_str(h, a->values[0]),
          other = value_str(h, a->values[1]);
-    int64_t n = a->values[2].kind <= NONE ? -1 : int_of(h, a->values[2]);
+    int64_t n = a->values[2].kind <= VALUE_NONE ? -1 : int_of(h, a->values[2]);
     size_t start = h->out.len;
     size_t from = 0;
     for (size_t at; n != 0 && (at = text_find(h, t, part, from)) != SIZE_MAX; n--) {
@@ -208,7 +210,7 @@ static size_t find_edge(Heap *h, Text t, Text sep, bool is_last) {
 
 // Words between white space.
 static Value split_words(Heap *h, Text t, int64_t most) {
-    Value out = value_list(h, LIST, 0);
+    Value out = value_list(h, VALUE_LIST, 0);
     int cap = 0;
     heap_spend(h, t.len / 4);
     while ((t = text_strip(t, NULL, true, false)).len) {
@@ -224,13 +226,13 @@ static Value split_words(Heap *h, Text t, int64_t most) {
 }
 
 static Value split(Heap *h, Value self, const Args *a, bool from_right) {
-    Value out = value_list(h, LIST, 0);
+    Value out = value_list(h, VALUE_LIST, 0);
     Text t = self.text;
     int cap = 0;
     int64_t most = int_or(h, a->values[1], -1);
-    if (a->values[0].kind <= NONE && from_right && most >= 0)
+    if (a->values[0].kind <= VALUE_NONE && from_right && most >= 0)
         heap_fail(h, "rsplit with a limit needs a separator");
-    if (a->values[0].kind <= NONE) return split_words(h, t, most);
+    if (a->values[0].kind <= VALUE_NONE) return split_words(h, t, most);
     Text sep = text_arg(h, a->values[0]);
     for (size_t at; most-- != 0 && (at = find_edge(h, t, sep, from_right)) != SIZE_MAX;) {
         list_push(h, &out, &cap,
@@ -246,7 +248,7 @@ static Value str_split(Heap *h, Value self, const Args *a) { return split(h, sel
 static Value str_rsplit(Heap *h, Value self, const Args *a) { return split(h, self, a, true); }
 
 static Value str_splitlines(Heap *h, Value self, const Args *a) {
-    Value out = value_list(h, LIST, 0);
+    Value out = value_list(h, VALUE_LIST, 0);
     int cap = 0;
     bool keeps = truth_or(a->values[0], false);
     Text t = self.text;
@@ -271,7 +273,7 @@ static Value str_partition(Heap *h, Value self, const Args *a) {
     Text t = self.text, sep = text_arg(h, a->values[0]);
     size_t found = find_edge(h, t, sep, false), at = found == SIZE_MAX ? t.len : found;
     size_t after = found == SIZE_MAX ? at : at + sep.len;
-    Value out = value_list(h, TUPLE, 3);
+    Value out = value_list(h, VALUE_TUPLE, 3);
     out.list->items[0] = value_text(text_part(t, 0, at));
     out.list->items[1] = value_text(text_part(t, at, after));
     out.list->items[2] = value_text(text_part(t, after, t.len));
@@ -280,7 +282,7 @@ static Value str_partition(Heap *h, Value self, const Args *a) {
 
 // Whether t begins (or ends) with the string, or one of the tuple of strings.
 static bool has_edge(Heap *h, Text t, Value edge, bool at_end) {
-    if (edge.kind == TUPLE) {
+    if (edge.kind == VALUE_TUPLE) {
         for (int i = 0; i < edge.list->n; i++)
             if (has_edge(h, t, value_text(text_arg(h, edge.list->items[i])), at_end)) return true;
         return false;
@@ -337,7 +339,7 @@ static Value join(Heap *h, Text sep, Value all, const Value *attribute) {
 static Value str_join(Heap *h, Value self, const Args *a) {
     List *list = value_iterate(h, a->values[0]);
     for (int i = 0; i < list->n; i++) text_arg(h, list->items[i]);
-    return join(h, self.text, (Value){.kind = LIST, .list = list}, NULL);
+    return join(h, self.text, (Value){.kind = VALUE_LIST, .list = list}, NULL);
 }
 
 // Which kinds of characters a string is made of; false for an empty one.
@@ -425,13 +427,13 @@ static Value filter_safe(Heap *h, Value self, const Args *a) {
 
 static Value filter_string(Heap *h, Value self, const Args *a) {
     (void)a;
-    return self.kind == STRING ? self : value_text(value_str(h, self));
+    return self.kind == VALUE_STRING ? self : value_text(value_str(h, self));
 }
 
 // What lines begin with: a string, or so many spaces.
 static Text indent_of(Heap *h, Value by) {
     size_t start = h->out.len;
-    if (by.kind == STRING) return by.text;
+    if (by.kind == VALUE_STRING) return by.text;
     for (int64_t n = int_of(h, by); n > 0; n--) heap_puts(h, " ");
     return heap_take(h, start).text;
 }
@@ -454,12 +456,12 @@ static Value filter_indent(Heap *h, Value self, const Args *a) {
 
 // What two items are compared by: an attribute ("a.b") of them, in one case unless the case counts.
 typedef struct {
-    Value attribute; // ABSENT: the item itself
+    Value attribute; // VALUE_ABSENT: the item itself
     bool has_case;
-} Key;
+} SortKey;
 
-static Value key_of(Heap *h, Value item, const Key *key) {
-    if (key->attribute.kind == STRING) {
+static Value key_of(Heap *h, Value item, const SortKey *key) {
+    if (key->attribute.kind == VALUE_STRING) {
         Text path = key->attribute.text, dot = text_of(".");
         for (size_t at; (at = text_find(h, path, dot, 0)) != SIZE_MAX;
              path = text_part(path, at + 1, path.len))
@@ -467,15 +469,16 @@ static Value key_of(Heap *h, Value item, const Key *key) {
         char first = path.len ? *path.data : 0;
         item = library_item(
             h, item, first >= '0' && first <= '9' ? value_int(atoi(path.data)) : value_text(path));
-    } else if (key->attribute.kind > NONE) {
+    } else if (key->attribute.kind > VALUE_NONE) {
         item = library_item(h, item, key->attribute);
     }
-    return item.kind == STRING && !key->has_case ? change_case(h, item.text, LOWER) : item;
+    return item.kind == VALUE_STRING && !key->has_case ? change_case(h, item.text, CASE_LOWER)
+                                                       : item;
 }
 
 // A stable order: each item is put where a binary search of those before it says.
-static Value sorted(Heap *h, const List *list, const Key *key, bool is_reverse) {
-    Value out = value_list(h, LIST, list->n), keys = value_list(h, LIST, list->n);
+static Value sorted(Heap *h, const List *list, const SortKey *key, bool is_reverse) {
+    Value out = value_list(h, VALUE_LIST, list->n), keys = value_list(h, VALUE_LIST, list->n);
     for (int i = 0; i < list->n; i++) {
         Value k = key_of(h, list->items[i], key);
         int low = 0, high = i;
@@ -496,16 +499,16 @@ static Value sorted(Heap *h, const List *list, const Key *key, bool is_reverse) 
 }
 
 static Value filter_sort(Heap *h, Value self, const Args *a) {
-    Key key = {a->values[2], truth_or(a->values[1], false)};
+    SortKey key = {a->values[2], truth_or(a->values[1], false)};
     return sorted(h, value_iterate(h, self), &key, truth_or(a->values[0], false));
 }
 
-static Value dict_pairs(Heap *h, Value self, Kind kind) {
-    if (self.kind == UNDEFINED) return value_list(h, kind, 0);
-    if (self.kind != DICT) heap_fail(h, "expected a mapping, found '%s'", value_kind(self));
+static Value dict_pairs(Heap *h, Value self, ValueKind kind) {
+    if (self.kind == VALUE_UNDEFINED) return value_list(h, kind, 0);
+    if (self.kind != VALUE_DICT) heap_fail(h, "expected a mapping, found '%s'", value_kind(self));
     Value out = value_list(h, kind, self.dict->n);
     for (int i = 0; i < out.list->n; i++) {
-        Value pair = value_list(h, TUPLE, 2);
+        Value pair = value_list(h, VALUE_TUPLE, 2);
         pair.list->items[0] = self.dict->pairs[i].key,
         pair.list->items[1] = self.dict->pairs[i].value;
         out.list->items[i] = pair;
@@ -514,16 +517,17 @@ static Value dict_pairs(Heap *h, Value self, Kind kind) {
 }
 
 static Value filter_dictsort(Heap *h, Value self, const Args *a) {
-    bool by_value = a->values[1].kind == STRING && str_is(text_str(a->values[1].text), "value");
-    Key key = {value_int(by_value), truth_or(a->values[0], false)};
-    if (self.kind != DICT) heap_fail(h, "expected a mapping, found '%s'", value_kind(self));
-    return sorted(h, dict_pairs(h, self, LIST).list, &key, truth_or(a->values[2], false));
+    bool by_value =
+        a->values[1].kind == VALUE_STRING && str_is(text_str(a->values[1].text), "value");
+    SortKey key = {value_int(by_value), truth_or(a->values[0], false)};
+    if (self.kind != VALUE_DICT) heap_fail(h, "expected a mapping, found '%s'", value_kind(self));
+    return sorted(h, dict_pairs(h, self, VALUE_LIST).list, &key, truth_or(a->values[2], false));
 }
 
 static Value filter_unique(Heap *h, Value self, const Args *a) {
     List *list = value_iterate(h, self);
-    Key key = {a->values[1], truth_or(a->values[0], false)};
-    Value out = value_list(h, GENERATOR, 0), seen = value_dict(h, DICT);
+    SortKey key = {a->values[1], truth_or(a->values[0], false)};
+    Value out = value_list(h, VALUE_GENERATOR, 0), seen = value_dict(h, VALUE_DICT);
     int cap = 0;
     for (int i = 0; i < list->n; i++) {
         Value k = key_of(h, list->items[i], &key);
@@ -536,7 +540,7 @@ static Value filter_unique(Heap *h, Value self, const Args *a) {
 
 static Value extreme(Heap *h, Value self, const Args *a, bool is_max) {
     List *list = value_iterate(h, self);
-    Key key = {a->values[1], truth_or(a->values[0], false)};
+    SortKey key = {a->values[1], truth_or(a->values[0], false)};
     int best = 0;
     if (!list->n) return undefined(str_of("the extreme of nothing"), NULL);
     for (int i = 1; i < list->n; i++) {
@@ -557,49 +561,49 @@ static Value filter_first(Heap *h, Value self, const Args *a) {
 
 static Value filter_last(Heap *h, Value self, const Args *a) {
     (void)a;
-    if (self.kind == GENERATOR) heap_fail(h, "'generator' object is not reversible");
+    if (self.kind == VALUE_GENERATOR) heap_fail(h, "'generator' object is not reversible");
     List *list = value_iterate(h, self);
     return list->n ? list->items[list->n - 1] : undefined(str_of("the last item of nothing"), NULL);
 }
 
 static Value filter_length(Heap *h, Value self, const Args *a) {
     (void)a;
-    if (self.kind == UNDEFINED) return value_int(0);
-    if (self.kind == STRING) return value_int((int64_t)text_length(h, self.text));
-    if (self.kind == DICT) return value_int(self.dict->n);
-    if (!value_is_list(self) || self.kind == GENERATOR)
+    if (self.kind == VALUE_UNDEFINED) return value_int(0);
+    if (self.kind == VALUE_STRING) return value_int((int64_t)text_length(h, self.text));
+    if (self.kind == VALUE_DICT) return value_int(self.dict->n);
+    if (!value_is_list(self) || self.kind == VALUE_GENERATOR)
         heap_fail(h, "object of type '%s' has no len()", value_kind(self));
     return value_int(self.list->n);
 }
 
 static Value filter_list(Heap *h, Value self, const Args *a) {
     (void)a;
-    return (Value){.kind = LIST, .list = value_iterate(h, self)};
+    return (Value){.kind = VALUE_LIST, .list = value_iterate(h, self)};
 }
 
 static Value filter_reverse(Heap *h, Value self, const Args *a) {
     (void)a;
     List *list = value_iterate(h, self);
-    Value out = value_list(h, GENERATOR, list->n);
+    Value out = value_list(h, VALUE_GENERATOR, list->n);
     for (int i = 0; i < list->n; i++) out.list->items[i] = list->items[list->n - 1 - i];
-    return self.kind == STRING ? join(h, text_of(""), out, NULL) : out;
+    return self.kind == VALUE_STRING ? join(h, text_of(""), out, NULL) : out;
 }
 
 static Value filter_join(Heap *h, Value self, const Args *a) {
-    Text sep = a->values[0].kind == ABSENT ? text_of("") : value_str(h, a->values[0]);
-    return join(h, sep, self, a->values[1].kind > NONE ? &a->values[1] : NULL);
+    Text sep = a->values[0].kind == VALUE_ABSENT ? text_of("") : value_str(h, a->values[0]);
+    return join(h, sep, self, a->values[1].kind > VALUE_NONE ? &a->values[1] : NULL);
 }
 
 // What is false has no items, for filters that ask so first, as Jinja's do.
 static List *items_if_true(Heap *h, Value v) {
-    return value_truth(v) ? value_iterate(h, v) : value_list(h, LIST, 0).list;
+    return value_truth(v) ? value_iterate(h, v) : value_list(h, VALUE_LIST, 0).list;
 }
 
 // map(attribute="a") or map("filter", arguments...)
 static Value filter_map(Heap *h, Value self, const Args *a) {
     List *list = items_if_true(h, self);
-    Value out = value_list(h, GENERATOR, list->n), fallback = {0};
-    Key key = {.has_case = true};
+    Value out = value_list(h, VALUE_GENERATOR, list->n), fallback = {0};
+    SortKey key = {.has_case = true};
     for (int i = 0; i < a->n; i++) {
         if (str_is(a->names[i], "attribute")) key.attribute = a->values[i];
         if (str_is(a->names[i], "default")) fallback = a->values[i];
@@ -607,10 +611,10 @@ static Value filter_map(Heap *h, Value self, const Args *a) {
     if (!a->n) heap_fail(h, "map requires a filter argument");
     for (int i = 0; i < list->n; i++) {
         Value v = list->items[i];
-        if (key.attribute.kind == ABSENT)
+        if (key.attribute.kind == VALUE_ABSENT)
             v = library_filter(h, text_str(text_arg(h, a->values[0])), v,
                                &(Args){a->values + 1, a->names + 1, a->n - 1});
-        else if ((v = key_of(h, v, &key)).kind == UNDEFINED && fallback.kind != ABSENT)
+        else if ((v = key_of(h, v, &key)).kind == VALUE_UNDEFINED && fallback.kind != VALUE_ABSENT)
             v = fallback;
         out.list->items[i] = v;
     }
@@ -620,9 +624,9 @@ static Value filter_map(Heap *h, Value self, const Args *a) {
 // The items that pass (or do not pass) a test, themselves or with an attribute.
 static Value select_items(Heap *h, Value self, const Args *a, bool by_attribute, bool wanted) {
     List *list = items_if_true(h, self);
-    Value out = value_list(h, GENERATOR, 0);
+    Value out = value_list(h, VALUE_GENERATOR, 0);
     int cap = 0, skip = by_attribute;
-    Key key = {.has_case = true};
+    SortKey key = {.has_case = true};
     if (by_attribute && !a->n) heap_fail(h, "selectattr and rejectattr need an attribute");
     if (by_attribute) key.attribute = a->values[0];
     Args rest = {a->values + skip + 1, a->names + skip + 1, a->n - skip - 1};
@@ -654,13 +658,13 @@ static Value filter_rejectattr(Heap *h, Value v, const Args *a) {
 static Value filter_default(Heap *h, Value self, const Args *a) {
     (void)h;
     bool is_missing =
-        self.kind == UNDEFINED || (truth_or(a->values[1], false) && !value_truth(self));
+        self.kind == VALUE_UNDEFINED || (truth_or(a->values[1], false) && !value_truth(self));
     return is_missing ? or_else(a->values[0], value_text(text_of(""))) : self;
 }
 
 static Value filter_items(Heap *h, Value self, const Args *a) {
     (void)a;
-    return dict_pairs(h, self, GENERATOR);
+    return dict_pairs(h, self, VALUE_GENERATOR);
 }
 
 // A string without white space around it and without a plus sign, as C wants numbers.
@@ -673,15 +677,15 @@ static const char *number_of(Text t, char copy[64]) {
 static bool parse_number(Heap *h, Value v, double *x) {
     char copy[64];
     if (value_is_number(v)) return *x = value_number(h, v), true;
-    return v.kind == STRING && parse_f64(number_of(v.text, copy), x);
+    return v.kind == VALUE_STRING && parse_f64(number_of(v.text, copy), x);
 }
 
 static Value filter_int(Heap *h, Value self, const Args *a) {
     char copy[64];
     double x;
     int64_t whole;
-    if (self.kind == INT || self.kind == BIG) return self;
-    if (self.kind == STRING && parse_i64(number_of(self.text, copy), &whole))
+    if (self.kind == VALUE_INT || self.kind == VALUE_BIG_INT) return self;
+    if (self.kind == VALUE_STRING && parse_i64(number_of(self.text, copy), &whole))
         return value_int(whole);
     if (!parse_number(h, self, &x) || !(fabs(x) < 9e18)) return or_else(a->values[0], value_int(0));
     return value_int((int64_t)x);
@@ -696,9 +700,9 @@ static Value filter_tojson(Heap *h, Value self, const Args *a) {
     JsonStyle style = {.comma = text_of(", "), .colon = text_of(": ")};
     style.is_ascii = truth_or(a->values[1], false);
     style.is_sorted = truth_or(a->values[3], false);
-    style.is_indented = a->values[0].kind > NONE;
+    style.is_indented = a->values[0].kind > VALUE_NONE;
     if (style.is_indented) style.indent = indent_of(h, a->values[0]), style.comma = text_of(",");
-    if (a->values[2].kind > NONE) {
+    if (a->values[2].kind > VALUE_NONE) {
         List *two = value_iterate(h, a->values[2]);
         if (two->n != 2) heap_fail(h, "separators: expected 2, found %d", two->n);
         style.comma = text_arg(h, two->items[0]), style.colon = text_arg(h, two->items[1]);
@@ -736,18 +740,18 @@ Value library_filter(Heap *h, Str name, Value v, const Args *a) {
 // Tests
 
 enum {
-    EQUAL,
-    UNEQUAL,
-    LESS,
-    GREATER,
-    LESS_EQUAL,
-    GREATER_EQUAL,
-    IN,
-    EVEN,
-    ODD,
-    DIVISIBLE,
-    SAME,
-    KINDS
+    TEST_EQUAL,
+    TEST_UNEQUAL,
+    TEST_LESS,
+    TEST_GREATER,
+    TEST_LESS_EQUAL,
+    TEST_GREATER_EQUAL,
+    TEST_IN,
+    TEST_EVEN,
+    TEST_ODD,
+    TEST_DIVISIBLE,
+    TEST_SAME,
+    TEST_KINDS
 };
 
 #define OF(kind) (1u << (kind))
@@ -755,20 +759,20 @@ enum {
 static const struct {
     const char *name;
     int rule;
-    uint32_t kinds; // of KINDS: bits of those that pass
+    uint32_t kinds; // of TEST_KINDS: bits of those that pass
 } tests[] = {
-    {"defined", KINDS, ~(OF(UNDEFINED) | OF(ABSENT))}, {"undefined", KINDS, OF(UNDEFINED)}, {"none", KINDS, OF(NONE)},
-    {"boolean", KINDS, OF(BOOL)}, {"integer", KINDS, OF(INT) | OF(BIG)}, {"float", KINDS, OF(FLOAT)},
-    {"number", KINDS, OF(BOOL) | OF(INT) | OF(FLOAT) | OF(BIG)}, {"string", KINDS, OF(STRING)},
-    {"mapping", KINDS, OF(DICT)},
-    {"sequence", KINDS, OF(UNDEFINED) | OF(STRING) | OF(LIST) | OF(TUPLE) | OF(RANGE) | OF(DICT)},
-    {"iterable", KINDS, OF(UNDEFINED) | OF(STRING) | OF(LIST) | OF(TUPLE) | OF(RANGE) | OF(DICT) | OF(VIEW) | OF(GENERATOR) | OF(LOOP)},
-    {"callable", KINDS, OF(FUNCTION) | OF(MACRO) | OF(UNDEFINED)}, {"true", SAME, 1}, {"false", SAME, 0},
-    {"eq", EQUAL, 0}, {"==", EQUAL, 0}, {"equalto", EQUAL, 0}, {"ne", UNEQUAL, 0}, {"!=", UNEQUAL, 0},
-    {"lt", LESS, 0}, {"<", LESS, 0}, {"lessthan", LESS, 0}, {"gt", GREATER, 0}, {">", GREATER, 0},
-    {"greaterthan", GREATER, 0}, {"le", LESS_EQUAL, 0}, {"<=", LESS_EQUAL, 0}, {"ge", GREATER_EQUAL, 0},
-    {">=", GREATER_EQUAL, 0}, {"in", IN, 0}, {"even", EVEN, 0}, {"odd", ODD, 0}, {"divisibleby", DIVISIBLE, 0},
-    {"sameas", EQUAL, 0},
+    {"defined", TEST_KINDS, ~(OF(VALUE_UNDEFINED) | OF(VALUE_ABSENT))}, {"undefined", TEST_KINDS, OF(VALUE_UNDEFINED)}, {"none", TEST_KINDS, OF(VALUE_NONE)},
+    {"boolean", TEST_KINDS, OF(VALUE_BOOL)}, {"integer", TEST_KINDS, OF(VALUE_INT) | OF(VALUE_BIG_INT)}, {"float", TEST_KINDS, OF(VALUE_FLOAT)},
+    {"number", TEST_KINDS, OF(VALUE_BOOL) | OF(VALUE_INT) | OF(VALUE_FLOAT) | OF(VALUE_BIG_INT)}, {"string", TEST_KINDS, OF(VALUE_STRING)},
+    {"mapping", TEST_KINDS, OF(VALUE_DICT)},
+    {"sequence", TEST_KINDS, OF(VALUE_UNDEFINED) | OF(VALUE_STRING) | OF(VALUE_LIST) | OF(VALUE_TUPLE) | OF(VALUE_RANGE) | OF(VALUE_DICT)},
+    {"iterable", TEST_KINDS, OF(VALUE_UNDEFINED) | OF(VALUE_STRING) | OF(VALUE_LIST) | OF(VALUE_TUPLE) | OF(VALUE_RANGE) | OF(VALUE_DICT) | OF(VALUE_VIEW) | OF(VALUE_GENERATOR) | OF(VALUE_LOOP)},
+    {"callable", TEST_KINDS, OF(VALUE_FUNCTION) | OF(VALUE_MACRO) | OF(VALUE_UNDEFINED)}, {"true", TEST_SAME, 1}, {"false", TEST_SAME, 0},
+    {"eq", TEST_EQUAL, 0}, {"==", TEST_EQUAL, 0}, {"equalto", TEST_EQUAL, 0}, {"ne", TEST_UNEQUAL, 0}, {"!=", TEST_UNEQUAL, 0},
+    {"lt", TEST_LESS, 0}, {"<", TEST_LESS, 0}, {"lessthan", TEST_LESS, 0}, {"gt", TEST_GREATER, 0}, {">", TEST_GREATER, 0},
+    {"greaterthan", TEST_GREATER, 0}, {"le", TEST_LESS_EQUAL, 0}, {"<=", TEST_LESS_EQUAL, 0}, {"ge", TEST_GREATER_EQUAL, 0},
+    {">=", TEST_GREATER_EQUAL, 0}, {"in", TEST_IN, 0}, {"even", TEST_EVEN, 0}, {"odd", TEST_ODD, 0}, {"divisibleby", TEST_DIVISIBLE, 0},
+    {"sameas", TEST_EQUAL, 0},
 };
 // clang-format on
 
@@ -776,24 +780,24 @@ bool library_test(Heap *h, Str name, Value v, const Args *a) {
     size_t i = 0;
     while (i < sizeof tests / sizeof *tests && !str_is(name, tests[i].name)) i++;
     if (i == sizeof tests / sizeof *tests) heap_fail(h, "no test named '%.*s'", SHOWN(name));
-    int rule = tests[i].rule, n_args = rule <= IN || rule == DIVISIBLE;
+    int rule = tests[i].rule, n_args = rule <= TEST_IN || rule == TEST_DIVISIBLE;
     if (a->n != n_args)
         heap_fail(h, "test '%s' takes %d arguments, found %d", tests[i].name, n_args, a->n);
     Value other = n_args ? a->values[0] : value_none();
     switch (rule) {
-    case EQUAL: return value_equal(h, v, other);
-    case UNEQUAL: return !value_equal(h, v, other);
-    case LESS: return value_less(h, v, other);
-    case GREATER: return value_less(h, other, v);
-    case LESS_EQUAL: return !value_less(h, other, v);
-    case GREATER_EQUAL: return !value_less(h, v, other);
-    case IN: return value_contains(h, other, v);
-    case EVEN: return int_of(h, v) % 2 == 0;
-    case ODD: return int_of(h, v) % 2 != 0;
-    case DIVISIBLE:
+    case TEST_EQUAL: return value_equal(h, v, other);
+    case TEST_UNEQUAL: return !value_equal(h, v, other);
+    case TEST_LESS: return value_less(h, v, other);
+    case TEST_GREATER: return value_less(h, other, v);
+    case TEST_LESS_EQUAL: return !value_less(h, other, v);
+    case TEST_GREATER_EQUAL: return !value_less(h, v, other);
+    case TEST_IN: return value_contains(h, other, v);
+    case TEST_EVEN: return int_of(h, v) % 2 == 0;
+    case TEST_ODD: return int_of(h, v) % 2 != 0;
+    case TEST_DIVISIBLE:
         if (int_of(h, other) == 0) heap_fail(h, "integer modulo by zero");
         return int_of(h, other) == -1 || int_of(h, v) % int_of(h, other) == 0;
-    case SAME: return v.kind == BOOL && v.boolean == tests[i].kinds;
+    case TEST_SAME: return v.kind == VALUE_BOOL && v.boolean == tests[i].kinds;
     default: return tests[i].kinds >> v.kind & 1;
     }
 }
@@ -807,12 +811,12 @@ static Value dict_get(Heap *h, Value self, const Args *a) {
 
 static Value dict_items(Heap *h, Value self, const Args *a) {
     (void)a;
-    return dict_pairs(h, self, VIEW);
+    return dict_pairs(h, self, VALUE_VIEW);
 }
 
 // One of the two of every pair.
 static Value dict_column(Heap *h, Value self, int column) {
-    Value pairs = dict_pairs(h, self, VIEW);
+    Value pairs = dict_pairs(h, self, VALUE_VIEW);
     for (int i = 0; i < pairs.list->n; i++)
         pairs.list->items[i] = pairs.list->items[i].list->items[column];
     return pairs;
@@ -873,7 +877,7 @@ static const Builtin list_methods[] = {
 // clang-format on
 
 static Value function(Heap *h, const Builtin *b, Value self) {
-    Value v = {.kind = FUNCTION, .builtin = b, .self = heap_alloc(h, 1, sizeof self)};
+    Value v = {.kind = VALUE_FUNCTION, .builtin = b, .self = heap_alloc(h, 1, sizeof self)};
     *v.self = self;
     return v;
 }
@@ -886,30 +890,31 @@ static _Noreturn void fail_undefined(Heap *h, Value v) {
 static Value key_text(Str name) { return value_text((Text){name.data, NULL, name.len}); }
 
 Value library_attribute(Heap *h, Value v, Str name) {
-    static const Builtin *const methods[] = {[STRING] = str_methods,
-                                             [LIST] = list_methods,
-                                             [TUPLE] = list_methods,
-                                             [DICT] = dict_methods,
-                                             [LOOP] = NULL};
-    if (v.kind == UNDEFINED) fail_undefined(h, v);
+    static const Builtin *const methods[] = {[VALUE_STRING] = str_methods,
+                                             [VALUE_LIST] = list_methods,
+                                             [VALUE_TUPLE] = list_methods,
+                                             [VALUE_DICT] = dict_methods,
+                                             [VALUE_LOOP] = NULL};
+    if (v.kind == VALUE_UNDEFINED) fail_undefined(h, v);
     if (name.len > 1 && name.data[0] == '_' && name.data[1] == '_')
         heap_fail(h, "access to attribute '%.*s' is unsafe", SHOWN(name));
     const Builtin *b = methods[v.kind] ? find(methods[v.kind], name) : NULL;
     if (b) return function(h, b, v);
-    Value *found =
-        v.kind == DICT || v.kind == NAMESPACE ? value_find(h, v.dict, key_text(name)) : NULL;
+    Value *found = v.kind == VALUE_DICT || v.kind == VALUE_NAMESPACE
+                       ? value_find(h, v.dict, key_text(name))
+                       : NULL;
     if (found) return *found;
     return undefined(name, value_kind(v));
 }
 
 Value library_item(Heap *h, Value v, Value key) {
-    bool is_index = key.kind == INT || key.kind == BOOL;
+    bool is_index = key.kind == VALUE_INT || key.kind == VALUE_BOOL;
     int64_t i = is_index ? int_of(h, key) : 0;
-    if (v.kind == UNDEFINED) fail_undefined(h, v);
-    Value *found = v.kind == DICT ? value_find(h, v.dict, key) : NULL;
+    if (v.kind == VALUE_UNDEFINED) fail_undefined(h, v);
+    Value *found = v.kind == VALUE_DICT ? value_find(h, v.dict, key) : NULL;
     if (found) return *found;
-    if (key.kind == STRING) return library_attribute(h, v, text_str(key.text));
-    if (v.kind == STRING && is_index) {
+    if (key.kind == VALUE_STRING) return library_attribute(h, v, text_str(key.text));
+    if (v.kind == VALUE_STRING && is_index) {
         heap_spend(h, 1 + v.text.len / 64);
         size_t at = text_offset(v.text, i);
         bool is_outside =
@@ -917,42 +922,43 @@ Value library_item(Heap *h, Value v, Value key) {
         Text rest = text_part(v.text, at, v.text.len);
         return is_outside ? undefined(str_of("a character"), "str") : value_text(text_next(&rest));
     }
-    if (value_is_list(v) && v.kind < VIEW && is_index) {
+    if (value_is_list(v) && v.kind < VALUE_VIEW && is_index) {
         if (i < 0) i += v.list->n;
         if (i >= 0 && i < v.list->n) return v.list->items[i];
     }
-    return undefined(text_str(value_str(h, key.kind == UNDEFINED ? value_none() : key)),
+    return undefined(text_str(value_str(h, key.kind == VALUE_UNDEFINED ? value_none() : key)),
                      value_kind(v));
 }
 
 Value library_slice(Heap *h, Value v, Value from, Value to, Value step) {
-    int64_t by = step.kind == NONE ? 1 : int_of(h, step);
+    int64_t by = step.kind == VALUE_NONE ? 1 : int_of(h, step);
     if (by == 0) heap_fail(h, "slice step cannot be zero");
-    if (v.kind == UNDEFINED) fail_undefined(h, v);
-    if (v.kind == STRING && by == 1) {
+    if (v.kind == VALUE_UNDEFINED) fail_undefined(h, v);
+    if (v.kind == VALUE_STRING && by == 1) {
         heap_spend(h, 1 + v.text.len / 64);
-        size_t start = from.kind == NONE ? 0 : text_offset(v.text, int_of(h, from));
-        size_t end = to.kind == NONE ? v.text.len : text_offset(v.text, int_of(h, to));
+        size_t start = from.kind == VALUE_NONE ? 0 : text_offset(v.text, int_of(h, from));
+        size_t end = to.kind == VALUE_NONE ? v.text.len : text_offset(v.text, int_of(h, to));
         return value_text(text_part(v.text, start, end > start ? end : start));
     }
-    bool is_text = v.kind == STRING;
-    if (!is_text && (!value_is_list(v) || v.kind >= VIEW))
+    bool is_text = v.kind == VALUE_STRING;
+    if (!is_text && (!value_is_list(v) || v.kind >= VALUE_VIEW))
         return undefined(str_of("a slice"), value_kind(v));
     List *list = is_text ? value_iterate(h, v) : v.list;
     int64_t n = list->n, low = by < 0 ? -1 : 0, high = by < 0 ? n - 1 : n;
-    int64_t start = from.kind == NONE ? (by < 0 ? high : low) : int_of(h, from);
-    int64_t end = to.kind == NONE ? (by < 0 ? low : high) : int_of(h, to);
-    if (from.kind != NONE && start < 0) start += n;
-    if (to.kind != NONE && end < 0) end += n;
+    int64_t start = from.kind == VALUE_NONE ? (by < 0 ? high : low) : int_of(h, from);
+    int64_t end = to.kind == VALUE_NONE ? (by < 0 ? low : high) : int_of(h, to);
+    if (from.kind != VALUE_NONE && start < 0) start += n;
+    if (to.kind != VALUE_NONE && end < 0) end += n;
     start = start < low ? low : start > high ? high : start;
     end = end < low ? low : end > high ? high : end;
-    Value out = {.kind = v.kind == TUPLE ? TUPLE : LIST, .list = heap_alloc(h, 1, sizeof(List))};
+    Value out = {.kind = v.kind == VALUE_TUPLE ? VALUE_TUPLE : VALUE_LIST,
+                 .list = heap_alloc(h, 1, sizeof(List))};
     if (by == 1) { // shares the items
         *out.list = (List){list->items + start, end > start ? (int)(end - start) : 0};
         return out;
     }
     int64_t count = by > 0 ? (end - start + by - 1) / by : (start - end - by - 1) / -by;
-    *out.list = *value_list(h, LIST, count > 0 ? (int)count : 0).list;
+    *out.list = *value_list(h, VALUE_LIST, count > 0 ? (int)count : 0).list;
     for (int i = 0; i < out.list->n; i++) out.list->items[i] = list->items[start + i * by];
     return is_text ? join(h, text_of(""), out, NULL) : out;
 }
@@ -961,7 +967,7 @@ Value library_slice(Heap *h, Value v, Value from, Value to, Value step) {
 
 static Value call_range(Heap *h, Value self, const Args *a) {
     (void)self;
-    bool has_two = a->values[1].kind != ABSENT;
+    bool has_two = a->values[1].kind != VALUE_ABSENT;
     int64_t from = has_two ? int_of(h, a->values[0]) : 0, to = int_of(h, a->values[has_two]);
     int64_t by = int_or(h, a->values[2], 1), n = 0, width;
     if (by == 0) heap_fail(h, "range() arg 3 must not be zero");
@@ -970,20 +976,20 @@ static Value call_range(Heap *h, Value self, const Args *a) {
     if (width && (width > 0) == (by > 0)) n = (width - (by > 0 ? 1 : -1)) / by + 1;
     if (n > MAX_RANGE)
         heap_fail(h, "range of %lld numbers: expected at most %d", (long long)n, MAX_RANGE);
-    Value out = value_list(h, RANGE, (int)n);
+    Value out = value_list(h, VALUE_RANGE, (int)n);
     heap_spend(h, (size_t)n);
     for (int64_t i = 0; i < n; i++) out.list->items[i] = value_int(from + i * by);
     return out;
 }
 
 // A dictionary of the named arguments, after the pairs of a mapping.
-static Value collect(Heap *h, const Args *a, Kind kind) {
+static Value collect(Heap *h, const Args *a, ValueKind kind) {
     Value out = value_dict(h, kind);
     for (int i = 0; i < a->n; i++) {
         Value v = a->values[i];
         if (a->names[i].data)
             value_set(h, out.dict, key_text(a->names[i]), v);
-        else if (i || v.kind != DICT)
+        else if (i || v.kind != VALUE_DICT)
             heap_fail(h, "expected a mapping and named values, found '%s'", value_kind(v));
         else
             for (int k = 0; k < v.dict->n; k++)
@@ -993,10 +999,10 @@ static Value collect(Heap *h, const Args *a, Kind kind) {
 }
 
 static Value call_dict(Heap *h, Value self, const Args *a) {
-    return (void)self, collect(h, a, DICT);
+    return (void)self, collect(h, a, VALUE_DICT);
 }
 static Value call_namespace(Heap *h, Value self, const Args *a) {
-    return (void)self, collect(h, a, NAMESPACE);
+    return (void)self, collect(h, a, VALUE_NAMESPACE);
 }
 
 static Value call_raise(Heap *h, Value self, const Args *a) {
@@ -1024,11 +1030,11 @@ static const Builtin functions[] = {
 
 Value library_function(Str name) {
     const Builtin *b = find(functions, name);
-    return b ? (Value){.kind = FUNCTION, .builtin = b} : undefined(name, NULL);
+    return b ? (Value){.kind = VALUE_FUNCTION, .builtin = b} : undefined(name, NULL);
 }
 
 Value library_call(Heap *h, Value f, const Args *a) {
-    if (f.kind == UNDEFINED) fail_undefined(h, f);
-    if (f.kind != FUNCTION) heap_fail(h, "'%s' object is not callable", value_kind(f));
+    if (f.kind == VALUE_UNDEFINED) fail_undefined(h, f);
+    if (f.kind != VALUE_FUNCTION) heap_fail(h, "'%s' object is not callable", value_kind(f));
     return run(h, f.builtin, f.self ? *f.self : value_none(), a);
 }

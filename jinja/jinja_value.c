@@ -60,7 +60,7 @@ void heap_enter(Heap *h) {
 void heap_free(Heap *h) {
     for (struct Chunk *c = h->chunks, *next; c; c = next) next = c->next, free(c);
     buffer_free(&h->out);
-    buffer_free(&h->own);
+    buffer_free(&h->mask);
     h->chunks = NULL;
 }
 
@@ -70,9 +70,9 @@ void heap_put(Heap *h, Text t) {
     if (t.len > MAX_OUT - h->out.len)
         heap_fail(h, "the template makes more than %d bytes of text", MAX_OUT);
     buffer_append(&h->out, t.data, t.len);
-    if (t.own) buffer_append(&h->own, t.own, t.len);
-    for (size_t n; h->own.len < h->out.len; buffer_append(&h->own, zeros, n))
-        n = h->out.len - h->own.len < sizeof zeros ? h->out.len - h->own.len : sizeof zeros;
+    if (t.mask) buffer_append(&h->mask, t.mask, t.len);
+    for (size_t n; h->mask.len < h->out.len; buffer_append(&h->mask, zeros, n))
+        n = h->out.len - h->mask.len < sizeof zeros ? h->out.len - h->mask.len : sizeof zeros;
 }
 
 void heap_puts(Heap *h, const char *text) { heap_put(h, text_of(text)); }
@@ -80,17 +80,17 @@ void heap_puts(Heap *h, const char *text) { heap_put(h, text_of(text)); }
 Value heap_take(Heap *h, size_t start) {
     size_t n = h->out.len - start;
     if (!n) return value_text(text_of(""));
-    bool has_own = memchr(h->own.data + start, 1, n);
-    char *data = heap_alloc(h, n, has_own ? 2 : 1);
+    bool has_mask = memchr(h->mask.data + start, 1, n);
+    char *data = heap_alloc(h, n, has_mask ? 2 : 1);
     memcpy(data, h->out.data + start, n);
-    if (has_own) memcpy(data + n, h->own.data + start, n);
-    h->out.len = h->own.len = start;
-    return value_text((Text){data, has_own ? data + n : NULL, n});
+    if (has_mask) memcpy(data + n, h->mask.data + start, n);
+    h->out.len = h->mask.len = start;
+    return value_text((Text){data, has_mask ? data + n : NULL, n});
 }
 
 Text text_part(Text t, size_t from, size_t to) {
     if (from > to) from = to;
-    return (Text){t.data + from, t.own ? t.own + from : NULL, to - from};
+    return (Text){t.data + from, t.mask ? t.mask + from : NULL, to - from};
 }
 
 // Bytes of the character at s. Texts are valid UTF-8, or we would not have them.
@@ -149,13 +149,13 @@ size_t text_find(Heap *h, Text t, Text part, size_t from) {
     return at == SIZE_MAX ? at : from + at;
 }
 
-Value value_list(Heap *h, Kind kind, int n) {
+Value value_list(Heap *h, ValueKind kind, int n) {
     Value v = {.kind = kind, .list = heap_alloc(h, 1, sizeof(List))};
     *v.list = (List){heap_alloc(h, (size_t)n, sizeof(Value)), n};
     return v;
 }
 
-Value value_dict(Heap *h, Kind kind) {
+Value value_dict(Heap *h, ValueKind kind) {
     return (Value){.kind = kind, .dict = heap_alloc(h, 1, sizeof(Dict))};
 }
 
@@ -169,15 +169,15 @@ Value *value_find(Heap *h, const Dict *d, Value key) {
 static void dict_add(Heap *h, Dict *d, Value key, Value v) {
     if (d->n == d->cap) {
         int cap = d->cap ? 2 * d->cap : 4;
-        Pair *pairs = heap_alloc(h, (size_t)cap, sizeof *pairs);
+        DictPair *pairs = heap_alloc(h, (size_t)cap, sizeof *pairs);
         if (d->n) memcpy(pairs, d->pairs, (size_t)d->n * sizeof *pairs);
         d->pairs = pairs, d->cap = cap;
     }
-    d->pairs[d->n++] = (Pair){key, v};
+    d->pairs[d->n++] = (DictPair){key, v};
 }
 
 void value_set(Heap *h, Dict *d, Value key, Value v) {
-    if (key.kind == DICT || key.kind == LIST)
+    if (key.kind == VALUE_DICT || key.kind == VALUE_LIST)
         heap_fail(h, "unhashable type: '%s'", value_kind(key));
     Value *old = value_find(h, d, key);
     if (old)
@@ -197,85 +197,87 @@ static Value number_of(Heap *h, const Json *j) {
     if (!is_whole) return value_float(j->number);
     snprintf(text, sizeof text, "%.*s", SHOWN(j->string));
     if (j->string.len < sizeof text && parse_i64(text, &whole)) return value_int(whole);
-    return (Value){.kind = BIG, .text = {j->string.data, NULL, j->string.len}};
+    return (Value){.kind = VALUE_BIG_INT, .text = {j->string.data, NULL, j->string.len}};
 }
 
 // A string with marks that say the template wrote it.
 static Value own_string(Heap *h, Str s) {
-    char *own = heap_alloc(h, s.len, 1);
-    return value_text((Text){s.data, memset(own, 1, s.len), s.len});
+    char *mask = heap_alloc(h, s.len, 1);
+    return value_text((Text){s.data, memset(mask, 1, s.len), s.len});
 }
 
-Value value_json(Heap *h, const Json *j, bool (*is_own)(const Json *string)) {
-    Value v = {.kind = NONE};
+Value value_json(Heap *h, const Json *j, bool (*is_template_text)(const Json *string)) {
+    Value v = {.kind = VALUE_NONE};
     heap_spend(h, 1);
     switch (j->kind) {
     case JSON_NULL: return v;
     case JSON_BOOL: return value_bool(j->boolean);
     case JSON_NUMBER: return number_of(h, j);
     case JSON_STRING:
-        return is_own && is_own(j) ? own_string(h, j->string)
-                                   : value_text((Text){j->string.data, NULL, j->string.len});
+        return is_template_text && is_template_text(j)
+                   ? own_string(h, j->string)
+                   : value_text((Text){j->string.data, NULL, j->string.len});
     case JSON_ARRAY:
-        v = value_list(h, LIST, j->n_items);
+        v = value_list(h, VALUE_LIST, j->n_items);
         j = j->child;
-        for (int i = 0; j; j = j->next) v.list->items[i++] = value_json(h, j, is_own);
+        for (int i = 0; j; j = j->next) v.list->items[i++] = value_json(h, j, is_template_text);
         return v;
-    case JSON_OBJECT: v = value_dict(h, DICT);
+    case JSON_OBJECT: v = value_dict(h, VALUE_DICT);
     }
     v.dict->cap = j->n_items;
-    v.dict->pairs = heap_alloc(h, (size_t)j->n_items, sizeof(Pair));
+    v.dict->pairs = heap_alloc(h, (size_t)j->n_items, sizeof(DictPair));
     for (const Json *m = j->child; m;
          m = m->next) // the reader has seen to it that each key is there once
         dict_add(h, v.dict, value_text((Text){m->key.data, NULL, m->key.len}),
-                 value_json(h, m, is_own));
+                 value_json(h, m, is_template_text));
     return v;
 }
 
 const char *value_kind(Value v) {
-    static const char *const names[] = {[ABSENT] = "Undefined",
-                                        [UNDEFINED] = "Undefined",
-                                        [NONE] = "NoneType",
-                                        [BOOL] = "bool",
-                                        [INT] = "int",
-                                        [FLOAT] = "float",
-                                        [BIG] = "int",
-                                        [STRING] = "str",
-                                        [LIST] = "list",
-                                        [TUPLE] = "tuple",
-                                        [RANGE] = "range",
-                                        [VIEW] = "dict_items",
-                                        [GENERATOR] = "generator",
-                                        [DICT] = "dict",
-                                        [NAMESPACE] = "Namespace",
-                                        [FUNCTION] = "function",
-                                        [MACRO] = "Macro",
-                                        [LOOP] = "LoopContext"};
+    static const char *const names[] = {[VALUE_ABSENT] = "Undefined",
+                                        [VALUE_UNDEFINED] = "Undefined",
+                                        [VALUE_NONE] = "NoneType",
+                                        [VALUE_BOOL] = "bool",
+                                        [VALUE_INT] = "int",
+                                        [VALUE_FLOAT] = "float",
+                                        [VALUE_BIG_INT] = "int",
+                                        [VALUE_STRING] = "str",
+                                        [VALUE_LIST] = "list",
+                                        [VALUE_TUPLE] = "tuple",
+                                        [VALUE_RANGE] = "range",
+                                        [VALUE_VIEW] = "dict_items",
+                                        [VALUE_GENERATOR] = "generator",
+                                        [VALUE_DICT] = "dict",
+                                        [VALUE_NAMESPACE] = "Namespace",
+                                        [VALUE_FUNCTION] = "function",
+                                        [VALUE_MACRO] = "Macro",
+                                        [VALUE_LOOP] = "LoopContext"};
     return names[v.kind];
 }
 
 bool value_truth(Value v) {
     switch (v.kind) {
-    case ABSENT:
-    case UNDEFINED:
-    case NONE: return false;
-    case BOOL: return v.boolean;
-    case INT: return v.integer;
-    case FLOAT: return v.number != 0;
-    case STRING: return v.text.len;
-    case LIST:
-    case TUPLE:
-    case RANGE:
-    case VIEW: return v.list->n;
-    case DICT: return v.dict->n;
+    case VALUE_ABSENT:
+    case VALUE_UNDEFINED:
+    case VALUE_NONE: return false;
+    case VALUE_BOOL: return v.boolean;
+    case VALUE_INT: return v.integer;
+    case VALUE_FLOAT: return v.number != 0;
+    case VALUE_STRING: return v.text.len;
+    case VALUE_LIST:
+    case VALUE_TUPLE:
+    case VALUE_RANGE:
+    case VALUE_VIEW: return v.list->n;
+    case VALUE_DICT: return v.dict->n;
     default: return true;
     }
 }
 
 double value_number(Heap *h, Value v) {
-    if (v.kind == BIG) return strtod(v.text.data, NULL); // JSON's digits end at something else
+    if (v.kind == VALUE_BIG_INT)
+        return strtod(v.text.data, NULL); // JSON's digits end at something else
     if (!value_is_number(v)) heap_fail(h, "expected a number, found '%s'", value_kind(v));
-    return v.kind == FLOAT ? v.number : v.kind == BOOL ? v.boolean : (double)v.integer;
+    return v.kind == VALUE_FLOAT ? v.number : v.kind == VALUE_BOOL ? v.boolean : (double)v.integer;
 }
 
 static bool lists_equal(Heap *h, const List *a, const List *b) {
@@ -295,34 +297,34 @@ static bool dicts_equal(Heap *h, const Dict *a, const Dict *b) {
 
 bool value_equal(Heap *h, Value a, Value b) {
     bool same = false;
-    if (a.kind == STRING && b.kind == STRING) {
+    if (a.kind == VALUE_STRING && b.kind == VALUE_STRING) {
         heap_spend(h, 1 + (a.text.len == b.text.len ? a.text.len / BYTES_PER_STEP : 0));
         return text_eq(a.text, b.text);
     }
     heap_enter(h);
-    if (a.kind == INT && b.kind == INT)
+    if (a.kind == VALUE_INT && b.kind == VALUE_INT)
         same = a.integer == b.integer;
     else if (value_is_number(a) && value_is_number(b))
         same = value_number(h, a) == value_number(h, b);
     else if (a.kind != b.kind)
         same = false;
-    else if (a.kind == LIST || a.kind == TUPLE || a.kind == RANGE)
+    else if (a.kind == VALUE_LIST || a.kind == VALUE_TUPLE || a.kind == VALUE_RANGE)
         same = lists_equal(h, a.list, b.list);
-    else if (a.kind == DICT)
+    else if (a.kind == VALUE_DICT)
         same = dicts_equal(h, a.dict, b.dict);
     else
-        same = a.kind <= NONE || a.dict == b.dict;
+        same = a.kind <= VALUE_NONE || a.dict == b.dict;
     h->depth--;
     return same;
 }
 
 bool value_less(Heap *h, Value a, Value b) {
     heap_spend(h, 1);
-    if (a.kind == INT && b.kind == INT) return a.integer < b.integer;
+    if (a.kind == VALUE_INT && b.kind == VALUE_INT) return a.integer < b.integer;
     if (value_is_number(a) && value_is_number(b)) return value_number(h, a) < value_number(h, b);
-    if (a.kind == STRING && b.kind == STRING)
+    if (a.kind == VALUE_STRING && b.kind == VALUE_STRING)
         return str_compare(text_str(a.text), text_str(b.text)) < 0;
-    if (a.kind != b.kind || (a.kind != LIST && a.kind != TUPLE))
+    if (a.kind != b.kind || (a.kind != VALUE_LIST && a.kind != VALUE_TUPLE))
         heap_fail(h, "'<' not supported between instances of '%s' and '%s'", value_kind(a),
                   value_kind(b));
     int i = 0, n = a.list->n < b.list->n ? a.list->n : b.list->n;
@@ -335,12 +337,12 @@ bool value_less(Heap *h, Value a, Value b) {
 }
 
 bool value_contains(Heap *h, Value all, Value v) {
-    if (all.kind == STRING) {
-        if (v.kind != STRING)
+    if (all.kind == VALUE_STRING) {
+        if (v.kind != VALUE_STRING)
             heap_fail(h, "'in <string>' requires string as left operand, not %s", value_kind(v));
         return text_find(h, all.text, v.text, 0) != SIZE_MAX;
     }
-    if (all.kind == DICT) return value_find(h, all.dict, v);
+    if (all.kind == VALUE_DICT) return value_find(h, all.dict, v);
     List *list = value_iterate(h, all);
     for (int i = 0; i < list->n; i++)
         if (value_equal(h, list->items[i], v)) return true;
@@ -351,17 +353,17 @@ List *value_iterate(Heap *h, Value v) {
     if (value_is_list(v)) {
         List *all = heap_alloc(h, 1, sizeof *all);
         *all = *v.list;
-        if (v.kind == GENERATOR) v.list->n = 0;
+        if (v.kind == VALUE_GENERATOR) v.list->n = 0;
         return all;
     }
-    if (v.kind == UNDEFINED) return value_list(h, LIST, 0).list;
-    if (v.kind == DICT) {
-        List *keys = value_list(h, LIST, v.dict->n).list;
+    if (v.kind == VALUE_UNDEFINED) return value_list(h, VALUE_LIST, 0).list;
+    if (v.kind == VALUE_DICT) {
+        List *keys = value_list(h, VALUE_LIST, v.dict->n).list;
         for (int i = 0; i < keys->n; i++) keys->items[i] = v.dict->pairs[i].key;
         return keys;
     }
-    if (v.kind != STRING) heap_fail(h, "'%s' object is not iterable", value_kind(v));
-    List *chars = value_list(h, LIST, (int)text_length(h, v.text)).list;
+    if (v.kind != VALUE_STRING) heap_fail(h, "'%s' object is not iterable", value_kind(v));
+    List *chars = value_list(h, VALUE_LIST, (int)text_length(h, v.text)).list;
     for (int i = 0; i < chars->n; i++) chars->items[i] = value_text(text_next(&v.text));
     return chars;
 }
@@ -436,12 +438,12 @@ static void put_repr(Heap *h, Text t) {
 }
 
 static void put_items(Heap *h, Value v) {
-    heap_puts(h, v.kind == LIST ? "[" : "(");
+    heap_puts(h, v.kind == VALUE_LIST ? "[" : "(");
     for (int i = 0; i < v.list->n; i++) {
         if (i) heap_puts(h, ", ");
         value_put(h, v.list->items[i], true);
     }
-    heap_puts(h, v.kind == LIST ? "]" : v.list->n == 1 ? ",)" : ")");
+    heap_puts(h, v.kind == VALUE_LIST ? "]" : v.list->n == 1 ? ",)" : ")");
 }
 
 static void put_pairs(Heap *h, const Dict *d) {
@@ -464,29 +466,29 @@ static void put_int(Heap *h, int64_t i) {
 void value_put(Heap *h, Value v, bool is_repr) {
     heap_enter(h);
     switch (v.kind) {
-    case ABSENT:
-    case UNDEFINED: heap_puts(h, is_repr ? "Undefined" : ""); break;
-    case NONE: heap_puts(h, "None"); break;
-    case BOOL: heap_puts(h, v.boolean ? "True" : "False"); break;
-    case INT: put_int(h, v.integer); break;
-    case FLOAT: put_float(h, v.number); break;
-    case STRING:
+    case VALUE_ABSENT:
+    case VALUE_UNDEFINED: heap_puts(h, is_repr ? "Undefined" : ""); break;
+    case VALUE_NONE: heap_puts(h, "None"); break;
+    case VALUE_BOOL: heap_puts(h, v.boolean ? "True" : "False"); break;
+    case VALUE_INT: put_int(h, v.integer); break;
+    case VALUE_FLOAT: put_float(h, v.number); break;
+    case VALUE_STRING:
         if (is_repr)
             put_repr(h, v.text);
         else
             heap_put(h, v.text);
         break;
-    case BIG: heap_put(h, v.text); break;
-    case LIST:
-    case TUPLE: put_items(h, v); break;
-    case DICT: put_pairs(h, v.dict); break;
+    case VALUE_BIG_INT: heap_put(h, v.text); break;
+    case VALUE_LIST:
+    case VALUE_TUPLE: put_items(h, v); break;
+    case VALUE_DICT: put_pairs(h, v.dict); break;
     default: heap_fail(h, "a '%s' has no text", value_kind(v));
     }
     h->depth--;
 }
 
 Text value_str(Heap *h, Value v) {
-    if (v.kind == STRING) return v.text;
+    if (v.kind == VALUE_STRING) return v.text;
     size_t start = h->out.len;
     value_put(h, v, false);
     return heap_take(h, start).text;
@@ -501,12 +503,12 @@ static void put_break(Heap *h, const JsonStyle *style, bool is_first, int level)
 }
 
 static int by_key(const void *a, const void *b) {
-    return str_compare(text_str(((const Pair *)a)->key.text),
-                       text_str(((const Pair *)b)->key.text));
+    return str_compare(text_str(((const DictPair *)a)->key.text),
+                       text_str(((const DictPair *)b)->key.text));
 }
 
 static void put_json_object(Heap *h, Dict *d, const JsonStyle *style, int level) {
-    Pair *pairs = d->pairs;
+    DictPair *pairs = d->pairs;
     if (style->is_sorted && d->n) {
         pairs = heap_alloc(h, (size_t)d->n, sizeof *pairs);
         memcpy(pairs, d->pairs, (size_t)d->n * sizeof *pairs);
@@ -516,12 +518,12 @@ static void put_json_object(Heap *h, Dict *d, const JsonStyle *style, int level)
     heap_puts(h, "{");
     for (int i = 0; i < d->n; i++) {
         size_t start = h->out.len;
-        if (pairs[i].key.kind < NONE || pairs[i].key.kind > STRING)
+        if (pairs[i].key.kind < VALUE_NONE || pairs[i].key.kind > VALUE_STRING)
             heap_fail(h, "keys must be str, int, float, bool or None, not %s",
                       value_kind(pairs[i].key));
-        if (pairs[i].key.kind != STRING)
+        if (pairs[i].key.kind != VALUE_STRING)
             value_put_json(h, pairs[i].key, style, 0); // null, true or a number
-        Text key = pairs[i].key.kind == STRING ? pairs[i].key.text : heap_take(h, start).text;
+        Text key = pairs[i].key.kind == VALUE_STRING ? pairs[i].key.text : heap_take(h, start).text;
         put_break(h, style, i == 0, level + 1);
         put_quoted(h, key, '"', true, style->is_ascii);
         heap_put(h, style->colon);
@@ -534,19 +536,19 @@ static void put_json_object(Heap *h, Dict *d, const JsonStyle *style, int level)
 void value_put_json(Heap *h, Value v, const JsonStyle *style, int level) {
     heap_enter(h);
     switch (v.kind) {
-    case NONE: heap_puts(h, "null"); break;
-    case BOOL: heap_puts(h, v.boolean ? "true" : "false"); break;
-    case INT:
-    case BIG: value_put(h, v, false); break;
-    case FLOAT:
+    case VALUE_NONE: heap_puts(h, "null"); break;
+    case VALUE_BOOL: heap_puts(h, v.boolean ? "true" : "false"); break;
+    case VALUE_INT:
+    case VALUE_BIG_INT: value_put(h, v, false); break;
+    case VALUE_FLOAT:
         if (v.number - v.number == 0)
             put_float(h, v.number);
         else
             heap_puts(h, isnan(v.number) ? "NaN" : v.number > 0 ? "Infinity" : "-Infinity");
         break;
-    case STRING: put_quoted(h, v.text, '"', true, style->is_ascii); break;
-    case LIST:
-    case TUPLE:
+    case VALUE_STRING: put_quoted(h, v.text, '"', true, style->is_ascii); break;
+    case VALUE_LIST:
+    case VALUE_TUPLE:
         heap_puts(h, "[");
         for (int i = 0; i < v.list->n; i++) {
             put_break(h, style, i == 0, level + 1);
@@ -555,7 +557,7 @@ void value_put_json(Heap *h, Value v, const JsonStyle *style, int level) {
         if (v.list->n) put_break(h, style, true, level);
         heap_puts(h, "]");
         break;
-    case DICT: put_json_object(h, v.dict, style, level); break;
+    case VALUE_DICT: put_json_object(h, v.dict, style, level); break;
     default: heap_fail(h, "Object of type %s is not JSON serializable", value_kind(v));
     }
     h->depth--;

@@ -10,31 +10,31 @@
 
 typedef struct {
     const char *data;
-    const char *own; // (len) 1 where the template wrote the byte, 0 where data did; NULL: data
-                     // wrote all of it
+    const char *mask; // (len) 1 where the template wrote the byte, 0 where data did; NULL: data
+                      // wrote all of it
     size_t len;
 } Text;
 
 typedef enum {
-    ABSENT, // an argument that was not given
-    UNDEFINED,
-    NONE,
-    BOOL,
-    INT,
-    FLOAT,
-    BIG, // a whole number of the data beyond 64 bits: its text
-    STRING,
-    LIST,
-    TUPLE,
-    RANGE,
-    VIEW,      // the keys, values or items of a dictionary
-    GENERATOR, // what some filters make: it can be iterated once
-    DICT,
-    NAMESPACE,
-    FUNCTION,
-    MACRO,
-    LOOP
-} Kind;
+    VALUE_ABSENT, // an argument that was not given
+    VALUE_UNDEFINED,
+    VALUE_NONE,
+    VALUE_BOOL,
+    VALUE_INT,
+    VALUE_FLOAT,
+    VALUE_BIG_INT, // a whole number of the data beyond 64 bits: its text
+    VALUE_STRING,
+    VALUE_LIST,
+    VALUE_TUPLE,
+    VALUE_RANGE,
+    VALUE_VIEW,      // the keys, values or items of a dictionary
+    VALUE_GENERATOR, // what some filters make: it can be iterated once
+    VALUE_DICT,
+    VALUE_NAMESPACE,
+    VALUE_FUNCTION,
+    VALUE_MACRO,
+    VALUE_LOOP
+} ValueKind;
 
 typedef struct Value Value;
 typedef struct Builtin Builtin;
@@ -43,15 +43,15 @@ typedef struct {
     Value *items; // shared by slices: nothing changes a list
     int n;
 } List;
-typedef struct Pair Pair;
+typedef struct DictPair DictPair;
 typedef struct {
-    Pair *pairs; // in the order in which the keys came
+    DictPair *pairs; // in the order in which the keys came
     int n, cap;
 } Dict;
 
 struct Value {
-    Kind kind;
-    bool is_markup; // a STRING that the filter "safe" has passed
+    ValueKind kind;
+    bool is_markup; // a VALUE_STRING that the filter "safe" has passed
     union {
         bool boolean;
         int64_t integer;
@@ -59,11 +59,11 @@ struct Value {
         Text text;
         List *list;
         Dict *dict;
-        struct { // UNDEFINED
+        struct { // VALUE_UNDEFINED
             Str name;
             const char *owner; // what has no attribute of this name; NULL: it is a variable
         };
-        struct { // FUNCTION
+        struct { // VALUE_FUNCTION
             const Builtin *builtin;
             Value *self; // of a method
         };
@@ -71,7 +71,7 @@ struct Value {
         struct Loop *loop;
     };
 };
-struct Pair {
+struct DictPair {
     Value key, value;
 };
 
@@ -95,7 +95,7 @@ struct Heap {
     struct Chunk *chunks;
     size_t n_left; // bytes that may still be allocated
     Buffer out,
-        own; // the text so far, and the marks of its bytes; the tail is what is being put together
+        mask; // the text so far, and the marks of its bytes; the tail is what is being put together
     size_t steps;     // that may still be taken
     int line, depth;  // of the template; of the recursion
     const char *name; // of the template, for messages
@@ -132,19 +132,23 @@ bool text_eq(Text a, Text b);
 static inline Str text_str(Text t) { return (Str){t.data, t.len}; }
 static inline Text text_of(const char *s) { return (Text){s, NULL, str_of(s).len}; }
 
-static inline Value value_bool(bool b) { return (Value){.kind = BOOL, .boolean = b}; }
-static inline Value value_int(int64_t i) { return (Value){.kind = INT, .integer = i}; }
-static inline Value value_float(double x) { return (Value){.kind = FLOAT, .number = x}; }
-static inline Value value_text(Text t) { return (Value){.kind = STRING, .text = t}; }
-static inline Value value_none(void) { return (Value){.kind = NONE}; }
-static inline bool value_is_list(Value v) { return v.kind >= LIST && v.kind <= GENERATOR; }
-static inline bool value_is_number(Value v) { return v.kind >= BOOL && v.kind <= BIG; }
-Value value_list(Heap *h, Kind kind, int n); // n items, all ABSENT
-Value value_dict(Heap *h, Kind kind);
+static inline Value value_bool(bool b) { return (Value){.kind = VALUE_BOOL, .boolean = b}; }
+static inline Value value_int(int64_t i) { return (Value){.kind = VALUE_INT, .integer = i}; }
+static inline Value value_float(double x) { return (Value){.kind = VALUE_FLOAT, .number = x}; }
+static inline Value value_text(Text t) { return (Value){.kind = VALUE_STRING, .text = t}; }
+static inline Value value_none(void) { return (Value){.kind = VALUE_NONE}; }
+static inline bool value_is_list(Value v) {
+    return v.kind >= VALUE_LIST && v.kind <= VALUE_GENERATOR;
+}
+static inline bool value_is_number(Value v) {
+    return v.kind >= VALUE_BOOL && v.kind <= VALUE_BIG_INT;
+}
+Value value_list(Heap *h, ValueKind kind, int n); // n items, all VALUE_ABSENT
+Value value_dict(Heap *h, ValueKind kind);
 void value_set(Heap *h, Dict *d, Value key, Value v);
 Value *value_find(Heap *h, const Dict *d, Value key); // NULL: not there
-// Of JSON, whose strings are not copied: it must outlive the heap. is_own: see jinja.h.
-Value value_json(Heap *h, const Json *j, bool (*is_own)(const Json *string));
+// Of JSON, whose strings are not copied: it must outlive the heap. is_template_text: see jinja.h.
+Value value_json(Heap *h, const Json *j, bool (*is_template_text)(const Json *string));
 
 const char *value_kind(Value v); // as Python calls the type
 bool value_truth(Value v);

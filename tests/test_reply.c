@@ -9,12 +9,12 @@
 
 // What an answer is taken apart into: "REASONING|CONTENT|NAME(ARGUMENTS)..." of a text with control
 // tokens by name.
-static void check_reply(const char *raw, bool has_thoughts, bool in_thought, bool has_tools,
+static void check_reply(const char *raw, bool has_reasoning, bool in_reasoning, bool has_tools,
                         const char *expected) {
     Reply r;
     Buffer found = {0};
-    Template tpl = {.has_thoughts = has_thoughts, .takes_calls = true};
-    reply_parse(&r, &tpl, str_of(raw), str_of(raw), in_thought, has_tools, 0);
+    Template tpl = {.has_reasoning = has_reasoning, .takes_calls = true};
+    reply_parse(&r, &tpl, str_of(raw), str_of(raw), in_reasoning, has_tools, 0);
     buffer_printf(&found, "%.*s|%.*s|", (int)r.reasoning.len,
                   r.reasoning.data ? r.reasoning.data : "", (int)r.content.len, r.content.data);
     for (int i = 0; i < r.n_calls; i++)
@@ -98,7 +98,7 @@ typedef struct {
     Tokenizer *t;
     Template tpl;
     Dialogue d;
-    Stream stream;
+    TokenStream stream;
 } Talk;
 
 static bool open_talk(Talk *k, const char *source) {
@@ -114,9 +114,9 @@ static bool open_talk(Talk *k, const char *source) {
 static void close_talk(Talk *k) {
     dialogue_remove(&k->d, 0, k->d.n);
     free(k->d.messages);
-    buffer_free(&k->stream.text), buffer_free(&k->stream.own);
-    buffer_free(&k->stream.said), buffer_free(&k->stream.shown);
-    free(k->stream.ids.data), free(k->stream.said_ids.data), free(k->stream.marks);
+    buffer_free(&k->stream.text), buffer_free(&k->stream.mask);
+    buffer_free(&k->stream.answer), buffer_free(&k->stream.shown);
+    free(k->stream.ids.data), free(k->stream.answer_ids.data), free(k->stream.resume_points);
     template_close(&k->tpl);
     tokenizer_close(k->t);
     gguf_close(&k->gguf);
@@ -124,13 +124,13 @@ static void close_talk(Talk *k) {
 }
 
 static void update(Talk *k) {
-    Buffer text = {0}, own = {0};
+    Buffer text = {0}, mask = {0};
     Error err = {0};
     TemplateInput in = {.messages = k->d.messages, .n_messages = k->d.n, .wants_answer = true};
-    CHECK(template_render(&k->tpl, k->t, &in, &text, &own, &err), "%s", err.text);
-    stream_update(&k->stream, k->t, buffer_str(&text), own.data);
+    CHECK(template_render(&k->tpl, k->t, &in, &text, &mask, &err), "%s", err.text);
+    token_stream_update(&k->stream, k->t, buffer_str(&text), mask.data);
     buffer_free(&text);
-    buffer_free(&own);
+    buffer_free(&mask);
 }
 
 static void say(Talk *k, const char *role, const char *content) {
@@ -142,7 +142,7 @@ static void answer(Talk *k, const char *text) {
     Ids ids = {0};
     Reply r;
     for (const char *c = text; *c; c++) ids_push(&ids, (unsigned char)*c);
-    stream_say(&k->stream, ids.data, ids.len, str_of(text), str_of(text), -1);
+    token_stream_add_answer(&k->stream, ids.data, ids.len, str_of(text), str_of(text), -1);
     reply_parse(&r, &k->tpl, str_of(text), str_of(text), false, false, 0);
     dialogue_push(&k->d, reply_message(&r));
     reply_free(&r);
