@@ -78,7 +78,7 @@ $(BUILD)/tests/amx_emulated.o: ISA := $(AVX512)
 $(BUILD)/backends/neon.o:   ISA := -march=armv8.2-a+dotprod+fp16
 $(BACKENDS:%.c=$(BUILD)/%.o): ISA += $(BACKEND_FLAGS)
 
-OBJ     := $(CORE:%.c=$(BUILD)/%.o) $(BUILD)/models/builtin.o
+OBJ     := $(CORE:%.c=$(BUILD)/%.o) $(BUILD)/models/builtin.o $(BUILD)/chat/templates.o
 FUZZED  := tests/fuzz/targets.c tests/fuzz/editor.c tests/fuzz/imatrix.c
 TESTS   := $(wildcard tests/*.c) $(FUZZED)
 ifeq (,$(findstring x86_64,$(TARGET)))
@@ -114,7 +114,9 @@ $(BUILD)/%.o: %.c Makefile VERSION
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
 	$(V)$(CC) $(FLAGS) $(GUARDS) $(CFLAGS) $(ISA) -MMD -MP -c -o $@ $<
-$(BUILD)/models/builtin.o: models/builtin.S models/stories.gguf
+$(BUILD)/models/builtin.o: models/stories.gguf
+$(BUILD)/chat/templates.o: $(wildcard chat/templates/*.jinja)
+$(BUILD)/%.o: %.S
 	@mkdir -p $(@D)
 	$(call say,AS,$<)
 	$(V)$(CC) -c -o $@ $<

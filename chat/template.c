@@ -1,5 +1,4 @@
 #include "template.h"
-#include "builtins.h"
 #include "../base/files.h"
 
 #include <ctype.h>
@@ -16,15 +15,31 @@ bool template_has_role(Str role) {
 
 // Which template
 
+// The files of chat/templates/, embedded by chat/templates.S.
+extern const char template_alpaca[], template_chatml[], template_llama2[], template_llama3[],
+    template_llama3_1[], template_mistral[], template_none[], template_vicuna[], template_zephyr[];
+
+static const struct {
+    const char *name, *source;
+} builtin_templates[] = {
+    {"llama3", template_llama3},     {"llama3.1", template_llama3_1},
+    {"llama3.2", template_llama3_1}, {"llama3.3", template_llama3_1},
+    {"llama2", template_llama2},     {"chatml", template_chatml},
+    {"zephyr", template_zephyr},     {"mistral", template_mistral},
+    {"vicuna", template_vicuna},     {"alpaca", template_alpaca},
+    {"none", template_none},
+};
+enum { N_BUILTIN_TEMPLATES = sizeof builtin_templates / sizeof *builtin_templates };
+
 static const char *builtin_source(const char *name) {
-    const BuiltinTemplate *b = builtin_templates;
-    while (b->name && strcmp(b->name, name)) b++;
-    return b->source;
+    for (int i = 0; i < N_BUILTIN_TEMPLATES; i++)
+        if (!strcmp(builtin_templates[i].name, name)) return builtin_templates[i].source;
+    return NULL;
 }
 
 void template_put_names(Buffer *out) {
-    for (const BuiltinTemplate *b = builtin_templates; b->name; b++)
-        buffer_printf(out, "%s%s", b == builtin_templates ? "" : ", ", b->name);
+    for (int i = 0; i < N_BUILTIN_TEMPLATES; i++)
+        buffer_printf(out, "%s%s", i ? ", " : "", builtin_templates[i].name);
 }
 
 // Whether the file calls itself a model for dialogue.
