@@ -45,11 +45,15 @@ static int run_command(const Command *command, int argc, char **argv) {
     Error err;
     o = options_default(command->name);
     o.args = xalloc((size_t)argc + 1, sizeof *o.args);
-    if (!options_parse(&o, command->letter, argc, argv, &err)) die_error(&err);
-    if (o.wants_help) return command_help_print(command);
-    if (o.n_args > command->most_args)
+    if (!options_parse(&o, command->flag, argc, argv, &err)) die_error(&err);
+    if (o.wants_help) {
+        command_print_help(command);
+        return EXIT_OK;
+    }
+    if (!module_check(command->module, command->name, &err)) die_error(&err);
+    if (o.n_args > command->max_args)
         die(EXIT_USAGE, "%s: unexpected argument \"%s\" (usage: llama31 %s %s)", o.command,
-            o.args[command->most_args], o.command, command->usage);
+            o.args[command->max_args], o.command, command->usage);
     if (!kernels_init(NULL))
         die(EXIT_USAGE, "LLAMA31_ISA: expected scalar, avx2, avx512, amx or neon, found \"%s\"",
             getenv("LLAMA31_ISA"));
@@ -59,11 +63,14 @@ static int run_command(const Command *command, int argc, char **argv) {
 }
 
 static int print_version(bool is_verbose) {
+    Buffer missing = {0};
     puts("llama31 " VERSION);
     if (!is_verbose) return EXIT_OK;
     kernels_init(NULL);
     printf("commit %s\ncompiler %s\nkernels %s (of %s)\nthreads %d\n", BUILD_COMMIT, BUILD_COMPILER,
            kernel.name, kernels_names(), team_default_threads());
+    modules_put_missing(&missing);
+    if (missing.len) printf("without:%s\n", missing.data);
     return EXIT_OK;
 }
 

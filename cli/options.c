@@ -1,4 +1,3 @@
-// The options: one table for the command line, its help and chat's /set.
 #include "options.h"
 #include "spellings.h"
 
@@ -10,265 +9,217 @@
 #include <string.h>
 #include <unistd.h>
 
-typedef enum {
-    FLAG,
-    INT,
-    FLOAT,
-    DOUBLE,
-    INVERSE,
-    STRING,
-    SEED,
-    STOP,
-    VARIABLE,
-    BIAS,
-    ADAPTER
-} OptionKind; // INVERSE: 1 / a DOUBLE
+// Sets of commands.
+#define GENERATE   (CMD_RUN | CMD_CHAT | CMD_BATCH)
+#define PROMPTED   (GENERATE | CMD_SCORE)
+#define COMPUTE    (PROMPTED | CMD_LOGITS | CMD_BENCH)
+#define SAMPLE     (GENERATE | CMD_SET | CMD_REQUEST)
+#define CONSTRAIN  (CMD_RUN | CMD_BATCH | CMD_TOKENIZE)
+#define WITH_MODEL (CMD_ALL & ~(CMD_QUANTIZE | CMD_CACHE | CMD_HELP))
 
-struct Option {
-    const char *names[3];
-    const char *commands; // letters, see commands.h
-    OptionKind kind;
-    size_t offset; // into Options
-    double min, max;
-    const char *value, *help;
-};
-
-#define AT(field)     offsetof(Options, field)
-#define ALL_VERBS     "rcbstlwnoqhk"
-#define MODEL_VERBS   "rcbstlwnoq"
-#define FORWARD_VERBS "rcbslwn"
-#define TEXT_VERBS    "rcb"
-#define SAMPLE_VERBS  "rcbSJ"
+// The fields of a row from its kind to its value; the help text follows.
+#define AT(field)                      offsetof(Options, field)
+#define VALUE(k, field, text)          .kind = k, .offset = AT(field), .value = text
+#define RANGE(low, high)               .min = low, .max = high
+#define FLAG(field)                    VALUE(OPTION_FLAG, field, NULL)
+#define INT(field, low, high, text)    RANGE(low, high), VALUE(OPTION_INT, field, text)
+#define FLOAT(field, low, high, text)  RANGE(low, high), VALUE(OPTION_FLOAT, field, text)
+#define DOUBLE(field, low, high, text) RANGE(low, high), VALUE(OPTION_DOUBLE, field, text)
+#define STRING(field, text)            VALUE(OPTION_STRING, field, text)
+#define STRINGS(field, text)           .n_offset = AT(n_##field), VALUE(OPTION_STRINGS, field, text)
 #define GROUP(title)                                                                               \
-    { .commands = ALL_VERBS, .help = title } // of the options that follow
+    { .commands = CMD_ALL, .help = title } // precedes the rows of the group
 
 // clang-format off
-static const Option options[] = {
-    GROUP("Model, prompt and length"),
-    {{"-m", "--model"}, "rcbstlwno", STRING, AT(model), 0, 0, "FILE",
-     "model, a GGUF file (default $LLAMA31_MODEL, else the built-in story model)"},
-    {{"-p", "--prompt"}, "rst", STRING, AT(prompt), 0, 0, "TEXT", "the prompt"},
-    {{"-f", "--file"}, "rst", STRING, AT(file), 0, 0, "FILE", "read it from a file; - is stdin"},
-    {{"-n", "--n-predict", "--predict"}, SAMPLE_VERBS, INT, AT(n_predict), -1, 1e9, "N",
-     "most tokens to generate; -1: until the model stops (default, but 256 for plain text)"},
-    {{"-c", "--ctx-size", "--context"}, "rcbslw", INT, AT(ctx), 0, MAX_CONTEXT, "N",
-     "positions of context (default 0: what the job needs)"},
-    {{"-t", "--threads"}, MODEL_VERBS, INT, AT(model_options.n_threads), 1, 1024, "N",
-     "threads (default all cores that the process may use)"},
-    {{"-b", "--chunk"}, "rcbsln", INT, AT(chunk), 1, 65536, "N", "prompt tokens per forward pass (default 512; chat 256)"},
-    {{"--kv"}, FORWARD_VERBS, STRING, AT(model_options.kv_type), 0, 0, "TYPE", "KV cache: f32, f16 or q8_0 (default f16)"},
-    {{"--lora"}, FORWARD_VERBS, ADAPTER, AT(model_options.adapters), 0, 0, "FILE[:SCALE]",
-     "add a LoRA adapter (GGUF), SCALE times (default 1); repeatable"},
-    {{"--deterministic"}, "rcbsln", FLAG, AT(model_options.is_invariant), 0, 0, NULL,
-     "same bits alone or in a batch, for any chunk"},
-    {{"--cache"}, "rcbs", STRING, AT(cache), 0, 0, "DIR",
-     "keep what prompts compute in this folder, and take it from there (default $LLAMA31_CACHE, else none)"},
-    {{"--cache-size"}, "rcbs", STRING, AT(cache_size), 0, 0, "SIZE", "most it may take: 500M, 20G ... (default 8G)"},
-    {{"--verify"}, "k", FLAG, AT(is_verify), 0, 0, NULL, "read every file and remove what is damaged"},
-    {{"--empty"}, "k", FLAG, AT(is_empty), 0, 0, NULL, "remove all files of the cache"},
-    {{"--draft"}, TEXT_VERBS, STRING, AT(draft), 0, 0, "FILE",
-     "a smaller model of the same vocabulary that guesses tokens"},
-    {{"--no-lookup"}, TEXT_VERBS, FLAG, AT(no_lookup), 0, 0, NULL,
-     "never guess tokens from what the text repeats (which saves time, and changes nothing else)"},
+const Option option_table[] = {
+    GROUP("Model and prompt"),
+    {{"-m", "--model"}, WITH_MODEL, STRING(model, "FILE"),
+     "GGUF model (default $LLAMA31_MODEL, else built-in)"},
+    {{"-p", "--prompt"}, CMD_RUN | CMD_SCORE | CMD_TOKENIZE, STRING(prompt, "TEXT"), "prompt"},
+    {{"-f", "--file"}, CMD_RUN | CMD_SCORE | CMD_TOKENIZE, STRING(file, "FILE"),
+     "read the prompt from FILE; - is stdin"},
+    {{"-n", "--n-predict", "--predict"}, SAMPLE, INT(n_predict, -1, 1e9, "N"),
+     "maximum tokens to generate (default -1: no limit; plain text: 256)"},
+    {{"-c", "--ctx-size", "--context"}, PROMPTED | CMD_LOGITS | CMD_SHOW, INT(ctx, 0, MAX_CONTEXT,
+     "N"),
+     "context size in tokens (default 0: as needed)"},
+    {{"-t", "--threads"}, WITH_MODEL | CMD_QUANTIZE, INT(model_options.n_threads, 1, 1024, "N"),
+     "threads (default: all available cores)"},
+    {{"-b", "--chunk"}, COMPUTE, INT(chunk, 1, 65536, "N"),
+     "prompt tokens per forward pass (default 512; chat 256)"},
+    {{"--kv"}, COMPUTE | CMD_SHOW, STRING(model_options.kv_type, "TYPE"),
+     "KV cache: f32, f16 or q8_0 (default f16)"},
+    {{"--lora"}, COMPUTE | CMD_SHOW, OPTION_LORA, AT(model_options.adapters), 0, 0, 0,
+     "FILE[:SCALE]",
+     "LoRA adapter (GGUF) and its scale; repeatable", MODULE_LORA},
+    {{"--deterministic"}, COMPUTE, FLAG(model_options.is_invariant),
+     "bit-identical results for any batch and chunk size"},
+    {{"--cache"}, PROMPTED, STRING(cache, "DIR"),
+     "prefix cache directory (default $LLAMA31_CACHE; none if unset)", MODULE_CACHE},
+    {{"--cache-size"}, PROMPTED, STRING(cache_size, "SIZE"),
+     "limit of the prefix cache: 500M, 20G ... (default 8G)", MODULE_CACHE},
+    {{"--verify"}, CMD_CACHE, FLAG(is_verify), "read all files and remove damaged ones"},
+    {{"--empty"}, CMD_CACHE, FLAG(is_empty), "remove all files"},
+    {{"--draft"}, GENERATE, STRING(draft, "FILE"),
+     "draft model for speculative decoding (same vocabulary)", MODULE_SPECULATE},
+    {{"--no-lookup"}, GENERATE, FLAG(no_lookup), "disable prompt-lookup speculation"},
     GROUP("Sampling"),
-    {{"-s", "--seed"}, SAMPLE_VERBS, SEED, AT(sample.seed), 0, 0, "N", "seed (default -1: random, and printed)"},
-    {{"--temp", "--temperature"}, SAMPLE_VERBS, FLOAT, AT(sample.temp), 0, 100, "T",
-     "temperature; 0 is greedy (default 0.8)"},
-    {{"--top-k"}, SAMPLE_VERBS, INT, AT(sample.top_k), -1, 1e9, "K", "keep the K best; 0 or -1: all (default 40)"},
-    {{"--top-p"}, SAMPLE_VERBS, FLOAT, AT(sample.top_p), 0, 1, "P",
-     "keep the best that hold probability P (default 0.95)"},
-    {{"--min-p"}, SAMPLE_VERBS, FLOAT, AT(sample.min_p), 0, 1, "P", "keep those above P times the best (default 0.05)"},
-    {{"--repeat-penalty"}, SAMPLE_VERBS, FLOAT, AT(sample.repeat_penalty), 0.01, 100, "X", "divide the logits of what was said; 1 is off (default 1)"},
-    {{"--repeat-last-n"}, SAMPLE_VERBS, INT, AT(sample.repeat_last_n), -1, 1e9, "N",
-     "tokens the penalties look at; -1: all (default 64)"},
-    {{"--presence-penalty"}, SAMPLE_VERBS, FLOAT, AT(sample.presence_penalty), -100, 100, "X", "take X from them (default 0)"},
-    {{"--frequency-penalty"}, SAMPLE_VERBS, FLOAT, AT(sample.frequency_penalty), -100, 100, "X",
-     "take X from them each time (default 0)"},
-    {{"--logit-bias"}, TEXT_VERBS, BIAS, AT(biases), 0, 0, "ID+X",
-     "add X (or subtract: ID-X) to a token's logit; repeatable"},
+    {{"-s", "--seed"}, SAMPLE, VALUE(OPTION_SEED, sample.seed, "N"),
+     "random seed (default -1: drawn and printed)"},
+    {{"--temp", "--temperature"}, SAMPLE, FLOAT(sample.temp, 0, 100, "T"),
+     "temperature; 0: greedy (default 0.8)"},
+    {{"--top-k"}, SAMPLE, INT(sample.top_k, -1, 1e9, "K"),
+     "keep the K most likely tokens; 0, -1: all (default 40)"},
+    {{"--top-p"}, SAMPLE, FLOAT(sample.top_p, 0, 1, "P"),
+     "keep the top tokens of probability P (default 0.95)"},
+    {{"--min-p"}, SAMPLE, FLOAT(sample.min_p, 0, 1, "P"),
+     "minimum p relative to the best token (default 0.05)"},
+    {{"--repeat-penalty"}, SAMPLE, FLOAT(sample.repeat_penalty, 0.01, 100, "X"),
+     "divide logits of tokens already used (default 1: off)"},
+    {{"--repeat-last-n"}, SAMPLE, INT(sample.repeat_last_n, -1, 1e9, "N"),
+     "tokens that penalties look back; -1: all (default 64)"},
+    {{"--presence-penalty"}, SAMPLE, FLOAT(sample.presence_penalty, -100, 100, "X"),
+     "subtract X from the logits of tokens already used (default 0)"},
+    {{"--frequency-penalty"}, SAMPLE, FLOAT(sample.frequency_penalty, -100, 100, "X"),
+     "subtract X for each use of a token (default 0)"},
+    {{"--logit-bias"}, GENERATE, VALUE(OPTION_BIAS, biases, "ID+X"),
+     "add X to the logit of token ID (ID-X subtracts); repeatable"},
     GROUP("Text"),
-    {{"-r", "--reverse-prompt", "--stop"}, TEXT_VERBS, STOP, AT(stops), 0, 0, "TEXT",
-     "end the text here; repeatable, never printed"},
-    {{"--ignore-eos"}, "rcbJ", FLAG, AT(ignore_eos), 0, 0, NULL, "go on after an end-of-text token"},
-    {{"-sys", "--system-prompt", "--system"}, "rcbs", STRING, AT(system), 0, 0, "TEXT",
+    {{"-r", "--reverse-prompt", "--stop"}, GENERATE, STRINGS(stops, "TEXT"),
+     "stop string (not part of the output); repeatable"},
+    {{"--ignore-eos"}, GENERATE | CMD_REQUEST, FLAG(ignore_eos),
+     "continue after end-of-text tokens"},
+    {{"-sys", "--system-prompt", "--system"}, PROMPTED, STRING(system, "TEXT"),
      "system prompt; @FILE reads a file"},
-    {{"--template"}, "rcbst", STRING, AT(template_name), 0, 0, "NAME",
-     "FILE.jinja, or llama3, llama3.1, llama2, chatml, zephyr, mistral, vicuna, alpaca, none (default: the file's)"},
-    {{"--template-var"}, "rcbst", VARIABLE, AT(template_vars), 0, 0, "NAME=JSON",
-     "a variable of the template, such as enable_thinking=false; repeatable"},
-    {{"--tools"}, "rcb", STRING, AT(tools), 0, 0, "FILE", "functions that the model may call: the JSON array of the API"},
-    {{"--rendered"}, "t", FLAG, AT(is_rendered), 0, 0, NULL, "with --chat: the text that the template makes, not its ids"},
-    {{"--raw"}, "rbs", FLAG, AT(is_raw), 0, 0, NULL, "complete the prompt as it is, without a chat template"},
-    {{"--special"}, "rt", FLAG, AT(has_special), 0, 0, NULL, "control tokens written in the text count (run: with --raw)"},
-    {{"--keep-newline"}, "rcs", FLAG, AT(keep_newline), 0, 0, NULL, "a final newline of a file or of stdin is text too"},
-    {{"-N"}, "r", INT, AT(n_choices), 1, 64, "N", "answers from one reading of the prompt (default 1)"},
-    {{"--echo"}, "r", FLAG, AT(has_echo), 0, 0, NULL, "print the prompt first"},
+    {{"--template"}, PROMPTED | CMD_TOKENIZE, STRING(template_name, "NAME"),
+     "FILE.jinja, built-in name or none (default: model's)"},
+    {{"--template-var"}, PROMPTED | CMD_TOKENIZE, STRINGS(template_vars, "NAME=JSON"),
+     "template variable (enable_thinking=false); repeatable"},
+    {{"--tools"}, GENERATE, STRING(tools, "FILE"),
+     "JSON array of tools that the model may call"},
+    {{"--rendered"}, CMD_TOKENIZE, FLAG(is_rendered),
+     "with --chat: print the rendered text instead of ids"},
+    {{"--raw"}, CMD_RUN | CMD_BATCH | CMD_SCORE, FLAG(is_raw),
+     "complete the prompt without a chat template"},
+    {{"--special"}, CMD_RUN | CMD_TOKENIZE, FLAG(has_special),
+     "parse special tokens in the prompt (run: with --raw)"},
+    {{"--keep-newline"}, CMD_RUN | CMD_CHAT | CMD_SCORE, FLAG(keep_newline),
+     "keep the final newline of files and stdin"},
+    {{"-N"}, CMD_RUN, INT(n_choices, 1, 64, "N"),
+     "number of completions (default 1; the prompt is prefilled once)"},
+    {{"--echo"}, CMD_RUN, FLAG(has_echo), "print the prompt before its completion"},
     GROUP("Input and output"),
-    {{"--json"}, "rcswno", FLAG, AT(is_json), 0, 0, NULL, "machine-readable result on stdout"},
-    {{"--logprobs"}, "r", INT, AT(logprobs), 0, MAX_LOGPROBS, "N", "with --json: the N best alternatives of every token"},
-    {{"-o", "--output"}, "bl", STRING, AT(output), 0, 0, "FILE", "where the result goes; - is stdout"},
-    {{"--force"}, "lqb", FLAG, AT(is_forced), 0, 0, NULL, "replace a file that is there"},
-    {{"--ids"}, "ls", STRING, AT(ids), 0, 0, "LIST", "tokens; @FILE reads them"},
-    {{"--ids"}, "t", FLAG, AT(ids_only), 0, 0, NULL, "print only the ids"},
-    {{"--count"}, "t", FLAG, AT(count_only), 0, 0, NULL, "print only the number of tokens"},
-    {{"--jsonl"}, "ts", FLAG, AT(is_jsonl), 0, 0, NULL, "JSON lines in and out"},
-    {{"--decode"}, "t", FLAG, AT(is_decode), 0, 0, NULL, "ids in, bytes out"},
-    {{"--chat"}, "t", STRING, AT(chat_file), 0, 0, "FILE", "ids of a dialogue: {\"role\",\"content\"} a line"},
-    {{"--stats"}, "t", FLAG, AT(has_stats), 0, 0, NULL, "with a constraint: times as a last JSON line"},
-    {{"--last"}, "l", FLAG, AT(last_only), 0, 0, NULL, "only the last position"},
-    {{"--tensors"}, "w", FLAG, AT(show_tensors), 0, 0, NULL, "list the tensors"},
-    {{"--bandwidth"}, "w", DOUBLE, AT(bandwidth), 0.01, 1e6, "GB/S", "the memory's, for the speed to expect (default measured)"},
-    {{"--check"}, "w", FLAG, AT(is_check), 0, 0, NULL, "read every weight: all finite? and their checksum"},
-    {{"--verify"}, "w", FLAG, AT(is_verify), 0, 0, NULL, "the same, compared with the checksum that the file stores"},
+    {{"--json"}, CMD_RUN | CMD_CHAT | CMD_SCORE | CMD_SHOW | CMD_BENCH | CMD_ROPE, FLAG(is_json),
+     "print JSON"},
+    {{"--logprobs"}, CMD_RUN, INT(logprobs, 0, MAX_LOGPROBS, "N"),
+     "with --json: log-probabilities of the N best tokens"},
+    {{"-o", "--output"}, CMD_BATCH | CMD_LOGITS, STRING(output, "FILE"),
+     "output file; - is stdout"},
+    {{"--force"}, CMD_LOGITS | CMD_QUANTIZE | CMD_BATCH, FLAG(is_forced),
+     "overwrite an existing file"},
+    {{"--ids"}, CMD_LOGITS | CMD_SCORE, STRING(ids, "LIST"), "token ids; @FILE reads a file"},
+    {{"--ids"}, CMD_TOKENIZE, FLAG(ids_only), "print only the ids"},
+    {{"--count"}, CMD_TOKENIZE, FLAG(count_only), "print only the number of tokens"},
+    {{"--jsonl"}, CMD_TOKENIZE | CMD_SCORE, FLAG(is_jsonl), "read and write JSON lines"},
+    {{"--decode"}, CMD_TOKENIZE, FLAG(is_decode), "convert ids to text"},
+    {{"--chat"}, CMD_TOKENIZE, STRING(chat_file, "FILE"),
+     "tokenize a conversation: {\"role\",\"content\"} per line"},
+    {{"--stats"}, CMD_TOKENIZE, FLAG(has_stats), "with a constraint: timings as a last JSON line"},
+    {{"--last"}, CMD_LOGITS, FLAG(last_only), "only the last position"},
+    {{"--tensors"}, CMD_SHOW, FLAG(show_tensors), "list the tensors"},
+    {{"--bandwidth"}, CMD_SHOW, DOUBLE(bandwidth, 0.01, 1e6, "GB/S"),
+     "memory bandwidth for the speed estimate (default measured)"},
+    {{"--check"}, CMD_SHOW, FLAG(is_check), "check that all weights are finite; print a checksum"},
+    {{"--verify"}, CMD_SHOW, FLAG(is_verify), "the same, compared with the stored checksum"},
     GROUP("Constraint"),
-    {{"--json-schema"}, "rbt", STRING, AT(json_schema), 0, 0, "S", "the text is JSON of this schema; @FILE reads it"},
-    {{"--ordered-properties"}, "rbtJ", FLAG, AT(is_ordered_json), 0, 0, NULL, "properties come in the schema's order"},
-    {{"--grammar"}, "rbt", STRING, AT(grammar), 0, 0, "FILE", "the text fits a grammar (GBNF)"},
-    {{"--regex"}, "rbt", STRING, AT(regex), 0, 0, "RE", "the text matches a regular expression"},
-    {{"--choices"}, "rb", STRING, AT(only), 0, 0, "A,B,...", "the text is one of these"},
-    {{"--think"}, "rbJ", FLAG, AT(may_think), 0, 0, NULL, "a part <think>...</think> may come first, of any text"},
+    {{"--json-schema"}, CONSTRAIN, STRING(json_schema, "S"),
+     "generate JSON of this schema; @FILE reads a file", MODULE_CONSTRAIN},
+    {{"--ordered-properties"}, CONSTRAIN | CMD_REQUEST, FLAG(is_ordered_json),
+     "generate properties in the order of the schema", MODULE_CONSTRAIN},
+    {{"--grammar"}, CONSTRAIN, STRING(grammar, "FILE"),
+     "generate text of a GBNF grammar", MODULE_CONSTRAIN},
+    {{"--regex"}, CONSTRAIN, STRING(regex, "RE"),
+     "generate text that matches a regular expression", MODULE_CONSTRAIN},
+    {{"--choices"}, CMD_RUN | CMD_BATCH, STRING(only, "A,B,..."),
+     "generate one of these texts", MODULE_CONSTRAIN},
+    {{"--think"}, CMD_RUN | CMD_BATCH | CMD_REQUEST, FLAG(may_think),
+     "allow unconstrained <think>...</think> first", MODULE_CONSTRAIN},
     GROUP("Rotary embedding"),
-    {{"--rope-scaling"}, "rcbslno", STRING, AT(model_options.rope_rule), 0, 0, "RULE",
-     "scaling: none, linear, ntk, dynamic, yarn, llama3 or file (default what the model says)"},
-    {{"--rope-theta", "--theta"}, "rcbslno", DOUBLE, AT(model_options.rope_theta), 1, 1e12, "T",
-     "base (default what the model says)"},
-    {{"--rope-scale"}, "rcbslno", DOUBLE, AT(model_options.rope_scale), 1e-3, 1e6, "S",
-     "how many times longer the context becomes"},
-    {{"--rope-freq-scale"}, "rcbslno", INVERSE, AT(model_options.rope_scale), 1e-6, 1e3, "F", "the same as 1/F"},
-    {{"--rope-orig-ctx"}, "rcbslno", INT, AT(model_options.rope_orig_ctx), 1, MAX_CONTEXT, "N", "positions before scaling"},
-    {{"--dim"}, "o", INT, AT(rope_dim), 2, 65536, "D",
-     "rotated values per head, of no model: theta 10000, and factor 8 of 8192 where a rule wants them"},
-    {{"--positions"}, "o", STRING, AT(positions), 0, 0, "A..B:STEP",
-     "rows of the cis table, not the frequencies; N: the first N"},
-    {{"--columns"}, "o", STRING, AT(columns), 0, 0, "LIST",
-     "of frequency, wavelength, band, ramp, unscaled, angle, degrees, cos, sin, ...; all"},
-    {{"--compare"}, "o", STRING, AT(compare), 0, 0, "RULES", "these scaling rules, side by side"},
-    {{"--rotate"}, "o", STRING, AT(rotate), 0, 0, "X,Y,...", "the pairs of a vector before and after"},
-    {{"--decay"}, "o", FLAG, AT(has_decay), 0, 0, NULL, "the mean of q.k over the distance of q and k"},
-    GROUP("This command"),
-    {{"-i", "--input"}, "b", STRING, AT(input), 0, 0, "FILE", "requests, one JSON object a line; - is stdin"},
-    {{"--lines"}, "b", FLAG, AT(is_lines), 0, 0, NULL, "input is plain text, one prompt a line"},
-    {{"--ordered"}, "b", FLAG, AT(is_ordered), 0, 0, NULL, "results in the order of the input"},
-    {{"--resume"}, "b", FLAG, AT(is_resume), 0, 0, NULL, "keep what the output holds and go on"},
-    {{"--strict"}, "b", FLAG, AT(is_strict), 0, 0, NULL, "an unknown field is an error"},
-    {{"--progress-json"}, "b", FLAG, AT(progress_json), 0, 0, NULL, "progress on stderr as JSON lines"},
-    {{"--parallel"}, "bs", INT, AT(parallel), 1, 1024, "N", "sequences at once (default 16), as memory allows"},
-    {{"--shard"}, "b", STRING, AT(shard), 0, 0, "K/N", "only every N-th record, from the K-th; or: slurm"},
-    {{"--choices"}, "s", STRING, AT(choices), 0, 0, "A,B,...", "continuations to compare; or a JSON array of them"},
-    {{"--perplexity"}, "s", STRING, AT(perplexity), 0, 0, "FILE", "perplexity of a text (or .jsonl of {\"text\"})"},
-    {{"--kl"}, "s", STRING, AT(kl), 0, 0, "FILE",
-     "divergence of this model from another (GGUF), or, with --ids, from what `logits` wrote"},
-    {{"--imatrix"}, "q", STRING, AT(imatrix), 0, 0, "FILE",
-     "importance of the columns, from llama.cpp's imatrix; with --calibrate: keep it there"},
-    {{"--calibrate"}, "q", STRING, AT(calibrate), 0, 0, "TEXT",
-     "a file of text that the model reads first, to see what counts"},
-    {{"--session"}, "c", STRING, AT(session_file), 0, 0, "FILE", "resume this transcript and append to it"},
-    {{"--show-tokens"}, "c", FLAG, AT(show_tokens), 0, 0, NULL, "print the ids that are fed"},
-    {{"--no-history"}, "c", FLAG, AT(no_history), 0, 0, NULL, "keep no record of what is typed"},
-    {{"--keep-going"}, "c", FLAG, AT(keep_going), 0, 0, NULL, "drop the oldest turns when the context is full"},
-    {{"--tests"}, "n", STRING, AT(tests), 0, 0, "LIST",
-     "of p512 (prefill), d4096 (decode at a depth), b16 (batch); default all that fit"},
-    {{"-n", "--runs"}, "n", INT, AT(n_predict), 1, 1000, "N", "tokens or rounds per measurement (default 16)"},
-    {{"--profile"}, "n", FLAG, AT(is_profile), 0, 0, NULL, "time per kind of operation"},
-    {{"--sweep"}, "n", FLAG, AT(is_sweep), 0, 0, NULL, "instead: time of each kernel by type and tokens"},
-    {{"--man"}, "h", FLAG, AT(wants_man), 0, 0, NULL, "the manual page, for man -l -"},
-    {{"--completion"}, "h", STRING, AT(completion), 0, 0, "SHELL", "what bash, zsh or fish completes words by"},
-    GROUP("Everywhere"),
-    {{"-h", "--help"}, ALL_VERBS, FLAG, AT(wants_help), 0, 0, NULL, "the options of a command"},
-    {{"--no-sandbox"}, "rbst", FLAG, AT(no_sandbox), 0, 0, NULL, "keep what the work needs not: files, network, programs"},
-    {{"-q", "--quiet"}, MODEL_VERBS, FLAG, AT(is_quiet), 0, 0, NULL, "no stats line, no progress"},
-    {{"-v", "--verbose"}, MODEL_VERBS, FLAG, AT(is_verbose), 0, 0, NULL, "say more on stderr"},
+    {{"--rope-scaling"}, COMPUTE | CMD_ROPE, STRING(model_options.rope_rule, "RULE"),
+     "none, linear, ntk, dynamic, yarn, llama3 or file (default: the model's)"},
+    {{"--rope-theta", "--theta"}, COMPUTE | CMD_ROPE,
+     DOUBLE(model_options.rope_theta, 1, 1e12, "T"), "base frequency (default: the model's)"},
+    {{"--rope-scale"}, COMPUTE | CMD_ROPE, DOUBLE(model_options.rope_scale, 1e-3, 1e6, "S"),
+     "context extension factor"},
+    {{"--rope-freq-scale"}, COMPUTE | CMD_ROPE,
+     RANGE(1e-6, 1e3),
+     VALUE(OPTION_INVERSE, model_options.rope_scale, "F"), "the same as --rope-scale 1/F"},
+    {{"--rope-orig-ctx"}, COMPUTE | CMD_ROPE, INT(model_options.rope_orig_ctx, 1, MAX_CONTEXT, "N"),
+     "context size before scaling"},
+    {{"--dim"}, CMD_ROPE, INT(rope_dim, 2, 65536, "D"),
+     "head size, instead of a model (theta 10000; scaling 8 x 8192)"},
+    {{"--positions"}, CMD_ROPE, STRING(positions, "A..B:STEP"),
+     "print the cis table at these positions; N: the first N"},
+    {{"--columns"}, CMD_ROPE, STRING(columns, "LIST"),
+     "columns: frequency, wavelength, angle, cos, sin, ... or all"},
+    {{"--compare"}, CMD_ROPE, STRING(compare, "RULES"), "compare these scaling rules"},
+    {{"--rotate"}, CMD_ROPE, STRING(rotate, "X,Y,..."), "rotate a vector and print its pairs"},
+    {{"--decay"}, CMD_ROPE, FLAG(has_decay), "print the mean of q.k by distance"},
+    GROUP("Command-specific"),
+    {{"-i", "--input"}, CMD_BATCH, STRING(input, "FILE"),
+     "requests, one JSON object per line; - is stdin"},
+    {{"--lines"}, CMD_BATCH, FLAG(is_lines), "input is plain text, one prompt per line"},
+    {{"--ordered"}, CMD_BATCH, FLAG(is_ordered), "write results in input order"},
+    {{"--resume"}, CMD_BATCH, FLAG(is_resume), "keep existing results and complete the rest"},
+    {{"--strict"}, CMD_BATCH, FLAG(is_strict), "reject unknown fields"},
+    {{"--progress-json"}, CMD_BATCH, FLAG(progress_json), "progress as JSON lines on stderr"},
+    {{"--parallel"}, CMD_BATCH | CMD_SCORE, INT(parallel, 1, 1024, "N"),
+     "maximum concurrent sequences (default 16; fewer if memory is short)"},
+    {{"--shard"}, CMD_BATCH, STRING(shard, "K/N"),
+     "process every N-th record from the K-th; slurm: by array task"},
+    {{"--choices"}, CMD_SCORE, STRING(choices, "A,B,..."),
+     "continuations to score; or a JSON array"},
+    {{"--perplexity"}, CMD_SCORE, STRING(perplexity, "FILE"),
+     "perplexity of a text (or of .jsonl with {\"text\"})"},
+    {{"--kl"}, CMD_SCORE, STRING(kl, "FILE"),
+     "KL divergence from another model (or, with --ids, from logits)"},
+    {{"--imatrix"}, CMD_QUANTIZE, STRING(imatrix, "FILE"),
+     "importance matrix to use (with --calibrate: to write)"},
+    {{"--calibrate"}, CMD_QUANTIZE, STRING(calibrate, "TEXT"),
+     "compute an importance matrix from a text file"},
+    {{"--session"}, CMD_CHAT, STRING(session_file, "FILE"),
+     "resume this transcript and append to it"},
+    {{"--show-tokens"}, CMD_CHAT, FLAG(show_tokens), "print the token ids of each prompt"},
+    {{"--no-history"}, CMD_CHAT, FLAG(no_history), "do not save input history"},
+    {{"--keep-going"}, CMD_CHAT, FLAG(keep_going),
+     "drop the oldest turns when the context is full"},
+    {{"--tests"}, CMD_BENCH, STRING(tests, "LIST"),
+     "p512 (prefill), d4096 (decode at depth), b16 (batch) ... (default all)"},
+    {{"-n", "--runs"}, CMD_BENCH, INT(n_predict, 1, 1000, "N"),
+     "tokens or rounds per measurement (default 16)"},
+    {{"--profile"}, CMD_BENCH, FLAG(is_profile), "time per operation"},
+    {{"--sweep"}, CMD_BENCH, FLAG(is_sweep),
+     "time each kernel by tensor type and number of tokens"},
+    {{"--man"}, CMD_HELP, FLAG(wants_man), "print the manual page, for man -l -"},
+    {{"--completion"}, CMD_HELP, STRING(completion, "SHELL"),
+     "print completions for bash, zsh or fish"},
+    GROUP("General"),
+    {{"-h", "--help"}, CMD_ALL, FLAG(wants_help), "options of a command"},
+    {{"--no-sandbox"}, CMD_RUN | CMD_BATCH | CMD_SCORE | CMD_TOKENIZE, FLAG(no_sandbox),
+     "do not enter the sandbox"},
+    {{"-q", "--quiet"}, WITH_MODEL | CMD_QUANTIZE, FLAG(is_quiet), "no progress and no statistics"},
+    {{"-v", "--verbose"}, WITH_MODEL | CMD_QUANTIZE, FLAG(is_verbose), "more messages on stderr"},
 };
 // clang-format on
-enum { N_OPTIONS = sizeof options / sizeof *options };
+const int n_option_rows = sizeof option_table / sizeof *option_table;
 
-// Names of one letter are never meant by a longer word.
-static bool is_hint(const char *name) { return strlen(name + strspn(name, "-")) > 1; }
-
-const Option *option_find(const Options *o, char command, const char *name, Error *err) {
-    const char *names[N_OPTIONS * 3];
-    int n = 0;
-    for (int i = 0; i < N_OPTIONS; i++)
-        for (int k = 0; k < 3 && options[i].names[k] && strchr(options[i].commands, command); k++) {
-            if (!strcmp(options[i].names[k], name)) return &options[i];
-            if (is_hint(options[i].names[k])) names[n++] = options[i].names[k];
-        }
-    if (err)
-        error_set(err, EXIT_USAGE, "%s: unknown option %s%s (llama31 help %s lists them)",
-                  o->command, name, did_you_mean(name, names, sizeof *names, n), o->command);
-    return NULL;
-}
-
-bool option_text(int i, OptionText *out) {
-    if (i >= N_OPTIONS) return false;
-    *out = (OptionText){options[i].names, options[i].commands, options[i].value, options[i].help};
-    return true;
-}
-
-void options_put_settings(const Options *o, Buffer *out) {
-    for (int i = 0; i < N_OPTIONS; i++) {
-        const Option *option = &options[i];
-        const void *field = (const char *)o + option->offset;
-        if (!strchr(option->commands, 'S') ||
-            (option->kind == INT && *(const int *)field == INT_MIN))
-            continue;
-        const char *name = option->names[option->names[0][1] != '-'] + 2; // the first long one
-        buffer_printf(out, "%s%s ", out->len ? ", " : "", name);
-        if (option->kind == INT)
-            buffer_printf(out, "%d", *(const int *)field);
-        else if (option->kind == FLOAT)
-            buffer_printf(out, "%g", (double)*(const float *)field);
-        else
-            buffer_printf(out, "%llu", (unsigned long long)*(const uint64_t *)field);
-    }
-}
-
-void options_add_bias(Options *o, int id, float bias) {
-    o->biases = xrealloc(o->biases, (size_t)o->sample.n_bias + 1, sizeof *o->biases);
-    o->biases[o->sample.n_bias++] = (LogitBias){id, bias};
-    o->sample.bias = o->biases;
-}
-
-// "ID+X" or "ID-X"
-static bool read_bias(Options *o, const char *name, const char *text, Error *err) {
-    char *end;
-    long id = strtol(text, &end, 10);
-    double bias;
-    bool is_ban = !strcmp(end, "-inf") || !strcmp(end, "false");
-    if (end == text || id < 0 || id > INT_MAX || (*end != '+' && *end != '-') ||
-        (!is_ban && !parse_f64(*end == '+' ? end + 1 : end, &bias)))
-        return error_set(err, EXIT_USAGE, "%s: expected ID+X or ID-X, found \"%s\"", name, text);
-    options_add_bias(o, (int)id, is_ban ? -__builtin_inff() : (float)bias);
-    return true;
-}
-
-// "FILE", or "FILE:SCALE"
-static bool read_adapter(Options *o, const char *name, const char *text, Error *err) {
-    ModelOptions *m = &o->model_options;
-    LoraOption adapter = {str_of(text), 1};
-    const char *colon = strrchr(text, ':');
-    bool has_scale = colon && !strpbrk(colon, "/\\") && access(text, F_OK);
-    if (!*text || (has_scale && !parse_f64(colon + 1, &adapter.scale)))
-        return error_set(err, EXIT_USAGE, "%s: expected FILE or FILE:SCALE, a number, found \"%s\"",
-                         name, text);
-    if (has_scale) adapter.path.len = (size_t)(colon - text);
-    m->adapters = xrealloc(m->adapters, (size_t)m->n_adapters + 1, sizeof *m->adapters);
-    m->adapters[m->n_adapters++] = adapter;
-    return true;
-}
-
-static uint64_t seed_random(void) {
-    uint32_t seed; // 32 bits are enough, and easy to type again
+static uint64_t random_seed(void) {
+    uint32_t seed; // 32 bits are easier to type again
     int fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
     if (fd < 0 || read(fd, &seed, sizeof seed) != sizeof seed)
         seed = (uint32_t)(now_sec() * 1e6) ^ (uint32_t)getpid();
     if (fd >= 0) close(fd);
     return seed;
-}
-
-static void set_seed(Options *o, int64_t seed) {
-    o->has_seed = seed != -1; // -1 is llama.cpp's spelling of random
-    o->sample.seed = o->has_seed ? (uint64_t)seed : seed_random();
 }
 
 Options options_default(const char *command) {
@@ -282,145 +233,190 @@ Options options_default(const char *command) {
                                 .min_p = 0.05f,
                                 .repeat_penalty = 1,
                                 .repeat_last_n = 64,
-                                .seed = seed_random()}};
+                                .seed = random_seed()}};
 }
 
-bool option_set_number(Options *o, const Option *option, const char *label, double v, Error *err) {
-    void *field = (char *)o + option->offset;
-    bool is_seed = option->kind == SEED, is_whole = option->kind == INT || is_seed;
-    bool is_number = is_whole || option->kind == FLOAT || option->kind == DOUBLE;
-    double max = is_seed ? 0x1p53 : option->max,
-           min = is_seed ? -max : option->min; // exact in JSON
-    if (!is_number || !(v >= min && v <= max) || (is_whole && v != floor(v)))
-        return error_set(err, EXIT_USAGE, "%s: expected a %s from %.10g to %.10g, found %.10g",
-                         label,
-                         !is_number ? "truth value, not a number"
-                         : is_whole ? "whole number"
-                                    : "number",
-                         min, max, v);
-    if (is_seed)
-        set_seed(o, (int64_t)v);
-    else if (is_whole)
-        *(int *)field = (int)v;
-    else if (option->kind == FLOAT)
-        *(float *)field = (float)v;
-    else
-        *(double *)field = v;
+const Option *option_find(const Options *o, unsigned command, const char *name, Error *err) {
+    const char *similar[sizeof option_table / sizeof *option_table * 3];
+    int n = 0;
+    for (const Option *row = option_table; row < option_table + n_option_rows; row++)
+        for (int k = 0; k < 3 && row->names[k] && (row->commands & command); k++) {
+            if (!strcmp(row->names[k], name)) return row;
+            bool is_letter = strlen(row->names[k]) == 2; // too short to be a misspelling of `name`
+            if (!is_letter) similar[n++] = row->names[k];
+        }
+    if (err)
+        error_set(err, EXIT_USAGE, "%s: unknown option %s%s (llama31 help %s lists them)",
+                  o->command, name, did_you_mean(name, similar, sizeof *similar, n), o->command);
+    return NULL;
+}
+
+// A seed of -1 is llama.cpp's notation for a random one.
+static void set_seed(Options *o, int64_t seed) {
+    o->has_seed = seed != -1;
+    o->sample.seed = o->has_seed ? (uint64_t)seed : random_seed();
+}
+
+void options_add_bias(Options *o, int id, float bias) {
+    o->biases = xrealloc(o->biases, (size_t)o->sample.n_bias + 1, sizeof *o->biases);
+    o->biases[o->sample.n_bias++] = (LogitBias){id, bias};
+    o->sample.bias = o->biases;
+}
+
+// "ID+X" or "ID-X"; "ID-inf" bans the token.
+static bool set_bias(Options *o, const char *label, const char *text, Error *err) {
+    char *end;
+    long id = strtol(text, &end, 10);
+    double bias;
+    bool is_ban = !strcmp(end, "-inf");
+    if (end == text || id < 0 || id > INT_MAX || (*end != '+' && *end != '-') ||
+        (!is_ban && !parse_f64(*end == '+' ? end + 1 : end, &bias)))
+        return error_set(err, EXIT_USAGE, "%s: expected ID+X or ID-X, found \"%s\"", label, text);
+    options_add_bias(o, (int)id, is_ban ? -INFINITY : (float)bias);
+    return true;
+}
+
+// "FILE" or "FILE:SCALE". A colon is part of the name if a file of that name exists.
+static bool add_lora(Options *o, const char *label, const char *text, Error *err) {
+    ModelOptions *m = &o->model_options;
+    LoraOption lora = {str_of(text), 1};
+    const char *colon = strrchr(text, ':');
+    bool has_scale = colon && !strpbrk(colon, "/\\") && access(text, F_OK);
+    if (!*text || (has_scale && !parse_f64(colon + 1, &lora.scale)))
+        return error_set(err, EXIT_USAGE, "%s: expected FILE or FILE:SCALE, found \"%s\"", label,
+                         text);
+    if (has_scale) lora.path.len = (size_t)(colon - text);
+    m->adapters = xrealloc(m->adapters, (size_t)m->n_adapters + 1, sizeof *m->adapters);
+    m->adapters[m->n_adapters++] = lora;
     return true;
 }
 
 bool option_set_flag(Options *o, const Option *option, const char *label, bool v, Error *err) {
-    if (option->kind != FLAG)
+    if (option->kind != OPTION_FLAG)
         return error_set(err, EXIT_USAGE, "%s: expected a number, found %s", label,
                          v ? "true" : "false");
     *(bool *)((char *)o + option->offset) = v;
     return true;
 }
 
-bool option_set(Options *o, const Option *option, const char *name, const char *text, Error *err) {
+bool option_set_number(Options *o, const Option *option, const char *label, double v, Error *err) {
+    void *field = (char *)o + option->offset;
+    bool is_seed = option->kind == OPTION_SEED, is_int = option->kind == OPTION_INT || is_seed;
+    bool is_number = is_int || option->kind == OPTION_FLOAT || option->kind == OPTION_DOUBLE;
+    double max = is_seed ? 0x1p53 : option->max; // integers up to 2^53 are exact in JSON
+    double min = is_seed ? -max : option->min;
+    if (!is_number)
+        return error_set(err, EXIT_USAGE, "%s: expected true or false, found %.10g", label, v);
+    if (!(v >= min && v <= max) || (is_int && v != floor(v)))
+        return error_set(err, EXIT_USAGE,
+                         "%s: expected a %snumber from %.10g to %.10g, found %.10g", label,
+                         is_int ? "whole " : "", min, max, v);
+    if (is_seed)
+        set_seed(o, (int64_t)v);
+    else if (is_int)
+        *(int *)field = (int)v;
+    else if (option->kind == OPTION_FLOAT)
+        *(float *)field = (float)v;
+    else
+        *(double *)field = v;
+    return true;
+}
+
+bool option_set(Options *o, const Option *option, const char *label, const char *text, Error *err) {
     void *field = (char *)o + option->offset;
     int64_t whole;
     double v;
     switch (option->kind) {
-    case FLAG: *(bool *)field = true; return true; // to name it is to set it
-    case STRING: *(const char **)field = text; return true;
-    case BIAS: return read_bias(o, name, text, err);
-    case ADAPTER: return read_adapter(o, name, text, err);
-    case INVERSE:
-        if (!parse_f64(text, &v) || v < option->min || v > option->max)
-            return error_set(err, EXIT_USAGE,
-                             "%s: expected a number from %.10g to %.10g, found \"%s\"", name,
-                             option->min, option->max, text);
-        *(double *)field = 1 / v;
+    case OPTION_FLAG: *(bool *)field = true; return true;
+    case OPTION_STRING: *(const char **)field = text; return true;
+    case OPTION_STRINGS: {
+        Str **list = field;
+        int *n = (int *)((char *)o + option->n_offset);
+        *list = xrealloc(*list, (size_t)*n + 1, sizeof **list);
+        (*list)[(*n)++] = str_of(text);
         return true;
-    case VARIABLE:
-        o->template_vars =
-            xrealloc(o->template_vars, (size_t)o->n_template_vars + 1, sizeof *o->template_vars);
-        o->template_vars[o->n_template_vars++] = str_of(text);
-        return true;
-    case STOP:
-        o->stops = xrealloc(o->stops, (size_t)o->n_stops + 1, sizeof *o->stops);
-        o->stops[o->n_stops++] = str_of(text);
-        return true;
-    case SEED:
+    }
+    case OPTION_BIAS: return set_bias(o, label, text, err);
+    case OPTION_LORA: return add_lora(o, label, text, err);
+    case OPTION_SEED:
         if (!parse_i64(text, &whole))
-            return error_set(err, EXIT_USAGE, "%s: expected a whole number, found \"%s\"", name,
+            return error_set(err, EXIT_USAGE, "%s: expected a whole number, found \"%s\"", label,
                              text);
         set_seed(o, whole);
         return true;
     default: break;
     }
-    bool is_good = option->kind == INT ? parse_i64(text, &whole) : parse_f64(text, &v);
-    if (is_good && option->kind == INT) v = (double)whole;
-    if (is_good && v >= option->min && v <= option->max)
-        return option_set_number(o, option, name, v, err);
-    return error_set(err, EXIT_USAGE, "%s: expected a %snumber from %.10g to %.10g, found \"%s\"",
-                     name, option->kind == INT ? "whole " : "", option->min, option->max, text);
+    bool is_int = option->kind == OPTION_INT;
+    bool is_valid = is_int ? parse_i64(text, &whole) : parse_f64(text, &v);
+    if (is_valid && is_int) v = (double)whole;
+    if (!is_valid || v < option->min || v > option->max)
+        return error_set(err, EXIT_USAGE,
+                         "%s: expected a %snumber from %.10g to %.10g, found \"%s\"", label,
+                         is_int ? "whole " : "", option->min, option->max, text);
+    if (option->kind != OPTION_INVERSE) return option_set_number(o, option, label, v, err);
+    *(double *)field = 1 / v;
+    return true;
 }
 
-// An option of llama.cpp that is not ours: returns how many more arguments it takes, or -1 with
-// err. `*name` becomes ours where it means the same.
-static int read_spelling(Options *o, const Spelling *spelling, const char *next, const char **name,
-                         Error *err) {
-    switch (spelling->kind) {
-    case SPELLING_NEVER: error_set(err, EXIT_USAGE, "%s: %s", *name, spelling->text); return -1;
-    case SPELLING_TWIN:
-        *name = spelling->text;
-        if (!next || !o->model_options.kv_type || !strcmp(next, o->model_options.kv_type)) return 0;
-        error_set(err, EXIT_USAGE, "%s: keys and values have one type; expected %s, found %s",
-                  spelling->name, o->model_options.kv_type, next);
-        return -1;
-    case SPELLING_SAME: *name = spelling->text; return 0;
-    default: break;
+void options_put_settings(const Options *o, Buffer *out) {
+    for (const Option *row = option_table; row < option_table + n_option_rows; row++) {
+        const void *field = (const char *)o + row->offset;
+        bool is_unset = row->kind == OPTION_INT && *(const int *)field == INT_MIN;
+        if (!(row->commands & CMD_SET) || !row->names[0] || is_unset) continue;
+        const char *name = row->names[row->names[0][1] != '-'] + 2; // the first long one
+        buffer_printf(out, "%s%s ", out->len ? ", " : "", name);
+        if (row->kind == OPTION_INT)
+            buffer_printf(out, "%d", *(const int *)field);
+        else if (row->kind == OPTION_FLOAT)
+            buffer_printf(out, "%g", (double)*(const float *)field);
+        else
+            buffer_printf(out, "%llu", (unsigned long long)*(const uint64_t *)field);
     }
-    buffer_printf(&o->ignored, " %s", *name);
-    bool is_switch = next && (!strcmp(next, "on") || !strcmp(next, "off") || !strcmp(next, "auto"));
-    return spelling->kind == SPELLING_VALUE || (spelling->kind == SPELLING_SWITCH && is_switch);
 }
 
-// One option and its value, which *i moves past.
-static bool parse_option(Options *o, char command, char **argv, int *i, Error *err) {
+// Parses the option at argv[*i] and advances *i to its last argument.
+static bool parse_option(Options *o, unsigned command, char **argv, int *i, Error *err) {
     const char *arg = argv[*i], *equals = arg[1] == '-' ? strchr(arg, '=') : NULL;
     char typed[64];
-    int n = equals && equals - arg < 60 ? (int)(equals - arg) : 60; // no option's name is as long
+    int n = equals && equals - arg < 60 ? (int)(equals - arg) : 60; // longer than any option's name
     snprintf(typed, sizeof typed, "%.*s", n, arg);
-    const char *name = typed, *value = equals ? equals + 1 : NULL;
-    const Spelling *spelling = option_find(o, command, name, NULL) ? NULL : spelling_find(name);
-    if (spelling) {
-        int more = read_spelling(o, spelling, value ? value : argv[*i + 1], &name, err);
-        if (more < 0) return false;
-        if (name == typed) {
-            *i += more && !value && argv[*i + 1];
+    const char *name = typed, *value = equals ? equals + 1 : NULL, *next = argv[*i + 1];
+    const Option *option = option_find(o, command, name, NULL);
+    if (!option) {
+        Spelling spelling =
+            spelling_translate(&name, value ? value : next, o->model_options.kv_type, err);
+        if (spelling == SPELLING_REFUSED) return false;
+        if (spelling == SPELLING_IGNORED || spelling == SPELLING_IGNORED_VALUE) {
+            buffer_printf(&o->ignored, " %s", typed);
+            *i += spelling == SPELLING_IGNORED_VALUE && !value && next;
             return true;
         }
+        option = option_find(o, command, name, NULL);
     }
-    const Option *option = option_find(o, command, name, NULL);
     if (!option) return option_find(o, command, typed, err);
-    if (option->kind == FLAG && value)
-        return error_set(err, EXIT_USAGE, "%s: expected no value, found \"%s\"", typed, value);
-    if (option->kind != FLAG && !value && !(value = argv[++*i]))
-        return error_set(err, EXIT_USAGE, "%s: expected a value (%s)", typed, option->value);
+    if (!module_check(option->module, typed, err)) return false;
+    if (option->kind == OPTION_FLAG && value)
+        return error_set(err, EXIT_USAGE, "%s: takes no value, found \"%s\"", typed, value);
+    if (option->kind != OPTION_FLAG && !value && !(value = argv[++*i]))
+        return error_set(err, EXIT_USAGE, "%s: missing value (%s)", typed, option->value);
     return option_set(o, option, typed, value, err);
 }
 
-bool options_parse(Options *o, char command, int argc, char **argv, Error *err) {
-    bool is_literal = false;
-    for (int i = 0; i < argc && strcmp(argv[i], "--");
-         i++) // wherever it stands, and whatever else is wrong
+bool options_parse(Options *o, unsigned command, int argc, char **argv, Error *err) {
+    bool has_ended = false;                                 // after "--"
+    for (int i = 0; i < argc && strcmp(argv[i], "--"); i++) // even if other options are wrong
         if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) return o->wants_help = true;
     for (int i = 0; i < argc; i++) {
         const char *arg = argv[i];
-        if (!is_literal && !strcmp(arg, "--")) {
-            is_literal = true;
-            continue;
-        }
-        // "-5" and "-" are arguments, "--decode 1 -2" an error of its own
-        if (is_literal || arg[0] != '-' || !arg[1] || (arg[1] >= '0' && arg[1] <= '9'))
+        bool is_digit = arg[0] == '-' && arg[1] >= '0' && arg[1] <= '9'; // "-5" is an argument
+        if (!has_ended && !strcmp(arg, "--"))
+            has_ended = true;
+        else if (has_ended || arg[0] != '-' || !arg[1] || is_digit)
             o->args[o->n_args++] = arg;
         else if (!parse_option(o, command, argv, &i, err))
             return false;
     }
     if (o->is_verbose && o->ignored.len)
-        fprintf(stderr, "llama31: changes nothing here:%s\n", o->ignored.data);
+        fprintf(stderr, "llama31: options without effect:%s\n", o->ignored.data);
     return true;
 }

@@ -1,62 +1,83 @@
-// The options: what a command line can say, read by one table that also prints the help and serves
-// chat's /set.
+// Command-line options: one table that parses arguments, prints help and completions, and serves
+// chat's /set and the fields of batch requests.
+//
+// Entry points: options_default() and options_parse(). All options of all commands are fields of
+// one struct, Options. To add one, add a field and a row to the table in options.c.
 #ifndef CLI_OPTIONS_H
 #define CLI_OPTIONS_H
 
+#include "modules.h"
 #include "../model_load.h"
 #include "../sample.h"
 
-enum {
-    MAX_LOGPROBS = 100
-}; // alternatives of a token that may be asked for: five times what OpenAI gives
+enum { MAX_LOGPROBS = 100 }; // alternatives per token; OpenAI's API allows 20
 
-// All that the command line can say. Fields keep their default where an option was not given.
+// The commands that accept an option: bits of Option.commands.
+enum {
+    CMD_RUN = 1 << 0,
+    CMD_CHAT = 1 << 1,
+    CMD_BATCH = 1 << 2,
+    CMD_SCORE = 1 << 3,
+    CMD_TOKENIZE = 1 << 4,
+    CMD_LOGITS = 1 << 5,
+    CMD_SHOW = 1 << 6,
+    CMD_QUANTIZE = 1 << 7,
+    CMD_BENCH = 1 << 8,
+    CMD_ROPE = 1 << 9,
+    CMD_CACHE = 1 << 10,
+    CMD_HELP = 1 << 11,
+    CMD_ALL = (1 << 12) - 1,
+    CMD_SET = 1 << 12,    // chat's /set NAME VALUE
+    CMD_REQUEST = 1 << 13 // a field of a batch request
+};
+
+// Values of all options. A field keeps its default if its option is not given.
 typedef struct {
     const char *command;
-    const char **args; // positional arguments
+    const char **args; // (n_args) positional arguments
     int n_args;
     bool wants_help, wants_man;
-    const char *completion; // a shell
-    Buffer ignored;         // llama.cpp's options that change nothing here, each after a space
+    const char *completion; // shell name
+    Buffer ignored;         // llama.cpp options without effect, a space before each
     // model and machine
     const char *model; // NULL: the built-in model
-    int ctx;           // -c; 0: what the job needs
-    int chunk;         // --chunk: prefill tokens per forward; 0: default
+    int ctx;           // context size in tokens; 0: as needed
+    int chunk;         // prompt tokens per forward pass; 0: default
     ModelOptions model_options;
-    // reuse
+    // prefix cache and speculation
     bool no_lookup, is_verify, is_empty;
     const char *cache, *cache_size, *draft;
     // prompt
     const char *prompt, *file, *system, *template_name, *tools;
-    Str *template_vars; // (n_template_vars)
+    Str *template_vars; // (n_template_vars) "NAME=JSON"
     int n_template_vars;
     bool is_raw, has_special, has_echo, keep_newline;
     // generation
-    int n_choices;             // -N
+    int n_choices;             // -N; 0: one
     int n_predict;             // -n; INT_MIN: not given, -1: until the context is full
-    bool ignore_eos, has_seed; // sample.seed was given, not drawn
+    bool ignore_eos, has_seed; // has_seed: sample.seed was given, not drawn
     SampleOptions sample;
-    Str *stops;
+    Str *stops; // (n_stops)
     int n_stops;
-    LogitBias *biases;
+    LogitBias *biases; // (sample.n_bias), the memory of sample.bias
     // constraint
-    const char *json_schema, *grammar, *regex, *only; // only: --choices of run
+    const char *json_schema, *grammar, *regex, *only; // only: --choices of run and batch
     bool is_ordered_json, may_think, has_stats;
     // output
     bool is_json, is_quiet, is_verbose, no_sandbox;
     int logprobs;
     const char *output;
-    bool is_forced; // may replace a file
+    bool is_forced; // may overwrite a file
     // tokenize, logits
     bool ids_only, count_only, is_jsonl, is_decode, last_only;
     const char *ids, *chat_file;
     bool is_rendered;
     // show
     bool show_tensors, is_check;
-    double bandwidth; // --bandwidth in GB/s; 0: measured
+    double bandwidth; // GB/s; 0: measured
     // rope
-    int rope_dim;          // --dim; 0: what the model has
-    const char *positions; // A..B:STEP; NULL: no positions
+    int rope_dim;          // --dim; 0: the model's
+    const char *positions; // "A..B:STEP"; NULL: no positions
     const char *columns, *rotate, *compare;
     bool has_decay;
     // batch
@@ -76,31 +97,47 @@ typedef struct {
     bool is_profile, is_sweep;
 } Options;
 
-// The table of options (cli/options.c). `command` is the letter of a command, S for what chat's
-// /set changes, or J for what a request of batch may say.
-typedef struct Option Option;
+typedef enum {
+    OPTION_FLAG,
+    OPTION_INT,
+    OPTION_FLOAT,
+    OPTION_DOUBLE,
+    OPTION_INVERSE, // double; stored as 1 / value
+    OPTION_STRING,
+    OPTION_STRINGS, // repeatable: Str *list, then int n
+    OPTION_SEED,
+    OPTION_BIAS,
+    OPTION_LORA
+} OptionKind;
 
-// What stands where the command line says nothing; a seed is drawn.
+// A row of the option table. A row without names is the title of a group of options.
+typedef struct {
+    const char *names[3]; // NULL after the last
+    unsigned commands;    // CMD_* bits
+    OptionKind kind;
+    size_t offset, n_offset; // of the field in Options; of an OPTION_STRINGS, of its count as well
+    double min, max;
+    const char *value, *help; // value: placeholder in help, NULL for a flag
+    Module module;            // required module
+} Option;
+
+extern const Option option_table[];
+extern const int n_option_rows;
+
+// Options before the command line is parsed. The seed is random.
 Options options_default(const char *command);
-// Reads the command line. False with err (exit 2).
-bool options_parse(Options *o, char command, int argc, char **argv, Error *err);
-// The option of this name; NULL, with err (exit 2) if that is wanted, if there is none.
-const Option *option_find(const Options *o, char command, const char *name, Error *err);
-// Sets it; `label` is what messages call it. False with err (exit 2).
+// Parses the command line of one command (a CMD_ bit) into *o, whose args has room for argc
+// entries. False with err (exit 2).
+bool options_parse(Options *o, unsigned command, int argc, char **argv, Error *err);
+// The option of this name, or NULL with err (exit 2; err may be NULL).
+const Option *option_find(const Options *o, unsigned command, const char *name, Error *err);
+// Sets an option from text, a number or a boolean. `label` names the option in messages. False with
+// err (exit 2).
 bool option_set(Options *o, const Option *option, const char *label, const char *text, Error *err);
-// The same from a number or a truth value, for requests in JSON.
 bool option_set_number(Options *o, const Option *option, const char *label, double v, Error *err);
 bool option_set_flag(Options *o, const Option *option, const char *label, bool v, Error *err);
 void options_add_bias(Options *o, int id, float bias);
-// What /set changes, as "temp 0.8, top-k 40, ...".
+// Appends the values of the CMD_SET options, as "temp 0.8, top-k 40, ...".
 void options_put_settings(const Options *o, Buffer *out);
-// A row of the table as help shows it: names (at most 3, NULL after the last), letters of commands,
-// what the value is (NULL: none). A row without names begins a group, which `help` names. False
-// after the last.
-typedef struct {
-    const char *const *names;
-    const char *commands, *value, *help;
-} OptionText;
-bool option_text(int i, OptionText *out);
 
 #endif

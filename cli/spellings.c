@@ -1,142 +1,98 @@
 #include "spellings.h"
 
-#include <stddef.h>
 #include <string.h>
 
-static const char no_gpu[] = "there is no GPU here: all layers run on the CPU";
-static const char no_download[] = "this program downloads nothing; give it a file (-m FILE)";
-static const char no_server[] = "this program is no server; batch completes files of prompts";
-static const char no_sampler[] =
-    "no such sampler here (there are --temp, --top-k, --top-p, --min-p and penalties)";
-static const char no_ramp[] = "yarn's ramp is the model's, or the paper's from 1 to 32 turns";
-static const char no_image[] = "models of this program read text only";
+typedef enum {
+    RENAMED,        // `text` is the name here
+    RENAMED_KV,     // the same, but keys and values have separate options there
+    NO_EFFECT,      // a flag
+    NO_EFFECT_MODE, // a flag that "on", "off" or "auto" may follow
+    NO_EFFECT_VALUE,
+    REFUSED // `text` says why
+} SpellingKind;
 
-// From `llama-cli --help` and `llama-bench --help`.
-static const Spelling spellings[] = {
-    {"-tb", SPELLING_SAME, "-t"},
-    {"--threads-batch", SPELLING_SAME, "-t"},
-    {"--batch-size", SPELLING_SAME, "-b"},
-    {"--rope-freq-base", SPELLING_SAME, "--rope-theta"},
-    {"--yarn-orig-ctx", SPELLING_SAME, "--rope-orig-ctx"},
-    {"--chat-template", SPELLING_SAME, "--template"},
-    {"--chat-template-file", SPELLING_SAME, "--template"},
-    {"--grammar-file", SPELLING_SAME, "--grammar"},
-    {"-j", SPELLING_SAME, "--json-schema"},
-    {"-md", SPELLING_SAME, "--draft"},
-    {"--model-draft", SPELLING_SAME, "--draft"},
-    {"-l", SPELLING_SAME, "--logit-bias"},
-    {"--lora-scaled", SPELLING_SAME, "--lora"},
-    {"-sp", SPELLING_SAME, "--special"},
-    {"-np", SPELLING_SAME, "--parallel"},
-    {"-ctk", SPELLING_TWIN, "--kv"},
-    {"-ctv", SPELLING_TWIN, "--kv"},
-    {"--cache-type-k", SPELLING_TWIN, "--kv"},
-    {"--cache-type-v", SPELLING_TWIN, "--kv"},
-    {"-cnv", SPELLING_FLAG, NULL},
-    {"--conversation", SPELLING_FLAG, NULL},
-    {"-no-cnv", SPELLING_FLAG, NULL},
-    {"--no-conversation", SPELLING_FLAG, NULL},
-    {"-st", SPELLING_FLAG, NULL},
-    {"--single-turn", SPELLING_FLAG, NULL},
-    {"-i", SPELLING_FLAG, NULL},
-    {"--interactive", SPELLING_FLAG, NULL},
-    {"-if", SPELLING_FLAG, NULL},
-    {"--interactive-first", SPELLING_FLAG, NULL},
-    {"--simple-io", SPELLING_FLAG, NULL},
-    {"--no-display-prompt", SPELLING_FLAG, NULL},
-    {"--no-escape", SPELLING_FLAG, NULL},
-    {"--no-warmup", SPELLING_FLAG, NULL},
-    {"--warmup", SPELLING_FLAG, NULL},
-    {"--mmap", SPELLING_FLAG, NULL},
-    {"--no-mmap", SPELLING_FLAG, NULL},
-    {"--mlock", SPELLING_FLAG, NULL},
-    {"--no-kv-offload", SPELLING_FLAG, NULL},
-    {"-nkvo", SPELLING_FLAG, NULL},
-    {"--no-op-offload", SPELLING_FLAG, NULL},
-    {"--no-repack", SPELLING_FLAG, NULL},
-    {"-cb", SPELLING_FLAG, NULL},
-    {"--cont-batching", SPELLING_FLAG, NULL},
-    {"--no-context-shift", SPELLING_FLAG, NULL},
-    {"--jinja", SPELLING_FLAG, NULL},
-    {"--check-tensors", SPELLING_FLAG, NULL},
-    {"--no-host", SPELLING_FLAG, NULL},
-    {"--swa-full", SPELLING_FLAG, NULL},
-    {"--verbose-prompt", SPELLING_FLAG, NULL},
-    {"--log-timestamps", SPELLING_FLAG, NULL},
-    {"--log-prefix", SPELLING_FLAG, NULL},
-    {"--perf", SPELLING_FLAG, NULL},
-    {"--no-perf", SPELLING_FLAG, NULL},
-    {"--offline", SPELLING_FLAG, NULL},
-    {"--log-disable", SPELLING_FLAG, NULL},
-    {"--log-colors", SPELLING_SWITCH, NULL},
-    {"-co", SPELLING_SWITCH, NULL},
-    {"--color", SPELLING_SWITCH, NULL},
-    {"-fa", SPELLING_SWITCH, NULL},
-    {"--flash-attn", SPELLING_SWITCH, NULL},
-    {"-ngl", SPELLING_VALUE, NULL},
-    {"--gpu-layers", SPELLING_VALUE, NULL},
-    {"--n-gpu-layers", SPELLING_VALUE, NULL},
-    {"-ub", SPELLING_VALUE, NULL},
-    {"--ubatch-size", SPELLING_VALUE, NULL},
-    {"--keep", SPELLING_VALUE, NULL},
-    {"--numa", SPELLING_VALUE, NULL},
-    {"--prio", SPELLING_VALUE, NULL},
-    {"--poll", SPELLING_VALUE, NULL},
-    {"-lv", SPELLING_VALUE, NULL},
-    {"--log-verbosity", SPELLING_VALUE, NULL},
-    {"--prio-batch", SPELLING_VALUE, NULL},
-    {"--poll-batch", SPELLING_VALUE, NULL},
-    {"--draft-max", SPELLING_VALUE, NULL},
-    {"--draft-min", SPELLING_VALUE, NULL},
-    {"--draft-p-min", SPELLING_VALUE, NULL},
-    {"-dt", SPELLING_VALUE, NULL},
-    {"--defrag-thold", SPELLING_VALUE, NULL},
-    {"-dev", SPELLING_NEVER, no_gpu},
-    {"--device", SPELLING_NEVER, no_gpu},
-    {"--list-devices", SPELLING_NEVER, no_gpu},
-    {"-sm", SPELLING_NEVER, no_gpu},
-    {"--split-mode", SPELLING_NEVER, no_gpu},
-    {"-ts", SPELLING_NEVER, no_gpu},
-    {"--tensor-split", SPELLING_NEVER, no_gpu},
-    {"-mg", SPELLING_NEVER, no_gpu},
-    {"--main-gpu", SPELLING_NEVER, no_gpu},
-    {"-ot", SPELLING_NEVER, no_gpu},
-    {"--override-tensor", SPELLING_NEVER, no_gpu},
-    {"-hf", SPELLING_NEVER, no_download},
-    {"--hf-repo", SPELLING_NEVER, no_download},
-    {"-hff", SPELLING_NEVER, no_download},
-    {"--hf-file", SPELLING_NEVER, no_download},
-    {"-mu", SPELLING_NEVER, no_download},
-    {"--model-url", SPELLING_NEVER, no_download},
-    {"--host", SPELLING_NEVER, no_server},
-    {"--port", SPELLING_NEVER, no_server},
-    {"--mirostat", SPELLING_NEVER, no_sampler},
-    {"--typical", SPELLING_NEVER, no_sampler},
-    {"--xtc-probability", SPELLING_NEVER, no_sampler},
-    {"--dynatemp-range", SPELLING_NEVER, no_sampler},
-    {"--dry-multiplier", SPELLING_NEVER, no_sampler},
-    {"--samplers", SPELLING_NEVER, no_sampler},
-    {"--control-vector", SPELLING_NEVER, "control vectors are not read (--lora reads adapters)"},
-    {"--mmproj", SPELLING_NEVER, no_image},
-    {"--image", SPELLING_NEVER, no_image},
-    {"-e", SPELLING_NEVER,
-     "\\n in a prompt stays as it is; a shell writes $'...', -f reads a file"},
-    {"--escape", SPELLING_NEVER,
-     "\\n in a prompt stays as it is; a shell writes $'...', -f reads a file"},
-    {"-sysf", SPELLING_NEVER, "a system prompt from a file is -sys @FILE"},
-    {"--system-prompt-file", SPELLING_NEVER, "a system prompt from a file is -sys @FILE"},
-    {"-jf", SPELLING_NEVER, "a schema from a file is --json-schema @FILE"},
-    {"--json-schema-file", SPELLING_NEVER, "a schema from a file is --json-schema @FILE"},
-    {"--prompt-cache", SPELLING_NEVER, "prompts are kept in a folder, by --cache DIR"},
-    {"--override-kv", SPELLING_NEVER, "what a model file says stays; RoPE has options of its own"},
-    {"--yarn-ext-factor", SPELLING_NEVER, no_ramp},
-    {"--yarn-attn-factor", SPELLING_NEVER, no_ramp},
-    {"--yarn-beta-slow", SPELLING_NEVER, no_ramp},
-    {"--yarn-beta-fast", SPELLING_NEVER, no_ramp},
+// Options of `llama-cli --help` and `llama-bench --help` that option_table lacks; their names are
+// separated by spaces.
+static const struct {
+    SpellingKind kind;
+    const char *names, *text;
+} spellings[] = {
+    {RENAMED, "-tb --threads-batch", "-t"},
+    {RENAMED, "--batch-size", "-b"},
+    {RENAMED, "--rope-freq-base", "--rope-theta"},
+    {RENAMED, "--yarn-orig-ctx", "--rope-orig-ctx"},
+    {RENAMED, "--chat-template --chat-template-file", "--template"},
+    {RENAMED, "--grammar-file", "--grammar"},
+    {RENAMED, "-j", "--json-schema"},
+    {RENAMED, "-md --model-draft", "--draft"},
+    {RENAMED, "-l", "--logit-bias"},
+    {RENAMED, "--lora-scaled", "--lora"},
+    {RENAMED, "-sp", "--special"},
+    {RENAMED, "-np", "--parallel"},
+    {RENAMED_KV, "-ctk --cache-type-k -ctv --cache-type-v", "--kv"},
+    {NO_EFFECT,
+     "-cnv --conversation -no-cnv --no-conversation -st --single-turn -i --interactive -if "
+     "--interactive-first --simple-io --no-display-prompt --no-escape --no-warmup --warmup --mmap "
+     "--no-mmap --mlock --no-kv-offload -nkvo --no-op-offload --no-repack -cb --cont-batching "
+     "--no-context-shift --jinja --check-tensors --no-host --swa-full --verbose-prompt "
+     "--log-timestamps --log-prefix --perf --no-perf --offline --log-disable",
+     NULL},
+    {NO_EFFECT_MODE, "--log-colors -co --color -fa --flash-attn", NULL},
+    {NO_EFFECT_VALUE,
+     "-ngl --gpu-layers --n-gpu-layers -ub --ubatch-size --keep --numa --prio --poll -lv "
+     "--log-verbosity --prio-batch --poll-batch --draft-max --draft-min --draft-p-min -dt "
+     "--defrag-thold",
+     NULL},
+    {REFUSED,
+     "-dev --device --list-devices -sm --split-mode -ts --tensor-split -mg --main-gpu -ot "
+     "--override-tensor",
+     "llama31 runs on the CPU only"},
+    {REFUSED, "-hf --hf-repo -hff --hf-file -mu --model-url",
+     "llama31 does not download models; pass a file (-m FILE)"},
+    {REFUSED, "--host --port", "llama31 is not a server; batch completes a file of prompts"},
+    {REFUSED, "--mirostat --typical --xtc-probability --dynatemp-range --dry-multiplier --samplers",
+     "unsupported sampler; use --temp, --top-k, --top-p, --min-p and penalties"},
+    {REFUSED, "--control-vector", "control vectors are not supported (LoRA adapters are: --lora)"},
+    {REFUSED, "--mmproj --image", "only text models are supported"},
+    {REFUSED, "-e --escape",
+     "escape sequences in a prompt are not supported; use the shell's $'...' or -f FILE"},
+    {REFUSED, "-sysf --system-prompt-file", "use -sys @FILE"},
+    {REFUSED, "-jf --json-schema-file", "use --json-schema @FILE"},
+    {REFUSED, "--prompt-cache", "use --cache DIR"},
+    {REFUSED, "--override-kv", "model metadata cannot be overridden, except RoPE (--rope-...)"},
+    {REFUSED, "--yarn-ext-factor --yarn-attn-factor --yarn-beta-slow --yarn-beta-fast",
+     "YaRN parameters come from the model file or the paper (beta 1 and 32)"},
 };
 
-const Spelling *spelling_find(const char *name) {
-    for (size_t i = 0; i < sizeof spellings / sizeof *spellings; i++)
-        if (!strcmp(spellings[i].name, name)) return &spellings[i];
-    return NULL;
+// True if `names`, separated by spaces, has `name`.
+static bool has_name(const char *names, const char *name) {
+    size_t n = strlen(name);
+    if (!n || strchr(name, ' ')) return false;
+    for (const char *at = names; (at = strstr(at, name)); at += n)
+        if ((at == names || at[-1] == ' ') && (at[n] == ' ' || !at[n])) return true;
+    return false;
+}
+
+Spelling spelling_translate(const char **name, const char *value, const char *kv_type, Error *err) {
+    size_t i = 0, n = sizeof spellings / sizeof *spellings;
+    while (i < n && !has_name(spellings[i].names, *name)) i++;
+    if (i == n) return SPELLING_UNKNOWN;
+    const char *text = spellings[i].text;
+    switch (spellings[i].kind) {
+    case NO_EFFECT: return SPELLING_IGNORED;
+    case NO_EFFECT_VALUE: return SPELLING_IGNORED_VALUE;
+    case NO_EFFECT_MODE:
+        return value && has_name("on off auto", value) ? SPELLING_IGNORED_VALUE : SPELLING_IGNORED;
+    case REFUSED: error_set(err, EXIT_USAGE, "%s: %s", *name, text); return SPELLING_REFUSED;
+    case RENAMED_KV:
+        if (value && kv_type && strcmp(value, kv_type)) {
+            error_set(err, EXIT_USAGE, "%s: keys and values have one type; expected %s, found %s",
+                      *name, kv_type, value);
+            return SPELLING_REFUSED;
+        }
+        break;
+    case RENAMED: break;
+    }
+    *name = text;
+    return SPELLING_OPTION;
 }

@@ -1,24 +1,22 @@
-// Options that llama.cpp's users type and this program spells otherwise, does not need, or cannot
-// serve.
+// Options of llama.cpp that have another name here, no effect, or no equivalent.
+//
+// Users and scripts bring llama.cpp command lines along. spelling_translate() is called for an
+// option that the table in options.c does not have.
 #ifndef CLI_SPELLINGS_H
 #define CLI_SPELLINGS_H
 
-typedef enum {
-    SPELLING_SAME,   // means what `text` means here
-    SPELLING_TWIN,   // the same, but two of it must agree
-    SPELLING_FLAG,   // changes nothing here
-    SPELLING_SWITCH, // the same, and "on", "off" or "auto" may follow
-    SPELLING_VALUE,  // the same, with a value
-    SPELLING_NEVER   // cannot be served, for the reason in `text`
-} SpellingKind;
+#include "../base/util.h"
 
-typedef struct {
-    const char *name;
-    SpellingKind kind;
-    const char *text;
+typedef enum {
+    SPELLING_UNKNOWN,       // not an option of llama.cpp
+    SPELLING_OPTION,        // *name is now the name it has here
+    SPELLING_IGNORED,       // accepted without effect
+    SPELLING_IGNORED_VALUE, // the same, and so is the argument that follows
+    SPELLING_REFUSED        // no equivalent: err says why (exit 2)
 } Spelling;
 
-// NULL if llama.cpp has no such option, or we have it too.
-const Spelling *spelling_find(const char *name);
+// Looks up *name, an option of llama.cpp. `value` is the next argument or the text after '='
+// (NULL: none); `kv_type` is the --kv given so far (NULL: none).
+Spelling spelling_translate(const char **name, const char *value, const char *kv_type, Error *err);
 
 #endif

@@ -161,7 +161,7 @@ static const Option *find_option(const Options *o, Str key) {
         if (str_is(key, others[i][0])) key = str_of(others[i][1]);
     for (size_t i = 0; i < key.len && i < sizeof name - 3; i++)
         name[2 + i] = key.data[i] == '_' ? '-' : key.data[i];
-    return option_find(o, 'J', name, NULL);
+    return option_find(o, CMD_REQUEST, name, NULL);
 }
 
 // A field that the table of options knows.

@@ -26,7 +26,7 @@ static void command_set(Chat *c, const char *text) {
     if (n < 2) return;
     const char *bare = name + strspn(name, "-");
     snprintf(option, sizeof option, "%s%s", bare[0] && bare[1] ? "--" : "-", bare);
-    const Option *found = option_find(&c->options, 'S', option, &err);
+    const Option *found = option_find(&c->options, CMD_SET, option, &err);
     if (!found || !option_set(&c->options, found, option, value, &err))
         chat_complain(c, "/set: %s", err.text);
     else if (!strcmp(option, "--seed") || !strcmp(option, "-s"))
@@ -301,7 +301,6 @@ static void complete_path(Str typed, Buffer *out) {
 
 void chat_complete(void *arg, Str before, Buffer *out) {
     size_t begin = before.len;
-    OptionText o;
     (void)arg;
     if (!before.len || before.data[0] != '/') return;
     while (begin > 0 && before.data[begin - 1] != ' ') begin--;
@@ -312,8 +311,10 @@ void chat_complete(void *arg, Str before, Buffer *out) {
     if (str_starts(before, "/file ") || str_starts(before, "/load ") ||
         str_starts(before, "/save "))
         complete_path(word, out);
-    for (int i = 0; str_starts(before, "/set ") && begin == 5 && option_text(i, &o); i++)
-        for (int k = 0; strchr(o.commands, 'S') && k < 3 && o.names[k]; k++)
-            if (!strncmp(o.names[k], "--", 2) && !strncmp(o.names[k] + 2, word.data, word.len))
-                buffer_printf(out, "%s\n", o.names[k] + 2);
+    for (int i = 0; str_starts(before, "/set ") && begin == 5 && i < n_option_rows; i++) {
+        const Option *o = &option_table[i];
+        for (int k = 0; (o->commands & CMD_SET) && k < 3 && o->names[k]; k++)
+            if (!strncmp(o->names[k], "--", 2) && !strncmp(o->names[k] + 2, word.data, word.len))
+                buffer_printf(out, "%s\n", o->names[k] + 2);
+    }
 }

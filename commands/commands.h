@@ -1,6 +1,7 @@
-// The commands: one file per thing users do. Each takes the parsed options and returns an exit
-// code. It is the last thing that a process does: what lives as long as the command is static, and
-// left to the system in the end.
+// The commands: one file for each, and the table of all of them.
+//
+// A command gets the parsed options and returns the exit code. It is the last thing that the
+// process does. Objects that live as long as the command are therefore static and never freed.
 #ifndef COMMANDS_COMMANDS_H
 #define COMMANDS_COMMANDS_H
 
@@ -8,17 +9,25 @@
 
 typedef struct {
     const char *name;
-    char letter;   // in the table of options
-    int most_args; // without a dash
+    unsigned flag; // CMD_*, its bit in Option.commands
+    int max_args;  // positional arguments
     int (*run)(const Options *o);
+    Module module; // required module
     const char *usage, *summary, *example;
 } Command;
 
-// The command of this name, or dies with the one that looks most like it. What -h shows of it.
+extern const Command command_table[];
+extern const int n_commands;
+
+// The command of this name. Dies (exit 2) with a suggestion if there is none.
 const Command *command_find(const char *name);
-int command_help_print(const Command *command);
-// GB/s at which n_threads read so much memory again and again (commands/bench.c); takes some tenths
-// of a second.
+
+// Prints the options of a command.
+void command_print_help(const Command *command);
+// Prints a completion script for "bash", "zsh" or "fish". False for any other shell.
+bool completion_print(const char *shell);
+// Memory bandwidth in GB/s of n_threads that read `bytes` repeatedly; takes some tenths of a
+// second.
 double bench_read_gb(int n_threads, size_t bytes);
 
 int command_run(const Options *o);

@@ -163,7 +163,7 @@ def usage():
     refuses(2, "did you mean tokenize", "tokenise")
     refuses(2, "did you mean --temp", "run", "-m", GOOD, "--tmep", "0", "x")
     refuses(2, "unknown option", "run", "-m", GOOD, "--completely-different", "x")
-    refuses(2, "expected a value", "run", "-m", GOOD, "x", "-n")
+    refuses(2, "missing value", "run", "-m", GOOD, "x", "-n")
     refuses(2, "whole number", "run", "-m", GOOD, "-n", "1x", "x")
     refuses(2, "whole number", "run", "-m", GOOD, "-n", "99999999999999999999", "x")
     refuses(2, "expected", "run", "-m", GOOD, "-t", "0", "x")

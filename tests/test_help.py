@@ -207,14 +207,14 @@ def spellings(tmp):
     check(out == expected and "no-cnv" not in err, err)
     out, err = program("run", "-v", *idle, *args)
     check(out == expected, out)
-    check("llama31: changes nothing here: -no-cnv -st -ngl --no-mmap --color --no-warmup -fa --jinja -ub\n" in err, err)
+    check("llama31: options without effect: -no-cnv -st -ngl --no-mmap --color --no-warmup -fa --jinja -ub\n" in err, err)
     same(program("run", "-ctk", "f32", "-ctv", "f32", *args)[0], program("run", "--kv", "f32", *args)[0])
     same(program("run", "--rope-freq-scale", "0.25", "--rope-freq-base", "20000", *args)[0],
          program("run", "--rope-scale", "4", "--rope-theta", "20000", *args)[0])
     same(program("run", "-tb", "1", "--chat-template", "none", *args)[0], program("run", "--template", "none", *args)[0])
-    for option, why in [(("--device", "CUDA0"), "no GPU here"), (("-hf", "a/b"), "downloads nothing"),
+    for option, why in [(("--device", "CUDA0"), "CPU only"), (("-hf", "a/b"), "does not download"),
                         (("-ctk", "f16", "-ctv", "q8_0"), "one type"), (("--mirostat", "2"), "--top-p"),
-                        (("--port", "80"), "no server"), (("-jf", "s.json"), "@FILE"), (("--rope-freq-scale", "0"), "expected a number")]:
+                        (("--port", "80"), "not a server"), (("-jf", "s.json"), "@FILE"), (("--rope-freq-scale", "0"), "expected a number")]:
         err = program("run", *option, "x", code=2)[1]
         check(why in err and option[-2] in err and err.count("\n") == 1, err)
 

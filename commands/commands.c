@@ -1,0 +1,48 @@
+#include "commands.h"
+
+#include <limits.h>
+#include <string.h>
+
+const Command command_table[] = {
+    {"run", CMD_RUN, INT_MAX, command_run, MODULE_CORE, "[-m MODEL] [PROMPT | -f FILE | < stdin]",
+     "generate text", "llama31 run -m model.gguf --temp 0.6 \"Why is the sky blue?\""},
+    {"chat", CMD_CHAT, 0, command_chat, MODULE_CORE, "[-m MODEL] [-sys TEXT]", "chat with a model",
+     "llama31 chat -m model.gguf -sys \"You are terse.\" --session talk.jsonl"},
+    {"batch", CMD_BATCH, 0, command_batch, MODULE_CORE, "[-m MODEL] -i IN.jsonl -o OUT.jsonl",
+     "complete a file of prompts",
+     "llama31 batch -m model.gguf -i prompts.jsonl -o answers.jsonl --resume"},
+    {"score", CMD_SCORE, INT_MAX, command_score, MODULE_CORE,
+     "[-m MODEL] --choices A,B PROMPT | --perplexity FILE",
+     "log-probabilities of choices, perplexity, KL divergence",
+     "llama31 score -m model.gguf --choices yes,no \"Is this spam? ...\""},
+    {"tokenize", CMD_TOKENIZE, INT_MAX, command_tokenize, MODULE_CORE,
+     "[-m MODEL] [TEXT | -f FILE | < stdin]", "convert text to token ids and back",
+     "llama31 tokenize -m model.gguf --ids \"Hello, world\""},
+    {"logits", CMD_LOGITS, 0, command_logits, MODULE_CORE,
+     "[-m MODEL] --ids 1,2,3 | --ids @FILE -o OUT.f32", "write raw float32 logits",
+     "llama31 logits -m model.gguf --ids 128000,9906 --last -o logits.f32"},
+    {"show", CMD_SHOW, 1, command_show, MODULE_CORE, "[-m MODEL | MODEL] [--tensors]",
+     "describe a model file and its memory needs", "llama31 show model.gguf"},
+    {"quantize", CMD_QUANTIZE, 3, command_quantize, MODULE_QUANTIZE, "IN.gguf OUT.gguf TYPE",
+     "convert weights to TYPE: F32 F16 BF16 Q8_0 Q6_K Q5_K_M Q5_K_S Q5_1 Q5_0 Q4_K_M Q4_K_S IQ4_NL "
+     "IQ4_XS Q4_1 Q4_0 Q3_K_L Q3_K_M Q3_K_S IQ3_M IQ3_S IQ3_XXS or Q2_K",
+     "llama31 quantize model-f16.gguf model-q4_k_m.gguf Q4_K_M"},
+    {"bench", CMD_BENCH, 0, command_bench, MODULE_CORE, "[-m MODEL]",
+     "measure speed and hardware limits", "llama31 bench -m model.gguf --tests p512,d0,b8"},
+    {"rope", CMD_ROPE, 0, command_rope, MODULE_CORE, "[-m MODEL | --dim D] [--positions A..B:STEP]",
+     "print rotary frequencies, angles and the cis table",
+     "llama31 rope --dim 128 --theta 500000 --rope-scaling llama3 --positions 8"},
+    {"cache", CMD_CACHE, 1, command_cache, MODULE_CACHE, "DIR",
+     "list, check or empty a prefix cache", "llama31 cache ~/.cache/llama31/prefixes"},
+    {"help", CMD_HELP, 1, command_help, MODULE_CORE, "[COMMAND] [--man | --completion SHELL]",
+     "list commands, or the options of a command", "llama31 help run"},
+};
+const int n_commands = sizeof command_table / sizeof *command_table;
+
+const Command *command_find(const char *name) {
+    for (const Command *c = command_table; c < command_table + n_commands; c++)
+        if (!strcmp(name, c->name)) return c;
+    die(EXIT_USAGE, "%s \"%s\"%s (llama31 help lists the commands)",
+        *name == '-' ? "expected a command, found" : "unknown command", name,
+        did_you_mean(name, &command_table->name, sizeof *command_table, n_commands));
+}
