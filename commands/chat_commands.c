@@ -1,5 +1,5 @@
 // The commands of chat.
-#include "chat.h"
+#include "chat_commands.h"
 #include "../cli/output.h"
 
 #include <dirent.h>
@@ -128,18 +128,6 @@ static void command_save(Chat *c, const char *path) {
     else
         note(&c->options, "%s saved in %s", count_of(c->dialogue.n, "message"), path);
     buffer_free(&text);
-}
-
-bool chat_undo(Chat *c) {
-    Dialogue *d = &c->dialogue;
-    int i = dialogue_last_user(d);
-    if (i < 0) {
-        chat_complain(c, "there is no message to go back to");
-        return false;
-    }
-    dialogue_remove(d, i, d->n);
-    chat_follow(c, false);
-    return true;
 }
 
 static void command_undo(Chat *c, const char *text) {

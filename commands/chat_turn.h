@@ -1,6 +1,6 @@
 // What the loop of chat and its commands share.
-#ifndef COMMANDS_CHAT_H
-#define COMMANDS_CHAT_H
+#ifndef COMMANDS_CHAT_TURN_H
+#define COMMANDS_CHAT_TURN_H
 
 #include "../base/files.h"
 #include "../chat/dialogue.h"
@@ -40,9 +40,5 @@ void chat_answer(Chat *c);
 void chat_take(Chat *c, Message m, bool wants_answer);
 // Takes the last question back, with what was said to it. False if there is none.
 bool chat_undo(Chat *c);
-// What Tab makes of a line, for editor_completer: commands, what /set sets, files.
-void chat_complete(void *arg, Str before, Buffer *out);
-// A line that begins with a slash (commands/chat_commands.c). False ends the chat.
-bool chat_command(Chat *c, const char *text);
 
 #endif
