@@ -18,11 +18,12 @@ const char *finish_name(Finish f) {
 void generator_init(Generator *g, Model *m, const Tokenizer *t, int chunk, int parallel) {
     *g = (Generator){.model = m, .tokenizer = t};
     team_interrupted = &generate_interrupted;
-    g->max_steps = chunk > 0 ? chunk : DEFAULT_CHUNK;
+    g->max_steps = chunk > 0 ? chunk : GENERATE_CHUNK;
     if (g->max_steps > m->config.max_context) g->max_steps = m->config.max_context;
     if (g->max_steps < parallel) g->max_steps = parallel;
     g->masked = xalloc((size_t)m->config.vocab_size, sizeof *g->masked);
-    g->workspace = workspace_new(m, g->max_steps + MAX_AHEAD, parallel + MAX_AHEAD);
+    g->workspace =
+        workspace_new(m, g->max_steps + GENERATE_LOOKAHEAD, parallel + GENERATE_LOOKAHEAD);
 }
 
 // What must come next; the text ends if nothing may.
@@ -37,12 +38,12 @@ static void ask_forced(Sequence *s) {
 void sequence_start(Sequence *s, Generator *g, const Request *r, Session *session) {
     *s = (Sequence){
         .request = *r, .session = session, .n_cached = session->n_tokens, .stop_token = -1};
-    if (g->cache) s->n_taken = cache_take(g->cache, session, r->prompt, r->n_prompt);
+    if (g->cache) s->n_taken = cache_load(g->cache, session, r->prompt, r->n_prompt);
     g->n_taken += (uint64_t)s->n_taken;
     s->n_fed = session->n_tokens;
     s->n_kept = s->n_cached / KV_PAGE;
     s->sampler = sampler_new(&r->sample, g->model->config.vocab_size);
-    s->drop_space = r->n_prompt <= 1 && tokenizer_drops_space(g->tokenizer);
+    s->drop_space = r->n_prompt <= 1 && tokenizer_has_space_prefix(g->tokenizer);
     if (g->draft) s->shadow = sampler_new(&r->sample, g->model->config.vocab_size);
     s->lookup = g->has_lookup ? lookup_new() : NULL;
     for (int i = 0; s->lookup && i < r->n_prompt; i++) lookup_push(s->lookup, r->prompt[i]);
@@ -190,7 +191,7 @@ static int feed_prompt(Sequence *s, Generator *g, int n) {
 
 // The draft model's guesses, at most n that pay in a step that feeds one token anyway.
 static int guess_by_draft(Sequence *s, Generator *g, int *out, int n) {
-    float trust[MAX_DRAFT];
+    float trust[SPECULATE_MAX_DRAFT];
     int n_tokens = s->session->n_tokens, *tokens = s->session->tokens;
     double sec = draft_expect(g->draft, trust, n);
     n = cost_choose(&g->pace, 1, trust, n, sec);
@@ -207,8 +208,9 @@ static int guess_by_draft(Sequence *s, Generator *g, int *out, int n) {
 // Guesses at most n tokens that may follow the one chosen last: as many as pay in a step that feeds
 // n_sure anyway.
 static int guess(Sequence *s, Generator *g, int n_sure, int *out, int n) {
-    float trust[MAX_DRAFT];
-    int tokens[MAX_DRAFT], n_found = s->lookup ? lookup_draft(s->lookup, tokens, trust) : 0;
+    float trust[SPECULATE_MAX_DRAFT];
+    int tokens[SPECULATE_MAX_DRAFT],
+        n_found = s->lookup ? lookup_draft(s->lookup, tokens, trust) : 0;
     int n_paying = cost_choose(&g->pace, n_sure, trust, n_found < n ? n_found : n, 0);
     memcpy(out, tokens, (size_t)n_paying * sizeof *out);
     if (n_paying == 0 && s->shadow && n_sure == 1) n_paying = guess_by_draft(s, g, out, n);
@@ -220,7 +222,7 @@ static int guess(Sequence *s, Generator *g, int n_sure, int *out, int n) {
 // tokens that the step feeds in any case, or 0 if none may be guessed.
 static int feed_chosen(Sequence *s, Generator *g, int n_more, int n_sure) {
     const Request *r = &s->request;
-    int tokens[1 + MAX_AHEAD] = {s->next}, n = 1;
+    int tokens[1 + GENERATE_LOOKAHEAD] = {s->next}, n = 1;
     int n_free = r->max_context - s->session->n_tokens - 1,
         n_left = r->max_tokens - s->n_generated - 1;
     if (n_more > n_free) n_more = n_free;
@@ -238,7 +240,7 @@ static int feed_chosen(Sequence *s, Generator *g, int n_more, int n_sure) {
 // Feeds all that go on: first those that have their prompt in, then prompts in the room that
 // remains. Returns how many sequences there are.
 static int feed_all(Generator *g, Sequence *const *sequences, int n) {
-    int n_live = 0, n_fed = 0, n_ahead = MAX_AHEAD, n_room = g->max_steps;
+    int n_live = 0, n_fed = 0, n_ahead = GENERATE_LOOKAHEAD, n_room = g->max_steps;
     for (int i = 0; i < n; i++) {
         sequences[i]->n_now = 0;
         if (generate_interrupted && sequences[i]->finish == FINISH_NONE)
@@ -252,7 +254,7 @@ static int feed_all(Generator *g, Sequence *const *sequences, int n) {
             bool is_prompt = s->n_fed < s->request.n_prompt;
             if (s->finish != FINISH_NONE || is_prompt != pass || (is_prompt && n_room <= 0))
                 continue;
-            int n_sure = may_guess ? n_live + MAX_AHEAD - n_ahead : 0;
+            int n_sure = may_guess ? n_live + GENERATE_LOOKAHEAD - n_ahead : 0;
             s->n_now = is_prompt ? feed_prompt(s, g, n_room) : feed_chosen(s, g, n_ahead, n_sure);
             if (s->n_now < 0) s->finish = FINISH_ERROR, s->n_now = 0;
             if (s->n_now > 0) n_fed++;
@@ -291,7 +293,7 @@ static void take_all(Generator *g, Sequence *const *sequences, int n, const floa
             if (s->n_now == 0 || was_prompt != pass) continue;
             *(was_prompt ? &s->prefill_sec : &s->decode_sec) += sec;
             int n_good = take_logits(s, g, logits);
-            if (was_prompt && g->cache) s->n_kept = cache_keep(g->cache, s->session, s->n_kept);
+            if (was_prompt && g->cache) s->n_kept = cache_store(g->cache, s->session, s->n_kept);
             *(was_prompt ? &g->n_prefill : &g->n_decode) += (uint64_t)n_good;
             if (!was_prompt && s->has_draft)
                 draft_learn(g->draft, n_good - s->n_sure, s->n_now - s->n_sure);

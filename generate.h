@@ -21,16 +21,18 @@ typedef enum {
 const char *finish_name(Finish f); // "stop", "length", "cancel", "error"
 
 enum {
-    DEFAULT_CHUNK = 512
+    GENERATE_CHUNK = 512
 }; // prompt tokens per forward: as many as the prefill kernels sum at a time
 
-enum { MAX_AHEAD = MAX_DRAFT }; // most tokens that a step feeds after the one that was chosen last
+enum {
+    GENERATE_LOOKAHEAD = SPECULATE_MAX_DRAFT
+}; // most tokens that a step feeds after the one that was chosen last
 
 // Says which tokens may follow. `arg` is the sequence's own.
 typedef struct {
-    // Tokens that must come next, whatever the model says, at most MAX_AHEAD into out; returns how
-    // many. They are not sampled, but fed together; then it is asked again. -1: the text is
-    // complete and nothing may follow.
+    // Tokens that must come next, whatever the model says, at most GENERATE_LOOKAHEAD into out;
+    // returns how many. They are not sampled, but fed together; then it is asked again. -1: the
+    // text is complete and nothing may follow.
     int (*force)(void *arg, int *out);
     // Bans (-INFINITY) the tokens that may not come next: logits (n_vocab), a copy, before bias and
     // penalties.
@@ -71,12 +73,12 @@ typedef struct {
     Request request;
     Session *session;
     Sampler *sampler;
-    int n_cached;          // prompt tokens that the session held at the start
-    int n_taken;           // those that the prefix cache gave it then
-    int n_fed;             // all these, and prompt tokens fed since
-    int n_kept;            // pages that the prefix cache was offered
-    int next;              // token to feed next, once the prompt is in
-    int forced[MAX_AHEAD]; // those from at_forced to n_forced must follow it
+    int n_cached;                   // prompt tokens that the session held at the start
+    int n_taken;                    // those that the prefix cache gave it then
+    int n_fed;                      // all these, and prompt tokens fed since
+    int n_kept;                     // pages that the prefix cache was offered
+    int next;                       // token to feed next, once the prompt is in
+    int forced[GENERATE_LOOKAHEAD]; // those from at_forced to n_forced must follow it
     int at_forced, n_forced;
     Sampler *shadow; // of the draft model; NULL: none
     bool has_draft;  // the tokens that the forward under way checks were drafted
@@ -103,7 +105,7 @@ typedef struct {
     Workspace *workspace;
     int max_steps;                  // tokens per forward: the prefill chunk
     Draft *draft;                   // proposes where lookup has nothing; NULL: none
-    Cache *cache;                   // of prefixes on disk; NULL: none
+    PrefixCache *cache;             // of prefixes on disk; NULL: none
     bool has_lookup;                // tokens are proposed by prompt lookup
     CostModel pace;                 // of steps that feed no prompt
     float *masked;                  // (n_vocab) logits that a constraint may change

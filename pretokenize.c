@@ -155,7 +155,7 @@ static const char *split_smollm(const char *s, const char *end) {
 }
 
 // The names are llama.cpp's; models of architecture llama have some of each line.
-static const Split splits[] = {
+static const Pretokenizer splits[] = {
     {split_llama3,
      true,
      {"llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2",
@@ -175,7 +175,7 @@ static const Split splits[] = {
       "granite-docling", "exaone4"}},
 };
 
-const Split *split_find(Str name) {
+const Pretokenizer *pretokenizer_find(Str name) {
     for (size_t i = 0; i < sizeof splits / sizeof *splits; i++)
         for (const char *const *known = splits[i].names; *known; known++)
             if (str_is(name, *known)) return &splits[i];

@@ -9,9 +9,9 @@ typedef struct {
     const char *(*piece)(const char *s, const char *end);
     bool takes_whole;      // a piece that is a token is taken at once, and a text begins with BOS
     const char *names[16]; // of tokenizer.ggml.pre
-} Split;
+} Pretokenizer;
 
 // NULL: unknown.
-const Split *split_find(Str name);
+const Pretokenizer *pretokenizer_find(Str name);
 
 #endif

@@ -261,7 +261,7 @@ void sampler_free(Sampler *s) {
     free(s);
 }
 
-void sampler_follow(Sampler *s, const Sampler *other) { s->n_drawn = other->n_drawn; }
+void sampler_sync(Sampler *s, const Sampler *other) { s->n_drawn = other->n_drawn; }
 
 int sampler_next(Sampler *s, const float *logits, const int *recent, int n_recent) {
     const SampleOptions *o = &s->options;

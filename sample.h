@@ -38,7 +38,7 @@ Sampler *sampler_new(const SampleOptions *options, int n_vocab);
 void sampler_free(Sampler *s);
 
 // The next draws of s are those of `other`, which has the same seed.
-void sampler_follow(Sampler *s, const Sampler *other);
+void sampler_sync(Sampler *s, const Sampler *other);
 
 // Chooses a token. `logits` (n_vocab) is not changed; `recent` are the tokens so far (prompt and
 // text), newest last. Order: bias, penalties, then top-k, min-p, top-p on the tempered

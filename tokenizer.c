@@ -63,7 +63,7 @@ typedef struct {
 
 struct Tokenizer {
     const char *file; // for messages
-    const Split *split;
+    const Pretokenizer *split;
     Merge *merges; // by their tokens, open addressing; NULL: whatever two tokens make a token merge
     size_t merge_mask;
     int n;
@@ -416,15 +416,15 @@ static void add_known_stops(Tokenizer *t) {
     static const char *const ends[] = {"<|eot_id|>", "<|eom_id|>", "<|end_of_text|>",
                                        "<|im_end|>", "</s>",       "<|endoftext|>"};
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
-        add_stop(t, tokenizer_special(t, ends[i]));
+        add_stop(t, tokenizer_special_id(t, ends[i]));
 }
 
 // What follows from names when all tokens are in place.
 static bool load_names(Tokenizer *t, const Gguf *g, Error *err) {
     add_known_stops(t);
     if (t->bos < 0 && !gguf_find(g, "tokenizer.ggml.bos_token_id"))
-        t->bos = tokenizer_special(t, t->is_sentencepiece ? "<s>" : "<|begin_of_text|>");
-    if (t->unknown < 0) t->unknown = tokenizer_special(t, "<unk>");
+        t->bos = tokenizer_special_id(t, t->is_sentencepiece ? "<s>" : "<|begin_of_text|>");
+    if (t->unknown < 0) t->unknown = tokenizer_special_id(t, "<unk>");
     t->adds_bos = t->is_sentencepiece || t->split->takes_whole;
     t->has_prefix = t->is_sentencepiece;
     if (gguf_find(g, "tokenizer.ggml.add_bos_token") &&
@@ -521,7 +521,7 @@ static bool check_kind(Tokenizer *t, const Gguf *g, Error *err) {
     if (!str_is(kind, "gpt2"))
         return refuse(t, err, "model: expected gpt2 or llama, found \"%.*s\"", SHOWN(kind));
     if (!gguf_string(g, "tokenizer.ggml.pre", &pre, err)) return false;
-    t->split = split_find(pre);
+    t->split = pretokenizer_find(pre);
     return t->split ||
            refuse(t, err, "pre: expected llama-bpe, found \"%.*s\", an unknown way to split text",
                   SHOWN(pre));
@@ -811,7 +811,7 @@ void tokenizer_encode_special(const Tokenizer *t, const char *text, size_t n, Id
     encode(t, text, n, true, NULL, false, out);
 }
 
-void tokenizer_encode_marked(const Tokenizer *t, const char *text, const char *own, size_t n,
+void tokenizer_encode_masked(const Tokenizer *t, const char *text, const char *own, size_t n,
                              bool is_continued, Ids *out) {
     encode(t, text, n, true, own, is_continued, out);
 }
@@ -845,7 +845,7 @@ static void claim_word(Tokenizer *t, int id) {
     link_names(t);
 }
 
-void tokenizer_claim(Tokenizer *t, Str text) {
+void tokenizer_reserve_special(Tokenizer *t, Str text) {
     for (int id = 0; id < t->n && t->has_user_defined; id++) {
         Str s = tokenizer_piece(t, id, true);
         bool is_bracketed =
@@ -869,9 +869,11 @@ Str tokenizer_piece(const Tokenizer *t, int id, bool special) {
     return (Str){t->bytes + t->start[id], t->start[id + 1] - t->start[id]};
 }
 
-bool tokenizer_drops_space(const Tokenizer *t) { return t->has_prefix; }
+bool tokenizer_has_space_prefix(const Tokenizer *t) { return t->has_prefix; }
 int tokenizer_n_vocab(const Tokenizer *t) { return t->n; }
-int tokenizer_special(const Tokenizer *t, const char *name) { return find_name(t, str_of(name)); }
+int tokenizer_special_id(const Tokenizer *t, const char *name) {
+    return find_name(t, str_of(name));
+}
 int tokenizer_bos(const Tokenizer *t) { return t->bos; }
 int tokenizer_eos(const Tokenizer *t) { return t->eos; }
 bool tokenizer_adds_bos(const Tokenizer *t) { return t->adds_bos && t->bos >= 0; }
@@ -880,7 +882,7 @@ bool tokenizer_is_control(const Tokenizer *t, int id) {
     return id >= 0 && id < t->n && (t->type[id] == CONTROL || t->type[id] == UNKNOWN);
 }
 
-bool tokenizer_is_name(const Tokenizer *t, int id) {
+bool tokenizer_is_special(const Tokenizer *t, int id) {
     return tokenizer_is_control(t, id) || (id >= 0 && id < t->n && t->type[id] == CLAIMED);
 }
 

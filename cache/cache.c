@@ -43,7 +43,7 @@ typedef struct {
     uint64_t n_tokens, page_bytes;
 } Head;
 
-struct Cache {
+struct PrefixCache {
     const char *dir;
     uint64_t most_bytes, bytes; // allowed; there when counted last, and written since
     Hash model;
@@ -136,7 +136,7 @@ static char *path_of(const char *dir, const char *name) {
     return path.data;
 }
 
-static char *page_path(const Cache *c, Hash name) {
+static char *page_path(const PrefixCache *c, Hash name) {
     char text[40];
     snprintf(text, sizeof text, "%016llx%016llx.kv", (unsigned long long)name.a,
              (unsigned long long)name.b);
@@ -264,7 +264,8 @@ bool cache_check(const char *dir, const CacheFile *file, bool all_bytes, uint64_
 
 // The cache of a model
 
-Cache *cache_open(const char *dir, uint64_t most_bytes, const Model *m, int chunk, Error *err) {
+PrefixCache *cache_open(const char *dir, uint64_t most_bytes, const Model *m, int chunk,
+                        Error *err) {
     struct stat st;
     if (mkdir(dir, 0700) && errno != EEXIST) return error_file(err, dir), NULL;
     if (stat(dir, &st)) return error_file(err, dir), NULL;
@@ -272,11 +273,11 @@ Cache *cache_open(const char *dir, uint64_t most_bytes, const Model *m, int chun
         return error_set(err, EXIT_RUNTIME, "%s: expected a folder", dir), NULL;
     signal(SIGXFSZ, SIG_IGN); // a file size limit is an error of write()
     AttendShape shape = {m->config.n_heads, m->config.n_kv_heads, m->config.head_dim, m->kv.type};
-    Cache *c = xalloc(1, sizeof *c);
-    *c = (Cache){.dir = str_copy(str_of(dir)).data,
-                 .most_bytes = most_bytes,
-                 .model = model_hash(m),
-                 .chunk = chunk};
+    PrefixCache *c = xalloc(1, sizeof *c);
+    *c = (PrefixCache){.dir = str_copy(str_of(dir)).data,
+                       .most_bytes = most_bytes,
+                       .model = model_hash(m),
+                       .chunk = chunk};
     int tile = ops_attend_tile_steps(&shape), last = KV_PAGE - (KV_PAGE - 1) / tile * tile;
     int many = ATTEND_FEW * m->config.n_kv_heads / m->config.n_heads +
                1; // tokens that have more than ATTEND_FEW queries
@@ -285,20 +286,20 @@ Cache *cache_open(const char *dir, uint64_t most_bytes, const Model *m, int chun
     return c;
 }
 
-void cache_close(Cache *c) {
+void cache_close(PrefixCache *c) {
     if (!c) return;
     free((char *)c->dir);
     free(c);
 }
 
 // Whether a prefill that begins at position `begin` feeds this page in one forward.
-static bool is_whole(const Cache *c, int page, int begin) {
+static bool is_whole(const PrefixCache *c, int page, int begin) {
     int first = page * KV_PAGE - begin;
     return c->is_invariant || first / c->chunk == (first + KV_PAGE - 1) / c->chunk;
 }
 
 // Pages are used: the first of them last, since those behind it are of no use without it.
-static void touch(const Cache *c, const int *tokens, int n_pages) {
+static void touch(const PrefixCache *c, const int *tokens, int n_pages) {
     struct timespec now;
     Hash name = c->model;
     clock_gettime(CLOCK_REALTIME, &now);
@@ -313,7 +314,7 @@ static void touch(const Cache *c, const int *tokens, int n_pages) {
     }
 }
 
-static bool take_page(Cache *c, Session *s, const int *tokens, Hash name) {
+static bool take_page(PrefixCache *c, Session *s, const int *tokens, Hash name) {
     char *path = page_path(c, name);
     Mapping map = map_file(path);
     size_t n = (size_t)s->n_tokens + KV_PAGE, page_bytes = KV_PAGE * kv_position_bytes(&s->shape);
@@ -326,7 +327,7 @@ static bool take_page(Cache *c, Session *s, const int *tokens, Hash name) {
     return is_good;
 }
 
-int cache_take(Cache *c, Session *s, const int *tokens, int n) {
+int cache_load(PrefixCache *c, Session *s, const int *tokens, int n) {
     int begin = s->n_tokens;
     if (begin % KV_PAGE || s->n_pure < begin) return 0;
     while (s->n_tokens + KV_PAGE <= n && is_whole(c, s->n_tokens / KV_PAGE, begin))
@@ -341,7 +342,7 @@ int cache_take(Cache *c, Session *s, const int *tokens, int n) {
 
 // Removes what was used longest ago until so many bytes more are allowed, and rests of old writes.
 // False if they never are.
-static bool make_room(Cache *c, uint64_t bytes) {
+static bool make_room(PrefixCache *c, uint64_t bytes) {
     CacheFile *files;
     Error err;
     if (bytes > c->most_bytes) return false;
@@ -360,7 +361,7 @@ static bool make_room(Cache *c, uint64_t bytes) {
     return n >= 0;
 }
 
-static bool write_page(Cache *c, const Session *s, int page, const char *path, Hash name) {
+static bool write_page(PrefixCache *c, const Session *s, int page, const char *path, Hash name) {
     size_t page_bytes = KV_PAGE * kv_position_bytes(&s->shape), n = ((size_t)page + 1) * KV_PAGE;
     const char *data = session_page(s, page);
     Buffer head = make_head(c->model, name, checksum(data, page_bytes), s->tokens, n, page_bytes);
@@ -382,7 +383,7 @@ static bool write_page(Cache *c, const Session *s, int page, const char *path, H
     return is_done;
 }
 
-int cache_keep(Cache *c, const Session *s, int first) {
+int cache_store(PrefixCache *c, const Session *s, int first) {
     for (; (first + 1) * KV_PAGE <= s->n_pure && !c->is_read_only; first++) {
         Hash name = page_name(c->model, s->tokens, ((size_t)first + 1) * KV_PAGE);
         char *path = page_path(c, name);

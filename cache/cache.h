@@ -7,19 +7,20 @@
 
 #include "../model.h"
 
-typedef struct Cache Cache;
+typedef struct PrefixCache PrefixCache;
 
 // Opens a folder, which is made if need be, for a model whose prefill feeds `chunk` tokens at once;
 // the files in it may take most_bytes. NULL with err (exit 1) if it cannot be used.
-Cache *cache_open(const char *dir, uint64_t most_bytes, const Model *m, int chunk, Error *err);
-void cache_close(Cache *c);
+PrefixCache *cache_open(const char *dir, uint64_t most_bytes, const Model *m, int chunk,
+                        Error *err);
+void cache_close(PrefixCache *c);
 
 // A session that holds whole pages of `tokens` (n), or nothing, takes the pages that follow, as far
 // as the cache has them; at least one token is left to feed. Returns the positions taken.
-int cache_take(Cache *c, Session *s, const int *tokens, int n);
+int cache_load(PrefixCache *c, Session *s, const int *tokens, int n);
 // Writes the session's pages from `first` on that a prefill computed whole (Session.n_pure), and
 // returns the page to go on with. A cache that cannot be written warns once, and then is only read.
-int cache_keep(Cache *c, const Session *s, int first);
+int cache_store(PrefixCache *c, const Session *s, int first);
 
 // One file of a cache.
 typedef struct {

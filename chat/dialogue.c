@@ -75,7 +75,7 @@ static size_t match_words(Str text, size_t at, Str words) {
 
 // A call that the model ended with <|eom_id|> ends with it, where the template has another end.
 static void keep_end(TokenStream *s, const Tokenizer *t, Str text, const char *mask) {
-    int eom = tokenizer_special(t, "<|eom_id|>"), eot = tokenizer_special(t, "<|eot_id|>");
+    int eom = tokenizer_special_id(t, "<|eom_id|>"), eot = tokenizer_special_id(t, "<|eot_id|>");
     Str name = tokenizer_piece(t, eot, true);
     bool is_eot = eot >= 0 && text.len - s->text.len >= name.len && mask[s->text.len] &&
                   !memcmp(text.data + s->text.len, name.data, name.len);
@@ -117,7 +117,7 @@ void token_stream_update(TokenStream *s, const Tokenizer *t, Str text, const cha
         s->n_resume_points = 0;
         template_tokenize(t, text, mask, &s->ids);
     } else {
-        tokenizer_encode_marked(t, text.data + from.text, mask + from.text, text.len - from.text,
+        tokenizer_encode_masked(t, text.data + from.text, mask + from.text, text.len - from.text,
                                 true, &s->ids);
     }
     buffer_append(&s->text, text.data + from.text, text.len - from.text);

@@ -55,11 +55,12 @@ static bool is_named_chat(const Gguf *g) {
 // text tells them apart.
 static const char *recognise_vocabulary(const Gguf *g, const Tokenizer *t) {
     int eos = tokenizer_eos(t);
-    int eot = tokenizer_special(t, "<|eot_id|>"), end = tokenizer_special(t, "<|im_end|>");
-    if (eot >= 0 && tokenizer_special(t, "<|start_header_id|>") >= 0 &&
+    int eot = tokenizer_special_id(t, "<|eot_id|>"), end = tokenizer_special_id(t, "<|im_end|>");
+    if (eot >= 0 && tokenizer_special_id(t, "<|start_header_id|>") >= 0 &&
         (eos == eot || is_named_chat(g)))
         return "llama3";
-    if (end >= 0 && tokenizer_special(t, "<|im_start|>") >= 0 && (eos == end || is_named_chat(g)))
+    if (end >= 0 && tokenizer_special_id(t, "<|im_start|>") >= 0 &&
+        (eos == end || is_named_chat(g)))
         return "chatml";
     return "none";
 }
@@ -140,7 +141,7 @@ static void probe(Template *tpl, const Tokenizer *t) {
     buffer_puts(&plain, "");
     if (!tpl->is_none && template_encode(tpl, t, &in, &ids, &err))
         for (int i = 0; i < ids.len; i++)
-            if (!tokenizer_is_name(t, ids.data[i]))
+            if (!tokenizer_is_special(t, ids.data[i]))
                 buffer_put(&plain, tokenizer_piece(t, ids.data[i], false));
     find_missing(tpl, plain.data);
     const char *from = strchr(plain.data, *answer), *to = from ? strchr(from, *question) : NULL;
@@ -168,8 +169,8 @@ bool template_open(Template *tpl, const char *name, const Gguf *g, Tokenizer *t,
     tpl->takes_tools = mentions(tpl, "tools");
     tpl->takes_calls = mentions(tpl, "tool_calls");
     tpl->has_reasoning = mentions(tpl, "</think>");
-    if (!tpl->is_none) tokenizer_claim(t, jinja_source(tpl->plain));
-    if (tpl->with_tools != tpl->plain) tokenizer_claim(t, jinja_source(tpl->with_tools));
+    if (!tpl->is_none) tokenizer_reserve_special(t, jinja_source(tpl->plain));
+    if (tpl->with_tools != tpl->plain) tokenizer_reserve_special(t, jinja_source(tpl->with_tools));
     probe(tpl, t);
     return true;
 }
@@ -273,7 +274,7 @@ bool template_render(const Template *tpl, const Tokenizer *t, const TemplateInpu
 void template_tokenize(const Tokenizer *t, Str text, const char *mask, Ids *out) {
     int bos = tokenizer_bos(t), start = out->len;
     if (tokenizer_adds_bos(t)) ids_push(out, bos);
-    if (text.len) tokenizer_encode_marked(t, text.data, mask, text.len, false, out);
+    if (text.len) tokenizer_encode_masked(t, text.data, mask, text.len, false, out);
     int n_bos = 0;
     while (tokenizer_adds_bos(t) && start + n_bos < out->len && out->data[start + n_bos] == bos)
         n_bos++;

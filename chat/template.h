@@ -32,8 +32,8 @@ typedef struct {
 
 // The template of this name ("llama3.1", or a file that ends in .jinja), or, name NULL, the file's
 // own; where that has none, what the control tokens of its vocabulary say. Its names become control
-// tokens of t (tokenizer_claim). False with err: exit 2 for a name that is unknown, 3 for a
-// template of the file that we cannot read.
+// tokens of t (tokenizer_reserve_special). False with err: exit 2 for a name that is unknown, 3 for
+// a template of the file that we cannot read.
 bool template_open(Template *tpl, const char *name, const Gguf *g, Tokenizer *t, Error *err);
 void template_close(Template *tpl);
 // Names of the built-in ones, separated by commas.

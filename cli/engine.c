@@ -189,12 +189,12 @@ static uint64_t size_read(const char *text) {
     return (uint64_t)(n * (double)((uint64_t)1024 << 10 * (unit - units)));
 }
 
-Cache *engine_cache(const Engine *e, int chunk) {
+PrefixCache *engine_cache(const Engine *e, int chunk) {
     const Options *o = e->options;
     const char *dir = o->cache ? o->cache : getenv("LLAMA31_CACHE");
     Error err;
     if (!dir || !*dir) return NULL;
-    Cache *c =
+    PrefixCache *c =
         cache_open(dir, size_read(o->cache_size ? o->cache_size : "8G"), &e->model, chunk, &err);
     if (!c) warn("%s (going on without a cache)", err.text);
     return c;

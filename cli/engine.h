@@ -65,7 +65,7 @@ bool request_make(const Engine *e, const Options *o, const Ids *prompt, bool is_
                   Error *err);
 // The prefix cache of --cache or $LLAMA31_CACHE, for forwards of `chunk` prompt tokens; NULL if
 // there is none, or (with a warning) none that can be used.
-Cache *engine_cache(const Engine *e, int chunk);
+PrefixCache *engine_cache(const Engine *e, int chunk);
 // Makes a generator as the options ask for it.
 void engine_generator(Engine *e, Generator *g, int chunk, int parallel);
 // Whether all tokens of --logit-bias are in the vocabulary. False with err.

@@ -403,7 +403,7 @@ int command_bench(const Options *o) {
         if (b.is_json) printf("]}\n");
         return EXIT_OK;
     }
-    b.chunk = o->chunk ? o->chunk : DEFAULT_CHUNK;
+    b.chunk = o->chunk ? o->chunk : GENERATE_CHUNK;
     probe(&b);
     double first = first_token_sec(o);
     if (b.is_json) {

@@ -58,7 +58,7 @@ typedef struct {
 // Whether the first token of the answer is this one.
 static bool begins_with(const Answer *a, const char *name) {
     const Sequence *s = a->sequence;
-    int n = s->request.n_prompt, id = tokenizer_special(a->chat->engine.tokenizer, name);
+    int n = s->request.n_prompt, id = tokenizer_special_id(a->chat->engine.tokenizer, name);
     int first = s->session->n_tokens > n ? s->session->tokens[n] : s->n_generated ? s->next : -1;
     return first >= 0 && first == id;
 }

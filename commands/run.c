@@ -82,7 +82,7 @@ int command_run(const Options *o) {
     memory_check(&e.model, (size_t)(request.max_tokens >= 0 ? ids.len : request.max_context));
     if (constraint) constraint_attach(constraint, &request);
     int n = o->n_choices ? o->n_choices : 1,
-        chunk = ids.len < DEFAULT_CHUNK ? ids.len : DEFAULT_CHUNK;
+        chunk = ids.len < GENERATE_CHUNK ? ids.len : GENERATE_CHUNK;
     request.emit = o->is_json || n > 1 ? NULL : text_emit;
     engine_generator(&e, &g, o->chunk ? o->chunk : chunk, n);
     if (o->has_echo && !o->is_json) text_write(prompt.data, prompt.len);

@@ -30,7 +30,7 @@ typedef struct {
 typedef struct {
     Engine engine;
     Workspace *workspace;
-    Cache *cache;
+    PrefixCache *cache;
     Reference *reference; // of --kl, NULL: none
     int parallel, chunk;
     double start;
@@ -95,7 +95,7 @@ static void scorer_open(Scorer *s, const Options *o) {
     s->start = now_sec();
     engine_open(&s->engine, o);
     int most = LOGITS_BYTES / (4 * s->engine.model.config.vocab_size),
-        chunk = o->chunk ? o->chunk : DEFAULT_CHUNK;
+        chunk = o->chunk ? o->chunk : GENERATE_CHUNK;
     s->parallel = o->parallel ? o->parallel : DEFAULT_PARALLEL;
     s->chunk = chunk;
     most = most < 1 ? 1 : most < chunk ? most : chunk;
@@ -369,12 +369,12 @@ static void answer_questions(Scorer *s, Question *questions, int n) {
         jobs[n_jobs++] = &q->prompt;
         if (has_cache)
             q->prompt.n_taken =
-                cache_take(s->cache, q->prompt.session, q->prompt.ids.data, q->n_shared);
+                cache_load(s->cache, q->prompt.session, q->prompt.ids.data, q->n_shared);
         q->prompt.n_fed = q->prompt.n_taken;
         if (s->n_all) s->n_all -= (uint64_t)q->prompt.n_taken;
     }
     run_jobs(s, jobs, n_jobs);
-    for (int i = 0; has_cache && i < n; i++) cache_keep(s->cache, questions[i].prompt.session, 0);
+    for (int i = 0; has_cache && i < n; i++) cache_store(s->cache, questions[i].prompt.session, 0);
     n_jobs = 0;
     for (Question *q = questions; q < questions + n; q++)
         for (Job *job = q->choices; job < q->choices + q->n; job++) {

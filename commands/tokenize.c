@@ -107,7 +107,7 @@ static void print_ids(const Options *o, const Tokenizer *t, const Ids *ids) {
 // The bytes of the ids, without the space that a SentencePiece text begins with.
 static void print_text(const Options *o, const Tokenizer *t, const Ids *ids) {
     Buffer out = {0};
-    bool is_start = tokenizer_drops_space(t);
+    bool is_start = tokenizer_has_space_prefix(t);
     for (int i = 0; i < ids->len; i++) {
         Str s = tokenizer_piece(t, ids->data[i], o->has_special);
         if (is_start && s.len && !tokenizer_is_control(t, ids->data[i])) {

@@ -24,7 +24,7 @@ static const uint64_t *timed_mask(Matcher *m, bool skips_space, Times *times) {
 
 // Token by token as generation would write the text: where it could not go on, or the end.
 static bool check_text(Matcher *m, const Tokenizer *t, const Ids *ids, Times *times, size_t *at) {
-    bool drops = tokenizer_drops_space(t);
+    bool drops = tokenizer_has_space_prefix(t);
     *at = 0;
     for (int i = 0; i < ids->len; i++) {
         const uint64_t *mask = timed_mask(m, drops, times);

@@ -320,20 +320,20 @@ static void encode_after(const ConstraintState *g, Str text, Ids *out) {
     const Tokenizer *t = g->cache->tokenizer;
     Buffer all = {0};
     Str before = g->last >= 0 ? tokenizer_piece(t, g->last, false) : (Str){"", 0};
-    if (tokenizer_drops_space(t))
+    if (tokenizer_has_space_prefix(t))
         before = (Str){"\n", 1}; // SentencePiece puts a space in front of the first
     buffer_put(&all, before), buffer_put(&all, text);
     tokenizer_encode(t, all.data, all.len, out);
     size_t n = 0;
     int k = 0;
-    while (k < out->len && n < before.len + (out->len && tokenizer_drops_space(t)))
+    while (k < out->len && n < before.len + (out->len && tokenizer_has_space_prefix(t)))
         n += tokenizer_piece(t, out->data[k++], false).len;
-    if (n == before.len + tokenizer_drops_space(t) && k < out->len) {
+    if (n == before.len + tokenizer_has_space_prefix(t) && k < out->len) {
         out->len -= k;
         memmove(out->data, out->data + k, (size_t)out->len * sizeof *out->data);
     } else {
         out->len = 0;
-        if (!tokenizer_drops_space(t)) tokenizer_encode(t, text.data, text.len, out);
+        if (!tokenizer_has_space_prefix(t)) tokenizer_encode(t, text.data, text.len, out);
     }
     buffer_free(&all);
 }
@@ -363,7 +363,7 @@ static int force(void *arg, int *out) {
     encode_after(g, buffer_str(&text), &ids);
     int n = count_spelled(g, buffer_str(&text), &ids);
     n -= n > 0; // the last may be another once it is known what follows
-    if (n > MAX_AHEAD) n = MAX_AHEAD;
+    if (n > GENERATE_LOOKAHEAD) n = GENERATE_LOOKAHEAD;
     if (n > 0) memcpy(out, ids.data, (size_t)n * sizeof *out);
     free(ids.data), buffer_free(&text);
     return n;
@@ -372,7 +372,7 @@ static int force(void *arg, int *out) {
 void constraint_attach(ConstraintState *g, Request *r) {
     const Tokenizer *t = g->cache->tokenizer;
     g->calls = (Constraint){force, mask, accept, g};
-    g->drops_space = r->n_prompt <= 1 && tokenizer_drops_space(t);
+    g->drops_space = r->n_prompt <= 1 && tokenizer_has_space_prefix(t);
     if (g->may_think) g->thought = ends_open(t, r->prompt, r->n_prompt) ? T_INSIDE : T_START;
     r->constraint = &g->calls;
 }

@@ -65,7 +65,7 @@ int draft_propose(Draft *d, Sampler *shadow, const Sampler *sampler, const int *
     Error err;
     if (n > d->model->config.max_context - n_tokens) n = d->model->config.max_context - n_tokens;
     if (n < 1 || !catch_up(d, tokens, n_tokens)) return 0;
-    sampler_follow(shadow, sampler);
+    sampler_sync(shadow, sampler);
     double start = now_sec();
     int token = tokens[n_tokens - 1], i = 0;
     for (; i < n; i++) {

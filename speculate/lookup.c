@@ -14,7 +14,7 @@ struct Lookup {
     int n, cap;
     int *heads; // (n_heads, a power of two): last position with this hash, or -1
     int n_heads;
-    int guess[MAX_DRAFT]; // those from n_checked on wait for the token that comes
+    int guess[SPECULATE_MAX_DRAFT]; // those from n_checked on wait for the token that comes
     int n_guess, n_checked, n_agreeing;
     float right[N_RANGES], tried[N_RANGES];
 };
@@ -39,19 +39,19 @@ void lookup_free(Lookup *l) {
 // 3, 4, 5 and 6, 7 to 10, or more agreeing tokens.
 static int range_of(int n_agreeing) {
     int i = 0;
-    while (i < N_RANGES - 1 && n_agreeing > LOOKUP_MIN - 1 + (1 << i)) i++;
+    while (i < N_RANGES - 1 && n_agreeing > LOOKUP_MIN_MATCH - 1 + (1 << i)) i++;
     return i;
 }
 
 static int *head_of(const Lookup *l, int end) {
     uint64_t h = 0;
-    for (int i = end - LOOKUP_MIN + 1; i <= end; i++)
+    for (int i = end - LOOKUP_MIN_MATCH + 1; i <= end; i++)
         h = (h ^ (uint32_t)l->tokens[i]) * 0x9e3779b97f4a7c15u;
     return &l->heads[h >> 32 & (uint64_t)(l->n_heads - 1)];
 }
 
 static void enter(Lookup *l, int end) {
-    if (end < LOOKUP_MIN - 1) return;
+    if (end < LOOKUP_MIN_MATCH - 1) return;
     int *head = head_of(l, end);
     l->earlier[end] = *head;
     *head = end;
@@ -93,16 +93,17 @@ static int agreeing(const Lookup *l, int a) {
 int lookup_draft(Lookup *l, int *out, float *trust) {
     int best = -1, last = l->n - 1;
     l->n_guess = l->n_checked = l->n_agreeing = 0;
-    if (l->n <= LOOKUP_MIN) return 0;
+    if (l->n <= LOOKUP_MIN_MATCH) return 0;
     for (int a = l->earlier[last], i = 0; a >= 0 && i < MOST_TRIED; a = l->earlier[a], i++) {
         int n = agreeing(l, a);
-        if (n >= LOOKUP_MIN && n > l->n_agreeing) best = a, l->n_agreeing = n;
+        if (n >= LOOKUP_MIN_MATCH && n > l->n_agreeing) best = a, l->n_agreeing = n;
     }
     if (best < 0) return 0;
-    for (int i = 0, a = best + 1; i < MAX_DRAFT; i++, a++) { // beyond the end what it repeats
+    for (int i = 0, a = best + 1; i < SPECULATE_MAX_DRAFT;
+         i++, a++) { // beyond the end what it repeats
         out[i] = l->guess[i] = a <= last ? l->tokens[a] : out[a - last - 1];
         int range = range_of(l->n_agreeing + i);
         trust[i] = l->right[range] / l->tried[range];
     }
-    return l->n_guess = MAX_DRAFT;
+    return l->n_guess = SPECULATE_MAX_DRAFT;
 }

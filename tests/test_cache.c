@@ -48,19 +48,19 @@ static void remove_files(void) {
 
 // Feeds a prompt of n tokens in forwards of `chunk`, and some more, one at a time, as generate
 // does. Logits (N_NEW, n_vocab) go to out. Returns the positions that came from the cache.
-static int feed(float *out, int n, int chunk, Cache *c) {
+static int feed(float *out, int n, int chunk, PrefixCache *c) {
     Error err;
     size_t n_vocab = (size_t)model.config.vocab_size;
     Workspace *ws = workspace_new(&model, chunk, 1);
     Session *s = session_new(&model.kv);
-    int n_taken = c ? cache_take(c, s, tokens, n) : 0, kept = 0;
+    int n_taken = c ? cache_load(c, s, tokens, n) : 0, kept = 0;
     while (s->n_tokens < n) {
         int before = s->n_tokens % chunk, left = n - s->n_tokens,
             most = left < chunk - before ? left : chunk - before;
         if (workspace_feed(ws, s, tokens + s->n_tokens, most, left - 1, &err) != most)
             die_error(&err);
         memcpy(out, model_forward(&model, ws, before + most), n_vocab * sizeof *out);
-        if (c) kept = cache_keep(c, s, kept);
+        if (c) kept = cache_store(c, s, kept);
     }
     for (int i = 1; i < N_NEW; i++) {
         if (workspace_feed(ws, s, tokens + i, 1, 0, &err) != 1) die_error(&err);
@@ -77,7 +77,7 @@ static void compare(int n, int chunk, int expected) {
     Error err;
     size_t bytes = N_NEW * (size_t)model.config.vocab_size * sizeof(float);
     float *plain = xalloc(bytes, 1), *cached = xalloc(bytes, 1);
-    Cache *c = cache_open(dir, 1u << 30, &model, chunk, &err);
+    PrefixCache *c = cache_open(dir, 1u << 30, &model, chunk, &err);
     if (!c) die_error(&err);
     feed(plain, n, chunk, NULL);
     for (int round = 0; round < 2; round++) {
@@ -144,9 +144,9 @@ static void damage(const char *path, off_t at, unsigned char *saved) {
     close(fd);
 }
 
-static int take(Cache *c, int n) {
+static int take(PrefixCache *c, int n) {
     Session *s = session_new(&model.kv);
-    int n_taken = cache_take(c, s, tokens, n);
+    int n_taken = cache_load(c, s, tokens, n);
     session_free(s);
     return n_taken;
 }
@@ -164,7 +164,7 @@ static void damages(void) {
     snprintf(path, sizeof path, "%s/%s", dir, files[0].name);
     snprintf(copy, sizeof copy, "%s.copy", path);
     CHECK(!stat(path, &st), "stat");
-    Cache *c = cache_open(dir, 1u << 30, &model, 512, &err);
+    PrefixCache *c = cache_open(dir, 1u << 30, &model, 512, &err);
     Buffer whole = {0};
     if (!file_read(path, &whole, &err)) die_error(&err);
     for (size_t at = 0; at < whole.len; at += at < 5000 ? 1 : 997) {
@@ -186,7 +186,7 @@ static void damages(void) {
     tokens[7] ^= 1;
     CHECK(take(c, 300) == 256, "the same");
     model.rope.theta += 1;
-    Cache *other = cache_open(dir, 1u << 30, &model, 512, &err);
+    PrefixCache *other = cache_open(dir, 1u << 30, &model, 512, &err);
     CHECK(take(other, 300) == 0, "another RoPE base");
     cache_close(other);
     cache_close(c);
@@ -207,7 +207,7 @@ static void bounded(void) {
     int n = cache_list(dir, &files, &err);
     uint64_t bytes = files[0].bytes, total = 0;
     free(files);
-    Cache *c = cache_open(dir, 4 * bytes, &model, 512, &err);
+    PrefixCache *c = cache_open(dir, 4 * bytes, &model, 512, &err);
     for (int i = 0; i < 9; i++) {
         tokens[0] = i;
         feed(out, 700, 512, c);

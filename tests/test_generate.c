@@ -11,7 +11,7 @@
 // `most` at a time, and some tokens are banned at some positions.
 typedef struct {
     int n_accepted, n_due, n, most, n_vocab;
-    int tokens[2 * MAX_AHEAD];
+    int tokens[2 * GENERATE_LOOKAHEAD];
 } Teller;
 
 static int tell(void *arg, int *out) {
@@ -117,7 +117,7 @@ static void forced(void) {
                                .seed = 11};
     Teller t = {.n = 9, .n_vocab = model.config.vocab_size};
     for (int i = 0; i < t.n; i++) t.tokens[i] = 300 + 17 * i;
-    for (int most = 2; most <= MAX_AHEAD; most += 7) compare(&r, t, most);
+    for (int most = 2; most <= GENERATE_LOOKAHEAD; most += 7) compare(&r, t, most);
     r.n_logprobs = 3;
     compare(&r, t, 9);
     r.max_context = 61;

@@ -7,8 +7,8 @@
 
 static void guesses(void) {
     Lookup *l = lookup_new();
-    int out[MAX_DRAFT];
-    float trust[MAX_DRAFT], before;
+    int out[SPECULATE_MAX_DRAFT];
+    float trust[SPECULATE_MAX_DRAFT], before;
     static const int text[] = {1, 2, 3, 4, 5, 6, 7, 9, 9, 3, 4, 5, 8, 8, 2, 3, 4};
     CHECK(lookup_draft(l, out, trust) == 0, "of nothing");
     for (size_t i = 0; i < sizeof text / sizeof *text; i++) {
@@ -16,10 +16,11 @@ static void guesses(void) {
         if (i == 12) CHECK(lookup_draft(l, out, trust) == 0, "3 tokens that are new");
     }
     // 2 3 4 has been followed by 5 6 7 9 9 3 4 5 8 8 2 3 4, and then by itself
-    CHECK(lookup_draft(l, out, trust) == MAX_DRAFT, "the longest match");
+    CHECK(lookup_draft(l, out, trust) == SPECULATE_MAX_DRAFT, "the longest match");
     CHECK(!memcmp(out, text + 4, 13 * sizeof *out) && !memcmp(out + 13, text + 4, 10 * sizeof *out),
           "%d %d %d", out[0], out[1], out[2]);
-    CHECK(trust[0] < trust[4] && trust[MAX_DRAFT - 1] < 1, "trust grows with what agrees");
+    CHECK(trust[0] < trust[4] && trust[SPECULATE_MAX_DRAFT - 1] < 1,
+          "trust grows with what agrees");
     before = trust[0];
     lookup_push(l, 100);
     for (int i = 0; i < 2; i++)
@@ -30,7 +31,8 @@ static void guesses(void) {
         lookup_push(l, i < 50000 ? (int)(test_random(&seed) % 50) : (int)i % 7);
         int n = lookup_draft(l, out, trust);
         int expected = (int)(i + 1) % 7;
-        if (i > 50100) CHECK(n == MAX_DRAFT && out[0] == expected, "period of 7 at %d", (int)i);
+        if (i > 50100)
+            CHECK(n == SPECULATE_MAX_DRAFT && out[0] == expected, "period of 7 at %d", (int)i);
     }
     lookup_free(l);
 }

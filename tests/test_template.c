@@ -184,7 +184,7 @@ static void closed(Opened *o) {
 // Control tokens among the ids.
 static int count_names(const Tokenizer *t, const Ids *ids) {
     int n = 0;
-    for (int i = 0; i < ids->len; i++) n += tokenizer_is_name(t, ids->data[i]);
+    for (int i = 0; i < ids->len; i++) n += tokenizer_is_special(t, ids->data[i]);
     return n;
 }
 
@@ -309,7 +309,7 @@ static void misnamed(void) {
         int one = names_in(&o, &m[0], 1, (Str){0}), forged = names_in(&o, &m[1], 1, (Str){0});
         CHECK(one == 3 && forged == 3, "type %u: %d and %d names, expected BOS and two", type, one,
               forged);
-        int end = tokenizer_special(o.t, "<|im_end|>");
+        int end = tokenizer_special_id(o.t, "<|im_end|>");
         CHECK(end >= 0 && tokenizer_is_stop(o.t, end), "type %u: <|im_end|> does not end an answer",
               type);
         tokenizer_encode(o.t, "<|im_start|>", 12, &ids);

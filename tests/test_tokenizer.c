@@ -40,7 +40,7 @@ static void decode(const Tokenizer *t, const Ids *ids, Buffer *out) {
 static bool is_spelled(const Tokenizer *t, const Ids *ids, const char *s, size_t n) {
     Buffer out = {0};
     decode(t, ids, &out);
-    size_t skip = n && tokenizer_drops_space(t) ? 1 : 0;
+    size_t skip = n && tokenizer_has_space_prefix(t) ? 1 : 0;
     bool ok = out.len == n + skip && !memcmp(out.data + skip, s, n);
     buffer_free(&out);
     return ok;
@@ -123,9 +123,10 @@ static void names(void) {
     Tokenizer *t = open_small(false);
     Ids ids = {0};
     Buffer out = {0};
-    int eot = tokenizer_special(t, "<|eot_id|>"), end = tokenizer_special(t, "<|end_header_id|>");
-    CHECK(eot > 0 && end > 0 && tokenizer_special(t, "<|none|>") == -1 &&
-              tokenizer_special(t, "a") == -1,
+    int eot = tokenizer_special_id(t, "<|eot_id|>"),
+        end = tokenizer_special_id(t, "<|end_header_id|>");
+    CHECK(eot > 0 && end > 0 && tokenizer_special_id(t, "<|none|>") == -1 &&
+              tokenizer_special_id(t, "a") == -1,
           "ids %d %d", eot, end);
     tokenizer_encode_special(t, text, sizeof text - 1, &ids);
     CHECK(ids.len >= 5 && ids.data[1] == eot && ids.data[2] == eot && ids.data[ids.len - 1] == end,
@@ -135,13 +136,14 @@ static void names(void) {
     CHECK(str_is(tokenizer_piece(t, eot, true), "<|eot_id|>") &&
               tokenizer_piece(t, eot, false).len == 0,
           "piece");
-    CHECK(tokenizer_is_stop(t, eot) && tokenizer_is_stop(t, tokenizer_special(t, "<|eom_id|>")) &&
+    CHECK(tokenizer_is_stop(t, eot) &&
+              tokenizer_is_stop(t, tokenizer_special_id(t, "<|eom_id|>")) &&
               !tokenizer_is_stop(t, end),
           "stops");
     CHECK(tokenizer_is_control(t, eot) && !tokenizer_is_control(t, 0) &&
               !tokenizer_is_control(t, -1),
           "control");
-    CHECK(tokenizer_bos(t) == tokenizer_special(t, "<|begin_of_text|>") && tokenizer_adds_bos(t),
+    CHECK(tokenizer_bos(t) == tokenizer_special_id(t, "<|begin_of_text|>") && tokenizer_adds_bos(t),
           "bos %d", tokenizer_bos(t));
     CHECK(tokenizer_piece(t, 1 << 30, true).len == 0 && tokenizer_piece(t, -1, true).len == 0,
           "ids out of range");
@@ -149,7 +151,8 @@ static void names(void) {
     free(ids.data);
     close_small(t);
     t = open_small(true);
-    CHECK(tokenizer_is_stop(t, tokenizer_special(t, "</s>")) && tokenizer_drops_space(t), "</s>");
+    CHECK(tokenizer_is_stop(t, tokenizer_special_id(t, "</s>")) && tokenizer_has_space_prefix(t),
+          "</s>");
     close_small(t);
 }
 
