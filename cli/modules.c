@@ -1,8 +1,9 @@
 #include "modules.h"
+#include "../constrain/constraint.h"
 
 // To be replaced by the constants of the modules' headers.
-static const bool constrain_is_built = true, speculate_is_built = true, cache_is_built = true,
-                  lora_is_built = true, quantize_is_built = true;
+static const bool speculate_is_built = true, cache_is_built = true, lora_is_built = true,
+                  quantize_is_built = true;
 
 static const struct {
     const char *directory; // as in WITHOUT="..."

@@ -2,6 +2,7 @@
 // that was asked in. What a field means that the command line knows too, its table of options says.
 #include "batch_requests.h"
 #include "../cli/answers.h"
+#include "../cli/constraint_options.h"
 
 #include <limits.h>
 #include <math.h>

@@ -2,6 +2,7 @@
 #include "commands.h"
 #include "../base/signals.h"
 #include "../cli/answers.h"
+#include "../cli/constraint_options.h"
 #include "../cli/engine.h"
 #include "../cli/output.h"
 

@@ -1,5 +1,5 @@
 #include "tokenize_check.h"
-#include "../constrain/constraint.h"
+#include "../cli/constraint_options.h"
 #include "../cli/lines.h"
 #include "../cli/output.h"
 
@@ -13,9 +13,9 @@ typedef struct {
     size_t n, cap;
 } Times;
 
-static const uint64_t *timed_mask(Matcher *m, bool skips_space, Times *times) {
+static const uint64_t *timed_mask(ConstraintState *g, Times *times) {
     double start = now_sec();
-    const uint64_t *mask = matcher_mask(m, skips_space);
+    const uint64_t *mask = constraint_mask(g);
     if (times->n == times->cap)
         times->us = xrealloc(times->us, times->cap = 2 * times->cap + 64, sizeof *times->us);
     times->us[times->n++] = (now_sec() - start) * 1e6;
@@ -23,25 +23,20 @@ static const uint64_t *timed_mask(Matcher *m, bool skips_space, Times *times) {
 }
 
 // Token by token as generation would write the text: where it could not go on, or the end.
-static bool check_text(Matcher *m, const Tokenizer *t, const Ids *ids, Times *times, size_t *at) {
-    bool drops = tokenizer_has_space_prefix(t);
+static bool check_text(ConstraintState *g, const Ids *ids, Times *times, size_t *at) {
     *at = 0;
     for (int i = 0; i < ids->len; i++) {
-        const uint64_t *mask = timed_mask(m, drops, times);
+        const uint64_t *mask = timed_mask(g, times);
         int id = ids->data[i];
-        bool may = mask[id / 64] >> (id & 63) & 1;
-        Str piece = tokenizer_piece(t, id, false);
-        if (drops && piece.len && piece.data[0] == ' ')
-            piece = (Str){piece.data + 1, piece.len - 1};
-        if (piece.len) drops = false;
-        if (!piece.len) continue; // the space that SentencePiece puts in front
-        size_t n = matcher_accept(m, piece);
+        size_t n;
+        bool may = mask[id / 64] >> (id & 63) & 1, fits = constraint_accept(g, id, &n);
         *at += n;
-        if (!may && n == piece.len) die(EXIT_RUNTIME, "token %d fits but is not in the mask", id);
-        if (!may || n < piece.len) return false;
+        if (fits && n == 0) continue; // the space that SentencePiece puts in front
+        if (!may && fits) die(EXIT_RUNTIME, "token %d fits but is not in the mask", id);
+        if (!may || !fits) return false;
     }
-    timed_mask(m, drops, times);
-    return matcher_is_end(m);
+    timed_mask(g, times);
+    return constraint_is_complete(g);
 }
 
 static int by_size(const void *a, const void *b) {
@@ -71,12 +66,8 @@ void check_lines(const Options *o, const Tokenizer *t) {
     static Times times;
     Error err;
     ConstraintState *constraint;
-    double sec;
     ConstraintCache *cache = constraint_cache_new(t);
     if (!constraint_from_options(cache, o, &constraint, &err)) die_error(&err);
-    const Grammar *c = constraint_grammar(constraint, &sec);
-    const Vocabulary *v = constraint_vocabulary(cache);
-    Matcher *tables = matcher_new(c, v, NULL); // kept for all lines
     lines_open(&lines, o->file, MAX_LINE);
     while (lines_next_json(&lines, &doc, true) == LINE_READY) {
         size_t at;
@@ -84,11 +75,11 @@ void check_lines(const Options *o, const Tokenizer *t) {
             die(EXIT_RUNTIME, "%s: line %ld: expected a JSON string", lines.path, lines.number);
         ids.len = 0;
         tokenizer_encode(t, doc.root->string.data, doc.root->string.len, &ids);
-        Matcher *m = matcher_new(c, v, tables);
-        bool accepted = check_text(m, t, &ids, &times, &at);
+        ConstraintState *text = constraint_clone(constraint);
+        bool accepted = check_text(text, &ids, &times, &at);
         printf("{\"accepted\":%s,\"n_tokens\":%d,\"at\":%zu}\n", accepted ? "true" : "false",
                ids.len, at);
-        matcher_free(m);
+        constraint_free(text);
     }
-    print_times(o, sec, &times);
+    print_times(o, constraint_compile_sec(constraint), &times);
 }

@@ -1,6 +1,5 @@
 #include "constraint.h"
-#include "../base/files.h"
-#include "../cli/output.h"
+#include "constrain.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -47,6 +46,8 @@ struct ConstraintState {
 static const char think_open[] = "<think>", think_close[] = "</think>";
 enum { N_OPEN = sizeof think_open - 1, N_CLOSE = sizeof think_close - 1 };
 
+const bool constrain_is_built = true;
+
 // --- grammars
 
 ConstraintCache *constraint_cache_new(const Tokenizer *t) {
@@ -55,7 +56,7 @@ ConstraintCache *constraint_cache_new(const Tokenizer *t) {
     return c;
 }
 
-const Vocabulary *constraint_vocabulary(ConstraintCache *cache) {
+static const Vocabulary *constraint_vocabulary(ConstraintCache *cache) {
     const Tokenizer *t = cache->tokenizer;
     int n = tokenizer_n_vocab(t);
     if (cache->vocabulary) return cache->vocabulary;
@@ -146,8 +147,11 @@ static Compiled *find_compiled(ConstraintCache *cache, const ConstraintSpec *w, 
 
 ConstraintState *constraint_clone(const ConstraintState *like) {
     ConstraintState *g = xalloc(1, sizeof *g);
-    *g = (ConstraintState){
-        .cache = like->cache, .compiled = like->compiled, .may_think = like->may_think, .last = -1};
+    *g = (ConstraintState){.cache = like->cache,
+                           .compiled = like->compiled,
+                           .may_think = like->may_think,
+                           .drops_space = tokenizer_has_space_prefix(like->cache->tokenizer),
+                           .last = -1};
     g->matcher =
         matcher_new(g->compiled->grammar, constraint_vocabulary(g->cache), g->compiled->tables);
     g->compiled->n_users++;
@@ -173,43 +177,6 @@ bool constraint_new(ConstraintCache *cache, const ConstraintSpec *w, ConstraintS
     return true;
 }
 
-// Splits A,B,... in place of its commas.
-static Str *split_list(const char *list, int *n) {
-    *n = 1;
-    for (const char *s = list; *s; s++) *n += *s == ',';
-    Str *parts = xalloc((size_t)*n, sizeof *parts);
-    for (int i = 0; i < *n; i++) {
-        size_t len = strcspn(list, ",");
-        parts[i] = (Str){(char *)list, len};
-        list += len + 1;
-    }
-    return parts;
-}
-
-bool constraint_from_options(ConstraintCache *cache, const Options *o, ConstraintState **out,
-                             Error *err) {
-    ConstraintSpec w = {.is_ordered = o->is_ordered_json, .may_think = o->may_think};
-    Buffer schema = {0}, grammar = {0}, unknown = {0};
-    bool is_file = o->json_schema && *o->json_schema == '@';
-    *out = NULL;
-    if (is_file && !file_read(o->json_schema + 1, &schema, err)) return false;
-    if (o->grammar && !file_read(o->grammar, &grammar, err)) return false;
-    buffer_puts(&schema, is_file || !o->json_schema ? "" : o->json_schema);
-    buffer_puts(&grammar, "");
-    if (o->json_schema) w.schema_text = buffer_str(&schema);
-    if (o->grammar) w.grammar = buffer_str(&grammar);
-    if (o->regex) w.regex = str_of(o->regex);
-    Str *choices = o->only ? split_list(o->only, &w.n_choices) : NULL;
-    w.choices = choices;
-    bool ok = constraint_new(cache, &w, out, &unknown, err);
-    if (ok && unknown.len) note(o, "JSON Schema: unknown keywords say nothing: %s", unknown.data);
-    if (ok && *out && o->ignore_eos)
-        ok = error_set(err, EXIT_USAGE,
-                       "expected either --ignore-eos or a constraint, which ends its text");
-    free(choices), buffer_free(&schema), buffer_free(&grammar), buffer_free(&unknown);
-    return ok;
-}
-
 void constraint_free(ConstraintState *g) {
     if (!g) return;
     matcher_free(g->matcher);
@@ -218,10 +185,7 @@ void constraint_free(ConstraintState *g) {
     free(g);
 }
 
-Grammar *constraint_grammar(const ConstraintState *g, double *compile_sec) {
-    *compile_sec = g->compiled->sec;
-    return g->compiled->grammar;
-}
+double constraint_compile_sec(const ConstraintState *g) { return g->compiled->sec; }
 
 bool constraint_is_complete(const ConstraintState *g) {
     return g->thought == T_NONE && matcher_is_end(g->matcher);
@@ -288,13 +252,17 @@ static bool ends_open(const Tokenizer *t, const int *ids, int n) {
 
 // --- what generate.h asks
 
+const uint64_t *constraint_mask(ConstraintState *g) {
+    return matcher_mask(g->matcher, g->drops_space);
+}
+
 static void mask(void *arg, float *logits) {
     ConstraintState *g = arg;
     const Tokenizer *t = g->cache->tokenizer;
     int n = tokenizer_n_vocab(t);
     bool is_in_grammar = g->thought == T_NONE || g->tail.len == 0,
          is_end = constraint_is_complete(g);
-    const uint64_t *fits = matcher_mask(g->matcher, g->drops_space);
+    const uint64_t *fits = constraint_mask(g);
     if (g->thought == T_INSIDE) is_in_grammar = false;
     for (int id = 0; id < n; id++) {
         bool may = is_in_grammar && fits[id / 64] >> (id & 63) & 1;
@@ -304,15 +272,18 @@ static void mask(void *arg, float *logits) {
     }
 }
 
-static void accept(void *arg, int token) {
-    ConstraintState *g = arg;
+bool constraint_accept(ConstraintState *g, int token, size_t *n_accepted) {
     Str s = tokenizer_piece(g->cache->tokenizer, token, false);
-    if (think(g, token)) return;
+    *n_accepted = 0;
+    if (think(g, token)) return true;
     if (g->drops_space && s.len && s.data[0] == ' ') s = (Str){s.data + 1, s.len - 1};
     g->drops_space = g->drops_space && s.len == 0;
     g->last = token;
-    matcher_accept(g->matcher, s);
+    *n_accepted = matcher_accept(g->matcher, s);
+    return *n_accepted == s.len;
 }
+
+static void accept(void *arg, int token) { constraint_accept(arg, token, &(size_t){0}); }
 
 // Ids of text that follows what was written: as the tokenizer would cut it after the last token, if
 // it cuts there.

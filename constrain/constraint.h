@@ -3,9 +3,10 @@
 #ifndef CONSTRAIN_CONSTRAINT_H
 #define CONSTRAIN_CONSTRAINT_H
 
-#include "constrain.h"
+#include "../base/json.h"
 #include "../generate.h"
-#include "../cli/options.h"
+
+extern const bool constrain_is_built; // false in stub.c
 
 // What a text is to be; at most one of the first five. All zero: anything.
 typedef struct {
@@ -22,7 +23,6 @@ typedef struct {
 typedef struct ConstraintCache ConstraintCache;
 ConstraintCache *
 constraint_cache_new(const Tokenizer *t); // which must stay open; lives as long as the process
-const Vocabulary *constraint_vocabulary(ConstraintCache *cache);
 
 typedef struct ConstraintState ConstraintState; // of one text
 
@@ -30,10 +30,6 @@ typedef struct ConstraintState ConstraintState; // of one text
 // `unknown` (may be NULL). False with err (exit 2) if what is wished is wrong.
 bool constraint_new(ConstraintCache *cache, const ConstraintSpec *wish, ConstraintState **out,
                     Buffer *unknown, Error *err);
-// What the options wish for, with a note of unknown keywords. False with err, also (exit 1) if a
-// file cannot be read.
-bool constraint_from_options(ConstraintCache *cache, const Options *o, ConstraintState **out,
-                             Error *err);
 // The same for another text.
 ConstraintState *constraint_clone(const ConstraintState *g);
 void constraint_free(ConstraintState *g);
@@ -42,6 +38,12 @@ void constraint_free(ConstraintState *g);
 void constraint_attach(ConstraintState *g, Request *r);
 // Whether the text is complete.
 bool constraint_is_complete(const ConstraintState *g);
-Grammar *constraint_grammar(const ConstraintState *g, double *compile_sec);
+// For checking a text without a model: the tokens that may come next, as bits; valid until the next
+// call for any text of the same constraint.
+const uint64_t *constraint_mask(ConstraintState *g);
+// Appends a token to the text. False if some of its bytes do not fit; *n_accepted counts those
+// before the first that does not.
+bool constraint_accept(ConstraintState *g, int token, size_t *n_accepted);
+double constraint_compile_sec(const ConstraintState *g); // time that compiling took
 
 #endif

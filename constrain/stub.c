@@ -1,0 +1,29 @@
+// Replaces constrain/ in a program built with WITHOUT=constrain: only the empty constraint exists.
+// The option table refuses the options, and constraint_new() the fields of batch requests.
+#include "constraint.h"
+
+const bool constrain_is_built = false;
+
+ConstraintCache *constraint_cache_new(const Tokenizer *t) { return (void)t, NULL; }
+
+bool constraint_new(ConstraintCache *cache, const ConstraintSpec *spec, ConstraintState **out,
+                    Buffer *unknown, Error *err) {
+    (void)cache, (void)unknown;
+    *out = NULL;
+    if (!spec->schema && !spec->schema_text.data && !spec->grammar.data && !spec->regex.data &&
+        !spec->n_choices)
+        return true;
+    return error_set(err, EXIT_USAGE,
+                     "this build has no constrained generation (built with WITHOUT=constrain)");
+}
+
+// No ConstraintState exists, so the rest is never called with one.
+ConstraintState *constraint_clone(const ConstraintState *g) { return (void)g, NULL; }
+void constraint_free(ConstraintState *g) { (void)g; }
+void constraint_attach(ConstraintState *g, Request *r) { (void)g, (void)r; }
+bool constraint_is_complete(const ConstraintState *g) { return (void)g, true; }
+const uint64_t *constraint_mask(ConstraintState *g) { return (void)g, NULL; }
+bool constraint_accept(ConstraintState *g, int token, size_t *n_accepted) {
+    return (void)g, (void)token, *n_accepted = 0, false;
+}
+double constraint_compile_sec(const ConstraintState *g) { return (void)g, 0; }
