@@ -263,6 +263,14 @@ void options_add_bias(Options *o, int id, float bias) {
     o->sample.bias = o->biases;
 }
 
+bool options_check_bias(const Options *o, int n_vocab, Error *err) {
+    for (int i = 0; i < o->sample.n_bias; i++)
+        if (o->biases[i].id >= n_vocab)
+            return error_set(err, EXIT_USAGE, "logit_bias: expected a token id below %d, found %d",
+                             n_vocab, o->biases[i].id);
+    return true;
+}
+
 // "ID+X" or "ID-X"; "ID-inf" bans the token.
 static bool set_bias(Options *o, const char *label, const char *text, Error *err) {
     char *end;

@@ -137,6 +137,8 @@ bool option_set(Options *o, const Option *option, const char *label, const char 
 bool option_set_number(Options *o, const Option *option, const char *label, double v, Error *err);
 bool option_set_flag(Options *o, const Option *option, const char *label, bool v, Error *err);
 void options_add_bias(Options *o, int id, float bias);
+// Whether all token ids of --logit-bias are in the vocabulary. False with err (exit 2).
+bool options_check_bias(const Options *o, int n_vocab, Error *err);
 // Appends the values of the CMD_SET options, as "temp 0.8, top-k 40, ...".
 void options_put_settings(const Options *o, Buffer *out);
 

@@ -37,7 +37,7 @@ const char *count_of(int n, const char *noun) {
     return text;
 }
 
-void progress_show(const Options *o, const char *fmt, ...) {
+void progress_print(const Options *o, const char *fmt, ...) {
     va_list ap;
     if (o->is_quiet || !terminal_has_escapes(STDERR_FILENO)) return;
     fputs("\r", stderr);
@@ -53,17 +53,18 @@ void progress_end(void) {
     has_progress = false;
 }
 
-void progress_read(const Options *o, uint64_t n_done, uint64_t n, double start_sec) {
+void progress_prefill(const Options *o, uint64_t n_done, uint64_t n, double start_sec) {
     enum { SHORT = 32 }; // tokens: read in a second or two by a large model
     double sec = now_sec() - start_sec;
     unsigned long long done = n_done, all = n;
     if (!n && n_done)
-        progress_show(o, "read %llu tokens, %.0f a second", done, sec > 0 ? (double)done / sec : 0);
+        progress_print(o, "read %llu tokens, %.0f a second", done,
+                       sec > 0 ? (double)done / sec : 0);
     else if (n > SHORT && !n_done)
-        progress_show(o, "reading %llu tokens", all);
+        progress_print(o, "reading %llu tokens", all);
     else if (n > SHORT)
-        progress_show(o, "reading %llu of %llu tokens, %.0f s left", done, all,
-                      sec / (double)done * (double)(n - n_done));
+        progress_print(o, "reading %llu of %llu tokens, %.0f s left", done, all,
+                       sec / (double)done * (double)(n - n_done));
 }
 
 void note(const Options *o, const char *fmt, ...) {
@@ -87,7 +88,7 @@ void text_dim(bool is_dim) {
     output_write(STDOUT_FILENO, "standard output", is_dim ? "\x1b[2m" : "\x1b[0m", 4);
 }
 
-const char *shown(Str s) {
+const char *printable(Str s) {
     static Buffer text;
     text.len = 0;
     buffer_put_shown(&text, s, "");

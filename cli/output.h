@@ -16,13 +16,13 @@ void note(const Options *o, const char *fmt, ...) PRINTF_LIKE(2, 3);
 const char *count_of(int n, const char *noun);
 // A line of progress on stderr, where it is a terminal (no -q, no TERM=dumb), in place of the one
 // before. It is erased by progress_end, by a note and by text.
-void progress_show(const Options *o, const char *fmt, ...) PRINTF_LIKE(2, 3);
+void progress_print(const Options *o, const char *fmt, ...) PRINTF_LIKE(2, 3);
 void progress_end(void);
 // The same for a prompt of n tokens, n_done of which were read since start_sec; n = 0: nobody knows
 // how many there are.
-void progress_read(const Options *o, uint64_t n_done, uint64_t n, double start_sec);
+void progress_prefill(const Options *o, uint64_t n_done, uint64_t n, double start_sec);
 // Text as it may be shown in one line; valid until the next call.
-const char *shown(Str s);
+const char *printable(Str s);
 // Writes to a file, or flushes stdio's stdout. A closed pipe ends the program quietly, any other
 // error with exit 1.
 void output_write(int fd, const char *path, const void *data, size_t n);

@@ -10,6 +10,8 @@
 #include "../base/files.h"
 #include "../os/sandbox.h"
 #include "../os/os.h"
+#include "../cli/generator.h"
+#include "../cli/request.h"
 #include "../cli/lines.h"
 #include "../cli/output.h"
 
@@ -46,7 +48,7 @@ static bool set_add(void **set, const Buffer *key) {
 typedef struct {
     const Options *options; // own, which goes on with an earlier run's seed
     Options own;
-    Engine engine;
+    Pipeline pipeline;
     Generator generator;
     LineReader in;
     JsonDoc doc;
@@ -157,7 +159,7 @@ static void check_fingerprint(Batch *b) {
     int64_t drawn;
     if (seed && !b->options->has_seed && parse_i64(seed + 1, &drawn))
         b->own.sample.seed = (uint64_t)drawn;
-    fingerprint_put(&own, b->options, &b->engine);
+    fingerprint_put(&own, b->options, &b->pipeline);
     if (seed && strcmp(begun, own.data))
         die(EXIT_USAGE, "%s was begun with another %s (%s, not %s): --force goes on all the same",
             b->out.path,
@@ -245,7 +247,7 @@ static void show_progress(Batch *b, bool is_last) {
         if (b->n_total > n) snprintf(total, sizeof total, "/%ld", b->n_total);
         if (per_sec > 0) snprintf(speed, sizeof speed, ", %.1f tok/s", per_sec);
         if (left > 0) snprintf(eta, sizeof eta, ", %d:%02d left", (int)left / 60, (int)left % 60);
-        progress_show(
+        progress_print(
             b->options, "%ld%s records, %d under way, %llu tokens%s%s", n, total, b->n_active,
             (unsigned long long)(b->generator.n_prefill + b->generator.n_decode), speed, eta);
     }
@@ -316,8 +318,8 @@ static void take_line(Batch *b, LineState state, Str line) {
         record_free(r);
         return;
     }
-    if (!code && !(is_text ? record_take_text(r, &b->engine, line, &err)
-                           : record_parse(r, &b->engine, b->doc.root, &err)))
+    if (!code && !(is_text ? record_take_text(r, &b->pipeline, line, &err)
+                           : record_parse(r, &b->pipeline, b->doc.root, &err)))
         code = err.code == EXIT_CONTEXT ? "context_length_exceeded" : "invalid_request";
     if (code) r->n_choices = r->n_open = 1;
     if (code) record_fail(r, code, err.text);
@@ -412,7 +414,7 @@ static size_t positions_needed(const Record *r) {
 
 // Whether its KV cache fits beside all that is promised to the others; kept prefixes make way.
 static bool has_memory(Batch *b, const Record *r) {
-    size_t per_position = kv_position_bytes(&b->engine.model.kv), positions = positions_needed(r);
+    size_t per_position = kv_position_bytes(&b->pipeline.model.kv), positions = positions_needed(r);
     for (int i = 0; i < b->n_active; i++) positions += positions_needed(b->active[i]);
     for (int i = 0; i < b->n_kept; i++) positions += (size_t)b->kept[i]->n_tokens;
     for (size_t bytes; !size_mul(positions, per_position, &bytes) || bytes > b->memory;) {
@@ -430,7 +432,7 @@ static void start_record(Batch *b, Record *r) {
     Donor d = find_donor(b, &r->prompt, NULL);
     r->session = d.n_now >= min_share(r) ? session_fork(d.session, d.n_now) : NULL;
     r->n_shared = r->session ? d.n_now : 0;
-    if (!r->session) r->session = session_new(&b->engine.model.kv);
+    if (!r->session) r->session = session_new(&b->pipeline.model.kv);
     for (int i = 0; r->n_shared && i < b->n_kept; i++) {
         if (b->kept[i] != d.session) continue;
         Session *used = take_kept(b, i); // to the end: used last
@@ -459,7 +461,7 @@ static void start_waiting(Batch *b) {
         Error err;
         error_set(
             &err, EXIT_RUNTIME, "%zu positions of KV cache need %zu MiB, available are %zu MiB",
-            positions_needed(r), positions_needed(r) * kv_position_bytes(&b->engine.model.kv) >> 20,
+            positions_needed(r), positions_needed(r) * kv_position_bytes(&b->pipeline.model.kv) >> 20,
             b->memory >> 20);
         record_fail(r, "out_of_memory", err.text);
         b->n_waiting--;
@@ -468,7 +470,7 @@ static void start_waiting(Batch *b) {
 
 // Its answer is made at once; its session goes, or is kept for others.
 static void finish_record(Batch *b, Record *r) {
-    record_answer(r, &b->engine);
+    record_answer(r, &b->pipeline);
     if (!r->first) b->n_prompt += (uint64_t)r->prompt.len;
     if (!r->first) b->n_shared += (uint64_t)r->n_shared;
     b->n_generated += (uint64_t)r->sequence.n_generated;
@@ -543,15 +545,15 @@ static void read_shard(Batch *b, const char *text) {
 // a file that does not fit in memory is a quarter.
 static void open_model(Batch *b) {
     const Options *o = b->options;
-    engine_open(&b->engine, o);
+    pipeline_open(&b->pipeline, o);
     check_fingerprint(b);
-    size_t available = os_memory_available(), weights = model_weight_bytes(&b->engine.model);
+    size_t available = os_memory_available(), weights = model_weight_bytes(&b->pipeline.model);
     bool is_large =
         weights > available / 4 * 3; // then it is read from the disk again and again anyway
     b->memory = available == SIZE_MAX ? available
                                       : (is_large ? available / 4 : available - weights) / 10 * 9;
     b->parallel = o->parallel ? o->parallel : DEFAULT_PARALLEL;
-    engine_generator(&b->engine, &b->generator, o->chunk, b->parallel);
+    generator_open(&b->pipeline, &b->generator, o->chunk, b->parallel);
     b->active = xalloc((size_t)b->parallel, sizeof *b->active);
     b->sequences = xalloc((size_t)b->parallel, sizeof *b->sequences);
 }
@@ -571,7 +573,7 @@ int command_batch(const Options *o) {
     b->shows_progress = !o->is_quiet && (o->progress_json || terminal_has_escapes(STDERR_FILENO));
     if (b->shows_progress) count_lines(b);
     b->start = now_sec();
-    engine_settle(o);
+    enter_sandbox(o);
     signals_defer();
     while (!generate_interrupted) {
         fill_window(b);

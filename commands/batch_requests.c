@@ -1,8 +1,10 @@
 // Requests are read with a message for everything that is wrong; answers are written in the form
 // that was asked in. What a field means that the command line knows too, its table of options says.
 #include "batch_requests.h"
-#include "../cli/answers.h"
 #include "../cli/constraint_options.h"
+#include "../cli/completion.h"
+#include "../cli/prompt.h"
+#include "../cli/request.h"
 
 #include <limits.h>
 #include <math.h>
@@ -119,7 +121,7 @@ static bool read_stops(Record *r, const Json *v, Error *err) {
 }
 
 // The key of a "logit_bias" is a token id in a string.
-static bool read_biases(Record *r, const Engine *e, const Json *v, Error *err) {
+static bool read_biases(Record *r, const Pipeline *e, const Json *v, Error *err) {
     if (v->kind != JSON_OBJECT) return wrong(err, "logit_bias", "an object of numbers", v);
     r->options.biases = NULL;
     r->options.sample.n_bias = 0;
@@ -136,7 +138,7 @@ static bool read_biases(Record *r, const Engine *e, const Json *v, Error *err) {
         options_add_bias(&r->options, (int)id,
                          j->number == -100 ? -INFINITY : (float)j->number); // -100 bans
     }
-    return biases_check(e, &r->options.sample, err);
+    return options_check_bias(&r->options, e->model.config.vocab_size, err);
 }
 
 // "logprobs": a truth value in chats, else a number; "top_logprobs": a number.
@@ -224,7 +226,7 @@ static bool read_wish(Record *r, const Json *v, bool *is_one, Error *err) {
 }
 
 // The constraint of the request, or the command line's.
-static bool find_guide(Record *r, const Engine *e, Error *err) {
+static bool find_guide(Record *r, const Pipeline *e, Error *err) {
     ConstraintSpec *w = &r->wish;
     w->is_ordered = r->options.is_ordered_json, w->may_think = r->options.may_think;
     bool ok = constraint_new(e->constraints, w, &r->constraint, NULL, err);
@@ -241,7 +243,7 @@ static bool find_guide(Record *r, const Engine *e, Error *err) {
 }
 
 // Unknown ones are passed over, unless --strict.
-static bool read_field(Record *r, const Engine *e, const Json *v, Error *err) {
+static bool read_field(Record *r, const Pipeline *e, const Json *v, Error *err) {
     const Option *option = find_option(&r->options, v->key);
     bool is_null = v->kind == JSON_NULL, is_wish; // null is the same as absent
     if (!read_wish(r, v, &is_wish, err)) return false;
@@ -265,7 +267,7 @@ static bool read_field(Record *r, const Engine *e, const Json *v, Error *err) {
 }
 
 // All fields of a request; prompts are read when all options are known.
-static bool read_options(Record *r, const Engine *e, const Json *body, Error *err) {
+static bool read_options(Record *r, const Pipeline *e, const Json *body, Error *err) {
     for (const Json *v = body->child; v; v = v->next)
         if (!read_field(r, e, v, err)) return false;
     if (r->form == FORM_CHAT && get(body, "top_logprobs") &&
@@ -313,10 +315,10 @@ static bool force_call(Record *r, const Json *tools, const Json *choice, Error *
 }
 
 // The tools of a request, or of the command line, unless it wants none. False with err.
-static bool read_tools(Record *r, const Engine *e, const Json *body, Buffer *out, Error *err) {
+static bool read_tools(Record *r, const Pipeline *e, const Json *body, Buffer *out, Error *err) {
     const Json *tools = get(body, "tools"), *choice = get(body, "tool_choice");
     bool is_forced = choice && !json_is(choice, "auto") && !json_is(choice, "none");
-    if (tools && !tools_check(e, tools, err)) return false;
+    if (tools && !tools_check(tools, &e->tpl, err)) return false;
     if (is_forced && !force_call(r, tools, choice, err)) return false;
     if (choice && json_is(choice, "none")) return true;
     if (tools && tools->n_items)
@@ -327,7 +329,7 @@ static bool read_tools(Record *r, const Engine *e, const Json *body, Buffer *out
     return true;
 }
 
-static bool read_messages(Record *r, const Engine *e, const Json *body, Error *err) {
+static bool read_messages(Record *r, const Pipeline *e, const Json *body, Error *err) {
     const Json *v = get(body, "messages");
     if (v->kind != JSON_ARRAY) return wrong(err, "messages", "an array of messages", v);
     if (!v->n_items) return error_set(err, EXIT_RUNTIME, "messages: expected at least one");
@@ -360,7 +362,7 @@ static bool read_messages(Record *r, const Engine *e, const Json *body, Error *e
 }
 
 // A string, an array with one string, or token ids.
-static bool read_prompt(Record *r, const Engine *e, const Json *v, bool is_chat, Error *err) {
+static bool read_prompt(Record *r, const Pipeline *e, const Json *v, bool is_chat, Error *err) {
     if (v->kind == JSON_ARRAY && v->n_items == 1 && v->child->kind != JSON_NUMBER) v = v->child;
     r->is_plain = !is_chat || v->kind != JSON_STRING;
     r->has_tools = !r->is_plain && e->tools.data;
@@ -386,16 +388,16 @@ static uint64_t hash(uint64_t seed, const Buffer *text) {
 }
 
 // What the options of a request and of the command line make of its prompt.
-static bool complete(Record *r, const Engine *e, bool is_plain, Error *err) {
+static bool complete(Record *r, const Pipeline *e, bool is_plain, Error *err) {
     if (r->prompt.len == 0) return error_set(err, EXIT_RUNTIME, "the prompt is empty");
     if (!r->options.has_seed) // survives any reader of JSON
         r->options.sample.seed = (uint32_t)hash(r->common->sample.seed, &r->key);
     r->options.logprobs = r->n_top < 0 ? 0 : r->n_top + !r->n_top;
-    return request_make(e, &r->options, &r->prompt, is_plain, &r->request, err) &&
+    return request_from_options(e, &r->options, &r->prompt, is_plain, &r->request, err) &&
            find_guide(r, e, err);
 }
 
-bool record_take_text(Record *r, const Engine *e, Str line, Error *err) {
+bool record_take_text(Record *r, const Pipeline *e, Str line, Error *err) {
     bool is_plain = r->options.is_raw; // as `run` would take it
     r->is_plain = is_plain, r->has_tools = !is_plain && e->tools.data;
     return prompt_encode(e, line, is_plain, &r->prompt, err) && complete(r, e, is_plain, err);
@@ -412,7 +414,7 @@ static const Json *openai_body(const Record *r, const Json *root, Error *err) {
     return body;
 }
 
-bool record_parse(Record *r, const Engine *e, const Json *root, Error *err) {
+bool record_parse(Record *r, const Pipeline *e, const Json *root, Error *err) {
     const Json *body = r->form == FORM_SHORT ? root : openai_body(r, root, err);
     if (!body || !read_options(r, e, body, err)) return false;
     const Json *prompt = get(body, "prompt"), *messages = get(body, "messages");
@@ -481,7 +483,7 @@ static void put_completion_logprobs(Buffer *out, const Tokenizer *t, const Recor
     buffer_puts(out, "]}");
 }
 
-static void put_openai_choice(Record *r, const Engine *e, const Reply *reply, Buffer *out) {
+static void put_openai_choice(Record *r, const Pipeline *e, const Reply *reply, Buffer *out) {
     const Sequence *s = &r->sequence;
     bool is_chat = r->form == FORM_CHAT;
     buffer_printf(out, "{\"index\":%d,", r->index);
@@ -493,18 +495,18 @@ static void put_openai_choice(Record *r, const Engine *e, const Reply *reply, Bu
         buffer_puts(out, "null");
     } else if (is_chat) {
         buffer_puts(out, "{\"content\":");
-        logprobs_put(out, e->tokenizer, s, r->n_top, true);
+        completion_put_logprobs(out, e->tokenizer, s, r->n_top, true);
         buffer_puts(out, ",\"refusal\":null}");
     } else {
         put_completion_logprobs(out, e->tokenizer, r);
     }
-    buffer_printf(out, ",\"finish_reason\":\"%s\"", answer_finish(reply, s));
+    buffer_printf(out, ",\"finish_reason\":\"%s\"", completion_finish_reason(reply, s));
     if (r->first || r->n_choices > 1)
         buffer_printf(out, ",\"seed\":%lld", (long long)s->request.sample.seed);
     buffer_puts(out, "}");
 }
 
-static void put_openai(Record *r, const Engine *e) {
+static void put_openai(Record *r, const Pipeline *e) {
     Buffer *out = &r->answer;
     const char *slash = strrchr(e->model.file.path, '/'),
                *model = slash ? slash + 1 : e->model.file.path;
@@ -527,12 +529,12 @@ static void put_openai(Record *r, const Engine *e) {
 }
 
 // The members of an answer in the short form, without the braces.
-static void put_short_choice(Record *r, const Engine *e, const Reply *reply, Buffer *out) {
+static void put_short_choice(Record *r, const Pipeline *e, const Reply *reply, Buffer *out) {
     const Sequence *s = &r->sequence;
-    answer_put(out, "\"text\":", reply, s, r->prompt.len);
+    completion_put_members(out, "\"text\":", reply, s, r->prompt.len);
     if (r->n_top < 0) return;
     buffer_puts(out, ",\"logprobs\":");
-    logprobs_put(out, e->tokenizer, s, s->request.n_logprobs, false);
+    completion_put_logprobs(out, e->tokenizer, s, s->request.n_logprobs, false);
 }
 
 static void put_short(Record *r) {
@@ -556,14 +558,14 @@ static bool close_choice(Record *r) {
     return !first->n_open;
 }
 
-void record_answer(Record *r, const Engine *e) {
+void record_answer(Record *r, const Pipeline *e) {
     Record *first = r->first ? r->first : r;
     Reply reply;
     if (r->sequence.finish == FINISH_ERROR) {
         record_fail(r, "generation_failed", r->sequence.error.text);
         return;
     }
-    answer_parse(&reply, r->is_plain ? NULL : &e->tpl, e->tokenizer, &r->sequence, r->has_tools, 0);
+    completion_parse(&reply, r->is_plain ? NULL : &e->tpl, e->tokenizer, &r->sequence, r->has_tools, 0);
     (r->form == FORM_SHORT ? put_short_choice : put_openai_choice)(r, e, &reply,
                                                                    &first->choices[r->index]);
     reply_free(&reply);
@@ -648,7 +650,7 @@ static void put_file(Buffer *out, const Gguf *g) {
     }
 }
 
-void fingerprint_put(Buffer *out, const Options *o, const Engine *e) {
+void fingerprint_put(Buffer *out, const Options *o, const Pipeline *e) {
     const ModelOptions *m = &o->model_options;
     Options unseeded = *o;
     Buffer all = {0};

@@ -7,7 +7,7 @@
 #define COMMANDS_BATCH_REQUESTS_H
 
 #include "../base/json.h"
-#include "../cli/engine.h"
+#include "../cli/open_model.h"
 
 typedef enum { FORM_SHORT, FORM_CHAT, FORM_COMPLETION } RecordForm;
 // OPEN: answered, but its other choices are not.
@@ -48,10 +48,10 @@ struct Record {
 bool record_identify(Record *r, const Json *root, Error *err);
 // The rest of the request; of a line of plain text. False with err (EXIT_CONTEXT if the prompt is
 // too long).
-bool record_parse(Record *r, const Engine *e, const Json *root, Error *err);
-bool record_take_text(Record *r, const Engine *e, Str line, Error *err);
+bool record_parse(Record *r, const Pipeline *e, const Json *root, Error *err);
+bool record_take_text(Record *r, const Pipeline *e, Str line, Error *err);
 // Renders the answer of a finished sequence, or an error; the record is then done.
-void record_answer(Record *r, const Engine *e);
+void record_answer(Record *r, const Pipeline *e);
 void record_fail(Record *r, const char *code, const char *message);
 void record_free(Record *r);
 // The choice of this index (from 1) of a request with r->n_choices, with a seed of its own.
@@ -70,6 +70,6 @@ bool result_key(const Json *root, Buffer *key, ResultKind *kind);
 // What the answers of a run depend on besides their requests, as "fp_HASH_SEED": a hash of the
 // model (what its file says of itself, and a sample of each tensor) and of the options, and the
 // seed.
-void fingerprint_put(Buffer *out, const Options *o, const Engine *e);
+void fingerprint_put(Buffer *out, const Options *o, const Pipeline *e);
 
 #endif

@@ -3,7 +3,7 @@
 // change by the minute.
 #include "commands.h"
 #include "../base/json.h"
-#include "../cli/engine.h"
+#include "../cli/request.h"
 #include "../cli/output.h"
 #include "../kernels/ops.h"
 
@@ -107,7 +107,7 @@ static double operations_of(const Model *m, int n, int n_logits, double depth) {
 
 // Bytes of one forward: the weights once, the keys and values of every sequence.
 static double bytes_of(const Model *m, int batch, double depth) {
-    return model_decode_gb(m) * 1e9 + batch * depth * (double)kv_position_bytes(&m->kv);
+    return decode_weight_gb(m) * 1e9 + batch * depth * (double)kv_position_bytes(&m->kv);
 }
 
 // One test: a row of the table, or an object of the list.
@@ -123,7 +123,7 @@ static void report(Bench *b, const char *test, int n_tokens, int depth, int batc
         buffer_printf(&b->table, "%-8s %6d %6d %5d %10.2f %8.2f %9.1f %7.0f %% %6.0f %%\n", test,
                       n_tokens, depth, batch, 1 / sec_per_token, gb, gflop, 100 * gb / b->read_gb,
                       100 * gflop / b->peak_gflop);
-        progress_show(b->options, "%s %d, depth %d, batch %d: %.1f tokens/s", test, n_tokens, depth,
+        progress_print(b->options, "%s %d, depth %d, batch %d: %.1f tokens/s", test, n_tokens, depth,
                       batch, 1 / sec_per_token);
         if (*test == 'd' && !b->decode_per_sec)
             b->decode_per_sec = 1 / sec_per_token, b->decode_share = gb / b->read_gb;
@@ -222,7 +222,7 @@ static double first_token_sec(const Options *o) {
 // Whether a test is within the model's context and the memory at hand.
 static bool fits(const Bench *b, int positions, int batch) {
     return positions <= b->model.config.max_context &&
-           memory_fits(&b->model, (size_t)positions * (size_t)batch);
+           kv_memory_fits(&b->model, (size_t)positions * (size_t)batch);
 }
 
 // p: prefill of n tokens; d: decode at a depth of n; b: decode of n sequences.
@@ -262,7 +262,7 @@ static int digits(double per_sec) { return per_sec < 1000; }
 
 // What a person wants to know, then the figures.
 static void print_table(const Bench *b, double first_sec) {
-    double most = b->read_gb / model_decode_gb(&b->model);
+    double most = b->read_gb / decode_weight_gb(&b->model);
     double decode = b->decode_per_sec, prefill = b->prefill_per_sec;
     if (b->decode_share > 1.1)
         printf("decode %.*f tokens/s (the weights stay in the cache)", digits(decode), decode);
@@ -273,7 +273,7 @@ static void print_table(const Bench *b, double first_sec) {
     printf("\n\n%s kernels, %d threads, first token %.3f s after opening\n", kernel.name,
            b->model.n_threads, first_sec);
     printf("memory %.1f GB/s, %.3f GB of weights a token; %s peak %.0f GFLOP/s\n\n", b->read_gb,
-           model_decode_gb(&b->model), kernel.peak_unit, b->peak_gflop);
+           decode_weight_gb(&b->model), kernel.peak_unit, b->peak_gflop);
     printf("%-8s %6s %6s %5s %10s %8s %9s %9s %8s\n", "test", "tokens", "depth", "batch",
            "tokens/s", "GB/s", "GFLOP/s", "of memory", "of peak");
     fwrite(b->table.data, 1, b->table.len, stdout);
@@ -394,7 +394,7 @@ int command_bench(const Options *o) {
                 .is_json = o->is_json,
                 .is_first = true,
                 .rounds = o->n_predict != INT_MIN ? o->n_predict : 16};
-    model_load(o, &b.model, &b.tokenizer);
+    model_open_or_die(o, &b.model, &b.tokenizer);
     if (o->is_sweep) {
         printf(b.is_json ? "{\"kernels\":\"%s\",\"threads\":%d,\"sweep\":["
                          : "%s kernels, %d threads\n",

@@ -3,6 +3,8 @@
 #include "commands.h"
 #include "chat_commands.h"
 #include "../base/signals.h"
+#include "../cli/generator.h"
+#include "../cli/request.h"
 #include "../cli/output.h"
 
 #include <stdlib.h>
@@ -47,14 +49,14 @@ static void chat_open(Chat *c, const Options *o) {
     Dialogue *d = &c->dialogue;
     static Buffer history;
     c->options = *o;
-    engine_open(&c->engine, &c->options);
-    int most = c->engine.model.config.max_context;
-    if (!c->options.ctx) c->options.ctx = most < ROOMY_CONTEXT ? most : ROOMY_CONTEXT;
-    memory_check(&c->engine.model, (size_t)c->options.ctx);
-    engine_generator(&c->engine, &c->generator, o->chunk ? o->chunk : CHUNK, 1);
-    c->session = session_new(&c->engine.model.kv);
+    pipeline_open(&c->pipeline, &c->options);
+    int most = c->pipeline.model.config.max_context;
+    if (!c->options.ctx) c->options.ctx = most < DEFAULT_CONTEXT ? most : DEFAULT_CONTEXT;
+    kv_memory_check(&c->pipeline.model, (size_t)c->options.ctx);
+    generator_open(&c->pipeline, &c->generator, o->chunk ? o->chunk : CHUNK, 1);
+    c->session = session_new(&c->pipeline.model.kv);
     if (o->session_file) open_session_file(c);
-    if (o->system) dialogue_system(d, c->engine.system.data, c->engine.system.len);
+    if (o->system) dialogue_system(d, c->pipeline.system.data, c->pipeline.system.len);
     if (o->system && o->session_file) chat_follow(c, false);
     c->editor = editor_open(history_path(o, &history) ? history.data : NULL, &generate_interrupted);
     c->is_terminal = editor_is_terminal(c->editor);
@@ -68,7 +70,7 @@ static void greet(const Chat *c) {
     if (!c->options.model)
         note(&c->options,
              "The built-in model tells stories: ask for one, or begin one, and press Enter.");
-    else if (c->engine.tpl.is_none)
+    else if (c->pipeline.tpl.is_none)
         note(&c->options,
              "This model tells on: begin a text, such as \"Once upon a time\", and press Enter.");
     else

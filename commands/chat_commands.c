@@ -37,8 +37,8 @@ static void command_set(Chat *c, const char *text) {
 static void command_show(Chat *c, const char *text) {
     (void)text;
     const Dialogue *d = &c->dialogue;
-    note(NULL, "model %s, template %s, %d of %d positions used, %s", c->engine.model.file.path,
-         c->engine.tpl.name, c->session->n_tokens, c->options.ctx, count_of(d->n, "message"));
+    note(NULL, "model %s, template %s, %d of %d positions used, %s", c->pipeline.model.file.path,
+         c->pipeline.tpl.name, c->session->n_tokens, c->options.ctx, count_of(d->n, "message"));
     if (dialogue_has(d, 0, "system"))
         note(NULL, "system: %.*s", (int)d->messages[0].content.len, d->messages[0].content.data);
     show_settings(c);
@@ -51,7 +51,7 @@ static void command_stats(Chat *c, const char *text) {
          c->prefill_sec > 0 ? (double)c->n_prefill / c->prefill_sec : 0,
          (unsigned long long)c->n_decode,
          c->decode_sec > 0 ? (double)c->n_decode / c->decode_sec : 0,
-         (double)kv_position_bytes(&c->engine.model.kv) * c->session->n_tokens * 1e-6);
+         (double)kv_position_bytes(&c->pipeline.model.kv) * c->session->n_tokens * 1e-6);
 }
 
 // Whether a command was given a file's name; says so if not.
@@ -72,7 +72,7 @@ static void command_file(Chat *c, const char *path) {
         chat_complain(c, "%s", err.text);
         return;
     }
-    tokenizer_encode(c->engine.tokenizer, c->attached.data, c->attached.len, &ids);
+    tokenizer_encode(c->pipeline.tokenizer, c->attached.data, c->attached.len, &ids);
     note(&c->options, "the next message begins with %s: %d tokens", path, ids.len);
     free(ids.data);
 }
@@ -173,7 +173,7 @@ static void command_clear(Chat *c, const char *text) {
 }
 
 static void command_system(Chat *c, const char *text) {
-    if (c->engine.tpl.is_none) {
+    if (c->pipeline.tpl.is_none) {
         chat_complain(c, "a model without a chat template takes no system prompt");
         return;
     }

@@ -5,7 +5,9 @@
 #include "chat_turn.h"
 #include "../base/signals.h"
 #include "../base/json.h"
-#include "../cli/answers.h"
+#include "../cli/completion.h"
+#include "../cli/report.h"
+#include "../cli/request.h"
 #include "../cli/output.h"
 
 #include <ctype.h>
@@ -58,7 +60,7 @@ typedef struct {
 // Whether the first token of the answer is this one.
 static bool begins_with(const Answer *a, const char *name) {
     const Sequence *s = a->sequence;
-    int n = s->request.n_prompt, id = tokenizer_special_id(a->chat->engine.tokenizer, name);
+    int n = s->request.n_prompt, id = tokenizer_special_id(a->chat->pipeline.tokenizer, name);
     int first = s->session->n_tokens > n ? s->session->tokens[n] : s->n_generated ? s->next : -1;
     return first >= 0 && first == id;
 }
@@ -78,7 +80,7 @@ static void show_reasoning(Answer *a, const char *text, size_t n) {
 // White space before the first word is the template's matter.
 static bool show_piece(void *arg, const char *text, size_t n) {
     Answer *a = arg;
-    const Template *tpl = &a->chat->engine.tpl;
+    const Template *tpl = &a->chat->pipeline.tpl;
     while (n && !a->has_text && !tpl->is_none && isspace((unsigned char)*text)) text++, n--;
     if (!n) return true;
     if (!a->has_text && (begins_with(a, "<|python_tag|>") || begins_with(a, "[TOOL_CALLS]")))
@@ -106,11 +108,11 @@ static void rewind_session(Chat *c) {
 
 // The stream takes an answer. The tokens of a stop string are forgotten, as far as whole tokens go.
 static void keep_answer(Chat *c, const Sequence *s) {
-    const Tokenizer *t = c->engine.tokenizer;
+    const Tokenizer *t = c->pipeline.tokenizer;
     Ids ids = {0};
     Buffer raw = {0};
     size_t bytes = 0, len;
-    answer_ids(s, &ids);
+    completion_ids(s, &ids);
     for (int i = 0; i < ids.len; i++) bytes += tokenizer_piece(t, ids.data[i], false).len;
     for (; s->finish == FINISH_STOP && s->stop_token < 0 && ids.len > 0; ids.len--, bytes -= len) {
         len = tokenizer_piece(t, ids.data[ids.len - 1], false).len;
@@ -126,14 +128,14 @@ static void keep_answer(Chat *c, const Sequence *s) {
 static void report(Chat *c, const Sequence *s, const Reply *r) {
     if (c->options.is_json) {
         Buffer out = {0};
-        answer_put(&out, "{\"role\":\"assistant\",\"content\":", r, s,
+        completion_put_members(&out, "{\"role\":\"assistant\",\"content\":", r, s,
                    s->request.n_prompt - s->n_cached);
         buffer_printf(&out, ",\"n_context\":%d,\"prefill_sec\":%.6f,\"decode_sec\":%.6f}\n",
                       c->session->n_tokens, s->prefill_sec, s->decode_sec);
         text_print(&out);
     }
     Generator *g = &c->generator;
-    stats_print(&c->options, g, s->request.sample.seed);
+    note_stats(&c->options, g, s->request.sample.seed);
     c->n_prefill += g->n_prefill, c->n_decode += g->n_decode;
     c->prefill_sec += g->prefill_sec, c->decode_sec += g->decode_sec;
     g->n_prefill = g->n_decode = g->n_taken = g->n_steps = g->n_drafted = g->n_accepted = 0;
@@ -150,7 +152,7 @@ static void turn_failed(Chat *c, int code, const char *why) {
 // template refuses.
 static int encode(Chat *c) {
     const Dialogue *d = &c->dialogue;
-    const Engine *e = &c->engine;
+    const Pipeline *e = &c->pipeline;
     TemplateInput in = {
         .messages = d->messages, .n_messages = d->n, .tools = e->tools, .wants_answer = true};
     Buffer text = {0}, own = {0};
@@ -184,7 +186,7 @@ static int drop_turns(Chat *c) {
 
 bool chat_fits(Chat *c) {
     int limit = c->options.ctx - 8; // for the first few tokens of the answer
-    int n = encode(c), most = c->engine.model.config.max_context;
+    int n = encode(c), most = c->pipeline.model.config.max_context;
     if (n > limit * 9 / 10 && c->options.keep_going) n = drop_turns(c);
     const char *larger = c->options.ctx < most ? ", or start with a larger -c" : "";
     if (n > limit)
@@ -207,15 +209,15 @@ static void generate_answer(Chat *c, Answer *a, Sequence *s) {
     int n_stops = 0;
     Request r;
     for (int i = 0; i < o->n_stops; i++) stops[n_stops++] = o->stops[i];
-    if (c->engine.tpl.stop) stops[n_stops++] = str_of(c->engine.tpl.stop);
-    if (!request_make(&c->engine, o, stream, false, &r, &s->error)) {
+    if (c->pipeline.tpl.stop) stops[n_stops++] = str_of(c->pipeline.tpl.stop);
+    if (!request_from_options(&c->pipeline, o, stream, false, &r, &s->error)) {
         s->finish = FINISH_ERROR;
         return;
     }
     r.stops = stops, r.n_stops = n_stops;
     r.emit = show_piece, r.arg = a;
     r.sample.seed += (uint64_t)c->n_answers++;
-    answer_generate(o, &c->generator, s, &r, c->session);
+    generate_with_progress(o, &c->generator, s, &r, c->session);
     text_wrap(NULL, 0);
     if (a->in_reasoning && !o->is_json) text_dim(false);
     if (!a->ends_line && !o->is_json) text_write("\n", 1);
@@ -230,10 +232,10 @@ static void show_fed(const Chat *c) {
 
 // The answer becomes a message of the dialogue.
 static void take_answer(Chat *c, const Sequence *s, Reply *r) {
-    answer_parse(r, &c->engine.tpl, c->engine.tokenizer, s, c->engine.tools.data, c->dialogue.n);
+    completion_parse(r, &c->pipeline.tpl, c->pipeline.tokenizer, s, c->pipeline.tools.data, c->dialogue.n);
     keep_answer(c, s);
     Str words = r->content;
-    while (!c->engine.tpl.is_none && words.len && isspace((unsigned char)*words.data))
+    while (!c->pipeline.tpl.is_none && words.len && isspace((unsigned char)*words.data))
         words.data++, words.len--;
     memmove((char *)r->content.data, words.data, r->content.len = words.len);
     dialogue_push(&c->dialogue, reply_message(r));
@@ -252,7 +254,7 @@ void chat_answer(Chat *c) {
     if (encode(c) < 0) return;
     rewind_session(c);
     if (c->options.show_tokens) show_fed(c);
-    a.in_reasoning = reply_begins_in_reasoning(c->engine.tokenizer, stream->data, stream->len);
+    a.in_reasoning = reply_begins_in_reasoning(c->pipeline.tokenizer, stream->data, stream->len);
     generate_answer(c, &a, &s);
     bool has_said = s.n_generated > 0 && s.finish != FINISH_ERROR;
     if (has_said || s.finish == FINISH_STOP)
@@ -262,7 +264,7 @@ void chat_answer(Chat *c) {
     if (s.finish == FINISH_CANCEL)
         note(&c->options,
              has_said ? "(stopped)" : "(stopped before the answer: /regen, /edit or /undo)");
-    ending_print(&c->options, &c->generator, &s);
+    note_ending(&c->options, &c->generator, &s);
     if (s.finish == FINISH_LENGTH && c->session->n_tokens >= c->options.ctx - 1)
         note(&c->options, "(/clear, /undo, --keep-going or a larger -c make room)");
     if (s.finish != FINISH_ERROR) report(c, &s, &r);

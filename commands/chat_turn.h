@@ -5,11 +5,11 @@
 #include "../base/files.h"
 #include "../chat/dialogue.h"
 #include "../editor/editor.h"
-#include "../cli/engine.h"
+#include "../cli/open_model.h"
 
 typedef struct {
     Options options; // ours: /set changes them
-    Engine engine;
+    Pipeline pipeline;
     Generator generator;
     Session *session;
     Editor *editor;

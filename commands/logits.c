@@ -1,7 +1,8 @@
 // logits: raw logits of given tokens, for comparison with other implementations.
 #include "commands.h"
 #include "../base/files.h"
-#include "../cli/engine.h"
+#include "../cli/prompt.h"
+#include "../cli/request.h"
 #include "../cli/output.h"
 
 #include <fcntl.h>
@@ -60,7 +61,7 @@ int command_logits(const Options *o) {
     if (ids.len == 0) die(EXIT_USAGE, "--ids: expected at least one token");
     if (!context_fits(ids.len, false, context, &err)) die_error(&err);
 
-    int fit = LOGITS_BYTES / (4 * n_vocab), chunk = fit < GENERATE_CHUNK ? fit : GENERATE_CHUNK;
+    int fit = MAX_LOGITS_BYTES / (4 * n_vocab), chunk = fit < GENERATE_CHUNK ? fit : GENERATE_CHUNK;
     if (o->chunk || chunk < 1) chunk = o->chunk ? o->chunk : 1;
     if (chunk > ids.len) chunk = ids.len;
     if (!is_stdout &&

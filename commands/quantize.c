@@ -4,7 +4,6 @@
 #include "../quantize/imatrix.h"
 #include "../base/checksum.h"
 #include "../base/files.h"
-#include "../cli/engine.h"
 #include "../cli/output.h"
 #include "../quantize/encode.h"
 #include "../kernels/ops.h"
@@ -395,7 +394,7 @@ static Type *choose_types(const Options *o, const Gguf *g, const Mixture *mixtur
                 t->name.data, gguf_strange_type(g, t->type));
         is_again |= types[i] != t->type && quant_is_integer(t->type);
         if (o->is_verbose)
-            fprintf(stderr, "%-32s %-8s -> %s\n", shown(t->name), type_info(t->type)->name,
+            fprintf(stderr, "%-32s %-8s -> %s\n", printable(t->name), type_info(t->type)->name,
                     type_info(types[i])->name);
     }
     if (is_again && !o->is_quiet)

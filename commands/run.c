@@ -1,9 +1,12 @@
 // run: one prompt, one text.
 #include "commands.h"
 #include "../base/signals.h"
-#include "../cli/answers.h"
 #include "../cli/constraint_options.h"
-#include "../cli/engine.h"
+#include "../cli/completion.h"
+#include "../cli/generator.h"
+#include "../cli/prompt.h"
+#include "../cli/report.h"
+#include "../cli/request.h"
 #include "../cli/output.h"
 
 #include <limits.h>
@@ -13,19 +16,19 @@
 enum { MAX_ANSWERS = 64 };
 
 // An answer as members of an object, without its braces.
-static void put_answer(Buffer *out, const Engine *e, const Sequence *s) {
+static void put_answer(Buffer *out, const Pipeline *e, const Sequence *s) {
     Reply r;
-    answer_parse(&r, e->options->is_raw ? NULL : &e->tpl, e->tokenizer, s, e->tools.data, 0);
-    answer_put(out, "\"text\":", &r, s, s->request.n_prompt);
+    completion_parse(&r, e->options->is_raw ? NULL : &e->tpl, e->tokenizer, s, e->tools.data, 0);
+    completion_put_members(out, "\"text\":", &r, s, s->request.n_prompt);
     reply_free(&r);
     buffer_printf(out, ",\"prefill_sec\":%.6f,\"decode_sec\":%.6f", s->prefill_sec, s->decode_sec);
     if (s->request.n_logprobs) {
         buffer_puts(out, ",\"logprobs\":");
-        logprobs_put(out, e->tokenizer, s, s->request.n_logprobs, false);
+        completion_put_logprobs(out, e->tokenizer, s, s->request.n_logprobs, false);
     }
 }
 
-static void print_json(const Engine *e, const Sequence *s, int n) {
+static void print_json(const Pipeline *e, const Sequence *s, int n) {
     Buffer out = {0};
     buffer_puts(&out, n > 1 ? "{\"choices\":[" : "");
     for (int i = 0; i < n; i++) {
@@ -39,10 +42,10 @@ static void print_json(const Engine *e, const Sequence *s, int n) {
 
 // n answers to one prompt: the first reads it, the others go on from there, each with the next
 // seed. They are printed when all are there.
-static void run_choices(const Engine *e, Generator *g, ConstraintState *constraint, Request *r,
+static void run_choices(const Pipeline *e, Generator *g, ConstraintState *constraint, Request *r,
                         Sequence *s, int n) {
     Sequence *all[MAX_ANSWERS];
-    answer_read(e->options, g, all[0] = s, r, session_new(&e->model.kv));
+    prefill_with_progress(e->options, g, all[0] = s, r, session_new(&e->model.kv));
     int n_shared = s->session->n_tokens < r->n_prompt ? s->session->n_tokens : r->n_prompt - 1;
     for (int i = 1; i < n; i++) {
         Session *session = session_fork(s->session, n_shared); // fewer after an interrupt
@@ -65,7 +68,7 @@ static void print_choices(const Options *o, const Sequence *s, int n) {
 }
 
 int command_run(const Options *o) {
-    static Engine e;
+    static Pipeline e;
     static Buffer prompt;
     static Ids ids;
     static Generator g;
@@ -75,24 +78,24 @@ int command_run(const Options *o) {
     Error err;
     if (o->logprobs && !o->is_json) die(EXIT_USAGE, "--logprobs: expected --json beside it");
     prompt_read(o, &prompt);
-    engine_open(&e, o);
+    pipeline_open(&e, o);
     if (!constraint_from_options(e.constraints, o, &constraint, &err)) die_error(&err);
     if (!prompt_encode(&e, buffer_str(&prompt), o->is_raw, &ids, &err) ||
-        !request_make(&e, o, &ids, o->is_raw, &request, &err))
+        !request_from_options(&e, o, &ids, o->is_raw, &request, &err))
         die_error(&err);
-    memory_check(&e.model, (size_t)(request.max_tokens >= 0 ? ids.len : request.max_context));
+    kv_memory_check(&e.model, (size_t)(request.max_tokens >= 0 ? ids.len : request.max_context));
     if (constraint) constraint_attach(constraint, &request);
     int n = o->n_choices ? o->n_choices : 1,
         chunk = ids.len < GENERATE_CHUNK ? ids.len : GENERATE_CHUNK;
     request.emit = o->is_json || n > 1 ? NULL : text_emit;
-    engine_generator(&e, &g, o->chunk ? o->chunk : chunk, n);
+    generator_open(&e, &g, o->chunk ? o->chunk : chunk, n);
     if (o->has_echo && !o->is_json) text_write(prompt.data, prompt.len);
-    engine_settle(o);
+    enter_sandbox(o);
     signals_defer();
     if (n > 1)
         run_choices(&e, &g, constraint, &request, answers, n);
     else
-        answer_generate(o, &g, s, &request, session_new(&e.model.kv));
+        generate_with_progress(o, &g, s, &request, session_new(&e.model.kv));
     for (int i = 0; i < n; i++)
         if (answers[i].finish == FINISH_ERROR) die_error(&answers[i].error);
     if (o->is_json)
@@ -101,9 +104,9 @@ int command_run(const Options *o) {
         print_choices(o, answers, n);
     else if (s->text.len == 0 || s->text.data[s->text.len - 1] != '\n')
         text_write("\n", 1);
-    if (n == 1) ending_print(o, &g, s);
+    if (n == 1) note_ending(o, &g, s);
     if (constraint && n == 1 && s->finish == FINISH_LENGTH)
         note(o, "the text is not complete: it would go on by its constraint");
-    stats_print(o, &g, o->sample.seed);
+    note_stats(o, &g, o->sample.seed);
     return s->finish == FINISH_CANCEL ? EXIT_INTERRUPTED : EXIT_OK;
 }

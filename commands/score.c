@@ -4,6 +4,9 @@
 #include "score_kl.h"
 #include "commands.h"
 #include "../base/files.h"
+#include "../cli/generator.h"
+#include "../cli/prompt.h"
+#include "../cli/request.h"
 #include "../cli/lines.h"
 #include "../cli/output.h"
 
@@ -28,7 +31,7 @@ typedef struct {
 } Job;
 
 typedef struct {
-    Engine engine;
+    Pipeline pipeline;
     Workspace *workspace;
     PrefixCache *cache;
     Reference *reference; // of --kl, NULL: none
@@ -57,7 +60,7 @@ static int feed_job(Scorer *s, Job *job) {
 
 // Adds what the logits say about the tokens of a job that were fed last. Returns the logits behind.
 static const float *take_logprobs(const Scorer *s, Job *job, const float *logits) {
-    int n_vocab = s->engine.model.config.vocab_size;
+    int n_vocab = s->pipeline.model.config.vocab_size;
     for (int i = job->n_fed - job->n_wanted; i < job->n_fed; i++, logits += n_vocab) {
         float logprob = logits_logprob(logits, n_vocab, job->ids.data[i + 1]);
         if (!(logprob - logprob == 0))
@@ -72,11 +75,11 @@ static const float *take_logprobs(const Scorer *s, Job *job, const float *logits
 // Runs all jobs to their end. The sum of a job has the same order whatever it is packed with.
 static void run_jobs(Scorer *s, Job *const *jobs, int n) {
     for (int first = 0; first < n;) {
-        progress_read(s->engine.options, s->n_read, s->n_all, s->reading_since);
+        progress_prefill(s->pipeline.options, s->n_read, s->n_all, s->reading_since);
         int end = n < first + s->parallel ? n : first + s->parallel, like = 0;
         for (int i = first; i < end; i++) like = feed_job(s, jobs[i]);
         if (n > 1) like = 0;
-        const float *logits = model_forward(&s->engine.model, s->workspace, like);
+        const float *logits = model_forward(&s->pipeline.model, s->workspace, like);
         Reference *r = s->reference;
         if (r && r->workspace) r->rows = model_forward(&r->model, r->workspace, like);
         for (int i = first; i < end; i++) logits = take_logprobs(s, jobs[i], logits);
@@ -90,20 +93,20 @@ static void expect_tokens(Scorer *s, uint64_t n_all) {
     s->reading_since = now_sec();
 }
 
-// Everything scores in one workspace: as many logits at a time as LOGITS_BYTES hold.
+// Everything scores in one workspace: as many logits at a time as MAX_LOGITS_BYTES hold.
 static void scorer_open(Scorer *s, const Options *o) {
     s->start = now_sec();
-    engine_open(&s->engine, o);
-    int most = LOGITS_BYTES / (4 * s->engine.model.config.vocab_size),
+    pipeline_open(&s->pipeline, o);
+    int most = MAX_LOGITS_BYTES / (4 * s->pipeline.model.config.vocab_size),
         chunk = o->chunk ? o->chunk : GENERATE_CHUNK;
     s->parallel = o->parallel ? o->parallel : DEFAULT_PARALLEL;
     s->chunk = chunk;
     most = most < 1 ? 1 : most < chunk ? most : chunk;
-    s->workspace = workspace_new(&s->engine.model, chunk, most);
-    if (!o->perplexity && !o->ids) s->cache = engine_cache(&s->engine, chunk);
+    s->workspace = workspace_new(&s->pipeline.model, chunk, most);
+    if (!o->perplexity && !o->ids) s->cache = prefix_cache_open(&s->pipeline, chunk);
     if (!o->kl) return;
     s->reference = xalloc(1, sizeof *s->reference);
-    reference_open(s->reference, o, &s->engine.model, chunk, most);
+    reference_open(s->reference, o, &s->pipeline.model, chunk, most);
 }
 
 // Perplexity
@@ -120,8 +123,8 @@ typedef struct {
 
 // A text as training saw it: after BOS, where the model has one.
 static void put_text(const Scorer *s, Str text, Ids *out) {
-    if (tokenizer_adds_bos(s->engine.tokenizer)) ids_push(out, tokenizer_bos(s->engine.tokenizer));
-    tokenizer_encode(s->engine.tokenizer, text.data, text.len, out);
+    if (tokenizer_adds_bos(s->pipeline.tokenizer)) ids_push(out, tokenizer_bos(s->pipeline.tokenizer));
+    tokenizer_encode(s->pipeline.tokenizer, text.data, text.len, out);
 }
 
 // As llama.cpp counts: BOS and the text are cut into windows of n_ctx tokens, the first token of
@@ -130,8 +133,8 @@ static void put_text(const Scorer *s, Str text, Ids *out) {
 static bool next_window(Scorer *s, Perplexity *p, Job *job) {
     if (p->ids.len - p->at < p->n_ctx) return false;
     for (int i = 0; i < p->n_ctx; i++) ids_push(&job->ids, p->ids.data[p->at++]);
-    if (tokenizer_adds_bos(s->engine.tokenizer))
-        job->ids.data[0] = tokenizer_bos(s->engine.tokenizer);
+    if (tokenizer_adds_bos(s->pipeline.tokenizer))
+        job->ids.data[0] = tokenizer_bos(s->pipeline.tokenizer);
     job->first = p->n_ctx / 2 + 1;
     return true;
 }
@@ -167,7 +170,7 @@ static void count_jobs(Scorer *s, Perplexity *p, bool (*next)(Scorer *s, Perplex
             list[n] = &jobs[n];
             jobs[n] = (Job){.ids = {jobs[n].ids.data, 0, jobs[n].ids.cap}};
             if (!next(s, p, &jobs[n])) break;
-            jobs[n].session = session_new(&s->engine.model.kv);
+            jobs[n].session = session_new(&s->pipeline.model.kv);
             if (s->reference && s->reference->workspace)
                 jobs[n].reference = session_new(&s->reference->model.kv);
         }
@@ -176,7 +179,7 @@ static void count_jobs(Scorer *s, Perplexity *p, bool (*next)(Scorer *s, Perplex
             p->nll -= job->logprob;
             p->n_fed += (uint64_t)job->ids.len;
             for (int i = job->first; i < job->ids.len; i++, p->n_tokens++)
-                p->n_bytes += tokenizer_piece(s->engine.tokenizer, job->ids.data[i], false).len;
+                p->n_bytes += tokenizer_piece(s->pipeline.tokenizer, job->ids.data[i], false).len;
             session_free(job->session);
             session_free(job->reference);
         }
@@ -188,7 +191,7 @@ static void count_jobs(Scorer *s, Perplexity *p, bool (*next)(Scorer *s, Perplex
 
 // The tokens of --ids, or of a plain text of at least one window.
 static void read_tokens(Scorer *s, Perplexity *p) {
-    const Options *o = s->engine.options;
+    const Options *o = s->pipeline.options;
     Buffer text = {0};
     Error err;
     const char *path = o->perplexity ? o->perplexity : o->ids[0] == '@' ? o->ids + 1 : NULL;
@@ -196,11 +199,11 @@ static void read_tokens(Scorer *s, Perplexity *p) {
         buffer_puts(&text, o->ids);
     else if (!file_read(path, &text, &err))
         die_error(&err);
-    engine_settle(o);
+    enter_sandbox(o);
     if (o->perplexity)
         put_text(s, buffer_str(&text), &p->ids);
     else
-        ids_parse(text.data, s->engine.model.config.vocab_size, &p->ids);
+        ids_parse(text.data, s->pipeline.model.config.vocab_size, &p->ids);
     buffer_free(&text);
     if (o->ids && p->ids.len < 2) die(EXIT_USAGE, "--ids: expected at least two tokens");
     if (o->ids && !context_fits(p->ids.len, false, p->n_ctx, &err)) die_error(&err);
@@ -218,11 +221,11 @@ static void read_tokens(Scorer *s, Perplexity *p) {
 // Of a plain text in windows, of texts that are a line each, or of tokens.
 static void score_perplexity(Scorer *s) {
     static Perplexity p;
-    const Options *o = s->engine.options;
+    const Options *o = s->pipeline.options;
     Buffer out = {0};
     bool is_texts =
         o->perplexity && (o->is_jsonl || str_ends_with(str_of(o->perplexity), ".jsonl"));
-    int most = s->engine.model.config.max_context;
+    int most = s->pipeline.model.config.max_context;
     p.n_ctx = o->ctx ? o->ctx : is_texts || o->ids || most < DEFAULT_WINDOW ? most : DEFAULT_WINDOW;
     if (p.n_ctx < 4) die(EXIT_USAGE, "-c: expected at least 4, found %d", p.n_ctx);
     if (s->reference && !s->reference->workspace && !o->ids)
@@ -230,7 +233,7 @@ static void score_perplexity(Scorer *s) {
             o->kl);
     if (is_texts) {
         lines_open(&p.lines, o->perplexity, MAX_LINE);
-        engine_settle(o);
+        enter_sandbox(o);
     } else {
         read_tokens(s, &p);
     }
@@ -286,7 +289,7 @@ static void question_free(Question *q) {
 // encoded together, and where their tokens merge across the boundary, all choices are scored from
 // the last token that all have.
 static void question_encode(Scorer *s, Question *q, Str prompt) {
-    const Engine *e = &s->engine;
+    const Pipeline *e = &s->pipeline;
     Ids alone = {0};
     Error err;
     q->choices = xalloc((size_t)q->n, sizeof *q->choices);
@@ -316,7 +319,7 @@ static void question_encode(Scorer *s, Question *q, Str prompt) {
 // The choices in the order given; the best is marked, or named.
 static void question_print(const Scorer *s, const Question *q) {
     Buffer out = {0};
-    bool is_json = s->engine.options->is_json || s->engine.options->is_jsonl;
+    bool is_json = s->pipeline.options->is_json || s->pipeline.options->is_jsonl;
     const Json *id = q->id;
     int best = 0;
     double sum = 0; // of the choices' probabilities, relative to the best's
@@ -360,10 +363,10 @@ static void answer_questions(Scorer *s, Question *questions, int n) {
     for (int i = 0; i < n; i++) most += questions[i].n;
     bool has_cache =
         s->cache &&
-        (n == 1 || s->engine.model.is_invariant); // packed with others it has other bits
+        (n == 1 || s->pipeline.model.is_invariant); // packed with others it has other bits
     Job **jobs = xalloc((size_t)most, sizeof *jobs);
     for (Question *q = questions; q < questions + n; q++) {
-        q->prompt = (Job){.session = session_new(&s->engine.model.kv),
+        q->prompt = (Job){.session = session_new(&s->pipeline.model.kv),
                           .ids = {q->choices->ids.data, q->n_shared, 0},
                           .first = q->n_shared};
         jobs[n_jobs++] = &q->prompt;
@@ -407,7 +410,7 @@ static void read_choices(Question *q, const char *list) {
 
 // "A,B,C", or a JSON array, after the prompt of the command line.
 static void score_choices(Scorer *s) {
-    const char *list = s->engine.options->choices;
+    const char *list = s->pipeline.options->choices;
     Buffer prompt = {0};
     Question q = {.texts = xalloc(strlen(list) + 1, sizeof *q.texts)};
     if (list[strspn(list, " ")] == '[') read_choices(&q, list);
@@ -418,8 +421,8 @@ static void score_choices(Scorer *s) {
         at += text->len;
         if (!*at) break;
     }
-    prompt_read(s->engine.options, &prompt);
-    engine_settle(s->engine.options);
+    prompt_read(s->pipeline.options, &prompt);
+    enter_sandbox(s->pipeline.options);
     question_encode(s, &q, buffer_str(&prompt));
     uint64_t n_tokens = (uint64_t)q.n_shared - 1;
     for (int i = 0; i < q.n; i++) n_tokens += (uint64_t)(q.choices[i].ids.len - q.n_shared);
@@ -452,8 +455,8 @@ static void score_questions(Scorer *s) {
     static LineReader l;
     LineState state = LINE_NONE;
     Question *questions = xalloc((size_t)s->parallel, sizeof *questions);
-    lines_open(&l, s->engine.options->file, MAX_LINE);
-    engine_settle(s->engine.options);
+    lines_open(&l, s->pipeline.options->file, MAX_LINE);
+    enter_sandbox(s->pipeline.options);
     expect_tokens(s, 0);
     while (state != LINE_END) {
         int n = 0;

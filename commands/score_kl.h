@@ -2,7 +2,7 @@
 #ifndef COMMANDS_SCORE_KL_H
 #define COMMANDS_SCORE_KL_H
 
-#include "../cli/engine.h"
+#include "../cli/open_model.h"
 
 // A model that is fed the same tokens, or the logits of `logits`, and what came of the comparison.
 typedef struct {

@@ -2,7 +2,7 @@
 #include "commands.h"
 #include "check.h"
 #include "../base/json.h"
-#include "../cli/engine.h"
+#include "../cli/request.h"
 #include "../cli/output.h"
 #include "../kernels/ops.h"
 
@@ -64,7 +64,7 @@ static void print_types(const Gguf *g) {
 static void print_tensors(const Gguf *g) {
     for (int i = 0; i < g->n_tensors; i++) {
         const GgufTensor *t = &g->tensors[i];
-        printf("  %-32s %-8s (%llu, %llu)\n", shown(t->name), type_info(t->type)->name,
+        printf("  %-32s %-8s (%llu, %llu)\n", printable(t->name), type_info(t->type)->name,
                (unsigned long long)t->dims[1], (unsigned long long)t->dims[0]);
     }
 }
@@ -92,7 +92,7 @@ static void print_model(const Model *m, const Options *o) {
     int context = o->ctx;
     const Config *c = &m->config;
     const RopeParams *r = &m->rope;
-    if (context == 0) context = c->max_context < ROOMY_CONTEXT ? c->max_context : ROOMY_CONTEXT;
+    if (context == 0) context = c->max_context < DEFAULT_CONTEXT ? c->max_context : DEFAULT_CONTEXT;
     printf("%-14s%d layers, dim %d, FFN %d, %d heads of %d, %d KV heads\n", "shape", c->n_layers,
            c->dim, c->hidden_dim, c->n_heads, c->head_dim, c->n_kv_heads);
     printf("%-14svocabulary %d, %s, norm eps %g\n", "output", c->vocab_size,
@@ -110,7 +110,7 @@ static void print_model(const Model *m, const Options *o) {
     printf("%-14s%s for %d positions (%s, %.1f KiB each)\n", "KV cache",
            scaled(k, kv * context, "B"), context, type_info(m->kv.type)->name, kv / 1024);
     printf("%-14s%s, %d threads\n", "kernels", kernel.name, m->n_threads);
-    double gb = model_decode_gb(m);
+    double gb = decode_weight_gb(m);
     size_t probe = weights < LEAST_PROBE  ? LEAST_PROBE
                    : weights < MOST_PROBE ? (size_t)weights
                                           : MOST_PROBE;
@@ -168,7 +168,7 @@ int command_show(const Options *o) {
         return EXIT_OK;
     }
     if (file.n_tensors == 0) {
-        printf("%-14s%s: a vocabulary, no tensors\n", "file", shown(str_of(file.path)));
+        printf("%-14s%s: a vocabulary, no tensors\n", "file", printable(str_of(file.path)));
         print_tokenizer(&file);
         return EXIT_OK;
     }
@@ -177,8 +177,8 @@ int command_show(const Options *o) {
     if (o->is_json) {
         print_json(&model, &model.file);
     } else {
-        printf("%-14s%s (GGUF v%u%s)\n", "file", shown(str_of(model.file.path)), model.file.version,
-               model.file.n_shards > 1 ? ", sharded" : "");
+        printf("%-14s%s (GGUF v%u%s)\n", "file", printable(str_of(model.file.path)),
+               model.file.version, model.file.n_shards > 1 ? ", sharded" : "");
         Str name = gguf_text(&model.file, "general.name");
         if (name.len) print_string("name", name);
         if (gguf_mixture(&model.file)) printf("%-14s%s\n", "mixture", gguf_mixture(&model.file));

@@ -3,7 +3,8 @@
 #include "tokenize_check.h"
 #include "../base/files.h"
 #include "../chat/dialogue.h"
-#include "../cli/engine.h"
+#include "../cli/open_model.h"
+#include "../cli/prompt.h"
 #include "../cli/lines.h"
 #include "../cli/output.h"
 
@@ -22,7 +23,7 @@ static void print_json_lines(const Options *o, const Tokenizer *t) {
     static JsonDoc doc;
     static Ids ids;
     lines_open(&lines, o->file, MAX_LINE);
-    engine_settle(o);
+    enter_sandbox(o);
     while (lines_next_json(&lines, &doc, true) == LINE_READY) {
         if (doc.root->kind != JSON_STRING)
             die(EXIT_RUNTIME, "%s: line %ld: expected a JSON string", lines.path, lines.number);
@@ -64,10 +65,10 @@ static void encode_chat(const Options *o, const Gguf *g, Tokenizer *t, Ids *ids)
     static Buffer text, own;
     TemplateInput in = {0};
     Error err;
-    template_choose(o, g, t, &tpl);
-    template_warn(o, &tpl);
+    template_from_options(o, g, t, &tpl);
+    template_warn_missing(o, &tpl);
     read_chat(o, &in);
-    engine_settle(o);
+    enter_sandbox(o);
     if (!template_render(&tpl, t, &in, &text, &own, &err)) die_error(&err);
     if (o->is_rendered)
         text_write(text.data, text.len);
@@ -140,7 +141,7 @@ int command_tokenize(const Options *o) {
     if (!o->chat_file && !o->is_jsonl) prompt_read(&exact, &text);
     if (!model_open_file(&g, o->model, &err)) die_error(&err);
     if (!(t = tokenizer_open(&g, &err))) die_error(&err);
-    if (!o->chat_file && !o->is_jsonl) engine_settle(o);
+    if (!o->chat_file && !o->is_jsonl) enter_sandbox(o);
     if (o->chat_file)
         encode_chat(o, &g, t, &ids);
     else if (is_check)

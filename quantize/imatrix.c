@@ -1,7 +1,7 @@
 // Importance matrices: read from a file, or made by running the model.
 #include "imatrix.h"
 #include "../base/files.h"
-#include "../cli/engine.h"
+#include "../cli/open_model.h"
 #include "../cli/output.h"
 #include "../kernels/ops.h"
 
@@ -184,7 +184,7 @@ static int feed_windows(const Options *o, const Model *m, const Tokenizer *t, co
         if (workspace_feed(ws, session, ids->data + first, n, n, &err) < 0) die_error(&err);
         model_forward(m, ws, 0);
         session_free(session);
-        progress_show(o, "calibrate %d of %d windows of %d tokens", i + 1, n_windows, n_ctx);
+        progress_print(o, "calibrate %d of %d windows of %d tokens", i + 1, n_windows, n_ctx);
     }
     progress_end();
     workspace_free(ws);
@@ -280,7 +280,7 @@ void imatrix_calibrate(Imatrix *m, const Options *o, const char *text, const Ggu
             (size_t)(nul - bytes.data), text);
     if (o->imatrix && !outfile_open(&out, o->imatrix, o->is_forced ? FILE_FORCE : 0, &err))
         die_error(&err);
-    model_load(&own, &model, &t);
+    model_open_or_die(&own, &model, &t);
     if (tokenizer_adds_bos(t)) ids_push(&ids, tokenizer_bos(t));
     tokenizer_encode(t, bytes.data, bytes.len, &ids);
     if (ids.len < 2) die(EXIT_USAGE, "--calibrate: expected a text, found nothing in %s", text);

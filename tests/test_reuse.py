@@ -163,7 +163,7 @@ def cache_that_cannot_be_written(cli, tmp):
     check(not any(f.endswith(".kv") for f in os.listdir(os.path.join(tmp, "full"))), os.listdir(tmp))
     out, err = cached(cli, "/dev/null")
     same(out, plain, "no folder")
-    same(err.count("going on without a cache"), 1, err)
+    same(err.count("continuing without a cache"), 1, err)
 
 
 def write_adapter(cli, name, alpha=8.0, seed=1):

@@ -3,7 +3,7 @@
 #include "targets.h"
 #include "../make_gguf.h"
 #include "../../base/files.h"
-#include "../../cli/engine.h"
+#include "../../cli/open_model.h"
 #include "../../cli/output.h"
 
 #include <math.h>

@@ -210,7 +210,7 @@ static void fuzz_json(const uint8_t *data, size_t n) {
 }
 
 static void fuzz_records(const uint8_t *data, size_t n) {
-    static Engine e;
+    static Pipeline e;
     static Options o;
     static JsonDoc doc;
     Buffer key = {0};
@@ -222,7 +222,7 @@ static void fuzz_records(const uint8_t *data, size_t n) {
         o.template_name = "chatml";
         o.model = make_path("fuzz.gguf", file.data, file.len);
         o.model_options.n_threads = 1;
-        engine_open(&e, &o);
+        pipeline_open(&e, &o);
     }
     if (!json_parse(&doc, (const char *)data, n, &err)) return;
     Record *r = xalloc(1, sizeof *r);

@@ -1,0 +1,26 @@
+// A finished completion: its tokens, its parsed reply, and both as JSON.
+//
+// Members are always written in the same order, so that equal completions are equal bytes. run,
+// chat and batch share these functions.
+#ifndef CLI_COMPLETION_H
+#define CLI_COMPLETION_H
+
+#include "../chat/reply.h"
+#include "../generate.h"
+
+// Appends the generated tokens, without the stop token. The session must still exist.
+void completion_ids(const Sequence *s, Ids *out);
+// Parses the reply (see reply_parse). tpl NULL: plain text.
+void completion_parse(Reply *r, const Template *tpl, const Tokenizer *t, const Sequence *s,
+                      bool has_tools, int n_before);
+const char *completion_finish_reason(const Reply *r, const Sequence *s);
+// Appends members of a JSON object: `before` (with the first key), the text, tool calls, finish
+// reason, token counts and seed.
+void completion_put_members(Buffer *out, const char *before, const Reply *r, const Sequence *s,
+                            int n_prompt);
+// Appends a JSON array of the generated tokens with n_top alternatives each, in OpenAI's form or
+// with ids.
+void completion_put_logprobs(Buffer *out, const Tokenizer *t, const Sequence *s, int n_top,
+                             bool is_openai);
+
+#endif

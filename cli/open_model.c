@@ -1,0 +1,81 @@
+#include "open_model.h"
+#include "output.h"
+#include "prompt.h"
+#include "../kernels/ops.h"
+#include "../os/sandbox.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+void model_open_or_die(const Options *o, Model *m, Tokenizer **t) {
+    Error err;
+    if (!model_open(m, o->model, &o->model_options, &err)) die_error(&err);
+    gguf_prefetch(&m->file, true); // in the background, while the vocabulary is read
+    *t = tokenizer_open(&m->file, &err);
+    if (!*t) die_error(&err);
+    const Config *c = &m->config;
+    if (tokenizer_n_vocab(*t) != c->vocab_size)
+        die(EXIT_MODEL, "%s: vocabulary: expected %d tokens (rows of the embedding), found %d",
+            m->file.path, c->vocab_size, tokenizer_n_vocab(*t));
+    if (o->ctx > c->max_context)
+        warn("-c %d: the model was trained for %d positions", o->ctx, c->max_context);
+    if (o->is_verbose)
+        fprintf(stderr,
+                "llama31: %s: %d layers, dim %d, %d heads, %d KV heads, vocabulary %d; %s kernels, "
+                "%d threads\n",
+                m->file.path, c->n_layers, c->dim, c->n_heads, c->n_kv_heads, c->vocab_size,
+                kernel.name, m->n_threads);
+}
+
+void vocabulary_check(const Model *other, const Model *m, const char *option) {
+    const GgufValue *tokens = gguf_find(&m->file, "tokenizer.ggml.tokens");
+    const GgufValue *others = gguf_find(&other->file, "tokenizer.ggml.tokens");
+    if (!tokens || !others || other->config.vocab_size != m->config.vocab_size ||
+        tokens->bytes != others->bytes || memcmp(tokens->data, others->data, tokens->bytes))
+        die(EXIT_USAGE, "%s: %s: expected the vocabulary of %s (%d tokens), found another (%d)",
+            option, other->file.path, m->file.path, m->config.vocab_size, other->config.vocab_size);
+}
+
+void template_from_options(const Options *o, const Gguf *g, Tokenizer *t, Template *out) {
+    Error err;
+    bool is_unused = !o->template_name && (o->is_raw || o->perplexity || o->ids);
+    if (!template_open(out, is_unused ? "none" : o->template_name, g, t, &err)) die_error(&err);
+    for (int i = 0; i < o->n_template_vars; i++)
+        if (!template_set(out, o->template_vars[i].data, &err)) die_error(&err);
+}
+
+void template_warn_missing(const Options *o, const Template *tpl) {
+    if (tpl->missing.len && !o->is_quiet && !o->is_raw)
+        warn("template %s: not in the vocabulary: %s; any text can contain these", tpl->name,
+             tpl->missing.data);
+}
+
+void pipeline_open(Pipeline *p, const Options *o) {
+    Error err;
+    *p = (Pipeline){.options = o};
+    model_open_or_die(o, &p->model, &p->tokenizer);
+    template_from_options(o, &p->model.file, p->tokenizer, &p->tpl);
+    p->system = system_prompt_read(o, &p->tpl);
+    p->tools = tools_read(o, &p->tpl);
+    p->constraints = constraint_cache_new(p->tokenizer);
+    if (o->has_special && !o->is_raw && !p->tpl.is_none)
+        die(EXIT_USAGE, "--special: needs --raw (chat messages never contain special tokens)");
+    if (!options_check_bias(o, p->model.config.vocab_size, &err)) die_error(&err);
+    template_warn_missing(o, &p->tpl);
+}
+
+void enter_sandbox(const Options *o) {
+    tzset(); // reads the time zone, which templates may ask for later
+    const char *cache = o->cache ? o->cache : getenv("LLAMA31_CACHE");
+    if (o->no_sandbox || (cache && *cache)) return;
+    if (!sandbox_enter() && o->is_verbose) note(o, "this system has no sandbox");
+}
+
+double decode_weight_gb(const Model *m) {
+    size_t bytes = model_weight_bytes(m);
+    bool is_tied = m->output.data == m->embed.data;
+    if (!is_tied) bytes -= (size_t)m->config.vocab_size * m->embed.row_bytes;
+    return (double)bytes * 1e-9;
+}

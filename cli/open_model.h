@@ -1,0 +1,39 @@
+// Opens a model with everything that prompts need: tokenizer, chat template, system prompt, tools.
+//
+// Entry point: pipeline_open(). Commands without prompts use model_open_or_die(). Failures here are
+// the user's to fix, so these functions print one line and end the program.
+#ifndef CLI_OPEN_MODEL_H
+#define CLI_OPEN_MODEL_H
+
+#include "options.h"
+#include "../chat/template.h"
+#include "../constrain/constraint.h"
+#include "../tokenizer.h"
+
+// Immutable once open, except for the constraint cache.
+typedef struct {
+    const Options *options;
+    Model model;
+    Tokenizer *tokenizer;
+    Template tpl;
+    Str system; // system prompt; data NULL: none
+    Str tools;  // JSON array; data NULL: none
+    ConstraintCache *constraints;
+} Pipeline;
+
+void pipeline_open(Pipeline *p, const Options *o);
+// Opens model and tokenizer. Warns if -c exceeds the context size that the model was trained for.
+void model_open_or_die(const Options *o, Model *m, Tokenizer **t);
+// Dies unless `other`, the model of `option`, has the same vocabulary as m.
+void vocabulary_check(const Model *other, const Model *m, const char *option);
+// The chat template of --template or of the model file, with the variables of --template-var.
+void template_from_options(const Options *o, const Gguf *g, Tokenizer *t, Template *out);
+// Warns about special tokens of the template that the vocabulary lacks.
+void template_warn_missing(const Options *o, const Template *tpl);
+// Enters the sandbox (os/sandbox.h) unless --no-sandbox is given or a prefix cache needs its files.
+// To be called when all files are open.
+void enter_sandbox(const Options *o);
+// GB of weights that one decode step reads: all matrices, of the embedding one row.
+double decode_weight_gb(const Model *m);
+
+#endif

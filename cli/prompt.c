@@ -1,0 +1,86 @@
+#include "prompt.h"
+#include "../base/files.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+// Appends a file without its final newline, which editors and `echo` add.
+static void append_file(const Options *o, const char *path, Buffer *out) {
+    Error err;
+    size_t begin = out->len;
+    if (!file_read(path, out, &err)) die_error(&err);
+    if (o->keep_newline || out->len == begin || out->data[out->len - 1] != '\n') return;
+    out->data[--out->len] = 0;
+    if (out->len > begin && out->data[out->len - 1] == '\r') out->data[--out->len] = 0;
+}
+
+void prompt_read(const Options *o, Buffer *out) {
+    buffer_puts(out, "");
+    if (o->prompt) buffer_puts(out, o->prompt);
+    if (o->file) append_file(o, o->file, out);
+    for (int i = 0; i < o->n_args; i++) {
+        if (i) buffer_puts(out, " ");
+        if (strcmp(o->args[i], "-"))
+            buffer_puts(out, o->args[i]);
+        else
+            append_file(o, "-", out);
+    }
+    if (o->prompt || o->file || o->n_args) return;
+    if (isatty(STDIN_FILENO))
+        die(EXIT_USAGE, "%s: no prompt; pass TEXT, -f FILE or standard input", o->command);
+    append_file(o, "-", out);
+}
+
+Str system_prompt_read(const Options *o, const Template *tpl) {
+    Buffer file = {0};
+    if (!o->system) return (Str){0};
+    if (o->is_raw) die(EXIT_USAGE, "-sys: cannot be combined with --raw");
+    if (tpl->is_none)
+        die(EXIT_USAGE, "-sys: the model has no chat template; choose one (--template)");
+    if (o->system[0] != '@') return str_copy(str_of(o->system));
+    append_file(o, o->system + 1, &file);
+    return buffer_str(&file);
+}
+
+Str tools_read(const Options *o, const Template *tpl) {
+    Buffer text = {0};
+    JsonDoc doc = {0};
+    Error err;
+    if (!o->tools) return (Str){0};
+    if (!file_read(o->tools, &text, &err)) die_error(&err);
+    if (!json_parse(&doc, text.data, text.len, &err)) die(EXIT_USAGE, "%s: %s", o->tools, err.text);
+    if (!tools_check(doc.root, tpl, &err)) die(EXIT_USAGE, "%s: %s", o->tools, err.text);
+    json_free(&doc);
+    return buffer_str(&text);
+}
+
+bool tools_check(const Json *tools, const Template *tpl, Error *err) {
+    int i = 0;
+    if (tools->kind != JSON_ARRAY) return error_set(err, EXIT_RUNTIME, "tools: not an array");
+    for (const Json *tool = tools->child; tool; tool = tool->next, i++)
+        if (!json_is(json_get(tool, "type"), "function") ||
+            !json_get_string(json_get(tool, "function"), "name"))
+            return error_set(
+                err, EXIT_RUNTIME,
+                "tools[%d]: expected {\"type\":\"function\",\"function\":{\"name\":\"...\"}}", i);
+    return !tools->n_items || tpl->takes_tools ||
+           error_set(err, EXIT_RUNTIME, "tools: chat template %s does not support tools",
+                     tpl->name);
+}
+
+void ids_parse(const char *text, int n_vocab, Ids *out) {
+    static const char separators[] = " ,\t\r\n";
+    const char *at = text + strspn(text, separators);
+    while (*at) {
+        char *end;
+        errno = 0;
+        long id = strtol(at, &end, 10);
+        if (end == at || errno || id < 0 || id >= n_vocab || (*end && !strchr(separators, *end)))
+            die(EXIT_USAGE, "token ids: expected numbers from 0 to %d, found \"%.20s\"",
+                n_vocab - 1, at);
+        ids_push(out, (int)id);
+        at = end + strspn(end, separators);
+    }
+}

@@ -1,0 +1,26 @@
+// Reads what the user wants to say: the prompt, the system prompt, tools, token ids.
+//
+// One final newline of a file or of stdin is not part of a prompt, unless --keep-newline is given.
+#ifndef CLI_PROMPT_H
+#define CLI_PROMPT_H
+
+#include "options.h"
+#include "../chat/template.h"
+#include "../tokenizer.h"
+
+// Appends the prompt: -p, then -f, then the positional arguments joined by spaces. "-" as an
+// argument is stdin, which is also read if there is nothing else. Dies (exit 2) if that is a
+// terminal.
+void prompt_read(const Options *o, Buffer *out);
+// The text of -sys, owned; data NULL: none. Dies (exit 2) if there is no template for it.
+Str system_prompt_read(const Options *o, const Template *tpl);
+// The JSON array of --tools, owned; data NULL: none. Dies (exit 2) if it is invalid.
+Str tools_read(const Options *o, const Template *tpl);
+// Checks an array of tools as in OpenAI's API. False with err (exit 1) if it is invalid, or if the
+// template does not support tools.
+bool tools_check(const Json *tools, const Template *tpl, Error *err);
+// Appends token ids written as text, separated by commas or white space. Dies (exit 2) on anything
+// else.
+void ids_parse(const char *text, int n_vocab, Ids *out);
+
+#endif

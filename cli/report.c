@@ -1,0 +1,80 @@
+#include "report.h"
+#include "open_model.h"
+#include "output.h"
+
+void prefill_with_progress(const Options *o, Generator *g, Sequence *s, const Request *r,
+                           Session *session) {
+    sequence_start(s, g, r, session);
+    int n_held = s->n_cached + s->n_taken, n = r->n_prompt - n_held;
+    double start = now_sec();
+    progress_prefill(o, 0, (uint64_t)n, start);
+    while (s->finish == FINISH_NONE && s->n_fed < r->n_prompt && generate_step(g, &s, 1))
+        if (s->n_fed < r->n_prompt) // else the first token may be on the screen
+            progress_prefill(o, (uint64_t)(s->n_fed - n_held), (uint64_t)n, start);
+    progress_end();
+}
+
+void generate_with_progress(const Options *o, Generator *g, Sequence *s, const Request *r,
+                            Session *session) {
+    prefill_with_progress(o, g, s, r, session);
+    while (s->finish == FINISH_NONE && generate_step(g, &s, 1)) {
+    }
+}
+
+// How often the end of a text says the same, at least 4 times and 100 bytes of it; else 0. By the
+// shortest period of each ending (the prefix function of Knuth, Morris and Pratt, on the text
+// backwards).
+static int repetitions(Str text) {
+    enum { SEEN = 2048, LEAST_BYTES = 100, LEAST_TIMES = 4 };
+    static int prefix[SEEN];
+    int n = text.len < SEEN ? (int)text.len : SEEN, times = 0;
+    if (n == 0) return 0;
+    const char *last = text.data + text.len - 1;
+    for (int i = 1, k = 0; i < n; i++) {
+        while (k && last[-i] != last[-k]) k = prefix[k - 1];
+        prefix[i] = k += last[-i] == last[-k];
+        int period = i + 1 - k;
+        if (i + 1 >= LEAST_BYTES && (i + 1) / period > times) times = (i + 1) / period;
+    }
+    return times >= LEAST_TIMES ? times : 0;
+}
+
+void note_ending(const Options *o, const Generator *g, const Sequence *s) {
+    const Request *r = &s->request;
+    int times = repetitions(buffer_str(&s->text));
+    if (times)
+        note(o,
+             "the end repeats itself %d times (--repeat-penalty 1.1 or a higher --temp may help)",
+             times);
+    if (s->finish != FINISH_LENGTH || r->max_tokens == 0) return;
+    if (r->max_tokens > 0 && s->n_generated >= r->max_tokens)
+        note(o, "ended: %d token%s (-n)", s->n_generated, s->n_generated > 1 ? "s" : "");
+    else
+        note(o, "ended: context full (%d, %s)", r->max_context,
+             r->max_context < g->model->config.max_context ? "-c" : "the model's");
+}
+
+// A speed in few columns.
+static void put_speed(Buffer *out, const char *before, uint64_t n, double sec) {
+    double per_sec = sec > 0 ? (double)n / sec : 0;
+    buffer_printf(out, per_sec < 99.95 ? "%s %llu tok %.1f tok/s" : "%s %llu tok %.0f tok/s",
+                  before, (unsigned long long)n, per_sec);
+}
+
+void note_stats(const Options *o, const Generator *g, uint64_t seed) {
+    Buffer text = {0};
+    put_speed(&text, "prefill", g->n_prefill, g->prefill_sec);
+    if (g->n_taken)
+        buffer_printf(&text, " | cached %llu of %llu tok", (unsigned long long)g->n_taken,
+                      (unsigned long long)(g->n_taken + g->n_prefill));
+    if (g->n_decode) put_speed(&text, " | decode", g->n_decode, g->decode_sec);
+    if (g->n_decode && o->is_verbose)
+        buffer_printf(&text, " %.1f GB/s",
+                      (double)g->n_steps / g->decode_sec * decode_weight_gb(g->model));
+    if (g->n_drafted && o->is_verbose)
+        buffer_printf(&text, " | guessed %llu of %llu tok", (unsigned long long)g->n_accepted,
+                      (unsigned long long)g->n_drafted);
+    if (o->sample.temp > 0) buffer_printf(&text, " | seed %lld", (long long)seed);
+    note(o, "%s", text.data);
+    buffer_free(&text);
+}

@@ -1,0 +1,20 @@
+// Reports on a running or finished completion, for people: progress, why it ended, speed.
+#ifndef CLI_REPORT_H
+#define CLI_REPORT_H
+
+#include "options.h"
+#include "../generate.h"
+
+// Starts a request and prefills its prompt, with progress; the first token is sampled then.
+void prefill_with_progress(const Options *o, Generator *g, Sequence *s, const Request *r,
+                           Session *session);
+// The same, and generates to the end.
+void generate_with_progress(const Options *o, Generator *g, Sequence *s, const Request *r,
+                            Session *session);
+// Notes if the text ends in a repetition or was cut by -n or the context.
+void note_ending(const Options *o, const Generator *g, const Sequence *s);
+// Notes "prefill 512 tok 91.2 tok/s | decode 128 tok 4.6 tok/s | seed 42"; with -v also GB/s and
+// draft tokens.
+void note_stats(const Options *o, const Generator *g, uint64_t seed);
+
+#endif
