@@ -183,7 +183,7 @@ static int feed_prompt(Sequence *s, Generator *g, int n) {
     if (s->n_taken && n > chunk - n_before) n = chunk - n_before;
     if (n > n_left) n = n_left;
     s->wanted = s->first_new = n_left - 1;
-    s->like = n_before + n;
+    s->kernel_rows = n_before + n;
     n = workspace_feed(g->workspace, s->session, r->prompt + s->n_fed, n, s->wanted, &s->error);
     if (n > 0) s->n_fed += n;
     return n;
@@ -230,7 +230,7 @@ static int feed_chosen(Sequence *s, Generator *g, int n_more, int n_sure) {
     for (int i = s->at_forced; i < s->n_forced && n <= n_more; i++) tokens[n++] = s->forced[i];
     s->first_new = 0;
     s->has_draft = false;
-    s->like = 1;
+    s->kernel_rows = 1;
     s->wanted = r->n_logprobs ? 0 : n - 1;
     s->n_sure = n;
     if (n_sure && n == 1) n += guess(s, g, n_sure, tokens + 1, n_more);
@@ -247,7 +247,8 @@ static int feed_all(Generator *g, Sequence *const *sequences, int n) {
             sequences[i]->finish = FINISH_CANCEL;
         n_live += sequences[i]->finish == FINISH_NONE;
     }
-    bool may_guess = n_live == 1 || g->model->is_invariant; // else a longer step has other bits
+    bool may_guess =
+        n_live == 1 || g->model->is_batch_invariant; // else a longer step has other bits
     for (int pass = 0; pass < 2; pass++)
         for (int i = 0; i < n; i++) {
             Sequence *s = sequences[i];
@@ -303,13 +304,13 @@ static void take_all(Generator *g, Sequence *const *sequences, int n, const floa
 }
 
 bool generate_step(Generator *g, Sequence *const *sequences, int n) {
-    int n_fed = feed_all(g, sequences, n), n_chosen = 0, n_prompt = 0, like = 0;
+    int n_fed = feed_all(g, sequences, n), n_chosen = 0, n_prompt = 0, kernel_rows = 0;
     for (int i = 0; i < n; i++) {
         *(sequences[i]->n_generated ? &n_chosen : &n_prompt) += sequences[i]->n_now;
-        if (n_fed == 1 && sequences[i]->n_now) like = sequences[i]->like;
+        if (n_fed == 1 && sequences[i]->n_now) kernel_rows = sequences[i]->kernel_rows;
     }
     double start = now_sec();
-    const float *logits = model_forward(g->model, g->workspace, like);
+    const float *logits = model_forward(g->model, g->workspace, kernel_rows);
     double sec = now_sec() - start;
     if (!logits) return n_fed > 0; // interrupted: the next step finds that
     *(n_chosen ? &g->decode_sec : &g->prefill_sec) += sec;

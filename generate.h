@@ -86,7 +86,7 @@ typedef struct {
     // Of the forward under way: tokens fed, the first that is followed by a new one, the first that
     // wants logits.
     int n_now, first_new, wanted;
-    int like;               // tokens that a prefill without the cache would feed with them
+    int kernel_rows;        // tokens that a prefill without the cache would feed with them
     int n_sure;             // of the tokens fed, those that were not guessed
     int n_generated;        // tokens sampled (a stop token is not counted)
     int stop_token;         // the token that ended it, or -1

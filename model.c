@@ -34,7 +34,7 @@ struct Workspace {
     float *gate, *up;     // (max_steps, hidden_dim)
     float *logits;        // (max_logits, vocab_size)
     int *tokens, *wanted; // (max_steps)
-    AttendTile *tiles;    // (max_steps)
+    AttentionTile *tiles; // (max_steps)
     Rope rope;            // the cis table
 };
 
@@ -70,7 +70,7 @@ Workspace *workspace_new(const Model *m, int max_steps, int max_logits) {
     ws->steps = xalloc(n, sizeof(Step));
     ws->tokens = xalloc(n, sizeof(int));
     ws->wanted = xalloc(n, sizeof(int));
-    ws->tiles = xalloc(n, sizeof(AttendTile));
+    ws->tiles = xalloc(n, sizeof(AttentionTile));
     reserve_matmuls(m, max_steps);
     return ws;
 }
@@ -103,7 +103,7 @@ typedef struct {
     Workspace *ws;
     const Step *steps;
     int n, n_tiles, layer, like;
-    AttendShape shape;
+    AttentionShape shape;
 } Forward;
 
 // Step i: rotates its queries and keys, and enters keys and values into the cache of layer
@@ -146,7 +146,7 @@ static void forward(void *arg) {
         ops_rmsnorm(ws->h, ws->x, l->attn_norm, c->norm_eps, n, dim);
         ops_matmuls((Product[]){{ws->q, &l->wq}, {ws->k, &l->wk}, {ws->v, &l->wv}}, 3, ws->h, n);
         ops_for(n, 1, rotate_and_store, &f);
-        ops_attend(ws->att, ws->q, ws->tiles, f.n_tiles, f.layer, &f.shape);
+        attention(ws->att, ws->q, ws->tiles, f.n_tiles, f.layer, &f.shape);
         ops_matmul(ws->h, ws->att, &l->wo, n);
         ops_add(ws->x, ws->h, n, dim);
 
@@ -167,21 +167,21 @@ static void forward(void *arg) {
 
 // Cuts the steps into tiles of consecutive positions of one session. None crosses a page: a page's
 // tiles are the same wherever the steps begin before it.
-static int make_tiles(const Step *steps, int n, int most_steps, AttendTile *tiles) {
+static int make_tiles(const Step *steps, int n, int most_steps, AttentionTile *tiles) {
     int n_tiles = 0;
     for (int i = 0; i < n; i++) {
         const Step *s = &steps[i];
-        AttendTile *last = n_tiles ? &tiles[n_tiles - 1] : NULL;
+        AttentionTile *last = n_tiles ? &tiles[n_tiles - 1] : NULL;
         if (last && s->session == s[-1].session && s->pos % KV_PAGE && last->n_steps < most_steps) {
             last->n_steps++;
             continue;
         }
-        tiles[n_tiles++] = (AttendTile){.first_step = i,
-                                        .n_steps = 1,
-                                        .first_pos = s->pos,
-                                        .k = s->session->k,
-                                        .v = s->session->v,
-                                        .layer_stride = (size_t)s->session->cap_pages};
+        tiles[n_tiles++] = (AttentionTile){.first_step = i,
+                                           .n_steps = 1,
+                                           .first_pos = s->pos,
+                                           .k = s->session->k,
+                                           .v = s->session->v,
+                                           .layer_stride = (size_t)s->session->cap_pages};
     }
     return n_tiles;
 }
@@ -193,24 +193,24 @@ static void append_tokens(const Model *m, const Step *steps, int n) {
         Session *s = steps[i].session;
         int first = s->n_tokens;
         for (; i < n && steps[i].session == s; i++) s->tokens[s->n_tokens++] = steps[i].token;
-        if (s->n_pure != first || (first % KV_PAGE && !m->is_invariant)) continue;
-        s->n_pure =
-            m->is_invariant ? s->n_tokens : first + (s->n_tokens - first) / KV_PAGE * KV_PAGE;
+        if (s->n_reproducible != first || (first % KV_PAGE && !m->is_batch_invariant)) continue;
+        s->n_reproducible =
+            m->is_batch_invariant ? s->n_tokens : first + (s->n_tokens - first) / KV_PAGE * KV_PAGE;
     }
 }
 
 const float *model_forward(const Model *m, Workspace *ws, int like) {
     const Config *c = &m->config;
     Forward f = {.model = m, .ws = ws, .steps = ws->steps, .n = ws->n_steps, .like = like};
-    f.shape = (AttendShape){c->n_heads, c->n_kv_heads, c->head_dim, m->kv.type};
+    f.shape = (AttentionShape){c->n_heads, c->n_kv_heads, c->head_dim, m->kv.type};
     if (f.n == 0) return NULL;
     for (int i = 0; i < f.n; i++) {
         rope_reserve(&ws->rope, f.steps[i].pos + 1);
         ws->tokens[i] = f.steps[i].token;
     }
-    f.n_tiles = make_tiles(f.steps, f.n, ops_attend_tile_steps(&f.shape), ws->tiles);
-    ops_reserve_attend(ws->tiles, f.n_tiles, &f.shape, m->n_threads);
-    ops_is_invariant = m->is_invariant;
+    f.n_tiles = make_tiles(f.steps, f.n, attention_tile_steps(&f.shape), ws->tiles);
+    attention_reserve(ws->tiles, f.n_tiles, &f.shape, m->n_threads);
+    ops_is_invariant = m->is_batch_invariant;
     team_run(m->n_threads, forward, &f);
     ws->n_steps = ws->n_wanted = 0;
     if (team_is_interrupted()) return NULL;

@@ -37,8 +37,8 @@ typedef struct {
     RopeParams rope;
     KvShape kv; // of the sessions to come
     int n_threads;
-    bool is_invariant; // by --deterministic, or because the backend has no other kernels: the same
-                       // bits alone or in a batch, for any prefill chunk
+    bool is_batch_invariant; // by --deterministic, or because the backend has no other kernels: the
+                             // same bits alone or in a batch, for any prefill chunk
     struct Lora *adapters; // (n_adapters): what they add is with the tensors
     int n_adapters;
     int n_widened;

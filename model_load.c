@@ -148,7 +148,7 @@ static bool bind_vector(Binder *b, const char *name, int n, const float **out) {
     if (!bind(b, name, 1, n, &t)) return false;
     if (t.type == TYPE_F32 && (uintptr_t)t.data % sizeof(float) == 0) return *out = t.data, true;
     float *wide = xalloc((size_t)n, sizeof *wide);
-    quant_decode(t.type, t.data, wide, (size_t)n);
+    quant_decode_row(t.type, t.data, wide, (size_t)n);
     m->widened = xrealloc(m->widened, (size_t)m->n_widened + 1, sizeof *m->widened);
     m->widened[m->n_widened++] = wide;
     return *out = wide, true;
@@ -300,18 +300,18 @@ static int kv_type_of(const char *name, int head_dim) {
 
 // Whether no token's bits depend on those beside it, even without --deterministic.
 static bool is_one_arithmetic(const Model *m) {
-    bool is_one = ops_is_one_arithmetic(&m->output);
+    bool is_one = ops_is_batch_invariant(&m->output);
     for (int i = 0; is_one && i < m->config.n_layers; i++) {
         const Layer *l = &m->layers[i];
         const Tensor *const all[] = {&l->wq,     &l->wk,   &l->wv,    &l->wo,
                                      &l->w_gate, &l->w_up, &l->w_down};
-        for (int j = 0; j < 7; j++) is_one = is_one && ops_is_one_arithmetic(all[j]);
+        for (int j = 0; j < 7; j++) is_one = is_one && ops_is_batch_invariant(all[j]);
     }
     return is_one;
 }
 
 bool model_bind(Model *m, Gguf *file, const ModelOptions *options, Error *err) {
-    *m = (Model){.file = *file, .is_invariant = options->is_invariant};
+    *m = (Model){.file = *file, .is_batch_invariant = options->is_batch_invariant};
     m->n_threads = options->n_threads > 0 ? options->n_threads : team_default_threads();
     if (file->n_tensors == 0) {
         error_set(err, EXIT_MODEL, "%s: expected tensors, found a vocabulary only", file->path);
@@ -320,7 +320,8 @@ bool model_bind(Model *m, Gguf *file, const ModelOptions *options, Error *err) {
         const Config *c = &m->config;
         int type = kv_type_of(options->kv_type, c->head_dim);
         m->kv = (KvShape){c->n_layers, c->n_kv_heads, c->head_dim, (Type)type};
-        m->is_invariant = m->is_invariant || is_one_arithmetic(m); // nothing has to be given up
+        m->is_batch_invariant =
+            m->is_batch_invariant || is_one_arithmetic(m); // nothing has to be given up
         if (type >= 0) return true;
         error_set(err, EXIT_USAGE,
                   "--kv %s: expected f16, f32 or (head dimension a multiple of 32) q8_0",

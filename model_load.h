@@ -8,7 +8,7 @@
 // Options that change how a file is run. Zero-initialise for the defaults.
 typedef struct {
     int n_threads; // 0: all cores the process may use
-    bool is_invariant;
+    bool is_batch_invariant;
     const char *kv_type;   // NULL: "f16"
     const char *rope_rule; // NULL: what the file says; the figures below are then ignored where 0
     double rope_theta, rope_scale;

@@ -22,7 +22,7 @@ static const char *const rule_names[] = {"none", "linear", "ntk", "dynamic",
                                          "yarn", "llama3", "file"};
 enum { N_RULES = sizeof rule_names / sizeof *rule_names };
 
-int rope_rule_of(const char *name) {
+int rope_rule_from_name(const char *name) {
     for (int i = 0; i < N_RULES; i++)
         if (!strcmp(name, rule_names[i])) return i;
     return -1;
@@ -174,7 +174,7 @@ static bool read_scaling(RopeParams *p, const Gguf *g, Error *err) {
                      (int)(type.len < 40 ? type.len : 40), type.data);
 }
 
-RopeParams rope_params_of(int dim) {
+RopeParams rope_params_default(int dim) {
     return (RopeParams){.dim = dim,
                         .theta = 10000,
                         .factor = 8,
@@ -186,7 +186,7 @@ RopeParams rope_params_of(int dim) {
 }
 
 bool rope_params_read(RopeParams *p, const Gguf *g, int head_dim, Error *err) {
-    *p = rope_params_of(head_dim);
+    *p = rope_params_default(head_dim);
     p->factor = 1;
     double dim = head_dim, orig_ctx = LLAMA3_CONTEXT;
     if (!read_positive(g, "llama.rope.dimension_count", &dim, err) ||
@@ -214,10 +214,10 @@ bool rope_params_override(RopeParams *p, const char *rule, double theta, double 
     if (theta > 0) p->theta = theta;
     if (orig_ctx > 0) p->orig_ctx = orig_ctx;
     if (factor > 0) p->factor = factor;
-    if (rule && rope_rule_of(rule) < 0)
+    if (rule && rope_rule_from_name(rule) < 0)
         return error_set(err, EXIT_USAGE, "--rope-scaling: no rule \"%s\"", rule);
     if (rule)
-        p->rule = (RopeRule)rope_rule_of(rule);
+        p->rule = (RopeRule)rope_rule_from_name(rule);
     else if (factor > 0 && p->rule == ROPE_NONE)
         p->rule = ROPE_LINEAR;
     if (p->rule == ROPE_FILE && !p->divisors)

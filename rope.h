@@ -37,12 +37,12 @@ typedef struct {
 } Rope;
 
 // Name <-> rule ("none", "linear", "ntk", "dynamic", "yarn", "llama3", "file"); -1 if unknown.
-int rope_rule_of(const char *name);
+int rope_rule_from_name(const char *name);
 const char *rope_rule_name(RopeRule rule);
 
 // Parameters of no model: no scaling, theta 10000 (the paper's); should a rule be set, factor 8 of
 // 8192 positions, as in Llama 3.1.
-RopeParams rope_params_of(int dim);
+RopeParams rope_params_default(int dim);
 // Reads theta, rule and its figures from GGUF metadata (prefix "llama."). rope_freqs.weight, where
 // present, is rule ROPE_FILE, or ROPE_LLAMA3 if it holds the divisors of Llama 3.1's or 3.2's
 // release. False with err (exit 3) on a value no model can have.

@@ -117,7 +117,7 @@ bool session_reserve(Session *s, int n, Error *err) {
 
 const void *session_page(const Session *s, int page) { return s->pages[page]->data; }
 
-void session_adopt(Session *s, const int *tokens, void *data, void *map, size_t map_bytes) {
+void session_append_mapped(Session *s, const int *tokens, void *data, void *map, size_t map_bytes) {
     KvPage *page = xalloc(1, sizeof *page);
     page->n_owners = 1;
     page->data = data;
@@ -126,7 +126,7 @@ void session_adopt(Session *s, const int *tokens, void *data, void *map, size_t 
     session_grow(s, s->n_tokens + KV_PAGE);
     session_place(s, page);
     memcpy(s->tokens + s->n_tokens, tokens, KV_PAGE * sizeof *tokens);
-    if (s->n_pure == s->n_tokens) s->n_pure += KV_PAGE;
+    if (s->n_reproducible == s->n_tokens) s->n_reproducible += KV_PAGE;
     s->n_tokens += KV_PAGE;
 }
 
@@ -175,7 +175,7 @@ static bool session_own_last(Session *s, int n) {
 
 void session_rewind(Session *s, int n) {
     if (n < s->n_tokens) s->n_tokens = n;
-    if (n < s->n_pure) s->n_pure = n;
+    if (n < s->n_reproducible) s->n_reproducible = n;
     while (s->n_pages > (s->n_tokens + KV_PAGE - 1) / KV_PAGE) page_release(s->pages[--s->n_pages]);
     if (!session_own_last(s, s->n_tokens)) die(EXIT_RUNTIME, "out of memory: KV cache");
 }
@@ -188,7 +188,7 @@ Session *session_fork(const Session *s, int n) {
     f->cap_tokens = n_pages * KV_PAGE;
     memcpy(f->tokens, s->tokens, (size_t)n * sizeof *f->tokens);
     f->n_tokens = n;
-    f->n_pure = n < s->n_pure ? n : s->n_pure;
+    f->n_reproducible = n < s->n_reproducible ? n : s->n_reproducible;
     for (int i = 0; i < n_pages; i++) {
         atomic_fetch_add(&s->pages[i]->n_owners, 1);
         session_place(f, s->pages[i]);

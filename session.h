@@ -23,8 +23,8 @@ typedef struct {
     KvShape shape;
     int *tokens; // (n_tokens): token at each position that is in the cache
     int n_tokens, cap_tokens;
-    int n_pure; // positions from 0 on whose keys and values any prefill would give the same bits:
-                // whole pages of one forward each (with --deterministic, all)
+    int n_reproducible; // positions from 0 on whose keys and values any prefill would give the same
+                        // bits: whole pages of one forward each (with --deterministic, all)
     KvPage **pages;
     const void **k,
         **v; // (n_layers, cap_pages): per layer and page, (n_kv_heads, KV_PAGE, head_dim)
@@ -43,7 +43,7 @@ void *session_value(const Session *s, int layer, int kv_head, int pos);
 const void *session_page(const Session *s, int page);
 // The session, which holds whole pages only, goes on with one that lies in a mapping (of map_bytes
 // at map), which it then owns and never writes: it is copied when that is needed. tokens (KV_PAGE).
-void session_adopt(Session *s, const int *tokens, void *data, void *map, size_t map_bytes);
+void session_append_mapped(Session *s, const int *tokens, void *data, void *map, size_t map_bytes);
 // Forgets all positions from n on.
 void session_rewind(Session *s, int n);
 // Fills the cache up to position n with zeros, as if tokens had been fed: for measuring at a depth.

@@ -301,7 +301,7 @@ static void write_acc(float *acc, const float *sums, int dim) {
 }
 
 // K and V of the first n positions of a page.
-static void convert_page(Memory *m, const AttendPage *a, int n) {
+static void convert_page(Memory *m, const AttentionPage *a, int n) {
     int n_dim_tiles = round_up(a->head_dim, TILE_K) / TILE_K,
         n_key_tiles = round_up(n, TILE_K) / TILE_K;
     size_t row_bytes = quant_row_bytes(a->kv_type, (size_t)a->head_dim);
@@ -319,7 +319,7 @@ static void convert_page(Memory *m, const AttendPage *a, int n) {
 }
 
 // Queries [first, first + 32), as many as there are, with the n positions converted.
-static void attend_panel(Memory *m, const AttendPage *a, int first, int n) {
+static void attend_panel(Memory *m, const AttentionPage *a, int first, int n) {
     int dim = a->head_dim, n_dim_tiles = round_up(dim, TILE_K) / TILE_K,
         n_key_tiles = round_up(n, TILE_K) / TILE_K;
     Piece queries = {(const char *)(a->q + (size_t)first * (size_t)dim), (size_t)dim * 4,
@@ -342,7 +342,7 @@ static void attend_panel(Memory *m, const AttendPage *a, int first, int n) {
         write_acc(a->acc + (size_t)(first + i) * (size_t)dim, m->attend.sums + i * TILE, dim);
 }
 
-static void attend_many(const AttendPage *a) {
+static void attend_many(const AttentionPage *a) {
     Memory *m = team_scratch();
     int n = 1; // a page has room for 256 positions
     for (int i = 0; i < a->n_q; i++) n = a->n_keys[i] > n ? a->n_keys[i] : n;
@@ -394,8 +394,8 @@ enum { FLOATS_FROM = 5, INTEGERS_FROM = 17, BYTES_FROM = 25 };
 
 const Kernels kernels_amx = {
     .name = "amx",
-    .tiles = {FLOAT_TYPES(FLOAT_TILES) EACH_QUANTIZED_TYPE(INTEGER_TILES)},
-    .tiles_rows = STRIP,
+    .gemm_large = {FLOAT_TYPES(FLOAT_TILES) EACH_QUANTIZED_TYPE(INTEGER_TILES)},
+    .gemm_large_rows = STRIP,
     .attend_many = attend_many,
     .peak_unit = "AMX bf16",
     .peak = peak,

@@ -56,8 +56,8 @@ INLINE __m512i to_bf16(__m512 low, __m512 high) { return (__m512i)_mm512_cvtne2p
 INLINE void decode_units(uint16_t *tile, Type type, const char *row, int n) {
     const TypeInfo *t = type_info(type);
     // Where the byte goes: 128 + u are the high, 32768 + u the low bits of the mantissa.
-    const int place = t->most < 128 ? 2 : 1;
-    const __m512 one = _mm512_set1_ps(t->most < 128 ? 128 : 32768);
+    const int place = t->max_q < 128 ? 2 : 1;
+    const __m512 one = _mm512_set1_ps(t->max_q < 128 ? 128 : 32768);
     const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     const __m512i count = _mm512_slli_epi32(lanes, (unsigned)(8 * place));
     const __mmask64 byte = 0x1111111111111111u << place;
@@ -65,7 +65,8 @@ INLINE void decode_units(uint16_t *tile, Type type, const char *row, int n) {
     float scale[GROUPS] __attribute__((aligned(64))), base[GROUPS] __attribute__((aligned(64)));
     for (int k = 0; k < n; k += SUPERBLOCK, row += superblock_bytes(type)) {
         Unit u = unpack(type, padded_superblock(type, (const uint8_t *)row, n - k, last));
-        __m512 zero = _mm512_mul_ps(u.scale, _mm512_add_ps(one, _mm512_set1_ps((float)t->offset)));
+        __m512 zero =
+            _mm512_mul_ps(u.scale, _mm512_add_ps(one, _mm512_set1_ps((float)t->zero_point)));
         _mm512_store_ps(scale, u.scale);
         _mm512_store_ps(base, t->has_min ? _mm512_add_ps(zero, u.min) : zero);
         IN_MEMORY(scale);
@@ -105,8 +106,8 @@ INLINE void look_up_block(uint16_t *tile, const void *nibbles, __m512 values) {
 
 // Q8_0, Q4_0, Q4_1 and IQ4_NL, whose scales are at hand.
 INLINE void decode_blocks(uint16_t *tile, Type type, const char *b, int n) {
-    const __m512 values =
-        type == TYPE_IQ4_NL ? bytes_to_floats(iq4_values) : count_from(type == TYPE_Q4_0 ? -8 : 0);
+    const __m512 values = type == TYPE_IQ4_NL ? bytes_to_floats(kvalues_iq4nl)
+                                              : count_from(type == TYPE_Q4_0 ? -8 : 0);
     for (int k = 0; k < n; k += 32, tile += TILE_LEN, b += type_info(type)->bytes) {
         __m512 d = f16_spread(load_u16(b));
         if (type == TYPE_Q8_0)
@@ -120,7 +121,7 @@ INLINE void decode_blocks(uint16_t *tile, Type type, const char *b, int n) {
 }
 
 INLINE void decode_iq4_xs(uint16_t *tile, const BlockIQ4_XS *b, int n) {
-    const __m512 values = bytes_to_floats(iq4_values);
+    const __m512 values = bytes_to_floats(kvalues_iq4nl);
     for (int k = 0; k < n; k += SUPERBLOCK, b++) {
         float scale[GROUPS] __attribute__((aligned(64)));
         _mm512_store_ps(scale, unpack(TYPE_IQ4_XS, b).scale);

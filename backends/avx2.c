@@ -186,7 +186,7 @@ typedef struct {
     float row_scale[8][GROUPS];
 } __attribute__((aligned(64))) Weights;
 
-INLINE bool is_wide(Type type) { return type_info(type)->most > 127; }
+INLINE bool is_wide(Type type) { return type_info(type)->max_q > 127; }
 
 // Where the units from column k on of rows `row`, row + apart, ... begin.
 INLINE void find_rows(const uint8_t *p[8], const Tensor *w, int row, int apart, int row_end, int k,
@@ -214,7 +214,7 @@ INLINE void unpack_rows(Weights *m, Rows p, bool is_in_place, Type type) {
         transpose_block(m->scale[g], 8, m->row_scale[0] + g, GROUPS);
     for (int g = 0; !info->has_min && !is_wide(type) && g < n_groups; g++)
         _mm256_store_ps(m->base[g], _mm256_mul_ps(_mm256_load_ps(m->scale[g]),
-                                                  _mm256_set1_ps((float)info->offset)));
+                                                  _mm256_set1_ps((float)info->zero_point)));
 }
 
 // sum + a group's integer products, for 8 rows.
@@ -238,7 +238,7 @@ INLINE __m256i multiply_bytes(__m256i q, __m256i x, Type type) {
 
 // How often such pairs may be added before they are widened: 2 times for 5 bits, once for 6.
 INLINE int n_word_sums(Type type) {
-    int most = type_info(type)->most;
+    int most = type_info(type)->max_q;
     return most <= 31 ? 2 : most <= 63 ? 1 : 0;
 }
 
@@ -459,7 +459,7 @@ GEMM_SWEEP(sweep_16_5, 16, 4)
 GEMM_SWEEP(sweep_32_4, 32, 8)
 
 INLINE Sweep sweep_of(Type type) {
-    const int most = type_info(type)->most;
+    const int most = type_info(type)->max_q;
     if (type_info(type)->group == 16)
         return most > 63 ? sweep_16_7 : most > 31 ? sweep_16_6 : sweep_16_5;
     return is_wide(type) ? sweep_32_wide
@@ -520,11 +520,11 @@ INLINE void gemm_rows(float *out, size_t out_stride, const Tensor *w, const Acti
 EACH_QUANTIZED_TYPE(INTEGER_TYPE)
 FLOAT_TYPES(FLOAT_TYPE)
 
-static void score_tile(AttendMemory *m, const AttendPage *a, int key, int n, Prefetch *ahead) {
+static void score_tile(AttendMemory *m, const AttentionPage *a, int key, int n, Prefetch *ahead) {
     float_score_tile(m, a, key, n, ahead);
 }
 
-static void value_tile(AttendMemory *m, const AttendPage *a, int key, int n, Prefetch *ahead) {
+static void value_tile(AttendMemory *m, const AttentionPage *a, int key, int n, Prefetch *ahead) {
     float_value_tile(m, a, key, n, ahead);
 }
 
@@ -555,8 +555,9 @@ enum { MAT_ROWS = 16, GEMM_TOKENS = 4, FLOAT_GEMM_TOKENS = 12 };
 #define MAT(type, name, group)                                                                     \
     [TYPE_##type] = {1, MAT_ROWS, 1, encoded_bytes, encode_##group, .rows = mat_##name},
 #define GEMM(type, name, group)                                                                    \
-    [TYPE_##type] = {GEMM_TOKENS,         WIDTH,         1, encoded_bytes, encode_##group,         \
-                     .rows = gemm_##name, .is_mat = true},
+    [TYPE_##type] = {GEMM_TOKENS,          WIDTH,          1,                                      \
+                     encoded_bytes,        encode_##group, .rows = gemm_##name,                    \
+                     .has_gemv_bits = true},
 #define MAT_16(type, name)  MAT(type, name, 16)
 #define MAT_32(type, name)  MAT(type, name, 32)
 #define GEMM_16(type, name) GEMM(type, name, 16)
@@ -565,7 +566,7 @@ enum { MAT_ROWS = 16, GEMM_TOKENS = 4, FLOAT_GEMM_TOKENS = 12 };
 // clang-format off
 const Kernels kernels_avx2 = {
     .name = "avx2",
-    .mat = {FLOAT_TYPES(FLOAT_MAT) TYPES_OF_16(MAT_16) TYPES_OF_32(MAT_32)},
+    .gemv = {FLOAT_TYPES(FLOAT_MAT) TYPES_OF_16(MAT_16) TYPES_OF_32(MAT_32)},
     .gemm = {FLOAT_TYPES(FLOAT_GEMM) TYPES_OF_16(GEMM_16) TYPES_OF_32(GEMM_32)},
     .rmsnorm = vector_rmsnorm,
     .swiglu = vector_swiglu,

@@ -49,7 +49,7 @@ INLINE __m256i shift_words(__m256i v, int n) {
 
 INLINE __m256i iq4_lookup(__m256i index) {
     return _mm256_shuffle_epi8(
-        _mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)iq4_values)), index);
+        _mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)kvalues_iq4nl)), index);
 }
 
 // True for types that keep 32 weights in 16 bytes and nowhere else; where these of a unit lie from
@@ -201,7 +201,7 @@ INLINE __m256i load_points(Type type, const void *block, const uint16_t *index, 
     CodebookGroup p = codebook_group(type, block, g);
     const int8_t *const *e = p.entries8, *const *f = p.entries4;
     for (int k = 0; type == TYPE_IQ3_S && k < 8; k++)
-        p.entries4[k] = (grid_fours + GRID_IQ3_S_AT)[index[8 * g + k]];
+        p.entries4[k] = (codebook_entries4 + CODEBOOK_IQ3_S_AT)[index[8 * g + k]];
     if (codebook_info(type)->entry_len == 4)
         return _mm256_setr_epi32((int)load_u32(f[0]), (int)load_u32(f[1]), (int)load_u32(f[2]),
                                  (int)load_u32(f[3]), (int)load_u32(f[4]), (int)load_u32(f[5]),
@@ -211,7 +211,7 @@ INLINE __m256i load_points(Type type, const void *block, const uint16_t *index, 
 }
 
 INLINE void unpack_points(Type type, const void *block, int8_t *q, float *scale) {
-    const __m256i offset = _mm256_set1_epi8((char)type_info(type)->offset),
+    const __m256i offset = _mm256_set1_epi8((char)type_info(type)->zero_point),
                   eight = _mm256_set1_epi8(8), one = _mm256_set1_epi8(1);
     const __m256i bit = _mm256_set1_epi64x((long long)0x8040201008040201);
     const __m256i byte = _mm256_setr_epi64x(0, 0x0101010101010101, 0, 0x0101010101010101);

@@ -125,7 +125,7 @@ INLINE __m512i add_neighbours(__m512i a, __m512i b, bool is_small) {
 
 // The dot products of groups of 16: lane 4 i + j is that of columns [64 j + 16 i, + 16).
 INLINE __m512i dots_of_16(const Unit *u, const int8_t *q, Type type) {
-    const int most = 127 * 4 * type_info(type)->most; // of four products
+    const int most = 127 * 4 * type_info(type)->max_q; // of four products
     __m512i d[4];
 #pragma GCC unroll 4
     for (int j = 0; j < 4; j++)
@@ -280,7 +280,7 @@ static size_t block_bytes(int n_tokens, int cols) {
 
 INLINE void encode_blocks(void *encoded, const float *x, int n_tokens, int cols, int token_begin,
                           int token_end, Type type) {
-    const int group = type_info(type)->group, offset = type_info(type)->offset;
+    const int group = type_info(type)->group, offset = type_info(type)->zero_point;
     for (int t = token_begin; t < token_end; t++) {
         const float *row = x + (size_t)t * (size_t)cols;
         for (int k = 0; k < n_superblocks(cols) * SUPERBLOCK; k += 32) {
@@ -346,13 +346,14 @@ INLINE void panel_nibbles(const PanelUnit *u, Type type) {
         __m512i r[4];
         uint8_t *to = u->out + (high == 16 ? 32 * c : 64 * (c / 2) + 16 * (c % 2)) * 16;
         prefetch_lines(u->ahead, u->n_ahead);
-        transpose_16(r, u->p, (size_t)(f->nibbles + c * step));
+        transpose_16(r, u->p, (size_t)(f->nibble_offset + c * step));
 #pragma GCC unroll 4
         for (int d = 0; d < 4; d++) {
             __m512i v0 = _mm512_and_si512(r[d], low),
                     v1 = _mm512_and_si512(_mm512_srli_epi16(r[d], 4), low);
-            _mm512_store_si512(to + 64 * d, f->offset == 128 ? iq4_plus_128(v0) : v0);
-            _mm512_store_si512(to + 64 * d + high * 16, f->offset == 128 ? iq4_plus_128(v1) : v1);
+            _mm512_store_si512(to + 64 * d, f->zero_point == 128 ? iq4_plus_128(v0) : v0);
+            _mm512_store_si512(to + 64 * d + high * 16,
+                               f->zero_point == 128 ? iq4_plus_128(v1) : v1);
         }
     }
 }
@@ -446,7 +447,7 @@ INLINE void panel_half(Panel *panel, int half, const Tensor *w, int row, int row
             panel_q6_k(&u);
         else if (type == TYPE_Q8_0)
             panel_q8_0(&u);
-        else if (type_info(type)->nibbles)
+        else if (type_info(type)->nibble_offset)
             panel_nibbles(&u, type);
         else
             panel_by_row(&u, type);
@@ -616,7 +617,7 @@ FLOAT_TYPES(FLOAT_TYPE)
 
 // Few queries over float16: keys and values stay so. For the 4 queries of a KV head at head_dim 128
 // a page takes 7 microseconds in L2 and 9 to 11 from memory.
-static bool stays_f16(const AttendPage *a) {
+static bool stays_f16(const AttentionPage *a) {
     return a->kv_type == TYPE_F16 && a->head_dim % KEY_TILE == 0 && a->n_q <= 2 * TILE_TOKENS;
 }
 
@@ -654,7 +655,7 @@ typedef struct {
 
 _Static_assert(sizeof(BytesMemory) <= KERNEL_SCRATCH, "fits");
 
-static bool stays_bytes(const AttendPage *a) {
+static bool stays_bytes(const AttentionPage *a) {
     return a->kv_type == TYPE_Q8_0 && a->head_dim % 64 == 0;
 }
 
@@ -718,7 +719,7 @@ INLINE void bytes_tile(float *scores, const __m512i *keys, const QueryBytes *x, 
 #define BYTES_TILE(nt, scores)                                                                     \
     bytes_tile((scores) + t * KV_PAGE, keys, queries + t, a->head_dim, nt)
 
-static void bytes_score_tile(AttendMemory *m, const AttendPage *a, int key, int n,
+static void bytes_score_tile(AttendMemory *m, const AttentionPage *a, int key, int n,
                              Prefetch *ahead) {
     QueryBytes *queries = ((BytesMemory *)m)->queries;
     __m512i *keys = (__m512i *)m->keys;
@@ -738,7 +739,7 @@ static void bytes_score_tile(AttendMemory *m, const AttendPage *a, int key, int 
     }
 }
 
-static void score_tile(AttendMemory *m, const AttendPage *a, int key, int n, Prefetch *ahead) {
+static void score_tile(AttendMemory *m, const AttentionPage *a, int key, int n, Prefetch *ahead) {
     if (stays_bytes(a)) {
         bytes_score_tile(m, a, key, n, ahead);
         return;
@@ -757,7 +758,7 @@ static void score_tile(AttendMemory *m, const AttendPage *a, int key, int n, Pre
               (size_t)a->head_dim, a->n_q, a->head_dim, true, KEY_TILE, ahead, 2 * KEYS_EVERY);
 }
 
-static void value_tile(AttendMemory *m, const AttendPage *a, int key, int n, Prefetch *ahead) {
+static void value_tile(AttendMemory *m, const AttentionPage *a, int key, int n, Prefetch *ahead) {
     if (!stays_f16(a)) {
         float_value_tile(m, a, key, n, ahead);
         return;
@@ -804,10 +805,10 @@ enum { MAT_ROWS = 16, GEMM_TOKENS = 3, MANY_TOKENS = 25, FLOAT_GEMM_TOKENS = 12 
 // clang-format off
 const Kernels kernels_avx512 = {
     .name = "avx512",
-    .mat = {FLOAT_TYPES(FLOAT_MAT) EACH_QUANTIZED_TYPE(MAT)},
+    .gemv = {FLOAT_TYPES(FLOAT_MAT) EACH_QUANTIZED_TYPE(MAT)},
     .gemm = {FLOAT_TYPES(FLOAT_GEMM) EACH_QUANTIZED_TYPE(GEMM)},
-    .tiles = {EACH_QUANTIZED_TYPE(MANY)},
-    .tiles_rows = CHUNK_ROWS,
+    .gemm_large = {EACH_QUANTIZED_TYPE(MANY)},
+    .gemm_large_rows = CHUNK_ROWS,
     .rmsnorm = vector_rmsnorm,
     .swiglu = vector_swiglu,
     .add = vector_add,

@@ -149,18 +149,18 @@ INLINE __m512i integers_q6_k(const BlockQ6_K *b, int j) {
 // 64 weights: points of a grid by their indices. A gather waits for what its register held before:
 // zeros are there at once.
 INLINE __m512i eights(int grid_at, __m256i index) {
-    return _mm512_mask_i32gather_epi64(_mm512_setzero_si512(), 0xff, index, grid_eights[grid_at],
-                                       8);
+    return _mm512_mask_i32gather_epi64(_mm512_setzero_si512(), 0xff, index,
+                                       codebook_entries8[grid_at], 8);
 }
 INLINE __m512i fours(int grid_at, __m512i index) {
-    return _mm512_mask_i32gather_epi32(_mm512_setzero_si512(), 0xffff, index, grid_fours[grid_at],
-                                       4);
+    return _mm512_mask_i32gather_epi32(_mm512_setzero_si512(), 0xffff, index,
+                                       codebook_entries4[grid_at], 4);
 }
 
 // Negated where `minus` has a bit, plus the offset.
 INLINE __m512i put_signs(__m512i points, uint64_t minus, Type type) {
     points = _mm512_mask_sub_epi8(points, minus, _mm512_setzero_si512(), points);
-    return _mm512_add_epi8(points, _mm512_set1_epi8((char)type_info(type)->offset));
+    return _mm512_add_epi8(points, _mm512_set1_epi8((char)type_info(type)->zero_point));
 }
 
 // Twice 28 bits: the signs of eight points, seven each. Each eighth sign makes the number of minus
@@ -187,7 +187,7 @@ INLINE __m512i integers_iq2_xxs(const BlockIQ2_XXS *b, int j) {
         (long long)0xffffff0bffffff0a);
     const uint8_t *p = b->qs + 16 * j;
     __m256i two = _mm256_broadcastsi128_si256(load_16(p));
-    return put_signs(eights(GRID_IQ2_XXS_AT, _mm256_shuffle_epi8(two, bytes)),
+    return put_signs(eights(CODEBOOK_IQ2_XXS_AT, _mm256_shuffle_epi8(two, bytes)),
                      two_even_signs(load_u32(p + 4) & 0xfffffff, load_u32(p + 12)), TYPE_IQ2_XXS);
 }
 
@@ -198,19 +198,19 @@ INLINE __m512i integers_iq2_xs(const BlockIQ2_XS *b, int j) {
     uint64_t minus =
         two_even_signs(_pext_u64(load_u64(p), sevens), _pext_u64(load_u64(p + 8), sevens));
     index = _mm256_and_si256(index, _mm256_set1_epi32(511));
-    return put_signs(eights(GRID_IQ2_XS_AT, index), minus, TYPE_IQ2_XS);
+    return put_signs(eights(CODEBOOK_IQ2_XS_AT, index), minus, TYPE_IQ2_XS);
 }
 
 INLINE __m512i integers_iq2_s(const BlockIQ2_S *b, int j) {
     const __m256i rotate = _mm256_setr_epi32(8, 6, 4, 2, 0, 30, 28, 26);
     __m256i index = join_index(b->qs + 8 * j, load_u16(b->qh + 2 * j), rotate, 0x300);
-    return put_signs(eights(GRID_IQ2_S_AT, index), load_u64(b->signs + 8 * j), TYPE_IQ2_S);
+    return put_signs(eights(CODEBOOK_IQ2_S_AT, index), load_u64(b->signs + 8 * j), TYPE_IQ2_S);
 }
 
 INLINE __m512i integers_iq3_xxs(const BlockIQ3_XXS *b, int j) {
     const uint8_t *signs = b->signs + 8 * j;
     __m512i index = _mm512_cvtepu8_epi32(load_16(b->qs + 16 * j));
-    return put_signs(fours(GRID_IQ3_XXS_AT, index),
+    return put_signs(fours(CODEBOOK_IQ3_XXS_AT, index),
                      two_even_signs(load_u32(signs) & 0xfffffff, load_u32(signs + 4)),
                      TYPE_IQ3_XXS);
 }
@@ -218,14 +218,14 @@ INLINE __m512i integers_iq3_xxs(const BlockIQ3_XXS *b, int j) {
 INLINE __m512i integers_iq3_s(const BlockIQ3_S *b, int j) {
     __m512i index = _mm512_cvtepu8_epi32(load_16(b->qs + 16 * j));
     index = _mm512_mask_add_epi32(index, load_u16(b->qh + 2 * j), index, _mm512_set1_epi32(256));
-    return put_signs(fours(GRID_IQ3_S_AT, index), load_u64(b->signs + 8 * j), TYPE_IQ3_S);
+    return put_signs(fours(CODEBOOK_IQ3_S_AT, index), load_u64(b->signs + 8 * j), TYPE_IQ3_S);
 }
 
 // CodebookGroup of IQ1, -1 to 1: eight times that, one less or more for each eight, plus the
 // offset.
 INLINE __m512i shift_points(__m256i index, unsigned less) {
     const __m512i table = _mm512_set1_epi16(0x1008), more = _mm512_set1_epi8(9); // 0, of -1, 8, 16
-    __m512i points = _mm512_shuffle_epi8(table, eights(GRID_IQ1_AT, index));
+    __m512i points = _mm512_shuffle_epi8(table, eights(CODEBOOK_IQ1_AT, index));
     return _mm512_add_epi8(points,
                            _mm512_mask_mov_epi64(more, (__mmask8)less, _mm512_set1_epi8(7)));
 }

@@ -193,7 +193,7 @@ typedef struct {
 _Static_assert(sizeof(AttendMemory) <= KERNEL_SCRATCH, "fits");
 
 // The tile of KEY_TILE rows from `key` on, of which n exist, as float32 in m->rows.
-INLINE void widen_tile(AttendMemory *m, const AttendPage *a, const void *kv, int key, int n,
+INLINE void widen_tile(AttendMemory *m, const AttentionPage *a, const void *kv, int key, int n,
                        Type type) {
     size_t row_bytes = quant_row_bytes(type, (size_t)a->head_dim);
     for (int i = 0; i < KEY_TILE; i++)
@@ -201,7 +201,7 @@ INLINE void widen_tile(AttendMemory *m, const AttendPage *a, const void *kv, int
                 a->head_dim);
 }
 
-INLINE void widen_any(AttendMemory *m, const AttendPage *a, const void *kv, int key, int n) {
+INLINE void widen_any(AttendMemory *m, const AttentionPage *a, const void *kv, int key, int n) {
     if (a->kv_type == TYPE_F16) // each without a choice inside the loop
         widen_tile(m, a, kv, key, n, TYPE_F16);
     else if (a->kv_type == TYPE_Q8_0)
@@ -211,7 +211,7 @@ INLINE void widen_any(AttendMemory *m, const AttendPage *a, const void *kv, int 
 }
 
 // scores (n_q, KEY_TILE) = queries times the keys [key, key + n).
-static inline void float_score_tile(AttendMemory *m, const AttendPage *a, int key, int n,
+static inline void float_score_tile(AttendMemory *m, const AttentionPage *a, int key, int n,
                                     Prefetch *ahead) {
     widen_any(m, a, a->k, key, n);
     for (int h = 0; h < KEY_TILE; h += WIDTH)
@@ -222,7 +222,7 @@ static inline void float_score_tile(AttendMemory *m, const AttendPage *a, int ke
 }
 
 // The same for values of Q8_0: their integers are converted as they are used.
-static inline void q8_value_tile(AttendMemory *m, const AttendPage *a, int key, int n,
+static inline void q8_value_tile(AttendMemory *m, const AttentionPage *a, int key, int n,
                                  Prefetch *ahead) {
     size_t row_bytes = quant_row_bytes(TYPE_Q8_0, (size_t)a->head_dim);
     for (int b = 0; b < a->head_dim / 32; b++) {
@@ -244,7 +244,7 @@ static inline void q8_value_tile(AttendMemory *m, const AttendPage *a, int key, 
 }
 
 // acc (n_q, head_dim) (+)= weights times the values [key, key + n).
-static inline void float_value_tile(AttendMemory *m, const AttendPage *a, int key, int n,
+static inline void float_value_tile(AttendMemory *m, const AttentionPage *a, int key, int n,
                                     Prefetch *ahead) {
     if (a->kv_type == TYPE_Q8_0) {
         q8_value_tile(m, a, key, n, ahead);
@@ -258,12 +258,12 @@ static inline void float_value_tile(AttendMemory *m, const AttendPage *a, int ke
 }
 
 // How the backend computes a tile: as above, or better.
-static void score_tile(AttendMemory *m, const AttendPage *a, int key, int n, Prefetch *ahead);
-static void value_tile(AttendMemory *m, const AttendPage *a, int key, int n, Prefetch *ahead);
+static void score_tile(AttendMemory *m, const AttentionPage *a, int key, int n, Prefetch *ahead);
+static void value_tile(AttendMemory *m, const AttentionPage *a, int key, int n, Prefetch *ahead);
 
 // Keys, then values, in tiles of KEY_TILE, converted once for all queries. While the scores are
 // computed V is fetched, and then the K of the next page.
-static void attend(const AttendPage *a) {
+static void attend(const AttentionPage *a) {
     AttendMemory *m = team_scratch();
     int n_all = most_keys(a);
     size_t bytes = (size_t)n_all * quant_row_bytes(a->kv_type, (size_t)a->head_dim);

@@ -373,7 +373,7 @@ INLINE void value_tile(float *acc, const float *p, const float *rows, int nk, in
 // leaves is off by 2^-15.9 of the largest of 32 at most. Per key of 128 columns and 4 queries 64
 // products of 16 bytes and 440 instructions in all with soften, 668 in float32. While the scores
 // are computed V is fetched, and then the K of the next page.
-INLINE void attend_over(const AttendPage *a, Type type) {
+INLINE void attend_over(const AttentionPage *a, Type type) {
     enum { KEYS = 16 };
     struct {
         float scores[ATTEND_MAX_QUERIES][KV_PAGE], rows[KEYS][SUPERBLOCK];
@@ -433,7 +433,7 @@ INLINE void attend_over(const AttendPage *a, Type type) {
     for (int i = 0; i < n_q; i++) memcpy(a->acc + i * dim, x[i], x_bytes);
 }
 
-static void attend(const AttendPage *a) {
+static void attend(const AttentionPage *a) {
     if (a->kv_type == TYPE_F16)
         attend_over(a, TYPE_F16);
     else if (a->kv_type == TYPE_Q8_0)
@@ -460,7 +460,7 @@ enum { GEMM_TOKENS = 5 };
 // clang-format off
 const Kernels kernels_neon = {
     .name = "neon",
-    .mat = {FLOAT_TYPES(FLOAT_MAT) TYPES_OF_16(MAT_16) TYPES_OF_32(MAT_32)},
+    .gemv = {FLOAT_TYPES(FLOAT_MAT) TYPES_OF_16(MAT_16) TYPES_OF_32(MAT_32)},
     .gemm = {TYPES_OF_16(GEMM_16) TYPES_OF_32(GEMM_32)},
     .swiglu = vector_swiglu,
     .attend = attend,

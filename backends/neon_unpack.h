@@ -62,7 +62,7 @@ INLINE void k_scales(const uint8_t *p, Block *out) {
 // The types made of 8 pieces of nibbles (Q8_0: of bytes).
 INLINE void unpack_pieces(const uint8_t *p, Type type, Block *out) {
     const int bytes = superblock_bytes(type), block = type_info(type)->block;
-    const uint8x16_t iq4 = vld1q_u8((const uint8_t *)iq4_values);
+    const uint8x16_t iq4 = vld1q_u8((const uint8_t *)kvalues_iq4nl);
     bool is_k = type == TYPE_Q4_K || type == TYPE_Q5_K;
     UNROLL
     for (int i = 0; i < 8; i++) { // nibbles end the block
@@ -170,7 +170,7 @@ INLINE void unpack_unit(Type type, const Tensor *w, int row, int k, Block *out) 
                           w->cols - k, buffer);
     if (type == TYPE_Q6_K)
         unpack_q6_k(p, out);
-    else if (type_info(type)->nibbles || type == TYPE_Q8_0 || type == TYPE_Q5_K)
+    else if (type_info(type)->nibble_offset || type == TYPE_Q8_0 || type == TYPE_Q5_K)
         unpack_pieces(p, type, out);
     else if (codebook_info(type)->entry_len)
         unpack_points(p, type, out);

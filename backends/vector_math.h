@@ -99,7 +99,7 @@ INLINE void soften(float *p, int n, int n_all, float *max_out, float *sum_out) {
 }
 
 // The most keys that any query of the page sees.
-static inline int most_keys(const AttendPage *a) {
+static inline int most_keys(const AttentionPage *a) {
     int most = 0;
     for (int i = 0; i < a->n_q; i++) most = a->n_keys[i] > most ? a->n_keys[i] : most;
     return most;

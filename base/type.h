@@ -42,10 +42,10 @@ typedef enum {
 typedef struct {
     const char *name;
     int block, bytes;
-    int group, offset, most; // group is 0 where there are no integers
+    int group, zero_point, max_q; // group is 0 where there are no integers
     bool has_min;
-    int nibbles; // weights that are nibbles and nothing else begin at this byte of a block; 0:
-                 // other types
+    int nibble_offset; // weights that are nibbles and nothing else begin at this byte of a block;
+                       // 0: other types
 } TypeInfo;
 
 // clang-format off

@@ -49,7 +49,7 @@ struct PrefixCache {
     Hash model;
     int chunk,
         n_again; // n_again: tokens at the end of a page that attend as the last of a full page does
-    bool is_invariant, is_read_only;
+    bool is_batch_invariant, is_read_only;
     int n_writes;
 };
 
@@ -114,10 +114,10 @@ static Hash model_hash(const Model *m) {
     const RopeParams *r = &m->rope;
     Buffer settings = {0};
     buffer_printf(&settings, "%s %s %s %s %d kv %d %d %d %d rope %d %d %d %a %a %a %a %a %a %a",
-                  VERSION, BUILD_COMMIT, BUILD_COMPILER, kernel.name, m->is_invariant, m->kv.type,
-                  m->kv.n_layers, m->kv.n_kv_heads, m->kv.head_dim, r->rule, r->dim, r->orig_ctx,
-                  r->theta, r->factor, r->low_freq_factor, r->high_freq_factor, r->beta_fast,
-                  r->beta_slow, r->attn_factor);
+                  VERSION, BUILD_COMMIT, BUILD_COMPILER, kernel.name, m->is_batch_invariant,
+                  m->kv.type, m->kv.n_layers, m->kv.n_kv_heads, m->kv.head_dim, r->rule, r->dim,
+                  r->orig_ctx, r->theta, r->factor, r->low_freq_factor, r->high_freq_factor,
+                  r->beta_fast, r->beta_slow, r->attn_factor);
     Hash h = hash_add((Hash){0}, settings.data, settings.len);
     buffer_free(&settings);
     h = add_file(h, &m->file);
@@ -272,17 +272,18 @@ PrefixCache *cache_open(const char *dir, uint64_t most_bytes, const Model *m, in
     if (!S_ISDIR(st.st_mode))
         return error_set(err, EXIT_RUNTIME, "%s: expected a folder", dir), NULL;
     signal(SIGXFSZ, SIG_IGN); // a file size limit is an error of write()
-    AttendShape shape = {m->config.n_heads, m->config.n_kv_heads, m->config.head_dim, m->kv.type};
+    AttentionShape shape = {m->config.n_heads, m->config.n_kv_heads, m->config.head_dim,
+                            m->kv.type};
     PrefixCache *c = xalloc(1, sizeof *c);
     *c = (PrefixCache){.dir = str_copy(str_of(dir)).data,
                        .most_bytes = most_bytes,
                        .model = model_hash(m),
                        .chunk = chunk};
-    int tile = ops_attend_tile_steps(&shape), last = KV_PAGE - (KV_PAGE - 1) / tile * tile;
-    int many = ATTEND_FEW * m->config.n_kv_heads / m->config.n_heads +
-               1; // tokens that have more than ATTEND_FEW queries
+    int tile = attention_tile_steps(&shape), last = KV_PAGE - (KV_PAGE - 1) / tile * tile;
+    int many = ATTEND_MANY_ABOVE * m->config.n_kv_heads / m->config.n_heads +
+               1; // tokens that have more than ATTEND_MANY_ABOVE queries
     c->n_again = last < many ? last : many;
-    c->is_invariant = m->is_invariant;
+    c->is_batch_invariant = m->is_batch_invariant;
     return c;
 }
 
@@ -295,7 +296,7 @@ void cache_close(PrefixCache *c) {
 // Whether a prefill that begins at position `begin` feeds this page in one forward.
 static bool is_whole(const PrefixCache *c, int page, int begin) {
     int first = page * KV_PAGE - begin;
-    return c->is_invariant || first / c->chunk == (first + KV_PAGE - 1) / c->chunk;
+    return c->is_batch_invariant || first / c->chunk == (first + KV_PAGE - 1) / c->chunk;
 }
 
 // Pages are used: the first of them last, since those behind it are of no use without it.
@@ -320,7 +321,8 @@ static bool take_page(PrefixCache *c, Session *s, const int *tokens, Hash name) 
     size_t n = (size_t)s->n_tokens + KV_PAGE, page_bytes = KV_PAGE * kv_position_bytes(&s->shape);
     bool is_good = is_page(map, c->model, name, tokens, n, page_bytes);
     if (is_good)
-        session_adopt(s, tokens + s->n_tokens, map.data + head_bytes(n), map.data, map.bytes);
+        session_append_mapped(s, tokens + s->n_tokens, map.data + head_bytes(n), map.data,
+                              map.bytes);
     else if (map.data)
         munmap(map.data, map.bytes), unlink(path); // to be written anew
     free(path);
@@ -329,7 +331,7 @@ static bool take_page(PrefixCache *c, Session *s, const int *tokens, Hash name) 
 
 int cache_load(PrefixCache *c, Session *s, const int *tokens, int n) {
     int begin = s->n_tokens;
-    if (begin % KV_PAGE || s->n_pure < begin) return 0;
+    if (begin % KV_PAGE || s->n_reproducible < begin) return 0;
     while (s->n_tokens + KV_PAGE <= n && is_whole(c, s->n_tokens / KV_PAGE, begin))
         if (!take_page(c, s, tokens, page_name(c->model, tokens, (size_t)s->n_tokens + KV_PAGE)))
             break;
@@ -384,7 +386,7 @@ static bool write_page(PrefixCache *c, const Session *s, int page, const char *p
 }
 
 int cache_store(PrefixCache *c, const Session *s, int first) {
-    for (; (first + 1) * KV_PAGE <= s->n_pure && !c->is_read_only; first++) {
+    for (; (first + 1) * KV_PAGE <= s->n_reproducible && !c->is_read_only; first++) {
         Hash name = page_name(c->model, s->tokens, ((size_t)first + 1) * KV_PAGE);
         char *path = page_path(c, name);
         if (access(path, F_OK)) c->is_read_only = !write_page(c, s, first, path, name);

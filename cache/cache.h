@@ -18,8 +18,9 @@ void cache_close(PrefixCache *c);
 // A session that holds whole pages of `tokens` (n), or nothing, takes the pages that follow, as far
 // as the cache has them; at least one token is left to feed. Returns the positions taken.
 int cache_load(PrefixCache *c, Session *s, const int *tokens, int n);
-// Writes the session's pages from `first` on that a prefill computed whole (Session.n_pure), and
-// returns the page to go on with. A cache that cannot be written warns once, and then is only read.
+// Writes the session's pages from `first` on that a prefill computed whole
+// (Session.n_reproducible), and returns the page to go on with. A cache that cannot be written
+// warns once, and then is only read.
 int cache_store(PrefixCache *c, const Session *s, int first);
 
 // One file of a cache.

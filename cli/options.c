@@ -52,7 +52,7 @@ const Option option_table[] = {
     {{"--lora"}, COMPUTE | CMD_SHOW, OPTION_LORA, AT(model_options.adapters), 0, 0, 0,
      "FILE[:SCALE]",
      "LoRA adapter (GGUF) and its scale; repeatable", MODULE_LORA},
-    {{"--deterministic"}, COMPUTE, FLAG(model_options.is_invariant),
+    {{"--deterministic"}, COMPUTE, FLAG(model_options.is_batch_invariant),
      "bit-identical results for any batch and chunk size"},
     {{"--cache"}, PROMPTED, STRING(cache, "DIR"),
      "prefix cache directory (default $LLAMA31_CACHE; none if unset)", MODULE_CACHE},

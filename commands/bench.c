@@ -302,7 +302,8 @@ static void sweep_job(void *arg) {
 // runs meanwhile, so that the table of kernels may change.
 static double sweep_ms(const Bench *b, Sweep *s, SweepKind kind) {
     Type type = s->list[0]->type;
-    MatKernel *gemm = &kernel.gemm[type], *tiles = &kernel.tiles[type], kept[] = {*gemm, *tiles};
+    MatmulKernel *gemm = &kernel.gemm[type], *tiles = &kernel.gemm_large[type],
+                 kept[] = {*gemm, *tiles};
     double least = INFINITY, weights = 0;
     if ((kind == SWEEP_GEMM && !gemm->rows) || (kind == SWEEP_TILES && !tiles->rows)) return -1;
     gemm->min_tokens = kind == SWEEP_GEMM ? 1 : INT_MAX;
@@ -375,7 +376,7 @@ static void sweep(Bench *b) {
         s.x[i] = (float)(int32_t)(random = random * 1664525 + 1013904223) * 0x1p-31f;
     if (!b->is_json)
         printf("%-8s %8s %9s %9s %9s  (ms for 4096 x 4096 weights)\n", "type", "tokens", "mat",
-               "gemm", "tiles");
+               "gemm", "gemm_large");
     for (int type = 0; type < TYPE_COUNT; type++)
         if ((s.n = sweep_list(&b->model, (Type)type, s.list))) sweep_type(b, &s);
     free(s.list), free(s.out), free(s.x);

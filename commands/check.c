@@ -44,7 +44,7 @@ static void check_leaf(void *arg, int i) {
     if (!quant_is_supported(t->type)) return;
     float *x = xalloc(cols, sizeof *x), sum;
     for (uint64_t r = 0; r < step; r++) {
-        quant_decode((Type)t->type, data + r * row_bytes, x, cols);
+        quant_decode_row((Type)t->type, data + r * row_bytes, x, cols);
         sum = 0;
         for (size_t k = 0; k < cols; k++) sum += x[k] * 0; // 0, or NaN
         if (sum != 0) check_fail(p, first + r);

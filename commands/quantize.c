@@ -248,7 +248,7 @@ static void piece_run(void *arg, int i) {
             const float *columns =
                 job->imatrix.columns ? job->imatrix.columns[t - job->g->tensors] : NULL;
             if (columns) columns += (first + r) / t->dims[1] * cols;
-            quant_decode((Type)t->type, old + r * old_row, x, cols);
+            quant_decode_row((Type)t->type, old + r * old_row, x, cols);
             if (quant_encode(w->type, x, columns, buffer + r * new_row, cols)) continue;
             error_set(&err, EXIT_MODEL,
                       "%s: tensor %.*s: row %llu: expected values that %s can hold, found an "

@@ -243,7 +243,7 @@ static void choose_params(View *v) {
         return;
     }
     if (o->rope_dim % 2) die(EXIT_USAGE, "--dim: expected an even number, found %d", o->rope_dim);
-    v->params = rope_params_of(o->rope_dim);
+    v->params = rope_params_default(o->rope_dim);
     if (!rope_params_override(&v->params, m->rope_rule, m->rope_theta, m->rope_scale,
                               m->rope_orig_ctx, &err))
         die_error(&err);
@@ -257,11 +257,12 @@ static void choose_rules(View *v) {
     Error err;
     if (!list) rope_init(&v->ropes[v->n_ropes++], &p);
     if (list && p.factor == 1)
-        p.factor = rope_params_of(p.dim).factor; // of a model that scales nothing
+        p.factor = rope_params_default(p.dim).factor; // of a model that scales nothing
     while (list && next_word(&list, &rule)) {
         if (v->n_ropes == MOST_RULES)
             die(EXIT_USAGE, "--compare: expected at most %d rules", MOST_RULES);
-        if (rope_rule_of(rule.data) < 0) die(EXIT_USAGE, "--compare: no rule \"%s\"", rule.data);
+        if (rope_rule_from_name(rule.data) < 0)
+            die(EXIT_USAGE, "--compare: no rule \"%s\"", rule.data);
         if (!rope_params_override(&p, rule.data, 0, 0, 0, &err)) die_error(&err);
         rope_init(&v->ropes[v->n_ropes++], &p);
     }

@@ -76,12 +76,12 @@ static const float *take_logprobs(const Scorer *s, Job *job, const float *logits
 static void run_jobs(Scorer *s, Job *const *jobs, int n) {
     for (int first = 0; first < n;) {
         progress_prefill(s->pipeline.options, s->n_read, s->n_all, s->reading_since);
-        int end = n < first + s->parallel ? n : first + s->parallel, like = 0;
-        for (int i = first; i < end; i++) like = feed_job(s, jobs[i]);
-        if (n > 1) like = 0;
-        const float *logits = model_forward(&s->pipeline.model, s->workspace, like);
+        int end = n < first + s->parallel ? n : first + s->parallel, kernel_rows = 0;
+        for (int i = first; i < end; i++) kernel_rows = feed_job(s, jobs[i]);
+        if (n > 1) kernel_rows = 0;
+        const float *logits = model_forward(&s->pipeline.model, s->workspace, kernel_rows);
         Reference *r = s->reference;
-        if (r && r->workspace) r->rows = model_forward(&r->model, r->workspace, like);
+        if (r && r->workspace) r->rows = model_forward(&r->model, r->workspace, kernel_rows);
         for (int i = first; i < end; i++) logits = take_logprobs(s, jobs[i], logits);
         while (first < n && jobs[first]->n_fed >= jobs[first]->ids.len - 1) first++;
     }
@@ -363,7 +363,7 @@ static void answer_questions(Scorer *s, Question *questions, int n) {
     for (int i = 0; i < n; i++) most += questions[i].n;
     bool has_cache =
         s->cache &&
-        (n == 1 || s->pipeline.model.is_invariant); // packed with others it has other bits
+        (n == 1 || s->pipeline.model.is_batch_invariant); // packed with others it has other bits
     Job **jobs = xalloc((size_t)most, sizeof *jobs);
     for (Question *q = questions; q < questions + n; q++) {
         q->prompt = (Job){.session = session_new(&s->pipeline.model.kv),

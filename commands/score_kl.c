@@ -34,7 +34,7 @@ void reference_open(Reference *r, const Options *o, const Model *m, int chunk, i
     }
     close(r->fd);
     ModelOptions options = {.n_threads = m->n_threads,
-                            .is_invariant = o->model_options.is_invariant,
+                            .is_batch_invariant = o->model_options.is_batch_invariant,
                             .kv_type = o->model_options.kv_type};
     if (!model_open(&r->model, o->kl, &options, &err)) die_error(&err);
     vocabulary_check(&r->model, m, "--kl");

@@ -1,4 +1,4 @@
-// What the instruction-set files export to kernels.c. A NULL entry (for a MatKernel: NULL rows)
+// What the instruction-set files export to kernels.c. A NULL entry (for a MatmulKernel: NULL rows)
 // leaves the backend below.
 #ifndef KERNELS_BACKENDS_H
 #define KERNELS_BACKENDS_H

@@ -37,7 +37,7 @@ typedef struct {
 typedef struct {
     uint16_t d;
     uint8_t qs[16];
-} BlockIQ4_NL; // w = d iq4_values[q]
+} BlockIQ4_NL; // w = d kvalues_iq4nl[q]
 
 // Types of 256 weights. "Group" g is 16 or 32 neighbouring weights with an own small integer scale.
 typedef struct {
@@ -81,7 +81,7 @@ typedef struct {
     uint16_t scales_h;   // bits 2g: high two bits of the scale of group g
     uint8_t scales_l[4]; // nibble g: low four bits
     uint8_t qs[128];     // 16 bytes per group of 32, as the types of 32
-} BlockIQ4_XS;           // w = d (scale - 32) iq4_values[q]
+} BlockIQ4_XS;           // w = d (scale - 32) kvalues_iq4nl[q]
 
 typedef struct {
     uint16_t d;
@@ -156,6 +156,6 @@ static_assert(sizeof(BlockIQ1_M) == 56 && sizeof(BlockTQ1_0) == 54 && sizeof(Blo
               "packed");
 
 // The 16 values of the IQ4 types.
-extern const int8_t iq4_values[16];
+extern const int8_t kvalues_iq4nl[16];
 
 #endif

@@ -1,7 +1,7 @@
 // Codebook types (IQ1, IQ2, IQ3): parsing of a block, 32 weights at a time.
 //
 // A codebook type stores for each 4 or 8 neighbouring weights the index of an entry of a fixed
-// codebook (kernels/grids.h), their signs, and an integer scale s for each group of 16 or 32
+// codebook (codebook.c), their signs, and an integer scale s for each group of 16 or 32
 // weights. With q the signed integer made of an entry, a weight is
 //
 //     w = d * factor * (2 s + 1) * q        q = +-entry             IQ2, IQ3
@@ -15,7 +15,6 @@
 #define KERNELS_CODEBOOK_H
 
 #include "blocks.h"
-#include "grids.h"
 #include "load.h"
 #include "../base/type.h"
 
@@ -24,6 +23,20 @@
     X(IQ2_XXS, iq2_xxs)                                                                            \
     X(IQ2_XS, iq2_xs)                                                                              \
     X(IQ2_S, iq2_s) X(IQ3_XXS, iq3_xxs) X(IQ3_S, iq3_s) X(IQ1_S, iq1_s) X(IQ1_M, iq1_m)
+
+// The codebooks, one after another: entry e of codebook IQ2_XS is
+// codebook_entries8[CODEBOOK_IQ2_XS_AT + e]. IQ1_S and IQ1_M share one. Filled by codebook_init().
+enum { CODEBOOK_N_ENTRIES8 = 256 + 512 + 1024 + 2048, CODEBOOK_N_ENTRIES4 = 256 + 512 };
+enum {
+    CODEBOOK_IQ2_XXS_AT = 0,
+    CODEBOOK_IQ2_XS_AT = 256,
+    CODEBOOK_IQ2_S_AT = 768,
+    CODEBOOK_IQ1_AT = 1792,
+    CODEBOOK_IQ3_XXS_AT = 0,
+    CODEBOOK_IQ3_S_AT = 256
+};
+extern int8_t codebook_entries8[CODEBOOK_N_ENTRIES8][8], codebook_entries4[CODEBOOK_N_ENTRIES4][4];
+void codebook_init(void);
 
 typedef struct {
     int entry_len;  // weights of a codebook entry; 0: not a codebook type
@@ -63,7 +76,8 @@ INLINE uint32_t scale_pair(uint32_t s0, uint32_t s1) { return (s0 | s1 << 8) * 2
 INLINE CodebookGroup codebook_group_iq2_xxs(const BlockIQ2_XXS *b, int g) {
     uint32_t v = load_u32(b->qs + 8 * g + 4);
     CodebookGroup o = {.signs = signs_with_parity(v), .scales = scale_pair(v >> 28, v >> 28)};
-    for (int k = 0; k < 4; k++) o.entries8[k] = (grid_eights + GRID_IQ2_XXS_AT)[b->qs[8 * g + k]];
+    for (int k = 0; k < 4; k++)
+        o.entries8[k] = (codebook_entries8 + CODEBOOK_IQ2_XXS_AT)[b->qs[8 * g + k]];
     return o;
 }
 
@@ -72,7 +86,7 @@ INLINE CodebookGroup codebook_group_iq2_xs(const BlockIQ2_XS *b, int g) {
     CodebookGroup o = {.scales = scale_pair(b->scales[g] & 15, b->scales[g] >> 4)};
     for (int k = 0; k < 4; k++) {
         uint32_t v = load_u16(b->qs + 8 * g + 2 * k);
-        o.entries8[k] = (grid_eights + GRID_IQ2_XS_AT)[(v & 511)];
+        o.entries8[k] = (codebook_entries8 + CODEBOOK_IQ2_XS_AT)[(v & 511)];
         sevens |= (v >> 9) << 7 * k;
     }
     o.signs = signs_with_parity(sevens);
@@ -84,7 +98,7 @@ INLINE CodebookGroup codebook_group_iq2_s(const BlockIQ2_S *b, int g) {
                        .scales = scale_pair(b->scales[g] & 15, b->scales[g] >> 4)};
     for (int k = 0; k < 4; k++) {
         int high = b->qh[g] << (8 - 2 * k) & 0x300;
-        o.entries8[k] = (grid_eights + GRID_IQ2_S_AT)[(b->qs[4 * g + k] | high)];
+        o.entries8[k] = (codebook_entries8 + CODEBOOK_IQ2_S_AT)[(b->qs[4 * g + k] | high)];
     }
     return o;
 }
@@ -92,7 +106,8 @@ INLINE CodebookGroup codebook_group_iq2_s(const BlockIQ2_S *b, int g) {
 INLINE CodebookGroup codebook_group_iq3_xxs(const BlockIQ3_XXS *b, int g) {
     uint32_t v = load_u32(b->signs + 4 * g);
     CodebookGroup o = {.signs = signs_with_parity(v), .scales = scale_pair(v >> 28, v >> 28)};
-    for (int k = 0; k < 8; k++) o.entries4[k] = (grid_fours + GRID_IQ3_XXS_AT)[b->qs[8 * g + k]];
+    for (int k = 0; k < 8; k++)
+        o.entries4[k] = (codebook_entries4 + CODEBOOK_IQ3_XXS_AT)[b->qs[8 * g + k]];
     return o;
 }
 
@@ -101,7 +116,7 @@ INLINE CodebookGroup codebook_group_iq3_s(const BlockIQ3_S *b, int g) {
     CodebookGroup o = {.signs = load_u32(b->signs + 4 * g), .scales = scale_pair(s, s)};
     for (int k = 0; k < 8; k++) {
         int high = b->qh[g] << (8 - k) & 0x100;
-        o.entries4[k] = (grid_fours + GRID_IQ3_S_AT)[(b->qs[8 * g + k] | high)];
+        o.entries4[k] = (codebook_entries4 + CODEBOOK_IQ3_S_AT)[(b->qs[8 * g + k] | high)];
     }
     return o;
 }
@@ -110,7 +125,8 @@ INLINE CodebookGroup codebook_group_iq1_s(const BlockIQ1_S *b, int g) {
     uint32_t v = load_u16(b->qh + 2 * g), s = v >> 12 & 7;
     CodebookGroup o = {.signs = v >> 15 ? UINT32_MAX : 0, .scales = scale_pair(s, s)};
     for (int k = 0; k < 4; k++)
-        o.entries8[k] = (grid_eights + GRID_IQ1_AT)[(b->qs[4 * g + k] | (v >> 3 * k & 7) << 8)];
+        o.entries8[k] =
+            (codebook_entries8 + CODEBOOK_IQ1_AT)[(b->qs[4 * g + k] | (v >> 3 * k & 7) << 8)];
     return o;
 }
 
@@ -118,7 +134,7 @@ INLINE CodebookGroup codebook_group_iq1_m(const BlockIQ1_M *b, int g) {
     uint32_t v = load_u16(b->qh + 2 * g), s = load_u16(b->scales + g / 2 * 2) >> 6 * (g % 2);
     CodebookGroup o = {.scales = scale_pair(s & 7, s >> 3 & 7)};
     for (int k = 0; k < 4; k++, v >>= 4) {
-        o.entries8[k] = (grid_eights + GRID_IQ1_AT)[(b->qs[4 * g + k] | (v & 7) << 8)];
+        o.entries8[k] = (codebook_entries8 + CODEBOOK_IQ1_AT)[(b->qs[4 * g + k] | (v & 7) << 8)];
         o.signs |= (v >> 3 & 1) * 255 << 8 * k;
     }
     return o;

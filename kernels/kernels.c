@@ -1,5 +1,5 @@
 // Which kernels this CPU can run.
-#include "grids.h"
+#include "codebook.h"
 #include "backends.h"
 #include "../os/os.h"
 
@@ -85,11 +85,11 @@ const char *kernels_names(void) {
 static void overlay(const Kernels *k) {
     kernel.name = k->name;
     for (int t = 0; t < TYPE_COUNT; t++) {
-        if (k->mat[t].rows) kernel.mat[t] = k->mat[t];
+        if (k->gemv[t].rows) kernel.gemv[t] = k->gemv[t];
         if (k->gemm[t].rows) kernel.gemm[t] = k->gemm[t];
-        if (k->tiles[t].rows) kernel.tiles[t] = k->tiles[t];
+        if (k->gemm_large[t].rows) kernel.gemm_large[t] = k->gemm_large[t];
     }
-    if (k->tiles_rows) kernel.tiles_rows = k->tiles_rows;
+    if (k->gemm_large_rows) kernel.gemm_large_rows = k->gemm_large_rows;
     if (k->rmsnorm) kernel.rmsnorm = k->rmsnorm;
     if (k->swiglu) kernel.swiglu = k->swiglu;
     if (k->add) kernel.add = k->add;
@@ -109,7 +109,7 @@ bool kernels_init(const char *cap) {
     for (size_t i = 0; cap && i < sizeof names / sizeof *names; i++)
         is_known |= !strcmp(cap, names[i]);
     if (cap && !is_known) return false;
-    grids_init();
+    codebook_init();
     memset(&kernel, 0, sizeof kernel);
     for (size_t i = 0; i < sizeof backends / sizeof *backends; i++) {
         if (!backends[i].is_supported()) break;

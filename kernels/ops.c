@@ -26,9 +26,9 @@ static int n_pieces(int n, int piece) { return (n + piece - 1) / piece; }
 static size_t round_up(size_t n, size_t step) { return (n + step - 1) / step * step; }
 
 void ops_for(int n, int chunk, void (*fn)(void *arg, int i), void *arg) {
-    for (int c; team_take(n_pieces(n, chunk), &c);)
+    for (int c; team_next(n_pieces(n, chunk), &c);)
         for (int i = c * chunk; i < at_most(n, (c + 1) * chunk); i++) fn(arg, i);
-    team_finish(OP_ROPE);
+    team_end_op(OP_ROPE);
 }
 
 typedef float Lanes __attribute__((vector_size(4 * WIDE_LANES), aligned(4), may_alias));
@@ -79,12 +79,13 @@ WIDE static void add_strips(float *out, size_t stride, const float *b, const flo
 }
 
 static void decode_row(const Tensor *w, int row, float *out) {
-    quant_decode(w->type, (const char *)w->data + (size_t)row * w->row_bytes, out, (size_t)w->cols);
+    quant_decode_row(w->type, (const char *)w->data + (size_t)row * w->row_bytes, out,
+                     (size_t)w->cols);
 }
 
 void ops_embed(float *out, const Tensor *w, const int *tokens, int n) {
     float *inner = (float *)((char *)team_scratch() + KERNEL_SCRATCH); // (rank)
-    for (int i; team_take(n, &i);) {
+    for (int i; team_next(n, &i);) {
         float *x = out + (size_t)i * (size_t)w->cols;
         decode_row(w, tokens[i], x);
         for (const LowRank *l = w->added; l; l = l->next) {
@@ -92,21 +93,21 @@ void ops_embed(float *out, const Tensor *w, const int *tokens, int n) {
             add_strips(x, 0, l->b, inner, l->a.cols, 1, 0, w->cols);
         }
     }
-    team_finish(OP_EMBED);
+    team_end_op(OP_EMBED);
 }
 
 void ops_rmsnorm(float *out, const float *x, const float *weight, float eps, int n, int dim) {
-    for (int i; team_take(n, &i);)
+    for (int i; team_next(n, &i);)
         kernel.rmsnorm(out + (size_t)i * (size_t)dim, x + (size_t)i * (size_t)dim, weight, eps,
                        dim);
-    team_finish(OP_NORM);
+    team_end_op(OP_NORM);
 }
 
 void ops_gather(float *out, const float *x, const int *index, int n, int dim) {
-    for (int i; team_take(n, &i);)
+    for (int i; team_next(n, &i);)
         memcpy(out + (size_t)i * (size_t)dim, x + (size_t)index[i] * (size_t)dim,
                (size_t)dim * sizeof(float));
-    team_finish(OP_REST);
+    team_end_op(OP_REST);
 }
 
 // The elementwise operations, in pieces of a row: small enough that the threads share one of a few
@@ -116,12 +117,12 @@ enum { PIECE = 4096 };
 static void elementwise(void (*fn)(float *x, const float *y, int n), float *x, const float *y,
                         int n, int dim) {
     int per_row = n_pieces(dim, PIECE);
-    for (int i; team_take(n * per_row, &i);) {
+    for (int i; team_next(n * per_row, &i);) {
         int first = i % per_row * PIECE;
         size_t at = (size_t)(i / per_row) * (size_t)dim + (size_t)first;
         fn(x + at, y + at, at_most(dim - first, PIECE));
     }
-    team_finish(OP_REST);
+    team_end_op(OP_REST);
 }
 
 void ops_swiglu(float *gate, const float *up, int n, int dim) {
@@ -129,28 +130,29 @@ void ops_swiglu(float *gate, const float *up, int n, int dim) {
 }
 void ops_add(float *x, const float *y, int n, int dim) { elementwise(kernel.add, x, y, n, dim); }
 
-static bool is_for(const MatKernel *k, int n) { return k->rows && n >= k->min_tokens; }
+static bool is_for(const MatmulKernel *k, int n) { return k->rows && n >= k->min_tokens; }
 
-static const MatKernel *pick_kernel(const Tensor *w, int n) {
-    const MatKernel *gemm = &kernel.gemm[w->type], *tiles = &kernel.tiles[w->type];
+static const MatmulKernel *pick_kernel(const Tensor *w, int n) {
+    const MatmulKernel *gemm = &kernel.gemm[w->type], *tiles = &kernel.gemm_large[w->type];
     int like = ops_is_invariant ? 1 : ops_like ? ops_like : n;
     if (is_for(tiles, like)) return tiles;
-    return is_for(gemm, gemm->is_mat ? n : like) ? gemm : &kernel.mat[w->type];
+    return is_for(gemm, gemm->has_gemv_bits ? n : like) ? gemm : &kernel.gemv[w->type];
 }
 
-bool ops_is_one_arithmetic(const Tensor *w) {
-    const MatKernel *gemm = &kernel.gemm[w->type];
-    if (kernel.attend_many || kernel.tiles[w->type].rows || (gemm->rows && !gemm->is_mat))
+bool ops_is_batch_invariant(const Tensor *w) {
+    const MatmulKernel *gemm = &kernel.gemm[w->type];
+    if (kernel.attend_many || kernel.gemm_large[w->type].rows ||
+        (gemm->rows && !gemm->has_gemv_bits))
         return false;
     for (const LowRank *l = w->added; l; l = l->next)
-        if (!ops_is_one_arithmetic(&l->a)) return false;
+        if (!ops_is_batch_invariant(&l->a)) return false;
     return true;
 }
 
 // The largest that any kernel for up to n tokens needs for `at_once` of them.
 static size_t encoded_bytes(const Tensor *w, int n, int at_once) {
-    const MatKernel *kernels[] = {&kernel.mat[w->type], &kernel.gemm[w->type],
-                                  &kernel.tiles[w->type]};
+    const MatmulKernel *kernels[] = {&kernel.gemv[w->type], &kernel.gemm[w->type],
+                                     &kernel.gemm_large[w->type]};
     size_t most = kernels[0]->encoded_bytes(1, w->cols);
     for (int i = 0; i < 3; i++) {
         size_t bytes = is_for(kernels[i], n) ? kernels[i]->encoded_bytes(at_once, w->cols) : 0;
@@ -160,13 +162,13 @@ static size_t encoded_bytes(const Tensor *w, int n, int at_once) {
 }
 
 // The A of an adapter has few rows, which would leave threads idle: they share the tokens or, if
-// these are few, the rows by fours, which any Kernels.mat takes. A unit of that encodes its own
+// these are few, the rows by fours, which any Kernels.gemv takes. A unit of that encodes its own
 // activations in a place of its own.
 enum { INNER_TOKENS = 64, INNER_FEW = 12, INNER_PARTS = 16, INNER_ROWS = 4 };
 
 // Rows of a unit.
 static int inner_rows(const Tensor *a, int n) {
-    bool is_shared = n < INNER_FEW && pick_kernel(a, n) == &kernel.mat[a->type];
+    bool is_shared = n < INNER_FEW && pick_kernel(a, n) == &kernel.gemv[a->type];
     return is_shared ? (int)round_up((size_t)n_pieces(a->rows, INNER_PARTS), INNER_ROWS) : a->rows;
 }
 
@@ -198,7 +200,7 @@ void ops_reserve_matmuls(const Tensor *const *weights, int n_weights, int n) {
 
 // A product as it is computed: its kernel, what that reads, and its rows in chunks.
 typedef struct {
-    const MatKernel *kernel;
+    const MatmulKernel *kernel;
     char *encoded;
     const float *inner; // of its first adapter
     int chunk, n_chunks;
@@ -208,17 +210,17 @@ typedef struct {
 static void encode(Share *shares, int n_products, const float *x, int n, int cols) {
     char *free_space = scratch.encoded;
     for (int p = 0; p < n_products; p++) {
-        const MatKernel *k = shares[p].kernel;
+        const MatmulKernel *k = shares[p].kernel;
         for (int other = 0; other < p; other++)
             if (shares[other].kernel->encode == k->encode)
                 shares[p].encoded = shares[other].encoded;
         if (shares[p].encoded) continue;
         shares[p].encoded = free_space;
         free_space += round_up(k->encoded_bytes(n, cols), 64);
-        for (int i; team_take(n_pieces(n, k->token_step), &i);)
+        for (int i; team_next(n_pieces(n, k->token_step), &i);)
             k->encode(shares[p].encoded, x, n, cols, i * k->token_step,
                       at_most(n, (i + 1) * k->token_step));
-        team_finish(OP_ENCODE);
+        team_end_op(OP_ENCODE);
     }
 }
 
@@ -227,12 +229,12 @@ static void multiply_inner_unit(const Product *products, int n_products, const f
                                 int first, int part, void *encoded) {
     float *out = scratch.inner;
     int nt = at_most(n - first, INNER_TOKENS);
-    const MatKernel *last = NULL;
+    const MatmulKernel *last = NULL;
     for (int p = 0; p < n_products; p++)
         for (const LowRank *l = products[p].w->added; l; l = l->next) {
             int rank = l->a.rows, rows = inner_rows(&l->a, n), row = part * rows;
             if (row < rank) {
-                const MatKernel *k = pick_kernel(&l->a, n);
+                const MatmulKernel *k = pick_kernel(&l->a, n);
                 if (!last || last->encode != k->encode)
                     k->encode(encoded, x + (size_t)first * (size_t)l->a.cols, nt, l->a.cols, 0, nt);
                 k->rows(out + (size_t)first * (size_t)rank, (size_t)rank, &l->a, encoded, nt, row,
@@ -263,10 +265,10 @@ static void multiply_inner(const Product *products, int n_products, Share *share
     }
     if (!n_parts) return;
     bytes = round_up(bytes, 64);
-    for (int i; team_take(n_pieces(n, INNER_TOKENS) * n_parts, &i);)
+    for (int i; team_next(n_pieces(n, INNER_TOKENS) * n_parts, &i);)
         multiply_inner_unit(products, n_products, x, n, i / n_parts * INNER_TOKENS, i % n_parts,
                             (char *)scratch.encoded + (size_t)i * bytes);
-    team_finish(OP_MATMUL);
+    team_end_op(OP_MATMUL);
 }
 
 // Rows [first, end) of that, for n tokens.
@@ -287,8 +289,8 @@ static void add_bias(float *out, const Tensor *w, int n, int first, int end) {
             out[(size_t)t * (size_t)w->rows + (size_t)r] += w->bias[r];
 }
 
-static int chunk_of(const MatKernel *k, Type type, int n_rows) {
-    int most = k == &kernel.tiles[type] ? kernel.tiles_rows : MAX_CHUNK;
+static int chunk_of(const MatmulKernel *k, Type type, int n_rows) {
+    int most = k == &kernel.gemm_large[type] ? kernel.gemm_large_rows : MAX_CHUNK;
     int chunk = at_most(n_rows / (team_size() * CHUNKS_PER_THREAD), most);
     return (int)round_up((size_t)(chunk < MIN_CHUNK ? MIN_CHUNK : chunk), (size_t)k->row_step);
 }
@@ -309,7 +311,7 @@ void ops_matmuls(const Product *products, int n_products, const float *x, int n)
         if (products[p].w->added) s->chunk = (int)round_up((size_t)s->chunk, LOW_RANK_STRIP);
         n_chunks += s->n_chunks = n_pieces(products[p].w->rows, s->chunk);
     }
-    for (int i; team_take_near(n_chunks, &i);) {
+    for (int i; team_next_near(n_chunks, &i);) {
         int p = 0;
         while (i >= shares[p].n_chunks) i -= shares[p++].n_chunks;
         const Share *s = &shares[p];
@@ -319,7 +321,7 @@ void ops_matmuls(const Product *products, int n_products, const float *x, int n)
         if (w->bias) add_bias(products[p].out, w, n, first, end);
         if (w->added) add_low_rank(products[p].out, w, s->inner, n, first, end);
     }
-    team_finish(OP_MATMUL);
+    team_end_op(OP_MATMUL);
 }
 
 void ops_matmul(float *out, const float *x, const Tensor *w, int n) {
@@ -332,39 +334,41 @@ void ops_matmul(float *out, const float *x, const Tensor *w, int n) {
 // the same order, follows as a second step: the same bits. More than max_queries() heads for one KV
 // head make several units.
 
-static int max_queries(void) { return kernel.attend_many ? ATTEND_MANY : ATTEND_MAX_QUERIES; }
+static int max_queries(void) {
+    return kernel.attend_many ? ATTEND_MANY_QUERIES : ATTEND_MAX_QUERIES;
+}
 
-int ops_attend_tile_steps(const AttendShape *shape) {
+int attention_tile_steps(const AttentionShape *shape) {
     int group = shape->n_heads / shape->n_kv_heads;
     return group < max_queries() ? max_queries() / group : 1;
 }
 
-static int tile_pages(const AttendTile *tile) {
+static int tile_pages(const AttentionTile *tile) {
     return (tile->first_pos + tile->n_steps - 1) / KV_PAGE + 1;
 }
 
-static int most_pages(const AttendTile *tiles, int n_tiles) {
+static int most_pages(const AttentionTile *tiles, int n_tiles) {
     int most = 0;
     for (int i = 0; i < n_tiles; i++)
         if (tile_pages(&tiles[i]) > most) most = tile_pages(&tiles[i]);
     return most;
 }
 
-static int units_per_head(const AttendShape *shape) {
+static int units_per_head(const AttentionShape *shape) {
     return n_pieces(shape->n_heads / shape->n_kv_heads, max_queries());
 }
 
 // Query i of a unit is one of a tile's queries: number first_query + i, which is head number %
 // group of the KV head's group, of step number / group of the tile.
 typedef struct {
-    const AttendTile *tile;
-    const AttendShape *shape;
+    const AttentionTile *tile;
+    const AttentionShape *shape;
     int layer, kv_head, group, first_query, n_queries;
 } AttendUnit;
 
 // Units follow each other by tile, then by KV head: what the tiles of a sequence share is still in
 // the cache.
-static AttendUnit attend_unit(const AttendTile *tiles, int n_tiles, const AttendShape *shape,
+static AttendUnit attend_unit(const AttentionTile *tiles, int n_tiles, const AttentionShape *shape,
                               int layer, int index) {
     int per_head = units_per_head(shape), head = index / per_head;
     AttendUnit u = {&tiles[head % n_tiles], shape, layer, .kv_head = head / n_tiles};
@@ -392,7 +396,7 @@ static Partial partial_at(float *memory, const AttendUnit *u) {
 }
 
 // Of the largest unit.
-static size_t partial_floats(const AttendTile *tiles, int n_tiles, const AttendShape *shape) {
+static size_t partial_floats(const AttentionTile *tiles, int n_tiles, const AttentionShape *shape) {
     int most = 0;
     for (int i = 0; i < n_tiles; i++) most = tiles[i].n_steps > most ? tiles[i].n_steps : most;
     return (size_t)at_most(most * (shape->n_heads / shape->n_kv_heads), max_queries()) *
@@ -407,7 +411,7 @@ static bool splits_pages(int n_units, int n_threads, int n_pages, size_t page_fl
 }
 
 static void attend_page(const AttendUnit *u, const float *q, int page, Partial out) {
-    int n_keys[ATTEND_MANY];
+    int n_keys[ATTEND_MANY_QUERIES];
     for (int i = 0; i < u->n_queries; i++) {
         int n = u->tile->first_pos + (u->first_query + i) / u->group + 1 - page * KV_PAGE;
         n_keys[i] = n < 0 ? 0 : n > KV_PAGE ? KV_PAGE : n;
@@ -416,8 +420,9 @@ static void attend_page(const AttendUnit *u, const float *q, int page, Partial o
     size_t head = (size_t)u->kv_head * KV_PAGE *
                   quant_row_bytes(u->shape->kv_type, (size_t)u->shape->head_dim);
     int n_queries = ops_like == 1 && u->group < u->n_queries ? u->group : u->n_queries;
-    bool is_many = !ops_is_invariant && n_queries > ATTEND_FEW && u->shape->kv_type != TYPE_F32;
-    AttendPage p = {
+    bool is_many =
+        !ops_is_invariant && n_queries > ATTEND_MANY_ABOVE && u->shape->kv_type != TYPE_F32;
+    AttentionPage p = {
         .q = q,
         .k = (const char *)u->tile->k[at] + head,
         .v = (const char *)u->tile->v[at] + head,
@@ -465,8 +470,9 @@ static void finish(const AttendUnit *u, float *out, Partial p) {
 // What a thread needs for one unit: its queries side by side, and two softmaxes. Lies in its
 // scratch memory.
 typedef struct {
-    float queries[ATTEND_MANY * MAX_HEAD_DIM];
-    float page[ATTEND_MANY * (MAX_HEAD_DIM + 2)], all[ATTEND_MANY * (MAX_HEAD_DIM + 2)];
+    float queries[ATTEND_MANY_QUERIES * MAX_HEAD_DIM];
+    float page[ATTEND_MANY_QUERIES * (MAX_HEAD_DIM + 2)],
+        all[ATTEND_MANY_QUERIES * (MAX_HEAD_DIM + 2)];
 } UnitMemory;
 
 _Static_assert(sizeof(UnitMemory) <= OPS_SCRATCH, "fits");
@@ -489,8 +495,8 @@ static void attend_pages(const AttendUnit *u, const float *q, int begin, int end
     }
 }
 
-void ops_reserve_attend(const AttendTile *tiles, int n_tiles, const AttendShape *shape,
-                        int n_threads) {
+void attention_reserve(const AttentionTile *tiles, int n_tiles, const AttentionShape *shape,
+                       int n_threads) {
     int n_pages = most_pages(tiles, n_tiles),
         n_units = n_tiles * shape->n_kv_heads * units_per_head(shape);
     size_t page_floats = partial_floats(tiles, n_tiles, shape),
@@ -501,20 +507,20 @@ void ops_reserve_attend(const AttendTile *tiles, int n_tiles, const AttendShape 
     scratch.partial = xrealloc(scratch.partial, scratch.partial_floats, sizeof(float));
 }
 
-static void attend_whole(float *out, const float *q, const AttendTile *tiles, int n_tiles,
-                         int layer, const AttendShape *shape, int n_units) {
-    for (int i; team_take(n_units, &i);) {
+static void attend_whole(float *out, const float *q, const AttentionTile *tiles, int n_tiles,
+                         int layer, const AttentionShape *shape, int n_units) {
+    for (int i; team_next(n_units, &i);) {
         // the last tiles see the most keys: first, so that threads finish together
         AttendUnit u = attend_unit(tiles, n_tiles, shape, layer, n_units - 1 - i);
         Partial all = partial_at(unit_memory()->all, &u);
         attend_pages(&u, q, 0, tile_pages(u.tile), all);
         finish(&u, out, all);
     }
-    team_finish(OP_ATTEND);
+    team_end_op(OP_ATTEND);
 }
 
-void ops_attend(float *out, const float *q, const AttendTile *tiles, int n_tiles, int layer,
-                const AttendShape *shape) {
+void attention(float *out, const float *q, const AttentionTile *tiles, int n_tiles, int layer,
+               const AttentionShape *shape) {
     int n_units = n_tiles * shape->n_kv_heads * units_per_head(shape),
         n_pages = most_pages(tiles, n_tiles);
     size_t page_floats = partial_floats(tiles, n_tiles, shape);
@@ -523,20 +529,20 @@ void ops_attend(float *out, const float *q, const AttendTile *tiles, int n_tiles
         return;
     }
     size_t unit_floats = (size_t)n_pages * page_floats;
-    for (int i; team_take(n_units * n_pages, &i);) {
+    for (int i; team_next(n_units * n_pages, &i);) {
         AttendUnit u = attend_unit(tiles, n_tiles, shape, layer, i / n_pages);
         int page = i % n_pages;
         if (page < tile_pages(u.tile))
             attend_pages(&u, q, page, page + 1,
                          partial_at(scratch.partial + (size_t)i * page_floats, &u));
     }
-    team_finish(OP_ATTEND);
-    for (int i; team_take(n_units, &i);) {
+    team_end_op(OP_ATTEND);
+    for (int i; team_next(n_units, &i);) {
         AttendUnit u = attend_unit(tiles, n_tiles, shape, layer, i);
         float *first = scratch.partial + (size_t)i * unit_floats;
         for (int page = 1; page < tile_pages(u.tile); page++)
             merge(&u, partial_at(first, &u), partial_at(first + (size_t)page * page_floats, &u));
         finish(&u, out, partial_at(first, &u));
     }
-    team_finish(OP_ATTEND);
+    team_end_op(OP_ATTEND);
 }

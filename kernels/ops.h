@@ -13,7 +13,7 @@
 extern bool ops_is_invariant;
 
 // Whether products of w, and attention, have the same bits for any number of tokens anyway.
-bool ops_is_one_arithmetic(const Tensor *w);
+bool ops_is_batch_invariant(const Tensor *w);
 
 // Kernels are chosen as if there were so many tokens (0: as many as there are); 1 is decode's
 // arithmetic. Each thread of a job sets its own, all the same.
@@ -59,21 +59,21 @@ typedef struct {
     // Per layer and page, at [layer * layer_stride + page]: (n_kv_heads, KV_PAGE, head_dim)
     const void *const *k, *const *v;
     size_t layer_stride;
-} AttendTile;
+} AttentionTile;
 
 typedef struct {
     int n_heads, n_kv_heads, head_dim;
     Type kv_type;
-} AttendShape;
+} AttentionShape;
 
 // out (n, n_heads * head_dim) = causal attention of q (same shape, rotated, multiplied by
 // 1/sqrt(head_dim)). Steps [0, n) are covered by the tiles.
-void ops_attend(float *out, const float *q, const AttendTile *tiles, int n_tiles, int layer,
-                const AttendShape *shape);
+void attention(float *out, const float *q, const AttentionTile *tiles, int n_tiles, int layer,
+               const AttentionShape *shape);
 // Room for such a call on n_threads threads; to be asked for again when sequences have grown.
-void ops_reserve_attend(const AttendTile *tiles, int n_tiles, const AttendShape *shape,
-                        int n_threads);
+void attention_reserve(const AttentionTile *tiles, int n_tiles, const AttentionShape *shape,
+                       int n_threads);
 // How many steps of a sequence may share a tile.
-int ops_attend_tile_steps(const AttendShape *shape);
+int attention_tile_steps(const AttentionShape *shape);
 
 #endif

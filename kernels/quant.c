@@ -4,8 +4,8 @@
 
 #include <string.h>
 
-const int8_t iq4_values[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
-                               1,    13,   25,  38,  53,  69,  89,  113};
+const int8_t kvalues_iq4nl[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                  1,    13,   25,  38,  53,  69,  89,  113};
 
 static uint32_t bits_of(float f) {
     uint32_t u;
@@ -92,8 +92,8 @@ static void unpack_q5_1(const void *block, QuantBlock *out) {
 
 static void unpack_iq4(int8_t *q, const uint8_t *qs) {
     for (int i = 0; i < 16; i++) {
-        q[i] = iq4_values[qs[i] & 15];
-        q[i + 16] = iq4_values[qs[i] >> 4];
+        q[i] = kvalues_iq4nl[qs[i] & 15];
+        q[i + 16] = kvalues_iq4nl[qs[i] >> 4];
     }
 }
 
@@ -288,7 +288,7 @@ size_t quant_row_bytes(Type type, size_t n) {
 
 QuantUnpack quant_unpack(Type type) { return unpackers[type]; }
 
-void quant_decode(Type type, const void *row, float *out, size_t n) {
+void quant_decode_row(Type type, const void *row, float *out, size_t n) {
     if (type == TYPE_F32) {
         memcpy(out, row, n * sizeof *out);
         return;

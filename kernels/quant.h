@@ -59,6 +59,6 @@ QuantUnpack quant_unpack(Type type);
 
 // Dequantises n weights of one row (any supported type) to float32, bit-exact with the published
 // formats.
-void quant_decode(Type type, const void *row, float *out, size_t n);
+void quant_decode_row(Type type, const void *row, float *out, size_t n);
 
 #endif

@@ -45,7 +45,8 @@ static void rows(float *out, size_t out_stride, const Tensor *w, const void *enc
         for (int t = 0; t < n_tokens; t++) out[(size_t)t * out_stride + (size_t)r] = 0;
         for (int k = 0; k < w->cols; k += CHUNK) {
             int n = w->cols - k < CHUNK ? w->cols - k : CHUNK;
-            quant_decode(w->type, row + quant_row_bytes(w->type, (size_t)k), weights, (size_t)n);
+            quant_decode_row(w->type, row + quant_row_bytes(w->type, (size_t)k), weights,
+                             (size_t)n);
             for (int t = 0; t < n_tokens; t++)
                 out[(size_t)t * out_stride + (size_t)r] +=
                     dot(weights, x + (size_t)t * (size_t)w->cols + k, n);
@@ -66,14 +67,15 @@ static void add(float *x, const float *y, int n) {
     for (int i = 0; i < n; i++) x[i] += y[i];
 }
 
-static void attend(const AttendPage *p) {
+static void attend(const AttentionPage *p) {
     float row[256], scores[KV_PAGE];
     int dim = p->head_dim;
     size_t row_bytes = quant_row_bytes(p->kv_type, (size_t)dim);
     for (int i = 0; i < p->n_q; i++) {
         float max = -INFINITY, sum = 0, *acc = p->acc + i * dim;
         for (int j = 0; j < p->n_keys[i]; j++) {
-            quant_decode(p->kv_type, (const char *)p->k + (size_t)j * row_bytes, row, (size_t)dim);
+            quant_decode_row(p->kv_type, (const char *)p->k + (size_t)j * row_bytes, row,
+                             (size_t)dim);
             scores[j] = dot(p->q + i * dim, row, dim);
             // NaN must survive: it is found in the logits
             if (!(scores[j] <= max)) max = scores[j];
@@ -81,7 +83,8 @@ static void attend(const AttendPage *p) {
         memset(acc, 0, (size_t)dim * sizeof(float));
         for (int j = 0; j < p->n_keys[i]; j++) {
             float weight = expf(scores[j] - max);
-            quant_decode(p->kv_type, (const char *)p->v + (size_t)j * row_bytes, row, (size_t)dim);
+            quant_decode_row(p->kv_type, (const char *)p->v + (size_t)j * row_bytes, row,
+                             (size_t)dim);
             for (int d = 0; d < dim; d++) acc[d] += weight * row[d];
             sum += weight;
         }
@@ -119,12 +122,12 @@ static double peak(int rounds) {
 
 const Kernels kernels_scalar = {
     .name = "scalar",
-    .mat = {[TYPE_F32] = MAT,     [TYPE_F16] = MAT,     [TYPE_BF16] = MAT,   [TYPE_Q4_0] = MAT,
-            [TYPE_Q4_1] = MAT,    [TYPE_Q5_0] = MAT,    [TYPE_Q5_1] = MAT,   [TYPE_Q8_0] = MAT,
-            [TYPE_Q2_K] = MAT,    [TYPE_Q3_K] = MAT,    [TYPE_Q4_K] = MAT,   [TYPE_Q5_K] = MAT,
-            [TYPE_Q6_K] = MAT,    [TYPE_IQ2_XXS] = MAT, [TYPE_IQ2_XS] = MAT, [TYPE_IQ2_S] = MAT,
-            [TYPE_IQ3_XXS] = MAT, [TYPE_IQ3_S] = MAT,   [TYPE_IQ1_S] = MAT,  [TYPE_IQ1_M] = MAT,
-            [TYPE_TQ1_0] = MAT,   [TYPE_TQ2_0] = MAT,   [TYPE_IQ4_NL] = MAT, [TYPE_IQ4_XS] = MAT},
+    .gemv = {[TYPE_F32] = MAT,     [TYPE_F16] = MAT,     [TYPE_BF16] = MAT,   [TYPE_Q4_0] = MAT,
+             [TYPE_Q4_1] = MAT,    [TYPE_Q5_0] = MAT,    [TYPE_Q5_1] = MAT,   [TYPE_Q8_0] = MAT,
+             [TYPE_Q2_K] = MAT,    [TYPE_Q3_K] = MAT,    [TYPE_Q4_K] = MAT,   [TYPE_Q5_K] = MAT,
+             [TYPE_Q6_K] = MAT,    [TYPE_IQ2_XXS] = MAT, [TYPE_IQ2_XS] = MAT, [TYPE_IQ2_S] = MAT,
+             [TYPE_IQ3_XXS] = MAT, [TYPE_IQ3_S] = MAT,   [TYPE_IQ1_S] = MAT,  [TYPE_IQ1_M] = MAT,
+             [TYPE_TQ1_0] = MAT,   [TYPE_TQ2_0] = MAT,   [TYPE_IQ4_NL] = MAT, [TYPE_IQ4_XS] = MAT},
     .rmsnorm = rmsnorm,
     .swiglu = swiglu,
     .add = add,

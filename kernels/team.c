@@ -116,7 +116,7 @@ static bool take_wanted(Counter *counter, int n, int *unit) {
     return false;
 }
 
-bool team_take(int n, int *unit) {
+bool team_next(int n, int *unit) {
     me.n_units = n;
     return take_wanted(&team.shares[0], n, unit);
 }
@@ -135,7 +135,7 @@ static bool is_over(void) {
 
 // With many threads the search for a share that is left takes as many cache lines: the last to
 // finish, whom all wait for, need not search.
-bool team_take_near(int n, int *unit) {
+bool team_next_near(int n, int *unit) {
     int n_threads = team_size();
     me.n_units = n;
     for (int i = 0; i < n_threads; i++) {
@@ -157,7 +157,7 @@ static void profile(OpKind kind) {
     team.mark = now;
 }
 
-void team_finish(OpKind kind) {
+void team_end_op(OpKind kind) {
     if (me.n_units == 0) return; // nothing was there to do: no operation
     if (is_last()) {
         if (team_profile) profile(kind);

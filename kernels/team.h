@@ -4,8 +4,8 @@
 // A job is a function that every thread of the team runs; it is a sequence of operations. An
 // operation is a number of units, and every thread goes through it like this, with the same number:
 //
-//     for (int unit; team_take(n_units, &unit);) ... compute the unit ...
-//     team_finish(OP_...);
+//     for (int unit; team_next(n_units, &unit);) ... compute the unit ...
+//     team_end_op(OP_...);
 //
 // It is over when all its units are done, whoever did them. A thread that had no chance to take
 // part (another process has its core) is not waited for: it finds the operation over and goes on to
@@ -31,10 +31,10 @@ void team_lock(void);
 void team_unlock(void);
 
 // Takes the next unit of n (at most 2^26) of the operation; false when none is left.
-bool team_take(int n, int *unit);
+bool team_next(int n, int *unit);
 // The same, from this thread's own share first, a run of neighbours: what lies behind a unit in
 // memory, and is fetched ahead, will most often be the same thread's.
-bool team_take_near(int n, int *unit);
+bool team_next_near(int n, int *unit);
 
 // What operations are counted as in the profile.
 typedef enum {
@@ -49,7 +49,7 @@ typedef enum {
 } OpKind;
 // Ends the operation for this thread: returns when all its units are done and their results are
 // visible.
-void team_finish(OpKind kind);
+void team_end_op(OpKind kind);
 
 // Points at a flag that a signal handler may set, or is NULL. Once it is set, what is left of the
 // work is taken and not done: jobs end soon, and whoever runs them asks whether that happened.

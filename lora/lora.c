@@ -54,7 +54,7 @@ static float *read_strips(const Tensor *b, float scale) {
     float *strips = xalloc(n, sizeof *strips), *row = xalloc(rank, sizeof *row);
     for (size_t r = 0; r < (size_t)b->rows; r++) {
         float *at = strips + r / LOW_RANK_STRIP * rank * LOW_RANK_STRIP + r % LOW_RANK_STRIP;
-        quant_decode(b->type, (const char *)b->data + r * b->row_bytes, row, rank);
+        quant_decode_row(b->type, (const char *)b->data + r * b->row_bytes, row, rank);
         for (size_t k = 0; k < rank; k++) at[k * LOW_RANK_STRIP] = scale * row[k];
     }
     free(row);

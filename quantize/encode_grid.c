@@ -8,7 +8,7 @@
 // and their neighbours are tried with the error as it will be read.
 #include "encode_grid.h"
 #include "../kernels/blocks.h"
-#include "../kernels/grids.h"
+#include "../kernels/codebook.h"
 #include "../kernels/quant.h"
 
 #include <float.h>
@@ -29,10 +29,11 @@ typedef struct {
 } Grid;
 
 static const Grid grid_iq2_s = {
-    grid_eights[GRID_IQ2_S_AT], 1024, 8, 3, 6561, 8, 17.5f, 43, 0.25f, 16, false};
+    codebook_entries8[CODEBOOK_IQ2_S_AT], 1024, 8, 3, 6561, 8, 17.5f, 43, 0.25f, 16, false};
 static const Grid grid_iq3_xxs = {
-    grid_fours[GRID_IQ3_XXS_AT], 256, 4, 8, 4096, 4, 8, 62, 0.5f, 32, true};
-static const Grid grid_iq3_s = {grid_fours[GRID_IQ3_S_AT], 512, 4, 8, 4096, 1, 2, 15, 2, 32, false};
+    codebook_entries4[CODEBOOK_IQ3_XXS_AT], 256, 4, 8, 4096, 4, 8, 62, 0.5f, 32, true};
+static const Grid grid_iq3_s = {
+    codebook_entries4[CODEBOOK_IQ3_S_AT], 512, 4, 8, 4096, 1, 2, 15, 2, 32, false};
 
 // The points nearest to each cell, the nearest first; where the cell is a point, that alone, twice.
 typedef struct {

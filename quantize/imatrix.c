@@ -158,7 +158,7 @@ static void add_squares(const Tensor *w, const float *x, int n) {
     int i = 0, cols = w->cols;
     while (i < seen.file->n_tensors && seen.file->tensors[i].data != w->data) i++;
     if (i == seen.file->n_tensors) return;
-    for (int piece; team_take((cols + PIECE - 1) / PIECE, &piece);) {
+    for (int piece; team_next((cols + PIECE - 1) / PIECE, &piece);) {
         int first = piece * PIECE, end = cols < first + PIECE ? cols : first + PIECE;
         for (int t = 0; t < n; t++)
             for (int c = first; c < end; c++) {
@@ -166,7 +166,7 @@ static void add_squares(const Tensor *w, const float *x, int n) {
                 seen.sums[i][c] += v * v;
             }
     }
-    team_finish(OP_REST);
+    team_end_op(OP_REST);
 }
 
 // Runs the text through the model, a window after another, each after BOS. Returns their number.

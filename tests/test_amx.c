@@ -26,7 +26,7 @@ static void on_units(void (*check)(const Kernels *unit)) {
 // forgets is NaN.
 enum { GAP = 3 };
 static float *multiply(const Kernels *unit, const Tensor *w, const float *x, int n, int row_step) {
-    const MatKernel *k = &unit->tiles[w->type];
+    const MatmulKernel *k = &unit->gemm_large[w->type];
     size_t stride = (size_t)w->rows + GAP, bytes = k->encoded_bytes(n, w->cols);
     float *out = xalloc((size_t)n * stride, sizeof(float));
     void *encoded = xalloc(bytes, 1);
@@ -54,7 +54,7 @@ static void compare(const Kernels *unit, Type type, int rows, int cols, int n) {
     }
     for (int i = 0; i < n * cols; i++) x[i] = test_normal(&seed);
     Tensor w = {data, type, rows, cols, row_bytes, NULL, NULL};
-    kernels_scalar.mat[type].rows(expected, stride, &w, x, n, 0, rows);
+    kernels_scalar.gemv[type].rows(expected, stride, &w, x, n, 0, rows);
 
     float *found = multiply(unit, &w, x, n, 256), *parts = multiply(unit, &w, x, n, 64);
     double nmse =
@@ -99,7 +99,7 @@ static void products(void) { on_units(every_type); }
 // A page of n keys: each of the four operands of the two products is rounded to bf16, by 0.17 %
 // RMS, the scores (about N(0, 1)) are wrong by that much of themselves: NMSE 4 x 0.0017^2 in all.
 static void compare_page(const Kernels *unit, Type type, int dim, int n_q, int n) {
-    enum { Q = ATTEND_MANY };
+    enum { Q = ATTEND_MANY_QUERIES };
     static float q[Q * 256], row[256], found[Q * 256 + 1], expected[Q * 256];
     float max[Q], sum[Q], max_expected[Q], sum_expected[Q];
     uint64_t seed = (uint64_t)(dim * 1000 + n) + (uint64_t)type;
@@ -112,12 +112,12 @@ static void compare_page(const Kernels *unit, Type type, int dim, int n_q, int n
         for (int d = 0; d < dim; d++) row[d] = test_normal(&seed);
         kernels_scalar.store(type, kv + at * row_bytes, row, dim);
     }
-    AttendPage page = {q,   kv,   kv + (size_t)n * row_bytes, NULL, n_keys, type, n_q, dim, max,
-                       sum, found};
+    AttentionPage page = {q,   kv,   kv + (size_t)n * row_bytes, NULL, n_keys, type, n_q, dim, max,
+                          sum, found};
     found[n_q * dim] = 77;
     unit->attend_many(&page);
     CHECK(found[n_q * dim] == 77, "wrote past the end");
-    page.n_q = ATTEND_FEW + 1, page.acc = expected;
+    page.n_q = ATTEND_MANY_ABOVE + 1, page.acc = expected;
     unit->attend_many(&page);
     CHECK(!memcmp(found, expected, (size_t)(page.n_q * dim) * sizeof(float)),
           "depends on the other queries");
@@ -150,7 +150,7 @@ static void attend_nan(const Kernels *unit) {
     for (int i = 0; i < 32; i++) n_keys[i] = 8 + i;
     for (int i = 0; i < 40; i++) kernels_scalar.store(TYPE_F16, k[i], kv, 64);
     k[20][63] = 0x7e00;
-    unit->attend_many(&(AttendPage){q, k, v, NULL, n_keys, TYPE_F16, 32, 64, max, sum, acc});
+    unit->attend_many(&(AttentionPage){q, k, v, NULL, n_keys, TYPE_F16, 32, 64, max, sum, acc});
     for (int i = 0; i < 32; i++)
         CHECK(isnan(acc[64 * i] / sum[i]) == (n_keys[i] > 20), "query %d: %g / %g", i, acc[64 * i],
               sum[i]);

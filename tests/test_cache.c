@@ -108,9 +108,9 @@ static void same_bits(void) {
                  {700, 300, 1}, {260, 100, 0}, {530, 256, 2}, {775, 1024, 3}};
     for (size_t k = 0; k < N_SHAPES; k++)
         for (int invariant = 0; invariant < 2; invariant++) {
-            open_small(shapes[k], (ModelOptions){.n_threads = 2, .is_invariant = invariant});
+            open_small(shapes[k], (ModelOptions){.n_threads = 2, .is_batch_invariant = invariant});
             for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-                int pages = model.is_invariant ? (cases[i].n - 1) / KV_PAGE : cases[i].whole;
+                int pages = model.is_batch_invariant ? (cases[i].n - 1) / KV_PAGE : cases[i].whole;
                 remove_files();
                 compare(cases[i].n, cases[i].chunk, pages * KV_PAGE);
             }
@@ -122,7 +122,8 @@ static void same_bits(void) {
 static void whole_prompt(void) {
     for (size_t k = 0; k < N_SHAPES; k++) {
         open_small(shapes[k], (ModelOptions){.n_threads = 1});
-        int group = model.config.n_heads / model.config.n_kv_heads, again = ATTEND_FEW / group + 1;
+        int group = model.config.n_heads / model.config.n_kv_heads,
+            again = ATTEND_MANY_ABOVE / group + 1;
         if (group == 3)
             again = kernel.attend_many
                         ? 1

@@ -97,7 +97,7 @@ static Problem problem_new(Type type, int rows, int cols, int n) {
     for (int i = 0; i < n * cols; i++) p.x[i] = test_normal(&state);
     float *row = xalloc((size_t)cols, sizeof(float));
     for (int r = 0; r < rows; r++) {
-        quant_decode(type, p.weights.data + (size_t)r * row_bytes, row, (size_t)cols);
+        quant_decode_row(type, p.weights.data + (size_t)r * row_bytes, row, (size_t)cols);
         for (int t = 0; t < n; t++) {
             double sum = 0;
             for (int k = 0; k < cols; k++) {
@@ -121,7 +121,8 @@ static void problem_free(Problem *p) {
 enum { GAP = 3 }; // columns of out that belong to nobody
 
 // out (n, rows + GAP), rows in the given steps, tokens encoded in two parts.
-static float *multiply(const MatKernel *m, const Tensor *w, const float *x, int n, int row_step) {
+static float *multiply(const MatmulKernel *m, const Tensor *w, const float *x, int n,
+                       int row_step) {
     size_t stride = (size_t)(w->rows + GAP), bytes = (m->encoded_bytes(n, w->cols) + 63) / 64 * 64;
     float *out = xalloc((size_t)(n + 1) * stride, sizeof(float));
     void *encoded = xalloc(bytes + 64, 1);
@@ -142,15 +143,15 @@ static float *multiply(const MatKernel *m, const Tensor *w, const float *x, int 
     return out;
 }
 
-static void check_product(const Problem *p, const MatKernel *m, const char *what) {
+static void check_product(const Problem *p, const MatmulKernel *m, const char *what) {
     const Tensor *w = &p->w;
     const char *type = type_info(w->type)->name;
     // design: float32 activations 1e-6, bf16 (AMX prefill) 1e-4, 8 bits 5e-4; the kernels keep well
     // below, on average
-    bool is_gemm = m != &kernel.mat[w->type];
-    double error = 0, limit = quant_is_integer(w->type)     ? (p->n * w->rows < 10 ? 5e-4 : 1e-4)
-                              : m == &kernel.tiles[w->type] ? 3e-5
-                                                            : 1e-10;
+    bool is_gemm = m != &kernel.gemv[w->type];
+    double error = 0, limit = quant_is_integer(w->type) ? (p->n * w->rows < 10 ? 5e-4 : 1e-4)
+                              : m == &kernel.gemm_large[w->type] ? 3e-5
+                                                                 : 1e-10;
     size_t stride = (size_t)(w->rows + GAP);
     int step = (w->rows + 2) / 3 + m->row_step - 1; // mat takes any range: here fours
     float *whole = multiply(m, w, p->x, p->n, w->rows),
@@ -164,9 +165,9 @@ static void check_product(const Problem *p, const MatKernel *m, const char *what
         }
     CHECK(error / p->scale <= limit, "%s %s %s (%d, %d) n %d: error %.2e", kernel.name, what, type,
           w->rows, w->cols, p->n, error / p->scale);
-    for (int t = 0; (!is_gemm || m->is_mat) && t<p->n; t += p->n> 4 ? 5 : 1) {
+    for (int t = 0; (!is_gemm || m->has_gemv_bits) && t<p->n; t += p->n> 4 ? 5 : 1) {
         float *alone =
-            multiply(&kernel.mat[w->type], w, p->x + (size_t)t * (size_t)w->cols, 1, w->rows);
+            multiply(&kernel.gemv[w->type], w, p->x + (size_t)t * (size_t)w->cols, 1, w->rows);
         CHECK(!memcmp(alone, whole + (size_t)t * stride, (size_t)w->rows * sizeof(float)),
               "%s %s %s: token %d of %d differs from it alone", kernel.name, what, type, t, p->n);
         free(alone);
@@ -189,11 +190,11 @@ static void products(void) {
             state = 1 + s;
             Problem p = problem_new((Type)type, shapes[s].rows, block > 1 ? cols : shapes[s].cols,
                                     shapes[s].n);
-            check_product(&p, &kernel.mat[type], "mat");
+            check_product(&p, &kernel.gemv[type], "gemv");
             if (kernel.gemm[type].rows && p.n >= kernel.gemm[type].min_tokens)
                 check_product(&p, &kernel.gemm[type], "gemm");
-            if (kernel.tiles[type].rows && p.n >= kernel.tiles[type].min_tokens)
-                check_product(&p, &kernel.tiles[type], "tiles");
+            if (kernel.gemm_large[type].rows && p.n >= kernel.gemm_large[type].min_tokens)
+                check_product(&p, &kernel.gemm_large[type], "gemm_large");
             problem_free(&p);
         }
     }
@@ -203,7 +204,7 @@ static void products(void) {
 // unsigned integers, on AVX-512 eight of signed ones.
 static float product_as_stated(const Tensor *w, const char *row, const float *x, bool is_avx2) {
     const TypeInfo *f = type_info(w->type);
-    const int offset = is_avx2 && f->most < 255 ? f->offset : 0;
+    const int offset = is_avx2 && f->max_q < 255 ? f->zero_point : 0;
     float s[8] = {0};
     for (int k = 0; k < w->cols; k += 32) {
         QuantBlock b;
@@ -231,12 +232,12 @@ static void stated_order(void) {
     bool is_fused = fmaf(a, b, c) == 0x1.000002p24f; // mingw-w64's rounds twice
     if (!use_backend()) return;
     for (uint32_t type = 0; type < TYPE_COUNT; type++) {
-        if (!quant_is_supported(type) || !kernel.gemm[type].is_mat) continue;
+        if (!quant_is_supported(type) || !kernel.gemm[type].has_gemv_bits) continue;
         for (int k = 0; k < 3; k++) {
             int block = type_info(type)->block, rows = shapes[k][0];
             Problem p =
                 problem_new((Type)type, rows, (shapes[k][1] + block - 1) / block * block, 5);
-            float *mat = multiply(&kernel.mat[type], &p.w, p.x, 5, rows),
+            float *mat = multiply(&kernel.gemv[type], &p.w, p.x, 5, rows),
                   *gemm = multiply(&kernel.gemm[type], &p.w, p.x, 5, rows);
             for (int t = 0; t < 5; t++)
                 for (int r = 0; r < rows; r++) {
@@ -265,10 +266,10 @@ static void not_finite(void) {
         Problem p = problem_new((Type)type, 19, 512, 8);
         for (int b = 0; b < 3; b++) {
             p.x[3 * 512 + 100 * b] = bad[b];
-            const MatKernel *const kernels[] = {&kernel.mat[type], &kernel.gemm[type],
-                                                &kernel.tiles[type]};
+            const MatmulKernel *const kernels[] = {&kernel.gemv[type], &kernel.gemm[type],
+                                                   &kernel.gemm_large[type]};
             for (int g = 0; g < 3; g++) {
-                const MatKernel *m = kernels[g];
+                const MatmulKernel *m = kernels[g];
                 if (!m->rows) continue;
                 float *out = multiply(m, &p.w, p.x, p.n, 19);
                 for (int j = 0; j < p.n * (19 + GAP); j++)
@@ -333,7 +334,7 @@ static void stores(void) {
         kernel.store(type, row, x, n);
         CHECK(row[quant_row_bytes(type, (size_t)n)] == 77, "%s %d: wrote past the end", kernel.name,
               n);
-        quant_decode(type, row, back, (size_t)n);
+        quant_decode_row(type, row, back, (size_t)n);
         check_near(back, x, n,
                    type == TYPE_F32   ? 0
                    : type == TYPE_F16 ? 1e-7
@@ -343,7 +344,7 @@ static void stores(void) {
             CHECK(back[j] == f16_to_f32(f32_to_f16(x[j])), "%s: not rounded to even", kernel.name);
         x[n - 1] = NAN;
         kernel.store(type, row, x, n);
-        quant_decode(type, row, back, (size_t)n);
+        quant_decode_row(type, row, back, (size_t)n);
         CHECK(isnan(back[n - 1]), "%s %s: NaN became %g", kernel.name, type_info(type)->name,
               (double)back[n - 1]);
     }
@@ -365,14 +366,14 @@ static void check_attend(Type type, int dim, int n_q, int most_keys) {
         kv[s] = fenced_new((size_t)most_keys * row_bytes);
         random_weights(type, kv[s].data, (size_t)most_keys * row_bytes);
         for (int j = 0; j < most_keys; j++)
-            quant_decode(type, kv[s].data + (size_t)j * row_bytes, values[s][j], (size_t)dim);
+            quant_decode_row(type, kv[s].data + (size_t)j * row_bytes, values[s][j], (size_t)dim);
     }
     // Backends that take keys of Q8_0 as integers round the queries to 16 bits (worst
     // found 3.4e-9).
     bool is_rounded =
         type == TYPE_Q8_0 && strcmp(kernel.name, "scalar") && strcmp(kernel.name, "avx2");
     acc[n_q * dim] = 77;
-    AttendPage page = {q, kv[0].data, kv[1].data, NULL, n_keys, type, n_q, dim, max, sum, acc};
+    AttentionPage page = {q, kv[0].data, kv[1].data, NULL, n_keys, type, n_q, dim, max, sum, acc};
     kernel.attend(&page);
     CHECK(acc[n_q * dim] == 77, "%s: wrote past the end", kernel.name);
     for (int i = 0; i < n_q; i++) {
@@ -397,8 +398,8 @@ static void check_attend(Type type, int dim, int n_q, int most_keys) {
         CHECK(n_keys[i] ? fabs(max[i] - top) < (is_rounded ? 1e-3 : 1e-4)
                         : isinf(max[i]) && sum[i] == 0,
               "%s: max %g", kernel.name, (double)max[i]);
-        AttendPage one = {q + i * dim, kv[0].data, kv[1].data, NULL,       n_keys + i, type,
-                          1,           dim,        &max_alone, &sum_alone, alone};
+        AttentionPage one = {q + i * dim, kv[0].data, kv[1].data, NULL,       n_keys + i, type,
+                             1,           dim,        &max_alone, &sum_alone, alone};
         kernel.attend(&one);
         CHECK(max_alone == max[i] && sum_alone == sum[i] &&
                   !memcmp(alone, acc + i * dim, (size_t)dim * sizeof(float)),

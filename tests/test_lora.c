@@ -168,13 +168,13 @@ static void compare(MakeLlama recipe, const Recipe *adapters, int n, double limi
         m.n_threads = 3;
         float *same = logits_of(&m, chunk);
         CHECK(!memcmp(found, same, n_logits * sizeof *same), "other bits with three threads");
-        m.n_threads = 2, m.is_invariant = true;
+        m.n_threads = 2, m.is_batch_invariant = true;
         float *one = logits_of(&m, 1), *many = logits_of(&m, 64);
         CHECK(!memcmp(one, many, n_logits * sizeof *one), "other bits in another chunk");
         m.n_threads = 3;
         float *three = logits_of(&m, 64);
         CHECK(!memcmp(three, many, n_logits * sizeof *one), "other bits with three threads");
-        m.is_invariant = false, m.n_threads = 2;
+        m.is_batch_invariant = false, m.n_threads = 2;
         free(found), free(same), free(one), free(many), free(three);
     }
     free(plain), free(expected);

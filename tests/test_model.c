@@ -79,7 +79,8 @@ static void chunks(void) {
     for (int k = 0; k < N_SHAPES; k++) {
         for (int invariant = 0; invariant < 2; invariant++) {
             Model m;
-            open_small(&m, shapes[k], (ModelOptions){.n_threads = 2, .is_invariant = invariant});
+            open_small(&m, shapes[k],
+                       (ModelOptions){.n_threads = 2, .is_batch_invariant = invariant});
             size_t n = (size_t)N_TOKENS * (size_t)m.config.vocab_size;
             float *whole = logits_of(&m, tokens, N_TOKENS, N_TOKENS);
             for (int i = 0; i < 3; i++) {
@@ -104,7 +105,7 @@ static void company(void) {
     Error err;
     int tokens[N];
     fill_tokens(tokens, N, 7);
-    open_small(&m, shapes[0], (ModelOptions){.n_threads = 2, .is_invariant = true});
+    open_small(&m, shapes[0], (ModelOptions){.n_threads = 2, .is_batch_invariant = true});
     size_t n_vocab = (size_t)m.config.vocab_size;
     float *alone = logits_of(&m, tokens, N, 64);
     Workspace *ws = workspace_new(&m, 3 * N, 3);
@@ -201,12 +202,13 @@ static void kv_types(void) {
     fill_tokens(tokens, N_TOKENS, 9);
     MakeLlama recipe = {.seed = 5, .dim = 128, .n_heads = 4};
     Model m;
-    open_small(&m, recipe, (ModelOptions){.kv_type = "f32", .is_invariant = true});
+    open_small(&m, recipe, (ModelOptions){.kv_type = "f32", .is_batch_invariant = true});
     size_t n = (size_t)N_TOKENS * (size_t)m.config.vocab_size;
     float *exact = logits_of(&m, tokens, N_TOKENS, 64);
     model_close(&m);
     for (int i = 0; i < 2; i++) {
-        open_small(&m, recipe, (ModelOptions){.kv_type = types[i].name, .is_invariant = true});
+        open_small(&m, recipe,
+                   (ModelOptions){.kv_type = types[i].name, .is_batch_invariant = true});
         float *rounded = logits_of(&m, tokens, N_TOKENS, 64);
         double nmse = test_nmse(rounded, exact, n);
         CHECK(nmse <= types[i].tolerance && nmse > 0, "%s: %g", types[i].name, nmse);

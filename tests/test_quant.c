@@ -79,7 +79,7 @@ static void decode(void) {
         uint64_t seed = 1000 + decoded[k].type;
         size_t n = quant_row_bytes(decoded[k].type, N);
         for (size_t i = 0; i < n; i++) bytes[i] = (uint8_t)(test_random(&seed) >> 40);
-        quant_decode(decoded[k].type, bytes, x, N);
+        quant_decode_row(decoded[k].type, bytes, x, N);
         uint64_t hash = fnv_floats(x, N);
         CHECK(hash == decoded[k].hash, "type %d: %016llx", decoded[k].type,
               (unsigned long long)hash);
@@ -125,7 +125,7 @@ static void encode(void) {
             CHECK(quant_encode(t, x + r * COLS, NULL, bytes + (size_t)r * row, COLS), "");
         uint64_t hash = fnv(bytes, ROWS * row, 14695981039346656037u);
         CHECK(hash == encoded[k].hash, "type %d: %016llx", t, (unsigned long long)hash);
-        quant_decode(t, bytes, y, ROWS * COLS);
+        quant_decode_row(t, bytes, y, ROWS * COLS);
         double error = sqrt(test_nmse(y, x, ROWS * COLS));
         CHECK(error <= encoded[k].error, "type %d: %.6f, ggml %.6f", t, error, encoded[k].error);
     }
@@ -142,7 +142,7 @@ static void encode_edges(void) {
         for (size_t k = 0; k < sizeof values / sizeof *values; k++) {
             for (int i = 0; i < 256; i++) x[i] = values[k];
             CHECK(quant_encode(t, x, NULL, bytes, 256), "type %d, value %g", t, (double)values[k]);
-            quant_decode(t, bytes, y, 256);
+            quant_decode_row(t, bytes, y, 256);
             for (int i = 0; i < 256; i++)
                 CHECK(fabsf(y[i] - x[i]) <= fabsf(x[i]) * allowed + 1e-7f, "type %d: %g from %g", t,
                       (double)y[i], (double)x[i]);
@@ -169,9 +169,9 @@ static void encode_importance(void) {
         for (int r = 0; r < ROWS; r++) {
             const float *row = x + r * COLS;
             quant_encode(types[k], row, NULL, bytes, COLS);
-            quant_decode(types[k], bytes, y, COLS);
+            quant_decode_row(types[k], bytes, y, COLS);
             quant_encode(types[k], row, importance, bytes, COLS);
-            quant_decode(types[k], bytes, z, COLS);
+            quant_decode_row(types[k], bytes, z, COLS);
             for (int i = 0; i < COLS; i += 8) {
                 plain += (y[i] - row[i]) * (y[i] - row[i]);
                 marked += (z[i] - row[i]) * (z[i] - row[i]);

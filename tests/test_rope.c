@@ -99,7 +99,7 @@ static void formulas(void) {
             CHECK(fabs((double)rope.sin[at] - scale * sin(1e4 * w)) < 2e-3, "%s, pair %d",
                   rope_rule_name(p.rule), pairs[k]);
         }
-        CHECK(rope_rule_of(rope_rule_name(p.rule)) == rule, "%d", rule);
+        CHECK(rope_rule_from_name(rope_rule_name(p.rule)) == rule, "%d", rule);
         rope_free(&rope);
     }
     RopeParams p = params(ROPE_YARN, 128, 1e4, 4, 4096);

@@ -1,29 +1,38 @@
-// A point is a number whose digits, the lowest first, choose the values of its weights: of three
-// for 8 weights, of eight for 4. The numbers of a grid ascend, and stand here as their differences
-// in digits of base 64: 0 to 62, or 63 and more to add. The points are those of the formats
-// (llama.cpp's ggml-common.h).
-#include "grids.h"
+// The codebooks of the types IQ1, IQ2 and IQ3 (iq2xxs_grid, iq2xs_grid, iq2s_grid, iq1s_grid,
+// iq3xxs_grid and iq3s_grid of llama.cpp's ggml-common.h), in compressed form.
+//
+// An entry of n weights is a number of n digits, the first weight in the lowest digit; a digit
+// selects one of the codebook's values: base 3 for entries of 8 weights, base 8 for entries of 4.
+// The numbers of a codebook ascend, so their differences are stored, in characters of base 64:
+// character 63 ('-') adds 63 and continues with the next character.
+#include "codebook.h"
 
-#include <stddef.h>
 #include <string.h>
 
-static const char digits[] = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz+-";
+static const char base64[] = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz+-";
 
+typedef struct {
+    int entry_len;    // weights of an entry
+    int8_t values[8]; // what a digit stands for
+    const char *differences;
+} CompressedCodebook;
+
+// In the order of codebook_entries8, then of codebook_entries4.
 // clang-format off
-static const char *const grids[N_GRIDS] = {
-    [GRID_IQ2_XXS] =
+static const CompressedCodebook codebooks[] = {
+    {8, {8, 25, 43}, // IQ2_XXS
         "02222226242226642626C8264EUCC2IaQ26A2624CA26C624CEK2AO2IUI6426C4262MOOuA-726A8IC64E6CI8AmAo6"
         "C4CKgWYE-526ISQ4-5ki26MG82o8m2-H26IEeSK-XOCm--0q266426684A26IIS84O8O8AU6CaGMAy-J26I4og4AuWI6"
         "462a6OQk-7-H2O-BcgA6Wyy-F6IOUeuUa4-N2k--8---P26KSSCC-1-9264EIaWYMKIc-J-P-B6C6kMewoKA-P--si--"
-        "KYMU-B-X----Cm",
-    [GRID_IQ2_XS] =
+        "KYMU-B-X----Cm"},
+    {8, {8, 25, 43}, // IQ2_XS
         "0222222222222422222224262224242A222222222262224266426I222426A264E8K22222224262224224A26I2224"
         "26A26A8S26E42SO222222646266CI8226IS6KI6i4A22222224262224268226I222426A26IC2E224IIa222426A242"
         "C6S26IsCMm262GCKM4k-5g22222226A26IIA26I6GWKYO426G2sSAWCGy462AMKEwCOCc42K22222224262222226462"
         "6I222426A26I4G8262E2s2224242A26ICG26C6iA8M6k26I488YAK6GW-F2224266426IS264E2qUo226A8IAI86m6eW"
         "M8CG8YSA2-lO26IC8CK2-dEUGE-DI4i-Pqo-1Y8Y2224268226I2M22224IA6cIa2G642622EIGKUkKcS6GMA2M8-XY6"
-        "8A426IEGOKS-BKK4Q66-1c2i-RecyWa242A8kk6Y424KSIae--IKKA24m66s2k2cG",
-    [GRID_IQ2_S] =
+        "8A426IEGOKS-BKK4Q66-1c2i-RecyWa242A8kk6Y424KSIae--IKKA24m66s2k2cG"},
+    {8, {8, 25, 43}, // IQ2_S
         "0222222222222422222224222222242644222222224262224222242426226262224268222224E444882222222422"
         "222222222222262222424262222222224242222222426222426A22224E42426A26I22242222442222222242648E2"
         "262224842426A8IA2842AYC22222224224222422222224224424262222222222224222222242622242G242462646"
@@ -35,8 +44,8 @@ static const char *const grids[N_GRIDS] = {
         "4s222426A268AS26IsGgK422422242642426C6I222426A26IGE6IEW842426A26IS26I8GEG-3G26eKCQ-Li8222424"
         "2462622248462G24222242622242G26G24422G26k222222248222426A26I222426A26I8K26G2s462G26c82OMqM2C"
         "I824222266222426A26I462G268c26Io4222426A26IEE26Ig48WGY26E4q2Y4-hI44486226c6SMY6C42U42G426IYE"
-        "6G-dqGokKS2A24aK",
-    [GRID_IQ1] =
+        "6G-dqGokKS2A24aK"},
+    {8, {-1, 0, 1}, // IQ1_S and IQ1_M
         "0222223524256228524255242416222156424242221762285242552425665422422332242B228666441F66621182"
         "28244112112222222932222112E4C2622231426624B2425524256485242552425624516813624C22265242552425"
         "66335222255242A12451626424213C2253622222224246411111122488262G228552422242862286425121345311"
@@ -59,47 +68,35 @@ static const char *const grids[N_GRIDS] = {
         "112211233241111211222222643252621312126251413118226A2664422134196426822222221122422222211242"
         "13226224248998222424C6211D2425524256222B242552425332221F2332222A5232D421744256426524255242H6"
         "6263122231116S222228242621126422112422G64323823321132C44123224242A242B222B242552425843368442"
-        "42B5D242A242B22D24255242",
-    [GRID_IQ3_XXS] =
+        "42B5D242A242B22D24255242"},
+    {4, {4, 12, 20, 28, 36, 44, 52, 62}, // IQ3_XXS
         "0225241279P2425274327BC822572724A6E4612BZJK5BC246JGpNK42LEG25272522B1O2772l25277Y62E9DGB4Ze4"
         "IJC-EEW27252439V223277R41827612D1DK74i4XEOKAR-62BNS7272LD562E9B2R25DLGFIzFJ66CRVILeLKBE2C4-E"
-        "KF1G6HUVbBXEL-E32EoNN86GNVEW8fTB4Z8N-GiEoG2ETWUba6-7XbneEo221IGiAgR5MDELXGV2I-5",
-    [GRID_IQ3_S] =
+        "KF1G6HUVbBXEL-E32EoNN86GNVEW8fTB4Z8N-GiEoG2ETWUba6-7XbneEo221IGiAgR5MDELXGV2I-5"},
+    {4, {1, 3, 5, 7, 9, 11, 13, 15}, // IQ3_S
         "01132111222146523222527331112414334247D456142133343463222D386432723642D243B4236636FA2C245642"
         "F5B32EHF722C245D4K1124122212732E239612324573672E62A3214663A3A7331366145H6B252D27424L73672Fd4"
         "3D2R2527C4H68122212223241272232D13232634334367O33A2572A4A34234925276EB693734P3759D1BD825AS4K"
         "4D2B5Q722237225232A6822752DGA42A6A2CP7452419246E86547H64D72B5AADJJW2D2BZ46643377GA522765664K"
         "2554A5F36C525274Z2IB1PC2AXPHKO5BB6P646E433C6522579W69A56DN51FD5C663CACaCJ2tW2Et22C2LGG7TMI6B"
-        "568C5FrEFE3PKLRf2r4392C2C6G7BF2S34637HPO3EM465OgGWNd",
+        "568C5FrEFE3PKLRf2r4392C2C6G7BF2S34637HPO3EM465OgGWNd"},
 };
 // clang-format on
 
-static const int8_t values[N_GRIDS][8] = {
-    [GRID_IQ2_XXS] = {8, 25, 43},
-    [GRID_IQ2_XS] = {8, 25, 43},
-    [GRID_IQ2_S] = {8, 25, 43},
-    [GRID_IQ1] = {-1, 0, 1},
-    [GRID_IQ3_XXS] = {4, 12, 20, 28, 36, 44, 52, 62},
-    [GRID_IQ3_S] = {1, 3, 5, 7, 9, 11, 13, 15},
-};
+int8_t codebook_entries8[CODEBOOK_N_ENTRIES8][8], codebook_entries4[CODEBOOK_N_ENTRIES4][4];
 
-int8_t grid_eights[GRID_EIGHTS][8], grid_fours[GRID_FOURS][4];
-
-// Writes the points of a grid, n weights in each, and returns where the next grid's begin.
-static int8_t *expand(GridId id, int8_t *out, int n) {
-    unsigned base = n == 8 ? 3 : 8, point = 0;
-    for (const char *c = grids[id]; *c; c++) {
-        unsigned digit = (unsigned)(strchr(digits, *c) - digits);
-        point += digit;
-        if (digit == 63) continue;
-        for (unsigned i = 0, rest = point; i < (unsigned)n; i++, rest /= base)
-            *out++ = values[id][rest % base];
+void codebook_init(void) {
+    int8_t *out8 = codebook_entries8[0], *out4 = codebook_entries4[0];
+    for (size_t i = 0; i < sizeof codebooks / sizeof *codebooks; i++) {
+        const CompressedCodebook *book = &codebooks[i];
+        int8_t **out = book->entry_len == 8 ? &out8 : &out4;
+        unsigned base = book->entry_len == 8 ? 3 : 8, number = 0;
+        for (const char *c = book->differences; *c; c++) {
+            unsigned digit = (unsigned)(strchr(base64, *c) - base64);
+            number += digit;
+            if (digit == 63) continue;
+            for (unsigned k = 0, rest = number; k < (unsigned)book->entry_len; k++, rest /= base)
+                *(*out)++ = book->values[rest % base];
+        }
     }
-    return out;
-}
-
-void grids_init(void) {
-    int8_t *eights = grid_eights[0], *fours = grid_fours[0];
-    for (GridId id = 0; id < GRID_IQ3_XXS; id++) eights = expand(id, eights, 8);
-    for (GridId id = GRID_IQ3_XXS; id < N_GRIDS; id++) fours = expand(id, fours, 4);
 }
