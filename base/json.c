@@ -261,60 +261,119 @@ bool json_is(const Json *j, const char *text) {
     return j && j->kind == JSON_STRING && str_is(j->string, text);
 }
 
-void json_put_string(Buffer *out, const char *before, Str s) {
+void json_quote(Buffer *out, Str s) {
     static const char plain[] = "\"\\\b\f\n\r\t", names[] = "\"\\bfnrt";
-    buffer_puts(out, before);
     buffer_puts(out, "\"");
-    for (size_t i = 0, run; i < s.len; i += run) {
+    for (size_t i = 0, len; i < s.len; i += len) {
         uint32_t code;
-        run = (size_t)utf8_decode(s.data + i, s.len - i, &code);
-        const char *special = run == 1 && code ? strchr(plain, (int)code) : NULL;
-        if (!run)
-            buffer_append(out, "\xef\xbf\xbd", 3), run = 1;
+        len = (size_t)utf8_decode(s.data + i, s.len - i, &code);
+        const char *special = len == 1 && code ? strchr(plain, (int)code) : NULL;
+        if (!len)
+            buffer_append(out, "\xef\xbf\xbd", 3), len = 1;
         else if (special)
             buffer_printf(out, "\\%c", names[special - plain]);
         else if (code < 0x20 || (code >= 0x7f && code < 0xa0))
             buffer_printf(out, "\\u%04x", code);
         else
-            buffer_append(out, s.data + i, run);
+            buffer_append(out, s.data + i, len);
     }
     buffer_puts(out, "\"");
 }
 
-void json_put_number(Buffer *out, const char *before, double x) {
-    char text[40];
-    buffer_puts(out, before);
-    bool is_normal = x >= 0x1p-1022 ||
-                     x <= -0x1p-1022; // then %.15g prints the shortest form of 15 digits or less
-    if (x - x != 0) {
-        buffer_puts(out, "null");
-    } else if (x > -0x1p53 && x < 0x1p53 && x == (double)(int64_t)x) {
-        buffer_printf(out, "%.0f", x);
-    } else {
-        for (int digits = is_normal ? 15 : 1; digits <= 17; digits++) {
-            snprintf(text, sizeof text, "%.*g", digits, x);
-            if (strtod(text, NULL) == x) break;
+// The comma before a value, and its key.
+static void begin_value(JsonWriter *w, const char *key) {
+    if (w->needs_comma) buffer_puts(w->out, ",");
+    w->needs_comma = true;
+    if (!key) return;
+    json_quote(w->out, str_of(key));
+    buffer_puts(w->out, ":");
+}
+
+static void open_bracket(JsonWriter *w, const char *key, const char *bracket) {
+    begin_value(w, key);
+    buffer_puts(w->out, bracket);
+    w->needs_comma = false;
+}
+
+static void close_bracket(JsonWriter *w, const char *bracket) {
+    buffer_puts(w->out, bracket);
+    w->needs_comma = true;
+}
+
+void json_begin_object(JsonWriter *w, const char *key) { open_bracket(w, key, "{"); }
+void json_end_object(JsonWriter *w) { close_bracket(w, "}"); }
+void json_begin_array(JsonWriter *w, const char *key) { open_bracket(w, key, "["); }
+void json_end_array(JsonWriter *w) { close_bracket(w, "]"); }
+
+void json_write_key(JsonWriter *w, Str key) {
+    json_write_string(w, NULL, key);
+    buffer_puts(w->out, ":");
+    w->needs_comma = false;
+}
+
+void json_write_null(JsonWriter *w, const char *key) { json_write_format(w, key, "null"); }
+
+void json_write_bool(JsonWriter *w, const char *key, bool value) {
+    json_write_format(w, key, value ? "true" : "false");
+}
+
+void json_write_int(JsonWriter *w, const char *key, int64_t value) {
+    json_write_format(w, key, "%lld", (long long)value);
+}
+
+void json_write_number(JsonWriter *w, const char *key, double x) {
+    begin_value(w, key);
+    if (x - x == 0)
+        buffer_put_double(w->out, x);
+    else
+        buffer_puts(w->out, "null");
+}
+
+void json_write_string(JsonWriter *w, const char *key, Str s) {
+    begin_value(w, key);
+    json_quote(w->out, s);
+}
+
+void json_write_format(JsonWriter *w, const char *key, const char *fmt, ...) {
+    va_list ap;
+    begin_value(w, key);
+    va_start(ap, fmt);
+    buffer_vprintf(w->out, fmt, ap);
+    va_end(ap);
+}
+
+void json_write_value(JsonWriter *w, const char *key, const Json *v,
+                      bool (*special)(Buffer *out, const Json *v)) {
+    begin_value(w, key);
+    if (special && special(w->out, v)) return;
+    w->needs_comma = false; // written already
+    switch (v->kind) {
+    case JSON_NULL: json_write_null(w, NULL); break;
+    case JSON_BOOL: json_write_bool(w, NULL, v->boolean); break;
+    case JSON_NUMBER: buffer_put(w->out, v->string); break;
+    case JSON_STRING: json_quote(w->out, v->string); break;
+    case JSON_ARRAY:
+    case JSON_OBJECT:
+        open_bracket(w, NULL, v->kind == JSON_ARRAY ? "[" : "{");
+        for (const Json *item = v->child; item; item = item->next) {
+            if (v->kind == JSON_OBJECT) json_write_key(w, item->key);
+            json_write_value(w, NULL, item, special);
         }
-        buffer_puts(out, text);
+        close_bracket(w, v->kind == JSON_ARRAY ? "]" : "}");
     }
+    w->needs_comma = true;
+}
+
+void json_put_string(Buffer *out, const char *before, Str s) {
+    buffer_puts(out, before);
+    json_quote(out, s);
+}
+
+void json_put_number(Buffer *out, const char *before, double x) {
+    buffer_puts(out, before);
+    json_write_number(&(JsonWriter){out, false}, NULL, x);
 }
 
 void json_put_value(Buffer *out, const Json *v, bool (*special)(Buffer *out, const Json *v)) {
-    const char *before = "";
-    if (special && special(out, v)) return;
-    switch (v->kind) {
-    case JSON_NULL: buffer_puts(out, "null"); break;
-    case JSON_BOOL: buffer_puts(out, v->boolean ? "true" : "false"); break;
-    case JSON_NUMBER: buffer_put(out, v->string); break;
-    case JSON_STRING: json_put_string(out, "", v->string); break;
-    case JSON_ARRAY:
-    case JSON_OBJECT:
-        buffer_puts(out, v->kind == JSON_ARRAY ? "[" : "{");
-        for (const Json *item = v->child; item; item = item->next, before = ",") {
-            buffer_puts(out, before);
-            if (v->kind == JSON_OBJECT) json_put_string(out, "", item->key), buffer_puts(out, ":");
-            json_put_value(out, item, special);
-        }
-        buffer_puts(out, v->kind == JSON_ARRAY ? "]" : "}");
-    }
+    json_write_value(&(JsonWriter){out, false}, NULL, v, special);
 }

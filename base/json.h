@@ -38,14 +38,40 @@ const Json *json_get_string(const Json *obj, const char *key);
 // Whether j is this string; NULL is none.
 bool json_is(const Json *j, const char *text);
 
-// Appends `before` as it is, then a quoted JSON string. Bytes that are not valid UTF-8 become
-// U+FFFD; control characters are escaped.
+// Writes JSON without white space into a buffer: `JsonWriter w = {&buffer};`, then one call per
+// value. Commas are added where they belong, so a function can add members to an object that its
+// caller opened. `key` names a member of an object; it is NULL for array items, the outermost value
+// and after json_write_key.
+typedef struct {
+    Buffer *out;
+    bool needs_comma; // the innermost open object or array has a value already
+} JsonWriter;
+
+void json_begin_object(JsonWriter *w, const char *key);
+void json_end_object(JsonWriter *w);
+void json_begin_array(JsonWriter *w, const char *key);
+void json_end_array(JsonWriter *w);
+// A key that is not a C string; the next value belongs to it.
+void json_write_key(JsonWriter *w, Str key);
+void json_write_null(JsonWriter *w, const char *key);
+void json_write_bool(JsonWriter *w, const char *key, bool value);
+void json_write_int(JsonWriter *w, const char *key, int64_t value);
+// buffer_put_double, or null if x is not finite.
+void json_write_number(JsonWriter *w, const char *key, double x);
+void json_write_string(JsonWriter *w, const char *key, Str s);
+// Formatted text, which must be one JSON value: a number of fixed precision, or JSON made before.
+void json_write_format(JsonWriter *w, const char *key, const char *fmt, ...) PRINTF_LIKE(3, 4);
+// A parsed value. `special` (or NULL) may write a value differently, as one JSON value; it then
+// returns true.
+void json_write_value(JsonWriter *w, const char *key, const Json *v,
+                      bool (*special)(Buffer *out, const Json *v));
+// Appends a quoted JSON string. Bytes that are not valid UTF-8 become U+FFFD; control characters
+// are escaped.
+void json_quote(Buffer *out, Str s);
+
+// To be replaced by JsonWriter: append `before`, then the value.
 void json_put_string(Buffer *out, const char *before, Str s);
-// Appends a value as it was read, without white space. special: may write a value in another way;
-// true if it has.
-void json_put_value(Buffer *out, const Json *v, bool (*special)(Buffer *out, const Json *v));
-// Appends `before`, then the shortest decimal that reads back as the same double; null if not
-// finite.
 void json_put_number(Buffer *out, const char *before, double x);
+void json_put_value(Buffer *out, const Json *v, bool (*special)(Buffer *out, const Json *v));
 
 #endif

@@ -3,6 +3,7 @@
 #include "util.h"
 
 #include <errno.h>
+#include <float.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -219,6 +220,14 @@ void buffer_printf(Buffer *b, const char *fmt, ...) {
     va_end(ap);
 }
 
+void buffer_put_double(Buffer *b, double x) {
+    bool is_whole = x > -0x1p53 && x < 0x1p53 && x == (double)(int64_t)x;
+    if (is_whole)
+        buffer_printf(b, "%.0f", x);
+    else
+        buffer_printf(b, "%.*g", double_digits(x), x);
+}
+
 void buffer_put_shown(Buffer *b, Str s, const char *keep) {
     char shown[16];
     buffer_puts(b, "");
@@ -299,6 +308,21 @@ bool parse_f64(const char *s, double *out) {
     if (!(v - v == 0)) return false;
     *out = v;
     return true;
+}
+
+int double_digits(double x) {
+    char text[32];
+    // Any decimal of at most 15 digits survives the way through a normal double, so "%.14e" ends in
+    // zeros if there is a shorter form. Subnormal numbers have fewer digits to tell them apart.
+    bool is_normal = x >= DBL_MIN || x <= -DBL_MIN;
+    int n = is_normal ? 15 : 1;
+    for (;; n++) {
+        snprintf(text, sizeof text, "%.*e", n - 1, x);
+        if (n == 17 || strtod(text, NULL) == x) break;
+    }
+    const char *last = text + (*text == '-') + n; // "d.dd": the point is one of n + 1 characters
+    while (n > 1 && *last-- == '0') n--;
+    return n;
 }
 
 // Insertions, deletions, replacements and swaps of neighbours that turn a into b; MAX for words too

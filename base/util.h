@@ -95,6 +95,9 @@ void buffer_put(Buffer *b, Str s);
 void buffer_puts(Buffer *b, const char *c_string);
 void buffer_printf(Buffer *b, const char *fmt, ...) PRINTF_LIKE(2, 3);
 void buffer_vprintf(Buffer *b, const char *fmt, va_list ap);
+// Appends the shortest decimal that reads back as the same double; integers below 2^53 have no
+// exponent.
+void buffer_put_double(Buffer *b, double x);
 // Appends text that may be shown: control bytes but those in `keep`, what turns the direction of
 // text, and what is no UTF-8 become \xNN.
 void buffer_put_shown(Buffer *b, Str s, const char *keep);
@@ -117,6 +120,9 @@ int hex_digit(int c);
 // Strict decimal parsing of a whole string; false on anything else or out of range.
 bool parse_i64(const char *s, int64_t *out);
 bool parse_f64(const char *s, double *out);
+// Significant decimal digits (1 to 17) of the shortest "%.*e" that reads back as the same double; x
+// is finite. One digit less is the precision of "%.*e", all of them that of "%.*g".
+int double_digits(double x);
 
 // "; did you mean NAME" for the name that looks most like `word` (Damerau-Levenshtein), or "" if
 // none is near. `names` is the first of n pointers to names, one every `stride` bytes. In static

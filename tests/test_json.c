@@ -262,12 +262,53 @@ static void numbers(void) {
     buffer_free(&out);
 }
 
+static bool write_null_as_one(Buffer *out, const Json *v) {
+    if (v->kind == JSON_NULL) buffer_puts(out, "1");
+    return v->kind == JSON_NULL;
+}
+
+static void writer(void) {
+    static const char text[] =
+        "{\"a\": [1, null, {}, [ ], \"x\"], \"b\\n\": {\"c\": true, \"d\": 1e3}}";
+    JsonDoc doc = {0};
+    Error e = {0};
+    Buffer out = {0};
+    JsonWriter w = {.out = &out};
+    CHECK(parse_copy(&doc, text, sizeof text - 1, &e), "%s", e.text);
+    json_begin_object(&w, NULL);
+    json_write_null(&w, "null");
+    json_write_bool(&w, "bool", true);
+    json_write_int(&w, "int", INT64_MIN);
+    json_begin_array(&w, "items");
+    json_write_number(&w, NULL, 0.1);
+    json_write_number(&w, NULL, NAN);
+    json_begin_object(&w, NULL);
+    json_end_object(&w);
+    json_begin_array(&w, NULL);
+    json_end_array(&w);
+    json_write_string(&w, NULL, str_of("\""));
+    json_end_array(&w);
+    json_write_key(&w, str_of("\t"));
+    json_write_format(&w, NULL, "%.3f", 1.0);
+    json_write_value(&w, "same", doc.root, NULL);
+    json_write_value(&w, "other", doc.root, write_null_as_one);
+    json_end_object(&w);
+    CHECK(!strcmp(out.data, "{\"null\":null,\"bool\":true,\"int\":-9223372036854775808,"
+                            "\"items\":[0.1,null,{},[],\"\\\"\"],\"\\t\":1.000,"
+                            "\"same\":{\"a\":[1,null,{},[],\"x\"],\"b\\n\":{\"c\":true,\"d\":1e3}},"
+                            "\"other\":{\"a\":[1,1,{},[],\"x\"],\"b\\n\":{\"c\":true,\"d\":1e3}}}"),
+          "%s", out.data);
+    json_free(&doc);
+    buffer_free(&out);
+}
+
 void test_json(void) {
     test_case("json: values", values);
     test_case("json: refusals", refusals);
     test_case("json: depth", depth);
     test_case("json: large texts in linear time", large);
     test_case("json: random texts", random_texts);
+    test_case("json: writer", writer);
     test_case("json: strings out and in", strings);
     test_case("json: numbers out and in", numbers);
 }
