@@ -1,5 +1,3 @@
-// A line is handed out where it was read; what is behind it moves only to make room. Of a line over
-// the limit the head is kept, to tell whose it is.
 #include "lines.h"
 #include "../base/files.h"
 #include "../generate.h"
@@ -11,7 +9,10 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { READ_BYTES = 1 << 16, HEAD_BYTES = 4096 };
+enum {
+    READ_BYTES = 1 << 16,
+    HEAD_BYTES = 4096 // returned of a line beyond the limit, enough to find the id of a request
+};
 
 void lines_open(LineReader *l, const char *path, size_t limit) {
     bool is_stdin = !path || !strcmp(path, "-");
@@ -22,21 +23,25 @@ void lines_open(LineReader *l, const char *path, size_t limit) {
     l->cap = READ_BYTES;
 }
 
-// Makes room at the end of what is held, and gives up a line that is over the limit but for its
-// head.
-static void make_room(LineReader *l) {
+// Makes room for READ_BYTES after the unread bytes. Of a line beyond the limit only the beginning
+// is kept.
+static void reserve_read(LineReader *l) {
     memmove(l->data, l->data + l->begin, l->end - l->begin);
     l->end -= l->begin;
     l->begin = 0;
     if (l->end > l->limit) l->is_long = true;
-    if (l->is_long && l->end > HEAD_BYTES) l->end = HEAD_BYTES;
+    if (l->is_long && l->end > HEAD_BYTES) {
+        l->offset += l->end - HEAD_BYTES;
+        l->end = HEAD_BYTES;
+    }
+    l->scanned = l->end;
     if (l->cap >= l->end + READ_BYTES) return;
     l->cap = 2 * l->end + READ_BYTES;
     l->data = xrealloc(l->data, l->cap, 1);
 }
 
-// Hands out what ends at `end`; the next line begins at `next`.
-static LineState take_line(LineReader *l, size_t end, size_t next, Str *line) {
+// Returns the line [begin, end); the next one begins at `next`.
+static LineState return_line(LineReader *l, size_t end, size_t next, Str *line) {
     bool is_long = l->is_long || end - l->begin > l->limit;
     l->number++;
     l->is_whole = next > end;
@@ -51,17 +56,13 @@ static LineState take_line(LineReader *l, size_t end, size_t next, Str *line) {
 
 LineState lines_next(LineReader *l, Str *line, bool may_wait) {
     for (;;) {
-        char *newline =
-            l->scanned < l->end ? memchr(l->data + l->scanned, '\n', l->end - l->scanned) : NULL;
-        if (newline)
-            return take_line(l, (size_t)(newline - l->data), (size_t)(newline - l->data) + 1, line);
-        if (l->at_end && (l->begin < l->end || l->is_long))
-            return take_line(l, l->end, l->end, line);
+        size_t n_new = l->end - l->scanned;
+        char *newline = n_new ? memchr(l->data + l->scanned, '\n', n_new) : NULL;
+        size_t end = newline ? (size_t)(newline - l->data) : l->end;
+        if (newline) return return_line(l, end, end + 1, line);
+        if (l->at_end && (l->begin < l->end || l->is_long)) return return_line(l, end, end, line);
         if (l->at_end) return LINE_END;
-        size_t before = l->end - l->begin;
-        make_room(l);
-        l->offset += before - l->end;
-        l->scanned = l->end;
+        reserve_read(l);
         if (!may_wait && poll(&(struct pollfd){.fd = l->fd, .events = POLLIN}, 1, 0) == 0)
             return LINE_NONE;
         ssize_t n = read(l->fd, l->data + l->end, READ_BYTES);
@@ -80,8 +81,7 @@ LineState lines_next_json(LineReader *l, JsonDoc *doc, bool may_wait) {
     }
     if (state == LINE_NONE && generate_interrupted) exit(EXIT_INTERRUPTED);
     if (state == LINE_LONG)
-        die(EXIT_RUNTIME, "%s: line %ld: expected at most %zu bytes, found more", l->path,
-            l->number, l->limit);
+        die(EXIT_RUNTIME, "%s: line %ld: longer than %zu bytes", l->path, l->number, l->limit);
     if (state == LINE_READY && !json_parse(doc, line.data, line.len, &err))
         die(EXIT_RUNTIME, "%s: line %ld: %s", l->path, l->number, err.text);
     return state;

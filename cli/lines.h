@@ -1,31 +1,38 @@
-// Lines of a file, pipe or terminal, one at a time and in bounded memory.
+// Reads lines of a file, a pipe or a terminal in bounded memory.
+//
+// Entry points: lines_open(), then lines_next() or lines_next_json(). Memory is bounded by the
+// limit for a line, whatever the file contains; longer lines are reported, not read whole.
 #ifndef CLI_LINES_H
 #define CLI_LINES_H
 
 #include "../base/json.h"
 
-// A file read line by line. Memory is bounded by `limit`, whatever the file holds.
 typedef struct {
     const char *path;
     int fd;
-    size_t limit;    // bytes of the longest line that is handed out whole
-    long number;     // of the line handed out last, from 1
-    uint64_t offset; // of the byte after it
-    bool is_whole;   // it ended with a newline
-    char *data;      // [begin, end) is read and not handed out; no newline before `scanned`
-    size_t begin, end, scanned, cap;
-    bool at_end, is_long;
+    size_t limit;    // maximum bytes of a line
+    long number;     // of the line returned last, from 1
+    uint64_t offset; // of the byte after that line
+    bool is_whole;   // that line ended with a newline
+    char *data;      // (cap); [begin, end) is not yet returned
+    size_t begin, end, cap;
+    size_t scanned;       // no newline in [begin, scanned)
+    bool at_end, is_long; // end of file; the current line exceeds the limit
 } LineReader;
-typedef enum { LINE_NONE, LINE_READY, LINE_LONG, LINE_END } LineState;
+
+typedef enum {
+    LINE_NONE, // no complete line yet (may_wait is false), or an interrupt
+    LINE_READY,
+    LINE_LONG, // beyond the limit: only the beginning is returned
+    LINE_END
+} LineState;
 
 // Opens a file (NULL or "-": stdin) or dies.
 void lines_open(LineReader *l, const char *path, size_t limit);
-// The next line without its newline, valid until the next call. LINE_LONG gives the head of one
-// over the limit; LINE_NONE: an interrupt, or nothing there yet and may_wait is false. Dies when
-// reading fails.
+// Returns the next line without its newline, valid until the next call. Dies on a read error.
 LineState lines_next(LineReader *l, Str *line, bool may_wait);
-// The next line that is not blank, as JSON: LINE_READY, or LINE_NONE (not may_wait) or LINE_END.
-// Exits on an interrupt, dies if the line is too long or no JSON.
+// Parses the next line that is not blank as JSON: LINE_READY, LINE_END, or LINE_NONE (not
+// may_wait). Ends the program on an interrupt, an invalid line or one beyond the limit.
 LineState lines_next_json(LineReader *l, JsonDoc *doc, bool may_wait);
 
 #endif

@@ -1,4 +1,3 @@
-// Text is written to the descriptor as soon as it is there; what stdio still holds goes first.
 #include "output.h"
 #include "../base/files.h"
 
@@ -13,17 +12,17 @@
 
 static const char STDOUT_NAME[] = "standard output";
 
-static bool has_progress; // a line of it is on the screen
+static bool has_progress; // a progress line is on the screen
 
 bool terminal_has_escapes(int fd) {
     const char *term = getenv("TERM");
     return isatty(fd) && !(term && !strcmp(term, "dumb"));
 }
 
-// By no-color.org: the variable counts unless it is empty.
+// NO_COLOR as defined by no-color.org.
 static bool has_color(int fd) {
-    const char *without = getenv("NO_COLOR");
-    return terminal_has_escapes(fd) && !(without && *without);
+    const char *no_color = getenv("NO_COLOR");
+    return terminal_has_escapes(fd) && !(no_color && *no_color);
 }
 
 int terminal_columns(int fd) {
@@ -54,15 +53,14 @@ void progress_end(void) {
 }
 
 void progress_prefill(const Options *o, uint64_t n_done, uint64_t n, double start_sec) {
-    enum { SHORT = 32 }; // tokens: read in a second or two by a large model
+    enum { MIN_TOKENS = 32 }; // a large model prefills fewer in a second or two
     double sec = now_sec() - start_sec;
     unsigned long long done = n_done, all = n;
     if (!n && n_done)
-        progress_print(o, "read %llu tokens, %.0f a second", done,
-                       sec > 0 ? (double)done / sec : 0);
-    else if (n > SHORT && !n_done)
+        progress_print(o, "read %llu tokens, %.0f tok/s", done, sec > 0 ? (double)done / sec : 0);
+    else if (n > MIN_TOKENS && !n_done)
         progress_print(o, "reading %llu tokens", all);
-    else if (n > SHORT)
+    else if (n > MIN_TOKENS)
         progress_print(o, "reading %llu of %llu tokens, %.0f s left", done, all,
                        sec / (double)done * (double)(n - n_done));
 }
@@ -85,7 +83,7 @@ void note(const Options *o, const char *fmt, ...) {
 void text_dim(bool is_dim) {
     if (!has_color(STDOUT_FILENO)) return;
     stdout_flush();
-    output_write(STDOUT_FILENO, "standard output", is_dim ? "\x1b[2m" : "\x1b[0m", 4);
+    output_write(STDOUT_FILENO, STDOUT_NAME, is_dim ? "\x1b[2m" : "\x1b[0m", 4);
 }
 
 const char *printable(Str s) {
@@ -96,7 +94,7 @@ const char *printable(Str s) {
 }
 
 static void write_failed(const char *path) {
-    if (errno == EPIPE) exit(EXIT_OK); // the reader has had enough
+    if (errno == EPIPE) exit(EXIT_OK); // the reader is gone, as in `llama31 ... | head`
     die_file(path);
 }
 
@@ -110,7 +108,7 @@ void stdout_flush(void) {
 
 void text_write(const char *text, size_t n) {
     progress_end();
-    if (fflush(stdout)) stdout_flush();
+    stdout_flush();
     if (!isatty(STDOUT_FILENO)) {
         output_write(STDOUT_FILENO, STDOUT_NAME, text, n);
         return;
@@ -119,73 +117,6 @@ void text_write(const char *text, size_t n) {
     buffer_put_shown(&shown, (Str){text, n}, "\n\t");
     output_write(STDOUT_FILENO, STDOUT_NAME, shown.data, shown.len);
     buffer_free(&shown);
-}
-
-// Columns that a character takes.
-static int char_columns(const char *s, size_t n, int *len) {
-    uint32_t code;
-    *len = utf8_decode(s, n, &code);
-    int width = *len == 0 ? 1 : code < 0x7f ? 1 : wcwidth((wchar_t)code);
-    if (*len == 0) *len = 1;
-    return width < 0 ? 1 : width;
-}
-
-// What text_wrap knows of the line: its word is not yet written.
-static struct {
-    Buffer word;
-    int column, word_columns, columns;
-} line;
-
-static void put_word(void) {
-    text_write(line.word.data, line.word.len);
-    line.column += line.word_columns;
-    line.word.len = 0, line.word_columns = 0;
-}
-
-static void put_break(void) {
-    text_write("\n", 1);
-    line.column = 0;
-}
-
-// White space, written behind the word before it; at the end of a line it becomes the break.
-static void wrap_space(char c) {
-    put_word();
-    if (c == '\n' || line.column + 1 >= line.columns) {
-        put_break();
-        line.columns = terminal_columns(STDOUT_FILENO);
-    } else {
-        text_write(&c, 1);
-        line.column += c == '\t' ? 8 - line.column % 8 : 1;
-    }
-}
-
-// A character of a word. A line may also end beside a wide one, as Chinese and Japanese are
-// written, and in a word that is longer than a line.
-static void wrap_char(const char *s, int n, int width) {
-    if (width > 1) put_word();
-    if (line.column && line.column + line.word_columns + width > line.columns) put_break();
-    buffer_append(&line.word, s, (size_t)n);
-    line.word_columns += width;
-    if (width > 1 || line.word_columns >= line.columns) put_word();
-}
-
-void text_wrap(const char *text, size_t n) {
-    if (!isatty(STDOUT_FILENO)) {
-        if (text) text_write(text, n);
-        return;
-    }
-    if (!line.columns) line.columns = terminal_columns(STDOUT_FILENO);
-    for (size_t i = 0; text && i < n;) {
-        int len, width = char_columns(text + i, n - i, &len);
-        if (text[i] == ' ' || text[i] == '\n' || text[i] == '\t')
-            wrap_space(text[i]);
-        else
-            wrap_char(text + i, len, width);
-        i += (size_t)len;
-    }
-    if (text) return;
-    put_word();
-    line.column = line.columns = 0;
 }
 
 void text_print(Buffer *text) {

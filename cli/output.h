@@ -1,42 +1,43 @@
-// What a command line says: text on stdout, by one set of rules, and notes on stderr.
+// Output of the commands: text on stdout, notes and progress on stderr.
+//
+// The two may share a terminal: the progress line is erased before anything else is printed, and
+// control characters of models, files and users are escaped, so that they cannot drive the
+// terminal. Results that are not text (JSON, tables) may use stdio; it is flushed in order.
 #ifndef CLI_OUTPUT_H
 #define CLI_OUTPUT_H
 
 #include "options.h"
 
-// Whether escape sequences mean something to the terminal at fd: false for none and for TERM=dumb.
+// Whether fd is a terminal that understands escape sequences (not TERM=dumb).
 bool terminal_has_escapes(int fd);
-// Columns of the terminal that text goes to; 80 where it does not say.
+// Width of the terminal; 80 if unknown.
 int terminal_columns(int fd);
 
-// A line (or the several of a text) on stderr unless -q (o NULL: always); dim on a terminal, which
-// nothing in it may drive.
+// Prints a note on stderr, dim on a terminal, unless -q is given (o NULL: always).
 void note(const Options *o, const char *fmt, ...) PRINTF_LIKE(2, 3);
-// "1 message", "2 messages"; in static memory.
+// "1 message", "2 messages"; static memory.
 const char *count_of(int n, const char *noun);
-// A line of progress on stderr, where it is a terminal (no -q, no TERM=dumb), in place of the one
-// before. It is erased by progress_end, by a note and by text.
-void progress_print(const Options *o, const char *fmt, ...) PRINTF_LIKE(2, 3);
-void progress_end(void);
-// The same for a prompt of n tokens, n_done of which were read since start_sec; n = 0: nobody knows
-// how many there are.
-void progress_prefill(const Options *o, uint64_t n_done, uint64_t n, double start_sec);
-// Text as it may be shown in one line; valid until the next call.
+// s with control characters escaped, for one line; static memory.
 const char *printable(Str s);
-// Writes to a file, or flushes stdio's stdout. A closed pipe ends the program quietly, any other
-// error with exit 1.
+
+// Replaces the progress line on stderr; nothing without a terminal or with -q.
+void progress_print(const Options *o, const char *fmt, ...) PRINTF_LIKE(2, 3);
+// The progress of a prefill: n_done of n tokens since start_sec. n = 0: the total is unknown.
+void progress_prefill(const Options *o, uint64_t n_done, uint64_t n, double start_sec);
+void progress_end(void);
+
+// Writes all bytes to a descriptor. A closed pipe ends the program quietly (exit 0), any other
+// error with a message (exit 1).
 void output_write(int fd, const char *path, const void *data, size_t n);
+// Flushes stdio's stdout in the same way.
 void stdout_flush(void);
-// Writes text to stdout by the same rules, control bytes escaped when it is a terminal.
+// Writes text to stdout, escaped if that is a terminal.
 void text_write(const char *text, size_t n);
-// What follows on stdout is dim, or no longer, if it is a terminal that can.
-void text_dim(bool is_dim);
 // Writes a buffer so, and frees it.
 void text_print(Buffer *text);
-// The same, broken between words where a terminal's line ends. Holds the last word back: NULL
-// writes it, at the end.
-void text_wrap(const char *text, size_t n);
 // text_write as Request.emit.
 bool text_emit(void *arg, const char *text, size_t n);
+// Switches stdout to dim text or back, on a terminal with colours.
+void text_dim(bool is_dim);
 
 #endif

@@ -9,6 +9,7 @@
 #include "../cli/report.h"
 #include "../cli/request.h"
 #include "../cli/output.h"
+#include "../cli/wrap.h"
 
 #include <ctype.h>
 #include <limits.h>
@@ -55,6 +56,7 @@ typedef struct {
     Chat *chat;
     const Sequence *sequence;
     bool has_text, ends_line, in_reasoning;
+    TextWrap wrap;
 } Answer;
 
 // Whether the first token of the answer is this one.
@@ -70,11 +72,11 @@ static void show_reasoning(Answer *a, const char *text, size_t n) {
     size_t end = str_find((Str){text, n}, str_of("</think>")),
            n_dim = end == SIZE_MAX ? n : end + 8;
     text_dim(true);
-    text_wrap(text, n_dim);
+    text_wrap(&a->wrap, text, n_dim);
     if (end == SIZE_MAX) return;
-    text_wrap(NULL, 0);
+    text_wrap_end(&a->wrap);
     text_dim(a->in_reasoning = false);
-    if (n > n_dim) text_wrap(text + n_dim, n - n_dim);
+    if (n > n_dim) text_wrap(&a->wrap, text + n_dim, n - n_dim);
 }
 
 // White space before the first word is the template's matter.
@@ -93,7 +95,7 @@ static bool show_piece(void *arg, const char *text, size_t n) {
     if (a->in_reasoning)
         show_reasoning(a, text, n);
     else
-        text_wrap(text, n);
+        text_wrap(&a->wrap, text, n);
     return true;
 }
 
@@ -218,7 +220,7 @@ static void generate_answer(Chat *c, Answer *a, Sequence *s) {
     r.emit = show_piece, r.arg = a;
     r.sample.seed += (uint64_t)c->n_answers++;
     generate_with_progress(o, &c->generator, s, &r, c->session);
-    text_wrap(NULL, 0);
+    text_wrap_end(&a->wrap);
     if (a->in_reasoning && !o->is_json) text_dim(false);
     if (!a->ends_line && !o->is_json) text_write("\n", 1);
 }

@@ -98,7 +98,7 @@ def long_score(tmp):
         f.write('{"text":"a story about a dog and a cat"}\n' * 20)
     for args, told in ((["--choices", " dog, cat", "-f", name, "-b", "128"], rb"reading 128 of \d+ tokens, \d+ s left"),
                        (["--perplexity", name, "-c", "64", "--parallel", "2"], rb"reading \d+ of \d+ tokens"),
-                       (["--perplexity", lines, "--parallel", "2"], rb"read \d+ tokens, \d+ a second")):
+                       (["--perplexity", lines, "--parallel", "2"], rb"read \d+ tokens, \d+ tok/s")):
         argv = [PROGRAM, "score", "-t", "1"] + args
         t = Terminal(argv, 24, 80, env(tmp))
         same(t.status(60), 0)
