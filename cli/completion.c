@@ -1,45 +1,42 @@
 #include "completion.h"
-#include "../base/json.h"
 
 #include <stdlib.h>
 
-// A token and its log-probability, as an object that stays open: in our form, or OpenAI's.
-static void put_token(Buffer *out, const char *before, const Tokenizer *t, int id, float logprob,
-                      bool is_openai) {
+// Opens an object and writes a token and its log-probability into it.
+static void begin_token(JsonWriter *w, const Tokenizer *t, int id, float logprob, bool is_openai) {
     Str piece = tokenizer_piece(t, id, true);
-    buffer_puts(out, before);
-    if (is_openai)
-        json_put_string(out, "{\"token\":", piece);
-    else
-        buffer_printf(out, "{\"id\":%d", id), json_put_string(out, ",\"token\":", piece);
-    json_put_number(out, ",\"logprob\":", (double)logprob);
+    json_begin_object(w, NULL);
+    if (!is_openai) json_write_int(w, "id", id);
+    json_write_string(w, "token", piece);
+    json_write_number(w, "logprob", (double)logprob);
     if (!is_openai) return;
-    buffer_puts(out, ",\"bytes\":[");
-    for (size_t i = 0; i < piece.len; i++)
-        buffer_printf(out, "%s%d", i ? "," : "", (unsigned char)piece.data[i]);
-    buffer_puts(out, "]");
+    json_begin_array(w, "bytes");
+    for (size_t i = 0; i < piece.len; i++) json_write_int(w, NULL, (unsigned char)piece.data[i]);
+    json_end_array(w);
 }
 
-void completion_put_logprobs(Buffer *out, const Tokenizer *t, const Sequence *s, int n_top,
-                             bool is_openai) {
-    buffer_puts(out, "[");
+void completion_write_logprobs(JsonWriter *w, const char *key, const Tokenizer *t,
+                               const Sequence *s, int n_top, bool is_openai) {
+    json_begin_array(w, key);
     for (int i = 0; i < s->n_generated; i++) {
         const TokenLogprob *l = &s->logprobs[i];
-        put_token(out, i ? "," : "", t, l->id, l->logprob, is_openai);
-        buffer_puts(out, is_openai ? ",\"top_logprobs\":[" : ",\"top\":[");
+        begin_token(w, t, l->id, l->logprob, is_openai);
+        json_begin_array(w, is_openai ? "top_logprobs" : "top");
         for (int k = 0; k < n_top; k++) {
-            put_token(out, k ? "," : "", t, l->top[k].id, l->top[k].logprob, is_openai);
-            buffer_puts(out, "}");
+            begin_token(w, t, l->top[k].id, l->top[k].logprob, is_openai);
+            json_end_object(w);
         }
-        buffer_puts(out, "]}");
+        json_end_array(w);
+        json_end_object(w);
     }
-    buffer_puts(out, "]");
+    json_end_array(w);
 }
 
 const char *completion_finish_reason(const Reply *r, const Sequence *s) {
     return r->n_calls && s->finish == FINISH_STOP ? "tool_calls" : finish_name(s->finish);
 }
 
+// The last token may not be in the session yet: it is fed with the next forward pass.
 void completion_ids(const Sequence *s, Ids *out) {
     int first = s->request.n_prompt;
     for (int i = 0; i < s->n_generated; i++)
@@ -62,11 +59,12 @@ void completion_parse(Reply *r, const Template *tpl, const Tokenizer *t, const S
     free(ids.data);
 }
 
-void completion_put_members(Buffer *out, const char *before, const Reply *r, const Sequence *s,
-                            int n_prompt) {
-    json_put_string(out, before, r->content);
-    reply_put_extras(out, r);
-    buffer_printf(out, ",\"finish_reason\":\"%s\",\"n_prompt\":%d,\"n_generated\":%d,\"seed\":%lld",
-                  completion_finish_reason(r, s), n_prompt, s->n_generated,
-                  (long long)s->request.sample.seed);
+void completion_write(JsonWriter *w, const char *text_key, const Reply *r, const Sequence *s,
+                      int n_prompt) {
+    json_write_string(w, text_key, r->content);
+    reply_put_extras(w->out, r);
+    json_write_string(w, "finish_reason", str_of(completion_finish_reason(r, s)));
+    json_write_int(w, "n_prompt", n_prompt);
+    json_write_int(w, "n_generated", s->n_generated);
+    json_write_int(w, "seed", (int64_t)s->request.sample.seed);
 }

@@ -14,13 +14,13 @@ void completion_ids(const Sequence *s, Ids *out);
 void completion_parse(Reply *r, const Template *tpl, const Tokenizer *t, const Sequence *s,
                       bool has_tools, int n_before);
 const char *completion_finish_reason(const Reply *r, const Sequence *s);
-// Appends members of a JSON object: `before` (with the first key), the text, tool calls, finish
-// reason, token counts and seed.
-void completion_put_members(Buffer *out, const char *before, const Reply *r, const Sequence *s,
-                            int n_prompt);
-// Appends a JSON array of the generated tokens with n_top alternatives each, in OpenAI's form or
-// with ids.
-void completion_put_logprobs(Buffer *out, const Tokenizer *t, const Sequence *s, int n_top,
-                             bool is_openai);
+// Writes members of an object: the text as `text_key`, reasoning and tool calls if there are any,
+// finish reason, token counts and seed.
+void completion_write(JsonWriter *w, const char *text_key, const Reply *r, const Sequence *s,
+                      int n_prompt);
+// Writes an array of the generated tokens with n_top alternatives each, in OpenAI's form or with
+// ids.
+void completion_write_logprobs(JsonWriter *w, const char *key, const Tokenizer *t,
+                               const Sequence *s, int n_top, bool is_openai);
 
 #endif

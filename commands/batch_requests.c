@@ -495,7 +495,7 @@ static void put_openai_choice(Record *r, const Pipeline *e, const Reply *reply, 
         buffer_puts(out, "null");
     } else if (is_chat) {
         buffer_puts(out, "{\"content\":");
-        completion_put_logprobs(out, e->tokenizer, s, r->n_top, true);
+        completion_write_logprobs(&(JsonWriter){.out = out}, NULL, e->tokenizer, s, r->n_top, true);
         buffer_puts(out, ",\"refusal\":null}");
     } else {
         put_completion_logprobs(out, e->tokenizer, r);
@@ -531,10 +531,10 @@ static void put_openai(Record *r, const Pipeline *e) {
 // The members of an answer in the short form, without the braces.
 static void put_short_choice(Record *r, const Pipeline *e, const Reply *reply, Buffer *out) {
     const Sequence *s = &r->sequence;
-    completion_put_members(out, "\"text\":", reply, s, r->prompt.len);
+    JsonWriter w = {.out = out};
+    completion_write(&w, "text", reply, s, r->prompt.len);
     if (r->n_top < 0) return;
-    buffer_puts(out, ",\"logprobs\":");
-    completion_put_logprobs(out, e->tokenizer, s, s->request.n_logprobs, false);
+    completion_write_logprobs(&w, "logprobs", e->tokenizer, s, s->request.n_logprobs, false);
 }
 
 static void put_short(Record *r) {

@@ -130,10 +130,15 @@ static void keep_answer(Chat *c, const Sequence *s) {
 static void report(Chat *c, const Sequence *s, const Reply *r) {
     if (c->options.is_json) {
         Buffer out = {0};
-        completion_put_members(&out, "{\"role\":\"assistant\",\"content\":", r, s,
-                   s->request.n_prompt - s->n_cached);
-        buffer_printf(&out, ",\"n_context\":%d,\"prefill_sec\":%.6f,\"decode_sec\":%.6f}\n",
-                      c->session->n_tokens, s->prefill_sec, s->decode_sec);
+        JsonWriter w = {.out = &out};
+        json_begin_object(&w, NULL);
+        json_write_string(&w, "role", str_of("assistant"));
+        completion_write(&w, "content", r, s, s->request.n_prompt - s->n_cached);
+        json_write_int(&w, "n_context", c->session->n_tokens);
+        json_write_format(&w, "prefill_sec", "%.6f", s->prefill_sec);
+        json_write_format(&w, "decode_sec", "%.6f", s->decode_sec);
+        json_end_object(&w);
+        buffer_puts(&out, "\n");
         text_print(&out);
     }
     Generator *g = &c->generator;

@@ -15,28 +15,32 @@
 
 enum { MAX_ANSWERS = 64 };
 
-// An answer as members of an object, without its braces.
-static void put_answer(Buffer *out, const Pipeline *e, const Sequence *s) {
+static void write_completion(JsonWriter *w, const Pipeline *p, const Sequence *s) {
     Reply r;
-    completion_parse(&r, e->options->is_raw ? NULL : &e->tpl, e->tokenizer, s, e->tools.data, 0);
-    completion_put_members(out, "\"text\":", &r, s, s->request.n_prompt);
+    completion_parse(&r, p->options->is_raw ? NULL : &p->tpl, p->tokenizer, s, p->tools.data, 0);
+    json_begin_object(w, NULL);
+    completion_write(w, "text", &r, s, s->request.n_prompt);
+    json_write_format(w, "prefill_sec", "%.6f", s->prefill_sec);
+    json_write_format(w, "decode_sec", "%.6f", s->decode_sec);
+    if (s->request.n_logprobs)
+        completion_write_logprobs(w, "logprobs", p->tokenizer, s, s->request.n_logprobs, false);
+    json_end_object(w);
     reply_free(&r);
-    buffer_printf(out, ",\"prefill_sec\":%.6f,\"decode_sec\":%.6f", s->prefill_sec, s->decode_sec);
-    if (s->request.n_logprobs) {
-        buffer_puts(out, ",\"logprobs\":");
-        completion_put_logprobs(out, e->tokenizer, s, s->request.n_logprobs, false);
-    }
 }
 
-static void print_json(const Pipeline *e, const Sequence *s, int n) {
+static void print_json(const Pipeline *p, const Sequence *s, int n) {
     Buffer out = {0};
-    buffer_puts(&out, n > 1 ? "{\"choices\":[" : "");
-    for (int i = 0; i < n; i++) {
-        buffer_puts(&out, i ? ",{" : "{");
-        put_answer(&out, e, &s[i]);
-        buffer_puts(&out, "}");
+    JsonWriter w = {.out = &out};
+    if (n == 1) {
+        write_completion(&w, p, s);
+    } else {
+        json_begin_object(&w, NULL);
+        json_begin_array(&w, "choices");
+        for (int i = 0; i < n; i++) write_completion(&w, p, &s[i]);
+        json_end_array(&w);
+        json_end_object(&w);
     }
-    buffer_puts(&out, n > 1 ? "]}\n" : "\n");
+    buffer_puts(&out, "\n");
     text_print(&out);
 }
 
