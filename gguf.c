@@ -185,7 +185,7 @@ static bool parse_tensor(Cursor *c, const Gguf *own, GgufTensor *t, size_t align
     const TypeInfo *info = type_info(t->type);
     if (!info->block)
         return refuse(c, c->at - 4, "type", "expected a tensor type, found %s",
-                      gguf_strange_type(own, t->type));
+                      gguf_describe_type(own, t->type));
     if (t->dims[0] % (unsigned)info->block)
         return refuse(c, c->at - 4, "type", "expected rows of a multiple of %d for %s, found %zu",
                       info->block, info->name, (size_t)t->dims[0]);
@@ -289,7 +289,7 @@ static bool parse_header(Cursor *c, uint64_t *version, uint64_t *n_tensors, uint
 
 // What the data begins at a multiple of.
 static bool read_alignment(Cursor *c, const Gguf *g, size_t *alignment) {
-    const GgufValue *v = gguf_find(g, "general.alignment");
+    const GgufValue *v = gguf_find_value(g, "general.alignment");
     *alignment = DEFAULT_ALIGNMENT;
     if (!v) return true;
     c->item = v->key;
@@ -331,7 +331,7 @@ static bool parse_file(Gguf *g, GgufShard file, const char *name, Error *err) {
         g->value_index = own.value_index;
         return ok;
     }
-    ok = ok && gguf_u64(&own, "split.no", &no, err);
+    ok = ok && gguf_get_u64(&own, "split.no", &no, err);
     if (ok && no != (uint64_t)g->n_shards - 1)
         ok = error_set(err, EXIT_MODEL, "%s: split.no: expected %d, found %zu", name,
                        g->n_shards - 1, (size_t)no);
@@ -359,9 +359,9 @@ static bool map_file(const char *path, GgufShard *out, Error *err) {
         // What is read into the page cache from here on comes in large pages, where the file system
         // knows them: they are mapped in a hundredth of the time, now and by every later process.
         if (ok) madvise(p, (size_t)st.st_size, MADV_HUGEPAGE);
-        if (ok) file_is_input(path);
+        if (ok) file_register_input(path);
         if (ok)
-            *out = (GgufShard){p, (size_t)st.st_size, true, fd, os_changed_ns(&st)};
+            *out = (GgufShard){p, (size_t)st.st_size, true, fd, os_mtime_ns(&st)};
         else
             error_file(err, path);
     }
@@ -381,7 +381,8 @@ static bool open_shards(Gguf *g, bool is_named, Error *err) {
     if (no != 1)
         return error_set(err, EXIT_MODEL, "%s: expected the first shard (-00001-of-...), found %u",
                          g->path, no);
-    if (gguf_find(g, "split.count") && !gguf_u64(g, "split.count", &count, err)) return false;
+    if (gguf_find_value(g, "split.count") && !gguf_get_u64(g, "split.count", &count, err))
+        return false;
     if (count != n && (count > 1 || n > 1))
         return error_set(err, EXIT_MODEL,
                          "%s: split.count: expected %u as in the file's name, found %zu", g->path,
@@ -394,8 +395,8 @@ static bool open_shards(Gguf *g, bool is_named, Error *err) {
         ok = map_file(path.data, &file, err) && parse_file(g, file, path.data, err);
         buffer_free(&path);
     }
-    if (!ok || n == 1 || !gguf_find(g, "split.tensors.count")) return ok;
-    if (!gguf_u64(g, "split.tensors.count", &n_tensors, err)) return false;
+    if (!ok || n == 1 || !gguf_find_value(g, "split.tensors.count")) return ok;
+    if (!gguf_get_u64(g, "split.tensors.count", &n_tensors, err)) return false;
     return n_tensors == (uint64_t)g->n_tensors ||
            error_set(err, EXIT_MODEL,
                      "%s: split.tensors.count: expected %d as in its shards, found %zu", g->path,
@@ -438,10 +439,10 @@ void gguf_close(Gguf *g) {
     *g = (Gguf){0};
 }
 
-const GgufValue *gguf_find(const Gguf *g, const char *key) {
+const GgufValue *gguf_find_value(const Gguf *g, const char *key) {
     return find(g->value_index, g->n_values, key);
 }
-const GgufTensor *gguf_tensor(const Gguf *g, const char *name) {
+const GgufTensor *gguf_find_tensor(const Gguf *g, const char *name) {
     return find(g->tensor_index, g->n_tensors, name);
 }
 
@@ -470,8 +471,8 @@ static bool load_number(const GgufValue *v, uint64_t *bits, double *x, bool *is_
     return true;
 }
 
-bool gguf_u64(const Gguf *g, const char *key, uint64_t *out, Error *err) {
-    const GgufValue *v = gguf_find(g, key);
+bool gguf_get_u64(const Gguf *g, const char *key, uint64_t *out, Error *err) {
+    const GgufValue *v = gguf_find_value(g, key);
     double x;
     bool is_whole;
     if (!load_number(v, out, &x, &is_whole) || !is_whole)
@@ -479,8 +480,8 @@ bool gguf_u64(const Gguf *g, const char *key, uint64_t *out, Error *err) {
     return x >= 0 || mismatch(g, v, key, "an unsigned integer (it is negative)", err);
 }
 
-bool gguf_f64(const Gguf *g, const char *key, double *out, Error *err) {
-    const GgufValue *v = gguf_find(g, key);
+bool gguf_get_f64(const Gguf *g, const char *key, double *out, Error *err) {
+    const GgufValue *v = gguf_find_value(g, key);
     uint64_t bits;
     bool is_whole;
     if (!load_number(v, &bits, out, &is_whole)) return mismatch(g, v, key, "a number", err);
@@ -488,29 +489,29 @@ bool gguf_f64(const Gguf *g, const char *key, double *out, Error *err) {
     return is_exact || mismatch(g, v, key, "a number below 2^53", err);
 }
 
-bool gguf_bool(const Gguf *g, const char *key, bool *out, Error *err) {
-    const GgufValue *v = gguf_find(g, key);
+bool gguf_get_bool(const Gguf *g, const char *key, bool *out, Error *err) {
+    const GgufValue *v = gguf_find_value(g, key);
     if (!v || v->kind != GGUF_BOOL) return mismatch(g, v, key, "a bool", err);
     *out = *v->data;
     return true;
 }
 
-bool gguf_string(const Gguf *g, const char *key, Str *out, Error *err) {
-    const GgufValue *v = gguf_find(g, key);
+bool gguf_get_string(const Gguf *g, const char *key, Str *out, Error *err) {
+    const GgufValue *v = gguf_find_value(g, key);
     if (!v || v->kind != GGUF_STRING) return mismatch(g, v, key, "a string", err);
     const uint8_t *cursor = v->data;
     *out = gguf_next_string(&cursor);
     return true;
 }
 
-Str gguf_text(const Gguf *g, const char *key) {
+Str gguf_get_text(const Gguf *g, const char *key) {
     Str text;
     Error ignored;
-    return gguf_string(g, key, &text, &ignored) ? text : (Str){0};
+    return gguf_get_string(g, key, &text, &ignored) ? text : (Str){0};
 }
 
 // Names and numbers: llama.cpp's enum llama_ftype.
-const char *gguf_mixture(const Gguf *g) {
+const char *gguf_file_type_name(const Gguf *g) {
     static const char *const names[] = {
         "F32",      "F16",    "Q4_0",    "Q4_1",      "Q4_1_SOME_F16", "Q4_2",     "Q4_3",
         "Q8_0",     "Q5_0",   "Q5_1",    "Q2_K",      "Q3_K_S",        "Q3_K_M",   "Q3_K_L",
@@ -520,20 +521,20 @@ const char *gguf_mixture(const Gguf *g) {
         "Q4_0_8_8", "TQ1_0",  "TQ2_0",   "MXFP4_MOE", "NVFP4",         "Q1_0"};
     uint64_t number;
     Error ignored;
-    if (!gguf_u64(g, "general.file_type", &number, &ignored)) return NULL;
+    if (!gguf_get_u64(g, "general.file_type", &number, &ignored)) return NULL;
     return number < sizeof names / sizeof *names ? names[number] : NULL;
 }
 
 // Numbers that only ik_llama.cpp gives types.
 enum { IK_FIRST = 97, IK_LAST = 399 };
 
-const char *gguf_strange_type(const Gguf *g, uint32_t type) {
+const char *gguf_describe_type(const Gguf *g, uint32_t type) {
     static const char *const instead[TYPE_COUNT] = {
         [4] = "Q4_1",    [5] = "Q4_1",    [9] = "Q8_0",    [15] = "Q8_0",   [31] = "Q4_0",
         [32] = "Q4_0",   [33] = "Q4_0",   [36] = "IQ4_NL", [37] = "IQ4_NL", [38] = "IQ4_NL",
         [39] = "Q4_K_M", [40] = "Q4_K_M", [41] = "TQ2_0"};
     static char text[160];
-    const char *mixture = gguf_mixture(g), *other = type < TYPE_COUNT ? instead[type] : NULL;
+    const char *mixture = gguf_file_type_name(g), *other = type < TYPE_COUNT ? instead[type] : NULL;
     bool is_ik = type >= IK_FIRST && type <= IK_LAST;
     char number[16];
     snprintf(number, sizeof number, "%u", type);
@@ -545,8 +546,8 @@ const char *gguf_strange_type(const Gguf *g, uint32_t type) {
     return text;
 }
 
-const GgufValue *gguf_array(const Gguf *g, const char *key, GgufKind item_kind, Error *err) {
-    const GgufValue *v = gguf_find(g, key);
+const GgufValue *gguf_get_array(const Gguf *g, const char *key, GgufKind item_kind, Error *err) {
+    const GgufValue *v = gguf_find_value(g, key);
     char expected[32];
     snprintf(expected, sizeof expected, "an array of %s", kind_names[item_kind]);
     if (v && v->kind == GGUF_ARRAY && v->item_kind == item_kind) return v;
@@ -599,7 +600,7 @@ bool gguf_is_intact(const Gguf *g, Error *err) {
         struct stat st;
         if (!s->is_mapped) continue;
         if (fstat(s->fd, &st) || (uint64_t)st.st_size != s->bytes ||
-            os_changed_ns(&st) != s->changed_ns)
+            os_mtime_ns(&st) != s->changed_ns)
             return error_set(err, EXIT_RUNTIME, "%s: the model file changed while in use", g->path);
     }
     return true;

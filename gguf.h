@@ -71,27 +71,27 @@ bool gguf_open(Gguf *g, const char *path, Error *err);
 bool gguf_parse(Gguf *g, const void *data, size_t n, const char *name, Error *err);
 void gguf_close(Gguf *g);
 
-const GgufValue *gguf_find(const Gguf *g, const char *key);     // NULL if absent
-const GgufTensor *gguf_tensor(const Gguf *g, const char *name); // NULL if absent
+const GgufValue *gguf_find_value(const Gguf *g, const char *key);    // NULL if absent
+const GgufTensor *gguf_find_tensor(const Gguf *g, const char *name); // NULL if absent
 
 // Typed access. Each returns false with err (exit 3: key, expected, found) if the key is absent or
-// not convertible without loss; integers of any width serve gguf_u64, floats and integers serve
-// gguf_f64.
-bool gguf_u64(const Gguf *g, const char *key, uint64_t *out, Error *err);
-bool gguf_f64(const Gguf *g, const char *key, double *out, Error *err);
-bool gguf_bool(const Gguf *g, const char *key, bool *out, Error *err);
-bool gguf_string(const Gguf *g, const char *key, Str *out, Error *err);
+// not convertible without loss; integers of any width serve gguf_get_u64, floats and integers serve
+// gguf_get_f64.
+bool gguf_get_u64(const Gguf *g, const char *key, uint64_t *out, Error *err);
+bool gguf_get_f64(const Gguf *g, const char *key, double *out, Error *err);
+bool gguf_get_bool(const Gguf *g, const char *key, bool *out, Error *err);
+bool gguf_get_string(const Gguf *g, const char *key, Str *out, Error *err);
 // A string, or an empty one where there is none.
-Str gguf_text(const Gguf *g, const char *key);
+Str gguf_get_text(const Gguf *g, const char *key);
 // An array whose items are of the given kind; any other is an error.
-const GgufValue *gguf_array(const Gguf *g, const char *key, GgufKind item_kind, Error *err);
+const GgufValue *gguf_get_array(const Gguf *g, const char *key, GgufKind item_kind, Error *err);
 
 // The name of the mixture of types that a file is (general.file_type, as llama.cpp numbers them),
 // or NULL.
-const char *gguf_mixture(const Gguf *g);
+const char *gguf_file_type_name(const Gguf *g);
 // For a message on a type that cannot be computed with: its name or number, what to use instead and
 // the file's mixture. In memory that the next call takes.
-const char *gguf_strange_type(const Gguf *g, uint32_t type);
+const char *gguf_describe_type(const Gguf *g, uint32_t type);
 
 // Iterates over the strings of a string array; start with *cursor = v->data. Bounds were checked at
 // open.

@@ -39,7 +39,7 @@ typedef struct {
     int n_threads;
     bool is_batch_invariant; // by --deterministic, or because the backend has no other kernels: the
                              // same bits alone or in a batch, for any prefill chunk
-    struct Lora *adapters; // (n_adapters): what they add is with the tensors
+    struct Lora *adapters;   // (n_adapters): what they add is with the tensors
     int n_adapters;
     int n_widened;
     float **widened; // (n_widened) vectors that the file has as F16 or BF16

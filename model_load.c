@@ -26,7 +26,7 @@ enum {
 static bool read_count(const Gguf *g, const char *key, uint64_t min, uint64_t max, int *out,
                        Error *err) {
     uint64_t v;
-    if (!gguf_u64(g, key, &v, err)) return false;
+    if (!gguf_get_u64(g, key, &v, err)) return false;
     if (v < min || v > max)
         return error_set(err, EXIT_MODEL, "%s: %s: expected %llu to %llu, found %llu", g->path, key,
                          (unsigned long long)min, (unsigned long long)max, (unsigned long long)v);
@@ -39,8 +39,8 @@ static bool read_config(Config *c, const Gguf *g, Error *err) {
     Str architecture;
     int key_length = 0, value_length = 0;
     double eps;
-    if (!gguf_string(g, "general.architecture", &architecture, err)) return false;
-    if (str_is(gguf_text(g, "general.type"), "adapter"))
+    if (!gguf_get_string(g, "general.architecture", &architecture, err)) return false;
+    if (str_is(gguf_get_text(g, "general.type"), "adapter"))
         return error_set(err, EXIT_MODEL,
                          "%s: expected a model, found an adapter (-m takes the model that it was "
                          "made for, --lora the adapter)",
@@ -54,10 +54,10 @@ static bool read_config(Config *c, const Gguf *g, Error *err) {
         !read_count(g, "llama.feed_forward_length", 1, MAX_HIDDEN_DIM, &c->hidden_dim, err) ||
         !read_count(g, "llama.attention.head_count", 1, MAX_HEADS, &c->n_heads, err) ||
         !read_count(g, "llama.context_length", 1, MAX_CONTEXT, &c->max_context, err) ||
-        !gguf_f64(g, "llama.attention.layer_norm_rms_epsilon", &eps, err))
+        !gguf_get_f64(g, "llama.attention.layer_norm_rms_epsilon", &eps, err))
         return false;
     c->n_kv_heads = c->n_heads;
-    if (gguf_find(g, "llama.attention.head_count_kv") &&
+    if (gguf_find_value(g, "llama.attention.head_count_kv") &&
         !read_count(g, "llama.attention.head_count_kv", 1, (uint64_t)c->n_heads, &c->n_kv_heads,
                     err))
         return false;
@@ -70,7 +70,7 @@ static bool read_config(Config *c, const Gguf *g, Error *err) {
                          "%s: llama.attention.layer_norm_rms_epsilon: expected 0 to 1, found %g",
                          g->path, eps);
     c->norm_eps = (float)eps;
-    if (gguf_find(g, "llama.attention.key_length")) {
+    if (gguf_find_value(g, "llama.attention.key_length")) {
         if (!read_count(g, "llama.attention.key_length", 2, MAX_HEAD_DIM, &key_length, err))
             return false;
     } else if (c->dim % c->n_heads) {
@@ -83,7 +83,7 @@ static bool read_config(Config *c, const Gguf *g, Error *err) {
         return error_set(err, EXIT_MODEL,
                          "%s: head dimension: expected an even number up to %d, found %d", g->path,
                          MAX_HEAD_DIM, c->head_dim);
-    if (gguf_find(g, "llama.attention.value_length")) {
+    if (gguf_find_value(g, "llama.attention.value_length")) {
         if (!read_count(g, "llama.attention.value_length", 1, 1 << 10, &value_length, err))
             return false;
         if (value_length != c->head_dim)
@@ -91,7 +91,7 @@ static bool read_config(Config *c, const Gguf *g, Error *err) {
                              "%s: llama.attention.value_length: expected %d, found %d", g->path,
                              c->head_dim, value_length);
     }
-    if (gguf_find(g, "llama.expert_count")) {
+    if (gguf_find_value(g, "llama.expert_count")) {
         int n_experts;
         if (!read_count(g, "llama.expert_count", 0, 0, &n_experts, err)) return false;
     }
@@ -100,7 +100,7 @@ static bool read_config(Config *c, const Gguf *g, Error *err) {
 
 const GgufTensor *tensor_bind(const Gguf *file, const char *name, int rows, int cols, Tensor *out,
                               Error *err) {
-    const GgufTensor *t = gguf_tensor(file, name);
+    const GgufTensor *t = gguf_find_tensor(file, name);
     if (!t)
         return error_set(err, EXIT_MODEL,
                          "%s: tensor %s: expected shape (%d, %d), found no such tensor", file->path,
@@ -117,7 +117,7 @@ const GgufTensor *tensor_bind(const Gguf *file, const char *name, int rows, int 
     if (!quant_is_supported(t->type))
         return error_set(err, EXIT_MODEL,
                          "%s: tensor %s: expected a type this program computes with, found %s",
-                         file->path, name, gguf_strange_type(file, t->type)),
+                         file->path, name, gguf_describe_type(file, t->type)),
                NULL;
     *out = (Tensor){.data = t->data,
                     .type = (Type)t->type,
@@ -168,7 +168,7 @@ static bool bind_matrix(Binder *b, const char *name, int rows, int cols, Tensor 
     snprintf(weight, sizeof weight, "%s.weight", name);
     snprintf(bias, sizeof bias, "%s.bias", name);
     if (!bind(b, weight, rows, cols, out)) return false;
-    if (gguf_tensor(&m->file, bias) && !bind_vector(b, bias, rows, &out->bias)) return false;
+    if (gguf_find_tensor(&m->file, bias) && !bind_vector(b, bias, rows, &out->bias)) return false;
     return bind_added(b, weight, out, false);
 }
 
@@ -201,9 +201,9 @@ static bool bind_layer(Binder *b, int layer, Layer *l) {
 
 // The vocabulary's size is that of the embedding; false with err if it can be none.
 static bool read_vocab_size(Model *m, Error *err) {
-    const GgufTensor *embed = gguf_tensor(&m->file, "token_embd.weight");
+    const GgufTensor *embed = gguf_find_tensor(&m->file, "token_embd.weight");
     uint64_t n_vocab = embed ? embed->dims[1] : 0;
-    const GgufValue *tokens = gguf_find(&m->file, "tokenizer.ggml.tokens");
+    const GgufValue *tokens = gguf_find_value(&m->file, "tokenizer.ggml.tokens");
     if (tokens && embed && tokens->kind == GGUF_ARRAY && tokens->count != n_vocab)
         return error_set(
             err, EXIT_MODEL,
@@ -253,7 +253,7 @@ static bool bind_all(Binder *b) {
     if (!bind_vector(b, "output_norm.weight", c->dim, &m->final_norm)) return false;
     m->output = m->embed; // tied, unless the file has a matrix of its own
     if (!bind_added(b, "token_embd.weight", &m->embed, true)) return false;
-    if (gguf_tensor(&m->file, "output.weight") &&
+    if (gguf_find_tensor(&m->file, "output.weight") &&
         !bind_matrix(b, "output", c->vocab_size, c->dim, &m->output))
         return false;
     for (int i = 0; i < c->n_layers; i++)

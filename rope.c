@@ -108,7 +108,7 @@ static bool is_llama3(const RopeParams *p) {
 
 // rope_freqs.weight: what rule it is.
 static bool read_divisors(RopeParams *p, const Gguf *g, Error *err) {
-    const GgufTensor *t = gguf_tensor(g, "rope_freqs.weight");
+    const GgufTensor *t = gguf_find_tensor(g, "rope_freqs.weight");
     if (!t) return true;
     if (t->type != TYPE_F32 || t->dims[0] != (uint64_t)p->dim / 2 ||
         t->bytes != (size_t)p->dim / 2 * sizeof(float) || (uintptr_t)t->data % sizeof(float))
@@ -123,7 +123,8 @@ static bool read_divisors(RopeParams *p, const Gguf *g, Error *err) {
                 "%s: tensor rope_freqs.weight: value %d: expected a positive divisor, found %g",
                 g->path, i, (double)p->divisors[i]);
     RopeParams rule = *p;
-    if (!gguf_find(g, "llama.rope.scaling.original_context_length")) rule.orig_ctx = LLAMA3_CONTEXT;
+    if (!gguf_find_value(g, "llama.rope.scaling.original_context_length"))
+        rule.orig_ctx = LLAMA3_CONTEXT;
     rule.factor = p->divisors[p->dim / 2 - 1];
     rule.rule = ROPE_LLAMA3;
     if (is_llama3(&rule))
@@ -135,8 +136,8 @@ static bool read_divisors(RopeParams *p, const Gguf *g, Error *err) {
 
 // An optional number above zero.
 static bool read_positive(const Gguf *g, const char *key, double *out, Error *err) {
-    if (!gguf_find(g, key)) return true;
-    if (!gguf_f64(g, key, out, err)) return false;
+    if (!gguf_find_value(g, key)) return true;
+    if (!gguf_get_f64(g, key, out, err)) return false;
     if (*out > 0 && *out < MOST) return true;
     return error_set(err, EXIT_MODEL, "%s: %s: expected a positive number, found %g", g->path, key,
                      *out);
@@ -162,9 +163,9 @@ static bool read_scaling(RopeParams *p, const Gguf *g, Error *err) {
             g->path, orig_ctx, p->low_freq_factor, p->high_freq_factor);
     p->orig_ctx = (int)orig_ctx;
     if (p->factor != 1) p->rule = ROPE_LINEAR; // what a factor alone means
-    if (!gguf_find(g, "llama.rope.scaling.type")) return true;
+    if (!gguf_find_value(g, "llama.rope.scaling.type")) return true;
     Str type;
-    if (!gguf_string(g, "llama.rope.scaling.type", &type, err)) return false;
+    if (!gguf_get_string(g, "llama.rope.scaling.type", &type, err)) return false;
     for (int i = 0; i < ROPE_FILE; i++) {
         if (!str_is(type, rule_names[i])) continue;
         p->rule = (RopeRule)i;

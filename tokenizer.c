@@ -329,7 +329,7 @@ static bool fill_tables(Tokenizer *t, Error *err) {
 // An array of one 4-byte item per token, or NULL with err.
 static const uint8_t *per_token(const Tokenizer *t, const Gguf *g, const char *key, GgufKind kind,
                                 Error *err) {
-    const GgufValue *v = gguf_array(g, key, kind, err);
+    const GgufValue *v = gguf_get_array(g, key, kind, err);
     if (v && v->count == (uint64_t)t->n) return v->data;
     if (v)
         error_set(err, EXIT_MODEL, "%s: %s: expected %d items, found %zu", t->file, key, t->n,
@@ -340,7 +340,7 @@ static const uint8_t *per_token(const Tokenizer *t, const Gguf *g, const char *k
 // Types of the tokens; all are NORMAL where the file has none.
 static bool load_types(Tokenizer *t, const Gguf *g, Error *err) {
     memset(t->type, NORMAL, (size_t)t->n);
-    if (!gguf_find(g, "tokenizer.ggml.token_type")) return true;
+    if (!gguf_find_value(g, "tokenizer.ggml.token_type")) return true;
     const uint8_t *data = per_token(t, g, "tokenizer.ggml.token_type", GGUF_I32, err);
     if (!data) return false;
     for (int i = 0; i < t->n; i++) {
@@ -376,8 +376,8 @@ static bool load_scores(Tokenizer *t, const Gguf *g, Error *err) {
 static bool load_id(const Tokenizer *t, const Gguf *g, const char *key, bool may_be_none, int *id,
                     Error *err) {
     uint64_t v;
-    if (!gguf_find(g, key)) return true;
-    if (!gguf_u64(g, key, &v, err)) return false;
+    if (!gguf_find_value(g, key)) return true;
+    if (!gguf_get_u64(g, key, &v, err)) return false;
     bool is_none = may_be_none && v == UINT32_MAX;
     if (v >= (uint64_t)t->n && !is_none)
         return error_set(err, EXIT_MODEL, "%s: %s: expected less than %d, found %llu", t->file, key,
@@ -422,16 +422,16 @@ static void add_known_stops(Tokenizer *t) {
 // What follows from names when all tokens are in place.
 static bool load_names(Tokenizer *t, const Gguf *g, Error *err) {
     add_known_stops(t);
-    if (t->bos < 0 && !gguf_find(g, "tokenizer.ggml.bos_token_id"))
+    if (t->bos < 0 && !gguf_find_value(g, "tokenizer.ggml.bos_token_id"))
         t->bos = tokenizer_special_id(t, t->is_sentencepiece ? "<s>" : "<|begin_of_text|>");
     if (t->unknown < 0) t->unknown = tokenizer_special_id(t, "<unk>");
     t->adds_bos = t->is_sentencepiece || t->split->takes_whole;
     t->has_prefix = t->is_sentencepiece;
-    if (gguf_find(g, "tokenizer.ggml.add_bos_token") &&
-        !gguf_bool(g, "tokenizer.ggml.add_bos_token", &t->adds_bos, err))
+    if (gguf_find_value(g, "tokenizer.ggml.add_bos_token") &&
+        !gguf_get_bool(g, "tokenizer.ggml.add_bos_token", &t->adds_bos, err))
         return false;
-    if (t->is_sentencepiece && gguf_find(g, "tokenizer.ggml.add_space_prefix") &&
-        !gguf_bool(g, "tokenizer.ggml.add_space_prefix", &t->has_prefix, err))
+    if (t->is_sentencepiece && gguf_find_value(g, "tokenizer.ggml.add_space_prefix") &&
+        !gguf_get_bool(g, "tokenizer.ggml.add_space_prefix", &t->has_prefix, err))
         return false;
     for (int b = 0; b < 256; b++) {
         char c = (char)b;
@@ -500,7 +500,7 @@ static bool enter_merges(Tokenizer *t, const GgufValue *list, int n, const int16
 static bool load_merges(Tokenizer *t, const Gguf *g, const int16_t *byte_of, Error *err) {
     bool is_ordered = false, is_good = true;
     if (t->is_sentencepiece) return true;
-    const GgufValue *list = gguf_array(g, "tokenizer.ggml.merges", GGUF_STRING, err);
+    const GgufValue *list = gguf_get_array(g, "tokenizer.ggml.merges", GGUF_STRING, err);
     if (!list) return false;
     char *bytes = xrealloc(NULL, list->bytes + 1, 1);
     int n = list->count < INT_MAX / 4 ? (int)list->count : INT_MAX / 4;
@@ -515,12 +515,12 @@ static bool load_merges(Tokenizer *t, const Gguf *g, const int16_t *byte_of, Err
 
 static bool check_kind(Tokenizer *t, const Gguf *g, Error *err) {
     Str kind, pre;
-    if (!gguf_string(g, "tokenizer.ggml.model", &kind, err)) return false;
+    if (!gguf_get_string(g, "tokenizer.ggml.model", &kind, err)) return false;
     t->is_sentencepiece = str_is(kind, "llama");
     if (t->is_sentencepiece) return true;
     if (!str_is(kind, "gpt2"))
         return refuse(t, err, "model: expected gpt2 or llama, found \"%.*s\"", SHOWN(kind));
-    if (!gguf_string(g, "tokenizer.ggml.pre", &pre, err)) return false;
+    if (!gguf_get_string(g, "tokenizer.ggml.pre", &pre, err)) return false;
     t->split = pretokenizer_find(pre);
     return t->split ||
            refuse(t, err, "pre: expected llama-bpe, found \"%.*s\", an unknown way to split text",
@@ -532,7 +532,7 @@ static bool load(Tokenizer *t, const Gguf *g, Error *err) {
     int16_t byte_of[N_LETTERS];
     letters_init(byte_of);
     if (!check_kind(t, g, err)) return false;
-    const GgufValue *tokens = gguf_array(g, "tokenizer.ggml.tokens", GGUF_STRING, err);
+    const GgufValue *tokens = gguf_get_array(g, "tokenizer.ggml.tokens", GGUF_STRING, err);
     if (!tokens) return false;
     if (tokens->count == 0 || tokens->count >= INT_MAX / 2 || tokens->bytes > INT_MAX)
         return refuse(t, err,

@@ -47,37 +47,37 @@ static void compress(uint64_t h[8], const uint8_t block[BLOCK_BYTES], uint64_t c
     for (int i = 0; i < 8; i++) h[i] ^= v[i] ^ v[8 + i];
 }
 
-void hash_bytes(const void *data, size_t n, uint8_t out[HASH_BYTES]) {
+void blake2b(const void *data, size_t n, uint8_t out[BLAKE2B_BYTES]) {
     const uint8_t *p = data;
     uint8_t last[BLOCK_BYTES] = {0};
     uint64_t h[8], count = 0;
     memcpy(h, initial, sizeof h);
-    h[0] ^= 0x01010000 ^ HASH_BYTES;
+    h[0] ^= 0x01010000 ^ BLAKE2B_BYTES;
     for (; n - count > BLOCK_BYTES; p += BLOCK_BYTES) compress(h, p, count += BLOCK_BYTES, false);
     if (n > count) memcpy(last, p, n - count);
     compress(h, last, n, true);
-    for (int i = 0; i < HASH_BYTES; i++) out[i] = (uint8_t)(h[i / 8] >> i % 8 * 8);
+    for (int i = 0; i < BLAKE2B_BYTES; i++) out[i] = (uint8_t)(h[i / 8] >> i % 8 * 8);
 }
 
-uint64_t tensor_rows(const GgufTensor *t) { return t->dims[1] * t->dims[2] * t->dims[3]; }
+uint64_t gguf_tensor_rows(const GgufTensor *t) { return t->dims[1] * t->dims[2] * t->dims[3]; }
 
 uint64_t checksum_leaf_rows(const GgufTensor *t) {
-    uint64_t row = t->bytes / tensor_rows(t);
+    uint64_t row = t->bytes / gguf_tensor_rows(t);
     return row >= LEAF_BYTES ? 1 : LEAF_BYTES / row;
 }
 
 size_t checksum_n_leaves(const GgufTensor *t) {
     uint64_t step = checksum_leaf_rows(t);
-    return (size_t)((tensor_rows(t) + step - 1) / step);
+    return (size_t)((gguf_tensor_rows(t) + step - 1) / step);
 }
 
-void checksum_of(const GgufTensor *tensors, int n, const uint8_t *leaves,
-                 char hex[2 * HASH_BYTES + 1]) {
+void checksum_combine(const GgufTensor *tensors, int n, const uint8_t *leaves,
+                      char hex[2 * BLAKE2B_BYTES + 1]) {
     Buffer all = {0};
-    uint8_t hash[HASH_BYTES];
+    uint8_t hash[BLAKE2B_BYTES];
     for (int i = 0; i < n; i++) {
         const GgufTensor *t = &tensors[i];
-        size_t bytes = checksum_n_leaves(t) * HASH_BYTES;
+        size_t bytes = checksum_n_leaves(t) * BLAKE2B_BYTES;
         buffer_put(&all, t->name);
         for (int k = 0; k < 4; k++) buffer_append(&all, &(char){(char)(t->type >> 8 * k)}, 1);
         for (int k = 0; k < 32; k++)
@@ -85,11 +85,11 @@ void checksum_of(const GgufTensor *tensors, int n, const uint8_t *leaves,
         buffer_append(&all, leaves, bytes);
         leaves += bytes;
     }
-    hash_bytes(all.data, all.len, hash);
-    for (int i = 0; i < HASH_BYTES; i++) {
+    blake2b(all.data, all.len, hash);
+    for (int i = 0; i < BLAKE2B_BYTES; i++) {
         hex[2 * i] = "0123456789abcdef"[hash[i] >> 4];
         hex[2 * i + 1] = "0123456789abcdef"[hash[i] & 15];
     }
-    hex[2 * HASH_BYTES] = 0;
+    hex[2 * BLAKE2B_BYTES] = 0;
     buffer_free(&all);
 }

@@ -10,16 +10,16 @@
 
 #include "../gguf.h"
 
-enum { HASH_BYTES = 16 };
+enum { BLAKE2B_BYTES = 16 };
 #define CHECKSUM_KEY "llama31.checksum" // of the metadata: the checksum in hexadecimal
 
-void hash_bytes(const void *data, size_t n, uint8_t out[HASH_BYTES]);
+void blake2b(const void *data, size_t n, uint8_t out[BLAKE2B_BYTES]);
 // Rows of a tensor, of one leaf of it, and its leaves.
-uint64_t tensor_rows(const GgufTensor *t);
+uint64_t gguf_tensor_rows(const GgufTensor *t);
 uint64_t checksum_leaf_rows(const GgufTensor *t);
 size_t checksum_n_leaves(const GgufTensor *t);
 // leaves: the hashes of all leaves of n tensors, one after another. `hex` is terminated.
-void checksum_of(const GgufTensor *tensors, int n, const uint8_t *leaves,
-                 char hex[2 * HASH_BYTES + 1]);
+void checksum_combine(const GgufTensor *tensors, int n, const uint8_t *leaves,
+                      char hex[2 * BLAKE2B_BYTES + 1]);
 
 #endif

@@ -34,7 +34,7 @@ static void use(const struct stat *st) {
     in_use[n_in_use++].ino = st->st_ino;
 }
 
-void file_is_input(const char *path) {
+void file_register_input(const char *path) {
     struct stat st;
     bool is_stdin = !path || !strcmp(path, "-");
     if ((is_stdin ? fstat(STDIN_FILENO, &st) : stat(path, &st)) == 0) use(&st);
@@ -53,7 +53,7 @@ bool file_read(const char *path, Buffer *out, Error *err) {
     size_t before = out->len;
     ssize_t n;
     do {
-        n = read(fd, buffer_room(out, READ_BYTES), READ_BYTES);
+        n = read(fd, buffer_reserve(out, READ_BYTES), READ_BYTES);
         if (n > 0) out->len += (size_t)n;
         is_endless = !is_file && out->len - before > STREAM_LIMIT;
     } while ((n > 0 && !is_endless) || (n < 0 && (errno == EINTR || file_wait(fd, POLLIN))));
@@ -169,7 +169,7 @@ static bool take_beside(OutFile *f, Error *err) {
 // The file without a name where the system has that, else under another name.
 static bool open_beside(OutFile *f, mode_t mode, Error *err) {
     f->folder = folder_of(f->target);
-    f->fd = file_unnamed(f->folder, mode);
+    f->fd = os_open_temporary(f->folder, mode);
     if (f->fd >= 0) return true;
     for (int i = 0; i < MAX_TRIES; i++) {
         if (!take_beside(f, err)) return false;
@@ -191,7 +191,7 @@ static bool begin(OutFile *f, const struct stat *st, unsigned flags, Error *err)
     mode_t mode = !f->is_new ? st->st_mode & 0777 : flags & FILE_PRIVATE ? 0600 : 0666;
     bool ok = open_beside(f, mode, err);
     if (ok && !f->is_new && fchmod(f->fd, mode)) ok = error_file(err, f->path);
-    if (!ok) outfile_drop(f);
+    if (!ok) outfile_discard(f);
     return ok;
 }
 
@@ -219,14 +219,15 @@ static void sync_folder(const char *folder) {
 // that replaces another needs a name of its own first.
 static bool take_name(OutFile *f, Error *err) {
     bool is_named = f->beside;
-    if (f->is_new && (is_named ? link(f->beside, f->target) == 0 : file_name(f->fd, f->target))) {
+    if (f->is_new &&
+        (is_named ? link(f->beside, f->target) == 0 : os_link_temporary(f->fd, f->target))) {
         if (is_named) unlink(f->beside);
         return true;
     }
     if (f->is_new && errno == EEXIST)
         return error_set(err, EXIT_RUNTIME, "%s: another program made it meanwhile; it is kept",
                          f->path);
-    if (!is_named && (!take_beside(f, err) || !file_name(f->fd, f->beside)))
+    if (!is_named && (!take_beside(f, err) || !os_link_temporary(f->fd, f->beside)))
         return error_file(err, f->path);
     return rename(f->beside, f->target) == 0 || error_file(err, f->path);
 }
@@ -246,11 +247,11 @@ bool outfile_close(OutFile *f, Error *err) {
     bool ok = finish(f, err);
     if (ok && close(f->fd)) ok = error_file(err, f->path);
     if (ok) f->fd = -1;
-    outfile_drop(f);
+    outfile_discard(f);
     return ok;
 }
 
-void outfile_drop(OutFile *f) {
+void outfile_discard(OutFile *f) {
     if (f->fd >= 0) close(f->fd);
     if (f->beside) unlink(f->beside), forget(f->beside);
     free(f->target);
@@ -289,7 +290,7 @@ bool journal_open(Journal *j, const char *path, unsigned flags, Error *err) {
     return error_set(err, EXIT_RUNTIME, "%s: another run replaces it again and again", path);
 }
 
-bool journal_mend(Journal *j, size_t n_torn, Error *err) {
+bool journal_repair(Journal *j, size_t n_torn, Error *err) {
     struct stat st;
     char last = '\n';
     if (!j->is_file) return true;
@@ -302,14 +303,15 @@ bool journal_mend(Journal *j, size_t n_torn, Error *err) {
 
 bool journal_append(Journal *j, Str lines, Error *err) {
     struct stat st;
-    if (j->is_torn && ftruncate(j->fd, (off_t)j->whole)) return error_file(err, j->path);
+    if (j->is_truncated && ftruncate(j->fd, (off_t)j->n_whole_bytes))
+        return error_file(err, j->path);
     bool is_file = j->is_file && fstat(j->fd, &st) == 0;
-    j->is_torn = false;
+    j->is_truncated = false;
     if (write_all(j->fd, lines.data, lines.len)) return true;
     error_file(err, j->path);
     if (is_file && ftruncate(j->fd, st.st_size)) { // then the next write begins with it
-        j->is_torn = true;
-        j->whole = st.st_size;
+        j->is_truncated = true;
+        j->n_whole_bytes = st.st_size;
     }
     return false;
 }
@@ -321,8 +323,8 @@ bool journal_replace(Journal *j, Str all, Error *err) {
     if (!begin(&f, &st, 0, err)) return false;
     bool ok = write_all(f.fd, all.data, all.len) || error_file(err, j->path);
     char mark[256];
-    file_marked(j->fd, mark, sizeof mark);
-    if (*mark) file_mark(f.fd, mark);
+    os_get_attribute(j->fd, mark, sizeof mark);
+    if (*mark) os_set_attribute(f.fd, mark);
     if (ok) flock(f.fd, LOCK_EX | LOCK_NB);
     ok = ok && finish(&f, err);
     if (ok) {
@@ -333,7 +335,7 @@ bool journal_replace(Journal *j, Str all, Error *err) {
              error_file(err, j->path);
     }
     if (ok) use(&st);
-    outfile_drop(&f);
+    outfile_discard(&f);
     return ok;
 }
 

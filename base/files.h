@@ -11,7 +11,7 @@
 // endless device.
 bool file_read(const char *path, Buffer *out, Error *err);
 // Says that this run reads a file (NULL or "-" is stdin), over which nothing is to be written.
-void file_is_input(const char *path);
+void file_register_input(const char *path);
 // Waits until a descriptor that would block can be read or written; false with errno kept if it is
 // something else.
 bool file_wait(int fd, short events);
@@ -40,9 +40,9 @@ typedef struct {
 // (exit 1, or 2 for a file that must stay).
 bool outfile_open(OutFile *f, const char *path, unsigned flags, Error *err);
 // Syncs it and gives it its name, which a new file takes only if nobody else took it meanwhile.
-// False with err; then nothing is left, as after outfile_drop.
+// False with err; then nothing is left, as after outfile_discard.
 bool outfile_close(OutFile *f, Error *err);
-void outfile_drop(OutFile *f);
+void outfile_discard(OutFile *f);
 // Removes what is not finished. Safe in a signal handler.
 void files_cleanup(void);
 
@@ -50,16 +50,16 @@ void files_cleanup(void);
 typedef struct {
     const char *path; // for messages
     int fd;
-    bool is_file;  // not a pipe or a device
-    bool is_torn;  // a failed write left a part of a line
-    int64_t whole; // if so: bytes of whole lines
+    bool is_file;          // not a pipe or a device
+    bool is_truncated;     // a failed write left a part of a line
+    int64_t n_whole_bytes; // if so: bytes of whole lines
 } Journal;
 
 // Opens it, or makes it. False with err (exit 1; 2 if it must not be written).
 bool journal_open(Journal *j, const char *path, unsigned flags, Error *err);
 // Makes the last line whole: cuts off the n_torn bytes of a torn one, and adds a newline that is
 // missing.
-bool journal_mend(Journal *j, size_t n_torn, Error *err);
+bool journal_repair(Journal *j, size_t n_torn, Error *err);
 // Adds bytes that end with a newline: all of them or, with err, none (a pipe may have got a part).
 bool journal_append(Journal *j, Str lines, Error *err);
 // Puts other content in its place, all or nothing, and keeps the lock.

@@ -166,7 +166,7 @@ bool str_ends_with(Str s, const char *end) {
     return s.len >= n && !memcmp(s.data + s.len - n, end, n);
 }
 
-char *buffer_room(Buffer *b, size_t n) {
+char *buffer_reserve(Buffer *b, size_t n) {
     size_t need;
     if (!size_add(b->len, n, &need) || !size_add(need, 1, &need))
         die(EXIT_RUNTIME, "out of memory: size overflow");
@@ -177,12 +177,12 @@ char *buffer_room(Buffer *b, size_t n) {
     return b->data + b->len;
 }
 
-bool str_begins_alike(Str s, const char *start) {
+bool str_may_begin_with(Str s, const char *start) {
     size_t n = strlen(start);
     return !s.len || !memcmp(s.data, start, s.len < n ? s.len : n);
 }
 
-Str str_skip_mark(Str text) {
+Str str_skip_bom(Str text) {
     bool has_mark = text.len >= 3 && !memcmp(text.data, "\xef\xbb\xbf", 3);
     return has_mark ? (Str){text.data + 3, text.len - 3} : text;
 }
@@ -193,7 +193,7 @@ bool str_is_blank(Str line) {
 }
 
 void buffer_append(Buffer *b, const void *data, size_t n) {
-    buffer_room(b, n);
+    buffer_reserve(b, n);
     if (n) memcpy(b->data + b->len, data, n);
     b->len += n;
     b->data[b->len] = 0;
@@ -207,7 +207,7 @@ void buffer_vprintf(Buffer *b, const char *fmt, va_list ap) {
     va_list again;
     va_copy(again, ap);
     int n = vsnprintf(NULL, 0, fmt, ap);
-    buffer_room(b, (size_t)n);
+    buffer_reserve(b, (size_t)n);
     vsnprintf(b->data + b->len, (size_t)n + 1, fmt, again);
     va_end(again);
     b->len += (size_t)n;
@@ -228,7 +228,7 @@ void buffer_put_double(Buffer *b, double x) {
         buffer_printf(b, "%.*g", double_digits(x), x);
 }
 
-void buffer_put_shown(Buffer *b, Str s, const char *keep) {
+void buffer_put_escaped(Buffer *b, Str s, const char *keep) {
     char shown[16];
     buffer_puts(b, "");
     while (s.len) {

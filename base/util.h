@@ -74,9 +74,9 @@ size_t str_find(Str hay, Str part); // offset of the first, SIZE_MAX if there is
 bool str_begins_with(Str s, const char *begin);
 bool str_ends_with(Str s, const char *end);
 // Whether s begins with `start`, or is a beginning of it.
-bool str_begins_alike(Str s, const char *start);
+bool str_may_begin_with(Str s, const char *start);
 // Without the byte order mark that some editors put in front of a text.
-Str str_skip_mark(Str text);
+Str str_skip_bom(Str text);
 // Whether there is only white space.
 bool str_is_blank(Str s);
 // A Str as the arguments of "%.*s", long ones cut: messages quote what they found.
@@ -89,7 +89,7 @@ typedef struct {
 } Buffer;
 
 // Room for n bytes more, and where they go: whoever fills it adds to len.
-char *buffer_room(Buffer *b, size_t n);
+char *buffer_reserve(Buffer *b, size_t n);
 void buffer_append(Buffer *b, const void *data, size_t n);
 void buffer_put(Buffer *b, Str s);
 void buffer_puts(Buffer *b, const char *c_string);
@@ -100,7 +100,7 @@ void buffer_vprintf(Buffer *b, const char *fmt, va_list ap);
 void buffer_put_double(Buffer *b, double x);
 // Appends text that may be shown: control bytes but those in `keep`, what turns the direction of
 // text, and what is no UTF-8 become \xNN.
-void buffer_put_shown(Buffer *b, Str s, const char *keep);
+void buffer_put_escaped(Buffer *b, Str s, const char *keep);
 Str buffer_str(const Buffer *b); // all of it, valid until it grows
 void buffer_free(Buffer *b);
 

@@ -226,7 +226,7 @@ int cache_list(const char *dir, CacheFile **files, Error *err) {
         if ((n & (n - 1)) == 0) *files = xrealloc(*files, n ? 2 * (size_t)n : 1, sizeof **files);
         CacheFile *f = &(*files)[n++];
         *f = (CacheFile){
-            .bytes = (uint64_t)st.st_size, .used = os_changed_ns(&st), .is_page = is_page};
+            .bytes = (uint64_t)st.st_size, .used = os_mtime_ns(&st), .is_page = is_page};
         memcpy(f->name, e->d_name, len + 1);
     }
     closedir(d);

@@ -157,7 +157,7 @@ bool transcript_parse(Dialogue *d, Str text, const char *name, size_t *n_torn, E
         if (str_is_blank(line)) continue;
         if (json_parse(&doc, line.data, line.len, &why) && message_read(doc.root, &m, &why))
             dialogue_push(d, m);
-        else if (!end && str_begins_alike(line, HEAD))
+        else if (!end && str_may_begin_with(line, HEAD))
             *n_torn = line.len;
         else
             ok = error_set(err, EXIT_RUNTIME, "%s: line %zu: %s", name, number, why.text);
@@ -169,7 +169,7 @@ bool transcript_parse(Dialogue *d, Str text, const char *name, size_t *n_torn, E
 bool transcript_read(Dialogue *d, const char *path, size_t *n_torn, Error *err) {
     Buffer text = {0};
     bool ok = file_read(path, &text, err) &&
-              transcript_parse(d, str_skip_mark(buffer_str(&text)), path, n_torn, err);
+              transcript_parse(d, str_skip_bom(buffer_str(&text)), path, n_torn, err);
     buffer_free(&text);
     return ok;
 }

@@ -44,7 +44,7 @@ void template_put_names(Buffer *out) {
 
 // Whether the file calls itself a model for dialogue.
 static bool is_named_chat(const Gguf *g) {
-    Str name = gguf_text(g, "general.name");
+    Str name = gguf_get_text(g, "general.name");
     char lower[256];
     size_t n = name.len < sizeof lower ? name.len : sizeof lower;
     for (size_t i = 0; i < n; i++) lower[i] = (char)tolower((unsigned char)name.data[i]);
@@ -90,7 +90,7 @@ static bool open_name(Template *tpl, const char *name, Error *err) {
 }
 
 static bool open_own(Template *tpl, const Gguf *g, Str source, Error *err) {
-    Str tools = gguf_text(g, "tokenizer.chat_template.tool_use");
+    Str tools = gguf_get_text(g, "tokenizer.chat_template.tool_use");
     tpl->name = "of the file";
     tpl->plain = tpl->with_tools = jinja_open(source, "tokenizer.chat_template", err);
     if (tpl->plain && tools.len) {
@@ -157,7 +157,7 @@ static bool mentions(const Template *tpl, const char *word) {
 }
 
 bool template_open(Template *tpl, const char *name, const Gguf *g, Tokenizer *t, Error *err) {
-    Str source = gguf_text(g, "tokenizer.chat_template");
+    Str source = gguf_get_text(g, "tokenizer.chat_template");
     const char *epoch = getenv("SOURCE_DATE_EPOCH");
     int64_t sec;
     *tpl = (Template){0};

@@ -50,7 +50,7 @@ static LineState return_line(LineReader *l, size_t end, size_t next, Str *line) 
     l->offset += (uint64_t)(next - l->begin);
     l->begin = l->scanned = next;
     l->is_long = false;
-    if (l->number == 1) *line = str_skip_mark(*line);
+    if (l->number == 1) *line = str_skip_bom(*line);
     return is_long ? LINE_LONG : LINE_READY;
 }
 

@@ -30,8 +30,8 @@ void model_open_or_die(const Options *o, Model *m, Tokenizer **t) {
 }
 
 void vocabulary_check(const Model *other, const Model *m, const char *option) {
-    const GgufValue *tokens = gguf_find(&m->file, "tokenizer.ggml.tokens");
-    const GgufValue *others = gguf_find(&other->file, "tokenizer.ggml.tokens");
+    const GgufValue *tokens = gguf_find_value(&m->file, "tokenizer.ggml.tokens");
+    const GgufValue *others = gguf_find_value(&other->file, "tokenizer.ggml.tokens");
     if (!tokens || !others || other->config.vocab_size != m->config.vocab_size ||
         tokens->bytes != others->bytes || memcmp(tokens->data, others->data, tokens->bytes))
         die(EXIT_USAGE, "%s: %s: expected the vocabulary of %s (%d tokens), found another (%d)",

@@ -74,7 +74,7 @@ void note(const Options *o, const char *fmt, ...) {
     va_start(ap, fmt);
     buffer_vprintf(&text, fmt, ap);
     va_end(ap);
-    buffer_put_shown(&shown, buffer_str(&text), "\n\t");
+    buffer_put_escaped(&shown, buffer_str(&text), "\n\t");
     fprintf(stderr, "%s%s%s\n", is_dim ? "\x1b[2m" : "", shown.data, is_dim ? "\x1b[0m" : "");
     buffer_free(&text);
     buffer_free(&shown);
@@ -89,7 +89,7 @@ void text_dim(bool is_dim) {
 const char *printable(Str s) {
     static Buffer text;
     text.len = 0;
-    buffer_put_shown(&text, s, "");
+    buffer_put_escaped(&text, s, "");
     return text.data;
 }
 
@@ -114,7 +114,7 @@ void text_write(const char *text, size_t n) {
         return;
     }
     Buffer shown = {0};
-    buffer_put_shown(&shown, (Str){text, n}, "\n\t");
+    buffer_put_escaped(&shown, (Str){text, n}, "\n\t");
     output_write(STDOUT_FILENO, STDOUT_NAME, shown.data, shown.len);
     buffer_free(&shown);
 }

@@ -82,9 +82,9 @@ static void write_line(Batch *b, const Buffer *line) {
     if (journal_append(&b->out, buffer_str(line), &err)) return;
     if (errno == EPIPE) _exit(EXIT_OK); // the reader has had enough
     die(EXIT_RUNTIME, "%s%s", err.text,
-        !b->out.is_file  ? ""
-        : b->out.is_torn ? " (its last line is torn; --resume goes on)"
-                         : " (its lines are whole; --resume goes on)");
+        !b->out.is_file       ? ""
+        : b->out.is_truncated ? " (its last line is torn; --resume goes on)"
+                              : " (its lines are whole; --resume goes on)");
 }
 
 // The output without the errors that are tried again.
@@ -135,13 +135,13 @@ static void resume(Batch *b) {
     LineState state;
     lines_open(&l, b->out.path, MAX_RESULT);
     while ((state = lines_next(&l, &line, true)) == LINE_READY) {
-        n_torn = !l.is_whole && str_begins_alike(line, RESULT_HEAD) ? line.len : 0;
+        n_torn = !l.is_whole && str_may_begin_with(line, RESULT_HEAD) ? line.len : 0;
         if (n_torn) break;
         take_result(b, &l, line, &n_again);
     }
     close(l.fd);
     if (state == LINE_LONG) die(EXIT_RUNTIME, "%s: line %ld is too long", b->out.path, l.number);
-    if (!journal_mend(&b->out, n_torn, &err)) die_error(&err);
+    if (!journal_repair(&b->out, n_torn, &err)) die_error(&err);
     if (n_torn && !b->options->is_quiet)
         warn("%s: dropped the torn line %ld", b->out.path, l.number);
     if (n_again) drop_passing(b);
@@ -154,7 +154,7 @@ static void check_fingerprint(Batch *b) {
     Buffer own = {0};
     if (!b->out.is_file || b->out.fd == STDOUT_FILENO) return;
     if (b->options->is_resume && !b->options->is_forced)
-        file_marked(b->out.fd, begun, sizeof begun);
+        os_get_attribute(b->out.fd, begun, sizeof begun);
     const char *seed = strrchr(begun, '_');
     int64_t drawn;
     if (seed && !b->options->has_seed && parse_i64(seed + 1, &drawn))
@@ -165,7 +165,7 @@ static void check_fingerprint(Batch *b) {
             b->out.path,
             !strncmp(begun, own.data, (size_t)(seed - begun)) ? "seed" : "model or other options",
             begun, own.data);
-    file_mark(b->out.fd, own.data);
+    os_set_attribute(b->out.fd, own.data);
     buffer_free(&own);
 }
 
@@ -461,8 +461,8 @@ static void start_waiting(Batch *b) {
         Error err;
         error_set(
             &err, EXIT_RUNTIME, "%zu positions of KV cache need %zu MiB, available are %zu MiB",
-            positions_needed(r), positions_needed(r) * kv_position_bytes(&b->pipeline.model.kv) >> 20,
-            b->memory >> 20);
+            positions_needed(r),
+            positions_needed(r) * kv_position_bytes(&b->pipeline.model.kv) >> 20, b->memory >> 20);
         record_fail(r, "out_of_memory", err.text);
         b->n_waiting--;
     }
@@ -567,7 +567,7 @@ int command_batch(const Options *o) {
         die(EXIT_USAGE, "batch: expected -i FILE or requests on standard input");
     read_shard(b, o->shard);
     lines_open(&b->in, o->input, MAX_LINE);
-    file_is_input(o->input);
+    file_register_input(o->input);
     open_output(b);
     open_model(b);
     b->shows_progress = !o->is_quiet && (o->progress_json || terminal_has_escapes(STDERR_FILENO));

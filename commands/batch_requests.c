@@ -565,7 +565,8 @@ void record_answer(Record *r, const Pipeline *e) {
         record_fail(r, "generation_failed", r->sequence.error.text);
         return;
     }
-    completion_parse(&reply, r->is_plain ? NULL : &e->tpl, e->tokenizer, &r->sequence, r->has_tools, 0);
+    completion_parse(&reply, r->is_plain ? NULL : &e->tpl, e->tokenizer, &r->sequence, r->has_tools,
+                     0);
     (r->form == FORM_SHORT ? put_short_choice : put_openai_choice)(r, e, &reply,
                                                                    &first->choices[r->index]);
     reply_free(&reply);

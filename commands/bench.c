@@ -123,8 +123,8 @@ static void report(Bench *b, const char *test, int n_tokens, int depth, int batc
         buffer_printf(&b->table, "%-8s %6d %6d %5d %10.2f %8.2f %9.1f %7.0f %% %6.0f %%\n", test,
                       n_tokens, depth, batch, 1 / sec_per_token, gb, gflop, 100 * gb / b->read_gb,
                       100 * gflop / b->peak_gflop);
-        progress_print(b->options, "%s %d, depth %d, batch %d: %.1f tokens/s", test, n_tokens, depth,
-                      batch, 1 / sec_per_token);
+        progress_print(b->options, "%s %d, depth %d, batch %d: %.1f tokens/s", test, n_tokens,
+                       depth, batch, 1 / sec_per_token);
         if (*test == 'd' && !b->decode_per_sec)
             b->decode_per_sec = 1 / sec_per_token, b->decode_share = gb / b->read_gb;
         if (*test == 'p') // the longest

@@ -41,7 +41,7 @@ static void open_session_file(Chat *c) {
     size_t n_torn;
     if (!journal_open(&c->journal, path, FILE_PRIVATE, &err) ||
         !transcript_read(&c->dialogue, path, &n_torn, &err) ||
-        !journal_mend(&c->journal, n_torn, &err))
+        !journal_repair(&c->journal, n_torn, &err))
         die_error(&err);
 }
 

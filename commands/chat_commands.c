@@ -121,7 +121,7 @@ static void command_save(Chat *c, const char *path) {
     bool ok = outfile_open(&f, path, FILE_PRIVATE | (is_forced ? FILE_FORCE : 0), &err);
     if (ok && !write_all(f.fd, text.data, text.len)) {
         ok = error_file(&err, path);
-        outfile_drop(&f);
+        outfile_discard(&f);
     }
     if (!ok || !outfile_close(&f, &err))
         chat_complain(c, "%s", err.text);

@@ -239,7 +239,8 @@ static void show_fed(const Chat *c) {
 
 // The answer becomes a message of the dialogue.
 static void take_answer(Chat *c, const Sequence *s, Reply *r) {
-    completion_parse(r, &c->pipeline.tpl, c->pipeline.tokenizer, s, c->pipeline.tools.data, c->dialogue.n);
+    completion_parse(r, &c->pipeline.tpl, c->pipeline.tokenizer, s, c->pipeline.tools.data,
+                     c->dialogue.n);
     keep_answer(c, s);
     Str words = r->content;
     while (!c->pipeline.tpl.is_none && words.len && isspace((unsigned char)*words.data))

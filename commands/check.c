@@ -36,11 +36,11 @@ static void check_fail(const Part *p, uint64_t row) {
 static void check_leaf(void *arg, int i) {
     const Part *p = arg;
     const GgufTensor *t = p->t;
-    uint64_t step = checksum_leaf_rows(t), first = (uint64_t)i * step, rows = tensor_rows(t);
+    uint64_t step = checksum_leaf_rows(t), first = (uint64_t)i * step, rows = gguf_tensor_rows(t);
     size_t cols = (size_t)t->dims[0], row_bytes = t->bytes / (size_t)rows;
     const uint8_t *data = (const uint8_t *)t->data + first * row_bytes;
     if (rows - first < step) step = rows - first;
-    hash_bytes(data, (size_t)step * row_bytes, p->leaves + (size_t)i * HASH_BYTES);
+    blake2b(data, (size_t)step * row_bytes, p->leaves + (size_t)i * BLAKE2B_BYTES);
     if (!quant_is_supported(t->type)) return;
     float *x = xalloc(cols, sizeof *x), sum;
     for (uint64_t r = 0; r < step; r++) {
@@ -58,16 +58,16 @@ static void check_all(void *arg) {
     for (int i = 0; i < c->g->n_tensors; i++) {
         p.t = &c->g->tensors[i];
         ops_for((int)checksum_n_leaves(p.t), 1, check_leaf, &p);
-        p.leaves += checksum_n_leaves(p.t) * HASH_BYTES;
+        p.leaves += checksum_n_leaves(p.t) * BLAKE2B_BYTES;
     }
 }
 
-bool weights_check(const Gguf *g, int n_threads, char checksum[2 * HASH_BYTES + 1], Error *err) {
+bool weights_check(const Gguf *g, int n_threads, char checksum[2 * BLAKE2B_BYTES + 1], Error *err) {
     size_t n_leaves = 0;
     for (int i = 0; i < g->n_tensors; i++) n_leaves += checksum_n_leaves(&g->tensors[i]);
-    Check c = {.g = g, .leaves = xalloc(n_leaves, HASH_BYTES)};
+    Check c = {.g = g, .leaves = xalloc(n_leaves, BLAKE2B_BYTES)};
     team_run(n_threads, check_all, &c);
-    checksum_of(g->tensors, g->n_tensors, c.leaves, checksum);
+    checksum_combine(g->tensors, g->n_tensors, c.leaves, checksum);
     free(c.leaves);
     if (!c.err.code && !gguf_is_intact(g, &c.err)) c.err.code = EXIT_RUNTIME;
     if (c.err.code) *err = c.err;
@@ -75,7 +75,7 @@ bool weights_check(const Gguf *g, int n_threads, char checksum[2 * HASH_BYTES + 
 }
 
 bool checksum_verify(const Gguf *g, const char *checksum, Error *err) {
-    Str stored = gguf_text(g, CHECKSUM_KEY);
+    Str stored = gguf_get_text(g, CHECKSUM_KEY);
     if (str_is(stored, checksum)) return true;
     if (!stored.data)
         return error_set(err, EXIT_MODEL,

@@ -53,7 +53,7 @@ int command_logits(const Options *o) {
     else if (!file_read(o->ids + 1, &text, &err))
         die_error(&err);
     else
-        file_is_input(o->ids + 1);
+        file_register_input(o->ids + 1);
     if (!model_open(&model, o->model, &o->model_options, &err)) die_error(&err);
     int n_vocab = model.config.vocab_size;
     ids_parse(text.data, n_vocab, &ids);

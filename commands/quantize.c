@@ -108,14 +108,14 @@ static int layer_of(Str name) {
 
 // Layers are counted by the names of tensors: the file may be of any architecture.
 static void plan_read(Plan *p, const Gguf *g, const Mixture *mixture) {
-    *p = (Plan){.mixture = mixture, .is_tied = !gguf_tensor(g, "output.weight")};
+    *p = (Plan){.mixture = mixture, .is_tied = !gguf_find_tensor(g, "output.weight")};
     for (int i = 0; i < g->n_tensors; i++) {
         int layer = layer_of(g->tensors[i].name);
         if (layer >= p->n_layers) p->n_layers = layer + 1;
     }
     Error ignored; // what is no Llama has no heads here
-    if (!gguf_u64(g, "llama.attention.head_count", &p->n_heads, &ignored)) p->n_heads = 0;
-    if (!gguf_u64(g, "llama.attention.head_count_kv", &p->n_kv_heads, &ignored))
+    if (!gguf_get_u64(g, "llama.attention.head_count", &p->n_heads, &ignored)) p->n_heads = 0;
+    if (!gguf_get_u64(g, "llama.attention.head_count_kv", &p->n_kv_heads, &ignored))
         p->n_kv_heads = p->n_heads;
 }
 
@@ -265,7 +265,7 @@ static void piece_run(void *arg, int i) {
         error_file(&err, job->out);
         job_fail(job, &err);
     }
-    hash_bytes(data, rows * new_row, w->leaves + (size_t)i * HASH_BYTES);
+    blake2b(data, rows * new_row, w->leaves + (size_t)i * BLAKE2B_BYTES);
     free(buffer);
     // What has been read need not stay in this process; it remains in the system's cache.
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE),
@@ -287,9 +287,9 @@ static void job_body(void *arg) {
                   t,
                   job->types[i],
                   job->offsets[i],
-                  tensor_rows(t),
+                  gguf_tensor_rows(t),
                   checksum_leaf_rows(made),
-                  job->leaves + leaf * HASH_BYTES};
+                  job->leaves + leaf * BLAKE2B_BYTES};
         ops_for((int)checksum_n_leaves(made), 1, piece_run, &w);
         leaf += checksum_n_leaves(made);
     }
@@ -305,11 +305,11 @@ static uint64_t put_header(Buffer *b, const Job *job, const Mixture *mixture,
     const uint32_t values[2] = {2, mixture->file_type};
     uint64_t align = 32, n_values = 0, at = 0;
     Error ignored;
-    if (!gguf_u64(g, "general.alignment", &align, &ignored) || !align) align = 32;
+    if (!gguf_get_u64(g, "general.alignment", &align, &ignored) || !align) align = 32;
     Buffer body = {0};
     gguf_put_key(&body, str_of(CHECKSUM_KEY), GGUF_STRING);
-    gguf_put(&body, 2 * HASH_BYTES, 8);
-    buffer_append(&body, checksum, 2 * HASH_BYTES);
+    gguf_put(&body, 2 * BLAKE2B_BYTES, 8);
+    buffer_append(&body, checksum, 2 * BLAKE2B_BYTES);
     n_values++;
     for (int i = 0; i < 2; i++, n_values++) {
         gguf_put_key(&body, str_of(keys[i]), GGUF_U32);
@@ -391,7 +391,7 @@ static Type *choose_types(const Options *o, const Gguf *g, const Mixture *mixtur
         types[i] = target_type(&plan, t);
         if (types[i] != t->type && !quant_is_supported(t->type))
             die(EXIT_MODEL, "%s: tensor %.*s: %s cannot be read", g->path, (int)t->name.len,
-                t->name.data, gguf_strange_type(g, t->type));
+                t->name.data, gguf_describe_type(g, t->type));
         is_again |= types[i] != t->type && quant_is_integer(t->type);
         if (o->is_verbose)
             fprintf(stderr, "%-32s %-8s -> %s\n", printable(t->name), type_info(t->type)->name,
@@ -410,7 +410,7 @@ static size_t make_tensors(Job *job) {
         GgufTensor *t = &job->made[i];
         *t = job->g->tensors[i];
         if (t->type != job->types[i])
-            t->bytes = tensor_rows(t) * quant_row_bytes(job->types[i], (size_t)t->dims[0]);
+            t->bytes = gguf_tensor_rows(t) * quant_row_bytes(job->types[i], (size_t)t->dims[0]);
         t->type = job->types[i];
         n_leaves += checksum_n_leaves(t);
     }
@@ -421,7 +421,7 @@ static size_t make_tensors(Job *job) {
 // go.
 static void open_output(const Options *o, Job *job, OutFile *file) {
     Error err;
-    file_is_input(o->calibrate ? o->calibrate : o->imatrix);
+    file_register_input(o->calibrate ? o->calibrate : o->imatrix);
     if (!outfile_open(file, job->out, FILE_STREAM | (o->is_forced ? FILE_FORCE : 0), &err))
         die_error(&err);
     job->fd = file->fd;
@@ -454,21 +454,21 @@ int command_quantize(const Options *o) {
     job.offsets = xalloc((size_t)g.n_tensors + 1, sizeof *job.offsets);
     job.is_shown = isatty(STDERR_FILENO) && !o->is_quiet;
     size_t n_leaves = make_tensors(&job);
-    char checksum[2 * HASH_BYTES + 1] = {0}; // filled in at the end
+    char checksum[2 * BLAKE2B_BYTES + 1] = {0}; // filled in at the end
     uint64_t size = put_header(&header, &job, mixture, checksum);
-    job.leaves = xalloc(n_leaves, HASH_BYTES);
+    job.leaves = xalloc(n_leaves, BLAKE2B_BYTES);
     for (int i = 0; i < g.n_tensors; i++) job.total += g.tensors[i].bytes;
     gguf_prefetch(&g, false);
     int threads = o->model_options.n_threads;
     team_run(threads > 0 ? threads : team_default_threads(), job_body, &job);
     if (!job.err.code) gguf_is_intact(&g, &job.err);
     header.len = 0;
-    checksum_of(job.made, g.n_tensors, job.leaves, checksum);
+    checksum_combine(job.made, g.n_tensors, job.leaves, checksum);
     put_header(&header, &job, mixture, checksum);
     if (!job.err.code && (!write_all_at(job.fd, header.data, header.len, 0) ||
                           (file.target && ftruncate(job.fd, (off_t)size))))
         error_file(&job.err, out);
-    if (job.err.code) outfile_drop(&file);
+    if (job.err.code) outfile_discard(&file);
     if (job.err.code || !outfile_close(&file, &job.err)) die_error(&job.err);
     note(o, "%s: %.3f GB -> %s: %.3f GB, %.1f s", in, (double)job.total * 1e-9, out,
          (double)size * 1e-9, now_sec() - start);

@@ -123,7 +123,8 @@ typedef struct {
 
 // A text as training saw it: after BOS, where the model has one.
 static void put_text(const Scorer *s, Str text, Ids *out) {
-    if (tokenizer_adds_bos(s->pipeline.tokenizer)) ids_push(out, tokenizer_bos(s->pipeline.tokenizer));
+    if (tokenizer_adds_bos(s->pipeline.tokenizer))
+        ids_push(out, tokenizer_bos(s->pipeline.tokenizer));
     tokenizer_encode(s->pipeline.tokenizer, text.data, text.len, out);
 }
 

@@ -76,7 +76,7 @@ static void print_tokenizer(const Gguf *g) {
         printf("%-14snone that can be used: %s\n", "tokenizer", err.text);
         return;
     }
-    Str kind = gguf_text(g, "tokenizer.ggml.model");
+    Str kind = gguf_get_text(g, "tokenizer.ggml.model");
     Template tpl;
     bool has_template = template_open(&tpl, NULL, g, t, &err);
     printf("%-14s%.*s, %d tokens, bos %d%s\n", "tokenizer", (int)kind.len, kind.data,
@@ -121,7 +121,7 @@ static void print_model(const Model *m, const Options *o) {
 
 static int print_json(const Model *m, const Gguf *g) {
     const Config *c = &m->config;
-    const char *mixture = gguf_mixture(g);
+    const char *mixture = gguf_file_type_name(g);
     Buffer name = {0};
     json_put_string(&name, "{\"file\":", str_of(g->path));
     printf("%s,\"n_layers\":%d,\"dim\":%d,\"hidden_dim\":%d,\"n_heads\":%d,\"n_kv_heads\":%d,"
@@ -140,7 +140,7 @@ static int print_json(const Model *m, const Gguf *g) {
 
 // --check and --verify: reads all weights, and says in a line what they are, or dies.
 static void check(const Options *o, const Gguf *g) {
-    char checksum[2 * HASH_BYTES + 1];
+    char checksum[2 * BLAKE2B_BYTES + 1];
     Error err;
     int threads = o->model_options.n_threads;
     gguf_prefetch(g, false);
@@ -149,9 +149,9 @@ static void check(const Options *o, const Gguf *g) {
     if (o->is_verify && !checksum_verify(g, checksum, &err)) die_error(&err);
     if (o->is_json) return;
     printf("%-14s%s, all weights finite%s\n", "checksum", checksum,
-           o->is_verify                 ? ", as stored"
-           : gguf_find(g, CHECKSUM_KEY) ? ""
-                                        : ", none stored");
+           o->is_verify                       ? ", as stored"
+           : gguf_find_value(g, CHECKSUM_KEY) ? ""
+                                              : ", none stored");
 }
 
 int command_show(const Options *o) {
@@ -179,9 +179,10 @@ int command_show(const Options *o) {
     } else {
         printf("%-14s%s (GGUF v%u%s)\n", "file", printable(str_of(model.file.path)),
                model.file.version, model.file.n_shards > 1 ? ", sharded" : "");
-        Str name = gguf_text(&model.file, "general.name");
+        Str name = gguf_get_text(&model.file, "general.name");
         if (name.len) print_string("name", name);
-        if (gguf_mixture(&model.file)) printf("%-14s%s\n", "mixture", gguf_mixture(&model.file));
+        if (gguf_file_type_name(&model.file))
+            printf("%-14s%s\n", "mixture", gguf_file_type_name(&model.file));
         print_model(&model, o);
         print_tokenizer(&model.file);
         if (o->show_tensors) print_tensors(&model.file);

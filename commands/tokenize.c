@@ -45,7 +45,7 @@ static void read_chat(const Options *o, TemplateInput *in) {
     Error err;
     size_t n_torn;
     if (!file_read(o->chat_file, &text, &err)) die_error(&err);
-    Str all = str_skip_mark(buffer_str(&text));
+    Str all = str_skip_bom(buffer_str(&text));
     if (json_parse(&doc, all.data, all.len, &err) && json_get(doc.root, "messages")) {
         in->variables = all;
         in->wants_answer = true;
@@ -83,7 +83,7 @@ static void put_piece(Buffer *out, Str s) {
         const char *found = memchr(escaped, s.data[i], 3);
         if (found) buffer_printf(out, "\\%c", names[found - escaped]);
         for (end = i + !!found; end < s.len && !memchr(escaped, s.data[end], 3);) end++;
-        buffer_put_shown(out, (Str){s.data + i + !!found, end - i - !!found}, "");
+        buffer_put_escaped(out, (Str){s.data + i + !!found, end - i - !!found}, "");
     }
 }
 

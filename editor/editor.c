@@ -547,7 +547,7 @@ static void complete(Editor *l) {
     } else if (n > 1) {
         for (char *at = list.data; (at = strchr(at, '\n')) && at[1];) *at = ' ';
         Buffer shown = {0};
-        buffer_put_shown(&shown, buffer_str(&list), "\n");
+        buffer_put_escaped(&shown, buffer_str(&list), "\n");
         put(l->out, "\r\n", 2);
         put(l->out, shown.data, shown.len);
         l->cursor_row = 0;

@@ -47,7 +47,7 @@ static bool has_avx2(void) { return cpu_features().avx2; }
 #define has_amx    has_avx2
 #else
 static bool has_avx512(void) { return cpu_features().avx512; }
-static bool has_amx(void) { return cpu_features().amx && os_allows_tiles(); }
+static bool has_amx(void) { return cpu_features().amx && os_enable_amx(); }
 #endif
 #elif defined(__aarch64__)
 #define has_neon os_has_dotprod

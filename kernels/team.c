@@ -238,12 +238,12 @@ static int program(int n_threads, void *arg) {
 }
 
 int team_serve(int n_threads, int (*run)(void *arg), void *arg) {
-    return threads_serve(n_threads < MAX_THREADS ? n_threads : MAX_THREADS, worker, program,
-                         &(Program){run, arg});
+    return threads_run(n_threads < MAX_THREADS ? n_threads : MAX_THREADS, worker, program,
+                       &(Program){run, arg});
 }
 
 int team_default_threads(void) {
-    int n = threads_default();
+    int n = threads_available();
     double cpus = os_cpu_quota();
     return cpus >= n ? n : cpus < 1 ? 1 : (int)cpus;
 }

@@ -8,21 +8,21 @@
 
 // The text of a key must be this one.
 static bool check_text(const Gguf *g, const char *key, const char *expected, Error *err) {
-    Str found = gguf_text(g, key);
+    Str found = gguf_get_text(g, key);
     return str_is(found, expected) ||
            error_set(err, EXIT_MODEL, "%s: %s: expected \"%s\", found \"%.*s\"", g->path, key,
                      expected, SHOWN(found));
 }
 
 static bool check_file(const Gguf *g, double *alpha, Error *err) {
-    if (!str_is(gguf_text(g, "general.type"), "adapter"))
+    if (!str_is(gguf_get_text(g, "general.type"), "adapter"))
         return error_set(err, EXIT_MODEL, "%s: expected a LoRA adapter, found %s", g->path,
                          g->n_tensors ? "a model" : "a file without tensors");
     if (!check_text(g, "adapter.type", "lora", err) ||
         !check_text(g, "general.architecture", "llama", err) ||
-        !gguf_f64(g, "adapter.lora.alpha", alpha, err))
+        !gguf_get_f64(g, "adapter.lora.alpha", alpha, err))
         return false;
-    if (gguf_find(g, "adapter.alora.invocation_tokens"))
+    if (gguf_find_value(g, "adapter.alora.invocation_tokens"))
         return error_set(err, EXIT_MODEL,
                          "%s: an adapter that works after certain tokens only (aLoRA): expected "
                          "one for all",
@@ -68,8 +68,8 @@ bool lora_bind(Lora *a, const char *name, Tensor *w, bool is_embedding, Error *e
     Tensor b;
     snprintf(down, sizeof down, "%s.lora_a", name);
     snprintf(up, sizeof up, "%s.lora_b", name);
-    const GgufTensor *t = gguf_tensor(g, down);
-    if (!t && !gguf_tensor(g, up)) return true;
+    const GgufTensor *t = gguf_find_tensor(g, down);
+    if (!t && !gguf_find_tensor(g, up)) return true;
     uint64_t rank = t ? t->dims[is_embedding ? 0 : 1] : 1;
     // a greater one says nothing more
     if (rank < 1 || rank > (uint64_t)w->cols)
@@ -91,7 +91,7 @@ static bool is_of_pair(const Lora *a, const GgufTensor *t) {
     char down[96];
     if (!str_ends_with(t->name, ".lora_a") && !str_ends_with(t->name, ".lora_b")) return false;
     snprintf(down, sizeof down, "%.*sa", (int)t->name.len - 1, t->name.data);
-    const GgufTensor *first = gguf_tensor(&a->file, down);
+    const GgufTensor *first = gguf_find_tensor(&a->file, down);
     for (int i = 0; first && i < a->n_pairs; i++)
         if (a->pairs[i].a.data == first->data) return true;
     return false;

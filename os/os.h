@@ -19,10 +19,10 @@ double os_cpu_quota(void);
 // tell.
 size_t os_memory_available(void);
 // When a file was changed, in nanoseconds since 1970.
-int64_t os_changed_ns(const struct stat *st);
+int64_t os_mtime_ns(const struct stat *st);
 // Whether the system lets this process use the CPU's tile registers (AMX); whether the CPU has
 // ARM's dot products.
-bool os_allows_tiles(void);
+bool os_enable_amx(void);
 bool os_has_dotprod(void);
 
 #endif

@@ -48,13 +48,13 @@ size_t os_memory_available(void) {
     return bytes && bytes < SIZE_MAX ? (size_t)bytes : SIZE_MAX;
 }
 
-int64_t os_changed_ns(const struct stat *st) {
+int64_t os_mtime_ns(const struct stat *st) {
 #if defined(__APPLE__) // which has POSIX's field under an older name
 #define st_mtim st_mtimespec
 #endif
     return (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec;
 }
 
-bool os_allows_tiles(void) { return false; }
+bool os_enable_amx(void) { return false; }
 // Every ARM64 Mac has them; FreeBSD keeps them under no name, and then they are not used.
 bool os_has_dotprod(void) { return number_of("hw.optional.arm.FEAT_DotProd"); }

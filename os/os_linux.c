@@ -120,11 +120,11 @@ size_t os_memory_available(void) {
     return least < (double)SIZE_MAX ? (size_t)least : SIZE_MAX;
 }
 
-int64_t os_changed_ns(const struct stat *st) {
+int64_t os_mtime_ns(const struct stat *st) {
     return (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec;
 }
 
-bool os_allows_tiles(void) {
+bool os_enable_amx(void) {
 #ifdef SYS_arch_prctl // x86 has it
     return syscall(SYS_arch_prctl, REQUEST_TILES, TILE_DATA) == 0;
 #else

@@ -18,7 +18,7 @@ int os_cpus(void) {
     return n ? (int)n : 1;
 }
 double os_cpu_quota(void) { return 1e9; }
-bool os_allows_tiles(void) { return false; }
+bool os_enable_amx(void) { return false; }
 bool os_has_dotprod(void) {
     return IsProcessorFeaturePresent(43);
 } // PF_ARM_V82_DP_INSTRUCTIONS_AVAILABLE
@@ -36,7 +36,7 @@ long sysconf(int name) {
     return GlobalMemoryStatusEx(&status) ? (long)(status.ullTotalPhys / info.dwPageSize) : -1;
 }
 
-int64_t os_changed_ns(const struct stat *st) {
+int64_t os_mtime_ns(const struct stat *st) {
     const struct posix_stat *p = (const void *)st; // what all other files mean by that name
     return (int64_t)p->st_mtim.tv_sec * 1000000000 + p->st_mtim.tv_nsec;
 }

@@ -13,12 +13,12 @@ bool sandbox_enter(void);
 
 // A file without a name, which is gone with the process unless file_name gives it one; -1 where
 // there is no such thing.
-int file_unnamed(const char *folder, unsigned mode);
-bool file_name(int fd, const char *path); // never over another. False with errno set
+int os_open_temporary(const char *folder, unsigned mode);
+bool os_link_temporary(int fd, const char *path); // never over another. False with errno set
 
 // A text kept beside an open file's content, in an extended attribute; a mark that cannot be set or
 // read is none.
-void file_mark(int fd, const char *text);
-void file_marked(int fd, char *text, size_t size); // "": no mark
+void os_set_attribute(int fd, const char *text);
+void os_get_attribute(int fd, char *text, size_t size); // "": no mark
 
 #endif

@@ -142,12 +142,12 @@ bool sandbox_enter(void) {
            syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program) == 0;
 }
 
-int file_unnamed(const char *folder, unsigned mode) {
+int os_open_temporary(const char *folder, unsigned mode) {
     if (access("/proc/self/fd", X_OK)) return -1; // how it gets its name
     return open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, (mode_t)mode);
 }
 
-bool file_name(int fd, const char *path) {
+bool os_link_temporary(int fd, const char *path) {
     char self[32];
     snprintf(self, sizeof self, "/proc/self/fd/%d", fd);
     return linkat(AT_FDCWD, self, AT_FDCWD, path, AT_SYMLINK_FOLLOW) == 0;
@@ -155,11 +155,11 @@ bool file_name(int fd, const char *path) {
 
 static const char MARK[] = "user.llama31";
 
-void file_mark(int fd, const char *text) {
+void os_set_attribute(int fd, const char *text) {
     if (fsetxattr(fd, MARK, text, strlen(text), 0)) return;
 }
 
-void file_marked(int fd, char *text, size_t size) {
+void os_get_attribute(int fd, char *text, size_t size) {
     ssize_t n = fgetxattr(fd, MARK, text, size - 1);
     text[n > 0 ? n : 0] = 0;
 }

@@ -2,8 +2,8 @@
 
 #include <omp.h>
 
-int threads_serve(int n_threads, void (*worker)(int index), int (*program)(int n, void *arg),
-                  void *arg) {
+int threads_run(int n_threads, void (*worker)(int index), int (*program)(int n, void *arg),
+                void *arg) {
     int code = 0;
 #pragma omp parallel num_threads(n_threads)
     {
@@ -16,7 +16,7 @@ int threads_serve(int n_threads, void (*worker)(int index), int (*program)(int n
     return code;
 }
 
-int threads_default(void) {
+int threads_available(void) {
     int n = omp_get_num_procs(), most = omp_get_max_threads();
     return most < n ? most : n;
 }

@@ -19,8 +19,8 @@ static void *worker_run(void *arg) {
     return NULL;
 }
 
-int threads_serve(int n_threads, void (*worker)(int index), int (*program)(int n, void *arg),
-                  void *arg) {
+int threads_run(int n_threads, void (*worker)(int index), int (*program)(int n, void *arg),
+                void *arg) {
     Worker *workers = xalloc((size_t)n_threads, sizeof *workers);
     pthread_attr_t how;
     int n = 1;
@@ -38,4 +38,4 @@ int threads_serve(int n_threads, void (*worker)(int index), int (*program)(int n
     return code;
 }
 
-int threads_default(void) { return os_cpus(); }
+int threads_available(void) { return os_cpus(); }

@@ -51,7 +51,7 @@ typedef struct {
 static void add_entry(Reader *r, Str name, const uint8_t *sums, uint64_t n, float count) {
     char text[256];
     snprintf(text, sizeof text, "%.*s", name.len < 255 ? (int)name.len : 255, name.data);
-    const GgufTensor *t = gguf_tensor(r->g, text);
+    const GgufTensor *t = gguf_find_tensor(r->g, text);
     if (!t) {
         if (!r->n_foreign++) r->foreign = name;
         return;
@@ -73,16 +73,16 @@ static void read_gguf(Reader *r) {
     static Gguf file; // stays open: names point into it
     Error err;
     if (!gguf_open(&file, r->path, &err)) die_error(&err);
-    if (!str_is(gguf_text(&file, "general.type"), "imatrix"))
+    if (!str_is(gguf_get_text(&file, "general.type"), "imatrix"))
         die(EXIT_MODEL, "%s: general.type: expected \"imatrix\", found \"%.*s\"", r->path,
-            SHOWN(gguf_text(&file, "general.type")));
+            SHOWN(gguf_get_text(&file, "general.type")));
     for (int i = 0; i < file.n_tensors; i++) {
         const GgufTensor *t = &file.tensors[i];
         if (!str_ends_with(t->name, suffix)) continue;
         Str name = {t->name.data, t->name.len - (sizeof suffix - 1)};
         char text[256];
         snprintf(text, sizeof text, "%.*s.counts", name.len < 240 ? (int)name.len : 240, name.data);
-        const GgufTensor *counts = gguf_tensor(&file, text);
+        const GgufTensor *counts = gguf_find_tensor(&file, text);
         if (!counts || counts->type != TYPE_F32 || t->type != TYPE_F32)
             die(EXIT_MODEL, "%s: %.*s: expected sums and counts in F32", r->path, SHOWN(name));
         float count = 0;

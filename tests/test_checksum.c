@@ -15,12 +15,12 @@ static void hashes(void) {
         {129, "2ec7e7bf8a8265ffd68aadd70ecd2b7e"},  {256, "dbb08d79105462394550aa4d4e10133f"},
         {1000, "8095a6f38992fefe1c12ac8ec5e70791"},
     };
-    uint8_t data[1000], hash[HASH_BYTES];
+    uint8_t data[1000], hash[BLAKE2B_BYTES];
     for (size_t i = 0; i < sizeof data; i++) data[i] = (uint8_t)(i * 7);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        char hex[2 * HASH_BYTES + 1];
-        hash_bytes(data, cases[i].n, hash);
-        for (int k = 0; k < HASH_BYTES; k++) snprintf(hex + 2 * k, 3, "%02x", hash[k]);
+        char hex[2 * BLAKE2B_BYTES + 1];
+        blake2b(data, cases[i].n, hash);
+        for (int k = 0; k < BLAKE2B_BYTES; k++) snprintf(hex + 2 * k, 3, "%02x", hash[k]);
         CHECK(!strcmp(hex, cases[i].hex), "%zu bytes: %s", cases[i].n, hex);
     }
 }

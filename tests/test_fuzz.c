@@ -24,7 +24,7 @@ static void change(Buffer *b) {
         case 0: b->data[at] = (char)noise; break;
         case 1: b->len = at; break;
         case 2: buffer_append(b, &noise, sizeof noise); break;
-        default: buffer_room(b, len); buffer_append(b, b->data + at, len);
+        default: buffer_reserve(b, len); buffer_append(b, b->data + at, len);
         }
     }
 }

@@ -78,26 +78,27 @@ static void contents(void) {
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         double x = 0;
         uint64_t u = 0;
-        CHECK(gguf_f64(&g, numbers[i].key, &x, &e) && x == numbers[i].value, "%s: %g",
+        CHECK(gguf_get_f64(&g, numbers[i].key, &x, &e) && x == numbers[i].value, "%s: %g",
               numbers[i].key, x);
-        CHECK(gguf_u64(&g, numbers[i].key, &u, &e) == numbers[i].is_unsigned, "%s", numbers[i].key);
+        CHECK(gguf_get_u64(&g, numbers[i].key, &u, &e) == numbers[i].is_unsigned, "%s",
+              numbers[i].key);
         CHECK(!numbers[i].is_unsigned || (double)u == x, "%s", numbers[i].key);
     }
     uint64_t u;
     double x;
     bool yes = false;
     Str s = {0};
-    CHECK(gguf_u64(&g, "u64", &u, &e) && u == UINT64_MAX, "u64");
-    CHECK(!gguf_f64(&g, "u64", &x, &e), "2^64 - 1 is no double");
-    CHECK(gguf_bool(&g, "yes", &yes, &e) && yes, "bool");
-    CHECK(gguf_string(&g, "text", &s, &e) && str_is(s, "hello"), "string");
-    CHECK(!gguf_u64(&g, "nothing", &u, &e) && e.code == EXIT_MODEL &&
+    CHECK(gguf_get_u64(&g, "u64", &u, &e) && u == UINT64_MAX, "u64");
+    CHECK(!gguf_get_f64(&g, "u64", &x, &e), "2^64 - 1 is no double");
+    CHECK(gguf_get_bool(&g, "yes", &yes, &e) && yes, "bool");
+    CHECK(gguf_get_string(&g, "text", &s, &e) && str_is(s, "hello"), "string");
+    CHECK(!gguf_get_u64(&g, "nothing", &u, &e) && e.code == EXIT_MODEL &&
               strstr(e.text, "small: nothing: expected"),
           "%s", e.text);
-    CHECK(!gguf_u64(&g, "text", &u, &e) && strstr(e.text, "found string"), "%s", e.text);
-    CHECK(!gguf_bool(&g, "u8", &yes, &e) && !gguf_string(&g, "words", &s, &e), "kinds");
-    const GgufValue *words = gguf_array(&g, "words", GGUF_STRING, &e);
-    CHECK(words && words->count == 3 && !gguf_array(&g, "words", GGUF_I32, &e), "array");
+    CHECK(!gguf_get_u64(&g, "text", &u, &e) && strstr(e.text, "found string"), "%s", e.text);
+    CHECK(!gguf_get_bool(&g, "u8", &yes, &e) && !gguf_get_string(&g, "words", &s, &e), "kinds");
+    const GgufValue *words = gguf_get_array(&g, "words", GGUF_STRING, &e);
+    CHECK(words && words->count == 3 && !gguf_get_array(&g, "words", GGUF_I32, &e), "array");
     if (words) {
         const uint8_t *cursor = words->data;
         gguf_next_string(&cursor);
@@ -105,12 +106,13 @@ static void contents(void) {
               "strings");
         CHECK(cursor == words->data + words->bytes, "end of the array");
     }
-    const GgufTensor *a = gguf_tensor(&g, "a.weight"), *b = gguf_tensor(&g, "b.weight");
+    const GgufTensor *a = gguf_find_tensor(&g, "a.weight"), *b = gguf_find_tensor(&g, "b.weight");
     CHECK(a && a->n_dims == 2 && a->dims[0] == 8 && a->dims[1] == 2 && a->dims[2] == 1 &&
               a->bytes == 64,
           "a.weight");
     CHECK(a && !memcmp(a->data, weights, 64), "a.weight's data");
-    CHECK(b && b->type == TYPE_Q8_0 && b->bytes == 34 && !gguf_tensor(&g, "c.weight"), "b.weight");
+    CHECK(b && b->type == TYPE_Q8_0 && b->bytes == 34 && !gguf_find_tensor(&g, "c.weight"),
+          "b.weight");
     gguf_close(&g);
     buffer_free(&file);
 }
@@ -441,7 +443,7 @@ static void many_keys(void) {
     for (int i = 0; ok && i < N; i += 7) {
         uint64_t v = 0;
         snprintf(key, sizeof key, "k%d", i);
-        CHECK(gguf_u64(&g, key, &v, &e) && v == (uint8_t)i, "%s", key);
+        CHECK(gguf_get_u64(&g, key, &v, &e) && v == (uint8_t)i, "%s", key);
     }
     CHECK(cpu_sec() - start < 1, "%g s", cpu_sec() - start);
     if (ok) gguf_close(&g);
@@ -478,7 +480,7 @@ static void large(void) {
             double start = now_sec();
             bool ok = gguf_open(&g, path, &e);
             if (now_sec() - start < best) best = now_sec() - start;
-            CHECK(ok && gguf_tensor(&g, "w")->bytes == 1ull << 34, "%s", e.text);
+            CHECK(ok && gguf_find_tensor(&g, "w")->bytes == 1ull << 34, "%s", e.text);
             if (ok) gguf_close(&g);
         }
         CHECK(best < (HAS_ASAN ? 0.5 : 0.05), "%g s", best);
@@ -510,10 +512,10 @@ static void shards(void) {
     const char *second = make_shard(1, 3, 2, "one", "m-00002-of-00003.gguf");
     const char *third = make_shard(2, 3, 2, "two", "m-00003-of-00003.gguf");
     bool ok = gguf_open(&g, first, &e);
-    CHECK(ok && g.n_shards == 3 && g.n_tensors == 2 && gguf_find(&g, "general.architecture"), "%s",
-          e.text);
+    CHECK(ok && g.n_shards == 3 && g.n_tensors == 2 && gguf_find_value(&g, "general.architecture"),
+          "%s", e.text);
     if (ok) {
-        const GgufTensor *t = gguf_tensor(&g, "two");
+        const GgufTensor *t = gguf_find_tensor(&g, "two");
         CHECK(t && t->shard == 2 && !memcmp(t->data, weights + 2, 32), "two");
         gguf_close(&g);
     }
@@ -595,7 +597,7 @@ static void guard(void) {
         dup2(fd[1], STDERR_FILENO);
         gguf_guard_install();
         if (!gguf_open(&g, path, &e) || truncate(path, 4096)) _exit(99);
-        const GgufTensor *w = gguf_tensor(&g, "w");
+        const GgufTensor *w = gguf_find_tensor(&g, "w");
         for (size_t i = 0; i < w->bytes; i++) sum += ((const uint8_t *)w->data)[i];
         _exit(sum ? 97 : 98);
     }

@@ -21,11 +21,11 @@ static FILE *open_below(const char *path, const char *mode) {
 
 #define os_sleep_while      below_sleep_while
 #define os_cpus             below_cpus
-#define os_changed_ns       below_changed_ns
+#define os_mtime_ns         below_changed_ns
 #define os_wake_all         below_wake_all
 #define os_cpu_quota        below_cpu_quota
 #define os_memory_available below_memory_available
-#define os_allows_tiles     below_allows_tiles
+#define os_enable_amx       below_allows_tiles
 #define os_has_dotprod      below_has_dotprod
 #define fopen               open_below
 #include "../os/os_linux.c"

@@ -293,7 +293,8 @@ static void misnamed(void) {
         Error err = {0};
         Ids ids = {0};
         CHECK(gguf_parse(&o.gguf, o.file.data, o.file.len, "test.gguf", &err), "%s", err.text);
-        const GgufValue *types = gguf_array(&o.gguf, "tokenizer.ggml.token_type", GGUF_I32, &err);
+        const GgufValue *types =
+            gguf_get_array(&o.gguf, "tokenizer.ggml.token_type", GGUF_I32, &err);
         CHECK(types, "%s", err.text);
         for (uint64_t i = 0; types && i < types->count; i++)
             if (types->data[4 * i] == 3) memcpy((uint8_t *)types->data + 4 * i, &type, 4);

@@ -106,7 +106,7 @@ static Str sound_adapter(int i) {
     Error err;
     Str base = fuzz_sound_model(0);
     HOLDS(gguf_parse(&g, base.data, base.len, "sound", &err));
-    n_vocab = gguf_tensor(&g, "token_embd.weight")->dims[1];
+    n_vocab = gguf_find_tensor(&g, "token_embd.weight")->dims[1];
     gguf_close(&g);
     make_begin(&m);
     make_string(&m, "general.architecture", "llama");
