@@ -1,7 +1,17 @@
-// A sequence is fed its prompt in chunks, then the token chosen last, with those that must follow
-// it; what the logits say is taken token by token, as if each had been fed alone. Text is emitted
-// as far as it can no longer change: not within a character, nor within what may become a stop
-// string.
+// The file follows one pass of generate_step(): build_batch() collects the tokens to feed,
+// model_forward() computes their logits, commit() turns logits into tokens, and append_text() turns
+// tokens into text.
+//
+// Each decoding sequence feeds its last sampled token and, behind it, tokens that are forced by a
+// constraint or drafted by speculation. Prompts fill the rest of the chunk. Afterwards every
+// position is sampled in order, as if each token had been fed alone: where the sampled token is not
+// the one that was fed next, the rest is rewound from the KV cache. Hence drafts cannot change the
+// text, and a request gives the same text with and without them.
+//
+// That holds to the bit only if a longer pass computes the same logits. A single decoding sequence
+// asks for the kernels of one row (kernel_rows), which give every row the bits of a pass of its
+// own. In a batch such kernels would cost the batch's speed, so drafts are used there only if the
+// model is batch-invariant.
 #include "generate.h"
 #include "kernels/team.h"
 
@@ -15,21 +25,22 @@ const char *finish_name(Finish f) {
     return names[f];
 }
 
-void generator_init(Generator *g, Model *m, const Tokenizer *t, int chunk, int parallel) {
+void generator_init(Generator *g, Model *m, const Tokenizer *t, int chunk_size, int parallel) {
     *g = (Generator){.model = m, .tokenizer = t};
     team_interrupted = &generate_interrupted;
-    g->max_steps = chunk > 0 ? chunk : GENERATE_CHUNK;
-    if (g->max_steps > m->config.max_context) g->max_steps = m->config.max_context;
-    if (g->max_steps < parallel) g->max_steps = parallel;
+    g->chunk_size = chunk_size > 0 ? chunk_size : GENERATE_CHUNK;
+    if (g->chunk_size > m->config.max_context) g->chunk_size = m->config.max_context;
+    if (g->chunk_size < parallel) g->chunk_size = parallel;
     g->masked = xalloc((size_t)m->config.vocab_size, sizeof *g->masked);
     g->workspace =
-        workspace_new(m, g->max_steps + GENERATE_LOOKAHEAD, parallel + GENERATE_LOOKAHEAD);
+        workspace_new(m, g->chunk_size + GENERATE_LOOKAHEAD, parallel + GENERATE_LOOKAHEAD);
 }
 
-// What must come next; the text ends if nothing may.
-static void ask_forced(Sequence *s) {
-    s->at_forced = 0;
-    s->n_forced = s->request.constraint->force(s->request.constraint->arg, s->forced);
+// Asks the constraint for the tokens that must come next. The text ends if nothing may.
+static void update_forced(Sequence *s) {
+    const Constraint *c = s->request.constraint;
+    s->next_forced = 0;
+    s->n_forced = c->force(c->arg, s->forced);
     if (s->n_forced >= 0) return;
     s->n_forced = 0;
     if (s->finish == FINISH_NONE || s->finish == FINISH_LENGTH) s->finish = FINISH_STOP;
@@ -37,31 +48,30 @@ static void ask_forced(Sequence *s) {
 
 void sequence_start(Sequence *s, Generator *g, const Request *r, Session *session) {
     *s = (Sequence){
-        .request = *r, .session = session, .n_cached = session->n_tokens, .stop_token = -1};
-    if (g->cache) s->n_taken = cache_load(g->cache, session, r->prompt, r->n_prompt);
-    g->n_taken += (uint64_t)s->n_taken;
-    s->n_fed = session->n_tokens;
-    s->n_kept = s->n_cached / KV_PAGE;
+        .request = *r, .session = session, .n_reused = session->n_tokens, .stop_token = -1};
+    if (g->cache) s->n_from_cache = cache_load(g->cache, session, r->prompt, r->n_prompt);
+    g->n_from_cache += (uint64_t)s->n_from_cache;
+    s->n_prefilled = session->n_tokens;
+    s->n_stored = s->n_reused / KV_PAGE;
     s->sampler = sampler_new(&r->sample, g->model->config.vocab_size);
+    s->drafter = speculation_begin(g->speculation, &r->sample);
     s->drop_space = r->n_prompt <= 1 && tokenizer_has_space_prefix(g->tokenizer);
-    if (g->draft) s->shadow = sampler_new(&r->sample, g->model->config.vocab_size);
-    s->lookup = g->has_lookup ? lookup_new() : NULL;
-    for (int i = 0; s->lookup && i < r->n_prompt; i++) lookup_push(s->lookup, r->prompt[i]);
-    if (r->constraint) ask_forced(s);
+    if (r->constraint) update_forced(s);
     if (r->max_tokens == 0) s->finish = FINISH_LENGTH;
 }
 
 void sequence_free(Sequence *s) {
     sampler_free(s->sampler);
-    sampler_free(s->shadow);
-    lookup_free(s->lookup);
+    speculation_end(s->drafter);
     buffer_free(&s->text);
     for (int i = 0; s->logprobs && i < s->n_generated; i++) free(s->logprobs[i].top);
     free(s->logprobs);
     *s = (Sequence){0};
 }
 
-// Hands bytes [n_emitted, end) of the text out.
+// Text.
+
+// Passes the text up to byte `end` to the request's emit.
 static void emit_until(Sequence *s, size_t end) {
     if (end <= s->n_emitted) return;
     const char *from = s->text.data + s->n_emitted;
@@ -70,8 +80,8 @@ static void emit_until(Sequence *s, size_t end) {
     if (s->request.emit && !s->request.emit(s->request.arg, from, n)) s->finish = FINISH_CANCEL;
 }
 
-// Offset of the first stop string that ends after byte `from`, or SIZE_MAX.
-static size_t find_stop(const Sequence *s, size_t from) {
+// Offset of the first stop string that ends behind byte `from`, or SIZE_MAX.
+static size_t find_stop_string(const Sequence *s, size_t from) {
     size_t found = SIZE_MAX;
     for (int i = 0; i < s->request.n_stops; i++) {
         Str stop = s->request.stops[i];
@@ -83,8 +93,8 @@ static size_t find_stop(const Sequence *s, size_t from) {
     return found;
 }
 
-// How much of the text cannot be the beginning of a stop string that is still to be completed.
-static size_t safe_length(const Sequence *s) {
+// Length of the text without the longest ending that is a prefix of a stop string.
+static size_t length_before_stop_prefix(const Sequence *s) {
     size_t held = 0;
     for (int i = 0; i < s->request.n_stops; i++) {
         Str stop = s->request.stops[i];
@@ -97,7 +107,47 @@ static size_t safe_length(const Sequence *s) {
     return s->text.len - held;
 }
 
-// Of the token just chosen: its own log-probability, and the best of all.
+// Appends the bytes of a token, and emits what can no longer change: no prefix of a stop string,
+// and no part of a UTF-8 character.
+static void append_text(Sequence *s, const Generator *g, int token) {
+    Str piece = tokenizer_piece(g->tokenizer, token, false);
+    if (s->drop_space && piece.len && piece.data[0] == ' ')
+        piece = (Str){piece.data + 1, piece.len - 1};
+    s->drop_space = s->drop_space && piece.len == 0;
+    size_t n_before = s->text.len;
+    buffer_put(&s->text, piece);
+    size_t stop = find_stop_string(s, n_before);
+    if (stop != SIZE_MAX) {
+        s->text.len = stop;
+        s->text.data[stop] = 0;
+        s->finish = FINISH_STOP;
+    } else if (s->text.len > s->n_emitted) {
+        size_t n = length_before_stop_prefix(s);
+        if (n > s->n_emitted)
+            emit_until(s,
+                       s->n_emitted + utf8_complete(s->text.data + s->n_emitted, n - s->n_emitted));
+    }
+}
+
+// Tokens.
+
+// Samples the token of position n_before from that position's logits. -1 with err on failure.
+static int sample_token(const Sequence *s, const Generator *g, const float *logits, int n_before,
+                        Error *err) {
+    const Constraint *c = s->request.constraint;
+    if (c) {
+        memcpy(g->masked, logits, (size_t)g->model->config.vocab_size * sizeof *logits);
+        c->mask(c->arg, g->masked);
+        logits = g->masked;
+    }
+    int token = sampler_next(s->sampler, logits, s->session->tokens, n_before);
+    if (token < 0)
+        error_set(err, EXIT_RUNTIME,
+                  "no token can be sampled at position %d: the logits hold NaN or infinity%s",
+                  n_before, c ? ", or none fits the constraint" : "");
+    return token;
+}
+
 static void record_logprob(Sequence *s, const float *logits, int n_vocab, int token) {
     int n = s->request.n_logprobs;
     s->logprobs = xrealloc(s->logprobs, (size_t)s->n_generated + 1, sizeof *s->logprobs);
@@ -107,51 +157,13 @@ static void record_logprob(Sequence *s, const float *logits, int n_vocab, int to
     logits_top(logits, n_vocab, l->top, n);
 }
 
-// The text grows by one token; what is safe is shown.
-static void append_token(Sequence *s, const Generator *g, int token) {
-    Str piece = tokenizer_piece(g->tokenizer, token, false);
-    if (s->drop_space && piece.len && piece.data[0] == ' ')
-        piece = (Str){piece.data + 1, piece.len - 1};
-    s->drop_space = s->drop_space && piece.len == 0;
-    size_t before = s->text.len;
-    buffer_put(&s->text, piece);
-    size_t stop = find_stop(s, before);
-    if (stop != SIZE_MAX) {
-        s->text.len = stop;
-        s->text.data[stop] = 0;
-        s->finish = FINISH_STOP;
-    } else if (s->text.len > s->n_emitted) {
-        size_t safe = safe_length(s);
-        if (safe > s->n_emitted)
-            emit_until(s, s->n_emitted +
-                              utf8_complete(s->text.data + s->n_emitted, safe - s->n_emitted));
-    }
-}
-
-// Draws a token from the logits of a position; n_recent tokens came before it. -1 with err if there
-// is none.
-static int draw(const Sequence *s, const Generator *g, const float *logits, int n_recent,
-                Error *err) {
-    const Constraint *c = s->request.constraint;
-    if (c) {
-        memcpy(g->masked, logits, (size_t)g->model->config.vocab_size * sizeof *logits);
-        c->mask(c->arg, g->masked);
-        logits = g->masked;
-    }
-    int token = sampler_next(s->sampler, logits, s->session->tokens, n_recent);
-    if (token < 0)
-        error_set(err, EXIT_RUNTIME,
-                  "no token can be sampled at position %d: the logits hold NaN or infinity%s",
-                  n_recent, c ? ", or none fits the constraint" : "");
-    return token;
-}
-
-// One token further; n_recent came before it. Logits are those of its position, or NULL if they
-// need not be known.
-static void advance(Sequence *s, const Generator *g, const float *logits, int n_recent) {
+// Extends the sequence, which has n_before tokens, by the next forced token or a sampled one, and
+// sets `finish` if that ends it. `logits` may be NULL if a token is forced and no log-probabilities
+// are recorded.
+static void advance(Sequence *s, const Generator *g, const float *logits, int n_before) {
     const Request *r = &s->request;
-    bool is_forced = s->at_forced < s->n_forced;
-    int token = is_forced ? s->forced[s->at_forced++] : draw(s, g, logits, n_recent, &s->error);
+    int token = s->next_forced < s->n_forced ? s->forced[s->next_forced++]
+                                             : sample_token(s, g, logits, n_before, &s->error);
     if (token < 0) {
         s->finish = FINISH_ERROR;
     } else if (tokenizer_is_stop(g->tokenizer, token) && !r->ignore_eos) {
@@ -160,163 +172,138 @@ static void advance(Sequence *s, const Generator *g, const float *logits, int n_
     } else {
         if (r->n_logprobs) record_logprob(s, logits, g->model->config.vocab_size, token);
         s->n_generated++;
-        s->next = token;
-        if (s->lookup) lookup_push(s->lookup, token);
-        append_token(s, g, token);
-        bool is_full = n_recent >= r->max_context,
+        s->pending = token;
+        append_text(s, g, token);
+        bool is_full = n_before >= r->max_context,
              is_enough = r->max_tokens >= 0 && s->n_generated >= r->max_tokens;
         if (s->finish == FINISH_NONE && (is_full || is_enough)) s->finish = FINISH_LENGTH;
     }
     if (r->constraint && token >= 0 && s->stop_token < 0) {
         r->constraint->accept(r->constraint->arg, token);
-        if (s->at_forced == s->n_forced) ask_forced(s);
+        if (s->next_forced == s->n_forced) update_forced(s);
     }
     if (s->finish != FINISH_NONE && s->finish != FINISH_CANCEL) emit_until(s, s->text.len);
 }
 
-// Feeds the next of a sequence's prompt tokens, at most n. After pages of the cache the forwards
-// end where they would without it.
-static int feed_prompt(Sequence *s, Generator *g, int n) {
+// The forward pass.
+
+// The tokens of one pass.
+typedef struct {
+    int n_sequences, n_running; // sequences in the pass; all unfinished ones
+    int n_decode, n_prompt;     // tokens of decoding sequences and of prompts
+    int n_extra;                // of n_decode, those behind a pending token
+    int n_logits;               // rows of logits
+    int kernel_rows;            // see model_forward
+} PassBatch;
+
+static bool is_decoding(const Sequence *s) { return s->n_generated > 0; }
+
+// Adds n tokens of a sequence to the pass. kernel_rows holds for a pass of this sequence alone.
+static void feed(Generator *g, PassBatch *b, Sequence *s, const int *tokens, int n,
+                 int kernel_rows) {
+    n = workspace_feed(g->workspace, s->session, tokens, n, s->first_logits, &s->error);
+    if (n < 0) s->finish = FINISH_ERROR;
+    if (n <= 0) return;
+    s->n_fed = n;
+    s->logits_row = b->n_logits;
+    if (n > s->first_logits) b->n_logits += n - s->first_logits;
+    *(is_decoding(s) ? &b->n_decode : &b->n_prompt) += n;
+    b->kernel_rows = ++b->n_sequences == 1 ? kernel_rows : 0;
+}
+
+// Feeds the pending token, and behind it tokens that are forced or, if none is and may_draft,
+// drafted.
+static void feed_pending(Generator *g, PassBatch *b, Sequence *s, bool may_draft) {
     const Request *r = &s->request;
-    int n_left = r->n_prompt - s->n_fed, chunk = g->max_steps,
-        n_before = (s->n_fed - s->n_cached) % chunk;
-    if (s->n_taken && n > chunk - n_before) n = chunk - n_before;
+    int tokens[1 + GENERATE_LOOKAHEAD] = {s->pending}, n = 1;
+    int max = GENERATE_LOOKAHEAD - b->n_extra, // tokens behind the pending one
+        n_positions_left = r->max_context - s->session->n_tokens - 1,
+        n_tokens_left = r->max_tokens - s->n_generated - 1;
+    if (max > n_positions_left) max = n_positions_left;
+    if (r->max_tokens >= 0 && max > n_tokens_left) max = n_tokens_left;
+    for (int i = s->next_forced; i < s->n_forced && n <= max; i++) tokens[n++] = s->forced[i];
+    s->first_open = 0;
+    s->first_logits = r->n_logprobs ? 0 : n - 1; // no logits where the next token is forced
+    s->n_drafted = 0;
+    if (n == 1 && may_draft)
+        s->n_drafted = speculation_draft(s->drafter, s->session, s->pending, s->sampler,
+                                         b->n_running + b->n_extra, tokens + 1, max);
+    feed(g, b, s, tokens, n + s->n_drafted, 1);
+    if (s->n_fed > 0) b->n_extra += s->n_fed - 1;
+}
+
+// Feeds prompt tokens into the rest of the chunk. If the prompt begins in the prefix cache, the
+// pass ends where one of an uncached prefill ends, and has the kernels of that one.
+static void feed_prompt(Generator *g, PassBatch *b, Sequence *s) {
+    int n_left = s->request.n_prompt - s->n_prefilled;
+    int n = g->chunk_size - b->n_decode - b->n_prompt;
+    int n_before = (s->n_prefilled - s->n_reused) % g->chunk_size; // tokens of the uncached pass
+    if (s->n_from_cache && n > g->chunk_size - n_before) n = g->chunk_size - n_before;
     if (n > n_left) n = n_left;
-    s->wanted = s->first_new = n_left - 1;
-    s->kernel_rows = n_before + n;
-    n = workspace_feed(g->workspace, s->session, r->prompt + s->n_fed, n, s->wanted, &s->error);
-    if (n > 0) s->n_fed += n;
-    return n;
+    s->first_open = s->first_logits = n_left - 1; // the prompt's last token
+    s->n_drafted = 0;
+    feed(g, b, s, s->request.prompt + s->n_prefilled, n, n_before + n);
+    s->n_prefilled += s->n_fed;
 }
 
-// The draft model's guesses, at most n that pay in a step that feeds one token anyway.
-static int guess_by_draft(Sequence *s, Generator *g, int *out, int n) {
-    float trust[SPECULATE_MAX_DRAFT];
-    int n_tokens = s->session->n_tokens, *tokens = s->session->tokens;
-    double sec = draft_expect(g->draft, trust, n);
-    n = cost_choose(&g->pace, 1, trust, n, sec);
-    if (n == 0) return 0;
-    int *all = xrealloc(NULL, (size_t)n_tokens + 1, sizeof *all);
-    memcpy(all, tokens, (size_t)n_tokens * sizeof *all);
-    all[n_tokens] = s->next;
-    n = draft_propose(g->draft, s->shadow, s->sampler, all, n_tokens + 1, out, n);
-    free(all);
-    s->has_draft = n > 0;
-    return n;
-}
-
-// Guesses at most n tokens that may follow the one chosen last: as many as pay in a step that feeds
-// n_sure anyway.
-static int guess(Sequence *s, Generator *g, int n_sure, int *out, int n) {
-    float trust[SPECULATE_MAX_DRAFT];
-    int tokens[SPECULATE_MAX_DRAFT],
-        n_found = s->lookup ? lookup_draft(s->lookup, tokens, trust) : 0;
-    int n_paying = cost_choose(&g->pace, n_sure, trust, n_found < n ? n_found : n, 0);
-    memcpy(out, tokens, (size_t)n_paying * sizeof *out);
-    if (n_paying == 0 && s->shadow && n_sure == 1) n_paying = guess_by_draft(s, g, out, n);
-    g->n_drafted += (uint64_t)n_paying;
-    return n_paying;
-}
-
-// Feeds the token chosen last, and at most n_more of those that must or may follow it. n_sure:
-// tokens that the step feeds in any case, or 0 if none may be guessed.
-static int feed_chosen(Sequence *s, Generator *g, int n_more, int n_sure) {
-    const Request *r = &s->request;
-    int tokens[1 + GENERATE_LOOKAHEAD] = {s->next}, n = 1;
-    int n_free = r->max_context - s->session->n_tokens - 1,
-        n_left = r->max_tokens - s->n_generated - 1;
-    if (n_more > n_free) n_more = n_free;
-    if (r->max_tokens >= 0 && n_more > n_left) n_more = n_left;
-    for (int i = s->at_forced; i < s->n_forced && n <= n_more; i++) tokens[n++] = s->forced[i];
-    s->first_new = 0;
-    s->has_draft = false;
-    s->kernel_rows = 1;
-    s->wanted = r->n_logprobs ? 0 : n - 1;
-    s->n_sure = n;
-    if (n_sure && n == 1) n += guess(s, g, n_sure, tokens + 1, n_more);
-    return workspace_feed(g->workspace, s->session, tokens, n, s->wanted, &s->error);
-}
-
-// Feeds all that go on: first those that have their prompt in, then prompts in the room that
-// remains. Returns how many sequences there are.
-static int feed_all(Generator *g, Sequence *const *sequences, int n) {
-    int n_live = 0, n_fed = 0, n_ahead = GENERATE_LOOKAHEAD, n_room = g->max_steps;
+// Builds the batch of the next forward pass. Decoding sequences come first, so that a long prompt
+// never delays them.
+static PassBatch build_batch(Generator *g, Sequence *const *sequences, int n) {
+    PassBatch b = {0};
     for (int i = 0; i < n; i++) {
-        sequences[i]->n_now = 0;
+        sequences[i]->n_fed = 0;
         if (generate_interrupted && sequences[i]->finish == FINISH_NONE)
             sequences[i]->finish = FINISH_CANCEL;
-        n_live += sequences[i]->finish == FINISH_NONE;
+        b.n_running += sequences[i]->finish == FINISH_NONE;
     }
-    bool may_guess =
-        n_live == 1 || g->model->is_batch_invariant; // else a longer step has other bits
-    for (int pass = 0; pass < 2; pass++)
-        for (int i = 0; i < n; i++) {
-            Sequence *s = sequences[i];
-            bool is_prompt = s->n_fed < s->request.n_prompt;
-            if (s->finish != FINISH_NONE || is_prompt != pass || (is_prompt && n_room <= 0))
-                continue;
-            int n_sure = may_guess ? n_live + GENERATE_LOOKAHEAD - n_ahead : 0;
-            s->n_now = is_prompt ? feed_prompt(s, g, n_room) : feed_chosen(s, g, n_ahead, n_sure);
-            if (s->n_now < 0) s->finish = FINISH_ERROR, s->n_now = 0;
-            if (s->n_now > 0) n_fed++;
-            if (!is_prompt && s->n_now > 0) n_ahead -= s->n_now - 1;
-            n_room -= s->n_now;
-        }
-    return n_fed;
+    bool may_draft = b.n_running == 1 || g->model->is_batch_invariant;
+    for (int i = 0; i < n; i++)
+        if (sequences[i]->finish == FINISH_NONE && is_decoding(sequences[i]))
+            feed_pending(g, &b, sequences[i], may_draft);
+    for (int i = 0; i < n && b.n_decode + b.n_prompt < g->chunk_size; i++)
+        if (sequences[i]->finish == FINISH_NONE && !is_decoding(sequences[i]))
+            feed_prompt(g, &b, sequences[i]);
+    return b;
 }
 
-// Takes what a forward says about a sequence's tokens, one after another, as if each had been fed
-// alone: where the next is another than was fed, or the sequence ends, those behind are forgotten.
-// `logits` are those of its first token that wants some. Returns how many of its tokens count.
-static int take_logits(Sequence *s, const Generator *g, const float *logits) {
+// Extends a sequence behind each of its open positions, in order. Stops where the new token is not
+// the one that was fed next, or where the sequence ends, and rewinds the tokens fed from there on.
+// Returns the number of fed tokens that remain in the sequence.
+static int accept_tokens(Sequence *s, const Generator *g, const float *logits) {
     size_t n_vocab = (size_t)g->model->config.vocab_size;
-    int first = s->session->n_tokens - s->n_now;
-    for (int i = s->first_new; i < s->n_now; i++) {
-        const float *own = i < s->wanted ? NULL : logits + (size_t)(i - s->wanted) * n_vocab;
-        advance(s, g, own, first + i + 1);
-        if (i + 1 == s->n_now ||
-            (s->finish == FINISH_NONE && s->next == s->session->tokens[first + i + 1]))
-            continue;
-        session_rewind(s->session, first + i + 1);
+    int first = s->session->n_tokens - s->n_fed; // position of the first token fed
+    for (int i = s->first_open; i < s->n_fed; i++) {
+        int row = s->logits_row + i - s->first_logits, n_before = first + i + 1;
+        advance(s, g, i < s->first_logits ? NULL : logits + (size_t)row * n_vocab, n_before);
+        if (i + 1 == s->n_fed) break;
+        if (s->finish == FINISH_NONE && s->pending == s->session->tokens[n_before]) continue;
+        session_rewind(s->session, n_before);
         return i + 1;
     }
-    return s->n_now;
-}
-
-// Takes what a forward of `sec` seconds says about all that it fed, in the order they were fed.
-static void take_all(Generator *g, Sequence *const *sequences, int n, const float *logits,
-                     double sec) {
-    for (int pass = 0; pass < 2; pass++)
-        for (int i = 0; i < n; i++) {
-            Sequence *s = sequences[i];
-            bool was_prompt = s->n_generated == 0;
-            int n_wanted = s->n_now > s->wanted ? s->n_now - s->wanted : 0;
-            if (s->n_now == 0 || was_prompt != pass) continue;
-            *(was_prompt ? &s->prefill_sec : &s->decode_sec) += sec;
-            int n_good = take_logits(s, g, logits);
-            if (was_prompt && g->cache) s->n_kept = cache_store(g->cache, s->session, s->n_kept);
-            *(was_prompt ? &g->n_prefill : &g->n_decode) += (uint64_t)n_good;
-            if (!was_prompt && s->has_draft)
-                draft_learn(g->draft, n_good - s->n_sure, s->n_now - s->n_sure);
-            if (!was_prompt && n_good > s->n_sure) g->n_accepted += (uint64_t)(n_good - s->n_sure);
-            logits += (size_t)n_wanted * (size_t)g->model->config.vocab_size;
-        }
+    return s->n_fed;
 }
 
 bool generate_step(Generator *g, Sequence *const *sequences, int n) {
-    int n_fed = feed_all(g, sequences, n), n_chosen = 0, n_prompt = 0, kernel_rows = 0;
-    for (int i = 0; i < n; i++) {
-        *(sequences[i]->n_generated ? &n_chosen : &n_prompt) += sequences[i]->n_now;
-        if (n_fed == 1 && sequences[i]->n_now) kernel_rows = sequences[i]->kernel_rows;
-    }
+    PassBatch b = build_batch(g, sequences, n);
+    if (b.n_sequences == 0) return false;
     double start = now_sec();
-    const float *logits = model_forward(g->model, g->workspace, kernel_rows);
+    const float *logits = model_forward(g->model, g->workspace, b.kernel_rows);
     double sec = now_sec() - start;
-    if (!logits) return n_fed > 0; // interrupted: the next step finds that
-    *(n_chosen ? &g->decode_sec : &g->prefill_sec) += sec;
-    g->n_steps += n_chosen > 0;
-    if (!n_prompt) cost_record(&g->pace, n_chosen, sec);
-    take_all(g, sequences, n, logits, sec);
+    if (!logits) return true; // interrupted: the next step cancels the sequences
+    *(b.n_decode ? &g->decode_sec : &g->prefill_sec) += sec;
+    g->n_decode_passes += b.n_decode > 0;
+    if (b.n_prompt == 0) speculation_record_pass(g->speculation, b.n_decode, sec);
+
+    for (int i = 0; i < n; i++) {
+        Sequence *s = sequences[i];
+        if (s->n_fed == 0) continue;
+        bool was_decoding = is_decoding(s);
+        int n_accepted = accept_tokens(s, g, logits);
+        *(was_decoding ? &g->n_decode : &g->n_prefill) += (uint64_t)n_accepted;
+        *(was_decoding ? &s->decode_sec : &s->prefill_sec) += sec;
+        if (s->n_drafted) speculation_accept(s->drafter, n_accepted - 1);
+        if (!was_decoding && g->cache) s->n_stored = cache_store(g->cache, s->session, s->n_stored);
+    }
     return true;
 }
 

@@ -1,14 +1,19 @@
-// The loop: tokens in, model_forward, a token out, its text to whoever listens; for one sequence or
-// many at once.
+// The generation loop, for one sequence or a batch.
+//
+// A Request says what to generate, a Sequence is one running request with its KV cache, and a
+// Generator holds what all sequences share. sequence_start() begins a request, generate_step() runs
+// one forward pass for all unfinished sequences, and generate() does both for a single one.
+//
+// Invariant: the output of a sequence does not depend on the chunk size, on the prefix cache or on
+// speculation. It does not depend on the other sequences of a batch either, where the model is
+// batch-invariant (model.h); elsewhere the last bits of its logits may.
 #ifndef GENERATE_H
 #define GENERATE_H
 
-#include "model.h"
 #include "cache/cache.h"
-#include "speculate/draft.h"
-#include "speculate/lookup.h"
-#include "speculate/cost.h"
+#include "model.h"
 #include "sample.h"
+#include "speculate/speculate.h"
 #include "tokenizer.h"
 
 typedef enum {
@@ -16,124 +21,123 @@ typedef enum {
     FINISH_STOP,   // a stop token or stop string
     FINISH_LENGTH, // max_tokens or the context is reached
     FINISH_CANCEL, // emit returned false, or an interrupt
-    FINISH_ERROR   // see error
+    FINISH_ERROR   // see Sequence.error
 } Finish;
 const char *finish_name(Finish f); // "stop", "length", "cancel", "error"
 
 enum {
-    GENERATE_CHUNK = 512
-}; // prompt tokens per forward: as many as the prefill kernels sum at a time
+    GENERATE_CHUNK = 512,                    // default prompt tokens per forward pass
+    GENERATE_LOOKAHEAD = SPECULATE_MAX_DRAFT // most tokens a pass holds beyond one per sequence:
+                                             // forced tokens and drafts
+};
 
-enum {
-    GENERATE_LOOKAHEAD = SPECULATE_MAX_DRAFT
-}; // most tokens that a step feeds after the one that was chosen last
-
-// Says which tokens may follow. `arg` is the sequence's own.
+// Restricts which tokens may follow; implemented by constrain/. `arg` is the constraint's state.
 typedef struct {
-    // Tokens that must come next, whatever the model says, at most GENERATE_LOOKAHEAD into out;
-    // returns how many. They are not sampled, but fed together; then it is asked again. -1: the
-    // text is complete and nothing may follow.
+    // Writes the tokens that must come next, whatever the model predicts, at most
+    // GENERATE_LOOKAHEAD into out, and returns their number. They are not sampled. It is called
+    // again when all of them have been accepted. -1: the text is complete and nothing may follow.
     int (*force)(void *arg, int *out);
-    // Bans (-INFINITY) the tokens that may not come next: logits (n_vocab), a copy, before bias and
-    // penalties.
+    // Sets the logits (n_vocab) of tokens that may not come next to -INFINITY. `logits` is a copy,
+    // before bias and penalties.
     void (*mask)(void *arg, float *logits);
-    // A token was chosen, and it is not one that ends the text.
+    // The text grows by a token. Not called for a stop token that ends it.
     void (*accept)(void *arg, int token);
     void *arg;
 } Constraint;
 
-// What one sequence is asked to do. Pointers must stay valid until it has finished.
+// Pointers must stay valid until the sequence has finished.
 typedef struct {
-    const int *prompt; // all tokens; the session may hold the beginning, but not the last
+    const int *prompt; // (n_prompt) the session may already hold the beginning, but not the last
     int n_prompt;
     int max_tokens;  // < 0: until the context is full
-    int max_context; // positions the session may reach
-    bool ignore_eos;
+    int max_context; // positions that the session may use
+    bool ignore_eos; // stop tokens do not end the text
     SampleOptions sample;
-    const Str *stops; // strings that end the text and are not part of it
+    const Str *stops; // (n_stops) strings that end the text and are not part of it
     int n_stops;
     const Constraint *constraint; // NULL: any token may follow
-    int n_logprobs; // alternatives to record per token (0: none; the chosen token's own is then not
-                    // recorded)
-    // Receives the text in pieces of complete UTF-8 characters (invalid bytes as they are); may be
-    // NULL. False cancels.
+    int n_logprobs;               // alternatives to record per token; 0: no log-probabilities
+    // Receives the text in pieces of complete UTF-8 characters (invalid bytes unchanged). NULL:
+    // nobody does. Returning false cancels the sequence.
     bool (*emit)(void *arg, const char *text, size_t n);
-    void *arg;
+    void *arg; // of emit
 } Request;
 
-// One recorded token of a request with n_logprobs > 0.
+// A generated token of a request with n_logprobs > 0.
 typedef struct {
     int id;
     float logprob;
-    Alternative *top; // (n_logprobs)
+    Alternative *top; // (n_logprobs) best first
 } TokenLogprob;
 
-// A request under way. Read its results after `finish` is set.
+// A running request. The results are valid once `finish` is set.
 typedef struct {
     Request request;
-    Session *session;
+    Session *session; // KV cache and tokens
     Sampler *sampler;
-    int n_cached;                   // prompt tokens that the session held at the start
-    int n_taken;                    // those that the prefix cache gave it then
-    int n_fed;                      // all these, and prompt tokens fed since
-    int n_kept;                     // pages that the prefix cache was offered
-    int next;                       // token to feed next, once the prompt is in
-    int forced[GENERATE_LOOKAHEAD]; // those from at_forced to n_forced must follow it
-    int at_forced, n_forced;
-    Sampler *shadow; // of the draft model; NULL: none
-    bool has_draft;  // the tokens that the forward under way checks were drafted
-    Lookup *lookup;  // NULL: nothing is proposed
-    // Of the forward under way: tokens fed, the first that is followed by a new one, the first that
-    // wants logits.
-    int n_now, first_new, wanted;
-    int kernel_rows;        // tokens that a prefill without the cache would feed with them
-    int n_sure;             // of the tokens fed, those that were not guessed
-    int n_generated;        // tokens sampled (a stop token is not counted)
-    int stop_token;         // the token that ended it, or -1
-    Buffer text;            // all text so far, stop string removed
-    size_t n_emitted;       // bytes of text handed to emit
-    TokenLogprob *logprobs; // (n_generated) if asked for
+    Drafter *drafter; // NULL: no speculation
+
+    // Prefill
+    int n_reused;     // prompt tokens that were in the session at the start
+    int n_from_cache; // prompt tokens loaded from the prefix cache after these
+    int n_prefilled;  // prompt tokens processed: both, and those fed since
+    int n_stored;     // KV pages that the prefix cache need not be offered again
+
+    // Decoding
+    int pending;                    // last token, not yet in the KV cache
+    int forced[GENERATE_LOOKAHEAD]; // tokens that the constraint requires after it:
+    int next_forced, n_forced;      // those in [next_forced, n_forced)
+
+    // The current forward pass
+    int n_fed;        // tokens of this sequence in it
+    int n_drafted;    // of these, drafts at the end
+    int first_open;   // first token fed that may be followed by a new one
+    int first_logits; // first token fed whose logits are computed,
+    int logits_row;   // and their row
+
+    // Results
     Finish finish;
-    Error error;
-    double prefill_sec, decode_sec; // wall time in which this sequence was prefilled, decoded
-    bool drop_space;                // a leading space is still to be dropped
+    Error error;                    // of FINISH_ERROR
+    int n_generated;                // tokens of the text, without a stop token
+    int stop_token;                 // the token that ended the text, or -1
+    Buffer text;                    // the text so far, without a stop string
+    size_t n_emitted;               // bytes of it passed to emit
+    bool drop_space;                // the next token's leading space is not part of the text
+    TokenLogprob *logprobs;         // (n_generated), or NULL
+    double prefill_sec, decode_sec; // wall time of the passes in which it was prefilled, decoded
 } Sequence;
 
 typedef struct {
     Model *model;
     const Tokenizer *tokenizer;
     Workspace *workspace;
-    int max_steps;                  // tokens per forward: the prefill chunk
-    Draft *draft;                   // proposes where lookup has nothing; NULL: none
-    PrefixCache *cache;             // of prefixes on disk; NULL: none
-    bool has_lookup;                // tokens are proposed by prompt lookup
-    CostModel pace;                 // of steps that feed no prompt
-    float *masked;                  // (n_vocab) logits that a constraint may change
-    uint64_t n_prefill, n_decode;   // tokens fed so far, but for wrong guesses
-    uint64_t n_taken;               // prompt tokens that the prefix cache had
-    uint64_t n_steps;               // forwards that fed any sampled token
-    uint64_t n_drafted, n_accepted; // tokens that were proposed and fed; those that were right
-    double prefill_sec,
-        decode_sec; // wall time of forwards that fed only prompts / any sampled token
+    int chunk_size;           // prompt tokens per forward pass
+    float *masked;            // (n_vocab) logits that a constraint has masked
+    PrefixCache *cache;       // NULL: none
+    Speculation *speculation; // NULL: none
+
+    // Statistics
+    uint64_t n_prefill, n_decode;   // prompt and generated tokens fed, without rejected drafts
+    uint64_t n_from_cache;          // prompt tokens loaded from the prefix cache
+    uint64_t n_decode_passes;       // forward passes with any generated token
+    double prefill_sec, decode_sec; // wall time of passes with prompts only, and of those
 } Generator;
 
-// chunk: most steps per forward (prefill chunk, 0 = default); parallel: most sequences at once.
-void generator_init(Generator *g, Model *m, const Tokenizer *t, int chunk, int parallel);
+// chunk_size: prompt tokens per forward pass, 0 for the default; parallel: largest batch. The
+// caller may then set `cache` and `speculation`.
+void generator_init(Generator *g, Model *m, const Tokenizer *t, int chunk_size, int parallel);
 
-// Begins a request on a session. Reserves no more than the prompt.
+// Starts a request on a session, whose tokens must be a prefix of the prompt.
 void sequence_start(Sequence *s, Generator *g, const Request *r, Session *session);
-void sequence_free(Sequence *s); // not the session
+void sequence_free(Sequence *s); // without the session
 
-// One forward for the unfinished ones of n sequences: for each that has its prompt in the token
-// chosen last, with those that must follow it, and prompt tokens of the others in the room that
-// remains (in turn, so that none starves). Each sequence's results do not depend on the others, nor
-// on how many of its tokens a forward feeds. Sets finish of those that end. Returns false when
-// nothing was left to do.
+// Runs one forward pass for the unfinished sequences of `sequences` (n) and sets `finish` where one
+// ends. Returns false when all have finished.
 bool generate_step(Generator *g, Sequence *const *sequences, int n);
-// Runs one request to its end on a session.
+// Runs one request to its end.
 void generate(Generator *g, Sequence *s, const Request *r, Session *session);
 
-// Set by the SIGINT handler: sequences then finish with FINISH_CANCEL.
+// Set by the SIGINT handler: running sequences finish with FINISH_CANCEL.
 extern volatile int generate_interrupted;
 
 #endif

@@ -7,6 +7,8 @@
 
 #include "../model.h"
 
+extern const bool cache_is_built;
+
 typedef struct PrefixCache PrefixCache;
 
 // Opens a folder, which is made if need be, for a model whose prefill feeds `chunk` tokens at once;

@@ -40,7 +40,8 @@ const char *completion_finish_reason(const Reply *r, const Sequence *s) {
 void completion_ids(const Sequence *s, Ids *out) {
     int first = s->request.n_prompt;
     for (int i = 0; i < s->n_generated; i++)
-        ids_push(out, first + i < s->session->n_tokens ? s->session->tokens[first + i] : s->next);
+        ids_push(out,
+                 first + i < s->session->n_tokens ? s->session->tokens[first + i] : s->pending);
 }
 
 void completion_parse(Reply *r, const Template *tpl, const Tokenizer *t, const Sequence *s,

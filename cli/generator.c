@@ -26,7 +26,7 @@ PrefixCache *prefix_cache_open(const Pipeline *p, int chunk) {
 }
 
 // The draft model of --draft.
-static Draft *draft_open(const Pipeline *p) {
+static const Model *draft_open(const Pipeline *p) {
     static Model m;
     Error err;
     if (!p->options->draft) return NULL;
@@ -34,12 +34,11 @@ static Draft *draft_open(const Pipeline *p) {
         die_error(&err);
     vocabulary_check(&m, &p->model, "--draft");
     gguf_prefetch(&m.file, true);
-    return draft_new(&m);
+    return &m;
 }
 
 void generator_open(Pipeline *p, Generator *g, int chunk, int n_parallel) {
     generator_init(g, &p->model, p->tokenizer, chunk, n_parallel);
-    g->draft = draft_open(p);
-    g->cache = prefix_cache_open(p, g->max_steps);
-    g->has_lookup = !p->options->no_lookup;
+    g->speculation = speculation_new(draft_open(p), !p->options->no_lookup);
+    g->cache = prefix_cache_open(p, g->chunk_size);
 }

@@ -1,9 +1,10 @@
 #include "modules.h"
+#include "../cache/cache.h"
 #include "../constrain/constraint.h"
+#include "../speculate/speculate.h"
 
 // To be replaced by the constants of the modules' headers.
-static const bool speculate_is_built = true, cache_is_built = true, lora_is_built = true,
-                  quantize_is_built = true;
+static const bool lora_is_built = true, quantize_is_built = true;
 
 static const struct {
     const char *directory; // as in WITHOUT="..."

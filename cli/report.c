@@ -5,12 +5,12 @@
 void prefill_with_progress(const Options *o, Generator *g, Sequence *s, const Request *r,
                            Session *session) {
     sequence_start(s, g, r, session);
-    int n_held = s->n_cached + s->n_taken, n = r->n_prompt - n_held;
+    int n_held = s->n_reused + s->n_from_cache, n = r->n_prompt - n_held;
     double start = now_sec();
     progress_prefill(o, 0, (uint64_t)n, start);
-    while (s->finish == FINISH_NONE && s->n_fed < r->n_prompt && generate_step(g, &s, 1))
-        if (s->n_fed < r->n_prompt) // else the first token may be on the screen
-            progress_prefill(o, (uint64_t)(s->n_fed - n_held), (uint64_t)n, start);
+    while (s->finish == FINISH_NONE && s->n_prefilled < r->n_prompt && generate_step(g, &s, 1))
+        if (s->n_prefilled < r->n_prompt) // else the first token may be on the screen
+            progress_prefill(o, (uint64_t)(s->n_prefilled - n_held), (uint64_t)n, start);
     progress_end();
 }
 
@@ -62,18 +62,20 @@ static void put_speed(Buffer *out, const char *before, uint64_t n, double sec) {
 }
 
 void note_stats(const Options *o, const Generator *g, uint64_t seed) {
+    SpeculationStats speculation = speculation_stats(g->speculation);
     Buffer text = {0};
     put_speed(&text, "prefill", g->n_prefill, g->prefill_sec);
-    if (g->n_taken)
-        buffer_printf(&text, " | cached %llu of %llu tok", (unsigned long long)g->n_taken,
-                      (unsigned long long)(g->n_taken + g->n_prefill));
+    if (g->n_from_cache)
+        buffer_printf(&text, " | cached %llu of %llu tok", (unsigned long long)g->n_from_cache,
+                      (unsigned long long)(g->n_from_cache + g->n_prefill));
     if (g->n_decode) put_speed(&text, " | decode", g->n_decode, g->decode_sec);
     if (g->n_decode && o->is_verbose)
         buffer_printf(&text, " %.1f GB/s",
-                      (double)g->n_steps / g->decode_sec * decode_weight_gb(g->model));
-    if (g->n_drafted && o->is_verbose)
-        buffer_printf(&text, " | guessed %llu of %llu tok", (unsigned long long)g->n_accepted,
-                      (unsigned long long)g->n_drafted);
+                      (double)g->n_decode_passes / g->decode_sec * decode_weight_gb(g->model));
+    if (speculation.n_drafted && o->is_verbose)
+        buffer_printf(&text, " | guessed %llu of %llu tok",
+                      (unsigned long long)speculation.n_accepted,
+                      (unsigned long long)speculation.n_drafted);
     if (o->sample.temp > 0) buffer_printf(&text, " | seed %lld", (long long)seed);
     note(o, "%s", text.data);
     buffer_free(&text);

@@ -212,7 +212,7 @@ static double seconds_left(const Batch *b, double sec) {
     double done = (double)b->n_done, n_left = (double)(b->n_total - b->n_done - b->n_skipped);
     for (int i = 0; i < b->n_active; i++) {
         const Sequence *s = b->sequences[i];
-        double n = s->n_fed + s->n_generated,
+        double n = s->n_prefilled + s->n_generated,
                most = s->request.n_prompt + (double)s->request.max_tokens;
         if (s->request.max_tokens < 0) most = s->request.max_context;
         if (most > 0) done += n / most;
@@ -255,6 +255,7 @@ static void show_progress(Batch *b, bool is_last) {
 
 static void print_summary(const Batch *b) {
     const Generator *g = &b->generator;
+    SpeculationStats speculation = speculation_stats(g->speculation);
     if (b->options->is_quiet) return;
     fprintf(stderr, "%ld records, %ld failed, %ld skipped", b->n_done, b->n_failed, b->n_skipped);
     if (b->n_failed_before) fprintf(stderr, " (%ld had failed)", b->n_failed_before);
@@ -262,9 +263,9 @@ static void print_summary(const Batch *b) {
             (unsigned long long)b->n_prompt, (unsigned long long)b->n_shared,
             (unsigned long long)b->n_generated);
     if (g->n_decode) fprintf(stderr, " %.1f tok/s", (double)g->n_decode / g->decode_sec);
-    if (g->n_drafted && b->options->is_verbose)
-        fprintf(stderr, " | guessed %llu of %llu tok", (unsigned long long)g->n_accepted,
-                (unsigned long long)g->n_drafted);
+    if (speculation.n_drafted && b->options->is_verbose)
+        fprintf(stderr, " | guessed %llu of %llu tok", (unsigned long long)speculation.n_accepted,
+                (unsigned long long)speculation.n_drafted);
     fprintf(stderr, " | %.1f s | seed %lld\n", now_sec() - b->start,
             (long long)b->options->sample.seed);
 }

@@ -63,7 +63,7 @@ typedef struct {
 static bool begins_with(const Answer *a, const char *name) {
     const Sequence *s = a->sequence;
     int n = s->request.n_prompt, id = tokenizer_special_id(a->chat->pipeline.tokenizer, name);
-    int first = s->session->n_tokens > n ? s->session->tokens[n] : s->n_generated ? s->next : -1;
+    int first = s->session->n_tokens > n ? s->session->tokens[n] : s->n_generated ? s->pending : -1;
     return first >= 0 && first == id;
 }
 
@@ -133,7 +133,7 @@ static void report(Chat *c, const Sequence *s, const Reply *r) {
         JsonWriter w = {.out = &out};
         json_begin_object(&w, NULL);
         json_write_string(&w, "role", str_of("assistant"));
-        completion_write(&w, "content", r, s, s->request.n_prompt - s->n_cached);
+        completion_write(&w, "content", r, s, s->request.n_prompt - s->n_reused);
         json_write_int(&w, "n_context", c->session->n_tokens);
         json_write_format(&w, "prefill_sec", "%.6f", s->prefill_sec);
         json_write_format(&w, "decode_sec", "%.6f", s->decode_sec);
@@ -145,8 +145,9 @@ static void report(Chat *c, const Sequence *s, const Reply *r) {
     note_stats(&c->options, g, s->request.sample.seed);
     c->n_prefill += g->n_prefill, c->n_decode += g->n_decode;
     c->prefill_sec += g->prefill_sec, c->decode_sec += g->decode_sec;
-    g->n_prefill = g->n_decode = g->n_taken = g->n_steps = g->n_drafted = g->n_accepted = 0;
+    g->n_prefill = g->n_decode = g->n_from_cache = g->n_decode_passes = 0;
     g->prefill_sec = g->decode_sec = 0;
+    speculation_reset_stats(g->speculation);
 }
 
 // A turn that could not be taken or answered; the first is the exit status.

@@ -1,22 +1,31 @@
-// How many proposed tokens to feed: what they are likely to save against what a longer step was
-// seen to cost.
+// Cost model: how many draft tokens a forward pass should verify.
+//
+// Let t(n) be the time of a pass over n tokens, b the tokens that the pass holds anyway, and p_i
+// the probability that draft i is accepted if all drafts before it are. A pass with k drafts
+// generates
+//
+//     E(k) = b + sum_{i=1..k} p_1 p_2 ... p_i
+//
+// tokens on average. cost_choose() returns the k with the highest rate E(k) / (t(b + k) + k
+// t_draft), where t_draft is the time that drafting one token takes. This is the walltime analysis
+// of Leviathan, Kalman and Matias 2023 (section 3.3) with a measured t(n) in place of a constant
+// pass time, and an acceptance rate for each draft in place of one for all.
 #ifndef SPECULATE_COST_H
 #define SPECULATE_COST_H
 
-enum { COST_MAX_TOKENS = 64 }; // longest step that is measured, in tokens
+enum { COST_MAX_TOKENS = 64 }; // longest pass that is measured, in tokens
 
-// Seconds of a step by the number of its tokens; 0 where none was seen.
+// Zero-initialise. A batch pass and a single sequence share the table: the time of a decode pass is
+// dominated by reading the weights, which happens once per pass.
 typedef struct {
-    double sec[COST_MAX_TOKENS + 1];
+    double sec[COST_MAX_TOKENS + 1]; // t(n), moving average in seconds; 0: not measured yet
 } CostModel;
 
-// A step of n tokens took so long.
-void cost_record(CostModel *p, int n, double sec);
-// Seconds that a step of n tokens is likely to take.
-double cost_estimate(const CostModel *p, int n);
-// Of a step that feeds n_sure tokens anyway: how many of at most n guessed ones give the most
-// tokens a second. trust[i] is how likely guess i is right if those before it are; each guess
-// itself costs sec_each.
-int cost_choose(const CostModel *p, int n_sure, const float *trust, int n, double sec_each);
+// Records that a pass over n tokens took `sec` seconds.
+void cost_record(CostModel *c, int n, double sec);
+// t(n) in seconds; 0 if no pass has been measured.
+double cost_estimate(const CostModel *c, int n);
+// Returns k, at most n. p_accept (n): p_1 to p_n. sec_per_draft: t_draft, 0 if drafts cost nothing.
+int cost_choose(const CostModel *c, int n_base, const float *p_accept, int n, double sec_per_draft);
 
 #endif

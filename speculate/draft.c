@@ -1,81 +1,94 @@
+// The draft model generates one token per forward pass of its own; see draft.h.
 #include "draft.h"
 
 #include <stdlib.h>
 
-enum { CHUNK = 256 }; // tokens fed at once to catch up
+enum { DRAFT_CHUNK = 256 }; // tokens per forward pass when the draft model catches up
 
-struct Draft {
+struct DraftModel {
     const Model *model;
-    Workspace *ws;
-    Session *session;
-    float right, tried; // of late
-    double sec;         // a guess takes
+    Workspace *workspace;
+    Session *session; // the draft model's KV cache of the latest sequence
+    // Exponentially decayed counts of drafts; n_accepted / n_verified is the acceptance rate.
+    float n_accepted, n_verified;
+    double sec_per_draft; // moving average; 0: not measured yet
 };
 
-// Before there is experience seven of ten are taken to be right, with the weight of eight tokens.
-static const float prior = 0.7f, weight = 8;
+// The rate before any draft has been verified. It counts as much as 8 verified drafts.
+static const float prior_rate = 0.7f, prior_weight = 8;
 
-Draft *draft_new(const Model *m) {
-    Draft *d = xalloc(1, sizeof *d);
-    *d = (Draft){
-        .model = m, .ws = workspace_new(m, CHUNK, 1), .right = prior * weight, .tried = weight};
+DraftModel *draft_new(const Model *m) {
+    DraftModel *d = xalloc(1, sizeof *d);
+    *d = (DraftModel){.model = m,
+                      .workspace = workspace_new(m, DRAFT_CHUNK, 1),
+                      .n_accepted = prior_rate * prior_weight,
+                      .n_verified = prior_weight};
     d->session = session_new(&m->kv);
     return d;
 }
 
-void draft_free(Draft *d) {
+void draft_free(DraftModel *d) {
     if (!d) return;
-    workspace_free(d->ws);
+    workspace_free(d->workspace);
     session_free(d->session);
     free(d);
 }
 
-double draft_expect(Draft *d, float *trust, int n) {
-    d->right += 0.01f * (prior * d->tried - d->right); // given up, it is tried again some time
-    for (int i = 0; i < n; i++) trust[i] = d->right / d->tried;
-    return d->sec;
+int draft_vocab_size(const DraftModel *d) { return d->model->config.vocab_size; }
+
+double draft_estimate(DraftModel *d, float *p_accept, int n) {
+    // Every call pulls the rate towards the prior by 1 %. A draft model whose rate is too low to be
+    // used is thereby tried again some time later.
+    d->n_accepted += 0.01f * (prior_rate * d->n_verified - d->n_accepted);
+    for (int i = 0; i < n; i++) p_accept[i] = d->n_accepted / d->n_verified;
+    return d->sec_per_draft;
 }
 
-void draft_learn(Draft *d, int n_accepted, int n) {
-    int n_tried = n_accepted < n ? n_accepted + 1 : n;
-    for (int i = 0; i < n_tried; i++) {
-        d->right = 0.97f * d->right + (float)(i < n_accepted);
-        d->tried = 0.97f * d->tried + 1;
+void draft_record(DraftModel *d, int n_accepted, int n) {
+    // Drafts behind the first rejected one say nothing: they continue a text that was not
+    // generated.
+    int n_verified = n_accepted < n ? n_accepted + 1 : n;
+    for (int i = 0; i < n_verified; i++) {
+        d->n_accepted = 0.97f * d->n_accepted + (float)(i < n_accepted);
+        d->n_verified = 0.97f * d->n_verified + 1;
     }
 }
 
-// The session holds all but the last of the tokens. False when they do not fit, or on an interrupt.
-static bool catch_up(Draft *d, const int *tokens, int n) {
+// Makes the draft model's KV cache hold exactly tokens (n): rewinds to the common prefix and feeds
+// the rest. False on an interrupt or if memory is short.
+static bool catch_up(DraftModel *d, const int *tokens, int n) {
     Session *s = d->session;
     Error err;
-    int same = 0;
-    while (same < n - 1 && same < s->n_tokens && s->tokens[same] == tokens[same]) same++;
-    if (same < s->n_tokens) session_rewind(s, same);
-    while (s->n_tokens < n - 1) {
-        int n_left = n - 1 - s->n_tokens;
-        if (workspace_feed(d->ws, s, tokens + s->n_tokens, n_left, n_left, &err) < 0) return false;
-        if (!model_forward(d->model, d->ws, 0)) return false;
+    int n_common = 0;
+    while (n_common < n && n_common < s->n_tokens && s->tokens[n_common] == tokens[n_common])
+        n_common++;
+    if (n_common < s->n_tokens) session_rewind(s, n_common);
+    while (s->n_tokens < n) {
+        int n_left = n - s->n_tokens;
+        if (workspace_feed(d->workspace, s, tokens + s->n_tokens, n_left, n_left, &err) < 0)
+            return false;
+        if (!model_forward(d->model, d->workspace, 0)) return false;
     }
     return true;
 }
 
-int draft_propose(Draft *d, Sampler *shadow, const Sampler *sampler, const int *tokens,
-                  int n_tokens, int *out, int n) {
+int draft_generate(DraftModel *d, Sampler *draft_sampler, const Sampler *sampler,
+                   const Session *session, int pending, int *out, int n) {
     Session *s = d->session;
     Error err;
-    if (n > d->model->config.max_context - n_tokens) n = d->model->config.max_context - n_tokens;
-    if (n < 1 || !catch_up(d, tokens, n_tokens)) return 0;
-    sampler_sync(shadow, sampler);
+    int n_free = d->model->config.max_context - session->n_tokens - 1;
+    if (n > n_free) n = n_free;
+    if (n < 1 || !catch_up(d, session->tokens, session->n_tokens)) return 0;
+    sampler_sync(draft_sampler, sampler);
     double start = now_sec();
-    int token = tokens[n_tokens - 1], i = 0;
-    for (; i < n; i++) {
-        if (workspace_feed(d->ws, s, &token, 1, 0, &err) < 1) break;
-        const float *logits = model_forward(d->model, d->ws, 0);
-        token = logits ? sampler_next(shadow, logits, s->tokens, s->n_tokens) : -1;
+    int token = pending, n_drafted = 0;
+    while (n_drafted < n && workspace_feed(d->workspace, s, &token, 1, 0, &err) == 1) {
+        const float *logits = model_forward(d->model, d->workspace, 0);
+        token = logits ? sampler_next(draft_sampler, logits, s->tokens, s->n_tokens) : -1;
         if (token < 0) break;
-        out[i] = token;
+        out[n_drafted++] = token;
     }
-    double sec = (now_sec() - start) / (i + 1);
-    d->sec = d->sec == 0 ? sec : 0.8 * d->sec + 0.2 * sec;
-    return i;
+    double sec = (now_sec() - start) / (n_drafted + 1);
+    d->sec_per_draft = d->sec_per_draft == 0 ? sec : 0.8 * d->sec_per_draft + 0.2 * sec;
+    return n_drafted;
 }

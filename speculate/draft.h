@@ -1,26 +1,34 @@
-// A smaller model that proposes tokens (Leviathan, Kalman and Matias 2023): what it would say next
-// is checked by the model itself. It draws with the random numbers that the model will draw with,
-// so that where both agree on the odds they agree on the token.
+// Draft model: a smaller model with the vocabulary of the target model drafts tokens that the
+// target verifies (Leviathan, Kalman and Matias 2023).
+//
+// Unlike in the paper, drafts are not accepted by rejection sampling on the two distributions. The
+// target samples each position as it would without drafts, and a draft is accepted if it is the
+// sampled token. The output therefore has the same bits, and acceptance stays high because the
+// draft sampler uses the random numbers that the target's sampler will use for the same positions:
+// where the distributions agree, the tokens agree.
 #ifndef SPECULATE_DRAFT_H
 #define SPECULATE_DRAFT_H
 
 #include "../model.h"
 #include "../sample.h"
 
-// Follows one sequence at a time; what two have in common is not fed again.
-typedef struct Draft Draft;
-// m has the vocabulary of the model it drafts for, and outlives the draft.
-Draft *draft_new(const Model *m);
-void draft_free(Draft *d);
+// Has one KV cache. Switching to another sequence recomputes what the two do not have in common.
+typedef struct DraftModel DraftModel;
 
-// What to expect: how likely each of n guesses is right if those before it are, and the seconds
-// that one takes.
-double draft_expect(Draft *d, float *trust, int n);
-// Guesses n tokens that follow tokens (n_tokens), drawn by `shadow` as `sampler` will. Returns how
-// many, fewer where context or memory ends.
-int draft_propose(Draft *d, Sampler *shadow, const Sampler *sampler, const int *tokens,
-                  int n_tokens, int *out, int n);
-// Of n guesses n_accepted were right.
-void draft_learn(Draft *d, int n_accepted, int n);
+// m must outlive the draft model.
+DraftModel *draft_new(const Model *m);
+void draft_free(DraftModel *d);
+int draft_vocab_size(const DraftModel *d);
+
+// Writes the acceptance rate of the next n drafts, p_accept (n), and returns the seconds that one
+// draft takes (0: not measured yet).
+double draft_estimate(DraftModel *d, float *p_accept, int n);
+// Drafts up to n tokens that follow the session's tokens and `pending`. `draft_sampler` samples
+// with the random state of `sampler`. Returns fewer than n where the context, memory or an
+// interrupt ends the draft.
+int draft_generate(DraftModel *d, Sampler *draft_sampler, const Sampler *sampler,
+                   const Session *session, int pending, int *out, int n);
+// Updates the acceptance rate: of n drafts verified, the first n_accepted were accepted.
+void draft_record(DraftModel *d, int n_accepted, int n);
 
 #endif

@@ -1,109 +1,111 @@
-// Positions are chained by a hash of the three tokens that end there, the latest first. How likely
-// a guess is right depends on how many tokens before it agree, and is counted for five ranges of
-// that, whether the guess was fed or not: trust costs nothing to learn.
+// The index is a hash table with chaining: a bucket holds the latest position whose last three
+// tokens have that hash, and each position links to the previous one of the same bucket. Appending
+// a token is O(1); a search follows at most MAX_CANDIDATES links.
+//
+//     tokens    2 3 4 5 8 8 2 3 4          the last three tokens are 2 3 4
+//     position  0 1 2 3 4 5 6 7 8
+//     heads[hash(2 3 4)] = 8, previous[8] = 2     so the draft is 5 8 8 2 3 4 5 8 ...
+//
+// How likely a draft is right depends mainly on how many tokens match in front of it. The
+// acceptance rate is therefore kept for five classes of match length, and is updated with every
+// token that follows a draft, whether the draft was verified by a forward pass or not: learning is
+// free.
 #include "lookup.h"
 #include "../base/util.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_TRIED = 32, MOST_AGREEING = 32, N_RANGES = 5, FIRST_HEADS = 1024 };
+enum { MAX_CANDIDATES = 32, MAX_MATCH = 32, N_CLASSES = 5, INITIAL_TOKENS = 1024 };
 
-struct Lookup {
-    int *tokens, *earlier; // (n): the token; the last position before with the same hash, or -1
-    int n, cap;
-    int *heads; // (n_heads, a power of two): last position with this hash, or -1
-    int n_heads;
-    int guess[SPECULATE_MAX_DRAFT]; // those from n_checked on wait for the token that comes
-    int n_guess, n_checked, n_agreeing;
-    float right[N_RANGES], tried[N_RANGES];
+struct PromptLookup {
+    int *tokens;   // (n) the sequence
+    int *previous; // (n) previous position of the same hash bucket, or -1; set from position 2 on
+    int *heads;    // (cap) latest position of each hash bucket, or -1
+    int n, cap;    // cap: a power of two
+    int draft[LOOKUP_MAX_DRAFT]; // the latest draft
+    int n_draft;                 // 0: none, or it was wrong
+    int n_checked;               // tokens of the draft that turned out right
+    int n_match;                 // tokens that matched in front of the draft
+    // Exponentially decayed counts per class; n_right / n_seen is the acceptance rate.
+    float n_right[N_CLASSES], n_seen[N_CLASSES];
 };
 
-Lookup *lookup_new(void) {
-    // Guesses worth having before there is experience (texts that repeat themselves), with the
-    // weight of four tokens.
-    static const float prior[N_RANGES] = {0.3f, 0.4f, 0.5f, 0.7f, 0.8f};
-    Lookup *l = xalloc(1, sizeof *l);
-    for (int i = 0; i < N_RANGES; i++) l->tried[i] = 4, l->right[i] = 4 * prior[i];
+PromptLookup *lookup_new(void) {
+    // Rates before any experience, which count as much as four tokens. Typical of texts that repeat
+    // themselves: lower ones would keep drafts from being tried.
+    static const float prior_rate[N_CLASSES] = {0.3f, 0.4f, 0.5f, 0.7f, 0.8f};
+    PromptLookup *l = xalloc(1, sizeof *l);
+    for (int i = 0; i < N_CLASSES; i++) l->n_seen[i] = 4, l->n_right[i] = 4 * prior_rate[i];
     return l;
 }
 
-void lookup_free(Lookup *l) {
+void lookup_free(PromptLookup *l) {
     if (!l) return;
     free(l->tokens);
-    free(l->earlier);
+    free(l->previous);
     free(l->heads);
     free(l);
 }
 
-// 3, 4, 5 and 6, 7 to 10, or more agreeing tokens.
-static int range_of(int n_agreeing) {
+int lookup_n_tokens(const PromptLookup *l) { return l->n; }
+
+// Class of a match: 3, 4, 5 to 6, 7 to 10, or more tokens.
+static int match_class(int n_match) {
     int i = 0;
-    while (i < N_RANGES - 1 && n_agreeing > LOOKUP_MIN_MATCH - 1 + (1 << i)) i++;
+    while (i < N_CLASSES - 1 && n_match > LOOKUP_MIN_MATCH - 1 + (1 << i)) i++;
     return i;
 }
 
-static int *head_of(const Lookup *l, int end) {
+// Puts position `end` at the front of the hash bucket of the three tokens that end there.
+static void index_position(PromptLookup *l, int end) {
+    if (end < LOOKUP_MIN_MATCH - 1) return;
     uint64_t h = 0;
     for (int i = end - LOOKUP_MIN_MATCH + 1; i <= end; i++)
-        h = (h ^ (uint32_t)l->tokens[i]) * 0x9e3779b97f4a7c15u;
-    return &l->heads[h >> 32 & (uint64_t)(l->n_heads - 1)];
-}
-
-static void enter(Lookup *l, int end) {
-    if (end < LOOKUP_MIN_MATCH - 1) return;
-    int *head = head_of(l, end);
-    l->earlier[end] = *head;
+        h = (h ^ (uint32_t)l->tokens[i]) * 0x9e3779b97f4a7c15u; // 2^64 / golden ratio
+    int *head = &l->heads[h >> 32 & (uint64_t)(l->cap - 1)];
+    l->previous[end] = *head;
     *head = end;
 }
 
-static void grow(Lookup *l) {
-    l->cap = l->cap ? 2 * l->cap : FIRST_HEADS;
-    l->n_heads = l->cap;
+static void index_grow(PromptLookup *l) {
+    l->cap = l->cap ? 2 * l->cap : INITIAL_TOKENS;
     l->tokens = xrealloc(l->tokens, (size_t)l->cap, sizeof *l->tokens);
-    l->earlier = xrealloc(l->earlier, (size_t)l->cap, sizeof *l->earlier);
-    l->heads = xrealloc(l->heads, (size_t)l->n_heads, sizeof *l->heads);
-    for (int i = 0; i < l->n_heads; i++) l->heads[i] = -1;
-    for (int i = 0; i < l->n; i++) enter(l, i);
+    l->previous = xrealloc(l->previous, (size_t)l->cap, sizeof *l->previous);
+    l->heads = xrealloc(l->heads, (size_t)l->cap, sizeof *l->heads);
+    for (int i = 0; i < l->cap; i++) l->heads[i] = -1;
+    for (int i = 0; i < l->n; i++) index_position(l, i);
 }
 
-// What has become of a guess counts; old experience fades.
-static void learn(Lookup *l, int token) {
-    int range = range_of(l->n_agreeing + l->n_checked);
-    bool is_right = l->guess[l->n_checked++] == token;
-    l->tried[range] = 0.97f * l->tried[range] + 1;
-    l->right[range] = 0.97f * l->right[range] + (float)is_right;
-    if (!is_right) l->n_guess = 0;
-}
-
-void lookup_push(Lookup *l, int token) {
-    if (l->n_checked < l->n_guess) learn(l, token);
-    if (l->n == l->cap) grow(l);
+void lookup_append(PromptLookup *l, int token) {
+    if (l->n_checked < l->n_draft) {
+        int class = match_class(l->n_match + l->n_checked);
+        bool is_right = l->draft[l->n_checked++] == token;
+        l->n_seen[class] = 0.97f * l->n_seen[class] + 1;
+        l->n_right[class] = 0.97f * l->n_right[class] + (float)is_right;
+        if (!is_right) l->n_draft = 0;
+    }
+    if (l->n == l->cap) index_grow(l);
     l->tokens[l->n++] = token;
-    enter(l, l->n - 1);
+    index_position(l, l->n - 1);
 }
 
-// How many tokens up to position a agree with the last ones.
-static int agreeing(const Lookup *l, int a) {
-    int n = 0;
-    while (n < MOST_AGREEING && n <= a && l->tokens[a - n] == l->tokens[l->n - 1 - n]) n++;
-    return n;
-}
-
-int lookup_draft(Lookup *l, int *out, float *trust) {
+int lookup_draft(PromptLookup *l, int *out, float *p_accept) {
     int best = -1, last = l->n - 1;
-    l->n_guess = l->n_checked = l->n_agreeing = 0;
+    l->n_draft = l->n_checked = l->n_match = 0;
     if (l->n <= LOOKUP_MIN_MATCH) return 0;
-    for (int a = l->earlier[last], i = 0; a >= 0 && i < MOST_TRIED; a = l->earlier[a], i++) {
-        int n = agreeing(l, a);
-        if (n >= LOOKUP_MIN_MATCH && n > l->n_agreeing) best = a, l->n_agreeing = n;
+    int at = l->previous[last];
+    for (int i = 0; at >= 0 && i < MAX_CANDIDATES; at = l->previous[at], i++) {
+        int n = 0; // tokens up to `at` that equal the last ones
+        while (n < MAX_MATCH && n <= at && l->tokens[at - n] == l->tokens[last - n]) n++;
+        if (n >= LOOKUP_MIN_MATCH && n > l->n_match) best = at, l->n_match = n;
     }
     if (best < 0) return 0;
-    for (int i = 0, a = best + 1; i < SPECULATE_MAX_DRAFT;
-         i++, a++) { // beyond the end what it repeats
-        out[i] = l->guess[i] = a <= last ? l->tokens[a] : out[a - last - 1];
-        int range = range_of(l->n_agreeing + i);
-        trust[i] = l->right[range] / l->tried[range];
+    for (int i = 0; i < LOOKUP_MAX_DRAFT; i++) {
+        int from = best + 1 + i; // past the end of the sequence the draft continues with itself
+        out[i] = l->draft[i] = from <= last ? l->tokens[from] : out[from - last - 1];
+        int class = match_class(l->n_match + i);
+        p_accept[i] = l->n_right[class] / l->n_seen[class];
     }
-    return l->n_guess = SPECULATE_MAX_DRAFT;
+    return l->n_draft = LOOKUP_MAX_DRAFT;
 }

@@ -1,24 +1,26 @@
-// Prompt lookup (Saxena 2023): where the last tokens have occurred before, what followed them then
-// is proposed again.
+// Prompt lookup decoding (Saxena 2023): if the last tokens of a sequence occurred before, the
+// tokens that followed them then are the draft. Costs no model and pays off where a text repeats
+// itself or its prompt: summaries, edits of code, structured answers.
 #ifndef SPECULATE_LOOKUP_H
 #define SPECULATE_LOOKUP_H
 
 enum {
-    SPECULATE_MAX_DRAFT = 23,
-    LOOKUP_MIN_MATCH = 3
-}; // most tokens proposed; fewest that must agree
+    LOOKUP_MIN_MATCH = 3, // fewest tokens that must match
+    LOOKUP_MAX_DRAFT = 23
+};
 
-// The tokens of one sequence, indexed by what they end in.
-typedef struct Lookup Lookup;
-Lookup *lookup_new(void);
-void lookup_free(Lookup *l);
+// The tokens of one sequence, indexed by their n-grams.
+typedef struct PromptLookup PromptLookup;
+PromptLookup *lookup_new(void);
+void lookup_free(PromptLookup *l);
 
-// The sequence has one token more. Where it was guessed, it also tells how far such guesses can be
-// trusted.
-void lookup_push(Lookup *l, int token);
-// Writes into out (SPECULATE_MAX_DRAFT) what followed the longest earlier occurrence of the last
-// tokens (LOOKUP_MIN_MATCH or more; of equal ones the latest), and into trust (SPECULATE_MAX_DRAFT)
-// how likely each is right if those before it are. Returns how many.
-int lookup_draft(Lookup *l, int *out, float *trust);
+int lookup_n_tokens(const PromptLookup *l);
+// Appends a token of the sequence. Where the latest draft predicted a token for this position, its
+// acceptance rate is updated.
+void lookup_append(PromptLookup *l, int token);
+// Drafts the tokens that followed the longest earlier occurrence of the last LOOKUP_MIN_MATCH or
+// more tokens (of equally long ones the latest). Writes them into out (LOOKUP_MAX_DRAFT) and their
+// acceptance rates into p_accept (LOOKUP_MAX_DRAFT). Returns their number: all or none.
+int lookup_draft(PromptLookup *l, int *out, float *p_accept);
 
 #endif

@@ -1,0 +1,102 @@
+// Chooses between the two drafters and keeps their statistics; see speculate.h.
+#include "speculate.h"
+#include "cost.h"
+#include "draft.h"
+#include "lookup.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+const bool speculate_is_built = true;
+
+struct Speculation {
+    DraftModel *draft_model; // NULL: none
+    bool has_lookup;
+    CostModel cost;
+    SpeculationStats stats;
+};
+
+struct Drafter {
+    Speculation *shared;
+    PromptLookup *lookup;   // NULL: no prompt lookup
+    Sampler *draft_sampler; // samples from the draft model; NULL: no draft model
+    int n_drafted;          // tokens of the latest draft
+    bool is_by_model;       // the draft model drafted them
+};
+
+Speculation *speculation_new(const Model *draft, bool has_lookup) {
+    if (!draft && !has_lookup) return NULL;
+    Speculation *sp = xalloc(1, sizeof *sp);
+    *sp = (Speculation){.draft_model = draft ? draft_new(draft) : NULL, .has_lookup = has_lookup};
+    return sp;
+}
+
+void speculation_free(Speculation *sp) {
+    if (!sp) return;
+    draft_free(sp->draft_model);
+    free(sp);
+}
+
+Drafter *speculation_begin(Speculation *sp, const SampleOptions *options) {
+    if (!sp) return NULL;
+    Drafter *d = xalloc(1, sizeof *d);
+    *d = (Drafter){.shared = sp, .lookup = sp->has_lookup ? lookup_new() : NULL};
+    if (sp->draft_model) d->draft_sampler = sampler_new(options, draft_vocab_size(sp->draft_model));
+    return d;
+}
+
+void speculation_end(Drafter *d) {
+    if (!d) return;
+    lookup_free(d->lookup);
+    sampler_free(d->draft_sampler);
+    free(d);
+}
+
+int speculation_draft(Drafter *d, const Session *session, int pending, const Sampler *sampler,
+                      int n_base, int *out, int max) {
+    if (!d) return 0;
+    Speculation *sp = d->shared;
+    int found[SPECULATE_MAX_DRAFT], n_found = 0;
+    float p_accept[SPECULATE_MAX_DRAFT];
+    if (d->lookup) {
+        // The index follows the sequence here: tokens generated since the last draft are appended.
+        while (lookup_n_tokens(d->lookup) < session->n_tokens)
+            lookup_append(d->lookup, session->tokens[lookup_n_tokens(d->lookup)]);
+        if (lookup_n_tokens(d->lookup) == session->n_tokens) lookup_append(d->lookup, pending);
+        n_found = lookup_draft(d->lookup, found, p_accept);
+    }
+    if (n_found > max) n_found = max;
+    d->n_drafted = cost_choose(&sp->cost, n_base, p_accept, n_found, 0);
+    memcpy(out, found, (size_t)d->n_drafted * sizeof *out);
+    // The draft model runs for a single sequence only: with others in the pass, its time would
+    // delay them all.
+    d->is_by_model = d->n_drafted == 0 && d->draft_sampler && n_base == 1;
+    if (d->is_by_model) {
+        double sec = draft_estimate(sp->draft_model, p_accept, max);
+        int n = cost_choose(&sp->cost, n_base, p_accept, max, sec);
+        d->n_drafted =
+            n ? draft_generate(sp->draft_model, d->draft_sampler, sampler, session, pending, out, n)
+              : 0;
+    }
+    return d->n_drafted;
+}
+
+void speculation_accept(Drafter *d, int n_accepted) {
+    if (!d || !d->n_drafted) return;
+    if (d->is_by_model) draft_record(d->shared->draft_model, n_accepted, d->n_drafted);
+    d->shared->stats.n_drafted += (uint64_t)d->n_drafted;
+    d->shared->stats.n_accepted += (uint64_t)n_accepted;
+    d->n_drafted = 0;
+}
+
+void speculation_record_pass(Speculation *sp, int n, double sec) {
+    if (sp) cost_record(&sp->cost, n, sec);
+}
+
+SpeculationStats speculation_stats(const Speculation *sp) {
+    return sp ? sp->stats : (SpeculationStats){0};
+}
+
+void speculation_reset_stats(Speculation *sp) {
+    if (sp) sp->stats = (SpeculationStats){0};
+}

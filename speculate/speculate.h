@@ -1,0 +1,51 @@
+// Speculative decoding: drafts the tokens that a sequence will probably continue with, so that one
+// forward pass can verify several of them (Leviathan, Kalman and Matias 2023).
+//
+// The generation loop calls speculation_draft() before a pass and speculation_accept() after it,
+// for each sequence. Drafts come from prompt lookup (lookup.h) or, where that finds none, from a
+// draft model (draft.h); the cost model (cost.h) decides how many are worth verifying.
+//
+// Drafts never change the output: the caller samples every position as it would without them and
+// accepts a draft only if it is the sampled token. A wrong draft costs time, nothing else.
+#ifndef SPECULATE_SPECULATE_H
+#define SPECULATE_SPECULATE_H
+
+#include "lookup.h"
+#include "../model.h"
+#include "../sample.h"
+
+extern const bool speculate_is_built;
+
+enum { SPECULATE_MAX_DRAFT = LOOKUP_MAX_DRAFT }; // most tokens per draft
+
+// Draft model, cost model and statistics of a generator. All functions accept NULL: no speculation.
+typedef struct Speculation Speculation;
+// State of one sequence.
+typedef struct Drafter Drafter;
+
+// draft: a model with the vocabulary of the target model, which must outlive the result; NULL:
+// none.
+Speculation *speculation_new(const Model *draft, bool has_lookup);
+void speculation_free(Speculation *sp);
+
+// Starts a sequence that is sampled with these options.
+Drafter *speculation_begin(Speculation *sp, const SampleOptions *options);
+void speculation_end(Drafter *d);
+
+// Drafts at most `max` tokens that may follow the session's tokens and `pending`, the last sampled
+// token, and returns their number. `sampler` is the sequence's; n_base: tokens that the pass holds
+// without these drafts, `pending` included.
+int speculation_draft(Drafter *d, const Session *session, int pending, const Sampler *sampler,
+                      int n_base, int *out, int max);
+// Of the latest draft, the first n_accepted tokens were accepted.
+void speculation_accept(Drafter *d, int n_accepted);
+// Tells the cost model that a pass over n tokens without prompts took `sec` seconds.
+void speculation_record_pass(Speculation *sp, int n, double sec);
+
+typedef struct {
+    uint64_t n_drafted, n_accepted; // draft tokens verified; of these, accepted
+} SpeculationStats;
+SpeculationStats speculation_stats(const Speculation *sp);
+void speculation_reset_stats(Speculation *sp);
+
+#endif

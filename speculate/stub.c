@@ -1,0 +1,27 @@
+// Replaces speculate/ in builds WITHOUT=speculate: every token takes a forward pass of its own.
+#include "speculate.h"
+
+const bool speculate_is_built = false;
+
+Speculation *speculation_new(const Model *draft, bool has_lookup) {
+    (void)draft, (void)has_lookup;
+    return NULL;
+}
+void speculation_free(Speculation *sp) { (void)sp; }
+Drafter *speculation_begin(Speculation *sp, const SampleOptions *options) {
+    (void)sp, (void)options;
+    return NULL;
+}
+void speculation_end(Drafter *d) { (void)d; }
+int speculation_draft(Drafter *d, const Session *session, int pending, const Sampler *sampler,
+                      int n_base, int *out, int max) {
+    (void)d, (void)session, (void)pending, (void)sampler, (void)n_base, (void)out, (void)max;
+    return 0;
+}
+void speculation_accept(Drafter *d, int n_accepted) { (void)d, (void)n_accepted; }
+void speculation_record_pass(Speculation *sp, int n, double sec) { (void)sp, (void)n, (void)sec; }
+SpeculationStats speculation_stats(const Speculation *sp) {
+    (void)sp;
+    return (SpeculationStats){0};
+}
+void speculation_reset_stats(Speculation *sp) { (void)sp; }
