@@ -1,7 +1,15 @@
-// Jinja as chat templates use it, with the settings of Hugging Face's transformers: trim_blocks,
-// lstrip_blocks, no autoescape, break and continue, tojson without escapes, raise_exception,
-// strftime_now, generation blocks; nothing of a template can change what it was given. After the
-// documentation of Jinja2 3.1 and the behaviour of its implementation.
+// Jinja, as chat templates use it: after the documentation of Jinja2 3.1 and the behaviour of its
+// implementation, with the settings of Hugging Face's transformers (trim_blocks, lstrip_blocks, no
+// autoescape; break and continue, tojson without HTML escapes, raise_exception, strftime_now,
+// generation blocks).
+//
+// jinja_open() parses a template (jinja_parse.c), jinja_render() evaluates it (jinja.c). Templates
+// are untrusted: memory, output, steps and recursion are bounded, and nothing can be changed or
+// reached except the variables given. Includes, imports, inheritance and extensions are missing.
+//
+// The result carries a provenance mask, one byte per text byte: 1 if the template wrote it, 0 if it
+// comes from the variables. Only bytes with mask 1 may become control tokens (jinja_value.h says
+// how the mask is kept).
 #ifndef JINJA_JINJA_H
 #define JINJA_JINJA_H
 
@@ -9,28 +17,25 @@
 
 #include <time.h>
 
-typedef struct Jinja Jinja; // a template
+typedef struct Jinja Jinja; // a parsed template
 
-// Reads a template; `name` is for messages and must outlive it. NULL with err (its line, what was
-// found) where it is none, or has what we do not know, or is longer than 256 KiB.
+// Parses a template of at most 256 KiB. `name` is used in messages and must outlive it. NULL with
+// err: "NAME: line N: ...".
 Jinja *jinja_open(Str source, const char *name, Error *err);
 void jinja_close(Jinja *t);
-// The text of the template, which names the control tokens that it uses.
 Str jinja_source(const Jinja *t);
 
 typedef struct {
-    const Json *const *objects; // (n_objects) their members are the template's variables, the later
-                                // before the earlier
+    const Json *const *objects; // (n_objects) their members are the variables; a later object wins
     int n_objects;
-    const Json *template_vars; // an object of variables (after those) whose strings count as
-                               // written by the template; or NULL
-    bool (*is_template_text)(const Json *string); // whether another string does; NULL: none
-    const struct tm *now;                         // today
+    const Json
+        *template_vars; // an object of variables whose strings get mask 1, or NULL; these win
+    bool (*is_template_text)(const Json *string); // other strings that get mask 1, or NULL
+    const struct tm *now;                         // for strftime_now
 } JinjaInput;
 
-// Renders a template. *mask gets a byte for each of *text: 1 where the template wrote it, 0 where
-// it came from the variables. A template that goes on and on, or needs more than 60 MB, is an
-// error, as is what it raises itself.
+// Appends the rendered text and its provenance mask. False with err if the template fails, raises
+// an exception or exceeds a limit.
 bool jinja_render(const Jinja *t, const JinjaInput *in, Buffer *text, Buffer *mask, Error *err);
 
 #endif

@@ -1,23 +1,32 @@
-// What templates may call: Jinja's filters and tests, Python's methods, and the functions that
-// transformers gives them.
+// What templates can call by name: Jinja's filters and tests, the methods of Python's types, and
+// the functions that transformers defines; and access to attributes, items and slices. All of them
+// are rows of one table (builtins, in jinja_library.c). Methods that would change a value fail, as
+// in Jinja's sandbox.
 #ifndef JINJA_JINJA_LIBRARY_H
 #define JINJA_JINJA_LIBRARY_H
 
 #include "jinja_value.h"
 
-// Each fails where it knows no such name, or the arguments do not fit.
+// Arguments of a call: in order, then those with names.
+typedef struct {
+    Value *values; // (n)
+    Str *names;    // (n) data NULL: no name
+    int n;
+    int variant; // set by the library: the variant of the builtin that runs
+} Args;
+
+// Each fails if the name is unknown or the arguments do not fit.
 Value library_filter(Heap *h, Str name, Value v, const Args *a);
 bool library_test(Heap *h, Str name, Value v, const Args *a);
-Value library_function(Str name); // VALUE_UNDEFINED if there is none
-// Runs a VALUE_FUNCTION.
-Value library_call(Heap *h, Value function, const Args *a);
+Value library_function(Str name);                           // VALUE_UNDEFINED if there is none
+Value library_call(Heap *h, Value function, const Args *a); // of a VALUE_FUNCTION
 
-// v.name and v[key] of all but loops: VALUE_UNDEFINED where there is nothing.
+// v.name, v[key] and v[from:to:step], except of loops: VALUE_UNDEFINED if there is nothing. The
+// bounds of a slice are integers or VALUE_NONE.
 Value library_attribute(Heap *h, Value v, Str name);
 Value library_item(Heap *h, Value v, Value key);
-// v[from:to:step], each of them an VALUE_INT or VALUE_NONE.
 Value library_slice(Heap *h, Value v, Value from, Value to, Value step);
-// What "safe" strings do with others: & < > ' " as entities.
+// The text with & < > ' " as entities; unchanged if it is markup already.
 Value library_escape(Heap *h, Value v);
 
 #endif

@@ -1,67 +1,61 @@
-// The tree of a template, as jinja_parse.c makes it and jinja.c walks it.
+// The syntax tree of a template: jinja_parse.c builds it, jinja.c evaluates it.
 #ifndef JINJA_JINJA_TREE_H
 #define JINJA_JINJA_TREE_H
 
 #include "jinja.h"
 #include "jinja_value.h"
 
-// What a node says is in its kind; which of the fields it uses, in the comment.
-enum { JINJA_MAX_ARGS = 32 }; // most arguments of a call
+enum { JINJA_MAX_ARGS = 32 }; // of a call
 
+// The comments say which fields of JinjaNode each kind uses; a list of nodes is linked by `next`.
 typedef enum {
     // statements
     STMT_TEXT,    // value
-    STMT_OUTPUT,  // a
-    STMT_IF,      // a, then body, else other
-    STMT_FOR,     // name or tuple a in b, if c; body, other; op: recursive
+    STMT_OUTPUT,  // {{ a }}
+    STMT_IF,      // if a: body, else: other
+    STMT_FOR,     // for a (a name or tuple) in b if c: body, else: other; op: recursive
     STMT_SET,     // a = b
-    STMT_CAPTURE, // a = body, through the filters b
-    STMT_MACRO,   // name(args a): body
-    STMT_CALL,    // a called with a macro of args b and the body
-    STMT_FILTER,  // body through the filters b
-    STMT_WITH,    // (target a = b)*: body
+    STMT_CAPTURE, // a = text of the body, through the filters b
+    STMT_MACRO,   // name(arguments a): body
+    STMT_CALL,    // calls a, with a macro of arguments b and the body as "caller"
+    STMT_FILTER,  // text of the body, through the filters b
+    STMT_WITH,    // body, with the list a of STMT_SET
     STMT_BLOCK,   // body
     STMT_BREAK,
     STMT_CONTINUE,
     // expressions
     EXPR_CONST,     // value
     EXPR_NAME,      // name
-    EXPR_LIST,      // items a
-    EXPR_TUPLE,     // items a
-    EXPR_DICT,      // keys and values in turn: a
+    EXPR_LIST,      // [list a]
+    EXPR_TUPLE,     // (list a)
+    EXPR_DICT,      // {list a: keys and values alternate}
     EXPR_ATTRIBUTE, // a.name
     EXPR_ITEM,      // a[b]
-    EXPR_SLICE,     // a[b:c:other]; NULL: absent
-    EXPR_CALL,      // a(args b)
-    EXPR_FILTER,    // a|name(args b); a NULL: the body of a block
-    EXPR_TEST,      // a is name(args b); op: not
+    EXPR_SLICE,     // a[b:c:other]; each of the three can be NULL
+    EXPR_CALL,      // a(arguments b)
+    EXPR_FILTER,    // a|name(arguments b); a NULL: the text of the body of a statement
+    EXPR_TEST,      // a is name(arguments b); op: negated
     EXPR_IF,        // b if a else c
-    EXPR_NOT,       // a
-    EXPR_AND,       // a, b
-    EXPR_OR,        // a, b
-    EXPR_NEGATIVE,  // a
+    EXPR_NOT,       // not a
+    EXPR_AND,       // a and b
+    EXPR_OR,        // a or b
+    EXPR_NEGATIVE,  // -a
     EXPR_BINARY,    // a op b
-    EXPR_COMPARE,   // a (op b)*: the nodes of b are EXPR_COMPARE with their op and operand a
-    EXPR_ARG,       // an argument: a, with a name or none; op: '*' or '2' (**)
+    EXPR_COMPARE, // a, then the list b of EXPR_COMPARE, each with its op (a Comparison) and operand
+                  // a
+    EXPR_ARG,     // argument a, with a name or not; op: '*' for *a, '2' for **a
 } JinjaNodeKind;
 
+// Operators of EXPR_BINARY.
 enum {
     JINJA_ADD,
     JINJA_SUB,
     JINJA_CONCAT,
     JINJA_MUL,
     JINJA_DIV,
-    JINJA_FLOOR,
+    JINJA_FLOOR_DIV,
     JINJA_MOD,
-    JINJA_POW,
-    JINJA_EQ,
-    JINJA_NE,
-    JINJA_LE,
-    JINJA_GE,
-    JINJA_LT,
-    JINJA_GT,
-    JINJA_IN,
-    JINJA_NOT_IN
+    JINJA_POW
 };
 
 typedef struct JinjaNode JinjaNode;
@@ -71,18 +65,19 @@ struct JinjaNode {
     Str name;
     Value value;
     JinjaNode *a, *b, *c, *body, *other;
-    JinjaNode *next; // in a list of statements, items or arguments
+    JinjaNode *next;
 };
 
 struct Jinja {
-    Heap heap; // of the tree
-    const char *name;
-    char *source, *ones; // (n) ones: the marks of what the template wrote
+    Heap heap;        // of the tree
+    const char *name; // for messages
+    char *source;     // (n), then a NUL byte
+    char *ones;       // (n) provenance mask of the source
     size_t n;
-    JinjaNode *root;
+    JinjaNode *root; // list of statements
 };
 
-// The tree of t->source in t->root, or a failure in t's heap.
+// Parses t->source into t->root, or fails in t->heap.
 void jinja_parse(Jinja *t);
 
 #endif

@@ -1,3 +1,4 @@
+// Heap, text, then values: construction, comparison, printing.
 #include "jinja_value.h"
 #include "../base/unicode.h"
 
@@ -8,13 +9,15 @@
 
 enum {
     CHUNK_BYTES = 1 << 16,
-    MAX_OUT = 8 << 20, // bytes of text, of which each has a mark
+    MAX_OUT = 8 << 20, // bytes of output; the mask takes as many again
     BYTES_PER_STEP = 64
 };
 
-struct Chunk {
-    struct Chunk *next;
-    size_t used, size;
+// Heap
+
+struct HeapChunk {
+    struct HeapChunk *next;
+    size_t used, size; // bytes
     _Alignas(16) char bytes[];
 };
 
@@ -31,34 +34,34 @@ void heap_fail(Heap *h, const char *fmt, ...) {
 
 void *heap_alloc(Heap *h, size_t n, size_t size) {
     size_t bytes;
-    struct Chunk *c = h->chunks;
+    struct HeapChunk *c = h->chunks;
     if (!size_mul(n, size, &bytes) || bytes > h->n_left)
         heap_fail(h, "the template needs too much memory");
     bytes = (bytes + 15) / 16 * 16;
     if (!c || c->size - c->used < bytes) {
-        size_t room = bytes > CHUNK_BYTES ? bytes : CHUNK_BYTES;
-        h->chunks = xrealloc(NULL, sizeof *c + room, 1);
-        *h->chunks = (struct Chunk){.next = c, .size = room};
+        size_t chunk_bytes = bytes > CHUNK_BYTES ? bytes : CHUNK_BYTES;
+        h->chunks = xrealloc(NULL, sizeof *c + chunk_bytes, 1);
+        *h->chunks = (struct HeapChunk){.next = c, .size = chunk_bytes};
         c = h->chunks;
-        h->n_left -= room < h->n_left ? room : h->n_left;
+        h->n_left -= chunk_bytes < h->n_left ? chunk_bytes : h->n_left;
     }
     void *p = c->bytes + c->used;
     c->used += bytes;
     return memset(p, 0, bytes);
 }
 
-void heap_spend(Heap *h, size_t n) {
-    if (h->steps < n) heap_fail(h, "the template takes too many steps");
-    h->steps -= n;
+void heap_spend(Heap *h, size_t n_steps) {
+    if (h->steps < n_steps) heap_fail(h, "the template takes too many steps");
+    h->steps -= n_steps;
 }
 
 void heap_enter(Heap *h) {
     heap_spend(h, 1);
-    if (h->depth++ == HEAP_DEPTH) heap_fail(h, "the template is nested too deep");
+    if (h->depth++ == HEAP_DEPTH) heap_fail(h, "the template is nested too deeply");
 }
 
 void heap_free(Heap *h) {
-    for (struct Chunk *c = h->chunks, *next; c; c = next) next = c->next, free(c);
+    for (struct HeapChunk *c = h->chunks, *next; c; c = next) next = c->next, free(c);
     buffer_free(&h->out);
     buffer_free(&h->mask);
     h->chunks = NULL;
@@ -77,7 +80,7 @@ void heap_put(Heap *h, Text t) {
 
 void heap_puts(Heap *h, const char *text) { heap_put(h, text_of(text)); }
 
-Value heap_take(Heap *h, size_t start) {
+Value heap_pop_string(Heap *h, size_t start) {
     size_t n = h->out.len - start;
     if (!n) return value_text(text_of(""));
     bool has_mask = memchr(h->mask.data + start, 1, n);
@@ -88,19 +91,21 @@ Value heap_take(Heap *h, size_t start) {
     return value_text((Text){data, has_mask ? data + n : NULL, n});
 }
 
+// Text
+
 Text text_part(Text t, size_t from, size_t to) {
     if (from > to) from = to;
     return (Text){t.data + from, t.mask ? t.mask + from : NULL, to - from};
 }
 
-// Bytes of the character at s. Texts are valid UTF-8, or we would not have them.
-static size_t char_bytes(const char *s) {
+// Bytes of the character at s, by its first byte.
+static size_t utf8_length(const char *s) {
     unsigned char c = (unsigned char)*s;
     return c < 0x80 ? 1 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4;
 }
 
 Text text_next(Text *rest) {
-    Text c = text_part(*rest, 0, char_bytes(rest->data));
+    Text c = text_part(*rest, 0, utf8_length(rest->data));
     *rest = text_part(*rest, c.len, rest->len);
     return c;
 }
@@ -114,7 +119,7 @@ size_t text_length(Heap *h, Text t) {
 
 size_t text_offset(Text t, int64_t i) {
     size_t at = i < 0 ? t.len : 0;
-    for (; i > 0 && at < t.len; i--) at += char_bytes(t.data + at);
+    for (; i > 0 && at < t.len; i--) at += utf8_length(t.data + at);
     for (; i < 0 && at > 0; i++) do
             at--;
         while (((unsigned char)t.data[at] & 0xc0) == 0x80);
@@ -123,7 +128,8 @@ size_t text_offset(Text t, int64_t i) {
 
 bool text_eq(Text a, Text b) { return str_eq(text_str(a), text_str(b)); }
 
-static bool is_among(Text c, const Text *chars) {
+// Whether strip removes the character c.
+static bool is_stripped(Text c, const Text *chars) {
     uint32_t code;
     if (chars) return str_find(text_str(*chars), text_str(c)) != SIZE_MAX;
     utf8_decode(c.data, c.len, &code);
@@ -131,16 +137,16 @@ static bool is_among(Text c, const Text *chars) {
 }
 
 Text text_strip(Text t, const Text *chars, bool left, bool right) {
-    while (left && t.len && is_among(text_part(t, 0, char_bytes(t.data)), chars)) text_next(&t);
+    while (left && t.len && is_stripped(text_part(t, 0, utf8_length(t.data)), chars)) text_next(&t);
     for (size_t at; right && t.len; t.len = at) {
         at = text_offset(t, -1);
-        if (!is_among(text_part(t, at, t.len), chars)) break;
+        if (!is_stripped(text_part(t, at, t.len), chars)) break;
     }
     return t;
 }
 
-// A long part is paid for before, as the search may take that long; a short one after, by what was
-// searched.
+// The search may compare every byte of `part` at every byte of `t`. A long part pays for that in
+// advance; a short one pays afterwards for the bytes searched.
 size_t text_find(Heap *h, Text t, Text part, size_t from) {
     size_t n = t.len - from, n_part = part.len / BYTES_PER_STEP + 1;
     if (n_part > 1) heap_spend(h, (n / BYTES_PER_STEP + 1) * n_part);
@@ -149,17 +155,30 @@ size_t text_find(Heap *h, Text t, Text part, size_t from) {
     return at == SIZE_MAX ? at : from + at;
 }
 
+// Construction
+
 Value value_list(Heap *h, ValueKind kind, int n) {
     Value v = {.kind = kind, .list = heap_alloc(h, 1, sizeof(List))};
     *v.list = (List){heap_alloc(h, (size_t)n, sizeof(Value)), n};
     return v;
 }
 
+// The capacity follows from n: 8, 16, 32 and so on.
+void list_push(Heap *h, List *list, Value item) {
+    int n = list->n;
+    if (n == 0 || (n >= 8 && (n & (n - 1)) == 0)) {
+        Value *items = heap_alloc(h, n ? 2 * (size_t)n : 8, sizeof *items);
+        if (n) memcpy(items, list->items, (size_t)n * sizeof *items);
+        list->items = items;
+    }
+    list->items[list->n++] = item;
+}
+
 Value value_dict(Heap *h, ValueKind kind) {
     return (Value){.kind = kind, .dict = heap_alloc(h, 1, sizeof(Dict))};
 }
 
-Value *value_find(Heap *h, const Dict *d, Value key) {
+Value *dict_find(Heap *h, const Dict *d, Value key) {
     for (int i = 0; i < d->n; i++)
         if (value_equal(h, d->pairs[i].key, key)) return &d->pairs[i].value;
     return NULL;
@@ -176,82 +195,66 @@ static void dict_add(Heap *h, Dict *d, Value key, Value v) {
     d->pairs[d->n++] = (DictPair){key, v};
 }
 
-void value_set(Heap *h, Dict *d, Value key, Value v) {
+void dict_set(Heap *h, Dict *d, Value key, Value v) {
     if (key.kind == VALUE_DICT || key.kind == VALUE_LIST)
-        heap_fail(h, "unhashable type: '%s'", value_kind(key));
-    Value *old = value_find(h, d, key);
+        heap_fail(h, "unhashable type: '%s'", value_type_name(key));
+    Value *old = dict_find(h, d, key);
     if (old)
         *old = v;
     else
         dict_add(h, d, key, v);
 }
 
-// Python tells 1 from 1.0 by the text.
-static Value number_of(Heap *h, const Json *j) {
+// As in Python, 1 is an int and 1.0 or 1e0 a float.
+static Value number_from_json(Heap *h, const Json *j) {
     char text[32];
-    int64_t whole;
-    bool is_whole = !memchr(j->string.data, '.', j->string.len) &&
-                    !memchr(j->string.data, 'e', j->string.len) &&
-                    !memchr(j->string.data, 'E', j->string.len);
+    int64_t integer;
+    bool is_int = !memchr(j->string.data, '.', j->string.len) &&
+                  !memchr(j->string.data, 'e', j->string.len) &&
+                  !memchr(j->string.data, 'E', j->string.len);
     heap_spend(h, j->string.len / BYTES_PER_STEP);
-    if (!is_whole) return value_float(j->number);
+    if (!is_int) return value_float(j->number);
     snprintf(text, sizeof text, "%.*s", SHOWN(j->string));
-    if (j->string.len < sizeof text && parse_i64(text, &whole)) return value_int(whole);
+    if (j->string.len < sizeof text && parse_i64(text, &integer)) return value_int(integer);
     return (Value){.kind = VALUE_BIG_INT, .text = {j->string.data, NULL, j->string.len}};
 }
 
-// A string with marks that say the template wrote it.
-static Value own_string(Heap *h, Str s) {
-    char *mask = heap_alloc(h, s.len, 1);
-    return value_text((Text){s.data, memset(mask, 1, s.len), s.len});
-}
-
-Value value_json(Heap *h, const Json *j, bool (*is_template_text)(const Json *string)) {
-    Value v = {.kind = VALUE_NONE};
+Value value_from_json(Heap *h, const Json *j, bool (*is_template_text)(const Json *string)) {
+    Value v = value_none();
     heap_spend(h, 1);
     switch (j->kind) {
-    case JSON_NULL: return v;
+    case JSON_NULL: break;
     case JSON_BOOL: return value_bool(j->boolean);
-    case JSON_NUMBER: return number_of(h, j);
+    case JSON_NUMBER: return number_from_json(h, j);
     case JSON_STRING:
-        return is_template_text && is_template_text(j)
-                   ? own_string(h, j->string)
-                   : value_text((Text){j->string.data, NULL, j->string.len});
+        v = value_data(j->string);
+        if (is_template_text && is_template_text(j))
+            v.text.mask = memset(heap_alloc(h, v.text.len, 1), 1, v.text.len);
+        break;
     case JSON_ARRAY:
         v = value_list(h, VALUE_LIST, j->n_items);
         j = j->child;
-        for (int i = 0; j; j = j->next) v.list->items[i++] = value_json(h, j, is_template_text);
-        return v;
-    case JSON_OBJECT: v = value_dict(h, VALUE_DICT);
+        for (int i = 0; j; j = j->next)
+            v.list->items[i++] = value_from_json(h, j, is_template_text);
+        break;
+    case JSON_OBJECT:
+        v = value_dict(h, VALUE_DICT);
+        v.dict->cap = j->n_items;
+        v.dict->pairs = heap_alloc(h, (size_t)j->n_items, sizeof(DictPair));
+        for (const Json *m = j->child; m; m = m->next) // json_parse refuses duplicate keys
+            dict_add(h, v.dict, value_data(m->key), value_from_json(h, m, is_template_text));
     }
-    v.dict->cap = j->n_items;
-    v.dict->pairs = heap_alloc(h, (size_t)j->n_items, sizeof(DictPair));
-    for (const Json *m = j->child; m;
-         m = m->next) // the reader has seen to it that each key is there once
-        dict_add(h, v.dict, value_text((Text){m->key.data, NULL, m->key.len}),
-                 value_json(h, m, is_template_text));
     return v;
 }
 
-const char *value_kind(Value v) {
-    static const char *const names[] = {[VALUE_ABSENT] = "Undefined",
-                                        [VALUE_UNDEFINED] = "Undefined",
-                                        [VALUE_NONE] = "NoneType",
-                                        [VALUE_BOOL] = "bool",
-                                        [VALUE_INT] = "int",
-                                        [VALUE_FLOAT] = "float",
-                                        [VALUE_BIG_INT] = "int",
-                                        [VALUE_STRING] = "str",
-                                        [VALUE_LIST] = "list",
-                                        [VALUE_TUPLE] = "tuple",
-                                        [VALUE_RANGE] = "range",
-                                        [VALUE_VIEW] = "dict_items",
-                                        [VALUE_GENERATOR] = "generator",
-                                        [VALUE_DICT] = "dict",
-                                        [VALUE_NAMESPACE] = "Namespace",
-                                        [VALUE_FUNCTION] = "function",
-                                        [VALUE_MACRO] = "Macro",
-                                        [VALUE_LOOP] = "LoopContext"};
+// Types
+
+const char *value_type_name(Value v) {
+    static const char *const names[] = {
+        // in the order of ValueKind
+        "Undefined", "Undefined", "NoneType",  "bool",     "int",   "float",
+        "int",       "str",       "list",      "tuple",    "range", "dict_items",
+        "generator", "dict",      "Namespace", "function", "Macro", "LoopContext"};
     return names[v.kind];
 }
 
@@ -274,79 +277,19 @@ bool value_truth(Value v) {
 }
 
 double value_number(Heap *h, Value v) {
-    if (v.kind == VALUE_BIG_INT)
-        return strtod(v.text.data, NULL); // JSON's digits end at something else
-    if (!value_is_number(v)) heap_fail(h, "expected a number, found '%s'", value_kind(v));
-    return v.kind == VALUE_FLOAT ? v.number : v.kind == VALUE_BOOL ? v.boolean : (double)v.integer;
-}
-
-static bool lists_equal(Heap *h, const List *a, const List *b) {
-    bool same = a->n == b->n;
-    for (int i = 0; same && i < a->n; i++) same = value_equal(h, a->items[i], b->items[i]);
-    return same;
-}
-
-static bool dicts_equal(Heap *h, const Dict *a, const Dict *b) {
-    bool same = a->n == b->n;
-    for (int i = 0; same && i < a->n; i++) {
-        Value *other = value_find(h, b, a->pairs[i].key);
-        same = other && value_equal(h, a->pairs[i].value, *other);
+    if (!value_is_number(v)) heap_fail(h, "expected a number, found '%s'", value_type_name(v));
+    switch (v.kind) {
+    case VALUE_BIG_INT: return strtod(v.text.data, NULL); // the JSON text goes on with a non-digit
+    case VALUE_FLOAT: return v.number;
+    case VALUE_BOOL: return v.boolean;
+    default: return (double)v.integer;
     }
-    return same;
 }
 
-bool value_equal(Heap *h, Value a, Value b) {
-    bool same = false;
-    if (a.kind == VALUE_STRING && b.kind == VALUE_STRING) {
-        heap_spend(h, 1 + (a.text.len == b.text.len ? a.text.len / BYTES_PER_STEP : 0));
-        return text_eq(a.text, b.text);
-    }
-    heap_enter(h);
-    if (a.kind == VALUE_INT && b.kind == VALUE_INT)
-        same = a.integer == b.integer;
-    else if (value_is_number(a) && value_is_number(b))
-        same = value_number(h, a) == value_number(h, b);
-    else if (a.kind != b.kind)
-        same = false;
-    else if (a.kind == VALUE_LIST || a.kind == VALUE_TUPLE || a.kind == VALUE_RANGE)
-        same = lists_equal(h, a.list, b.list);
-    else if (a.kind == VALUE_DICT)
-        same = dicts_equal(h, a.dict, b.dict);
-    else
-        same = a.kind <= VALUE_NONE || a.dict == b.dict;
-    h->depth--;
-    return same;
-}
-
-bool value_less(Heap *h, Value a, Value b) {
-    heap_spend(h, 1);
-    if (a.kind == VALUE_INT && b.kind == VALUE_INT) return a.integer < b.integer;
-    if (value_is_number(a) && value_is_number(b)) return value_number(h, a) < value_number(h, b);
-    if (a.kind == VALUE_STRING && b.kind == VALUE_STRING)
-        return str_compare(text_str(a.text), text_str(b.text)) < 0;
-    if (a.kind != b.kind || (a.kind != VALUE_LIST && a.kind != VALUE_TUPLE))
-        heap_fail(h, "'<' not supported between instances of '%s' and '%s'", value_kind(a),
-                  value_kind(b));
-    int i = 0, n = a.list->n < b.list->n ? a.list->n : b.list->n;
-    while (i < n && value_equal(h, a.list->items[i], b.list->items[i])) i++;
-    if (i == n) return a.list->n < b.list->n;
-    heap_enter(h);
-    bool is_less = value_less(h, a.list->items[i], b.list->items[i]);
-    h->depth--;
-    return is_less;
-}
-
-bool value_contains(Heap *h, Value all, Value v) {
-    if (all.kind == VALUE_STRING) {
-        if (v.kind != VALUE_STRING)
-            heap_fail(h, "'in <string>' requires string as left operand, not %s", value_kind(v));
-        return text_find(h, all.text, v.text, 0) != SIZE_MAX;
-    }
-    if (all.kind == VALUE_DICT) return value_find(h, all.dict, v);
-    List *list = value_iterate(h, all);
-    for (int i = 0; i < list->n; i++)
-        if (value_equal(h, list->items[i], v)) return true;
-    return false;
+int64_t value_integer(Heap *h, Value v) {
+    if (v.kind == VALUE_BOOL) return v.boolean;
+    if (v.kind != VALUE_INT) heap_fail(h, "expected an integer, found '%s'", value_type_name(v));
+    return v.integer;
 }
 
 List *value_iterate(Heap *h, Value v) {
@@ -362,13 +305,90 @@ List *value_iterate(Heap *h, Value v) {
         for (int i = 0; i < keys->n; i++) keys->items[i] = v.dict->pairs[i].key;
         return keys;
     }
-    if (v.kind != VALUE_STRING) heap_fail(h, "'%s' object is not iterable", value_kind(v));
+    if (v.kind != VALUE_STRING) heap_fail(h, "'%s' object is not iterable", value_type_name(v));
     List *chars = value_list(h, VALUE_LIST, (int)text_length(h, v.text)).list;
     for (int i = 0; i < chars->n; i++) chars->items[i] = value_text(text_next(&v.text));
     return chars;
 }
 
-// The shortest digits that read back as x, in Python's form: exponents from 1e16 on and below 1e-4.
+// Comparison
+
+bool value_equal(Heap *h, Value a, Value b) {
+    bool is_equal = false;
+    if (a.kind == VALUE_STRING && b.kind == VALUE_STRING) {
+        heap_spend(h, 1 + (a.text.len == b.text.len ? a.text.len / BYTES_PER_STEP : 0));
+        return text_eq(a.text, b.text);
+    }
+    heap_enter(h);
+    if (a.kind == VALUE_INT && b.kind == VALUE_INT) {
+        is_equal = a.integer == b.integer;
+    } else if (value_is_number(a) && value_is_number(b)) {
+        is_equal = value_number(h, a) == value_number(h, b);
+    } else if (a.kind == b.kind && a.kind >= VALUE_LIST && a.kind <= VALUE_RANGE) {
+        is_equal = a.list->n == b.list->n;
+        for (int i = 0; is_equal && i < a.list->n; i++)
+            is_equal = value_equal(h, a.list->items[i], b.list->items[i]);
+    } else if (a.kind == b.kind && a.kind == VALUE_DICT) {
+        is_equal = a.dict->n == b.dict->n;
+        for (int i = 0; is_equal && i < a.dict->n; i++) {
+            const Value *other = dict_find(h, b.dict, a.dict->pairs[i].key);
+            is_equal = other && value_equal(h, a.dict->pairs[i].value, *other);
+        }
+    } else if (a.kind == b.kind) {
+        is_equal = a.kind <= VALUE_NONE || a.dict == b.dict; // other objects: by identity
+    }
+    h->depth--;
+    return is_equal;
+}
+
+bool value_less(Heap *h, Value a, Value b) {
+    heap_spend(h, 1);
+    if (a.kind == VALUE_INT && b.kind == VALUE_INT) return a.integer < b.integer;
+    if (value_is_number(a) && value_is_number(b)) return value_number(h, a) < value_number(h, b);
+    if (a.kind == VALUE_STRING && b.kind == VALUE_STRING)
+        return str_compare(text_str(a.text), text_str(b.text)) < 0;
+    if (a.kind != b.kind || (a.kind != VALUE_LIST && a.kind != VALUE_TUPLE))
+        heap_fail(h, "'<' not supported between instances of '%s' and '%s'", value_type_name(a),
+                  value_type_name(b));
+    int i = 0, n = a.list->n < b.list->n ? a.list->n : b.list->n;
+    while (i < n && value_equal(h, a.list->items[i], b.list->items[i])) i++;
+    if (i == n) return a.list->n < b.list->n;
+    heap_enter(h);
+    bool is_less = value_less(h, a.list->items[i], b.list->items[i]);
+    h->depth--;
+    return is_less;
+}
+
+static bool value_contains(Heap *h, Value all, Value v) {
+    if (all.kind == VALUE_STRING) {
+        if (v.kind != VALUE_STRING)
+            heap_fail(h, "'in <string>' requires string as left operand, not %s",
+                      value_type_name(v));
+        return text_find(h, all.text, v.text, 0) != SIZE_MAX;
+    }
+    if (all.kind == VALUE_DICT) return dict_find(h, all.dict, v);
+    List *list = value_iterate(h, all);
+    for (int i = 0; i < list->n; i++)
+        if (value_equal(h, list->items[i], v)) return true;
+    return false;
+}
+
+bool value_compare(Heap *h, Comparison op, Value a, Value b) {
+    switch (op) {
+    case VALUE_EQ: return value_equal(h, a, b);
+    case VALUE_NE: return !value_equal(h, a, b);
+    case VALUE_LT: return value_less(h, a, b);
+    case VALUE_GT: return value_less(h, b, a);
+    case VALUE_LE: return value_less(h, a, b) || value_equal(h, a, b);
+    case VALUE_GE: return value_less(h, b, a) || value_equal(h, a, b);
+    default: return value_contains(h, b, a) == (op == VALUE_IN);
+    }
+}
+
+// Printing
+
+// The shortest digits that read back as x, with an exponent from 1e16 on and below 1e-4, as
+// Python's repr prints them.
 static void put_float(Heap *h, double x) {
     char text[400];
     int digits = 0, exponent = 0;
@@ -384,7 +404,7 @@ static void put_float(Heap *h, double x) {
     heap_puts(h, text);
 }
 
-// Whether Python shows the character as it is in a repr.
+// str.isprintable() of one character.
 static bool is_printable(uint32_t c) {
     static const uint32_t hidden[][2] = {
         {0, 0x1f},          {0x7f, 0xa0},     {0xad, 0xad},     {0x600, 0x605},   {0x61c, 0x61c},
@@ -396,93 +416,94 @@ static bool is_printable(uint32_t c) {
     return true;
 }
 
-// A quoted string. Characters of `names` and others that Python does not show are escaped.
-static void put_quoted(Heap *h, Text t, char quote, bool is_json, bool is_ascii) {
-    static const char specials[] = "\\\n\r\t\b\f", letters[] = "\\nrtbf";
-    Text run = text_part(t, 0, 0);
-    const char edge[] = {quote, 0};
-    heap_puts(h, edge);
+// The escape of a character in a quoted string; false if it needs none.
+static bool escape_char(uint32_t code, char quote, bool is_json, bool is_ascii, char escape[16]) {
+    static const char specials[] = "\\\n\r\t\b\f", letters[] = "\\nrtbf"; // repr knows the first 4
+    const char *special = code && code < 0x80 ? strchr(specials, (int)code) : NULL;
+    if (code == (uint32_t)quote)
+        snprintf(escape, 16, "\\%c", quote);
+    else if (special && (is_json || special < specials + 4))
+        snprintf(escape, 16, "\\%c", letters[special - specials]);
+    else if (is_json ? code >= 0x20 && !(is_ascii && code > 0x7e) : is_printable(code))
+        return false;
+    else if (is_json && code > 0xffff) // a surrogate pair
+        snprintf(escape, 16, "\\u%04x\\u%04x", 0xd800 + ((code - 0x10000) >> 10),
+                 0xdc00 + (code & 0x3ff));
+    else
+        snprintf(escape, 16,
+                 code > 0xffff            ? "\\U%08x"
+                 : is_json || code > 0xff ? "\\u%04x"
+                                          : "\\x%02x",
+                 code);
+    return true;
+}
+
+static void put_quoted_text(Heap *h, Text t, char quote, bool is_json, bool is_ascii) {
+    const char quotes[] = {quote, 0};
+    Text run = text_part(t, 0, 0); // characters that need no escape
+    heap_puts(h, quotes);
     heap_spend(h, t.len / 8);
     while (t.len) {
         uint32_t code;
         char escape[16];
         Text c = text_next(&t);
         utf8_decode(c.data, c.len, &code);
-        const char *special = code && code < 0x80 ? strchr(specials, (int)code) : NULL;
-        bool is_special =
-            (special && (is_json || special < specials + 4)) || code == (uint32_t)quote;
-        bool is_hidden = is_json ? code < 0x20 || (is_ascii && code > 0x7e) : !is_printable(code);
-        if (is_special)
-            snprintf(escape, sizeof escape, "\\%c", special ? letters[special - specials] : quote);
-        else if (!is_hidden) {
+        if (!escape_char(code, quote, is_json, is_ascii, escape)) {
             run.len += c.len;
             continue;
-        } else if (is_json && code > 0xffff)
-            snprintf(escape, sizeof escape, "\\u%04x\\u%04x", 0xd800 + ((code - 0x10000) >> 10),
-                     0xdc00 + (code & 0x3ff));
-        else
-            snprintf(escape, sizeof escape,
-                     is_json || code > 0xff ? code > 0xffff ? "\\U%08x" : "\\u%04x" : "\\x%02x",
-                     code);
+        }
         heap_put(h, run);
         heap_puts(h, escape);
         run = text_part(t, 0, 0);
     }
     heap_put(h, run);
-    heap_puts(h, edge);
+    heap_puts(h, quotes);
 }
 
-static void put_repr(Heap *h, Text t) {
-    bool has_single = memchr(t.data, '\'', t.len), has_double = memchr(t.data, '"', t.len);
-    put_quoted(h, t, has_single && !has_double ? '"' : '\'', false, false);
-}
-
-static void put_items(Heap *h, Value v) {
-    heap_puts(h, v.kind == VALUE_LIST ? "[" : "(");
-    for (int i = 0; i < v.list->n; i++) {
-        if (i) heap_puts(h, ", ");
-        value_put(h, v.list->items[i], true);
-    }
-    heap_puts(h, v.kind == VALUE_LIST ? "]" : v.list->n == 1 ? ",)" : ")");
-}
-
-static void put_pairs(Heap *h, const Dict *d) {
-    heap_puts(h, "{");
-    for (int i = 0; i < d->n; i++) {
-        if (i) heap_puts(h, ", ");
-        value_put(h, d->pairs[i].key, true);
-        heap_puts(h, ": ");
-        value_put(h, d->pairs[i].value, true);
-    }
-    heap_puts(h, "}");
-}
-
-static void put_int(Heap *h, int64_t i) {
-    char digits[24];
-    snprintf(digits, sizeof digits, "%lld", (long long)i);
-    heap_puts(h, digits);
+static void put_string(Heap *h, Text t, bool is_repr) {
+    if (is_repr && memchr(t.data, '\'', t.len) && !memchr(t.data, '"', t.len))
+        put_quoted_text(h, t, '"', false, false);
+    else if (is_repr)
+        put_quoted_text(h, t, '\'', false, false);
+    else
+        heap_put(h, t);
 }
 
 void value_put(Heap *h, Value v, bool is_repr) {
+    char digits[24];
     heap_enter(h);
     switch (v.kind) {
     case VALUE_ABSENT:
     case VALUE_UNDEFINED: heap_puts(h, is_repr ? "Undefined" : ""); break;
     case VALUE_NONE: heap_puts(h, "None"); break;
     case VALUE_BOOL: heap_puts(h, v.boolean ? "True" : "False"); break;
-    case VALUE_INT: put_int(h, v.integer); break;
-    case VALUE_FLOAT: put_float(h, v.number); break;
-    case VALUE_STRING:
-        if (is_repr)
-            put_repr(h, v.text);
-        else
-            heap_put(h, v.text);
+    case VALUE_INT:
+        snprintf(digits, sizeof digits, "%lld", (long long)v.integer);
+        heap_puts(h, digits);
         break;
+    case VALUE_FLOAT: put_float(h, v.number); break;
     case VALUE_BIG_INT: heap_put(h, v.text); break;
+    case VALUE_STRING: put_string(h, v.text, is_repr); break;
     case VALUE_LIST:
-    case VALUE_TUPLE: put_items(h, v); break;
-    case VALUE_DICT: put_pairs(h, v.dict); break;
-    default: heap_fail(h, "a '%s' has no text", value_kind(v));
+    case VALUE_TUPLE:
+        heap_puts(h, v.kind == VALUE_LIST ? "[" : "(");
+        for (int i = 0; i < v.list->n; i++) {
+            if (i) heap_puts(h, ", ");
+            value_put(h, v.list->items[i], true);
+        }
+        heap_puts(h, v.kind == VALUE_LIST ? "]" : v.list->n == 1 ? ",)" : ")");
+        break;
+    case VALUE_DICT:
+        heap_puts(h, "{");
+        for (int i = 0; i < v.dict->n; i++) {
+            if (i) heap_puts(h, ", ");
+            value_put(h, v.dict->pairs[i].key, true);
+            heap_puts(h, ": ");
+            value_put(h, v.dict->pairs[i].value, true);
+        }
+        heap_puts(h, "}");
+        break;
+    default: heap_fail(h, "a '%s' has no text", value_type_name(v));
     }
     h->depth--;
 }
@@ -491,18 +512,18 @@ Text value_str(Heap *h, Value v) {
     if (v.kind == VALUE_STRING) return v.text;
     size_t start = h->out.len;
     value_put(h, v, false);
-    return heap_take(h, start).text;
+    return heap_pop_string(h, start).text;
 }
 
-// Before an item, or before the bracket that closes after the last.
-static void put_break(Heap *h, const JsonStyle *style, bool is_first, int level) {
+// The comma before an item (unless it is the first), then a line break with the indent.
+static void put_json_separator(Heap *h, const JsonStyle *style, bool is_first, int level) {
     if (!is_first) heap_put(h, style->comma);
     if (!style->is_indented) return;
     heap_puts(h, "\n");
     for (int i = 0; i < level; i++) heap_put(h, style->indent);
 }
 
-static int by_key(const void *a, const void *b) {
+static int compare_keys(const void *a, const void *b) {
     return str_compare(text_str(((const DictPair *)a)->key.text),
                        text_str(((const DictPair *)b)->key.text));
 }
@@ -513,23 +534,25 @@ static void put_json_object(Heap *h, Dict *d, const JsonStyle *style, int level)
         pairs = heap_alloc(h, (size_t)d->n, sizeof *pairs);
         memcpy(pairs, d->pairs, (size_t)d->n * sizeof *pairs);
         for (int i = 0; i < d->n; i++) pairs[i].key = value_text(value_str(h, pairs[i].key));
-        qsort(pairs, (size_t)d->n, sizeof *pairs, by_key);
+        qsort(pairs, (size_t)d->n, sizeof *pairs, compare_keys);
     }
     heap_puts(h, "{");
     for (int i = 0; i < d->n; i++) {
-        size_t start = h->out.len;
-        if (pairs[i].key.kind < VALUE_NONE || pairs[i].key.kind > VALUE_STRING)
+        Value key = pairs[i].key;
+        if (key.kind < VALUE_NONE || key.kind > VALUE_STRING)
             heap_fail(h, "keys must be str, int, float, bool or None, not %s",
-                      value_kind(pairs[i].key));
-        if (pairs[i].key.kind != VALUE_STRING)
-            value_put_json(h, pairs[i].key, style, 0); // null, true or a number
-        Text key = pairs[i].key.kind == VALUE_STRING ? pairs[i].key.text : heap_take(h, start).text;
-        put_break(h, style, i == 0, level + 1);
-        put_quoted(h, key, '"', true, style->is_ascii);
+                      value_type_name(key));
+        if (key.kind != VALUE_STRING) { // null, true or a number: its text
+            size_t start = h->out.len;
+            value_put_json(h, key, style, 0);
+            key = heap_pop_string(h, start);
+        }
+        put_json_separator(h, style, i == 0, level + 1);
+        put_quoted_text(h, key.text, '"', true, style->is_ascii);
         heap_put(h, style->colon);
         value_put_json(h, pairs[i].value, style, level + 1);
     }
-    if (d->n) put_break(h, style, true, level);
+    if (d->n) put_json_separator(h, style, true, level);
     heap_puts(h, "}");
 }
 
@@ -546,19 +569,19 @@ void value_put_json(Heap *h, Value v, const JsonStyle *style, int level) {
         else
             heap_puts(h, isnan(v.number) ? "NaN" : v.number > 0 ? "Infinity" : "-Infinity");
         break;
-    case VALUE_STRING: put_quoted(h, v.text, '"', true, style->is_ascii); break;
+    case VALUE_STRING: put_quoted_text(h, v.text, '"', true, style->is_ascii); break;
     case VALUE_LIST:
     case VALUE_TUPLE:
         heap_puts(h, "[");
         for (int i = 0; i < v.list->n; i++) {
-            put_break(h, style, i == 0, level + 1);
+            put_json_separator(h, style, i == 0, level + 1);
             value_put_json(h, v.list->items[i], style, level + 1);
         }
-        if (v.list->n) put_break(h, style, true, level);
+        if (v.list->n) put_json_separator(h, style, true, level);
         heap_puts(h, "]");
         break;
     case VALUE_DICT: put_json_object(h, v.dict, style, level); break;
-    default: heap_fail(h, "Object of type %s is not JSON serializable", value_kind(v));
+    default: heap_fail(h, "Object of type %s is not JSON serializable", value_type_name(v));
     }
     h->depth--;
 }

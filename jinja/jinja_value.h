@@ -1,6 +1,18 @@
-// Values as the templates' language has them: Python's, as far as Jinja shows them, and texts that
-// know for every byte who wrote it. All of them live in a heap that is bounded in memory and steps,
-// since a template comes from anywhere.
+// Values of the template language: Python's types, as far as Jinja shows them, and the bounded
+// memory they are stored in.
+//
+// Provenance. A prompt mixes the template's own text with text of messages, tools and names, and
+// only the template may write control tokens. Each Text therefore carries a provenance mask: one
+// byte per text byte, 1 if the template wrote it, 0 if data did. Operations that copy bytes (slice,
+// join, replace, strip) copy the mask with them; a character whose case changes keeps its mask;
+// bytes that an operation makes itself (digits, quotes, escapes) have 0. Invariant: a byte with
+// mask 1 comes from a literal of the template or from a value that the caller vouches for
+// (JinjaInput).
+//
+// Heap. Templates come from untrusted files, so a Heap bounds memory, evaluation steps, output and
+// recursion. All values of one parse or one rendering are allocated in it and freed with it. Every
+// failure, of a limit or of a type, calls heap_fail, which longjmps to where the heap was set up.
+// So functions need not return errors, and must not own memory outside the heap.
 #ifndef JINJA_JINJA_VALUE_H
 #define JINJA_JINJA_VALUE_H
 
@@ -8,13 +20,15 @@
 
 #include <setjmp.h>
 
+// UTF-8 text, always valid. Positions are byte offsets unless a comment says characters.
 typedef struct {
     const char *data;
-    const char *mask; // (len) 1 where the template wrote the byte, 0 where data did; NULL: data
-                      // wrote all of it
+    const char *mask; // (len) provenance mask; NULL: all bytes are data
     size_t len;
 } Text;
 
+// The order matters: value_is_list and value_is_number test ranges, and "kind <= VALUE_NONE" means
+// "no value".
 typedef enum {
     VALUE_ABSENT, // an argument that was not given
     VALUE_UNDEFINED,
@@ -22,50 +36,52 @@ typedef enum {
     VALUE_BOOL,
     VALUE_INT,
     VALUE_FLOAT,
-    VALUE_BIG_INT, // a whole number of the data beyond 64 bits: its text
+    VALUE_BIG_INT, // an integer of the data beyond 64 bits: its digits
     VALUE_STRING,
     VALUE_LIST,
     VALUE_TUPLE,
     VALUE_RANGE,
-    VALUE_VIEW,      // the keys, values or items of a dictionary
-    VALUE_GENERATOR, // what some filters make: it can be iterated once
+    VALUE_VIEW,      // keys(), values() or items() of a dictionary
+    VALUE_GENERATOR, // result of some filters: can be iterated once
     VALUE_DICT,
     VALUE_NAMESPACE,
     VALUE_FUNCTION,
     VALUE_MACRO,
-    VALUE_LOOP
+    VALUE_LOOP // the variable "loop"
 } ValueKind;
 
 typedef struct Value Value;
-typedef struct Builtin Builtin;
+typedef struct Builtin Builtin; // jinja_library.c
 typedef struct Heap Heap;
+typedef struct DictPair DictPair;
+
 typedef struct {
-    Value *items; // shared by slices: nothing changes a list
+    Value *items; // (n) shared by slices: lists are immutable
     int n;
 } List;
-typedef struct DictPair DictPair;
+
 typedef struct {
-    DictPair *pairs; // in the order in which the keys came
+    DictPair *pairs; // (n) in insertion order; lookup is linear
     int n, cap;
 } Dict;
 
 struct Value {
     ValueKind kind;
-    bool is_markup; // a VALUE_STRING that the filter "safe" has passed
+    bool is_markup; // of a VALUE_STRING: result of the filter "safe"
     union {
         bool boolean;
         int64_t integer;
         double number;
-        Text text;
-        List *list;
-        Dict *dict;
-        struct { // VALUE_UNDEFINED
+        Text text;  // VALUE_STRING, VALUE_BIG_INT
+        List *list; // VALUE_LIST to VALUE_GENERATOR
+        Dict *dict; // VALUE_DICT, VALUE_NAMESPACE
+        struct {    // VALUE_UNDEFINED
             Str name;
-            const char *owner; // what has no attribute of this name; NULL: it is a variable
+            const char *owner; // type without an attribute of this name; NULL: no such variable
         };
         struct { // VALUE_FUNCTION
             const Builtin *builtin;
-            Value *self; // of a method
+            Value *self; // of a method; NULL: a function
         };
         struct Macro *macro;
         struct Loop *loop;
@@ -75,59 +91,41 @@ struct DictPair {
     Value key, value;
 };
 
-// Arguments of a call: in order, then those with names.
-typedef struct {
-    Value *values;
-    Str *names; // data NULL: none
-    int n;
-} Args;
-
-// A function, method, filter or test. `params` names its parameters, separated by spaces, those
-// that may be absent after a '?'; run then finds one value for each. NULL: it takes the arguments
-// as they are.
-struct Builtin {
-    const char *name, *params;
-    Value (*run)(Heap *h, Value self, const Args *a);
-};
-
-// Memory, output and limits of one parse or one rendering.
 struct Heap {
-    struct Chunk *chunks;
-    size_t n_left; // bytes that may still be allocated
-    Buffer out,
-        mask; // the text so far, and the marks of its bytes; the tail is what is being put together
-    size_t steps;     // that may still be taken
-    int line, depth;  // of the template; of the recursion
+    struct HeapChunk *chunks;
+    size_t n_left;    // bytes that can still be allocated
+    Buffer out, mask; // (out.len each) output and its provenance mask. The end of the output is
+                      // also where strings are put together: see heap_pop_string
+    size_t steps;     // evaluation steps left
+    int line, depth;  // line of the template; recursion
     const char *name; // of the template, for messages
     const struct tm *now;
     Error *err;
     jmp_buf on_fail;
 };
 
-enum { HEAP_DEPTH = 600 }; // 3 MB of stack with the address sanitizer's frames
+enum { HEAP_DEPTH = 600 }; // levels of recursion: 3 MB of stack with AddressSanitizer's frames
 
-// Every failure ends here: "NAME: line N: ..." in the heap's err, and back to where the heap was
-// set up.
+// Sets h->err to "NAME: line N: ..." and jumps to h->on_fail.
 _Noreturn void heap_fail(Heap *h, const char *fmt, ...) PRINTF_LIKE(2, 3);
 void *heap_alloc(Heap *h, size_t n, size_t size); // zeroed
-void heap_spend(Heap *h, size_t n_steps);
-void heap_enter(Heap *h); // one level of recursion deeper; h->depth-- leaves it
+void heap_spend(Heap *h, size_t n_steps);         // fails when h->steps are used up
+void heap_enter(Heap *h);                         // one level of recursion; h->depth-- leaves it
 void heap_free(Heap *h);
 
-// What is put goes to the end of the output; heap_take makes a string of what was put since out.len
-// was `start`.
-void heap_put(Heap *h, Text t);
+void heap_put(Heap *h, Text t); // appends to the output
 void heap_puts(Heap *h, const char *text);
-Value heap_take(Heap *h, size_t start);
+// Removes what was appended since out.len was `start`, and returns it as a string. Every function
+// that builds a string appends and then pops; nested calls form a stack.
+Value heap_pop_string(Heap *h, size_t start);
 
-// Text by characters (code points).
-Text text_part(Text t, size_t from, size_t to); // bytes [from, to)
-Text text_next(Text *rest);                     // takes the first character off
-size_t text_length(Heap *h, Text t);
-size_t text_offset(Text t,
-                   int64_t i); // of character i, or counted from the end if negative; clamped
+Text text_part(Text t, size_t from, size_t to);                    // bytes [from, to)
+Text text_next(Text *rest);                                        // removes the first character
+size_t text_length(Heap *h, Text t);                               // in characters
+size_t text_offset(Text t, int64_t i);                             // byte offset of character i,
+                                                                   // from the end if i < 0; clamped
 Text text_strip(Text t, const Text *chars, bool left, bool right); // chars NULL: white space
-size_t text_find(Heap *h, Text t, Text part, size_t from);         // SIZE_MAX: not there
+size_t text_find(Heap *h, Text t, Text part, size_t from);         // SIZE_MAX: not found
 bool text_eq(Text a, Text b);
 static inline Str text_str(Text t) { return (Str){t.data, t.len}; }
 static inline Text text_of(const char *s) { return (Text){s, NULL, str_of(s).len}; }
@@ -136,31 +134,49 @@ static inline Value value_bool(bool b) { return (Value){.kind = VALUE_BOOL, .boo
 static inline Value value_int(int64_t i) { return (Value){.kind = VALUE_INT, .integer = i}; }
 static inline Value value_float(double x) { return (Value){.kind = VALUE_FLOAT, .number = x}; }
 static inline Value value_text(Text t) { return (Value){.kind = VALUE_STRING, .text = t}; }
+static inline Value value_data(Str s) { return value_text((Text){s.data, NULL, s.len}); }
 static inline Value value_none(void) { return (Value){.kind = VALUE_NONE}; }
+static inline Value value_undefined(Str name, const char *owner) {
+    return (Value){.kind = VALUE_UNDEFINED, .name = name, .owner = owner};
+}
+Value value_list(Heap *h, ValueKind kind, int n); // n items, all VALUE_ABSENT
+void list_push(Heap *h, List *list, Value item);  // only to a list that the caller has just made
+Value value_dict(Heap *h, ValueKind kind);
+void dict_set(Heap *h, Dict *d, Value key, Value v);
+Value *dict_find(Heap *h, const Dict *d, Value key); // NULL: not found
+// The value of parsed JSON. Strings are not copied, so j must outlive the heap. is_template_text:
+// see JinjaInput.
+Value value_from_json(Heap *h, const Json *j, bool (*is_template_text)(const Json *string));
+
 static inline bool value_is_list(Value v) {
     return v.kind >= VALUE_LIST && v.kind <= VALUE_GENERATOR;
 }
 static inline bool value_is_number(Value v) {
     return v.kind >= VALUE_BOOL && v.kind <= VALUE_BIG_INT;
 }
-Value value_list(Heap *h, ValueKind kind, int n); // n items, all VALUE_ABSENT
-Value value_dict(Heap *h, ValueKind kind);
-void value_set(Heap *h, Dict *d, Value key, Value v);
-Value *value_find(Heap *h, const Dict *d, Value key); // NULL: not there
-// Of JSON, whose strings are not copied: it must outlive the heap. is_template_text: see jinja.h.
-Value value_json(Heap *h, const Json *j, bool (*is_template_text)(const Json *string));
-
-const char *value_kind(Value v); // as Python calls the type
+const char *value_type_name(Value v); // Python's name of the type
 bool value_truth(Value v);
-double value_number(Heap *h, Value v); // of a number
-bool value_equal(Heap *h, Value a, Value b);
-bool value_less(Heap *h, Value a, Value b);
-bool value_contains(Heap *h, Value all, Value v);
-List *value_iterate(Heap *h, Value v); // its items, or a failure
-// str() and repr() to the output; a value as a text.
-void value_put(Heap *h, Value v, bool is_repr);
+double value_number(Heap *h, Value v);          // of a number
+int64_t value_integer(Heap *h, Value v);        // of an int or a bool
+List *value_iterate(Heap *h, Value v);          // its items; uses up a generator
+void value_put(Heap *h, Value v, bool is_repr); // Python's str() or repr()
 Text value_str(Heap *h, Value v);
 
+typedef enum {
+    VALUE_EQ,
+    VALUE_NE,
+    VALUE_LE,
+    VALUE_GE,
+    VALUE_LT,
+    VALUE_GT,
+    VALUE_IN,
+    VALUE_NOT_IN
+} Comparison;
+bool value_compare(Heap *h, Comparison op, Value a, Value b);
+bool value_equal(Heap *h, Value a, Value b);
+bool value_less(Heap *h, Value a, Value b);
+
+// The filter "tojson".
 typedef struct {
     bool is_ascii, is_sorted, is_indented;
     Text indent, comma, colon;

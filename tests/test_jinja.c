@@ -1,4 +1,4 @@
-// The expected texts are Jinja2's own (3.1.2, set up as transformers sets it up).
+// The expected texts are Jinja2's mask (3.1.2, set up as transformers sets it up).
 #include "../base/files.h"
 #include "../jinja/jinja.h"
 #include "test.h"
@@ -190,17 +190,18 @@ static const char *const cases[][2] = {
 };
 // clang-format on
 
-static bool is_own(const Json *j) { return str_is(j->key, "bos_token"); }
+static bool is_template_text(const Json *j) { return str_is(j->key, "bos_token"); }
 
-// Renders a template with variables (JSON); *text is "ERROR ..." where it fails.
-static bool render(const char *source, const char *json, Buffer *text, Buffer *own) {
+// Renders a template with JSON variables. On failure *text is "ERROR ...".
+static bool render(const char *source, const char *json, Buffer *text, Buffer *mask) {
     JsonDoc doc = {0};
     Error err = {0};
     struct tm now = {.tm_year = 124, .tm_mon = 6, .tm_mday = 26, .tm_wday = 5, .tm_yday = 207};
     bool ok = json_parse(&doc, json, strlen(json), &err);
     CHECK(ok, "%s: %s", json, err.text);
     Jinja *t = ok ? jinja_open(str_of(source), "test", &err) : NULL;
-    ok = t && jinja_render(t, &(JinjaInput){&doc.root, 1, NULL, is_own, &now}, text, own, &err);
+    ok = t && jinja_render(t, &(JinjaInput){&doc.root, 1, NULL, is_template_text, &now}, text, mask,
+                           &err);
     if (!ok) buffer_printf(text, "ERROR %s", err.text);
     jinja_close(t);
     json_free(&doc);
@@ -209,13 +210,13 @@ static bool render(const char *source, const char *json, Buffer *text, Buffer *o
 
 static void language(void) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        Buffer text = {0}, own = {0};
+        Buffer text = {0}, mask = {0};
         buffer_puts(&text, "");
-        render(cases[i][0], variables, &text, &own);
+        render(cases[i][0], variables, &text, &mask);
         CHECK(!strcmp(text.data, cases[i][1]), "%s: found \"%s\", expected \"%s\"", cases[i][0],
               text.data, cases[i][1]);
         buffer_free(&text);
-        buffer_free(&own);
+        buffer_free(&mask);
     }
 }
 
@@ -255,21 +256,21 @@ static void refusals(void) {
         {"{% set s.x = 3 %}", "non-namespace"},
         {"{% macro f(a) %}{% endmacro %}{{ f(1, 2) }}", "macro 'f'"},
         {"{{ range(200000) }}", "at most 100000"},
-        {"\xff", "byte 0: expected valid UTF-8"},
+        {"\xff", "invalid UTF-8 at byte 0"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        Buffer text = {0}, own = {0};
-        CHECK(!render(bad[i][0], variables, &text, &own) && strstr(text.data, bad[i][1]), "%s: %s",
+        Buffer text = {0}, mask = {0};
+        CHECK(!render(bad[i][0], variables, &text, &mask) && strstr(text.data, bad[i][1]), "%s: %s",
               bad[i][0], text.data);
         buffer_free(&text);
-        buffer_free(&own);
+        buffer_free(&mask);
     }
 }
 
-// What the template wrote is shown, what came from the variables is a dot.
+// In the expected texts a byte with mask 0, which comes from the variables, is a dot.
 static void provenance(void) {
     static const char json[] = "{\"a\":\"<x>\",\"l\":[\"p\",\"q\"],\"bos_token\":\"<s>\"}";
-    static const char *const owned[][2] = {
+    static const char *const masked[][2] = {
         {"<{{ a }}>", "<...>"},
         {"{{ bos_token }}{{ 'b' ~ a + 'c' }}", "<s>b...c"},
         {"{{ a.replace('x', 'YY') }}{{ ('[' + a + ']')|upper }}", ".YY.[...]"},
@@ -280,24 +281,24 @@ static void provenance(void) {
         {"{{ ('<' ~ a)|tojson }}", ".<...."},
         {"{{ (a ~ '|')|list }}", ".................|.."},
         {"{{ ('<|' ~ a ~ '|>').strip('<|') }}{{ ' x '.strip() }}",
-         "..|>x"}, // the first byte of data goes too
+         "..|>x"}, // strip removes the first byte of data as well
         {"{{ {'<k>': a} }}", "..<k>........."},
         {"{{ [a, '<b>']|first }}{{ [a, '<b>'][1] }}", "...<b>"},
     };
-    for (size_t i = 0; i < sizeof owned / sizeof *owned; i++) {
-        Buffer text = {0}, own = {0};
-        CHECK(render(owned[i][0], json, &text, &own) && own.len == text.len, "%s: %s", owned[i][0],
-              text.data);
-        for (size_t k = 0; k < own.len; k++)
-            if (!own.data[k]) text.data[k] = '.';
-        CHECK(!strcmp(text.data, owned[i][1]), "%s: found %s, expected %s", owned[i][0], text.data,
-              owned[i][1]);
+    for (size_t i = 0; i < sizeof masked / sizeof *masked; i++) {
+        Buffer text = {0}, mask = {0};
+        CHECK(render(masked[i][0], json, &text, &mask) && mask.len == text.len, "%s: %s",
+              masked[i][0], text.data);
+        for (size_t k = 0; k < mask.len; k++)
+            if (!mask.data[k]) text.data[k] = '.';
+        CHECK(!strcmp(text.data, masked[i][1]), "%s: found %s, expected %s", masked[i][0],
+              text.data, masked[i][1]);
         buffer_free(&text);
-        buffer_free(&own);
+        buffer_free(&mask);
     }
 }
 
-// n times `part` between `before` and `after`.
+// `before`, then n times `part`, then `after`.
 static char *repeated(const char *before, const char *part, int n, const char *after) {
     Buffer b = {0};
     buffer_puts(&b, before);
@@ -312,7 +313,7 @@ static char *nested(const char *open, const char *close) {
     return all;
 }
 
-// Templates that would go on for ever, or need all memory, or all of the stack.
+// Templates that would run forever or exhaust memory or the stack.
 static void hostile(void) {
     static const char doubling[] =
         "{% set ns = namespace(x='0123456789') %}{% for i in range(60) %}";
@@ -360,18 +361,18 @@ static void hostile(void) {
                  "", 0, ""),
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        Buffer text = {0}, own = {0};
-        CHECK(!render(bad[i], "{\"s\":\"x\"}", &text, &own), "%.60s", bad[i]);
+        Buffer text = {0}, mask = {0};
+        CHECK(!render(bad[i], "{\"s\":\"x\"}", &text, &mask), "%.60s", bad[i]);
         CHECK(strstr(text.data, "too ") || strstr(text.data, "more than") ||
                   strstr(text.data, "at most") || strstr(text.data, "deeper"),
               "%.60s: %s", bad[i], text.data);
         buffer_free(&text);
-        buffer_free(&own);
+        buffer_free(&mask);
         free(bad[i]);
     }
 }
 
-// All strings of bytes that a template can be cut or changed to end in a text or an error.
+// Truncated and corrupted templates give a text or an error.
 static void mutations(void) {
     static const char source[] =
         "{%- macro m(a, b='x') -%}{{ a ~ b }}{%- endmacro -%}{% for k, v in d.items() if k %}{{ "
@@ -388,10 +389,10 @@ static void mutations(void) {
             copy[test_random(&state) % (sizeof source - 1)] =
                 bytes[test_random(&state) % (sizeof bytes - 1)];
         if (i % 2) copy[test_random(&state) % sizeof source] = 0;
-        Buffer text = {0}, own = {0};
-        render(copy, variables, &text, &own);
+        Buffer text = {0}, mask = {0};
+        render(copy, variables, &text, &mask);
         buffer_free(&text);
-        buffer_free(&own);
+        buffer_free(&mask);
     }
 }
 
@@ -410,23 +411,24 @@ static char **lines_of(const char *name, int *n) {
     return lines;
 }
 
-// A rendering, or its refusal, against the golden line (a JSON string, or an object with the
-// error).
+// Compares with a golden line: a JSON string is the expected text, an object means that rendering
+// must fail. counts: failures, texts.
 static void compare(const char *name, const Jinja *t, const char *dialogue, const char *golden,
                     int counts[2]) {
     static const char defaults[] =
         "{\"add_generation_prompt\":true,\"tools\":null,\"documents\":null}";
     JsonDoc base = {0}, doc = {0}, want = {0};
     Error err = {0};
-    Buffer text = {0}, own = {0};
+    Buffer text = {0}, mask = {0};
     struct tm now = {.tm_year = 124, .tm_mon = 6, .tm_mday = 26, .tm_wday = 5, .tm_yday = 207};
     json_parse(&base, defaults, sizeof defaults - 1, &err);
     json_parse(&doc, dialogue, strlen(dialogue), &err);
     json_parse(&want, golden, strlen(golden), &err);
     const Json *objects[2] = {base.root, doc.root};
-    bool ok = jinja_render(t, &(JinjaInput){objects, 2, NULL, is_own, &now}, &text, &own, &err);
+    bool ok = jinja_render(t, &(JinjaInput){objects, 2, NULL, is_template_text, &now}, &text, &mask,
+                           &err);
     bool wanted = want.root->kind == JSON_STRING;
-    CHECK(ok == wanted, "%s: %s: %s", name, dialogue, ok ? "is not refused" : err.text);
+    CHECK(ok == wanted, "%s: %s: %s", name, dialogue, ok ? "rendered" : err.text);
     if (ok && wanted)
         CHECK(str_eq(buffer_str(&text), want.root->string), "%s: %s: %s", name, dialogue,
               text.data);
@@ -435,7 +437,7 @@ static void compare(const char *name, const Jinja *t, const char *dialogue, cons
     json_free(&doc);
     json_free(&want);
     buffer_free(&text);
-    buffer_free(&own);
+    buffer_free(&mask);
 }
 
 static void real_templates(void) {
@@ -505,16 +507,16 @@ static void real_templates(void) {
         if (golden) free(golden[0]);
         free(golden);
     }
-    CHECK(counts[1] == 601 && counts[0] == 87, "%d texts, %d refusals", counts[1], counts[0]);
+    CHECK(counts[1] == 601 && counts[0] == 87, "%d texts, %d errors", counts[1], counts[0]);
     free(dialogues[0]);
     free(dialogues);
 }
 
 void test_jinja(void) {
-    test_case("jinja: the language, as Jinja2 renders it", language);
-    test_case("jinja: refusals name what and where", refusals);
-    test_case("jinja: every byte knows who wrote it", provenance);
-    test_case("jinja: hostile templates end soon", hostile);
-    test_case("jinja: changed templates", mutations);
-    test_case("jinja: 43 templates, 16 dialogues", real_templates);
+    test_case("jinja: same text as Jinja2", language);
+    test_case("jinja: errors name line and cause", refusals);
+    test_case("jinja: provenance mask", provenance);
+    test_case("jinja: hostile templates hit a limit", hostile);
+    test_case("jinja: corrupted templates", mutations);
+    test_case("jinja: 43 published templates, 16 dialogues", real_templates);
 }
