@@ -60,7 +60,7 @@ static void chat_open(Chat *c, const Options *o) {
     if (o->system && o->session_file) chat_follow(c, false);
     c->editor = editor_open(history_path(o, &history) ? history.data : NULL, &generate_interrupted);
     c->is_terminal = editor_is_terminal(c->editor);
-    editor_completer(c->editor, chat_complete, NULL);
+    editor_set_completer(c->editor, chat_complete, NULL);
 }
 
 // A person who has not read anything should know what to type.

@@ -6,7 +6,7 @@
 
 // Runs a line that begins with a slash. False ends the chat.
 bool chat_command(Chat *c, const char *text);
-// What Tab makes of a line, for editor_completer: commands, what /set sets, files.
+// What Tab makes of a line, for editor_set_completer: commands, what /set sets, files.
 void chat_complete(void *arg, Str before, Buffer *out);
 
 #endif

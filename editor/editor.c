@@ -1,5 +1,12 @@
+// The line editor. In order: the terminal and its signals, history, keys, the screen, editing,
+// escape sequences, search, completion, and the loop that reads one text (editor_read).
+//
+// A text is one buffer with a cursor; every key changes these two, and then draw() writes the whole
+// text anew. It lays prompt and text out into rows of the terminal's width, moves the cursor up
+// from the row it is on to the first row, clears everything below, writes the rows and moves the
+// cursor to its place. So nothing has to be known about the screen except on which of our rows the
+// cursor is (cursor_row). A text with more rows than the screen shows the rows around the cursor.
 #include "editor.h"
-#include "../cli/output.h"
 #include "../base/files.h"
 
 #include <errno.h>
@@ -11,39 +18,43 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/stat.h>
 #include <termios.h>
 #include <unistd.h>
 #include <wchar.h>
 
-enum { NO_KEY = -1, END_OF_INPUT = -2, WOKEN = -3, ESCAPE_MS = 50 };
-enum { LOOK_MS = 100 }; // how often an interrupt is looked for where none wakes the editor up
-
-struct Editor {
-    bool is_terminal, is_dumb; // dumb: it edits lines itself, and knows no escapes
-    void (*complete)(void *arg, Str before, Buffer *out);
-    void *complete_arg;
-    int out; // where keys echo: a terminal
-    volatile int *interrupted;
-    const char *history_path;
-    Buffer history; // as in its file: an entry a line, its own newlines as carriage returns, which
-                    // no text holds
-    size_t seen;    // where the entry shown begins; the end of the history: the new text
-    unsigned char keys[4096]; // read, not yet handled
-    size_t n_keys, next_key;
-    // while a text is edited
-    const char *prompt;
-    Buffer text, draft, killed; // draft: the new text while history is shown
-    size_t at;                  // cursor, a byte offset
-    int cursor_row;             // the row it is on, counted from the first one shown
+enum { NO_KEY = -1, END_OF_INPUT = -2, WOKEN = -3 }; // results of next_key besides bytes
+enum {
+    ESCAPE_MS = 50, // longest pause within an escape sequence
+    LOOK_MS = 100   // how often *interrupted is checked where no signal wakes the editor
 };
 
-// The terminal outlives us, so signal handlers need its state.
+struct Editor {
+    bool is_terminal, is_dumb; // dumb: without escape sequences; it edits lines by itself
+    void (*complete)(void *arg, Str before, Buffer *out);
+    void *complete_arg;
+    int out; // file descriptor of the terminal's screen
+    volatile int *interrupted;
+    const char *history_path;
+    Buffer
+        history; // as in the file: one entry per line, its own newlines as '\r', which no text has
+    size_t seen; // offset of the entry that is shown; history.len: the new text
+    unsigned char keys[4096]; // bytes read; [next_key, n_keys) are not handled yet
+    size_t n_keys, next_key;
+    // of the text that is edited
+    const char *prompt;
+    Buffer text;
+    size_t at;      // cursor, a byte offset
+    Buffer draft;   // the new text, while an entry of the history is shown
+    Buffer killed;  // last text cut, for Ctrl-Y
+    int cursor_row; // row of the cursor on the screen, from the first row drawn
+};
+
+// The terminal. Signal handlers need its state, so there is one.
 static struct {
-    struct termios cooked, raw;
+    struct termios cooked, raw; // settings found, settings while the editor has it
     volatile sig_atomic_t is_raw;
     volatile int *interrupted;
-    int wake[2]; // a pipe: handlers wake the editor up
+    int wake[2]; // a pipe that handlers write to, so that poll() returns
 } tty = {.wake = {-1, -1}};
 
 static const int fatal_signals[] = {SIGTERM, SIGHUP, SIGQUIT, SIGSEGV,
@@ -51,37 +62,37 @@ static const int fatal_signals[] = {SIGTERM, SIGHUP, SIGQUIT, SIGSEGV,
 enum { N_FATAL = sizeof fatal_signals / sizeof *fatal_signals };
 static struct sigaction old_actions[N_FATAL];
 
-static void put(int fd, const char *s, size_t n) {
-    if (!write_all(fd, s, n)) return; // a terminal that is gone: SIGHUP or the end of input follows
+// Failures are ignored: if the terminal is gone, SIGHUP or the end of input follows.
+static void put_bytes(int fd, const char *s, size_t n) {
+    if (!write_all(fd, s, n)) return;
 }
 
 static void terminal_restore(void) {
     if (!tty.is_raw) return;
     tty.is_raw = 0;
-    put(STDIN_FILENO, "\x1b[?2004l", 8);
+    put_bytes(STDIN_FILENO, "\x1b[?2004l", 8);
     tcsetattr(STDIN_FILENO, TCSANOW, &tty.cooked);
 }
 
 static void terminal_take(void) {
     tcsetattr(STDIN_FILENO, TCSANOW, &tty.raw);
-    put(STDIN_FILENO, "\x1b[?2004h", 8); // pastes come in brackets
+    put_bytes(STDIN_FILENO, "\x1b[?2004h", 8); // bracketed paste
     tty.is_raw = 1;
 }
 
-// Whatever ends the program, the terminal is as it was before.
-static void on_fatal(int number) {
+// Restores the terminal, then lets the signal have its old effect when the handler returns.
+static void on_fatal_signal(int number) {
     terminal_restore();
     for (int i = 0; i < N_FATAL; i++)
         if (fatal_signals[i] == number) sigaction(number, &old_actions[i], NULL);
-    raise(number); // what would have happened: delivered when we return
+    raise(number);
 }
 
-// Ctrl-C, Ctrl-Z and a new size of the window only wake the editor up; being stopped needs the
-// terminal back first.
-static void on_wake(int number) {
+// Ctrl-C, Ctrl-Z and a change of the window's size wake the editor.
+static void on_wake_signal(int number) {
     int e = errno;
     if (number == SIGINT) *tty.interrupted = 1;
-    if (number == SIGTSTP) { // be stopped with the terminal as we found it
+    if (number == SIGTSTP) { // stop with the terminal restored, take it again when continued
         struct sigaction own, standard = {.sa_handler = SIG_DFL};
         sigset_t set;
         terminal_restore();
@@ -93,65 +104,37 @@ static void on_wake(int number) {
         sigaction(SIGTSTP, &own, NULL);
         terminal_take();
     }
-    put(tty.wake[1], "", 1);
+    put_bytes(tty.wake[1], "", 1);
     errno = e;
 }
 
-// Signals that were ignored, as under nohup, stay so.
 static void install_handlers(void) {
     static const int wakes[] = {SIGINT, SIGTSTP, SIGWINCH};
-    struct sigaction fatal = {.sa_handler = on_fatal},
-                     wake = {.sa_handler = on_wake, .sa_flags = SA_RESTART};
+    struct sigaction fatal = {.sa_handler = on_fatal_signal},
+                     wake = {.sa_handler = on_wake_signal, .sa_flags = SA_RESTART};
     for (int i = 0; i < N_FATAL; i++) {
         sigaction(fatal_signals[i], &fatal, &old_actions[i]);
-        if (old_actions[i].sa_handler == SIG_IGN)
-            sigaction(fatal_signals[i], &old_actions[i], NULL); // nohup
+        if (old_actions[i].sa_handler == SIG_IGN) // nohup
+            sigaction(fatal_signals[i], &old_actions[i], NULL);
     }
     for (size_t i = 0; i < sizeof wakes / sizeof *wakes; i++) sigaction(wakes[i], &wake, NULL);
 }
 
-// Where the entry before or after the one at `at` begins.
-static size_t history_step(const Buffer *history, size_t at, int by) {
-    if (by > 0) return at + strcspn(history->data + at, "\n") + 1;
-    for (at--; at > 0 && history->data[at - 1] != '\n'; at--) {
-    }
-    return at;
-}
-
-// Adds a text to the history and its file, unless it is the last entry again.
-static void history_add(Editor *l, const Buffer *text) {
-    Buffer *h = &l->history;
-    size_t begin = h->len, last = begin ? history_step(h, begin, -1) : 0;
-    if (!text->len) return;
-    buffer_put(h, buffer_str(text));
-    buffer_puts(h, "\n");
-    for (char *at = h->data + begin; (at = strchr(at, '\n')) && at[1];) *at = '\r';
-    if (begin - last == h->len - begin && !memcmp(h->data + last, h->data + begin, begin - last)) {
-        h->data[h->len = begin] = 0;
-        return;
-    }
-    int fd = l->history_path
-                 ? open(l->history_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600)
-                 : -1;
-    if (fd < 0) return;
-    put(fd, h->data + begin, h->len - begin);
-    close(fd);
-}
-
 Editor *editor_open(const char *history, volatile int *interrupted) {
-    Editor *l = xalloc(1, sizeof *l);
-    l->interrupted = tty.interrupted = interrupted;
-    l->out = isatty(STDOUT_FILENO) ? STDOUT_FILENO : STDERR_FILENO;
-    l->is_terminal =
-        isatty(STDIN_FILENO) && isatty(l->out) && tcgetattr(STDIN_FILENO, &tty.cooked) == 0;
-    l->is_dumb = l->is_terminal && !terminal_has_escapes(l->out);
-    if (!l->is_terminal || l->is_dumb) return l;
-    buffer_puts(&l->history, "");
-    l->history_path = history;
-    if (history) file_read(history, &l->history, &(Error){0}); // there may be none yet
-    if (l->history.len && l->history.data[l->history.len - 1] != '\n')
-        buffer_puts(&l->history, "\n");
-    if (!setlocale(LC_CTYPE, "C.UTF-8")) setlocale(LC_CTYPE, ""); // for the width of characters
+    Editor *e = xalloc(1, sizeof *e);
+    const char *term = getenv("TERM");
+    e->interrupted = tty.interrupted = interrupted;
+    e->out = isatty(STDOUT_FILENO) ? STDOUT_FILENO : STDERR_FILENO;
+    e->is_terminal =
+        isatty(STDIN_FILENO) && isatty(e->out) && tcgetattr(STDIN_FILENO, &tty.cooked) == 0;
+    e->is_dumb = e->is_terminal && term && !strcmp(term, "dumb");
+    if (!e->is_terminal || e->is_dumb) return e;
+    buffer_puts(&e->history, "");
+    e->history_path = history;
+    if (history) file_read(history, &e->history, &(Error){0}); // it may not exist yet
+    if (e->history.len && e->history.data[e->history.len - 1] != '\n')
+        buffer_puts(&e->history, "\n");
+    if (!setlocale(LC_CTYPE, "C.UTF-8")) setlocale(LC_CTYPE, ""); // for wcwidth
     if (pipe(tty.wake)) die(EXIT_RUNTIME, "pipe: %s", strerror(errno));
     for (int i = 0; i < 2; i++) fcntl(tty.wake[i], F_SETFL, O_NONBLOCK);
     tty.raw = tty.cooked;
@@ -162,42 +145,79 @@ Editor *editor_open(const char *history, volatile int *interrupted) {
     install_handlers();
     atexit(terminal_restore);
     terminal_take();
-    return l;
+    return e;
 }
 
-void editor_completer(Editor *l, void (*complete)(void *arg, Str before, Buffer *out), void *arg) {
-    l->complete = complete;
-    l->complete_arg = arg;
+void editor_set_completer(Editor *e, void (*complete)(void *arg, Str before, Buffer *out),
+                          void *arg) {
+    e->complete = complete;
+    e->complete_arg = arg;
 }
 
-bool editor_is_terminal(const Editor *l) { return l->is_terminal; }
+bool editor_is_terminal(const Editor *e) { return e->is_terminal; }
 
-// The next byte typed; NO_KEY after so long (-1: never), WOKEN, or END_OF_INPUT.
-static int next_key(Editor *l, int timeout_ms) {
-    while (l->next_key == l->n_keys) {
+// History
+
+// Offset of the entry before (by < 0) or after the one at `at`.
+static size_t history_step(const Buffer *history, size_t at, int by) {
+    if (by > 0) return at + strcspn(history->data + at, "\n") + 1;
+    for (at--; at > 0 && history->data[at - 1] != '\n'; at--) {
+    }
+    return at;
+}
+
+// Adds a text to the history and its file, unless it repeats the last entry.
+static void history_add(Editor *e, const Buffer *text) {
+    Buffer *h = &e->history;
+    size_t begin = h->len, last = begin ? history_step(h, begin, -1) : 0;
+    if (!text->len) return;
+    buffer_put(h, buffer_str(text));
+    buffer_puts(h, "\n");
+    for (char *at = h->data + begin; (at = strchr(at, '\n')) && at[1];) *at = '\r';
+    if (begin - last == h->len - begin && !memcmp(h->data + last, h->data + begin, begin - last)) {
+        h->data[h->len = begin] = 0;
+        return;
+    }
+    int fd = e->history_path
+                 ? open(e->history_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600)
+                 : -1;
+    if (fd < 0) return;
+    put_bytes(fd, h->data + begin, h->len - begin);
+    close(fd);
+}
+
+// Keys
+
+// The next byte of input; NO_KEY after timeout_ms (-1: no timeout), WOKEN by a signal, or
+// END_OF_INPUT.
+static int next_key(Editor *e, int timeout_ms) {
+    while (e->next_key == e->n_keys) {
         struct pollfd fds[2] = {{.fd = STDIN_FILENO, .events = POLLIN},
                                 {.fd = tty.wake[0], .events = POLLIN}};
         int ready = poll(fds, tty.wake[0] < 0 ? 1 : 2, timeout_ms);
         if (ready < 0 && errno != EINTR) return END_OF_INPUT;
         if (ready == 0) return NO_KEY;
         if (ready > 0 && fds[1].revents & POLLIN) {
-            while (read(tty.wake[0], l->keys, sizeof l->keys) > 0) {
+            while (read(tty.wake[0], e->keys, sizeof e->keys) > 0) {
             }
             return WOKEN;
         }
         if (ready < 0 || !fds[0].revents) continue;
-        ssize_t n = read(STDIN_FILENO, l->keys, sizeof l->keys);
+        ssize_t n = read(STDIN_FILENO, e->keys, sizeof e->keys);
         if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
-        if (n < 0 && !l->is_terminal) die_file("standard input"); // a terminal may be gone
+        if (n < 0 && !e->is_terminal) die_file("standard input"); // a terminal may hang up
         if (n <= 0) return END_OF_INPUT;
-        l->next_key = 0;
-        l->n_keys = (size_t)n;
+        e->next_key = 0;
+        e->n_keys = (size_t)n;
     }
-    return l->keys[l->next_key++];
+    return e->keys[e->next_key++];
 }
 
-// The character at s: its bytes, and the columns it takes on the screen as `shown`.
-static int char_at(const char *s, size_t n, int *columns, char shown[8]) {
+// The screen
+
+// What the screen shows for the character at s, and the columns that takes. Control bytes are shown
+// as ^X, invalid and unprintable ones as "?". Returns the bytes of the character.
+static int show_char(const char *s, size_t n, int *columns, char shown[8]) {
     uint32_t code;
     int len = utf8_decode(s, n, &code), width = 1;
     unsigned char byte = (unsigned char)*s;
@@ -213,34 +233,36 @@ static int char_at(const char *s, size_t n, int *columns, char shown[8]) {
     return len ? len : 1;
 }
 
-// The offset after the character at `at`, with the combining ones and joined emoji that follow it;
-// and before.
-static size_t after(const Editor *l, size_t at) {
+// The offset after the character at `at`, with its combining characters and joined emoji.
+static size_t char_after(const Editor *e, size_t at) {
     char shown[8];
     int columns;
     bool is_joined = false;
-    for (size_t begin = at; at < l->text.len;) {
-        int len = char_at(l->text.data + at, l->text.len - at, &columns, shown);
+    for (size_t begin = at; at < e->text.len;) {
+        int len = show_char(e->text.data + at, e->text.len - at, &columns, shown);
         if (at > begin && columns > 0 && !is_joined) break;
-        is_joined = len == 3 && !memcmp(l->text.data + at, "\xe2\x80\x8d", 3); // zero width joiner
+        is_joined = len == 3 && !memcmp(e->text.data + at, "\xe2\x80\x8d", 3); // zero width joiner
         at += (size_t)len;
     }
     return at;
 }
 
-static size_t before(const Editor *l, size_t at) {
+// The offset of the character before `at`. Joined characters are only found from the left.
+static size_t char_before(const Editor *e, size_t at) {
     size_t last = 0;
-    for (size_t i = 0; i < at; i = after(l, i)) last = i;
+    for (size_t i = 0; i < at; i = char_after(e, i)) last = i;
     return last;
 }
 
-// Lays prompt and text out in rows of `columns`, with \r\n between. Rows after the first of a text
-// with newlines are indented by 2. Sets the cursor's row and column; returns the number of rows.
-static int layout(const Editor *l, int columns, Buffer *out, int *cursor_row, int *cursor_column) {
+// Lays out prompt and text in rows of `columns`, separated by "\r\n", and sets the position of the
+// cursor. Returns the number of rows. After a newline in the text, the row is indented by 2. A row
+// that is exactly full is broken if the cursor comes next, since terminals keep it on the last
+// column.
+static int lay_out(const Editor *e, int columns, Buffer *out, int *cursor_row, int *cursor_column) {
     int row = 0, column = 0;
-    for (Str rest = str_of(l->prompt); rest.len;) {
+    for (Str rest = str_of(e->prompt); rest.len;) {
         char shown[8];
-        int width, len = char_at(rest.data, rest.len, &width, shown);
+        int width, len = show_char(rest.data, rest.len, &width, shown);
         buffer_puts(out, shown);
         column += width;
         rest = (Str){rest.data + len, rest.len - (size_t)len};
@@ -248,16 +270,16 @@ static int layout(const Editor *l, int columns, Buffer *out, int *cursor_row, in
     for (size_t i = 0, len = 1;; i += len) {
         char shown[8] = "";
         int width = 0;
-        bool is_end = i == l->text.len, is_newline = !is_end && l->text.data[i] == '\n';
+        bool is_end = i == e->text.len, is_newline = !is_end && e->text.data[i] == '\n';
         len = is_end || is_newline
                   ? 1
-                  : (size_t)char_at(l->text.data + i, l->text.len - i, &width, shown);
-        bool is_full = column + width > columns || (column == columns && (i == l->at || is_end));
+                  : (size_t)show_char(e->text.data + i, e->text.len - i, &width, shown);
+        bool is_full = column + width > columns || (column == columns && (i == e->at || is_end));
         if (is_full && !is_newline) {
             row++, column = 0;
             buffer_puts(out, "\r\n");
         }
-        if (i == l->at) *cursor_row = row, *cursor_column = column < columns ? column : columns - 1;
+        if (i == e->at) *cursor_row = row, *cursor_column = column < columns ? column : columns - 1;
         if (is_end) return row + 1;
         row += is_newline;
         column = is_newline ? 2 : column + width;
@@ -270,132 +292,129 @@ static const char *skip_rows(const char *s, int n) {
     return s;
 }
 
-// Draws the rows around the cursor that the screen can hold.
-static void draw(Editor *l) {
+// Draws the text anew: see the head of this file.
+static void draw_text(Editor *e) {
     struct winsize size = {0};
     Buffer rows = {0}, out = {0};
     int row = 0, column = 0;
-    if (ioctl(l->out, TIOCGWINSZ, &size) || !size.ws_col || !size.ws_row)
+    if (ioctl(e->out, TIOCGWINSZ, &size) || !size.ws_col || !size.ws_row)
         size.ws_col = 80, size.ws_row = 24;
     int columns = size.ws_col > 8 ? size.ws_col : 8, height = size.ws_row > 2 ? size.ws_row - 1 : 1;
-    int n_rows = layout(l, columns, &rows, &row, &column);
-    int top = row >= height ? row - height + 1 : 0,
+    int n_rows = lay_out(e, columns, &rows, &row, &column);
+    int top = row >= height ? row - height + 1 : 0, // rows [top, bottom) are drawn
         bottom = n_rows < top + height ? n_rows : top + height;
     const char *begin = skip_rows(rows.data, top), *end = rows.data + rows.len;
     if (bottom < n_rows) end = skip_rows(begin, bottom - top) - 2;
-    if (l->cursor_row > 0) buffer_printf(&out, "\x1b[%dA", l->cursor_row);
+    if (e->cursor_row > 0) buffer_printf(&out, "\x1b[%dA", e->cursor_row);
     buffer_puts(&out, "\r\x1b[J");
     buffer_append(&out, begin, (size_t)(end - begin));
     if (bottom - 1 > row) buffer_printf(&out, "\x1b[%dA", bottom - 1 - row);
     buffer_puts(&out, "\r");
     if (column) buffer_printf(&out, "\x1b[%dC", column);
-    put(l->out, out.data, out.len);
-    l->cursor_row = row - top;
+    put_bytes(e->out, out.data, out.len);
+    e->cursor_row = row - top;
     buffer_free(&rows);
     buffer_free(&out);
 }
 
-static void insert(Editor *l, const char *s, size_t n) {
-    buffer_append(&l->text, s, n); // makes room
-    memmove(l->text.data + l->at + n, l->text.data + l->at, l->text.len - n - l->at);
-    memcpy(l->text.data + l->at, s, n);
-    l->at += n;
+// Editing
+
+static void insert_text(Editor *e, const char *s, size_t n) {
+    buffer_append(&e->text, s, n); // makes room
+    memmove(e->text.data + e->at + n, e->text.data + e->at, e->text.len - n - e->at);
+    memcpy(e->text.data + e->at, s, n);
+    e->at += n;
 }
 
-// Takes [from, to) out; what is kept can be put back (Ctrl-Y).
-static void erase(Editor *l, size_t from, size_t to, bool is_kept) {
+// Removes [from, to). is_kept: Ctrl-Y can insert it again.
+static void cut_text(Editor *e, size_t from, size_t to, bool is_kept) {
     if (is_kept && to > from) {
-        l->killed.len = 0;
-        buffer_append(&l->killed, l->text.data + from, to - from);
+        e->killed.len = 0;
+        buffer_append(&e->killed, e->text.data + from, to - from);
     }
-    memmove(l->text.data + from, l->text.data + to, l->text.len - to + 1);
-    l->text.len -= to - from;
-    l->at = from;
+    memmove(e->text.data + from, e->text.data + to, e->text.len - to + 1);
+    e->text.len -= to - from;
+    e->at = from;
 }
 
-// Another text, the cursor behind it.
-static void replace(Editor *l, const char *s, size_t n) {
-    l->text.len = l->at = 0;
-    insert(l, s, n);
+// Replaces the text; the cursor is at its end.
+static void set_text(Editor *e, const char *s, size_t n) {
+    e->text.len = e->at = 0;
+    insert_text(e, s, n);
 }
 
-static bool is_word(char c) {
+static bool is_word_char(char c) {
     return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '_' ||
            (c & 0x80);
 }
 
-// Where the cursor would be a word further to the left (by -1) or right (by 1).
-static size_t word(const Editor *l, int by) {
-    size_t at = l->at, end = by < 0 ? 0 : l->text.len;
-    const char *next = l->text.data - (by < 0);
-    while (at != end && !is_word(next[at])) at += (size_t)by;
-    while (at != end && is_word(next[at])) at += (size_t)by;
+// The offset one word to the left (by -1) or right (by 1) of the cursor.
+static size_t word_edge(const Editor *e, int by) {
+    size_t at = e->at, end = by < 0 ? 0 : e->text.len;
+    const char *next = e->text.data - (by < 0);
+    while (at != end && !is_word_char(next[at])) at += (size_t)by;
+    while (at != end && is_word_char(next[at])) at += (size_t)by;
     return at;
 }
 
-// Beginning and end of the row the cursor is on.
-static size_t row(const Editor *l, int by) {
-    size_t at = l->at, end = by < 0 ? 0 : l->text.len;
-    const char *next = l->text.data - (by < 0);
+// The beginning (by -1) or end (by 1) of the line of the text that the cursor is on.
+static size_t row_edge(const Editor *e, int by) {
+    size_t at = e->at, end = by < 0 ? 0 : e->text.len;
+    const char *next = e->text.data - (by < 0);
     while (at != end && next[at] != '\n') at += (size_t)by;
     return at;
 }
 
-// Shows the entry of the history that begins at `at`.
-static void show_entry(Editor *l, size_t at) {
-    replace(l, l->history.data + at, strcspn(l->history.data + at, "\n"));
-    for (char *c = l->text.data; (c = strchr(c, '\r'));) *c = '\n';
+static void show_entry(Editor *e, size_t at) {
+    set_text(e, e->history.data + at, strcspn(e->history.data + at, "\n"));
+    for (char *c = e->text.data; (c = strchr(c, '\r'));) *c = '\n';
 }
 
-// Up and down: within a text of several rows, else through the history.
-static void move_row(Editor *l, int by) {
-    size_t begin = row(l, -1), end = row(l, 1), column = l->at - begin;
-    if (by < 0 ? begin > 0 : end < l->text.len) {
-        l->at = by < 0 ? begin - 1 : end + 1;
-        begin = row(l, -1), end = row(l, 1);
-        l->at = begin + column < end ? begin + column : end;
-        while (l->at > begin && l->at < l->text.len && (l->text.data[l->at] & 0xc0) == 0x80)
-            l->at--;
+// Up (by -1) or down (by 1): within a text of several lines, else through the history.
+static void move_row(Editor *e, int by) {
+    size_t begin = row_edge(e, -1), end = row_edge(e, 1), column = e->at - begin;
+    if (by < 0 ? begin > 0 : end < e->text.len) {
+        e->at = by < 0 ? begin - 1 : end + 1;
+        begin = row_edge(e, -1), end = row_edge(e, 1);
+        e->at = begin + column < end ? begin + column : end;
+        while (e->at > begin && e->at < e->text.len && (e->text.data[e->at] & 0xc0) == 0x80)
+            e->at--;
         return;
     }
-    if (l->seen == (by < 0 ? 0 : l->history.len)) return;
-    if (l->seen == l->history.len) {
-        l->draft.len = 0;
-        buffer_put(&l->draft, buffer_str(&l->text));
+    if (e->seen == (by < 0 ? 0 : e->history.len)) return;
+    if (e->seen == e->history.len) {
+        e->draft.len = 0;
+        buffer_put(&e->draft, buffer_str(&e->text));
     }
-    l->seen = history_step(&l->history, l->seen, by);
-    if (l->seen == l->history.len) {
-        replace(l, l->draft.data, l->draft.len);
+    e->seen = history_step(&e->history, e->seen, by);
+    if (e->seen == e->history.len) {
+        set_text(e, e->draft.data, e->draft.len);
         return;
     }
-    show_entry(l, l->seen);
+    show_entry(e, e->seen);
 }
 
-// A paste, up to its closing bracket: text, whatever is in it. Editor ends become newlines.
-static void paste(Editor *l) {
+// Inserts a paste, up to its closing sequence. No byte of it is a key; line ends become newlines.
+static void read_paste(Editor *e) {
     static const char end[] = "\x1b[201~";
+    enum { N_END = sizeof end - 1 };
     Buffer in = {0};
-    size_t n = 0;
+    bool is_end = false;
     buffer_puts(&in, "");
-    for (int key; (key = next_key(l, -1)) != END_OF_INPUT && !*l->interrupted;) {
-        if (key < 0) continue;
-        buffer_append(&in, &(char){(char)key}, 1);
-        if (in.len < sizeof end - 1 ||
-            memcmp(in.data + in.len - (sizeof end - 1), end, sizeof end - 1))
-            continue;
-        in.len -= sizeof end - 1;
-        break;
+    for (int key, last = 0;
+         !is_end && (key = next_key(e, -1)) != END_OF_INPUT && !*e->interrupted;) {
+        bool is_pair = key == '\n' && last == '\r';
+        if (key > 0 && !is_pair) buffer_append(&in, &(char){key == '\r' ? '\n' : (char)key}, 1);
+        if (key >= 0) last = key;
+        is_end = in.len >= N_END && !memcmp(in.data + in.len - N_END, end, N_END);
     }
-    for (size_t i = 0; i < in.len; i++) {
-        if (in.data[i] == '\r' && i + 1 < in.len && in.data[i + 1] == '\n') continue;
-        if (in.data[i] == 0) continue;
-        in.data[n++] = in.data[i] == '\r' ? '\n' : in.data[i];
-    }
-    insert(l, in.data, n);
+    insert_text(e, in.data, in.len - (is_end ? N_END : 0));
     buffer_free(&in);
 }
 
-// Keys beyond bytes, and those of the control keys.
+// Escape sequences
+
+// Keys that no control key stands for.
 enum {
     KEY_WORD_LEFT = 256,
     KEY_WORD_RIGHT,
@@ -406,9 +425,10 @@ enum {
 };
 #define CTRL_KEY(letter) ((letter)&31)
 
-// What follows an escape byte, as a key that does the same; 0: nothing we know.
-static int escape_key(Editor *l) {
-    int key = next_key(l, ESCAPE_MS), final, first = 0, modifier = 0, *number = &first;
+// Reads the rest of an escape sequence. Returns a control key or KEY_... of the same effect; 0: an
+// unknown sequence. ESC [ NUMBER ; MODIFIER FINAL, as xterm sends it (modifier 3 is Alt, 5 Ctrl).
+static int read_escape(Editor *e) {
+    int key = next_key(e, ESCAPE_MS), final, first = 0, modifier = 0, *number = &first;
     switch (key) {
     case 'b': return KEY_WORD_LEFT;
     case 'f': return KEY_WORD_RIGHT;
@@ -421,7 +441,7 @@ static int escape_key(Editor *l) {
     case 'O': break;
     default: return 0;
     }
-    while ((final = next_key(l, ESCAPE_MS)) >= 0 && final < 0x40)
+    while ((final = next_key(e, ESCAPE_MS)) >= 0 && final < 0x40)
         if (final == ';')
             number = &modifier;
         else if (final >= '0' && final <= '9' && *number < 1000)
@@ -443,10 +463,17 @@ static int escape_key(Editor *l) {
     return 0;
 }
 
-// Whether a text is still open, on Enter; a trailing backslash has then become a newline.
+// The text that Enter ends
+
+static bool is_quoted(const Buffer *text) {
+    return text->len >= 6 && str_begins_with(buffer_str(text), "\"\"\"") &&
+           str_ends_with(buffer_str(text), "\"\"\"");
+}
+
+// On Enter: adds a newline if the text continues, because of open quotes or a final backslash.
 static bool is_continued(Buffer *text) {
     if (text->len >= 3 && !memcmp(text->data, "\"\"\"", 3)) {
-        if (text->len >= 6 && !memcmp(text->data + text->len - 3, "\"\"\"", 3)) return false;
+        if (is_quoted(text)) return false;
         buffer_puts(text, "\n");
         return true;
     }
@@ -455,11 +482,11 @@ static bool is_continued(Buffer *text) {
     return true;
 }
 
-// The text without the quotes that made it span lines.
-static void finish(const Buffer *text, Buffer *out) {
+// Sets `out` to the text without its """ quotes.
+static void unquote(const Buffer *text, Buffer *out) {
     const char *s = text->data;
     size_t n = text->len;
-    if (n >= 6 && !memcmp(s, "\"\"\"", 3) && !memcmp(s + n - 3, "\"\"\"", 3)) {
+    if (is_quoted(text)) {
         s += 3, n -= 6;
         if (n && *s == '\n') s++, n--;
         if (n && s[n - 1] == '\n') n--;
@@ -468,16 +495,18 @@ static void finish(const Buffer *text, Buffer *out) {
     buffer_append(out, s, n);
 }
 
-// Where the last character of a text begins.
-static size_t before_in(const Buffer *text) {
+// Search and completion
+
+// Offset of the last character.
+static size_t last_char(const Buffer *text) {
     size_t n = text->len;
     while (n > 0 && ((unsigned char)text->data[--n] & 0xc0) == 0x80) {
     }
     return n;
 }
 
-// The newest entry of the history before `end` that holds the query: where it begins, or SIZE_MAX.
-static size_t history_search(const Buffer *history, size_t end, const Buffer *query) {
+// Offset of the newest entry before `end` that contains the query, or SIZE_MAX.
+static size_t history_find(const Buffer *history, size_t end, const Buffer *query) {
     while (end > 0) {
         end = history_step(history, end, -1);
         Str entry = {history->data + end, strcspn(history->data + end, "\n")};
@@ -486,176 +515,175 @@ static size_t history_search(const Buffer *history, size_t end, const Buffer *qu
     return SIZE_MAX;
 }
 
-// Ctrl-R: keys make a query, the newest entry that holds it is shown, Ctrl-R again goes further
-// back. Any other key ends the search and is then what it always is; Ctrl-G and Ctrl-C bring the
-// old text back.
-static void search(Editor *l) {
-    const char *prompt = l->prompt;
+// Ctrl-R: the keys typed are a query, and the newest entry that contains it is shown. Ctrl-R again
+// finds the one before. Ctrl-G and Ctrl-C restore the text; any other key accepts the entry and has
+// its usual effect.
+static void search_history(Editor *e) {
+    const char *prompt = e->prompt;
     Buffer query = {0}, shown = {0}, old = {0};
-    size_t end = l->history.len, found = SIZE_MAX;
+    size_t end = e->history.len, found = SIZE_MAX;
     int key;
     buffer_puts(&query, "");
     buffer_puts(&old, "");
-    buffer_put(&old, buffer_str(&l->text));
+    buffer_put(&old, buffer_str(&e->text));
     for (;;) {
         shown.len = 0;
         buffer_printf(&shown, "search \"%s\"%s: ", query.data,
                       query.len && found == SIZE_MAX ? " (none)" : "");
-        l->prompt = shown.data;
-        draw(l);
-        while ((key = next_key(l, -1)) < 0 && key != END_OF_INPUT && !*l->interrupted) draw(l);
+        e->prompt = shown.data;
+        draw_text(e);
+        while ((key = next_key(e, -1)) < 0 && key != END_OF_INPUT && !*e->interrupted) draw_text(e);
         if (key == CTRL_KEY('R') && found != SIZE_MAX)
             end = found;
         else if ((key == 127 || key == CTRL_KEY('H')) && query.len)
-            query.data[query.len = before_in(&query)] = 0, end = l->history.len;
+            query.data[query.len = last_char(&query)] = 0, end = e->history.len;
         else if (key >= 0x20 && key != 127)
-            buffer_append(&query, &(char){(char)key}, 1), end = l->history.len;
+            buffer_append(&query, &(char){(char)key}, 1), end = e->history.len;
         else if (key != CTRL_KEY('R'))
             break;
-        size_t next = query.len ? history_search(&l->history, end, &query) : SIZE_MAX;
+        size_t next = query.len ? history_find(&e->history, end, &query) : SIZE_MAX;
         if (next == SIZE_MAX && key == CTRL_KEY('R')) continue;
         found = next;
-        if (found != SIZE_MAX) show_entry(l, found);
+        if (found != SIZE_MAX) show_entry(e, found);
     }
-    if (key == CTRL_KEY('G') || *l->interrupted)
-        replace(l, old.data, old.len), *l->interrupted = 0;
+    if (key == CTRL_KEY('G') || *e->interrupted)
+        set_text(e, old.data, old.len), *e->interrupted = 0;
     else if (key >= 0)
-        l->next_key--; // for whoever reads next
-    l->prompt = prompt;
+        e->next_key--; // handled by editor_read
+    e->prompt = prompt;
     buffer_free(&query);
     buffer_free(&shown);
     buffer_free(&old);
 }
 
-// Tab: what all candidates begin with; where that is nothing new, their list.
-static void complete(Editor *l) {
+// Tab: inserts what all candidates have in common, or, if that is typed already, lists them.
+static void complete_word(Editor *e) {
     Buffer list = {0};
-    size_t begin = l->at, common = SIZE_MAX, n = 0;
-    if (!l->complete) return;
-    while (begin > 0 && !strchr(" \n\t", l->text.data[begin - 1])) begin--;
+    size_t begin = e->at, common = SIZE_MAX, n = 0;
+    if (!e->complete) return;
+    while (begin > 0 && !strchr(" \n\t", e->text.data[begin - 1])) begin--;
     buffer_puts(&list, "");
-    l->complete(l->complete_arg, (Str){l->text.data, l->at}, &list);
+    e->complete(e->complete_arg, (Str){e->text.data, e->at}, &list);
     for (const char *at = list.data; *at; at += strcspn(at, "\n") + 1, n++) {
         size_t len = strcspn(at, "\n"), k = 0;
         while (k < len && k < common && at[k] == list.data[k]) k++;
         common = n ? k : len;
     }
-    size_t typed = l->at - begin;
+    size_t typed = e->at - begin;
     if (n && common > typed) {
-        insert(l, list.data + typed, common - typed);
-        if (n == 1 && l->text.data[l->at - 1] != '/') insert(l, " ", 1);
+        insert_text(e, list.data + typed, common - typed);
+        if (n == 1 && e->text.data[e->at - 1] != '/') insert_text(e, " ", 1);
     } else if (n > 1) {
         for (char *at = list.data; (at = strchr(at, '\n')) && at[1];) *at = ' ';
         Buffer shown = {0};
         buffer_put_escaped(&shown, buffer_str(&list), "\n");
-        put(l->out, "\r\n", 2);
-        put(l->out, shown.data, shown.len);
-        l->cursor_row = 0;
+        put_bytes(e->out, "\r\n", 2);
+        put_bytes(e->out, shown.data, shown.len);
+        e->cursor_row = 0;
         buffer_free(&shown);
     }
     buffer_free(&list);
 }
 
-static void control_key(Editor *l, int key) {
-    size_t from = l->at;
-    switch (key == 27 ? escape_key(l) : key) {
-    case CTRL_KEY('A'): l->at = row(l, -1); break;
-    case CTRL_KEY('B'): l->at = before(l, l->at); break;
-    case CTRL_KEY('D'): erase(l, l->at, after(l, l->at), false); break;
-    case CTRL_KEY('E'): l->at = row(l, 1); break;
-    case CTRL_KEY('F'): l->at = after(l, l->at); break;
+// Reading a text
+
+// Control keys and escape sequences.
+static void handle_key(Editor *e, int key) {
+    size_t from = e->at;
+    switch (key == 27 ? read_escape(e) : key) {
+    case CTRL_KEY('A'): e->at = row_edge(e, -1); break;
+    case CTRL_KEY('B'): e->at = char_before(e, e->at); break;
+    case CTRL_KEY('D'): cut_text(e, e->at, char_after(e, e->at), false); break;
+    case CTRL_KEY('E'): e->at = row_edge(e, 1); break;
+    case CTRL_KEY('F'): e->at = char_after(e, e->at); break;
     case CTRL_KEY('H'):
-    case 127: erase(l, before(l, l->at), l->at, false); break;
-    case CTRL_KEY('K'): erase(l, l->at, row(l, 1), true); break;
-    case CTRL_KEY('L'): put(l->out, "\x1b[H\x1b[2J", 7), l->cursor_row = 0; break;
-    case CTRL_KEY('N'): move_row(l, 1); break;
-    case CTRL_KEY('P'): move_row(l, -1); break;
-    case CTRL_KEY('I'): complete(l); break;
-    case CTRL_KEY('R'): search(l); break;
-    case CTRL_KEY('U'): erase(l, row(l, -1), l->at, true); break;
-    case CTRL_KEY('W'): // back to white space
-        while (from > 0 && strchr(" \n\t", l->text.data[from - 1])) from--;
-        while (from > 0 && !strchr(" \n\t", l->text.data[from - 1])) from--;
-        erase(l, from, l->at, true);
+    case 127: cut_text(e, char_before(e, e->at), e->at, false); break;
+    case CTRL_KEY('K'): cut_text(e, e->at, row_edge(e, 1), true); break;
+    case CTRL_KEY('L'): put_bytes(e->out, "\x1b[H\x1b[2J", 7), e->cursor_row = 0; break;
+    case CTRL_KEY('N'): move_row(e, 1); break;
+    case CTRL_KEY('P'): move_row(e, -1); break;
+    case CTRL_KEY('I'): complete_word(e); break;
+    case CTRL_KEY('R'): search_history(e); break;
+    case CTRL_KEY('U'): cut_text(e, row_edge(e, -1), e->at, true); break;
+    case CTRL_KEY('W'):
+        while (from > 0 && strchr(" \n\t", e->text.data[from - 1])) from--;
+        while (from > 0 && !strchr(" \n\t", e->text.data[from - 1])) from--;
+        cut_text(e, from, e->at, true);
         break;
-    case CTRL_KEY('Y'): insert(l, l->killed.data, l->killed.len); break;
-    case KEY_WORD_LEFT: l->at = word(l, -1); break;
-    case KEY_WORD_RIGHT: l->at = word(l, 1); break;
-    case KEY_CUT_WORD_LEFT: erase(l, word(l, -1), l->at, true); break;
-    case KEY_CUT_WORD_RIGHT: erase(l, l->at, word(l, 1), true); break;
-    case KEY_NEWLINE: insert(l, "\n", 1); break;
-    case KEY_PASTE: paste(l); break;
+    case CTRL_KEY('Y'): insert_text(e, e->killed.data, e->killed.len); break;
+    case KEY_WORD_LEFT: e->at = word_edge(e, -1); break;
+    case KEY_WORD_RIGHT: e->at = word_edge(e, 1); break;
+    case KEY_CUT_WORD_LEFT: cut_text(e, word_edge(e, -1), e->at, true); break;
+    case KEY_CUT_WORD_RIGHT: cut_text(e, e->at, word_edge(e, 1), true); break;
+    case KEY_NEWLINE: insert_text(e, "\n", 1); break;
+    case KEY_PASTE: read_paste(e); break;
     }
 }
 
-// Whether the text ends with its last line, which began at `begin`; that loses its carriage return.
-static bool ends_plain_line(Buffer *text, size_t begin) {
-    if (text->len > begin && text->data[text->len - 1] == '\r') text->data[--text->len] = 0;
-    return !is_continued(text);
-}
-
-// Without a terminal: a line, or several, by the same rules.
-static EditorResult read_plain(Editor *l, const char *prompt, Buffer *out) {
+// Reads without editing: a line, or several that continue each other.
+static EditorResult read_line(Editor *e, const char *prompt, Buffer *out) {
     size_t begin = 0;
     int key = NO_KEY;
-    l->text.len = 0;
-    buffer_puts(&l->text, "");
-    if (l->is_dumb) put(l->out, prompt, strlen(prompt));
-    while (!*l->interrupted && key != END_OF_INPUT) {
-        key = next_key(l, LOOK_MS);
+    e->text.len = 0;
+    buffer_puts(&e->text, "");
+    if (e->is_dumb) put_bytes(e->out, prompt, strlen(prompt));
+    while (!*e->interrupted && key != END_OF_INPUT) {
+        key = next_key(e, LOOK_MS);
         if (key >= 0 && key != '\n') {
-            buffer_append(&l->text, &(char){(char)key}, 1);
+            buffer_append(&e->text, &(char){(char)key}, 1);
         } else if (key != NO_KEY) {
-            if (ends_plain_line(&l->text, begin)) break;
-            begin = l->text.len;
+            if (e->text.len > begin && e->text.data[e->text.len - 1] == '\r')
+                e->text.data[--e->text.len] = 0;
+            if (!is_continued(&e->text)) break;
+            begin = e->text.len;
         }
     }
-    if (l->is_dumb && *l->interrupted) {
-        *l->interrupted = 0;
-        put(l->out, "\n", 1);
+    if (e->is_dumb && *e->interrupted) {
+        *e->interrupted = 0;
+        put_bytes(e->out, "\n", 1);
         return EDITOR_INTERRUPTED;
     }
-    if (*l->interrupted || (key == END_OF_INPUT && l->text.len == 0)) return EDITOR_CLOSED;
-    finish(&l->text, out);
+    if (*e->interrupted || (key == END_OF_INPUT && e->text.len == 0)) return EDITOR_CLOSED;
+    unquote(&e->text, out);
     return EDITOR_TYPED;
 }
 
-EditorResult editor_read(Editor *l, const char *prompt, const char *text, Buffer *out) {
-    if (!l->is_terminal || l->is_dumb) return read_plain(l, prompt, out);
-    l->prompt = prompt;
-    l->cursor_row = 0;
-    l->seen = l->history.len;
-    buffer_puts(&l->draft, "");
-    buffer_puts(&l->killed, "");
-    buffer_puts(&l->text, "");
-    replace(l, text, strlen(text));
-    draw(l);
+EditorResult editor_read(Editor *e, const char *prompt, const char *text, Buffer *out) {
+    if (!e->is_terminal || e->is_dumb) return read_line(e, prompt, out);
+    e->prompt = prompt;
+    e->cursor_row = 0;
+    e->seen = e->history.len;
+    buffer_puts(&e->draft, "");
+    buffer_puts(&e->killed, "");
+    buffer_puts(&e->text, "");
+    set_text(e, text, strlen(text));
+    draw_text(e);
     for (;;) {
-        int key = next_key(l, -1);
-        if (*l->interrupted) {
-            *l->interrupted = 0;
-            bool is_given_up = l->text.len == 0 || *text; // what was there to edit stays as it was
-            put(l->out, "^C\r\n", 4);
+        int key = next_key(e, -1);
+        if (*e->interrupted) {
+            *e->interrupted = 0;
+            bool is_given_up = e->text.len == 0 || *text; // what was there to edit stays as it was
+            put_bytes(e->out, "^C\r\n", 4);
             if (is_given_up) return EDITOR_INTERRUPTED;
-            replace(l, "", 0);
-            l->cursor_row = 0;
-        } else if (key == END_OF_INPUT || (key == 4 && l->text.len == 0)) {
-            put(l->out, "\r\n", 2);
+            set_text(e, "", 0);
+            e->cursor_row = 0;
+        } else if (key == END_OF_INPUT || (key == 4 && e->text.len == 0)) {
+            put_bytes(e->out, "\r\n", 2);
             return EDITOR_CLOSED;
         } else if (key == '\r' || key == '\n') {
-            l->at = l->text.len;
-            if (!is_continued(&l->text)) break;
-            l->at = l->text.len;
+            e->at = e->text.len;
+            if (!is_continued(&e->text)) break;
+            e->at = e->text.len;
         } else if (key >= 0x20 && key != 127) {
-            insert(l, &(char){(char)key}, 1);
+            insert_text(e, &(char){(char)key}, 1);
         } else if (key >= 0) {
-            control_key(l, key);
+            handle_key(e, key);
         }
-        if (l->next_key == l->n_keys) draw(l);
+        if (e->next_key == e->n_keys) draw_text(e);
     }
-    draw(l);
-    put(l->out, "\r\n", 2);
-    finish(&l->text, out);
-    history_add(l, &l->text);
+    draw_text(e);
+    put_bytes(e->out, "\r\n", 2);
+    unquote(&e->text, out);
+    history_add(e, &e->text);
     return EDITOR_TYPED;
 }

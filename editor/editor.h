@@ -1,5 +1,8 @@
-// A line editor for terminals: several rows, UTF-8, history, paste; plain lines where standard
-// input is no terminal.
+// A line editor for terminals: UTF-8, texts of several rows, history, search, completion and paste.
+// Without a terminal it reads lines.
+//
+// editor_open() once, then editor_read() for each text. The editor owns the terminal until the
+// process ends, and restores it however that happens.
 #ifndef EDITOR_EDITOR_H
 #define EDITOR_EDITOR_H
 
@@ -13,17 +16,18 @@ typedef enum {
     EDITOR_INTERRUPTED // Ctrl-C at an empty prompt
 } EditorResult;
 
-// Takes the terminal over, if standard input is one, until the end of the process, however it ends:
-// keys are read one by one, and Ctrl-C sets *interrupted. `history` is a file that the process may
-// keep, or NULL. A terminal without escapes (TERM=dumb) stays as it is and gives whole lines. Once.
+// If standard input and output are a terminal, sets it to deliver single keys; Ctrl-C then sets
+// *interrupted. A terminal without escape sequences (TERM=dumb) keeps its settings and delivers
+// lines. `history`: the file of the history, or NULL.
 Editor *editor_open(const char *history, volatile int *interrupted);
-bool editor_is_terminal(const Editor *l);
-// What Tab asks: `complete` appends all that the last word of `before` (the text up to the cursor)
-// may become, a line each.
-void editor_completer(Editor *l, void (*complete)(void *arg, Str before, Buffer *out), void *arg);
+bool editor_is_terminal(const Editor *e);
+// Sets what Tab asks: `complete` appends all completions of the last word of `before`, the text up
+// to the cursor, one per line.
+void editor_set_completer(Editor *e, void (*complete)(void *arg, Str before, Buffer *out),
+                          void *arg);
 
-// Reads one text into out (replaced), beginning with `text`. A trailing backslash and an open """
-// continue it on the next row; the quotes are not part of it.
-EditorResult editor_read(Editor *l, const char *prompt, const char *text, Buffer *out);
+// Reads one text into `out` (replaced); editing begins with `text`. A final backslash or an open
+// """ continues the text on the next row; the quotes are removed.
+EditorResult editor_read(Editor *e, const char *prompt, const char *text, Buffer *out);
 
 #endif

@@ -16,14 +16,14 @@ static ssize_t keys_read(int fd, void *out, size_t n);
 static int screen_size(struct winsize *size);
 static bool screen_write(int fd, const void *data, size_t n);
 
-#define editor_open         fuzz_editor_open
-#define editor_is_terminal  fuzz_editor_is_terminal
-#define editor_completer    fuzz_editor_completer
-#define editor_read         fuzz_editor_read
-#define poll                keys_poll
-#define read                keys_read
-#define write_all           screen_write
-#define ioctl(fd, what, to) screen_size(to)
+#define editor_open          fuzz_editor_open
+#define editor_is_terminal   fuzz_editor_is_terminal
+#define editor_set_completer fuzz_editor_set_completer
+#define editor_read          fuzz_editor_read
+#define poll                 keys_poll
+#define read                 keys_read
+#define write_all            screen_write
+#define ioctl(fd, what, to)  screen_size(to)
 #include "../../editor/editor.c"
 
 // The keyboard: bytes as they are, but for two that no text has.
@@ -92,7 +92,7 @@ void fuzz_editor(const uint8_t *data, size_t n) {
     most_keys = *data & 16 ? 1 : 64;
     keys = data + 1;
     keys_end = data + n;
-    editor_completer(&e, candidates, NULL);
+    editor_set_completer(&e, candidates, NULL);
     buffer_append(&e.history, history, *data & 32 ? sizeof history - 1 : 0);
     for (EditorResult result = EDITOR_TYPED; result != EDITOR_CLOSED;) {
         was_interrupted = 0;
