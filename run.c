@@ -1,43 +1,45 @@
-// llama31: the command line. argv -> Options -> one command.
+// llama31: entry point. Parses argv into Options and runs one command on a team of threads.
+//
+// The process is prepared first: standard descriptors, signals, and (in a command) the kernels of
+// this CPU. The commands are in commands/, the options in cli/options.c.
 #include "base/signals.h"
 #include "cli/output.h"
+#include "commands/commands.h"
 #include "generate.h"
 #include "kernels/ops.h"
-#include "commands/commands.h"
 
 #include <fcntl.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-// Descriptors 0 to 2 must be taken before any file is opened: a result file that became "stderr"
-// would collect messages.
+// Opens /dev/null in place of closed standard descriptors. Otherwise a result file could become
+// descriptor 2 and messages would be written into it.
 static void reserve_descriptors(void) {
     for (int fd = 0; fd < 3; fd++)
         if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) != fd)
             _exit(EXIT_RUNTIME);
 }
 
-// What stdio prints it loses when a descriptor says that it would block. Whoever shares it gets it
-// back as it was.
+// Makes stdout blocking, because stdio loses data if a write would block. Its flags are shared with
+// other processes and are restored at exit.
 static int stdout_flags;
-static void stdout_restore(void) { fcntl(STDOUT_FILENO, F_SETFL, stdout_flags); }
-static void stdout_block(void) {
+static void restore_stdout(void) { fcntl(STDOUT_FILENO, F_SETFL, stdout_flags); }
+static void make_stdout_blocking(void) {
     stdout_flags = fcntl(STDOUT_FILENO, F_GETFL);
     if (stdout_flags < 0 || !(stdout_flags & O_NONBLOCK)) return;
-    if (fcntl(STDOUT_FILENO, F_SETFL, stdout_flags & ~O_NONBLOCK) == 0) atexit(stdout_restore);
+    if (fcntl(STDOUT_FILENO, F_SETFL, stdout_flags & ~O_NONBLOCK) == 0) atexit(restore_stdout);
 }
 
 typedef struct {
     const Command *command;
     const Options *options;
-} Job;
+} CommandCall;
 
-static int run_job(void *arg) {
-    const Job *job = arg;
-    return job->command->run(job->options);
+static int call_command(void *arg) {
+    const CommandCall *call = arg;
+    return call->command->run(call->options);
 }
 
 static int run_command(const Command *command, int argc, char **argv) {
@@ -55,33 +57,33 @@ static int run_command(const Command *command, int argc, char **argv) {
         die(EXIT_USAGE, "%s: unexpected argument \"%s\" (usage: llama31 %s %s)", o.command,
             o.args[command->max_args], o.command, command->usage);
     if (!kernels_init(NULL))
-        die(EXIT_USAGE, "LLAMA31_ISA: expected scalar, avx2, avx512, amx or neon, found \"%s\"",
+        die(EXIT_USAGE, "LLAMA31_ISA: unknown value \"%s\"; use scalar, avx2, avx512, amx or neon",
             getenv("LLAMA31_ISA"));
-    int n_threads =
-        o.model_options.n_threads > 0 ? o.model_options.n_threads : team_default_threads();
-    return team_serve(n_threads, run_job, &(Job){command, &o});
+    int n_threads = o.model_options.n_threads;
+    if (n_threads <= 0) n_threads = team_default_threads();
+    return team_serve(n_threads, call_command, &(CommandCall){command, &o});
 }
 
 static int print_version(bool is_verbose) {
-    Buffer missing = {0};
     puts("llama31 " VERSION);
     if (!is_verbose) return EXIT_OK;
+    Buffer missing = {0};
+    modules_put_missing(&missing);
     kernels_init(NULL);
     printf("commit %s\ncompiler %s\nkernels %s (of %s)\nthreads %d\n", BUILD_COMMIT, BUILD_COMPILER,
            kernel.name, kernels_names(), team_default_threads());
-    modules_put_missing(&missing);
     if (missing.len) printf("without:%s\n", missing.data);
     return EXIT_OK;
 }
 
 int main(int argc, char **argv) {
     reserve_descriptors();
-    stdout_block();
+    make_stdout_blocking();
     signals_install(&generate_interrupted);
     gguf_guard_install();
     if (argc < 2)
-        die(EXIT_USAGE,
-            "expected a command: llama31 run \"Once upon a time\" (llama31 help lists them)");
+        die(EXIT_USAGE, "expected a command, as in: llama31 run \"Once upon a time\" (llama31 help "
+                        "lists the commands)");
     const char *name = argv[1];
     int code = EXIT_OK;
     if (!strcmp(name, "--version"))

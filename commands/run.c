@@ -1,19 +1,16 @@
-// run: one prompt, one text.
+// run: completes one prompt. The simplest command; command_run() reads as the story of a prompt:
+// text, tokens, request, forward passes, text.
 #include "commands.h"
 #include "../base/signals.h"
-#include "../cli/constraint_options.h"
 #include "../cli/completion.h"
+#include "../cli/constraint_options.h"
 #include "../cli/generator.h"
+#include "../cli/output.h"
 #include "../cli/prompt.h"
 #include "../cli/report.h"
 #include "../cli/request.h"
-#include "../cli/output.h"
 
-#include <limits.h>
-#include <stdlib.h>
-#include <string.h>
-
-enum { MAX_ANSWERS = 64 };
+enum { MAX_COMPLETIONS = 64 }; // -N
 
 static void write_completion(JsonWriter *w, const Pipeline *p, const Sequence *s) {
     Reply r;
@@ -44,73 +41,87 @@ static void print_json(const Pipeline *p, const Sequence *s, int n) {
     text_print(&out);
 }
 
-// n answers to one prompt: the first reads it, the others go on from there, each with the next
-// seed. They are printed when all are there.
-static void run_choices(const Pipeline *e, Generator *g, ConstraintState *constraint, Request *r,
-                        Sequence *s, int n) {
-    Sequence *all[MAX_ANSWERS];
-    prefill_with_progress(e->options, g, all[0] = s, r, session_new(&e->model.kv));
-    int n_shared = s->session->n_tokens < r->n_prompt ? s->session->n_tokens : r->n_prompt - 1;
-    for (int i = 1; i < n; i++) {
-        Session *session = session_fork(s->session, n_shared); // fewer after an interrupt
-        if (!session) die(EXIT_RUNTIME, "out of memory: %d answers", n);
-        r->sample.seed++;
-        if (constraint) constraint_attach(constraint_clone(constraint), r);
-        sequence_start(all[i] = &s[i], g, r, session);
-    }
-    while (generate_step(g, all, n)) {
+// Writes text and ends its last line.
+static void print_line(Str text) {
+    text_write(text.data, text.len);
+    if (!str_ends_with(text, "\n")) text_write("\n", 1);
+}
+
+static void print_texts(const Options *o, const Sequence *s, int n) {
+    for (int i = 0; i < n; i++) {
+        note(o, "completion %d, seed %lld:", i + 1, (long long)s[i].request.sample.seed);
+        print_line(buffer_str(&s[i].text));
     }
 }
 
-static void print_choices(const Options *o, const Sequence *s, int n) {
-    for (int i = 0; i < n; i++) {
-        note(o, "answer %d, seed %lld:", i + 1, (long long)s[i].request.sample.seed);
-        text_write(s[i].text.data, s[i].text.len);
-        if (s[i].text.len == 0 || s[i].text.data[s[i].text.len - 1] != '\n') text_write("\n", 1);
-        stdout_flush();
+// Generates n completions with consecutive seeds as one batch. The prompt is prefilled once, in the
+// session of the first; the others fork it. Nothing is printed before all are complete.
+static void generate_n(const Pipeline *p, Generator *g, ConstraintState *constraint, Request *r,
+                       Sequence *s, int n) {
+    Sequence *batch[MAX_COMPLETIONS] = {s};
+    prefill_with_progress(p->options, g, s, r, session_new(&p->model.kv));
+    int n_shared = s->session->n_tokens; // fewer than the prompt after an interrupt
+    if (n_shared >= r->n_prompt) n_shared = r->n_prompt - 1;
+    for (int i = 1; i < n; i++) {
+        Session *session = session_fork(s->session, n_shared);
+        if (!session) die(EXIT_RUNTIME, "out of memory for %d completions; use a smaller -N", n);
+        r->sample.seed++;
+        if (constraint) constraint_attach(constraint_clone(constraint), r);
+        batch[i] = &s[i];
+        sequence_start(batch[i], g, r, session);
+    }
+    while (generate_step(g, batch, n)) {
     }
 }
 
 int command_run(const Options *o) {
-    static Pipeline e;
+    static Pipeline p;
     static Buffer prompt;
     static Ids ids;
     static Generator g;
-    static Sequence answers[MAX_ANSWERS], *s = answers;
+    static Sequence completions[MAX_COMPLETIONS], *s = completions;
     ConstraintState *constraint;
     Request request;
     Error err;
-    if (o->logprobs && !o->is_json) die(EXIT_USAGE, "--logprobs: expected --json beside it");
+    if (o->logprobs && !o->is_json) die(EXIT_USAGE, "--logprobs: needs --json");
+
+    // The prompt, and the model that completes it.
     prompt_read(o, &prompt);
-    pipeline_open(&e, o);
-    if (!constraint_from_options(e.constraints, o, &constraint, &err)) die_error(&err);
-    if (!prompt_encode(&e, buffer_str(&prompt), o->is_raw, &ids, &err) ||
-        !request_from_options(&e, o, &ids, o->is_raw, &request, &err))
+    pipeline_open(&p, o);
+    if (!constraint_from_options(p.constraints, o, &constraint, &err)) die_error(&err);
+
+    // Text becomes tokens, tokens and options become a request.
+    if (!prompt_encode(&p, buffer_str(&prompt), o->is_raw, &ids, &err) ||
+        !request_from_options(&p, o, &ids, o->is_raw, &request, &err))
         die_error(&err);
-    kv_memory_check(&e.model, (size_t)(request.max_tokens >= 0 ? ids.len : request.max_context));
+    kv_memory_check(&p.model, (size_t)(request.max_tokens >= 0 ? ids.len : request.max_context));
     if (constraint) constraint_attach(constraint, &request);
-    int n = o->n_choices ? o->n_choices : 1,
-        chunk = ids.len < GENERATE_CHUNK ? ids.len : GENERATE_CHUNK;
+
+    // A single text is printed while it is generated.
+    int n = o->n_choices ? o->n_choices : 1;
+    int chunk = ids.len < GENERATE_CHUNK ? ids.len : GENERATE_CHUNK;
     request.emit = o->is_json || n > 1 ? NULL : text_emit;
-    generator_open(&e, &g, o->chunk ? o->chunk : chunk, n);
+    generator_open(&p, &g, o->chunk ? o->chunk : chunk, n);
     if (o->has_echo && !o->is_json) text_write(prompt.data, prompt.len);
     enter_sandbox(o);
     signals_defer();
     if (n > 1)
-        run_choices(&e, &g, constraint, &request, answers, n);
+        generate_n(&p, &g, constraint, &request, completions, n);
     else
-        generate_with_progress(o, &g, s, &request, session_new(&e.model.kv));
+        generate_with_progress(o, &g, s, &request, session_new(&p.model.kv));
+
     for (int i = 0; i < n; i++)
-        if (answers[i].finish == FINISH_ERROR) die_error(&answers[i].error);
+        if (completions[i].finish == FINISH_ERROR) die_error(&completions[i].error);
     if (o->is_json)
-        print_json(&e, answers, n);
+        print_json(&p, completions, n);
     else if (n > 1)
-        print_choices(o, answers, n);
-    else if (s->text.len == 0 || s->text.data[s->text.len - 1] != '\n')
+        print_texts(o, completions, n);
+    else if (!str_ends_with(buffer_str(&s->text), "\n"))
         text_write("\n", 1);
+
     if (n == 1) note_ending(o, &g, s);
     if (constraint && n == 1 && s->finish == FINISH_LENGTH)
-        note(o, "the text is not complete: it would go on by its constraint");
+        note(o, "the text is not complete: -n or the context ended it before its constraint");
     note_stats(o, &g, o->sample.seed);
     return s->finish == FINISH_CANCEL ? EXIT_INTERRUPTED : EXIT_OK;
 }

@@ -267,8 +267,8 @@ def seeds():
 
 
 @test
-def several_answers(cli):
-    """-N answers are those of its seed and of the next ones."""
+def several_completions(cli):
+    """-N gives the completions of consecutive seeds."""
     args = ["--deterministic", "-q", "-n", 40, "--temp", 1, "Once upon a time"]
     alone = [cli.run("run", "--seed", 5 + i, *args)[0].rstrip(b"\n") for i in range(3)]
     check(len(set(alone)) == 3, alone)
@@ -277,7 +277,7 @@ def several_answers(cli):
     same([c["text"].encode() for c in choices], alone)
     same([c["seed"] for c in choices], [5, 6, 7])
     err = cli.run("run", "-N", 2, "--seed", 5, *args[:1], *args[2:])[1]
-    check("answer 2, seed 6:" in err, err)
+    check("completion 2, seed 6:" in err, err)
 
 
 @test
