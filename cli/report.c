@@ -5,12 +5,12 @@
 void prefill_with_progress(const Options *o, Generator *g, Sequence *s, const Request *r,
                            Session *session) {
     sequence_start(s, g, r, session);
-    int n_held = s->n_reused + s->n_from_cache, n = r->n_prompt - n_held;
+    int n_cached = s->n_reused + s->n_from_cache, n = r->n_prompt - n_cached;
     double start = now_sec();
     progress_prefill(o, 0, (uint64_t)n, start);
     while (s->finish == FINISH_NONE && s->n_prefilled < r->n_prompt && generate_step(g, &s, 1))
-        if (s->n_prefilled < r->n_prompt) // else the first token may be on the screen
-            progress_prefill(o, (uint64_t)(s->n_prefilled - n_held), (uint64_t)n, start);
+        if (s->n_prefilled < r->n_prompt) // not over the first token
+            progress_prefill(o, (uint64_t)(s->n_prefilled - n_cached), (uint64_t)n, start);
     progress_end();
 }
 
@@ -21,30 +21,31 @@ void generate_with_progress(const Options *o, Generator *g, Sequence *s, const R
     }
 }
 
-// How often the end of a text says the same, at least 4 times and 100 bytes of it; else 0. By the
-// shortest period of each ending (the prefix function of Knuth, Morris and Pratt, on the text
-// backwards).
-static int repetitions(Str text) {
-    enum { SEEN = 2048, LEAST_BYTES = 100, LEAST_TIMES = 4 };
-    static int prefix[SEEN];
-    int n = text.len < SEEN ? (int)text.len : SEEN, times = 0;
+// Number of times that the text repeats its end, or 0 if that is too little to mention.
+//
+// The prefix function of Knuth, Morris and Pratt (1977) is computed on the reversed text, so that
+// each of its prefixes is an ending. An ending of n bytes whose longest border has k bytes has the
+// period n - k.
+static int count_repetitions(Str text) {
+    enum { WINDOW = 2048, MIN_BYTES = 100, MIN_TIMES = 4 };
+    static int prefix[WINDOW];
+    int n = text.len < WINDOW ? (int)text.len : WINDOW, times = 0;
     if (n == 0) return 0;
     const char *last = text.data + text.len - 1;
     for (int i = 1, k = 0; i < n; i++) {
         while (k && last[-i] != last[-k]) k = prefix[k - 1];
         prefix[i] = k += last[-i] == last[-k];
-        int period = i + 1 - k;
-        if (i + 1 >= LEAST_BYTES && (i + 1) / period > times) times = (i + 1) / period;
+        int length = i + 1, period = length - k;
+        if (length >= MIN_BYTES && length / period > times) times = length / period;
     }
-    return times >= LEAST_TIMES ? times : 0;
+    return times >= MIN_TIMES ? times : 0;
 }
 
 void note_ending(const Options *o, const Generator *g, const Sequence *s) {
     const Request *r = &s->request;
-    int times = repetitions(buffer_str(&s->text));
+    int times = count_repetitions(buffer_str(&s->text));
     if (times)
-        note(o,
-             "the end repeats itself %d times (--repeat-penalty 1.1 or a higher --temp may help)",
+        note(o, "the text repeats its end %d times; try --repeat-penalty 1.1 or a higher --temp",
              times);
     if (s->finish != FINISH_LENGTH || r->max_tokens == 0) return;
     if (r->max_tokens > 0 && s->n_generated >= r->max_tokens)
@@ -54,7 +55,7 @@ void note_ending(const Options *o, const Generator *g, const Sequence *s) {
              r->max_context < g->model->config.max_context ? "-c" : "the model's");
 }
 
-// A speed in few columns.
+// The line must fit 80 columns: no decimals from 100 tok/s on.
 static void put_speed(Buffer *out, const char *before, uint64_t n, double sec) {
     double per_sec = sec > 0 ? (double)n / sec : 0;
     buffer_printf(out, per_sec < 99.95 ? "%s %llu tok %.1f tok/s" : "%s %llu tok %.0f tok/s",
@@ -73,7 +74,7 @@ void note_stats(const Options *o, const Generator *g, uint64_t seed) {
         buffer_printf(&text, " %.1f GB/s",
                       (double)g->n_decode_passes / g->decode_sec * decode_weight_gb(g->model));
     if (speculation.n_drafted && o->is_verbose)
-        buffer_printf(&text, " | guessed %llu of %llu tok",
+        buffer_printf(&text, " | accepted %llu of %llu draft tok",
                       (unsigned long long)speculation.n_accepted,
                       (unsigned long long)speculation.n_drafted);
     if (o->sample.temp > 0) buffer_printf(&text, " | seed %lld", (long long)seed);

@@ -1,71 +1,68 @@
-// show --check and --verify: every weight read once.
 #include "check.h"
-#include "../base/checksum.h"
 #include "../kernels/ops.h"
 
 #include <stdlib.h>
-#include <string.h>
 
-// What all threads share.
+// Shared by all threads.
 typedef struct {
     const Gguf *g;
-    uint8_t *leaves;
-    Error err; // the first, code 0 as long as there is none
-} Check;
+    uint8_t *leaves; // (n_leaves, BLAKE2B_BYTES) of all tensors in file order
+    Error err;       // the first; code 0: none
+} WeightCheck;
 
-// A tensor under way.
+// The tensor that a thread works on. A copy per thread, because one may still be at a tensor when
+// the others have begun the next.
 typedef struct {
-    Check *check;
-    const GgufTensor *t;
-    uint8_t *leaves; // of it
-} Part;
+    WeightCheck *check;
+    const GgufTensor *tensor;
+    uint8_t *leaves; // of this tensor
+} TensorCheck;
 
-static void check_fail(const Part *p, uint64_t row) {
-    Check *c = p->check;
+static void report_row(const TensorCheck *c, uint64_t row) {
     Error err;
-    error_set(
-        &err, EXIT_MODEL,
-        "%s: tensor %.*s: row %llu: expected finite weights, found an infinite or undefined one",
-        c->g->path, SHOWN(p->t->name), (unsigned long long)row);
+    error_set(&err, EXIT_MODEL, "%s: tensor %.*s: row %llu: NaN or infinite weight",
+              c->check->g->path, SHOWN(c->tensor->name), (unsigned long long)row);
     team_lock();
-    if (!c->err.code) c->err = err;
+    if (!c->check->err.code) c->check->err = err;
     team_unlock();
 }
 
-// Scales that are no numbers make weights that are none.
+// Hashes one leaf and checks its rows. x * 0 is NaN if x is NaN or infinite, so a row is finite if
+// the sum of these products is 0.
 static void check_leaf(void *arg, int i) {
-    const Part *p = arg;
-    const GgufTensor *t = p->t;
-    uint64_t step = checksum_leaf_rows(t), first = (uint64_t)i * step, rows = gguf_tensor_rows(t);
-    size_t cols = (size_t)t->dims[0], row_bytes = t->bytes / (size_t)rows;
+    const TensorCheck *c = arg;
+    const GgufTensor *t = c->tensor;
+    uint64_t n_rows = gguf_tensor_rows(t), n = checksum_leaf_rows(t), first = (uint64_t)i * n;
+    size_t cols = (size_t)t->dims[0], row_bytes = t->bytes / (size_t)n_rows;
     const uint8_t *data = (const uint8_t *)t->data + first * row_bytes;
-    if (rows - first < step) step = rows - first;
-    blake2b(data, (size_t)step * row_bytes, p->leaves + (size_t)i * BLAKE2B_BYTES);
+    if (n > n_rows - first) n = n_rows - first;
+    blake2b(data, (size_t)n * row_bytes, c->leaves + (size_t)i * BLAKE2B_BYTES);
     if (!quant_is_supported(t->type)) return;
-    float *x = xalloc(cols, sizeof *x), sum;
-    for (uint64_t r = 0; r < step; r++) {
+    float *x = xalloc(cols, sizeof *x);
+    for (uint64_t r = 0; r < n; r++) {
+        float sum = 0;
         quant_decode_row((Type)t->type, data + r * row_bytes, x, cols);
-        sum = 0;
-        for (size_t k = 0; k < cols; k++) sum += x[k] * 0; // 0, or NaN
-        if (sum != 0) check_fail(p, first + r);
+        for (size_t k = 0; k < cols; k++) sum += x[k] * 0;
+        if (sum != 0) report_row(c, first + r);
     }
     free(x);
 }
 
+// Runs on every thread; ops_for shares out the leaves of a tensor.
 static void check_all(void *arg) {
-    Check *c = arg;
-    Part p = {.check = c, .leaves = c->leaves};
-    for (int i = 0; i < c->g->n_tensors; i++) {
-        p.t = &c->g->tensors[i];
-        ops_for((int)checksum_n_leaves(p.t), 1, check_leaf, &p);
-        p.leaves += checksum_n_leaves(p.t) * BLAKE2B_BYTES;
+    WeightCheck *check = arg;
+    TensorCheck c = {.check = check, .leaves = check->leaves};
+    for (int i = 0; i < check->g->n_tensors; i++) {
+        c.tensor = &check->g->tensors[i];
+        ops_for((int)checksum_n_leaves(c.tensor), 1, check_leaf, &c);
+        c.leaves += checksum_n_leaves(c.tensor) * BLAKE2B_BYTES;
     }
 }
 
 bool weights_check(const Gguf *g, int n_threads, char checksum[2 * BLAKE2B_BYTES + 1], Error *err) {
     size_t n_leaves = 0;
     for (int i = 0; i < g->n_tensors; i++) n_leaves += checksum_n_leaves(&g->tensors[i]);
-    Check c = {.g = g, .leaves = xalloc(n_leaves, BLAKE2B_BYTES)};
+    WeightCheck c = {.g = g, .leaves = xalloc(n_leaves, BLAKE2B_BYTES)};
     team_run(n_threads, check_all, &c);
     checksum_combine(g->tensors, g->n_tensors, c.leaves, checksum);
     free(c.leaves);
@@ -78,8 +75,7 @@ bool checksum_verify(const Gguf *g, const char *checksum, Error *err) {
     Str stored = gguf_get_text(g, CHECKSUM_KEY);
     if (str_is(stored, checksum)) return true;
     if (!stored.data)
-        return error_set(err, EXIT_MODEL,
-                         "%s: " CHECKSUM_KEY ": expected one to compare, found none", g->path);
+        return error_set(err, EXIT_MODEL, "%s: " CHECKSUM_KEY ": no checksum stored", g->path);
     return error_set(err, EXIT_MODEL, "%s: " CHECKSUM_KEY ": expected %.*s, found %s", g->path,
                      SHOWN(stored), checksum);
 }

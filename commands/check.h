@@ -1,13 +1,13 @@
-// Every weight of a file, read and hashed.
+// Reads every weight of a model file: checks that all are finite, and computes their checksum.
 #ifndef COMMANDS_CHECK_H
 #define COMMANDS_CHECK_H
 
 #include "../base/checksum.h"
 
-// Reads all tensors: the checksum, and whether all weights are finite (types that this program
-// cannot compute with are only hashed). False with err (exit 3: tensor and row).
+// Checks and hashes all tensors. Tensors of types that cannot be computed with are only hashed.
+// False with err (exit 3: tensor and row; exit 1 if the file changed meanwhile).
 bool weights_check(const Gguf *g, int n_threads, char checksum[2 * BLAKE2B_BYTES + 1], Error *err);
-// Compares it with the one that the file stores. False with err (exit 3).
+// Compares a checksum with the one stored in the file. False with err (exit 3).
 bool checksum_verify(const Gguf *g, const char *checksum, Error *err);
 
 #endif

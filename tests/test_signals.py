@@ -51,7 +51,7 @@ def cut(tmp):
 def repetition(tmp):
     """One note for a text that says the same over and over, whatever its period; none for a story."""
     err = run("--raw", "--ignore-eos", "-n", "300", "--logit-bias", "300+99", "a")[1]
-    same(err.count("repeats itself 300 times"), 1, err)
+    same(err.count("repeats its end 300 times"), 1, err)
     check("repeats" not in run("--temp", "0", "-n", "200", ONCE)[1])
 
 
