@@ -1,5 +1,5 @@
 #include "files.h"
-#include "../os/sandbox.h"
+#include "../os/os.h"
 
 #include <errno.h>
 #include <fcntl.h>

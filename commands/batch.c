@@ -8,7 +8,7 @@
 #include "batch_requests.h"
 #include "../base/signals.h"
 #include "../base/files.h"
-#include "../os/sandbox.h"
+#include "../os/os.h"
 #include "../os/os.h"
 #include "../cli/generator.h"
 #include "../cli/request.h"

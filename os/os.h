@@ -1,5 +1,7 @@
-// What each system does in its own way, a file for each: os_linux.c, os_bsd.c (FreeBSD, macOS),
-// os_windows.c.
+// Operating system services beyond POSIX. Each system has one file: os_linux.c, os_bsd.c (FreeBSD,
+// OpenBSD, macOS) or os_windows.c, which also provides the POSIX calls that Windows lacks.
+//
+// This directory includes nothing of the rest of the program.
 #ifndef OS_OS_H
 #define OS_OS_H
 
@@ -8,21 +10,33 @@
 #include <stdint.h>
 #include <sys/stat.h>
 
-// Sleeps while *word is `value`, until os_wake_all; may return early.
+// Sleeps while *word equals `value`, until os_wake_all(word). May return early.
 void os_sleep_while(_Atomic unsigned *word, unsigned value);
 void os_wake_all(_Atomic unsigned *word);
-// CPUs that this process may run on.
+
+// CPUs in this process's affinity mask.
 int os_cpus(void);
-// CPUs worth of time that this process may use beside its affinity mask, or a large number.
+// CPU time limit of this process in CPUs (Linux control groups); 1e9 without a limit.
 double os_cpu_quota(void);
-// Bytes of memory that can still be had without swapping, or SIZE_MAX where the system does not
-// tell.
+// Bytes that can be allocated without swapping, within the limits of control groups; SIZE_MAX if
+// unknown.
 size_t os_memory_available(void);
-// When a file was changed, in nanoseconds since 1970.
+
+// Time of the last change of a file's content, in nanoseconds since 1970.
 int64_t os_mtime_ns(const struct stat *st);
-// Whether the system lets this process use the CPU's tile registers (AMX); whether the CPU has
-// ARM's dot products.
+// Opens a file without a name in `folder`, which vanishes with the process unless
+// os_link_temporary() gives it a name. Returns -1 where the system or file system has none.
+int os_open_temporary(const char *folder, unsigned mode);
+// Names such a file; never replaces an existing one. False with errno set.
+bool os_link_temporary(int fd, const char *path);
+// A text in an extended attribute of an open file. Setting fails silently; an attribute that cannot
+// be read is "".
+void os_set_attribute(int fd, const char *text);
+void os_get_attribute(int fd, char *text, size_t size);
+
+// Requests the use of the AMX tile registers for this process; false if the system refuses.
 bool os_enable_amx(void);
+// The CPU has the ARMv8.2 dot product instructions.
 bool os_has_dotprod(void);
 
 #endif

@@ -58,3 +58,8 @@ int64_t os_mtime_ns(const struct stat *st) {
 bool os_enable_amx(void) { return false; }
 // Every ARM64 Mac has them; FreeBSD keeps them under no name, and then they are not used.
 bool os_has_dotprod(void) { return number_of("hw.optional.arm.FEAT_DotProd"); }
+
+int os_open_temporary(const char *folder, unsigned mode) { return (void)folder, (void)mode, -1; }
+bool os_link_temporary(int fd, const char *path) { return (void)fd, (void)path, false; }
+void os_set_attribute(int fd, const char *text) { (void)fd, (void)text; }
+void os_get_attribute(int fd, char *text, size_t size) { (void)fd, (void)size, *text = 0; }

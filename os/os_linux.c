@@ -1,5 +1,6 @@
 #include "os.h"
 
+#include <fcntl.h>
 #include <math.h>
 #include <sched.h>
 #include <stdint.h>
@@ -7,6 +8,7 @@
 #include <string.h>
 #include <sys/auxv.h>
 #include <sys/syscall.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 // Of the kernel's interface; not every libc brings its headers.
@@ -17,6 +19,8 @@ enum {
     TILE_DATA = 18,
     HAS_DOTPROD = 1 << 20
 };
+
+static const char ATTRIBUTE[] = "user.llama31"; // extended attribute
 
 void os_sleep_while(_Atomic unsigned *word, unsigned value) {
     syscall(SYS_futex, word, WAIT_PRIVATE, value, NULL, NULL, 0);
@@ -122,6 +126,26 @@ size_t os_memory_available(void) {
 
 int64_t os_mtime_ns(const struct stat *st) {
     return (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec;
+}
+
+int os_open_temporary(const char *folder, unsigned mode) {
+    if (access("/proc/self/fd", X_OK)) return -1; // needed by os_link_temporary
+    return open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, (mode_t)mode);
+}
+
+bool os_link_temporary(int fd, const char *path) {
+    char self[32];
+    snprintf(self, sizeof self, "/proc/self/fd/%d", fd);
+    return linkat(AT_FDCWD, self, AT_FDCWD, path, AT_SYMLINK_FOLLOW) == 0;
+}
+
+void os_set_attribute(int fd, const char *text) {
+    if (fsetxattr(fd, ATTRIBUTE, text, strlen(text), 0)) return;
+}
+
+void os_get_attribute(int fd, char *text, size_t size) {
+    ssize_t n = fgetxattr(fd, ATTRIBUTE, text, size - 1);
+    text[n > 0 ? n : 0] = 0;
 }
 
 bool os_enable_amx(void) {

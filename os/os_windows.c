@@ -41,6 +41,11 @@ int64_t os_mtime_ns(const struct stat *st) {
     return (int64_t)p->st_mtim.tv_sec * 1000000000 + p->st_mtim.tv_nsec;
 }
 
+int os_open_temporary(const char *folder, unsigned mode) { return (void)folder, (void)mode, -1; }
+bool os_link_temporary(int fd, const char *path) { return (void)fd, (void)path, false; }
+void os_set_attribute(int fd, const char *text) { (void)fd, (void)text; }
+void os_get_attribute(int fd, char *text, size_t size) { (void)fd, (void)size, *text = 0; }
+
 // Memory: 64 bytes before each block say where it begins and how long it is
 
 typedef struct {

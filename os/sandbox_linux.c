@@ -4,20 +4,19 @@
 #include "sandbox.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/landlock.h>
 #include <linux/seccomp.h>
 #include <sched.h>
-#include <stdio.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
-#include <sys/xattr.h>
 #include <unistd.h>
 
 #define LOAD(field)                                                                                \
@@ -140,26 +139,4 @@ bool sandbox_enter(void) {
     unsigned long how = SECCOMP_FILTER_FLAG_TSYNC | SECCOMP_FILTER_FLAG_SPEC_ALLOW;
     return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, how, &program) == 0 ||
            syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program) == 0;
-}
-
-int os_open_temporary(const char *folder, unsigned mode) {
-    if (access("/proc/self/fd", X_OK)) return -1; // how it gets its name
-    return open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, (mode_t)mode);
-}
-
-bool os_link_temporary(int fd, const char *path) {
-    char self[32];
-    snprintf(self, sizeof self, "/proc/self/fd/%d", fd);
-    return linkat(AT_FDCWD, self, AT_FDCWD, path, AT_SYMLINK_FOLLOW) == 0;
-}
-
-static const char MARK[] = "user.llama31";
-
-void os_set_attribute(int fd, const char *text) {
-    if (fsetxattr(fd, MARK, text, strlen(text), 0)) return;
-}
-
-void os_get_attribute(int fd, char *text, size_t size) {
-    ssize_t n = fgetxattr(fd, MARK, text, size - 1);
-    text[n > 0 ? n : 0] = 0;
 }

@@ -1,7 +1,4 @@
+// A system without a sandbox.
 #include "sandbox.h"
 
 bool sandbox_enter(void) { return false; }
-int os_open_temporary(const char *folder, unsigned mode) { return (void)folder, (void)mode, -1; }
-bool os_link_temporary(int fd, const char *path) { return (void)fd, (void)path, false; }
-void os_set_attribute(int fd, const char *text) { (void)fd, (void)text; }
-void os_get_attribute(int fd, char *text, size_t size) { (void)fd, (void)size, *text = 0; }

@@ -1,6 +1,5 @@
 #include "threads.h"
 #include "os.h"
-#include "../base/util.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -21,9 +20,10 @@ static void *worker_run(void *arg) {
 
 int threads_run(int n_threads, void (*worker)(int index), int (*program)(int n, void *arg),
                 void *arg) {
-    Worker *workers = xalloc((size_t)n_threads, sizeof *workers);
+    Worker *workers = calloc((size_t)n_threads, sizeof *workers);
     pthread_attr_t how;
     int n = 1;
+    if (!workers) n_threads = 1;
     pthread_attr_init(&how);
     pthread_attr_setstacksize(&how, STACK_BYTES);
     for (; n < n_threads; n++) {

@@ -19,6 +19,10 @@ static FILE *open_below(const char *path, const char *mode) {
     return fopen(text, mode);
 }
 
+#define os_open_temporary   below_open_temporary
+#define os_link_temporary   below_link_temporary
+#define os_set_attribute    below_set_attribute
+#define os_get_attribute    below_get_attribute
 #define os_sleep_while      below_sleep_while
 #define os_cpus             below_cpus
 #define os_mtime_ns         below_changed_ns
