@@ -13,6 +13,7 @@
 // own. In a batch such kernels would cost the batch's speed, so drafts are used there only if the
 // model is batch-invariant.
 #include "generate.h"
+#include "base/clock.h"
 #include "kernels/team.h"
 
 #include <stdlib.h>

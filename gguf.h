@@ -4,7 +4,7 @@
 #define GGUF_H
 
 #include "base/type.h"
-#include "base/util.h"
+#include "base/text.h"
 
 typedef enum {
     GGUF_U8,

@@ -2,7 +2,7 @@
 #ifndef PRETOKENIZE_H
 #define PRETOKENIZE_H
 
-#include "base/util.h"
+#include "base/text.h"
 
 typedef struct {
     // The end of the first piece of a text, which is not empty. Linear in the piece.

@@ -2,7 +2,7 @@
 #ifndef SAMPLE_H
 #define SAMPLE_H
 
-#include "base/util.h"
+#include "base/text.h"
 
 typedef struct {
     int id;

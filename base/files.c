@@ -1,4 +1,5 @@
 #include "files.h"
+#include "clock.h"
 #include "../os/os.h"
 
 #include <errno.h>

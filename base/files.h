@@ -5,7 +5,7 @@
 #ifndef BASE_FILES_H
 #define BASE_FILES_H
 
-#include "util.h"
+#include "text.h"
 
 // Appends all of a file ("-" is stdin). False with err (exit 1) if it cannot be read, or is an
 // endless device.

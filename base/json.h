@@ -2,7 +2,7 @@
 #ifndef BASE_JSON_H
 #define BASE_JSON_H
 
-#include "util.h"
+#include "text.h"
 
 typedef enum { JSON_NULL, JSON_BOOL, JSON_NUMBER, JSON_STRING, JSON_ARRAY, JSON_OBJECT } JsonKind;
 

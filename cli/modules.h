@@ -5,7 +5,7 @@
 #ifndef CLI_MODULES_H
 #define CLI_MODULES_H
 
-#include "../base/util.h"
+#include "../base/text.h"
 
 typedef enum {
     MODULE_CORE, // always built

@@ -1,4 +1,5 @@
 #include "options.h"
+#include "../base/clock.h"
 #include "spellings.h"
 
 #include <fcntl.h>

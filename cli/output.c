@@ -1,4 +1,5 @@
 #include "output.h"
+#include "../base/clock.h"
 #include "../base/files.h"
 
 #include <errno.h>

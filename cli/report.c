@@ -1,4 +1,5 @@
 #include "report.h"
+#include "../base/clock.h"
 #include "open_model.h"
 #include "output.h"
 

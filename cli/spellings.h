@@ -5,7 +5,7 @@
 #ifndef CLI_SPELLINGS_H
 #define CLI_SPELLINGS_H
 
-#include "../base/util.h"
+#include "../base/text.h"
 
 typedef enum {
     SPELLING_UNKNOWN,       // not an option of llama.cpp

@@ -2,7 +2,7 @@
 #ifndef CLI_WRAP_H
 #define CLI_WRAP_H
 
-#include "../base/util.h"
+#include "../base/text.h"
 
 // Zero-initialise.
 typedef struct {

@@ -5,6 +5,7 @@
 // as a fork of it, or waits the few steps until that has computed the prefix. What a request is
 // answered depends on itself alone: its options, its prompt and its own random stream.
 #include "commands.h"
+#include "../base/clock.h"
 #include "batch_requests.h"
 #include "../base/signals.h"
 #include "../base/files.h"

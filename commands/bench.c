@@ -2,6 +2,7 @@
 // that is. The limits are probed in the same run, before and after, because machines are shared and
 // change by the minute.
 #include "commands.h"
+#include "../base/clock.h"
 #include "../base/json.h"
 #include "../cli/request.h"
 #include "../cli/output.h"

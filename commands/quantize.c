@@ -1,6 +1,7 @@
 // quantize: a model file with smaller tensors. The types of a mixture follow llama.cpp's, so that a
 // name means the same.
 #include "commands.h"
+#include "../base/clock.h"
 #include "../quantize/imatrix.h"
 #include "../base/checksum.h"
 #include "../base/files.h"

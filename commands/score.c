@@ -2,6 +2,7 @@
 // log-probabilities of some of them summed. Windows of a text, texts of a file, and the choices
 // after a prompt are packed into the same forward passes.
 #include "score_kl.h"
+#include "../base/clock.h"
 #include "commands.h"
 #include "../base/files.h"
 #include "../cli/generator.h"

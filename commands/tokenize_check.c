@@ -1,4 +1,5 @@
 #include "tokenize_check.h"
+#include "../base/clock.h"
 #include "../cli/constraint_options.h"
 #include "../cli/lines.h"
 #include "../cli/output.h"

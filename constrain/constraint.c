@@ -1,4 +1,5 @@
 #include "constraint.h"
+#include "../base/clock.h"
 #include "constrain.h"
 
 #include <math.h>

@@ -4,7 +4,7 @@
 #ifndef CONSTRAIN_DFA_H
 #define CONSTRAIN_DFA_H
 
-#include "../base/util.h"
+#include "../base/text.h"
 
 enum { CODE_MAX = 0x10ffff };
 

@@ -6,7 +6,7 @@
 #ifndef EDITOR_EDITOR_H
 #define EDITOR_EDITOR_H
 
-#include "../base/util.h"
+#include "../base/text.h"
 
 typedef struct Editor Editor;
 

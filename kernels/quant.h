@@ -7,7 +7,7 @@
 #define KERNELS_QUANT_H
 
 #include "../base/type.h"
-#include "../base/util.h"
+#include "../base/text.h"
 
 enum { QUANT_GROUP = 16, QUANT_MAX_BLOCK = 256 };
 

@@ -3,9 +3,10 @@
 // process wants the core: a spinning thread would keep it from the thread that everyone waits for.
 // OpenMP's own end of a region spins for milliseconds.
 #include "team.h"
+#include "../base/clock.h"
 #include "../os/os.h"
 #include "../os/threads.h"
-#include "../base/util.h"
+#include "../base/text.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -1,5 +1,6 @@
 // The draft model generates one token per forward pass of its own; see draft.h.
 #include "draft.h"
+#include "../base/clock.h"
 
 #include <stdlib.h>
 

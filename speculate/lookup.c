@@ -11,7 +11,7 @@
 // token that follows a draft, whether the draft was verified by a forward pass or not: learning is
 // free.
 #include "lookup.h"
-#include "../base/util.h"
+#include "../base/text.h"
 
 #include <stdlib.h>
 #include <string.h>

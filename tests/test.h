@@ -4,7 +4,7 @@
 #ifndef TESTS_TEST_H
 #define TESTS_TEST_H
 
-#include "../base/util.h"
+#include "../base/text.h"
 
 // Runs one case.
 void test_case(const char *name, void (*fn)(void));

@@ -1,6 +1,7 @@
 // Reading GGUF: what is sound is found again, and no damage, cut, flip or absurd figure does harm
 // or costs time and memory.
 #include "make_gguf.h"
+#include "../base/clock.h"
 #include "test.h"
 
 #include <fcntl.h>

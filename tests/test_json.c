@@ -1,6 +1,7 @@
 // The JSON reader against the grammar, on texts made and broken here, and the writer against the
 // reader.
 #include "../base/json.h"
+#include "../base/clock.h"
 #include "test.h"
 
 #include <math.h>

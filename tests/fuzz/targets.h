@@ -3,7 +3,7 @@
 #ifndef TESTS_FUZZ_TARGETS_H
 #define TESTS_FUZZ_TARGETS_H
 
-#include "../../base/util.h"
+#include "../../base/text.h"
 
 #include <stddef.h>
 #include <stdint.h>

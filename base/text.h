@@ -1,61 +1,11 @@
-// Small things every module needs: errors, checked sizes, memory, strings, time.
-#ifndef BASE_UTIL_H
-#define BASE_UTIL_H
+// Text: strings with a length, growing buffers, UTF-8, numbers as text.
+#ifndef BASE_TEXT_H
+#define BASE_TEXT_H
+
+#include "memory.h"
+#include "utf8.h"
 
 #include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
-// Exit codes of the program; part of its contract (see README.md).
-enum {
-    EXIT_OK = 0,
-    EXIT_RUNTIME = 1,      // I/O, memory, NaN
-    EXIT_USAGE = 2,        // the command line is wrong
-    EXIT_MODEL = 3,        // the model file is wrong
-    EXIT_CONTEXT = 4,      // the prompt does not fit the context
-    EXIT_RECORDS = 5,      // some batch records failed
-    EXIT_INTERRUPTED = 130 // SIGINT
-};
-
-#if defined(__GNUC__)
-#define PRINTF_LIKE(fmt, args) __attribute__((format(printf, fmt, args)))
-#else
-#define PRINTF_LIKE(fmt, args)
-#endif
-
-// What went wrong, for the caller to print or to put into a record. `code` is an exit code.
-typedef struct {
-    int code;
-    char text[512];
-} Error;
-
-// Fills `err` and returns false, so that a function can `return error_set(...)`. Control bytes are
-// escaped. Nothing here asks for memory: it may be what is short.
-bool error_set(Error *err, int code, const char *fmt, ...) PRINTF_LIKE(3, 4);
-
-// The same (exit 1) with a file's name and what errno says.
-bool error_file(Error *err, const char *path);
-
-// Prints "llama31: TEXT" as one line on stderr with control bytes escaped; die ends the program
-// with `code`.
-_Noreturn void die(int code, const char *fmt, ...) PRINTF_LIKE(2, 3);
-void warn(const char *fmt, ...) PRINTF_LIKE(1, 2);
-// Ends the program with what `err` says; with a file's name and what errno says (exit 1).
-_Noreturn void die_error(const Error *err);
-_Noreturn void die_file(const char *path);
-
-// a * b and a + b; false when the result does not fit. Every size that comes from outside passes
-// through these.
-bool size_mul(size_t a, size_t b, size_t *out);
-bool size_add(size_t a, size_t b, size_t *out);
-
-// n * size bytes, zeroed, aligned to 64. Ends the program (exit 1) when memory is short. Free with
-// free().
-void *xalloc(size_t n, size_t size);
-// Grows a plain array to n * size bytes, keeping what it holds; new bytes are not zeroed. Not for
-// xalloc memory whose alignment matters.
-void *xrealloc(void *p, size_t n, size_t size);
 
 // A run of bytes that somebody else owns; not terminated.
 typedef struct {
@@ -103,17 +53,6 @@ void buffer_put_double(Buffer *b, double x);
 void buffer_put_escaped(Buffer *b, Str s, const char *keep);
 Str buffer_str(const Buffer *b); // all of it, valid until it grows
 void buffer_free(Buffer *b);
-
-// Length of the UTF-8 character at s (1..4) or 0 if the bytes are not valid UTF-8; *code is the
-// code point.
-int utf8_decode(const char *s, size_t n, uint32_t *code);
-int utf8_encode(uint32_t code, char out[4]);
-// How many of the n bytes can be shown now: all but a trailing sequence that may still become a
-// valid character.
-size_t utf8_complete(const char *s, size_t n);
-
-// Seconds of a clock that only goes forward.
-double now_sec(void);
 
 // 0 to 15 for a hexadecimal digit in any case, -1 for all else.
 int hex_digit(int c);

@@ -1,0 +1,109 @@
+#include "mapping.h"
+#include "../os/os.h"
+#include "files.h"
+#include "memory.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { PREFETCH_BYTES = 4 << 20 }; // per madvise call
+
+// Linux only; elsewhere the nearest advice.
+#if !defined(MADV_HUGEPAGE)
+#define MADV_HUGEPAGE MADV_NORMAL
+#endif
+#if !defined(MADV_POPULATE_READ)
+#define MADV_POPULATE_READ MADV_WILLNEED
+#endif
+
+bool mapping_open(Mapping *m, const char *path, Error *err) {
+    struct stat st;
+    *m = (Mapping){.fd = -1};
+    // Non-blocking, so that a FIFO or a terminal is refused instead of waited for.
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0) return error_file(err, path);
+    bool ok = fstat(fd, &st) == 0 || error_file(err, path);
+    if (ok && !S_ISREG(st.st_mode))
+        ok = error_set(err, EXIT_RUNTIME, "%s: expected a file, found a %s", path,
+                       S_ISDIR(st.st_mode) ? "directory" : "device");
+    if (ok && st.st_size > 0) {
+        size_t bytes = (size_t)st.st_size;
+        void *p = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0);
+        if (p != MAP_FAILED) {
+            // File systems with large folios then read the file in large pages, which map about 100
+            // times faster, for this process and later ones.
+            madvise(p, bytes, MADV_HUGEPAGE);
+            file_register_input(path);
+            *m = (Mapping){p, bytes, fd, os_mtime_ns(&st)};
+            return true;
+        }
+        ok = error_file(err, path);
+    }
+    close(fd);
+    return ok;
+}
+
+void mapping_close(Mapping *m) {
+    if (m->fd >= 0) {
+        munmap((void *)(uintptr_t)m->data, m->bytes);
+        close(m->fd);
+    }
+    *m = (Mapping){.fd = -1};
+}
+
+typedef struct {
+    int advice, n;
+    Mapping list[]; // copies: the caller may close its own
+} Prefetch;
+
+static void *prefetch_thread(void *arg) {
+    Prefetch *p = arg;
+    for (const Mapping *m = p->list; m < p->list + p->n; m++)
+        // In pieces: one call for a whole file reads only its first megabytes (WILLNEED) or blocks
+        // other changes of the address space until the end (POPULATE_READ).
+        for (size_t at = 0; at < m->bytes; at += PREFETCH_BYTES) {
+            size_t n = m->bytes - at < PREFETCH_BYTES ? m->bytes - at : PREFETCH_BYTES;
+            void *piece = (void *)(uintptr_t)(m->data + at);
+            if (madvise(piece, n, p->advice)) madvise(piece, n, MADV_WILLNEED); // before Linux 5.14
+        }
+    free(p);
+    return NULL;
+}
+
+void mapping_prefetch(const Mapping *list, int n, bool fill_page_table) {
+    size_t bytes = 0, memory = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
+    Prefetch *p = xrealloc(NULL, 1, sizeof *p + (size_t)n * sizeof *p->list);
+    *p = (Prefetch){.advice = fill_page_table ? MADV_POPULATE_READ : MADV_WILLNEED};
+    for (int i = 0; i < n; i++) {
+        if (list[i].fd >= 0) p->list[p->n++] = list[i];
+        bytes += list[i].bytes;
+    }
+    pthread_t thread;
+    // A larger file would evict its own beginning, which is needed first.
+    if (bytes > memory / 4 * 3 || pthread_create(&thread, NULL, prefetch_thread, p))
+        free(p);
+    else
+        pthread_detach(thread);
+}
+
+void mapping_release(const Mapping *m, const void *data, size_t n) {
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t from = ((uintptr_t)data + page - 1) & ~(page - 1);
+    uintptr_t to = ((uintptr_t)data + n) & ~(page - 1);
+    if (to > from && m->fd >= 0) madvise((void *)from, to - from, MADV_DONTNEED);
+}
+
+bool mapping_is_intact(const Mapping *list, int n, const char *path, Error *err) {
+    for (const Mapping *m = list; m < list + n; m++) {
+        struct stat st;
+        if (m->fd < 0) continue;
+        if (fstat(m->fd, &st) || (uint64_t)st.st_size != m->bytes || os_mtime_ns(&st) != m->mtime_ns)
+            return error_set(err, EXIT_RUNTIME, "%s: the model file changed while in use", path);
+    }
+    return true;
+}

@@ -1,0 +1,31 @@
+// Read-only memory mappings of model files: opening, prefetching, and noticing that the file changed
+// under the mapping.
+#ifndef BASE_MAPPING_H
+#define BASE_MAPPING_H
+
+#include "error.h"
+
+typedef struct {
+    const uint8_t *data;
+    size_t bytes;
+    int fd;           // still open, for mapping_is_intact; -1: bytes in memory, no file
+    int64_t mtime_ns; // when the file was mapped
+} Mapping;
+
+// Maps a regular file. An empty file has no data and fd -1. The file counts as an input of this run
+// (files.h). False with err.
+bool mapping_open(Mapping *m, const char *path, Error *err);
+void mapping_close(Mapping *m);
+
+// Starts a thread that reads n files into the page cache, in order; with fill_page_table also maps
+// the pages, so that compute threads do not page-fault. Does nothing if the files exceed three
+// quarters of the machine's memory. The mappings may be closed meanwhile.
+void mapping_prefetch(const Mapping *list, int n, bool fill_page_table);
+// Unmaps the whole pages among n bytes from `data`; they stay in the page cache and are mapped again
+// when read.
+void mapping_release(const Mapping *m, const void *data, size_t n);
+// False with err if the size or time of a file has changed: what was read from it is then invalid.
+// (A file that shrinks also raises SIGBUS, see signals.h.)
+bool mapping_is_intact(const Mapping *list, int n, const char *path, Error *err);
+
+#endif

@@ -1,0 +1,26 @@
+#include "memory.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+bool size_mul(size_t a, size_t b, size_t *out) { return !__builtin_mul_overflow(a, b, out); }
+bool size_add(size_t a, size_t b, size_t *out) { return !__builtin_add_overflow(a, b, out); }
+
+void *xalloc(size_t n, size_t size) {
+    size_t bytes;
+    void *p = NULL;
+    if (!size_mul(n, size, &bytes) || !size_add(bytes, 64, &bytes))
+        die(EXIT_RUNTIME, "out of memory: size overflow");
+    bytes = bytes / 64 * 64;
+    if (posix_memalign(&p, 64, bytes ? bytes : 64))
+        die(EXIT_RUNTIME, "out of memory: %zu bytes", bytes);
+    return memset(p, 0, bytes ? bytes : 64);
+}
+
+void *xrealloc(void *p, size_t n, size_t size) {
+    size_t bytes;
+    if (!size_mul(n, size, &bytes)) die(EXIT_RUNTIME, "out of memory: size overflow");
+    p = realloc(p, bytes ? bytes : 1);
+    if (!p) die(EXIT_RUNTIME, "out of memory: %zu bytes", bytes);
+    return p;
+}

@@ -1,0 +1,19 @@
+// Memory: overflow-checked sizes, and allocation that ends the program when memory runs out.
+#ifndef BASE_MEMORY_H
+#define BASE_MEMORY_H
+
+#include "error.h"
+
+// a * b and a + b; false when the result does not fit. Every size that comes from outside passes
+// through these.
+bool size_mul(size_t a, size_t b, size_t *out);
+bool size_add(size_t a, size_t b, size_t *out);
+
+// n * size bytes, zeroed, aligned to 64. Ends the program (exit 1) when memory is short. Free with
+// free().
+void *xalloc(size_t n, size_t size);
+// Grows a plain array to n * size bytes, keeping what it holds; new bytes are not zeroed. Not for
+// xalloc memory whose alignment matters.
+void *xrealloc(void *p, size_t n, size_t size);
+
+#endif
