@@ -27,8 +27,14 @@ static void report_row(const TensorCheck *c, uint64_t row) {
     team_unlock();
 }
 
-// Hashes one leaf and checks its rows. x * 0 is NaN if x is NaN or infinite, so a row is finite if
-// the sum of these products is 0.
+// x * 0 is 0 for finite x and NaN for all others, so one sum finds them without a branch.
+bool floats_are_finite(const float *x, size_t n) {
+    float sum = 0;
+    for (size_t i = 0; i < n; i++) sum += x[i] * 0;
+    return sum == 0;
+}
+
+// Hashes one leaf and checks its rows.
 static void check_leaf(void *arg, int i) {
     const TensorCheck *c = arg;
     const GgufTensor *t = c->tensor;
@@ -40,10 +46,8 @@ static void check_leaf(void *arg, int i) {
     if (!quant_is_supported(t->type)) return;
     float *x = xalloc(cols, sizeof *x);
     for (uint64_t r = 0; r < n; r++) {
-        float sum = 0;
         quant_decode_row((Type)t->type, data + r * row_bytes, x, cols);
-        for (size_t k = 0; k < cols; k++) sum += x[k] * 0;
-        if (sum != 0) report_row(c, first + r);
+        if (!floats_are_finite(x, cols)) report_row(c, first + r);
     }
     free(x);
 }
