@@ -1,4 +1,12 @@
-// The transformer: its weights, and the one forward pass for prefill, decode and batch.
+// The transformer (Llama 3.1; Touvron et al. 2023): its weights, and one forward pass that serves
+// prefill, decode and batches.
+//
+// A step is one token of one session at one position. workspace_feed() adds steps to the next
+// forward pass, for any number of sessions; model_forward() runs it, writes keys and values into
+// the sessions' KV caches, and returns the logits of the steps that want them.
+//
+// Loading is in model_load.h, the equations are in forward() of model.c, the operations in
+// kernels/ops.h and kernels/attention.h.
 #ifndef MODEL_H
 #define MODEL_H
 
@@ -6,65 +14,73 @@
 #include "rope.h"
 #include "session.h"
 
-// Positions that a file or an option may speak of: far beyond any model, and an int has room to
+// The most positions that a file or an option may ask for: far beyond any model, and an int can
 // count on.
 enum { MAX_CONTEXT = 1 << 28 };
 
 typedef struct {
     int dim;        // width of the residual stream
     int hidden_dim; // width of the FFN
-    int n_layers, n_heads, n_kv_heads, head_dim, vocab_size;
-    int max_context; // positions the model was made for
+    int n_layers;
+    int n_heads, n_kv_heads; // n_heads is a multiple of n_kv_heads (grouped-query attention)
+    int head_dim;            // width of a head, even
+    int vocab_size;
+    int max_context; // positions that the model was trained for
     float norm_eps;
 } Config;
 
 typedef struct {
     const float *attn_norm, *ffn_norm; // (dim)
-    Tensor wq;                         // (n_heads * head_dim, dim), q and k rows in Meta's order
+    Tensor wq;                         // (n_heads * head_dim, dim), rows in Meta's order
     Tensor wk, wv;                     // (n_kv_heads * head_dim, dim)
     Tensor wo;                         // (dim, n_heads * head_dim)
     Tensor w_gate, w_up;               // (hidden_dim, dim)
     Tensor w_down;                     // (dim, hidden_dim)
 } Layer;
 
-// Immutable once open.
+// Immutable after model_open().
 typedef struct {
     Config config;
     Gguf file;
-    Tensor embed, output;    // (vocab_size, dim); the same when tied
+    Tensor embed, output;    // (vocab_size, dim); the same data when tied
     const float *final_norm; // (dim)
-    Layer *layers;
+    Layer *layers;           // (n_layers)
     RopeParams rope;
-    KvShape kv; // of the sessions to come
+    KvShape kv; // of its sessions
     int n_threads;
-    bool is_batch_invariant; // by --deterministic, or because the backend has no other kernels: the
-                             // same bits alone or in a batch, for any prefill chunk
-    struct Lora *adapters;   // (n_adapters): what they add is with the tensors
+    bool is_batch_invariant; // see kernels/exactness.h: --deterministic, or nothing to give up
+    struct Lora *adapters;   // (n_adapters), attached to the tensors (lora/lora.h)
     int n_adapters;
-    int n_widened;
-    float **widened; // (n_widened) vectors that the file has as F16 or BF16
+    float **converted; // (n_converted) vectors stored as F16 or BF16, as float32
+    int n_converted;
 } Model;
 
 // Bytes of all tensors.
 size_t model_weight_bytes(const Model *m);
 
-// Buffers of the forward pass for up to max_steps tokens, of which max_logits want logits,
-// allocated once; the tokens to be fed next; and the cis table, which grows with the longest
-// sequence.
+// The next forward pass: its steps, the activations, and scratch memory, all allocated once.
 typedef struct Workspace Workspace;
+
+// For up to max_steps steps, of which max_logits want logits.
 Workspace *workspace_new(const Model *m, int max_steps, int max_logits);
 void workspace_free(Workspace *ws);
 
-// Adds up to n tokens to the next forward, at the next positions of a session (whose tokens follow
-// each other), as many as there is room for: logits are wanted of those from index `wanted` on.
-// Returns how many, or -1 with err (exit 1) when memory is short.
-int workspace_feed(Workspace *ws, Session *s, const int *tokens, int n, int wanted, Error *err);
+// Adds tokens (n) to the next forward pass, at the next positions of a session; tokens of one
+// session must follow each other. Logits are computed for tokens [first_logits, n). Returns how
+// many tokens fit, or -1 with err (exit 1) when memory for the KV cache is short.
+int workspace_feed(Workspace *ws, Session *s, const int *tokens, int n, int first_logits,
+                   Error *err);
 
-// Runs what was fed and returns the logits of those that want them, (n_wanted, vocab_size), valid
-// until the next call; NULL if nothing was fed, or if it was interrupted (team.h), when no token is
-// in its session. Else all are. Prefill is many tokens of one session, decode is one, batch is one
-// of each of many, a check of proposed tokens is a few of each. The kernels are chosen as for
-// `like` tokens: 0 is as many as there are, 1 gives each token the bits of a forward of its own.
-const float *model_forward(const Model *m, Workspace *ws, int like);
+// Called before every product of the forward pass, with its weights and its inputs x (n, w->cols),
+// by all threads together, as an operation of kernels/ops.h (for calibration).
+typedef void (*ProductObserver)(void *arg, const Tensor *w, const float *x, int n);
+void workspace_observe(Workspace *ws, ProductObserver observe, void *arg);
+
+// Runs the steps that were fed. Returns the logits (n_logits, vocab_size) of the steps that want
+// them, in the order they were fed, valid until the next call. The tokens are then part of their
+// sessions. NULL if nothing was fed, or on an interrupt (team.h): then no session has changed.
+//
+// kernel_rows: row count used to choose kernels (kernels/exactness.h); 0 is the actual one.
+const float *model_forward(const Model *m, Workspace *ws, int kernel_rows);
 
 #endif

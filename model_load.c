@@ -98,35 +98,6 @@ static bool read_config(Config *c, const Gguf *g, Error *err) {
     return true;
 }
 
-const GgufTensor *tensor_bind(const Gguf *file, const char *name, int rows, int cols, Tensor *out,
-                              Error *err) {
-    const GgufTensor *t = gguf_find_tensor(file, name);
-    if (!t)
-        return error_set(err, EXIT_MODEL,
-                         "%s: tensor %s: expected shape (%d, %d), found no such tensor", file->path,
-                         name, rows, cols),
-               NULL;
-    if (t->dims[0] != (uint64_t)cols || t->dims[1] != (uint64_t)rows || t->dims[2] != 1 ||
-        t->dims[3] != 1)
-        return error_set(err, EXIT_MODEL,
-                         "%s: tensor %s: expected shape (%d, %d), found (%llu, %llu%s)", file->path,
-                         name, rows, cols, (unsigned long long)t->dims[1],
-                         (unsigned long long)t->dims[0],
-                         t->dims[2] == 1 && t->dims[3] == 1 ? "" : ", ..."),
-               NULL;
-    if (!quant_is_supported(t->type))
-        return error_set(err, EXIT_MODEL,
-                         "%s: tensor %s: expected a type this program computes with, found %s",
-                         file->path, name, gguf_describe_type(file, t->type)),
-               NULL;
-    *out = (Tensor){.data = t->data,
-                    .type = (Type)t->type,
-                    .rows = rows,
-                    .cols = cols,
-                    .row_bytes = quant_row_bytes((Type)t->type, (size_t)cols)};
-    return t;
-}
-
 // State of binding: which of the file's tensors found their place.
 typedef struct {
     Model *model;
@@ -135,29 +106,29 @@ typedef struct {
 } Binder;
 
 static bool bind(Binder *b, const char *name, int rows, int cols, Tensor *out) {
-    const GgufTensor *t = tensor_bind(&b->model->file, name, rows, cols, out, b->err);
+    const GgufTensor *t = tensor_find(&b->model->file, name, rows, cols, out, b->err);
     if (t) b->is_used[t - b->model->file.tensors] = true;
     return t;
 }
 
-// A vector as float32: in the mapping, or widened in memory of the model's own if it is of another
-// type.
+// A vector as float32: in the mapping, or converted in memory of the model's own if it is of
+// another type.
 static bool bind_vector(Binder *b, const char *name, int n, const float **out) {
     Model *m = b->model;
     Tensor t = {0};
     if (!bind(b, name, 1, n, &t)) return false;
     if (t.type == TYPE_F32 && (uintptr_t)t.data % sizeof(float) == 0) return *out = t.data, true;
-    float *wide = xalloc((size_t)n, sizeof *wide);
-    quant_decode_row(t.type, t.data, wide, (size_t)n);
-    m->widened = xrealloc(m->widened, (size_t)m->n_widened + 1, sizeof *m->widened);
-    m->widened[m->n_widened++] = wide;
-    return *out = wide, true;
+    float *copy = xalloc((size_t)n, sizeof *copy);
+    quant_decode_row(t.type, t.data, copy, (size_t)n);
+    m->converted = xrealloc(m->converted, (size_t)m->n_converted + 1, sizeof *m->converted);
+    m->converted[m->n_converted++] = copy;
+    return *out = copy, true;
 }
 
 // What adapters add to a matrix, in their order: each goes in front.
-static bool bind_added(Binder *b, const char *name, Tensor *w, bool is_embedding) {
+static bool attach_adapters(Binder *b, const char *name, Tensor *w, bool is_embedding) {
     for (int i = b->model->n_adapters; i--;)
-        if (!lora_bind(&b->model->adapters[i], name, w, is_embedding, b->err)) return false;
+        if (!lora_attach(&b->model->adapters[i], name, w, is_embedding, b->err)) return false;
     return true;
 }
 
@@ -169,7 +140,7 @@ static bool bind_matrix(Binder *b, const char *name, int rows, int cols, Tensor 
     snprintf(bias, sizeof bias, "%s.bias", name);
     if (!bind(b, weight, rows, cols, out)) return false;
     if (gguf_find_tensor(&m->file, bias) && !bind_vector(b, bias, rows, &out->bias)) return false;
-    return bind_added(b, weight, out, false);
+    return attach_adapters(b, weight, out, false);
 }
 
 static bool bind_layer(Binder *b, int layer, Layer *l) {
@@ -252,14 +223,14 @@ static bool bind_all(Binder *b) {
     m->layers = xalloc((size_t)c->n_layers, sizeof *m->layers);
     if (!bind_vector(b, "output_norm.weight", c->dim, &m->final_norm)) return false;
     m->output = m->embed; // tied, unless the file has a matrix of its own
-    if (!bind_added(b, "token_embd.weight", &m->embed, true)) return false;
+    if (!attach_adapters(b, "token_embd.weight", &m->embed, true)) return false;
     if (gguf_find_tensor(&m->file, "output.weight") &&
         !bind_matrix(b, "output", c->vocab_size, c->dim, &m->output))
         return false;
     for (int i = 0; i < c->n_layers; i++)
         if (!bind_layer(b, i, &m->layers[i])) return false;
     for (int i = 0; i < m->n_adapters; i++)
-        if (!lora_is_bound(&m->adapters[i], b->err)) return false;
+        if (!lora_check(&m->adapters[i], b->err)) return false;
     return check_unused(b);
 }
 
@@ -300,12 +271,13 @@ static int kv_type_of(const char *name, int head_dim) {
 
 // Whether no token's bits depend on those beside it, even without --deterministic.
 static bool is_one_arithmetic(const Model *m) {
-    bool is_one = ops_is_batch_invariant(&m->output);
+    bool is_one = ops_is_batch_invariant(&m->output) && lora_is_batch_invariant(&m->output);
     for (int i = 0; is_one && i < m->config.n_layers; i++) {
         const Layer *l = &m->layers[i];
         const Tensor *const all[] = {&l->wq,     &l->wk,   &l->wv,    &l->wo,
                                      &l->w_gate, &l->w_up, &l->w_down};
-        for (int j = 0; j < 7; j++) is_one = is_one && ops_is_batch_invariant(all[j]);
+        for (int j = 0; j < 7; j++)
+            is_one = is_one && ops_is_batch_invariant(all[j]) && lora_is_batch_invariant(all[j]);
     }
     return is_one;
 }
@@ -351,8 +323,8 @@ bool model_open(Model *m, const char *path, const ModelOptions *options, Error *
 
 void model_close(Model *m) {
     free(m->layers);
-    for (int i = 0; i < m->n_widened; i++) free(m->widened[i]);
-    free(m->widened);
+    for (int i = 0; i < m->n_converted; i++) free(m->converted[i]);
+    free(m->converted);
     for (int i = 0; i < m->n_adapters; i++) lora_close(&m->adapters[i]);
     free(m->adapters);
     gguf_close(&m->file);

@@ -22,9 +22,6 @@ typedef struct {
 bool model_bind(Model *m, Gguf *file, const ModelOptions *options, Error *err);
 // Opens a file by path, or the built-in model when path is NULL.
 bool model_open(Model *m, const char *path, const ModelOptions *options, Error *err);
-// A tensor of this shape (rows, cols) and of a type that we compute with. NULL with err (exit 3).
-const GgufTensor *tensor_bind(const Gguf *file, const char *name, int rows, int cols, Tensor *out,
-                              Error *err);
 // Only the file: for commands that need metadata or a vocabulary.
 bool model_open_file(Gguf *g, const char *path, Error *err);
 void model_close(Model *m);

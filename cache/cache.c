@@ -11,7 +11,7 @@
 #include "../lora/lora.h"
 #include "../base/files.h"
 #include "../os/os.h"
-#include "../kernels/ops.h"
+#include "../kernels/attention.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -1,10 +1,11 @@
 #include "modules.h"
 #include "../cache/cache.h"
 #include "../constrain/constraint.h"
+#include "../lora/lora.h"
 #include "../speculate/speculate.h"
 
 // To be replaced by the constants of the modules' headers.
-static const bool lora_is_built = true, quantize_is_built = true;
+static const bool quantize_is_built = true;
 
 static const struct {
     const char *directory; // as in WITHOUT="..."

@@ -292,11 +292,14 @@ typedef struct {
     const Tensor **list;
     int n, n_tokens;
     float *out, *x;
+    MatmulScratch scratch;
 } Sweep;
 
 static void sweep_job(void *arg) {
     Sweep *s = arg;
-    for (int i = 0; i < s->n; i++) ops_matmul(s->out, s->x, s->list[i], s->n_tokens);
+    for (int i = 0; i < s->n; i++)
+        ops_matmuls(&s->scratch, &(Product){s->out, s->list[i]}, 1, s->x, s->n_tokens,
+                    (Exactness){0});
 }
 
 // Milliseconds for SWEEP_WEIGHTS weights in the kernel of a kind; below 0 if there is none. No job
@@ -309,7 +312,7 @@ static double sweep_ms(const Bench *b, Sweep *s, SweepKind kind) {
     if ((kind == SWEEP_GEMM && !gemm->rows) || (kind == SWEEP_TILES && !tiles->rows)) return -1;
     gemm->min_tokens = kind == SWEEP_GEMM ? 1 : INT_MAX;
     tiles->min_tokens = kind == SWEEP_TILES ? 1 : INT_MAX;
-    ops_reserve_matmuls(s->list, s->n, s->n_tokens);
+    matmul_scratch_reserve(&s->scratch, s->list, s->n, s->n_tokens);
     for (int i = 0; i < s->n; i++) weights += (double)s->list[i]->rows * s->list[i]->cols;
     double begin = now_sec();
     for (int round = 0; round < 3 || now_sec() - begin < 0.1; round++) {
@@ -380,7 +383,7 @@ static void sweep(Bench *b) {
                "gemm", "gemm_large");
     for (int type = 0; type < TYPE_COUNT; type++)
         if ((s.n = sweep_list(&b->model, (Type)type, s.list))) sweep_type(b, &s);
-    free(s.list), free(s.out), free(s.x);
+    free(s.list), free(s.out), free(s.x), free(s.scratch.encoded);
 }
 
 static void print_profile(double total) {

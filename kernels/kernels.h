@@ -8,6 +8,7 @@
 #define KERNELS_KERNELS_H
 
 #include "quant.h"
+#include "tensor.h"
 
 // Matrix times activations: out[t * out_stride + r] = sum_k W[r][k] * x[t][k].
 // Activations are first encoded into the form `rows` reads (float32, 8-bit blocks, bf16 tiles ...);

@@ -11,28 +11,6 @@
 
 enum { QUANT_GROUP = 16, QUANT_MAX_BLOCK = 256 };
 
-// A weight matrix as it lies in the file, row-major: row r starts at data + r * row_bytes. A vector
-// has rows == 1.
-typedef struct {
-    const void *data;
-    Type type;
-    int rows, cols; // cols is a multiple of the type's block
-    size_t row_bytes;
-    const float *bias;           // (rows), added to the product; NULL: none
-    const struct LowRank *added; // what adapters add to it, one after another; NULL: nothing
-} Tensor;
-
-// What one adapter adds to a product W x: B (A x), of a small rank; to a row of the embedding, B
-// times a row of A (rows, rank).
-typedef struct LowRank {
-    Tensor a;       // (rank, cols)
-    const float *b; // B, scaled, in strips of rows: (rows / LOW_RANK_STRIP, rank, LOW_RANK_STRIP),
-                    // zeros behind the last row; 64-byte aligned
-    const struct LowRank *next;
-} LowRank;
-
-enum { LOW_RANK_STRIP = 16 }; // a line of the cache
-
 // One block (32 or 256 weights): w[i] = scale[i / 16] * q[i] - min[i / 16], in float32, each
 // product and difference rounded once. Groups of 32 repeat their scale for both halves.
 typedef struct {

@@ -1,10 +1,11 @@
-// An adapter is a file from strangers like a model: what it says is checked before it is used.
+// Adapter files. Like a model, an adapter is untrusted input: everything is checked before use.
 #include "lora.h"
-#include "../model_load.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+
+const bool lora_is_built = true;
 
 // The text of a key must be this one.
 static bool check_text(const Gguf *g, const char *key, const char *expected, Error *err) {
@@ -49,19 +50,19 @@ bool lora_open(Lora *a, const LoraOption *option, Error *err) {
 // B in strips, scaled; see LowRank.
 static float *read_strips(const Tensor *b, float scale) {
     size_t rank = (size_t)b->cols, n;
-    size_t n_strips = ((size_t)b->rows + LOW_RANK_STRIP - 1) / LOW_RANK_STRIP;
-    if (!size_mul(n_strips * LOW_RANK_STRIP, rank, &n)) n = SIZE_MAX; // more than there is memory
+    size_t n_strips = ((size_t)b->rows + LORA_STRIP - 1) / LORA_STRIP;
+    if (!size_mul(n_strips * LORA_STRIP, rank, &n)) n = SIZE_MAX; // more than there is memory
     float *strips = xalloc(n, sizeof *strips), *row = xalloc(rank, sizeof *row);
     for (size_t r = 0; r < (size_t)b->rows; r++) {
-        float *at = strips + r / LOW_RANK_STRIP * rank * LOW_RANK_STRIP + r % LOW_RANK_STRIP;
+        float *at = strips + r / LORA_STRIP * rank * LORA_STRIP + r % LORA_STRIP;
         quant_decode_row(b->type, (const char *)b->data + r * b->row_bytes, row, rank);
-        for (size_t k = 0; k < rank; k++) at[k * LOW_RANK_STRIP] = scale * row[k];
+        for (size_t k = 0; k < rank; k++) at[k * LORA_STRIP] = scale * row[k];
     }
     free(row);
     return strips;
 }
 
-bool lora_bind(Lora *a, const char *name, Tensor *w, bool is_embedding, Error *err) {
+bool lora_attach(Lora *a, const char *name, Tensor *w, bool is_embedding, Error *err) {
     const Gguf *g = &a->file;
     LowRank *pair = &a->pairs[a->n_pairs];
     char down[96], up[96];
@@ -76,12 +77,12 @@ bool lora_bind(Lora *a, const char *name, Tensor *w, bool is_embedding, Error *e
         return error_set(err, EXIT_MODEL, "%s: tensor %s: expected a rank of 1 to %d, found %llu",
                          g->path, down, w->cols, (unsigned long long)rank);
     int n = (int)rank, rows = is_embedding ? w->rows : n, cols = is_embedding ? n : w->cols;
-    if (!tensor_bind(g, down, rows, cols, &pair->a, err) ||
-        !tensor_bind(g, up, is_embedding ? w->cols : w->rows, n, &b, err))
+    if (!tensor_find(g, down, rows, cols, &pair->a, err) ||
+        !tensor_find(g, up, is_embedding ? w->cols : w->rows, n, &b, err))
         return false;
     pair->b = read_strips(&b, (float)(a->scale / n));
-    pair->next = w->added;
-    w->added = pair;
+    pair->next = w->lora;
+    w->lora = pair;
     a->n_pairs++;
     return true;
 }
@@ -97,7 +98,7 @@ static bool is_of_pair(const Lora *a, const GgufTensor *t) {
     return false;
 }
 
-bool lora_is_bound(const Lora *a, Error *err) {
+bool lora_check(const Lora *a, Error *err) {
     const Gguf *g = &a->file;
     for (int i = 0; i < g->n_tensors && 2 * a->n_pairs < g->n_tensors; i++)
         if (!is_of_pair(a, &g->tensors[i]))

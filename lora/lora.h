@@ -1,34 +1,69 @@
-// LoRA adapters (Hu et al. 2021): files that add products of low rank to a model's matrices, which
-// themselves stay as they are.
+// LoRA adapters (Hu et al. 2021): files that add products of low rank to matrices of a model.
+//
+// For a matrix W (rows, cols) an adapter has A (rank, cols) and B (rows, rank); a product becomes
+//
+//     y = W x + scale * alpha / rank * B (A x)
+//
+// Loading: lora_open() maps a file, lora_attach() finds the pair of one matrix, lora_check() makes
+// sure that every pair was used. Forward pass: where a matrix has adapters, model.c calls
+// lora_matmuls() after the product, or lora_embed() after the look-up; W itself is not changed.
+// Several adapters add up, in the order of the command line.
 #ifndef LORA_LORA_H
 #define LORA_LORA_H
 
-#include "../gguf.h"
-#include "../kernels/quant.h"
+#include "../kernels/ops.h"
 
-// As a command line names it.
+extern const bool lora_is_built; // false in stub.c
+
+// --lora FILE[:SCALE]
 typedef struct {
     Str path;
-    double scale; // times what the file itself says
+    double scale;
 } LoraOption;
+
+// The pair (A, B) of one matrix and one adapter.
+typedef struct LowRank {
+    Tensor a;       // (rank, cols), in the file's mapping; of the embedding (vocab, rank)
+    const float *b; // B, times scale * alpha / rank, in strips of rows:
+                    // (rows / LORA_STRIP, rank, LORA_STRIP), zeros after the last row
+    const struct LowRank *next; // of the next adapter
+} LowRank;
+
+enum { LORA_STRIP = 16 }; // floats of a cache line
 
 typedef struct Lora {
     Gguf file;
-    double scale;   // of B A, times the rank
-    LowRank *pairs; // (n_pairs), one for each matrix; there is room for all tensors
+    double scale;   // of LoraOption, times alpha
+    LowRank *pairs; // (n_pairs), allocated for all tensors of the file
     int n_pairs;
 } Lora;
 
-// Maps an adapter: a GGUF file of general.type adapter and adapter.type lora. False with err: exit
-// 1 if the file cannot be read, 3 if it is something else.
+// Maps an adapter: a GGUF file of general.type "adapter" and adapter.type "lora". False with err:
+// exit 1 if the file cannot be read, 3 if it is something else.
 bool lora_open(Lora *a, const LoraOption *option, Error *err);
-// Has the adapter add to products with w what it holds for the tensor of that name, if anything:
-// y += scale * alpha / rank * B (A x), A = NAME.lora_a (rank, cols), which stays in the mapping, B
-// = NAME.lora_b (rows, rank), which becomes float32. Of the embedding, A is (rows, rank), a row for
-// each token, B (cols, rank). False with err (exit 3) if they do not fit.
-bool lora_bind(Lora *a, const char *name, Tensor *w, bool is_embedding, Error *err);
-// Whether every tensor of the adapter found its matrix. False with err (exit 3).
-bool lora_is_bound(const Lora *a, Error *err);
+// Adds the pair for the tensor `name`, if the adapter has one, in front of w->lora. False with err
+// (exit 3) if its shapes do not fit w. Of the embedding, A is (rows, rank), a row for each token,
+// and B (cols, rank).
+bool lora_attach(Lora *a, const char *name, Tensor *w, bool is_embedding, Error *err);
+// False with err (exit 3) if a tensor of the adapter has not been attached to any matrix.
+bool lora_check(const Lora *a, Error *err);
 void lora_close(Lora *a);
+// True if the products A x of w's adapters have the same bits for any number of rows.
+bool lora_is_batch_invariant(const Tensor *w);
+
+// Scratch buffers of lora_matmuls(), shared by the threads.
+typedef struct {
+    char *encoded; // activations, as the kernels read them
+    float *hidden; // A x of every pair, one after another: (n, rank) each
+    size_t encoded_bytes, hidden_bytes;
+} LoraScratch;
+
+// Sizes the scratch buffers for products with these weights in one call, for up to n rows of x.
+void lora_scratch_reserve(LoraScratch *s, const Tensor *const *weights, int n_weights, int n);
+// out += B (A x) for each product and each adapter; x (n, cols). All threads call it (ops.h).
+void lora_matmuls(const LoraScratch *s, const Product *products, int n_products, const float *x,
+                  int n, Exactness exactness);
+// out (n, dim) += the adapters' rows of the embedding.
+void lora_embed(float *out, const Tensor *w, const int *tokens, int n);
 
 #endif

@@ -153,8 +153,9 @@ static struct {
 } seen;
 
 // Each column is summed by one thread, in the order of the tokens.
-static void add_squares(const Tensor *w, const float *x, int n) {
+static void add_squares(void *arg, const Tensor *w, const float *x, int n) {
     enum { PIECE = 64 }; // columns
+    (void)arg;
     int i = 0, cols = w->cols;
     while (i < seen.file->n_tensors && seen.file->tensors[i].data != w->data) i++;
     if (i == seen.file->n_tensors) return;
@@ -175,6 +176,7 @@ static void add_squares(const Tensor *w, const float *x, int n) {
 static int feed_windows(const Options *o, const Model *m, const Tokenizer *t, const Ids *ids,
                         int n_ctx) {
     Workspace *ws = workspace_new(m, n_ctx, 1);
+    workspace_observe(ws, add_squares, NULL);
     int n_windows = ids->len < n_ctx ? 1 : ids->len / n_ctx;
     for (int i = 0; i < n_windows; i++) {
         Error err;
@@ -290,9 +292,7 @@ void imatrix_calibrate(Imatrix *m, const Options *o, const char *text, const Ggu
     for (int i = 0; i < g->n_tensors; i++)
         seen.sums[i] = xalloc((size_t)g->tensors[i].dims[0], sizeof(double));
     int n_ctx = model.config.max_context < WINDOW ? model.config.max_context : WINDOW;
-    ops_watch = add_squares;
     int n_windows = feed_windows(o, &model, t, &ids, n_ctx);
-    ops_watch = NULL;
     tokenizer_close(t);
     model_close(&model);
     float **sums = take_sums(m, g, text);

@@ -84,7 +84,7 @@ static void refusals(void) {
     expect_refusal("blk.0.attn_q.weight", wide_q,
                    "tensor blk.0.attn_q.weight: expected shape (64, 64), found (128, 64)");
     expect_refusal("blk.0.attn_q.weight", mxfp4_q,
-                   "computes with, found MXFP4 (use Q4_K_M), in a mixture named MXFP4_MOE");
+                   "unsupported type MXFP4 (use Q4_K_M), in a mixture named MXFP4_MOE");
     expect_refusal("output_norm.weight", flat_norm,
                    "tensor output_norm.weight: expected shape (1, 64), found (1, 32)");
     expect_refusal("blk.1.ffn_down.weight", NULL,

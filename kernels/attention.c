@@ -1,0 +1,233 @@
+// Attention is divided into work items: one KV head of one tile, which is up to
+// attention_tile_steps() consecutive positions of a sequence. With grouped-query attention
+// (Ainslie et al. 2023), `group` query heads share a KV head, so an item has n_steps * group
+// queries, all of which read the same keys and values.
+//
+// An item reads its keys page by page. The softmax over one page is kept unnormalized, as
+//
+//     m = max s,  l = sum e^(s - m),  acc = sum e^(s - m) v        s = q k, a score
+//
+// and two of them, over different keys, merge exactly (online softmax: Milakov and Gimelshein 2018,
+// FlashAttention: Dao et al. 2022):
+//
+//     m = max(m1, m2),  l = l1 e^(m1 - m) + l2 e^(m2 - m),  acc likewise;  at the end out = acc / l
+//
+// Invariant: the pages of an item are merged in ascending order. When there are too few items to
+// keep the threads busy (decoding at great depth), pages are computed separately in a first step
+// and merged in a second one, in the same order, so the bits do not depend on the number of
+// threads.
+#include "attention.h"
+#include "team.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+// Queries of a work item. The tile's queries are numbered by step, then by head of the group.
+typedef struct {
+    const AttentionTile *tile;
+    int kv_head, group;
+    int first_query, n_queries;
+    int n_pages; // that hold keys for the item
+} AttentionItem;
+
+// The softmax of an item over some of its keys.
+typedef struct {
+    float *max, *sum; // (n_queries)
+    float *acc;       // (n_queries, head_dim)
+} PartialSoftmax;
+
+// Memory of a thread for one item.
+typedef struct {
+    float queries[ATTEND_MANY_QUERIES * MAX_HEAD_DIM];
+    float page[ATTEND_MANY_QUERIES * (MAX_HEAD_DIM + 2)]; // PartialSoftmax of one page
+    float all[ATTEND_MANY_QUERIES * (MAX_HEAD_DIM + 2)];  // of all pages
+} ItemScratch;
+
+_Static_assert(sizeof(ItemScratch) <= OPS_SCRATCH, "fits");
+
+static ItemScratch *item_scratch(void) {
+    return (ItemScratch *)((char *)team_scratch() + KERNEL_SCRATCH);
+}
+
+static int least(int a, int b) { return a < b ? a : b; }
+
+static int max_queries(void) {
+    return kernel.attend_many ? ATTEND_MANY_QUERIES : ATTEND_MAX_QUERIES;
+}
+
+// Items of one KV head of a tile: more than one where more heads share it than an item holds.
+static int items_per_head(const AttentionShape *s) {
+    return (s->n_heads / s->n_kv_heads + max_queries() - 1) / max_queries();
+}
+
+int attention_tile_steps(const AttentionShape *s) {
+    int group = s->n_heads / s->n_kv_heads;
+    return group < max_queries() ? max_queries() / group : 1;
+}
+
+static int tile_pages(const AttentionTile *tile) {
+    return (tile->first_pos + tile->n_steps - 1) / KV_PAGE + 1;
+}
+
+void attention_prepare(Attention *a, const AttentionShape *shape, const AttentionTile *tiles,
+                       int n_tiles, int n_threads) {
+    enum { MAX_PARTIAL = 1 << 24 }; // floats: 64 MiB
+    int max_steps = 0;
+    a->shape = *shape;
+    a->tiles = tiles;
+    a->n_tiles = n_tiles;
+    a->n_items = n_tiles * shape->n_kv_heads * items_per_head(shape);
+    a->n_pages = 0;
+    for (int i = 0; i < n_tiles; i++) {
+        if (tile_pages(&tiles[i]) > a->n_pages) a->n_pages = tile_pages(&tiles[i]);
+        if (tiles[i].n_steps > max_steps) max_steps = tiles[i].n_steps;
+    }
+    int n_queries = least(max_steps * (shape->n_heads / shape->n_kv_heads), max_queries());
+    a->partial_len = (size_t)n_queries * (size_t)(shape->head_dim + 2);
+
+    size_t n_partial = (size_t)a->n_items * (size_t)a->n_pages;
+    a->is_split = a->n_pages > 1 && n_threads > 1 && a->n_items < 2 * n_threads &&
+                  n_partial <= MAX_PARTIAL / a->partial_len;
+    size_t bytes = n_partial * a->partial_len * sizeof(float);
+    if (!a->is_split || bytes <= a->partial_bytes) return;
+    a->partial_bytes = bytes + bytes / 2; // sequences grow
+    a->partial = xrealloc(a->partial, a->partial_bytes, 1);
+}
+
+// Items are numbered by KV head, then by tile: the tiles of a sequence, which read the same keys,
+// follow each other, and the keys are still in the CPU's cache.
+static AttentionItem item_at(const Attention *a, int index) {
+    int per_head = items_per_head(&a->shape), head = index / per_head;
+    AttentionItem item = {.tile = &a->tiles[head % a->n_tiles], .kv_head = head / a->n_tiles};
+    item.group = a->shape.n_heads / a->shape.n_kv_heads;
+    item.first_query = index % per_head * max_queries();
+    item.n_queries = least(item.tile->n_steps * item.group - item.first_query, max_queries());
+    item.n_pages = tile_pages(item.tile);
+    return item;
+}
+
+// Where query i of an item is in q and out.
+static size_t query_offset(const Attention *a, const AttentionItem *item, int i) {
+    int query = item->first_query + i;
+    int step = item->tile->first_step + query / item->group;
+    int head = item->kv_head * item->group + query % item->group;
+    return ((size_t)step * (size_t)a->shape.n_heads + (size_t)head) * (size_t)a->shape.head_dim;
+}
+
+static PartialSoftmax partial_in(float *memory, const AttentionItem *item) {
+    return (PartialSoftmax){memory, memory + item->n_queries, memory + 2 * item->n_queries};
+}
+
+// a = the softmax over the keys of a and of b.
+static void merge(const AttentionItem *item, int head_dim, PartialSoftmax a, PartialSoftmax b) {
+    for (int i = 0; i < item->n_queries; i++) {
+        if (b.sum[i] == 0) continue; // the query sees no key of this page
+        float max = b.max[i] > a.max[i] ? b.max[i] : a.max[i];
+        float scale_a = expf(a.max[i] - max), scale_b = expf(b.max[i] - max);
+        for (int d = i * head_dim; d < (i + 1) * head_dim; d++)
+            a.acc[d] = a.acc[d] * scale_a + b.acc[d] * scale_b;
+        a.sum[i] = a.sum[i] * scale_a + b.sum[i] * scale_b;
+        a.max[i] = max;
+    }
+}
+
+// Computes the softmax over one page, for the item's queries (n_queries, head_dim).
+static void attend_page(const Attention *a, const AttentionItem *item, const float *queries,
+                        int layer, int page, Exactness exactness, PartialSoftmax out) {
+    const AttentionTile *tile = item->tile;
+    const AttentionShape *s = &a->shape;
+    int n_keys[ATTEND_MANY_QUERIES];
+    for (int i = 0; i < item->n_queries; i++) {
+        int pos = tile->first_pos + (item->first_query + i) / item->group;
+        int n = pos + 1 - page * KV_PAGE; // causal: keys up to the query's own position
+        n_keys[i] = n < 0 ? 0 : n > KV_PAGE ? KV_PAGE : n;
+    }
+    size_t at = (size_t)layer * tile->layer_stride + (size_t)page;
+    size_t head =
+        (size_t)item->kv_head * KV_PAGE * quant_row_bytes(s->kv_type, (size_t)s->head_dim);
+    AttentionPage p = {.q = queries,
+                       .k = (const char *)tile->k[at] + head,
+                       .v = (const char *)tile->v[at] + head,
+                       .next_k =
+                           page + 1 < item->n_pages ? (const char *)tile->k[at + 1] + head : NULL,
+                       .n_keys = n_keys,
+                       .kv_type = s->kv_type,
+                       .n_q = item->n_queries,
+                       .head_dim = s->head_dim,
+                       .max = out.max,
+                       .sum = out.sum,
+                       .acc = out.acc};
+
+    // The row count by which the kernel is chosen is here the number of queries.
+    int n = item->n_queries;
+    if (exactness.kernel_rows == 1) n = least(n, item->group);
+    bool is_many = n > ATTEND_MANY_ABOVE && !exactness.is_batch_invariant;
+    if (kernel.attend_many && is_many && s->kv_type != TYPE_F32) {
+        kernel.attend_many(&p);
+        return;
+    }
+    for (int left = item->n_queries; left > 0; left -= p.n_q) {
+        p.n_q = least(left, ATTEND_MAX_QUERIES);
+        kernel.attend(&p);
+        p.q += p.n_q * p.head_dim, p.acc += p.n_q * p.head_dim;
+        p.n_keys += p.n_q, p.max += p.n_q, p.sum += p.n_q;
+    }
+}
+
+// Computes the softmax of an item over pages [begin, end).
+static void attend_pages(const Attention *a, const AttentionItem *item, const float *q, int layer,
+                         int begin, int end, Exactness exactness, PartialSoftmax out) {
+    ItemScratch *scratch = item_scratch();
+    PartialSoftmax one = partial_in(scratch->page, item);
+    size_t dim = (size_t)a->shape.head_dim;
+    for (int i = 0; i < item->n_queries; i++)
+        memcpy(scratch->queries + (size_t)i * dim, q + query_offset(a, item, i),
+               dim * sizeof(float));
+    attend_page(a, item, scratch->queries, layer, begin, exactness, out);
+    for (int page = begin + 1; page < end; page++) {
+        attend_page(a, item, scratch->queries, layer, page, exactness, one);
+        merge(item, a->shape.head_dim, out, one);
+    }
+}
+
+// out = acc / l
+static void normalize(const Attention *a, const AttentionItem *item, float *out, PartialSoftmax p) {
+    int dim = a->shape.head_dim;
+    for (int i = 0; i < item->n_queries; i++) {
+        float *to = out + query_offset(a, item, i);
+        for (int d = 0; d < dim; d++) to[d] = p.acc[i * dim + d] / p.sum[i];
+    }
+}
+
+void attention(float *out, const float *q, const Attention *a, int layer, Exactness exactness) {
+    if (!a->is_split) {
+        for (int i; team_next(a->n_items, &i);) {
+            // The last tiles see the most keys: first, so that the threads finish together.
+            AttentionItem item = item_at(a, a->n_items - 1 - i);
+            PartialSoftmax all = partial_in(item_scratch()->all, &item);
+            attend_pages(a, &item, q, layer, 0, item.n_pages, exactness, all);
+            normalize(a, &item, out, all);
+        }
+        team_end_op(OP_ATTEND);
+        return;
+    }
+    for (int i; team_next(a->n_items * a->n_pages, &i);) {
+        AttentionItem item = item_at(a, i / a->n_pages);
+        int page = i % a->n_pages;
+        if (page >= item.n_pages) continue;
+        PartialSoftmax one = partial_in(a->partial + (size_t)i * a->partial_len, &item);
+        attend_pages(a, &item, q, layer, page, page + 1, exactness, one);
+    }
+    team_end_op(OP_ATTEND);
+    for (int i; team_next(a->n_items, &i);) {
+        AttentionItem item = item_at(a, i);
+        float *pages = a->partial + (size_t)i * (size_t)a->n_pages * a->partial_len;
+        PartialSoftmax all = partial_in(pages, &item);
+        for (int page = 1; page < item.n_pages; page++)
+            merge(&item, a->shape.head_dim, all,
+                  partial_in(pages + (size_t)page * a->partial_len, &item));
+        normalize(a, &item, out, all);
+    }
+    team_end_op(OP_ATTEND);
+}

@@ -1,0 +1,48 @@
+// Causal attention over the paged KV cache.
+//
+// Per forward pass: attention_prepare() once, then, in every layer, attention() by all threads.
+#ifndef KERNELS_ATTENTION_H
+#define KERNELS_ATTENTION_H
+
+#include "exactness.h"
+#include "kernels.h"
+
+typedef struct {
+    int n_heads, n_kv_heads, head_dim;
+    Type kv_type;
+} AttentionShape;
+
+// Consecutive positions of one sequence, and its keys and values.
+typedef struct {
+    int first_step, n_steps; // rows of q and out
+    int first_pos;           // position of the first step
+    // Per layer and page, at [layer * layer_stride + page]: (n_kv_heads, KV_PAGE, head_dim)
+    const void *const *k, *const *v;
+    size_t layer_stride;
+} AttentionTile;
+
+// One forward pass. Zero-initialize; `partial` is reused by the passes that follow.
+typedef struct {
+    AttentionShape shape;
+    const AttentionTile *tiles; // (n_tiles), covering all steps
+    int n_tiles;
+    int n_items;          // work items of a layer
+    int n_pages;          // pages of the longest tile
+    size_t partial_len;   // floats of the partial softmax of one item
+    bool is_split;        // pages are computed separately, in `partial`
+    float *partial;       // (n_items, n_pages, partial_len)
+    size_t partial_bytes; // allocated
+} Attention;
+
+// Steps of a sequence that may share a tile.
+int attention_tile_steps(const AttentionShape *shape);
+
+// Divides the work of a forward pass among n_threads threads, and sizes the scratch buffer.
+void attention_prepare(Attention *a, const AttentionShape *shape, const AttentionTile *tiles,
+                       int n_tiles, int n_threads);
+
+// out (n_steps, n_heads * head_dim) = softmax(q k^T) v, with q of the same shape, already rotated
+// and multiplied by 1/sqrt(head_dim). A query sees the keys up to its own position.
+void attention(float *out, const float *q, const Attention *a, int layer, Exactness exactness);
+
+#endif

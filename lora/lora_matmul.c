@@ -1,0 +1,182 @@
+// The adapters' part of a matrix product, in two operations: hidden = A x for all pairs, then
+// out += B hidden.
+//
+// Invariant: each element of out is computed by one thread in one order, whatever the number of
+// threads and rows, and A x by the kernel that Exactness asks for.
+#include "lora.h"
+#include "../kernels/backends.h"
+#include "../kernels/load.h"
+
+#include <stdlib.h>
+
+static int at_most(int n, int limit) { return n < limit ? n : limit; }
+
+// B hidden: LORA_STRIP rows of B are multiplied in vector registers.
+
+typedef float LoraLanes __attribute__((vector_size(4 * WIDE_LANES), aligned(4), may_alias));
+enum {
+    STRIP_LANES = LORA_STRIP / WIDE_LANES, // vectors of a strip
+    STRIP_TOKENS = 4                       // tokens at a time: independent sums, in registers
+};
+
+// out (n_tokens, stride), the n_rows rows of a strip, += strip (rank, LORA_STRIP) times hidden
+// (n_tokens, rank)
+INLINE void add_strip(float *out, size_t stride, const LoraLanes *strip, const float *hidden,
+                      int rank, int n_tokens, int n_rows) {
+    LoraLanes sum[STRIP_TOKENS][STRIP_LANES] = {{{0}}};
+    for (int k = 0; k < rank; k++, strip += STRIP_LANES)
+#pragma GCC unroll 4
+        for (int t = 0; t < n_tokens; t++)
+#pragma GCC unroll 4
+            for (int i = 0; i < STRIP_LANES; i++) sum[t][i] += hidden[t * rank + k] * strip[i];
+#pragma GCC unroll 4
+    for (int t = 0; t < n_tokens; t++, out += stride) {
+        if (n_rows < LORA_STRIP) {
+            for (int i = 0; i < n_rows; i++) out[i] += sum[t][i / WIDE_LANES][i % WIDE_LANES];
+            continue;
+        }
+#pragma GCC unroll 4
+        for (int i = 0; i < STRIP_LANES; i++) ((LoraLanes *)out)[i] += sum[t][i];
+    }
+}
+
+// Rows [first, end) of out (n, stride) += B hidden (n, rank); `first` begins a strip. All strips
+// are computed for a few tokens before the next tokens: rows of out are often a power of two apart,
+// and many of them would evict each other from the cache. Constant arguments unroll add_strip.
+WIDE static void add_strips(float *out, size_t stride, const float *b, const float *hidden,
+                            int rank, int n, int first, int end) {
+    for (int t = 0, nt; t < n; t += nt) {
+        nt = n - t < STRIP_TOKENS ? 1 : STRIP_TOKENS;
+        const float *h = hidden + (size_t)t * (size_t)rank;
+        for (int r = first; r < end; r += LORA_STRIP) {
+            float *to = out + (size_t)t * stride + r;
+            const LoraLanes *strip = (const LoraLanes *)(b + (size_t)r * (size_t)rank);
+            if (nt == 1)
+                add_strip(to, stride, strip, h, rank, 1, at_most(LORA_STRIP, end - r));
+            else if (end - r < LORA_STRIP)
+                add_strip(to, stride, strip, h, rank, STRIP_TOKENS, end - r);
+            else
+                add_strip(to, stride, strip, h, rank, STRIP_TOKENS, LORA_STRIP);
+        }
+    }
+}
+
+// A x: A has few rows, which would leave threads idle if rows alone were handed out. The threads
+// divide the tokens or, where these are few, the rows (which any gemv kernel allows). Each work
+// item encodes the activations that it reads by itself.
+enum {
+    ITEM_TOKENS = 64, // of an item
+    SPLIT_BELOW = 12, // tokens below which the rows are divided
+    MAX_PARTS = 16,   // that they are divided into
+    PART_ROWS = 4     // and a multiple of which each has
+};
+
+// Rows of A in a work item.
+static int rows_per_part(const Tensor *a, int n, Exactness exactness) {
+    if (n >= SPLIT_BELOW || ops_matmul_kernel(a, n, exactness) != &kernel.gemv[a->type])
+        return a->rows;
+    int rows = (a->rows + MAX_PARTS - 1) / MAX_PARTS;
+    return (rows + PART_ROWS - 1) / PART_ROWS * PART_ROWS;
+}
+
+void lora_scratch_reserve(LoraScratch *s, const Tensor *const *weights, int n_weights, int n) {
+    size_t encoded = 0, hidden = 0;
+    for (int i = 0; i < n_weights; i++)
+        for (const LowRank *l = weights[i]->lora; l; l = l->next) {
+            size_t n_items = ((size_t)n + ITEM_TOKENS - 1) / ITEM_TOKENS,
+                   parts = MAX_PARTS * ops_encoded_bytes(&l->a, n, at_most(n, SPLIT_BELOW)),
+                   items = n_items * ops_encoded_bytes(&l->a, n, at_most(n, ITEM_TOKENS));
+            if (parts > encoded) encoded = parts;
+            if (items > encoded) encoded = items;
+            hidden += (size_t)n * (size_t)l->a.rows * sizeof *s->hidden;
+        }
+    if (encoded > s->encoded_bytes) {
+        free(s->encoded);
+        s->encoded = xalloc(s->encoded_bytes = encoded, 1);
+    }
+    if (hidden > s->hidden_bytes) {
+        free(s->hidden);
+        s->hidden = xalloc(s->hidden_bytes = hidden, 1);
+    }
+}
+
+bool lora_is_batch_invariant(const Tensor *w) {
+    for (const LowRank *l = w->lora; l; l = l->next)
+        if (!ops_is_batch_invariant(&l->a)) return false;
+    return true;
+}
+
+// One work item of A x, for all pairs: tokens [first, first + ITEM_TOKENS), and the rows of part
+// `part` of each A.
+static void multiply_a(const LoraScratch *s, const Product *products, int n_products,
+                       const float *x, int n, int first, int part, char *encoded,
+                       Exactness exactness) {
+    float *out = s->hidden;
+    int n_tokens = at_most(n - first, ITEM_TOKENS);
+    const MatmulKernel *last = NULL; // whose encoding `encoded` is
+    for (int p = 0; p < n_products; p++)
+        for (const LowRank *l = products[p].w->lora; l; l = l->next) {
+            int rank = l->a.rows, rows = rows_per_part(&l->a, n, exactness), row = part * rows;
+            if (row < rank) {
+                const MatmulKernel *k = ops_matmul_kernel(&l->a, n, exactness);
+                if (!last || last->encode != k->encode)
+                    k->encode(encoded, x + (size_t)first * (size_t)l->a.cols, n_tokens, l->a.cols,
+                              0, n_tokens);
+                k->rows(out + (size_t)first * (size_t)rank, (size_t)rank, &l->a, encoded, n_tokens,
+                        row, at_most(rank, row + rows));
+                last = k;
+            }
+            out += (size_t)n * (size_t)rank;
+        }
+}
+
+void lora_matmuls(const LoraScratch *s, const Product *products, int n_products, const float *x,
+                  int n, Exactness exactness) {
+    int n_parts = 0, n_chunks = 0;
+    size_t bytes = 0; // of the activations of one item
+    for (int p = 0; p < n_products; p++)
+        for (const LowRank *l = products[p].w->lora; l; l = l->next) {
+            const MatmulKernel *k = ops_matmul_kernel(&l->a, n, exactness);
+            int rows = rows_per_part(&l->a, n, exactness), parts = (l->a.rows + rows - 1) / rows;
+            size_t needed = k->encoded_bytes(at_most(n, ITEM_TOKENS), l->a.cols);
+            if (parts > n_parts) n_parts = parts;
+            if (needed > bytes) bytes = needed;
+        }
+    if (!n_parts) return;
+    bytes = (bytes + 63) / 64 * 64;
+    for (int i; team_next((n + ITEM_TOKENS - 1) / ITEM_TOKENS * n_parts, &i);)
+        multiply_a(s, products, n_products, x, n, i / n_parts * ITEM_TOKENS, i % n_parts,
+                   s->encoded + (size_t)i * bytes, exactness);
+    team_end_op(OP_MATMUL);
+
+    enum { CHUNK = 4 * LORA_STRIP }; // rows of out in a work item
+    for (int p = 0; p < n_products; p++) n_chunks += (products[p].w->rows + CHUNK - 1) / CHUNK;
+    for (int i; team_next_near(n_chunks, &i);) {
+        const float *hidden = s->hidden;
+        int chunk = i;
+        for (const Product *p = products; p < products + n_products; p++) {
+            int n_own = (p->w->rows + CHUNK - 1) / CHUNK, first = chunk * CHUNK;
+            for (const LowRank *l = p->w->lora; l; l = l->next) {
+                if (chunk >= 0 && chunk < n_own)
+                    add_strips(p->out, (size_t)p->w->rows, l->b, hidden, l->a.rows, n, first,
+                               at_most(p->w->rows, first + CHUNK));
+                hidden += (size_t)n * (size_t)l->a.rows;
+            }
+            chunk -= n_own;
+        }
+    }
+    team_end_op(OP_MATMUL);
+}
+
+void lora_embed(float *out, const Tensor *w, const int *tokens, int n) {
+    float *hidden = (float *)((char *)team_scratch() + KERNEL_SCRATCH); // (rank)
+    for (int i; team_next(n, &i);)
+        for (const LowRank *l = w->lora; l; l = l->next) {
+            quant_decode_row(l->a.type,
+                             (const char *)l->a.data + (size_t)tokens[i] * l->a.row_bytes, hidden,
+                             (size_t)l->a.cols);
+            add_strips(out + (size_t)i * (size_t)w->cols, 0, l->b, hidden, l->a.cols, 1, 0,
+                       w->cols);
+        }
+    team_end_op(OP_EMBED);
+}
