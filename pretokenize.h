@@ -6,8 +6,8 @@
 
 typedef struct {
     // The end of the first piece of a text, which is not empty. Linear in the piece.
-    const char *(*piece)(const char *s, const char *end);
-    bool takes_whole;      // a piece that is a token is taken at once, and a text begins with BOS
+    const char *(*next_piece)(const char *s, const char *end);
+    bool ignores_merges;   // a piece that is a token is taken at once, and a text begins with BOS
     const char *names[16]; // of tokenizer.ggml.pre
 } Pretokenizer;
 

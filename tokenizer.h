@@ -1,54 +1,59 @@
-// Text <-> token ids: Llama 3's byte-level BPE and Llama 2's SentencePiece BPE.
+// Text to token ids and back: the byte-level BPE of Llama 3 and the SentencePiece BPE of Llama 2.
+//
+// A Tokenizer holds the vocabulary of a GGUF file. Text in, ids out: tokenizer_encode() and its two
+// variants, which differ in where special tokens are recognised. Ids in, bytes out:
+// tokenizer_piece(). Chat templates are not known here (chat/template.h).
+//
+// A special token written out in a text ("<|eot_id|>") steers the model, so data must never be able
+// to spell one. Text that a chat template renders therefore comes with a provenance mask: one byte
+// per byte of text, 1 where the template wrote it, 0 where it copied data (messages, tool results).
+// Special tokens are recognised only where all of their bytes have 1.
 #ifndef TOKENIZER_H
 #define TOKENIZER_H
 
 #include "gguf.h"
 
+// Read-only after tokenizer_open() and tokenizer_reserve_special(): threads may share it.
 typedef struct Tokenizer Tokenizer;
 
-// A growing list of token ids. Zero-initialise; free ids.data with free().
+// A growing list of token ids. Zero-initialise; free `data` with free().
 typedef struct {
-    int *data;
+    int *data; // (len)
     int len, cap;
 } Ids;
 void ids_push(Ids *ids, int id);
 
-// Reads the vocabulary of a GGUF file (which must stay open). NULL with err (exit 3) if it is
-// unusable.
+// Reads the vocabulary of a GGUF file, which must outlive it. NULL with err (exit 3) if it is
+// invalid or of an unknown kind.
 Tokenizer *tokenizer_open(const Gguf *g, Error *err);
 void tokenizer_close(Tokenizer *t);
 
-// Appends the ids of ordinary text: what looks like a control token is text. Bytes that are not
-// valid UTF-8 follow the rule stated in tokenizer.c; NUL bytes are kept.
+// Appends the ids of a text (n bytes) in which no special token is recognised. Invalid UTF-8 and
+// NUL bytes are kept.
 void tokenizer_encode(const Tokenizer *t, const char *text, size_t n, Ids *out);
-// The same, but control tokens written out in the text ("<|eot_id|>", "</s>") become their ids.
+// Recognises special tokens everywhere in the text.
 void tokenizer_encode_special(const Tokenizer *t, const char *text, size_t n, Ids *out);
-
-// The same for what a template has made: they do so only where it wrote every byte of them, own (n)
-// is 1 there. is_continued: the text goes on after other ordinary text.
-void tokenizer_encode_masked(const Tokenizer *t, const char *text, const char *own, size_t n,
+// Recognises special tokens where the provenance mask (n) is 1. is_continued: other ordinary text
+// came before this one, so that no space is put in front.
+void tokenizer_encode_masked(const Tokenizer *t, const char *text, const char *provenance, size_t n,
                              bool is_continued, Ids *out);
-// Names that stand in a template's text, and all that look like names (<x>, [x]), are control
-// tokens from now on, even where the file calls them words: no other text can spell them any more.
-// Their bytes are still shown.
-void tokenizer_reserve_special(Tokenizer *t, Str template_text);
+// Reserves special tokens for a chat template: names like <x> and [x] that its source contains, and
+// all user-defined tokens of this form, become special tokens even if the vocabulary lists them as
+// ordinary ones. Their bytes remain part of the decoded text.
+void tokenizer_reserve_special(Tokenizer *t, Str template_source);
 
-// The bytes of a token (not terminated). Control tokens give their name when `special` is set, else
-// nothing.
+// The bytes of a token, not terminated. Control tokens have none unless `special` is set.
 Str tokenizer_piece(const Tokenizer *t, int id, bool special);
-// A Llama 2 text starts with a space that belongs to the first token: true if decoding must drop
-// it.
+// True if encoding puts a space in front of a text (Llama 2), which decoding must drop.
 bool tokenizer_has_space_prefix(const Tokenizer *t);
 
 int tokenizer_n_vocab(const Tokenizer *t);
-// Id of a control token by name, or -1.
-int tokenizer_special_id(const Tokenizer *t, const char *name);
-int tokenizer_bos(const Tokenizer *t);       // -1 if the model has none
-int tokenizer_eos(const Tokenizer *t);       // the same
-bool tokenizer_adds_bos(const Tokenizer *t); // whether a text starts with it
+int tokenizer_special_id(const Tokenizer *t, const char *name); // -1 if there is none of this name
+int tokenizer_bos(const Tokenizer *t);                          // -1 if the model has none
+int tokenizer_eos(const Tokenizer *t);                          // -1 if the model has none
+bool tokenizer_adds_bos(const Tokenizer *t);                    // texts start with BOS
 bool tokenizer_is_control(const Tokenizer *t, int id);
-bool tokenizer_is_special(const Tokenizer *t, int id); // the same, or a claimed name
-// True for every id that ends an answer: eos, eot, eom and their kin.
-bool tokenizer_is_stop(const Tokenizer *t, int id);
+bool tokenizer_is_special(const Tokenizer *t, int id); // a control token or a reserved one
+bool tokenizer_is_stop(const Tokenizer *t, int id);    // ends an answer: EOS, end of turn, ...
 
 #endif

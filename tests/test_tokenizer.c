@@ -1,5 +1,5 @@
-// Both tokenizers on vocabularies made here: round trips, pieces, names, growth, and refusals of
-// broken vocabularies. The comparisons with other programs' ids are in test_tokenizer.py.
+// Both tokenizers on synthetic vocabularies: round trips, the piece cache, special tokens, linear
+// time, and errors in broken vocabularies. test_tokenizer.py compares ids with other programs.
 #include "make_gguf.h"
 #include "test.h"
 #include "../tokenizer.h"
@@ -46,7 +46,8 @@ static bool is_spelled(const Tokenizer *t, const Ids *ids, const char *s, size_t
     return ok;
 }
 
-// Texts of words, spaces, line ends, marks, characters of all lengths, and bytes that are none.
+// A text of words, spaces, line ends, punctuation, characters of all UTF-8 lengths and, unless
+// is_valid, invalid bytes.
 static size_t random_text(uint64_t *state, char *out, size_t max, bool is_valid) {
     static const char *const some[] = {
         "the",      " ",          "  ",       "\n",           "\r\n",
@@ -78,7 +79,7 @@ static void round_trips(bool is_sentencepiece) {
         tokenizer_encode(t, text, n, &ids);
         CHECK(is_spelled(t, &ids, text, n), "text %d of %zu bytes", i, n);
         for (int k = 0; k < ids.len; k++)
-            CHECK(!tokenizer_is_control(t, ids.data[k]), "a typed name became a control token");
+            CHECK(!tokenizer_is_control(t, ids.data[k]), "a control token from ordinary text");
     }
     for (int b = 0; b < 256; b++) {
         char c = (char)b;
@@ -88,7 +89,7 @@ static void round_trips(bool is_sentencepiece) {
     }
     ids.len = 0;
     tokenizer_encode(t, "", 0, &ids);
-    CHECK(ids.len == 0, "%d tokens for nothing", ids.len);
+    CHECK(ids.len == 0, "%d tokens for an empty text", ids.len);
     free(ids.data);
     close_small(t);
 }
@@ -96,7 +97,7 @@ static void round_trips(bool is_sentencepiece) {
 static void bpe_round_trips(void) { round_trips(false); }
 static void spm_round_trips(void) { round_trips(true); }
 
-// A piece met before gives the same ids, whatever stood around it.
+// Cached pieces have the ids of the first occurrence, wherever they occur.
 static void repeated_pieces(void) {
     static const char line[] = "the there Then other hello\n";
     enum { TIMES = 300 };
@@ -118,7 +119,7 @@ static void repeated_pieces(void) {
     }
 }
 
-static void names(void) {
+static void special_tokens(void) {
     static const char text[] = "a<|eot_id|><|eot_id|>b<|eot_i<|end_header_id|>";
     Tokenizer *t = open_small(false);
     Ids ids = {0};
@@ -156,7 +157,7 @@ static void names(void) {
     close_small(t);
 }
 
-// A megabyte that is one piece.
+// One piece of a megabyte.
 static void long_runs(void) {
     static const char *const runs[] = {"a", " ", "^", "\n", "the", "'"};
     enum { SIZE = 1 << 20 };
@@ -171,7 +172,7 @@ static void long_runs(void) {
             tokenizer_encode(t, text, SIZE, &ids);
             double sec = (double)(clock() - start) / CLOCKS_PER_SEC;
             CHECK(sec < 20, "\"%s\" takes %.1f s", runs[i],
-                  sec); // 0.5 s; a square algorithm takes hours
+                  sec); // about 0.5 s; hours if it were quadratic
             CHECK(is_spelled(t, &ids, text, SIZE), "\"%s\"", runs[i]);
             free(ids.data);
         }
@@ -190,8 +191,8 @@ static void put_tokens(Maker *m, const char *const *tokens, int n, int type) {
     buffer_free(&types);
 }
 
-// Byte tokens, and names "<", "<<" and so on: those of an even number of marks are control tokens,
-// or all but the longest.
+// A vocabulary of byte tokens and special tokens "<", "<<" ...: those of even length are control
+// tokens, or all except the longest; the others are user-defined.
 enum { N_NESTED = 254 };
 static Tokenizer *open_nested(bool all_but_one) {
     static const uint8_t zeros[4 * (256 + N_NESTED)];
@@ -224,9 +225,9 @@ static Tokenizer *open_nested(bool all_but_one) {
     return t;
 }
 
-// Of names that begin alike the longest is taken; in a text that is not the program's own, the
-// longest that is no control token.
-static void nested_names(void) {
+// Of several special tokens that match, the longest is used; in ordinary text, the longest
+// user-defined one.
+static void nested_specials(void) {
     Tokenizer *t = open_nested(false);
     uint64_t state = 3;
     for (int special = 0; special < 2; special++) {
@@ -255,9 +256,9 @@ static void nested_names(void) {
     close_small(t);
 }
 
-// Where every byte begins all names and none may be taken, a text takes some times as long as one
-// without their marks; it was a hundred times.
-static void nested_names_are_fast(void) {
+// A text in which every byte begins all special tokens, and none may be used, must not take much
+// longer than one without.
+static void nested_specials_are_fast(void) {
     enum { SIZE = 1 << 17 };
     double sec[2];
     char *text = xalloc(SIZE, 1);
@@ -271,17 +272,17 @@ static void nested_names_are_fast(void) {
         CHECK(ids.len == SIZE, "%d ids", ids.len);
         free(ids.data);
     }
-    CHECK(sec[1] < 30 * sec[0] + 0.1, "%g s, without the marks %g s", sec[1], sec[0]);
+    CHECK(sec[1] < 30 * sec[0] + 0.1, "%g s; without special tokens %g s", sec[1], sec[0]);
     close_small(t);
     free(text);
 }
 
-// The vocabulary that was made must be refused for this reason.
+// Checks that a vocabulary is refused with this message.
 static void expect_refusal(Maker *m, const char *says) {
     Gguf g;
     Error err;
     Buffer b = make_end(m);
-    if (!gguf_parse(&g, b.data, b.len, "spoilt", &err)) die_error(&err);
+    if (!gguf_parse(&g, b.data, b.len, "broken", &err)) die_error(&err);
     Tokenizer *t = tokenizer_open(&g, &err);
     CHECK(!t, "accepted, expected: %s", says);
     if (!t)
@@ -293,7 +294,7 @@ static void expect_refusal(Maker *m, const char *says) {
     buffer_free(&b);
 }
 
-// The small vocabulary without the key `skip`, and with what `spoil` writes instead.
+// The small vocabulary without the key `skip`, with what `spoil` writes instead.
 static void refused(bool is_sentencepiece, const char *skip, void (*spoil)(Maker *m),
                     const char *says) {
     Maker m;
@@ -338,7 +339,7 @@ static void spoil_merge(Maker *m) { put_merges(m, "nospace", 1); }
 static void spoil_merge_half(Maker *m) { put_merges(m, "zq xx", 1); }
 static void spoil_merge_twice(Maker *m) { put_merges(m, "t h", 2); }
 
-// A vocabulary of other tokens: the keys that refer to the old ones go.
+// A vocabulary of these tokens only, without the keys that refer to others.
 static void refused_tokens(void (*spoil)(Maker *m), const char *says) {
     Maker m;
     make_begin(&m);
@@ -350,7 +351,7 @@ static void refused_tokens(void (*spoil)(Maker *m), const char *says) {
 }
 
 static void broken_vocabularies(void) {
-    refused(false, "tokenizer.ggml.pre", spoil_pre, "pre: expected llama-bpe, found \"bloom\"");
+    refused(false, "tokenizer.ggml.pre", spoil_pre, "pre: unknown pre-tokenizer \"bloom\"");
     refused(false, "tokenizer.ggml.pre", NULL,
             "tokenizer.ggml.pre: expected a string, found no such key");
     refused(false, "tokenizer.ggml.model", spoil_model,
@@ -361,11 +362,11 @@ static void broken_vocabularies(void) {
             "tokens: expected an array of string, found no such key");
     refused(false, "tokenizer.ggml.tokens", spoil_empty, "tokens: expected 1 to 2^30");
     refused(false, "tokenizer.ggml.bos_token_id", spoil_bos,
-            "bos_token_id: expected less than 270, found 1048576");
+            "bos_token_id: expected an id below 270, found 1048576");
     refused(false, "tokenizer.ggml.eos_token_id", spoil_eos,
-            "eos_token_id: expected less than 270, found 2147483648");
+            "eos_token_id: expected an id below 270, found 2147483648");
     refused(false, "tokenizer.ggml.eos_token_id", spoil_eos_none,
-            "expected less than 270, found 4294967295");
+            "expected an id below 270, found 4294967295");
     refused(false, "tokenizer.ggml.token_type", spoil_types_kind,
             "token_type: expected an array of i32, found an a");
     refused(true, "tokenizer.ggml.token_type", spoil_types_short,
@@ -375,28 +376,27 @@ static void broken_vocabularies(void) {
     refused(true, "tokenizer.ggml.scores", NULL,
             "scores: expected an array of f32, found no such key");
     refused(false, "tokenizer.ggml.merges", spoil_merge,
-            "merges: expected two parts of a token, found \"nospace\"");
+            "merges: rule 0 is not two parts of a token: \"nospace\"");
     refused(false, "tokenizer.ggml.merges", spoil_merge_half,
-            "merges: expected two parts of a token, found \"zq xx\"");
-    refused(false, "tokenizer.ggml.merges", spoil_merge_twice,
-            "merges: expected each once, found \"t h\" again");
+            "merges: rule 0 is not two parts of a token: \"zq xx\"");
+    refused(false, "tokenizer.ggml.merges", spoil_merge_twice, "merges: duplicate rule 1: \"t h\"");
     refused(false, "tokenizer.ggml.merges", NULL,
             "merges: expected an array of string, found no such key");
-    refused_tokens(spoil_twice, "tokens: expected each once, found \"a\" as 0 and 2");
-    refused_tokens(spoil_bytes, "tokens: expected one for every byte, found none for 0x00");
-    refused_tokens(spoil_types_range, "token_type: expected 1 to 6, found 77 (token 0)");
-    refused_tokens(spoil_byte, "token 1: expected <0x00> to <0xFF>, found \"<0x-1>\"");
-    refused_tokens(spoil_byte_name, "token 0: expected <0x00> to <0xFF>, found \"<0xZZ>\"");
-    refused_tokens(spoil_byte_twice, "token 1: expected each byte once, found that of 0 again");
+    refused_tokens(spoil_twice, "tokens: duplicate token \"a\" (ids 0 and 2)");
+    refused_tokens(spoil_bytes, "tokens: no token for byte 0x00");
+    refused_tokens(spoil_types_range, "token_type: token 0: expected 1 to 6, found 77");
+    refused_tokens(spoil_byte, "byte token 1: expected <0x00> to <0xFF>, found \"<0x-1>\"");
+    refused_tokens(spoil_byte_name, "byte token 0: expected <0x00> to <0xFF>, found \"<0xZZ>\"");
+    refused_tokens(spoil_byte_twice, "tokens 0 and 1 are the same byte");
 }
 
 void test_tokenizer(void) {
-    test_case("tokenizer: byte-level BPE gives the bytes back", bpe_round_trips);
-    test_case("tokenizer: SentencePiece gives the bytes back", spm_round_trips);
+    test_case("tokenizer: byte-level BPE round trips", bpe_round_trips);
+    test_case("tokenizer: SentencePiece round trips", spm_round_trips);
     test_case("tokenizer: repeated pieces", repeated_pieces);
-    test_case("tokenizer: names, control and stop tokens", names);
-    test_case("tokenizer: names that begin other names", nested_names);
-    test_case("tokenizer: names that begin other names take no time", nested_names_are_fast);
-    test_case("tokenizer: a megabyte in one piece", long_runs);
+    test_case("tokenizer: special tokens and stop tokens", special_tokens);
+    test_case("tokenizer: special tokens that are prefixes of others", nested_specials);
+    test_case("tokenizer: prefixes do not cost time", nested_specials_are_fast);
+    test_case("tokenizer: a piece of a megabyte", long_runs);
     test_case("tokenizer: broken vocabularies", broken_vocabularies);
 }

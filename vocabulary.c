@@ -1,0 +1,519 @@
+// Loads a vocabulary (GGUF keys tokenizer.ggml.*) in one pass per key: types, tokens, special
+// tokens, merges. Each part is checked completely, so that encoding never meets an inconsistent
+// vocabulary.
+#include "vocabulary.h"
+#include "base/unicode.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+// Letters that stand for bytes end before this code point: 256 + 68.
+enum { N_BYTE_LETTERS = 0x144 };
+
+// Fills err with a message about key tokenizer.ggml.KEY, with which fmt begins; false.
+#define vocabulary_error(t, err, fmt, ...)                                                         \
+    error_set(err, EXIT_MODEL, "%s: tokenizer.ggml." fmt, (t)->path, __VA_ARGS__)
+
+// Bytes of tokens.
+
+// GPT-2's vocabularies spell each byte as one printable letter (bytes_to_unicode in its
+// encoder.py): printable bytes as themselves, the 68 others as U+0100, U+0101 ...
+static void byte_letters_init(int16_t byte_of[N_BYTE_LETTERS]) {
+    int next = 256;
+    memset(byte_of, -1, N_BYTE_LETTERS * sizeof *byte_of);
+    for (int b = 0; b < 256; b++) {
+        bool is_printable = (b >= '!' && b <= '~') || (b >= 0xa1 && b != 0xad);
+        byte_of[is_printable ? b : next++] = (int16_t)b;
+    }
+}
+
+// Decodes such letters. Returns the number of bytes, or -1 if there are other characters.
+static int decode_letters(const int16_t byte_of[N_BYTE_LETTERS], Str s, char *out) {
+    int n = 0;
+    for (size_t i = 0; i < s.len;) {
+        uint32_t code;
+        int len = utf8_decode(s.data + i, s.len - i, &code);
+        if (!len || code >= N_BYTE_LETTERS || byte_of[code] < 0) return -1;
+        out[n++] = (char)byte_of[code];
+        i += (size_t)len;
+    }
+    return n;
+}
+
+size_t sentencepiece_unescape(Str s, char *out) {
+    size_t n = 0;
+    for (size_t i = 0; i < s.len; n++) {
+        bool is_space = s.len - i >= 3 && !memcmp(s.data + i, "\xe2\x96\x81", 3);
+        out[n] = is_space ? ' ' : s.data[i];
+        i += is_space ? 3 : 1;
+    }
+    return n;
+}
+
+static bool is_special_type(int type) {
+    return type == TOKEN_UNKNOWN || type == TOKEN_CONTROL || type == TOKEN_USER_DEFINED ||
+           type == TOKEN_RESERVED;
+}
+
+// Loads SentencePiece's token of a single byte, <0x00> to <0xFF>.
+static bool load_byte_token(Tokenizer *t, int id, Str s, Error *err) {
+    char name[8];
+    int byte = s.len == 6 ? hex_digit(s.data[3]) * 16 + hex_digit(s.data[4]) : -1;
+    snprintf(name, sizeof name, "<0x%02X>", (unsigned)byte & 255);
+    if (byte < 0 || !str_is(s, name))
+        return vocabulary_error(t, err,
+                                "tokens: byte token %d: expected <0x00> to <0xFF>, found \"%.*s\"",
+                                id, SHOWN(s));
+    if (t->byte_id[byte] >= 0)
+        return vocabulary_error(t, err, "tokens: tokens %d and %d are the same byte",
+                                t->byte_id[byte], id);
+    t->byte_id[byte] = id;
+    t->bytes[t->start[id]] = (char)byte;
+    t->start[id + 1] = t->start[id] + 1;
+    return true;
+}
+
+// Decodes the text of a token into its bytes.
+static bool load_token(Tokenizer *t, int id, Str s, const int16_t *byte_of, Error *err) {
+    if (t->type[id] == TOKEN_BYTE) return load_byte_token(t, id, s, err);
+    char *out = t->bytes + t->start[id];
+    int n = -1;
+    if (!is_special_type(t->type[id]))
+        n = t->is_sentencepiece ? (int)sentencepiece_unescape(s, out)
+                                : decode_letters(byte_of, s, out);
+    if (n < 0) memcpy(out, s.data, n = (int)s.len); // special, or spelled without byte letters
+    t->start[id + 1] = t->start[id] + (uint32_t)n;
+    if (is_special_type(t->type[id])) return true;
+    if (t->is_sentencepiece && memchr(s.data, ' ', s.len)) {
+        t->type[id] = TOKEN_UNREACHABLE; // spaces of a text have become U+2581
+        return true;
+    }
+    if ((size_t)n > t->max_bytes) t->max_bytes = (size_t)n;
+    for (int i = 1; i < n; i++) t->has_split_words &= out[i] != ' ' || out[i - 1] == ' ';
+    return true;
+}
+
+// The tables.
+
+static Str token_text(const Tokenizer *t, int id) { return tokenizer_piece(t, id, true); }
+
+static bool duplicate_token(const Tokenizer *t, int first, int second, Error *err) {
+    return vocabulary_error(t, err, "tokens: duplicate token \"%.*s\" (ids %d and %d)",
+                            SHOWN(token_text(t, first)), first, second);
+}
+
+// At most half of the slots are used by n entries: searches stay short.
+static size_t table_mask(size_t n) {
+    size_t mask = 15;
+    while (mask + 1 < 2 * n) mask = 2 * mask + 1;
+    return mask;
+}
+
+static bool add_word(Tokenizer *t, uint64_t h, int id, Error *err) {
+    TokenTable *table = &t->words;
+    Str s = token_text(t, id);
+    int other = vocabulary_find_hashed(t, h, s.data, s.len);
+    size_t slot = h & table->mask;
+    if (other >= 0) return duplicate_token(t, other, id, err);
+    while (table->slots[slot]) slot = (slot + 1) & table->mask;
+    table->slots[slot] = ((uint32_t)(h >> 32) & table->tag_mask) | ((uint32_t)id + 1);
+    return true;
+}
+
+// Inserts a special token at index `at`.
+static void add_special(Tokenizer *t, int at, int id) {
+    SpecialToken *s = t->specials + at;
+    memmove(s + 1, s, (size_t)(t->n_specials++ - at) * sizeof *s);
+    *s = (SpecialToken){.text = token_text(t, id), .id = id};
+    t->is_special_start[(unsigned char)s->text.data[0]] = true;
+    t->has_user_defined |= t->type[id] == TOKEN_USER_DEFINED;
+}
+
+// Sets the prefixes of all special tokens. In sorted order, the longest prefix of a token is the
+// token before it or one of that token's own prefixes.
+static void link_prefixes(Tokenizer *t) {
+    for (int i = 0; i < t->n_specials; i++) {
+        Str s = t->specials[i].text;
+        int k = i - 1;
+        for (; k >= 0; k = t->specials[k].prefix) {
+            Str p = t->specials[k].text;
+            if (p.len <= s.len && !memcmp(p.data, s.data, p.len)) break;
+        }
+        t->specials[i].prefix = k;
+        bool is_found = k < 0 || t->type[t->specials[k].id] == TOKEN_USER_DEFINED;
+        t->specials[i].user_defined_prefix = is_found ? k : t->specials[k].user_defined_prefix;
+    }
+}
+
+static int compare_specials(const void *a, const void *b) {
+    const SpecialToken *x = a, *y = b;
+    int order = str_compare(x->text, y->text);
+    return order ? order : (x->id > y->id) - (x->id < y->id);
+}
+
+// Enters all tokens into the two tables. Most slots of the hash table are not in cache, so each is
+// prefetched some tokens ahead.
+static bool fill_tables(Tokenizer *t, Error *err) {
+    enum { AHEAD = 16 };
+    uint64_t hashes[AHEAD] = {0};
+    int n_specials = 0;
+    for (int i = 0; i < t->n; i++) n_specials += is_special_type(t->type[i]);
+    t->specials = xalloc((size_t)n_specials + MAX_RESERVED_WORDS, sizeof *t->specials);
+    t->words.mask = table_mask((size_t)(t->n - n_specials));
+    t->words.slots = xalloc(t->words.mask + 1, sizeof *t->words.slots);
+    for (t->words.tag_mask = ~0u; ~t->words.tag_mask < (uint32_t)t->n;) t->words.tag_mask <<= 1;
+    for (int i = 0; i < t->n + AHEAD; i++) {
+        int id = i - AHEAD;
+        uint64_t h = hashes[i % AHEAD];
+        if (i < t->n) {
+            Str s = token_text(t, i);
+            hashes[i % AHEAD] = token_hash(t, s.data, s.len);
+            __builtin_prefetch(&t->words.slots[hashes[i % AHEAD] & t->words.mask]);
+        }
+        if (id < 0 || t->type[id] == TOKEN_BYTE || t->type[id] == TOKEN_UNREACHABLE ||
+            t->start[id + 1] == t->start[id])
+            continue;
+        if (is_special_type(t->type[id]))
+            add_special(t, t->n_specials, id);
+        else if (!add_word(t, h, id, err))
+            return false;
+    }
+    if (n_specials)
+        qsort(t->specials, (size_t)t->n_specials, sizeof *t->specials, compare_specials);
+    for (int i = 1; i < t->n_specials; i++)
+        if (str_eq(t->specials[i - 1].text, t->specials[i].text))
+            return duplicate_token(t, t->specials[i - 1].id, t->specials[i].id, err);
+    link_prefixes(t);
+    return true;
+}
+
+// Special tokens.
+
+// Number of special tokens whose text is s or sorts before it.
+static int count_specials_upto(const Tokenizer *t, Str s) {
+    int low = 0, high = t->n_specials;
+    while (low < high) {
+        int middle = low + (high - low) / 2;
+        if (str_compare(t->specials[middle].text, s) <= 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+int vocabulary_find_special(const Tokenizer *t, Str s) {
+    int i = count_specials_upto(t, s) - 1;
+    return i >= 0 && str_eq(t->specials[i].text, s) ? t->specials[i].id : -1;
+}
+
+int tokenizer_special_id(const Tokenizer *t, const char *name) {
+    return vocabulary_find_special(t, str_of(name));
+}
+
+// Every special token that s begins with is the last one that does not sort behind s, or one of its
+// prefixes.
+int vocabulary_match_special(const Tokenizer *t, const char *s, size_t n, size_t n_template) {
+    if (!t->is_special_start[(unsigned char)*s]) return -1;
+    if (n > MAX_SPECIAL_BYTES) n = MAX_SPECIAL_BYTES;
+    int i = count_specials_upto(t, (Str){s, n}) - 1;
+    if (i < 0) return -1;
+    Str last = t->specials[i].text;
+    size_t n_common = 0; // bytes of s that equal those of `last`
+    while (n_common < n && n_common < last.len && s[n_common] == last.data[n_common]) n_common++;
+    while (i >= 0) {
+        const SpecialToken *special = &t->specials[i];
+        if (special->text.len <= n_common &&
+            (special->text.len <= n_template || t->type[special->id] == TOKEN_USER_DEFINED))
+            return special->id;
+        i = n_template ? special->prefix : special->user_defined_prefix;
+    }
+    return -1;
+}
+
+void vocabulary_reserve_word(Tokenizer *t, int id) {
+    Str s = token_text(t, id);
+    if (t->n_reserved_words == MAX_RESERVED_WORDS) return;
+    t->n_reserved_words++;
+    size_t slot = token_hash(t, s.data, s.len) & t->words.mask;
+    while ((int)(t->words.slots[slot] & ~t->words.tag_mask) != id + 1)
+        slot = (slot + 1) & t->words.mask;
+    t->words.slots[slot] ^= t->words.tag_mask; // no hash of a search equals it any more
+    t->type[id] = TOKEN_RESERVED;
+    add_special(t, count_specials_upto(t, s), id);
+    link_prefixes(t);
+}
+
+// Metadata.
+
+// An array with one 4-byte item per token, or NULL with err.
+static const uint8_t *token_array(const Tokenizer *t, const Gguf *g, const char *key, GgufKind kind,
+                                  Error *err) {
+    const GgufValue *v = gguf_get_array(g, key, kind, err);
+    if (v && v->count == (uint64_t)t->n) return v->data;
+    if (v)
+        error_set(err, EXIT_MODEL, "%s: %s: expected %d items, found %zu", t->path, key, t->n,
+                  (size_t)v->count);
+    return NULL;
+}
+
+static bool load_types(Tokenizer *t, const Gguf *g, Error *err) {
+    memset(t->type, TOKEN_NORMAL, (size_t)t->n);
+    if (!gguf_find_value(g, "tokenizer.ggml.token_type")) return true;
+    const uint8_t *data = token_array(t, g, "tokenizer.ggml.token_type", GGUF_I32, err);
+    if (!data) return false;
+    for (int i = 0; i < t->n; i++) {
+        uint32_t type;
+        memcpy(&type, data + 4 * (size_t)i, 4);
+        if (type > TOKEN_BYTE)
+            return vocabulary_error(t, err, "token_type: token %d: expected 1 to 6, found %d", i,
+                                    (int)type);
+        t->type[i] = (uint8_t)type;
+    }
+    return true;
+}
+
+// Turns SentencePiece's scores into ranks: a higher score is a lower rank. The bits of a float32
+// sort like the number once negative ones are inverted.
+static bool load_scores(Tokenizer *t, const Gguf *g, Error *err) {
+    const uint8_t *data = token_array(t, g, "tokenizer.ggml.scores", GGUF_F32, err);
+    if (!data) return false;
+    t->rank = xalloc((size_t)t->n, sizeof *t->rank);
+    for (int i = 0; i < t->n; i++) {
+        float score;
+        uint32_t bits;
+        memcpy(&score, data + 4 * (size_t)i, 4);
+        if (!(score - score == 0))
+            return vocabulary_error(t, err, "scores: token %d: expected a finite number, found %g",
+                                    i, (double)score);
+        score += 0.0f; // -0 equals 0
+        memcpy(&bits, &score, 4);
+        t->rank[i] = bits >> 31 ? bits : ~(bits | 1u << 31);
+    }
+    return true;
+}
+
+// Reads a token id; *id keeps its value if the key is absent. may_be_none: 2^32 - 1 means "none".
+static bool load_id(const Tokenizer *t, const Gguf *g, const char *key, bool may_be_none, int *id,
+                    Error *err) {
+    uint64_t v;
+    if (!gguf_find_value(g, key)) return true;
+    if (!gguf_get_u64(g, key, &v, err)) return false;
+    bool is_none = may_be_none && v == UINT32_MAX;
+    if (v >= (uint64_t)t->n && !is_none)
+        return error_set(err, EXIT_MODEL, "%s: %s: expected an id below %d, found %llu", t->path,
+                         key, t->n, (unsigned long long)v);
+    *id = is_none ? -1 : (int)v;
+    return true;
+}
+
+// Makes a token that the metadata names a control token, whatever type the file gives it.
+static void set_control(Tokenizer *t, int id) {
+    if (id >= 0 && t->type[id] != TOKEN_UNKNOWN) t->type[id] = TOKEN_CONTROL;
+}
+
+static void add_stop(Tokenizer *t, int id) {
+    if (id >= 0 && t->n_stops < MAX_STOP_TOKENS && !tokenizer_is_stop(t, id))
+        t->stops[t->n_stops++] = id;
+    set_control(t, id);
+}
+
+void vocabulary_add_known_stops(Tokenizer *t) {
+    static const char *const names[] = {"<|eot_id|>", "<|eom_id|>", "<|end_of_text|>",
+                                        "<|im_end|>", "</s>",       "<|endoftext|>"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        add_stop(t, tokenizer_special_id(t, names[i]));
+}
+
+static bool load_ids(Tokenizer *t, const Gguf *g, Error *err) {
+    int eot = -1, eom = -1;
+    if (!load_id(t, g, "tokenizer.ggml.eos_token_id", false, &t->eos, err) ||
+        !load_id(t, g, "tokenizer.ggml.eot_token_id", false, &eot, err) ||
+        !load_id(t, g, "tokenizer.ggml.eom_token_id", false, &eom, err) ||
+        !load_id(t, g, "tokenizer.ggml.bos_token_id", true, &t->bos, err) ||
+        !load_id(t, g, "tokenizer.ggml.unknown_token_id", true, &t->unknown, err))
+        return false;
+    add_stop(t, t->eos);
+    add_stop(t, eot);
+    add_stop(t, eom);
+    set_control(t, t->bos);
+    return true;
+}
+
+// Fills in what the metadata leaves open, once all tokens can be found.
+static bool load_defaults(Tokenizer *t, const Gguf *g, Error *err) {
+    vocabulary_add_known_stops(t);
+    if (t->bos < 0 && !gguf_find_value(g, "tokenizer.ggml.bos_token_id"))
+        t->bos = tokenizer_special_id(t, t->is_sentencepiece ? "<s>" : "<|begin_of_text|>");
+    if (t->unknown < 0) t->unknown = tokenizer_special_id(t, "<unk>");
+    t->adds_bos = t->is_sentencepiece || t->pretokenizer->ignores_merges;
+    t->has_space_prefix = t->is_sentencepiece;
+    if (gguf_find_value(g, "tokenizer.ggml.add_bos_token") &&
+        !gguf_get_bool(g, "tokenizer.ggml.add_bos_token", &t->adds_bos, err))
+        return false;
+    if (t->is_sentencepiece && gguf_find_value(g, "tokenizer.ggml.add_space_prefix") &&
+        !gguf_get_bool(g, "tokenizer.ggml.add_space_prefix", &t->has_space_prefix, err))
+        return false;
+    for (int b = 0; b < 256; b++) {
+        int *id = &t->byte_id[b];
+        if (*id < 0) *id = vocabulary_find(t, &(char){(char)b}, 1);
+        if (*id < 0 && t->is_sentencepiece) *id = t->unknown;
+        if (*id < 0) return vocabulary_error(t, err, "tokens: no token for byte 0x%02x", b);
+    }
+    return true;
+}
+
+// Merges.
+
+// Reads rule i of the list, "LEFT RIGHT" in byte letters; `bytes` has room for both.
+static bool read_merge(const Tokenizer *t, Str rule, int i, const int16_t *byte_of, char *bytes,
+                       MergeRule *out, Error *err) {
+    const char *space = memchr(rule.data, ' ', rule.len);
+    size_t n_left = space ? (size_t)(space - rule.data) : 0;
+    int n = space ? decode_letters(byte_of, (Str){rule.data, n_left}, bytes) : -1;
+    int more =
+        n > 0 ? decode_letters(byte_of, (Str){space + 1, rule.len - n_left - 1}, bytes + n) : -1;
+    *out = (MergeRule){-1, -1, -1, (uint32_t)i};
+    if (more > 0) {
+        out->left = vocabulary_find(t, bytes, (size_t)n);
+        out->right = vocabulary_find(t, bytes + n, (size_t)more);
+        out->id = vocabulary_find(t, bytes, (size_t)(n + more));
+    }
+    return out->id >= 0 ||
+           vocabulary_error(t, err, "merges: rule %d is not two parts of a token: \"%.*s\"", i,
+                            SHOWN(rule));
+}
+
+// Enters the first n rules of the list. *is_by_id: each makes a token of no lower id than the last.
+static bool enter_merges(Tokenizer *t, const GgufValue *list, int n, const int16_t *byte_of,
+                         bool *is_by_id, Error *err) {
+    const uint8_t *cursor = list->data;
+    char *bytes = xrealloc(NULL, list->bytes + 1, 1);
+    bool is_good = true;
+    *is_by_id = true;
+    free(t->merges);
+    t->merge_mask = table_mask((size_t)n);
+    t->merges = xalloc(t->merge_mask + 1, sizeof *t->merges);
+    for (size_t i = 0; i <= t->merge_mask; i++) t->merges[i].id = -1;
+    for (int i = 0, last = 0; i < n && is_good; i++) {
+        MergeRule m;
+        Str rule = gguf_next_string(&cursor);
+        is_good = read_merge(t, rule, i, byte_of, bytes, &m, err);
+        if (!is_good) break;
+        MergeRule *slot = vocabulary_merge(t, m.left, m.right);
+        if (slot->id >= 0)
+            is_good =
+                vocabulary_error(t, err, "merges: duplicate rule %d: \"%.*s\"", i, SHOWN(rule));
+        *slot = m;
+        *is_by_id &= m.id >= last;
+        last = m.id;
+    }
+    free(bytes);
+    return is_good;
+}
+
+// There are two kinds of lists. One trained by BPE has a rule per token, and no other pair may
+// merge. One derived from tiktoken's ranks (Llama 3) has every pair whose bytes are a token: more
+// rules than tokens, in the order of ids. Such a list says nothing that the vocabulary does not, so
+// only its beginning is checked, and encoding uses ids as ranks.
+static bool load_merges(Tokenizer *t, const Gguf *g, const int16_t *byte_of, Error *err) {
+    enum { N_CHECKED = 1000 };
+    bool is_by_id = false;
+    if (t->is_sentencepiece) return true;
+    const GgufValue *list = gguf_get_array(g, "tokenizer.ggml.merges", GGUF_STRING, err);
+    if (!list) return false;
+    int n = list->count < INT_MAX / 4 ? (int)list->count : INT_MAX / 4;
+    if (n > t->n && !enter_merges(t, list, N_CHECKED, byte_of, &is_by_id, err)) return false;
+    if (!is_by_id) return enter_merges(t, list, n, byte_of, &is_by_id, err);
+    free(t->merges);
+    t->merges = NULL;
+    return true;
+}
+
+static bool load_model(Tokenizer *t, const Gguf *g, Error *err) {
+    Str model, pre;
+    if (!gguf_get_string(g, "tokenizer.ggml.model", &model, err)) return false;
+    t->is_sentencepiece = str_is(model, "llama");
+    if (t->is_sentencepiece) return true;
+    if (!str_is(model, "gpt2"))
+        return vocabulary_error(t, err, "model: expected gpt2 or llama, found \"%.*s\"",
+                                SHOWN(model));
+    if (!gguf_get_string(g, "tokenizer.ggml.pre", &pre, err)) return false;
+    t->pretokenizer = pretokenizer_find(pre);
+    return t->pretokenizer ||
+           vocabulary_error(t, err, "pre: unknown pre-tokenizer \"%.*s\"", SHOWN(pre));
+}
+
+static bool load(Tokenizer *t, const Gguf *g, Error *err) {
+    int16_t byte_of[N_BYTE_LETTERS];
+    byte_letters_init(byte_of);
+    if (!load_model(t, g, err)) return false;
+    const GgufValue *tokens = gguf_get_array(g, "tokenizer.ggml.tokens", GGUF_STRING, err);
+    if (!tokens) return false;
+    if (tokens->count == 0 || tokens->count >= INT_MAX / 2 || tokens->bytes > INT_MAX)
+        return vocabulary_error(
+            t, err, "tokens: expected 1 to 2^30 of 2 GB in total, found %zu of %zu bytes",
+            (size_t)tokens->count, tokens->bytes);
+    size_t n = (size_t)tokens->count;
+    t->n = (int)n;
+    t->type = xalloc(n, 1);
+    t->start = xalloc(n + 1, sizeof *t->start);
+    t->bytes = xalloc(tokens->bytes - 8 * n + 1, 1); // no token has more bytes than its spelling
+    if (!load_types(t, g, err) || !load_ids(t, g, err) ||
+        (t->is_sentencepiece && !load_scores(t, g, err)))
+        return false;
+    const uint8_t *cursor = tokens->data;
+    for (int i = 0; i < t->n; i++)
+        if (!load_token(t, i, gguf_next_string(&cursor), byte_of, err)) return false;
+    return fill_tables(t, err) && load_defaults(t, g, err) && load_merges(t, g, byte_of, err);
+}
+
+Tokenizer *tokenizer_open(const Gguf *g, Error *err) {
+    Tokenizer *t = xalloc(1, sizeof *t);
+    unicode_init();
+    t->path = g->path;
+    t->bos = t->eos = t->unknown = -1;
+    t->has_split_words = true;
+    memset(t->byte_id, -1, sizeof t->byte_id);
+    if (load(t, g, err)) return t;
+    tokenizer_close(t);
+    return NULL;
+}
+
+void tokenizer_close(Tokenizer *t) {
+    if (!t) return;
+    free(t->type);
+    free(t->start);
+    free(t->bytes);
+    free(t->rank);
+    free(t->merges);
+    free(t->words.slots);
+    free(t->specials);
+    free(t);
+}
+
+Str tokenizer_piece(const Tokenizer *t, int id, bool special) {
+    if (id < 0 || id >= t->n || (!special && tokenizer_is_control(t, id))) return (Str){"", 0};
+    return (Str){t->bytes + t->start[id], t->start[id + 1] - t->start[id]};
+}
+
+bool tokenizer_has_space_prefix(const Tokenizer *t) { return t->has_space_prefix; }
+int tokenizer_n_vocab(const Tokenizer *t) { return t->n; }
+int tokenizer_bos(const Tokenizer *t) { return t->bos; }
+int tokenizer_eos(const Tokenizer *t) { return t->eos; }
+bool tokenizer_adds_bos(const Tokenizer *t) { return t->adds_bos && t->bos >= 0; }
+
+bool tokenizer_is_control(const Tokenizer *t, int id) {
+    return id >= 0 && id < t->n && (t->type[id] == TOKEN_CONTROL || t->type[id] == TOKEN_UNKNOWN);
+}
+
+bool tokenizer_is_special(const Tokenizer *t, int id) {
+    return tokenizer_is_control(t, id) || (id >= 0 && id < t->n && t->type[id] == TOKEN_RESERVED);
+}
+
+bool tokenizer_is_stop(const Tokenizer *t, int id) {
+    for (int i = 0; i < t->n_stops; i++)
+        if (t->stops[i] == id) return true;
+    return false;
+}

@@ -1,0 +1,147 @@
+// The tokenizer's vocabulary: what a GGUF file stores under tokenizer.ggml.*, in the form that
+// encoding needs. Internal to tokenizer.c and vocabulary.c; everybody else includes tokenizer.h.
+//
+// A token is either ordinary or special. Ordinary tokens are found by their bytes in a hash table,
+// and merging produces only these. Special tokens (control, user-defined, unknown, reserved) are
+// searched for in the text before it is cut into pieces, and are kept sorted by their text.
+#ifndef VOCABULARY_H
+#define VOCABULARY_H
+
+#include "pretokenize.h"
+#include "tokenizer.h"
+
+#include <string.h>
+
+// Values of tokenizer.ggml.token_type, and two of our own.
+typedef enum {
+    TOKEN_NORMAL = 1,
+    TOKEN_UNKNOWN,
+    TOKEN_CONTROL,
+    TOKEN_USER_DEFINED,
+    TOKEN_UNUSED,
+    TOKEN_BYTE,
+    TOKEN_UNREACHABLE, // ordinary, but no text can produce it
+    TOKEN_RESERVED     // parsed like a control token, but its bytes are part of the output
+} TokenType;
+
+enum {
+    MAX_STOP_TOKENS = 16,    // models have one to five
+    MAX_RESERVED_WORDS = 64, // ordinary tokens that may become special
+    MAX_SPECIAL_BYTES = 255  // longer special tokens are not found in text: bounds the search
+};
+
+// Ordinary tokens by their bytes, with open addressing. A slot holds, from the highest bit down,
+//
+//     | bits of the hash | id + 1 |     0: free
+//
+// with as many low bits as the largest id needs. The hash bits reject most wrong slots without a
+// look at the token's bytes.
+typedef struct {
+    uint32_t *slots;
+    uint32_t tag_mask; // the hash bits of a slot
+    size_t mask;       // number of slots - 1
+} TokenTable;
+
+// Tokens left and right merge into token id. Rules of a lower rank are applied first.
+typedef struct {
+    int left, right, id; // id -1: a free slot
+    uint32_t rank;
+} MergeRule;
+
+typedef struct {
+    Str text;
+    int id;
+    int prefix; // index of the longest other special token that text begins with, or -1
+    int user_defined_prefix; // the same among user-defined ones
+} SpecialToken;
+
+struct Tokenizer {
+    const char *path;                 // of the file, for messages
+    bool is_sentencepiece;            // else byte-level BPE
+    const Pretokenizer *pretokenizer; // of byte-level BPE
+    bool adds_bos, has_space_prefix;  // what encoding puts in front of a text
+    bool has_split_words;             // SentencePiece: no token has a space after another byte
+
+    int n;            // tokens
+    uint8_t *type;    // (n) TokenType
+    char *bytes;      // the bytes that tokens stand for, one after another:
+    uint32_t *start;  // (n + 1) token i is bytes[start[i]] .. bytes[start[i + 1]]
+    uint32_t *rank;   // (n) by falling score; NULL: the rank of a token is its id
+    int byte_id[256]; // token of each single byte
+    size_t max_bytes; // of the longest ordinary token
+    TokenTable words; // ordinary tokens
+
+    MergeRule *merges; // by left and right, with open addressing; NULL: two tokens
+    size_t merge_mask; // merge if their bytes together are a token
+
+    SpecialToken *specials; // (n_specials) in the order of str_compare
+    int n_specials, n_reserved_words;
+    bool is_special_start[256]; // bytes that a special token begins with
+    bool has_user_defined;
+    int bos, eos, unknown; // -1: none
+    int stops[MAX_STOP_TOKENS], n_stops;
+};
+
+// The upper half is mixed in before and after: a multiplication moves bits up only.
+static inline uint64_t hash_mix(uint64_t a, uint64_t factor) {
+    a = (a ^ a >> 32) * factor;
+    return a ^ a >> 29;
+}
+
+// Hash of a token's bytes. Seeded with an address, so that no file can provoke collisions.
+static inline uint64_t token_hash(const Tokenizer *t, const char *s, size_t n) {
+    uint64_t h = (uintptr_t)t * 0x9e3779b97f4a7c15u ^ n, word = 0;
+    uint32_t first, last;
+    for (; n > 8; s += 8, n -= 8) {
+        memcpy(&word, s, 8);
+        h = hash_mix(h ^ word, 0xa0761d6478bd642fu);
+    }
+    if (n >= 4) {
+        memcpy(&first, s, 4), memcpy(&last, s + n - 4, 4);
+        word = first | (uint64_t)last << 32;
+    } else if (n) {
+        word = (uint64_t)(unsigned char)s[0] << 16 | (uint64_t)(unsigned char)s[n / 2] << 8 |
+               (unsigned char)s[n - 1];
+    }
+    return hash_mix(h ^ word, 0xe7037ed1a0b428dbu);
+}
+
+// The ordinary token with these bytes and their hash h, or -1.
+static inline int vocabulary_find_hashed(const Tokenizer *t, uint64_t h, const char *s, size_t n) {
+    const TokenTable *table = &t->words;
+    for (size_t i = h & table->mask; table->slots[i]; i = (i + 1) & table->mask) {
+        uint32_t slot = table->slots[i];
+        if ((slot ^ h >> 32) & table->tag_mask) continue;
+        int id = (int)(slot & ~table->tag_mask) - 1;
+        if (t->start[id + 1] - t->start[id] == n && !memcmp(t->bytes + t->start[id], s, n))
+            return id;
+    }
+    return -1;
+}
+
+static inline int vocabulary_find(const Tokenizer *t, const char *s, size_t n) {
+    return vocabulary_find_hashed(t, token_hash(t, s, n), s, n);
+}
+
+// The slot of the rule that merges two tokens, or a free one.
+static inline MergeRule *vocabulary_merge(const Tokenizer *t, int left, int right) {
+    uint64_t pair = (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
+    size_t i = hash_mix(hash_mix(pair, 0xa0761d6478bd642fu), 0xe7037ed1a0b428dbu) & t->merge_mask;
+    for (; t->merges[i].id >= 0; i = (i + 1) & t->merge_mask)
+        if (t->merges[i].left == left && t->merges[i].right == right) break;
+    return &t->merges[i];
+}
+
+// The longest special token that s (n bytes) begins with, or -1. Other than user-defined ones, it
+// must lie within the first n_template bytes, which the template has written.
+int vocabulary_match_special(const Tokenizer *t, const char *s, size_t n, size_t n_template);
+// The special token with this text, or -1.
+int vocabulary_find_special(const Tokenizer *t, Str s);
+// Turns an ordinary token into a special one.
+void vocabulary_reserve_word(Tokenizer *t, int id);
+// Adds the stop tokens that models use without naming them in their metadata.
+void vocabulary_add_known_stops(Tokenizer *t);
+// Copies with U+2581, SentencePiece's visible space, as a space; returns the number of bytes.
+size_t sentencepiece_unescape(Str s, char *out);
+
+#endif
