@@ -1,8 +1,8 @@
-"""What the tests in Python share: the program, a small model, checks, and the runner.
+"""Shared by the Python tests: the program, a small model, checks, and the test runner.
 
-A test is a function under @test; its parameters say what it needs: `cli`, the program with a small model, or `tmp`, a
-folder of its own. It prints "ok NAME", "FAIL NAME: what" or "skip NAME: why". Arguments choose tests by a part of their
-name."""
+A test is a function decorated with @test. Its parameters request fixtures: `cli`, the program with a small model, or
+`tmp`, a temporary directory. main() prints "ok NAME", "FAIL NAME: message" or "skip NAME: reason" per test. Command-line
+arguments select tests by substring of the name."""
 import inspect
 import json
 import os
@@ -19,11 +19,20 @@ SCRIPTS = os.path.join(ROOT, "scripts")
 GOLDEN = os.path.join(ROOT, "tests", "golden")
 TESTS = []
 sys.dont_write_bytecode = True
-os.environ.pop("LLAMA31_MODEL", None)  # each test says which model it means
+os.environ.pop("LLAMA31_MODEL", None)  # tests name their model
 
 
 class Skip(Exception):
-    pass
+    """The reason why a test cannot run here."""
+
+
+def requires(*modules):
+    """Skips the test if the program was built without one of these optional modules."""
+    version = subprocess.run([PROGRAM, "--version", "-v"], capture_output=True, text=True).stdout
+    for line in version.splitlines():
+        missing = set(line.split()[1:]) & set(modules) if line.startswith("without: ") else ()
+        if missing:
+            raise Skip("built without " + " ".join(sorted(missing)))
 
 
 def test(f):
@@ -41,23 +50,23 @@ def same(found, expected, what=""):
 
 
 def call(*args, code=0, stdin=b"", **options):
-    """Runs the program; (stdout, stderr), after checking the exit code."""
+    """Runs the program, checks its exit code and returns (stdout, stderr)."""
     r = subprocess.run([PROGRAM, *args], input=stdin, capture_output=True, timeout=120, **options)
     check(r.returncode == code, args, "exit", r.returncode, "expected", code, r.stderr.decode()[-300:])
     return r.stdout, r.stderr.decode()
 
 
-def refuses(code, says, *args, **options):
-    """Runs the program, which must end with this exit code, nothing on stdout and one line on stderr that says why."""
+def refuses(code, message, *args, **options):
+    """Runs the program, which must fail with this exit code, an empty stdout and one line on stderr with this text."""
     out, err = call(*args, code=code, **options)
-    check(says, args, "a refusal asserts its reason")
+    check(message, args, "no message to expect")
     check(out == b"" and err.startswith("llama31: ") and err.endswith("\n") and err.count("\n") == 1, args, out, err)
-    check(says in err, args, "expected", repr(says), "found", err)
+    check(message in err, args, "expected", repr(message), "found", err)
     return err
 
 
 class Cli:
-    """Runs the program with one small model."""
+    """The program with a small model."""
 
     def __init__(self, tmp):
         self.tmp = tmp
@@ -69,23 +78,23 @@ class Cli:
                            check=True, capture_output=True)
             self.model = self.path
         elif subprocess.run([PROGRAM, "show"], capture_output=True).returncode:
-            raise Skip("no model: neither a built-in one nor stories260K.bin")
+            raise Skip("no built-in model and no stories260K.bin")
 
     def command(self, command, *args):
-        # one thread unless a test says otherwise: the model is tiny and the machine may be busy
+        # one thread by default: the model is tiny and the machine may be busy
         return [PROGRAM, command, "-t", "1"] + (["-m", self.model] if self.model else []) + [str(a) for a in args]
 
     def run(self, command, *args, **options):
         return call(*self.command(command, *args)[1:], **options)
 
-    def refuses(self, code, says, command, *args, **options):
-        return refuses(code, says, *self.command(command, *args)[1:], **options)
+    def refuses(self, code, message, command, *args, **options):
+        return refuses(code, message, *self.command(command, *args)[1:], **options)
 
     def path_of(self, name):
         return os.path.join(self.tmp, name)
 
     def write(self, name, lines):
-        """A file of lines: str, bytes, or anything that becomes JSON."""
+        """Writes a file of lines: str, bytes, or anything else as JSON."""
         with open(self.path_of(name), "wb") as f:
             for line in lines:
                 if not isinstance(line, (str, bytes)):
@@ -95,15 +104,15 @@ class Cli:
 
 
 def read_lines(path):
-    """The objects of a file of JSON lines, of which every one must be whole."""
+    """The objects of a file of JSON lines; the last line must be complete."""
     with open(path, "rb") as f:
         data = f.read()
-    check(data == b"" or data.endswith(b"\n"), path, "ends within a line")
+    check(data == b"" or data.endswith(b"\n"), path, "ends in the middle of a line")
     return [json.loads(line) for line in data.splitlines()]
 
 
 def main(suite):
-    """Runs the tests of one file, each with a folder of its own."""
+    """Runs the tests of one file, each in a temporary directory of its own."""
     tmp = tempfile.mkdtemp(prefix="llama31-test-")
     cli = None
     for f in TESTS:
@@ -120,7 +129,7 @@ def main(suite):
             f(*[{"cli": cli, "tmp": folder}[n] for n in needs if n in ("cli", "tmp")])
         except Skip as e:
             print("skip %s: %s" % (name, e))
-        except Exception as e:  # whatever it is, the other tests still run
+        except Exception as e:  # the other tests still run
             lines = [str(line) for frame, line in traceback.walk_tb(e.__traceback__)
                      if os.path.basename(frame.f_code.co_filename).startswith("test_")]
             what = " ".join(str(e).split())[:1500] or type(e).__name__

@@ -1,4 +1,4 @@
-// Runs all unit tests, or those whose suite is named in the arguments.
+// Runs all unit tests, or the suites named in the arguments.
 #include "test.h"
 #include "../kernels/ops.h"
 
@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-// The Makefile defines SUITES(X) from the names of the files: X(util) X(gguf) ...
+// The Makefile defines SUITES(X) from the file names: X(util) X(gguf) ...
 #define DECLARE(name) void test_##name(void);
 SUITES(DECLARE)
 
@@ -44,7 +44,7 @@ void test_skip(const char *fmt, ...) {
     printf("\n");
 }
 
-static const char *find(const char *root, const char *name) {
+static const char *find_data(const char *root, const char *name) {
     static char paths[8][1024];
     static int next;
     char *path = paths[next++ % 8];
@@ -54,12 +54,12 @@ static const char *find(const char *root, const char *name) {
 
 const char *test_data(const char *name) {
     const char *root = getenv("LLAMA31_DATA");
-    return find(root ? root : "../shared/data", name);
+    return find_data(root ? root : "../shared/data", name);
 }
 
 const char *test_model_file(const char *name) {
     const char *root = getenv("LLAMA31_MODELS");
-    return root ? find(root, name) : NULL;
+    return root ? find_data(root, name) : NULL;
 }
 
 double test_nmse(const float *a, const float *b, size_t n) {
@@ -71,7 +71,7 @@ double test_nmse(const float *a, const float *b, size_t n) {
     return s > 0 ? e / s : e;
 }
 
-static int is_wanted(const char *suite, int argc, char **argv) {
+static int is_selected(const char *suite, int argc, char **argv) {
     for (int i = 1; i < argc; i++)
         if (!strcmp(argv[i], suite)) return 1;
     return argc == 1;
@@ -80,18 +80,19 @@ static int is_wanted(const char *suite, int argc, char **argv) {
 typedef struct {
     int argc;
     char **argv;
-} Arguments;
+} TestArguments;
 
 static int run_suites(void *arg) {
-    int argc = ((Arguments *)arg)->argc;
-    char **argv = ((Arguments *)arg)->argv;
+    int argc = ((TestArguments *)arg)->argc;
+    char **argv = ((TestArguments *)arg)->argv;
 #define RUN(name)                                                                                  \
-    if (is_wanted(#name, argc, argv)) test_##name();
+    if (is_selected(#name, argc, argv)) test_##name();
     SUITES(RUN)
     return 0;
 }
 
 int main(int argc, char **argv) {
     kernels_init(NULL);
-    return team_serve(5, run_suites, &(Arguments){argc, argv}); // 5: the most that a suite asks for
+    return team_serve(5, run_suites,
+                      &(TestArguments){argc, argv}); // 5: the maximum that a suite uses
 }

@@ -1,12 +1,12 @@
 #!/bin/sh
-# Runs the unit tests and every tests/test_*.py, and ends with the line "N passed, N failed, N skipped".
-# Each test prints "ok NAME", "FAIL NAME: what" or "skip NAME: why". BUILD is the build folder.
+# Runs the unit tests and every tests/test_*.py. The last line is "N passed, N failed, N skipped".
+# Each test prints "ok NAME", "FAIL NAME: message" or "skip NAME: reason". BUILD is the build directory.
 cd "$(dirname "$0")/.." || exit 1
 BUILD=${BUILD:-build}
 log=$(mktemp) || exit 1
 trap 'rm -f "$log"' EXIT
 export BUILD
-suite() { # name, command...: a suite that dies counts as a failure
+suite() { # NAME COMMAND...: a suite that crashes counts as one failure
     name=$1; shift
     "$@" >>"$log" 2>&1 || echo "FAIL $name: ended with status $?" >>"$log"
 }

@@ -1,6 +1,8 @@
-// The unit tests: one file per module, each with a function that runs its cases; main.c calls them
-// all. A case prints "ok NAME", "FAIL NAME: FILE:LINE what" or "skip NAME: why"; run.sh counts the
-// lines.
+// Unit test framework.
+//
+// There is one file per module, tests/test_NAME.c, with a function test_NAME() that runs its cases;
+// main.c calls them all. A case prints "ok NAME", "FAIL NAME: FILE:LINE message" or "skip NAME:
+// reason"; run.sh counts these lines.
 #ifndef TESTS_TEST_H
 #define TESTS_TEST_H
 
@@ -8,9 +10,9 @@
 
 // Runs one case.
 void test_case(const char *name, void (*fn)(void));
-// Records a failure of the running case, which goes on; the first is printed.
+// Records a failure of the running case and continues. Only the first of a case is printed.
 void test_fail(const char *file, int line, const char *fmt, ...) PRINTF_LIKE(3, 4);
-// Marks the running case as skipped; return after it.
+// Marks the running case as skipped; to be followed by return.
 void test_skip(const char *fmt, ...) PRINTF_LIKE(1, 2);
 
 #define CHECK(cond, ...)                                                                           \
@@ -18,15 +20,15 @@ void test_skip(const char *fmt, ...) PRINTF_LIKE(1, 2);
         if (!(cond)) test_fail(__FILE__, __LINE__, #cond " -- " __VA_ARGS__);                      \
     } while (0)
 
-// Path of a file under $LLAMA31_DATA (default ../shared/data), or NULL if it is absent. Static
-// buffer of 8.
+// Path of a file under $LLAMA31_DATA (default ../shared/data), or NULL if it does not exist. The
+// last 8 paths returned are valid.
 const char *test_data(const char *name);
 // The same under $LLAMA31_MODELS (no default).
 const char *test_model_file(const char *name);
 
-// xorshift64*, for repeatable random tests (make_gguf.c, which the fuzzer has too).
+// xorshift64*, for reproducible tests. Defined in make_gguf.c, which the fuzzer links as well.
 uint64_t test_random(uint64_t *state);
-float test_normal(uint64_t *state); // about N(0, 1)
+float test_normal(uint64_t *state); // approximately N(0, 1)
 // Normalised mean squared error: sum (a-b)^2 / sum b^2.
 double test_nmse(const float *a, const float *b, size_t n);
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""The contract of the command line: exit codes, streams, refusals. Works on small models it writes itself.
+"""The contract of the command line: exit codes, streams, error messages. Uses small models written here.
 
-LLAMA31_FUZZ=N sets how many spoilt models are tried (default 120); they run under build-asan/llama31 where it exists."""
+LLAMA31_FUZZ=N sets the number of damaged models (default 120); they run under build-asan/llama31 if it exists."""
 import json
 import os
 import pty
@@ -50,11 +50,11 @@ def gguf(values, tensors):
         data += [floats, bytes(-len(floats) % 32)]
         offset += len(floats) + -len(floats) % 32
     head = b"".join(out)
-    return head + bytes(-len(head) % 32) + b"".join(data[:-1])  # no padding at the end: every cut is a loss
+    return head + bytes(-len(head) % 32) + b"".join(data[:-1])  # no padding at the end, so that every truncation loses data
 
 
 def tiny_model():
-    """A byte-level model of random weights: it says nonsense, invalid UTF-8 included."""
+    """A byte-level model of random weights. Its output is random and includes invalid UTF-8."""
     dim, hidden, heads, layers, rng = 16, 32, 2, 2, random.Random(1)
     plain = [b for b in range(256) if 32 < b < 127 or b > 160 and b != 173]
     hidden_bytes = [b for b in range(256) if b not in plain]
@@ -113,8 +113,8 @@ def path_of(name, data=None):
 GOOD = path_of("good.gguf", gguf(VALUES, TENSORS))
 
 
-def spoilt(changes, tensors=None):
-    """The tiny model with some values replaced (None: left out)."""
+def damaged(changes, tensors=None):
+    """The tiny model with some values replaced (None: removed)."""
     values = {k: v for k, v in dict(VALUES, **changes).items() if v is not None}
     return gguf(values, TENSORS if tensors is None else tensors)
 
@@ -128,7 +128,7 @@ class Result:
 
 
 def run(*args, stdin=b"", env=None, stdout=None, binary=PROGRAM):
-    """Runs the program; stdout: a file to write to instead of being returned. rss in MiB, cpu in seconds."""
+    """Runs the program. stdout: a file to write to, or None to return the output. rss in MiB, cpu in seconds."""
     out, err = tempfile.TemporaryFile(), tempfile.TemporaryFile()
     with tempfile.TemporaryFile() as given:
         given.write(stdin)
@@ -143,7 +143,7 @@ def run(*args, stdin=b"", env=None, stdout=None, binary=PROGRAM):
             if time.monotonic() > deadline:
                 p.kill()
                 os.wait4(p.pid, 0)
-                raise AssertionError("%s: no end after 30 s" % (args,))
+                raise AssertionError("%s: still running after 30 s" % (args,))
             time.sleep(0.002)
     p.returncode = os.waitstatus_to_exitcode(status)
     out.seek(0)
@@ -178,14 +178,14 @@ def usage():
     for command in ("bench", "chat", "batch", "logits", "rope"):
         refuses(2, GOOD, command, GOOD)
     refuses(2, "\"four\"", "quantize", GOOD, "b", "Q8_0", "four")
-    refuses(2, "no text", "tokenize", "-m", GOOD, "--chat", "none", "text")
+    refuses(2, "other text", "tokenize", "-m", GOOD, "--chat", "none", "text")
     refuses(2, "--kv", "run", "-m", GOOD, "--kv", "q3", "x")
     refuses(2, "LLAMA31_ISA", "run", "-m", GOOD, "x", env=dict(ENV, LLAMA31_ISA="mmx"))
     for args in (["help"], ["--help"], ["help", "run"], ["run", "--help"], ["run", "--no-such", "-n", "x", "-h"],
                  ["run", "-n", "--help"], ["batch", "-i", "none", "--help", "--kv", "q3"], ["--version"]):
         r = run(*args)
         check(r.code == 0 and r.out and not r.err, args, r)
-    check(generate("-q", "--echo", "--", "--help").out.startswith(b"--help"), "text after -- is text")
+    check(generate("-q", "--echo", "--", "--help").out.startswith(b"--help"), "arguments after -- are text")
 
 
 @test
@@ -212,7 +212,7 @@ def unreadable_models():
                                  (1, "expected a file", "/dev/zero")):
             args[2] = path
             refuses(code, says, *args)
-    check(not os.path.exists(path_of("never.f32")), "a result file appeared before the model was read")
+    check(not os.path.exists(path_of("never.f32")), "the output file exists before the model was read")
     err = refuses(1, "such file", "show", "-m", path_of("a\x1b[2Jb\n.gguf"))
     check("\x1b" not in err, err)
 
@@ -220,7 +220,7 @@ def unreadable_models():
 @test
 def forbidden_models():
     if os.geteuid() == 0:
-        raise Skip("root may read every file")
+        raise Skip("root can read every file")
     locked = path_of("locked.gguf", b"GGUF")
     os.chmod(locked, 0)
     for command in READERS:
@@ -236,7 +236,7 @@ def text():
     for args, kw in ((["-p", "The"], {}), (["--prompt=The"], {}), (["-f", path_of("the.txt", b"The")], {}),
                      ([], {"stdin": b"The"}), (["-f", "-"], {"stdin": b"The"}), (["-"], {"stdin": b"The"}),
                      (["--", "The"], {}), (["-t", "1", "The"], {}), (["-b", "1", "The"], {})):
-        check(generate("-q", *args, **kw).out == a.out, args, "gives another text")
+        check(generate("-q", *args, **kw).out == a.out, args, "other output")
     check(generate("-q", "--echo", "The").out == b"The" + a.out, "--echo")
     r = run("run", "-q", "--raw", "-n", "12", "--temp", "0", "The", env={"LLAMA31_MODEL": GOOD})
     check(r.out == a.out, r)
@@ -245,7 +245,7 @@ def text():
 
 @test
 def lines():
-    """A byte order mark, CR LF and blank lines do no harm."""
+    """A byte order mark, CR LF and blank lines are accepted."""
     r = run("tokenize", "-m", GOOD, "--jsonl", stdin=b'\xef\xbb\xbf\r\n"th"\r\n \r\n"the"')
     check(r.code == 0 and r.out.count(b"\n") == 2, r)
     r = run("tokenize", "-m", GOOD, "--chat", "-", "--template", "none", "--count",
@@ -257,13 +257,13 @@ def lines():
 def seeds():
     def sample(*args):
         return run("run", "-m", GOOD, "-q", "--raw", "-n", "20", "--temp", "1", *args, "The").out
-    check(sample("-s", "7") == sample("--seed", "7"), "one seed, two texts")
-    check(sample("-s", "7") != sample("-s", "8"), "two seeds, one text")
-    check(sample() != sample(), "no seed, one text")
+    check(sample("-s", "7") == sample("--seed", "7"), "the same seed, different texts")
+    check(sample("-s", "7") != sample("-s", "8"), "different seeds, the same text")
+    check(sample() != sample(), "random seeds, the same text")
     for given in ([], ["-s", "-5"]):
         r = run("run", "-m", GOOD, "--raw", "-n", "20", "--temp", "1", "The", *given)
         seed = r.err.decode().split("seed ")[1].split()[0]
-        check(sample("-s", seed) == r.out, given, "the printed seed gives another text")
+        check(sample("-s", seed) == r.out, given, "the printed seed does not reproduce the text")
 
 
 @test
@@ -294,7 +294,7 @@ def json_output():
             check(len(tops) == 3 and tops == sorted(tops, reverse=True) and t["logprob"] == tops[0] <= 0, t)
     r = run("show", "-m", GOOD, "--json")
     check(r.code == 0 and json.loads(r.out)["n_layers"] == 2 and json.loads(r.out)["mixture"] == "", r)
-    named = path_of("named.gguf", spoilt({"general.file_type": (U32, 15)}))
+    named = path_of("named.gguf", damaged({"general.file_type": (U32, 15)}))
     check(b"\nmixture       Q4_K_M\n" in run("show", "-m", named).out)
     check(json.loads(run("show", "-m", named, "--json").out)["mixture"] == "Q4_K_M")
     r = run("show", "-m", path_of("words.gguf", gguf(VALUES, {})), "--json")
@@ -334,7 +334,7 @@ def streams():
 
 @test
 def terminal():
-    """On a terminal the model's control bytes are shown, not obeyed."""
+    """On a terminal, control bytes of the output are escaped."""
     pid, fd = pty.fork()
     if pid == 0:
         os.execve(PROGRAM, [PROGRAM, "run", "-m", GOOD, "--raw", "-q", "-n", "100", "--temp", "2", "--top-k", "0",
@@ -355,7 +355,7 @@ def terminal():
 
 @test
 def interrupt():
-    args = [PROGRAM, "run", "-m", path_of("long.gguf", spoilt({"llama.context_length": (U32, 100000)})), "--raw",
+    args = [PROGRAM, "run", "-m", path_of("long.gguf", damaged({"llama.context_length": (U32, 100000)})), "--raw",
             "-n", "90000", "--ignore-eos", "x"]
     p = subprocess.Popen(args, env=ENV, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     check(p.stdout.read(16), "no text")
@@ -367,14 +367,14 @@ def interrupt():
 @test
 def not_a_number():
     norm = (1, 16, struct.pack("<16f", *[float("nan")] * 16))
-    path = path_of("nan.gguf", spoilt({}, dict(TENSORS, **{"output_norm.weight": norm})))
+    path = path_of("nan.gguf", damaged({}, dict(TENSORS, **{"output_norm.weight": norm})))
     refuses(1, "the logits hold NaN", "run", "-m", path, "--raw", "-q", "The")
 
 
 INF, NAN = float("inf"), float("nan")
 TOKENS = VALUES["tokenizer.ggml.tokens"][1][1]
 TYPES = VALUES["tokenizer.ggml.token_type"][1][1]
-BAD_SHAPES = [  # key, value (None: left out), what the refusal says
+BAD_SHAPES = [  # key, value (None: removed), text of the message
     ("general.architecture", (STRING, "mamba"), 'general.architecture: expected "llama", found "mamba"'),
     ("general.architecture", None, "general.architecture: expected a string, found no such key"),
     ("llama.block_count", (U32, 0), "llama.block_count: expected 1 to"),
@@ -441,8 +441,8 @@ BAD_VOCABULARIES = [
 ]
 
 
-def refuses_lightly(says, data, *command):
-    """A bad model is refused for this reason before it costs memory or time."""
+def refuses_cheaply(says, data, *command):
+    """An invalid model is rejected with this message before it uses memory or time."""
     args = [command[0], "-m", path_of("bad.gguf", data), *command[1:]]
     refuses(3, says, *args)
     r = run(*args)
@@ -452,28 +452,28 @@ def refuses_lightly(says, data, *command):
 @test
 def bad_shapes():
     for key, v, says in BAD_SHAPES:
-        refuses_lightly(says, spoilt({key: v}), "show")
+        refuses_cheaply(says, damaged({key: v}), "show")
     for name in ("token_embd.weight", "output_norm.weight", "blk.1.attn_q.weight"):
         rows, cols, data = TENSORS[name]
         turned = (cols, rows, data) if rows != cols else (rows * 2, cols // 2, data)
         fewer = {k: v for k, v in TENSORS.items() if k != name}
-        refuses_lightly("tensor %s: expected" % name, spoilt({}, fewer), "show")
-        refuses_lightly("tensor %s: expected" % name, spoilt({}, dict(TENSORS, **{name: turned})), "show")
+        refuses_cheaply("tensor %s: expected" % name, damaged({}, fewer), "show")
+        refuses_cheaply("tensor %s: expected" % name, damaged({}, dict(TENSORS, **{name: turned})), "show")
 
 
 @test
 def bad_vocabularies():
-    """In files without tensors, so that nothing but the tokenizer can refuse them."""
+    """Files without tensors, so that only the tokenizer can reject them."""
     for key, v, says in BAD_VOCABULARIES:
-        refuses_lightly(says, spoilt({key: v}, {}), "tokenize", "x")
+        refuses_cheaply(says, damaged({key: v}, {}), "tokenize", "x")
     fewer_rows = dict(TENSORS, **{"token_embd.weight": (263, 16, TENSORS["token_embd.weight"][2][:-64])})
-    refuses_lightly("tensor token_embd.weight: expected 264 rows (the vocabulary), found 263", spoilt({}, fewer_rows),
+    refuses_cheaply("tensor token_embd.weight: expected 264 rows (the vocabulary), found 263", damaged({}, fewer_rows),
                     "run", "x")
 
 
 @test
-def spoilt_models():
-    """Cuts and flipped bytes: refused in one line, or run to their end; never a signal, a report or a long wait."""
+def damaged_models():
+    """Truncated files and flipped bytes: rejected in one line, or run to the end; no crash, no sanitizer report, no hang."""
     good, rng = gguf(VALUES, TENSORS), random.Random(os.environ.get("LLAMA31_FUZZ_SEED", "1"))
     head = good.index(b"output.weight") + 40
     binary = ASAN if os.path.exists(ASAN) else PROGRAM
@@ -485,14 +485,14 @@ def spoilt_models():
             for _ in range(1 if i % 4 == 1 else 3):
                 at = rng.randrange(head)
                 data[at] = rng.choice((0, 1, 0x7f, 0x80, 0xff, data[at] ^ 1 << rng.randrange(8)))
-        path = path_of("spoilt.gguf", data)
+        path = path_of("damaged.gguf", data)
         args = ["show", "-m", path] if i % 2 else ["run", "-m", path, "--raw", "-q", "-n", "2", "-t", "1", "the"]
         r = run(*args, binary=binary)
         codes = (3,) if i % 4 == 0 else (0, 1, 2, 3, 4)
         keep = path_of("failed.gguf", data) if r.code not in codes else ""
         check(r.code in codes, "model", i, keep, r)
         check(r.code == 0 or r.err.count(b"\n") <= 2 and r.err.startswith(b"llama31: "), "model", i, r)
-        probe = 256 if r.code == 0 and args[0] == "show" else 0  # it measures the memory that it tells of
+        probe = 256 if r.code == 0 and args[0] == "show" else 0  # bytes read to measure the bandwidth
         check(binary == ASAN or r.rss < 64 + probe, "model", i, "%.0f MiB" % r.rss)
         check(r.cpu < 2, "model", i, "%.2f s" % r.cpu)
 

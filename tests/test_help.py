@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What the program says about itself: help, version, manual page, completions; and llama.cpp's spellings."""
+"""Help, version, manual page, completions, installation; and options of llama.cpp."""
 import os
 import re
 import shutil
@@ -10,7 +10,7 @@ import cli
 from cli import PROGRAM, Skip, check, same, test
 from terminal import Terminal
 
-os.environ.pop("MAKEFLAGS", None)  # `make -j test` shares its jobs with the makes that it starts itself, not with those here
+os.environ.pop("MAKEFLAGS", None)  # the makes started here must not use the job server of `make -j test`
 
 COMMANDS = "run chat batch score tokenize logits show quantize bench rope cache help".split()
 
@@ -31,7 +31,7 @@ def names_in(text):
 
 @test
 def fits(tmp):
-    """Help fits 80 columns, in groups, with defaults and an example that the program would take."""
+    """Help fits 80 columns and has groups, defaults and an example."""
     overview = program("help")[0]
     for command, text in list(helps().items()) + [("", overview)]:
         check(max(map(len, text.splitlines())) <= 80, command)
@@ -58,7 +58,7 @@ def version(tmp):
 
 @test
 def manual(tmp):
-    """The manual page names every command, option, exit status; mandoc and man read it without an error."""
+    """The manual page has every command, option and exit status; mandoc reads it without an error."""
     page = program("help", "--man")[0]
     plain = page.replace("\\-", "-").replace("\\e", "\\")
     for command, text in helps().items():
@@ -100,7 +100,7 @@ def bash_completion(tmp):
 
 @test
 def other_completions(tmp):
-    """zsh and fish read theirs; fish offers commands and options."""
+    """zsh and fish parse their scripts; fish completes commands and options."""
     for shell in ("zsh", "fish"):
         path = os.path.join(tmp, shell)
         with open(path, "w") as f:
@@ -119,7 +119,7 @@ def other_completions(tmp):
 
 @test
 def typed_completions(tmp):
-    """Tab in bash and zsh themselves, which load the file from where make install puts it."""
+    """The Tab key in bash and zsh, with the script loaded as `make install` installs it."""
     for shell, name, begin in (("bash", "llama31", "source ./llama31"),
                                ("zsh", "_llama31", "fpath=($PWD $fpath); autoload -Uz compinit; compinit -u -d $PWD/dump")):
         if not shutil.which(shell):
@@ -134,14 +134,14 @@ def typed_completions(tmp):
                              ("\x15llama31 help quan\t", "help quantize")):
             t.send(typed)
             check(t.wait(shown), shell, repr(typed), t.text())
-        t.send("\x15llama31 rope --positions \t\t\x15echo do\\ne\n")  # a value that no list has
+        t.send("\x15llama31 rope --positions \t\t\x15echo do\\ne\n")  # a value without candidates
         check(t.wait("\ndone") and "not found" not in t.text(), shell, t.text())
         t.close()
 
 
 @test
 def install(tmp):
-    """make install needs no compiler, and make uninstall leaves nothing."""
+    """make install needs no compiler; make uninstall removes everything."""
     if not os.path.exists(os.path.join(cli.ROOT, "llama31")):
         raise Skip("no ./llama31")
     make = ["make", "-s", "-C", cli.ROOT, "CC=/nonexistent", "PREFIX=/usr", "DESTDIR=" + tmp]
@@ -162,7 +162,7 @@ def install(tmp):
 
 @test
 def dist(tmp):
-    """make dist packs what git has, and the commit, by which it is known where there is no git."""
+    """make dist packs the files in git, and the commit, for --version in builds without git."""
     if not shutil.which("git") or subprocess.run(["git", "-C", cli.ROOT, "status"], capture_output=True).returncode:
         raise Skip("no git here")
     copy = os.path.join(tmp, "copy")
@@ -180,7 +180,7 @@ def dist(tmp):
 
 @test
 def package(tmp):
-    """The Debian package holds what make install installs, and depends on what the program is linked with."""
+    """The Debian package contains what make install installs and depends on the linked libraries."""
     if not shutil.which("dpkg-deb") or not os.path.exists(os.path.join(cli.ROOT, "llama31")):
         raise Skip("no dpkg-deb, or no ./llama31")
     r = subprocess.run([os.path.join(cli.ROOT, "packaging", "deb.sh"), tmp], capture_output=True, text=True)
@@ -196,16 +196,16 @@ def package(tmp):
 
 
 @test
-def spellings(tmp):
-    """llama.cpp's options: the same, ignored with a note under -v, refused with the reason."""
+def llama_cpp_options(tmp):
+    """Options of llama.cpp: renamed, ignored with a note under -v, or rejected with a reason."""
     args = ["-t", "1", "-n", "4", "--temp", "0", "Once upon a time"]
     if subprocess.run([PROGRAM, "show"], capture_output=True).returncode:
         raise Skip("no built-in model")
     expected = program("run", *args)[0]
-    idle = ["-no-cnv", "-st", "-ngl", "99", "--no-mmap", "--color", "auto", "--no-warmup", "-fa", "on", "--jinja", "-ub", "64"]
-    out, err = program("run", *idle, *args)
+    ignored = ["-no-cnv", "-st", "-ngl", "99", "--no-mmap", "--color", "auto", "--no-warmup", "-fa", "on", "--jinja", "-ub", "64"]
+    out, err = program("run", *ignored, *args)
     check(out == expected and "no-cnv" not in err, err)
-    out, err = program("run", "-v", *idle, *args)
+    out, err = program("run", "-v", *ignored, *args)
     check(out == expected, out)
     check("llama31: options without effect: -no-cnv -st -ngl --no-mmap --color --no-warmup -fa --jinja -ub\n" in err, err)
     same(program("run", "-ctk", "f32", "-ctv", "f32", *args)[0], program("run", "--kv", "f32", *args)[0])
@@ -221,7 +221,7 @@ def spellings(tmp):
 
 @test
 def suggestions(tmp):
-    """A word far from all names, or one letter away from a short one, gets no suggestion."""
+    """No suggestion for a word that resembles no option, or only one of a single letter."""
     for option, hint in [("--tmp", "--temp"), ("-temp", "--temp"), ("--temprature", "--temperature"), ("-xy", None),
                          ("-x", None), ("-nn", None), ("--zzzzzz", None)]:
         err = program("run", option, "1", code=2)[1]

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
-"""Logits against a forward pass written here, in double precision, from a Hugging Face checkpoint as its own code reads
-it: halves of a head are the pairs, matrices may have biases."""
+"""Logits against a reference forward pass in double precision, written here from the equations.
+
+It reads the original Hugging Face checkpoint, whose layout differs from GGUF: the rotary pairs are the two halves of a
+head, and matrices may have biases."""
 import json
 import math
 import os
@@ -30,7 +32,7 @@ def read_tensors(folder):
 
 
 def add_biases(folder, config):
-    """A shard more, with a bias beside every matrix of a layer."""
+    """Adds a shard with a bias for every matrix of a layer."""
     rng, tensors = random.Random(4), {}
     hidden, kv = config["hidden_size"], config["num_key_value_heads"] * config["head_dim"]
     for i in range(config["num_hidden_layers"]):
@@ -55,7 +57,7 @@ def add_biases(folder, config):
 
 
 class Reference:
-    """The equations, one token after another."""
+    """The transformer, one token at a time."""
 
     def __init__(self, config, tensors):
         self.c, self.t = config, tensors
@@ -86,11 +88,11 @@ class Reference:
         d, out = self.c["head_dim"], []
         group = self.c["num_attention_heads"] // self.c["num_key_value_heads"]
         for head in range(self.c["num_attention_heads"]):
-            at, mine = head // group * d, q[head * d:(head + 1) * d]
-            scores = [sum(a * b for a, b in zip(mine, k[at:at + d])) / math.sqrt(d) for k in self.keys[layer]]
+            begin, query = head // group * d, q[head * d:(head + 1) * d]
+            scores = [sum(a * b for a, b in zip(query, k[begin:begin + d])) / math.sqrt(d) for k in self.keys[layer]]
             weights = [math.exp(s - max(scores)) for s in scores]
             for i in range(d):
-                out.append(sum(w * v[at + i] for w, v in zip(weights, self.values[layer])) / sum(weights))
+                out.append(sum(w * v[begin + i] for w, v in zip(weights, self.values[layer])) / sum(weights))
         return out
 
     def forward(self, token, pos):
@@ -116,7 +118,7 @@ def compare(tmp, has_biases):
     with open(os.path.join(folder, "config.json")) as f:
         config = json.load(f)
     config.setdefault("head_dim", config["hidden_size"] // config["num_attention_heads"])
-    config.pop("rope_scaling", None)  # the scaling rules have tests of their own
+    config.pop("rope_scaling", None)  # scaling rules are tested in test_rope.c
     config["attention_bias"] = config["mlp_bias"] = has_biases
     with open(os.path.join(folder, "config.json"), "w") as f:
         json.dump(config, f)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The built-in story model: its file, what it costs to say held-out stories, what it tells when asked."""
+"""The built-in story model: file size, perplexity on held-out stories, quality of its stories."""
 import json
 import lzma
 import os
@@ -11,7 +11,7 @@ MODEL = os.path.join(ROOT, "models", "stories.gguf")
 NATS_PER_BYTE = 0.49339 * 0.75  # 25 % below stories260K on the same stories
 
 
-def tell(*args):
+def generate(*args):
     return json.loads(call("run", "--json", "-n", "500", *args)[0])
 
 
@@ -22,42 +22,42 @@ def size():
 
 @test
 def heldout(cli):
-    """200 stories that the teacher told at temperature 0.8, each from a fresh context."""
+    """200 stories of the teacher model at temperature 0.8, each scored in a context of its own."""
     with lzma.open(os.path.join(GOLDEN, "heldout_stories.txt.xz"), "rt", encoding="utf-8") as f:
         stories = [s.strip() for s in f.read().split("<|end|>") if s.strip()]
     check(len(stories) == 200, "200 stories")
     source = cli.write("stories.jsonl", [{"text": s} for s in stories])
     r = json.loads(call("score", "--perplexity", source, "--json")[0])
-    check(r["n_bytes"] == sum(len(s.encode()) for s in stories), "all bytes are counted")
+    check(r["n_bytes"] == sum(len(s.encode()) for s in stories), "n_bytes")
     check(r["nll"] / r["n_bytes"] <= NATS_PER_BYTE, "%.4f nats per byte" % (r["nll"] / r["n_bytes"]))
 
 
 @test
-def asked():
-    """Asked for a dog and a red ball, at least 14 of 20 stories have both and end by themselves."""
+def instruction():
+    """Of 20 stories about a dog and a red ball, at least 14 mention both and end with a stop token."""
     good = 0
     for seed in range(1, 21):
-        r = tell("--seed", str(seed), "--temp", "0.6", "Tell me a story about a dog and a red ball")
+        r = generate("--seed", str(seed), "--temp", "0.6", "Tell me a story about a dog and a red ball")
         text = r["text"].lower()
         good += r["finish_reason"] == "stop" and all(re.search(r"\b" + w, text) for w in ("dog", "ball"))
     check(good >= 14, "%d of 20" % good)
 
 
 @test
-def begun():
-    """Given a beginning, it tells the story from there, in whole sentences, to an end."""
+def continuation():
+    """A story continues the given beginning and ends with a whole sentence and a stop token."""
     for seed in range(1, 4):
-        r = tell("--seed", str(seed), "--temp", "0.5", "Once upon a time")
+        r = generate("--seed", str(seed), "--temp", "0.5", "Once upon a time")
         text = r["text"].strip()
         check(r["finish_reason"] == "stop" and text.startswith("Once upon a time") and text[-1] in '.!?"', text)
 
 
 @test
 def greedy():
-    """llama.cpp says the same from the same file."""
+    """Greedy output equals that of llama.cpp with the same file."""
     with open(os.path.join(GOLDEN, "stories_greedy.json")) as f:
         for case in json.load(f):
-            text = tell("--raw", "--temp", "0", "-n", str(case["n"]), case["prompt"])["text"]
+            text = generate("--raw", "--temp", "0", "-n", str(case["n"]), case["prompt"])["text"]
             check(text == case["text"], "%r, expected %r" % (text, case["text"]))
 
 
