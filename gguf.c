@@ -619,17 +619,3 @@ static void on_bus_error(int sig) {
 void gguf_guard_install(void) {
     sigaction(SIGBUS, &(struct sigaction){.sa_handler = on_bus_error}, NULL);
 }
-
-void gguf_put(Buffer *b, uint64_t v, int bytes) {
-    for (int i = 0; i < bytes; i++, v >>= 8) buffer_append(b, &(uint8_t){(uint8_t)v}, 1);
-}
-
-void gguf_put_text(Buffer *b, Str text) {
-    gguf_put(b, text.len, 8);
-    buffer_put(b, text);
-}
-
-void gguf_put_key(Buffer *b, Str key, GgufKind kind) {
-    gguf_put_text(b, key);
-    gguf_put(b, kind, 4);
-}

@@ -97,11 +97,6 @@ const char *gguf_describe_type(const Gguf *g, uint32_t type);
 // open.
 Str gguf_next_string(const uint8_t **cursor);
 
-// Appends an integer, a string, and a key with its kind, as GGUF writes them.
-void gguf_put(Buffer *b, uint64_t v, int bytes);
-void gguf_put_text(Buffer *b, Str text);
-void gguf_put_key(Buffer *b, Str key, GgufKind kind);
-
 // Has the file read in its order, in the background; nothing if memory is too small for it.
 // `is_mapped` has the pages mapped too: the threads that compute would otherwise fault on each.
 void gguf_prefetch(const Gguf *g, bool is_mapped);

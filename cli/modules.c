@@ -2,10 +2,8 @@
 #include "../cache/cache.h"
 #include "../constrain/constraint.h"
 #include "../lora/lora.h"
+#include "../quantize/quantize.h"
 #include "../speculate/speculate.h"
-
-// To be replaced by the constants of the modules' headers.
-static const bool quantize_is_built = true;
 
 static const struct {
     const char *directory; // as in WITHOUT="..."

@@ -2,6 +2,7 @@
 #include "quant.h"
 #include "codebook.h"
 
+#include <math.h>
 #include <string.h>
 
 const int8_t kvalues_iq4nl[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
@@ -310,4 +311,22 @@ void quant_decode_row(Type type, const void *row, float *out, size_t n) {
             for (size_t j = QUANT_GROUP * g; j < QUANT_GROUP * (g + 1); j++)
                 out[j] = b.scale[g] * (float)b.q[j] - b.min[g];
     }
+}
+
+bool quant_encode_q8_0(const float *x, void *row, size_t n) {
+    BlockQ8_0 *b = row;
+    for (size_t i = 0; i < n; i += 32, x += 32, b++) {
+        float max = 0;
+        bool is_valid = true;
+        for (int j = 0; j < 32; j++) {
+            float a = fabsf(x[j]);
+            is_valid &= a <= QUANT_LIMIT;
+            max = a > max ? a : max;
+        }
+        if (!is_valid) return false;
+        float d = max / 127, inv = d > 0 ? 1 / d : 0;
+        b->d = f32_to_f16(d);
+        for (int j = 0; j < 32; j++) b->qs[j] = (int8_t)roundf(x[j] * inv);
+    }
+    return true;
 }

@@ -39,4 +39,12 @@ QuantUnpack quant_unpack(Type type);
 // formats.
 void quant_decode_row(Type type, const void *row, float *out, size_t n);
 
+// Largest magnitude that a quantized type can hold: 127 steps of the largest float16 scale, rounded
+// down.
+#define QUANT_LIMIT 8e6f
+// Encodes n values as Q8_0 by ggml's rule: the largest magnitude of 32 becomes 127, halves are
+// rounded away from zero. False if a value is not finite or above QUANT_LIMIT. Encoders of the
+// other types: quantize/encode.h.
+bool quant_encode_q8_0(const float *x, void *row, size_t n);
+
 #endif

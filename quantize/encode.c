@@ -14,7 +14,7 @@
 // weights times the same. More trials than these gain less than 0.5 %.
 #include "encode.h"
 #include "../kernels/blocks.h"
-#include "encode_grid.h"
+#include "encode_codebook.h"
 #include "../kernels/backends.h"
 
 #include <float.h>
@@ -536,17 +536,8 @@ static void encode_points(Groups *f, Type type, const Levels *levels, int n_bloc
             x[i] = f->x[i % f->n][k * per_block + i / f->n];
             w[i] = f->w[i % f->n][k * per_block + i / f->n];
         }
-        encode_grid(type, x, w, (uint8_t *)out + k * type_info(type)->bytes);
+        encode_codebook(type, x, w, (uint8_t *)out + k * type_info(type)->bytes);
     }
-}
-
-// The rule of the format's reference: the largest weight becomes 127, halves round away from zero.
-static void encode_q8_0(const float *x, BlockQ8_0 *b) {
-    float amax = 0;
-    for (int i = 0; i < 32; i++) amax = fabsf(x[i]) > amax ? fabsf(x[i]) : amax;
-    float d = amax / 127, inv = d > 0 ? 1 / d : 0;
-    b->d = f32_to_f16(d);
-    for (int i = 0; i < 32; i++) b->qs[i] = (int8_t)roundf(x[i] * inv);
 }
 
 typedef void (*Encoder)(Groups *f, Type type, const Levels *levels, int n_blocks, void *out);
@@ -572,31 +563,30 @@ static const struct {
     [TYPE_IQ2_S] = {encode_points, 16, 256, {0, 0, false}},
 };
 
-// Whether all values are finite and small enough: for float32 and bfloat16 with a bit to spare, for
-// float16 itself (65520 rounds to infinity), for 127 steps of the largest float16 (Q8_0).
-static bool is_in_range(Type type, const float *x, size_t n) {
-    float limit = type == TYPE_F32 || type == TYPE_BF16 ? 3.38e38f
-                  : type == TYPE_F16                    ? 65519
-                                                        : 8e6f;
-    int n_bad = 0;
-    for (size_t i = 0; i < n; i++) n_bad |= !(fabsf(x[i]) <= limit);
-    return !n_bad;
-}
-
 bool quant_can_encode(Type type) {
     return type == TYPE_F32 || type == TYPE_F16 || type == TYPE_BF16 || type == TYPE_Q8_0 ||
            encoders[type].encode;
 }
 
+// True if all values are finite and in range. F32 and BF16: one binade below overflow. F16: 65520
+// rounds to infinity.
+static bool is_in_range(Type type, const float *x, size_t n) {
+    float limit = type == TYPE_F32 || type == TYPE_BF16 ? 3.38e38f
+                  : type == TYPE_F16                    ? 65519
+                                                        : QUANT_LIMIT;
+    int n_outside = 0;
+    for (size_t i = 0; i < n; i++) n_outside |= !(fabsf(x[i]) <= limit);
+    return !n_outside;
+}
+
 bool quant_encode(Type type, const float *x, const float *importance, void *row, size_t n) {
     if (!quant_can_encode(type) || !is_in_range(type, x, n)) return false;
+    if (type == TYPE_Q8_0) return quant_encode_q8_0(x, row, n);
     if (type == TYPE_F32) memcpy(row, x, n * sizeof *x);
     if (type == TYPE_F16)
         for (size_t i = 0; i < n; i++) ((uint16_t *)row)[i] = f32_to_f16(x[i]);
     if (type == TYPE_BF16)
         for (size_t i = 0; i < n; i++) ((uint16_t *)row)[i] = f32_to_bf16(x[i]);
-    if (type == TYPE_Q8_0)
-        for (size_t i = 0; i < n / 32; i++) encode_q8_0(x + 32 * i, (BlockQ8_0 *)row + i);
     if (!encoders[type].encode) return true;
 
     size_t group = (size_t)encoders[type].group, step = LANES * group; // one or several blocks

@@ -1,21 +1,33 @@
-// Importance matrices: how much each column of a weight matrix counts, which is the mean square of
-// the inputs that it meets on some text.
+// Importance matrices: the weight of each column of a weight matrix in the squared error that the
+// encoders minimise.
+//
+// In a product y = W x, an error e in column j of W adds e^2 x_j^2 to the squared error of y. The
+// importance of column j is therefore the mean of x_j^2 over the inputs x of some text. Files are
+// those of llama.cpp's `imatrix`; calibrate.h computes the sums.
 #ifndef QUANTIZE_IMATRIX_H
 #define QUANTIZE_IMATRIX_H
 
 #include "../gguf.h"
-#include "../cli/options.h"
 
 typedef struct {
-    float **columns; // per tensor of the model: (dims[2], dims[0]), of mean 1; NULL: not known
+    float **columns; // per tensor of the model: (n_matrices, cols), mean 1; NULL: unknown. The
+                     // pointer itself is NULL if there is no importance matrix.
 } Imatrix;
 
-// Reads a file of llama.cpp's for the model g: GGUF with X.in_sum2 and X.counts, or the older
-// binary form. Dies (exit 1 or 3) if it is damaged or was made of another model.
-void imatrix_read(Imatrix *m, const char *path, const Gguf *g);
-// Feeds a text to the model g itself, in windows of 512 tokens as llama.cpp's imatrix does, and
-// sums the squares of each product's inputs. Keeps them in the file o->imatrix, if it is named, as
-// GGUF. Dies on failure.
-void imatrix_calibrate(Imatrix *m, const Options *o, const char *text, const Gguf *g);
+// Number of values for a tensor: dims[0] columns for each of its matrices.
+uint64_t imatrix_n_columns(const GgufTensor *t);
+// Sets the importance of a tensor of g from sums of squares (n_columns, unaligned). Each matrix is
+// divided by its mean. A column that the text hardly used still counts: 1/1000 of the mean is the
+// minimum. False with err (exit 3) if a sum is negative or not finite.
+bool imatrix_set(Imatrix *m, const Gguf *g, const GgufTensor *t, const uint8_t *sums,
+                 const char *path, Error *err);
+// Reads a file of llama.cpp for the model g: GGUF (X.in_sum2 and X.counts) or the older binary
+// form. Warns about entries for tensors that g does not have. False with err (exit 1, or 3 if the
+// file is damaged or belongs to another model).
+bool imatrix_read(Imatrix *m, const char *path, const Gguf *g, Error *err);
+// Appends the GGUF form. sums: per tensor of g (dims[0]), NULL: none. n_tokens is their count,
+// `dataset` the name of the text, fed in n_chunks chunks of chunk_size tokens.
+void imatrix_put(Buffer *out, const Gguf *g, float *const *sums, int n_tokens, const char *dataset,
+                 int n_chunks, int chunk_size);
 
 #endif

@@ -248,20 +248,20 @@ def imatrix_refusals(tmp):
     for form in gguf_imatrix, older_imatrix:
         for value in float("nan"), float("inf"), -1.0:
             fails(form(good[:1] + [("blk.1.ffn_down.weight", [1.0] * 255 + [value])]),
-                  "blk.1.ffn_down.weight: column 255: expected a sum of squares")
+                  "blk.1.ffn_down.weight: column 255: invalid sum of squares")
         fails(form([("blk.0.attn_q.weight", [1.0] * 128)]), "expected 256 columns, found 128")
-        fails(form([("blk.9.attn_q.weight", [1.0] * 256)]), "nothing about a tensor")
+        fails(form([("blk.9.attn_q.weight", [1.0] * 256)]), "no entry for a tensor")
     fails(gguf_imatrix(good, kind="model"), "expected \"imatrix\", found \"model\"")
     fails(gguf_imatrix(good, counts=".count"), "expected sums and counts")
-    fails(gguf_imatrix(good, count=float("nan")), "expected a count of tokens")
-    fails(gguf_imatrix(good, count=0.0), "nothing about a tensor")
+    fails(gguf_imatrix(good, count=float("nan")), "invalid token count")
+    fails(gguf_imatrix(good, count=0.0), "no entry for a tensor")
     fails(open(source, "rb").read(), "general.type")
     for data in b"", b"abc", b"What is this?", struct.pack("<i", -1), struct.pack("<ii", 1, -1):
-        fails(data, "no importance matrix")
+        fails(data, "not an importance matrix")
     whole = older_imatrix(good)
     first = 4 + 4 + len("blk.0.attn_q.weight") + 8 + 4 * 256
     for n in range(0, whole.index(b"a.txt") - 8, 37):
-        fails(whole[:n], "ends within tensor 2" if n >= first else "no importance matrix")
+        fails(whole[:n], "truncated in tensor 2" if n >= first else "not an importance matrix")
     for n in range(8, len(gguf_imatrix(good)) - 28, 61):
         fails(gguf_imatrix(good)[:n], path)
     refuses(1, "No such file", "quantize", "--imatrix", os.path.join(tmp, "absent"), source, out, "Q4_0")
@@ -269,8 +269,8 @@ def imatrix_refusals(tmp):
     refuses(2, "same file", "quantize", "--force", "--imatrix", path, source, path, "Q4_0")
     write_imatrix(path, good + [("blk.7.attn_q.weight", [1.0] * 64)])
     _, err = call("quantize", "--force", "--imatrix", path, source, out, "Q4_0")
-    check("1 tensor that the model lacks (blk.7.attn_q.weight ...)" in err, err)
-    check("no importance is known of 10 tensors (blk.0.attn_k.weight ...)" in err, err)
+    check("1 entry for tensors that the model does not have (blk.7.attn_q.weight ...)" in err, err)
+    check("the importance matrix lacks 10 tensors (blk.0.attn_k.weight ...)" in err, err)
 
 
 @test
@@ -284,7 +284,7 @@ def unmeasured(tmp):
         _, err = call("quantize", "--force", *args, source, out, name)
         warnings = [line for line in err.splitlines() if "warning" in line]
         same(len(warnings), n, "%s %s: %s" % (name, args, err))
-        check(all("without importance" in w and "--calibrate" in w for w in warnings), err)
+        check(all("without an importance matrix" in w and "--calibrate" in w for w in warnings), err)
 
 
 def floats(data):
@@ -328,9 +328,9 @@ def calibrate(tmp):
     found = floats(sums["blk.0.attn_v.weight.in_sum2"][2])
     check(all(abs(f - e) <= 1e-4 * e + 1e-6 for f, e in zip(found, expected)), found[:4], expected[:4])
     same(floats(sums["blk.0.attn_v.weight.counts"][2]), (float(len(fed)),))
-    for path, says in (os.devnull, "found nothing"), (os.path.join(tmp, "absent"), "No such file"):
+    for path, says in (os.devnull, "no text"), (os.path.join(tmp, "absent"), "No such file"):
         refuses(2 if path == os.devnull else 1, says, "quantize", "-q", "--force", "--calibrate", path, source, out, "Q4_0")
-    refuses(2, "found a zero byte at 5 of " + kept, "quantize", "-q", "--force", "--calibrate", kept, source, out, "Q4_0")
+    refuses(2, kept + ": zero byte at offset 5", "quantize", "-q", "--force", "--calibrate", kept, source, out, "Q4_0")
 
 
 @test

@@ -6,7 +6,7 @@
 // nearest to the cell that the weights fall into when each is rounded for itself. As in encode.c, a
 // trial scale gives points, and points a better scale in closed form; with d settled, stored scales
 // and their neighbours are tried with the error as it will be read.
-#include "encode_grid.h"
+#include "encode_codebook.h"
 #include "../kernels/blocks.h"
 #include "../kernels/codebook.h"
 #include "../kernels/quant.h"
@@ -242,7 +242,7 @@ static void pack_iq3_xxs(const Choice *c, BlockIQ3_XXS *b) {
     }
 }
 
-void encode_grid(Type type, const float *x, const float *w, void *block) {
+void encode_codebook(Type type, const float *x, const float *w, void *block) {
     Choice c;
     choose(type == TYPE_IQ2_S     ? &grid_iq2_s
            : type == TYPE_IQ3_XXS ? &grid_iq3_xxs

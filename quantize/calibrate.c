@@ -1,0 +1,125 @@
+#include "calibrate.h"
+#include "../base/files.h"
+#include "../kernels/ops.h"
+#include "../tokenizer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+// The sums over all tokens, per tensor of the file.
+typedef struct {
+    const Gguf *file;
+    double **sums; // (cols), sum of x^2
+} Calibration;
+
+// Adds the squares of x (n, w->cols) to the sums of w. All threads call it together. Each column is
+// summed by one thread in the order of the tokens, so the sums do not depend on their number.
+static void observe_product(void *arg, const Tensor *w, const float *x, int n) {
+    enum { SPAN = 64 }; // columns per work item
+    const Calibration *calibration = arg;
+    const Gguf *g = calibration->file;
+    int i = 0, cols = w->cols;
+    while (i < g->n_tensors && g->tensors[i].data != w->data) i++;
+    if (i == g->n_tensors) return;
+    for (int item; team_next((cols + SPAN - 1) / SPAN, &item);) {
+        int begin = item * SPAN, end = cols < begin + SPAN ? cols : begin + SPAN;
+        for (int t = 0; t < n; t++)
+            for (int c = begin; c < end; c++) {
+                double v = (double)x[(size_t)t * (size_t)cols + (size_t)c];
+                calibration->sums[i][c] += v * v;
+            }
+    }
+    team_end_op(OP_REST);
+}
+
+// Runs the text in windows of n_ctx tokens, each with BOS in place of its first token. An
+// incomplete last window is left out, as by llama.cpp, unless it is the only one: short windows
+// would overweight BOS, which excites some columns like no other token. Returns the number of
+// windows, 0 with err.
+static int run_windows(const QuantizeOptions *o, Calibration *calibration, const Model *m,
+                       const Tokenizer *t, Ids *ids, int n_ctx, Error *err) {
+    Workspace *ws = workspace_new(m, n_ctx, 1);
+    workspace_observe(ws, observe_product, calibration);
+    int n_windows = ids->len < n_ctx ? 1 : ids->len / n_ctx, i = 0;
+    for (; i < n_windows; i++) {
+        int first = i * n_ctx, n = ids->len - first < n_ctx ? ids->len - first : n_ctx;
+        if (tokenizer_adds_bos(t)) ids->data[first] = tokenizer_bos(t);
+        Session *session = session_new(&m->kv);
+        bool ok = workspace_feed(ws, session, ids->data + first, n, n, err) >= 0;
+        if (ok) model_forward(m, ws, 0);
+        session_free(session);
+        if (!ok) break;
+        Buffer line = {0};
+        buffer_printf(&line, "calibrate: window %d of %d", i + 1, n_windows);
+        o->show_progress(o->arg, line.data);
+        buffer_free(&line);
+    }
+    o->show_progress(o->arg, NULL);
+    workspace_free(ws);
+    return i < n_windows ? 0 : n_windows;
+}
+
+// Opens the model of g and encodes the text, after BOS.
+static bool open_model(const QuantizeOptions *o, const Gguf *g, Model *model, Tokenizer **t,
+                       Ids *ids, Error *err) {
+    Buffer text = {0};
+    if (!file_read(o->calibrate, &text, err)) return false;
+    const char *nul = text.len ? memchr(text.data, 0, text.len) : NULL;
+    if (nul)
+        return error_set(err, EXIT_USAGE, "--calibrate: %s: zero byte at offset %zu; not a text",
+                         o->calibrate, (size_t)(nul - text.data));
+    if (!model_open(model, g->path, &o->model_options, err)) return false;
+    gguf_prefetch(&model->file, true);
+    *t = tokenizer_open(&model->file, err);
+    if (!*t) return false;
+    if (tokenizer_n_vocab(*t) != model->config.vocab_size)
+        return error_set(err, EXIT_MODEL,
+                         "%s: vocabulary: expected %d tokens (rows of the embedding), found %d",
+                         g->path, model->config.vocab_size, tokenizer_n_vocab(*t));
+    if (tokenizer_adds_bos(*t)) ids_push(ids, tokenizer_bos(*t));
+    tokenizer_encode(*t, text.data, text.len, ids);
+    buffer_free(&text);
+    return ids->len >= 2 || error_set(err, EXIT_USAGE, "--calibrate: %s: no text", o->calibrate);
+}
+
+bool imatrix_calibrate(Imatrix *m, const QuantizeOptions *o, const Gguf *g, Error *err) {
+    enum { WINDOW = 512 }; // llama.cpp's default
+    static Model model; // static: what an error leaves open is released by the end of the process
+    static Tokenizer *t;
+    static Ids ids;
+    Calibration calibration;
+    OutFile out;
+    size_t n_tensors = (size_t)g->n_tensors + 1;
+    if (o->imatrix && !outfile_open(&out, o->imatrix, o->is_forced ? FILE_FORCE : 0, err))
+        return false;
+    if (!open_model(o, g, &model, &t, &ids, err)) return false;
+    calibration.file = &model.file;
+    calibration.sums = xalloc(n_tensors, sizeof *calibration.sums);
+    for (int i = 0; i < g->n_tensors; i++)
+        calibration.sums[i] = xalloc((size_t)g->tensors[i].dims[0], sizeof(double));
+    int n_ctx = model.config.max_context < WINDOW ? model.config.max_context : WINDOW;
+    int n_windows = run_windows(o, &calibration, &model, t, &ids, n_ctx, err);
+    tokenizer_close(t);
+    model_close(&model);
+    if (!n_windows) return false;
+
+    m->columns = xalloc(n_tensors, sizeof *m->columns);
+    float **sums = xalloc(n_tensors, sizeof *sums);
+    for (int i = 0; i < g->n_tensors; i++) {
+        size_t cols = (size_t)g->tensors[i].dims[0];
+        double total = 0;
+        for (size_t c = 0; c < cols; c++) total += calibration.sums[i][c];
+        if (total == 0) continue; // in no product: norms, the embedding, the output matrix
+        sums[i] = xalloc(cols, sizeof **sums);
+        for (size_t c = 0; c < cols; c++) sums[i][c] = (float)calibration.sums[i][c];
+        if (!imatrix_set(m, g, &g->tensors[i], (const uint8_t *)sums[i], o->calibrate, err))
+            return false;
+    }
+    if (!o->imatrix) return true;
+    Buffer file = {0};
+    int n_fed = ids.len < n_ctx ? ids.len : n_windows * n_ctx;
+    imatrix_put(&file, g, sums, n_fed, o->calibrate, n_windows, n_ctx);
+    if (!write_all(out.fd, file.data, file.len)) return error_file(err, o->imatrix);
+    buffer_free(&file);
+    return outfile_close(&out, err);
+}

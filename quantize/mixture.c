@@ -1,0 +1,176 @@
+#include "mixture.h"
+#include "../kernels/quant.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+// clang-format off
+static const Mixture mixtures[] = {
+    {"F32", 0, TYPE_F32},         {"F16", 1, TYPE_F16},        {"BF16", 32, TYPE_BF16},
+    {"Q8_0", 7, TYPE_Q8_0},       {"Q6_K", 18, TYPE_Q6_K},     {"Q5_K_M", 17, TYPE_Q5_K},
+    {"Q5_K_S", 16, TYPE_Q5_K},    {"Q5_1", 9, TYPE_Q5_1},      {"Q5_0", 8, TYPE_Q5_0},
+    {"Q4_K_M", 15, TYPE_Q4_K},    {"Q4_K_S", 14, TYPE_Q4_K},   {"IQ4_NL", 25, TYPE_IQ4_NL},
+    {"IQ4_XS", 30, TYPE_IQ4_XS},  {"Q4_1", 3, TYPE_Q4_1},      {"Q4_0", 2, TYPE_Q4_0},
+    {"Q3_K_L", 13, TYPE_Q3_K},    {"Q3_K_M", 12, TYPE_Q3_K},   {"Q3_K_S", 11, TYPE_Q3_K},
+    {"IQ3_M", 27, TYPE_IQ3_S},    {"IQ3_S", 26, TYPE_IQ3_S},   {"IQ3_XXS", 23, TYPE_IQ3_XXS},
+    {"Q2_K", 10, TYPE_Q2_K},
+};
+// clang-format on
+enum { N_MIXTURES = sizeof mixtures / sizeof *mixtures };
+
+// The layers, or the models, that a rule applies to.
+typedef enum {
+    ALWAYS,
+    FIRST_2,          // layers 0 and 1
+    FIRST_4,          // layers 0 to 3
+    FIRST_16TH,       // the first sixteenth of the layers
+    FIRST_8TH,        // the first eighth
+    SPREAD,           // the first and last eighth, and every third layer between them
+    IF_GQA,           // all layers, if four or more query heads share a KV head
+    NO_IMATRIX,       // all layers, without an importance matrix
+    NO_IMATRIX_8TH,   // the first eighth, without an importance matrix
+    WITH_IMATRIX_8TH, // the first eighth, with one
+} RuleScope;
+
+// Rules of a mixture for tensors whose name contains `tensor`. The first rule that applies wins.
+static const struct {
+    const char *mixture, *tensor;
+    RuleScope scope;
+    Type type;
+} rules[] = {
+    {"Q5_K_M", "attn_v", SPREAD, TYPE_Q6_K},
+    {"Q5_K_M", "ffn_down", SPREAD, TYPE_Q6_K},
+    {"Q5_0", "ffn_down", WITH_IMATRIX_8TH, TYPE_Q5_1},
+    {"Q4_K_M", "attn_v", SPREAD, TYPE_Q6_K},
+    {"Q4_K_M", "ffn_down", SPREAD, TYPE_Q6_K},
+    {"Q4_K_S", "attn_v", FIRST_4, TYPE_Q5_K},
+    {"Q4_K_S", "ffn_down", FIRST_8TH, TYPE_Q5_K},
+    {"Q4_0", "ffn_down", WITH_IMATRIX_8TH, TYPE_Q4_1},
+    {"IQ4_NL", "attn_v", IF_GQA, TYPE_Q5_K},
+    {"IQ4_NL", "ffn_down", NO_IMATRIX_8TH, TYPE_Q5_K},
+    {"IQ4_XS", "attn_v", IF_GQA, TYPE_Q5_K},
+    {"IQ4_XS", "ffn_down", NO_IMATRIX_8TH, TYPE_Q5_K},
+    {"Q3_K_L", "attn_v", ALWAYS, TYPE_Q5_K},
+    {"Q3_K_L", "attn_output", ALWAYS, TYPE_Q5_K},
+    {"Q3_K_L", "ffn_down", ALWAYS, TYPE_Q5_K},
+    {"Q3_K_M", "attn_v", FIRST_2, TYPE_Q5_K},
+    {"Q3_K_M", "attn_v", ALWAYS, TYPE_Q4_K},
+    {"Q3_K_M", "attn_output", ALWAYS, TYPE_Q4_K},
+    {"Q3_K_M", "ffn_down", FIRST_16TH, TYPE_Q5_K},
+    {"Q3_K_M", "ffn_down", ALWAYS, TYPE_Q4_K},
+    {"IQ3_M", "attn_v", ALWAYS, TYPE_Q4_K},
+    {"IQ3_M", "attn_output", ALWAYS, TYPE_Q4_K},
+    {"IQ3_M", "ffn_down", FIRST_8TH, TYPE_Q4_K},
+    {"IQ3_S", "attn_v", IF_GQA, TYPE_Q4_K},
+    {"IQ3_XXS", "token_embd", ALWAYS, TYPE_IQ3_S},
+    {"IQ3_XXS", "attn_q", ALWAYS, TYPE_IQ2_S},
+    {"IQ3_XXS", "attn_k", ALWAYS, TYPE_IQ2_S},
+    {"IQ3_XXS", "attn_v", IF_GQA, TYPE_Q4_K},
+    {"IQ3_XXS", "attn_v", NO_IMATRIX, TYPE_IQ3_S},
+    {"IQ3_XXS", "attn_output", ALWAYS, TYPE_IQ3_S},
+    {"IQ3_XXS", "ffn_down", NO_IMATRIX_8TH, TYPE_Q4_K},
+    {"IQ3_XXS", "ffn_down", NO_IMATRIX, TYPE_Q3_K},
+    {"Q2_K", "attn_v", IF_GQA, TYPE_Q4_K},
+    {"Q2_K", "attn_v", ALWAYS, TYPE_Q3_K},
+    {"Q2_K", "attn_output", ALWAYS, TYPE_Q3_K},
+    {"Q2_K", "ffn_down", ALWAYS, TYPE_Q3_K},
+};
+enum { N_RULES = sizeof rules / sizeof *rules };
+
+// The properties of a model that rules depend on.
+typedef struct {
+    const Mixture *mixture;
+    int n_layers;
+    uint64_t n_heads, n_kv_heads; // 0: not a Llama model
+    bool is_tied;                 // the embedding is the output matrix too
+    bool has_imatrix;
+} RuleInput;
+
+const Mixture *mixture_find(const char *name, Error *err) {
+    Buffer names = {0};
+    for (int i = 0; i < N_MIXTURES; i++) {
+        if (!strcasecmp(name, mixtures[i].name)) return &mixtures[i];
+        buffer_printf(&names, "%s%s", i ? ", " : "", mixtures[i].name);
+    }
+    error_set(err, EXIT_USAGE, "quantize: unknown type \"%s\"%s; types: %s", name,
+              did_you_mean(name, &mixtures->name, sizeof *mixtures, N_MIXTURES), names.data);
+    buffer_free(&names);
+    return NULL;
+}
+
+int tensor_layer(Str name) {
+    char text[64]; // GGUF names are at most 63 bytes
+    unsigned layer;
+    int end = 0;
+    snprintf(text, sizeof text, "%.*s", (int)name.len, name.data);
+    return sscanf(text, "blk.%5u.%n", &layer, &end) == 1 && end ? (int)layer : -1;
+}
+
+static bool rule_applies(const RuleInput *in, RuleScope scope, int layer) {
+    int n = in->n_layers;
+    switch (scope) {
+    case ALWAYS: return true;
+    case FIRST_2: return layer < 2;
+    case FIRST_4: return layer < 4;
+    case FIRST_16TH: return layer < n / 16;
+    case FIRST_8TH: return layer < n / 8;
+    case SPREAD: return layer < n / 8 || layer >= 7 * n / 8 || (layer - n / 8) % 3 == 2;
+    case IF_GQA: return in->n_kv_heads && in->n_heads / in->n_kv_heads >= 4;
+    case NO_IMATRIX: return !in->has_imatrix;
+    case NO_IMATRIX_8TH: return !in->has_imatrix && layer < n / 8;
+    case WITH_IMATRIX_8TH: return in->has_imatrix && layer < n / 8;
+    }
+    return false;
+}
+
+static Type rule_type(const RuleInput *in, const GgufTensor *t) {
+    Type type = in->mixture->type;
+    int layer = tensor_layer(t->name);
+    if (str_is(t->name, "output.weight") || (in->is_tied && str_is(t->name, "token_embd.weight"))) {
+        if (t->dims[0] % (uint64_t)type_info(type)->block) return TYPE_Q8_0;
+        return type == TYPE_Q8_0 ? TYPE_Q8_0 : type == TYPE_IQ3_XXS ? TYPE_Q5_K : TYPE_Q6_K;
+    }
+    for (int i = 0; i < N_RULES; i++)
+        if (!strcmp(rules[i].mixture, in->mixture->name) &&
+            str_contains(t->name, rules[i].tensor) && rule_applies(in, rules[i].scope, layer)) {
+            type = rules[i].type;
+            break;
+        }
+    // Llama 2 and 3 70B: attn_v has an eighth of the rows of attn_q, so more bits cost little.
+    if (in->n_layers == 80 && in->n_heads != in->n_kv_heads &&
+        str_ends_with(t->name, "attn_v.weight") && (type == TYPE_Q3_K || type == TYPE_Q4_K))
+        return TYPE_Q5_K;
+    return type;
+}
+
+// Vectors, norms and the router of a mixture of experts keep their type. A row length that is not a
+// multiple of 256 gets a type with blocks of 32; if it is not a multiple of 32 either, F16.
+static Type tensor_type(const RuleInput *in, const GgufTensor *t) {
+    if (t->n_dims < 2 || !str_ends_with(t->name, "weight") ||
+        str_ends_with(t->name, "_norm.weight") || str_ends_with(t->name, "ffn_gate_inp.weight"))
+        return (Type)t->type;
+    if (!quant_is_integer(in->mixture->type)) return in->mixture->type;
+    Type type = rule_type(in, t);
+    if (t->dims[0] % 256 && type_info(type)->block == 256)
+        type = type == TYPE_Q4_K                        ? TYPE_Q5_0
+               : type == TYPE_Q5_K                      ? TYPE_Q5_1
+               : type == TYPE_Q6_K                      ? TYPE_Q8_0
+               : type == TYPE_Q2_K || type == TYPE_Q3_K ? TYPE_Q4_0
+                                                        : TYPE_IQ4_NL;
+    return t->dims[0] % (uint64_t)type_info(type)->block ? TYPE_F16 : type;
+}
+
+void mixture_choose_types(const Mixture *m, const Gguf *g, bool has_imatrix, Type *types) {
+    RuleInput in = {
+        .mixture = m, .is_tied = !gguf_find_tensor(g, "output.weight"), .has_imatrix = has_imatrix};
+    Error ignored; // other architectures have no such keys
+    if (!gguf_get_u64(g, "llama.attention.head_count", &in.n_heads, &ignored)) in.n_heads = 0;
+    if (!gguf_get_u64(g, "llama.attention.head_count_kv", &in.n_kv_heads, &ignored))
+        in.n_kv_heads = in.n_heads;
+    for (int i = 0; i < g->n_tensors; i++) {
+        int layer = tensor_layer(g->tensors[i].name);
+        if (layer >= in.n_layers) in.n_layers = layer + 1;
+    }
+    for (int i = 0; i < g->n_tensors; i++) types[i] = tensor_type(&in, &g->tensors[i]);
+}

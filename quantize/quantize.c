@@ -1,0 +1,274 @@
+// Tensors are converted one after another; the threads share the leaves of each. A leaf, about
+// 1 MiB of whole rows of the new tensor, is the unit of the checksum (checksum.h). One thread
+// decodes, encodes, writes and hashes it, so the file does not depend on the number of threads.
+#include "quantize.h"
+#include "calibrate.h"
+#include "encode.h"
+#include "gguf_writer.h"
+#include "mixture.h"
+#include "../base/checksum.h"
+#include "../base/clock.h"
+#include "../base/files.h"
+#include "../kernels/ops.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+const bool quantize_is_built = true;
+
+// The conversion of a file, shared by all threads. All arrays are per tensor.
+typedef struct {
+    const QuantizeOptions *options;
+    const Mixture *mixture;
+    const Gguf *g;
+    Imatrix imatrix;
+    Type *types;          // in the new file
+    GgufTensor *tensors;  // of the new file, without data
+    uint64_t *offsets;    // of the data in the new file
+    uint8_t *leaf_hashes; // (n_leaves, BLAKE2B_BYTES), tensor after tensor
+    int fd;
+    uint64_t done_bytes, total_bytes; // of the old tensors
+    double last_progress;             // now_sec() when progress was shown
+    Error err;                        // of the first failure; code 0: none
+} Quantizer;
+
+// The conversion of one tensor.
+typedef struct {
+    Quantizer *q;
+    int index;
+    uint64_t leaf_rows;
+    uint8_t *leaf_hashes;
+} TensorWork;
+
+static void set_error(Quantizer *q, const Error *err) {
+    team_lock();
+    if (!q->err.code) q->err = *err;
+    team_unlock();
+}
+
+static void add_progress(Quantizer *q, uint64_t bytes) {
+    const double INTERVAL_SEC = 0.2;
+    team_lock();
+    q->done_bytes += bytes;
+    double now = now_sec();
+    if (now > q->last_progress + INTERVAL_SEC) {
+        char line[80];
+        snprintf(line, sizeof line, "quantize: %.0f %% of %.1f GB",
+                 100.0 * (double)q->done_bytes / (double)q->total_bytes,
+                 (double)q->total_bytes * 1e-9);
+        q->options->show_progress(q->options->arg, line);
+        q->last_progress = now;
+    }
+    team_unlock();
+}
+
+// Converts rows [first, first + n) of a tensor into `out`.
+static bool convert_rows(const TensorWork *w, uint64_t first, size_t n, uint8_t *out, Error *err) {
+    const Quantizer *q = w->q;
+    const GgufTensor *t = &q->g->tensors[w->index];
+    Type type = q->types[w->index];
+    size_t cols = (size_t)t->dims[0], old_bytes = t->bytes / (size_t)gguf_tensor_rows(t);
+    const float *columns = q->imatrix.columns ? q->imatrix.columns[w->index] : NULL;
+    float *x = xalloc(cols, sizeof *x);
+    bool ok = true;
+    for (size_t r = 0; r < n && ok; r++) {
+        uint64_t row = first + r;
+        const float *importance = columns ? columns + row / t->dims[1] * cols : NULL;
+        quant_decode_row((Type)t->type, (const uint8_t *)t->data + row * old_bytes, x, cols);
+        ok = quant_encode(type, x, importance, out + r * quant_row_bytes(type, cols), cols);
+        if (!ok)
+            error_set(err, EXIT_MODEL,
+                      "%s: tensor %.*s: row %llu: a value is not finite or too large for %s",
+                      q->g->path, SHOWN(t->name), (unsigned long long)row, type_info(type)->name);
+    }
+    free(x);
+    return ok;
+}
+
+static void convert_leaf(void *arg, int i) {
+    const TensorWork *w = arg;
+    Quantizer *q = w->q;
+    const GgufTensor *t = &q->g->tensors[w->index], *new = &q->tensors[w->index];
+    Error err;
+    team_lock();
+    bool has_failed = q->err.code;
+    team_unlock();
+    if (has_failed) return;
+
+    uint64_t n_rows = gguf_tensor_rows(t), first = (uint64_t)i * w->leaf_rows;
+    size_t n = (size_t)(n_rows - first < w->leaf_rows ? n_rows - first : w->leaf_rows);
+    size_t old_bytes = (size_t)(t->bytes / n_rows), new_bytes = (size_t)(new->bytes / n_rows);
+    const uint8_t *old = (const uint8_t *)t->data + first * old_bytes, *data = old;
+    uint8_t *buffer = NULL;
+    if (new->type != t->type) {
+        data = buffer = xalloc(n, new_bytes);
+        if (!convert_rows(w, first, n, buffer, &err)) set_error(q, &err);
+    }
+    if (!write_all_at(q->fd, data, n * new_bytes,
+                      (int64_t)(q->offsets[w->index] + first * new_bytes))) {
+        error_file(&err, q->options->out);
+        set_error(q, &err);
+    }
+    blake2b(data, n * new_bytes, w->leaf_hashes + (size_t)i * BLAKE2B_BYTES);
+    free(buffer);
+    // Drop the pages just read from this process, whole pages only; they stay in the page cache.
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t begin = ((uintptr_t)old + page - 1) & ~(page - 1);
+    uintptr_t end = ((uintptr_t)old + n * old_bytes) & ~(page - 1);
+    if (end > begin && q->g->shards[t->shard].is_mapped)
+        madvise((void *)begin, end - begin, MADV_DONTNEED);
+    add_progress(q, n * old_bytes);
+}
+
+// Run by every thread.
+static void convert_all(void *arg) {
+    Quantizer *q = arg;
+    uint8_t *leaf_hashes = q->leaf_hashes;
+    for (int i = 0; i < q->g->n_tensors; i++) {
+        const GgufTensor *t = &q->tensors[i];
+        TensorWork w = {q, i, checksum_leaf_rows(t), leaf_hashes};
+        ops_for((int)checksum_n_leaves(t), 1, convert_leaf, &w);
+        leaf_hashes += checksum_n_leaves(t) * BLAKE2B_BYTES;
+    }
+}
+
+// Describes the tensors of the new file.
+static bool plan_tensors(Quantizer *q, Error *err) {
+    const Gguf *g = q->g;
+    size_t n = (size_t)g->n_tensors + 1, n_leaves = 0;
+    q->types = xalloc(n, sizeof *q->types);
+    q->offsets = xalloc(n, sizeof *q->offsets);
+    q->tensors = xalloc(n, sizeof *q->tensors);
+    mixture_choose_types(q->mixture, g, q->imatrix.columns, q->types);
+    for (int i = 0; i < g->n_tensors; i++) {
+        const GgufTensor *old = &g->tensors[i];
+        GgufTensor *t = &q->tensors[i];
+        Type type = q->types[i];
+        if (type != old->type && !quant_is_supported(old->type))
+            return error_set(err, EXIT_MODEL, "%s: tensor %.*s: unsupported type %s", g->path,
+                             SHOWN(old->name), gguf_describe_type(g, old->type));
+        *t = *old;
+        t->type = type;
+        if (type != old->type)
+            t->bytes = gguf_tensor_rows(t) * quant_row_bytes(type, (size_t)t->dims[0]);
+        n_leaves += checksum_n_leaves(t);
+        q->total_bytes += old->bytes;
+    }
+    q->leaf_hashes = xalloc(n_leaves, BLAKE2B_BYTES);
+    return true;
+}
+
+// Lists the types, and warns about what makes the new file worse than it could be.
+static void report_types(const Quantizer *q) {
+    const QuantizeOptions *o = q->options;
+    int n_unknown = 0, n_tiny = 0;
+    bool is_requantized = false;
+    Str unknown = {0}; // name of the first tensor without importance
+    for (int i = 0; i < q->g->n_tensors; i++) {
+        const GgufTensor *t = &q->g->tensors[i];
+        Type type = q->types[i];
+        Buffer name = {0};
+        buffer_put_escaped(&name, t->name, "");
+        if (o->is_verbose)
+            fprintf(stderr, "%-32s %-8s -> %s\n", name.data, type_info(t->type)->name,
+                    type_info(type)->name);
+        buffer_free(&name);
+        if (type == t->type) continue;
+        is_requantized |= quant_is_integer(t->type);
+        if (tensor_layer(t->name) < 0) continue; // never known of the embedding and output matrix
+        n_tiny += type == TYPE_IQ3_XXS || type == TYPE_IQ2_S;
+        if (q->imatrix.columns && !q->imatrix.columns[i] && !n_unknown++) unknown = t->name;
+    }
+    if (o->is_quiet) return;
+    if (is_requantized)
+        warn("%s is already quantized; quantizing again costs accuracy", q->g->path);
+    if (n_unknown)
+        warn("the importance matrix lacks %d tensors (%.*s ...)", n_unknown, SHOWN(unknown));
+    if (n_tiny && !q->imatrix.columns)
+        warn("%s without an importance matrix costs much accuracy; add --calibrate TEXT or "
+             "--imatrix FILE",
+             q->mixture->name);
+}
+
+// Makes the head of the new file: the metadata of the old one except those of shards, and the
+// tensor table. Sets the offsets of the data, from the start of the file. The checksum, a
+// placeholder until all data are hashed, is at *checksum_at. Returns the size of the file.
+static uint64_t make_head(Quantizer *q, Buffer *head, size_t *checksum_at) {
+    static const char *const replaced[] = {"general.quantization_version", "general.file_type",
+                                           CHECKSUM_KEY};
+    enum { HEADER_BYTES = 24 }; // before the metadata
+    const Gguf *g = q->g;
+    GgufWriter w = {0};
+    char placeholder[2 * BLAKE2B_BYTES] = {0};
+    Error ignored;
+    if (!gguf_get_u64(g, "general.alignment", &w.alignment, &ignored) || !w.alignment)
+        w.alignment = 32;
+    gguf_write_string(&w, CHECKSUM_KEY, (Str){placeholder, sizeof placeholder});
+    *checksum_at = HEADER_BYTES + w.metadata.len - sizeof placeholder;
+    gguf_write_u32(&w, replaced[0], 2);
+    gguf_write_u32(&w, replaced[1], q->mixture->file_type);
+    for (const GgufValue *v = g->values; v < g->values + g->n_values; v++) {
+        bool is_replaced = str_begins_with(v->key, "split.");
+        for (int i = 0; i < 3; i++) is_replaced |= str_is(v->key, replaced[i]);
+        if (!is_replaced) gguf_write_value(&w, v);
+    }
+    for (int i = 0; i < g->n_tensors; i++) {
+        const GgufTensor *t = &q->tensors[i];
+        q->offsets[i] =
+            gguf_write_tensor(&w, t->name, "", q->types[i], t->n_dims, t->dims, t->bytes);
+    }
+    uint64_t data_bytes = w.data_bytes;
+    gguf_write_head(&w, head);
+    for (int i = 0; i < g->n_tensors; i++) q->offsets[i] += head->len;
+    return head->len + data_bytes;
+}
+
+// Converts and writes all tensors, then the head with their checksum.
+static bool write_file(Quantizer *q, const OutFile *file, uint64_t *out_bytes, Error *err) {
+    Buffer head = {0};
+    size_t checksum_at;
+    char checksum[2 * BLAKE2B_BYTES + 1];
+    int n_threads = q->options->model_options.n_threads;
+    *out_bytes = make_head(q, &head, &checksum_at);
+    q->fd = file->fd;
+    gguf_prefetch(q->g, false);
+    team_run(n_threads > 0 ? n_threads : team_default_threads(), convert_all, q);
+    q->options->show_progress(q->options->arg, NULL);
+    *err = q->err;
+    if (q->err.code || !gguf_is_intact(q->g, err)) return false;
+    checksum_combine(q->tensors, q->g->n_tensors, q->leaf_hashes, checksum);
+    memcpy(head.data + checksum_at, checksum, 2 * BLAKE2B_BYTES);
+    bool ok = write_all_at(q->fd, head.data, head.len, 0) &&
+              (!file->target || ftruncate(q->fd, (off_t)*out_bytes) == 0);
+    if (!ok) error_file(err, q->options->out);
+    buffer_free(&head);
+    return ok;
+}
+
+bool quantize_file(const QuantizeOptions *o, QuantizeSizes *sizes, Error *err) {
+    static Gguf g; // static: released by the end of the process
+    static Quantizer quantizer;
+    Quantizer *q = &quantizer;
+    OutFile file;
+    q->options = o;
+    q->g = &g;
+    q->mixture = mixture_find(o->mixture, err);
+    if (!q->mixture || !gguf_open(&g, o->in, err)) return false;
+    file_register_input(o->calibrate ? o->calibrate : o->imatrix); // never overwritten
+    if (!outfile_open(&file, o->out, FILE_STREAM | (o->is_forced ? FILE_FORCE : 0), err))
+        return false;
+    bool ok = o->calibrate ? imatrix_calibrate(&q->imatrix, o, &g, err)
+              : o->imatrix ? imatrix_read(&q->imatrix, o->imatrix, &g, err)
+                           : true;
+    ok = ok && plan_tensors(q, err);
+    if (ok) {
+        report_types(q);
+        ok = write_file(q, &file, &sizes->out_bytes, err);
+    }
+    if (!ok) outfile_discard(&file);
+    sizes->in_bytes = q->total_bytes;
+    return ok && outfile_close(&file, err);
+}

@@ -1,0 +1,39 @@
+// The quantizer: converts a GGUF model file to smaller tensor types.
+//
+//     quantize.c       the driver: decodes, encodes and writes all tensors, with a checksum
+//     mixture.c        the type of each tensor
+//     calibrate.c      importance matrices computed from a text
+//     imatrix.c        importance matrices read from and written to files
+//     encode.c         encoders: rows of float32 to blocks of a type
+//     gguf_writer.c    the head of a GGUF file
+//
+// Entry points: quantize_file(), and quant_encode() (encode.h) for single rows.
+// `make WITHOUT=quantize` leaves the directory out; stub.c then implements both.
+#ifndef QUANTIZE_QUANTIZE_H
+#define QUANTIZE_QUANTIZE_H
+
+#include "../model_load.h"
+
+extern const bool quantize_is_built; // false in stub.c
+
+typedef struct {
+    const char *in, *out;       // GGUF files
+    const char *mixture;        // name of the mixture of types: "Q4_K_M" ...
+    const char *calibrate;      // text file to compute an importance matrix from; NULL: none
+    const char *imatrix;        // importance matrix to read or, with `calibrate`, to write; or NULL
+    ModelOptions model_options; // of the model that calibration runs; n_threads is used for both
+    bool is_forced;             // existing files may be replaced
+    bool is_quiet, is_verbose;  // no warnings; list the type of each tensor on stderr
+    void (*show_progress)(void *arg, const char *line); // line NULL: remove it
+    void *arg;
+} QuantizeOptions;
+
+typedef struct {
+    uint64_t in_bytes, out_bytes; // of the tensors read, of the file written
+} QuantizeSizes;
+
+// Converts o->in. False with err (exit 1 to 3); then no file is left behind. Memory is released by
+// the end of the process.
+bool quantize_file(const QuantizeOptions *o, QuantizeSizes *sizes, Error *err);
+
+#endif
