@@ -1,29 +1,29 @@
+// Recognizing tool calls, then the parts of a reply.
+//
+// Functions take_... read one form from the front of a text: they add calls to the reply and return
+// the bytes used, or leave the reply without calls if the text has another form.
 #include "reply.h"
 
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
-static Str stripped(Str s) {
-    while (s.len && isspace((unsigned char)s.data[0])) s.data++, s.len--;
-    while (s.len && isspace((unsigned char)s.data[s.len - 1])) s.len--;
+static const char python_tag[] = "<|python_tag|>", tool_calls_tag[] = "[TOOL_CALLS]";
+
+static Str skip(Str s, size_t n) { return (Str){s.data + n, s.len - n}; }
+
+static Str skip_space(Str s) {
+    while (s.len && isspace((unsigned char)*s.data)) s = skip(s, 1);
     return s;
 }
 
-static Str after(Str s, size_t n) { return (Str){s.data + n, s.len - n}; }
-
-static bool begins(Str s, const char *with) {
-    size_t n = strlen(with);
-    return s.len >= n && !memcmp(s.data, with, n);
-}
-
-static size_t find(Str s, const char *part) { return str_find(s, str_of(part)); }
+static size_t find_tag(Str s, const char *tag) { return str_find(s, str_of(tag)); }
 
 bool reply_begins_in_reasoning(const Tokenizer *t, const int *prompt, int n) {
     Buffer end = {0};
     for (int i = n > 8 ? n - 8 : 0; i < n; i++)
         buffer_put(&end, tokenizer_piece(t, prompt[i], true));
-    bool is_in = str_ends_with(stripped(buffer_str(&end)), "<think>");
+    bool is_in = str_ends_with(content_strip(buffer_str(&end)), "<think>");
     buffer_free(&end);
     return is_in;
 }
@@ -33,27 +33,16 @@ void reply_put_raw(const Tokenizer *t, const int *ids, int n, Buffer *out) {
     for (int i = 0; i < n; i++) buffer_put(out, tokenizer_piece(t, ids[i], true));
 }
 
-// Adds a call; takes `arguments` over. Ids have the nine letters and digits that Mistral's
-// templates ask for.
-static void add_call(Reply *r, Str name, Buffer *arguments, int n_before) {
+// Adds a call and takes ownership of `arguments`. Mistral's templates require ids of nine letters
+// and digits.
+static void add_tool_call(Reply *r, Str name, Buffer *arguments, int n_before) {
     Buffer id = {0};
     buffer_printf(&id, "call%05d", (n_before + r->n_calls + 1) % 100000);
     r->calls = xrealloc(r->calls, (size_t)r->n_calls + 1, sizeof *r->calls);
     r->calls[r->n_calls++] = (ToolCall){buffer_str(&id), str_copy(name), buffer_str(arguments)};
 }
 
-// {"name": ..., "arguments" | "parameters": {...}}
-static bool take_object(Reply *r, const Json *call, int n_before) {
-    const Json *name = json_get_string(call, "name"), *arguments = json_get(call, "arguments");
-    Buffer text = {0};
-    if (!arguments) arguments = json_get(call, "parameters");
-    if (!name || !arguments || arguments->kind != JSON_OBJECT) return false;
-    json_put_value(&text, arguments, NULL);
-    add_call(r, name->string, &text, n_before);
-    return true;
-}
-
-static void forget_calls(Reply *r) {
+static void drop_calls(Reply *r) {
     for (int i = 0; i < r->n_calls; i++) {
         free((char *)r->calls[i].id.data);
         free((char *)r->calls[i].name.data);
@@ -62,8 +51,8 @@ static void forget_calls(Reply *r) {
     r->n_calls = 0;
 }
 
-// The end of the JSON value that begins s: after its last bracket.
-static size_t value_length(Str s) {
+// Bytes of the JSON object or array that begins s, by its brackets; 0 if it does not end.
+static size_t bracketed_length(Str s) {
     int depth = 0;
     bool in_string = false;
     for (size_t i = 0; i < s.len; i++) {
@@ -81,195 +70,196 @@ static size_t value_length(Str s) {
     return 0;
 }
 
-// Objects one after another, or arrays of them, until the text ends or `end` begins. Returns the
-// bytes, 0: other text.
-static size_t take_objects(Reply *r, Str s, const char *end, int n_before) {
+// All of s: {"name": ..., "arguments" or "parameters": {...}} objects, or arrays of them, separated
+// by white space or semicolons.
+static bool take_objects(Reply *r, Str s, int n_before) {
     JsonDoc doc = {0};
-    Error err;
-    Str rest = s;
     bool ok = true;
     int n = r->n_calls;
     for (;;) {
-        while (rest.len && (isspace((unsigned char)*rest.data) || *rest.data == ';'))
-            rest = after(rest, 1);
-        if (!rest.len || (end && begins(rest, end))) break;
-        size_t len = *rest.data == '{' || *rest.data == '[' ? value_length(rest) : 0;
-        ok = len && json_parse(&doc, rest.data, len, &err);
-        const Json *call = ok && doc.root->kind == JSON_ARRAY ? doc.root->child
-                           : ok                               ? doc.root
-                                                              : NULL;
-        for (; ok && call; call = call->next) ok = take_object(r, call, n_before);
+        while (s.len && (isspace((unsigned char)*s.data) || *s.data == ';')) s = skip(s, 1);
+        if (!s.len) break;
+        size_t len = *s.data == '{' || *s.data == '[' ? bracketed_length(s) : 0;
+        if (!len || !json_parse(&doc, s.data, len, &(Error){0})) ok = false;
         if (!ok) break;
-        rest = after(rest, len);
+        const Json *call = doc.root->kind == JSON_ARRAY ? doc.root->child : doc.root;
+        for (; ok && call; call = call->next) {
+            const Json *name = json_get_string(call, "name"), *args = json_get(call, "arguments");
+            if (!args) args = json_get(call, "parameters");
+            ok = name && args && args->kind == JSON_OBJECT;
+            if (!ok) break;
+            Buffer text = {0};
+            json_write_value(&(JsonWriter){&text, false}, NULL, args, NULL);
+            add_tool_call(r, name->string, &text, n_before);
+        }
+        s = skip(s, len);
     }
     json_free(&doc);
-    if (!ok || r->n_calls == n || (end && !rest.len)) return forget_calls(r), 0;
-    return s.len - rest.len;
+    ok = ok && r->n_calls > n;
+    if (!ok) drop_calls(r);
+    return ok;
 }
 
-// NAME.call(KEY=JSON, ...), as Llama 3.1 calls its own tools.
+static size_t word_length(Str s, const char *more) {
+    size_t n = 0;
+    while (n < s.len && s.data[n] && (isalnum((unsigned char)s.data[n]) || strchr(more, s.data[n])))
+        n++;
+    return n;
+}
+
+// All of s: NAME.call(KEY=JSON, ...), as Llama 3.1 calls its built-in tools.
 static bool take_python_call(Reply *r, Str s, int n_before) {
-    size_t n = find(s, ".call(");
+    size_t n = find_tag(s, ".call(");
     Buffer text = {0};
-    if (n == SIZE_MAX || n == 0 || s.data[s.len - 1] != ')') return false;
-    Str rest = {s.data + n + 6, s.len - n - 7}, name = {s.data, n};
-    for (size_t i = 0; i < n; i++)
-        if (!isalnum((unsigned char)name.data[i]) && !strchr("_.-", name.data[i])) return false;
-    buffer_puts(&text, "{");
-    while ((rest = stripped(rest)).len) {
-        size_t key = 0, value = 0;
-        while (key < rest.len && (isalnum((unsigned char)rest.data[key]) || rest.data[key] == '_'))
-            key++;
-        if (!key || key == rest.len || rest.data[key] != '=') return buffer_free(&text), false;
-        json_put_string(&text, text.len > 1 ? "," : "", (Str){rest.data, key});
-        rest = after(rest, key + 1);
-        if (rest.len && strchr("\"[{", *rest.data)) {
-            value = *rest.data == '"' ? 1 : value_length(rest);
-            while (*rest.data == '"' && value < rest.len && rest.data[value] != '"')
+    if (n == SIZE_MAX || n == 0 || word_length(s, "_.-") < n || s.data[s.len - 1] != ')')
+        return false;
+    Str rest = {s.data + n + 6, s.len - n - 7};
+    bool ok = true;
+    JsonWriter w = {&text, false};
+    json_begin_object(&w, NULL);
+    while (ok && (rest = content_strip(rest)).len) {
+        size_t key = word_length(rest, "_"), value = 0;
+        ok = key && key < rest.len && rest.data[key] == '=';
+        if (!ok) break;
+        json_write_key(&w, (Str){rest.data, key});
+        rest = skip(rest, key + 1);
+        if (rest.len && *rest.data == '"') {
+            for (value = 1; value < rest.len && rest.data[value] != '"';)
                 value += 1 + (rest.data[value] == '\\');
-            value += *rest.data == '"';
+            value++;
+        } else if (rest.len && (*rest.data == '[' || *rest.data == '{')) {
+            value = bracketed_length(rest);
         } else {
             while (value < rest.len && rest.data[value] != ',') value++;
         }
-        if (!value || value > rest.len) return buffer_free(&text), false;
-        buffer_puts(&text, ":");
-        buffer_append(&text, rest.data, value);
-        rest = stripped(after(rest, value));
-        if (rest.len && *rest.data != ',') return buffer_free(&text), false;
-        if (rest.len) rest = after(rest, 1);
+        ok = value && value <= rest.len && !memchr(rest.data, 0, value);
+        if (!ok) break;
+        json_write_format(&w, NULL, "%.*s", (int)value, rest.data);
+        rest = content_strip(skip(rest, value));
+        ok = !rest.len || *rest.data == ',';
+        if (rest.len) rest = skip(rest, 1);
     }
-    buffer_puts(&text, "}");
+    json_end_object(&w);
     JsonDoc doc = {0};
-    Error err;
-    bool ok = json_parse(&doc, text.data, text.len, &err);
+    ok = ok && json_parse(&doc, text.data, text.len, &(Error){0});
     json_free(&doc);
     if (ok)
-        add_call(r, name, &text, n_before);
+        add_tool_call(r, (Str){s.data, n}, &text, n_before);
     else
         buffer_free(&text);
     return ok;
 }
 
-// What follows <|python_tag|>: at the least it is code.
+// What follows <|python_tag|>: a call in either form, or else code.
 static void take_python(Reply *r, Str s, int n_before) {
     Buffer text = {0};
-    s = stripped(s);
-    if (take_objects(r, s, NULL, n_before) || (s.len && take_python_call(r, s, n_before))) return;
-    json_put_string(&text, "{\"code\":", s);
-    buffer_puts(&text, "}");
-    add_call(r, str_of("code_interpreter"), &text, n_before);
+    s = content_strip(s);
+    if (take_objects(r, s, n_before) || (s.len && take_python_call(r, s, n_before))) return;
+    JsonWriter w = {&text, false};
+    json_begin_object(&w, NULL);
+    json_write_string(&w, "code", s);
+    json_end_object(&w);
+    add_tool_call(r, str_of("code_interpreter"), &text, n_before);
 }
 
-// <tool_call>...</tool_call> blocks; the bytes before the first, SIZE_MAX: there are none.
+// <tool_call>...</tool_call> blocks; the last may lack its end. Returns the bytes before the first,
+// or SIZE_MAX if there is none or one has no valid call.
 static size_t take_blocks(Reply *r, Str s, int n_before) {
     static const char open[] = "<tool_call>", close[] = "</tool_call>";
-    size_t first = find(s, open);
-    Reply found = {0};
-    for (size_t at = first; at != SIZE_MAX; at = find(s, open)) {
-        s = after(s, at + sizeof open - 1);
-        size_t end = find(s, close);
-        Str inside = end == SIZE_MAX ? s : (Str){s.data, end};
-        Reply one = {0};
-        if (!take_objects(&one, stripped(inside), NULL, n_before + found.n_calls)) {
-            first = SIZE_MAX; // a block that is none: all of it stays text
-            break;
-        }
-        for (int i = 0; i < one.n_calls; i++) {
-            found.calls = xrealloc(found.calls, (size_t)found.n_calls + 1, sizeof *found.calls);
-            found.calls[found.n_calls++] = one.calls[i];
-        }
-        free(one.calls);
-        s = after(s, end == SIZE_MAX ? s.len : end + sizeof close - 1);
+    size_t first = find_tag(s, open);
+    for (size_t at = first; at != SIZE_MAX; at = find_tag(s, open)) {
+        s = skip(s, at + sizeof open - 1);
+        size_t end = find_tag(s, close), len = end == SIZE_MAX ? s.len : end;
+        if (!take_objects(r, (Str){s.data, len}, n_before)) return SIZE_MAX;
+        s = skip(s, end == SIZE_MAX ? s.len : end + sizeof close - 1);
     }
-    if (first == SIZE_MAX) {
-        forget_calls(&found);
-        free(found.calls);
-        return SIZE_MAX;
-    }
-    r->calls = found.calls, r->n_calls = found.n_calls;
     return first;
 }
 
-// The thoughts at the beginning of a text, up to </think>; returns the bytes they take.
-static size_t take_reasoning(Reply *r, Str s, bool in_reasoning) {
+// The reasoning that begins a text, up to </think>. Returns the bytes it takes.
+static size_t take_reasoning(Str s, bool in_reasoning, Str *reasoning) {
     static const char open[] = "<think>", close[] = "</think>";
-    Str rest = s;
-    while (rest.len && isspace((unsigned char)*rest.data)) rest = after(rest, 1);
-    if (begins(rest, open))
-        rest = after(rest, sizeof open - 1);
+    Str rest = skip_space(s);
+    if (str_begins_with(rest, open))
+        rest = skip(rest, sizeof open - 1);
     else if (!in_reasoning)
         return 0;
-    size_t end = find(rest, close);
-    Str thoughts = {rest.data, end == SIZE_MAX ? rest.len : end};
-    r->reasoning = str_copy(stripped(thoughts));
+    size_t end = find_tag(rest, close);
+    *reasoning = content_strip((Str){rest.data, end == SIZE_MAX ? rest.len : end});
     return end == SIZE_MAX ? s.len : (size_t)(rest.data - s.data) + end + sizeof close - 1;
 }
 
 bool reply_is_call(Str raw) {
-    raw = stripped(raw);
-    return begins(raw, "<|python_tag|>") || begins(raw, "[TOOL_CALLS]");
+    raw = content_strip(raw);
+    return str_begins_with(raw, python_tag) || str_begins_with(raw, tool_calls_tag);
 }
 
 void reply_parse(Reply *r, const Template *tpl, Str raw, Str shown, bool in_reasoning,
                  bool has_tools, int n_before) {
+    Str reasoning = {0}, ignored;
     *r = (Reply){0};
     if (tpl->has_reasoning || in_reasoning) {
-        Reply other = {0};
-        raw = after(raw, take_reasoning(r, raw, in_reasoning));
-        shown = after(shown, take_reasoning(&other, shown, in_reasoning));
-        reply_free(&other);
+        shown = skip(shown, take_reasoning(shown, in_reasoning, &ignored));
+        raw = skip(raw, take_reasoning(raw, in_reasoning, &reasoning));
+        if (reasoning.data) r->reasoning = str_copy(reasoning);
     }
-    Str calls = stripped(raw), content = shown;
-    size_t n_words = SIZE_MAX;
-    bool is_call = reply_is_call(raw);
-    if (!tpl->takes_calls)
-        content = is_call ? raw : shown, is_call = false;
-    else if (begins(calls, "<|python_tag|>"))
-        take_python(r, after(calls, 14), n_before);
-    else if (begins(calls, "[TOOL_CALLS]"))
-        is_call = take_objects(r, after(calls, 12), NULL, n_before);
-    else if (has_tools && (n_words = take_blocks(r, calls, n_before)) != SIZE_MAX)
-        content = stripped((Str){calls.data, n_words});
-    else
-        is_call =
-            has_tools && calls.len && *calls.data == '{' && take_objects(r, calls, NULL, n_before);
-    if (is_call && n_words == SIZE_MAX) content = (Str){0};
-    while (r->reasoning.data && content.len && isspace((unsigned char)*content.data))
-        content = after(content, 1);
-    r->content = str_copy(content);
+    Str calls = content_strip(raw), content = shown;
+    size_t n_before_blocks = SIZE_MAX;
+    if (!tpl->takes_calls) {
+        if (reply_is_call(raw)) content = raw;
+    } else if (str_begins_with(calls, python_tag)) {
+        take_python(r, skip(calls, sizeof python_tag - 1), n_before);
+    } else if (str_begins_with(calls, tool_calls_tag)) {
+        take_objects(r, skip(calls, sizeof tool_calls_tag - 1), n_before);
+    } else if (has_tools && (n_before_blocks = take_blocks(r, calls, n_before)) == SIZE_MAX &&
+               str_begins_with(calls, "{")) {
+        take_objects(r, calls, n_before);
+    }
+    if (r->n_calls)
+        content = n_before_blocks == SIZE_MAX ? (Str){0}
+                                              : content_strip((Str){calls.data, n_before_blocks});
+    r->content = str_copy(r->reasoning.data ? skip_space(content) : content);
 }
 
 void reply_free(Reply *r) {
-    forget_calls(r);
+    drop_calls(r);
     free(r->calls);
     free((char *)r->content.data);
     free((char *)r->reasoning.data);
     *r = (Reply){0};
 }
 
-static void put_extras(Buffer *out, const Reply *r, bool is_api) {
-    if (r->reasoning.data) json_put_string(out, ",\"reasoning_content\":", r->reasoning);
-    if (r->n_calls) buffer_puts(out, ",\"tool_calls\":[");
+// is_api: arguments are a string, as in the API; else an object, as templates expect them.
+static void write_extras(JsonWriter *w, const Reply *r, bool is_api) {
+    if (r->reasoning.data) json_write_string(w, "reasoning_content", r->reasoning);
+    if (!r->n_calls) return;
+    json_begin_array(w, "tool_calls");
     for (int i = 0; i < r->n_calls; i++) {
-        json_put_string(out, i ? ",{\"id\":" : "{\"id\":", r->calls[i].id);
-        json_put_string(out, ",\"type\":\"function\",\"function\":{\"name\":", r->calls[i].name);
-        buffer_puts(out, ",\"arguments\":");
+        json_begin_object(w, NULL);
+        json_write_string(w, "id", r->calls[i].id);
+        json_write_string(w, "type", str_of("function"));
+        json_begin_object(w, "function");
+        json_write_string(w, "name", r->calls[i].name);
         if (is_api)
-            json_put_string(out, "", r->calls[i].arguments);
+            json_write_string(w, "arguments", r->calls[i].arguments);
         else
-            buffer_put(out, r->calls[i].arguments);
-        buffer_puts(out, "}}");
+            json_write_format(w, "arguments", "%s", r->calls[i].arguments.data);
+        json_end_object(w);
+        json_end_object(w);
     }
-    if (r->n_calls) buffer_puts(out, "]");
+    json_end_array(w);
 }
 
-void reply_put_extras(Buffer *out, const Reply *r) { put_extras(out, r, true); }
+void reply_write_extras(JsonWriter *w, const Reply *r) { write_extras(w, r, true); }
 
 Message reply_message(const Reply *r) {
     Buffer json = {0};
-    json_put_string(&json, "{\"role\":\"assistant\",\"content\":", r->content);
-    put_extras(&json, r, false);
-    buffer_puts(&json, "}");
+    JsonWriter w = {&json, false};
+    json_begin_object(&w, NULL);
+    json_write_string(&w, "role", str_of("assistant"));
+    json_write_string(&w, "content", r->content);
+    write_extras(&w, r, false);
+    json_end_object(&w);
     return (Message){buffer_str(&json), str_copy(str_of("assistant")), str_copy(r->content),
                      r->n_calls};
 }

@@ -1,39 +1,38 @@
-// What a model has answered: its thoughts, its words, and the calls of tools in it.
+// The reply of a model, taken apart: reasoning, text and tool calls.
 #ifndef CHAT_REPLY_H
 #define CHAT_REPLY_H
 
 #include "template.h"
 
 typedef struct {
-    Str id, name, arguments; // arguments: a JSON object; all owned
+    Str id, name, arguments; // owned; arguments: a JSON object
 } ToolCall;
 
 typedef struct {
-    Str content, reasoning; // owned; reasoning has data NULL where there is none
+    Str content, reasoning; // owned; reasoning.data is NULL if there is none
     ToolCall *calls;        // (n_calls)
     int n_calls;
 } Reply;
 
-// Whether a prompt ends in <think>: the answer begins in the middle of its thoughts.
+// Whether a prompt ends in <think>, so that the reply begins inside the reasoning.
 bool reply_begins_in_reasoning(const Tokenizer *t, const int *prompt, int n);
-// The text of tokens with control tokens by their names.
+// Appends the text of tokens, with control tokens by name.
 void reply_put_raw(const Tokenizer *t, const int *ids, int n, Buffer *out);
-// Takes an answer apart: `raw` has control tokens by their names, `shown` has not. Calls are known
-// in these forms:
-//   {"name", "parameters" | "arguments"} alone, or several after ';'      Llama 3.1; where tools
-//   were offered
-//   <|python_tag|> and then that, or NAME.call(KEY=JSON, ...), or code    Llama 3.1
-//   <tool_call>{"name", "arguments"}</tool_call>, after words or not      Hermes; where tools were
-//   offered [TOOL_CALLS] and an array of such objects                             Mistral
-// Anything else is words, and so is a call where the template has no place for one in its messages.
-// n_before: calls of the dialogue so far, for the ids.
+// Parses the text of a reply: `raw` has control tokens by name, `shown` does not contain them.
+// These forms of tool calls are known:
+//   {"name", "parameters" or "arguments"}, or several after ';' (*)    Llama 3.1
+//   <|python_tag|>, then those, or NAME.call(KEY=JSON, ...), or code    Llama 3.1
+//   text <tool_call>{"name", "arguments"}</tool_call> ... (*)           Hermes, Qwen
+//   [TOOL_CALLS] and an array of such objects                           Mistral
+// (*) only if has_tools: tools were offered. Anything else is text, and so is everything if the
+// template cannot represent calls. n_before: calls of the dialogue so far, to number the ids.
 void reply_parse(Reply *r, const Template *tpl, Str raw, Str shown, bool in_reasoning,
                  bool has_tools, int n_before);
-bool reply_is_call(Str raw); // whether it begins with a control token of calls
+bool reply_is_call(Str raw); // begins with the control token of a call
 void reply_free(Reply *r);
-// Its message; `,"reasoning_content":...,"tool_calls":[...]` as the API has them, where there are
-// any.
+// The reply as a message of the dialogue, for the template.
 Message reply_message(const Reply *r);
-void reply_put_extras(Buffer *out, const Reply *r);
+// Writes the members "reasoning_content" and "tool_calls" as in the API, if there are any.
+void reply_write_extras(JsonWriter *w, const Reply *r);
 
 #endif

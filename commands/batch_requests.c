@@ -489,7 +489,7 @@ static void put_openai_choice(Record *r, const Pipeline *e, const Reply *reply, 
     buffer_printf(out, "{\"index\":%d,", r->index);
     json_put_string(out, is_chat ? "\"message\":{\"role\":\"assistant\",\"content\":" : "\"text\":",
                     reply->content);
-    if (is_chat) reply_put_extras(out, reply);
+    if (is_chat) reply_write_extras(&(JsonWriter){out, true}, reply);
     buffer_printf(out, "%s,\"logprobs\":", is_chat ? ",\"refusal\":null}" : "");
     if (r->n_top < 0) {
         buffer_puts(out, "null");

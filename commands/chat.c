@@ -56,7 +56,7 @@ static void chat_open(Chat *c, const Options *o) {
     generator_open(&c->pipeline, &c->generator, o->chunk ? o->chunk : CHUNK, 1);
     c->session = session_new(&c->pipeline.model.kv);
     if (o->session_file) open_session_file(c);
-    if (o->system) dialogue_system(d, c->pipeline.system.data, c->pipeline.system.len);
+    if (o->system) dialogue_set_system(d, c->pipeline.system);
     if (o->system && o->session_file) chat_follow(c, false);
     c->editor = editor_open(history_path(o, &history) ? history.data : NULL, &generate_interrupted);
     c->is_terminal = editor_is_terminal(c->editor);

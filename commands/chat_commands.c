@@ -177,7 +177,7 @@ static void command_system(Chat *c, const char *text) {
         chat_complain(c, "a model without a chat template takes no system prompt");
         return;
     }
-    dialogue_system(&c->dialogue, text, strlen(text));
+    dialogue_set_system(&c->dialogue, str_of(text));
     chat_follow(c, false);
     note(&c->options, *text ? "(system prompt set)" : "(system prompt removed)");
 }

@@ -4,6 +4,7 @@
 
 #include "../base/files.h"
 #include "../chat/dialogue.h"
+#include "../chat/token_stream.h"
 #include "../editor/editor.h"
 #include "../cli/open_model.h"
 

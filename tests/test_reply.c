@@ -1,6 +1,7 @@
 #include "make_gguf.h"
 #include "test.h"
 #include "../chat/dialogue.h"
+#include "../chat/token_stream.h"
 #include "../chat/reply.h"
 
 #include <stdio.h>
@@ -186,7 +187,7 @@ static void stream(void) {
     update(&k);
     CHECK(common(&before, &k.stream.ids) > before.len - 60, "%d of %d",
           common(&before, &k.stream.ids), before.len);
-    dialogue_system(&k.d, "Z", 1); // all is new: nothing the model said is where it was
+    dialogue_set_system(&k.d, str_of("Z")); // all is new: nothing the model said is where it was
     update(&k);
     Ids fresh = {0};
     Error err;

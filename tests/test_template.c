@@ -150,9 +150,8 @@ static void recognise(void) {
                "of the file", "<|user|>");
     recognised(LOOP("{{ bos_token ~ m.role ~ m.content ~ eos_token }}"), true, "of the file", NULL);
     recognised("{{ x", true,
-               "test.gguf: tokenizer.chat_template: line 1: a tag has no end: expected '}}' "
-               "(--template chooses another, "
-               "--raw none)",
+               "test.gguf: tokenizer.chat_template: line 1: a tag has no end: expected '}}'; "
+               "--template chooses another template, --raw uses none",
                NULL);
 }
 

@@ -117,7 +117,7 @@ def variables(tmp):
     args = ("tokenize", "-q", "--chat", lines, "--template", template, "--rendered")
     same(call(*args, "--template-var", 'x="a b"', "--template-var", 'y={"k":[1,2.0]}', "--template-var", "bos_token=\"B\"")[0],
          b'a b{"k": [1, 2.0]}Bhi')
-    for says, value in (("NAME=JSON", "x"), ("a string has quotes", "x=y"), ("NAME=JSON", "=1")):
+    for says, value in (("NAME=JSON", "x"), ("a string needs quotes", "x=y"), ("NAME=JSON", "=1")):
         refuses(2, says, *args, "--template-var", value)
     refuses(2, "llama3.1", "tokenize", "--chat", lines, "--template", "nosuch")
     refuses(2, "No such file", "tokenize", "--chat", lines, "--template", "/nonexistent.jinja")

@@ -1,0 +1,98 @@
+#include "message.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+
+Str content_strip(Str s) {
+    while (s.len && isspace((unsigned char)s.data[0])) s.data++, s.len--;
+    while (s.len && isspace((unsigned char)s.data[s.len - 1])) s.len--;
+    return s;
+}
+
+bool message_is_role(Str role) {
+    static const char *const roles[] = {"system",    "developer", "user",
+                                        "assistant", "ipython",   "tool"};
+    for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
+        if (str_is(role, roles[i])) return true;
+    return false;
+}
+
+Message message_make(Str role, Str content) {
+    Buffer json = {0};
+    JsonWriter w = {&json, false};
+    json_begin_object(&w, NULL);
+    json_write_string(&w, "role", role);
+    json_write_string(&w, "content", content);
+    json_end_object(&w);
+    return (Message){buffer_str(&json), str_copy(role), str_copy(content), false};
+}
+
+void message_free(Message *m) {
+    free((char *)m->json.data);
+    free((char *)m->role.data);
+    free((char *)m->content.data);
+    *m = (Message){0};
+}
+
+// Appends the text of the content, whose parts are joined.
+static bool read_content(const Json *content, Buffer *out, Error *err) {
+    int i = 0;
+    buffer_puts(out, "");
+    if (content->kind == JSON_STRING) buffer_put(out, content->string);
+    for (const Json *part = content->child; part; part = part->next, i++) {
+        const Json *text = json_get_string(part, "text");
+        if (!json_is(json_get(part, "type"), "text") || !text)
+            return error_set(err, EXIT_RUNTIME,
+                             "content[%d]: expected {\"type\":\"text\",\"text\":\"...\"}", i);
+        buffer_put(out, text->string);
+    }
+    return true;
+}
+
+// For json_write_value: writes "arguments" as the object that the string contains.
+static bool put_arguments(Buffer *out, const Json *v) {
+    JsonDoc doc = {0};
+    Error err;
+    bool is_object = v->kind == JSON_STRING && str_is(v->key, "arguments") &&
+                     json_parse(&doc, v->string.data, v->string.len, &err) &&
+                     doc.root->kind == JSON_OBJECT;
+    if (is_object) buffer_put(out, v->string);
+    json_free(&doc);
+    return is_object;
+}
+
+bool message_read(const Json *object, Message *out, Error *err) {
+    const Json *role = json_get_string(object, "role"), *content = json_get(object, "content");
+    const Json *calls = json_get(object, "tool_calls");
+    if (!role)
+        return error_set(err, EXIT_RUNTIME,
+                         "role: expected a string (of {\"role\":\"...\",\"content\":\"...\"})");
+    if (!message_is_role(role->string))
+        return error_set(err, EXIT_RUNTIME,
+                         "role: expected system, user, assistant, tool or ipython, found \"%.*s\"",
+                         SHOWN(role->string));
+    if (calls && calls->kind != JSON_ARRAY && calls->kind != JSON_NULL)
+        return error_set(err, EXIT_RUNTIME, "tool_calls: expected an array");
+    bool has_calls = calls && calls->n_items;
+    bool has_content = content && content->kind != JSON_NULL;
+    if (has_content ? content->kind != JSON_STRING && content->kind != JSON_ARRAY : !has_calls)
+        return error_set(err, EXIT_RUNTIME, "content: expected a string");
+    Buffer json = {0}, text = {0};
+    if (has_content && !read_content(content, &text, err)) return buffer_free(&text), false;
+    Str name = json_is(role, "developer") ? str_of("system") : role->string;
+    JsonWriter w = {&json, false};
+    json_begin_object(&w, NULL);
+    json_write_string(&w, "role", name);
+    for (const Json *m = object->child; m; m = m->next) {
+        if (m == role) continue;
+        json_write_key(&w, m->key);
+        if (m == content && has_content)
+            json_write_string(&w, NULL, buffer_str(&text));
+        else
+            json_write_value(&w, NULL, m, m == calls ? put_arguments : NULL);
+    }
+    json_end_object(&w);
+    *out = (Message){buffer_str(&json), str_copy(name), str_copy(buffer_str(&text)), has_calls};
+    buffer_free(&text);
+    return true;
+}

@@ -1,0 +1,69 @@
+#include "token_stream.h"
+
+#include <ctype.h>
+#include <string.h>
+
+// Extends the stream's text by the next n bytes of the rendered one.
+static void extend_text(TokenStream *s, Str text, const char *mask, size_t n) {
+    buffer_append(&s->mask, mask + s->text.len, n);
+    buffer_append(&s->text, text.data + s->text.len, n);
+}
+
+// Takes the last answer into the stream, if the rendered text continues with it after s->text:
+// white space may differ at its ends, and control tokens may be missing.
+static void find_answer(TokenStream *s, const Tokenizer *t, Str text, const char *mask) {
+    Str forms[2] = {content_strip(buffer_str(&s->answer)), content_strip(buffer_str(&s->shown))};
+    Str rest = {text.data + s->text.len, text.len - s->text.len};
+    for (int i = 0;; i++) {
+        if (i == 2) return;
+        size_t n_space = 0, n = forms[i].len;
+        while (n && n_space < rest.len && isspace((unsigned char)rest.data[n_space])) n_space++;
+        if (rest.len - n_space < n || (n && memcmp(rest.data + n_space, forms[i].data, n))) continue;
+        extend_text(s, text, mask, n_space + n);
+        break;
+    }
+    for (int k = 0; k < s->answer_ids.len; k++) ids_push(&s->ids, s->answer_ids.data[k]);
+    // Llama 3.1 ends a tool call with <|eom_id|>, where templates write <|eot_id|>.
+    int eom = tokenizer_special_id(t, "<|eom_id|>"), eot = tokenizer_special_id(t, "<|eot_id|>");
+    Str end = tokenizer_piece(t, eot, true);
+    if (eom >= 0 && s->answer_stop == eom && eot >= 0 && text.len - s->text.len >= end.len &&
+        mask[s->text.len] && !memcmp(text.data + s->text.len, end.data, end.len)) {
+        extend_text(s, text, mask, end.len);
+        ids_push(&s->ids, eom);
+    }
+    s->resume_points = xrealloc(s->resume_points, (size_t)s->n_resume_points + 1, sizeof *s->resume_points);
+    s->resume_points[s->n_resume_points++] = (ResumePoint){s->text.len, s->ids.len};
+}
+
+void token_stream_update(TokenStream *s, const Tokenizer *t, Str text, const char *mask) {
+    size_t same = 0; // bytes of the common prefix of the old text and the new one
+    while (same < text.len && same < s->text.len && text.data[same] == s->text.data[same] &&
+           mask[same] == s->mask.data[same])
+        same++;
+    if (s->has_answer && same == s->text.len) find_answer(s, t, text, mask), same = s->text.len;
+    s->has_answer = false;
+    while (s->n_resume_points && s->resume_points[s->n_resume_points - 1].text > same)
+        s->n_resume_points--;
+    ResumePoint from =
+        s->n_resume_points ? s->resume_points[s->n_resume_points - 1] : (ResumePoint){0};
+    s->ids.len = from.ids;
+    s->text.len = s->mask.len = from.text;
+    if (from.text == 0) {
+        s->n_resume_points = 0;
+        template_tokenize(t, text, mask, &s->ids);
+    } else {
+        tokenizer_encode_masked(t, text.data + from.text, mask + from.text, text.len - from.text,
+                                true, &s->ids);
+    }
+    extend_text(s, text, mask, text.len - from.text);
+}
+
+void token_stream_add_answer(TokenStream *s, const int *ids, int n, Str answer, Str shown,
+                             int stop) {
+    s->has_answer = true;
+    s->answer_stop = stop;
+    s->answer_ids.len = s->answer.len = s->shown.len = 0;
+    for (int i = 0; i < n; i++) ids_push(&s->answer_ids, ids[i]);
+    buffer_put(&s->answer, answer);
+    buffer_put(&s->shown, shown);
+}
