@@ -102,7 +102,8 @@ bool mapping_is_intact(const Mapping *list, int n, const char *path, Error *err)
     for (const Mapping *m = list; m < list + n; m++) {
         struct stat st;
         if (m->fd < 0) continue;
-        if (fstat(m->fd, &st) || (uint64_t)st.st_size != m->bytes || os_mtime_ns(&st) != m->mtime_ns)
+        if (fstat(m->fd, &st) || (uint64_t)st.st_size != m->bytes ||
+            os_mtime_ns(&st) != m->mtime_ns)
             return error_set(err, EXIT_RUNTIME, "%s: the model file changed while in use", path);
     }
     return true;

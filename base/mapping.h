@@ -1,5 +1,5 @@
-// Read-only memory mappings of model files: opening, prefetching, and noticing that the file changed
-// under the mapping.
+// Read-only memory mappings of model files: opening, prefetching, and noticing that the file
+// changed under the mapping.
 #ifndef BASE_MAPPING_H
 #define BASE_MAPPING_H
 
@@ -21,8 +21,8 @@ void mapping_close(Mapping *m);
 // the pages, so that compute threads do not page-fault. Does nothing if the files exceed three
 // quarters of the machine's memory. The mappings may be closed meanwhile.
 void mapping_prefetch(const Mapping *list, int n, bool fill_page_table);
-// Unmaps the whole pages among n bytes from `data`; they stay in the page cache and are mapped again
-// when read.
+// Unmaps the whole pages among n bytes from `data`; they stay in the page cache and are mapped
+// again when read.
 void mapping_release(const Mapping *m, const void *data, size_t n);
 // False with err if the size or time of a file has changed: what was read from it is then invalid.
 // (A file that shrinks also raises SIGBUS, see signals.h.)

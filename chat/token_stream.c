@@ -18,7 +18,8 @@ static void find_answer(TokenStream *s, const Tokenizer *t, Str text, const char
         if (i == 2) return;
         size_t n_space = 0, n = forms[i].len;
         while (n && n_space < rest.len && isspace((unsigned char)rest.data[n_space])) n_space++;
-        if (rest.len - n_space < n || (n && memcmp(rest.data + n_space, forms[i].data, n))) continue;
+        if (rest.len - n_space < n || (n && memcmp(rest.data + n_space, forms[i].data, n)))
+            continue;
         extend_text(s, text, mask, n_space + n);
         break;
     }
@@ -31,7 +32,8 @@ static void find_answer(TokenStream *s, const Tokenizer *t, Str text, const char
         extend_text(s, text, mask, end.len);
         ids_push(&s->ids, eom);
     }
-    s->resume_points = xrealloc(s->resume_points, (size_t)s->n_resume_points + 1, sizeof *s->resume_points);
+    s->resume_points =
+        xrealloc(s->resume_points, (size_t)s->n_resume_points + 1, sizeof *s->resume_points);
     s->resume_points[s->n_resume_points++] = (ResumePoint){s->text.len, s->ids.len};
 }
 

@@ -1,14 +1,14 @@
 // The tokens of a growing dialogue.
 //
-// Each turn the template renders the whole dialogue anew. Encoding that text anew would be wrong and
-// slow: text has many tokenizations, and the model's own tokens, which the KV cache holds, are
+// Each turn the template renders the whole dialogue anew. Encoding that text anew would be wrong
+// and slow: text has many tokenizations, and the model's own tokens, which the KV cache holds, are
 // rarely the one that the tokenizer chooses. So the stream keeps the tokens of each answer, finds
 // the answer again in the next rendered text, and encodes only what follows. Then the tokens of the
 // dialogue so far stay a prefix of the new ones, and a turn costs its own tokens.
 //
-// A resume point is a position behind an answer, in the text and in the tokens. If the rendered text
-// changes further back (an undone turn, a template that removes old reasoning), encoding resumes at
-// the last resume point before the change, or starts again.
+// A resume point is a position behind an answer, in the text and in the tokens. If the rendered
+// text changes further back (an undone turn, a template that removes old reasoning), encoding
+// resumes at the last resume point before the change, or starts again.
 #ifndef CHAT_TOKEN_STREAM_H
 #define CHAT_TOKEN_STREAM_H
 
@@ -21,8 +21,8 @@ typedef struct {
 
 // Zero-initialise.
 typedef struct {
-    Buffer text, mask; // rendered text and its provenance mask
-    Ids ids;           // its tokens
+    Buffer text, mask;          // rendered text and its provenance mask
+    Ids ids;                    // its tokens
     ResumePoint *resume_points; // (n_resume_points) in order
     int n_resume_points;
     // the last answer, until the next update has looked for it

@@ -265,7 +265,8 @@ static void print_summary(const Batch *b) {
             (unsigned long long)b->n_generated);
     if (g->n_decode) fprintf(stderr, " %.1f tok/s", (double)g->n_decode / g->decode_sec);
     if (speculation.n_drafted && b->options->is_verbose)
-        fprintf(stderr, " | accepted %llu of %llu draft tok", (unsigned long long)speculation.n_accepted,
+        fprintf(stderr, " | accepted %llu of %llu draft tok",
+                (unsigned long long)speculation.n_accepted,
                 (unsigned long long)speculation.n_drafted);
     fprintf(stderr, " | %.1f s | seed %lld\n", now_sec() - b->start,
             (long long)b->options->sample.seed);

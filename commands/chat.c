@@ -1,5 +1,5 @@
-// chat: a conversation. This file has the loop that reads a line and acts on it; a turn is in
-// chat_turn.c, what begins with a slash in chat_commands.c.
+// The command chat: a loop that reads a text, and answers it (chat_turn.c) or, if it begins with a
+// slash, runs a command (chat_commands.c).
 #include "commands.h"
 #include "chat_commands.h"
 #include "../base/signals.h"
@@ -11,10 +11,10 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { CHUNK = 256 }; // so that a long prefill shows progress
+enum { CHUNK = 256 }; // positions: small, so that a long prefill shows progress
 
-// $LLAMA31_HISTORY, or $XDG_STATE_HOME/llama31/history, its folders made. False if none is wanted
-// or there is no home.
+// $LLAMA31_HISTORY, or $XDG_STATE_HOME/llama31/history, whose directories are created. False with
+// --no-history or without a home directory.
 static bool history_path(const Options *o, Buffer *path) {
     const char *own = getenv("LLAMA31_HISTORY");
     if (o->no_history || (own && !*own)) return false;
@@ -38,10 +38,10 @@ static bool history_path(const Options *o, Buffer *path) {
 static void open_session_file(Chat *c) {
     const char *path = c->options.session_file;
     Error err;
-    size_t n_torn;
+    size_t n_truncated;
     if (!journal_open(&c->journal, path, FILE_PRIVATE, &err) ||
-        !transcript_read(&c->dialogue, path, &n_torn, &err) ||
-        !journal_repair(&c->journal, n_torn, &err))
+        !transcript_read(&c->dialogue, path, &n_truncated, &err) ||
+        !journal_repair(&c->journal, n_truncated, &err))
         die_error(&err);
 }
 
@@ -57,29 +57,26 @@ static void chat_open(Chat *c, const Options *o) {
     c->session = session_new(&c->pipeline.model.kv);
     if (o->session_file) open_session_file(c);
     if (o->system) dialogue_set_system(d, c->pipeline.system);
-    if (o->system && o->session_file) chat_follow(c, false);
+    if (o->system && o->session_file) chat_save(c, false);
     c->editor = editor_open(history_path(o, &history) ? history.data : NULL, &generate_interrupted);
     c->is_terminal = editor_is_terminal(c->editor);
     editor_set_completer(c->editor, chat_complete, NULL);
 }
 
-// A person who has not read anything should know what to type.
+// Tells a new user what to type.
 static void greet(const Chat *c) {
     const Dialogue *d = &c->dialogue;
     if (!c->is_terminal || c->options.is_json) return;
     if (!c->options.model)
-        note(&c->options,
-             "The built-in model tells stories: ask for one, or begin one, and press Enter.");
+        note(&c->options, "The built-in model tells stories. Ask for one, or begin one.");
     else if (c->pipeline.tpl.is_none)
-        note(&c->options,
-             "This model tells on: begin a text, such as \"Once upon a time\", and press Enter.");
+        note(&c->options, "This is a base model. Type the beginning of a text.");
     else
-        note(&c->options, "Write a message and press Enter.");
-    note(&c->options, "Ctrl-C stops an answer, Ctrl-D ends, /help lists the commands.");
-    if (dialogue_has(d, d->n - 1, "user"))
-        note(&c->options, "%s so far; the last has no answer: /regen", count_of(d->n, "message"));
-    else if (d->n)
-        note(&c->options, "%s so far", count_of(d->n, "message"));
+        note(&c->options, "Type a message.");
+    note(&c->options, "Ctrl-C stops an answer, Ctrl-D ends the chat, /help lists the commands.");
+    if (d->n)
+        note(&c->options, "%s so far%s", count_of(d->n, "message"),
+             dialogue_has(d, d->n - 1, "user") ? "; the last has no answer: /regen" : "");
 }
 
 int command_chat(const Options *o) {
@@ -97,12 +94,12 @@ int command_chat(const Options *o) {
                            (result == EDITOR_TYPED && str_is_blank(buffer_str(&text)));
         if (c.is_editing && is_given_up) {
             c.is_editing = false;
-            note(&c.options, "(left as it was)");
+            note(&c.options, "(not changed)");
             continue;
         }
         if (result == EDITOR_CLOSED || (result == EDITOR_INTERRUPTED && ++n_interrupts == 2)) break;
         if (result == EDITOR_INTERRUPTED) {
-            note(&c.options, "(Ctrl-C again, or Ctrl-D, ends)");
+            note(&c.options, "(Ctrl-C again, or Ctrl-D, ends the chat)");
             continue;
         }
         n_interrupts = 0;
@@ -110,15 +107,15 @@ int command_chat(const Options *o) {
         if (c.is_editing) chat_undo(&c);
         c.is_editing = false;
         if (text.data[0] != '/' || strchr(text.data, '\n'))
-            chat_say(&c, "user", text.data, text.len);
+            chat_say(&c, "user", buffer_str(&text));
         else if (!chat_command(&c, text.data))
             break;
         if (generate_interrupted && !c.is_terminal) break;
         generate_interrupted = 0;
     }
-    if (c.is_behind) chat_follow(&c, false); // a last time
-    if (c.is_behind) c.code = EXIT_RUNTIME;
-    return generate_interrupted            ? EXIT_INTERRUPTED
-           : c.is_terminal && !c.is_behind ? EXIT_OK
-                                           : c.code;
+    if (c.is_unsaved) chat_save(&c, false); // tries once more
+    if (c.is_unsaved) c.exit_code = EXIT_RUNTIME;
+    return generate_interrupted             ? EXIT_INTERRUPTED
+           : c.is_terminal && !c.is_unsaved ? EXIT_OK
+                                            : c.exit_code;
 }

@@ -1,4 +1,4 @@
-// The commands of chat.
+// The commands, then their table, then completion. A command gets the text that follows its name.
 #include "chat_commands.h"
 #include "../cli/output.h"
 
@@ -8,6 +8,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+// Options
+
 static void show_settings(const Chat *c) {
     Buffer settings = {0};
     options_put_settings(&c->options, &settings);
@@ -15,25 +17,23 @@ static void show_settings(const Chat *c) {
     buffer_free(&settings);
 }
 
-// "NAME VALUE"
 static void command_set(Chat *c, const char *text) {
     char name[40], value[40], option[42];
     Error err;
     int n = sscanf(text, " %39s %39s", name, value);
     if (n < 1) show_settings(c);
     if (n == 1)
-        chat_complain(c, "/set: expected OPTION VALUE, as in /set temp 0.7; /set alone lists them");
+        chat_error(c, "/set: expected OPTION VALUE, as in /set temp 0.7; /set alone lists them");
     if (n < 2) return;
     const char *bare = name + strspn(name, "-");
     snprintf(option, sizeof option, "%s%s", bare[0] && bare[1] ? "--" : "-", bare);
     const Option *found = option_find(&c->options, CMD_SET, option, &err);
     if (!found || !option_set(&c->options, found, option, value, &err))
-        chat_complain(c, "/set: %s", err.text);
+        chat_error(c, "/set: %s", err.text);
     else if (!strcmp(option, "--seed") || !strcmp(option, "-s"))
         c->n_answers = 0;
 }
 
-// Each command gets what follows its name.
 static void command_show(Chat *c, const char *text) {
     (void)text;
     const Dialogue *d = &c->dialogue;
@@ -54,22 +54,16 @@ static void command_stats(Chat *c, const char *text) {
          (double)kv_position_bytes(&c->pipeline.model.kv) * c->session->n_tokens * 1e-6);
 }
 
-// Whether a command was given a file's name; says so if not.
-static bool has_name(const Chat *c, const char *path) {
-    if (!*path) chat_complain(c, "expected a file name");
-    return *path;
-}
+// Files
 
-// The text waits for the next message; its size is told now.
 static void command_file(Chat *c, const char *path) {
     Error err;
     Ids ids = {0};
     size_t before = c->attached.len;
-    if (!has_name(c, path)) return;
     if (before) buffer_puts(&c->attached, "\n\n");
     if (!file_read(path, &c->attached, &err)) {
         c->attached.len = before;
-        chat_complain(c, "%s", err.text);
+        chat_error(c, "%s", err.text);
         return;
     }
     tokenizer_encode(c->pipeline.tokenizer, c->attached.data, c->attached.len, &ids);
@@ -77,88 +71,86 @@ static void command_file(Chat *c, const char *path) {
     free(ids.data);
 }
 
-// The old dialogue goes only when the new one is there.
+// The old dialogue is kept until the new one has been read.
 static void command_load(Chat *c, const char *path) {
     Dialogue *d = &c->dialogue;
     Error err;
-    size_t n_torn;
+    size_t n_truncated;
     int n_old = d->n;
-    if (!has_name(c, path)) return;
-    if (!transcript_read(d, path, &n_torn, &err)) {
+    if (!transcript_read(d, path, &n_truncated, &err)) {
         dialogue_remove(d, n_old, d->n);
-        chat_complain(c, "%s", err.text);
+        chat_error(c, "%s", err.text);
         return;
     }
     dialogue_remove(d, 0, n_old);
     d->dropped.len = 0;
-    chat_follow(c, false);
+    chat_save(c, false);
     note(&c->options, "%s", count_of(d->n, "message"));
 }
 
-// Whether a file holds nothing but a beginning of the text: nothing is lost when that takes its
-// place.
-static bool is_beginning(const char *path, Str text) {
+// Whether a file contains a prefix of the text, so that nothing is lost when the text replaces it.
+static bool has_prefix_of(const char *path, Str text) {
     struct stat st;
     Buffer old = {0};
-    bool is = stat(path, &st) == 0 && S_ISREG(st.st_mode) && (size_t)st.st_size <= text.len &&
-              file_read(path, &old, &(Error){0}) && old.len <= text.len &&
-              !memcmp(old.data, text.data, old.len);
+    bool is_prefix = stat(path, &st) == 0 && S_ISREG(st.st_mode) &&
+                     (size_t)st.st_size <= text.len && file_read(path, &old, &(Error){0}) &&
+                     old.len <= text.len && !memcmp(old.data, text.data, old.len);
     buffer_free(&old);
-    return is;
+    return is_prefix;
 }
 
-// "[--force] FILE"
 static void command_save(Chat *c, const char *path) {
     Error err;
     OutFile f;
     Buffer text = {0};
     bool is_forced = !strncmp(path, "--force ", 8);
     if (is_forced) path += 8 + strspn(path + 8, " ");
-    if (!has_name(c, path)) return;
     buffer_puts(&text, "");
     transcript_put(&c->dialogue, &text);
-    is_forced |= is_beginning(path, buffer_str(&text));
+    is_forced |= has_prefix_of(path, buffer_str(&text));
     bool ok = outfile_open(&f, path, FILE_PRIVATE | (is_forced ? FILE_FORCE : 0), &err);
     if (ok && !write_all(f.fd, text.data, text.len)) {
         ok = error_file(&err, path);
         outfile_discard(&f);
     }
     if (!ok || !outfile_close(&f, &err))
-        chat_complain(c, "%s", err.text);
+        chat_error(c, "%s", err.text);
     else
         note(&c->options, "%s saved in %s", count_of(c->dialogue.n, "message"), path);
     buffer_free(&text);
 }
+
+// The dialogue
 
 static void command_undo(Chat *c, const char *text) {
     (void)text;
     if (chat_undo(c)) note(&c->options, "(undone: %s left)", count_of(c->dialogue.n, "message"));
 }
 
-// The question comes back into the editor; with TEXT that is asked instead.
+// With a text: asks that instead of the last message. Else the last message comes back into the
+// editor; the dialogue changes when it is sent.
 static void command_edit(Chat *c, const char *text) {
     Dialogue *d = &c->dialogue;
     int i = dialogue_last_user(d);
     c->edited.len = 0;
-    if (i >= 0 && c->is_terminal && !*text) { // what stands stays until the new text is sent
+    if (i >= 0 && c->is_terminal && !*text) {
         buffer_put(&c->edited, d->messages[i].content);
         c->is_editing = true;
     } else if (chat_undo(c) && *text) {
-        chat_say(c, "user", text, strlen(text));
+        chat_say(c, "user", str_of(text));
     }
 }
 
-// What the answer was is not kept.
 static void command_regen(Chat *c, const char *text) {
     (void)text;
     Dialogue *d = &c->dialogue;
     if (dialogue_last_user(d) < 0) {
-        chat_complain(c, "there is no message to answer");
+        chat_error(c, "there is no message to answer");
         return;
     }
     if (dialogue_has(d, d->n - 1, "assistant")) {
         dialogue_remove(d, d->n - 1, d->n);
-        chat_follow(c, false);
+        chat_save(c, false);
     }
     if (chat_fits(c)) chat_answer(c);
 }
@@ -168,82 +160,87 @@ static void command_clear(Chat *c, const char *text) {
     Dialogue *d = &c->dialogue;
     dialogue_remove(d, dialogue_has(d, 0, "system"), d->n);
     d->dropped.len = c->attached.len = 0;
-    chat_follow(c, false);
-    note(&c->options, d->n ? "(forgotten; the system prompt stays)" : "(forgotten)");
+    chat_save(c, false);
+    note(&c->options, d->n ? "(cleared; the system prompt stays)" : "(cleared)");
 }
 
 static void command_system(Chat *c, const char *text) {
     if (c->pipeline.tpl.is_none) {
-        chat_complain(c, "a model without a chat template takes no system prompt");
+        chat_error(c, "a model without a chat template takes no system prompt");
         return;
     }
     dialogue_set_system(&c->dialogue, str_of(text));
-    chat_follow(c, false);
+    chat_save(c, false);
     note(&c->options, *text ? "(system prompt set)" : "(system prompt removed)");
 }
 
-// The calls of the last answer take their results in order; the model goes on when all are there.
+// The calls of the last answer get their results in order; the model continues after the last one.
+// Without a call that waits, the text is a message of the role "ipython", as Llama 3.1 expects it.
 static void command_tool(Chat *c, const char *text) {
     const Dialogue *d = &c->dialogue;
     JsonDoc doc = {0};
-    Error err;
     int n_results = 0;
     while (dialogue_has(d, d->n - 1 - n_results, "tool")) n_results++;
     const Message *last = d->n > n_results ? &d->messages[d->n - 1 - n_results] : NULL;
-    const Json *calls = last && json_parse(&doc, last->json.data, last->json.len, &err)
+    const Json *calls = last && json_parse(&doc, last->json.data, last->json.len, &(Error){0})
                             ? json_get(doc.root, "tool_calls")
                             : NULL;
     const Json *call = calls ? calls->child : NULL;
     for (int i = 0; i < n_results && call; i++) call = call->next;
     if (!call) {
-        chat_say(c, "ipython", text, strlen(text));
+        chat_say(c, "ipython", str_of(text));
     } else {
         const Json *id = json_get_string(call, "id"),
                    *name = json_get_string(json_get(call, "function"), "name");
         Buffer json = {0};
-        json_put_string(&json, "{\"role\":\"tool\",\"content\":", str_of(text));
-        if (id) json_put_string(&json, ",\"tool_call_id\":", id->string);
-        if (name) json_put_string(&json, ",\"name\":", name->string);
-        buffer_puts(&json, "}");
-        chat_take(
-            c,
-            (Message){buffer_str(&json), str_copy(str_of("tool")), str_copy(str_of(text)), false},
-            !call->next);
+        JsonWriter w = {&json, false};
+        json_begin_object(&w, NULL);
+        json_write_string(&w, "role", str_of("tool"));
+        json_write_string(&w, "content", str_of(text));
+        if (id) json_write_string(&w, "tool_call_id", id->string);
+        if (name) json_write_string(&w, "name", name->string);
+        json_end_object(&w);
+        Message m = {buffer_str(&json), str_copy(str_of("tool")), str_copy(str_of(text)), false};
+        chat_add(c, m, !call->next);
         if (call->next) note(&c->options, "(another call waits for its result)");
     }
     json_free(&doc);
 }
 
-typedef struct {
-    const char *name, *help;
-    void (*run)(Chat *c, const char *text); // what follows the name; NULL ends the chat
-} Command;
+// The table
 
 static void command_help(Chat *c, const char *text);
 
-static const Command commands[] = {
-    {"/help", "this list", command_help},
-    {"/exit", "end (also Ctrl-D)", NULL},
-    {"/clear", "forget the dialogue, but not the system prompt", command_clear},
-    {"/system", "TEXT: set the system prompt; no TEXT removes it", command_system},
-    {"/undo", "take the last message and its answer back", command_undo},
-    {"/regen", "answer the last message anew", command_regen},
-    {"/edit", "change the last message and send it again", command_edit},
-    {"/save", "FILE: write the dialogue as JSON lines (--force FILE: over another)", command_save},
-    {"/load", "FILE: go on from such a file", command_load},
-    {"/set", "OPTION VALUE: temp, top-k, top-p, min-p, seed ...; alone: all of them", command_set},
-    {"/show", "model, context and options", command_show},
-    {"/stats", "tokens and speed so far", command_stats},
-    {"/file", "PATH: begin the next message with a file", command_file},
-    {"/tool", "TEXT: the result of a tool that the model called", command_tool},
+static const struct {
+    const char *name, *help;
+    void (*run)(Chat *c, const char *text); // NULL: ends the chat
+    bool takes_file;
+} commands[] = {
+    {"/help", "list these commands", command_help, false},
+    {"/exit", "end the chat (also Ctrl-D)", NULL, false},
+    {"/clear", "forget the dialogue, except for the system prompt", command_clear, false},
+    {"/system", "TEXT: set the system prompt; without TEXT remove it", command_system, false},
+    {"/undo", "remove the last message and its answer", command_undo, false},
+    {"/regen", "answer the last message again", command_regen, false},
+    {"/edit", "change the last message and send it again", command_edit, false},
+    {"/save", "FILE: save the dialogue as JSON lines (--force FILE: overwrite)", command_save,
+     true},
+    {"/load", "FILE: continue a saved dialogue", command_load, true},
+    {"/set", "OPTION VALUE: temp, top-k, top-p, min-p, seed ...; alone: list them", command_set,
+     false},
+    {"/show", "show model, context and options", command_show, false},
+    {"/stats", "show tokens and speed so far", command_stats, false},
+    {"/file", "FILE: begin the next message with a file", command_file, true},
+    {"/tool", "TEXT: send the result of a tool call", command_tool, false},
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
 
 static void command_help(Chat *c, const char *text) {
     (void)c, (void)text;
     for (int i = 0; i < N_COMMANDS; i++) note(NULL, "%-8s %s", commands[i].name, commands[i].help);
-    note(NULL, "Several lines: end them with \\, or write them between \"\"\", or paste them.\n"
-               "A space first sends \"/\" as text. Tab completes, Ctrl-R searches what was typed.");
+    note(NULL,
+         "Several lines: end each with \\, enclose them in \"\"\", or paste them.\n"
+         "A space before \"/\" sends it as text. Tab completes, Ctrl-R searches the history.");
 }
 
 bool chat_command(Chat *c, const char *text) {
@@ -251,21 +248,23 @@ bool chat_command(Chat *c, const char *text) {
     size_t n = strcspn(text, " \t");
     snprintf(word, sizeof word, "%.*s", (int)(n < sizeof word ? n : sizeof word - 1), text);
     if (!strcmp(word, "/quit") || !strcmp(word, "/bye")) return false;
+    text += n + strspn(text + n, " \t");
     for (int i = 0; i < N_COMMANDS; i++) {
         if (strcmp(word, commands[i].name)) continue;
-        if (commands[i].run) commands[i].run(c, text + n + strspn(text + n, " \t"));
+        if (commands[i].takes_file && !*text)
+            chat_error(c, "%s: expected a file name", word);
+        else if (commands[i].run)
+            commands[i].run(c, text);
         return commands[i].run;
     }
-    chat_complain(c, "unknown command %s%s (/help lists them; a space first makes it a message)",
-                  word, did_you_mean(word, &commands->name, sizeof *commands, N_COMMANDS));
+    chat_error(c, "unknown command %s%s (/help lists them; a space first makes it a message)", word,
+               did_you_mean(word, &commands->name, sizeof *commands, N_COMMANDS));
     return true;
 }
 
-static bool str_starts(Str s, const char *start) {
-    return s.len >= strlen(start) && !memcmp(s.data, start, strlen(start));
-}
+// Completion
 
-// The files whose path begins so.
+// Appends the files whose path begins with `typed`. Hidden files are completed only after a dot.
 static void complete_path(Str typed, Buffer *out) {
     Buffer folder = {0};
     size_t n = typed.len;
@@ -273,13 +272,12 @@ static void complete_path(Str typed, Buffer *out) {
     buffer_append(&folder, typed.data, n);
     DIR *d = opendir(n ? folder.data : ".");
     for (struct dirent *e; d && (e = readdir(d));) {
-        if (strncmp(e->d_name, typed.data + n, typed.len - n) ||
-            (e->d_name[0] == '.' && n == typed.len))
-            continue;
-        if (strchr(e->d_name, '\n') || !strcmp(e->d_name, ".") || !strcmp(e->d_name, ".."))
-            continue;
-        size_t begin = out->len;
         struct stat st;
+        size_t begin = out->len;
+        if (strncmp(e->d_name, typed.data + n, typed.len - n) || strchr(e->d_name, '\n') ||
+            (e->d_name[0] == '.' && n == typed.len) || !strcmp(e->d_name, ".") ||
+            !strcmp(e->d_name, ".."))
+            continue;
         buffer_printf(out, "%.*s%s", (int)n, typed.data, e->d_name);
         buffer_puts(out, stat(out->data + begin, &st) == 0 && S_ISDIR(st.st_mode) ? "/\n" : "\n");
     }
@@ -293,13 +291,15 @@ void chat_complete(void *arg, Str before, Buffer *out) {
     if (!before.len || before.data[0] != '/') return;
     while (begin > 0 && before.data[begin - 1] != ' ') begin--;
     Str word = {before.data + begin, before.len - begin};
-    for (int i = 0; !begin && i < N_COMMANDS; i++)
-        if (!strncmp(commands[i].name, word.data, word.len))
+    for (int i = 0; i < N_COMMANDS; i++) {
+        size_t n = strlen(commands[i].name);
+        if (!begin && !strncmp(commands[i].name, word.data, word.len))
             buffer_printf(out, "%s\n", commands[i].name);
-    if (str_starts(before, "/file ") || str_starts(before, "/load ") ||
-        str_starts(before, "/save "))
-        complete_path(word, out);
-    for (int i = 0; str_starts(before, "/set ") && begin == 5 && i < n_option_rows; i++) {
+        else if (commands[i].takes_file && begin > n && before.data[n] == ' ' &&
+                 str_begins_with(before, commands[i].name))
+            complete_path(word, out);
+    }
+    for (int i = 0; str_begins_with(before, "/set ") && begin == 5 && i < n_option_rows; i++) {
         const Option *o = &option_table[i];
         for (int k = 0; (o->commands & CMD_SET) && k < 3 && o->names[k]; k++)
             if (!strncmp(o->names[k], "--", 2) && !strncmp(o->names[k] + 2, word.data, word.len))

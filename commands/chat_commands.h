@@ -1,4 +1,4 @@
-// The commands of chat, which begin with a slash.
+// The slash commands of chat, and their completion.
 #ifndef COMMANDS_CHAT_COMMANDS_H
 #define COMMANDS_CHAT_COMMANDS_H
 
@@ -6,7 +6,7 @@
 
 // Runs a line that begins with a slash. False ends the chat.
 bool chat_command(Chat *c, const char *text);
-// What Tab makes of a line, for editor_set_completer: commands, what /set sets, files.
+// Completes commands, options of /set, and files (see editor_set_completer).
 void chat_complete(void *arg, Str before, Buffer *out);
 
 #endif

@@ -1,4 +1,9 @@
-// What the loop of chat and its commands share.
+// One turn of a chat: a message is added to the dialogue, and the model answers it.
+//
+// Before an answer the template renders the whole dialogue, and the token stream finds the tokens
+// of earlier answers in it. The session is then rewound to the last token on which it agrees with
+// the stream, and only the rest is fed. So a turn costs its own tokens; undoing, editing, loading,
+// or a template that drops old reasoning costs what differs.
 #ifndef COMMANDS_CHAT_TURN_H
 #define COMMANDS_CHAT_TURN_H
 
@@ -9,37 +14,40 @@
 #include "../cli/open_model.h"
 
 typedef struct {
-    Options options; // ours: /set changes them
+    Options options; // a copy, which /set changes
     Pipeline pipeline;
     Generator generator;
     Session *session;
     Editor *editor;
     Dialogue dialogue;
-    TokenStream stream; // the tokens of the dialogue and of what opens an answer
-    int n_answers;      // each answer has a stream of random numbers of its own
-    Journal journal;    // the session file
-    bool is_behind;     // the last write to it failed
-    Buffer attached;    // of /file, for the next message
+    TokenStream stream; // tokens of the dialogue, up to where the next answer begins
+    int n_answers;      // added to the seed: each answer has its own random numbers
+    Journal journal;    // the file of --session
+    bool is_unsaved;    // the last write to it failed
+    Buffer attached;    // text of /file, for the next message
     Buffer edited;      // what the next prompt begins with
-    bool is_editing;    // the next text takes the place of the last question
+    bool is_editing;    // the next text replaces the last user message
     bool is_terminal;
-    int code;                     // exit status at the end of piped input
-    uint64_t n_prefill, n_decode; // of all turns
+    int exit_code;                // of the first failed turn
+    uint64_t n_prefill, n_decode; // tokens of all turns
     double prefill_sec, decode_sec;
 } Chat;
 
-// Something that could not be done. In --json a driver waits for a line of output.
-void chat_complain(const Chat *c, const char *fmt, ...) PRINTF_LIKE(2, 3);
-// The session file follows the dialogue: by one message more, or whole after any other change and
-// after a failure.
-void chat_follow(Chat *c, bool is_appended);
-// True if the dialogue and the start of an answer fit; if not, says so, with what can be done.
+// Prints an error; with --json also as {"error": ...} on stdout, where the caller waits for a line.
+void chat_error(const Chat *c, const char *fmt, ...) PRINTF_LIKE(2, 3);
+// Saves the dialogue to the session file: its last message, or all of it after any other change.
+void chat_save(Chat *c, bool is_appended);
+// Whether the dialogue and the beginning of an answer fit the context; if not, says what to do.
+// With
+// --keep-going the oldest turns are dropped first.
 bool chat_fits(Chat *c);
-// Adds a message and lets the model answer; answers what the dialogue holds.
-void chat_say(Chat *c, const char *role, const char *text, size_t n);
+// Answers the dialogue as it is.
 void chat_answer(Chat *c);
-void chat_take(Chat *c, Message m, bool wants_answer);
-// Takes the last question back, with what was said to it. False if there is none.
+// Adds a message (takes ownership), unless it does not fit, and answers it if wants_answer.
+void chat_add(Chat *c, Message m, bool wants_answer);
+// Adds a message made of the attached file and a text, and answers it.
+void chat_say(Chat *c, const char *role, Str text);
+// Removes the last user message and what follows it. False if there is none.
 bool chat_undo(Chat *c);
 
 #endif

@@ -267,7 +267,7 @@ def edit_is_given_up(tmp):
     with open(session) as f:
         before = f.read()
     t.send("xyz\x03")
-    check(t.wait("(left as it was)"), t.text())
+    check(t.wait("(not changed)"), t.text())
     with open(session) as f:
         same(f.read(), before)
     t.send("/edit\r")
@@ -282,7 +282,7 @@ def edit_is_given_up(tmp):
 @test
 def commands_answer(tmp):
     err = call("chat", "-t", "1", "-n", "1", stdin=b"hi\n/undo\n/system Be terse.\n/system\n/clear\n/set\n")[1]
-    for what in ("(undone: 0 messages left)", "(system prompt set)", "(system prompt removed)", "(forgotten)", "top-k 40"):
+    for what in ("(undone: 0 messages left)", "(system prompt set)", "(system prompt removed)", "(cleared)", "top-k 40"):
         check(what in err, what, err)
     check("warning" not in err, err)
 
