@@ -12,6 +12,7 @@ import re
 import sys
 
 LETTER, NUMBER, SPACE, MARK, UPPER, LOWER = 1, 2, 3, 4, 1 | 4, 1 | 8  # as in base/unicode.h
+ALTERNATE = 15  # a run of upper and lower case in turn
 UNICODE_END, SELECTORS = 0x323b0, (0xe0100, 0xe01f0)  # as in base/unicode.h
 DIGITS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 
@@ -89,18 +90,27 @@ def main():
     beyond = bytes(classes[UNICODE_END:]).strip(b"\0")
     assert classes.find(beyond, UNICODE_END) == SELECTORS[0] and beyond == bytes([MARK]) * (SELECTORS[1] - SELECTORS[0])
     end = len(bytes(classes[:UNICODE_END]).rstrip(b"\0"))
-    runs = [len(m.group()) << 4 | m.group()[0] for m in re.finditer(rb"(?s)(.)\1*", bytes(classes[:end]))]
+    pairs = rb"(?:\x%02x\x%02x){2,}" % (UPPER, LOWER)  # scripts such as Latin alternate upper and lower case
+    runs = [len(m.group()) << 4 | (m.group()[0] if m.group(1) else ALTERNATE)
+            for m in re.finditer(rb"(?s)%s|(.)(?:(?!%s)\1)*" % (pairs, pairs), bytes(classes[:end]))]
     print(f"// Unicode {version}, written by scripts/make_unicode.py.")
     print('#include "unicode.h"\n\n#include <string.h>\n')
-    print("// Runs of code points of one class, from U+0000 on: 16 * length + class.")
-    print("static const uint32_t runs[] = {")
-    print("\n".join(rows(runs, "%d")) + "\n};\n")
-    print("uint8_t unicode_classes[UNICODE_END];\n")
-    print("void unicode_init(void) {")
-    print("    uint8_t *at = unicode_classes;")
-    print("    for (size_t i = 0; i < sizeof runs / sizeof *runs; at += runs[i++] >> 4)")
-    print("        memset(at, runs[i] & 15, runs[i] >> 4);")
-    print("}")
+    print("// Runs of code points of one class, from U+0000 on: 16 * length + class. Class 15 is upper and")
+    print("// lower case in turn.")
+    print("// clang-format off\nstatic const uint32_t runs[] = {")
+    print("\n".join(rows(runs, "%d")) + "\n};\n// clang-format on\n")
+    print("""\
+uint8_t unicode_classes[UNICODE_END];
+
+void unicode_init(void) {
+    enum { ALTERNATE = 15, UPPER = UNICODE_LETTER | UNICODE_UPPER, LOWER = UNICODE_LETTER | UNICODE_LOWER };
+    uint8_t *out = unicode_classes;
+    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++, out += runs[i - 1] >> 4) {
+        uint32_t class = runs[i] & 15, n = runs[i] >> 4;
+        memset(out, class == ALTERNATE ? LOWER : (int)class, n);
+        for (uint32_t k = 0; class == ALTERNATE && k < n; k += 2) out[k] = UPPER;
+    }
+}""")
     assert end == UNICODE_END, f"base/unicode.h: UNICODE_END is {end:#x}"
 
 
