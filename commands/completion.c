@@ -109,7 +109,7 @@ static const Shell shells[] = {
      "    case $command in\n",
      "    %s) local -a arguments=(", put_zsh_option, ") ;;\n",
      "    esac\n"
-     "    [[ $command == help ]] && arguments+=(\"1:command:(${(j: :)${commands%%:*}})\")\n"
+     "    [[ $command == help ]] && arguments+=(\"1:command:(${(j: :)${(@)commands%%:*}})\")\n"
      "    _arguments $arguments '*:file:_files'\n"
      "}\n"
      "_llama31 \"$@\"\n"},
