@@ -1,26 +1,18 @@
 #include "generator.h"
+#include "option_values.h"
 
 #include <stdlib.h>
-#include <string.h>
-
-// Bytes of "500M", "8G" ...; without a letter in GiB.
-static uint64_t size_parse(const char *text) {
-    static const char units[] = "KMGT";
-    char *end;
-    double n = strtod(text, &end);
-    const char *unit = *end ? strchr(units, *end & ~0x20) : strchr(units, 'G');
-    if (end == text || !(n > 0 && n < 1e6) || !unit || !*unit || (*end && end[1]))
-        die(EXIT_USAGE, "--cache-size: expected a size like 500M or 8G, found \"%s\"", text);
-    return (uint64_t)(n * (double)((uint64_t)1024 << 10 * (unit - units)));
-}
 
 PrefixCache *prefix_cache_open(const Pipeline *p, int chunk) {
     const Options *o = p->options;
     const char *dir = o->cache ? o->cache : getenv("LLAMA31_CACHE");
+    uint64_t max_bytes = (uint64_t)8 << 30;
     Error err;
     if (!dir || !*dir) return NULL;
-    PrefixCache *c =
-        cache_open(dir, size_parse(o->cache_size ? o->cache_size : "8G"), &p->model, chunk, &err);
+    if (o->cache_size && !size_parse(o->cache_size, &max_bytes))
+        die(EXIT_USAGE, "--cache-size: expected a size like 500M or 8G, found \"%s\"",
+            o->cache_size);
+    PrefixCache *c = cache_open(dir, max_bytes, &p->model, chunk, &err);
     if (!c) warn("%s; continuing without a cache", err.text);
     return c;
 }

@@ -1,4 +1,5 @@
 #include "open_model.h"
+#include "option_values.h"
 #include "output.h"
 #include "prompt.h"
 #include "../kernels/ops.h"
@@ -62,7 +63,7 @@ void pipeline_open(Pipeline *p, const Options *o) {
     p->constraints = constraint_cache_new(p->tokenizer);
     if (o->has_special && !o->is_raw && !p->tpl.is_none)
         die(EXIT_USAGE, "--special: needs --raw (chat messages never contain special tokens)");
-    if (!options_check_bias(o, p->model.config.vocab_size, &err)) die_error(&err);
+    if (!logit_bias_check(&o->sample, p->model.config.vocab_size, &err)) die_error(&err);
     template_warn_missing(o, &p->tpl);
 }
 
@@ -71,11 +72,4 @@ void enter_sandbox(const Options *o) {
     const char *cache = o->cache ? o->cache : getenv("LLAMA31_CACHE");
     if (o->no_sandbox || (cache && *cache)) return;
     if (!sandbox_enter() && o->is_verbose) note(o, "this system has no sandbox");
-}
-
-double decode_weight_gb(const Model *m) {
-    size_t bytes = model_weight_bytes(m);
-    bool is_tied = m->output.data == m->embed.data;
-    if (!is_tied) bytes -= (size_t)m->config.vocab_size * m->embed.row_bytes;
-    return (double)bytes * 1e-9;
 }

@@ -33,7 +33,5 @@ void template_warn_missing(const Options *o, const Template *tpl);
 // Enters the sandbox (os/sandbox.h) unless --no-sandbox is given or a prefix cache needs its files.
 // To be called when all files are open.
 void enter_sandbox(const Options *o);
-// GB of weights that one decode step reads: all matrices, of the embedding one row.
-double decode_weight_gb(const Model *m);
 
 #endif

@@ -1,5 +1,6 @@
 #include "options.h"
 #include "../base/clock.h"
+#include "option_values.h"
 #include "spellings.h"
 
 #include <fcntl.h>
@@ -41,17 +42,15 @@ const Option option_table[] = {
      "read the prompt from FILE; - is stdin"},
     {{"-n", "--n-predict", "--predict"}, SAMPLE, INT(n_predict, -1, 1e9, "N"),
      "maximum tokens to generate (default -1: no limit; plain text: 256)"},
-    {{"-c", "--ctx-size", "--context"}, PROMPTED | CMD_LOGITS | CMD_SHOW, INT(ctx, 0, MAX_CONTEXT,
-     "N"),
-     "context size in tokens (default 0: as needed)"},
+    {{"-c", "--ctx-size", "--context"}, PROMPTED | CMD_LOGITS | CMD_SHOW,
+     INT(ctx, 0, MAX_CONTEXT, "N"), "context size in tokens (default 0: as needed)"},
     {{"-t", "--threads"}, WITH_MODEL | CMD_QUANTIZE, INT(model_options.n_threads, 1, 1024, "N"),
      "threads (default: all available cores)"},
     {{"-b", "--chunk"}, COMPUTE, INT(chunk, 1, 65536, "N"),
      "prompt tokens per forward pass (default 512; chat 256)"},
     {{"--kv"}, COMPUTE | CMD_SHOW, STRING(model_options.kv_type, "TYPE"),
      "KV cache: f32, f16 or q8_0 (default f16)"},
-    {{"--lora"}, COMPUTE | CMD_SHOW, OPTION_LORA, AT(model_options.adapters), 0, 0, 0,
-     "FILE[:SCALE]",
+    {{"--lora"}, COMPUTE | CMD_SHOW, VALUE(OPTION_LORA, model_options.adapters, "FILE[:SCALE]"),
      "LoRA adapter (GGUF) and its scale; repeatable", MODULE_LORA},
     {{"--deterministic"}, COMPUTE, FLAG(model_options.is_batch_invariant),
      "bit-identical results for any batch and chunk size"},
@@ -88,16 +87,14 @@ const Option option_table[] = {
     GROUP("Text"),
     {{"-r", "--reverse-prompt", "--stop"}, GENERATE, STRINGS(stops, "TEXT"),
      "stop string (not part of the output); repeatable"},
-    {{"--ignore-eos"}, GENERATE | CMD_REQUEST, FLAG(ignore_eos),
-     "continue after end-of-text tokens"},
+    {{"--ignore-eos"}, GENERATE | CMD_REQUEST, FLAG(ignore_eos), "ignore end-of-text tokens"},
     {{"-sys", "--system-prompt", "--system"}, PROMPTED, STRING(system, "TEXT"),
      "system prompt; @FILE reads a file"},
     {{"--template"}, PROMPTED | CMD_TOKENIZE, STRING(template_name, "NAME"),
      "FILE.jinja, built-in name or none (default: model's)"},
     {{"--template-var"}, PROMPTED | CMD_TOKENIZE, STRINGS(template_vars, "NAME=JSON"),
      "template variable (enable_thinking=false); repeatable"},
-    {{"--tools"}, GENERATE, STRING(tools, "FILE"),
-     "JSON array of tools that the model may call"},
+    {{"--tools"}, GENERATE, STRING(tools, "FILE"), "JSON array of tools that the model may call"},
     {{"--rendered"}, CMD_TOKENIZE, FLAG(is_rendered),
      "with --chat: print the rendered text instead of ids"},
     {{"--raw"}, CMD_RUN | CMD_BATCH | CMD_SCORE, FLAG(is_raw),
@@ -116,8 +113,7 @@ const Option option_table[] = {
      "with --json: log-probabilities of the N best tokens"},
     {{"-o", "--output"}, CMD_BATCH | CMD_LOGITS, STRING(output, "FILE"),
      "output file; - is stdout"},
-    {{"--force"}, CMD_LOGITS | CMD_QUANTIZE | CMD_BATCH, FLAG(is_forced),
-     "overwrite an existing file"},
+    {{"--force"}, CMD_LOGITS | CMD_QUANTIZE | CMD_BATCH, FLAG(is_forced), "overwrite the output"},
     {{"--ids"}, CMD_LOGITS | CMD_SCORE, STRING(ids, "LIST"), "token ids; @FILE reads a file"},
     {{"--ids"}, CMD_TOKENIZE, FLAG(ids_only), "print only the ids"},
     {{"--count"}, CMD_TOKENIZE, FLAG(count_only), "print only the number of tokens"},
@@ -152,8 +148,7 @@ const Option option_table[] = {
      DOUBLE(model_options.rope_theta, 1, 1e12, "T"), "base frequency (default: the model's)"},
     {{"--rope-scale"}, COMPUTE | CMD_ROPE, DOUBLE(model_options.rope_scale, 1e-3, 1e6, "S"),
      "context extension factor"},
-    {{"--rope-freq-scale"}, COMPUTE | CMD_ROPE,
-     RANGE(1e-6, 1e3),
+    {{"--rope-freq-scale"}, COMPUTE | CMD_ROPE, RANGE(1e-6, 1e3),
      VALUE(OPTION_INVERSE, model_options.rope_scale, "F"), "the same as --rope-scale 1/F"},
     {{"--rope-orig-ctx"}, COMPUTE | CMD_ROPE, INT(model_options.rope_orig_ctx, 1, MAX_CONTEXT, "N"),
      "context size before scaling"},
@@ -178,8 +173,7 @@ const Option option_table[] = {
      "maximum concurrent sequences (default 16; fewer if memory is short)"},
     {{"--shard"}, CMD_BATCH, STRING(shard, "K/N"),
      "process every N-th record from the K-th; slurm: by array task"},
-    {{"--choices"}, CMD_SCORE, STRING(choices, "A,B,..."),
-     "continuations to score; or a JSON array"},
+    {{"--choices"}, CMD_SCORE, STRING(choices, "A,B,..."), "continuations to score, or JSON array"},
     {{"--perplexity"}, CMD_SCORE, STRING(perplexity, "FILE"),
      "perplexity of a text (or of .jsonl with {\"text\"})"},
     {{"--kl"}, CMD_SCORE, STRING(kl, "FILE"),
@@ -188,22 +182,18 @@ const Option option_table[] = {
      "importance matrix to use (with --calibrate: to write)"},
     {{"--calibrate"}, CMD_QUANTIZE, STRING(calibrate, "TEXT"),
      "compute an importance matrix from a text file"},
-    {{"--session"}, CMD_CHAT, STRING(session_file, "FILE"),
-     "resume this transcript and append to it"},
+    {{"--session"}, CMD_CHAT, STRING(session_file, "FILE"), "resume and continue this transcript"},
     {{"--show-tokens"}, CMD_CHAT, FLAG(show_tokens), "print the token ids of each prompt"},
     {{"--no-history"}, CMD_CHAT, FLAG(no_history), "do not save input history"},
-    {{"--keep-going"}, CMD_CHAT, FLAG(keep_going),
-     "drop the oldest turns when the context is full"},
+    {{"--keep-going"}, CMD_CHAT, FLAG(keep_going), "drop the oldest turns if the context is full"},
     {{"--tests"}, CMD_BENCH, STRING(tests, "LIST"),
      "p512 (prefill), d4096 (decode at depth), b16 (batch) ... (default all)"},
     {{"-n", "--runs"}, CMD_BENCH, INT(n_predict, 1, 1000, "N"),
      "tokens or rounds per measurement (default 16)"},
     {{"--profile"}, CMD_BENCH, FLAG(is_profile), "time per operation"},
-    {{"--sweep"}, CMD_BENCH, FLAG(is_sweep),
-     "time each kernel by tensor type and number of tokens"},
+    {{"--sweep"}, CMD_BENCH, FLAG(is_sweep), "time each kernel by type and number of tokens"},
     {{"--man"}, CMD_HELP, FLAG(wants_man), "print the manual page, for man -l -"},
-    {{"--completion"}, CMD_HELP, STRING(completion, "SHELL"),
-     "print completions for bash, zsh or fish"},
+    {{"--completion"}, CMD_HELP, STRING(completion, "SHELL"), "completion script (bash, zsh, fish)"},
     GROUP("General"),
     {{"-h", "--help"}, CMD_ALL, FLAG(wants_help), "options of a command"},
     {{"--no-sandbox"}, CMD_RUN | CMD_BATCH | CMD_SCORE | CMD_TOKENIZE, FLAG(no_sandbox),
@@ -258,46 +248,10 @@ static void set_seed(Options *o, int64_t seed) {
     o->sample.seed = o->has_seed ? (uint64_t)seed : random_seed();
 }
 
-void options_add_bias(Options *o, int id, float bias) {
+void options_add_bias(Options *o, LogitBias bias) {
     o->biases = xrealloc(o->biases, (size_t)o->sample.n_bias + 1, sizeof *o->biases);
-    o->biases[o->sample.n_bias++] = (LogitBias){id, bias};
+    o->biases[o->sample.n_bias++] = bias;
     o->sample.bias = o->biases;
-}
-
-bool options_check_bias(const Options *o, int n_vocab, Error *err) {
-    for (int i = 0; i < o->sample.n_bias; i++)
-        if (o->biases[i].id >= n_vocab)
-            return error_set(err, EXIT_USAGE, "logit_bias: expected a token id below %d, found %d",
-                             n_vocab, o->biases[i].id);
-    return true;
-}
-
-// "ID+X" or "ID-X"; "ID-inf" bans the token.
-static bool set_bias(Options *o, const char *label, const char *text, Error *err) {
-    char *end;
-    long id = strtol(text, &end, 10);
-    double bias;
-    bool is_ban = !strcmp(end, "-inf");
-    if (end == text || id < 0 || id > INT_MAX || (*end != '+' && *end != '-') ||
-        (!is_ban && !parse_f64(*end == '+' ? end + 1 : end, &bias)))
-        return error_set(err, EXIT_USAGE, "%s: expected ID+X or ID-X, found \"%s\"", label, text);
-    options_add_bias(o, (int)id, is_ban ? -INFINITY : (float)bias);
-    return true;
-}
-
-// "FILE" or "FILE:SCALE". A colon is part of the name if a file of that name exists.
-static bool add_lora(Options *o, const char *label, const char *text, Error *err) {
-    ModelOptions *m = &o->model_options;
-    LoraOption lora = {str_of(text), 1};
-    const char *colon = strrchr(text, ':');
-    bool has_scale = colon && !strpbrk(colon, "/\\") && access(text, F_OK);
-    if (!*text || (has_scale && !parse_f64(colon + 1, &lora.scale)))
-        return error_set(err, EXIT_USAGE, "%s: expected FILE or FILE:SCALE, found \"%s\"", label,
-                         text);
-    if (has_scale) lora.path.len = (size_t)(colon - text);
-    m->adapters = xrealloc(m->adapters, (size_t)m->n_adapters + 1, sizeof *m->adapters);
-    m->adapters[m->n_adapters++] = lora;
-    return true;
 }
 
 bool option_set_flag(Options *o, const Option *option, const char *label, bool v, Error *err) {
@@ -311,7 +265,9 @@ bool option_set_flag(Options *o, const Option *option, const char *label, bool v
 bool option_set_number(Options *o, const Option *option, const char *label, double v, Error *err) {
     void *field = (char *)o + option->offset;
     bool is_seed = option->kind == OPTION_SEED, is_int = option->kind == OPTION_INT || is_seed;
-    bool is_number = is_int || option->kind == OPTION_FLOAT || option->kind == OPTION_DOUBLE;
+    bool is_inverse = option->kind == OPTION_INVERSE;
+    bool is_number =
+        is_int || is_inverse || option->kind == OPTION_FLOAT || option->kind == OPTION_DOUBLE;
     double max = is_seed ? 0x1p53 : option->max; // integers up to 2^53 are exact in JSON
     double min = is_seed ? -max : option->min;
     if (!is_number)
@@ -327,14 +283,19 @@ bool option_set_number(Options *o, const Option *option, const char *label, doub
     else if (option->kind == OPTION_FLOAT)
         *(float *)field = (float)v;
     else
-        *(double *)field = v;
+        *(double *)field = is_inverse ? 1 / v : v;
     return true;
 }
 
 bool option_set(Options *o, const Option *option, const char *label, const char *text, Error *err) {
     void *field = (char *)o + option->offset;
-    int64_t whole;
-    double v;
+    ModelOptions *m = &o->model_options;
+    const char *expected = "a whole number";
+    char range[80];
+    LogitBias bias;
+    LoraOption lora;
+    int64_t whole = 0;
+    double v = 0;
     switch (option->kind) {
     case OPTION_FLAG: *(bool *)field = true; return true;
     case OPTION_STRING: *(const char **)field = text; return true;
@@ -345,26 +306,33 @@ bool option_set(Options *o, const Option *option, const char *label, const char 
         (*list)[(*n)++] = str_of(text);
         return true;
     }
-    case OPTION_BIAS: return set_bias(o, label, text, err);
-    case OPTION_LORA: return add_lora(o, label, text, err);
+    case OPTION_LORA:
+        expected = "FILE or FILE:SCALE";
+        if (!lora_option_parse(text, &lora)) break;
+        m->adapters = xrealloc(m->adapters, (size_t)m->n_adapters + 1, sizeof *m->adapters);
+        m->adapters[m->n_adapters++] = lora;
+        return true;
+    case OPTION_BIAS:
+        expected = "ID+X or ID-X";
+        if (!logit_bias_parse(text, &bias)) break;
+        options_add_bias(o, bias);
+        return true;
     case OPTION_SEED:
-        if (!parse_i64(text, &whole))
-            return error_set(err, EXIT_USAGE, "%s: expected a whole number, found \"%s\"", label,
-                             text);
+        if (!parse_i64(text, &whole)) break;
         set_seed(o, whole);
         return true;
-    default: break;
+    default: {
+        bool is_int = option->kind == OPTION_INT;
+        bool is_valid = is_int ? parse_i64(text, &whole) : parse_f64(text, &v);
+        if (is_valid && is_int) v = (double)whole;
+        if (is_valid && v >= option->min && v <= option->max)
+            return option_set_number(o, option, label, v, err);
+        snprintf(range, sizeof range, "a %snumber from %.10g to %.10g", is_int ? "whole " : "",
+                 option->min, option->max);
+        expected = range;
     }
-    bool is_int = option->kind == OPTION_INT;
-    bool is_valid = is_int ? parse_i64(text, &whole) : parse_f64(text, &v);
-    if (is_valid && is_int) v = (double)whole;
-    if (!is_valid || v < option->min || v > option->max)
-        return error_set(err, EXIT_USAGE,
-                         "%s: expected a %snumber from %.10g to %.10g, found \"%s\"", label,
-                         is_int ? "whole " : "", option->min, option->max, text);
-    if (option->kind != OPTION_INVERSE) return option_set_number(o, option, label, v, err);
-    *(double *)field = 1 / v;
-    return true;
+    }
+    return error_set(err, EXIT_USAGE, "%s: expected %s, found \"%s\"", label, expected, text);
 }
 
 void options_put_settings(const Options *o, Buffer *out) {

@@ -104,10 +104,10 @@ typedef enum {
     OPTION_DOUBLE,
     OPTION_INVERSE, // double; stored as 1 / value
     OPTION_STRING,
-    OPTION_STRINGS, // repeatable: Str *list, then int n
-    OPTION_SEED,
+    OPTION_STRINGS, // list of Str
+    OPTION_LORA,
     OPTION_BIAS,
-    OPTION_LORA
+    OPTION_SEED
 } OptionKind;
 
 // A row of the option table. A row without names is the title of a group of options.
@@ -115,7 +115,8 @@ typedef struct {
     const char *names[3]; // NULL after the last
     unsigned commands;    // CMD_* bits
     OptionKind kind;
-    size_t offset, n_offset; // of the field in Options; of an OPTION_STRINGS, of its count as well
+    size_t offset;   // of the field in Options
+    size_t n_offset; // of the length of a list
     double min, max;
     const char *value, *help; // value: placeholder in help, NULL for a flag
     Module module;            // required module
@@ -136,9 +137,7 @@ const Option *option_find(const Options *o, unsigned command, const char *name, 
 bool option_set(Options *o, const Option *option, const char *label, const char *text, Error *err);
 bool option_set_number(Options *o, const Option *option, const char *label, double v, Error *err);
 bool option_set_flag(Options *o, const Option *option, const char *label, bool v, Error *err);
-void options_add_bias(Options *o, int id, float bias);
-// Whether all token ids of --logit-bias are in the vocabulary. False with err (exit 2).
-bool options_check_bias(const Options *o, int n_vocab, Error *err);
+void options_add_bias(Options *o, LogitBias bias);
 // Appends the values of the CMD_SET options, as "temp 0.8, top-k 40, ...".
 void options_put_settings(const Options *o, Buffer *out);
 

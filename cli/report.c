@@ -1,6 +1,5 @@
 #include "report.h"
 #include "../base/clock.h"
-#include "open_model.h"
 #include "output.h"
 
 void prefill_with_progress(const Options *o, Generator *g, Sequence *s, const Request *r,
@@ -54,6 +53,13 @@ void note_ending(const Options *o, const Generator *g, const Sequence *s) {
     else
         note(o, "ended: context full (%d, %s)", r->max_context,
              r->max_context < g->model->config.max_context ? "-c" : "the model's");
+}
+
+double decode_weight_gb(const Model *m) {
+    size_t bytes = model_weight_bytes(m);
+    bool is_tied = m->output.data == m->embed.data;
+    if (!is_tied) bytes -= (size_t)m->config.vocab_size * m->embed.row_bytes;
+    return (double)bytes * 1e-9;
 }
 
 // The line must fit 80 columns: no decimals from 100 tok/s on.

@@ -16,5 +16,7 @@ void note_ending(const Options *o, const Generator *g, const Sequence *s);
 // Notes "prefill 512 tok 91.2 tok/s | decode 128 tok 4.6 tok/s | seed 42"; with -v also GB/s and
 // draft tokens.
 void note_stats(const Options *o, const Generator *g, uint64_t seed);
+// GB of weights that one decode step reads: all matrices, but one row of the embedding.
+double decode_weight_gb(const Model *m);
 
 #endif

@@ -3,6 +3,7 @@
 #include "batch_requests.h"
 #include "../cli/constraint_options.h"
 #include "../cli/completion.h"
+#include "../cli/option_values.h"
 #include "../cli/prompt.h"
 #include "../cli/request.h"
 
@@ -135,10 +136,10 @@ static bool read_biases(Record *r, const Pipeline *e, const Json *v, Error *err)
                              SHOWN(j->key));
         if (j->kind != JSON_NUMBER || fabs(j->number) > 100)
             return wrong(err, "logit_bias", "numbers from -100 to 100", j);
-        options_add_bias(&r->options, (int)id,
-                         j->number == -100 ? -INFINITY : (float)j->number); // -100 bans
+        float bias = j->number == -100 ? -INFINITY : (float)j->number; // -100 bans
+        options_add_bias(&r->options, (LogitBias){(int)id, bias});
     }
-    return options_check_bias(&r->options, e->model.config.vocab_size, err);
+    return logit_bias_check(&r->options.sample, e->model.config.vocab_size, err);
 }
 
 // "logprobs": a truth value in chats, else a number; "top_logprobs": a number.

@@ -4,6 +4,7 @@
 #include "commands.h"
 #include "../base/clock.h"
 #include "../base/json.h"
+#include "../cli/report.h"
 #include "../cli/request.h"
 #include "../cli/output.h"
 #include "../kernels/ops.h"

@@ -3,6 +3,7 @@
 #include "check.h"
 #include "../base/json.h"
 #include "../cli/output.h"
+#include "../cli/report.h"
 #include "../cli/request.h"
 #include "../kernels/ops.h"
 

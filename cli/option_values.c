@@ -1,0 +1,45 @@
+#include "option_values.h"
+
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+// A colon is part of the name if a file of that name exists.
+bool lora_option_parse(const char *text, LoraOption *out) {
+    const char *colon = strrchr(text, ':');
+    bool has_scale = colon && !strpbrk(colon, "/\\") && access(text, F_OK);
+    *out = (LoraOption){str_of(text), 1};
+    if (has_scale) out->path.len = (size_t)(colon - text);
+    return *text && (!has_scale || parse_f64(colon + 1, &out->scale));
+}
+
+bool logit_bias_parse(const char *text, LogitBias *out) {
+    char *sign;
+    long id = strtol(text, &sign, 10);
+    double bias = -INFINITY;
+    bool is_ban = !strcmp(sign, "-inf");
+    if (sign == text || id < 0 || id > INT_MAX || (*sign != '+' && *sign != '-')) return false;
+    if (!is_ban && !parse_f64(*sign == '+' ? sign + 1 : sign, &bias)) return false;
+    *out = (LogitBias){(int)id, (float)bias};
+    return true;
+}
+
+bool logit_bias_check(const SampleOptions *s, int n_vocab, Error *err) {
+    for (int i = 0; i < s->n_bias; i++)
+        if (s->bias[i].id >= n_vocab)
+            return error_set(err, EXIT_USAGE, "logit_bias: expected a token id below %d, found %d",
+                             n_vocab, s->bias[i].id);
+    return true;
+}
+
+bool size_parse(const char *text, uint64_t *bytes) {
+    static const char units[] = "KMGT";
+    char *end;
+    double n = strtod(text, &end);
+    const char *unit = *end ? strchr(units, *end & ~0x20) : strchr(units, 'G');
+    if (end == text || !(n > 0 && n < 1e6) || !unit || !*unit || (*end && end[1])) return false;
+    *bytes = (uint64_t)(n * (double)((uint64_t)1024 << 10 * (unit - units)));
+    return true;
+}

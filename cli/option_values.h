@@ -1,0 +1,17 @@
+// Values of options with a syntax of their own. Each function returns false if `text` is invalid.
+#ifndef CLI_OPTION_VALUES_H
+#define CLI_OPTION_VALUES_H
+
+#include "../lora/lora.h"
+#include "../sample.h"
+
+// --lora: "FILE" or "FILE:SCALE"
+bool lora_option_parse(const char *text, LoraOption *out);
+// --logit-bias: "ID+X" or "ID-X"; "ID-inf" bans the token.
+bool logit_bias_parse(const char *text, LogitBias *out);
+// Whether all token ids are in the vocabulary. False with err (exit 2).
+bool logit_bias_check(const SampleOptions *s, int n_vocab, Error *err);
+// --cache-size: "500M", "8G"; a number alone is in GiB.
+bool size_parse(const char *text, uint64_t *bytes);
+
+#endif
