@@ -1,112 +1,127 @@
-// Candidates are 64-bit keys, value above and complemented id below: comparing keys is comparing
-// values with ties to the lower id. What is cut off is found by selection in linear time; nothing
-// is ever sorted.
+// The stages of sample.h in linear time: the vocabulary is never sorted.
+//
+// A candidate is a 64-bit key that compares like its value, ties going to the lower id:
+//
+//     | order-preserving bits of a float32, sign bit flipped | 2^32 - 1 - id |
+//     63                                                   32 31              0
+//
+// The value is the logit up to top-k and min-p, the weight exp((l - max l) / T) from there on.
+// Top-k and top-p are both "the fewest best keys that reach a goal", a count or a sum of weights,
+// which quickselect finds.
 #include "sample.h"
+#include "base/memory.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { SCAN = 64, SPARE = 1024 }; // logits looked at together; room for candidates beyond top_k
-static const float deepest = 87;  // exp(-87) is the smallest weight that counts
+enum {
+    SCAN_BLOCK = 64,        // logits compared with the threshold at a time
+    SPARE_CANDIDATES = 1024 // collected beyond top_k before the worst are dropped
+};
+static const float max_depth = 87; // weights below exp(-87), the last normal float32, are 0
 
 struct Sampler {
     SampleOptions options;
     int n_vocab;
-    uint64_t n_drawn;
-    float *changed;        // (n_vocab): logits after bias and penalties
-    int *counts;           // (n_vocab): of the tokens penalties look at; zero between calls
-    uint64_t *keys, *work; // (cap_keys)
+    uint64_t n_draws;         // random numbers used so far: the random state
+    float *adjusted;          // (n_vocab) logits after bias and penalties; NULL: none are set
+    int *counts;              // (n_vocab) occurrences in the penalty window; zero between calls
+    uint64_t *keys, *scratch; // (cap_keys) candidates; NULL: greedy
     int cap_keys;
 };
 
-// A float's bits, and back.
-static int32_t bits_of(float x) {
+// Candidates.
+
+static int32_t float_to_bits(float x) {
     int32_t bits;
     memcpy(&bits, &x, 4);
     return bits;
 }
 
-static float from_bits(int32_t bits) {
+static float bits_to_float(int32_t bits) {
     float x;
     memcpy(&x, &bits, 4);
     return x;
 }
 
-// Floats as integers in the same order, and back (it is its own inverse). Comparing these
-// vectorises, floats do not.
-static int32_t ordered(int32_t bits) { return bits ^ (bits >> 31 & 0x7fffffff); }
+// Integers that compare like the floats with these bits; its own inverse. Comparing integers
+// vectorises, comparing floats with their NaN does not.
+static int32_t order_bits(int32_t bits) { return bits ^ (bits >> 31 & 0x7fffffff); }
 
-// A candidate as one number, and its two parts.
-static uint64_t key_of(float value, int id) {
-    return (uint64_t)((uint32_t)ordered(bits_of(value)) ^ 0x80000000u) << 32 |
+static uint64_t make_key(float value, int id) {
+    return (uint64_t)((uint32_t)order_bits(float_to_bits(value)) ^ 0x80000000u) << 32 |
            (0xffffffffu - (uint32_t)id);
 }
 
 static float key_value(uint64_t key) {
-    return from_bits(ordered((int32_t)((uint32_t)(key >> 32) ^ 0x80000000u)));
+    return bits_to_float(order_bits((int32_t)((uint32_t)(key >> 32) ^ 0x80000000u)));
 }
 
 static int key_id(uint64_t key) { return (int)(0xffffffffu - (uint32_t)key); }
 
-// exp(-t) for t >= 0, 0 beyond 87, within 2 units in the last place; without branches, so that
-// loops are vectorised. exp(-t) = 2^n e^r with r = -t - n ln 2, |r| <= ln 2 / 2.
-static inline float exp_minus(float t) {
-    int32_t bits = bits_of(t), limit = bits_of(deepest), seen = -(int32_t)(bits <= limit);
-    t = from_bits(bits & seen);
+// Weights.
+
+// exp(-t) for t >= 0 with an error below 2 ulp, and 0 for t > max_depth. exp(-t) = 2^n e^r with
+// n = round(-t / ln 2) and r = -t - n ln 2, |r| <= ln 2 / 2: a polynomial of e^r and n as exponent
+// bits. Without branches, so that loops vectorise.
+static inline float exp_negative(float t) {
+    int32_t bits = float_to_bits(t), limit = float_to_bits(max_depth),
+            mask = -(int32_t)(bits <= limit);
+    t = bits_to_float(bits & mask);
     float n = t * -1.44269504f + 12582912.0f; // adding 1.5 * 2^23 rounds to an integer
-    int32_t exponent = bits_of(n) - 0x4b400000;
+    int32_t exponent = float_to_bits(n) - 0x4b400000;
     n -= 12582912.0f;
     float r = (-t - n * 0.693145752f) - n * 1.42860677e-6f;
     float e =
         1 + r * (1 + r * (0.5f + r * (0.166666667f + r * (0.0416666411f + r * (0.00833345205f +
                                                                                r * 0.00139043f)))));
-    return from_bits(bits_of(e * from_bits((exponent + 127) * (1 << 23))) & seen);
+    return bits_to_float(float_to_bits(e * bits_to_float((exponent + 127) * (1 << 23))) & mask);
 }
 
-// Sum of exp((x - best) * inv_temp).
-static double weigh(const float *x, int n, float best, float inv_temp) {
+// Sum of exp((x_i - best) * inv_temp), in 16 lanes.
+static double sum_weights(const float *x, int n, float best, float inv_temp) {
     double part[16] = {0}, sum = 0;
     float w[16];
     size_t i = 0, end = (size_t)n;
     for (; i + 16 <= end; i += 16) {
-        for (int j = 0; j < 16; j++) w[j] = exp_minus((best - x[i + (size_t)j]) * inv_temp);
+        for (int j = 0; j < 16; j++) w[j] = exp_negative((best - x[i + (size_t)j]) * inv_temp);
         for (int j = 0; j < 16; j++) part[j] += (double)w[j];
     }
-    for (; i < end; i++) sum += (double)exp_minus((best - x[i]) * inv_temp);
+    for (; i < end; i++) sum += (double)exp_negative((best - x[i]) * inv_temp);
     for (int j = 0; j < 16; j++) sum += part[j];
     return sum;
 }
 
-// Largest of the logits; NaN if one is NaN or +Inf.
-static float largest(const float *logits, int n) {
+// The largest logit, or NaN if one is NaN or +Inf.
+static float max_logit(const float *logits, int n) {
     int32_t high = INT32_MIN, low = INT32_MAX;
     for (int i = 0; i < n; i++) {
-        int32_t x = ordered(bits_of(logits[i]));
+        int32_t x = order_bits(float_to_bits(logits[i]));
         high = x > high ? x : high;
         low = x < low ? x : low;
     }
-    return high >= bits_of(INFINITY) || low < ordered(bits_of(-INFINITY))
+    return high >= float_to_bits(INFINITY) || low < order_bits(float_to_bits(-INFINITY))
                ? NAN
-               : from_bits(ordered(high));
+               : bits_to_float(order_bits(high));
 }
 
 int logits_argmax(const float *logits, int n_vocab) {
-    float best = largest(logits, n_vocab);
+    float best = max_logit(logits, n_vocab);
     if (isnan(best)) return -1;
     int i = 0;
     while (logits[i] != best) i++;
     return i;
 }
 
-// The logarithm of the sum of exp(logit); the largest logit itself where that is not finite.
-static double log_sum(const float *logits, int n) {
-    float best = largest(logits, n);
-    return best > -INFINITY ? (double)best + log(weigh(logits, n, best, 1)) : (double)best;
+// log sum exp(l_i); the largest logit if that is not finite.
+static double log_sum_exp(const float *logits, int n) {
+    float best = max_logit(logits, n);
+    return best > -INFINITY ? (double)best + log(sum_weights(logits, n, best, 1)) : (double)best;
 }
 
 float logits_logprob(const float *logits, int n_vocab, int id) {
-    return (float)((double)logits[id] - log_sum(logits, n_vocab));
+    return (float)((double)logits[id] - log_sum_exp(logits, n_vocab));
 }
 
 void logits_top(const float *logits, int n_vocab, Alternative *out, int n) {
@@ -117,35 +132,37 @@ void logits_top(const float *logits, int n_vocab, Alternative *out, int n) {
         for (; at > 0 && logits[i] > out[at - 1].logprob; at--) out[at] = out[at - 1];
         out[at] = (Alternative){i, logits[i]};
     }
-    double total = log_sum(logits, n_vocab);
+    double total = log_sum_exp(logits, n_vocab);
     for (int i = 0; i < m; i++) out[i].logprob = (float)((double)out[i].logprob - total);
     for (int i = m; i < n; i++) out[i] = (Alternative){-1, -INFINITY};
 }
 
-// The last of the fewest best keys whose values, or whose number if by_number, reach `goal` > 0; 0
-// if all do not. Quickselect: what lies above a pivot is weighed, and one side dropped. Reorders
-// the keys (all different).
-static uint64_t last_of_best(uint64_t *keys, int n, double goal, bool by_number) {
-    double above = 0; // weight of keys[0, lo)
+// Selection.
+
+// Of the fewest best keys whose values sum to `goal` > 0 (by_count: that are `goal` many), the
+// last; 0 if all keys do not reach it. Quickselect (Hoare 1961): sums what is better than a pivot
+// and drops the side that cannot hold the result. Reorders the keys, which are all different.
+static uint64_t select_last(uint64_t *keys, int n, double goal, bool by_count) {
+    double above = 0; // sum of keys[0, lo)
     for (int lo = 0, hi = n; lo < hi;) {
         uint64_t a = keys[lo], b = keys[lo + (hi - lo) / 2], c = keys[hi - 1];
         uint64_t pivot = a > b ? (b > c ? b : a > c ? c : a) : (a > c ? a : b > c ? c : b);
-        double weight = 0;
-        int mid = lo, at = lo; // keys[lo, mid) are above the pivot, which is at `at`
+        double sum = 0;        // of keys[lo, mid), those better than the pivot
+        int mid = lo, at = lo; // at: index of the pivot
         for (int i = lo; i < hi; i++) {
             uint64_t key = keys[i];
             if (key == pivot) at = i;
             if (key <= pivot) continue;
-            weight += by_number ? 1 : (double)key_value(key);
+            sum += by_count ? 1 : (double)key_value(key);
             if (at == mid) at = i;
             keys[i] = keys[mid];
             keys[mid++] = key;
         }
-        if (above + weight >= goal) {
+        if (above + sum >= goal) {
             hi = mid;
             continue;
         }
-        above += weight + (by_number ? 1 : (double)key_value(pivot));
+        above += sum + (by_count ? 1 : (double)key_value(pivot));
         if (above >= goal) return pivot;
         keys[at] = keys[mid];
         keys[mid] = pivot;
@@ -154,54 +171,59 @@ static uint64_t last_of_best(uint64_t *keys, int n, double goal, bool by_number)
     return 0;
 }
 
-// Cuts the first n keys to the best ones, in the order they are in.
-static int keep_best(Sampler *s, int n, double goal, bool by_number) {
-    memcpy(s->work, s->keys, (size_t)n * sizeof *s->keys);
-    uint64_t least = last_of_best(s->work, n, goal, by_number);
+// Reduces the first n candidates to the best that reach the goal, without changing their order (the
+// draw depends on it). Returns their number.
+static int keep_best(Sampler *s, int n, double goal, bool by_count) {
+    memcpy(s->scratch, s->keys, (size_t)n * sizeof *s->keys);
+    uint64_t least = select_last(s->scratch, n, goal, by_count);
     int m = 0;
     for (int i = 0; i < n; i++)
         if (s->keys[i] >= least) s->keys[m++] = s->keys[i];
     return m;
 }
 
-// Logits of at least `floor` as keys, by id; no more than the top_k best, if that is set.
-static int collect(Sampler *s, const float *logits, float floor) {
+// Collects the logits of at least `threshold` as candidates, by id; with top-k, the k best of them.
+// Returns their number.
+static int collect_candidates(Sampler *s, const float *logits, float threshold) {
     int n = 0, k = s->options.top_k, limit = k > 0 && k < s->n_vocab ? k : s->n_vocab;
-    for (int i = 0; i < s->n_vocab; i += SCAN) {
-        int m = s->n_vocab - i < SCAN ? s->n_vocab - i : SCAN, hits = 0;
-        for (int j = 0; j < m; j++) hits += logits[i + j] >= floor;
-        if (!hits) continue;
+    for (int i = 0; i < s->n_vocab; i += SCAN_BLOCK) {
+        int m = s->n_vocab - i < SCAN_BLOCK ? s->n_vocab - i : SCAN_BLOCK, n_hits = 0;
+        for (int j = 0; j < m; j++) n_hits += logits[i + j] >= threshold;
+        if (!n_hits) continue;
         for (int j = 0; j < m; j++)
-            if (logits[i + j] >= floor) s->keys[n++] = key_of(logits[i + j], i + j);
-        if (n + SCAN <= s->cap_keys) continue;
-        n = keep_best(s, n, limit, true);
-        floor = key_value(s->keys[0]); // the worst one kept is the floor from now on
-        for (int j = 1; j < n; j++) floor = fminf(floor, key_value(s->keys[j]));
+            if (logits[i + j] >= threshold) s->keys[n++] = make_key(logits[i + j], i + j);
+        if (n + SCAN_BLOCK <= s->cap_keys) continue;
+        n = keep_best(s, n, limit,
+                      true); // full: from here on the worst of the k best is the threshold
+        threshold = key_value(s->keys[0]);
+        for (int j = 1; j < n; j++) threshold = fminf(threshold, key_value(s->keys[j]));
     }
     return n > limit ? keep_best(s, n, limit, true) : n;
 }
 
-// Uniform in [0, 1): the n-th output of SplitMix64 (Steele, Lea and Flood, Fast Splittable
-// Pseudorandom Number Generators, 2014), a counter times an odd constant, mixed.
-static double draw(Sampler *s) {
-    uint64_t z = s->options.seed + ++s->n_drawn * 0x9e3779b97f4a7c15u;
+// Drawing.
+
+// A uniform number in [0, 1): the next output of SplitMix64 (Steele, Lea and Flood 2014), a counter
+// whose bits are mixed.
+static double draw_uniform(Sampler *s) {
+    uint64_t z = s->options.seed + ++s->n_draws * 0x9e3779b97f4a7c15u;
     z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
     z = (z ^ z >> 27) * 0x94d049bb133111ebu;
     return (double)((z ^ z >> 31) >> 11) / 9007199254740992.0;
 }
 
-// A draw from all tokens, whose weights add up to `total`.
-static int draw_any(Sampler *s, const float *logits, float best, double total) {
-    double r = draw(s) * total, part = 0;
+// Draws from all tokens, whose weights sum to `total`: no candidates are needed.
+static int draw_from_all(Sampler *s, const float *logits, float best, double total) {
+    double r = draw_uniform(s) * total;
     float inv_temp = 1 / s->options.temp;
     int i = 0, id = 0;
-    for (; i + SCAN < s->n_vocab; i += SCAN) {
-        part = weigh(logits + i, SCAN, best, inv_temp);
-        if (r < part) break;
-        r -= part;
+    for (; i + SCAN_BLOCK < s->n_vocab; i += SCAN_BLOCK) {
+        double block = sum_weights(logits + i, SCAN_BLOCK, best, inv_temp);
+        if (r < block) break;
+        r -= block;
     }
     for (; i < s->n_vocab && r >= 0; i++) {
-        double w = (double)exp_minus((best - logits[i]) * inv_temp);
+        double w = (double)exp_negative((best - logits[i]) * inv_temp);
         if (w > 0) id = i;
         r -= w;
     }
@@ -213,88 +235,102 @@ static bool has_penalty(const SampleOptions *o) {
            (o->repeat_penalty != 1 || o->presence_penalty != 0 || o->frequency_penalty != 0);
 }
 
-// Bias, then penalties: the repeat penalty makes a token less likely whatever the sign of its logit
-// (Keskar et al. 2019); frequency counts each use, presence the first.
-static const float *change(Sampler *s, const float *logits, const int *recent, int n_recent) {
+// Applies bias and penalties to a copy of the logits.
+static const float *adjust_logits(Sampler *s, const float *logits, const int *recent,
+                                  int n_recent) {
     const SampleOptions *o = &s->options;
-    memcpy(s->changed, logits, (size_t)s->n_vocab * sizeof *logits);
+    memcpy(s->adjusted, logits, (size_t)s->n_vocab * sizeof *logits);
     for (int i = 0; i < o->n_bias; i++)
         if (o->bias[i].id >= 0 && o->bias[i].id < s->n_vocab)
-            s->changed[o->bias[i].id] += o->bias[i].bias;
-    if (!has_penalty(o)) return s->changed;
+            s->adjusted[o->bias[i].id] += o->bias[i].bias;
+    if (!has_penalty(o)) return s->adjusted;
     int first =
         o->repeat_last_n > 0 && o->repeat_last_n < n_recent ? n_recent - o->repeat_last_n : 0;
     for (int i = first; i < n_recent; i++)
         if (recent[i] >= 0 && recent[i] < s->n_vocab) s->counts[recent[i]]++;
     for (int i = first; i < n_recent; i++) {
         if (recent[i] < 0 || recent[i] >= s->n_vocab || !s->counts[recent[i]]) continue;
-        float *x = &s->changed[recent[i]];
+        float *x = &s->adjusted[recent[i]];
         *x = *x > 0 ? *x / o->repeat_penalty : *x * o->repeat_penalty;
         *x -= o->presence_penalty + o->frequency_penalty * (float)s->counts[recent[i]];
         s->counts[recent[i]] = 0;
     }
-    return s->changed;
+    return s->adjusted;
 }
+
+// The sampler.
 
 Sampler *sampler_new(const SampleOptions *o, int n_vocab) {
     Sampler *s = xalloc(1, sizeof *s);
     s->options = *o;
     s->n_vocab = n_vocab;
     if (o->n_bias || has_penalty(o)) {
-        s->changed = xalloc((size_t)n_vocab, sizeof *s->changed);
+        s->adjusted = xalloc((size_t)n_vocab, sizeof *s->adjusted);
         s->counts = xalloc((size_t)n_vocab, sizeof *s->counts);
     }
-    s->cap_keys = (o->top_k > 0 && o->top_k < n_vocab ? o->top_k + SPARE : n_vocab) + SCAN;
+    s->cap_keys =
+        (o->top_k > 0 && o->top_k < n_vocab ? o->top_k + SPARE_CANDIDATES : n_vocab) + SCAN_BLOCK;
     if (o->temp > 0) {
         s->keys = xalloc((size_t)s->cap_keys, sizeof *s->keys);
-        s->work = xalloc((size_t)s->cap_keys, sizeof *s->work);
+        s->scratch = xalloc((size_t)s->cap_keys, sizeof *s->scratch);
     }
     return s;
 }
 
 void sampler_free(Sampler *s) {
     if (!s) return;
-    free(s->changed);
+    free(s->adjusted);
     free(s->counts);
     free(s->keys);
-    free(s->work);
+    free(s->scratch);
     free(s);
 }
 
-void sampler_sync(Sampler *s, const Sampler *other) { s->n_drawn = other->n_drawn; }
+void sampler_sync(Sampler *s, const Sampler *other) { s->n_draws = other->n_draws; }
 
 int sampler_next(Sampler *s, const float *logits, const int *recent, int n_recent) {
     const SampleOptions *o = &s->options;
-    if (o->n_bias || has_penalty(o)) logits = change(s, logits, recent, n_recent);
+
+    // Bias, penalties, and greedy decoding.
+    if (o->n_bias || has_penalty(o)) logits = adjust_logits(s, logits, recent, n_recent);
     if (!(o->temp > 1e-30f)) {
         int id = logits_argmax(logits, s->n_vocab);
         return id >= 0 && logits[id] > -INFINITY ? id : -1;
     }
-    float best = largest(logits, s->n_vocab), inv_temp = 1 / o->temp;
+    float best = max_logit(logits, s->n_vocab), inv_temp = 1 / o->temp;
     if (!(best > -INFINITY)) return -1;
 
-    // How far below the best a logit may lie. The nucleus holds no token of less than (1 - top_p) /
-    // n_vocab.
-    double depth = o->min_p > 0 ? fmin(-log((double)o->min_p), (double)deepest) : (double)deepest,
-           total = 0;
+    // Min-p: log w_i >= log min_p means that a logit is at most -log(min_p) T below the best one.
+    // Top-p alone also bounds the depth: a token with w_i < (1 - top_p) total / n_vocab is not in
+    // the nucleus, because it and all that are smaller sum to less than (1 - top_p) total. (0.01
+    // covers rounding.)
+    double depth = (double)max_depth; // in units of T
+    double total = 0;                 // sum of all weights, if neither top-k nor min-p is on
+    if (o->min_p > 0) depth = fmin(-log((double)o->min_p), depth);
     if (o->top_k <= 0 && o->min_p <= 0) {
-        total = weigh(logits, s->n_vocab, best, inv_temp);
-        if (o->top_p >= 1) return draw_any(s, logits, best, total);
+        total = sum_weights(logits, s->n_vocab, best, inv_temp);
+        if (o->top_p >= 1) return draw_from_all(s, logits, best, total);
         depth = fmin(depth, 0.01 - log((1 - (double)o->top_p) * total / s->n_vocab));
     }
-    int n = collect(s, logits, (float)fmax((double)best - depth * (double)o->temp, -3e38));
-    double kept = 0;
+
+    // Top-k and min-p, then logits become weights.
+    float threshold = (float)fmax((double)best - depth * (double)o->temp, -3e38);
+    int n = collect_candidates(s, logits, threshold);
+    double sum = 0;
     for (int i = 0; i < n; i++) {
-        float weight = exp_minus((best - key_value(s->keys[i])) * inv_temp);
-        s->keys[i] = key_of(weight, key_id(s->keys[i]));
-        kept += (double)weight;
+        float weight = exp_negative((best - key_value(s->keys[i])) * inv_temp);
+        s->keys[i] = make_key(weight, key_id(s->keys[i]));
+        sum += (double)weight;
     }
+
+    // Top-p.
     if (o->top_p < 1 && n > 1) {
-        n = keep_best(s, n, fmax((double)o->top_p * fmax(total, kept), 1e-30), false);
-        kept = 0;
-        for (int i = 0; i < n; i++) kept += (double)key_value(s->keys[i]);
+        n = keep_best(s, n, fmax((double)o->top_p * fmax(total, sum), 1e-30), false);
+        sum = 0;
+        for (int i = 0; i < n; i++) sum += (double)key_value(s->keys[i]);
     }
-    double r = draw(s) * kept;
+
+    double r = draw_uniform(s) * sum;
     int i = 0;
     while (i < n - 1 && (r -= (double)key_value(s->keys[i])) >= 0) i++;
     return key_id(s->keys[i]);

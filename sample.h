@@ -1,8 +1,26 @@
-// Logits -> token.
+// Sampling: the next token from the logits of a position.
+//
+// A Sampler applies these stages in this order. l_i is the logit of token i, n_vocab of them:
+//
+//   1. logit bias          l_i += bias_i
+//   2. repeat penalty      l_i = l_i > 0 ? l_i / r : l_i * r, for tokens of the last repeat_last_n
+//                          (Keskar et al. 2019)
+//   3. presence, frequency l_i -= presence + frequency * count_i, for the same tokens (OpenAI's
+//   API)
+//   4. temperature T       w_i = exp((l_i - max l) / T); T = 0: the result is the largest l_i
+//   5. top-k               keep the k largest w_i (Fan et al. 2018)
+//   6. min-p               keep w_i >= min_p (Nguyen et al. 2024; the largest w_i is 1)
+//   7. top-p               keep the fewest largest w_i whose sum is at least top_p times the sum of
+//                          all that are left (nucleus sampling, Holtzman et al. 2019)
+//   8. draw                token i with probability w_i / sum w
+//
+// Invariant: the result depends on options, logits, recent tokens and the number of earlier draws
+// alone. Of equal values the lower id comes first.
 #ifndef SAMPLE_H
 #define SAMPLE_H
 
-#include "base/text.h"
+#include <stdbool.h>
+#include <stdint.h>
 
 typedef struct {
     int id;
@@ -17,40 +35,34 @@ typedef struct {
     float repeat_penalty;    // 1: off
     float presence_penalty;  // 0: off
     float frequency_penalty; // 0: off
-    int repeat_last_n;       // how many of the last tokens the penalties look at; 0: none, -1: all
-    const LogitBias *bias;
+    int repeat_last_n;       // latest tokens that penalties apply to; 0: none, -1: all
+    const LogitBias *bias;   // (n_bias)
     int n_bias;
     uint64_t seed;
 } SampleOptions;
 
-// An alternative at a position: log-probability under the model's own distribution (before any
-// option).
+// A token and its log-probability under the model's own distribution, before any option.
 typedef struct {
     int id;
     float logprob;
 } Alternative;
 
-// One per sequence: its options, its random stream (SplitMix64 from `seed`), and its scratch
-// memory, allocated once.
+// Options, random state and scratch memory of one sequence.
 typedef struct Sampler Sampler;
-
 Sampler *sampler_new(const SampleOptions *options, int n_vocab);
 void sampler_free(Sampler *s);
 
-// The next draws of s are those of `other`, which has the same seed.
+// Returns the next token, or -1 if a logit is NaN or +Inf or no token is left. `logits` (n_vocab)
+// does not change; `recent` (n_recent): prompt and text so far, newest last.
+int sampler_next(Sampler *s, const float *logits, const int *recent, int n_recent);
+// Sets the random state to that of `other`, so that both draw the same numbers (same seed).
 void sampler_sync(Sampler *s, const Sampler *other);
 
-// Chooses a token. `logits` (n_vocab) is not changed; `recent` are the tokens so far (prompt and
-// text), newest last. Order: bias, penalties, then top-k, min-p, top-p on the tempered
-// distribution, then one draw. Ties go to the lower id. Returns -1 if a logit is NaN or +Inf or
-// nothing is left to sample. No sort of the whole vocabulary.
-int sampler_next(Sampler *s, const float *logits, const int *recent, int n_recent);
-
-// The n best tokens and their log-probabilities, best first, from raw logits (n_vocab).
+// The n most likely tokens with their log-probabilities, best first; logits (n_vocab).
 void logits_top(const float *logits, int n_vocab, Alternative *out, int n);
-// log softmax of one token from raw logits.
+// log softmax of one token.
 float logits_logprob(const float *logits, int n_vocab, int id);
-// Index of the largest logit (lowest id on ties), or -1 if one is NaN or +Inf.
+// Index of the largest logit (of equal ones the first), or -1 if one is NaN or +Inf.
 int logits_argmax(const float *logits, int n_vocab);
 
 #endif

@@ -152,31 +152,22 @@ static int compare_specials(const void *a, const void *b) {
     return order ? order : (x->id > y->id) - (x->id < y->id);
 }
 
-// Enters all tokens into the two tables. Most slots of the hash table are not in cache, so each is
-// prefetched some tokens ahead.
+// Enters all tokens into the hash table or the list of special tokens.
 static bool fill_tables(Tokenizer *t, Error *err) {
-    enum { AHEAD = 16 };
-    uint64_t hashes[AHEAD] = {0};
     int n_specials = 0;
     for (int i = 0; i < t->n; i++) n_specials += is_special_type(t->type[i]);
     t->specials = xalloc((size_t)n_specials + MAX_RESERVED_WORDS, sizeof *t->specials);
     t->words.mask = table_mask((size_t)(t->n - n_specials));
     t->words.slots = xalloc(t->words.mask + 1, sizeof *t->words.slots);
     for (t->words.tag_mask = ~0u; ~t->words.tag_mask < (uint32_t)t->n;) t->words.tag_mask <<= 1;
-    for (int i = 0; i < t->n + AHEAD; i++) {
-        int id = i - AHEAD;
-        uint64_t h = hashes[i % AHEAD];
-        if (i < t->n) {
-            Str s = token_text(t, i);
-            hashes[i % AHEAD] = token_hash(t, s.data, s.len);
-            __builtin_prefetch(&t->words.slots[hashes[i % AHEAD] & t->words.mask]);
-        }
-        if (id < 0 || t->type[id] == TOKEN_BYTE || t->type[id] == TOKEN_UNREACHABLE ||
+    for (int id = 0; id < t->n; id++) {
+        if (t->type[id] == TOKEN_BYTE || t->type[id] == TOKEN_UNREACHABLE ||
             t->start[id + 1] == t->start[id])
             continue;
+        Str s = token_text(t, id);
         if (is_special_type(t->type[id]))
             add_special(t, t->n_specials, id);
-        else if (!add_word(t, h, id, err))
+        else if (!add_word(t, token_hash(t, s.data, s.len), id, err))
             return false;
     }
     if (n_specials)
@@ -385,50 +376,41 @@ static bool read_merge(const Tokenizer *t, Str rule, int i, const int16_t *byte_
                             SHOWN(rule));
 }
 
-// Enters the first n rules of the list. *is_by_id: each makes a token of no lower id than the last.
-static bool enter_merges(Tokenizer *t, const GgufValue *list, int n, const int16_t *byte_of,
-                         bool *is_by_id, Error *err) {
-    const uint8_t *cursor = list->data;
-    char *bytes = xrealloc(NULL, list->bytes + 1, 1);
-    bool is_good = true;
-    *is_by_id = true;
-    free(t->merges);
-    t->merge_mask = table_mask((size_t)n);
-    t->merges = xalloc(t->merge_mask + 1, sizeof *t->merges);
-    for (size_t i = 0; i <= t->merge_mask; i++) t->merges[i].id = -1;
-    for (int i = 0, last = 0; i < n && is_good; i++) {
-        MergeRule m;
-        Str rule = gguf_next_string(&cursor);
-        is_good = read_merge(t, rule, i, byte_of, bytes, &m, err);
-        if (!is_good) break;
-        MergeRule *slot = vocabulary_merge(t, m.left, m.right);
-        if (slot->id >= 0)
-            is_good =
-                vocabulary_error(t, err, "merges: duplicate rule %d: \"%.*s\"", i, SHOWN(rule));
-        *slot = m;
-        *is_by_id &= m.id >= last;
-        last = m.id;
-    }
-    free(bytes);
-    return is_good;
-}
-
-// There are two kinds of lists. One trained by BPE has a rule per token, and no other pair may
-// merge. One derived from tiktoken's ranks (Llama 3) has every pair whose bytes are a token: more
-// rules than tokens, in the order of ids. Such a list says nothing that the vocabulary does not, so
-// only its beginning is checked, and encoding uses ids as ranks.
+// Loads the list of merge rules, of which there are two kinds. One trained by BPE has a rule per
+// token, and no other pair may merge. One derived from tiktoken's ranks (Llama 3) has every pair
+// whose bytes are a token: more rules than tokens, in the order of ids. It says nothing that the
+// vocabulary does not; only its beginning is read, and encoding uses ids as ranks.
 static bool load_merges(Tokenizer *t, const Gguf *g, const int16_t *byte_of, Error *err) {
     enum { N_CHECKED = 1000 };
-    bool is_by_id = false;
-    if (t->is_sentencepiece) return true;
     const GgufValue *list = gguf_get_array(g, "tokenizer.ggml.merges", GGUF_STRING, err);
     if (!list) return false;
     int n = list->count < INT_MAX / 4 ? (int)list->count : INT_MAX / 4;
-    if (n > t->n && !enter_merges(t, list, N_CHECKED, byte_of, &is_by_id, err)) return false;
-    if (!is_by_id) return enter_merges(t, list, n, byte_of, &is_by_id, err);
-    free(t->merges);
-    t->merges = NULL;
-    return true;
+    char *bytes = xrealloc(NULL, list->bytes + 1, 1);
+    bool is_good = true, is_by_id = n > t->n;
+    const uint8_t *cursor = list->data;
+    MergeRule rule;
+    for (int i = 0, last = 0; i < n && i < N_CHECKED && is_good && is_by_id; i++) {
+        is_good = read_merge(t, gguf_next_string(&cursor), i, byte_of, bytes, &rule, err);
+        is_by_id = rule.id >= last;
+        last = rule.id;
+    }
+    if (!is_by_id) {
+        t->merge_mask = table_mask((size_t)n);
+        t->merges = xalloc(t->merge_mask + 1, sizeof *t->merges);
+        for (size_t i = 0; i <= t->merge_mask; i++) t->merges[i].id = -1;
+    }
+    cursor = list->data;
+    for (int i = 0; i < n && is_good && !is_by_id; i++) {
+        Str text = gguf_next_string(&cursor);
+        is_good = read_merge(t, text, i, byte_of, bytes, &rule, err);
+        MergeRule *slot = vocabulary_merge(t, rule.left, rule.right);
+        if (is_good && slot->id >= 0)
+            is_good =
+                vocabulary_error(t, err, "merges: duplicate rule %d: \"%.*s\"", i, SHOWN(text));
+        *slot = rule;
+    }
+    free(bytes);
+    return is_good;
 }
 
 static bool load_model(Tokenizer *t, const Gguf *g, Error *err) {
@@ -466,7 +448,8 @@ static bool load(Tokenizer *t, const Gguf *g, Error *err) {
     const uint8_t *cursor = tokens->data;
     for (int i = 0; i < t->n; i++)
         if (!load_token(t, i, gguf_next_string(&cursor), byte_of, err)) return false;
-    return fill_tables(t, err) && load_defaults(t, g, err) && load_merges(t, g, byte_of, err);
+    return fill_tables(t, err) && load_defaults(t, g, err) &&
+           (t->is_sentencepiece || load_merges(t, g, byte_of, err));
 }
 
 Tokenizer *tokenizer_open(const Gguf *g, Error *err) {
