@@ -1,11 +1,25 @@
-// GGUF files (v2 and v3, little-endian, sharded or not): metadata and tensor table over a read-only
+// Reader for GGUF model files: versions 2 and 3, little-endian, one file or several shards.
+//
+// gguf_open() maps the file and validates its header completely: afterwards every count, length,
+// type and offset is known to be inside the file, so that the rest of the program reads metadata
+// and tensors without bounds checks. Nothing is copied; strings and tensor data point into the
 // mapping.
+//
+//   "GGUF"  u32 version  u64 n_tensors  u64 n_values
+//   n_values  x { string key;  u32 kind;  value }
+//   n_tensors x { string name; u32 n_dims; u64 dims[n_dims]; u32 type; u64 offset }
+//   padding to a multiple of general.alignment (32 unless that key says otherwise)
+//   tensor data; the offsets count from here
+//
+// A string is a u64 length and its bytes. An array value is u32 item kind, u64 count, items.
 #ifndef GGUF_H
 #define GGUF_H
 
-#include "base/type.h"
+#include "base/mapping.h"
 #include "base/text.h"
+#include "base/type.h"
 
+// Kinds of metadata values, numbered as in the file.
 typedef enum {
     GGUF_U8,
     GGUF_I8,
@@ -24,88 +38,62 @@ typedef enum {
 
 typedef struct {
     Str key;
-    GgufKind kind; // GGUF_ARRAY: see item_kind, count
+    GgufKind kind;
     GgufKind
-        item_kind;  // kind of the items of an array (never GGUF_ARRAY: nested arrays are refused)
+        item_kind;  // of an array's items, never GGUF_ARRAY: nested arrays are refused; else kind
     uint64_t count; // items of an array, else 1
-    const uint8_t *data; // first item, unaligned, little-endian; strings are u64 length + bytes,
-                         // one after another
-    size_t bytes;        // of data
+    const uint8_t *data; // the first item as stored: little-endian, unaligned
+    size_t bytes;        // of all items
 } GgufValue;
 
 typedef struct {
     Str name;
-    uint32_t type;    // Type, or a number that type_info knows
-    int n_dims;       // 1..4
-    uint64_t dims[4]; // dims[0] is the row length (GGUF order); unused ones are 1
-    const void *data; // inside the mapping
+    uint32_t type;    // Type, or another number that type_info() has a size for
+    int n_dims;       // 1 to 4
+    uint64_t dims[4]; // row length first; 1 beyond n_dims
+    const void *data; // (dims[3], dims[2], dims[1], dims[0]), inside the mapping
     size_t bytes;
-    int shard; // which file it lies in
+    int shard; // index of its file in Gguf.shards
 } GgufTensor;
-
-typedef struct {
-    const uint8_t *data;
-    size_t bytes;
-    bool is_mapped;
-    int fd; // if it is: still open, to see whether the file has changed
-    int64_t changed_ns;
-} GgufShard;
 
 typedef struct {
     const char *path; // as given, for messages; owned
     uint32_t version;
     int n_values, n_tensors, n_shards;
-    GgufValue *values;   // of the first shard, in file order
-    GgufTensor *tensors; // of all shards, in file order
-    GgufShard *shards;
-    const Str **value_index, **tensor_index; // by name
+    GgufValue *values;                       // (n_values) of the first shard, in file order
+    GgufTensor *tensors;                     // (n_tensors) of all shards, in file order
+    FileMapping *shards;                     // (n_shards)
+    const Str **value_index, **tensor_index; // pointers to the entries' names, sorted by name
 } Gguf;
 
-// Maps a file and checks every byte of its header: all counts, lengths, types, offsets and tensor
-// extents are inside the file afterwards. A name ending in -00001-of-0000N.gguf brings its other
-// shards. Tensor data is not read. False with err: exit 1 if the file cannot be read, 3 if its
-// content is wrong.
+// Opens a file; FILE-00001-of-0000N.gguf also opens its other shards. Tensor data is not read.
+// False with err: exit code 1 if a file cannot be read, 3 if its content is invalid.
 bool gguf_open(Gguf *g, const char *path, Error *err);
-// The same over bytes in memory (the built-in model, tests); `name` is for messages, the bytes must
-// outlive g.
+// Reads one file from memory (the built-in model, tests), which must outlive g. `name` is for
+// messages.
 bool gguf_parse(Gguf *g, const void *data, size_t n, const char *name, Error *err);
 void gguf_close(Gguf *g);
 
 const GgufValue *gguf_find_value(const Gguf *g, const char *key);    // NULL if absent
 const GgufTensor *gguf_find_tensor(const Gguf *g, const char *name); // NULL if absent
 
-// Typed access. Each returns false with err (exit 3: key, expected, found) if the key is absent or
-// not convertible without loss; integers of any width serve gguf_get_u64, floats and integers serve
-// gguf_get_f64.
+// Typed access. False with err (exit code 3) if the key is absent or its value is not convertible
+// without loss. gguf_get_u64 accepts integers of any width, gguf_get_f64 any number.
 bool gguf_get_u64(const Gguf *g, const char *key, uint64_t *out, Error *err);
 bool gguf_get_f64(const Gguf *g, const char *key, double *out, Error *err);
 bool gguf_get_bool(const Gguf *g, const char *key, bool *out, Error *err);
 bool gguf_get_string(const Gguf *g, const char *key, Str *out, Error *err);
-// A string, or an empty one where there is none.
-Str gguf_get_text(const Gguf *g, const char *key);
-// An array whose items are of the given kind; any other is an error.
+// An array with items of this kind, or NULL with err.
 const GgufValue *gguf_get_array(const Gguf *g, const char *key, GgufKind item_kind, Error *err);
-
-// The name of the mixture of types that a file is (general.file_type, as llama.cpp numbers them),
-// or NULL.
-const char *gguf_file_type_name(const Gguf *g);
-// For a message on a type that cannot be computed with: its name or number, what to use instead and
-// the file's mixture. In memory that the next call takes.
-const char *gguf_describe_type(const Gguf *g, uint32_t type);
-
-// Iterates over the strings of a string array; start with *cursor = v->data. Bounds were checked at
-// open.
+// A string, or an empty one if there is none.
+Str gguf_get_text(const Gguf *g, const char *key);
+// Returns the string at *cursor and advances it. Start with an array's data.
 Str gguf_next_string(const uint8_t **cursor);
 
-// Has the file read in its order, in the background; nothing if memory is too small for it.
-// `is_mapped` has the pages mapped too: the threads that compute would otherwise fault on each.
-void gguf_prefetch(const Gguf *g, bool is_mapped);
-
-// Whether the mapped files are as they were when they were opened. What was read of others is not
-// to be believed.
-bool gguf_is_intact(const Gguf *g, Error *err);
-// A mapped file that is cut short by somebody else raises SIGBUS: say so in one line and end with
-// exit 1.
-void gguf_guard_install(void);
+// gguf_names.c: general.file_type as llama.cpp names it ("Q4_K_M"), or NULL.
+const char *gguf_file_type_name(const Gguf *g);
+// The name of a type that cannot be computed with, and what to use instead, for messages. Static
+// buffer.
+const char *gguf_describe_type(const Gguf *g, uint32_t type);
 
 #endif

@@ -264,9 +264,9 @@ const float *model_forward(const Model *m, Workspace *ws, int kernel_rows) {
         // A file that was cut within its last page raises no signal: the missing bytes read as
         // zero.
         Error err;
-        if (!gguf_is_intact(&m->file, &err)) die_error(&err);
+        if (!mapping_is_intact(m->file.shards, m->file.n_shards, &err)) die_error(&err);
         for (int i = 0; i < m->n_adapters; i++)
-            if (!gguf_is_intact(&m->adapters[i].file, &err)) die_error(&err);
+            if (!mapping_is_intact(m->adapters[i].file.shards, 1, &err)) die_error(&err);
         append_tokens(m, ws);
     }
     ws->n_steps = ws->n_logits = 0;

@@ -80,7 +80,6 @@ int main(int argc, char **argv) {
     reserve_descriptors();
     make_stdout_blocking();
     signals_install(&generate_interrupted);
-    gguf_guard_install();
     if (argc < 2)
         die(EXIT_USAGE, "expected a command, as in: llama31 run \"Once upon a time\" (llama31 help "
                         "lists the commands)");

@@ -1,7 +1,7 @@
 #include "mapping.h"
 #include "../os/os.h"
 #include "files.h"
-#include "memory.h"
+#include "text.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -21,9 +21,9 @@ enum { PREFETCH_BYTES = 4 << 20 }; // per madvise call
 #define MADV_POPULATE_READ MADV_WILLNEED
 #endif
 
-bool mapping_open(Mapping *m, const char *path, Error *err) {
+bool mapping_open(FileMapping *m, const char *path, Error *err) {
     struct stat st;
-    *m = (Mapping){.fd = -1};
+    *m = (FileMapping){.fd = -1};
     // Non-blocking, so that a FIFO or a terminal is refused instead of waited for.
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0) return error_file(err, path);
@@ -39,7 +39,7 @@ bool mapping_open(Mapping *m, const char *path, Error *err) {
             // times faster, for this process and later ones.
             madvise(p, bytes, MADV_HUGEPAGE);
             file_register_input(path);
-            *m = (Mapping){p, bytes, fd, os_mtime_ns(&st)};
+            *m = (FileMapping){str_copy(str_of(path)).data, p, bytes, fd, os_mtime_ns(&st)};
             return true;
         }
         ok = error_file(err, path);
@@ -48,22 +48,23 @@ bool mapping_open(Mapping *m, const char *path, Error *err) {
     return ok;
 }
 
-void mapping_close(Mapping *m) {
+void mapping_close(FileMapping *m) {
     if (m->fd >= 0) {
         munmap((void *)(uintptr_t)m->data, m->bytes);
         close(m->fd);
+        free((void *)(uintptr_t)m->path);
     }
-    *m = (Mapping){.fd = -1};
+    *m = (FileMapping){.fd = -1};
 }
 
 typedef struct {
     int advice, n;
-    Mapping list[]; // copies: the caller may close its own
+    FileMapping list[]; // copies: the caller may close its own
 } Prefetch;
 
 static void *prefetch_thread(void *arg) {
     Prefetch *p = arg;
-    for (const Mapping *m = p->list; m < p->list + p->n; m++)
+    for (const FileMapping *m = p->list; m < p->list + p->n; m++)
         // In pieces: one call for a whole file reads only its first megabytes (WILLNEED) or blocks
         // other changes of the address space until the end (POPULATE_READ).
         for (size_t at = 0; at < m->bytes; at += PREFETCH_BYTES) {
@@ -75,7 +76,7 @@ static void *prefetch_thread(void *arg) {
     return NULL;
 }
 
-void mapping_prefetch(const Mapping *list, int n, bool fill_page_table) {
+void mapping_prefetch(const FileMapping *list, int n, bool fill_page_table) {
     size_t bytes = 0, memory = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
     Prefetch *p = xrealloc(NULL, 1, sizeof *p + (size_t)n * sizeof *p->list);
     *p = (Prefetch){.advice = fill_page_table ? MADV_POPULATE_READ : MADV_WILLNEED};
@@ -91,20 +92,20 @@ void mapping_prefetch(const Mapping *list, int n, bool fill_page_table) {
         pthread_detach(thread);
 }
 
-void mapping_release(const Mapping *m, const void *data, size_t n) {
+void mapping_release(const FileMapping *m, const void *data, size_t n) {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
     uintptr_t from = ((uintptr_t)data + page - 1) & ~(page - 1);
     uintptr_t to = ((uintptr_t)data + n) & ~(page - 1);
     if (to > from && m->fd >= 0) madvise((void *)from, to - from, MADV_DONTNEED);
 }
 
-bool mapping_is_intact(const Mapping *list, int n, const char *path, Error *err) {
-    for (const Mapping *m = list; m < list + n; m++) {
+bool mapping_is_intact(const FileMapping *list, int n, Error *err) {
+    for (const FileMapping *m = list; m < list + n; m++) {
         struct stat st;
         if (m->fd < 0) continue;
         if (fstat(m->fd, &st) || (uint64_t)st.st_size != m->bytes ||
             os_mtime_ns(&st) != m->mtime_ns)
-            return error_set(err, EXIT_RUNTIME, "%s: the model file changed while in use", path);
+            return error_set(err, EXIT_RUNTIME, "%s: the model file changed while in use", m->path);
     }
     return true;
 }

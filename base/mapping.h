@@ -6,26 +6,27 @@
 #include "error.h"
 
 typedef struct {
+    const char *path; // owned; NULL for bytes in memory
     const uint8_t *data;
     size_t bytes;
     int fd;           // still open, for mapping_is_intact; -1: bytes in memory, no file
     int64_t mtime_ns; // when the file was mapped
-} Mapping;
+} FileMapping;
 
 // Maps a regular file. An empty file has no data and fd -1. The file counts as an input of this run
 // (files.h). False with err.
-bool mapping_open(Mapping *m, const char *path, Error *err);
-void mapping_close(Mapping *m);
+bool mapping_open(FileMapping *m, const char *path, Error *err);
+void mapping_close(FileMapping *m);
 
 // Starts a thread that reads n files into the page cache, in order; with fill_page_table also maps
 // the pages, so that compute threads do not page-fault. Does nothing if the files exceed three
 // quarters of the machine's memory. The mappings may be closed meanwhile.
-void mapping_prefetch(const Mapping *list, int n, bool fill_page_table);
+void mapping_prefetch(const FileMapping *list, int n, bool fill_page_table);
 // Unmaps the whole pages among n bytes from `data`; they stay in the page cache and are mapped
 // again when read.
-void mapping_release(const Mapping *m, const void *data, size_t n);
+void mapping_release(const FileMapping *m, const void *data, size_t n);
 // False with err if the size or time of a file has changed: what was read from it is then invalid.
 // (A file that shrinks also raises SIGBUS, see signals.h.)
-bool mapping_is_intact(const Mapping *list, int n, const char *path, Error *err);
+bool mapping_is_intact(const FileMapping *list, int n, Error *err);
 
 #endif

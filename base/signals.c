@@ -1,4 +1,5 @@
 #include "signals.h"
+#include "error.h"
 #include "files.h"
 
 #include <signal.h>
@@ -7,30 +8,43 @@
 
 static volatile int *interrupted, is_deferred;
 
-static void on_end(int signal_number) {
-    if (signal_number == SIGINT && is_deferred && !*interrupted) {
+// Handlers call async-signal-safe functions only.
+static void print_in_handler(const char *text, size_t n) {
+    ssize_t written = write(STDERR_FILENO, text, n);
+    (void)written;
+}
+
+static void on_fatal_signal(int number) {
+    static const char changed[] = "llama31: the model file changed while in use\n";
+    if (number == SIGINT && is_deferred && !*interrupted) {
         *interrupted = 1;
         return;
     }
     files_cleanup();
-    if (signal_number == SIGINT) {
-        ssize_t n = isatty(STDERR_FILENO) ? write(STDERR_FILENO, "\n", 1) : 0; // behind the ^C
-        (void)n;
+    if (number == SIGBUS) {
+        print_in_handler(changed, sizeof changed - 1);
+        _exit(EXIT_RUNTIME);
+    }
+    if (number == SIGINT) {
+        if (isatty(STDERR_FILENO)) print_in_handler("\n", 1); // after the ^C
         _exit(EXIT_INTERRUPTED);
     }
-    signal(signal_number, SIG_DFL);
-    raise(signal_number); // what would have happened: delivered when we return
+    // Raised again with its default action, so that the parent sees the signal. It is delivered
+    // when this handler returns.
+    signal(number, SIG_DFL);
+    raise(number);
 }
 
 void signals_install(volatile int *flag) {
-    static const int ends[] = {SIGINT,  SIGTERM,   SIGHUP,  SIGQUIT, SIGXCPU,
-                               SIGALRM, SIGVTALRM, SIGUSR1, SIGUSR2};
-    struct sigaction action = {.sa_handler = on_end}, before;
+    static const int fatal[] = {SIGINT,  SIGTERM,   SIGHUP,  SIGQUIT, SIGXCPU,
+                                SIGALRM, SIGVTALRM, SIGUSR1, SIGUSR2, SIGBUS};
+    struct sigaction action = {.sa_handler = on_fatal_signal}, before;
     interrupted = flag;
-    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
-        bool is_ignored =
-            !sigaction(ends[i], NULL, &before) && before.sa_handler == SIG_IGN; // as nohup does
-        if (!is_ignored || ends[i] == SIGINT) sigaction(ends[i], &action, NULL);
+    for (size_t i = 0; i < sizeof fatal / sizeof *fatal; i++) {
+        // A signal ignored by the parent stays ignored, as under nohup.
+        bool is_ignored = !sigaction(fatal[i], NULL, &before) && before.sa_handler == SIG_IGN;
+        if (!is_ignored || fatal[i] == SIGINT || fatal[i] == SIGBUS)
+            sigaction(fatal[i], &action, NULL);
     }
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN);

@@ -1,13 +1,14 @@
-// How the program ends when it does not end by itself.
+// Signals and the end of the program: whatever ends it, temporary files are removed (files.h).
 #ifndef BASE_SIGNALS_H
 #define BASE_SIGNALS_H
 
-// From here on a signal that ends the program removes what is unfinished (files.h) first, as every
-// call of exit does. SIGINT makes the exit code 130; a closed pipe and a file that may not grow are
-// errors of write(). `interrupted` is what signals_defer speaks of.
+// Installs handlers for the signals that end a program; exit() cleans up too. SIGINT gives exit
+// code 130. SIGBUS, raised when a mapped model file is truncated, gives exit code 1 and one line.
+// SIGPIPE and SIGXFSZ are ignored: they become errors of write(). After signals_defer(), the first
+// SIGINT sets *interrupted.
 void signals_install(volatile int *interrupted);
-// The first SIGINT from now on only sets *interrupted, for loops that look at it and end in order;
-// a second one ends the program.
+// From now on the first SIGINT only sets *interrupted, for loops that poll it and end in order. The
+// second one ends the program.
 void signals_defer(void);
 
 #endif

@@ -25,7 +25,7 @@ static const Model *draft_open(const Pipeline *p) {
     if (!model_open(&m, p->options->draft, &(ModelOptions){.n_threads = p->model.n_threads}, &err))
         die_error(&err);
     vocabulary_check(&m, &p->model, "--draft");
-    gguf_prefetch(&m.file, true);
+    mapping_prefetch(m.file.shards, m.file.n_shards, true);
     return &m;
 }
 

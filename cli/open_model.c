@@ -13,7 +13,7 @@
 void model_open_or_die(const Options *o, Model *m, Tokenizer **t) {
     Error err;
     if (!model_open(m, o->model, &o->model_options, &err)) die_error(&err);
-    gguf_prefetch(&m->file, true); // in the background, while the vocabulary is read
+    mapping_prefetch(m->file.shards, m->file.n_shards, true); // while the vocabulary is read
     *t = tokenizer_open(&m->file, &err);
     if (!*t) die_error(&err);
     const Config *c = &m->config;

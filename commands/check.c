@@ -38,7 +38,7 @@ bool floats_are_finite(const float *x, size_t n) {
 static void check_leaf(void *arg, int i) {
     const TensorCheck *c = arg;
     const GgufTensor *t = c->tensor;
-    uint64_t n_rows = gguf_tensor_rows(t), n = checksum_leaf_rows(t), first = (uint64_t)i * n;
+    uint64_t n_rows = gguf_n_rows(t), n = checksum_leaf_rows(t), first = (uint64_t)i * n;
     size_t cols = (size_t)t->dims[0], row_bytes = t->bytes / (size_t)n_rows;
     const uint8_t *data = (const uint8_t *)t->data + first * row_bytes;
     if (n > n_rows - first) n = n_rows - first;
@@ -63,14 +63,15 @@ static void check_all(void *arg) {
     }
 }
 
-bool weights_check(const Gguf *g, int n_threads, char checksum[2 * BLAKE2B_BYTES + 1], Error *err) {
+bool weights_check(const Gguf *g, int n_threads, char checksum[CHECKSUM_HEX], Error *err) {
     size_t n_leaves = 0;
     for (int i = 0; i < g->n_tensors; i++) n_leaves += checksum_n_leaves(&g->tensors[i]);
     WeightCheck c = {.g = g, .leaves = xalloc(n_leaves, BLAKE2B_BYTES)};
     team_run(n_threads, check_all, &c);
     checksum_combine(g->tensors, g->n_tensors, c.leaves, checksum);
     free(c.leaves);
-    if (!c.err.code && !gguf_is_intact(g, &c.err)) c.err.code = EXIT_RUNTIME;
+    if (!c.err.code && !mapping_is_intact(g->shards, g->n_shards, &c.err))
+        c.err.code = EXIT_RUNTIME;
     if (c.err.code) *err = c.err;
     return !c.err.code;
 }

@@ -2,13 +2,13 @@
 #ifndef COMMANDS_CHECK_H
 #define COMMANDS_CHECK_H
 
-#include "../base/checksum.h"
+#include "../checksum.h"
 
 // Whether no value is NaN or infinite.
 bool floats_are_finite(const float *x, size_t n);
 // Checks and hashes all tensors. Tensors of types that cannot be computed with are only hashed.
 // False with err (exit 3: tensor and row; exit 1 if the file changed meanwhile).
-bool weights_check(const Gguf *g, int n_threads, char checksum[2 * BLAKE2B_BYTES + 1], Error *err);
+bool weights_check(const Gguf *g, int n_threads, char checksum[CHECKSUM_HEX], Error *err);
 // Compares a checksum with the one stored in the file. False with err (exit 3).
 bool checksum_verify(const Gguf *g, const char *checksum, Error *err);
 

@@ -167,10 +167,10 @@ static void print_vocabulary(const Options *o, const Gguf *g) {
 
 // --check and --verify. Dies if a weight is not finite or the checksum differs.
 static void check_weights(const Options *o, const Gguf *g) {
-    char checksum[2 * BLAKE2B_BYTES + 1];
+    char checksum[CHECKSUM_HEX];
     Error err;
     int n_threads = o->model_options.n_threads;
-    gguf_prefetch(g, false);
+    mapping_prefetch(g->shards, g->n_shards, false);
     if (!weights_check(g, n_threads > 0 ? n_threads : team_default_threads(), checksum, &err))
         die_error(&err);
     if (o->is_verify && !checksum_verify(g, checksum, &err)) die_error(&err);

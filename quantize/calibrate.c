@@ -69,7 +69,7 @@ static bool open_model(const QuantizeOptions *o, const Gguf *g, Model *model, To
         return error_set(err, EXIT_USAGE, "--calibrate: %s: zero byte at offset %zu; not a text",
                          o->calibrate, (size_t)(nul - text.data));
     if (!model_open(model, g->path, &o->model_options, err)) return false;
-    gguf_prefetch(&model->file, true);
+    mapping_prefetch(model->file.shards, model->file.n_shards, true);
     *t = tokenizer_open(&model->file, err);
     if (!*t) return false;
     if (tokenizer_n_vocab(*t) != model->config.vocab_size)

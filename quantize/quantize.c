@@ -6,7 +6,7 @@
 #include "encode.h"
 #include "gguf_writer.h"
 #include "mixture.h"
-#include "../base/checksum.h"
+#include "../checksum.h"
 #include "../base/clock.h"
 #include "../base/files.h"
 #include "../kernels/ops.h"
@@ -70,7 +70,7 @@ static bool convert_rows(const TensorWork *w, uint64_t first, size_t n, uint8_t 
     const Quantizer *q = w->q;
     const GgufTensor *t = &q->g->tensors[w->index];
     Type type = q->types[w->index];
-    size_t cols = (size_t)t->dims[0], old_bytes = t->bytes / (size_t)gguf_tensor_rows(t);
+    size_t cols = (size_t)t->dims[0], old_bytes = t->bytes / (size_t)gguf_n_rows(t);
     const float *columns = q->imatrix.columns ? q->imatrix.columns[w->index] : NULL;
     float *x = xalloc(cols, sizeof *x);
     bool ok = true;
@@ -98,7 +98,7 @@ static void convert_leaf(void *arg, int i) {
     team_unlock();
     if (has_failed) return;
 
-    uint64_t n_rows = gguf_tensor_rows(t), first = (uint64_t)i * w->leaf_rows;
+    uint64_t n_rows = gguf_n_rows(t), first = (uint64_t)i * w->leaf_rows;
     size_t n = (size_t)(n_rows - first < w->leaf_rows ? n_rows - first : w->leaf_rows);
     size_t old_bytes = (size_t)(t->bytes / n_rows), new_bytes = (size_t)(new->bytes / n_rows);
     const uint8_t *old = (const uint8_t *)t->data + first * old_bytes, *data = old;
@@ -114,12 +114,7 @@ static void convert_leaf(void *arg, int i) {
     }
     blake2b(data, n * new_bytes, w->leaf_hashes + (size_t)i * BLAKE2B_BYTES);
     free(buffer);
-    // Drop the pages just read from this process, whole pages only; they stay in the page cache.
-    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
-    uintptr_t begin = ((uintptr_t)old + page - 1) & ~(page - 1);
-    uintptr_t end = ((uintptr_t)old + n * old_bytes) & ~(page - 1);
-    if (end > begin && q->g->shards[t->shard].is_mapped)
-        madvise((void *)begin, end - begin, MADV_DONTNEED);
+    mapping_release(&q->g->shards[t->shard], old, n * old_bytes);
     add_progress(q, n * old_bytes);
 }
 
@@ -153,7 +148,7 @@ static bool plan_tensors(Quantizer *q, Error *err) {
         *t = *old;
         t->type = type;
         if (type != old->type)
-            t->bytes = gguf_tensor_rows(t) * quant_row_bytes(type, (size_t)t->dims[0]);
+            t->bytes = gguf_n_rows(t) * quant_row_bytes(type, (size_t)t->dims[0]);
         n_leaves += checksum_n_leaves(t);
         q->total_bytes += old->bytes;
     }
@@ -230,15 +225,15 @@ static uint64_t make_head(Quantizer *q, Buffer *head, size_t *checksum_at) {
 static bool write_file(Quantizer *q, const OutFile *file, uint64_t *out_bytes, Error *err) {
     Buffer head = {0};
     size_t checksum_at;
-    char checksum[2 * BLAKE2B_BYTES + 1];
+    char checksum[CHECKSUM_HEX];
     int n_threads = q->options->model_options.n_threads;
     *out_bytes = make_head(q, &head, &checksum_at);
     q->fd = file->fd;
-    gguf_prefetch(q->g, false);
+    mapping_prefetch(q->g->shards, q->g->n_shards, false);
     team_run(n_threads > 0 ? n_threads : team_default_threads(), convert_all, q);
     q->options->show_progress(q->options->arg, NULL);
     *err = q->err;
-    if (q->err.code || !gguf_is_intact(q->g, err)) return false;
+    if (q->err.code || !mapping_is_intact(q->g->shards, q->g->n_shards, err)) return false;
     checksum_combine(q->tensors, q->g->n_tensors, q->leaf_hashes, checksum);
     memcpy(head.data + checksum_at, checksum, 2 * BLAKE2B_BYTES);
     bool ok = write_all_at(q->fd, head.data, head.len, 0) &&

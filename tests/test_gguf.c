@@ -2,6 +2,7 @@
 // or costs time and memory.
 #include "make_gguf.h"
 #include "../base/clock.h"
+#include "../base/signals.h"
 #include "test.h"
 
 #include <fcntl.h>
@@ -94,7 +95,7 @@ static void contents(void) {
     CHECK(gguf_get_bool(&g, "yes", &yes, &e) && yes, "bool");
     CHECK(gguf_get_string(&g, "text", &s, &e) && str_is(s, "hello"), "string");
     CHECK(!gguf_get_u64(&g, "nothing", &u, &e) && e.code == EXIT_MODEL &&
-              strstr(e.text, "small: nothing: expected"),
+              strstr(e.text, "small: nothing: missing key"),
           "%s", e.text);
     CHECK(!gguf_get_u64(&g, "text", &u, &e) && strstr(e.text, "found string"), "%s", e.text);
     CHECK(!gguf_get_bool(&g, "u8", &yes, &e) && !gguf_get_string(&g, "words", &s, &e), "kinds");
@@ -149,9 +150,7 @@ static bool parse_copy(const void *data, size_t n, Error *err) {
     bool ok = gguf_parse(&g, copy, n, "bad.gguf", err);
     if (!ok) {
         CHECK(err->code == EXIT_MODEL && !strncmp(err->text, "bad.gguf: ", 10), "%s", err->text);
-        CHECK(!strchr(err->text, '\n') && strstr(err->text, "expected") &&
-                  strstr(err->text, "found"),
-              "%s", err->text);
+        CHECK(!strchr(err->text, '\n'), "%s", err->text);
     } else {
         for (int i = 0; i < g.n_values; i++) {
             const GgufValue *v = &g.values[i];
@@ -307,73 +306,73 @@ static const struct {
     {bad_version, 0, "version: expected 2 or 3, found 0"},
     {bad_version, 1, "version: expected 2 or 3, found 1"},
     {bad_version, 4, "version: expected 2 or 3, found 4"},
-    {bad_version, 0x03000000, "found big-endian"},
-    {bad_n_tensors, UINT64_MAX, "n_tensors: expected at most"},
-    {bad_n_tensors, 1, "tensor name: expected 8 bytes, found the end"},
-    {bad_n_values, UINT64_MAX, "n_kv: expected at most"},
-    {bad_n_values, UINT32_MAX, "n_kv: expected at most"},
-    {bad_n_values, 200000, "key: expected 8 bytes, found the end"},
-    {bad_key_length, UINT64_MAX, "key: expected a length"},
-    {bad_key_length, 0, "key: expected a length"},
-    {bad_key_length, 9, "key: expected 9 bytes, found the end of the file after 8"},
-    {bad_string_length, UINT64_MAX, "s: string: expected"},
-    {bad_string_length, UINT64_MAX - 7, "s: string: expected"},
-    {bad_string_length, 1, "s: string: expected"},
+    {bad_version, 0x03000000, "big-endian files are not supported"},
+    {bad_n_tensors, UINT64_MAX, "n_tensors: expected 0 to 262144, found 18446744073709551615"},
+    {bad_n_tensors, 1, "tensor name: truncated file: 8 bytes needed"},
+    {bad_n_values, UINT64_MAX, "n_values: expected 0 to"},
+    {bad_n_values, UINT32_MAX, "n_values: expected 0 to"},
+    {bad_n_values, 200000, "key: truncated file: 8 bytes"},
+    {bad_key_length, UINT64_MAX, "key: expected 1 to 65535, found"},
+    {bad_key_length, 0, "key: expected 1 to 65535, found"},
+    {bad_key_length, 9, "key: truncated file: 9 bytes needed, 8 left"},
+    {bad_string_length, UINT64_MAX, "s: string: truncated file"},
+    {bad_string_length, UINT64_MAX - 7, "s: string: truncated file"},
+    {bad_string_length, 1, "s: string: truncated file"},
     {bad_item_length, UINT64_MAX, "s: string: "},
     {bad_item_length, 1, "s: string: "},
     {bad_count, 2, "s: string: "},
-    {bad_count, 1ull << 61, "s: count: expected at most"},
-    {bad_count, UINT64_MAX, "s: count: expected at most"},
-    {bad_count_f64, 2, "s: value: expected 16 bytes"},
+    {bad_count, 1ull << 61, "s: count: expected 0 to 4194304, found"},
+    {bad_count, UINT64_MAX, "s: count: expected 0 to 4194304, found"},
+    {bad_count_f64, 2, "s: value: truncated file: 16 bytes needed, 8 left"},
     {bad_count_f64, 1ull << 61, "s: count: expected"},
     {bad_count_f64, (1ull << 61) + 1, "s: count: expected"},
     {bad_count_f64, UINT64_MAX, "s: count: expected"},
-    {bad_nesting, 1, "deep: item type: expected plain items"},
-    {bad_nesting, 100000, "deep: item type: expected plain items"},
-    {bad_kind, 13, "k: type: expected"},
-    {bad_kind, UINT32_MAX, "k: type: expected"},
-    {bad_item_kind, 13, "k: item type: expected"},
+    {bad_nesting, 1, "deep: item kind: arrays cannot be nested"},
+    {bad_nesting, 100000, "deep: item kind: arrays cannot be nested"},
+    {bad_kind, 13, "k: kind: expected 0 to 12"},
+    {bad_kind, UINT32_MAX, "k: kind: expected 0 to 12"},
+    {bad_item_kind, 13, "k: item kind: expected 0 to 12"},
     {bad_bool, 2, "b: value: expected 0 or 1, found 2"},
-    {bad_twice, 0, "same: expected it once"},
+    {bad_twice, 0, "same: duplicate key"},
     {bad_alignment, 0, "general.alignment: value: expected a power of two"},
     {bad_alignment, 13, "general.alignment: value: expected a power of two"},
     {bad_alignment, 1u << 31, "general.alignment: value: expected a power of two"},
     {bad_alignment, 4, "general.alignment: value: expected a power of two"},
-    {bad_alignment_kind, GGUF_I32, "general.alignment: type: expected u32, found i32"},
+    {bad_alignment_kind, GGUF_I32,
+     "general.alignment: value: expected a power of two from 8 to 65536 (u32)"},
     {bad_n_dims, 0, "w: n_dims: expected 1 to 4"},
     {bad_n_dims, 5, "w: n_dims: expected 1 to 4"},
     {bad_n_dims, UINT32_MAX, "w: n_dims: expected 1 to 4"},
     {bad_dim, 0, "w: dimensions: "},
     {bad_dim, 1ull << 63, "w: dimensions: "},
-    {bad_dim, INT64_MAX, "w: type: expected a tensor inside the file"},
+    {bad_dim, INT64_MAX, "w: type: the tensor is too large"},
     {bad_dim, UINT64_MAX / 4, "w: "}, // (2^64 - 4) / 4: padding the size would wrap to 0
     {bad_square, 1ull << 32, "w: dimensions: "},
     {bad_square, 1ull << 31, "w: "},
     {bad_rows, 1ull << 60, "w: dimensions: "},
-    {bad_rows, 1ull << 57, "w: type: expected a tensor inside"},
+    {bad_rows, 1ull << 57, "w: type: the tensor is too large"},
     {bad_q4_row, 5124095576030431008u, "w: "},
-    {bad_q4_row, 48, "w: type: expected rows of a multiple of 32"},
+    {bad_q4_row, 48, "w: type: Q4_0 needs rows of a multiple of 32 weights, found 48"},
     {bad_sum, 0x7FFFFFFFFFFFFFC0u, "w: dimensions: "},
-    {bad_sum, 0x3FFFFFFFFFFFFFC0u, "v: offset: expected"},
-    {bad_type, UINT32_MAX, "w: type: expected a tensor type"},
-    {bad_type, TYPE_COUNT, "w: type: expected a tensor type"},
-    {bad_type, 4,
-     "w: type: expected a tensor type, found Q4_2 (use Q4_1), in a mixture named MXFP4_MOE"},
-    {bad_type, 31, "w: type: expected a tensor type, found Q4_0_4_4 (use Q4_0), in"},
-    {bad_type, 38, "w: type: expected a tensor type, found IQ4_NL_8_8 (use IQ4_NL), in"},
-    {bad_type, 42, "w: type: expected a tensor type, found 42, in"},
-    {bad_type, 139, "w: type: expected a tensor type, found 139 (of ik_llama.cpp; use"},
+    {bad_sum, 0x3FFFFFFFFFFFFFC0u, "v: offset: "},
+    {bad_type, UINT32_MAX, "w: type: unknown tensor type"},
+    {bad_type, TYPE_COUNT, "w: type: unknown tensor type"},
+    {bad_type, 4, "w: type: unknown tensor type Q4_2 (use Q4_1) in a file of type MXFP4_MOE"},
+    {bad_type, 31, "w: type: unknown tensor type Q4_0_4_4 (use Q4_0) in"},
+    {bad_type, 38, "w: type: unknown tensor type IQ4_NL_8_8 (use IQ4_NL) in"},
+    {bad_type, 42, "w: type: unknown tensor type 42 in"},
+    {bad_type, 139, "w: type: unknown tensor type 139 (ik_llama.cpp only; use"},
     {bad_offset, UINT64_MAX, "w: offset: expected a multiple of 32"},
-    {bad_offset, UINT64_MAX - 31, "w: offset: expected 64 bytes inside"},
+    {bad_offset, UINT64_MAX - 31, "w: offset: 64 bytes at"},
     {bad_offset, 1, "w: offset: expected a multiple of 32"},
-    {bad_offset, 96, "w: offset: expected 64 bytes inside"},
-    {bad_offset, 128, "w: offset: expected 64 bytes inside"},
-    {bad_overlap, 0, "offset: expected its own bytes"},
-    {bad_overlap, 96, "w: offset: expected its own bytes, found those of v"},
-    {bad_name, 0, "tensor name: expected a length of 1 to 63"},
-    {bad_name, 64, "tensor name: expected a length of 1 to 63"},
-    {bad_tensor_twice, 2, "w: expected it once"},
-    {bad_last_byte, 1, "w: offset: expected 32 bytes inside"},
+    {bad_offset, 96, "w: offset: 64 bytes at"},
+    {bad_offset, 128, "w: offset: 64 bytes at"},
+    {bad_overlap, 0, "offset: data overlaps tensor"},
+    {bad_overlap, 96, "w: offset: data overlaps tensor v"},
+    {bad_name, 0, "tensor name: expected 1 to 63, found"},
+    {bad_name, 64, "tensor name: expected 1 to 63, found"},
+    {bad_tensor_twice, 2, "w: duplicate tensor"},
+    {bad_last_byte, 1, "w: offset: 32 bytes at"},
 };
 
 static void absurdities(void) {
@@ -520,15 +519,16 @@ static void shards(void) {
         CHECK(t && t->shard == 2 && !memcmp(t->data, weights + 2, 32), "two");
         gguf_close(&g);
     }
-    CHECK(!gguf_open(&g, second, &e) && e.code == EXIT_MODEL && strstr(e.text, "first shard"), "%s",
-          e.text);
+    CHECK(!gguf_open(&g, second, &e) && e.code == EXIT_MODEL &&
+              strstr(e.text, "open the first shard"),
+          "%s", e.text);
     make_shard(1, 3, 2, "one", "m-00003-of-00003.gguf");
     CHECK(!gguf_open(&g, first, &e) && e.code == EXIT_MODEL &&
               strstr(e.text, "split.no: expected 2, found 1"),
           "%s", e.text);
     make_shard(2, 3, 2, "one", "m-00003-of-00003.gguf");
     CHECK(!gguf_open(&g, first, &e) && e.code == EXIT_MODEL &&
-              strstr(e.text, "one: expected it once"),
+              strstr(e.text, "one: duplicate tensor"),
           "%s", e.text);
     make_shard(2, 3, 2, NULL, "m-00003-of-00003.gguf");
     CHECK(!gguf_open(&g, first, &e) && strstr(e.text, "split.tensors.count: expected 1"), "%s",
@@ -596,7 +596,7 @@ static void guard(void) {
         Error e;
         volatile unsigned sum = 0;
         dup2(fd[1], STDERR_FILENO);
-        gguf_guard_install();
+        signals_install(&(volatile int){0});
         if (!gguf_open(&g, path, &e) || truncate(path, 4096)) _exit(99);
         const GgufTensor *w = gguf_find_tensor(&g, "w");
         for (size_t i = 0; i < w->bytes; i++) sum += ((const uint8_t *)w->data)[i];

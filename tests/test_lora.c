@@ -258,7 +258,7 @@ static void refusals(void) {
     expect_refusal(NULL, alora, "after certain tokens only (aLoRA)");
     expect_refusal("adapter.type", loha, "adapter.type: expected \"lora\", found \"loha\"");
     expect_refusal("adapter.lora.alpha", NULL,
-                   "adapter.lora.alpha: expected a number, found no such key");
+                   "adapter.lora.alpha: missing key (expected a number)");
     expect_refusal("adapter.lora.alpha", no_alpha, "alpha: expected a number but 0, found 0");
     expect_refusal("adapter.lora.alpha", odd_alpha, "alpha: expected a number but 0, found nan");
     expect_refusal("blk.1.attn_k.weight.lora_a", NULL,

@@ -69,7 +69,7 @@ static void refusals(void) {
     expect_refusal("llama.block_count", layers_absurd,
                    "block_count: expected 1 to 4096, found 4294967295");
     expect_refusal("llama.block_count", NULL,
-                   "block_count: expected an unsigned integer, found no such key");
+                   "block_count: missing key (expected an unsigned integer)");
     expect_refusal("llama.context_length", context_absurd,
                    "context_length: expected 1 to 268435456");
     expect_refusal("llama.attention.layer_norm_rms_epsilon", eps_zero,
@@ -84,7 +84,7 @@ static void refusals(void) {
     expect_refusal("blk.0.attn_q.weight", wide_q,
                    "tensor blk.0.attn_q.weight: expected shape (64, 64), found (128, 64)");
     expect_refusal("blk.0.attn_q.weight", mxfp4_q,
-                   "unsupported type MXFP4 (use Q4_K_M), in a mixture named MXFP4_MOE");
+                   "unsupported type MXFP4 (use Q4_K_M) in a file of type MXFP4_MOE");
     expect_refusal("output_norm.weight", flat_norm,
                    "tensor output_norm.weight: expected shape (1, 64), found (1, 32)");
     expect_refusal("blk.1.ffn_down.weight", NULL,

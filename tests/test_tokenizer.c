@@ -353,13 +353,13 @@ static void refused_tokens(void (*spoil)(Maker *m), const char *says) {
 static void broken_vocabularies(void) {
     refused(false, "tokenizer.ggml.pre", spoil_pre, "pre: unknown pre-tokenizer \"bloom\"");
     refused(false, "tokenizer.ggml.pre", NULL,
-            "tokenizer.ggml.pre: expected a string, found no such key");
+            "tokenizer.ggml.pre: missing key (expected a string)");
     refused(false, "tokenizer.ggml.model", spoil_model,
             "model: expected gpt2 or llama, found \"bert\"");
     refused(false, "tokenizer.ggml.model", NULL,
-            "tokenizer.ggml.model: expected a string, found no such key");
+            "tokenizer.ggml.model: missing key (expected a string)");
     refused(false, "tokenizer.ggml.tokens", NULL,
-            "tokens: expected an array of string, found no such key");
+            "tokens: missing key (expected an array of string)");
     refused(false, "tokenizer.ggml.tokens", spoil_empty, "tokens: expected 1 to 2^30");
     refused(false, "tokenizer.ggml.bos_token_id", spoil_bos,
             "bos_token_id: expected an id below 270, found 1048576");
@@ -373,15 +373,14 @@ static void broken_vocabularies(void) {
             "token_type: expected 323 items, found 1");
     refused(true, "tokenizer.ggml.scores", spoil_scores,
             "scores: expected an array of f32, found an array of i8");
-    refused(true, "tokenizer.ggml.scores", NULL,
-            "scores: expected an array of f32, found no such key");
+    refused(true, "tokenizer.ggml.scores", NULL, "scores: missing key (expected an array of f32)");
     refused(false, "tokenizer.ggml.merges", spoil_merge,
             "merges: rule 0 is not two parts of a token: \"nospace\"");
     refused(false, "tokenizer.ggml.merges", spoil_merge_half,
             "merges: rule 0 is not two parts of a token: \"zq xx\"");
     refused(false, "tokenizer.ggml.merges", spoil_merge_twice, "merges: duplicate rule 1: \"t h\"");
     refused(false, "tokenizer.ggml.merges", NULL,
-            "merges: expected an array of string, found no such key");
+            "merges: missing key (expected an array of string)");
     refused_tokens(spoil_twice, "tokens: duplicate token \"a\" (ids 0 and 2)");
     refused_tokens(spoil_bytes, "tokens: no token for byte 0x00");
     refused_tokens(spoil_types_range, "token_type: token 0: expected 1 to 6, found 77");

@@ -1,14 +1,14 @@
-#include "checksum.h"
+#include "blake2b.h"
 
-#include <stdlib.h>
+#include <stdbool.h>
 #include <string.h>
 
-enum { LEAF_BYTES = 1 << 20, BLOCK_BYTES = 128, N_ROUNDS = 12 };
+enum { BLOCK_BYTES = 128, N_ROUNDS = 12 };
 
-static const uint64_t initial[8] = {0x6a09e667f3bcc908, 0xbb67ae8584caa73b, 0x3c6ef372fe94f82b,
-                                    0xa54ff53a5f1d36f1, 0x510e527fade682d1, 0x9b05688c2b3e6c1f,
-                                    0x1f83d9abfb41bd6b, 0x5be0cd19137e2179};
-static const uint8_t order[10][16] = {{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15},
+static const uint64_t iv[8] = {0x6a09e667f3bcc908, 0xbb67ae8584caa73b, 0x3c6ef372fe94f82b,
+                               0xa54ff53a5f1d36f1, 0x510e527fade682d1, 0x9b05688c2b3e6c1f,
+                               0x1f83d9abfb41bd6b, 0x5be0cd19137e2179};
+static const uint8_t sigma[10][16] = {{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15},
                                       {14, 10, 4, 8, 9, 15, 13, 6, 1, 12, 0, 2, 11, 7, 5, 3},
                                       {11, 8, 12, 0, 5, 2, 15, 13, 10, 14, 3, 6, 7, 1, 9, 4},
                                       {7, 9, 3, 1, 13, 12, 11, 14, 2, 6, 5, 10, 4, 0, 15, 8},
@@ -28,17 +28,18 @@ static void mix(uint64_t v[16], int a, int b, int c, int d, uint64_t x, uint64_t
     v[c] += v[d], v[b] = rotate(v[b] ^ v[c], 63);
 }
 
-// Takes in a block; `count` is how many bytes that makes.
+// Compression function F: mixes one block into the state h. `count` is the number of bytes hashed
+// so far, including this block.
 static void compress(uint64_t h[8], const uint8_t block[BLOCK_BYTES], uint64_t count,
                      bool is_last) {
     uint64_t v[16], m[16];
-    memcpy(m, block, sizeof m); // this program reads its files as little-endian machines do
+    memcpy(m, block, sizeof m); // BLAKE2b is little-endian, as are all supported machines
     memcpy(v, h, 8 * sizeof *v);
-    memcpy(v + 8, initial, sizeof initial);
+    memcpy(v + 8, iv, sizeof iv);
     v[12] ^= count;
     if (is_last) v[14] = ~v[14];
-    for (int r = 0; r < N_ROUNDS; r++) { // unrolled, so that the order is known when it is compiled
-        const uint8_t *s = order[r % 10];
+    for (int r = 0; r < N_ROUNDS; r++) {
+        const uint8_t *s = sigma[r % 10];
         for (int i = 0; i < 4; i++) mix(v, i, 4 + i, 8 + i, 12 + i, m[s[2 * i]], m[s[2 * i + 1]]);
         for (int i = 0; i < 4; i++)
             mix(v, i, 4 + (i + 1) % 4, 8 + (i + 2) % 4, 12 + (i + 3) % 4, m[s[8 + 2 * i]],
@@ -51,45 +52,10 @@ void blake2b(const void *data, size_t n, uint8_t out[BLAKE2B_BYTES]) {
     const uint8_t *p = data;
     uint8_t last[BLOCK_BYTES] = {0};
     uint64_t h[8], count = 0;
-    memcpy(h, initial, sizeof h);
+    memcpy(h, iv, sizeof h);
     h[0] ^= 0x01010000 ^ BLAKE2B_BYTES;
     for (; n - count > BLOCK_BYTES; p += BLOCK_BYTES) compress(h, p, count += BLOCK_BYTES, false);
     if (n > count) memcpy(last, p, n - count);
     compress(h, last, n, true);
     for (int i = 0; i < BLAKE2B_BYTES; i++) out[i] = (uint8_t)(h[i / 8] >> i % 8 * 8);
-}
-
-uint64_t gguf_tensor_rows(const GgufTensor *t) { return t->dims[1] * t->dims[2] * t->dims[3]; }
-
-uint64_t checksum_leaf_rows(const GgufTensor *t) {
-    uint64_t row = t->bytes / gguf_tensor_rows(t);
-    return row >= LEAF_BYTES ? 1 : LEAF_BYTES / row;
-}
-
-size_t checksum_n_leaves(const GgufTensor *t) {
-    uint64_t step = checksum_leaf_rows(t);
-    return (size_t)((gguf_tensor_rows(t) + step - 1) / step);
-}
-
-void checksum_combine(const GgufTensor *tensors, int n, const uint8_t *leaves,
-                      char hex[2 * BLAKE2B_BYTES + 1]) {
-    Buffer all = {0};
-    uint8_t hash[BLAKE2B_BYTES];
-    for (int i = 0; i < n; i++) {
-        const GgufTensor *t = &tensors[i];
-        size_t bytes = checksum_n_leaves(t) * BLAKE2B_BYTES;
-        buffer_put(&all, t->name);
-        for (int k = 0; k < 4; k++) buffer_append(&all, &(char){(char)(t->type >> 8 * k)}, 1);
-        for (int k = 0; k < 32; k++)
-            buffer_append(&all, &(char){(char)(t->dims[k / 8] >> k % 8 * 8)}, 1);
-        buffer_append(&all, leaves, bytes);
-        leaves += bytes;
-    }
-    blake2b(all.data, all.len, hash);
-    for (int i = 0; i < BLAKE2B_BYTES; i++) {
-        hex[2 * i] = "0123456789abcdef"[hash[i] >> 4];
-        hex[2 * i + 1] = "0123456789abcdef"[hash[i] & 15];
-    }
-    hex[2 * BLAKE2B_BYTES] = 0;
-    buffer_free(&all);
 }

@@ -1,0 +1,12 @@
+// BLAKE2b with a digest of 16 bytes and no key (RFC 7693).
+#ifndef BASE_BLAKE2B_H
+#define BASE_BLAKE2B_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { BLAKE2B_BYTES = 16 };
+
+void blake2b(const void *data, size_t n, uint8_t digest[BLAKE2B_BYTES]);
+
+#endif

@@ -1,0 +1,28 @@
+// Checksum of a model's tensors, independent of the rest of the file.
+//
+// A tree hash of two levels, so that threads can hash in any order. A leaf is the BLAKE2b digest of
+// as many whole rows of a tensor as fit 1 MiB, at least one. The checksum is the digest of, for
+// each tensor in file order:
+//
+//   name  u32 type  u64 dims[4]  digests of its leaves           (little-endian)
+//
+// The quantizer stores it as metadata; `show --check` and scripts/lib/gguf_writer.py compute the
+// same.
+#ifndef CHECKSUM_H
+#define CHECKSUM_H
+
+#include "base/blake2b.h"
+#include "gguf.h"
+
+#define CHECKSUM_KEY "llama31.checksum" // metadata key; the value is hexadecimal
+enum { CHECKSUM_HEX = 2 * BLAKE2B_BYTES + 1 };
+
+// Rows of dims[0] weights in a tensor, rows of a full leaf, and leaves.
+uint64_t gguf_n_rows(const GgufTensor *t);
+uint64_t checksum_leaf_rows(const GgufTensor *t);
+size_t checksum_n_leaves(const GgufTensor *t);
+// leaves: the digests of all leaves of n tensors, in file order. `hex` is NUL-terminated.
+void checksum_combine(const GgufTensor *tensors, int n, const uint8_t *leaves,
+                      char hex[CHECKSUM_HEX]);
+
+#endif
