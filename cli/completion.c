@@ -1,3 +1,5 @@
+// The tokens of a completion are in its session, except the one sampled last; the text is in the
+// Sequence. reply_parse() finds reasoning and tool calls in the text with special tokens.
 #include "completion.h"
 
 #include <stdlib.h>

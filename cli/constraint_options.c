@@ -31,7 +31,7 @@ bool constraint_from_options(ConstraintCache *cache, const Options *o, Constrain
     if (o->json_schema) w.schema_text = buffer_str(&schema);
     if (o->grammar) w.grammar = buffer_str(&grammar);
     if (o->regex) w.regex = str_of(o->regex);
-    Str *choices = o->only ? split_list(o->only, &w.n_choices) : NULL;
+    Str *choices = o->constraint_choices ? split_list(o->constraint_choices, &w.n_choices) : NULL;
     w.choices = choices;
     bool ok = constraint_new(cache, &w, out, &unknown, err);
     if (ok && unknown.len) note(o, "JSON Schema: unknown keywords say nothing: %s", unknown.data);

@@ -1,3 +1,5 @@
+// Optional parts attach to the generation loop here: draft model and prompt lookup (speculate/),
+// prefix cache (cache/).
 #include "generator.h"
 #include "option_values.h"
 

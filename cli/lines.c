@@ -1,3 +1,5 @@
+// One buffer holds the bytes that have been read and not yet returned; lines are returned in place.
+// The buffer grows to the longest line, at most to the limit and one read more.
 #include "lines.h"
 #include "../base/files.h"
 #include "../generate.h"

@@ -1,3 +1,4 @@
+// Each optional directory defines NAME_is_built: true in its sources, false in its stub.c.
 #include "modules.h"
 #include "../cache/cache.h"
 #include "../constrain/constraint.h"

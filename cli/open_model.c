@@ -1,3 +1,5 @@
+// Order matters: the file is prefetched in the background while the vocabulary is parsed, and the
+// template is opened before any text is tokenized, because it reserves special tokens.
 #include "open_model.h"
 #include "option_values.h"
 #include "output.h"

@@ -1,3 +1,12 @@
+// The option table, and the functions that read it.
+//
+// A row has everything that the program knows about an option: its names, the commands that accept
+// it, the field of Options that holds its value, the range, the help text, and the optional module
+// that it needs. Help, manual page and completions are printed from the same rows.
+//
+// Arguments have the forms `--name value`, `--name=value`, `-x value` and, for flags, the name
+// alone. `--` ends the options. A dash before a digit, or alone, is not an option: "-5" and "-" are
+// positional arguments. If an option is repeated, the last value counts, except for lists.
 #include "options.h"
 #include "../base/clock.h"
 #include "option_values.h"
@@ -11,7 +20,9 @@
 #include <string.h>
 #include <unistd.h>
 
-// Sets of commands.
+// Sets of commands that share options. CMD_SET makes an option available to chat's /set,
+// CMD_REQUEST to the requests of batch, whose fields have the option's name with underscores
+// ("top_p").
 #define GENERATE   (CMD_RUN | CMD_CHAT | CMD_BATCH)
 #define PROMPTED   (GENERATE | CMD_SCORE)
 #define COMPUTE    (PROMPTED | CMD_LOGITS | CMD_BENCH)
@@ -19,7 +30,8 @@
 #define CONSTRAIN  (CMD_RUN | CMD_BATCH | CMD_TOKENIZE)
 #define WITH_MODEL (CMD_ALL & ~(CMD_QUANTIZE | CMD_CACHE | CMD_HELP))
 
-// The fields of a row from its kind to its value; the help text follows.
+// Initialisers of a row from its kind to the placeholder of its value; the help text follows, then
+// the module. FLAG takes no value. The range of a number is inclusive.
 #define AT(field)                      offsetof(Options, field)
 #define VALUE(k, field, text)          .kind = k, .offset = AT(field), .value = text
 #define RANGE(low, high)               .min = low, .max = high
@@ -137,7 +149,7 @@ const Option option_table[] = {
      "generate text of a GBNF grammar", MODULE_CONSTRAIN},
     {{"--regex"}, CONSTRAIN, STRING(regex, "RE"),
      "generate text that matches a regular expression", MODULE_CONSTRAIN},
-    {{"--choices"}, CMD_RUN | CMD_BATCH, STRING(only, "A,B,..."),
+    {{"--choices"}, CMD_RUN | CMD_BATCH, STRING(constraint_choices, "A,B,..."),
      "generate one of these texts", MODULE_CONSTRAIN},
     {{"--think"}, CMD_RUN | CMD_BATCH | CMD_REQUEST, FLAG(may_think),
      "allow unconstrained <think>...</think> first", MODULE_CONSTRAIN},
@@ -204,8 +216,9 @@ const Option option_table[] = {
 // clang-format on
 const int n_option_rows = sizeof option_table / sizeof *option_table;
 
+// The seed is printed, so that a run can be repeated. 32 bits are easier to type than 64.
 static uint64_t random_seed(void) {
-    uint32_t seed; // 32 bits are easier to type again
+    uint32_t seed;
     int fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
     if (fd < 0 || read(fd, &seed, sizeof seed) != sizeof seed)
         seed = (uint32_t)(now_sec() * 1e6) ^ (uint32_t)getpid();
@@ -227,6 +240,8 @@ Options options_default(const char *command) {
                                 .seed = random_seed()}};
 }
 
+// Two rows may have the same name for different commands (--ids). For an unknown name, the error
+// suggests the most similar name of the same command.
 const Option *option_find(const Options *o, unsigned command, const char *name, Error *err) {
     const char *similar[sizeof option_table / sizeof *option_table * 3];
     int n = 0;
@@ -254,6 +269,7 @@ void options_add_bias(Options *o, LogitBias bias) {
     o->sample.bias = o->biases;
 }
 
+// Requests of batch have JSON values; the kind of the option decides whether they fit.
 bool option_set_flag(Options *o, const Option *option, const char *label, bool v, Error *err) {
     if (option->kind != OPTION_FLAG)
         return error_set(err, EXIT_USAGE, "%s: expected a number, found %s", label,
@@ -287,6 +303,7 @@ bool option_set_number(Options *o, const Option *option, const char *label, doub
     return true;
 }
 
+// Command lines and /set have text. Numbers are parsed here and range-checked as above.
 bool option_set(Options *o, const Option *option, const char *label, const char *text, Error *err) {
     void *field = (char *)o + option->offset;
     ModelOptions *m = &o->model_options;
@@ -335,6 +352,7 @@ bool option_set(Options *o, const Option *option, const char *label, const char 
     return error_set(err, EXIT_USAGE, "%s: expected %s, found \"%s\"", label, expected, text);
 }
 
+// Options that have not been given and have no number as their default (-n) are left out.
 void options_put_settings(const Options *o, Buffer *out) {
     for (const Option *row = option_table; row < option_table + n_option_rows; row++) {
         const void *field = (const char *)o + row->offset;
@@ -351,11 +369,13 @@ void options_put_settings(const Options *o, Buffer *out) {
     }
 }
 
-// Parses the option at argv[*i] and advances *i to its last argument.
+// Parses the option at argv[*i] and advances *i to its last argument. A name that the table does
+// not have may be an option of llama.cpp: then it is translated, or ignored with its value, or
+// refused.
 static bool parse_option(Options *o, unsigned command, char **argv, int *i, Error *err) {
     const char *arg = argv[*i], *equals = arg[1] == '-' ? strchr(arg, '=') : NULL;
     char typed[64];
-    int n = equals && equals - arg < 60 ? (int)(equals - arg) : 60; // longer than any option's name
+    int n = equals && equals - arg < 60 ? (int)(equals - arg) : 60; // no name is longer
     snprintf(typed, sizeof typed, "%.*s", n, arg);
     const char *name = typed, *value = equals ? equals + 1 : NULL, *next = argv[*i + 1];
     const Option *option = option_find(o, command, name, NULL);
@@ -380,15 +400,16 @@ static bool parse_option(Options *o, unsigned command, char **argv, int *i, Erro
 }
 
 bool options_parse(Options *o, unsigned command, int argc, char **argv, Error *err) {
-    bool has_ended = false;                                 // after "--"
-    for (int i = 0; i < argc && strcmp(argv[i], "--"); i++) // even if other options are wrong
+    bool has_ended = false; // after "--"
+    // --help works anywhere, even if other options are wrong.
+    for (int i = 0; i < argc && strcmp(argv[i], "--"); i++)
         if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) return o->wants_help = true;
     for (int i = 0; i < argc; i++) {
         const char *arg = argv[i];
-        bool is_digit = arg[0] == '-' && arg[1] >= '0' && arg[1] <= '9'; // "-5" is an argument
+        bool is_number = arg[0] == '-' && arg[1] >= '0' && arg[1] <= '9';
         if (!has_ended && !strcmp(arg, "--"))
             has_ended = true;
-        else if (has_ended || arg[0] != '-' || !arg[1] || is_digit)
+        else if (has_ended || arg[0] != '-' || !arg[1] || is_number)
             o->args[o->n_args++] = arg;
         else if (!parse_option(o, command, argv, &i, err))
             return false;

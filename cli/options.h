@@ -31,28 +31,31 @@ enum {
     CMD_REQUEST = 1 << 13 // a field of a batch request
 };
 
-// Values of all options. A field keeps its default if its option is not given.
+// Values of all options of all commands. A field keeps its default if its option is not given.
 typedef struct {
-    const char *command;
-    const char **args; // (n_args) positional arguments
+    const char *command; // its name, for messages
+    const char **args;   // (n_args) positional arguments
     int n_args;
     bool wants_help, wants_man;
     const char *completion; // shell name
     Buffer ignored;         // llama.cpp options without effect, a space before each
-    // model and machine
+
+    // The model, and how it runs.
     const char *model; // NULL: the built-in model
     int ctx;           // context size in tokens; 0: as needed
     int chunk;         // prompt tokens per forward pass; 0: default
     ModelOptions model_options;
-    // prefix cache and speculation
-    bool no_lookup, is_verify, is_empty;
-    const char *cache, *cache_size, *draft;
-    // prompt
+    const char *cache, *cache_size; // prefix cache: directory, size limit as text
+    const char *draft;              // draft model
+    bool no_lookup;
+
+    // The prompt. system, json_schema and ids read a file if they begin with '@'.
     const char *prompt, *file, *system, *template_name, *tools;
     Str *template_vars; // (n_template_vars) "NAME=JSON"
     int n_template_vars;
     bool is_raw, has_special, has_echo, keep_newline;
-    // generation
+
+    // Generation.
     int n_choices;             // -N; 0: one
     int n_predict;             // -n; INT_MIN: not given, -1: until the context is full
     bool ignore_eos, has_seed; // has_seed: sample.seed was given, not drawn
@@ -60,20 +63,22 @@ typedef struct {
     Str *stops; // (n_stops)
     int n_stops;
     LogitBias *biases; // (sample.n_bias), the memory of sample.bias
-    // constraint
-    const char *json_schema, *grammar, *regex, *only; // only: --choices of run and batch
+
+    // Constraint: at most one of the strings.
+    const char *json_schema, *grammar, *regex, *constraint_choices;
     bool is_ordered_json, may_think, has_stats;
-    // output
+
+    // Output.
     bool is_json, is_quiet, is_verbose, no_sandbox;
-    int logprobs;
+    int logprobs; // alternatives per token
     const char *output;
     bool is_forced; // may overwrite a file
-    // tokenize, logits
-    bool ids_only, count_only, is_jsonl, is_decode, last_only;
+
+    // Options of single commands: tokenize, logits.
+    bool ids_only, count_only, is_jsonl, is_decode, last_only, is_rendered;
     const char *ids, *chat_file;
-    bool is_rendered;
-    // show
-    bool show_tensors, is_check;
+    // show, cache
+    bool show_tensors, is_check, is_verify, is_empty;
     double bandwidth; // GB/s; 0: measured
     // rope
     int rope_dim;          // --dim; 0: the model's
@@ -81,10 +86,9 @@ typedef struct {
     const char *columns, *rotate, *compare;
     bool has_decay;
     // batch
-    const char *input;
+    const char *input, *shard;
     bool is_lines, is_ordered, is_resume, is_strict, progress_json;
-    int parallel;
-    const char *shard;
+    int parallel; // maximum concurrent sequences; 0: default
     // score
     const char *choices, *perplexity, *kl;
     // quantize

@@ -1,3 +1,5 @@
+// Text goes straight to the descriptor, so that it appears immediately; stdio's buffer is flushed
+// first to keep the order. stderr is unbuffered.
 #include "output.h"
 #include "../base/clock.h"
 #include "../base/files.h"

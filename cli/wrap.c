@@ -1,3 +1,5 @@
+// A line is broken before a word that does not fit. So a word is printed only when it is complete,
+// and white space only after its word.
 #include "wrap.h"
 #include "output.h"
 

@@ -1,3 +1,5 @@
+// Threads share the leaves of each tensor (checksum.h): a leaf is decoded, tested and hashed
+// by one thread.
 #include "check.h"
 #include "../kernels/ops.h"
 

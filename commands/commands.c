@@ -1,3 +1,4 @@
+// The command table, in the order of the help.
 #include "commands.h"
 
 #include <limits.h>

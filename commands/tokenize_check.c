@@ -1,3 +1,5 @@
+// A text is accepted token by token, exactly as generation would: each token must be in the mask
+// that the constraint computed before it. The times of these masks are what a constraint costs.
 #include "tokenize_check.h"
 #include "../base/clock.h"
 #include "../cli/constraint_options.h"
