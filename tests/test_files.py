@@ -471,7 +471,7 @@ def resume_of_another_run(tmp):
             args = "-m", os.path.join(tmp, "other.gguf")
             run("quantize", "-q", STORIES, args[1], "Q4_0")
         _, err = run("batch", "-q", "-i", source, "-o", out, "--resume", *args, code=2)
-        check("begun with another" in err, err)
+        check("started with another" in err, err)
     run("batch", "-q", "-i", source, "-o", out, "--ordered", "--resume")
     same(read(out), whole)  # with the seed that was drawn for the first run
     lines = whole.splitlines(True)

@@ -289,7 +289,7 @@ def commands_answer(tmp):
 
 @test
 def interrupted_batch(tmp):
-    """Ctrl-C names --resume, and what was under way; before anything can be told, left_sec is null."""
+    """Ctrl-C reports the unfinished answers and --resume; while the remaining time is unknown, left_sec is null."""
     name, out = os.path.join(tmp, "in"), os.path.join(tmp, "out")
     with open(name, "w") as f:
         f.write('{"prompt":"Once","max_tokens":4000}\n' * 8)
@@ -300,7 +300,7 @@ def interrupted_batch(tmp):
     p.send_signal(signal.SIGINT)
     err = p.stderr.read()
     same(p.wait(60), 130)
-    check("4 answers under way" in err and "--resume" in err, err)
+    check("4 unfinished answers" in err and "--resume" in err, err)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@
 #include "../../jinja/jinja.h"
 #include "../../model.h"
 #include "../../tokenizer.h"
-#include "../../commands/batch_requests.h"
+#include "../../commands/batch_output.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -225,15 +225,12 @@ static void fuzz_records(const uint8_t *data, size_t n) {
         pipeline_open(&e, &o);
     }
     if (!json_parse(&doc, (const char *)data, n, &err)) return;
-    Record *r = xalloc(1, sizeof *r);
-    r->line = 1;
-    r->common = &o;
-    r->options = o;
-    if (record_identify(r, doc.root, &err) && !record_parse(r, &e, doc.root, &err))
+    Record *r = record_new(1, FORM_SHORT, &e);
+    if (record_parse_id(r, doc.root, &err) && !record_parse(r, doc.root, (Str){0}, &err))
         record_fail(r, "x", err.text);
     if (r->answer.len) HOLDS(json_parse(&doc, r->answer.data, r->answer.len - 1, &err));
     record_free(r);
-    if (json_parse(&doc, (const char *)data, n, &err)) result_key(doc.root, &key, &kind);
+    if (json_parse(&doc, (const char *)data, n, &err)) result_parse(doc.root, &key, &kind);
     buffer_free(&key);
 }
 

@@ -1,0 +1,194 @@
+#include "batch_record.h"
+#include "../cli/completion.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+// Opens the line of output, with the ids.
+static JsonWriter begin_answer(Record *r) {
+    JsonWriter w = {.out = &r->answer};
+    json_begin_object(&w, NULL);
+    if (r->form != FORM_SHORT) json_write_format(&w, "id", "\"batch_req_%ld\"", r->line);
+    json_write_format(&w, r->form == FORM_SHORT ? "id" : "custom_id", "%s",
+                      r->has_id ? r->id.data : "null");
+    return w;
+}
+
+static void end_answer(JsonWriter *w) {
+    json_end_object(w);
+    buffer_puts(w->out, "\n");
+}
+
+// The alternatives of a token as {"TOKEN": LOGPROB, ...}, best first. Keys are unique: of tokens
+// that have the same text (parts of a UTF-8 character, all written as U+FFFD) only the best is
+// listed.
+static void write_alternatives(JsonWriter *w, const Tokenizer *t, const TokenLogprob *l, int n) {
+    Buffer seen = {0}, name = {0};
+    buffer_puts(&seen, "");
+    json_begin_object(w, NULL);
+    for (int i = 0; i < n; i++) {
+        Str piece = tokenizer_piece(t, l->top[i].id, true);
+        name.len = 0;
+        buffer_puts(&name, ",");
+        json_quote(&name, piece);
+        buffer_puts(&name, ",");
+        if (strstr(seen.data, name.data)) continue;
+        buffer_put(&seen, buffer_str(&name));
+        json_write_key(w, piece);
+        json_write_number(w, NULL, (double)l->top[i].logprob);
+    }
+    json_end_object(w);
+    buffer_free(&seen);
+    buffer_free(&name);
+}
+
+// The log-probabilities of /v1/completions: one array per property.
+static void write_completion_logprobs(JsonWriter *w, const Tokenizer *t, const Record *r) {
+    const TokenLogprob *l = r->sequence.logprobs;
+    int n = r->sequence.n_generated;
+    int64_t offset = 0;
+    json_begin_object(w, "logprobs");
+    json_begin_array(w, "tokens");
+    for (int i = 0; i < n; i++) json_write_string(w, NULL, tokenizer_piece(t, l[i].id, true));
+    json_end_array(w);
+    json_begin_array(w, "token_logprobs");
+    for (int i = 0; i < n; i++) json_write_number(w, NULL, (double)l[i].logprob);
+    json_end_array(w);
+    json_begin_array(w, "top_logprobs");
+    for (int i = 0; i < n; i++) write_alternatives(w, t, &l[i], r->n_logprobs);
+    json_end_array(w);
+    json_begin_array(w, "text_offset");
+    for (int i = 0; i < n; i++) {
+        json_write_int(w, NULL, offset);
+        offset += (int64_t)tokenizer_piece(t, l[i].id, false).len;
+    }
+    json_end_array(w);
+    json_end_object(w);
+}
+
+// Members of a choice in OpenAI's form.
+static void write_openai_choice(JsonWriter *w, const Record *r, const Reply *reply) {
+    const Sequence *s = &r->sequence;
+    const Tokenizer *t = r->pipeline->tokenizer;
+    json_write_int(w, "index", r->index);
+    if (r->form == FORM_CHAT) {
+        json_begin_object(w, "message");
+        json_write_string(w, "role", str_of("assistant"));
+        json_write_string(w, "content", reply->content);
+        reply_write_extras(w, reply);
+        json_write_null(w, "refusal");
+        json_end_object(w);
+    } else {
+        json_write_string(w, "text", reply->content);
+    }
+    if (r->n_logprobs < 0) {
+        json_write_null(w, "logprobs");
+    } else if (r->form == FORM_CHAT) {
+        json_begin_object(w, "logprobs");
+        completion_write_logprobs(w, "content", t, s, r->n_logprobs, true);
+        json_write_null(w, "refusal");
+        json_end_object(w);
+    } else {
+        write_completion_logprobs(w, t, r);
+    }
+    json_write_string(w, "finish_reason", str_of(completion_finish_reason(reply, s)));
+    if (r->parent->n_choices > 1) json_write_int(w, "seed", (int64_t)s->request.sample.seed);
+}
+
+static void write_choice(const Record *r) {
+    const Sequence *s = &r->sequence;
+    const Pipeline *p = r->pipeline;
+    JsonWriter w = {.out = &r->parent->choices[r->index]};
+    Reply reply;
+    completion_parse(&reply, r->is_plain ? NULL : &p->tpl, p->tokenizer, s, r->has_tools, 0);
+    json_begin_object(&w, NULL);
+    if (r->form == FORM_SHORT) {
+        completion_write(&w, "text", &reply, s, r->prompt.len);
+        if (r->n_logprobs >= 0)
+            completion_write_logprobs(&w, "logprobs", p->tokenizer, s, s->request.n_logprobs,
+                                      false);
+    } else {
+        write_openai_choice(&w, r, &reply);
+    }
+    json_end_object(&w);
+    reply_free(&reply);
+}
+
+static void write_choices(JsonWriter *w, const Record *r) {
+    json_begin_array(w, "choices");
+    for (int i = 0; i < r->n_choices; i++) json_write_format(w, NULL, "%s", r->choices[i].data);
+    json_end_array(w);
+}
+
+static void write_openai_response(JsonWriter *w, const Record *r) {
+    bool is_chat = r->form == FORM_CHAT;
+    const char *path = r->pipeline->model.file.path, *slash = strrchr(path, '/');
+    json_begin_object(w, "response");
+    json_write_int(w, "status_code", 200);
+    json_write_format(w, "request_id", "\"req_%ld\"", r->line);
+    json_begin_object(w, "body");
+    json_write_format(w, "id", "\"%s-%ld\"", is_chat ? "chatcmpl" : "cmpl", r->line);
+    json_write_string(w, "object", str_of(is_chat ? "chat.completion" : "text_completion"));
+    json_write_int(w, "created", (int64_t)time(NULL));
+    json_write_string(w, "model", str_of(slash ? slash + 1 : path));
+    write_choices(w, r);
+    json_begin_object(w, "usage");
+    json_write_int(w, "prompt_tokens", r->prompt.len);
+    json_write_int(w, "completion_tokens", r->n_generated);
+    json_write_int(w, "total_tokens", r->prompt.len + r->n_generated);
+    json_end_object(w);
+    json_end_object(w);
+    json_end_object(w);
+    json_write_null(w, "error");
+}
+
+// The number of the request's unfinished choices.
+static int finish_choice(Record *r) {
+    Record *parent = r->parent;
+    parent->n_unfinished--;
+    r->state = r == parent && parent->n_unfinished ? RECORD_PARTIAL : RECORD_DONE;
+    if (!parent->n_unfinished) parent->state = RECORD_DONE;
+    return parent->n_unfinished;
+}
+
+void record_finish(Record *r) {
+    Record *parent = r->parent;
+    if (r->sequence.finish == FINISH_ERROR) {
+        record_fail(r, "generation_failed", r->sequence.error.text);
+        return;
+    }
+    write_choice(r);
+    parent->n_generated += r->sequence.n_generated;
+    if (finish_choice(r) || parent->has_failed) return;
+
+    JsonWriter w = begin_answer(parent);
+    if (parent->form != FORM_SHORT)
+        write_openai_response(&w, parent);
+    else if (parent->n_choices > 1)
+        write_choices(&w, parent);
+    else // the members of the only choice, without its braces
+        buffer_printf(w.out, ",%.*s", (int)parent->choices[0].len - 2, parent->choices[0].data + 1);
+    end_answer(&w);
+}
+
+void record_fail(Record *r, const char *code, const char *message) {
+    Record *parent = r->parent;
+    Buffer text = {0};
+    finish_choice(r);
+    if (parent->has_failed) return; // by another choice
+    parent->has_failed = true;
+    buffer_printf(&text, "line %ld: %s", parent->line, message);
+
+    JsonWriter w = begin_answer(parent);
+    if (parent->form == FORM_SHORT)
+        json_write_int(&w, "line", parent->line);
+    else
+        json_write_null(&w, "response");
+    json_begin_object(&w, "error");
+    json_write_string(&w, "code", str_of(code));
+    json_write_string(&w, "message", buffer_str(&text));
+    json_end_object(&w);
+    end_answer(&w);
+    buffer_free(&text);
+}

@@ -1,0 +1,195 @@
+#include "batch_output.h"
+#include "../cli/lines.h"
+#include "../os/os.h"
+
+#include <errno.h>
+#include <search.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { MAX_RESULT = 1 << 30 }; // bytes of a line of output
+
+static int compare_ids(const void *a, const void *b) { return strcmp(a, b); }
+
+bool id_set_has(const IdSet *set, const Buffer *id) {
+    return tfind(id->data, &set->root, compare_ids);
+}
+
+bool id_set_add(IdSet *set, const Buffer *id) {
+    if (id_set_has(set, id)) return false;
+    if (!tsearch(str_copy(buffer_str(id)).data, &set->root, compare_ids))
+        die(EXIT_RUNTIME, "out of memory: ids");
+    return true;
+}
+
+// Results of an earlier run
+
+bool result_parse(const Json *root, Buffer *id, ResultKind *kind) {
+    static const char prefix[] = "batch_req_";
+    const Json *custom_id = json_get(root, "custom_id"), *own = json_get_string(root, "id"),
+               *line = json_get(root, "line"), *error = json_get(root, "error"),
+               *code = json_get(error, "code");
+    bool is_temporary = json_is(code, "out_of_memory") || json_is(code, "generation_failed");
+    *kind = !error || error->kind == JSON_NULL ? RESULT_ANSWER
+            : is_temporary                     ? RESULT_RETRY
+                                               : RESULT_ERROR;
+    id->len = 0;
+    if (record_put_id(id, custom_id ? custom_id : json_get(root, "id"))) return true;
+    // Otherwise it is an error in a line without a readable id.
+    if (!custom_id && line && line->kind == JSON_NUMBER) {
+        buffer_printf(id, "line %.0f", line->number);
+    } else if (custom_id && own && str_begins_with(own->string, prefix)) {
+        Str number = {own->string.data + strlen(prefix), own->string.len - strlen(prefix)};
+        buffer_printf(id, "line %.*s", SHOWN(number));
+    }
+    return id->len;
+}
+
+// Reads all results up to an incomplete last line, whose length is returned in *n_truncated. Adds
+// their ids to out->done, or with `kept` appends their lines to that; RESULT_RETRY is left out of
+// both. Returns how many of these there are.
+static long read_results(BatchOutput *out, Buffer *kept, size_t *n_truncated) {
+    LineReader l;
+    JsonDoc doc = {0};
+    Buffer id = {0};
+    Str line;
+    Error err;
+    LineState state;
+    long n_retry = 0;
+    *n_truncated = 0;
+    lines_open(&l, out->journal.path, MAX_RESULT);
+    while ((state = lines_next(&l, &line, true)) == LINE_READY) {
+        if (!l.is_whole && str_may_begin_with(line, ANSWER_START)) {
+            *n_truncated = line.len;
+            break;
+        }
+        ResultKind kind;
+        bool ok = json_parse(&doc, line.data, line.len, &err);
+        if (ok && !result_parse(doc.root, &id, &kind)) ok = error_set(&err, EXIT_RUNTIME, "no id");
+        if (!ok)
+            die(EXIT_RUNTIME, "%s: line %ld: %s; not an output of batch?", l.path, l.number,
+                err.text);
+        n_retry += kind == RESULT_RETRY;
+        if (kind == RESULT_RETRY) continue;
+        if (kept) {
+            buffer_put(kept, line);
+            buffer_puts(kept, "\n");
+        } else {
+            id_set_add(&out->done, &id);
+            out->n_failed += kind == RESULT_ERROR;
+        }
+    }
+    if (state == LINE_LONG) die(EXIT_RUNTIME, "%s: line %ld is too long", l.path, l.number);
+    close(l.fd);
+    free(l.data);
+    json_free(&doc);
+    buffer_free(&id);
+    return n_retry;
+}
+
+static void resume(BatchOutput *out, const Options *o) {
+    Error err;
+    Buffer kept = {0};
+    size_t n_truncated;
+    long n_retry = read_results(out, NULL, &n_truncated);
+    if (!journal_repair(&out->journal, n_truncated, &err)) die_error(&err);
+    if (n_truncated && !o->is_quiet) warn("%s: removed an incomplete last line", o->output);
+    if (!n_retry) return;
+    buffer_puts(&kept, "");
+    read_results(out, &kept, &n_truncated);
+    if (!journal_replace(&out->journal, buffer_str(&kept), &err)) die_error(&err);
+    buffer_free(&kept);
+}
+
+void batch_output_open(BatchOutput *out, const Options *o) {
+    struct stat st;
+    Error err;
+    bool is_stdout = !o->output || !strcmp(o->output, "-");
+    if (is_stdout) {
+        if (o->is_resume) die(EXIT_USAGE, "--resume: needs -o FILE");
+        bool is_file = fstat(STDOUT_FILENO, &st) == 0 && S_ISREG(st.st_mode);
+        out->journal =
+            (Journal){.path = "standard output", .fd = STDOUT_FILENO, .is_file = is_file};
+        return;
+    }
+    if (!journal_open(&out->journal, o->output, FILE_STREAM, &err)) die_error(&err);
+    if (!out->journal.is_file) return;
+    if (o->is_resume)
+        resume(out, o);
+    else if (fstat(out->journal.fd, &st) == 0 && st.st_size > 0)
+        die(EXIT_USAGE, "%s exists and is not empty; --resume completes it", o->output);
+}
+
+// Fingerprint
+
+// Appends what identifies a model file without reading all of it: the metadata, and the first 64
+// bytes of every tensor.
+static void put_file(Buffer *out, const Gguf *g) {
+    for (int i = 0; i < g->n_values; i++) {
+        buffer_put(out, g->values[i].key);
+        buffer_append(out, g->values[i].data, g->values[i].bytes);
+    }
+    for (int i = 0; i < g->n_tensors; i++) {
+        const GgufTensor *t = &g->tensors[i];
+        buffer_put(out, t->name);
+        buffer_printf(out, "|%d|%zu|", (int)t->type, t->bytes);
+        buffer_append(out, t->data, t->bytes < 64 ? t->bytes : 64);
+    }
+}
+
+// Appends "fp_HASH_SEED": a hash of everything but the seed and the requests that answers depend
+// on, and the seed. Files of older versions have it, so its input must not change.
+static void put_fingerprint(Buffer *out, const Options *o, const Pipeline *p) {
+    const ModelOptions *m = &o->model_options;
+    Options unseeded = *o;
+    Buffer input = {0};
+    unseeded.sample.seed = 0;
+    options_put_settings(&unseeded, &input);
+    buffer_printf(&input, "|%d|%s|%d|%d|%s|%s|%g|%g|%d|", o->ctx,
+                  o->template_name ? o->template_name : "", o->is_raw, o->ignore_eos,
+                  m->kv_type ? m->kv_type : "", m->rope_rule ? m->rope_rule : "", m->rope_theta,
+                  m->rope_scale, m->rope_orig_ctx);
+    buffer_put(&input, p->system);
+    for (int i = 0; i < o->n_stops; i++) buffer_put(&input, o->stops[i]), buffer_puts(&input, "|");
+    for (int i = 0; i < o->sample.n_bias; i++)
+        buffer_printf(&input, "%d%+g|", o->sample.bias[i].id, (double)o->sample.bias[i].bias);
+    put_file(&input, &p->model.file);
+    for (int i = 0; i < p->model.n_adapters; i++) {
+        buffer_printf(&input, "|lora %a|", p->model.adapters[i].scale);
+        put_file(&input, &p->model.adapters[i].file);
+    }
+    buffer_printf(out, "fp_%016llx_%llu", (unsigned long long)record_hash(0, &input),
+                  (unsigned long long)o->sample.seed);
+    buffer_free(&input);
+}
+
+void batch_output_check_fingerprint(BatchOutput *out, Options *o, const Pipeline *p) {
+    char old[64] = "";
+    Buffer new = {0};
+    int64_t seed;
+    if (!out->journal.is_file || out->journal.fd == STDOUT_FILENO) return;
+    if (o->is_resume && !o->is_forced) os_get_attribute(out->journal.fd, old, sizeof old);
+    const char *old_seed = strrchr(old, '_');
+    if (old_seed && !o->has_seed && parse_i64(old_seed + 1, &seed)) o->sample.seed = (uint64_t)seed;
+    put_fingerprint(&new, o, p);
+    if (old_seed && strcmp(old, new.data))
+        die(EXIT_USAGE, "%s was started with another %s (%s, now %s); --force resumes anyway",
+            out->journal.path,
+            strncmp(old, new.data, (size_t)(old_seed - old)) ? "model or other options" : "seed",
+            old, new.data);
+    os_set_attribute(out->journal.fd, new.data);
+    buffer_free(&new);
+}
+
+void batch_output_write(BatchOutput *out, Str line) {
+    const Journal *j = &out->journal;
+    Error err;
+    if (journal_append(&out->journal, line, &err)) return;
+    if (errno == EPIPE) _exit(EXIT_OK);
+    die(EXIT_RUNTIME, "%s%s", err.text,
+        !j->is_file       ? ""
+        : j->is_truncated ? "; its last line is incomplete, --resume repairs it"
+                          : "; --resume completes it");
+}

@@ -1,0 +1,91 @@
+// A batch request, from its line of input to its line of output.
+//
+// Requests have two forms, which one file may mix:
+//
+//     short   {"id", "prompt" | "messages", OPTIONS...}
+//          -> {"id", "text", "finish_reason", "n_prompt", "n_generated", "seed"}
+//     OpenAI  {"custom_id", "method", "url", "body": {...}}
+//          -> {"id", "custom_id", "response": {...}, "error"}
+//
+// batch_request.c parses requests, batch_answer.c writes answers, batch.c schedules them.
+#ifndef COMMANDS_BATCH_RECORD_H
+#define COMMANDS_BATCH_RECORD_H
+
+#include "../base/json.h"
+#include "../cli/open_model.h"
+
+enum { MAX_CHOICES = 64 }; // "n" of a request
+
+typedef enum { FORM_SHORT, FORM_CHAT, FORM_COMPLETION } RequestForm; // the last two: OpenAI's
+
+typedef enum {
+    RECORD_WAITING,
+    RECORD_RUNNING,
+    RECORD_PARTIAL, // finished, but other choices of the request are not
+    RECORD_DONE     // the line of output can be written
+} RecordState;
+
+// One completion. A request for n completions is n records: the first holds the request and its
+// answer, the others are its choices, which share the KV cache of the prompt.
+typedef struct Record Record;
+struct Record {
+    // Request
+    long line; // of the input, from 1
+    RequestForm form;
+    Buffer id;   // as JSON: a string, an integer, or the line number
+    bool has_id; // false: no id could be read; `id` is then "line N", which is no JSON
+    const Pipeline *pipeline;
+    Options options;     // of the command line, and the request's
+    int n_logprobs;      // alternatives to report per token; -1: no log-probabilities
+    ConstraintSpec spec; // of the constraint, while the request is parsed
+    Buffer tool_schema;  // memory of `spec`: the schema of a forced tool call
+    Ids prompt;
+    bool is_plain;  // the prompt is no chat, so the text is not searched for tool calls
+    bool has_tools; // the model was offered tools
+    Request request;
+    ConstraintState *constraint; // NULL: none
+
+    // Generation
+    RecordState state;
+    Session *session; // NULL unless running
+    int n_shared;     // positions of it that another session had computed
+    Sequence sequence;
+
+    // Choices
+    Record *parent; // the first record of the request; this one, if it is the first
+    int index;      // of this choice, from 0
+    // Of the parent:
+    int n_choices, n_unfinished;
+    Buffer choices[MAX_CHOICES]; // each finished choice as a JSON object
+    int n_generated;             // tokens of all choices
+    bool has_failed;
+    Buffer answer; // the line of output, with a newline
+};
+
+// batch_request.c
+
+// A record with the options of the command line.
+Record *record_new(long line, RequestForm form, const Pipeline *p);
+// Choice `index` (from 1) of a parsed request, with a seed of its own.
+Record *record_new_choice(Record *parent, int index);
+void record_free(Record *r);
+// Reads form and id of a request; root NULL: a line of plain text. False with err (exit 1).
+bool record_parse_id(Record *r, const Json *root, Error *err);
+// Reads the rest of it; root NULL: `text` is the prompt. False with err (exit 4 if the prompt does
+// not fit the context, exit 1 or 2 for any other mistake).
+bool record_parse(Record *r, const Json *root, Str text, Error *err);
+// Appends an id as JSON. False unless it is a string or an integer.
+bool record_put_id(Buffer *out, const Json *id);
+// A hash that never changes: FNV-1a with the final mix of MurmurHash3.
+uint64_t record_hash(uint64_t seed, const Buffer *text);
+
+// batch_answer.c
+
+// The start of every line of output.
+#define ANSWER_START "{\"id\":"
+// Finishes a record whose sequence has ended. The answer is complete when all choices are.
+void record_finish(Record *r);
+// Finishes a record with an error, which becomes the answer to the whole request.
+void record_fail(Record *r, const char *code, const char *message);
+
+#endif

@@ -1,0 +1,476 @@
+// Parses batch requests. An error names the field, what was expected and what was found.
+//
+// A field is looked up in the table `fields`, then among the options of the command line (those
+// with CMD_REQUEST in cli/options.c). Others are ignored, or an error with --strict. A field that
+// is null counts as absent.
+#include "batch_record.h"
+#include "../cli/constraint_options.h"
+#include "../cli/option_values.h"
+#include "../cli/prompt.h"
+#include "../cli/request.h"
+
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_STOPS = 64 }; // strings of "stop"; OpenAI's API allows 4
+
+static const Json *get(const Json *object, const char *key) {
+    const Json *j = json_get(object, key);
+    return j && j->kind != JSON_NULL ? j : NULL;
+}
+
+static bool is_integer(const Json *j, double min, double max) {
+    return j && j->kind == JSON_NUMBER && j->number >= min && j->number <= max &&
+           j->number == floor(j->number);
+}
+
+// False with err "NAME: expected X, found Y".
+static bool mismatch(Error *err, const char *name, const char *expected, const Json *found) {
+    static const char *const kinds[] = {"null", "", "", "", "an array", "an object"};
+    Buffer text = {0};
+    if (found && found->kind == JSON_STRING)
+        json_quote(&text,
+                   (Str){found->string.data, found->string.len < 60 ? found->string.len : 60});
+    else if (found && found->kind == JSON_NUMBER)
+        buffer_put_double(&text, found->number);
+    else if (found && found->kind == JSON_BOOL)
+        buffer_puts(&text, found->boolean ? "true" : "false");
+    else
+        buffer_puts(&text, found ? kinds[found->kind] : "nothing");
+    error_set(err, EXIT_RUNTIME, "%s: expected %s, found %s", name, expected, text.data);
+    buffer_free(&text);
+    return false;
+}
+
+uint64_t record_hash(uint64_t seed, const Buffer *text) {
+    uint64_t h = seed ^ 0xcbf29ce484222325u;
+    for (size_t i = 0; i < text->len; i++) h = (h ^ (unsigned char)text->data[i]) * 0x100000001b3u;
+    h = (h ^ h >> 33) * 0xff51afd7ed558ccdu;
+    h = (h ^ h >> 33) * 0xc4ceb9fe1a85ec53u;
+    return h ^ h >> 33;
+}
+
+// Ids
+
+bool record_put_id(Buffer *out, const Json *id) {
+    if (id && id->kind == JSON_STRING)
+        json_quote(out, id->string);
+    else if (is_integer(id, -0x1p53, 0x1p53))
+        buffer_printf(out, "%.0f", id->number + 0.0); // -0 becomes 0
+    else
+        return false;
+    return true;
+}
+
+bool record_parse_id(Record *r, const Json *root, Error *err) {
+    r->form = FORM_SHORT;
+    r->has_id = true;
+    if (root && root->kind != JSON_OBJECT) return mismatch(err, "request", "an object", root);
+    const Json *custom_id = json_get(root, "custom_id"), *id = get(root, "id");
+    if (custom_id || json_get(root, "body") || json_get(root, "url")) {
+        r->form = json_is(json_get(root, "url"), "/v1/completions") ? FORM_COMPLETION : FORM_CHAT;
+        if (!custom_id || custom_id->kind != JSON_STRING)
+            return mismatch(err, "custom_id", "a string", custom_id);
+        return record_put_id(&r->id, custom_id);
+    }
+    if (!id) return buffer_printf(&r->id, "%ld", r->line), true;
+    return record_put_id(&r->id, id) || mismatch(err, "id", "a string or an integer", id);
+}
+
+// Fields
+
+// The strings replace those of the command line.
+static bool parse_stop(Record *r, const Json *v, Error *err) {
+    const Json *item = v->kind == JSON_STRING ? v : v->child;
+    int n = v->kind == JSON_STRING ? 1 : v->n_items;
+    if (v->kind != JSON_STRING && v->kind != JSON_ARRAY)
+        return mismatch(err, "stop", "a string or an array of strings", v);
+    if (n > MAX_STOPS)
+        return error_set(err, EXIT_RUNTIME, "stop: expected at most %d strings, found %d",
+                         MAX_STOPS, n);
+    r->options.stops = xalloc((size_t)n, sizeof *r->options.stops);
+    r->options.n_stops = 0;
+    for (int i = 0; i < n; i++, item = item->next) {
+        if (item->kind != JSON_STRING || !item->string.len)
+            return mismatch(err, "stop", "strings that are not empty", item);
+        r->options.stops[r->options.n_stops++] = str_copy(item->string);
+    }
+    return true;
+}
+
+static bool parse_n(Record *r, const Json *v, Error *err) {
+    if (!is_integer(v, 1, MAX_CHOICES)) return mismatch(err, "n", "an integer from 1 to 64", v);
+    r->n_choices = r->n_unfinished = (int)v->number;
+    return true;
+}
+
+// An object from token id to bias; -100 bans the token.
+static bool parse_logit_bias(Record *r, const Json *v, Error *err) {
+    if (v->kind != JSON_OBJECT) return mismatch(err, "logit_bias", "an object of numbers", v);
+    r->options.biases = NULL;
+    r->options.sample.n_bias = 0;
+    for (const Json *j = v->child; j; j = j->next) {
+        char key[24];
+        int64_t id;
+        snprintf(key, sizeof key, "%.*s", SHOWN(j->key));
+        if (!parse_i64(key, &id) || id < 0 || id > INT_MAX)
+            return error_set(err, EXIT_RUNTIME, "logit_bias: expected token ids, found \"%.*s\"",
+                             SHOWN(j->key));
+        if (j->kind != JSON_NUMBER || fabs(j->number) > 100)
+            return mismatch(err, "logit_bias", "numbers from -100 to 100", j);
+        float bias = j->number == -100 ? -INFINITY : (float)j->number;
+        options_add_bias(&r->options, (LogitBias){(int)id, bias});
+    }
+    return logit_bias_check(&r->options.sample, r->pipeline->model.config.vocab_size, err);
+}
+
+// In a chat "logprobs" is a boolean and "top_logprobs" a number; elsewhere "logprobs" is either.
+static bool parse_logprobs(Record *r, const Json *v, Error *err) {
+    bool is_top = str_is(v->key, "top_logprobs"), is_number = is_top || r->form != FORM_CHAT;
+    if (is_number && is_integer(v, 0, MAX_LOGPROBS))
+        r->n_logprobs = (int)v->number;
+    else if (is_top || v->kind != JSON_BOOL)
+        return mismatch(err, is_top ? "top_logprobs" : "logprobs",
+                        is_number ? "an integer from 0 to 100" : "true or false", v);
+    else if (v->boolean && r->n_logprobs < 0)
+        r->n_logprobs = 0;
+    return true;
+}
+
+// {"type": "json_object"} or {"type": "json_schema", "json_schema": {"schema": {...}}}
+static bool parse_response_format(Record *r, const Json *v, Error *err) {
+    const Json *type = json_get(v, "type");
+    const Json *schema = json_get(json_get(v, "json_schema"), "schema");
+    if (json_is(type, "text")) return true;
+    if (json_is(type, "json_object"))
+        return r->spec.schema_text = str_of("{\"type\":\"object\"}"), true;
+    if (!json_is(type, "json_schema"))
+        return mismatch(err, "response_format", "text, json_object or json_schema", type);
+    if (!schema)
+        return mismatch(err, "response_format", "a \"schema\" in its \"json_schema\"", schema);
+    r->spec.schema = schema;
+    return true;
+}
+
+static bool parse_choices(Record *r, const Json *v, Error *err) {
+    if (v->kind != JSON_ARRAY || !v->n_items)
+        return mismatch(err, "choices", "an array of strings", v);
+    Str *choices = xalloc((size_t)v->n_items, sizeof *choices);
+    r->spec.choices = choices;
+    for (const Json *item = v->child; item; item = item->next) {
+        if (item->kind != JSON_STRING) return mismatch(err, "choices", "an array of strings", item);
+        choices[r->spec.n_choices++] = item->string;
+    }
+    return true;
+}
+
+static bool parse_grammar(Record *r, const Json *v, Error *err) {
+    bool is_schema = str_is(v->key, "json_schema"), is_regex = str_is(v->key, "regex");
+    if (is_schema && v->kind != JSON_STRING) return r->spec.schema = v, true;
+    if (v->kind != JSON_STRING) return mismatch(err, is_regex ? "regex" : "grammar", "a string", v);
+    *(is_schema ? &r->spec.schema_text : is_regex ? &r->spec.regex : &r->spec.grammar) = v->string;
+    return true;
+}
+
+// The value means the same as no field.
+static bool is_neutral(const Json *v) {
+    return v->kind == JSON_NULL || (v->kind == JSON_BOOL && !v->boolean) ||
+           (v->kind == JSON_NUMBER && v->number == 1) || (v->kind == JSON_ARRAY && !v->n_items) ||
+           json_is(v, "none") || json_is(json_get(v, "type"), "text");
+}
+
+static bool check_neutral(Record *r, const Json *v, Error *err) {
+    (void)r;
+    return is_neutral(v) ||
+           error_set(err, EXIT_RUNTIME, "%.*s: this value is not supported", SHOWN(v->key));
+}
+
+static const struct {
+    const char *name;
+    bool (*parse)(Record *r, const Json *v, Error *err); // NULL: nothing to do
+} fields[] = {
+    // clang-format off
+    {"stop", parse_stop}, {"n", parse_n}, {"logit_bias", parse_logit_bias},
+    {"logprobs", parse_logprobs}, {"top_logprobs", parse_logprobs},
+    {"response_format", parse_response_format}, {"json_schema", parse_grammar},
+    {"grammar", parse_grammar}, {"regex", parse_grammar}, {"choices", parse_choices},
+    // Unsupported: any other value would change the answer.
+    {"best_of", check_neutral}, {"stream", check_neutral}, {"echo", check_neutral},
+    {"suffix", check_neutral}, {"functions", check_neutral}, {"function_call", check_neutral},
+    // Read elsewhere.
+    {"id", NULL}, {"prompt", NULL}, {"messages", NULL}, {"tools", NULL}, {"tool_choice", NULL},
+    // Without effect on the answer.
+    {"model", NULL}, {"user", NULL}, {"store", NULL}, {"metadata", NULL}, {"service_tier", NULL},
+    {"stream_options", NULL}, {"parallel_tool_calls", NULL},
+    // clang-format on
+};
+
+// The option of the command line that a field sets.
+static const Option *find_option(const Options *o, Str key) {
+    static const char *const renamed[][2] = {{"max_tokens", "n_predict"},
+                                             {"max_completion_tokens", "n_predict"},
+                                             {"repetition_penalty", "repeat_penalty"}};
+    char name[40] = "--";
+    for (size_t i = 0; i < sizeof renamed / sizeof *renamed; i++)
+        if (str_is(key, renamed[i][0])) key = str_of(renamed[i][1]);
+    for (size_t i = 0; i < key.len && i < sizeof name - 3; i++)
+        name[2 + i] = key.data[i] == '_' ? '-' : key.data[i];
+    return option_find(o, CMD_REQUEST, name, NULL);
+}
+
+static bool parse_field(Record *r, const Json *v, Error *err) {
+    bool is_null = v->kind == JSON_NULL;
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
+        if (str_is(v->key, fields[i].name))
+            return is_null || !fields[i].parse || fields[i].parse(r, v, err);
+    const Option *option = find_option(&r->options, v->key);
+    if (!option)
+        return !r->options.is_strict ||
+               error_set(err, EXIT_RUNTIME, "unknown field \"%.*s\"", SHOWN(v->key));
+    char name[40];
+    snprintf(name, sizeof name, "%.*s", SHOWN(v->key));
+    switch (v->kind) {
+    case JSON_NULL: return true;
+    case JSON_NUMBER: return option_set_number(&r->options, option, name, v->number, err);
+    case JSON_BOOL: return option_set_flag(&r->options, option, name, v->boolean, err);
+    default: return mismatch(err, name, "a number or a boolean", v);
+    }
+}
+
+// Prompts
+
+// Makes the constraint for a call of any tool, or of the one that `choice` names. The text is then
+// Llama 3.1's JSON form of a call, which reply_parse accepts for every template with tools.
+static bool force_tool_call(Record *r, const Json *tools, const Json *choice, Error *err) {
+    const Json *name = json_get_string(json_get(choice, "function"), "name");
+    ConstraintSpec *spec = &r->spec;
+    JsonWriter w = {.out = &r->tool_schema};
+    int n = 0;
+    if (!name && !json_is(choice, "required"))
+        return mismatch(err, "tool_choice", "\"auto\", \"none\", \"required\" or a function's name",
+                        choice);
+    if (spec->schema || spec->schema_text.data || spec->grammar.data || spec->regex.data ||
+        spec->choices)
+        return error_set(err, EXIT_RUNTIME,
+                         "tool_choice: cannot be combined with another constraint");
+    json_begin_object(&w, NULL);
+    json_begin_array(&w, "anyOf");
+    for (const Json *tool = tools ? tools->child : NULL; tool; tool = tool->next) {
+        const Json *function = json_get(tool, "function"),
+                   *parameters = get(function, "parameters");
+        Str tool_name = json_get_string(function, "name")->string;
+        if (name && !str_eq(name->string, tool_name)) continue;
+        n++;
+        json_begin_object(&w, NULL);
+        json_write_string(&w, "type", str_of("object"));
+        json_begin_object(&w, "properties");
+        json_begin_object(&w, "name");
+        json_write_string(&w, "const", tool_name);
+        json_end_object(&w);
+        if (parameters)
+            json_write_value(&w, "parameters", parameters, NULL);
+        else
+            json_write_format(&w, "parameters", "{\"type\":\"object\"}");
+        json_end_object(&w);
+        json_write_format(&w, "required", "[\"name\",\"parameters\"]");
+        json_write_bool(&w, "additionalProperties", false);
+        json_end_object(&w);
+    }
+    json_end_array(&w);
+    json_end_object(&w);
+    spec->schema_text = buffer_str(&r->tool_schema);
+    r->options.is_ordered_json = true; // the name of the tool comes before its parameters
+    return n || error_set(err, EXIT_RUNTIME, "tool_choice: the request has no such tool");
+}
+
+// Appends the tools of the request, or of the command line, unless "tool_choice" is "none".
+static bool parse_tools(Record *r, const Json *body, Buffer *out, Error *err) {
+    const Pipeline *p = r->pipeline;
+    const Json *tools = get(body, "tools"), *choice = get(body, "tool_choice");
+    bool is_none = json_is(choice, "none"), is_free = !choice || is_none || json_is(choice, "auto");
+    if (tools && !tools_check(tools, &p->tpl, err)) return false;
+    if (!is_free && !force_tool_call(r, tools, choice, err)) return false;
+    if (is_none) return true;
+    if (tools && tools->n_items)
+        json_write_value(&(JsonWriter){.out = out}, NULL, tools, NULL);
+    else if (!tools && p->tools.data)
+        buffer_put(out, p->tools);
+    r->has_tools = out->len;
+    return true;
+}
+
+static bool parse_messages(Record *r, const Json *body, Error *err) {
+    const Pipeline *p = r->pipeline;
+    const Json *v = get(body, "messages");
+    if (v->kind != JSON_ARRAY) return mismatch(err, "messages", "an array of messages", v);
+    if (!v->n_items) return error_set(err, EXIT_RUNTIME, "messages: expected at least one");
+    if (p->tpl.is_none)
+        return error_set(err, EXIT_RUNTIME,
+                         "messages: the model has no chat template; choose one with --template");
+    Message *messages = xrealloc(NULL, (size_t)v->n_items + 1, sizeof *messages);
+    Buffer tools = {0};
+    bool ok = parse_tools(r, body, &tools, err);
+    int n = 0, i = 0;
+    if (p->system.data && !json_is(json_get(v->child, "role"), "system"))
+        messages[n++] = message_make(str_of("system"), p->system);
+    for (const Json *m = v->child; m && ok; m = m->next, i++) {
+        Error why;
+        ok = message_read(m, &messages[n], &why);
+        n += ok;
+        if (ok && messages[n - 1].has_calls && !p->tpl.takes_calls)
+            ok = error_set(&why, EXIT_RUNTIME,
+                           "tool_calls: the chat template %s does not support them", p->tpl.name);
+        if (!ok) error_set(err, EXIT_RUNTIME, "messages[%d]: %s", i, why.text);
+    }
+    TemplateInput in = {
+        .messages = messages, .n_messages = n, .tools = buffer_str(&tools), .wants_answer = true};
+    ok = ok && template_encode(&p->tpl, p->tokenizer, &in, &r->prompt, err);
+    while (n--) message_free(&messages[n]);
+    free(messages);
+    buffer_free(&tools);
+    return ok;
+}
+
+static bool encode_text(Record *r, Str text, bool is_plain, Error *err) {
+    r->is_plain = is_plain;
+    r->has_tools = !is_plain && r->pipeline->tools.data;
+    return prompt_encode(r->pipeline, text, is_plain, &r->prompt, err);
+}
+
+// A string, an array of one string, or an array of token ids.
+static bool parse_prompt(Record *r, const Json *v, Error *err) {
+    if (v->kind == JSON_ARRAY && v->n_items == 1 && v->child->kind != JSON_NUMBER) v = v->child;
+    if (v->kind == JSON_STRING)
+        return encode_text(r, v->string, r->form != FORM_SHORT || r->options.is_raw, err);
+    if (v->kind != JSON_ARRAY || !v->n_items)
+        return mismatch(err, "prompt", "a string or an array of token ids", v);
+    r->is_plain = true;
+    for (const Json *j = v->child; j; j = j->next) {
+        if (!is_integer(j, 0, r->pipeline->model.config.vocab_size - 1))
+            return mismatch(err, "prompt", "token ids of the vocabulary", j);
+        ids_push(&r->prompt, (int)j->number);
+    }
+    return true;
+}
+
+// The object with the fields of the request; NULL with err.
+static const Json *find_body(const Record *r, const Json *root, Error *err) {
+    const Json *method = json_get(root, "method"), *url = json_get(root, "url"),
+               *body = json_get(root, "body");
+    if (r->form == FORM_SHORT) return root;
+    if (!json_is(method, "POST")) return mismatch(err, "method", "\"POST\"", method), NULL;
+    if (r->form == FORM_CHAT && !json_is(url, "/v1/chat/completions"))
+        return mismatch(err, "url", "\"/v1/chat/completions\" or \"/v1/completions\"", url), NULL;
+    if (!body || body->kind != JSON_OBJECT) return mismatch(err, "body", "an object", body), NULL;
+    return body;
+}
+
+static bool parse_body(Record *r, const Json *body, Error *err) {
+    const Json *prompt = get(body, "prompt"), *messages = get(body, "messages"),
+               *logprobs = get(body, "logprobs"), *tools = get(body, "tools");
+    for (const Json *v = body->child; v; v = v->next)
+        if (!parse_field(r, v, err)) return false;
+    if (r->form == FORM_CHAT && get(body, "top_logprobs") && !(logprobs && logprobs->boolean))
+        return error_set(err, EXIT_RUNTIME, "top_logprobs: needs \"logprobs\": true");
+    if (r->form == FORM_CHAT && !messages)
+        return mismatch(err, "messages", "an array of messages", NULL);
+    if (r->form == FORM_COMPLETION && !prompt) return mismatch(err, "prompt", "a string", NULL);
+    if (!prompt == !messages)
+        return error_set(err, EXIT_RUNTIME, "expected either \"prompt\" or \"messages\"");
+    if (prompt && tools && !is_neutral(tools))
+        return error_set(err, EXIT_RUNTIME, "tools: need \"messages\"");
+    return prompt ? parse_prompt(r, prompt, err) : parse_messages(r, body, err);
+}
+
+// Makes the constraint of the request, or else of the command line.
+static bool make_constraint(Record *r, Error *err) {
+    ConstraintSpec *spec = &r->spec;
+    ConstraintCache *cache = r->pipeline->constraints;
+    spec->is_ordered = r->options.is_ordered_json, spec->may_think = r->options.may_think;
+    bool ok = constraint_new(cache, spec, &r->constraint, NULL, err);
+    if (ok && !r->constraint) ok = constraint_from_options(cache, &r->options, &r->constraint, err);
+    if (ok && r->constraint && r->options.ignore_eos)
+        ok = error_set(err, EXIT_RUNTIME, "ignore_eos: cannot be combined with a constraint");
+    if (r->constraint) constraint_attach(r->constraint, &r->request);
+    free((void *)spec->choices);
+    *spec = (ConstraintSpec){0};
+    buffer_free(&r->tool_schema);
+    return ok;
+}
+
+bool record_parse(Record *r, const Json *root, Str text, Error *err) {
+    const Json *body = root ? find_body(r, root, err) : NULL;
+    if (root && (!body || !parse_body(r, body, err))) return false;
+    if (!root && !encode_text(r, text, r->options.is_raw, err)) return false;
+    if (r->prompt.len == 0) return error_set(err, EXIT_RUNTIME, "the prompt is empty");
+    // 32 bits: JSON readers may store numbers as double
+    if (!r->options.has_seed)
+        r->options.sample.seed = (uint32_t)record_hash(r->pipeline->options->sample.seed, &r->id);
+    r->options.logprobs = r->n_logprobs < 0 ? 0 : r->n_logprobs + !r->n_logprobs;
+    bool is_text = !root || (body && get(body, "prompt"));
+    bool is_completion = is_text && (r->form != FORM_SHORT || r->options.is_raw);
+    return request_from_options(r->pipeline, &r->options, &r->prompt, is_completion, &r->request,
+                                err) &&
+           make_constraint(r, err);
+}
+
+// Lifetime
+
+Record *record_new(long line, RequestForm form, const Pipeline *p) {
+    Record *r = xalloc(1, sizeof *r);
+    *r = (Record){.line = line,
+                  .form = form,
+                  .pipeline = p,
+                  .options = *p->options,
+                  .n_logprobs = -1,
+                  .parent = r,
+                  .n_choices = 1,
+                  .n_unfinished = 1};
+    r->options.has_seed = false;
+    return r;
+}
+
+Record *record_new_choice(Record *parent, int index) {
+    Record *r = xalloc(1, sizeof *r);
+    Buffer text = {0};
+    *r = (Record){.line = parent->line,
+                  .form = parent->form,
+                  .pipeline = parent->pipeline,
+                  .options = parent->options,
+                  .n_logprobs = parent->n_logprobs,
+                  .is_plain = parent->is_plain,
+                  .has_tools = parent->has_tools,
+                  .request = parent->request,
+                  .parent = parent,
+                  .index = index};
+    for (int i = 0; i < parent->prompt.len; i++) ids_push(&r->prompt, parent->prompt.data[i]);
+    r->request.prompt = r->prompt.data;
+    r->constraint = parent->constraint ? constraint_clone(parent->constraint) : NULL;
+    if (r->constraint) constraint_attach(r->constraint, &r->request);
+    buffer_printf(&text, "%d", index);
+    r->request.sample.seed = (uint32_t)record_hash(parent->request.sample.seed, &text);
+    buffer_free(&text);
+    return r;
+}
+
+void record_free(Record *r) {
+    const Options *defaults = r->pipeline->options;
+    if (r->state == RECORD_RUNNING) sequence_free(&r->sequence);
+    session_free(r->session);
+    constraint_free(r->constraint);
+    free((void *)r->spec.choices);
+    buffer_free(&r->tool_schema);
+    if (r->parent == r && r->options.stops != defaults->stops) { // choices share the memory
+        for (int i = 0; i < r->options.n_stops; i++) free((char *)r->options.stops[i].data);
+        free(r->options.stops);
+    }
+    if (r->parent == r && r->options.biases != defaults->biases) free(r->options.biases);
+    buffer_free(&r->id);
+    free(r->prompt.data);
+    buffer_free(&r->answer);
+    for (int i = 0; i < r->n_choices; i++) buffer_free(&r->choices[i]);
+    free(r);
+}
