@@ -255,36 +255,36 @@ static size_t char_before(const Editor *e, size_t at) {
 }
 
 // Lays out prompt and text in rows of `columns`, separated by "\r\n", and sets the position of the
-// cursor. Returns the number of rows. After a newline in the text, the row is indented by 2. A row
+// cursor. Returns the number of rows. After a newline of the text, the row is indented by 2. A row
 // that is exactly full is broken if the cursor comes next, since terminals keep it on the last
 // column.
 static int lay_out(const Editor *e, int columns, Buffer *out, int *cursor_row, int *cursor_column) {
     int row = 0, column = 0;
-    for (Str rest = str_of(e->prompt); rest.len;) {
-        char shown[8];
-        int width, len = show_char(rest.data, rest.len, &width, shown);
-        buffer_puts(out, shown);
-        column += width;
-        rest = (Str){rest.data + len, rest.len - (size_t)len};
-    }
-    for (size_t i = 0, len = 1;; i += len) {
+    Buffer all = {0};
+    buffer_puts(&all, e->prompt);
+    size_t cursor = all.len + e->at;
+    buffer_put(&all, buffer_str(&e->text));
+    for (size_t i = 0, len = 1; i <= all.len; i += len) {
         char shown[8] = "";
         int width = 0;
-        bool is_end = i == e->text.len, is_newline = !is_end && e->text.data[i] == '\n';
-        len = is_end || is_newline
-                  ? 1
-                  : (size_t)show_char(e->text.data + i, e->text.len - i, &width, shown);
-        bool is_full = column + width > columns || (column == columns && (i == e->at || is_end));
+        bool is_end = i == all.len, is_newline = !is_end && all.data[i] == '\n';
+        if (is_end || is_newline)
+            len = 1;
+        else
+            len = (size_t)show_char(all.data + i, all.len - i, &width, shown);
+        bool is_full = column + width > columns || (column == columns && (i == cursor || is_end));
         if (is_full && !is_newline) {
             row++, column = 0;
             buffer_puts(out, "\r\n");
         }
-        if (i == e->at) *cursor_row = row, *cursor_column = column < columns ? column : columns - 1;
-        if (is_end) return row + 1;
+        if (i == cursor)
+            *cursor_row = row, *cursor_column = column < columns ? column : columns - 1;
         row += is_newline;
         column = is_newline ? 2 : column + width;
         buffer_puts(out, is_newline ? "\r\n  " : shown);
     }
+    buffer_free(&all);
+    return row + 1;
 }
 
 static const char *skip_rows(const char *s, int n) {

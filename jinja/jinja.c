@@ -25,14 +25,14 @@ static void copy_source(Jinja *t, Str source) {
     for (size_t at = 0, n; at < source.len; at += n)
         if (!(n = (size_t)utf8_decode(source.data + at, source.len - at, &code)))
             heap_fail(&t->heap, "invalid UTF-8 at byte %zu", at);
-    t->source = xrealloc(NULL, source.len + 1, 1);
+    t->source = heap_alloc(&t->heap, source.len + 1, 1);
     for (size_t i = 0; i < source.len; i++) {
         bool is_pair = source.data[i] == '\r' && i + 1 < source.len && source.data[i + 1] == '\n';
         if (!is_pair) t->source[t->n++] = source.data[i] == '\r' ? '\n' : source.data[i];
     }
     if (t->n && t->source[t->n - 1] == '\n') t->n--;
     t->source[t->n] = 0;
-    t->ones = memset(xrealloc(NULL, t->n + 1, 1), 1, t->n + 1);
+    t->ones = memset(heap_alloc(&t->heap, t->n + 1, 1), 1, t->n + 1);
 }
 
 static void heap_init(Heap *h, const char *name, Error *err) {
@@ -55,10 +55,7 @@ Jinja *jinja_open(Str source, const char *name, Error *err) {
 }
 
 void jinja_close(Jinja *t) {
-    if (!t) return;
-    heap_free(&t->heap);
-    free(t->source);
-    free(t->ones);
+    if (t) heap_free(&t->heap);
     free(t);
 }
 
@@ -313,8 +310,8 @@ static Value eval_call(Evaluator *e, const JinjaNode *n, const Value *caller) {
 
 static Value concat(Heap *h, Value a, Value b) {
     size_t start = h->out.len;
-    value_put(h, a, false);
-    value_put(h, b, false);
+    value_put(h, a, NULL, 0);
+    value_put(h, b, NULL, 0);
     return heap_pop_string(h, start);
 }
 
@@ -350,14 +347,14 @@ static Value repeat_sequence(Heap *h, Value v, int64_t n) {
 }
 
 static double float_op(Heap *h, int op, double x, double y) {
-    if (y == 0 && op >= JINJA_DIV && op <= JINJA_MOD) heap_fail(h, "division by zero");
+    if (y == 0 && strchr("/f%", op)) heap_fail(h, "division by zero");
     switch (op) {
-    case JINJA_ADD: return x + y;
-    case JINJA_SUB: return x - y;
-    case JINJA_MUL: return x * y;
-    case JINJA_DIV: return x / y;
-    case JINJA_FLOOR_DIV: return floor(x / y);
-    case JINJA_MOD: return x - floor(x / y) * y;
+    case '+': return x + y;
+    case '-': return x - y;
+    case '*': return x * y;
+    case '/': return x / y;
+    case 'f': return floor(x / y);
+    case '%': return x - floor(x / y) * y;
     default: return pow(x, y);
     }
 }
@@ -366,21 +363,20 @@ static double float_op(Heap *h, int op, double x, double y) {
 static Value int_op(Heap *h, int op, int64_t x, int64_t y) {
     int64_t z = 1;
     bool overflows = false;
-    if (y == 0 && (op == JINJA_FLOOR_DIV || op == JINJA_MOD))
-        heap_fail(h, "integer division or modulo by zero");
+    if (y == 0 && (op == 'f' || op == '%')) heap_fail(h, "integer division or modulo by zero");
     switch (op) {
-    case JINJA_ADD: overflows = __builtin_add_overflow(x, y, &z); break;
-    case JINJA_SUB: overflows = __builtin_sub_overflow(x, y, &z); break;
-    case JINJA_MUL: overflows = __builtin_mul_overflow(x, y, &z); break;
-    case JINJA_FLOOR_DIV:
+    case '+': overflows = __builtin_add_overflow(x, y, &z); break;
+    case '-': overflows = __builtin_sub_overflow(x, y, &z); break;
+    case '*': overflows = __builtin_mul_overflow(x, y, &z); break;
+    case 'f':
         if ((overflows = y == -1 && x == INT64_MIN)) break;
         z = x / y - (x % y != 0 && (x < 0) != (y < 0));
         break;
-    case JINJA_MOD:
+    case '%':
         z = y == -1 ? 0 : x % y;
         if (z && (z < 0) != (y < 0)) z += y;
         break;
-    default: // JINJA_POW, y >= 0
+    default: // power, y >= 0
         if (x == 0 || x == 1 || x == -1) y = y > 0 ? 2 - (y & 1) : 0;
         for (; y > 0 && !overflows; y--) overflows = __builtin_mul_overflow(z, x, &z);
     }
@@ -395,15 +391,15 @@ static Value eval_binary(Evaluator *e, const JinjaNode *n) {
     Value a = eval(e, n->a), b = eval(e, n->b);
     bool are_ints = is_int_or_bool(a) && is_int_or_bool(b);
     bool are_numbers = value_is_number(a) && value_is_number(b);
-    if (n->op == JINJA_CONCAT) return concat(h, a, b);
+    if (n->op == '~') return concat(h, a, b);
     if (a.kind == VALUE_UNDEFINED || b.kind == VALUE_UNDEFINED)
         library_call(h, a.kind == VALUE_UNDEFINED ? a : b, NULL); // fails
-    if (n->op == JINJA_MUL && b.kind == VALUE_INT && !value_is_number(a))
+    if (n->op == '*' && b.kind == VALUE_INT && !value_is_number(a))
         return repeat_sequence(h, a, b.integer);
-    if (n->op == JINJA_MUL && a.kind == VALUE_INT && !value_is_number(b))
+    if (n->op == '*' && a.kind == VALUE_INT && !value_is_number(b))
         return repeat_sequence(h, b, a.integer);
-    if (n->op == JINJA_ADD && !are_numbers) return add_sequences(h, a, b);
-    if (are_ints && n->op != JINJA_DIV && !(n->op == JINJA_POW && value_integer(h, b) < 0))
+    if (n->op == '+' && !are_numbers) return add_sequences(h, a, b);
+    if (are_ints && n->op != '/' && !(n->op == 'p' && value_integer(h, b) < 0))
         return int_op(h, n->op, value_integer(h, a), value_integer(h, b));
     return value_float(float_op(h, n->op, value_number(h, a), value_number(h, b)));
 }
@@ -470,7 +466,7 @@ static Value eval_kind(Evaluator *e, const JinjaNode *n) {
         v = eval(e, n->a);
         if (v.kind == VALUE_FLOAT) return value_float(-v.number);
         if (!is_int_or_bool(v)) heap_fail(h, "cannot negate '%s'", value_type_name(v));
-        return int_op(h, JINJA_SUB, 0, value_integer(h, v));
+        return int_op(h, '-', 0, value_integer(h, v));
     case EXPR_BINARY: return eval_binary(e, n);
     case EXPR_COMPARE: return eval_compare(e, n);
     default: heap_fail(h, "not an expression");
@@ -510,7 +506,7 @@ static Flow exec_one(Evaluator *e, const JinjaNode *n) {
     Value v;
     switch (n->kind) {
     case STMT_TEXT: heap_put(h, n->value.text); break;
-    case STMT_OUTPUT: value_put(h, eval(e, n->a), false); break;
+    case STMT_OUTPUT: value_put(h, eval(e, n->a), NULL, 0); break;
     case STMT_IF: // "elif" is an "if" that is all of "other"
         while (!value_truth(eval(e, n->a))) {
             if (!n->other || n->other->kind != STMT_IF || n->other->next)
@@ -524,9 +520,9 @@ static Flow exec_one(Evaluator *e, const JinjaNode *n) {
     case STMT_MACRO: declare(e, e->scope, n->name, new_macro(e, n, n->a)); break;
     case STMT_CALL:
         v = new_macro(e, n, n->b);
-        value_put(h, eval_call(e, n->a, &v), false);
+        value_put(h, eval_call(e, n->a, &v), NULL, 0);
         break;
-    case STMT_FILTER: value_put(h, capture(e, n), false); break;
+    case STMT_FILTER: value_put(h, capture(e, n), NULL, 0); break;
     case STMT_WITH:
         inner = new_scope(e, before);
         for (const JinjaNode *set = n->a; set; set = set->next) {

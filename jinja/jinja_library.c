@@ -226,9 +226,8 @@ static Value str_has_affix(Heap *h, Value self, const Args *a) {
 
 static Value str_remove_affix(Heap *h, Value self, const Args *a) {
     Text t = self.text;
-    bool has = has_affix(h, t, a->values[0], a->variant);
-    size_t n = has ? a->values[0].text.len : 0;
-    return value_text(a->variant == AT_START ? text_part(t, n, t.len) : text_part(t, 0, t.len - n));
+    size_t n = has_affix(h, t, a->values[0], a->variant) ? a->values[0].text.len : 0;
+    return value_text(a->variant == AT_END ? text_part(t, 0, t.len - n) : text_part(t, n, t.len));
 }
 
 // In characters; -1: not found.
@@ -247,19 +246,16 @@ static Value str_count(Heap *h, Value self, const Args *a) {
 
 enum { CLASS_LETTER = 1, CLASS_NUMBER = 2, CLASS_SPACE = 4 };
 
-// Whether a string is not empty and has only characters of these classes.
+// Whether a string is not empty and has only characters of the classes in the variant.
 static Value str_is_class(Heap *h, Value self, const Args *a) {
+    static const int classes[] = {[UNICODE_LETTER] = CLASS_LETTER,
+                                  [UNICODE_NUMBER] = CLASS_NUMBER,
+                                  [UNICODE_SPACE] = CLASS_SPACE,
+                                  [UNICODE_OTHER] = 0};
     Text t = self.text;
     bool fits = t.len;
     heap_spend(h, t.len / 16);
-    while (fits && t.len) {
-        UnicodeClass c = unicode_class(char_code(text_next(&t)));
-        int class = c == UNICODE_LETTER   ? CLASS_LETTER
-                    : c == UNICODE_NUMBER ? CLASS_NUMBER
-                    : c == UNICODE_SPACE  ? CLASS_SPACE
-                                          : 0;
-        fits = class & a->variant;
-    }
+    while (fits && t.len) fits = classes[unicode_class(char_code(text_next(&t)))] & a->variant;
     return value_bool(fits);
 }
 
@@ -272,7 +268,7 @@ static Value join_items(Heap *h, Text sep, Value all, const Value *attribute) {
     for (int i = 0; i < list->n; i++) {
         if (i) heap_put(h, sep);
         Value v = list->items[i];
-        value_put(h, attribute ? library_item(h, v, *attribute) : v, false);
+        value_put(h, attribute ? library_item(h, v, *attribute) : v, NULL, 0);
     }
     return heap_pop_string(h, start);
 }
@@ -311,7 +307,7 @@ static Value str_format(Heap *h, Value self, const Args *a) {
             else
                 i = next++;
             if (i >= a->n || i < 0) heap_fail(h, "format has no argument '%.*s'", SHOWN(name));
-            value_put(h, a->values[i], false);
+            value_put(h, a->values[i], NULL, 0);
             t = text_part(t, end + 1, t.len);
         }
     }
@@ -370,7 +366,7 @@ static Value filter_indent(Heap *h, Value self, const Args *a) {
 }
 
 static Value filter_tojson(Heap *h, Value self, const Args *a) {
-    JsonStyle style = {.comma = text_of(", "), .colon = text_of(": ")};
+    ValueStyle style = {.is_json = true, .comma = text_of(", "), .colon = text_of(": ")};
     style.is_ascii = truth_or(a->values[1], false);
     style.is_sorted = truth_or(a->values[3], false);
     style.is_indented = a->values[0].kind > VALUE_NONE;
@@ -381,7 +377,7 @@ static Value filter_tojson(Heap *h, Value self, const Args *a) {
         style.comma = text_arg(h, two->items[0]), style.colon = text_arg(h, two->items[1]);
     }
     size_t start = h->out.len;
-    value_put_json(h, self, &style, 0);
+    value_put(h, self, &style, 0);
     return heap_pop_string(h, start);
 }
 
@@ -554,13 +550,13 @@ static Value filter_map(Heap *h, Value self, const Args *a) {
     return out;
 }
 
-enum { SELECT_BY_ATTRIBUTE = 1, SELECT_REJECT = 2 };
+enum { SELECT_REJECT = 1, SELECT_BY_ATTRIBUTE = 2 };
 
 // The items that pass (or fail) a test, or of which an attribute does.
 static Value filter_select(Heap *h, Value self, const Args *a) {
     List *list = iterate_if_true(h, self);
     Value out = value_list(h, VALUE_GENERATOR, 0);
-    int skip = a->variant & SELECT_BY_ATTRIBUTE;
+    int skip = (a->variant & SELECT_BY_ATTRIBUTE) != 0;
     SortKey key = {.has_case = true};
     if (skip && !a->n) heap_fail(h, "selectattr and rejectattr need an attribute");
     if (skip) key.attribute = a->values[0];
@@ -723,13 +719,16 @@ static Value test_divisible(Heap *h, Value self, const Args *a) {
 // Who has the name.
 enum { FUNCTION = 1, FILTER = 2, TEST = 4, STR = 8, LIST = 16, DICT = 32 };
 
+// A function with its variants. Each variant has one name or several, separated by spaces, and '|'
+// before the next variant: in "first|last", "first" runs with Args.variant = variant, "last" with
+// variant + 1.
 struct Builtin {
     int owners;
-    const char *names;  // of the same function, separated by spaces
+    const char *names;
     const char *params; // names, separated by spaces, the optional ones after '?'. NULL: run gets
                         // the arguments as they were given
     Value (*run)(Heap *h, Value self, const Args *a);
-    int variant;
+    int variant; // of the first name
 };
 
 #define OF(kind)  (1 << VALUE_##kind)
@@ -743,66 +742,45 @@ static const Builtin builtins[] = {
     {FUNCTION, "range", "start ?stop ?step", call_range, 0},
     {FUNCTION, "strftime_now", "format", call_strftime_now, 0},
 
-    {FILTER | STR, "capitalize", "", str_case, CASE_CAPITALIZE},
-    {FILTER | STR, "lower", "", str_case, CASE_LOWER},
-    {FILTER | STR, "upper", "", str_case, CASE_UPPER},
+    {FILTER | STR, "lower|upper|capitalize", "", str_case, CASE_LOWER},
     {FILTER | STR, "replace", "old new ?count", str_replace, 0},
-
-    {FILTER, "length count", "", filter_length, 0},
     {FILTER, "default d", "?default_value ?boolean", filter_default, 0},
     {FILTER, "dictsort", "?case_sensitive ?by ?reverse", filter_dictsort, 0},
-    {FILTER, "escape e", "", filter_markup, MARKUP_ESCAPE},
-    {FILTER, "first", "", filter_end, AT_START},
+    {FILTER, "first|last", "", filter_end, AT_START},
     {FILTER, "float", "?default", filter_float, 0},
     {FILTER, "indent", "?width ?first ?blank", filter_indent, 0},
     {FILTER, "int", "?default", filter_int, 0},
     {FILTER, "items", "", dict_view, DICT_ITEMS_FILTER},
     {FILTER, "join", "?d ?attribute", filter_join, 0},
-    {FILTER, "last", "", filter_end, AT_END},
+    {FILTER, "length count", "", filter_length, 0},
     {FILTER, "list", "", filter_list, 0},
     {FILTER, "map", NULL, filter_map, 0},
-    {FILTER, "max", "?case_sensitive ?attribute", filter_extreme, EXTREME_MAX},
-    {FILTER, "min", "?case_sensitive ?attribute", filter_extreme, EXTREME_MIN},
-    {FILTER, "reject", NULL, filter_select, SELECT_REJECT},
-    {FILTER, "rejectattr", NULL, filter_select, SELECT_REJECT | SELECT_BY_ATTRIBUTE},
+    {FILTER, "min|max", "?case_sensitive ?attribute", filter_extreme, EXTREME_MIN},
     {FILTER, "reverse", "", filter_reverse, 0},
-    {FILTER, "safe", "", filter_markup, MARKUP_SAFE},
-    {FILTER, "select", NULL, filter_select, 0},
-    {FILTER, "selectattr", NULL, filter_select, SELECT_BY_ATTRIBUTE},
+    {FILTER, "select|reject|selectattr|rejectattr", NULL, filter_select, 0},
     {FILTER, "sort", "?reverse ?case_sensitive ?attribute", filter_sort, 0},
-    {FILTER, "string", "", filter_markup, MARKUP_STRING},
+    {FILTER, "string|escape e|safe", "", filter_markup, MARKUP_STRING},
     {FILTER, "title", "", str_case, CASE_TITLE_FILTER},
     {FILTER, "tojson", "?indent ?ensure_ascii ?separators ?sort_keys", filter_tojson, 0},
     {FILTER, "trim", "?chars", str_strip, STRIP_BOTH},
     {FILTER, "unique", "?case_sensitive ?attribute", filter_unique, 0},
 
     {STR, "count", "sub", str_count, 0},
-    {STR, "endswith", "suffix", str_has_affix, AT_END},
     {STR, "find", "sub", str_find_part, 0},
     {STR, "format", NULL, str_format, 0},
-    {STR, "isalnum", "", str_is_class, CLASS_LETTER | CLASS_NUMBER},
-    {STR, "isalpha", "", str_is_class, CLASS_LETTER},
-    {STR, "isdigit isnumeric", "", str_is_class, CLASS_NUMBER},
-    {STR, "isspace", "", str_is_class, CLASS_SPACE},
+    {STR, "isalpha|isdigit isnumeric|isalnum|isspace", "", str_is_class, CLASS_LETTER},
     {STR, "join", "iterable", str_join, 0},
-    {STR, "lstrip", "?chars", str_strip, STRIP_LEFT},
+    {STR, "lstrip|rstrip|strip", "?chars", str_strip, STRIP_LEFT},
     {STR, "partition", "sep", str_partition, 0},
-    {STR, "removeprefix", "prefix", str_remove_affix, AT_START},
-    {STR, "removesuffix", "suffix", str_remove_affix, AT_END},
-    {STR, "rsplit", "?sep ?maxsplit", str_split, FROM_RIGHT},
-    {STR, "rstrip", "?chars", str_strip, STRIP_RIGHT},
-    {STR, "split", "?sep ?maxsplit", str_split, FROM_LEFT},
+    {STR, "removeprefix|removesuffix", "affix", str_remove_affix, AT_START},
+    {STR, "split|rsplit", "?sep ?maxsplit", str_split, FROM_LEFT},
     {STR, "splitlines", "?keepends", str_splitlines, 0},
-    {STR, "startswith", "prefix", str_has_affix, AT_START},
-    {STR, "strip", "?chars", str_strip, STRIP_BOTH},
+    {STR, "startswith|endswith", "affix", str_has_affix, AT_START},
     {STR, "title", "", str_case, CASE_TITLE},
 
-    {LIST, "count", "value", list_search, LIST_COUNT},
-    {LIST, "index", "value", list_search, LIST_INDEX},
+    {LIST, "index|count", "value", list_search, LIST_INDEX},
     {DICT, "get", "key ?default", dict_get, 0},
-    {DICT, "items", "", dict_view, DICT_ITEMS},
-    {DICT, "keys", "", dict_view, DICT_KEYS},
-    {DICT, "values", "", dict_view, DICT_VALUES},
+    {DICT, "keys|values|items", "", dict_view, DICT_KEYS},
     {LIST | DICT, "copy", "", copy_value, 0},
     {LIST | DICT, "clear pop", NULL, refuse_change, 0},
     {LIST, "append extend insert remove reverse sort", NULL, refuse_change, 0},
@@ -812,8 +790,7 @@ static const Builtin builtins[] = {
     {TEST, "undefined", "", test_kind, OF(UNDEFINED)},
     {TEST, "none", "", test_kind, OF(NONE)},
     {TEST, "boolean", "", test_kind, OF(BOOL)},
-    {TEST, "true", "", test_boolean, true},
-    {TEST, "false", "", test_boolean, false},
+    {TEST, "false|true", "", test_boolean, false},
     {TEST, "integer", "", test_kind, OF(INT) | OF(BIG_INT)},
     {TEST, "float", "", test_kind, OF(FLOAT)},
     {TEST, "number", "", test_kind, OF(BOOL) | OF(INT) | OF(FLOAT) | OF(BIG_INT)},
@@ -822,48 +799,47 @@ static const Builtin builtins[] = {
     {TEST, "sequence", "", test_kind, SEQUENCES},
     {TEST, "iterable", "", test_kind, SEQUENCES | OF(VIEW) | OF(GENERATOR) | OF(LOOP)},
     {TEST, "callable", "", test_kind, OF(FUNCTION) | OF(MACRO) | OF(UNDEFINED)},
-    {TEST, "even", "", test_parity, PARITY_EVEN},
-    {TEST, "odd", "", test_parity, PARITY_ODD},
+    {TEST, "even|odd", "", test_parity, PARITY_EVEN},
     {TEST, "divisibleby", "num", test_divisible, 0},
-    {TEST, "eq == equalto sameas", "other", test_compare, VALUE_EQ},
-    {TEST, "ne !=", "other", test_compare, VALUE_NE},
-    {TEST, "lt < lessthan", "other", test_compare, VALUE_LT},
-    {TEST, "gt > greaterthan", "other", test_compare, VALUE_GT},
-    {TEST, "le <=", "other", test_compare, VALUE_LE},
-    {TEST, "ge >=", "other", test_compare, VALUE_GE},
-    {TEST, "in", "seq", test_compare, VALUE_IN},
+    {TEST, "eq == equalto sameas|ne !=|le <=|ge >=|lt < lessthan|gt > greaterthan|in", "other", test_compare, CMP_EQ},
 };
 // clang-format on
 
-// The next of the words that spaces separate; empty at the end.
-static Str next_word(const char **list) {
-    Str word = {*list, strcspn(*list, " ")};
-    *list += word.len + strspn(*list + word.len, " ");
-    return word;
-}
+// The next word of a list, up to a space or '|'.
+static Str next_word(const char *list) { return (Str){list, strcspn(list, " |")}; }
 
-static const Builtin *find_builtin(int owner, Str name) {
+// A VALUE_FUNCTION, or VALUE_UNDEFINED.
+static Value find_builtin(int owner, Str name) {
     for (size_t i = 0; i < sizeof builtins / sizeof *builtins; i++) {
-        const char *names = builtins[i].names;
-        while ((builtins[i].owners & owner) && *names)
-            if (str_eq(next_word(&names), name)) return &builtins[i];
+        int variant = builtins[i].variant;
+        if (!(builtins[i].owners & owner)) continue;
+        for (const char *at = builtins[i].names;; at++) {
+            Str word = next_word(at);
+            if (str_eq(word, name))
+                return (Value){.kind = VALUE_FUNCTION, .builtin = &builtins[i], .variant = variant};
+            at += word.len;
+            if (!*at) break;
+            variant += *at == '|';
+        }
     }
-    return NULL;
+    return value_undefined(name, NULL);
 }
 
-// Binds the arguments to the parameters of b and runs it.
-static Value run_builtin(Heap *h, const Builtin *b, Value self, const Args *a) {
+// Binds the arguments to the parameters of f and runs it.
+static Value run_builtin(Heap *h, Value f, Value self, const Args *a) {
     Value slots[MAX_PARAMS] = {{0}};
     Str params[MAX_PARAMS];
     int n_params = 0, n_required = 0;
-    const char *names = b->names;
-    Str name = next_word(&names); // for messages
-    if (!b->params) return b->run(h, self, &(Args){a->values, a->names, a->n, b->variant});
-    for (const char *rest = b->params; *rest; n_params++) {
+    const char *rest = f.builtin->params, *names = f.builtin->names;
+    for (int i = f.builtin->variant; i < f.variant; i++) names = strchr(names, '|') + 1;
+    Str name = next_word(names); // for messages
+    if (!rest) return f.builtin->run(h, self, &(Args){a->values, a->names, a->n, f.variant});
+    while (*rest) {
         bool is_optional = *rest == '?';
-        rest += is_optional;
-        params[n_params] = next_word(&rest);
-        if (!is_optional) n_required = n_params + 1;
+        Str param = next_word(rest + is_optional);
+        params[n_params++] = param;
+        if (!is_optional) n_required = n_params;
+        rest = param.data + param.len + strspn(param.data + param.len, " ");
     }
     for (int i = 0; i < a->n; i++) {
         int k = i;
@@ -878,25 +854,22 @@ static Value run_builtin(Heap *h, const Builtin *b, Value self, const Args *a) {
     for (int i = 0; i < n_required; i++)
         if (slots[i].kind == VALUE_ABSENT)
             heap_fail(h, "%.*s needs an argument '%.*s'", SHOWN(name), SHOWN(params[i]));
-    return b->run(h, self, &(Args){slots, NULL, MAX_PARAMS, b->variant});
+    return f.builtin->run(h, self, &(Args){slots, NULL, MAX_PARAMS, f.variant});
 }
 
 Value library_filter(Heap *h, Str name, Value v, const Args *a) {
-    const Builtin *b = find_builtin(FILTER, name);
-    if (!b) heap_fail(h, "no filter named '%.*s'", SHOWN(name));
-    return run_builtin(h, b, v, a);
+    Value f = find_builtin(FILTER, name);
+    if (f.kind == VALUE_UNDEFINED) heap_fail(h, "no filter named '%.*s'", SHOWN(name));
+    return run_builtin(h, f, v, a);
 }
 
 bool library_test(Heap *h, Str name, Value v, const Args *a) {
-    const Builtin *b = find_builtin(TEST, name);
-    if (!b) heap_fail(h, "no test named '%.*s'", SHOWN(name));
-    return run_builtin(h, b, v, a).boolean;
+    Value f = find_builtin(TEST, name);
+    if (f.kind == VALUE_UNDEFINED) heap_fail(h, "no test named '%.*s'", SHOWN(name));
+    return run_builtin(h, f, v, a).boolean;
 }
 
-Value library_function(Str name) {
-    const Builtin *b = find_builtin(FUNCTION, name);
-    return b ? (Value){.kind = VALUE_FUNCTION, .builtin = b} : value_undefined(name, NULL);
-}
+Value library_function(Str name) { return find_builtin(FUNCTION, name); }
 
 // Nothing can be done with an undefined value, except test and print it.
 static void require_defined(Heap *h, Value v) {
@@ -908,7 +881,7 @@ static void require_defined(Heap *h, Value v) {
 Value library_call(Heap *h, Value f, const Args *a) {
     require_defined(h, f);
     if (f.kind != VALUE_FUNCTION) heap_fail(h, "'%s' object is not callable", value_type_name(f));
-    return run_builtin(h, f.builtin, f.self ? *f.self : value_none(), a);
+    return run_builtin(h, f, f.self ? *f.self : value_none(), a);
 }
 
 // Attributes and items
@@ -921,11 +894,11 @@ Value library_attribute(Heap *h, Value v, Str name) {
     require_defined(h, v);
     if (name.len > 1 && name.data[0] == '_' && name.data[1] == '_')
         heap_fail(h, "access to attribute '%.*s' is unsafe", SHOWN(name));
-    const Builtin *b = find_builtin(owner, name);
-    if (b) {
-        Value f = {.kind = VALUE_FUNCTION, .builtin = b, .self = heap_alloc(h, 1, sizeof v)};
-        *f.self = v;
-        return f;
+    Value method = find_builtin(owner, name);
+    if (method.kind == VALUE_FUNCTION) {
+        method.self = heap_alloc(h, 1, sizeof v);
+        *method.self = v;
+        return method;
     }
     const Value *found = v.kind == VALUE_DICT || v.kind == VALUE_NAMESPACE
                              ? dict_find(h, v.dict, value_data(name))

@@ -514,11 +514,11 @@ static JinjaNode *parse_comparison(JinjaParser *p, int level) {
     static const char *const signs[] = {"==", "!=", "<=", ">=", "<", ">", "in"}; // see Comparison
     JinjaNode *left = parse_binary(p, level), *all = NULL, **tail = NULL;
     for (;;) {
-        int op = VALUE_EQ;
-        while (op <= VALUE_IN && !accept(p, signs[op])) op++;
-        if (op > VALUE_IN && is_word(token(p), "not") && is_word(token_after(p), "in"))
+        int op = CMP_EQ;
+        while (op <= CMP_IN && !accept(p, signs[op])) op++;
+        if (op > CMP_IN && is_word(token(p), "not") && is_word(token_after(p), "in"))
             next_token(p), next_token(p);
-        else if (op > VALUE_IN)
+        else if (op > CMP_IN)
             return all ? all : left;
         if (!all) all = new_node(p, EXPR_COMPARE, left, NULL), tail = &all->b;
         *tail = new_node(p, EXPR_COMPARE, parse_binary(p, level), NULL);
@@ -536,16 +536,11 @@ static JinjaNode *parse_binary(JinjaParser *p, int level) {
         int level;
         JinjaNodeKind kind;
         int op;
-    } operators[] = {{"or", 0, EXPR_OR, 0},
-                     {"and", 1, EXPR_AND, 0},
-                     {"+", 3, EXPR_BINARY, JINJA_ADD},
-                     {"-", 3, EXPR_BINARY, JINJA_SUB},
-                     {"~", 4, EXPR_BINARY, JINJA_CONCAT},
-                     {"*", 5, EXPR_BINARY, JINJA_MUL},
-                     {"/", 5, EXPR_BINARY, JINJA_DIV},
-                     {"//", 5, EXPR_BINARY, JINJA_FLOOR_DIV},
-                     {"%", 5, EXPR_BINARY, JINJA_MOD},
-                     {"**", 6, EXPR_BINARY, JINJA_POW}};
+    } operators[] = {{"or", 0, EXPR_OR, 0},      {"and", 1, EXPR_AND, 0},
+                     {"+", 3, EXPR_BINARY, '+'}, {"-", 3, EXPR_BINARY, '-'},
+                     {"~", 4, EXPR_BINARY, '~'}, {"*", 5, EXPR_BINARY, '*'},
+                     {"/", 5, EXPR_BINARY, '/'}, {"//", 5, EXPR_BINARY, 'f'},
+                     {"%", 5, EXPR_BINARY, '%'}, {"**", 6, EXPR_BINARY, 'p'}};
     enum { N_OPERATORS = sizeof operators / sizeof *operators };
     if (level == LEVEL_UNARY) return parse_unary(p, true);
     if (level == LEVEL_NOT) {
@@ -606,18 +601,21 @@ static JinjaNode *parse_until(JinjaParser *p, const char *end) {
     return body;
 }
 
+// The end of a statement: {% end %}, or {% else %} and a body.
+static JinjaNode *parse_else(JinjaParser *p, const char *end) {
+    if (accept(p, "else")) return parse_until(p, end);
+    next_token(p);
+    expect_close(p);
+    return NULL;
+}
+
 static JinjaNode *parse_if(JinjaParser *p) {
     static const char *const ends[] = {"elif", "else", "endif", NULL};
     enter_nesting(p);
     JinjaNode *n = new_node(p, STMT_IF, parse_tuple(p, false, NULL), NULL);
     expect_close(p);
     n->body = parse_body(p, ends);
-    if (accept(p, "elif"))
-        n->other = parse_if(p);
-    else if (accept(p, "else"))
-        n->other = parse_until(p, "endif");
-    else
-        next_token(p), expect_close(p);
+    n->other = accept(p, "elif") ? parse_if(p) : parse_else(p, "endif");
     p->depth--;
     return n;
 }
@@ -631,10 +629,7 @@ static JinjaNode *parse_for(JinjaParser *p) {
     n->op = accept(p, "recursive");
     expect_close(p);
     n->body = parse_body(p, ends);
-    if (accept(p, "else"))
-        n->other = parse_until(p, "endfor");
-    else
-        next_token(p), expect_close(p);
+    n->other = parse_else(p, "endfor");
     return n;
 }
 

@@ -40,23 +40,11 @@ typedef enum {
     EXPR_AND,       // a and b
     EXPR_OR,        // a or b
     EXPR_NEGATIVE,  // -a
-    EXPR_BINARY,    // a op b
+    EXPR_BINARY,    // a op b; op: + - ~ * / % as characters, 'f' for //, 'p' for **
     EXPR_COMPARE, // a, then the list b of EXPR_COMPARE, each with its op (a Comparison) and operand
                   // a
     EXPR_ARG,     // argument a, with a name or not; op: '*' for *a, '2' for **a
 } JinjaNodeKind;
-
-// Operators of EXPR_BINARY.
-enum {
-    JINJA_ADD,
-    JINJA_SUB,
-    JINJA_CONCAT,
-    JINJA_MUL,
-    JINJA_DIV,
-    JINJA_FLOOR_DIV,
-    JINJA_MOD,
-    JINJA_POW
-};
 
 typedef struct JinjaNode JinjaNode;
 struct JinjaNode {
@@ -69,7 +57,7 @@ struct JinjaNode {
 };
 
 struct Jinja {
-    Heap heap;        // of the tree
+    Heap heap;        // of the source and the tree
     const char *name; // for messages
     char *source;     // (n), then a NUL byte
     char *ones;       // (n) provenance mask of the source

@@ -375,30 +375,31 @@ static bool value_contains(Heap *h, Value all, Value v) {
 
 bool value_compare(Heap *h, Comparison op, Value a, Value b) {
     switch (op) {
-    case VALUE_EQ: return value_equal(h, a, b);
-    case VALUE_NE: return !value_equal(h, a, b);
-    case VALUE_LT: return value_less(h, a, b);
-    case VALUE_GT: return value_less(h, b, a);
-    case VALUE_LE: return value_less(h, a, b) || value_equal(h, a, b);
-    case VALUE_GE: return value_less(h, b, a) || value_equal(h, a, b);
-    default: return value_contains(h, b, a) == (op == VALUE_IN);
+    case CMP_EQ: return value_equal(h, a, b);
+    case CMP_NE: return !value_equal(h, a, b);
+    case CMP_LT: return value_less(h, a, b);
+    case CMP_GT: return value_less(h, b, a);
+    case CMP_LE: return value_less(h, a, b) || value_equal(h, a, b);
+    case CMP_GE: return value_less(h, b, a) || value_equal(h, a, b);
+    default: return value_contains(h, b, a) == (op == CMP_IN);
     }
 }
 
 // Printing
 
-// The shortest digits that read back as x, with an exponent from 1e16 on and below 1e-4, as
-// Python's repr prints them.
-static void put_float(Heap *h, double x) {
+// The shortest digits that read back as x, with an exponent from 1e16 on and below 1e-4: Python's
+// repr().
+static void put_float(Heap *h, double x, bool is_json) {
     char text[400];
-    int digits = 0, exponent = 0;
     if (x - x != 0) {
-        heap_puts(h, isnan(x) ? "nan" : x > 0 ? "inf" : "-inf");
+        static const char *const names[2][3] = {{"nan", "inf", "-inf"},
+                                                {"NaN", "Infinity", "-Infinity"}};
+        heap_puts(h, names[is_json][isnan(x) ? 0 : x > 0 ? 1 : 2]);
         return;
     }
-    do snprintf(text, sizeof text, "%.*e", digits, x);
-    while (strtod(text, NULL) != x && digits++ < 17);
-    exponent = atoi(strchr(text, 'e') + 1);
+    int digits = double_digits(x) - 1;
+    snprintf(text, sizeof text, "%.*e", digits, x);
+    int exponent = atoi(strchr(text, 'e') + 1);
     if (exponent >= -4 && exponent < 16)
         snprintf(text, sizeof text, "%.*f", digits - exponent > 1 ? digits - exponent : 1, x);
     heap_puts(h, text);
@@ -438,17 +439,18 @@ static bool escape_char(uint32_t code, char quote, bool is_json, bool is_ascii, 
     return true;
 }
 
-static void put_quoted_text(Heap *h, Text t, char quote, bool is_json, bool is_ascii) {
-    const char quotes[] = {quote, 0};
+static void put_quoted_text(Heap *h, Text t, bool is_json, bool is_ascii) {
+    bool is_double = is_json || (memchr(t.data, '\'', t.len) && !memchr(t.data, '"', t.len));
+    const char *quote = is_double ? "\"" : "'";
     Text run = text_part(t, 0, 0); // characters that need no escape
-    heap_puts(h, quotes);
+    heap_puts(h, quote);
     heap_spend(h, t.len / 8);
     while (t.len) {
         uint32_t code;
         char escape[16];
         Text c = text_next(&t);
         utf8_decode(c.data, c.len, &code);
-        if (!escape_char(code, quote, is_json, is_ascii, escape)) {
+        if (!escape_char(code, *quote, is_json, is_ascii, escape)) {
             run.len += c.len;
             continue;
         }
@@ -457,66 +459,11 @@ static void put_quoted_text(Heap *h, Text t, char quote, bool is_json, bool is_a
         run = text_part(t, 0, 0);
     }
     heap_put(h, run);
-    heap_puts(h, quotes);
+    heap_puts(h, quote);
 }
 
-static void put_string(Heap *h, Text t, bool is_repr) {
-    if (is_repr && memchr(t.data, '\'', t.len) && !memchr(t.data, '"', t.len))
-        put_quoted_text(h, t, '"', false, false);
-    else if (is_repr)
-        put_quoted_text(h, t, '\'', false, false);
-    else
-        heap_put(h, t);
-}
-
-void value_put(Heap *h, Value v, bool is_repr) {
-    char digits[24];
-    heap_enter(h);
-    switch (v.kind) {
-    case VALUE_ABSENT:
-    case VALUE_UNDEFINED: heap_puts(h, is_repr ? "Undefined" : ""); break;
-    case VALUE_NONE: heap_puts(h, "None"); break;
-    case VALUE_BOOL: heap_puts(h, v.boolean ? "True" : "False"); break;
-    case VALUE_INT:
-        snprintf(digits, sizeof digits, "%lld", (long long)v.integer);
-        heap_puts(h, digits);
-        break;
-    case VALUE_FLOAT: put_float(h, v.number); break;
-    case VALUE_BIG_INT: heap_put(h, v.text); break;
-    case VALUE_STRING: put_string(h, v.text, is_repr); break;
-    case VALUE_LIST:
-    case VALUE_TUPLE:
-        heap_puts(h, v.kind == VALUE_LIST ? "[" : "(");
-        for (int i = 0; i < v.list->n; i++) {
-            if (i) heap_puts(h, ", ");
-            value_put(h, v.list->items[i], true);
-        }
-        heap_puts(h, v.kind == VALUE_LIST ? "]" : v.list->n == 1 ? ",)" : ")");
-        break;
-    case VALUE_DICT:
-        heap_puts(h, "{");
-        for (int i = 0; i < v.dict->n; i++) {
-            if (i) heap_puts(h, ", ");
-            value_put(h, v.dict->pairs[i].key, true);
-            heap_puts(h, ": ");
-            value_put(h, v.dict->pairs[i].value, true);
-        }
-        heap_puts(h, "}");
-        break;
-    default: heap_fail(h, "a '%s' has no text", value_type_name(v));
-    }
-    h->depth--;
-}
-
-Text value_str(Heap *h, Value v) {
-    if (v.kind == VALUE_STRING) return v.text;
-    size_t start = h->out.len;
-    value_put(h, v, false);
-    return heap_pop_string(h, start).text;
-}
-
-// The comma before an item (unless it is the first), then a line break with the indent.
-static void put_json_separator(Heap *h, const JsonStyle *style, bool is_first, int level) {
+// The separator before an item (unless it is the first), then a line break with the indent.
+static void put_separator(Heap *h, const ValueStyle *style, bool is_first, int level) {
     if (!is_first) heap_put(h, style->comma);
     if (!style->is_indented) return;
     heap_puts(h, "\n");
@@ -528,7 +475,7 @@ static int compare_keys(const void *a, const void *b) {
                        text_str(((const DictPair *)b)->key.text));
 }
 
-static void put_json_object(Heap *h, Dict *d, const JsonStyle *style, int level) {
+static void put_dict(Heap *h, Dict *d, const ValueStyle *style, int level) {
     DictPair *pairs = d->pairs;
     if (style->is_sorted && d->n) {
         pairs = heap_alloc(h, (size_t)d->n, sizeof *pairs);
@@ -539,49 +486,68 @@ static void put_json_object(Heap *h, Dict *d, const JsonStyle *style, int level)
     heap_puts(h, "{");
     for (int i = 0; i < d->n; i++) {
         Value key = pairs[i].key;
-        if (key.kind < VALUE_NONE || key.kind > VALUE_STRING)
+        if (style->is_json && (key.kind < VALUE_NONE || key.kind > VALUE_STRING))
             heap_fail(h, "keys must be str, int, float, bool or None, not %s",
                       value_type_name(key));
-        if (key.kind != VALUE_STRING) { // null, true or a number: its text
+        if (style->is_json && key.kind != VALUE_STRING) { // null, true or a number: its text
             size_t start = h->out.len;
-            value_put_json(h, key, style, 0);
+            value_put(h, key, style, 0);
             key = heap_pop_string(h, start);
         }
-        put_json_separator(h, style, i == 0, level + 1);
-        put_quoted_text(h, key.text, '"', true, style->is_ascii);
+        put_separator(h, style, i == 0, level + 1);
+        value_put(h, key, style, 0);
         heap_put(h, style->colon);
-        value_put_json(h, pairs[i].value, style, level + 1);
+        value_put(h, pairs[i].value, style, level + 1);
     }
-    if (d->n) put_json_separator(h, style, true, level);
+    if (d->n) put_separator(h, style, true, level);
     heap_puts(h, "}");
 }
 
-void value_put_json(Heap *h, Value v, const JsonStyle *style, int level) {
+void value_put(Heap *h, Value v, const ValueStyle *style, int level) {
+    const ValueStyle repr = {.comma = text_of(", "), .colon = text_of(": ")};
+    const ValueStyle *inner = style ? style : &repr; // of items
+    bool is_json = inner->is_json, is_list = v.kind == VALUE_LIST || is_json;
+    char digits[24];
     heap_enter(h);
     switch (v.kind) {
-    case VALUE_NONE: heap_puts(h, "null"); break;
-    case VALUE_BOOL: heap_puts(h, v.boolean ? "true" : "false"); break;
-    case VALUE_INT:
-    case VALUE_BIG_INT: value_put(h, v, false); break;
-    case VALUE_FLOAT:
-        if (v.number - v.number == 0)
-            put_float(h, v.number);
-        else
-            heap_puts(h, isnan(v.number) ? "NaN" : v.number > 0 ? "Infinity" : "-Infinity");
+    case VALUE_NONE: heap_puts(h, is_json ? "null" : "None"); break;
+    case VALUE_BOOL:
+        heap_puts(h, is_json ? (v.boolean ? "true" : "false") : v.boolean ? "True" : "False");
         break;
-    case VALUE_STRING: put_quoted_text(h, v.text, '"', true, style->is_ascii); break;
+    case VALUE_INT:
+        snprintf(digits, sizeof digits, "%lld", (long long)v.integer);
+        heap_puts(h, digits);
+        break;
+    case VALUE_FLOAT: put_float(h, v.number, is_json); break;
+    case VALUE_BIG_INT: heap_put(h, v.text); break;
+    case VALUE_STRING:
+        if (style)
+            put_quoted_text(h, v.text, is_json, style->is_ascii);
+        else
+            heap_put(h, v.text);
+        break;
     case VALUE_LIST:
     case VALUE_TUPLE:
-        heap_puts(h, "[");
+        heap_puts(h, is_list ? "[" : "(");
         for (int i = 0; i < v.list->n; i++) {
-            put_json_separator(h, style, i == 0, level + 1);
-            value_put_json(h, v.list->items[i], style, level + 1);
+            put_separator(h, inner, i == 0, level + 1);
+            value_put(h, v.list->items[i], inner, level + 1);
         }
-        if (v.list->n) put_json_separator(h, style, true, level);
-        heap_puts(h, "]");
+        if (v.list->n) put_separator(h, inner, true, level);
+        heap_puts(h, is_list ? "]" : v.list->n == 1 ? ",)" : ")");
         break;
-    case VALUE_DICT: put_json_object(h, v.dict, style, level); break;
-    default: heap_fail(h, "Object of type %s is not JSON serializable", value_type_name(v));
+    case VALUE_DICT: put_dict(h, v.dict, inner, level); break;
+    default:
+        if (is_json) heap_fail(h, "Object of type %s is not JSON serializable", value_type_name(v));
+        if (v.kind > VALUE_UNDEFINED) heap_fail(h, "a '%s' has no text", value_type_name(v));
+        heap_puts(h, style ? "Undefined" : "");
     }
     h->depth--;
+}
+
+Text value_str(Heap *h, Value v) {
+    if (v.kind == VALUE_STRING) return v.text;
+    size_t start = h->out.len;
+    value_put(h, v, NULL, 0);
+    return heap_pop_string(h, start).text;
 }

@@ -82,6 +82,7 @@ struct Value {
         struct { // VALUE_FUNCTION
             const Builtin *builtin;
             Value *self; // of a method; NULL: a function
+            int variant; // see Builtin
         };
         struct Macro *macro;
         struct Loop *loop;
@@ -156,31 +157,22 @@ static inline bool value_is_number(Value v) {
 }
 const char *value_type_name(Value v); // Python's name of the type
 bool value_truth(Value v);
-double value_number(Heap *h, Value v);          // of a number
-int64_t value_integer(Heap *h, Value v);        // of an int or a bool
-List *value_iterate(Heap *h, Value v);          // its items; uses up a generator
-void value_put(Heap *h, Value v, bool is_repr); // Python's str() or repr()
-Text value_str(Heap *h, Value v);
+double value_number(Heap *h, Value v);   // of a number
+int64_t value_integer(Heap *h, Value v); // of an int or a bool
+List *value_iterate(Heap *h, Value v);   // its items; uses up a generator
+Text value_str(Heap *h, Value v);        // Python's str()
 
-typedef enum {
-    VALUE_EQ,
-    VALUE_NE,
-    VALUE_LE,
-    VALUE_GE,
-    VALUE_LT,
-    VALUE_GT,
-    VALUE_IN,
-    VALUE_NOT_IN
-} Comparison;
+typedef enum { CMP_EQ, CMP_NE, CMP_LE, CMP_GE, CMP_LT, CMP_GT, CMP_IN, CMP_NOT_IN } Comparison;
 bool value_compare(Heap *h, Comparison op, Value a, Value b);
 bool value_equal(Heap *h, Value a, Value b);
 bool value_less(Heap *h, Value a, Value b);
 
-// The filter "tojson".
 typedef struct {
+    bool is_json; // else Python's repr()
     bool is_ascii, is_sorted, is_indented;
     Text indent, comma, colon;
-} JsonStyle;
-void value_put_json(Heap *h, Value v, const JsonStyle *style, int level);
+} ValueStyle;
+// Appends a value to the output. style NULL: str(). level: of the indent.
+void value_put(Heap *h, Value v, const ValueStyle *style, int level);
 
 #endif
