@@ -51,8 +51,8 @@ void template_from_options(const Options *o, const Gguf *g, Tokenizer *t, Templa
 
 void template_warn_missing(const Options *o, const Template *tpl) {
     if (tpl->missing.len && !o->is_quiet && !o->is_raw)
-        warn("template %s: not in the vocabulary: %s; any text can contain these", tpl->name,
-             tpl->missing.data);
+        warn("template %s: special tokens missing in the vocabulary: %s; any text can forge them",
+             tpl->name, tpl->missing.data);
 }
 
 void pipeline_open(Pipeline *p, const Options *o) {

@@ -41,16 +41,13 @@ static void print_json(const Pipeline *p, const Sequence *s, int n) {
     text_print(&out);
 }
 
-// Writes text and ends its last line.
-static void print_line(Str text) {
-    text_write(text.data, text.len);
-    if (!str_ends_with(text, "\n")) text_write("\n", 1);
-}
-
-static void print_texts(const Options *o, const Sequence *s, int n) {
+// Prints texts that were not printed while they were generated, each with a note before it.
+static void print_completions(const Options *o, const Sequence *s, int n) {
     for (int i = 0; i < n; i++) {
+        Str text = buffer_str(&s[i].text);
         note(o, "completion %d, seed %lld:", i + 1, (long long)s[i].request.sample.seed);
-        print_line(buffer_str(&s[i].text));
+        text_write(text.data, text.len);
+        if (!str_ends_with(text, "\n")) text_write("\n", 1);
     }
 }
 
@@ -115,7 +112,7 @@ int command_run(const Options *o) {
     if (o->is_json)
         print_json(&p, completions, n);
     else if (n > 1)
-        print_texts(o, completions, n);
+        print_completions(o, completions, n);
     else if (!str_ends_with(buffer_str(&s->text), "\n"))
         text_write("\n", 1);
 

@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static void encode_text(const Options *o, const Tokenizer *t, Str text, Ids *ids) {
+static void tokenize_text(const Options *o, const Tokenizer *t, Str text, Ids *ids) {
     (o->has_special ? tokenizer_encode_special : tokenizer_encode)(t, text.data, text.len, ids);
 }
 
@@ -25,7 +25,7 @@ static void print_json_lines(const Options *o, const Tokenizer *t) {
     enter_sandbox(o);
     while (lines_next_string(&lines, &doc, &text)) {
         ids.len = 0;
-        encode_text(o, t, text, &ids);
+        tokenize_text(o, t, text, &ids);
         putchar('[');
         for (int i = 0; i < ids.len; i++) printf(i ? ",%d" : "%d", ids.data[i]);
         puts("]");
@@ -154,7 +154,7 @@ int command_tokenize(const Options *o) {
     else if (o->is_decode)
         ids_parse(text.data, tokenizer_n_vocab(t), &ids);
     else
-        encode_text(o, t, buffer_str(&text), &ids);
+        tokenize_text(o, t, buffer_str(&text), &ids);
     if (o->is_decode && has_text)
         print_text(o, t, &ids);
     else if (!o->is_jsonl && !o->is_rendered)

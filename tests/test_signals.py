@@ -51,8 +51,8 @@ def cut(tmp):
 def repetition(tmp):
     """One note for a text that says the same over and over, whatever its period; none for a story."""
     err = run("--raw", "--ignore-eos", "-n", "300", "--logit-bias", "300+99", "a")[1]
-    same(err.count("repeats its end 300 times"), 1, err)
-    check("repeats" not in run("--temp", "0", "-n", "200", ONCE)[1])
+    same(err.count("ends in 300 repetitions"), 1, err)
+    check("repetitions" not in run("--temp", "0", "-n", "200", ONCE)[1])
 
 
 @test
