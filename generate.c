@@ -55,7 +55,7 @@ void sequence_start(Sequence *s, Generator *g, const Request *r, Session *sessio
     s->n_prefilled = session->n_tokens;
     s->n_stored = s->n_reused / KV_PAGE;
     s->sampler = sampler_new(&r->sample, g->model->config.vocab_size);
-    s->drafter = speculation_begin(g->speculation, &r->sample);
+    s->drafter = speculation_begin(g->speculation, &r->sample, g->model->config.vocab_size);
     s->drop_space = r->n_prompt <= 1 && tokenizer_has_space_prefix(g->tokenizer);
     if (r->constraint) update_forced(s);
     if (r->max_tokens == 0) s->finish = FINISH_LENGTH;

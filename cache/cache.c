@@ -1,17 +1,29 @@
-// A file holds one page: a head, the tokens of all positions up to its end, zeros up to a multiple
-// of 4096 bytes, and the page as it lies in memory. All before the page follows from what the
-// reader knows and the page's checksum, so that a file is checked by making the head anew and
-// comparing. It is written under another name and renamed; it is not synced, for a file that a
-// crash of the system has cut is a miss.
+// See cache.h. A page file:
 //
-// Warm equals cold bit for bit: only pages that lie in one forward of a prefill are kept and taken
-// (then the kernels are those for many tokens), and what follows them is fed with the kernels of
-// the forward it would have been part of.
+//     offset  bytes
+//     0       8            "L31PAGE" and 1, the version
+//     8       16           hash of the model
+//     24      16           name: hash of the model and the tokens
+//     40      16           checksum of the page
+//     56      8            n_tokens: positions up to the end of the page
+//     64      8            page_bytes
+//     72      4 n_tokens   the tokens
+//             ...          zeros up to a multiple of 4096
+//             page_bytes   the page as it is in memory (session.c): it is mapped, not read
+//
+// Everything before the page follows from what the reader knows and the checksum of the page, so a
+// file is checked by building the head again and comparing. Files are written under a temporary
+// name and renamed, but not synced: a file that a system crash truncates is a cache miss.
+//
+// Why a loaded session computes the same bits (exactness.h): only pages that one forward pass of a
+// prefill computed as a whole are stored or loaded, since their kernels are then the ones for many
+// rows in every prefill. The tokens behind them are fed with the kernels of the pass that an
+// uncached prefill would have fed them in (generate.c, feed_prompt).
 #include "cache.h"
-#include "../lora/lora.h"
 #include "../base/files.h"
-#include "../os/os.h"
 #include "../kernels/attention.h"
+#include "../lora/lora.h"
+#include "../os/os.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -28,44 +40,47 @@
 const bool cache_is_built = true;
 
 enum {
-    ALIGN = 4096,       // of the page in its file
-    NSEC = 1000000000,  // in a second
-    STALE_SEC = 3600,   // nobody writes a page for so long
-    WRITES_A_SCAN = 16, // other processes write too: how much there is, is counted again
-    SAMPLES = 16        // of a tensor's bytes, 64 each
+    PAGE_ALIGN = 4096, // of the page in its file: whole pages of memory are mapped
+    NSEC_PER_SEC = 1000000000,
+    STALE_SEC = 3600, // a temporary file of this age was left by an interrupted write
+    WRITES_PER_SCAN =
+        16,       // writes between two measurements of the directory: other processes write too
+    SAMPLES = 16, // of a tensor's data, of SAMPLE_BYTES each
+    SAMPLE_BYTES = 64
 };
 
 typedef struct {
     uint64_t a, b;
-} Hash;
+} Hash128;
 
 typedef struct {
     char magic[8];
-    Hash model, name, sum; // sum: of the page
+    Hash128 model, name, checksum;
     uint64_t n_tokens, page_bytes;
-} Head;
+} PageHead;
 
 struct PrefixCache {
     const char *dir;
-    uint64_t most_bytes, bytes; // allowed; there when counted last, and written since
-    Hash model;
-    int chunk,
-        n_again; // n_again: tokens at the end of a page that attend as the last of a full page does
+    uint64_t max_bytes, bytes; // allowed; measured last plus written since
+    Hash128 model;
+    int chunk;    // prompt tokens per forward pass
+    int n_refeed; // see cache_open
     bool is_batch_invariant, is_read_only;
     int n_writes;
 };
 
-// Hashes and sums
+// Hashes.
 
-static uint64_t mix(uint64_t z) { // SplitMix64 (Steele, Lea and Flood 2014)
+// SplitMix64's finalizer (Steele, Lea and Flood 2014).
+static uint64_t finalize_hash(uint64_t z) {
     z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
     z = (z ^ z >> 27) * 0x94d049bb133111ebu;
     return z ^ z >> 31;
 }
 
-// Two chains of multiplications over 8-byte words. Not against an enemy: tokens are compared
-// besides.
-static Hash hash_add(Hash h, const void *data, size_t n) {
+// Adds n bytes to a hash: two chains of multiplications over 8-byte words. Not cryptographic; a
+// collision of names is found because the tokens are compared as well.
+static Hash128 hash_add(Hash128 h, const void *data, size_t n) {
     const char *p = data;
     for (size_t i = 0; i < n; i += 8) {
         uint64_t w = 0;
@@ -75,22 +90,22 @@ static Hash hash_add(Hash h, const void *data, size_t n) {
         h.b = (h.b + w) * 0xd1342543de82ef95u;
         h.b ^= h.b >> 31;
     }
-    return (Hash){mix(h.a ^ n), mix(h.b + h.a)};
+    return (Hash128){finalize_hash(h.a ^ n), finalize_hash(h.b + h.a)};
 }
 
-// Sums of 8-byte words and sums of the sums (Fletcher 1982), in lanes, at the speed of memory. n is
-// a multiple of 64.
-static Hash checksum(const char *data, size_t n) {
+// Checksum of a page, at the speed of memory: sums of 8-byte words and sums of these sums (Fletcher
+// 1982), in 8 lanes. n is a multiple of 64.
+static Hash128 page_checksum(const char *data, size_t n) {
     uint64_t sum[8] = {0}, sums[8] = {0}, w[8];
     for (size_t i = 0; i < n; i += sizeof w) {
         memcpy(w, data + i, sizeof w);
         for (int j = 0; j < 8; j++) sum[j] += w[j], sums[j] += sum[j];
     }
-    return hash_add(hash_add((Hash){0}, sum, sizeof sum), sums, sizeof sums);
+    return hash_add(hash_add((Hash128){0}, sum, sizeof sum), sums, sizeof sums);
 }
 
-// A file's head and size, and samples of every tensor.
-static Hash add_file(Hash h, const Gguf *g) {
+// Adds a GGUF file: its size, its metadata, and its tensors with samples of their data.
+static Hash128 hash_add_gguf(Hash128 h, const Gguf *g) {
     for (int i = 0; i < g->n_shards; i++)
         h = hash_add(h, &g->shards[i].bytes, sizeof g->shards[i].bytes);
     for (int i = 0; i < g->n_values; i++) {
@@ -103,16 +118,17 @@ static Hash add_file(Hash h, const Gguf *g) {
         h = hash_add(h, &(uint64_t[]){t->type, t->bytes, t->dims[0], t->dims[1]},
                      4 * sizeof(uint64_t));
         for (size_t k = 0; k < SAMPLES; k++) {
-            size_t at = t->bytes / SAMPLES * k, n = t->bytes - at < 64 ? t->bytes - at : 64;
-            h = hash_add(h, (const char *)t->data + at, n);
+            size_t at = t->bytes / SAMPLES * k, n_left = t->bytes - at;
+            h = hash_add(h, (const char *)t->data + at,
+                         n_left < SAMPLE_BYTES ? n_left : SAMPLE_BYTES);
         }
     }
     return h;
 }
 
-// What the cached numbers depend on: the files, RoPE, the kind of cache, and the arithmetic
-// (program, compiler, instruction set, --deterministic).
-static Hash model_hash(const Model *m) {
+// Hash of everything that keys and values depend on besides the tokens: files, RoPE, type of the KV
+// cache, and what decides on the last bits (program, compiler, backend, batch invariance).
+static Hash128 model_hash(const Model *m) {
     const RopeParams *r = &m->rope;
     Buffer settings = {0};
     buffer_printf(&settings, "%s %s %s %s %d kv %d %d %d %d rope %d %d %d %a %a %a %a %a %a %a",
@@ -120,67 +136,70 @@ static Hash model_hash(const Model *m) {
                   m->kv.type, m->kv.n_layers, m->kv.n_kv_heads, m->kv.head_dim, r->rule, r->dim,
                   r->orig_ctx, r->theta, r->factor, r->low_freq_factor, r->high_freq_factor,
                   r->beta_fast, r->beta_slow, r->attn_factor);
-    Hash h = hash_add((Hash){0}, settings.data, settings.len);
+    Hash128 h = hash_add((Hash128){0}, settings.data, settings.len);
     buffer_free(&settings);
-    h = add_file(h, &m->file);
+    h = hash_add_gguf(h, &m->file);
     for (int i = 0; i < m->n_adapters; i++) {
         h = hash_add(h, &m->adapters[i].scale, sizeof m->adapters[i].scale);
-        h = add_file(h, &m->adapters[i].file);
+        h = hash_add_gguf(h, &m->adapters[i].file);
     }
     return h;
 }
 
-// Files
+// Page files.
 
-static char *path_of(const char *dir, const char *name) {
+// Name of the page that follows page `previous` (of the first page: the model's hash).
+static Hash128 next_name(Hash128 previous, const int *page_tokens) {
+    return hash_add(previous, page_tokens, KV_PAGE * sizeof *page_tokens);
+}
+
+// Name of the last page of n tokens.
+static Hash128 page_name(Hash128 model, const int *tokens, size_t n) {
+    for (size_t i = 0; i + KV_PAGE <= n; i += KV_PAGE) model = next_name(model, tokens + i);
+    return model;
+}
+
+static char *path_join(const char *dir, const char *name) {
     Buffer path = {0};
     buffer_printf(&path, "%s/%s", dir, name);
     return path.data;
 }
 
-static char *page_path(const PrefixCache *c, Hash name) {
-    char text[40];
-    snprintf(text, sizeof text, "%016llx%016llx.kv", (unsigned long long)name.a,
-             (unsigned long long)name.b);
-    return path_of(c->dir, text);
-}
-
-// All of a page's file that is before the page; its length is where the page begins.
-static Buffer make_head(Hash model, Hash name, Hash sum, const int *tokens, size_t n,
-                        size_t page_bytes) {
-    Buffer head = {0};
-    static const char zeros[ALIGN];
-    Head h = {{'L', '3', '1', 'P', 'A', 'G', 'E', 1}, model, name, sum, n, page_bytes};
-    buffer_append(&head, &h, sizeof h);
-    buffer_append(&head, tokens, n * sizeof *tokens);
-    buffer_append(&head, zeros, (ALIGN - head.len % ALIGN) % ALIGN);
-    return head;
+static char *page_path(const char *dir, Hash128 name) {
+    Buffer path = {0};
+    buffer_printf(&path, "%s/%016llx%016llx.kv", dir, (unsigned long long)name.a,
+                  (unsigned long long)name.b);
+    return path.data;
 }
 
 static size_t head_bytes(size_t n_tokens) {
-    return (sizeof(Head) + n_tokens * sizeof(int) + ALIGN - 1) / ALIGN * ALIGN;
+    return (sizeof(PageHead) + n_tokens * sizeof(int) + PAGE_ALIGN - 1) / PAGE_ALIGN * PAGE_ALIGN;
 }
 
-// The name of the page that ends n tokens: each page's follows from the one before.
-static Hash page_name(Hash model, const int *tokens, size_t n) {
-    Hash h = model;
-    for (size_t i = 0; i + KV_PAGE <= n; i += KV_PAGE)
-        h = hash_add(h, tokens + i, KV_PAGE * sizeof *tokens);
-    return h;
+// Everything of a file before the page: head_bytes(n).
+static Buffer build_head(Hash128 model, Hash128 name, Hash128 checksum, const int *tokens, size_t n,
+                         size_t page_bytes) {
+    Buffer head = {0};
+    static const char zeros[PAGE_ALIGN];
+    PageHead h = {{'L', '3', '1', 'P', 'A', 'G', 'E', 1}, model, name, checksum, n, page_bytes};
+    buffer_append(&head, &h, sizeof h);
+    buffer_append(&head, tokens, n * sizeof *tokens);
+    buffer_append(&head, zeros, head_bytes(n) - head.len);
+    return head;
 }
 
-// A file that is mapped whole; data NULL if it cannot be.
+// A mapped file.
 typedef struct {
-    char *data;
+    char *data; // NULL: it could not be mapped
     size_t bytes;
-} Mapping;
+} MappedPage;
 
-static Mapping map_file(const char *path) {
-    Mapping map = {0};
+static MappedPage map_page(const char *path) {
+    MappedPage map = {0};
     struct stat st;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0) return map;
-    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size >= ALIGN) {
+    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size >= PAGE_ALIGN) {
         map.bytes = (size_t)st.st_size;
         void *data = mmap(NULL, map.bytes, PROT_READ, MAP_SHARED, fd, 0);
         map.data = data == MAP_FAILED ? NULL : data;
@@ -192,20 +211,21 @@ static Mapping map_file(const char *path) {
     return map;
 }
 
-// Whether a mapped file is the page that it should be.
-static bool is_page(Mapping map, Hash model, Hash name, const int *tokens, size_t n,
+// True if a mapped file is this page, undamaged.
+static bool is_page(MappedPage map, Hash128 model, Hash128 name, const int *tokens, size_t n,
                     size_t page_bytes) {
     size_t at = head_bytes(n);
-    if (!map.data || map.bytes != at + page_bytes) return false;
-    if (memcmp(map.data + sizeof(Head), tokens, n * sizeof *tokens)) return false;
+    if (!map.data || map.bytes != at + page_bytes ||
+        memcmp(map.data + sizeof(PageHead), tokens, n * sizeof *tokens))
+        return false;
     Buffer head =
-        make_head(model, name, checksum(map.data + at, page_bytes), tokens, n, page_bytes);
+        build_head(model, name, page_checksum(map.data + at, page_bytes), tokens, n, page_bytes);
     bool is_same = !memcmp(map.data, head.data, at);
     buffer_free(&head);
     return is_same;
 }
 
-static int by_use(const void *a, const void *b) {
+static int compare_use(const void *a, const void *b) {
     const CacheFile *x = a, *y = b;
     return x->used != y->used ? (x->used > y->used) - (x->used < y->used)
                               : strcmp(x->name, y->name);
@@ -222,9 +242,9 @@ int cache_list(const char *dir, CacheFile **files, Error *err) {
         bool is_page = len == 35 && !strcmp(e->d_name + 32, ".kv") &&
                        strspn(e->d_name, "0123456789abcdef") == 32;
         if (!is_page && strncmp(e->d_name, ".page-", 6)) continue;
-        if (len >= sizeof(*files)->name || fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW))
+        if (len >= sizeof(*files)->name || fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) ||
+            !S_ISREG(st.st_mode))
             continue;
-        if (!S_ISREG(st.st_mode)) continue;
         if ((n & (n - 1)) == 0) *files = xrealloc(*files, n ? 2 * (size_t)n : 1, sizeof **files);
         CacheFile *f = &(*files)[n++];
         *f = (CacheFile){
@@ -232,16 +252,16 @@ int cache_list(const char *dir, CacheFile **files, Error *err) {
         memcpy(f->name, e->d_name, len + 1);
     }
     closedir(d);
-    if (n) qsort(*files, (size_t)n, sizeof **files, by_use);
+    if (n) qsort(*files, (size_t)n, sizeof **files, compare_use);
     return n;
 }
 
 bool cache_check(const char *dir, const CacheFile *file, bool all_bytes, uint64_t *model,
                  int *n_tokens) {
-    char *path = path_of(dir, file->name), name[40];
+    char *path = path_join(dir, file->name);
     bool is_good = false;
-    Mapping map = map_file(path);
-    Head h;
+    MappedPage map = map_page(path);
+    PageHead h;
     *model = 0, *n_tokens = 0;
     if (map.data) {
         memcpy(&h, map.data, sizeof h);
@@ -252,40 +272,41 @@ bool cache_check(const char *dir, const CacheFile *file, bool all_bytes, uint64_
     }
     if (is_good) {
         const int *tokens = (const int *)(const void *)(map.data + sizeof h);
-        Hash hash = page_name(h.model, tokens, h.n_tokens);
-        snprintf(name, sizeof name, "%016llx%016llx.kv", (unsigned long long)hash.a,
-                 (unsigned long long)hash.b);
-        is_good = !strcmp(name, file->name) &&
-                  (!all_bytes || is_page(map, h.model, hash, tokens, h.n_tokens, h.page_bytes));
+        Hash128 name = page_name(h.model, tokens, h.n_tokens);
+        char *expected = page_path(dir, name);
+        is_good = !strcmp(path, expected) &&
+                  (!all_bytes || is_page(map, h.model, name, tokens, h.n_tokens, h.page_bytes));
         *n_tokens = (int)h.n_tokens;
+        free(expected);
     }
     if (map.data) munmap(map.data, map.bytes);
     free(path);
     return is_good;
 }
 
-// The cache of a model
+// The cache of a model.
 
-PrefixCache *cache_open(const char *dir, uint64_t most_bytes, const Model *m, int chunk,
+PrefixCache *cache_open(const char *dir, uint64_t max_bytes, const Model *m, int chunk,
                         Error *err) {
     struct stat st;
-    if (mkdir(dir, 0700) && errno != EEXIST) return error_file(err, dir), NULL;
-    if (stat(dir, &st)) return error_file(err, dir), NULL;
-    if (!S_ISDIR(st.st_mode))
-        return error_set(err, EXIT_RUNTIME, "%s: expected a folder", dir), NULL;
-    signal(SIGXFSZ, SIG_IGN); // a file size limit is an error of write()
-    AttentionShape shape = {m->config.n_heads, m->config.n_kv_heads, m->config.head_dim,
-                            m->kv.type};
+    if ((mkdir(dir, 0700) && errno != EEXIST) || stat(dir, &st)) return error_file(err, dir), NULL;
+    if (!S_ISDIR(st.st_mode)) return error_set(err, EXIT_RUNTIME, "%s: not a directory", dir), NULL;
+    signal(SIGXFSZ, SIG_IGN); // write() then fails at the file size limit
     PrefixCache *c = xalloc(1, sizeof *c);
     *c = (PrefixCache){.dir = str_copy(str_of(dir)).data,
-                       .most_bytes = most_bytes,
+                       .max_bytes = max_bytes,
                        .model = model_hash(m),
-                       .chunk = chunk};
-    int tile = attention_tile_steps(&shape), last = KV_PAGE - (KV_PAGE - 1) / tile * tile;
-    int many = ATTEND_MANY_ABOVE * m->config.n_kv_heads / m->config.n_heads +
-               1; // tokens that have more than ATTEND_MANY_ABOVE queries
-    c->n_again = last < many ? last : many;
-    c->is_batch_invariant = m->is_batch_invariant;
+                       .chunk = chunk,
+                       .is_batch_invariant = m->is_batch_invariant};
+    // A prompt that ends with a cached page has its last tokens fed again, for the logits of the
+    // last one. Attention chooses its kernel by the queries of a tile, so n_refeed tokens must be
+    // enough for the kernel that the last token has in an uncached prefill: as many as the page's
+    // last tile has, or as many as make more than ATTEND_MANY_ABOVE queries.
+    AttentionShape shape = {m->config.n_heads, m->config.n_kv_heads, m->config.head_dim,
+                            m->kv.type};
+    int tile = attention_tile_steps(&shape), n_last_tile = KV_PAGE - (KV_PAGE - 1) / tile * tile,
+        n_many = ATTEND_MANY_ABOVE * m->config.n_kv_heads / m->config.n_heads + 1;
+    c->n_refeed = n_last_tile < n_many ? n_last_tile : n_many;
     return c;
 }
 
@@ -295,38 +316,34 @@ void cache_close(PrefixCache *c) {
     free(c);
 }
 
-// Whether a prefill that begins at position `begin` feeds this page in one forward.
-static bool is_whole(const PrefixCache *c, int page, int begin) {
-    int first = page * KV_PAGE - begin;
-    return c->is_batch_invariant || first / c->chunk == (first + KV_PAGE - 1) / c->chunk;
-}
-
-// Pages are used: the first of them last, since those behind it are of no use without it.
-static void touch(const PrefixCache *c, const int *tokens, int n_pages) {
+// Marks the pages of a prompt as used, the first one as the latest: the others are useless without
+// it, so they should be removed first.
+static void touch_pages(const PrefixCache *c, const int *tokens, int n_pages) {
     struct timespec now;
-    Hash name = c->model;
+    Hash128 name = c->model;
     clock_gettime(CLOCK_REALTIME, &now);
     for (int page = 0; page < n_pages; page++) {
-        name = hash_add(name, tokens + page * KV_PAGE, KV_PAGE * sizeof *tokens);
-        int64_t nsec = (int64_t)now.tv_sec * NSEC + now.tv_nsec - page;
+        name = next_name(name, tokens + page * KV_PAGE);
+        int64_t nsec = (int64_t)now.tv_sec * NSEC_PER_SEC + now.tv_nsec - page;
         struct timespec times[2] = {{.tv_nsec = UTIME_OMIT},
-                                    {(time_t)(nsec / NSEC), (long)(nsec % NSEC)}};
-        char *path = page_path(c, name);
+                                    {(time_t)(nsec / NSEC_PER_SEC), (long)(nsec % NSEC_PER_SEC)}};
+        char *path = page_path(c->dir, name);
         utimensat(AT_FDCWD, path, times, AT_SYMLINK_NOFOLLOW);
         free(path);
     }
 }
 
-static bool take_page(PrefixCache *c, Session *s, const int *tokens, Hash name) {
-    char *path = page_path(c, name);
-    Mapping map = map_file(path);
+// Extends a session by a page, if its file is there and undamaged.
+static bool load_page(PrefixCache *c, Session *s, const int *tokens, Hash128 name) {
+    char *path = page_path(c->dir, name);
+    MappedPage map = map_page(path);
     size_t n = (size_t)s->n_tokens + KV_PAGE, page_bytes = KV_PAGE * kv_position_bytes(&s->shape);
     bool is_good = is_page(map, c->model, name, tokens, n, page_bytes);
     if (is_good)
         session_append_mapped(s, tokens + s->n_tokens, map.data + head_bytes(n), map.data,
                               map.bytes);
     else if (map.data)
-        munmap(map.data, map.bytes), unlink(path); // to be written anew
+        munmap(map.data, map.bytes), unlink(path); // damaged: it will be written again
     free(path);
     return is_good;
 }
@@ -334,30 +351,33 @@ static bool take_page(PrefixCache *c, Session *s, const int *tokens, Hash name) 
 int cache_load(PrefixCache *c, Session *s, const int *tokens, int n) {
     int begin = s->n_tokens;
     if (begin % KV_PAGE || s->n_reproducible < begin) return 0;
-    while (s->n_tokens + KV_PAGE <= n && is_whole(c, s->n_tokens / KV_PAGE, begin))
-        if (!take_page(c, s, tokens, page_name(c->model, tokens, (size_t)s->n_tokens + KV_PAGE)))
-            break;
-    touch(c, tokens, s->n_tokens / KV_PAGE);
-    // The last token's logits are wanted, by the attention that it had: it is fed again, with so
-    // many others.
-    if (s->n_tokens == n && n > begin) session_rewind(s, n - c->n_again);
+    Hash128 name = page_name(c->model, tokens, (size_t)begin);
+    while (s->n_tokens + KV_PAGE <= n) {
+        // A page that an uncached prefill divides between two passes may have other bits.
+        int first = s->n_tokens - begin, last = first + KV_PAGE - 1;
+        if (!c->is_batch_invariant && first / c->chunk != last / c->chunk) break;
+        name = next_name(name, tokens + s->n_tokens);
+        if (!load_page(c, s, tokens, name)) break;
+    }
+    touch_pages(c, tokens, s->n_tokens / KV_PAGE);
+    if (s->n_tokens == n && n > begin) session_rewind(s, n - c->n_refeed);
     return s->n_tokens - begin;
 }
 
-// Removes what was used longest ago until so many bytes more are allowed, and rests of old writes.
-// False if they never are.
+// Removes the pages used least recently until `bytes` more fit, and stale temporary files. False if
+// they can never fit or the directory cannot be read.
 static bool make_room(PrefixCache *c, uint64_t bytes) {
     CacheFile *files;
     Error err;
-    if (bytes > c->most_bytes) return false;
-    if (c->n_writes++ % WRITES_A_SCAN && c->bytes + bytes <= c->most_bytes) return true;
+    if (bytes > c->max_bytes) return false;
+    if (c->n_writes++ % WRITES_PER_SCAN && c->bytes + bytes <= c->max_bytes) return true;
     int n = cache_list(c->dir, &files, &err);
-    int64_t stale = (int64_t)(time(NULL) - STALE_SEC) * NSEC;
+    int64_t stale = (int64_t)(time(NULL) - STALE_SEC) * NSEC_PER_SEC;
     c->bytes = 0;
     for (int i = 0; i < n; i++) c->bytes += files[i].bytes;
     for (int i = 0; i < n; i++) {
-        if (files[i].is_page ? c->bytes + bytes <= c->most_bytes : files[i].used > stale) continue;
-        char *path = path_of(c->dir, files[i].name);
+        if (files[i].is_page ? c->bytes + bytes <= c->max_bytes : files[i].used > stale) continue;
+        char *path = path_join(c->dir, files[i].name);
         if (unlink(path) == 0) c->bytes -= files[i].bytes;
         free(path);
     }
@@ -365,35 +385,38 @@ static bool make_room(PrefixCache *c, uint64_t bytes) {
     return n >= 0;
 }
 
-static bool write_page(PrefixCache *c, const Session *s, int page, const char *path, Hash name) {
+// Writes a page under a temporary name and renames it. False, after a warning, if that fails; a
+// page for which there is no room is not an error.
+static bool write_page(PrefixCache *c, const Session *s, int page, const char *path, Hash128 name) {
     size_t page_bytes = KV_PAGE * kv_position_bytes(&s->shape), n = ((size_t)page + 1) * KV_PAGE;
     const char *data = session_page(s, page);
-    Buffer head = make_head(c->model, name, checksum(data, page_bytes), s->tokens, n, page_bytes);
-    char *beside = path_of(c->dir, ".page-XXXXXX");
+    Buffer head =
+        build_head(c->model, name, page_checksum(data, page_bytes), s->tokens, n, page_bytes);
+    char *temporary = path_join(c->dir, ".page-XXXXXX");
     bool is_done = true;
     if (make_room(c, head.len + page_bytes)) {
-        int fd = mkstemp(beside);
+        int fd = mkstemp(temporary);
         is_done = fd >= 0 && write_all(fd, head.data, head.len) && write_all(fd, data, page_bytes);
         if (fd >= 0 && close(fd)) is_done = false;
-        if (is_done && rename(beside, path)) is_done = false;
+        if (is_done && rename(temporary, path)) is_done = false;
         if (is_done)
             c->bytes += head.len + page_bytes;
         else
-            warn("%s: %s (going on without writing to the cache)", c->dir, strerror(errno));
-        if (!is_done && fd >= 0) unlink(beside);
+            warn("%s: %s; continuing without writing to the cache", c->dir, strerror(errno));
+        if (!is_done && fd >= 0) unlink(temporary);
     }
-    free(beside);
+    free(temporary);
     buffer_free(&head);
     return is_done;
 }
 
 int cache_store(PrefixCache *c, const Session *s, int first) {
     for (; (first + 1) * KV_PAGE <= s->n_reproducible && !c->is_read_only; first++) {
-        Hash name = page_name(c->model, s->tokens, ((size_t)first + 1) * KV_PAGE);
-        char *path = page_path(c, name);
+        Hash128 name = page_name(c->model, s->tokens, ((size_t)first + 1) * KV_PAGE);
+        char *path = page_path(c->dir, name);
         if (access(path, F_OK)) c->is_read_only = !write_page(c, s, first, path, name);
         free(path);
-        touch(c, s->tokens, first + 1); // now: the time of a write is that of the last tick
+        touch_pages(c, s->tokens, first + 1); // before the next write may need room
     }
     return first;
 }

@@ -1,43 +1,49 @@
-// Prefix cache: pages of keys and values in files, so that a beginning that was fed before is not
-// fed again, by this process or another. A page is found by a hash of its tokens, all before them,
-// and the model as it runs; it is taken only if all of that, and its bytes, are as they were
-// written. Anything else is a miss.
+// Prefix cache: keys and values of prompts in files, so that a prompt which begins like an earlier
+// one, of this process or another, is not computed again up to where they differ.
+//
+// A file holds one page, KV_PAGE positions of all layers. Its name is a hash of the model and of
+// all tokens up to the end of the page. cache_load() extends a session by the pages that exist,
+// cache_store() writes those that are missing, and the pages used least recently are removed when
+// the directory is full.
+//
+// Invariant: a session that was loaded computes the same bits as one that was not. A page is used
+// only if model, tokens and every byte are those that were written; otherwise it is a cache miss.
 #ifndef CACHE_CACHE_H
 #define CACHE_CACHE_H
 
 #include "../model.h"
 
-extern const bool cache_is_built;
+extern const bool cache_is_built; // false in stub.c
 
 typedef struct PrefixCache PrefixCache;
 
-// Opens a folder, which is made if need be, for a model whose prefill feeds `chunk` tokens at once;
-// the files in it may take most_bytes. NULL with err (exit 1) if it cannot be used.
-PrefixCache *cache_open(const char *dir, uint64_t most_bytes, const Model *m, int chunk,
-                        Error *err);
+// Opens a directory, which is created if it does not exist, for prompts that are fed in forward
+// passes of `chunk` tokens. Its files may take max_bytes. NULL with err (exit 1) if it cannot be
+// used.
+PrefixCache *cache_open(const char *dir, uint64_t max_bytes, const Model *m, int chunk, Error *err);
 void cache_close(PrefixCache *c);
 
-// A session that holds whole pages of `tokens` (n), or nothing, takes the pages that follow, as far
-// as the cache has them; at least one token is left to feed. Returns the positions taken.
+// Extends a session, which holds whole pages of `tokens` (n) or nothing, by the cached pages that
+// follow. Leaves at least one token to feed, for its logits. Returns the number of positions
+// loaded.
 int cache_load(PrefixCache *c, Session *s, const int *tokens, int n);
-// Writes the session's pages from `first` on that a prefill computed whole
-// (Session.n_reproducible), and returns the page to go on with. A cache that cannot be written
-// warns once, and then is only read.
+// Stores the reproducible pages of a session (Session.n_reproducible) from page `first` on, and
+// returns the page to continue with. After a failed write, warns and writes no more.
 int cache_store(PrefixCache *c, const Session *s, int first);
 
-// One file of a cache.
+// A file of a cache directory.
 typedef struct {
     char name[40];
     uint64_t bytes;
-    int64_t used; // nanoseconds since 1970
-    bool is_page; // by its name; else the rest of a write that was cut off
+    int64_t used; // time of the last use, in nanoseconds since 1970
+    bool is_page; // by its name; else a temporary file, left by an interrupted write
 } CacheFile;
 
-// The files of a cache, used longest ago first; free them. -1 with err (exit 1) if it cannot be
-// read.
+// Lists the files of a directory, least recently used first; free them. Returns their number, or -1
+// with err (exit 1).
 int cache_list(const char *dir, CacheFile **files, Error *err);
-// What model a page belongs to, and the positions that it ends. False if it is damaged, as far as
-// its head tells, or with all_bytes if any of it is.
+// Checks a page: its head and name, with all_bytes also its data. *model identifies the model,
+// *n_tokens is the number of positions up to its end. False if the page is damaged.
 bool cache_check(const char *dir, const CacheFile *file, bool all_bytes, uint64_t *model,
                  int *n_tokens);
 

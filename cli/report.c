@@ -70,7 +70,7 @@ static void put_speed(Buffer *out, const char *before, uint64_t n, double sec) {
 }
 
 void note_stats(const Options *o, const Generator *g, uint64_t seed) {
-    SpeculationStats speculation = speculation_stats(g->speculation);
+    SpeculationStats speculation = speculation_take_stats(g->speculation);
     Buffer text = {0};
     put_speed(&text, "prefill", g->n_prefill, g->prefill_sec);
     if (g->n_from_cache)

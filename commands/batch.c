@@ -141,7 +141,7 @@ static void show_progress(Batch *b, bool is_last) {
 
 static void print_summary(const Batch *b) {
     const Generator *g = &b->generator;
-    SpeculationStats speculation = speculation_stats(g->speculation);
+    SpeculationStats speculation = speculation_take_stats(g->speculation);
     if (b->options.is_quiet) return;
     fprintf(stderr, "%ld records, %ld failed, %ld skipped", b->n_done, b->n_failed, b->n_skipped);
     if (b->output.n_failed) fprintf(stderr, " (%ld failed earlier)", b->output.n_failed);

@@ -232,7 +232,6 @@ static void report_answer(Chat *c, const Sequence *s, const Reply *r) {
     c->prefill_sec += g->prefill_sec, c->decode_sec += g->decode_sec;
     g->n_prefill = g->n_decode = g->n_from_cache = g->n_decode_passes = 0;
     g->prefill_sec = g->decode_sec = 0;
-    speculation_reset_stats(g->speculation);
 }
 
 // Turns

@@ -35,8 +35,6 @@ void draft_free(DraftModel *d) {
     free(d);
 }
 
-int draft_vocab_size(const DraftModel *d) { return d->model->config.vocab_size; }
-
 double draft_estimate(DraftModel *d, float *p_accept, int n) {
     // Every call pulls the rate towards the prior by 1 %. A draft model whose rate is too low to be
     // used is thereby tried again some time later.

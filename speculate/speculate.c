@@ -37,11 +37,11 @@ void speculation_free(Speculation *sp) {
     free(sp);
 }
 
-Drafter *speculation_begin(Speculation *sp, const SampleOptions *options) {
+Drafter *speculation_begin(Speculation *sp, const SampleOptions *options, int n_vocab) {
     if (!sp) return NULL;
     Drafter *d = xalloc(1, sizeof *d);
     *d = (Drafter){.shared = sp, .lookup = sp->has_lookup ? lookup_new() : NULL};
-    if (sp->draft_model) d->draft_sampler = sampler_new(options, draft_vocab_size(sp->draft_model));
+    if (sp->draft_model) d->draft_sampler = sampler_new(options, n_vocab);
     return d;
 }
 
@@ -93,10 +93,8 @@ void speculation_record_pass(Speculation *sp, int n, double sec) {
     if (sp) cost_record(&sp->cost, n, sec);
 }
 
-SpeculationStats speculation_stats(const Speculation *sp) {
-    return sp ? sp->stats : (SpeculationStats){0};
-}
-
-void speculation_reset_stats(Speculation *sp) {
+SpeculationStats speculation_take_stats(Speculation *sp) {
+    SpeculationStats stats = sp ? sp->stats : (SpeculationStats){0};
     if (sp) sp->stats = (SpeculationStats){0};
+    return stats;
 }

@@ -29,7 +29,7 @@ Speculation *speculation_new(const Model *draft, bool has_lookup);
 void speculation_free(Speculation *sp);
 
 // Starts a sequence that is sampled with these options.
-Drafter *speculation_begin(Speculation *sp, const SampleOptions *options);
+Drafter *speculation_begin(Speculation *sp, const SampleOptions *options, int n_vocab);
 void speculation_end(Drafter *d);
 
 // Drafts at most `max` tokens that may follow the session's tokens and `pending`, the last sampled
@@ -45,7 +45,7 @@ void speculation_record_pass(Speculation *sp, int n, double sec);
 typedef struct {
     uint64_t n_drafted, n_accepted; // draft tokens verified; of these, accepted
 } SpeculationStats;
-SpeculationStats speculation_stats(const Speculation *sp);
-void speculation_reset_stats(Speculation *sp);
+// Returns the statistics since the last call.
+SpeculationStats speculation_take_stats(Speculation *sp);
 
 #endif

@@ -8,8 +8,8 @@ Speculation *speculation_new(const Model *draft, bool has_lookup) {
     return NULL;
 }
 void speculation_free(Speculation *sp) { (void)sp; }
-Drafter *speculation_begin(Speculation *sp, const SampleOptions *options) {
-    (void)sp, (void)options;
+Drafter *speculation_begin(Speculation *sp, const SampleOptions *options, int n_vocab) {
+    (void)sp, (void)options, (void)n_vocab;
     return NULL;
 }
 void speculation_end(Drafter *d) { (void)d; }
@@ -20,8 +20,7 @@ int speculation_draft(Drafter *d, const Session *session, int pending, const Sam
 }
 void speculation_accept(Drafter *d, int n_accepted) { (void)d, (void)n_accepted; }
 void speculation_record_pass(Speculation *sp, int n, double sec) { (void)sp, (void)n, (void)sec; }
-SpeculationStats speculation_stats(const Speculation *sp) {
+SpeculationStats speculation_take_stats(Speculation *sp) {
     (void)sp;
     return (SpeculationStats){0};
 }
-void speculation_reset_stats(Speculation *sp) { (void)sp; }

@@ -169,7 +169,7 @@ static void draft_model(void) {
                                    .seed = 3};
         Speculation *speculation = speculation_new(&model, false);
         compare(&r, (TestConstraint){0}, 2, speculation);
-        SpeculationStats stats = speculation_stats(speculation);
+        SpeculationStats stats = speculation_take_stats(speculation);
         CHECK(stats.n_drafted > 0 && stats.n_accepted * 10 >= stats.n_drafted * 9,
               "%d of %d drafts accepted", (int)stats.n_accepted, (int)stats.n_drafted);
         speculation_free(speculation);

@@ -159,7 +159,7 @@ def cache_that_cannot_be_written(cli, tmp):
     limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))
     out, err = cached(cli, os.path.join(tmp, "full"), preexec_fn=limit)
     same(out, plain, "a full disk")
-    same(err.count("going on without writing"), 1, err)
+    same(err.count("continuing without writing"), 1, err)
     check(not any(f.endswith(".kv") for f in os.listdir(os.path.join(tmp, "full"))), os.listdir(tmp))
     out, err = cached(cli, "/dev/null")
     same(out, plain, "no folder")
