@@ -1,5 +1,5 @@
-// The prefix cache: what is taken from it has the bits of what is computed, and what is damaged is
-// not taken.
+// Prefix cache: loaded pages have the bits of computed ones, damaged pages are cache misses, and
+// the directory stays within its size.
 #include "make_gguf.h"
 #include "test.h"
 #include "../base/files.h"
@@ -14,12 +14,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { MOST = 1030, N_NEW = 4 };
+enum { MAX_TOKENS = 1030, N_NEW = 4 };
 
 static char dir[] = "/tmp/llama31-cache-XXXXXX";
 static Model model;
 static Buffer file;
-static int tokens[MOST];
+static int tokens[MAX_TOKENS];
 
 static void open_small(MakeLlama recipe, ModelOptions options) {
     Gguf g;
@@ -31,7 +31,7 @@ static void open_small(MakeLlama recipe, ModelOptions options) {
     if (!gguf_parse(&g, file.data, file.len, "small", &err) ||
         !model_bind(&model, &g, &options, &err))
         die_error(&err);
-    for (int i = 0; i < MOST; i++) tokens[i] = (int)(test_random(&seed) % 256);
+    for (int i = 0; i < MAX_TOKENS; i++) tokens[i] = (int)(test_random(&seed) % 256);
 }
 
 static void remove_files(void) {
@@ -46,21 +46,21 @@ static void remove_files(void) {
     free(files);
 }
 
-// Feeds a prompt of n tokens in forwards of `chunk`, and some more, one at a time, as generate
-// does. Logits (N_NEW, n_vocab) go to out. Returns the positions that came from the cache.
+// Feeds a prompt of n tokens in passes of `chunk`, then N_NEW - 1 tokens one at a time, as
+// generate.c does. Logits (N_NEW, n_vocab) go to out. Returns the positions loaded from the cache.
 static int feed(float *out, int n, int chunk, PrefixCache *c) {
     Error err;
     size_t n_vocab = (size_t)model.config.vocab_size;
     Workspace *ws = workspace_new(&model, chunk, 1);
     Session *s = session_new(&model.kv);
-    int n_taken = c ? cache_load(c, s, tokens, n) : 0, kept = 0;
+    int n_loaded = c ? cache_load(c, s, tokens, n) : 0, n_stored = 0;
     while (s->n_tokens < n) {
         int before = s->n_tokens % chunk, left = n - s->n_tokens,
-            most = left < chunk - before ? left : chunk - before;
-        if (workspace_feed(ws, s, tokens + s->n_tokens, most, left - 1, &err) != most)
+            max = left < chunk - before ? left : chunk - before;
+        if (workspace_feed(ws, s, tokens + s->n_tokens, max, left - 1, &err) != max)
             die_error(&err);
-        memcpy(out, model_forward(&model, ws, before + most), n_vocab * sizeof *out);
-        if (c) kept = cache_store(c, s, kept);
+        memcpy(out, model_forward(&model, ws, before + max), n_vocab * sizeof *out);
+        if (c) n_stored = cache_store(c, s, n_stored);
     }
     for (int i = 1; i < N_NEW; i++) {
         if (workspace_feed(ws, s, tokens + i, 1, 0, &err) != 1) die_error(&err);
@@ -68,11 +68,11 @@ static int feed(float *out, int n, int chunk, PrefixCache *c) {
     }
     workspace_free(ws);
     session_free(s);
-    return n_taken;
+    return n_loaded;
 }
 
-// A prompt without, with an empty and with a full cache. `expected` is what the full one has to
-// give.
+// Compares a prompt without a cache, with an empty one and with a full one, from which `expected`
+// positions are loaded.
 static void compare(int n, int chunk, int expected) {
     Error err;
     size_t bytes = N_NEW * (size_t)model.config.vocab_size * sizeof(float);
@@ -81,12 +81,12 @@ static void compare(int n, int chunk, int expected) {
     if (!c) die_error(&err);
     feed(plain, n, chunk, NULL);
     for (int round = 0; round < 2; round++) {
-        int n_taken = feed(cached, n, chunk, c);
-        CHECK(!memcmp(plain, cached, bytes), "%d tokens in %d, round %d: other bits", n, chunk,
-              round);
+        int n_loaded = feed(cached, n, chunk, c);
+        CHECK(!memcmp(plain, cached, bytes), "%d tokens in passes of %d, round %d: different bits",
+              n, chunk, round);
         if (round)
-            CHECK(n_taken == expected, "%d tokens in %d: %d taken, expected %d", n, chunk, n_taken,
-                  expected);
+            CHECK(n_loaded == expected, "%d tokens in passes of %d: %d loaded, expected %d", n,
+                  chunk, n_loaded, expected);
     }
     cache_close(c);
     free(plain);
@@ -103,7 +103,7 @@ enum { N_SHAPES = sizeof shapes / sizeof *shapes };
 
 static void same_bits(void) {
     static const struct {
-        int n, chunk, whole; // whole: pages that lie in one forward, and before the last token
+        int n, chunk, whole; // whole: pages computed in one pass and followed by a token
     } cases[] = {{255, 512, 0}, {257, 512, 1}, {300, 300, 1}, {513, 512, 2},
                  {700, 300, 1}, {260, 100, 0}, {530, 256, 2}, {775, 1024, 3}};
     for (size_t k = 0; k < N_SHAPES; k++)
@@ -125,9 +125,8 @@ static void whole_prompt(void) {
         int group = model.config.n_heads / model.config.n_kv_heads,
             again = ATTEND_MANY_ABOVE / group + 1;
         if (group == 3)
-            again = kernel.attend_many
-                        ? 1
-                        : 4; // what is left of a page after tiles of 85 steps, or of 21
+            again = kernel.attend_many ? 1  // the rest of a page after tiles of 85 steps
+                                       : 4; // or of 21
         remove_files();
         compare(512, 512, 512 - again);
         compare(256, 512, 256 - again);
@@ -136,7 +135,7 @@ static void whole_prompt(void) {
     remove_files();
 }
 
-static void damage(const char *path, off_t at, unsigned char *saved) {
+static void flip_bit(const char *path, off_t at, unsigned char *saved) {
     int fd = open(path, O_RDWR);
     unsigned char bad;
     CHECK(pread(fd, saved, 1, at) == 1, "read");
@@ -145,15 +144,15 @@ static void damage(const char *path, off_t at, unsigned char *saved) {
     close(fd);
 }
 
-static int take(PrefixCache *c, int n) {
+static int load_prompt(PrefixCache *c, int n) {
     Session *s = session_new(&model.kv);
-    int n_taken = cache_load(c, s, tokens, n);
+    int n_loaded = cache_load(c, s, tokens, n);
     session_free(s);
-    return n_taken;
+    return n_loaded;
 }
 
-// Every byte of the head, and some of the page, changed by a bit; every length but the right one.
-static void damages(void) {
+// A flipped bit in every byte of the head and some of the page; wrong lengths; another model.
+static void damaged_pages(void) {
     Error err;
     CacheFile *files;
     char path[128], copy[136];
@@ -169,26 +168,26 @@ static void damages(void) {
     Buffer whole = {0};
     if (!file_read(path, &whole, &err)) die_error(&err);
     for (size_t at = 0; at < whole.len; at += at < 5000 ? 1 : 997) {
-        int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600); // a miss has removed it
+        int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600); // the last miss has removed it
         unsigned char saved;
         CHECK(fd >= 0 && write_all(fd, whole.data, whole.len) && !close(fd), "write");
-        damage(path, (off_t)at, &saved);
-        CHECK(take(c, 300) == 0, "byte %d changed, and taken", (int)at);
+        flip_bit(path, (off_t)at, &saved);
+        CHECK(load_prompt(c, 300) == 0, "byte %d changed, page loaded", (int)at);
     }
     for (size_t len = 0; len <= whole.len + 1; len += len < 5000 ? 13 : 4096) {
         int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
         CHECK(fd >= 0 && write_all(fd, whole.data, len < whole.len ? len : whole.len) && !close(fd),
               "write");
-        CHECK(take(c, 300) == 0, "cut to %d bytes, and taken", (int)len);
+        CHECK(load_prompt(c, 300) == 0, "cut to %d bytes, page loaded", (int)len);
     }
-    compare(300, 512, 256); // what was damaged is written anew
+    compare(300, 512, 256); // damaged pages are written again
     tokens[7] ^= 1;
-    CHECK(take(c, 300) == 0, "other tokens");
+    CHECK(load_prompt(c, 300) == 0, "page of other tokens loaded");
     tokens[7] ^= 1;
-    CHECK(take(c, 300) == 256, "the same");
+    CHECK(load_prompt(c, 300) == 256, "page not loaded");
     model.rope.theta += 1;
     PrefixCache *other = cache_open(dir, 1u << 30, &model, 512, &err);
-    CHECK(take(other, 300) == 0, "another RoPE base");
+    CHECK(load_prompt(other, 300) == 0, "page of another RoPE base loaded");
     cache_close(other);
     cache_close(c);
     free(files);
@@ -197,8 +196,8 @@ static void damages(void) {
     model_close(&model);
 }
 
-// The cache keeps to its size, and what was used last.
-static void bounded(void) {
+// The cache stays within its size and keeps the pages used most recently.
+static void size_limit(void) {
     Error err;
     CacheFile *files;
     float *out = xalloc(N_NEW * 1000, sizeof *out);
@@ -212,7 +211,7 @@ static void bounded(void) {
     for (int i = 0; i < 9; i++) {
         tokens[0] = i;
         feed(out, 700, 512, c);
-        CHECK(feed(out, 700, 512, c) == 512, "prompt %d is there", i);
+        CHECK(feed(out, 700, 512, c) == 512, "prompt %d was removed", i);
         n = cache_list(dir, &files, &err);
         total = 0;
         for (int k = 0; k < n; k++) total += files[k].bytes;
@@ -223,7 +222,7 @@ static void bounded(void) {
     c = cache_open(dir, bytes / 2, &model, 512, &err); // no page fits
     tokens[0] = 77;
     feed(out, 700, 512, c);
-    CHECK(feed(out, 700, 512, c) == 0, "a cache too small for a page");
+    CHECK(feed(out, 700, 512, c) == 0, "a page in a cache that is too small for it");
     cache_close(c);
     remove_files();
     free(out);
@@ -232,10 +231,10 @@ static void bounded(void) {
 
 void test_cache(void) {
     if (!mkdtemp(dir)) die_file(dir);
-    test_case("cache: same bits cold and warm", same_bits);
-    test_case("cache: a prompt of whole pages", whole_prompt);
-    test_case("cache: bit flips, cuts and other models are misses", damages);
-    test_case("cache: bounded, used last stays", bounded);
+    test_case("cache: loaded pages have the bits of computed ones", same_bits);
+    test_case("cache: a prompt that ends with a page", whole_prompt);
+    test_case("cache: damaged pages and pages of other models are misses", damaged_pages);
+    test_case("cache: the size limit removes the least recently used pages", size_limit);
     buffer_free(&file);
     rmdir(dir);
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Nothing that saves work changes a bit: text and log-probabilities with prompt lookup and with a prefix cache, cold and
-warm, equal those without, on every backend of this machine; whatever happens to the cache."""
+"""Speculation and the prefix cache do not change the output: text and log-probabilities equal those without, on every
+backend of this machine, with a cold, warm, damaged or unwritable cache."""
 import json
 import os
 import random
@@ -60,8 +60,8 @@ def lookup_in_a_batch(cli):
 
 
 @test
-def lookup_in_a_batch_of_one_arithmetic(cli):
-    """Where integer weights have the same bits in any company, no --deterministic is needed."""
+def lookup_in_a_batch_invariant_backend(cli):
+    """Quantized weights on AVX2 have the same bits for any batch size: drafts need no --deterministic there."""
     cli.model = None
     if subprocess.run(cli.command("show"), capture_output=True).returncode:
         raise Skip("no built-in model")
@@ -92,14 +92,14 @@ STORY = "Once upon a time there was a little dog. It ran to the park, saw a red 
 
 
 def long_context(cli):
-    """The built-in model: STORY has more than two pages, and fits."""
+    """Selects the built-in model, whose context holds STORY: more than two pages."""
     cli.model = None
     if subprocess.run(cli.command("show"), capture_output=True).returncode:
         raise Skip("no built-in model")
 
 
-def cached(cli, dir, *args, text=STORY, **options):
-    """Output and messages of a run with a cache."""
+def run_cached(cli, dir, *args, text=STORY, **options):
+    """Runs STORY with a cache; returns stdout and stderr."""
     return cli.run("run", "--raw", "-n", 8, "--seed", 4, "--cache", dir, *args, text, **options)
 
 
@@ -135,10 +135,10 @@ def cache_in_other_commands(cli, tmp):
 @test
 def cache_survives_kills(cli, tmp):
     long_context(cli)
-    plain = cached(cli, os.path.join(tmp, "other"), "-q")[0]
+    plain = run_cached(cli, os.path.join(tmp, "other"), "-q")[0]
     dir, rng = os.path.join(tmp, "cache"), random.Random(2)
     start = time.monotonic()
-    cached(cli, dir, "-q")
+    run_cached(cli, dir, "-q")
     whole = time.monotonic() - start
     for i in range(int(os.environ.get("LLAMA31_KILLS", "8"))):
         call("cache", dir, "--empty")
@@ -147,22 +147,22 @@ def cache_survives_kills(cli, tmp):
         time.sleep(whole * rng.uniform(0.3, 1.1))
         p.send_signal(signal.SIGKILL)
         p.wait()
-        rests = sum(name.startswith(".page-") for name in os.listdir(dir))
-        check("removed %d file" % rests in call("cache", dir, "--verify")[0].decode(), "kill", i, "a page that is none")
-        same(cached(cli, dir, "-q")[0], plain, ("kill", i))
+        n_unfinished = sum(name.startswith(".page-") for name in os.listdir(dir))
+        check("removed %d file" % n_unfinished in call("cache", dir, "--verify")[0].decode(), "kill", i, "a damaged page")
+        same(run_cached(cli, dir, "-q")[0], plain, ("kill", i))
 
 
 @test
 def cache_that_cannot_be_written(cli, tmp):
     long_context(cli)
-    plain = cached(cli, os.path.join(tmp, "other"), "-q")[0]
+    plain = run_cached(cli, os.path.join(tmp, "other"), "-q")[0]
     limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))
-    out, err = cached(cli, os.path.join(tmp, "full"), preexec_fn=limit)
+    out, err = run_cached(cli, os.path.join(tmp, "full"), preexec_fn=limit)
     same(out, plain, "a full disk")
     same(err.count("continuing without writing"), 1, err)
     check(not any(f.endswith(".kv") for f in os.listdir(os.path.join(tmp, "full"))), os.listdir(tmp))
-    out, err = cached(cli, "/dev/null")
-    same(out, plain, "no folder")
+    out, err = run_cached(cli, "/dev/null")
+    same(out, plain, "not a directory")
     same(err.count("continuing without a cache"), 1, err)
 
 
@@ -182,7 +182,7 @@ def write_adapter(cli, name, alpha=8.0, seed=1):
 
 @test
 def adapter_is_part_of_the_model(cli):
-    """--lora changes the text; a cache or an output begun without it, or with another, is not taken."""
+    """--lora changes the text; a cache or an output of another set of adapters is not used."""
     lora, other = write_adapter(cli, "lora.gguf"), write_adapter(cli, "other.gguf", seed=2)
     env, prompt, cache = dict(os.environ), PROMPTS[0] * 60, cli.path_of("cache")
     greedy = ["--temp", 0, "--seed", 1]
@@ -198,8 +198,8 @@ def adapter_is_part_of_the_model(cli):
     out = cli.path_of("out.jsonl")
     cli.run("batch", "-q", "-o", out, "--lora", lora, stdin=requests)
     cli.run("batch", "-q", "-o", out, "--resume", "--lora", lora, stdin=requests)
-    is_marked = hasattr(os, "listxattr") and "user.llama31" in os.listxattr(out)  # not in every build
-    for args in ([], ["--lora", other], ["--lora", lora + ":0.5"]) if is_marked else ():
+    has_fingerprint = hasattr(os, "listxattr") and "user.llama31" in os.listxattr(out)  # not in every build
+    for args in ([], ["--lora", other], ["--lora", lora + ":0.5"]) if has_fingerprint else ():
         cli.run("batch", "-q", "-o", out, "--resume", *args, stdin=requests, code=2)
     for args, code, says in ((["--lora", lora + ":x"], 2, "expected FILE or FILE:SCALE"),
                              (["--lora", lora + ":"], 2, "expected FILE or FILE:SCALE"),

@@ -1,4 +1,5 @@
-// Sampling: drawn frequencies against probabilities in double, selection against a full sort.
+// Sampling: frequencies of drawn tokens against a reference in double precision that sorts the
+// whole vocabulary; limits, penalties, seeds, log-probabilities.
 #include "test.h"
 #include "../sample.h"
 
@@ -16,15 +17,15 @@ static void fill(float *logits, int n, uint64_t seed) {
     for (int i = 0; i < n; i++) logits[i] = 3 * test_normal(&seed);
 }
 
-static int one(SampleOptions o, const float *logits, int n) {
+static int sample_one(SampleOptions o, const float *logits, int n) {
     Sampler *s = sampler_new(&o, n);
     int id = sampler_next(s, logits, NULL, 0);
     sampler_free(s);
     return id;
 }
 
-// The distribution the options describe, by sorting everything, in double.
-static void expected(const SampleOptions *o, const float *logits, int n, double *p) {
+// Reference: the probabilities p (n) of all tokens under the options.
+static void reference(const SampleOptions *o, const float *logits, int n, double *p) {
     int *order = xalloc((size_t)n, sizeof *order);
     for (int i = 0; i < n; i++) order[i] = i;
     for (int i = 1; i < n; i++) {
@@ -50,13 +51,13 @@ static void expected(const SampleOptions *o, const float *logits, int n, double 
     free(order);
 }
 
-// Pearson's chi-square over the tokens with an expected count of 5 and more (the others together),
-// against its mean and deviation: the seeds are fixed, so a pass stays a pass.
+// Pearson's chi-squared statistic over the tokens with an expected count of at least 5 (the others
+// as one), within 4 standard deviations of its mean. Seeds are fixed, so the result never changes.
 static void check_distribution(SampleOptions o, const float *logits, int n, const char *what) {
     enum { DRAWS = 20000 };
     double *p = xalloc((size_t)n, sizeof *p), chi = 0, rest = 0;
     int *counts = xalloc((size_t)n, sizeof *counts), n_rest = 0, bins = 0;
-    expected(&o, logits, n, p);
+    reference(&o, logits, n, p);
     Sampler *s = sampler_new(&o, n);
     for (int i = 0; i < DRAWS; i++) {
         int id = sampler_next(s, logits, NULL, 0);
@@ -101,8 +102,7 @@ static void distribution(void) {
     check_distribution(o, logits, N, "ties");
 }
 
-// Selection against a full sort, where it matters: many sizes, heavy ties, descending and ascending
-// order.
+// Top-k draws only what the reference allows: many sizes, heavy ties, ascending order.
 static void selection(void) {
     static float logits[5000];
     uint64_t seed = 9;
@@ -116,7 +116,7 @@ static void selection(void) {
         o.top_k = 1 + (int)(test_random(&seed) % (uint64_t)n);
         o.seed = (uint64_t)trial;
         double *p = xalloc((size_t)n, sizeof *p);
-        expected(&o, logits, n, p);
+        reference(&o, logits, n, p);
         Sampler *s = sampler_new(&o, n);
         for (int i = 0; i < 50; i++) {
             int id = sampler_next(s, logits, NULL, 0);
@@ -127,45 +127,49 @@ static void selection(void) {
     }
 }
 
-static void edges(void) {
+static void limits(void) {
     float logits[N];
     SampleOptions o = plain, greedy = plain;
     greedy.temp = 0;
     fill(logits, N, 5);
     int best = logits_argmax(logits, N);
-    CHECK(one(greedy, logits, N) == best, "greedy");
+    CHECK(sample_one(greedy, logits, N) == best, "greedy");
     o.temp = 1e-9f;
-    CHECK(one(o, logits, N) == best, "tiny temp");
+    CHECK(sample_one(o, logits, N) == best, "tiny temp");
     o = plain, o.top_p = 1e-9f;
-    CHECK(one(o, logits, N) == best, "tiny top-p");
+    CHECK(sample_one(o, logits, N) == best, "tiny top-p");
     o.top_p = 0;
-    CHECK(one(o, logits, N) == best, "top-p 0");
+    CHECK(sample_one(o, logits, N) == best, "top-p 0");
     o = plain, o.top_k = 1;
-    CHECK(one(o, logits, N) == best, "top-k 1");
+    CHECK(sample_one(o, logits, N) == best, "top-k 1");
     o = plain, o.min_p = 1;
-    CHECK(one(o, logits, N) == best, "min-p 1");
+    CHECK(sample_one(o, logits, N) == best, "min-p 1");
     o = plain, o.temp = 1e38f;
     for (int i = 0; i < N; i++) logits[i] = i == 77 ? 0 : -INFINITY;
-    CHECK(one(o, logits, N) == 77, "one left at a huge temp");
+    CHECK(sample_one(o, logits, N) == 77, "one token left at a huge temp");
     logits[77] = -INFINITY;
-    CHECK(one(o, logits, N) == -1 && one(greedy, logits, N) == -1, "all banned");
+    CHECK(sample_one(o, logits, N) == -1 && sample_one(greedy, logits, N) == -1, "all banned");
     for (int where = 0; where < N; where += 131) {
         fill(logits, N, 6);
         logits[where] = NAN;
-        CHECK(one(plain, logits, N) == -1 && one(greedy, logits, N) == -1 &&
+        CHECK(sample_one(plain, logits, N) == -1 && sample_one(greedy, logits, N) == -1 &&
                   logits_argmax(logits, N) == -1,
               "NaN at %d", where);
         logits[where] = INFINITY;
-        CHECK(one(plain, logits, N) == -1 && one(greedy, logits, N) == -1, "Inf at %d", where);
+        CHECK(sample_one(plain, logits, N) == -1 && sample_one(greedy, logits, N) == -1,
+              "Inf at %d", where);
     }
     for (int i = 0; i < N; i++) logits[i] = i % 100 == 99 ? 2 : 1;
-    CHECK(logits_argmax(logits, N) == 99 && one(greedy, logits, N) == 99, "lowest id of equals");
+    CHECK(logits_argmax(logits, N) == 99 && sample_one(greedy, logits, N) == 99,
+          "not the lowest id of equal logits");
 }
 
-static int after(SampleOptions o, const float *logits, int n, const int *recent, int n_recent) {
+// Samples twice with the same recent tokens: penalties must not accumulate.
+static int sample_after(SampleOptions o, const float *logits, int n, const int *recent,
+                        int n_recent) {
     Sampler *s = sampler_new(&o, n);
     int id = sampler_next(s, logits, recent, n_recent);
-    CHECK(sampler_next(s, logits, recent, n_recent) == id, "penalties leave a trace");
+    CHECK(sampler_next(s, logits, recent, n_recent) == id, "penalties accumulate");
     sampler_free(s);
     return id;
 }
@@ -175,29 +179,29 @@ static void penalties(void) {
     const int recent[6] = {0, 0, 0, 1, 4, 999};
     SampleOptions o = plain;
     o.temp = 0;
-    CHECK(after(o, logits, 5, recent, 6) == 0, "none");
+    CHECK(sample_after(o, logits, 5, recent, 6) == 0, "none");
     o.repeat_penalty = 1.1f; // 0: 2.73, 1: 2.55
-    CHECK(after(o, logits, 5, recent, 6) == 0, "repeat 1.1");
+    CHECK(sample_after(o, logits, 5, recent, 6) == 0, "repeat 1.1");
     o.repeat_penalty = 1.3f; // 0: 2.3, 1: 2.15
-    CHECK(after(o, logits, 5, recent, 6) == 3, "repeat 1.3");
+    CHECK(sample_after(o, logits, 5, recent, 6) == 3, "repeat 1.3");
     o.repeat_last_n = 3; // 1, 4 and 999 only
-    CHECK(after(o, logits, 5, recent, 6) == 0, "window");
+    CHECK(sample_after(o, logits, 5, recent, 6) == 0, "window");
     o.repeat_last_n = 0;
-    CHECK(after(o, logits, 5, recent, 6) == 0, "window 0");
+    CHECK(sample_after(o, logits, 5, recent, 6) == 0, "window 0");
     o = plain, o.temp = 0, o.repeat_last_n = -1, o.frequency_penalty = 0.15f; // 0: 2.55, 1: 2.65
-    CHECK(after(o, logits, 5, recent, 6) == 1, "frequency");
+    CHECK(sample_after(o, logits, 5, recent, 6) == 1, "frequency");
     o.frequency_penalty = 0, o.presence_penalty = 0.15f; // 0: 2.85, 1: 2.65
-    CHECK(after(o, logits, 5, recent, 6) == 0, "presence");
+    CHECK(sample_after(o, logits, 5, recent, 6) == 0, "presence");
     o.presence_penalty = 0.6f; // 0: 2.4, 1: 2.2
-    CHECK(after(o, logits, 5, recent, 6) == 3, "presence 0.6");
+    CHECK(sample_after(o, logits, 5, recent, 6) == 3, "presence 0.6");
     const LogitBias bias[3] = {{0, -INFINITY}, {2, 4}, {77, 1}};
     o = plain, o.temp = 0, o.bias = bias, o.n_bias = 3;
-    CHECK(after(o, logits, 5, recent, 6) == 2, "bias");
+    CHECK(sample_after(o, logits, 5, recent, 6) == 2, "bias");
     o.temp = 1, o.n_bias = 1, o.top_k = 1;
-    CHECK(after(o, logits, 5, recent, 6) == 1, "ban");
+    CHECK(sample_after(o, logits, 5, recent, 6) == 1, "ban");
 }
 
-static void repeats(void) {
+static void seeds(void) {
     float logits[N];
     fill(logits, N, 8);
     SampleOptions o = plain, other = plain;
@@ -232,14 +236,14 @@ static void logprobs(void) {
     for (int i = 1; i < 8; i++)
         CHECK(top[i].logprob <= top[i - 1].logprob && top[i].id >= 0, "order at %d", i);
     logits_top(logits, 2, top, 8);
-    CHECK(top[1].id >= 0 && top[2].id == -1, "more than there are");
+    CHECK(top[1].id >= 0 && top[2].id == -1, "more alternatives than tokens");
 }
 
 void test_sample(void) {
-    test_case("sample: distributions", distribution);
-    test_case("sample: selection equals a full sort", selection);
-    test_case("sample: edge cases", edges);
-    test_case("sample: penalties, bias", penalties);
-    test_case("sample: seeds repeat", repeats);
+    test_case("sample: drawn tokens have the probabilities of the reference", distribution);
+    test_case("sample: top-k selects like a full sort", selection);
+    test_case("sample: limits of the options, NaN and infinity", limits);
+    test_case("sample: penalties and bias", penalties);
+    test_case("sample: a seed determines the draws", seeds);
     test_case("sample: log-probabilities", logprobs);
 }
