@@ -24,3 +24,7 @@ void *xrealloc(void *p, size_t n, size_t size) {
     if (!p) die(EXIT_RUNTIME, "out of memory: %zu bytes", bytes);
     return p;
 }
+
+void *list_grow(void *list, int n, size_t item_size) {
+    return n & (n - 1) ? list : xrealloc(list, n ? 2 * (size_t)n : 1, item_size);
+}

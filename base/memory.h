@@ -15,5 +15,8 @@ void *xalloc(size_t n, size_t size);
 // Grows a plain array to n * size bytes, keeping what it holds; new bytes are not zeroed. Not for
 // xalloc memory whose alignment matters.
 void *xrealloc(void *p, size_t n, size_t size);
+// Makes room for one more item in a list of n that only ever grows by one: doubles it when n is 0
+// or a power of two.
+void *list_grow(void *list, int n, size_t item_size);
 
 #endif

@@ -18,38 +18,33 @@ void grammar_free(Grammar *c) {
         free(c->tries), free(c);
 }
 
-// Room for one more in a list that grows by doubling.
-static void *grow(void *list, int n, size_t size) {
-    return n & (n - 1) ? list : xrealloc(list, n ? 2 * (size_t)n : 1, size);
-}
-
 int grammar_add_dfa(Grammar *c, Dfa *d) {
-    c->dfas = grow(c->dfas, c->n_dfas, sizeof *c->dfas);
+    c->dfas = list_grow(c->dfas, c->n_dfas, sizeof *c->dfas);
     c->dfas[c->n_dfas] = *d;
     *d = (Dfa){0};
     return c->n_dfas++;
 }
 
 int grammar_add_string(Grammar *c, StringDef s) {
-    c->strings = grow(c->strings, c->n_strings, sizeof *c->strings);
+    c->strings = list_grow(c->strings, c->n_strings, sizeof *c->strings);
     c->strings[c->n_strings] = s;
     return c->n_strings++;
 }
 
 int grammar_add_object(Grammar *c, ObjectDef o) {
-    c->objects = grow(c->objects, c->n_objects, sizeof *c->objects);
+    c->objects = list_grow(c->objects, c->n_objects, sizeof *c->objects);
     c->objects[c->n_objects] = o;
     return c->n_objects++;
 }
 
 int grammar_add_array(Grammar *c, ArrayDef a) {
-    c->arrays = grow(c->arrays, c->n_arrays, sizeof *c->arrays);
+    c->arrays = list_grow(c->arrays, c->n_arrays, sizeof *c->arrays);
     c->arrays[c->n_arrays] = a;
     return c->n_arrays++;
 }
 
 int grammar_add_node(Grammar *c) {
-    c->nodes = grow(c->nodes, c->n_nodes, sizeof *c->nodes);
+    c->nodes = list_grow(c->nodes, c->n_nodes, sizeof *c->nodes);
     c->nodes[c->n_nodes] = (Node){0};
     return c->n_nodes++;
 }
@@ -58,7 +53,7 @@ void node_add(Grammar *c, int node, Alt alt) {
     Node *n = &c->nodes[node];
     for (int i = 0; i < n->n_alts; i++)
         if (n->alts[i].kind == alt.kind && n->alts[i].def == alt.def) return;
-    n->alts = grow(n->alts, n->n_alts, sizeof *n->alts);
+    n->alts = list_grow(n->alts, n->n_alts, sizeof *n->alts);
     n->alts[n->n_alts++] = alt;
 }
 
@@ -83,23 +78,21 @@ Grammar *grammar_choices(const Str *choices, int n, Error *err) {
     Budget budget = {COMPILE_BUDGET};
     Nfa nfa = {.budget = &budget};
     Dfa d;
-    int start = nfa_state(&nfa), end = nfa_state(&nfa);
-    for (int i = 0; i < n; i++) {
-        int at = start;
+    NfaFragment all = {nfa_state(&nfa), nfa_state(&nfa)};
+    bool ok = true;
+    for (int i = 0; ok && i < n; i++) {
+        int state = all.start;
         uint32_t code;
-        for (size_t k = 0, len; k < choices[i].len; k += len) {
-            CharSet one = {0};
-            len = (size_t)utf8_decode(choices[i].data + k, choices[i].len - k, &code);
-            if (!len) {
-                nfa_free(&nfa);
-                return error_set(err, EXIT_USAGE, "choice %d is not valid UTF-8", i + 1), NULL;
-            }
-            charset_add(&one, code, code);
-            at = nfa_step(&nfa, at, &one);
+        for (size_t at = 0, len; ok && at < choices[i].len; at += len) {
+            len = (size_t)utf8_decode(choices[i].data + at, choices[i].len - at, &code);
+            if (!len)
+                ok = error_set(err, EXIT_USAGE, "choice %d is not valid UTF-8", i + 1);
+            else
+                state = nfa_char_step(&nfa, state, code);
         }
-        nfa_edge(&nfa, at, end, EDGE_EMPTY, 0);
+        nfa_edge(&nfa, state, all.end, NFA_EMPTY, 0);
     }
-    bool ok = dfa_build(&d, &nfa, start, end, NONE, err);
+    ok = ok && dfa_build(&d, &nfa, all, -1, err);
     nfa_free(&nfa);
     return ok ? grammar_of_dfa(&d) : NULL;
 }

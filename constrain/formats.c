@@ -167,18 +167,6 @@ static void put_up_to(Buffer *out, double x, bool is_out) {
 
 #define MAGNITUDE "(" DIGITS PART "?|" TINY "|" VAST ")"
 
-// `d` keeps the numbers that are (or are not) texts of the expression.
-static bool keep(Dfa *d, const char *pattern, bool is_negated, Budget *budget, Error *err) {
-    Dfa other, both;
-    if (!regex_compile(str_of(pattern), REGEX_WHOLE, budget, &other, err)) return false;
-    bool ok = dfa_product(&both, d, &other, is_negated ? DFA_AND_NOT : DFA_AND, 0, budget, err);
-    dfa_free(&other);
-    if (!ok) return false;
-    dfa_free(d);
-    *d = both;
-    return true;
-}
-
 // Keeps what is at most x.
 static bool keep_up_to(Dfa *d, double x, bool is_out, Budget *budget, Error *err) {
     Buffer p = {0};
@@ -188,8 +176,10 @@ static bool keep_up_to(Dfa *d, double x, bool is_out, Budget *budget, Error *err
     if (!is_negated && x == 0) buffer_puts(&p, is_out ? "-" MAGNITUDE : "-" MAGNITUDE "|");
     if (!is_negated && x > 0) buffer_puts(&p, "-" MAGNITUDE "|");
     if (is_negated || x > 0 || !is_out) put_up_to(&p, fabs(x), is_negated ? !is_out : is_out);
-    bool ok = keep(d, p.data, is_negated, budget, err);
-    if (ok && x == 0 && is_out) ok = keep(d, "-0(\\.0+)?", true, budget, err);
+    bool ok =
+        regex_combine(d, is_negated ? DFA_SUBTRACT : DFA_INTERSECT, buffer_str(&p), budget, err);
+    if (ok && x == 0 && is_out)
+        ok = regex_combine(d, DFA_SUBTRACT, str_of("-0(\\.0+)?"), budget, err);
     buffer_free(&p);
     return ok;
 }
@@ -202,45 +192,42 @@ static bool keep_from(Dfa *d, double x, bool is_out, Budget *budget, Error *err)
         buffer_puts(&p, "0(\\.0+)?");
     else
         put_up_to(&p, fabs(x), is_negated ? !is_out : is_out);
-    bool ok = keep(d, p.data, is_negated, budget, err);
-    if (ok && x == 0 && is_out) ok = keep(d, "-.*", true, budget, err);
+    bool ok =
+        regex_combine(d, is_negated ? DFA_SUBTRACT : DFA_INTERSECT, buffer_str(&p), budget, err);
+    if (ok && x == 0 && is_out) ok = regex_combine(d, DFA_SUBTRACT, str_of("-.*"), budget, err);
     buffer_free(&p);
     return ok;
 }
 
-// Multiples of n: the remainder of the digits so far is the state.
+// Keeps the multiples of n. State first + i of the automaton: the digits so far leave remainder i.
 static bool keep_multiples(Dfa *d, int n, Budget *budget, Error *err) {
     Nfa nfa = {.budget = budget};
-    Dfa multiples, both;
-    int start = nfa_state(&nfa), sign, first = nfa.n_states;
+    Dfa multiples;
+    int start = nfa_state(&nfa), first = nfa.n_states;
     for (int i = 0; i < n; i++) nfa_state(&nfa);
-    CharSet minus = {0}, point = {0}, zero = {0};
-    charset_add(&minus, '-', '-'), charset_add(&point, '.', '.'), charset_add(&zero, '0', '0');
-    sign = nfa_step(&nfa, start, &minus);
-    nfa_edge(&nfa, start, sign, EDGE_EMPTY, 0);
-    for (int i = -1; i < n; i++)
+    int sign = nfa_char_step(&nfa, start, '-');
+    nfa_edge(&nfa, start, sign, NFA_EMPTY, 0);
+    for (int i = -1; i < n; i++) // -1: before the first digit
         for (int digit = 0; digit < 10; digit++) {
-            CharSet one = {0};
-            charset_add(&one, '0' + (uint32_t)digit, '0' + (uint32_t)digit);
-            int at = nfa_step(&nfa, i < 0 ? sign : first + i, &one);
-            nfa_edge(&nfa, at, first + ((i < 0 ? 0 : i) * 10 + digit) % n, EDGE_EMPTY, 0);
+            int after = nfa_char_step(&nfa, i < 0 ? sign : first + i, '0' + (uint32_t)digit);
+            nfa_edge(&nfa, after, first + ((i < 0 ? 0 : i) * 10 + digit) % n, NFA_EMPTY, 0);
         }
-    int end = nfa_step(&nfa, first, &point);
-    end = nfa_step(&nfa, end, &zero);
-    nfa_edge(&nfa, first, end, EDGE_EMPTY, 0);
-    bool ok = dfa_build(&multiples, &nfa, start, end, -1, err);
+    int end = nfa_char_step(&nfa, nfa_char_step(&nfa, first, '.'), '0');
+    nfa_edge(&nfa, first, end, NFA_EMPTY, 0);
+    bool ok = dfa_build(&multiples, &nfa, (NfaFragment){start, end}, -1, err);
     nfa_free(&nfa);
     if (!ok) return false;
-    ok = dfa_product(&both, d, &multiples, DFA_AND, 0, budget, err);
+    ok = dfa_combine(d, &multiples, DFA_INTERSECT, 0, budget, err);
     dfa_free(&multiples);
-    if (ok) dfa_free(d), *d = both;
     return ok;
 }
 
 static bool narrow(const NumberRange *r, Budget *budget, Dfa *d, Error *err) {
     enum { MOST_MULTIPLE = 5000 };
     bool is_integral = r->has_integers && !r->has_fractions;
-    if (!r->has_integers && !keep(d, "-?" DIGITS "(\\.0+)?", true, budget, err)) return false;
+    if (!r->has_integers &&
+        !regex_combine(d, DFA_SUBTRACT, str_of("-?" DIGITS "(\\.0+)?"), budget, err))
+        return false;
     for (int side = 0; side < 2; side++) {
         double x = side ? r->hi : r->lo;
         if (!isinf(x) && !is_integral && x != 0 && fabs(x) < 1e-4)

@@ -365,8 +365,8 @@ static uint32_t utf8_byte(uint32_t partial, int b, uint32_t *code) {
 
 // What may be written as \uXXXX: as json.dumps does, only what has no shorter form, so that texts
 // of ASCII are written in one way.
-static const Range hex_codes[] = {{0, 7}, {11, 11}, {14, 31}, {127, CODE_MAX}};
-static const Range escaped_codes[] = {{0, 31}, {'"', '"'}, {'\\', '\\'}, {127, CODE_MAX}};
+static const CodeRange hex_codes[] = {{0, 7}, {11, 11}, {14, 31}, {127, CODE_MAX}};
+static const CodeRange escaped_codes[] = {{0, 31}, {'"', '"'}, {'\\', '\\'}, {127, CODE_MAX}};
 enum { N_ESCAPED = 4, MAX_RANGES = 5 };
 
 static bool may_be_hex(uint32_t code) {
@@ -411,42 +411,42 @@ static uint32_t json_byte(uint32_t partial, int b, uint32_t *code) {
 }
 
 // The parts of [lo, hi] that are in the table.
-static int clip(Range r, const Range *table, Range *out) {
+static int clip(CodeRange r, const CodeRange *table, CodeRange *out) {
     int n = 0;
     for (int i = 0; i < N_ESCAPED; i++) {
-        Range part = {r.lo > table[i].lo ? r.lo : table[i].lo,
-                      r.hi < table[i].hi ? r.hi : table[i].hi};
+        CodeRange part = {r.lo > table[i].lo ? r.lo : table[i].lo,
+                          r.hi < table[i].hi ? r.hi : table[i].hi};
         if (part.lo <= part.hi) out[n++] = part;
     }
     return n;
 }
 
 // Code points that a partial character can still become.
-static int partial_ranges(uint32_t partial, Range out[MAX_RANGES]) {
+static int partial_ranges(uint32_t partial, CodeRange out[MAX_RANGES]) {
     Partial p = (Partial)(partial >> 24);
     uint32_t bits = partial & 0xffffff;
     if (p >= P_UTF8_1 && p <= P_UTF8_3) {
         uint32_t shift = 6 * (uint32_t)p, lo = bits << shift, hi = lo | ((1u << shift) - 1);
         uint32_t least = p == P_UTF8_2 && bits < 16 ? 0x800 : p == P_UTF8_3 ? 0x10000 : 0;
-        out[0] = (Range){lo > least ? lo : least, hi < CODE_MAX ? hi : CODE_MAX};
+        out[0] = (CodeRange){lo > least ? lo : least, hi < CODE_MAX ? hi : CODE_MAX};
         return 1;
     }
     if (p == P_ESCAPE || p == P_HEX_0)
-        return clip((Range){0, CODE_MAX}, p == P_ESCAPE ? escaped_codes : hex_codes, out);
+        return clip((CodeRange){0, CODE_MAX}, p == P_ESCAPE ? escaped_codes : hex_codes, out);
     if (p >= P_HEX_1 && p <= P_HEX_3) {
         uint32_t shift = 4 * (4 - (uint32_t)(p - P_HEX_0)), lo = bits << shift,
                  hi = lo | ((1u << shift) - 1);
         uint32_t high_lo = lo > 0xd800 ? lo : 0xd800, high_hi = hi < 0xdbff ? hi : 0xdbff;
         int n = 0;
         if (lo < 0xd800 || lo > 0xdfff)
-            n = clip((Range){lo, lo < 0xd800 && hi > 0xd7ff ? 0xd7ff : hi}, hex_codes, out);
+            n = clip((CodeRange){lo, lo < 0xd800 && hi > 0xd7ff ? 0xd7ff : hi}, hex_codes, out);
         if (high_lo <= high_hi)
-            out[n++] = (Range){0x10000 + ((high_lo & 0x3ff) << 10),
-                               0x10000 + ((high_hi & 0x3ff) << 10 | 0x3ff)};
+            out[n++] = (CodeRange){0x10000 + ((high_lo & 0x3ff) << 10),
+                                   0x10000 + ((high_hi & 0x3ff) << 10 | 0x3ff)};
         return n;
     }
     uint32_t shift = p <= P_LOW_1 ? 10 : p == P_LOW_2 ? 8 : 4, lo = bits << shift;
-    return out[0] = (Range){0x10000 + lo, 0x10000 + (lo | ((1u << shift) - 1))}, 1;
+    return out[0] = (CodeRange){0x10000 + lo, 0x10000 + (lo | ((1u << shift) - 1))}, 1;
 }
 
 // --- strings
@@ -461,7 +461,7 @@ static bool string_lives(const StringDef *s, int q, uint32_t count) {
 
 // Whether the automaton has a step for some code point of the range, one that a string (or NULL)
 // lives after.
-static bool dfa_has_step(const Dfa *d, int state, Range r, const StringDef *s, uint32_t count) {
+static bool dfa_has_step(const Dfa *d, int state, CodeRange r, const StringDef *s, uint32_t count) {
     for (int i = dfa_interval(d, r.lo); i < d->n_bounds && d->bounds[i] <= r.hi; i++) {
         int to = d->next[state * d->n_classes + d->class_of[i]];
         if (to && (!s || string_lives(s, to, count))) return true;
@@ -513,7 +513,7 @@ static void put_text(Machine *m, Thread t) {
     put(m, t);
     if (m->n_out == n) return;
     for (int k = d->calls ? d->call_begin[t.q] : 0; d->calls && k < d->call_begin[t.q + 1]; k++) {
-        Call call = d->calls[k];
+        DfaCall call = d->calls[k];
         if (!call.to) continue;
         Frame ret = {.parent = t.frame, .kind = F_RULE, .def = t.def, .state = call.to};
         Thread inner = t;
@@ -527,7 +527,7 @@ static void put_text(Machine *m, Thread t) {
 static void step_text(Machine *m, Thread t, int b) {
     const Dfa *d = &m->c->dfas[t.def];
     uint32_t code = 0;
-    Range r[MAX_RANGES];
+    CodeRange r[MAX_RANGES];
     t.partial = utf8_byte(t.partial, b, &code);
     if (t.partial == BAD_BYTE) return;
     if (t.partial) {
@@ -545,7 +545,7 @@ static int string_next(const Machine *m, const StringDef *s, int q, uint32_t cod
 
 // Whether some child of a tree's node can be the character under way.
 static bool trie_may(const Grammar *c, int node, uint32_t partial) {
-    Range r[MAX_RANGES];
+    CodeRange r[MAX_RANGES];
     int n = partial_ranges(partial, r), end = c->tries[node].first + c->tries[node].n;
     for (int i = 0; i < n; i++) {
         int k = trie_lower(c, node, r[i].lo);
@@ -555,7 +555,7 @@ static bool trie_may(const Grammar *c, int node, uint32_t partial) {
 }
 
 static bool string_may(const Machine *m, const StringDef *s, const Thread *t) {
-    Range r[MAX_RANGES];
+    CodeRange r[MAX_RANGES];
     if (s->trie != NONE) return trie_may(m->c, t->q, t->partial);
     int n = partial_ranges(t->partial, r);
     for (int i = 0; i < n; i++)
@@ -733,12 +733,12 @@ static void end_name(Machine *m, Thread t) {
 static bool other_may(const Machine *m, const Frame *f, const Thread *t, uint32_t lo, uint32_t hi) {
     const ObjectDef *o = &m->c->objects[f->def];
     return lo <= hi && t->count && may_other(m, f) &&
-           dfa_has_step(&m->c->dfas[o->other], (int)t->count, (Range){lo, hi}, NULL, 0);
+           dfa_has_step(&m->c->dfas[o->other], (int)t->count, (CodeRange){lo, hi}, NULL, 0);
 }
 
 static bool name_may(const Machine *m, const Thread *t) {
     const Frame *f = &m->frames[t->frame];
-    Range r[MAX_RANGES];
+    CodeRange r[MAX_RANGES];
     int n = partial_ranges(t->partial, r);
     for (int i = 0; i < n; i++) {
         uint32_t from = r[i].lo; // code points between the children lead to other names

@@ -1,84 +1,43 @@
-// Thompson's construction: every part of the expression becomes states between the state it is read
-// from and the one it returns. A part that is repeated n times is read n times.
+// A recursive-descent parser into a pattern tree, and the compilation of the tree.
 #include "regex.h"
+#include "pattern.h"
 #include "../base/unicode.h"
 
-#include <stdlib.h>
 #include <string.h>
 
-enum { MAX_DEPTH = 200, MAX_REPEAT = 1 << 16 };
-
-typedef struct {
-    Str text;
-    size_t at;
-    Nfa nfa;
-    int depth;
-    Error *err;
-} Reader;
-
-static int peek(const Reader *r) {
-    return r->at < r->text.len ? (unsigned char)r->text.data[r->at] : -1;
+static bool looks_at(const PatternReader *r, const char *s) {
+    return str_begins_with(pattern_rest(r), s);
 }
 
-static bool looks_at(const Reader *r, const char *s) {
-    size_t n = strlen(s);
-    return r->text.len - r->at >= n && !memcmp(r->text.data + r->at, s, n);
-}
+static int fail_here(PatternReader *r, const char *why) { return pattern_fail(r, r->at, why); }
 
-static int fail(Reader *r, const char *why) {
-    if (!r->err->code)
-        error_set(r->err, EXIT_USAGE, "regular expression, character %zu: %s", r->at + 1, why);
-    return -1;
-}
+// --- characters and classes
 
-static size_t decode_hex(Str s, size_t from, size_t n_digits, uint32_t *code) {
-    *code = 0;
-    for (size_t i = from; i < from + n_digits; i++) {
-        if (i >= s.len || hex_digit(s.data[i]) < 0) return 0;
-        *code = *code << 4 | (uint32_t)hex_digit(s.data[i]);
-    }
-    return *code <= CODE_MAX ? from + n_digits : 0;
-}
-
-size_t escape_decode(Str s, uint32_t *code) {
-    static const char names[] = "tnrfv", meanings[] = "\t\n\r\f\v";
-    if (!s.len) return 0;
-    const char *name = s.data[0] ? strchr(names, s.data[0]) : NULL;
-    if (name) return *code = (unsigned char)meanings[name - names], 1;
-    if (s.data[0] == 'x') return decode_hex(s, 1, 2, code);
-    if (s.data[0] == 'U') return decode_hex(s, 1, 8, code);
-    if (s.data[0] != 'u') return 0;
-    uint32_t low;
-    size_t n = decode_hex(s, 1, 4, code);
-    if (n && *code >= 0xd800 && *code < 0xdc00 && s.len > 7 && s.data[5] == '\\' &&
-        s.data[6] == 'u' && decode_hex((Str){s.data + 6, s.len - 6}, 1, 4, &low) && low >= 0xdc00 &&
-        low < 0xe000)
-        return *code = 0x10000 + ((*code & 0x3ff) << 10) + (low & 0x3ff), 11;
-    return n;
-}
-
-// --- sets of characters
-
+// Adds the class of \d, \w or \s; of a capital, its complement.
 static void add_class(CharSet *s, int letter) {
-    static const Range space[] = {
-        {9, 13},          {32, 32},         {0xa0, 0xa0},     {0x1680, 0x1680}, {0x2000, 0x200a},
-        {0x2028, 0x2029}, {0x202f, 0x202f}, {0x205f, 0x205f}, {0x3000, 0x3000}, {0xfeff, 0xfeff}};
+    static const CodeRange digits[] = {{'0', '9'}},
+                           words[] = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}},
+                           space[] = {{9, 13},          {32, 32},         {0xa0, 0xa0},
+                                      {0x1680, 0x1680}, {0x2000, 0x200a}, {0x2028, 0x2029},
+                                      {0x202f, 0x202f}, {0x205f, 0x205f}, {0x3000, 0x3000},
+                                      {0xfeff, 0xfeff}};
+    int lower = letter | 0x20;
+    const CodeRange *ranges = lower == 'd' ? digits : lower == 'w' ? words : space;
+    int n = lower == 'd' ? 1 : lower == 'w' ? 4 : (int)(sizeof space / sizeof *space);
     CharSet set = {0};
-    int low = letter | 0x20;
-    if (low == 's') {
-        for (size_t i = 0; i < sizeof space / sizeof *space; i++)
-            charset_add(&set, space[i].lo, space[i].hi);
-    } else {
-        charset_add(&set, '0', '9');
-        if (low == 'w')
-            charset_add(&set, 'A', 'Z'), charset_add(&set, '_', '_'), charset_add(&set, 'a', 'z');
-    }
-    if (letter != low) charset_invert(&set);
+    for (int i = 0; i < n; i++) charset_add(&set, ranges[i].lo, ranges[i].hi);
+    if (letter != lower) charset_invert(&set);
     charset_add_set(s, &set);
     charset_free(&set);
 }
 
-static void add_unicode(CharSet *s, UnicodeClass wanted, bool is_negated) {
+// The property after \p (or \P).
+static bool read_property(PatternReader *r, CharSet *s, bool is_negated) {
+    static const char *const names[] = {"{L}", "{Letter}", "{N}", "{Number}"};
+    int i = 0;
+    while (i < 4 && !looks_at(r, names[i])) i++;
+    if (i == 4) return fail_here(r, "\\p supports only {L} and {N}; use a class [...]") > 0;
+    UnicodeClass wanted = i < 2 ? UNICODE_LETTER : UNICODE_NUMBER;
     CharSet set = {0};
     unicode_init();
     for (uint32_t c = 0, end; c < UNICODE_END; c = end) {
@@ -88,83 +47,63 @@ static void add_unicode(CharSet *s, UnicodeClass wanted, bool is_negated) {
     if (is_negated) charset_invert(&set);
     charset_add_set(s, &set);
     charset_free(&set);
+    r->at += strlen(names[i]);
+    return true;
 }
 
-// After \p or \P.
-static bool add_property(Reader *r, CharSet *s, bool is_negated) {
-    static const char *const names[] = {"{L}", "{Letter}", "{N}", "{Number}"};
-    for (int i = 0; i < 4; i++)
-        if (looks_at(r, names[i])) {
-            r->at += strlen(names[i]);
-            add_unicode(s, i < 2 ? UNICODE_LETTER : UNICODE_NUMBER, is_negated);
-            return true;
-        }
-    return fail(r, "of \\p only {L} and {N} are supported") > 0;
-}
-
-// What follows a backslash: a class (*code is then UINT32_MAX) or one character, added to the set.
-static bool read_escape(Reader *r, CharSet *s, uint32_t *code, bool in_class) {
-    int c = peek(r);
+// Adds what follows a backslash: a class (*code becomes UINT32_MAX) or one character.
+static bool read_escape(PatternReader *r, CharSet *s, uint32_t *code, bool in_class) {
+    int c = pattern_peek(r);
+    Str rest = pattern_rest(r);
     *code = UINT32_MAX;
-    if (c < 0) return fail(r, "expected a character after \\") > 0;
+    if (c < 0) return fail_here(r, "nothing follows \\; write \\\\ for a backslash") > 0;
     if (strchr("dDwWsS", c)) return r->at++, add_class(s, c), true;
-    if (c == 'p' || c == 'P') return r->at++, add_property(r, s, c == 'P');
-    if ((c == 'b' && !in_class) || c == 'B') return fail(r, "\\b is not supported") > 0;
-    if ((c >= '1' && c <= '9') || c == 'k') return fail(r, "back references are not supported") > 0;
-    size_t n = escape_decode((Str){r->text.data + r->at, r->text.len - r->at}, code);
-    if (c == 'U') n = 0;
-    if (!n && c == 'u' && r->at + 1 < r->text.len && r->text.data[r->at + 1] == '{') {
-        const char *end = memchr(r->text.data + r->at, '}', r->text.len - r->at);
-        size_t digits = end ? (size_t)(end - r->text.data) - r->at - 2 : 0;
-        n = digits && digits <= 6
-                ? decode_hex((Str){r->text.data + r->at, r->text.len - r->at}, 2, digits, code)
-                : 0;
+    if (c == 'p' || c == 'P') return r->at++, read_property(r, s, c == 'P');
+    if ((c == 'b' && !in_class) || c == 'B')
+        return fail_here(r, "\\b and \\B are not supported") > 0;
+    if ((c >= '1' && c <= '9') || c == 'k')
+        return fail_here(r, "back references are not supported") > 0;
+    size_t n = c == 'U' ? 0 : pattern_escape(rest, code);
+    if (!n && c == 'u' && rest.len > 1 && rest.data[1] == '{') {
+        const char *end = memchr(rest.data, '}', rest.len);
+        size_t n_digits = end ? (size_t)(end - rest.data) - 2 : 0;
+        n = n_digits && n_digits <= 6 ? pattern_hex(rest, 2, n_digits, code) : 0;
         n += n > 0;
-    } else if (!n && c == 'c' && r->at + 1 < r->text.len) {
-        *code = (unsigned char)r->text.data[r->at + 1] & 31;
-        n = 2;
-    } else if (!n && c == '0') {
-        *code = 0, n = 1;
-    } else if (!n && c == 'b') {
-        *code = 8, n = 1;
+    } else if (!n && c == 'c' && rest.len > 1) {
+        *code = (unsigned char)rest.data[1] & 31, n = 2;
+    } else if (!n && (c == '0' || c == 'b')) {
+        *code = c == '0' ? 0 : 8, n = 1;
     } else if (!n && ((c | 0x20) < 'a' || (c | 0x20) > 'z')) {
-        n = (size_t)utf8_decode(r->text.data + r->at, r->text.len - r->at, code);
+        n = (size_t)utf8_decode(rest.data, rest.len, code);
     }
-    if (!n) return fail(r, "unknown escape") > 0;
+    if (!n) return fail_here(r, "unknown escape") > 0;
     charset_add(s, *code, *code);
     r->at += n;
     return true;
 }
 
-static bool read_char(Reader *r, uint32_t *code) {
-    int n = utf8_decode(r->text.data + r->at, r->text.len - r->at, code);
-    r->at += (size_t)n;
-    return n ? true : fail(r, "invalid UTF-8") > 0;
-}
-
-// A character or class inside [ ].
-static bool read_member(Reader *r, CharSet *s, uint32_t *code) {
-    if (peek(r) == '\\') return r->at++, read_escape(r, s, code, true);
-    if (peek(r) < 0) return fail(r, "expected ]") > 0;
-    if (!read_char(r, code)) return false;
+static bool read_class_member(PatternReader *r, CharSet *s, uint32_t *code) {
+    if (pattern_peek(r) == '\\') return r->at++, read_escape(r, s, code, true);
+    if (pattern_peek(r) < 0) return fail_here(r, "the class is not closed; add ]") > 0;
+    if (!pattern_read_char(r, code)) return false;
     charset_add(s, *code, *code);
     return true;
 }
 
-// After [.
-static bool read_class(Reader *r, CharSet *s) {
-    bool is_negated = peek(r) == '^';
+// A class after its [.
+static bool read_class(PatternReader *r, CharSet *s) {
+    bool is_negated = pattern_peek(r) == '^';
     r->at += is_negated;
-    while (peek(r) != ']') {
+    while (pattern_peek(r) != ']') {
         uint32_t lo, hi;
-        if (!read_member(r, s, &lo)) return false;
-        if (peek(r) != '-' || r->at + 1 >= r->text.len || r->text.data[r->at + 1] == ']') continue;
+        if (!read_class_member(r, s, &lo)) return false;
+        if (!looks_at(r, "-") || r->at + 1 == r->text.len || looks_at(r, "-]")) continue;
         r->at++;
-        if (!read_member(r, s, &hi)) return false;
+        if (!read_class_member(r, s, &hi)) return false;
         if (lo == UINT32_MAX || hi == UINT32_MAX)
-            charset_add(s, '-', '-'); // [\w-x]: no range
+            charset_add(s, '-', '-'); // [\w-x] is no range
         else if (lo > hi)
-            return fail(r, "range out of order") > 0;
+            return fail_here(r, "the range is out of order") > 0;
         else
             charset_add(s, lo, hi);
     }
@@ -173,245 +112,221 @@ static bool read_class(Reader *r, CharSet *s) {
     return true;
 }
 
-static void add_dot(CharSet *s) {
-    charset_add(s, '\n', '\n');
-    charset_add(s, '\r', '\r');
-    charset_add(s, 0x2028, 0x2029);
-    charset_invert(s);
-}
-
-// --- the expression
-
-static int read_choice(Reader *r, int from);
-
-static int empty_step(Reader *r, int from, EdgeKind kind) {
-    int to = nfa_state(&r->nfa);
-    nfa_edge(&r->nfa, from, to, kind, 0);
-    return to;
-}
-
-// After (.
-static int read_group(Reader *r, int from) {
-    if (looks_at(r, "?:")) {
-        r->at += 2;
-    } else if (looks_at(r, "?<") && !looks_at(r, "?<=") && !looks_at(r, "?<!")) {
-        const char *end = memchr(r->text.data + r->at, '>', r->text.len - r->at);
-        if (!end) return fail(r, "expected > after the name of a group");
-        r->at = (size_t)(end - r->text.data) + 1;
-    } else if (looks_at(r, "?")) {
-        return fail(r, "look-around and flags inside an expression are not supported");
-    }
-    if (++r->depth > MAX_DEPTH) return fail(r, "groups are nested too deeply");
-    int to = read_choice(r, from);
-    r->depth--;
-    if (to < 0) return -1;
-    if (peek(r) != ')') return fail(r, "expected )");
-    r->at++;
-    return to;
-}
-
-static int read_set(Reader *r, int from) {
+static int read_set(PatternReader *r) {
     CharSet set = {0};
     uint32_t code;
+    int c = pattern_peek(r);
     bool ok = true;
-    int c = peek(r);
-    if (c == '[' || c == '\\' || c == '.') r->at++;
-    if (c == '[')
+    r->at += c == '[' || c == '\\' || c == '.';
+    if (c == '[') {
         ok = read_class(r, &set);
-    else if (c == '\\')
+    } else if (c == '\\') {
         ok = read_escape(r, &set, &code, false);
-    else if (c == '.')
-        add_dot(&set);
-    else if ((ok = read_char(r, &code)))
+    } else if (c == '.') {
+        charset_add(&set, '\n', '\n'), charset_add(&set, '\r', '\r');
+        charset_add(&set, 0x2028, 0x2029);
+        charset_invert(&set);
+    } else if ((ok = pattern_read_char(r, &code))) {
         charset_add(&set, code, code);
-    if (ok) return nfa_step(&r->nfa, from, &set);
+    }
+    if (ok) return pattern_add_set(r, &set);
     charset_free(&set);
     return -1;
 }
 
-static int read_atom(Reader *r, int from) {
-    int c = peek(r);
-    if (c == '*' || c == '+' || c == '?') return fail(r, "nothing to repeat");
-    if (c == '^' || c == '$') return r->at++, empty_step(r, from, c == '^' ? EDGE_BEGIN : EDGE_END);
-    if (c == '(') return r->at++, read_group(r, from);
-    return read_set(r, from);
-}
+// --- structure
 
-static bool read_count(Reader *r, int *count) {
-    if (peek(r) < '0' || peek(r) > '9') return false;
-    for (*count = 0; peek(r) >= '0' && peek(r) <= '9'; r->at++)
-        if (*count < MAX_REPEAT) *count = *count * 10 + (peek(r) - '0');
-    return true;
-}
+static int read_choice(PatternReader *r);
 
-// *, +, ?, {n}, {n,}, {n,m} if there is one; max -1: no end.
-static bool read_repeat(Reader *r, int *min, int *max) {
-    size_t start = r->at;
-    int c = peek(r);
-    if (c == '*' || c == '+' || c == '?') {
-        r->at++;
-        *min = c == '+', *max = c == '?' ? 1 : -1;
-        return true;
+// A group after its (.
+static int read_group(PatternReader *r) {
+    bool is_ahead = looks_at(r, "?=") || looks_at(r, "?!"), is_negated = looks_at(r, "?!");
+    size_t begin = r->at - 1;
+    if (looks_at(r, "?:") || is_ahead) {
+        r->at += 2;
+    } else if (looks_at(r, "?<") && !looks_at(r, "?<=") && !looks_at(r, "?<!")) {
+        size_t end = str_find(pattern_rest(r), str_of(">"));
+        if (end == SIZE_MAX) return fail_here(r, "the name of the group is not closed; add >");
+        r->at += end + 1;
+    } else if (looks_at(r, "?")) {
+        return fail_here(r, "look-behind and flags are not supported");
     }
+    if (++r->depth > PATTERN_MAX_DEPTH) return fail_here(r, "groups are nested too deeply");
+    int node = read_choice(r);
+    r->depth--;
+    if (node < 0) return -1;
+    if (pattern_peek(r) != ')') return fail_here(r, "the group is not closed; add )");
+    r->at++;
+    if (!is_ahead) return node;
+    int ahead = pattern_add(r, PATTERN_LOOKAHEAD, is_negated);
+    r->nodes[ahead].child = node, r->nodes[ahead].at = begin;
+    return ahead;
+}
+
+static int read_atom(PatternReader *r) {
+    switch (pattern_peek(r)) {
+    case '*':
+    case '+':
+    case '?': return fail_here(r, "nothing to repeat; write \\ before the character itself");
+    case '^': return r->at++, pattern_add(r, PATTERN_BEGIN, 0);
+    case '$': return r->at++, pattern_add(r, PATTERN_END, 0);
+    case '(': return r->at++, read_group(r);
+    default: return read_set(r);
+    }
+}
+
+// Reads *, +, ?, {n}, {n,} or {n,m}; false if there is none.
+static bool read_quantifier(PatternReader *r, int *min, int *max) {
+    size_t start = r->at;
+    int c = pattern_peek(r);
+    *min = c == '+', *max = c == '?' ? 1 : -1;
+    if (c == '*' || c == '+' || c == '?') return r->at++, true;
     if (c != '{') return false;
     r->at++;
-    bool ok = read_count(r, min);
+    bool ok = pattern_read_number(r, min);
     *max = *min;
-    if (ok && peek(r) == ',') {
+    if (ok && pattern_peek(r) == ',') {
         r->at++;
-        if (!read_count(r, max)) *max = -1;
+        if (!pattern_read_number(r, max)) *max = -1;
     }
-    if (ok && peek(r) == '}') return r->at++, true;
-    r->at = start; // a brace that means itself
+    if (ok && pattern_peek(r) == '}') return r->at++, true;
+    r->at = start; // a literal brace
     return false;
 }
 
-// Reads the atom at `start` again, behind `from`.
-static int read_again(Reader *r, size_t start, int from) {
-    size_t after = r->at;
-    r->at = start;
-    int to = read_atom(r, from);
-    r->at = after;
-    return r->nfa.is_full ? fail(r, "too complex: too many repetitions") : to;
+static int read_piece(PatternReader *r) {
+    int atom = read_atom(r), min, max;
+    size_t at = r->at;
+    if (atom < 0 || !read_quantifier(r, &min, &max)) return atom;
+    if (max >= 0 && max < min) return fail_here(r, "the bounds of the repetition are out of order");
+    if (pattern_peek(r) == '?') r->at++; // a lazy quantifier matches the same texts
+    if (pattern_peek(r) == '*' || pattern_peek(r) == '+')
+        return fail_here(r, "nothing to repeat; write \\ before the character itself");
+    int node = pattern_add(r, PATTERN_REPEAT, 0);
+    r->nodes[node].child = atom, r->nodes[node].at = at;
+    r->nodes[node].min = min, r->nodes[node].max = max;
+    return node;
 }
 
-// The states of an atom repeated; `to` is what its first reading from `from` returned and counts
-// when min > 0.
-static int repeat(Reader *r, size_t start, int from, int to, int min, int max) {
-    int first = min > 0 ? to : from;
-    for (int i = 1; i < min && first >= 0; i++) first = read_again(r, start, first);
-    if (first < 0) return -1;
-    if (max < 0) {
-        int loop = empty_step(r, first, EDGE_EMPTY), end = read_again(r, start, loop);
-        if (end < 0) return -1;
-        nfa_edge(&r->nfa, end, loop, EDGE_EMPTY, 0);
-        return loop;
-    }
-    int out = empty_step(r, first, EDGE_EMPTY);
-    for (int i = min; i < max; i++) {
-        first = read_again(r, start, empty_step(r, first, EDGE_EMPTY));
-        if (first < 0) return -1;
-        nfa_edge(&r->nfa, first, out, EDGE_EMPTY, 0);
-    }
-    return out;
-}
-
-static int read_piece(Reader *r, int from) {
-    size_t start = r->at;
-    int min, max;
-    int begin = empty_step(r, from, EDGE_EMPTY),
-        to = read_atom(r, begin); // begin: left behind when it may be absent
-    if (to < 0 || !read_repeat(r, &min, &max)) return to;
-    if (max >= 0 && max < min) return fail(r, "numbers of a repetition out of order");
-    if (peek(r) == '?') r->at++; // lazy: the same texts
-    if (peek(r) == '*' || peek(r) == '+') return fail(r, "nothing to repeat");
-    return repeat(r, start, min > 0 ? begin : from, to, min, max);
-}
-
-static int read_sequence(Reader *r, int from) {
-    while (from >= 0 && peek(r) >= 0 && peek(r) != '|' && peek(r) != ')') {
-        from = read_piece(r, from);
-        if (r->nfa.is_full) return fail(r, "too complex");
-    }
-    return from;
-}
-
-static int read_choice(Reader *r, int from) {
-    int out = nfa_state(&r->nfa);
+static int read_choice(PatternReader *r) {
+    int choice = pattern_add(r, PATTERN_CHOICE, 0), last_branch = -1;
     for (;;) {
-        int to = read_sequence(r, empty_step(r, from, EDGE_EMPTY));
-        if (to < 0) return -1;
-        nfa_edge(&r->nfa, to, out, EDGE_EMPTY, 0);
-        if (peek(r) != '|') return out;
+        int sequence = pattern_add(r, PATTERN_SEQUENCE, 0), last = -1;
+        pattern_append(r, choice, sequence, &last_branch);
+        while (pattern_peek(r) >= 0 && pattern_peek(r) != '|' && pattern_peek(r) != ')') {
+            int piece = read_piece(r);
+            if (piece < 0) return -1;
+            pattern_append(r, sequence, piece, &last);
+        }
+        if (pattern_peek(r) != '|') return choice;
         r->at++;
     }
 }
 
-static int any_loop(Nfa *n, int from) {
+static int parse(PatternReader *r) {
+    r->err->code = 0;
+    int root = read_choice(r);
+    return root >= 0 && r->at < r->text.len
+               ? fail_here(r, "unexpected ); write \\) for the character")
+               : root;
+}
+
+size_t regex_bounded_repeat(Str pattern, int *min, int *max) {
+    Error err;
+    PatternReader r = {.text = pattern, .err = &err};
+    int root = parse(&r);
+    size_t length = 0;
+    if (root >= 0) { // CHOICE (SEQUENCE (BEGIN, REPEAT (SET), END))
+        const PatternNode *nodes = r.nodes, none = {.child = -1, .next = -1}, *sequence, *repeat;
+        sequence = &nodes[nodes[root].child];
+        const PatternNode *begin = sequence->child < 0 ? &none : &nodes[sequence->child];
+        repeat = begin->next < 0 ? &none : &nodes[begin->next];
+        const PatternNode *end = repeat->next < 0 ? &none : &nodes[repeat->next];
+        if (sequence->next < 0 && begin->kind == PATTERN_BEGIN && repeat->kind == PATTERN_REPEAT &&
+            nodes[repeat->child].kind == PATTERN_SET && end->kind == PATTERN_END && end->next < 0 &&
+            repeat->max >= 0) {
+            length = repeat->at;
+            *min = repeat->min, *max = repeat->max;
+        }
+    }
+    pattern_free(&r);
+    return length;
+}
+
+// --- compilation
+
+// A state from which every text is accepted.
+static int any_text(Nfa *n, int from) {
     CharSet any = {0};
     charset_add(&any, 0, CODE_MAX);
-    int loop = nfa_state(n), to;
-    nfa_edge(n, from, loop, EDGE_EMPTY, 0);
-    to = nfa_step(n, loop, &any);
-    nfa_edge(n, to, loop, EDGE_EMPTY, 0);
+    int loop = nfa_empty_step(n, from, NFA_EMPTY);
+    nfa_edge(n, nfa_step(n, loop, nfa_set(n, &any)), loop, NFA_EMPTY, 0);
     return loop;
 }
 
-static bool compile_plain(Str pattern, RegexMode mode, Budget *budget, Dfa *out, Error *err) {
-    Reader r = {.text = pattern, .err = err, .nfa = {.budget = budget}};
-    err->code = 0;
-    int start = nfa_state(&r.nfa), universal = -1;
-    int end = read_choice(&r, mode == REGEX_SEARCH ? any_loop(&r.nfa, start) : start);
-    if (end >= 0 && r.at < pattern.len) end = fail(&r, "unexpected )");
-    if (end >= 0 && mode != REGEX_WHOLE) end = universal = any_loop(&r.nfa, end);
-    bool ok = end >= 0 && dfa_build(out, &r.nfa, start, end, universal, err);
-    nfa_free(&r.nfa);
+static bool compile_node(PatternReader *r, int node, RegexMode mode, Dfa *out) {
+    NfaFragment f = {.start = nfa_state(&r->nfa)};
+    int universal = -1;
+    f.end = pattern_emit(r, node, mode == REGEX_SEARCH ? any_text(&r->nfa, f.start) : f.start);
+    if (mode != REGEX_WHOLE) f.end = universal = any_text(&r->nfa, f.end);
+    return dfa_build(out, &r->nfa, f, universal, r->err);
+}
+
+// The first look-ahead in a node, or -1.
+static int find_lookahead(const PatternReader *r, int node) {
+    int found = r->nodes[node].kind == PATTERN_LOOKAHEAD ? node : -1;
+    for (int k = r->nodes[node].child; k >= 0 && found < 0; k = r->nodes[k].next)
+        found = find_lookahead(r, k);
+    return found;
+}
+
+static bool check_no_lookahead(PatternReader *r, int node) {
+    int found = find_lookahead(r, node);
+    return found < 0 ||
+           pattern_fail(r, r->nodes[found].at,
+                        "a look-ahead is supported only at the beginning of the expression; in a "
+                        "search, after ^") > 0;
+}
+
+// ^(?=A)(?!B)C is compiled as C intersected with A.* minus B.*: the look-aheads at the beginning of
+// the only branch are taken out of the tree and applied to the rest.
+bool regex_compile(Str pattern, RegexMode mode, Budget *budget, Dfa *out, Error *err) {
+    PatternReader r = {.text = pattern, .nfa = {.budget = budget}, .err = err};
+    Dfa ahead;
+    int root = parse(&r), first = -1, rest = -1;
+    if (root >= 0) {
+        PatternNode *nodes = r.nodes, *sequence = &nodes[nodes[root].child];
+        first = rest = sequence->child;
+        bool is_anchored =
+            mode != REGEX_SEARCH || (first >= 0 && nodes[first].kind == PATTERN_BEGIN);
+        bool may_begin = is_anchored && sequence->next < 0;
+        for (int k = first; may_begin && k >= 0; k = nodes[k].next) {
+            if (nodes[k].kind == PATTERN_LOOKAHEAD) rest = nodes[k].next;
+            may_begin = nodes[k].kind == PATTERN_LOOKAHEAD || nodes[k].kind == PATTERN_BEGIN;
+        }
+        sequence->child = rest;
+    }
+    if (rest != first && mode == REGEX_SEARCH) mode = REGEX_PREFIX;
+    bool ok = root >= 0 && check_no_lookahead(&r, root) && compile_node(&r, root, mode, out);
+    for (int k = first; ok && k != rest; k = r.nodes[k].next) {
+        if (r.nodes[k].kind != PATTERN_LOOKAHEAD) continue;
+        ok = check_no_lookahead(&r, r.nodes[k].child) &&
+             compile_node(&r, r.nodes[k].child, REGEX_PREFIX, &ahead);
+        if (ok) {
+            DfaOp op = r.nodes[k].arg ? DFA_SUBTRACT : DFA_INTERSECT;
+            ok = dfa_combine(out, &ahead, op, 0, budget, err);
+            dfa_free(&ahead);
+        }
+        if (!ok) dfa_free(out);
+    }
+    pattern_free(&r);
     return ok;
 }
 
-// --- look-ahead at the beginning
-
-// End of the group that begins at `from`, or 0.
-static size_t group_end(Str s, size_t from) {
-    int depth = 0;
-    bool in_class = false;
-    for (size_t i = from; i < s.len; i++) {
-        char c = s.data[i];
-        if (c == '\\')
-            i++;
-        else if (in_class || c == '[')
-            in_class = c != ']';
-        else if (c == '(')
-            depth++;
-        else if (c == ')' && --depth == 0)
-            return i + 1;
-    }
-    return 0;
-}
-
-// Whether an alternative begins outside all groups.
-static bool has_choice(Str s) {
-    bool in_class = false;
-    for (size_t i = 0; i < s.len; i++) {
-        char c = s.data[i];
-        if (c == '\\')
-            i++;
-        else if (in_class || c == '[')
-            in_class = c != ']';
-        else if (c == '(')
-            i = group_end(s, i) ? group_end(s, i) - 1 : s.len;
-        else if (c == '|')
-            return true;
-    }
-    return false;
-}
-
-static Str rest(Str s, size_t from) { return (Str){s.data + from, s.len - from}; }
-
-static size_t look_at(Str s) {
-    return s.len > 3 && s.data[0] == '(' && s.data[1] == '?' &&
-                   (s.data[2] == '=' || s.data[2] == '!')
-               ? group_end(s, 0)
-               : 0;
-}
-
-bool regex_compile(Str pattern, RegexMode mode, Budget *budget, Dfa *out, Error *err) {
-    bool has_begin = pattern.len && pattern.data[0] == '^';
-    Str body = rest(pattern, has_begin);
-    if (!look_at(body) || has_choice(body) || (!has_begin && mode == REGEX_SEARCH))
-        return compile_plain(pattern, mode, budget, out, err);
-    size_t n = look_at(body);
-    Dfa ahead, after, all;
-    Str inner = {body.data + 3, n - 4};
-    if (!compile_plain(inner, REGEX_PREFIX, budget, &ahead, err)) return false;
-    bool ok = regex_compile(rest(body, n), mode == REGEX_SEARCH ? REGEX_PREFIX : mode, budget,
-                            &after, err);
-    if (ok) {
-        ok = dfa_product(&all, &after, &ahead, body.data[2] == '=' ? DFA_AND : DFA_AND_NOT, 0,
-                         budget, err);
-        if (ok) *out = all;
-        dfa_free(&after);
-    }
-    dfa_free(&ahead);
+bool regex_combine(Dfa *d, DfaOp op, Str pattern, Budget *budget, Error *err) {
+    Dfa other;
+    if (!regex_compile(pattern, REGEX_WHOLE, budget, &other, err)) return false;
+    bool ok = dfa_combine(d, &other, op, 0, budget, err);
+    dfa_free(&other);
     return ok;
 }

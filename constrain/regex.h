@@ -1,25 +1,27 @@
-// Regular expressions of ECMA-262 as far as they are regular: what JSON Schema's "pattern" and
-// --regex are written in.
+// Regular expressions of ECMA-262, as far as they are regular: the language of JSON Schema's
+// "pattern" and of --regex.
+//
+// Supported: literals, `.`, classes [a-z] [^a-z], \d \w \s \D \W \S (ASCII, except \s), \p{L}
+// \p{N}, \t \n \r \f \v \0 \cX \xHH \uHHHH \u{H}, groups, alternatives, * + ? {n} {n,} {n,m} and
+// their lazy forms, ^ and $ anywhere, and (?=...) (?!...) at the beginning. Back references, other
+// look-around and \b are errors. Matching takes time linear in the text.
 #ifndef CONSTRAIN_REGEX_H
 #define CONSTRAIN_REGEX_H
 
 #include "dfa.h"
 
 typedef enum {
-    REGEX_WHOLE,  // the text is matched from end to end
-    REGEX_SEARCH, // some part of the text matches, as JSON Schema has it
+    REGEX_WHOLE,  // the whole text matches
+    REGEX_SEARCH, // some part of the text matches, as in JSON Schema
     REGEX_PREFIX  // the text begins with a match
 } RegexMode;
 
-// Literals, `.`, classes [a-z] [^a-z], \d \w \s \D \W \S (ASCII but for \s), \p{L} \p{N}, \t \n \r
-// \f \v \0 \cX \xHH \uHHHH \u{H}, groups, alternation, * + ? {n} {n,} {n,m} (lazy forms too), ^ and
-// $ anywhere, and (?=...) (?!...) at the very beginning. Back references, other look-around and \b
-// are errors. Time is linear in the text whatever the expression; one whose automaton would grow
-// too large is an error. False with err (exit 2: character and reason).
+// False with err (exit 2: character and reason), also when the automaton would be too large.
 bool regex_compile(Str pattern, RegexMode mode, Budget *budget, Dfa *out, Error *err);
-
-// One character of an expression or grammar after its backslash, by the codes both share (\t \n \r
-// \xHH \uHHHH ...): how many bytes of s it takes, 0 if it is none of them.
-size_t escape_decode(Str s, uint32_t *code);
+// Combines a DFA with the texts that a pattern matches as a whole.
+bool regex_combine(Dfa *d, DfaOp op, Str pattern, Budget *budget, Error *err);
+// The length of ^X in a pattern ^X{n,m}$ whose X is one character or class, and its bounds; 0 for
+// any other pattern.
+size_t regex_bounded_repeat(Str pattern, int *min, int *max);
 
 #endif

@@ -81,7 +81,7 @@ bool schema_fail(Compiler *c, const Json *place, const char *keyword, const char
 
 bool schema_spend(Compiler *c, long work) {
     if (c->failed) return false;
-    return budget_take(&c->budget, work * SPENT_PER_STEP)
+    return budget_spend(&c->budget, work * SPENT_PER_STEP)
                ? true
                : schema_fail(c, NULL, NULL, "too complex");
 }

@@ -81,17 +81,9 @@ static void emit_words(Compiler *c, unsigned types) {
 
 // Takes the values that are not allowed away from an automaton.
 static bool exclude(Compiler *c, Dfa *d, const Buffer *pattern) {
-    Dfa other, both;
     Error why;
-    if (!pattern->len) return true;
-    if (!regex_compile(buffer_str(pattern), REGEX_WHOLE, &c->budget, &other, &why))
-        return schema_fail(c, NULL, NULL, "%s", why.text);
-    bool ok = dfa_product(&both, d, &other, DFA_AND_NOT, 0, &c->budget, &why);
-    dfa_free(&other);
-    if (!ok) return schema_fail(c, NULL, NULL, "%s", why.text);
-    dfa_free(d);
-    *d = both;
-    return true;
+    return !pattern->len || regex_combine(d, DFA_SUBTRACT, buffer_str(pattern), &c->budget, &why) ||
+           schema_fail(c, NULL, NULL, "%s", why.text);
 }
 
 static void put_escaped(Buffer *out, Str s) {
@@ -172,7 +164,7 @@ static bool fill_live(Compiler *c, StringDef *s) {
     enum { MOST = 1 << 24 };
     const Dfa *d = &c->c->dfas[s->dfa];
     size_t width = (size_t)s->limit + 1, n = (size_t)d->n_states * width;
-    if (s->limit > MOST || n > MOST || !budget_take(&c->budget, (long)(n / 8) * d->n_classes))
+    if (s->limit > MOST || n > MOST || !budget_spend(&c->budget, (long)(n / 8) * d->n_classes))
         return schema_fail(c, NULL, NULL, "too complex: a pattern of up to %u characters",
                            s->limit);
     s->live = xalloc(n / 64 + 1, sizeof *s->live);
@@ -200,7 +192,7 @@ static int narrow(Compiler *c, int dfa, int other, bool is_negated) {
     if (!is_new) return *known;
     *known = -1;
     if (!dfa_product(&both, &c->c->dfas[dfa], &c->c->dfas[other],
-                     is_negated ? DFA_AND_NOT : DFA_AND, 0, &c->budget, &why))
+                     is_negated ? DFA_SUBTRACT : DFA_INTERSECT, 0, &c->budget, &why))
         return schema_fail(c, NULL, NULL, "%s", why.text), -1;
     return *known = grammar_add_dfa(c->c, &both);
 }
@@ -208,32 +200,15 @@ static int narrow(Compiler *c, int dfa, int other, bool is_negated) {
 // A pattern ^X{n,m}$ of one character or class X is X* and a length, which is counted faster than
 // it is spelled out.
 static Str split_repeat(Compiler *c, Str p, uint32_t *min, uint32_t *max) {
-    size_t at = 1, end = p.len - 2;
-    unsigned n, m;
-    int used = 0;
-    if (p.len < 6 || p.len > 200 || p.data[0] != '^' || p.data[p.len - 1] != '$' ||
-        p.data[end] != '}')
-        return p;
-    if (p.data[at] == '[') {
-        for (at++; at < end && p.data[at] != ']'; at++) at += p.data[at] == '\\';
-        at++;
-    } else if (p.data[at] == '\\' && strchr("dwsDWS", p.data[at + 1])) {
-        at += 2;
-    } else if (p.data[at] == '.') {
-        at++;
-    }
-    char *text = schema_alloc(c, p.len + 3);
-    memcpy(text, p.data, p.len);
-    if (at == 1 || at >= end || text[at] != '{') return p;
-    if (sscanf(text + at, "{%9u}%n", &n, &used) == 1 && used)
-        m = n;
-    else if (!(sscanf(text + at, "{%9u,%9u}%n", &n, &m, &used) == 2 && used))
-        return p;
-    if (at + (size_t)used != p.len - 1) return p;
-    if (n > *min) *min = n;
-    if (m < *max) *max = m;
-    memcpy(text + at, "*$", 3);
-    return (Str){text, at + 2};
+    int n, m;
+    size_t len = regex_bounded_repeat(p, &n, &m);
+    if (!len) return p;
+    char *text = schema_alloc(c, len + 2);
+    memcpy(text, p.data, len);
+    memcpy(text + len, "*$", 2);
+    if ((uint32_t)n > *min) *min = (uint32_t)n;
+    if ((uint32_t)m < *max) *max = (uint32_t)m;
+    return (Str){text, len + 2};
 }
 
 static int string_language(Compiler *c, const Facts *f, uint32_t *min, uint32_t *max) {
@@ -523,11 +498,11 @@ static bool names_language(Compiler *c, const Atom *names, Dfa *d) {
                                               : (int)(s->max < INT32_MAX ? s->max : INT32_MAX),
                          &why);
     if (!ok) return schema_fail(c, names->place, "propertyNames", "%s", why.text);
-    ok = dfa_product(&both, &lengths, &c->c->dfas[s ? s->dfa : any_dfa(c)], DFA_AND, 0, &c->budget,
-                     &why);
+    ok = dfa_product(&both, &lengths, &c->c->dfas[s ? s->dfa : any_dfa(c)], DFA_INTERSECT, 0,
+                     &c->budget, &why);
     dfa_free(&lengths);
     if (!ok) return schema_fail(c, names->place, "propertyNames", "%s", why.text);
-    ok = dfa_product(&lengths, d, &both, DFA_AND, 0, &c->budget, &why);
+    ok = dfa_product(&lengths, d, &both, DFA_INTERSECT, 0, &c->budget, &why);
     dfa_free(&both);
     if (!ok) return schema_fail(c, names->place, "propertyNames", "%s", why.text);
     dfa_free(d);
@@ -545,7 +520,7 @@ static bool add_others(Compiler *c, const Facts *f, ObjectDef *o, Term *terms) {
     for (int i = 0; i < p.n && !c->failed; i++) {
         int dfa = schema_pattern(c, p.places[i], p.patterns[i]);
         if (dfa < 0) break;
-        if (!dfa_product(&marked, &d, &c->c->dfas[dfa], DFA_MARK, 1 << i, &c->budget, &why))
+        if (!dfa_product(&marked, &d, &c->c->dfas[dfa], DFA_LABEL, 1 << i, &c->budget, &why))
             schema_fail(c, p.places[i], "patternProperties", "%s", why.text);
         else
             dfa_free(&d), d = marked;

@@ -1,0 +1,72 @@
+#include "intern.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct InternSlot {
+    uint32_t hash;
+    int key; // number of the key + 1; 0: free
+};
+
+// Eight bytes at a time: xor, multiply by the golden ratio (Knuth, TAOCP 3, 6.4), fold.
+static uint32_t hash_key(const void *key, size_t n) {
+    const unsigned char *s = key;
+    uint64_t h = n, word;
+    for (; n >= 8; s += 8, n -= 8) {
+        memcpy(&word, s, 8);
+        h = (h ^ word) * 0x9e3779b97f4a7c15u;
+        h ^= h >> 32;
+    }
+    for (size_t i = 0; i < n; i++) h = (h ^ s[i]) * 0x100000001b3u;
+    return (uint32_t)(h ^ h >> 29);
+}
+
+static void grow_slots(InternTable *t) {
+    size_t n = t->n_slots ? 2 * t->n_slots : 64;
+    struct InternSlot *slots = xalloc(n, sizeof *slots);
+    for (size_t i = 0; i < t->n_slots; i++) {
+        if (!t->slots[i].key) continue;
+        size_t at = t->slots[i].hash & (n - 1);
+        while (slots[at].key) at = (at + 1) & (n - 1);
+        slots[at] = t->slots[i];
+    }
+    free(t->slots);
+    t->slots = slots, t->n_slots = n;
+}
+
+int intern_add(InternTable *t, const void *key, size_t len, bool *is_new) {
+    uint32_t hash = hash_key(key, len);
+    if (2 * (size_t)t->n >= t->n_slots) grow_slots(t);
+    size_t at = hash & (t->n_slots - 1);
+    for (; t->slots[at].key; at = (at + 1) & (t->n_slots - 1)) {
+        int i = t->slots[at].key - 1;
+        if (t->slots[at].hash != hash || t->len[i] != len || memcmp(intern_key(t, i), key, len))
+            continue;
+        if (is_new) *is_new = false;
+        return i;
+    }
+    if ((size_t)t->n + 1 >= t->key_cap) {
+        t->key_cap = 2 * t->key_cap + 64;
+        t->begin = xrealloc(t->begin, t->key_cap, sizeof *t->begin);
+        t->len = xrealloc(t->len, t->key_cap, sizeof *t->len);
+        if (!t->n) t->begin[0] = 0;
+    }
+    size_t begin = t->begin[t->n], end = begin + (len + 7) / 8 * 8;
+    if (end > t->arena_cap) t->arena = xrealloc(t->arena, t->arena_cap = 2 * end + 64, 1);
+    if (len) memcpy(t->arena + begin, key, len);
+    t->len[t->n] = len;
+    t->begin[t->n + 1] = end;
+    t->slots[at] = (struct InternSlot){hash, t->n + 1};
+    if (is_new) *is_new = true;
+    return t->n++;
+}
+
+void intern_clear(InternTable *t) {
+    t->n = 0;
+    if (t->n_slots) memset(t->slots, 0, t->n_slots * sizeof *t->slots);
+}
+
+void intern_free(InternTable *t) {
+    free(t->begin), free(t->len), free(t->arena), free(t->slots);
+    *t = (InternTable){0};
+}

@@ -1,0 +1,30 @@
+// Numbers byte strings: equal keys get the same number, different keys the numbers 0, 1, 2, ... in
+// the order in which they are first added.
+//
+// An open-addressing hash table over one arena of keys. Used wherever a construction must recognise
+// something it has seen: automaton states by the sets they stand for, configurations, stack frames.
+#ifndef BASE_INTERN_H
+#define BASE_INTERN_H
+
+#include "memory.h"
+
+// Zero-initialise; free with intern_free.
+typedef struct {
+    int n;         // keys so far
+    size_t *begin; // (n + 1) offset of each key in arena; a multiple of 8
+    size_t *len;   // (n) bytes of each key
+    char *arena;
+    size_t arena_cap, key_cap;
+    struct InternSlot *slots; // (n_slots) a power of two, at most half full
+    size_t n_slots;
+} InternTable;
+
+// The number of a key; it is copied if it is new. `key` must not point into the table. is_new may
+// be NULL.
+int intern_add(InternTable *t, const void *key, size_t len, bool *is_new);
+// A key that was added, aligned to 8 bytes. Valid until the next one is added.
+static inline const void *intern_key(const InternTable *t, int i) { return t->arena + t->begin[i]; }
+void intern_clear(InternTable *t); // forgets all keys, keeps the memory
+void intern_free(InternTable *t);
+
+#endif

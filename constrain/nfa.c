@@ -1,0 +1,95 @@
+#include "nfa.h"
+
+#include <stdlib.h>
+
+enum { MAX_NFA_STATES = 1 << 16 };
+
+bool budget_spend(Budget *b, long n) { return (b->left -= n) > 0; }
+
+// --- character sets
+
+void charset_add(CharSet *s, uint32_t lo, uint32_t hi) {
+    s->at = list_grow(s->at, s->n, sizeof *s->at);
+    s->at[s->n++] = (CodeRange){lo, hi};
+}
+
+void charset_add_set(CharSet *s, const CharSet *other) {
+    for (int i = 0; i < other->n; i++) charset_add(s, other->at[i].lo, other->at[i].hi);
+}
+
+static int compare_ranges(const void *a, const void *b) {
+    uint32_t x = ((const CodeRange *)a)->lo, y = ((const CodeRange *)b)->lo;
+    return (x > y) - (x < y);
+}
+
+// All other code points, in ascending disjoint ranges.
+static void complement(CharSet *s) {
+    CharSet out = {0};
+    uint32_t from = 0; // first code point after the ranges seen so far
+    if (s->n > 1) qsort(s->at, (size_t)s->n, sizeof *s->at, compare_ranges);
+    for (int i = 0; i < s->n; i++) {
+        if (s->at[i].lo > from) charset_add(&out, from, s->at[i].lo - 1);
+        if (s->at[i].hi + 1 > from) from = s->at[i].hi + 1;
+    }
+    if (from <= CODE_MAX) charset_add(&out, from, CODE_MAX);
+    free(s->at);
+    *s = out;
+}
+
+void charset_invert(CharSet *s) {
+    charset_add(s, 0xd800, 0xdfff);
+    complement(s);
+}
+
+void charset_free(CharSet *s) {
+    free(s->at);
+    *s = (CharSet){0};
+}
+
+// --- automata
+
+int nfa_state(Nfa *n) {
+    if (n->n_states == MAX_NFA_STATES) return n->is_full = true, 0;
+    n->first = list_grow(n->first, n->n_states, sizeof *n->first);
+    n->first[n->n_states] = -1;
+    return n->n_states++;
+}
+
+void nfa_edge(Nfa *n, int from, int to, NfaEdgeKind kind, int arg) {
+    if (n->is_full) return;
+    n->edges = list_grow(n->edges, n->n_edges, sizeof *n->edges);
+    n->edges[n->n_edges] = (NfaEdge){kind, arg, to, n->first[from]};
+    n->first[from] = n->n_edges++;
+}
+
+int nfa_empty_step(Nfa *n, int from, NfaEdgeKind kind) {
+    int to = nfa_state(n);
+    nfa_edge(n, from, to, kind, 0);
+    return to;
+}
+
+int nfa_set(Nfa *n, CharSet *set) {
+    complement(set);
+    charset_invert(set); // twice: into normal form
+    int i = intern_add(&n->sets, set->at, (size_t)set->n * sizeof *set->at, NULL);
+    charset_free(set);
+    return i;
+}
+
+int nfa_step(Nfa *n, int from, int set) {
+    int to = nfa_state(n);
+    if (n->sets.len[set]) nfa_edge(n, from, to, NFA_SET, set); // no character leads to `to` else
+    return to;
+}
+
+int nfa_char_step(Nfa *n, int from, uint32_t code) {
+    CharSet one = {0};
+    charset_add(&one, code, code);
+    return nfa_step(n, from, nfa_set(n, &one));
+}
+
+void nfa_free(Nfa *n) {
+    free(n->edges), free(n->first);
+    intern_free(&n->sets);
+    *n = (Nfa){0};
+}
