@@ -110,7 +110,7 @@ static void find_missing(Template *tpl, const char *plain) {
 
 // The first line of ordinary text between an answer and the next question is a stop string, if it
 // looks like markup rather than a word.
-static void find_stop_string(Template *tpl, const char *from, const char *to) {
+static void find_stop_text(Template *tpl, const char *from, const char *to) {
     while (from < to && (*from == ' ' || *from == '\n')) from++;
     Str line = {from, 0};
     while (from + line.len < to && from[line.len] != '\n') line.len++;
@@ -136,7 +136,7 @@ static void probe_template(Template *tpl, const Tokenizer *t) {
                 buffer_put(&plain, tokenizer_piece(t, ids.data[i], false));
     find_missing(tpl, plain.data);
     const char *from = strchr(plain.data, *answer), *to = from ? strchr(from, *question) : NULL;
-    if (to) find_stop_string(tpl, from + 1, to);
+    if (to) find_stop_text(tpl, from + 1, to);
     for (int i = 0; i < 3; i++) message_free(&messages[i]);
     buffer_free(&plain);
     free(ids.data);

@@ -1,5 +1,5 @@
-// Building blocks of a request: tokens, context size, sampling options. What does not fit is refused
-// here, before any computation.
+// Building blocks of a request: tokens, context size, sampling options. What does not fit is
+// refused here, before any computation.
 #include "request.h"
 #include "../os/os.h"
 

@@ -806,7 +806,7 @@ static const Builtin builtins[] = {
 // clang-format on
 
 // The next word of a list, up to a space or '|'.
-static Str next_word(const char *list) { return (Str){list, strcspn(list, " |")}; }
+static Str list_word(const char *list) { return (Str){list, strcspn(list, " |")}; }
 
 // A VALUE_FUNCTION, or VALUE_UNDEFINED.
 static Value find_builtin(int owner, Str name) {
@@ -814,7 +814,7 @@ static Value find_builtin(int owner, Str name) {
         int variant = builtins[i].variant;
         if (!(builtins[i].owners & owner)) continue;
         for (const char *at = builtins[i].names;; at++) {
-            Str word = next_word(at);
+            Str word = list_word(at);
             if (str_eq(word, name))
                 return (Value){.kind = VALUE_FUNCTION, .builtin = &builtins[i], .variant = variant};
             at += word.len;
@@ -832,11 +832,11 @@ static Value run_builtin(Heap *h, Value f, Value self, const Args *a) {
     int n_params = 0, n_required = 0;
     const char *rest = f.builtin->params, *names = f.builtin->names;
     for (int i = f.builtin->variant; i < f.variant; i++) names = strchr(names, '|') + 1;
-    Str name = next_word(names); // for messages
+    Str name = list_word(names); // for messages
     if (!rest) return f.builtin->run(h, self, &(Args){a->values, a->names, a->n, f.variant});
     while (*rest) {
         bool is_optional = *rest == '?';
-        Str param = next_word(rest + is_optional);
+        Str param = list_word(rest + is_optional);
         params[n_params++] = param;
         if (!is_optional) n_required = n_params;
         rest = param.data + param.len + strspn(param.data + param.len, " ");
