@@ -1,31 +1,33 @@
-// Codebook types (IQ1, IQ2, IQ3): parsing of a block, 32 weights at a time.
+// Codebook types (IQ1, IQ2, IQ3): the codebooks, and parsing of a block, 32 weights at a time.
 //
-// A codebook type stores for each 4 or 8 neighbouring weights the index of an entry of a fixed
-// codebook (codebook.c), their signs, and an integer scale s for each group of 16 or 32
-// weights. With q the signed integer made of an entry, a weight is
+// A codebook type stores, for each 4 or 8 neighboring weights, the index of an entry of a fixed
+// codebook and a sign mask, and an integer scale s for each group of 16 or 32 weights. With q the
+// signed integer made of an entry, a weight is
 //
 //     w = d * factor * (2 s + 1) * q        q = +-entry             IQ2, IQ3
 //                                           q = 8 entry +- 1        IQ1: entries are -1, 0 and 1,
 //                                                                   shifted by delta = 1/8
 //
-// codebook_group() parses 32 weights into entries, sign mask and scales; what it returns does not
-// depend on the instruction set. The specification (quant.c) and the backends that have no fast
-// gather read blocks with it. Layouts are in blocks.h.
+// codebook_group() parses 32 weights into entries, sign mask and scales. It is exact integer work,
+// the same on every instruction set: quant.c, which is the specification, and the backends without
+// a fast gather both read blocks with it. Layouts are in blocks.h.
 #ifndef KERNELS_CODEBOOK_H
 #define KERNELS_CODEBOOK_H
 
+#include "../base/type.h"
 #include "blocks.h"
 #include "load.h"
-#include "../base/type.h"
 
 // X(type, name) for all codebook types.
+// clang-format off
 #define CODEBOOK_TYPES(X)                                                                          \
-    X(IQ2_XXS, iq2_xxs)                                                                            \
-    X(IQ2_XS, iq2_xs)                                                                              \
-    X(IQ2_S, iq2_s) X(IQ3_XXS, iq3_xxs) X(IQ3_S, iq3_s) X(IQ1_S, iq1_s) X(IQ1_M, iq1_m)
+    X(IQ2_XXS, iq2_xxs) X(IQ2_XS, iq2_xs) X(IQ2_S, iq2_s) X(IQ3_XXS, iq3_xxs) X(IQ3_S, iq3_s)      \
+    X(IQ1_S, iq1_s) X(IQ1_M, iq1_m)
+// clang-format on
 
-// The codebooks, one after another: entry e of codebook IQ2_XS is
-// codebook_entries8[CODEBOOK_IQ2_XS_AT + e]. IQ1_S and IQ1_M share one. Filled by codebook_init().
+// The codebooks, one after another: entry e of the codebook of IQ2_XS is
+// codebook_entries8[CODEBOOK_IQ2_XS_AT + e]. IQ1_S and IQ1_M share one. Read-only after
+// codebook_init(), which kernels_init() calls.
 enum { CODEBOOK_N_ENTRIES8 = 256 + 512 + 1024 + 2048, CODEBOOK_N_ENTRIES4 = 256 + 512 };
 enum {
     CODEBOOK_IQ2_XXS_AT = 0,
@@ -51,21 +53,21 @@ static const CodebookInfo codebook_table[TYPE_COUNT] = {
     [TYPE_IQ1_M] = {8, true, 0.125f},
 };
 
-// For a type known when compiled, its fields are constants.
+// For a type that is a constant at compile time, so are the fields.
 INLINE const CodebookInfo *codebook_info(Type type) { return &codebook_table[type]; }
 
-// 32 weights.
+// 32 weights of a block.
 typedef struct {
     const int8_t *entries8[4], *entries4[8]; // codebook entries, by entry_len
     uint32_t signs;  // bit i: weight i is negated; IQ1: shifted by -delta, else by +delta
     uint32_t scales; // 2 s + 1 of both groups of 16, a byte each
 } CodebookGroup;
 
-// Four times seven sign bits to four times eight. The number of negative weights of 8 is even, so
+// Expands four times 7 sign bits to four times 8. The number of negative weights of 8 is even, so
 // the eighth sign is the parity of the other seven.
-INLINE uint32_t signs_with_parity(uint32_t sevens) {
-    uint32_t signs = (sevens & 0x7f) | (sevens & 0x3f80) << 1 | (sevens & 0x1fc000) << 2 |
-                     (sevens & 0xfe00000) << 3;
+INLINE uint32_t signs_with_parity(uint32_t signs7) {
+    uint32_t signs = (signs7 & 0x7f) | (signs7 & 0x3f80) << 1 | (signs7 & 0x1fc000) << 2 |
+                     (signs7 & 0xfe00000) << 3;
     uint32_t parity = signs ^ signs << 4; // of each byte, in its top bit
     parity ^= parity << 2;
     return signs | ((parity ^ parity << 1) & 0x80808080);
@@ -77,19 +79,19 @@ INLINE CodebookGroup codebook_group_iq2_xxs(const BlockIQ2_XXS *b, int g) {
     uint32_t v = load_u32(b->qs + 8 * g + 4);
     CodebookGroup o = {.signs = signs_with_parity(v), .scales = scale_pair(v >> 28, v >> 28)};
     for (int k = 0; k < 4; k++)
-        o.entries8[k] = (codebook_entries8 + CODEBOOK_IQ2_XXS_AT)[b->qs[8 * g + k]];
+        o.entries8[k] = codebook_entries8[CODEBOOK_IQ2_XXS_AT + b->qs[8 * g + k]];
     return o;
 }
 
 INLINE CodebookGroup codebook_group_iq2_xs(const BlockIQ2_XS *b, int g) {
-    uint32_t sevens = 0;
+    uint32_t signs7 = 0;
     CodebookGroup o = {.scales = scale_pair(b->scales[g] & 15, b->scales[g] >> 4)};
     for (int k = 0; k < 4; k++) {
         uint32_t v = load_u16(b->qs + 8 * g + 2 * k);
-        o.entries8[k] = (codebook_entries8 + CODEBOOK_IQ2_XS_AT)[(v & 511)];
-        sevens |= (v >> 9) << 7 * k;
+        o.entries8[k] = codebook_entries8[CODEBOOK_IQ2_XS_AT + (v & 511)];
+        signs7 |= (v >> 9) << 7 * k;
     }
-    o.signs = signs_with_parity(sevens);
+    o.signs = signs_with_parity(signs7);
     return o;
 }
 
@@ -98,7 +100,7 @@ INLINE CodebookGroup codebook_group_iq2_s(const BlockIQ2_S *b, int g) {
                        .scales = scale_pair(b->scales[g] & 15, b->scales[g] >> 4)};
     for (int k = 0; k < 4; k++) {
         int high = b->qh[g] << (8 - 2 * k) & 0x300;
-        o.entries8[k] = (codebook_entries8 + CODEBOOK_IQ2_S_AT)[(b->qs[4 * g + k] | high)];
+        o.entries8[k] = codebook_entries8[CODEBOOK_IQ2_S_AT + (b->qs[4 * g + k] | high)];
     }
     return o;
 }
@@ -107,7 +109,7 @@ INLINE CodebookGroup codebook_group_iq3_xxs(const BlockIQ3_XXS *b, int g) {
     uint32_t v = load_u32(b->signs + 4 * g);
     CodebookGroup o = {.signs = signs_with_parity(v), .scales = scale_pair(v >> 28, v >> 28)};
     for (int k = 0; k < 8; k++)
-        o.entries4[k] = (codebook_entries4 + CODEBOOK_IQ3_XXS_AT)[b->qs[8 * g + k]];
+        o.entries4[k] = codebook_entries4[CODEBOOK_IQ3_XXS_AT + b->qs[8 * g + k]];
     return o;
 }
 
@@ -116,7 +118,7 @@ INLINE CodebookGroup codebook_group_iq3_s(const BlockIQ3_S *b, int g) {
     CodebookGroup o = {.signs = load_u32(b->signs + 4 * g), .scales = scale_pair(s, s)};
     for (int k = 0; k < 8; k++) {
         int high = b->qh[g] << (8 - k) & 0x100;
-        o.entries4[k] = (codebook_entries4 + CODEBOOK_IQ3_S_AT)[(b->qs[8 * g + k] | high)];
+        o.entries4[k] = codebook_entries4[CODEBOOK_IQ3_S_AT + (b->qs[8 * g + k] | high)];
     }
     return o;
 }
@@ -126,7 +128,7 @@ INLINE CodebookGroup codebook_group_iq1_s(const BlockIQ1_S *b, int g) {
     CodebookGroup o = {.signs = v >> 15 ? UINT32_MAX : 0, .scales = scale_pair(s, s)};
     for (int k = 0; k < 4; k++)
         o.entries8[k] =
-            (codebook_entries8 + CODEBOOK_IQ1_AT)[(b->qs[4 * g + k] | (v >> 3 * k & 7) << 8)];
+            codebook_entries8[CODEBOOK_IQ1_AT + (b->qs[4 * g + k] | (v >> 3 * k & 7) << 8)];
     return o;
 }
 
@@ -134,7 +136,7 @@ INLINE CodebookGroup codebook_group_iq1_m(const BlockIQ1_M *b, int g) {
     uint32_t v = load_u16(b->qh + 2 * g), s = load_u16(b->scales + g / 2 * 2) >> 6 * (g % 2);
     CodebookGroup o = {.scales = scale_pair(s & 7, s >> 3 & 7)};
     for (int k = 0; k < 4; k++, v >>= 4) {
-        o.entries8[k] = (codebook_entries8 + CODEBOOK_IQ1_AT)[(b->qs[4 * g + k] | (v & 7) << 8)];
+        o.entries8[k] = codebook_entries8[CODEBOOK_IQ1_AT + (b->qs[4 * g + k] | (v & 7) << 8)];
         o.signs |= (v >> 3 & 1) * 255 << 8 * k;
     }
     return o;

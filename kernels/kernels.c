@@ -1,6 +1,6 @@
-// Which kernels this CPU can run.
-#include "codebook.h"
+// Chooses the backends that this CPU and this system can run. kernels_init() is the entry point.
 #include "backends.h"
+#include "codebook.h"
 #include "../os/os.h"
 
 #include <stdio.h>
@@ -10,26 +10,25 @@
 #if defined(__x86_64__)
 #include <cpuid.h>
 
+// A backend needs the features of the CPU (cpuid), and a system that saves their registers (XCR0).
+typedef struct {
+    bool avx2, avx512, amx;
+} CpuFeatures;
+
 static uint64_t read_xcr0(void) {
     uint32_t low, high;
     __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
     return (uint64_t)high << 32 | low;
 }
 
-// The features of a backend are in the CPU (cpuid) and their registers are saved by the system
-// (xcr0).
-typedef struct {
-    bool avx2, avx512, amx;
-} Features;
-
-static Features cpu_features(void) {
-    Features f = {0};
+static CpuFeatures cpu_features(void) {
+    CpuFeatures f = {0};
     unsigned a, b, c, d, b7, c7, d7, a7;
     if (!__get_cpuid(1, &a, &b, &c, &d)) return f;
     bool has_fma = c >> 12 & 1, has_f16c = c >> 29 & 1, has_xsave = c >> 27 & 1;
     if (!has_xsave || !__get_cpuid_count(7, 0, &a7, &b7, &c7, &d7)) return f;
     uint64_t xcr0 = read_xcr0();
-    bool has_bmi = (b7 >> 3 & 1) && (b7 >> 8 & 1);
+    bool has_bmi = (b7 >> 3 & 1) && (b7 >> 8 & 1); // BMI1, BMI2
     f.avx2 = (xcr0 & 0x6) == 0x6 && (b7 >> 5 & 1) && has_fma && has_f16c && has_bmi;
     bool has_512 =
         (b7 >> 16 & 1) && (b7 >> 17 & 1) && (b7 >> 30 & 1) && (b7 >> 31 & 1); // F, DQ, BW, VL
@@ -42,7 +41,7 @@ static Features cpu_features(void) {
 }
 
 static bool has_avx2(void) { return cpu_features().avx2; }
-#if defined(EMULATED) // see Makefile
+#if defined(EMULATED) // tests only, see Makefile
 #define has_avx512 has_avx2
 #define has_amx    has_avx2
 #else
@@ -53,15 +52,14 @@ static bool has_amx(void) { return cpu_features().amx && os_enable_amx(); }
 #define has_neon os_has_dotprod
 #endif
 
-typedef struct {
+static bool has_scalar(void) { return true; }
+
+// In the order in which they are overlaid; each needs the one before.
+static const struct {
     const Kernels *table;
     bool (*is_supported)(void);
-} Backend;
-
-static bool always(void) { return true; }
-
-static const Backend backends[] = {
-    {&kernels_scalar, always},
+} backends[] = {
+    {&kernels_scalar, has_scalar},
 #if defined(__x86_64__)
     {&kernels_avx2, has_avx2},
     {&kernels_avx512, has_avx512},
@@ -70,13 +68,14 @@ static const Backend backends[] = {
     {&kernels_neon, has_neon},
 #endif
 };
+enum { N_BACKENDS = sizeof backends / sizeof *backends };
 
 Kernels kernel;
 
 const char *kernels_names(void) {
     static char names[64];
     size_t n = 0;
-    for (size_t i = 0; i < sizeof backends / sizeof *backends; i++)
+    for (int i = 0; i < N_BACKENDS; i++)
         n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", i ? " " : "",
                               backends[i].table->name);
     return names;
@@ -96,23 +95,20 @@ static void overlay(const Kernels *k) {
     if (k->attend) kernel.attend = k->attend;
     if (k->attend_many) kernel.attend_many = k->attend_many;
     if (k->store) kernel.store = k->store;
-    if (k->peak) {
-        kernel.peak = k->peak;
-        kernel.peak_unit = k->peak_unit;
-    }
+    if (k->peak) kernel.peak = k->peak, kernel.peak_unit = k->peak_unit;
 }
 
 bool kernels_init(const char *cap) {
+    // All names, so that a cap for another architecture is accepted: it leaves what there is.
     static const char *const names[] = {"scalar", "avx2", "avx512", "amx", "neon"};
-    bool is_known = false;
     if (!cap) cap = getenv("LLAMA31_ISA");
-    for (size_t i = 0; cap && i < sizeof names / sizeof *names; i++)
-        is_known |= !strcmp(cap, names[i]);
-    if (cap && !is_known) return false;
+    bool is_known = !cap;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        is_known = is_known || !strcmp(cap, names[i]);
+    if (!is_known) return false;
     codebook_init();
     memset(&kernel, 0, sizeof kernel);
-    for (size_t i = 0; i < sizeof backends / sizeof *backends; i++) {
-        if (!backends[i].is_supported()) break;
+    for (int i = 0; i < N_BACKENDS && backends[i].is_supported(); i++) {
         overlay(backends[i].table);
         if (cap && !strcmp(cap, backends[i].table->name)) break;
     }

@@ -1,15 +1,15 @@
-// Unaligned loads from packed blocks, for kernels. Integers have the byte order of the file format,
-// which is little-endian, and so the machine's.
+// Small helpers of the kernels: unaligned loads, and inlining that is not left to the compiler.
 #ifndef KERNELS_LOAD_H
 #define KERNELS_LOAD_H
 
 #include <stdint.h>
 #include <string.h>
 
-// Kernels take the tensor type as a parameter that is a constant after inlining: branches on it
-// and look-ups in tables disappear. This must not be left to the compiler's heuristics.
+// Kernels take the tensor type as an argument that is a constant after inlining, so that branches
+// on it and table look-ups disappear. The compiler's heuristics must not decide about that.
 #define INLINE static inline __attribute__((always_inline))
 
+// Integers of a block, in the byte order of the file, which is that of the machine: little-endian.
 INLINE uint16_t load_u16(const void *p) {
     uint16_t v;
     memcpy(&v, p, sizeof v);

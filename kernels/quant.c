@@ -1,20 +1,20 @@
-// Tensor types: conversions, sizes and unpacking of every block into integers, scales and minima.
+// Unpacking of every quantized type: the specification of the formats in code. blocks.h draws the
+// layouts that these functions take apart.
 #include "quant.h"
 #include "codebook.h"
 
 #include <math.h>
 #include <string.h>
 
-const int8_t kvalues_iq4nl[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
-                                  1,    13,   25,  38,  53,  69,  89,  113};
+// Float types.
 
-static uint32_t bits_of(float f) {
+static uint32_t float_bits(float f) {
     uint32_t u;
     memcpy(&u, &f, sizeof u);
     return u;
 }
 
-static float float_of(uint32_t u) {
+static float float_from_bits(uint32_t u) {
     float f;
     memcpy(&f, &u, sizeof f);
     return f;
@@ -22,74 +22,82 @@ static float float_of(uint32_t u) {
 
 float f16_to_f32(uint16_t h) {
     uint32_t sign = (uint32_t)(h & 0x8000) << 16, u = (uint32_t)(h & 0x7fff) << 13;
-    if (u >= 0x0f800000) return float_of(sign | 0x70000000 | u); // infinity, NaN
-    // A subnormal's bits as the fraction of a number in [2^-14, 2^-13): subtracting its leading one
-    // normalises it.
-    float f = u < 0x00800000 ? float_of(u + 0x38800000) - 0x1p-14f : float_of(u + 0x38000000);
-    return float_of(sign | bits_of(f));
+    if (u >= 0x0f800000) return float_from_bits(sign | 0x70000000 | u); // infinity, NaN
+    // A normal number needs another exponent bias only. The bits of a subnormal are taken as the
+    // fraction of a number in [2^-14, 2^-13), whose leading one is then subtracted.
+    float f = u < 0x00800000 ? float_from_bits(u + 0x38800000) - 0x1p-14f
+                             : float_from_bits(u + 0x38000000);
+    return float_from_bits(sign | float_bits(f));
 }
 
 uint16_t f32_to_f16(float f) {
-    uint32_t u = bits_of(f), sign = (u >> 16) & 0x8000;
+    uint32_t u = float_bits(f), sign = (u >> 16) & 0x8000;
     u &= 0x7fffffff;
-    if (u > 0x7f800000) return (uint16_t)(sign | 0x7e00);
-    if (u >= 0x477ff000)
-        return (uint16_t)(sign | 0x7c00); // 65520 is the first that rounds to infinity
-    // Below 2^-14 the addition rounds at 2^-24, the last place of a subnormal.
-    if (u < 0x38800000) return (uint16_t)(sign | (bits_of(float_of(u) + 0.5f) - 0x3f000000));
+    if (u > 0x7f800000) return (uint16_t)(sign | 0x7e00);  // NaN
+    if (u >= 0x477ff000) return (uint16_t)(sign | 0x7c00); // 65520 and more round to infinity
+    // Below 2^-14, adding 0.5 rounds at 2^-24, the last bit of a subnormal float16.
+    if (u < 0x38800000)
+        return (uint16_t)(sign | (float_bits(float_from_bits(u) + 0.5f) - 0x3f000000));
     return (uint16_t)(sign | (u + 0xfff + ((u >> 13) & 1) - 0x38000000) >> 13);
 }
 
-float bf16_to_f32(uint16_t h) { return float_of((uint32_t)h << 16); }
+float bf16_to_f32(uint16_t h) { return float_from_bits((uint32_t)h << 16); }
 
 uint16_t f32_to_bf16(float f) {
-    uint32_t u = bits_of(f);
-    if ((u & 0x7fffffff) > 0x7f800000) return (uint16_t)(u >> 16 | 64);
+    uint32_t u = float_bits(f);
+    if ((u & 0x7fffffff) > 0x7f800000) return (uint16_t)(u >> 16 | 64); // NaN, made quiet
     return (uint16_t)((u + 0x7fff + ((u >> 16) & 1)) >> 16);
 }
 
-// Types of one scale and minimum per 32 weights.
-static void set_scale(QuantBlock *out, float scale, float min) {
-    out->scale[0] = out->scale[1] = scale;
-    out->min[0] = out->min[1] = min;
+// Types with blocks of 32.
+
+// Group g of 32 weights has one scale and one minimum.
+static void set_group32(QuantBlock *out, int g, float scale, float min) {
+    out->scale[2 * g] = out->scale[2 * g + 1] = scale;
+    out->min[2 * g] = out->min[2 * g + 1] = min;
 }
 
-// q[i] = nibble i, plus bit i of `high` (or none) as fifth bit, minus offset.
-static void unpack_nibbles(int8_t *q, const uint8_t *low, const uint8_t *high, int offset) {
-    for (int i = 0; i < 16; i++) q[i] = (int8_t)((low[i] & 15) - offset);
-    for (int i = 0; i < 16; i++) q[i + 16] = (int8_t)((low[i] >> 4) - offset);
+// q[i] = nibble i of `low`, with bit i of `high` (NULL: none) as fifth bit, minus zero_point.
+static void unpack_nibbles(int8_t *q, const uint8_t *low, const uint8_t *high, int zero_point) {
+    for (int i = 0; i < 16; i++) q[i] = (int8_t)((low[i] & 15) - zero_point);
+    for (int i = 0; i < 16; i++) q[i + 16] = (int8_t)((low[i] >> 4) - zero_point);
     for (int i = 0; high && i < 32; i++) q[i] = (int8_t)(q[i] + ((high[i / 8] >> i % 8 & 1) << 4));
 }
 
 static void unpack_q8_0(const void *block, QuantBlock *out) {
     const BlockQ8_0 *b = block;
-    set_scale(out, f16_to_f32(b->d), 0);
+    set_group32(out, 0, f16_to_f32(b->d), 0);
     memcpy(out->q, b->qs, sizeof b->qs);
 }
 
 static void unpack_q4_0(const void *block, QuantBlock *out) {
     const BlockQ4_0 *b = block;
-    set_scale(out, f16_to_f32(b->d), 0);
+    set_group32(out, 0, f16_to_f32(b->d), 0);
     unpack_nibbles(out->q, b->qs, NULL, 8);
 }
 
 static void unpack_q4_1(const void *block, QuantBlock *out) {
     const BlockQ4_1 *b = block;
-    set_scale(out, f16_to_f32(b->d), -f16_to_f32(b->m));
+    set_group32(out, 0, f16_to_f32(b->d), -f16_to_f32(b->m));
     unpack_nibbles(out->q, b->qs, NULL, 0);
 }
 
 static void unpack_q5_0(const void *block, QuantBlock *out) {
     const BlockQ5_0 *b = block;
-    set_scale(out, f16_to_f32(b->d), 0);
+    set_group32(out, 0, f16_to_f32(b->d), 0);
     unpack_nibbles(out->q, b->qs, b->qh, 16);
 }
 
 static void unpack_q5_1(const void *block, QuantBlock *out) {
     const BlockQ5_1 *b = block;
-    set_scale(out, f16_to_f32(b->d), -f16_to_f32(b->m));
+    set_group32(out, 0, f16_to_f32(b->d), -f16_to_f32(b->m));
     unpack_nibbles(out->q, b->qs, b->qh, 0);
 }
+
+// IQ4 types: a nibble selects one of 16 values, closer together near zero.
+
+const int8_t kvalues_iq4nl[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                  1,    13,   25,  38,  53,  69,  89,  113};
 
 static void unpack_iq4(int8_t *q, const uint8_t *qs) {
     for (int i = 0; i < 16; i++) {
@@ -100,7 +108,7 @@ static void unpack_iq4(int8_t *q, const uint8_t *qs) {
 
 static void unpack_iq4_nl(const void *block, QuantBlock *out) {
     const BlockIQ4_NL *b = block;
-    set_scale(out, f16_to_f32(b->d), 0);
+    set_group32(out, 0, f16_to_f32(b->d), 0);
     unpack_iq4(out->q, b->qs);
 }
 
@@ -109,14 +117,15 @@ static void unpack_iq4_xs(const void *block, QuantBlock *out) {
     float d = f16_to_f32(b->d);
     for (int g = 0; g < 8; g++) {
         int scale = (b->scales_l[g / 2] >> g % 2 * 4 & 15) | (b->scales_h >> 2 * g & 3) << 4;
-        out->scale[2 * g] = out->scale[2 * g + 1] = d * (float)(scale - 32);
+        set_group32(out, g, d * (float)(scale - 32), 0);
         unpack_iq4(out->q + 32 * g, b->qs + 16 * g);
     }
-    memset(out->min, 0, sizeof out->min);
 }
 
-// Two-bit integers of Q2_K and Q3_K.
-static void unpack_crumbs(int8_t *q, const uint8_t *qs) {
+// K-quants: superblocks of 256.
+
+// The 2-bit integers of 256 weights, as Q2_K, Q3_K and TQ2_0 store them.
+static void unpack_2_bit(int8_t *q, const uint8_t *qs) {
     for (int s = 0; s < 8; s++)
         for (int l = 0; l < 32; l++) q[32 * s + l] = (int8_t)(qs[s / 4 * 32 + l] >> s % 4 * 2 & 3);
 }
@@ -128,36 +137,29 @@ static void unpack_q2_k(const void *block, QuantBlock *out) {
         out->scale[g] = d * (float)(b->scales[g] & 15);
         out->min[g] = dmin * (float)(b->scales[g] >> 4);
     }
-    unpack_crumbs(out->q, b->qs);
+    unpack_2_bit(out->q, b->qs);
 }
 
 static void unpack_q3_k(const void *block, QuantBlock *out) {
     const BlockQ3_K *b = block;
     float d = f16_to_f32(b->d);
     for (int g = 0; g < 16; g++) {
-        int scale = (b->scales[g % 8] >> g / 8 * 4 & 15) | (b->scales[8 + g % 4] >> g / 4 * 2 & 3)
-                                                               << 4;
-        out->scale[g] = d * (float)(scale - 32);
+        int low = b->scales[g % 8] >> g / 8 * 4 & 15, high = b->scales[8 + g % 4] >> g / 4 * 2 & 3;
+        out->scale[g] = d * (float)((low | high << 4) - 32);
     }
     memset(out->min, 0, sizeof out->min);
-    unpack_crumbs(out->q, b->qs);
+    unpack_2_bit(out->q, b->qs);
     for (int s = 0; s < 8; s++)
         for (int l = 0; l < 32; l++)
             out->q[32 * s + l] = (int8_t)(out->q[32 * s + l] + ((b->hmask[l] >> s & 1) << 2) - 4);
 }
 
-// Scales and minima of Q4_K and Q5_K. Groups 0..3 lie in the low six bits of bytes 0..3 (scales)
-// and 4..7 (minima); of groups 4..7 the low nibbles are in bytes 8..11 and the high two bits on top
-// of the former.
+// The 6-bit scales and minima of Q4_K and Q5_K.
 static void unpack_scales(QuantBlock *out, const uint8_t s[12], float d, float dmin) {
-    for (int g = 0; g < 4; g++) {
-        float scale[2] = {d * (float)(s[g] & 63), d * (float)((s[g + 8] & 15) | s[g] >> 6 << 4)};
-        float min[2] = {dmin * (float)(s[g + 4] & 63),
-                        dmin * (float)(s[g + 8] >> 4 | s[g + 4] >> 6 << 4)};
-        for (int k = 0; k < 2; k++) {
-            out->scale[2 * g + 8 * k] = out->scale[2 * g + 8 * k + 1] = scale[k];
-            out->min[2 * g + 8 * k] = out->min[2 * g + 8 * k + 1] = min[k];
-        }
+    for (int j = 0; j < 4; j++) {
+        set_group32(out, j, d * (float)(s[j] & 63), dmin * (float)(s[j + 4] & 63));
+        set_group32(out, j + 4, d * (float)((s[j + 8] & 15) | s[j] >> 6 << 4),
+                    dmin * (float)(s[j + 8] >> 4 | s[j + 4] >> 6 << 4));
     }
 }
 
@@ -187,7 +189,7 @@ static void unpack_q6_k(const void *block, QuantBlock *out) {
     float d = f16_to_f32(b->d);
     for (int g = 0; g < 16; g++) out->scale[g] = d * (float)b->scales[g];
     memset(out->min, 0, sizeof out->min);
-    for (int s = 0; s < 8; s++) { // 32 weights at a time
+    for (int s = 0; s < 8; s++) { // 32 weights
         const uint8_t *low = b->ql + s / 4 * 64 + s % 2 * 32, *high = b->qh + s / 4 * 32;
         for (int l = 0; l < 32; l++)
             out->q[32 * s + l] =
@@ -195,40 +197,34 @@ static void unpack_q6_k(const void *block, QuantBlock *out) {
     }
 }
 
-// Eight weights, negated where a bit of `signs` is set: all at once, for bit j becomes 1 in byte j,
-// and -x is ~x + 1 (no byte overflows).
-static void put_signed(int8_t *q, uint64_t point, uint32_t signs) {
-    uint64_t bits = (signs * 0x0101010101010101u) & 0x8040201008040201u;
-    uint64_t minus = (bits + 0x7f7f7f7f7f7f7f7fu) >> 7 & 0x0101010101010101u;
-    point = (point ^ minus * 255) + minus;
-    memcpy(q, &point, sizeof point);
+// Codebook types (codebook.h).
+
+// Writes 8 weights, of which those in the sign mask are negated, without a branch: bit j of `signs`
+// becomes 1 in byte j of `negative`, and -x is ~x + 1 (no byte overflows).
+static void negate_8(int8_t *q, uint64_t entry, uint32_t signs) {
+    uint64_t spread = (signs * 0x0101010101010101u) & 0x8040201008040201u;
+    uint64_t negative = (spread + 0x7f7f7f7f7f7f7f7fu) >> 7 & 0x0101010101010101u;
+    entry = (entry ^ negative * 255) + negative;
+    memcpy(q, &entry, sizeof entry);
 }
 
-// A point of IQ1 and an eighth more or less: eight times that is whole.
-static void put_shifted(int8_t *q, const int8_t *point, bool is_less) {
-    for (int j = 0; j < 8; j++) q[j] = (int8_t)(8 * point[j] + (is_less ? -1 : 1));
-}
-
-static uint64_t two_fours(const int8_t *const p[2]) {
-    return load_u32(p[0]) | (uint64_t)load_u32(p[1]) << 32;
-}
-
+// Constant arguments let the compiler remove all branches on the type.
 INLINE void unpack_codebook(Type type, const void *block, QuantBlock *out) {
     float d = f16_to_f32(codebook_d(type, block)) * codebook_info(type)->factor;
     for (int g = 0; g < 8; g++) {
-        CodebookGroup p = codebook_group(type, block, g);
-        out->scale[2 * g] = d * (float)(p.scales & 255);
-        out->scale[2 * g + 1] = d * (float)(p.scales >> 8);
+        CodebookGroup group = codebook_group(type, block, g);
+        out->scale[2 * g] = d * (float)(group.scales & 255);
+        out->scale[2 * g + 1] = d * (float)(group.scales >> 8);
         for (int k = 0; k < 4; k++) {
             int8_t *q = out->q + 32 * g + 8 * k;
-            uint32_t minus = p.signs >> 8 * k & 255;
-            if (codebook_info(type)->has_delta)
-                put_shifted(q, p.entries8[k], minus);
+            uint32_t signs = group.signs >> 8 * k & 255;
+            const int8_t *e8 = group.entries8[k], *const *e4 = group.entries4 + 2 * k;
+            if (codebook_info(type)->has_delta) // 8 (entry +- delta), a whole number
+                for (int j = 0; j < 8; j++) q[j] = (int8_t)(8 * e8[j] + (signs ? -1 : 1));
+            else if (codebook_info(type)->entry_len == 8)
+                negate_8(q, load_u64(e8), signs);
             else
-                put_signed(q,
-                           codebook_info(type)->entry_len == 4 ? two_fours(p.entries4 + 2 * k)
-                                                               : load_u64(p.entries8[k]),
-                           minus);
+                negate_8(q, load_u32(e4[0]) | (uint64_t)load_u32(e4[1]) << 32, signs);
         }
     }
     memset(out->min, 0, sizeof out->min);
@@ -240,7 +236,9 @@ INLINE void unpack_codebook(Type type, const void *block, QuantBlock *out) {
     }
 CODEBOOK_TYPES(UNPACK_CODEBOOK)
 
-// The digit of base 3 that a power of three brings to the top of a byte: 0 to 2.
+// Ternary types.
+
+// The trit that multiplication by a power of 3 brings to the top of a byte (blocks.h): 0 to 2.
 static int trit(uint8_t byte, int power) { return (uint8_t)(byte * power) * 3 >> 8; }
 
 static void unpack_tq1_0(const void *block, QuantBlock *out) {
@@ -253,19 +251,18 @@ static void unpack_tq1_0(const void *block, QuantBlock *out) {
         for (int i = 0; i < 4 && n < 4; i++)
             out->q[240 + 4 * n + i] = (int8_t)(trit(b->qh[i], powers[n]) - 1);
     }
-    for (int g = 0; g < 16; g++) out->scale[g] = f16_to_f32(b->d);
-    memset(out->min, 0, sizeof out->min);
+    for (int g = 0; g < 8; g++) set_group32(out, g, f16_to_f32(b->d), 0);
 }
 
 static void unpack_tq2_0(const void *block, QuantBlock *out) {
     const BlockTQ2_0 *b = block;
-    for (int i = 0; i < 256; i++)
-        out->q[i] = (int8_t)((b->qs[i / 128 * 32 + i % 32] >> 2 * (i / 32 % 4) & 3) - 1);
-    for (int g = 0; g < 16; g++) out->scale[g] = f16_to_f32(b->d);
-    memset(out->min, 0, sizeof out->min);
+    unpack_2_bit(out->q, b->qs);
+    for (int i = 0; i < 256; i++) out->q[i]--;
+    for (int g = 0; g < 8; g++) set_group32(out, g, f16_to_f32(b->d), 0);
 }
 
-// Of the integer types.
+// All types.
+
 static const QuantUnpack unpackers[TYPE_COUNT] = {
     [TYPE_Q8_0] = unpack_q8_0,       [TYPE_Q4_0] = unpack_q4_0,     [TYPE_Q4_1] = unpack_q4_1,
     [TYPE_Q5_0] = unpack_q5_0,       [TYPE_Q5_1] = unpack_q5_1,     [TYPE_IQ4_NL] = unpack_iq4_nl,
@@ -275,6 +272,8 @@ static const QuantUnpack unpackers[TYPE_COUNT] = {
     [TYPE_IQ3_XXS] = unpack_iq3_xxs, [TYPE_IQ3_S] = unpack_iq3_s,   [TYPE_IQ1_S] = unpack_iq1_s,
     [TYPE_IQ1_M] = unpack_iq1_m,     [TYPE_TQ1_0] = unpack_tq1_0,   [TYPE_TQ2_0] = unpack_tq2_0,
 };
+
+QuantUnpack quant_unpack(Type type) { return unpackers[type]; }
 
 bool quant_is_integer(uint32_t type) { return type < TYPE_COUNT && unpackers[type]; }
 
@@ -287,46 +286,38 @@ size_t quant_row_bytes(Type type, size_t n) {
     return n / (size_t)t->block * (size_t)t->bytes;
 }
 
-QuantUnpack quant_unpack(Type type) { return unpackers[type]; }
-
 void quant_decode_row(Type type, const void *row, float *out, size_t n) {
-    if (type == TYPE_F32) {
-        memcpy(out, row, n * sizeof *out);
+    const uint16_t *halves = row;
+    switch (type) {
+    case TYPE_F32: memcpy(out, row, n * sizeof *out); return;
+    case TYPE_F16:
+        for (size_t i = 0; i < n; i++) out[i] = f16_to_f32(halves[i]);
         return;
-    }
-    if (!quant_is_integer(type)) {
-        const uint16_t *h = row;
-        if (type == TYPE_F16)
-            for (size_t i = 0; i < n; i++) out[i] = f16_to_f32(h[i]);
-        else
-            for (size_t i = 0; i < n; i++) out[i] = bf16_to_f32(h[i]);
+    case TYPE_BF16:
+        for (size_t i = 0; i < n; i++) out[i] = bf16_to_f32(halves[i]);
         return;
+    default: break;
     }
     const uint8_t *block = row;
-    size_t step = (size_t)type_info(type)->block;
-    for (size_t i = 0; i < n; i += step, out += step, block += type_info(type)->bytes) {
+    size_t n_block = (size_t)type_info(type)->block;
+    for (size_t i = 0; i < n; i += n_block, out += n_block, block += type_info(type)->bytes) {
         QuantBlock b;
         unpackers[type](block, &b);
-        for (size_t g = 0; g < step / QUANT_GROUP; g++)
+        for (size_t g = 0; g < n_block / QUANT_GROUP; g++)
             for (size_t j = QUANT_GROUP * g; j < QUANT_GROUP * (g + 1); j++)
                 out[j] = b.scale[g] * (float)b.q[j] - b.min[g];
     }
 }
 
 bool quant_encode_q8_0(const float *x, void *row, size_t n) {
-    BlockQ8_0 *b = row;
-    for (size_t i = 0; i < n; i += 32, x += 32, b++) {
+    for (size_t i = 0; i < n; i++)
+        if (!(fabsf(x[i]) <= QUANT_LIMIT)) return false;
+    for (BlockQ8_0 *b = row; b < (BlockQ8_0 *)row + n / 32; b++, x += 32) {
         float max = 0;
-        bool is_valid = true;
-        for (int j = 0; j < 32; j++) {
-            float a = fabsf(x[j]);
-            is_valid &= a <= QUANT_LIMIT;
-            max = a > max ? a : max;
-        }
-        if (!is_valid) return false;
-        float d = max / 127, inv = d > 0 ? 1 / d : 0;
+        for (int i = 0; i < 32; i++) max = fabsf(x[i]) > max ? fabsf(x[i]) : max;
+        float d = max / 127, inverse = d > 0 ? 1 / d : 0;
         b->d = f32_to_f16(d);
-        for (int j = 0; j < 32; j++) b->qs[j] = (int8_t)roundf(x[j] * inv);
+        for (int i = 0; i < 32; i++) b->qs[i] = (int8_t)roundf(x[i] * inverse);
     }
     return true;
 }

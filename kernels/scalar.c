@@ -1,20 +1,20 @@
-// The kernels in plain C: what every faster one is held against.
+// The kernels in plain C: the specification that every vector backend is tested against.
 //
-// Weights are decoded exactly and multiplied by float32 activations: the reference of design and
-// tests. Sums run in eight lanes that are added in a fixed order, which compilers turn into vector
-// code without reordering anything.
+// Weights are decoded exactly and multiplied by float32 activations. Sums run in LANES lanes that
+// are added in a fixed order at the end: compilers can turn this into vector code without
+// reordering a sum, so the bits are the same on every machine.
 #include "backends.h"
 
 #include <math.h>
 #include <string.h>
 
-enum { LANES = 8, CHUNK = 1024 };
+enum { LANES = 8 };
 
 static float sum_lanes(const float *s) {
     return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
 }
 
-static float dot(const float *a, const float *b, int n) {
+static float dot_lanes(const float *a, const float *b, int n) {
     float lanes[LANES] = {0};
     int i = 0;
     for (; i + LANES <= n; i += LANES)
@@ -23,20 +23,23 @@ static float dot(const float *a, const float *b, int n) {
     return sum_lanes(lanes);
 }
 
-static size_t encoded_bytes(int n_tokens, int cols) {
+// Matrix products: activations are not encoded, only copied.
+
+static size_t copy_bytes(int n_tokens, int cols) {
     return (size_t)n_tokens * (size_t)cols * sizeof(float);
 }
 
-static void encode(void *encoded, const float *x, int n_tokens, int cols, int token_begin,
-                   int token_end) {
+static void copy_activations(void *encoded, const float *x, int n_tokens, int cols, int token_begin,
+                             int token_end) {
     (void)n_tokens;
-    size_t first = (size_t)token_begin * (size_t)cols,
-           n = (size_t)(token_end - token_begin) * (size_t)cols;
-    memcpy((float *)encoded + first, x + first, n * sizeof(float));
+    size_t first = (size_t)token_begin * (size_t)cols;
+    memcpy((float *)encoded + first, x + first, copy_bytes(token_end - token_begin, cols));
 }
 
-static void rows(float *out, size_t out_stride, const Tensor *w, const void *encoded, int n_tokens,
-                 int row_begin, int row_end) {
+// A row is decoded CHUNK columns at a time, and each part of a sum is added to the output.
+static void scalar_rows(float *out, size_t out_stride, const Tensor *w, const void *encoded,
+                        int n_tokens, int row_begin, int row_end) {
+    enum { CHUNK = 1024 };
     float weights[CHUNK];
     const float *x = encoded;
     for (int r = row_begin; r < row_end; r++) {
@@ -48,26 +51,30 @@ static void rows(float *out, size_t out_stride, const Tensor *w, const void *enc
                              (size_t)n);
             for (int t = 0; t < n_tokens; t++)
                 out[(size_t)t * out_stride + (size_t)r] +=
-                    dot(weights, x + (size_t)t * (size_t)w->cols + k, n);
+                    dot_lanes(weights, x + (size_t)t * (size_t)w->cols + k, n);
         }
     }
 }
 
-static void rmsnorm(float *out, const float *x, const float *weight, float eps, int n) {
-    float scale = 1.0f / sqrtf(dot(x, x, n) / (float)n + eps);
+// Elementwise operations, with the C library's sqrtf and expf.
+
+static void scalar_rmsnorm(float *out, const float *x, const float *weight, float eps, int n) {
+    float scale = 1.0f / sqrtf(dot_lanes(x, x, n) / (float)n + eps);
     for (int i = 0; i < n; i++) out[i] = x[i] * scale * weight[i];
 }
 
-static void swiglu(float *gate, const float *up, int n) {
+static void scalar_swiglu(float *gate, const float *up, int n) {
     for (int i = 0; i < n; i++) gate[i] = gate[i] / (1.0f + expf(-gate[i])) * up[i];
 }
 
-static void add(float *x, const float *y, int n) {
+static void scalar_add(float *x, const float *y, int n) {
     for (int i = 0; i < n; i++) x[i] += y[i];
 }
 
-static void attend(const AttentionPage *p) {
-    float row[256], scores[KV_PAGE];
+// Attention over one page, a query at a time: scores, their maximum, then the weighted sum of the
+// values, with weights exp(score - max).
+static void scalar_attend(const AttentionPage *p) {
+    float row[MAX_HEAD_DIM], scores[KV_PAGE];
     int dim = p->head_dim;
     size_t row_bytes = quant_row_bytes(p->kv_type, (size_t)dim);
     for (int i = 0; i < p->n_q; i++) {
@@ -75,8 +82,9 @@ static void attend(const AttentionPage *p) {
         for (int j = 0; j < p->n_keys[i]; j++) {
             quant_decode_row(p->kv_type, (const char *)p->k + (size_t)j * row_bytes, row,
                              (size_t)dim);
-            scores[j] = dot(p->q + i * dim, row, dim);
-            // NaN must survive: it is found in the logits
+            scores[j] = dot_lanes(p->q + i * dim, row, dim);
+            // Written so that a NaN becomes the maximum: it must reach the logits, where it is an
+            // error.
             if (!(scores[j] <= max)) max = scores[j];
         }
         memset(acc, 0, (size_t)dim * sizeof(float));
@@ -92,17 +100,19 @@ static void attend(const AttentionPage *p) {
     }
 }
 
-static void store(Type type, void *row, const float *x, int n) {
+// A key or value that Q8_0 cannot hold (NaN, infinity) becomes a row of NaN: all scales are 0xffff.
+static void scalar_store(Type type, void *row, const float *x, int n) {
     if (type == TYPE_F32) {
         memcpy(row, x, (size_t)n * sizeof(float));
     } else if (type == TYPE_F16) {
         for (int i = 0; i < n; i++) ((uint16_t *)row)[i] = f32_to_f16(x[i]);
     } else if (!quant_encode_q8_0(x, row, (size_t)n)) {
-        memset(row, 0xff, quant_row_bytes(type, (size_t)n)); // not finite: every scale becomes NaN
+        memset(row, 0xff, quant_row_bytes(type, (size_t)n));
     }
 }
 
-static double peak(int rounds) {
+// Multiply-adds on values that stay in registers.
+static double scalar_peak(int rounds) {
     enum { VALUES = 64 };
     float acc[VALUES], x[VALUES];
     for (int j = 0; j < VALUES; j++) acc[j] = x[j] = 1.0f / (float)(j + rounds);
@@ -113,25 +123,22 @@ static double peak(int rounds) {
     return 2.0 * VALUES * rounds;
 }
 
-#define MAT                                                                                        \
-    {                                                                                              \
-        .min_tokens = 1, .row_step = 1, .token_step = 1, .encoded_bytes = encoded_bytes,           \
-        .encode = encode, .rows = rows                                                             \
-    }
+#define SCALAR_GEMV(type, ...)                                                                     \
+    [TYPE_##type] = {.min_tokens = 1,                                                              \
+                     .row_step = 1,                                                                \
+                     .token_step = 1,                                                              \
+                     .encoded_bytes = copy_bytes,                                                  \
+                     .encode = copy_activations,                                                   \
+                     .rows = scalar_rows},
 
 const Kernels kernels_scalar = {
     .name = "scalar",
-    .gemv = {[TYPE_F32] = MAT,     [TYPE_F16] = MAT,     [TYPE_BF16] = MAT,   [TYPE_Q4_0] = MAT,
-             [TYPE_Q4_1] = MAT,    [TYPE_Q5_0] = MAT,    [TYPE_Q5_1] = MAT,   [TYPE_Q8_0] = MAT,
-             [TYPE_Q2_K] = MAT,    [TYPE_Q3_K] = MAT,    [TYPE_Q4_K] = MAT,   [TYPE_Q5_K] = MAT,
-             [TYPE_Q6_K] = MAT,    [TYPE_IQ2_XXS] = MAT, [TYPE_IQ2_XS] = MAT, [TYPE_IQ2_S] = MAT,
-             [TYPE_IQ3_XXS] = MAT, [TYPE_IQ3_S] = MAT,   [TYPE_IQ1_S] = MAT,  [TYPE_IQ1_M] = MAT,
-             [TYPE_TQ1_0] = MAT,   [TYPE_TQ2_0] = MAT,   [TYPE_IQ4_NL] = MAT, [TYPE_IQ4_XS] = MAT},
-    .rmsnorm = rmsnorm,
-    .swiglu = swiglu,
-    .add = add,
-    .attend = attend,
-    .store = store,
+    .gemv = {FLOAT_TYPES(SCALAR_GEMV) EACH_QUANTIZED_TYPE(SCALAR_GEMV)},
+    .rmsnorm = scalar_rmsnorm,
+    .swiglu = scalar_swiglu,
+    .add = scalar_add,
+    .attend = scalar_attend,
+    .store = scalar_store,
     .peak_unit = "float32",
-    .peak = peak,
+    .peak = scalar_peak,
 };

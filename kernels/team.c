@@ -1,12 +1,17 @@
-// The threads live as long as the program (team_serve) and wait for jobs and for the end of
-// operations by spinning for some microseconds and then sleeping. Sleeping matters when another
-// process wants the core: a spinning thread would keep it from the thread that everyone waits for.
-// OpenMP's own end of a region spins for milliseconds.
+// Threads live as long as the program (team_serve). They wait for jobs, and for the end of
+// operations, by spinning for some microseconds and then sleeping. Sleeping matters when another
+// process needs the core: a spinning thread would keep it from the thread that all are waiting for.
+// The barriers of OpenMP spin for milliseconds.
+//
+// Work items are handed out by atomic counters. Nothing is ever reset between operations: they are
+// numbered, and a counter holds the number of its operation together with its count. A counter of
+// an earlier operation counts as 0; one of a later operation tells a late thread that its operation
+// is over. That is why no thread has to arrive before the others can go on.
 #include "team.h"
 #include "../base/clock.h"
+#include "../base/text.h"
 #include "../os/os.h"
 #include "../os/threads.h"
-#include "../base/text.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -14,45 +19,47 @@
 
 enum {
     MAX_THREADS = 1024,
-    SPINS = 1000,  // some 40 microseconds (Sapphire Rapids): longer than most waits, far shorter
-                   // than a time slice
-    UNIT_BITS = 26 // of a counter; those above hold the number of the operation
+    MAX_SPINS = 1000, // about 40 us on Sapphire Rapids: longer than most waits, much shorter than a
+                      // time slice of the scheduler
+    ITEM_BITS = 26    // of an ItemCounter for the items; the others number the operation
 };
 
-// A counter of units taken, on a cache line of its own.
 typedef struct {
-    _Alignas(64) _Atomic uint64_t taken; // operation << UNIT_BITS | units taken of it
-} Counter;
+    _Alignas(64) _Atomic uint64_t count; // operation << ITEM_BITS | items handed out
+} ItemCounter;
 
-// A word that threads wait on, and how many of them sleep.
+// A number that threads wait for to change.
 typedef struct {
     _Alignas(64) _Atomic unsigned value;
     _Atomic int n_sleeping;
-} Signal;
+} WaitWord;
 
 static struct {
-    int n_served;                    // threads of team_serve; 0 outside it
-    int n_threads;                   // of the job under way
-    Signal n_over;                   // operations that are over, of all jobs
-    _Alignas(64) _Atomic int n_done; // units of the operation under way that are done
-    double mark;                     // when the last operation was over (profile)
-    Signal inside;                   // workers in the job, and OPEN while they may enter
-    void (*body)(void *arg);         // the job
+    int n_served;  // threads of team_serve(); 0 outside it
+    int n_threads; // of the running job
+    void (*job)(void *arg);
     void *arg;
-    uint64_t first_op;
-    _Atomic bool is_ending;
-    Signal jobs[MAX_THREADS];    // per worker: jobs it has been called to
-    Counter shares[MAX_THREADS]; // of an operation; all of it in the first, if it is not divided
+    uint64_t first_op; // number of the job's first operation
+    WaitWord inside;   // workers in the job, plus OPEN while they may enter
+
+    WaitWord n_ops_done;               // of all jobs: the number of the current operation
+    _Alignas(64) _Atomic int n_done;   // finished items of the current operation
+    ItemCounter counters[MAX_THREADS]; // shares of the current operation; team_next() uses the
+                                       // first for all items
+    double op_begin;                   // profile: when the current operation began
+    WaitWord calls[MAX_THREADS];       // per worker: jobs that it was called to
+    _Atomic bool is_ending;            // workers return
 } team;
 
 enum { OPEN = 1 << 30 };
 
-// What a thread knows of itself and of the operation it is in.
+// State of a thread in its current operation.
 static _Thread_local struct {
     int index;
-    uint64_t op;         // number of the operation
-    int n_units, n_done; // of the operation; done here and not yet counted
-    bool is_last;        // counted the last of them
+    uint64_t op;   // its number
+    int n_items;   // its items; 0: none was asked for
+    int n_done;    // items done here that are not yet in team.n_done
+    bool was_last; // this thread added the last of them
     char *scratch;
 } me;
 
@@ -71,6 +78,8 @@ const char *team_kind_name(OpKind kind) {
 int team_size(void) { return team.n_threads > 1 ? team.n_threads : 1; }
 void *team_scratch(void) { return me.scratch; }
 
+// Waiting.
+
 static void relax(void) {
 #if defined(__x86_64__)
     __builtin_ia32_pause();
@@ -79,113 +88,109 @@ static void relax(void) {
 #endif
 }
 
-// Returns when the signal is no longer `value`: spinning first, then asleep, which n_sleeping tells
-// whoever changes it.
-static void signal_wait(Signal *s, unsigned value) {
-    for (int i = 0; i < SPINS; i++) {
-        if (atomic_load_explicit(&s->value, memory_order_acquire) != value) return;
+// Returns when the word is no longer `value`. A thread announces in n_sleeping that it must be
+// woken before it looks at the word for the last time, so that no change is missed.
+static void wait_while(WaitWord *w, unsigned value) {
+    for (int i = 0; i < MAX_SPINS; i++) {
+        if (atomic_load_explicit(&w->value, memory_order_acquire) != value) return;
         relax();
     }
-    atomic_fetch_add(&s->n_sleeping, 1);
-    while (atomic_load(&s->value) == value) os_sleep_while(&s->value, value);
-    atomic_fetch_sub(&s->n_sleeping, 1);
+    atomic_fetch_add(&w->n_sleeping, 1);
+    while (atomic_load(&w->value) == value) os_sleep_while(&w->value, value);
+    atomic_fetch_sub(&w->n_sleeping, 1);
 }
 
-static void signal_add(Signal *s, unsigned n) {
-    atomic_fetch_add(&s->value, n);
-    if (atomic_load(&s->n_sleeping)) os_wake_all(&s->value);
+static void add_and_wake(WaitWord *w, unsigned n) {
+    atomic_fetch_add(&w->value, n);
+    if (atomic_load(&w->n_sleeping)) os_wake_all(&w->value);
 }
 
-// Takes a unit of n by a counter. No counter is ever reset: one that speaks of an earlier operation
-// stands for 0, one that speaks of a later one tells that this thread's operation is over.
-static bool take(Counter *counter, int n, int *unit) {
-    uint64_t seen = atomic_load(&counter->taken), next;
+// Operations.
+
+// Takes an item of [0, n) from a counter. After an interrupt the items that are left are taken but
+// not returned: they count as done.
+static bool next_from(ItemCounter *counter, int n, int *item) {
     do {
-        if (seen >> UNIT_BITS > me.op) return false;
-        next = seen >> UNIT_BITS == me.op ? seen : me.op << UNIT_BITS;
-        *unit = (int)(next & ((1u << UNIT_BITS) - 1));
-        if (*unit >= n) return false;
-    } while (!atomic_compare_exchange_weak(&counter->taken, &seen, next + 1));
-    me.n_done++;
+        uint64_t seen = atomic_load(&counter->count), next;
+        do {
+            if (seen >> ITEM_BITS > me.op) return false; // a later operation
+            next = seen >> ITEM_BITS == me.op ? seen : me.op << ITEM_BITS;
+            *item = (int)(next & ((1u << ITEM_BITS) - 1));
+            if (*item >= n) return false;
+        } while (!atomic_compare_exchange_weak(&counter->count, &seen, next + 1));
+        me.n_done++;
+    } while (team_is_interrupted());
     return true;
 }
 
-// The same for work that is still wanted; what is not, is taken and counts as done.
-static bool take_wanted(Counter *counter, int n, int *unit) {
-    while (take(counter, n, unit))
-        if (!team_is_interrupted()) return true;
-    return false;
+bool team_next(int n, int *item) {
+    me.n_items = n;
+    return next_from(&team.counters[0], n, item);
 }
 
-bool team_next(int n, int *unit) {
-    me.n_units = n;
-    return take_wanted(&team.shares[0], n, unit);
-}
-
-// Counts the units done here; whether all are done is known then.
-static bool is_last(void) {
+// Reports the items done by this thread. True if no item of the operation is left.
+static bool report_done(void) {
     int n = me.n_done;
     me.n_done = 0;
-    if (n && atomic_fetch_add(&team.n_done, n) + n == me.n_units) me.is_last = true;
-    return me.is_last;
+    if (n && atomic_fetch_add(&team.n_done, n) + n == me.n_items) me.was_last = true;
+    return me.was_last;
 }
 
-static bool is_over(void) {
-    return atomic_load_explicit(&team.n_over.value, memory_order_acquire) != (unsigned)me.op;
+static bool is_op_over(void) {
+    return atomic_load_explicit(&team.n_ops_done.value, memory_order_acquire) != (unsigned)me.op;
 }
 
-// With many threads the search for a share that is left takes as many cache lines: the last to
-// finish, whom all wait for, need not search.
-bool team_next_near(int n, int *unit) {
+// The search for a share that is left reads as many cache lines as there are threads, so it stops
+// as soon as all items are known to be done.
+bool team_next_near(int n, int *item) {
     int n_threads = team_size();
-    me.n_units = n;
+    me.n_items = n;
     for (int i = 0; i < n_threads; i++) {
-        if (i && (is_last() || is_over())) return false;
+        if (i && (report_done() || is_op_over())) return false;
         int share = (me.index + i) % n_threads;
         int begin = (int)((int64_t)n * share / n_threads),
             end = (int)((int64_t)n * (share + 1) / n_threads);
-        if (!take_wanted(&team.shares[share], end - begin, unit)) continue;
-        *unit += begin;
+        if (!next_from(&team.counters[share], end - begin, item)) continue;
+        *item += begin;
         return true;
     }
     return false;
 }
 
-// Called by the last thread of an operation: it took the time since the last one.
-static void profile(OpKind kind) {
-    double now = now_sec();
-    team_sec[kind] += now - team.mark;
-    team.mark = now;
-}
-
 void team_end_op(OpKind kind) {
-    if (me.n_units == 0) return; // nothing was there to do: no operation
-    if (is_last()) {
-        if (team_profile) profile(kind);
+    if (me.n_items == 0) return; // an operation without items does not count as one
+    if (report_done()) {
+        if (team_profile) {
+            double now = now_sec();
+            team_sec[kind] += now - team.op_begin;
+            team.op_begin = now;
+        }
         atomic_store(&team.n_done, 0);
-        signal_add(&team.n_over, 1);
+        add_and_wake(&team.n_ops_done, 1);
     } else {
-        signal_wait(&team.n_over, (unsigned)me.op);
+        wait_while(&team.n_ops_done, (unsigned)me.op);
     }
-    me.is_last = false;
+    me.was_last = false;
     me.op++;
 }
 
-void team_run(int n_threads, void (*body)(void *arg), void *arg) {
+// Jobs.
+
+void team_run(int n_threads, void (*job)(void *arg), void *arg) {
     team.n_threads = n_threads < team.n_served ? n_threads : team.n_served;
-    team.mark = team_profile ? now_sec() : 0;
-    team.body = body;
+    team.op_begin = team_profile ? now_sec() : 0;
+    team.job = job;
     team.arg = arg;
     team.first_op = me.op;
     atomic_store(&team.inside.value, OPEN);
-    for (int i = 1; i < team.n_threads; i++) signal_add(&team.jobs[i], 1);
-    body(arg);
+    for (int i = 1; i < team.n_threads; i++) add_and_wake(&team.calls[i], 1);
+    job(arg);
     atomic_fetch_sub(&team.inside.value, OPEN);
-    for (unsigned n; (n = atomic_load(&team.inside.value));) signal_wait(&team.inside, n);
+    for (unsigned n; (n = atomic_load(&team.inside.value));) wait_while(&team.inside, n);
 }
 
-// Enters the job, unless it is over already.
-static bool enter(void) {
+// A worker enters the running job, unless it is over.
+static bool enter_job(void) {
     unsigned inside = atomic_load(&team.inside.value);
     do {
         if (inside < OPEN) return false;
@@ -193,54 +198,48 @@ static bool enter(void) {
     return true;
 }
 
-// Waits for jobs and takes part in them. A call may be answered late: then there is nothing to
-// enter, or a later job.
-static void worker_serve(void) {
-    Signal *jobs = &team.jobs[me.index];
-    for (unsigned n_seen = 0;;) {
-        signal_wait(jobs, n_seen);
-        n_seen = atomic_load(&jobs->value);
-        if (team.is_ending) return;
-        if (!enter()) continue;
-        me.op = team.first_op;
-        if (me.index < team.n_threads) team.body(team.arg);
-        signal_add(&team.inside, -1u);
-    }
-}
-
-static void scratch_new(void) {
+static void allocate_scratch(void) {
     void *p = NULL;
     if (posix_memalign(&p, 64, KERNEL_SCRATCH + OPS_SCRATCH)) die(EXIT_RUNTIME, "out of memory");
     me.scratch = p;
 }
 
+// A worker may answer a call late: then there is no job to enter, or a later one.
 static void worker(int index) {
     me.index = index;
-    scratch_new();
-    worker_serve();
+    allocate_scratch();
+    for (unsigned n_seen = 0;;) {
+        wait_while(&team.calls[index], n_seen);
+        n_seen = atomic_load(&team.calls[index].value);
+        if (team.is_ending) break;
+        if (!enter_job()) continue;
+        me.op = team.first_op;
+        if (index < team.n_threads) team.job(team.arg);
+        add_and_wake(&team.inside, -1u);
+    }
     free(me.scratch);
 }
 
 typedef struct {
     int (*run)(void *arg);
     void *arg;
-} Program;
+} TeamProgram;
 
-static int program(int n_threads, void *arg) {
-    const Program *p = arg;
-    scratch_new();
+static int run_program(int n_threads, void *arg) {
+    const TeamProgram *p = arg;
+    allocate_scratch();
     team.n_served = n_threads;
     int code = p->run(p->arg);
     team.n_served = 0;
     team.is_ending = true;
-    for (int i = 1; i < n_threads; i++) signal_add(&team.jobs[i], 1);
+    for (int i = 1; i < n_threads; i++) add_and_wake(&team.calls[i], 1);
     free(me.scratch);
     return code;
 }
 
-int team_serve(int n_threads, int (*run)(void *arg), void *arg) {
-    return threads_run(n_threads < MAX_THREADS ? n_threads : MAX_THREADS, worker, program,
-                       &(Program){run, arg});
+int team_serve(int n_threads, int (*program)(void *arg), void *arg) {
+    return threads_run(n_threads < MAX_THREADS ? n_threads : MAX_THREADS, worker, run_program,
+                       &(TeamProgram){program, arg});
 }
 
 int team_default_threads(void) {
@@ -249,6 +248,6 @@ int team_default_threads(void) {
     return cpus >= n ? n : cpus < 1 ? 1 : (int)cpus;
 }
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-void team_lock(void) { pthread_mutex_lock(&lock); }
-void team_unlock(void) { pthread_mutex_unlock(&lock); }
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+void team_lock(void) { pthread_mutex_lock(&mutex); }
+void team_unlock(void) { pthread_mutex_unlock(&mutex); }

@@ -1,42 +1,44 @@
-// The threads: jobs that they run together, and how the work of an operation is handed out among
-// them.
+// The threads of the program, and how they divide the work of an operation.
 //
-// A job is a function that every thread of the team runs; it is a sequence of operations. An
-// operation is a number of units, and every thread goes through it like this, with the same number:
+// team_run() starts a job: a function that all threads of the team run, and that is a sequence of
+// operations. An operation has n work items, numbered from 0. All threads go through it with the
+// same n:
 //
-//     for (int unit; team_next(n_units, &unit);) ... compute the unit ...
+//     for (int i; team_next(n, &i);) ... compute item i ...
 //     team_end_op(OP_...);
 //
-// It is over when all its units are done, whoever did them. A thread that had no chance to take
-// part (another process has its core) is not waited for: it finds the operation over and goes on to
-// the next.
+// team_end_op() returns when all items are done and their results are visible. Any thread may
+// compute any item, so results must not depend on which one does.
+//
+// A thread that does not get to run, because another process has its core, is not waited for: the
+// others compute its items, and it skips the operations that are over.
 #ifndef KERNELS_TEAM_H
 #define KERNELS_TEAM_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
-// Runs program(arg) on the calling thread, with n_threads - 1 others waiting for team_run, and
-// returns its result. Once in a process, around everything that computes.
+// Runs program(arg) on the calling thread, with n_threads - 1 workers that wait for team_run(), and
+// returns its result. Called once, around everything that computes.
 int team_serve(int n_threads, int (*program)(void *arg), void *arg);
-// Runs body(arg) on n_threads threads, at most those of team_serve, and returns when none is in it
-// any more.
-void team_run(int n_threads, void (*body)(void *arg), void *arg);
-// Threads this process may use: affinity mask and cgroup quota.
+// Runs a job on n_threads threads, at most those of team_serve(), and returns when all have left
+// it.
+void team_run(int n_threads, void (*job)(void *arg), void *arg);
+// Threads that this process may use, by affinity mask and cgroup quota.
 int team_default_threads(void);
-// Threads of the job under way.
+// Threads of the running job.
 int team_size(void);
-// For the rare thing that one thread at a time may do.
+// Mutual exclusion within a job, for what is rare.
 void team_lock(void);
 void team_unlock(void);
 
-// Takes the next unit of n (at most 2^26) of the operation; false when none is left.
-bool team_next(int n, int *unit);
-// The same, from this thread's own share first, a run of neighbours: what lies behind a unit in
-// memory, and is fetched ahead, will most often be the same thread's.
-bool team_next_near(int n, int *unit);
+// Takes the next of n work items (at most 2^26); false when none is left.
+bool team_next(int n, int *item);
+// The same, but each thread has a contiguous share of the items and takes others only when its own
+// are gone. Items that are neighbors in memory mostly go to one thread, which prefetches the next.
+bool team_next_near(int n, int *item);
 
-// What operations are counted as in the profile.
+// Operations by kind, for the profile of `bench`.
 typedef enum {
     OP_EMBED,
     OP_NORM,
@@ -47,23 +49,21 @@ typedef enum {
     OP_REST,
     OP_COUNT
 } OpKind;
-// Ends the operation for this thread: returns when all its units are done and their results are
-// visible.
 void team_end_op(OpKind kind);
 
-// Points at a flag that a signal handler may set, or is NULL. Once it is set, what is left of the
-// work is taken and not done: jobs end soon, and whoever runs them asks whether that happened.
+// A flag that a signal handler may set; NULL: none. Once it is set, the remaining work items are
+// skipped, so that the job ends soon with results that are not valid. The caller of team_run()
+// then has to check team_is_interrupted().
 extern const volatile int *team_interrupted;
 bool team_is_interrupted(void);
 
-// Memory of this thread alone, 64-byte aligned, for what would be too much for its stack.
-// KERNEL_SCRATCH bytes belong to the kernel under way, OPS_SCRATCH bytes behind them to the
-// operation that called it.
+// Scratch memory of the calling thread, 64-byte aligned: KERNEL_SCRATCH bytes for the running
+// kernel, followed by OPS_SCRATCH bytes for the operation that called it.
 enum { KERNEL_SCRATCH = 816 << 10, OPS_SCRATCH = 776 << 10 };
 void *team_scratch(void);
 
-// Seconds spent per kind of operation since the start, while team_profile is on (from the end of
-// one operation to the end of the next).
+// Seconds by kind of operation, measured while team_profile is set, from the end of one operation
+// to the end of the next.
 extern bool team_profile;
 extern double team_sec[OP_COUNT];
 const char *team_kind_name(OpKind kind);
