@@ -1,7 +1,9 @@
 // llama31: entry point. Parses argv into Options and runs one command on a team of threads.
 //
-// The process is prepared first: standard descriptors, signals, and (in a command) the kernels of
-// this CPU. The commands are in commands/, the options in cli/options.c.
+//     argv -> command_find() -> options_parse() -> kernels_init() -> team_serve(command->run)
+//
+// The process is prepared first: standard descriptors and signal handlers. The commands are in
+// commands/, the options in cli/options.c. Read commands/run.c next.
 #include "base/signals.h"
 #include "cli/output.h"
 #include "commands/commands.h"
@@ -15,7 +17,8 @@
 #include <unistd.h>
 
 // Opens /dev/null in place of closed standard descriptors. Otherwise a result file could become
-// descriptor 2 and messages would be written into it.
+// descriptor 2 and messages would be written into it. The access mode is the wrong one on purpose:
+// reading from a closed stdin, or writing to a closed stdout, remains an error.
 static void reserve_descriptors(void) {
     for (int fd = 0; fd < 3; fd++)
         if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) != fd)
@@ -42,6 +45,9 @@ static int call_command(void *arg) {
     return call->command->run(call->options);
 }
 
+// Runs a command with the arguments that follow its name; returns the exit code. The options are
+// static because commands keep pointers to them. Kernels and threads are chosen once per process:
+// LLAMA31_ISA caps the instruction set, -t sets the number of threads.
 static int run_command(const Command *command, int argc, char **argv) {
     static Options o;
     Error err;
@@ -64,6 +70,7 @@ static int run_command(const Command *command, int argc, char **argv) {
     return team_serve(n_threads, call_command, &(CommandCall){command, &o});
 }
 
+// --version, with -v also what determines the bits and the speed of results on this machine.
 static int print_version(bool is_verbose) {
     puts("llama31 " VERSION);
     if (!is_verbose) return EXIT_OK;
@@ -76,6 +83,7 @@ static int print_version(bool is_verbose) {
     return EXIT_OK;
 }
 
+// The first argument is a command. --help, --man and --completion are forms of the command help.
 int main(int argc, char **argv) {
     reserve_descriptors();
     make_stdout_blocking();

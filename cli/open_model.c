@@ -12,6 +12,8 @@
 #include <string.h>
 #include <time.h>
 
+// Reads metadata and vocabulary; of the tensors only the shapes. The two sources of the vocabulary
+// size, the tokenizer and the embedding, must agree: every sampled id needs a text and a row.
 void model_open_or_die(const Options *o, Model *m, Tokenizer **t) {
     Error err;
     if (!model_open(m, o->model, &o->model_options, &err)) die_error(&err);
@@ -32,6 +34,8 @@ void model_open_or_die(const Options *o, Model *m, Tokenizer **t) {
                 kernel.name, m->n_threads);
 }
 
+// Compares the token lists as they are stored, which is stricter than equal sizes: draft tokens and
+// divergences are by id, so that id must be the same token in both models.
 void vocabulary_check(const Model *other, const Model *m, const char *option) {
     const GgufValue *tokens = gguf_find_value(&m->file, "tokenizer.ggml.tokens");
     const GgufValue *others = gguf_find_value(&other->file, "tokenizer.ggml.tokens");
@@ -41,6 +45,8 @@ void vocabulary_check(const Model *other, const Model *m, const char *option) {
             option, other->file.path, m->file.path, m->config.vocab_size, other->config.vocab_size);
 }
 
+// Commands that never render a message need no template, and a template of the file that cannot be
+// parsed must not stop them.
 void template_from_options(const Options *o, const Gguf *g, Tokenizer *t, Template *out) {
     Error err;
     bool is_unused = !o->template_name && (o->is_raw || o->perplexity || o->ids);
@@ -55,6 +61,7 @@ void template_warn_missing(const Options *o, const Template *tpl) {
              tpl->name, tpl->missing.data);
 }
 
+// System prompt and tools are checked against the template, so it is opened before them.
 void pipeline_open(Pipeline *p, const Options *o) {
     Error err;
     *p = (Pipeline){.options = o};
@@ -70,7 +77,7 @@ void pipeline_open(Pipeline *p, const Options *o) {
 }
 
 void enter_sandbox(const Options *o) {
-    tzset(); // reads the time zone, which templates may ask for later
+    tzset(); // opens files: it reads the time zone, which templates may ask for later
     const char *cache = o->cache ? o->cache : getenv("LLAMA31_CACHE");
     if (o->no_sandbox || (cache && *cache)) return;
     if (!sandbox_enter() && o->is_verbose) note(o, "this system has no sandbox");

@@ -75,6 +75,7 @@ const Option option_table[] = {
     {{"--draft"}, GENERATE, STRING(draft, "FILE"),
      "draft model for speculative decoding (same vocabulary)", MODULE_SPECULATE},
     {{"--no-lookup"}, GENERATE, FLAG(no_lookup), "disable prompt-lookup speculation"},
+    // The defaults are those of llama.cpp.
     GROUP("Sampling"),
     {{"-s", "--seed"}, SAMPLE, VALUE(OPTION_SEED, sample.seed, "N"),
      "random seed (default -1: drawn and printed)"},
@@ -96,6 +97,7 @@ const Option option_table[] = {
      "subtract X for each use of a token (default 0)"},
     {{"--logit-bias"}, GENERATE, VALUE(OPTION_BIAS, biases, "ID+X"),
      "add X to the logit of token ID (ID-X subtracts); repeatable"},
+    // What the text is made of, and where it ends.
     GROUP("Text"),
     {{"-r", "--reverse-prompt", "--stop"}, GENERATE, STRINGS(stops, "TEXT"),
      "stop string (not part of the output); repeatable"},
@@ -118,6 +120,7 @@ const Option option_table[] = {
     {{"-N"}, CMD_RUN, INT(n_choices, 1, 64, "N"),
      "number of completions (default 1; the prompt is prefilled once)"},
     {{"--echo"}, CMD_RUN, FLAG(has_echo), "print the prompt before its completion"},
+    // --ids has two meanings: for tokenize it is a flag. --verify serves show here and cache above.
     GROUP("Input and output"),
     {{"--json"}, CMD_RUN | CMD_CHAT | CMD_SCORE | CMD_SHOW | CMD_BENCH | CMD_ROPE, FLAG(is_json),
      "print JSON"},
@@ -140,6 +143,8 @@ const Option option_table[] = {
      "memory bandwidth for the speed estimate (default measured)"},
     {{"--check"}, CMD_SHOW, FLAG(is_check), "check that all weights are finite; print a checksum"},
     {{"--verify"}, CMD_SHOW, FLAG(is_verify), "the same, compared with the stored checksum"},
+    // At most one of the constraints may be given (cli/constraint_options.c). --choices of score,
+    // in a later group, is unrelated.
     GROUP("Constraint"),
     {{"--json-schema"}, CONSTRAIN, STRING(json_schema, "S"),
      "generate JSON of this schema; @FILE reads a file", MODULE_CONSTRAIN},
@@ -153,6 +158,8 @@ const Option option_table[] = {
      "generate one of these texts", MODULE_CONSTRAIN},
     {{"--think"}, CMD_RUN | CMD_BATCH | CMD_REQUEST, FLAG(may_think),
      "allow unconstrained <think>...</think> first", MODULE_CONSTRAIN},
+    // They replace what the model file says (rope_params_override); 0 or NULL keeps it. The rest of
+    // the group belongs to the command rope.
     GROUP("Rotary embedding"),
     {{"--rope-scaling"}, COMPUTE | CMD_ROPE, STRING(model_options.rope_rule, "RULE"),
      "none, linear, ntk, dynamic, yarn, llama3 or file (default: the model's)"},
@@ -173,6 +180,7 @@ const Option option_table[] = {
     {{"--compare"}, CMD_ROPE, STRING(compare, "RULES"), "compare these scaling rules"},
     {{"--rotate"}, CMD_ROPE, STRING(rotate, "X,Y,..."), "rotate a vector and print its pairs"},
     {{"--decay"}, CMD_ROPE, FLAG(has_decay), "print the mean of q.k by distance"},
+    // Options of one command, in the order batch, score, quantize, chat, bench, help.
     GROUP("Command-specific"),
     {{"-i", "--input"}, CMD_BATCH, STRING(input, "FILE"),
      "requests, one JSON object per line; - is stdin"},
@@ -205,7 +213,7 @@ const Option option_table[] = {
     {{"--profile"}, CMD_BENCH, FLAG(is_profile), "time per operation"},
     {{"--sweep"}, CMD_BENCH, FLAG(is_sweep), "time each kernel by type and number of tokens"},
     {{"--man"}, CMD_HELP, FLAG(wants_man), "print the manual page, for man -l -"},
-    {{"--completion"}, CMD_HELP, STRING(completion, "SHELL"), "completion script (bash, zsh, fish)"},
+    {{"--completion"}, CMD_HELP, STRING(completion, "SHELL"), "completion script: bash, zsh, fish"},
     GROUP("General"),
     {{"-h", "--help"}, CMD_ALL, FLAG(wants_help), "options of a command"},
     {{"--no-sandbox"}, CMD_RUN | CMD_BATCH | CMD_SCORE | CMD_TOKENIZE, FLAG(no_sandbox),
@@ -226,6 +234,7 @@ static uint64_t random_seed(void) {
     return seed;
 }
 
+// The sampling defaults are repeated in the help texts of the table.
 Options options_default(const char *command) {
     const char *model = getenv("LLAMA31_MODEL");
     return (Options){.command = command,

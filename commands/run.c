@@ -1,5 +1,11 @@
-// run: completes one prompt. The simplest command; command_run() reads as the story of a prompt:
-// text, tokens, request, forward passes, text.
+// run: completes one prompt. This is the simplest command. command_run() reads as the story of a
+// prompt:
+//
+//     text -> prompt_encode() -> token ids -> request_from_options() -> Request
+//          -> generate_step(), once per forward pass -> text, as soon as it is final
+//
+// All errors end the program with one line on stderr; nothing is printed on stdout before the
+// request is known to fit. docs/walkthrough.md follows the same prompt through the model.
 #include "commands.h"
 #include "../base/signals.h"
 #include "../cli/completion.h"
@@ -12,6 +18,8 @@
 
 enum { MAX_COMPLETIONS = 64 }; // -N
 
+// One completion as a JSON object: its text and how it ended, tool calls, counts, times and, if
+// requested, the log-probabilities of its tokens.
 static void write_completion(JsonWriter *w, const Pipeline *p, const Sequence *s) {
     Reply r;
     completion_parse(&r, p->options->is_raw ? NULL : &p->tpl, p->tokenizer, s, p->tools.data, 0);
@@ -25,6 +33,7 @@ static void write_completion(JsonWriter *w, const Pipeline *p, const Sequence *s
     reply_free(&r);
 }
 
+// One completion is the object itself; several are items of "choices".
 static void print_json(const Pipeline *p, const Sequence *s, int n) {
     Buffer out = {0};
     JsonWriter w = {.out = &out};
@@ -82,19 +91,23 @@ int command_run(const Options *o) {
     Error err;
     if (o->logprobs && !o->is_json) die(EXIT_USAGE, "--logprobs: needs --json");
 
-    // The prompt, and the model that completes it.
+    // The prompt, and the model that completes it. The weights are mapped, not read: they are paged
+    // in from disk by the first forward pass.
     prompt_read(o, &prompt);
     pipeline_open(&p, o);
     if (!constraint_from_options(p.constraints, o, &constraint, &err)) die_error(&err);
 
-    // Text becomes tokens, tokens and options become a request.
+    // Text becomes tokens, tokens and options become a request. Without a token limit the KV cache
+    // may grow to the whole context, so the memory for that must be available.
     if (!prompt_encode(&p, buffer_str(&prompt), o->is_raw, &ids, &err) ||
         !request_from_options(&p, o, &ids, o->is_raw, &request, &err))
         die_error(&err);
     kv_memory_check(&p.model, (size_t)(request.max_tokens >= 0 ? ids.len : request.max_context));
     if (constraint) constraint_attach(constraint, &request);
 
-    // A single text is printed while it is generated.
+    // A single text is printed while it is generated. From here on no file is opened, so the
+    // process gives up the rights to do so. An interrupt stops the generation, not the program:
+    // what has been generated is still reported.
     int n = o->n_choices ? o->n_choices : 1;
     int chunk = ids.len < GENERATE_CHUNK ? ids.len : GENERATE_CHUNK;
     request.emit = o->is_json || n > 1 ? NULL : text_emit;
@@ -107,6 +120,7 @@ int command_run(const Options *o) {
     else
         generate_with_progress(o, &g, s, &request, session_new(&p.model.kv));
 
+    // Errors during generation: memory, or logits that are not finite.
     for (int i = 0; i < n; i++)
         if (completions[i].finish == FINISH_ERROR) die_error(&completions[i].error);
     if (o->is_json)

@@ -177,7 +177,7 @@ def usage():
     refuses(2, "unknown option -x (", "run", "-m", GOOD, "-x")
     for command in ("bench", "chat", "batch", "logits", "rope"):
         refuses(2, GOOD, command, GOOD)
-    refuses(2, "\"four\"", "quantize", GOOD, "b", "Q8_0", "four")
+    refuses(2, "\"two\"", "show", GOOD, "two")
     refuses(2, "other text", "tokenize", "-m", GOOD, "--chat", "none", "text")
     refuses(2, "--kv", "run", "-m", GOOD, "--kv", "q3", "x")
     refuses(2, "LLAMA31_ISA", "run", "-m", GOOD, "x", env=dict(ENV, LLAMA31_ISA="mmx"))
