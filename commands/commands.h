@@ -26,9 +26,6 @@ const Command *command_find(const char *name);
 void command_print_help(const Command *command);
 // Prints a completion script for "bash", "zsh" or "fish". False for any other shell.
 bool completion_print(const char *shell);
-// Memory bandwidth in GB/s of n_threads that read `bytes` repeatedly; takes some tenths of a
-// second.
-double bench_read_gb(int n_threads, size_t bytes);
 
 int command_run(const Options *o);
 int command_chat(const Options *o);

@@ -1,4 +1,5 @@
 // show: describes a model file, the memory it needs and the speed to expect.
+#include "bench.h"
 #include "commands.h"
 #include "check.h"
 #include "../base/json.h"

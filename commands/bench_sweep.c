@@ -1,0 +1,129 @@
+// bench --sweep: times of the kernels, from which the thresholds of a backend (min_tokens in its
+// kernel table) are chosen.
+//
+// The matrices are the model's own, one layer after another, so that they are read from memory. A
+// model that fits into the caches shows nothing useful.
+#include "bench.h"
+#include "../base/clock.h"
+#include "../kernels/ops.h"
+
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum {
+    MAX_TOKENS = 64,
+    LIST_BYTES = 1 << 29,   // of the matrices of a type
+    UNIT_WEIGHTS = 1 << 24, // weights that a time is given for: 4096 x 4096
+    KINDS = 3
+};
+// Kernels.gemv, gemm and gemm_large.
+static const char *const kind_names[KINDS] = {"mat", "gemm", "tiles"};
+
+typedef struct {
+    int n_threads;
+    const Tensor **list; // (n) matrices of one type
+    int n, n_tokens;
+    float *out, *x;
+    MatmulScratch scratch;
+} KernelSweep;
+
+static void multiply_all(void *arg) {
+    KernelSweep *s = arg;
+    for (int i = 0; i < s->n; i++)
+        ops_matmuls(&s->scratch, &(Product){s->out, s->list[i]}, 1, s->x, s->n_tokens,
+                    (Exactness){0});
+}
+
+// Milliseconds per UNIT_WEIGHTS in one kind of kernel, the best of several rounds; -1 if the
+// backend has none. The kernel table is changed meanwhile to force the choice.
+static double time_kernel(KernelSweep *s, int kind) {
+    Type type = s->list[0]->type;
+    MatmulKernel *gemm = &kernel.gemm[type], *large = &kernel.gemm_large[type];
+    MatmulKernel saved[] = {*gemm, *large};
+    double best = INFINITY, n_weights = 0;
+    if ((kind == 1 && !gemm->rows) || (kind == 2 && !large->rows)) return -1;
+    gemm->min_tokens = kind == 1 ? 1 : INT_MAX;
+    large->min_tokens = kind == 2 ? 1 : INT_MAX;
+    matmul_scratch_reserve(&s->scratch, s->list, s->n, s->n_tokens);
+    for (int i = 0; i < s->n; i++) n_weights += (double)s->list[i]->rows * s->list[i]->cols;
+    double begin = now_sec();
+    for (int round = 0; round < 3 || now_sec() - begin < 0.1; round++) {
+        double start = now_sec();
+        team_run(s->n_threads, multiply_all, s);
+        best = fmin(best, now_sec() - start);
+    }
+    *gemm = saved[0], *large = saved[1];
+    return best * 1e3 * UNIT_WEIGHTS / n_weights;
+}
+
+// Lists the matrices of a type among the first layers.
+static void list_matrices(KernelSweep *s, const Model *m, Type type) {
+    size_t bytes = 0;
+    s->n = 0;
+    for (int i = 0; i < m->config.n_layers && bytes < LIST_BYTES; i++) {
+        const Layer *l = &m->layers[i];
+        const Tensor *all[] = {&l->wq, &l->wk, &l->wv, &l->wo, &l->w_gate, &l->w_up, &l->w_down};
+        for (size_t k = 0; k < sizeof all / sizeof *all; k++)
+            if (all[k]->type == type) {
+                bytes += all[k]->row_bytes * (size_t)all[k]->rows;
+                s->list[s->n++] = all[k];
+            }
+    }
+}
+
+static void report_times(const char *type, int n_tokens, const double ms[KINDS], JsonWriter *json) {
+    int best = 0;
+    for (int k = 1; k < KINDS; k++)
+        if (ms[k] >= 0 && ms[k] < ms[best]) best = k;
+    if (json) {
+        json_begin_object(json, NULL);
+        json_write_string(json, "type", str_of(type));
+        json_write_int(json, "n_tokens", n_tokens);
+        for (int k = 0; k < KINDS; k++) {
+            char key[16];
+            snprintf(key, sizeof key, "%s_ms", kind_names[k]);
+            if (ms[k] >= 0) json_write_format(json, key, "%.4f", ms[k]);
+        }
+        json_write_string(json, "best", str_of(kind_names[best]));
+        json_end_object(json);
+        return;
+    }
+    printf("%-8s %8d", type, n_tokens);
+    for (int k = 0; k < KINDS; k++) {
+        char text[16] = "-";
+        if (ms[k] >= 0) snprintf(text, sizeof text, "%.3f", ms[k]);
+        printf(" %9s", text);
+    }
+    printf("  %s\n", kind_names[best]);
+    fflush(stdout);
+}
+
+void bench_sweep(const Model *m, JsonWriter *json) {
+    static const int counts[] = {1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, MAX_TOKENS};
+    const Config *c = &m->config;
+    int widths[] = {c->dim, c->hidden_dim, c->n_heads * c->head_dim}, widest = 0;
+    for (int i = 0; i < 3; i++) widest = widths[i] > widest ? widths[i] : widest;
+    size_t n = (size_t)MAX_TOKENS * (size_t)widest;
+    KernelSweep s = {.n_threads = m->n_threads,
+                     .list = xalloc((size_t)c->n_layers * 7, sizeof *s.list),
+                     .out = xalloc(n, sizeof *s.out),
+                     .x = xalloc(n, sizeof *s.x)};
+    uint32_t random = 1;
+    for (size_t i = 0; i < n; i++)
+        s.x[i] = (float)(int32_t)(random = random * 1664525 + 1013904223) * 0x1p-31f;
+    if (!json)
+        printf("%-8s %8s %9s %9s %9s  (ms for 4096 x 4096 weights)\n", "type", "tokens",
+               kind_names[0], kind_names[1], kind_names[2]);
+    for (int type = 0; type < TYPE_COUNT; type++) {
+        list_matrices(&s, m, (Type)type);
+        for (size_t i = 0; s.n && i < sizeof counts / sizeof *counts; i++) {
+            double ms[KINDS];
+            s.n_tokens = counts[i];
+            for (int k = 0; k < KINDS; k++) ms[k] = time_kernel(&s, k);
+            report_times(type_info((uint32_t)type)->name, counts[i], ms, json);
+        }
+    }
+    free(s.list), free(s.out), free(s.x), free(s.scratch.encoded);
+}
