@@ -1,4 +1,4 @@
-"""A program in a pseudo-terminal, and what its screen shows: just enough of a VT100 for the chat's tests."""
+"""Runs a program in a pseudo-terminal and emulates the part of a VT100 that the tests of chat need."""
 import fcntl, os, pty, re, select, signal, struct, termios, time, unicodedata
 
 
@@ -18,7 +18,7 @@ class Terminal:
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
             os.environ.update(env or {})
-            signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whoever started the tests may ignore it
+            signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the parent may ignore it
             os.execvp(argv[0], argv)
         self.resize(rows, columns)
 
@@ -42,7 +42,7 @@ class Terminal:
                 self.read(0)
 
     def read(self, seconds):
-        """Takes in what arrives within so many seconds; False at the end."""
+        """Processes output that arrives within `seconds`; False at the end."""
         if not select.select([self.fd], [], [], seconds)[0]:
             return True
         try:
@@ -55,7 +55,7 @@ class Terminal:
         return bool(data)
 
     def wait(self, what, seconds=20):
-        """Reads until `what` (text of the screen, or a function) is there; True if it came."""
+        """Waits until the screen shows the text `what`, or what() is true; returns whether it did."""
         end = time.time() + seconds
         is_there = what if callable(what) else lambda: what in self.text()
         while not is_there():
@@ -86,7 +86,7 @@ class Terminal:
     def feed(self):
         while self.pending:
             byte = self.pending[0]
-            if self.pending[:2] in (b"\x1b=", b"\x1b>"):  # of the keypad
+            if self.pending[:2] in (b"\x1b=", b"\x1b>"):  # keypad modes
                 self.pending = self.pending[2:]
             elif byte == 27:
                 match = re.match(rb"\x1b\[([?0-9;]*)([A-Za-z~])", self.pending)
@@ -130,7 +130,7 @@ class Terminal:
             self.row = self.column = 0
 
     def close(self):
-        """Ends the program, if it has not; its exit status."""
+        """Kills the program if it runs; returns its wait status."""
         try:
             os.kill(self.pid, signal.SIGKILL)
         except OSError:
@@ -139,7 +139,7 @@ class Terminal:
         return os.waitpid(self.pid, 0)[1]
 
     def status(self, seconds=10):
-        """The exit status of a program that ends by itself, or None."""
+        """The exit status of a program that ends within `seconds`, or None."""
         end = time.time() + seconds
         while time.time() < end:
             self.read(0.05)

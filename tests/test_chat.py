@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""llama31 chat, driven as a person does it, in a pseudo-terminal, and as a program does it, by pipes."""
+"""llama31 chat, in a pseudo-terminal as for a person, and by pipes as for a program."""
 import json
 import os
 import shutil
@@ -16,12 +16,12 @@ MODELS = os.environ.get("LLAMA31_MODELS")
 FOLDER = tempfile.mkdtemp()
 STATE = os.path.join(FOLDER, "state")
 ENV = {"XDG_STATE_HOME": STATE, "NO_COLOR": "1", "TERM": "xterm", "LLAMA31_MODEL": ""}
-PROMPT = b"\r\x1b[J> \r\x1b[2C"  # an empty one, drawn
+PROMPT = b"\r\x1b[J> \r\x1b[2C"  # as the editor draws it
 BUILT_IN = None  # tells stories
 
 
 def random31():
-    """Random weights, Llama 3's vocabulary in small."""
+    """A model with random weights and a small vocabulary in the form of Llama 3's."""
     name = path("small31.gguf")
     if not os.path.exists(name):
         export = [sys.executable, "-B", os.path.join(SCRIPTS, "export.py")]
@@ -60,15 +60,15 @@ def transcript(name):
         return [json.loads(line) for line in f]
 
 
-def said(name):
+def user_texts(name):
     return [m["content"] for m in transcript(name) if m["role"] == "user"]
 
 
 def ask(t, keys, seconds=20):
     """Sends a message and waits for the prompt after its answer."""
-    mark = len(t.raw)
+    start = len(t.raw)
     t.send(keys + "\r")
-    assert t.wait(lambda: t.raw[mark:].endswith(PROMPT), seconds), "no new prompt: " + t.text()
+    assert t.wait(lambda: t.raw[start:].endswith(PROMPT), seconds), "no new prompt: " + t.text()
 
 
 @test
@@ -89,12 +89,12 @@ def first_answer():
 def editing_keys():
     t = chat(BUILT_IN, "-n", "1", "-q", "--session", path("edit.jsonl"))
     ask(t, "nce upon\x01O\x05 a tme\x1b[D\x1b[Di\x1b[D\x1b[C")
-    ask(t, "drop this word\x17\x17\x17kept \x19")                  # Ctrl-W thrice, Ctrl-Y brings the last back
+    ask(t, "drop this word\x17\x17\x17kept \x19")                  # Ctrl-W three times; Ctrl-Y inserts the last cut
     ask(t, "one two three\x1b[1;5D\x1b[1;5Dbig \x1bf!\x1b[H<\x1b[F>")  # words, Home, End
     ask(t, "cut the end\x1bb\x0b\x01\x1b[3~")                      # Alt-B, Ctrl-K, Ctrl-A, Delete
     ask(t, "gone\x15stays\x7f\x7f")                                # Ctrl-U, Backspace
     ask(t, "\u65e5\u672c \u00e9\U0001f469\u200d\U0001f467x\x1b[D\x7f\x1b[D\x1b[D!")  # one Backspace for a joined emoji
-    same(said("edit.jsonl"), ["Once upon a time", "kept drop ", "one big two! three".join("<>"), "ut the ", "sta",
+    same(user_texts("edit.jsonl"), ["Once upon a time", "kept drop ", "one big two! three".join("<>"), "ut the ", "sta",
                               "\u65e5\u672c! \u00e9x"])
     assert "> \u65e5\u672c! \u00e9x" in t.text(), t.text()
     t.close()
@@ -111,8 +111,8 @@ def history_is_kept():
     same(t.status(), 0)
     same(os.stat(os.path.join(STATE, "llama31", "history")).st_mode & 0o777, 0o600)
     t = chat(BUILT_IN, "-n", "1", "-q", "--session", path("history.jsonl"))
-    ask(t, "draft\x1b[A\x1b[A\x1b[A\x1b[B\x1b[B\x1b[B!")  # up and back down to what was being written
-    same(said("history.jsonl"), ["first", "second\nrow", "first", "draft!"])
+    ask(t, "draft\x1b[A\x1b[A\x1b[A\x1b[B\x1b[B\x1b[B!")  # up, and back down to the new text
+    same(user_texts("history.jsonl"), ["first", "second\nrow", "first", "draft!"])
     t.close()
 
 
@@ -124,7 +124,7 @@ def several_rows():
     ask(t, "a backslash")
     t.send('"""quoted\r')
     ask(t, '  "rows"\r"""')
-    same(said("rows.jsonl"), ["ends with\na backslash", 'quoted\n  "rows"'])
+    same(user_texts("rows.jsonl"), ["ends with\na backslash", 'quoted\n  "rows"'])
     t.close()
 
 
@@ -139,9 +139,9 @@ def paste_is_text():
     assert t.wait("line 199"), t.text()
     assert "line 180" in t.text() and "tokens:" not in t.text(), "a paste must wait for Enter: " + t.text()
     ask(t, "")
-    same(said("paste.jsonl"), ["\n".join(pasted)])
+    same(user_texts("paste.jsonl"), ["\n".join(pasted)])
     ids = [int(x) for x in t.raw.split(b"tokens:")[1].split(b"\n")[0].split()]
-    # begin, header of user, end, header of assistant: 6 control tokens, whatever was pasted
+    # BOS, 2 of the user header, end of turn, 2 of the assistant header
     same(sum(i >= 384 for i in ids), 6)
     t.send("\x1b[200~/exit\x1b[201~")
     assert t.wait(lambda: t.text().endswith("> /exit")), t.text()
@@ -149,7 +149,7 @@ def paste_is_text():
 
 
 @test
-def interrupt_keeps_what_was_said():
+def interrupt_keeps_the_answer_so_far():
     t = chat(BUILT_IN, "--ignore-eos", "-n", "-1", "--session", path("stop.jsonl"))
     t.send("Once upon a time\r")
     assert t.wait(lambda: len(t.text()) > 400), t.text()
@@ -157,7 +157,7 @@ def interrupt_keeps_what_was_said():
     assert t.wait("(stopped)") and t.wait(lambda: t.text().endswith("\n>")), t.text()
     answer = transcript("stop.jsonl")[-1]
     assert answer["role"] == "assistant" and len(answer["content"]) > 100, answer
-    t.send("never sent")  # and waited for: Ctrl-C discards what the terminal has not handed on yet
+    t.send("never sent")  # waits for it: Ctrl-C discards input that the terminal has not delivered
     assert t.wait(lambda: t.text().endswith("> never sent")), t.text()
     t.send("\x03")
     assert t.wait(lambda: t.text().endswith("> never sent^C\n>")), t.text()
@@ -165,7 +165,7 @@ def interrupt_keeps_what_was_said():
     assert t.wait("Ctrl-C again"), t.text()
     t.send("\x03")
     same(t.status(), 0)
-    same(said("stop.jsonl"), ["Once upon a time"])
+    same(user_texts("stop.jsonl"), ["Once upon a time"])
 
 
 @test
@@ -200,10 +200,10 @@ def suspend_and_resume():
     t.send("fg\r")
     assert t.wait(lambda: t.text().endswith("\n> half") and t.column == 6), t.text()
     ask(t, " a word")
-    same(said("suspend.jsonl"), ["half a word"])
-    mark = len(t.raw)
+    same(user_texts("suspend.jsonl"), ["half a word"])
+    start = len(t.raw)
     t.send("\x04")
-    assert t.wait(lambda: b"\x1b[?2004l" in t.raw[mark:]), t.text()
+    assert t.wait(lambda: b"\x1b[?2004l" in t.raw[start:]), t.text()
     t.send("stty -a | grep -o ' icanon'; echo $?\r")
     assert t.wait("icanon\n0"), t.text()
     t.close()
@@ -232,7 +232,7 @@ def kill_and_resume():
     ask(t, "Once upon a time")
     t.send("/set n-predict -1\r")
     t.send("and then\r")
-    assert t.wait(lambda: "and then" in said("kill.jsonl")), t.text()
+    assert t.wait(lambda: "and then" in user_texts("kill.jsonl")), t.text()
     os.kill(t.pid, signal.SIGKILL)
     t.status()
     with open(name, "a") as f:
@@ -243,7 +243,7 @@ def kill_and_resume():
         assert "/regen" in t.text(), t.text()
         ask(t, "/regen")
     same([m["role"] for m in transcript("kill.jsonl")], ["user", "assistant"] * 2)
-    same(said("kill.jsonl"), ["Once upon a time", "and then"])
+    same(user_texts("kill.jsonl"), ["Once upon a time", "and then"])
     t.close()
 
 
@@ -253,7 +253,7 @@ def pipe_answers_each_line():
     assert len(out.split("\n")) >= 3, out
     same(err.count("prefill"), 2)
     out, _ = piped(BUILT_IN, ['"""two', 'rows"""', "a\\", "b"], "-n", "2", "-q", "--session", path("pipe.jsonl"))
-    same(said("pipe.jsonl"), ["two\nrows", "a\nb"])
+    same(user_texts("pipe.jsonl"), ["two\nrows", "a\nb"])
     same(piped(BUILT_IN, [])[0], "")
 
 
@@ -269,11 +269,11 @@ def turns_cost_their_own_tokens():
     answers = turns(BUILT_IN, lines + ["/save " + path("twenty.jsonl")], "--temp", "0", "-n", "6", "-c", "512")
     same(len(answers), 20)
     for line, a in zip(lines, answers):
-        assert 1 <= a["n_prompt"] <= len(line) + 16, a  # its text, two headers, the end of the answer before
+        assert 1 <= a["n_prompt"] <= len(line) + 16, a  # the text, two headers, the end of the previous answer
     spent = sum(a["n_prompt"] + a["n_generated"] for a in answers)
-    n_cut = sum(a["finish_reason"] == "length" for a in answers)  # their last token is fed, and counted, with the next turn
+    n_cut = sum(a["finish_reason"] == "length" for a in answers)  # their last token is fed and counted in the next turn
     same(spent - n_cut, answers[-1]["n_context"])
-    # Each answer again, by a program of its own from one prefill of the transcript up to it.
+    # Each answer again, by a new process that prefills the transcript up to it.
     with open(path("twenty.jsonl"), encoding="utf-8") as f:
         messages = f.readlines()
     same(len(messages), 40)
@@ -282,7 +282,7 @@ def turns_cost_their_own_tokens():
             f.writelines(messages[:2 * i + 2])
         again, = turns(BUILT_IN, ["/load " + path("part.jsonl"), "/regen"], "--temp", "0", "-n", "6", "-c", "512")
         assert again["content"] == a["content"], "turn %d: expected %r, found %r" % (i + 1, again["content"], a["content"])
-        assert again["n_prompt"] + again["n_generated"] >= a["n_context"], (i, again, a)  # all of it was computed
+        assert again["n_prompt"] + again["n_generated"] >= a["n_context"], (i, again, a)  # all of it was prefilled
 
 
 @test
@@ -305,7 +305,7 @@ def commands():
         assert text in err, (text, err)
     _, err = piped(BUILT_IN, ["/system x"], "--template", "none")
     assert "chat template" in err, err
-    _, err = piped(BUILT_IN, ["/help", "/show", "/stats"], "-q")  # what is asked for is said
+    _, err = piped(BUILT_IN, ["/help", "/show", "/stats"], "-q")  # -q does not silence the answer to a command
     assert "/regen" in err and "top-k" in err and "0 answers" in err, err
     _, err = piped(BUILT_IN, ["/show"], "-sys", "two\n\trows\x1b[31m" + "x" * 3000 + "!")
     assert "system: two\n\trows\\x1b[31mxxx" in err and "xxx!\n" in err, err
@@ -332,7 +332,7 @@ def tool_calls():
     same(err.count("a tool call: /tool"), 2)
     _, err = piped(BUILT_IN, ["weather?", "/tool 42"], "-n", "2", "--logit-bias", "%d+100" % eom, "--show-tokens")
     fed = [line.split()[1:] for line in err.splitlines() if line.startswith("tokens:")]
-    same(fed[1][:2], [str(eom), str(header)])  # what ended the call ends it in the dialogue too
+    same(fed[1][:2], [str(eom), str(header)])  # the call ends with the same token in the dialogue
 
 
 @test
@@ -364,12 +364,12 @@ def context_full():
     out, err = piped(BUILT_IN, ["Once upon a time there was a dog and a cat and a bird"] * 8, "-n", "12", "-c", "160",
                      "--keep-going", "--session", path("going.jsonl"))
     assert "dropped the oldest" in err and "does not fit" not in err, err
-    same(len(said("going.jsonl")), 8)
+    same(len(user_texts("going.jsonl")), 8)
 
 
 @test
 def status_of_failures():
-    """Of the first turn that failed; the talk goes on."""
+    """The exit status is that of the first failed turn; the following lines are answered."""
     with open(path("moody.jinja"), "w") as f:
         f.write("{% if 'no' in messages[-1].content %}{{ raise_exception('as you say') }}{% endif %}{{ messages[-1].content }}")
     long = "Once upon a time " * 20

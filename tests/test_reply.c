@@ -1,3 +1,4 @@
+// Parsing replies, and the token stream of a dialogue.
 #include "make_gguf.h"
 #include "test.h"
 #include "../chat/dialogue.h"
@@ -8,8 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// What an answer is taken apart into: "REASONING|CONTENT|NAME(ARGUMENTS)..." of a text with control
-// tokens by name.
+// Parses a text with control tokens by name; expected: "REASONING|CONTENT|NAME(ARGUMENTS)...".
 static void check_reply(const char *raw, bool has_reasoning, bool in_reasoning, bool has_tools,
                         const char *expected) {
     Reply r;
@@ -81,7 +81,7 @@ static void calls(void) {
                 "|<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>|");
 }
 
-static void thoughts(void) {
+static void reasoning(void) {
     check_reply("<think>\nhm\n</think>\n\nDone.", true, false, false, "hm|Done.|");
     check_reply("hm\n</think>\n\nDone.", true, true, false, "hm|Done.|");
     check_reply("hm", true, true, false, "hm||"); // cut off in the middle
@@ -92,7 +92,7 @@ static void thoughts(void) {
                 false, true, "hm||f({})");
 }
 
-// A dialogue that is rendered anew each turn, and the tokens that it has then.
+// A dialogue and its token stream.
 typedef struct {
     Buffer file;
     Gguf gguf;
@@ -100,9 +100,9 @@ typedef struct {
     Template tpl;
     Dialogue d;
     TokenStream stream;
-} Talk;
+} Conversation;
 
-static bool open_talk(Talk *k, const char *source) {
+static bool open_conversation(Conversation *k, const char *source) {
     Error err = {0};
     k->file = make_llama_file((MakeLlama){.is_vocabulary_only = true, .template = source});
     bool ok = gguf_parse(&k->gguf, k->file.data, k->file.len, "test", &err) &&
@@ -112,7 +112,7 @@ static bool open_talk(Talk *k, const char *source) {
     return ok;
 }
 
-static void close_talk(Talk *k) {
+static void close_conversation(Conversation *k) {
     dialogue_remove(&k->d, 0, k->d.n);
     free(k->d.messages);
     buffer_free(&k->stream.text), buffer_free(&k->stream.mask);
@@ -124,7 +124,7 @@ static void close_talk(Talk *k) {
     buffer_free(&k->file);
 }
 
-static void update(Talk *k) {
+static void update(Conversation *k) {
     Buffer text = {0}, mask = {0};
     Error err = {0};
     TemplateInput in = {.messages = k->d.messages, .n_messages = k->d.n, .wants_answer = true};
@@ -134,12 +134,12 @@ static void update(Talk *k) {
     buffer_free(&mask);
 }
 
-static void say(Talk *k, const char *role, const char *content) {
+static void add_message(Conversation *k, const char *role, const char *content) {
     dialogue_push(&k->d, message_make(str_of(role), str_of(content)));
 }
 
-// The model says these bytes, one token each, which no encoding would choose.
-static void answer(Talk *k, const char *text) {
+// The model answers with one token per byte, which the tokenizer would not choose.
+static void add_answer(Conversation *k, const char *text) {
     Ids ids = {0};
     Reply r;
     for (const char *c = text; *c; c++) ids_push(&ids, (unsigned char)*c);
@@ -150,82 +150,81 @@ static void answer(Talk *k, const char *text) {
     free(ids.data);
 }
 
-static Ids copy(const Ids *ids) {
+static Ids copy_ids(const Ids *ids) {
     Ids out = {0};
     for (int i = 0; i < ids->len; i++) ids_push(&out, ids->data[i]);
     return out;
 }
 
-static int common(const Ids *a, const Ids *b) {
+static int common_prefix(const Ids *a, const Ids *b) {
     int n = 0;
     while (n < a->len && n < b->len && a->data[n] == b->data[n]) n++;
     return n;
 }
 
-#define SAID(text)                                                                                 \
+#define CHATML(text)                                                                               \
     "{{ bos_token }}{% for m in messages %}{{ '<|im_start|>' ~ m.role ~ '\n' ~ " text              \
     " ~ '<|im_end|>\n' }}{% endfor %}"                                                             \
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 
-// What the model said keeps its tokens, the tokens before stay as they were, and going back finds
-// them again.
+// An answer keeps its tokens, earlier tokens do not change, and an undone turn resumes behind an
+// answer.
 static void stream(void) {
-    Talk k = {0};
-    if (!open_talk(&k, SAID("m.content|trim"))) return;
+    Conversation k = {0};
+    if (!open_conversation(&k, CHATML("m.content|trim"))) return;
     Ids before = {0};
     for (int turn = 0; turn < 20; turn++) {
-        say(&k, "user", "in the hi");
+        add_message(&k, "user", "in the hi");
         update(&k);
-        CHECK(common(&before, &k.stream.ids) == before.len, "turn %d", turn);
+        CHECK(common_prefix(&before, &k.stream.ids) == before.len, "turn %d", turn);
         free(before.data);
-        before = copy(&k.stream.ids);
-        answer(&k, "\nin the ");
+        before = copy_ids(&k.stream.ids);
+        add_answer(&k, "\nin the ");
         for (int i = 0; i < 8; i++) ids_push(&before, (unsigned char)"\nin the "[i]);
     }
-    dialogue_remove(&k.d, 38, 40); // the last turn is taken back, and another begun
-    say(&k, "user", "other");
+    dialogue_remove(&k.d, 38, 40); // undoes the last turn
+    add_message(&k, "user", "other");
     update(&k);
-    CHECK(common(&before, &k.stream.ids) > before.len - 60, "%d of %d",
-          common(&before, &k.stream.ids), before.len);
-    dialogue_set_system(&k.d, str_of("Z")); // all is new: nothing the model said is where it was
+    CHECK(common_prefix(&before, &k.stream.ids) > before.len - 60, "%d of %d",
+          common_prefix(&before, &k.stream.ids), before.len);
+    dialogue_set_system(&k.d, str_of("Z")); // changes the beginning: everything is encoded again
     update(&k);
     Ids fresh = {0};
     Error err;
     TemplateInput in = {.messages = k.d.messages, .n_messages = k.d.n, .wants_answer = true};
     CHECK(template_encode(&k.tpl, k.t, &in, &fresh, &err), "%s", err.text);
-    CHECK(fresh.len == k.stream.ids.len && common(&fresh, &k.stream.ids) == fresh.len,
-          "as encoded at once");
+    CHECK(fresh.len == k.stream.ids.len && common_prefix(&fresh, &k.stream.ids) == fresh.len,
+          "as if encoded in one pass");
     free(fresh.data);
     free(before.data);
-    close_talk(&k);
+    close_conversation(&k);
 }
 
-// A template that keeps the thoughts of no turn but the last: the answer is encoded anew, without
-// them.
-static void dropped_thoughts(void) {
-    Talk k = {0};
-    if (!open_talk(&k, SAID("m.content.split('</think>')[-1]|trim"))) return;
-    say(&k, "user", "q");
+// A template that removes earlier reasoning: the answer is encoded again, without it.
+static void dropped_reasoning(void) {
+    Conversation k = {0};
+    if (!open_conversation(&k, CHATML("m.content.split('</think>')[-1]|trim"))) return;
+    add_message(&k, "user", "q");
     update(&k);
-    Ids asked = copy(&k.stream.ids), fresh = {0};
-    answer(&k, "<think>hm</think>in the");
+    Ids asked = copy_ids(&k.stream.ids), fresh = {0};
+    add_answer(&k, "<think>hm</think>in the");
     CHECK(str_is(k.d.messages[1].content, "in the"), "%s", k.d.messages[1].json.data);
-    say(&k, "user", "q");
+    add_message(&k, "user", "q");
     update(&k);
     Error err;
     TemplateInput in = {.messages = k.d.messages, .n_messages = k.d.n, .wants_answer = true};
     CHECK(template_encode(&k.tpl, k.t, &in, &fresh, &err), "%s", err.text);
-    CHECK(fresh.len == k.stream.ids.len && common(&fresh, &k.stream.ids) == fresh.len,
-          "as encoded at once");
-    CHECK(common(&asked, &fresh) == asked.len, "the question stays");
+    CHECK(fresh.len == k.stream.ids.len && common_prefix(&fresh, &k.stream.ids) == fresh.len,
+          "as if encoded in one pass");
+    CHECK(common_prefix(&asked, &fresh) == asked.len, "the tokens of the question are kept");
     free(asked.data);
     free(fresh.data);
-    close_talk(&k);
+    close_conversation(&k);
 }
 
 void test_reply(void) {
     test_case("reply: calls in the forms of Llama 3.1, Hermes and Mistral", calls);
-    test_case("reply: thoughts", thoughts);
-    test_case("dialogue: what the model said keeps its tokens", stream);
-    test_case("dialogue: a template that drops thoughts", dropped_thoughts);
+    test_case("reply: reasoning", reasoning);
+    test_case("token stream: answers keep their tokens", stream);
+    test_case("token stream: a template that drops reasoning", dropped_reasoning);
 }

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Chat templates of published models, from $LLAMA31_DATA/templates, through the program: their text and their ids.
+"""Chat templates of published models, from $LLAMA31_DATA/templates: the rendered text and its token ids.
 
-With $LLAMA31_PEER (a folder where `npm install tiktoken@1.0.22` was run) the ids are compared with tiktoken's, of the
-text that Jinja2 makes; without it with those of `tokenize --special`."""
+With $LLAMA31_PEER (a directory with `npm install tiktoken@1.0.22`) the ids are compared with those of tiktoken for the text
+of Jinja2; otherwise with those of `tokenize --special`."""
 import json
 import os
 import subprocess
@@ -45,7 +45,7 @@ def tokenize(tmp, template, dialogue, *args, code=0):
 
 
 def names(model):
-    """Names and ids of the control tokens of Llama 3's vocabulary."""
+    """Ids of the control tokens of Llama 3's vocabulary, by name."""
     ids = range(128000, 128256)
     return {call("tokenize", "-m", model, "--decode", "--special", str(i))[0].decode(): i for i in ids}
 
@@ -63,7 +63,7 @@ def tiktoken_ids(texts):
 
 @test
 def text_and_ids(tmp):
-    """The text, and, where no message writes a control token, the ids of that text with its control tokens."""
+    """The text; and its ids, unless a message spells a control token."""
     need(VOCABULARY)
     n = 0
     for name in LLAMAS:
@@ -90,7 +90,7 @@ def text_and_ids(tmp):
 
 @test
 def forged_dialogue(tmp):
-    """The dialogue that writes control tokens: all templates of a vocabulary that has them."""
+    """A dialogue whose messages spell control tokens, with all templates: none is forged."""
     need(VOCABULARY)
     control = set(names(VOCABULARY).values())
     attacks = dialogues()[5]
@@ -117,8 +117,8 @@ def variables(tmp):
     args = ("tokenize", "-q", "--chat", lines, "--template", template, "--rendered")
     same(call(*args, "--template-var", 'x="a b"', "--template-var", 'y={"k":[1,2.0]}', "--template-var", "bos_token=\"B\"")[0],
          b'a b{"k": [1, 2.0]}Bhi')
-    for says, value in (("NAME=JSON", "x"), ("a string needs quotes", "x=y"), ("NAME=JSON", "=1")):
-        refuses(2, says, *args, "--template-var", value)
+    for message, value in (("NAME=JSON", "x"), ("a string needs quotes", "x=y"), ("NAME=JSON", "=1")):
+        refuses(2, message, *args, "--template-var", value)
     refuses(2, "llama3.1", "tokenize", "--chat", lines, "--template", "nosuch")
     refuses(2, "No such file", "tokenize", "--chat", lines, "--template", "/nonexistent.jinja")
     with open(template, "w") as f:
@@ -131,7 +131,7 @@ def variables(tmp):
 
 @test
 def messages(tmp):
-    """What the API has in messages comes to the template; what cannot be represented is refused with its place."""
+    """Templates get all members of messages; an error names what cannot be represented."""
     template, lines = os.path.join(tmp, "t.jinja"), os.path.join(tmp, "d.jsonl")
     with open(template, "w") as f:
         f.write("{% for m in messages %}{{ m|tojson }}\n{% endfor %}")
@@ -147,14 +147,14 @@ def messages(tmp):
     full[1]["tool_calls"][0]["function"]["arguments"] = json.dumps({"a": 1.0, "b": [None, True]})
     with open(lines, "w") as f:
         f.writelines(json.dumps(m) + "\n" for m in full)
-    same(call(*args, "--rendered")[0].decode(), out)  # arguments as a string of JSON are the same
-    for bad, says in (({"role": "user", "content": [{"type": "image_url", "image_url": {}}]}, "line 1: content[0]"),
+    same(call(*args, "--rendered")[0].decode(), out)  # arguments as a JSON string give the same
+    for bad, message in (({"role": "user", "content": [{"type": "image_url", "image_url": {}}]}, "line 1: content[0]"),
                       ({"role": "king", "content": ""}, "king"), ({"role": "user"}, "content"), ({"content": "x"}, "role"),
                       ({"role": "assistant", "content": None}, "content"),
                       ({"role": "assistant", "content": "", "tool_calls": 3}, "tool_calls")):
         with open(lines, "w") as f:
             f.write(json.dumps(bad) + "\n")
-        refuses(1, says, *args)
+        refuses(1, message, *args)
 
 
 if __name__ == "__main__":

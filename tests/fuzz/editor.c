@@ -1,5 +1,5 @@
-// The line editor on keys from memory: its source with a keyboard and a screen put in place of the
-// terminal's.
+// Fuzzes the line editor: its source is compiled with functions that replace the keyboard and the
+// screen of the terminal.
 #include "targets.h"
 #include "../../base/files.h"
 
@@ -26,13 +26,13 @@ static bool screen_write(int fd, const void *data, size_t n);
 #define ioctl(fd, what, to)  screen_size(to)
 #include "../../editor/editor.c"
 
-// The keyboard: bytes as they are, but for two that no text has.
+// The keyboard delivers the fuzzed bytes. Two bytes, which are in no text, are events.
 enum { WAIT = 0xff, CTRL_C = 0xfe };
 static const uint8_t *keys, *keys_end;
 static size_t most_keys;
 static volatile int was_interrupted;
 
-// Some time passes, or a signal wakes the editor up, or there is a key or the end.
+// A timeout, a signal that wakes the editor, a key, or the end of input.
 static int keys_poll(struct pollfd *fds, unsigned n, int timeout_ms) {
     fds[0].revents = fds[n - 1].revents = 0;
     bool is_wait = keys < keys_end && *keys == WAIT, is_ctrl_c = keys < keys_end && *keys == CTRL_C;
@@ -45,7 +45,7 @@ static int keys_poll(struct pollfd *fds, unsigned n, int timeout_ms) {
 
 static ssize_t keys_read(int fd, void *out, size_t n) {
     size_t k = 0;
-    if (fd != STDIN_FILENO) return 0; // the pipe that woke us up
+    if (fd != STDIN_FILENO) return 0; // the wake pipe
     while (k < n && k < most_keys && keys < keys_end && *keys != WAIT && *keys != CTRL_C)
         ((uint8_t *)out)[k++] = *keys++;
     return (ssize_t)k;
@@ -54,7 +54,7 @@ static ssize_t keys_read(int fd, void *out, size_t n) {
 static struct winsize window;
 static int screen_size(struct winsize *size) { return *size = window, 0; }
 
-// Only what the editor itself says moves the cursor; no text does.
+// Invariant: only the escape sequences of the editor reach the screen, never those of a text.
 static bool screen_write(int fd, const void *data, size_t n) {
     const char *s = data, *end = s + n;
     HOLDS(fd == STDOUT_FILENO);
@@ -78,9 +78,9 @@ static void candidates(void *arg, Str before, Buffer *out) {
     if (before.len && before.data[before.len - 1] == 'o') buffer_puts(out, "one\n");
 }
 
-// The first byte says how large the window is, and whether keys come alone.
+// The first byte chooses the size of the window and options.
 void fuzz_editor(const uint8_t *data, size_t n) {
-    static const char history[] = "one\ntwo\rrows\n\xff\x1b\0\n\n"; // as a file may be
+    static const char history[] = "one\ntwo\rrows\n\xff\x1b\0\n\n"; // of a corrupt file
     static const unsigned short columns[] = {80, 1, 9, 0}, rows[] = {24, 1, 3, 0};
     Buffer out = {0};
     Editor e = {.is_terminal = true, .out = STDOUT_FILENO, .interrupted = &was_interrupted};
