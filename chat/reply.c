@@ -1,7 +1,7 @@
 // Recognizing tool calls, then the parts of a reply.
 //
-// Functions take_... read one form from the front of a text: they add calls to the reply and return
-// the bytes used, or leave the reply without calls if the text has another form.
+// A take_... function reads one form of calls: it adds the calls to the reply, or leaves the reply
+// without calls if the text has another form.
 #include "reply.h"
 
 #include <ctype.h>

@@ -1,4 +1,4 @@
-// The reply of a model, taken apart: reasoning, text and tool calls.
+// The reply of a model, parsed into reasoning, text and tool calls.
 #ifndef CHAT_REPLY_H
 #define CHAT_REPLY_H
 

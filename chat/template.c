@@ -202,7 +202,7 @@ bool template_set(Template *tpl, const char *text, Error *err) {
 
 // Rendering
 
-// The names of roles count as the template's own text: templates put them between control tokens.
+// Role names count as text of the template: templates put them between control tokens.
 static bool is_role_name(const Json *string) {
     return str_is(string->key, "role") && message_is_role(string->string);
 }

@@ -3,7 +3,7 @@
 #include <ctype.h>
 #include <string.h>
 
-// Extends the stream's text by the next n bytes of the rendered one.
+// Appends the next n bytes of the rendered text to the stream's text.
 static void extend_text(TokenStream *s, Str text, const char *mask, size_t n) {
     buffer_append(&s->mask, mask + s->text.len, n);
     buffer_append(&s->text, text.data + s->text.len, n);
@@ -37,6 +37,8 @@ static void find_answer(TokenStream *s, const Tokenizer *t, Str text, const char
     s->resume_points[s->n_resume_points++] = (ResumePoint){s->text.len, s->ids.len};
 }
 
+// The text before the last answer must be unchanged for the answer to be found. Then everything
+// after the last valid resume point is encoded.
 void token_stream_update(TokenStream *s, const Tokenizer *t, Str text, const char *mask) {
     size_t same = 0; // bytes of the common prefix of the old text and the new one
     while (same < text.len && same < s->text.len && text.data[same] == s->text.data[same] &&

@@ -1,14 +1,15 @@
 // The tokens of a growing dialogue.
 //
-// Each turn the template renders the whole dialogue anew. Encoding that text anew would be wrong
-// and slow: text has many tokenizations, and the model's own tokens, which the KV cache holds, are
-// rarely the one that the tokenizer chooses. So the stream keeps the tokens of each answer, finds
-// the answer again in the next rendered text, and encodes only what follows. Then the tokens of the
-// dialogue so far stay a prefix of the new ones, and a turn costs its own tokens.
+// Each turn the template renders the whole dialogue again. Encoding all of that text would be wrong
+// and slow: a text has many tokenizations, and the one that the model generated, which is in the KV
+// cache, is often not the one that the tokenizer chooses. So the stream keeps the tokens of each
+// answer, finds the answer in the next rendered text, and encodes only the text after it.
+// Invariant: as long as the dialogue only grows, the old tokens are a prefix of the new ones, so
+// that a turn costs only its own tokens.
 //
-// A resume point is a position behind an answer, in the text and in the tokens. If the rendered
-// text changes further back (an undone turn, a template that removes old reasoning), encoding
-// resumes at the last resume point before the change, or starts again.
+// A resume point is the end of an answer, as a position in the text and in the tokens. If the
+// rendered text changes earlier (an undone turn, a template that removes old reasoning), encoding
+// resumes at the last resume point before the change, or starts from the beginning.
 #ifndef CHAT_TOKEN_STREAM_H
 #define CHAT_TOKEN_STREAM_H
 
@@ -32,7 +33,7 @@ typedef struct {
     int answer_stop; // the token that ended it, or -1
 } TokenStream;
 
-// Sets s->ids to the tokens of the dialogue as it is rendered now.
+// Sets s->ids to the tokens of the dialogue, given its rendered text.
 void token_stream_update(TokenStream *s, const Tokenizer *t, Str text, const char *mask);
 // The model has continued s->ids with these n tokens.
 void token_stream_add_answer(TokenStream *s, const int *ids, int n, Str answer, Str shown,

@@ -16,9 +16,9 @@ enum { CHUNK = 256 }; // positions: small, so that a long prefill shows progress
 // $LLAMA31_HISTORY, or $XDG_STATE_HOME/llama31/history, whose directories are created. False with
 // --no-history or without a home directory.
 static bool history_path(const Options *o, Buffer *path) {
-    const char *own = getenv("LLAMA31_HISTORY");
-    if (o->no_history || (own && !*own)) return false;
-    if (own) return buffer_puts(path, own), true;
+    const char *named = getenv("LLAMA31_HISTORY");
+    if (o->no_history || (named && !*named)) return false;
+    if (named) return buffer_puts(path, named), true;
     const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
     if (state && *state == '/')
         buffer_puts(path, state);

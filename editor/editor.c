@@ -1,11 +1,11 @@
 // The line editor. In order: the terminal and its signals, history, keys, the screen, editing,
 // escape sequences, search, completion, and the loop that reads one text (editor_read).
 //
-// A text is one buffer with a cursor; every key changes these two, and then draw() writes the whole
-// text anew. It lays prompt and text out into rows of the terminal's width, moves the cursor up
-// from the row it is on to the first row, clears everything below, writes the rows and moves the
-// cursor to its place. So nothing has to be known about the screen except on which of our rows the
-// cursor is (cursor_row). A text with more rows than the screen shows the rows around the cursor.
+// A text is one buffer with a cursor. Every key changes these two, and then draw_text() writes the
+// whole text again: it lays out prompt and text in rows of the terminal's width, moves the cursor
+// up to the first row, clears everything below, writes the rows, and moves the cursor to its place.
+// So the only thing to remember about the screen is the row that the cursor is on (cursor_row). If
+// the text has more rows than the screen, the rows around the cursor are written.
 #include "editor.h"
 #include "../base/files.h"
 
@@ -35,9 +35,8 @@ struct Editor {
     int out; // file descriptor of the terminal's screen
     volatile int *interrupted;
     const char *history_path;
-    Buffer
-        history; // as in the file: one entry per line, its own newlines as '\r', which no text has
-    size_t seen; // offset of the entry that is shown; history.len: the new text
+    Buffer history; // as in its file: one entry per line, with '\r' for newlines within it
+    size_t seen;    // offset of the entry that is shown; history.len: the new text
     unsigned char keys[4096]; // bytes read; [next_key, n_keys) are not handled yet
     size_t n_keys, next_key;
     // of the text that is edited
@@ -215,7 +214,7 @@ static int next_key(Editor *e, int timeout_ms) {
 
 // The screen
 
-// What the screen shows for the character at s, and the columns that takes. Control bytes are shown
+// The text that the screen shows for the character at s, and its columns. Control bytes are shown
 // as ^X, invalid and unprintable ones as "?". Returns the bytes of the character.
 static int show_char(const char *s, size_t n, int *columns, char shown[8]) {
     uint32_t code;
@@ -292,7 +291,7 @@ static const char *skip_rows(const char *s, int n) {
     return s;
 }
 
-// Draws the text anew: see the head of this file.
+// Writes the text to the screen, as the head of this file describes.
 static void draw_text(Editor *e) {
     struct winsize size = {0};
     Buffer rows = {0}, out = {0};
@@ -446,6 +445,7 @@ static int read_escape(Editor *e) {
             number = &modifier;
         else if (final >= '0' && final <= '9' && *number < 1000)
             *number = *number * 10 + final - '0';
+    // ESC [ NUMBER ~: 1 or 7 is Home, 3 Delete, 4 or 8 End, 200 the beginning of a paste
     switch (final == '~' ? 1000 + first : final) {
     case 'A': return CTRL_KEY('P');
     case 'B': return CTRL_KEY('N');

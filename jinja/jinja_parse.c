@@ -8,7 +8,7 @@
 //                 begins with {%+
 //
 // Texts and strings of the tree point into the source, or, if they had escapes, into the heap.
-// They are the template's own text: their provenance mask is all 1.
+// They are text of the template: their provenance mask is all 1.
 #include "jinja_tree.h"
 
 #include <stdlib.h>

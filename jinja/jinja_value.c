@@ -279,7 +279,8 @@ bool value_truth(Value v) {
 double value_number(Heap *h, Value v) {
     if (!value_is_number(v)) heap_fail(h, "expected a number, found '%s'", value_type_name(v));
     switch (v.kind) {
-    case VALUE_BIG_INT: return strtod(v.text.data, NULL); // the JSON text goes on with a non-digit
+    case VALUE_BIG_INT:
+        return strtod(v.text.data, NULL); // the JSON text continues with a non-digit
     case VALUE_FLOAT: return v.number;
     case VALUE_BOOL: return v.boolean;
     default: return (double)v.integer;

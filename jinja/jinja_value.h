@@ -1,8 +1,8 @@
 // Values of the template language: Python's types, as far as Jinja shows them, and the bounded
 // memory they are stored in.
 //
-// Provenance. A prompt mixes the template's own text with text of messages, tools and names, and
-// only the template may write control tokens. Each Text therefore carries a provenance mask: one
+// Provenance. A prompt mixes text of the template with text of messages, tools and names, and only
+// the template may write control tokens. Each Text therefore carries a provenance mask: one
 // byte per text byte, 1 if the template wrote it, 0 if data did. Operations that copy bytes (slice,
 // join, replace, strip) copy the mask with them; a character whose case changes keeps its mask;
 // bytes that an operation makes itself (digits, quotes, escapes) have 0. Invariant: a byte with
