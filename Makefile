@@ -1,149 +1,173 @@
-# llama31: make | make demo | make test | make asan | make format | make install | make uninstall | make dist
-# Variables: CC, CFLAGS, LDFLAGS, BUILD (objects), PREFIX, DESTDIR, OPENMP (empty: POSIX threads), V= (show commands).
+# make            build ./llama31                 make demo       build it and tell a story
+# make test       build, run all tests            make asan       build-asan/ with sanitizers
+# make fuzz       build-fuzz/fuzz (clang)         make format     clang-format all sources
+# make install    into PREFIX (/usr/local)        make uninstall  remove it again
+# make dist       source archive                  make clean      remove the build
+#
+# Variables: CC CFLAGS LDFLAGS BUILD PREFIX DESTDIR, OPENMP= (POSIX threads instead), V= (show commands),
+# WITHOUT="constrain speculate cache lora quantize" (leave out any of these modules). See docs/building.md.
 CC      ?= cc
 CFLAGS  ?= -O3
 BUILD   ?= build
 PREFIX  ?= /usr/local
+WITHOUT ?=
 comma   := ,
 VERSION := $(shell cat VERSION)
 COMMIT  := $(shell cat COMMIT 2>/dev/null || git describe --always --dirty --abbrev=12 2>/dev/null || echo unknown)
 
-# Installing, as root, runs no compiler.
+# Use all cores unless -j is given. (GNU make before 4.4 prefers the -j of a command line without showing it here.)
+ifeq (0,$(MAKELEVEL)$(findstring -j,$(MAKEFLAGS)$(shell echo "$$MAKEFLAGS")))
+MAKEFLAGS += -j$(shell nproc 2>/dev/null || getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
+endif
+
+# Probes of the compiler. Goals that compile nothing, such as `sudo make install`, skip them.
 ifneq (,$(if $(MAKECMDGOALS),$(filter-out install uninstall dist format clean,$(MAKECMDGOALS)),all))
 TARGET  := $(shell $(CC) -dumpmachine)
 OPENMP  ?= $(shell echo 'int main(void){return 0;}' | $(CC) -fopenmp -x c -o /dev/null - 2>/dev/null && echo -fopenmp)
-# Guards on the stack and in the C library's calls, a program at any address, its tables read-only: where they are had.
+# Hardening: stack protector, checked libc calls, position-independent executable, read-only relocations; used if the
+# compiler and linker support all of it.
 HARDEN  ?= -fstack-protector-strong -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2 -fPIE
 HARDLINK := $(if $(HARDEN),$(if $(findstring -static,$(LDFLAGS)),,-pie) -Wl$(comma)-z$(comma)relro$(comma)-z$(comma)now)
 HARDLINK := $(shell printf '\043include <stdio.h>\nint main(void){return 0;}' | $(CC) -std=c11 -Werror $(CFLAGS) $(HARDEN) \
               $(HARDLINK) $(LDFLAGS) -x c -o /dev/null - 2>/dev/null && echo ' $(HARDLINK)')
 endif
 
-# No -ffast-math: NaN checks and the order of sums are part of the contract.
+# No -ffast-math: NaN checks and the order of floating-point operations are part of the contract.
 FLAGS   := -std=c11 -D_GNU_SOURCE -D_FILE_OFFSET_BITS=64 -Wall -Wextra -Wpedantic -fno-math-errno -ffp-contract=off \
-           $(FLAGS_EXTRA) -DVERSION='"$(VERSION)"' $(OPENMP)
+           -DVERSION='"$(VERSION)"' $(OPENMP)
 
-# What only some systems have; none where the sandbox does not know the numbers of its calls, where the kernel's headers
-# are missing or old, and for sanitizers.
+# The platform. seccomp filters need the system call numbers of the architecture and recent kernel headers; SANDBOX=none
+# is for sanitizers.
+SYSTEM  := $(if $(findstring linux,$(TARGET)),linux,$(if $(findstring mingw,$(TARGET)),windows,bsd))
 LINUX64 := $(and $(findstring linux,$(TARGET)),$(or $(findstring x86_64,$(TARGET)),$(findstring aarch64,$(TARGET))))
 SANDBOX   ?= $(if $(findstring openbsd,$(TARGET)),openbsd,$(or $(if $(LINUX64),$(shell \
              $(CC) -E -include linux/landlock.h -x c /dev/null >/dev/null 2>&1 && echo linux)),none))
-$(BUILD)/os/sandbox_linux.o: ISA := -DSECCOMP_ARCH=AUDIT_ARCH_$(if $(findstring x86_64,$(TARGET)),X86_64,AARCH64)
-
-SYSTEM  := $(if $(findstring linux,$(TARGET)),linux,$(if $(findstring mingw,$(TARGET)),windows,bsd))
-ifeq ($(SYSTEM),windows) # gcc cannot align its stack there to more than 16 bytes; formats are checked elsewhere
+ifeq ($(SYSTEM),windows) # gcc aligns the stack to 16 bytes only, and does not know the format checks of its libc
 FLAGS   += -include os/windows/posix.h -Ios/windows -D__USE_MINGW_ANSI_STDIO=1 -D_WIN32_WINNT=0x0602 -Wno-format \
            -Wno-format-extra-args -Wa,-muse-unaligned-vector-move
 LIBS    := -static -lsynchronization -lshell32 -Wl,--stack,16777216
 endif
-ifneq (,$(filter i386-% i486-% i586-% i686-%,$(TARGET))) # floats are float32, not the x87's 80 bits
+ifneq (,$(filter i386-% i486-% i586-% i686-%,$(TARGET))) # float32 arithmetic, not the 80 bits of the x87
 FLAGS   += -msse2 -mfpmath=sse
 endif
-GUARDS  := $(if $(HARDLINK),$(HARDEN))
-$(BUILD)/kernels/%.o $(BUILD)/backends/%.o: GUARDS := $(if $(HARDLINK),-fPIE) # inner loops over rows that have been checked
-BACKENDS   := backends/avx2.c backends/avx512.c backends/amx.c backends/neon.c
-CORE    := os/os_$(SYSTEM).c os/sandbox_$(SANDBOX).c os/threads_$(if $(OPENMP),openmp,posix).c \
-           $(filter-out run.c os/os_% os/sandbox_% os/threads_% $(BACKENDS),$(wildcard *.c */*.c))
-# WITHOUT="cache lora": each of these directories is left out, and its stub.c takes its place.
-WITHOUT ?=
-CORE    := $(filter-out build% tests/% models/% scripts/% %/stub.c $(WITHOUT:%=%/%),$(CORE)) $(WITHOUT:%=%/stub.c)
+
+# Sources: one file of os/ per system, the backends of the architecture, DIR/stub.c instead of DIR/ for WITHOUT. Backends
+# come first, because they take longest to compile.
+ALL_BACKENDS := backends/avx2.c backends/avx512.c backends/amx.c backends/neon.c
 ifneq (,$(findstring x86_64,$(TARGET)))
-CORE    += backends/avx2.c backends/avx512.c backends/amx.c
+BACKENDS := backends/avx512.c backends/avx2.c backends/amx.c
 endif
 ifneq (,$(findstring aarch64,$(TARGET))$(findstring arm64,$(TARGET)))
-CORE    += backends/neon.c
+BACKENDS := backends/neon.c
 endif
-# Without this gcc does not turn its minima and maxima into vector instructions.
-$(BUILD)/quantize/encode.o: ISA := -fno-trapping-math
-$(BUILD)/backends/avx2.o:   ISA := -mavx2 -mfma -mf16c -mbmi -mbmi2
-AVX512 := -mavx2 -mfma -mf16c -mbmi -mbmi2 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni \
-          -mprefer-vector-width=512
-TILES  := -mavx512bf16 -mavx512vbmi -mamx-tile -mamx-bf16 -mamx-int8
-# All of the program on what this CPU lacks, for tests (with a BUILD of its own): EMULATE=amx on a tile unit (needs
-# AVX-512), EMULATE=avx512 on both (needs AVX2 and SIMDe).
-ifdef EMULATE
-TILES  := -include tests/amx_emulate.h
-$(BUILD)/kernels/kernels.o: ISA := -DEMULATED
-endif
-ifeq ($(EMULATE),avx512) # SIMDe's functions inlined take minutes to compile
-AVX512 := -mavx2 -mfma -mf16c -mbmi -mbmi2 -O1 -Wno-psabi -DSIMDE_NO_INLINE -include tests/avx512_emulate.h
-endif
-$(BUILD)/backends/avx512.o: ISA := $(AVX512)
-$(BUILD)/backends/amx.o:    ISA := $(AVX512) $(TILES)
-ifeq ($(SYSTEM),windows) # which hands out no tiles, and has a long of 32 bits that gcc's tile macros cannot take
-$(BUILD)/backends/amx.o:    ISA := $(AVX512) -include tests/amx_emulate.h
-endif
-$(BUILD)/os/os_windows.o: ISA := -DPOSIX_IMPLEMENTATION
-$(BUILD)/tests/amx_emulated.o: ISA := $(AVX512)
-$(BUILD)/backends/neon.o:   ISA := -march=armv8.2-a+dotprod+fp16
-$(BACKENDS:%.c=$(BUILD)/%.o): ISA += $(BACKEND_FLAGS)
+SOURCES := $(filter-out $(ALL_BACKENDS) run.c build% tests/% models/% scripts/% os/os_% os/sandbox_% os/threads_% %/stub.c \
+             $(WITHOUT:%=%/%),$(wildcard *.c */*.c))
+SOURCES := $(BACKENDS) $(SOURCES) $(WITHOUT:%=%/stub.c) os/os_$(SYSTEM).c os/sandbox_$(SANDBOX).c \
+           os/threads_$(if $(OPENMP),openmp,posix).c
 
-OBJ     := $(CORE:%.c=$(BUILD)/%.o) $(BUILD)/models/builtin.o $(BUILD)/chat/templates.o
-FUZZED  := tests/fuzz/targets.c tests/fuzz/editor.c tests/fuzz/imatrix.c
-TESTS   := $(wildcard tests/*.c) $(FUZZED)
+# Flags per file.
+PROTECT := $(if $(HARDLINK),$(HARDEN))
+$(BUILD)/kernels/%.o $(BUILD)/backends/%.o: PROTECT := $(if $(HARDLINK),-fPIE) # inner loops over checked sizes
+$(BUILD)/os/sandbox_linux.o: FILE_FLAGS := -DSECCOMP_ARCH=AUDIT_ARCH_$(if $(findstring x86_64,$(TARGET)),X86_64,AARCH64)
+$(BUILD)/os/os_windows.o:    FILE_FLAGS := -DPOSIX_IMPLEMENTATION
+$(BUILD)/quantize/encode.o:  FILE_FLAGS := -fno-trapping-math # else gcc does not vectorize minima and maxima
+AVX2    := -mavx2 -mfma -mf16c -mbmi -mbmi2
+AVX512  := $(AVX2) -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mprefer-vector-width=512
+AMX     := -mavx512bf16 -mavx512vbmi -mamx-tile -mamx-bf16 -mamx-int8
+# EMULATE=amx or avx512 tests backends that this CPU lacks (with a BUILD of its own): tiles are emulated by AVX-512 code,
+# AVX-512 by SIMDe on AVX2.
+ifdef EMULATE
+AMX     := -include tests/amx_emulate.h
+$(BUILD)/kernels/kernels.o: FILE_FLAGS := -DEMULATED
+endif
+ifeq ($(EMULATE),avx512) # -O1, not inlined: SIMDe's functions would take minutes to compile
+AVX512  := $(AVX2) -O1 -Wno-psabi -DSIMDE_NO_INLINE -include tests/avx512_emulate.h
+endif
+ifeq ($(SYSTEM),windows) # has no AMX, and gcc's tile macros need a long of 64 bits
+AMX     := -include tests/amx_emulate.h
+endif
+$(BUILD)/backends/avx2.o:   FILE_FLAGS := $(AVX2)
+$(BUILD)/backends/avx512.o: FILE_FLAGS := $(AVX512)
+$(BUILD)/backends/amx.o:    FILE_FLAGS := $(AVX512) $(AMX)
+$(BUILD)/backends/neon.o:   FILE_FLAGS := -march=armv8.2-a+dotprod+fp16
+$(BUILD)/tests/amx_emulated.o: FILE_FLAGS := $(AVX512)
+$(ALL_BACKENDS:%.c=$(BUILD)/%.o): FILE_FLAGS += $(BACKEND_FLAGS)
+
+OBJ     := $(SOURCES:%.c=$(BUILD)/%.o) $(BUILD)/models/builtin.o $(BUILD)/chat/templates.o
+
+# Tests. WITHOUT also leaves out test_MODULE.c, tests that include its headers, and fuzzing, which covers all modules.
+FUZZERS := tests/fuzz/targets.c tests/fuzz/editor.c tests/fuzz/imatrix.c
+TESTS   := $(wildcard tests/*.c) $(FUZZERS)
+ifneq (,$(strip $(WITHOUT)))
+TESTS   := $(filter-out $(FUZZERS) tests/test_fuzz.c $(WITHOUT:%=tests/test_%.c) $(shell grep -lE \
+             '#include "../($(subst $() $(),|,$(strip $(WITHOUT))))/' tests/*.c),$(TESTS))
+endif
 ifeq (,$(findstring x86_64,$(TARGET)))
 TESTS   := $(filter-out tests/amx_emulated.c,$(TESTS))
 endif
-ifeq ($(SYSTEM),windows) # these fork
+ifeq ($(SYSTEM),windows) # they need fork()
 TESTS   := $(filter-out tests/test_gguf.c tests/test_sandbox.c,$(TESTS))
 endif
-SUITES  := $(patsubst tests/test_%.c,X(%),$(filter tests/test_%,$(TESTS)))
-$(BUILD)/tests/main.o: ISA := '-DSUITES(X)=$(SUITES)'
 TESTOBJ := $(TESTS:%.c=$(BUILD)/%.o)
+SUITES  := $(patsubst tests/test_%.c,X(%),$(filter tests/test_%,$(TESTS)))
+$(BUILD)/tests/main.o: FILE_FLAGS := '-DSUITES(X)=$(SUITES)'
 
 V       ?= @
-say      = @printf '  %-3s %s\n' $(1) $(2)
+report   = @printf '  %-3s %s\n' $(1) $(2)
+link     = $(V)$(CC) $(CFLAGS) $(OPENMP) $(HARDLINK) $(LDFLAGS) -o $@ $(filter %.o,$^) -lm -pthread $(LIBS)
 
 all: $(BUILD)/llama31
 	@cp -f $(BUILD)/llama31 llama31
 
-$(BUILD)/llama31: $(BUILD)/run.o $(OBJ)
-	$(call say,LD,$@)
-	$(V)$(CC) $(CFLAGS) $(OPENMP) $(HARDLINK) $(LDFLAGS) -o $@ $^ -lm -pthread $(LIBS)
-$(BUILD)/unit: $(TESTOBJ) $(OBJ)
-	$(call say,LD,$@)
-	$(V)$(CC) $(CFLAGS) $(OPENMP) $(HARDLINK) $(LDFLAGS) -o $@ $^ -lm -pthread $(LIBS)
-$(BUILD)/tests/main.o: $(BUILD)/tests/suites
-$(BUILD)/run.o $(BUILD)/cache/cache.o: ISA = '-DBUILD_COMMIT="$(COMMIT)"' '-DBUILD_COMPILER="$(shell $(CC) --version | sed 's/["\\]//g;q')"'
+# $(BUILD)/parts and $(BUILD)/suites change when WITHOUT or the list of tests does.
+$(BUILD)/llama31: $(OBJ) $(BUILD)/run.o $(BUILD)/parts
+	$(call report,LD,$@)
+	$(link)
+$(BUILD)/unit: $(TESTOBJ) $(OBJ) $(BUILD)/parts
+	$(call report,LD,$@)
+	$(link)
+$(BUILD)/tests/main.o: $(BUILD)/suites
+$(BUILD)/run.o $(BUILD)/cache/cache.o: FILE_FLAGS = '-DBUILD_COMMIT="$(COMMIT)"' \
+    '-DBUILD_COMPILER="$(shell $(CC) --version | sed 's/["\\]//g;q')"'
 $(BUILD)/run.o $(BUILD)/cache/cache.o: $(BUILD)/commit
-$(BUILD)/commit: FORCE
-	@mkdir -p $(@D); echo '$(COMMIT)' | cmp -s - $@ || echo '$(COMMIT)' > $@
-$(BUILD)/tests/suites: FORCE # changes when the list does, whatever the times of the files
-	@mkdir -p $(@D); echo '$(SUITES)' | cmp -s - $@ || echo '$(SUITES)' > $@
+$(BUILD)/commit: CONTENT = $(COMMIT)
+$(BUILD)/parts:  CONTENT = $(OBJ)
+$(BUILD)/suites: CONTENT = $(SUITES)
+$(BUILD)/commit $(BUILD)/parts $(BUILD)/suites: FORCE
+	@mkdir -p $(@D); echo '$(CONTENT)' | cmp -s - $@ || echo '$(CONTENT)' > $@
 $(BUILD)/%.o: %.c Makefile VERSION
 	@mkdir -p $(@D)
-	$(call say,CC,$<)
-	$(V)$(CC) $(FLAGS) $(GUARDS) $(CFLAGS) $(ISA) -MMD -MP -c -o $@ $<
+	$(call report,CC,$<)
+	$(V)$(CC) $(FLAGS) $(PROTECT) $(CFLAGS) $(FILE_FLAGS) -MMD -MP -c -o $@ $<
 $(BUILD)/models/builtin.o: models/stories.gguf
 $(BUILD)/chat/templates.o: $(wildcard chat/templates/*.jinja)
 $(BUILD)/%.o: %.S
 	@mkdir -p $(@D)
-	$(call say,AS,$<)
+	$(call report,AS,$<)
 	$(V)$(CC) -c -o $@ $<
 
 demo: all
 	./llama31 run --temp 0.7 -n 200 --seed 5 "Once upon a time"
 
-# Preloaded by tests/test_torture.py, where the C library names its allocator as glibc does; sanitizers have their own.
-$(BUILD)/torture.so: tests/torture/torture.c
-	@mkdir -p $(@D)
-	$(call say,LD,$@)
-	-$(V)$(CC) -std=c11 -D_GNU_SOURCE -D_FILE_OFFSET_BITS=64 -Wall -Wextra -O1 -fPIC -shared -o $@ $< -ldl
-
 test: all $(BUILD)/unit $(BUILD)/torture.so
 	@BUILD=$(BUILD) sh tests/run.sh
+# Fault injection, preloaded by tests/test_torture.py. Needs the allocator names of glibc; may fail elsewhere.
+$(BUILD)/torture.so: tests/torture/torture.c
+	@mkdir -p $(@D)
+	$(call report,LD,$@)
+	-$(V)$(CC) -std=c11 -D_GNU_SOURCE -D_FILE_OFFSET_BITS=64 -Wall -Wextra -O1 -fPIC -shared -o $@ $< -ldl
 
 asan:
 	$(MAKE) BUILD=build-asan SANDBOX=none HARDEN= CFLAGS="-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer" \
 	  build-asan/llama31 build-asan/unit
 
 # FUZZ_TARGET=json build-fuzz/fuzz -dict=tests/fuzz/json.dict CORPUS tests/fuzz/seeds/json
-# The backends' files without checks, which take clang minutes to compile; make asan has them.
+# Without sanitizers in the backends, which would take minutes to compile; make asan has them.
 fuzz:
 	$(MAKE) BUILD=build-fuzz CC=clang SANDBOX=none HARDEN= OPENMP= BACKEND_FLAGS=-fno-sanitize=all \
 	  CFLAGS="-O1 -g -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined" build-fuzz/fuzz
-$(BUILD)/fuzz: $(FUZZED:%.c=$(BUILD)/%.o) $(BUILD)/tests/fuzz/libfuzzer.o $(BUILD)/tests/make_gguf.o $(OBJ)
-	$(call say,LD,$@)
+$(BUILD)/fuzz: $(FUZZERS:%.c=$(BUILD)/%.o) $(BUILD)/tests/fuzz/libfuzzer.o $(BUILD)/tests/make_gguf.o $(OBJ)
+	$(call report,LD,$@)
 	$(V)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $$($(CC) -print-file-name=libclang_rt.fuzzer_no_main-x86_64.a) -lstdc++ -lm -pthread
 
 format:
@@ -153,7 +177,7 @@ SHARE    = $(DESTDIR)$(PREFIX)/share
 INSTALLED = bin/llama31 share/man/man1/llama31.1 share/bash-completion/completions/llama31 \
             share/zsh/site-functions/_llama31 share/fish/vendor_completions.d/llama31.fish
 install:
-	@[ -x llama31 ] || { echo 'make install: there is no ./llama31 yet; run make first'; exit 1; }
+	@[ -x llama31 ] || { echo 'make install: no ./llama31; run make first'; exit 1; }
 	for file in $(INSTALLED); do mkdir -p "$(DESTDIR)$(PREFIX)/$${file%/*}" || exit 1; done
 	install -m 755 llama31 "$(DESTDIR)$(PREFIX)/bin/llama31"
 	./llama31 help --man > "$(SHARE)/man/man1/llama31.1"
@@ -171,7 +195,7 @@ uninstall:
 	for file in $(INSTALLED); do rm -f "$(DESTDIR)$(PREFIX)/$$file" || exit 1; done
 	rm -rf "$(SHARE)/doc/llama31" "$(SHARE)/llama31"
 
-dist: # what git has, and the commit it is
+dist: # the files in git, and the commit, for --version
 	git archive --format=tar.gz --prefix=llama31-$(VERSION)/ \
 	  --add-virtual-file=llama31-$(VERSION)/COMMIT:$(COMMIT) -o llama31-$(VERSION).tar.gz HEAD
 
