@@ -1,17 +1,18 @@
-// The file follows one pass of generate_step(): build_batch() collects the tokens to feed,
-// model_forward() computes their logits, commit() turns logits into tokens, and append_text() turns
-// tokens into text.
+// Building blocks first: text that is emitted, tokens that extend a sequence, the batch of a
+// forward pass. The loop itself is generate_step() at the end: build_batch() collects the tokens to
+// feed, model_forward() computes logits, accept_tokens() turns logits into tokens and text.
 //
-// Each decoding sequence feeds its last sampled token and, behind it, tokens that are forced by a
-// constraint or drafted by speculation. Prompts fill the rest of the chunk. Afterwards every
-// position is sampled in order, as if each token had been fed alone: where the sampled token is not
-// the one that was fed next, the rest is rewound from the KV cache. Hence drafts cannot change the
-// text, and a request gives the same text with and without them.
+// A decoding sequence feeds its pending token, the one that was sampled last, and behind it tokens
+// that a constraint forces or speculation has drafted. Prompts fill the rest of the chunk. After
+// the pass, every position is sampled in order as if each token had been fed alone. Where the
+// result is not the token that was fed next, that token and all behind it are rewound from the KV
+// cache. A draft is therefore part of the text only if it would have been sampled without being
+// drafted.
 //
-// That holds to the bit only if a longer pass computes the same logits. A single decoding sequence
-// asks for the kernels of one row (kernel_rows), which give every row the bits of a pass of its
-// own. In a batch such kernels would cost the batch's speed, so drafts are used there only if the
-// model is batch-invariant.
+// This is exact to the bit if a row's logits do not depend on the number of rows in the pass. A
+// sequence that decodes alone gets this by choosing kernels for one row (kernels/exactness.h). In a
+// batch such kernels would give up what a batch gains, so speculation is limited to single
+// sequences unless the model is batch-invariant.
 #include "generate.h"
 #include "base/clock.h"
 #include "kernels/team.h"
@@ -19,7 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-volatile int generate_interrupted;
+volatile int generate_interrupted; // polled by the thread team as well (kernels/team.h)
 
 const char *finish_name(Finish f) {
     static const char *const names[] = {"running", "stop", "length", "cancel", "error"};
@@ -72,7 +73,8 @@ void sequence_free(Sequence *s) {
 
 // Text.
 
-// Passes the text up to byte `end` to the request's emit.
+// Passes the text up to byte `end` to the request's emit. Returning false cancels the sequence: the
+// text stays complete, but no token follows.
 static void emit_until(Sequence *s, size_t end) {
     if (end <= s->n_emitted) return;
     const char *from = s->text.data + s->n_emitted;
@@ -81,7 +83,8 @@ static void emit_until(Sequence *s, size_t end) {
     if (s->request.emit && !s->request.emit(s->request.arg, from, n)) s->finish = FINISH_CANCEL;
 }
 
-// Offset of the first stop string that ends behind byte `from`, or SIZE_MAX.
+// Offset of the first stop string that ends behind byte `from`, or SIZE_MAX. Stop strings are
+// strings, not tokens: one may begin in the middle of a token and end in a later one.
 static size_t find_stop_string(const Sequence *s, size_t from) {
     size_t found = SIZE_MAX;
     for (int i = 0; i < s->request.n_stops; i++) {
@@ -94,7 +97,8 @@ static size_t find_stop_string(const Sequence *s, size_t from) {
     return found;
 }
 
-// Length of the text without the longest ending that is a prefix of a stop string.
+// Length of the text without its longest ending that is a prefix of a stop string. That ending is
+// held back: with the stop string "END", the text "the EN" is emitted up to "the ".
 static size_t length_before_stop_prefix(const Sequence *s) {
     size_t held = 0;
     for (int i = 0; i < s->request.n_stops; i++) {
@@ -132,9 +136,9 @@ static void append_text(Sequence *s, const Generator *g, int token) {
 
 // Tokens.
 
-// Samples the token of position n_before from that position's logits. -1 with err on failure.
-static int sample_token(const Sequence *s, const Generator *g, const float *logits, int n_before,
-                        Error *err) {
+// Samples the token behind the n_before tokens of a sequence. Returns -1 and sets `error` if there
+// is none.
+static int sample_token(Sequence *s, const Generator *g, const float *logits, int n_before) {
     const Constraint *c = s->request.constraint;
     if (c) {
         memcpy(g->masked, logits, (size_t)g->model->config.vocab_size * sizeof *logits);
@@ -143,9 +147,9 @@ static int sample_token(const Sequence *s, const Generator *g, const float *logi
     }
     int token = sampler_next(s->sampler, logits, s->session->tokens, n_before);
     if (token < 0)
-        error_set(err, EXIT_RUNTIME,
-                  "no token can be sampled at position %d: the logits hold NaN or infinity%s",
-                  n_before, c ? ", or none fits the constraint" : "");
+        error_set(&s->error, EXIT_RUNTIME,
+                  "no token can be sampled at position %d: the logits contain NaN or infinity%s",
+                  n_before, c ? ", or the constraint allows no token" : "");
     return token;
 }
 
@@ -161,10 +165,13 @@ static void record_logprob(Sequence *s, const float *logits, int n_vocab, int to
 // Extends the sequence, which has n_before tokens, by the next forced token or a sampled one, and
 // sets `finish` if that ends it. `logits` may be NULL if a token is forced and no log-probabilities
 // are recorded.
+//
+// The token becomes `pending`: it belongs to the text, but its keys and values are computed by the
+// next pass. A stop token is never fed.
 static void advance(Sequence *s, const Generator *g, const float *logits, int n_before) {
     const Request *r = &s->request;
     int token = s->next_forced < s->n_forced ? s->forced[s->next_forced++]
-                                             : sample_token(s, g, logits, n_before, &s->error);
+                                             : sample_token(s, g, logits, n_before);
     if (token < 0) {
         s->finish = FINISH_ERROR;
     } else if (tokenizer_is_stop(g->tokenizer, token) && !r->ignore_eos) {
@@ -188,18 +195,19 @@ static void advance(Sequence *s, const Generator *g, const float *logits, int n_
 
 // The forward pass.
 
-// The tokens of one pass.
+// The tokens of one pass, in the order they are fed.
 typedef struct {
     int n_sequences, n_running; // sequences in the pass; all unfinished ones
     int n_decode, n_prompt;     // tokens of decoding sequences and of prompts
     int n_extra;                // of n_decode, those behind a pending token
     int n_logits;               // rows of logits
-    int kernel_rows;            // see model_forward
+    int kernel_rows;            // row count used to choose kernels; 0: the actual one
 } PassBatch;
 
+// True once the prompt is in the KV cache: the pass that ends the prompt generates the first token.
 static bool is_decoding(const Sequence *s) { return s->n_generated > 0; }
 
-// Adds n tokens of a sequence to the pass. kernel_rows holds for a pass of this sequence alone.
+// Adds n tokens of a sequence to the pass. kernel_rows is used if no other sequence is in it.
 static void feed(Generator *g, PassBatch *b, Sequence *s, const int *tokens, int n,
                  int kernel_rows) {
     n = workspace_feed(g->workspace, s->session, tokens, n, s->first_logits, &s->error);
@@ -212,8 +220,9 @@ static void feed(Generator *g, PassBatch *b, Sequence *s, const int *tokens, int
     b->kernel_rows = ++b->n_sequences == 1 ? kernel_rows : 0;
 }
 
-// Feeds the pending token, and behind it tokens that are forced or, if none is and may_draft,
-// drafted.
+// Feeds the pending token and, behind it, forced tokens or else (may_draft) draft tokens. Forced
+// ones have priority because they are certain. Never feeds more than the context and max_tokens
+// leave room for, so that the end of the text is the same with and without drafts.
 static void feed_pending(Generator *g, PassBatch *b, Sequence *s, bool may_draft) {
     const Request *r = &s->request;
     int tokens[1 + GENERATE_LOOKAHEAD] = {s->pending}, n = 1;
@@ -233,12 +242,13 @@ static void feed_pending(Generator *g, PassBatch *b, Sequence *s, bool may_draft
     if (s->n_fed > 0) b->n_extra += s->n_fed - 1;
 }
 
-// Feeds prompt tokens into the rest of the chunk. If the prompt begins in the prefix cache, the
-// pass ends where one of an uncached prefill ends, and has the kernels of that one.
+// Feeds prompt tokens into the rest of the chunk. If the beginning came from the prefix cache, this
+// imitates the uncached prefill: the pass ends where one of that prefill ends, and the kernels are
+// chosen for as many rows as that one has.
 static void feed_prompt(Generator *g, PassBatch *b, Sequence *s) {
     int n_left = s->request.n_prompt - s->n_prefilled;
     int n = g->chunk_size - b->n_decode - b->n_prompt;
-    int n_before = (s->n_prefilled - s->n_reused) % g->chunk_size; // tokens of the uncached pass
+    int n_before = (s->n_prefilled - s->n_reused) % g->chunk_size; // cached rows of that pass
     if (s->n_from_cache && n > g->chunk_size - n_before) n = g->chunk_size - n_before;
     if (n > n_left) n = n_left;
     s->first_open = s->first_logits = n_left - 1; // the prompt's last token
@@ -257,6 +267,7 @@ static PassBatch build_batch(Generator *g, Sequence *const *sequences, int n) {
             sequences[i]->finish = FINISH_CANCEL;
         b.n_running += sequences[i]->finish == FINISH_NONE;
     }
+    // Else verifying drafts would change the last bits of logits (kernels/exactness.h).
     bool may_draft = b.n_running == 1 || g->model->is_batch_invariant;
     for (int i = 0; i < n; i++)
         if (sequences[i]->finish == FINISH_NONE && is_decoding(sequences[i]))
@@ -268,8 +279,15 @@ static PassBatch build_batch(Generator *g, Sequence *const *sequences, int n) {
 }
 
 // Extends a sequence behind each of its open positions, in order. Stops where the new token is not
-// the one that was fed next, or where the sequence ends, and rewinds the tokens fed from there on.
-// Returns the number of fed tokens that remain in the sequence.
+// the one that was fed next, or where the sequence ends, and rewinds the tokens fed from there on:
+// their keys and values belong to another text. Returns how many of the fed tokens remain.
+//
+//     fed       the  cat  sat  on        pending "the" and three drafts
+//     sampled   cat  sat  under          the third draft is wrong
+//     result    the KV cache keeps "the cat sat", "under" is pending, "on" is rewound
+//
+// One pass has generated three tokens. Without drafts it would have been one, and the same three
+// passes later: logits, random numbers and penalties are those of each position.
 static int accept_tokens(Sequence *s, const Generator *g, const float *logits) {
     size_t n_vocab = (size_t)g->model->config.vocab_size;
     int first = s->session->n_tokens - s->n_fed; // position of the first token fed

@@ -4,9 +4,12 @@
 // Generator holds what all sequences share. sequence_start() begins a request, generate_step() runs
 // one forward pass for all unfinished sequences, and generate() does both for a single one.
 //
-// Invariant: the output of a sequence does not depend on the chunk size, on the prefix cache or on
-// speculation. It does not depend on the other sequences of a batch either, where the model is
-// batch-invariant (model.h); elsewhere the last bits of its logits may.
+// Invariant: the output of a sequence does not depend on speculation or on the prefix cache, and
+// the options of the other sequences of a batch do not affect it. Their number, and the chunk size,
+// may change the last bits of its logits unless the model is batch-invariant (kernels/exactness.h).
+//
+// Text is emitted only when it can no longer change: never a part of a UTF-8 character, never a
+// prefix of a stop string.
 #ifndef GENERATE_H
 #define GENERATE_H
 
@@ -81,7 +84,7 @@ typedef struct {
     int n_reused;     // prompt tokens that were in the session at the start
     int n_from_cache; // prompt tokens loaded from the prefix cache after these
     int n_prefilled;  // prompt tokens processed: both, and those fed since
-    int n_stored;     // KV pages that the prefix cache need not be offered again
+    int n_stored;     // pages of the session that the prefix cache has or was offered
 
     // Decoding
     int pending;                    // last token, not yet in the KV cache
@@ -91,9 +94,9 @@ typedef struct {
     // The current forward pass
     int n_fed;        // tokens of this sequence in it
     int n_drafted;    // of these, drafts at the end
-    int first_open;   // first token fed that may be followed by a new one
-    int first_logits; // first token fed whose logits are computed,
-    int logits_row;   // and their row
+    int first_open;   // first token whose successor this pass decides
+    int first_logits; // first token whose logits are computed
+    int logits_row;   // row of these logits in the result of the pass
 
     // Results
     Finish finish;
@@ -107,6 +110,7 @@ typedef struct {
     double prefill_sec, decode_sec; // wall time of the passes in which it was prefilled, decoded
 } Sequence;
 
+// What all sequences share.
 typedef struct {
     Model *model;
     const Tokenizer *tokenizer;
@@ -132,7 +136,7 @@ void sequence_start(Sequence *s, Generator *g, const Request *r, Session *sessio
 void sequence_free(Sequence *s); // without the session
 
 // Runs one forward pass for the unfinished sequences of `sequences` (n) and sets `finish` where one
-// ends. Returns false when all have finished.
+// ends. Returns false if none was left to run.
 bool generate_step(Generator *g, Sequence *const *sequences, int n);
 // Runs one request to its end.
 void generate(Generator *g, Sequence *s, const Request *r, Session *session);

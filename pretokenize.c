@@ -4,6 +4,13 @@
 // Notation of the comments: L is \p{L}, N is \p{N}, R is [\r\n], X is [^\s\p{L}\p{N}] (neither
 // space, letter nor number). As in the expressions, the first alternative that matches decides, and
 // repetitions are greedy. Bytes outside of valid UTF-8 are characters of class X.
+//
+//     text      "Hello, world! It's 2024.\n"
+//     Llama 3   Hello|,| world|!| It|'s| |202|4|.\n
+//     Qwen 2    Hello|,| world|!| It|'s| |2|0|2|4|.\n
+//     GPT-2     Hello|,| world|!| It|'s| 2024|.|\n
+//
+// All keep the space in front of a word with the word, and differ in numbers, case and line ends.
 #include "pretokenize.h"
 #include "base/unicode.h"
 #include "base/utf8.h"
@@ -14,6 +21,8 @@ typedef struct {
     int class, len; // UnicodeClass and bytes; -1 and 0 at the end of the text
 } TextChar;
 
+// The first character of s. ASCII is looked up directly.
+
 static inline TextChar char_at(const char *s, const char *end) {
     if (s == end) return (TextChar){-1, 0};
     if ((unsigned char)*s < 0x80)
@@ -23,7 +32,7 @@ static inline TextChar char_at(const char *s, const char *end) {
     return len ? (TextChar){(int)unicode_class(code), len} : (TextChar){UNICODE_OTHER, 1};
 }
 
-// Skips the characters of a class.
+// Skips the characters of a class: L+, N+ or X+.
 static inline const char *skip_class(const char *s, const char *end, int class) {
     for (TextChar c; (c = char_at(s, end)).class == class;) s += c.len;
     return s;
@@ -84,7 +93,8 @@ static inline const char *match_llama3(const char *s, const char *end, int max_d
 static const char *piece_llama3(const char *s, const char *end) { return match_llama3(s, end, 3); }
 static const char *piece_qwen2(const char *s, const char *end) { return match_llama3(s, end, 1); }
 
-// Tekken splits words by case. U is [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}], V is
+// Tekken splits words where case changes ("camelCase" is camel|Case). U is
+// [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}], V is
 // [\p{Ll}\p{Lm}\p{Lo}\p{M}]: letters without case and marks are both.
 enum { IS_U = 1, IS_V = 2 };
 

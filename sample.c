@@ -60,7 +60,7 @@ static float key_value(uint64_t key) {
 
 static int key_id(uint64_t key) { return (int)(0xffffffffu - (uint32_t)key); }
 
-// Weights.
+// Weights: w_i = exp((l_i - max l) / T), the largest of which is 1. Their sums are in double.
 
 // exp(-t) for t >= 0 with an error below 2 ulp, and 0 for t > max_depth. exp(-t) = 2^n e^r with
 // n = round(-t / ln 2) and r = -t - n ln 2, |r| <= ln 2 / 2: a polynomial of e^r and n as exponent
@@ -79,7 +79,8 @@ static inline float exp_negative(float t) {
     return bits_to_float(float_to_bits(e * bits_to_float((exponent + 127) * (1 << 23))) & mask);
 }
 
-// Sum of exp((x_i - best) * inv_temp), in 16 lanes.
+// Sum of exp((x_i - best) * inv_temp). 16 partial sums in a fixed order, so that the compiler can
+// use vectors of any width without changing the result.
 static double sum_weights(const float *x, int n, float best, float inv_temp) {
     double part[16] = {0}, sum = 0;
     float w[16];
@@ -93,7 +94,8 @@ static double sum_weights(const float *x, int n, float best, float inv_temp) {
     return sum;
 }
 
-// The largest logit, or NaN if one is NaN or +Inf.
+// The largest logit, or NaN if one is NaN or +Inf. As integers, positive NaN sort above +Inf and
+// negative ones below -Inf, so the extremes tell.
 static float max_logit(const float *logits, int n) {
     int32_t high = INT32_MIN, low = INT32_MAX;
     for (int i = 0; i < n; i++) {
@@ -114,7 +116,8 @@ int logits_argmax(const float *logits, int n_vocab) {
     return i;
 }
 
-// log sum exp(l_i); the largest logit if that is not finite.
+// log sum exp(l_i) = max l + log sum exp(l_i - max l), which cannot overflow; the largest logit if
+// that is not finite.
 static double log_sum_exp(const float *logits, int n) {
     float best = max_logit(logits, n);
     return best > -INFINITY ? (double)best + log(sum_weights(logits, n, best, 1)) : (double)best;
@@ -124,6 +127,7 @@ float logits_logprob(const float *logits, int n_vocab, int id) {
     return (float)((double)logits[id] - log_sum_exp(logits, n_vocab));
 }
 
+// One pass with insertion into the n best so far: n is small, and most logits fail the first test.
 void logits_top(const float *logits, int n_vocab, Alternative *out, int n) {
     int m = 0;
     for (int i = 0; i < n_vocab && n > 0; i++) {
@@ -137,7 +141,7 @@ void logits_top(const float *logits, int n_vocab, Alternative *out, int n) {
     for (int i = m; i < n; i++) out[i] = (Alternative){-1, -INFINITY};
 }
 
-// Selection.
+// Selection: top-k and top-p.
 
 // Of the fewest best keys whose values sum to `goal` > 0 (by_count: that are `goal` many), the
 // last; 0 if all keys do not reach it. Quickselect (Hoare 1961): sums what is better than a pivot
@@ -164,7 +168,7 @@ static uint64_t select_last(uint64_t *keys, int n, double goal, bool by_count) {
         }
         above += sum + (by_count ? 1 : (double)key_value(pivot));
         if (above >= goal) return pivot;
-        keys[at] = keys[mid];
+        keys[at] = keys[mid]; // the pivot ends between both sides
         keys[mid] = pivot;
         lo = mid + 1;
     }
@@ -193,8 +197,8 @@ static int collect_candidates(Sampler *s, const float *logits, float threshold) 
         for (int j = 0; j < m; j++)
             if (logits[i + j] >= threshold) s->keys[n++] = make_key(logits[i + j], i + j);
         if (n + SCAN_BLOCK <= s->cap_keys) continue;
-        n = keep_best(s, n, limit,
-                      true); // full: from here on the worst of the k best is the threshold
+        // Full: keep the k best. From here on the worst of them is the threshold.
+        n = keep_best(s, n, limit, true);
         threshold = key_value(s->keys[0]);
         for (int j = 1; j < n; j++) threshold = fminf(threshold, key_value(s->keys[j]));
     }
@@ -235,7 +239,8 @@ static bool has_penalty(const SampleOptions *o) {
            (o->repeat_penalty != 1 || o->presence_penalty != 0 || o->frequency_penalty != 0);
 }
 
-// Applies bias and penalties to a copy of the logits.
+// Applies bias and penalties to a copy of the logits. A token of the window is penalized once, at
+// its first occurrence; its count is then reset, which also leaves `counts` zero for the next call.
 static const float *adjust_logits(Sampler *s, const float *logits, const int *recent,
                                   int n_recent) {
     const SampleOptions *o = &s->options;

@@ -129,6 +129,10 @@ static MergePair pop_pair(EncodeState *e) {
 
 // Encodes a piece of n bytes in O(n log n): its parts are a linked list, its pairs a heap. A merge
 // makes pairs with the old neighbours stale instead of searching for them in the heap.
+//
+//     t h e      parts; pairs: he (rank 2), th (rank 5)
+//     t he       he merged, th is stale; new pair: the (rank 9)
+//     the        one token
 static void merge_piece(EncodeState *e, const char *s, size_t n) {
     const Tokenizer *t = e->t;
     if (n > e->cap_parts) e->parts = xrealloc(e->parts, e->cap_parts = 2 * n, sizeof *e->parts);
@@ -168,7 +172,8 @@ static void merge_piece(EncodeState *e, const char *s, size_t n) {
     }
 }
 
-// Encodes a piece: from the cache, as one token, or by merging.
+// Encodes a piece: from the cache, as one token, or by merging. Most pieces of a text are words
+// that occurred before.
 static void encode_piece(EncodeState *e, const char *s, size_t n) {
     const Tokenizer *t = e->t;
     int first = e->out->len;
@@ -220,8 +225,12 @@ static void encode_text(EncodeState *e, const char *s, size_t n, bool is_continu
 
 // Special tokens and text between them.
 
-// Finds control tokens in the whole text (parse_special without a mask), where the provenance mask
-// is 1, or nowhere. User-defined tokens are found everywhere.
+// Finds control and reserved tokens in the whole text (parse_special without a mask), where the
+// provenance mask is 1, or nowhere. User-defined tokens are ordinary text that the vocabulary keeps
+// whole, so they are found everywhere.
+//
+// Invariant: no byte of data is part of a control or reserved token. template_end is the end of the
+// run of template bytes at s, and a match must end before it.
 static void encode(const Tokenizer *t, const char *text, size_t n, bool parse_special,
                    const char *provenance, bool is_continued, Ids *out) {
     if (n > INT_MAX / 2)
@@ -275,7 +284,8 @@ static bool is_ascii_punctuation(char c) {
     return c > ' ' && c < 0x7f && !isalnum((unsigned char)c);
 }
 
-// True for what looks like the name of a special token: a letter between punctuation marks.
+// True for what looks like the name of a special token, such as <|im_start|> or [INST]: a letter
+// between punctuation marks.
 static bool is_special_name(Str s) {
     bool has_letter = false;
     for (size_t i = 1; i + 1 < s.len; i++)
@@ -294,6 +304,9 @@ static bool is_word_reachable(const Tokenizer *t, int id, Str s) {
     return is_same && memcmp(s.data, "<|", 2);
 }
 
+// Some files list special tokens of their chat template as user-defined or even as ordinary tokens,
+// which a user could type. So all substrings of the template that have the form of a name are
+// looked up.
 void tokenizer_reserve_special(Tokenizer *t, Str text) {
     for (int i = 0; i < t->n_specials; i++) {
         Str s = t->specials[i].text;

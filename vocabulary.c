@@ -1,6 +1,17 @@
-// Loads a vocabulary (GGUF keys tokenizer.ggml.*) in one pass per key: types, tokens, special
-// tokens, merges. Each part is checked completely, so that encoding never meets an inconsistent
-// vocabulary.
+// Loads a vocabulary from the metadata of a GGUF file, and finds its tokens.
+//
+//     tokenizer.ggml. ...            fields                           function
+//     model, pre                     is_sentencepiece, pretokenizer   load_model
+//     token_type                     type                             load_types
+//     bos_token_id, eos_token_id ... bos, eos, unknown, stops         load_ids
+//     scores                         rank (SentencePiece)             load_scores
+//     tokens                         bytes, start, byte_id            load_token
+//                                    words, specials                  fill_tables
+//     add_bos_token ...              adds_bos, has_space_prefix       load_defaults
+//     merges                         merges (byte-level BPE)          load_merges
+//
+// Every key is checked completely, so that encoding cannot fail: each byte has a token, ids are in
+// range, and no two tokens of a table have the same bytes.
 #include "vocabulary.h"
 #include "base/unicode.h"
 
@@ -18,7 +29,8 @@ enum { N_BYTE_LETTERS = 0x144 };
 // Bytes of tokens.
 
 // GPT-2's vocabularies spell each byte as one printable letter (bytes_to_unicode in its
-// encoder.py): printable bytes as themselves, the 68 others as U+0100, U+0101 ...
+// encoder.py): printable bytes as themselves, the 68 others as U+0100, U+0101 ... in order. A space
+// is U+0120, so that the token " the" is stored as "\u0120the".
 static void byte_letters_init(int16_t byte_of[N_BYTE_LETTERS]) {
     int next = 256;
     memset(byte_of, -1, N_BYTE_LETTERS * sizeof *byte_of);
@@ -74,7 +86,7 @@ static bool load_byte_token(Tokenizer *t, int id, Str s, Error *err) {
     return true;
 }
 
-// Decodes the text of a token into its bytes.
+// Decodes the text of a token into its bytes, and updates what depends on all ordinary tokens.
 static bool load_token(Tokenizer *t, int id, Str s, const int16_t *byte_of, Error *err) {
     if (t->type[id] == TOKEN_BYTE) return load_byte_token(t, id, s, err);
     char *out = t->bytes + t->start[id];
@@ -103,13 +115,14 @@ static bool duplicate_token(const Tokenizer *t, int first, int second, Error *er
                             SHOWN(token_text(t, first)), first, second);
 }
 
-// At most half of the slots are used by n entries: searches stay short.
+// Number of slots - 1 for n entries: at most half of the slots are used, so searches stay short.
 static size_t table_mask(size_t n) {
     size_t mask = 15;
     while (mask + 1 < 2 * n) mask = 2 * mask + 1;
     return mask;
 }
 
+// Enters an ordinary token. Two with the same bytes would make encoding ambiguous.
 static bool add_word(Tokenizer *t, uint64_t h, int id, Error *err) {
     TokenTable *table = &t->words;
     Str s = token_text(t, id);
@@ -131,7 +144,16 @@ static void add_special(Tokenizer *t, int at, int id) {
 }
 
 // Sets the prefixes of all special tokens. In sorted order, the longest prefix of a token is the
-// token before it or one of that token's own prefixes.
+// token before it or one of that token's own prefixes:
+//
+//     index   text          prefix
+//     0       <|a|>         -1
+//     1       <|a|><|b      0
+//     2       <|a|><|b|>    1
+//     3       <|a|><|c|>    0        2 and 1 are no prefixes of it, 0 is
+//
+// user_defined_prefix skips all others. Without it, a text could make every search follow hundreds
+// of prefixes that it may not use.
 static void link_prefixes(Tokenizer *t) {
     for (int i = 0; i < t->n_specials; i++) {
         Str s = t->specials[i].text;
@@ -152,7 +174,8 @@ static int compare_specials(const void *a, const void *b) {
     return order ? order : (x->id > y->id) - (x->id < y->id);
 }
 
-// Enters all tokens into the hash table or the list of special tokens.
+// Enters all tokens into the hash table or the list of special tokens. Byte tokens are found by
+// byte_id, and empty tokens match nothing.
 static bool fill_tables(Tokenizer *t, Error *err) {
     int n_specials = 0;
     for (int i = 0; i < t->n; i++) n_specials += is_special_type(t->type[i]);
@@ -204,7 +227,7 @@ int tokenizer_special_id(const Tokenizer *t, const char *name) {
 }
 
 // Every special token that s begins with is the last one that does not sort behind s, or one of its
-// prefixes.
+// prefixes: one binary search finds them all, the longest first.
 int vocabulary_match_special(const Tokenizer *t, const char *s, size_t n, size_t n_template) {
     if (!t->is_special_start[(unsigned char)*s]) return -1;
     if (n > MAX_SPECIAL_BYTES) n = MAX_SPECIAL_BYTES;
@@ -223,6 +246,7 @@ int vocabulary_match_special(const Tokenizer *t, const char *s, size_t n, size_t
     return -1;
 }
 
+// The slot must stay occupied, because searches for other tokens may pass it.
 void vocabulary_reserve_word(Tokenizer *t, int id) {
     Str s = token_text(t, id);
     if (t->n_reserved_words == MAX_RESERVED_WORDS) return;
@@ -249,6 +273,7 @@ static const uint8_t *token_array(const Tokenizer *t, const Gguf *g, const char 
     return NULL;
 }
 
+// Without this key, all tokens are normal ones.
 static bool load_types(Tokenizer *t, const Gguf *g, Error *err) {
     memset(t->type, TOKEN_NORMAL, (size_t)t->n);
     if (!gguf_find_value(g, "tokenizer.ggml.token_type")) return true;
@@ -304,12 +329,15 @@ static void set_control(Tokenizer *t, int id) {
     if (id >= 0 && t->type[id] != TOKEN_UNKNOWN) t->type[id] = TOKEN_CONTROL;
 }
 
+// A stop token is a control token: it is not part of the text.
 static void add_stop(Tokenizer *t, int id) {
     if (id >= 0 && t->n_stops < MAX_STOP_TOKENS && !tokenizer_is_stop(t, id))
         t->stops[t->n_stops++] = id;
     set_control(t, id);
 }
 
+// Files often name only one of several. Llama 3.1's EOS is <|eot_id|> or <|end_of_text|>, and tool
+// calls end with <|eom_id|>.
 void vocabulary_add_known_stops(Tokenizer *t) {
     static const char *const names[] = {"<|eot_id|>", "<|eom_id|>", "<|end_of_text|>",
                                         "<|im_end|>", "</s>",       "<|endoftext|>"};
@@ -317,6 +345,7 @@ void vocabulary_add_known_stops(Tokenizer *t) {
         add_stop(t, tokenizer_special_id(t, names[i]));
 }
 
+// Ids that the metadata names. This comes before load_token, since it changes types.
 static bool load_ids(Tokenizer *t, const Gguf *g, Error *err) {
     int eot = -1, eom = -1;
     if (!load_id(t, g, "tokenizer.ggml.eos_token_id", false, &t->eos, err) ||
@@ -332,7 +361,8 @@ static bool load_ids(Tokenizer *t, const Gguf *g, Error *err) {
     return true;
 }
 
-// Fills in what the metadata leaves open, once all tokens can be found.
+// Fills in what the metadata leaves open, once all tokens can be found. Every byte must have a
+// token: its own, or with SentencePiece the unknown token.
 static bool load_defaults(Tokenizer *t, const Gguf *g, Error *err) {
     vocabulary_add_known_stops(t);
     if (t->bos < 0 && !gguf_find_value(g, "tokenizer.ggml.bos_token_id"))
@@ -413,6 +443,7 @@ static bool load_merges(Tokenizer *t, const Gguf *g, const int16_t *byte_of, Err
     return is_good;
 }
 
+// The kind of the tokenizer.
 static bool load_model(Tokenizer *t, const Gguf *g, Error *err) {
     Str model, pre;
     if (!gguf_get_string(g, "tokenizer.ggml.model", &model, err)) return false;

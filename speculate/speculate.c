@@ -1,4 +1,5 @@
-// Chooses between the two drafters and keeps their statistics; see speculate.h.
+// Chooses between prompt lookup and the draft model, and keeps their statistics. Speculation is
+// shared by all sequences of a generator, a Drafter is the state of one.
 #include "speculate.h"
 #include "cost.h"
 #include "draft.h"

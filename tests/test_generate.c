@@ -160,7 +160,8 @@ static void draft_model(void) {
                  .n_prompt = prompt.len,
                  .max_tokens = 80,
                  .max_context = 512,
-                 .n_logprobs = 2};
+                 .n_logprobs = 2,
+                 .ignore_eos = true}; // a stop token would reject the drafts behind it
     for (int i = 0; i < 3; i++) {
         r.sample = (SampleOptions){.temp = 0.5f * (float)i,
                                    .top_p = 0.95f,
