@@ -264,7 +264,7 @@ void chat_answer(Chat *c) {
              has_text ? "(stopped)" : "(stopped before the answer: /regen, /edit or /undo)");
     note_ending(&c->options, &c->generator, &s);
     if (s.finish == FINISH_LENGTH && c->session->n_tokens >= c->options.ctx - 1)
-        note(&c->options, "(/clear, /undo, --keep-going or a larger -c make room)");
+        note(&c->options, "(to make room: /clear, /undo, --keep-going or a larger -c)");
     if (s.finish != FINISH_ERROR) report_answer(c, &s, &r);
     reply_free(&r);
     sequence_free(&s);

@@ -4,8 +4,8 @@
 // generation blocks).
 //
 // jinja_open() parses a template (jinja_parse.c), jinja_render() evaluates it (jinja.c). Templates
-// are untrusted: memory, output, steps and recursion are bounded, and nothing can be changed or
-// reached except the variables given. Includes, imports, inheritance and extensions are missing.
+// are untrusted: memory, output, steps and recursion are bounded, and a template can read only the
+// variables that it is given, and change none of them. Not supported: include, import, inheritance.
 //
 // The result carries a provenance mask, one byte per text byte: 1 if the template wrote it, 0 if it
 // comes from the variables. Only bytes with mask 1 may become control tokens (jinja_value.h says
