@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-// The Makefile defines SUITES(X) from the file names: X(util) X(gguf) ...
+// The Makefile defines SUITES(X) from the file names: X(text) X(gguf) ...
 #define DECLARE(name) void test_##name(void);
 SUITES(DECLARE)
 
