@@ -1,5 +1,4 @@
 #include "score_kl.h"
-#include "../base/json.h"
 
 #include <fcntl.h>
 #include <math.h>
@@ -8,24 +7,24 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static void open_logits(Reference *r, const char *path) {
+static void open_logits(KlReference *r, const char *path) {
     struct stat st;
     r->path = path;
     if (fstat(r->fd, &st)) die_file(path);
     size_t row_bytes = (size_t)r->n_vocab * sizeof(float);
     if (!S_ISREG(st.st_mode) || !st.st_size || (size_t)st.st_size % row_bytes)
         die(EXIT_USAGE,
-            "--kl %s: expected a model, or logits: rows of %d float32, found %lld bytes", path,
+            "--kl %s: expected a model, or logits (rows of %d float32), found %lld bytes", path,
             r->n_vocab, (long long)st.st_size);
     size_t n = (size_t)st.st_size / row_bytes;
     r->n_rows = n < MAX_CONTEXT ? (int)n : MAX_CONTEXT;
     r->row = xalloc((size_t)r->n_vocab, sizeof *r->row);
 }
 
-void reference_open(Reference *r, const Options *o, const Model *m, int chunk, int most) {
+void kl_open(KlReference *r, const Options *o, const Model *m, int chunk, int max_rows) {
     char magic[4] = "";
     Error err;
-    *r = (Reference){.n_vocab = m->config.vocab_size};
+    *r = (KlReference){.n_vocab = m->config.vocab_size};
     r->fd = open(o->kl, O_RDONLY | O_CLOEXEC);
     if (r->fd < 0 || pread(r->fd, magic, sizeof magic, 0) < 0) die_file(o->kl);
     if (memcmp(magic, "GGUF", 4)) {
@@ -38,11 +37,13 @@ void reference_open(Reference *r, const Options *o, const Model *m, int chunk, i
                             .kv_type = o->model_options.kv_type};
     if (!model_open(&r->model, o->kl, &options, &err)) die_error(&err);
     vocabulary_check(&r->model, m, "--kl");
-    r->workspace = workspace_new(&r->model, chunk, most);
+    r->workspace = workspace_new(&r->model, chunk, max_rows);
 }
 
-// The divergence of q from p (Kullback and Leibler 1951), of logits (n), in nats.
-static double divergence(const float *p, const float *q, int n, bool *agree) {
+// D(P || Q) = sum p_i (log p_i - log q_i) in nats, of P = softmax(p) and Q = softmax(q), logits
+// (n). With both shifted to a maximum of 0 and sums of exponentials S_P and S_Q, this is 1/S_P sum
+// e^p_i (p_i - q_i) - log S_P + log S_Q.
+static double kl_divergence(const float *p, const float *q, int n, bool *agree) {
     double sum_p = 0, sum_q = 0, sum = 0;
     int best_p = 0, best_q = 0;
     for (int i = 1; i < n; i++) {
@@ -58,22 +59,22 @@ static double divergence(const float *p, const float *q, int n, bool *agree) {
     }
     *agree = best_p == best_q;
     double d = sum / sum_p - log(sum_p) + log(sum_q);
-    return d < 0 ? 0 : d; // a rounding
+    return d < 0 ? 0 : d; // rounding
 }
 
-void reference_compare(Reference *r, int pos, const float *logits) {
-    const float *own = r->rows;
+void kl_compare(KlReference *r, int pos, const float *logits) {
+    const float *reference = r->rows;
     bool agree;
     if (r->workspace) {
         r->rows += r->n_vocab;
     } else {
         size_t bytes = (size_t)r->n_vocab * sizeof *r->row;
-        own = r->row;
+        reference = r->row;
         if (pread(r->fd, r->row, bytes, (off_t)((uint64_t)pos * bytes)) != (ssize_t)bytes)
             die_file(r->path);
     }
-    double d = divergence(own, logits, r->n_vocab, &agree);
-    if (!isfinite(d)) die(EXIT_RUNTIME, "the logits hold NaN or infinity");
+    double d = kl_divergence(reference, logits, r->n_vocab, &agree);
+    if (!isfinite(d)) die(EXIT_RUNTIME, "the logits contain NaN or infinity");
     if (r->n == r->cap) {
         r->cap = r->cap ? 2 * r->cap : 1024;
         r->divergences = xrealloc(r->divergences, r->cap, sizeof *r->divergences);
@@ -82,27 +83,41 @@ void reference_compare(Reference *r, int pos, const float *logits) {
     r->n_agreed += agree;
 }
 
-static int by_size(const void *a, const void *b) {
+typedef struct {
+    double mean, p99, max; // nats
+    double agreement;      // share of positions
+} KlResult;
+
+static int compare_divergences(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
 
-void reference_put(Reference *r, bool is_json, Buffer *out) {
-    double sum = 0, agreed = (double)r->n_agreed / (double)r->n;
+static KlResult kl_result(KlReference *r) {
+    double sum = 0;
     for (size_t i = 0; i < r->n; i++) sum += r->divergences[i];
-    qsort(r->divergences, r->n, sizeof *r->divergences, by_size);
-    double mean = sum / (double)r->n, most = r->divergences[r->n - 1],
-           p99 = r->divergences[(r->n * 99 + 99) / 100 - 1];
-    if (!is_json) {
-        buffer_printf(out,
-                      "KL divergence %.6f nats (99 %% below %.6f, most %.6f), same best token "
-                      "%.3f %% (%zu positions)\n",
-                      mean, p99, most, 100 * agreed, r->n);
-        return;
-    }
-    json_put_number(out, ",\"kl\":{\"mean\":", mean);
-    json_put_number(out, ",\"p99\":", p99);
-    json_put_number(out, ",\"max\":", most);
-    json_put_number(out, ",\"top1_agreement\":", agreed);
-    buffer_printf(out, ",\"n_positions\":%zu}", r->n);
+    qsort(r->divergences, r->n, sizeof *r->divergences, compare_divergences);
+    return (KlResult){.mean = sum / (double)r->n,
+                      .p99 = r->divergences[(r->n * 99 + 99) / 100 - 1],
+                      .max = r->divergences[r->n - 1],
+                      .agreement = (double)r->n_agreed / (double)r->n};
+}
+
+void kl_write(KlReference *r, JsonWriter *w) {
+    KlResult result = kl_result(r);
+    json_begin_object(w, "kl");
+    json_write_number(w, "mean", result.mean);
+    json_write_number(w, "p99", result.p99);
+    json_write_number(w, "max", result.max);
+    json_write_number(w, "top1_agreement", result.agreement);
+    json_write_int(w, "n_positions", (int64_t)r->n);
+    json_end_object(w);
+}
+
+void kl_put(KlReference *r, Buffer *out) {
+    KlResult result = kl_result(r);
+    buffer_printf(out,
+                  "KL divergence %.6f nats (99 %% below %.6f, most %.6f), same best token "
+                  "%.3f %% (%zu positions)\n",
+                  result.mean, result.p99, result.max, 100 * result.agreement, r->n);
 }

@@ -1,28 +1,35 @@
-// score --kl: how far the model's probabilities are from those of a reference.
+// score --kl: the Kullback-Leibler divergence of the model's token probabilities from a reference,
+// which is another model or a file of logits.
 #ifndef COMMANDS_SCORE_KL_H
 #define COMMANDS_SCORE_KL_H
 
+#include "../base/json.h"
 #include "../cli/open_model.h"
 
-// A model that is fed the same tokens, or the logits of `logits`, and what came of the comparison.
 typedef struct {
+    int n_vocab;
+    // A model, which is fed the same tokens
     Model model;
     Workspace *workspace; // NULL: a file of logits
-    const float *rows;    // the model's logits that were not compared yet
-    const char *path;     // of the logits, (n_rows, n_vocab)
-    int fd, n_vocab, n_rows;
-    float *row;
-    double *divergences;     // (n) in nats, one for each position
-    size_t n, cap, n_agreed; // both have the same best token
-} Reference;
+    const float *rows;    // its logits that are not compared yet
+    // A file of logits (n_rows, n_vocab)
+    const char *path;
+    int fd, n_rows;
+    float *row; // (n_vocab), read from it
+    // Results
+    double *divergences; // (n) in nats, one per position
+    size_t n, cap;
+    size_t n_agreed; // positions at which both have the same most likely token
+} KlReference;
 
-// Opens the file of --kl for a model that feeds up to `chunk` tokens at once and takes the logits
-// of `most`; dies if its vocabulary is another.
-void reference_open(Reference *r, const Options *o, const Model *m, int chunk, int most);
-// Compares logits (n_vocab) with the reference's of that position (of a file), or the next (of a
-// model).
-void reference_compare(Reference *r, int pos, const float *logits);
-// Adds the result, as a line or as a member of a JSON object.
-void reference_put(Reference *r, bool is_json, Buffer *out);
+// Opens the file of --kl for a model that feeds up to `chunk` tokens and computes max_rows rows of
+// logits per pass. Dies if the vocabulary differs.
+void kl_open(KlReference *r, const Options *o, const Model *m, int chunk, int max_rows);
+// Compares logits (n_vocab) with the next ones of the reference model, or with row `pos` of the
+// file.
+void kl_compare(KlReference *r, int pos, const float *logits);
+// Writes the result as member "kl" of a JSON object, or appends a line of text. Once, at the end.
+void kl_write(KlReference *r, JsonWriter *w);
+void kl_put(KlReference *r, Buffer *out);
 
 #endif

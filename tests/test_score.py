@@ -137,7 +137,7 @@ def refusals(cli):
                               (2, "one of", "--perplexity", source, "x"), (2, "a,,b", "--choices", "a,,b", "x"),
                               (1, "none: No such file", "--perplexity", cli.path_of("none")),
                               (1, "line 1", "--perplexity", source, "--jsonl"),
-                              (1, "nothing", "--perplexity", cli.write("empty.jsonl", [])),
+                              (1, "no tokens to score", "--perplexity", cli.write("empty.jsonl", [])),
                               (4, "context 20", "--perplexity", cli.write("long.jsonl", [{"text": STORY}]), "-c", 20),
                               (1, "line 1", "--jsonl", "-f", cli.write("bad", [{"prompt": "x", "choices": []}]))):
         cli.refuses(code, says, "score", *args)
@@ -179,10 +179,10 @@ def kl(cli):
 
     cli.refuses(2, "expected the logits of %d tokens, found %d rows" % (n, n + 1), "score", "--ids", listed.rpartition(",")[0],
                 "--kl", path)
-    cli.refuses(2, "expected --ids beside logits", "score", "--perplexity", source, "-c", 32, "--kl", path)
+    cli.refuses(2, "logits need --ids", "score", "--perplexity", source, "-c", 32, "--kl", path)
     cli.refuses(2, "expected a model, or logits", "score", "--ids", listed, "--kl", lines)
     cli.refuses(1, "no-such-file", "score", "--ids", listed, "--kl", "no-such-file")
-    cli.refuses(2, "expected --perplexity or --ids", "score", "--choices", "a,b", "--kl", path, "Once")
+    cli.refuses(2, "needs --perplexity or --ids", "score", "--choices", "a,b", "--kl", path, "Once")
     cli.refuses(2, "expected at least two tokens", "score", "--ids", "5")
 
 
