@@ -368,7 +368,7 @@ def interrupt():
 def not_a_number():
     norm = (1, 16, struct.pack("<16f", *[float("nan")] * 16))
     path = path_of("nan.gguf", damaged({}, dict(TENSORS, **{"output_norm.weight": norm})))
-    refuses(1, "the logits hold NaN", "run", "-m", path, "--raw", "-q", "The")
+    refuses(1, "NaN or infinity", "run", "-m", path, "--raw", "-q", "The")
 
 
 INF, NAN = float("inf"), float("nan")
