@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""The ids of both tokenizers against those of other programs, and what `tokenize` prints.
+"""Ids of both tokenizers against other programs, and the output of `tokenize`.
 
-golden/tokens.jsonl holds texts and the ids that tiktoken
-gives them with Meta's ranks and with those of golden/small31. With $LLAMA31_PEER (a folder where `npm install
-tiktoken@1.0.22` was run), 20 000 random texts are compared with tiktoken itself."""
+golden/tokens.jsonl has texts with the ids that tiktoken computes from Meta's ranks and from those of golden/small31.
+With $LLAMA31_PEER (a directory in which `npm install tiktoken@1.0.22` was run), 20,000 random texts are compared with
+tiktoken itself."""
 import functools
 import json
 import os
@@ -102,10 +102,10 @@ def random_texts(seed, n):
     return texts
 
 
-# Other ways of splitting: the expressions as the models' own files have them, with Python's classes of characters
+# Pre-tokenizers: the regular expressions of the models' own files, with Python's character classes
 
 SPACES = "\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
-SPLITS = {
+PRETOKENIZERS = {
     "llama-bpe": r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|"
                  r"\s+(?!\S)|\s+",
     "qwen2": r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|"
@@ -119,7 +119,7 @@ SPLITS = {
 
 @functools.lru_cache(None)
 def categories():
-    """The code points of each general category, and of each kind of them."""
+    """Code points of each general category (Lu) and of each group (L)."""
     members = {}
     for c in range(0x110000):
         name = unicodedata.category(chr(c))
@@ -129,8 +129,8 @@ def categories():
     return members
 
 
-def expression(text):
-    """An expression of which Python's re understands every part."""
+def compile_expression(text):
+    """Compiles an expression, with \\p and \\s spelled out for Python's re."""
     text = text.replace(r"\S", "[^" + SPACES + "]").replace(r"\s", SPACES)
     for name in set(re.findall(r"\\p\{(\w+)\}", text)):
         ranges = []
@@ -140,14 +140,14 @@ def expression(text):
             else:
                 ranges.append([c, c])
         text = text.replace(r"\p{%s}" % name, "".join(r"\U%08x-\U%08x" % tuple(r) for r in ranges))
-    parts = re.split(r"(\[(?:[^\]\\]|\\.)*\])", text)  # what stands outside of brackets needs its own
+    parts = re.split(r"(\[(?:[^\]\\]|\\.)*\])", text)  # classes outside of brackets get brackets
     parts = [p if p.startswith("[") else re.sub(r"((?:\\U\w{8}-\\U\w{8})+)", r"[\1]", p).replace(SPACES, "[%s]" % SPACES)
              for p in parts]
     return re.compile("".join(parts))
 
 
-def byte_pairs(pieces, rank):
-    """Ids, where each step merges the pair of the lowest rank in a piece, the first of them."""
+def merge_pieces(pieces, rank):
+    """Reference BPE: merges the first pair of the lowest rank until no pair is left."""
     ids = []
     for piece in pieces:
         parts = list(piece.encode())
@@ -161,8 +161,8 @@ def byte_pairs(pieces, rank):
     return ids
 
 
-def trained(texts, n_merges):
-    """Tokens and merges as training gives them, over borders of words too: {(left, right): (rank, id)}."""
+def train_bpe(texts, n_merges):
+    """Trains BPE without a pre-tokenizer. Returns tokens and merges {(left, right): (rank, id)}."""
     tokens, rank = [bytes([b]) for b in range(256)], {}
     data = [list(t.encode()) for t in texts]
     for _ in range(n_merges):
@@ -183,17 +183,17 @@ def trained(texts, n_merges):
 
 
 @test
-def ways_of_splitting(cli):
-    """Random texts in a vocabulary that was trained as pairs, split in every way, against expressions and byte pairs in
-    Python; ids of merged tokens only, so that each border shows."""
+def pretokenizers(cli):
+    """Random texts with every pre-tokenizer against regular expressions and BPE in Python. The vocabulary was trained
+    across word borders, so that a wrong border changes the ids."""
     texts = [t for t in random_texts(5, 700) if all(unicodedata.category(c) != "Cn" for c in t)]
     texts += ["2 ABCdef \u4e2dABC \u0301A XMLHttp \u01c5abc \u02b0A a\u02b0A 'S's //\n/ a  1 b\n 12  34", " 's 'LL're", "  9"]
-    tokens, rank = trained(texts[:150], 250)
+    tokens, rank = train_bpe(texts[:150], 250)
     letters = vocabulary.byte_letters()
     spelled = ["".join(letters[b] for b in t) for t in tokens]
     merges = [spelled[a] + " " + spelled[b] for a, b in rank]
-    regexes, digit = {name: expression(text) for name, text in SPLITS.items()}, expression(r"\p{N}")
-    for name in list(SPLITS) + ["smollm"]:
+    regexes, digit = {name: compile_expression(text) for name, text in PRETOKENIZERS.items()}, compile_expression(r"\p{N}")
+    for name in list(PRETOKENIZERS) + ["smollm"]:
         metadata = vocabulary.byte_level(spelled, [1] * len(spelled), merges, name)
         path = cli.path_of(name + ".gguf")
         gguf_writer.write_gguf(path, dict(metadata, **{"general.architecture": "llama"}), [])
@@ -202,9 +202,9 @@ def ways_of_splitting(cli):
             parts = re.split("(%s)" % digit.pattern, text) if name == "smollm" else [text]
             pieces = [p for part in parts for p in regexes["gpt-2" if name == "smollm" else name].findall(part)]
             same("".join(pieces), text, name)
-            whole = name in ("llama-bpe", "tekken")
+            ignores_merges = name in ("llama-bpe", "tekken")
             expected.append([i for p in pieces for i in
-                             ([tokens.index(p.encode())] if whole and p.encode() in tokens else byte_pairs([p], rank))])
+                             ([tokens.index(p.encode())] if ignores_merges and p.encode() in tokens else merge_pieces([p], rank))])
         compare(path, texts, expected)
 
 
@@ -257,13 +257,13 @@ def random_against_tiktoken(cli):
 
 @test
 def random_round_trips(cli):
-    text = "".join(random_texts(2, 4000)).replace("\u2581", "")  # which SentencePiece gives back as a space
+    text = "".join(random_texts(2, 4000)).replace("\u2581", "")  # SentencePiece decodes it as a space
     for model in [small(cli)] + [VOCABULARY % k for k in ("bpe", "spm") if os.path.exists(VOCABULARY % k)]:
         round_trip(model, text)
 
 
 @test
-def bytes_that_are_no_text(cli):
+def invalid_utf8(cli):
     model = small(cli)
     for data in (b"\xf4\x90\x80\x80", b"\xff", b"a\xc3(", b"\xed\xa0\x80", b"\xc0\xaf", b"\xe2\x82", b"\0a\0", bytes(range(256))):
         ids = call("-m", model, "--ids", "-f", "-", stdin=data)
@@ -271,7 +271,7 @@ def bytes_that_are_no_text(cli):
 
 
 @test
-def forms(cli):
+def output_formats(cli):
     model = small(cli)
     ids = call("-m", model, "--ids", "in the\n").decode()
     same(ids.count("\n"), 1)
@@ -284,19 +284,19 @@ def forms(cli):
     same(call("-m", model, "--ids", "").decode(), "\n")
     same(call("-m", model, "--count", ""), b"0\n")
     same(call("-m", model, "--ids", "--special", "<|begin_of_text|>").split(), [b"384"])
-    check(len(call("-m", model, "--ids", "<|begin_of_text|>").split()) > 1, "a typed name is text")
+    check(len(call("-m", model, "--ids", "<|begin_of_text|>").split()) > 1, "a special token from ordinary text")
     same(call("-m", model, "--decode", "384"), b"")
     same(call("-m", model, "--decode", "--special", "384"), b"<|begin_of_text|>")
 
 
 @test
-def refusals(cli):
+def errors(cli):
     model = small(cli)
     for code, says, data, *args in ((1, "line 1", b'"\\ud800"\n', "--jsonl"), (2, "640", b"", "--decode", "640"),
                                     (2, '"x"', b"", "--decode", "x"), (2, "--count", b"", "--ids", "--count", "a")):
         refuses(code, says, "tokenize", "-m", model, *args, stdin=data)
     out, err = program.call("tokenize", "-m", model, "--jsonl", stdin=b'"a"\n{}\n', code=1)
-    check(out.count(b"\n") == 1 and "line 2: expected a JSON string" in err, out, err)  # what came before stands
+    check(out.count(b"\n") == 1 and "line 2: expected a JSON string" in err, out, err)  # line 1 was printed
     for line, says in (('{"role": "root", "content": "x"}', '"root"'), ('{"role": "user"}', "content"),
                        ("[]", "line 1"), ("", "expected lines of")):
         refuses(1, says, "tokenize", "-m", model, "--chat", cli.write("d.jsonl", [line]), "--template", "llama3")
@@ -304,7 +304,7 @@ def refusals(cli):
 
 @test
 def dialogue(cli):
-    """Four messages, as Meta's ChatFormat encodes them; a typed control token stays text."""
+    """Four messages have the ids of Meta's ChatFormat; a control token in a message is text."""
     model = need(VOCABULARY % "bpe")
     messages = [("system", "Be brief."), ("user", "Hi <|eot_id|>"), ("assistant", "Hello!"), ("user", "Bye")]
     path = cli.path_of("d.jsonl")
@@ -312,7 +312,7 @@ def dialogue(cli):
         for role, content in messages:
             f.write(json.dumps({"role": role, "content": content}) + "\n")
     plain = lambda text: encode(model, [text])[0]
-    # the vocabulary is Llama 3's: <|start_header_id|> 128006, <|end_header_id|> 128007, <|eot_id|> 128009
+    # Llama 3: <|start_header_id|> 128006, <|end_header_id|> 128007, <|eot_id|> 128009
     expected = [128000]
     for role, content in messages:
         expected += [128006] + plain(role) + [128007] + plain("\n\n") + plain(content) + [128009]
