@@ -208,8 +208,8 @@ typedef struct {
 static bool is_decoding(const Sequence *s) { return s->n_generated > 0; }
 
 // Adds n tokens of a sequence to the pass. kernel_rows is used if no other sequence is in it.
-static void feed(Generator *g, PassBatch *b, Sequence *s, const int *tokens, int n,
-                 int kernel_rows) {
+static void feed_tokens(Generator *g, PassBatch *b, Sequence *s, const int *tokens, int n,
+                        int kernel_rows) {
     n = workspace_feed(g->workspace, s->session, tokens, n, s->first_logits, &s->error);
     if (n < 0) s->finish = FINISH_ERROR;
     if (n <= 0) return;
@@ -238,7 +238,7 @@ static void feed_pending(Generator *g, PassBatch *b, Sequence *s, bool may_draft
     if (n == 1 && may_draft)
         s->n_drafted = speculation_draft(s->drafter, s->session, s->pending, s->sampler,
                                          b->n_running + b->n_extra, tokens + 1, max);
-    feed(g, b, s, tokens, n + s->n_drafted, 1);
+    feed_tokens(g, b, s, tokens, n + s->n_drafted, 1);
     if (s->n_fed > 0) b->n_extra += s->n_fed - 1;
 }
 
@@ -253,7 +253,7 @@ static void feed_prompt(Generator *g, PassBatch *b, Sequence *s) {
     if (n > n_left) n = n_left;
     s->first_open = s->first_logits = n_left - 1; // the prompt's last token
     s->n_drafted = 0;
-    feed(g, b, s, s->request.prompt + s->n_prefilled, n, n_before + n);
+    feed_tokens(g, b, s, s->request.prompt + s->n_prefilled, n, n_before + n);
     s->n_prefilled += s->n_fed;
 }
 

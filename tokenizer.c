@@ -1,10 +1,12 @@
 // Encodes text as byte-level BPE (Llama 3) or SentencePiece BPE (Llama 2).
 //
-// Encoding has three steps, and this file follows them from the last to the first:
+// Encoding has three levels, which this file defines from the lowest to the highest:
 //
-//   encode        cuts the text at special tokens
-//   encode_text   cuts what is between them into pieces
-//   encode_piece  merges neighbours within a piece, best pair first, until no pair is a token
+//   encode_piece      merges neighbours in a piece, best pair first, until no two make a token
+//   encode_plain      cuts text without special tokens into pieces
+//   encode_with_mask  cuts a text at its special tokens
+//
+// Decoding is a table look-up: tokenizer_piece() in vocabulary.c.
 //
 //                byte-level BPE                       SentencePiece BPE
 //   pieces       matches of a regular expression      words with the spaces in front of them
@@ -200,7 +202,7 @@ static void encode_piece(EncodeState *e, const char *s, size_t n) {
 // The end of the first SentencePiece word of s: spaces, and what follows up to the next space. Only
 // where no token crosses that border (has_split_words) is the result that of merging the whole
 // text.
-static const char *next_word(const Tokenizer *t, const char *s, const char *end) {
+static const char *next_spaced_word(const Tokenizer *t, const char *s, const char *end) {
     if (!t->has_split_words) return end;
     while (s < end && *s == ' ') s++;
     const char *space = memchr(s, ' ', (size_t)(end - s));
@@ -208,7 +210,7 @@ static const char *next_word(const Tokenizer *t, const char *s, const char *end)
 }
 
 // Encodes text that holds no special token. is_continued: other text came before it.
-static void encode_text(EncodeState *e, const char *s, size_t n, bool is_continued) {
+static void encode_plain(EncodeState *e, const char *s, size_t n, bool is_continued) {
     const Tokenizer *t = e->t;
     if (n == 0) return; // an empty text gets no space prefix
     if (t->is_sentencepiece) {
@@ -218,7 +220,8 @@ static void encode_text(EncodeState *e, const char *s, size_t n, bool is_continu
         s = text, n = (size_t)(e->spare - text);
     }
     for (const char *end = s + n, *next; s < end; s = next) {
-        next = t->is_sentencepiece ? next_word(t, s, end) : t->pretokenizer->next_piece(s, end);
+        next =
+            t->is_sentencepiece ? next_spaced_word(t, s, end) : t->pretokenizer->next_piece(s, end);
         encode_piece(e, s, (size_t)(next - s));
     }
 }
@@ -231,8 +234,8 @@ static void encode_text(EncodeState *e, const char *s, size_t n, bool is_continu
 //
 // Invariant: no byte of data is part of a control or reserved token. template_end is the end of the
 // run of template bytes at s, and a match must end before it.
-static void encode(const Tokenizer *t, const char *text, size_t n, bool parse_special,
-                   const char *provenance, bool is_continued, Ids *out) {
+static void encode_with_mask(const Tokenizer *t, const char *text, size_t n, bool parse_special,
+                             const char *provenance, bool is_continued, Ids *out) {
     if (n > INT_MAX / 2)
         die(EXIT_RUNTIME, "the text has %zu bytes; at most %d can be encoded", n, INT_MAX / 2);
     if (n == 0) return;
@@ -254,11 +257,11 @@ static void encode(const Tokenizer *t, const char *text, size_t n, bool parse_sp
             s++;
             continue;
         }
-        encode_text(&e, from, (size_t)(s - from), is_continued && from == text);
+        encode_plain(&e, from, (size_t)(s - from), is_continued && from == text);
         ids_push(out, id);
         from = s += t->start[id + 1] - t->start[id];
     }
-    encode_text(&e, from, (size_t)(end - from), is_continued && from == text);
+    encode_plain(&e, from, (size_t)(end - from), is_continued && from == text);
     free(unescaped);
     free(e.parts);
     free(e.heap);
@@ -266,16 +269,16 @@ static void encode(const Tokenizer *t, const char *text, size_t n, bool parse_sp
 }
 
 void tokenizer_encode(const Tokenizer *t, const char *text, size_t n, Ids *out) {
-    encode(t, text, n, false, NULL, false, out);
+    encode_with_mask(t, text, n, false, NULL, false, out);
 }
 
 void tokenizer_encode_special(const Tokenizer *t, const char *text, size_t n, Ids *out) {
-    encode(t, text, n, true, NULL, false, out);
+    encode_with_mask(t, text, n, true, NULL, false, out);
 }
 
 void tokenizer_encode_masked(const Tokenizer *t, const char *text, const char *provenance, size_t n,
                              bool is_continued, Ids *out) {
-    encode(t, text, n, true, provenance, is_continued, out);
+    encode_with_mask(t, text, n, true, provenance, is_continued, out);
 }
 
 // Reserved special tokens.
@@ -298,7 +301,7 @@ static bool is_special_name(Str s) {
 // "<|" and a letter.
 static bool is_word_reachable(const Tokenizer *t, int id, Str s) {
     Ids ids = {0};
-    encode(t, s.data, s.len, false, NULL, true, &ids);
+    encode_with_mask(t, s.data, s.len, false, NULL, true, &ids);
     bool is_same = ids.len == 1 && ids.data[0] == id;
     free(ids.data);
     return is_same && memcmp(s.data, "<|", 2);

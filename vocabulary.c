@@ -179,7 +179,7 @@ static int compare_specials(const void *a, const void *b) {
 static bool fill_tables(Tokenizer *t, Error *err) {
     int n_specials = 0;
     for (int i = 0; i < t->n; i++) n_specials += is_special_type(t->type[i]);
-    t->specials = xalloc((size_t)n_specials + MAX_RESERVED_WORDS, sizeof *t->specials);
+    t->specials = xalloc((size_t)n_specials + VOCABULARY_MAX_RESERVED, sizeof *t->specials);
     t->words.mask = table_mask((size_t)(t->n - n_specials));
     t->words.slots = xalloc(t->words.mask + 1, sizeof *t->words.slots);
     for (t->words.tag_mask = ~0u; ~t->words.tag_mask < (uint32_t)t->n;) t->words.tag_mask <<= 1;
@@ -230,7 +230,7 @@ int tokenizer_special_id(const Tokenizer *t, const char *name) {
 // prefixes: one binary search finds them all, the longest first.
 int vocabulary_match_special(const Tokenizer *t, const char *s, size_t n, size_t n_template) {
     if (!t->is_special_start[(unsigned char)*s]) return -1;
-    if (n > MAX_SPECIAL_BYTES) n = MAX_SPECIAL_BYTES;
+    if (n > VOCABULARY_MAX_SPECIAL_BYTES) n = VOCABULARY_MAX_SPECIAL_BYTES;
     int i = count_specials_upto(t, (Str){s, n}) - 1;
     if (i < 0) return -1;
     Str last = t->specials[i].text;
@@ -249,7 +249,7 @@ int vocabulary_match_special(const Tokenizer *t, const char *s, size_t n, size_t
 // The slot must stay occupied, because searches for other tokens may pass it.
 void vocabulary_reserve_word(Tokenizer *t, int id) {
     Str s = token_text(t, id);
-    if (t->n_reserved_words == MAX_RESERVED_WORDS) return;
+    if (t->n_reserved_words == VOCABULARY_MAX_RESERVED) return;
     t->n_reserved_words++;
     size_t slot = token_hash(t, s.data, s.len) & t->words.mask;
     while ((int)(t->words.slots[slot] & ~t->words.tag_mask) != id + 1)
@@ -291,7 +291,8 @@ static bool load_types(Tokenizer *t, const Gguf *g, Error *err) {
 }
 
 // Turns SentencePiece's scores into ranks: a higher score is a lower rank. The bits of a float32
-// sort like the number once negative ones are inverted.
+// sort like the number if the sign bit of positive ones and all bits of negative ones are flipped;
+// a rank is the complement of that.
 static bool load_scores(Tokenizer *t, const Gguf *g, Error *err) {
     const uint8_t *data = token_array(t, g, "tokenizer.ggml.scores", GGUF_F32, err);
     if (!data) return false;
@@ -331,7 +332,7 @@ static void set_control(Tokenizer *t, int id) {
 
 // A stop token is a control token: it is not part of the text.
 static void add_stop(Tokenizer *t, int id) {
-    if (id >= 0 && t->n_stops < MAX_STOP_TOKENS && !tokenizer_is_stop(t, id))
+    if (id >= 0 && t->n_stops < VOCABULARY_MAX_STOPS && !tokenizer_is_stop(t, id))
         t->stops[t->n_stops++] = id;
     set_control(t, id);
 }
@@ -458,7 +459,7 @@ static bool load_model(Tokenizer *t, const Gguf *g, Error *err) {
            vocabulary_error(t, err, "pre: unknown pre-tokenizer \"%.*s\"", SHOWN(pre));
 }
 
-static bool load(Tokenizer *t, const Gguf *g, Error *err) {
+static bool load_vocabulary(Tokenizer *t, const Gguf *g, Error *err) {
     int16_t byte_of[N_BYTE_LETTERS];
     byte_letters_init(byte_of);
     if (!load_model(t, g, err)) return false;
@@ -490,7 +491,7 @@ Tokenizer *tokenizer_open(const Gguf *g, Error *err) {
     t->bos = t->eos = t->unknown = -1;
     t->has_split_words = true;
     memset(t->byte_id, -1, sizeof t->byte_id);
-    if (load(t, g, err)) return t;
+    if (load_vocabulary(t, g, err)) return t;
     tokenizer_close(t);
     return NULL;
 }

@@ -25,9 +25,10 @@ typedef enum {
 } TokenType;
 
 enum {
-    MAX_STOP_TOKENS = 16,    // models have one to five
-    MAX_RESERVED_WORDS = 64, // ordinary tokens that may become special
-    MAX_SPECIAL_BYTES = 255  // longer special tokens are not found in text: bounds the search
+    VOCABULARY_MAX_STOPS = 16,    // models have one to five
+    VOCABULARY_MAX_RESERVED = 64, // ordinary tokens that may become special
+    VOCABULARY_MAX_SPECIAL_BYTES =
+        255 // longer special tokens are not found in text: bounds the search
 };
 
 // Ordinary tokens by their bytes, with open addressing. A slot holds, from the highest bit down,
@@ -59,7 +60,7 @@ struct Tokenizer {
     const char *path;                 // of the file, for messages
     bool is_sentencepiece;            // else byte-level BPE
     const Pretokenizer *pretokenizer; // of byte-level BPE
-    bool adds_bos, has_space_prefix;  // what encoding puts in front of a text
+    bool adds_bos, has_space_prefix;  // texts begin with BOS; with a space
     bool has_split_words;             // SentencePiece: no token has a space after another byte
 
     int n;            // tokens
@@ -71,18 +72,21 @@ struct Tokenizer {
     size_t max_bytes; // of the longest ordinary token
     TokenTable words; // ordinary tokens
 
-    MergeRule *merges; // by left and right, with open addressing; NULL: two tokens
-    size_t merge_mask; // merge if their bytes together are a token
+    // Hash table by left and right, with open addressing. NULL: there are no rules, two tokens
+    // merge if their bytes together are a token.
+    MergeRule *merges; // (merge_mask + 1)
+    size_t merge_mask;
 
     SpecialToken *specials; // (n_specials) in the order of str_compare
     int n_specials, n_reserved_words;
     bool is_special_start[256]; // bytes that a special token begins with
-    bool has_user_defined;
-    int bos, eos, unknown; // -1: none
-    int stops[MAX_STOP_TOKENS], n_stops;
+    bool has_user_defined;      // any special token is user-defined
+    int bos, eos, unknown;      // -1: none
+    int stops[VOCABULARY_MAX_STOPS], n_stops;
 };
 
-// The upper half is mixed in before and after: a multiplication moves bits up only.
+// One step of a hash. The upper half is folded in before and after, because a multiplication moves
+// bits up only.
 static inline uint64_t hash_mix(uint64_t a, uint64_t factor) {
     a = (a ^ a >> 32) * factor;
     return a ^ a >> 29;

@@ -366,7 +366,7 @@ int cache_load(PrefixCache *c, Session *s, const int *tokens, int n) {
 
 // Removes the pages used least recently until `bytes` more fit, and stale temporary files. False if
 // they can never fit or the directory cannot be read.
-static bool make_room(PrefixCache *c, uint64_t bytes) {
+static bool evict_pages(PrefixCache *c, uint64_t bytes) {
     CacheFile *files;
     Error err;
     if (bytes > c->max_bytes) return false;
@@ -394,7 +394,7 @@ static bool write_page(PrefixCache *c, const Session *s, int page, const char *p
         build_head(c->model, name, page_checksum(data, page_bytes), s->tokens, n, page_bytes);
     char *temporary = path_join(c->dir, ".page-XXXXXX");
     bool is_done = true;
-    if (make_room(c, head.len + page_bytes)) {
+    if (evict_pages(c, head.len + page_bytes)) {
         int fd = mkstemp(temporary);
         is_done = fd >= 0 && write_all(fd, head.data, head.len) && write_all(fd, data, page_bytes);
         if (fd >= 0 && close(fd)) is_done = false;

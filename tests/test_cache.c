@@ -48,7 +48,7 @@ static void remove_files(void) {
 
 // Feeds a prompt of n tokens in passes of `chunk`, then N_NEW - 1 tokens one at a time, as
 // generate.c does. Logits (N_NEW, n_vocab) go to out. Returns the positions loaded from the cache.
-static int feed(float *out, int n, int chunk, PrefixCache *c) {
+static int run_prompt(float *out, int n, int chunk, PrefixCache *c) {
     Error err;
     size_t n_vocab = (size_t)model.config.vocab_size;
     Workspace *ws = workspace_new(&model, chunk, 1);
@@ -79,9 +79,9 @@ static void compare(int n, int chunk, int expected) {
     float *plain = xalloc(bytes, 1), *cached = xalloc(bytes, 1);
     PrefixCache *c = cache_open(dir, 1u << 30, &model, chunk, &err);
     if (!c) die_error(&err);
-    feed(plain, n, chunk, NULL);
+    run_prompt(plain, n, chunk, NULL);
     for (int round = 0; round < 2; round++) {
-        int n_loaded = feed(cached, n, chunk, c);
+        int n_loaded = run_prompt(cached, n, chunk, c);
         CHECK(!memcmp(plain, cached, bytes), "%d tokens in passes of %d, round %d: different bits",
               n, chunk, round);
         if (round)
@@ -210,8 +210,8 @@ static void size_limit(void) {
     PrefixCache *c = cache_open(dir, 4 * bytes, &model, 512, &err);
     for (int i = 0; i < 9; i++) {
         tokens[0] = i;
-        feed(out, 700, 512, c);
-        CHECK(feed(out, 700, 512, c) == 512, "prompt %d was removed", i);
+        run_prompt(out, 700, 512, c);
+        CHECK(run_prompt(out, 700, 512, c) == 512, "prompt %d was removed", i);
         n = cache_list(dir, &files, &err);
         total = 0;
         for (int k = 0; k < n; k++) total += files[k].bytes;
@@ -221,8 +221,8 @@ static void size_limit(void) {
     cache_close(c);
     c = cache_open(dir, bytes / 2, &model, 512, &err); // no page fits
     tokens[0] = 77;
-    feed(out, 700, 512, c);
-    CHECK(feed(out, 700, 512, c) == 0, "a page in a cache that is too small for it");
+    run_prompt(out, 700, 512, c);
+    CHECK(run_prompt(out, 700, 512, c) == 0, "a page in a cache that is too small for it");
     cache_close(c);
     remove_files();
     free(out);
