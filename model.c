@@ -84,24 +84,13 @@ Workspace *workspace_new(const Model *m, int max_steps, int max_logits) {
 
 void workspace_free(Workspace *ws) {
     if (!ws) return;
-    void *buffers[] = {ws->steps,
-                       ws->tokens,
-                       ws->logit_steps,
-                       ws->tiles,
-                       ws->x,
-                       ws->h,
-                       ws->q,
-                       ws->att,
-                       ws->k,
-                       ws->v,
-                       ws->gate,
-                       ws->up,
-                       ws->logits,
-                       ws->attention.partial,
-                       ws->matmul.encoded,
-                       ws->lora.encoded,
-                       ws->lora.hidden};
+    void *buffers[] = {ws->steps, ws->tokens, ws->logit_steps, ws->tiles, ws->x,  ws->h,     ws->q,
+                       ws->att,   ws->k,      ws->v,           ws->gate,  ws->up, ws->logits};
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++) free(buffers[i]);
+    free(ws->attention.partial);
+    free(ws->matmul.encoded);
+    free(ws->lora.encoded);
+    free(ws->lora.hidden);
     rope_free(&ws->rope);
     free(ws);
 }

@@ -1,7 +1,9 @@
-// Every hyper-parameter is checked before anything is sized by it, and every tensor against the
-// shape that follows from them. Weights stay where they lie in the mapping.
+// A file is untrusted input. Every hyper-parameter is checked before anything is sized by it, and
+// every tensor against the shape that follows from the hyper-parameters. Weights are not copied:
+// tensors point into the mapping.
+//
+// The order below is the order of loading: metadata, tensors, options, model.
 #include "model_load.h"
-#include "lora/lora.h"
 #include "kernels/ops.h"
 
 #include <errno.h>
@@ -10,10 +12,8 @@
 #include <string.h>
 #include <unistd.h>
 
-extern const unsigned char builtin_model[], builtin_model_end[];
-
-// At least eight times what Llama 3.1 405B has, and little enough that a hostile header costs
-// nothing and products of two of them fit an int or are taken in 64 bits.
+// At least eight times the sizes of Llama 3.1 405B, and small enough that the product of two of
+// them fits an int or is computed in 64 bits.
 enum {
     MAX_DIM = 1 << 17,
     MAX_LAYERS = 1 << 12,
@@ -22,298 +22,307 @@ enum {
     MAX_VOCAB = 1 << 24
 };
 
-// Reads a hyper-parameter that is a count in [min, max].
-static bool read_count(const Gguf *g, const char *key, uint64_t min, uint64_t max, int *out,
-                       Error *err) {
-    uint64_t v;
-    if (!gguf_get_u64(g, key, &v, err)) return false;
-    if (v < min || v > max)
-        return error_set(err, EXIT_MODEL, "%s: %s: expected %llu to %llu, found %llu", g->path, key,
-                         (unsigned long long)min, (unsigned long long)max, (unsigned long long)v);
-    *out = (int)v;
-    return true;
+typedef struct {
+    Model *m;
+    Error *err;
+    bool *is_used; // (n_tensors) the model has this tensor
+} Loader;
+
+// Sets the error "FILE: ..." and returns false.
+PRINTF_LIKE(2, 3) static bool refuse(const Loader *l, const char *format, ...) {
+    char text[400];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    return error_set(l->err, EXIT_MODEL, "%s: %s", l->m->file.path, text);
 }
 
-// Hyper-parameters: each within limits, and in keeping with the others.
-static bool read_config(Config *c, const Gguf *g, Error *err) {
+// Metadata: the hyper-parameters have the keys "llama.NAME".
+
+enum { KEY_SIZE = 64 };
+
+static bool has_key(const Loader *l, const char *name) {
+    char key[KEY_SIZE];
+    snprintf(key, sizeof key, "llama.%s", name);
+    return gguf_find_value(&l->m->file, key);
+}
+
+// Reads a count in [min, max].
+static bool read_count(const Loader *l, const char *name, int min, int max, int *out) {
+    char key[KEY_SIZE];
+    uint64_t v;
+    snprintf(key, sizeof key, "llama.%s", name);
+    if (!gguf_get_u64(&l->m->file, key, &v, l->err)) return false;
+    *out = (int)v;
+    return (v >= (uint64_t)min && v <= (uint64_t)max) ||
+           refuse(l, "%s: expected %d to %d, found %llu", key, min, max, (unsigned long long)v);
+}
+
+static bool read_config(const Loader *l) {
+    const Gguf *g = &l->m->file;
+    Config *c = &l->m->config;
     Str architecture;
-    int key_length = 0, value_length = 0;
+    int value_length, n_experts;
     double eps;
-    if (!gguf_get_string(g, "general.architecture", &architecture, err)) return false;
+    if (!gguf_get_string(g, "general.architecture", &architecture, l->err)) return false;
     if (str_is(gguf_get_text(g, "general.type"), "adapter"))
-        return error_set(err, EXIT_MODEL,
-                         "%s: expected a model, found an adapter (-m takes the model that it was "
-                         "made for, --lora the adapter)",
-                         g->path);
+        return refuse(l, "this is a LoRA adapter; pass its base model with -m, and the adapter "
+                         "with --lora");
     if (!str_is(architecture, "llama"))
-        return error_set(err, EXIT_MODEL,
-                         "%s: general.architecture: expected \"llama\", found \"%.*s\"", g->path,
-                         (int)(architecture.len < 64 ? architecture.len : 64), architecture.data);
-    if (!read_count(g, "llama.embedding_length", 1, MAX_DIM, &c->dim, err) ||
-        !read_count(g, "llama.block_count", 1, MAX_LAYERS, &c->n_layers, err) ||
-        !read_count(g, "llama.feed_forward_length", 1, MAX_HIDDEN_DIM, &c->hidden_dim, err) ||
-        !read_count(g, "llama.attention.head_count", 1, MAX_HEADS, &c->n_heads, err) ||
-        !read_count(g, "llama.context_length", 1, MAX_CONTEXT, &c->max_context, err) ||
-        !gguf_get_f64(g, "llama.attention.layer_norm_rms_epsilon", &eps, err))
+        return refuse(l, "general.architecture: expected \"llama\", found \"%.*s\"",
+                      (int)(architecture.len < 64 ? architecture.len : 64), architecture.data);
+
+    if (!read_count(l, "embedding_length", 1, MAX_DIM, &c->dim) ||
+        !read_count(l, "block_count", 1, MAX_LAYERS, &c->n_layers) ||
+        !read_count(l, "feed_forward_length", 1, MAX_HIDDEN_DIM, &c->hidden_dim) ||
+        !read_count(l, "attention.head_count", 1, MAX_HEADS, &c->n_heads) ||
+        !read_count(l, "context_length", 1, MAX_CONTEXT, &c->max_context) ||
+        !gguf_get_f64(g, "llama.attention.layer_norm_rms_epsilon", &eps, l->err))
         return false;
+    if (!(eps > 0 && eps < 1))
+        return refuse(l, "llama.attention.layer_norm_rms_epsilon: expected 0 to 1, found %g", eps);
+    c->norm_eps = (float)eps;
+
+    // Grouped-query attention: n_heads / n_kv_heads query heads share a KV head.
     c->n_kv_heads = c->n_heads;
-    if (gguf_find_value(g, "llama.attention.head_count_kv") &&
-        !read_count(g, "llama.attention.head_count_kv", 1, (uint64_t)c->n_heads, &c->n_kv_heads,
-                    err))
+    if (has_key(l, "attention.head_count_kv") &&
+        !read_count(l, "attention.head_count_kv", 1, c->n_heads, &c->n_kv_heads))
         return false;
     if (c->n_heads % c->n_kv_heads)
-        return error_set(err, EXIT_MODEL,
-                         "%s: llama.attention.head_count_kv: expected a divisor of %d, found %d",
-                         g->path, c->n_heads, c->n_kv_heads);
-    if (!(eps > 0 && eps < 1))
-        return error_set(err, EXIT_MODEL,
-                         "%s: llama.attention.layer_norm_rms_epsilon: expected 0 to 1, found %g",
-                         g->path, eps);
-    c->norm_eps = (float)eps;
-    if (gguf_find_value(g, "llama.attention.key_length")) {
-        if (!read_count(g, "llama.attention.key_length", 2, MAX_HEAD_DIM, &key_length, err))
-            return false;
+        return refuse(l, "llama.attention.head_count_kv: expected a divisor of %d, found %d",
+                      c->n_heads, c->n_kv_heads);
+
+    c->head_dim = c->dim / c->n_heads;
+    if (has_key(l, "attention.key_length")) {
+        if (!read_count(l, "attention.key_length", 2, MAX_HEAD_DIM, &c->head_dim)) return false;
     } else if (c->dim % c->n_heads) {
-        return error_set(err, EXIT_MODEL,
-                         "%s: llama.attention.head_count: expected a divisor of %d, found %d",
-                         g->path, c->dim, c->n_heads);
+        return refuse(l, "llama.attention.head_count: expected a divisor of %d, found %d", c->dim,
+                      c->n_heads);
     }
-    c->head_dim = key_length ? key_length : c->dim / c->n_heads;
     if (c->head_dim % 2 || c->head_dim > MAX_HEAD_DIM)
-        return error_set(err, EXIT_MODEL,
-                         "%s: head dimension: expected an even number up to %d, found %d", g->path,
-                         MAX_HEAD_DIM, c->head_dim);
-    if (gguf_find_value(g, "llama.attention.value_length")) {
-        if (!read_count(g, "llama.attention.value_length", 1, 1 << 10, &value_length, err))
-            return false;
+        return refuse(l, "head dimension: expected an even number up to %d, found %d", MAX_HEAD_DIM,
+                      c->head_dim);
+    if (has_key(l, "attention.value_length")) {
+        if (!read_count(l, "attention.value_length", 1, 1 << 10, &value_length)) return false;
         if (value_length != c->head_dim)
-            return error_set(err, EXIT_MODEL,
-                             "%s: llama.attention.value_length: expected %d, found %d", g->path,
-                             c->head_dim, value_length);
+            return refuse(l, "llama.attention.value_length: expected %d, found %d", c->head_dim,
+                          value_length);
     }
-    if (gguf_find_value(g, "llama.expert_count")) {
-        int n_experts;
-        if (!read_count(g, "llama.expert_count", 0, 0, &n_experts, err)) return false;
-    }
+    return !has_key(l, "expert_count") || read_count(l, "expert_count", 0, 0, &n_experts);
+}
+
+// The size of the vocabulary is that of the embedding, and of the tokenizer if the file has one.
+static bool read_vocab_size(const Loader *l) {
+    const Gguf *g = &l->m->file;
+    const GgufTensor *embed = gguf_find_tensor(g, "token_embd.weight");
+    const GgufValue *tokens = gguf_find_value(g, "tokenizer.ggml.tokens");
+    if (!embed) return true; // found missing with the other tensors
+    unsigned long long n = embed->dims[1];
+    if (tokens && tokens->kind == GGUF_ARRAY && tokens->count != n)
+        return refuse(l,
+                      "tensor token_embd.weight: expected %llu rows (the vocabulary), found %llu",
+                      (unsigned long long)tokens->count, n);
+    if (n < 1 || n > MAX_VOCAB)
+        return refuse(l, "tensor token_embd.weight: expected 1 to %d rows, found %llu", MAX_VOCAB,
+                      n);
+    l->m->config.vocab_size = (int)n;
     return true;
 }
 
-// State of binding: which of the file's tensors found their place.
-typedef struct {
-    Model *model;
-    Error *err;
-    bool *is_used; // (n_tensors)
-} Binder;
+// Tensors: "NAME.weight" or "NAME.bias", of layer i "blk.i.NAME.weight".
 
-static bool bind(Binder *b, const char *name, int rows, int cols, Tensor *out) {
-    const GgufTensor *t = tensor_find(&b->model->file, name, rows, cols, out, b->err);
-    if (t) b->is_used[t - b->model->file.tensors] = true;
+enum { NO_LAYER = -1 };
+
+typedef struct {
+    char text[KEY_SIZE];
+} TensorName;
+
+static TensorName tensor_name(int layer, const char *name, const char *suffix) {
+    TensorName t;
+    if (layer == NO_LAYER)
+        snprintf(t.text, sizeof t.text, "%s.%s", name, suffix);
+    else
+        snprintf(t.text, sizeof t.text, "blk.%d.%s.%s", layer, name, suffix);
     return t;
 }
 
-// A vector as float32: in the mapping, or converted in memory of the model's own if it is of
-// another type.
-static bool bind_vector(Binder *b, const char *name, int n, const float **out) {
-    Model *m = b->model;
-    Tensor t = {0};
-    if (!bind(b, name, 1, n, &t)) return false;
+static bool load_tensor(Loader *l, TensorName name, int rows, int cols, Tensor *out) {
+    const GgufTensor *t = tensor_find(&l->m->file, name.text, rows, cols, out, l->err);
+    if (t) l->is_used[t - l->m->file.tensors] = true;
+    return t;
+}
+
+// A vector as float32, in the mapping or, if it has another type or alignment, converted.
+static bool load_vector(Loader *l, TensorName name, int n, const float **out) {
+    Model *m = l->m;
+    Tensor t;
+    if (!load_tensor(l, name, 1, n, &t)) return false;
     if (t.type == TYPE_F32 && (uintptr_t)t.data % sizeof(float) == 0) return *out = t.data, true;
-    float *copy = xalloc((size_t)n, sizeof *copy);
-    quant_decode_row(t.type, t.data, copy, (size_t)n);
+    float *converted = xalloc((size_t)n, sizeof *converted);
+    quant_decode_row(t.type, t.data, converted, (size_t)n);
     m->converted = xrealloc(m->converted, (size_t)m->n_converted + 1, sizeof *m->converted);
-    m->converted[m->n_converted++] = copy;
-    return *out = copy, true;
+    m->converted[m->n_converted++] = converted;
+    return *out = converted, true;
 }
 
-// What adapters add to a matrix, in their order: each goes in front.
-static bool attach_adapters(Binder *b, const char *name, Tensor *w, bool is_embedding) {
-    for (int i = b->model->n_adapters; i--;)
-        if (!lora_attach(&b->model->adapters[i], name, w, is_embedding, b->err)) return false;
+// Each adapter is put in front of the list, so the last one comes first.
+static bool attach_adapters(Loader *l, TensorName name, Tensor *w, bool is_embedding) {
+    for (int i = l->m->n_adapters; i--;)
+        if (!lora_attach(&l->m->adapters[i], name.text, w, is_embedding, l->err)) return false;
     return true;
 }
 
-// "NAME.weight", a matrix, "NAME.bias", which it may have, and what adapters add to it.
-static bool bind_matrix(Binder *b, const char *name, int rows, int cols, Tensor *out) {
-    Model *m = b->model;
-    char weight[80], bias[80];
-    snprintf(weight, sizeof weight, "%s.weight", name);
-    snprintf(bias, sizeof bias, "%s.bias", name);
-    if (!bind(b, weight, rows, cols, out)) return false;
-    if (gguf_find_tensor(&m->file, bias) && !bind_vector(b, bias, rows, &out->bias)) return false;
-    return attach_adapters(b, weight, out, false);
+// A matrix, its bias if the file has one, and its adapters.
+static bool load_matrix(Loader *l, int layer, const char *name, int rows, int cols, Tensor *out) {
+    TensorName weight = tensor_name(layer, name, "weight"), bias = tensor_name(layer, name, "bias");
+    if (!load_tensor(l, weight, rows, cols, out)) return false;
+    if (gguf_find_tensor(&l->m->file, bias.text) && !load_vector(l, bias, rows, &out->bias))
+        return false;
+    return attach_adapters(l, weight, out, false);
 }
 
-static bool bind_layer(Binder *b, int layer, Layer *l) {
-    const Config *c = &b->model->config;
+static bool load_layer(Loader *l, int i, Layer *layer) {
+    const Config *c = &l->m->config;
     int q_dim = c->n_heads * c->head_dim, kv_dim = c->n_kv_heads * c->head_dim;
-    const struct {
-        const char *name;
-        int rows, cols;
-        Tensor *out;
-    } matrices[] = {{"attn_q", q_dim, c->dim, &l->wq},
-                    {"attn_k", kv_dim, c->dim, &l->wk},
-                    {"attn_v", kv_dim, c->dim, &l->wv},
-                    {"attn_output", c->dim, q_dim, &l->wo},
-                    {"ffn_gate", c->hidden_dim, c->dim, &l->w_gate},
-                    {"ffn_up", c->hidden_dim, c->dim, &l->w_up},
-                    {"ffn_down", c->dim, c->hidden_dim, &l->w_down}};
-    char name[64];
-    snprintf(name, sizeof name, "blk.%d.attn_norm.weight", layer);
-    if (!bind_vector(b, name, c->dim, &l->attn_norm)) return false;
-    snprintf(name, sizeof name, "blk.%d.ffn_norm.weight", layer);
-    if (!bind_vector(b, name, c->dim, &l->ffn_norm)) return false;
-    for (size_t i = 0; i < sizeof matrices / sizeof *matrices; i++) {
-        snprintf(name, sizeof name, "blk.%d.%s", layer, matrices[i].name);
-        if (!bind_matrix(b, name, matrices[i].rows, matrices[i].cols, matrices[i].out))
-            return false;
-    }
-    return true;
+    return load_vector(l, tensor_name(i, "attn_norm", "weight"), c->dim, &layer->attn_norm) &&
+           load_vector(l, tensor_name(i, "ffn_norm", "weight"), c->dim, &layer->ffn_norm) &&
+           load_matrix(l, i, "attn_q", q_dim, c->dim, &layer->wq) &&
+           load_matrix(l, i, "attn_k", kv_dim, c->dim, &layer->wk) &&
+           load_matrix(l, i, "attn_v", kv_dim, c->dim, &layer->wv) &&
+           load_matrix(l, i, "attn_output", c->dim, q_dim, &layer->wo) &&
+           load_matrix(l, i, "ffn_gate", c->hidden_dim, c->dim, &layer->w_gate) &&
+           load_matrix(l, i, "ffn_up", c->hidden_dim, c->dim, &layer->w_up) &&
+           load_matrix(l, i, "ffn_down", c->dim, c->hidden_dim, &layer->w_down);
 }
 
-// The vocabulary's size is that of the embedding; false with err if it can be none.
-static bool read_vocab_size(Model *m, Error *err) {
-    const GgufTensor *embed = gguf_find_tensor(&m->file, "token_embd.weight");
-    uint64_t n_vocab = embed ? embed->dims[1] : 0;
-    const GgufValue *tokens = gguf_find_value(&m->file, "tokenizer.ggml.tokens");
-    if (tokens && embed && tokens->kind == GGUF_ARRAY && tokens->count != n_vocab)
-        return error_set(
-            err, EXIT_MODEL,
-            "%s: tensor token_embd.weight: expected %llu rows (the vocabulary), found %llu",
-            m->file.path, (unsigned long long)tokens->count, (unsigned long long)n_vocab);
-    if (embed && (n_vocab < 1 || n_vocab > MAX_VOCAB))
-        return error_set(err, EXIT_MODEL,
-                         "%s: tensor token_embd.weight: expected 1 to %d rows, found %llu",
-                         m->file.path, MAX_VOCAB, (unsigned long long)n_vocab);
-    m->config.vocab_size = (int)n_vocab;
-    return true;
-}
-
-// A tensor beside ours that nobody asked for would change the result: an error. Others are of no
-// use here: a warning.
-static bool check_unused(const Binder *b) {
-    const Gguf *file = &b->model->file;
-    static const char *const ours[] = {"blk.", "output", "token_embd"};
+// An unknown tensor within the model would change its results, so it is an error. Others, which
+// tools have added, are ignored with one warning.
+static bool check_unused(const Loader *l) {
+    static const char *const prefixes[] = {"blk.", "output", "token_embd"};
+    const Gguf *g = &l->m->file;
     const GgufTensor *first = NULL;
     int n = 0;
-    for (int i = 0; i < file->n_tensors; i++) {
-        const GgufTensor *t = &file->tensors[i];
-        if (b->is_used[i] || str_is(t->name, "rope_freqs.weight")) continue;
-        for (size_t k = 0; k < sizeof ours / sizeof *ours; k++)
-            if (str_begins_with(t->name, ours[k]))
-                return error_set(b->err, EXIT_MODEL,
-                                 "%s: tensor %.*s: expected the tensors of a Llama model only",
-                                 file->path, SHOWN(t->name));
+    for (int i = 0; i < g->n_tensors; i++) {
+        const GgufTensor *t = &g->tensors[i];
+        if (l->is_used[i] || str_is(t->name, "rope_freqs.weight")) continue;
+        for (size_t k = 0; k < sizeof prefixes / sizeof *prefixes; k++)
+            if (str_begins_with(t->name, prefixes[k]))
+                return refuse(l, "tensor %.*s: not part of a Llama model", SHOWN(t->name));
         if (!n++) first = t;
     }
     if (n)
-        warn("%s: %d of %d tensors are not part of a Llama model and are ignored, the first of "
-             "them %.*s",
-             file->path, n, file->n_tensors, SHOWN(first->name));
+        warn("%s: ignoring %d of %d tensors that are not part of a Llama model, first %.*s",
+             g->path, n, g->n_tensors, SHOWN(first->name));
     return true;
 }
 
-static bool bind_all(Binder *b) {
-    Model *m = b->model;
-    Config *c = &m->config;
-    if (!bind(b, "token_embd.weight", c->vocab_size, c->dim, &m->embed)) return false;
-    if (c->n_layers > m->file.n_tensors) // before anything is sized by it
-        return error_set(b->err, EXIT_MODEL,
-                         "%s: llama.block_count: expected at most the %d tensors, found %d",
-                         m->file.path, m->file.n_tensors, c->n_layers);
+static bool load_tensors(Loader *l) {
+    Model *m = l->m;
+    const Config *c = &m->config;
+    TensorName embed = tensor_name(NO_LAYER, "token_embd", "weight");
+    if (!load_tensor(l, embed, c->vocab_size, c->dim, &m->embed)) return false;
+    if (c->n_layers > m->file.n_tensors)
+        return refuse(l, "llama.block_count: expected at most the %d tensors, found %d",
+                      m->file.n_tensors, c->n_layers);
     m->layers = xalloc((size_t)c->n_layers, sizeof *m->layers);
-    if (!bind_vector(b, "output_norm.weight", c->dim, &m->final_norm)) return false;
-    m->output = m->embed; // tied, unless the file has a matrix of its own
-    if (!attach_adapters(b, "token_embd.weight", &m->embed, true)) return false;
+    m->output = m->embed; // tied, unless the file has an output matrix
+    if (!load_vector(l, tensor_name(NO_LAYER, "output_norm", "weight"), c->dim, &m->final_norm) ||
+        !attach_adapters(l, embed, &m->embed, true))
+        return false;
     if (gguf_find_tensor(&m->file, "output.weight") &&
-        !bind_matrix(b, "output", c->vocab_size, c->dim, &m->output))
+        !load_matrix(l, NO_LAYER, "output", c->vocab_size, c->dim, &m->output))
         return false;
     for (int i = 0; i < c->n_layers; i++)
-        if (!bind_layer(b, i, &m->layers[i])) return false;
+        if (!load_layer(l, i, &m->layers[i])) return false;
     for (int i = 0; i < m->n_adapters; i++)
-        if (!lora_check(&m->adapters[i], b->err)) return false;
-    return check_unused(b);
+        if (!lora_check(&m->adapters[i], l->err)) return false;
+    return check_unused(l);
 }
 
-static bool bind_tensors(Model *m, Error *err) {
-    Binder b = {m, err, xalloc((size_t)m->file.n_tensors, sizeof *b.is_used)};
-    bool is_bound = read_vocab_size(m, err) && bind_all(&b);
-    free(b.is_used);
-    return is_bound;
-}
+// Options.
 
-static bool open_adapters(Model *m, const ModelOptions *o, Error *err) {
+static bool open_adapters(const Loader *l, const ModelOptions *o) {
+    Model *m = l->m;
     m->adapters = xalloc((size_t)o->n_adapters + 1, sizeof *m->adapters);
     for (; m->n_adapters < o->n_adapters; m->n_adapters++)
-        if (!lora_open(&m->adapters[m->n_adapters], &o->adapters[m->n_adapters], err)) return false;
+        if (!lora_open(&m->adapters[m->n_adapters], &o->adapters[m->n_adapters], l->err))
+            return false;
     return true;
 }
 
-static bool read_rope(Model *m, const ModelOptions *o, Error *err) {
-    RopeParams *p = &m->rope;
-    if (!rope_params_read(p, &m->file, m->config.head_dim, err)) return false;
-    // Some converters have lost it: such a file speaks well at first and ill after 8192 positions.
+static bool set_rope(const Loader *l, const ModelOptions *o) {
+    RopeParams *p = &l->m->rope;
+    if (!rope_params_read(p, &l->m->file, l->m->config.head_dim, l->err)) return false;
+    // Such a file, which some converters write, works at first and fails after 8192 positions.
     if (p->rule == ROPE_NONE && !o->rope_rule && p->theta == 500000 &&
-        m->config.max_context == 131072)
-        warn("%s: expected rope_freqs.weight, as Llama 3.1 and later have it, found no scaling of "
-             "RoPE (--rope-scaling "
-             "llama3 --rope-scale 8, for 3.2 32)",
-             m->file.path);
+        l->m->config.max_context == 131072)
+        warn("%s: no RoPE scaling, but Llama 3.1 and later need it; add --rope-scaling llama3 "
+             "--rope-scale 8 (Llama 3.2: 32)",
+             l->m->file.path);
     return rope_params_override(p, o->rope_rule, o->rope_theta, o->rope_scale, o->rope_orig_ctx,
-                                err);
+                                l->err);
 }
 
-// The Type of that name, or -1 if it is unknown or its blocks do not divide a head.
-static int kv_type_of(const char *name, int head_dim) {
-    if (!name || !strcmp(name, "f16")) return TYPE_F16;
-    if (!strcmp(name, "f32")) return TYPE_F32;
-    return !strcmp(name, "q8_0") && head_dim % 32 == 0 ? TYPE_Q8_0 : -1;
-}
-
-// Whether no token's bits depend on those beside it, even without --deterministic.
-static bool is_one_arithmetic(const Model *m) {
-    bool is_one = ops_is_batch_invariant(&m->output) && lora_is_batch_invariant(&m->output);
-    for (int i = 0; is_one && i < m->config.n_layers; i++) {
-        const Layer *l = &m->layers[i];
-        const Tensor *const all[] = {&l->wq,     &l->wk,   &l->wv,    &l->wo,
-                                     &l->w_gate, &l->w_up, &l->w_down};
-        for (int j = 0; j < 7; j++)
-            is_one = is_one && ops_is_batch_invariant(all[j]) && lora_is_batch_invariant(all[j]);
+static bool set_kv_type(const Loader *l, const ModelOptions *o) {
+    static const Type types[] = {TYPE_F16, TYPE_F32, TYPE_Q8_0};
+    static const char *const names[] = {"f16", "f32", "q8_0"};
+    const Config *c = &l->m->config;
+    for (int i = 0; i < 3; i++) {
+        if (strcmp(o->kv_type ? o->kv_type : "f16", names[i])) continue;
+        if (c->head_dim % type_info(types[i])->block) break;
+        l->m->kv = (KvShape){c->n_layers, c->n_kv_heads, c->head_dim, types[i]};
+        return true;
     }
-    return is_one;
+    return error_set(l->err, EXIT_USAGE,
+                     "--kv %s: expected f16, f32 or (head dimension a multiple of 32) q8_0",
+                     o->kv_type);
 }
+
+// True if no kernel in use depends on the number of rows, so that --deterministic costs nothing.
+static bool is_always_invariant(const Model *m) {
+    if (!ops_is_batch_invariant(&m->output) || !lora_is_batch_invariant(&m->output)) return false;
+    for (const Layer *l = m->layers; l < m->layers + m->config.n_layers; l++) {
+        const Tensor *const weights[] = {&l->wq,     &l->wk,   &l->wv,    &l->wo,
+                                         &l->w_gate, &l->w_up, &l->w_down};
+        for (size_t i = 0; i < sizeof weights / sizeof *weights; i++)
+            if (!ops_is_batch_invariant(weights[i]) || !lora_is_batch_invariant(weights[i]))
+                return false;
+    }
+    return true;
+}
+
+// The model.
 
 bool model_bind(Model *m, Gguf *file, const ModelOptions *options, Error *err) {
-    *m = (Model){.file = *file, .is_batch_invariant = options->is_batch_invariant};
+    *m = (Model){.file = *file};
     m->n_threads = options->n_threads > 0 ? options->n_threads : team_default_threads();
-    if (file->n_tensors == 0) {
-        error_set(err, EXIT_MODEL, "%s: expected tensors, found a vocabulary only", file->path);
-    } else if (read_config(&m->config, &m->file, err) && open_adapters(m, options, err) &&
-               bind_tensors(m, err) && read_rope(m, options, err)) {
-        const Config *c = &m->config;
-        int type = kv_type_of(options->kv_type, c->head_dim);
-        m->kv = (KvShape){c->n_layers, c->n_kv_heads, c->head_dim, (Type)type};
-        m->is_batch_invariant =
-            m->is_batch_invariant || is_one_arithmetic(m); // nothing has to be given up
-        if (type >= 0) return true;
-        error_set(err, EXIT_USAGE,
-                  "--kv %s: expected f16, f32 or (head dimension a multiple of 32) q8_0",
-                  options->kv_type);
-    }
-    model_close(m);
-    return false;
+    Loader l = {m, err, xalloc((size_t)file->n_tensors + 1, sizeof *l.is_used)};
+    bool is_loaded =
+        (file->n_tensors > 0 || refuse(&l, "this file has a vocabulary only, no tensors")) &&
+        read_config(&l) && open_adapters(&l, options) && read_vocab_size(&l) && load_tensors(&l) &&
+        set_rope(&l, options) && set_kv_type(&l, options);
+    free(l.is_used);
+    if (is_loaded)
+        m->is_batch_invariant = options->is_batch_invariant || is_always_invariant(m);
+    else
+        model_close(m);
+    return is_loaded;
 }
 
+extern const unsigned char builtin_model[], builtin_model_end[]; // models/builtin.S
+
 bool model_open_file(Gguf *g, const char *path, Error *err) {
-    if (path && gguf_open(g, path, err)) return true;
-    if (path && access(path, F_OK) && errno == ENOENT)
+    if (!path)
+        return gguf_parse(g, builtin_model, (size_t)(builtin_model_end - builtin_model),
+                          "built-in model", err);
+    if (gguf_open(g, path, err)) return true;
+    if (access(path, F_OK) && errno == ENOENT)
         error_set(err, err->code,
-                  "%s: there is no such file (models are GGUF files: download one, or make one by "
-                  "scripts/export.py; without "
-                  "-m the built-in story model runs)",
+                  "%s: no such file; models are GGUF files, which scripts/export.py makes of "
+                  "others (without -m, the built-in model runs)",
                   path);
-    if (path) return false;
-    return gguf_parse(g, builtin_model, (size_t)(builtin_model_end - builtin_model),
-                      "built-in model", err);
+    return false;
 }
 
 bool model_open(Model *m, const char *path, const ModelOptions *options, Error *err) {

@@ -1,29 +1,30 @@
-// A file's names and shapes -> Model.
+// Loading: the metadata of a GGUF file becomes a Config, its tensors become the weights of a Model.
 #ifndef MODEL_LOAD_H
 #define MODEL_LOAD_H
 
 #include "lora/lora.h"
 #include "model.h"
 
-// Options that change how a file is run. Zero-initialise for the defaults.
+// How a file is run. Zero-initialize for the defaults.
 typedef struct {
-    int n_threads; // 0: all cores the process may use
+    int n_threads; // 0: all that the process may use
     bool is_batch_invariant;
-    const char *kv_type;   // NULL: "f16"
-    const char *rope_rule; // NULL: what the file says; the figures below are then ignored where 0
-    double rope_theta, rope_scale;
-    int rope_orig_ctx;
-    LoraOption *adapters; // (n_adapters)
+    const char *kv_type;           // type of the KV cache: "f16", "f32" or "q8_0"; NULL: "f16"
+    const char *rope_rule;         // NULL: as in the file
+    double rope_theta, rope_scale; // base, factor of the rule; 0: as in the file
+    int rope_orig_ctx;             // context that the factor extends; 0: as in the file
+    LoraOption *adapters;          // (n_adapters)
     int n_adapters;
 } ModelOptions;
 
-// Binds the tensors of an opened file (which the model then owns), checking every shape. False with
-// err (exit 3: tensor, expected shape, found shape). Unknown tensors: one warning.
-bool model_bind(Model *m, Gguf *file, const ModelOptions *options, Error *err);
-// Opens a file by path, or the built-in model when path is NULL.
+// Opens a model file, or the built-in model if path is NULL. False with err: exit 1 if the file
+// cannot be read, 2 if an option is invalid, 3 if the file is.
 bool model_open(Model *m, const char *path, const ModelOptions *options, Error *err);
-// Only the file: for commands that need metadata or a vocabulary.
-bool model_open_file(Gguf *g, const char *path, Error *err);
 void model_close(Model *m);
+
+// The two halves of model_open(), for commands that need the metadata only. model_bind() takes
+// ownership of the file, also when it fails.
+bool model_open_file(Gguf *g, const char *path, Error *err);
+bool model_bind(Model *m, Gguf *file, const ModelOptions *options, Error *err);
 
 #endif

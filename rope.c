@@ -1,6 +1,7 @@
-// Frequencies are rounded to float32 after each operation that Meta's code does in float32, because
-// the models were trained with exactly those angles: at position 131071 one bit of a frequency
-// turns a vector visibly. Powers are taken in double and rounded once.
+// Invariant: frequencies and angles are those that the models were trained with. Meta's code
+// computes them in float32, so every operation that is float32 there is rounded to float32 here;
+// at position 131071 one bit of a frequency rotates a vector visibly. Powers, sines and cosines are
+// taken in double and rounded once.
 #include "rope.h"
 
 #include "kernels/ops.h"
@@ -9,15 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    LLAMA3_CONTEXT =
-        8192,         // positions that Llama 3 was trained with and its scaling rule starts from
-    TABLE_STEP = 256, // rows the table grows by, so that decoding copies it rarely
-    ROWS_AT_ONCE = 16 // that a thread takes: 2048 cosines and sines of 128 dimensions
-};
-static const double MOST = 1e12; // of any figure: no model comes near
+enum { LLAMA3_CONTEXT = 8192 }; // context of Llama 3, which Llama 3.1 extends
 
-static const float two_pi = 6.2831853071795864769f;
 static const char *const rule_names[] = {"none", "linear", "ntk", "dynamic",
                                          "yarn", "llama3", "file"};
 enum { N_RULES = sizeof rule_names / sizeof *rule_names };
@@ -30,21 +24,27 @@ int rope_rule_from_name(const char *name) {
 
 const char *rope_rule_name(RopeRule rule) { return rule_names[rule]; }
 
-// theta^(-2i/d)
+// Frequencies.
+
+// f(i) = theta^(-2i/dim)
 static float base_freq(double theta, int i, int dim) {
     float exponent = (float)(2 * i) / (float)dim;
     return 1.0f / (float)pow((double)(float)theta, (double)exponent);
 }
 
-// NTK-aware: the base grows so that the lowest frequency is divided by `factor` and the highest is
-// kept.
+// NTK-aware scaling: theta' = theta * factor^(dim / (dim - 2)) divides the frequency of the last
+// pair by `factor` and keeps that of the first.
 static double ntk_theta(double theta, double factor, int dim) {
     return dim > 2 ? theta * pow(factor, (double)dim / (dim - 2)) : theta;
 }
 
-// By what the wavelength is multiplied: 1 below orig_ctx / high_freq_factor, `factor` above
-// orig_ctx / low_freq_factor, and a blend (in `smooth`) between. As in Meta's apply_scaling.
+// Llama 3.1, as apply_scaling() of Meta's code: by wavelength 2 pi / f,
+//
+//     f                                     below orig_ctx / high_freq_factor
+//     f / factor                            above orig_ctx / low_freq_factor
+//     (1 - s) f / factor + s f              between, with s from 1 to 0
 static float llama3_freq(const RopeParams *p, float freq) {
+    static const float two_pi = 6.2831853071795864769f;
     float orig = (float)p->orig_ctx, factor = (float)p->factor;
     float low = (float)p->low_freq_factor, high = (float)p->high_freq_factor;
     float wavelength = two_pi / freq;
@@ -55,14 +55,16 @@ static float llama3_freq(const RopeParams *p, float freq) {
     return interpolated + kept;
 }
 
-// The pair that turns `rotations` times over the original context.
+// The pair, as a real number, that rotates `rotations` times over the original context.
 static double yarn_pair(const RopeParams *p, double rotations) {
     return p->dim * log(p->orig_ctx / (rotations * 2 * M_PI)) / (2 * log(p->theta));
 }
 
-// Pairs that turn more than beta_fast times over the original context are kept, those that turn
-// less than beta_slow times divided by the factor, with a ramp over the pairs between (Peng et al.
-// 2023, section 3.2).
+// YaRN (Peng et al. 2023, section 3.2): pairs that rotate more than beta_fast times over the
+// original context are kept, those that rotate less than beta_slow times are divided by `factor`,
+// and between them r goes from 0 to 1 linearly in the pair:
+//
+//     f (1 - r) + f / factor * r
 static float yarn_freq(const RopeParams *p, float freq, int i) {
     float low = fmaxf((float)floor(yarn_pair(p, p->beta_fast)), 0);
     float high = fminf((float)ceil(yarn_pair(p, p->beta_slow)), (float)(p->dim - 1));
@@ -72,7 +74,7 @@ static float yarn_freq(const RopeParams *p, float freq, int i) {
     return interpolated + kept;
 }
 
-// Frequency of pair i for a context of n positions (only the dynamic rule looks at n).
+// Frequency of pair i in a context of n positions, of which only ROPE_DYNAMIC makes use.
 static float scaled_freq(const RopeParams *p, int i, int n) {
     double theta = p->theta;
     if (p->rule == ROPE_NTK) theta = ntk_theta(theta, p->factor, p->dim);
@@ -88,16 +90,60 @@ static float scaled_freq(const RopeParams *p, int i, int n) {
     }
 }
 
-// What cos and sin are multiplied by, so that attention scores are scaled by its square.
+// YaRN multiplies attention scores by the square of 0.1 ln(factor) + 1; cosine and sine carry the
+// root, of the query and of the key.
 static float attention_factor(const RopeParams *p) {
     if (p->rule != ROPE_YARN) return 1;
     if (p->attn_factor > 0) return (float)p->attn_factor;
     return p->factor > 1 ? (float)(0.1 * log(p->factor) + 1) : 1;
 }
 
-// Llama 3.1's rule reaches us as divisors, because that is how llama.cpp's converter writes it.
-// Divisors that are those of the rule, with the released frequency factors, are taken as the rule
-// itself: dividing by a rounded divisor would miss the reference's frequencies in the last bit.
+// Parameters of a file.
+
+// An optional number above zero.
+static bool read_positive(const Gguf *g, const char *key, double *out, Error *err) {
+    if (!gguf_find_value(g, key)) return true;
+    if (!gguf_get_f64(g, key, out, err)) return false;
+    if (*out > 0 && *out < 1e12) return true;
+    return error_set(err, EXIT_MODEL, "%s: %s: expected a positive number, found %g", g->path, key,
+                     *out);
+}
+
+// Reads llama.rope.scaling.*.
+static bool read_scaling(RopeParams *p, const Gguf *g, Error *err) {
+    static const char type_key[] = "llama.rope.scaling.type";
+    double orig_ctx = p->orig_ctx;
+    const struct {
+        const char *key;
+        double *value;
+    } keys[] = {{"llama.rope.scale_linear", &p->factor}, // the older name of scaling.factor
+                {"llama.rope.scaling.factor", &p->factor},
+                {"llama.rope.scaling.original_context_length", &orig_ctx},
+                {"llama.rope.scaling.low_freq_factor", &p->low_freq_factor},
+                {"llama.rope.scaling.high_freq_factor", &p->high_freq_factor},
+                {"llama.rope.scaling.yarn_beta_fast", &p->beta_fast},
+                {"llama.rope.scaling.yarn_beta_slow", &p->beta_slow},
+                {"llama.rope.scaling.yarn_attn_factor", &p->attn_factor}};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (!read_positive(g, keys[i].key, keys[i].value, err)) return false;
+    if (orig_ctx < 1 || orig_ctx > INT32_MAX || p->low_freq_factor >= p->high_freq_factor)
+        return error_set(
+            err, EXIT_MODEL,
+            "%s: llama.rope.scaling: original context %g with frequency factors %g and "
+            "%g is invalid",
+            g->path, orig_ctx, p->low_freq_factor, p->high_freq_factor);
+    p->orig_ctx = (int)orig_ctx;
+    if (p->factor != 1) p->rule = ROPE_LINEAR; // a factor without a type
+    if (!gguf_find_value(g, type_key)) return true;
+    Str type;
+    if (!gguf_get_string(g, type_key, &type, err)) return false;
+    for (int i = 0; i < ROPE_FILE; i++)
+        if (str_is(type, rule_names[i])) return p->rule = (RopeRule)i, true;
+    return error_set(err, EXIT_MODEL, "%s: %s: unknown rule \"%.*s\"", g->path, type_key,
+                     (int)(type.len < 40 ? type.len : 40), type.data);
+}
+
+// True if the divisors are those of the Llama 3.1 rule, up to rounding.
 static bool is_llama3(const RopeParams *p) {
     for (int i = 0; i < p->dim / 2; i++) {
         float divisor = base_freq(p->theta, i, p->dim) / scaled_freq(p, i, 0);
@@ -106,73 +152,33 @@ static bool is_llama3(const RopeParams *p) {
     return p->factor > 1;
 }
 
-// rope_freqs.weight: what rule it is.
+// Reads rope_freqs.weight. llama.cpp's converter writes the rule of Llama 3.1 as divisors; they are
+// recognized and replaced by the rule, because dividing by a rounded divisor would miss the
+// reference's frequencies in the last bit.
 static bool read_divisors(RopeParams *p, const Gguf *g, Error *err) {
-    const GgufTensor *t = gguf_find_tensor(g, "rope_freqs.weight");
+    static const char name[] = "rope_freqs.weight";
+    const GgufTensor *t = gguf_find_tensor(g, name);
     if (!t) return true;
     if (t->type != TYPE_F32 || t->dims[0] != (uint64_t)p->dim / 2 ||
         t->bytes != (size_t)p->dim / 2 * sizeof(float) || (uintptr_t)t->data % sizeof(float))
-        return error_set(
-            err, EXIT_MODEL, "%s: tensor rope_freqs.weight: expected F32 (%d), found %s (%llu)",
-            g->path, p->dim / 2, type_info(t->type)->name, (unsigned long long)t->dims[0]);
+        return error_set(err, EXIT_MODEL, "%s: tensor %s: expected F32 (%d), found %s (%llu)",
+                         g->path, name, p->dim / 2, type_info(t->type)->name,
+                         (unsigned long long)t->dims[0]);
     p->divisors = t->data;
     for (int i = 0; i < p->dim / 2; i++)
         if (!(p->divisors[i] > 0 && p->divisors[i] < 1e9f))
-            return error_set(
-                err, EXIT_MODEL,
-                "%s: tensor rope_freqs.weight: value %d: expected a positive divisor, found %g",
-                g->path, i, (double)p->divisors[i]);
+            return error_set(err, EXIT_MODEL, "%s: tensor %s: divisor %d is %g: must be positive",
+                             g->path, name, i, (double)p->divisors[i]);
     RopeParams rule = *p;
+    rule.rule = ROPE_LLAMA3;
+    rule.factor = p->divisors[p->dim / 2 - 1];
     if (!gguf_find_value(g, "llama.rope.scaling.original_context_length"))
         rule.orig_ctx = LLAMA3_CONTEXT;
-    rule.factor = p->divisors[p->dim / 2 - 1];
-    rule.rule = ROPE_LLAMA3;
     if (is_llama3(&rule))
         *p = rule;
     else
         p->rule = ROPE_FILE;
     return true;
-}
-
-// An optional number above zero.
-static bool read_positive(const Gguf *g, const char *key, double *out, Error *err) {
-    if (!gguf_find_value(g, key)) return true;
-    if (!gguf_get_f64(g, key, out, err)) return false;
-    if (*out > 0 && *out < MOST) return true;
-    return error_set(err, EXIT_MODEL, "%s: %s: expected a positive number, found %g", g->path, key,
-                     *out);
-}
-
-// llama.rope.scaling.*: the figures, then the rule that they belong to.
-static bool read_scaling(RopeParams *p, const Gguf *g, Error *err) {
-    double orig_ctx = p->orig_ctx;
-    if (!read_positive(g, "llama.rope.scale_linear", &p->factor,
-                       err) || // before llama.rope.scaling.*
-        !read_positive(g, "llama.rope.scaling.factor", &p->factor, err) ||
-        !read_positive(g, "llama.rope.scaling.original_context_length", &orig_ctx, err) ||
-        !read_positive(g, "llama.rope.scaling.low_freq_factor", &p->low_freq_factor, err) ||
-        !read_positive(g, "llama.rope.scaling.high_freq_factor", &p->high_freq_factor, err) ||
-        !read_positive(g, "llama.rope.scaling.yarn_beta_fast", &p->beta_fast, err) ||
-        !read_positive(g, "llama.rope.scaling.yarn_beta_slow", &p->beta_slow, err) ||
-        !read_positive(g, "llama.rope.scaling.yarn_attn_factor", &p->attn_factor, err))
-        return false;
-    if (orig_ctx < 1 || orig_ctx > INT32_MAX || p->low_freq_factor >= p->high_freq_factor)
-        return error_set(
-            err, EXIT_MODEL,
-            "%s: llama.rope.scaling: context %g, frequency factors %g and %g make no sense",
-            g->path, orig_ctx, p->low_freq_factor, p->high_freq_factor);
-    p->orig_ctx = (int)orig_ctx;
-    if (p->factor != 1) p->rule = ROPE_LINEAR; // what a factor alone means
-    if (!gguf_find_value(g, "llama.rope.scaling.type")) return true;
-    Str type;
-    if (!gguf_get_string(g, "llama.rope.scaling.type", &type, err)) return false;
-    for (int i = 0; i < ROPE_FILE; i++) {
-        if (!str_is(type, rule_names[i])) continue;
-        p->rule = (RopeRule)i;
-        return true;
-    }
-    return error_set(err, EXIT_MODEL, "%s: llama.rope.scaling.type: unknown rule \"%.*s\"", g->path,
-                     (int)(type.len < 40 ? type.len : 40), type.data);
 }
 
 RopeParams rope_params_default(int dim) {
@@ -207,7 +213,7 @@ bool rope_params_read(RopeParams *p, const Gguf *g, int head_dim, Error *err) {
     p->orig_ctx = orig_ctx < INT32_MAX ? (int)orig_ctx : INT32_MAX;
     if (!read_scaling(p, g, err)) return false;
     return p->rule == ROPE_LLAMA3 ||
-           read_divisors(p, g, err); // figures are more exact than divisors
+           read_divisors(p, g, err); // metadata is exact, divisors are not
 }
 
 bool rope_params_override(RopeParams *p, const char *rule, double theta, double factor,
@@ -216,7 +222,7 @@ bool rope_params_override(RopeParams *p, const char *rule, double theta, double 
     if (orig_ctx > 0) p->orig_ctx = orig_ctx;
     if (factor > 0) p->factor = factor;
     if (rule && rope_rule_from_name(rule) < 0)
-        return error_set(err, EXIT_USAGE, "--rope-scaling: no rule \"%s\"", rule);
+        return error_set(err, EXIT_USAGE, "--rope-scaling: unknown rule \"%s\"", rule);
     if (rule)
         p->rule = (RopeRule)rope_rule_from_name(rule);
     else if (factor > 0 && p->rule == ROPE_NONE)
@@ -227,6 +233,8 @@ bool rope_params_override(RopeParams *p, const char *rule, double theta, double 
         return error_set(err, EXIT_USAGE, "--rope-theta: expected more than 1, found %g", p->theta);
     return true;
 }
+
+// The cis table.
 
 void rope_init(Rope *rope, const RopeParams *params) {
     *rope = (Rope){.params = *params, .freqs = xalloc((size_t)params->dim / 2, sizeof(float))};
@@ -254,14 +262,14 @@ float rope_cis(const Rope *rope, int pos, int i, float *c, float *s) {
     return angle;
 }
 
-// Rows [first, end) of the cis table.
+// Rows [first, end) of the table, to be computed.
 typedef struct {
     Rope *rope;
     int first, end;
-} Rows;
+} CisRows;
 
 static void fill_row(void *arg, int index) {
-    const Rows *rows = arg;
+    const CisRows *rows = arg;
     const Rope *rope = rows->rope;
     int half = rope->params.dim / 2, pos = rows->first + index;
     float *c = rope->cos + (size_t)pos * half, *s = rope->sin + (size_t)pos * half;
@@ -269,20 +277,20 @@ static void fill_row(void *arg, int index) {
 }
 
 static void fill_rows(void *arg) {
-    const Rows *rows = arg;
-    ops_for(rows->end - rows->first, ROWS_AT_ONCE, fill_row, arg);
+    enum { ROWS_OF_ITEM = 16 }; // 2048 cosines and sines of heads of 128
+    const CisRows *rows = arg;
+    ops_for(rows->end - rows->first, ROWS_OF_ITEM, fill_row, arg);
 }
 
 void rope_reserve(Rope *rope, int n_positions) {
+    enum { STEP = 256 }; // rows that the table grows by, so that decoding rarely copies it
     if (n_positions <= rope->n_positions) return;
-    const RopeParams *p = &rope->params;
-    int half = p->dim / 2;
-    bool is_near_end = n_positions > INT32_MAX - TABLE_STEP;
-    int n = is_near_end ? n_positions : (n_positions + TABLE_STEP - 1) / TABLE_STEP * TABLE_STEP;
-    size_t row = (size_t)half * sizeof(float);
-    rope->cos = xrealloc(rope->cos, (size_t)n, row);
-    rope->sin = xrealloc(rope->sin, (size_t)n, row);
-    Rows rows = {rope, rope->n_positions, n};
+    size_t row_bytes = (size_t)(rope->params.dim / 2) * sizeof(float);
+    bool is_near_end = n_positions > INT32_MAX - STEP;
+    int n = is_near_end ? n_positions : (n_positions + STEP - 1) / STEP * STEP;
+    rope->cos = xrealloc(rope->cos, (size_t)n, row_bytes);
+    rope->sin = xrealloc(rope->sin, (size_t)n, row_bytes);
+    CisRows rows = {rope, rope->n_positions, n};
     team_run(INT32_MAX, fill_rows, &rows);
     rope->n_positions = n;
 }
@@ -290,11 +298,10 @@ void rope_reserve(Rope *rope, int n_positions) {
 void rope_apply(const Rope *rope, float *vec, int n_heads, int head_dim, int pos) {
     int half = rope->params.dim / 2;
     const float *c = rope->cos + (size_t)pos * half, *s = rope->sin + (size_t)pos * half;
-    for (int h = 0; h < n_heads; h++, vec += head_dim) {
+    for (int h = 0; h < n_heads; h++, vec += head_dim)
         for (int i = 0; i < half; i++) {
-            float re = vec[2 * i], im = vec[2 * i + 1];
+            float re = vec[2 * i], im = vec[2 * i + 1]; // (re + i im) (c + i s)
             vec[2 * i] = re * c[i] - im * s[i];
             vec[2 * i + 1] = re * s[i] + im * c[i];
         }
-    }
 }

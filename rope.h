@@ -1,71 +1,73 @@
-// Rotary position embedding (Su et al. 2021): frequencies, every scaling rule in use, the cis
-// table, the rotation.
+// Rotary position embedding (RoPE; Su et al. 2021): frequencies, the scaling rules in use, the cis
+// table, and the rotation.
+//
+// The first `dim` values of a head are dim/2 pairs (x[2i], x[2i+1]), taken as complex numbers. At
+// position p, pair i is multiplied by e^(i p f(i)), with the frequency f(i) = theta^(-2i/dim), or
+// what a scaling rule makes of it. The product of a rotated query and a rotated key then depends on
+// the distance of their positions only. docs/rope.md explains it with pictures.
 #ifndef ROPE_H
 #define ROPE_H
 
 #include "gguf.h"
 
+// How frequencies are changed for a context longer than that of training.
 typedef enum {
-    ROPE_NONE,    // theta^(-2i/d)
-    ROPE_LINEAR,  // position interpolation (Chen et al. 2023): frequencies / factor
-    ROPE_NTK,     // NTK-aware base change
-    ROPE_DYNAMIC, // dynamic NTK: beyond the original context the base follows the position
-    ROPE_YARN,    // YaRN (Peng et al. 2023), with its attention factor
-    ROPE_LLAMA3,  // Llama 3.1: long wavelengths / factor, short kept, between them smoothed
-    ROPE_FILE     // frequencies / the divisors the file brings (rope_freqs.weight)
+    ROPE_NONE,    // f(i) = theta^(-2i/dim)
+    ROPE_LINEAR,  // position interpolation (Chen et al. 2023): f / factor
+    ROPE_NTK,     // NTK-aware: a greater theta, so that the lowest frequency is divided by factor
+    ROPE_DYNAMIC, // NTK-aware with the factor that the current position needs
+    ROPE_YARN,    // YaRN (Peng et al. 2023): by wavelength, with a factor on attention scores
+    ROPE_LLAMA3,  // Llama 3.1: by wavelength: short ones kept, long ones / factor, between smoothed
+    ROPE_FILE     // f(i) / divisors[i], from the tensor rope_freqs.weight
 } RopeRule;
 
 typedef struct {
-    int dim; // rotated values per head, even
+    int dim; // rotated values of a head, even
     RopeRule rule;
-    double theta;                             // base
-    double factor;                            // context extension, > 0; 1 = none
+    double theta;                             // base of the frequencies
+    double factor;                            // extension of the context, > 0; 1: none
     double low_freq_factor, high_freq_factor; // llama3: 1 and 4
     double beta_fast, beta_slow;              // yarn: 32 and 1
-    double attn_factor;                       // yarn; 0 = by its formula
-    int orig_ctx;                             // context the model was trained with before scaling
-    const float *divisors;                    // (dim / 2), rule ROPE_FILE; not owned
+    double attn_factor;                       // yarn; 0: by its formula
+    int orig_ctx;                             // positions of the context that `factor` extends
+    const float *divisors;                    // (dim / 2) rule ROPE_FILE; owned by the file
 } RopeParams;
 
-// Precomputed cos and sin of position * frequency, shape (n_positions, dim / 2), float32.
+// The cis table: cosine and sine of position * frequency, times `scale`.
 typedef struct {
     RopeParams params;
+    float *freqs; // (dim / 2) frequencies after scaling
+    float scale;  // yarn's factor on cosine and sine, else 1
     int n_positions;
-    float *freqs; // (dim / 2), float32, after scaling
-    float scale;  // of cos and sin: yarn's attention factor, else 1
-    float *cos, *sin;
+    float *cos, *sin; // (n_positions, dim / 2)
 } Rope;
 
-// Name <-> rule ("none", "linear", "ntk", "dynamic", "yarn", "llama3", "file"); -1 if unknown.
+// Names of the rules: "none", "linear", "ntk", "dynamic", "yarn", "llama3", "file"; -1 if unknown.
 int rope_rule_from_name(const char *name);
 const char *rope_rule_name(RopeRule rule);
 
-// Parameters of no model: no scaling, theta 10000 (the paper's); should a rule be set, factor 8 of
+// Parameters without a model: no rule, theta 10000, and for a rule that is set later factor 8 over
 // 8192 positions, as in Llama 3.1.
 RopeParams rope_params_default(int dim);
-// Reads theta, rule and its figures from GGUF metadata (prefix "llama."). rope_freqs.weight, where
-// present, is rule ROPE_FILE, or ROPE_LLAMA3 if it holds the divisors of Llama 3.1's or 3.2's
-// release. False with err (exit 3) on a value no model can have.
+// Reads the parameters from metadata (llama.rope.*) and rope_freqs.weight. Divisors that are those
+// of Llama 3.1 or 3.2 are read as rule ROPE_LLAMA3. False with err (exit 3) if a value is invalid.
 bool rope_params_read(RopeParams *p, const Gguf *g, int head_dim, Error *err);
-// What the command line says instead: rule (NULL: keep), theta, factor and original context (0:
-// keep). A factor without a rule, where there is none, is linear. False with err (exit 2) if the
-// rule is unknown or impossible.
+// Applies options of the command line; NULL and 0 keep the value. A factor alone means rule
+// "linear" where the file has none. False with err (exit 2) if a value is invalid.
 bool rope_params_override(RopeParams *p, const char *rule, double theta, double factor,
                           int orig_ctx, Error *err);
 
-// Computes the frequencies; the table starts empty.
+// Computes the frequencies; the table is empty.
 void rope_init(Rope *rope, const RopeParams *params);
 void rope_free(Rope *rope);
-// Frequency of pair i at a position. Dynamic: each row has the base of the context that ends there,
-// as when decoding token by token, whatever the table's length.
+// Frequency of pair i at a position. Only ROPE_DYNAMIC depends on the position: its theta is that
+// of a context which ends there, as when decoding token by token.
 float rope_freq(const Rope *rope, int pos, int i);
-// One entry of the table, which need not hold it: returns the angle, position * frequency in
-// radians.
+// Computes one entry of the table. Returns the angle, position * frequency, in radians.
 float rope_cis(const Rope *rope, int pos, int i, float *c, float *s);
-// Makes the table cover at least n_positions (parallel). Not while another thread reads it.
+// Extends the table to n_positions, on all threads. Must not be called inside a job (team.h).
 void rope_reserve(Rope *rope, int n_positions);
-// Rotates n_heads vectors of head_dim values in place, as position pos: the first `dim` values of
-// each are dim/2 complex numbers (adjacent pairs), multiplied by cis[pos].
+// Rotates n_heads vectors of head_dim values in place, for position pos, which the table has.
 void rope_apply(const Rope *rope, float *vec, int n_heads, int head_dim, int pos);
 
 #endif

@@ -1,6 +1,3 @@
-// The KV cache is kept in pages of KV_PAGE positions of all layers, keys first, then values. Pages
-// are allocated as the sequence grows, untouched memory costs nothing, and sequences with a common
-// prefix hold the same pages.
 #include "session.h"
 
 #include <stdatomic.h>
@@ -9,9 +6,9 @@
 #include <sys/mman.h>
 
 struct KvPage {
-    _Atomic int n_owners;
-    char *data; // (2, n_layers, n_kv_heads, KV_PAGE, head_dim) of kv_type
-    void *map;  // the mapping in which it lies, read-only; NULL: memory of our own
+    _Atomic int n_owners; // sessions that have it
+    char *data;           // (2, n_layers, n_kv_heads, KV_PAGE, head_dim): all keys, then all values
+    void *map;            // mapping that contains data, read-only; NULL: data is allocated
     size_t map_bytes;
 };
 
@@ -19,7 +16,7 @@ size_t kv_row_bytes(const KvShape *shape) {
     return quant_row_bytes(shape->type, (size_t)shape->head_dim);
 }
 
-// Bytes of the keys (or values) that a page holds for one layer.
+// Bytes of the keys (or values) of one layer in a page.
 static size_t layer_bytes(const KvShape *shape) {
     return (size_t)shape->n_kv_heads * KV_PAGE * kv_row_bytes(shape);
 }
@@ -28,7 +25,11 @@ size_t kv_position_bytes(const KvShape *shape) {
     return 2 * (size_t)shape->n_layers * layer_bytes(shape) / KV_PAGE;
 }
 
-// With one owner; NULL when memory is short.
+static int pages_of(int n_positions) { return (n_positions + KV_PAGE - 1) / KV_PAGE; }
+
+// Pages.
+
+// A page with one owner; NULL when memory is short. Memory that is never touched costs nothing.
 static KvPage *page_new(const KvShape *shape) {
     KvPage *page = calloc(1, sizeof *page);
     void *data = NULL;
@@ -41,7 +42,6 @@ static KvPage *page_new(const KvShape *shape) {
     return page;
 }
 
-// The last owner frees it.
 static void page_release(KvPage *page) {
     if (atomic_fetch_sub(&page->n_owners, 1) > 1) return;
     if (page->map)
@@ -50,6 +50,53 @@ static void page_release(KvPage *page) {
         free(page->data);
     free(page);
 }
+
+// Enters a page behind the others, into the tables of all layers.
+static void enter_page(Session *s, KvPage *page) {
+    int n_layers = s->shape.n_layers;
+    size_t bytes = layer_bytes(&s->shape);
+    for (int l = 0; l < n_layers; l++) {
+        size_t at = (size_t)l * (size_t)s->cap_pages + (size_t)s->n_pages;
+        s->k[at] = page->data + (size_t)l * bytes;
+        s->v[at] = page->data + (size_t)(n_layers + l) * bytes;
+    }
+    s->pages[s->n_pages++] = page;
+}
+
+// Grows the tables for n pages, and with them the tokens. The part of a layer moves when cap_pages
+// changes, so all pages are entered again.
+static void grow_tables(Session *s, int n) {
+    int n_old = s->n_pages;
+    if (n <= s->cap_pages) return;
+    s->cap_pages = n > 2 * s->cap_pages ? n : 2 * s->cap_pages;
+    size_t cap = (size_t)s->cap_pages, n_entries = cap * (size_t)s->shape.n_layers;
+    s->tokens = xrealloc(s->tokens, cap * KV_PAGE, sizeof *s->tokens);
+    s->pages = xrealloc(s->pages, cap, sizeof *s->pages);
+    s->k = xrealloc(s->k, n_entries, sizeof *s->k);
+    s->v = xrealloc(s->v, n_entries, sizeof *s->v);
+    s->n_pages = 0;
+    while (s->n_pages < n_old) enter_page(s, s->pages[s->n_pages]);
+}
+
+// Positions [n, ...) are about to be written: makes the last page, which contains n, the session's
+// own, if it is shared or mapped. False when memory is short.
+static bool own_last_page(Session *s, int n) {
+    if (n % KV_PAGE == 0) return true; // the next position begins a new page
+    KvPage *last = s->pages[s->n_pages - 1];
+    if (last->n_owners == 1 && !last->map) return true;
+    KvPage *own = page_new(&s->shape);
+    if (!own) return false;
+    size_t row = kv_row_bytes(&s->shape), stride = KV_PAGE * row;
+    for (int i = 0; i < 2 * s->shape.n_layers * s->shape.n_kv_heads; i++)
+        memcpy(own->data + (size_t)i * stride, last->data + (size_t)i * stride,
+               (size_t)(n % KV_PAGE) * row);
+    page_release(last);
+    s->n_pages--;
+    enter_page(s, own);
+    return true;
+}
+
+// Sessions.
 
 Session *session_new(const KvShape *shape) {
     Session *s = xalloc(1, sizeof *s);
@@ -67,81 +114,51 @@ void session_free(Session *s) {
     free(s);
 }
 
-// Enters a page into the per-layer tables.
-static void session_place(Session *s, KvPage *page) {
-    int n_layers = s->shape.n_layers;
-    size_t bytes = layer_bytes(&s->shape);
-    for (int l = 0; l < n_layers; l++) {
-        size_t at = (size_t)l * (size_t)s->cap_pages + (size_t)s->n_pages;
-        s->k[at] = page->data + (size_t)l * bytes;
-        s->v[at] = page->data + (size_t)(n_layers + l) * bytes;
-    }
-    s->pages[s->n_pages++] = page;
-}
-
-// Room in the tables for n_pages; a layer's part of them moves when they grow.
-static void session_grow_tables(Session *s, int n_pages) {
-    int n_old = s->n_pages, n_layers = s->shape.n_layers;
-    if (n_pages <= s->cap_pages) return;
-    s->cap_pages = n_pages > 2 * s->cap_pages ? n_pages : 2 * s->cap_pages;
-    s->pages = xrealloc(s->pages, (size_t)s->cap_pages, sizeof *s->pages);
-    s->k = xrealloc(s->k, (size_t)n_layers * (size_t)s->cap_pages, sizeof *s->k);
-    s->v = xrealloc(s->v, (size_t)n_layers * (size_t)s->cap_pages, sizeof *s->v);
-    s->n_pages = 0;
-    while (s->n_pages < n_old) session_place(s, s->pages[s->n_pages]);
-}
-
-// Room in the tables for n positions.
-static void session_grow(Session *s, int n) {
-    int n_pages = (n + KV_PAGE - 1) / KV_PAGE;
-    if (n > s->cap_tokens) {
-        s->cap_tokens = n_pages * KV_PAGE;
-        s->tokens = xrealloc(s->tokens, (size_t)s->cap_tokens, sizeof *s->tokens);
-    }
-    session_grow_tables(s, n_pages);
-}
-
 bool session_reserve(Session *s, int n, Error *err) {
-    int n_pages = (n + KV_PAGE - 1) / KV_PAGE;
-    session_grow(s, n);
-    while (s->n_pages < n_pages) {
+    grow_tables(s, pages_of(n));
+    while (s->n_pages < pages_of(n)) {
         KvPage *page = page_new(&s->shape);
         if (!page)
             return error_set(err, EXIT_RUNTIME,
                              "out of memory: KV cache for %d positions (%zu MiB)", n,
                              (size_t)n * kv_position_bytes(&s->shape) >> 20);
-        session_place(s, page);
+        enter_page(s, page);
     }
     return true;
+}
+
+// Of the keys or values of all layers and pages, those of one head at one position.
+static void *row_at(const Session *s, const void *const *tables, int layer, int kv_head, int pos) {
+    const char *page = tables[(size_t)layer * (size_t)s->cap_pages + (size_t)(pos / KV_PAGE)];
+    size_t row = (size_t)kv_head * KV_PAGE + (size_t)(pos % KV_PAGE);
+    return (char *)page + row * kv_row_bytes(&s->shape);
+}
+
+void *session_key(const Session *s, int layer, int kv_head, int pos) {
+    return row_at(s, s->k, layer, kv_head, pos);
+}
+
+void *session_value(const Session *s, int layer, int kv_head, int pos) {
+    return row_at(s, s->v, layer, kv_head, pos);
 }
 
 const void *session_page(const Session *s, int page) { return s->pages[page]->data; }
 
 void session_append_mapped(Session *s, const int *tokens, void *data, void *map, size_t map_bytes) {
     KvPage *page = xalloc(1, sizeof *page);
-    page->n_owners = 1;
-    page->data = data;
-    page->map = map;
-    page->map_bytes = map_bytes;
-    session_grow(s, s->n_tokens + KV_PAGE);
-    session_place(s, page);
+    *page = (KvPage){.n_owners = 1, .data = data, .map = map, .map_bytes = map_bytes};
+    grow_tables(s, s->n_pages + 1);
+    enter_page(s, page);
     memcpy(s->tokens + s->n_tokens, tokens, KV_PAGE * sizeof *tokens);
     if (s->n_reproducible == s->n_tokens) s->n_reproducible += KV_PAGE;
     s->n_tokens += KV_PAGE;
 }
 
-// Of the keys or values of a layer, which `pages` holds, those of a head at a position.
-static void *row_at(const Session *s, const void *const *pages, int layer, int kv_head, int pos) {
-    const char *page = pages[(size_t)layer * (size_t)s->cap_pages + (size_t)(pos / KV_PAGE)];
-    return (char *)page +
-           ((size_t)kv_head * KV_PAGE + (size_t)(pos % KV_PAGE)) * kv_row_bytes(&s->shape);
-}
-
-void *session_key(const Session *s, int layer, int kv_head, int pos) {
-    return row_at(s, s->k, layer, kv_head, pos);
-}
-void *session_value(const Session *s, int layer, int kv_head, int pos) {
-    return row_at(s, s->v, layer, kv_head, pos);
+void session_rewind(Session *s, int n) {
+    if (n < s->n_tokens) s->n_tokens = n;
+    if (n < s->n_reproducible) s->n_reproducible = n;
+    while (s->n_pages > pages_of(s->n_tokens)) page_release(s->pages[--s->n_pages]);
+    if (!own_last_page(s, s->n_tokens)) die(EXIT_RUNTIME, "out of memory: KV cache");
 }
 
 bool session_pad(Session *s, int n, Error *err) {
@@ -152,48 +169,17 @@ bool session_pad(Session *s, int n, Error *err) {
     return true;
 }
 
-// The first n positions of page `from`, copied into `to`.
-static void page_copy(const KvShape *shape, KvPage *to, const KvPage *from, int n) {
-    size_t row = kv_row_bytes(shape), stride = KV_PAGE * row, used = (size_t)n * row;
-    for (size_t i = 0; i < 2 * (size_t)shape->n_layers * (size_t)shape->n_kv_heads; i++)
-        memcpy(to->data + i * stride, from->data + i * stride, used);
-}
-
-// The last page, if others hold it too or it is a mapping, and it is about to be written: a copy of
-// our own.
-static bool session_own_last(Session *s, int n) {
-    int last = s->n_pages - 1;
-    if (n % KV_PAGE == 0 || (s->pages[last]->n_owners == 1 && !s->pages[last]->map)) return true;
-    KvPage *own = page_new(&s->shape);
-    if (!own) return false;
-    page_copy(&s->shape, own, s->pages[last], n % KV_PAGE);
-    page_release(s->pages[last]);
-    s->n_pages--;
-    session_place(s, own);
-    return true;
-}
-
-void session_rewind(Session *s, int n) {
-    if (n < s->n_tokens) s->n_tokens = n;
-    if (n < s->n_reproducible) s->n_reproducible = n;
-    while (s->n_pages > (s->n_tokens + KV_PAGE - 1) / KV_PAGE) page_release(s->pages[--s->n_pages]);
-    if (!session_own_last(s, s->n_tokens)) die(EXIT_RUNTIME, "out of memory: KV cache");
-}
-
 Session *session_fork(const Session *s, int n) {
-    Session *f = session_new(&s->shape);
-    int n_pages = (n + KV_PAGE - 1) / KV_PAGE;
-    session_grow_tables(f, n_pages);
-    f->tokens = xrealloc(NULL, (size_t)n_pages * KV_PAGE, sizeof *f->tokens);
-    f->cap_tokens = n_pages * KV_PAGE;
-    memcpy(f->tokens, s->tokens, (size_t)n * sizeof *f->tokens);
-    f->n_tokens = n;
-    f->n_reproducible = n < s->n_reproducible ? n : s->n_reproducible;
-    for (int i = 0; i < n_pages; i++) {
+    Session *fork = session_new(&s->shape);
+    grow_tables(fork, pages_of(n));
+    for (int i = 0; i < n; i++) fork->tokens[i] = s->tokens[i];
+    fork->n_tokens = n;
+    fork->n_reproducible = n < s->n_reproducible ? n : s->n_reproducible;
+    for (int i = 0; i < pages_of(n); i++) {
         atomic_fetch_add(&s->pages[i]->n_owners, 1);
-        session_place(f, s->pages[i]);
+        enter_page(fork, s->pages[i]);
     }
-    if (session_own_last(f, n)) return f;
-    session_free(f);
+    if (own_last_page(fork, n)) return fork;
+    session_free(fork);
     return NULL;
 }

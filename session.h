@@ -1,55 +1,59 @@
-// One sequence under way: its tokens, and its keys and values in pages that sequences with a common
-// prefix share.
+// A sequence: its tokens, and their keys and values in a paged KV cache.
+//
+// The cache of all layers is divided into pages of KV_PAGE positions, allocated as the sequence
+// grows. Pages are reference-counted: session_fork() shares those of a common prefix.
+//
+// Invariants: positions [0, n_tokens) hold keys and values. A page that is shared, or mapped from a
+// file, is never written: it is copied first.
 #ifndef SESSION_H
 #define SESSION_H
 
 #include "kernels/kernels.h"
 
-// What a position of the KV cache holds: a key and a value of head_dim numbers per layer and KV
-// head.
+// What a position holds: a key and a value of head_dim numbers for each layer and KV head.
 typedef struct {
     int n_layers, n_kv_heads, head_dim;
     Type type; // F16, F32 or Q8_0
 } KvShape;
 
-// Bytes of a row (the keys, or the values, of one head at one position); of one position in all.
-size_t kv_row_bytes(const KvShape *shape);
-size_t kv_position_bytes(const KvShape *shape);
+size_t kv_row_bytes(const KvShape *shape);      // of one key or value
+size_t kv_position_bytes(const KvShape *shape); // of all keys and values of a position
 
-// Positions [page * KV_PAGE, ...) of the KV cache of all layers.
 typedef struct KvPage KvPage;
 
 typedef struct {
     KvShape shape;
-    int *tokens; // (n_tokens): token at each position that is in the cache
-    int n_tokens, cap_tokens;
-    int n_reproducible; // positions from 0 on whose keys and values any prefill would give the same
-                        // bits: whole pages of one forward each (with --deterministic, all)
-    KvPage **pages;
-    const void **k,
-        **v; // (n_layers, cap_pages): per layer and page, (n_kv_heads, KV_PAGE, head_dim)
+    int *tokens; // (n_tokens) token at each position
+    int n_tokens;
+    // Leading positions whose keys and values have the bits of any uncached prefill: whole pages,
+    // each computed in one forward pass; all positions if the model is batch-invariant. Only these
+    // are written to the prefix cache.
+    int n_reproducible;
     int n_pages, cap_pages;
+    KvPage **pages;      // (n_pages)
+    const void **k, **v; // (n_layers, cap_pages) keys and values of a layer and page:
+                         // (n_kv_heads, KV_PAGE, head_dim)
 } Session;
 
 Session *session_new(const KvShape *shape);
 void session_free(Session *s);
-// Makes room for n positions in all. False with err (exit 1) when memory is short. Call before
-// forwarding into them.
+// Allocates pages for n positions in all. False with err (exit 1) when memory is short.
 bool session_reserve(Session *s, int n, Error *err);
-// Where the key (value) of a position stands: layer, KV head. The position has room.
+// The key (value) of a position that has been reserved.
 void *session_key(const Session *s, int layer, int kv_head, int pos);
 void *session_value(const Session *s, int layer, int kv_head, int pos);
-// A page as it lies in memory: KV_PAGE positions, KV_PAGE * kv_position_bytes(shape) bytes.
+// The data of a page: KV_PAGE * kv_position_bytes(shape) bytes.
 const void *session_page(const Session *s, int page);
-// The session, which holds whole pages only, goes on with one that lies in a mapping (of map_bytes
-// at map), which it then owns and never writes: it is copied when that is needed. tokens (KV_PAGE).
+// Appends a page for the tokens (KV_PAGE) to a session of whole pages. Its data is inside a
+// mapping (map, map_bytes), which the session then owns.
 void session_append_mapped(Session *s, const int *tokens, void *data, void *map, size_t map_bytes);
-// Forgets all positions from n on.
+// Removes all positions from n on.
 void session_rewind(Session *s, int n);
-// Fills the cache up to position n with zeros, as if tokens had been fed: for measuring at a depth.
+// Fills the cache with zeros up to position n, to measure at a depth. False with err (exit 1) when
+// memory is short.
 bool session_pad(Session *s, int n, Error *err);
-// A new session that starts with the first n positions of s: whole pages are shared, the rest of
-// the last is copied. NULL when memory is short.
+// A new session with the first n positions of s. Whole pages are shared, the rest of the last one
+// is copied. NULL when memory is short.
 Session *session_fork(const Session *s, int n);
 
 #endif

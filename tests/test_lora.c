@@ -255,12 +255,12 @@ static void refusals(void) {
                    "general.architecture: expected \"llama\", found \"qwen2\"");
     expect_refusal("general.type", model, "expected a LoRA adapter, found a model");
     expect_refusal("general.type", NULL, "expected a LoRA adapter, found a model");
-    expect_refusal(NULL, alora, "after certain tokens only (aLoRA)");
+    expect_refusal(NULL, alora, "activated LoRA (aLoRA) is not supported");
     expect_refusal("adapter.type", loha, "adapter.type: expected \"lora\", found \"loha\"");
     expect_refusal("adapter.lora.alpha", NULL,
                    "adapter.lora.alpha: missing key (expected a number)");
-    expect_refusal("adapter.lora.alpha", no_alpha, "alpha: expected a number but 0, found 0");
-    expect_refusal("adapter.lora.alpha", odd_alpha, "alpha: expected a number but 0, found nan");
+    expect_refusal("adapter.lora.alpha", no_alpha, "alpha: must be finite and not 0, found 0");
+    expect_refusal("adapter.lora.alpha", odd_alpha, "alpha: must be finite and not 0, found nan");
     expect_refusal("blk.1.attn_k.weight.lora_a", NULL,
                    "attn_k.weight.lora_a: expected shape (1, 64), found no such tensor");
     expect_refusal("blk.1.attn_k.weight.lora_b", NULL,
@@ -274,8 +274,8 @@ static void refusals(void) {
     expect_refusal("blk.1.attn_k.weight.lora_a", absurd_rank,
                    "lora_a: expected a rank of 1 to 64, found 65");
     expect_refusal(NULL, embedding, "tensor token_embd.weight.lora_a: expected a rank of 1 to 64");
-    expect_refusal(NULL, layer_two, "tensor blk.2.attn_k.weight.lora_a: expected the lora_a or");
-    expect_refusal(NULL, norm, "tensor blk.1.attn_norm.weight: expected the lora_a or");
+    expect_refusal(NULL, layer_two, "tensor blk.2.attn_k.weight.lora_a: not the lora_a or");
+    expect_refusal(NULL, norm, "tensor blk.1.attn_norm.weight: not the lora_a or");
 }
 
 // An adapter is no model.
@@ -289,7 +289,7 @@ static void alone(void) {
     Buffer bytes = make_end(&maker);
     bool ok =
         model_open(&m, make_path("alone.gguf", bytes.data, bytes.len), &(ModelOptions){0}, &err);
-    CHECK(!ok && err.code == EXIT_MODEL && strstr(err.text, "expected a model, found an adapter"),
+    CHECK(!ok && err.code == EXIT_MODEL && strstr(err.text, "this is a LoRA adapter"),
           "%s", err.text);
     buffer_free(&bytes);
 }

@@ -206,7 +206,7 @@ def adapter_is_part_of_the_model(cli):
                              (["--lora", lora + ":nan"], 2, "expected FILE or FILE:SCALE"),
                              (["--lora", "none.gguf"], 1, "none.gguf"), (["--lora", "none.gguf:2"], 1, "none.gguf: ")):
         cli.refuses(code, says, "run", "Once", *args)
-    cli.refuses(3, "found an adapter", "show", lora)
+    cli.refuses(3, "this is a LoRA adapter", "show", lora)
 
 
 if __name__ == "__main__":
