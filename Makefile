@@ -78,7 +78,7 @@ AMX     := -mavx512bf16 -mavx512vbmi -mamx-tile -mamx-bf16 -mamx-int8
 # AVX-512 by SIMDe on AVX2.
 ifdef EMULATE
 AMX     := -include tests/amx_emulate.h
-$(BUILD)/kernels/kernels.o: FILE_FLAGS := -DEMULATED
+$(BUILD)/kernels/backends.o: FILE_FLAGS := -DEMULATED
 endif
 ifeq ($(EMULATE),avx512) # -O1, not inlined: SIMDe's functions would take minutes to compile
 AVX512  := $(AVX2) -O1 -Wno-psabi -DSIMDE_NO_INLINE -include tests/avx512_emulate.h

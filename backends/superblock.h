@@ -16,7 +16,6 @@ enum {
                                 // (measured, 1 to 2 KiB)
 };
 
-INLINE int min_int(int a, int b) { return a < b ? a : b; }
 static inline int n_superblocks(int cols) { return (cols + SUPERBLOCK - 1) / SUPERBLOCK; }
 INLINE int superblock_bytes(Type type) {
     return SUPERBLOCK / type_info(type)->block * type_info(type)->bytes;

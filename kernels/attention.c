@@ -17,6 +17,7 @@
 // and merged in a second one, in the same order, so the bits do not depend on the number of
 // threads.
 #include "attention.h"
+#include "load.h"
 #include "team.h"
 
 #include <math.h>
@@ -50,8 +51,6 @@ static ItemScratch *item_scratch(void) {
     return (ItemScratch *)((char *)team_scratch() + KERNEL_SCRATCH);
 }
 
-static int least(int a, int b) { return a < b ? a : b; }
-
 static int max_queries(void) {
     return kernel.attend_many ? ATTEND_MANY_QUERIES : ATTEND_MAX_QUERIES;
 }
@@ -83,7 +82,7 @@ void attention_prepare(Attention *a, const AttentionShape *shape, const Attentio
         if (tile_pages(&tiles[i]) > a->n_pages) a->n_pages = tile_pages(&tiles[i]);
         if (tiles[i].n_steps > max_steps) max_steps = tiles[i].n_steps;
     }
-    int n_queries = least(max_steps * (shape->n_heads / shape->n_kv_heads), max_queries());
+    int n_queries = min_int(max_steps * (shape->n_heads / shape->n_kv_heads), max_queries());
     a->partial_len = (size_t)n_queries * (size_t)(shape->head_dim + 2);
 
     size_t n_partial = (size_t)a->n_items * (size_t)a->n_pages;
@@ -102,7 +101,7 @@ static AttentionItem item_at(const Attention *a, int index) {
     AttentionItem item = {.tile = &a->tiles[head % a->n_tiles], .kv_head = head / a->n_tiles};
     item.group = a->shape.n_heads / a->shape.n_kv_heads;
     item.first_query = index % per_head * max_queries();
-    item.n_queries = least(item.tile->n_steps * item.group - item.first_query, max_queries());
+    item.n_queries = min_int(item.tile->n_steps * item.group - item.first_query, max_queries());
     item.n_pages = tile_pages(item.tile);
     return item;
 }
@@ -161,14 +160,14 @@ static void attend_page(const Attention *a, const AttentionItem *item, const flo
 
     // The row count by which the kernel is chosen is here the number of queries.
     int n = item->n_queries;
-    if (exactness.kernel_rows == 1) n = least(n, item->group);
+    if (exactness.kernel_rows == 1) n = min_int(n, item->group);
     bool is_many = n > ATTEND_MANY_ABOVE && !exactness.is_batch_invariant;
     if (kernel.attend_many && is_many && s->kv_type != TYPE_F32) {
         kernel.attend_many(&p);
         return;
     }
     for (int left = item->n_queries; left > 0; left -= p.n_q) {
-        p.n_q = least(left, ATTEND_MAX_QUERIES);
+        p.n_q = min_int(left, ATTEND_MAX_QUERIES);
         kernel.attend(&p);
         p.q += p.n_q * p.head_dim, p.acc += p.n_q * p.head_dim;
         p.n_keys += p.n_q, p.max += p.n_q, p.sum += p.n_q;

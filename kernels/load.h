@@ -1,4 +1,4 @@
-// Small helpers of the kernels: unaligned loads, and inlining that is not left to the compiler.
+// Small helpers of the kernels: inlining that is not left to the compiler, unaligned loads.
 #ifndef KERNELS_LOAD_H
 #define KERNELS_LOAD_H
 
@@ -8,6 +8,8 @@
 // Kernels take the tensor type as an argument that is a constant after inlining, so that branches
 // on it and table look-ups disappear. The compiler's heuristics must not decide about that.
 #define INLINE static inline __attribute__((always_inline))
+
+INLINE int min_int(int a, int b) { return a < b ? a : b; }
 
 // Integers of a block, in the byte order of the file, which is that of the machine: little-endian.
 INLINE uint16_t load_u16(const void *p) {

@@ -9,8 +9,6 @@
 
 #include <stdlib.h>
 
-static int at_most(int n, int limit) { return n < limit ? n : limit; }
-
 // B hidden: LORA_STRIP rows of B are multiplied in vector registers.
 
 typedef float LoraLanes __attribute__((vector_size(4 * WIDE_LANES), aligned(4), may_alias));
@@ -52,7 +50,7 @@ WIDE static void add_strips(float *out, size_t stride, const float *b, const flo
             float *to = out + (size_t)t * stride + r;
             const LoraLanes *strip = (const LoraLanes *)(b + (size_t)r * (size_t)rank);
             if (nt == 1)
-                add_strip(to, stride, strip, h, rank, 1, at_most(LORA_STRIP, end - r));
+                add_strip(to, stride, strip, h, rank, 1, min_int(LORA_STRIP, end - r));
             else if (end - r < LORA_STRIP)
                 add_strip(to, stride, strip, h, rank, STRIP_TOKENS, end - r);
             else
@@ -84,8 +82,8 @@ void lora_scratch_reserve(LoraScratch *s, const Tensor *const *weights, int n_we
     for (int i = 0; i < n_weights; i++)
         for (const LowRank *l = weights[i]->lora; l; l = l->next) {
             size_t n_items = ((size_t)n + ITEM_TOKENS - 1) / ITEM_TOKENS,
-                   parts = MAX_PARTS * ops_encoded_bytes(&l->a, n, at_most(n, SPLIT_BELOW)),
-                   items = n_items * ops_encoded_bytes(&l->a, n, at_most(n, ITEM_TOKENS));
+                   parts = MAX_PARTS * ops_encoded_bytes(&l->a, n, min_int(n, SPLIT_BELOW)),
+                   items = n_items * ops_encoded_bytes(&l->a, n, min_int(n, ITEM_TOKENS));
             if (parts > encoded) encoded = parts;
             if (items > encoded) encoded = items;
             hidden += (size_t)n * (size_t)l->a.rows * sizeof *s->hidden;
@@ -112,7 +110,7 @@ static void multiply_a(const LoraScratch *s, const Product *products, int n_prod
                        const float *x, int n, int first, int part, char *encoded,
                        Exactness exactness) {
     float *out = s->hidden;
-    int n_tokens = at_most(n - first, ITEM_TOKENS);
+    int n_tokens = min_int(n - first, ITEM_TOKENS);
     const MatmulKernel *last = NULL; // whose encoding `encoded` is
     for (int p = 0; p < n_products; p++)
         for (const LowRank *l = products[p].w->lora; l; l = l->next) {
@@ -123,7 +121,7 @@ static void multiply_a(const LoraScratch *s, const Product *products, int n_prod
                     k->encode(encoded, x + (size_t)first * (size_t)l->a.cols, n_tokens, l->a.cols,
                               0, n_tokens);
                 k->rows(out + (size_t)first * (size_t)rank, (size_t)rank, &l->a, encoded, n_tokens,
-                        row, at_most(rank, row + rows));
+                        row, min_int(rank, row + rows));
                 last = k;
             }
             out += (size_t)n * (size_t)rank;
@@ -138,7 +136,7 @@ void lora_matmuls(const LoraScratch *s, const Product *products, int n_products,
         for (const LowRank *l = products[p].w->lora; l; l = l->next) {
             const MatmulKernel *k = ops_matmul_kernel(&l->a, n, exactness);
             int rows = rows_per_part(&l->a, n, exactness), parts = (l->a.rows + rows - 1) / rows;
-            size_t needed = k->encoded_bytes(at_most(n, ITEM_TOKENS), l->a.cols);
+            size_t needed = k->encoded_bytes(min_int(n, ITEM_TOKENS), l->a.cols);
             if (parts > n_parts) n_parts = parts;
             if (needed > bytes) bytes = needed;
         }
@@ -159,7 +157,7 @@ void lora_matmuls(const LoraScratch *s, const Product *products, int n_products,
             for (const LowRank *l = p->w->lora; l; l = l->next) {
                 if (chunk >= 0 && chunk < n_own)
                     add_strips(p->out, (size_t)p->w->rows, l->b, hidden, l->a.rows, n, first,
-                               at_most(p->w->rows, first + CHUNK));
+                               min_int(p->w->rows, first + CHUNK));
                 hidden += (size_t)n * (size_t)l->a.rows;
             }
             chunk -= n_own;
