@@ -206,11 +206,6 @@ static const void *find_name(const Str *const *index, int n, const char *name) {
     return found ? *found : NULL;
 }
 
-// Makes room for entry n of an array that doubles.
-static void *grow(void *p, int n, size_t size) {
-    return n & (n - 1) ? p : xrealloc(p, n ? 2 * (size_t)n : 1, size);
-}
-
 static bool parse_header(GgufCursor *c, uint32_t *version, uint64_t *n_tensors,
                          uint64_t *n_values) {
     uint64_t number;
@@ -252,7 +247,7 @@ static bool parse_file(Gguf *g, FileMapping file, const char *name, Error *err) 
     g->shards[g->n_shards++] = file;
     bool ok = parse_header(&c, &own->version, &n_tensors, &n_values);
     while (ok && (uint64_t)own->n_values < n_values) {
-        own->values = grow(own->values, own->n_values, sizeof *own->values);
+        own->values = list_grow(own->values, own->n_values, sizeof *own->values);
         ok = parse_value(&c, &own->values[own->n_values++]);
     }
     ok = ok &&
@@ -260,7 +255,7 @@ static bool parse_file(Gguf *g, FileMapping file, const char *name, Error *err) 
     ok = ok && parse_alignment(&c, own, &alignment);
     int first = g->n_tensors;
     while (ok && (uint64_t)(g->n_tensors - first) < n_tensors) {
-        g->tensors = grow(g->tensors, g->n_tensors, sizeof *g->tensors);
+        g->tensors = list_grow(g->tensors, g->n_tensors, sizeof *g->tensors);
         g->tensors[g->n_tensors].shard = g->n_shards - 1;
         ok = parse_tensor(&c, own, &g->tensors[g->n_tensors++], alignment, &n_weights);
     }

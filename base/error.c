@@ -1,4 +1,4 @@
-// Messages are formatted on the stack, so that running out of memory can be reported.
+// Messages are formatted on the stack: running out of memory must be reportable.
 #include "error.h"
 #include "utf8.h"
 
@@ -11,8 +11,7 @@
 
 enum { MESSAGE_BYTES = 1024 };
 
-// A message in one line of at most cap - 1 bytes: a file name must not drive the terminal. Returns
-// its length.
+// Formats and escapes a message of at most cap - 1 bytes. Returns its length.
 static size_t format_message(char *out, size_t cap, const char *fmt, va_list ap) {
     char text[MESSAGE_BYTES], escaped[17];
     int n = vsnprintf(text, sizeof text, fmt, ap);
@@ -30,23 +29,24 @@ static size_t format_message(char *out, size_t cap, const char *fmt, va_list ap)
 }
 
 bool error_set(Error *err, int code, const char *fmt, ...) {
-    Error made = {.code = code}; // an argument may be err's own text
+    Error new_error = {.code = code}; // not *err: an argument may point into it
     va_list ap;
     va_start(ap, fmt);
-    format_message(made.text, sizeof made.text, fmt, ap);
+    format_message(new_error.text, sizeof new_error.text, fmt, ap);
     va_end(ap);
-    *err = made;
+    *err = new_error;
     return false;
 }
 
-// On stderr, behind what stdio still holds for stdout.
+// Flushes stdout first, so that the order of both streams is kept on a terminal. A single write()
+// keeps the line in one piece when several processes share stderr.
 static void print_line(const char *prefix, const char *fmt, va_list ap) {
     char line[2 * MESSAGE_BYTES];
     size_t n = (size_t)snprintf(line, sizeof line, "llama31: %s", prefix);
     n += format_message(line + n, sizeof line - n - 1, fmt, ap);
     line[n++] = '\n';
     fflush(stdout);
-    ssize_t written = write(STDERR_FILENO, line, n); // one line in one piece, whoever else writes
+    ssize_t written = write(STDERR_FILENO, line, n);
     (void)written;
 }
 

@@ -1,5 +1,9 @@
-// One pass over the text into one block of memory: nodes, room to sort the keys of an object, and a
-// copy of the text in which every string is decoded where it stood, since decoding only shrinks.
+// The parser makes one pass over the text and one allocation, sized by count_nodes():
+//
+//   nodes (n_nodes)  |  key pointers (n_nodes), to sort the keys of an object  |  bytes (n + 1)
+//
+// A string is decoded into `bytes` at its own offset, which always has room, because decoding never
+// makes it longer.
 #include "json.h"
 
 #include <stdio.h>
@@ -10,16 +14,16 @@ enum { MAX_DEPTH = 64 };
 
 typedef struct {
     const char *text;
-    size_t n, at;
+    size_t n, at; // bytes, current position
     Json *nodes;
     size_t n_nodes;
-    const Json **keys; // scratch, one for each node
-    char *bytes;       // (n + 1)
+    const Json **keys; // scratch of check_keys()
+    char *bytes;
     Error *err;
-} Parser;
+} JsonParser;
 
-// False with err: what was expected at a byte, and what stands there.
-static bool fail(Parser *p, size_t at, const char *expected) {
+// Fails with what was expected at an offset and the character found there.
+static bool expected_at(JsonParser *p, size_t at, const char *expected) {
     char found[16] = "the end";
     if (at < p->n) {
         unsigned char c = (unsigned char)p->text[at];
@@ -28,31 +32,32 @@ static bool fail(Parser *p, size_t at, const char *expected) {
     return error_set(p->err, EXIT_RUNTIME, "byte %zu: expected %s, found %s", at, expected, found);
 }
 
-static int peek(const Parser *p) { return p->at < p->n ? (unsigned char)p->text[p->at] : -1; }
+static int peek(const JsonParser *p) { return p->at < p->n ? (unsigned char)p->text[p->at] : -1; }
 
-static int peek_token(Parser *p) { // after white space
+// Skips white space and returns the next character.
+static int peek_token(JsonParser *p) {
     while (p->at < p->n && memchr(" \t\n\r", p->text[p->at], 4)) p->at++;
     return peek(p);
 }
 
-static bool parse_hex4(Parser *p, uint32_t *code) {
+static bool parse_hex4(JsonParser *p, uint32_t *code) {
     *code = 0;
     for (int i = 0; i < 4; i++, p->at++) {
         int digit = hex_digit(peek(p));
-        if (digit < 0) return fail(p, p->at, "a hexadecimal digit");
+        if (digit < 0) return expected_at(p, p->at, "a hexadecimal digit");
         *code = *code << 4 | (uint32_t)digit;
     }
     return true;
 }
 
-// After a backslash; the character in *code.
-static bool parse_escape(Parser *p, uint32_t *code) {
+// Reads what follows a backslash. A code point above U+FFFF is a surrogate pair: \uD83D\uDE00.
+static bool parse_escape(JsonParser *p, uint32_t *code) {
     static const char names[] = "\"\\/bfnrt", meanings[] = "\"\\/\b\f\n\r\t";
     size_t start = p->at - 1;
     int c = peek(p);
     const char *name = c > 0 ? strchr(names, c) : NULL;
     if (name) return p->at++, *code = (unsigned char)meanings[name - names], true;
-    if (c != 'u') return fail(p, p->at, "one of \"\\/bfnrtu after a backslash");
+    if (c != 'u') return expected_at(p, p->at, "one of \"\\/bfnrtu after a backslash");
     p->at++;
     if (!parse_hex4(p, code)) return false;
     if (*code < 0xd800 || *code > 0xdfff) return true;
@@ -62,18 +67,18 @@ static bool parse_escape(Parser *p, uint32_t *code) {
         p->at += 2;
         if (!parse_hex4(p, &low)) return false;
     }
-    if (low < 0xdc00 || low > 0xdfff) return fail(p, start, "a surrogate pair");
+    if (low < 0xdc00 || low > 0xdfff) return expected_at(p, start, "a surrogate pair");
     *code = 0x10000 + ((*code & 0x3ff) << 10) + (low & 0x3ff);
     return true;
 }
 
-// From the opening quote to behind the closing one.
-static bool parse_string(Parser *p, Str *out) {
+static bool parse_string(JsonParser *p, Str *out) {
     char *start = p->bytes + ++p->at, *end = start;
     for (int c; (c = peek(p)) != '"';) {
         uint32_t code;
         if (c < 0x20)
-            return fail(p, p->at, c < 0 ? "a closing quote" : "an escaped control character");
+            return expected_at(p, p->at,
+                               c < 0 ? "a closing quote" : "an escaped control character");
         if (c == '\\') {
             p->at++;
             if (!parse_escape(p, &code)) return false;
@@ -81,7 +86,7 @@ static bool parse_string(Parser *p, Str *out) {
             continue;
         }
         int len = utf8_decode(p->text + p->at, p->n - p->at, &code);
-        if (!len) return fail(p, p->at, "valid UTF-8");
+        if (!len) return expected_at(p, p->at, "valid UTF-8");
         memcpy(end, p->text + p->at, (size_t)len);
         end += len;
         p->at += (size_t)len;
@@ -91,18 +96,18 @@ static bool parse_string(Parser *p, Str *out) {
     return true;
 }
 
-static bool skip_digits(Parser *p) {
-    if (peek(p) < '0' || peek(p) > '9') return fail(p, p->at, "a digit");
+static bool skip_digits(JsonParser *p) {
+    if (peek(p) < '0' || peek(p) > '9') return expected_at(p, p->at, "a digit");
     while (peek(p) >= '0' && peek(p) <= '9') p->at++;
     return true;
 }
 
-// By the grammar of JSON, which is narrower than what strtod would take.
-static bool parse_number(Parser *p, Json *out) {
+// Checks the grammar of JSON, which is narrower than that of strtod().
+static bool parse_number(JsonParser *p, Json *out) {
     size_t start = p->at;
     if (peek(p) == '-') p->at++;
     if (peek(p) == '0')
-        p->at++; // nothing but a fraction or exponent may follow
+        p->at++; // no leading zeros
     else if (!skip_digits(p))
         return false;
     if (peek(p) == '.') {
@@ -118,56 +123,55 @@ static bool parse_number(Parser *p, Json *out) {
     p->bytes[p->at] = 0;
     out->string = (Str){copy, p->at - start};
     out->number = strtod(copy, NULL);
-    return out->number - out->number == 0 ? true : fail(p, start, "a number that fits a double");
+    return out->number - out->number == 0 ? true
+                                          : expected_at(p, start, "a number that fits a double");
 }
 
-// One of true, false and null.
-static bool parse_word(Parser *p, const char *word) {
+static bool parse_word(JsonParser *p, const char *word) {
     size_t len = strlen(word);
     if (p->n - p->at < len || memcmp(p->text + p->at, word, len))
-        return fail(p, p->at, "a JSON value");
+        return expected_at(p, p->at, "a JSON value");
     p->at += len;
     return true;
 }
 
-// By name, then by place: of two equal ones the later is the one reported.
-static int by_key(const void *a, const void *b) {
+// By key, then by position, so that the later one of two equal keys is reported.
+static int compare_keys(const void *a, const void *b) {
     Str x = (*(const Json *const *)a)->key, y = (*(const Json *const *)b)->key;
     int order = str_compare(x, y);
     return order ? order : (x.data > y.data) - (x.data < y.data);
 }
 
-// Refuses an object that says a key twice: readers differ in which of them counts.
-static bool check_keys(Parser *p, const Json *object) {
+// Rejects duplicate keys: parsers differ in which of the values they use.
+static bool check_keys(JsonParser *p, const Json *object) {
     int n = 0;
     for (const Json *j = object->child; j; j = j->next) p->keys[n++] = j;
-    if (n > 1) qsort(p->keys, (size_t)n, sizeof *p->keys, by_key);
+    if (n > 1) qsort(p->keys, (size_t)n, sizeof *p->keys, compare_keys);
     for (int i = 1; i < n; i++) {
         Str key = p->keys[i]->key;
         if (str_eq(p->keys[i - 1]->key, key))
-            return error_set(p->err, EXIT_RUNTIME,
-                             "byte %zu: expected each key once, found \"%.*s\" again",
+            return error_set(p->err, EXIT_RUNTIME, "byte %zu: duplicate key \"%.*s\"",
                              (size_t)(key.data - p->bytes), SHOWN(key));
     }
     return true;
 }
 
-static bool parse_value(Parser *p, Json *v, int depth);
+static bool parse_value(JsonParser *p, Json *v, int depth);
 
-// From the opening bracket to behind the closing one; the items become children of `parent`.
-static bool parse_items(Parser *p, Json *parent, int depth) {
+// An array or object from bracket to bracket; its items become children of `parent`.
+static bool parse_items(JsonParser *p, Json *parent, int depth) {
     int close = parent->kind == JSON_OBJECT ? '}' : ']';
     const Json **link = &parent->child;
-    if (depth == MAX_DEPTH) return fail(p, p->at, "at most 64 levels");
+    if (depth == MAX_DEPTH) return expected_at(p, p->at, "at most 64 levels");
     p->at++;
     if (peek_token(p) == close) return p->at++, true;
     for (;;) {
         Json *item = &p->nodes[p->n_nodes++];
         *item = (Json){0};
         if (parent->kind == JSON_OBJECT) {
-            if (peek_token(p) != '"') return fail(p, p->at, "a quoted key");
+            if (peek_token(p) != '"') return expected_at(p, p->at, "a quoted key");
             if (!parse_string(p, &item->key)) return false;
-            if (peek_token(p) != ':') return fail(p, p->at, "':'");
+            if (peek_token(p) != ':') return expected_at(p, p->at, "':'");
             p->at++;
         }
         if (!parse_value(p, item, depth + 1)) return false;
@@ -175,14 +179,15 @@ static bool parse_items(Parser *p, Json *parent, int depth) {
         link = &item->next;
         parent->n_items++;
         if (peek_token(p) == close) break;
-        if (peek(p) != ',') return fail(p, p->at, close == '}' ? "',' or '}'" : "',' or ']'");
+        if (peek(p) != ',')
+            return expected_at(p, p->at, close == '}' ? "',' or '}'" : "',' or ']'");
         p->at++;
     }
     p->at++;
     return close == ']' || check_keys(p, parent);
 }
 
-static bool parse_value(Parser *p, Json *v, int depth) {
+static bool parse_value(JsonParser *p, Json *v, int depth) {
     int c = peek_token(p);
     switch (c) {
     case '{': return v->kind = JSON_OBJECT, parse_items(p, v, depth);
@@ -192,12 +197,12 @@ static bool parse_value(Parser *p, Json *v, int depth) {
     case 'f': return v->kind = JSON_BOOL, parse_word(p, "false");
     case 'n': return parse_word(p, "null");
     }
-    if (c != '-' && (c < '0' || c > '9')) return fail(p, p->at, "a JSON value");
+    if (c != '-' && (c < '0' || c > '9')) return expected_at(p, p->at, "a JSON value");
     return v->kind = JSON_NUMBER, parse_number(p, v);
 }
 
-// Upper bound of the values in a text: the first, and one after each opening bracket and comma
-// outside strings.
+// An upper bound of the number of values: one, and one per comma or opening bracket outside
+// strings.
 static size_t count_nodes(const char *text, size_t n) {
     size_t count = 1;
     bool in_string = false;
@@ -226,16 +231,16 @@ bool json_parse(JsonDoc *doc, const char *text, size_t n, Error *err) {
         doc->cap = bytes;
     }
     Json *nodes = doc->arena;
-    Parser p = {.text = text,
-                .n = n,
-                .nodes = nodes,
-                .keys = (const Json **)(void *)(nodes + n_nodes),
-                .err = err};
+    JsonParser p = {.text = text,
+                    .n = n,
+                    .nodes = nodes,
+                    .keys = (const Json **)(void *)(nodes + n_nodes),
+                    .err = err};
     p.bytes = (char *)(p.keys + n_nodes);
     *nodes = (Json){0};
     p.n_nodes = 1;
     if (!parse_value(&p, nodes, 0)) return false;
-    if (peek_token(&p) >= 0) return fail(&p, p.at, "the end");
+    if (peek_token(&p) >= 0) return expected_at(&p, p.at, "the end");
     doc->root = nodes;
     return true;
 }
@@ -346,7 +351,7 @@ void json_write_value(JsonWriter *w, const char *key, const Json *v,
                       bool (*special)(Buffer *out, const Json *v)) {
     begin_value(w, key);
     if (special && special(w->out, v)) return;
-    w->needs_comma = false; // written already
+    w->needs_comma = false; // begin_value() wrote it
     switch (v->kind) {
     case JSON_NULL: json_write_null(w, NULL); break;
     case JSON_BOOL: json_write_bool(w, NULL, v->boolean); break;

@@ -26,27 +26,37 @@ int str_compare(Str a, Str b) {
     return order ? order : (a.len > b.len) - (a.len < b.len);
 }
 
-size_t str_find(Str hay, Str part) {
+size_t str_find(Str text, Str part) {
     if (!part.len) return 0;
-    for (size_t i = 0; hay.len - i >= part.len; i++) {
-        const char *at = memchr(hay.data + i, part.data[0], hay.len - i - part.len + 1);
-        if (!at) break;
-        i = (size_t)(at - hay.data);
-        if (!memcmp(at, part.data, part.len)) return i;
-    }
-    return SIZE_MAX;
+    if (text.len < part.len) return SIZE_MAX;
+    const char *at = memmem(text.data, text.len, part.data, part.len);
+    return at ? (size_t)(at - text.data) : SIZE_MAX;
 }
 
-bool str_contains(Str hay, const char *needle) { return str_find(hay, str_of(needle)) != SIZE_MAX; }
+bool str_contains(Str text, const char *part) { return str_find(text, str_of(part)) != SIZE_MAX; }
 
-bool str_begins_with(Str s, const char *begin) {
-    size_t n = strlen(begin);
-    return s.len >= n && !memcmp(s.data, begin, n);
+bool str_begins_with(Str s, const char *start) {
+    size_t n = strlen(start);
+    return s.len >= n && !memcmp(s.data, start, n);
 }
 
 bool str_ends_with(Str s, const char *end) {
     size_t n = strlen(end);
     return s.len >= n && !memcmp(s.data + s.len - n, end, n);
+}
+
+bool str_may_begin_with(Str s, const char *start) {
+    size_t n = strlen(start);
+    return !s.len || !memcmp(s.data, start, s.len < n ? s.len : n);
+}
+
+Str str_skip_bom(Str s) {
+    return str_begins_with(s, "\xef\xbb\xbf") ? (Str){s.data + 3, s.len - 3} : s;
+}
+
+bool str_is_blank(Str s) {
+    while (s.len && memchr(" \t\r\n", s.data[s.len - 1], 4)) s.len--;
+    return !s.len;
 }
 
 char *buffer_reserve(Buffer *b, size_t n) {
@@ -58,21 +68,6 @@ char *buffer_reserve(Buffer *b, size_t n) {
         b->data = xrealloc(b->data, b->cap, 1);
     }
     return b->data + b->len;
-}
-
-bool str_may_begin_with(Str s, const char *start) {
-    size_t n = strlen(start);
-    return !s.len || !memcmp(s.data, start, s.len < n ? s.len : n);
-}
-
-Str str_skip_bom(Str text) {
-    bool has_mark = text.len >= 3 && !memcmp(text.data, "\xef\xbb\xbf", 3);
-    return has_mark ? (Str){text.data + 3, text.len - 3} : text;
-}
-
-bool str_is_blank(Str line) {
-    while (line.len && memchr(" \t\r\n", line.data[line.len - 1], 4)) line.len--;
-    return !line.len;
 }
 
 void buffer_append(Buffer *b, const void *data, size_t n) {
@@ -151,21 +146,22 @@ bool parse_f64(const char *s, double *out) {
 
 int double_digits(double x) {
     char text[32];
-    // Any decimal of at most 15 digits survives the way through a normal double, so "%.14e" ends in
-    // zeros if there is a shorter form. Subnormal numbers have fewer digits to tell them apart.
+    // A decimal of at most 15 digits survives conversion to a normal double and back. So if a
+    // shorter form exists, "%.14e" shows it padded with zeros, and only 15 to 17 digits need to be
+    // tried. Subnormal numbers are less precise: all lengths are tried.
     bool is_normal = x >= DBL_MIN || x <= -DBL_MIN;
     int n = is_normal ? 15 : 1;
     for (;; n++) {
         snprintf(text, sizeof text, "%.*e", n - 1, x);
         if (n == 17 || strtod(text, NULL) == x) break;
     }
-    const char *last = text + (*text == '-') + n; // "d.dd": the point is one of n + 1 characters
+    const char *last = text + (*text == '-') + n; // of "d.ddd": n digits and a point
     while (n > 1 && *last-- == '0') n--;
     return n;
 }
 
-// Insertions, deletions, replacements and swaps of neighbours that turn a into b; MAX for words too
-// long to be a name.
+// Damerau-Levenshtein distance: insertions, deletions, substitutions and transpositions of adjacent
+// characters that turn a into b. MAX for longer words.
 static int edit_distance(const char *a, const char *b) {
     enum { MAX = 40 };
     size_t na = strlen(a), nb = strlen(b);

@@ -1,4 +1,4 @@
-// Text: strings with a length, growing buffers, UTF-8, numbers as text.
+// Text: strings with a length, growing buffers, numbers as text.
 #ifndef BASE_TEXT_H
 #define BASE_TEXT_H
 
@@ -7,65 +7,58 @@
 
 #include <stdarg.h>
 
-// A run of bytes that somebody else owns; not terminated.
+// A string owned by someone else. It may contain NUL bytes and is not NUL-terminated.
 typedef struct {
     const char *data;
     size_t len;
 } Str;
 
 Str str_of(const char *c_string);
-Str str_copy(Str s); // terminated; free its data
+Str str_copy(Str s); // NUL-terminated; free its data
 bool str_eq(Str a, Str b);
 bool str_is(Str a, const char *c_string);
-int str_compare(Str a, Str b); // by bytes, as strcmp
-// Substring test for text that may hold NUL bytes.
-bool str_contains(Str hay, const char *needle);
-size_t str_find(Str hay, Str part); // offset of the first, SIZE_MAX if there is none
-bool str_begins_with(Str s, const char *begin);
+int str_compare(Str a, Str b);       // bytewise, like strcmp
+size_t str_find(Str text, Str part); // offset of the first occurrence, or SIZE_MAX
+bool str_contains(Str text, const char *part);
+bool str_begins_with(Str s, const char *start);
 bool str_ends_with(Str s, const char *end);
-// Whether s begins with `start`, or is a beginning of it.
+// s begins with `start`, or more bytes could make it do so.
 bool str_may_begin_with(Str s, const char *start);
-// Without the byte order mark that some editors put in front of a text.
-Str str_skip_bom(Str text);
-// Whether there is only white space.
-bool str_is_blank(Str s);
-// A Str as the arguments of "%.*s", long ones cut: messages quote what they found.
+bool str_is_blank(Str s); // white space only
+Str str_skip_bom(Str s);  // without a leading UTF-8 byte order mark
+// The arguments of "%.*s" for a message, cut to 60 bytes.
 #define SHOWN(s) (s).len < 60 ? (int)(s).len : 60, (s).data
 
-// Bytes that grow. Zero-initialise; data is always NUL-terminated after the first append.
+// A growing byte array. Zero-initialize; after the first append, data is NUL-terminated.
 typedef struct {
     char *data;
     size_t len, cap;
 } Buffer;
 
-// Room for n bytes more, and where they go: whoever fills it adds to len.
+// Returns space for n more bytes behind the content; the caller fills it and adds to len.
 char *buffer_reserve(Buffer *b, size_t n);
 void buffer_append(Buffer *b, const void *data, size_t n);
 void buffer_put(Buffer *b, Str s);
 void buffer_puts(Buffer *b, const char *c_string);
 void buffer_printf(Buffer *b, const char *fmt, ...) PRINTF_LIKE(2, 3);
 void buffer_vprintf(Buffer *b, const char *fmt, va_list ap);
-// Appends the shortest decimal that reads back as the same double; integers below 2^53 have no
-// exponent.
+// The shortest decimal that reads back as the same double; integers below 2^53 without exponent.
 void buffer_put_double(Buffer *b, double x);
-// Appends text that may be shown: control bytes but those in `keep`, what turns the direction of
-// text, and what is no UTF-8 become \xNN.
+// Text that is safe to display, see utf8_escape().
 void buffer_put_escaped(Buffer *b, Str s, const char *keep);
-Str buffer_str(const Buffer *b); // all of it, valid until it grows
+Str buffer_str(const Buffer *b); // the content; invalid once the buffer grows
 void buffer_free(Buffer *b);
 
-// 0 to 15 for a hexadecimal digit in any case, -1 for all else.
-int hex_digit(int c);
-// Strict decimal parsing of a whole string; false on anything else or out of range.
+int hex_digit(int c); // 0 to 15, or -1
+// Strict parsing: the whole string must be a decimal number in range; no NaN, no infinity.
 bool parse_i64(const char *s, int64_t *out);
 bool parse_f64(const char *s, double *out);
-// Significant decimal digits (1 to 17) of the shortest "%.*e" that reads back as the same double; x
-// is finite. One digit less is the precision of "%.*e", all of them that of "%.*g".
+// Significant digits (1 to 17) of the shortest decimal that reads back as the finite double x: the
+// precision for "%.*g", and one more than that for "%.*e".
 int double_digits(double x);
 
-// "; did you mean NAME" for the name that looks most like `word` (Damerau-Levenshtein), or "" if
-// none is near. `names` is the first of n pointers to names, one every `stride` bytes. In static
-// memory.
+// "; did you mean NAME" for the name nearest to `word`, or "" if none is near. `names` points to
+// the first of n pointers to names, `stride` bytes apart. Static buffer.
 const char *did_you_mean(const char *word, const void *names, size_t stride, int n);
 
 #endif

@@ -14,8 +14,10 @@ int utf8_decode(const char *s, size_t n, uint32_t *code) {
         if ((u[i] & 0xc0) != 0x80) return 0;
         c = c << 6 | (u[i] & 0x3f);
     }
-    static const uint32_t least[5] = {0, 0, 0x80, 0x800, 0x10000};
-    if (c < least[len] || c > 0x10ffff || (c >= 0xd800 && c < 0xe000)) return 0;
+    static const uint32_t smallest[5] = {0, 0, 0x80, 0x800,
+                                         0x10000}; // by length: no overlong forms
+    bool is_surrogate = c >= 0xd800 && c < 0xe000;
+    if (c < smallest[len] || c > 0x10ffff || is_surrogate) return 0;
     *code = c;
     return len;
 }
