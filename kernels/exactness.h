@@ -10,13 +10,12 @@
 //
 // The bits of a row therefore follow from the choice of kernel, and that choice from one number:
 //
-//   kernel_rows  kernels are those for     used for
-//   0            the actual row count      prompts and batches (the fastest)
-//   1            one row                   a sequence that decodes alone, draft tokens included:
-//   each
-//                                          row has the bits of a forward pass of its own
-//   n            n rows                    the rest of a chunk whose beginning came from the prefix
-//                                          cache: the bits of an uncached prefill
+//   kernel_rows  kernels for         used for
+//   0            the actual rows     prompts and batches (the fastest)
+//   1            one row             a sequence that decodes alone, with its draft tokens: each row
+//                                    has the bits of a forward pass of its own
+//   n            n rows              the rest of a chunk that begins in the prefix cache: the bits
+//                                    of an uncached prefill
 //
 // With is_batch_invariant (--deterministic) kernels are always those for one row: no result depends
 // on the batch, the chunk size, speculation or the prefix cache. A kernel that has the bits of gemv

@@ -144,5 +144,17 @@ def names_are_unique():
         check(backend or len(where) < 3, "static function", f, "is defined in", *sorted(where))
 
 
+@test
+def walkthrough_names_functions():
+    text = text_of("docs/walkthrough.md")
+    named = re.findall(r"`([\w/]+\.[ch]):(\w+)`", text)
+    check(len(named) > 20, "docs/walkthrough.md names few functions")
+    for name, symbol in named:
+        found = re.search(r"^[\w*][^;={]*\b%s\(|^\} %s;" % (symbol, symbol), text_of(name), re.M)
+        check(found, "docs/walkthrough.md:", name, "does not define", symbol)
+    shared = "int head = item->kv_head * item->group + query % item->group;"
+    check(shared in text and shared in text_of("kernels/attention.c"), "the line that shares a KV head has changed")
+
+
 if __name__ == "__main__":
     main("structure")
