@@ -12,10 +12,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { STREAM_LIMIT = 1 << 30 }; // of text from a pipe or device, which may have no end
-enum { READ_BYTES = 1 << 16, MAX_LINKS = 40, MAX_TRIES = 100, MAX_UNFINISHED = 16 };
+enum { MAX_STREAM_BYTES = 1 << 30, READ_BYTES = 1 << 16 };
+enum { MAX_LINKS = 40, MAX_ATTEMPTS = 100, MAX_TEMPORARY = 16 };
 
-// What the run reads or appends to
+// Inputs and journals of this run, identified as fstat() does.
 static struct {
     dev_t dev;
     ino_t ino;
@@ -28,7 +28,7 @@ static bool is_in_use(const struct stat *st) {
     return false;
 }
 
-static void use(const struct stat *st) {
+static void mark_in_use(const struct stat *st) {
     if (!S_ISREG(st->st_mode) || is_in_use(st)) return;
     in_use = xrealloc(in_use, n_in_use + 1, sizeof *in_use);
     in_use[n_in_use].dev = st->st_dev;
@@ -38,7 +38,7 @@ static void use(const struct stat *st) {
 void file_register_input(const char *path) {
     struct stat st;
     bool is_stdin = !path || !strcmp(path, "-");
-    if ((is_stdin ? fstat(STDIN_FILENO, &st) : stat(path, &st)) == 0) use(&st);
+    if ((is_stdin ? fstat(STDIN_FILENO, &st) : stat(path, &st)) == 0) mark_in_use(&st);
 }
 
 bool file_wait(int fd, short events) {
@@ -50,21 +50,20 @@ bool file_read(const char *path, Buffer *out, Error *err) {
     int fd = strcmp(path, "-") ? open(path, O_RDONLY | O_CLOEXEC) : STDIN_FILENO;
     if (fd < 0) return error_file(err, path);
     struct stat st;
-    bool is_file = fstat(fd, &st) == 0 && S_ISREG(st.st_mode), is_endless = false;
-    size_t before = out->len;
+    bool is_file = fstat(fd, &st) == 0 && S_ISREG(st.st_mode), is_too_long = false;
+    size_t start = out->len;
     ssize_t n;
     do {
         n = read(fd, buffer_reserve(out, READ_BYTES), READ_BYTES);
         if (n > 0) out->len += (size_t)n;
-        is_endless = !is_file && out->len - before > STREAM_LIMIT;
-    } while ((n > 0 && !is_endless) || (n < 0 && (errno == EINTR || file_wait(fd, POLLIN))));
+        is_too_long = !is_file && out->len - start > MAX_STREAM_BYTES;
+    } while ((n > 0 && !is_too_long) || (n < 0 && (errno == EINTR || file_wait(fd, POLLIN))));
     if (n < 0) error_file(err, path);
     out->data[out->len] = 0;
     if (fd != STDIN_FILENO) close(fd);
-    if (is_endless)
-        return error_set(err, EXIT_RUNTIME,
-                         "%s: expected at most %d MiB from a pipe or device, found more", path,
-                         STREAM_LIMIT >> 20);
+    if (is_too_long)
+        return error_set(err, EXIT_RUNTIME, "%s: a pipe or device with more than %d MiB", path,
+                         MAX_STREAM_BYTES >> 20);
     return n == 0;
 }
 
@@ -84,29 +83,42 @@ bool write_all_at(int fd, const void *data, size_t n, int64_t at) {
 
 bool write_all(int fd, const void *data, size_t n) { return write_all_at(fd, data, n, -1); }
 
-// What is unfinished
-static char *volatile unfinished[MAX_UNFINISHED];
+// Names of temporary files, for files_cleanup(), which may run in a signal handler at any time: a
+// slot is filled before its file is created, and emptied after the file is removed or renamed.
+static char *volatile temporary_files[MAX_TEMPORARY];
 
 void files_cleanup(void) {
-    for (int i = 0; i < MAX_UNFINISHED; i++)
-        if (unfinished[i]) unlink(unfinished[i]);
+    for (int i = 0; i < MAX_TEMPORARY; i++)
+        if (temporary_files[i]) unlink(temporary_files[i]);
 }
 
-static bool remember(char *beside) {
-    for (int i = 0; i < MAX_UNFINISHED; i++)
-        if (!unfinished[i]) return unfinished[i] = beside, true;
-    return false;
+// Chooses an unpredictable name beside the target. (Without a random source, O_EXCL still rejects a
+// name that someone has guessed.)
+static bool choose_temporary_name(OutFile *f, Error *err) {
+    uint64_t number = 0;
+    Buffer name = {0};
+    int fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC), slot = 0;
+    if (fd < 0 || read(fd, &number, sizeof number) != sizeof number)
+        number = (uint64_t)(now_sec() * 1e9);
+    if (fd >= 0) close(fd);
+    while (slot < MAX_TEMPORARY && temporary_files[slot]) slot++;
+    if (slot == MAX_TEMPORARY)
+        return error_set(err, EXIT_RUNTIME, "%s: too many files are being written", f->path);
+    buffer_printf(&name, "%s.%016llx.tmp", f->target, (unsigned long long)number);
+    temporary_files[slot] = f->temporary = name.data;
+    return true;
 }
 
-static void forget(char *beside) {
-    for (int i = 0; i < MAX_UNFINISHED; i++)
-        if (unfinished[i] == beside) unfinished[i] = NULL;
-    free(beside);
+static void forget_temporary_name(OutFile *f) {
+    for (int i = 0; i < MAX_TEMPORARY; i++)
+        if (temporary_files[i] == f->temporary) temporary_files[i] = NULL;
+    free(f->temporary);
+    f->temporary = NULL;
 }
 
-// The file that a name stands for: links are followed, to what is not there yet too. Owned by the
-// caller.
-static char *follow_links(const char *path, Error *err) {
+// The file that a path refers to after all symbolic links, whether it exists or not. Owned by the
+// caller; NULL with err.
+static char *resolve_links(const char *path, Error *err) {
     char link[4096];
     Buffer at = {0};
     buffer_puts(&at, path);
@@ -124,73 +136,45 @@ static char *follow_links(const char *path, Error *err) {
     return NULL;
 }
 
-// Whether a file may be written at all. *is_stream if it is none that a name can be given to.
-static bool may_write(const struct stat *st, const char *path, unsigned flags, bool *is_stream,
-                      Error *err) {
+// Rejects an existing output that must not be written. *is_stream: it cannot be replaced by rename.
+static bool check_output(const struct stat *st, const char *path, unsigned flags, bool *is_stream,
+                         Error *err) {
+    bool is_directory = S_ISDIR(st->st_mode);
     *is_stream = !S_ISREG(st->st_mode);
     if (is_in_use(st))
-        return error_set(err, EXIT_USAGE,
-                         "%s: the input and the output of this run are the same file", path);
-    if (!*is_stream || ((flags & FILE_STREAM) && !S_ISDIR(st->st_mode) && !S_ISBLK(st->st_mode)))
+        return error_set(err, EXIT_USAGE, "%s: input and output of this run are the same file",
+                         path);
+    if (!*is_stream || ((flags & FILE_STREAM) && !is_directory && !S_ISBLK(st->st_mode)))
         return true;
     return error_set(err, EXIT_RUNTIME, "%s: expected a file, found a %s", path,
-                     S_ISDIR(st->st_mode) ? "directory" : "device");
+                     is_directory ? "directory" : "device");
 }
 
-// A name that nobody can foresee. Where there is no random source, O_EXCL still refuses what
-// somebody put there.
-static char *name_beside(const char *target) {
-    uint64_t number = 0;
-    Buffer name = {0};
-    int fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
-    if (fd < 0 || read(fd, &number, sizeof number) != sizeof number)
-        number = (uint64_t)(now_sec() * 1e9);
-    if (fd >= 0) close(fd);
-    buffer_printf(&name, "%s.%016llx.tmp", target, (unsigned long long)number);
-    return name.data;
-}
-
-// The folder that a file stands in.
-static char *folder_of(const char *path) {
-    const char *slash = strrchr(path, '/');
-    Buffer folder = {0};
-    buffer_append(&folder, slash ? path : ".", slash ? (size_t)(slash + 1 - path) : 1);
-    return folder.data;
-}
-
-// A name beside the target, on the list of those that every end removes.
-static bool take_beside(OutFile *f, Error *err) {
-    f->beside = name_beside(f->target);
-    if (remember(f->beside)) return true;
-    free(f->beside);
-    f->beside = NULL;
-    return error_set(err, EXIT_RUNTIME, "%s: too many files are being written", f->path);
-}
-
-// The file without a name where the system has that, else under another name.
-static bool open_beside(OutFile *f, mode_t mode, Error *err) {
-    f->folder = folder_of(f->target);
-    f->fd = os_open_temporary(f->folder, mode);
-    if (f->fd >= 0) return true;
-    for (int i = 0; i < MAX_TRIES; i++) {
-        if (!take_beside(f, err)) return false;
-        f->fd = open(f->beside, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
-        if (f->fd >= 0) return true;
-        forget(f->beside);
-        f->beside = NULL;
+// Creates the temporary file: without a name if the system can, else with one.
+static bool create_temporary(OutFile *f, mode_t mode, Error *err) {
+    f->fd = os_open_temporary(f->directory, mode);
+    for (int i = 0; f->fd < 0 && i < MAX_ATTEMPTS; i++) {
+        if (!choose_temporary_name(f, err)) return false;
+        f->fd = open(f->temporary, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
+        if (f->fd >= 0) break;
+        forget_temporary_name(f);
         if (errno != EEXIST) break;
     }
-    return error_file(err, f->path);
+    return f->fd >= 0 || error_file(err, f->path);
 }
 
-// Begins the file; st is what stands there, if anything.
-static bool begin(OutFile *f, const struct stat *st, unsigned flags, Error *err) {
-    // A file that may not be written may not be replaced either, whatever its folder allows.
+// st describes the existing file, if any, whose mode the new one gets.
+static bool begin_output(OutFile *f, const struct stat *st, unsigned flags, Error *err) {
+    // A write-protected file must not be replaced, even if its directory is writable.
     if (!f->is_new && access(f->path, W_OK)) return error_file(err, f->path);
-    f->target = follow_links(f->path, err);
+    f->target = resolve_links(f->path, err);
     if (!f->target) return false;
+    const char *slash = strrchr(f->target, '/');
+    Buffer directory = {0};
+    buffer_append(&directory, slash ? f->target : ".", slash ? (size_t)(slash + 1 - f->target) : 1);
+    f->directory = directory.data;
     mode_t mode = !f->is_new ? st->st_mode & 0777 : flags & FILE_PRIVATE ? 0600 : 0666;
-    bool ok = open_beside(f, mode, err);
+    bool ok = create_temporary(f, mode, err);
     if (ok && !f->is_new && fchmod(f->fd, mode)) ok = error_file(err, f->path);
     if (!ok) outfile_discard(f);
     return ok;
@@ -200,52 +184,50 @@ bool outfile_open(OutFile *f, const char *path, unsigned flags, Error *err) {
     struct stat st;
     bool is_stream = false;
     *f = (OutFile){.path = path, .fd = -1, .is_new = stat(path, &st) != 0};
-    if (!f->is_new && !may_write(&st, path, flags, &is_stream, err)) return false;
+    if (!f->is_new && !check_output(&st, path, flags, &is_stream, err)) return false;
     if (is_stream) {
         f->fd = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY);
         return f->fd >= 0 || error_file(err, path);
     }
     if (!f->is_new && st.st_size > 0 && !(flags & FILE_FORCE))
-        return error_set(err, EXIT_USAGE, "%s exists: --force replaces it", path);
-    return begin(f, &st, flags, err);
+        return error_set(err, EXIT_USAGE, "%s exists; replace it with --force", path);
+    return begin_output(f, &st, flags, err);
 }
 
-// A rename is on the disk when its folder is; where folders cannot be synced, nothing can be done.
-static void sync_folder(const char *folder) {
-    int fd = open(folder, O_RDONLY | O_CLOEXEC);
-    if (fd >= 0) fsync(fd), close(fd);
-}
-
-// A new file takes its name by link, which never replaces (some file systems have no links); one
-// that replaces another needs a name of its own first.
-static bool take_name(OutFile *f, Error *err) {
-    bool is_named = f->beside;
+// Gives the file its name. link() creates a new name and never replaces one, but not all file
+// systems have it. rename() replaces, and needs a temporary name first.
+static bool name_target(OutFile *f, Error *err) {
+    bool has_name = f->temporary;
     if (f->is_new &&
-        (is_named ? link(f->beside, f->target) == 0 : os_link_temporary(f->fd, f->target))) {
-        if (is_named) unlink(f->beside);
+        (has_name ? link(f->temporary, f->target) == 0 : os_link_temporary(f->fd, f->target))) {
+        if (has_name) unlink(f->temporary);
         return true;
     }
     if (f->is_new && errno == EEXIST)
-        return error_set(err, EXIT_RUNTIME, "%s: another program made it meanwhile; it is kept",
-                         f->path);
-    if (!is_named && (!take_beside(f, err) || !os_link_temporary(f->fd, f->beside)))
+        return error_set(err, EXIT_RUNTIME,
+                         "%s: created by another program meanwhile; not replaced", f->path);
+    if (!has_name && (!choose_temporary_name(f, err) || !os_link_temporary(f->fd, f->temporary)))
         return error_file(err, f->path);
-    return rename(f->beside, f->target) == 0 || error_file(err, f->path);
+    return rename(f->temporary, f->target) == 0 || error_file(err, f->path);
 }
 
-// Syncs the file and names it; it stays open.
-static bool finish(OutFile *f, Error *err) {
+// Makes the file durable under its name; it stays open. The rename is durable once the directory is
+// synced, which some file systems cannot do.
+static bool commit_output(OutFile *f, Error *err) {
     if (!f->target) return true;
     if (fsync(f->fd) && errno != EINVAL) return error_file(err, f->path);
-    if (!take_name(f, err)) return false;
-    sync_folder(f->folder);
-    if (f->beside) forget(f->beside);
-    f->beside = NULL;
+    if (!name_target(f, err)) return false;
+    int directory = open(f->directory, O_RDONLY | O_CLOEXEC);
+    if (directory >= 0) {
+        fsync(directory);
+        close(directory);
+    }
+    if (f->temporary) forget_temporary_name(f);
     return true;
 }
 
 bool outfile_close(OutFile *f, Error *err) {
-    bool ok = finish(f, err);
+    bool ok = commit_output(f, err);
     if (ok && close(f->fd)) ok = error_file(err, f->path);
     if (ok) f->fd = -1;
     outfile_discard(f);
@@ -254,15 +236,17 @@ bool outfile_close(OutFile *f, Error *err) {
 
 void outfile_discard(OutFile *f) {
     if (f->fd >= 0) close(f->fd);
-    if (f->beside) unlink(f->beside), forget(f->beside);
+    if (f->temporary) {
+        unlink(f->temporary);
+        forget_temporary_name(f);
+    }
     free(f->target);
-    free(f->folder);
+    free(f->directory);
     *f = (OutFile){.fd = -1};
 }
 
-// Whether the name still stands for what was opened and locked: another run may have replaced it in
-// between.
-static bool is_named(int fd, const char *path) {
+// The path still refers to the open file; another run may have replaced it.
+static bool is_same_file(int fd, const char *path) {
     struct stat a, b;
     return fstat(fd, &a) == 0 && stat(path, &b) == 0 && a.st_dev == b.st_dev &&
            a.st_ino == b.st_ino;
@@ -270,34 +254,37 @@ static bool is_named(int fd, const char *path) {
 
 bool journal_open(Journal *j, const char *path, unsigned flags, Error *err) {
     struct stat st;
-    bool is_stream = false, is_there = stat(path, &st) == 0;
+    bool is_stream = false, exists = stat(path, &st) == 0;
     *j = (Journal){.path = path, .fd = -1};
-    if (is_there && !may_write(&st, path, flags, &is_stream, err)) return false;
+    if (exists && !check_output(&st, path, flags, &is_stream, err)) return false;
     int how = is_stream ? O_WRONLY | O_NOCTTY : O_RDWR | O_APPEND | O_CREAT;
-    for (int i = 0; i < MAX_TRIES; i++) {
+    // The lock belongs to the file, not to the path: if journal_replace() of another run came
+    // between open and lock, open the new file.
+    for (int i = 0; i < MAX_ATTEMPTS; i++) {
         j->fd = open(path, how | O_CLOEXEC, flags & FILE_PRIVATE ? 0600 : 0666);
         if (j->fd < 0 || fstat(j->fd, &st)) return error_file(err, path);
         j->is_file = !is_stream;
         if (is_stream) return true;
-        bool is_locked =
-            flock(j->fd, LOCK_EX | LOCK_NB) == 0; // where there are no locks, go on without
-        if (!is_locked && errno == EWOULDBLOCK) {
+        if (flock(j->fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK) { // else: no locks here
             close(j->fd);
-            return error_set(err, EXIT_RUNTIME, "%s: another run is writing it", path);
+            return error_set(err, EXIT_RUNTIME, "%s: in use by another run", path);
         }
-        if (is_named(j->fd, path)) return use(&st), true;
+        if (is_same_file(j->fd, path)) {
+            mark_in_use(&st);
+            return true;
+        }
         close(j->fd);
     }
-    return error_set(err, EXIT_RUNTIME, "%s: another run replaces it again and again", path);
+    return error_set(err, EXIT_RUNTIME, "%s: replaced by another run again and again", path);
 }
 
-bool journal_repair(Journal *j, size_t n_torn, Error *err) {
+bool journal_repair(Journal *j, size_t n_truncated, Error *err) {
     struct stat st;
     char last = '\n';
     if (!j->is_file) return true;
     if (fstat(j->fd, &st)) return error_file(err, j->path);
-    off_t whole = st.st_size - (off_t)n_torn;
-    if (n_torn && ftruncate(j->fd, whole)) return error_file(err, j->path);
+    off_t whole = st.st_size - (off_t)n_truncated;
+    if (n_truncated && ftruncate(j->fd, whole)) return error_file(err, j->path);
     if (whole > 0 && pread(j->fd, &last, 1, whole - 1) != 1) return error_file(err, j->path);
     return last == '\n' || journal_append(j, str_of("\n"), err);
 }
@@ -310,24 +297,24 @@ bool journal_append(Journal *j, Str lines, Error *err) {
     j->is_truncated = false;
     if (write_all(j->fd, lines.data, lines.len)) return true;
     error_file(err, j->path);
-    if (is_file && ftruncate(j->fd, st.st_size)) { // then the next write begins with it
+    if (is_file && ftruncate(j->fd, st.st_size)) { // the next append tries again
         j->is_truncated = true;
         j->n_whole_bytes = st.st_size;
     }
     return false;
 }
 
-bool journal_replace(Journal *j, Str all, Error *err) {
+bool journal_replace(Journal *j, Str content, Error *err) {
     struct stat st;
     OutFile f = {.path = j->path, .fd = -1};
     if (fstat(j->fd, &st)) return error_file(err, j->path);
-    if (!begin(&f, &st, 0, err)) return false;
-    bool ok = write_all(f.fd, all.data, all.len) || error_file(err, j->path);
-    char mark[256];
-    os_get_attribute(j->fd, mark, sizeof mark);
-    if (*mark) os_set_attribute(f.fd, mark);
+    if (!begin_output(&f, &st, 0, err)) return false;
+    bool ok = write_all(f.fd, content.data, content.len) || error_file(err, j->path);
+    char attribute[256];
+    os_get_attribute(j->fd, attribute, sizeof attribute);
+    if (*attribute) os_set_attribute(f.fd, attribute);
     if (ok) flock(f.fd, LOCK_EX | LOCK_NB);
-    ok = ok && finish(&f, err);
+    ok = ok && commit_output(&f, err);
     if (ok) {
         close(j->fd);
         *j = (Journal){.path = j->path, .fd = f.fd, .is_file = true};
@@ -335,7 +322,7 @@ bool journal_replace(Journal *j, Str all, Error *err) {
         ok = (fcntl(j->fd, F_SETFL, O_APPEND) == 0 && fstat(j->fd, &st) == 0) ||
              error_file(err, j->path);
     }
-    if (ok) use(&st);
+    if (ok) mark_in_use(&st);
     outfile_discard(&f);
     return ok;
 }

@@ -289,8 +289,8 @@ static void alone(void) {
     Buffer bytes = make_end(&maker);
     bool ok =
         model_open(&m, make_path("alone.gguf", bytes.data, bytes.len), &(ModelOptions){0}, &err);
-    CHECK(!ok && err.code == EXIT_MODEL && strstr(err.text, "this is a LoRA adapter"),
-          "%s", err.text);
+    CHECK(!ok && err.code == EXIT_MODEL && strstr(err.text, "this is a LoRA adapter"), "%s",
+          err.text);
     buffer_free(&bytes);
 }
 
