@@ -325,9 +325,3 @@ bool generate_step(Generator *g, Sequence *const *sequences, int n) {
     }
     return true;
 }
-
-void generate(Generator *g, Sequence *s, const Request *r, Session *session) {
-    sequence_start(s, g, r, session);
-    while (s->finish == FINISH_NONE && generate_step(g, &s, 1)) {
-    }
-}

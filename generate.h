@@ -2,7 +2,7 @@
 //
 // A Request says what to generate, a Sequence is one running request with its KV cache, and a
 // Generator holds what all sequences share. sequence_start() begins a request, generate_step() runs
-// one forward pass for all unfinished sequences, and generate() does both for a single one.
+// one forward pass for all unfinished sequences.
 //
 // Invariant: the output of a sequence does not depend on speculation or on the prefix cache, and
 // the options of the other sequences of a batch do not affect it. Their number, and the chunk size,
@@ -138,8 +138,6 @@ void sequence_free(Sequence *s); // without the session
 // Runs one forward pass for the unfinished sequences of `sequences` (n) and sets `finish` where one
 // ends. Returns false if none was left to run.
 bool generate_step(Generator *g, Sequence *const *sequences, int n);
-// Runs one request to its end.
-void generate(Generator *g, Sequence *s, const Request *r, Session *session);
 
 // Set by the SIGINT handler: running sequences finish with FINISH_CANCEL.
 extern volatile int generate_interrupted;

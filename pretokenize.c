@@ -40,13 +40,13 @@ static inline const char *skip_class(const char *s, const char *end, int class) 
 
 static bool is_newline(char c) { return c == '\n' || c == '\r'; }
 
-// (?i:'s|'t|'re|'ve|'m|'ll|'d): bytes that match behind the apostrophe, or 0. In any case includes
-// the long s (U+017F).
-static int match_contraction(const char *s, size_t n) {
+// 's|'t|'re|'ve|'m|'ll|'d: bytes that match behind the apostrophe, or 0. Ignoring case includes the
+// long s (U+017F).
+static int match_contraction(const char *s, size_t n, bool ignores_case) {
     if (n == 0) return 0;
-    char a = s[0] | 0x20, b = n > 1 ? s[1] | 0x20 : 0;
+    char fold = ignores_case ? 0x20 : 0, a = s[0] | fold, b = n > 1 ? s[1] | fold : 0;
     if (a == 's' || a == 't' || a == 'm' || a == 'd') return 1;
-    if (n > 1 && !memcmp(s, "\xc5\xbf", 2)) return 2;
+    if (ignores_case && n > 1 && !memcmp(s, "\xc5\xbf", 2)) return 2;
     return (a == 'r' && b == 'e') || (a == 'v' && b == 'e') || (a == 'l' && b == 'l') ? 2 : 0;
 }
 
@@ -83,7 +83,7 @@ static inline const char *match_llama3(const char *s, const char *end, int max_d
             next += c.len;
         return next;
     }
-    int n = *s == '\'' ? match_contraction(next, (size_t)(end - next)) : 0;
+    int n = *s == '\'' ? match_contraction(next, (size_t)(end - next), true) : 0;
     if (n) return next + n;
     if (char_at(next, end).class == UNICODE_LETTER && !is_newline(*s))
         return skip_class(next, end, UNICODE_LETTER);
@@ -142,12 +142,8 @@ static inline const char *match_gpt2(const char *s, const char *end, bool splits
     const char *next = *s == ' ' ? s + 1 : s;
     TextChar c = char_at(next, end);
     if (splits_digits && first.class == UNICODE_NUMBER) return s + first.len;
-    if (*s == '\'' && end - s > 1) {
-        if (strchr("sdmt", s[1]) && s[1]) return s + 2;
-        if (end - s > 2 &&
-            (!memcmp(s + 1, "ll", 2) || !memcmp(s + 1, "ve", 2) || !memcmp(s + 1, "re", 2)))
-            return s + 3;
-    }
+    int n = *s == '\'' ? match_contraction(s + 1, (size_t)(end - s - 1), false) : 0;
+    if (n) return s + 1 + n;
     if (c.len && c.class != UNICODE_SPACE && !(splits_digits && c.class == UNICODE_NUMBER))
         return skip_class(next + c.len, end, c.class);
     next = skip_class(s, end, UNICODE_SPACE);

@@ -39,7 +39,7 @@ enum {
     MAX_RESERVED_BYTES = 64, // of a name that a template reserves
     PART_MERGED = -2         // id of a part that has become part of another
 };
-static const uint32_t NO_RANK = UINT32_MAX;
+static const uint32_t NO_RANK = UINT32_MAX; // no rule has this index
 
 void ids_push(Ids *ids, int id) {
     if (ids->len == ids->cap) {
@@ -89,14 +89,14 @@ typedef struct {
 // Rank of the merge of two neighbours, and the token it makes; NO_RANK if they do not merge.
 static uint32_t merge_rank(const Tokenizer *t, const char *s, const PiecePart *left,
                            const PiecePart *right, int *id) {
-    if (t->merges) {
-        const MergeRule *rule = vocabulary_merge(t, left->id, right->id);
-        *id = rule->id;
-        return rule->id < 0 ? NO_RANK : rule->rank;
-    }
     size_t n = right->end - left->start;
     *id = n <= t->max_bytes ? vocabulary_find(t, s + left->start, n) : -1;
-    return *id < 0 ? NO_RANK : t->rank ? t->rank[*id] : (uint32_t)*id;
+    if (*id < 0) return NO_RANK;
+    if (!t->merges) return t->rank ? t->rank[*id] : (uint32_t)*id;
+    int rule = t->first_merge[*id];
+    while (rule >= 0 && (t->merges[rule].left != left->id || t->merges[rule].right != right->id))
+        rule = t->merges[rule].next;
+    return (uint32_t)rule; // -1 is NO_RANK
 }
 
 // Adds the pair of part `left` and the next one to the heap, if they merge.

@@ -388,23 +388,24 @@ static bool load_defaults(Tokenizer *t, const Gguf *g, Error *err) {
 
 // Merges.
 
-// Reads rule i of the list, "LEFT RIGHT" in byte letters; `bytes` has room for both.
-static bool read_merge(const Tokenizer *t, Str rule, int i, const int16_t *byte_of, char *bytes,
-                       MergeRule *out, Error *err) {
-    const char *space = memchr(rule.data, ' ', rule.len);
-    size_t n_left = space ? (size_t)(space - rule.data) : 0;
-    int n = space ? decode_letters(byte_of, (Str){rule.data, n_left}, bytes) : -1;
+// Reads rule i of the list, "LEFT RIGHT" in byte letters; `bytes` has room for both. Returns the
+// token that it makes, or -1 with err.
+static int read_merge(const Tokenizer *t, Str text, int i, const int16_t *byte_of, char *bytes,
+                      MergeRule *rule, Error *err) {
+    const char *space = memchr(text.data, ' ', text.len);
+    size_t n_left = space ? (size_t)(space - text.data) : 0;
+    int n = space ? decode_letters(byte_of, (Str){text.data, n_left}, bytes) : -1;
     int more =
-        n > 0 ? decode_letters(byte_of, (Str){space + 1, rule.len - n_left - 1}, bytes + n) : -1;
-    *out = (MergeRule){-1, -1, -1, (uint32_t)i};
-    if (more > 0) {
-        out->left = vocabulary_find(t, bytes, (size_t)n);
-        out->right = vocabulary_find(t, bytes + n, (size_t)more);
-        out->id = vocabulary_find(t, bytes, (size_t)(n + more));
+        n > 0 ? decode_letters(byte_of, (Str){space + 1, text.len - n_left - 1}, bytes + n) : -1;
+    int id = more > 0 ? vocabulary_find(t, bytes, (size_t)(n + more)) : -1;
+    if (id < 0) {
+        vocabulary_error(t, err, "merges: rule %d is not two parts of a token: \"%.*s\"", i,
+                         SHOWN(text));
+        return -1;
     }
-    return out->id >= 0 ||
-           vocabulary_error(t, err, "merges: rule %d is not two parts of a token: \"%.*s\"", i,
-                            SHOWN(rule));
+    *rule = (MergeRule){vocabulary_find(t, bytes, (size_t)n),
+                        vocabulary_find(t, bytes + n, (size_t)more), -1};
+    return id;
 }
 
 // Loads the list of merge rules, of which there are two kinds. One trained by BPE has a rule per
@@ -415,33 +416,35 @@ static bool load_merges(Tokenizer *t, const Gguf *g, const int16_t *byte_of, Err
     enum { N_CHECKED = 1000 };
     const GgufValue *list = gguf_get_array(g, "tokenizer.ggml.merges", GGUF_STRING, err);
     if (!list) return false;
-    int n = list->count < INT_MAX / 4 ? (int)list->count : INT_MAX / 4;
+    int n = list->count < INT_MAX / 4 ? (int)list->count : INT_MAX / 4, id = 0;
     char *bytes = xrealloc(NULL, list->bytes + 1, 1);
-    bool is_good = true, is_by_id = n > t->n;
     const uint8_t *cursor = list->data;
-    MergeRule rule;
-    for (int i = 0, last = 0; i < n && i < N_CHECKED && is_good && is_by_id; i++) {
-        is_good = read_merge(t, gguf_next_string(&cursor), i, byte_of, bytes, &rule, err);
-        is_by_id = rule.id >= last;
-        last = rule.id;
+    bool is_by_id = n > t->n;
+    for (int i = 0, last = 0; i < n && i < N_CHECKED && is_by_id; i++, last = id) {
+        id = read_merge(t, gguf_next_string(&cursor), i, byte_of, bytes, &(MergeRule){0}, err);
+        is_by_id = id >= last;
     }
-    if (!is_by_id) {
-        t->merge_mask = table_mask((size_t)n);
-        t->merges = xalloc(t->merge_mask + 1, sizeof *t->merges);
-        for (size_t i = 0; i <= t->merge_mask; i++) t->merges[i].id = -1;
+    if (id >= 0 && !is_by_id) {
+        t->merges = xalloc((size_t)n, sizeof *t->merges);
+        t->first_merge = xalloc((size_t)t->n, sizeof *t->first_merge);
+        memset(t->first_merge, -1, (size_t)t->n * sizeof *t->first_merge);
     }
     cursor = list->data;
-    for (int i = 0; i < n && is_good && !is_by_id; i++) {
+    for (int i = 0; i < n && id >= 0 && t->merges; i++) {
+        MergeRule *rule = &t->merges[i];
         Str text = gguf_next_string(&cursor);
-        is_good = read_merge(t, text, i, byte_of, bytes, &rule, err);
-        MergeRule *slot = vocabulary_merge(t, rule.left, rule.right);
-        if (is_good && slot->id >= 0)
-            is_good =
+        id = read_merge(t, text, i, byte_of, bytes, rule, err);
+        if (id < 0) break;
+        rule->next = t->first_merge[id];
+        t->first_merge[id] = i;
+        for (int k = rule->next; k >= 0; k = t->merges[k].next)
+            if (t->merges[k].left == rule->left && t->merges[k].right == rule->right) {
                 vocabulary_error(t, err, "merges: duplicate rule %d: \"%.*s\"", i, SHOWN(text));
-        *slot = rule;
+                id = -1;
+            }
     }
     free(bytes);
-    return is_good;
+    return id >= 0;
 }
 
 // The kind of the tokenizer.
@@ -503,6 +506,7 @@ void tokenizer_close(Tokenizer *t) {
     free(t->bytes);
     free(t->rank);
     free(t->merges);
+    free(t->first_merge);
     free(t->words.slots);
     free(t->specials);
     free(t);

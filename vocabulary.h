@@ -43,10 +43,10 @@ typedef struct {
     size_t mask;       // number of slots - 1
 } TokenTable;
 
-// Tokens left and right merge into token id. Rules of a lower rank are applied first.
+// Tokens left and right merge. The index of a rule is its rank: lower ones are applied first.
 typedef struct {
-    int left, right, id; // id -1: a free slot
-    uint32_t rank;
+    int left, right;
+    int next; // another rule for the same merged token, or -1
 } MergeRule;
 
 typedef struct {
@@ -72,10 +72,8 @@ struct Tokenizer {
     size_t max_bytes; // of the longest ordinary token
     TokenTable words; // ordinary tokens
 
-    // Hash table by left and right, with open addressing. NULL: there are no rules, two tokens
-    // merge if their bytes together are a token.
-    MergeRule *merges; // (merge_mask + 1)
-    size_t merge_mask;
+    MergeRule *merges; // byte-level BPE; NULL: two tokens merge if their bytes together are a token
+    int *first_merge;  // (n) a rule that makes the token, or -1
 
     SpecialToken *specials; // (n_specials) in the order of str_compare
     int n_specials, n_reserved_words;
@@ -125,15 +123,6 @@ static inline int vocabulary_find_hashed(const Tokenizer *t, uint64_t h, const c
 
 static inline int vocabulary_find(const Tokenizer *t, const char *s, size_t n) {
     return vocabulary_find_hashed(t, token_hash(t, s, n), s, n);
-}
-
-// The slot of the rule that merges two tokens, or a free one.
-static inline MergeRule *vocabulary_merge(const Tokenizer *t, int left, int right) {
-    uint64_t pair = (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
-    size_t i = hash_mix(hash_mix(pair, 0xa0761d6478bd642fu), 0xe7037ed1a0b428dbu) & t->merge_mask;
-    for (; t->merges[i].id >= 0; i = (i + 1) & t->merge_mask)
-        if (t->merges[i].left == left && t->merges[i].right == right) break;
-    return &t->merges[i];
 }
 
 // The longest special token that s (n bytes) begins with, or -1. Other than user-defined ones, it
