@@ -1,5 +1,9 @@
-// Memory is allocated before a forward pass begins; nothing in forward() allocates. Every thread of
-// the team runs forward(), and the operations it calls divide their work among the threads.
+// The forward pass. forward() has the equations of the model, in order; the rest of the file
+// prepares it (the workspace, the steps) and completes it (the tokens of the sessions).
+//
+// Every thread of the team runs forward(). The operations it calls divide their work among the
+// threads and end with a barrier, so it reads like a program of one thread. All memory is allocated
+// before; nothing in forward() allocates.
 #include "model.h"
 #include "kernels/attention.h"
 #include "kernels/ops.h"
@@ -8,20 +12,23 @@
 #include <math.h>
 #include <stdlib.h>
 
-// One token to be processed.
+// One token of a session.
 typedef struct {
     Session *session;
-    int token, pos;
+    int pos;
 } Step;
 
 struct Workspace {
     int max_steps, max_logits;
-    int n_steps, n_logits; // of the next forward pass; logits that it computes
 
+    // The next forward pass. Steps of one session follow each other, by position.
+    int n_steps, n_logits;
     Step *steps;          // (max_steps)
     int *tokens;          // (max_steps) token of each step
-    int *logit_steps;     // (max_logits) steps that want logits
-    AttentionTile *tiles; // (max_steps)
+    int *logit_steps;     // (max_logits) steps whose logits are computed, ascending
+    AttentionTile *tiles; // (max_steps) runs of consecutive positions, see make_tiles()
+
+    // Activations, a row for each step.
 
     float *x;         // (max_steps, dim) residual stream
     float *h;         // (max_steps, dim) normed input of a block, then its output
@@ -32,7 +39,7 @@ struct Workspace {
 
     Rope rope; // cis table, as long as the longest session so far
     Attention attention;
-    MatmulScratch matmul;
+    MatmulScratch matmul; // sized for the largest products
     LoraScratch lora;
     ProductObserver observe; // NULL: none
     void *observe_arg;
@@ -44,12 +51,14 @@ size_t model_weight_bytes(const Model *m) {
     return bytes;
 }
 
-// Sizes the scratch buffers for products that are computed together.
+// Sizes the scratch buffers for products that are computed in one call of multiply().
 static void reserve_products(Workspace *ws, const Tensor *const *weights, int n_weights) {
     matmul_scratch_reserve(&ws->matmul, weights, n_weights, ws->max_steps);
     lora_scratch_reserve(&ws->lora, weights, n_weights, ws->max_steps);
 }
 
+// For Llama 3.1 8B and chunks of 512 steps, the activations are 8 MiB each (gate and up 28), and
+// the logits of one step are 0.5 MiB.
 Workspace *workspace_new(const Model *m, int max_steps, int max_logits) {
     const Config *c = &m->config;
     size_t n = (size_t)max_steps, dim = (size_t)c->dim, hidden_dim = (size_t)c->hidden_dim,
@@ -97,6 +106,7 @@ void workspace_free(Workspace *ws) {
 
 int workspace_feed(Workspace *ws, Session *s, const int *tokens, int n, int first_logits,
                    Error *err) {
+    // The next position follows the last step, if that is of the same session, else the cache.
     const Step *last = ws->n_steps ? &ws->steps[ws->n_steps - 1] : NULL;
     int pos = last && last->session == s ? last->pos + 1 : s->n_tokens;
     int n_left = ws->max_steps - ws->n_steps,
@@ -107,7 +117,7 @@ int workspace_feed(Workspace *ws, Session *s, const int *tokens, int n, int firs
     for (int i = 0; i < n; i++) {
         if (i >= first_logits) ws->logit_steps[ws->n_logits++] = ws->n_steps;
         ws->tokens[ws->n_steps] = tokens[i];
-        ws->steps[ws->n_steps++] = (Step){s, tokens[i], pos + i};
+        ws->steps[ws->n_steps++] = (Step){s, pos + i};
     }
     return n;
 }
@@ -117,7 +127,7 @@ void workspace_observe(Workspace *ws, ProductObserver observe, void *arg) {
     ws->observe_arg = arg;
 }
 
-// A forward pass, as its threads see it.
+// The state of a thread in the forward pass.
 typedef struct {
     const Model *model;
     Workspace *ws;
@@ -125,17 +135,18 @@ typedef struct {
     int layer; // that is being computed
 } Forward;
 
-// out = W x + bias for each product, with x (n, W->cols), and what LoRA adapters add.
+// out (n, W->rows) = x (n, W->cols) W^T + bias for each product, plus the terms of LoRA adapters.
 static void multiply(const Forward *f, const Product *products, int n_products, const float *x,
-                     int n, Exactness exactness) {
+                     int n) {
     const Workspace *ws = f->ws;
     for (int i = 0; ws->observe && i < n_products; i++)
         ws->observe(ws->observe_arg, products[i].w, x, n);
-    ops_matmuls(&ws->matmul, products, n_products, x, n, exactness);
-    if (f->model->n_adapters) lora_matmuls(&ws->lora, products, n_products, x, n, exactness);
+    ops_matmuls(&ws->matmul, products, n_products, x, n, f->exactness);
+    if (f->model->n_adapters) lora_matmuls(&ws->lora, products, n_products, x, n, f->exactness);
 }
 
-// q = rope(q) / sqrt(head_dim) and k = rope(k), of step i; k and v enter the KV cache.
+// Rotates the queries and keys of step i to its position, and stores its keys and values in the KV
+// cache. The factor 1/sqrt(head_dim) of the attention scores is applied to the queries.
 static void rotate_and_store(void *arg, int i) {
     const Forward *f = arg;
     const Config *c = &f->model->config;
@@ -154,51 +165,52 @@ static void rotate_and_store(void *arg, int i) {
     }
 }
 
-// The equations of the model, for n steps together.
+// The equations, for n steps together. Matrices are stored with a row for each output, so that
+// "Wq h" is the product of all rows of Wq with h.
 static void forward(void *arg) {
-    Forward f = *(const Forward *)arg; // a copy of this thread's own, whose layer changes
+    Forward f = *(const Forward *)arg; // this thread's copy: layer and exactness change below
     const Model *m = f.model;
     const Config *c = &m->config;
     Workspace *ws = f.ws;
     float *x = ws->x, *h = ws->h;
     int n = ws->n_steps;
 
-    // x = embedding of the token
+    // x = the row of the embedding matrix that belongs to the token
     ops_embed(x, &m->embed, ws->tokens, n);
     if (m->embed.lora) lora_embed(x, &m->embed, ws->tokens, n);
 
     for (f.layer = 0; f.layer < c->n_layers; f.layer++) {
         const Layer *l = &m->layers[f.layer];
 
-        // x += Wo softmax(rope(Wq h) rope(Wk h)^T / sqrt(head_dim)) Wv h,   h = rmsnorm(x)
+        // Attention:  h = rmsnorm(x),  q = rope(Wq h),  k = rope(Wk h),  v = Wv h
+        //             x += Wo softmax(q K^T / sqrt(head_dim)) V, with the keys and values so far
         ops_rmsnorm(h, x, l->attn_norm, c->norm_eps, n, c->dim);
-        multiply(&f, (Product[]){{ws->q, &l->wq}, {ws->k, &l->wk}, {ws->v, &l->wv}}, 3, h, n,
-                 f.exactness);
+        multiply(&f, (Product[]){{ws->q, &l->wq}, {ws->k, &l->wk}, {ws->v, &l->wv}}, 3, h, n);
         ops_for(n, 1, rotate_and_store, &f);
         attention(ws->att, ws->q, &ws->attention, f.layer, f.exactness);
-        multiply(&f, (Product[]){{h, &l->wo}}, 1, ws->att, n, f.exactness);
+        multiply(&f, (Product[]){{h, &l->wo}}, 1, ws->att, n);
         ops_add(x, h, n, c->dim);
 
-        // x += Wdown (silu(Wgate h) * Wup h),   h = rmsnorm(x)
+        // FFN (SwiGLU; Shazeer 2020):  h = rmsnorm(x),  x += Wdown (silu(Wgate h) * Wup h)
         ops_rmsnorm(h, x, l->ffn_norm, c->norm_eps, n, c->dim);
-        multiply(&f, (Product[]){{ws->gate, &l->w_gate}, {ws->up, &l->w_up}}, 2, h, n, f.exactness);
+        multiply(&f, (Product[]){{ws->gate, &l->w_gate}, {ws->up, &l->w_up}}, 2, h, n);
         ops_swiglu(ws->gate, ws->up, n, c->hidden_dim);
-        multiply(&f, (Product[]){{h, &l->w_down}}, 1, ws->gate, n, f.exactness);
+        multiply(&f, (Product[]){{h, &l->w_down}}, 1, ws->gate, n);
         ops_add(x, h, n, c->dim);
     }
 
-    // logits = Woutput rmsnorm(x), of the steps that want them. These are a few, however many steps
-    // there are, so kernels are chosen by their own number.
+    // logits = Woutput rmsnorm(x), for the steps that want them: a few, however many steps there
+    // are, so the kernel is chosen by their own number.
     if (ws->n_logits == 0) return;
-    Exactness exactness = f.exactness;
-    if (exactness.kernel_rows > 1) exactness.kernel_rows = 0;
+    if (f.exactness.kernel_rows > 1) f.exactness.kernel_rows = 0;
     ops_gather(h, x, ws->logit_steps, ws->n_logits, c->dim);
     ops_rmsnorm(h, h, m->final_norm, c->norm_eps, ws->n_logits, c->dim);
-    multiply(&f, (Product[]){{ws->logits, &m->output}}, 1, h, ws->n_logits, exactness);
+    multiply(&f, (Product[]){{ws->logits, &m->output}}, 1, h, ws->n_logits);
 }
 
-// Cuts the steps into tiles of up to max_tile_steps consecutive positions of one session. No tile
-// crosses a page, so the tiles of a page do not depend on where in the prompt a pass began.
+// Cuts the steps into tiles: up to max_tile_steps consecutive positions of one session, whose
+// queries read the same keys. No tile crosses a page, so the tiles within a page do not depend on
+// where in the prompt the pass began, nor do the results of kernels that depend on their size.
 static int make_tiles(Workspace *ws, int max_tile_steps) {
     int n_tiles = 0;
     AttentionTile *tile = NULL;
@@ -220,15 +232,17 @@ static int make_tiles(Workspace *ws, int max_tile_steps) {
     return n_tiles;
 }
 
-// Adds the tokens of the steps to their sessions, whose KV caches now have them. Whole pages that
-// one forward pass has computed are reproducible: any prefill chooses the same kernels for them,
-// because gemm kernels begin with fewer rows than a page has.
+// Adds the tokens of the steps to their sessions, whose KV caches now have them.
+//
+// A whole page that one forward pass has computed is reproducible: every prefill that computes the
+// page in one pass chooses the same kernels for it, because the kernels for the most rows begin
+// with fewer rows than a page has.
 static void append_tokens(const Model *m, const Workspace *ws) {
     for (int i = 0; i < ws->n_steps;) {
         Session *s = ws->steps[i].session;
         int first = s->n_tokens;
         for (; i < ws->n_steps && ws->steps[i].session == s; i++)
-            s->tokens[s->n_tokens++] = ws->steps[i].token;
+            s->tokens[s->n_tokens++] = ws->tokens[i];
         if (s->n_reproducible != first) continue;
         if (m->is_batch_invariant)
             s->n_reproducible = s->n_tokens;

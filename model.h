@@ -18,17 +18,20 @@
 // count on.
 enum { MAX_CONTEXT = 1 << 28 };
 
+// The hyper-parameters; in brackets those of Llama 3.1 8B.
 typedef struct {
-    int dim;        // width of the residual stream
-    int hidden_dim; // width of the FFN
-    int n_layers;
-    int n_heads, n_kv_heads; // n_heads is a multiple of n_kv_heads (grouped-query attention)
-    int head_dim;            // width of a head, even
-    int vocab_size;
-    int max_context; // positions that the model was trained for
-    float norm_eps;
+    int dim;         // width of the residual stream [4096]
+    int hidden_dim;  // width of the FFN [14336]
+    int n_layers;    // [32]
+    int n_heads;     // query heads [32]
+    int n_kv_heads;  // key and value heads, a divisor of n_heads (grouped-query attention) [8]
+    int head_dim;    // width of a head, even [128]
+    int vocab_size;  // [128256]
+    int max_context; // positions that the model was trained for [131072]
+    float norm_eps;  // [1e-5]
 } Config;
 
+// The weights of a layer. A matrix has a row for each output.
 typedef struct {
     const float *attn_norm, *ffn_norm; // (dim)
     Tensor wq;                         // (n_heads * head_dim, dim), rows in Meta's order

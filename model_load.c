@@ -1,6 +1,9 @@
 // A file is untrusted input. Every hyper-parameter is checked before anything is sized by it, and
-// every tensor against the shape that follows from the hyper-parameters. Weights are not copied:
-// tensors point into the mapping.
+// every tensor against the shape that follows from the hyper-parameters. What model_bind() accepts,
+// the forward pass can compute without further checks.
+//
+// Weights are not copied: tensors point into the mapping, and the system reads them when they are
+// first used. Only small vectors are converted to float32.
 //
 // The order below is the order of loading: metadata, tensors, options, model.
 #include "model_load.h"
@@ -22,6 +25,7 @@ enum {
     MAX_VOCAB = 1 << 24
 };
 
+// A model that is being loaded.
 typedef struct {
     Model *m;
     Error *err;
@@ -42,13 +46,7 @@ PRINTF_LIKE(2, 3) static bool refuse(const Loader *l, const char *format, ...) {
 
 enum { KEY_SIZE = 64 };
 
-static bool has_key(const Loader *l, const char *name) {
-    char key[KEY_SIZE];
-    snprintf(key, sizeof key, "llama.%s", name);
-    return gguf_find_value(&l->m->file, key);
-}
-
-// Reads a count in [min, max].
+// A count in [min, max].
 static bool read_count(const Loader *l, const char *name, int min, int max, int *out) {
     char key[KEY_SIZE];
     uint64_t v;
@@ -59,11 +57,17 @@ static bool read_count(const Loader *l, const char *name, int min, int max, int 
            refuse(l, "%s: expected %d to %d, found %llu", key, min, max, (unsigned long long)v);
 }
 
+// The same for an optional key; without it *out stays.
+static bool read_optional(const Loader *l, const char *name, int min, int max, int *out) {
+    char key[KEY_SIZE];
+    snprintf(key, sizeof key, "llama.%s", name);
+    return !gguf_find_value(&l->m->file, key) || read_count(l, name, min, max, out);
+}
+
 static bool read_config(const Loader *l) {
     const Gguf *g = &l->m->file;
     Config *c = &l->m->config;
     Str architecture;
-    int value_length, n_experts;
     double eps;
     if (!gguf_get_string(g, "general.architecture", &architecture, l->err)) return false;
     if (str_is(gguf_get_text(g, "general.type"), "adapter"))
@@ -86,33 +90,32 @@ static bool read_config(const Loader *l) {
 
     // Grouped-query attention: n_heads / n_kv_heads query heads share a KV head.
     c->n_kv_heads = c->n_heads;
-    if (has_key(l, "attention.head_count_kv") &&
-        !read_count(l, "attention.head_count_kv", 1, c->n_heads, &c->n_kv_heads))
-        return false;
+    if (!read_optional(l, "attention.head_count_kv", 1, c->n_heads, &c->n_kv_heads)) return false;
     if (c->n_heads % c->n_kv_heads)
         return refuse(l, "llama.attention.head_count_kv: expected a divisor of %d, found %d",
                       c->n_heads, c->n_kv_heads);
 
-    c->head_dim = c->dim / c->n_heads;
-    if (has_key(l, "attention.key_length")) {
-        if (!read_count(l, "attention.key_length", 2, MAX_HEAD_DIM, &c->head_dim)) return false;
-    } else if (c->dim % c->n_heads) {
+    // Heads divide the residual stream among them, unless the file gives their width.
+    if (!read_optional(l, "attention.key_length", 2, MAX_HEAD_DIM, &c->head_dim)) return false;
+    if (c->head_dim == 0 && c->dim % c->n_heads)
         return refuse(l, "llama.attention.head_count: expected a divisor of %d, found %d", c->dim,
                       c->n_heads);
-    }
+    if (c->head_dim == 0) c->head_dim = c->dim / c->n_heads;
     if (c->head_dim % 2 || c->head_dim > MAX_HEAD_DIM)
         return refuse(l, "head dimension: expected an even number up to %d, found %d", MAX_HEAD_DIM,
                       c->head_dim);
-    if (has_key(l, "attention.value_length")) {
-        if (!read_count(l, "attention.value_length", 1, 1 << 10, &value_length)) return false;
-        if (value_length != c->head_dim)
-            return refuse(l, "llama.attention.value_length: expected %d, found %d", c->head_dim,
-                          value_length);
-    }
-    return !has_key(l, "expert_count") || read_count(l, "expert_count", 0, 0, &n_experts);
+
+    // Values as wide as keys, and no mixture of experts.
+    int value_length = c->head_dim, n_experts;
+    if (!read_optional(l, "attention.value_length", 1, 1 << 10, &value_length)) return false;
+    if (value_length != c->head_dim)
+        return refuse(l, "llama.attention.value_length: expected %d, found %d", c->head_dim,
+                      value_length);
+    return read_optional(l, "expert_count", 0, 0, &n_experts);
 }
 
-// The size of the vocabulary is that of the embedding, and of the tokenizer if the file has one.
+// The size of the vocabulary is the number of rows of the embedding. There is no metadata key for
+// it, but if the file has a tokenizer, it must have as many tokens.
 static bool read_vocab_size(const Loader *l) {
     const Gguf *g = &l->m->file;
     const GgufTensor *embed = gguf_find_tensor(g, "token_embd.weight");
@@ -130,7 +133,8 @@ static bool read_vocab_size(const Loader *l) {
     return true;
 }
 
-// Tensors: "NAME.weight" or "NAME.bias", of layer i "blk.i.NAME.weight".
+// Tensors are named as llama.cpp names them: "NAME.weight" or "NAME.bias", of layer i
+// "blk.i.NAME.weight".
 
 enum { NO_LAYER = -1 };
 
@@ -182,6 +186,8 @@ static bool load_matrix(Loader *l, int layer, const char *name, int rows, int co
     return attach_adapters(l, weight, out, false);
 }
 
+// The seven matrices and two norms of a layer. A matrix has a row for each output, so Wq is
+// (n_heads * head_dim, dim): its rows are the heads, one after another.
 static bool load_layer(Loader *l, int i, Layer *layer) {
     const Config *c = &l->m->config;
     int q_dim = c->n_heads * c->head_dim, kv_dim = c->n_kv_heads * c->head_dim;
@@ -217,6 +223,8 @@ static bool check_unused(const Loader *l) {
     return true;
 }
 
+// The layers, and around them the embedding, the final norm and the output matrix. Small models are
+// often tied: the embedding is the output matrix, too.
 static bool load_tensors(Loader *l) {
     Model *m = l->m;
     const Config *c = &m->config;
@@ -240,7 +248,7 @@ static bool load_tensors(Loader *l) {
     return check_unused(l);
 }
 
-// Options.
+// Options: LoRA adapters, RoPE, the type of the KV cache, and --deterministic.
 
 static bool open_adapters(const Loader *l, const ModelOptions *o) {
     Model *m = l->m;
@@ -251,6 +259,7 @@ static bool open_adapters(const Loader *l, const ModelOptions *o) {
     return true;
 }
 
+// The file's parameters of RoPE, then those of the options.
 static bool set_rope(const Loader *l, const ModelOptions *o) {
     RopeParams *p = &l->m->rope;
     if (!rope_params_read(p, &l->m->file, l->m->config.head_dim, l->err)) return false;
@@ -264,6 +273,7 @@ static bool set_rope(const Loader *l, const ModelOptions *o) {
                                 l->err);
 }
 
+// A row of the KV cache is a key of one head, so Q8_0 needs heads of whole blocks of 32.
 static bool set_kv_type(const Loader *l, const ModelOptions *o) {
     static const Type types[] = {TYPE_F16, TYPE_F32, TYPE_Q8_0};
     static const char *const names[] = {"f16", "f32", "q8_0"};
@@ -292,7 +302,7 @@ static bool is_always_invariant(const Model *m) {
     return true;
 }
 
-// The model.
+// The model. On failure everything that was opened is closed again.
 
 bool model_bind(Model *m, Gguf *file, const ModelOptions *options, Error *err) {
     *m = (Model){.file = *file};

@@ -65,7 +65,7 @@ void rope_free(Rope *rope);
 float rope_freq(const Rope *rope, int pos, int i);
 // Computes one entry of the table. Returns the angle, position * frequency, in radians.
 float rope_cis(const Rope *rope, int pos, int i, float *c, float *s);
-// Extends the table to n_positions, on all threads. Must not be called inside a job (team.h).
+// Extends the table to n_positions (at most 2^30), on all threads. Not inside a job (team.h).
 void rope_reserve(Rope *rope, int n_positions);
 // Rotates n_heads vectors of head_dim values in place, for position pos, which the table has.
 void rope_apply(const Rope *rope, float *vec, int n_heads, int head_dim, int pos);

@@ -6,7 +6,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-// As in the GGUF format.
+// The numbers of the GGUF format. Families, by their blocks (kernels/blocks.h):
+//
+//     F32, F16, BF16     floating point
+//     Qn_0, Qn_1         blocks of 32 integers of n bits with a scale, _1 also with a minimum
+//     Qn_K               "K-quants": superblocks of 256, scales and minima are themselves quantized
+//     IQn                superblocks whose integers are indices into fixed codebooks; IQ4: into a
+//                        list of 16 values
+//     TQn_0              ternary: -1, 0 and 1
 typedef enum {
     TYPE_F32 = 0,
     TYPE_F16 = 1,

@@ -3,6 +3,11 @@
 // (Ainslie et al. 2023), `group` query heads share a KV head, so an item has n_steps * group
 // queries, all of which read the same keys and values.
 //
+//     steps of the batch     tiles               items of a tile: one for each KV head
+//     A 510  A 511           [A 510, A 511]      queries = 2 steps * group heads
+//     A 512  A 513  A 514    [A 512 ... A 514]   a tile ends with a page (512 = 2 * KV_PAGE)
+//     B 7                    [B 7]               another sequence
+//
 // An item reads its keys page by page. The softmax over one page is kept unnormalized, as
 //
 //     m = max s,  l = sum e^(s - m),  acc = sum e^(s - m) v        s = q k, a score
@@ -24,7 +29,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Queries of a work item. The tile's queries are numbered by step, then by head of the group.
+// A work item. The queries of a tile for one KV head are numbered by step, then by head of the
+// group: query i belongs to step i / group and to head kv_head * group + i % group.
 typedef struct {
     const AttentionTile *tile;
     int kv_head, group;
@@ -32,7 +38,7 @@ typedef struct {
     int n_pages; // that hold keys for the item
 } AttentionItem;
 
-// The softmax of an item over some of its keys.
+// The softmax of an item over some of its keys: m, l and acc above.
 typedef struct {
     float *max, *sum; // (n_queries)
     float *acc;       // (n_queries, head_dim)
@@ -65,6 +71,7 @@ int attention_tile_steps(const AttentionShape *s) {
     return group < max_queries() ? max_queries() / group : 1;
 }
 
+// Pages that hold keys for the last step of a tile, and so for all of them.
 static int tile_pages(const AttentionTile *tile) {
     return (tile->first_pos + tile->n_steps - 1) / KV_PAGE + 1;
 }
@@ -114,6 +121,7 @@ static size_t query_offset(const Attention *a, const AttentionItem *item, int i)
     return ((size_t)step * (size_t)a->shape.n_heads + (size_t)head) * (size_t)a->shape.head_dim;
 }
 
+// The parts of a PartialSoftmax follow each other in memory.
 static PartialSoftmax partial_in(float *memory, const AttentionItem *item) {
     return (PartialSoftmax){memory, memory + item->n_queries, memory + 2 * item->n_queries};
 }
@@ -174,7 +182,8 @@ static void attend_page(const Attention *a, const AttentionItem *item, const flo
     }
 }
 
-// Computes the softmax of an item over pages [begin, end).
+// Computes the softmax of an item over pages [begin, end). The queries of a KV head are strided in
+// q, by steps, so they are copied next to each other first.
 static void attend_pages(const Attention *a, const AttentionItem *item, const float *q, int layer,
                          int begin, int end, Exactness exactness, PartialSoftmax out) {
     ItemScratch *scratch = item_scratch();

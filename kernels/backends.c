@@ -1,4 +1,8 @@
 // Chooses the backends that this CPU and this system can run. kernels_init() is the entry point.
+//
+// The table `kernel` is built in layers: scalar first, then each vector backend that is supported,
+// as far as the cap allows. A backend replaces the entries that it has and inherits the others, so
+// AMX, for example, is AVX-512 with other kernels for many rows.
 #include "backends.h"
 #include "codebook.h"
 #include "../os/os.h"
@@ -15,6 +19,8 @@ typedef struct {
     bool avx2, avx512, amx;
 } CpuFeatures;
 
+// The register that says which register files the system saves on a task switch: bits 1 and 2 SSE
+// and AVX, 5 to 7 AVX-512, 17 and 18 AMX tiles.
 static uint64_t read_xcr0(void) {
     uint32_t low, high;
     __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
@@ -81,6 +87,7 @@ const char *kernels_names(void) {
     return names;
 }
 
+// Replaces the entries of `kernel` that the backend has. A MatmulKernel is replaced as a whole.
 static void overlay(const Kernels *k) {
     kernel.name = k->name;
     for (int t = 0; t < TYPE_COUNT; t++) {

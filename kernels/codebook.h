@@ -73,6 +73,7 @@ INLINE uint32_t signs_with_parity(uint32_t signs7) {
     return signs | ((parity ^ parity << 1) & 0x80808080);
 }
 
+// 2 s + 1 of two scales, in a byte each.
 INLINE uint32_t scale_pair(uint32_t s0, uint32_t s1) { return (s0 | s1 << 8) * 2 + 0x0101; }
 
 INLINE CodebookGroup codebook_group_iq2_xxs(const BlockIQ2_XXS *b, int g) {

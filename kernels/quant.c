@@ -6,7 +6,8 @@
 #include <math.h>
 #include <string.h>
 
-// Float types.
+// Float types. A float32 has 1 bit of sign, 8 of exponent (bias 127) and 23 of fraction; float16
+// has 1, 5 (bias 15) and 10; bfloat16 is the upper half of a float32.
 
 static uint32_t float_bits(float f) {
     uint32_t u;
@@ -94,7 +95,8 @@ static void unpack_q5_1(const void *block, QuantBlock *out) {
     unpack_nibbles(out->q, b->qs, b->qh, 0);
 }
 
-// IQ4 types: a nibble selects one of 16 values, closer together near zero.
+// IQ4 types: a nibble selects one of 16 values, which are closer together near zero, where most
+// weights are.
 
 const int8_t kvalues_iq4nl[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
                                   1,    13,   25,  38,  53,  69,  89,  113};
@@ -122,7 +124,8 @@ static void unpack_iq4_xs(const void *block, QuantBlock *out) {
     }
 }
 
-// K-quants: superblocks of 256.
+// K-quants: superblocks of 256. The scales of the groups are small integers, times the d of the
+// superblock, so a group of 16 or 32 costs 4 to 8 bits more instead of 16.
 
 // The 2-bit integers of 256 weights, as Q2_K, Q3_K and TQ2_0 store them.
 static void unpack_2_bit(int8_t *q, const uint8_t *qs) {
@@ -140,6 +143,7 @@ static void unpack_q2_k(const void *block, QuantBlock *out) {
     unpack_2_bit(out->q, b->qs);
 }
 
+// The third bit of a weight comes from hmask; q - 4 is signed.
 static void unpack_q3_k(const void *block, QuantBlock *out) {
     const BlockQ3_K *b = block;
     float d = f16_to_f32(b->d);
@@ -173,6 +177,7 @@ static void unpack_q4_k(const void *block, QuantBlock *out) {
         }
 }
 
+// As Q4_K, with a fifth bit from qh.
 static void unpack_q5_k(const void *block, QuantBlock *out) {
     const BlockQ5_K *b = block;
     unpack_scales(out, b->scales, f16_to_f32(b->d), f16_to_f32(b->dmin));
@@ -184,6 +189,7 @@ static void unpack_q5_k(const void *block, QuantBlock *out) {
         }
 }
 
+// Signed scales of 8 bits, one for each 16 weights.
 static void unpack_q6_k(const void *block, QuantBlock *out) {
     const BlockQ6_K *b = block;
     float d = f16_to_f32(b->d);
@@ -197,7 +203,7 @@ static void unpack_q6_k(const void *block, QuantBlock *out) {
     }
 }
 
-// Codebook types (codebook.h).
+// Codebook types: codebook.h parses the blocks; what is left is to apply sign mask and scale.
 
 // Writes 8 weights, of which those in the sign mask are negated, without a branch: bit j of `signs`
 // becomes 1 in byte j of `negative`, and -x is ~x + 1 (no byte overflows).
@@ -236,7 +242,7 @@ INLINE void unpack_codebook(Type type, const void *block, QuantBlock *out) {
     }
 CODEBOOK_TYPES(UNPACK_CODEBOOK)
 
-// Ternary types.
+// Ternary types: weights of -1, 0 and 1, times d.
 
 // The trit that multiplication by a power of 3 brings to the top of a byte (blocks.h): 0 to 2.
 static int trit(uint8_t byte, int power) { return (uint8_t)(byte * power) * 3 >> 8; }

@@ -1,8 +1,11 @@
 // The kernels in plain C: the specification that every vector backend is tested against.
 //
-// Weights are decoded exactly and multiplied by float32 activations. Sums run in LANES lanes that
-// are added in a fixed order at the end: compilers can turn this into vector code without
-// reordering a sum, so the bits are the same on every machine.
+// Weights are decoded exactly and multiplied by float32 activations, so the only error is that of
+// float32 sums; the vector backends also round activations to 8 bits or bf16, and are allowed the
+// error of that (docs/numerics.md).
+//
+// Sums run in LANES lanes that are added in a fixed order at the end: compilers can turn this into
+// vector code without reordering a sum, so the bits are the same on every machine.
 #include "backends.h"
 
 #include <math.h>
@@ -14,6 +17,7 @@ static float sum_lanes(const float *s) {
     return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
 }
 
+// Element i is added to lane i % LANES; then the lanes are added in pairs.
 static float dot_lanes(const float *a, const float *b, int n) {
     float lanes[LANES] = {0};
     int i = 0;
@@ -111,7 +115,7 @@ static void scalar_store(Type type, void *row, const float *x, int n) {
     }
 }
 
-// Multiply-adds on values that stay in registers.
+// Multiply-adds on values that stay in registers; the result is stored so that nothing is left out.
 static double scalar_peak(int rounds) {
     enum { VALUES = 64 };
     float acc[VALUES], x[VALUES];

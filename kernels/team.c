@@ -53,7 +53,8 @@ static struct {
 
 enum { OPEN = 1 << 30 };
 
-// State of a thread in its current operation.
+// State of a thread in its current operation. Finished items are counted here first, and added to
+// team.n_done when the thread finds no more of them.
 static _Thread_local struct {
     int index;
     uint64_t op;   // its number
@@ -78,7 +79,8 @@ const char *team_kind_name(OpKind kind) {
 int team_size(void) { return team.n_threads > 1 ? team.n_threads : 1; }
 void *team_scratch(void) { return me.scratch; }
 
-// Waiting.
+// Waiting. A word is read in a loop, which costs the waker nothing, and only then slept on, which
+// costs it a system call.
 
 static void relax(void) {
 #if defined(__x86_64__)
@@ -128,7 +130,8 @@ bool team_next(int n, int *item) {
     return next_from(&team.counters[0], n, item);
 }
 
-// Reports the items done by this thread. True if no item of the operation is left.
+// Adds the items that this thread has done to those of the team, once for many items: all threads
+// write this counter. True if this thread thereby completed the operation.
 static bool report_done(void) {
     int n = me.n_done;
     me.n_done = 0;
@@ -174,7 +177,9 @@ void team_end_op(OpKind kind) {
     me.op++;
 }
 
-// Jobs.
+// Jobs. A worker that is called may find the job over before it gets to run. team_run() must not
+// return, and reuse its argument, while a worker is inside, and must not wait for one that has not
+// entered. So `inside` counts the workers, and holds OPEN as long as they may enter.
 
 void team_run(int n_threads, void (*job)(void *arg), void *arg) {
     team.n_threads = n_threads < team.n_served ? n_threads : team.n_served;
@@ -204,7 +209,8 @@ static void allocate_scratch(void) {
     me.scratch = p;
 }
 
-// A worker may answer a call late: then there is no job to enter, or a later one.
+// The life of a worker: wait for a call, take part in the job. It may answer a call late: then
+// there is no job to enter, or a later one.
 static void worker(int index) {
     me.index = index;
     allocate_scratch();

@@ -1,4 +1,5 @@
-// A matrix of weights, as it is stored in a file.
+// A matrix of weights, as it is stored in a file: a view into the mapping, with a type and a shape.
+// The kernels read it row by row.
 #ifndef KERNELS_TENSOR_H
 #define KERNELS_TENSOR_H
 
