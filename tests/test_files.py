@@ -1,4 +1,4 @@
-"""What is written: nothing lost, nothing replaced unasked, nothing left behind."""
+"""Files, descriptors and signals: no output is lost, replaced without --force, or left incomplete."""
 import os
 import resource
 import shutil
@@ -7,7 +7,8 @@ import stat
 import subprocess
 import sys
 import time
-from cli import PROGRAM, ROOT, SCRIPTS, Skip, check, main, read_lines, same, test
+
+from cli import PROGRAM, ROOT, SCRIPTS, Skip, check, main, read_lines, requires, same, test
 
 STORIES = os.path.join(ROOT, "models", "stories.gguf")
 TURN = b'{"role":"user","content":"hi"}\n'
@@ -35,19 +36,19 @@ def chat(*args, stdin=b"Hello\n", code=0, **options):
     return run("chat", "-q", "-t", 1, "-n", 2, *args, stdin=stdin, code=code, **options)
 
 
-def only(folder, *names):
-    same(sorted(os.listdir(folder)), sorted(names), "left behind in " + folder)
+def holds_only(directory, *names):
+    same(sorted(os.listdir(directory)), sorted(names), "files in " + directory)
 
 
 @test
-def session_of_another_kind(tmp):
-    """A file that is no transcript is refused and kept, with a newline at its end or without."""
+def session_in_another_format(tmp):
+    """A file that is not a transcript is rejected and stays unchanged."""
     for text in b"notes", b"notes\n", b'{"a":1}', TURN + b"notes", b"{role}\n":
         path = write(os.path.join(tmp, "n"), text)
         _, err = chat("--session", path, code=1)
         check("line" in err, err)
         same(read(path), text)
-    only(tmp, "n")
+    holds_only(tmp, "n")
 
 
 @test
@@ -55,21 +56,22 @@ def session_without_last_newline(tmp):
     path = write(os.path.join(tmp, "s"), TURN[:-1])
     chat("--session", path)
     same([m["role"] for m in read_lines(path)], ["user", "user", "assistant"])
-    chat("--session", path)  # and it can be gone on with
+    chat("--session", path)
     same(len(read_lines(path)), 5)
 
 
 @test
-def session_torn(tmp):
-    for torn in b'{"role":"us', b'{"ro', b'{"role":"user","content":"x':
-        path = write(os.path.join(tmp, "s"), TURN + torn)
+def session_with_truncated_line(tmp):
+    """An incomplete last line is removed."""
+    for line in b'{"role":"us', b'{"ro', b'{"role":"user","content":"x':
+        path = write(os.path.join(tmp, "s"), TURN + line)
         chat("--session", path)
-        same([m["role"] for m in read_lines(path)], ["user", "user", "assistant"], torn)
+        same([m["role"] for m in read_lines(path)], ["user", "user", "assistant"], line)
 
 
 @test
 def session_disk_full(tmp):
-    """A limit on the file's size stands for a full disk: whole lines, and exit 1."""
+    """Exit 1 and whole lines. (A limit on the file size plays the full disk.)"""
     path = os.path.join(tmp, "s")
     for limit in range(1, 100, 7):
         write(path, b"")
@@ -78,7 +80,7 @@ def session_disk_full(tmp):
         check("File too large" in err, err)
         for message in read_lines(path):
             check(message["role"] in ("user", "assistant"))
-    only(tmp, "s")
+    holds_only(tmp, "s")
 
 
 @test
@@ -90,7 +92,7 @@ def session_that_cannot_be_written(tmp):
 
 @test
 def session_lock(tmp):
-    """Two chats on one session: the second is refused, also after the first has replaced the file."""
+    """The second chat on one session is rejected, also after the first has replaced the file."""
     path = os.path.join(tmp, "s")
     first = subprocess.Popen([PROGRAM, "chat", "-q", "-n", "2", "--json", "--session", path], stdin=subprocess.PIPE,
                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
@@ -107,12 +109,13 @@ def session_lock(tmp):
         first.wait()
         first.stdout.close()
     chat("--session", path)
-    only(tmp, "s")
+    holds_only(tmp, "s")
 
 
 @test
 def links_are_followed(tmp):
-    """A link stays a link, and what it points to is what is written."""
+    """A link stays a link; its target is written."""
+    requires("quantize")
     os.mkdir(os.path.join(tmp, "d"))
     link, real = os.path.join(tmp, "link"), os.path.join(tmp, "d", "real")
     for target, again in ((real, False), ("d/real", True)):
@@ -121,16 +124,18 @@ def links_are_followed(tmp):
         check(os.path.islink(link) and not os.path.islink(real))
         same(len(read_lines(real)), 2)
         os.remove(real)
-        run("quantize", "-q", STORIES, link, "Q4_0")  # nothing is there yet
+        run("quantize", "-q", STORIES, link, "Q4_0")  # a dangling link
         run("quantize", "-q", "--force", STORIES, link, "Q8_0")
         check(os.path.islink(link) and os.path.getsize(real) > 1000)
         os.remove(real)
         os.remove(link)
-    only(os.path.join(tmp, "d"))
+    holds_only(os.path.join(tmp, "d"))
 
 
 @test
-def nothing_is_replaced_unasked(tmp):
+def force_is_needed(tmp):
+    """quantize, logits and /save replace an existing file only with --force, and keep its mode."""
+    requires("quantize")
     path = write(os.path.join(tmp, "old"), b"precious\n")
     ids = write(os.path.join(tmp, "ids"), b"1 2 3\n")
     for args in (("quantize", STORIES, path, "Q8_0"), ("logits", "--ids", "1", "-o", path),
@@ -145,17 +150,17 @@ def nothing_is_replaced_unasked(tmp):
     chat(stdin=b"Hello\n/save --force " + path.encode() + b"\n")
     same(len(read_lines(path)), 2)
     run("logits", "--force", "--ids", "1", "-o", path)
-    run("logits", "--ids", "1", "-o", path)  # logits may go
+    run("logits", "--ids", "1", "-o", path)  # logits may be replaced by logits
     os.chmod(path, 0o640)
     run("quantize", "-q", "--force", STORIES, path, "Q8_0")
-    run("quantize", "-q", STORIES, path, "Q8_0", code=2)  # its own file may have cost hours
+    run("quantize", "-q", STORIES, path, "Q8_0", code=2)  # quantized files may not: they take hours
     same(stat.S_IMODE(os.stat(path).st_mode), 0o640)
-    only(tmp, "old", "ids")
+    holds_only(tmp, "old", "ids")
 
 
 @test
-def save_goes_on(tmp):
-    """What holds a beginning of the dialogue is replaced: nothing is lost. The session's own file is not."""
+def save_again(tmp):
+    """/save replaces a file that holds the beginning of the dialogue, but not the session itself."""
     path, session = os.path.join(tmp, "saved"), os.path.join(tmp, "s")
     line = b"/save " + path.encode() + b"\n"
     _, err = chat("--session", session, stdin=b"Hello\n" + line + b"Again\n" + line + b"/save " + session.encode() +
@@ -169,8 +174,8 @@ def save_goes_on(tmp):
 
 
 @test
-def inputs_stay(tmp):
-    """Nothing is written over what the run reads."""
+def inputs_are_not_overwritten(tmp):
+    """An output that is also an input is rejected, under any of its names."""
     model = shutil.copy(STORIES, os.path.join(tmp, "m.gguf"))
     os.link(model, os.path.join(tmp, "hard.gguf"))
     os.symlink("m.gguf", os.path.join(tmp, "soft.gguf"))
@@ -178,16 +183,17 @@ def inputs_stay(tmp):
     for name in "m.gguf", "hard.gguf", "soft.gguf":
         out = os.path.join(tmp, name)
         run("logits", "-m", model, "--force", "--ids", "1", "-o", out, code=2)
-        run("quantize", "--force", model, out, "Q8_0", code=2)
+        run("quantize", "--force", model, out, "Q8_0", code=2)  # also without the quantizer
         _, err = chat("-m", model, stdin=b"Hello\n/save --force " + out.encode() + b"\n")
         check("same file" in err, err)
     run("batch", "-m", model, "-i", "/dev/null", "-o", model, "--resume", code=1)
     same(read(model), before)
-    only(tmp, "m.gguf", "hard.gguf", "soft.gguf")
+    holds_only(tmp, "m.gguf", "hard.gguf", "soft.gguf")
 
 
 @test
-def devices_stay(tmp):
+def devices_are_not_replaced(tmp):
+    requires("quantize")
     try:
         os.mknod(os.path.join(tmp, "full"), stat.S_IFCHR | 0o666, os.makedev(1, 7))
     except OSError as e:
@@ -200,22 +206,23 @@ def devices_stay(tmp):
     run("quantize", "-q", "--force", STORIES, full, "Q8_0", code=1)
     run("logits", "--force", "--ids", "1", "-o", full, code=1)
     check(stat.S_ISCHR(os.stat(full).st_mode))
-    only(tmp, "full", "fifo")
+    holds_only(tmp, "full", "fifo")
 
 
 @test
-def batch_output_of_another_kind(tmp):
+def batch_output_in_another_format(tmp):
+    """--resume rejects a file that is not a batch output, and leaves it unchanged."""
     source = write(os.path.join(tmp, "in"), b'{"id":1,"prompt":"a","max_tokens":2}\n')
     for text in b"notes", b'{"id":1,"text":"a"}\nnotes', b'{"a', b"\xef\xbb\xbfnotes":
         out = write(os.path.join(tmp, "out"), text)
         run("batch", "-q", "-i", source, "-o", out, "--resume", code=1)
         same(read(out), text)
-    only(tmp, "in", "out")
+    holds_only(tmp, "in", "out")
 
 
 @test
 def signals_leave_nothing(tmp):
-    """Every signal that ends the program removes what it has begun."""
+    """Every signal that ends the program removes temporary files first."""
     source = os.path.join(tmp, "in.gguf")
     shutil.copy(STORIES, source)
     out = os.path.join(tmp, "out.f32")
@@ -232,14 +239,15 @@ def signals_leave_nothing(tmp):
             if code:
                 same(code, 130 if number == signal.SIGINT else -number)
                 check(time.time() - start < 5)
-                only(tmp, "in.gguf", "ids")
+                holds_only(tmp, "in.gguf", "ids")
             if os.path.exists(out):
                 os.remove(out)
 
 
 @test
 def failed_writes_leave_nothing(tmp):
-    """A file size limit at every stage of logits and quantize: exit 1, no part of a file."""
+    """A file size limit at every stage of logits and quantize: exit 1, no incomplete file."""
+    requires("quantize")
     for limit in 0, 1, 4096, 100000:
         for args in ("logits", "--ids", "1 2 3 4 5 6 7 8"), ("quantize", "-q", STORIES, os.path.join(tmp, "q"), "Q8_0"):
             args += ("-o", os.path.join(tmp, "l")) if args[0] == "logits" else ()
@@ -247,20 +255,21 @@ def failed_writes_leave_nothing(tmp):
                                preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)))
             if r.returncode:
                 same((r.returncode, "File too large" in r.stderr.decode()), (1, True), r.stderr)
-                only(tmp)
+                holds_only(tmp)
             for name in os.listdir(tmp):
                 os.remove(os.path.join(tmp, name))
 
 
 @test
 def checksums(tmp):
-    """What quantize and export.py store, show --verify finds again; a flipped bit it does not."""
+    """show --verify accepts the checksums of quantize and export.py, and rejects a flipped bit."""
+    requires("quantize")
     out, copy = os.path.join(tmp, "q.gguf"), os.path.join(tmp, "flipped.gguf")
     run("quantize", "-q", STORIES, out, "Q4_0")
-    made = os.path.join(tmp, "e.gguf")
+    exported = os.path.join(tmp, "e.gguf")
     small = os.path.join(ROOT, "tests", "golden", "small31")
-    subprocess.run([sys.executable, os.path.join(SCRIPTS, "export.py"), small, "-o", made], check=True, capture_output=True)
-    for path in out, made:
+    subprocess.run([sys.executable, os.path.join(SCRIPTS, "export.py"), small, "-o", exported], check=True, capture_output=True)
+    for path in out, exported:
         text, _ = run("show", path, "--verify")
         check(b"as stored" in text and b"all weights finite" in text, text)
         text, _ = run("show", path, "--check")
@@ -277,7 +286,8 @@ def checksums(tmp):
 
 
 @test
-def weights_that_are_no_numbers(tmp):
+def weights_that_are_not_finite(tmp):
+    requires("quantize")
     out, bad = os.path.join(tmp, "f.gguf"), os.path.join(tmp, "bad.gguf")
     run("quantize", "-q", STORIES, out, "F32")
     data = bytearray(read(out))
@@ -287,12 +297,12 @@ def weights_that_are_no_numbers(tmp):
     check("row" in err and "infinite" in err, err)
     _, err = run("logits", "-m", bad, "--ids", "1,2", "-o", os.path.join(tmp, "l"), code=1)
     check("NaN" in err, err)
-    only(tmp, "f.gguf", "bad.gguf")
+    holds_only(tmp, "f.gguf", "bad.gguf")
 
 
 @test
-def model_cut_while_in_use(tmp):
-    """Inside its last page no signal tells: what is read there is zero."""
+def model_truncated_while_in_use(tmp):
+    """Beyond the new end, whole pages raise SIGBUS; the rest of the last page silently reads as zero."""
     model = shutil.copy(STORIES, os.path.join(tmp, "m.gguf"))
     for cut in 64, 100000:
         shutil.copy(STORIES, model)
@@ -308,23 +318,24 @@ def model_cut_while_in_use(tmp):
 
 
 @test
-def names_do_not_drive_the_terminal(tmp):
-    """Tensors' names and files' are escaped, also what turns the direction of text."""
+def names_are_escaped(tmp):
+    """Control bytes and bidirectional overrides in tensor names and file names never reach the terminal."""
+    requires("quantize")
     evil = b"\x1b]52;c;aGk=\x07"
     data = read(STORIES).replace(b"blk.0.ffn_down.weight", (evil + b"x" * 21)[:21])
     model = write(os.path.join(tmp, "m.gguf"), data)
     r = subprocess.run([PROGRAM, "quantize", "-v", model, os.path.join(tmp, "q"), "Q4_0"], capture_output=True)
     check(b"\x1b" not in r.stderr and b"\\x1b" in r.stderr, r.stderr[:300])
-    odd = shutil.copy(STORIES, os.path.join(tmp, "a\x1b[2J\u202eb.gguf"))
-    out, _ = run("show", odd)
+    copy = shutil.copy(STORIES, os.path.join(tmp, "a\x1b[2J\u202eb.gguf"))
+    out, _ = run("show", copy)
     check(b"\x1b" not in out and "\u202e".encode() not in out, out[:100])
-    _, err = run("show", odd + "\u202e", code=1)
+    _, err = run("show", copy + "\u202e", code=1)
     check("\x1b" not in err and "\u202e" not in err, err)
 
 
 @test
-def descriptors_that_would_block(tmp):
-    """Neither a full pipe nor an empty one is an error or the end."""
+def nonblocking_descriptors(tmp):
+    """A full or empty pipe in non-blocking mode is waited for."""
     for command in ("run", "-q", "-n", "300", "--ignore-eos", "--seed", "1", "Once"), ("rope", "--positions", "3000"), \
             ("logits", "--ids", "1 " * 30, "-o", "-"):
         expected, _ = run(*command)
@@ -357,22 +368,22 @@ def descriptors_that_would_block(tmp):
 
 
 @test
-def input_that_cannot_be_read(tmp):
-    """A read that fails is not the end of the input."""
+def unreadable_stdin(tmp):
+    """A read error is reported, not taken for the end of the input."""
     for command in "run", "chat", "batch", "tokenize":
-        folder = os.open(tmp, os.O_RDONLY)
-        r = subprocess.run([PROGRAM, command], stdin=folder, capture_output=True)
-        os.close(folder)
+        directory = os.open(tmp, os.O_RDONLY)
+        r = subprocess.run([PROGRAM, command], stdin=directory, capture_output=True)
+        os.close(directory)
         check(r.returncode == 1 and b"Is a directory" in r.stderr, command, r)
 
 
 @test
 def interrupts_are_130(tmp):
-    """Every command ends on Ctrl-C within 0.2 s (here five times that: the machine may be busy)."""
+    """Every command ends within 0.2 s of Ctrl-C (tested with 1 s, for busy machines)."""
     fifo = os.path.join(tmp, "fifo")
     os.mkfifo(fifo)
     ids = "@" + write(os.path.join(tmp, "ids"), b"1 " * 500)
-    long = write(os.path.join(tmp, "long"), b"Once upon a time there was a dog. " * 6000)  # one forward of minutes
+    long = write(os.path.join(tmp, "long"), b"Once upon a time there was a dog. " * 6000)  # one pass of minutes
     for args in (("rope", "--positions", "100000000"), ("logits", "-b", "1", "-t", "1", "--ids", ids, "-o", os.path.join(tmp, "l")),
                  ("run", "-t", "1", "-b", "60000", "-c", "70000", "-f", long),
                  ("run", "-t", "1", "-N", "3", "-b", "30000", "-c", "70000", "-f", long),
@@ -388,7 +399,8 @@ def interrupts_are_130(tmp):
         if args[0] != "logits" or code:
             same(code, 130, args)
         check(time.time() - start < 1, args, time.time() - start)
-    only(tmp, "fifo", "ids", "long") if not os.path.exists(os.path.join(tmp, "l")) else None
+    if not os.path.exists(os.path.join(tmp, "l")):
+        holds_only(tmp, "fifo", "ids", "long")
 
 
 @test
@@ -399,13 +411,13 @@ def small_stacks(tmp):
 
 @test
 def little_memory(tmp):
-    """The address space ends somewhere: a line and exit 1, never a signal."""
+    """With a limited address space, the program exits with 1 and a message, never by a signal."""
     codes = set()
     for mib in range(10, 60, 2):
         def limit():
             resource.setrlimit(resource.RLIMIT_AS, (mib << 20, mib << 20))
         if subprocess.run([PROGRAM, "--version"], capture_output=True, preexec_fn=limit).returncode:
-            continue  # not even loaded
+            continue  # too little to load the program
         r = subprocess.run([PROGRAM, "run", "-q", "-n", "3", "-t", "1", "hi"], capture_output=True, preexec_fn=limit)
         check(r.returncode in (0, 1, 127) and (r.returncode == 0 or r.stderr), mib, r.returncode, r.stderr)
         codes.add(r.returncode)
@@ -414,7 +426,7 @@ def little_memory(tmp):
 
 @test
 def closed_descriptors(tmp):
-    """A result file never becomes stdin, stdout or stderr; output that has nowhere to go is an error."""
+    """An output file never becomes descriptor 0, 1 or 2; a closed stdout is an error."""
     out, expected = os.path.join(tmp, "l"), run("logits", "--ids", "1 2", "-o", "-")[0]
     for closed in (0,), (1,), (2,), (0, 1), (0, 2), (1, 2), (0, 1, 2):
         p = subprocess.Popen([PROGRAM, "logits", "--ids", "1 2", "-o", out], preexec_fn=lambda: [os.close(fd) for fd in closed])
@@ -425,7 +437,7 @@ def closed_descriptors(tmp):
 
 @test
 def closed_pipe(tmp):
-    """Who has read enough is no error."""
+    """A reader that stops early is not an error."""
     for args in ("run", "-q", "-n", "2000", "-c", "4000", "--ignore-eos", "Once"), ("rope", "--positions", "100000"), \
             ("logits", "--ids", "1 " * 200, "-o", "-"):
         p = subprocess.Popen([PROGRAM, *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -438,11 +450,11 @@ def closed_pipe(tmp):
 
 @test
 def sandboxed(tmp):
-    """The commands that only compute give up files, network and programs (tests/test_sandbox.c looks from inside)."""
+    """run enters the sandbox, unless --no-sandbox is given (tests/test_sandbox.c tests it from inside)."""
     def mode(*args):
         p = subprocess.Popen([PROGRAM, "run", "-q", "-n", "100000", "-c", "200000", "--ignore-eos", *args, "Once"],
                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-        p.stdout.read(10)  # it is at work
+        p.stdout.read(10)  # it generates
         with open("/proc/%d/status" % p.pid) as f:
             found = [line.split()[1] for line in f if line.startswith("Seccomp:")]
         p.kill()
@@ -456,7 +468,8 @@ def sandboxed(tmp):
 
 @test
 def resume_of_another_run(tmp):
-    """--resume notices other options, another seed, another model; takes up a drawn seed; tries passing errors again."""
+    """--resume rejects other options, another seed or model; it keeps a random seed, and retries transient errors."""
+    requires("quantize")
     source = write(os.path.join(tmp, "in"), b"".join(b'{"id":%d,"prompt":"Once %d","max_tokens":4}\n' % (i, i) for i in range(4)))
     out = os.path.join(tmp, "out")
     run("batch", "-q", "-i", source, "-o", out, "--ordered")
@@ -473,7 +486,7 @@ def resume_of_another_run(tmp):
         _, err = run("batch", "-q", "-i", source, "-o", out, "--resume", *args, code=2)
         check("started with another" in err, err)
     run("batch", "-q", "-i", source, "-o", out, "--ordered", "--resume")
-    same(read(out), whole)  # with the seed that was drawn for the first run
+    same(read(out), whole)  # with the random seed of the first run
     lines = whole.splitlines(True)
     lines[2] = b'{"id":2,"line":3,"error":{"code":"out_of_memory","message":"line 3: short"}}\n'
     with open(out, "wb") as f:

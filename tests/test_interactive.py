@@ -1,6 +1,5 @@
-#!/usr/bin/env python3
-"""How answers end and what is said meanwhile: endings, repetition, final newlines, progress, wrapped text, dumb
-terminals, history, completion. With the built-in model."""
+"""What a person sees: why an answer ended, progress, tables, wrapped text, colors, history, completion. With the
+built-in model, partly on a pseudo-terminal."""
 import json
 import os
 import re
@@ -15,8 +14,8 @@ PROMPT = b"\r\x1b[J> \r\x1b[2C"
 ONCE = "Once upon a time"
 
 
-def env(tmp, **more):
-    return dict({"XDG_STATE_HOME": tmp, "LLAMA31_MODEL": "", "LLAMA31_HISTORY": os.path.join(tmp, "typed"), "TERM": "xterm",
+def environment(tmp, **more):
+    return dict({"XDG_STATE_HOME": tmp, "LLAMA31_MODEL": "", "LLAMA31_HISTORY": os.path.join(tmp, "history"), "TERM": "xterm",
                  "NO_COLOR": "1"}, **more)
 
 
@@ -31,14 +30,14 @@ def run(*args, **options):
 
 
 def chat(tmp, *args, rows=24, **more):
-    t = Terminal([PROGRAM, "chat", "-t", "1", "--seed", "1", *args], rows, 80, env(tmp, **more))
+    t = Terminal([PROGRAM, "chat", "-t", "1", "--seed", "1", *args], rows, 80, environment(tmp, **more))
     check(t.wait(lambda: t.raw.endswith(PROMPT)), t.text())
     return t
 
 
 @test
-def cut(tmp):
-    """An answer that -n or the context cut says so, and -q is quiet; one that ended by itself says nothing."""
+def length_limits(tmp):
+    """A note names the limit that ended a completion, -n or the context. None with -q or after a stop token."""
     check("ended: 3 tokens (-n)\n" in run("-n", "3", ONCE)[1])
     check("ended: 1 token (-n)\n" in run("-n", "1", ONCE)[1])
     check("ended: context full (40, -c)\n" in run("-c", "40", "-n", "-1", "--ignore-eos", ONCE)[1])
@@ -49,7 +48,7 @@ def cut(tmp):
 
 @test
 def repetition(tmp):
-    """One note for a text that says the same over and over, whatever its period; none for a story."""
+    """One note if the completion ends in a loop, whatever its period; none for a story."""
     err = run("--raw", "--ignore-eos", "-n", "300", "--logit-bias", "300+99", "a")[1]
     same(err.count("ends in 300 repetitions"), 1, err)
     check("repetitions" not in run("--temp", "0", "-n", "200", ONCE)[1])
@@ -57,7 +56,7 @@ def repetition(tmp):
 
 @test
 def final_newline(tmp):
-    """echo X | run, run -f FILE and run X are the same; --keep-newline and a second newline are text."""
+    """One final newline of stdin and -f FILE is removed, except with --keep-newline; a second one is text."""
     name = os.path.join(tmp, "p")
     with open(name, "wb") as f:
         f.write(ONCE.encode() + b"\r\n")
@@ -67,64 +66,64 @@ def final_newline(tmp):
     n = prompt(ONCE)
     same([prompt(stdin=ONCE.encode() + b"\n"), prompt("-f", name), prompt(stdin=ONCE.encode())], [n, n, n])
     check(prompt("--keep-newline", stdin=ONCE.encode() + b"\n") > n and prompt(stdin=ONCE.encode() + b"\n\n") > n)
-    same(call("tokenize", "--count", stdin=b"a\n")[0], call("tokenize", "--count", "a\n")[0])  # data, not a prompt
+    same(call("tokenize", "--count", stdin=b"a\n")[0], call("tokenize", "--count", "a\n")[0])  # tokenize takes its input as it is
     sys = [json.loads(run("-sys", "@" + name, "-n", "0", "--json", "x")[0]), json.loads(run("-sys", ONCE, "-n", "0", "--json", "x")[0])]
     same(sys[0]["n_prompt"], sys[1]["n_prompt"])
 
 
 @test
-def long_prompt(tmp):
-    """run shows how far it is with a long prompt, and erases it; nothing on a dumb terminal or with -q."""
+def prompt_progress(tmp):
+    """run shows the progress of a long prompt and erases it; not on a dumb terminal or with -q."""
     name = os.path.join(tmp, "long")
     with open(name, "w") as f:
         f.write("a long story about a dog and a cat\n" * 150)
     argv = [PROGRAM, "run", "-t", "1", "-n", "2", "-f", name, "-b", "128"]
-    t = Terminal(argv, 24, 80, env(tmp))
+    t = Terminal(argv, 24, 80, environment(tmp))
     same(t.status(60), 0)
     check(b"reading 128 of " in t.raw and b" s left" in t.raw and "reading" not in t.text(), t.text())
     for args, more in ((["-q"], {}), ([], {"TERM": "dumb"})):
-        t = Terminal(argv + args, 24, 80, env(tmp, **more))
+        t = Terminal(argv + args, 24, 80, environment(tmp, **more))
         same(t.status(60), 0)
         check(b"reading" not in t.raw and b"\x1b" not in t.raw, t.raw)
 
 
 @test
-def long_score(tmp):
-    """score tells how far it is with a long prompt, with windows of a text, with lines of texts; then only the result."""
+def score_progress(tmp):
+    """score shows the progress of a long prompt, of windows of a text, and of lines; it erases it for the result."""
     name, lines = os.path.join(tmp, "long"), os.path.join(tmp, "long.jsonl")
     with open(name, "w") as f:
         f.write("a long story about a dog and a cat\n" * 150)
     with open(lines, "w") as f:
         f.write('{"text":"a story about a dog and a cat"}\n' * 20)
-    for args, told in ((["--choices", " dog, cat", "-f", name, "-b", "128"], rb"reading 128 of \d+ tokens, \d+ s left"),
+    for args, progress in ((["--choices", " dog, cat", "-f", name, "-b", "128"], rb"reading 128 of \d+ tokens, \d+ s left"),
                        (["--perplexity", name, "-c", "64", "--parallel", "2"], rb"reading \d+ of \d+ tokens"),
                        (["--perplexity", lines, "--parallel", "2"], rb"read \d+ tokens, \d+ tok/s")):
         argv = [PROGRAM, "score", "-t", "1"] + args
-        t = Terminal(argv, 24, 80, env(tmp))
+        t = Terminal(argv, 24, 80, environment(tmp))
         same(t.status(60), 0)
-        check(re.search(told, t.raw) and "read" not in t.text(), args, t.text(), t.raw[-300:])
+        check(re.search(progress, t.raw) and "read" not in t.text(), args, t.text(), t.raw[-300:])
         shares = [(int(a), int(b)) for a, b in re.findall(rb"reading (\d+) of (\d+)", t.raw)]
         check(shares == sorted(shares) and all(a < b for a, b in shares) and len({b for a, b in shares}) <= 1, shares)
-        for more, env_ in ((["-q"], {}), ([], {"TERM": "dumb"})):
-            t = Terminal(argv + more, 24, 80, env(tmp, **env_))
+        for more, more_env in ((["-q"], {}), ([], {"TERM": "dumb"})):
+            t = Terminal(argv + more, 24, 80, environment(tmp, **more_env))
             same(t.status(60), 0)
             check(b"read" not in t.raw and b"\x1b" not in t.raw, t.raw)
     with open(name, "a") as f:
         f.write("a long story about a dog and a cat\n" * 20000)
-    t = Terminal([PROGRAM, "score", "-t", "1", "--perplexity", name], 24, 80, env(tmp))
+    t = Terminal([PROGRAM, "score", "-t", "1", "--perplexity", name], 24, 80, environment(tmp))
     check(t.wait("reading "), t.text())
     t.send("\x03")
     same(t.status(), 130)
-    same(t.column, 0, "where the shell's prompt begins")
+    same(t.column, 0, "column of the shell prompt")
 
 
 @test
 def tables(tmp):
-    """bench and show say first what a person wants to know, within 80 columns; show takes a stated bandwidth."""
+    """bench and show begin with the speed and fit 80 columns; show accepts a memory bandwidth."""
     lines = call("bench", "-t", "1", "-n", "1", "--tests", "p8,d0,b2")[0].splitlines()
     check(re.match(r"decode [\d.]+ tokens/s \(.*\), prefill [\d.]+ tokens/s$", lines[0]), lines)
     check(max(map(len, lines)) <= 80 and "of memory" in "".join(lines), lines)
-    check(re.match(r"prefill [\d.]+ tokens/s\n", call("bench", "-t", "1", "-n", "1", "--tests", "p8")[0]), "prefill alone")
+    check(re.match(r"prefill [\d.]+ tokens/s\n", call("bench", "-t", "1", "-n", "1", "--tests", "p8")[0]), "prefill only")
     line = [x for x in call("show", "--bandwidth", "50")[0].splitlines() if x.startswith("decode")][0]
     found = re.search(r"([\d.]+) tokens/s at most: ([\d.]+) ([kMG])B a token, 50.0 GB/s \(--bandwidth\)$", line)
     check(found, line)
@@ -144,7 +143,7 @@ def stats_line(tmp):
 
 @test
 def wrapped(tmp):
-    """In chat the model's words are not broken at the end of a line."""
+    """chat wraps between words."""
     t = chat(tmp, "--temp", "0", "-n", "120", "-q")
     mark = len(t.raw)
     t.send(ONCE + "\r")
@@ -159,13 +158,13 @@ def wrapped(tmp):
 
 @test
 def wrapped_without_spaces(tmp):
-    """A text without spaces is written as it comes, and broken at the end of each line."""
-    name, piece = b"<|finetune_right_pad_id|>", "\u4f60" * 8 + "."  # as many bytes
+    """A text without spaces is broken at the last column."""
+    name, piece = b"<|finetune_right_pad_id|>", "\u4f60" * 8 + "."  # of the same length
     with open(os.path.join(ROOT, "models", "stories.gguf"), "rb") as f:
         model = bytearray(f.read().replace(name, piece.encode()))
     token = int(call("tokenize", "--special", "--ids", name.decode())[0].split()[-1])
     types = model.index(b"tokenizer.ggml.token_type") + 25 + 4 + 4 + 8
-    struct.pack_into("<i", model, types + 4 * token, 4)  # a token with a text of its own
+    struct.pack_into("<i", model, types + 4 * token, 4)  # a user-defined token
     with open(os.path.join(tmp, "wide.gguf"), "wb") as f:
         f.write(model)
     t = chat(tmp, "-m", os.path.join(tmp, "wide.gguf"), "--temp", "0", "-n", "15", "--logit-bias", "%d+99" % token, "-q")
@@ -181,8 +180,8 @@ def wrapped_without_spaces(tmp):
 
 @test
 def dumb_terminal(tmp):
-    """TERM=dumb: no escape from chat at all; Ctrl-C at the prompt, then Ctrl-D, end it."""
-    t = Terminal([PROGRAM, "chat", "-t", "1", "-n", "8"], 24, 80, env(tmp, TERM="dumb", NO_COLOR=""))
+    """With TERM=dumb, chat writes no escape sequences; Ctrl-D ends it."""
+    t = Terminal([PROGRAM, "chat", "-t", "1", "-n", "8"], 24, 80, environment(tmp, TERM="dumb", NO_COLOR=""))
     check(t.wait("/help lists the commands.\n>"), t.text())
     t.send("Once\n")
     check(t.wait("ended: 8 tokens"), t.text())
@@ -193,8 +192,8 @@ def dumb_terminal(tmp):
 
 @test
 def no_color(tmp):
-    """NO_COLOR takes the colours and nothing else: the same screen; an empty one is none."""
-    styles, seen = re.compile(rb"\x1b\[[0-9;]*m"), {}
+    """NO_COLOR removes the colors and nothing else. An empty value has no effect."""
+    styles, screens = re.compile(rb"\x1b\[[0-9;]*m"), {}
     for value in "1", "":
         t = chat(tmp, "--temp", "0", "-n", "6", **{"LLAMA31_HISTORY": "", "NO_COLOR": value})
         t.send("Once\r")
@@ -202,16 +201,16 @@ def no_color(tmp):
         t.send("/nothing\r/set temp 1\r\x04")
         same(t.status(), 0)
         screen = re.sub(r"(\d+(\.\d+)? (tok/s|GB/s|ms|s)\b|seed \d+)", "N", t.text())
-        seen[value] = screen, styles.findall(t.raw)
-    same(seen["1"][1], [])
-    check(b"\x1b[2m" in seen[""][1], "no colours without NO_COLOR")
-    same(seen[""][0], seen["1"][0])
+        screens[value] = screen, styles.findall(t.raw)
+    same(screens["1"][1], [])
+    check(b"\x1b[2m" in screens[""][1], "no colors")
+    same(screens[""][0], screens["1"][0])
 
 
 @test
 def history_and_search(tmp):
-    """The history is where LLAMA31_HISTORY says, empty or --no-history keeps none; Ctrl-R finds, Ctrl-G gives up."""
-    typed = os.path.join(tmp, "typed")
+    """LLAMA31_HISTORY names the history file; empty, or --no-history, turns it off. Ctrl-R searches, Ctrl-G cancels."""
+    history = os.path.join(tmp, "history")
     t = chat(tmp, "-n", "1", "-q")
     for text in ("the red dog", "a blue cat", "the red bird"):
         mark = len(t.raw)
@@ -229,20 +228,20 @@ def history_and_search(tmp):
     t.send("\x15\x12blu\r")
     check(t.wait(lambda: t.text().count("> a blue cat") == 2 and t.raw[mark:].endswith(PROMPT)), t.text())
     t.close()
-    with open(typed) as f:
+    with open(history) as f:
         same(f.read().splitlines(), ["the red dog", "a blue cat", "the red bird", "a blue cat"])
     for args, more in ((["--no-history"], {}), ([], {"LLAMA31_HISTORY": ""})):
-        size = os.path.getsize(typed)
+        size = os.path.getsize(history)
         t = chat(tmp, "-n", "1", *args, **more)
         t.send("secret\r\x04")
         t.status()
-        same(os.path.getsize(typed), size)
-        check(not os.path.exists(os.path.join(tmp, "llama31")), "a history in the state folder")
+        same(os.path.getsize(history), size)
+        check(not os.path.exists(os.path.join(tmp, "llama31")), "a history in the state directory")
 
 
 @test
-def tab(tmp):
-    """Tab: commands, what /set sets, files; the list where there are several."""
+def completion(tmp):
+    """Tab completes commands, settings of /set and file names, and lists several candidates."""
     os.mkdir(os.path.join(tmp, "notes"))
     open(os.path.join(tmp, "notes", "first.txt"), "w").close()
     t = chat(tmp)
@@ -255,8 +254,8 @@ def tab(tmp):
 
 
 @test
-def edit_is_given_up(tmp):
-    """Ctrl-C in /edit leaves question and answer as they were; sending the text replaces them."""
+def edit_and_cancel(tmp):
+    """Ctrl-C in /edit keeps question and reply; Enter replaces them."""
     session = os.path.join(tmp, "s.jsonl")
     t = chat(tmp, "-n", "2", "--session", session)
     mark = len(t.raw)
@@ -280,7 +279,7 @@ def edit_is_given_up(tmp):
 
 
 @test
-def commands_answer(tmp):
+def command_feedback(tmp):
     err = call("chat", "-t", "1", "-n", "1", stdin=b"hi\n/undo\n/system Be terse.\n/system\n/clear\n/set\n")[1]
     for what in ("(undone: 0 messages left)", "(system prompt set)", "(system prompt removed)", "(cleared)", "top-k 40"):
         check(what in err, what, err)
@@ -304,4 +303,4 @@ def interrupted_batch(tmp):
 
 
 if __name__ == "__main__":
-    main("endings")
+    main("interactive")
