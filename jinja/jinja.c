@@ -61,14 +61,8 @@ void jinja_close(Jinja *t) {
 
 Str jinja_source(const Jinja *t) { return (Str){t->source, t->n}; }
 
-typedef struct Variable {
-    Str name;
-    Value value;
-    struct Variable *next;
-} Variable;
-
 typedef struct Scope {
-    Variable *variables;
+    Dict variables;
     struct Scope *parent;
 } Scope;
 
@@ -104,23 +98,14 @@ static Flow exec(Evaluator *e, const JinjaNode *list);
 // Scopes
 
 static void declare(Evaluator *e, Scope *s, Str name, Value v) {
-    for (Variable *old = s->variables; old; old = old->next) {
-        heap_spend(&e->heap, 1);
-        if (!str_eq(old->name, name)) continue;
-        old->value = v;
-        return;
-    }
-    Variable *new = heap_alloc(&e->heap, 1, sizeof *new);
-    *new = (Variable){name, v, s->variables};
-    s->variables = new;
+    dict_set(&e->heap, &s->variables, value_data(name), v);
 }
 
 static Value lookup(Evaluator *e, Str name) {
-    for (const Scope *s = e->scope; s; s = s->parent)
-        for (const Variable *v = s->variables; v; v = v->next) {
-            heap_spend(&e->heap, 1);
-            if (str_eq(v->name, name)) return v->value;
-        }
+    for (const Scope *s = e->scope; s; s = s->parent) {
+        const Value *v = dict_find(&e->heap, &s->variables, value_data(name));
+        if (v) return *v;
+    }
     return library_function(name);
 }
 
@@ -283,19 +268,20 @@ static void exec_for(Evaluator *e, const JinjaNode *n, List *items, Scope *outer
 // Calls, filters and tests: a node with arguments. caller: see call_macro.
 static Value eval_call(Evaluator *e, const JinjaNode *n, const Value *caller) {
     Heap *h = &e->heap;
-    Value values[JINJA_MAX_ARGS], self = value_none();
+    Value values[JINJA_MAX_ARGS];
     Str names[JINJA_MAX_ARGS];
-    Args a = {values, names, 0, 0};
+    Args a = {.values = values, .names = names};
     bool is_cycle =
         n->kind == EXPR_CALL && n->a->kind == EXPR_ATTRIBUTE && str_is(n->a->name, "cycle");
     if (n->kind != EXPR_CALL)
-        self = n->a ? eval(e, n->a) : e->body;
+        a.self = n->a ? eval(e, n->a) : e->body;
     else if (is_cycle) // loop.cycle(...) is not a value
-        self = eval(e, n->a->a);
+        a.self = eval(e, n->a->a);
     eval_args(e, n->b, &a);
-    if (n->kind == EXPR_FILTER) return library_filter(h, n->name, self, &a);
-    if (n->kind == EXPR_TEST) return value_bool(library_test(h, n->name, self, &a) != n->op);
-    if (self.kind == VALUE_LOOP && a.n) return values[self.loop->index % a.n];
+    if (n->kind == EXPR_FILTER) return library_apply(h, false, n->name, &a);
+    if (n->kind == EXPR_TEST)
+        return value_bool(library_apply(h, true, n->name, &a).boolean != n->op);
+    if (a.self.kind == VALUE_LOOP && a.n) return values[a.self.loop->index % a.n];
     Value f = eval(e, n->a);
     if (f.kind == VALUE_MACRO) return call_macro(e, f.macro, &a, caller);
     if (f.kind != VALUE_LOOP) return library_call(h, f, &a);
@@ -516,13 +502,18 @@ static Flow exec_one(Evaluator *e, const JinjaNode *n) {
         return exec(e, n->body);
     case STMT_FOR: exec_for(e, n, value_iterate(h, eval(e, n->b)), e->scope, 0); break;
     case STMT_SET: assign(e, n->a, eval(e, n->b)); break;
-    case STMT_CAPTURE: assign(e, n->a, capture(e, n)); break;
+    case STMT_CAPTURE:
+        v = capture(e, n);
+        if (n->a)
+            assign(e, n->a, v);
+        else
+            value_put(h, v, NULL, 0);
+        break;
     case STMT_MACRO: declare(e, e->scope, n->name, new_macro(e, n, n->a)); break;
     case STMT_CALL:
         v = new_macro(e, n, n->b);
         value_put(h, eval_call(e, n->a, &v), NULL, 0);
         break;
-    case STMT_FILTER: value_put(h, capture(e, n), NULL, 0); break;
     case STMT_WITH:
         inner = new_scope(e, before);
         for (const JinjaNode *set = n->a; set; set = set->next) {

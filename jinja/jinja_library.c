@@ -1,9 +1,9 @@
 // The functions come first, by subject; then the table of their names, and how a call is bound to
 // its parameters.
 //
-// Each function gets the value that it is called on as `self` (a filter's input, a method's object)
-// and one value for each of its parameters, VALUE_ABSENT if it was not given. Functions that differ
-// only in a detail are one function with variants (Args.variant).
+// Each function gets the value that it is called on as a->self (a filter's input, a method's
+// object) and in a->values one value for each of its parameters, VALUE_ABSENT if it was not given.
+// Functions that differ only in a detail are one function with variants (a->variant).
 #include "jinja_library.h"
 #include "../base/unicode.h"
 
@@ -50,16 +50,10 @@ static uint32_t other_case(uint32_t c, bool is_upper) {
     return c;
 }
 
-static uint32_t char_code(Text c) {
-    uint32_t code = 0;
-    utf8_decode(c.data, c.len, &code);
-    return code;
-}
-
 // A character in upper or lower case. It keeps the provenance of the original.
 static void put_case(Heap *h, Text c, bool is_upper) {
     char bytes[4], mask[4];
-    uint32_t code = char_code(c);
+    uint32_t code = text_code(c);
     if (is_upper && code == 0xdf) { // sharp s: two bytes, as "SS" has
         heap_put(h, (Text){"SS", c.mask, 2});
         return;
@@ -77,7 +71,7 @@ static Value change_case(Heap *h, Text t, int rule) {
     heap_spend(h, t.len / 4);
     while (t.len) {
         Text c = text_next(&t);
-        uint32_t code = char_code(c);
+        uint32_t code = text_code(c);
         put_case(h, c, rule == CASE_UPPER || (rule >= CASE_CAPITALIZE && is_first));
         is_first = rule == CASE_TITLE          ? other_case(code, true) == other_case(code, false)
                    : rule == CASE_TITLE_FILTER ? strchr("- ({[<\t\n\r\f\v", *c.data) && *c.data
@@ -86,27 +80,27 @@ static Value change_case(Heap *h, Text t, int rule) {
     return heap_pop_string(h, start);
 }
 
-static Value str_case(Heap *h, Value self, const Args *a) {
-    return change_case(h, value_str(h, self), a->variant);
+static Value str_case(Heap *h, const Args *a) {
+    return change_case(h, value_str(h, a->self), a->variant);
 }
 
 // Strings: parts
 
 enum { STRIP_LEFT = 1, STRIP_RIGHT = 2, STRIP_BOTH = 3 };
 
-static Value str_strip(Heap *h, Value self, const Args *a) {
+static Value str_strip(Heap *h, const Args *a) {
     Value chars = a->values[0];
-    Text t = value_str(h, self), set = chars.kind > VALUE_NONE ? text_arg(h, chars) : (Text){0};
+    Text t = value_str(h, a->self), set = chars.kind > VALUE_NONE ? text_arg(h, chars) : (Text){0};
     heap_spend(h, (t.len / 16 + 1) * (set.len / 16 + 1));
     Value v = value_text(text_strip(t, chars.kind > VALUE_NONE ? &set : NULL,
                                     a->variant & STRIP_LEFT, a->variant & STRIP_RIGHT));
-    v.is_markup = self.is_markup;
+    v.is_markup = a->self.is_markup;
     return v;
 }
 
 // An empty part is found before every character and at the end, as in Python.
-static Value str_replace(Heap *h, Value self, const Args *a) {
-    Text t = value_str(h, self), part = value_str(h, a->values[0]),
+static Value str_replace(Heap *h, const Args *a) {
+    Text t = value_str(h, a->self), part = value_str(h, a->values[0]),
          other = value_str(h, a->values[1]);
     int64_t n = a->values[2].kind <= VALUE_NONE ? -1 : value_integer(h, a->values[2]);
     size_t start = h->out.len, from = 0;
@@ -149,11 +143,17 @@ static Value split_at_spaces(Heap *h, Text t, int64_t most) {
     return out;
 }
 
+static List *reversed(Heap *h, const List *list) {
+    List *out = value_list(h, VALUE_LIST, list->n).list;
+    for (int i = 0; i < list->n; i++) out->items[i] = list->items[list->n - 1 - i];
+    return out;
+}
+
 enum { FROM_LEFT, FROM_RIGHT };
 
-static Value str_split(Heap *h, Value self, const Args *a) {
+static Value str_split(Heap *h, const Args *a) {
     Value out = value_list(h, VALUE_LIST, 0);
-    Text t = self.text;
+    Text t = a->self.text;
     bool from_right = a->variant == FROM_RIGHT;
     int64_t most = integer_or(h, a->values[1], -1);
     if (a->values[0].kind <= VALUE_NONE && from_right && most >= 0)
@@ -166,21 +166,18 @@ static Value str_split(Heap *h, Value self, const Args *a) {
         t = from_right ? left : right;
     }
     list_push(h, out.list, value_text(t));
-    for (int i = 0, k = out.list->n - 1; from_right && i < k; i++, k--) {
-        Value v = out.list->items[i];
-        out.list->items[i] = out.list->items[k], out.list->items[k] = v;
-    }
+    if (from_right) out.list = reversed(h, out.list);
     return out;
 }
 
-static Value str_splitlines(Heap *h, Value self, const Args *a) {
+static Value str_splitlines(Heap *h, const Args *a) {
     Value out = value_list(h, VALUE_LIST, 0);
     bool keeps_ends = truth_or(a->values[0], false);
-    Text t = self.text;
+    Text t = a->self.text;
     heap_spend(h, t.len / 16);
     for (size_t at = 0; at < t.len;) {
         Text rest = text_part(t, at, t.len), c = text_next(&rest);
-        uint32_t code = char_code(c);
+        uint32_t code = text_code(c);
         at += c.len;
         if (!((code >= 0xa && code <= 0xd) || (code >= 0x1c && code <= 0x1e) || code == 0x85 ||
               code == 0x2028 || code == 0x2029))
@@ -194,8 +191,8 @@ static Value str_splitlines(Heap *h, Value self, const Args *a) {
     return out;
 }
 
-static Value str_partition(Heap *h, Value self, const Args *a) {
-    Text t = self.text, sep = text_arg(h, a->values[0]);
+static Value str_partition(Heap *h, const Args *a) {
+    Text t = a->self.text, sep = text_arg(h, a->values[0]);
     size_t found = find_separator(h, t, sep, false), at = found == SIZE_MAX ? t.len : found;
     size_t after = found == SIZE_MAX ? at : at + sep.len;
     Value out = value_list(h, VALUE_TUPLE, 3);
@@ -220,42 +217,40 @@ static bool has_affix(Heap *h, Text t, Value affix, int where) {
            (!e.len || !memcmp(t.data + (where == AT_END ? t.len - e.len : 0), e.data, e.len));
 }
 
-static Value str_has_affix(Heap *h, Value self, const Args *a) {
-    return value_bool(has_affix(h, self.text, a->values[0], a->variant));
+static Value str_has_affix(Heap *h, const Args *a) {
+    return value_bool(has_affix(h, a->self.text, a->values[0], a->variant));
 }
 
-static Value str_remove_affix(Heap *h, Value self, const Args *a) {
-    Text t = self.text;
+static Value str_remove_affix(Heap *h, const Args *a) {
+    Text t = a->self.text;
     size_t n = has_affix(h, t, a->values[0], a->variant) ? a->values[0].text.len : 0;
     return value_text(a->variant == AT_END ? text_part(t, 0, t.len - n) : text_part(t, n, t.len));
 }
 
 // In characters; -1: not found.
-static Value str_find_part(Heap *h, Value self, const Args *a) {
-    size_t at = text_find(h, self.text, text_arg(h, a->values[0]), 0);
-    return value_int(at == SIZE_MAX ? -1 : (int64_t)text_length(h, text_part(self.text, 0, at)));
+static Value str_find_part(Heap *h, const Args *a) {
+    size_t at = text_find(h, a->self.text, text_arg(h, a->values[0]), 0);
+    return value_int(at == SIZE_MAX ? -1 : (int64_t)text_length(h, text_part(a->self.text, 0, at)));
 }
 
-static Value str_count(Heap *h, Value self, const Args *a) {
+static Value str_count(Heap *h, const Args *a) {
     Text part = text_arg(h, a->values[0]);
     int64_t n = 0;
-    if (!part.len) return value_int((int64_t)text_length(h, self.text) + 1);
-    for (size_t at = 0; (at = text_find(h, self.text, part, at)) != SIZE_MAX; at += part.len) n++;
+    if (!part.len) return value_int((int64_t)text_length(h, a->self.text) + 1);
+    for (size_t at = 0; (at = text_find(h, a->self.text, part, at)) != SIZE_MAX; at += part.len)
+        n++;
     return value_int(n);
 }
 
+// Sets of UnicodeClass: 1 << class >> 1, so that UNICODE_OTHER is in none.
 enum { CLASS_LETTER = 1, CLASS_NUMBER = 2, CLASS_SPACE = 4 };
 
 // Whether a string is not empty and has only characters of the classes in the variant.
-static Value str_is_class(Heap *h, Value self, const Args *a) {
-    static const int classes[] = {[UNICODE_LETTER] = CLASS_LETTER,
-                                  [UNICODE_NUMBER] = CLASS_NUMBER,
-                                  [UNICODE_SPACE] = CLASS_SPACE,
-                                  [UNICODE_OTHER] = 0};
-    Text t = self.text;
+static Value str_is_class(Heap *h, const Args *a) {
+    Text t = a->self.text;
     bool fits = t.len;
     heap_spend(h, t.len / 16);
-    while (fits && t.len) fits = classes[unicode_class(char_code(text_next(&t)))] & a->variant;
+    while (fits && t.len) fits = (1 << unicode_class(text_code(text_next(&t))) >> 1) & a->variant;
     return value_bool(fits);
 }
 
@@ -273,22 +268,22 @@ static Value join_items(Heap *h, Text sep, Value all, const Value *attribute) {
     return heap_pop_string(h, start);
 }
 
-static Value str_join(Heap *h, Value self, const Args *a) {
+static Value str_join(Heap *h, const Args *a) {
     List *list = value_iterate(h, a->values[0]);
     for (int i = 0; i < list->n; i++) text_arg(h, list->items[i]);
-    return join_items(h, self.text, (Value){.kind = VALUE_LIST, .list = list}, NULL);
+    return join_items(h, a->self.text, (Value){.kind = VALUE_LIST, .list = list}, NULL);
 }
 
-static Value filter_join(Heap *h, Value self, const Args *a) {
+static Value filter_join(Heap *h, const Args *a) {
     Text sep = a->values[0].kind == VALUE_ABSENT ? text_of("") : value_str(h, a->values[0]);
-    return join_items(h, sep, self, a->values[1].kind > VALUE_NONE ? &a->values[1] : NULL);
+    return join_items(h, sep, a->self, a->values[1].kind > VALUE_NONE ? &a->values[1] : NULL);
 }
 
 // "{}", "{0}" and "{name}" are replaced by str() of an argument. No format specifications.
-static Value str_format(Heap *h, Value self, const Args *a) {
+static Value str_format(Heap *h, const Args *a) {
     size_t start = h->out.len;
     int next = 0;
-    for (Text t = self.text; t.len;) {
+    for (Text t = a->self.text; t.len;) {
         Text c = text_next(&t);
         bool is_open = *c.data == '{', is_doubled = t.len && *t.data == *c.data;
         if (!is_open && *c.data != '}') {
@@ -335,10 +330,10 @@ Value library_escape(Heap *h, Value v) {
 
 enum { MARKUP_STRING, MARKUP_ESCAPE, MARKUP_SAFE };
 
-static Value filter_markup(Heap *h, Value self, const Args *a) {
-    if (a->variant == MARKUP_ESCAPE) return library_escape(h, self);
-    Value v = value_text(value_str(h, self));
-    v.is_markup = a->variant == MARKUP_SAFE || (self.kind == VALUE_STRING && self.is_markup);
+static Value filter_markup(Heap *h, const Args *a) {
+    if (a->variant == MARKUP_ESCAPE) return library_escape(h, a->self);
+    Value v = value_text(value_str(h, a->self));
+    v.is_markup = a->variant == MARKUP_SAFE || (a->self.kind == VALUE_STRING && a->self.is_markup);
     return v;
 }
 
@@ -350,8 +345,8 @@ static Text indent_text(Heap *h, Value by) {
     return heap_pop_string(h, start).text;
 }
 
-static Value filter_indent(Heap *h, Value self, const Args *a) {
-    Text t = value_str(h, self), by = indent_text(h, value_or(a->values[0], value_int(4)));
+static Value filter_indent(Heap *h, const Args *a) {
+    Text t = value_str(h, a->self), by = indent_text(h, value_or(a->values[0], value_int(4)));
     bool indents_first = truth_or(a->values[1], false),
          indents_blank = truth_or(a->values[2], false);
     size_t start = h->out.len;
@@ -365,7 +360,7 @@ static Value filter_indent(Heap *h, Value self, const Args *a) {
     return heap_pop_string(h, start);
 }
 
-static Value filter_tojson(Heap *h, Value self, const Args *a) {
+static Value filter_tojson(Heap *h, const Args *a) {
     ValueStyle style = {.is_json = true, .comma = text_of(", "), .colon = text_of(": ")};
     style.is_ascii = truth_or(a->values[1], false);
     style.is_sorted = truth_or(a->values[3], false);
@@ -377,7 +372,7 @@ static Value filter_tojson(Heap *h, Value self, const Args *a) {
         style.comma = text_arg(h, two->items[0]), style.colon = text_arg(h, two->items[1]);
     }
     size_t start = h->out.len;
-    value_put(h, self, &style, 0);
+    value_put(h, a->self, &style, 0);
     return heap_pop_string(h, start);
 }
 
@@ -396,20 +391,21 @@ static bool read_number(Heap *h, Value v, double *x) {
     return v.kind == VALUE_STRING && parse_f64(number_text(v.text, copy), x);
 }
 
-static Value filter_int(Heap *h, Value self, const Args *a) {
+static Value filter_int(Heap *h, const Args *a) {
     char copy[64];
     double x;
     int64_t integer;
-    if (self.kind == VALUE_INT || self.kind == VALUE_BIG_INT) return self;
-    if (self.kind == VALUE_STRING && parse_i64(number_text(self.text, copy), &integer))
+    if (a->self.kind == VALUE_INT || a->self.kind == VALUE_BIG_INT) return a->self;
+    if (a->self.kind == VALUE_STRING && parse_i64(number_text(a->self.text, copy), &integer))
         return value_int(integer);
-    if (!read_number(h, self, &x) || !(fabs(x) < 9e18)) return value_or(a->values[0], value_int(0));
+    if (!read_number(h, a->self, &x) || !(fabs(x) < 9e18))
+        return value_or(a->values[0], value_int(0));
     return value_int((int64_t)x);
 }
 
-static Value filter_float(Heap *h, Value self, const Args *a) {
+static Value filter_float(Heap *h, const Args *a) {
     double x;
-    return read_number(h, self, &x) ? value_float(x) : value_or(a->values[0], value_float(0));
+    return read_number(h, a->self, &x) ? value_float(x) : value_or(a->values[0], value_float(0));
 }
 
 // Lists
@@ -459,13 +455,13 @@ static Value sort_items(Heap *h, const List *list, const SortKey *key, bool is_r
     return out;
 }
 
-static Value filter_sort(Heap *h, Value self, const Args *a) {
+static Value filter_sort(Heap *h, const Args *a) {
     SortKey key = {a->values[2], truth_or(a->values[1], false)};
-    return sort_items(h, value_iterate(h, self), &key, truth_or(a->values[0], false));
+    return sort_items(h, value_iterate(h, a->self), &key, truth_or(a->values[0], false));
 }
 
-static Value filter_unique(Heap *h, Value self, const Args *a) {
-    List *list = value_iterate(h, self);
+static Value filter_unique(Heap *h, const Args *a) {
+    List *list = value_iterate(h, a->self);
     SortKey key = {a->values[1], truth_or(a->values[0], false)};
     Value out = value_list(h, VALUE_GENERATOR, 0), seen = value_dict(h, VALUE_DICT);
     for (int i = 0; i < list->n; i++) {
@@ -479,8 +475,8 @@ static Value filter_unique(Heap *h, Value self, const Args *a) {
 
 enum { EXTREME_MIN, EXTREME_MAX };
 
-static Value filter_extreme(Heap *h, Value self, const Args *a) {
-    List *list = value_iterate(h, self);
+static Value filter_extreme(Heap *h, const Args *a) {
+    List *list = value_iterate(h, a->self);
     SortKey key = {a->values[1], truth_or(a->values[0], false)};
     int best = 0;
     if (!list->n) return value_undefined(str_of("the extreme of an empty sequence"), NULL);
@@ -491,35 +487,30 @@ static Value filter_extreme(Heap *h, Value self, const Args *a) {
     return list->items[best];
 }
 
-static Value filter_end(Heap *h, Value self, const Args *a) {
-    if (a->variant == AT_END && self.kind == VALUE_GENERATOR)
+static Value filter_end(Heap *h, const Args *a) {
+    if (a->variant == AT_END && a->self.kind == VALUE_GENERATOR)
         heap_fail(h, "'generator' object is not reversible");
-    List *list = value_iterate(h, self);
+    List *list = value_iterate(h, a->self);
     if (list->n) return list->items[a->variant == AT_END ? list->n - 1 : 0];
     return value_undefined(str_of("an item of an empty sequence"), NULL);
 }
 
-static Value filter_length(Heap *h, Value self, const Args *a) {
-    (void)a;
-    if (self.kind == VALUE_UNDEFINED) return value_int(0);
-    if (self.kind == VALUE_STRING) return value_int((int64_t)text_length(h, self.text));
-    if (self.kind == VALUE_DICT) return value_int(self.dict->n);
-    if (!value_is_list(self) || self.kind == VALUE_GENERATOR)
-        heap_fail(h, "object of type '%s' has no len()", value_type_name(self));
-    return value_int(self.list->n);
+static Value filter_length(Heap *h, const Args *a) {
+    if (a->self.kind == VALUE_UNDEFINED) return value_int(0);
+    if (a->self.kind == VALUE_STRING) return value_int((int64_t)text_length(h, a->self.text));
+    if (a->self.kind == VALUE_DICT) return value_int(a->self.dict->n);
+    if (!value_is_list(a->self) || a->self.kind == VALUE_GENERATOR)
+        heap_fail(h, "object of type '%s' has no len()", value_type_name(a->self));
+    return value_int(a->self.list->n);
 }
 
-static Value filter_list(Heap *h, Value self, const Args *a) {
-    (void)a;
-    return (Value){.kind = VALUE_LIST, .list = value_iterate(h, self)};
+static Value filter_list(Heap *h, const Args *a) {
+    return (Value){.kind = VALUE_LIST, .list = value_iterate(h, a->self)};
 }
 
-static Value filter_reverse(Heap *h, Value self, const Args *a) {
-    (void)a;
-    List *list = value_iterate(h, self);
-    Value out = value_list(h, VALUE_GENERATOR, list->n);
-    for (int i = 0; i < list->n; i++) out.list->items[i] = list->items[list->n - 1 - i];
-    return self.kind == VALUE_STRING ? join_items(h, text_of(""), out, NULL) : out;
+static Value filter_reverse(Heap *h, const Args *a) {
+    Value out = {.kind = VALUE_GENERATOR, .list = reversed(h, value_iterate(h, a->self))};
+    return a->self.kind == VALUE_STRING ? join_items(h, text_of(""), out, NULL) : out;
 }
 
 // Jinja's map, select and reject take any false value as an empty sequence.
@@ -528,8 +519,8 @@ static List *iterate_if_true(Heap *h, Value v) {
 }
 
 // map(attribute="a", default=x) or map("filter", arguments...)
-static Value filter_map(Heap *h, Value self, const Args *a) {
-    List *list = iterate_if_true(h, self);
+static Value filter_map(Heap *h, const Args *a) {
+    List *list = iterate_if_true(h, a->self);
     Value out = value_list(h, VALUE_GENERATOR, list->n), fallback = {0};
     SortKey key = {.has_case = true};
     for (int i = 0; i < a->n; i++) {
@@ -540,8 +531,8 @@ static Value filter_map(Heap *h, Value self, const Args *a) {
     for (int i = 0; i < list->n; i++) {
         Value v = list->items[i];
         if (key.attribute.kind == VALUE_ABSENT)
-            v = library_filter(h, text_str(text_arg(h, a->values[0])), v,
-                               &(Args){a->values + 1, a->names + 1, a->n - 1, 0});
+            v = library_apply(h, false, text_str(text_arg(h, a->values[0])),
+                              &(Args){v, a->values + 1, a->names + 1, a->n - 1, 0});
         else if ((v = sort_key(h, v, &key)).kind == VALUE_UNDEFINED &&
                  fallback.kind != VALUE_ABSENT)
             v = fallback;
@@ -553,30 +544,29 @@ static Value filter_map(Heap *h, Value self, const Args *a) {
 enum { SELECT_REJECT = 1, SELECT_BY_ATTRIBUTE = 2 };
 
 // The items that pass (or fail) a test, or of which an attribute does.
-static Value filter_select(Heap *h, Value self, const Args *a) {
-    List *list = iterate_if_true(h, self);
+static Value filter_select(Heap *h, const Args *a) {
+    List *list = iterate_if_true(h, a->self);
     Value out = value_list(h, VALUE_GENERATOR, 0);
     int skip = (a->variant & SELECT_BY_ATTRIBUTE) != 0;
     SortKey key = {.has_case = true};
     if (skip && !a->n) heap_fail(h, "selectattr and rejectattr need an attribute");
     if (skip) key.attribute = a->values[0];
-    Args rest = {a->values + skip + 1, a->names + skip + 1, a->n - skip - 1, 0};
+    Args rest = {{0}, a->values + skip + 1, a->names + skip + 1, a->n - skip - 1, 0};
     for (int i = 0; i < list->n; i++) {
-        Value v = sort_key(h, list->items[i], &key);
-        bool passes = a->n > skip
-                          ? library_test(h, text_str(text_arg(h, a->values[skip])), v, &rest)
-                          : value_truth(v);
-        if (passes != !!(a->variant & SELECT_REJECT)) list_push(h, out.list, list->items[i]);
+        Value v = rest.self = sort_key(h, list->items[i], &key);
+        if (a->n > skip) v = library_apply(h, true, text_str(text_arg(h, a->values[skip])), &rest);
+        if (value_truth(v) != !!(a->variant & SELECT_REJECT))
+            list_push(h, out.list, list->items[i]);
     }
     return out;
 }
 
 enum { LIST_INDEX, LIST_COUNT };
 
-static Value list_search(Heap *h, Value self, const Args *a) {
+static Value list_search(Heap *h, const Args *a) {
     int n_found = 0;
-    for (int i = 0; i < self.list->n; i++) {
-        if (!value_equal(h, self.list->items[i], a->values[0])) continue;
+    for (int i = 0; i < a->self.list->n; i++) {
+        if (!value_equal(h, a->self.list->items[i], a->values[0])) continue;
         if (a->variant == LIST_INDEX) return value_int(i);
         n_found++;
     }
@@ -584,8 +574,7 @@ static Value list_search(Heap *h, Value self, const Args *a) {
     return value_int(n_found);
 }
 
-static Value call_range(Heap *h, Value self, const Args *a) {
-    (void)self;
+static Value call_range(Heap *h, const Args *a) {
     bool has_stop = a->values[1].kind != VALUE_ABSENT;
     int64_t from = has_stop ? value_integer(h, a->values[0]) : 0;
     int64_t to = value_integer(h, a->values[has_stop]);
@@ -606,48 +595,44 @@ static Value call_range(Heap *h, Value self, const Args *a) {
 
 enum { DICT_KEYS, DICT_VALUES, DICT_ITEMS, DICT_ITEMS_FILTER };
 
-static Value dict_view(Heap *h, Value self, const Args *a) {
+static Value dict_view(Heap *h, const Args *a) {
     ValueKind kind = a->variant == DICT_ITEMS_FILTER ? VALUE_GENERATOR : VALUE_VIEW;
-    if (self.kind == VALUE_UNDEFINED) return value_list(h, kind, 0);
-    if (self.kind != VALUE_DICT)
-        heap_fail(h, "expected a mapping, found '%s'", value_type_name(self));
-    Value out = value_list(h, kind, self.dict->n);
+    if (a->self.kind == VALUE_UNDEFINED && kind == VALUE_GENERATOR) return value_list(h, kind, 0);
+    if (a->self.kind != VALUE_DICT)
+        heap_fail(h, "expected a mapping, found '%s'", value_type_name(a->self));
+    Value out = value_list(h, kind, a->self.dict->n);
     for (int i = 0; i < out.list->n; i++) {
         Value pair = value_list(h, VALUE_TUPLE, 2);
-        pair.list->items[0] = self.dict->pairs[i].key;
-        pair.list->items[1] = self.dict->pairs[i].value;
+        pair.list->items[0] = a->self.dict->pairs[i].key;
+        pair.list->items[1] = a->self.dict->pairs[i].value;
         out.list->items[i] = a->variant >= DICT_ITEMS ? pair : pair.list->items[a->variant];
     }
     return out;
 }
 
-static Value filter_dictsort(Heap *h, Value self, const Args *a) {
+static Value filter_dictsort(Heap *h, const Args *a) {
     bool by_value =
         a->values[1].kind == VALUE_STRING && str_is(text_str(a->values[1].text), "value");
     SortKey key = {value_int(by_value), truth_or(a->values[0], false)};
-    if (self.kind != VALUE_DICT)
-        heap_fail(h, "expected a mapping, found '%s'", value_type_name(self));
-    List *pairs = dict_view(h, self, &(Args){.variant = DICT_ITEMS}).list;
+    List *pairs = dict_view(h, &(Args){.self = a->self, .variant = DICT_ITEMS}).list;
     return sort_items(h, pairs, &key, truth_or(a->values[2], false));
 }
 
-static Value dict_get(Heap *h, Value self, const Args *a) {
-    Value *found = dict_find(h, self.dict, a->values[0]);
+static Value dict_get(Heap *h, const Args *a) {
+    Value *found = dict_find(h, a->self.dict, a->values[0]);
     return found ? *found : value_or(a->values[1], value_none());
 }
 
-static Value copy_value(Heap *h, Value self, const Args *a) {
-    return (void)h, (void)a, self; // values are immutable
+static Value copy_value(Heap *h, const Args *a) {
+    return (void)h, a->self; // values are immutable
 }
 
-static Value refuse_change(Heap *h, Value self, const Args *a) {
-    (void)a;
-    heap_fail(h, "a template may not change a %s", value_type_name(self));
+static Value refuse_change(Heap *h, const Args *a) {
+    heap_fail(h, "a template may not change a %s", value_type_name(a->self));
 }
 
 // dict() and namespace(): the pairs of an optional mapping, then the named arguments.
-static Value call_dict(Heap *h, Value self, const Args *a) {
-    (void)self;
+static Value call_dict(Heap *h, const Args *a) {
     Value out = value_dict(h, (ValueKind)a->variant);
     for (int i = 0; i < a->n; i++) {
         Value v = a->values[i];
@@ -664,21 +649,19 @@ static Value call_dict(Heap *h, Value self, const Args *a) {
 
 // Others
 
-static Value filter_default(Heap *h, Value self, const Args *a) {
+static Value filter_default(Heap *h, const Args *a) {
     (void)h;
     bool is_missing =
-        self.kind == VALUE_UNDEFINED || (truth_or(a->values[1], false) && !value_truth(self));
-    return is_missing ? value_or(a->values[0], value_text(text_of(""))) : self;
+        a->self.kind == VALUE_UNDEFINED || (truth_or(a->values[1], false) && !value_truth(a->self));
+    return is_missing ? value_or(a->values[0], value_text(text_of(""))) : a->self;
 }
 
-static Value call_raise_exception(Heap *h, Value self, const Args *a) {
-    (void)self;
+static Value call_raise_exception(Heap *h, const Args *a) {
     Text t = value_str(h, a->values[0]);
     heap_fail(h, "%.*s", t.len < 400 ? (int)t.len : 400, t.data);
 }
 
-static Value call_strftime_now(Heap *h, Value self, const Args *a) {
-    (void)self;
+static Value call_strftime_now(Heap *h, const Args *a) {
     char format[64], text[256];
     snprintf(format, sizeof format, "%.*s", SHOWN(text_str(text_arg(h, a->values[0]))));
     size_t n = strftime(text, sizeof text, format, h->now), start = h->out.len;
@@ -688,28 +671,26 @@ static Value call_strftime_now(Heap *h, Value self, const Args *a) {
 
 // Tests
 
-static Value test_compare(Heap *h, Value self, const Args *a) {
-    return value_bool(value_compare(h, (Comparison)a->variant, self, a->values[0]));
+static Value test_compare(Heap *h, const Args *a) {
+    return value_bool(value_compare(h, (Comparison)a->variant, a->self, a->values[0]));
 }
 
-static Value test_kind(Heap *h, Value self, const Args *a) {
+static Value test_kind(Heap *h, const Args *a) {
     (void)h;
-    return value_bool(a->variant >> self.kind & 1);
+    return value_bool(a->variant >> a->self.kind & 1);
 }
 
-static Value test_boolean(Heap *h, Value self, const Args *a) {
+static Value test_boolean(Heap *h, const Args *a) {
     (void)h;
-    return value_bool(self.kind == VALUE_BOOL && self.boolean == a->variant);
+    return value_bool(a->self.kind == VALUE_BOOL && a->self.boolean == a->variant);
 }
 
-enum { PARITY_EVEN, PARITY_ODD };
-
-static Value test_parity(Heap *h, Value self, const Args *a) {
-    return value_bool((value_integer(h, self) % 2 != 0) == a->variant);
+static Value test_parity(Heap *h, const Args *a) {
+    return value_bool((value_integer(h, a->self) % 2 != 0) == a->variant);
 }
 
-static Value test_divisible(Heap *h, Value self, const Args *a) {
-    int64_t x = value_integer(h, self), y = value_integer(h, a->values[0]);
+static Value test_divisible(Heap *h, const Args *a) {
+    int64_t x = value_integer(h, a->self), y = value_integer(h, a->values[0]);
     if (y == 0) heap_fail(h, "integer modulo by zero");
     return value_bool(y == -1 || x % y == 0);
 }
@@ -727,7 +708,7 @@ struct Builtin {
     const char *names;
     const char *params; // names, separated by spaces, the optional ones after '?'. NULL: run gets
                         // the arguments as they were given
-    Value (*run)(Heap *h, Value self, const Args *a);
+    Value (*run)(Heap *h, const Args *a);
     int variant; // of the first name
 };
 
@@ -799,7 +780,7 @@ static const Builtin builtins[] = {
     {TEST, "sequence", "", test_kind, SEQUENCES},
     {TEST, "iterable", "", test_kind, SEQUENCES | OF(VIEW) | OF(GENERATOR) | OF(LOOP)},
     {TEST, "callable", "", test_kind, OF(FUNCTION) | OF(MACRO) | OF(UNDEFINED)},
-    {TEST, "even|odd", "", test_parity, PARITY_EVEN},
+    {TEST, "even|odd", "", test_parity, 0},
     {TEST, "divisibleby", "num", test_divisible, 0},
     {TEST, "eq == equalto sameas|ne !=|le <=|ge >=|lt < lessthan|gt > greaterthan|in", "other", test_compare, CMP_EQ},
 };
@@ -826,14 +807,17 @@ static Value find_builtin(int owner, Str name) {
 }
 
 // Binds the arguments to the parameters of f and runs it.
-static Value run_builtin(Heap *h, Value f, Value self, const Args *a) {
+static Value run_builtin(Heap *h, Value f, const Args *a) {
     Value slots[MAX_PARAMS] = {{0}};
+    Args bound = *a;
     Str params[MAX_PARAMS];
     int n_params = 0, n_required = 0;
     const char *rest = f.builtin->params, *names = f.builtin->names;
     for (int i = f.builtin->variant; i < f.variant; i++) names = strchr(names, '|') + 1;
     Str name = list_word(names); // for messages
-    if (!rest) return f.builtin->run(h, self, &(Args){a->values, a->names, a->n, f.variant});
+    bound.variant = f.variant;
+    if (f.self) bound.self = *f.self;
+    if (!rest) return f.builtin->run(h, &bound);
     while (*rest) {
         bool is_optional = *rest == '?';
         Str param = list_word(rest + is_optional);
@@ -854,19 +838,15 @@ static Value run_builtin(Heap *h, Value f, Value self, const Args *a) {
     for (int i = 0; i < n_required; i++)
         if (slots[i].kind == VALUE_ABSENT)
             heap_fail(h, "%.*s needs an argument '%.*s'", SHOWN(name), SHOWN(params[i]));
-    return f.builtin->run(h, self, &(Args){slots, NULL, MAX_PARAMS, f.variant});
+    bound.values = slots;
+    return f.builtin->run(h, &bound);
 }
 
-Value library_filter(Heap *h, Str name, Value v, const Args *a) {
-    Value f = find_builtin(FILTER, name);
-    if (f.kind == VALUE_UNDEFINED) heap_fail(h, "no filter named '%.*s'", SHOWN(name));
-    return run_builtin(h, f, v, a);
-}
-
-bool library_test(Heap *h, Str name, Value v, const Args *a) {
-    Value f = find_builtin(TEST, name);
-    if (f.kind == VALUE_UNDEFINED) heap_fail(h, "no test named '%.*s'", SHOWN(name));
-    return run_builtin(h, f, v, a).boolean;
+Value library_apply(Heap *h, bool is_test, Str name, const Args *a) {
+    Value f = find_builtin(is_test ? TEST : FILTER, name);
+    if (f.kind == VALUE_UNDEFINED)
+        heap_fail(h, "no %s named '%.*s'", is_test ? "test" : "filter", SHOWN(name));
+    return run_builtin(h, f, a);
 }
 
 Value library_function(Str name) { return find_builtin(FUNCTION, name); }
@@ -881,7 +861,7 @@ static void require_defined(Heap *h, Value v) {
 Value library_call(Heap *h, Value f, const Args *a) {
     require_defined(h, f);
     if (f.kind != VALUE_FUNCTION) heap_fail(h, "'%s' object is not callable", value_type_name(f));
-    return run_builtin(h, f, f.self ? *f.self : value_none(), a);
+    return run_builtin(h, f, a);
 }
 
 // Attributes and items
@@ -915,13 +895,10 @@ Value library_item(Heap *h, Value v, Value key) {
     if (found) return *found;
     if (key.kind == VALUE_STRING) return library_attribute(h, v, text_str(key.text));
     if (v.kind == VALUE_STRING && is_index) {
-        heap_spend(h, 1 + v.text.len / 64);
-        size_t at = text_offset(v.text, i);
-        bool is_outside =
-            at == v.text.len || (i < 0 && at == 0 && i < -(int64_t)text_length(h, v.text));
-        Text rest = text_part(v.text, at, v.text.len);
-        return is_outside ? value_undefined(str_of("a character"), "str")
-                          : value_text(text_next(&rest));
+        int64_t n = (int64_t)text_length(h, v.text);
+        if (i < -n || i >= n) return value_undefined(str_of("a character"), "str");
+        Text rest = text_part(v.text, text_offset(v.text, i), v.text.len);
+        return value_text(text_next(&rest));
     }
     if (value_is_list(v) && v.kind < VALUE_VIEW && is_index) {
         if (i < 0) i += v.list->n;

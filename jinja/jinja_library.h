@@ -9,6 +9,7 @@
 
 // Arguments of a call: in order, then those with names.
 typedef struct {
+    Value self;    // the operand of a filter or test, the object of a method
     Value *values; // (n)
     Str *names;    // (n) data NULL: no name
     int n;
@@ -16,8 +17,7 @@ typedef struct {
 } Args;
 
 // Each fails if the name is unknown or the arguments do not fit.
-Value library_filter(Heap *h, Str name, Value v, const Args *a);
-bool library_test(Heap *h, Str name, Value v, const Args *a);
+Value library_apply(Heap *h, bool is_test, Str name, const Args *a); // a test or a filter
 Value library_function(Str name);                           // VALUE_UNDEFINED if there is none
 Value library_call(Heap *h, Value function, const Args *a); // of a VALUE_FUNCTION
 

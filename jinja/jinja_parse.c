@@ -43,20 +43,20 @@ typedef struct {
     int line;
     int depth;          // lexer: open brackets; parser: nested expressions and blocks
     JinjaToken *tokens; // (n_tokens)
-    int n_tokens, cap;
+    int n_tokens;
     int next; // parser: the next token
 } JinjaParser;
 
 // Lexer
 
-static void push_token(JinjaParser *p, JinjaTokenKind kind, size_t from, size_t to) {
-    for (; p->counted < from; p->counted++) p->line += p->source[p->counted] == '\n';
+static void count_lines(JinjaParser *p, size_t to) {
+    for (; p->counted < to; p->counted++) p->line += p->source[p->counted] == '\n';
     p->heap->line = p->line;
-    if (p->n_tokens == p->cap) {
-        JinjaToken *more = heap_alloc(p->heap, (size_t)(p->cap = 2 * p->cap + 64), sizeof *more);
-        if (p->n_tokens) memcpy(more, p->tokens, (size_t)p->n_tokens * sizeof *more);
-        p->tokens = more;
-    }
+}
+
+static void push_token(JinjaParser *p, JinjaTokenKind kind, size_t from, size_t to) {
+    count_lines(p, from);
+    p->tokens = heap_grow(p->heap, p->tokens, p->n_tokens, sizeof *p->tokens);
     p->tokens[p->n_tokens++] = (JinjaToken){kind, {p->source + from, to - from}, p->line};
 }
 
@@ -132,8 +132,7 @@ static void lex_tag(JinjaParser *p, bool is_block) {
     const char *close = is_block ? "%}" : "}}", *s = p->source;
     for (p->depth = 0;;) {
         p->at = skip_spaces(p, p->at);
-        push_token(p, TOKEN_END, p->at, p->at); // counts lines
-        p->n_tokens--;
+        count_lines(p, p->at);
         if (p->at >= p->n) heap_fail(p->heap, "a tag has no end: expected '%s'", close);
         char first = s[p->at];
         bool has_sign = (first == '-' || (first == '+' && is_block)) && is_at(p, p->at + 1, close);
@@ -160,11 +159,10 @@ static void lex_tag(JinjaParser *p, bool is_block) {
     }
 }
 
-// Offset of s from `from` on; p->n: not found.
-static size_t find_in_source(const JinjaParser *p, size_t from, const char *s) {
-    if (from >= p->n) return p->n;
-    size_t at = str_find((Str){p->source + from, p->n - from}, str_of(s));
-    return at == SIZE_MAX ? p->n : from + at;
+// Offset of s from `at` on; p->n: not found.
+static size_t find_in_source(const JinjaParser *p, size_t at, const char *s) {
+    while (at < p->n && !is_at(p, at, s)) at++;
+    return at;
 }
 
 // The end of the tag {% word %} at `at`, or 0. *sign: the one before its last two bytes, or 0.
@@ -221,9 +219,12 @@ static const JinjaToken *token_after(const JinjaParser *p) {
     return token(p) + (token(p)->kind != TOKEN_END);
 }
 
-// Whether a token is this name or operator.
-static bool is_word(const JinjaToken *t, const char *s) {
-    return (t->kind == TOKEN_NAME || t->kind == TOKEN_OPERATOR) && str_is(t->s, s);
+// Whether a token is one of these names and operators, which are separated by spaces.
+static bool is_word(const JinjaToken *t, const char *words) {
+    if (t->kind != TOKEN_NAME && t->kind != TOKEN_OPERATOR) return false;
+    for (size_t n; (n = strcspn(words, " ")); words += n + (words[n] == ' '))
+        if (str_eq(t->s, (Str){words, n})) return true;
+    return false;
 }
 
 static const JinjaToken *next_token(JinjaParser *p) {
@@ -248,11 +249,6 @@ static void expect(JinjaParser *p, const char *s) {
     if (!accept(p, s)) fail_unexpected(p, s);
 }
 
-static Str expect_name(JinjaParser *p) {
-    if (token(p)->kind != TOKEN_NAME) fail_unexpected(p, "a name");
-    return next_token(p)->s;
-}
-
 static void expect_close(JinjaParser *p) {
     if (token(p)->kind != TOKEN_CLOSE) fail_unexpected(p, "the end of the tag");
     next_token(p);
@@ -271,6 +267,15 @@ static JinjaNode *new_node(JinjaParser *p, JinjaNodeKind kind, JinjaNode *a, Jin
 static JinjaNode *new_const(JinjaParser *p, Value v) {
     JinjaNode *n = new_node(p, EXPR_CONST, NULL, NULL);
     n->value = v;
+    return n;
+}
+
+// A node with the name that comes next.
+static JinjaNode *new_named(JinjaParser *p, JinjaNodeKind kind, JinjaNode *a) {
+    if (token(p)->kind != TOKEN_NAME) fail_unexpected(p, "a name");
+    Str name = next_token(p)->s;
+    JinjaNode *n = new_node(p, kind, a, NULL);
+    n->name = name;
     return n;
 }
 
@@ -306,13 +311,11 @@ static JinjaNode *parse_quoted(JinjaParser *p) {
     size_t start = h->out.len;
     while (token(p)->kind == TOKEN_QUOTED) {
         Str s = next_token(p)->s;
-        for (size_t i = 0; i < s.len;) {
-            size_t run = 0;
-            while (i + run < s.len && s.data[i + run] != '\\') run++;
-            heap_put(h, (Text){s.data + i, NULL, run});
-            i += run;
-            if (i < s.len) i += 1 + put_escape(h, s.data + i + 1, s.len - i - 1);
-        }
+        for (size_t i = 0; i < s.len;)
+            if (s.data[i] == '\\')
+                i += 1 + put_escape(h, s.data + i + 1, s.len - i - 1);
+            else
+                heap_put(h, (Text){s.data + i++, NULL, 1});
     }
     Value v = heap_pop_string(h, start);
     v.text.mask = memset(heap_alloc(h, v.text.len, 1), 1, v.text.len);
@@ -352,12 +355,12 @@ static JinjaNode *parse_bracketed(JinjaParser *p, const char *close, bool are_pa
     return first;
 }
 
-// An expression, or a tuple of several without brackets. has_condition: "a if b" is part of it.
-static JinjaNode *parse_tuple(JinjaParser *p, bool has_condition, const char *end) {
+// An expression, or a tuple of several without brackets, up to one of the words `ends`.
+// has_condition: "a if b" is part of it.
+static JinjaNode *parse_tuple(JinjaParser *p, bool has_condition, const char *ends) {
     JinjaNode *first = NULL, **tail = &first;
     bool is_tuple = false;
-    while (token(p)->kind != TOKEN_CLOSE && !is_word(token(p), ")") &&
-           !(end && is_word(token(p), end))) {
+    while (token(p)->kind != TOKEN_CLOSE && !is_word(token(p), ends)) {
         *tail = has_condition ? parse_expression(p) : parse_binary(p, 0);
         tail = &(*tail)->next;
         if (!accept(p, ",")) break;
@@ -373,20 +376,17 @@ static JinjaNode *parse_primary(JinjaParser *p) {
     if (token(p)->kind == TOKEN_QUOTED) return parse_quoted(p);
     if (token(p)->kind == TOKEN_NUMBER) return parse_numeral(p);
     if (accept(p, "(")) {
-        n = parse_tuple(p, true, NULL);
+        n = parse_tuple(p, true, ")");
         expect(p, ")");
         return n;
     }
     if (accept(p, "[")) return new_node(p, EXPR_LIST, parse_bracketed(p, "]", false), NULL);
     if (accept(p, "{")) return new_node(p, EXPR_DICT, parse_bracketed(p, "}", true), NULL);
     if (token(p)->kind != TOKEN_NAME) fail_unexpected(p, "an expression");
-    if (accept(p, "true") || accept(p, "True")) return new_const(p, value_bool(true));
-    if (accept(p, "false") || accept(p, "False")) return new_const(p, value_bool(false));
-    if (accept(p, "none") || accept(p, "None")) return new_const(p, value_none());
-    Str name = next_token(p)->s;
-    n = new_node(p, EXPR_NAME, NULL, NULL);
-    n->name = name;
-    return n;
+    if (accept(p, "true True")) return new_const(p, value_bool(true));
+    if (accept(p, "false False")) return new_const(p, value_bool(false));
+    if (accept(p, "none None")) return new_const(p, value_none());
+    return new_named(p, EXPR_NAME, NULL);
 }
 
 // The index or slice of `of`, after "[".
@@ -416,9 +416,8 @@ static JinjaNode *parse_postfix(JinjaParser *p, JinjaNode *n) {
     for (;;) {
         if (accept(p, ".")) {
             bool is_index = token(p)->kind == TOKEN_NUMBER; // a.1
-            JinjaNode *index = is_index ? parse_numeral(p) : NULL;
-            n = new_node(p, is_index ? EXPR_ITEM : EXPR_ATTRIBUTE, n, index);
-            if (!is_index) n->name = expect_name(p);
+            n = is_index ? new_node(p, EXPR_ITEM, n, parse_numeral(p))
+                         : new_named(p, EXPR_ATTRIBUTE, n);
         } else if (accept(p, "[")) {
             n = parse_index(p, n);
         } else if (accept(p, "(")) {
@@ -455,28 +454,22 @@ static JinjaNode *parse_args(JinjaParser *p) {
 // Filters applied to `of`, from left to right, after "|". `of` NULL: the body of a statement.
 static JinjaNode *parse_filter(JinjaParser *p, JinjaNode *of) {
     do {
-        JinjaNode *n = new_node(p, EXPR_FILTER, of, NULL);
-        n->name = expect_name(p);
-        if (accept(p, "(")) n->b = parse_args(p);
-        of = n;
+        of = new_named(p, EXPR_FILTER, of);
+        if (accept(p, "(")) of->b = parse_args(p);
     } while (accept(p, "|"));
     return of;
 }
 
 // A test of `of`, after "is". A single argument needs no brackets: "x is divisibleby 3".
 static JinjaNode *parse_test(JinjaParser *p, JinjaNode *of) {
-    static const char *const not_arguments[] = {"else", "or", "and", "is", "if", "recursive"};
-    JinjaNode *n = new_node(p, EXPR_TEST, of, NULL);
-    n->op = accept(p, "not");
-    n->name = expect_name(p);
+    bool is_negated = accept(p, "not");
+    JinjaNode *n = new_named(p, EXPR_TEST, of);
     const JinjaToken *t = token(p);
-    bool has_arg = t->kind == TOKEN_NUMBER || t->kind == TOKEN_QUOTED || t->kind == TOKEN_NAME ||
-                   is_word(t, "[") || is_word(t, "{");
-    for (size_t i = 0; i < sizeof not_arguments / sizeof *not_arguments; i++)
-        has_arg &= !is_word(t, not_arguments[i]);
+    n->op = is_negated;
     if (accept(p, "(")) {
         n->b = parse_args(p);
-    } else if (has_arg) {
+    } else if (t->kind == TOKEN_NUMBER || t->kind == TOKEN_QUOTED || is_word(t, "[ {") ||
+               (t->kind == TOKEN_NAME && !is_word(t, "else or and is if recursive"))) {
         n->b = new_node(p, EXPR_ARG, NULL, NULL);
         n->b->a = parse_postfix(p, parse_primary(p));
     }
@@ -577,8 +570,7 @@ static JinjaNode *parse_expression(JinjaParser *p) {
 static JinjaNode *parse_target(JinjaParser *p) {
     JinjaNode *n = parse_primary(p);
     if (accept(p, ".")) {
-        n = new_node(p, EXPR_ATTRIBUTE, n, NULL);
-        n->name = expect_name(p);
+        n = new_named(p, EXPR_ATTRIBUTE, n);
     } else if (is_word(token(p), ",")) {
         n = new_node(p, EXPR_TUPLE, n, NULL);
         for (JinjaNode *last = n->a;
@@ -590,12 +582,12 @@ static JinjaNode *parse_target(JinjaParser *p) {
     return n;
 }
 
-static JinjaNode *parse_body(JinjaParser *p, const char *const *ends);
+static JinjaNode *parse_body(JinjaParser *p, const char *ends);
 
 // The body of a statement, from the end of its tag to after {% end %}.
 static JinjaNode *parse_until(JinjaParser *p, const char *end) {
     expect_close(p);
-    JinjaNode *body = parse_body(p, (const char *const[]){end, NULL});
+    JinjaNode *body = parse_body(p, end);
     next_token(p);
     expect_close(p);
     return body;
@@ -610,25 +602,23 @@ static JinjaNode *parse_else(JinjaParser *p, const char *end) {
 }
 
 static JinjaNode *parse_if(JinjaParser *p) {
-    static const char *const ends[] = {"elif", "else", "endif", NULL};
     enter_nesting(p);
-    JinjaNode *n = new_node(p, STMT_IF, parse_tuple(p, false, NULL), NULL);
+    JinjaNode *n = new_node(p, STMT_IF, parse_tuple(p, false, ")"), NULL);
     expect_close(p);
-    n->body = parse_body(p, ends);
+    n->body = parse_body(p, "endif else elif");
     n->other = accept(p, "elif") ? parse_if(p) : parse_else(p, "endif");
     p->depth--;
     return n;
 }
 
 static JinjaNode *parse_for(JinjaParser *p) {
-    static const char *const ends[] = {"else", "endfor", NULL};
     JinjaNode *n = new_node(p, STMT_FOR, parse_target(p), NULL);
     expect(p, "in");
-    n->b = parse_tuple(p, false, "recursive");
+    n->b = parse_tuple(p, false, ") recursive");
     if (accept(p, "if")) n->c = parse_expression(p);
     n->op = accept(p, "recursive");
     expect_close(p);
-    n->body = parse_body(p, ends);
+    n->body = parse_body(p, "endfor else");
     n->other = parse_else(p, "endfor");
     return n;
 }
@@ -636,7 +626,7 @@ static JinjaNode *parse_for(JinjaParser *p) {
 static JinjaNode *parse_set(JinjaParser *p) {
     JinjaNode *n = new_node(p, STMT_SET, parse_target(p), NULL);
     if (accept(p, "=")) {
-        n->b = parse_tuple(p, true, NULL);
+        n->b = parse_tuple(p, true, ")");
         expect_close(p);
     } else {
         n->kind = STMT_CAPTURE;
@@ -665,8 +655,7 @@ static JinjaNode *parse_statement(JinjaParser *p) {
     if (accept(p, "set")) return parse_set(p);
     JinjaNode *n = new_node(p, STMT_BLOCK, NULL, NULL);
     if (accept(p, "macro")) {
-        n->kind = STMT_MACRO;
-        n->name = expect_name(p);
+        n = new_named(p, STMT_MACRO, NULL);
         expect(p, "(");
         n->a = parse_params(p);
         n->body = parse_until(p, "endmacro");
@@ -686,23 +675,23 @@ static JinjaNode *parse_statement(JinjaParser *p) {
         }
         n->body = parse_until(p, "endwith");
     } else if (accept(p, "filter")) {
-        n->kind = STMT_FILTER;
+        n->kind = STMT_CAPTURE;
         n->b = parse_filter(p, NULL);
         n->body = parse_until(p, "endfilter");
     } else if (accept(p, "generation")) {
         n->body = parse_until(p, "endgeneration");
     } else {
         n->kind = is_word(token(p), "break") ? STMT_BREAK : STMT_CONTINUE;
-        if (!accept(p, "break") && !accept(p, "continue"))
+        if (!accept(p, "break continue"))
             heap_fail(p->heap, "unknown tag '%.*s'", SHOWN(token(p)->s));
         expect_close(p);
     }
     return n;
 }
 
-// Statements up to a tag whose first word is one of `ends`, which becomes the next token; NULL: up
-// to the end of the template.
-static JinjaNode *parse_body(JinjaParser *p, const char *const *ends) {
+// Statements up to a tag whose first word is one of `ends`, which becomes the next token; "": up to
+// the end of the template.
+static JinjaNode *parse_body(JinjaParser *p, const char *ends) {
     JinjaNode *first = NULL, **tail = &first;
     enter_nesting(p);
     for (; token(p)->kind != TOKEN_END; tail = &(*tail)->next) {
@@ -711,17 +700,16 @@ static JinjaNode *parse_body(JinjaParser *p, const char *const *ends) {
             *tail = new_node(p, STMT_TEXT, NULL, NULL);
             (*tail)->value = value_text((Text){t->s.data, p->t->ones, t->s.len});
         } else if (t->kind == TOKEN_OPEN_OUTPUT) {
-            *tail = new_node(p, STMT_OUTPUT, parse_tuple(p, true, NULL), NULL);
+            *tail = new_node(p, STMT_OUTPUT, parse_tuple(p, true, ")"), NULL);
             expect_close(p);
         } else {
-            for (int i = 0; ends && ends[i]; i++)
-                if (is_word(token(p), ends[i])) return p->depth--, first;
+            if (is_word(token(p), ends)) return p->depth--, first;
             *tail = parse_statement(p);
         }
     }
-    if (ends)
-        heap_fail(p->heap, "expected '%s', found the end of the template",
-                  ends[ends[1] ? ends[2] ? 2 : 1 : 0]);
+    if (*ends)
+        heap_fail(p->heap, "expected '%.*s', found the end of the template",
+                  (int)strcspn(ends, " "), ends);
     p->depth--;
     return first;
 }
@@ -730,5 +718,5 @@ void jinja_parse(Jinja *t) {
     JinjaParser p = {.heap = &t->heap, .t = t, .source = t->source, .n = t->n, .line = 1};
     lex_template(&p);
     p.depth = 0;
-    t->root = parse_body(&p, NULL);
+    t->root = parse_body(&p, "");
 }

@@ -15,10 +15,9 @@ typedef enum {
     STMT_IF,      // if a: body, else: other
     STMT_FOR,     // for a (a name or tuple) in b if c: body, else: other; op: recursive
     STMT_SET,     // a = b
-    STMT_CAPTURE, // a = text of the body, through the filters b
+    STMT_CAPTURE, // a = text of the body, through the filters b; a NULL: output
     STMT_MACRO,   // name(arguments a): body
     STMT_CALL,    // calls a, with a macro of arguments b and the body as "caller"
-    STMT_FILTER,  // text of the body, through the filters b
     STMT_WITH,    // body, with the list a of STMT_SET
     STMT_BLOCK,   // body
     STMT_BREAK,

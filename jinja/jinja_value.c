@@ -50,6 +50,13 @@ void *heap_alloc(Heap *h, size_t n, size_t size) {
     return memset(p, 0, bytes);
 }
 
+// The capacities are 2, 4, 8 and so on.
+void *heap_grow(Heap *h, void *items, int n, size_t size) {
+    if (n == 1 || (n & (n - 1))) return items;
+    void *more = heap_alloc(h, n ? 2 * (size_t)n : 2, size);
+    return n ? memcpy(more, items, (size_t)n * size) : more;
+}
+
 void heap_spend(Heap *h, size_t n_steps) {
     if (h->steps < n_steps) heap_fail(h, "the template takes too many steps");
     h->steps -= n_steps;
@@ -68,14 +75,16 @@ void heap_free(Heap *h) {
 }
 
 void heap_put(Heap *h, Text t) {
-    static const char zeros[64];
     heap_spend(h, t.len / BYTES_PER_STEP);
     if (t.len > MAX_OUT - h->out.len)
         heap_fail(h, "the template makes more than %d bytes of text", MAX_OUT);
     buffer_append(&h->out, t.data, t.len);
-    if (t.mask) buffer_append(&h->mask, t.mask, t.len);
-    for (size_t n; h->mask.len < h->out.len; buffer_append(&h->mask, zeros, n))
-        n = h->out.len - h->mask.len < sizeof zeros ? h->out.len - h->mask.len : sizeof zeros;
+    char *mask = buffer_reserve(&h->mask, t.len);
+    if (t.mask)
+        memcpy(mask, t.mask, t.len);
+    else
+        memset(mask, 0, t.len);
+    h->mask.len += t.len;
 }
 
 void heap_puts(Heap *h, const char *text) { heap_put(h, text_of(text)); }
@@ -126,13 +135,16 @@ size_t text_offset(Text t, int64_t i) {
     return at;
 }
 
-bool text_eq(Text a, Text b) { return str_eq(text_str(a), text_str(b)); }
+uint32_t text_code(Text c) {
+    uint32_t code = 0;
+    utf8_decode(c.data, c.len, &code);
+    return code;
+}
 
 // Whether strip removes the character c.
 static bool is_stripped(Text c, const Text *chars) {
-    uint32_t code;
+    uint32_t code = text_code(c);
     if (chars) return str_find(text_str(*chars), text_str(c)) != SIZE_MAX;
-    utf8_decode(c.data, c.len, &code);
     return unicode_class(code) == UNICODE_SPACE || (code >= 0x1c && code <= 0x1f);
 }
 
@@ -163,14 +175,8 @@ Value value_list(Heap *h, ValueKind kind, int n) {
     return v;
 }
 
-// The capacity follows from n: 8, 16, 32 and so on.
 void list_push(Heap *h, List *list, Value item) {
-    int n = list->n;
-    if (n == 0 || (n >= 8 && (n & (n - 1)) == 0)) {
-        Value *items = heap_alloc(h, n ? 2 * (size_t)n : 8, sizeof *items);
-        if (n) memcpy(items, list->items, (size_t)n * sizeof *items);
-        list->items = items;
-    }
+    list->items = heap_grow(h, list->items, list->n, sizeof item);
     list->items[list->n++] = item;
 }
 
@@ -184,25 +190,16 @@ Value *dict_find(Heap *h, const Dict *d, Value key) {
     return NULL;
 }
 
-// Adds a pair whose key is new.
-static void dict_add(Heap *h, Dict *d, Value key, Value v) {
-    if (d->n == d->cap) {
-        int cap = d->cap ? 2 * d->cap : 4;
-        DictPair *pairs = heap_alloc(h, (size_t)cap, sizeof *pairs);
-        if (d->n) memcpy(pairs, d->pairs, (size_t)d->n * sizeof *pairs);
-        d->pairs = pairs, d->cap = cap;
-    }
-    d->pairs[d->n++] = (DictPair){key, v};
-}
-
 void dict_set(Heap *h, Dict *d, Value key, Value v) {
     if (key.kind == VALUE_DICT || key.kind == VALUE_LIST)
         heap_fail(h, "unhashable type: '%s'", value_type_name(key));
     Value *old = dict_find(h, d, key);
-    if (old)
+    if (old) {
         *old = v;
-    else
-        dict_add(h, d, key, v);
+        return;
+    }
+    d->pairs = heap_grow(h, d->pairs, d->n, sizeof *d->pairs);
+    d->pairs[d->n++] = (DictPair){key, v};
 }
 
 // As in Python, 1 is an int and 1.0 or 1e0 a float.
@@ -239,10 +236,10 @@ Value value_from_json(Heap *h, const Json *j, bool (*is_template_text)(const Jso
         break;
     case JSON_OBJECT:
         v = value_dict(h, VALUE_DICT);
-        v.dict->cap = j->n_items;
         v.dict->pairs = heap_alloc(h, (size_t)j->n_items, sizeof(DictPair));
         for (const Json *m = j->child; m; m = m->next) // json_parse refuses duplicate keys
-            dict_add(h, v.dict, value_data(m->key), value_from_json(h, m, is_template_text));
+            v.dict->pairs[v.dict->n++] =
+                (DictPair){value_data(m->key), value_from_json(h, m, is_template_text)};
     }
     return v;
 }
@@ -259,21 +256,13 @@ const char *value_type_name(Value v) {
 }
 
 bool value_truth(Value v) {
-    switch (v.kind) {
-    case VALUE_ABSENT:
-    case VALUE_UNDEFINED:
-    case VALUE_NONE: return false;
-    case VALUE_BOOL: return v.boolean;
-    case VALUE_INT: return v.integer;
-    case VALUE_FLOAT: return v.number != 0;
-    case VALUE_STRING: return v.text.len;
-    case VALUE_LIST:
-    case VALUE_TUPLE:
-    case VALUE_RANGE:
-    case VALUE_VIEW: return v.list->n;
-    case VALUE_DICT: return v.dict->n;
-    default: return true;
-    }
+    if (v.kind <= VALUE_NONE) return false;
+    if (v.kind == VALUE_BOOL) return v.boolean;
+    if (v.kind == VALUE_INT) return v.integer;
+    if (v.kind == VALUE_FLOAT) return v.number != 0;
+    if (v.kind == VALUE_STRING) return v.text.len;
+    if (v.kind == VALUE_DICT) return v.dict->n;
+    return !value_is_list(v) || v.kind == VALUE_GENERATOR || v.list->n;
 }
 
 double value_number(Heap *h, Value v) {
@@ -318,7 +307,7 @@ bool value_equal(Heap *h, Value a, Value b) {
     bool is_equal = false;
     if (a.kind == VALUE_STRING && b.kind == VALUE_STRING) {
         heap_spend(h, 1 + (a.text.len == b.text.len ? a.text.len / BYTES_PER_STEP : 0));
-        return text_eq(a.text, b.text);
+        return str_eq(text_str(a.text), text_str(b.text));
     }
     heap_enter(h);
     if (a.kind == VALUE_INT && b.kind == VALUE_INT) {
@@ -447,11 +436,9 @@ static void put_quoted_text(Heap *h, Text t, bool is_json, bool is_ascii) {
     heap_puts(h, quote);
     heap_spend(h, t.len / 8);
     while (t.len) {
-        uint32_t code;
         char escape[16];
         Text c = text_next(&t);
-        utf8_decode(c.data, c.len, &code);
-        if (!escape_char(code, *quote, is_json, is_ascii, escape)) {
+        if (!escape_char(text_code(c), *quote, is_json, is_ascii, escape)) {
             run.len += c.len;
             continue;
         }

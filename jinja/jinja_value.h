@@ -62,7 +62,7 @@ typedef struct {
 
 typedef struct {
     DictPair *pairs; // (n) in insertion order; lookup is linear
-    int n, cap;
+    int n;
 } Dict;
 
 struct Value {
@@ -113,6 +113,9 @@ void *heap_alloc(Heap *h, size_t n, size_t size); // zeroed
 void heap_spend(Heap *h, size_t n_steps);         // fails when h->steps are used up
 void heap_enter(Heap *h);                         // one level of recursion; h->depth-- leaves it
 void heap_free(Heap *h);
+// An array with room for another item after its n: `items`, or a copy if its capacity, which
+// follows from n, is used up.
+void *heap_grow(Heap *h, void *items, int n, size_t size);
 
 void heap_put(Heap *h, Text t); // appends to the output
 void heap_puts(Heap *h, const char *text);
@@ -127,7 +130,7 @@ size_t text_offset(Text t, int64_t i);                             // byte offse
                                                                    // from the end if i < 0; clamped
 Text text_strip(Text t, const Text *chars, bool left, bool right); // chars NULL: white space
 size_t text_find(Heap *h, Text t, Text part, size_t from);         // SIZE_MAX: not found
-bool text_eq(Text a, Text b);
+uint32_t text_code(Text c);                                        // code point of a character
 static inline Str text_str(Text t) { return (Str){t.data, t.len}; }
 static inline Text text_of(const char *s) { return (Text){s, NULL, str_of(s).len}; }
 
