@@ -35,14 +35,9 @@ static void make_stdout_blocking(void) {
     if (fcntl(STDOUT_FILENO, F_SETFL, stdout_flags & ~O_NONBLOCK) == 0) atexit(restore_stdout);
 }
 
-typedef struct {
-    const Command *command;
-    const Options *options;
-} CommandCall;
-
 static int call_command(void *arg) {
-    const CommandCall *call = arg;
-    return call->command->run(call->options);
+    const Options *options = arg;
+    return command_find(options->command)->run(options);
 }
 
 // Runs a command with the arguments that follow its name; returns the exit code. The options are
@@ -67,7 +62,7 @@ static int run_command(const Command *command, int argc, char **argv) {
             getenv("LLAMA31_ISA"));
     int n_threads = o.model_options.n_threads;
     if (n_threads <= 0) n_threads = team_default_threads();
-    return team_serve(n_threads, call_command, &(CommandCall){command, &o});
+    return team_serve(n_threads, call_command, &o);
 }
 
 // --version, with -v also what determines the bits and the speed of results on this machine.

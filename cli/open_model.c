@@ -34,17 +34,6 @@ void model_open_or_die(const Options *o, Model *m, Tokenizer **t) {
                 kernel.name, m->n_threads);
 }
 
-// Compares the token lists as they are stored, which is stricter than equal sizes: draft tokens and
-// divergences are by id, so that id must be the same token in both models.
-void vocabulary_check(const Model *other, const Model *m, const char *option) {
-    const GgufValue *tokens = gguf_find_value(&m->file, "tokenizer.ggml.tokens");
-    const GgufValue *others = gguf_find_value(&other->file, "tokenizer.ggml.tokens");
-    if (!tokens || !others || other->config.vocab_size != m->config.vocab_size ||
-        tokens->bytes != others->bytes || memcmp(tokens->data, others->data, tokens->bytes))
-        die(EXIT_USAGE, "%s: %s: expected the vocabulary of %s (%d tokens), found another (%d)",
-            option, other->file.path, m->file.path, m->config.vocab_size, other->config.vocab_size);
-}
-
 // Commands that never render a message need no template, and a template of the file that cannot be
 // parsed must not stop them.
 void template_from_options(const Options *o, const Gguf *g, Tokenizer *t, Template *out) {

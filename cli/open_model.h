@@ -24,8 +24,6 @@ typedef struct {
 void pipeline_open(Pipeline *p, const Options *o);
 // Opens model and tokenizer. Warns if -c exceeds the context size that the model was trained for.
 void model_open_or_die(const Options *o, Model *m, Tokenizer **t);
-// Dies unless `other`, the model of `option`, has the same vocabulary as m.
-void vocabulary_check(const Model *other, const Model *m, const char *option);
 // The chat template of --template or of the model file, with the variables of --template-var.
 void template_from_options(const Options *o, const Gguf *g, Tokenizer *t, Template *out);
 // Warns about special tokens of the template that the vocabulary lacks.

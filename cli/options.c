@@ -143,7 +143,7 @@ const Option option_table[] = {
      "memory bandwidth for the speed estimate (default measured)"},
     {{"--check"}, CMD_SHOW, FLAG(is_check), "check that all weights are finite; print a checksum"},
     {{"--verify"}, CMD_SHOW, FLAG(is_verify), "the same, compared with the stored checksum"},
-    // At most one of the constraints may be given (cli/constraint_options.c). --choices of score,
+    // At most one of the constraints may be given (cli/request.c). --choices of score,
     // in a later group, is unrelated.
     GROUP("Constraint"),
     {{"--json-schema"}, CONSTRAIN, STRING(json_schema, "S"),
@@ -278,25 +278,12 @@ void options_add_bias(Options *o, LogitBias bias) {
     o->sample.bias = o->biases;
 }
 
-// Requests of batch have JSON values; the kind of the option decides whether they fit.
-bool option_set_flag(Options *o, const Option *option, const char *label, bool v, Error *err) {
-    if (option->kind != OPTION_FLAG)
-        return error_set(err, EXIT_USAGE, "%s: expected a number, found %s", label,
-                         v ? "true" : "false");
-    *(bool *)((char *)o + option->offset) = v;
-    return true;
-}
-
 bool option_set_number(Options *o, const Option *option, const char *label, double v, Error *err) {
     void *field = (char *)o + option->offset;
     bool is_seed = option->kind == OPTION_SEED, is_int = option->kind == OPTION_INT || is_seed;
-    bool is_inverse = option->kind == OPTION_INVERSE;
-    bool is_number =
-        is_int || is_inverse || option->kind == OPTION_FLOAT || option->kind == OPTION_DOUBLE;
     double max = is_seed ? 0x1p53 : option->max; // integers up to 2^53 are exact in JSON
     double min = is_seed ? -max : option->min;
-    if (!is_number)
-        return error_set(err, EXIT_USAGE, "%s: expected true or false, found %.10g", label, v);
+    if (option->kind == OPTION_FLAG) return *(bool *)field = v != 0, true;
     if (!(v >= min && v <= max) || (is_int && v != floor(v)))
         return error_set(err, EXIT_USAGE,
                          "%s: expected a %snumber from %.10g to %.10g, found %.10g", label,
@@ -308,16 +295,15 @@ bool option_set_number(Options *o, const Option *option, const char *label, doub
     else if (option->kind == OPTION_FLOAT)
         *(float *)field = (float)v;
     else
-        *(double *)field = is_inverse ? 1 / v : v;
+        *(double *)field = option->kind == OPTION_INVERSE ? 1 / v : v;
     return true;
 }
 
-// Command lines and /set have text. Numbers are parsed here and range-checked as above.
+// Command lines and /set have text.
 bool option_set(Options *o, const Option *option, const char *label, const char *text, Error *err) {
     void *field = (char *)o + option->offset;
     ModelOptions *m = &o->model_options;
     const char *expected = "a whole number";
-    char range[80];
     LogitBias bias;
     LoraOption lora;
     int64_t whole = 0;
@@ -347,35 +333,15 @@ bool option_set(Options *o, const Option *option, const char *label, const char 
         if (!parse_i64(text, &whole)) break;
         set_seed(o, whole);
         return true;
-    default: {
-        bool is_int = option->kind == OPTION_INT;
-        bool is_valid = is_int ? parse_i64(text, &whole) : parse_f64(text, &v);
-        if (is_valid && is_int) v = (double)whole;
-        if (is_valid && v >= option->min && v <= option->max)
-            return option_set_number(o, option, label, v, err);
-        snprintf(range, sizeof range, "a %snumber from %.10g to %.10g", is_int ? "whole " : "",
-                 option->min, option->max);
-        expected = range;
-    }
+    case OPTION_INT:
+        if (!parse_i64(text, &whole)) break;
+        return option_set_number(o, option, label, (double)whole, err);
+    default:
+        expected = "a number";
+        if (!parse_f64(text, &v)) break;
+        return option_set_number(o, option, label, v, err);
     }
     return error_set(err, EXIT_USAGE, "%s: expected %s, found \"%s\"", label, expected, text);
-}
-
-// Options that have not been given and have no number as their default (-n) are left out.
-void options_put_settings(const Options *o, Buffer *out) {
-    for (const Option *row = option_table; row < option_table + n_option_rows; row++) {
-        const void *field = (const char *)o + row->offset;
-        bool is_unset = row->kind == OPTION_INT && *(const int *)field == INT_MIN;
-        if (!(row->commands & CMD_SET) || !row->names[0] || is_unset) continue;
-        const char *name = row->names[row->names[0][1] != '-'] + 2; // the first long one
-        buffer_printf(out, "%s%s ", out->len ? ", " : "", name);
-        if (row->kind == OPTION_INT)
-            buffer_printf(out, "%d", *(const int *)field);
-        else if (row->kind == OPTION_FLOAT)
-            buffer_printf(out, "%g", (double)*(const float *)field);
-        else
-            buffer_printf(out, "%llu", (unsigned long long)*(const uint64_t *)field);
-    }
 }
 
 // Parses the option at argv[*i] and advances *i to its last argument. A name that the table does

@@ -136,13 +136,10 @@ Options options_default(const char *command);
 bool options_parse(Options *o, unsigned command, int argc, char **argv, Error *err);
 // The option of this name, or NULL with err (exit 2; err may be NULL).
 const Option *option_find(const Options *o, unsigned command, const char *name, Error *err);
-// Sets an option from text, a number or a boolean. `label` names the option in messages. False with
-// err (exit 2).
+// Sets an option from text, or one with a number or a flag (0: false) from a number. `label` names
+// the option in messages. False with err (exit 2).
 bool option_set(Options *o, const Option *option, const char *label, const char *text, Error *err);
 bool option_set_number(Options *o, const Option *option, const char *label, double v, Error *err);
-bool option_set_flag(Options *o, const Option *option, const char *label, bool v, Error *err);
 void options_add_bias(Options *o, LogitBias bias);
-// Appends the values of the CMD_SET options, as "temp 0.8, top-k 40, ...".
-void options_put_settings(const Options *o, Buffer *out);
 
 #endif

@@ -5,6 +5,7 @@
 #include "../base/files.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -86,6 +87,22 @@ void text_dim(bool is_dim) {
     if (!has_color(STDOUT_FILENO)) return;
     stdout_flush();
     output_write(STDOUT_FILENO, STDOUT_NAME, is_dim ? "\x1b[2m" : "\x1b[0m", 4);
+}
+
+void options_put_settings(const Options *o, Buffer *out) {
+    for (const Option *row = option_table; row < option_table + n_option_rows; row++) {
+        const void *field = (const char *)o + row->offset;
+        bool is_unset = row->kind == OPTION_INT && *(const int *)field == INT_MIN;
+        if (!(row->commands & CMD_SET) || !row->names[0] || is_unset) continue;
+        const char *name = row->names[row->names[0][1] != '-'] + 2; // the first long one
+        buffer_printf(out, "%s%s ", out->len ? ", " : "", name);
+        if (row->kind == OPTION_INT)
+            buffer_printf(out, "%d", *(const int *)field);
+        else if (row->kind == OPTION_FLOAT)
+            buffer_printf(out, "%g", (double)*(const float *)field);
+        else
+            buffer_printf(out, "%llu", (unsigned long long)*(const uint64_t *)field);
+    }
 }
 
 const char *printable(Str s) {

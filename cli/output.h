@@ -17,6 +17,9 @@ int terminal_columns(int fd);
 void note(const Options *o, const char *fmt, ...) PRINTF_LIKE(2, 3);
 // "1 message", "2 messages"; static memory.
 const char *count_of(int n, const char *noun);
+// Appends the values of the options of chat's /set, as "temp 0.8, top-k 40, ...". Those that have
+// not been given and have no number as their default (-n) are left out.
+void options_put_settings(const Options *o, Buffer *out);
 // s with control characters escaped, for one line; static memory.
 const char *printable(Str s);
 

@@ -1,9 +1,14 @@
-// Building blocks of a request: tokens, context size, sampling options. What does not fit is
-// refused here, before any computation.
+// Requests first, then constraints, then the generator, to which draft model, prompt lookup and
+// prefix cache attach. What does not fit is refused here, before any computation.
 #include "request.h"
+#include "option_values.h"
+#include "output.h"
+#include "../base/files.h"
 #include "../os/os.h"
 
 #include <limits.h>
+#include <stdlib.h>
+#include <string.h>
 
 enum { PLAIN_PREDICT = 256 }; // default -n of plain text, which has no natural end
 
@@ -72,4 +77,82 @@ void kv_memory_check(const Model *m, size_t n_positions) {
         "a KV cache of %zu positions needs %zu MiB, available are %zu MiB; use a smaller -c, or "
         "--kv q8_0",
         n_positions, n_positions * kv_position_bytes(&m->kv) >> 20, os_memory_available() >> 20);
+}
+
+// Splits A,B,... in place of its commas.
+static Str *split_list(const char *list, int *n) {
+    *n = 1;
+    for (const char *s = list; *s; s++) *n += *s == ',';
+    Str *parts = xalloc((size_t)*n, sizeof *parts);
+    for (int i = 0; i < *n; i++) {
+        size_t len = strcspn(list, ",");
+        parts[i] = (Str){(char *)list, len};
+        list += len + 1;
+    }
+    return parts;
+}
+
+bool constraint_from_options(ConstraintCache *cache, const Options *o, ConstraintState **out,
+                             Error *err) {
+    ConstraintSpec spec = {.is_ordered = o->is_ordered_json, .may_think = o->may_think};
+    Buffer schema = {0}, grammar = {0}, unknown = {0};
+    bool is_file = o->json_schema && *o->json_schema == '@';
+    *out = NULL;
+    if (is_file && !file_read(o->json_schema + 1, &schema, err)) return false;
+    if (o->grammar && !file_read(o->grammar, &grammar, err)) return false;
+    if (o->json_schema) spec.schema_text = is_file ? buffer_str(&schema) : str_of(o->json_schema);
+    if (o->grammar) spec.grammar = buffer_str(&grammar);
+    if (o->regex) spec.regex = str_of(o->regex);
+    Str *choices = o->constraint_choices ? split_list(o->constraint_choices, &spec.n_choices) : NULL;
+    spec.choices = choices;
+    bool ok = constraint_new(cache, &spec, out, &unknown, err);
+    if (ok && unknown.len) note(o, "JSON Schema: unknown keywords say nothing: %s", unknown.data);
+    if (ok && *out && o->ignore_eos)
+        ok = error_set(err, EXIT_USAGE,
+                       "expected either --ignore-eos or a constraint, which ends its text");
+    free(choices), buffer_free(&schema), buffer_free(&grammar), buffer_free(&unknown);
+    return ok;
+}
+
+// Compares the token lists as they are stored, which is stricter than equal sizes: draft tokens and
+// divergences are by id, so that id must be the same token in both models.
+void vocabulary_check(const Model *other, const Model *m, const char *option) {
+    const GgufValue *tokens = gguf_find_value(&m->file, "tokenizer.ggml.tokens");
+    const GgufValue *others = gguf_find_value(&other->file, "tokenizer.ggml.tokens");
+    if (!tokens || !others || other->config.vocab_size != m->config.vocab_size ||
+        tokens->bytes != others->bytes || memcmp(tokens->data, others->data, tokens->bytes))
+        die(EXIT_USAGE, "%s: %s: expected the vocabulary of %s (%d tokens), found another (%d)",
+            option, other->file.path, m->file.path, m->config.vocab_size, other->config.vocab_size);
+}
+
+PrefixCache *prefix_cache_open(const Pipeline *p, int chunk) {
+    const Options *o = p->options;
+    const char *dir = o->cache ? o->cache : getenv("LLAMA31_CACHE");
+    uint64_t max_bytes = (uint64_t)8 << 30;
+    Error err;
+    if (!dir || !*dir) return NULL;
+    if (o->cache_size && !size_parse(o->cache_size, &max_bytes))
+        die(EXIT_USAGE, "--cache-size: expected a size like 500M or 8G, found \"%s\"",
+            o->cache_size);
+    PrefixCache *c = cache_open(dir, max_bytes, &p->model, chunk, &err);
+    if (!c) warn("%s; continuing without a cache", err.text);
+    return c;
+}
+
+// The draft model of --draft.
+static const Model *draft_open(const Pipeline *p) {
+    static Model m;
+    Error err;
+    if (!p->options->draft) return NULL;
+    if (!model_open(&m, p->options->draft, &(ModelOptions){.n_threads = p->model.n_threads}, &err))
+        die_error(&err);
+    vocabulary_check(&m, &p->model, "--draft");
+    mapping_prefetch(m.file.shards, m.file.n_shards, true);
+    return &m;
+}
+
+void generator_open(Pipeline *p, Generator *g, int chunk, int n_parallel) {
+    generator_init(g, &p->model, p->tokenizer, chunk, n_parallel);
+    g->speculation = speculation_new(draft_open(p), !p->options->no_lookup);
+    g->cache = prefix_cache_open(p, g->chunk_size);
 }

@@ -1,4 +1,5 @@
-// Turns a prompt and the options into a Request, and checks that it fits context and memory.
+// Turns the options into what generates: a request that fits context and memory, its constraint,
+// and the generator with prefix cache and draft model.
 #ifndef CLI_REQUEST_H
 #define CLI_REQUEST_H
 
@@ -23,5 +24,20 @@ bool request_from_options(const Pipeline *p, const Options *o, const Ids *prompt
 // Whether the available memory can hold a KV cache of n_positions; dies (exit 1) if not.
 bool kv_memory_fits(const Model *m, size_t n_positions);
 void kv_memory_check(const Model *m, size_t n_positions);
+
+// Compiles the constraint of --json-schema, --grammar, --regex or --choices; *out is NULL if there
+// is none. Reads the files that they name and prints a note about unknown JSON Schema keywords.
+// False with err: exit 2 for an invalid constraint, exit 1 for a file that cannot be read.
+bool constraint_from_options(ConstraintCache *cache, const Options *o, ConstraintState **out,
+                             Error *err);
+
+// Initialises the generator of at most n_parallel sequences. Dies if the draft model cannot be
+// opened.
+void generator_open(Pipeline *p, Generator *g, int chunk, int n_parallel);
+// The prefix cache of --cache or $LLAMA31_CACHE, for `chunk` prompt tokens per forward pass. NULL
+// if there is none or, with a warning, if it cannot be used.
+PrefixCache *prefix_cache_open(const Pipeline *p, int chunk);
+// Dies unless `other`, the model of `option`, has the same vocabulary as m.
+void vocabulary_check(const Model *other, const Model *m, const char *option);
 
 #endif

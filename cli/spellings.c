@@ -2,65 +2,57 @@
 
 #include <string.h>
 
-typedef enum {
-    RENAMED,        // `text` is the name here
-    RENAMED_KV,     // the same, but keys and values have separate options there
-    NO_EFFECT,      // a flag
-    NO_EFFECT_MODE, // a flag that "on", "off" or "auto" may follow
-    NO_EFFECT_VALUE,
-    REFUSED // `text` says why
-} SpellingKind;
-
-// Options of `llama-cli --help` and `llama-bench --help` that option_table lacks; their names are
-// separated by spaces.
+// Options of `llama-cli --help` and `llama-bench --help` that option_table lacks.
 static const struct {
-    SpellingKind kind;
-    const char *names, *text;
+    Spelling kind;
+    const char *names; // separated by spaces
+    const char *text;  // OPTION: the name here. REFUSED: why. IGNORED_VALUE: the only values that
+                       // may follow (NULL: any)
 } spellings[] = {
-    {RENAMED, "-tb --threads-batch", "-t"},
-    {RENAMED, "--batch-size", "-b"},
-    {RENAMED, "--rope-freq-base", "--rope-theta"},
-    {RENAMED, "--yarn-orig-ctx", "--rope-orig-ctx"},
-    {RENAMED, "--chat-template --chat-template-file", "--template"},
-    {RENAMED, "--grammar-file", "--grammar"},
-    {RENAMED, "-j", "--json-schema"},
-    {RENAMED, "-md --model-draft", "--draft"},
-    {RENAMED, "-l", "--logit-bias"},
-    {RENAMED, "--lora-scaled", "--lora"},
-    {RENAMED, "-sp", "--special"},
-    {RENAMED, "-np", "--parallel"},
-    {RENAMED_KV, "-ctk --cache-type-k -ctv --cache-type-v", "--kv"},
-    {NO_EFFECT,
+    {SPELLING_OPTION, "-tb --threads-batch", "-t"},
+    {SPELLING_OPTION, "--batch-size", "-b"},
+    {SPELLING_OPTION, "--rope-freq-base", "--rope-theta"},
+    {SPELLING_OPTION, "--yarn-orig-ctx", "--rope-orig-ctx"},
+    {SPELLING_OPTION, "--chat-template --chat-template-file", "--template"},
+    {SPELLING_OPTION, "--grammar-file", "--grammar"},
+    {SPELLING_OPTION, "-j", "--json-schema"},
+    {SPELLING_OPTION, "-md --model-draft", "--draft"},
+    {SPELLING_OPTION, "-l", "--logit-bias"},
+    {SPELLING_OPTION, "--lora-scaled", "--lora"},
+    {SPELLING_OPTION, "-sp", "--special"},
+    {SPELLING_OPTION, "-np", "--parallel"},
+    {SPELLING_OPTION, "-ctk --cache-type-k -ctv --cache-type-v", "--kv"},
+    {SPELLING_IGNORED,
      "-cnv --conversation -no-cnv --no-conversation -st --single-turn -i --interactive -if "
      "--interactive-first --simple-io --no-display-prompt --no-escape --no-warmup --warmup --mmap "
      "--no-mmap --mlock --no-kv-offload -nkvo --no-op-offload --no-repack -cb --cont-batching "
      "--no-context-shift --jinja --check-tensors --no-host --swa-full --verbose-prompt "
      "--log-timestamps --log-prefix --perf --no-perf --offline --log-disable",
      NULL},
-    {NO_EFFECT_MODE, "--log-colors -co --color -fa --flash-attn", NULL},
-    {NO_EFFECT_VALUE,
+    {SPELLING_IGNORED_VALUE, "--log-colors -co --color -fa --flash-attn", "on off auto"},
+    {SPELLING_IGNORED_VALUE,
      "-ngl --gpu-layers --n-gpu-layers -ub --ubatch-size --keep --numa --prio --poll -lv "
      "--log-verbosity --prio-batch --poll-batch --draft-max --draft-min --draft-p-min -dt "
      "--defrag-thold",
      NULL},
-    {REFUSED,
+    {SPELLING_REFUSED,
      "-dev --device --list-devices -sm --split-mode -ts --tensor-split -mg --main-gpu -ot "
      "--override-tensor",
      "llama31 runs on the CPU only"},
-    {REFUSED, "-hf --hf-repo -hff --hf-file -mu --model-url",
+    {SPELLING_REFUSED, "-hf --hf-repo -hff --hf-file -mu --model-url",
      "llama31 does not download models; pass a file (-m FILE)"},
-    {REFUSED, "--host --port", "llama31 is not a server; batch completes a file of prompts"},
-    {REFUSED, "--mirostat --typical --xtc-probability --dynatemp-range --dry-multiplier --samplers",
+    {SPELLING_REFUSED, "--host --port", "llama31 is not a server; batch completes a file of prompts"},
+    {SPELLING_REFUSED, "--mirostat --typical --xtc-probability --dynatemp-range --dry-multiplier --samplers",
      "unsupported sampler; use --temp, --top-k, --top-p, --min-p and penalties"},
-    {REFUSED, "--control-vector", "control vectors are not supported (LoRA adapters are: --lora)"},
-    {REFUSED, "--mmproj --image", "only text models are supported"},
-    {REFUSED, "-e --escape",
+    {SPELLING_REFUSED, "--control-vector", "control vectors are not supported (LoRA adapters are: --lora)"},
+    {SPELLING_REFUSED, "--mmproj --image", "only text models are supported"},
+    {SPELLING_REFUSED, "-e --escape",
      "escape sequences in a prompt are not supported; use the shell's $'...' or -f FILE"},
-    {REFUSED, "-sysf --system-prompt-file", "use -sys @FILE"},
-    {REFUSED, "-jf --json-schema-file", "use --json-schema @FILE"},
-    {REFUSED, "--prompt-cache", "use --cache DIR"},
-    {REFUSED, "--override-kv", "model metadata cannot be overridden, except RoPE (--rope-...)"},
-    {REFUSED, "--yarn-ext-factor --yarn-attn-factor --yarn-beta-slow --yarn-beta-fast",
+    {SPELLING_REFUSED, "-sysf --system-prompt-file", "use -sys @FILE"},
+    {SPELLING_REFUSED, "-jf --json-schema-file", "use --json-schema @FILE"},
+    {SPELLING_REFUSED, "--prompt-cache", "use --cache DIR"},
+    {SPELLING_REFUSED, "--override-kv", "model metadata cannot be overridden, except RoPE (--rope-...)"},
+    {SPELLING_REFUSED, "--yarn-ext-factor --yarn-attn-factor --yarn-beta-slow --yarn-beta-fast",
      "YaRN parameters come from the model file or the paper (beta 1 and 32)"},
 };
 
@@ -77,21 +69,17 @@ Spelling spelling_translate(const char **name, const char *value, const char *kv
     size_t i = 0, n = sizeof spellings / sizeof *spellings;
     while (i < n && !has_name(spellings[i].names, *name)) i++;
     if (i == n) return SPELLING_UNKNOWN;
+    Spelling kind = spellings[i].kind;
     const char *text = spellings[i].text;
-    switch (spellings[i].kind) {
-    case NO_EFFECT: return SPELLING_IGNORED;
-    case NO_EFFECT_VALUE: return SPELLING_IGNORED_VALUE;
-    case NO_EFFECT_MODE:
-        return value && has_name("on off auto", value) ? SPELLING_IGNORED_VALUE : SPELLING_IGNORED;
-    case REFUSED: error_set(err, EXIT_USAGE, "%s: %s", *name, text); return SPELLING_REFUSED;
-    case RENAMED_KV:
-        if (value && kv_type && strcmp(value, kv_type)) {
-            error_set(err, EXIT_USAGE, "%s: keys and values have one type; expected %s, found %s",
-                      *name, kv_type, value);
-            return SPELLING_REFUSED;
-        }
-        break;
-    case RENAMED: break;
+    if (kind == SPELLING_IGNORED_VALUE && text && !(value && has_name(text, value)))
+        return SPELLING_IGNORED;
+    if (kind == SPELLING_REFUSED) error_set(err, EXIT_USAGE, "%s: %s", *name, text);
+    if (kind != SPELLING_OPTION) return kind;
+    // llama.cpp has separate options for keys and values.
+    if (!strcmp(text, "--kv") && value && kv_type && strcmp(value, kv_type)) {
+        error_set(err, EXIT_USAGE, "%s: keys and values have one type; expected %s, found %s",
+                  *name, kv_type, value);
+        return SPELLING_REFUSED;
     }
     *name = text;
     return SPELLING_OPTION;

@@ -14,7 +14,6 @@
 #include "batch_output.h"
 #include "../base/clock.h"
 #include "../base/signals.h"
-#include "../cli/generator.h"
 #include "../cli/lines.h"
 #include "../cli/output.h"
 #include "../cli/request.h"

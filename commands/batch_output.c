@@ -1,4 +1,5 @@
 #include "batch_output.h"
+#include "../cli/output.h"
 #include "../cli/lines.h"
 #include "../os/os.h"
 

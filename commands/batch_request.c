@@ -4,7 +4,6 @@
 // with CMD_REQUEST in cli/options.c). Others are ignored, or an error with --strict. A field that
 // is null counts as absent.
 #include "batch_record.h"
-#include "../cli/constraint_options.h"
 #include "../cli/option_values.h"
 #include "../cli/prompt.h"
 #include "../cli/request.h"
@@ -232,12 +231,13 @@ static bool parse_field(Record *r, const Json *v, Error *err) {
                error_set(err, EXIT_RUNTIME, "unknown field \"%.*s\"", SHOWN(v->key));
     char name[40];
     snprintf(name, sizeof name, "%.*s", SHOWN(v->key));
-    switch (v->kind) {
-    case JSON_NULL: return true;
-    case JSON_NUMBER: return option_set_number(&r->options, option, name, v->number, err);
-    case JSON_BOOL: return option_set_flag(&r->options, option, name, v->boolean, err);
-    default: return mismatch(err, name, "a number or a boolean", v);
-    }
+    if (is_null) return true;
+    if (v->kind != JSON_NUMBER && v->kind != JSON_BOOL)
+        return mismatch(err, name, "a number or a boolean", v);
+    bool is_flag = v->kind == JSON_BOOL;
+    if (is_flag != (option->kind == OPTION_FLAG))
+        return mismatch(err, name, is_flag ? "a number" : "true or false", v);
+    return option_set_number(&r->options, option, name, is_flag ? v->boolean : v->number, err);
 }
 
 // Prompts

@@ -3,7 +3,6 @@
 #include "commands.h"
 #include "chat_commands.h"
 #include "../base/signals.h"
-#include "../cli/generator.h"
 #include "../cli/request.h"
 #include "../cli/output.h"
 

@@ -9,8 +9,6 @@
 #include "commands.h"
 #include "../base/signals.h"
 #include "../cli/completion.h"
-#include "../cli/constraint_options.h"
-#include "../cli/generator.h"
 #include "../cli/output.h"
 #include "../cli/prompt.h"
 #include "../cli/report.h"

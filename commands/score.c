@@ -1,7 +1,6 @@
 #include "score.h"
 #include "commands.h"
 #include "../base/clock.h"
-#include "../cli/generator.h"
 #include "../cli/output.h"
 #include "../cli/request.h"
 

@@ -1,4 +1,5 @@
 #include "score_kl.h"
+#include "../cli/request.h"
 
 #include <fcntl.h>
 #include <math.h>

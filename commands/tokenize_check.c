@@ -2,7 +2,7 @@
 // that the constraint computed before it. The times of these masks are what a constraint costs.
 #include "tokenize_check.h"
 #include "../base/clock.h"
-#include "../cli/constraint_options.h"
+#include "../cli/request.h"
 #include "../cli/lines.h"
 #include "../cli/output.h"
 

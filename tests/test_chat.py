@@ -293,7 +293,7 @@ def commands():
                                  "/set tmep 1", "/system x", "/show", "/stats", "/load /nonexistent", "/save " + name,
                                  "/exit", "never"], "-n", "3")
     same([m["content"] for m in transcript("commands.jsonl") if m["role"] == "user"], ["Three"])
-    for text in ("did you mean /help", 'expected a number from 0 to 100, found "99x"', "did you mean --temp",
+    for text in ("did you mean /help", 'expected a number, found "99x"', "did you mean --temp",
                  "top-k 5", "n-predict 4", "system: x", "/nonexistent", "expected a file name"):
         assert text in err, (text, err)
     out, err = piped(BUILT_IN, ["/load " + name, "/clear", "/undo"], "-n", "3")
