@@ -83,33 +83,25 @@ static void emit_until(Sequence *s, size_t end) {
     if (s->request.emit && !s->request.emit(s->request.arg, from, n)) s->finish = FINISH_CANCEL;
 }
 
-// Offset of the first stop string that ends behind byte `from`, or SIZE_MAX. Stop strings are
-// strings, not tokens: one may begin in the middle of a token and end in a later one.
-static size_t find_stop_string(const Sequence *s, size_t from) {
-    size_t found = SIZE_MAX;
+// Searches the text from where a stop string could end behind byte `from`. Stop strings are not
+// aligned with tokens: one may begin in the middle of a token and end in a later one.
+//
+//     *stop     offset of the first complete stop string, or SIZE_MAX
+//     *partial  offset of the longest ending that is a prefix of a stop string, or the text's
+//     length:
+//               with the stop string "END", the text "the EN" is final up to "the "
+static void find_stop_strings(const Sequence *s, size_t from, size_t *stop, size_t *partial) {
+    *stop = SIZE_MAX;
+    *partial = s->text.len;
     for (int i = 0; i < s->request.n_stops; i++) {
-        Str stop = s->request.stops[i];
-        if (stop.len == 0) continue;
-        for (size_t at = from > stop.len ? from - stop.len + 1 : 0;
-             at + stop.len <= s->text.len && at < found; at++)
-            if (!memcmp(s->text.data + at, stop.data, stop.len)) found = at;
+        Str string = s->request.stops[i];
+        size_t at = from > string.len ? from - string.len + 1 : 0;
+        for (; string.len && at < s->text.len; at++) {
+            size_t n_left = s->text.len - at, n = n_left < string.len ? n_left : string.len;
+            size_t *found = n == string.len ? stop : partial;
+            if (at < *found && !memcmp(s->text.data + at, string.data, n)) *found = at;
+        }
     }
-    return found;
-}
-
-// Length of the text without its longest ending that is a prefix of a stop string. That ending is
-// held back: with the stop string "END", the text "the EN" is emitted up to "the ".
-static size_t length_before_stop_prefix(const Sequence *s) {
-    size_t held = 0;
-    for (int i = 0; i < s->request.n_stops; i++) {
-        Str stop = s->request.stops[i];
-        for (size_t k = stop.len < s->text.len + 1 ? stop.len : s->text.len + 1; k-- > held + 1;)
-            if (!memcmp(s->text.data + s->text.len - k, stop.data, k)) {
-                held = k;
-                break;
-            }
-    }
-    return s->text.len - held;
 }
 
 // Appends the bytes of a token, and emits what can no longer change: no prefix of a stop string,
@@ -119,18 +111,16 @@ static void append_text(Sequence *s, const Generator *g, int token) {
     if (s->drop_space && piece.len && piece.data[0] == ' ')
         piece = (Str){piece.data + 1, piece.len - 1};
     s->drop_space = s->drop_space && piece.len == 0;
-    size_t n_before = s->text.len;
+    size_t n_before = s->text.len, stop, partial;
     buffer_put(&s->text, piece);
-    size_t stop = find_stop_string(s, n_before);
+    find_stop_strings(s, n_before, &stop, &partial);
     if (stop != SIZE_MAX) {
         s->text.len = stop;
         s->text.data[stop] = 0;
         s->finish = FINISH_STOP;
-    } else if (s->text.len > s->n_emitted) {
-        size_t n = length_before_stop_prefix(s);
-        if (n > s->n_emitted)
-            emit_until(s,
-                       s->n_emitted + utf8_complete(s->text.data + s->n_emitted, n - s->n_emitted));
+    } else if (partial > s->n_emitted) {
+        emit_until(s, s->n_emitted +
+                          utf8_complete(s->text.data + s->n_emitted, partial - s->n_emitted));
     }
 }
 

@@ -1,7 +1,7 @@
 // Loads a vocabulary from the metadata of a GGUF file, and finds its tokens.
 //
 //     tokenizer.ggml. ...            fields                           function
-//     model, pre                     is_sentencepiece, pretokenizer   load_model
+//     model, pre                     is_sentencepiece, pretokenizer   load_vocabulary
 //     token_type                     type                             load_types
 //     bos_token_id, eos_token_id ... bos, eos, unknown, stops         load_ids
 //     scores                         rank (SentencePiece)             load_scores
@@ -447,30 +447,30 @@ static bool load_merges(Tokenizer *t, const Gguf *g, const int16_t *byte_of, Err
     return id >= 0;
 }
 
-// The kind of the tokenizer.
-static bool load_model(Tokenizer *t, const Gguf *g, Error *err) {
-    Str model, pre;
-    if (!gguf_get_string(g, "tokenizer.ggml.model", &model, err)) return false;
-    t->is_sentencepiece = str_is(model, "llama");
-    if (t->is_sentencepiece) return true;
-    if (!str_is(model, "gpt2"))
-        return vocabulary_error(t, err, "model: expected gpt2 or llama, found \"%.*s\"",
-                                SHOWN(model));
-    if (!gguf_get_string(g, "tokenizer.ggml.pre", &pre, err)) return false;
-    t->pretokenizer = pretokenizer_find(pre);
-    return t->pretokenizer ||
-           vocabulary_error(t, err, "pre: unknown pre-tokenizer \"%.*s\"", SHOWN(pre));
-}
-
+// Each part comes after those that it needs: types decide how tokens are decoded, and rules refer
+// to tokens by their bytes.
 static bool load_vocabulary(Tokenizer *t, const Gguf *g, Error *err) {
     int16_t byte_of[N_BYTE_LETTERS];
+    Str model, pre;
     byte_letters_init(byte_of);
-    if (!load_model(t, g, err)) return false;
+    if (!gguf_get_string(g, "tokenizer.ggml.model", &model, err)) return false;
+    t->is_sentencepiece = str_is(model, "llama");
+    if (!t->is_sentencepiece) {
+        if (!str_is(model, "gpt2"))
+            return vocabulary_error(t, err, "model: expected gpt2 or llama, found \"%.*s\"",
+                                    SHOWN(model));
+        if (!gguf_get_string(g, "tokenizer.ggml.pre", &pre, err)) return false;
+        t->pretokenizer = pretokenizer_find(pre);
+        if (!t->pretokenizer)
+            return vocabulary_error(t, err, "pre: unknown pre-tokenizer \"%.*s\"", SHOWN(pre));
+    }
+
     const GgufValue *tokens = gguf_get_array(g, "tokenizer.ggml.tokens", GGUF_STRING, err);
     if (!tokens) return false;
     if (tokens->count == 0 || tokens->count >= INT_MAX / 2 || tokens->bytes > INT_MAX)
         return vocabulary_error(
-            t, err, "tokens: expected 1 to 2^30 of 2 GB in total, found %zu of %zu bytes",
+            t, err,
+            "tokens: expected 1 to 2^30 tokens of up to 2 GB, found %zu tokens of %zu bytes",
             (size_t)tokens->count, tokens->bytes);
     size_t n = (size_t)tokens->count;
     t->n = (int)n;

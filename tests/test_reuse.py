@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 
-from cli import ROOT, SCRIPTS, Skip, call, check, main, same, test
+from cli import ROOT, SCRIPTS, Skip, call, check, main, requires, same, test
 
 sys.path.insert(0, SCRIPTS)
 from lib import gguf_writer, weights
@@ -39,6 +39,7 @@ def answer(cli, env, prompt, *args):
 
 @test
 def lookup_changes_nothing(cli):
+    requires("speculate")
     n_drafted = 0
     for env in backends(cli):
         for i, prompt in enumerate(PROMPTS):
@@ -52,6 +53,7 @@ def lookup_changes_nothing(cli):
 
 @test
 def lookup_in_a_batch(cli):
+    requires("speculate")
     requests = "".join(json.dumps({"id": i, "prompt": p * (1 + i % 3), "max_tokens": 40, "seed": i}) + "\n"
                        for i, p in enumerate(PROMPTS * 3)).encode()
     for args in (["--deterministic"], ["--deterministic", "--parallel", 3], ["--parallel", 1]):
@@ -62,6 +64,7 @@ def lookup_in_a_batch(cli):
 @test
 def lookup_in_a_batch_invariant_backend(cli):
     """Quantized weights on AVX2 have the same bits for any batch size: drafts need no --deterministic there."""
+    requires("speculate")
     cli.model = None
     if subprocess.run(cli.command("show"), capture_output=True).returncode:
         raise Skip("no built-in model")
@@ -79,6 +82,7 @@ def lookup_in_a_batch_invariant_backend(cli):
 
 @test
 def draft_changes_nothing(cli):
+    requires("speculate")
     if not cli.model:
         raise Skip("no model but the built-in one")
     for i, prompt in enumerate(PROMPTS):
@@ -105,6 +109,7 @@ def run_cached(cli, dir, *args, text=STORY, **options):
 
 @test
 def cache_changes_nothing(cli, tmp):
+    requires("cache")
     long_context(cli)
     for env in backends(cli):
         plain = answer(cli, env, STORY, "--seed", 3)
@@ -120,6 +125,7 @@ def cache_changes_nothing(cli, tmp):
 
 @test
 def cache_in_other_commands(cli, tmp):
+    requires("cache")
     long_context(cli)
     requests = "".join(json.dumps({"id": i, "prompt": STORY + p, "max_tokens": 12, "seed": i}) + "\n"
                        for i, p in enumerate(PROMPTS)).encode()
@@ -134,6 +140,7 @@ def cache_in_other_commands(cli, tmp):
 
 @test
 def cache_survives_kills(cli, tmp):
+    requires("cache")
     long_context(cli)
     plain = run_cached(cli, os.path.join(tmp, "other"), "-q")[0]
     dir, rng = os.path.join(tmp, "cache"), random.Random(2)
@@ -154,6 +161,7 @@ def cache_survives_kills(cli, tmp):
 
 @test
 def cache_that_cannot_be_written(cli, tmp):
+    requires("cache")
     long_context(cli)
     plain = run_cached(cli, os.path.join(tmp, "other"), "-q")[0]
     limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))
@@ -183,6 +191,7 @@ def write_adapter(cli, name, alpha=8.0, seed=1):
 @test
 def adapter_is_part_of_the_model(cli):
     """--lora changes the text; a cache or an output of another set of adapters is not used."""
+    requires("lora", "cache")
     lora, other = write_adapter(cli, "lora.gguf"), write_adapter(cli, "other.gguf", seed=2)
     env, prompt, cache = dict(os.environ), PROMPTS[0] * 60, cli.path_of("cache")
     greedy = ["--temp", 0, "--seed", 1]
