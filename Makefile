@@ -70,7 +70,8 @@ PROTECT := $(if $(HARDLINK),$(HARDEN))
 $(BUILD)/kernels/%.o $(BUILD)/backends/%.o: PROTECT := $(if $(HARDLINK),-fPIE) # inner loops over checked sizes
 $(BUILD)/os/sandbox_linux.o: FILE_FLAGS := -DSECCOMP_ARCH=AUDIT_ARCH_$(if $(findstring x86_64,$(TARGET)),X86_64,AARCH64)
 $(BUILD)/os/os_windows.o:    FILE_FLAGS := -DPOSIX_IMPLEMENTATION
-$(BUILD)/quantize/encode.o:  FILE_FLAGS := -fno-trapping-math # else gcc does not vectorize minima and maxima
+# Otherwise gcc does not vectorize minima, maxima and rounding.
+$(BUILD)/quantize/encode.o $(BUILD)/kernels/quant.o: FILE_FLAGS := -fno-trapping-math
 AVX2    := -mavx2 -mfma -mf16c -mbmi -mbmi2
 AVX512  := $(AVX2) -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mprefer-vector-width=512
 AMX     := -mavx512bf16 -mavx512vbmi -mamx-tile -mamx-bf16 -mamx-int8

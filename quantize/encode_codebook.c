@@ -1,11 +1,20 @@
-// Weights to points of a grid. The magnitudes of 4 or 8 neighbours are one of 256 to 1024 points,
-// and each has a sign, or all but one of eight. A scale for 16 or 32 weights is d unit (s + 1/2),
-// s of 4 bits.
+// Codebook search. The magnitudes of 4 or 8 neighbouring weights are one of 256 to 1024 codebook
+// entries p, with a sign mask. A group of 16 or 32 weights has a scale s = d unit (k + 1/2) with an
+// integer k of 4 bits and a float16 d of the superblock. The search minimises, over weights x_i > 0
+// with costs c_i,
 //
-// Which point is nearest depends on what the errors cost. It is sought among the NEAR that are
-// nearest to the cell that the weights fall into when each is rounded for itself. As in encode.c, a
-// trial scale gives points, and points a better scale in closed form; with d settled, stored scales
-// and their neighbours are tried with the error as it will be read.
+//     E = sum_i c_i (s p_i - x_i)^2 = s^2 sum c p^2 - 2 s sum c p x + const.
+//
+// For given entries, s = sum c p x / sum c p^2 is best. For a given s, the entry of 4 or 8 weights
+// with the smallest s sum c p^2 - 2 sum c p x is best. All entries would be too slow, so weights
+// are first rounded one by one to the levels of the codebook; the tuple of levels is a cell, and a
+// table lists the N_CANDIDATES entries closest to each cell.
+//
+// As in encode.c, several scales are tried for each group. Then d is set, and k is chosen among the
+// rounded value and its neighbours; twice, the second time with the best d for the entries found.
+//
+// Reference: quantize_row_iq3_xxs and similar functions of ggml-quants.c in llama.cpp. IQ2 follows
+// QuIP# (Tseng et al. 2024) in coding 8 weights by an entry of an E8 codebook and their signs.
 #include "encode_codebook.h"
 #include "../kernels/blocks.h"
 #include "../kernels/codebook.h"
@@ -17,237 +26,245 @@
 #include <stdatomic.h>
 #include <string.h>
 
-enum { NEAR = 8, MAX_CELLS = 6561, BLOCK = 256 };
+enum { N_CANDIDATES = 8, MAX_CELLS = 6561, BLOCK = 256, MAX_K = 15 };
 
 typedef struct {
-    const int8_t *points; // (n_points, dims)
-    int n_points, dims, n_levels, n_cells;
-    float low, step, top; // what levels stand for; the highest is not always a step from the last
+    const int8_t *entries; // (n_entries, len)
+    int n_entries, len;
+    int n_levels;         // different magnitudes,
+    float low, step, top; // evenly spaced, except that the highest is `top`
+    int n_cells;          // n_levels ^ len
     float unit;
-    int group;    // weights that share a scale
-    bool is_even; // the number of minus signs of 8 weights
-} Grid;
+    int group;           // weights that share a scale
+    bool has_even_signs; // of 8 weights an even number is negative
+} MagnitudeCodebook;
 
-static const Grid grid_iq2_s = {
-    codebook_entries8[CODEBOOK_IQ2_S_AT], 1024, 8, 3, 6561, 8, 17.5f, 43, 0.25f, 16, false};
-static const Grid grid_iq3_xxs = {
-    codebook_entries4[CODEBOOK_IQ3_XXS_AT], 256, 4, 8, 4096, 4, 8, 62, 0.5f, 32, true};
-static const Grid grid_iq3_s = {
-    codebook_entries4[CODEBOOK_IQ3_S_AT], 512, 4, 8, 4096, 1, 2, 15, 2, 32, false};
+static const MagnitudeCodebook codebook_iq2_s = {
+    codebook_entries8[CODEBOOK_IQ2_S_AT], 1024, 8, 3, 8, 17.5f, 43, 6561, 0.25f, 16, false};
+static const MagnitudeCodebook codebook_iq3_xxs = {
+    codebook_entries4[CODEBOOK_IQ3_XXS_AT], 256, 4, 8, 4, 8, 62, 4096, 0.5f, 32, true};
+static const MagnitudeCodebook codebook_iq3_s = {
+    codebook_entries4[CODEBOOK_IQ3_S_AT], 512, 4, 8, 1, 2, 15, 4096, 2, 32, false};
 
-// The points nearest to each cell, the nearest first; where the cell is a point, that alone, twice.
+// Indices of the entries closest to each cell, closest first. A cell that is an entry has that one
+// only, twice.
 typedef struct {
-    uint16_t points[MAX_CELLS][NEAR];
-} Near;
+    uint16_t entries[MAX_CELLS][N_CANDIDATES];
+} CandidateTable;
 
-static int level_value(const Grid *g, int level) {
-    return (int)(level < g->n_levels - 1 ? g->low + g->step * (float)level : g->top);
-}
-
-static void find_near(const Grid *g, int cell, uint16_t near[NEAR]) {
-    int value[8], best[NEAR];
-    for (int i = 0, rest = cell; i < g->dims; i++, rest /= g->n_levels)
-        value[i] = level_value(g, rest % g->n_levels);
-    for (int k = 0; k < NEAR; k++) best[k] = INT_MAX;
-    for (int p = 0; p < g->n_points; p++) {
-        int distance = 0, k = NEAR;
-        for (int i = 0; i < g->dims; i++) {
-            int step = g->points[p * g->dims + i] - value[i];
-            distance += step * step;
-        }
-        for (; k && distance < best[k - 1]; k--)
-            if (k < NEAR) best[k] = best[k - 1], near[k] = near[k - 1];
-        if (k < NEAR) best[k] = distance, near[k] = (uint16_t)p;
+static void find_candidates(const MagnitudeCodebook *b, int cell, uint16_t found[N_CANDIDATES]) {
+    int value[8], best[N_CANDIDATES];
+    for (int i = 0, rest = cell; i < b->len; i++, rest /= b->n_levels) {
+        int level = rest % b->n_levels;
+        value[i] = (int)(level < b->n_levels - 1 ? b->low + b->step * (float)level : b->top);
     }
-    if (!best[0]) near[1] = near[0];
+    for (int k = 0; k < N_CANDIDATES; k++) best[k] = INT_MAX;
+    for (int e = 0; e < b->n_entries; e++) {
+        int distance = 0, k = N_CANDIDATES;
+        for (int i = 0; i < b->len; i++) {
+            int difference = b->entries[e * b->len + i] - value[i];
+            distance += difference * difference;
+        }
+        for (; k && distance < best[k - 1]; k--) // insertion sort
+            if (k < N_CANDIDATES) best[k] = best[k - 1], found[k] = found[k - 1];
+        if (k < N_CANDIDATES) best[k] = distance, found[k] = (uint16_t)e;
+    }
+    if (!best[0]) found[1] = found[0];
 }
 
-// Made by the thread that needs it first; others wait for it.
-static const Near *near_of(const Grid *g) {
-    enum { NONE, BEGUN, READY };
-    static Near tables[3];
+// The thread that needs a table first makes it, in some 50 ms; others wait.
+static const CandidateTable *candidates_of(const MagnitudeCodebook *b) {
+    enum { MISSING, STARTED, READY };
+    static CandidateTable tables[3];
     static _Atomic int states[3];
-    int id = g == &grid_iq2_s ? 0 : g == &grid_iq3_xxs ? 1 : 2, none = NONE;
-    if (atomic_compare_exchange_strong(&states[id], &none, BEGUN)) {
-        for (int cell = 0; cell < g->n_cells; cell++) find_near(g, cell, tables[id].points[cell]);
-        atomic_store(&states[id], READY);
+    int i = b == &codebook_iq2_s ? 0 : b == &codebook_iq3_xxs ? 1 : 2, missing = MISSING;
+    if (atomic_compare_exchange_strong(&states[i], &missing, STARTED)) {
+        for (int cell = 0; cell < b->n_cells; cell++)
+            find_candidates(b, cell, tables[i].entries[cell]);
+        atomic_store(&states[i], READY);
     }
-    while (atomic_load(&states[id]) != READY) {
-    } // some 50 ms
-    return &tables[id];
+    while (atomic_load(&states[i]) != READY) {
+    }
+    return &tables[i];
 }
 
-// A group at a trial scale: its points, and the sums w x p and w p p.
+// The entries of a group for a given scale, with sums over the group.
 typedef struct {
-    uint16_t points[8];
-    float xp, pp;
-} Trial;
+    uint16_t entries[8]; // indices
+    float px, pp;        // sums of c p x and c p^2
+} GroupEntries;
 
-// Adds the point that is best for dims weights at this scale.
-static void round_point(const Grid *g, const Near *near, const float *x, const float *w,
-                        float scale, uint16_t *point, Trial *t) {
-    const float inv = 1 / (scale * g->step), half_below = 0.5f - g->low / g->step;
+// Chooses the entry of b->len weights and adds its sums.
+static uint16_t choose_entry(const MagnitudeCodebook *b, const CandidateTable *table,
+                             const float *x, const float *cost, float scale, GroupEntries *sums) {
+    const float inv = 1 / (scale * b->step), half_below = 0.5f - b->low / b->step;
     int cell = 0;
-    for (int i = g->dims - 1; i >= 0; i--) {
+    for (int i = b->len - 1; i >= 0; i--) {
         float v = x[i] * inv + half_below;
-        int level = v > 0 ? v < (float)g->n_levels ? (int)v : g->n_levels - 1 : 0;
-        cell = cell * g->n_levels + level;
+        int level = v > 0 ? v < (float)b->n_levels ? (int)v : b->n_levels - 1 : 0;
+        cell = cell * b->n_levels + level;
     }
-    const uint16_t *list = near->points[cell];
-    float best = FLT_MAX, best_xp = 0, best_pp = 0;
-    for (int k = 0; k < NEAR && (k == 0 || list[k] != list[0]); k++) {
-        const int8_t *p = g->points + list[k] * g->dims;
-        float xp = 0, pp = 0;
-        for (int i = 0; i < g->dims; i++) {
-            float wp = w[i] * (float)p[i];
-            xp += wp * x[i];
-            pp += wp * (float)p[i];
+    const uint16_t *list = table->entries[cell];
+    uint16_t entry = list[0];
+    float best = FLT_MAX, best_px = 0, best_pp = 0;
+    for (int k = 0; k < N_CANDIDATES && (k == 0 || list[k] != list[0]); k++) {
+        const int8_t *p = b->entries + list[k] * b->len;
+        float px = 0, pp = 0;
+        for (int i = 0; i < b->len; i++) {
+            float cp = cost[i] * (float)p[i];
+            px += cp * x[i];
+            pp += cp * (float)p[i];
         }
-        float e = scale * pp - 2 * xp; // what the error grows by, over the scale
+        float e = scale * pp - 2 * px; // error / scale
         if (e >= best) continue;
-        best = e, best_xp = xp, best_pp = pp;
-        *point = list[k];
+        best = e, best_px = px, best_pp = pp;
+        entry = list[k];
     }
-    t->xp += best_xp;
-    t->pp += best_pp;
+    sums->px += best_px;
+    sums->pp += best_pp;
+    return entry;
 }
 
-static Trial round_group(const Grid *g, const Near *near, const float *x, const float *w,
-                         float scale) {
-    Trial t = {{0}, 0, 0};
-    for (int i = 0; i < g->group; i += g->dims)
-        round_point(g, near, x + i, w + i, scale, &t.points[i / g->dims], &t);
-    return t;
+static GroupEntries choose_entries(const MagnitudeCodebook *b, const CandidateTable *table,
+                                   const float *x, const float *cost, float scale) {
+    GroupEntries g = {{0}, 0, 0};
+    for (int i = 0; i < b->group; i += b->len)
+        g.entries[i / b->len] = choose_entry(b, table, x + i, cost + i, scale, &g);
+    return g;
 }
 
-// The best scale of a group, as far as a few trials tell: the largest weight is brought near the
-// highest level. But for the first trial: of weights that are all alike each grid has the point at
-// the lowest.
-static float fit_scale(const Grid *g, const Near *near, const float *x, const float *w) {
+// The best scale of a group. The trials map the largest weight near the highest level; the first
+// one to the lowest, because each codebook has an entry with all weights at that.
+static float fit_group_scale(const MagnitudeCodebook *b, const CandidateTable *table,
+                             const float *x, const float *cost) {
     enum { TRIALS = 10 };
-    float top = 0, best = 0, gain = 0;
-    for (int i = 0; i < g->group; i++) top = x[i] > top ? x[i] : top;
-    if (top < 1e-30f) return 0;
-    for (int c = 0; c < TRIALS; c++) {
-        float level = c ? g->top * (0.75f + 0.0625f * (float)(c - 1)) : g->low;
-        Trial t = round_group(g, near, x, w, top / level);
-        if (!(t.xp > 0) || t.xp * t.xp <= gain * t.pp) continue;
-        gain = t.xp * t.xp / t.pp;
-        best = t.xp / t.pp;
+    float max = 0, best = 0, gain = 0;
+    for (int i = 0; i < b->group; i++) max = x[i] > max ? x[i] : max;
+    if (max < 1e-30f) return 0;
+    for (int trial = 0; trial < TRIALS; trial++) {
+        float level = trial ? b->top * (0.75f + 0.0625f * (float)(trial - 1)) : b->low;
+        GroupEntries g = choose_entries(b, table, x, cost, max / level);
+        if (!(g.px > 0) || g.px * g.px <= gain * g.pp) continue;
+        gain = g.px * g.px / g.pp;
+        best = g.px / g.pp;
     }
     return best;
 }
 
-// Magnitudes and signs of a block. Where their number must be even, the weight that loses least by
-// it takes the other sign: its magnitude is negative.
-static void split_signs(const Grid *g, const float *x, const float *w, float *magnitude,
-                        uint8_t *signs) {
+// Splits weights into magnitudes and sign bits. Where the number of negative weights must be even,
+// the weight that costs least gets the wrong sign; its magnitude becomes negative.
+static void split_signs(const MagnitudeCodebook *b, const float *x, const float *cost,
+                        float *magnitude, uint8_t *signs) {
     for (int i = 0; i < BLOCK; i += 8) {
-        int n_minus = 0, least = i;
+        int n_negative = 0, cheapest = i;
         signs[i / 8] = 0;
         for (int j = i; j < i + 8; j++) {
             magnitude[j] = fabsf(x[j]);
-            n_minus += x[j] < 0;
+            n_negative += x[j] < 0;
             signs[i / 8] |= (uint8_t)((x[j] < 0) << (j - i));
-            if (w[j] * magnitude[j] < w[least] * magnitude[least]) least = j;
+            if (cost[j] * magnitude[j] < cost[cheapest] * magnitude[cheapest]) cheapest = j;
         }
-        if (!g->is_even || n_minus % 2 == 0) continue;
-        magnitude[least] = -magnitude[least];
-        signs[i / 8] ^= (uint8_t)(1 << (least - i));
+        if (!b->has_even_signs || n_negative % 2 == 0) continue;
+        magnitude[cheapest] = -magnitude[cheapest];
+        signs[i / 8] ^= (uint8_t)(1 << (cheapest - i));
     }
 }
 
-// A block as it will be stored.
+// A superblock as it is stored.
 typedef struct {
     uint16_t d;
-    int scale[16];
-    uint16_t points[64];
-    uint8_t signs[32];
-} Choice;
+    int k[16]; // of each group
+    uint16_t entries[64];
+    uint8_t signs[32]; // bit i of a byte: weight i of 8 is negative
+} CodebookBlock;
 
-// Of the stored scales around the one wanted, the one with the smallest error at this d.
-static Trial choose_scale(const Grid *g, const Near *near, const float *x, const float *w,
-                          float unit, float want, int *stored) {
-    Trial best = {{0}, 0, 0};
+// Chooses k among the integers around the wanted scale.
+static GroupEntries choose_k(const MagnitudeCodebook *b, const CandidateTable *table,
+                             const float *x, const float *cost, float unit, float wanted, int *k) {
+    GroupEntries best = {{0}, 0, 0};
     float least = FLT_MAX;
-    int middle = (int)rintf(want / unit - 0.5f);
-    for (int s = middle - 1; s <= middle + 1; s++) {
-        if (s < 0 || s > 15) continue;
-        float scale = unit * ((float)s + 0.5f);
-        Trial t = round_group(g, near, x, w, scale);
-        float e = scale * (scale * t.pp - 2 * t.xp);
+    int middle = (int)rintf(wanted / unit - 0.5f);
+    for (int i = middle - 1; i <= middle + 1; i++) {
+        if (i < 0 || i > MAX_K) continue;
+        float scale = unit * ((float)i + 0.5f);
+        GroupEntries g = choose_entries(b, table, x, cost, scale);
+        float e = scale * (scale * g.pp - 2 * g.px);
         if (e >= least) continue;
-        least = e, best = t, *stored = s;
+        least = e, best = g, *k = i;
     }
     return best;
 }
 
-static void choose(const Grid *g, const float *x, const float *w, Choice *c) {
-    const Near *near = near_of(g);
-    const int n_groups = BLOCK / g->group, n_points = g->group / g->dims;
-    float magnitude[BLOCK], want[16], largest = 0;
-    memset(c, 0, sizeof *c);
-    split_signs(g, x, w, magnitude, c->signs);
-    for (int k = 0; k < n_groups; k++) {
-        want[k] = fit_scale(g, near, magnitude + k * g->group, w + k * g->group);
-        largest = want[k] > largest ? want[k] : largest;
+static void encode_block(const MagnitudeCodebook *b, const float *x, const float *cost,
+                         CodebookBlock *out) {
+    const CandidateTable *table = candidates_of(b);
+    const int n_groups = BLOCK / b->group, n_entries = b->group / b->len;
+    float magnitude[BLOCK], wanted[16], largest = 0;
+    memset(out, 0, sizeof *out);
+    split_signs(b, x, cost, magnitude, out->signs);
+    for (int g = 0; g < n_groups; g++) {
+        wanted[g] = fit_group_scale(b, table, magnitude + g * b->group, cost + g * b->group);
+        largest = wanted[g] > largest ? wanted[g] : largest;
     }
-    float d = largest / (15.5f * g->unit);
+    float d = largest / (((float)MAX_K + 0.5f) * b->unit);
     for (int pass = 0; pass < 2; pass++) {
-        float xp = 0, pp = 0;
-        c->d = f32_to_f16(d);
-        float unit = f16_to_f32(c->d) * g->unit;
+        float px = 0, pp = 0;
+        out->d = f32_to_f16(d);
+        float unit = f16_to_f32(out->d) * b->unit;
         if (!(unit > 0)) return;
-        for (int k = 0; k < n_groups; k++) {
-            Trial t = choose_scale(g, near, magnitude + k * g->group, w + k * g->group, unit,
-                                   want[k], &c->scale[k]);
-            float s = g->unit * ((float)c->scale[k] + 0.5f);
-            memcpy(c->points + k * n_points, t.points, (size_t)n_points * sizeof *t.points);
-            xp += s * t.xp;
-            pp += s * s * t.pp;
+        for (int g = 0; g < n_groups; g++) {
+            GroupEntries found = choose_k(b, table, magnitude + g * b->group, cost + g * b->group,
+                                          unit, wanted[g], &out->k[g]);
+            float s = b->unit * ((float)out->k[g] + 0.5f);
+            memcpy(out->entries + g * n_entries, found.entries,
+                   (size_t)n_entries * sizeof *found.entries);
+            px += s * found.px;
+            pp += s * s * found.pp;
         }
-        d = pp > 0 && xp > 0 ? xp / pp : d; // the best for these points
+        d = pp > 0 && px > 0 ? px / pp : d; // the best d for these entries and k
     }
 }
 
-static void pack_iq2_s(const Choice *c, BlockIQ2_S *b) {
+// Packing: the layouts are drawn in kernels/blocks.h
+
+static void pack_iq2_s(const CodebookBlock *c, BlockIQ2_S *b) {
     memset(b, 0, sizeof *b);
     b->d = c->d;
     for (int i = 0; i < 32; i++) {
-        b->qs[i] = (uint8_t)c->points[i];
-        b->qh[i / 4] |= (uint8_t)(c->points[i] >> 8 << 2 * (i % 4));
+        b->qs[i] = (uint8_t)c->entries[i];
+        b->qh[i / 4] |= (uint8_t)(c->entries[i] >> 8 << 2 * (i % 4));
     }
-    for (int k = 0; k < 16; k++) b->scales[k / 2] |= (uint8_t)(c->scale[k] << 4 * (k % 2));
+    for (int g = 0; g < 16; g++) b->scales[g / 2] |= (uint8_t)(c->k[g] << 4 * (g % 2));
     memcpy(b->signs, c->signs, sizeof b->signs);
 }
 
-static void pack_iq3_s(const Choice *c, BlockIQ3_S *b) {
+static void pack_iq3_s(const CodebookBlock *c, BlockIQ3_S *b) {
     memset(b, 0, sizeof *b);
     b->d = c->d;
     for (int i = 0; i < 64; i++) {
-        b->qs[i] = (uint8_t)c->points[i];
-        b->qh[i / 8] |= (uint8_t)(c->points[i] >> 8 << i % 8);
+        b->qs[i] = (uint8_t)c->entries[i];
+        b->qh[i / 8] |= (uint8_t)(c->entries[i] >> 8 << i % 8);
     }
-    for (int k = 0; k < 8; k++) b->scales[k / 2] |= (uint8_t)(c->scale[k] << 4 * (k % 2));
+    for (int g = 0; g < 8; g++) b->scales[g / 2] |= (uint8_t)(c->k[g] << 4 * (g % 2));
     memcpy(b->signs, c->signs, sizeof b->signs);
 }
 
-static void pack_iq3_xxs(const Choice *c, BlockIQ3_XXS *b) {
+static void pack_iq3_xxs(const CodebookBlock *c, BlockIQ3_XXS *b) {
     b->d = c->d;
-    for (int i = 0; i < 64; i++) b->qs[i] = (uint8_t)c->points[i];
-    for (int k = 0; k < 8; k++) {
-        uint32_t word = (uint32_t)c->scale[k] << 28;
-        for (int i = 0; i < 4; i++) word |= (uint32_t)(c->signs[4 * k + i] & 127) << 7 * i;
-        for (int i = 0; i < 4; i++) b->signs[4 * k + i] = (uint8_t)(word >> 8 * i);
+    for (int i = 0; i < 64; i++) b->qs[i] = (uint8_t)c->entries[i];
+    for (int g = 0; g < 8; g++) {
+        uint32_t word = (uint32_t)c->k[g] << 28;
+        for (int i = 0; i < 4; i++) word |= (uint32_t)(c->signs[4 * g + i] & 127) << 7 * i;
+        for (int i = 0; i < 4; i++) b->signs[4 * g + i] = (uint8_t)(word >> 8 * i);
     }
 }
 
-void encode_codebook(Type type, const float *x, const float *w, void *block) {
-    Choice c;
-    choose(type == TYPE_IQ2_S     ? &grid_iq2_s
-           : type == TYPE_IQ3_XXS ? &grid_iq3_xxs
-                                  : &grid_iq3_s,
-           x, w, &c);
+void encode_codebook(Type type, const float *x, const float *cost, void *block) {
+    CodebookBlock c;
+    encode_block(type == TYPE_IQ2_S     ? &codebook_iq2_s
+                 : type == TYPE_IQ3_XXS ? &codebook_iq3_xxs
+                                        : &codebook_iq3_s,
+                 x, cost, &c);
     if (type == TYPE_IQ2_S) pack_iq2_s(&c, block);
     if (type == TYPE_IQ3_S) pack_iq3_s(&c, block);
     if (type == TYPE_IQ3_XXS) pack_iq3_xxs(&c, block);
