@@ -1,6 +1,5 @@
-// The targets of tests/fuzz without libFuzzer: every seed, and for each some that are changed at
-// random. What is wrong ends the process, which run.sh counts as a failure. LLAMA31_FUZZ says how
-// many changes (default 60).
+// Runs every fuzz target without libFuzzer, on its seeds and on random mutations of them (60 per
+// seed, or $LLAMA31_FUZZ). A violated invariant ends the process, which run.sh counts as a failure.
 #include "../base/files.h"
 #include "fuzz/targets.h"
 #include "test.h"
@@ -12,10 +11,11 @@
 #include <string.h>
 #include <unistd.h>
 
-static uint64_t state;
+static uint64_t state; // of test_random
+static int n_runs;
 
-// Flips, cuts, repeats and inserts a few bytes.
-static void change(Buffer *b) {
+// One to four times: replaces a byte, truncates, appends random bytes, or repeats a few bytes.
+static void mutate(Buffer *b) {
     for (uint64_t n = test_random(&state) % 4 + 1; n && b->len; n--) {
         size_t at = test_random(&state) % b->len, len = test_random(&state) % 8 + 1;
         uint64_t noise = test_random(&state);
@@ -29,21 +29,18 @@ static void change(Buffer *b) {
     }
 }
 
-static int n_runs;
-
 static void replay(const FuzzTarget *t, const char *path) {
-    const char *wanted = getenv("LLAMA31_FUZZ");
+    const char *n_mutations = getenv("LLAMA31_FUZZ");
     Buffer seed = {0}, copy = {0};
     Error err;
     if (!file_read(path, &seed, &err)) return;
     t->run((const uint8_t *)seed.data, seed.len);
     n_runs++;
-    for (int i = wanted ? atoi(wanted) : 60; i > 0; i--, n_runs++) {
+    for (int i = n_mutations ? atoi(n_mutations) : 60; i > 0; i--, n_runs++) {
         copy.len = 0;
         buffer_put(&copy, buffer_str(&seed));
-        change(&copy);
-        uint8_t *exact =
-            malloc(copy.len + !copy.len); // so that a sanitizer sees every byte beyond it
+        mutate(&copy);
+        uint8_t *exact = malloc(copy.len + !copy.len); // lets a sanitizer find reads beyond the end
         if (copy.len) memcpy(exact, copy.data, copy.len);
         t->run(exact, copy.len);
         free(exact);
@@ -53,22 +50,22 @@ static void replay(const FuzzTarget *t, const char *path) {
 }
 
 static void test_targets(void) {
-    int saved = dup(STDERR_FILENO),
-        null = open("/dev/null", O_WRONLY | O_CLOEXEC); // warnings about spoilt files
+    // Warnings about mutated files are not shown.
+    int saved = dup(STDERR_FILENO), null = open("/dev/null", O_WRONLY | O_CLOEXEC);
     dup2(null, STDERR_FILENO);
     for (int i = 0; i < N_FUZZ_TARGETS; i++) {
-        char folder[64], path[400];
-        snprintf(folder, sizeof folder, "tests/fuzz/seeds/%s", fuzz_targets[i].name);
-        DIR *d = opendir(folder);
+        char directory[64], path[400];
+        snprintf(directory, sizeof directory, "tests/fuzz/seeds/%s", fuzz_targets[i].name);
+        DIR *d = opendir(directory);
         int n = 0;
         for (struct dirent *e; d && (e = readdir(d));) {
             if (*e->d_name == '.') continue;
-            snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
+            snprintf(path, sizeof path, "%s/%s", directory, e->d_name);
             replay(&fuzz_targets[i], path);
             n++;
         }
         if (d) closedir(d);
-        CHECK(n > 0, "%s: no seeds", folder);
+        CHECK(n > 0, "%s: no seeds", directory);
     }
     dup2(saved, STDERR_FILENO);
     close(saved);
@@ -76,4 +73,4 @@ static void test_targets(void) {
     CHECK(n_runs > 50, "%d", n_runs);
 }
 
-void test_fuzz(void) { test_case("fuzz: seeds and changes to them", test_targets); }
+void test_fuzz(void) { test_case("fuzz: seeds and mutations of them", test_targets); }

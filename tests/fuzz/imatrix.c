@@ -66,10 +66,10 @@ void fuzz_imatrix(const uint8_t *data, size_t n) {
     size_t len;
     if (n == 0 || !quantize_is_built) return;
     if (!g.n_tensors) {
-        Str model = fuzz_sound_model(0);
+        Str model = fuzz_valid_model(0);
         HOLDS(gguf_parse(&g, model.data, model.len, "valid", &err));
     }
-    uint8_t *file = fuzz_file_of(valid_file, data, n, &len);
+    uint8_t *file = fuzz_mutate(valid_file, data, n, &len);
     const char *path = make_path("imatrix", file, len);
     free(file);
     if (imatrix_read(&m, path, &g, &err)) {

@@ -1,4 +1,4 @@
-// The target that FUZZ_TARGET names, driven by libFuzzer; the rest of the command line is its own.
+// libFuzzer on the target named by $FUZZ_TARGET. The command line is libFuzzer's.
 #include "targets.h"
 #include "../../kernels/ops.h"
 
@@ -18,10 +18,10 @@ static int run_target(const uint8_t *data, size_t n) {
 typedef struct {
     int argc;
     char **argv;
-} Arguments;
+} FuzzerArguments;
 
-static int drive(void *arg) {
-    Arguments *a = arg;
+static int run_fuzzer(void *arg) {
+    FuzzerArguments *a = arg;
     return LLVMFuzzerRunDriver(&a->argc, &a->argv, run_target);
 }
 
@@ -30,10 +30,10 @@ int main(int argc, char **argv) {
     for (int i = 0; i < N_FUZZ_TARGETS; i++)
         if (name && !strcmp(name, fuzz_targets[i].name)) target = &fuzz_targets[i];
     if (!target) {
-        fputs("FUZZ_TARGET: expected one of", stderr);
+        fputs("set FUZZ_TARGET to one of", stderr);
         for (int i = 0; i < N_FUZZ_TARGETS; i++) fprintf(stderr, " %s", fuzz_targets[i].name);
         return fputs("\n", stderr), 2;
     }
     kernels_init(NULL);
-    return team_serve(1, drive, &(Arguments){argc, argv});
+    return team_serve(1, run_fuzzer, &(FuzzerArguments){argc, argv});
 }

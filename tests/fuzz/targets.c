@@ -1,3 +1,4 @@
+// Each target runs one parser of untrusted data, and then the code that relies on its checks.
 #include "targets.h"
 #include "../make_gguf.h"
 #include "../../constrain/constrain.h"
@@ -11,16 +12,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const MakeLlama recipes[] = {
+static const MakeLlama models[] = {
     {.dim = 32, .hidden_dim = 32, .n_layers = 1},
     {.dim = 32, .hidden_dim = 32, .n_layers = 1, .is_sentencepiece = true, .type = TYPE_F16},
     {.dim = 32, .hidden_dim = 32, .n_layers = 2, .is_tied = true, .has_rope_freqs = true},
     {.is_vocabulary_only = true}};
-enum { N_RECIPES = sizeof recipes / sizeof *recipes, MOST_WORK = 1 << 22 };
+enum { N_MODELS = sizeof models / sizeof *models };
+enum { MAX_WORK = 1 << 22 }; // multiplications per token that a mutated model may cost
 
-Str fuzz_sound_model(int i) {
-    static Buffer files[N_RECIPES];
-    if (!files[i].len) files[i] = make_llama_file(recipes[i]);
+Str fuzz_valid_model(int i) {
+    static Buffer files[N_MODELS];
+    if (!files[i].len) files[i] = make_llama_file(models[i]);
     return buffer_str(&files[i]);
 }
 
@@ -44,7 +46,7 @@ static void use_model(Model *m) {
                   (double)c->vocab_size * c->dim;
     const int tokens[] = {0, c->vocab_size - 1};
     Error err;
-    if (work > MOST_WORK || c->max_context < 2) return;
+    if (work > MAX_WORK || c->max_context < 2) return;
     Workspace *ws = workspace_new(m, 2, 1);
     Session *s = session_new(&m->kv);
     if (workspace_feed(ws, s, tokens, 2, 1, &err) == 2) HOLDS(model_forward(m, ws, 0));
@@ -52,14 +54,15 @@ static void use_model(Model *m) {
     workspace_free(ws);
 }
 
-uint8_t *fuzz_file_of(Str (*sound)(int i), const uint8_t *data, size_t n, size_t *len) {
-    Str whole = *data < 16 ? sound(*data & 3) : (Str){(const char *)data + 1, n - 1};
+uint8_t *fuzz_mutate(Str (*valid_file)(int i), const uint8_t *data, size_t n, size_t *len) {
+    bool is_mutation = *data < 16;
+    Str source = is_mutation ? valid_file(*data & 3) : (Str){(const char *)data + 1, n - 1};
     void *memory = NULL;
-    if (posix_memalign(&memory, 64, whole.len + !whole.len)) abort();
+    if (posix_memalign(&memory, 64, source.len + !source.len)) abort();
     uint8_t *file = memory;
-    if (whole.len) memcpy(file, whole.data, whole.len);
-    *len = whole.len;
-    for (size_t i = 1; *data < 16 && i + 4 <= n; i += 4) {
+    if (source.len) memcpy(file, source.data, source.len);
+    *len = source.len;
+    for (size_t i = 1; is_mutation && i + 4 <= n; i += 4) {
         size_t at = (data[i] | (size_t)data[i + 1] << 8 | (size_t)data[i + 2] << 16) % *len;
         file[at] ^= data[i + 3];
         if (i == 1 && *data & 8) *len = at + 1;
@@ -74,7 +77,7 @@ static void fuzz_file(const uint8_t *data, size_t n) {
     Error err;
     size_t len;
     if (n == 0) return;
-    uint8_t *file = fuzz_file_of(fuzz_sound_model, data, n, &len);
+    uint8_t *file = fuzz_mutate(fuzz_valid_model, data, n, &len);
     if (gguf_parse(&g, file, len, "fuzz", &err)) {
         use_tokenizer(&g);
         if (model_bind(&m, &g, &options, &err)) {
@@ -87,9 +90,9 @@ static void fuzz_file(const uint8_t *data, size_t n) {
     free(file);
 }
 
-// Adapters for the model of fuzz_sound_model(0): of one matrix, of all kinds in floats, in half of
-// them, in blocks.
-static Str sound_adapter(int i) {
+// LoRA adapters of fuzz_valid_model(0): of one matrix; of all kinds of matrices in F32, F16 and
+// Q8_0.
+static Str valid_adapter(int i) {
     static const struct {
         const char *name;
         int rows, cols;
@@ -104,8 +107,8 @@ static Str sound_adapter(int i) {
     uint64_t rank = types[i] == TYPE_Q8_0 ? 32 : 3, n_vocab = 0;
     Gguf g;
     Error err;
-    Str base = fuzz_sound_model(0);
-    HOLDS(gguf_parse(&g, base.data, base.len, "sound", &err));
+    Str base = fuzz_valid_model(0);
+    HOLDS(gguf_parse(&g, base.data, base.len, "valid", &err));
     n_vocab = gguf_find_tensor(&g, "token_embd.weight")->dims[1];
     gguf_close(&g);
     make_begin(&m);
@@ -129,29 +132,28 @@ static Str sound_adapter(int i) {
     return buffer_str(&files[i]);
 }
 
-// An adapter beside a sound model.
 static void fuzz_adapter(const uint8_t *data, size_t n) {
     Gguf g;
     Model m;
     Error err;
     size_t len;
     if (n == 0) return;
-    uint8_t *file = fuzz_file_of(sound_adapter, data, n, &len);
+    uint8_t *file = fuzz_mutate(valid_adapter, data, n, &len);
     LoraOption adapter = {str_of(make_path("adapter.gguf", file, len)), 1};
     ModelOptions options = {.n_threads = 1, .adapters = &adapter, .n_adapters = 1};
-    Str base = fuzz_sound_model(0);
-    HOLDS(gguf_parse(&g, base.data, base.len, "sound", &err));
+    Str base = fuzz_valid_model(0);
+    HOLDS(gguf_parse(&g, base.data, base.len, "valid", &err));
     if (model_bind(&m, &g, &options, &err)) {
         use_model(&m);
         model_close(&m);
     } else {
         HOLDS(err.code == EXIT_MODEL && *err.text);
-        HOLDS(n > 1 || *data > 15); // a sound file is read
+        HOLDS(n > 1 || *data > 15); // only mutated files are rejected
     }
     free(file);
 }
 
-// Text becomes ids, and the ids the same text.
+// Encoding and decoding gives the same text.
 static void fuzz_tokenizer(const uint8_t *data, size_t n) {
     static Tokenizer *tokenizers[2];
     static Gguf files[2];
@@ -161,8 +163,8 @@ static void fuzz_tokenizer(const uint8_t *data, size_t n) {
     if (n == 0) return;
     int kind = *data & 1;
     if (!tokenizers[kind]) {
-        Str file = fuzz_sound_model(kind);
-        HOLDS(gguf_parse(&files[kind], file.data, file.len, "sound", &err));
+        Str file = fuzz_valid_model(kind);
+        HOLDS(gguf_parse(&files[kind], file.data, file.len, "valid", &err));
         tokenizers[kind] = tokenizer_open(&files[kind], &err);
     }
     const Tokenizer *t = tokenizers[kind];
@@ -171,39 +173,20 @@ static void fuzz_tokenizer(const uint8_t *data, size_t n) {
     for (int i = 0; i < ids.len; i++) buffer_put(&back, tokenizer_piece(t, ids.data[i], true));
     buffer_puts(&back, "");
     Str found = buffer_str(&back);
-    if (kind == 0) HOLDS(str_eq(found, text)); // the other has spaces of its own, and U+2581
+    if (kind == 0) HOLDS(str_eq(found, text)); // SentencePiece changes spaces
     free(ids.data);
     buffer_free(&back);
 }
 
-static void put_json(Buffer *out, const Json *j, const char *before) {
-    if (j->kind == JSON_STRING) {
-        json_put_string(out, before, j->string);
-    } else if (j->kind == JSON_NUMBER) {
-        json_put_number(out, before, j->number);
-    } else if (j->kind == JSON_ARRAY || j->kind == JSON_OBJECT) {
-        buffer_puts(out, before);
-        buffer_puts(out, j->kind == JSON_ARRAY ? "[" : "{");
-        for (const Json *c = j->child; c; c = c->next) {
-            if (j->kind == JSON_OBJECT) json_put_string(out, c == j->child ? "" : ",", c->key);
-            put_json(out, c, j->kind == JSON_OBJECT ? ":" : c == j->child ? "" : ",");
-        }
-        buffer_puts(out, j->kind == JSON_ARRAY ? "]" : "}");
-    } else {
-        buffer_puts(out, before);
-        buffer_puts(out, j->kind == JSON_NULL ? "null" : j->boolean ? "true" : "false");
-    }
-}
-
-// What is read and written is read as the same again.
+// A parsed text that is written and parsed again is the same.
 static void fuzz_json(const uint8_t *data, size_t n) {
     static JsonDoc a, b;
     Buffer first = {0}, second = {0};
     Error err;
     if (!json_parse(&a, (const char *)data, n, &err)) return;
-    put_json(&first, a.root, "");
+    json_write_value(&(JsonWriter){.out = &first}, NULL, a.root, NULL);
     HOLDS(json_parse(&b, first.data, first.len, &err));
-    put_json(&second, b.root, "");
+    json_write_value(&(JsonWriter){.out = &second}, NULL, b.root, NULL);
     HOLDS(str_eq(buffer_str(&first), buffer_str(&second)));
     buffer_free(&first);
     buffer_free(&second);
@@ -217,7 +200,7 @@ static void fuzz_records(const uint8_t *data, size_t n) {
     ResultKind kind;
     Error err;
     if (!e.tokenizer) {
-        Str file = fuzz_sound_model(0);
+        Str file = fuzz_valid_model(0);
         o = options_default("batch");
         o.template_name = "chatml";
         o.model = make_path("fuzz.gguf", file.data, file.len);
@@ -234,8 +217,8 @@ static void fuzz_records(const uint8_t *data, size_t n) {
     buffer_free(&key);
 }
 
-// A template and variables: the bytes up to the first NUL, and JSON. Whatever they are, a rendering
-// ends in a text with a mark for each byte, or in an error.
+// A Jinja template up to the first NUL, then its variables as JSON. Rendering fails, or gives a
+// text with a provenance mask of the same length.
 static void fuzz_template(const uint8_t *data, size_t n) {
     static const char defaults[] =
         "{\"messages\":[{\"role\":\"system\",\"content\":\"S\"},{\"role\":\"user\",\"content\":"
@@ -244,7 +227,7 @@ static void fuzz_template(const uint8_t *data, size_t n) {
     Str source = {(const char *)data, end ? (size_t)(end - data) : n};
     JsonDoc doc = {0};
     Error err;
-    Buffer text = {0}, own = {0};
+    Buffer text = {0}, mask = {0};
     struct tm now = {.tm_year = 124, .tm_mday = 1};
     Jinja *t = jinja_open(source, "fuzz", &err);
     bool ok = (end && json_parse(&doc, (const char *)end + 1, n - source.len - 1, &err) &&
@@ -252,17 +235,17 @@ static void fuzz_template(const uint8_t *data, size_t n) {
               json_parse(&doc, defaults, sizeof defaults - 1, &err);
     if (t && ok) {
         jinja_render(t, &(JinjaInput){.objects = &doc.root, .n_objects = 1, .now = &now}, &text,
-                     &own, &err);
-        HOLDS(text.len == own.len);
-        for (size_t i = 0; i < own.len; i++) HOLDS(!(own.data[i] & ~1));
+                     &mask, &err);
+        HOLDS(text.len == mask.len);
+        for (size_t i = 0; i < mask.len; i++) HOLDS(!(mask.data[i] & ~1));
     }
     if (t) jinja_close(t);
     json_free(&doc);
     buffer_free(&text);
-    buffer_free(&own);
+    buffer_free(&mask);
 }
 
-// A command line, an argument a line; the first byte chooses the command.
+// A command line with one argument per line; the first byte selects the command.
 static void fuzz_argv(const uint8_t *data, size_t n) {
     char *text = xrealloc(NULL, n + 1, 1), *argv[65], *save = NULL;
     int argc = 0;
@@ -285,7 +268,8 @@ static void fuzz_argv(const uint8_t *data, size_t n) {
     free(text);
 }
 
-// Of all tokens those and only those that fit byte by byte may come, and the text may go on or end.
+// After each byte of the text, a token's mask bit is set exactly if its bytes are accepted, and the
+// text can continue or end.
 static void check_masks(const Grammar *c, const uint8_t *data, size_t n) {
     static const char *const words[] = {"{\"", "\":",  "\"}", "a\"", "[1",  "]}",
                                         "\\u", "\xc3", "e9",  " \"", "true"};
@@ -318,8 +302,8 @@ static void check_masks(const Grammar *c, const uint8_t *data, size_t n) {
     matcher_free(m);
 }
 
-// A schema, grammar or expression, as the first byte says, up to the first NUL, and a text to read
-// by it.
+// A regular expression, grammar or schema (selected by the first byte) up to the first NUL, then a
+// text to match.
 static void fuzz_constrain(const uint8_t *data, size_t n) {
     const uint8_t *end = n > 1 ? memchr(data + 1, 0, n - 1) : NULL;
     Str source = {(const char *)data + !!n, end ? (size_t)(end - data) - 1 : n - !!n};

@@ -1,5 +1,5 @@
-// What is fuzzed: by libFuzzer (make fuzz), and by the unit tests, which replay the seeds and some
-// changes to them.
+// Fuzz targets, run by libFuzzer (`make fuzz`, libfuzzer.c) and by the unit tests (test_fuzz.c),
+// which replay the seeds and random mutations of them.
 #ifndef TESTS_FUZZ_TARGETS_H
 #define TESTS_FUZZ_TARGETS_H
 
@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-// What must be true whatever the input is.
+// An invariant that no input may break. Ends the process.
 #define HOLDS(condition)                                                                           \
     do {                                                                                           \
         if (!(condition))                                                                          \
@@ -19,21 +19,21 @@
     } while (0)
 
 typedef struct {
-    const char *name; // its seeds are in tests/fuzz/seeds/NAME, words in tests/fuzz/NAME.dict
-    void (*run)(const uint8_t *data, size_t n); // ends the process if something is wrong
+    const char *name; // seeds in tests/fuzz/seeds/NAME, dictionary in tests/fuzz/NAME.dict
+    void (*run)(const uint8_t *data, size_t n);
 } FuzzTarget;
 
 enum { N_FUZZ_TARGETS = 10 };
 extern const FuzzTarget fuzz_targets[N_FUZZ_TARGETS];
-void fuzz_editor(const uint8_t *data, size_t n);  // editor.c, which holds the editor's source
-void fuzz_imatrix(const uint8_t *data, size_t n); // imatrix.c, which holds the reader's
+void fuzz_editor(const uint8_t *data, size_t n);  // editor.c includes the editor's source
+void fuzz_imatrix(const uint8_t *data, size_t n); // imatrix.c includes the reader's source
 
-// Small models; that of number 0 has all kinds of tensors that adapters and importance are for.
-Str fuzz_sound_model(int i);
-// The file that data (n > 0 bytes) stands for: one of four sound ones with changes, or (first byte
-// above 15) the bytes as they are. A change is three bytes of place and one that is xored into it;
-// bit 3 of the first byte cuts the file at the first of them. Of *len bytes, 64-byte aligned, to be
-// freed.
-uint8_t *fuzz_file_of(Str (*sound)(int i), const uint8_t *data, size_t n, size_t *len);
+// A small model file, i from 0 to 3. Number 0 has every kind of tensor that adapters and importance
+// matrices refer to.
+Str fuzz_valid_model(int i);
+// Builds a file from n > 0 bytes of fuzzer input. First byte 0 to 15: valid_file(bits 0 and 1) with
+// mutations of four bytes each, a 24-bit position and a byte to xor there; bit 3 truncates the file
+// at the first mutation. Else the remaining bytes as they are. *len bytes, aligned to 64; free it.
+uint8_t *fuzz_mutate(Str (*valid_file)(int i), const uint8_t *data, size_t n, size_t *len);
 
 #endif
