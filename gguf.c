@@ -78,7 +78,7 @@ static bool read_string(GgufCursor *c, const char *field, size_t min, size_t max
 
 // One metadata entry. Walking over the strings of an array checks their lengths, so that
 // gguf_next_string() needs no limit.
-static bool parse_value(GgufCursor *c, GgufValue *v) {
+static bool parse_metadata(GgufCursor *c, GgufValue *v) {
     uint64_t kind;
     Str string;
     c->item = (Str){0};
@@ -248,7 +248,7 @@ static bool parse_file(Gguf *g, FileMapping file, const char *name, Error *err) 
     bool ok = parse_header(&c, &own->version, &n_tensors, &n_values);
     while (ok && (uint64_t)own->n_values < n_values) {
         own->values = list_grow(own->values, own->n_values, sizeof *own->values);
-        ok = parse_value(&c, &own->values[own->n_values++]);
+        ok = parse_metadata(&c, &own->values[own->n_values++]);
     }
     ok = ok &&
          build_index(&own->value_index, own->values, sizeof *own->values, own->n_values, name, err);

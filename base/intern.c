@@ -9,7 +9,7 @@ struct InternSlot {
 };
 
 // Eight bytes at a time: xor, multiply by the golden ratio (Knuth, TAOCP 3, 6.4), fold.
-static uint32_t hash_key(const void *key, size_t n) {
+static uint32_t hash_bytes(const void *key, size_t n) {
     const unsigned char *s = key;
     uint64_t h = n, word;
     for (; n >= 8; s += 8, n -= 8) {
@@ -35,7 +35,7 @@ static void grow_slots(InternTable *t) {
 }
 
 int intern_add(InternTable *t, const void *key, size_t len, bool *is_new) {
-    uint32_t hash = hash_key(key, len);
+    uint32_t hash = hash_bytes(key, len);
     if (2 * (size_t)t->n >= t->n_slots) grow_slots(t);
     size_t at = hash & (t->n_slots - 1);
     for (; t->slots[at].key; at = (at + 1) & (t->n_slots - 1)) {

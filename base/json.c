@@ -136,7 +136,7 @@ static bool parse_word(JsonParser *p, const char *word) {
 }
 
 // By key, then by position, so that the later one of two equal keys is reported.
-static int compare_keys(const void *a, const void *b) {
+static int compare_member_keys(const void *a, const void *b) {
     Str x = (*(const Json *const *)a)->key, y = (*(const Json *const *)b)->key;
     int order = str_compare(x, y);
     return order ? order : (x.data > y.data) - (x.data < y.data);
@@ -146,7 +146,7 @@ static int compare_keys(const void *a, const void *b) {
 static bool check_keys(JsonParser *p, const Json *object) {
     int n = 0;
     for (const Json *j = object->child; j; j = j->next) p->keys[n++] = j;
-    if (n > 1) qsort(p->keys, (size_t)n, sizeof *p->keys, compare_keys);
+    if (n > 1) qsort(p->keys, (size_t)n, sizeof *p->keys, compare_member_keys);
     for (int i = 1; i < n; i++) {
         Str key = p->keys[i]->key;
         if (str_eq(p->keys[i - 1]->key, key))
@@ -286,7 +286,7 @@ void json_quote(Buffer *out, Str s) {
 }
 
 // The comma before a value, and its key.
-static void begin_value(JsonWriter *w, const char *key) {
+static void start_value(JsonWriter *w, const char *key) {
     if (w->needs_comma) buffer_puts(w->out, ",");
     w->needs_comma = true;
     if (!key) return;
@@ -294,21 +294,21 @@ static void begin_value(JsonWriter *w, const char *key) {
     buffer_puts(w->out, ":");
 }
 
-static void open_bracket(JsonWriter *w, const char *key, const char *bracket) {
-    begin_value(w, key);
+static void open_container(JsonWriter *w, const char *key, const char *bracket) {
+    start_value(w, key);
     buffer_puts(w->out, bracket);
     w->needs_comma = false;
 }
 
-static void close_bracket(JsonWriter *w, const char *bracket) {
+static void close_container(JsonWriter *w, const char *bracket) {
     buffer_puts(w->out, bracket);
     w->needs_comma = true;
 }
 
-void json_begin_object(JsonWriter *w, const char *key) { open_bracket(w, key, "{"); }
-void json_end_object(JsonWriter *w) { close_bracket(w, "}"); }
-void json_begin_array(JsonWriter *w, const char *key) { open_bracket(w, key, "["); }
-void json_end_array(JsonWriter *w) { close_bracket(w, "]"); }
+void json_begin_object(JsonWriter *w, const char *key) { open_container(w, key, "{"); }
+void json_end_object(JsonWriter *w) { close_container(w, "}"); }
+void json_begin_array(JsonWriter *w, const char *key) { open_container(w, key, "["); }
+void json_end_array(JsonWriter *w) { close_container(w, "]"); }
 
 void json_write_key(JsonWriter *w, Str key) {
     json_write_string(w, NULL, key);
@@ -327,7 +327,7 @@ void json_write_int(JsonWriter *w, const char *key, int64_t value) {
 }
 
 void json_write_number(JsonWriter *w, const char *key, double x) {
-    begin_value(w, key);
+    start_value(w, key);
     if (x - x == 0)
         buffer_put_double(w->out, x);
     else
@@ -335,13 +335,13 @@ void json_write_number(JsonWriter *w, const char *key, double x) {
 }
 
 void json_write_string(JsonWriter *w, const char *key, Str s) {
-    begin_value(w, key);
+    start_value(w, key);
     json_quote(w->out, s);
 }
 
 void json_write_format(JsonWriter *w, const char *key, const char *fmt, ...) {
     va_list ap;
-    begin_value(w, key);
+    start_value(w, key);
     va_start(ap, fmt);
     buffer_vprintf(w->out, fmt, ap);
     va_end(ap);
@@ -349,9 +349,9 @@ void json_write_format(JsonWriter *w, const char *key, const char *fmt, ...) {
 
 void json_write_value(JsonWriter *w, const char *key, const Json *v,
                       bool (*special)(Buffer *out, const Json *v)) {
-    begin_value(w, key);
+    start_value(w, key);
     if (special && special(w->out, v)) return;
-    w->needs_comma = false; // begin_value() wrote it
+    w->needs_comma = false; // start_value() wrote it
     switch (v->kind) {
     case JSON_NULL: json_write_null(w, NULL); break;
     case JSON_BOOL: json_write_bool(w, NULL, v->boolean); break;
@@ -359,12 +359,12 @@ void json_write_value(JsonWriter *w, const char *key, const Json *v,
     case JSON_STRING: json_quote(w->out, v->string); break;
     case JSON_ARRAY:
     case JSON_OBJECT:
-        open_bracket(w, NULL, v->kind == JSON_ARRAY ? "[" : "{");
+        open_container(w, NULL, v->kind == JSON_ARRAY ? "[" : "{");
         for (const Json *item = v->child; item; item = item->next) {
             if (v->kind == JSON_OBJECT) json_write_key(w, item->key);
             json_write_value(w, NULL, item, special);
         }
-        close_bracket(w, v->kind == JSON_ARRAY ? "]" : "}");
+        close_container(w, v->kind == JSON_ARRAY ? "]" : "}");
     }
     w->needs_comma = true;
 }

@@ -60,10 +60,10 @@ void mapping_close(FileMapping *m) {
 typedef struct {
     int advice, n;
     FileMapping list[]; // copies: the caller may close its own
-} Prefetch;
+} PrefetchTask;
 
 static void *prefetch_thread(void *arg) {
-    Prefetch *p = arg;
+    PrefetchTask *p = arg;
     for (const FileMapping *m = p->list; m < p->list + p->n; m++)
         // In pieces: one call for a whole file reads only its first megabytes (WILLNEED) or blocks
         // other changes of the address space until the end (POPULATE_READ).
@@ -78,8 +78,8 @@ static void *prefetch_thread(void *arg) {
 
 void mapping_prefetch(const FileMapping *list, int n, bool fill_page_table) {
     size_t bytes = 0, memory = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
-    Prefetch *p = xrealloc(NULL, 1, sizeof *p + (size_t)n * sizeof *p->list);
-    *p = (Prefetch){.advice = fill_page_table ? MADV_POPULATE_READ : MADV_WILLNEED};
+    PrefetchTask *p = xrealloc(NULL, 1, sizeof *p + (size_t)n * sizeof *p->list);
+    *p = (PrefetchTask){.advice = fill_page_table ? MADV_POPULATE_READ : MADV_WILLNEED};
     for (int i = 0; i < n; i++) {
         if (list[i].fd >= 0) p->list[p->n++] = list[i];
         bytes += list[i].bytes;

@@ -14,7 +14,7 @@ static void print_in_handler(const char *text, size_t n) {
     (void)written;
 }
 
-static void on_fatal_signal(int number) {
+static void on_signal(int number) {
     static const char changed[] = "llama31: the model file changed while in use\n";
     if (number == SIGINT && is_deferred && !*interrupted) {
         *interrupted = 1;
@@ -38,7 +38,7 @@ static void on_fatal_signal(int number) {
 void signals_install(volatile int *flag) {
     static const int fatal[] = {SIGINT,  SIGTERM,   SIGHUP,  SIGQUIT, SIGXCPU,
                                 SIGALRM, SIGVTALRM, SIGUSR1, SIGUSR2, SIGBUS};
-    struct sigaction action = {.sa_handler = on_fatal_signal}, before;
+    struct sigaction action = {.sa_handler = on_signal}, before;
     interrupted = flag;
     for (size_t i = 0; i < sizeof fatal / sizeof *fatal; i++) {
         // A signal ignored by the parent stays ignored, as under nohup.

@@ -103,7 +103,8 @@ bool constraint_from_options(ConstraintCache *cache, const Options *o, Constrain
     if (o->json_schema) spec.schema_text = is_file ? buffer_str(&schema) : str_of(o->json_schema);
     if (o->grammar) spec.grammar = buffer_str(&grammar);
     if (o->regex) spec.regex = str_of(o->regex);
-    Str *choices = o->constraint_choices ? split_list(o->constraint_choices, &spec.n_choices) : NULL;
+    Str *choices =
+        o->constraint_choices ? split_list(o->constraint_choices, &spec.n_choices) : NULL;
     spec.choices = choices;
     bool ok = constraint_new(cache, &spec, out, &unknown, err);
     if (ok && unknown.len) note(o, "JSON Schema: unknown keywords say nothing: %s", unknown.data);

@@ -1,5 +1,5 @@
-// Values and tensors are appended as the format has them; nothing here is checked, so that broken
-// files can be made too.
+// Encodes values and tensors without any checks, so that tests can build invalid files. This
+// encoder is independent of quantize/gguf_writer.c.
 #include "make_gguf.h"
 #include "test.h"
 
@@ -94,7 +94,8 @@ void make_tensor(Maker *m, const char *name, uint32_t type, uint64_t cols, uint6
         for (size_t i = 0; i < bytes; i++) buffer_append(&m->data, "", 1);
 }
 
-// Weights that keep activations near 1: normal, with variance 1 / cols.
+// Normally distributed weights of variance about 1 / cols, which keep activations near 1. They have
+// few mantissa bits, so that F16 and BF16 represent them exactly.
 static void make_matrix(Maker *m, const MakeLlama *o, uint64_t *random, const char *name, int cols,
                         int rows) {
     const TypeInfo *info = type_info(o->type);
@@ -104,7 +105,6 @@ static void make_matrix(Maker *m, const MakeLlama *o, uint64_t *random, const ch
     while (scale * scale * (float)cols > 1) scale /= 2;
     for (int r = 0; r < rows; r++) {
         uint8_t *row = data + (size_t)r * row_bytes;
-        // Few mantissa bits, so that F16 and BF16 hold the very same numbers.
         for (size_t i = 0; i < n; i++) x[i] = (float)(int)(test_normal(random) * 16) / 16 * scale;
         for (size_t i = 0; i < n; i++) {
             uint32_t bits;
@@ -132,9 +132,9 @@ static void make_norm(Maker *m, uint64_t *random, const char *name, int n) {
 typedef struct {
     Buffer tokens, types, scores;
     int n;
-} Vocabulary;
+} VocabularyArrays;
 
-static void add_token(Vocabulary *v, const char *data, size_t n, int type, float score) {
+static void add_token(VocabularyArrays *v, const char *data, size_t n, int type, float score) {
     uint32_t bits;
     memcpy(&bits, &score, 4);
     make_item(&v->tokens, data, n);
@@ -143,7 +143,7 @@ static void add_token(Vocabulary *v, const char *data, size_t n, int type, float
     v->n++;
 }
 
-static void end_vocabulary(Maker *m, Vocabulary *v, bool has_scores, int bos, int eos) {
+static void end_vocabulary(Maker *m, VocabularyArrays *v, bool has_scores, int bos, int eos) {
     make_array(m, "tokenizer.ggml.tokens", GGUF_STRING, (uint64_t)v->n, v->tokens.data,
                v->tokens.len);
     make_array(m, "tokenizer.ggml.token_type", GGUF_I32, (uint64_t)v->n, v->types.data,
@@ -159,13 +159,14 @@ static void end_vocabulary(Maker *m, Vocabulary *v, bool has_scores, int bos, in
     buffer_free(&v->scores);
 }
 
-// Bytes as byte-level BPE spells them: printable Latin-1 as itself, the others as U+0100 and on.
+// In byte-level BPE, printable Latin-1 bytes are spelled as themselves, all others from U+0100
+// upwards.
 static int make_bpe_vocabulary(Maker *m) {
     static const char *const merges[] = {"t h", "th e", "\xc4\xa0 the", "i n", "\xc4\xa0 a", "e r"};
     static const char *const control[] = {
         "<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>", "<|end_header_id|>",
         "<|eom_id|>",        "<|eot_id|>",      "<|im_start|>",        "<|im_end|>"};
-    Vocabulary v = {0};
+    VocabularyArrays v = {0};
     Buffer items = {0};
     char text[32];
     uint32_t n_hidden = 0;
@@ -198,7 +199,7 @@ static int make_spm_vocabulary(Maker *m) {
     static const char *const words[] = {"\xe2\x96\x81", "th", "the",          "\xe2\x96\x81the",
                                         "in",           "er", "\xe2\x96\x81r"};
     static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ .,!?'";
-    Vocabulary v = {0};
+    VocabularyArrays v = {0};
     char text[16];
     add_token(&v, "<unk>", 5, 2, 0);
     add_token(&v, "<s>", 3, 3, 0);
@@ -220,7 +221,7 @@ static int make_spm_vocabulary(Maker *m) {
 static void make_tensors(Maker *m, const MakeLlama *o, int n_vocab) {
     static const struct {
         const char *name;
-        char out, in; // d: dim, h: hidden, q: query heads, k: key heads
+        char out, in; // d: dim, h: hidden_dim, q: n_heads * head_dim, k: n_kv_heads * head_dim
     } matrices[] = {{"attn_q", 'q', 'd'},      {"attn_k", 'k', 'd'},   {"attn_v", 'k', 'd'},
                     {"attn_output", 'd', 'q'}, {"ffn_gate", 'h', 'd'}, {"ffn_up", 'h', 'd'},
                     {"ffn_down", 'd', 'h'}};
@@ -287,23 +288,23 @@ Buffer make_llama_file(MakeLlama o) {
     return make_end(&m);
 }
 
-static char folder[64], names[64][128];
+static char directory[64], names[64][128];
 static int n_names;
 
 static void remove_files(void) {
     for (int i = 0; i < n_names; i++) unlink(names[i]);
-    rmdir(folder);
+    rmdir(directory);
 }
 
 const char *make_path(const char *name, const void *data, size_t n) {
-    if (!*folder) {
-        snprintf(folder, sizeof folder, "/tmp/llama31-test-XXXXXX");
-        if (!mkdtemp(folder)) die(EXIT_RUNTIME, "%s: cannot be made", folder);
+    if (!*directory) {
+        snprintf(directory, sizeof directory, "/tmp/llama31-test-XXXXXX");
+        if (!mkdtemp(directory)) die(EXIT_RUNTIME, "%s: cannot be created", directory);
         atexit(remove_files);
     }
     int i = 0;
     char path[128];
-    snprintf(path, sizeof path, "%s/%.60s", folder, name);
+    snprintf(path, sizeof path, "%s/%.60s", directory, name);
     while (i < n_names && strcmp(names[i], path)) i++;
     if (i == 64) die(EXIT_RUNTIME, "too many test files");
     if (i == n_names) memcpy(names[n_names++], path, sizeof path);

@@ -1,5 +1,5 @@
-// Reading GGUF: what is sound is found again, and no damage, cut, flip or absurd figure does harm
-// or costs time and memory.
+// The GGUF reader: valid files are read completely; truncated, mutated and hostile ones are
+// rejected with a message, quickly, and without reading outside the file.
 #include "make_gguf.h"
 #include "../base/clock.h"
 #include "../base/signals.h"
@@ -24,12 +24,12 @@
 #define HAS_ASAN 0
 #endif
 
-// Processor time: other programs must not fail a test.
+// CPU time, so that a busy machine does not fail a test.
 static double cpu_sec(void) { return (double)clock() / CLOCKS_PER_SEC; }
 
 static const float weights[64] = {1, 2, 3};
 
-// Every kind of value and two tensors, in about a kilobyte.
+// Every kind of value, and two tensors, in about a kilobyte.
 static void make_small(Maker *m) {
     static const char *const words[] = {"a", "", "ccc"};
     Buffer items = {0};
@@ -91,7 +91,7 @@ static void contents(void) {
     bool yes = false;
     Str s = {0};
     CHECK(gguf_get_u64(&g, "u64", &u, &e) && u == UINT64_MAX, "u64");
-    CHECK(!gguf_get_f64(&g, "u64", &x, &e), "2^64 - 1 is no double");
+    CHECK(!gguf_get_f64(&g, "u64", &x, &e), "2^64 - 1 is not a double");
     CHECK(gguf_get_bool(&g, "yes", &yes, &e) && yes, "bool");
     CHECK(gguf_get_string(&g, "text", &s, &e) && str_is(s, "hello"), "string");
     CHECK(!gguf_get_u64(&g, "nothing", &u, &e) && e.code == EXIT_MODEL &&
@@ -140,8 +140,8 @@ static void types(void) {
         CHECK(type_info(unused[i])->block == 0, "%u", unused[i]);
 }
 
-// Parses a copy that ends where its memory ends. Sound or not, what comes back must be inside it
-// and say so.
+// Parses a copy in memory of exactly its size, and reads all values and tensors of a valid file, so
+// that a sanitizer finds reads beyond the end.
 static bool parse_copy(const void *data, size_t n, Error *err) {
     uint8_t *copy = malloc(n ? n : 1);
     unsigned sum = 0;
@@ -170,7 +170,7 @@ static void truncations(void) {
     Error e;
     CHECK(parse_copy(file.data, file.len, &e), "%s", e.text);
     for (size_t n = 0; n < file.len; n++)
-        CHECK(!parse_copy(file.data, n, &e), "%zu of %zu bytes are accepted", n, file.len);
+        CHECK(!parse_copy(file.data, n, &e), "accepted after %zu of %zu bytes", n, file.len);
     buffer_free(&file);
     file = make_llama_file((MakeLlama){.n_layers = 1, .dim = 8, .hidden_dim = 8});
     CHECK(parse_copy(file.data, file.len, &e), "%s", e.text);
@@ -179,7 +179,7 @@ static void truncations(void) {
     buffer_free(&file);
 }
 
-static void flips(void) {
+static void mutations(void) {
     static const uint8_t masks[] = {0x01, 0x02, 0x04, 0x10, 0x40, 0x80, 0xff, 0x7f};
     Buffer file = small_file();
     uint64_t random = 7;
@@ -194,7 +194,7 @@ static void flips(void) {
         parse_copy(file.data, file.len, &e);
         file.data[i] = old;
     }
-    for (int i = 0; i < 20000; i++) { // a few at once
+    for (int i = 0; i < 20000; i++) { // three random bytes
         size_t at[3];
         char old[3];
         for (int k = 0; k < 3; k++) {
@@ -209,8 +209,7 @@ static void flips(void) {
     buffer_free(&file);
 }
 
-// Bad files, each made by one of the functions below from a number; the message must name what is
-// wrong.
+// Each of the following makes a file with one invalid number, which the message must name.
 static void bad_alignment(Maker *m, uint64_t v) {
     make_u32(m, "general.alignment", (uint32_t)v);
     make_tensor(m, "w", TYPE_F32, 8, 1, NULL, 32);
@@ -254,7 +253,7 @@ static void bad_item_kind(Maker *m, uint64_t kind) {
     make_array(m, "k", (GgufKind)kind, 1, "12345678", 8);
 }
 static void bad_bool(Maker *m, uint64_t v) { make_value(m, "b", GGUF_BOOL, v); }
-static void bad_twice(Maker *m, uint64_t v) {
+static void bad_duplicate_key(Maker *m, uint64_t v) {
     make_u32(m, "same", (uint32_t)v);
     make_u32(m, "other", 1);
     make_u32(m, "same", 2);
@@ -291,7 +290,7 @@ static void bad_name(Maker *m, uint64_t len) {
     memset(name, 'x', len);
     make_tensor(m, name, TYPE_F32, 8, 1, NULL, 32);
 }
-static void bad_tensor_twice(Maker *m, uint64_t n) {
+static void bad_duplicate_tensor(Maker *m, uint64_t n) {
     for (uint64_t i = 0; i < n; i++) make_tensor(m, "w", TYPE_F32, 8, 1, NULL, 32);
 }
 static void bad_last_byte(Maker *m, uint64_t missing) {
@@ -301,7 +300,7 @@ static void bad_last_byte(Maker *m, uint64_t missing) {
 static const struct {
     void (*make)(Maker *m, uint64_t n);
     uint64_t n;
-    const char *says;
+    const char *message;
 } bad_files[] = {
     {bad_version, 0, "version: expected 2 or 3, found 0"},
     {bad_version, 1, "version: expected 2 or 3, found 1"},
@@ -333,7 +332,7 @@ static const struct {
     {bad_kind, UINT32_MAX, "k: kind: expected 0 to 12"},
     {bad_item_kind, 13, "k: item kind: expected 0 to 12"},
     {bad_bool, 2, "b: value: expected 0 or 1, found 2"},
-    {bad_twice, 0, "same: duplicate key"},
+    {bad_duplicate_key, 0, "same: duplicate key"},
     {bad_alignment, 0, "general.alignment: value: expected a power of two"},
     {bad_alignment, 13, "general.alignment: value: expected a power of two"},
     {bad_alignment, 1u << 31, "general.alignment: value: expected a power of two"},
@@ -371,12 +370,12 @@ static const struct {
     {bad_overlap, 96, "w: offset: data overlaps tensor v"},
     {bad_name, 0, "tensor name: expected 1 to 63, found"},
     {bad_name, 64, "tensor name: expected 1 to 63, found"},
-    {bad_tensor_twice, 2, "w: duplicate tensor"},
+    {bad_duplicate_tensor, 2, "w: duplicate tensor"},
     {bad_last_byte, 1, "w: offset: 32 bytes at"},
 };
 
-static void absurdities(void) {
-    bool is_small = sizeof(size_t) < 8; // then a dimension or an offset alone is too large
+static void hostile_numbers(void) {
+    bool is_32_bit = sizeof(size_t) < 8; // a dimension or offset alone may then be too large
     struct rusage before, after;
     getrusage(RUSAGE_SELF, &before);
     double start = cpu_sec();
@@ -387,8 +386,8 @@ static void absurdities(void) {
         bad_files[i].make(&m, bad_files[i].n);
         Buffer file = make_end(&m);
         CHECK(!parse_copy(file.data, file.len, &e), "case %zu: accepted", i);
-        CHECK(strstr(e.text, bad_files[i].says) ||
-                  (is_small && (strstr(e.text, ": dimensions: ") || strstr(e.text, ": offset: "))),
+        CHECK(strstr(e.text, bad_files[i].message) ||
+                  (is_32_bit && (strstr(e.text, ": dimensions: ") || strstr(e.text, ": offset: "))),
               "case %zu: %s", i, e.text);
         buffer_free(&file);
     }
@@ -404,15 +403,15 @@ static void absurdities(void) {
     }
 }
 
-static void accepted(void) { // unusual, but as the format allows
+static void unusual_files(void) {
     Error e;
     Maker m;
     make_begin(&m);
     m.version = 2;
     make_array(&m, "none", GGUF_F32, 0, "", 0);
-    make_info(&m, "later", 4, (const uint64_t[]){2, 2, 2, 1}, TYPE_F32,
-              64); // not in order, with a gap
-    make_info(&m, "sooner", 1, (const uint64_t[]){8}, TYPE_F32, 0);
+    make_info(&m, "second", 4, (const uint64_t[]){2, 2, 2, 1}, TYPE_F32,
+              64); // out of order, after a gap
+    make_info(&m, "first", 1, (const uint64_t[]){8}, TYPE_F32, 0);
     for (int i = 0; i < 96; i++) buffer_append(&m.data, "", 1);
     Buffer file = make_end(&m);
     CHECK(parse_copy(file.data, file.len, &e), "%s", e.text);
@@ -450,9 +449,9 @@ static void many_keys(void) {
     buffer_free(&file);
 }
 
-// A file like Llama 3.1 8B in BF16, but sparse: a large vocabulary and 16 GB of weights that nobody
-// reads.
-static void large(void) {
+// A sparse file of the size of Llama 3.1 8B in BF16: a large vocabulary and 16 GiB of weights,
+// which opening does not read.
+static void large_file(void) {
     enum { N_TOKENS = 128256, N_MERGES = 280147 };
     uint64_t rows = 1u << 21;
     Maker m;
@@ -471,9 +470,9 @@ static void large(void) {
     Buffer file = make_end(&m);
     const char *path = make_path("large.gguf", file.data, file.len);
     if (sizeof(size_t) < 8) {
-        test_skip("32 bits of address");
+        test_skip("32-bit addresses");
     } else if (truncate(path, (off_t)(file.len + 32 + 4096 * 2 * rows))) {
-        test_skip("no sparse files here");
+        test_skip("no sparse files");
     } else {
         double best = 1;
         for (int i = 0; i < 3; i++) {
@@ -508,7 +507,7 @@ static void shards(void) {
     Gguf g;
     Error e = {0};
     const char *first =
-        make_shard(0, 3, 2, NULL, "m-00001-of-00003.gguf"); // the first often has no tensors
+        make_shard(0, 3, 2, NULL, "m-00001-of-00003.gguf"); // metadata only, as is common
     const char *second = make_shard(1, 3, 2, "one", "m-00002-of-00003.gguf");
     const char *third = make_shard(2, 3, 2, "two", "m-00003-of-00003.gguf");
     bool ok = gguf_open(&g, first, &e);
@@ -566,11 +565,11 @@ static void unreadable(void) {
     unlink(path);
 }
 
-static void forbidden(void) {
+static void missing_permission(void) {
     Gguf g;
     Error e = {0};
     if (!geteuid()) {
-        test_skip("root may read every file");
+        test_skip("root may read any file");
         return;
     }
     const char *path = make_path("locked.gguf", "GGUF", 4);
@@ -580,14 +579,14 @@ static void forbidden(void) {
     unlink(path);
 }
 
-static void guard(void) {
+static void truncated_in_use(void) {
     Maker m;
-    char said[128] = {0};
+    char message[128] = {0};
     int fd[2], status = 0;
     make_begin(&m);
     make_tensor(&m, "w", TYPE_F32, 1 << 14, 4, NULL, 1 << 18);
     Buffer file = make_end(&m);
-    const char *path = make_path("cut.gguf", file.data, file.len);
+    const char *path = make_path("truncated.gguf", file.data, file.len);
     buffer_free(&file);
     CHECK(pipe(fd) == 0, "pipe");
     pid_t child = fork();
@@ -603,25 +602,25 @@ static void guard(void) {
         _exit(sum ? 97 : 98);
     }
     close(fd[1]);
-    ssize_t n = read(fd[0], said, sizeof said - 1);
+    ssize_t n = read(fd[0], message, sizeof message - 1);
     close(fd[0]);
     waitpid(child, &status, 0);
     CHECK(WIFEXITED(status) && WEXITSTATUS(status) == EXIT_RUNTIME, "status %x", (unsigned)status);
-    CHECK(n > 0 && strstr(said, "model file changed while in use\n"), "%s", said);
+    CHECK(n > 0 && strstr(message, "model file changed while in use\n"), "%s", message);
     unlink(path);
 }
 
 void test_gguf(void) {
     test_case("gguf: values and tensors", contents);
     test_case("gguf: tensor types", types);
-    test_case("gguf: every truncation is refused", truncations);
-    test_case("gguf: flipped bytes do no harm", flips);
-    test_case("gguf: absurd counts, lengths, types, offsets", absurdities);
-    test_case("gguf: unusual but sound files", accepted);
+    test_case("gguf: every truncation is rejected", truncations);
+    test_case("gguf: mutated bytes", mutations);
+    test_case("gguf: hostile counts, lengths, types, offsets", hostile_numbers);
+    test_case("gguf: unusual but valid files", unusual_files);
     test_case("gguf: 200000 keys", many_keys);
-    test_case("gguf: 16 GB open in 50 ms", large);
+    test_case("gguf: 16 GiB open in 50 ms", large_file);
     test_case("gguf: shards", shards);
     test_case("gguf: unreadable files", unreadable);
-    test_case("gguf: a file that may not be read", forbidden);
-    test_case("gguf: a model cut while in use", guard);
+    test_case("gguf: missing permission", missing_permission);
+    test_case("gguf: a model truncated while in use", truncated_in_use);
 }
