@@ -1,33 +1,60 @@
-// What the backends' files share: integer types are computed 256 columns at a time, a unit of one
-// block or of eight.
+// Superblocks: what backends read integer types by.
+//
+// A superblock is 256 columns of one row: a block of a K-quant or codebook type, or eight blocks of
+// a type of 32. Only rows of the latter can end within a superblock. The rest of such a superblock
+// is read from a copy that is padded with zeros: its scales are zero, so the padding adds nothing.
 #ifndef BACKENDS_SUPERBLOCK_H
 #define BACKENDS_SUPERBLOCK_H
 
 #include "../kernels/load.h"
+#include "../kernels/tensor.h"
 #include "../kernels/quant.h"
-
-#include <string.h>
 
 enum {
     SUPERBLOCK = 256,
-    GROUPS = SUPERBLOCK / QUANT_GROUP,
-    MAX_SUPERBLOCK_BYTES = 320, // Q8_0's 272, and what is read beyond a unit
-    PREFETCH_DISTANCE = 1024    // bytes fetched ahead of a row's stream: 4 rows hide the latency so
-                                // (measured, 1 to 2 KiB)
+    SUPERBLOCK_GROUPS = SUPERBLOCK / QUANT_GROUP, // at most; 8 for types with groups of 32
+    SUPERBLOCK_MAX_BYTES = 320, // 272 of Q8_0, and what vector loads read beyond the end
+    // How far ahead decode prefetches each of its streams (rows). Four to eight streams hide the
+    // latency of memory with 1 to 2 KiB each (measured).
+    PREFETCH_DISTANCE = 1024
 };
 
-static inline int n_superblocks(int cols) { return (cols + SUPERBLOCK - 1) / SUPERBLOCK; }
+INLINE int round_up(int n, int step) { return (n + step - 1) / step * step; }
+INLINE int n_superblocks(int cols) { return (cols + SUPERBLOCK - 1) / SUPERBLOCK; }
 INLINE int superblock_bytes(Type type) {
     return SUPERBLOCK / type_info(type)->block * type_info(type)->bytes;
 }
 
-// A whole unit of n_cols columns: where it lies, or, if the row ends in it, a copy in front of
-// zeros (scales of 0, whatever the type).
-INLINE const uint8_t *padded_superblock(Type type, const uint8_t *p, int n_cols,
-                                        uint8_t buffer[MAX_SUPERBLOCK_BYTES]) {
-    if (type_info(type)->block == SUPERBLOCK || n_cols >= SUPERBLOCK) return p;
-    memset(buffer, 0, MAX_SUPERBLOCK_BYTES);
-    return memcpy(buffer, p, (size_t)(n_cols / type_info(type)->block * type_info(type)->bytes));
+// Points p[i], i < n, at the superblock of column k of row `row + i * step`, and of row row_end - 1
+// where that is beyond the range: a tile is always full, and its surplus results are not stored.
+INLINE void superblock_rows(const uint8_t **p, int n, const Tensor *w, int row, int step,
+                            int row_end, int k, Type type) {
+    for (int i = 0; i < n; i++)
+        p[i] = (const uint8_t *)w->data +
+               (size_t)min_int(row + i * step, row_end - 1) * w->row_bytes +
+               (size_t)(k / SUPERBLOCK) * (size_t)superblock_bytes(type);
+}
+
+// Replaces superblocks of which only n_cols columns exist by padded copies.
+INLINE void superblock_pad(const uint8_t **p, int n, uint8_t (*copies)[SUPERBLOCK_MAX_BYTES],
+                           int n_cols, Type type) {
+    if (type_info(type)->block == SUPERBLOCK || n_cols >= SUPERBLOCK) return;
+    for (int i = 0; i < n; i++) {
+        memset(copies[i], 0, SUPERBLOCK_MAX_BYTES);
+        p[i] = memcpy(copies[i], p[i],
+                      (size_t)(n_cols / type_info(type)->block * type_info(type)->bytes));
+    }
+}
+
+// Moves on to the next superblocks and prefetches those further on.
+INLINE void superblock_next(const uint8_t **p, int n, Type type) {
+#pragma GCC unroll 8
+    for (int i = 0; i < n; i++) {
+#pragma GCC unroll 8
+        for (int b = 0; b < superblock_bytes(type); b += 64)
+            __builtin_prefetch(p[i] + PREFETCH_DISTANCE + b);
+        p[i] += superblock_bytes(type);
+    }
 }
 
 #endif

@@ -1,114 +1,110 @@
-// What the backends of x86 and NEON do alike, in terms of their vectors. A backend includes this
-// once, after it has defined
+// Vector math: the operations of the kernel table that are the same on every vector backend, in the
+// vocabulary of vector.h, and two building blocks, softmax and quantization to int8.
 //
-//   Floats, WIDTH                    a vector of WIDTH float32 (+, - and * are the compiler's)
-//   set_all(x)                       x in every lane
-//   multiply_add(a, b, c)            a b + c, rounded once; multiply_less: c - a b
-//   smaller(a, b), larger(a, b)      lane by lane; b if one of them is not a number
-//   nearest(x)                       to integers, halves to even
-//   times_power(x, n)                x 2^n, n integers from EXP_LOW to EXP_HIGH times log2(e)
-//   sum_lanes(v), most_lanes(v)      over the lanes
-//   keep_first(v, n, other)          the first n lanes of v, then those of other
-//   load_tail(p, n), store_tail(...) the first n values, or all; zeros behind them
-//   load_floats(type, p, k, n)       the same from value k on of a row of F32, F16 or BF16, or
-//                                    WIDTH of the integers of Q8_0
-//   store_f16(p, n, v)               the first n values as float16
-//   encode_groups(x, n, n_groups, q, sums)   see avx2.c
+// A value that is not finite is never lost: the scale of an int8 group that holds one is NaN, and a
+// softmax with a NaN score has a NaN sum.
 #ifndef BACKENDS_VECTOR_MATH_H
 #define BACKENDS_VECTOR_MATH_H
 
-#include "prefetch.h"
+#include "vector.h"
 #include "../kernels/backends.h"
-#include "../kernels/team.h"
 
 #include <math.h>
 
-// out = x / sqrt(mean(x^2) + eps) * weight
-INLINE void vector_rmsnorm(float *out, const float *x, const float *weight, float eps, int n) {
-    Floats sum[4] = {set_all(0), set_all(0), set_all(0), set_all(0)};
+// out = x / sqrt(mean(x^2) + eps) * weight. Four accumulators hide the latency of FMA.
+static inline void vector_rmsnorm(float *out, const float *x, const float *weight, float eps,
+                                  int n) {
+    Floats sum[4] = {splat(0), splat(0), splat(0), splat(0)};
     for (int i = 0; i < n; i += 4 * WIDTH)
         for (int j = 0; j < 4; j++) {
-            Floats v = load_tail(x + i + WIDTH * j, n - i - WIDTH * j);
-            sum[j] = multiply_add(v, v, sum[j]);
+            Floats v = load_n(x + i + WIDTH * j, n - i - WIDTH * j);
+            sum[j] = fmadd(v, v, sum[j]);
         }
-    float square = sum_lanes((sum[0] + sum[1]) + (sum[2] + sum[3]));
-    Floats scale = set_all(1.0f / sqrtf(square / (float)n + eps));
+    float square = reduce_add((sum[0] + sum[1]) + (sum[2] + sum[3]));
+    Floats scale = splat(1.0f / sqrtf(square / (float)n + eps));
     for (int i = 0; i < n; i += WIDTH)
-        store_tail(out + i, n - i,
-                   (load_tail(x + i, n - i) * scale) * load_tail(weight + i, n - i));
+        store_n(out + i, n - i, (load_n(x + i, n - i) * scale) * load_n(weight + i, n - i));
 }
 
-// e^x to 2 ulp between EXP_LOW and EXP_HIGH, held at these ends; NaN stays. The polynomial and the
-// two parts of ln 2 are those of Cephes' expf (Moshier 1992).
+// e^x within 2 ulp; x is clamped to [EXP_MIN, EXP_MAX], NaN stays NaN. As Cephes' expf (Moshier,
+// 1992): x = n ln 2 + r with ln 2 in two parts, so that r is exact, and a polynomial for e^r.
 INLINE Floats exp_floats(Floats x) {
-    x = larger(set_all(EXP_LOW), smaller(set_all(EXP_HIGH), x));
-    Floats n = nearest(x * set_all(1.44269504f));
-    Floats r =
-        multiply_less(n, set_all(-2.12194440e-4f), multiply_less(n, set_all(0.693359375f), x));
-    Floats p = set_all(1.9875691500e-4f);
-    p = multiply_add(p, r, set_all(1.3981999507e-3f));
-    p = multiply_add(p, r, set_all(8.3334519073e-3f));
-    p = multiply_add(p, r, set_all(4.1665795894e-2f));
-    p = multiply_add(p, r, set_all(1.6666665459e-1f));
-    p = multiply_add(p, r, set_all(5.0000001201e-1f));
-    return times_power(multiply_add(p, r * r, r) + set_all(1), n);
+    x = max_floats(splat(EXP_MIN), min_floats(splat(EXP_MAX), x));
+    Floats n = round_floats(x * splat(1.44269504f));
+    Floats r = fnmadd(n, splat(-2.12194440e-4f), fnmadd(n, splat(0.693359375f), x));
+    Floats p = splat(1.9875691500e-4f);
+    p = fmadd(p, r, splat(1.3981999507e-3f));
+    p = fmadd(p, r, splat(8.3334519073e-3f));
+    p = fmadd(p, r, splat(4.1665795894e-2f));
+    p = fmadd(p, r, splat(1.6666665459e-1f));
+    p = fmadd(p, r, splat(5.0000001201e-1f));
+    return ldexp_floats(fmadd(p, r * r, r) + splat(1), n);
 }
 
-// gate = gate / (1 + e^-gate) * up
-INLINE void vector_swiglu(float *gate, const float *up, int n) {
+// gate = silu(gate) * up, silu(x) = x / (1 + e^-x)
+static void vector_swiglu(float *gate, const float *up, int n) {
     for (int i = 0; i < n; i += WIDTH) {
-        Floats g = load_tail(gate + i, n - i);
-        store_tail(gate + i, n - i,
-                   g / (set_all(1) + exp_floats(set_all(0) - g)) * load_tail(up + i, n - i));
+        Floats g = load_n(gate + i, n - i);
+        store_n(gate + i, n - i, g / (splat(1) + exp_floats(splat(0) - g)) * load_n(up + i, n - i));
     }
 }
 
-INLINE void vector_add(float *x, const float *y, int n) {
+static inline void vector_add(float *x, const float *y, int n) {
     for (int i = 0; i < n; i += WIDTH)
-        store_tail(x + i, n - i, load_tail(x + i, n - i) + load_tail(y + i, n - i));
+        store_n(x + i, n - i, load_n(x + i, n - i) + load_n(y + i, n - i));
+}
+
+// The scale of int8 values, max|x| / 127, and its inverse. Values below 2^-100 count as zero, so
+// that the inverse is finite. The scale is NaN, and the inverse 0, if a value is not finite.
+INLINE float int8_scale(int max_bits, float *inverse) {
+    float max;
+    memcpy(&max, &max_bits, sizeof max);
+    bool is_finite = max_bits < 0x7f800000, is_small = max < 0x1p-100f;
+    *inverse = !is_finite || is_small ? 0 : 127 / max;
+    return !is_finite ? NAN : is_small ? 0 : max / 127;
+}
+
+// Quantizes 16 n_groups (at most 32) values, of which n exist and the others are 0, to int8 with
+// one scale, which it returns. sums: the sum of the integers of each group of 16.
+INLINE float quantize_int8(const float *x, int n, int n_groups, int8_t *q, int *sums) {
+    Floats v[32 / WIDTH];
+    const int n_vectors = n_groups * 16 / WIDTH;
+    for (int i = 0; i < n_vectors; i++) v[i] = load_n(x + WIDTH * i, n - WIDTH * i);
+    float inverse, scale = int8_scale(max_abs_bits(v, n_vectors), &inverse);
+    for (int i = 0; i < n_vectors; i++) v[i] = v[i] * splat(inverse);
+    for (int i = 0; isnan(scale) && i < n_vectors; i++) v[i] = splat(0); // not 0 * infinity
+    for (int g = 0; g < n_groups; g++) sums[g] = round_int8(v + 16 / WIDTH * g, q + 16 * g);
+    return scale;
 }
 
 // n values to a row of the KV cache.
-INLINE void vector_store(Type type, void *row, const float *x, int n) {
+static void vector_store(Type type, void *row, const float *x, int n) {
     if (type == TYPE_F32) memcpy(row, x, (size_t)n * sizeof(float));
     for (int i = 0; type == TYPE_F16 && i < n; i += WIDTH)
-        store_f16((uint16_t *)row + i, n - i, load_tail(x + i, n - i));
+        store_f16((uint16_t *)row + i, n - i, load_n(x + i, n - i));
     for (int i = 0; type == TYPE_Q8_0 && i < n; i += 32) {
         BlockQ8_0 *b = (BlockQ8_0 *)row + i / 32;
         int sums[2];
-        float scale = encode_groups(x + i, 32, 2, b->qs, sums);
-        store_f16(&b->d, 1, set_all(scale));
+        float scale = quantize_int8(x + i, 32, 2, b->qs, sums);
+        store_f16(&b->d, 1, splat(scale));
     }
 }
 
-// Scores to weights: p = exp(score - max) for the n keys that a query sees, 0 for the others up to
-// n_all. A score that is not a number makes the sum none.
-INLINE void soften(float *p, int n, int n_all, float *max_out, float *sum_out) {
-    const Floats none = set_all(-INFINITY);
-    Floats max = none, sum = set_all(0);
+// Softmax of one query without the division: p[k] = exp(score - max) for the n keys that it sees,
+// 0 for the others up to n_all. Pages are merged by max and sum.
+INLINE void softmax_scores(float *p, int n, int n_all, float *max_out, float *sum_out) {
+    const Floats lowest = splat(-INFINITY);
+    Floats max = lowest, sum = splat(0);
     for (int k = 0; k < n; k += WIDTH)
-        max = larger(keep_first(load_tail(p + k, WIDTH), n - k, none), max);
-    *max_out = n > 0 ? most_lanes(max) : -INFINITY;
+        max = max_floats(select_first(load_n(p + k, WIDTH), n - k, lowest), max);
+    *max_out = n > 0 ? reduce_max(max) : -INFINITY;
     for (int k = 0; k < n_all; k += WIDTH) {
-        Floats e = exp_floats(load_tail(p + k, WIDTH) - set_all(*max_out));
-        e = keep_first(e, n - k, set_all(0));
-        store_tail(p + k, WIDTH, e);
+        Floats e = exp_floats(load_n(p + k, WIDTH) - splat(*max_out));
+        e = select_first(e, n - k, splat(0));
+        store_n(p + k, WIDTH, e);
         sum = sum + e;
     }
-    *sum_out = n > 0 ? sum_lanes(sum) : 0;
+    *sum_out = n > 0 ? reduce_add(sum) : 0;
 }
-
-// The most keys that any query of the page sees.
-static inline int most_keys(const AttentionPage *a) {
-    int most = 0;
-    for (int i = 0; i < a->n_q; i++) most = a->n_keys[i] > most ? a->n_keys[i] : most;
-    return most;
-}
-
-#define ROWS(name, function, type)                                                                 \
-    static void name(float *out, size_t out_stride, const Tensor *w, const void *encoded,          \
-                     int n_tokens, int row_begin, int row_end) {                                   \
-        function(out, out_stride, w, encoded, n_tokens, row_begin, row_end, type);                 \
-    }
 
 #endif

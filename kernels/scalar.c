@@ -137,7 +137,7 @@ static double scalar_peak(int rounds) {
 
 const Kernels kernels_scalar = {
     .name = "scalar",
-    .gemv = {FLOAT_TYPES(SCALAR_GEMV) EACH_QUANTIZED_TYPE(SCALAR_GEMV)},
+    .gemv = {FLOAT_TYPES(SCALAR_GEMV, ) INTEGER_TYPES(SCALAR_GEMV, )},
     .rmsnorm = scalar_rmsnorm,
     .swiglu = scalar_swiglu,
     .add = scalar_add,

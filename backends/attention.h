@@ -1,0 +1,43 @@
+// Attention of a page (AttentionPage, kernels/kernels.h): scores = Q K^T, softmax, acc = weights V.
+//
+// attend() is the loop of all vector backends. Keys, and then values, pass in tiles of ATTEND_TILE
+// rows, each read once for all queries. A backend defines how a tile of n rows from `key` on is
+// multiplied:
+//
+//   attend_scores   scores[i][key + j] = q[i] . k[key + j]                   j < n, all queries i
+//   attend_values   acc[i] (+)= sum over j < n of scores[i][key + j] * v[key + j]
+//
+// The thread's scratch memory begins with the scores. A query's sums are taken in an order that
+// does not depend on the other queries.
+#ifndef BACKENDS_ATTENTION_H
+#define BACKENDS_ATTENTION_H
+
+#include "prefetch.h"
+#include "vector_math.h"
+#include "../kernels/team.h"
+
+enum { ATTEND_TILE = WIDTH == 16 ? 32 : 16 };
+
+typedef float AttendScores[ATTEND_MAX_QUERIES][KV_PAGE];
+
+static void attend_scores(const AttentionPage *a, int key, int n, Prefetch *prefetch);
+static void attend_values(const AttentionPage *a, int key, int n, Prefetch *prefetch);
+
+// While scores are computed V is prefetched, and then K of the next page.
+static void attend(const AttentionPage *a) {
+    float(*scores)[KV_PAGE] = team_scratch();
+    int n_all = 0; // the most keys that a query sees
+    for (int i = 0; i < a->n_q; i++) n_all = a->n_keys[i] > n_all ? a->n_keys[i] : n_all;
+    size_t bytes = (size_t)n_all * quant_row_bytes(a->kv_type, (size_t)a->head_dim);
+    Prefetch prefetch = prefetch_range(a->v, bytes, 2);
+    for (int key = 0; key < n_all; key += ATTEND_TILE)
+        attend_scores(a, key, min_int(ATTEND_TILE, n_all - key), &prefetch);
+    for (int i = 0; i < a->n_q; i++)
+        softmax_scores(scores[i], a->n_keys[i], n_all, a->max + i, a->sum + i);
+    if (!n_all) memset(a->acc, 0, (size_t)a->n_q * (size_t)a->head_dim * sizeof(float));
+    prefetch = prefetch_range(a->next_k, bytes, 2);
+    for (int key = 0; key < n_all; key += ATTEND_TILE)
+        attend_values(a, key, min_int(ATTEND_TILE, n_all - key), &prefetch);
+}
+
+#endif

@@ -1,0 +1,102 @@
+// Attention in float32 for backends with wide vectors (AVX2, AVX-512): keys and values of a tile
+// are converted, keys are transposed, and both products are those of float_tile (matmul_float.h).
+#ifndef BACKENDS_ATTENTION_FLOAT_H
+#define BACKENDS_ATTENTION_FLOAT_H
+
+#include "attention.h"
+#include "matmul_float.h"
+
+// Steps of float_tile per four lines prefetched: for float16 the lines are then spread evenly.
+enum { ATTEND_PREFETCH_STEPS = 128 / ATTEND_TILE };
+
+typedef struct {
+    float scores[ATTEND_MAX_QUERIES][KV_PAGE];
+    float rows[ATTEND_TILE][MAX_HEAD_DIM]; // keys, then values, as float32
+    union {
+        float keys[MAX_HEAD_DIM][ATTEND_TILE]; // transposed
+        uint16_t keys_f16[MAX_HEAD_DIM][ATTEND_TILE];
+        float weights[ATTEND_MAX_QUERIES][ATTEND_TILE]; // times the scales of Q8_0 values
+    };
+} FloatAttendMemory;
+
+_Static_assert(sizeof(FloatAttendMemory) <= KERNEL_SCRATCH, "fits");
+
+// One row of keys or values as float32, zeros up to a multiple of WIDTH.
+INLINE void convert_kv_row(Type type, const void *row, float *out, int n) {
+    for (int i = 0; i < n; i += WIDTH) {
+        const BlockQ8_0 *b = (const BlockQ8_0 *)row + i / 32;
+        if (type == TYPE_Q8_0)
+            store_n(out + i, WIDTH,
+                    load_as_floats(type, b->qs, i % 32, WIDTH) * splat(f16_at(&b->d)));
+        else
+            store_n(out + i, WIDTH, load_as_floats(type, row, i, n - i));
+    }
+}
+
+// ATTEND_TILE rows of `kv` from `key` on as float32 in m->rows; the last of the n that exist stands
+// in for the others.
+INLINE void convert_kv_rows(FloatAttendMemory *m, const AttentionPage *a, const void *kv, int key,
+                            int n, Type type) {
+    size_t row_bytes = quant_row_bytes(type, (size_t)a->head_dim);
+    for (int i = 0; i < ATTEND_TILE; i++)
+        convert_kv_row(type, (const char *)kv + (size_t)(key + min_int(i, n - 1)) * row_bytes,
+                       m->rows[i], a->head_dim);
+}
+
+INLINE void convert_kv_tile(FloatAttendMemory *m, const AttentionPage *a, const void *kv, int key,
+                            int n) {
+    if (a->kv_type == TYPE_F16) // three loops without a branch on the type inside
+        convert_kv_rows(m, a, kv, key, n, TYPE_F16);
+    else if (a->kv_type == TYPE_Q8_0)
+        convert_kv_rows(m, a, kv, key, n, TYPE_Q8_0);
+    else
+        convert_kv_rows(m, a, kv, key, n, TYPE_F32);
+}
+
+static inline void float_scores(const AttentionPage *a, int key, int n, Prefetch *prefetch) {
+    FloatAttendMemory *m = team_scratch();
+    convert_kv_tile(m, a, a->k, key, n);
+    for (int h = 0; h < ATTEND_TILE; h += WIDTH)
+        for (int d = 0; d < a->head_dim; d += WIDTH)
+            transpose_floats(m->keys[d] + h, ATTEND_TILE, m->rows[h] + d, MAX_HEAD_DIM);
+    float_panel(m->scores[0] + key, KV_PAGE, m->keys, sizeof m->keys[0], a->q, (size_t)a->head_dim,
+                a->n_q, a->head_dim, true, ATTEND_TILE, prefetch, ATTEND_PREFETCH_STEPS);
+}
+
+// Values of Q8_0 are converted as they are multiplied; their scales are multiplied into the
+// weights.
+static inline void q8_values(const AttentionPage *a, int key, int n, Prefetch *prefetch) {
+    FloatAttendMemory *m = team_scratch();
+    size_t row_bytes = quant_row_bytes(TYPE_Q8_0, (size_t)a->head_dim);
+    for (int b = 0; b < a->head_dim / 32; b++) {
+        const char *block =
+            (const char *)a->v + (size_t)key * row_bytes + (size_t)b * sizeof(BlockQ8_0);
+        uint16_t scale[ATTEND_TILE];
+        for (int i = 0; i < ATTEND_TILE; i++)
+            memcpy(scale + i, block + (size_t)min_int(i, n - 1) * row_bytes, sizeof *scale);
+        for (int i = 0; i < a->n_q; i++)
+            for (int h = 0; h < ATTEND_TILE; h += WIDTH)
+                store_n(m->weights[i] + h, WIDTH,
+                        load_n(m->scores[i] + key + h, WIDTH) *
+                            load_as_floats(TYPE_F16, scale, h, WIDTH));
+        for (int c = 0; c < 32; c += FLOAT_PANEL)
+            q8_panel(a->acc + 32 * b + c, (size_t)a->head_dim, block + offsetof(BlockQ8_0, qs) + c,
+                     row_bytes, m->weights[0], ATTEND_TILE, a->n_q, n, key == 0, FLOAT_PANEL,
+                     prefetch, 2 * ATTEND_PREFETCH_STEPS - 1);
+    }
+}
+
+static inline void float_values(const AttentionPage *a, int key, int n, Prefetch *prefetch) {
+    FloatAttendMemory *m = team_scratch();
+    if (a->kv_type == TYPE_Q8_0) {
+        q8_values(a, key, n, prefetch);
+        return;
+    }
+    convert_kv_tile(m, a, a->v, key, n);
+    for (int d = 0; d < a->head_dim; d += FLOAT_PANEL)
+        float_panel(a->acc + d, (size_t)a->head_dim, m->rows[0] + d, sizeof m->rows[0],
+                    m->scores[0] + key, KV_PAGE, a->n_q, n, key == 0, a->head_dim - d, prefetch,
+                    ATTEND_PREFETCH_STEPS);
+}
+
+#endif

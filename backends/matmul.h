@@ -1,0 +1,146 @@
+// Matrix products: the loops around the kernels of all vector backends, and the macros that make
+// kernel tables.
+//
+// gemv_quarters() is for few tokens. It is bound by the memory that weights are read from, so
+// rows are read where they are, in four streams.
+//
+// gemm() is for many tokens. It divides a product into blocks that stay in the caches:
+//
+//     for each chunk of rows                  the sums of a chunk stay in L2
+//       for each chunk of tokens
+//         for each block of columns           its activations are contiguous, token after token
+//           pack() panels                     weights are unpacked and interleaved, once for all
+//           multiply() panels by tokens       tokens; a panel stays in L1
+//         store()
+//
+// A backend supplies the sizes and the functions. These are always inlined, so for each type the
+// compiler sees one loop nest in which the type is a constant.
+//
+// Every sum of an output element is taken in the order of the columns, whatever the blocks: a
+// result depends neither on the other tokens nor on how rows are divided among threads.
+#ifndef BACKENDS_MATMUL_H
+#define BACKENDS_MATMUL_H
+
+#include "prefetch.h"
+#include "superblock.h"
+#include "../kernels/backends.h"
+#include "../kernels/team.h"
+
+// Computes rows row[0..3] for tokens [t, t + nt), nt being a constant.
+typedef void (*GemvTile)(float *out, size_t out_stride, const Tensor *w, const void *encoded,
+                         int n_tokens, int t, const int *row, int nt, Type type);
+
+// Four rows at a time, one of each quarter of the range: each quarter is a stream that the hardware
+// prefetcher follows. Tokens in pairs, or (max_tokens is 1) one by one.
+INLINE void gemv_quarters(float *out, size_t out_stride, const Tensor *w, const void *encoded,
+                          int n_tokens, int row_begin, int row_end, GemvTile tile, int max_tokens,
+                          Type type) {
+    int quarter = (row_end - row_begin + 3) / 4;
+    for (int r = row_begin; r < row_begin + quarter; r++) {
+        int row[4], t = 0;
+        for (int i = 0; i < 4; i++) row[i] = min_int(r + i * quarter, row_end - 1);
+        for (; max_tokens > 1 && t + 2 <= n_tokens; t += 2)
+            tile(out + (size_t)t * out_stride, out_stride, w, encoded, n_tokens, t, row, 2, type);
+        for (; t < n_tokens; t++)
+            tile(out + (size_t)t * out_stride, out_stride, w, encoded, n_tokens, t, row, 1, type);
+    }
+}
+
+// Where the loop nest of gemm() is.
+typedef struct {
+    const Tensor *w;
+    int n_tokens, row_end; // of the whole product
+    int row, n_rows;       // chunk of rows
+    int token, n;          // chunk of tokens
+    int k, n_cols;         // block of columns; n_cols is clipped to the matrix
+    const void *x;         // activations of the block, from the chunk's first token on
+    const void *encoded;   // all activations
+    int n_sums;            // sums kept for an output element (GemmPlan)
+    Prefetch prefetch;     // set by begin(), together with the lines to fetch at each step
+    int n_prefetch;
+} GemmStep;
+
+typedef struct {
+    int chunk_rows, chunk_tokens, block_cols;
+    int panel_rows;
+    int packed_rows;  // rows packed before they are multiplied: panel_rows, or chunk_rows if memory
+                      // holds all panels of a chunk
+    int sweep_tokens; // tokens multiplied by one panel before it is the next one's turn
+    int n_sums;
+    size_t token_bytes;                          // activations of a token and a block of columns
+    void (*begin)(GemmStep *s, Type type);       // of a block of columns
+    void (*pack)(GemmStep *s, int r, Type type); // the panel of rows s->row + r and following
+    // Adds to the sums of that panel the products with tokens [s->token + t, + n).
+    void (*multiply)(GemmStep *s, int r, int t, int n, Type type);
+    void (*store)(const GemmStep *s, float *out, size_t out_stride); // out: of the chunk's first
+                                                                     // row and token
+} GemmPlan;
+
+INLINE void gemm(float *out, size_t out_stride, const Tensor *w, const void *encoded, int n_tokens,
+                 int row_begin, int row_end, GemmPlan plan, Type type) {
+    GemmStep s = {.w = w,
+                  .n_tokens = n_tokens,
+                  .row_end = row_end,
+                  .encoded = encoded,
+                  .n_sums = plan.n_sums};
+    for (s.row = row_begin; s.row < row_end; s.row += plan.chunk_rows)
+        for (s.token = 0; s.token < n_tokens; s.token += plan.chunk_tokens) {
+            s.n_rows = min_int(row_end - s.row, plan.chunk_rows);
+            s.n = min_int(n_tokens - s.token, plan.chunk_tokens);
+            for (s.k = 0; s.k < w->cols; s.k += plan.block_cols) {
+                s.n_cols = min_int(w->cols - s.k, plan.block_cols);
+                s.x = (const char *)encoded +
+                      ((size_t)(s.k / plan.block_cols) * (size_t)n_tokens + (size_t)s.token) *
+                          plan.token_bytes;
+                plan.begin(&s, type);
+                for (int first = 0; first < s.n_rows; first += plan.packed_rows) {
+                    int end = min_int(first + plan.packed_rows, s.n_rows);
+                    for (int r = first; r < end; r += plan.panel_rows) plan.pack(&s, r, type);
+                    for (int t = 0; t < s.n; t += plan.sweep_tokens)
+                        for (int r = first; r < end; r += plan.panel_rows)
+                            plan.multiply(&s, r, t, min_int(s.n - t, plan.sweep_tokens), type);
+                }
+            }
+            plan.store(&s, out + (size_t)s.token * out_stride + s.row, out_stride);
+        }
+}
+
+// Calls TILE(nt, ...) for all tokens in tiles of at most GEMM_TILE_TOKENS, t being the first token
+// of a tile. nt is a constant, so that the sums of a tile are registers; the tiles differ by at
+// most one token.
+enum { GEMM_TILE_TOKENS = 6 };
+#define FOR_TOKEN_TILES(n_tokens, TILE, ...)                                                       \
+    for (int t = 0, left = ((n_tokens) + GEMM_TILE_TOKENS - 1) / GEMM_TILE_TOKENS, nt; left;       \
+         t += nt, left--) {                                                                        \
+        nt = ((n_tokens)-t + left - 1) / left;                                                     \
+        switch (nt) {                                                                              \
+        case 1: TILE(1, __VA_ARGS__); break;                                                       \
+        case 2: TILE(2, __VA_ARGS__); break;                                                       \
+        case 3: TILE(3, __VA_ARGS__); break;                                                       \
+        case 4: TILE(4, __VA_ARGS__); break;                                                       \
+        case 5: TILE(5, __VA_ARGS__); break;                                                       \
+        default: TILE(6, __VA_ARGS__);                                                             \
+        }                                                                                          \
+    }
+
+// NAME, a MatmulKernel.rows, made of a function that has one more parameter; and for the lists of
+// types in kernels/backends.h, KIND_name of a function that has the type as that parameter.
+#define DEFINE_ROWS_AS(name, function, last)                                                       \
+    static void name(float *out, size_t out_stride, const Tensor *w, const void *encoded,          \
+                     int n_tokens, int row_begin, int row_end) {                                   \
+        function(out, out_stride, w, encoded, n_tokens, row_begin, row_end, last);                 \
+    }
+#define DEFINE_ROWS(type, name, kind, function) DEFINE_ROWS_AS(kind##_##name, function, TYPE_##type)
+
+// KERNEL makes the entry of a type: KIND_name on activations of a form, which ENCODING_bytes and
+// ENCODING_encode_FORM define.
+#define KERNEL(type, name, kind, encoding, form, tokens, rows_step, tokens_step, exact)            \
+    [TYPE_##type] = {.min_tokens = tokens,                                                         \
+                     .row_step = rows_step,                                                        \
+                     .token_step = tokens_step,                                                    \
+                     .encoded_bytes = encoding##_bytes,                                            \
+                     .encode = encoding##_encode_##form,                                           \
+                     .rows = kind##_##name,                                                        \
+                     .has_gemv_bits = exact},
+
+#endif

@@ -1,0 +1,209 @@
+// Products of F32, F16 and BF16 weights with float32 activations, for backends with wide vectors
+// (AVX2, AVX-512): decode, GEMM, and the tile that attention.h is made of.
+#ifndef BACKENDS_MATMUL_FLOAT_H
+#define BACKENDS_MATMUL_FLOAT_H
+
+#include "matmul.h"
+#include "vector_math.h"
+
+enum {
+    GEMM_CHUNK_ROWS = 64, // whose sums for GEMM_CHUNK_TOKENS tokens take 128 KiB, in L2
+    GEMM_CHUNK_TOKENS = 512,
+    GEMM_SWEEP_TOKENS = 48, // whose activations stay in L1, or near it, while the panels of a chunk
+                            // pass
+    FLOAT_PANEL = 2 * WIDTH,               // outputs (rows of weights) of a tile
+    FLOAT_BLOCK_COLS = 4096 / FLOAT_PANEL, // a panel of them, in float32, takes 16 KiB: half of L1
+    // Decode: accumulators that a row and token have, and tokens of a tile, with four rows. Eight
+    // accumulators hide the latency of FMA.
+    FLOAT_GEMV_SUMS = WIDTH == 8 ? 2 : 1,
+    FLOAT_GEMV_TOKENS = WIDTH == 8 ? 1 : 2
+};
+
+// Activations: float32, the tokens one after another; for GEMM in blocks of FLOAT_BLOCK_COLS
+// columns, in each the tokens one after another.
+static size_t float_bytes(int n_tokens, int cols) {
+    return (size_t)n_tokens * (size_t)round_up(cols, FLOAT_BLOCK_COLS) * sizeof(float);
+}
+
+static void float_encode_rows(void *encoded, const float *x, int n_tokens, int cols,
+                              int token_begin, int token_end) {
+    (void)n_tokens;
+    size_t begin = (size_t)token_begin * (size_t)cols, end = (size_t)token_end * (size_t)cols;
+    memcpy((float *)encoded + begin, x + begin, (end - begin) * sizeof(float));
+}
+
+static void float_encode_blocks(void *encoded, const float *x, int n_tokens, int cols,
+                                int token_begin, int token_end) {
+    for (int t = token_begin; t < token_end; t++)
+        for (int k = 0; k < cols; k += FLOAT_BLOCK_COLS)
+            memcpy((float *)encoded + (size_t)k * (size_t)n_tokens + t * FLOAT_BLOCK_COLS,
+                   x + (size_t)t * (size_t)cols + k,
+                   (size_t)min_int(FLOAT_BLOCK_COLS, cols - k) * sizeof(float));
+}
+
+// Decode. Order of sums: lane i adds the columns i, i + WIDTH, ... (AVX2: two sums take turns, and
+// the first has what is left of 2 * WIDTH columns), then the lanes are added.
+INLINE void float_gemv_tile(float *out, size_t out_stride, const Tensor *w, const void *encoded,
+                            int n_tokens, int t0, const int *row, int nt, Type type) {
+    (void)n_tokens;
+    const int n = w->cols, bytes = type_info(type)->bytes, step = 2 * WIDTH;
+    const float *x = (const float *)encoded + (size_t)t0 * (size_t)n;
+    Floats sum[4][FLOAT_GEMV_TOKENS][FLOAT_GEMV_SUMS];
+    const char *p[4];
+    for (int i = 0; i < 4; i++) {
+        p[i] = (const char *)w->data + (size_t)row[i] * w->row_bytes;
+        for (int t = 0; t < nt; t++)
+            for (int s = 0; s < FLOAT_GEMV_SUMS; s++) sum[i][t][s] = splat(0);
+    }
+    int k = 0;
+    for (; k + step <= n; k += step) {
+        Floats v[2][FLOAT_GEMV_TOKENS];
+        for (int t = 0; t < nt; t++)
+            for (int h = 0; h < 2; h++)
+                v[h][t] = load_n(x + (size_t)t * (size_t)n + k + WIDTH * h, WIDTH);
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++) {
+            if (step * bytes >= 64 || k * bytes % 64 == 0)
+                for (int b = 0; b < step * bytes; b += 64)
+                    __builtin_prefetch(p[i] + k * bytes + PREFETCH_DISTANCE + b);
+#pragma GCC unroll 2
+            for (int h = 0; h < 2; h++) {
+                Floats weights = load_as_floats(type, p[i], k + WIDTH * h, WIDTH);
+                if (nt > 1) __asm__("" : "+v"(weights)); // else gcc 12 loads it for each token
+                for (int t = 0; t < nt; t++) {
+                    Floats *s = &sum[i][t][h % FLOAT_GEMV_SUMS];
+                    *s = fmadd(weights, v[h][t], *s);
+                }
+            }
+        }
+    }
+    for (; k < n; k += WIDTH)
+        for (int i = 0; i < 4; i++)
+            for (int t = 0; t < nt; t++)
+                sum[i][t][0] = fmadd(load_as_floats(type, p[i], k, n - k),
+                                     load_n(x + (size_t)t * (size_t)n + k, n - k), sum[i][t][0]);
+    for (int i = 0; i < 4; i++)
+        for (int t = 0; t < nt; t++) {
+            Floats total = sum[i][t][0];
+            for (int s = 1; s < FLOAT_GEMV_SUMS; s++) total = total + sum[i][t][s];
+            out[(size_t)t * out_stride + (size_t)row[i]] = reduce_add(total);
+        }
+}
+
+INLINE void float_gemv_rows(float *out, size_t out_stride, const Tensor *w, const void *encoded,
+                            int n_tokens, int row_begin, int row_end, Type type) {
+    gemv_quarters(out, out_stride, w, encoded, n_tokens, row_begin, row_end, float_gemv_tile,
+                  FLOAT_GEMV_TOKENS, type);
+}
+
+// out (nt, out_stride), n_out columns, (+)= x (nt, x_stride) times a panel [nk][FLOAT_PANEL] of
+// F32, F16 or the integers of Q8_0, panel_stride bytes from one k to the next. Each k takes two
+// loads, nt broadcasts and 2 nt FMAs. Every `every` k four lines are prefetched (NULL: none).
+INLINE void float_tile(float *out, size_t out_stride, const char *panel, size_t panel_stride,
+                       const float *x, size_t x_stride, int nk, bool is_first, int n_out,
+                       Prefetch *prefetch, int every, int nt, Type type) {
+    Floats sum[2][GEMM_TILE_TOKENS];
+#pragma GCC unroll 6
+    for (int t = 0; t < nt; t++)
+        for (int h = 0; h < 2; h++)
+            sum[h][t] = is_first
+                            ? splat(0)
+                            : load_n(out + (size_t)t * out_stride + WIDTH * h, n_out - WIDTH * h);
+    for (int k = 0; k < nk; k++) {
+        if (prefetch && k % every == 0) prefetch_lines(prefetch, 4);
+        const char *at = panel + (size_t)k * panel_stride;
+        Floats w0 = load_as_floats(type, at, 0, WIDTH), w1 = load_as_floats(type, at, WIDTH, WIDTH);
+#pragma GCC unroll 6
+        for (int t = 0; t < nt; t++) {
+            Floats v = splat(x[(size_t)t * x_stride + (size_t)k]);
+            sum[0][t] = fmadd(w0, v, sum[0][t]);
+            sum[1][t] = fmadd(w1, v, sum[1][t]);
+        }
+    }
+#pragma GCC unroll 6
+    for (int t = 0; t < nt; t++)
+        for (int h = 0; h < 2; h++)
+            store_n(out + (size_t)t * out_stride + WIDTH * h, n_out - WIDTH * h, sum[h][t]);
+}
+
+// The same for any number of tokens: float_panel, f16_panel, q8_panel.
+#define FLOAT_TILE(nt, type)                                                                       \
+    float_tile(out + (size_t)t * out_stride, out_stride, panel, panel_stride,                      \
+               x + (size_t)t * x_stride, x_stride, nk, is_first, n_out, t == 0 ? prefetch : NULL,  \
+               every, nt, type)
+#define DEFINE_FLOAT_PANEL(name, type)                                                             \
+    static inline void name(float *out, size_t out_stride, const void *from, size_t panel_stride,  \
+                            const float *x, size_t x_stride, int n_tokens, int nk, bool is_first,  \
+                            int n_out, Prefetch *prefetch, int every) {                            \
+        const char *panel = from;                                                                  \
+        FOR_TOKEN_TILES(n_tokens, FLOAT_TILE, type)                                                \
+    }
+DEFINE_FLOAT_PANEL(float_panel, TYPE_F32)
+DEFINE_FLOAT_PANEL(f16_panel, TYPE_F16)
+DEFINE_FLOAT_PANEL(q8_panel, TYPE_Q8_0)
+
+// GEMM, in the thread's scratch memory.
+typedef struct {
+    float sums[GEMM_CHUNK_TOKENS][GEMM_CHUNK_ROWS];
+    float panels[GEMM_CHUNK_ROWS / FLOAT_PANEL][FLOAT_BLOCK_COLS][FLOAT_PANEL];
+    float rows[WIDTH][FLOAT_BLOCK_COLS]; // converted, before they are transposed into a panel
+} FloatGemmMemory;
+
+_Static_assert(sizeof(FloatGemmMemory) <= KERNEL_SCRATCH, "fits");
+
+static void float_gemm_begin(GemmStep *s, Type type) { (void)s, (void)type; }
+
+// Also prefetches the same rows of the next block of columns.
+INLINE void float_gemm_pack(GemmStep *s, int r, Type type) {
+    FloatGemmMemory *m = team_scratch();
+    const int bytes = type_info(type)->bytes;
+    for (int h = 0; h < FLOAT_PANEL; h += WIDTH) {
+        for (int i = 0; i < WIDTH; i++) {
+            int row = min_int(s->row + r + h + i, s->row_end - 1);
+            const char *p = (const char *)s->w->data + (size_t)row * s->w->row_bytes;
+            for (int b = 0; b < FLOAT_BLOCK_COLS * bytes; b += 64)
+                __builtin_prefetch(p + (s->k + FLOAT_BLOCK_COLS) * bytes + b, 0, 2);
+            for (int c = 0; c < s->n_cols; c += WIDTH)
+                store_n(m->rows[i] + c, WIDTH, load_as_floats(type, p, s->k + c, s->n_cols - c));
+        }
+        float *panel = m->panels[r / FLOAT_PANEL][0] + h;
+        for (int c = 0; c < s->n_cols; c += WIDTH)
+            transpose_floats(panel + c * FLOAT_PANEL, FLOAT_PANEL, m->rows[0] + c,
+                             FLOAT_BLOCK_COLS);
+    }
+}
+
+INLINE void float_gemm_multiply(GemmStep *s, int r, int t, int n, Type type) {
+    FloatGemmMemory *m = team_scratch();
+    (void)type;
+    float_panel(m->sums[t] + r, GEMM_CHUNK_ROWS, m->panels[r / FLOAT_PANEL], sizeof m->panels[0][0],
+                (const float *)s->x + t * FLOAT_BLOCK_COLS, FLOAT_BLOCK_COLS, n, s->n_cols,
+                s->k == 0, FLOAT_PANEL, NULL, 1);
+}
+
+// The sums are the first member of the scratch memory.
+static void float_gemm_store(const GemmStep *s, float *out, size_t out_stride) {
+    const float(*sums)[GEMM_CHUNK_ROWS] = team_scratch();
+    for (int t = 0; t < s->n; t++)
+        for (int r = 0; r < s->n_rows; r += WIDTH)
+            store_n(out + (size_t)t * out_stride + r, s->n_rows - r, load_n(sums[t] + r, WIDTH));
+}
+
+INLINE void float_gemm_rows(float *out, size_t out_stride, const Tensor *w, const void *encoded,
+                            int n_tokens, int row_begin, int row_end, Type type) {
+    gemm(out, out_stride, w, encoded, n_tokens, row_begin, row_end,
+         (GemmPlan){.chunk_rows = GEMM_CHUNK_ROWS,
+                    .chunk_tokens = GEMM_CHUNK_TOKENS,
+                    .block_cols = FLOAT_BLOCK_COLS,
+                    .panel_rows = FLOAT_PANEL,
+                    .packed_rows = GEMM_CHUNK_ROWS,
+                    .sweep_tokens = GEMM_SWEEP_TOKENS,
+                    .token_bytes = FLOAT_BLOCK_COLS * sizeof(float),
+                    .begin = float_gemm_begin,
+                    .pack = float_gemm_pack,
+                    .multiply = float_gemm_multiply,
+                    .store = float_gemm_store},
+         type);
+}
+
+#endif
