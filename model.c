@@ -57,8 +57,8 @@ static void reserve_products(Workspace *ws, const Tensor *const *weights, int n_
     lora_scratch_reserve(&ws->lora, weights, n_weights, ws->max_steps);
 }
 
-// For Llama 3.1 8B and chunks of 512 steps, the activations are 8 MiB each (gate and up 28), and
-// the logits of one step are 0.5 MiB.
+// For Llama 3.1 8B and 512 steps, x, h, q and att are 8 MiB each, gate and up 28 MiB; the logits of
+// one step are 0.5 MiB.
 Workspace *workspace_new(const Model *m, int max_steps, int max_logits) {
     const Config *c = &m->config;
     size_t n = (size_t)max_steps, dim = (size_t)c->dim, hidden_dim = (size_t)c->hidden_dim,
