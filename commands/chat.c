@@ -57,9 +57,9 @@ static void chat_open(Chat *c, const Options *o) {
     if (o->session_file) open_session_file(c);
     if (o->system) dialogue_set_system(d, c->pipeline.system);
     if (o->system && o->session_file) chat_save(c, false);
-    c->editor = editor_open(history_path(o, &history) ? history.data : NULL, &generate_interrupted);
+    c->editor = editor_open(history_path(o, &history) ? history.data : NULL, chat_complete,
+                            &generate_interrupted);
     c->is_terminal = editor_is_terminal(c->editor);
-    editor_set_completer(c->editor, chat_complete, NULL);
 }
 
 // Tells a new user what to type.

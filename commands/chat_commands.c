@@ -285,9 +285,8 @@ static void complete_path(Str typed, Buffer *out) {
     buffer_free(&folder);
 }
 
-void chat_complete(void *arg, Str before, Buffer *out) {
+void chat_complete(Str before, Buffer *out) {
     size_t begin = before.len;
-    (void)arg;
     if (!before.len || before.data[0] != '/') return;
     while (begin > 0 && before.data[begin - 1] != ' ') begin--;
     Str word = {before.data + begin, before.len - begin};

@@ -6,7 +6,7 @@
 
 // Runs a line that begins with a slash. False ends the chat.
 bool chat_command(Chat *c, const char *text);
-// Completes commands, options of /set, and files (see editor_set_completer).
-void chat_complete(void *arg, Str before, Buffer *out);
+// A Completer: completes commands, options of /set, and files.
+void chat_complete(Str before, Buffer *out);
 
 #endif

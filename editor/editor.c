@@ -30,8 +30,7 @@ enum {
 
 struct Editor {
     bool is_terminal, is_dumb; // dumb: without escape sequences; it edits lines by itself
-    void (*complete)(void *arg, Str before, Buffer *out);
-    void *complete_arg;
+    Completer complete;
     int out; // file descriptor of the terminal's screen
     volatile int *interrupted;
     const char *history_path;
@@ -119,10 +118,11 @@ static void install_handlers(void) {
     for (size_t i = 0; i < sizeof wakes / sizeof *wakes; i++) sigaction(wakes[i], &wake, NULL);
 }
 
-Editor *editor_open(const char *history, volatile int *interrupted) {
+Editor *editor_open(const char *history, Completer complete, volatile int *interrupted) {
     Editor *e = xalloc(1, sizeof *e);
     const char *term = getenv("TERM");
     e->interrupted = tty.interrupted = interrupted;
+    e->complete = complete;
     e->out = isatty(STDOUT_FILENO) ? STDOUT_FILENO : STDERR_FILENO;
     e->is_terminal =
         isatty(STDIN_FILENO) && isatty(e->out) && tcgetattr(STDIN_FILENO, &tty.cooked) == 0;
@@ -145,12 +145,6 @@ Editor *editor_open(const char *history, volatile int *interrupted) {
     atexit(terminal_restore);
     terminal_take();
     return e;
-}
-
-void editor_set_completer(Editor *e, void (*complete)(void *arg, Str before, Buffer *out),
-                          void *arg) {
-    e->complete = complete;
-    e->complete_arg = arg;
 }
 
 bool editor_is_terminal(const Editor *e) { return e->is_terminal; }
@@ -347,21 +341,26 @@ static bool is_word_char(char c) {
            (c & 0x80);
 }
 
-// The offset one word to the left (by -1) or right (by 1) of the cursor.
-static size_t word_edge(const Editor *e, int by) {
-    size_t at = e->at, end = by < 0 ? 0 : e->text.len;
+static bool is_newline(char c) { return c == '\n'; }
+static bool is_visible(char c) { return c != ' ' && c != '\n' && c != '\t'; }
+
+// The offset to the left (by -1) or right (by 1) of `at` where the bytes that are in a class (or
+// that are not) end.
+static size_t skip_class(const Editor *e, size_t at, int by, bool (*class)(char), bool is_in) {
+    size_t end = by < 0 ? 0 : e->text.len;
     const char *next = e->text.data - (by < 0);
-    while (at != end && !is_word_char(next[at])) at += (size_t)by;
-    while (at != end && is_word_char(next[at])) at += (size_t)by;
+    while (at != end && class(next[at]) == is_in) at += (size_t)by;
     return at;
+}
+
+// The offset one word to the left (by -1) or right (by 1) of the cursor.
+static size_t word_edge(const Editor *e, int by, bool (*class)(char)) {
+    return skip_class(e, skip_class(e, e->at, by, class, false), by, class, true);
 }
 
 // The beginning (by -1) or end (by 1) of the line of the text that the cursor is on.
 static size_t row_edge(const Editor *e, int by) {
-    size_t at = e->at, end = by < 0 ? 0 : e->text.len;
-    const char *next = e->text.data - (by < 0);
-    while (at != end && next[at] != '\n') at += (size_t)by;
-    return at;
+    return skip_class(e, e->at, by, is_newline, false);
 }
 
 static void show_entry(Editor *e, size_t at) {
@@ -386,11 +385,10 @@ static void move_row(Editor *e, int by) {
         buffer_put(&e->draft, buffer_str(&e->text));
     }
     e->seen = history_step(&e->history, e->seen, by);
-    if (e->seen == e->history.len) {
+    if (e->seen == e->history.len)
         set_text(e, e->draft.data, e->draft.len);
-        return;
-    }
-    show_entry(e, e->seen);
+    else
+        show_entry(e, e->seen);
 }
 
 // Inserts a paste, up to its closing sequence. No byte of it is a key; line ends become newlines.
@@ -413,33 +411,16 @@ static void read_paste(Editor *e) {
 
 // Escape sequences
 
-// Keys that no control key stands for.
-enum {
-    KEY_WORD_LEFT = 256,
-    KEY_WORD_RIGHT,
-    KEY_CUT_WORD_LEFT,
-    KEY_CUT_WORD_RIGHT,
-    KEY_NEWLINE,
-    KEY_PASTE
-};
 #define CTRL_KEY(letter) ((letter)&31)
+#define ALT_KEY(key)     (256 + (key))
+enum { KEY_PASTE = ALT_KEY(256) };
 
-// Reads the rest of an escape sequence. Returns a control key or KEY_... of the same effect; 0: an
-// unknown sequence. ESC [ NUMBER ; MODIFIER FINAL, as xterm sends it (modifier 3 is Alt, 5 Ctrl).
+// Reads the rest of an escape sequence. Returns the control or Alt key of the same effect, or
+// KEY_PASTE; 0: an unknown sequence. Alt sends ESC and its key, other keys as in xterm
+// ESC [ NUMBER ; MODIFIER FINAL (modifier 3 is Alt, 5 Ctrl).
 static int read_escape(Editor *e) {
     int key = next_key(e, ESCAPE_MS), final, first = 0, modifier = 0, *number = &first;
-    switch (key) {
-    case 'b': return KEY_WORD_LEFT;
-    case 'f': return KEY_WORD_RIGHT;
-    case 'd': return KEY_CUT_WORD_RIGHT;
-    case 127:
-    case 8: return KEY_CUT_WORD_LEFT;
-    case '\r':
-    case '\n': return KEY_NEWLINE;
-    case '[':
-    case 'O': break;
-    default: return 0;
-    }
+    if (key != '[' && key != 'O') return ALT_KEY(key);
     while ((final = next_key(e, ESCAPE_MS)) >= 0 && final < 0x40)
         if (final == ';')
             number = &modifier;
@@ -449,8 +430,8 @@ static int read_escape(Editor *e) {
     switch (final == '~' ? 1000 + first : final) {
     case 'A': return CTRL_KEY('P');
     case 'B': return CTRL_KEY('N');
-    case 'C': return modifier >= 3 ? KEY_WORD_RIGHT : CTRL_KEY('F');
-    case 'D': return modifier >= 3 ? KEY_WORD_LEFT : CTRL_KEY('B');
+    case 'C': return modifier >= 3 ? ALT_KEY('f') : CTRL_KEY('F');
+    case 'D': return modifier >= 3 ? ALT_KEY('b') : CTRL_KEY('B');
     case 'H':
     case 1001:
     case 1007: return CTRL_KEY('A');
@@ -472,7 +453,7 @@ static bool is_quoted(const Buffer *text) {
 
 // On Enter: adds a newline if the text continues, because of open quotes or a final backslash.
 static bool is_continued(Buffer *text) {
-    if (text->len >= 3 && !memcmp(text->data, "\"\"\"", 3)) {
+    if (str_begins_with(buffer_str(text), "\"\"\"")) {
         if (is_quoted(text)) return false;
         buffer_puts(text, "\n");
         return true;
@@ -524,7 +505,6 @@ static void search_history(Editor *e) {
     size_t end = e->history.len, found = SIZE_MAX;
     int key;
     buffer_puts(&query, "");
-    buffer_puts(&old, "");
     buffer_put(&old, buffer_str(&e->text));
     for (;;) {
         shown.len = 0;
@@ -559,17 +539,15 @@ static void search_history(Editor *e) {
 // Tab: inserts what all candidates have in common, or, if that is typed already, lists them.
 static void complete_word(Editor *e) {
     Buffer list = {0};
-    size_t begin = e->at, common = SIZE_MAX, n = 0;
-    if (!e->complete) return;
-    while (begin > 0 && !strchr(" \n\t", e->text.data[begin - 1])) begin--;
+    size_t common = SIZE_MAX, n = 0;
+    size_t typed = e->at - skip_class(e, e->at, -1, is_visible, true);
     buffer_puts(&list, "");
-    e->complete(e->complete_arg, (Str){e->text.data, e->at}, &list);
+    e->complete((Str){e->text.data, e->at}, &list);
     for (const char *at = list.data; *at; at += strcspn(at, "\n") + 1, n++) {
         size_t len = strcspn(at, "\n"), k = 0;
         while (k < len && k < common && at[k] == list.data[k]) k++;
         common = n ? k : len;
     }
-    size_t typed = e->at - begin;
     if (n && common > typed) {
         insert_text(e, list.data + typed, common - typed);
         if (n == 1 && e->text.data[e->at - 1] != '/') insert_text(e, " ", 1);
@@ -589,7 +567,6 @@ static void complete_word(Editor *e) {
 
 // Control keys and escape sequences.
 static void handle_key(Editor *e, int key) {
-    size_t from = e->at;
     switch (key == 27 ? read_escape(e) : key) {
     case CTRL_KEY('A'): e->at = row_edge(e, -1); break;
     case CTRL_KEY('B'): e->at = char_before(e, e->at); break;
@@ -605,17 +582,15 @@ static void handle_key(Editor *e, int key) {
     case CTRL_KEY('I'): complete_word(e); break;
     case CTRL_KEY('R'): search_history(e); break;
     case CTRL_KEY('U'): cut_text(e, row_edge(e, -1), e->at, true); break;
-    case CTRL_KEY('W'):
-        while (from > 0 && strchr(" \n\t", e->text.data[from - 1])) from--;
-        while (from > 0 && !strchr(" \n\t", e->text.data[from - 1])) from--;
-        cut_text(e, from, e->at, true);
-        break;
+    case CTRL_KEY('W'): cut_text(e, word_edge(e, -1, is_visible), e->at, true); break;
     case CTRL_KEY('Y'): insert_text(e, e->killed.data, e->killed.len); break;
-    case KEY_WORD_LEFT: e->at = word_edge(e, -1); break;
-    case KEY_WORD_RIGHT: e->at = word_edge(e, 1); break;
-    case KEY_CUT_WORD_LEFT: cut_text(e, word_edge(e, -1), e->at, true); break;
-    case KEY_CUT_WORD_RIGHT: cut_text(e, e->at, word_edge(e, 1), true); break;
-    case KEY_NEWLINE: insert_text(e, "\n", 1); break;
+    case ALT_KEY('b'): e->at = word_edge(e, -1, is_word_char); break;
+    case ALT_KEY('f'): e->at = word_edge(e, 1, is_word_char); break;
+    case ALT_KEY('d'): cut_text(e, e->at, word_edge(e, 1, is_word_char), true); break;
+    case ALT_KEY(8):
+    case ALT_KEY(127): cut_text(e, word_edge(e, -1, is_word_char), e->at, true); break;
+    case ALT_KEY('\r'):
+    case ALT_KEY('\n'): insert_text(e, "\n", 1); break;
     case KEY_PASTE: read_paste(e); break;
     }
 }
@@ -624,8 +599,7 @@ static void handle_key(Editor *e, int key) {
 static EditorResult read_line(Editor *e, const char *prompt, Buffer *out) {
     size_t begin = 0;
     int key = NO_KEY;
-    e->text.len = 0;
-    buffer_puts(&e->text, "");
+    set_text(e, "", 0);
     if (e->is_dumb) put_bytes(e->out, prompt, strlen(prompt));
     while (!*e->interrupted && key != END_OF_INPUT) {
         key = next_key(e, LOOK_MS);
@@ -653,9 +627,7 @@ EditorResult editor_read(Editor *e, const char *prompt, const char *text, Buffer
     e->prompt = prompt;
     e->cursor_row = 0;
     e->seen = e->history.len;
-    buffer_puts(&e->draft, "");
     buffer_puts(&e->killed, "");
-    buffer_puts(&e->text, "");
     set_text(e, text, strlen(text));
     draw_text(e);
     for (;;) {

@@ -10,6 +10,10 @@
 
 typedef struct Editor Editor;
 
+// What Tab asks: appends all completions of the last word of `before`, the text up to the cursor,
+// one per line.
+typedef void (*Completer)(Str before, Buffer *out);
+
 typedef enum {
     EDITOR_TYPED,
     EDITOR_CLOSED,     // end of input, or Ctrl-D at an empty prompt
@@ -19,12 +23,8 @@ typedef enum {
 // If standard input and output are a terminal, sets it to deliver single keys; Ctrl-C then sets
 // *interrupted. A terminal without escape sequences (TERM=dumb) keeps its settings and delivers
 // lines. `history`: the file of the history, or NULL.
-Editor *editor_open(const char *history, volatile int *interrupted);
+Editor *editor_open(const char *history, Completer complete, volatile int *interrupted);
 bool editor_is_terminal(const Editor *e);
-// Sets what Tab asks: `complete` appends all completions of the last word of `before`, the text up
-// to the cursor, one per line.
-void editor_set_completer(Editor *e, void (*complete)(void *arg, Str before, Buffer *out),
-                          void *arg);
 
 // Reads one text into `out` (replaced); editing begins with `text`. A final backslash or an open
 // """ continues the text on the next row; the quotes are removed.

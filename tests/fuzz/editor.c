@@ -16,14 +16,13 @@ static ssize_t keys_read(int fd, void *out, size_t n);
 static int screen_size(struct winsize *size);
 static bool screen_write(int fd, const void *data, size_t n);
 
-#define editor_open          fuzz_editor_open
-#define editor_is_terminal   fuzz_editor_is_terminal
-#define editor_set_completer fuzz_editor_set_completer
-#define editor_read          fuzz_editor_read
-#define poll                 keys_poll
-#define read                 keys_read
-#define write_all            screen_write
-#define ioctl(fd, what, to)  screen_size(to)
+#define editor_open         fuzz_editor_open
+#define editor_is_terminal  fuzz_editor_is_terminal
+#define editor_read         fuzz_editor_read
+#define poll                keys_poll
+#define read                keys_read
+#define write_all           screen_write
+#define ioctl(fd, what, to) screen_size(to)
 #include "../../editor/editor.c"
 
 // The keyboard delivers the fuzzed bytes. Two bytes, which are in no text, are events.
@@ -72,8 +71,7 @@ static bool screen_write(int fd, const void *data, size_t n) {
     return true;
 }
 
-static void candidates(void *arg, Str before, Buffer *out) {
-    (void)arg;
+static void candidates(Str before, Buffer *out) {
     if (before.len && before.data[before.len - 1] == 'a') buffer_puts(out, "a\x1b[2J\nab\n");
     if (before.len && before.data[before.len - 1] == 'o') buffer_puts(out, "one\n");
 }
@@ -83,7 +81,10 @@ void fuzz_editor(const uint8_t *data, size_t n) {
     static const char history[] = "one\ntwo\rrows\n\xff\x1b\0\n\n"; // of a corrupt file
     static const unsigned short columns[] = {80, 1, 9, 0}, rows[] = {24, 1, 3, 0};
     Buffer out = {0};
-    Editor e = {.is_terminal = true, .out = STDOUT_FILENO, .interrupted = &was_interrupted};
+    Editor e = {.is_terminal = true,
+                .out = STDOUT_FILENO,
+                .interrupted = &was_interrupted,
+                .complete = candidates};
     static bool has_locale; // for the width of characters
     if (!has_locale && !setlocale(LC_CTYPE, "C.UTF-8")) setlocale(LC_CTYPE, "");
     has_locale = true;
@@ -92,7 +93,6 @@ void fuzz_editor(const uint8_t *data, size_t n) {
     most_keys = *data & 16 ? 1 : 64;
     keys = data + 1;
     keys_end = data + n;
-    editor_set_completer(&e, candidates, NULL);
     buffer_append(&e.history, history, *data & 32 ? sizeof history - 1 : 0);
     for (EditorResult result = EDITOR_TYPED; result != EDITOR_CLOSED;) {
         was_interrupted = 0;
