@@ -84,9 +84,13 @@ Str buffer_str(const Buffer *b) { return (Str){b->data, b->len}; }
 void buffer_vprintf(Buffer *b, const char *fmt, va_list ap) {
     va_list again;
     va_copy(again, ap);
-    int n = vsnprintf(NULL, 0, fmt, ap);
-    buffer_reserve(b, (size_t)n);
-    vsnprintf(b->data + b->len, (size_t)n + 1, fmt, again);
+    buffer_reserve(b, 0);
+    size_t n_free = b->cap - b->len;
+    int n = vsnprintf(b->data + b->len, n_free, fmt, ap);
+    if ((size_t)n >= n_free) { // it did not fit
+        buffer_reserve(b, (size_t)n);
+        vsnprintf(b->data + b->len, (size_t)n + 1, fmt, again);
+    }
     va_end(again);
     b->len += (size_t)n;
 }
