@@ -1,4 +1,4 @@
-// LoRA adapters: a model with them computes what one with merged weights does; and their refusals.
+// LoRA adapters: a model with adapters against one with merged weights, and refusals.
 #include "make_gguf.h"
 #include "test.h"
 #include "../model_load.h"
@@ -8,10 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { N_TOKENS = 300, RANK_STEP = 32, MOST_ADAPTERS = 3 };
+enum { N_TOKENS = 300, RANK_STEP = 32, MAX_ADAPTERS = 3 };
 
-// One adapter for all matrices of a model: ranks from `rank` on, a different one for each matrix
-// unless the type has blocks.
+// An adapter for all matrices of a model. Each matrix has another rank, from `rank` on, except for
+// Q8_0, which needs whole blocks.
 typedef struct {
     uint64_t seed;
     Type type;
@@ -21,7 +21,7 @@ typedef struct {
     bool is_tied;
 } Recipe;
 
-// Number i of a matrix of an adapter: one that all types but the quantised hold as it is.
+// Element i of a matrix of an adapter; all float types can hold it exactly.
 static float number(const Recipe *r, const char *name, char side, int i) {
     uint64_t state = r->seed * 1000003 + (uint64_t)side;
     for (; *name; name++) state = state * 131 + (uint64_t)*name;
@@ -49,7 +49,7 @@ static void put_part(Maker *m, const Recipe *r, const char *name, char side, int
     free(data);
 }
 
-// The matrices of a model: number i, its name and the tensor; NULL after the last.
+// Matrix i of a model and its name; NULL after the last.
 static Tensor *matrix(Model *m, int i, char name[64]) {
     static const char *const names[] = {"attn_q",   "attn_k", "attn_v",  "attn_output",
                                         "ffn_gate", "ffn_up", "ffn_down"};
@@ -79,7 +79,8 @@ static const char *write_adapter(Model *base, const Recipe *r, const char *path)
     begin_adapter(&m, r->alpha, NULL);
     for (int i = 0; (w = matrix(base, i, name)); i++) {
         bool is_embedding = w == &base->embed;
-        if (is_embedding && r->is_tied) continue; // which would change the output of merged weights
+        if (is_embedding && r->is_tied)
+            continue; // merged weights would change the output matrix, too
         int rank = rank_of(r, i), rows = is_embedding ? w->cols : w->rows;
         put_part(&m, r, name, 'a', is_embedding ? w->rows : rank, is_embedding ? rank : w->cols);
         put_part(&m, r, name, 'b', rows, rank);
@@ -90,7 +91,7 @@ static const char *write_adapter(Model *base, const Recipe *r, const char *path)
     return path;
 }
 
-// W += scale * alpha / rank * B A in the file's own bytes.
+// W += scale * alpha / rank * B A, in the bytes of the file.
 static void merge(Model *m, const Recipe *r) {
     char name[64];
     Tensor *w;
@@ -140,10 +141,10 @@ static float *logits_of(Model *m, int chunk) {
     return all;
 }
 
-// A model with adapters against the same with them merged, in prefill and in decode.
+// A model with adapters against the same with merged weights, in prefill and in decode.
 static void compare(MakeLlama recipe, const Recipe *adapters, int n, double limit) {
     Model base, merged, m;
-    LoraOption options[MOST_ADAPTERS];
+    LoraOption options[MAX_ADAPTERS];
     char path[32];
     Buffer files[3] = {open_small(&base, recipe, (ModelOptions){0}),
                        open_small(&merged, recipe, (ModelOptions){.kv_type = "f32"})};
@@ -159,7 +160,7 @@ static void compare(MakeLlama recipe, const Recipe *adapters, int n, double limi
     size_t n_logits = (size_t)N_TOKENS * (size_t)m.config.vocab_size;
     float *plain = logits_of(&base, N_TOKENS), *expected = logits_of(&merged, N_TOKENS);
     double moved = test_nmse(plain, expected, n_logits);
-    CHECK(moved > 0.01, "the adapters change next to nothing: %g", moved);
+    CHECK(moved > 0.01, "the adapters hardly change the logits: %g", moved);
     for (int chunk = 1; chunk <= N_TOKENS; chunk += N_TOKENS - 1) {
         float *found = logits_of(&m, chunk);
         double nmse = test_nmse(found, expected, n_logits);
@@ -167,13 +168,14 @@ static void compare(MakeLlama recipe, const Recipe *adapters, int n, double limi
               type_info(adapters->type)->name, chunk, nmse);
         m.n_threads = 3;
         float *same = logits_of(&m, chunk);
-        CHECK(!memcmp(found, same, n_logits * sizeof *same), "other bits with three threads");
+        CHECK(!memcmp(found, same, n_logits * sizeof *same),
+              "not bit-identical with three threads");
         m.n_threads = 2, m.is_batch_invariant = true;
         float *one = logits_of(&m, 1), *many = logits_of(&m, 64);
-        CHECK(!memcmp(one, many, n_logits * sizeof *one), "other bits in another chunk");
+        CHECK(!memcmp(one, many, n_logits * sizeof *one), "not bit-identical in another chunk");
         m.n_threads = 3;
         float *three = logits_of(&m, 64);
-        CHECK(!memcmp(three, many, n_logits * sizeof *one), "other bits with three threads");
+        CHECK(!memcmp(three, many, n_logits * sizeof *one), "not bit-identical with three threads");
         m.is_batch_invariant = false, m.n_threads = 2;
         free(found), free(same), free(one), free(many), free(three);
     }
@@ -206,7 +208,7 @@ static void types(void) {
     }
 }
 
-// An adapter of one matrix with something wrong must be refused, for this reason.
+// An adapter of one matrix, with an entry left out or replaced, is refused with this message.
 static void expect_refusal(const char *skip, void (*replace)(Maker *m), const char *says) {
     Maker maker;
     Model m;
@@ -237,14 +239,14 @@ static void model(Maker *m) { make_string(m, "general.type", "model"); }
 static void loha(Maker *m) { make_string(m, "adapter.type", "loha"); }
 static void alora(Maker *m) { make_u32(m, "adapter.alora.invocation_tokens", 7); }
 static void no_alpha(Maker *m) { make_f32(m, "adapter.lora.alpha", 0); }
-static void odd_alpha(Maker *m) { make_f32(m, "adapter.lora.alpha", __builtin_nanf("")); }
+static void nan_alpha(Maker *m) { make_f32(m, "adapter.lora.alpha", __builtin_nanf("")); }
 static void tensor(Maker *m, const char *name, uint64_t rows, uint64_t cols) {
     make_tensor(m, name, TYPE_F32, cols, rows, NULL, rows * cols * 4);
 }
 static void wide_a(Maker *m) { tensor(m, "blk.1.attn_k.weight.lora_a", 4, 128); }
 static void short_b(Maker *m) { tensor(m, "blk.1.attn_k.weight.lora_b", 64, 4); }
 static void rank_b(Maker *m) { tensor(m, "blk.1.attn_k.weight.lora_b", 32, 8); }
-static void absurd_rank(Maker *m) { tensor(m, "blk.1.attn_k.weight.lora_a", 65, 64); }
+static void rank_65(Maker *m) { tensor(m, "blk.1.attn_k.weight.lora_a", 65, 64); }
 static void embedding(Maker *m) { tensor(m, "token_embd.weight.lora_a", 4, 65); }
 static void layer_two(Maker *m) { tensor(m, "blk.2.attn_k.weight.lora_a", 4, 64); }
 static void norm(Maker *m) { tensor(m, "blk.1.attn_norm.weight", 1, 64); }
@@ -260,7 +262,7 @@ static void refusals(void) {
     expect_refusal("adapter.lora.alpha", NULL,
                    "adapter.lora.alpha: missing key (expected a number)");
     expect_refusal("adapter.lora.alpha", no_alpha, "alpha: must be finite and not 0, found 0");
-    expect_refusal("adapter.lora.alpha", odd_alpha, "alpha: must be finite and not 0, found nan");
+    expect_refusal("adapter.lora.alpha", nan_alpha, "alpha: must be finite and not 0, found nan");
     expect_refusal("blk.1.attn_k.weight.lora_a", NULL,
                    "attn_k.weight.lora_a: expected shape (1, 64), found no such tensor");
     expect_refusal("blk.1.attn_k.weight.lora_b", NULL,
@@ -271,14 +273,14 @@ static void refusals(void) {
                    "attn_k.weight.lora_b: expected shape (32, 4), found (64, 4)");
     expect_refusal("blk.1.attn_k.weight.lora_b", rank_b,
                    "attn_k.weight.lora_b: expected shape (32, 4), found (32, 8)");
-    expect_refusal("blk.1.attn_k.weight.lora_a", absurd_rank,
+    expect_refusal("blk.1.attn_k.weight.lora_a", rank_65,
                    "lora_a: expected a rank of 1 to 64, found 65");
     expect_refusal(NULL, embedding, "tensor token_embd.weight.lora_a: expected a rank of 1 to 64");
     expect_refusal(NULL, layer_two, "tensor blk.2.attn_k.weight.lora_a: not the lora_a or");
     expect_refusal(NULL, norm, "tensor blk.1.attn_norm.weight: not the lora_a or");
 }
 
-// An adapter is no model.
+// An adapter cannot be run as a model.
 static void alone(void) {
     Maker maker;
     Model m;
@@ -295,8 +297,8 @@ static void alone(void) {
 }
 
 void test_lora(void) {
-    test_case("adapter: equal to merged weights, one to three at once", equals_merged);
-    test_case("adapter: types", types);
-    test_case("adapter: refusals", refusals);
-    test_case("adapter: is no model", alone);
+    test_case("lora: one to three adapters equal merged weights", equals_merged);
+    test_case("lora: types", types);
+    test_case("lora: refusals", refusals);
+    test_case("lora: an adapter is not a model", alone);
 }

@@ -1,4 +1,5 @@
-// The forward pass: the same numbers for any thread count, chunking and company.
+// The forward pass: bit-identical for any number of threads and, as far as kernels/exactness.h
+// promises, for any chunk size and batch.
 #include "make_gguf.h"
 #include "test.h"
 #include "../model_load.h"
@@ -42,8 +43,8 @@ static float *logits_of(Model *m, const int *tokens, int n, int chunk) {
     return all;
 }
 
-// The shapes that matter: grouped queries, one KV head for all, none shared, a head dimension of
-// its own, more query heads than a call of the kernel takes.
+// Grouped-query attention, one KV head for all heads, a KV head for each, a head dimension that is
+// not dim / n_heads, and more query heads for a KV head than one call of the kernel takes.
 static const MakeLlama shapes[] = {
     {.seed = 1},
     {.seed = 2, .n_heads = 8, .n_kv_heads = 1, .type = TYPE_F16},
@@ -89,7 +90,7 @@ static void chunks(void) {
                       "shape %d, chunks of %d: %g", k, sizes[i], test_nmse(parts, whole, n));
                 if (invariant)
                     CHECK(!memcmp(parts, whole, n * sizeof *whole),
-                          "shape %d, chunks of %d: other bits", k, sizes[i]);
+                          "shape %d, chunks of %d: not bit-identical", k, sizes[i]);
                 free(parts);
             }
             free(whole);
@@ -98,8 +99,8 @@ static void chunks(void) {
     }
 }
 
-// Three sequences of different length decoded together, one of them forked from another's prefix.
-static void company(void) {
+// Three sequences of different lengths decode in one batch; one is a fork of another.
+static void batches(void) {
     enum { N = 300, PREFIX = 270 };
     Model m;
     Error err;
@@ -137,10 +138,10 @@ static void company(void) {
     model_close(&m);
 }
 
-// Several tokens of a sequence in one forward, with the arithmetic of decode, give the bits of one
-// at a time.
-static void check_as_decode(void) {
-    enum { N = 300, MOST = 24 };
+// With kernel_rows = 1, several tokens of a sequence in one pass have the bits of decoding them one
+// by one.
+static void verify_as_decode(void) {
+    enum { N = 300, MAX_STEPS = 24 };
     int tokens[N];
     Error err;
     fill_tokens(tokens, N, 12);
@@ -149,9 +150,9 @@ static void check_as_decode(void) {
         open_small(&m, shapes[k], (ModelOptions){.n_threads = 2});
         size_t n_vocab = (size_t)m.config.vocab_size;
         float *alone = logits_of(&m, tokens, N, 1);
-        Workspace *ws = workspace_new(&m, MOST, MOST);
+        Workspace *ws = workspace_new(&m, MAX_STEPS, MAX_STEPS);
         Session *s = session_new(&m.kv);
-        for (int n = 1; s->n_tokens < N; n = n % MOST + 1) {
+        for (int n = 1; s->n_tokens < N; n = n % MAX_STEPS + 1) {
             int first = s->n_tokens, count = n < N - first ? n : N - first;
             if (workspace_feed(ws, s, tokens + first, count, 0, &err) != count) die_error(&err);
             CHECK(!memcmp(model_forward(&m, ws, 1), alone + (size_t)first * n_vocab,
@@ -165,7 +166,7 @@ static void check_as_decode(void) {
     }
 }
 
-// Rewinding and feeding again is the same as never having gone further.
+// After a rewind, the same tokens have the same logits.
 static void rewind_session(void) {
     enum { N = 40 };
     Model m;
@@ -192,7 +193,7 @@ static void rewind_session(void) {
     model_close(&m);
 }
 
-// Other types of KV cache stay near the float32 one.
+// F16 and Q8_0 caches are close to a float32 one.
 static void kv_types(void) {
     static const struct {
         const char *name;
@@ -219,11 +220,11 @@ static void kv_types(void) {
 }
 
 void test_model(void) {
-    test_case("model: same bits for any thread count", threads);
+    test_case("model: bit-identical for any number of threads", threads);
     test_case("model: prefill in chunks", chunks);
-    test_case("model: same bits alone and in company (deterministic)", company);
-    test_case("model: several tokens with the bits of decode", check_as_decode);
-    test_case("model: rewinding a session", rewind_session);
+    test_case("model: bit-identical in any batch (deterministic)", batches);
+    test_case("model: several tokens with the bits of decode", verify_as_decode);
+    test_case("model: logits after a rewind", rewind_session);
     test_case("model: types of KV cache", kv_types);
     buffer_free(&file);
 }

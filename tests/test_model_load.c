@@ -1,11 +1,11 @@
-// Binding: what a file's metadata and tensors must be, each refusal with its reason.
+// Loading: what the metadata and tensors of a model must be, and the message of each refusal.
 #include "make_gguf.h"
 #include "test.h"
 #include "../model_load.h"
 
 #include <string.h>
 
-// A recipe with one entry left out or replaced must be refused with exit 3, for this reason.
+// A model with one entry left out or replaced is refused with exit 3 and this message.
 static void expect_refusal(const char *key, void (*replace)(Maker *m), const char *says) {
     Maker maker;
     Gguf g;
@@ -34,8 +34,8 @@ static void kv_heads_three(Maker *m) { make_u32(m, "llama.attention.head_count_k
 static void kv_heads_zero(Maker *m) { make_u32(m, "llama.attention.head_count_kv", 0); }
 static void layers_zero(Maker *m) { make_u32(m, "llama.block_count", 0); }
 static void layers_many(Maker *m) { make_u32(m, "llama.block_count", 513); }
-static void layers_absurd(Maker *m) { make_u32(m, "llama.block_count", 0xffffffffu); }
-static void context_absurd(Maker *m) { make_u32(m, "llama.context_length", 0xffffffffu); }
+static void layers_2_32(Maker *m) { make_u32(m, "llama.block_count", 0xffffffffu); }
+static void context_2_32(Maker *m) { make_u32(m, "llama.context_length", 0xffffffffu); }
 static void eps_zero(Maker *m) { make_f32(m, "llama.attention.layer_norm_rms_epsilon", 0); }
 static void eps_nan(Maker *m) {
     make_f32(m, "llama.attention.layer_norm_rms_epsilon", __builtin_nanf(""));
@@ -66,12 +66,11 @@ static void refusals(void) {
     expect_refusal("llama.block_count", layers_zero, "block_count: expected 1 to 4096, found 0");
     expect_refusal("llama.block_count", layers_many,
                    "block_count: expected at most the 21 tensors, found 513");
-    expect_refusal("llama.block_count", layers_absurd,
+    expect_refusal("llama.block_count", layers_2_32,
                    "block_count: expected 1 to 4096, found 4294967295");
     expect_refusal("llama.block_count", NULL,
                    "block_count: missing key (expected an unsigned integer)");
-    expect_refusal("llama.context_length", context_absurd,
-                   "context_length: expected 1 to 268435456");
+    expect_refusal("llama.context_length", context_2_32, "context_length: expected 1 to 268435456");
     expect_refusal("llama.attention.layer_norm_rms_epsilon", eps_zero,
                    "epsilon: expected 0 to 1, found 0");
     expect_refusal("llama.attention.layer_norm_rms_epsilon", eps_nan,
@@ -93,7 +92,7 @@ static void refusals(void) {
                    "tensor token_embd.weight: expected shape (0, 64), found no such");
 }
 
-// The shapes follow from the metadata; a tied file has its embedding as output.
+// The shapes follow from the metadata. A tied model has its embedding as output matrix.
 static void bound(void) {
     for (int is_tied = 0; is_tied < 2; is_tied++) {
         Gguf g;
@@ -107,8 +106,7 @@ static void bound(void) {
         const Config *c = &m.config;
         CHECK(c->dim == 64 && c->n_heads == 4 && c->n_kv_heads == 2 && c->head_dim == 16,
               "%d %d %d %d", c->dim, c->n_heads, c->n_kv_heads, c->head_dim);
-        CHECK(m.kv.type == TYPE_F16 && m.kv.n_layers == c->n_layers,
-              "the cache is float16 unless asked otherwise");
+        CHECK(m.kv.type == TYPE_F16 && m.kv.n_layers == c->n_layers, "the default cache is F16");
         CHECK((m.output.data == m.embed.data) == is_tied, "tied %d", is_tied);
         model_close(&m);
         buffer_free(&bytes);
@@ -116,6 +114,6 @@ static void bound(void) {
 }
 
 void test_model_load(void) {
-    test_case("bind: hyper-parameters and tensors", bound);
-    test_case("bind: refusals of hyper-parameters and shapes", refusals);
+    test_case("load: hyper-parameters and tensors", bound);
+    test_case("load: refusals", refusals);
 }

@@ -26,7 +26,7 @@ static uint64_t fnv_floats(const float *x, size_t n) {
     return h;
 }
 
-// What ggml's dequantize_row_* makes of the same random bytes.
+// Hashes of the output of ggml's dequantize_row_* for the same random bytes.
 static const struct {
     Type type;
     uint64_t hash;
@@ -45,7 +45,7 @@ static const struct {
     {TYPE_TQ2_0, 0x99a8f61d6e66122a},
 };
 
-// The one table of sizes agrees with the blocks' structures.
+// The type table agrees with the structs of blocks.h.
 static void sizes(void) {
     static const struct {
         Type type;
@@ -67,8 +67,8 @@ static void sizes(void) {
         CHECK((size_t)type_info(blocks[i].type)->bytes == blocks[i].bytes, "type %d",
               blocks[i].type);
     for (uint32_t t = 0; t < TYPE_COUNT; t++)
-        CHECK(quant_is_integer(t) == (type_info(t)->group > 0),
-              "type %u has no integers or no group", t);
+        CHECK(quant_is_integer(t) == (type_info(t)->group > 0), "type %u: no integers, or no group",
+              t);
 }
 
 static void decode(void) {
@@ -88,7 +88,8 @@ static void decode(void) {
           "");
 }
 
-// Every float16 survives the way through float32; ties go to the even neighbour.
+// Every float16 and bfloat16 is exact in float32. Values halfway between two float16 round to the
+// even one.
 static void half(void) {
     for (uint32_t h = 0; h < 65536; h++) {
         float f = f16_to_f32((uint16_t)h), b = bf16_to_f32((uint16_t)h);
@@ -96,10 +97,10 @@ static void half(void) {
         CHECK(isnan(b) ? (h & 0x7fff) > 0x7f80 : f32_to_bf16(b) == h, "bf16 %04x", h);
         if ((h & 0x7fff) >= 0x7bff) continue;
         float next = f16_to_f32((uint16_t)(h + 1)), middle = f / 2 + next / 2;
-        CHECK(f32_to_f16(middle) == h + (h & 1), "after %04x", h);
+        CHECK(f32_to_f16(middle) == h + (h & 1), "halfway above %04x", h);
         CHECK(f32_to_f16(nextafterf(middle, f)) == h &&
                   f32_to_f16(nextafterf(middle, next)) == h + 1,
-              "near %04x", h);
+              "next to halfway above %04x", h);
     }
     CHECK(f32_to_f16(65519.996f) == 0x7bff && f32_to_f16(65520) == 0x7c00 &&
               f32_to_f16(-1e30f) == 0xfc00,

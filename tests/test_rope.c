@@ -1,5 +1,5 @@
-// Rotary embedding: tables of Meta's code, each scaling rule's formula in double, and what files
-// say.
+// Rotary embedding: the tables of Meta's code, the formula of each scaling rule in double,
+// rotation, and metadata.
 #include "make_gguf.h"
 #include "test.h"
 #include "../rope.h"
@@ -30,7 +30,7 @@ static int64_t ulps(float a, float b) {
     return llabs(p - q);
 }
 
-// Every row of a table computed by the reference.
+// Compares a table with tests/golden/rope/NAME.csv, computed by the reference.
 static void compare(const char *name, RopeParams p) {
     char path[256], line[128];
     snprintf(path, sizeof path, "tests/golden/rope/%s.csv", name);
@@ -43,7 +43,7 @@ static void compare(const char *name, RopeParams p) {
     float c, s;
     while (fgets(line, sizeof line, f)) {
         if (sscanf(line, "%d,%d,%f,%f", &pos, &i, &c, &s) != 4) continue;
-        rope_reserve(&rope, pos + 1); // grows in steps, as a context does
+        rope_reserve(&rope, pos + 1); // grows in steps, as during decoding
         size_t at = (size_t)pos * (size_t)(p.dim / 2) + (size_t)i;
         CHECK(ulps(rope.cos[at], c) <= 1 && ulps(rope.sin[at], s) <= 1,
               "%s: position %d, pair %d: %.9g %.9g", name, pos, i, (double)rope.cos[at],
@@ -63,7 +63,7 @@ static void golden(void) {
     compare("seed-dim4-end3-theta1e4", params(ROPE_NONE, 4, 1e4, 1, 4096));
 }
 
-// Frequencies by the published formulas, computed in double elsewhere.
+// Frequencies by the published formulas, computed in double by other code.
 static void formulas(void) {
     static const int pairs[10] = {0, 1, 20, 29, 30, 32, 36, 40, 45, 63};
     static const double expected[][10] = {
@@ -111,10 +111,9 @@ static void formulas(void) {
     rope_free(&rope);
 }
 
-// q at position m and k at position n, rotated: their product depends on m - n alone. Up to
-// position 100 000 it holds to 1e-4 of |q| |k| (root mean square; worst 5e-4), which is what the
-// reference's rounding of angles to float32 leaves: up to 0.004 radians there. Up to 10 000 each
-// single product holds to 1e-4.
+// The product of q at position m and k at position n depends on m - n only. Up to position 100,000
+// the error is 1e-4 of |q| |k| (root mean square; worst 5e-4), because angles are rounded to
+// float32 as in the reference: by up to 0.004 radians there. Up to 10,000 the worst is 1e-4.
 static void relative(void) {
     enum { DIM = 128, DISTANCE = 37 };
     uint64_t seed = 7;
@@ -151,7 +150,7 @@ static void relative(void) {
     rope_free(&rope);
 }
 
-// Only the first `dim` values of a head turn, each pair by its own angle.
+// Only the first `dim` values of a head are rotated, each pair by its own angle.
 static void partial(void) {
     RopeParams p = params(ROPE_NONE, 4, 1e4, 1, 4096);
     Rope rope;
@@ -167,8 +166,8 @@ static void partial(void) {
     rope_free(&rope);
 }
 
-// Reads the parameters of a file with these values (which may be added to afterwards), and with
-// rope_freqs.weight if n_divisors is not 0.
+// Reads the parameters of a file with these values, which the caller may extend later, and with
+// rope_freqs.weight unless n_divisors is 0.
 static bool read_back(const Maker *values, const float *divisors, uint64_t n_divisors,
                       RopeParams *p, Error *err) {
     Maker m;
@@ -198,8 +197,8 @@ static void metadata(void) {
     CHECK(read_back(&f, NULL, 0, &p, &err) && p.rule == ROPE_NONE && p.theta == 5e5 && p.dim == 128,
           "%s", err.text);
 
-    // The release's divisors are its rule; others stay as they are, and give the same within
-    // rounding.
+    // The divisors of Llama 3.1 are recognized as its rule. Others remain divisors, with the same
+    // frequencies up to rounding.
     RopeParams release = params(ROPE_LLAMA3, 128, 5e5, 8, 8192);
     Rope rope, by_file;
     rope_init(&rope, &release);
@@ -261,9 +260,9 @@ static void metadata(void) {
 }
 
 void test_rope(void) {
-    test_case("rope: the reference's tables within 1 ulp", golden);
-    test_case("rope: every rule's formula", formulas);
-    test_case("rope: products depend on distance alone", relative);
+    test_case("rope: tables of the reference within 1 ulp", golden);
+    test_case("rope: formula of every rule", formulas);
+    test_case("rope: products depend on the distance only", relative);
     test_case("rope: partial rotation", partial);
     test_case("rope: metadata", metadata);
 }

@@ -1,5 +1,5 @@
-// The paged KV cache: rows keep their place while it grows, prefixes are shared until somebody
-// writes.
+// The paged KV cache: rows keep their content while it grows; prefixes are shared, and copied
+// before they are written.
 #include "test.h"
 #include "../session.h"
 
@@ -7,27 +7,27 @@
 
 static const KvShape shape = {.n_layers = 3, .n_kv_heads = 2, .head_dim = 32, .type = TYPE_F16};
 
-// What a row should hold: a byte that tells its sequence, layer, head, position, and key from
-// value.
-static int mark(int sequence, int layer, int head, int pos, int is_value) {
+// The byte that fills a row: a different one for neighboring sequences, layers, heads and
+// positions, and for key and value.
+static int row_byte(int sequence, int layer, int head, int pos, int is_value) {
     return (sequence * 89 + layer * 31 + head * 17 + pos * 3 + is_value) & 255;
 }
 
-// Feeds positions up to n as the forward pass does: tokens and rows are written, then counted.
-static void feed(Session *s, int sequence, int n) {
+// Appends positions up to n, as the forward pass does.
+static void append(Session *s, int sequence, int n) {
     Error err;
     if (!session_reserve(s, n, &err)) die_error(&err);
     for (; s->n_tokens < n; s->tokens[s->n_tokens] = 1000 * sequence + s->n_tokens, s->n_tokens++)
         for (int l = 0; l < shape.n_layers; l++)
             for (int h = 0; h < shape.n_kv_heads; h++) {
-                memset(session_key(s, l, h, s->n_tokens), mark(sequence, l, h, s->n_tokens, 0),
+                memset(session_key(s, l, h, s->n_tokens), row_byte(sequence, l, h, s->n_tokens, 0),
                        kv_row_bytes(&shape));
-                memset(session_value(s, l, h, s->n_tokens), mark(sequence, l, h, s->n_tokens, 1),
-                       kv_row_bytes(&shape));
+                memset(session_value(s, l, h, s->n_tokens),
+                       row_byte(sequence, l, h, s->n_tokens, 1), kv_row_bytes(&shape));
             }
 }
 
-// The rows from position `from` on that are not what `sequence` wrote there.
+// Rows of positions [from, to) that are not those that `sequence` wrote.
 static int n_wrong(const Session *s, int sequence, int from, int to) {
     size_t last = kv_row_bytes(&shape) - 1;
     int n = 0;
@@ -35,7 +35,8 @@ static int n_wrong(const Session *s, int sequence, int from, int to) {
         for (int l = 0; l < shape.n_layers; l++)
             for (int h = 0; h < shape.n_kv_heads; h++) {
                 const uint8_t *k = session_key(s, l, h, pos), *v = session_value(s, l, h, pos);
-                int key = mark(sequence, l, h, pos, 0), value = mark(sequence, l, h, pos, 1);
+                int key = row_byte(sequence, l, h, pos, 0),
+                    value = row_byte(sequence, l, h, pos, 1);
                 n += k[0] != key || k[last] != key || v[0] != value || v[last] != value;
             }
     return n;
@@ -44,15 +45,15 @@ static int n_wrong(const Session *s, int sequence, int from, int to) {
 static void sizes(void) {
     KvShape s = {.n_layers = 32, .n_kv_heads = 8, .head_dim = 128, .type = TYPE_F16};
     CHECK(kv_row_bytes(&s) == 256 && kv_position_bytes(&s) == 131072,
-          "Llama 3.1 8B: 128 KiB a position, found %zu", kv_position_bytes(&s));
+          "Llama 3.1 8B: %zu bytes per position, not 128 KiB", kv_position_bytes(&s));
     s.type = TYPE_Q8_0;
-    CHECK(kv_row_bytes(&s) == 136, "4 blocks of 34 bytes, found %zu", kv_row_bytes(&s));
+    CHECK(kv_row_bytes(&s) == 136, "%zu bytes, not 4 blocks of 34", kv_row_bytes(&s));
 }
 
 static void growth(void) {
     Session *s = session_new(&shape);
     for (int n = 1; n < 9 * KV_PAGE; n += 1 + n / 2) {
-        feed(s, 1, n);
+        append(s, 1, n);
         CHECK(n_wrong(s, 1, 0, n) == 0 && s->n_tokens == n, "%d positions", n);
     }
     session_free(s);
@@ -61,31 +62,31 @@ static void growth(void) {
 static void shared_prefix(void) {
     enum { PREFIX = 2 * KV_PAGE + 5, END = 4 * KV_PAGE };
     Session *a = session_new(&shape);
-    feed(a, 1, PREFIX + 3);
+    append(a, 1, PREFIX + 3);
     Session *b = session_fork(a, PREFIX);
     CHECK(b && b->n_tokens == PREFIX && !memcmp(a->tokens, b->tokens, PREFIX * sizeof *a->tokens),
           "fork");
     CHECK(session_key(a, 0, 0, 0) == session_key(b, 0, 0, 0), "whole pages are shared");
-    CHECK(session_key(a, 0, 0, PREFIX) != session_key(b, 0, 0, PREFIX), "the last page is its own");
-    feed(b, 2, END);
-    feed(a, 1, END);
+    CHECK(session_key(a, 0, 0, PREFIX) != session_key(b, 0, 0, PREFIX), "the last page is copied");
+    append(b, 2, END);
+    append(a, 1, END);
     CHECK(n_wrong(b, 1, 0, PREFIX) == 0 && n_wrong(b, 2, PREFIX, END) == 0, "the fork");
-    CHECK(n_wrong(a, 1, 0, END) == 0, "what it was forked from");
+    CHECK(n_wrong(a, 1, 0, END) == 0, "the original");
     session_free(a);
-    CHECK(n_wrong(b, 1, 0, PREFIX) == 0, "shared pages outlive one of their owners");
+    CHECK(n_wrong(b, 1, 0, PREFIX) == 0, "shared pages outlive one owner");
     session_free(b);
 }
 
 static void rewound(void) {
     enum { CUT = KV_PAGE + 7, END = 3 * KV_PAGE };
     Session *a = session_new(&shape);
-    feed(a, 1, END);
+    append(a, 1, END);
     Session *b = session_fork(a, 2 * KV_PAGE);
-    session_rewind(b, CUT); // inside a page that is shared
+    session_rewind(b, CUT); // inside a shared page
     CHECK(b->n_tokens == CUT && n_wrong(b, 1, 0, CUT) == 0, "rewound");
-    feed(b, 2, END);
+    append(b, 2, END);
     CHECK(n_wrong(b, 2, CUT, END) == 0 && n_wrong(a, 1, 0, END) == 0,
-          "writing there leaves the other's rows alone");
+          "writing after a rewind changes the other session");
     session_rewind(b, 0);
     CHECK(b->n_tokens == 0 && b->n_pages == 0, "%d tokens, %d pages", b->n_tokens, b->n_pages);
     session_free(a);
@@ -104,9 +105,9 @@ static void padded(void) {
 }
 
 void test_session(void) {
-    test_case("session: bytes of a row and of a position", sizes);
-    test_case("session: rows keep their place while it grows", growth);
-    test_case("session: a fork shares a prefix and writes its own pages", shared_prefix);
-    test_case("session: rewinding into a shared page", rewound);
-    test_case("session: padding", padded);
+    test_case("session: bytes of a row and a position", sizes);
+    test_case("session: growth keeps the rows", growth);
+    test_case("session: a fork shares a prefix", shared_prefix);
+    test_case("session: rewind into a shared page", rewound);
+    test_case("session: pad with zeros", padded);
 }
