@@ -24,9 +24,9 @@ size_t os_memory_available(void);
 
 // Time of the last change of a file's content, in nanoseconds since 1970.
 int64_t os_mtime_ns(const struct stat *st);
-// Opens a file without a name in `folder`, which vanishes with the process unless
+// Opens a file without a name in `directory`, which vanishes with the process unless
 // os_link_temporary() gives it a name. Returns -1 where the system or file system has none.
-int os_open_temporary(const char *folder, unsigned mode);
+int os_open_temporary(const char *directory, unsigned mode);
 // Names such a file; never replaces an existing one. False with errno set.
 bool os_link_temporary(int fd, const char *path);
 // A text in an extended attribute of an open file. Setting fails silently; an attribute that cannot

@@ -1,27 +1,29 @@
-// FreeBSD and macOS: POSIX, and sysctl for what POSIX does not tell.
+// FreeBSD, OpenBSD and macOS: POSIX, and sysctl for the rest.
 #include "os.h"
 
 #include <pthread.h>
 #include <stdint.h>
 #include <unistd.h>
 
-// As the headers of both have it, but for a const; so every system can check this file.
+// Declared here, so that this file compiles on every system. The systems' headers differ in a
+// const.
 int sysctlbyname(const char *name, void *old, size_t *old_size, const void *new, size_t new_size);
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t changed = PTHREAD_COND_INITIALIZER; // some word
+// One condition for all words: they are few, and os_sleep_while() may return early.
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t word_changed = PTHREAD_COND_INITIALIZER;
 
 void os_sleep_while(_Atomic unsigned *word, unsigned value) {
-    pthread_mutex_lock(&lock);
-    if (*word == value) pthread_cond_wait(&changed, &lock);
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_lock(&mutex);
+    if (*word == value) pthread_cond_wait(&word_changed, &mutex);
+    pthread_mutex_unlock(&mutex);
 }
 
 void os_wake_all(_Atomic unsigned *word) {
     (void)word;
-    pthread_mutex_lock(&lock);
-    pthread_cond_broadcast(&changed);
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_lock(&mutex);
+    pthread_cond_broadcast(&word_changed);
+    pthread_mutex_unlock(&mutex);
 }
 
 double os_cpu_quota(void) { return 1e9; }
@@ -31,35 +33,40 @@ int os_cpus(void) {
     return n > 0 ? (int)n : 1;
 }
 
-// A number that the system keeps under this name, of 4 or 8 bytes; 0: it has none.
-static uint64_t number_of(const char *name) {
+// An integer of 4 or 8 bytes; 0 if the system has no such name.
+static uint64_t sysctl_number(const char *name) {
+#if defined(__OpenBSD__)
+    return (void)name, 0; // numbers instead of names, and none for these
+#else
     uint64_t n = 0;
     size_t size = sizeof n;
     if (sysctlbyname(name, &n, &size, NULL, 0)) return 0;
     return size == 4 ? *(uint32_t *)(void *)&n : n;
+#endif
 }
 
+// FreeBSD: free and inactive pages. macOS has no such count: all memory.
 size_t os_memory_available(void) {
-    // FreeBSD counts pages that are free or can be given up; macOS tells no such sum, so that all
-    // memory has to do.
     uint64_t pages =
-        number_of("vm.stats.vm.v_free_count") + number_of("vm.stats.vm.v_inactive_count");
-    uint64_t bytes = pages ? pages * (uint64_t)sysconf(_SC_PAGESIZE) : number_of("hw.memsize");
+        sysctl_number("vm.stats.vm.v_free_count") + sysctl_number("vm.stats.vm.v_inactive_count");
+    uint64_t bytes = pages ? pages * (uint64_t)sysconf(_SC_PAGESIZE) : sysctl_number("hw.memsize");
     return bytes && bytes < SIZE_MAX ? (size_t)bytes : SIZE_MAX;
 }
 
 int64_t os_mtime_ns(const struct stat *st) {
-#if defined(__APPLE__) // which has POSIX's field under an older name
-#define st_mtim st_mtimespec
+#if defined(__APPLE__)
+#define st_mtim st_mtimespec // its name before POSIX had one
 #endif
     return (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec;
 }
 
-bool os_enable_amx(void) { return false; }
-// Every ARM64 Mac has them; FreeBSD keeps them under no name, and then they are not used.
-bool os_has_dotprod(void) { return number_of("hw.optional.arm.FEAT_DotProd"); }
-
-int os_open_temporary(const char *folder, unsigned mode) { return (void)folder, (void)mode, -1; }
+int os_open_temporary(const char *directory, unsigned mode) {
+    return (void)directory, (void)mode, -1;
+}
 bool os_link_temporary(int fd, const char *path) { return (void)fd, (void)path, false; }
 void os_set_attribute(int fd, const char *text) { (void)fd, (void)text; }
 void os_get_attribute(int fd, char *text, size_t size) { (void)fd, (void)size, *text = 0; }
+
+bool os_enable_amx(void) { return false; }
+// All ARM64 Macs have it. FreeBSD does not tell.
+bool os_has_dotprod(void) { return sysctl_number("hw.optional.arm.FEAT_DotProd"); }

@@ -11,23 +11,22 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
-// Of the kernel's interface; not every libc brings its headers.
+// Constants of the kernel, because not every libc has headers for them.
 enum {
-    WAIT_PRIVATE = 128,
-    WAKE_PRIVATE = 129,
-    REQUEST_TILES = 0x1023,
-    TILE_DATA = 18,
-    HAS_DOTPROD = 1 << 20
+    FUTEX_WAIT_PRIVATE_OP = 128,
+    FUTEX_WAKE_PRIVATE_OP = 129,
+    ARCH_REQUEST_XCOMP_PERMISSION = 0x1023, // ARCH_REQ_XCOMP_PERM
+    XFEATURE_TILE_DATA = 18,
+    HWCAP_DOTPROD = 1 << 20 // HWCAP_ASIMDDP
 };
-
 static const char ATTRIBUTE[] = "user.llama31"; // extended attribute
 
 void os_sleep_while(_Atomic unsigned *word, unsigned value) {
-    syscall(SYS_futex, word, WAIT_PRIVATE, value, NULL, NULL, 0);
+    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE_OP, value, NULL, NULL, 0);
 }
 
 void os_wake_all(_Atomic unsigned *word) {
-    syscall(SYS_futex, word, WAKE_PRIVATE, 1 << 30, NULL, NULL, 0);
+    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE_OP, 1 << 30, NULL, NULL, 0);
 }
 
 int os_cpus(void) {
@@ -35,102 +34,111 @@ int os_cpus(void) {
     return sched_getaffinity(0, sizeof set, &set) ? 1 : CPU_COUNT(&set);
 }
 
-// The number behind `name` in a file of the system, or `absent`.
-static double number_in(const char *path, const char *name, double absent) {
+// The number after `name` in a file; `absent` if the file, the name or the number is missing
+// (limits may be "max").
+static double read_number(const char *path, const char *name, double absent) {
     char text[16384];
     FILE *f = fopen(path, "re");
     if (!f) return absent;
     text[fread(text, 1, sizeof text - 1, f)] = 0;
     fclose(f);
     const char *at = strstr(text, name);
-    if (at) sscanf(at + strlen(name), "%lf", &absent); // "max" is none
+    if (at) sscanf(at + strlen(name), "%lf", &absent);
     return absent;
 }
 
-static double number_of(const char *folder, const char *file, const char *name, double absent) {
+static double read_group_number(const char *group, const char *file, const char *name,
+                                double absent) {
     char path[4200];
-    snprintf(path, sizeof path, "%s/%s", folder, file);
-    return number_in(path, name, absent);
+    snprintf(path, sizeof path, "%s/%s", group, file);
+    return read_number(path, name, absent);
 }
 
-// What a control group, whose folder has files named as in v1 or v2, may still take of memory, and
-// the CPUs it may use.
-static double group_memory(const char *folder, bool is_v1) {
+// Control groups (cgroups(7)) exist in two versions with different file names. A limit applies to
+// the group and all groups below it.
+
+// Bytes that a group may still allocate. Pages of the file cache count as free: the kernel drops
+// them under pressure.
+static double group_memory(const char *group, bool is_v1) {
     static const char *const names[2][4] = {
         {"memory.max", "memory.current", "\ninactive_file ", "\nactive_file "},
         {"memory.limit_in_bytes", "memory.usage_in_bytes", "\ntotal_inactive_file ",
          "\ntotal_active_file "}};
     const char *const *name = names[is_v1];
-    double limit = number_of(folder, name[0], "", INFINITY);
-    if (limit > 1e18) return INFINITY; // v1 says "none" with a number
-    double used = number_of(folder, name[1], "", INFINITY);
+    double limit = read_group_number(group, name[0], "", INFINITY);
+    if (limit > 1e18) return INFINITY; // how version 1 spells "no limit"
+    double used = read_group_number(group, name[1], "", INFINITY);
     if (used == INFINITY) return INFINITY;
-    double left = limit - used + number_of(folder, "memory.stat", name[2], 0) +
-                  number_of(folder, "memory.stat", name[3], 0); // given up when memory is wanted
+    double left = limit - used + read_group_number(group, "memory.stat", name[2], 0) +
+                  read_group_number(group, "memory.stat", name[3], 0);
     return left > 0 ? left : 0;
 }
 
-static double group_cpus(const char *folder, bool is_v1) {
-    double quota = number_of(folder, is_v1 ? "cpu.cfs_quota_us" : "cpu.max", "", INFINITY);
+// CPUs of time that a group may use: quota per period.
+static double group_cpus(const char *group, bool is_v1) {
+    double quota = read_group_number(group, is_v1 ? "cpu.cfs_quota_us" : "cpu.max", "", INFINITY);
     if (quota <= 0 || quota == INFINITY) return INFINITY;
-    double period = is_v1 ? number_of(folder, "cpu.cfs_period_us", "", 0)
-                          : number_of(folder, "cpu.max", " ", 0);
+    double period = is_v1 ? read_group_number(group, "cpu.cfs_period_us", "", 0)
+                          : read_group_number(group, "cpu.max", " ", 0);
     return period > 0 ? quota / period : INFINITY;
 }
 
-// Whether a list with commas has a name.
-static bool lists(const char *list, const char *name) {
+// A comma-separated list contains a name.
+static bool list_contains(const char *list, const char *name) {
     size_t n = strcspn(list, ",");
-    bool is_it = n == strlen(name) && !strncmp(list, name, n);
-    return is_it || (list[n] && lists(list + n + 1, name));
+    bool is_equal = n == strlen(name) && !strncmp(list, name, n);
+    return is_equal || (list[n] && list_contains(list + n + 1, name));
 }
 
-// The least of what the groups of this process leave it, v1 (of that controller) or v2, and all
-// above them.
-static double groups_least(const char *controller, double (*of)(const char *folder, bool is_v1)) {
-    char line[2048], folder[4096];
-    double least = INFINITY;
+// The minimum of limit() over the groups of this process and their ancestors, of version 2 and of
+// this controller of version 1. A line of /proc/self/cgroup is NUMBER:CONTROLLER,...:PATH, without
+// controllers for version 2.
+static double smallest_group_limit(const char *controller,
+                                   double (*limit)(const char *group, bool is_v1)) {
+    char line[2048], group[4096];
+    double smallest = INFINITY;
     FILE *f = fopen("/proc/self/cgroup", "re");
-    while (f && fgets(line, sizeof line, f)) { // NUMBER:CONTROLLER,...:PATH
-        char *names = strchr(line, ':'), *path = names ? strchr(names + 1, ':') : NULL;
+    while (f && fgets(line, sizeof line, f)) {
+        char *controllers = strchr(line, ':');
+        char *path = controllers ? strchr(controllers + 1, ':') : NULL;
         if (!path) continue;
         *path++ = 0;
         path[strcspn(path, "\n")] = 0;
-        bool is_v1 = names[1];
-        if (is_v1 && !lists(names + 1, controller)) continue;
-        size_t n = (size_t)snprintf(folder, sizeof folder, "/sys/fs/cgroup%s%s", is_v1 ? "/" : "",
+        bool is_v1 = controllers[1];
+        if (is_v1 && !list_contains(controllers + 1, controller)) continue;
+        size_t n = (size_t)snprintf(group, sizeof group, "/sys/fs/cgroup%s%s", is_v1 ? "/" : "",
                                     is_v1 ? controller : "");
-        snprintf(folder + n, sizeof folder - n, "%s", path);
-        for (char *end = folder + strlen(folder); end && end >= folder + n;
-             end = strrchr(folder, '/')) {
-            *end = 0; // this group, then the one above it
-            double left = of(folder, is_v1);
-            if (left < least) least = left;
+        snprintf(group + n, sizeof group - n, "%s", path);
+        for (char *end = group + strlen(group); end && end >= group + n;
+             end = strrchr(group, '/')) { // from the group up to the root
+            *end = 0;
+            double found = limit(group, is_v1);
+            if (found < smallest) smallest = found;
         }
     }
     if (f) fclose(f);
-    return least;
+    return smallest;
 }
 
 double os_cpu_quota(void) {
-    double cpus = groups_least("cpu", group_cpus);
+    double cpus = smallest_group_limit("cpu", group_cpus);
     return cpus < 1e9 ? cpus : 1e9;
 }
 
 size_t os_memory_available(void) {
-    double free_bytes = 1024 * number_in("/proc/meminfo", "MemAvailable:", INFINITY),
-           left = groups_least("memory", group_memory),
-           least = left < free_bytes ? left : free_bytes;
-    return least < (double)SIZE_MAX ? (size_t)least : SIZE_MAX;
+    double machine = 1024 * read_number("/proc/meminfo", "MemAvailable:", INFINITY);
+    double groups = smallest_group_limit("memory", group_memory);
+    double available = groups < machine ? groups : machine;
+    return available < (double)SIZE_MAX ? (size_t)available : SIZE_MAX;
 }
 
 int64_t os_mtime_ns(const struct stat *st) {
     return (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec;
 }
 
-int os_open_temporary(const char *folder, unsigned mode) {
-    if (access("/proc/self/fd", X_OK)) return -1; // needed by os_link_temporary
-    return open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, (mode_t)mode);
+int os_open_temporary(const char *directory, unsigned mode) {
+    if (access("/proc/self/fd", X_OK)) return -1; // os_link_temporary() needs it
+    return open(directory, O_TMPFILE | O_RDWR | O_CLOEXEC, (mode_t)mode);
 }
 
 bool os_link_temporary(int fd, const char *path) {
@@ -149,11 +157,11 @@ void os_get_attribute(int fd, char *text, size_t size) {
 }
 
 bool os_enable_amx(void) {
-#ifdef SYS_arch_prctl // x86 has it
-    return syscall(SYS_arch_prctl, REQUEST_TILES, TILE_DATA) == 0;
+#ifdef SYS_arch_prctl // x86 only
+    return syscall(SYS_arch_prctl, ARCH_REQUEST_XCOMP_PERMISSION, XFEATURE_TILE_DATA) == 0;
 #else
     return false;
 #endif
 }
 
-bool os_has_dotprod(void) { return getauxval(AT_HWCAP) & HAS_DOTPROD; }
+bool os_has_dotprod(void) { return getauxval(AT_HWCAP) & HWCAP_DOTPROD; }

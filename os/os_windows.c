@@ -1,13 +1,12 @@
-// Windows: what POSIX means there (base/windows/posix.h, which the Makefile includes first), as far
-// as this program needs it.
+// Windows: implements os.h, and the POSIX functions that this program uses, as declared in
+// windows/posix.h (which the Makefile includes before every file). Only the behaviour that the
+// program relies on is implemented.
 #include "os.h"
 
 #include <stdarg.h>
 #include <stdint.h>
 #include <windows.h>
 #include <shellapi.h>
-
-// Words that threads wait on
 
 void os_sleep_while(_Atomic unsigned *word, unsigned value) {
     WaitOnAddress((volatile void *)word, &value, sizeof value, INFINITE);
@@ -20,8 +19,9 @@ int os_cpus(void) {
 double os_cpu_quota(void) { return 1e9; }
 bool os_enable_amx(void) { return false; }
 bool os_has_dotprod(void) {
-    return IsProcessorFeaturePresent(43);
-} // PF_ARM_V82_DP_INSTRUCTIONS_AVAILABLE
+    enum { ARM_V82_DP_INSTRUCTIONS_AVAILABLE = 43 }; // PF_..., not in all headers
+    return IsProcessorFeaturePresent(ARM_V82_DP_INSTRUCTIONS_AVAILABLE);
+}
 
 size_t os_memory_available(void) {
     MEMORYSTATUSEX status = {.dwLength = sizeof status};
@@ -37,36 +37,39 @@ long sysconf(int name) {
 }
 
 int64_t os_mtime_ns(const struct stat *st) {
-    const struct posix_stat *p = (const void *)st; // what all other files mean by that name
+    const struct posix_stat *p = (const void *)st; // `stat` in all other files
     return (int64_t)p->st_mtim.tv_sec * 1000000000 + p->st_mtim.tv_nsec;
 }
 
-int os_open_temporary(const char *folder, unsigned mode) { return (void)folder, (void)mode, -1; }
+int os_open_temporary(const char *directory, unsigned mode) {
+    return (void)directory, (void)mode, -1;
+}
 bool os_link_temporary(int fd, const char *path) { return (void)fd, (void)path, false; }
 void os_set_attribute(int fd, const char *text) { (void)fd, (void)text; }
 void os_get_attribute(int fd, char *text, size_t size) { (void)fd, (void)size, *text = 0; }
 
-// Memory: 64 bytes before each block say where it begins and how long it is
+// Memory. posix_memalign() blocks must be valid for free(), so all blocks are allocated here:
+// aligned to 64 bytes, with a header in the 64 bytes before.
 
 typedef struct {
-    void *begin;
-    size_t n;
-} Head;
+    void *begin; // of malloc
+    size_t n;    // usable bytes
+} BlockHeader;
 enum { ALIGNMENT = 64 };
 
-static Head *head_of(void *p) { return (Head *)((char *)p - ALIGNMENT); }
+static BlockHeader *block_header(void *p) { return (BlockHeader *)((char *)p - ALIGNMENT); }
 
 void *posix_malloc(size_t n) {
     char *begin = n < SIZE_MAX - 2 * ALIGNMENT ? malloc(n + 2 * ALIGNMENT) : NULL;
     if (!begin) return NULL;
     char *p = begin + 2 * ALIGNMENT - (uintptr_t)begin % ALIGNMENT;
     if (p == begin + 2 * ALIGNMENT) p -= ALIGNMENT;
-    *head_of(p) = (Head){begin, n};
+    *block_header(p) = (BlockHeader){begin, n};
     return p;
 }
 
 void posix_free(void *p) {
-    if (p) free(head_of(p)->begin);
+    if (p) free(block_header(p)->begin);
 }
 
 void *posix_calloc(size_t n, size_t size) {
@@ -78,7 +81,7 @@ void *posix_calloc(size_t n, size_t size) {
 void *posix_realloc(void *p, size_t n) {
     void *q = posix_malloc(n);
     if (!p || !q) return q;
-    memcpy(q, p, head_of(p)->n < n ? head_of(p)->n : n);
+    memcpy(q, p, block_header(p)->n < n ? block_header(p)->n : n);
     posix_free(p);
     return q;
 }
@@ -88,9 +91,10 @@ int posix_memalign(void **out, size_t alignment, size_t n) {
     return *out ? 0 : ENOMEM;
 }
 
-// Files
+// Files.
 
-static int fail(void) {
+// Sets errno from the last Windows error. Returns -1.
+static int set_errno(void) {
     switch (GetLastError()) {
     case ERROR_FILE_NOT_FOUND:
     case ERROR_PATH_NOT_FOUND:
@@ -110,11 +114,12 @@ static int fail(void) {
     return -1;
 }
 
+// Paths are UTF-8 in this program, UTF-16 in Windows.
 typedef struct {
     wchar_t text[4096];
-} Wide;
+} WidePath;
 
-static const wchar_t *wide(const char *path, Wide *w) {
+static const wchar_t *wide(const char *path, WidePath *w) {
     if (!strcmp(path, "/dev/null")) path = "NUL";
     if (!MultiByteToWideChar(CP_UTF8, 0, path, -1, w->text, 4096)) w->text[0] = 0;
     return w->text;
@@ -125,7 +130,7 @@ static HANDLE handle_of(int fd) { return (HANDLE)_get_osfhandle(fd); }
 int posix_open(const char *path, int flags, ...) {
     enum { SHARED = FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE };
     int how = flags & (O_RDONLY | O_WRONLY | O_RDWR);
-    Wide w;
+    WidePath w;
     DWORD wanted = how == O_RDONLY   ? GENERIC_READ
                    : how == O_WRONLY ? GENERIC_WRITE
                                      : GENERIC_READ | GENERIC_WRITE;
@@ -133,24 +138,24 @@ int posix_open(const char *path, int flags, ...) {
     if (flags & O_TRUNC) begin = flags & O_CREAT ? CREATE_ALWAYS : TRUNCATE_EXISTING;
     HANDLE h =
         CreateFileW(wide(path, &w), wanted, SHARED, NULL, begin, FILE_ATTRIBUTE_NORMAL, NULL);
-    if (h == INVALID_HANDLE_VALUE) return fail();
+    if (h == INVALID_HANDLE_VALUE) return set_errno();
     return _open_osfhandle((intptr_t)h, _O_BINARY | _O_NOINHERIT | (flags & O_APPEND));
 }
 
 static void fill_stat(const BY_HANDLE_FILE_INFORMATION *info, struct posix_stat *st) {
-    bool is_folder = info->dwFileAttributes & FILE_ATTRIBUTE_DIRECTORY;
+    bool is_directory = info->dwFileAttributes & FILE_ATTRIBUTE_DIRECTORY;
     uint64_t id = (uint64_t)info->nFileIndexHigh << 32 | info->nFileIndexLow;
-    uint64_t mixed =
-        (id ^ (uint64_t)info->dwVolumeSerialNumber << 20) * 0x9e3779b97f4a7c15u; // into 48 bits
+    // Volume and file id hashed to the 48 bits of st_dev and st_ino.
+    uint64_t mixed = (id ^ (uint64_t)info->dwVolumeSerialNumber << 20) * 0x9e3779b97f4a7c15u;
     memset(st, 0, sizeof *st);
-    st->st_mode = (unsigned short)((is_folder ? S_IFDIR : S_IFREG) | 0644);
+    st->st_mode = (unsigned short)((is_directory ? S_IFDIR : S_IFREG) | 0644);
     st->st_size = (off_t)((uint64_t)info->nFileSizeHigh << 32 | info->nFileSizeLow);
     st->st_dev = (unsigned)(mixed >> 32);
     st->st_ino = (unsigned short)(mixed >> 16);
 }
 
 enum { NSEC = 1000000000, TICK_NSEC = 100 };
-static const int64_t epoch = 11644473600; // 1970 in seconds since 1601, where Windows begins
+static const int64_t epoch = 11644473600; // seconds from 1601, the epoch of Windows, to 1970
 
 static int stat_handle(HANDLE h, struct posix_stat *st) {
     BY_HANDLE_FILE_INFORMATION info;
@@ -160,7 +165,7 @@ static int stat_handle(HANDLE h, struct posix_stat *st) {
         st->st_mode = type == FILE_TYPE_PIPE ? S_IFIFO : S_IFCHR;
         return 0;
     }
-    if (!GetFileInformationByHandle(h, &info)) return fail();
+    if (!GetFileInformationByHandle(h, &info)) return set_errno();
     fill_stat(&info, st);
     uint64_t ticks =
         (uint64_t)info.ftLastWriteTime.dwHighDateTime << 32 | info.ftLastWriteTime.dwLowDateTime;
@@ -172,63 +177,64 @@ static int stat_handle(HANDLE h, struct posix_stat *st) {
 int posix_fstat(int fd, struct posix_stat *st) { return stat_handle(handle_of(fd), st); }
 
 int posix_stat(const char *path, struct posix_stat *st) {
-    Wide w;
+    WidePath w;
     HANDLE h =
         CreateFileW(wide(path, &w), 0, FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE, NULL,
                     OPEN_EXISTING, FILE_FLAG_BACKUP_SEMANTICS, NULL);
-    if (h == INVALID_HANDLE_VALUE) return fail();
+    if (h == INVALID_HANDLE_VALUE) return set_errno();
     int code = stat_handle(h, st);
     CloseHandle(h);
     return code;
 }
 
 int posix_unlink(const char *path) {
-    Wide w;
-    return DeleteFileW(wide(path, &w)) ? 0 : fail();
+    WidePath w;
+    return DeleteFileW(wide(path, &w)) ? 0 : set_errno();
 }
 
 int posix_rename(const char *from, const char *to) {
-    Wide a, b;
-    return MoveFileExW(wide(from, &a), wide(to, &b), MOVEFILE_REPLACE_EXISTING) ? 0 : fail();
+    WidePath a, b;
+    return MoveFileExW(wide(from, &a), wide(to, &b), MOVEFILE_REPLACE_EXISTING) ? 0 : set_errno();
 }
 
 int posix_access(const char *path, int mode) {
-    Wide w;
+    WidePath w;
     DWORD found = GetFileAttributesW(wide(path, &w));
-    if (found == INVALID_FILE_ATTRIBUTES) return fail();
+    if (found == INVALID_FILE_ATTRIBUTES) return set_errno();
     errno = EACCES;
     return (mode & W_OK) && (found & FILE_ATTRIBUTE_READONLY) ? -1 : 0;
 }
 
 int posix_mkdir(const char *path, int mode) {
-    Wide w;
+    WidePath w;
     (void)mode;
-    return CreateDirectoryW(wide(path, &w), NULL) ? 0 : fail();
+    return CreateDirectoryW(wide(path, &w), NULL) ? 0 : set_errno();
 }
 
-static _Thread_local const char *folder_read; // "NAME/*"
+// fstatat() refers to the directory of the last dirfd() call.
+static _Thread_local const char *directory_pattern; // "NAME/*"
 
-int dirfd(DIR *d) { return folder_read = d->dd_name, 0; }
+int dirfd(DIR *d) { return directory_pattern = d->dd_name, 0; }
 
-int fstatat(int folder, const char *name, struct posix_stat *st, int flags) {
+int fstatat(int directory, const char *name, struct posix_stat *st, int flags) {
     char path[4096];
-    (void)folder, (void)flags;
-    size_t n = strlen(folder_read) - 1; // without the star
-    snprintf(path, sizeof path, "%.*s%s", (int)n, folder_read, name);
+    (void)directory, (void)flags;
+    size_t n = strlen(directory_pattern) - 1; // without the *
+    snprintf(path, sizeof path, "%.*s%s", (int)n, directory_pattern, name);
     return posix_stat(path, st);
 }
 
-int utimensat(int folder, const char *path, const struct timespec times[2], int flags) {
-    Wide w;
+int utimensat(int directory, const char *path, const struct timespec times[2], int flags) {
+    WidePath w;
     uint64_t ticks = (uint64_t)(times[1].tv_sec + epoch) * (NSEC / TICK_NSEC) +
                      (uint64_t)times[1].tv_nsec / TICK_NSEC;
     FILETIME time = {(DWORD)ticks, (DWORD)(ticks >> 32)};
-    (void)folder, (void)flags;
+    (void)directory, (void)flags;
     HANDLE h = CreateFileW(wide(path, &w), FILE_WRITE_ATTRIBUTES,
                            FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE, NULL,
                            OPEN_EXISTING, 0, NULL);
-    if (h == INVALID_HANDLE_VALUE) return fail();
-    int code = SetFileTime(h, NULL, NULL, &time) ? 0 : fail();
+    if (h == INVALID_HANDLE_VALUE) return set_errno();
+    int code = SetFileTime(h, NULL, NULL, &time) ? 0 : set_errno();
     CloseHandle(h);
     return code;
 }
@@ -241,24 +247,24 @@ struct tm *gmtime_r(const time_t *t, struct tm *out) {
 }
 
 int link(const char *from, const char *to) {
-    Wide a, b;
-    return CreateHardLinkW(wide(to, &b), wide(from, &a), NULL) ? 0 : fail();
+    WidePath a, b;
+    return CreateHardLinkW(wide(to, &b), wide(from, &a), NULL) ? 0 : set_errno();
 }
 
 ssize_t readlink(const char *path, char *out, size_t n) {
     (void)path, (void)out, (void)n;
-    errno = EINVAL; // links are followed by the system
+    errno = EINVAL; // not a link: Windows follows links itself
     return -1;
 }
 
 int fchmod(int fd, int mode) { return (void)fd, (void)mode, 0; }
-int fsync(int fd) { return FlushFileBuffers(handle_of(fd)) ? 0 : fail(); }
+int fsync(int fd) { return FlushFileBuffers(handle_of(fd)) ? 0 : set_errno(); }
 
 int flock(int fd, int how) {
-    OVERLAPPED far_away = {.OffsetHigh =
-                               0x40000000}; // a lock keeps others from the bytes: none are there
+    // Windows locks deny reading and writing of the locked bytes. This byte is far beyond the end.
+    OVERLAPPED far_away = {.OffsetHigh = 0x40000000};
     DWORD flags = LOCKFILE_EXCLUSIVE_LOCK | (how & LOCK_NB ? LOCKFILE_FAIL_IMMEDIATELY : 0);
-    return LockFileEx(handle_of(fd), flags, 0, 1, 0, &far_away) ? 0 : fail();
+    return LockFileEx(handle_of(fd), flags, 0, 1, 0, &far_away) ? 0 : set_errno();
 }
 
 int fcntl(int fd, int command, ...) {
@@ -271,13 +277,13 @@ ssize_t pread(int fd, void *out, size_t n, off_t at) {
     DWORD done = 0, most = n < 1u << 30 ? (DWORD)n : 1u << 30;
     if (ReadFile(handle_of(fd), out, most, &done, &where) || GetLastError() == ERROR_HANDLE_EOF)
         return (ssize_t)done;
-    return fail();
+    return set_errno();
 }
 
 ssize_t pwrite(int fd, const void *data, size_t n, off_t at) {
     OVERLAPPED where = {.Offset = (DWORD)at, .OffsetHigh = (DWORD)((uint64_t)at >> 32)};
     DWORD done = 0, most = n < 1u << 30 ? (DWORD)n : 1u << 30;
-    return WriteFile(handle_of(fd), data, most, &done, &where) ? (ssize_t)done : fail();
+    return WriteFile(handle_of(fd), data, most, &done, &where) ? (ssize_t)done : set_errno();
 }
 
 int pipe(int fds[2]) { return _pipe(fds, 4096, _O_BINARY | _O_NOINHERIT); }
@@ -290,28 +296,29 @@ void *mmap(void *at, size_t n, int protection, int flags, int fd, off_t offset) 
     }
     HANDLE mapping = CreateFileMappingW(handle_of(fd), NULL, PAGE_READONLY, 0, 0, NULL);
     void *p = mapping ? MapViewOfFile(mapping, FILE_MAP_READ, 0, 0, 0) : NULL;
-    if (!p) fail();
+    if (!p) set_errno();
     if (mapping) CloseHandle(mapping);
     return p ? p : MAP_FAILED;
 }
 
 int munmap(void *p, size_t n) {
-    return (void)n, UnmapViewOfFile(p) || VirtualFree(p, 0, MEM_RELEASE) ? 0 : fail();
+    return (void)n, UnmapViewOfFile(p) || VirtualFree(p, 0, MEM_RELEASE) ? 0 : set_errno();
 }
 
 int mprotect(void *p, size_t n, int protection) {
     DWORD before;
-    return VirtualProtect(p, n, protection ? PAGE_READWRITE : PAGE_NOACCESS, &before) ? 0 : fail();
+    return VirtualProtect(p, n, protection ? PAGE_READWRITE : PAGE_NOACCESS, &before) ? 0
+                                                                                      : set_errno();
 }
 
 int madvise(void *p, size_t n, int advice) { return (void)p, (void)n, (void)advice, 0; }
 
-// The console
+// The console.
 
 int ioctl(int fd, int request, void *out) {
     CONSOLE_SCREEN_BUFFER_INFO info;
     (void)request;
-    if (!GetConsoleScreenBufferInfo(handle_of(fd), &info)) return fail();
+    if (!GetConsoleScreenBufferInfo(handle_of(fd), &info)) return set_errno();
     *(struct winsize *)out =
         (struct winsize){(unsigned short)(info.srWindow.Bottom - info.srWindow.Top + 1),
                          (unsigned short)(info.srWindow.Right - info.srWindow.Left + 1)};
@@ -320,7 +327,7 @@ int ioctl(int fd, int request, void *out) {
 
 int tcgetattr(int fd, struct termios *t) {
     DWORD mode;
-    if (!GetConsoleMode(handle_of(fd), &mode)) return fail();
+    if (!GetConsoleMode(handle_of(fd), &mode)) return set_errno();
     *t = (struct termios){.c_lflag = ICANON | ECHO | IEXTEN, .mode = mode};
     return 0;
 }
@@ -331,7 +338,7 @@ int tcsetattr(int fd, int when, const struct termios *t) {
     (void)when;
     return SetConsoleMode(handle_of(fd), t->c_lflag & ICANON ? t->mode : (t->mode & ~lines) | KEYS)
                ? 0
-               : fail();
+               : set_errno();
 }
 
 static bool has_key(HANDLE console) {
@@ -348,7 +355,7 @@ static bool is_readable(int fd) {
     DWORD n = 0, type = GetFileType(h);
     if (type == FILE_TYPE_CHAR) return has_key(h);
     return type != FILE_TYPE_PIPE || !PeekNamedPipe(h, NULL, 0, NULL, &n, NULL) ||
-           n; // an end can be read too
+           n; // end of file counts as readable
 }
 
 int poll(struct pollfd *fds, unsigned n, int timeout_ms) {
@@ -363,7 +370,7 @@ int poll(struct pollfd *fds, unsigned n, int timeout_ms) {
     }
 }
 
-// Signals: those of C, and Ctrl-C of the console
+// Signals: those of C, and Ctrl-C in the console.
 
 static struct sigaction actions[NSIG];
 
@@ -379,7 +386,7 @@ int sigaction(int number, const struct sigaction *action, struct sigaction *befo
     if (before) *before = is_known ? actions[number] : (struct sigaction){0};
     if (!action || !is_known) return is_known ? 0 : -1;
     actions[number] = *action;
-    if (number == SIGINT) return SetConsoleCtrlHandler(on_control, TRUE) ? 0 : fail();
+    if (number == SIGINT) return SetConsoleCtrlHandler(on_control, TRUE) ? 0 : set_errno();
     return signal(number, action->sa_handler) == SIG_ERR ? -1 : 0;
 }
 
@@ -399,7 +406,7 @@ char *mkdtemp(char *name) {
     return NULL;
 }
 
-// Text
+// Text.
 
 ssize_t getline(char **line, size_t *cap, FILE *f) {
     size_t n = 0;
@@ -424,7 +431,7 @@ void *memmem(const void *hay, size_t n, const void *needle, size_t n_needle) {
     return NULL;
 }
 
-// Columns, by the blocks that are wide or combine in nearly all of their characters.
+// Columns of a character, by Unicode blocks that are wide or combining as a whole.
 int wcwidth(wchar_t c) {
     if (c < 0x20 || (c >= 0x7f && c < 0xa0)) return -1;
     if ((c >= 0x300 && c < 0x370) || (c >= 0x200b && c < 0x2010) || (c >= 0xfe00 && c < 0xfe10))
@@ -435,10 +442,11 @@ int wcwidth(wchar_t c) {
     return is_wide ? 2 : 1;
 }
 
+// The program's main(). The real one converts the arguments to UTF-8 and sets up the console.
 int posix_main(int argc, char **argv);
 
 int main(void) {
-    enum { ESCAPES = 4 }; // ENABLE_VIRTUAL_TERMINAL_PROCESSING
+    enum { ESCAPE_SEQUENCES = 4 }; // ENABLE_VIRTUAL_TERMINAL_PROCESSING
     int argc;
     wchar_t **wide_args = CommandLineToArgvW(GetCommandLineW(), &argc);
     char **args = posix_calloc((size_t)argc + 1, sizeof *args);
@@ -451,7 +459,8 @@ int main(void) {
         DWORD mode;
         _setmode(fd, _O_BINARY);
         bool is_console = fd && GetConsoleMode(handle_of(fd), &mode);
-        if (is_console && !SetConsoleMode(handle_of(fd), mode | ESCAPES)) putenv("TERM=dumb");
+        if (is_console && !SetConsoleMode(handle_of(fd), mode | ESCAPE_SEQUENCES))
+            putenv("TERM=dumb");
     }
     SetConsoleOutputCP(CP_UTF8);
     SetConsoleCP(CP_UTF8);

@@ -1,14 +1,14 @@
-// Threads for the whole of a program: OpenMP's where the compiler has it (threads_openmp.c),
-// POSIX's elsewhere (threads_posix.c).
+// Threads for the lifetime of the program: of OpenMP if the compiler has it (threads_openmp.c),
+// else of POSIX (threads_posix.c). kernels/ distributes work among them.
 #ifndef OS_THREADS_H
 #define OS_THREADS_H
 
-// Runs program(n, arg) here beside n - 1 threads that run worker(1) to worker(n - 1); n is
-// n_threads, or less where the system gives no more. Returns what the program says when all have
-// ended.
+// Calls program(n, arg) on this thread while n - 1 further threads call worker(1) to worker(n - 1).
+// n is n_threads, or less if the system creates fewer. Returns the result of program() after all
+// threads have ended.
 int threads_run(int n_threads, void (*worker)(int index), int (*program)(int n, void *arg),
                 void *arg);
-// CPUs that this process may use by its affinity mask and, with OpenMP, by OMP_NUM_THREADS.
+// CPUs in the affinity mask; with OpenMP at most OMP_NUM_THREADS.
 int threads_available(void);
 
 #endif

@@ -4,37 +4,37 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-enum { STACK_BYTES = 8 << 20 }; // as Linux gives the first thread; musl gives others 128 KiB
+enum { STACK_BYTES = 8 << 20 }; // the default of glibc; that of musl is 128 KiB
 
 typedef struct {
     pthread_t thread;
     void (*run)(int index);
     int index;
-} Worker;
+} PosixThread;
 
-static void *worker_run(void *arg) {
-    const Worker *w = arg;
-    w->run(w->index);
+static void *thread_main(void *arg) {
+    const PosixThread *t = arg;
+    t->run(t->index);
     return NULL;
 }
 
 int threads_run(int n_threads, void (*worker)(int index), int (*program)(int n, void *arg),
                 void *arg) {
-    Worker *workers = calloc((size_t)n_threads, sizeof *workers);
-    pthread_attr_t how;
+    PosixThread *threads = calloc((size_t)n_threads, sizeof *threads);
+    pthread_attr_t attributes;
     int n = 1;
-    if (!workers) n_threads = 1;
-    pthread_attr_init(&how);
-    pthread_attr_setstacksize(&how, STACK_BYTES);
+    if (!threads) n_threads = 1;
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, STACK_BYTES);
     for (; n < n_threads; n++) {
-        Worker *w = &workers[n];
-        *w = (Worker){.run = worker, .index = n};
-        if (pthread_create(&w->thread, &how, worker_run, w)) break;
+        threads[n].run = worker;
+        threads[n].index = n;
+        if (pthread_create(&threads[n].thread, &attributes, thread_main, &threads[n])) break;
     }
-    pthread_attr_destroy(&how);
+    pthread_attr_destroy(&attributes);
     int code = program(n, arg);
-    while (--n > 0) pthread_join(workers[n].thread, NULL);
-    free(workers);
+    while (--n > 0) pthread_join(threads[n].thread, NULL);
+    free(threads);
     return code;
 }
 

@@ -1,6 +1,6 @@
-// What POSIX has and mingw's headers lack, for every file of a build for Windows (the Makefile
-// includes this first). The functions are in os_windows.c. Paths are UTF-8, files are bytes, and a
-// file may be renamed while it is open.
+// The parts of POSIX that mingw's headers lack, included by the Makefile before every file of a
+// Windows build and implemented in os_windows.c. Paths are UTF-8, files are binary, and a file may
+// be renamed while it is open.
 #ifndef OS_WINDOWS_POSIX_H
 #define OS_WINDOWS_POSIX_H
 
@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 enum {
-    O_CLOEXEC = 0, // no other program is started
+    O_CLOEXEC = 0, // no programs are started
     O_NONBLOCK = 0,
     O_NOCTTY = 0,
     O_NOFOLLOW = 0,
@@ -117,11 +117,11 @@ int posix_unlink(const char *path);
 int posix_rename(const char *from, const char *to);
 int posix_access(const char *path, int mode);
 int posix_mkdir(const char *path, int mode);
-// For a file of a folder that opendir has read: `folder` is what dirfd said of it last.
+// `directory` is the result of the last dirfd() call.
 int dirfd(DIR *d);
-int fstatat(int folder, const char *name, struct posix_stat *st, int flags);
-int utimensat(int folder, const char *path, const struct timespec times[2],
-              int flags); // sets the second alone
+int fstatat(int directory, const char *name, struct posix_stat *st, int flags);
+int utimensat(int directory, const char *path, const struct timespec times[2],
+              int flags); // sets times[1] only
 struct tm *localtime_r(const time_t *t, struct tm *out);
 struct tm *gmtime_r(const time_t *t, struct tm *out);
 int link(const char *from, const char *to);
@@ -151,7 +151,7 @@ ssize_t getline(char **line, size_t *cap, FILE *f);
 void *memmem(const void *hay, size_t n, const void *needle, size_t n_needle);
 int wcwidth(wchar_t c);
 
-// free() must take what is aligned, so that all memory is ours.
+// free() must accept aligned blocks, so all allocation is replaced.
 void *posix_malloc(size_t n);
 void *posix_calloc(size_t n, size_t size);
 void *posix_realloc(void *p, size_t n);
@@ -160,8 +160,8 @@ int posix_memalign(void **out, size_t alignment, size_t n);
 
 #ifndef POSIX_IMPLEMENTATION
 #define open    posix_open
-#define tell    posix_tell // a name that io.h takes
-#define stat    posix_stat // the structure too
+#define tell    posix_tell // declared by io.h
+#define stat    posix_stat // also the struct
 #define fstat   posix_fstat
 #define unlink  posix_unlink
 #define rename  posix_rename
@@ -171,7 +171,7 @@ int posix_memalign(void **out, size_t alignment, size_t n);
 #define calloc  posix_calloc
 #define realloc posix_realloc
 #define free    posix_free
-#define main    posix_main // os_windows.c has the first one, with arguments in UTF-8
+#define main    posix_main // called by the main() of os_windows.c
 #endif
 
 #endif
