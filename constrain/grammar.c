@@ -1,0 +1,230 @@
+#include "grammar.h"
+
+#include <stdlib.h>
+
+Grammar *grammar_new(void) { return xalloc(1, sizeof(Grammar)); }
+
+void grammar_free(Grammar *g) {
+    if (!g) return;
+    for (int i = 0; i < g->n_dfas; i++) dfa_free(&g->dfas[i]);
+    for (int i = 0; i < g->n_strings; i++) free(g->strings[i].live);
+    for (int i = 0; i < g->n_objects; i++)
+        free(g->objects[i].properties), free(g->objects[i].other_values);
+    for (int i = 0; i < g->n_arrays; i++) free(g->arrays[i].prefix);
+    for (int i = 0; i < g->n_values; i++) free(g->values[i].alts);
+    free(g->dfas), free(g->strings), free(g->objects), free(g->arrays), free(g->values);
+    free(g->tries), free(g);
+}
+
+int grammar_add_dfa(Grammar *g, Dfa *d) {
+    g->dfas = list_grow(g->dfas, g->n_dfas, sizeof *d);
+    g->dfas[g->n_dfas] = *d;
+    *d = (Dfa){0};
+    return g->n_dfas++;
+}
+
+int grammar_add_string(Grammar *g, StringDef s) {
+    g->strings = list_grow(g->strings, g->n_strings, sizeof s);
+    g->strings[g->n_strings] = s;
+    return g->n_strings++;
+}
+
+int grammar_add_object(Grammar *g, ObjectDef o) {
+    g->objects = list_grow(g->objects, g->n_objects, sizeof o);
+    g->objects[g->n_objects] = o;
+    return g->n_objects++;
+}
+
+int grammar_add_array(Grammar *g, ArrayDef a) {
+    g->arrays = list_grow(g->arrays, g->n_arrays, sizeof a);
+    g->arrays[g->n_arrays] = a;
+    return g->n_arrays++;
+}
+
+int grammar_add_value(Grammar *g) {
+    g->values = list_grow(g->values, g->n_values, sizeof *g->values);
+    g->values[g->n_values] = (ValueDef){0};
+    return g->n_values++;
+}
+
+void grammar_add_alt(Grammar *g, int value, AltKind kind, int def) {
+    ValueDef *v = &g->values[value];
+    for (int i = 0; i < v->n_alts; i++)
+        if (v->alts[i].kind == kind && v->alts[i].def == def) return;
+    v->alts = list_grow(v->alts, v->n_alts, sizeof *v->alts);
+    v->alts[v->n_alts++] = (Alt){kind, def};
+}
+
+Grammar *grammar_of_dfa(Dfa *d) {
+    Grammar *g = grammar_new();
+    g->root = grammar_add_value(g);
+    grammar_add_alt(g, g->root, ALT_TEXT, grammar_add_dfa(g, d));
+    g->values[g->root].is_possible = true;
+    return g;
+}
+
+// --- tries
+
+static void push_trie_node(Grammar *g, uint32_t code, int lo, int hi) {
+    g->tries = list_grow(g->tries, g->n_tries, sizeof *g->tries);
+    g->tries[g->n_tries++] = (TrieNode){.code = code, .lo = lo, .hi = hi, .label = NONE};
+}
+
+int trie_add(Grammar *g, const Str *strings, int n) {
+    int root = g->n_tries;
+    size_t *at = xalloc((size_t)n + 1, sizeof *at); // bytes of each string above the current level
+    push_trie_node(g, 0, 0, n);
+    for (int node = root; node < g->n_tries; node++) {
+        int lo = g->tries[node].lo, hi = g->tries[node].hi;
+        if (lo < hi && at[lo] == strings[lo].len) g->tries[node].label = lo++;
+        g->tries[node].first = g->n_tries;
+        for (int begin = lo; lo < hi; begin = lo) { // strings [begin, lo): the same next character
+            uint32_t first = 0, code;
+            for (; lo < hi; lo++) {
+                Str rest = {strings[lo].data + at[lo], strings[lo].len - at[lo]};
+                size_t len = (size_t)utf8_decode(rest.data, rest.len, &code);
+                if (lo > begin && code != first) break;
+                first = code;
+                at[lo] += len;
+            }
+            push_trie_node(g, first, begin, lo);
+        }
+        g->tries[node].n = g->n_tries - g->tries[node].first;
+    }
+    free(at);
+    return root;
+}
+
+int trie_lower_bound(const Grammar *g, int node, uint32_t code) {
+    int lo = g->tries[node].first, hi = lo + g->tries[node].n;
+    while (lo < hi) {
+        int mid = (lo + hi) / 2;
+        if (g->tries[mid].code < code)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
+int trie_child(const Grammar *g, int node, uint32_t code) {
+    int i = trie_lower_bound(g, node, code), end = g->tries[node].first + g->tries[node].n;
+    return i < end && g->tries[i].code == code ? i : NONE;
+}
+
+// --- finishing
+//
+// A value is possible if one of its alternatives is; an object or array is possible if its required
+// parts are. The least solution is found from below, starting with nothing possible, so that
+// {"$ref":"#"} and the like, which would need an infinite text, stay impossible.
+
+static bool object_is_possible(const Grammar *g, ObjectDef *o) {
+    uint32_t n_possible = 0;
+    bool has_others = false;
+    for (int i = 0; i < o->n_names; i++) {
+        PropertyDef *p = &o->properties[i];
+        p->is_possible = g->values[p->value].is_possible;
+        n_possible += p->is_possible;
+        if (p->is_required && !p->is_possible) return false;
+    }
+    for (int i = 0; i < o->n_other; i++) has_others |= g->values[o->other_values[i]].is_possible;
+    return o->n_required <= o->max && (has_others || n_possible >= o->min);
+}
+
+static bool array_is_possible(const Grammar *g, const ArrayDef *a) {
+    for (int i = 0; i < a->n_prefix && (uint32_t)i < a->min; i++)
+        if (!g->values[a->prefix[i]].is_possible) return false;
+    return a->min <= (uint32_t)a->n_prefix || g->values[a->rest].is_possible;
+}
+
+static bool alt_is_possible(const Grammar *g, Alt alt) {
+    if (alt.kind == ALT_OBJECT) return object_is_possible(g, &g->objects[alt.def]);
+    return alt.kind != ALT_ARRAY || array_is_possible(g, &g->arrays[alt.def]);
+}
+
+static bool find_possible(Grammar *g, Budget *budget) {
+    for (bool changed = true; changed;) {
+        changed = false;
+        if (!budget_spend(budget, 5L * g->n_values + 20)) return false;
+        for (int i = g->n_values; i-- > 0;)
+            for (int k = 0; k < g->values[i].n_alts && !g->values[i].is_possible; k++)
+                if (alt_is_possible(g, g->values[i].alts[k]))
+                    g->values[i].is_possible = changed = true;
+    }
+    return true;
+}
+
+// Whether the DFA has a transition from a trie node's state by a character that no child has.
+static bool leads_beside(const Grammar *g, const TrieNode *t, const Dfa *d) {
+    uint32_t from = 0;
+    for (int k = t->first; k <= t->first + t->n; k++) { // [from, to): between two children
+        uint32_t to = k == t->first + t->n ? CODE_MAX + 1 : g->tries[k].code;
+        for (int i = from < to ? dfa_interval(d, from) : d->n_bounds;
+             i < d->n_bounds && d->bounds[i] < to; i++)
+            if (d->next[t->other * d->n_classes + d->class_of[i]]) return true;
+        from = to + 1;
+    }
+    return false;
+}
+
+// Follows the DFA of other names along the trie of names, then finds from the leaves up where it
+// still leads to a name that is not in the trie.
+static void align_names(Grammar *g, const ObjectDef *o) {
+    const Dfa *d = o->other != NONE ? &g->dfas[o->other] : NULL;
+    int end = o->trie + 1;
+    if (!d) return;
+    g->tries[o->trie].other = d->start;
+    for (int node = o->trie; node < end; node++) {
+        const TrieNode *t = &g->tries[node];
+        if (t->n) end = t->first + t->n;
+        for (int k = t->first; k < t->first + t->n; k++)
+            g->tries[k].other = dfa_next(d, t->other, g->tries[k].code);
+    }
+    for (int node = end; node-- > o->trie;) {
+        TrieNode *t = &g->tries[node];
+        bool is_other_name = t->label == NONE && d->accept[t->other];
+        t->other_leads = t->other && (is_other_name || leads_beside(g, t, d));
+        for (int k = t->first; k < t->first + t->n; k++) t->other_leads |= g->tries[k].other_leads;
+    }
+}
+
+static bool finish_object(Grammar *g, ObjectDef *o, Error *err) {
+    object_is_possible(g, o); // sets is_possible of all properties
+    if (o->other != NONE) {
+        Dfa *d = &g->dfas[o->other];
+        bool changed = false;
+        for (int state = 1; state < d->n_states; state++)
+            if (d->accept[state] && !g->values[o->other_values[d->accept[state] - 1]].is_possible)
+                d->accept[state] = 0, changed = true;
+        if (changed) dfa_reduce(d);
+        if (dfa_is_empty(d)) o->other = NONE;
+    }
+    if (o->trie != NONE) align_names(g, o);
+    if (o->other == NONE || o->min <= 1 || o->min <= o->n_required) return true;
+    // The machine recognises a repeated name only if it is in the list.
+    return error_set(err, EXIT_USAGE,
+                     "\"minProperties\": %u is not supported where other names are allowed; add "
+                     "\"additionalProperties\": false",
+                     o->min);
+}
+
+bool grammar_finish(Grammar *g, Budget *budget, Error *err) {
+    if (!find_possible(g, budget)) return error_set(err, EXIT_USAGE, "too complex");
+    for (int i = 0; i < g->n_values; i++) {
+        ValueDef *v = &g->values[i];
+        int n = 0;
+        for (int k = 0; k < v->n_alts; k++)
+            if (alt_is_possible(g, v->alts[k])) v->alts[n++] = v->alts[k];
+        v->n_alts = n;
+    }
+    for (int i = 0; i < g->n_objects; i++)
+        if (!finish_object(g, &g->objects[i], err)) return false;
+    for (int i = 0; i < g->n_arrays; i++) {
+        ArrayDef *a = &g->arrays[i];
+        for (uint32_t k = 0; k <= (uint32_t)a->n_prefix; k++) {
+            int value = k < (uint32_t)a->n_prefix ? a->prefix[k] : a->rest;
+            if (!g->values[value].is_possible && k < a->max) a->max = k;
+        }
+    }
+    return true;
+}

@@ -1,0 +1,107 @@
+// Grammar: what every constraint is compiled into, and what the machine runs (machine.h).
+//
+// A grammar describes JSON values by mutual reference. A value has alternatives; an alternative is
+// a text (one DFA, for numbers, words, regular expressions and GBNF), a string, an object or an
+// array; objects and arrays refer to values again. Everything is an index into one of the lists.
+// For example, {"type":"array","items":{"type":["null","string"]}} becomes
+//
+//     value 1: array 0            value 2: text 0 (null) | string 0 (any characters)
+//     array 0: items of value 2
+#ifndef CONSTRAIN_GRAMMAR_H
+#define CONSTRAIN_GRAMMAR_H
+
+#include "dfa.h"
+
+enum { NONE = -1 };
+#define NO_LIMIT UINT32_MAX
+
+// A list of strings as a trie over code points, stored breadth first: the children of a node are
+// consecutive and sorted by code point.
+typedef struct {
+    uint32_t code;    // of the edge that leads here
+    int first, n;     // children
+    int lo, hi;       // strings [lo, hi) of the sorted list pass through here
+    int label;        // the string that ends here, or NONE
+    int other;        // names of objects: state of ObjectDef.other after the same characters
+    bool other_leads; // ... and some continuation is a name that is not in the list
+} TrieNode;
+
+// The contents of a string: one of a list (trie), or a text of a DFA with min to max characters.
+typedef struct {
+    int trie, dfa;     // root node and index; one of them is NONE
+    uint32_t min, max; // characters
+    uint32_t limit;    // characters are counted up to this number
+    uint64_t *live; // (n_states, limit + 1) bits: state and count lead to some text; NULL: all do
+} StringDef;
+
+typedef struct {
+    int value;
+    uint32_t order; // position in the schema
+    bool is_required, is_possible;
+} PropertyDef;
+
+typedef struct {
+    int trie, n_names;       // the named properties; root node, or NONE
+    PropertyDef *properties; // (n_names), sorted by name
+    int other;               // DFA of all other names; NONE: there are none
+    int *other_values;       // (n_other) by label - 1
+    int n_other;
+    uint32_t min, max;   // properties
+    uint32_t n_required; // properties that must be present
+} ObjectDef;
+
+typedef struct {
+    int *prefix, n_prefix; // values of the first items
+    int rest;              // value of all others
+    uint32_t min, max;     // items
+} ArrayDef;
+
+typedef enum { ALT_TEXT, ALT_STRING, ALT_OBJECT, ALT_ARRAY } AltKind;
+typedef struct {
+    AltKind kind;
+    int def; // index into dfas, strings, objects or arrays
+} Alt;
+
+typedef struct {
+    Alt *alts;
+    int n_alts;
+    bool is_possible; // it has a text
+} ValueDef;
+
+typedef struct Grammar {
+    Dfa *dfas;
+    StringDef *strings;
+    ObjectDef *objects;
+    ArrayDef *arrays;
+    ValueDef *values;
+    TrieNode *tries;
+    int n_dfas, n_strings, n_objects, n_arrays, n_values, n_tries;
+    int root;        // value of the whole text
+    bool is_ordered; // properties come in the schema's order
+} Grammar;
+
+Grammar *grammar_new(void);
+void grammar_free(Grammar *g);
+// Each adds a definition, takes over its memory, and returns its index.
+int grammar_add_dfa(Grammar *g, Dfa *d);
+int grammar_add_string(Grammar *g, StringDef s);
+int grammar_add_object(Grammar *g, ObjectDef o);
+int grammar_add_array(Grammar *g, ArrayDef a);
+int grammar_add_value(Grammar *g);
+void grammar_add_alt(Grammar *g, int value, AltKind kind, int def); // unless it is there
+// A grammar whose texts are those of one DFA, which it takes over.
+Grammar *grammar_of_dfa(Dfa *d);
+
+// Adds a trie of n sorted distinct strings and returns its root.
+int trie_add(Grammar *g, const Str *strings, int n);
+// Index of the first child whose code is at least `code`, which may be past the last child.
+int trie_lower_bound(const Grammar *g, int node, uint32_t code);
+// The child of a node, or NONE.
+int trie_child(const Grammar *g, int node, uint32_t code);
+
+// Completes a grammar whose definitions are all there: removes alternatives that no text matches,
+// so that the machine never enters one. False with err if the budget is spent or an object cannot
+// be run.
+bool grammar_finish(Grammar *g, Budget *budget, Error *err);
+
+#endif

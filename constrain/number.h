@@ -1,0 +1,20 @@
+// JSON numbers as regular languages: ranges, multiples, and all spellings of one number.
+#ifndef CONSTRAIN_NUMBER_H
+#define CONSTRAIN_NUMBER_H
+
+#include "dfa.h"
+
+typedef struct {
+    bool has_integers, has_fractions; // allowed numbers; at least one
+    bool is_strict;                   // 1.0 is not an integer (draft 4)
+    double lo, hi;                    // may be infinite
+    bool lo_is_excluded, hi_is_excluded;
+    double multiple; // all numbers are multiples of it; 0: any
+} NumberRange;
+
+// The DFA of the texts of a range. False with err (exit 2), also for a range that is not supported.
+bool number_dfa(const NumberRange *r, Budget *budget, Dfa *out, Error *err);
+// Appends a regular expression for every way in which json.dumps may write x.
+void number_put_pattern(Buffer *out, double x);
+
+#endif

@@ -1,0 +1,149 @@
+#include "schema_array.h"
+
+#include <stdlib.h>
+
+// The schemas of the first items and, in *rest, of all others (NULL: any item). Before draft 2020,
+// "items" may be the list of the first ones.
+static const Json *prefix_of(const Json *schema, const Json **rest) {
+    const Json *items = json_get(schema, "items"), *prefix = json_get(schema, "prefixItems");
+    bool is_list = items && items->kind == JSON_ARRAY;
+    *rest = is_list ? json_get(schema, "additionalItems") : items;
+    return is_list ? items : prefix;
+}
+
+static void assert_items(SchemaCompiler *c, Conjunction *f, const KeywordUse *u) {
+    if (str_is(u->value->key, "prefixItems"))
+        schema_expect(c, u, u->value, JSON_ARRAY, "a list of schemas");
+    conjunction_add_once(c, f, CONJUNCT_ARRAY, u);
+}
+
+// A branch for each item of the list, in which it does not satisfy its schema.
+static void negate_items(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
+    const Json *items = u->value->child;
+    if (u->value->kind != JSON_ARRAY) {
+        if (!schema_is_trivial(c, u->value)) schema_refuse_negation(c, u);
+        return;
+    }
+    for (int i = 0; items && !c->failed; items = items->next, i++) {
+        Conjunction branch = f;
+        if (branch.items.min < (uint32_t)i + 1) branch.items.min = (uint32_t)i + 1;
+        Conjunct *a = conjunction_add(c, &branch, CONJUNCT_ITEM, u);
+        a->index = i, a->assertion = (SchemaAssertion){ASSERT_NOT, items};
+        schema_expand(c, branch);
+    }
+}
+
+static bool check_items(SchemaCompiler *c, const KeywordUse *u, const Json *value, int depth) {
+    const Json *rest, *prefix = prefix_of(u->schema, &rest);
+    const Json *p = prefix ? prefix->child : NULL;
+    for (const Json *item = value->child; item; item = item->next) {
+        const Json *schema = p ? p : rest;
+        if (schema && !schema_holds(c, schema, item, depth)) return false;
+        if (p) p = p->next;
+    }
+    return true;
+}
+
+// Equal items can only be ruled out where there is at most one, or where the values are listed.
+static void split_unique(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
+    if ((f.types & TYPE_ARRAY) && f.items.max > 1)
+        schema_fail(c, u->schema, "uniqueItems",
+                    "not supported for more than one item; set it to false");
+    else
+        schema_expand(c, f);
+}
+
+static void assert_unique(SchemaCompiler *c, Conjunction *f, const KeywordUse *u) {
+    if (u->value->kind != JSON_BOOL || u->value->boolean)
+        conjunction_postpone(c, f, u, split_unique);
+}
+
+static bool check_unique(SchemaCompiler *c, const KeywordUse *u, const Json *value, int depth) {
+    (void)c, (void)depth;
+    for (const Json *a = value->child; a && u->value->boolean; a = a->next)
+        for (const Json *b = a->next; b; b = b->next)
+            if (json_is_equal(a, b)) return false;
+    return true;
+}
+
+// Applies to the items that no keyword beside it describes.
+static void assert_unevaluated(SchemaCompiler *c, Conjunction *f, const KeywordUse *u) {
+    const Json *items = json_get(u->schema, "items");
+    const char *rest = json_get(u->schema, "prefixItems") ? "items" : "additionalItems";
+    bool are_described = json_get(u->schema, rest) || (items && items->kind != JSON_ARRAY);
+    if (unevaluated_is_needed(c, u) && !are_described) conjunction_add(c, f, CONJUNCT_ARRAY, u);
+}
+
+const SchemaKeyword schema_array_keywords[] = {
+    SCHEMA_KEYWORD("items", 0, TYPE_ARRAY, assert_items, negate_items, check_items,
+                   .role = KEYWORD_ASSERTION),
+    SCHEMA_KEYWORD("prefixItems", 2020, TYPE_ARRAY, assert_items, negate_items, check_items,
+                   .role = KEYWORD_ASSERTION),
+    SCHEMA_KEYWORD("additionalItems", 0, TYPE_ARRAY, assert_items, negate_items, check_items,
+                   .role = KEYWORD_ASSERTION),
+    SCHEMA_KEYWORD("minItems", 0, TYPE_ARRAY, count_assert, count_negate, count_check,
+                   .bound = offsetof(Conjunction, items)),
+    SCHEMA_KEYWORD("maxItems", 0, TYPE_ARRAY, count_assert, count_negate, count_check,
+                   .bound = offsetof(Conjunction, items), .is_max = true),
+    SCHEMA_KEYWORD("uniqueItems", 0, TYPE_ARRAY, assert_unique, NULL, check_unique,
+                   .role = KEYWORD_ASSERTION),
+    SCHEMA_KEYWORD("unevaluatedItems", 2019, TYPE_ANY, assert_unevaluated, NULL, unevaluated_check,
+                   .role = KEYWORD_ASSERTION),
+    {.name = NULL},
+};
+
+// --- alternatives
+
+static int count_prefix(const Json *prefix) {
+    return prefix && prefix->kind == JSON_ARRAY ? prefix->n_items : 0;
+}
+
+// The value of item i: of all after the described ones, if i is their number.
+static int item_value(SchemaCompiler *c, const Conjunction *f, int i, SchemaAssertion *assertions) {
+    int n = 0;
+    for (const Conjunct *a = f->conjuncts; a; a = a->next) {
+        if (a->kind == CONJUNCT_ITEM && a->index == i) assertions[n++] = a->assertion;
+        if (a->kind != CONJUNCT_ARRAY) continue;
+        const Json *rest, *prefix = prefix_of(a->schema, &rest), *schema = a->json ? a->json : rest;
+        if (i < count_prefix(prefix)) {
+            schema = a->json ? NULL : prefix->child; // "unevaluatedItems" skips described ones
+            for (int k = 0; schema && k < i; k++) schema = schema->next;
+        }
+        if (schema) assertions[n++] = (SchemaAssertion){ASSERT_SCHEMA, schema};
+    }
+    return schema_value(c, assertions, n);
+}
+
+void array_emit(SchemaCompiler *c, const Conjunction *f) {
+    enum { MAX_PREFIX = 10000 };
+    ArrayDef d = {.min = f->items.min, .max = f->items.max};
+    size_t n_conjuncts = 0;
+    if (!(f->types & TYPE_ARRAY) || c->failed || d.min > d.max) return;
+    for (const Conjunct *a = f->conjuncts; a; a = a->next, n_conjuncts++) {
+        const Json *rest;
+        int n = a->kind == CONJUNCT_ITEM    ? a->index + 1
+                : a->kind == CONJUNCT_ARRAY ? count_prefix(prefix_of(a->schema, &rest))
+                                            : 0;
+        if (n > d.n_prefix) d.n_prefix = n;
+    }
+    if (d.n_prefix > MAX_PREFIX) {
+        schema_fail(c, NULL, NULL, "too complex: more than %d items are described", MAX_PREFIX);
+        return;
+    }
+    SchemaAssertion *assertions = xalloc(n_conjuncts + 1, sizeof *assertions);
+    d.prefix = xalloc((size_t)d.n_prefix + 1, sizeof(int));
+    for (int i = 0; i < d.n_prefix; i++) d.prefix[i] = item_value(c, f, i, assertions);
+    d.rest = item_value(c, f, d.n_prefix, assertions);
+    free(assertions);
+    grammar_add_alt(c->grammar, c->value, ALT_ARRAY, grammar_add_array(c->grammar, d));
+}
+
+void array_emit_value(SchemaCompiler *c, const Json *array) {
+    uint32_t n = (uint32_t)array->n_items;
+    ArrayDef d = {.n_prefix = array->n_items, .min = n, .max = n};
+    d.prefix = xalloc((size_t)n + 1, sizeof(int));
+    int i = 0;
+    for (const Json *k = array->child; k; k = k->next)
+        d.prefix[i++] = schema_value(c, &(SchemaAssertion){ASSERT_EQUAL, k}, 1);
+    grammar_add_alt(c->grammar, c->value, ALT_ARRAY, grammar_add_array(c->grammar, d));
+}

@@ -1,0 +1,121 @@
+// The JSON Schema compiler: its state, and services for the files that implement keywords: error
+// messages with a JSON pointer, memory, $ref, and tables of what has been built before.
+//
+// Every keyword of JSON Schema is one row (SchemaKeyword) in the table of its file: schema_logic.c,
+// schema_value.c, schema_number.c, schema_string.c, schema_array.c or schema_object.c. The row
+// names what the keyword asserts, how it is negated, and how a known value is checked against it;
+// schema_expand.h describes how these work together. schema.c lists the tables.
+#ifndef CONSTRAIN_SCHEMA_COMPILER_H
+#define CONSTRAIN_SCHEMA_COMPILER_H
+
+#include "grammar.h"
+#include "../base/json.h"
+
+// Types of values, as bits.
+enum {
+    TYPE_NULL = 1,
+    TYPE_TRUE = 2,
+    TYPE_FALSE = 4,
+    TYPE_INTEGER = 8,
+    TYPE_FRACTION = 16, // a number that is not an integer
+    TYPE_NUMBER = TYPE_INTEGER | TYPE_FRACTION,
+    TYPE_STRING = 32,
+    TYPE_ARRAY = 64,
+    TYPE_OBJECT = 128,
+    TYPE_ANY = 255
+};
+
+typedef struct SchemaCompiler SchemaCompiler;
+typedef struct SchemaKeyword SchemaKeyword;
+typedef struct SchemaAssertion SchemaAssertion; // see schema_expand.h
+typedef struct Conjunction Conjunction;
+
+struct SchemaCompiler {
+    Grammar *grammar;
+    const Json *root;                                      // the whole schema
+    int draft;                                             // 4, 6, 7, 2019 or 2020
+    const SchemaKeyword *const *keywords;                  // tables, NULL after the last
+    void (*emit)(SchemaCompiler *c, const Conjunction *f); // see schema_expand
+    Budget budget;
+    Error *err;
+    bool failed;     // the first failure is in err
+    int quiet;       // > 0: a failure only sets `failed`
+    Buffer *unknown; // places of unknown keywords; NULL: not wanted
+    struct ArenaBlock *arena;
+    InternTable memo; // descriptions of DFAs, strings and values that were built before
+    int *memo_values; // (memo.n) their indices in the grammar
+    // Of each value of the grammar: the assertions that it must satisfy.
+    SchemaAssertion **assertions; // (n_values)
+    int *n_assertions;            // (n_values)
+    // The value being compiled, and limits on the work for it.
+    int value, n_alts, depth;
+};
+
+// An occurrence of a keyword in a schema.
+typedef struct {
+    const SchemaKeyword *keyword;
+    const Json *schema, *value;
+} KeywordUse;
+
+// How other parts of the compiler treat a keyword.
+typedef enum {
+    KEYWORD_ASSERTION,  // it restricts the value
+    KEYWORD_APPLICATOR, // it applies other schemas to the same value
+    KEYWORD_ANNOTATION, // it has no effect by itself
+    KEYWORD_UNSUPPORTED // its presence is an error
+} KeywordRole;
+
+struct SchemaKeyword {
+    const char *name; // NULL ends a table
+    KeywordRole role;
+    short first, last; // drafts that define it; 0: no limit
+    unsigned types;    // it restricts values of these types only
+    // Adds what the keyword asserts to a conjunction. NULL: nothing.
+    void (*assert)(SchemaCompiler *c, Conjunction *f, const KeywordUse *u);
+    // Expands the branches of a conjunction in which the keyword does not hold. NULL: unsupported.
+    void (*negate)(SchemaCompiler *c, Conjunction f, const KeywordUse *u);
+    // Whether a value of one of the types satisfies the keyword. NULL: it does.
+    bool (*check)(SchemaCompiler *c, const KeywordUse *u, const Json *value, int depth);
+    // Types of values that can satisfy it. NULL: any.
+    unsigned (*find_types)(SchemaCompiler *c, const KeywordUse *u, int depth);
+    // Keywords that are lower or upper bounds:
+    bool is_max, is_exclusive;
+    size_t bound; // offset of the CountRange in Conjunction
+};
+
+// A row of a table; at least one further field is given by name.
+#define SCHEMA_KEYWORD(keyword, from, for_types, assert_with, negate_with, check_with, ...)        \
+    {                                                                                              \
+        .name = keyword, .first = from, .types = for_types, .assert = assert_with,                 \
+        .negate = negate_with, .check = check_with, __VA_ARGS__                                    \
+    }
+
+// The keyword of this name in a schema, or NULL if the draft does not define it.
+const SchemaKeyword *schema_keyword(const SchemaCompiler *c, const Json *schema, Str name);
+// Iterates over the keywords of a schema: previous is NULL at first. Before draft 2019-09, a $ref
+// hides all others.
+const Json *schema_next(const SchemaCompiler *c, const Json *schema, const Json *previous);
+// The schema that a $ref refers to; NULL after a failure.
+const Json *schema_target(SchemaCompiler *c, const Json *schema, const Json *ref);
+// The type of a value.
+unsigned schema_type_of(const Json *value);
+
+// Reports a failure (exit 2) at "#/path/of/schema/keyword"; only the first one counts. schema and
+// keyword may be NULL. Returns false.
+bool schema_fail(SchemaCompiler *c, const Json *schema, const char *keyword, const char *fmt, ...)
+    PRINTF_LIKE(4, 5);
+// Fails unless a value in a keyword is of this kind.
+bool schema_expect(SchemaCompiler *c, const KeywordUse *u, const Json *value, JsonKind kind,
+                   const char *what);
+// Fails with "KEYWORD ... is not supported".
+bool schema_refuse(SchemaCompiler *c, const KeywordUse *u, const char *where);
+// Spends work; false if something failed or the budget is spent.
+bool schema_spend(SchemaCompiler *c, long work);
+void schema_note_unknown(SchemaCompiler *c, const Json *schema, Str keyword);
+// Memory until compilation ends.
+void *schema_alloc(SchemaCompiler *c, size_t size);
+// The index that is remembered for a description; a new one (*is_new) is to be set by the caller.
+int *schema_memo(SchemaCompiler *c, const void *key, size_t len, bool *is_new);
+void schema_compiler_free(SchemaCompiler *c);
+
+#endif

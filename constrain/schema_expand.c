@@ -1,0 +1,337 @@
+#include "schema_expand.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_ALTS = 600, MAX_EXPAND_DEPTH = 400, MAX_CHECK_DEPTH = 100, MAX_VALUES = 20000 };
+
+struct PendingAssertion {
+    SchemaAssertion assertion;
+    const PendingAssertion *next;
+};
+
+struct PendingBranch {
+    void (*split)(SchemaCompiler *c, Conjunction f, const KeywordUse *u);
+    KeywordUse use;
+    const PendingBranch *next;
+};
+
+// --- values
+
+bool schema_is_trivial(const SchemaCompiler *c, const Json *schema) {
+    if (schema->kind == JSON_BOOL) return schema->boolean;
+    if (schema->kind != JSON_OBJECT) return false;
+    for (const Json *k = schema->child; k; k = k->next) {
+        const SchemaKeyword *keyword = schema_keyword(c, schema, k->key);
+        if (!keyword || keyword->role != KEYWORD_ANNOTATION) return false;
+    }
+    return true;
+}
+
+// Follows a schema that is nothing but a reference.
+static const Json *resolve(SchemaCompiler *c, const Json *schema) {
+    enum { MAX_STEPS = 64 };
+    for (int i = 0; i < MAX_STEPS && schema; i++) {
+        const Json *ref = json_get_string(schema, "$ref");
+        if (!ref || (c->draft > 7 && schema->n_items > 1)) return schema;
+        schema = schema_target(c, schema, ref);
+    }
+    return schema;
+}
+
+static int compare_assertions(const void *a, const void *b) {
+    return memcmp(a, b, sizeof(SchemaAssertion));
+}
+
+int schema_new_value(SchemaCompiler *c, const SchemaAssertion *assertions, int n) {
+    if (c->grammar->n_values >= MAX_VALUES)
+        return schema_fail(c, NULL, NULL, "too complex: more than %d places", MAX_VALUES), 0;
+    int value = grammar_add_value(c->grammar);
+    c->assertions = list_grow(c->assertions, value, sizeof *c->assertions);
+    c->n_assertions = list_grow(c->n_assertions, value, sizeof *c->n_assertions);
+    c->assertions[value] = schema_alloc(c, ((size_t)n + 1) * sizeof *assertions);
+    if (n) memcpy(c->assertions[value], assertions, (size_t)n * sizeof *assertions);
+    c->n_assertions[value] = n;
+    return value;
+}
+
+int schema_value(SchemaCompiler *c, SchemaAssertion *assertions, int n) {
+    int n_kept = 0, n_distinct = 0;
+    bool is_never = false;
+    for (int i = 0; i < n; i++) {
+        SchemaAssertion a = assertions[i];
+        bool is_not = a.kind == ASSERT_NOT;
+        if (a.kind != ASSERT_EQUAL) {
+            if (!(a.json = resolve(c, a.json))) return 0;
+            bool is_true = schema_is_trivial(c, a.json),
+                 is_false = a.json->kind == JSON_BOOL && !a.json->boolean;
+            is_never |= is_not ? is_true : is_false;
+            if (is_not ? is_false : is_true) continue;
+        }
+        memset(&assertions[n_kept], 0, sizeof a); // padding too: sets are compared by their bytes
+        assertions[n_kept].kind = a.kind, assertions[n_kept++].json = a.json;
+    }
+    if (is_never) return 0;
+    if (n_kept > 1) qsort(assertions, (size_t)n_kept, sizeof *assertions, compare_assertions);
+    for (int i = 0; i < n_kept; i++)
+        if (!i || memcmp(&assertions[i], &assertions[n_distinct - 1], sizeof *assertions))
+            assertions[n_distinct++] = assertions[i];
+    bool is_new;
+    Buffer key = {0};
+    buffer_puts(&key, "value ");
+    buffer_append(&key, assertions, (size_t)n_distinct * sizeof *assertions);
+    int *value = schema_memo(c, key.data, key.len, &is_new);
+    buffer_free(&key);
+    if (is_new) *value = schema_new_value(c, assertions, n_distinct);
+    return *value;
+}
+
+// --- conjunctions
+
+Conjunction conjunction_new(void) {
+    CountRange any = {0, NO_LIMIT};
+    return (Conjunction){.types = TYPE_ANY,
+                         .number = {.lo = -INFINITY, .hi = INFINITY},
+                         .length = any,
+                         .items = any,
+                         .properties = any};
+}
+
+Conjunct *conjunction_add(SchemaCompiler *c, Conjunction *f, ConjunctKind kind,
+                          const KeywordUse *u) {
+    Conjunct *a = schema_alloc(c, sizeof *a);
+    *a = (Conjunct){.kind = kind, .schema = u->schema, .json = u->value, .next = f->conjuncts};
+    f->conjuncts = a;
+    return a;
+}
+
+static bool has_conjunct(const Conjunction *f, ConjunctKind kind, const Json *schema) {
+    for (const Conjunct *a = f->conjuncts; a; a = a->next)
+        if (a->kind == kind && a->schema == schema) return true;
+    return false;
+}
+
+void conjunction_add_once(SchemaCompiler *c, Conjunction *f, ConjunctKind kind,
+                          const KeywordUse *u) {
+    if (!has_conjunct(f, kind, u->schema)) conjunction_add(c, f, kind, u)->json = NULL;
+}
+
+void conjunction_assert(SchemaCompiler *c, Conjunction *f, AssertionKind kind, const Json *json) {
+    PendingAssertion *p = schema_alloc(c, sizeof *p);
+    *p = (PendingAssertion){{kind, json}, f->assertions};
+    f->assertions = p;
+}
+
+void conjunction_postpone(SchemaCompiler *c, Conjunction *f, const KeywordUse *u,
+                          void (*split)(SchemaCompiler *c, Conjunction f, const KeywordUse *u)) {
+    PendingBranch *p = schema_alloc(c, sizeof *p);
+    *p = (PendingBranch){split, *u, f->branches};
+    f->branches = p;
+}
+
+const Json *conjunct_next_excluded(const Conjunct *a, JsonKind kind, const Json *previous) {
+    if (a->kind != CONJUNCT_NOT_EQUAL || (a->is_value && previous)) return NULL;
+    const Json *v = previous ? previous->next : a->is_value ? a->json : a->json->child;
+    while (v && v->kind != kind) v = a->is_value ? NULL : v->next;
+    return v;
+}
+
+bool schema_refuse_negation(SchemaCompiler *c, const KeywordUse *u) {
+    return schema_refuse(c, u, " under \"not\" or in a \"oneOf\" whose branches overlap");
+}
+
+// Expands a branch for each keyword of the schema, in which that one does not hold.
+static void split_not(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
+    for (const Json *k = NULL; (k = schema_next(c, u->schema, k)) && !c->failed;) {
+        KeywordUse part = {schema_keyword(c, u->schema, k->key), u->schema, k};
+        if (!part.keyword || part.keyword->role == KEYWORD_ANNOTATION) continue;
+        Conjunction branch = f;
+        branch.types &= part.keyword->types;
+        if (part.keyword->negate)
+            part.keyword->negate(c, branch, &part);
+        else
+            schema_refuse_negation(c, &part);
+    }
+}
+
+static void assert_schema(SchemaCompiler *c, Conjunction *f, const Json *schema) {
+    KeywordUse u = {.schema = schema};
+    if (has_conjunct(f, CONJUNCT_SCHEMA, schema)) return;
+    conjunction_add(c, f, CONJUNCT_SCHEMA, &u);
+    for (const Json *k = NULL; (k = schema_next(c, schema, k)) && !c->failed;) {
+        u.keyword = schema_keyword(c, schema, k->key), u.value = k;
+        if (!u.keyword)
+            schema_note_unknown(c, schema, k->key);
+        else if (u.keyword->role == KEYWORD_UNSUPPORTED)
+            schema_refuse(c, &u, "");
+        else if (u.keyword->assert)
+            u.keyword->assert(c, f, &u);
+    }
+}
+
+// Takes one assertion apart.
+static void apply(SchemaCompiler *c, Conjunction *f, SchemaAssertion a) {
+    bool is_not = a.kind == ASSERT_NOT;
+    if (!schema_spend(c, 8)) return;
+    if (a.kind == ASSERT_EQUAL) {
+        f->values = a.json, f->is_value = true;
+    } else if (a.json->kind == JSON_BOOL) {
+        if (a.json->boolean == is_not) f->types = 0;
+    } else if (a.json->kind != JSON_OBJECT) {
+        schema_fail(c, a.json, NULL, "expected a schema (an object, true or false)");
+    } else if (is_not) {
+        conjunction_postpone(c, f, &(KeywordUse){.schema = a.json}, split_not);
+    } else {
+        assert_schema(c, f, a.json);
+    }
+}
+
+void schema_expand(SchemaCompiler *c, Conjunction f) {
+    if (++c->depth > MAX_EXPAND_DEPTH)
+        schema_fail(c, f.branches ? f.branches->use.schema : NULL, NULL,
+                    "choices are nested too deeply");
+    while (f.assertions && f.types && !c->failed) {
+        SchemaAssertion a = f.assertions->assertion;
+        f.assertions = f.assertions->next;
+        apply(c, &f, a);
+    }
+    bool is_empty = !f.types || (f.types == TYPE_STRING && f.length.min > f.length.max);
+    if (!c->failed && !is_empty) {
+        if (f.branches && !f.values) {
+            const PendingBranch *p = f.branches;
+            f.branches = p->next;
+            p->split(c, f, &p->use);
+        } else if (!f.values && ++c->n_alts > MAX_ALTS) {
+            const Json *schema = c->n_assertions[c->value] ? c->assertions[c->value][0].json : NULL;
+            schema_fail(c, schema, NULL, "too complex: more than %d combinations of choices",
+                        MAX_ALTS);
+        } else {
+            c->emit(c, &f); // listed values are checked against everything, so no branch is needed
+        }
+    }
+    c->depth--;
+}
+
+void schema_expand_with(SchemaCompiler *c, Conjunction f, AssertionKind kind, const Json *json) {
+    conjunction_assert(c, &f, kind, json);
+    schema_expand(c, f);
+}
+
+void schema_compile_value(SchemaCompiler *c) {
+    Conjunction f = conjunction_new();
+    c->n_alts = c->depth = 0;
+    for (int i = c->n_assertions[c->value]; i-- > 0;)
+        conjunction_assert(c, &f, c->assertions[c->value][i].kind, c->assertions[c->value][i].json);
+    schema_expand(c, f);
+}
+
+// --- bounds on counts
+
+// The bound of a keyword: a whole number; 0 after a failure.
+static uint32_t read_count(SchemaCompiler *c, const KeywordUse *u) {
+    const Json *v = u->value;
+    if (v->kind != JSON_NUMBER || v->number < 0 || v->number != floor(v->number))
+        return schema_fail(c, u->schema, NULL, "\"%.*s\": expected a whole number", SHOWN(v->key));
+    return v->number < 4e9 ? (uint32_t)v->number : NO_LIMIT;
+}
+
+static CountRange *count_range(Conjunction *f, const KeywordUse *u) {
+    return (CountRange *)((char *)f + u->keyword->bound);
+}
+
+static void raise_min(CountRange *r, uint32_t n) {
+    if (n > r->min) r->min = n;
+}
+
+static void lower_max(CountRange *r, uint32_t n) {
+    if (n < r->max) r->max = n;
+}
+
+void count_assert(SchemaCompiler *c, Conjunction *f, const KeywordUse *u) {
+    (u->keyword->is_max ? lower_max : raise_min)(count_range(f, u), read_count(c, u));
+}
+
+void count_negate(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
+    uint32_t n = read_count(c, u);
+    if (n == (u->keyword->is_max ? NO_LIMIT : 0)) return; // it always holds
+    if (u->keyword->is_max)
+        raise_min(count_range(&f, u), n + 1);
+    else
+        lower_max(count_range(&f, u), n - 1);
+    schema_expand(c, f);
+}
+
+uint32_t count_chars(Str s) {
+    uint32_t n = 0;
+    for (size_t i = 0; i < s.len; i++) n += ((unsigned char)s.data[i] & 0xc0) != 0x80;
+    return n;
+}
+
+bool count_check(SchemaCompiler *c, const KeywordUse *u, const Json *value, int depth) {
+    (void)c, (void)depth;
+    double n = value->n_items;
+    if (value->kind == JSON_STRING) n = count_chars(value->string);
+    return u->keyword->is_max ? n <= u->value->number : n >= u->value->number;
+}
+
+bool unevaluated_is_needed(SchemaCompiler *c, const KeywordUse *u) {
+    if (u->value->kind == JSON_BOOL && u->value->boolean) return false;
+    for (const Json *k = u->schema->child; k; k = k->next) {
+        const SchemaKeyword *beside = schema_keyword(c, u->schema, k->key);
+        if (beside && (beside->role == KEYWORD_APPLICATOR || beside->role == KEYWORD_UNSUPPORTED))
+            return schema_fail(c, u->schema, NULL, "\"%.*s\" beside \"%.*s\" is not supported",
+                               SHOWN(u->value->key), SHOWN(k->key));
+    }
+    return true;
+}
+
+bool unevaluated_check(SchemaCompiler *c, const KeywordUse *u, const Json *value, int depth) {
+    (void)value, (void)depth;
+    return schema_refuse(c, u, " where values are listed");
+}
+
+// --- checking known values
+
+bool json_is_equal(const Json *a, const Json *b) {
+    if (a->kind != b->kind) return false;
+    switch (a->kind) {
+    case JSON_NULL: return true;
+    case JSON_BOOL: return a->boolean == b->boolean;
+    case JSON_NUMBER: return a->number == b->number;
+    case JSON_STRING: return str_eq(a->string, b->string);
+    default: break;
+    }
+    if (a->n_items != b->n_items) return false;
+    const Json *y = b->child;
+    for (const Json *x = a->child; x; x = x->next) {
+        if (a->kind == JSON_OBJECT)
+            for (y = b->child; y && !str_eq(x->key, y->key);) y = y->next;
+        if (!y || !json_is_equal(x, y)) return false;
+        if (a->kind == JSON_ARRAY) y = y->next;
+    }
+    return true;
+}
+
+bool schema_holds(SchemaCompiler *c, const Json *schema, const Json *value, int depth) {
+    if (schema->kind == JSON_BOOL) return schema->boolean;
+    if (schema->kind != JSON_OBJECT)
+        return schema_fail(c, schema, NULL, "expected a schema (an object, true or false)");
+    if (depth > MAX_CHECK_DEPTH)
+        return schema_fail(c, schema, NULL, "the schema refers to itself without end");
+    if (!schema_spend(c, 4)) return false;
+    for (const Json *k = NULL; (k = schema_next(c, schema, k)) && !c->failed;) {
+        KeywordUse u = {schema_keyword(c, schema, k->key), schema, k};
+        if (!u.keyword) continue;
+        if (u.keyword->role == KEYWORD_UNSUPPORTED) return schema_refuse(c, &u, "");
+        if (u.keyword->check && u.keyword->types & schema_type_of(value) &&
+            !u.keyword->check(c, &u, value, depth + 1))
+            return false;
+    }
+    return !c->failed;
+}
+
+bool assertion_holds(SchemaCompiler *c, SchemaAssertion a, const Json *value) {
+    if (a.kind == ASSERT_EQUAL) return json_is_equal(a.json, value);
+    return schema_holds(c, a.json, value, 0) == (a.kind == ASSERT_SCHEMA);
+}

@@ -1,0 +1,315 @@
+#include "schema_logic.h"
+
+// --- type
+
+static unsigned find_named_types(SchemaCompiler *c, const KeywordUse *u, int depth) {
+    static const struct {
+        const char *name;
+        unsigned types;
+    } names[] = {{"null", TYPE_NULL},       {"boolean", TYPE_TRUE | TYPE_FALSE},
+                 {"integer", TYPE_INTEGER}, {"number", TYPE_NUMBER},
+                 {"string", TYPE_STRING},   {"array", TYPE_ARRAY},
+                 {"object", TYPE_OBJECT}};
+    const Json *type = u->value;
+    unsigned types = 0;
+    if (type->kind == JSON_ARRAY) {
+        for (const Json *t = type->child; t; t = t->next)
+            if (t->kind == JSON_STRING)
+                types |= find_named_types(c, &(KeywordUse){u->keyword, u->schema, t}, depth);
+        return types;
+    }
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (json_is(type, names[i].name)) return names[i].types;
+    schema_fail(c, u->schema, "type", "expected the name of a type or a list of them");
+    return 0;
+}
+
+static void assert_type(SchemaCompiler *c, Conjunction *f, const KeywordUse *u) {
+    f->types &= find_named_types(c, u, 0);
+}
+
+static void negate_type(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
+    f.types &= ~find_named_types(c, u, 0);
+    schema_expand(c, f);
+}
+
+static bool check_type(SchemaCompiler *c, const KeywordUse *u, const Json *value, int depth) {
+    return find_named_types(c, u, depth) & schema_type_of(value);
+}
+
+// --- disjoint schemas
+//
+// "Disjoint" means that no value satisfies both schemas; "not disjoint" may just not be found out.
+
+static bool are_disjoint(SchemaCompiler *c, const Json *a, const Json *b, int depth);
+
+// The types of values that may satisfy a schema.
+static unsigned find_types(SchemaCompiler *c, const Json *schema, int depth) {
+    enum { MAX_DEPTH = 8 };
+    unsigned types = TYPE_ANY;
+    if (schema->kind == JSON_BOOL) return schema->boolean ? TYPE_ANY : 0;
+    if (schema->kind != JSON_OBJECT || depth > MAX_DEPTH || !schema_spend(c, 4)) return TYPE_ANY;
+    for (const Json *k = NULL; (k = schema_next(c, schema, k));) {
+        KeywordUse u = {schema_keyword(c, schema, k->key), schema, k};
+        if (u.keyword && u.keyword->find_types) types &= u.keyword->find_types(c, &u, depth);
+    }
+    return types;
+}
+
+static unsigned find_target_types(SchemaCompiler *c, const KeywordUse *u, int depth) {
+    const Json *target = schema_target(c, u->schema, u->value);
+    return target ? find_types(c, target, depth + 1) : TYPE_ANY;
+}
+
+static unsigned find_common_types(SchemaCompiler *c, const KeywordUse *u, int depth) {
+    unsigned types = TYPE_ANY;
+    for (const Json *s = u->value->child; s; s = s->next) types &= find_types(c, s, depth + 1);
+    return types;
+}
+
+static unsigned find_all_types(SchemaCompiler *c, const KeywordUse *u, int depth) {
+    unsigned types = 0;
+    for (const Json *s = u->value->child; s; s = s->next) types |= find_types(c, s, depth + 1);
+    return types;
+}
+
+static const Json *find_member(const Json *object, Str name) {
+    const Json *m = object ? object->child : NULL;
+    while (m && !str_eq(m->key, name)) m = m->next;
+    return m;
+}
+
+static bool has_ref_only(const SchemaCompiler *c, const Json *schema) {
+    return c->draft <= 7 && json_get(schema, "$ref");
+}
+
+// Whether `a` lists its values ("const", "enum") and none of them satisfies b.
+static bool values_are_disjoint(SchemaCompiler *c, const Json *a, const Json *b) {
+    const Json *one = c->draft >= 6 ? json_get(a, "const") : NULL, *list = json_get(a, "enum");
+    bool is_list = list && list->kind == JSON_ARRAY;
+    if ((!one && !is_list) || has_ref_only(c, a)) return false;
+    bool had_failed = c->failed, is_disjoint = true;
+    c->quiet++; // b may be a schema that cannot be checked: then nothing is found out
+    if (one) is_disjoint = !schema_holds(c, b, one, 0);
+    for (const Json *v = one ? NULL : list->child; v && is_disjoint; v = v->next)
+        is_disjoint = !schema_holds(c, b, v, 0);
+    c->quiet--;
+    is_disjoint = is_disjoint && !c->failed;
+    c->failed = had_failed;
+    return is_disjoint;
+}
+
+static bool is_required(const Json *schema, Str name) {
+    const Json *required = json_get(schema, "required");
+    const Json *r = required && required->kind == JSON_ARRAY ? required->child : NULL;
+    while (r && !(r->kind == JSON_STRING && str_eq(r->string, name))) r = r->next;
+    return r;
+}
+
+// Whether a property that `a` requires is not allowed by b, or one that either requires has
+// disjoint schemas.
+static bool properties_are_disjoint(SchemaCompiler *c, const Json *a, const Json *b, int depth) {
+    const Json *required = json_get(a, "required"), *others = json_get(b, "additionalProperties");
+    const Json *in_a = json_get(a, "properties"), *in_b = json_get(b, "properties");
+    bool is_closed = others && others->kind == JSON_BOOL && !others->boolean &&
+                     !json_get(b, "patternProperties");
+    const Json *r = is_closed && required && required->kind == JSON_ARRAY ? required->child : NULL;
+    for (; r; r = r->next)
+        if (r->kind == JSON_STRING && !find_member(in_b, r->string)) return true;
+    for (const Json *p = in_a && in_a->kind == JSON_OBJECT ? in_a->child : NULL; p; p = p->next) {
+        const Json *q = find_member(in_b, p->key);
+        if (q && (is_required(a, p->key) || is_required(b, p->key)) &&
+            are_disjoint(c, p, q, depth + 1))
+            return true;
+    }
+    return false;
+}
+
+// Whether b is disjoint from a part of `a` that all its values satisfy: the target of $ref, one
+// schema of allOf, or every schema of anyOf or oneOf.
+static bool parts_are_disjoint(SchemaCompiler *c, const Json *a, const Json *b, int depth) {
+    for (const Json *k = NULL; (k = schema_next(c, a, k));) {
+        bool is_all = str_is(k->key, "allOf");
+        if (str_is(k->key, "$ref") && k->kind == JSON_STRING) {
+            const Json *target = schema_target(c, a, k);
+            if (target && are_disjoint(c, target, b, depth + 1)) return true;
+        } else if (k->kind == JSON_ARRAY &&
+                   (is_all || str_is(k->key, "anyOf") || str_is(k->key, "oneOf"))) {
+            int n = 0;
+            for (const Json *s = k->child; s; s = s->next) n += are_disjoint(c, s, b, depth + 1);
+            if (is_all ? n > 0 : n == k->n_items) return true;
+        }
+    }
+    return false;
+}
+
+static bool are_disjoint(SchemaCompiler *c, const Json *a, const Json *b, int depth) {
+    enum { MAX_DEPTH = 6 };
+    unsigned types = find_types(c, a, 0) & find_types(c, b, 0);
+    if (!types) return true;
+    if (a->kind != JSON_OBJECT || b->kind != JSON_OBJECT || depth > MAX_DEPTH ||
+        !schema_spend(c, 16))
+        return false;
+    if (values_are_disjoint(c, a, b) || values_are_disjoint(c, b, a)) return true;
+    if (parts_are_disjoint(c, a, b, depth) || parts_are_disjoint(c, b, a, depth)) return true;
+    if (types != TYPE_OBJECT || has_ref_only(c, a) || has_ref_only(c, b)) return false;
+    return properties_are_disjoint(c, a, b, depth) || properties_are_disjoint(c, b, a, depth);
+}
+
+// --- $ref, allOf, not
+
+static void assert_target(SchemaCompiler *c, Conjunction *f, const KeywordUse *u) {
+    const Json *target = schema_target(c, u->schema, u->value);
+    if (target) conjunction_assert(c, f, ASSERT_SCHEMA, target);
+}
+
+static void negate_target(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
+    const Json *target = schema_target(c, u->schema, u->value);
+    if (target) schema_expand_with(c, f, ASSERT_NOT, target);
+}
+
+static bool check_target(SchemaCompiler *c, const KeywordUse *u, const Json *value, int depth) {
+    const Json *target = schema_target(c, u->schema, u->value);
+    return target && schema_holds(c, target, value, depth);
+}
+
+static int count_holding(SchemaCompiler *c, const KeywordUse *u, const Json *value, int depth) {
+    int n = 0;
+    for (const Json *s = u->value->child; s; s = s->next) n += schema_holds(c, s, value, depth);
+    return n;
+}
+
+static void assert_all_of(SchemaCompiler *c, Conjunction *f, const KeywordUse *u) {
+    if (!schema_expect(c, u, u->value, JSON_ARRAY, "a list of schemas")) return;
+    for (const Json *s = u->value->child; s; s = s->next)
+        conjunction_assert(c, f, ASSERT_SCHEMA, s);
+}
+
+static void negate_all_of(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
+    for (const Json *s = u->value->child; s && !c->failed; s = s->next)
+        schema_expand_with(c, f, ASSERT_NOT, s);
+}
+
+static bool check_all_of(SchemaCompiler *c, const KeywordUse *u, const Json *value, int depth) {
+    return count_holding(c, u, value, depth) == u->value->n_items;
+}
+
+static void assert_not(SchemaCompiler *c, Conjunction *f, const KeywordUse *u) {
+    conjunction_assert(c, f, ASSERT_NOT, u->value);
+}
+
+static void negate_not(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
+    schema_expand_with(c, f, ASSERT_SCHEMA, u->value);
+}
+
+static bool check_not(SchemaCompiler *c, const KeywordUse *u, const Json *value, int depth) {
+    return !schema_holds(c, u->value, value, depth);
+}
+
+// --- anyOf, oneOf
+
+static void split_any_of(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
+    for (const Json *s = u->value->child; s && !c->failed; s = s->next)
+        schema_expand_with(c, f, ASSERT_SCHEMA, s);
+}
+
+static void assert_any_of(SchemaCompiler *c, Conjunction *f, const KeywordUse *u) {
+    if (schema_expect(c, u, u->value, JSON_ARRAY, "a list of schemas"))
+        conjunction_postpone(c, f, u, split_any_of);
+}
+
+static void negate_any_of(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
+    for (const Json *s = u->value->child; s; s = s->next) conjunction_assert(c, &f, ASSERT_NOT, s);
+    schema_expand(c, f);
+}
+
+static bool check_any_of(SchemaCompiler *c, const KeywordUse *u, const Json *value, int depth) {
+    return count_holding(c, u, value, depth) > 0;
+}
+
+// Each schema without the others.
+static void split_one_of(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
+    for (const Json *s = u->value->child; s && !c->failed; s = s->next) {
+        Conjunction branch = f;
+        for (const Json *other = u->value->child; other; other = other->next)
+            if (other != s && !are_disjoint(c, s, other, 0))
+                conjunction_assert(c, &branch, ASSERT_NOT, other);
+        schema_expand_with(c, branch, ASSERT_SCHEMA, s);
+    }
+}
+
+static void assert_one_of(SchemaCompiler *c, Conjunction *f, const KeywordUse *u) {
+    if (schema_expect(c, u, u->value, JSON_ARRAY, "a list of schemas"))
+        conjunction_postpone(c, f, u, split_one_of);
+}
+
+// None of the schemas, or two of them.
+static void negate_one_of(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
+    negate_any_of(c, f, u);
+    for (const Json *a = u->value->child; a && !c->failed; a = a->next)
+        for (const Json *b = a->next; b && !c->failed; b = b->next) {
+            Conjunction both = f;
+            if (are_disjoint(c, a, b, 0)) continue;
+            conjunction_assert(c, &both, ASSERT_SCHEMA, a);
+            schema_expand_with(c, both, ASSERT_SCHEMA, b);
+        }
+}
+
+static bool check_one_of(SchemaCompiler *c, const KeywordUse *u, const Json *value, int depth) {
+    return count_holding(c, u, value, depth) == 1;
+}
+
+// --- if, then, else
+
+// One of two branches: with the condition, where "then" must (or must not) hold, and without it,
+// where "else" must.
+static void split_condition(SchemaCompiler *c, Conjunction f, const KeywordUse *u,
+                            AssertionKind kind) {
+    for (int is_else = 0; is_else < 2; is_else++) {
+        Conjunction branch = f;
+        const Json *consequence = json_get(u->schema, is_else ? "else" : "then");
+        conjunction_assert(c, &branch, is_else ? ASSERT_NOT : ASSERT_SCHEMA, u->value);
+        if (consequence)
+            schema_expand_with(c, branch, kind, consequence);
+        else if (kind == ASSERT_SCHEMA) // nothing is asserted, so it holds
+            schema_expand(c, branch);
+    }
+}
+
+static void split_if(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
+    if (json_get(u->schema, "then") || json_get(u->schema, "else"))
+        split_condition(c, f, u, ASSERT_SCHEMA);
+    else
+        schema_expand(c, f);
+}
+
+static void assert_if(SchemaCompiler *c, Conjunction *f, const KeywordUse *u) {
+    conjunction_postpone(c, f, u, split_if);
+}
+
+static void negate_if(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
+    split_condition(c, f, u, ASSERT_NOT);
+}
+
+static bool check_if(SchemaCompiler *c, const KeywordUse *u, const Json *value, int depth) {
+    bool holds = schema_holds(c, u->value, value, depth);
+    const Json *consequence = json_get(u->schema, holds ? "then" : "else");
+    return !consequence || schema_holds(c, consequence, value, depth);
+}
+
+const SchemaKeyword schema_logic_keywords[] = {
+    SCHEMA_KEYWORD("$ref", 0, TYPE_ANY, assert_target, negate_target, check_target,
+                   .role = KEYWORD_APPLICATOR, .find_types = find_target_types),
+    SCHEMA_KEYWORD("type", 0, TYPE_ANY, assert_type, negate_type, check_type,
+                   .find_types = find_named_types),
+    SCHEMA_KEYWORD("allOf", 0, TYPE_ANY, assert_all_of, negate_all_of, check_all_of,
+                   .role = KEYWORD_APPLICATOR, .find_types = find_common_types),
+    SCHEMA_KEYWORD("anyOf", 0, TYPE_ANY, assert_any_of, negate_any_of, check_any_of,
+                   .role = KEYWORD_APPLICATOR, .find_types = find_all_types),
+    SCHEMA_KEYWORD("oneOf", 0, TYPE_ANY, assert_one_of, negate_one_of, check_one_of,
+                   .role = KEYWORD_APPLICATOR, .find_types = find_all_types),
+    SCHEMA_KEYWORD("not", 0, TYPE_ANY, assert_not, negate_not, check_not,
+                   .role = KEYWORD_APPLICATOR),
+    SCHEMA_KEYWORD("if", 7, TYPE_ANY, assert_if, negate_if, check_if, .role = KEYWORD_APPLICATOR),
+    {.name = NULL},
+};

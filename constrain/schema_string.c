@@ -1,0 +1,229 @@
+#include "schema_string.h"
+#include "formats.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+// --- automata, each built once
+
+int string_any(SchemaCompiler *c) {
+    bool is_new;
+    int *dfa = schema_memo(c, "any", 3, &is_new);
+    if (is_new) {
+        Dfa d;
+        dfa_any(&d);
+        *dfa = grammar_add_dfa(c->grammar, &d);
+    }
+    return *dfa;
+}
+
+int string_regex(SchemaCompiler *c, const Json *schema, const char *keyword, Str pattern,
+                 RegexMode mode) {
+    bool is_new;
+    Error err;
+    Dfa d;
+    Buffer key = {0};
+    buffer_printf(&key, "regex %d ", (int)mode);
+    buffer_put(&key, pattern);
+    int *dfa = schema_memo(c, key.data, key.len, &is_new);
+    buffer_free(&key);
+    if (!is_new) return *dfa;
+    *dfa = -1;
+    if (!regex_compile(pattern, mode, &c->budget, &d, &err))
+        return schema_fail(c, schema, keyword, "%s", err.text), -1;
+    return *dfa = grammar_add_dfa(c->grammar, &d);
+}
+
+int string_pattern(SchemaCompiler *c, const Json *schema, Str pattern) {
+    const char *keyword = json_get(schema, "pattern") ? "pattern" : "patternProperties";
+    return string_regex(c, schema, keyword, pattern, REGEX_SEARCH);
+}
+
+// Of a format, with its maximum length; -1 for an unknown one, too, which has no effect.
+static int format_dfa(SchemaCompiler *c, const Json *schema, Str name, uint32_t *max_length) {
+    const Format *format = format_find(name);
+    *max_length = format ? format->max_length : NO_LIMIT;
+    if (!format) return -1;
+    if (format->pattern)
+        return string_regex(c, schema, "format", str_of(format->pattern), REGEX_WHOLE);
+    return schema_fail(c, schema, "format", "\"%.*s\" is not supported", SHOWN(name)), -1;
+}
+
+// The intersection or difference of two DFAs.
+static int combine(SchemaCompiler *c, int a, int b, DfaOp op) {
+    Dfa d;
+    Error err;
+    bool is_new;
+    int key[] = {'&', a, b, (int)op};
+    int *dfa = schema_memo(c, key, sizeof key, &is_new);
+    if (!is_new) return *dfa;
+    *dfa = -1;
+    if (!dfa_product(&d, &c->grammar->dfas[a], &c->grammar->dfas[b], op, 0, &c->budget, &err))
+        return schema_fail(c, NULL, NULL, "%s", err.text), -1;
+    return *dfa = grammar_add_dfa(c->grammar, &d);
+}
+
+// --- keywords
+
+static void add_language(SchemaCompiler *c, Conjunction *f, const KeywordUse *u, bool is_negated) {
+    ConjunctKind kind = str_is(u->value->key, "format") ? CONJUNCT_FORMAT : CONJUNCT_PATTERN;
+    if (schema_expect(c, u, u->value, JSON_STRING, "a string"))
+        conjunction_add(c, f, kind, u)->is_negated = is_negated;
+}
+
+static void assert_language(SchemaCompiler *c, Conjunction *f, const KeywordUse *u) {
+    add_language(c, f, u, false);
+}
+
+static void negate_language(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
+    add_language(c, &f, u, true);
+    schema_expand(c, f);
+}
+
+static bool check_language(SchemaCompiler *c, const KeywordUse *u, const Json *value, int depth) {
+    (void)depth;
+    uint32_t max_length = NO_LIMIT;
+    int dfa = str_is(u->value->key, "format")
+                  ? format_dfa(c, u->schema, u->value->string, &max_length)
+                  : string_pattern(c, u->schema, u->value->string);
+    return dfa < 0 || (dfa_match(&c->grammar->dfas[dfa], value->string) &&
+                       count_chars(value->string) <= max_length);
+}
+
+const SchemaKeyword schema_string_keywords[] = {
+    SCHEMA_KEYWORD("minLength", 0, TYPE_STRING, count_assert, count_negate, count_check,
+                   .bound = offsetof(Conjunction, length)),
+    SCHEMA_KEYWORD("maxLength", 0, TYPE_STRING, count_assert, count_negate, count_check,
+                   .bound = offsetof(Conjunction, length), .is_max = true),
+    SCHEMA_KEYWORD("pattern", 0, TYPE_STRING, assert_language, negate_language, check_language,
+                   .role = KEYWORD_ASSERTION),
+    SCHEMA_KEYWORD("format", 0, TYPE_STRING, assert_language, negate_language, check_language,
+                   .role = KEYWORD_ASSERTION),
+    {.name = NULL},
+};
+
+// --- strings of a language and a length
+//
+// The number of characters is counted by the machine, not by the DFA, which would need a copy of
+// its states for every count. In exchange, `live` says which pairs of a state and a count lead to a
+// text that is neither too short nor too long.
+
+static bool get_bit(const uint64_t *bits, size_t i) { return bits[i / 64] >> (i & 63) & 1; }
+
+// Whether a character leads from a state after `count` characters to a live pair.
+static bool leads_to_live(const Dfa *d, const StringDef *s, int state, uint32_t count) {
+    size_t width = (size_t)s->limit + 1;
+    uint32_t next = count < s->limit ? count + 1 : s->limit;
+    if (s->max != NO_LIMIT && count == s->limit) return false;
+    for (int class = 0; class < d->n_classes; class ++) {
+        int to = d->next[state * d->n_classes + class];
+        if (to && get_bit(s->live, (size_t)to * width + next)) return true;
+    }
+    return false;
+}
+
+// Fills s->live from the greatest count down.
+static bool fill_live(SchemaCompiler *c, StringDef *s) {
+    enum { MAX_PAIRS = 1 << 24 };
+    const Dfa *d = &c->grammar->dfas[s->dfa];
+    size_t width = (size_t)s->limit + 1, n = (size_t)d->n_states * width;
+    if (s->limit > MAX_PAIRS || n > MAX_PAIRS ||
+        !budget_spend(&c->budget, (long)(n / 8) * d->n_classes))
+        return schema_fail(c, NULL, NULL, "too complex: a pattern with a length of up to %u",
+                           s->limit);
+    s->live = xalloc(n / 64 + 1, sizeof *s->live);
+    for (uint32_t count = s->limit + 1; count-- > 0;)
+        for (int state = 1; state < d->n_states; state++) {
+            bool is_end = d->accept[state] && count >= s->min;
+            bool is_unlimited = s->max == NO_LIMIT && count == s->limit;
+            size_t bit = (size_t)state * width + count;
+            if (is_end || is_unlimited || leads_to_live(d, s, state, count))
+                s->live[bit / 64] |= (uint64_t)1 << (bit & 63);
+        }
+    return true;
+}
+
+// Whether the texts of a DFA are all texts over one set of characters: then every count is live.
+static bool is_star(const Dfa *d) {
+    for (int class = 0; class < d->n_classes; class ++)
+        if (d->next[d->n_classes + class] > 1) return false;
+    return d->n_states == 2 && d->start == 1 && d->accept[1];
+}
+
+// Index of the string of a language and a length; -1 if there is none.
+static int add_string(SchemaCompiler *c, int dfa, CountRange length) {
+    bool is_new;
+    uint32_t key[] = {'"', (uint32_t)dfa, length.min, length.max};
+    if (dfa_is_empty(&c->grammar->dfas[dfa]) || length.min > length.max) return -1;
+    int *string = schema_memo(c, key, sizeof key, &is_new);
+    if (!is_new) return *string;
+    StringDef s = {.trie = NONE, .dfa = dfa, .min = length.min, .max = length.max};
+    s.limit = s.max == NO_LIMIT ? s.min : s.max;
+    *string = -1;
+    if (!is_star(&c->grammar->dfas[dfa]) && (s.min > 0 || s.max != NO_LIMIT)) {
+        if (!fill_live(c, &s)) return -1;
+        size_t start = (size_t)c->grammar->dfas[dfa].start * ((size_t)s.limit + 1);
+        if (!get_bit(s.live, start)) return free(s.live), -1;
+    }
+    return *string = grammar_add_string(c->grammar, s);
+}
+
+// A pattern ^X{n,m}$ of one character or class X is compiled as ^X*$ with a length.
+static Str split_bounded_repeat(SchemaCompiler *c, Str pattern, CountRange *length) {
+    int min, max;
+    size_t n = regex_bounded_repeat(pattern, &min, &max);
+    if (!n) return pattern;
+    char *text = schema_alloc(c, n + 2);
+    memcpy(text, pattern.data, n);
+    memcpy(text + n, "*$", 2);
+    if ((uint32_t)min > length->min) length->min = (uint32_t)min;
+    if ((uint32_t)max < length->max) length->max = (uint32_t)max;
+    return (Str){text, n + 2};
+}
+
+static void put_literal(Buffer *out, Str s) {
+    for (size_t i = 0; i < s.len; i++) {
+        if (strchr("\\^$.*+?()[]{}|/", s.data[i])) buffer_puts(out, s.data[i] ? "\\" : "\\0");
+        if (s.data[i]) buffer_append(out, s.data + i, 1);
+    }
+}
+
+// The language of the patterns, formats and excluded values of a conjunction; -1 after a failure.
+static int find_language(SchemaCompiler *c, const Conjunction *f, CountRange *length) {
+    int language = string_any(c);
+    Buffer excluded = {0};
+    for (const Conjunct *a = f->conjuncts; a && !c->failed; a = a->next) {
+        uint32_t max_length = NO_LIMIT;
+        int other = -1;
+        for (const Json *v = NULL; (v = conjunct_next_excluded(a, JSON_STRING, v));) {
+            buffer_puts(&excluded, excluded.len ? "|(" : "(");
+            put_literal(&excluded, v->string);
+            buffer_puts(&excluded, ")");
+        }
+        if (a->kind == CONJUNCT_PATTERN)
+            other = string_pattern(
+                c, a->schema,
+                a->is_negated ? a->json->string : split_bounded_repeat(c, a->json->string, length));
+        if (a->kind == CONJUNCT_FORMAT)
+            other = format_dfa(c, a->schema, a->json->string, &max_length);
+        if (other < 0 || c->failed) continue;
+        if (!a->is_negated && max_length < length->max) length->max = max_length;
+        language = !a->is_negated && language == string_any(c)
+                       ? other
+                       : combine(c, language, other, a->is_negated ? DFA_SUBTRACT : DFA_INTERSECT);
+    }
+    if (excluded.len && !c->failed) {
+        int other = string_regex(c, NULL, NULL, buffer_str(&excluded), REGEX_WHOLE);
+        if (other >= 0) language = combine(c, language, other, DFA_SUBTRACT);
+    }
+    buffer_free(&excluded);
+    return c->failed ? -1 : language;
+}
+
+void string_emit(SchemaCompiler *c, const Conjunction *f) {
+    CountRange length = f->length;
+    if (!(f->types & TYPE_STRING) || c->failed) return;
+    int language = find_language(c, f, &length);
+    int string = language < 0 ? -1 : add_string(c, language, length);
+    if (string >= 0) grammar_add_alt(c->grammar, c->value, ALT_STRING, string);
+}
