@@ -3,8 +3,13 @@
 #include <ctype.h>
 #include <stdlib.h>
 
-Str content_strip(Str s) {
+Str content_skip_space(Str s) {
     while (s.len && isspace((unsigned char)s.data[0])) s.data++, s.len--;
+    return s;
+}
+
+Str content_strip(Str s) {
+    s = content_skip_space(s);
     while (s.len && isspace((unsigned char)s.data[s.len - 1])) s.len--;
     return s;
 }

@@ -18,8 +18,9 @@ Message message_make(Str role, Str content);
 // arguments of tool calls that are strings of JSON become objects. False with err (exit 1), naming
 // the member, if a template could not represent it.
 bool message_read(const Json *object, Message *out, Error *err);
-Str content_strip(Str content); // without white space at its ends
-bool message_is_role(Str role); // whether a message may have this role
+Str content_skip_space(Str content); // without white space at its beginning
+Str content_strip(Str content);      // or at both ends
+bool message_is_role(Str role);      // whether a message may have this role
 void message_free(Message *m);
 
 #endif

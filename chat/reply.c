@@ -12,11 +12,6 @@ static const char python_tag[] = "<|python_tag|>", tool_calls_tag[] = "[TOOL_CAL
 
 static Str skip(Str s, size_t n) { return (Str){s.data + n, s.len - n}; }
 
-static Str skip_space(Str s) {
-    while (s.len && isspace((unsigned char)*s.data)) s = skip(s, 1);
-    return s;
-}
-
 static size_t find_tag(Str s, const char *tag) { return str_find(s, str_of(tag)); }
 
 bool reply_begins_in_reasoning(const Tokenizer *t, const int *prompt, int n) {
@@ -51,21 +46,19 @@ static void drop_calls(Reply *r) {
     r->n_calls = 0;
 }
 
-// Bytes of the JSON object or array that begins s, by its brackets; 0 if it does not end.
+// Bytes of the JSON string, object or array that begins s, by its quotes and brackets; 0 if it does
+// not end.
 static size_t bracketed_length(Str s) {
     int depth = 0;
     bool in_string = false;
     for (size_t i = 0; i < s.len; i++) {
         char c = s.data[i];
-        if (in_string && c == '\\') {
-            i++;
-        } else if (c == '"') {
-            in_string = !in_string;
-        } else if (!in_string) {
-            depth += c == '{' || c == '[';
-            depth -= c == '}' || c == ']';
-            if (depth <= 0) return i + 1;
-        }
+        if (in_string && c == '\\') i++;
+        in_string ^= c == '"';
+        if (in_string) continue;
+        depth += c == '{' || c == '[';
+        depth -= c == '}' || c == ']';
+        if (depth <= 0) return i + 1;
     }
     return 0;
 }
@@ -123,16 +116,11 @@ static bool take_python_call(Reply *r, Str s, int n_before) {
         if (!ok) break;
         json_write_key(&w, (Str){rest.data, key});
         rest = skip(rest, key + 1);
-        if (rest.len && *rest.data == '"') {
-            for (value = 1; value < rest.len && rest.data[value] != '"';)
-                value += 1 + (rest.data[value] == '\\');
-            value++;
-        } else if (rest.len && (*rest.data == '[' || *rest.data == '{')) {
+        if (rest.len && memchr("\"[{", *rest.data, 3))
             value = bracketed_length(rest);
-        } else {
+        else
             while (value < rest.len && rest.data[value] != ',') value++;
-        }
-        ok = value && value <= rest.len && !memchr(rest.data, 0, value);
+        ok = value && !memchr(rest.data, 0, value);
         if (!ok) break;
         json_write_format(&w, NULL, "%.*s", (int)value, rest.data);
         rest = content_strip(skip(rest, value));
@@ -179,7 +167,7 @@ static size_t take_blocks(Reply *r, Str s, int n_before) {
 // The reasoning that begins a text, up to </think>. Returns the bytes it takes.
 static size_t take_reasoning(Str s, bool in_reasoning, Str *reasoning) {
     static const char open[] = "<think>", close[] = "</think>";
-    Str rest = skip_space(s);
+    Str rest = content_skip_space(s);
     if (str_begins_with(rest, open))
         rest = skip(rest, sizeof open - 1);
     else if (!in_reasoning)
@@ -218,7 +206,7 @@ void reply_parse(Reply *r, const Template *tpl, Str raw, Str shown, bool in_reas
     if (r->n_calls)
         content = n_before_blocks == SIZE_MAX ? (Str){0}
                                               : content_strip((Str){calls.data, n_before_blocks});
-    r->content = str_copy(r->reasoning.data ? skip_space(content) : content);
+    r->content = str_copy(r->reasoning.data ? content_skip_space(content) : content);
 }
 
 void reply_free(Reply *r) {

@@ -24,12 +24,6 @@ static const struct {
 };
 enum { N_BUILTIN_TEMPLATES = sizeof builtin_templates / sizeof *builtin_templates };
 
-static const char *builtin_source(const char *name) {
-    for (int i = 0; i < N_BUILTIN_TEMPLATES; i++)
-        if (!strcmp(builtin_templates[i].name, name)) return builtin_templates[i].source;
-    return NULL;
-}
-
 void template_put_names(Buffer *out) {
     for (int i = 0; i < N_BUILTIN_TEMPLATES; i++)
         buffer_printf(out, "%s%s", i ? ", " : "", builtin_templates[i].name);
@@ -59,8 +53,10 @@ static const char *template_for_vocabulary(const Gguf *g, const Tokenizer *t) {
 }
 
 static bool open_named(Template *tpl, const char *name, Error *err) {
-    const char *source = builtin_source(name);
+    const char *source = NULL;
     Buffer text = {0};
+    for (int i = 0; i < N_BUILTIN_TEMPLATES; i++)
+        if (!strcmp(builtin_templates[i].name, name)) source = builtin_templates[i].source;
     tpl->name = name;
     tpl->is_none = !strcmp(name, "none");
     if (str_ends_with(str_of(name), ".jinja") || strchr(name, '/')) {

@@ -56,10 +56,7 @@ void chat_save(Chat *c, bool is_appended) {
 // Renders the dialogue into the token stream. Returns its tokens, or -1 if the template fails.
 static int update_stream(Chat *c) {
     const Pipeline *p = &c->pipeline;
-    TemplateInput in = {.messages = c->dialogue.messages,
-                        .n_messages = c->dialogue.n,
-                        .tools = p->tools,
-                        .wants_answer = true};
+    TemplateInput in = {c->dialogue.messages, c->dialogue.n, p->tools, .wants_answer = true};
     Buffer text = {0}, mask = {0};
     Error err;
     bool ok = template_render(&p->tpl, p->tokenizer, &in, &text, &mask, &err);
@@ -114,12 +111,14 @@ typedef struct {
     TextWrap wrap;
 } Answer;
 
-// Whether the answer begins with this control token.
-static bool begins_with_token(const Answer *a, const char *name) {
-    const Sequence *s = a->sequence;
-    int n = s->request.n_prompt, id = tokenizer_special_id(a->chat->pipeline.tokenizer, name);
-    int first = s->session->n_tokens > n ? s->session->tokens[n] : s->n_generated ? s->pending : -1;
-    return first >= 0 && first == id;
+// Whether the answer begins with the control token of a tool call.
+static bool begins_with_call(const Answer *a) {
+    Ids ids = {0};
+    completion_ids(a->sequence, &ids);
+    bool is_call =
+        ids.len && reply_is_call(tokenizer_piece(a->chat->pipeline.tokenizer, *ids.data, true));
+    free(ids.data);
+    return is_call;
 }
 
 // Request.emit: prints text without leading white space, and reasoning dim.
@@ -129,8 +128,7 @@ static bool show_piece(void *arg, const char *text, size_t n) {
     while (n && !a->has_text && !tpl->is_none && isspace((unsigned char)*text)) text++, n--;
     if (!n) return true;
     if (!a->has_text) {
-        if (begins_with_token(a, "<|python_tag|>") || begins_with_token(a, "[TOOL_CALLS]"))
-            note(&a->chat->options, "tool call:");
+        if (begins_with_call(a)) note(&a->chat->options, "tool call:");
         a->in_reasoning |= tpl->has_reasoning && str_begins_with((Str){text, n}, "<think>");
     }
     a->has_text = true;
@@ -199,9 +197,7 @@ static void keep_answer(Chat *c, const Sequence *s, Reply *r) {
     const Pipeline *p = &c->pipeline;
     completion_parse(r, &p->tpl, p->tokenizer, s, p->tools.data, c->dialogue.n);
     stream_answer(c, s);
-    Str text = r->content;
-    while (!p->tpl.is_none && text.len && isspace((unsigned char)*text.data))
-        text.data++, text.len--;
+    Str text = p->tpl.is_none ? r->content : content_skip_space(r->content);
     memmove((char *)r->content.data, text.data, r->content.len = text.len);
     dialogue_push(&c->dialogue, reply_message(r));
     chat_save(c, true);

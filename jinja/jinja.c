@@ -115,10 +115,11 @@ static Scope *new_scope(Evaluator *e, Scope *parent) {
     return s;
 }
 
-static void assign(Evaluator *e, const JinjaNode *target, Value v) {
+// Assigns in the scope s, or to an attribute of a namespace.
+static void assign(Evaluator *e, Scope *s, const JinjaNode *target, Value v) {
     Heap *h = &e->heap;
     if (target->kind == EXPR_NAME) {
-        declare(e, e->scope, target->name, v);
+        declare(e, s, target->name, v);
     } else if (target->kind == EXPR_ATTRIBUTE) {
         Value of = eval(e, target->a);
         if (of.kind != VALUE_NAMESPACE)
@@ -126,11 +127,10 @@ static void assign(Evaluator *e, const JinjaNode *target, Value v) {
         dict_set(h, of.dict, value_data(target->name), v);
     } else {
         List *all = value_iterate(h, v);
-        int i = 0, n = 0;
-        for (const JinjaNode *part = target->a; part; part = part->next) n++;
+        int n = 0;
+        for (const JinjaNode *part = target->a; part; part = part->next, n++)
+            if (n < all->n) assign(e, s, part, all->items[n]);
         if (n != all->n) heap_fail(h, "expected %d values to unpack, found %d", n, all->n);
-        for (const JinjaNode *part = target->a; part; part = part->next)
-            assign(e, part, all->items[i++]);
     }
 }
 
@@ -170,15 +170,14 @@ static Value call_macro(Evaluator *e, struct Macro *m, const Args *a, const Valu
     int i = 0, n_used = 0;
     e->scope = new_scope(e, m->scope);
     for (const JinjaNode *param = m->params; param; param = param->next, i++) {
-        Value v = value_undefined(param->name, NULL);
-        bool is_given = i < a->n && !a->names[i].data;
-        if (is_given) v = a->values[i];
-        for (int k = 0; k < a->n && !is_given; k++)
-            if (a->names[k].data && str_eq(a->names[k], param->name))
-                v = a->values[k], is_given = true;
-        if (!is_given && param->a) v = eval(e, param->a);
+        int k = i; // argument for the parameter
+        if (i >= a->n || a->names[i].data)
+            for (k = 0; k < a->n && !str_eq(a->names[k], param->name);) k++;
+        Value v = k < a->n   ? a->values[k]
+                  : param->a ? eval(e, param->a)
+                             : value_undefined(param->name, NULL);
         declare(e, e->scope, param->name, v);
-        n_used += is_given;
+        n_used += k < a->n;
     }
     if (n_used < a->n)
         heap_fail(h, "macro '%.*s' has no parameter for some of its arguments", SHOWN(m->name));
@@ -197,7 +196,7 @@ static Value loop_fetch(Evaluator *e, struct Loop *l) {
         if (!l->node->c || l->length >= 0) return v;
         Scope *before = e->scope;
         e->scope = new_scope(e, l->outer);
-        assign(e, l->node->a, v);
+        assign(e, e->scope, l->node->a, v);
         bool passes = value_truth(eval(e, l->node->c));
         e->scope = before;
         if (passes) return v;
@@ -244,20 +243,16 @@ static Value loop_attribute(Evaluator *e, struct Loop *l, Str name) {
 
 static void exec_for(Evaluator *e, const JinjaNode *n, List *items, Scope *outer, int depth) {
     Scope *before = e->scope;
-    struct Loop l = {.node = n,
-                     .outer = outer,
-                     .items = items,
-                     .index = -1,
-                     .length = n->c ? -1 : items->n,
-                     .depth = depth};
+    struct Loop l = {n, outer, items, .index = -1, .depth = depth};
     Value v;
+    l.length = n->c ? -1 : items->n;
     while ((v = *loop_peek(e, &l)).kind != VALUE_ABSENT) {
         heap_spend(&e->heap, 1);
         l.following = (Value){0};
         l.previous = l.item, l.item = v, l.index++;
         e->scope = new_scope(e, outer);
         declare(e, e->scope, str_of("loop"), (Value){.kind = VALUE_LOOP, .loop = &l});
-        assign(e, n->a, v);
+        assign(e, e->scope, n->a, v);
         if (exec(e, n->body) == FLOW_BREAK) break;
     }
     e->scope = outer;
@@ -501,11 +496,11 @@ static Flow exec_one(Evaluator *e, const JinjaNode *n) {
         }
         return exec(e, n->body);
     case STMT_FOR: exec_for(e, n, value_iterate(h, eval(e, n->b)), e->scope, 0); break;
-    case STMT_SET: assign(e, n->a, eval(e, n->b)); break;
+    case STMT_SET: assign(e, before, n->a, eval(e, n->b)); break;
     case STMT_CAPTURE:
         v = capture(e, n);
         if (n->a)
-            assign(e, n->a, v);
+            assign(e, before, n->a, v);
         else
             value_put(h, v, NULL, 0);
         break;
@@ -516,17 +511,12 @@ static Flow exec_one(Evaluator *e, const JinjaNode *n) {
         break;
     case STMT_WITH:
         inner = new_scope(e, before);
-        for (const JinjaNode *set = n->a; set; set = set->next) {
-            v = eval(e, set->b);
-            e->scope = inner;
-            assign(e, set->a, v);
-            e->scope = before;
-        }
+        for (const JinjaNode *set = n->a; set; set = set->next)
+            assign(e, inner, set->a, eval(e, set->b));
         e->scope = inner;
         exec(e, n->body);
         e->scope = before;
         break;
-    case STMT_BLOCK: return exec(e, n->body);
     case STMT_BREAK: return FLOW_BREAK;
     case STMT_CONTINUE: return FLOW_CONTINUE;
     default: break;

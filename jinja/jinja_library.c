@@ -15,14 +15,8 @@
 
 enum { MAX_PARAMS = 8, MAX_RANGE = 100000 }; // range(): the limit of Jinja's sandbox
 
-// Values of optional arguments.
+// The value of an optional argument.
 static Value value_or(Value v, Value other) { return v.kind == VALUE_ABSENT ? other : v; }
-static bool truth_or(Value v, bool other) {
-    return v.kind == VALUE_ABSENT ? other : value_truth(v);
-}
-static int64_t integer_or(Heap *h, Value v, int64_t other) {
-    return v.kind == VALUE_ABSENT ? other : value_integer(h, v);
-}
 
 static Text text_arg(Heap *h, Value v) {
     if (v.kind != VALUE_STRING) heap_fail(h, "expected a string, found '%s'", value_type_name(v));
@@ -90,10 +84,10 @@ enum { STRIP_LEFT = 1, STRIP_RIGHT = 2, STRIP_BOTH = 3 };
 
 static Value str_strip(Heap *h, const Args *a) {
     Value chars = a->values[0];
-    Text t = value_str(h, a->self), set = chars.kind > VALUE_NONE ? text_arg(h, chars) : (Text){0};
+    Text t = value_str(h, a->self),
+         set = chars.kind > VALUE_NONE ? text_arg(h, chars) : WHITE_SPACE;
     heap_spend(h, (t.len / 16 + 1) * (set.len / 16 + 1));
-    Value v = value_text(text_strip(t, chars.kind > VALUE_NONE ? &set : NULL,
-                                    a->variant & STRIP_LEFT, a->variant & STRIP_RIGHT));
+    Value v = value_text(text_strip(t, set, a->variant & STRIP_LEFT, a->variant & STRIP_RIGHT));
     v.is_markup = a->self.is_markup;
     return v;
 }
@@ -131,10 +125,10 @@ static size_t find_separator(Heap *h, Text t, Text sep, bool is_last) {
 static Value split_at_spaces(Heap *h, Text t, int64_t most) {
     Value out = value_list(h, VALUE_LIST, 0);
     heap_spend(h, t.len / 4);
-    while ((t = text_strip(t, NULL, true, false)).len) {
+    while ((t = text_strip(t, WHITE_SPACE, true, false)).len) {
         Text word = text_part(t, 0, 0);
-        for (Text rest = t, c;
-             rest.len && most != 0 && text_strip(c = text_next(&rest), NULL, true, false).len;)
+        for (Text rest = t, c; rest.len && most != 0 &&
+                               text_strip(c = text_next(&rest), WHITE_SPACE, true, false).len;)
             word.len += c.len;
         if (most-- == 0) word = t;
         list_push(h, out.list, value_text(word));
@@ -155,7 +149,7 @@ static Value str_split(Heap *h, const Args *a) {
     Value out = value_list(h, VALUE_LIST, 0);
     Text t = a->self.text;
     bool from_right = a->variant == FROM_RIGHT;
-    int64_t most = integer_or(h, a->values[1], -1);
+    int64_t most = value_integer(h, value_or(a->values[1], value_int(-1)));
     if (a->values[0].kind <= VALUE_NONE && from_right && most >= 0)
         heap_fail(h, "rsplit with a limit needs a separator");
     if (a->values[0].kind <= VALUE_NONE) return split_at_spaces(h, t, most);
@@ -172,7 +166,7 @@ static Value str_split(Heap *h, const Args *a) {
 
 static Value str_splitlines(Heap *h, const Args *a) {
     Value out = value_list(h, VALUE_LIST, 0);
-    bool keeps_ends = truth_or(a->values[0], false);
+    bool keeps_ends = value_truth(a->values[0]);
     Text t = a->self.text;
     heap_spend(h, t.len / 16);
     for (size_t at = 0; at < t.len;) {
@@ -347,8 +341,7 @@ static Text indent_text(Heap *h, Value by) {
 
 static Value filter_indent(Heap *h, const Args *a) {
     Text t = value_str(h, a->self), by = indent_text(h, value_or(a->values[0], value_int(4)));
-    bool indents_first = truth_or(a->values[1], false),
-         indents_blank = truth_or(a->values[2], false);
+    bool indents_first = value_truth(a->values[1]), indents_blank = value_truth(a->values[2]);
     size_t start = h->out.len;
     for (bool is_first = true; is_first || t.len; is_first = false) {
         size_t end = text_find(h, t, text_of("\n"), 0), n = end == SIZE_MAX ? t.len : end + 1;
@@ -362,8 +355,8 @@ static Value filter_indent(Heap *h, const Args *a) {
 
 static Value filter_tojson(Heap *h, const Args *a) {
     ValueStyle style = {.is_json = true, .comma = text_of(", "), .colon = text_of(": ")};
-    style.is_ascii = truth_or(a->values[1], false);
-    style.is_sorted = truth_or(a->values[3], false);
+    style.is_ascii = value_truth(a->values[1]);
+    style.is_sorted = value_truth(a->values[3]);
     style.is_indented = a->values[0].kind > VALUE_NONE;
     if (style.is_indented) style.indent = indent_text(h, a->values[0]), style.comma = text_of(",");
     if (a->values[2].kind > VALUE_NONE) {
@@ -380,7 +373,7 @@ static Value filter_tojson(Heap *h, const Args *a) {
 
 // A copy of a string for C's number parsers: without white space around it or a plus sign.
 static const char *number_text(Text t, char copy[64]) {
-    snprintf(copy, 64, "%.*s", SHOWN(text_str(text_strip(t, NULL, true, true))));
+    snprintf(copy, 64, "%.*s", SHOWN(text_str(text_strip(t, WHITE_SPACE, true, true))));
     return copy + (*copy == '+');
 }
 
@@ -410,34 +403,29 @@ static Value filter_float(Heap *h, const Args *a) {
 
 // Lists
 
-// What items are compared by: an attribute ("a.b" is a path) or the item itself, with or without
-// case.
-typedef struct {
-    Value attribute; // VALUE_ABSENT: the item itself
-    bool has_case;
-} SortKey;
-
-static Value sort_key(Heap *h, Value item, const SortKey *key) {
-    if (key->attribute.kind == VALUE_STRING) {
-        Text path = key->attribute.text, dot = text_of(".");
+// What an item is compared by: an attribute ("a.b" is a path), or the item itself if `attribute` is
+// absent or none; strings with or without case.
+static Value sort_key(Heap *h, Value item, Value attribute, bool has_case) {
+    if (attribute.kind == VALUE_STRING) {
+        Text path = attribute.text, dot = text_of(".");
         for (size_t at; (at = text_find(h, path, dot, 0)) != SIZE_MAX;
              path = text_part(path, at + 1, path.len))
             item = library_item(h, item, value_text(text_part(path, 0, at)));
         char first = path.len ? *path.data : 0;
         item = library_item(
             h, item, first >= '0' && first <= '9' ? value_int(atoi(path.data)) : value_text(path));
-    } else if (key->attribute.kind > VALUE_NONE) {
-        item = library_item(h, item, key->attribute);
+    } else if (attribute.kind > VALUE_NONE) {
+        item = library_item(h, item, attribute);
     }
-    return item.kind == VALUE_STRING && !key->has_case ? change_case(h, item.text, CASE_LOWER)
-                                                       : item;
+    return item.kind == VALUE_STRING && !has_case ? change_case(h, item.text, CASE_LOWER) : item;
 }
 
 // Stable binary insertion sort: every comparison can fail, and each key is computed once.
-static Value sort_items(Heap *h, const List *list, const SortKey *key, bool is_reverse) {
+static Value sort_items(Heap *h, const List *list, Value attribute, bool has_case,
+                        bool is_reverse) {
     Value out = value_list(h, VALUE_LIST, list->n), keys = value_list(h, VALUE_LIST, list->n);
     for (int i = 0; i < list->n; i++) {
-        Value k = sort_key(h, list->items[i], key);
+        Value k = sort_key(h, list->items[i], attribute, has_case);
         int low = 0, high = i;
         while (low < high) {
             int mid = (low + high) / 2;
@@ -456,16 +444,15 @@ static Value sort_items(Heap *h, const List *list, const SortKey *key, bool is_r
 }
 
 static Value filter_sort(Heap *h, const Args *a) {
-    SortKey key = {a->values[2], truth_or(a->values[1], false)};
-    return sort_items(h, value_iterate(h, a->self), &key, truth_or(a->values[0], false));
+    return sort_items(h, value_iterate(h, a->self), a->values[2], value_truth(a->values[1]),
+                      value_truth(a->values[0]));
 }
 
 static Value filter_unique(Heap *h, const Args *a) {
     List *list = value_iterate(h, a->self);
-    SortKey key = {a->values[1], truth_or(a->values[0], false)};
     Value out = value_list(h, VALUE_GENERATOR, 0), seen = value_dict(h, VALUE_DICT);
     for (int i = 0; i < list->n; i++) {
-        Value k = sort_key(h, list->items[i], &key);
+        Value k = sort_key(h, list->items[i], a->values[1], value_truth(a->values[0]));
         if (dict_find(h, seen.dict, k)) continue;
         dict_set(h, seen.dict, k, value_none());
         list_push(h, out.list, list->items[i]);
@@ -477,11 +464,12 @@ enum { EXTREME_MIN, EXTREME_MAX };
 
 static Value filter_extreme(Heap *h, const Args *a) {
     List *list = value_iterate(h, a->self);
-    SortKey key = {a->values[1], truth_or(a->values[0], false)};
+    bool has_case = value_truth(a->values[0]);
     int best = 0;
     if (!list->n) return value_undefined(str_of("the extreme of an empty sequence"), NULL);
     for (int i = 1; i < list->n; i++) {
-        Value k = sort_key(h, list->items[i], &key), other = sort_key(h, list->items[best], &key);
+        Value k = sort_key(h, list->items[i], a->values[1], has_case),
+              other = sort_key(h, list->items[best], a->values[1], has_case);
         if (a->variant == EXTREME_MAX ? value_less(h, other, k) : value_less(h, k, other)) best = i;
     }
     return list->items[best];
@@ -521,19 +509,18 @@ static List *iterate_if_true(Heap *h, Value v) {
 // map(attribute="a", default=x) or map("filter", arguments...)
 static Value filter_map(Heap *h, const Args *a) {
     List *list = iterate_if_true(h, a->self);
-    Value out = value_list(h, VALUE_GENERATOR, list->n), fallback = {0};
-    SortKey key = {.has_case = true};
+    Value out = value_list(h, VALUE_GENERATOR, list->n), attribute = {0}, fallback = {0};
     for (int i = 0; i < a->n; i++) {
-        if (str_is(a->names[i], "attribute")) key.attribute = a->values[i];
+        if (str_is(a->names[i], "attribute")) attribute = a->values[i];
         if (str_is(a->names[i], "default")) fallback = a->values[i];
     }
     if (!a->n) heap_fail(h, "map requires a filter argument");
     for (int i = 0; i < list->n; i++) {
         Value v = list->items[i];
-        if (key.attribute.kind == VALUE_ABSENT)
+        if (attribute.kind == VALUE_ABSENT)
             v = library_apply(h, false, text_str(text_arg(h, a->values[0])),
                               &(Args){v, a->values + 1, a->names + 1, a->n - 1, 0});
-        else if ((v = sort_key(h, v, &key)).kind == VALUE_UNDEFINED &&
+        else if ((v = sort_key(h, v, attribute, true)).kind == VALUE_UNDEFINED &&
                  fallback.kind != VALUE_ABSENT)
             v = fallback;
         out.list->items[i] = v;
@@ -548,12 +535,11 @@ static Value filter_select(Heap *h, const Args *a) {
     List *list = iterate_if_true(h, a->self);
     Value out = value_list(h, VALUE_GENERATOR, 0);
     int skip = (a->variant & SELECT_BY_ATTRIBUTE) != 0;
-    SortKey key = {.has_case = true};
     if (skip && !a->n) heap_fail(h, "selectattr and rejectattr need an attribute");
-    if (skip) key.attribute = a->values[0];
+    Value attribute = skip ? a->values[0] : (Value){0};
     Args rest = {{0}, a->values + skip + 1, a->names + skip + 1, a->n - skip - 1, 0};
     for (int i = 0; i < list->n; i++) {
-        Value v = rest.self = sort_key(h, list->items[i], &key);
+        Value v = rest.self = sort_key(h, list->items[i], attribute, true);
         if (a->n > skip) v = library_apply(h, true, text_str(text_arg(h, a->values[skip])), &rest);
         if (value_truth(v) != !!(a->variant & SELECT_REJECT))
             list_push(h, out.list, list->items[i]);
@@ -578,7 +564,7 @@ static Value call_range(Heap *h, const Args *a) {
     bool has_stop = a->values[1].kind != VALUE_ABSENT;
     int64_t from = has_stop ? value_integer(h, a->values[0]) : 0;
     int64_t to = value_integer(h, a->values[has_stop]);
-    int64_t step = integer_or(h, a->values[2], 1), n = 0, width;
+    int64_t step = value_integer(h, value_or(a->values[2], value_int(1))), n = 0, width;
     if (step == 0) heap_fail(h, "range() arg 3 must not be zero");
     if (step == INT64_MIN || __builtin_sub_overflow(to, from, &width))
         heap_fail(h, "a number is too large");
@@ -613,9 +599,9 @@ static Value dict_view(Heap *h, const Args *a) {
 static Value filter_dictsort(Heap *h, const Args *a) {
     bool by_value =
         a->values[1].kind == VALUE_STRING && str_is(text_str(a->values[1].text), "value");
-    SortKey key = {value_int(by_value), truth_or(a->values[0], false)};
     List *pairs = dict_view(h, &(Args){.self = a->self, .variant = DICT_ITEMS}).list;
-    return sort_items(h, pairs, &key, truth_or(a->values[2], false));
+    return sort_items(h, pairs, value_int(by_value), value_truth(a->values[0]),
+                      value_truth(a->values[2]));
 }
 
 static Value dict_get(Heap *h, const Args *a) {
@@ -652,7 +638,7 @@ static Value call_dict(Heap *h, const Args *a) {
 static Value filter_default(Heap *h, const Args *a) {
     (void)h;
     bool is_missing =
-        a->self.kind == VALUE_UNDEFINED || (truth_or(a->values[1], false) && !value_truth(a->self));
+        a->self.kind == VALUE_UNDEFINED || (value_truth(a->values[1]) && !value_truth(a->self));
     return is_missing ? value_or(a->values[0], value_text(text_of(""))) : a->self;
 }
 

@@ -65,7 +65,7 @@ static bool is_at(const JinjaParser *p, size_t at, const char *s) {
 }
 
 static size_t skip_spaces(const JinjaParser *p, size_t at) {
-    return p->n - text_strip((Text){p->source + at, NULL, p->n - at}, NULL, true, false).len;
+    return p->n - text_strip((Text){p->source + at, NULL, p->n - at}, WHITE_SPACE, true, false).len;
 }
 
 // The text from p->at to a tag at `end`, as its sign and lstrip_blocks leave it.
@@ -76,7 +76,8 @@ static void push_text(JinjaParser *p, size_t end, bool is_block) {
     while (line_start > p->at && (s[line_start - 1] == ' ' || s[line_start - 1] == '\t'))
         line_start--;
     if (end < p->n && sign == '-')
-        end = p->at + text_strip((Text){s + p->at, NULL, end - p->at}, NULL, false, true).len;
+        end =
+            p->at + text_strip((Text){s + p->at, NULL, end - p->at}, WHITE_SPACE, false, true).len;
     else if (is_block && sign != '+' && (line_start == 0 || s[line_start - 1] == '\n'))
         end = line_start;
     if (end > p->at) push_token(p, TOKEN_TEXT, p->at, end);
@@ -648,12 +649,14 @@ static JinjaNode *parse_params(JinjaParser *p) {
     return args;
 }
 
+// A statement, or the statements of a "generation" block, which has no effect.
 static JinjaNode *parse_statement(JinjaParser *p) {
     p->heap->line = token(p)->line;
     if (accept(p, "if")) return parse_if(p);
     if (accept(p, "for")) return parse_for(p);
     if (accept(p, "set")) return parse_set(p);
-    JinjaNode *n = new_node(p, STMT_BLOCK, NULL, NULL);
+    if (accept(p, "generation")) return parse_until(p, "endgeneration");
+    JinjaNode *n = new_node(p, STMT_BREAK, NULL, NULL);
     if (accept(p, "macro")) {
         n = new_named(p, STMT_MACRO, NULL);
         expect(p, "(");
@@ -678,10 +681,8 @@ static JinjaNode *parse_statement(JinjaParser *p) {
         n->kind = STMT_CAPTURE;
         n->b = parse_filter(p, NULL);
         n->body = parse_until(p, "endfilter");
-    } else if (accept(p, "generation")) {
-        n->body = parse_until(p, "endgeneration");
     } else {
-        n->kind = is_word(token(p), "break") ? STMT_BREAK : STMT_CONTINUE;
+        if (is_word(token(p), "continue")) n->kind = STMT_CONTINUE;
         if (!accept(p, "break continue"))
             heap_fail(p->heap, "unknown tag '%.*s'", SHOWN(token(p)->s));
         expect_close(p);
@@ -694,7 +695,7 @@ static JinjaNode *parse_statement(JinjaParser *p) {
 static JinjaNode *parse_body(JinjaParser *p, const char *ends) {
     JinjaNode *first = NULL, **tail = &first;
     enter_nesting(p);
-    for (; token(p)->kind != TOKEN_END; tail = &(*tail)->next) {
+    while (token(p)->kind != TOKEN_END) {
         const JinjaToken *t = next_token(p);
         if (t->kind == TOKEN_TEXT) {
             *tail = new_node(p, STMT_TEXT, NULL, NULL);
@@ -706,6 +707,7 @@ static JinjaNode *parse_body(JinjaParser *p, const char *ends) {
             if (is_word(token(p), ends)) return p->depth--, first;
             *tail = parse_statement(p);
         }
+        while (*tail) tail = &(*tail)->next;
     }
     if (*ends)
         heap_fail(p->heap, "expected '%.*s', found the end of the template",

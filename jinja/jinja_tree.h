@@ -19,7 +19,6 @@ typedef enum {
     STMT_MACRO,   // name(arguments a): body
     STMT_CALL,    // calls a, with a macro of arguments b and the body as "caller"
     STMT_WITH,    // body, with the list a of STMT_SET
-    STMT_BLOCK,   // body
     STMT_BREAK,
     STMT_CONTINUE,
     // expressions

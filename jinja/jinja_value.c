@@ -142,13 +142,13 @@ uint32_t text_code(Text c) {
 }
 
 // Whether strip removes the character c.
-static bool is_stripped(Text c, const Text *chars) {
+static bool is_stripped(Text c, Text chars) {
     uint32_t code = text_code(c);
-    if (chars) return str_find(text_str(*chars), text_str(c)) != SIZE_MAX;
+    if (chars.data) return str_find(text_str(chars), text_str(c)) != SIZE_MAX;
     return unicode_class(code) == UNICODE_SPACE || (code >= 0x1c && code <= 0x1f);
 }
 
-Text text_strip(Text t, const Text *chars, bool left, bool right) {
+Text text_strip(Text t, Text chars, bool left, bool right) {
     while (left && t.len && is_stripped(text_part(t, 0, utf8_length(t.data)), chars)) text_next(&t);
     for (size_t at; right && t.len; t.len = at) {
         at = text_offset(t, -1);
@@ -206,9 +206,7 @@ void dict_set(Heap *h, Dict *d, Value key, Value v) {
 static Value number_from_json(Heap *h, const Json *j) {
     char text[32];
     int64_t integer;
-    bool is_int = !memchr(j->string.data, '.', j->string.len) &&
-                  !memchr(j->string.data, 'e', j->string.len) &&
-                  !memchr(j->string.data, 'E', j->string.len);
+    bool is_int = strspn(j->string.data, "-0123456789") >= j->string.len;
     heap_spend(h, j->string.len / BYTES_PER_STEP);
     if (!is_int) return value_float(j->number);
     snprintf(text, sizeof text, "%.*s", SHOWN(j->string));

@@ -27,6 +27,8 @@ typedef struct {
     size_t len;
 } Text;
 
+#define WHITE_SPACE ((Text){0}) // for text_strip
+
 // The order matters: value_is_list and value_is_number test ranges, and "kind <= VALUE_NONE" means
 // "no value".
 typedef enum {
@@ -123,14 +125,14 @@ void heap_puts(Heap *h, const char *text);
 // that builds a string appends and then pops; nested calls form a stack.
 Value heap_pop_string(Heap *h, size_t start);
 
-Text text_part(Text t, size_t from, size_t to);                    // bytes [from, to)
-Text text_next(Text *rest);                                        // removes the first character
-size_t text_length(Heap *h, Text t);                               // in characters
-size_t text_offset(Text t, int64_t i);                             // byte offset of character i,
-                                                                   // from the end if i < 0; clamped
-Text text_strip(Text t, const Text *chars, bool left, bool right); // chars NULL: white space
-size_t text_find(Heap *h, Text t, Text part, size_t from);         // SIZE_MAX: not found
-uint32_t text_code(Text c);                                        // code point of a character
+Text text_part(Text t, size_t from, size_t to);             // bytes [from, to)
+Text text_next(Text *rest);                                 // removes the first character
+size_t text_length(Heap *h, Text t);                        // in characters
+size_t text_offset(Text t, int64_t i);                      // byte offset of character i,
+                                                            // from the end if i < 0; clamped
+Text text_strip(Text t, Text chars, bool left, bool right); // chars: or WHITE_SPACE
+size_t text_find(Heap *h, Text t, Text part, size_t from);  // SIZE_MAX: not found
+uint32_t text_code(Text c);                                 // code point of a character
 static inline Str text_str(Text t) { return (Str){t.data, t.len}; }
 static inline Text text_of(const char *s) { return (Text){s, NULL, str_of(s).len}; }
 
