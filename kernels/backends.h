@@ -16,8 +16,8 @@ enum { WIDE_LANES = 8 };
 enum { WIDE_LANES = 4 };
 #endif
 
-// X(type, name, ...) for each type; further arguments are passed on. Integer types are listed by the
-// size of their groups (base/type.h).
+// X(type, name, ...) for each type; further arguments are passed on. Integer types are listed by
+// the size of their groups (base/type.h).
 // clang-format off
 #define TYPES_OF_16(X, ...) \
     X(Q2_K, q2_k, __VA_ARGS__) X(Q3_K, q3_k, __VA_ARGS__) X(Q6_K, q6_k, __VA_ARGS__) \
