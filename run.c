@@ -87,13 +87,12 @@ int main(int argc, char **argv) {
         die(EXIT_USAGE, "expected a command, as in: llama31 run \"Once upon a time\" (llama31 help "
                         "lists the commands)");
     const char *name = argv[1];
-    int code = EXIT_OK;
+    bool is_help = !strcmp(name, "--help") || !strcmp(name, "-h");
+    int code;
     if (!strcmp(name, "--version"))
         code = print_version(argc > 2 && (!strcmp(argv[2], "-v") || !strcmp(argv[2], "--verbose")));
-    else if (!strcmp(name, "--help") || !strcmp(name, "-h"))
-        code = run_command(command_find("help"), 0, argv + argc);
-    else if (!strcmp(name, "--man") || !strcmp(name, "--completion"))
-        code = run_command(command_find("help"), argc - 1, argv + 1);
+    else if (is_help || !strcmp(name, "--man") || !strcmp(name, "--completion"))
+        code = run_command(command_find("help"), is_help ? 0 : argc - 1, argv + 1);
     else
         code = run_command(command_find(name), argc - 2, argv + 2);
     stdout_flush();

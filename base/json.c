@@ -373,12 +373,3 @@ void json_put_string(Buffer *out, const char *before, Str s) {
     buffer_puts(out, before);
     json_quote(out, s);
 }
-
-void json_put_number(Buffer *out, const char *before, double x) {
-    buffer_puts(out, before);
-    json_write_number(&(JsonWriter){out, false}, NULL, x);
-}
-
-void json_put_value(Buffer *out, const Json *v, bool (*special)(Buffer *out, const Json *v)) {
-    json_write_value(&(JsonWriter){out, false}, NULL, v, special);
-}

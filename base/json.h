@@ -73,7 +73,5 @@ void json_quote(Buffer *out, Str s);
 
 // To be replaced by JsonWriter: append `before`, then the value.
 void json_put_string(Buffer *out, const char *before, Str s);
-void json_put_number(Buffer *out, const char *before, double x);
-void json_put_value(Buffer *out, const Json *v, bool (*special)(Buffer *out, const Json *v));
 
 #endif

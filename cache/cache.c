@@ -166,10 +166,10 @@ static char *path_join(const char *dir, const char *name) {
 }
 
 static char *page_path(const char *dir, Hash128 name) {
-    Buffer path = {0};
-    buffer_printf(&path, "%s/%016llx%016llx.kv", dir, (unsigned long long)name.a,
-                  (unsigned long long)name.b);
-    return path.data;
+    char file[36];
+    snprintf(file, sizeof file, "%016llx%016llx.kv", (unsigned long long)name.a,
+             (unsigned long long)name.b);
+    return path_join(dir, file);
 }
 
 static size_t head_bytes(size_t n_tokens) {
@@ -256,30 +256,24 @@ int cache_list(const char *dir, CacheFile **files, Error *err) {
     return n;
 }
 
-bool cache_check(const char *dir, const CacheFile *file, bool all_bytes, uint64_t *model,
-                 int *n_tokens) {
-    char *path = path_join(dir, file->name);
+bool cache_check(const char *dir, CacheFile *file, bool all_bytes) {
+    char *path = path_join(dir, file->name), *expected = NULL;
     bool is_good = false;
     MappedPage map = map_page(path);
-    PageHead h;
-    *model = 0, *n_tokens = 0;
-    if (map.data) {
-        memcpy(&h, map.data, sizeof h);
-        *model = h.model.a;
-        is_good = h.n_tokens % KV_PAGE == 0 && h.n_tokens > 0 &&
-                  h.n_tokens < map.bytes / sizeof(int) &&
-                  head_bytes(h.n_tokens) + h.page_bytes == map.bytes && h.page_bytes % 64 == 0;
-    }
-    if (is_good) {
+    PageHead h = {0};
+    if (map.data) memcpy(&h, map.data, sizeof h);
+    if (h.n_tokens % KV_PAGE == 0 && h.n_tokens > 0 && h.n_tokens < map.bytes / sizeof(int) &&
+        head_bytes(h.n_tokens) + h.page_bytes == map.bytes && h.page_bytes % 64 == 0) {
         const int *tokens = (const int *)(const void *)(map.data + sizeof h);
         Hash128 name = page_name(h.model, tokens, h.n_tokens);
-        char *expected = page_path(dir, name);
+        expected = page_path(dir, name);
         is_good = !strcmp(path, expected) &&
                   (!all_bytes || is_page(map, h.model, name, tokens, h.n_tokens, h.page_bytes));
-        *n_tokens = (int)h.n_tokens;
-        free(expected);
+        file->model = h.model.a;
+        file->n_tokens = (int)h.n_tokens;
     }
     if (map.data) munmap(map.data, map.bytes);
+    free(expected);
     free(path);
     return is_good;
 }

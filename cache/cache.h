@@ -37,14 +37,15 @@ typedef struct {
     uint64_t bytes;
     int64_t used; // time of the last use, in nanoseconds since 1970
     bool is_page; // by its name; else a temporary file, left by an interrupted write
+    // Set by cache_check() unless the head of the page is damaged.
+    uint64_t model; // identifies the model
+    int n_tokens;   // positions up to the end of the page
 } CacheFile;
 
 // Lists the files of a directory, least recently used first; free them. Returns their number, or -1
 // with err (exit 1).
 int cache_list(const char *dir, CacheFile **files, Error *err);
-// Checks a page: its head and name, with all_bytes also its data. *model identifies the model,
-// *n_tokens is the number of positions up to its end. False if the page is damaged.
-bool cache_check(const char *dir, const CacheFile *file, bool all_bytes, uint64_t *model,
-                 int *n_tokens);
+// Checks a page: its head and name, with all_bytes also its data. False if the page is damaged.
+bool cache_check(const char *dir, CacheFile *file, bool all_bytes);
 
 #endif

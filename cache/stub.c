@@ -28,8 +28,7 @@ int cache_list(const char *dir, CacheFile **files, Error *err) {
     refuse_cache(dir, err);
     return -1;
 }
-bool cache_check(const char *dir, const CacheFile *file, bool all_bytes, uint64_t *model,
-                 int *n_tokens) {
-    (void)dir, (void)file, (void)all_bytes, (void)model, (void)n_tokens;
+bool cache_check(const char *dir, CacheFile *file, bool all_bytes) {
+    (void)dir, (void)file, (void)all_bytes;
     return false;
 }

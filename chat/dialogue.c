@@ -1,7 +1,6 @@
 #include "dialogue.h"
 #include "../base/files.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 void dialogue_push(Dialogue *d, Message m) {

@@ -9,7 +9,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 // Reads metadata and vocabulary; of the tensors only the shapes. The two sources of the vocabulary
@@ -67,7 +66,6 @@ void pipeline_open(Pipeline *p, const Options *o) {
 
 void enter_sandbox(const Options *o) {
     tzset(); // opens files: it reads the time zone, which templates may ask for later
-    const char *cache = o->cache ? o->cache : getenv("LLAMA31_CACHE");
-    if (o->no_sandbox || (cache && *cache)) return;
+    if (o->no_sandbox || (o->cache && *o->cache)) return;
     if (!sandbox_enter() && o->is_verbose) note(o, "this system has no sandbox");
 }

@@ -33,13 +33,3 @@ bool logit_bias_check(const SampleOptions *s, int n_vocab, Error *err) {
                              n_vocab, s->bias[i].id);
     return true;
 }
-
-bool size_parse(const char *text, uint64_t *bytes) {
-    static const char units[] = "KMGT";
-    char *end;
-    double n = strtod(text, &end);
-    const char *unit = *end ? strchr(units, *end & ~0x20) : strchr(units, 'G');
-    if (end == text || !(n > 0 && n < 1e6) || !unit || !*unit || (*end && end[1])) return false;
-    *bytes = (uint64_t)(n * (double)((uint64_t)1024 << 10 * (unit - units)));
-    return true;
-}

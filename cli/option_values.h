@@ -11,7 +11,5 @@ bool lora_option_parse(const char *text, LoraOption *out);
 bool logit_bias_parse(const char *text, LogitBias *out);
 // Whether all token ids are in the vocabulary. False with err (exit 2).
 bool logit_bias_check(const SampleOptions *s, int n_vocab, Error *err);
-// --cache-size: "500M", "8G"; a number alone is in GiB.
-bool size_parse(const char *text, uint64_t *bytes);
 
 #endif

@@ -239,6 +239,7 @@ Options options_default(const char *command) {
     const char *model = getenv("LLAMA31_MODEL");
     return (Options){.command = command,
                      .model = model && *model ? model : NULL,
+                     .cache = getenv("LLAMA31_CACHE"),
                      .n_predict = INT_MIN,
                      .sample = {.temp = 0.8f,
                                 .top_k = 40,

@@ -45,7 +45,7 @@ typedef struct {
     int ctx;           // context size in tokens; 0: as needed
     int chunk;         // prompt tokens per forward pass; 0: default
     ModelOptions model_options;
-    const char *cache, *cache_size; // prefix cache: directory, size limit as text
+    const char *cache, *cache_size; // prefix cache: directory (NULL or empty: none), size limit
     const char *draft;              // draft model
     bool no_lookup;
 

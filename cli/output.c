@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
+#include <wchar.h>
 
 static const char STDOUT_NAME[] = "standard output";
 
@@ -147,4 +148,61 @@ bool text_emit(void *arg, const char *text, size_t n) {
     (void)arg;
     text_write(text, n);
     return true;
+}
+
+// Word wrap
+
+static void put_word(TextWrap *w) {
+    text_write(w->word.data, w->word.len);
+    w->column += w->word_columns;
+    w->word.len = 0, w->word_columns = 0;
+}
+
+static void put_break(TextWrap *w) {
+    text_write("\n", 1);
+    w->column = 0;
+}
+
+// A line is broken before a word that does not fit. So a word is printed only when it is complete,
+// and white space only after its word.
+void text_wrap(TextWrap *w, const char *text, size_t n) {
+    if (!isatty(STDOUT_FILENO)) {
+        text_write(text, n);
+        return;
+    }
+    if (!w->columns) w->columns = terminal_columns(STDOUT_FILENO);
+    for (size_t i = 0; i < n;) {
+        const char *c = text + i;
+        uint32_t code;
+        int len = utf8_decode(c, n - i, &code),
+            width = len && code >= 0x7f ? wcwidth((wchar_t)code) : 1;
+        if (len == 0) len = 1; // not UTF-8
+        if (width < 0) width = 1;
+        i += (size_t)len;
+        if (*c == ' ' || *c == '\n' || *c == '\t') {
+            // White space follows the word before it; at the end of a line it becomes the break.
+            put_word(w);
+            if (*c == '\n' || w->column + 1 >= w->columns) {
+                put_break(w);
+                w->columns = terminal_columns(STDOUT_FILENO);
+            } else {
+                text_write(c, 1);
+                w->column += *c == '\t' ? 8 - w->column % 8 : 1;
+            }
+            continue;
+        }
+        // Lines may also break beside wide characters (Chinese, Japanese) and within a word that is
+        // longer than a line.
+        if (width > 1) put_word(w);
+        if (w->column && w->column + w->word_columns + width > w->columns) put_break(w);
+        buffer_append(&w->word, c, (size_t)len);
+        w->word_columns += width;
+        if (width > 1 || w->word_columns >= w->columns) put_word(w);
+    }
+}
+
+void text_wrap_end(TextWrap *w) {
+    if (w->word.len) put_word(w);
+    buffer_free(&w->word);
+    w->column = w->columns = 0;
 }

@@ -43,4 +43,16 @@ bool text_emit(void *arg, const char *text, size_t n);
 // Switches stdout to dim text or back, on a terminal with colours.
 void text_dim(bool is_dim);
 
+// Word wrap for text that arrives in pieces and is printed as soon as possible. Zero-initialise.
+typedef struct {
+    Buffer word; // not yet written: it may have to move to the next line
+    int word_columns;
+    int column, columns; // of the cursor; of the terminal, 0 before the first text
+} TextWrap;
+
+// Writes text to stdout, wrapped between words if that is a terminal. The last word is held back.
+void text_wrap(TextWrap *w, const char *text, size_t n);
+// Writes the word that was held back.
+void text_wrap_end(TextWrap *w);
+
 #endif

@@ -126,16 +126,26 @@ void vocabulary_check(const Model *other, const Model *m, const char *option) {
             option, other->file.path, m->file.path, m->config.vocab_size, other->config.vocab_size);
 }
 
+// --cache-size: "500M", "8G"; a number alone is in GiB. False if it is invalid.
+static bool size_parse(const char *text, uint64_t *bytes) {
+    static const char units[] = "KMGT";
+    char *end;
+    double n = strtod(text, &end);
+    const char *unit = *end ? strchr(units, *end & ~0x20) : strchr(units, 'G');
+    if (end == text || !(n > 0 && n < 1e6) || !unit || !*unit || (*end && end[1])) return false;
+    *bytes = (uint64_t)(n * (double)((uint64_t)1024 << 10 * (unit - units)));
+    return true;
+}
+
 PrefixCache *prefix_cache_open(const Pipeline *p, int chunk) {
     const Options *o = p->options;
-    const char *dir = o->cache ? o->cache : getenv("LLAMA31_CACHE");
     uint64_t max_bytes = (uint64_t)8 << 30;
     Error err;
-    if (!dir || !*dir) return NULL;
+    if (!o->cache || !*o->cache) return NULL;
     if (o->cache_size && !size_parse(o->cache_size, &max_bytes))
         die(EXIT_USAGE, "--cache-size: expected a size like 500M or 8G, found \"%s\"",
             o->cache_size);
-    PrefixCache *c = cache_open(dir, max_bytes, &p->model, chunk, &err);
+    PrefixCache *c = cache_open(o->cache, max_bytes, &p->model, chunk, &err);
     if (!c) warn("%s; continuing without a cache", err.text);
     return c;
 }

@@ -12,7 +12,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { MAX_STOPS = 64 }; // strings of "stop"; OpenAI's API allows 4
 

@@ -78,13 +78,8 @@ static void report_test(Bench *b, const char *test, int n_tokens, int depth, int
         b->decode_per_sec = 1 / sec, b->decode_bandwidth = gb / b->read_gb;
 }
 
-static int compare_doubles(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static double median(double *v, int n) {
-    qsort(v, (size_t)n, sizeof *v, compare_doubles);
+    doubles_sort(v, (size_t)n);
     return v[n / 2];
 }
 

@@ -41,7 +41,7 @@ static void print_models(const CachedModel *models, int n) {
 }
 
 int command_cache(const Options *o) {
-    const char *dir = o->n_args ? o->args[0] : getenv("LLAMA31_CACHE");
+    const char *dir = o->n_args ? o->args[0] : o->cache;
     CacheFile *files;
     Error err;
     if (!dir || !*dir) die(EXIT_USAGE, "cache: needs DIR, or $LLAMA31_CACHE");
@@ -49,11 +49,8 @@ int command_cache(const Options *o) {
     if (n < 0) die_error(&err);
     CachedModel *models = xalloc((size_t)n + 1, sizeof *models);
     uint64_t bytes = 0, bytes_removed = 0;
-    for (const CacheFile *file = files; file < files + n; file++) {
-        uint64_t model;
-        int n_tokens;
-        bool is_valid = !o->is_empty && file->is_page &&
-                        cache_check(dir, file, o->is_verify, &model, &n_tokens);
+    for (CacheFile *file = files; file < files + n; file++) {
+        bool is_valid = !o->is_empty && file->is_page && cache_check(dir, file, o->is_verify);
         if (o->is_empty || (o->is_verify && !is_valid)) {
             remove_file(dir, file);
             n_removed++;
@@ -62,10 +59,10 @@ int command_cache(const Options *o) {
         }
         bytes += file->bytes;
         if (!is_valid) continue;
-        CachedModel *m = find_model(models, &n_models, model);
+        CachedModel *m = find_model(models, &n_models, file->model);
         m->n_pages++;
         m->bytes += file->bytes;
-        if (n_tokens > m->n_tokens) m->n_tokens = n_tokens;
+        if (file->n_tokens > m->n_tokens) m->n_tokens = file->n_tokens;
         if (file->used > m->last_used) m->last_used = file->used;
     }
     print_models(models, n_models);

@@ -3,7 +3,6 @@
 #include "../cli/output.h"
 #include "../cli/report.h"
 #include "../cli/request.h"
-#include "../cli/wrap.h"
 
 #include <ctype.h>
 #include <stdarg.h>

@@ -48,11 +48,6 @@ static void print_definition(const char *term, const char *text) {
     print_wrapped(text, column, INDENT);
 }
 
-static void print_definitions(const char *title, const Definition *d) {
-    printf("\n%s:\n", title);
-    for (; d->term; d++) print_definition(d->term, d->text);
-}
-
 // "-n, --n-predict N"
 static const char *option_synopsis(const Option *option) {
     static Buffer text;
@@ -77,16 +72,6 @@ void command_print_help(const Command *command) {
     printf("\nExample:\n  %s\n", command->example);
 }
 
-static void print_overview(void) {
-    puts("usage: llama31 COMMAND [OPTIONS]\n\n"
-         "llama31 help COMMAND lists a command's options; llama31 --version [-v]\n\nCommands:");
-    for (int i = 0; i < n_commands; i++)
-        print_definition(command_table[i].name, command_table[i].summary);
-    print_definitions("Exit status", exit_codes);
-    print_definitions("Environment", variables);
-    puts("\nExample:\n  llama31 run \"Once upon a time\"");
-}
-
 // Prints a line of roff: hyphens as minus signs, no escapes, no request at the beginning.
 static void print_roff(const char *text) {
     if (*text == '.' || *text == '\'') printf("\\&");
@@ -103,9 +88,20 @@ static void print_roff_definition(const char *term, const char *text) {
     print_roff(text);
 }
 
-static void print_roff_definitions(const char *title, const Definition *d) {
-    printf(".SH %s\n", title);
-    for (; d->term; d++) print_roff_definition(d->term, d->text);
+static void print_definitions(const char *title, const Definition *d,
+                              void (*print)(const char *term, const char *text)) {
+    printf("%s\n", title);
+    for (; d->term; d++) print(d->term, d->text);
+}
+
+static void print_overview(void) {
+    puts("usage: llama31 COMMAND [OPTIONS]\n\n"
+         "llama31 help COMMAND lists a command's options; llama31 --version [-v]\n\nCommands:");
+    for (int i = 0; i < n_commands; i++)
+        print_definition(command_table[i].name, command_table[i].summary);
+    print_definitions("\nExit status:", exit_codes, print_definition);
+    print_definitions("\nEnvironment:", variables, print_definition);
+    puts("\nExample:\n  llama31 run \"Once upon a time\"");
 }
 
 static void print_man_page(void) {
@@ -136,8 +132,8 @@ static void print_man_page(void) {
                 printf("%s%s", n++ ? ", " : "(", command_table[i].name);
         puts(")");
     }
-    print_roff_definitions("EXIT STATUS", exit_codes);
-    print_roff_definitions("ENVIRONMENT", variables);
+    print_definitions(".SH EXIT STATUS", exit_codes, print_roff_definition);
+    print_definitions(".SH ENVIRONMENT", variables, print_roff_definition);
 }
 
 int command_help(const Options *o) {

@@ -9,7 +9,6 @@
 #include "../cli/output.h"
 #include "../generate.h"
 
-#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

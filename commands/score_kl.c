@@ -89,15 +89,10 @@ typedef struct {
     double agreement;      // share of positions
 } KlResult;
 
-static int compare_divergences(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static KlResult kl_result(KlReference *r) {
     double sum = 0;
     for (size_t i = 0; i < r->n; i++) sum += r->divergences[i];
-    qsort(r->divergences, r->n, sizeof *r->divergences, compare_divergences);
+    doubles_sort(r->divergences, r->n);
     return (KlResult){.mean = sum / (double)r->n,
                       .p99 = r->divergences[(r->n * 99 + 99) / 100 - 1],
                       .max = r->divergences[r->n - 1],

@@ -9,7 +9,6 @@
 #include "../kernels/ops.h"
 
 #include <stdio.h>
-#include <string.h>
 
 // Bytes read to measure the memory bandwidth: as many as the model has, within these bounds.
 enum { MIN_PROBE = 16 << 20, MAX_PROBE = 256 << 20 };
@@ -23,31 +22,25 @@ static const char *scaled(char out[24], double n, const char *unit) {
     return out;
 }
 
-// Number, weights and bytes of all tensors, then of the tensors of each type.
+// Number, weights and bytes of all tensors, then number and bytes of the tensors of each type.
 static void print_types(const Gguf *g) {
-    struct {
-        size_t bytes, weights;
-        int n_tensors;
-    } totals[TYPE_COUNT + 1] = {{0}}, *all = &totals[TYPE_COUNT], *total;
-    for (int i = 0; i < g->n_tensors; i++) {
-        const GgufTensor *t = &g->tensors[i];
-        for (total = &totals[t->type];; total = all) {
-            total->bytes += t->bytes;
-            total->weights += (size_t)(t->dims[0] * t->dims[1] * t->dims[2] * t->dims[3]);
-            total->n_tensors++;
-            if (total == all) break;
-        }
-    }
+    size_t n_weights = 0, n_bytes = 0, type_bytes[TYPE_COUNT] = {0};
+    int n_of_type[TYPE_COUNT] = {0};
     char bytes[24], weights[24];
-    printf("%-14s%d, %s, %s, %.2f bits per weight\n", "tensors", all->n_tensors,
-           scaled(bytes, (double)all->bytes, "B"),
-           scaled(weights, (double)all->weights, " weights"),
-           all->weights ? 8.0 * (double)all->bytes / (double)all->weights : 0);
-    for (total = totals; total < all; total++)
-        if (total->n_tensors)
-            printf("  %-12s%4d tensors %9s %5.1f %%\n", type_info((uint32_t)(total - totals))->name,
-                   total->n_tensors, scaled(bytes, (double)total->bytes, "B"),
-                   100.0 * (double)total->bytes / (double)all->bytes);
+    for (const GgufTensor *t = g->tensors; t < g->tensors + g->n_tensors; t++) {
+        n_weights += (size_t)(t->dims[0] * t->dims[1] * t->dims[2] * t->dims[3]);
+        n_bytes += t->bytes;
+        type_bytes[t->type] += t->bytes;
+        n_of_type[t->type]++;
+    }
+    printf("%-14s%d, %s, %s, %.2f bits per weight\n", "tensors", g->n_tensors,
+           scaled(bytes, (double)n_bytes, "B"), scaled(weights, (double)n_weights, " weights"),
+           n_weights ? 8.0 * (double)n_bytes / (double)n_weights : 0);
+    for (int type = 0; type < TYPE_COUNT; type++)
+        if (n_of_type[type])
+            printf("  %-12s%4d tensors %9s %5.1f %%\n", type_info((uint32_t)type)->name,
+                   n_of_type[type], scaled(bytes, (double)type_bytes[type], "B"),
+                   100.0 * (double)type_bytes[type] / (double)n_bytes);
 }
 
 static void print_tensors(const Gguf *g) {

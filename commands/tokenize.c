@@ -1,15 +1,19 @@
 // tokenize: converts text to token ids and back. No BOS token is added; --chat renders a whole
-// conversation as it would be fed to the model.
-#include "tokenize_check.h"
+// conversation as it would be fed to the model. With a constraint, tells which texts the model
+// could generate under it.
+#include "commands.h"
+#include "../base/clock.h"
 #include "../base/files.h"
 #include "../chat/dialogue.h"
 #include "../cli/lines.h"
-#include "../cli/open_model.h"
 #include "../cli/output.h"
 #include "../cli/prompt.h"
+#include "../cli/request.h"
 
 #include <stdio.h>
 #include <string.h>
+
+enum { MAX_LINE = 1 << 30 }; // bytes, with --jsonl
 
 static void tokenize_text(const Options *o, const Tokenizer *t, Str text, Ids *ids) {
     (o->has_special ? tokenizer_encode_special : tokenizer_encode)(t, text.data, text.len, ids);
@@ -21,7 +25,7 @@ static void print_json_lines(const Options *o, const Tokenizer *t) {
     static JsonDoc doc;
     static Ids ids;
     Str text;
-    lines_open(&lines, o->file, TOKENIZE_MAX_LINE);
+    lines_open(&lines, o->file, MAX_LINE);
     enter_sandbox(o);
     while (lines_next_string(&lines, &doc, &text)) {
         ids.len = 0;
@@ -117,6 +121,76 @@ static void print_text(const Options *o, const Tokenizer *t, const Ids *ids) {
         buffer_put(&out, s);
     }
     text_print(&out);
+}
+
+// Constraints. A text is accepted token by token, exactly as generation would: each token must be
+// in the mask that the constraint computed before it.
+
+// Computes the mask of the next token and appends its microseconds, a double, to times.
+static const uint64_t *timed_mask(ConstraintState *g, Buffer *times) {
+    double start = now_sec();
+    const uint64_t *mask = constraint_mask(g);
+    double us = (now_sec() - start) * 1e6;
+    buffer_append(times, &us, sizeof us);
+    return mask;
+}
+
+// Accepts the tokens of a text one by one, as generation would, and checks each against the mask
+// before it. *at is the number of bytes that fit.
+static bool is_accepted(ConstraintState *g, const Ids *ids, Buffer *times, size_t *at) {
+    *at = 0;
+    for (int i = 0; i < ids->len; i++) {
+        const uint64_t *mask = timed_mask(g, times);
+        int id = ids->data[i];
+        size_t n;
+        bool is_allowed = mask[id / 64] >> (id & 63) & 1, fits = constraint_accept(g, id, &n);
+        *at += n;
+        if (fits && n == 0) continue; // SentencePiece's leading space
+        if (fits && !is_allowed) die(EXIT_RUNTIME, "token %d fits but is not in the mask", id);
+        if (!fits || !is_allowed) return false;
+    }
+    timed_mask(g, times);
+    return constraint_is_complete(g);
+}
+
+static void print_times(const Options *o, double compile_sec, const Buffer *times) {
+    double *us = (double *)(void *)times->data, sum = 0, mean = 0, p99 = 0, max = 0;
+    size_t n = times->len / sizeof *us;
+    for (size_t i = 0; i < n; i++) sum += us[i];
+    doubles_sort(us, n);
+    if (n) mean = sum / (double)n, p99 = us[(n - 1) * 99 / 100], max = us[n - 1];
+    if (o->has_stats)
+        printf("{\"compile_us\":%.1f,\"n_masks\":%zu,\"mask_mean_us\":%.2f,\"mask_p99_us\":%.2f,"
+               "\"mask_max_us\":%.2f}\n",
+               compile_sec * 1e6, n, mean, p99, max);
+    else
+        note(o, "compiled in %.0f us | %zu masks: mean %.1f us, p99 %.1f us, largest %.1f us",
+             compile_sec * 1e6, n, mean, p99, max);
+}
+
+// --jsonl with a constraint: reads a JSON string per line and prints {"accepted","n_tokens","at"},
+// at: the bytes before the first that does not fit. Then reports what the masks cost.
+static void constraint_check_lines(const Options *o, const Tokenizer *t) {
+    static LineReader lines;
+    static JsonDoc doc;
+    static Ids ids;
+    static Buffer times; // of doubles
+    ConstraintState *constraint;
+    Error err;
+    Str text;
+    if (!constraint_from_options(constraint_cache_new(t), o, &constraint, &err)) die_error(&err);
+    lines_open(&lines, o->file, MAX_LINE);
+    while (lines_next_string(&lines, &doc, &text)) {
+        size_t at;
+        ids.len = 0;
+        tokenizer_encode(t, text.data, text.len, &ids);
+        ConstraintState *state = constraint_clone(constraint);
+        bool accepted = is_accepted(state, &ids, &times, &at);
+        printf("{\"accepted\":%s,\"n_tokens\":%d,\"at\":%zu}\n", accepted ? "true" : "false",
+               ids.len, at);
+        constraint_free(state);
+    }
+    print_times(o, constraint_compile_sec(constraint), &times);
 }
 
 // Dies on options that cannot be combined.

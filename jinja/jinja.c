@@ -8,7 +8,6 @@
 #include "jinja_library.h"
 #include "jinja_tree.h"
 
-#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,6 @@
 #include "../kernels/ops.h"
 #include "../tokenizer.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 // The sums over all tokens, per tensor of the file.

@@ -14,7 +14,6 @@
 #include "../base/text.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 enum { MAX_CANDIDATES = 32, MAX_MATCH = 32, N_CLASSES = 5, INITIAL_TOKENS = 1024 };
 
