@@ -78,16 +78,14 @@ static bool open_from_model(Template *tpl, const Gguf *g, Str source, Error *err
     Error why = {0};
     tpl->name = "of the file";
     tpl->plain = tpl->with_tools = jinja_open(source, "tokenizer.chat_template", &why);
-    if (tpl->plain && tools.len) {
+    if (tpl->plain && tools.len)
         tpl->with_tools = jinja_open(tools, "tokenizer.chat_template.tool_use", &why);
-        if (!tpl->with_tools) {
-            jinja_close(tpl->plain);
-            tpl->plain = NULL;
-        }
-    }
-    return tpl->plain || error_set(err, EXIT_MODEL,
-                                   "%s: %s; --template chooses another template, --raw uses none",
-                                   g->path, why.text);
+    if (tpl->with_tools) return true;
+    jinja_close(tpl->plain);
+    tpl->plain = NULL;
+    return error_set(err, EXIT_MODEL,
+                     "%s: %s; --template chooses another template, --raw uses none", g->path,
+                     why.text);
 }
 
 // Facts about an opened template

@@ -1,7 +1,7 @@
 // The command chat: a loop that reads a text, and answers it (chat_turn.c) or, if it begins with a
 // slash, runs a command (chat_commands.c).
 #include "commands.h"
-#include "chat_commands.h"
+#include "chat.h"
 #include "../base/signals.h"
 #include "../cli/request.h"
 #include "../cli/output.h"

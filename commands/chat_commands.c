@@ -1,5 +1,5 @@
 // The commands, then their table, then completion. A command gets the text that follows its name.
-#include "chat_commands.h"
+#include "chat.h"
 #include "../cli/output.h"
 
 #include <dirent.h>

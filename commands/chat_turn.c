@@ -1,4 +1,4 @@
-#include "chat_turn.h"
+#include "chat.h"
 #include "../cli/completion.h"
 #include "../cli/output.h"
 #include "../cli/report.h"

@@ -261,9 +261,8 @@ static int lay_out(const Editor *e, int columns, Buffer *out, int *cursor_row, i
         char shown[8] = "";
         int width = 0;
         bool is_end = i == all.len, is_newline = !is_end && all.data[i] == '\n';
-        if (is_end || is_newline)
-            len = 1;
-        else
+        len = 1;
+        if (!is_end && !is_newline)
             len = (size_t)show_char(all.data + i, all.len - i, &width, shown);
         bool is_full = column + width > columns || (column == columns && (i == cursor || is_end));
         if (is_full && !is_newline) {

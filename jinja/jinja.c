@@ -24,14 +24,15 @@ static void copy_source(Jinja *t, Str source) {
     for (size_t at = 0, n; at < source.len; at += n)
         if (!(n = (size_t)utf8_decode(source.data + at, source.len - at, &code)))
             heap_fail(&t->heap, "invalid UTF-8 at byte %zu", at);
-    t->source = heap_alloc(&t->heap, source.len + 1, 1);
+    char *copy = heap_alloc(&t->heap, source.len + 1, 1);
+    size_t n = 0;
     for (size_t i = 0; i < source.len; i++) {
         bool is_pair = source.data[i] == '\r' && i + 1 < source.len && source.data[i + 1] == '\n';
-        if (!is_pair) t->source[t->n++] = source.data[i] == '\r' ? '\n' : source.data[i];
+        if (!is_pair) copy[n++] = source.data[i] == '\r' ? '\n' : source.data[i];
     }
-    if (t->n && t->source[t->n - 1] == '\n') t->n--;
-    t->source[t->n] = 0;
-    t->ones = memset(heap_alloc(&t->heap, t->n + 1, 1), 1, t->n + 1);
+    if (n && copy[n - 1] == '\n') n--;
+    copy[n] = 0;
+    t->source = (Text){copy, memset(heap_alloc(&t->heap, n, 1), 1, n), n};
 }
 
 static void heap_init(Heap *h, const char *name, Error *err) {
@@ -41,7 +42,7 @@ static void heap_init(Heap *h, const char *name, Error *err) {
 
 Jinja *jinja_open(Str source, const char *name, Error *err) {
     Jinja *t = xalloc(1, sizeof *t);
-    heap_init(&t->heap, t->name = name, err);
+    heap_init(&t->heap, name, err);
     if (!setjmp(t->heap.on_fail)) {
         if (source.len > MAX_SOURCE)
             heap_fail(&t->heap, "the template has %zu bytes, more than %d", source.len, MAX_SOURCE);
@@ -58,7 +59,7 @@ void jinja_close(Jinja *t) {
     free(t);
 }
 
-Str jinja_source(const Jinja *t) { return (Str){t->source, t->n}; }
+Str jinja_source(const Jinja *t) { return text_str(t->source); }
 
 typedef struct Scope {
     Dict variables;
@@ -545,7 +546,7 @@ static void declare_members(Evaluator *e, const Json *object,
 
 bool jinja_render(const Jinja *t, const JinjaInput *in, Buffer *text, Buffer *mask, Error *err) {
     Evaluator *e = xalloc(1, sizeof *e);
-    heap_init(&e->heap, t->name, err);
+    heap_init(&e->heap, t->heap.name, err);
     e->heap.now = in->now;
     volatile bool ok = false;
     if (!setjmp(e->heap.on_fail)) {

@@ -35,8 +35,7 @@ typedef struct {
 
 typedef struct {
     Heap *heap;
-    const Jinja *t;
-    const char *source; // (n), then a NUL byte
+    const char *source, *ones; // (n), then a NUL byte; its provenance mask
     size_t n;
     size_t at;      // lexer: the next byte
     size_t counted; // lexer: bytes whose newlines are in `line`
@@ -587,7 +586,6 @@ static JinjaNode *parse_body(JinjaParser *p, const char *ends);
 
 // The body of a statement, from the end of its tag to after {% end %}.
 static JinjaNode *parse_until(JinjaParser *p, const char *end) {
-    expect_close(p);
     JinjaNode *body = parse_body(p, end);
     next_token(p);
     expect_close(p);
@@ -605,7 +603,6 @@ static JinjaNode *parse_else(JinjaParser *p, const char *end) {
 static JinjaNode *parse_if(JinjaParser *p) {
     enter_nesting(p);
     JinjaNode *n = new_node(p, STMT_IF, parse_tuple(p, false, ")"), NULL);
-    expect_close(p);
     n->body = parse_body(p, "endif else elif");
     n->other = accept(p, "elif") ? parse_if(p) : parse_else(p, "endif");
     p->depth--;
@@ -618,7 +615,6 @@ static JinjaNode *parse_for(JinjaParser *p) {
     n->b = parse_tuple(p, false, ") recursive");
     if (accept(p, "if")) n->c = parse_expression(p);
     n->op = accept(p, "recursive");
-    expect_close(p);
     n->body = parse_body(p, "endfor else");
     n->other = parse_else(p, "endfor");
     return n;
@@ -690,16 +686,17 @@ static JinjaNode *parse_statement(JinjaParser *p) {
     return n;
 }
 
-// Statements up to a tag whose first word is one of `ends`, which becomes the next token; "": up to
-// the end of the template.
+// The statements after a tag, from its end up to a tag whose first word is one of `ends`, which
+// becomes the next token; "": those of the whole template.
 static JinjaNode *parse_body(JinjaParser *p, const char *ends) {
     JinjaNode *first = NULL, **tail = &first;
     enter_nesting(p);
+    if (*ends) expect_close(p);
     while (token(p)->kind != TOKEN_END) {
         const JinjaToken *t = next_token(p);
         if (t->kind == TOKEN_TEXT) {
             *tail = new_node(p, STMT_TEXT, NULL, NULL);
-            (*tail)->value = value_text((Text){t->s.data, p->t->ones, t->s.len});
+            (*tail)->value = value_text((Text){t->s.data, p->ones, t->s.len});
         } else if (t->kind == TOKEN_OPEN_OUTPUT) {
             *tail = new_node(p, STMT_OUTPUT, parse_tuple(p, true, ")"), NULL);
             expect_close(p);
@@ -717,7 +714,7 @@ static JinjaNode *parse_body(JinjaParser *p, const char *ends) {
 }
 
 void jinja_parse(Jinja *t) {
-    JinjaParser p = {.heap = &t->heap, .t = t, .source = t->source, .n = t->n, .line = 1};
+    JinjaParser p = {&t->heap, t->source.data, t->source.mask, t->source.len, .line = 1};
     lex_template(&p);
     p.depth = 0;
     t->root = parse_body(&p, "");

@@ -55,11 +55,8 @@ struct JinjaNode {
 };
 
 struct Jinja {
-    Heap heap;        // of the source and the tree
-    const char *name; // for messages
-    char *source;     // (n), then a NUL byte
-    char *ones;       // (n) provenance mask of the source
-    size_t n;
+    Heap heap;       // of the source and the tree
+    Text source;     // followed by a NUL byte; its mask is all 1
     JinjaNode *root; // list of statements
 };
 

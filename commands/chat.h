@@ -1,11 +1,12 @@
-// One turn of a chat: a message is added to the dialogue, and the model answers it.
+// The state of a chat, its turns (chat_turn.c) and its slash commands (chat_commands.c). In a turn
+// a message is added to the dialogue, and the model answers it.
 //
 // Before an answer the template renders the whole dialogue, and the token stream finds the tokens
 // of earlier answers in it. The session is then rewound to the last token on which it agrees with
 // the stream, and only the rest is fed. So a turn costs its own tokens; undoing, editing, loading,
 // or a template that drops old reasoning costs what differs.
-#ifndef COMMANDS_CHAT_TURN_H
-#define COMMANDS_CHAT_TURN_H
+#ifndef COMMANDS_CHAT_H
+#define COMMANDS_CHAT_H
 
 #include "../base/files.h"
 #include "../chat/dialogue.h"
@@ -38,8 +39,7 @@ void chat_error(const Chat *c, const char *fmt, ...) PRINTF_LIKE(2, 3);
 // Saves the dialogue to the session file: its last message, or all of it after any other change.
 void chat_save(Chat *c, bool is_appended);
 // Whether the dialogue and the beginning of an answer fit the context; if not, says what to do.
-// With
-// --keep-going the oldest turns are dropped first.
+// With --keep-going the oldest turns are dropped first.
 bool chat_fits(Chat *c);
 // Answers the dialogue as it is.
 void chat_answer(Chat *c);
@@ -49,5 +49,10 @@ void chat_add(Chat *c, Message m, bool wants_answer);
 void chat_say(Chat *c, const char *role, Str text);
 // Removes the last user message and what follows it. False if there is none.
 bool chat_undo(Chat *c);
+
+// Runs a line that begins with a slash. False ends the chat.
+bool chat_command(Chat *c, const char *text);
+// A Completer: completes commands, options of /set, and files.
+void chat_complete(Str before, Buffer *out);
 
 #endif
