@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
-"""Turns a Llama checkpoint, or a LoRA adapter, into one GGUF file. Python standard library only.
+"""Converts a Llama checkpoint or a LoRA adapter to one GGUF file. Needs only the Python standard library.
 
 SOURCE is one of
-  a folder as Meta releases it: consolidated.00.pth (.01.pth ...), params.json, tokenizer.model
-  a folder as Hugging Face hosts it: *.safetensors, config.json, tokenizer.json (tokenizer.model)
-  a llama2.c model: NAME.bin with tokenizer.bin beside it
-  a LoRA adapter as PEFT saves it: adapter_model.safetensors, adapter_config.json; with --base, the folder (config.json
-      is enough) of the model that it was made for
+  a directory as released by Meta: consolidated.00.pth (.01.pth ...), params.json, tokenizer.model
+  a directory as on Hugging Face: *.safetensors, config.json, tokenizer.json (tokenizer.model)
+  a llama2.c model: NAME.bin with tokenizer.bin in the same directory
+  a LoRA adapter as saved by PEFT: adapter_model.safetensors, adapter_config.json; --base gives the directory of its
+      base model (config.json is enough)
 
-Weights are streamed from file to file; the output appears under its name only when it is complete. Meta's params.json
-says use_scaled_rope but not by which factor: it is 32 for Llama 3.2's 1B and 3B (dim 2048 and 3072), 8 for all others;
---rope-factor decides otherwise. Nor does it give the context: 131072 with scaled RoPE, 8192 for Llama 3, 4096 for
-Llama 2; --context decides otherwise."""
+Weights are streamed from file to file. The output is written to a temporary file and renamed when complete.
+
+Meta's params.json has use_scaled_rope, but no factor: it is 32 for Llama 3.2 1B and 3B (dim 2048 and 3072), else 8,
+unless --rope-factor is given. It has no context length either: 131072 with scaled RoPE, 8192 for Llama 3, 4096 for
+Llama 2, unless --context is given."""
 import argparse
 import math
 import os
@@ -22,21 +23,21 @@ import subprocess
 import sys
 import tempfile
 
-if sys.version_info < (3, 7):  # before anything that an older one cannot even read
-    sys.exit("export.py: expected Python 3.7 or newer, found %d.%d" % sys.version_info[:2])
+if sys.version_info < (3, 7):  # before imports that older versions cannot parse
+    sys.exit("export.py: Python 3.7 or newer is required, this is %d.%d" % sys.version_info[:2])
 
 from lib.adapters import Merged, Scaled, is_adapter, read_adapter
 from lib.checkpoints import parse_json, read_pth, read_safetensors
-from lib.gguf_writer import Bad, FILE_TYPES, check_output, run, write_gguf
+from lib.gguf_writer import Failure, FILE_TYPES, check_output, run, write_gguf
 from lib.vocabulary import huggingface_vocabulary, llama2c_vocabulary, meta_vocabulary, read_bytes
-from lib.weights import Beside, File, Interleaved, Literal, Stacked, View, Weight, convert, same
+from lib.weights import ColumnShards, File, Interleaved, Literal, RowShards, View, Weight, convert, same
 
 
 class Config:
-    """The shape of a model; every source form is read into one."""
+    """The hyperparameters of a model."""
     rope_theta = 10000.0
     norm_eps = 1e-5
-    rope = None  # scaling: rope_type, factor, ...
+    rope = None  # scaling rule: {"rope_type", "factor", ...}
 
     def check(self, where):
         counts = (self.dim, self.hidden_dim, self.n_layers, self.n_heads, self.n_kv_heads, self.head_dim,
@@ -44,11 +45,11 @@ class Config:
         if not all(type(n) is int and 0 < n < 1 << 31 for n in counts) or self.n_layers > 4096 or \
                 self.n_heads % self.n_kv_heads or self.head_dim % 2 or \
                 not all(type(x) in (int, float) and 0 < x < 1e38 for x in (self.rope_theta, self.norm_eps)):
-            raise Bad("%s: not the shape of a Llama: dim, hidden dim, layers, heads, KV heads, head dim, vocabulary, "
+            raise Failure("%s: invalid hyperparameters: dim, hidden dim, layers, heads, KV heads, head dim, vocabulary, "
                       "context = %s, RoPE base %s, epsilon %s" % (where, counts, self.rope_theta, self.norm_eps))
 
     def shapes(self):
-        """The shape of every tensor that the model needs (output.weight aside: it may be tied to the embedding)."""
+        """{GGUF name: shape} of all tensors, except output.weight, which may be tied to the embedding."""
         dim, q_dim, kv_dim = self.dim, self.n_heads * self.head_dim, self.n_kv_heads * self.head_dim
         layer = {"attn_norm": (dim,), "attn_q": (q_dim, dim), "attn_k": (kv_dim, dim), "attn_v": (kv_dim, dim),
                  "attn_output": (dim, q_dim), "ffn_norm": (dim,), "ffn_gate": (self.hidden_dim, dim),
@@ -77,7 +78,7 @@ class Config:
             "llama.rope.dimension_count": self.head_dim,
             "llama.rope.freq_base": float(self.rope_theta),
         }
-        # No type and factor for llama3: the divisors say it all, and readers would scale a second time by the factor.
+        # No type and factor for llama3: rope_freqs.weight has the scaling, and a factor would be applied on top of it.
         if self.rope:
             if self.rope["rope_type"] != "llama3":
                 m["llama.rope.scaling.type"] = self.rope["rope_type"]
@@ -87,7 +88,8 @@ class Config:
         return m
 
     def divisors(self):
-        """rope_freqs.weight of Llama 3.1's scaling: long wavelengths are stretched by the factor, short ones kept."""
+        """rope_freqs.weight, the frequency divisors of Llama 3.1: the factor for long wavelengths, 1 for short ones, a
+        smooth transition between (docs/rope.md)."""
         if not self.rope or self.rope["rope_type"] != "llama3":
             return []
         factor, low, high = (float(self.rope[k]) for k in ("factor", "low_freq_factor", "high_freq_factor"))
@@ -101,7 +103,7 @@ class Config:
 
 
 def bind(config, tensors, where):
-    """The tensors, a dict by GGUF name, in the order in which a forward pass reads them, every shape checked."""
+    """Checks the shapes of {GGUF name: tensor}. Returns the tensors in the order in which a forward pass reads them."""
     shapes = config.shapes()
     if "output.weight" in tensors:
         shapes["output.weight"] = shapes["token_embd.weight"]
@@ -110,12 +112,12 @@ def bind(config, tensors, where):
         if weight != name and len(shapes.get(weight, ())) == 2 and weight != "token_embd.weight":
             shapes[name] = shapes[weight][:1]
     for name in sorted(set(shapes) - set(tensors)):
-        raise Bad("%s: %s is missing" % (where, name))
+        raise Failure("%s: missing tensor %s" % (where, name))
     for name in sorted(set(tensors) - set(shapes)):
-        raise Bad("%s: %s is no part of a Llama of %d layers" % (where, name, config.n_layers))
+        raise Failure("%s: %s: not a tensor of a Llama model with %d layers" % (where, name, config.n_layers))
     for name, shape in shapes.items():
         if tensors[name].shape != shape:
-            raise Bad("%s: %s: expected shape %s, found %s" % (where, name, shape, tensors[name].shape))
+            raise Failure("%s: %s: expected shape %s, found %s" % (where, name, shape, tensors[name].shape))
         tensors[name].name = name
     return [tensors[name] for name in shapes]
 
@@ -123,14 +125,14 @@ def bind(config, tensors, where):
 # llama2.c
 
 def read_llama2c(path, tokenizer):
-    """Returns the config, the weights and the tokenizer's metadata of llama2.c's versions 0 and 1."""
+    """Returns the config, weights and tokenizer metadata of a llama2.c file, version 0 or 1."""
     file = File(path)
     head = file.read(0, 28)
     version = 0
     if head[:4] == b"24ka":
         version = struct.unpack("<i", head[4:8])[0]
         if version != 1:
-            raise Bad("%s: llama2.c version %d (quantised) is not supported: export version 0 or 1" %
+            raise Failure("%s: llama2.c version %d (quantized) is not supported; export version 0 or 1" %
                       (file.name, version))
         head = file.read(8, 29)
     c = Config()
@@ -140,7 +142,7 @@ def read_llama2c(path, tokenizer):
     c.name = os.path.splitext(file.name)[0]
     c.check(file.name)
 
-    # Version 0 holds norms between the matrices; version 1 all norms first.
+    # Version 0 stores norms among the matrices, version 1 all norms first.
     def layers(*names):
         return ["blk.%d.%s.weight" % (i, name) for name in names for i in range(c.n_layers)]
 
@@ -154,20 +156,20 @@ def read_llama2c(path, tokenizer):
     for name in names:
         w = tensors[name] = Weight(file, name, "f32", shapes[name], offset)
         offset += w.n_rows * w.row_bytes
-    if not version:  # cosines and sines
+    if not version:  # the cis table
         offset += 4 * c.context_length * c.head_dim
     if not tied:
         w = tensors["output.weight"] = Weight(file, "output.weight", "f32", shapes["token_embd.weight"], offset)
         offset += w.n_rows * w.row_bytes
     if offset != file.size:
-        raise Bad("%s: expected %d bytes, found %d" % (file.name, offset, file.size))
+        raise Failure("%s: expected %d bytes, found %d" % (file.name, offset, file.size))
 
-    folder = os.path.dirname(path)
-    names = [os.path.join(folder, n) for n in ("tok%d.bin" % c.vocab_size, "tokenizer.bin")]
+    directory = os.path.dirname(path)
+    names = [os.path.join(directory, n) for n in ("tok%d.bin" % c.vocab_size, "tokenizer.bin")]
     for name in [tokenizer] if tokenizer else names:
         if tokenizer or os.path.exists(name):
             return c, bind(c, tensors, file.name), llama2c_vocabulary(name, c.vocab_size)
-    raise Bad("%s: no tokenizer: expected %s" % (file.name, " or ".join(names)))
+    raise Failure("%s: no tokenizer; expected %s" % (file.name, " or ".join(names)))
 
 
 # Meta
@@ -176,14 +178,14 @@ META_NAMES = {"tok_embeddings": "token_embd", "norm": "output_norm", "output": "
 META_LAYER = {"attention_norm": "attn_norm", "attention.wq": "attn_q", "attention.wk": "attn_k",
               "attention.wv": "attn_v", "attention.wo": "attn_output", "ffn_norm": "ffn_norm",
               "feed_forward.w1": "ffn_gate", "feed_forward.w3": "ffn_up", "feed_forward.w2": "ffn_down"}
-FACE_NAMES = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
-FACE_LAYER = {"input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
+HF_NAMES = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
+HF_LAYER = {"input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
               "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output", "post_attention_layernorm": "ffn_norm",
               "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down"}
 
 
 def gguf_name(name, names, layer_names):
-    """The GGUF name of a checkpoint's tensor; None for the frequencies that some carry along; itself if unknown."""
+    """The GGUF name of a checkpoint tensor, or None for RoPE frequencies. Unknown names are returned unchanged."""
     if name.endswith(("rope.freqs", "rotary_emb.inv_freq")):
         return None
     part, dot, kind = name.rpartition(".")
@@ -196,50 +198,51 @@ def gguf_name(name, names, layer_names):
 
 
 def renamed(tensors, names, layer_names):
-    """From GGUF names to those of the checkpoint."""
+    """{GGUF name: checkpoint name}"""
     out = {}
     for name in tensors:
         to = gguf_name(name, names, layer_names)
         if to in out:
-            raise Bad("%s and %s are the same tensor" % (out[to], name))
+            raise Failure("%s and %s are the same tensor" % (out[to], name))
         if to:
             out[to] = name
     return out
 
 
 def join(parts, n_cols):
-    """One tensor from the parts that Meta's model parallelism left in each file: split by rows (wq, wk, wv, w1, w3, the
-    output, Llama 3's embedding) where a part has all its columns, else by columns (wo, w2, Llama 2's embedding). Norms
-    are in every file."""
+    """Joins the shards of a tensor. Model parallelism splits wq, wk, wv, w1, w3, the output and Llama 3's embedding by
+    rows (a shard then has all n_cols columns), wo, w2 and Llama 2's embedding by columns. Norms are repeated in every
+    file."""
     if len(parts) == 1 or len(parts[0].shape) == 1:
         return parts[0]
     along_rows = parts[0].shape[1] == n_cols
     kept = 1 if along_rows else 0
     if any(len(p.shape) != 2 or p.shape[kept] != parts[0].shape[kept] or p.type != parts[0].type for p in parts):
-        raise Bad("%s: its parts do not fit together: %s" % (parts[0].name, [p.shape for p in parts]))
-    return Stacked(parts) if along_rows else Beside(parts)
+        raise Failure("%s: shards of inconsistent shapes: %s" % (parts[0].name, [p.shape for p in parts]))
+    return RowShards(parts) if along_rows else ColumnShards(parts)
 
 
-def read_meta(folder, options):
-    params = parse_json(read_bytes(os.path.join(folder, "params.json")), "params.json")
-    files = [f for f in sorted(os.listdir(folder)) if re.match(r"consolidated\.\d+\.pth$", f)]
+def read_meta(directory, options):
+    params = parse_json(read_bytes(os.path.join(directory, "params.json")), "params.json")
+    files = [f for f in sorted(os.listdir(directory)) if re.match(r"consolidated\.\d+\.pth$", f)]
     numbers = [int(f.split(".")[1]) for f in files]
     if not files or numbers != list(range(len(files))):
-        raise Bad("%s: expected consolidated.00.pth and so on, found %s" % (folder, ", ".join(files) or "none"))
-    shards = [read_pth(os.path.join(folder, f)) for f in files]
+        raise Failure("%s: expected consolidated.00.pth, consolidated.01.pth, ..., found %s" %
+                      (directory, ", ".join(files) or "none"))
+    shards = [read_pth(os.path.join(directory, f)) for f in files]
     for f, shard in zip(files, shards):
         for name in sorted(set(shard) ^ set(shards[0])):
-            raise Bad("%s: %s is in some of the files only" % (f, name))
+            raise Failure("%s: %s: missing in some of the files" % (f, name))
 
     names = renamed(shards[0], META_NAMES, META_LAYER)
     parts = {to: [shard[name] for shard in shards] for to, name in names.items()}
     for needed in ("token_embd.weight", "output_norm.weight", "blk.0.attn_q.weight", "blk.0.attn_k.weight",
                    "blk.0.ffn_gate.weight"):
         if needed not in parts:
-            raise Bad("%s: %s is missing" % (files[0], needed))
+            raise Failure("%s: missing tensor %s" % (files[0], needed))
 
     c = Config()
-    c.name = os.path.basename(os.path.abspath(folder))
+    c.name = os.path.basename(os.path.abspath(directory))
     try:
         c.dim, c.n_layers, c.n_heads = params["dim"], params["n_layers"], params["n_heads"]
         c.n_kv_heads = params.get("n_kv_heads") or c.n_heads
@@ -247,47 +250,49 @@ def read_meta(folder, options):
         c.head_dim = c.dim // c.n_heads
         wq = parts["blk.0.attn_q.weight"][0].shape
         if wq[0] * len(files) != c.dim:
-            raise Bad("%s: expected %d files consolidated.NN.pth, found %d" % (folder, c.dim // wq[0], len(files)))
-        if len(files) > c.n_kv_heads:  # more files than KV heads: each file holds a copy of its own
+            raise Failure("%s: expected %d files consolidated.NN.pth, found %d" % (directory, c.dim // wq[0], len(files)))
+        if len(files) > c.n_kv_heads:  # then KV heads are repeated, one per file
             c.n_kv_heads = len(files)
         c.hidden_dim = sum(p.shape[0] for p in parts["blk.0.ffn_gate.weight"])
     except (KeyError, TypeError, ZeroDivisionError, IndexError) as e:
-        raise Bad("params.json: no shape of a Llama: %s: %s" % (type(e).__name__, e))
+        raise Failure("params.json: invalid: %s: %s" % (type(e).__name__, e))
     scaled = bool(params.get("use_scaled_rope"))
     if scaled:
         factor = options.rope_factor or (32.0 if c.dim in (2048, 3072) else 8.0)
         c.rope = {"rope_type": "llama3", "factor": factor, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
                   "original_max_position_embeddings": 8192}
         if not options.rope_factor:
-            sys.stderr.write("note: params.json gives no RoPE factor; %g for dim %d (see --rope-factor)\n" %
+            sys.stderr.write("note: params.json has no RoPE factor; using %g for dim %d (--rope-factor overrides)\n" %
                              (factor, c.dim))
     c.context_length = 131072 if scaled else 8192 if c.rope_theta == 500000 else 4096
 
     tensors = {name: join(p, c.hidden_dim if name.endswith("ffn_down.weight") else c.dim) for name, p in parts.items()}
     c.vocab_size = tensors["token_embd.weight"].shape[0]
     if params.get("vocab_size", -1) not in (-1, c.vocab_size):
-        raise Bad("params.json: vocab_size %s, but the embedding has %d rows" % (params["vocab_size"], c.vocab_size))
+        raise Failure("params.json: vocab_size is %s, but the embedding has %d rows" %
+                      (params["vocab_size"], c.vocab_size))
     c.check("params.json")
-    weights = bind(c, tensors, folder)
-    if same(tensors["token_embd.weight"], tensors.get("output.weight")):  # tied, written out twice
+    weights = bind(c, tensors, directory)
+    if same(tensors["token_embd.weight"], tensors.get("output.weight")):  # tied, but stored twice
         weights.remove(tensors["output.weight"])
     elif "output.weight" not in tensors and c.dim not in (2048, 3072):
-        raise Bad("%s: output.weight is missing" % folder)
-    vocabulary = meta_vocabulary(options.tokenizer or os.path.join(folder, "tokenizer.model"))
+        raise Failure("%s: missing tensor output.weight" % directory)
+    vocabulary = meta_vocabulary(options.tokenizer or os.path.join(directory, "tokenizer.model"))
     return c, weights, vocabulary
 
 
 # Hugging Face
 
-def huggingface_config(folder, options):
-    """The shape, and config.json itself."""
-    config = parse_json(read_bytes(os.path.join(folder, "config.json")), "config.json")
+def huggingface_config(directory, options):
+    """(Config, content of config.json)"""
+    config = parse_json(read_bytes(os.path.join(directory, "config.json")), "config.json")
     for key, expected in (("model_type", ("llama", "mistral")), ("hidden_act", ("silu", None)),
                           ("sliding_window", (None,)), ("quantization_config", (None,))):
         if config.get(key) not in expected:
-            raise Bad("config.json: %s: expected %s, found %s" % (key, expected[0] or "none", str(config.get(key))[:60]))
+            raise Failure("config.json: %s: expected %s, found %s" %
+                          (key, expected[0] or "none", str(config.get(key))[:60]))
     c = Config()
-    c.name = os.path.basename(os.path.abspath(folder))
+    c.name = os.path.basename(os.path.abspath(directory))
     rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
     try:
         c.dim, c.hidden_dim = config["hidden_size"], config["intermediate_size"]
@@ -310,89 +315,90 @@ def huggingface_config(folder, options):
             if kind == "llama3":
                 c.rope.setdefault("original_max_position_embeddings", 8192)
         elif kind != "default":
-            raise Bad("config.json: rope_scaling %s: expected llama3, linear or yarn" % ascii(kind))
+            raise Failure("config.json: rope_scaling: expected llama3, linear or yarn, found %s" % ascii(kind))
     except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError) as e:
-        raise Bad("config.json: no shape of a Llama: %s: %s" % (type(e).__name__, e))
+        raise Failure("config.json: invalid: %s: %s" % (type(e).__name__, e))
     c.check("config.json")
     return c, config
 
 
-def read_huggingface(folder, options):
-    c, config = huggingface_config(folder, options)
-    shards = read_shards(folder)
-    tensors = {to: shards[name] for to, name in renamed(shards, FACE_NAMES, FACE_LAYER).items()}
+def read_huggingface(directory, options):
+    c, config = huggingface_config(directory, options)
+    shards = read_shards(directory)
+    tensors = {to: shards[name] for to, name in renamed(shards, HF_NAMES, HF_LAYER).items()}
     if config.get("tie_word_embeddings"):
         tensors.pop("output.weight", None)
     elif "output.weight" not in tensors:
-        raise Bad("%s: lm_head.weight is missing, and config.json does not tie it to the embedding" % folder)
-    weights = bind(c, tensors, folder)
-    weights = [in_metas_order(w, w.name, c) for w in weights]
-    return c, weights, huggingface_vocabulary(folder, c.vocab_size)
+        raise Failure("%s: missing tensor lm_head.weight, which config.json does not tie to the embedding" % directory)
+    weights = bind(c, tensors, directory)
+    weights = [to_meta_order(w, w.name, c) for w in weights]
+    return c, weights, huggingface_vocabulary(directory, c.vocab_size)
 
 
-def in_metas_order(weight, name, config):
-    """The rows of queries and keys; others stay."""
+def to_meta_order(weight, name, config):
+    """Reorders the rows of query and key weights; returns others unchanged."""
     rotated = re.search(r"attn_[qk]\.(weight|bias)$", name)
     return Interleaved(weight, weight.shape[0] // config.head_dim) if rotated else weight
 
 
-def read_shards(folder):
-    """The tensors of all safetensors files of a folder, as its index says, if it has one."""
-    index = os.path.join(folder, "model.safetensors.index.json")
+def read_shards(directory):
+    """The tensors of all safetensors files of a directory, checked against its index if it has one."""
+    index = os.path.join(directory, "model.safetensors.index.json")
     if os.path.exists(index):
         where = parse_json(read_bytes(index), "model.safetensors.index.json").get("weight_map")
         if type(where) is not dict or not all(type(f) is str for f in where.values()):
-            raise Bad("model.safetensors.index.json: no weight_map from tensors to files")
+            raise Failure("model.safetensors.index.json: invalid weight_map")
         files = sorted(set(where.values()))
         for f in files:
             if os.path.basename(f) != f or "\\" in f or not f.endswith(".safetensors"):
-                raise Bad("model.safetensors.index.json: file %s: a path that leads outside" % ascii(f))
+                raise Failure("model.safetensors.index.json: %s: not a file name in this directory" % ascii(f))
     else:
-        where, files = None, [f for f in sorted(os.listdir(folder)) if f.endswith(".safetensors")]
+        where, files = None, [f for f in sorted(os.listdir(directory)) if f.endswith(".safetensors")]
         m = re.match(r".*-of-(\d+)\.safetensors$", files[0])
         if len(files) != (int(m.group(1)) if m else 1):
-            raise Bad("%s: expected %s safetensors files, found %d" % (folder, int(m.group(1)) if m else 1, len(files)))
+            raise Failure("%s: expected %s safetensors files, found %d" %
+                          (directory, int(m.group(1)) if m else 1, len(files)))
     tensors = {}
     for f in files:
-        for name, w in read_safetensors(os.path.join(folder, f)).items():
+        for name, w in read_safetensors(os.path.join(directory, f)).items():
             if name in tensors or where is not None and where.get(name) != f:
-                raise Bad("%s: %s: there twice, or not where the index says" % (f, ascii(name)))
+                raise Failure("%s: %s: duplicate tensor, or not in the file that the index names" % (f, ascii(name)))
             tensors[name] = w
     for name in sorted(set(where or ()) - set(tensors)):
-        raise Bad("%s: %s is missing" % (where[name], ascii(name)))
+        raise Failure("%s: missing tensor %s" % (where[name], ascii(name)))
     return tensors
 
 
 # LoRA
 
-def read_pairs(folder, config, is_tied):
-    """(alpha, {GGUF name: (A, B)}) of an adapter for a model of this shape, by the order of its tensors: what it adds is
-    alpha / rank * B A, the rows of B in Meta's order."""
-    alpha, modules = read_adapter(folder)
+def read_pairs(directory, config, is_tied):
+    """(alpha, {GGUF name: (A, B)}) of an adapter for this config. It adds alpha / rank * B A to a weight. The rows of B
+    are in Meta's order, the names in the order of the model's tensors."""
+    alpha, modules = read_adapter(directory)
     shapes, pairs = dict(config.shapes()), {}
     if not is_tied:
         shapes["output.weight"] = shapes["token_embd.weight"]
-    names = renamed([module + ".weight" for module in modules], FACE_NAMES, FACE_LAYER)
+    names = renamed([module + ".weight" for module in modules], HF_NAMES, HF_LAYER)
     for name in sorted(names, key=(list(shapes) + sorted(names)).index):
         module = names[name][:-len(".weight")]
         a, b, factor = modules[module]
         shape = shapes.get(name, ())
         if len(shape) != 2 or name == "token_embd.weight":
-            raise Bad("%s: %s: expected the matrices of a Llama of %d layers, but for the embedding%s" %
-                      (folder, ascii(module), config.n_layers, " that the output is tied to" * is_tied))
+            raise Failure("%s: %s: not a matrix of a Llama model with %d layers%s" %
+                      (directory, ascii(module), config.n_layers, " and an output tied to the embedding" * is_tied))
         if shape != (b.shape[0], a.shape[1]):
-            raise Bad("%s: %s: expected a matrix of shape %s, found %s" %
-                      (folder, ascii(module), shape, (b.shape[0], a.shape[1])))
-        b = in_metas_order(b, name, config)
+            raise Failure("%s: %s: expected shape %s, found %s" %
+                      (directory, ascii(module), shape, (b.shape[0], a.shape[1])))
+        b = to_meta_order(b, name, config)
         pairs[name] = a, b if factor == 1 else Scaled(b, factor)
     if not pairs:
-        raise Bad("%s: adapter_model.safetensors: expected tensors, found none" % folder)
+        raise Failure("%s: adapter_model.safetensors: no tensors" % directory)
     return alpha, pairs
 
 
-def merge(weights, folder, config):
-    """The weights, with what an adapter adds to them."""
-    alpha, pairs = read_pairs(folder, config, all(w.name != "output.weight" for w in weights))
+def merge(weights, directory, config):
+    """Replaces weights by their sums with an adapter."""
+    alpha, pairs = read_pairs(directory, config, all(w.name != "output.weight" for w in weights))
     for i, w in enumerate(weights):
         if w.name in pairs:
             a, b = pairs[w.name]
@@ -402,7 +408,7 @@ def merge(weights, folder, config):
 def export_adapter(options):
     base = options.base or ""
     if not os.path.exists(os.path.join(base, "config.json")):
-        raise Bad("%s: an adapter: expected --base FOLDER, with the config.json of the model that it was made for" %
+        raise Failure("%s: a LoRA adapter; --base DIRECTORY must give the config.json of its base model" %
                   options.source, 2)
     config, settings = huggingface_config(base, options)
     alpha, pairs = read_pairs(options.source, config, bool(settings.get("tie_word_embeddings")))
@@ -416,11 +422,11 @@ def export_adapter(options):
     write_gguf(options.output, metadata, tensors, [options.source, base], options.force)
 
 
-# Everything
+# Command line
 
 def read_source(path, options):
     if not os.path.exists(path):
-        raise Bad("%s: no such file or folder" % path, 1)
+        raise Failure("%s: no such file or directory" % path, 1)
     if not os.path.isdir(path):
         return read_llama2c(path, options.tokenizer)
     files = sorted(os.listdir(path))
@@ -431,8 +437,8 @@ def read_source(path, options):
         return read_meta(path, options)
     if len(models) == 1 and "config.json" not in files:
         return read_llama2c(os.path.join(path, models[0]), options.tokenizer)
-    raise Bad("%s: no checkpoint: expected config.json with *.safetensors, or params.json with consolidated.*.pth, or "
-              "a llama2.c *.bin" % path)
+    raise Failure("%s: not a checkpoint; expected config.json with *.safetensors, params.json with consolidated.*.pth, "
+                  "or a llama2.c *.bin" % path)
 
 
 def export(options):
@@ -441,10 +447,10 @@ def export(options):
     config, weights, vocabulary = read_source(options.source, options)
     n_tokens = len(vocabulary["tokenizer.ggml.tokens"])
     if n_tokens != config.vocab_size:
-        raise Bad("the tokenizer has %d tokens, the embedding %d rows" % (n_tokens, config.vocab_size))
+        raise Failure("the tokenizer has %d tokens, the embedding %d rows" % (n_tokens, config.vocab_size))
     for key in ("bos", "eos", "unknown"):
         if not 0 <= vocabulary.get("tokenizer.ggml.%s_token_id" % key, 0) < n_tokens:
-            raise Bad("the tokenizer's %s token is not among its %d" % (key, n_tokens))
+            raise Failure("the id of the tokenizer's %s token is not below its size, %d" % (key, n_tokens))
     if options.context:
         config.context_length = options.context
     if options.chat_template:
@@ -454,8 +460,8 @@ def export(options):
     for w in weights:
         n_weights[w.type] = n_weights.get(w.type, 0) + w.shape[0] * w.shape[-1]
     type = options.type or max(n_weights, key=n_weights.get)
-    for folder in options.merge:
-        merge(weights, folder, config)
+    for directory in options.merge:
+        merge(weights, directory, config)
     tensors = [convert(w, type if len(w.shape) > 1 else "f32") for w in weights] + config.divisors()
     metadata = config.metadata(type)
     metadata.update(vocabulary)
@@ -464,7 +470,7 @@ def export(options):
 
 
 def find_program():
-    """llama31 of this tree or installation, or of PATH."""
+    """The llama31 of this source tree or installation, or in PATH."""
     above = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
     for path in os.path.join(above, "llama31"), os.path.join(above, "..", "..", "bin", "llama31"):
         if os.path.isfile(path) and os.access(path, os.X_OK):
@@ -472,25 +478,25 @@ def find_program():
     return shutil.which("llama31")
 
 
-def export_quantised(options):
-    """Exports in the source's type to a folder beside the output, and has the program make of it what is asked for."""
+def export_quantized(options):
+    """Exports in the type of the source to a temporary directory, then runs `llama31 quantize`."""
     program, output, type = find_program(), options.output, options.type
     if not program:
-        raise Bad("--type %s: expected %s, or the program llama31 beside this script's folder or in PATH" %
+        raise Failure("--type %s: expected %s; other types need the llama31 program, which is not in PATH" %
                   (ascii(type), ", ".join(FILE_TYPES)), 2)
     asked = subprocess.run([program, "quantize", os.devnull, os.devnull, type], stderr=subprocess.PIPE)
-    if asked.returncode == 2:  # before hours of work: it looks at the type first
-        raise Bad(asked.stderr.decode("utf-8", "replace").strip(), 2)
+    if asked.returncode == 2:  # an unknown type, noticed before hours of work
+        raise Failure(asked.stderr.decode("utf-8", "replace").strip(), 2)
     check_output(output, (options.source,), options.force, lambda path: False)
-    folder = tempfile.mkdtemp(prefix=".export-", dir=os.path.dirname(os.path.realpath(output)))
+    directory = tempfile.mkdtemp(prefix=".export-", dir=os.path.dirname(os.path.realpath(output)))
     try:
-        options.output, options.type = os.path.join(folder, "model.gguf"), None
+        options.output, options.type = os.path.join(directory, "model.gguf"), None
         export(options)
         force = ["--force"] if options.force else []
         code = subprocess.run([program, "quantize", *force, options.output, output, type]).returncode
     finally:
-        shutil.rmtree(folder)
-    if code:  # and it has said why
+        shutil.rmtree(directory)
+    if code:  # quantize has printed the reason
         sys.exit(code if code > 0 else 128 - code)
 
 
@@ -507,19 +513,19 @@ def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("source", metavar="SOURCE")
     parser.add_argument("-o", "--output", metavar="OUT.gguf", required=True)
-    parser.add_argument("--type", metavar="TYPE", help="type of the matrices: f32, f16, bf16, or a type that llama31 "
-                        "quantize knows, such as q4_k_m (default: the source's)")
-    parser.add_argument("--tokenizer", metavar="FILE", help="tokenizer.model or tokenizer.bin, where it is elsewhere")
-    parser.add_argument("--chat-template", metavar="FILE", help="the chat template, where the source has none")
+    parser.add_argument("--type", metavar="TYPE", help="type of the matrices: f32, f16, bf16, or a type of llama31 "
+                        "quantize such as q4_k_m (default: that of the source)")
+    parser.add_argument("--tokenizer", metavar="FILE", help="tokenizer.model or tokenizer.bin, if not in SOURCE")
+    parser.add_argument("--chat-template", metavar="FILE", help="chat template, instead of the one in SOURCE")
     parser.add_argument("--merge", metavar="ADAPTER", action="append", default=[],
-                        help="add a LoRA adapter to the weights (15 minutes for a billion of them); repeatable")
-    parser.add_argument("--base", metavar="FOLDER", help="of an adapter: the model that it was made for")
-    parser.add_argument("--context", type=positive(int), metavar="N", help="the longest context the model is good for")
-    parser.add_argument("--rope-factor", type=positive(float), metavar="F", help="the factor of scaled RoPE")
-    parser.add_argument("--force", action="store_true", help="replace a file that is there")
+                        help="add a LoRA adapter to the weights (15 minutes per billion weights); repeatable")
+    parser.add_argument("--base", metavar="DIRECTORY", help="base model of an adapter")
+    parser.add_argument("--context", type=positive(int), metavar="N", help="context length of the model")
+    parser.add_argument("--rope-factor", type=positive(float), metavar="F", help="factor of scaled RoPE")
+    parser.add_argument("--force", action="store_true", help="replace an existing file")
     options = parser.parse_args(argv)
     is_float = options.type in FILE_TYPES or not options.type
-    return run(options.output, lambda: (export if is_float else export_quantised)(options))
+    return run(options.output, lambda: (export if is_float else export_quantized)(options))
 
 
 if __name__ == "__main__":

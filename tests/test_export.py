@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""scripts/export.py: the same tensors from every source form, the golden logits through the program, and refusals."""
+"""scripts/export.py: equal tensors from every source format, the golden logits in the program, and invalid sources."""
 import array
 import contextlib
 import io
@@ -19,7 +19,7 @@ import time
 import types
 import zipfile
 
-from cli import DATA, PROGRAM, ROOT, SCRIPTS, Skip, check, main, same, test
+from cli import DATA, PROGRAM, ROOT, SCRIPTS, Skip, check, main, requires, same, test
 
 sys.path.insert(0, SCRIPTS)
 import export
@@ -31,7 +31,7 @@ GOLDEN = os.path.join(ROOT, "tests", "golden")
 EXPORT = [sys.executable, "-B", os.path.join(SCRIPTS, "export.py")]
 
 
-# Reading GGUF, on its own: nothing of the writer is used
+# A GGUF reader, independent of the writer
 
 def read_gguf(path):
     """(metadata, {name: (type, shape, bytes)})"""
@@ -76,15 +76,15 @@ def read_gguf(path):
         size = width
         for n in shape:
             size *= n
-        check(offset % 32 == 0 and begin + offset + size <= len(b), name, "lies outside the file")
+        check(offset % 32 == 0 and begin + offset + size <= len(b), name, "is outside the file")
         tensors[name] = (kind, shape, b[begin + offset:begin + offset + size])
     return metadata, tensors
 
 
-# Writing sources
+# Writers of source files
 
 def write_pth(path, tensors, pickled=None, extra=()):
-    """A .pth file as torch.save writes it, of {name: (type, shape, bytes)}; or around another pickle."""
+    """Writes {name: (type, shape, bytes)} as torch.save does; or another pickle in place of its own."""
     torch, utils = types.ModuleType("torch"), types.ModuleType("torch._utils")
     for name in ("BFloat16Storage", "HalfStorage", "FloatStorage", "LongStorage"):
         setattr(torch, name, type(name, (), {"__module__": "torch"}))
@@ -133,12 +133,12 @@ def write_pth(path, tensors, pickled=None, extra=()):
 
 
 def read_pth(path):
-    """{name: (type, shape, bytes)} of the project's own golden checkpoints."""
+    """{name: (type, shape, bytes)} of a golden checkpoint."""
     return {n: (w.type, w.shape, b"".join(w.pieces())) for n, w in export.read_pth(path).items()}
 
 
 def write_safetensors(path, tensors, header=None, tail=b""):
-    """header(dict) -> dict or bytes may change what the file says."""
+    """header(dict) -> dict or bytes may change the header."""
     h, at = {"__metadata__": {"format": "pt"}}, 0
     for name, (kind, shape, data) in tensors.items():
         h[name] = {"dtype": kind.upper(), "shape": list(shape), "data_offsets": [at, at + len(data)]}
@@ -150,7 +150,7 @@ def write_safetensors(path, tensors, header=None, tail=b""):
 
 
 def copy(name, to):
-    """A golden checkpoint in a folder of its own, to be spoilt."""
+    """A copy of a golden checkpoint, for modification."""
     path = os.path.join(to, "source")
     shutil.copytree(os.path.join(GOLDEN, name), path)
     return path
@@ -164,7 +164,7 @@ def edit_json(path, change):
         json.dump(v, f)
 
 
-# Running
+# Running export.py
 
 def run_export(source, out, *args, **kw):
     return subprocess.run(EXPORT + [source, "-o", out] + list(args), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -179,14 +179,14 @@ def exported(source, tmp, *args):
 
 
 def refused(source, tmp, *words, code=3):
-    """The export ends with that exit code and one line that holds the words, and leaves nothing behind."""
-    folder = os.path.join(tmp, "refused")
-    os.makedirs(folder, exist_ok=True)
+    """The export fails with this exit code and one line with these words, and leaves no file."""
+    directory = os.path.join(tmp, "refused")
+    os.makedirs(directory, exist_ok=True)
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        status = export.main([source, "-o", os.path.join(folder, "out.gguf")])
+        status = export.main([source, "-o", os.path.join(directory, "out.gguf")])
     lines = [line for line in err.getvalue().splitlines() if not line.startswith("note:")]
-    same(os.listdir(folder), [], "left behind:")
+    same(os.listdir(directory), [], "left behind:")
     check(status == code and len(lines) == 1 and lines[0].startswith("error: ") and not out.getvalue(),
           "expected exit", code, "and one line, found", status, out.getvalue(), err.getvalue())
     for word in words:
@@ -200,20 +200,20 @@ def find(name):
     raise Skip("no %s in %s" % (name, DATA))
 
 
-# The same model from every form
+# The same model from every format
 
 def forms_agree(name, tmp):
-    """Meta's and Hugging Face's form give the tensors of the .pth file, byte for byte."""
+    """The formats of Meta and Hugging Face give the tensors of the .pth file, byte for byte."""
     meta, from_meta = exported(find(name), tmp)
     face, from_face = exported(find(name + "-hf"), tmp)
     same(sorted(from_meta), sorted(from_face))
     for t in from_meta:
-        check(from_meta[t] == from_face[t], t, "differs between the two forms")
+        check(from_meta[t] == from_face[t], t, "differs between the two formats")
     with zipfile.ZipFile(os.path.join(find(name), "consolidated.00.pth")) as z:
         stored = [z.read(n) for n in z.namelist() if "/data/" in n]
     for t, (kind, shape, data) in from_meta.items():
         if len(shape) > 1:
-            check(kind == "bf16" and data in stored, t, "is not what the checkpoint stores")
+            check(kind == "bf16" and data in stored, t, "differs from the checkpoint")
     for key in ("tokens", "token_type", "bos_token_id", "eos_token_id", "eot_token_id", "eom_token_id", "model", "pre"):
         same(meta["tokenizer.ggml." + key], face["tokenizer.ggml." + key], key)
     for key in ("block_count", "embedding_length", "feed_forward_length", "attention.head_count", "rope.freq_base",
@@ -222,8 +222,8 @@ def forms_agree(name, tmp):
 
 
 def golden_logits(name, tmp):
-    """Logits of both forms against Meta's implementation, along the greedy path: the specification's kernels, and the
-    machine's own (some of which round activations to bf16)."""
+    """Logits of both formats against Meta's implementation, along the greedy path, with the scalar backend and with the
+    best one (which may round activations to bf16)."""
     with open(os.path.join(find(name), "golden.json")) as f:
         golden = json.load(f)
     if not os.path.exists(PROGRAM):
@@ -254,7 +254,7 @@ def golden_logits(name, tmp):
                     error += (a - b) ** 2
                     size += b * b
             check(error <= limit * size, form, isa or "own", len(case["tokens"]), "tokens: NMSE", error / size)
-            # an error of that size decides between ids that are nearly as good
+            # near ties may be decided by the error
             slack = 6 * (error / (len(case["positions"]) * n_vocab)) ** 0.5
             for row, best in zip(rows[len(case["tokens"]) - 1:], case["greedy"]):
                 check(row[best] >= max(row) - slack, "greedy id", best, row[best], max(row))
@@ -270,7 +270,7 @@ for model in ("small31", "tiny31", "tiny2"):
 
 @test
 def meta_shards(tmp):
-    """Several consolidated files, with the embedding split as Llama 3 does and as Llama 2 did."""
+    """Several consolidated files, with the embedding split by rows (Llama 3) and by columns (Llama 2)."""
     _, expected = exported(find("small31"), tmp)
     whole = read_pth(os.path.join(find("small31"), "consolidated.00.pth"))
     for embedding in ("rows", "columns"):
@@ -298,7 +298,7 @@ def meta_shards(tmp):
 
 @test
 def rope_scaling(tmp):
-    """The divisors of Llama 3.1's scaling, the factor's rule and what overrides it."""
+    """Frequency divisors of Llama 3.1; the default factor and --rope-factor; linear scaling."""
     source = copy("small31", tmp)
     metadata, tensors = exported(source, tmp)
     kind, shape, data = tensors["rope_freqs.weight"]
@@ -333,7 +333,7 @@ def rope_scaling(tmp):
 
 @test
 def types_of_weights(tmp):
-    """--type converts matrices and leaves vectors f32; all conversions equal struct's, one number at a time."""
+    """--type converts matrices; vectors stay f32. All conversions equal those of struct."""
     _, bf16 = exported(find("small31"), tmp)
     for kind in ("f32", "f16"):
         metadata, found = exported(find("small31"), tmp, "--type", kind)
@@ -342,9 +342,9 @@ def types_of_weights(tmp):
             if len(shape) == 1:
                 same(found[name], ("f32", shape, data))
             else:
-                wide = struct.unpack("<%df" % (len(data) // 2), weights.bf16_to_f32(data))
-                form = "<%d%s" % (len(wide), "f" if kind == "f32" else "e")
-                same(found[name], (kind, shape, struct.pack(form, *wide)))
+                numbers = struct.unpack("<%df" % (len(data) // 2), weights.bf16_to_f32(data))
+                form = "<%d%s" % (len(numbers), "f" if kind == "f32" else "e")
+                same(found[name], (kind, shape, struct.pack(form, *numbers)))
 
     rng = random.Random(1)
     x = [rng.uniform(-1, 1) * 2.0 ** rng.randint(-30, 15) for _ in range(20000)] + [0.0, -0.0, 65504.0, 2.0 ** -149]
@@ -352,21 +352,21 @@ def types_of_weights(tmp):
     f16 = b"".join(struct.pack("<H", h) for h in range(65536) if h >> 10 & 31 != 31)
     bf16 = b"".join(struct.pack("<H", h) for h in range(65536) if h >> 7 & 255 < 127 + 15)
 
-    def numbers(form, b):
+    def unpack(form, b):
         return struct.unpack("<%d%s" % (len(b) // struct.calcsize(form), form), b)
 
     def to_bf16(b):
-        return struct.pack("<%dH" % (len(b) // 4), *[(v + 0x7fff + (v >> 16 & 1)) >> 16 for v in numbers("I", b)])
-    wide16 = struct.pack("<%df" % (len(f16) // 2), *numbers("e", f16))
-    wide_b = struct.pack("<%df" % (len(bf16) // 2), *[struct.unpack("<f", struct.pack("<I", h << 16))[0]
-                                                      for h in numbers("H", bf16)])
+        return struct.pack("<%dH" % (len(b) // 4), *[(v + 0x7fff + (v >> 16 & 1)) >> 16 for v in unpack("I", b)])
+    f16_as_f32 = struct.pack("<%df" % (len(f16) // 2), *unpack("e", f16))
+    bf16_as_f32 = struct.pack("<%df" % (len(bf16) // 2), *[struct.unpack("<f", struct.pack("<I", h << 16))[0]
+                                                      for h in unpack("H", bf16)])
     for pair, source, expected in (
-            (("f32", "f16"), f32, struct.pack("<%de" % len(x), *numbers("f", f32))),
+            (("f32", "f16"), f32, struct.pack("<%de" % len(x), *unpack("f", f32))),
             (("f32", "bf16"), f32, to_bf16(f32)),
-            (("f16", "f32"), f16, wide16),
-            (("f16", "bf16"), f16, to_bf16(wide16)),
-            (("bf16", "f32"), bf16, wide_b),
-            (("bf16", "f16"), bf16, struct.pack("<%de" % (len(bf16) // 2), *numbers("f", wide_b)))):
+            (("f16", "f32"), f16, f16_as_f32),
+            (("f16", "bf16"), f16, to_bf16(f16_as_f32)),
+            (("bf16", "f32"), bf16, bf16_as_f32),
+            (("bf16", "f16"), bf16, struct.pack("<%de" % (len(bf16) // 2), *unpack("f", bf16_as_f32)))):
         check(weights.CONVERSIONS[pair](source) == expected, pair)
     for pair, bad in ((("f32", "bf16"), struct.pack("<2f", 1, float("nan"))), (("f32", "f16"), struct.pack("<f", 7e4)),
                       (("f32", "f16"), struct.pack("<f", float("inf"))),
@@ -376,7 +376,7 @@ def types_of_weights(tmp):
             weights.CONVERSIONS[pair](bad)
         except ValueError:
             continue
-        check(False, pair, "took", bad)
+        check(False, pair, "accepted", bad)
 
 
 @test
@@ -393,7 +393,7 @@ def tied_output(tmp):
     check("output.weight" not in tensors, "an output equal to the embedding is tied")
     del state["output.weight"]
     write_pth(os.path.join(meta, "consolidated.00.pth"), state)
-    refused(meta, tmp, "output.weight is missing")
+    refused(meta, tmp, "missing tensor output.weight")
 
 
 # Tokenizers
@@ -428,7 +428,7 @@ def sentencepiece_model(kind=2):
 
 @test
 def sentencepiece(tmp):
-    """Llama 2's tokenizer.model, llama2.c's tokenizer.bin of both ages, and Hugging Face's merges, agree."""
+    """Llama 2's tokenizer.model, both versions of llama2.c's tokenizer.bin, and Hugging Face's merges agree."""
     v = vocabulary.sentencepiece_vocabulary(sentencepiece_model(), "tokenizer.model")
     same([t.decode() for t in v["tokenizer.ggml.tokens"]], [p for p, _, _ in PIECES])
     same(v["tokenizer.ggml.scores"], [s for _, s, _ in PIECES])
@@ -441,15 +441,15 @@ def sentencepiece(tmp):
                 p = "\n%s\n" % p if kind == 3 else chr(i - 3) if kind == 6 and is_old else p.replace("\u2581", " ")
                 f.write(struct.pack("<fi", score, len(p.encode())) + p.encode())
         same(vocabulary.llama2c_vocabulary(path, len(PIECES)), v)
-    for spoilt in (sentencepiece_model(1), sentencepiece_model()[:-1], b"", b"\x0a" + b"\xff" * 9 + b"\x7f"):
+    for invalid in (sentencepiece_model(1), sentencepiece_model()[:-1], b"", b"\x0a" + b"\xff" * 9 + b"\x7f"):
         path = os.path.join(tmp, "tokenizer.model")
         with open(path, "wb") as f:
-            f.write(spoilt)
+            f.write(invalid)
         try:
             vocabulary.meta_vocabulary(path)
-        except export.Bad:
+        except export.Failure:
             continue
-        check(False, "took a spoilt tokenizer.model of", len(spoilt), "bytes")
+        check(False, "accepted an invalid tokenizer.model of", len(invalid), "bytes")
 
     words = {p: i for i, (p, _, _) in enumerate(PIECES)}
     t = {"model": {"type": "BPE", "byte_fallback": True, "vocab": words, "merges": ["\u2581 t", "h e", "\u2581t he"]},
@@ -470,7 +470,7 @@ def sentencepiece(tmp):
 
 @test
 def tiktoken_ranks(tmp):
-    """Llama 3's own tokenizer: the merges are exactly those of the published GGUF vocabulary."""
+    """Llama 3's tokenizer.model gives exactly the merges of the published GGUF vocabulary."""
     path = os.path.join(DATA, "vocab", "llama3-tokenizer.model")
     if not os.path.exists(path):
         raise Skip("no " + path)
@@ -501,7 +501,7 @@ def chat_template(tmp):
 # llama2.c
 
 def llama2c(path, version, tied=False):
-    """A small random model in llama2.c's form; returns {name: bytes} of its tensors."""
+    """Writes a small random model in llama2.c's format. Returns {name: bytes} of its tensors."""
     c = export.Config()
     c.dim, c.hidden_dim, c.n_layers, c.n_heads, c.n_kv_heads, c.head_dim, c.vocab_size = 8, 12, 2, 2, 1, 4, len(PIECES)
     c.context_length = 16
@@ -559,9 +559,9 @@ def llama2c_versions(tmp):
     refused(path, tmp, "no tokenizer")
 
 
-# Refusals. A source is what a stranger says it is.
+# Invalid and hostile sources
 
-def spoilt_pth(tmp, pickled=None, extra=(), change=None):
+def modified_pth(tmp, pickled=None, extra=(), change=None):
     source = copy("small31", tempfile.mkdtemp(dir=tmp))
     path = os.path.join(source, "consolidated.00.pth")
     state = read_pth(path)
@@ -587,15 +587,15 @@ def refuses_pickled_code(tmp):
                     (builtins.exec, ("import os; os.system(%r)" % command,)), (subprocess.Popen, (["touch", mark],))):
         for protocol in (0, 1, 2, 4):
             for payload in ({"tok_embeddings.weight": Evil(f, *args)}, Evil(f, *args)):
-                refused(spoilt_pth(tmp, pickle.dumps(payload, protocol)), tmp, "refused, not run")
-    refused(spoilt_pth(tmp, pickle.dumps({"w": Evil(os.system, command)}, 2)), tmp, "%s.system" % os.system.__module__)
-    # names of a checkpoint, put to another use
+                refused(modified_pth(tmp, pickle.dumps(payload, protocol)), tmp, "nothing was executed")
+    refused(modified_pth(tmp, pickle.dumps({"w": Evil(os.system, command)}, 2)), tmp, "%s.system" % os.system.__module__)
+    # allowed names in other places
     for body in (b"\x80\x02ctorch\nBFloat16Storage\nX\x01\0\0\0a\x85R.", b"\x80\x02ccollections\nOrderedDict\n]\x85R.",
                  b"\x80\x02}(}K\x01u.", b"\x80\x02K\x01.", b"\x80\x02h\x05.", b"\x80\x02R.", b"\x80\x02(lp0\n.", b"",
                  b"\x80\x02", b"\x80\x02)" + b"2\x86" * 60 + b".", b"\x80\x02" + b"(" * 100000,
                  b"\x80\x02cos\n../system\n."):
-        refused(spoilt_pth(tmp, body), tmp, "consolidated.00.pth: pickle")
-    check(not os.path.exists(mark), "the pickle was run")
+        refused(modified_pth(tmp, body), tmp, "consolidated.00.pth: pickle")
+    check(not os.path.exists(mark), "the pickle was executed")
 
 
 @test
@@ -608,27 +608,27 @@ def refuses_other_tensors(tmp):
 
     def short(s):
         s["norm.weight"] = ("bf16", (129,), bytes(256))
-    refused(spoilt_pth(tmp, change=integers), tmp, "torch.LongStorage", "refused")
-    refused(spoilt_pth(tmp, change=transposed), tmp, "not contiguous")
-    refused(spoilt_pth(tmp, change=short), tmp, "does not fit its storage")
-    refused(spoilt_pth(tmp, change=lambda s: s.pop("layers.1.attention.wo.weight") and None), tmp,
-            "blk.1.attn_output.weight is missing")
-    refused(spoilt_pth(tmp, change=lambda s: s.update({"layers.7.attention.wo.weight": s["norm.weight"]})), tmp,
-            "blk.7.attn_output.weight is no part")
-    refused(spoilt_pth(tmp, change=lambda s: s.update({"layers.1.attention.wo.weight": s["norm.weight"]})), tmp,
+    refused(modified_pth(tmp, change=integers), tmp, "torch.LongStorage", "not allowed")
+    refused(modified_pth(tmp, change=transposed), tmp, "not contiguous")
+    refused(modified_pth(tmp, change=short), tmp, "does not fit its storage")
+    refused(modified_pth(tmp, change=lambda s: s.pop("layers.1.attention.wo.weight") and None), tmp,
+            "missing tensor blk.1.attn_output.weight")
+    refused(modified_pth(tmp, change=lambda s: s.update({"layers.7.attention.wo.weight": s["norm.weight"]})), tmp,
+            "blk.7.attn_output.weight: not a tensor")
+    refused(modified_pth(tmp, change=lambda s: s.update({"layers.1.attention.wo.weight": s["norm.weight"]})), tmp,
             "blk.1.attn_output.weight: expected shape (128, 128)")
 
 
 @test
 def refuses_zip_tricks(tmp):
     deflated = zipfile.ZIP_DEFLATED
-    refused(spoilt_pth(tmp, extra=[("archive/data/99", bytes(1 << 20), deflated)]), tmp, "compressed")
+    refused(modified_pth(tmp, extra=[("archive/data/99", bytes(1 << 20), deflated)]), tmp, "compressed")
     for name in ("../evil", "archive/../../evil", "/etc/evil", "..\\evil"):
-        refused(spoilt_pth(tmp, extra=[(name, b"x", zipfile.ZIP_STORED)]), tmp, "leads outside")
-    refused(spoilt_pth(tmp, extra=[("other/data.pkl", b"x", zipfile.ZIP_STORED)]), tmp, "one data.pkl")
-    refused(spoilt_pth(tmp, extra=[("archive/byteorder", b"big", zipfile.ZIP_STORED)]), tmp, "little-endian")
+        refused(modified_pth(tmp, extra=[(name, b"x", zipfile.ZIP_STORED)]), tmp, "a path outside")
+    refused(modified_pth(tmp, extra=[("other/data.pkl", b"x", zipfile.ZIP_STORED)]), tmp, "one data.pkl")
+    refused(modified_pth(tmp, extra=[("archive/byteorder", b"big", zipfile.ZIP_STORED)]), tmp, "little-endian")
 
-    source = spoilt_pth(tmp)
+    source = modified_pth(tmp)
     path = os.path.join(source, "consolidated.00.pth")
     with open(path, "rb") as f:
         whole = f.read()
@@ -639,17 +639,17 @@ def refuses_zip_tricks(tmp):
         refused(source, tmp, "consolidated.00.pth", *words)
     for n in (0, 3, 100, len(whole) // 2, len(whole) - 1):
         rewrite(whole[:n])
-    # two entries of the directory at one place: the archive grows as it is read
+    # two directory entries for one member: a zip bomb
     second = whole.rindex(b"PK\1\2", 0, whole.rindex(b"PK\1\2"))
     first = whole.index(b"PK\1\2")
     rewrite(whole[:second + 42] + whole[first + 42:first + 46] + whole[second + 46:], "overlaps")
     # a size beyond the end of the file
     last = whole.rindex(b"PK\1\2")
     rewrite(whole[:last + 20] + struct.pack("<II", 1 << 30, 1 << 30) + whole[last + 28:], "outside")
-    rewrite(b"\x80\x02" + pickle.dumps({}, 2), "not a PyTorch checkpoint in zip form")
+    rewrite(b"\x80\x02" + pickle.dumps({}, 2), "not a PyTorch checkpoint")
 
 
-def face_state():
+def hf_state():
     state = {}
     for n in (1, 2):
         path = os.path.join(GOLDEN, "small31-hf", "model-0000%d-of-00002.safetensors" % n)
@@ -664,12 +664,12 @@ def refuses_safetensors_tricks(tmp):
     for n in os.listdir(source):
         if "safetensors" in n:
             os.remove(os.path.join(source, n))
-    path, state = os.path.join(source, "model.safetensors"), face_state()
+    path, state = os.path.join(source, "model.safetensors"), hf_state()
     write_safetensors(path, state)
     check(exported(source, tmp)[1] == exported(find("small31-hf"), tmp)[1], "one file without an index")
     a, b = "model.norm.weight", "model.layers.0.input_layernorm.weight"
 
-    def spoilt(word, change=None, tail=b""):
+    def rejected(word, change=None, tail=b""):
         write_safetensors(path, state, change, tail)
         refused(source, tmp, "model.safetensors", word)
 
@@ -685,28 +685,28 @@ def refuses_safetensors_tricks(tmp):
             h[name][key] = value
             return h
         return change
-    spoilt("overlaps", offsets(a, -2, -2))
-    spoilt("gap", offsets(a, 2, 2))
-    spoilt("does not match", offsets(a, 256, 0))
-    spoilt("does not match", field(a, "data_offsets", [256, 0]))
-    spoilt("does not match", field(a, "data_offsets", [-256, 0]))
-    spoilt("does not match", field(a, "shape", [1 << 32, 1 << 32, 128]))
-    spoilt("does not match", field(a, "shape", [-1, -128]))
-    spoilt("does not match", field(a, "shape", [128.0]))
-    spoilt("does not match", field(a, "shape", [True, 128]))
-    spoilt("expected dtype", field(a, "shape", None))
-    spoilt("expected dtype", field(a, "data_offsets", [1]))
-    spoilt("F8_E4M3", field(a, "dtype", "F8_E4M3"))
-    spoilt("expected dtype", lambda h: h.update({a: 1}) or h)
-    spoilt("bytes, found", tail=b"\0")
-    spoilt("there twice", lambda h: json.dumps(h).encode()[:-1] + b', "%s": 1}' % a.encode())
-    spoilt("there twice", lambda h: json.dumps(h).replace('"dtype"', '"dtype": "F16", "dtype"', 1).encode())
-    spoilt("not JSON", lambda h: b"{")
-    spoilt("not JSON", lambda h: b"[" * 200000)
-    spoilt("JSON object", lambda h: b"[]")
-    spoilt("not JSON", lambda h: b"\xff")
+    rejected("overlaps", offsets(a, -2, -2))
+    rejected("gap", offsets(a, 2, 2))
+    rejected("does not match", offsets(a, 256, 0))
+    rejected("does not match", field(a, "data_offsets", [256, 0]))
+    rejected("does not match", field(a, "data_offsets", [-256, 0]))
+    rejected("does not match", field(a, "shape", [1 << 32, 1 << 32, 128]))
+    rejected("does not match", field(a, "shape", [-1, -128]))
+    rejected("does not match", field(a, "shape", [128.0]))
+    rejected("does not match", field(a, "shape", [True, 128]))
+    rejected("expected dtype", field(a, "shape", None))
+    rejected("expected dtype", field(a, "data_offsets", [1]))
+    rejected("F8_E4M3", field(a, "dtype", "F8_E4M3"))
+    rejected("expected dtype", lambda h: h.update({a: 1}) or h)
+    rejected("bytes, found", tail=b"\0")
+    rejected("duplicate key", lambda h: json.dumps(h).encode()[:-1] + b', "%s": 1}' % a.encode())
+    rejected("duplicate key", lambda h: json.dumps(h).replace('"dtype"', '"dtype": "F16", "dtype"', 1).encode())
+    rejected("not JSON", lambda h: b"{")
+    rejected("not JSON", lambda h: b"[" * 200000)
+    rejected("JSON object", lambda h: b"[]")
+    rejected("not JSON", lambda h: b"\xff")
     write_safetensors(path, state, lambda h: h.update({"model.extra": h.pop(b)}) or h)
-    refused(source, tmp, "blk.0.attn_norm.weight is missing")
+    refused(source, tmp, "missing tensor blk.0.attn_norm.weight")
     with open(path, "wb") as f:
         f.write(struct.pack("<Q", 1 << 62) + b"{}")
     refused(source, tmp, "header of")
@@ -722,21 +722,21 @@ def refuses_broken_index(tmp):
     with open(index) as f:
         good = f.read()
 
-    def spoilt(change, *words):
+    def rejected(change, *words):
         with open(index, "w") as f:
             f.write(good)
         edit_json(index, change)
         refused(source, tmp, *words)
     def elsewhere(name, file):
         return lambda v: v["weight_map"].update({name: file})
-    spoilt(elsewhere("lm_head.weight", "../source/model-00001-of-00002.safetensors"), "leads outside")
-    spoilt(elsewhere("lm_head.weight", "/etc/passwd"), "leads outside")
-    spoilt(elsewhere("lm_head.weight", "model-00002-of-00002.safetensors"), "lm_head.weight")
-    spoilt(elsewhere("new.weight", "model-00002-of-00002.safetensors"), "new.weight", "missing")
-    spoilt(lambda v: v.pop("weight_map") and None, "weight_map")
+    rejected(elsewhere("lm_head.weight", "../source/model-00001-of-00002.safetensors"), "not a file name")
+    rejected(elsewhere("lm_head.weight", "/etc/passwd"), "not a file name")
+    rejected(elsewhere("lm_head.weight", "model-00002-of-00002.safetensors"), "lm_head.weight")
+    rejected(elsewhere("new.weight", "model-00002-of-00002.safetensors"), "new.weight", "missing")
+    rejected(lambda v: v.pop("weight_map") and None, "weight_map")
     with open(index, "w") as f:
         f.write(good[:-1] + ', "weight_map": {}}')
-    refused(source, tmp, "there twice")
+    refused(source, tmp, "duplicate key")
     with open(index, "w") as f:
         f.write(good)
     os.remove(os.path.join(source, "model-00002-of-00002.safetensors"))
@@ -753,11 +753,11 @@ def refuses_configurations(tmp):
         good = f.read()
     for key, value, word in (("model_type", "gpt2", "model_type"), ("model_type", None, "model_type"),
                              ("num_attention_heads", 0, "config.json"),
-                             ("num_attention_heads", 3, "shape"), ("num_key_value_heads", 3, "shape"),
-                             ("num_hidden_layers", 1, "no part"), ("num_hidden_layers", 3, "missing"),
-                             ("num_hidden_layers", 1 << 60, "shape"), ("hidden_size", "128", "config.json"),
-                             ("head_dim", 33, "shape"), ("intermediate_size", 353, "expected shape"),
-                             ("rms_norm_eps", 0, "shape"), ("rms_norm_eps", float("nan"), "shape"),
+                             ("num_attention_heads", 3, "hyperparameters"), ("num_key_value_heads", 3, "hyperparameters"),
+                             ("num_hidden_layers", 1, "not a tensor"), ("num_hidden_layers", 3, "missing"),
+                             ("num_hidden_layers", 1 << 60, "hyperparameters"), ("hidden_size", "128", "config.json"),
+                             ("head_dim", 33, "hyperparameters"), ("intermediate_size", 353, "expected shape"),
+                             ("rms_norm_eps", 0, "hyperparameters"), ("rms_norm_eps", float("nan"), "hyperparameters"),
                              ("rope_scaling", {"rope_type": "longrope"}, "longrope"),
                              ("rope_scaling", {"rope_type": "llama3", "factor": 8}, "low_freq_factor"),
                              ("rope_scaling", 3, "config.json"), ("sliding_window", 4096, "sliding_window"),
@@ -769,17 +769,17 @@ def refuses_configurations(tmp):
         refused(source, tmp, word)
     with open(path, "w") as f:
         f.write(good.rstrip()[:-1] + ', "hidden_size": 128}')
-    refused(source, tmp, "config.json", "there twice")
+    refused(source, tmp, "config.json", "duplicate key")
     with open(path, "w") as f:
         f.write(good)
 
     tokenizer = os.path.join(source, "tokenizer.json")
     with open(tokenizer) as f:
         good = f.read()
-    for change, word in ((lambda t: t["model"]["vocab"].update({"!": 5}), "taken"),
+    for change, word in ((lambda t: t["model"]["vocab"].update({"!": 5}), "duplicate"),
                          (lambda t: t["added_tokens"][0].update(id=640), "id 640"),
-                         (lambda t: t["added_tokens"][0].update(id="x"), "not a tokenizer"),
-                         (lambda t: t["pre_tokenizer"].update(pretokenizers=[]), "splits text"),
+                         (lambda t: t["added_tokens"][0].update(id="x"), "tokenizer.json: invalid"),
+                         (lambda t: t["pre_tokenizer"].update(pretokenizers=[]), "pre-tokenizer"),
                          (lambda t: t["model"].update(type="WordPiece"), "BPE"),
                          (lambda t: t.pop("model") and None, "BPE"), (lambda t: t.update(model=[]), "BPE")):
         with open(tokenizer, "w") as f:
@@ -815,15 +815,15 @@ def refuses_configurations(tmp):
 
 
 @test
-def refuses_odd_names_and_files(tmp):
-    refused(spoilt_pth(tmp, change=lambda s: s.update({"norm\n\x1b]0;x\x07": s["norm.weight"]})), tmp, "norm\\n\\x1b")
-    refused(spoilt_pth(tmp, change=lambda s: s.update({"model.layers.01.attention.wo.weight": s["norm.weight"]})), tmp,
+def refuses_unusual_names_and_files(tmp):
+    refused(modified_pth(tmp, change=lambda s: s.update({"norm\n\x1b]0;x\x07": s["norm.weight"]})), tmp, "norm\\n\\x1b")
+    refused(modified_pth(tmp, change=lambda s: s.update({"model.layers.01.attention.wo.weight": s["norm.weight"]})), tmp,
             "the same tensor")
-    refused(spoilt_pth(tmp, change=lambda s: s.update({"norm.weight": ("bf16", (), bytes(2))})), tmp, "pickle")
+    refused(modified_pth(tmp, change=lambda s: s.update({"norm.weight": ("bf16", (), bytes(2))})), tmp, "pickle")
     source = copy("small31-hf", tmp)
     edit_json(os.path.join(source, "tokenizer.json"), lambda t: t["added_tokens"][3].update(content="\ud800"))
-    refused(source, tmp, "half a character")
-    meta = spoilt_pth(tmp)
+    refused(source, tmp, "lone surrogate")
+    meta = modified_pth(tmp)
     os.remove(os.path.join(meta, "consolidated.00.pth"))
     os.mkfifo(os.path.join(meta, "consolidated.00.pth"))
     refused(meta, tmp, "not a regular file", code=1)
@@ -833,10 +833,10 @@ def refuses_odd_names_and_files(tmp):
 
 
 @test
-def refuses_what_is_no_source(tmp):
+def refuses_other_files(tmp):
     empty = os.path.join(tmp, "empty")
     os.mkdir(empty)
-    refused(empty, tmp, "no checkpoint")
+    refused(empty, tmp, "not a checkpoint")
     refused(os.path.join(tmp, "absent"), tmp, "no such file", code=1)
     p = run_export(find("small31"), os.path.join(tmp, "absent", "out.gguf"))
     check(p.returncode == 1 and p.stderr.splitlines()[-1].startswith("error: "), p.stderr)
@@ -844,11 +844,12 @@ def refuses_what_is_no_source(tmp):
 
 
 @test
-def quantised_in_one_step(tmp):
-    """--type q4_k_m: the bytes of export and quantize, nothing else left; what cannot be is refused before the work."""
+def quantized_in_one_step(tmp):
+    """--type q4_k_m gives the bytes of export and quantize, and leaves no other file. Errors come before the work."""
+    requires("quantize")
     program = export.find_program()
     if not program:
-        raise Skip("no program: make puts it beside the scripts' folder")
+        raise Skip("no llama31 next to scripts/; run make")
     source, out, two = find("small31"), os.path.join(tmp, "out.gguf"), os.path.join(tmp, "two.gguf")
     for args in ([], ["--force"]):
         p = run_export(source, out, "--type", "q4_k_m", *args)
@@ -856,9 +857,9 @@ def quantised_in_one_step(tmp):
     same(run_export(source, two).returncode, 0)
     subprocess.run([program, "quantize", "-q", two, two + "4", "Q4_K_M"], check=True)
     with open(out, "rb") as f, open(two + "4", "rb") as g:
-        check(f.read() == g.read(), "other bytes than in two steps")
+        check(f.read() == g.read(), "differs from two steps")
     with open(os.path.join(tmp, "old"), "w") as f:
-        f.write("precious")
+        f.write("old")
     for args in ((source, os.path.join(tmp, "old"), "--type", "q4_k_m"), (source, out, "--type", "q4_k_m"), (source, out, "--type", "q4_k"),
                  (source, two, "--type", "q4_k_m")):
         p = run_export(*args)
@@ -869,12 +870,11 @@ def quantised_in_one_step(tmp):
 
 
 @test
-def refuses_any_damage(tmp):
-    """Bytes changed, cut out, put in and cut off, in every kind of file: a file or one line, never anything else.
-    LLAMA31_FUZZ says how often."""
+def refuses_mutations(tmp):
+    """Random mutations of every kind of source file: a valid output, or one line. LLAMA31_FUZZ sets their number."""
     rng, words = random.Random(4), [b"null", b"-1", b"1e999", b"[[", b'{"a":', b"\xff" * 4, b"\xff" * 8, bytes(8), b"\x80" * 9]
     face, meta = copy("small31-hf", os.path.join(tmp, "a")), copy("small31", os.path.join(tmp, "b"))
-    damaged = [(meta, "consolidated.00.pth"), (meta, "params.json"), (meta, "tokenizer.model"), (face, "config.json"),
+    mutated = [(meta, "consolidated.00.pth"), (meta, "params.json"), (meta, "tokenizer.model"), (face, "config.json"),
                (face, "model-00001-of-00002.safetensors"), (face, "model.safetensors.index.json"),
                (face, "tokenizer.json")]
     old, pieces = os.path.join(tmp, "c"), copy("small31-hf", os.path.join(tmp, "d"))
@@ -883,10 +883,10 @@ def refuses_any_damage(tmp):
     with open(os.path.join(pieces, "tokenizer.model"), "wb") as f:
         f.write(sentencepiece_model())
     os.remove(os.path.join(pieces, "tokenizer.json"))
-    damaged += [(old, "model.bin"), (old, "tokenizer.bin"), (pieces, "tokenizer.model")]
+    mutated += [(old, "model.bin"), (old, "tokenizer.bin"), (pieces, "tokenizer.model")]
     for i in range(int(os.environ.get("LLAMA31_FUZZ", "400"))):
-        folder, name = damaged[i % len(damaged)]
-        path = os.path.join(folder, name)
+        directory, name = mutated[i % len(mutated)]
+        path = os.path.join(directory, name)
         with open(path, "rb") as f:
             good = f.read()
         b, how = bytearray(good), rng.random()
@@ -904,32 +904,32 @@ def refuses_any_damage(tmp):
             f.write(b)
         err = io.StringIO()
         with contextlib.redirect_stderr(err):
-            status = export.main([folder, "-o", os.path.join(tmp, "out.gguf")])
+            status = export.main([directory, "-o", os.path.join(tmp, "out.gguf")])
         lines = [line for line in err.getvalue().splitlines() if not line.startswith("note:")]
         check(status in (0, 1, 3) and len(lines) == 1, name, "byte", at, "status", status, lines)
         with open(path, "wb") as f:
             f.write(good)
 
 
-# The machine's side
+# Disk, signals, memory
 
 @test
-def full_disk_leaves_nothing(tmp):
-    folder = os.path.join(tmp, "out")
-    os.mkdir(folder)
-    out = os.path.join(folder, "m.gguf")
+def full_disk_leaves_no_file(tmp):
+    directory = os.path.join(tmp, "out")
+    os.mkdir(directory)
+    out = os.path.join(directory, "m.gguf")
     with open(out, "w") as f:
         f.write("before")
     p = run_export(find("small31"), out, "--force", preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (500000, 500000)))
     same(p.returncode, 1)
     check(p.stderr.splitlines()[-1].startswith("error: "), p.stderr)
-    same(os.listdir(folder), ["m.gguf"])
+    same(os.listdir(directory), ["m.gguf"])
     with open(out) as f:
-        same(f.read(), "before", "the file that was there")
+        same(f.read(), "before", "the previous file")
 
 
 @test
-def a_signal_leaves_nothing(tmp):
+def signals_leave_no_file(tmp):
     class Slow:
         name, type, shape = "slow.weight", "f32", (4, 1)
 
@@ -940,7 +940,7 @@ def a_signal_leaves_nothing(tmp):
             time.sleep(5)
             yield bytes(8)
     out = os.path.join(tmp, "m.gguf")
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs begin with it ignored
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # shells start background jobs with SIGINT ignored
     for Slow.signal, code in ((signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 130)):
         with contextlib.redirect_stderr(io.StringIO()):
             try:
@@ -951,8 +951,8 @@ def a_signal_leaves_nothing(tmp):
 
 
 @test
-def ways_of_splitting(tmp):
-    """The name of the split follows from the expressions of tokenizer.json."""
+def pre_tokenizers(tmp):
+    """tokenizer.ggml.pre follows from the expressions in tokenizer.json."""
     source = copy("small31-hf", tmp)
     level = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}
     digits = {"type": "Digits", "individual_digits": True}
@@ -969,15 +969,15 @@ def ways_of_splitting(tmp):
     for form in (dict(level, add_prefix_space=True), dict(level, use_regex=False), {"type": "Whitespace"},
                  {"type": "Sequence", "pretokenizers": [dict(digits, individual_digits=False), level]}):
         edit_json(os.path.join(source, "tokenizer.json"), lambda t: t.update(pre_tokenizer=form))
-        refused(source, tmp, "splits text in another way")
+        refused(source, tmp, "unsupported pre-tokenizer")
 
 
 # LoRA
 
-def write_adapter(folder, modules=None, config=None, rank=4, seed=1):
-    """A PEFT folder for small31-hf, for all its matrices or those named, with numbers that f16 holds."""
+def write_adapter(directory, modules=None, config=None, rank=4, seed=1):
+    """A PEFT directory for all or some matrices of small31-hf, with numbers that f16 represents exactly."""
     rng, tensors = random.Random(seed), {}
-    for name, (_, shape, _) in face_state().items():
+    for name, (_, shape, _) in hf_state().items():
         module = name[:-len(".weight")]
         if len(shape) != 2 or "embed" in name or modules and not any(m in module for m in modules):
             continue
@@ -985,12 +985,12 @@ def write_adapter(folder, modules=None, config=None, rank=4, seed=1):
         for side, form in (("A", (own, shape[1])), ("B", (shape[0], own))):
             x = [rng.randint(-32, 32) / 512 for _ in range(form[0] * form[1])]
             tensors["base_model.model.%s.lora_%s.weight" % (module, side)] = "f32", form, struct.pack("<%df" % len(x), *x)
-    os.makedirs(folder, exist_ok=True)
-    write_safetensors(os.path.join(folder, "adapter_model.safetensors"), tensors)
-    with open(os.path.join(folder, "adapter_config.json"), "w") as f:
+    os.makedirs(directory, exist_ok=True)
+    write_safetensors(os.path.join(directory, "adapter_model.safetensors"), tensors)
+    with open(os.path.join(directory, "adapter_config.json"), "w") as f:
         json.dump(dict({"peft_type": "LORA", "r": 4, "lora_alpha": 8, "bias": "none", "use_dora": False,
                         "target_modules": ["q_proj"]}, **config or {}), f)
-    return folder
+    return directory
 
 
 def logits(model, tmp, *args, n=40):
@@ -1012,8 +1012,9 @@ def nmse(found, expected):
 
 @test
 def lora_equals_merged(tmp):
-    """What the program makes of an adapter equals the weights that --merge makes, and W + alpha / r B A in Python; also
-    with ranks and alphas of single modules, under rslora, and with two adapters at once."""
+    """An adapter in the program gives the logits of --merge and of W + alpha / r B A in Python; also with ranks and alphas
+    per module, with rslora, and with two adapters."""
+    requires("lora")
     base, model = find("small31-hf"), os.path.join(tmp, "base.gguf")
     same(run_export(base, model, "--type", "f32").returncode, 0)
     plain = read_gguf(model)[1]
@@ -1034,11 +1035,11 @@ def lora_equals_merged(tmp):
         raise Skip("no %s" % PROGRAM)
     limit = 1e-4 if os.environ.get("LLAMA31_ISA") == "amx" else 1e-6
     loras = {}
-    for form, folder in forms.items():
+    for form, directory in forms.items():
         lora, merged = os.path.join(tmp, form + ".gguf"), os.path.join(tmp, "merged.gguf")
-        p = run_export(folder, lora, "--base", base)
+        p = run_export(directory, lora, "--base", base)
         check(p.returncode == 0, p.stderr)
-        p = run_export(base, merged, "--merge", folder, "--type", "f32", "--force")
+        p = run_export(base, merged, "--merge", directory, "--type", "f32", "--force")
         check(p.returncode == 0, p.stderr)
         metadata, tensors = read_gguf(lora)
         same((metadata["general.type"], metadata["adapter.type"], metadata["general.architecture"]),
@@ -1048,12 +1049,12 @@ def lora_equals_merged(tmp):
         expected = logits(merged, tmp)
         error = nmse(logits(model, tmp, "--lora", lora), expected)
         check(error <= limit, form, "NMSE", error)
-        check(nmse(logits(model, tmp), expected) > 0.01, "the adapter changes next to nothing")
-        check(nmse(logits(model, tmp, "--lora", lora + ":0.5"), expected) > 1e-4, "SCALE changes nothing")
+        check(nmse(logits(model, tmp), expected) > 0.01, "the adapter has no effect")
+        check(nmse(logits(model, tmp, "--lora", lora + ":0.5"), expected) > 1e-4, "SCALE has no effect")
         loras[form] = lora
 
         found = read_gguf(merged)[1]
-        state = export.read_safetensors(os.path.join(folder, "adapter_model.safetensors"))
+        state = export.read_safetensors(os.path.join(directory, "adapter_model.safetensors"))
         for module, gguf, heads in (("model.layers.1.self_attn.q_proj", "blk.1.attn_q.weight", True),
                                     ("model.layers.0.self_attn.v_proj", "blk.0.attn_v.weight", False),
                                     ("model.layers.1.mlp.down_proj", "blk.1.ffn_down.weight", False)):
@@ -1075,57 +1076,57 @@ def lora_equals_merged(tmp):
     both = os.path.join(tmp, "both.gguf")
     same(run_export(base, both, "--merge", forms["plain"], "--merge", forms["root"], "--type", "f32").returncode, 0)
     error = nmse(logits(model, tmp, "--lora", loras["plain"], "--lora", loras["root"]), logits(both, tmp))
-    check(error <= limit, "two at once: NMSE", error)
+    check(error <= limit, "two adapters: NMSE", error)
     metadata, tensors = exported(forms["plain"], tmp, "--base", base, "--type", "f16", "--force")
     check(all(t[0] == "f16" for t in tensors.values()))
 
 
 @test
 def lora_refusals(tmp):
-    """Adapters that would not do what they say are refused by name."""
-    base, folder = find("small31-hf"), os.path.join(tmp, "adapter")
+    """Unsupported and inconsistent adapters are rejected with the setting or module."""
+    base, directory = find("small31-hf"), os.path.join(tmp, "adapter")
 
     def refuses(*words, code=3, source=None, args=("--base", base), **adapter):
-        shutil.rmtree(folder, ignore_errors=True)
-        write_adapter(folder, **adapter)
+        shutil.rmtree(directory, ignore_errors=True)
+        write_adapter(directory, **adapter)
         out, err = os.path.join(tmp, "refused.gguf"), io.StringIO()
         with contextlib.redirect_stderr(err):
-            status = export.main([source or folder, "-o", out] + list(args))
+            status = export.main([source or directory, "-o", out] + list(args))
         check(status == code and not os.path.exists(out), status, err.getvalue())
         for word in words:
             check(word in err.getvalue(), "expected", repr(word), "in", err.getvalue())
-    refuses("expected --base", code=2, args=())
+    refuses("--base DIRECTORY", code=2, args=())
     for key, v in (("peft_type", "LOHA"), ("use_dora", True), ("bias", "lora_only"), ("modules_to_save", ["lm_head"]),
                    ("fan_in_fan_out", True), ("layer_replication", [[0, 1]]), ("init_lora_weights", "pissa_niter_4"),
                    ("lora_bias", True)):
         refuses(key, config={key: v})
-    refuses("no settings of a LoRA", config={"r": 0})
-    refuses("no settings of a LoRA", config={"lora_alpha": "8"})
-    refuses("no settings of a LoRA", config={"rank_pattern": {"(": 8}})
+    refuses("invalid LoRA settings", config={"r": 0})
+    refuses("invalid LoRA settings", config={"lora_alpha": "8"})
+    refuses("invalid LoRA settings", config={"rank_pattern": {"(": 8}})
     refuses("expected lora_A (8, ...)", config={"r": 8})
-    refuses("expected tensors, found none", modules=["nothing"])
+    refuses("no tensors", modules=["nothing"])
 
     for name, to, word in (("self_attn.q_proj", "self_attn.qkv_proj", "self_attn.qkv_proj"),
                            ("q_proj.lora_A.weight", "q_proj.lora_magnitude_vector", "lora_magnitude_vector"),
-                           ("layers.1", "layers.2", "layers.2"), ("self_attn.q_proj", "mlp.gate_proj", "of shape"),
+                           ("layers.1", "layers.2", "layers.2"), ("self_attn.q_proj", "mlp.gate_proj", "expected shape"),
                            ("lora_B", "lora_C", "lora_C")):
-        write_adapter(folder, ["layers.1.self_attn.q_proj"])
+        write_adapter(directory, ["layers.1.self_attn.q_proj"])
         tensors = {n.replace(name, to): (w.type, w.shape, b"".join(w.pieces())) for n, w in
-                   export.read_safetensors(os.path.join(folder, "adapter_model.safetensors")).items()}
-        write_safetensors(os.path.join(folder, "adapter_model.safetensors"), tensors)
+                   export.read_safetensors(os.path.join(directory, "adapter_model.safetensors")).items()}
+        write_safetensors(os.path.join(directory, "adapter_model.safetensors"), tensors)
         err = io.StringIO()
         with contextlib.redirect_stderr(err):
-            status = export.main([folder, "-o", os.path.join(tmp, "refused.gguf"), "--base", base])
+            status = export.main([directory, "-o", os.path.join(tmp, "refused.gguf"), "--base", base])
         check(status == 3 and word in err.getvalue(), word, err.getvalue())
     source = copy("small31-hf", os.path.join(tmp, "tied"))
     edit_json(os.path.join(source, "config.json"), lambda c: c.update(tie_word_embeddings=True))
     refuses("tied to", args=("--base", source), modules=["lm_head"])
-    refuses("tied to", source=source, args=("--merge", folder), modules=["lm_head"])
+    refuses("tied to", source=source, args=("--merge", directory), modules=["lm_head"])
 
 
 @test
 def memory_is_bounded(tmp):
-    """200 MB of weights, mostly holes on the disk, pass through 40 MB of memory over Python's own."""
+    """Exporting 200 MB of weights (a sparse file) needs less than 40 MB on top of Python itself."""
     source = copy("small31-hf", tmp)
     for n in os.listdir(source):
         if "safetensors" in n:
@@ -1133,7 +1134,7 @@ def memory_is_bounded(tmp):
     hidden = 128 * 2048
     edit_json(os.path.join(source, "config.json"), lambda c: c.update(intermediate_size=hidden, num_hidden_layers=1))
     header, at = {}, 0
-    for name, (kind, shape, _) in face_state().items():
+    for name, (kind, shape, _) in hf_state().items():
         if ".layers.1." in name:
             continue
         shape = [hidden if n == 352 else n for n in shape]
@@ -1153,12 +1154,12 @@ def memory_is_bounded(tmp):
         p.returncode = status
         same(status, 0, error)
         peak.append(usage.ru_maxrss)
-    check(peak[1] - peak[0] < 40000, "peak %d kB, %d kB at rest" % (peak[1], peak[0]))
+    check(peak[1] - peak[0] < 40000, "peak %d kB, of which Python %d kB" % (peak[1], peak[0]))
 
 
 @test
 def synthetic_model(tmp):
-    """A small one of the same making as the large ones."""
+    """make_synthetic.py writes a valid file of random weights."""
     make_synthetic.GEOMETRIES["tiny"] = (256, 512, 2, 4, 2, 32, True)
     make_synthetic.RANKS, make_synthetic.POOL = 2000, 20011
     out = os.path.join(tmp, "synthetic.gguf")

@@ -1,6 +1,6 @@
-"""Writes GGUF v3 files: metadata, tensor table, tensors streamed piece by piece. Standard library only.
+"""Writer of GGUF v3 files: metadata, tensor table, and tensors streamed in pieces. Standard library only.
 
-The file appears under its name only when it is complete: it is written beside it and renamed at the end."""
+The output is written to a temporary file and renamed when complete."""
 import binascii
 import hashlib
 import os
@@ -14,8 +14,8 @@ TYPES = {"f32": (0, 4), "f16": (1, 2), "bf16": (30, 2), "q8_0": (8, 34 / 32)}  #
 FILE_TYPES = {"f32": 0, "f16": 1, "bf16": 32}  # general.file_type
 
 
-class Bad(Exception):
-    """A message of one line, and the exit code it deserves: 3 for a bad source, 1 for a failure of the machine."""
+class Failure(Exception):
+    """A message of one line and an exit code: 3 for an invalid source, 2 for usage, 1 for the rest."""
 
     def __init__(self, message, code=3):
         super().__init__(message)
@@ -26,12 +26,12 @@ def string(s):
     try:
         b = s if isinstance(s, bytes) else s.encode("utf-8")
     except UnicodeEncodeError:
-        raise Bad("%s: text with half a character" % ascii(s))
+        raise Failure("%s: text with a lone surrogate" % ascii(s))
     return struct.pack("<Q", len(b)) + b
 
 
 def value(v):
-    """The GGUF type and bytes of a metadata value: bool, u32, f32, string, or an array (integers in it are i32)."""
+    """(GGUF kind, bytes) of a metadata value: bool, u32, f32, string, or an array (of i32, f32 or strings)."""
     if isinstance(v, bool):
         return 7, struct.pack("<B", v)
     if isinstance(v, int):
@@ -50,7 +50,7 @@ def value(v):
 
 
 class Progress:
-    """Bytes done, on stderr, for people only."""
+    """Progress on stderr, if it is a terminal."""
 
     def __init__(self, total):
         self.total, self.done, self.shown = total, 0, -1
@@ -67,15 +67,15 @@ class Progress:
 
 
 class Output:
-    """A file that takes its name when it is whole: written beside it, under a name that nobody can foresee, synced and
-    renamed. Links are followed; a device, a folder and what the run reads (inputs: files and folders) are refused, and so
-    is a file that is there, unless it is empty, is_ours(path) says so, or it is forced."""
+    """A file written under an unpredictable temporary name, synced, and renamed when complete. Links are followed.
+    Rejects devices, directories and the inputs of this run (files and directories); an existing file too, unless it is
+    empty, is_ours(path), or is_forced."""
 
     def __init__(self, path, inputs=(), is_forced=False, is_ours=lambda path: False):
         self.target = os.path.realpath(path)
         check_output(path, inputs, is_forced, is_ours)
-        self.beside = "%s.%s.tmp" % (self.target, binascii.hexlify(os.urandom(8)).decode())
-        self.f = open(self.beside, "x+b", buffering=0)
+        self.temporary = "%s.%s.tmp" % (self.target, binascii.hexlify(os.urandom(8)).decode())
+        self.f = open(self.temporary, "x+b", buffering=0)
 
     def __enter__(self):
         return self.f
@@ -86,42 +86,42 @@ class Output:
                 os.fsync(self.f.fileno())
                 if os.path.exists(self.target):
                     os.fchmod(self.f.fileno(), os.stat(self.target).st_mode & 0o777)
-                os.replace(self.beside, self.target)
+                os.replace(self.temporary, self.target)
         finally:
             self.f.close()
-            if os.path.exists(self.beside):
-                os.unlink(self.beside)
+            if os.path.exists(self.temporary):
+                os.unlink(self.temporary)
 
 
 def check_output(path, inputs, is_forced, is_ours):
     if os.path.exists(path):
         if not os.path.isfile(path):
-            raise Bad("%s: expected a file, found a %s" % (path, "folder" if os.path.isdir(path) else "device"), 1)
+            raise Failure("%s: expected a file, found a %s" % (path, "directory" if os.path.isdir(path) else "device"), 1)
         if any(os.path.samefile(path, name) for name in files_of(inputs)):
-            raise Bad("%s: the input and the output of this run are the same file" % path, 2)
+            raise Failure("%s: input and output of this run are the same file" % path, 2)
         if os.path.getsize(path) and not is_forced and not is_ours(path):
-            raise Bad("%s exists: --force replaces it" % path, 2)
+            raise Failure("%s exists; replace it with --force" % path, 2)
 
 
 def files_of(paths):
-    """The files themselves, and what is read of the folders."""
+    """The files, and the files in the directories that a run reads."""
     for path in paths:
-        folder = [] if os.path.isfile(path) else os.listdir(path)
-        yield from [os.path.join(path, n) for n in folder if not n.endswith(".gguf")] or [path]
+        names = [] if os.path.isfile(path) else os.listdir(path)
+        yield from [os.path.join(path, n) for n in names if not n.endswith(".gguf")] or [path]
 
 
 CHECKSUM = "llama31.checksum"
 
 
 def is_own(path):
-    """Whether a file was written here: its first key is the checksum, and the second is not quantize's."""
+    """A file was written by this module: its first key is the checksum, and the second one is not that of quantize."""
     with open(path, "rb") as f:
         head = f.read(200)
     return head[:4] == b"GGUF" and head[24:].startswith(string(CHECKSUM)) and b"quantization_version" not in head
 
 
 class Checksum:
-    """As base/checksum.h says: a hash of names, types, shapes and the hashes of leaves of about a MiB."""
+    """The tree hash of checksum.h: of names, types, shapes and the digests of leaves of up to 1 MiB."""
 
     def __init__(self):
         self.all = blake()
@@ -159,9 +159,9 @@ def product(shape):
 
 
 def write_gguf(path, metadata, tensors, inputs=(), is_forced=False):
-    """Writes metadata, a dict, and tensors, each with name, type, shape (rows first) and pieces(), an iterable of
-    bytes. Nothing is left behind on failure; Output says what `inputs` and `is_forced` are."""
-    metadata = dict({CHECKSUM: "0" * 32}, **metadata)  # first, so that is_own finds it; filled in at the end
+    """Writes metadata (a dict) and tensors, which have name, type, shape (rows first) and pieces(), an iterable of
+    bytes. Nothing is left behind on failure. `inputs` and `is_forced`: see Output."""
+    metadata = dict({CHECKSUM: "0" * 32}, **metadata)  # first, for is_own; the value is written at the end
     head = [b"GGUF", struct.pack("<IQQ", 3, len(tensors), len(metadata))]
     for key, v in metadata.items():
         kind, body = value(v)
@@ -189,7 +189,7 @@ def write_gguf(path, metadata, tensors, inputs=(), is_forced=False):
                 done += len(piece)
                 progress.add(len(piece))
             if done != size:
-                raise Bad("%s: expected %d bytes, found %d" % (t.name, size, done))
+                raise Failure("%s: expected %d bytes, found %d" % (t.name, size, done))
             checksum.end()
             write_all(f, bytes(-size % ALIGNMENT))
             progress.add(-size % ALIGNMENT)
@@ -204,13 +204,13 @@ def write_all(f, piece):
 
 
 def run(output, work):
-    """Runs a command that writes one file. Returns its exit code; says in one line, on stderr, how it went."""
+    """Runs a command that writes one file. Prints the result as one line on stderr and returns the exit code."""
     for s in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGXCPU, signal.SIGALRM):
         signal.signal(s, lambda n, _: sys.exit(128 + n))
     start = time.time()
     try:
         work()
-    except Bad as e:
+    except Failure as e:
         code, message = e.code, str(e)
     except OSError as e:
         code, message = 1, "%s: %s" % (e.filename or output, e.strerror)

@@ -1,23 +1,22 @@
-"""Tokenizers of every source form as GGUF metadata."""
+"""Tokenizers of all source formats as GGUF metadata."""
 import base64
 import os
 import struct
 
 from .checkpoints import parse_json
-from .gguf_writer import Bad
+from .gguf_writer import Failure
 
 NORMAL, UNKNOWN, CONTROL, USER, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
-WORD = "\u2581"  # SentencePiece's space
+SPACE = "\u2581"  # SentencePiece writes it for a space
 
-# How vocabularies split text before they merge bytes: Llama 3's, Qwen 2's, Mistral's (Tekken). The file says so by name,
-# tokenizer.ggml.pre.
+# Pre-tokenizer expressions of Llama 3, Qwen 2 and Mistral (Tekken), and their names in tokenizer.ggml.pre.
 SPLIT = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|"
          r"\s+(?!\S)|\s+")
 BEGIN, END = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
 SPLITS = {SPLIT: "llama-bpe", SPLIT.replace("{1,3}", ""): "qwen2",
           r"[^\r\n\p{L}\p{N}]?" + BEGIN + "*" + END + r"+|[^\r\n\p{L}\p{N}]?" + BEGIN + "+" + END +
           r"*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+": "tekken"}
-# Names of Llama 3.1's 256 special tokens, which follow the ranks.
+# The 256 special tokens of Llama 3.1, which follow the ranks.
 SPECIAL = ["begin_of_text", "end_of_text", "reserved_special_token_0", "reserved_special_token_1",
            "finetune_right_pad_id", "reserved_special_token_2", "start_header_id", "end_header_id", "eom_id", "eot_id",
            "python_tag"]
@@ -29,7 +28,7 @@ def read_bytes(path):
         with open(path, "rb") as f:
             return f.read()
     except OSError as e:
-        raise Bad("%s: %s" % (path, e.strerror), 1)
+        raise Failure("%s: %s" % (path, e.strerror), 1)
 
 
 # SentencePiece: Llama 2 and the story models
@@ -51,30 +50,30 @@ def sentencepiece(pieces, scores, types, unknown=0, bos=1, eos=2, space_prefix=T
 
 
 def llama2c_vocabulary(path, n_vocab):
-    """llama2.c's tokenizer.bin: the length of the longest piece, then a score, a length and the text of each piece.
-    It has put line ends around <s> and </s>, a space for SentencePiece's U+2581, and, in older files, each byte
-    token's byte, as a code point, for its name."""
+    """llama2.c's tokenizer.bin: i32 length of the longest piece, then f32 score, i32 length and text of each piece.
+    <s> and </s> have line breaks around them, U+2581 is written as a space, and older files have byte tokens as the
+    code point of the byte."""
     b, name = read_bytes(path), os.path.basename(path)
     pieces, scores, at = [], [], 4
     for i in range(n_vocab):
         score, n = struct.unpack_from("<fi", b, at) if at + 8 <= len(b) else (0, -1)
         if n < 0 or at + 8 + n > len(b):
-            raise Bad("%s: piece %d: truncated, %d pieces expected" % (name, i, n_vocab))
+            raise Failure("%s: piece %d of %d: truncated file" % (name, i, n_vocab))
         pieces.append(b[at + 8:at + 8 + n])
         scores.append(score)
         at += 8 + n
     if at != len(b):
-        raise Bad("%s: expected %d pieces, found more" % (name, n_vocab))
+        raise Failure("%s: more than the expected %d pieces" % (name, n_vocab))
     if n_vocab < 259 or pieces[3] not in (b"\0", b"<0x00>"):
-        raise Bad("%s: piece 3: expected the byte token <0x00>, found %r" % (name, pieces[3:4]))
+        raise Failure("%s: piece 3: expected the byte token <0x00>, found %r" % (name, pieces[3:4]))
     pieces = ([b"<unk>", b"<s>", b"</s>"] + [b"<0x%02X>" % i for i in range(256)] +
-              [p.replace(b" ", WORD.encode()) for p in pieces[259:]])
+              [p.replace(b" ", SPACE.encode()) for p in pieces[259:]])
     types = [UNKNOWN, CONTROL, CONTROL] + [BYTE] * 256 + [NORMAL] * (n_vocab - 259)
     return sentencepiece(pieces, scores, types)
 
 
 def fields(b):
-    """Yields (number, value) of the fields of a protobuf message: an int, or bytes."""
+    """Yields (field number, value) of a protobuf message; values are ints or bytes."""
     at = 0
 
     def varint():
@@ -103,7 +102,7 @@ def fields(b):
 
 
 def sentencepiece_vocabulary(data, name):
-    """SentencePiece's own model file, a protobuf message: pieces (1), trainer (2), normalizer (3)."""
+    """SentencePiece's model file, a protobuf message: pieces (1), trainer (2), normalizer (3)."""
     pieces, scores, types = [], [], []
     ids, model_type, space_prefix = {40: 0, 41: 1, 42: 2}, 1, True  # unknown, bos, eos
     try:
@@ -120,16 +119,16 @@ def sentencepiece_vocabulary(data, name):
             elif number == 3:
                 space_prefix = bool(dict(fields(body)).get(3, 1))
     except (ValueError, IndexError, KeyError, TypeError, struct.error) as e:
-        raise Bad("%s: neither tiktoken ranks nor a SentencePiece model: %s" % (name, e))
+        raise Failure("%s: neither tiktoken ranks nor a SentencePiece model: %s" % (name, e))
     if model_type != 2 or not pieces:
-        raise Bad("%s: a SentencePiece model that is not BPE" % name)
+        raise Failure("%s: a SentencePiece model other than BPE is not supported" % name)
     return sentencepiece(pieces, scores, types, ids[40], ids[41], ids[42], space_prefix)
 
 
 # Byte-level BPE: Llama 3
 
 def byte_letters():
-    """GPT-2's letter for each byte: itself where it prints, else the next one from U+0100."""
+    """GPT-2's character for each byte: itself if printable, else the next one from U+0100."""
     letters, spare = [], 256
     for b in range(256):
         if 33 <= b <= 126 or 161 <= b <= 172 or b >= 174:
@@ -141,7 +140,7 @@ def byte_letters():
 
 
 def merges_of(ranks):
-    """All pairs of tokens that make a token, in the order in which byte-pair encoding by rank merges them."""
+    """(tokens as text, merges): all pairs of tokens that form a token, in the order of BPE by rank."""
     letters = byte_letters()
     rank_of = {t: i for i, t in enumerate(ranks)}
     text = ["".join(letters[b] for b in t) for t in ranks]
@@ -157,7 +156,7 @@ def merges_of(ranks):
 
 
 def byte_level(tokens, types, merges, pre="llama-bpe"):
-    """Metadata of a vocabulary of bytes. Llama 3's special tokens are found by name."""
+    """Metadata of a byte-level BPE vocabulary. Llama 3's special tokens are recognized by name."""
     id_of = {t: i for i, t in enumerate(tokens) if types[i] == CONTROL}
     vocabulary = {
         "tokenizer.ggml.model": "gpt2",
@@ -175,7 +174,7 @@ def byte_level(tokens, types, merges, pre="llama-bpe"):
 
 
 def tiktoken_vocabulary(data, name):
-    """Meta's tokenizer.model of Llama 3: a token in base 64 and its rank per line."""
+    """Meta's tokenizer.model of Llama 3: lines of a token in base 64 and its rank."""
     ranks = []
     for i, line in enumerate(data.split(b"\n")):
         if not line:
@@ -184,12 +183,12 @@ def tiktoken_vocabulary(data, name):
             token, rank = line.split()
             token, rank = base64.b64decode(token, validate=True), int(rank)
         except ValueError:
-            raise Bad("%s: line %d: expected a token in base 64 and its rank" % (name, i + 1))
+            raise Failure("%s: line %d: expected a token in base 64 and its rank" % (name, i + 1))
         if rank != len(ranks) or not token:
-            raise Bad("%s: line %d: expected rank %d, found %d" % (name, i + 1, len(ranks), rank))
+            raise Failure("%s: line %d: expected rank %d, found %d" % (name, i + 1, len(ranks), rank))
         ranks.append(token)
     if len(set(ranks)) != len(ranks):
-        raise Bad("%s: a token has two ranks" % name)
+        raise Failure("%s: a token has two ranks" % name)
     text, merges = merges_of(ranks)
     return byte_level(text + SPECIAL, [NORMAL] * len(text) + [CONTROL] * len(SPECIAL), merges)
 
@@ -206,33 +205,33 @@ def meta_vocabulary(path):
 # Hugging Face
 
 def split_name(pre_tokenizer):
-    """llama.cpp's name of the way in which a tokenizer.json splits text; None for one that is unknown here."""
+    """The tokenizer.ggml.pre name of the pre-tokenizer of a tokenizer.json, or None if it is not supported."""
     steps = (pre_tokenizer or {}).get("pretokenizers") or [pre_tokenizer or {}]
     for s in steps:
         if s.get("type") == "Split" and (s.get("pattern") or {}).get("Regex") in SPLITS:
             return SPLITS[s["pattern"]["Regex"]]
-    last = steps[-1]  # GPT-2's expression is ByteLevel's own
+    last = steps[-1]  # ByteLevel implies the expression of GPT-2
     if last.get("type") != "ByteLevel" or not last.get("use_regex", True) or last.get("add_prefix_space"):
         return None
     before = [(s.get("type"), s.get("individual_digits")) for s in steps[:-1]]
     return {(): "gpt-2", (("Digits", True),): "smollm"}.get(tuple(before))
 
 
-def huggingface_vocabulary(folder, n_vocab):
-    """tokenizer.json and, where it is a SentencePiece one, tokenizer.model; added tokens, by their ids; the chat
-    template; ids that config files choose for the start and the end of text."""
+def huggingface_vocabulary(directory, n_vocab):
+    """Reads tokenizer.json, tokenizer.model of a SentencePiece vocabulary, the chat template, and the begin and end ids
+    of the config files."""
     def load(name):
-        path = os.path.join(folder, name)
+        path = os.path.join(directory, name)
         return parse_json(read_bytes(path), name) if os.path.exists(path) else {}
 
     try:
-        return assemble(folder, load("tokenizer.json"), load("tokenizer_config.json"), load("config.json"), n_vocab)
+        return assemble(directory, load("tokenizer.json"), load("tokenizer_config.json"), load("config.json"), n_vocab)
     except (AttributeError, KeyError, TypeError, ValueError, IndexError) as e:
-        raise Bad("tokenizer.json: not a tokenizer's file: %s: %s" % (type(e).__name__, e))
+        raise Failure("tokenizer.json: invalid: %s: %s" % (type(e).__name__, e))
 
 
-def assemble(folder, t, settings, config, n_vocab):
-    path = os.path.join(folder, "tokenizer.model")
+def assemble(directory, t, settings, config, n_vocab):
+    path = os.path.join(directory, "tokenizer.model")
     model = t.get("model") or {}
     words = model.get("vocab") or {}
     merges = [m if type(m) is str else " ".join(m) for m in model.get("merges") or []]
@@ -240,24 +239,23 @@ def assemble(folder, t, settings, config, n_vocab):
     if os.path.exists(path) and not pre:
         v = meta_vocabulary(path)
     elif model.get("type") != "BPE":
-        raise Bad("%s: expected tokenizer.json with a BPE model, or tokenizer.model" % folder)
+        raise Failure("%s: no tokenizer.json with a BPE model, and no tokenizer.model" % directory)
     elif model.get("byte_fallback"):
         v = merged_sentencepiece(words, merges)
     elif pre:
         v = {"tokenizer.ggml.tokens": listed(words), "tokenizer.ggml.token_type": [NORMAL] * len(words)}
     else:
-        raise Bad("tokenizer.json: splits text in another way than Llama 3, Tekken, SmolLM, Qwen 2 and GPT-2: not "
-                  "supported")
+        raise Failure("tokenizer.json: unsupported pre-tokenizer (supported: Llama 3, Tekken, SmolLM, Qwen 2, GPT-2)")
 
     tokens, types = v["tokenizer.ggml.tokens"], v["tokenizer.ggml.token_type"]
     if len(tokens) > n_vocab:
-        raise Bad("tokenizer.json: %d tokens for an embedding of %d rows" % (len(tokens), n_vocab))
+        raise Failure("tokenizer.json: %d tokens for an embedding of %d rows" % (len(tokens), n_vocab))
     n_words = len(tokens)
     tokens += ["[PAD%d]" % i for i in range(n_words, n_vocab)]
     types += [UNUSED] * (n_vocab - n_words)
     for a in t.get("added_tokens") or []:
         if not 0 <= a["id"] < n_vocab:
-            raise Bad("tokenizer.json: added token %s: id %d of %d" % (ascii(a["content"]), a["id"], n_vocab))
+            raise Failure("tokenizer.json: added token %s: id %d of %d" % (ascii(a["content"]), a["id"], n_vocab))
         if types[a["id"]] not in (UNKNOWN, BYTE):
             tokens[a["id"]] = a["content"]
             types[a["id"]] = CONTROL if a["special"] else USER
@@ -267,7 +265,7 @@ def assemble(folder, t, settings, config, n_vocab):
         v["tokenizer.ggml.scores"] += [0.0] * (n_vocab - n_words)
 
     id_of = {w: i for i, w in enumerate(tokens)}
-    for key in ("bos", "eos"):  # a list of ends: the one that has no key of its own
+    for key in ("bos", "eos"):  # of several end ids, the one that has no other key
         chosen = config.get(key + "_token_id")
         others = [v.get("tokenizer.ggml.eot_token_id"), v.get("tokenizer.ggml.eom_token_id")]
         chosen = [i for i in chosen if i not in others] + chosen if type(chosen) is list else [chosen]
@@ -280,9 +278,9 @@ def assemble(folder, t, settings, config, n_vocab):
     if type(settings.get("add_bos_token")) is bool:
         v["tokenizer.ggml.add_bos_token"] = settings["add_bos_token"]
     template = settings.get("chat_template")
-    if type(template) is list:  # several, by name
+    if type(template) is list:  # named templates
         template = next((x["template"] for x in template if x["name"] == "default"), None)
-    path = os.path.join(folder, "chat_template.jinja")
+    path = os.path.join(directory, "chat_template.jinja")
     if os.path.exists(path):
         template = read_bytes(path)
     if template:
@@ -294,13 +292,13 @@ def listed(words):
     tokens = [None] * len(words)
     for w, i in words.items():
         if not 0 <= i < len(tokens) or tokens[i] is not None:
-            raise Bad("tokenizer.json: token %s: id %d is out of range or taken" % (ascii(w), i))
+            raise Failure("tokenizer.json: token %s: id %d is out of range or a duplicate" % (ascii(w), i))
         tokens[i] = w
     return tokens
 
 
 def merged_sentencepiece(words, merges):
-    """A SentencePiece vocabulary of which only the merges are left, in order: their place is the score."""
+    """A SentencePiece vocabulary from tokens and merges. The position of a merge is the score of its token."""
     tokens = listed(words)
     place = {}
     for i, m in enumerate(merges):

@@ -1,19 +1,19 @@
-"""Weights as ranges of files, streamed, joined, re-ordered and converted without touching single numbers.
+"""Weights as ranges of files: streamed, joined, reordered and converted.
 
-Python's per-number cost would be minutes for 8B weights. So the common path copies whole rows, and conversions work on
-a quarter of a megabyte at a time, with byte slices, translation tables and long integers as vectors."""
+A Python loop over single numbers would take minutes for 8B weights. So whole rows are copied, and conversions work on
+256 KiB at a time, with byte slices, translation tables and long integers as vectors."""
 import functools
 import os
 import stat
 import struct
 
-from .gguf_writer import Bad, TYPES
+from .gguf_writer import Failure, TYPES
 
-CHUNK = 1 << 18  # bytes at a time: what stays in the cache between reading and writing
+CHUNK = 1 << 18  # bytes; stays in the CPU cache between reading and writing
 
 
 class File:
-    """A source file, opened once, read by position (mapped pages would count as memory used)."""
+    """A source file, read by position. (Mapped pages would count as used memory.)"""
 
     def __init__(self, path):
         self.name = os.path.basename(path)
@@ -21,9 +21,9 @@ class File:
             self.fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
             info = os.fstat(self.fd)
         except (OSError, ValueError) as e:
-            raise Bad("%s: %s" % (path, getattr(e, "strerror", e)), 1)
+            raise Failure("%s: %s" % (path, getattr(e, "strerror", e)), 1)
         if not stat.S_ISREG(info.st_mode):
-            raise Bad("%s: not a regular file" % path, 1)
+            raise Failure("%s: not a regular file" % path, 1)
         self.size = info.st_size
 
     def read(self, offset, n):
@@ -32,13 +32,13 @@ class File:
         while len(b) < n:
             more = os.pread(self.fd, n - len(b), offset + len(b))
             if not more:
-                raise Bad("%s: truncated: expected %d bytes at %d, found %d" % (self.name, n, offset, len(b)))
+                raise Failure("%s: truncated: expected %d bytes at %d, found %d" % (self.name, n, offset, len(b)))
             b += more
         return b
 
 
 class Weight:
-    """A matrix or vector stored row by row in a range of a file."""
+    """A matrix or vector, stored by rows in a range of a file."""
 
     def __init__(self, file, name, type, shape, offset):
         self.file, self.name, self.type, self.shape, self.offset = file, name, type, tuple(shape), offset
@@ -57,7 +57,7 @@ class Weight:
 
 
 class View:
-    """What all derived weights share: the name, type and shape of a weight, other bytes."""
+    """Base class of derived weights: the source's name, type and shape, unless given; other bytes."""
 
     def __init__(self, source, name=None, type=None, shape=None):
         self.source, self.name, self.type = source, name or source.name, type or source.type
@@ -67,8 +67,8 @@ class View:
         return self.source.pieces()
 
 
-class Stacked(View):
-    """Parts of one tensor, split between files by rows."""
+class RowShards(View):
+    """A tensor split by rows over several files."""
 
     def __init__(self, parts):
         rows = sum(p.shape[0] for p in parts)
@@ -80,8 +80,8 @@ class Stacked(View):
             yield from p.pieces()
 
 
-class Beside(View):
-    """Parts of one tensor, split between files by columns."""
+class ColumnShards(View):
+    """A tensor split by columns over several files."""
 
     def __init__(self, parts):
         super().__init__(parts[0], shape=(parts[0].shape[0], sum(p.shape[1] for p in parts)))
@@ -96,8 +96,8 @@ class Beside(View):
 
 
 class Interleaved(View):
-    """Query or key rows as Hugging Face holds them (first halves of the pairs, then second halves, per head), given
-    back in Meta's order: row 2i + j of a head is its row j * head_dim / 2 + i."""
+    """Query or key rows in Meta's order. Hugging Face stores, per head, the first elements of all RoPE pairs, then the
+    second ones: row 2i + j of the result is its row j * head_dim / 2 + i."""
 
     def __init__(self, source, n_heads):
         super().__init__(source)
@@ -105,7 +105,7 @@ class Interleaved(View):
 
     def pieces(self):
         d, size = self.head_dim, self.source.row_bytes
-        if len(self.shape) == 1:  # a bias: one number for each row
+        if len(self.shape) == 1:  # a bias: one number per row
             size //= self.shape[0]
             whole = memoryview(self.source.rows(0, 1))
             for head in range(0, self.shape[0], d):
@@ -118,7 +118,7 @@ class Interleaved(View):
 
 
 class Literal(View):
-    """Bytes at hand."""
+    """A tensor in memory."""
 
     def __init__(self, name, type, shape, data):
         self.name, self.type, self.shape, self.data = name, type, tuple(shape), data
@@ -128,7 +128,7 @@ class Literal(View):
 
 
 class Converted(View):
-    """A weight in another type, rounded to nearest, ties to even."""
+    """A weight converted to another type: round to nearest, ties to even."""
 
     def __init__(self, source, type):
         super().__init__(source, type=type)
@@ -139,11 +139,11 @@ class Converted(View):
             try:
                 yield step(piece)
             except ValueError as e:
-                raise Bad("%s: %s" % (self.name, e))
+                raise Failure("%s: %s" % (self.name, e))
 
 
 def same(a, b):
-    """Whether two weights hold the same bytes."""
+    """Two weights have the same type, shape and bytes."""
     if b is None or (a.type, a.shape) != (b.type, b.shape):
         return False
     return all(x == y for x, y in zip(a.pieces(), b.pieces()))
@@ -155,13 +155,13 @@ def convert(weight, type):
 
 @functools.lru_cache(maxsize=16)
 def repeated(lane, n):
-    """The integer of n 32-bit lanes, all equal."""
+    """An integer of n equal 32-bit lanes."""
     return int.from_bytes(struct.pack("<I", lane) * n, "little")
 
 
-def rounded(b, bits):
-    """f32 bytes, rounded so that the low bits of each number can be cut off. NaN and infinity, whose exponent is all
-    ones, are refused: they would carry into their neighbour."""
+def round_f32(b, bits):
+    """f32 numbers rounded to nearest even, so that their low `bits` bits can be dropped. Rejects NaN and infinity, whose
+    exponent is all ones: they would carry into the next lane."""
     n = len(b) // 4
     x = int.from_bytes(b, "little")
     if ((x & repeated(0x7f800000, n)) + repeated(0x00800000, n)) & repeated(0x80000000, n):
@@ -170,17 +170,17 @@ def rounded(b, bits):
     return x.to_bytes(4 * n, "little")
 
 
-def table(f):
+def byte_table(f):
     return bytes(f(i) & 255 for i in range(256))
 
 
-def either(a, b):
+def bitwise_or(a, b):
     return (int.from_bytes(a, "little") | int.from_bytes(b, "little")).to_bytes(len(a), "little")
 
 
-def marked(b, marks):
-    """The positions of the bytes that the table marks with 1."""
-    b = b.translate(marks)
+def positions(b, selected):
+    """Yields the positions of the bytes for which the table has 1."""
+    b = b.translate(selected)
     i = b.find(1)
     while i >= 0:
         yield i
@@ -194,31 +194,37 @@ def bf16_to_f32(b):
 
 
 def f32_to_bf16(b):
-    b = rounded(b, 16)
+    b = round_f32(b, 16)
     out = bytearray(len(b) // 2)
     out[0::2], out[1::2] = b[2::4], b[3::4]
     return bytes(out)
 
 
-# A normal f16 (1 sign, 5 exponent, 10 mantissa bits) is an f32 (1, 8, 23) whose exponent is 112 higher, an even number:
-# so each byte of one is the union of translated bytes of the other. The rest (zero, subnormal) goes one by one.
-NOT_FINITE = "not a number, or infinite"
-SHR3, SHR5 = table(lambda i: i >> 3), table(lambda i: i >> 5)
-SHL3, SHL5 = table(lambda i: i << 3), table(lambda i: i << 5)
-WIDE_TOP = table(lambda h: h & 0x80 | (h >> 3 & 15) + 56)
-WIDE_MID = table(lambda h: h << 5)
-WIDE_ODD = table(lambda h: h & 0x7c in (0, 0x7c))
-NARROW_TOP = table(lambda h: h & 0x80 | (h & 15) - 8 << 3 & 0x78)
-NARROW_ODD = table(lambda h: not 56 < h & 0x7f < 71)  # below 2^-13, or 2^15 and above
+# f16 to f32 and back, by bytes:
+#
+#   f16        seeeeemm mmmmmmmm                            exponent bias 15
+#   f32        seeeeeee emmmmmmm mmmmmmmm mmmmmmmm          exponent bias 127
+#
+# For normal numbers the exponents differ by 112, an even number, which does not touch the low exponent bit in the
+# second byte of f32. So each byte of one format is an OR of translated bytes of the other. Zeros and subnormal numbers are
+# converted one by one.
+NOT_FINITE = "NaN or infinity"
+SHR3, SHR5 = byte_table(lambda i: i >> 3), byte_table(lambda i: i >> 5)
+SHL3, SHL5 = byte_table(lambda i: i << 3), byte_table(lambda i: i << 5)
+F32_TOP = byte_table(lambda h: h & 0x80 | (h >> 3 & 15) + 56)
+F32_MID = byte_table(lambda h: h << 5)
+F16_SPECIAL = byte_table(lambda h: h & 0x7c in (0, 0x7c))
+F16_TOP = byte_table(lambda h: h & 0x80 | (h & 15) - 8 << 3 & 0x78)
+F32_SPECIAL = byte_table(lambda h: not 56 < h & 0x7f < 71)  # below 2^-13 or at least 2^15
 
 
 def f16_to_f32(b):
     low, high = b[0::2], b[1::2]
     out = bytearray(2 * len(b))
     out[1::4] = low.translate(SHL5)
-    out[2::4] = either(high.translate(WIDE_MID), low.translate(SHR3))
-    out[3::4] = high.translate(WIDE_TOP)
-    for i in marked(high, WIDE_ODD):
+    out[2::4] = bitwise_or(high.translate(F32_MID), low.translate(SHR3))
+    out[3::4] = high.translate(F32_TOP)
+    for i in positions(high, F16_SPECIAL):
         x = struct.unpack_from("<e", b, 2 * i)[0]
         if x - x:
             raise ValueError(NOT_FINITE)
@@ -226,29 +232,29 @@ def f16_to_f32(b):
     return bytes(out)
 
 
-def narrowed(top, mid, low, exact):
-    """f16 bytes from the three upper bytes of f32 numbers, rounded already; exact(i) is number i."""
+def pack_f16(top, mid, low, exact):
+    """f16 from the upper three bytes of rounded f32 numbers; exact(i) is number i before rounding."""
     out = bytearray(2 * len(top))
-    out[0::2] = either(mid.translate(SHL3), low.translate(SHR5)) if low else mid.translate(SHL3)
-    out[1::2] = either(top.translate(NARROW_TOP), mid.translate(SHR5))
-    for i in marked(top, NARROW_ODD):
+    out[0::2] = bitwise_or(mid.translate(SHL3), low.translate(SHR5)) if low else mid.translate(SHL3)
+    out[1::2] = bitwise_or(top.translate(F16_TOP), mid.translate(SHR5))
+    for i in positions(top, F32_SPECIAL):
         x = exact(i)
         if x - x:
             raise ValueError(NOT_FINITE)
         try:
             struct.pack_into("<e", out, 2 * i, x)
         except OverflowError:
-            raise ValueError("%g does not fit f16: use --type bf16" % x)
+            raise ValueError("%g is too large for f16; use --type bf16" % x)
     return bytes(out)
 
 
 def f32_to_f16(b):
-    near = rounded(b, 13)
-    return narrowed(near[3::4], near[2::4], near[1::4], lambda i: struct.unpack_from("<f", b, 4 * i)[0])
+    near = round_f32(b, 13)
+    return pack_f16(near[3::4], near[2::4], near[1::4], lambda i: struct.unpack_from("<f", b, 4 * i)[0])
 
 
 def bf16_to_f16(b):
-    return narrowed(b[1::2], b[0::2], b"", lambda i: struct.unpack("<f", b"\0\0" + b[2 * i:2 * i + 2])[0])
+    return pack_f16(b[1::2], b[0::2], b"", lambda i: struct.unpack("<f", b"\0\0" + b[2 * i:2 * i + 2])[0])
 
 
 CONVERSIONS = {
