@@ -53,8 +53,10 @@ static void count_lines(JinjaParser *p, size_t to) {
     p->heap->line = p->line;
 }
 
+// Adds the token [from, to) of the source; the lexer continues after it.
 static void push_token(JinjaParser *p, JinjaTokenKind kind, size_t from, size_t to) {
     count_lines(p, from);
+    p->at = to;
     p->tokens = heap_grow(p->heap, p->tokens, p->n_tokens, sizeof *p->tokens);
     p->tokens[p->n_tokens++] = (JinjaToken){kind, {p->source + from, to - from}, p->line};
 }
@@ -111,7 +113,6 @@ static void lex_number(JinjaParser *p) {
         if (is_digit(s[exponent])) at = skip_number_digits(p, exponent);
     }
     push_token(p, TOKEN_NUMBER, p->at, at);
-    p->at = at;
 }
 
 static void lex_operator(JinjaParser *p) {
@@ -122,7 +123,6 @@ static void lex_operator(JinjaParser *p) {
     while (i < n && !is_at(p, p->at, operators[i])) i++;
     if (i == n) heap_fail(p->heap, "unexpected character '%.1s'", p->source + p->at);
     push_token(p, TOKEN_OPERATOR, p->at, p->at + strlen(operators[i]));
-    p->at += strlen(operators[i]);
     if (strchr("([{", *operators[i])) p->depth++;
     if (strchr(")]}", *operators[i]) && p->depth) p->depth--;
 }
@@ -146,13 +146,12 @@ static void lex_tag(JinjaParser *p, bool is_block) {
             while (end < p->n && s[end] != first) end += 1 + (s[end] == '\\');
             if (end >= p->n) heap_fail(p->heap, "a string has no end");
             push_token(p, TOKEN_QUOTED, p->at + 1, end);
-            p->at = end + 1;
+            p->at++; // the quote
         } else if (is_digit(first)) {
             lex_number(p);
         } else if (is_name_char(first)) {
             while (is_name_char(s[end])) end++;
             push_token(p, TOKEN_NAME, p->at, end);
-            p->at = end;
         } else {
             lex_operator(p);
         }
@@ -205,7 +204,7 @@ static void lex_template(JinjaParser *p) {
             lex_raw(p, after, sign);
         } else {
             push_token(p, is_block ? TOKEN_OPEN_BLOCK : TOKEN_OPEN_OUTPUT, at, at + 2);
-            p->at = at + 2 + (is_at(p, at + 2, "-") || is_at(p, at + 2, "+"));
+            p->at += is_at(p, p->at, "-") || is_at(p, p->at, "+");
             lex_tag(p, is_block);
         }
     }
