@@ -186,7 +186,7 @@ static void amx_gemm_begin(GemmStep *s, Type type) { (void)s, (void)type; }
 // chunk; its first block for further tokens; or the rows behind it, which are most often this
 // thread's.
 static void amx_gemm_pack(GemmStep *s, int r, Type type) {
-    AmxMemory *m = team_scratch();
+    AmxMemory *m = s->memory;
     const Tensor *w = s->w;
     const int depth = k_block(s->n_tokens), row = s->row + r, end = s->row + s->n_rows;
     bool is_last = s->token + CHUNK_TOKENS >= s->n_tokens;
@@ -204,7 +204,7 @@ static void amx_gemm_pack(GemmStep *s, int r, Type type) {
 // tokens, or the first again for further rows.
 static void amx_gemm_multiply(GemmStep *s, int r, int t, int n, Type type) {
     (void)t, (void)n, (void)type;
-    AmxMemory *m = team_scratch();
+    AmxMemory *m = s->memory;
     const int cols = s->w->cols, next_k = s->k + k_block(s->n_tokens);
     TokenTiles b = tiles_at(s->encoded, s->n_tokens, cols, s->token, s->k), next;
     Prefetch prefetch = {0};
@@ -226,7 +226,7 @@ static void amx_gemm_multiply(GemmStep *s, int r, int t, int n, Type type) {
 // Transposes the sums to (token, row). All rows of 16 tokens before the next 16: the lines of a
 // token are on a page of their own.
 static void amx_gemm_store(const GemmStep *s, float *out, size_t out_stride) {
-    const AmxMemory *m = team_scratch();
+    const AmxMemory *m = s->memory;
     for (int t = 0; t < s->n; t += AMX_TILE, out += AMX_TILE * out_stride)
         for (int row = 0; row < s->n_rows; row += AMX_TILE) {
             __m512i columns[AMX_TILE];

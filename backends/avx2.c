@@ -280,23 +280,24 @@ DEFINE_PANEL(32, 1)
 DEFINE_PANEL(32, 4)
 DEFINE_PANEL(32, 8)
 
-// By group of 32, and n_int16.
-static const Avx2Panel avx2_panels[2][9] = {
-    {[1] = panel_16_1, [2] = panel_16_2, [4] = panel_16_4},
-    {[0] = panel_32_0, [1] = panel_32_1, [4] = panel_32_4, [8] = panel_32_8}};
+INLINE Avx2Panel avx2_panel(Type type) {
+    const int n = int16_sums(type);
+    if (type_info(type)->group == 16) return n == 1 ? panel_16_1 : n == 2 ? panel_16_2 : panel_16_4;
+    return n == 0 ? panel_32_0 : n == 1 ? panel_32_1 : n == 4 ? panel_32_4 : panel_32_8;
+}
 
 // Prefetches one line per row unpacked, and the rest evenly over the groups of columns of tiles.
 INLINE void gemm_begin(GemmStep *s, Type type) {
     int n_tiles = GEMM_CHUNK_ROWS / 8 * ((s->n + GEMM_TILE_TOKENS - 1) / GEMM_TILE_TOKENS),
         n_groups = n_tiles * SUPERBLOCK / type_info(type)->group;
-    s->prefetch = prefetch_next_rows(s->w, s->row, GEMM_CHUNK_ROWS, s->k, SUPERBLOCK, 0);
-    s->n_prefetch = (s->prefetch.n_lines - GEMM_CHUNK_ROWS + n_groups - 1) / n_groups;
+    *s->prefetch = prefetch_next_rows(s->w, s->row, GEMM_CHUNK_ROWS, s->k, SUPERBLOCK, 0);
+    s->n_prefetch = (s->prefetch->n_lines - GEMM_CHUNK_ROWS + n_groups - 1) / n_groups;
 }
 
 INLINE void gemm_pack(GemmStep *s, int r, Type type) {
-    Avx2Rows *m = &((Avx2GemmMemory *)team_scratch())->panel;
+    Avx2Rows *m = &((Avx2GemmMemory *)s->memory)->panel;
     const uint8_t *p[8];
-    prefetch_lines(&s->prefetch, 8);
+    prefetch_lines(s->prefetch, 8);
     superblock_rows(p, 8, s->w, s->row + r, 1, s->row_end, s->k, type);
     superblock_pad(p, 8, m->padded, s->n_cols, type);
     unpack_8_rows(m, p, false, type);
@@ -305,10 +306,9 @@ INLINE void gemm_pack(GemmStep *s, int r, Type type) {
 }
 
 INLINE void gemm_multiply(GemmStep *s, int r, int t, int n, Type type) {
-    Avx2GemmMemory *m = team_scratch();
-    avx2_panels[type_info(type)->group == 32][int16_sums(type)](
-        m->sums[t] + r, &m->panel, (const Int8Activations *)s->x + t, n, s->k == 0, &s->prefetch,
-        s->n_prefetch);
+    Avx2GemmMemory *m = s->memory;
+    avx2_panel(type)(m->sums[t] + r, &m->panel, (const Int8Activations *)s->x + t, n, s->k == 0,
+                     s->prefetch, s->n_prefetch);
 }
 
 INLINE void gemm_rows(float *out, size_t out_stride, const Tensor *w, const void *encoded,

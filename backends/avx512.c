@@ -296,17 +296,17 @@ static int vnni_chunk_rows(int n_tokens) {
 // Prefetches evenly: for 32 columns of 16 rows packed, and for a group of columns of a tile.
 INLINE void vnni_gemm_begin(GemmStep *s, Type type) {
     const int nk = round_up(s->n_cols, SUPERBLOCK), chunk = vnni_chunk_rows(s->n_tokens);
-    s->prefetch = prefetch_next_rows(s->w, s->row, chunk, s->k, nk, 2);
+    *s->prefetch = prefetch_next_rows(s->w, s->row, chunk, s->k, nk, 2);
     int n_tiles = chunk / PANEL_ROWS * ((s->n + GEMM_TILE_TOKENS - 1) / GEMM_TILE_TOKENS);
     int n_steps = n_tiles * nk / type_info(type)->group + chunk / 16 * nk / 32;
-    s->n_prefetch = (s->prefetch.n_lines + n_steps - 1) / n_steps;
+    s->n_prefetch = (s->prefetch->n_lines + n_steps - 1) / n_steps;
 }
 
 INLINE void vnni_gemm_pack(GemmStep *s, int r, Type type) {
     const TypeInfo *info = type_info(type);
-    Avx512Panel *panel = &((VnniGemmMemory *)team_scratch())->panels[r / PANEL_ROWS];
+    Avx512Panel *panel = &((VnniGemmMemory *)s->memory)->panels[r / PANEL_ROWS];
     uint8_t padded[16][SUPERBLOCK_MAX_BYTES];
-    Prefetch prefetch = s->prefetch; // in registers
+    Prefetch prefetch = *s->prefetch; // in registers
     PanelSource p = {.prefetch = &prefetch, .n_prefetch = s->n_prefetch};
     for (int half = 0; half < 2 && r + 16 * half < s->n_rows; half++) {
         const uint8_t *row[16];
@@ -327,7 +327,7 @@ INLINE void vnni_gemm_pack(GemmStep *s, int r, Type type) {
                 pack_by_row(&p, type);
         }
     }
-    s->prefetch = prefetch;
+    *s->prefetch = prefetch;
 }
 
 // sum += 32 rows times nt tokens, one group of columns from k on: 2 nt accumulators of int32 and 2
@@ -419,15 +419,15 @@ static const VnniPanel vnni_panels[2][2][2] = { // group of 32; minima; one sum
 
 INLINE void vnni_gemm_multiply(GemmStep *s, int r, int t, int n, Type type) {
     const TypeInfo *info = type_info(type);
-    VnniGemmMemory *m = team_scratch();
+    VnniGemmMemory *m = s->memory;
     vnni_panels[info->group == 32][info->has_min][s->n_sums == 1](
         m->sums[r / PANEL_ROWS] + t * s->n_sums * PANEL_ROWS, &m->panels[r / PANEL_ROWS],
         (const VnniActivations *)s->x + t, n, round_up(s->n_cols, SUPERBLOCK), s->k == 0,
-        &s->prefetch, s->n_prefetch);
+        s->prefetch, s->n_prefetch);
 }
 
 static void vnni_gemm_store(const GemmStep *s, float *out, size_t out_stride) {
-    const VnniGemmMemory *m = team_scratch();
+    const VnniGemmMemory *m = s->memory;
     for (int r = 0; r < s->n_rows; r += PANEL_ROWS) {
         const float *from = m->sums[r / PANEL_ROWS];
         for (int t = 0; t < s->n; t++, from += s->n_sums * PANEL_ROWS)

@@ -56,7 +56,8 @@ typedef struct {
     const void *x;         // activations of the block, from the chunk's first token on
     const void *encoded;   // all activations
     int n_sums;            // sums kept for an output element (GemmPlan)
-    Prefetch prefetch;     // set by begin(), together with the lines to fetch at each step
+    void *memory;          // team_scratch()
+    Prefetch *prefetch;    // set by begin(), together with the lines to fetch at each step
     int n_prefetch;
 } GemmStep;
 
@@ -78,11 +79,14 @@ typedef struct {
 
 INLINE void gemm(float *out, size_t out_stride, const Tensor *w, const void *encoded, int n_tokens,
                  int row_begin, int row_end, GemmPlan plan, Type type) {
+    Prefetch prefetch = {0};
     GemmStep s = {.w = w,
                   .n_tokens = n_tokens,
                   .row_end = row_end,
                   .encoded = encoded,
-                  .n_sums = plan.n_sums};
+                  .n_sums = plan.n_sums,
+                  .memory = team_scratch(),
+                  .prefetch = &prefetch};
     for (s.row = row_begin; s.row < row_end; s.row += plan.chunk_rows)
         for (s.token = 0; s.token < n_tokens; s.token += plan.chunk_tokens) {
             s.n_rows = min_int(row_end - s.row, plan.chunk_rows);

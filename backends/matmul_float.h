@@ -155,7 +155,7 @@ static void float_gemm_begin(GemmStep *s, Type type) { (void)s, (void)type; }
 
 // Also prefetches the same rows of the next block of columns.
 INLINE void float_gemm_pack(GemmStep *s, int r, Type type) {
-    FloatGemmMemory *m = team_scratch();
+    FloatGemmMemory *m = s->memory;
     const int bytes = type_info(type)->bytes;
     for (int h = 0; h < FLOAT_PANEL; h += WIDTH) {
         for (int i = 0; i < WIDTH; i++) {
@@ -174,7 +174,7 @@ INLINE void float_gemm_pack(GemmStep *s, int r, Type type) {
 }
 
 INLINE void float_gemm_multiply(GemmStep *s, int r, int t, int n, Type type) {
-    FloatGemmMemory *m = team_scratch();
+    FloatGemmMemory *m = s->memory;
     (void)type;
     float_panel(m->sums[t] + r, GEMM_CHUNK_ROWS, m->panels[r / FLOAT_PANEL], sizeof m->panels[0][0],
                 (const float *)s->x + t * FLOAT_BLOCK_COLS, FLOAT_BLOCK_COLS, n, s->n_cols,
@@ -183,7 +183,7 @@ INLINE void float_gemm_multiply(GemmStep *s, int r, int t, int n, Type type) {
 
 // The sums are the first member of the scratch memory.
 static void float_gemm_store(const GemmStep *s, float *out, size_t out_stride) {
-    const float(*sums)[GEMM_CHUNK_ROWS] = team_scratch();
+    const float(*sums)[GEMM_CHUNK_ROWS] = s->memory;
     for (int t = 0; t < s->n; t++)
         for (int r = 0; r < s->n_rows; r += WIDTH)
             store_n(out + (size_t)t * out_stride + r, s->n_rows - r, load_n(sums[t] + r, WIDTH));

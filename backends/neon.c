@@ -235,7 +235,7 @@ _Static_assert(sizeof(NeonGemmMemory) <= KERNEL_SCRATCH, "fits");
 
 static void neon_gemm_begin(GemmStep *s, Type type) {
     (void)type;
-    s->prefetch = prefetch_next_rows(s->w, s->row, s->token ? 0 : s->n_rows, s->k, SUPERBLOCK, 0);
+    *s->prefetch = prefetch_next_rows(s->w, s->row, s->token ? 0 : s->n_rows, s->k, SUPERBLOCK, 0);
 }
 
 INLINE const char *float_rows_at(const GemmStep *s, int r, Type type) {
@@ -249,8 +249,8 @@ INLINE bool is_in_place(const GemmStep *s, int r) {
 }
 
 INLINE void neon_gemm_pack(GemmStep *s, int r, Type type) {
-    NeonGemmMemory *m = team_scratch();
-    prefetch_lines(&s->prefetch, superblock_bytes(type) / 16 + 1);
+    NeonGemmMemory *m = s->memory;
+    prefetch_lines(s->prefetch, superblock_bytes(type) / 16 + 1);
     if (type_info(type)->group) {
         pack_panel(&m->panel, s->w, s->row + r, s->row_end, s->k, type);
         return;
@@ -263,7 +263,7 @@ INLINE void neon_gemm_pack(GemmStep *s, int r, Type type) {
 }
 
 INLINE void neon_gemm_multiply(GemmStep *s, int r, int t0, int n, Type type) {
-    NeonGemmMemory *m = team_scratch();
+    NeonGemmMemory *m = s->memory;
     float *sums = m->sums[r / PANEL_ROWS][t0];
     if (s->k == 0) memset(sums, 0, (size_t)n * sizeof m->sums[0][0]);
     if (type_info(type)->group) {
@@ -281,7 +281,7 @@ INLINE void neon_gemm_multiply(GemmStep *s, int r, int t0, int n, Type type) {
 }
 
 static void neon_gemm_store(const GemmStep *s, float *out, size_t out_stride) {
-    const NeonGemmMemory *m = team_scratch();
+    const NeonGemmMemory *m = s->memory;
     for (int t = 0; t < s->n; t++)
         for (int r = 0; r < s->n_rows; r += PANEL_ROWS)
             memcpy(out + (size_t)t * out_stride + r, m->sums[r / PANEL_ROWS][t],

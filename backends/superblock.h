@@ -29,10 +29,11 @@ INLINE int superblock_bytes(Type type) {
 // where that is beyond the range: a tile is always full, and its surplus results are not stored.
 INLINE void superblock_rows(const uint8_t **p, int n, const Tensor *w, int row, int step,
                             int row_end, int k, Type type) {
-    for (int i = 0; i < n; i++)
-        p[i] = (const uint8_t *)w->data +
-               (size_t)min_int(row + i * step, row_end - 1) * w->row_bytes +
-               (size_t)(k / SUPERBLOCK) * (size_t)superblock_bytes(type);
+    const uint8_t *data =
+        (const uint8_t *)w->data + (size_t)(k / SUPERBLOCK) * (size_t)superblock_bytes(type);
+    for (int i = 0; i < n; i++) p[i] = data + (size_t)(row + i * step) * w->row_bytes;
+    for (int i = n - 1; i >= 0 && row + i * step >= row_end; i--)
+        p[i] = data + (size_t)(row_end - 1) * w->row_bytes;
 }
 
 // Replaces superblocks of which only n_cols columns exist by padded copies.

@@ -162,7 +162,6 @@ INLINE void unpack_scales(Type type, const uint8_t *const *row, float (*scale)[W
                           float (*min)[WIDTH]) {
     const TypeInfo *info = type_info(type);
     Floats d, m;
-    Words w[4];
     switch (type) {
     case TYPE_Q4_K:
     case TYPE_Q5_K: scales_q4_k(row, scale, min); break;
@@ -172,8 +171,7 @@ INLINE void unpack_scales(Type type, const uint8_t *const *row, float (*scale)[W
     case TYPE_IQ4_XS: scales_iq4_xs(row, scale); break;
     case TYPE_TQ1_0:
     case TYPE_TQ2_0: // d ends the block
-        load_words(row, info->bytes - 16, w);
-        f16_halves(w[3], &m, &d);
+        load_f16_pairs(row, info->bytes - 4, &m, &d);
         for (int g = 0; g < 8; g++) store_n(scale[g], WIDTH, d);
         break;
     default: // types of 32: d, and in some m, begin each block
