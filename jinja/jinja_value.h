@@ -27,7 +27,7 @@ typedef struct {
     size_t len;
 } Text;
 
-#define WHITE_SPACE ((Text){0}) // for text_strip
+#define WHITE_SPACE ((Text){0}) // a set of characters for text_strip
 
 // The order matters: value_is_list and value_is_number test ranges, and "kind <= VALUE_NONE" means
 // "no value".
@@ -130,7 +130,7 @@ Text text_next(Text *rest);                                 // removes the first
 size_t text_length(Heap *h, Text t);                        // in characters
 size_t text_offset(Text t, int64_t i);                      // byte offset of character i,
                                                             // from the end if i < 0; clamped
-Text text_strip(Text t, Text chars, bool left, bool right); // chars: or WHITE_SPACE
+Text text_strip(Text t, Text chars, bool left, bool right); // `chars` is a set
 size_t text_find(Heap *h, Text t, Text part, size_t from);  // SIZE_MAX: not found
 uint32_t text_code(Text c);                                 // code point of a character
 static inline Str text_str(Text t) { return (Str){t.data, t.len}; }
