@@ -1,19 +1,22 @@
-// The kinds of characters that pre-tokenizers tell apart.
+// Unicode character classes, as far as pre-tokenizers distinguish them. The table in unicode.c is
+// generated.
 #ifndef BASE_UNICODE_H
 #define BASE_UNICODE_H
 
 #include <stdint.h>
 
-// \p{L}, \p{N} and \s (the property White_Space) of regular expressions; unassigned code points are
+// \p{L}, \p{N} and \s (property White_Space) of regular expressions. Unassigned code points are
 // OTHER.
 typedef enum { UNICODE_OTHER, UNICODE_LETTER, UNICODE_NUMBER, UNICODE_SPACE } UnicodeClass;
-// Beside the class: upper and title case (Lu, Lt), and marks (M), which are OTHER; lower case (Ll).
+// A table entry has the class in its low two bits, and flags: of letters, upper or title case (Lu,
+// Lt) and lower case (Ll); of OTHER, marks (M).
 enum { UNICODE_CLASS = 3, UNICODE_UPPER = 4, UNICODE_MARK = 4, UNICODE_LOWER = 8 };
 
-// All from here on are OTHER, and no marks but for the variation selectors.
+// Code points from UNICODE_END on are OTHER without flags, except variation selectors, which are
+// marks.
 enum { UNICODE_END = 0x323b0, UNICODE_SELECTORS = 0xe0100, UNICODE_SELECTORS_END = 0xe01f0 };
-extern uint8_t unicode_classes[UNICODE_END]; // class, and what is beside it
-// Fills the table; to be called before it is used.
+extern uint8_t unicode_classes[UNICODE_END];
+// Fills the table. Call once before using it.
 void unicode_init(void);
 
 static inline int unicode_kind(uint32_t code) {

@@ -1,4 +1,4 @@
-/* The built-in story model, mapped with the program. Symbols: builtin_model, builtin_model_end. */
+/* Links models/stories.gguf into the program, aligned to 64 bytes: builtin_model up to builtin_model_end. */
 #if defined(__APPLE__)
 #define SYMBOL(name) _##name
         .section __TEXT,__const

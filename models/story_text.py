@@ -1,4 +1,4 @@
-"""Text for train_stories.py: the two tokenizers, and a corpus of stories as documents and conversations."""
+"""Text for train_stories.py: both tokenizers, and the corpus of stories as documents and conversations."""
 import heapq
 import lzma
 import random
@@ -18,7 +18,7 @@ END, EOT = (N_VOCAB - N_SPECIAL + SPECIALS.index("<|%s|>" % s) for s in ("end_of
 # ---------------------------------------------------------------- tokenizers
 
 class SentencePiece:
-    """The tokenizer.bin of llama2.c: pairs merged by score, bytes as fallback."""
+    """The tokenizer of llama2.c (tokenizer.bin): BPE by score, with byte fallback."""
 
     def __init__(self, path):
         with open(path, "rb") as f:
@@ -29,7 +29,7 @@ class SentencePiece:
             self.tokens.append(data[at + 8:at + 8 + n])
             self.scores.append(score)
             at += 8 + n
-        self.ids = {t: i for i, t in enumerate(self.tokens)}      # a byte gives way to its character
+        self.ids = {t: i for i, t in enumerate(self.tokens)}      # a character replaces the byte token of the same text
         self.words = {}
 
     def encode(self, text, prefix=True):
@@ -48,7 +48,7 @@ class SentencePiece:
             ids[best[1]:best[1] + 2] = [best[2]]
 
     def encode_text(self, text):
-        """As encode, by words: no token spans a space inside, so only the words are merged."""
+        """The same as encode(), but word by word, with a cache: no token contains a space after its first character."""
         out = []
         for w in re.findall(r" *[^ ]+| +$", " " + text):
             if w not in self.words:
@@ -65,13 +65,13 @@ class SentencePiece:
         return out.decode("utf-8", "replace").removeprefix(" ")
 
 
-# The split of Llama 3 (llama-bpe); [^\W\d_] is \p{L} as far as Python's own module can say it.
+# Llama 3's pre-tokenizer (llama-bpe), with [^\W\d_] for \p{L}, which Python's re does not have.
 SPLIT = re.compile(r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|(?:[^\r\n\w]|_)?[^\W\d_]+|\d{1,3}"
                    r"| ?(?:[^\s\w]|_)+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
 
 
 def byte_chars():
-    """GPT-2's printable character for each byte, in the order of its first 256 token ids."""
+    """(bytes in the order of GPT-2's first 256 token ids, {byte: GPT-2's printable character})"""
     plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
     order = plain + [b for b in range(256) if b not in plain]
     return order, {b: chr(b) if i < len(plain) else chr(256 + i - len(plain)) for i, b in enumerate(order)}
@@ -115,7 +115,7 @@ def special_names():
 
 
 def train_bpe(texts, n_merges):
-    """Merges in order of rank, each the commonest pair of ids inside the pieces of the texts."""
+    """Trains BPE: each merge is the most frequent pair of ids within the pieces of the texts."""
     counts = Counter()
     for t in texts:
         counts.update(SPLIT.findall(t))
@@ -134,7 +134,7 @@ def train_bpe(texts, n_merges):
         n, p = heapq.heappop(heap)
         token = tokens[p[0]] + tokens[p[1]]
         if -n != pairs[p] or token in known:
-            continue                                    # an old count, or a second way to a token
+            continue                                    # an outdated count, or another pair for a known token
         new, changed = len(tokens), set()
         merges.append(p)
         tokens.append(token)
@@ -180,7 +180,7 @@ NOT_THINGS = set("there idea lot way mess thing things end place moment top bit 
                  "name fun world story bath nap air middle back front edge same first last more whole".split())
 ADJECTIVES = ("red blue green yellow pink purple black white brown orange golden shiny fluffy tiny brave magic "
               "magical old happy sad wise kind lazy round soft noisy pretty scary silly").split()
-FIRST_WEIGHT, ASKED_WEIGHT = 16, 4      # of a word that was asked for: where it comes first, and again
+FIRST_WEIGHT, ASKED_WEIGHT = 16, 4      # loss weights of a requested word: first occurrence, later ones
 ASK = ["Tell me a story about {}.", "Tell me a story about {}", "tell me a story about {}",
        "Write a story about {}.", "Write a short story about {}.", "Please tell me a story about {}.",
        "Can you tell me a story about {}?", "Could you write a story with {} in it?", "I want a story about {}.",
@@ -206,7 +206,7 @@ TALK = [(["Hello", "Hi", "Hello!", "Hi!", "hi", "hello", "Hey", "Good morning!",
 
 
 def find_things(stories):
-    """Nouns of the corpus: words that stand after an article, sometimes "a", before a word that follows nouns."""
+    """Nouns of the corpus: words often found between an article and a word that follows nouns (AFTER)."""
     words, after, after_a = Counter(), Counter(), Counter()
     for s in stories:
         s = s.lower()
@@ -222,7 +222,7 @@ def article(noun):
 
 
 def things_of(story, nouns, rng):
-    """Phrases that name one to three things of the story: "a dog", "a red ball", "a girl named Lily"."""
+    """Phrases for one to three things in the story: "a dog", "a red ball", "a girl named Lily"."""
     low = story.lower()
     count = Counter(w for w in re.findall(r"[a-z]+", low) if w in nouns)
     found = [w for w, n in count.most_common(5) if n >= 2] or [w for w, n in count.most_common(2)]
@@ -242,14 +242,14 @@ def things_of(story, nouns, rng):
 
 
 def conversation(stories, nouns, rng):
-    """A list of (role, text, words asked for): a user asks, the assistant tells the stories."""
+    """[(role, text, requested words)]: a user asks for stories, the assistant tells them."""
     turns = [("system", rng.choice(SYSTEM), ())] if rng.random() < 0.25 else []
     if rng.random() < 0.08:
         ask, answer = rng.choice(TALK[:2])
         turns += [("user", rng.choice(ask), ()), ("assistant", rng.choice(answer), ())]
     for i, s in enumerate(stories):
         things, words = things_of(s, nouns, rng), ()
-        if rng.random() < 0.15:                          # a beginning, to be told from its start
+        if rng.random() < 0.15:                          # the beginning of the story as a prompt
             ask = " ".join(s.split(" ")[:rng.choice((2, 4, 4, 4, 4, 6, 8, 10, 14))]).rstrip(",")
             ask += rng.choice(("", "", "...", ","))
         elif not things or rng.random() < 0.05:
@@ -266,8 +266,8 @@ def conversation(stories, nouns, rng):
 
 
 def encode_turns(bpe, turns):
-    """Ids and the weight of each in the loss: 1 for the assistant's words and the end of its turn, more for what was
-    asked for, so that the answer heeds the question."""
+    """(ids, loss weights). Weights are 0 for prompts, 1 for the assistant's words and end of turn, and more for requested
+    words, so that the model learns to use them."""
     sp = bpe.special
     ids, learn = [sp["<|begin_of_text|>"]], [0]
     for role, text, words in turns:
@@ -287,12 +287,12 @@ def encode_turns(bpe, turns):
 
 
 def align(text, ids, bpe, spm):
-    """The teacher's ids of a story, and for each of the student's which of the teacher's steps sees the same text.
+    """(teacher's ids of a story, for each of the student's ids the teacher's step that has seen the same text).
 
-    Both lists begin with a start id and end with an end id.  Where a token of the one ends inside a token
-    of the other there is no such step: -1."""
+    Both lists of ids begin with a start id and end with an end id. Where a token of one ends inside a token of the
+    other there is no such step: -1."""
     theirs = [1] + spm.encode_text(text) + [1]
-    end, steps = -1, {0: 0}                          # the teacher puts a space before the text
+    end, steps = -1, {0: 0}                          # SentencePiece adds a space before the text
     for i, t in enumerate(theirs[1:-1]):
         end += len(spm.tokens[t])
         steps[max(end, 0)] = i + 1
@@ -304,12 +304,15 @@ def align(text, ids, bpe, spm):
 
 
 def make_data(stories, bpe, spm, seed):
-    """Every story once: half as they are, others in conversations of one to three stories.
+    """The training data, each story once: half of them as plain documents, half in conversations of one to three stories.
 
-    ids, learn: of the student, all documents in a row, and weights in the loss; ends: where each document ends.
-    theirs, their_ends: the teacher's, of a conversation its first story; rows: for each of the student's ids the
-    teacher's step, or -1.  seen: the teacher's ids that occur; pairs: (index in seen, student's id, how often both
-    begin the same text)."""
+    ids, learn       (n) the student's ids of all documents, concatenated; their loss weights
+    ends             (n_documents) end of each document in ids
+    theirs           the teacher's ids; of a conversation, only the first story
+    their_ends       (n_documents) end of each document in theirs
+    rows             (n) the teacher's step that has seen the same text, or -1
+    seen             the teacher's ids that occur
+    pairs            (index in seen, student's id, how often both begin the same text)"""
     rng = random.Random(seed)
     nouns = find_things(stories)
     sp = bpe.special

@@ -1,35 +1,33 @@
 #!/usr/bin/env python3
-"""Train the built-in story model, models/stories.gguf.
+"""Trains the built-in story model, models/stories.gguf.
 
-The model has the form of Llama 3.1 (byte-level BPE with its special tokens, RMSNorm, SwiGLU,
-grouped-query attention, RoPE with theta 500000 and the llama3 scaling) at 1/1800 of the size.
-It learns from stories written by a larger story model, the teacher: stories15M of llama2.c,
-a .bin of 60816028 bytes, with the Llama 2 vocabulary (tokenizer.bin).
+The model has the architecture of Llama 3.1 (byte-level BPE with its special tokens, RMSNorm, SwiGLU, grouped-query
+attention, RoPE with theta 500000 and llama3 scaling) at 1/1800 of the size. It is distilled from a larger story model,
+the teacher: stories15M of llama2.c (a .bin of 60816028 bytes with the vocabulary of Llama 2, tokenizer.bin).
 
-It also starts from the teacher: its layers, with the most used units of each FFN, keys and values
-shared between heads as a decomposition says, pairs moved to the nearest of the new rotation
-frequencies, and for each token the mean of the teacher's embeddings of the same text.  Then it
-follows the teacher's distribution of the next token and the states of its layers, where the two
-tokenizations meet.  That is worth several times the tokens of training on the stories alone.  With --start it starts
-from an earlier stories.gguf instead, with that file's vocabulary.
+The student is initialized from the teacher: its layers, pruned to the FFN columns that contribute most, with keys and
+values shared between heads by a singular value decomposition, RoPE pairs assigned to the nearest of the new frequencies,
+and for each token the mean of the teacher's embeddings of the same text. The loss then follows the teacher's next-token
+distribution and hidden states, at the positions where both tokenizations have a token boundary. This needs several times
+fewer tokens than training on the stories alone. With --start, the student starts from an earlier stories.gguf and its
+vocabulary instead.
 
     train_stories.py --teacher stories15M.bin --teacher-tokenizer tokenizer.bin --work DIR all
     train_stories.py ... --start models/stories.gguf all
 
-Stages, each a file in DIR and skipped when that file exists:
+Stages. Each writes a file in DIR and is skipped if that exists:
 
     corpus    stories.txt.xz     sampled from the teacher, unless --corpus names one
     heldout   heldout.txt        200 stories sampled at temperature 0.8 with another seed
-    vocab     vocab.json         the byte-level BPE merges, those of --start if given
+    vocab     vocab.json         byte-level BPE merges (those of --start if given)
     data      data.npz           token ids; half of the documents are conversations
-    train     last.pt, best.pt   for --minutes of wall clock; killed, it resumes; stopped for a while, the clock goes on
+    train     last.pt, best.pt   for --minutes of wall-clock time; resumes after a kill
     eval      (printed)          nats per byte of student, teacher and --baseline
     export    stories.gguf       Q8_0
     samples   (printed)          --temp, --seed, --prompt, --chat (not part of all)
 
-Needs PyTorch (1.13 or later) and NumPy; a CPU is enough, a GPU is used if there is one.  On a CPU
-that others use too, one thread does more per second of processor time than many.  Debian's PyTorch is some ten times
-faster with libopenblas0-pthread installed beside it.
+Needs PyTorch (1.13 or later) and NumPy. A CPU is enough; a GPU is used if present. On a shared CPU, one thread gets
+the most out of a second of CPU time. Debian's PyTorch is about ten times faster with libopenblas0-pthread installed.
 """
 import argparse
 import itertools
@@ -53,7 +51,7 @@ from lib.gguf_writer import ALIGNMENT, TYPES, write_gguf
 from lib.vocabulary import byte_level, merges_of
 
 DIM, N_HEADS, N_KV, FFN = 288, 6, 3, 448
-LAYERS = (0, 1, 2, 3, 4, 5)    # the teacher's, from which the student's start
+LAYERS = (0, 1, 2, 3, 4, 5)    # the teacher's layers that initialize the student's
 CONTEXT, THETA = 4096, 500000.0
 SCALING = dict(factor=8.0, low=1.0, high=4.0, original=512)
 NORM_EPS = 1e-5
@@ -87,10 +85,11 @@ def student_frequencies(head_dim):
 
 
 class Llama(torch.nn.Module):
-    """A Llama with adjacent rotation pairs and tied embeddings; (batch, time) ids to hidden states.
+    """Llama with interleaved RoPE pairs and tied embeddings: (batch, time) ids to hidden states.
 
-    In forward, cache is a list of one entry per layer, None at first, for sampling; seen(layer, which, y) is shown the
-    inputs of attention (0) and of the FFN's last matrix (1); states takes what leaves each layer."""
+    Arguments of forward: cache, a list with an entry per layer, None at first, for sampling; seen(layer, which, y), called
+    with the inputs of attention (which 0) and of the FFN's down projection (1); states, to which the output of each layer
+    is appended."""
 
     def __init__(self, dim, n_layers, n_heads, n_kv, ffn, n_vocab, frequencies, length=1024):
         super().__init__()
@@ -151,7 +150,7 @@ class Llama(torch.nn.Module):
                 cache[i] = (k, v)
             n = k.shape[2]
             k, v = k.reshape(b * nkv, n, hd), v.reshape(b * nkv, n, hd)
-            # A row at a time its scores stay in a CPU's cache.
+            # One row at a time, so that its scores stay in the CPU cache.
             rows = [(q, k, v)] if t == 1 or DEVICE != "cpu" else zip(q.split(nkv), k.split(nkv), v.split(nkv))
             y = torch.cat([self.attend(*row, mask) for row in rows])
             y = y.view(b, nh, t, hd).transpose(1, 2).reshape(b, t, nh * hd)
@@ -167,7 +166,7 @@ class Llama(torch.nn.Module):
 
 
 def load_llama2c(path):
-    """Read a llama2.c .bin (version 0) as a Llama with its own RoPE."""
+    """Reads a llama2.c .bin (version 0)."""
     with open(path, "rb") as f:
         dim, ffn, nl, nh, nkv, nv, length = struct.unpack("7i", f.read(28))
         data = np.frombuffer(f.read(), np.float32)
@@ -198,7 +197,7 @@ def new_student():
 
 
 def match_slots(weight, old, new):
-    """Which pair of an old frequency takes the slot of each new one, so that heavy pairs drift least."""
+    """Assigns an old RoPE pair to each new frequency, so that pairs with large weights change their rotation least."""
     distance = np.arange(128)
     drift = 1 - np.cos(np.abs(old[:, None] - new[None])[..., None] * distance).mean(-1)     # (pair, slot)
     cost, slot = weight.cpu().numpy()[:, None] * drift, np.arange(len(old))
@@ -213,12 +212,12 @@ def match_slots(weight, old, new):
 
 
 def share_heads(layer, cov, n_heads, n_kv, old_freq, new_freq):
-    """Query, key, value and output matrices of a layer whose heads share keys and values in groups.
+    """Converts multi-head to grouped-query attention: (query, key and value, output, groups, losses) of a layer.
 
-    The inputs' covariance `cov` weighs the errors.  The values of a group become the principal
-    directions of what its heads add to the output.  Each key pair, as a complex number, becomes
-    the one direction that serves the group's products of query and key best, and each query
-    is scaled and turned to make up for it.  The grouping is that which loses least.
+    Errors are weighted by the covariance `cov` of the inputs. The values of a group become the principal directions of
+    what its heads add to the output. Each key pair, as a complex number, becomes the direction that approximates the
+    group's products of query and key best; queries are scaled and rotated to compensate. Of all groupings, the one with
+    the smallest loss is taken.
     """
     dim = layer.o.shape[0]
     hd, g = dim // n_heads, n_heads // n_kv
@@ -264,8 +263,8 @@ def share_heads(layer, cov, n_heads, n_kv, old_freq, new_freq):
 
 
 def start_from_teacher(student, teacher, spm, bpe, texts):
-    """Copy what fits: layers, with key/value heads shared in groups, and embeddings of the same text."""
-    cov = [[0, 0] for _ in teacher.layers]       # of the inputs of attention and of the FFN's last matrix
+    """Initializes the student: the teacher's layers with grouped keys and values and pruned FFNs, mean embeddings."""
+    cov = [[0, 0] for _ in teacher.layers]       # covariances of the inputs of attention and down projection
 
     def seen(i, j, y):
         y = y.flatten(0, 1).double()
@@ -280,7 +279,7 @@ def start_from_teacher(student, teacher, spm, bpe, texts):
             print("layer %d: groups %s, lost %s" % (i, groups, ["%.2f" % x for x in lost]))
             m.qkv.copy_(qkv), m.o.copy_(o)
             m.norm1.copy_(t.norm1), m.norm2.copy_(t.norm2)
-            # Keep the FFN's units that add most; the kept ones also stand in for the others.
+            # Keep the FFN columns that contribute most; refit the down projection to compensate for the others.
             c, down = cov[i][1], t.down.double()
             kept = (c.diagonal() * down.square().sum(0)).topk(FFN).indices.sort().values
             gate, up = t.gate_up.chunk(2)
@@ -291,11 +290,11 @@ def start_from_teacher(student, teacher, spm, bpe, texts):
         for i, token in enumerate(bpe.tokens):
             ids = spm.encode(token.decode("utf-8", "replace"), prefix=False)
             student.embed[i] = teacher.embed[ids].mean(0)
-        student.embed[len(bpe.tokens):] = teacher.embed[1]      # the teacher's mark between stories
+        student.embed[len(bpe.tokens):] = teacher.embed[1]      # the teacher's separator of stories
 
 
 def read_gguf(path):
-    """Metadata and tensors, as f32, of a file that export wrote."""
+    """(metadata, tensors as f32) of a file written by export()."""
     data, at = open(path, "rb").read(), 4
 
     def take(form):
@@ -335,7 +334,7 @@ def read_gguf(path):
 
 
 def merges_in(metadata):
-    """A pair of ids for each token of an exported vocabulary that is not a byte."""
+    """The merges of an exported vocabulary, as pairs of ids."""
     tokens, pair = metadata["tokenizer.ggml.tokens"], {}
     ids = {t: i for i, t in enumerate(tokens)}
     for m in metadata["tokenizer.ggml.merges"]:
@@ -346,7 +345,7 @@ def merges_in(metadata):
 
 
 def start_from_file(student, tensors):
-    """The inverse of export, but for its rounding."""
+    """The inverse of export(), except for rounding."""
     with torch.no_grad():
         student.embed.copy_(tensors["token_embd.weight"]), student.norm.copy_(tensors["output_norm.weight"])
         for i, m in enumerate(student.layers):
@@ -358,7 +357,7 @@ def start_from_file(student, tensors):
 
 @torch.no_grad()
 def sample_ids(model, prompts, n, temperature, top_p, seed, stop):
-    """Continue each of equally long prompts by at most n ids, ended at a stop id (not included)."""
+    """Continues prompts of equal length by at most n ids, up to a stop id (excluded)."""
     gen = torch.Generator(DEVICE).manual_seed(seed)
     ids, cache, out = torch.tensor(prompts, device=DEVICE), [None] * model.shape[1], []
     ended = torch.zeros(len(prompts), dtype=torch.bool, device=DEVICE)
@@ -383,7 +382,7 @@ def sample_ids(model, prompts, n, temperature, top_p, seed, stop):
 
 
 def sample_teacher(teacher, spm, count, seed, temperature=None, top_p=1.0, batch=100):
-    """Whole stories of the teacher; without a temperature, each batch at one of 0.7 to 1.0."""
+    """Complete stories sampled from the teacher. Without a temperature, batches cycle through 0.7 to 1.0."""
     stories, rng = [], random.Random(seed)
     while len(stories) < count:
         t = temperature or rng.uniform(0.7, 1.0)
@@ -401,7 +400,7 @@ def progress(what, share, text=""):
 
 
 def batches(data, size, rng):
-    """For ever: batches of about `size` ids, each row one document, rows of similar length."""
+    """Yields batches of about `size` ids forever. A row is a document; rows of a batch have similar lengths."""
     starts = np.concatenate(([0], data["ends"][:-1]))
     lengths = data["ends"] - starts
     while True:
@@ -421,21 +420,20 @@ def batches(data, size, rng):
 
 
 def make_batch(data, docs, starts, lengths):
-    """Padded rows of ids, targets and their weights, the teacher's ids of those documents that have them, and which of
-    the student's steps (flat index) has which of the teacher's (flat index, the id that it came to) and how the
-    student's document ends."""
+    """(ids, targets, loss weights, teacher's ids, steps), rows padded. steps is (4, n): the student's step as flat index,
+    the teacher's step that has seen the same text, the teacher's next id, and the last id of the student's document."""
     n, their_starts = max(lengths[d] for d in docs), np.concatenate(([0], data["their_ends"][:-1]))
     ids, target = np.zeros((len(docs), n), np.int64), np.zeros((len(docs), n), np.int64)
     weight = np.zeros((len(docs), n), np.float32)
-    told = [d for d in docs if data["their_ends"][d] > their_starts[d]]
-    m = max([data["their_ends"][d] - their_starts[d] for d in told], default=0)
-    theirs, steps = np.ones((len(told), m), np.int64), []
+    aligned = [d for d in docs if data["their_ends"][d] > their_starts[d]]
+    m = max([data["their_ends"][d] - their_starts[d] for d in aligned], default=0)
+    theirs, steps = np.ones((len(aligned), m), np.int64), []
     for row, d in enumerate(docs):
         a, b = starts[d], data["ends"][d]
         ids[row, :b - a] = data["ids"][a:b]
         target[row, :b - a - 1], weight[row, :b - a - 1] = data["ids"][a + 1:b], data["learn"][a + 1:b]
-        if d in told:
-            their_row, at = told.index(d), their_starts[d]
+        if d in aligned:
+            their_row, at = aligned.index(d), their_starts[d]
             theirs[their_row, :data["their_ends"][d] - at] = data["theirs"][at:data["their_ends"][d]]
             rows = data["rows"][a:b].astype(np.int64)
             j = (rows >= 0).nonzero()[0]
@@ -447,10 +445,10 @@ def make_batch(data, docs, starts, lengths):
 
 
 class Distiller:
-    """The teacher's next-token distribution, sharpened and moved to the student's vocabulary.
+    """The teacher's next-token distribution, sharpened and mapped to the student's vocabulary.
 
-    Each of the student's tokens has the teacher's that most often begins the same text in the corpus; their shares
-    there scale the probability.  For the token that did follow, both ids are known."""
+    Each of the student's tokens is mapped to the teacher's token that most often begins the same text in the corpus; the
+    probability is scaled by how often it does. For the token that did follow, both ids are known."""
 
     def __init__(self, teacher, data, temperature):
         self.teacher, self.temperature = teacher, temperature
@@ -465,19 +463,19 @@ class Distiller:
 
     @torch.no_grad()
     def __call__(self, theirs, steps, student_ids):
-        """(steps, N_VOCAB) probabilities and each layer's states; student_ids: the student's token at each step."""
+        """((n_steps, N_VOCAB) probabilities, states of each layer). student_ids: the student's next token at each step."""
         states = []
         h = self.teacher(theirs, states=states).flatten(0, 1)[steps[1]]
         logits = F.linear(h, self.embed) / self.temperature + self.bias
         logits[:, [END, EOT]] = torch.where(steps[3:].T == EOT, logits[:, [EOT, END]], logits[:, [END, EOT]])
         known = (h * self.teacher.embed[steps[2]]).sum(1, keepdim=True) / self.temperature
-        logits.masked_fill_(self.theirs == steps[2][:, None], -1e9)     # other continuations of what did follow
+        logits.masked_fill_(self.theirs == steps[2][:, None], -1e9)     # tokens mapped to the one that did follow
         logits.scatter_(1, student_ids[:, None], known)
         return logits.softmax(-1), [states[i].flatten(0, 1)[steps[1]] for i in LAYERS]
 
 
 def nats_per_byte(model, encode, start, stories):
-    """Mean negative log-likelihood per byte of the stories, each after the start id alone."""
+    """Mean negative log-likelihood per byte of stories, each after the start id."""
     total = n_bytes = 0
     with torch.no_grad():
         for s in stories:
@@ -490,7 +488,7 @@ def nats_per_byte(model, encode, start, stories):
 
 
 def loss_of(student, batch, distiller, args):
-    """The loss to minimise, and the plain one to show."""
+    """(loss to minimize, mean cross-entropy for display)"""
     ids, target, weight, theirs, steps = batch
     keep = weight.flatten().nonzero()[:, 0]
     target, weight = target.flatten()[keep], weight.flatten()[keep]
@@ -501,14 +499,15 @@ def loss_of(student, batch, distiller, args):
         return (weight * plain).sum() / weight.sum(), plain.mean().item()
     place = torch.full((ids.numel(),), -1, device=DEVICE)
     place[keep] = torch.arange(len(keep), device=DEVICE)
-    told = place[steps[0]]
+    taught = place[steps[0]]
     want = torch.zeros_like(logp).scatter_(1, target[:, None], 1.0)
-    soft, their_states = distiller(theirs, steps, target[told])
-    # The teacher does not know what was asked for.
-    distil = torch.where(steps[3] == END, args.distil, args.distil_chat * (weight[told] == 1))[:, None]
-    want[told] = (1 - distil) * want[told] + distil * soft
+    soft, their_states = distiller(theirs, steps, target[taught])
+    # In conversations the teacher does not see the request.
+    distil = torch.where(steps[3] == END, args.distil, args.distil_chat * (weight[taught] == 1))[:, None]
+    want[taught] = (1 - distil) * want[taught] + distil * soft
     loss = -(weight * (want * logp).sum(1)).sum() / weight.sum()
-    alone = (steps[3] == END).nonzero()[:, 0]           # the states in a conversation know more than the teacher's
+    # States are matched in plain documents only: in conversations the student's depend on the request.
+    alone = (steps[3] == END).nonzero()[:, 0]
     if len(alone):
         far = sum((x.flatten(0, 1)[steps[0, alone]] - y[alone]).square().mean() / y.square().mean()
                   for x, y in zip(states, their_states))
@@ -517,7 +516,8 @@ def loss_of(student, batch, distiller, args):
 
 
 def train(student, data, bpe, heldout, distiller, args):
-    """Until --minutes are over, in all runs; the rate falls to zero with them. best.pt has the mean of late weights."""
+    """Trains until all runs together have taken --minutes, to which the learning rate decays to 0. best.pt holds the
+    exponential moving average of the weights with the best score."""
     matrices = [p for p in student.parameters() if p.dim() == 2]
     vectors = [p for p in student.parameters() if p.dim() == 1]
     opt = torch.optim.AdamW([dict(params=matrices, weight_decay=args.decay), dict(params=vectors, weight_decay=0)],
@@ -587,7 +587,7 @@ def train(student, data, bpe, heldout, distiller, args):
 
 # ---------------------------------------------------------------- export
 
-# The header form of Llama 3.1, without its dates and tools.
+# The chat format of Llama 3.1, without dates and tools.
 CHAT_TEMPLATE = """{{- bos_token }}
 {%- for message in messages %}
     {{- '<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n' + message['content'] | trim + '<|eot_id|>' }}
@@ -599,7 +599,7 @@ CHAT_TEMPLATE = """{{- bos_token }}
 
 
 class Tensor:
-    """What write_gguf takes: a matrix as Q8_0, blocks of 32 as a half-precision scale and 32 bytes; a vector as f32."""
+    """A tensor for write_gguf: matrices as Q8_0 (blocks of 32 weights: f16 scale, 32 x i8), vectors as f32."""
 
     def __init__(self, name, x):
         self.name, self.x = name, x.detach().cpu().float().numpy()
@@ -635,7 +635,7 @@ def export(student, bpe, path):
         "llama.attention.layer_norm_rms_epsilon": NORM_EPS,
         "llama.rope.dimension_count": hd,
         "llama.rope.freq_base": THETA,
-        # The factors themselves are in rope_freqs.weight; a scaling type here would have readers apply it twice.
+        # The scaling is in rope_freqs.weight; with a scaling type here, readers would apply it twice.
         "llama.rope.scaling.original_context_length": SCALING["original"],
         **byte_level(text + special_names(), [1] * len(text) + [3] * N_SPECIAL, merges),
         "tokenizer.chat_template": CHAT_TEMPLATE,
@@ -660,20 +660,20 @@ def main():
     ap.add_argument("--teacher", default="stories15M.bin")
     ap.add_argument("--teacher-tokenizer", default="tokenizer.bin")
     ap.add_argument("--baseline", nargs=2, metavar=("BIN", "TOKENIZER"), help="another llama2.c model to evaluate")
-    ap.add_argument("--corpus", help="stories separated by lines <|end|>, .xz or plain (default: sample them)")
-    ap.add_argument("--stories", type=int, default=57000, help="how many to sample")
+    ap.add_argument("--corpus", help="file of stories separated by lines <|end|>, may be .xz (default: sample them)")
+    ap.add_argument("--stories", type=int, default=57000, help="number of stories to sample")
     ap.add_argument("--start", metavar="GGUF", help="start from an earlier stories.gguf")
     ap.add_argument("--work", default="train-stories")
-    ap.add_argument("--minutes", type=float, default=60, help="length of the training, all runs together")
-    ap.add_argument("--batch", type=int, default=2048, help="ids in a step")
+    ap.add_argument("--minutes", type=float, default=60, help="training time of all runs together")
+    ap.add_argument("--batch", type=int, default=2048, help="ids per step")
     ap.add_argument("--lr", type=float, default=4.5e-4)
     ap.add_argument("--decay", type=float, default=0.05)
-    ap.add_argument("--distil", type=float, default=0.9, help="share of the teacher's distribution in the loss")
-    ap.add_argument("--distil-chat", type=float, default=0.3, help="the same in conversations")
-    ap.add_argument("--match", type=float, default=1.0, help="weight of the distance from the teacher's states")
-    ap.add_argument("--teacher-temp", type=float, default=0.8, help="sharpens the teacher's distribution")
+    ap.add_argument("--distil", type=float, default=0.9, help="weight of the teacher's distribution in the loss")
+    ap.add_argument("--distil-chat", type=float, default=0.3, help="the same for conversations")
+    ap.add_argument("--match", type=float, default=1.0, help="weight of the distance to the teacher's hidden states")
+    ap.add_argument("--teacher-temp", type=float, default=0.8, help="temperature of the teacher's distribution")
     ap.add_argument("--warmup", type=int, default=20)
-    ap.add_argument("--ema", type=float, default=0.98, help="what the mean of the weights keeps at each step")
+    ap.add_argument("--ema", type=float, default=0.98, help="decay of the moving average of the weights")
     ap.add_argument("--log", type=int, default=10, help="steps between progress lines")
     ap.add_argument("--eval-every", type=float, default=400, help="seconds")
     ap.add_argument("--eval-stories", type=int, default=40)
@@ -711,7 +711,7 @@ def main():
     if wants("train"):
         data = np.load(at("data.npz"))
         data = {k: data[k] for k in data}
-        print("%d documents, %d ids, %d to learn" % (len(data["ends"]), len(data["ids"]), data["learn"].sum()))
+        print("%d documents, %d ids, total loss weight %d" % (len(data["ends"]), len(data["ids"]), data["learn"].sum()))
         student = new_student()
         if os.path.exists(at("last.pt")):
             pass
@@ -747,7 +747,7 @@ def main():
             rows, ended = sample_ids(student, [prompt] * args.count, 400, args.temp, 1.0, args.seed,
                                      (sp["<|end_of_text|>"], sp["<|eot_id|>"]))
         for row, end in zip(rows, ended):
-            print("---" if end else "--- (cut)", ("" if args.chat else args.prompt) + bpe.decode(row), sep="\n")
+            print("---" if end else "--- (truncated)", ("" if args.chat else args.prompt) + bpe.decode(row), sep="\n")
 
 
 if __name__ == "__main__":

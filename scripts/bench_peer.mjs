@@ -1,18 +1,21 @@
-// llama.cpp's side of bench_peers.sh, through its npm package. Prints "TEST TOKENS_PER_SEC" for each test.
-//   node bench_peer.mjs FOLDER MODEL THREADS N TEST...
-// Tests: p512 a prompt; d4096 N tokens behind a prompt; b8 N tokens of each of 8 sequences; start: one token after "Hello".
+// Measures llama.cpp for bench_peers.sh, through its npm package. Prints "TEST TOKENS_PER_SEC" for each test.
+//
+//   node bench_peer.mjs DIRECTORY MODEL THREADS N TEST...
+//
+// p512: prefill of 512 tokens. d4096: decoding N tokens at depth 4096. b8: decoding N tokens of each of 8 sequences. start:
+// one token after "Hello".
 import { createRequire } from "node:module";
 import { join, resolve } from "node:path";
 import { pathToFileURL } from "node:url";
 
-const [folder, file, threads, n, ...tests] = process.argv.slice(2);
-const { getLlama } = await import(pathToFileURL(createRequire(join(resolve(folder), "x.js")).resolve("node-llama-cpp")));
+const [directory, file, threads, n, ...tests] = process.argv.slice(2);
+const { getLlama } = await import(pathToFileURL(createRequire(join(resolve(directory), "x.js")).resolve("node-llama-cpp")));
 const llama = await getLlama({ gpu: false, build: "never", logLevel: "error" });
 const model = await llama.loadModel({ modelPath: resolve(file) });
 const now = () => performance.now() / 1000;
-const token = (i) => 300 + ((i * 7919) % 20000); // of the tokens of any real vocabulary
+const token = (i) => 300 + ((i * 7919) % 20000); // ids that every real vocabulary has
 
-// Feeds a prompt to each of some sequences and takes `count` tokens of each: the times of all tokens, in order.
+// Generates `count` tokens after a prompt in each of several sequences. Returns the times of all tokens, in order.
 async function times(sequences, prompt, count) {
   const context = await model.createContext({
     contextSize: prompt + count + 1, sequences, batchSize: Math.max(512, sequences), threads: +threads,
@@ -38,7 +41,7 @@ for (const test of tests) {
   } else if (test[0] === "p") {
     const { begin, all } = await times(1, size, 1);
     console.log(test, size / (all[0][0] - begin));
-  } else { // counted from when every sequence has had its first token
+  } else { // measured from when every sequence has its first token
     const { all } = await times(test[0] === "b" ? size : 1, test[0] === "d" ? Math.max(size, 1) : 1, +n + 1);
     const from = all.findLastIndex(([, isFirst]) => isFirst);
     console.log(test, (all.length - 1 - from) / (all[all.length - 1][0] - all[from][0]));

@@ -1,13 +1,21 @@
 #!/bin/sh
-# The same work by llama31 and by llama.cpp, in turns (A B A B ...), on this machine: medians and ratios.
+# Compares the speed of llama31 and llama.cpp on this machine, run alternately (A B A B ...).
+#
 #   scripts/bench_peers.sh -m MODEL [-r 5] [-t THREADS] [-n 32] [--tests p512,d0,d4096,b8,start] [--json] [-q]
-# Tests: pN reads a prompt of N tokens; dN decodes -n tokens behind N others; bN decodes with N sequences; start is a
-# whole process from its start to the end of its first token. The default is p512,d0,b8,start.
-# The peer is one of
-#   LLAMA_BENCH=FILE    a llama-bench; llama-batched-bench and llama-completion beside it serve bN and start
-#   LLAMA31_PEER=FOLDER where `npm install node-llama-cpp` was run
-# LLAMA31_PROGRAM is our side, by default ./llama31 here. Above 1 the ratio says how much faster llama31 is: it is the
-# median of the ratios within the turns, which what else the machine does disturbs less than the medians themselves.
+#
+# Tests (default p512,d0,b8,start):
+#   pN     prefill of N tokens
+#   dN     decoding of -n tokens at depth N
+#   bN     decoding with N sequences
+#   start  a whole process, from its start to its first token
+#
+# Environment:
+#   LLAMA_BENCH=FILE        llama-bench; llama-batched-bench and llama-completion next to it serve bN and start
+#   LLAMA31_PEER=DIRECTORY  or: where `npm install node-llama-cpp` was run
+#   LLAMA31_PROGRAM=FILE    default ./llama31 of this directory
+#
+# Prints medians and the median of the ratios of each turn, which depends less on other load. A ratio above 1 means that
+# llama31 is faster.
 set -u
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -26,9 +34,9 @@ fail() { # STATUS MESSAGE...
 trap '[ -z "$tmp" ] || rm -rf "$tmp"' EXIT
 trap 'exit 130' HUP INT TERM
 
-count() { # OPTION VALUE: a whole number above 0
+require_count() { # OPTION VALUE: a positive integer
     case $2 in
-    '' | *[!0-9]* | 0*) fail 2 "$1: expected a whole number above 0, found \"$2\"" ;;
+    '' | *[!0-9]* | 0*) fail 2 "$1: expected a positive integer, found \"$2\"" ;;
     esac
 }
 
@@ -40,9 +48,9 @@ while [ $# -gt 0 ]; do
         [ $# -gt 1 ] || fail 2 "$1: expected a value"
         case $1 in
         -m) model=$2 ;;
-        -r) count "$1" "$2"; turns=$2 ;;
-        -t) count "$1" "$2"; threads=$2 ;;
-        -n) count "$1" "$2"; n=$2 ;;
+        -r) require_count "$1" "$2"; turns=$2 ;;
+        -t) require_count "$1" "$2"; threads=$2 ;;
+        -n) require_count "$1" "$2"; n=$2 ;;
         --tests) tests=$2 ;;
         esac
         shift
@@ -52,7 +60,7 @@ while [ $# -gt 0 ]; do
     shift
 done
 
-# The tests of each kind, separated by commas.
+# Comma-separated sizes of each kind of test.
 prompts='' depths='' batches='' most=0 starts=0
 set -f
 tests=$(echo "$tests" | tr -s ', ' ',')
@@ -73,25 +81,25 @@ if [ -n "${LLAMA_BENCH:-}" ]; then
     peer=llama-bench
 elif [ -n "${LLAMA31_PEER:-}" ]; then
     [ -d "$LLAMA31_PEER/node_modules/node-llama-cpp" ] ||
-        fail 2 "LLAMA31_PEER: $LLAMA31_PEER: no node-llama-cpp there (npm install node-llama-cpp)"
+        fail 2 "LLAMA31_PEER: $LLAMA31_PEER: no node-llama-cpp; run npm install node-llama-cpp there"
     command -v node >/dev/null || fail 2 "LLAMA31_PEER: node is not installed"
     peer=node-llama-cpp
 else
-    fail 2 "no peer: set LLAMA_BENCH to a llama-bench, or LLAMA31_PEER to a folder with node-llama-cpp"
+    fail 2 "no peer; set LLAMA_BENCH to llama-bench or LLAMA31_PEER to a directory with node-llama-cpp"
 fi
-[ -n "$model" ] || fail 2 "no model: give -m FILE or set LLAMA31_MODEL"
+[ -n "$model" ] || fail 2 "no model; give -m FILE or set LLAMA31_MODEL"
 [ -f "$model" ] || fail 1 "$model: no such file"
-[ -x "$program" ] || fail 1 "$program: no such program (make builds it)"
+[ -x "$program" ] || fail 1 "$program: no such program; run make"
 tmp=$(mktemp -d) || exit 1
 
 note() { [ "$quiet" = 1 ] || echo "bench_peers: $*" >&2; }
 
-# Runs a program, its output to $tmp/out; a failure ends the comparison with the last thing it said.
+# Runs a program with output to $tmp/out. If it fails, exits with the last line of its stderr.
 call() {
     "$@" >"$tmp/out" 2>"$tmp/err" </dev/null || fail 1 "$(basename "$1"): exit status $?: $(tail -n 1 "$tmp/err")"
 }
 
-# Lines of JSON to lines of "TEST VALUE": the program's given part names the fields.
+# Converts JSON in $tmp/out to lines "TEST VALUE". The argument is the AWK code that prints the fields of a record.
 rates() { # AWK PROGRAM
     tr '{' '\n' <"$tmp/out" | awk 'function field(name,  v) {
         v = $0
@@ -101,7 +109,7 @@ rates() { # AWK PROGRAM
     }'"$1"
 }
 
-# Wall time of a whole process.
+# Prints the wall-clock time of a process.
 seconds() {
     from=$(date +%s.%N)
     call "$@"
@@ -110,7 +118,7 @@ seconds() {
 
 listed() { echo "$tests" | tr ',' '\n' | grep -v '^start$' | paste -s -d, -; }
 
-ours() {
+measure_llama31() {
     if [ -n "$prompts$depths$batches" ]; then
         call "$program" bench -m "$model" -t "$threads" -n "$n" --tests "$(listed)" --json
         rates '/"tokens_per_sec"/ {
@@ -122,7 +130,7 @@ ours() {
     [ $starts = 0 ] || seconds "$program" run -m "$model" -t "$threads" --raw --temp 0 -n 1 -q Hello
 }
 
-theirs() {
+measure_peer() {
     if [ $peer = node-llama-cpp ]; then
         # shellcheck disable=SC2046
         [ -z "$prompts$depths$batches" ] || {
@@ -141,31 +149,31 @@ theirs() {
         call "$LLAMA_BENCH" "$@" -r 1 -o jsonl -p 0 -n "$n" -d "$depths"
         rates '/"avg_ts"/ {print "d" field("n_depth"), field("avg_ts")}'
     fi
-    if [ -n "$batches" ] && [ -x "$beside/llama-batched-bench" ]; then
-        call "$beside/llama-batched-bench" "$@" -c $((most * (n + 1))) -npp 1 -ntg "$n" -npl "$batches" --output-format jsonl
+    if [ -n "$batches" ] && [ -x "$peer_dir/llama-batched-bench" ]; then
+        call "$peer_dir/llama-batched-bench" "$@" -c $((most * (n + 1))) -npp 1 -ntg "$n" -npl "$batches" --output-format jsonl
         rates '/"speed_tg"/ {print "b" field("pl"), field("speed_tg")}'
     fi
-    if [ $starts = 1 ] && [ -x "$beside/llama-completion" ]; then
-        seconds "$beside/llama-completion" "$@" -c 512 -p Hello -n 1 -no-cnv --no-warmup --temp 0
+    if [ $starts = 1 ] && [ -x "$peer_dir/llama-completion" ]; then
+        seconds "$peer_dir/llama-completion" "$@" -c 512 -p Hello -n 1 -no-cnv --no-warmup --temp 0
     fi
 }
 
 if [ $starts = 1 ] && ! date +%N | grep -q '^[0-9]*$'; then
-    note "start is left out: this date knows no fractions of a second"
+    note "start is left out: date has no fractions of a second"
     starts=0
 fi
 if [ $peer = llama-bench ]; then
-    beside=$(dirname "$LLAMA_BENCH")
-    [ -z "$batches" ] || [ -x "$beside/llama-batched-bench" ] || note "no llama-batched-bench beside llama-bench"
-    [ $starts = 0 ] || [ -x "$beside/llama-completion" ] || note "no llama-completion beside llama-bench"
+    peer_dir=$(dirname "$LLAMA_BENCH")
+    [ -z "$batches" ] || [ -x "$peer_dir/llama-batched-bench" ] || note "no llama-batched-bench next to llama-bench"
+    [ $starts = 0 ] || [ -x "$peer_dir/llama-completion" ] || note "no llama-completion next to llama-bench"
 fi
 
-cat "$model" >/dev/null || exit 1 # into the page cache, where both find it
+cat "$model" >/dev/null || exit 1 # into the page cache
 turn=1
 while [ $turn -le "$turns" ]; do
-    for side in ours theirs; do
+    for side in llama31 peer; do
         note "turn $turn of $turns: $side"
-        $side >"$tmp/rates" || exit
+        "measure_$side" >"$tmp/rates" || exit
         sed "s/^/$turn $side /" "$tmp/rates" >>"$tmp/all"
     done
     turn=$((turn + 1))
@@ -173,7 +181,7 @@ done
 
 NAME=$(basename "$model" | tr -d '[:cntrl:]') \
     awk -v tests="$tests" -v turns="$turns" -v json="$json" -v threads="$threads" -v peer="$peer" -v n="$n" '
-# The middle of values[1..n], or the mean of the two in the middle; they are put in order.
+# The median of values[1..n], which are sorted.
 function median(values, n,  i, j, v) {
     for (i = 2; i <= n; i++) {
         v = values[i]
@@ -187,14 +195,14 @@ function side_median(who, test,  list, k, n) {
     return n ? median(list, n) : ""
 }
 function ratio_median(test,  list, k, n, a, b) {
-    for (k = 1; k <= turns; k++) if ((k, "ours", test) in value && (k, "theirs", test) in value) {
-        a = value[k, "ours", test]
-        b = value[k, "theirs", test]
+    for (k = 1; k <= turns; k++) if ((k, "llama31", test) in value && (k, "peer", test) in value) {
+        a = value[k, "llama31", test]
+        b = value[k, "peer", test]
         if (a > 0 && b > 0) list[++n] = test == "start" ? b / a : a / b
     }
     return n ? median(list, n) : ""
 }
-function shown(v) {
+function format_value(v) {
     if (json) return v == "" ? "null" : sprintf("%.6g", v)
     return v == "" ? "-" : sprintf(v < 10 ? "%.3f" : "%.2f", v)
 }
@@ -209,9 +217,9 @@ END {
                 model, threads, turns, peer, "test", "llama31", "llama.cpp", "ratio"
     for (i = 1; i <= n_tests; i++) {
         t = names[i]
-        a = shown(side_median("ours", t))
-        b = shown(side_median("theirs", t))
-        r = shown(ratio_median(t))
+        a = format_value(side_median("llama31", t))
+        b = format_value(side_median("peer", t))
+        r = format_value(ratio_median(t))
         if (json) printf "%s{\"test\":\"%s\",\"unit\":\"%s\",\"llama31\":%s,\"peer\":%s,\"ratio\":%s}", \
                          (i == 1 ? "" : ","), t, (t == "start" ? "sec" : "tokens_per_sec"), a, b, r
         else printf "%-8s %10s %10s %8s  %s\n", t, a, b, r, (t == "start" ? "s" : "tokens/s")

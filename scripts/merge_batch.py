@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Joins the outputs of `llama31 batch --shard K/N` into one, in the order of the input, and checks them.
+"""Merges the outputs of `llama31 batch --shard K/N` in the order of the input, and checks that they are complete.
 
 usage: merge_batch.py [--lines] [-o MERGED] IN OUT...
 
-Every request of IN must be answered exactly once in the OUTs together, and nothing else may be there. Exit 0 if so;
-1 if not: then nothing is written, and stderr says what is missing, double or foreign."""
+Every request of IN must have exactly one answer in the OUTs, and they must have no others. Otherwise nothing is written,
+stderr lists the missing, duplicate and unknown answers, and the exit status is 1."""
 import argparse
 import json
 import os
@@ -12,7 +12,7 @@ import sys
 
 
 def key_of_request(text, line, is_lines):
-    """As the program names a request: (kind, name), or None where it has to be an error about the line."""
+    """(kind, name) of a request, as the program identifies it; None if only an error about the line can answer it."""
     if is_lines:
         return "n", line
     try:
@@ -52,10 +52,10 @@ def read_answers(paths, problems):
                 place = "%s: line %d" % (path, number)
                 try:
                     if not line.endswith(b"\n"):
-                        raise ValueError("torn")
+                        raise ValueError("truncated line")
                     key = key_of_answer(json.loads(line))
                     if key in answers:
-                        problems.append("%s: double: %s" % (place, key[1]))
+                        problems.append("%s: duplicate: %s" % (place, key[1]))
                     answers[key] = path, offset
                 except (ValueError, KeyError, TypeError, IndexError) as e:
                     problems.append("%s: not an answer: %s" % (place, e))
@@ -64,7 +64,7 @@ def read_answers(paths, problems):
 
 
 def order_answers(path, is_lines, answers, problems):
-    """The places of the answers in the order of the requests; takes them out of `answers`."""
+    """[(path, offset)] of the answers in the order of the requests; removes them from `answers`."""
     places, seen = [], set()
     with open(path, "rb") as f:
         for line, text in enumerate(f, 1):
@@ -85,15 +85,15 @@ def order_answers(path, is_lines, answers, problems):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--lines", action="store_true", help="IN is plain text, one prompt a line")
-    parser.add_argument("-o", "--output", help="where the merged answers go; default standard output")
+    parser.add_argument("--lines", action="store_true", help="IN is plain text, one prompt per line")
+    parser.add_argument("-o", "--output", help="output file (default: stdout)")
     parser.add_argument("input", metavar="IN")
     parser.add_argument("outputs", metavar="OUT", nargs="+")
     args = parser.parse_args()
     problems = []
     answers = read_answers(args.outputs, problems)
     places = order_answers(args.input, args.lines, answers, problems)
-    problems += ["%s: foreign: %s" % (answers[key][0], key[1]) for key in answers]
+    problems += ["%s: unknown: %s" % (answers[key][0], key[1]) for key in answers]
     for problem in problems[:20]:
         print("merge_batch: " + problem, file=sys.stderr)
     if problems:

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Pictures of rotary embeddings: what `llama31 rope --json` prints, as SVG or as text.
+"""Plots the output of `llama31 rope --json` as SVG or as text.
 
     llama31 rope --dim 128 --theta 500000 --compare none,linear,ntk,yarn,llama3 --json | scripts/plot_rope.py -o f.svg
     llama31 rope --dim 128 --theta 500000 --positions 0..255 --json | scripts/plot_rope.py --text
 
-The columns choose the picture: frequencies by rule; cos and sin over position and pair (--positions); a vector's pairs
-turned (--rotate); the mean of q.k over distance (--decay)."""
+The columns of the table select the plot: frequencies by rule; cos and sin over position and pair (--positions); the
+rotated pairs of a vector (--rotate); the mean of q.k over distance (--decay)."""
 import argparse
 import base64
 import html
@@ -16,16 +16,16 @@ import sys
 import zlib
 
 WIDTH, LEFT, RIGHT, FONT = 760, 70, 20, "font-family='sans-serif' font-size='13'"
-# Lines differ in lightness and in dashes, so that grey paper keeps them apart.
+# Lines differ in lightness and dashes, so that they are distinct without colors.
 STYLES = [("#000000", ""), ("#c25b00", "8 4"), ("#8a8a8a", ""), ("#1f5fae", "2 3"), ("#0a7d5a", "10 3 2 3"),
           ("#b03a8c", "4 2"), ("#5d4a1f", "1 2")]
-SHADES = [(16, 22, 64), (32, 84, 130), (96, 150, 150), (190, 205, 150), (255, 248, 214)]  # ever lighter: -1 to 1
-MARKS = "oxsvanm"
+SHADES = [(16, 22, 64), (32, 84, 130), (96, 150, 150), (190, 205, 150), (255, 248, 214)]  # from -1 to 1, increasingly light
+SYMBOLS = "oxsvanm"
 DENSITY = " .:-=+*#%@"
 
 
 def shade(x):
-    """Colour of a value from -1 to 1."""
+    """The color of a value from -1 to 1."""
     at = min(max((x + 1) / 2, 0), 1) * (len(SHADES) - 1)
     k = min(int(at), len(SHADES) - 2)
     return tuple(round(a + (b - a) * (at - k)) for a, b in zip(SHADES[k], SHADES[k + 1]))
@@ -53,7 +53,7 @@ class Svg:
                            " ".join(number(x) + "," + number(y) for x, y in points)))
 
     def image(self, x, y, width, height, rows):
-        """Rows of values from -1 to 1, as an uncompressed PNG: the same bytes whatever zlib is there."""
+        """Rows of values from -1 to 1 as an uncompressed PNG, so that the bytes do not depend on the zlib version."""
         data = b"".join(b"\0" + bytes(min(max(round((v + 1) * 127.5), 0), 255) for v in row) for row in rows)
         palette = b"".join(bytes(shade(k / 127.5 - 1)) for k in range(256))
         blocks = [data[i:i + 65535] for i in range(0, len(data), 65535)]
@@ -71,7 +71,7 @@ class Svg:
 
 
 class Axis:
-    """Values first..last on the pixels begin..end; a logarithmic one has its ticks at powers of ten."""
+    """Maps values first..last to pixels begin..end. Logarithmic axes have ticks at powers of ten."""
 
     def __init__(self, first, last, begin, end, is_log=False):
         self.first, self.last, self.begin, self.end, self.is_log = first, last, begin, end, is_log
@@ -99,7 +99,7 @@ class Axis:
 
 
 def frame(svg, x, y, x_name, y_name):
-    """Ticks, grid, labels and the box of a panel."""
+    """Draws ticks, grid, labels and box of a panel."""
     for v in x.ticks():
         svg.line(x.at(v), y.begin, x.at(v), y.end, "#e0e0e0")
         svg.text(x.at(v), max(y.begin, y.end) + 18, x.label(v))
@@ -126,7 +126,7 @@ def curves(svg, x, y, lines):
 
 
 def by_rule(table, name):
-    """The values of a column: one list per rule."""
+    """The values of a column, one list per rule."""
     rules = table["rules"]
     keys = [name] if name in table["rows"][0] else ["%s.%s" % (rule, name) for rule in rules]
     return [[row[key] for row in table["rows"]] for key in keys if key in table["rows"][0]]
@@ -158,7 +158,7 @@ def frequencies(table):
 
 
 def grid(table, name):
-    """Column `name` of the first rule as rows of the picture: one per position."""
+    """Column `name` of the first rule, one row per position."""
     n = table["dim"] // 2
     values = by_rule(table, name)[0]
     return [values[k:k + n] for k in range(0, len(values), n)]
@@ -183,10 +183,10 @@ def heat(table):
 
 
 def rotation(table):
-    """A circle for each of up to eight pairs, with the vector's pair at every position, later ones darker."""
+    """A circle for each of up to eight pairs, with the rotated pair at every position; later positions are darker."""
     n, rows = table["dim"] // 2, table["rows"]
-    turned = [k for k in range(n) if rows[k]["x"] or rows[k]["y"]] or [0]
-    shown = [turned[k * (len(turned) - 1) // max(min(len(turned), 8) - 1, 1)] for k in range(min(len(turned), 8))]
+    nonzero = [k for k in range(n) if rows[k]["x"] or rows[k]["y"]] or [0]
+    shown = [nonzero[k * (len(nonzero) - 1) // max(min(len(nonzero), 8) - 1, 1)] for k in range(min(len(nonzero), 8))]
     positions = [row["pos"] for row in rows][::n]
     size, across = 180, 4
     svg = Svg(60 + 215 * ((len(shown) + across - 1) // across))
@@ -223,20 +223,20 @@ def decay(table):
 
 
 def text_curves(x, lines, names, title, is_log=False):
-    """Lines as 64 columns by 18 rows of marks."""
+    """Plots lines with characters on 64 columns and 18 rows."""
     f = math.log10 if is_log else float
     low, high = min(f(v) for line in lines for v in line), max(f(v) for line in lines for v in line)
     cells = [[" "] * 64 for _ in range(18)]
     for k, line in enumerate(lines):
         for a, v in zip(x, line):
             column = round(63 * (a - x[0]) / ((x[-1] - x[0]) or 1))
-            cells[17 - round(17 * (f(v) - low) / ((high - low) or 1))][column] = MARKS[k % len(MARKS)]
+            cells[17 - round(17 * (f(v) - low) / ((high - low) or 1))][column] = SYMBOLS[k % len(SYMBOLS)]
     out = [title]
     for k, row in enumerate(cells):
         v = high - (high - low) * k / 17
         out.append("%9.4g |%s" % (10 ** v if is_log else v, "".join(row).rstrip()))
     out += [" " * 10 + "+" + "-" * 64, "%11g%63g" % (x[0], x[-1])]
-    return "\n".join(out + ["  ".join("%s %s" % (MARKS[k % len(MARKS)], name) for k, name in enumerate(names))]) + "\n"
+    return "\n".join(out + ["  ".join("%s %s" % (SYMBOLS[k % len(SYMBOLS)], name) for k, name in enumerate(names))]) + "\n"
 
 
 def text_heat(table):
@@ -270,7 +270,7 @@ def picture(table, is_text):
     if "cos" in names and "sin" in names:
         return text_heat(table) if is_text else heat(table)
     if "frequency" not in names:
-        sys.exit("plot_rope.py: no column to draw: expected frequency, cos and sin, rotated_x or mean")
+        sys.exit("plot_rope.py: no column to plot; expected frequency, cos and sin, rotated_x or mean")
     waves = [[2 * math.pi / v for v in line] for line in by_rule(table, "frequency")]
     x = [row["i"] for row in table["rows"]]
     return text_curves(x, waves, table["rules"], "wavelength of each pair", True) if is_text else frequencies(table)
@@ -278,9 +278,9 @@ def picture(table, is_text):
 
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("file", nargs="?", help="what llama31 rope --json printed; default stdin")
-    p.add_argument("-o", "--output", help="where the picture goes; default stdout")
-    p.add_argument("--text", action="store_true", help="for a terminal, 80 columns wide")
+    p.add_argument("file", nargs="?", help="output of llama31 rope --json (default: stdin)")
+    p.add_argument("-o", "--output", help="output file (default: stdout)")
+    p.add_argument("--text", action="store_true", help="plot with characters, 80 columns wide")
     args = p.parse_args()
     try:
         with open(args.file) if args.file else sys.stdin as f:
@@ -291,7 +291,7 @@ def main():
     except OSError as e:
         sys.exit("plot_rope.py: %s: %s" % (e.filename, e.strerror))
     except (ValueError, KeyError, TypeError) as e:
-        sys.exit("plot_rope.py: expected what llama31 rope --json prints: %s" % e)
+        sys.exit("plot_rope.py: not an output of llama31 rope --json: %s" % e)
 
 
 if __name__ == "__main__":

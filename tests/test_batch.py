@@ -545,9 +545,9 @@ def shards(cli):
         same(merge(cli, source, outs)[0], whole)
     with open(outs[0], "rb") as f:
         lines = f.readlines()
-    for name, content, word in (("missing", lines[1:], "missing"), ("double", lines + lines[:1], "double"),
-                                ("foreign", lines + [b'{"id":"who","text":""}\n'], "foreign"),
-                                ("torn", lines[:-1] + [lines[-1][:9]], "torn")):
+    for name, content, word in (("missing", lines[1:], "missing"), ("duplicate", lines + lines[:1], "duplicate"),
+                                ("unknown", lines + [b'{"id":"who","text":""}\n'], "unknown"),
+                                ("truncated", lines[:-1] + [lines[-1][:9]], "truncated")):
         with open(outs[0], "wb") as f:
             f.writelines(content)
         out, err = merge(cli, source, outs, code=1)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""scripts/bench_peers.sh: its arithmetic, its calls and its refusals, against programs that only print figures."""
+"""scripts/bench_peers.sh: medians and ratios, command lines, and invalid arguments, with programs that print fixed numbers."""
 import json
 import os
 import shutil
@@ -7,7 +7,7 @@ import subprocess
 
 from cli import PROGRAM, SCRIPTS, Skip, check, main, same, test
 
-# Each call takes the next figure of its own list: the file beside it named as its first words say.
+# A script logs its call; `figure NAME` prints and removes the first line of the file NAME next to it.
 FIGURE = """#!/bin/sh
 echo "$0 $*" >> "$(dirname "$0")/calls"
 figure() { f=$(dirname "$0")/$1; head -n 1 "$f"; tail -n +2 "$f" > "$f.rest"; mv "$f.rest" "$f"; }
@@ -25,7 +25,7 @@ BENCH = FIGURE + """case "$*" in
 *) echo '{"n_prompt": 0, "n_gen": 32, "n_depth": 4096, "avg_ts": 2.5, "samples_ts": [ 2.5 ]}' ;;
 esac
 """
-BATCHED = FIGURE + """echo 'main: chatter'
+BATCHED = FIGURE + """echo 'main: log'
 echo '{"n_kv_max": 264, "pp": 1, "tg": 32, "pl": 8, "speed_pp": 3.5, "speed_tg": 12.5, "speed": 11}'
 """
 PACKAGE = """export async function getLlama(options) {
@@ -47,7 +47,7 @@ def write(tmp, name, text):
 
 
 def compare(*args, code=0, **env):
-    """stdout, or what is said on stderr of a refusal: one line."""
+    """Returns stdout or, with an exit code, the one line on stderr."""
     clean = {k: v for k, v in os.environ.items() if not k.startswith("LLAMA")}
     r = subprocess.run(["sh", os.path.join(SCRIPTS, "bench_peers.sh"), *args], env=dict(clean, **env), timeout=60,
                        stdin=subprocess.DEVNULL, capture_output=True, text=True)
@@ -57,8 +57,8 @@ def compare(*args, code=0, **env):
     return r.stderr if code else r.stdout
 
 
-def stage(tmp):
-    """A model and both sides; prefill of 4 turns."""
+def fake_programs(tmp):
+    """(model, environment) with programs of both sides, and prefill speeds for four turns."""
     write(tmp, "p", "80\n100\n40\n90\n")
     write(tmp, "q", "20\n20\n20\n30\n")
     write(tmp, "llama-batched-bench", BATCHED)
@@ -69,11 +69,11 @@ def stage(tmp):
 
 @test
 def arithmetic(tmp):
-    model, env = stage(tmp)
+    model, env = fake_programs(tmp)
     r = json.loads(compare("-m", model, "-r", "4", "-t", "2", "--tests", "p512,d4096,b8,b9,start", "--json", **env))
     same((r["model"], r["peer"], r["threads"], r["turns"], r["n_tokens"]), ("m.gguf", "llama-bench", 2, 4, 32))
     found = {x["test"]: (x["llama31"], x["peer"], x["ratio"]) for x in r["results"]}
-    same(found["p512"], (85, 20, 3.5))  # of 40, 80, 90, 100, and of the turns' ratios 2, 3, 4, 5
+    same(found["p512"], (85, 20, 3.5))  # medians of 40, 80, 90, 100 and of the ratios 2, 3, 4, 5
     same(found["d4096"], (7.5, 2.5, 3))
     same(found["b8"], (50, 12.5, 4))
     same(found["b9"], (None, None, None))
@@ -89,7 +89,7 @@ def arithmetic(tmp):
 
 @test
 def table(tmp):
-    model, env = stage(tmp)
+    model, env = fake_programs(tmp)
     os.remove(os.path.join(tmp, "llama-batched-bench"))
     rows = [line.split() for line in compare("-q", "-m", model, "-r", "1", "--tests", "p512 b8", **env).splitlines()]
     same(rows[1:], [["test", "llama31", "llama.cpp", "ratio"], ["p512", "80.00", "20.00", "4.000", "tokens/s"],
@@ -97,22 +97,22 @@ def table(tmp):
 
 
 @test
-def the_program_itself(tmp):
+def real_program(tmp):
     if not os.path.exists(PROGRAM):
         raise Skip("no %s" % PROGRAM)
-    model, env = stage(tmp)
+    model, env = fake_programs(tmp)
     source = os.path.join(os.path.dirname(SCRIPTS), "models", "stories.gguf")
     env["LLAMA31_PROGRAM"] = PROGRAM
     r = json.loads(compare("-m", source, "-r", "1", "-t", "1", "-n", "2", "--tests", "p32,d4096,b8,d0,start", "--json", **env))
     for x in r["results"]:
-        check(x["llama31"] is None if x["test"] == "d4096" else x["llama31"] > 0, x)  # beyond that model's context
+        check(x["llama31"] is None if x["test"] == "d4096" else x["llama31"] > 0, x)  # beyond the context of this model
 
 
 @test
 def npm_package(tmp):
     if not shutil.which("node"):
         raise Skip("no node")
-    model, env = stage(tmp)
+    model, env = fake_programs(tmp)
     del env["LLAMA_BENCH"]
     check("no node-llama-cpp" in compare("-m", model, code=2, LLAMA31_PEER=tmp, **env))
     package = os.path.join(tmp, "node_modules", "node-llama-cpp")
@@ -124,13 +124,13 @@ def npm_package(tmp):
 
 
 @test
-def refusals(tmp):
-    model, env = stage(tmp)
+def invalid_arguments(tmp):
+    model, env = fake_programs(tmp)
     check("no peer" in compare("-m", model, code=2))
     check("no such program" in compare("-m", model, code=2, LLAMA_BENCH=os.path.join(tmp, "absent")))
     check("no model" in compare(code=2, **env))
     check("no such file" in compare("-m", os.path.join(tmp, "absent.gguf"), code=1, **env))
-    check("make builds it" in compare("-m", model, code=1, **dict(env, LLAMA31_PROGRAM=os.path.join(tmp, "absent"))))
+    check("run make" in compare("-m", model, code=1, **dict(env, LLAMA31_PROGRAM=os.path.join(tmp, "absent"))))
     for args in (["--tests", "p512,q1"], ["--tests", "b1"], ["--tests", ""], ["--tests", "*"], ["-r", "0"], ["-t", "2x"],
                  ["-m"], ["--depth", "4"], ["more"]):
         compare("-m", model, *args, code=2, **env)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The rope command without a model, and scripts/plot_rope.py: the commands of docs/rope.md give its pictures."""
+"""The rope command without a model, and scripts/plot_rope.py: the commands in docs/rope.md reproduce its plots."""
 import json
 import math
 import os
@@ -25,7 +25,7 @@ def table(*args):
 
 
 def shell_commands():
-    """The indented commands of docs/rope.md, continued lines joined."""
+    """The indented commands of docs/rope.md, with continuation lines joined."""
     commands, text = [], ""
     with open(os.path.join(TOP, "docs", "rope.md")) as f:
         for line in f:
@@ -39,7 +39,7 @@ def shell_commands():
 
 @test
 def documented_pictures(tmp):
-    """docs/rope.md: each command runs, and writes the picture that is there."""
+    """Each command of docs/rope.md runs and writes the plot in docs/rope/."""
     os.mkdir(os.path.join(tmp, "docs"))
     os.mkdir(os.path.join(tmp, "docs", "rope"))
     os.symlink(SCRIPTS, os.path.join(tmp, "scripts"))
@@ -58,7 +58,7 @@ def documented_pictures(tmp):
 
 @test
 def documented_example(tmp):
-    """The example of dim 4 and 3 positions is the reference's, and the document's."""
+    """The example of dim 4 and 3 positions equals the reference and the document."""
     out = rope("--dim", 4, "--positions", 3)
     with open(os.path.join(TOP, "tests", "golden", "rope", "seed-dim4-end3-theta1e4.csv")) as f:
         check(out == f.read(), out)
@@ -68,7 +68,7 @@ def documented_example(tmp):
 
 @test
 def golden_positions(tmp):
-    """A table without a model is the reference's, at positions far apart."""
+    """Tables without a model equal the reference, at positions far apart."""
     with open(os.path.join(TOP, "tests", "golden", "rope", "llama31-dim128-theta5e5-scaled.csv")) as f:
         rows = [line.split(",") for line in f.read().splitlines()[1:]]
     for pos in sorted({int(r[0]) for r in rows}):
@@ -80,7 +80,7 @@ def golden_positions(tmp):
 
 @test
 def columns(tmp):
-    """Angles, bands and scaled beside unscaled agree with each other."""
+    """Angles, bands and scaled and unscaled frequencies are consistent."""
     t = table("--dim", 64, "--theta", 500000, "--rope-scaling", "llama3", "--rope-scale", 32, "--positions", "0..8191:64",
               "--columns", "all")
     check(len(t["rows"]) == 128 * 32 and t["rows"][-1]["pos"] == 8128, len(t["rows"]))
@@ -127,7 +127,7 @@ def refusals(tmp):
 
 @test
 def text_pictures(tmp):
-    """--text: 80 columns, for every kind of table; what is none is refused in one line."""
+    """--text plots every kind of table in 80 columns. Other input is rejected with one line."""
     for args in [("--compare", "none,ntk"), ("--positions", 300), ("--rotate", "1,2", "--positions", 2),
                  ("--decay", "--compare", "none,yarn")]:
         r = subprocess.run(PLOT + ["--text"], input=rope("--dim", 32, "--json", *args), capture_output=True, text=True)
