@@ -4,6 +4,7 @@
 // of a macro, each body whose text is captured, and by "with"; "if" has none. An assignment changes
 // the innermost scope only, so a loop cannot change variables outside it (templates use namespace()
 // for that). A macro sees the scope where it was defined, not the one it is called from.
+#include "jinja.h"
 #include "../base/unicode.h"
 #include "jinja_library.h"
 #include "jinja_tree.h"

@@ -2,7 +2,6 @@
 #ifndef JINJA_JINJA_TREE_H
 #define JINJA_JINJA_TREE_H
 
-#include "jinja.h"
 #include "jinja_value.h"
 
 enum { JINJA_MAX_ARGS = 32 }; // of a call
@@ -54,11 +53,11 @@ struct JinjaNode {
     JinjaNode *next;
 };
 
-struct Jinja {
+typedef struct Jinja {
     Heap heap;       // of the source and the tree
     Text source;     // followed by a NUL byte; its mask is all 1
     JinjaNode *root; // list of statements
-};
+} Jinja;
 
 // Parses t->source into t->root, or fails in t->heap.
 void jinja_parse(Jinja *t);
