@@ -368,8 +368,3 @@ void json_write_value(JsonWriter *w, const char *key, const Json *v,
     }
     w->needs_comma = true;
 }
-
-void json_put_string(Buffer *out, const char *before, Str s) {
-    buffer_puts(out, before);
-    json_quote(out, s);
-}

@@ -71,7 +71,4 @@ void json_write_value(JsonWriter *w, const char *key, const Json *v,
 // the output is always valid JSON.
 void json_quote(Buffer *out, Str s);
 
-// To be replaced by JsonWriter: append `before`, then the value.
-void json_put_string(Buffer *out, const char *before, Str s);
-
 #endif

@@ -75,12 +75,12 @@ static void put_json(Buffer *out, const Json *j) {
     case JSON_NULL: buffer_puts(out, "null"); return;
     case JSON_BOOL: buffer_puts(out, j->boolean ? "true" : "false"); return;
     case JSON_NUMBER: buffer_printf(out, "%a", j->number); return;
-    case JSON_STRING: json_put_string(out, "", j->string); return;
+    case JSON_STRING: json_quote(out, j->string); return;
     default: break;
     }
     buffer_puts(out, j->kind == JSON_OBJECT ? "{" : "[");
     for (const Json *k = j->child; k; k = k->next) {
-        if (j->kind == JSON_OBJECT) json_put_string(out, "", k->key);
+        if (j->kind == JSON_OBJECT) json_quote(out, k->key);
         put_json(out, k);
         buffer_puts(out, ",");
     }
@@ -94,8 +94,10 @@ static void put_key(Buffer *key, const ConstraintSpec *w) {
     if (w->schema_text.data) buffer_put(key, w->schema_text);
     if (w->grammar.data) buffer_puts(key, "grammar "), buffer_put(key, w->grammar);
     if (w->regex.data) buffer_puts(key, "regex "), buffer_put(key, w->regex);
-    for (int i = 0; i < w->n_choices; i++)
-        json_put_string(key, i ? "," : "choices ", w->choices[i]);
+    for (int i = 0; i < w->n_choices; i++) {
+        buffer_puts(key, i ? "," : "choices ");
+        json_quote(key, w->choices[i]);
+    }
 }
 
 static Grammar *compile(const ConstraintSpec *w, Buffer *unknown, Error *err) {

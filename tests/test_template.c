@@ -207,7 +207,7 @@ static Message message_with(const char *json, Str attack) {
     JsonDoc doc = {0};
     Error err = {0};
     Message m = {0};
-    json_put_string(&quoted, "", attack);
+    json_quote(&quoted, attack);
     const char *at = strchr(json, '%');
     buffer_printf(&text, "%.*s%.*s%s", at ? (int)(at - json) : (int)strlen(json), json,
                   (int)quoted.len - 2, quoted.data + 1, at ? at + 1 : "");
