@@ -712,7 +712,7 @@ static JinjaNode *parse_body(JinjaParser *p, const char *ends) {
     return first;
 }
 
-void jinja_parse(Jinja *t) {
+void jinja_parse(struct Jinja *t) {
     JinjaParser p = {&t->heap, t->source.data, t->source.mask, t->source.len, .line = 1};
     lex_template(&p);
     p.depth = 0;

@@ -53,13 +53,13 @@ struct JinjaNode {
     JinjaNode *next;
 };
 
-typedef struct Jinja {
+struct Jinja {
     Heap heap;       // of the source and the tree
     Text source;     // followed by a NUL byte; its mask is all 1
     JinjaNode *root; // list of statements
-} Jinja;
+};
 
 // Parses t->source into t->root, or fails in t->heap.
-void jinja_parse(Jinja *t);
+void jinja_parse(struct Jinja *t);
 
 #endif
