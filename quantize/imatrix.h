@@ -3,7 +3,7 @@
 //
 // In a product y = W x, an error e in column j of W adds e^2 x_j^2 to the squared error of y. The
 // importance of column j is therefore the mean of x_j^2 over the inputs x of some text. Files are
-// those of llama.cpp's `imatrix`; calibrate.h computes the sums.
+// those of llama.cpp's `imatrix`; calibrate.c computes the sums.
 #ifndef QUANTIZE_IMATRIX_H
 #define QUANTIZE_IMATRIX_H
 

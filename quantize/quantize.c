@@ -2,7 +2,6 @@
 // 1 MiB of whole rows of the new tensor, is the unit of the checksum (checksum.h). One thread
 // decodes, encodes, writes and hashes it, so the file does not depend on the number of threads.
 #include "quantize.h"
-#include "calibrate.h"
 #include "encode.h"
 #include "gguf_writer.h"
 #include "mixture.h"

@@ -12,6 +12,7 @@
 #ifndef QUANTIZE_QUANTIZE_H
 #define QUANTIZE_QUANTIZE_H
 
+#include "imatrix.h"
 #include "../model_load.h"
 
 extern const bool quantize_is_built; // false in stub.c
@@ -35,5 +36,10 @@ typedef struct {
 // Converts o->in. False with err (exit 1 to 3); then no file is left behind. Memory is released by
 // the end of the process.
 bool quantize_file(const QuantizeOptions *o, QuantizeSizes *sizes, Error *err);
+
+// calibrate.c: runs the model g on the text o->calibrate, in windows of 512 tokens as llama.cpp's
+// imatrix does, and sums the squares of the inputs of each matrix product. Writes the sums to
+// o->imatrix if that is set. False with err (exit 1 to 3).
+bool imatrix_calibrate(Imatrix *m, const QuantizeOptions *o, const Gguf *g, Error *err);
 
 #endif
