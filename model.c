@@ -199,7 +199,7 @@ static void forward(void *arg) {
         ops_add(x, h, n, c->dim);
     }
 
-    // logits = Woutput rmsnorm(x), for the steps that want them: a few, however many steps there
+    // logits = Woutput rmsnorm(x), where they were requested: for a few steps, however many there
     // are, so the kernel is chosen by their own number.
     if (ws->n_logits == 0) return;
     if (f.exactness.kernel_rows > 1) f.exactness.kernel_rows = 0;
@@ -235,8 +235,8 @@ static int make_tiles(Workspace *ws, int max_tile_steps) {
 // Adds the tokens of the steps to their sessions, whose KV caches now have them.
 //
 // A whole page that one forward pass has computed is reproducible: every prefill that computes the
-// page in one pass chooses the same kernels for it, because the kernels for the most rows begin
-// with fewer rows than a page has.
+// page in one pass chooses the same kernels for it, since even those for the most rows are chosen
+// from fewer rows on than a page has.
 static void append_tokens(const Model *m, const Workspace *ws) {
     for (int i = 0; i < ws->n_steps;) {
         Session *s = ws->steps[i].session;
@@ -264,8 +264,8 @@ const float *model_forward(const Model *m, Workspace *ws, int kernel_rows) {
 
     bool is_done = !team_is_interrupted();
     if (is_done) {
-        // A file that was cut within its last page raises no signal: the missing bytes read as
-        // zero.
+        // A file that was truncated within its last page of memory raises no signal: the missing
+        // bytes read as zero.
         Error err;
         if (!mapping_is_intact(m->file.shards, m->file.n_shards, &err)) die_error(&err);
         for (int i = 0; i < m->n_adapters; i++)

@@ -3,7 +3,7 @@
 //
 // A step is one token of one session at one position. workspace_feed() adds steps to the next
 // forward pass, for any number of sessions; model_forward() runs it, writes keys and values into
-// the sessions' KV caches, and returns the logits of the steps that want them.
+// the sessions' KV caches, and returns the logits of the steps for which they were requested.
 //
 // Loading is in model_load.h, the equations are in forward() of model.c, the operations in
 // kernels/ops.h and kernels/attention.h.
@@ -14,8 +14,8 @@
 #include "rope.h"
 #include "session.h"
 
-// The most positions that a file or an option may ask for: far beyond any model, and an int can
-// count on.
+// The greatest context of a file or an option: far beyond any model, and positions can be added in
+// an int.
 enum { MAX_CONTEXT = 1 << 28 };
 
 // The hyper-parameters; in brackets those of Llama 3.1 8B.
@@ -34,7 +34,7 @@ typedef struct {
 // The weights of a layer. A matrix has a row for each output.
 typedef struct {
     const float *attn_norm, *ffn_norm; // (dim)
-    Tensor wq;                         // (n_heads * head_dim, dim), rows in Meta's order
+    Tensor wq;                         // (n_heads * head_dim, dim), pairs of RoPE are adjacent rows
     Tensor wk, wv;                     // (n_kv_heads * head_dim, dim)
     Tensor wo;                         // (dim, n_heads * head_dim)
     Tensor w_gate, w_up;               // (hidden_dim, dim)
@@ -51,7 +51,8 @@ typedef struct {
     RopeParams rope;
     KvShape kv; // of its sessions
     int n_threads;
-    bool is_batch_invariant; // see kernels/exactness.h: --deterministic, or nothing to give up
+    bool is_batch_invariant; // --deterministic, or no kernel in use depends on the number of rows
+                             // (kernels/exactness.h)
     struct Lora *adapters;   // (n_adapters), attached to the tensors (lora/lora.h)
     int n_adapters;
     float **converted; // (n_converted) vectors stored as F16 or BF16, as float32
@@ -64,7 +65,7 @@ size_t model_weight_bytes(const Model *m);
 // The next forward pass: its steps, the activations, and scratch memory, all allocated once.
 typedef struct Workspace Workspace;
 
-// For up to max_steps steps, of which max_logits want logits.
+// For up to max_steps steps, and the logits of max_logits of them.
 Workspace *workspace_new(const Model *m, int max_steps, int max_logits);
 void workspace_free(Workspace *ws);
 
@@ -79,9 +80,9 @@ int workspace_feed(Workspace *ws, Session *s, const int *tokens, int n, int firs
 typedef void (*ProductObserver)(void *arg, const Tensor *w, const float *x, int n);
 void workspace_observe(Workspace *ws, ProductObserver observe, void *arg);
 
-// Runs the steps that were fed. Returns the logits (n_logits, vocab_size) of the steps that want
-// them, in the order they were fed, valid until the next call. The tokens are then part of their
-// sessions. NULL if nothing was fed, or on an interrupt (team.h): then no session has changed.
+// Runs the steps that were fed, and appends their tokens to the sessions. Returns the requested
+// logits (n_logits, vocab_size), in the order of the steps, valid until the next call. NULL if
+// nothing was fed, or after an interrupt (team.h): then no session has changed.
 //
 // kernel_rows: row count used to choose kernels (kernels/exactness.h); 0 is the actual one.
 const float *model_forward(const Model *m, Workspace *ws, int kernel_rows);

@@ -34,7 +34,7 @@ void ops_matmuls(const MatmulScratch *s, const Product *products, int n_products
                  int n, Exactness exactness);
 // The kernel for products of w with n rows.
 const MatmulKernel *ops_matmul_kernel(const Tensor *w, int n, Exactness exactness);
-// Bytes of n encoded rows, for any of the kernels that serve up to max_rows of them.
+// Bytes of n encoded rows: the most of any kernel that serves up to max_rows rows.
 size_t ops_encoded_bytes(const Tensor *w, int max_rows, int n);
 // True if attention and products with w have the same bits for any number of rows, whatever
 // Exactness says.
