@@ -44,11 +44,9 @@ PRINTF_LIKE(2, 3) static bool refuse(const Loader *l, const char *format, ...) {
 
 // Metadata: the hyper-parameters have the keys "llama.NAME".
 
-enum { KEY_SIZE = 64 };
-
 // A count in [min, max].
 static bool read_count(const Loader *l, const char *name, int min, int max, int *out) {
-    char key[KEY_SIZE];
+    char key[64];
     uint64_t v;
     snprintf(key, sizeof key, "llama.%s", name);
     if (!gguf_get_u64(&l->m->file, key, &v, l->err)) return false;
@@ -59,7 +57,7 @@ static bool read_count(const Loader *l, const char *name, int min, int max, int 
 
 // The same for an optional key; without it *out stays.
 static bool read_optional(const Loader *l, const char *name, int min, int max, int *out) {
-    char key[KEY_SIZE];
+    char key[64];
     snprintf(key, sizeof key, "llama.%s", name);
     return !gguf_find_value(&l->m->file, key) || read_count(l, name, min, max, out);
 }
@@ -139,7 +137,7 @@ static bool read_vocab_size(const Loader *l) {
 enum { NO_LAYER = -1 };
 
 typedef struct {
-    char text[KEY_SIZE];
+    char text[64];
 } TensorName;
 
 static TensorName tensor_name(int layer, const char *name, const char *suffix) {

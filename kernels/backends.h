@@ -1,20 +1,10 @@
-// What the instruction-set files export to kernels.c. A NULL entry (for a MatmulKernel: NULL rows)
-// leaves the backend below.
+// The tables of the backends, which kernels_init() (backends.c) overlays, and lists of the tensor
+// types to build them from. A NULL entry, or a MatmulKernel whose rows is NULL, is inherited from
+// the backend below.
 #ifndef KERNELS_BACKENDS_H
 #define KERNELS_BACKENDS_H
 
 #include "kernels.h"
-
-// A loop outside of these files that is compiled for wider vectors too, and chosen when the program
-// is loaded: the same bits. Vectors of WIDE_LANES floats stay in registers there; gcc 12 takes
-// larger ones through memory.
-#if defined(__x86_64__) && defined(__GLIBC__)
-#define WIDE __attribute__((target_clones("avx512f", "avx2", "default")))
-enum { WIDE_LANES = 8 };
-#else
-#define WIDE
-enum { WIDE_LANES = 4 };
-#endif
 
 // X(type, name, ...) for each type; further arguments are passed on. Integer types are listed by
 // the size of their groups (base/type.h).

@@ -110,8 +110,7 @@ typedef struct {
 typedef struct {
     // scales of 8 groups of 32, 6 bits each: the low four bits are nibble g of scales_l (low nibble
     // first), the high two are bits 2g+1..2g of scales_h
-    uint16_t d;
-    uint16_t scales_h;
+    uint16_t d, scales_h;
     uint8_t scales_l[4];
     uint8_t qs[128]; // 16 bytes for each group, as IQ4_NL
 } BlockIQ4_XS;       // w = d (scale - 32) kvalues_iq4nl[q]

@@ -1,4 +1,4 @@
-// Small helpers of the kernels: inlining that is not left to the compiler, unaligned loads.
+// Small helpers of the kernels: what is not left to the compiler, and unaligned loads.
 #ifndef KERNELS_LOAD_H
 #define KERNELS_LOAD_H
 
@@ -8,6 +8,17 @@
 // Kernels take the tensor type as an argument that is a constant after inlining, so that branches
 // on it and table look-ups disappear. The compiler's heuristics must not decide about that.
 #define INLINE static inline __attribute__((always_inline))
+
+// A loop that gcc compiles for several vector widths; the program chooses at start. The bits are
+// the same. Vectors of MULTIVERSION_LANES floats stay in registers; gcc 12 moves larger ones
+// through memory.
+#if defined(__x86_64__) && defined(__GLIBC__)
+#define MULTIVERSION __attribute__((target_clones("avx512f", "avx2", "default")))
+enum { MULTIVERSION_LANES = 8 };
+#else
+#define MULTIVERSION
+enum { MULTIVERSION_LANES = 4 };
+#endif
 
 INLINE int min_int(int a, int b) { return a < b ? a : b; }
 

@@ -4,17 +4,16 @@
 // Invariant: each element of out is computed by one thread in one order, whatever the number of
 // threads and rows, and A x by the kernel that Exactness asks for.
 #include "lora.h"
-#include "../kernels/backends.h"
 #include "../kernels/load.h"
 
 #include <stdlib.h>
 
 // B hidden: LORA_STRIP rows of B are multiplied in vector registers.
 
-typedef float LoraLanes __attribute__((vector_size(4 * WIDE_LANES), aligned(4), may_alias));
+typedef float LoraLanes __attribute__((vector_size(4 * MULTIVERSION_LANES), aligned(4), may_alias));
 enum {
-    STRIP_LANES = LORA_STRIP / WIDE_LANES, // vectors of a strip
-    STRIP_TOKENS = 4                       // tokens at a time: independent sums, in registers
+    STRIP_LANES = LORA_STRIP / MULTIVERSION_LANES, // vectors of a strip
+    STRIP_TOKENS = 4 // tokens at a time: independent sums, in registers
 };
 
 // out (n_tokens, stride), the n_rows rows of a strip, += strip (rank, LORA_STRIP) times hidden
@@ -30,7 +29,8 @@ INLINE void add_strip(float *out, size_t stride, const LoraLanes *strip, const f
 #pragma GCC unroll 4
     for (int t = 0; t < n_tokens; t++, out += stride) {
         if (n_rows < LORA_STRIP) {
-            for (int i = 0; i < n_rows; i++) out[i] += sum[t][i / WIDE_LANES][i % WIDE_LANES];
+            for (int i = 0; i < n_rows; i++)
+                out[i] += sum[t][i / MULTIVERSION_LANES][i % MULTIVERSION_LANES];
             continue;
         }
 #pragma GCC unroll 4
@@ -41,8 +41,8 @@ INLINE void add_strip(float *out, size_t stride, const LoraLanes *strip, const f
 // Rows [first, end) of out (n, stride) += B hidden (n, rank); `first` begins a strip. All strips
 // are computed for a few tokens before the next tokens: rows of out are often a power of two apart,
 // and many of them would evict each other from the cache. Constant arguments unroll add_strip.
-WIDE static void add_strips(float *out, size_t stride, const float *b, const float *hidden,
-                            int rank, int n, int first, int end) {
+MULTIVERSION static void add_strips(float *out, size_t stride, const float *b, const float *hidden,
+                                    int rank, int n, int first, int end) {
     for (int t = 0, nt; t < n; t += nt) {
         nt = n - t < STRIP_TOKENS ? 1 : STRIP_TOKENS;
         const float *h = hidden + (size_t)t * (size_t)rank;

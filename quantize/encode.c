@@ -27,7 +27,7 @@
 // sum (error * rms of the column's inputs on English text)^2. More trials gain less than 0.5 %.
 #include "encode.h"
 #include "encode_codebook.h"
-#include "../kernels/backends.h"
+#include "../kernels/load.h"
 #include "../kernels/blocks.h"
 
 #include <float.h>
@@ -146,8 +146,8 @@ static inline void sum_levels_of(const WeightGroups *restrict f, float lo, float
     memcpy(out->qx, qx, sizeof qx);
 }
 
-WIDE static void sum_levels(const WeightGroups *f, const QuantLevels *levels, const float *inv,
-                            const float *base, LevelSums *out) {
+MULTIVERSION static void sum_levels(const WeightGroups *f, const QuantLevels *levels,
+                                    const float *inv, const float *base, LevelSums *out) {
     if (levels->is_iq4)
         sum_levels_of(f, 0, 0, true, inv, base, out);
     else
@@ -299,8 +299,8 @@ static inline void group_errors_of(const WeightGroups *restrict f, float lo, flo
 }
 
 // E of each group, of the weights as they will be decoded.
-WIDE static void group_errors(const WeightGroups *f, const QuantLevels *levels, const float *scale,
-                              const float *min, float *out) {
+MULTIVERSION static void group_errors(const WeightGroups *f, const QuantLevels *levels,
+                                      const float *scale, const float *min, float *out) {
     if (levels->is_iq4)
         group_errors_of(f, 0, 0, true, scale, min, out);
     else
