@@ -8,8 +8,7 @@
 //
 // The quantizer stores it as metadata; `show --check` and scripts/lib/gguf_writer.py compute the
 // same.
-#ifndef CHECKSUM_H
-#define CHECKSUM_H
+#pragma once
 
 #include "base/blake2b.h"
 #include "gguf.h"
@@ -24,5 +23,3 @@ size_t checksum_n_leaves(const GgufTensor *t);
 // leaves: the digests of all leaves of n tensors, in file order. `hex` is NUL-terminated.
 void checksum_combine(const GgufTensor *tensors, int n, const uint8_t *leaves,
                       char hex[CHECKSUM_HEX]);
-
-#endif

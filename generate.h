@@ -10,8 +10,7 @@
 //
 // Text is emitted only when it can no longer change: never a part of a UTF-8 character, never a
 // prefix of a stop string.
-#ifndef GENERATE_H
-#define GENERATE_H
+#pragma once
 
 #include "cache/cache.h"
 #include "model.h"
@@ -141,5 +140,3 @@ bool generate_step(Generator *g, Sequence *const *sequences, int n);
 
 // Set by the SIGINT handler: running sequences finish with FINISH_CANCEL.
 extern volatile int generate_interrupted;
-
-#endif

@@ -12,8 +12,7 @@
 //   tensor data; the offsets count from here
 //
 // A string is a u64 length and its bytes. An array value is u32 item kind, u64 count, items.
-#ifndef GGUF_H
-#define GGUF_H
+#pragma once
 
 #include "base/mapping.h"
 #include "base/text.h"
@@ -95,5 +94,3 @@ const char *gguf_file_type_name(const Gguf *g);
 // The name of a type that cannot be computed with, and what to use instead, for messages. Static
 // buffer.
 const char *gguf_describe_type(const Gguf *g, uint32_t type);
-
-#endif

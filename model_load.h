@@ -1,6 +1,5 @@
 // Loading: the metadata of a GGUF file becomes a Config, its tensors become the weights of a Model.
-#ifndef MODEL_LOAD_H
-#define MODEL_LOAD_H
+#pragma once
 
 #include "lora/lora.h"
 #include "model.h"
@@ -26,5 +25,3 @@ void model_close(Model *m);
 // ownership of the file, also when it fails.
 bool model_open_file(Gguf *g, const char *path, Error *err);
 bool model_bind(Model *m, Gguf *file, const ModelOptions *options, Error *err);
-
-#endif

@@ -3,8 +3,7 @@
 //
 // A GGUF file names its pre-tokenizer in tokenizer.ggml.pre. Each stands for a regular expression,
 // of which next_piece() finds the first match. SentencePiece vocabularies have none (tokenizer.c).
-#ifndef PRETOKENIZE_H
-#define PRETOKENIZE_H
+#pragma once
 
 #include "base/text.h"
 
@@ -18,5 +17,3 @@ typedef struct {
 
 // NULL if the name is unknown.
 const Pretokenizer *pretokenizer_find(Str name);
-
-#endif

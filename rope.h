@@ -5,8 +5,7 @@
 // position p, pair i is multiplied by e^(i p f(i)), with the frequency f(i) = theta^(-2i/dim), or
 // what a scaling rule makes of it. The product of a rotated query and a rotated key then depends on
 // the distance of their positions only. docs/rope.md explains it with pictures.
-#ifndef ROPE_H
-#define ROPE_H
+#pragma once
 
 #include "gguf.h"
 
@@ -69,5 +68,3 @@ float rope_cis(const Rope *rope, int pos, int i, float *c, float *s);
 void rope_reserve(Rope *rope, int n_positions);
 // Rotates n_heads vectors of head_dim values in place, for position pos, which the table has.
 void rope_apply(const Rope *rope, float *vec, int n_heads, int head_dim, int pos);
-
-#endif

@@ -16,8 +16,7 @@
 //
 // Invariant: the result depends on options, logits, recent tokens and the number of earlier draws
 // alone. Of equal values the lower id comes first.
-#ifndef SAMPLE_H
-#define SAMPLE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -64,5 +63,3 @@ void logits_top(const float *logits, int n_vocab, Alternative *out, int n);
 float logits_logprob(const float *logits, int n_vocab, int id);
 // Index of the largest logit (of equal ones the first), or -1 if one is NaN or +Inf.
 int logits_argmax(const float *logits, int n_vocab);
-
-#endif

@@ -5,8 +5,7 @@
 //
 // Invariants: positions [0, n_tokens) hold keys and values. A page that is shared, or mapped from a
 // file, is never written: it is copied first.
-#ifndef SESSION_H
-#define SESSION_H
+#pragma once
 
 #include "kernels/kernels.h"
 
@@ -55,5 +54,3 @@ bool session_pad(Session *s, int n, Error *err);
 // A new session with the first n positions of s. Whole pages are shared, the rest of the last one
 // is copied. NULL when memory is short.
 Session *session_fork(const Session *s, int n);
-
-#endif

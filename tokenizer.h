@@ -8,8 +8,7 @@
 // to spell one. Text that a chat template renders therefore comes with a provenance mask: one byte
 // per byte of text, 1 where the template wrote it, 0 where it copied data (messages, tool results).
 // Special tokens are recognised only where all of their bytes have 1.
-#ifndef TOKENIZER_H
-#define TOKENIZER_H
+#pragma once
 
 #include "gguf.h"
 
@@ -55,5 +54,3 @@ bool tokenizer_adds_bos(const Tokenizer *t);                    // texts start w
 bool tokenizer_is_control(const Tokenizer *t, int id);
 bool tokenizer_is_special(const Tokenizer *t, int id); // a control token or a reserved one
 bool tokenizer_is_stop(const Tokenizer *t, int id);    // ends an answer: EOS, end of turn, ...
-
-#endif

@@ -4,8 +4,7 @@
 // A token is either ordinary or special. Ordinary tokens are found by their bytes in a hash table,
 // and merging produces only these. Special tokens (control, user-defined, unknown, reserved) are
 // searched for in the text before it is cut into pieces, and are kept sorted by their text.
-#ifndef VOCABULARY_H
-#define VOCABULARY_H
+#pragma once
 
 #include "pretokenize.h"
 #include "tokenizer.h"
@@ -136,5 +135,3 @@ void vocabulary_reserve_word(Tokenizer *t, int id);
 void vocabulary_add_known_stops(Tokenizer *t);
 // Copies with U+2581, SentencePiece's visible space, as a space; returns the number of bytes.
 size_t sentencepiece_unescape(Str s, char *out);
-
-#endif

@@ -1,7 +1,6 @@
 // Int8 activations, what integer types are multiplied with on AVX2 and NEON: superblocks of 256
 // columns, for each superblock the tokens one after another. (AVX-512 has a form of its own.)
-#ifndef BACKENDS_ACTIVATIONS_INT8_H
-#define BACKENDS_ACTIVATIONS_INT8_H
+#pragma once
 
 #include "vector_math.h"
 
@@ -43,5 +42,3 @@ static void int8_encode_32(void *encoded, const float *x, int n_tokens, int cols
                            int token_end) {
     encode_int8(encoded, x, n_tokens, cols, token_begin, token_end, 32, 32);
 }
-
-#endif

@@ -11,8 +11,7 @@
 // bits of each 16-bit index) looks up 32 weights a cycle. For the other types vpermb puts each byte
 // into the mantissa of a power of two, which makes a float of it without a conversion; an FMA and
 // the rounding follow.
-#ifndef BACKENDS_AMX_DECODE_H
-#define BACKENDS_AMX_DECODE_H
+#pragma once
 
 #include "avx512_unpack.h"
 #include "../kernels/backends.h"
@@ -264,5 +263,3 @@ FLOAT_TYPES(DEFINE_DECODE_PANEL, )
 #define DECODE_PANEL_ENTRY(type, name, ...) [TYPE_##type] = decode_panel_##name,
 static const DecodePanel decode_panel[TYPE_COUNT] = {INTEGER_TYPES(DECODE_PANEL_ENTRY, )
                                                          FLOAT_TYPES(DECODE_PANEL_ENTRY, )};
-
-#endif

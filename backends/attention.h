@@ -9,8 +9,7 @@
 //
 // The thread's scratch memory begins with the scores. A query's sums are taken in an order that
 // does not depend on the other queries.
-#ifndef BACKENDS_ATTENTION_H
-#define BACKENDS_ATTENTION_H
+#pragma once
 
 #include "prefetch.h"
 #include "vector_math.h"
@@ -39,5 +38,3 @@ static void attend(const AttentionPage *a) {
     for (int key = 0; key < n_all; key += ATTEND_TILE)
         attend_values(a, key, min_int(ATTEND_TILE, n_all - key), &prefetch);
 }
-
-#endif

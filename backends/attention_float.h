@@ -1,7 +1,6 @@
 // Attention in float32 for backends with wide vectors (AVX2, AVX-512): keys and values of a tile
 // are converted, keys are transposed, and both products are those of float_tile (matmul_float.h).
-#ifndef BACKENDS_ATTENTION_FLOAT_H
-#define BACKENDS_ATTENTION_FLOAT_H
+#pragma once
 
 #include "attention.h"
 #include "matmul_float.h"
@@ -98,5 +97,3 @@ static inline void float_values(const AttentionPage *a, int key, int n, Prefetch
                     m->scores[0] + key, KV_PAGE, a->n_q, n, key == 0, a->head_dim - d, prefetch,
                     ATTEND_PREFETCH_STEPS);
 }
-
-#endif

@@ -3,8 +3,7 @@
 // Types of up to 7 bits become unsigned u, to which an offset belongs (base/type.h); types of 8
 // bits become signed. Scales of all types except the codebook types are unpacked for eight rows at
 // once (x86_unpack.h).
-#ifndef BACKENDS_AVX2_UNPACK_H
-#define BACKENDS_AVX2_UNPACK_H
+#pragma once
 
 #include "x86_unpack.h"
 
@@ -232,5 +231,3 @@ INLINE void unpack_row(Type type, const uint8_t *p, int8_t *q, float *scale) {
     for (int i = 0; i < 8; i++)
         store_32(q + 32 * i, type == TYPE_TQ1_0 ? v[i] : integers_32(type, p, 32 * i));
 }
-
-#endif

@@ -4,8 +4,7 @@
 // 64 columns are a register of bytes. The formats store 32 or 64 columns side by side in the same
 // bits of 32 bytes, so most types broadcast these bytes to both halves of a register, shift the
 // halves by different amounts and mask them.
-#ifndef BACKENDS_AVX512_UNPACK_H
-#define BACKENDS_AVX512_UNPACK_H
+#pragma once
 
 #include "x86_unpack.h"
 
@@ -365,5 +364,3 @@ INLINE Avx512Row unpack_row_512(Type type, const uint8_t *p) {
     }
     return u;
 }
-
-#endif

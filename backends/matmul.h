@@ -18,8 +18,7 @@
 //
 // Every sum of an output element is taken in the order of the columns, whatever the blocks: a
 // result depends neither on the other tokens nor on how rows are divided among threads.
-#ifndef BACKENDS_MATMUL_H
-#define BACKENDS_MATMUL_H
+#pragma once
 
 #include "prefetch.h"
 #include "superblock.h"
@@ -146,5 +145,3 @@ enum { GEMM_TILE_TOKENS = 6 };
                      .encode = encoding##_encode_##form,                                           \
                      .rows = kind##_##name,                                                        \
                      .has_gemv_bits = exact},
-
-#endif

@@ -1,8 +1,7 @@
 // NEON: a superblock of one row in registers, for every integer type: 256 signed bytes, with a
 // scale and a minimum for each group of the type. Q4_0 and Q6_K leave their integers in the high
 // bits of a byte, where the sign is, and divide the scale by 16 and 4.
-#ifndef BACKENDS_NEON_UNPACK_H
-#define BACKENDS_NEON_UNPACK_H
+#pragma once
 
 #include "vector.h"
 #include "../kernels/backends.h"
@@ -170,5 +169,3 @@ INLINE void unpack_row_neon(Type type, const Tensor *w, int row, int k, NeonRow 
     else
         unpack_generic(type, p, out);
 }
-
-#endif

@@ -3,8 +3,7 @@
 // A superblock is 256 columns of one row: a block of a K-quant or codebook type, or eight blocks of
 // a type of 32. Only rows of the latter can end within a superblock. The rest of such a superblock
 // is read from a copy that is padded with zeros: its scales are zero, so the padding adds nothing.
-#ifndef BACKENDS_SUPERBLOCK_H
-#define BACKENDS_SUPERBLOCK_H
+#pragma once
 
 #include "../kernels/load.h"
 #include "../kernels/tensor.h"
@@ -57,5 +56,3 @@ INLINE void superblock_next(const uint8_t **p, int n, Type type) {
         p[i] += superblock_bytes(type);
     }
 }
-
-#endif

@@ -22,8 +22,7 @@
 //   round_int8(v, q)            16 values to the nearest int8 at q; returns their sum
 //   transpose_floats(out, out_stride, in, in_stride)   WIDTH x WIDTH: out[j][i] = in[i][j]; strides
 //                               in floats (x86)
-#ifndef BACKENDS_VECTOR_H
-#define BACKENDS_VECTOR_H
+#pragma once
 
 #include "superblock.h"
 #include "../kernels/blocks.h"
@@ -323,6 +322,5 @@ INLINE void transpose_floats(float *out, int out_stride, const float *in, int in
     transpose_dwords(out, (size_t)out_stride * 4, in, (size_t)in_stride * 4, 16, 1);
 }
 
-#endif
 #endif
 #endif

@@ -3,8 +3,7 @@
 //
 // A value that is not finite is never lost: the scale of an int8 group that holds one is NaN, and a
 // softmax with a NaN score has a NaN sum.
-#ifndef BACKENDS_VECTOR_MATH_H
-#define BACKENDS_VECTOR_MATH_H
+#pragma once
 
 #include "vector.h"
 #include "../kernels/backends.h"
@@ -106,5 +105,3 @@ INLINE void softmax_scores(float *p, int n, int n_all, float *max_out, float *su
     }
     *sum_out = n > 0 ? reduce_add(sum) : 0;
 }
-
-#endif

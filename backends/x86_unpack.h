@@ -4,8 +4,7 @@
 // A row's scales are few small integers in odd places; alone they would leave most of a register
 // empty. So 16 bytes of WIDTH rows are transposed, after which a vector holds the same dword of all
 // rows, and the scales of all rows are extracted by the same shifts and masks.
-#ifndef BACKENDS_X86_UNPACK_H
-#define BACKENDS_X86_UNPACK_H
+#pragma once
 
 #include "vector.h"
 #include "../kernels/codebook.h"
@@ -215,5 +214,3 @@ INLINE void integers_tq1_0(__m256i out[8], const BlockTQ1_0 *b) {
                                          _mm256_unpacklo_epi32(s[2], s[3])); // its upper half
     out[7] = _mm256_blend_epi32(s[4], last, 0xf0);
 }
-
-#endif

@@ -1,6 +1,5 @@
 // BLAKE2b with a digest of 16 bytes and no key (RFC 7693).
-#ifndef BASE_BLAKE2B_H
-#define BASE_BLAKE2B_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -8,5 +7,3 @@
 enum { BLAKE2B_BYTES = 16 };
 
 void blake2b(const void *data, size_t n, uint8_t digest[BLAKE2B_BYTES]);
-
-#endif

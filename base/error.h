@@ -3,8 +3,7 @@
 // Functions that can fail take an Error and return false or NULL after filling it in. Commands end
 // the program with die_error(). Control bytes in messages are escaped, because messages quote file
 // names and model data.
-#ifndef BASE_ERROR_H
-#define BASE_ERROR_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -44,5 +43,3 @@ void warn(const char *fmt, ...) PRINTF_LIKE(1, 2);
 _Noreturn void die_error(const Error *err);
 // As error_file().
 _Noreturn void die_file(const char *path);
-
-#endif

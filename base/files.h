@@ -5,8 +5,7 @@
 // follows a link to a device, or replaces an existing file without FILE_FORCE. Temporary files are
 // removed however the program ends; on Linux they have no name, so that even SIGKILL leaves
 // nothing.
-#ifndef BASE_FILES_H
-#define BASE_FILES_H
+#pragma once
 
 #include "text.h"
 
@@ -65,5 +64,3 @@ bool journal_append(Journal *j, Str lines, Error *err);
 // Replaces the content atomically and keeps the lock and the extended attribute.
 bool journal_replace(Journal *j, Str content, Error *err);
 bool journal_close(Journal *j, Error *err); // with a sync
-
-#endif

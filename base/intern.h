@@ -3,8 +3,7 @@
 //
 // An open-addressing hash table over one arena of keys. Used wherever a construction must recognise
 // something it has seen: automaton states by the sets they stand for, configurations, stack frames.
-#ifndef BASE_INTERN_H
-#define BASE_INTERN_H
+#pragma once
 
 #include "memory.h"
 
@@ -26,5 +25,3 @@ int intern_add(InternTable *t, const void *key, size_t len, bool *is_new);
 static inline const void *intern_key(const InternTable *t, int i) { return t->arena + t->begin[i]; }
 void intern_clear(InternTable *t); // forgets all keys, keeps the memory
 void intern_free(InternTable *t);
-
-#endif

@@ -2,8 +2,7 @@
 //
 // json_parse() builds a tree of Json nodes in one block of memory; json_get() finds members. A
 // JsonWriter appends compact JSON to a buffer.
-#ifndef BASE_JSON_H
-#define BASE_JSON_H
+#pragma once
 
 #include "text.h"
 
@@ -70,5 +69,3 @@ void json_write_value(JsonWriter *w, const char *key, const Json *v,
 // Appends a quoted string. Control characters are escaped; invalid UTF-8 becomes U+FFFD, so that
 // the output is always valid JSON.
 void json_quote(Buffer *out, Str s);
-
-#endif

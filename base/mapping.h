@@ -1,7 +1,6 @@
 // Read-only memory mappings of model files: opening, prefetching, and noticing that the file
 // changed under the mapping.
-#ifndef BASE_MAPPING_H
-#define BASE_MAPPING_H
+#pragma once
 
 #include "error.h"
 
@@ -28,5 +27,3 @@ void mapping_release(const FileMapping *m, const void *data, size_t n);
 // False with err if the size or time of a file has changed: what was read from it is then invalid.
 // (A file that shrinks also raises SIGBUS, see signals.h.)
 bool mapping_is_intact(const FileMapping *list, int n, Error *err);
-
-#endif

@@ -1,7 +1,6 @@
 // Memory: overflow-checked sizes, and allocation that ends the program when memory runs out, so
 // that callers need no error path.
-#ifndef BASE_MEMORY_H
-#define BASE_MEMORY_H
+#pragma once
 
 #include "error.h"
 
@@ -17,5 +16,3 @@ void *xrealloc(void *p, size_t n, size_t size);
 // Makes room for one more item in a list of n that only ever grows by one: doubles it when n is 0
 // or a power of two.
 void *list_grow(void *list, int n, size_t item_size);
-
-#endif

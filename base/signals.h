@@ -1,6 +1,5 @@
 // Signals and the end of the program: whatever ends it, temporary files are removed (files.h).
-#ifndef BASE_SIGNALS_H
-#define BASE_SIGNALS_H
+#pragma once
 
 // Installs handlers for the signals that end a program; exit() cleans up too. SIGINT gives exit
 // code 130. SIGBUS, raised when a mapped model file is truncated, gives exit code 1 and one line.
@@ -10,5 +9,3 @@ void signals_install(volatile int *interrupted);
 // From now on the first SIGINT only sets *interrupted, for loops that poll it and end in order. The
 // second one ends the program.
 void signals_defer(void);
-
-#endif

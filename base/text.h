@@ -1,6 +1,5 @@
 // Text: strings with a length, growing buffers, numbers as text.
-#ifndef BASE_TEXT_H
-#define BASE_TEXT_H
+#pragma once
 
 #include "memory.h"
 #include "utf8.h"
@@ -61,5 +60,3 @@ void doubles_sort(double *x, size_t n); // ascending
 // "; did you mean NAME" for the name nearest to `word`, or "" if none is near. `names` points to
 // the first of n pointers to names, `stride` bytes apart. Static buffer.
 const char *did_you_mean(const char *word, const void *names, size_t stride, int n);
-
-#endif

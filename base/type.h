@@ -1,7 +1,6 @@
 // Tensor types: their numbers in GGUF files, and one table of their properties. All code that
 // depends on the size or the integers of a type reads this table; layouts are in kernels/blocks.h.
-#ifndef BASE_TYPE_H
-#define BASE_TYPE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -107,5 +106,3 @@ static const TypeInfo type_table[TYPE_COUNT + 1] = {
 static inline const TypeInfo *type_info(uint32_t type) {
     return &type_table[type < TYPE_COUNT && type_table[type].name ? type : TYPE_COUNT];
 }
-
-#endif

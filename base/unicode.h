@@ -1,7 +1,6 @@
 // Unicode character classes, as far as pre-tokenizers distinguish them. The table in unicode.c is
 // generated.
-#ifndef BASE_UNICODE_H
-#define BASE_UNICODE_H
+#pragma once
 
 #include <stdint.h>
 
@@ -26,5 +25,3 @@ static inline int unicode_kind(uint32_t code) {
 static inline UnicodeClass unicode_class(uint32_t code) {
     return (UnicodeClass)(unicode_kind(code) & UNICODE_CLASS);
 }
-
-#endif

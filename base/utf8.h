@@ -1,6 +1,5 @@
 // UTF-8: decoding, encoding, and escaping for display.
-#ifndef BASE_UTF8_H
-#define BASE_UTF8_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -16,5 +15,3 @@ size_t utf8_complete(const char *s, size_t n);
 // for each byte if it is a control character not listed in `keep`, a bidirectional override, or
 // invalid UTF-8. Returns the number of bytes read (n > 0).
 size_t utf8_escape(const char *s, size_t n, const char *keep, char out[17]);
-
-#endif

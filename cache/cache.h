@@ -8,8 +8,7 @@
 //
 // Invariant: a session that was loaded computes the same bits as one that was not. A page is used
 // only if model, tokens and every byte are those that were written; otherwise it is a cache miss.
-#ifndef CACHE_CACHE_H
-#define CACHE_CACHE_H
+#pragma once
 
 #include "../model.h"
 
@@ -47,5 +46,3 @@ typedef struct {
 int cache_list(const char *dir, CacheFile **files, Error *err);
 // Checks a page: its head and name, with all_bytes also its data. False if the page is damaged.
 bool cache_check(const char *dir, CacheFile *file, bool all_bytes);
-
-#endif

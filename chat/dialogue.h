@@ -1,6 +1,5 @@
 // A dialogue: its messages, and their transcript, the file of a session (one JSON object per line).
-#ifndef CHAT_DIALOGUE_H
-#define CHAT_DIALOGUE_H
+#pragma once
 
 #include "message.h"
 
@@ -28,5 +27,3 @@ bool transcript_parse(Dialogue *d, Str text, const char *name, size_t *n_truncat
 // Appends the transcript: all lines; the line of the last message.
 void transcript_put(const Dialogue *d, Buffer *out);
 void transcript_put_last(const Dialogue *d, Buffer *out);
-
-#endif

@@ -1,6 +1,5 @@
 // Messages of a dialogue, in the form of the OpenAI API.
-#ifndef CHAT_MESSAGE_H
-#define CHAT_MESSAGE_H
+#pragma once
 
 #include "../base/json.h"
 
@@ -22,5 +21,3 @@ Str content_skip_space(Str content); // without white space at its beginning
 Str content_strip(Str content);      // or at both ends
 bool message_is_role(Str role);      // whether a message may have this role
 void message_free(Message *m);
-
-#endif

@@ -1,6 +1,5 @@
 // The reply of a model, parsed into reasoning, text and tool calls.
-#ifndef CHAT_REPLY_H
-#define CHAT_REPLY_H
+#pragma once
 
 #include "template.h"
 
@@ -34,5 +33,3 @@ void reply_free(Reply *r);
 Message reply_message(const Reply *r);
 // Writes the members "reasoning_content" and "tool_calls" as in the API, if there are any.
 void reply_write_extras(JsonWriter *w, const Reply *r);
-
-#endif

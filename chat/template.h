@@ -7,8 +7,7 @@
 // Invariant: a control token in the result was written by the template itself, every byte of it.
 // Nothing in a message, a tool or a variable can forge one: rendering keeps the provenance of each
 // byte (jinja/jinja_value.h), and the tokenizer parses special tokens only where the mask is 1.
-#ifndef CHAT_TEMPLATE_H
-#define CHAT_TEMPLATE_H
+#pragma once
 
 #include "message.h"
 #include "../tokenizer.h"
@@ -56,5 +55,3 @@ void template_tokenize(const Tokenizer *t, Str text, const char *mask, Ids *out)
 // Renders and tokenizes.
 bool template_encode(const Template *tpl, const Tokenizer *t, const TemplateInput *in, Ids *out,
                      Error *err);
-
-#endif

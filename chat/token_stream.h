@@ -10,8 +10,7 @@
 // A resume point is the end of an answer, as a position in the text and in the tokens. If the
 // rendered text changes earlier (an undone turn, a template that removes old reasoning), encoding
 // resumes at the last resume point before the change, or starts from the beginning.
-#ifndef CHAT_TOKEN_STREAM_H
-#define CHAT_TOKEN_STREAM_H
+#pragma once
 
 #include "template.h"
 
@@ -38,5 +37,3 @@ void token_stream_update(TokenStream *s, const Tokenizer *t, Str text, const cha
 // The model has continued s->ids with these n tokens.
 void token_stream_add_answer(TokenStream *s, const int *ids, int n, Str answer, Str shown,
                              int stop);
-
-#endif

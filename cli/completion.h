@@ -2,8 +2,7 @@
 //
 // Members are always written in the same order, so that equal completions are equal bytes. run,
 // chat and batch share these functions.
-#ifndef CLI_COMPLETION_H
-#define CLI_COMPLETION_H
+#pragma once
 
 #include "../chat/reply.h"
 #include "../generate.h"
@@ -22,5 +21,3 @@ void completion_write(JsonWriter *w, const char *text_key, const Reply *r, const
 // ids.
 void completion_write_logprobs(JsonWriter *w, const char *key, const Tokenizer *t,
                                const Sequence *s, int n_top, bool is_openai);
-
-#endif

@@ -2,8 +2,7 @@
 //
 // Entry points: lines_open(), then lines_next() or lines_next_json(). Memory is bounded by the
 // limit for a line, whatever the file contains; longer lines are reported, not read whole.
-#ifndef CLI_LINES_H
-#define CLI_LINES_H
+#pragma once
 
 #include "../base/json.h"
 
@@ -36,5 +35,3 @@ LineState lines_next(LineReader *l, Str *line, bool may_wait);
 LineState lines_next_json(LineReader *l, JsonDoc *doc, bool may_wait);
 // The same for a JSON string, which is kept in *doc. False at the end; dies on any other value.
 bool lines_next_string(LineReader *l, JsonDoc *doc, Str *text);
-
-#endif

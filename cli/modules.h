@@ -2,8 +2,7 @@
 //
 // An option or command that needs one names it in its table row. A program built without the module
 // refuses that option or command by name, instead of not knowing it.
-#ifndef CLI_MODULES_H
-#define CLI_MODULES_H
+#pragma once
 
 #include "../base/text.h"
 
@@ -22,5 +21,3 @@ typedef enum {
 bool module_check(Module m, const char *needed_by, Error *err);
 // Appends the directories of the missing modules, a space before each.
 void modules_put_missing(Buffer *out);
-
-#endif

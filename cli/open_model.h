@@ -2,8 +2,7 @@
 //
 // Entry point: pipeline_open(). Commands without prompts use model_open_or_die(). Failures here are
 // the user's to fix, so these functions print one line and end the program.
-#ifndef CLI_OPEN_MODEL_H
-#define CLI_OPEN_MODEL_H
+#pragma once
 
 #include "options.h"
 #include "../chat/template.h"
@@ -31,5 +30,3 @@ void template_warn_missing(const Options *o, const Template *tpl);
 // Enters the sandbox (os/sandbox.h) unless --no-sandbox is given or a prefix cache needs its files.
 // To be called when all files are open.
 void enter_sandbox(const Options *o);
-
-#endif

@@ -1,6 +1,5 @@
 // Values of options with a syntax of their own. Each function returns false if `text` is invalid.
-#ifndef CLI_OPTION_VALUES_H
-#define CLI_OPTION_VALUES_H
+#pragma once
 
 #include "../lora/lora.h"
 #include "../sample.h"
@@ -11,5 +10,3 @@ bool lora_option_parse(const char *text, LoraOption *out);
 bool logit_bias_parse(const char *text, LogitBias *out);
 // Whether all token ids are in the vocabulary. False with err (exit 2).
 bool logit_bias_check(const SampleOptions *s, int n_vocab, Error *err);
-
-#endif

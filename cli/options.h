@@ -3,8 +3,7 @@
 //
 // Entry points: options_default() and options_parse(). All options of all commands are fields of
 // one struct, Options. To add one, add a field and a row to the table in options.c.
-#ifndef CLI_OPTIONS_H
-#define CLI_OPTIONS_H
+#pragma once
 
 #include "modules.h"
 #include "../model_load.h"
@@ -141,5 +140,3 @@ const Option *option_find(const Options *o, unsigned command, const char *name, 
 bool option_set(Options *o, const Option *option, const char *label, const char *text, Error *err);
 bool option_set_number(Options *o, const Option *option, const char *label, double v, Error *err);
 void options_add_bias(Options *o, LogitBias bias);
-
-#endif

@@ -3,8 +3,7 @@
 // The two may share a terminal: the progress line is erased before anything else is printed, and
 // control characters of models, files and users are escaped, so that they cannot drive the
 // terminal. Results that are not text (JSON, tables) may use stdio; it is flushed in order.
-#ifndef CLI_OUTPUT_H
-#define CLI_OUTPUT_H
+#pragma once
 
 #include "options.h"
 
@@ -54,5 +53,3 @@ typedef struct {
 void text_wrap(TextWrap *w, const char *text, size_t n);
 // Writes the word that was held back.
 void text_wrap_end(TextWrap *w);
-
-#endif

@@ -1,8 +1,7 @@
 // Reads what the user wants to say: the prompt, the system prompt, tools, token ids.
 //
 // One final newline of a file or of stdin is not part of a prompt, unless --keep-newline is given.
-#ifndef CLI_PROMPT_H
-#define CLI_PROMPT_H
+#pragma once
 
 #include "options.h"
 #include "../chat/template.h"
@@ -22,5 +21,3 @@ bool tools_check(const Json *tools, const Template *tpl, Error *err);
 // Appends token ids written as text, separated by commas or white space. Dies (exit 2) on anything
 // else.
 void ids_parse(const char *text, int n_vocab, Ids *out);
-
-#endif

@@ -1,6 +1,5 @@
 // Reports on a running or finished completion, for people: progress, why it ended, speed.
-#ifndef CLI_REPORT_H
-#define CLI_REPORT_H
+#pragma once
 
 #include "options.h"
 #include "../generate.h"
@@ -18,5 +17,3 @@ void note_ending(const Options *o, const Generator *g, const Sequence *s);
 void note_stats(const Options *o, const Generator *g, uint64_t seed);
 // GB of weights that one decode step reads: all matrices, but one row of the embedding.
 double decode_weight_gb(const Model *m);
-
-#endif

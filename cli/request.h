@@ -1,7 +1,6 @@
 // Turns the options into what generates: a request that fits context and memory, its constraint,
 // and the generator with prefix cache and draft model.
-#ifndef CLI_REQUEST_H
-#define CLI_REQUEST_H
+#pragma once
 
 #include "open_model.h"
 #include "../generate.h"
@@ -39,5 +38,3 @@ void generator_open(Pipeline *p, Generator *g, int chunk, int n_parallel);
 PrefixCache *prefix_cache_open(const Pipeline *p, int chunk);
 // Dies unless `other`, the model of `option`, has the same vocabulary as m.
 void vocabulary_check(const Model *other, const Model *m, const char *option);
-
-#endif

@@ -2,8 +2,7 @@
 //
 // Users and scripts bring llama.cpp command lines along. spelling_translate() is called for an
 // option that the table in options.c does not have.
-#ifndef CLI_SPELLINGS_H
-#define CLI_SPELLINGS_H
+#pragma once
 
 #include "../base/text.h"
 
@@ -18,5 +17,3 @@ typedef enum {
 // Looks up *name, an option of llama.cpp. `value` is the next argument or the text after '='
 // (NULL: none); `kv_type` is the --kv given so far (NULL: none).
 Spelling spelling_translate(const char **name, const char *value, const char *kv_type, Error *err);
-
-#endif

@@ -8,8 +8,7 @@
 //          -> {"id", "custom_id", "response": {...}, "error"}
 //
 // batch_request.c parses requests, batch_answer.c writes answers, batch.c schedules them.
-#ifndef COMMANDS_BATCH_RECORD_H
-#define COMMANDS_BATCH_RECORD_H
+#pragma once
 
 #include "../base/json.h"
 #include "../cli/open_model.h"
@@ -87,5 +86,3 @@ uint64_t record_hash(uint64_t seed, const Buffer *text);
 void record_finish(Record *r);
 // Finishes a record with an error, which becomes the answer to the whole request.
 void record_fail(Record *r, const char *code, const char *message);
-
-#endif

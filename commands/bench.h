@@ -1,6 +1,5 @@
 // Parts of bench in files of their own: the limits of the machine, and times of single kernels.
-#ifndef COMMANDS_BENCH_H
-#define COMMANDS_BENCH_H
+#pragma once
 
 #include "../base/json.h"
 #include "../model.h"
@@ -12,5 +11,3 @@ double bench_peak_gflop(int n_threads);
 // Times every kernel for products with each tensor type of the model. Prints a table, or writes an
 // array to `json`.
 void bench_sweep(const Model *m, JsonWriter *json);
-
-#endif

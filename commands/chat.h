@@ -5,8 +5,7 @@
 // of earlier answers in it. The session is then rewound to the last token on which it agrees with
 // the stream, and only the rest is fed. So a turn costs its own tokens; undoing, editing, loading,
 // or a template that drops old reasoning costs what differs.
-#ifndef COMMANDS_CHAT_H
-#define COMMANDS_CHAT_H
+#pragma once
 
 #include "../base/files.h"
 #include "../chat/dialogue.h"
@@ -54,5 +53,3 @@ bool chat_undo(Chat *c);
 bool chat_command(Chat *c, const char *text);
 // A Completer: completes commands, options of /set, and files.
 void chat_complete(Str before, Buffer *out);
-
-#endif

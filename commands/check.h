@@ -1,6 +1,5 @@
 // Reads every weight of a model file: checks that all are finite, and computes their checksum.
-#ifndef COMMANDS_CHECK_H
-#define COMMANDS_CHECK_H
+#pragma once
 
 #include "../checksum.h"
 
@@ -11,5 +10,3 @@ bool floats_are_finite(const float *x, size_t n);
 bool weights_check(const Gguf *g, int n_threads, char checksum[CHECKSUM_HEX], Error *err);
 // Compares a checksum with the one stored in the file. False with err (exit 3).
 bool checksum_verify(const Gguf *g, const char *checksum, Error *err);
-
-#endif

@@ -2,8 +2,7 @@
 //
 // A command gets the parsed options and returns the exit code. It is the last thing that the
 // process does. Objects that live as long as the command are therefore static and never freed.
-#ifndef COMMANDS_COMMANDS_H
-#define COMMANDS_COMMANDS_H
+#pragma once
 
 #include "../cli/options.h"
 
@@ -39,5 +38,3 @@ int command_bench(const Options *o);
 int command_rope(const Options *o);
 int command_cache(const Options *o);
 int command_help(const Options *o);
-
-#endif

@@ -3,8 +3,7 @@
 // Everything is a ScoreTask: tokens are fed to a session and the log-probabilities of some of them
 // summed. Windows of a text, texts of a file and choices after a prompt are packed into the same
 // forward passes. A task's sum has the same order of additions whatever it is packed with.
-#ifndef COMMANDS_SCORE_H
-#define COMMANDS_SCORE_H
+#pragma once
 
 #include "score_kl.h"
 #include "../cli/lines.h"
@@ -43,5 +42,3 @@ void score_perplexity(Scorer *s);
 // score --choices, and score --jsonl (score_choices.c)
 void score_choices(Scorer *s);
 void score_questions(Scorer *s);
-
-#endif

@@ -1,7 +1,6 @@
 // score --kl: the Kullback-Leibler divergence of the model's token probabilities from a reference,
 // which is another model or a file of logits.
-#ifndef COMMANDS_SCORE_KL_H
-#define COMMANDS_SCORE_KL_H
+#pragma once
 
 #include "../base/json.h"
 #include "../cli/open_model.h"
@@ -31,5 +30,3 @@ void kl_compare(KlReference *r, int pos, const float *logits);
 // Writes the result as member "kl" of a JSON object, or appends a line of text. Once, at the end.
 void kl_write(KlReference *r, JsonWriter *w);
 void kl_put(KlReference *r, Buffer *out);
-
-#endif

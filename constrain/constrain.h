@@ -1,7 +1,6 @@
 // Compilers of constraints: from a JSON Schema, a grammar, a regular expression or a list of
 // choices to a Grammar, which a matcher runs (mask.h).
-#ifndef CONSTRAIN_CONSTRAIN_H
-#define CONSTRAIN_CONSTRAIN_H
+#pragma once
 
 #include "grammar.h"
 #include "mask.h"
@@ -22,5 +21,3 @@ Grammar *grammar_gbnf(Str text, Error *err);
 Grammar *grammar_regex(Str pattern, Error *err);
 // One of n texts.
 Grammar *grammar_choices(const Str *choices, int n, Error *err);
-
-#endif

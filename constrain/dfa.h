@@ -5,8 +5,7 @@
 // of code points that no pattern of the automaton tells apart, so that a row has a few entries
 // instead of 1.1 million. A grammar's DFA also has calls: edges that read a text of another rule,
 // which make it a pushdown automaton (see machine.h).
-#ifndef CONSTRAIN_DFA_H
-#define CONSTRAIN_DFA_H
+#pragma once
 
 #include "nfa.h"
 
@@ -61,5 +60,3 @@ static inline int dfa_next(const Dfa *d, int state, uint32_t code) {
 }
 // Label of a whole text (0: not accepted); for automata without calls.
 int dfa_match(const Dfa *d, Str text);
-
-#endif

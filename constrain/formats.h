@@ -1,6 +1,5 @@
 // The formats of JSON Schema's "format" as regular expressions.
-#ifndef CONSTRAIN_FORMATS_H
-#define CONSTRAIN_FORMATS_H
+#pragma once
 
 #include "../base/text.h"
 
@@ -12,5 +11,3 @@ typedef struct {
 
 // The format of this name, or NULL if it is unknown.
 const Format *format_find(Str name);
-
-#endif

@@ -7,8 +7,7 @@
 //
 //     value 1: array 0            value 2: text 0 (null) | string 0 (any characters)
 //     array 0: items of value 2
-#ifndef CONSTRAIN_GRAMMAR_H
-#define CONSTRAIN_GRAMMAR_H
+#pragma once
 
 #include "dfa.h"
 
@@ -103,5 +102,3 @@ int trie_child(const Grammar *g, int node, uint32_t code);
 // so that the machine never enters one. False with err if the budget is spent or an object cannot
 // be run.
 bool grammar_finish(Grammar *g, Budget *budget, Error *err);
-
-#endif

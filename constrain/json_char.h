@@ -3,8 +3,7 @@
 // A partial character is one number, so that it can be part of a machine's state: how it is written
 // and how far (the top byte), and the bits of the code point so far (the low 24 bits). For example,
 // after the bytes \ud8 of an escape it is "2 hexadecimal digits", bits 0xd8.
-#ifndef CONSTRAIN_JSON_CHAR_H
-#define CONSTRAIN_JSON_CHAR_H
+#pragma once
 
 #include "nfa.h"
 
@@ -18,5 +17,3 @@ uint32_t char_step_json(uint32_t partial, int byte, uint32_t *code);
 // The code points that a partial character can become. Returns the number of ranges.
 enum { CHAR_MAX_RANGES = 5 };
 int char_ranges(uint32_t partial, CodeRange out[CHAR_MAX_RANGES]);
-
-#endif

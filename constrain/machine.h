@@ -4,8 +4,7 @@
 // text so far; usually there is one. Configurations are numbered when they are first reached, and
 // their steps are stored, so that reading a byte is mostly one table lookup: the deterministic
 // automaton is built lazily, as far as texts need it.
-#ifndef CONSTRAIN_MACHINE_H
-#define CONSTRAIN_MACHINE_H
+#pragma once
 
 #include "grammar.h"
 
@@ -49,5 +48,3 @@ uint32_t machine_uncounted(Machine *m, uint32_t config);
 // whose numbers it updates.
 bool machine_is_full(const Machine *m);
 void machine_flush(Machine *m, uint32_t *const *keep, int n);
-
-#endif

@@ -2,8 +2,7 @@
 //
 // An NFA is a list of edges between numbered states. The pattern compilers build one by Thompson's
 // construction ("Regular Expression Search Algorithm", CACM 1968); dfa.h makes it deterministic.
-#ifndef CONSTRAIN_NFA_H
-#define CONSTRAIN_NFA_H
+#pragma once
 
 #include "../base/intern.h"
 #include "../base/text.h"
@@ -71,5 +70,3 @@ int nfa_empty_step(Nfa *n, int from, NfaEdgeKind kind);
 int nfa_step(Nfa *n, int from, int set);
 int nfa_char_step(Nfa *n, int from, uint32_t code);
 void nfa_free(Nfa *n);
-
-#endif

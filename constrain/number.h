@@ -1,6 +1,5 @@
 // JSON numbers as regular languages: ranges, multiples, and all spellings of one number.
-#ifndef CONSTRAIN_NUMBER_H
-#define CONSTRAIN_NUMBER_H
+#pragma once
 
 #include "dfa.h"
 
@@ -16,5 +15,3 @@ typedef struct {
 bool number_dfa(const NumberRange *r, Budget *budget, Dfa *out, Error *err);
 // Appends a regular expression for every way in which json.dumps may write x.
 void number_put_pattern(Buffer *out, double x);
-
-#endif

@@ -11,8 +11,7 @@
 //         CHOICE
 //           SEQUENCE SET b       2 ... 3 and 4 ... 5: a copy of the choice each
 //           SEQUENCE SET c
-#ifndef CONSTRAIN_PATTERN_H
-#define CONSTRAIN_PATTERN_H
+#pragma once
 
 #include "nfa.h"
 
@@ -78,5 +77,3 @@ void pattern_append(PatternReader *r, int parent, int child, int *last);
 // nested repetitions.
 int pattern_emit(PatternReader *r, int node, int from);
 void pattern_free(PatternReader *r);
-
-#endif

@@ -5,8 +5,7 @@
 // \p{N}, \t \n \r \f \v \0 \cX \xHH \uHHHH \u{H}, groups, alternatives, * + ? {n} {n,} {n,m} and
 // their lazy forms, ^ and $ anywhere, and (?=...) (?!...) at the beginning. Back references, other
 // look-around and \b are errors. Matching takes time linear in the text.
-#ifndef CONSTRAIN_REGEX_H
-#define CONSTRAIN_REGEX_H
+#pragma once
 
 #include "dfa.h"
 
@@ -23,5 +22,3 @@ bool regex_combine(Dfa *d, DfaOp op, Str pattern, Budget *budget, Error *err);
 // The length of ^X in a pattern ^X{n,m}$ whose X is one character or class, and its bounds; 0 for
 // any other pattern.
 size_t regex_bounded_repeat(Str pattern, int *min, int *max);
-
-#endif

@@ -15,8 +15,7 @@
 //
 // While a name is being read, the names that begin with its characters are a range [lo, hi) of the
 // trie node; the name may go on as long as one of them may come, or another name may.
-#ifndef CONSTRAIN_STACK_H
-#define CONSTRAIN_STACK_H
+#pragma once
 
 #include "grammar.h"
 
@@ -66,5 +65,3 @@ bool frame_has_more(const StackTable *t, const StackFrame *f);
 bool frame_may_close(const StackTable *t, const StackFrame *f);
 // The value of an array's current item.
 int frame_item_value(const StackTable *t, const StackFrame *f);
-
-#endif

@@ -3,8 +3,7 @@
 //
 // editor_open() once, then editor_read() for each text. The editor owns the terminal until the
 // process ends, and restores it however that happens.
-#ifndef EDITOR_EDITOR_H
-#define EDITOR_EDITOR_H
+#pragma once
 
 #include "../base/text.h"
 
@@ -29,5 +28,3 @@ bool editor_is_terminal(const Editor *e);
 // Reads one text into `out` (replaced); editing begins with `text`. A final backslash or an open
 // """ continues the text on the next row; the quotes are removed.
 EditorResult editor_read(Editor *e, const char *prompt, const char *text, Buffer *out);
-
-#endif

@@ -10,8 +10,7 @@
 // The result carries a provenance mask, one byte per text byte: 1 if the template wrote it, 0 if it
 // comes from the variables. Only bytes with mask 1 may become control tokens (jinja_value.h says
 // how the mask is kept).
-#ifndef JINJA_JINJA_H
-#define JINJA_JINJA_H
+#pragma once
 
 #include "../base/json.h"
 
@@ -37,5 +36,3 @@ typedef struct {
 // Appends the rendered text and its provenance mask. False with err if the template fails, raises
 // an exception or exceeds a limit.
 bool jinja_render(const Jinja *t, const JinjaInput *in, Buffer *text, Buffer *mask, Error *err);
-
-#endif

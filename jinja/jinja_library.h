@@ -2,8 +2,7 @@
 // the functions that transformers defines; and access to attributes, items and slices. All of them
 // are rows of one table (builtins, in jinja_library.c). Methods that would change a value fail, as
 // in Jinja's sandbox.
-#ifndef JINJA_JINJA_LIBRARY_H
-#define JINJA_JINJA_LIBRARY_H
+#pragma once
 
 #include "jinja_value.h"
 
@@ -28,5 +27,3 @@ Value library_item(Heap *h, Value v, Value key);
 Value library_slice(Heap *h, Value v, Value from, Value to, Value step);
 // The text with & < > ' " as entities; unchanged if it is markup already.
 Value library_escape(Heap *h, Value v);
-
-#endif

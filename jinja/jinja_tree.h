@@ -1,6 +1,5 @@
 // The syntax tree of a template: jinja_parse.c builds it, jinja.c evaluates it.
-#ifndef JINJA_JINJA_TREE_H
-#define JINJA_JINJA_TREE_H
+#pragma once
 
 #include "jinja_value.h"
 
@@ -61,5 +60,3 @@ struct Jinja {
 
 // Parses t->source into t->root, or fails in t->heap.
 void jinja_parse(struct Jinja *t);
-
-#endif

@@ -13,8 +13,7 @@
 // recursion. All values of one parse or one rendering are allocated in it and freed with it. Every
 // failure, of a limit or of a type, calls heap_fail, which longjmps to where the heap was set up.
 // So functions need not return errors, and must not own memory outside the heap.
-#ifndef JINJA_JINJA_VALUE_H
-#define JINJA_JINJA_VALUE_H
+#pragma once
 
 #include "../base/json.h"
 
@@ -179,5 +178,3 @@ typedef struct {
 } ValueStyle;
 // Appends a value to the output. style NULL: str(). level: of the indent.
 void value_put(Heap *h, Value v, const ValueStyle *style, int level);
-
-#endif

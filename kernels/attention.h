@@ -1,8 +1,7 @@
 // Causal attention over the paged KV cache.
 //
 // Per forward pass: attention_prepare() once, then, in every layer, attention() by all threads.
-#ifndef KERNELS_ATTENTION_H
-#define KERNELS_ATTENTION_H
+#pragma once
 
 #include "exactness.h"
 #include "kernels.h"
@@ -44,5 +43,3 @@ void attention_prepare(Attention *a, const AttentionShape *shape, const Attentio
 // out (n_steps, n_heads * head_dim) = softmax(q k^T) v, with q of the same shape, already rotated
 // and multiplied by 1/sqrt(head_dim). A query sees the keys up to its own position.
 void attention(float *out, const float *q, const Attention *a, int layer, Exactness exactness);
-
-#endif

@@ -11,8 +11,7 @@
 // codebook_group() parses 32 weights into entries, sign mask and scales. It is exact integer work,
 // the same on every instruction set: quant.c, which is the specification, and the backends without
 // a fast gather both read blocks with it. Layouts are in blocks.h.
-#ifndef KERNELS_CODEBOOK_H
-#define KERNELS_CODEBOOK_H
+#pragma once
 
 #include "../base/type.h"
 #include "blocks.h"
@@ -160,5 +159,3 @@ INLINE uint16_t codebook_d(Type type, const void *block) {
     if (type != TYPE_IQ1_M) return load_u16(block);
     return (uint16_t)(p[1] >> 4 | (p[3] & 0xf0) | (p[5] & 0xf0) << 4 | (p[7] & 0xf0) << 8);
 }
-
-#endif

@@ -20,8 +20,7 @@
 // With is_batch_invariant (--deterministic) kernels are always those for one row: no result depends
 // on the batch, the chunk size, speculation or the prefix cache. A kernel that has the bits of gemv
 // (MatmulKernel.has_gemv_bits) is chosen by speed alone, in every mode.
-#ifndef KERNELS_EXACTNESS_H
-#define KERNELS_EXACTNESS_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -34,5 +33,3 @@ typedef struct {
 static inline int exactness_rows(Exactness e, int n) {
     return e.is_batch_invariant ? 1 : e.kernel_rows ? e.kernel_rows : n;
 }
-
-#endif

@@ -7,8 +7,7 @@
 // entry.
 //
 // Kernels are called by the operations (ops.h, attention.h), which divide the work among threads.
-#ifndef KERNELS_KERNELS_H
-#define KERNELS_KERNELS_H
+#pragma once
 
 #include "quant.h"
 #include "tensor.h"
@@ -101,5 +100,3 @@ extern Kernels kernel; // set by kernels_init(); must not change while a job run
 bool kernels_init(const char *cap);
 // The backends of this build, separated by spaces.
 const char *kernels_names(void);
-
-#endif

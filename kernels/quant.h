@@ -4,8 +4,7 @@
 // each group of 16 or 32 weights. quant_unpack() brings a block of any of them into this one form,
 // from which decoding, the scalar dot product and the backends' slow paths follow. The backends'
 // fast paths unpack in vector registers, and are tested against this.
-#ifndef KERNELS_QUANT_H
-#define KERNELS_QUANT_H
+#pragma once
 
 #include "../base/text.h"
 #include "../base/type.h"
@@ -49,5 +48,3 @@ void quant_decode_row(Type type, const void *row, float *out, size_t n);
 // halves round away from zero. False if a value is not finite or above QUANT_LIMIT. The encoders of
 // all other types are in quantize/.
 bool quant_encode_q8_0(const float *x, void *row, size_t n);
-
-#endif

@@ -12,8 +12,7 @@
 //
 // A thread that does not get to run, because another process has its core, is not waited for: the
 // others compute its items, and it skips the operations that are over.
-#ifndef KERNELS_TEAM_H
-#define KERNELS_TEAM_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -67,5 +66,3 @@ void *team_scratch(void);
 extern bool team_profile;
 extern double team_sec[OP_COUNT];
 const char *team_kind_name(OpKind kind);
-
-#endif

@@ -1,7 +1,6 @@
 // A matrix of weights, as it is stored in a file: a view into the mapping, with a type and a shape.
 // The kernels read it row by row.
-#ifndef KERNELS_TENSOR_H
-#define KERNELS_TENSOR_H
+#pragma once
 
 #include "../gguf.h"
 
@@ -19,5 +18,3 @@ typedef struct {
 // (rows, cols) and a type that the kernels support.
 const GgufTensor *tensor_find(const Gguf *file, const char *name, int rows, int cols, Tensor *out,
                               Error *err);
-
-#endif

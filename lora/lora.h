@@ -8,8 +8,7 @@
 // sure that every pair was used. Forward pass: where a matrix has adapters, model.c calls
 // lora_matmuls() after the product, or lora_embed() after the look-up; W itself is not changed.
 // Several adapters add up, in the order of the command line.
-#ifndef LORA_LORA_H
-#define LORA_LORA_H
+#pragma once
 
 #include "../kernels/ops.h"
 
@@ -65,5 +64,3 @@ void lora_matmuls(const LoraScratch *s, const Product *products, int n_products,
                   int n, Exactness exactness);
 // out (n, dim) += the adapters' rows of the embedding.
 void lora_embed(float *out, const Tensor *w, const int *tokens, int n);
-
-#endif

@@ -2,8 +2,7 @@
 // OpenBSD, macOS) or os_windows.c, which also provides the POSIX calls that Windows lacks.
 //
 // This directory includes nothing of the rest of the program.
-#ifndef OS_OS_H
-#define OS_OS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -38,5 +37,3 @@ void os_get_attribute(int fd, char *text, size_t size);
 bool os_enable_amx(void);
 // The CPU has the ARMv8.2 dot product instructions.
 bool os_has_dotprod(void);
-
-#endif

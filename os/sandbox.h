@@ -1,7 +1,6 @@
 // The process sandbox: sandbox_linux.c (seccomp and Landlock), sandbox_openbsd.c (pledge), or
 // sandbox_none.c elsewhere. SANDBOX= of the Makefile chooses one.
-#ifndef OS_SANDBOX_H
-#define OS_SANDBOX_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -9,5 +8,3 @@
 // executable memory. Open descriptors keep working. Returns false, without effect, where the system
 // has no sandbox or refuses it.
 bool sandbox_enter(void);
-
-#endif

@@ -1,7 +1,6 @@
 // Threads for the lifetime of the program: of OpenMP if the compiler has it (threads_openmp.c),
 // else of POSIX (threads_posix.c). kernels/ distributes work among them.
-#ifndef OS_THREADS_H
-#define OS_THREADS_H
+#pragma once
 
 // Calls program(n, arg) on this thread while n - 1 further threads call worker(1) to worker(n - 1).
 // n is n_threads, or less if the system creates fewer. Returns the result of program() after all
@@ -10,5 +9,3 @@ int threads_run(int n_threads, void (*worker)(int index), int (*program)(int n, 
                 void *arg);
 // CPUs in the affinity mask; with OpenMP at most OMP_NUM_THREADS.
 int threads_available(void);
-
-#endif

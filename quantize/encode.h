@@ -1,6 +1,5 @@
 // Encodes rows of float32 weights in the tensor types that can be written.
-#ifndef QUANTIZE_ENCODE_H
-#define QUANTIZE_ENCODE_H
+#pragma once
 
 #include "../kernels/quant.h"
 
@@ -10,5 +9,3 @@ bool quant_can_encode(Type type);
 // may be NULL. Returns false if a value is not finite or too large for the type. The bytes do not
 // depend on the machine.
 bool quant_encode(Type type, const float *x, const float *importance, void *row, size_t n);
-
-#endif

@@ -5,8 +5,7 @@
 //     gguf_write_string(&w, "general.type", ...);            metadata, in file order
 //     offset = gguf_write_tensor(&w, ...);                   tensors, in file order
 //     gguf_write_head(&w, &file);                            padded: the data begin at file.len
-#ifndef QUANTIZE_GGUF_WRITER_H
-#define QUANTIZE_GGUF_WRITER_H
+#pragma once
 
 #include "../gguf.h"
 
@@ -30,5 +29,3 @@ uint64_t gguf_write_tensor(GgufWriter *w, Str name, const char *suffix, Type typ
 void gguf_write_head(GgufWriter *w, Buffer *out);
 // Pads a buffer with zeros.
 void gguf_pad(Buffer *b, uint64_t alignment);
-
-#endif

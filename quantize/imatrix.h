@@ -4,8 +4,7 @@
 // In a product y = W x, an error e in column j of W adds e^2 x_j^2 to the squared error of y. The
 // importance of column j is therefore the mean of x_j^2 over the inputs x of some text. Files are
 // those of llama.cpp's `imatrix`; calibrate.c computes the sums.
-#ifndef QUANTIZE_IMATRIX_H
-#define QUANTIZE_IMATRIX_H
+#pragma once
 
 #include "../gguf.h"
 
@@ -29,5 +28,3 @@ bool imatrix_read(Imatrix *m, const char *path, const Gguf *g, Error *err);
 // `dataset` the name of the text, fed in n_chunks chunks of chunk_size tokens.
 void imatrix_put(Buffer *out, const Gguf *g, float *const *sums, int n_tokens, const char *dataset,
                  int n_chunks, int chunk_size);
-
-#endif

@@ -3,8 +3,7 @@
 // A mixture such as Q4_K_M has a type of its own and rules that give sensitive tensors (attn_v,
 // ffn_down, the output matrix ...) a larger one. Names, numbers and rules are llama.cpp's
 // (llama_model_quantize), so a name means the same file there and here.
-#ifndef QUANTIZE_MIXTURE_H
-#define QUANTIZE_MIXTURE_H
+#pragma once
 
 #include "../gguf.h"
 
@@ -21,5 +20,3 @@ const Mixture *mixture_find(const char *name, Error *err);
 void mixture_choose_types(const Mixture *m, const Gguf *g, bool has_imatrix, Type *types);
 // The layer number of a tensor named "blk.N. ...", or -1.
 int tensor_layer(Str name);
-
-#endif

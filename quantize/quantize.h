@@ -9,8 +9,7 @@
 //
 // Entry points: quantize_file(), and quant_encode() (encode.h) for single rows.
 // `make WITHOUT=quantize` leaves the directory out; stub.c then implements both.
-#ifndef QUANTIZE_QUANTIZE_H
-#define QUANTIZE_QUANTIZE_H
+#pragma once
 
 #include "imatrix.h"
 #include "../model_load.h"
@@ -41,5 +40,3 @@ bool quantize_file(const QuantizeOptions *o, QuantizeSizes *sizes, Error *err);
 // imatrix does, and sums the squares of the inputs of each matrix product. Writes the sums to
 // o->imatrix if that is set. False with err (exit 1 to 3).
 bool imatrix_calibrate(Imatrix *m, const QuantizeOptions *o, const Gguf *g, Error *err);
-
-#endif

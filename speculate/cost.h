@@ -10,8 +10,7 @@
 // t_draft), where t_draft is the time that drafting one token takes. This is the walltime analysis
 // of Leviathan, Kalman and Matias 2023 (section 3.3) with a measured t(n) in place of a constant
 // pass time, and an acceptance rate for each draft in place of one for all.
-#ifndef SPECULATE_COST_H
-#define SPECULATE_COST_H
+#pragma once
 
 enum { COST_MAX_TOKENS = 64 }; // longest pass that is measured, in tokens
 
@@ -27,5 +26,3 @@ void cost_record(CostModel *c, int n, double sec);
 double cost_estimate(const CostModel *c, int n);
 // Returns k, at most n. p_accept (n): p_1 to p_n. sec_per_draft: t_draft, 0 if drafts cost nothing.
 int cost_choose(const CostModel *c, int n_base, const float *p_accept, int n, double sec_per_draft);
-
-#endif

@@ -6,8 +6,7 @@
 // sampled token. The output therefore has the same bits, and acceptance stays high because the
 // draft sampler uses the random numbers that the target's sampler will use for the same positions:
 // where the distributions agree, the tokens agree.
-#ifndef SPECULATE_DRAFT_H
-#define SPECULATE_DRAFT_H
+#pragma once
 
 #include "../model.h"
 #include "../sample.h"
@@ -29,5 +28,3 @@ int draft_generate(DraftModel *d, Sampler *draft_sampler, const Sampler *sampler
                    const Session *session, int pending, int *out, int n);
 // Updates the acceptance rate: of n drafts verified, the first n_accepted were accepted.
 void draft_record(DraftModel *d, int n_accepted, int n);
-
-#endif

@@ -1,8 +1,7 @@
 // Prompt lookup decoding (Saxena 2023): if the last tokens of a sequence occurred before, the
 // tokens that followed them then are the draft. Costs no model and pays off where a text repeats
 // itself or its prompt: summaries, edits of code, structured answers.
-#ifndef SPECULATE_LOOKUP_H
-#define SPECULATE_LOOKUP_H
+#pragma once
 
 enum {
     LOOKUP_MIN_MATCH = 3, // fewest tokens that must match
@@ -22,5 +21,3 @@ void lookup_append(PromptLookup *l, int token);
 // more tokens (of equally long ones the latest). Writes them into out (LOOKUP_MAX_DRAFT) and their
 // acceptance rates into p_accept (LOOKUP_MAX_DRAFT). Returns their number: all or none.
 int lookup_draft(PromptLookup *l, int *out, float *p_accept);
-
-#endif

@@ -7,8 +7,7 @@
 //
 // Drafts never change the output: the caller samples every position as it would without them and
 // accepts a draft only if it is the sampled token. A wrong draft costs time, nothing else.
-#ifndef SPECULATE_SPECULATE_H
-#define SPECULATE_SPECULATE_H
+#pragma once
 
 #include "lookup.h"
 #include "../model.h"
@@ -47,5 +46,3 @@ typedef struct {
 } SpeculationStats;
 // Returns the statistics since the last call.
 SpeculationStats speculation_take_stats(Speculation *sp);
-
-#endif

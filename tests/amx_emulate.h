@@ -1,8 +1,7 @@
 // The tile unit and the other instructions beyond AVX-512 VNNI in software, so that kernels/amx.c
 // can be held against its specification on a machine that has only AVX-512. Replaces the intrinsics
 // that the file uses; semantics as in Intel's manual.
-#ifndef TESTS_AMX_EMULATE_H
-#define TESTS_AMX_EMULATE_H
+#pragma once
 
 #include <immintrin.h>
 #include <stdint.h>
@@ -94,5 +93,3 @@ static inline __m512i emulate_permute_bytes(__m512i other, __mmask64 mask, __m51
 #define _tile_dpbf16ps(c, a, b)                  emulate_dp(c, a, b)
 #define _mm512_cvtne2ps_pbh(h, l)                emulate_to_bf16(h, l)
 #define _mm512_mask_permutexvar_epi8(o, m, i, x) emulate_permute_bytes(o, m, i, x)
-
-#endif

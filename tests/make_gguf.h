@@ -1,6 +1,5 @@
 // Builds GGUF files in memory, valid and invalid ones, and small complete models.
-#ifndef TESTS_MAKE_GGUF_H
-#define TESTS_MAKE_GGUF_H
+#pragma once
 
 #include "../gguf.h"
 
@@ -61,5 +60,3 @@ Buffer make_llama_file(MakeLlama o); // make_begin, make_llama, make_end
 // Writes a file to a temporary directory that is removed at exit. Returns its path, valid until
 // exit.
 const char *make_path(const char *name, const void *data, size_t n);
-
-#endif

@@ -3,8 +3,7 @@
 // There is one file per module, tests/test_NAME.c, with a function test_NAME() that runs its cases;
 // main.c calls them all. A case prints "ok NAME", "FAIL NAME: FILE:LINE message" or "skip NAME:
 // reason"; run.sh counts these lines.
-#ifndef TESTS_TEST_H
-#define TESTS_TEST_H
+#pragma once
 
 #include "../base/text.h"
 
@@ -31,5 +30,3 @@ uint64_t test_random(uint64_t *state);
 float test_normal(uint64_t *state); // approximately N(0, 1)
 // Normalised mean squared error: sum (a-b)^2 / sum b^2.
 double test_nmse(const float *a, const float *b, size_t n);
-
-#endif

@@ -1,8 +1,7 @@
 // The parts of POSIX that mingw's headers lack, included by the Makefile before every file of a
 // Windows build and implemented in os_windows.c. Paths are UTF-8, files are binary, and a file may
 // be renamed while it is open.
-#ifndef OS_WINDOWS_POSIX_H
-#define OS_WINDOWS_POSIX_H
+#pragma once
 
 #include <direct.h>
 #include <dirent.h>
@@ -172,6 +171,4 @@ int posix_memalign(void **out, size_t alignment, size_t n);
 #define realloc posix_realloc
 #define free    posix_free
 #define main    posix_main // called by the main() of os_windows.c
-#endif
-
 #endif

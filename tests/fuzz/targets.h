@@ -1,7 +1,6 @@
 // Fuzz targets, run by libFuzzer (`make fuzz`, libfuzzer.c) and by the unit tests (test_fuzz.c),
 // which replay the seeds and random mutations of them.
-#ifndef TESTS_FUZZ_TARGETS_H
-#define TESTS_FUZZ_TARGETS_H
+#pragma once
 
 #include "../../base/text.h"
 
@@ -35,5 +34,3 @@ Str fuzz_valid_model(int i);
 // mutations of four bytes each, a 24-bit position and a byte to xor there; bit 3 truncates the file
 // at the first mutation. Else the remaining bytes as they are. *len bytes, aligned to 64; free it.
 uint8_t *fuzz_mutate(Str (*valid_file)(int i), const uint8_t *data, size_t n, size_t *len);
-
-#endif
