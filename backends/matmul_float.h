@@ -69,7 +69,9 @@ INLINE void float_gemv_tile(float *out, size_t out_stride, const Tensor *w, cons
 #pragma GCC unroll 2
             for (int h = 0; h < 2; h++) {
                 Floats weights = load_as_floats(type, p[i], k + WIDTH * h, WIDTH);
+#ifdef __AVX512F__
                 if (nt > 1) __asm__("" : "+v"(weights)); // else gcc 12 loads it for each token
+#endif
                 for (int t = 0; t < nt; t++) {
                     Floats *s = &sum[i][t][h % FLOAT_GEMV_SUMS];
                     *s = fmadd(weights, v[h][t], *s);

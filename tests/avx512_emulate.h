@@ -121,6 +121,7 @@ SLOW __m512 emulate_fraction(__m512 x) {
 #undef _mm512_cvtps_ph
 #define _mm512_cvtps_ph(x, rounding)   emulate_cvtps_ph(x)
 #define _mm512_maskz_cvtps_epi32(m, x) emulate_maskz_cvtps_epi32(m, x)
+#define _mm512_cvtps_epi32(x)          emulate_maskz_cvtps_epi32(0xffff, x)
 #define _mm512_maskz_loadu_ps(m, p)    ((__m512)emulate_mask_load(EMULATE_NO, m, p, 4))
 #define _mm512_mask_load_ps(o, m, p)   ((__m512)emulate_mask_load((__m512i)(o), m, p, 4))
 #define _mm512_maskz_loadu_epi16(m, p) emulate_mask_load(EMULATE_NO, m, p, 2)
