@@ -97,7 +97,7 @@ def text_lines(cli):
 @test
 def command_line(cli):
     source = cli.write("in", requests(2))
-    for args, words in ((["-i", source, "-o", source], "the input and the output"),
+    for args, words in ((["-i", source, "-o", source], "input and output of this run are the same file"),
                         (["-i", source, "--resume"], "--resume"), (["-i", source, "--shard", "3/2"], "3/2"),
                         (["-i", source, "--shard", "slurm"], "SLURM_ARRAY_TASK_ID"), (["prompt"], "prompt")):
         cli.refuses(2, words, "batch", *args)
@@ -114,7 +114,7 @@ def broken_lines():
     yield '{"id": "b3", "prompt": "\\ud800"}', "surrogate"
     yield b'{"id": "b4", "prompt": "\xff"}', "UTF-8"
     yield b"\x00\x01", "0x00"
-    yield '{"id": "b6", "id": "b7", "prompt": "x"}', "once"
+    yield '{"id": "b6", "id": "b7", "prompt": "x"}', "duplicate key"
     yield {"id": True, "prompt": "x"}, "id"
     yield {"id": "no input"}, "prompt"
     yield {"id": "both", "prompt": "x", "messages": []}, "either"
