@@ -111,8 +111,8 @@ def read_lines(path):
     return [json.loads(line) for line in data.splitlines()]
 
 
-def main(suite):
-    """Runs the tests of one file, each in a temporary directory of its own."""
+def main(suite, *modules):
+    """Runs the tests of one file, each in a temporary directory of its own, if the program has these modules."""
     tmp = tempfile.mkdtemp(prefix="llama31-test-")
     cli = None
     for f in TESTS:
@@ -123,6 +123,7 @@ def main(suite):
         os.mkdir(folder)
         needs = inspect.signature(f).parameters
         try:
+            requires(*modules)
             if "cli" in needs:
                 cli = cli or Cli(tmp)
                 cli.tmp = folder

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 
-from cli import SCRIPTS, call, Skip, check, main, read_lines, same, test
+from cli import SCRIPTS, call, Skip, check, main, read_lines, requires, same, test
 
 SHARED = "Once upon a time there was a little girl named Lily. She loved to play with her dog in the park. " * 2
 OPENINGS = ["Once upon a time", "The cat", "Tim and Sue", "One day a big dog", "", "He said", "A", "\u00e9t\u00e9"]
@@ -199,6 +199,7 @@ def tool_round_trip():
 @test
 def forced_calls():
     """A call that must be made is made, of a tool that there is, with arguments of its schema."""
+    requires("constrain")
     clock = {"type": "function", "function": {"name": "clock", "parameters": {
         "type": "object", "properties": {"zone": {"enum": ["UTC", "CET"]}}, "required": ["zone"],
         "additionalProperties": False}}}

@@ -212,4 +212,4 @@ def thoughts(cli):
 
 
 if __name__ == "__main__":
-    main("constrain")
+    main("constrain", "constrain")

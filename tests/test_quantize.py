@@ -398,4 +398,4 @@ def disk_full(tmp):
 
 
 if __name__ == "__main__":
-    main("quantize")
+    main("quantize", "quantize")
