@@ -2,8 +2,9 @@
 //
 //     Session.pages[p]           positions [p * KV_PAGE, (p + 1) * KV_PAGE) of all layers, one
 //                                allocation: the keys of layer 0, 1, ..., then the values
-//     Session.k[layer][p]        the keys of one layer in it: (n_kv_heads, KV_PAGE, head_dim)
-//     session_key(...)           the key of one head at one position: a row of head_dim numbers
+//     Session.k[layer][p]        the keys of one layer in that page: (n_kv_heads, KV_PAGE,
+//     head_dim) session_key(...)           the key of one head at one position: a row of head_dim
+//     numbers
 //
 // So the keys that attention reads for one head are contiguous within a page, and a page can be
 // shared, or written to the prefix cache, as a whole. Llama 3.1 8B with an F16 cache: 32 layers, 8

@@ -11,24 +11,17 @@ Grammar *grammar_regex(Str pattern, Error *err) {
 }
 
 Grammar *grammar_choices(const Str *choices, int n, Error *err) {
-    Budget budget = {COMPILE_BUDGET};
-    Nfa nfa = {.budget = &budget};
-    Dfa d;
-    NfaFragment all = {nfa_state(&nfa), nfa_state(&nfa)};
+    Buffer pattern = {0};
+    uint32_t code;
     bool ok = true;
-    for (int i = 0; ok && i < n; i++) {
-        int state = all.start;
-        uint32_t code;
-        for (size_t at = 0, len; ok && at < choices[i].len; at += len) {
+    for (int i = 0; i < n && ok; i++) {
+        for (size_t at = 0, len; at < choices[i].len && ok; at += len) {
             len = (size_t)utf8_decode(choices[i].data + at, choices[i].len - at, &code);
-            if (!len)
-                ok = error_set(err, EXIT_USAGE, "choice %d is not valid UTF-8", i + 1);
-            else
-                state = nfa_char_step(&nfa, state, code);
+            ok = len || error_set(err, EXIT_USAGE, "choice %d is not valid UTF-8", i + 1);
         }
-        nfa_edge(&nfa, state, all.end, NFA_EMPTY, 0);
+        regex_put_literal(&pattern, choices[i]);
     }
-    ok = ok && dfa_build(&d, &nfa, all, -1, err);
-    nfa_free(&nfa);
-    return ok ? grammar_of_dfa(&d) : NULL;
+    Grammar *g = ok ? grammar_regex(buffer_str(&pattern), err) : NULL;
+    buffer_free(&pattern);
+    return g;
 }

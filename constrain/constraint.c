@@ -1,55 +1,51 @@
 #include "constraint.h"
-#include "../base/clock.h"
 #include "constrain.h"
+#include "../base/clock.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_KEPT = 64 };
-
-typedef struct Compiled Compiled;
-struct Compiled {
-    Buffer key;
+typedef struct CompiledConstraint CompiledConstraint;
+struct CompiledConstraint {
+    Buffer key; // see put_key
     Grammar *grammar;
-    Matcher *tables; // keeps what is known of its masks
-    double sec;
-    int n_users;
-    Compiled *next; // asked for earlier
+    Matcher *tables; // keeps the tables that matchers share
+    double compile_sec;
+    int n_users;              // states that refer to it
+    CompiledConstraint *next; // requested before
 };
 
 struct ConstraintCache {
     const Tokenizer *tokenizer;
-    Vocabulary *vocabulary; // made when a grammar is asked for first
-    Compiled *newest;
+    Vocabulary *vocabulary; // built for the first constraint
+    CompiledConstraint *newest;
     int n;
 };
 
-// Where a text that may begin with thoughts stands.
+// Where a text is that may begin with <think>...</think>.
 typedef enum {
-    T_NONE,   // in what the grammar says
-    T_START,  // nothing is written but a beginning of <think>
-    T_INSIDE, // before </think>
-    T_SPACE   // after it; white space may follow
-} Thought;
+    REASONING_NONE,   // in the constrained text
+    REASONING_START,  // before or within <think>
+    REASONING_INSIDE, // before the end of </think>
+    REASONING_SPACE   // after it; up to two characters of white space may follow
+} ReasoningPhase;
 
 struct ConstraintState {
-    Constraint calls;
+    Constraint hook;
     ConstraintCache *cache;
-    Compiled *compiled;
+    CompiledConstraint *compiled;
     Matcher *matcher;
-    bool may_think, drops_space;
-    Thought thought;
-    Buffer tail; // of the thought, for its ends
-    int last;    // the token accepted last, or -1
+    bool may_think;
+    bool drops_space; // a space that the next token begins with is not part of the text
+    ReasoningPhase phase;
+    Buffer tail;    // what was written in this phase; inside, the last bytes of it
+    int last_token; // of the constrained text, or -1
 };
-
-static const char think_open[] = "<think>", think_close[] = "</think>";
-enum { N_OPEN = sizeof think_open - 1, N_CLOSE = sizeof think_close - 1 };
 
 const bool constrain_is_built = true;
 
-// --- grammars
+// --- compiled constraints
 
 ConstraintCache *constraint_cache_new(const Tokenizer *t) {
     ConstraintCache *c = xalloc(1, sizeof *c);
@@ -57,7 +53,7 @@ ConstraintCache *constraint_cache_new(const Tokenizer *t) {
     return c;
 }
 
-static const Vocabulary *constraint_vocabulary(ConstraintCache *cache) {
+static const Vocabulary *find_vocabulary(ConstraintCache *cache) {
     const Tokenizer *t = cache->tokenizer;
     int n = tokenizer_n_vocab(t);
     if (cache->vocabulary) return cache->vocabulary;
@@ -70,52 +66,35 @@ static const Vocabulary *constraint_vocabulary(ConstraintCache *cache) {
     return cache->vocabulary;
 }
 
-static void put_json(Buffer *out, const Json *j) {
-    switch (j->kind) {
-    case JSON_NULL: buffer_puts(out, "null"); return;
-    case JSON_BOOL: buffer_puts(out, j->boolean ? "true" : "false"); return;
-    case JSON_NUMBER: buffer_printf(out, "%a", j->number); return;
-    case JSON_STRING: json_quote(out, j->string); return;
-    default: break;
-    }
-    buffer_puts(out, j->kind == JSON_OBJECT ? "{" : "[");
-    for (const Json *k = j->child; k; k = k->next) {
-        if (j->kind == JSON_OBJECT) json_quote(out, k->key);
-        put_json(out, k);
-        buffer_puts(out, ",");
-    }
-    buffer_puts(out, j->kind == JSON_OBJECT ? "}" : "]");
+// Appends the kind and the source of a constraint, which identify it.
+static void put_key(Buffer *key, const ConstraintSpec *s) {
+    JsonWriter w = {.out = key};
+    if (s->schema || s->schema_text.data) buffer_puts(key, s->is_ordered ? "ordered " : "schema ");
+    if (s->schema) json_write_value(&w, NULL, s->schema, NULL);
+    if (s->schema_text.data) buffer_put(key, s->schema_text);
+    if (s->grammar.data) buffer_puts(key, "grammar "), buffer_put(key, s->grammar);
+    if (s->regex.data) buffer_puts(key, "regex "), buffer_put(key, s->regex);
+    if (s->n_choices) buffer_puts(key, "choices ");
+    for (int i = 0; i < s->n_choices; i++) json_quote(key, s->choices[i]);
 }
 
-// A name for what is wished, the same for the same; empty for nothing.
-static void put_key(Buffer *key, const ConstraintSpec *w) {
-    if (w->schema || w->schema_text.data) buffer_puts(key, w->is_ordered ? "ordered " : "schema ");
-    if (w->schema) put_json(key, w->schema);
-    if (w->schema_text.data) buffer_put(key, w->schema_text);
-    if (w->grammar.data) buffer_puts(key, "grammar "), buffer_put(key, w->grammar);
-    if (w->regex.data) buffer_puts(key, "regex "), buffer_put(key, w->regex);
-    for (int i = 0; i < w->n_choices; i++) {
-        buffer_puts(key, i ? "," : "choices ");
-        json_quote(key, w->choices[i]);
-    }
+static Grammar *compile(const ConstraintSpec *s, Buffer *unknown, Error *err) {
+    if (s->schema) return grammar_schema(s->schema, s->is_ordered, unknown, err);
+    if (s->schema_text.data)
+        return grammar_schema_text(s->schema_text, s->is_ordered, unknown, err);
+    if (s->grammar.data) return grammar_gbnf(s->grammar, err);
+    return s->regex.data ? grammar_regex(s->regex, err)
+                         : grammar_choices(s->choices, s->n_choices, err);
 }
 
-static Grammar *compile(const ConstraintSpec *w, Buffer *unknown, Error *err) {
-    if (w->schema) return grammar_schema(w->schema, w->is_ordered, unknown, err);
-    if (w->schema_text.data)
-        return grammar_schema_text(w->schema_text, w->is_ordered, unknown, err);
-    if (w->grammar.data) return grammar_gbnf(w->grammar, err);
-    return w->regex.data ? grammar_regex(w->regex, err)
-                         : grammar_choices(w->choices, w->n_choices, err);
-}
-
-// Forgets the one nobody uses that was asked for longest ago.
-static void forget_one(ConstraintCache *cache) {
-    Compiled **oldest = NULL;
-    for (Compiled **link = &cache->newest; *link; link = &(*link)->next)
+// Frees the least recently requested constraint without users, if there are too many.
+static void drop_unused(ConstraintCache *cache) {
+    enum { MAX_COMPILED = 64 };
+    CompiledConstraint **oldest = NULL;
+    for (CompiledConstraint **link = &cache->newest; *link; link = &(*link)->next)
         if (!(*link)->n_users) oldest = link;
-    if (cache->n <= MOST_KEPT || !oldest) return;
-    Compiled *old = *oldest;
+    if (cache->n <= MAX_COMPILED || !oldest) return;
+    CompiledConstraint *old = *oldest;
     *oldest = old->next;
     cache->n--;
     matcher_free(old->tables);
@@ -124,77 +103,84 @@ static void forget_one(ConstraintCache *cache) {
     free(old);
 }
 
-// What is wished, compiled now or before.
-static Compiled *find_compiled(ConstraintCache *cache, const ConstraintSpec *w, Buffer *key,
-                               Buffer *unknown, Error *err) {
-    Compiled **link = &cache->newest, *found;
-    while (*link && !str_eq(buffer_str(&(*link)->key), buffer_str(key))) link = &(*link)->next;
-    found = *link;
-    if (found) {
+// The compiled constraint of a spec, which becomes the newest. NULL with err.
+static CompiledConstraint *find_compiled(ConstraintCache *cache, const ConstraintSpec *s,
+                                         Buffer *unknown, Error *err) {
+    Buffer key = {0};
+    put_key(&key, s);
+    CompiledConstraint **link = &cache->newest, *found;
+    while (*link && !str_eq(buffer_str(&(*link)->key), buffer_str(&key))) link = &(*link)->next;
+    if ((found = *link)) {
         *link = found->next;
+        buffer_free(&key);
     } else {
         double start = now_sec();
-        Grammar *grammar = compile(w, unknown, err);
-        if (!grammar) return NULL;
+        Grammar *grammar = compile(s, unknown, err);
+        if (!grammar) return buffer_free(&key), NULL;
         found = xalloc(1, sizeof *found);
-        *found = (Compiled){.key = *key, .grammar = grammar, .sec = now_sec() - start};
-        *key = (Buffer){0};
-        found->tables = matcher_new(grammar, constraint_vocabulary(cache), NULL);
+        *found =
+            (CompiledConstraint){.key = key, .grammar = grammar, .compile_sec = now_sec() - start};
+        found->tables = matcher_new(grammar, find_vocabulary(cache), NULL);
         cache->n++;
     }
     found->next = cache->newest;
     cache->newest = found;
-    forget_one(cache);
+    drop_unused(cache);
     return found;
 }
 
-ConstraintState *constraint_clone(const ConstraintState *like) {
-    ConstraintState *g = xalloc(1, sizeof *g);
-    *g = (ConstraintState){.cache = like->cache,
-                           .compiled = like->compiled,
-                           .may_think = like->may_think,
-                           .drops_space = tokenizer_has_space_prefix(like->cache->tokenizer),
-                           .last = -1};
-    g->matcher =
-        matcher_new(g->compiled->grammar, constraint_vocabulary(g->cache), g->compiled->tables);
-    g->compiled->n_users++;
-    return g;
+// --- states
+
+static ConstraintState *new_state(ConstraintCache *cache, CompiledConstraint *compiled,
+                                  bool may_think) {
+    ConstraintState *s = xalloc(1, sizeof *s);
+    *s = (ConstraintState){.cache = cache,
+                           .compiled = compiled,
+                           .may_think = may_think,
+                           .drops_space = tokenizer_has_space_prefix(cache->tokenizer),
+                           .last_token = -1};
+    s->matcher = matcher_new(compiled->grammar, find_vocabulary(cache), compiled->tables);
+    compiled->n_users++;
+    return s;
 }
 
-bool constraint_new(ConstraintCache *cache, const ConstraintSpec *w, ConstraintState **out,
+bool constraint_new(ConstraintCache *cache, const ConstraintSpec *spec, ConstraintState **out,
                     Buffer *unknown, Error *err) {
-    Buffer key = {0};
-    int n = (w->schema != NULL) + (w->schema_text.data != NULL) + (w->grammar.data != NULL) +
-            (w->regex.data != NULL) + (w->n_choices > 0);
+    int n = (spec->schema != NULL) + (spec->schema_text.data != NULL) +
+            (spec->grammar.data != NULL) + (spec->regex.data != NULL) + (spec->n_choices > 0);
     *out = NULL;
     if (n > 1)
         return error_set(err, EXIT_USAGE,
-                         "expected one of a JSON Schema, a grammar, a regex and choices");
+                         "more than one constraint; use one of a JSON Schema, a grammar, a regular "
+                         "expression and choices");
     if (n == 0) return true;
-    put_key(&key, w);
-    Compiled *compiled = find_compiled(cache, w, &key, unknown, err);
-    buffer_free(&key);
-    if (!compiled) return false;
-    *out = constraint_clone(
-        &(ConstraintState){.cache = cache, .compiled = compiled, .may_think = w->may_think});
-    return true;
+    CompiledConstraint *compiled = find_compiled(cache, spec, unknown, err);
+    if (compiled) *out = new_state(cache, compiled, spec->may_think);
+    return compiled;
 }
 
-void constraint_free(ConstraintState *g) {
-    if (!g) return;
-    matcher_free(g->matcher);
-    g->compiled->n_users--;
-    buffer_free(&g->tail);
-    free(g);
+ConstraintState *constraint_clone(const ConstraintState *s) {
+    return new_state(s->cache, s->compiled, s->may_think);
 }
 
-double constraint_compile_sec(const ConstraintState *g) { return g->compiled->sec; }
-
-bool constraint_is_complete(const ConstraintState *g) {
-    return g->thought == T_NONE && matcher_is_end(g->matcher);
+void constraint_free(ConstraintState *s) {
+    if (!s) return;
+    matcher_free(s->matcher);
+    s->compiled->n_users--;
+    buffer_free(&s->tail);
+    free(s);
 }
 
-// --- thoughts
+double constraint_compile_sec(const ConstraintState *s) { return s->compiled->compile_sec; }
+
+bool constraint_is_complete(const ConstraintState *s) {
+    return s->phase == REASONING_NONE && matcher_is_end(s->matcher);
+}
+
+// --- reasoning
+
+static const char think_open[] = "<think>", think_close[] = "</think>";
+enum { N_OPEN = sizeof think_open - 1, N_CLOSE = sizeof think_close - 1, MAX_SPACE = 2 };
 
 static bool is_space(Str s) {
     for (size_t i = 0; i < s.len; i++)
@@ -202,50 +188,49 @@ static bool is_space(Str s) {
     return true;
 }
 
-// Whether a token goes on with <think>, or with all that is left of it.
-static bool opens(const ConstraintState *g, int id) {
-    const Tokenizer *t = g->cache->tokenizer;
-    Str s = tokenizer_piece(t, id, true);
-    size_t left = N_OPEN - g->tail.len, n = s.len < left ? s.len : left;
-    return s.len && s.len <= left && !memcmp(s.data, think_open + g->tail.len, n);
+// Whether a token continues or completes <think>.
+static bool continues_open(const ConstraintState *s, Str piece) {
+    return piece.len && piece.len <= N_OPEN - s->tail.len &&
+           !memcmp(piece.data, think_open + s->tail.len, piece.len);
 }
 
-// Whether a token may come because of a thought.
-static bool may_think(const ConstraintState *g, int id) {
-    const Tokenizer *t = g->cache->tokenizer;
-    switch (g->thought) {
-    case T_START: return opens(g, id);
-    case T_INSIDE: return !tokenizer_is_stop(t, id);
-    case T_SPACE:
-        return g->tail.len < 2 && is_space(tokenizer_piece(t, id, false)) &&
+// Whether the reasoning, rather than the constraint, allows a token.
+static bool reasoning_allows(const ConstraintState *s, int id) {
+    const Tokenizer *t = s->cache->tokenizer;
+    switch (s->phase) {
+    case REASONING_START: return continues_open(s, tokenizer_piece(t, id, true));
+    case REASONING_INSIDE: return !tokenizer_is_stop(t, id);
+    case REASONING_SPACE:
+        return s->tail.len < MAX_SPACE && is_space(tokenizer_piece(t, id, false)) &&
                !tokenizer_is_control(t, id);
     default: return false;
     }
 }
 
-// Takes a token into a thought; false if it is the grammar's.
-static bool think(ConstraintState *g, int id) {
-    Str s = tokenizer_piece(g->cache->tokenizer, id, true);
-    if (g->thought == T_NONE) return false;
-    if (g->thought == T_START && !opens(g, id)) return g->thought = T_NONE, false;
-    if (g->thought == T_SPACE && (!is_space(s) || g->tail.len >= 2))
-        return g->thought = T_NONE, false;
-    buffer_put(&g->tail, s);
-    if (g->thought == T_START && g->tail.len == N_OPEN) g->thought = T_INSIDE, g->tail.len = 0;
-    if (g->thought == T_INSIDE && str_contains(buffer_str(&g->tail), think_close))
-        g->thought = T_SPACE, g->tail.len = 0;
-    if (g->thought == T_INSIDE && g->tail.len > 4 * N_CLOSE) {
-        memmove(g->tail.data, g->tail.data + g->tail.len - N_CLOSE, N_CLOSE);
-        g->tail.len = N_CLOSE;
-        g->tail.data[N_CLOSE] = 0;
+// Adds a token to the reasoning; false if it belongs to the constrained text.
+static bool reasoning_accept(ConstraintState *s, int id) {
+    Str piece = tokenizer_piece(s->cache->tokenizer, id, true);
+    if ((s->phase == REASONING_START && !continues_open(s, piece)) ||
+        (s->phase == REASONING_SPACE && (!is_space(piece) || s->tail.len >= MAX_SPACE)))
+        s->phase = REASONING_NONE;
+    if (s->phase == REASONING_NONE) return false;
+    buffer_put(&s->tail, piece);
+    if (s->phase == REASONING_START && s->tail.len == N_OPEN)
+        s->phase = REASONING_INSIDE, s->tail.len = 0;
+    if (s->phase == REASONING_INSIDE && str_contains(buffer_str(&s->tail), think_close))
+        s->phase = REASONING_SPACE, s->tail.len = 0;
+    if (s->phase == REASONING_INSIDE && s->tail.len > 4 * N_CLOSE) {
+        memmove(s->tail.data, s->tail.data + s->tail.len - N_CLOSE, N_CLOSE);
+        s->tail.len = N_CLOSE;
+        s->tail.data[N_CLOSE] = 0;
     }
     return true;
 }
 
-// Whether a prompt ends with <think>, white space aside.
-static bool ends_open(const Tokenizer *t, const int *ids, int n) {
+static bool prompt_ends_open(const Tokenizer *t, const int *ids, int n) {
+    enum { MAX_TOKENS = 16 }; // that <think> and white space may have
     Buffer text = {0};
-    for (int i = n > 16 ? n - 16 : 0; i < n; i++)
+    for (int i = n > MAX_TOKENS ? n - MAX_TOKENS : 0; i < n; i++)
         buffer_put(&text, tokenizer_piece(t, ids[i], true));
     while (text.len && is_space((Str){text.data + text.len - 1, 1})) text.len--;
     bool found = str_ends_with(buffer_str(&text), think_open);
@@ -253,100 +238,101 @@ static bool ends_open(const Tokenizer *t, const int *ids, int n) {
     return found;
 }
 
-// --- what generate.h asks
+// --- the hook
 
-const uint64_t *constraint_mask(ConstraintState *g) {
-    return matcher_mask(g->matcher, g->drops_space);
+const uint64_t *constraint_mask(ConstraintState *s) {
+    return matcher_mask(s->matcher, s->drops_space);
 }
 
-static void mask(void *arg, float *logits) {
-    ConstraintState *g = arg;
-    const Tokenizer *t = g->cache->tokenizer;
+static void mask_logits(void *arg, float *logits) {
+    ConstraintState *s = arg;
+    const Tokenizer *t = s->cache->tokenizer;
     int n = tokenizer_n_vocab(t);
-    bool is_in_grammar = g->thought == T_NONE || g->tail.len == 0,
-         is_end = constraint_is_complete(g);
-    const uint64_t *fits = constraint_mask(g);
-    if (g->thought == T_INSIDE) is_in_grammar = false;
+    // The constrained text may begin instead of <think>, and instead of white space after </think>.
+    bool is_text = s->phase != REASONING_INSIDE && (s->phase == REASONING_NONE || !s->tail.len);
+    bool is_end = constraint_is_complete(s);
+    const uint64_t *mask = constraint_mask(s);
     for (int id = 0; id < n; id++) {
-        bool may = is_in_grammar && fits[id / 64] >> (id & 63) & 1;
-        if (!may && g->thought != T_NONE) may = may_think(g, id);
-        if (!may && is_end) may = tokenizer_is_stop(t, id);
-        if (!may) logits[id] = -INFINITY;
+        bool is_allowed = (is_text && mask[id / 64] >> (id & 63) & 1) ||
+                          (s->phase != REASONING_NONE && reasoning_allows(s, id)) ||
+                          (is_end && tokenizer_is_stop(t, id));
+        if (!is_allowed) logits[id] = -INFINITY;
     }
 }
 
-bool constraint_accept(ConstraintState *g, int token, size_t *n_accepted) {
-    Str s = tokenizer_piece(g->cache->tokenizer, token, false);
+bool constraint_accept(ConstraintState *s, int token, size_t *n_accepted) {
+    Str piece = tokenizer_piece(s->cache->tokenizer, token, false);
     *n_accepted = 0;
-    if (think(g, token)) return true;
-    if (g->drops_space && s.len && s.data[0] == ' ') s = (Str){s.data + 1, s.len - 1};
-    g->drops_space = g->drops_space && s.len == 0;
-    g->last = token;
-    *n_accepted = matcher_accept(g->matcher, s);
-    return *n_accepted == s.len;
+    if (reasoning_accept(s, token)) return true;
+    if (s->drops_space && piece.len && piece.data[0] == ' ')
+        piece = (Str){piece.data + 1, piece.len - 1};
+    s->drops_space = s->drops_space && piece.len == 0;
+    s->last_token = token;
+    *n_accepted = matcher_accept(s->matcher, piece);
+    return *n_accepted == piece.len;
 }
 
-static void accept(void *arg, int token) { constraint_accept(arg, token, &(size_t){0}); }
+static void accept_token(void *arg, int token) { constraint_accept(arg, token, &(size_t){0}); }
 
-// Ids of text that follows what was written: as the tokenizer would cut it after the last token, if
-// it cuts there.
-static void encode_after(const ConstraintState *g, Str text, Ids *out) {
-    const Tokenizer *t = g->cache->tokenizer;
+// Encodes text that must follow the last token, as the tokenizer would if it were encoded with what
+// precedes it. SentencePiece puts a space before a text, so a line break stands for the last token.
+// No ids if the tokenizer joins characters of both sides into one token.
+static void encode_continuation(const ConstraintState *s, Str text, Ids *out) {
+    const Tokenizer *t = s->cache->tokenizer;
+    bool has_space_prefix = tokenizer_has_space_prefix(t);
     Buffer all = {0};
-    Str before = g->last >= 0 ? tokenizer_piece(t, g->last, false) : (Str){"", 0};
-    if (tokenizer_has_space_prefix(t))
-        before = (Str){"\n", 1}; // SentencePiece puts a space in front of the first
+    Str before = s->last_token >= 0 ? tokenizer_piece(t, s->last_token, false) : (Str){"", 0};
+    if (has_space_prefix) before = (Str){"\n", 1};
     buffer_put(&all, before), buffer_put(&all, text);
     tokenizer_encode(t, all.data, all.len, out);
-    size_t n = 0;
-    int k = 0;
-    while (k < out->len && n < before.len + (out->len && tokenizer_has_space_prefix(t)))
-        n += tokenizer_piece(t, out->data[k++], false).len;
-    if (n == before.len + tokenizer_has_space_prefix(t) && k < out->len) {
+    size_t n_before = before.len + has_space_prefix, n = 0; // bytes
+    int k = 0;                                              // tokens
+    while (k < out->len && n < n_before) n += tokenizer_piece(t, out->data[k++], false).len;
+    if (n == n_before && k < out->len) {
         out->len -= k;
         memmove(out->data, out->data + k, (size_t)out->len * sizeof *out->data);
     } else {
         out->len = 0;
-        if (!tokenizer_has_space_prefix(t)) tokenizer_encode(t, text.data, text.len, out);
+        if (!has_space_prefix) tokenizer_encode(t, text.data, text.len, out);
     }
     buffer_free(&all);
 }
 
-// How many ids spell the beginning of text, each with all its bytes.
-static int count_spelled(const ConstraintState *g, Str text, const Ids *ids) {
-    size_t at = 0;
+// The number of ids whose bytes are exactly the beginning of the text.
+static int count_matching(const ConstraintState *s, Str text, const Ids *ids) {
+    const Tokenizer *t = s->cache->tokenizer;
     int n = 0;
-    for (; n < ids->len; n++) {
-        Str s = tokenizer_piece(g->cache->tokenizer, ids->data[n], false);
-        if (tokenizer_is_control(g->cache->tokenizer, ids->data[n]) || s.len > text.len - at ||
-            memcmp(s.data, text.data + at, s.len))
-            break;
-        at += s.len;
+    for (; n < ids->len && !tokenizer_is_control(t, ids->data[n]); n++) {
+        Str piece = tokenizer_piece(t, ids->data[n], false);
+        if (piece.len > text.len || memcmp(piece.data, text.data, piece.len)) break;
+        text = (Str){text.data + piece.len, text.len - piece.len};
     }
     return n;
 }
 
-static int force(void *arg, int *out) {
-    ConstraintState *g = arg;
+static int force_tokens(void *arg, int *out) {
+    ConstraintState *s = arg;
     Buffer text = {0};
     Ids ids = {0};
-    if (g->thought != T_NONE || g->drops_space) return 0;
-    if (matcher_is_done(g->matcher)) return -1;
-    matcher_forced(g->matcher, &text);
-    if (text.len < 2) return buffer_free(&text), 0;
-    encode_after(g, buffer_str(&text), &ids);
-    int n = count_spelled(g, buffer_str(&text), &ids);
-    n -= n > 0; // the last may be another once it is known what follows
+    int n = 0;
+    if (s->phase != REASONING_NONE || s->drops_space) return 0;
+    if (matcher_is_done(s->matcher)) return -1;
+    matcher_forced(s->matcher, &text);
+    if (text.len > 1) {
+        encode_continuation(s, buffer_str(&text), &ids);
+        n = count_matching(s, buffer_str(&text), &ids) - 1; // what follows may change the last one
+    }
     if (n > GENERATE_LOOKAHEAD) n = GENERATE_LOOKAHEAD;
     if (n > 0) memcpy(out, ids.data, (size_t)n * sizeof *out);
     free(ids.data), buffer_free(&text);
-    return n;
+    return n > 0 ? n : 0;
 }
 
-void constraint_attach(ConstraintState *g, Request *r) {
-    const Tokenizer *t = g->cache->tokenizer;
-    g->calls = (Constraint){force, mask, accept, g};
-    g->drops_space = r->n_prompt <= 1 && tokenizer_has_space_prefix(t);
-    if (g->may_think) g->thought = ends_open(t, r->prompt, r->n_prompt) ? T_INSIDE : T_START;
-    r->constraint = &g->calls;
+void constraint_attach(ConstraintState *s, Request *r) {
+    const Tokenizer *t = s->cache->tokenizer;
+    s->hook = (Constraint){force_tokens, mask_logits, accept_token, s};
+    s->drops_space = r->n_prompt <= 1 && tokenizer_has_space_prefix(t);
+    if (s->may_think)
+        s->phase = prompt_ends_open(t, r->prompt, r->n_prompt) ? REASONING_INSIDE : REASONING_START;
+    r->constraint = &s->hook;
 }

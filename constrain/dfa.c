@@ -60,66 +60,6 @@ static void fill_ascii(Dfa *d) {
     for (uint32_t c = 0; c < 128; c++) d->ascii[c] = d->class_of[dfa_interval(d, c)];
 }
 
-static int compare_codes(const void *a, const void *b) {
-    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-    return (x > y) - (x < y);
-}
-
-// Set i of an NFA.
-static const CodeRange *set_ranges(const Nfa *n, int i, int *n_ranges) {
-    *n_ranges = (int)(n->sets.len[i] / sizeof(CodeRange));
-    return intern_key(&n->sets, i);
-}
-
-static bool has_code(const CodeRange *ranges, int n, uint32_t code, int *from) {
-    while (*from < n && ranges[*from].hi < code) ++*from;
-    return *from < n && ranges[*from].lo <= code;
-}
-
-// Splits every class that is partly in a set: the part inside gets a new number.
-static void refine_classes(Dfa *d, const CodeRange *set, int n_ranges) {
-    int r = 0, *inside = xalloc((size_t)d->n_classes, sizeof(int)); // new number of each class
-    bool *has_outside = xalloc((size_t)d->n_classes, sizeof *has_outside);
-    for (int i = 0; i < d->n_bounds; i++)
-        if (!has_code(set, n_ranges, d->bounds[i], &r)) has_outside[d->class_of[i]] = true;
-    r = 0;
-    for (int i = 0; i < d->n_bounds; i++) {
-        int class = d->class_of[i];
-        if (!has_code(set, n_ranges, d->bounds[i], &r) || !has_outside[class]) continue;
-        if (!inside[class]) inside[class] = d->n_classes++;
-        d->class_of[i] = (uint16_t)inside[class];
-    }
-    free(inside), free(has_outside);
-}
-
-static bool make_classes(Dfa *d, const Nfa *n) {
-    size_t n_codes = 1;
-    int n_ranges;
-    for (int i = 0; i < n->sets.n; i++) n_codes += 2 * n->sets.len[i] / sizeof(CodeRange);
-    d->bounds = xalloc(n_codes, sizeof *d->bounds);
-    n_codes = 1;
-    for (int i = 0; i < n->sets.n; i++) {
-        const CodeRange *set = set_ranges(n, i, &n_ranges);
-        for (int r = 0; r < n_ranges; r++) {
-            d->bounds[n_codes++] = set[r].lo;
-            if (set[r].hi < CODE_MAX) d->bounds[n_codes++] = set[r].hi + 1;
-        }
-    }
-    qsort(d->bounds, n_codes, sizeof *d->bounds, compare_codes);
-    for (size_t i = 0; i < n_codes; i++)
-        if (!i || d->bounds[i] != d->bounds[d->n_bounds - 1])
-            d->bounds[d->n_bounds++] = d->bounds[i];
-    d->class_of = xalloc((size_t)d->n_bounds, sizeof *d->class_of);
-    d->n_classes = 1;
-    for (int i = 0; i < n->sets.n; i++) {
-        if (!budget_spend(n->budget, d->n_bounds + d->n_classes)) return false;
-        const CodeRange *set = set_ranges(n, i, &n_ranges);
-        refine_classes(d, set, n_ranges);
-    }
-    fill_ascii(d);
-    return d->n_classes < UINT16_MAX;
-}
-
 // --- subset construction
 //
 // A state of the DFA is the set of states in which the NFA can be after the text so far. A row is
@@ -147,6 +87,68 @@ typedef struct {
     IntList set;      // the set under construction
     int *seen, round; // (NFA states) seen[s] == round: state s is in the set
 } SubsetBuilder;
+
+static int compare_codes(const void *a, const void *b) {
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    return (x > y) - (x < y);
+}
+
+static const CodeRange *set_ranges(const Nfa *n, int set, int *n_ranges) {
+    *n_ranges = (int)(n->sets.len[set] / sizeof(CodeRange));
+    return intern_key(&n->sets, set);
+}
+
+// Cuts the code points at the bounds of all sets.
+static void make_intervals(SubsetBuilder *b) {
+    Dfa *d = b->dfa;
+    size_t n = 1;
+    int n_ranges;
+    for (int i = 0; i < b->nfa->sets.n; i++) n += 2 * b->nfa->sets.len[i] / sizeof(CodeRange);
+    d->bounds = xalloc(n, sizeof *d->bounds);
+    n = 1;
+    for (int i = 0; i < b->nfa->sets.n; i++) {
+        const CodeRange *set = set_ranges(b->nfa, i, &n_ranges);
+        for (int r = 0; r < n_ranges; r++) {
+            d->bounds[n++] = set[r].lo;
+            if (set[r].hi < CODE_MAX) d->bounds[n++] = set[r].hi + 1;
+        }
+    }
+    qsort(d->bounds, n, sizeof *d->bounds, compare_codes);
+    for (size_t i = 0; i < n; i++)
+        if (!i || d->bounds[i] != d->bounds[d->n_bounds - 1])
+            d->bounds[d->n_bounds++] = d->bounds[i];
+}
+
+// Gives each interval its class: the number of the set of sets that contain it (a bit each).
+static bool make_classes(SubsetBuilder *b) {
+    Dfa *d = b->dfa;
+    int n_sets = b->nfa->sets.n, n_ranges, *range = xalloc((size_t)n_sets + 1, sizeof(int));
+    size_t n_words = (size_t)n_sets / 64 + 1;
+    uint64_t *in = xalloc(n_words, sizeof *in);
+    InternTable classes = {0};
+    bool is_new, ok = true;
+    make_intervals(b);
+    b->classes = xalloc((size_t)n_sets + 1, sizeof *b->classes);
+    d->class_of = xalloc((size_t)d->n_bounds, sizeof *d->class_of);
+    for (int i = 0; i < d->n_bounds && ok; i++) {
+        memset(in, 0, n_words * sizeof *in);
+        for (int s = 0; s < n_sets; s++) { // range[s]: the first range that may contain bounds[i]
+            const CodeRange *set = set_ranges(b->nfa, s, &n_ranges);
+            while (range[s] < n_ranges && set[range[s]].hi < d->bounds[i]) range[s]++;
+            if (range[s] < n_ranges && set[range[s]].lo <= d->bounds[i])
+                in[s / 64] |= (uint64_t)1 << (s & 63);
+        }
+        int class = intern_add(&classes, in, n_words * sizeof *in, &is_new);
+        d->class_of[i] = (uint16_t) class;
+        for (int s = 0; s < n_sets && is_new; s++)
+            if (in[s / 64] >> (s & 63) & 1) int_list_push(&b->classes[s], class);
+        ok = budget_spend(b->nfa->budget, n_sets) && class < UINT16_MAX;
+    }
+    d->n_classes = classes.n;
+    free(range), free(in), intern_free(&classes);
+    fill_ascii(d);
+    return ok;
+}
 
 static void add_to_set(SubsetBuilder *b, int state) {
     if (b->seen[state] == b->round) return;
@@ -230,41 +232,24 @@ static bool fill_state(SubsetBuilder *b, int state, const bool *is_final, int *n
     return true;
 }
 
-static void index_classes(SubsetBuilder *b) {
-    Dfa *d = b->dfa;
-    b->classes = xalloc((size_t)b->nfa->sets.n + 1, sizeof *b->classes);
-    int *last_set = xalloc((size_t)d->n_classes, sizeof(int)),
-        n_ranges; // set + 1 that was seen last
-    for (int i = 0; i < b->nfa->sets.n; i++) {
-        const CodeRange *set = set_ranges(b->nfa, i, &n_ranges);
-        for (int r = 0; r < n_ranges; r++)
-            for (int k = dfa_interval(d, set[r].lo); k < d->n_bounds && d->bounds[k] <= set[r].hi;
-                 k++)
-                if (last_set[d->class_of[k]] != i + 1) {
-                    last_set[d->class_of[k]] = i + 1;
-                    int_list_push(&b->classes[i], d->class_of[k]);
-                }
-    }
-    free(last_set);
-}
-
-// Builds all states reachable from the starts of the fragments; a state is filled after all those
-// with smaller numbers, and may add new ones.
-static bool build_subsets(Dfa *d, const Nfa *n, const NfaFragment *fragments, int n_fragments,
-                          int universal, int *starts) {
+// Builds all states that can be reached from the starts of the fragments. States are filled in the
+// order of their numbers, and filling one may add others.
+static bool determinise(Dfa *d, const Nfa *n, const NfaFragment *fragments, int n_fragments,
+                        int universal, int *starts, Error *err) {
     SubsetBuilder b = {.nfa = n, .dfa = d, .universal = universal};
     int n_calls = 0;
-    index_classes(&b);
+    if (n->is_full) return dfa_free(d), fail_too_large(err);
+    bool ok = make_classes(&b);
     b.n_buckets = d->n_classes + d->n_rules;
     b.buckets = xalloc((size_t)b.n_buckets, sizeof *b.buckets);
     b.seen = xalloc((size_t)n->n_states, sizeof(int));
     bool *is_final = xalloc((size_t)n->n_states, sizeof *is_final);
-    bool ok = state_of_key(d, &b.subsets, NULL, 0) == 0; // the dead state
-    for (int i = 0; i < n_fragments; i++) {
+    ok = ok && state_of_key(d, &b.subsets, NULL, 0) == 0; // the dead state
+    for (int i = 0; i < n_fragments && ok; i++) {
         is_final[fragments[i].end] = true;
         close_set(&b, &fragments[i].start, 1, NFA_BEGIN);
         starts[i] = state_of_set(&b);
-        ok = ok && starts[i] >= 0;
+        ok = starts[i] >= 0;
     }
     for (int state = 0; ok && state < d->n_states; state++)
         ok = fill_state(&b, state, is_final, &n_calls);
@@ -276,26 +261,19 @@ static bool build_subsets(Dfa *d, const Nfa *n, const NfaFragment *fragments, in
     for (int i = 0; i < b.n_buckets; i++) free(b.buckets[i].at);
     free(b.classes), free(b.buckets), free(b.set.at), free(b.seen), free(is_final);
     intern_free(&b.subsets);
-    return ok;
+    if (!ok) return dfa_free(d), fail_too_large(err);
+    dfa_reduce(d);
+    return true;
 }
 
 bool dfa_build(Dfa *d, const Nfa *n, NfaFragment whole, int universal, Error *err) {
     *d = (Dfa){0};
-    bool ok =
-        !n->is_full && make_classes(d, n) && build_subsets(d, n, &whole, 1, universal, &d->start);
-    if (!ok) return dfa_free(d), fail_too_large(err);
-    dfa_reduce(d);
-    return true;
+    return determinise(d, n, &whole, 1, universal, &d->start, err);
 }
 
 bool dfa_build_rules(Dfa *d, const Nfa *n, const NfaFragment *rules, int n_rules, Error *err) {
-    *d = (Dfa){.n_rules = n_rules};
-    d->starts = xalloc((size_t)n_rules, sizeof(int));
-    bool ok =
-        !n->is_full && make_classes(d, n) && build_subsets(d, n, rules, n_rules, -1, d->starts);
-    if (!ok) return dfa_free(d), fail_too_large(err);
-    dfa_reduce(d);
-    return true;
+    *d = (Dfa){.n_rules = n_rules, .starts = xalloc((size_t)n_rules, sizeof(int))};
+    return determinise(d, n, rules, n_rules, -1, d->starts, err);
 }
 
 // --- useless and equivalent states
@@ -351,16 +329,21 @@ static void merge_states(Dfa *d, const uint16_t *part, int n_parts) {
 static void minimise(Dfa *d) {
     enum { MAX_ROUNDS = 200 }; // beyond it the DFA stays larger than it could be, but correct
     size_t n = (size_t)d->n_states, width = (size_t)d->n_classes;
-    uint16_t *part = xalloc(n, sizeof *part), *next_part = xalloc(n, sizeof *part),
-             *key = xalloc(width + 1, sizeof *key);
+    uint16_t *part = xalloc(n, sizeof *part), *next_part = xalloc(n, sizeof *part);
+    uint64_t *key = xalloc(width / 4 + 1, sizeof *key); // parts of a row and of its state, packed
     InternTable parts = {0};
     for (size_t state = 1; state < n; state++) part[state] = (uint16_t)(d->accept[state] + 1);
     for (int round = 0, n_parts = 0; round < MAX_ROUNDS; round++) {
         intern_clear(&parts);
         for (size_t state = 0; state < n; state++) {
-            key[width] = part[state];
-            for (size_t c = 0; c < width; c++) key[c] = part[d->next[state * width + c]];
-            next_part[state] = (uint16_t)intern_add(&parts, key, (width + 1) * sizeof *key, NULL);
+            const uint16_t *row = d->next + state * width;
+            uint64_t word = 0;
+            for (size_t c = 0; c <= width; c++) {
+                word = word << 16 | part[c < width ? row[c] : state];
+                if (c % 4 == 3 || c == width) key[c / 4] = word;
+            }
+            next_part[state] =
+                (uint16_t)intern_add(&parts, key, (width / 4 + 1) * sizeof *key, NULL);
         }
         uint16_t *old = part;
         part = next_part, next_part = old;
@@ -450,36 +433,6 @@ bool dfa_combine(Dfa *a, const Dfa *b, DfaOp op, int bit, Budget *budget, Error 
     if (!dfa_product(&out, a, b, op, bit, budget, err)) return false;
     dfa_free(a);
     *a = out;
-    return true;
-}
-
-// --- lengths, matching
-
-// An automaton with one class of characters, and one of surrogates, which no text contains.
-static void make_counter(Dfa *d, int n_states) {
-    static const uint32_t bounds[] = {0, 0xd800, 0xe000};
-    *d = (Dfa){.n_states = n_states, .n_classes = 2, .n_bounds = 3, .start = 1};
-    d->bounds = memcpy(xalloc(3, sizeof *d->bounds), bounds, sizeof bounds);
-    d->class_of = xalloc(3, sizeof *d->class_of);
-    d->class_of[1] = 1;
-    d->next = xalloc(2 * (size_t)n_states, sizeof *d->next);
-    d->accept = xalloc((size_t)n_states, sizeof *d->accept);
-}
-
-void dfa_any(Dfa *d) {
-    make_counter(d, 2);
-    d->next[2] = d->accept[1] = 1;
-}
-
-bool dfa_length(Dfa *d, int min, int max, Error *err) {
-    int last = max < 0 ? min : max;
-    if (last > MAX_DFA_STATES - 2) return fail_too_large(err);
-    make_counter(d, last + 2); // state i + 1: after i characters
-    for (int i = 0; i <= last; i++) {
-        d->next[2 * (i + 1)] = (uint16_t)(i < last ? i + 2 : max < 0 ? i + 1 : 0);
-        d->accept[i + 1] = i >= min;
-    }
-    dfa_reduce(d);
     return true;
 }
 

@@ -44,9 +44,6 @@ typedef enum {
 bool dfa_product(Dfa *out, const Dfa *a, const Dfa *b, DfaOp op, int bit, Budget *budget,
                  Error *err);
 bool dfa_combine(Dfa *a, const Dfa *b, DfaOp op, int bit, Budget *budget, Error *err);
-// All texts; all texts of min to max characters (max < 0: no maximum). Label 1.
-void dfa_any(Dfa *d);
-bool dfa_length(Dfa *d, int min, int max, Error *err);
 // Removes states that lead to no accepted text and, without calls, merges equivalent states.
 void dfa_reduce(Dfa *d);
 void dfa_free(Dfa *d);

@@ -47,6 +47,9 @@ static void skip_space(PatternReader *r, bool lines) {
     }
 }
 
+// Skips white space within a rule, whose line ends it unless a group is open.
+static void skip_within_rule(PatternReader *r) { skip_space(r, r->depth > 0); }
+
 // The number of the rule of this name, added if it is new.
 static int find_rule(GrammarReader *g, Str name, size_t at) {
     enum { MAX_RULES = 4000 };
@@ -91,38 +94,26 @@ static int read_literal(PatternReader *r) {
     return sequence;
 }
 
-// A class after its [.
+static bool read_class_member(PatternReader *r, CharSet *s, uint32_t *code) {
+    bool ok = read_char(r, code);
+    if (ok) charset_add(s, *code, *code);
+    return ok;
+}
+
 static int read_class(PatternReader *r) {
     CharSet set = {0};
-    uint32_t lo, hi;
-    bool is_negated = pattern_peek(r) == '^', ok = true;
-    r->at += is_negated;
-    while (ok && pattern_peek(r) != ']') {
-        size_t at = r->at;
-        ok = read_char(r, &lo);
-        hi = lo;
-        if (ok && pattern_peek(r) == '-' && r->at + 1 < r->text.len &&
-            r->text.data[r->at + 1] != ']') {
-            r->at++;
-            ok = read_char(r, &hi);
-        }
-        if (ok && lo > hi) ok = pattern_fail(r, at, "the range is out of order") > 0;
-        if (ok) charset_add(&set, lo, hi);
-    }
-    if (!ok) return charset_free(&set), -1;
-    r->at++;
-    if (is_negated) charset_invert(&set);
+    if (!pattern_read_class(r, &set, read_class_member)) return charset_free(&set), -1;
     return pattern_add_set(r, &set);
 }
 
-static int read_choice(GrammarReader *g, bool is_nested);
+static int read_choice(GrammarReader *g);
 
 // A group after its (.
 static int read_group(GrammarReader *g) {
     PatternReader *r = &g->reader;
     if (++r->depth > PATTERN_MAX_DEPTH) return fail_here(r, "groups are nested too deeply");
     skip_space(r, true);
-    int choice = read_choice(g, true);
+    int choice = read_choice(g);
     r->depth--;
     if (choice < 0) return -1;
     if (pattern_peek(r) != ')') return fail_here(r, "the group is not closed; add )");
@@ -149,52 +140,26 @@ static int read_item(GrammarReader *g) {
     return rule < 0 ? -1 : pattern_add(r, PATTERN_CALL, rule);
 }
 
-// The item or, if a quantifier follows, its repetition.
-static int read_quantifier(PatternReader *r, bool is_nested, int item) {
-    int c = pattern_peek(r), min = c == '+', max = c == '?' ? 1 : -1;
-    if (c != '*' && c != '+' && c != '?' && c != '{') return item;
-    r->at++;
-    if (c == '{') {
-        skip_space(r, is_nested);
-        if (!pattern_read_number(r, &min)) return fail_here(r, "expected a number");
-        skip_space(r, is_nested);
-        max = min;
-        if (pattern_peek(r) == ',') {
-            r->at++;
-            skip_space(r, is_nested);
-            if (!pattern_read_number(r, &max)) max = -1;
-            skip_space(r, is_nested);
-        }
-        if (pattern_peek(r) != '}') return fail_here(r, "the repetition is not closed; add }");
-        if (max >= 0 && max < min)
-            return fail_here(r, "the bounds of the repetition are out of order");
-        r->at++;
-    }
-    int repeat = pattern_add(r, PATTERN_REPEAT, 0);
-    r->nodes[repeat].child = item, r->nodes[repeat].min = min, r->nodes[repeat].max = max;
-    return repeat;
-}
-
-static int read_sequence(GrammarReader *g, bool is_nested) {
+static int read_sequence(GrammarReader *g) {
     PatternReader *r = &g->reader;
     int sequence = pattern_add(r, PATTERN_SEQUENCE, 0), last = -1;
     for (int c; (c = pattern_peek(r)) >= 0 && c != '|' && c != ')' && c != '\n' && c != '\r';) {
         int item = read_item(g);
         if (item < 0) return -1;
-        skip_space(r, is_nested);
-        if ((item = read_quantifier(r, is_nested, item)) < 0) return -1;
+        skip_within_rule(r);
+        if ((item = pattern_read_repeat(r, item, skip_within_rule)) < 0) return -1;
         pattern_append(r, sequence, item, &last);
-        skip_space(r, is_nested);
+        skip_within_rule(r);
     }
     return sequence;
 }
 
 // Alternatives; a following line that begins with | continues them.
-static int read_choice(GrammarReader *g, bool is_nested) {
+static int read_choice(GrammarReader *g) {
     PatternReader *r = &g->reader;
     int choice = pattern_add(r, PATTERN_CHOICE, 0), last = -1;
     for (;;) {
-        int sequence = read_sequence(g, is_nested);
+        int sequence = read_sequence(g);
         if (sequence < 0) return -1;
         pattern_append(r, choice, sequence, &last);
         size_t end = r->at;
@@ -218,7 +183,7 @@ static bool read_rule(GrammarReader *g) {
     if (!str_begins_with(pattern_rest(r), "::=")) return fail_here(r, "expected ::=") > 0;
     r->at += 3;
     skip_space(r, true);
-    int pattern = read_choice(g, false);
+    int pattern = read_choice(g);
     if (pattern < 0) return false;
     g->rules[rule].pattern = pattern;
     skip_space(r, false);

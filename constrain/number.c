@@ -19,7 +19,6 @@
 // A number without its sign, where bounds must be compared.
 #define MAGNITUDE "(" DIGITS PART "?|" TINY "|" VAST ")"
 #define ZERO      "0(\\.0+)?"
-#define NOTHING   "[^\\s\\S]" // matches no text; begins a list of alternatives
 
 // A number >= 0 in decimal: the digits before the point, without leading zeros except in "0", and
 // those after it, without trailing zeros.
@@ -57,7 +56,7 @@ static Decimal decimal_of(double x) {
 static void put_up_to(Buffer *out, double x, bool is_excluded) {
     Decimal d = decimal_of(x);
     size_t n_whole = strlen(d.whole), n_part = strlen(d.part);
-    buffer_puts(out, "(" NOTHING);
+    buffer_puts(out, "(" REGEX_NONE);
     if (n_whole > 1) buffer_printf(out, "|(0|[1-9][0-9]{0,%zu})(\\.[0-9]+)?", n_whole - 2);
     for (size_t i = 0; i < n_whole; i++) {
         char least = i == 0 && n_whole > 1 ? '1' : '0';
@@ -162,7 +161,7 @@ void number_put_pattern(Buffer *out, double x) {
     if (!d.part[0])
         buffer_printf(out, "(%s(\\.0)?", d.whole);
     else
-        buffer_printf(out, has_exponent ? "(" NOTHING : "(%s\\.%s", d.whole, d.part);
+        buffer_printf(out, has_exponent ? "(" REGEX_NONE : "(%s\\.%s", d.whole, d.part);
     if (has_exponent) {
         snprintf(text, sizeof text, "%.*e", double_digits(x) - 1, x);
         char *e = strchr(text, 'e');

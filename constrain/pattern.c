@@ -28,12 +28,67 @@ bool pattern_read_char(PatternReader *r, uint32_t *code) {
     return n ? true : pattern_fail(r, r->at, "invalid UTF-8") > 0;
 }
 
-bool pattern_read_number(PatternReader *r, int *n) {
-    enum { MAX_NUMBER = 1 << 16 };
+bool pattern_read_class(PatternReader *r, CharSet *s,
+                        bool (*read_member)(PatternReader *r, CharSet *s, uint32_t *code)) {
+    bool is_negated = pattern_peek(r) == '^';
+    r->at += is_negated;
+    while (pattern_peek(r) != ']') {
+        uint32_t lo, hi;
+        size_t at = r->at;
+        if (!read_member(r, s, &lo)) return false;
+        Str rest = pattern_rest(r);
+        if (rest.len < 2 || rest.data[0] != '-' || rest.data[1] == ']') continue;
+        r->at++;
+        if (!read_member(r, s, &hi)) return false;
+        if (lo == UINT32_MAX || hi == UINT32_MAX)
+            charset_add(s, '-', '-'); // [\w-x] is no range
+        else if (lo > hi)
+            return pattern_fail(r, at, "the range is out of order") > 0;
+        else
+            charset_add(s, lo, hi);
+    }
+    r->at++;
+    if (is_negated) charset_invert(s);
+    return true;
+}
+
+static bool read_number(PatternReader *r, int *n) {
+    enum { MAX_NUMBER = 1 << 16 }; // more would exceed the limit of states
     size_t begin = r->at;
     for (*n = 0; pattern_peek(r) >= '0' && pattern_peek(r) <= '9'; r->at++)
         if (*n < MAX_NUMBER) *n = *n * 10 + (pattern_peek(r) - '0');
     return r->at > begin;
+}
+
+int pattern_read_repeat(PatternReader *r, int node, void (*skip)(PatternReader *r)) {
+    size_t at = r->at;
+    int c = pattern_peek(r), min = c == '+', max = c == '?' ? 1 : -1;
+    if (c != '*' && c != '+' && c != '?' && c != '{') return node;
+    r->at++;
+    if (c == '{') {
+        skip(r);
+        bool ok = read_number(r, &min);
+        max = min;
+        skip(r);
+        if (ok && pattern_peek(r) == ',') {
+            r->at++;
+            skip(r);
+            if (!read_number(r, &max)) max = -1;
+            skip(r);
+        }
+        if (!ok || pattern_peek(r) != '}') {
+            if (r->is_grammar) return pattern_fail(r, r->at, "expected {n}, {n,} or {n,m}");
+            r->at = at; // a literal brace
+            return node;
+        }
+        r->at++;
+    }
+    if (max >= 0 && max < min)
+        return pattern_fail(r, at, "the bounds of the repetition are out of order");
+    int repeat = pattern_add(r, PATTERN_REPEAT, 0);
+    r->nodes[repeat].child = node, r->nodes[repeat].at = at;
+    r->nodes[repeat].min = min, r->nodes[repeat].max = max;
+    return repeat;
 }
 
 size_t pattern_hex(Str s, size_t from, size_t n, uint32_t *code) {

@@ -58,8 +58,13 @@ static inline int pattern_peek(const PatternReader *r) {
 Str pattern_rest(const PatternReader *r);
 // Reads one character as it is. False after a failure.
 bool pattern_read_char(PatternReader *r, uint32_t *code);
-// Reads a decimal number, at most 2^16 and a bit; false if there is none.
-bool pattern_read_number(PatternReader *r, int *n);
+// Reads a class after its [, and its ]. read_member adds one character, or a class such as \w
+// (*code becomes UINT32_MAX, which cannot begin a range).
+bool pattern_read_class(PatternReader *r, CharSet *s,
+                        bool (*read_member)(PatternReader *r, CharSet *s, uint32_t *code));
+// Reads *, +, ?, {n}, {n,} or {n,m}, if there is one, as a repetition of a node. Returns it, or the
+// node itself. `skip` skips white space within the braces.
+int pattern_read_repeat(PatternReader *r, int node, void (*skip)(PatternReader *r));
 // Decodes what follows a backslash if it is an escape that both syntaxes have: \t \n \r \f \v \xHH
 // \uHHHH (also a surrogate pair) \UHHHHHHHH. Returns its length, 0 if it is none of them.
 size_t pattern_escape(Str s, uint32_t *code);

@@ -90,28 +90,6 @@ static bool read_class_member(PatternReader *r, CharSet *s, uint32_t *code) {
     return true;
 }
 
-// A class after its [.
-static bool read_class(PatternReader *r, CharSet *s) {
-    bool is_negated = pattern_peek(r) == '^';
-    r->at += is_negated;
-    while (pattern_peek(r) != ']') {
-        uint32_t lo, hi;
-        if (!read_class_member(r, s, &lo)) return false;
-        if (!looks_at(r, "-") || r->at + 1 == r->text.len || looks_at(r, "-]")) continue;
-        r->at++;
-        if (!read_class_member(r, s, &hi)) return false;
-        if (lo == UINT32_MAX || hi == UINT32_MAX)
-            charset_add(s, '-', '-'); // [\w-x] is no range
-        else if (lo > hi)
-            return fail_here(r, "the range is out of order") > 0;
-        else
-            charset_add(s, lo, hi);
-    }
-    r->at++;
-    if (is_negated) charset_invert(s);
-    return true;
-}
-
 static int read_set(PatternReader *r) {
     CharSet set = {0};
     uint32_t code;
@@ -119,7 +97,7 @@ static int read_set(PatternReader *r) {
     bool ok = true;
     r->at += c == '[' || c == '\\' || c == '.';
     if (c == '[') {
-        ok = read_class(r, &set);
+        ok = pattern_read_class(r, &set, read_class_member);
     } else if (c == '\\') {
         ok = read_escape(r, &set, &code, false);
     } else if (c == '.') {
@@ -175,37 +153,15 @@ static int read_atom(PatternReader *r) {
     }
 }
 
-// Reads *, +, ?, {n}, {n,} or {n,m}; false if there is none.
-static bool read_quantifier(PatternReader *r, int *min, int *max) {
-    size_t start = r->at;
-    int c = pattern_peek(r);
-    *min = c == '+', *max = c == '?' ? 1 : -1;
-    if (c == '*' || c == '+' || c == '?') return r->at++, true;
-    if (c != '{') return false;
-    r->at++;
-    bool ok = pattern_read_number(r, min);
-    *max = *min;
-    if (ok && pattern_peek(r) == ',') {
-        r->at++;
-        if (!pattern_read_number(r, max)) *max = -1;
-    }
-    if (ok && pattern_peek(r) == '}') return r->at++, true;
-    r->at = start; // a literal brace
-    return false;
-}
+static void skip_nothing(PatternReader *r) { (void)r; }
 
 static int read_piece(PatternReader *r) {
-    int atom = read_atom(r), min, max;
-    size_t at = r->at;
-    if (atom < 0 || !read_quantifier(r, &min, &max)) return atom;
-    if (max >= 0 && max < min) return fail_here(r, "the bounds of the repetition are out of order");
+    int atom = read_atom(r), piece = atom < 0 ? -1 : pattern_read_repeat(r, atom, skip_nothing);
+    if (piece == atom || piece < 0) return piece;
     if (pattern_peek(r) == '?') r->at++; // a lazy quantifier matches the same texts
     if (pattern_peek(r) == '*' || pattern_peek(r) == '+')
         return fail_here(r, "nothing to repeat; write \\ before the character itself");
-    int node = pattern_add(r, PATTERN_REPEAT, 0);
-    r->nodes[node].child = atom, r->nodes[node].at = at;
-    r->nodes[node].min = min, r->nodes[node].max = max;
-    return node;
+    return piece;
 }
 
 static int read_choice(PatternReader *r) {
@@ -232,23 +188,19 @@ static int parse(PatternReader *r) {
 }
 
 size_t regex_bounded_repeat(Str pattern, int *min, int *max) {
+    static const PatternKind shape[] = {PATTERN_BEGIN, PATTERN_REPEAT, PATTERN_END};
     Error err;
     PatternReader r = {.text = pattern, .err = &err};
-    int root = parse(&r);
-    size_t length = 0;
-    if (root >= 0) { // CHOICE (SEQUENCE (BEGIN, REPEAT (SET), END))
-        const PatternNode *nodes = r.nodes, none = {.child = -1, .next = -1}, *sequence, *repeat;
-        sequence = &nodes[nodes[root].child];
-        const PatternNode *begin = sequence->child < 0 ? &none : &nodes[sequence->child];
-        repeat = begin->next < 0 ? &none : &nodes[begin->next];
-        const PatternNode *end = repeat->next < 0 ? &none : &nodes[repeat->next];
-        if (sequence->next < 0 && begin->kind == PATTERN_BEGIN && repeat->kind == PATTERN_REPEAT &&
-            nodes[repeat->child].kind == PATTERN_SET && end->kind == PATTERN_END && end->next < 0 &&
-            repeat->max >= 0) {
-            length = repeat->at;
-            *min = repeat->min, *max = repeat->max;
-        }
+    int root = parse(&r), k = -1, n = 0;
+    const PatternNode *repeat = NULL;
+    if (root >= 0 && r.nodes[r.nodes[root].child].next < 0) k = r.nodes[root].child; // one branch
+    for (k = k < 0 ? -1 : r.nodes[k].child; k >= 0 && n < 3; k = r.nodes[k].next, n++) {
+        if (r.nodes[k].kind != shape[n]) break;
+        if (n == 1) repeat = &r.nodes[k];
     }
+    bool fits = n == 3 && k < 0 && r.nodes[repeat->child].kind == PATTERN_SET && repeat->max >= 0;
+    if (fits) *min = repeat->min, *max = repeat->max;
+    size_t length = fits ? repeat->at : 0;
     pattern_free(&r);
     return length;
 }
@@ -329,4 +281,14 @@ bool regex_combine(Dfa *d, DfaOp op, Str pattern, Budget *budget, Error *err) {
     bool ok = dfa_combine(d, &other, op, 0, budget, err);
     dfa_free(&other);
     return ok;
+}
+
+void regex_put_literal(Buffer *pattern, Str text) {
+    buffer_puts(pattern, pattern->len ? "|(" : "(");
+    for (size_t i = 0; i < text.len; i++) {
+        char ch = text.data[i];
+        if (strchr("\\^$.*+?()[]{}|/", ch)) buffer_puts(pattern, ch ? "\\" : "\\0");
+        if (ch) buffer_append(pattern, &ch, 1);
+    }
+    buffer_puts(pattern, ")");
 }

@@ -1,51 +1,28 @@
 // The entry point of the JSON Schema compiler, and the keywords without a meaning of their own.
 #include "constrain.h"
-#include "schema_array.h"
-#include "schema_logic.h"
-#include "schema_number.h"
-#include "schema_object.h"
-#include "schema_string.h"
-#include "schema_value.h"
-
-#define UNSUPPORTED(keyword, from, to)                                                             \
-    { .name = keyword, .role = KEYWORD_UNSUPPORTED, .first = from, .last = to, .types = TYPE_ANY }
-#define ANNOTATION(keyword, from)                                                                  \
-    { .name = keyword, .role = KEYWORD_ANNOTATION, .first = from }
+#include "schema_keywords.h"
 
 static const SchemaKeyword other_keywords[] = {
-    UNSUPPORTED("contains", 6, 0),
-    UNSUPPORTED("minContains", 2019, 0),
-    UNSUPPORTED("maxContains", 2019, 0),
-    UNSUPPORTED("$dynamicRef", 0, 0),
-    UNSUPPORTED("$recursiveRef", 0, 0),
-    UNSUPPORTED("extends", 0, 4),
-    UNSUPPORTED("disallow", 0, 4),
-    UNSUPPORTED("divisibleBy", 0, 4),
-    ANNOTATION("then", 7), // "then" and "else" are read by "if"
-    ANNOTATION("else", 7),
-    ANNOTATION("title", 0),
-    ANNOTATION("description", 0),
-    ANNOTATION("default", 0),
-    ANNOTATION("examples", 0),
-    ANNOTATION("example", 0),
-    ANNOTATION("$comment", 0),
-    ANNOTATION("$schema", 0),
-    ANNOTATION("$id", 0),
-    ANNOTATION("id", 0),
-    ANNOTATION("$anchor", 0),
-    ANNOTATION("$dynamicAnchor", 0),
-    ANNOTATION("$recursiveAnchor", 0),
-    ANNOTATION("$vocabulary", 0),
-    ANNOTATION("$defs", 0),
-    ANNOTATION("definitions", 0),
-    ANNOTATION("readOnly", 0),
-    ANNOTATION("writeOnly", 0),
-    ANNOTATION("deprecated", 0),
-    ANNOTATION("contentEncoding", 0),
-    ANNOTATION("contentMediaType", 0),
-    ANNOTATION("contentSchema", 0),
+    {.name = "contains", .role = KEYWORD_UNSUPPORTED, .first = 6, .types = TYPE_ANY},
+    {.name = "minContains", .role = KEYWORD_UNSUPPORTED, .first = 2019, .types = TYPE_ANY},
+    {.name = "maxContains", .role = KEYWORD_UNSUPPORTED, .first = 2019, .types = TYPE_ANY},
+    {.name = "$dynamicRef", .role = KEYWORD_UNSUPPORTED, .types = TYPE_ANY},
+    {.name = "$recursiveRef", .role = KEYWORD_UNSUPPORTED, .types = TYPE_ANY},
+    {.name = "extends", .role = KEYWORD_UNSUPPORTED, .last = 4, .types = TYPE_ANY},
+    {.name = "disallow", .role = KEYWORD_UNSUPPORTED, .last = 4, .types = TYPE_ANY},
+    {.name = "divisibleBy", .role = KEYWORD_UNSUPPORTED, .last = 4, .types = TYPE_ANY},
+    {.name = "then", .role = KEYWORD_ANNOTATION, .first = 7}, // read by "if"
+    {.name = "else", .role = KEYWORD_ANNOTATION, .first = 7},
     {.name = NULL},
 };
+static const SchemaKeyword annotation = {.role = KEYWORD_ANNOTATION};
+static const char *const annotations[] = {
+    "title",        "description", "default",         "examples",
+    "example",      "$comment",    "$schema",         "$id",
+    "id",           "$anchor",     "$dynamicAnchor",  "$recursiveAnchor",
+    "$vocabulary",  "$defs",       "definitions",     "readOnly",
+    "writeOnly",    "deprecated",  "contentEncoding", "contentMediaType",
+    "contentSchema"};
 
 static const SchemaKeyword *const keyword_tables[] = {
     schema_logic_keywords, schema_value_keywords,  schema_number_keywords, schema_string_keywords,
@@ -78,15 +55,20 @@ Grammar *grammar_schema(const Json *schema, bool is_ordered, Buffer *unknown, Er
     SchemaCompiler c = {.grammar = g,
                         .root = schema,
                         .draft = find_draft(schema),
-                        .keywords = keyword_tables,
                         .emit = emit,
                         .budget = {COMPILE_BUDGET},
                         .err = err,
                         .unknown = unknown};
+    for (int i = 0; keyword_tables[i]; i++)
+        for (const SchemaKeyword *k = keyword_tables[i]; k->name; k++)
+            schema_add_keyword(&c, k->name, k);
+    for (size_t i = 0; i < sizeof annotations / sizeof *annotations; i++)
+        schema_add_keyword(&c, annotations[i], &annotation);
     g->is_ordered = is_ordered;
-    schema_new_value(&c, NULL, 0); // value 0: none; never compiled
+    intern_add(&c.values, "none", 1, NULL); // value 0 has no text and is not compiled
+    grammar_add_value(g);
     g->root = schema_value(&c, &(SchemaAssertion){ASSERT_SCHEMA, schema}, 1);
-    for (c.value = 1; c.value < g->n_values && !c.failed; c.value++) schema_compile_value(&c);
+    for (int value = 1; value < g->n_values && !c.failed; value++) schema_compile_value(&c, value);
     if (!c.failed && !grammar_finish(g, &c.budget, &why))
         schema_fail(&c, NULL, NULL, "%s", why.text);
     if (!c.failed && !g->values[g->root].is_possible)

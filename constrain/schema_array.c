@@ -1,4 +1,4 @@
-#include "schema_array.h"
+#include "schema_keywords.h"
 
 #include <stdlib.h>
 
@@ -33,12 +33,12 @@ static void negate_items(SchemaCompiler *c, Conjunction f, const KeywordUse *u) 
     }
 }
 
-static bool check_items(SchemaCompiler *c, const KeywordUse *u, const Json *value, int depth) {
+static bool check_items(SchemaCompiler *c, const KeywordUse *u, const Json *value) {
     const Json *rest, *prefix = prefix_of(u->schema, &rest);
     const Json *p = prefix ? prefix->child : NULL;
     for (const Json *item = value->child; item; item = item->next) {
         const Json *schema = p ? p : rest;
-        if (schema && !schema_holds(c, schema, item, depth)) return false;
+        if (schema && !schema_holds(c, schema, item)) return false;
         if (p) p = p->next;
     }
     return true;
@@ -58,8 +58,8 @@ static void assert_unique(SchemaCompiler *c, Conjunction *f, const KeywordUse *u
         conjunction_postpone(c, f, u, split_unique);
 }
 
-static bool check_unique(SchemaCompiler *c, const KeywordUse *u, const Json *value, int depth) {
-    (void)c, (void)depth;
+static bool check_unique(SchemaCompiler *c, const KeywordUse *u, const Json *value) {
+    (void)c;
     for (const Json *a = value->child; a && u->value->boolean; a = a->next)
         for (const Json *b = a->next; b; b = b->next)
             if (json_is_equal(a, b)) return false;
@@ -75,20 +75,15 @@ static void assert_unevaluated(SchemaCompiler *c, Conjunction *f, const KeywordU
 }
 
 const SchemaKeyword schema_array_keywords[] = {
-    SCHEMA_KEYWORD("items", 0, TYPE_ARRAY, assert_items, negate_items, check_items,
-                   .role = KEYWORD_ASSERTION),
-    SCHEMA_KEYWORD("prefixItems", 2020, TYPE_ARRAY, assert_items, negate_items, check_items,
-                   .role = KEYWORD_ASSERTION),
-    SCHEMA_KEYWORD("additionalItems", 0, TYPE_ARRAY, assert_items, negate_items, check_items,
-                   .role = KEYWORD_ASSERTION),
-    SCHEMA_KEYWORD("minItems", 0, TYPE_ARRAY, count_assert, count_negate, count_check,
-                   .bound = offsetof(Conjunction, items)),
-    SCHEMA_KEYWORD("maxItems", 0, TYPE_ARRAY, count_assert, count_negate, count_check,
-                   .bound = offsetof(Conjunction, items), .is_max = true),
-    SCHEMA_KEYWORD("uniqueItems", 0, TYPE_ARRAY, assert_unique, NULL, check_unique,
-                   .role = KEYWORD_ASSERTION),
-    SCHEMA_KEYWORD("unevaluatedItems", 2019, TYPE_ANY, assert_unevaluated, NULL, unevaluated_check,
-                   .role = KEYWORD_ASSERTION),
+    KEYWORD("items", 0, TYPE_ARRAY, assert_items, negate_items, check_items),
+    KEYWORD("prefixItems", 2020, TYPE_ARRAY, assert_items, negate_items, check_items),
+    KEYWORD("additionalItems", 0, TYPE_ARRAY, assert_items, negate_items, check_items),
+    KEYWORD_WITH("minItems", 0, TYPE_ARRAY, count_assert, count_negate, count_check,
+                 .bound = offsetof(Conjunction, items)),
+    KEYWORD_WITH("maxItems", 0, TYPE_ARRAY, count_assert, count_negate, count_check,
+                 .bound = offsetof(Conjunction, items), .is_max = true),
+    KEYWORD("uniqueItems", 0, TYPE_ARRAY, assert_unique, NULL, check_unique),
+    KEYWORD("unevaluatedItems", 2019, TYPE_ANY, assert_unevaluated, NULL, unevaluated_check),
     {.name = NULL},
 };
 
@@ -135,7 +130,7 @@ void array_emit(SchemaCompiler *c, const Conjunction *f) {
     for (int i = 0; i < d.n_prefix; i++) d.prefix[i] = item_value(c, f, i, assertions);
     d.rest = item_value(c, f, d.n_prefix, assertions);
     free(assertions);
-    grammar_add_alt(c->grammar, c->value, ALT_ARRAY, grammar_add_array(c->grammar, d));
+    grammar_add_alt(c->grammar, c->target.value, ALT_ARRAY, grammar_add_array(c->grammar, d));
 }
 
 void array_emit_value(SchemaCompiler *c, const Json *array) {
@@ -145,5 +140,5 @@ void array_emit_value(SchemaCompiler *c, const Json *array) {
     int i = 0;
     for (const Json *k = array->child; k; k = k->next)
         d.prefix[i++] = schema_value(c, &(SchemaAssertion){ASSERT_EQUAL, k}, 1);
-    grammar_add_alt(c->grammar, c->value, ALT_ARRAY, grammar_add_array(c->grammar, d));
+    grammar_add_alt(c->grammar, c->target.value, ALT_ARRAY, grammar_add_array(c->grammar, d));
 }

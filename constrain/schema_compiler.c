@@ -35,8 +35,8 @@ int *schema_memo(SchemaCompiler *c, const void *key, size_t len, bool *is_new) {
 
 void schema_compiler_free(SchemaCompiler *c) {
     for (struct ArenaBlock *b = c->arena, *next; b; b = next) next = b->next, free(b);
-    intern_free(&c->memo);
-    free(c->memo_values), free(c->assertions), free(c->n_assertions);
+    intern_free(&c->memo), intern_free(&c->values), intern_free(&c->keyword_names);
+    free((void *)c->keywords), free(c->memo_values);
 }
 
 // --- messages
@@ -109,20 +109,24 @@ void schema_note_unknown(SchemaCompiler *c, const Json *schema, Str keyword) {
 
 // --- keywords
 
-const SchemaKeyword *schema_keyword(const SchemaCompiler *c, const Json *schema, Str name) {
-    for (const SchemaKeyword *const *table = c->keywords; *table; table++)
-        for (const SchemaKeyword *k = *table; k->name; k++) {
-            if (!str_is(name, k->name)) continue;
-            if (c->draft < k->first || (k->last && c->draft > k->last)) return NULL;
-            bool is_broken_ref = str_is(name, "$ref") && !json_get_string(schema, "$ref");
-            return is_broken_ref ? NULL : k;
-        }
-    return NULL;
+void schema_add_keyword(SchemaCompiler *c, const char *name, const SchemaKeyword *k) {
+    int i = intern_add(&c->keyword_names, name, strlen(name), NULL);
+    c->keywords = list_grow((void *)c->keywords, i, sizeof *c->keywords);
+    c->keywords[i] = k;
+    c->n_keywords = i + 1;
+}
+
+const SchemaKeyword *schema_keyword(SchemaCompiler *c, const Json *schema, Str name) {
+    int i = intern_add(&c->keyword_names, name.data, name.len, NULL);
+    const SchemaKeyword *k = i < c->n_keywords ? c->keywords[i] : NULL;
+    if (!k || c->draft < k->first || (k->last && c->draft > k->last)) return NULL;
+    bool is_broken_ref = str_is(name, "$ref") && !json_get_string(schema, "$ref");
+    return is_broken_ref ? NULL : k;
 }
 
 const Json *schema_next(const SchemaCompiler *c, const Json *schema, const Json *previous) {
-    const Json *ref = c->draft <= 7 ? json_get_string(schema, "$ref") : NULL;
-    if (ref) return previous ? NULL : ref;
+    const Json *ref = c->draft > 7 ? NULL : previous ? previous : json_get_string(schema, "$ref");
+    if (ref && ref->kind == JSON_STRING && str_is(ref->key, "$ref")) return previous ? NULL : ref;
     return previous ? previous->next : schema->child;
 }
 

@@ -5,8 +5,7 @@
 // schema_value.c, schema_number.c, schema_string.c, schema_array.c or schema_object.c. The row
 // names what the keyword asserts, how it is negated, and how a known value is checked against it;
 // schema_expand.h describes how these work together. schema.c lists the tables.
-#ifndef CONSTRAIN_SCHEMA_COMPILER_H
-#define CONSTRAIN_SCHEMA_COMPILER_H
+#pragma once
 
 #include "grammar.h"
 #include "../base/json.h"
@@ -30,11 +29,21 @@ typedef struct SchemaKeyword SchemaKeyword;
 typedef struct SchemaAssertion SchemaAssertion; // see schema_expand.h
 typedef struct Conjunction Conjunction;
 
+// The value that is being compiled.
+typedef struct {
+    int value;                         // of the grammar
+    const SchemaAssertion *assertions; // (n_assertions) that it must satisfy
+    int n_assertions;
+    int n_alts; // conjunctions that were emitted
+} CompileTarget;
+
 struct SchemaCompiler {
     Grammar *grammar;
-    const Json *root;                                      // the whole schema
-    int draft;                                             // 4, 6, 7, 2019 or 2020
-    const SchemaKeyword *const *keywords;                  // tables, NULL after the last
+    const Json *root;               // the whole schema
+    int draft;                      // 4, 6, 7, 2019 or 2020
+    InternTable keyword_names;      // those of keywords, then unknown names
+    const SchemaKeyword **keywords; // (n_keywords) by number of the name
+    int n_keywords;
     void (*emit)(SchemaCompiler *c, const Conjunction *f); // see schema_expand
     Budget budget;
     Error *err;
@@ -42,13 +51,11 @@ struct SchemaCompiler {
     int quiet;       // > 0: a failure only sets `failed`
     Buffer *unknown; // places of unknown keywords; NULL: not wanted
     struct ArenaBlock *arena;
-    InternTable memo; // descriptions of DFAs, strings and values that were built before
-    int *memo_values; // (memo.n) their indices in the grammar
-    // Of each value of the grammar: the assertions that it must satisfy.
-    SchemaAssertion **assertions; // (n_values)
-    int *n_assertions;            // (n_values)
-    // The value being compiled, and limits on the work for it.
-    int value, n_alts, depth;
+    InternTable memo;   // descriptions of DFAs, strings and values that were built before
+    int *memo_values;   // (memo.n) their indices in the grammar
+    InternTable values; // assertions of each value of the grammar
+    CompileTarget target;
+    int expand_depth, check_depth, type_depth; // of the recursions
 };
 
 // An occurrence of a keyword in a schema.
@@ -75,23 +82,27 @@ struct SchemaKeyword {
     // Expands the branches of a conjunction in which the keyword does not hold. NULL: unsupported.
     void (*negate)(SchemaCompiler *c, Conjunction f, const KeywordUse *u);
     // Whether a value of one of the types satisfies the keyword. NULL: it does.
-    bool (*check)(SchemaCompiler *c, const KeywordUse *u, const Json *value, int depth);
+    bool (*check)(SchemaCompiler *c, const KeywordUse *u, const Json *value);
     // Types of values that can satisfy it. NULL: any.
-    unsigned (*find_types)(SchemaCompiler *c, const KeywordUse *u, int depth);
+    unsigned (*find_types)(SchemaCompiler *c, const KeywordUse *u);
     // Keywords that are lower or upper bounds:
     bool is_max, is_exclusive;
     size_t bound; // offset of the CountRange in Conjunction
 };
 
-// A row of a table; at least one further field is given by name.
-#define SCHEMA_KEYWORD(keyword, from, for_types, assert_with, negate_with, check_with, ...)        \
+// A row of a table; KEYWORD_WITH gives further fields by name.
+#define KEYWORD(keyword, from, for_types, assert_with, negate_with, check_with)                    \
+    KEYWORD_WITH(keyword, from, for_types, assert_with, negate_with, check_with,                   \
+                 .role = KEYWORD_ASSERTION)
+#define KEYWORD_WITH(keyword, from, for_types, assert_with, negate_with, check_with, ...)          \
     {                                                                                              \
-        .name = keyword, .first = from, .types = for_types, .assert = assert_with,                 \
-        .negate = negate_with, .check = check_with, __VA_ARGS__                                    \
+        .name = keyword, .first = from, .types = for_types, __VA_ARGS__, .assert = assert_with,    \
+        .negate = negate_with, .check = check_with                                                 \
     }
 
+void schema_add_keyword(SchemaCompiler *c, const char *name, const SchemaKeyword *k);
 // The keyword of this name in a schema, or NULL if the draft does not define it.
-const SchemaKeyword *schema_keyword(const SchemaCompiler *c, const Json *schema, Str name);
+const SchemaKeyword *schema_keyword(SchemaCompiler *c, const Json *schema, Str name);
 // Iterates over the keywords of a schema: previous is NULL at first. Before draft 2019-09, a $ref
 // hides all others.
 const Json *schema_next(const SchemaCompiler *c, const Json *schema, const Json *previous);
@@ -117,5 +128,3 @@ void *schema_alloc(SchemaCompiler *c, size_t size);
 // The index that is remembered for a description; a new one (*is_new) is to be set by the caller.
 int *schema_memo(SchemaCompiler *c, const void *key, size_t len, bool *is_new);
 void schema_compiler_free(SchemaCompiler *c);
-
-#endif

@@ -19,7 +19,7 @@ struct PendingBranch {
 
 // --- values
 
-bool schema_is_trivial(const SchemaCompiler *c, const Json *schema) {
+bool schema_is_trivial(SchemaCompiler *c, const Json *schema) {
     if (schema->kind == JSON_BOOL) return schema->boolean;
     if (schema->kind != JSON_OBJECT) return false;
     for (const Json *k = schema->child; k; k = k->next) {
@@ -44,30 +44,17 @@ static int compare_assertions(const void *a, const void *b) {
     return memcmp(a, b, sizeof(SchemaAssertion));
 }
 
-int schema_new_value(SchemaCompiler *c, const SchemaAssertion *assertions, int n) {
-    if (c->grammar->n_values >= MAX_VALUES)
-        return schema_fail(c, NULL, NULL, "too complex: more than %d places", MAX_VALUES), 0;
-    int value = grammar_add_value(c->grammar);
-    c->assertions = list_grow(c->assertions, value, sizeof *c->assertions);
-    c->n_assertions = list_grow(c->n_assertions, value, sizeof *c->n_assertions);
-    c->assertions[value] = schema_alloc(c, ((size_t)n + 1) * sizeof *assertions);
-    if (n) memcpy(c->assertions[value], assertions, (size_t)n * sizeof *assertions);
-    c->n_assertions[value] = n;
-    return value;
-}
-
 int schema_value(SchemaCompiler *c, SchemaAssertion *assertions, int n) {
     int n_kept = 0, n_distinct = 0;
-    bool is_never = false;
+    bool is_never = false, is_new;
     for (int i = 0; i < n; i++) {
         SchemaAssertion a = assertions[i];
-        bool is_not = a.kind == ASSERT_NOT;
         if (a.kind != ASSERT_EQUAL) {
             if (!(a.json = resolve(c, a.json))) return 0;
             bool is_true = schema_is_trivial(c, a.json),
                  is_false = a.json->kind == JSON_BOOL && !a.json->boolean;
-            is_never |= is_not ? is_true : is_false;
-            if (is_not ? is_false : is_true) continue;
+            is_never |= a.kind == ASSERT_NOT ? is_true : is_false;
+            if (a.kind == ASSERT_NOT ? is_false : is_true) continue;
         }
         memset(&assertions[n_kept], 0, sizeof a); // padding too: sets are compared by their bytes
         assertions[n_kept].kind = a.kind, assertions[n_kept++].json = a.json;
@@ -77,14 +64,12 @@ int schema_value(SchemaCompiler *c, SchemaAssertion *assertions, int n) {
     for (int i = 0; i < n_kept; i++)
         if (!i || memcmp(&assertions[i], &assertions[n_distinct - 1], sizeof *assertions))
             assertions[n_distinct++] = assertions[i];
-    bool is_new;
-    Buffer key = {0};
-    buffer_puts(&key, "value ");
-    buffer_append(&key, assertions, (size_t)n_distinct * sizeof *assertions);
-    int *value = schema_memo(c, key.data, key.len, &is_new);
-    buffer_free(&key);
-    if (is_new) *value = schema_new_value(c, assertions, n_distinct);
-    return *value;
+    int value =
+        intern_add(&c->values, assertions, (size_t)n_distinct * sizeof *assertions, &is_new);
+    if (value >= MAX_VALUES)
+        return schema_fail(c, NULL, NULL, "too complex: more than %d places", MAX_VALUES);
+    if (is_new) grammar_add_value(c->grammar); // has the same number
+    return value;
 }
 
 // --- conjunctions
@@ -188,7 +173,7 @@ static void apply(SchemaCompiler *c, Conjunction *f, SchemaAssertion a) {
 }
 
 void schema_expand(SchemaCompiler *c, Conjunction f) {
-    if (++c->depth > MAX_EXPAND_DEPTH)
+    if (++c->expand_depth > MAX_EXPAND_DEPTH)
         schema_fail(c, f.branches ? f.branches->use.schema : NULL, NULL,
                     "choices are nested too deeply");
     while (f.assertions && f.types && !c->failed) {
@@ -202,15 +187,15 @@ void schema_expand(SchemaCompiler *c, Conjunction f) {
             const PendingBranch *p = f.branches;
             f.branches = p->next;
             p->split(c, f, &p->use);
-        } else if (!f.values && ++c->n_alts > MAX_ALTS) {
-            const Json *schema = c->n_assertions[c->value] ? c->assertions[c->value][0].json : NULL;
+        } else if (!f.values && ++c->target.n_alts > MAX_ALTS) {
+            const Json *schema = c->target.n_assertions ? c->target.assertions[0].json : NULL;
             schema_fail(c, schema, NULL, "too complex: more than %d combinations of choices",
                         MAX_ALTS);
         } else {
             c->emit(c, &f); // listed values are checked against everything, so no branch is needed
         }
     }
-    c->depth--;
+    c->expand_depth--;
 }
 
 void schema_expand_with(SchemaCompiler *c, Conjunction f, AssertionKind kind, const Json *json) {
@@ -218,11 +203,14 @@ void schema_expand_with(SchemaCompiler *c, Conjunction f, AssertionKind kind, co
     schema_expand(c, f);
 }
 
-void schema_compile_value(SchemaCompiler *c) {
+void schema_compile_value(SchemaCompiler *c, int value) {
     Conjunction f = conjunction_new();
-    c->n_alts = c->depth = 0;
-    for (int i = c->n_assertions[c->value]; i-- > 0;)
-        conjunction_assert(c, &f, c->assertions[c->value][i].kind, c->assertions[c->value][i].json);
+    size_t len = c->values.len[value];
+    SchemaAssertion *assertions = schema_alloc(c, len + 1);
+    memcpy(assertions, intern_key(&c->values, value), len); // which moves when values are added
+    c->target = (CompileTarget){value, assertions, (int)(len / sizeof *assertions), 0};
+    for (int i = c->target.n_assertions; i-- > 0;)
+        conjunction_assert(c, &f, assertions[i].kind, assertions[i].json);
     schema_expand(c, f);
 }
 
@@ -268,8 +256,8 @@ uint32_t count_chars(Str s) {
     return n;
 }
 
-bool count_check(SchemaCompiler *c, const KeywordUse *u, const Json *value, int depth) {
-    (void)c, (void)depth;
+bool count_check(SchemaCompiler *c, const KeywordUse *u, const Json *value) {
+    (void)c;
     double n = value->n_items;
     if (value->kind == JSON_STRING) n = count_chars(value->string);
     return u->keyword->is_max ? n <= u->value->number : n >= u->value->number;
@@ -286,8 +274,8 @@ bool unevaluated_is_needed(SchemaCompiler *c, const KeywordUse *u) {
     return true;
 }
 
-bool unevaluated_check(SchemaCompiler *c, const KeywordUse *u, const Json *value, int depth) {
-    (void)value, (void)depth;
+bool unevaluated_check(SchemaCompiler *c, const KeywordUse *u, const Json *value) {
+    (void)value;
     return schema_refuse(c, u, " where values are listed");
 }
 
@@ -313,25 +301,34 @@ bool json_is_equal(const Json *a, const Json *b) {
     return true;
 }
 
-bool schema_holds(SchemaCompiler *c, const Json *schema, const Json *value, int depth) {
+const Json *json_member(const Json *object, Str name) {
+    const Json *m = object ? object->child : NULL;
+    while (m && !str_eq(m->key, name)) m = m->next;
+    return m;
+}
+
+bool schema_holds(SchemaCompiler *c, const Json *schema, const Json *value) {
+    bool holds = true;
     if (schema->kind == JSON_BOOL) return schema->boolean;
     if (schema->kind != JSON_OBJECT)
         return schema_fail(c, schema, NULL, "expected a schema (an object, true or false)");
-    if (depth > MAX_CHECK_DEPTH)
+    if (c->check_depth > MAX_CHECK_DEPTH)
         return schema_fail(c, schema, NULL, "the schema refers to itself without end");
     if (!schema_spend(c, 4)) return false;
-    for (const Json *k = NULL; (k = schema_next(c, schema, k)) && !c->failed;) {
+    c->check_depth++;
+    for (const Json *k = NULL; holds && (k = schema_next(c, schema, k)) && !c->failed;) {
         KeywordUse u = {schema_keyword(c, schema, k->key), schema, k};
         if (!u.keyword) continue;
-        if (u.keyword->role == KEYWORD_UNSUPPORTED) return schema_refuse(c, &u, "");
-        if (u.keyword->check && u.keyword->types & schema_type_of(value) &&
-            !u.keyword->check(c, &u, value, depth + 1))
-            return false;
+        if (u.keyword->role == KEYWORD_UNSUPPORTED)
+            holds = schema_refuse(c, &u, "");
+        else if (u.keyword->check && u.keyword->types & schema_type_of(value))
+            holds = u.keyword->check(c, &u, value);
     }
-    return !c->failed;
+    c->check_depth--;
+    return holds && !c->failed;
 }
 
 bool assertion_holds(SchemaCompiler *c, SchemaAssertion a, const Json *value) {
     if (a.kind == ASSERT_EQUAL) return json_is_equal(a.json, value);
-    return schema_holds(c, a.json, value, 0) == (a.kind == ASSERT_SCHEMA);
+    return schema_holds(c, a.json, value) == (a.kind == ASSERT_SCHEMA);
 }

@@ -24,8 +24,7 @@
 //
 // oneOf [A, B] is the branches "A and NOT B" and "B and NOT A"; NOT B is left out where A and B
 // share no value (schema_logic.c), which saves many schemas from a negation that is unsupported.
-#ifndef CONSTRAIN_SCHEMA_EXPAND_H
-#define CONSTRAIN_SCHEMA_EXPAND_H
+#pragma once
 
 #include "number.h"
 #include "schema_compiler.h"
@@ -81,10 +80,8 @@ struct Conjunction {
 
 // The value of the grammar that satisfies n assertions, which may be reordered. 0: none does.
 int schema_value(SchemaCompiler *c, SchemaAssertion *assertions, int n);
-// The same, always a new one.
-int schema_new_value(SchemaCompiler *c, const SchemaAssertion *assertions, int n);
-// Compiles the alternatives of c->value.
-void schema_compile_value(SchemaCompiler *c);
+// Compiles its alternatives.
+void schema_compile_value(SchemaCompiler *c, int value);
 
 Conjunction conjunction_new(void);
 // A new conjunct, for the caller to complete.
@@ -111,18 +108,17 @@ bool schema_refuse_negation(SchemaCompiler *c, const KeywordUse *u);
 // Bounds on numbers of characters, items and properties: functions for the rows of keywords.
 void count_assert(SchemaCompiler *c, Conjunction *f, const KeywordUse *u);
 void count_negate(SchemaCompiler *c, Conjunction f, const KeywordUse *u);
-bool count_check(SchemaCompiler *c, const KeywordUse *u, const Json *value, int depth);
+bool count_check(SchemaCompiler *c, const KeywordUse *u, const Json *value);
 uint32_t count_chars(Str s);
 // Whether an unevaluated... keyword restricts anything. Fails if an applicator is beside it, which
 // may evaluate properties or items.
 bool unevaluated_is_needed(SchemaCompiler *c, const KeywordUse *u);
-bool unevaluated_check(SchemaCompiler *c, const KeywordUse *u, const Json *value, int depth);
+bool unevaluated_check(SchemaCompiler *c, const KeywordUse *u, const Json *value);
 
-// Whether a known value satisfies a schema or an assertion. depth: 0.
-bool schema_holds(SchemaCompiler *c, const Json *schema, const Json *value, int depth);
+// Whether a known value satisfies a schema or an assertion.
+bool schema_holds(SchemaCompiler *c, const Json *schema, const Json *value);
 bool assertion_holds(SchemaCompiler *c, SchemaAssertion a, const Json *value);
 // Whether a schema has only annotations, so that every value satisfies it.
-bool schema_is_trivial(const SchemaCompiler *c, const Json *schema);
+bool schema_is_trivial(SchemaCompiler *c, const Json *schema);
 bool json_is_equal(const Json *a, const Json *b);
-
-#endif
+const Json *json_member(const Json *object, Str name); // or NULL; object may be NULL

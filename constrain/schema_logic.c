@@ -1,8 +1,8 @@
-#include "schema_logic.h"
+#include "schema_keywords.h"
 
 // --- type
 
-static unsigned find_named_types(SchemaCompiler *c, const KeywordUse *u, int depth) {
+static unsigned find_named_types(SchemaCompiler *c, const KeywordUse *u) {
     static const struct {
         const char *name;
         unsigned types;
@@ -15,7 +15,7 @@ static unsigned find_named_types(SchemaCompiler *c, const KeywordUse *u, int dep
     if (type->kind == JSON_ARRAY) {
         for (const Json *t = type->child; t; t = t->next)
             if (t->kind == JSON_STRING)
-                types |= find_named_types(c, &(KeywordUse){u->keyword, u->schema, t}, depth);
+                types |= find_named_types(c, &(KeywordUse){u->keyword, u->schema, t});
         return types;
     }
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
@@ -25,16 +25,16 @@ static unsigned find_named_types(SchemaCompiler *c, const KeywordUse *u, int dep
 }
 
 static void assert_type(SchemaCompiler *c, Conjunction *f, const KeywordUse *u) {
-    f->types &= find_named_types(c, u, 0);
+    f->types &= find_named_types(c, u);
 }
 
 static void negate_type(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
-    f.types &= ~find_named_types(c, u, 0);
+    f.types &= ~find_named_types(c, u);
     schema_expand(c, f);
 }
 
-static bool check_type(SchemaCompiler *c, const KeywordUse *u, const Json *value, int depth) {
-    return find_named_types(c, u, depth) & schema_type_of(value);
+static bool check_type(SchemaCompiler *c, const KeywordUse *u, const Json *value) {
+    return find_named_types(c, u) & schema_type_of(value);
 }
 
 // --- disjoint schemas
@@ -44,39 +44,32 @@ static bool check_type(SchemaCompiler *c, const KeywordUse *u, const Json *value
 static bool are_disjoint(SchemaCompiler *c, const Json *a, const Json *b, int depth);
 
 // The types of values that may satisfy a schema.
-static unsigned find_types(SchemaCompiler *c, const Json *schema, int depth) {
+static unsigned find_types(SchemaCompiler *c, const Json *schema) {
     enum { MAX_DEPTH = 8 };
     unsigned types = TYPE_ANY;
     if (schema->kind == JSON_BOOL) return schema->boolean ? TYPE_ANY : 0;
-    if (schema->kind != JSON_OBJECT || depth > MAX_DEPTH || !schema_spend(c, 4)) return TYPE_ANY;
+    if (schema->kind != JSON_OBJECT || c->type_depth > MAX_DEPTH || !schema_spend(c, 4))
+        return TYPE_ANY;
+    c->type_depth++;
     for (const Json *k = NULL; (k = schema_next(c, schema, k));) {
         KeywordUse u = {schema_keyword(c, schema, k->key), schema, k};
-        if (u.keyword && u.keyword->find_types) types &= u.keyword->find_types(c, &u, depth);
+        if (u.keyword && u.keyword->find_types) types &= u.keyword->find_types(c, &u);
     }
+    c->type_depth--;
     return types;
 }
 
-static unsigned find_target_types(SchemaCompiler *c, const KeywordUse *u, int depth) {
+static unsigned find_target_types(SchemaCompiler *c, const KeywordUse *u) {
     const Json *target = schema_target(c, u->schema, u->value);
-    return target ? find_types(c, target, depth + 1) : TYPE_ANY;
+    return target ? find_types(c, target) : TYPE_ANY;
 }
 
-static unsigned find_common_types(SchemaCompiler *c, const KeywordUse *u, int depth) {
-    unsigned types = TYPE_ANY;
-    for (const Json *s = u->value->child; s; s = s->next) types &= find_types(c, s, depth + 1);
+static unsigned find_part_types(SchemaCompiler *c, const KeywordUse *u) {
+    bool is_all = str_is(u->value->key, "allOf"); // else anyOf or oneOf
+    unsigned types = is_all ? TYPE_ANY : 0;
+    for (const Json *s = u->value->child; s; s = s->next)
+        types = is_all ? types & find_types(c, s) : types | find_types(c, s);
     return types;
-}
-
-static unsigned find_all_types(SchemaCompiler *c, const KeywordUse *u, int depth) {
-    unsigned types = 0;
-    for (const Json *s = u->value->child; s; s = s->next) types |= find_types(c, s, depth + 1);
-    return types;
-}
-
-static const Json *find_member(const Json *object, Str name) {
-    const Json *m = object ? object->child : NULL;
-    while (m && !str_eq(m->key, name)) m = m->next;
-    return m;
 }
 
 static bool has_ref_only(const SchemaCompiler *c, const Json *schema) {
@@ -90,9 +83,9 @@ static bool values_are_disjoint(SchemaCompiler *c, const Json *a, const Json *b)
     if ((!one && !is_list) || has_ref_only(c, a)) return false;
     bool had_failed = c->failed, is_disjoint = true;
     c->quiet++; // b may be a schema that cannot be checked: then nothing is found out
-    if (one) is_disjoint = !schema_holds(c, b, one, 0);
+    if (one) is_disjoint = !schema_holds(c, b, one);
     for (const Json *v = one ? NULL : list->child; v && is_disjoint; v = v->next)
-        is_disjoint = !schema_holds(c, b, v, 0);
+        is_disjoint = !schema_holds(c, b, v);
     c->quiet--;
     is_disjoint = is_disjoint && !c->failed;
     c->failed = had_failed;
@@ -115,9 +108,9 @@ static bool properties_are_disjoint(SchemaCompiler *c, const Json *a, const Json
                      !json_get(b, "patternProperties");
     const Json *r = is_closed && required && required->kind == JSON_ARRAY ? required->child : NULL;
     for (; r; r = r->next)
-        if (r->kind == JSON_STRING && !find_member(in_b, r->string)) return true;
+        if (r->kind == JSON_STRING && !json_member(in_b, r->string)) return true;
     for (const Json *p = in_a && in_a->kind == JSON_OBJECT ? in_a->child : NULL; p; p = p->next) {
-        const Json *q = find_member(in_b, p->key);
+        const Json *q = json_member(in_b, p->key);
         if (q && (is_required(a, p->key) || is_required(b, p->key)) &&
             are_disjoint(c, p, q, depth + 1))
             return true;
@@ -145,7 +138,7 @@ static bool parts_are_disjoint(SchemaCompiler *c, const Json *a, const Json *b, 
 
 static bool are_disjoint(SchemaCompiler *c, const Json *a, const Json *b, int depth) {
     enum { MAX_DEPTH = 6 };
-    unsigned types = find_types(c, a, 0) & find_types(c, b, 0);
+    unsigned types = find_types(c, a) & find_types(c, b);
     if (!types) return true;
     if (a->kind != JSON_OBJECT || b->kind != JSON_OBJECT || depth > MAX_DEPTH ||
         !schema_spend(c, 16))
@@ -156,7 +149,7 @@ static bool are_disjoint(SchemaCompiler *c, const Json *a, const Json *b, int de
     return properties_are_disjoint(c, a, b, depth) || properties_are_disjoint(c, b, a, depth);
 }
 
-// --- $ref, allOf, not
+// --- $ref, not
 
 static void assert_target(SchemaCompiler *c, Conjunction *f, const KeywordUse *u) {
     const Json *target = schema_target(c, u->schema, u->value);
@@ -168,16 +161,24 @@ static void negate_target(SchemaCompiler *c, Conjunction f, const KeywordUse *u)
     if (target) schema_expand_with(c, f, ASSERT_NOT, target);
 }
 
-static bool check_target(SchemaCompiler *c, const KeywordUse *u, const Json *value, int depth) {
+static bool check_target(SchemaCompiler *c, const KeywordUse *u, const Json *value) {
     const Json *target = schema_target(c, u->schema, u->value);
-    return target && schema_holds(c, target, value, depth);
+    return target && schema_holds(c, target, value);
 }
 
-static int count_holding(SchemaCompiler *c, const KeywordUse *u, const Json *value, int depth) {
-    int n = 0;
-    for (const Json *s = u->value->child; s; s = s->next) n += schema_holds(c, s, value, depth);
-    return n;
+static void assert_not(SchemaCompiler *c, Conjunction *f, const KeywordUse *u) {
+    conjunction_assert(c, f, ASSERT_NOT, u->value);
 }
+
+static void negate_not(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
+    schema_expand_with(c, f, ASSERT_SCHEMA, u->value);
+}
+
+static bool check_not(SchemaCompiler *c, const KeywordUse *u, const Json *value) {
+    return !schema_holds(c, u->value, value);
+}
+
+// --- allOf, anyOf, oneOf
 
 static void assert_all_of(SchemaCompiler *c, Conjunction *f, const KeywordUse *u) {
     if (!schema_expect(c, u, u->value, JSON_ARRAY, "a list of schemas")) return;
@@ -190,57 +191,26 @@ static void negate_all_of(SchemaCompiler *c, Conjunction f, const KeywordUse *u)
         schema_expand_with(c, f, ASSERT_NOT, s);
 }
 
-static bool check_all_of(SchemaCompiler *c, const KeywordUse *u, const Json *value, int depth) {
-    return count_holding(c, u, value, depth) == u->value->n_items;
-}
-
-static void assert_not(SchemaCompiler *c, Conjunction *f, const KeywordUse *u) {
-    conjunction_assert(c, f, ASSERT_NOT, u->value);
-}
-
-static void negate_not(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
-    schema_expand_with(c, f, ASSERT_SCHEMA, u->value);
-}
-
-static bool check_not(SchemaCompiler *c, const KeywordUse *u, const Json *value, int depth) {
-    return !schema_holds(c, u->value, value, depth);
-}
-
-// --- anyOf, oneOf
-
-static void split_any_of(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
-    for (const Json *s = u->value->child; s && !c->failed; s = s->next)
-        schema_expand_with(c, f, ASSERT_SCHEMA, s);
-}
-
-static void assert_any_of(SchemaCompiler *c, Conjunction *f, const KeywordUse *u) {
-    if (schema_expect(c, u, u->value, JSON_ARRAY, "a list of schemas"))
-        conjunction_postpone(c, f, u, split_any_of);
-}
-
-static void negate_any_of(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
-    for (const Json *s = u->value->child; s; s = s->next) conjunction_assert(c, &f, ASSERT_NOT, s);
-    schema_expand(c, f);
-}
-
-static bool check_any_of(SchemaCompiler *c, const KeywordUse *u, const Json *value, int depth) {
-    return count_holding(c, u, value, depth) > 0;
-}
-
-// Each schema without the others.
-static void split_one_of(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
+// A branch for each schema; of oneOf, without the others.
+static void split_choice(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
+    bool is_one_of = str_is(u->value->key, "oneOf");
     for (const Json *s = u->value->child; s && !c->failed; s = s->next) {
         Conjunction branch = f;
-        for (const Json *other = u->value->child; other; other = other->next)
+        for (const Json *other = is_one_of ? u->value->child : NULL; other; other = other->next)
             if (other != s && !are_disjoint(c, s, other, 0))
                 conjunction_assert(c, &branch, ASSERT_NOT, other);
         schema_expand_with(c, branch, ASSERT_SCHEMA, s);
     }
 }
 
-static void assert_one_of(SchemaCompiler *c, Conjunction *f, const KeywordUse *u) {
+static void assert_choice(SchemaCompiler *c, Conjunction *f, const KeywordUse *u) {
     if (schema_expect(c, u, u->value, JSON_ARRAY, "a list of schemas"))
-        conjunction_postpone(c, f, u, split_one_of);
+        conjunction_postpone(c, f, u, split_choice);
+}
+
+static void negate_any_of(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
+    for (const Json *s = u->value->child; s; s = s->next) conjunction_assert(c, &f, ASSERT_NOT, s);
+    schema_expand(c, f);
 }
 
 // None of the schemas, or two of them.
@@ -255,14 +225,17 @@ static void negate_one_of(SchemaCompiler *c, Conjunction f, const KeywordUse *u)
         }
 }
 
-static bool check_one_of(SchemaCompiler *c, const KeywordUse *u, const Json *value, int depth) {
-    return count_holding(c, u, value, depth) == 1;
+static bool check_parts(SchemaCompiler *c, const KeywordUse *u, const Json *value) {
+    int n = 0;
+    for (const Json *s = u->value->child; s; s = s->next) n += schema_holds(c, s, value);
+    if (str_is(u->value->key, "allOf")) return n == u->value->n_items;
+    return str_is(u->value->key, "oneOf") ? n == 1 : n > 0;
 }
 
 // --- if, then, else
 
-// One of two branches: with the condition, where "then" must (or must not) hold, and without it,
-// where "else" must.
+// A branch with the condition, in which "then" must hold (or not), and one without it, in which
+// "else" must.
 static void split_condition(SchemaCompiler *c, Conjunction f, const KeywordUse *u,
                             AssertionKind kind) {
     for (int is_else = 0; is_else < 2; is_else++) {
@@ -291,25 +264,24 @@ static void negate_if(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
     split_condition(c, f, u, ASSERT_NOT);
 }
 
-static bool check_if(SchemaCompiler *c, const KeywordUse *u, const Json *value, int depth) {
-    bool holds = schema_holds(c, u->value, value, depth);
+static bool check_if(SchemaCompiler *c, const KeywordUse *u, const Json *value) {
+    bool holds = schema_holds(c, u->value, value);
     const Json *consequence = json_get(u->schema, holds ? "then" : "else");
-    return !consequence || schema_holds(c, consequence, value, depth);
+    return !consequence || schema_holds(c, consequence, value);
 }
 
 const SchemaKeyword schema_logic_keywords[] = {
-    SCHEMA_KEYWORD("$ref", 0, TYPE_ANY, assert_target, negate_target, check_target,
-                   .role = KEYWORD_APPLICATOR, .find_types = find_target_types),
-    SCHEMA_KEYWORD("type", 0, TYPE_ANY, assert_type, negate_type, check_type,
-                   .find_types = find_named_types),
-    SCHEMA_KEYWORD("allOf", 0, TYPE_ANY, assert_all_of, negate_all_of, check_all_of,
-                   .role = KEYWORD_APPLICATOR, .find_types = find_common_types),
-    SCHEMA_KEYWORD("anyOf", 0, TYPE_ANY, assert_any_of, negate_any_of, check_any_of,
-                   .role = KEYWORD_APPLICATOR, .find_types = find_all_types),
-    SCHEMA_KEYWORD("oneOf", 0, TYPE_ANY, assert_one_of, negate_one_of, check_one_of,
-                   .role = KEYWORD_APPLICATOR, .find_types = find_all_types),
-    SCHEMA_KEYWORD("not", 0, TYPE_ANY, assert_not, negate_not, check_not,
-                   .role = KEYWORD_APPLICATOR),
-    SCHEMA_KEYWORD("if", 7, TYPE_ANY, assert_if, negate_if, check_if, .role = KEYWORD_APPLICATOR),
+    KEYWORD_WITH("$ref", 0, TYPE_ANY, assert_target, negate_target, check_target,
+                 .role = KEYWORD_APPLICATOR, .find_types = find_target_types),
+    KEYWORD_WITH("type", 0, TYPE_ANY, assert_type, negate_type, check_type,
+                 .find_types = find_named_types),
+    KEYWORD_WITH("allOf", 0, TYPE_ANY, assert_all_of, negate_all_of, check_parts,
+                 .role = KEYWORD_APPLICATOR, .find_types = find_part_types),
+    KEYWORD_WITH("anyOf", 0, TYPE_ANY, assert_choice, negate_any_of, check_parts,
+                 .role = KEYWORD_APPLICATOR, .find_types = find_part_types),
+    KEYWORD_WITH("oneOf", 0, TYPE_ANY, assert_choice, negate_one_of, check_parts,
+                 .role = KEYWORD_APPLICATOR, .find_types = find_part_types),
+    KEYWORD_WITH("not", 0, TYPE_ANY, assert_not, negate_not, check_not, .role = KEYWORD_APPLICATOR),
+    KEYWORD_WITH("if", 7, TYPE_ANY, assert_if, negate_if, check_if, .role = KEYWORD_APPLICATOR),
     {.name = NULL},
 };

@@ -1,5 +1,4 @@
-#include "schema_number.h"
-#include "regex.h"
+#include "schema_keywords.h"
 
 #include <math.h>
 
@@ -39,8 +38,8 @@ static void negate_bound(SchemaCompiler *c, Conjunction f, const KeywordUse *u) 
     schema_expand(c, f);
 }
 
-static bool check_bound(SchemaCompiler *c, const KeywordUse *u, const Json *value, int depth) {
-    (void)c, (void)depth;
+static bool check_bound(SchemaCompiler *c, const KeywordUse *u, const Json *value) {
+    (void)c;
     double x = value->number, bound = u->value->number;
     if (is_flag(u) || (x == bound && !is_excluded(u))) return true;
     return u->keyword->is_max ? x < bound : x > bound;
@@ -61,22 +60,20 @@ static void negate_multiple(SchemaCompiler *c, Conjunction f, const KeywordUse *
     schema_refuse_negation(c, u);
 }
 
-static bool check_multiple(SchemaCompiler *c, const KeywordUse *u, const Json *value, int depth) {
-    (void)c, (void)depth;
+static bool check_multiple(SchemaCompiler *c, const KeywordUse *u, const Json *value) {
+    (void)c;
     return fmod(value->number, u->value->number) == 0;
 }
 
 const SchemaKeyword schema_number_keywords[] = {
-    SCHEMA_KEYWORD("minimum", 0, TYPE_NUMBER, assert_bound, negate_bound, check_bound,
-                   .role = KEYWORD_ASSERTION),
-    SCHEMA_KEYWORD("maximum", 0, TYPE_NUMBER, assert_bound, negate_bound, check_bound,
-                   .is_max = true),
-    SCHEMA_KEYWORD("exclusiveMinimum", 0, TYPE_NUMBER, assert_bound, negate_bound, check_bound,
-                   .is_exclusive = true),
-    SCHEMA_KEYWORD("exclusiveMaximum", 0, TYPE_NUMBER, assert_bound, negate_bound, check_bound,
-                   .is_exclusive = true, .is_max = true),
-    SCHEMA_KEYWORD("multipleOf", 0, TYPE_NUMBER, assert_multiple, negate_multiple, check_multiple,
-                   .role = KEYWORD_ASSERTION),
+    KEYWORD("minimum", 0, TYPE_NUMBER, assert_bound, negate_bound, check_bound),
+    KEYWORD_WITH("maximum", 0, TYPE_NUMBER, assert_bound, negate_bound, check_bound,
+                 .is_max = true),
+    KEYWORD_WITH("exclusiveMinimum", 0, TYPE_NUMBER, assert_bound, negate_bound, check_bound,
+                 .is_exclusive = true),
+    KEYWORD_WITH("exclusiveMaximum", 0, TYPE_NUMBER, assert_bound, negate_bound, check_bound,
+                 .is_exclusive = true, .is_max = true),
+    KEYWORD("multipleOf", 0, TYPE_NUMBER, assert_multiple, negate_multiple, check_multiple),
     {.name = NULL},
 };
 
@@ -111,6 +108,6 @@ void number_emit(SchemaCompiler *c, const Conjunction *f) {
             schema_fail(c, schema, r.multiple != 0 ? "multipleOf" : NULL, "%s", err.text);
     }
     if (!c->failed && !dfa_is_empty(&c->grammar->dfas[*dfa]))
-        grammar_add_alt(c->grammar, c->value, ALT_TEXT, *dfa);
+        grammar_add_alt(c->grammar, c->target.value, ALT_TEXT, *dfa);
     buffer_free(&key), buffer_free(&excluded);
 }

@@ -1,8 +1,7 @@
-#include "schema_object.h"
-#include "schema_string.h"
+#include "schema_keywords.h"
 
+#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 static const Json never = {.kind = JSON_BOOL}; // the schema `false`
 
@@ -16,31 +15,34 @@ static void restrict_property(SchemaCompiler *c, Conjunction *f, const KeywordUs
     a->name = name, a->assertion = (SchemaAssertion){kind, schema};
 }
 
-static const Json *find_member(const Json *object, Str name) {
-    const Json *m = object ? object->child : NULL;
-    while (m && !str_eq(m->key, name)) m = m->next;
-    return m;
-}
-
 // --- which schemas apply to a property
 
-// A name of a property: a known one, or any that matches exactly these patterns.
+enum { MAX_PATTERNS = 12 };
+
+// The different patterns of "patternProperties", as DFAs.
 typedef struct {
-    Str name;                    // data NULL: not known
-    const Json *const *patterns; // (n_patterns) members of "patternProperties"
-    int n_patterns;
+    int dfas[MAX_PATTERNS];
+    int n;
+} PatternList;
+
+static int find_pattern(const PatternList *l, int dfa) {
+    int i = 0;
+    while (i < l->n && l->dfas[i] != dfa) i++;
+    return i;
+}
+
+// A name of a property: a known one, or any that matches certain patterns and no others.
+typedef struct {
+    Str name; // data NULL: not known
+    const PatternList *patterns;
     unsigned matched; // bit i: matches patterns[i]
 } PropertyName;
 
-static bool name_matches(SchemaCompiler *c, const Json *schema, const Json *pattern,
+static bool name_matches(SchemaCompiler *c, const Json *schema, Str pattern,
                          const PropertyName *p) {
-    if (p->name.data) {
-        int dfa = string_pattern(c, schema, pattern->key);
-        return dfa >= 0 && dfa_match(&c->grammar->dfas[dfa], p->name);
-    }
-    int i = 0;
-    while (i < p->n_patterns && !str_eq(p->patterns[i]->key, pattern->key)) i++;
-    return i < p->n_patterns && p->matched >> i & 1;
+    int dfa = string_pattern(c, schema, pattern);
+    if (p->name.data) return dfa >= 0 && dfa_match(&c->grammar->dfas[dfa], p->name);
+    return p->matched >> find_pattern(p->patterns, dfa) & 1;
 }
 
 static const Json *patterns_of(const Json *schema) {
@@ -48,25 +50,27 @@ static const Json *patterns_of(const Json *schema) {
     return patterns ? patterns->child : NULL;
 }
 
-// The schemas that `schema` applies to a property, into out, which has room for all its patterns
-// and one more: that of its name and those of matching patterns, or, if there are none, that of all
-// others. With `unevaluated`, only this one. Returns their number.
+// Appends the schemas that `schema` applies to a property: that of its name and those of matching
+// patterns or, if there are none, that of all other properties. With `unevaluated`, which has the
+// last role then, only this one. Returns their number.
 static int find_property_schemas(SchemaCompiler *c, const Json *schema, const Json *unevaluated,
-                                 const PropertyName *p, const Json **out) {
-    const Json *named = p->name.data ? find_member(json_get(schema, "properties"), p->name) : NULL;
+                                 const PropertyName *p, SchemaAssertion *out) {
+    const Json *named = p->name.data ? json_member(json_get(schema, "properties"), p->name) : NULL;
     int n = 0;
-    if (named) out[n++] = named;
+    if (named) out[n++].json = named;
     for (const Json *k = patterns_of(schema); k; k = k->next)
-        if (name_matches(c, schema, k, p)) out[n++] = k;
-    if (n) return unevaluated ? 0 : n;
+        if (name_matches(c, schema, k->key, p)) out[n++].json = k;
+    if (n && unevaluated) return 0;
     const Json *others = unevaluated ? unevaluated : json_get(schema, "additionalProperties");
-    if (others) out[n++] = others;
+    if (!n && others) out[n++].json = others;
+    for (int i = 0; i < n; i++) out[i].kind = ASSERT_SCHEMA;
     return n;
 }
 
-static size_t count_patterns(const Json *schema) {
+// Room for find_property_schemas.
+static size_t max_property_schemas(const Json *schema) {
     const Json *patterns = json_get(schema, "patternProperties");
-    return patterns ? (size_t)patterns->n_items : 0;
+    return 1 + (patterns ? (size_t)patterns->n_items : 0);
 }
 
 // --- properties, patternProperties, additionalProperties
@@ -93,14 +97,14 @@ static void negate_properties(SchemaCompiler *c, Conjunction f, const KeywordUse
     }
 }
 
-static bool check_properties(SchemaCompiler *c, const KeywordUse *u, const Json *value, int depth) {
-    const Json **schemas = xalloc(count_patterns(u->schema) + 2, sizeof *schemas);
+static bool check_properties(SchemaCompiler *c, const KeywordUse *u, const Json *value) {
+    SchemaAssertion *applied = xalloc(max_property_schemas(u->schema), sizeof *applied);
     bool ok = true;
     for (const Json *m = value->child; m && ok; m = m->next) {
-        int n = find_property_schemas(c, u->schema, NULL, &(PropertyName){.name = m->key}, schemas);
-        for (int i = 0; i < n && ok; i++) ok = schema_holds(c, schemas[i], m, depth);
+        int n = find_property_schemas(c, u->schema, NULL, &(PropertyName){.name = m->key}, applied);
+        for (int i = 0; i < n && ok; i++) ok = schema_holds(c, applied[i].json, m);
     }
-    free(schemas);
+    free(applied);
     return ok;
 }
 
@@ -128,10 +132,10 @@ static void negate_required(SchemaCompiler *c, Conjunction f, const KeywordUse *
     }
 }
 
-static bool check_required(SchemaCompiler *c, const KeywordUse *u, const Json *value, int depth) {
-    (void)c, (void)depth;
+static bool check_required(SchemaCompiler *c, const KeywordUse *u, const Json *value) {
+    (void)c;
     for (const Json *name = u->value->child; name; name = name->next)
-        if (name->kind == JSON_STRING && !find_member(value, name->string)) return false;
+        if (name->kind == JSON_STRING && !json_member(value, name->string)) return false;
     return true;
 }
 
@@ -140,9 +144,9 @@ static void assert_names(SchemaCompiler *c, Conjunction *f, const KeywordUse *u)
         (SchemaAssertion){ASSERT_SCHEMA, u->value};
 }
 
-static bool check_names(SchemaCompiler *c, const KeywordUse *u, const Json *value, int depth) {
+static bool check_names(SchemaCompiler *c, const KeywordUse *u, const Json *value) {
     for (const Json *m = value->child; m; m = m->next)
-        if (!schema_holds(c, u->value, &(Json){.kind = JSON_STRING, .string = m->key}, depth))
+        if (!schema_holds(c, u->value, &(Json){.kind = JSON_STRING, .string = m->key}))
             return false;
     return true;
 }
@@ -183,41 +187,36 @@ static void negate_dependencies(SchemaCompiler *c, Conjunction f, const KeywordU
     }
 }
 
-static bool check_dependencies(SchemaCompiler *c, const KeywordUse *u, const Json *value,
-                               int depth) {
+static bool check_dependencies(SchemaCompiler *c, const KeywordUse *u, const Json *value) {
     for (const Json *d = u->value->child; d; d = d->next) {
-        if (!find_member(value, d->key)) continue;
+        if (!json_member(value, d->key)) continue;
         bool ok = d->kind == JSON_ARRAY
-                      ? check_required(c, &(KeywordUse){u->keyword, u->schema, d}, value, depth)
-                      : schema_holds(c, d, value, depth);
+                      ? check_required(c, &(KeywordUse){u->keyword, u->schema, d}, value)
+                      : schema_holds(c, d, value);
         if (!ok) return false;
     }
     return true;
 }
 
 const SchemaKeyword schema_object_keywords[] = {
-    SCHEMA_KEYWORD("properties", 0, TYPE_OBJECT, assert_properties, negate_properties,
-                   check_properties, .role = KEYWORD_ASSERTION),
-    SCHEMA_KEYWORD("patternProperties", 0, TYPE_OBJECT, assert_properties, negate_properties,
-                   check_properties, .role = KEYWORD_ASSERTION),
-    SCHEMA_KEYWORD("additionalProperties", 0, TYPE_OBJECT, assert_properties, negate_properties,
-                   check_properties, .role = KEYWORD_ASSERTION),
-    SCHEMA_KEYWORD("required", 0, TYPE_OBJECT, assert_required, negate_required, check_required,
-                   .role = KEYWORD_ASSERTION),
-    SCHEMA_KEYWORD("minProperties", 0, TYPE_OBJECT, count_assert, count_negate, count_check,
-                   .bound = offsetof(Conjunction, properties)),
-    SCHEMA_KEYWORD("maxProperties", 0, TYPE_OBJECT, count_assert, count_negate, count_check,
-                   .bound = offsetof(Conjunction, properties), .is_max = true),
-    SCHEMA_KEYWORD("propertyNames", 6, TYPE_OBJECT, assert_names, NULL, check_names,
-                   .role = KEYWORD_ASSERTION),
-    SCHEMA_KEYWORD("dependencies", 0, TYPE_OBJECT, assert_dependencies, negate_dependencies,
-                   check_dependencies, .role = KEYWORD_APPLICATOR),
-    SCHEMA_KEYWORD("dependentRequired", 2019, TYPE_OBJECT, assert_dependencies, negate_dependencies,
-                   check_dependencies, .role = KEYWORD_APPLICATOR),
-    SCHEMA_KEYWORD("dependentSchemas", 2019, TYPE_OBJECT, assert_dependencies, negate_dependencies,
-                   check_dependencies, .role = KEYWORD_APPLICATOR),
-    SCHEMA_KEYWORD("unevaluatedProperties", 2019, TYPE_ANY, assert_unevaluated, NULL,
-                   unevaluated_check, .role = KEYWORD_ASSERTION),
+    KEYWORD("properties", 0, TYPE_OBJECT, assert_properties, negate_properties, check_properties),
+    KEYWORD("patternProperties", 0, TYPE_OBJECT, assert_properties, negate_properties,
+            check_properties),
+    KEYWORD("additionalProperties", 0, TYPE_OBJECT, assert_properties, negate_properties,
+            check_properties),
+    KEYWORD("required", 0, TYPE_OBJECT, assert_required, negate_required, check_required),
+    KEYWORD_WITH("minProperties", 0, TYPE_OBJECT, count_assert, count_negate, count_check,
+                 .bound = offsetof(Conjunction, properties)),
+    KEYWORD_WITH("maxProperties", 0, TYPE_OBJECT, count_assert, count_negate, count_check,
+                 .bound = offsetof(Conjunction, properties), .is_max = true),
+    KEYWORD("propertyNames", 6, TYPE_OBJECT, assert_names, NULL, check_names),
+    KEYWORD_WITH("dependencies", 0, TYPE_OBJECT, assert_dependencies, negate_dependencies,
+                 check_dependencies, .role = KEYWORD_APPLICATOR),
+    KEYWORD_WITH("dependentRequired", 2019, TYPE_OBJECT, assert_dependencies, negate_dependencies,
+                 check_dependencies, .role = KEYWORD_APPLICATOR),
+    KEYWORD_WITH("dependentSchemas", 2019, TYPE_OBJECT, assert_dependencies, negate_dependencies,
+                 check_dependencies, .role = KEYWORD_APPLICATOR),
+    KEYWORD("unevaluatedProperties", 2019, TYPE_ANY, assert_unevaluated, NULL, unevaluated_check),
     {.name = NULL},
 };
 
@@ -228,16 +227,14 @@ typedef struct {
     PropertyDef def;
 } NamedProperty;
 
-// Properties in the order in which the schema mentions them, then sorted by name.
 typedef struct {
     NamedProperty *at;
     int n;
 } PropertyList;
 
-static void list_property(PropertyList *l, Str name, int value, bool is_required) {
+static void list_property(PropertyList *l, Str name, PropertyDef def) {
     l->at = list_grow(l->at, l->n, sizeof *l->at);
-    l->at[l->n] = (NamedProperty){name, {value, (uint32_t)l->n, is_required, false}};
-    l->n++;
+    l->at[l->n++] = (NamedProperty){name, def};
 }
 
 static int compare_properties(const void *a, const void *b) {
@@ -269,52 +266,38 @@ static void add_object(SchemaCompiler *c, ObjectDef o, PropertyList *l) {
     }
     o.trie = l->n ? trie_add(c->grammar, names, l->n) : NONE;
     free(names), free(l->at);
-    grammar_add_alt(c->grammar, c->value, ALT_OBJECT, grammar_add_object(c->grammar, o));
+    grammar_add_alt(c->grammar, c->target.value, ALT_OBJECT, grammar_add_object(c->grammar, o));
 }
 
-// All names that a conjunction mentions. Those in "properties" come first and in the order of the
-// schema, which is that of a text with --ordered-properties.
+// All names that a conjunction mentions. With --ordered-properties, texts have them in this order:
+// those in "properties", from the first schema to the last; then the others.
 static void list_names(const Conjunction *f, PropertyList *l) {
-    int n = 0, i = 0;
-    for (const Conjunct *a = f->conjuncts; a; a = a->next) n += a->kind == CONJUNCT_OBJECT;
-    const Conjunct **objects = xalloc((size_t)n + 1, sizeof *objects);
-    for (const Conjunct *a = f->conjuncts; a; a = a->next)
-        if (a->kind == CONJUNCT_OBJECT) objects[n - 1 - i++] = a; // the latest is linked first
-    for (i = 0; i < n; i++) {
-        const Json *properties = json_get(objects[i]->schema, "properties");
-        for (const Json *p = properties ? properties->child : NULL; p; p = p->next)
-            list_property(l, p->key, 0, false);
+    uint32_t first = UINT32_MAX / 2, next = first;
+    for (const Conjunct *a = f->conjuncts; a; a = a->next) { // the last schema first
+        bool is_required = a->kind == CONJUNCT_REQUIRED;
+        if (is_required || a->kind == CONJUNCT_PROPERTY)
+            list_property(l, a->name, (PropertyDef){.order = next++, .is_required = is_required});
+        const Json *names = a->kind == CONJUNCT_OBJECT ? json_get(a->schema, "properties") : NULL;
+        uint32_t order = first -= names ? (uint32_t)names->n_items : 0;
+        for (const Json *k = names ? names->child : NULL; k; k = k->next)
+            list_property(l, k->key, (PropertyDef){.order = order++});
     }
-    free(objects);
-    for (const Conjunct *a = f->conjuncts; a; a = a->next)
-        if (a->kind == CONJUNCT_REQUIRED || a->kind == CONJUNCT_PROPERTY)
-            list_property(l, a->name, 0, a->kind == CONJUNCT_REQUIRED);
 }
 
 // The value of a property: of a known name, or of other names that match certain patterns.
-static int property_value(SchemaCompiler *c, const Conjunction *f, const PropertyName *p) {
-    size_t max = 0;
+static int property_value(SchemaCompiler *c, const Conjunction *f, const PropertyName *p,
+                          SchemaAssertion *assertions) {
     int n = 0;
-    for (const Conjunct *a = f->conjuncts; a; a = a->next) max += 2 + count_patterns(a->schema);
-    const Json **schemas = xalloc(max + 1, sizeof *schemas);
-    SchemaAssertion *assertions = xalloc(max + 1, sizeof *assertions);
-    bool is_possible = true;
-    for (const Conjunct *a = f->conjuncts; a && !c->failed && is_possible; a = a->next) {
-        if (a->kind == CONJUNCT_OBJECT) {
-            int n_schemas = find_property_schemas(c, a->schema, a->json, p, schemas);
-            for (int i = 0; i < n_schemas; i++)
-                assertions[n++] = (SchemaAssertion){ASSERT_SCHEMA, schemas[i]};
-        }
-        if (!p->name.data) continue;
-        if (a->kind == CONJUNCT_PROPERTY && str_eq(a->name, p->name))
+    for (const Conjunct *a = f->conjuncts; a && !c->failed; a = a->next) {
+        if (a->kind == CONJUNCT_OBJECT)
+            n += find_property_schemas(c, a->schema, a->json, p, assertions + n);
+        if (a->kind == CONJUNCT_PROPERTY && p->name.data && str_eq(a->name, p->name))
             assertions[n++] = a->assertion;
-        if (a->kind == CONJUNCT_NAMES)
-            is_possible =
-                assertion_holds(c, a->assertion, &(Json){.kind = JSON_STRING, .string = p->name});
+        if (a->kind == CONJUNCT_NAMES && p->name.data &&
+            !assertion_holds(c, a->assertion, &(Json){.kind = JSON_STRING, .string = p->name}))
+            return 0;
     }
-    int value = is_possible ? schema_value(c, assertions, n) : 0;
-    free(schemas), free(assertions);
-    return value;
+    return schema_value(c, assertions, n);
 }
 
 // --- other names
@@ -322,74 +305,64 @@ static int property_value(SchemaCompiler *c, const Conjunction *f, const Propert
 // All other names are a DFA that labels each name with 1 + the set of patterns it matches (bit i:
 // pattern i), so that the machine knows the value when the name ends.
 
-enum { MAX_PATTERNS = 12 };
-
-typedef struct {
-    const Json *at[MAX_PATTERNS]; // members of "patternProperties"
-    const Json *schemas[MAX_PATTERNS];
-    int n;
-} PatternList;
-
-static void list_patterns(SchemaCompiler *c, const Conjunction *f, PatternList *l) {
-    for (const Conjunct *a = f->conjuncts; a; a = a->next) {
-        if (a->kind != CONJUNCT_OBJECT) continue;
-        for (const Json *k = patterns_of(a->schema); k && !c->failed; k = k->next) {
-            int i = 0;
-            while (i < l->n && !str_eq(l->at[i]->key, k->key)) i++;
-            if (i < l->n) continue;
-            if (l->n == MAX_PATTERNS) {
-                schema_fail(c, a->schema, "patternProperties",
-                            "more than %d patterns are not supported", MAX_PATTERNS);
-                return;
-            }
-            l->at[l->n] = k, l->schemas[l->n++] = a->schema;
+// Adds the patterns of a schema to the list, and the bits of the new ones to the labels of a DFA.
+static void label_patterns(SchemaCompiler *c, const Json *schema, PatternList *l, Dfa *d) {
+    Error err;
+    for (const Json *k = patterns_of(schema); k && !c->failed; k = k->next) {
+        int dfa = string_pattern(c, schema, k->key), i = find_pattern(l, dfa);
+        if (dfa < 0 || i < l->n) continue;
+        if (i == MAX_PATTERNS) {
+            schema_fail(c, schema, "patternProperties", "more than %d patterns are not supported",
+                        MAX_PATTERNS);
+            return;
         }
+        l->dfas[l->n++] = dfa;
+        if (!dfa_combine(d, &c->grammar->dfas[dfa], DFA_LABEL, 1 << i, &c->budget, &err))
+            schema_fail(c, schema, "patternProperties", "%s", err.text);
     }
 }
 
-// Reduces a DFA to the names that satisfy "propertyNames": the schema is compiled as a string,
-// whose length becomes part of the DFA.
+// Reduces a DFA to the names that satisfy "propertyNames": the schema is compiled as a string into
+// value 0, which has no alternatives otherwise, and the string's length becomes part of the DFA.
 static bool keep_names(SchemaCompiler *c, const Conjunct *names, Dfa *d) {
     Error err;
-    Dfa length;
-    int value = c->value, n_alts = c->n_alts;
+    SchemaAssertion assertion = names->assertion;
+    CompileTarget outer = c->target;
     Conjunction f = conjunction_new();
     f.types = TYPE_STRING;
-    // The main loop compiles this value again, with all types, which reports unsupported keywords.
-    c->value = schema_new_value(c, &names->assertion, 1);
-    schema_expand_with(c, f, names->assertion.kind, names->assertion.json);
-    const ValueDef *v = &c->grammar->values[c->value];
-    c->value = value, c->n_alts = n_alts;
+    c->target = (CompileTarget){0, &names->assertion, 1, outer.n_alts};
+    schema_expand_with(c, f, assertion.kind, assertion.json);
+    c->target = outer;
+    schema_value(c, &assertion, 1); // for any type: unsupported keywords are reported as elsewhere
+    ValueDef *result = &c->grammar->values[0];
+    int n = result->n_alts;
+    result->n_alts = 0;
     if (c->failed) return false;
-    const StringDef *s = v->n_alts ? &c->grammar->strings[v->alts[0].def] : NULL;
-    if (v->n_alts > 1 || (s && s->trie != NONE))
+    const StringDef *s = n ? &c->grammar->strings[result->alts[0].def] : NULL;
+    if (n > 1 || (s && s->trie != NONE))
         return schema_fail(c, names->schema, "propertyNames",
                            "lists and choices are not supported; use \"pattern\"");
-    int min = !s ? 1 : s->min < INT32_MAX ? (int)s->min : INT32_MAX;
-    int max = !s ? 0 : s->max == NO_LIMIT ? -1 : s->max < INT32_MAX ? (int)s->max : INT32_MAX;
-    bool ok = dfa_length(&length, min, max, &err);
-    if (ok) {
-        int language = s ? s->dfa : string_any(c);
-        ok =
-            dfa_combine(&length, &c->grammar->dfas[language], DFA_INTERSECT, 0, &c->budget, &err) &&
-            dfa_combine(d, &length, DFA_INTERSECT, 0, &c->budget, &err);
-        dfa_free(&length);
-    }
+    char length[64] = REGEX_NONE;
+    if (s && s->max == NO_LIMIT)
+        snprintf(length, sizeof length, "[\\s\\S]{%u,}", s->min);
+    else if (s)
+        snprintf(length, sizeof length, "[\\s\\S]{%u,%u}", s->min, s->max);
+    bool ok = !s || dfa_combine(d, &c->grammar->dfas[s->dfa], DFA_INTERSECT, 0, &c->budget, &err);
+    ok = ok && regex_combine(d, DFA_INTERSECT, str_of(length), &c->budget, &err);
     return ok || schema_fail(c, names->schema, "propertyNames", "%s", err.text);
 }
 
-static void add_other_names(SchemaCompiler *c, const Conjunction *f, ObjectDef *o) {
+static void add_other_names(SchemaCompiler *c, const Conjunction *f, ObjectDef *o,
+                            SchemaAssertion *assertions) {
     PatternList patterns = {.n = 0};
     Error err;
     Dfa d;
-    list_patterns(c, f, &patterns);
-    dfa_any(&d);
-    for (int i = 0; i < patterns.n && !c->failed; i++) {
-        int dfa = string_pattern(c, patterns.schemas[i], patterns.at[i]->key);
-        if (dfa >= 0 &&
-            !dfa_combine(&d, &c->grammar->dfas[dfa], DFA_LABEL, 1 << i, &c->budget, &err))
-            schema_fail(c, patterns.schemas[i], "patternProperties", "%s", err.text);
+    if (!regex_compile(str_of(REGEX_ANY), REGEX_WHOLE, &c->budget, &d, &err)) {
+        schema_fail(c, NULL, NULL, "%s", err.text);
+        return;
     }
+    for (const Conjunct *a = f->conjuncts; a && !c->failed; a = a->next)
+        if (a->kind == CONJUNCT_OBJECT) label_patterns(c, a->schema, &patterns, &d);
     for (const Conjunct *a = f->conjuncts; a && !c->failed; a = a->next)
         if (a->kind == CONJUNCT_NAMES) keep_names(c, a, &d);
     o->n_other = 1 << patterns.n;
@@ -400,7 +373,7 @@ static void add_other_names(SchemaCompiler *c, const Conjunction *f, ObjectDef *
     for (int i = 0; i < o->n_other && !c->failed; i++)
         if (is_used[i])
             o->other_values[i] = property_value(
-                c, f, &(PropertyName){.patterns = patterns.at, patterns.n, .matched = (unsigned)i});
+                c, f, &(PropertyName){.patterns = &patterns, .matched = (unsigned)i}, assertions);
     free(is_used);
     o->other = grammar_add_dfa(c->grammar, &d);
 }
@@ -409,19 +382,26 @@ void object_emit(SchemaCompiler *c, const Conjunction *f) {
     ObjectDef o = {.other = NONE, .min = f->properties.min, .max = f->properties.max};
     PropertyList l = {0};
     if (!(f->types & TYPE_OBJECT) || c->failed || o.min > o.max) return;
+    size_t max = 1; // assertions about one property
+    for (const Conjunct *a = f->conjuncts; a; a = a->next)
+        max += a->kind == CONJUNCT_OBJECT ? max_property_schemas(a->schema) : 1;
+    SchemaAssertion *assertions = xalloc(max, sizeof *assertions);
     list_names(f, &l);
     sort_properties(&l);
     for (int i = 0; i < l.n && schema_spend(c, 4); i++)
-        l.at[i].def.value = property_value(c, f, &(PropertyName){.name = l.at[i].name});
-    if (!c->failed) add_other_names(c, f, &o);
+        l.at[i].def.value = property_value(c, f, &(PropertyName){.name = l.at[i].name}, assertions);
+    if (!c->failed) add_other_names(c, f, &o, assertions);
+    free(assertions);
     add_object(c, o, &l);
 }
 
 void object_emit_value(SchemaCompiler *c, const Json *object) {
-    uint32_t n = (uint32_t)object->n_items;
+    uint32_t n = (uint32_t)object->n_items, order = 0;
     PropertyList l = {0};
-    for (const Json *k = object->child; k; k = k->next)
-        list_property(&l, k->key, schema_value(c, &(SchemaAssertion){ASSERT_EQUAL, k}, 1), true);
+    for (const Json *k = object->child; k; k = k->next) {
+        int value = schema_value(c, &(SchemaAssertion){ASSERT_EQUAL, k}, 1);
+        list_property(&l, k->key, (PropertyDef){value, order++, .is_required = true});
+    }
     sort_properties(&l);
     add_object(c, (ObjectDef){.other = NONE, .min = n, .max = n}, &l);
 }

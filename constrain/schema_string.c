@@ -1,21 +1,10 @@
-#include "schema_string.h"
+#include "schema_keywords.h"
 #include "formats.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 // --- automata, each built once
-
-int string_any(SchemaCompiler *c) {
-    bool is_new;
-    int *dfa = schema_memo(c, "any", 3, &is_new);
-    if (is_new) {
-        Dfa d;
-        dfa_any(&d);
-        *dfa = grammar_add_dfa(c->grammar, &d);
-    }
-    return *dfa;
-}
 
 int string_regex(SchemaCompiler *c, const Json *schema, const char *keyword, Str pattern,
                  RegexMode mode) {
@@ -32,6 +21,10 @@ int string_regex(SchemaCompiler *c, const Json *schema, const char *keyword, Str
     if (!regex_compile(pattern, mode, &c->budget, &d, &err))
         return schema_fail(c, schema, keyword, "%s", err.text), -1;
     return *dfa = grammar_add_dfa(c->grammar, &d);
+}
+
+int string_any(SchemaCompiler *c) {
+    return string_regex(c, NULL, NULL, str_of(REGEX_ANY), REGEX_WHOLE);
 }
 
 int string_pattern(SchemaCompiler *c, const Json *schema, Str pattern) {
@@ -80,8 +73,7 @@ static void negate_language(SchemaCompiler *c, Conjunction f, const KeywordUse *
     schema_expand(c, f);
 }
 
-static bool check_language(SchemaCompiler *c, const KeywordUse *u, const Json *value, int depth) {
-    (void)depth;
+static bool check_language(SchemaCompiler *c, const KeywordUse *u, const Json *value) {
     uint32_t max_length = NO_LIMIT;
     int dfa = str_is(u->value->key, "format")
                   ? format_dfa(c, u->schema, u->value->string, &max_length)
@@ -91,14 +83,12 @@ static bool check_language(SchemaCompiler *c, const KeywordUse *u, const Json *v
 }
 
 const SchemaKeyword schema_string_keywords[] = {
-    SCHEMA_KEYWORD("minLength", 0, TYPE_STRING, count_assert, count_negate, count_check,
-                   .bound = offsetof(Conjunction, length)),
-    SCHEMA_KEYWORD("maxLength", 0, TYPE_STRING, count_assert, count_negate, count_check,
-                   .bound = offsetof(Conjunction, length), .is_max = true),
-    SCHEMA_KEYWORD("pattern", 0, TYPE_STRING, assert_language, negate_language, check_language,
-                   .role = KEYWORD_ASSERTION),
-    SCHEMA_KEYWORD("format", 0, TYPE_STRING, assert_language, negate_language, check_language,
-                   .role = KEYWORD_ASSERTION),
+    KEYWORD_WITH("minLength", 0, TYPE_STRING, count_assert, count_negate, count_check,
+                 .bound = offsetof(Conjunction, length)),
+    KEYWORD_WITH("maxLength", 0, TYPE_STRING, count_assert, count_negate, count_check,
+                 .bound = offsetof(Conjunction, length), .is_max = true),
+    KEYWORD("pattern", 0, TYPE_STRING, assert_language, negate_language, check_language),
+    KEYWORD("format", 0, TYPE_STRING, assert_language, negate_language, check_language),
     {.name = NULL},
 };
 
@@ -181,13 +171,6 @@ static Str split_bounded_repeat(SchemaCompiler *c, Str pattern, CountRange *leng
     return (Str){text, n + 2};
 }
 
-static void put_literal(Buffer *out, Str s) {
-    for (size_t i = 0; i < s.len; i++) {
-        if (strchr("\\^$.*+?()[]{}|/", s.data[i])) buffer_puts(out, s.data[i] ? "\\" : "\\0");
-        if (s.data[i]) buffer_append(out, s.data + i, 1);
-    }
-}
-
 // The language of the patterns, formats and excluded values of a conjunction; -1 after a failure.
 static int find_language(SchemaCompiler *c, const Conjunction *f, CountRange *length) {
     int language = string_any(c);
@@ -196,9 +179,7 @@ static int find_language(SchemaCompiler *c, const Conjunction *f, CountRange *le
         uint32_t max_length = NO_LIMIT;
         int other = -1;
         for (const Json *v = NULL; (v = conjunct_next_excluded(a, JSON_STRING, v));) {
-            buffer_puts(&excluded, excluded.len ? "|(" : "(");
-            put_literal(&excluded, v->string);
-            buffer_puts(&excluded, ")");
+            regex_put_literal(&excluded, v->string);
         }
         if (a->kind == CONJUNCT_PATTERN)
             other = string_pattern(
@@ -225,5 +206,5 @@ void string_emit(SchemaCompiler *c, const Conjunction *f) {
     if (!(f->types & TYPE_STRING) || c->failed) return;
     int language = find_language(c, f, &length);
     int string = language < 0 ? -1 : add_string(c, language, length);
-    if (string >= 0) grammar_add_alt(c->grammar, c->value, ALT_STRING, string);
+    if (string >= 0) grammar_add_alt(c->grammar, c->target.value, ALT_STRING, string);
 }

@@ -1,7 +1,4 @@
-#include "schema_value.h"
-#include "schema_array.h"
-#include "schema_object.h"
-#include "schema_string.h"
+#include "schema_keywords.h"
 
 #include <stdlib.h>
 
@@ -17,35 +14,35 @@ static void negate_listed(SchemaCompiler *c, Conjunction f, const KeywordUse *u)
     schema_expand(c, f);
 }
 
-static bool check_enum(SchemaCompiler *c, const KeywordUse *u, const Json *value, int depth) {
-    (void)c, (void)depth;
+static bool check_enum(SchemaCompiler *c, const KeywordUse *u, const Json *value) {
+    (void)c;
     for (const Json *v = u->value->child; v; v = v->next)
         if (json_is_equal(v, value)) return true;
     return false;
 }
 
-static bool check_const(SchemaCompiler *c, const KeywordUse *u, const Json *value, int depth) {
-    (void)c, (void)depth;
+static bool check_const(SchemaCompiler *c, const KeywordUse *u, const Json *value) {
+    (void)c;
     return json_is_equal(u->value, value);
 }
 
-static unsigned find_enum_types(SchemaCompiler *c, const KeywordUse *u, int depth) {
-    (void)c, (void)depth;
+static unsigned find_enum_types(SchemaCompiler *c, const KeywordUse *u) {
+    (void)c;
     unsigned types = 0;
     for (const Json *v = u->value->child; v; v = v->next) types |= schema_type_of(v);
     return types;
 }
 
-static unsigned find_const_type(SchemaCompiler *c, const KeywordUse *u, int depth) {
-    (void)c, (void)depth;
+static unsigned find_const_type(SchemaCompiler *c, const KeywordUse *u) {
+    (void)c;
     return schema_type_of(u->value);
 }
 
 const SchemaKeyword schema_value_keywords[] = {
-    SCHEMA_KEYWORD("enum", 0, TYPE_ANY, assert_listed, negate_listed, check_enum,
-                   .find_types = find_enum_types),
-    SCHEMA_KEYWORD("const", 6, TYPE_ANY, assert_listed, negate_listed, check_const,
-                   .find_types = find_const_type),
+    KEYWORD_WITH("enum", 0, TYPE_ANY, assert_listed, negate_listed, check_enum,
+                 .find_types = find_enum_types),
+    KEYWORD_WITH("const", 6, TYPE_ANY, assert_listed, negate_listed, check_const,
+                 .find_types = find_const_type),
     {.name = NULL},
 };
 
@@ -53,7 +50,7 @@ const SchemaKeyword schema_value_keywords[] = {
 static void add_text(SchemaCompiler *c, Str pattern) {
     int dfa = pattern.len ? string_regex(c, NULL, NULL, pattern, REGEX_WHOLE) : -1;
     if (dfa >= 0 && !dfa_is_empty(&c->grammar->dfas[dfa]))
-        grammar_add_alt(c->grammar, c->value, ALT_TEXT, dfa);
+        grammar_add_alt(c->grammar, c->target.value, ALT_TEXT, dfa);
 }
 
 static void emit_words(SchemaCompiler *c, unsigned types) {
@@ -89,7 +86,7 @@ static void add_listed_strings(SchemaCompiler *c, Str *list, int n) {
         if (!i || !str_eq(list[i], list[n_distinct - 1])) list[n_distinct++] = list[i];
     int trie = trie_add(c->grammar, list, n_distinct);
     int string = grammar_add_string(c->grammar, (StringDef){trie, NONE, .max = NO_LIMIT});
-    grammar_add_alt(c->grammar, c->value, ALT_STRING, string);
+    grammar_add_alt(c->grammar, c->target.value, ALT_STRING, string);
 }
 
 void value_emit_listed(SchemaCompiler *c, const Conjunction *f) {
@@ -100,8 +97,8 @@ void value_emit_listed(SchemaCompiler *c, const Conjunction *f) {
     const Json *v = f->is_value ? f->values : f->values->child;
     for (int i = 0; i < n_values && schema_spend(c, 4); i++, v = v->next) {
         bool fits = true;
-        for (int k = 0; fits && k < c->n_assertions[c->value]; k++)
-            fits = assertion_holds(c, c->assertions[c->value][k], v);
+        for (int k = 0; fits && k < c->target.n_assertions; k++)
+            fits = assertion_holds(c, c->target.assertions[k], v);
         if (!fits) continue;
         switch (v->kind) {
         case JSON_NULL:

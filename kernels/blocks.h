@@ -12,9 +12,9 @@
 
 // Blocks of 32 weights.
 //
-//     qs[j], j < 16                 qh, as one word of 32 bits
-//      7        4 3        0         31                        0
-//     | w(j + 16) |  w(j)   |       | fifth bits of w31 ... w0  |
+//   qs[j], j < 16                      qh, as one word of 32 bits
+//    7       4 3       0                31                     0
+//   | w(j+16) |  w(j)   |              | fifth bits of w31 ... w0 |
 
 typedef struct {
     uint16_t d;
@@ -53,21 +53,21 @@ extern const int8_t kvalues_iq4nl[16];
 // scale and minimum of each group.
 
 typedef struct {
-    // scales[g], groups of 16       qs[32 h + l], h < 2, l < 32; i = 128 h + l
-    //  7       4 3       0           7         6 5         4 3         2 1         0
-    // |   min   |  scale  |         | w(i + 96) | w(i + 64) | w(i + 32) |   w(i)    |
+    // scales[g], groups of 16        qs[32 h + l], h < 2, l < 32; i = 128 h + l
+    //  7     4 3       0              7     6 5     4 3     2 1     0
+    // |  min  |  scale  |            | w(i+96)|w(i+64)|w(i+32)|  w(i) |
     uint8_t scales[16];
     uint8_t qs[64];
     uint16_t d, dmin;
 } BlockQ2_K; // w = d scale q - dmin min
 
 typedef struct {
-    // qs: the two low bits, as Q2_K. hmask[l], l < 32: bit s is the third bit of w(32 s + l).
-    // The scales s(g) of 16 groups of 16 have 6 bits, low four and high two:
-    //
-    // scales[j], j < 8              scales[8 + j], j < 4: the high bits
-    //  7         4 3         0       7         6 5         4 3         2 1         0
-    // | low s(j+8) | low s(j) |     |  s(j + 12) |  s(j + 8) |  s(j + 4) |   s(j)    |
+    // hmask[l], l < 32: bit s is the third bit of w(32 s + l)
+    // qs: the two low bits, as Q2_K
+    // scales of 16 groups of 16, 6 bits each:
+    //    scales[j], j < 8                scales[8 + j], j < 4: the two high bits of
+    //     7         4 3       0           7       6 5       4 3      2 1      0
+    //    | low g=j+8 | low g=j |         | g=j+12  |  g=j+8  | g=j+4  |  g=j   |
     uint8_t hmask[32];
     uint8_t qs[64];
     uint8_t scales[12];
@@ -75,16 +75,14 @@ typedef struct {
 } BlockQ3_K; // w = d (scale - 32) (q - 4)
 
 typedef struct {
-    // The scales s(g) and minima m(g) of 8 groups of 32 have 6 bits. Those of groups 0 to 3 are
-    // stored whole, those of groups 4 to 7 in parts, low four and high two:
-    //
-    // scales[j], j < 4              scales[4 + j]                 scales[8 + j]
-    //  7          6 5        0       7          6 5        0       7         4 3          0
-    // | high s(j+4) |  s(j)   |     | high m(j+4) |  m(j)   |     | low m(j+4) | low s(j+4) |
-    //
-    // qs[32 p + l], p < 4, l < 32
-    //  7               4 3            0
-    // | w(64 p + 32 + l) | w(64 p + l) |
+    // scales and minima of 8 groups of 32, 6 bits each; j < 4:
+    //    scales[j]                     scales[4 + j]                 scales[8 + j]
+    //     7        6 5         0        7        6 5       0          7       4 3         0
+    //    | scale j+4 |           |     | min j+4  |         |        | min j+4 | scale j+4 |
+    //    | bits 5..4 | scale j   |     | bits 5..4|  min j  |        | low bits| low bits  |
+    // qs[32 p + l], p < 4, l < 32:
+    //     7           4 3        0
+    //    | w(64p+32+l) | w(64p+l) |
     uint16_t d, dmin;
     uint8_t scales[12];
     uint8_t qs[128];
@@ -99,13 +97,10 @@ typedef struct {
 } BlockQ5_K; // w = d scale q - dmin min
 
 typedef struct {
-    // ql[64 h + l], h < 2, l < 64: the four low bits
-    //  7                4 3             0
-    // | w(128 h + 64 + l) | w(128 h + l) |
-    //
-    // qh[32 h + l], l < 32; i = 128 h + l: the two high bits
-    //  7         6 5         4 3         2 1         0
-    // | w(i + 96) | w(i + 64) | w(i + 32) |   w(i)    |
+    // ql[64 h + l], h < 2, l < 64          qh[32 h + l], l < 32; i = 128 h + l: the two high bits
+    // of
+    //  7             4 3          0         7     6 5     4 3     2 1     0
+    // | w(128h+64+l)  | w(128h+l)  |       | w(i+96)|w(i+64)|w(i+32)|  w(i) |
     uint8_t ql[128];
     uint8_t qh[64];
     int8_t scales[16]; // of groups of 16
@@ -113,8 +108,8 @@ typedef struct {
 } BlockQ6_K; // w = d scale (q - 32)
 
 typedef struct {
-    // The scales of 8 groups of 32 have 6 bits: the low four are nibble g of scales_l (low nibble
-    // first), the high two are bits 2g+1 and 2g of scales_h.
+    // scales of 8 groups of 32, 6 bits each: the low four bits are nibble g of scales_l (low nibble
+    // first), the high two are bits 2g+1..2g of scales_h
     uint16_t d, scales_h;
     uint8_t scales_l[4];
     uint8_t qs[128]; // 16 bytes for each group, as IQ4_NL
@@ -124,25 +119,25 @@ typedef struct {
 // Where 7 bits hold the signs of 8 weights, the eighth is their parity.
 
 typedef struct {
-    // For each group of 32, 8 bytes of qs: four indices of 8 bits, then a word of 32 bits:
-    //  31  28 27            21 20            14 13            7 6             0
-    // | scale | signs w31..w24 | signs w23..w16 | signs w15..w8 | signs w7..w0 |
+    // for each group of 32, 8 bytes: 4 indices of 8 bits, then a word of 32 bits
+    //  31    28 27           21 20           14 13          7 6          0
+    // |  scale | signs w31..24 | signs w23..16 | signs w15..8 | signs w7..0 |
     uint16_t d;
     uint8_t qs[64];
 } BlockIQ2_XXS; // w = d (scale + 1/2) / 4 q
 
 typedef struct {
-    // qs: a word of 16 bits for each 8 weights; scales[g]: two scales for each group of 32
-    //  15      9 8       0                    7               4 3              0
-    // |  signs  |  index  |                  | of its w31..w16 | of its w15..w0 |
+    // qs: for each 8 weights a word of 16 bits       scales[g], groups of 32
+    //  15      9 8         0                          7              4 3             0
+    // |  signs  |   index   |                        | weights 31..16 | weights 15..0 |
     uint16_t d;
     uint8_t qs[64];
     uint8_t scales[8];
 } BlockIQ2_XS; // w = d (scale + 1/2) / 4 q
 
 typedef struct {
-    // qs[j]: the low 8 bits of index j, of w(8 j) to w(8 j + 7). qh[g]: the two high bits of index
-    // 4 g + k are bits 2k+1 and 2k. signs[j]: a bit for each weight. scales: as IQ2_XS.
+    // qs[j]: low 8 bits of the index of weights 8j..8j+7; qh[g]: the two high bits of four indices,
+    // index 4g + k in bits 2k+1..2k; signs[j]: a bit for each weight; scales: as IQ2_XS
     uint16_t d;
     uint8_t qs[32], signs[32];
     uint8_t qh[8];
@@ -164,21 +159,20 @@ typedef struct {
 } BlockIQ3_S;          // w = d (2 scale + 1) q
 
 typedef struct {
-    // qs[j]: the low 8 bits of index j, of w(8 j) to w(8 j + 7). qh: for each group g of 32 a word
-    // of 16 bits, with three high bits of four indices:
-    //    15     14   12 11            9 8             6 5             3 2           0
-    // | -delta | scale | index 4 g + 3 | index 4 g + 2 | index 4 g + 1 |  index 4 g  |
+    // qs[j]: low 8 bits of the index of weights 8j..8j+7; qh: for each group of 32 a word of 16
+    // bits
+    //  15       14    12 11     9 8      6 5      3 2      0
+    // | -delta | scale  |  high bits of the indices 4g+3 ... 4g |
     uint16_t d;
     uint8_t qs[32];
     uint8_t qh[16];
 } BlockIQ1_S; // w = d (2 scale + 1) (q + delta), delta = 1/8 or, where the bit is set, -1/8
 
 typedef struct {
-    // qs: as IQ1_S. qh: nibble j has -delta in its high bit, then three high bits of index j.
-    // scales: 4 words of 16 bits; word v has four bits of d, and the scales s(g) of four groups of
-    // 16:
-    //  15                 12 11          9 8          6 5          3 2         0
-    // | bits 4v+3 ... 4v of d | s(4v + 3) | s(4v + 2) | s(4v + 1) |   s(4v)   |
+    // qs: as IQ1_S. qh, nibble j: -delta and the high bits of index j
+    // scales: 4 words of 16 bits; word v has the scales of the groups of 16 from 4v on
+    //  15            12 11       9 8       6 5       3 2       0
+    // | bits 4v.. of d | scale 4v+3 |  4v+2  |  4v+1  |   4v   |
     uint8_t qs[32];
     uint8_t qh[16];
     uint8_t scales[8];
