@@ -539,7 +539,7 @@ static const QuantEncoder encoders[TYPE_COUNT] = {
     [TYPE_Q5_K]    = {pack_q5_k,   32, {0, 31, false},     0, 0,       0, 63,    false},
     [TYPE_Q6_K]    = {pack_q6_k,   16, {-32, 31, false},   0.9f, 4,    -128, 127, false},
     [TYPE_IQ4_XS]  = {pack_iq4_xs, 32, {-127, 113, true},  7, 7,       -32, 31,  false},
-    [TYPE_IQ3_S]   = {NULL, 32}, [TYPE_IQ3_XXS] = {NULL, 32}, [TYPE_IQ2_S] = {NULL, 16},
+    [TYPE_IQ3_S]   = {.group = 32}, [TYPE_IQ3_XXS] = {.group = 32}, [TYPE_IQ2_S] = {.group = 16},
 };
 // clang-format on
 
