@@ -276,8 +276,8 @@ static void clear_subtree(const ByteNode *nodes, uint32_t i, uint64_t *out) {
         if (nodes[k].token != NONE) clear_bit(out, nodes[k].token);
 }
 
-// Changes the mask of the configuration `other` into that of `config`. Both are followed; where
-// they meet, the masks agree.
+// Changes the mask of the configuration `other` into that of `config`. Both are walked together;
+// where they reach the same state, the masks agree.
 static void walk_difference(MaskTables *s, uint32_t config, uint32_t other, uint64_t *out) {
     const ByteTrie *t = &s->vocabulary->trie;
     uint32_t depth = 0;

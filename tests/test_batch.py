@@ -360,7 +360,7 @@ def openai_batch(cli):
 
 @test
 def resume(cli):
-    """A torn tail is cut, what is there is kept, errors count as finished, and nothing is overwritten unasked."""
+    """An incomplete last line is removed, complete lines stay, errors count as finished, and nothing is overwritten."""
     source, out = cli.write("in", requests(20) + ["broken"]), cli.path_of("out")
     cli.run("batch", "-i", source, "-o", out, "--ordered", code=5)
     with open(out, "rb") as f:
@@ -408,7 +408,7 @@ def kill_loop(cli):
         p.send_signal(signal.SIGKILL)
         p.wait()
         kills += 1
-        if kills % 10 == 0:  # a torn line, which a kill inside write() may leave
+        if kills % 10 == 0:  # an incomplete line, as a kill inside write() may leave
             with open(out, "ab") as f:
                 f.write(b'{"id":99')
     check(kills >= 30, "only", kills, "kills")

@@ -202,8 +202,8 @@ def ordered_properties(cli):
 
 
 @test
-def thoughts(cli):
-    """Before the grammar's text a part in <think> may come; without one it begins at once."""
+def reasoning(cli):
+    """With --think, the constrained text may follow a <think> part, or begin immediately."""
     for seed in range(4):
         out, _ = cli.run("run", "-q", "--think", "--regex", "[0-9]{2}", "--seed", seed, "-n", 300, "x")
         check(re.fullmatch(r"(<think>.*</think>\s*)?[0-9]{2}\n", out.decode(), re.S) or b"<think>" in out, out)

@@ -293,20 +293,20 @@ def floats(data):
 
 @test
 def calibrate(tmp):
-    """The built-in model reads a text: sums of squares of what the first product meets, by hand; any threads, the
-    same file; and what is kept serves as if it were measured again."""
-    source, out, kept, told = (os.path.join(tmp, name) for name in ("in.gguf", "out.gguf", "kept", "told"))
+    """--calibrate computes the sums of squares of the inputs of the first product, for any number of threads, and
+    the importance matrix that it writes gives the same file when it is read."""
+    source, out, kept, corpus = (os.path.join(tmp, name) for name in ("in.gguf", "out.gguf", "kept", "corpus"))
     quantize("-q", os.path.join(ROOT, "models", "stories.gguf"), source, "F32")
-    with open(told, "w") as f:
+    with open(corpus, "w") as f:
         f.write("\n".join(["Once upon a time there was a little fox who lived near a big river."] * 60))
     files = []
     for n in "1", "2", "5":
-        quantize("-q", "-t", n, "--force", "--calibrate", told, "--imatrix", kept, source, out, "Q4_0")
+        quantize("-q", "-t", n, "--force", "--calibrate", corpus, "--imatrix", kept, source, out, "Q4_0")
         files.append([open(path, "rb").read() for path in (kept, out)])
     check(files[0] == files[1] == files[2], "threads")
     quantize("-q", "--force", "--imatrix", kept, source, out, "Q4_0")
     same(open(out, "rb").read(), files[0][1], "kept and measured again")
-    refuses(2, kept + " exists", "quantize", "-q", "--calibrate", told, "--imatrix", kept, source, out + "2", "Q4_0")
+    refuses(2, kept + " exists", "quantize", "-q", "--calibrate", corpus, "--imatrix", kept, source, out + "2", "Q4_0")
 
     keys, sums = read_model(kept)
     same(keys["general.type"], (8, text("imatrix")))
@@ -317,7 +317,7 @@ def calibrate(tmp):
     dim = tensors["token_embd.weight"][1][0]
     embed, norm = floats(tensors["token_embd.weight"][2]), floats(tensors["blk.0.attn_norm.weight"][2])
     bos, = struct.unpack("<I", read_model(source)[0]["tokenizer.ggml.bos_token_id"][1])
-    ids = [bos] + [int(i) for i in call("tokenize", "-m", source, "--ids", "-f", told)[0].split()]
+    ids = [bos] + [int(i) for i in call("tokenize", "-m", source, "--ids", "-f", corpus)[0].split()]
     check(len(ids) > 512 and len(ids) % 512, "whole windows only")
     expected, fed = [0.0] * dim, [bos if i % 512 == 0 else id for i, id in enumerate(ids[:len(ids) // 512 * 512])]
     for id in fed:
