@@ -1,4 +1,4 @@
-// The tile unit and the other instructions beyond AVX-512 VNNI in software, so that kernels/amx.c
+// The tile unit and the other instructions beyond AVX-512 VNNI in software, so that backends/amx.c
 // can be held against its specification on a machine that has only AVX-512. Replaces the intrinsics
 // that the file uses; semantics as in Intel's manual.
 #pragma once
