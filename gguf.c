@@ -162,11 +162,12 @@ static bool place_tensors(GgufCursor *c, GgufTensor *tensors, int n, size_t alig
         size_t offset = (uintptr_t)t->data, end;
         c->item = t->name;
         ok = size_add(start, offset, &end) && size_add(end, t->bytes, &end) && end <= c->size;
-        if (!ok)
+        if (ok)
+            t->data = c->data + start + offset;
+        else
             reject(c, offset_of(c, t->name.data), "offset",
                    "%zu bytes at %zu + %zu are beyond the end of the file (%zu)", t->bytes, start,
                    offset, c->size);
-        t->data = c->data + start + offset;
     }
     if (ok) qsort(order, (size_t)n, sizeof *order, compare_data);
     for (int i = 1; i < n && ok; i++) {
