@@ -89,10 +89,10 @@ typedef struct {
 
 const Mixture *mixture_find(const char *name, Error *err) {
     Buffer names = {0};
-    for (int i = 0; i < N_MIXTURES; i++) {
+    for (int i = 0; i < N_MIXTURES; i++)
         if (!strcasecmp(name, mixtures[i].name)) return &mixtures[i];
+    for (int i = 0; i < N_MIXTURES; i++)
         buffer_printf(&names, "%s%s", i ? ", " : "", mixtures[i].name);
-    }
     error_set(err, EXIT_USAGE, "quantize: unknown type \"%s\"%s; types: %s", name,
               did_you_mean(name, &mixtures->name, sizeof *mixtures, N_MIXTURES), names.data);
     buffer_free(&names);
