@@ -471,7 +471,7 @@ typedef struct {
     const char *what;
 } Masks;
 
-// Each token on its own: byte by byte from where the text stands.
+// Each token on its own: byte by byte from the current state of the text.
 static void check_mask(const Masks *t, Matcher *m, Str text) {
     const uint64_t *mask = matcher_mask(m, false);
     uint64_t copy[(N_TOKENS + 63) / 64];
