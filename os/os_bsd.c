@@ -5,6 +5,8 @@
 #include <stdint.h>
 #include <unistd.h>
 
+#pragma GCC diagnostic ignored "-Wunused-parameter" // os.h has services that are missing here
+
 // Declared here, so that this file compiles on every system. The systems' headers differ in a
 // const.
 int sysctlbyname(const char *name, void *old, size_t *old_size, const void *new, size_t new_size);
@@ -20,7 +22,6 @@ void os_sleep_while(_Atomic unsigned *word, unsigned value) {
 }
 
 void os_wake_all(_Atomic unsigned *word) {
-    (void)word;
     pthread_mutex_lock(&mutex);
     pthread_cond_broadcast(&word_changed);
     pthread_mutex_unlock(&mutex);
@@ -36,7 +37,7 @@ int os_cpus(void) {
 // An integer of 4 or 8 bytes; 0 if the system has no such name.
 static uint64_t sysctl_number(const char *name) {
 #if defined(__OpenBSD__)
-    return (void)name, 0; // numbers instead of names, and none for these
+    return 0; // sysctl of OpenBSD has numbers instead of names, and none for these
 #else
     uint64_t n = 0;
     size_t size = sizeof n;
@@ -60,12 +61,10 @@ int64_t os_mtime_ns(const struct stat *st) {
     return (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec;
 }
 
-int os_open_temporary(const char *directory, unsigned mode) {
-    return (void)directory, (void)mode, -1;
-}
-bool os_link_temporary(int fd, const char *path) { return (void)fd, (void)path, false; }
-void os_set_attribute(int fd, const char *text) { (void)fd, (void)text; }
-void os_get_attribute(int fd, char *text, size_t size) { (void)fd, (void)size, *text = 0; }
+int os_open_temporary(const char *directory, unsigned mode) { return -1; }
+bool os_link_temporary(int fd, const char *path) { return false; }
+void os_set_attribute(int fd, const char *text) {}
+void os_get_attribute(int fd, char *text, size_t size) { *text = 0; }
 
 bool os_enable_amx(void) { return false; }
 // All ARM64 Macs have it. FreeBSD does not tell.

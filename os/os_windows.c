@@ -8,6 +8,8 @@
 #include <windows.h>
 #include <shellapi.h>
 
+#pragma GCC diagnostic ignored "-Wunused-parameter" // POSIX has parameters without a use here
+
 void os_sleep_while(_Atomic unsigned *word, unsigned value) {
     WaitOnAddress((volatile void *)word, &value, sizeof value, INFINITE);
 }
@@ -41,12 +43,10 @@ int64_t os_mtime_ns(const struct stat *st) {
     return (int64_t)p->st_mtim.tv_sec * 1000000000 + p->st_mtim.tv_nsec;
 }
 
-int os_open_temporary(const char *directory, unsigned mode) {
-    return (void)directory, (void)mode, -1;
-}
-bool os_link_temporary(int fd, const char *path) { return (void)fd, (void)path, false; }
-void os_set_attribute(int fd, const char *text) { (void)fd, (void)text; }
-void os_get_attribute(int fd, char *text, size_t size) { (void)fd, (void)size, *text = 0; }
+int os_open_temporary(const char *directory, unsigned mode) { return -1; }
+bool os_link_temporary(int fd, const char *path) { return false; }
+void os_set_attribute(int fd, const char *text) {}
+void os_get_attribute(int fd, char *text, size_t size) { *text = 0; }
 
 // Memory. posix_memalign() blocks must be valid for free(), so all blocks are allocated here:
 // aligned to 64 bytes, with a header in the 64 bytes before.
@@ -127,31 +127,25 @@ static const wchar_t *wide(const char *path, WidePath *w) {
 
 static HANDLE handle_of(int fd) { return (HANDLE)_get_osfhandle(fd); }
 
-int posix_open(const char *path, int flags, ...) {
-    enum { SHARED = FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE };
-    int how = flags & (O_RDONLY | O_WRONLY | O_RDWR);
+// Opens a file as POSIX does: others may read, write, rename and delete it meanwhile.
+static HANDLE open_shared(const char *path, DWORD access, DWORD disposition, DWORD flags) {
     WidePath w;
-    DWORD wanted = how == O_RDONLY   ? GENERIC_READ
+    DWORD sharing = FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE;
+    HANDLE h = CreateFileW(wide(path, &w), access, sharing, NULL, disposition, flags, NULL);
+    if (h == INVALID_HANDLE_VALUE) set_errno();
+    return h;
+}
+
+int posix_open(const char *path, int flags, ...) {
+    int how = flags & (O_RDONLY | O_WRONLY | O_RDWR);
+    DWORD access = how == O_RDONLY   ? GENERIC_READ
                    : how == O_WRONLY ? GENERIC_WRITE
                                      : GENERIC_READ | GENERIC_WRITE;
     DWORD begin = flags & O_EXCL ? CREATE_NEW : flags & O_CREAT ? OPEN_ALWAYS : OPEN_EXISTING;
     if (flags & O_TRUNC) begin = flags & O_CREAT ? CREATE_ALWAYS : TRUNCATE_EXISTING;
-    HANDLE h =
-        CreateFileW(wide(path, &w), wanted, SHARED, NULL, begin, FILE_ATTRIBUTE_NORMAL, NULL);
-    if (h == INVALID_HANDLE_VALUE) return set_errno();
+    HANDLE h = open_shared(path, access, begin, FILE_ATTRIBUTE_NORMAL);
+    if (h == INVALID_HANDLE_VALUE) return -1;
     return _open_osfhandle((intptr_t)h, _O_BINARY | _O_NOINHERIT | (flags & O_APPEND));
-}
-
-static void fill_stat(const BY_HANDLE_FILE_INFORMATION *info, struct posix_stat *st) {
-    bool is_directory = info->dwFileAttributes & FILE_ATTRIBUTE_DIRECTORY;
-    uint64_t id = (uint64_t)info->nFileIndexHigh << 32 | info->nFileIndexLow;
-    // Volume and file id hashed to the 48 bits of st_dev and st_ino.
-    uint64_t mixed = (id ^ (uint64_t)info->dwVolumeSerialNumber << 20) * 0x9e3779b97f4a7c15u;
-    memset(st, 0, sizeof *st);
-    st->st_mode = (unsigned short)((is_directory ? S_IFDIR : S_IFREG) | 0644);
-    st->st_size = (off_t)((uint64_t)info->nFileSizeHigh << 32 | info->nFileSizeLow);
-    st->st_dev = (unsigned)(mixed >> 32);
-    st->st_ino = (unsigned short)(mixed >> 16);
 }
 
 enum { NSEC = 1000000000, TICK_NSEC = 100 };
@@ -160,13 +154,20 @@ static const int64_t epoch = 11644473600; // seconds from 1601, the epoch of Win
 static int stat_handle(HANDLE h, struct posix_stat *st) {
     BY_HANDLE_FILE_INFORMATION info;
     DWORD type = GetFileType(h);
+    memset(st, 0, sizeof *st);
     if (type != FILE_TYPE_DISK) {
-        memset(st, 0, sizeof *st);
         st->st_mode = type == FILE_TYPE_PIPE ? S_IFIFO : S_IFCHR;
         return 0;
     }
     if (!GetFileInformationByHandle(h, &info)) return set_errno();
-    fill_stat(&info, st);
+    bool is_directory = info.dwFileAttributes & FILE_ATTRIBUTE_DIRECTORY;
+    st->st_mode = (unsigned short)((is_directory ? S_IFDIR : S_IFREG) | 0644);
+    st->st_size = (off_t)((uint64_t)info.nFileSizeHigh << 32 | info.nFileSizeLow);
+    // st_dev and st_ino have 48 bits together: a hash of the volume and the file id.
+    uint64_t id = (uint64_t)info.nFileIndexHigh << 32 | info.nFileIndexLow;
+    uint64_t hash = (id ^ (uint64_t)info.dwVolumeSerialNumber << 20) * 0x9e3779b97f4a7c15u;
+    st->st_dev = (unsigned)(hash >> 32);
+    st->st_ino = (unsigned short)(hash >> 16);
     uint64_t ticks =
         (uint64_t)info.ftLastWriteTime.dwHighDateTime << 32 | info.ftLastWriteTime.dwLowDateTime;
     st->st_mtim.tv_sec = (time_t)(ticks / (NSEC / TICK_NSEC)) - epoch;
@@ -177,11 +178,8 @@ static int stat_handle(HANDLE h, struct posix_stat *st) {
 int posix_fstat(int fd, struct posix_stat *st) { return stat_handle(handle_of(fd), st); }
 
 int posix_stat(const char *path, struct posix_stat *st) {
-    WidePath w;
-    HANDLE h =
-        CreateFileW(wide(path, &w), 0, FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE, NULL,
-                    OPEN_EXISTING, FILE_FLAG_BACKUP_SEMANTICS, NULL);
-    if (h == INVALID_HANDLE_VALUE) return set_errno();
+    HANDLE h = open_shared(path, 0, OPEN_EXISTING, FILE_FLAG_BACKUP_SEMANTICS); // directories too
+    if (h == INVALID_HANDLE_VALUE) return -1;
     int code = stat_handle(h, st);
     CloseHandle(h);
     return code;
@@ -207,7 +205,6 @@ int posix_access(const char *path, int mode) {
 
 int posix_mkdir(const char *path, int mode) {
     WidePath w;
-    (void)mode;
     return CreateDirectoryW(wide(path, &w), NULL) ? 0 : set_errno();
 }
 
@@ -218,32 +215,20 @@ int dirfd(DIR *d) { return directory_pattern = d->dd_name, 0; }
 
 int fstatat(int directory, const char *name, struct posix_stat *st, int flags) {
     char path[4096];
-    (void)directory, (void)flags;
     size_t n = strlen(directory_pattern) - 1; // without the *
     snprintf(path, sizeof path, "%.*s%s", (int)n, directory_pattern, name);
     return posix_stat(path, st);
 }
 
 int utimensat(int directory, const char *path, const struct timespec times[2], int flags) {
-    WidePath w;
     uint64_t ticks = (uint64_t)(times[1].tv_sec + epoch) * (NSEC / TICK_NSEC) +
                      (uint64_t)times[1].tv_nsec / TICK_NSEC;
     FILETIME time = {(DWORD)ticks, (DWORD)(ticks >> 32)};
-    (void)directory, (void)flags;
-    HANDLE h = CreateFileW(wide(path, &w), FILE_WRITE_ATTRIBUTES,
-                           FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE, NULL,
-                           OPEN_EXISTING, 0, NULL);
-    if (h == INVALID_HANDLE_VALUE) return set_errno();
+    HANDLE h = open_shared(path, FILE_WRITE_ATTRIBUTES, OPEN_EXISTING, 0);
+    if (h == INVALID_HANDLE_VALUE) return -1;
     int code = SetFileTime(h, NULL, NULL, &time) ? 0 : set_errno();
     CloseHandle(h);
     return code;
-}
-
-struct tm *localtime_r(const time_t *t, struct tm *out) {
-    return localtime_s(out, t) ? NULL : out;
-}
-struct tm *gmtime_r(const time_t *t, struct tm *out) {
-    return gmtime_s(out, t) ? NULL : out;
 }
 
 int link(const char *from, const char *to) {
@@ -252,12 +237,11 @@ int link(const char *from, const char *to) {
 }
 
 ssize_t readlink(const char *path, char *out, size_t n) {
-    (void)path, (void)out, (void)n;
-    errno = EINVAL; // not a link: Windows follows links itself
+    errno = EINVAL; // "not a link": Windows follows links itself
     return -1;
 }
 
-int fchmod(int fd, int mode) { return (void)fd, (void)mode, 0; }
+int fchmod(int fd, int mode) { return 0; }
 int fsync(int fd) { return FlushFileBuffers(handle_of(fd)) ? 0 : set_errno(); }
 
 int flock(int fd, int how) {
@@ -267,10 +251,7 @@ int flock(int fd, int how) {
     return LockFileEx(handle_of(fd), flags, 0, 1, 0, &far_away) ? 0 : set_errno();
 }
 
-int fcntl(int fd, int command, ...) {
-    (void)command;
-    return handle_of(fd) == INVALID_HANDLE_VALUE ? -1 : 0;
-}
+int fcntl(int fd, int command, ...) { return handle_of(fd) == INVALID_HANDLE_VALUE ? -1 : 0; }
 
 ssize_t pread(int fd, void *out, size_t n, off_t at) {
     OVERLAPPED where = {.Offset = (DWORD)at, .OffsetHigh = (DWORD)((uint64_t)at >> 32)};
@@ -289,7 +270,6 @@ ssize_t pwrite(int fd, const void *data, size_t n, off_t at) {
 int pipe(int fds[2]) { return _pipe(fds, 4096, _O_BINARY | _O_NOINHERIT); }
 
 void *mmap(void *at, size_t n, int protection, int flags, int fd, off_t offset) {
-    (void)at, (void)protection, (void)offset;
     if (flags & MAP_ANONYMOUS) {
         void *fresh = VirtualAlloc(NULL, n, MEM_RESERVE | MEM_COMMIT, PAGE_READWRITE);
         return fresh ? fresh : MAP_FAILED;
@@ -302,7 +282,7 @@ void *mmap(void *at, size_t n, int protection, int flags, int fd, off_t offset) 
 }
 
 int munmap(void *p, size_t n) {
-    return (void)n, UnmapViewOfFile(p) || VirtualFree(p, 0, MEM_RELEASE) ? 0 : set_errno();
+    return UnmapViewOfFile(p) || VirtualFree(p, 0, MEM_RELEASE) ? 0 : set_errno();
 }
 
 int mprotect(void *p, size_t n, int protection) {
@@ -311,13 +291,12 @@ int mprotect(void *p, size_t n, int protection) {
                                                                                       : set_errno();
 }
 
-int madvise(void *p, size_t n, int advice) { return (void)p, (void)n, (void)advice, 0; }
+int madvise(void *p, size_t n, int advice) { return 0; }
 
 // The console.
 
 int ioctl(int fd, int request, void *out) {
     CONSOLE_SCREEN_BUFFER_INFO info;
-    (void)request;
     if (!GetConsoleScreenBufferInfo(handle_of(fd), &info)) return set_errno();
     *(struct winsize *)out =
         (struct winsize){(unsigned short)(info.srWindow.Bottom - info.srWindow.Top + 1),
@@ -335,7 +314,6 @@ int tcgetattr(int fd, struct termios *t) {
 int tcsetattr(int fd, int when, const struct termios *t) {
     enum { KEYS = 0x200 }; // ENABLE_VIRTUAL_TERMINAL_INPUT
     DWORD lines = ENABLE_LINE_INPUT | ENABLE_ECHO_INPUT;
-    (void)when;
     return SetConsoleMode(handle_of(fd), t->c_lflag & ICANON ? t->mode : (t->mode & ~lines) | KEYS)
                ? 0
                : set_errno();
@@ -391,10 +369,8 @@ int sigaction(int number, const struct sigaction *action, struct sigaction *befo
 }
 
 int sigemptyset(sigset_t *set) { return *set = 0; }
-int sigaddset(sigset_t *set, int number) { return (void)set, (void)number, 0; }
-int sigprocmask(int how, const sigset_t *set, sigset_t *before) {
-    return (void)how, (void)set, (void)before, 0;
-}
+int sigaddset(sigset_t *set, int number) { return 0; }
+int sigprocmask(int how, const sigset_t *set, sigset_t *before) { return 0; }
 
 char *mkdtemp(char *name) {
     char *end = name + strlen(name) - 6; // XXXXXX
@@ -407,22 +383,6 @@ char *mkdtemp(char *name) {
 }
 
 // Text.
-
-ssize_t getline(char **line, size_t *cap, FILE *f) {
-    size_t n = 0;
-    for (int c; (c = getc(f)) != EOF;) {
-        if (n + 2 > *cap) {
-            char *more = posix_realloc(*line, *cap = 2 * *cap + 128);
-            if (!more) return -1;
-            *line = more;
-        }
-        (*line)[n++] = (char)c;
-        if (c == '\n') break;
-    }
-    if (!n) return -1;
-    (*line)[n] = 0;
-    return (ssize_t)n;
-}
 
 void *memmem(const void *hay, size_t n, const void *needle, size_t n_needle) {
     const char *at = hay;

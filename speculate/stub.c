@@ -1,26 +1,20 @@
 // Replaces speculate/ in builds WITHOUT=speculate: every token takes a forward pass of its own.
 #include "speculate.h"
 
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+
 const bool speculate_is_built = false;
 
-Speculation *speculation_new(const Model *draft, bool has_lookup) {
-    (void)draft, (void)has_lookup;
-    return NULL;
-}
-void speculation_free(Speculation *sp) { (void)sp; }
+Speculation *speculation_new(const Model *draft, bool has_lookup) { return NULL; }
+void speculation_free(Speculation *sp) {}
 Drafter *speculation_begin(Speculation *sp, const SampleOptions *options, int n_vocab) {
-    (void)sp, (void)options, (void)n_vocab;
     return NULL;
 }
-void speculation_end(Drafter *d) { (void)d; }
+void speculation_end(Drafter *d) {}
 int speculation_draft(Drafter *d, const Session *session, int pending, const Sampler *sampler,
                       int n_base, int *out, int max) {
-    (void)d, (void)session, (void)pending, (void)sampler, (void)n_base, (void)out, (void)max;
     return 0;
 }
-void speculation_accept(Drafter *d, int n_accepted) { (void)d, (void)n_accepted; }
-void speculation_record_pass(Speculation *sp, int n, double sec) { (void)sp, (void)n, (void)sec; }
-SpeculationStats speculation_take_stats(Speculation *sp) {
-    (void)sp;
-    return (SpeculationStats){0};
-}
+void speculation_accept(Drafter *d, int n_accepted) {}
+void speculation_record_pass(Speculation *sp, int n, double sec) {}
+SpeculationStats speculation_take_stats(Speculation *sp) { return (SpeculationStats){0}; }

@@ -19,66 +19,27 @@
 #include <time.h>
 #include <unistd.h>
 
-enum {
-    O_CLOEXEC = 0, // no programs are started
-    O_NONBLOCK = 0,
-    O_NOCTTY = 0,
-    O_NOFOLLOW = 0,
-    F_GETFD = 1,
-    F_GETFL = 3,
-    F_SETFL = 4,
-    AT_FDCWD = -100,
-    AT_SYMLINK_NOFOLLOW = 0,
-    UTIME_OMIT = -2,
-    LOCK_EX = 2,
-    LOCK_NB = 4,
-    PROT_NONE = 0,
-    PROT_READ = 1,
-    PROT_WRITE = 2,
-    MAP_SHARED = 1,
-    MAP_PRIVATE = 2,
-    MAP_ANONYMOUS = 4,
-    MADV_NORMAL = 0,
-    MADV_RANDOM = 1,
-    MADV_SEQUENTIAL = 2,
-    MADV_WILLNEED = 3,
-    MADV_DONTNEED = 4,
-    TIOCGWINSZ = 1,
-    POLLIN = 1,
-    POLLOUT = 4,
-    _SC_PAGESIZE = 1,
-    _SC_PHYS_PAGES = 2,
-    ICANON = 1,
-    ECHO = 2,
-    IEXTEN = 4,
-    ICRNL = 1,
-    INLCR = 2,
-    IXON = 4,
-    VMIN = 0,
-    VTIME = 1,
-    TCSANOW = 0,
-    SA_RESTART = 1
-};
-#undef localtime_r
-#undef gmtime_r
+// Constants that mingw lacks, by the functions that take them. Flags that have no effect here are
+// 0.
+enum { O_CLOEXEC = 0, O_NONBLOCK = 0, O_NOCTTY = 0, O_NOFOLLOW = 0 }; // no programs are started
+enum { F_GETFD = 1, F_GETFL = 3, F_SETFL = 4 };
+enum { AT_FDCWD = -100, AT_SYMLINK_NOFOLLOW = 0, UTIME_OMIT = -2 };
+enum { LOCK_EX = 2, LOCK_NB = 4 };
+enum { PROT_NONE = 0, PROT_READ = 1, PROT_WRITE = 2 };
+enum { MAP_SHARED = 1, MAP_PRIVATE = 2, MAP_ANONYMOUS = 4 };
+#define MAP_FAILED ((void *)-1)
+enum { MADV_NORMAL = 0, MADV_WILLNEED = 3, MADV_DONTNEED = 4 };
+enum { POLLIN = 1, POLLOUT = 4 };
+enum { _SC_PAGESIZE = 1, _SC_PHYS_PAGES = 2 };
+enum { TIOCGWINSZ = 1 };
+enum { ICANON = 1, ECHO = 2, IEXTEN = 4, ICRNL = 1, INLCR = 2, IXON = 4 };
+enum { VMIN = 0, VTIME = 1, TCSANOW = 0 };
 #undef SIG_UNBLOCK
 #define SIG_UNBLOCK 1
-#define MAP_FAILED  ((void *)-1)
-enum {
-    SIGHUP = 41,
-    SIGQUIT,
-    SIGPIPE,
-    SIGALRM,
-    SIGUSR1,
-    SIGUSR2,
-    SIGVTALRM,
-    SIGXCPU,
-    SIGXFSZ,
-    SIGBUS,
-    SIGTSTP,
-    SIGWINCH
-};
-#define S_ISLNK(mode) 0
+enum { SA_RESTART = 1 };
+// Signals that Windows never sends.
+enum { SIGHUP = 41, SIGQUIT, SIGALRM, SIGUSR1, SIGUSR2, SIGVTALRM, SIGXCPU, SIGBUS };
+enum { SIGPIPE = 51, SIGXFSZ, SIGTSTP, SIGWINCH };
 
 struct sigaction {
     void (*sa_handler)(int);
@@ -119,10 +80,8 @@ int posix_mkdir(const char *path, int mode);
 // `directory` is the result of the last dirfd() call.
 int dirfd(DIR *d);
 int fstatat(int directory, const char *name, struct posix_stat *st, int flags);
-int utimensat(int directory, const char *path, const struct timespec times[2],
-              int flags); // sets times[1] only
-struct tm *localtime_r(const time_t *t, struct tm *out);
-struct tm *gmtime_r(const time_t *t, struct tm *out);
+// Sets times[1] only.
+int utimensat(int directory, const char *path, const struct timespec times[2], int flags);
 int link(const char *from, const char *to);
 ssize_t readlink(const char *path, char *out, size_t n);
 int fchmod(int fd, int mode);
@@ -146,7 +105,6 @@ int sigaddset(sigset_t *set, int number);
 int sigprocmask(int how, const sigset_t *set, sigset_t *before);
 int mprotect(void *p, size_t n, int protection);
 char *mkdtemp(char *name);
-ssize_t getline(char **line, size_t *cap, FILE *f);
 void *memmem(const void *hay, size_t n, const void *needle, size_t n_needle);
 int wcwidth(wchar_t c);
 
