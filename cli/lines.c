@@ -88,11 +88,3 @@ LineState lines_next_json(LineReader *l, JsonDoc *doc, bool may_wait) {
         die(EXIT_RUNTIME, "%s: line %ld: %s", l->path, l->number, err.text);
     return state;
 }
-
-bool lines_next_string(LineReader *l, JsonDoc *doc, Str *text) {
-    if (lines_next_json(l, doc, true) != LINE_READY) return false;
-    if (doc->root->kind != JSON_STRING)
-        die(EXIT_RUNTIME, "%s: line %ld: expected a JSON string", l->path, l->number);
-    *text = doc->root->string;
-    return true;
-}

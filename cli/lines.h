@@ -33,5 +33,3 @@ LineState lines_next(LineReader *l, Str *line, bool may_wait);
 // Parses the next line that is not blank as JSON: LINE_READY, LINE_END, or LINE_NONE (not
 // may_wait). Ends the program on an interrupt, an invalid line or one beyond the limit.
 LineState lines_next_json(LineReader *l, JsonDoc *doc, bool may_wait);
-// The same for a JSON string, which is kept in *doc. False at the end; dies on any other value.
-bool lines_next_string(LineReader *l, JsonDoc *doc, Str *text);

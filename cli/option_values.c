@@ -26,6 +26,17 @@ bool logit_bias_parse(const char *text, LogitBias *out) {
     return true;
 }
 
+Str *list_split(const char *list, int *n) {
+    *n = 1;
+    for (const char *s = list; *s; s++) *n += *s == ',';
+    Str *items = xalloc((size_t)*n, sizeof *items);
+    for (int i = 0; i < *n; i++) {
+        items[i] = (Str){list, strcspn(list, ",")};
+        list += items[i].len + 1;
+    }
+    return items;
+}
+
 bool logit_bias_check(const SampleOptions *s, int n_vocab, Error *err) {
     for (int i = 0; i < s->n_bias; i++)
         if (s->bias[i].id >= n_vocab)

@@ -29,9 +29,10 @@ static bool has_color(int fd) {
     return terminal_has_escapes(fd) && !(no_color && *no_color);
 }
 
-int terminal_columns(int fd) {
+// Width of the terminal on stdout; 80 if unknown.
+static int terminal_columns(void) {
     struct winsize size = {0};
-    return ioctl(fd, TIOCGWINSZ, &size) || !size.ws_col ? 80 : size.ws_col;
+    return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) || !size.ws_col ? 80 : size.ws_col;
 }
 
 const char *count_of(int n, const char *noun) {
@@ -144,6 +145,12 @@ void text_print(Buffer *text) {
     buffer_free(text);
 }
 
+void text_print_json(JsonWriter *w) {
+    json_end_object(w);
+    buffer_puts(w->out, "\n");
+    text_print(w->out);
+}
+
 bool text_emit(void *arg, const char *text, size_t n) {
     (void)arg;
     text_write(text, n);
@@ -170,7 +177,7 @@ void text_wrap(TextWrap *w, const char *text, size_t n) {
         text_write(text, n);
         return;
     }
-    if (!w->columns) w->columns = terminal_columns(STDOUT_FILENO);
+    if (!w->columns) w->columns = terminal_columns();
     for (size_t i = 0; i < n;) {
         const char *c = text + i;
         uint32_t code;
@@ -184,7 +191,7 @@ void text_wrap(TextWrap *w, const char *text, size_t n) {
             put_word(w);
             if (*c == '\n' || w->column + 1 >= w->columns) {
                 put_break(w);
-                w->columns = terminal_columns(STDOUT_FILENO);
+                w->columns = terminal_columns();
             } else {
                 text_write(c, 1);
                 w->column += *c == '\t' ? 8 - w->column % 8 : 1;

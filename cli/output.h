@@ -6,11 +6,10 @@
 #pragma once
 
 #include "options.h"
+#include "../base/json.h"
 
 // Whether fd is a terminal that understands escape sequences (not TERM=dumb).
 bool terminal_has_escapes(int fd);
-// Width of the terminal; 80 if unknown.
-int terminal_columns(int fd);
 
 // Prints a note on stderr, dim on a terminal, unless -q is given (o NULL: always).
 void note(const Options *o, const char *fmt, ...) PRINTF_LIKE(2, 3);
@@ -35,8 +34,10 @@ void output_write(int fd, const char *path, const void *data, size_t n);
 void stdout_flush(void);
 // Writes text to stdout, escaped if that is a terminal.
 void text_write(const char *text, size_t n);
-// Writes a buffer so, and frees it.
+// Writes a buffer in the same way, and frees it.
 void text_print(Buffer *text);
+// Ends the outermost JSON object, and prints it as a line.
+void text_print_json(JsonWriter *w);
 // text_write as Request.emit.
 bool text_emit(void *arg, const char *text, size_t n);
 // Switches stdout to dim text or back, on a terminal with colours.

@@ -79,19 +79,6 @@ void kv_memory_check(const Model *m, size_t n_positions) {
         n_positions, n_positions * kv_position_bytes(&m->kv) >> 20, os_memory_available() >> 20);
 }
 
-// Splits A,B,... in place of its commas.
-static Str *split_list(const char *list, int *n) {
-    *n = 1;
-    for (const char *s = list; *s; s++) *n += *s == ',';
-    Str *parts = xalloc((size_t)*n, sizeof *parts);
-    for (int i = 0; i < *n; i++) {
-        size_t len = strcspn(list, ",");
-        parts[i] = (Str){(char *)list, len};
-        list += len + 1;
-    }
-    return parts;
-}
-
 bool constraint_from_options(ConstraintCache *cache, const Options *o, ConstraintState **out,
                              Error *err) {
     ConstraintSpec spec = {.is_ordered = o->is_ordered_json, .may_think = o->may_think};
@@ -104,7 +91,7 @@ bool constraint_from_options(ConstraintCache *cache, const Options *o, Constrain
     if (o->grammar) spec.grammar = buffer_str(&grammar);
     if (o->regex) spec.regex = str_of(o->regex);
     Str *choices =
-        o->constraint_choices ? split_list(o->constraint_choices, &spec.n_choices) : NULL;
+        o->constraint_choices ? list_split(o->constraint_choices, &spec.n_choices) : NULL;
     spec.choices = choices;
     bool ok = constraint_new(cache, &spec, out, &unknown, err);
     if (ok && unknown.len) note(o, "JSON Schema: unknown keywords say nothing: %s", unknown.data);

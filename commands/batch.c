@@ -45,7 +45,7 @@ typedef struct {
     RequestForm last_form; // of the last request, used for errors in lines without a form
     long shard, n_shards;  // shard: from 1
     bool at_end;
-    IdSet seen; // ids of all requests so far
+    InternTable seen; // ids of all requests so far
 
     // Scheduling
     Record *window[WINDOW + MAX_CHOICES]; // (n_window) read and not yet written, in input order
@@ -169,7 +169,7 @@ static const char *parse_line(Batch *b, Record *r, LineState state, Str line, Er
     if (!is_text && !json_parse(&b->doc, line.data, line.len, err)) return "invalid_json";
     if (!record_parse_id(r, is_text ? NULL : b->doc.root, err)) return "invalid_request";
     b->last_form = r->form;
-    if (id_set_add(&b->seen, &r->id)) return NULL;
+    if (id_add(&b->seen, &r->id)) return NULL;
     error_set(err, EXIT_RUNTIME, "id %s was used by an earlier line", r->id.data);
     return "duplicate_id";
 }
@@ -188,7 +188,7 @@ static void add_line(Batch *b, LineState state, Str line) {
         r->id.len = 0;
         buffer_printf(&r->id, "line %ld", number);
     }
-    bool is_done = id_set_has(&b->output.done, &r->id);
+    bool is_done = !id_add(&b->output.done, &r->id); // each id is asked for once
     b->n_skipped += is_own && is_done;
     if (!is_own || is_done) {
         record_free(r);

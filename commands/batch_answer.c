@@ -43,7 +43,8 @@ static void write_alternatives(JsonWriter *w, const Tokenizer *t, const TokenLog
 }
 
 // The log-probabilities of /v1/completions: one array per property.
-static void write_completion_logprobs(JsonWriter *w, const Tokenizer *t, const Record *r) {
+static void write_completion_logprobs(JsonWriter *w, const Tokenizer *t, const Record *r,
+                                      int n_top) {
     const TokenLogprob *l = r->sequence.logprobs;
     int n = r->sequence.n_generated;
     int64_t offset = 0;
@@ -55,7 +56,7 @@ static void write_completion_logprobs(JsonWriter *w, const Tokenizer *t, const R
     for (int i = 0; i < n; i++) json_write_number(w, NULL, (double)l[i].logprob);
     json_end_array(w);
     json_begin_array(w, "top_logprobs");
-    for (int i = 0; i < n; i++) write_alternatives(w, t, &l[i], r->n_logprobs);
+    for (int i = 0; i < n; i++) write_alternatives(w, t, &l[i], n_top);
     json_end_array(w);
     json_begin_array(w, "text_offset");
     for (int i = 0; i < n; i++) {
@@ -70,8 +71,10 @@ static void write_completion_logprobs(JsonWriter *w, const Tokenizer *t, const R
 static void write_openai_choice(JsonWriter *w, const Record *r, const Reply *reply) {
     const Sequence *s = &r->sequence;
     const Tokenizer *t = r->pipeline->tokenizer;
+    bool is_chat = r->parent->form == FORM_CHAT;
+    int n_logprobs = r->parent->n_logprobs;
     json_write_int(w, "index", r->index);
-    if (r->form == FORM_CHAT) {
+    if (is_chat) {
         json_begin_object(w, "message");
         json_write_string(w, "role", str_of("assistant"));
         json_write_string(w, "content", reply->content);
@@ -81,15 +84,15 @@ static void write_openai_choice(JsonWriter *w, const Record *r, const Reply *rep
     } else {
         json_write_string(w, "text", reply->content);
     }
-    if (r->n_logprobs < 0) {
+    if (n_logprobs < 0) {
         json_write_null(w, "logprobs");
-    } else if (r->form == FORM_CHAT) {
+    } else if (is_chat) {
         json_begin_object(w, "logprobs");
-        completion_write_logprobs(w, "content", t, s, r->n_logprobs, true);
+        completion_write_logprobs(w, "content", t, s, n_logprobs, true);
         json_write_null(w, "refusal");
         json_end_object(w);
     } else {
-        write_completion_logprobs(w, t, r);
+        write_completion_logprobs(w, t, r, n_logprobs);
     }
     json_write_string(w, "finish_reason", str_of(completion_finish_reason(reply, s)));
     if (r->parent->n_choices > 1) json_write_int(w, "seed", (int64_t)s->request.sample.seed);
@@ -98,13 +101,15 @@ static void write_openai_choice(JsonWriter *w, const Record *r, const Reply *rep
 static void write_choice(const Record *r) {
     const Sequence *s = &r->sequence;
     const Pipeline *p = r->pipeline;
-    JsonWriter w = {.out = &r->parent->choices[r->index]};
+    Record *parent = r->parent;
+    JsonWriter w = {.out = &parent->choices[r->index]};
     Reply reply;
-    completion_parse(&reply, r->is_plain ? NULL : &p->tpl, p->tokenizer, s, r->has_tools, 0);
+    completion_parse(&reply, parent->is_plain ? NULL : &p->tpl, p->tokenizer, s, parent->has_tools,
+                     0);
     json_begin_object(&w, NULL);
-    if (r->form == FORM_SHORT) {
+    if (parent->form == FORM_SHORT) {
         completion_write(&w, "text", &reply, s, r->prompt.len);
-        if (r->n_logprobs >= 0)
+        if (parent->n_logprobs >= 0)
             completion_write_logprobs(&w, "logprobs", p->tokenizer, s, s->request.n_logprobs,
                                       false);
     } else {

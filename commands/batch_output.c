@@ -4,7 +4,6 @@
 #include "../os/os.h"
 
 #include <errno.h>
-#include <search.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -12,17 +11,10 @@
 
 enum { MAX_RESULT = 1 << 30 }; // bytes of a line of output
 
-static int compare_ids(const void *a, const void *b) { return strcmp(a, b); }
-
-bool id_set_has(const IdSet *set, const Buffer *id) {
-    return tfind(id->data, &set->root, compare_ids);
-}
-
-bool id_set_add(IdSet *set, const Buffer *id) {
-    if (id_set_has(set, id)) return false;
-    if (!tsearch(str_copy(buffer_str(id)).data, &set->root, compare_ids))
-        die(EXIT_RUNTIME, "out of memory: ids");
-    return true;
+bool id_add(InternTable *ids, const Buffer *id) {
+    bool is_new;
+    intern_add(ids, id->data, id->len, &is_new);
+    return is_new;
 }
 
 // Results of an earlier run
@@ -78,7 +70,7 @@ static long read_results(BatchOutput *out, Buffer *kept, size_t *n_truncated) {
             buffer_put(kept, line);
             buffer_puts(kept, "\n");
         } else {
-            id_set_add(&out->done, &id);
+            id_add(&out->done, &id);
             out->n_failed += kind == RESULT_ERROR;
         }
     }

@@ -7,15 +7,10 @@
 
 #include "batch_record.h"
 #include "../base/files.h"
+#include "../base/intern.h"
 
-// A set of ids: a search tree (tsearch) of C strings.
-typedef struct {
-    void *root;
-} IdSet;
-
-bool id_set_has(const IdSet *set, const Buffer *id);
-// Adds a copy. False if the id is in the set already.
-bool id_set_add(IdSet *set, const Buffer *id);
+// Adds an id to a set of ids. False if the set has it already.
+bool id_add(InternTable *ids, const Buffer *id);
 
 typedef enum {
     RESULT_ANSWER,
@@ -29,8 +24,8 @@ bool result_parse(const Json *root, Buffer *id, ResultKind *kind);
 
 typedef struct {
     Journal journal;
-    IdSet done;    // ids that had a result when the run started
-    long n_failed; // of these, errors
+    InternTable done; // ids that had a result when the run started
+    long n_failed;    // results of these that are errors
 } BatchOutput;
 
 // Opens -o FILE for this process alone, or stdout, and reads the results of an earlier run.

@@ -435,16 +435,8 @@ Record *record_new(long line, RequestForm form, const Pipeline *p) {
 Record *record_new_choice(Record *parent, int index) {
     Record *r = xalloc(1, sizeof *r);
     Buffer text = {0};
-    *r = (Record){.line = parent->line,
-                  .form = parent->form,
-                  .pipeline = parent->pipeline,
-                  .options = parent->options,
-                  .n_logprobs = parent->n_logprobs,
-                  .is_plain = parent->is_plain,
-                  .has_tools = parent->has_tools,
-                  .request = parent->request,
-                  .parent = parent,
-                  .index = index};
+    *r = (Record){
+        .pipeline = parent->pipeline, .parent = parent, .index = index, .request = parent->request};
     for (int i = 0; i < parent->prompt.len; i++) ids_push(&r->prompt, parent->prompt.data[i]);
     r->request.prompt = r->prompt.data;
     r->constraint = parent->constraint ? constraint_clone(parent->constraint) : NULL;

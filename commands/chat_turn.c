@@ -24,9 +24,7 @@ void chat_error(const Chat *c, const char *fmt, ...) {
         JsonWriter w = {&out, false};
         json_begin_object(&w, NULL);
         json_write_string(&w, "error", buffer_str(&text));
-        json_end_object(&w);
-        buffer_puts(&out, "\n");
-        text_print(&out);
+        text_print_json(&w);
     }
     buffer_free(&text);
 }
@@ -218,9 +216,7 @@ static void report_answer(Chat *c, const Sequence *s, const Reply *r) {
         json_write_int(&w, "n_context", c->session->n_tokens);
         json_write_format(&w, "prefill_sec", "%.6f", s->prefill_sec);
         json_write_format(&w, "decode_sec", "%.6f", s->decode_sec);
-        json_end_object(&w);
-        buffer_puts(&out, "\n");
-        text_print(&out);
+        text_print_json(&w);
     }
     note_stats(&c->options, g, s->request.sample.seed);
     c->n_prefill += g->n_prefill, c->n_decode += g->n_decode;

@@ -316,9 +316,9 @@ int command_rope(const Options *o) {
         }
     if (o->is_json) {
         json_end_array(&w);
-        json_end_object(&w);
-        buffer_puts(&out, "\n");
+        text_print_json(&w);
+    } else {
+        text_print(&out);
     }
-    text_print(&out);
     return generate_interrupted ? EXIT_INTERRUPTED : EXIT_OK;
 }

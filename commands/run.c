@@ -16,18 +16,16 @@
 
 enum { MAX_COMPLETIONS = 64 }; // -N
 
-// One completion as a JSON object: its text and how it ended, tool calls, counts, times and, if
-// requested, the log-probabilities of its tokens.
+// Writes a completion as members of a JSON object: its text and how it ended, tool calls, counts,
+// times and, if requested, the log-probabilities of its tokens.
 static void write_completion(JsonWriter *w, const Pipeline *p, const Sequence *s) {
     Reply r;
     completion_parse(&r, p->options->is_raw ? NULL : &p->tpl, p->tokenizer, s, p->tools.data, 0);
-    json_begin_object(w, NULL);
     completion_write(w, "text", &r, s, s->request.n_prompt);
     json_write_format(w, "prefill_sec", "%.6f", s->prefill_sec);
     json_write_format(w, "decode_sec", "%.6f", s->decode_sec);
     if (s->request.n_logprobs)
         completion_write_logprobs(w, "logprobs", p->tokenizer, s, s->request.n_logprobs, false);
-    json_end_object(w);
     reply_free(&r);
 }
 
@@ -35,17 +33,19 @@ static void write_completion(JsonWriter *w, const Pipeline *p, const Sequence *s
 static void print_json(const Pipeline *p, const Sequence *s, int n) {
     Buffer out = {0};
     JsonWriter w = {.out = &out};
+    json_begin_object(&w, NULL);
     if (n == 1) {
         write_completion(&w, p, s);
     } else {
-        json_begin_object(&w, NULL);
         json_begin_array(&w, "choices");
-        for (int i = 0; i < n; i++) write_completion(&w, p, &s[i]);
+        for (int i = 0; i < n; i++) {
+            json_begin_object(&w, NULL);
+            write_completion(&w, p, &s[i]);
+            json_end_object(&w);
+        }
         json_end_array(&w);
-        json_end_object(&w);
     }
-    buffer_puts(&out, "\n");
-    text_print(&out);
+    text_print_json(&w);
 }
 
 // Prints texts that were not printed while they were generated, each with a note before it.

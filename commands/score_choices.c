@@ -3,6 +3,7 @@
 // The prompt is prefilled once; each choice is scored in a fork of its session. Prompts of several
 // questions, and then all their choices, are packed together.
 #include "score.h"
+#include "../cli/option_values.h"
 #include "../cli/output.h"
 #include "../cli/prompt.h"
 #include "../cli/request.h"
@@ -103,10 +104,10 @@ static void question_print(const Question *q, bool is_json) {
     if (is_json) {
         json_end_array(&w);
         json_write_string(&w, "best", q->texts[best]);
-        json_end_object(&w);
-        buffer_puts(&out, "\n");
+        text_print_json(&w);
+    } else {
+        text_print(&out);
     }
-    text_print(&out);
 }
 
 // Scores questions (n) and frees them.
@@ -147,24 +148,29 @@ static void answer_questions(Scorer *s, Question *questions, int n) {
     free(tasks);
 }
 
+// Sets the texts from a JSON array. False unless it has items, all of them strings with content.
+static bool texts_from_json(Question *q, const Json *array) {
+    if (!array || array->kind != JSON_ARRAY) return false;
+    q->texts = xalloc((size_t)array->n_items, sizeof *q->texts);
+    for (const Json *item = array->child; item; item = item->next) {
+        if (item->kind != JSON_STRING || !item->string.len) return false;
+        q->texts[q->n++] = item->string;
+    }
+    return q->n;
+}
+
 // Sets the texts from "A,B,..." or, for texts with commas, from a JSON array.
 static void parse_choices(Question *q, const char *list) {
     Error err;
-    q->texts = xalloc(strlen(list) + 1, sizeof *q->texts);
+    bool ok = true;
     if (list[strspn(list, " ")] == '[') {
         if (!json_parse(&q->doc, list, strlen(list), &err))
             die(EXIT_USAGE, "--choices: %s", err.text);
-        for (const Json *c = q->doc.root->child; c; c = c->next)
-            q->texts[q->n++] = c->kind == JSON_STRING ? c->string : (Str){0};
+        ok = texts_from_json(q, q->doc.root);
     } else {
-        for (const char *at = list; at; at = *at ? at + 1 : NULL) {
-            Str text = {at, strcspn(at, ",")};
-            q->texts[q->n++] = text;
-            at += text.len;
-        }
+        q->texts = list_split(list, &q->n);
+        for (int i = 0; i < q->n; i++) ok = ok && q->texts[i].len;
     }
-    bool ok = q->n;
-    for (int i = 0; i < q->n; i++) ok = ok && q->texts[i].len;
     if (!ok)
         die(EXIT_USAGE, "--choices: expected A,B,... or a JSON array of strings, found \"%s\"",
             list);
@@ -187,19 +193,13 @@ void score_choices(Scorer *s) {
 
 // Encodes the question of q->doc: {"id"?, "prompt", "choices": [...]}.
 static void read_question(const Scorer *s, Question *q, const LineReader *l) {
-    const Json *root = q->doc.root, *prompt = json_get_string(root, "prompt"),
-               *choices = json_get(root, "choices");
+    const Json *root = q->doc.root, *prompt = json_get_string(root, "prompt");
     q->id = json_get(root, "id");
-    bool ok = prompt && choices && choices->kind == JSON_ARRAY && choices->n_items &&
-              (!q->id || q->id->kind == JSON_STRING || q->id->kind == JSON_NUMBER);
-    for (const Json *c = ok ? choices->child : NULL; c; c = c->next)
-        ok = ok && c->kind == JSON_STRING && c->string.len;
-    if (!ok)
+    bool has_valid_id = !q->id || q->id->kind == JSON_STRING || q->id->kind == JSON_NUMBER;
+    if (!prompt || !has_valid_id || !texts_from_json(q, json_get(root, "choices")))
         die(EXIT_RUNTIME,
             "%s: line %ld: expected {\"id\", \"prompt\": STRING, \"choices\": [STRING...]}",
             l->path, l->number);
-    q->texts = xalloc((size_t)choices->n_items, sizeof *q->texts);
-    for (const Json *c = choices->child; c; c = c->next) q->texts[q->n++] = c->string;
     question_encode(&s->pipeline, q, prompt->string);
 }
 

@@ -84,36 +84,24 @@ void kl_compare(KlReference *r, int pos, const float *logits) {
     r->n_agreed += agree;
 }
 
-typedef struct {
-    double mean, p99, max; // nats
-    double agreement;      // share of positions
-} KlResult;
-
-static KlResult kl_result(KlReference *r) {
-    double sum = 0;
+void kl_report(KlReference *r, JsonWriter *w, bool is_json) {
+    double n = (double)r->n, sum = 0;
     for (size_t i = 0; i < r->n; i++) sum += r->divergences[i];
     doubles_sort(r->divergences, r->n);
-    return (KlResult){.mean = sum / (double)r->n,
-                      .p99 = r->divergences[(r->n * 99 + 99) / 100 - 1],
-                      .max = r->divergences[r->n - 1],
-                      .agreement = (double)r->n_agreed / (double)r->n};
-}
-
-void kl_write(KlReference *r, JsonWriter *w) {
-    KlResult result = kl_result(r);
+    double p99 = r->divergences[(r->n * 99 + 99) / 100 - 1], max = r->divergences[r->n - 1];
+    double agreement = (double)r->n_agreed / n; // share of positions
+    if (!is_json) {
+        buffer_printf(w->out,
+                      "KL divergence %.6f nats (99 %% below %.6f, most %.6f), same best token "
+                      "%.3f %% (%zu positions)\n",
+                      sum / n, p99, max, 100 * agreement, r->n);
+        return;
+    }
     json_begin_object(w, "kl");
-    json_write_number(w, "mean", result.mean);
-    json_write_number(w, "p99", result.p99);
-    json_write_number(w, "max", result.max);
-    json_write_number(w, "top1_agreement", result.agreement);
+    json_write_number(w, "mean", sum / n);
+    json_write_number(w, "p99", p99);
+    json_write_number(w, "max", max);
+    json_write_number(w, "top1_agreement", agreement);
     json_write_int(w, "n_positions", (int64_t)r->n);
     json_end_object(w);
-}
-
-void kl_put(KlReference *r, Buffer *out) {
-    KlResult result = kl_result(r);
-    buffer_printf(out,
-                  "KL divergence %.6f nats (99 %% below %.6f, most %.6f), same best token "
-                  "%.3f %% (%zu positions)\n",
-                  result.mean, result.p99, result.max, 100 * result.agreement, r->n);
 }

@@ -27,6 +27,5 @@ void kl_open(KlReference *r, const Options *o, const Model *m, int chunk, int ma
 // Compares logits (n_vocab) with the next ones of the reference model, or with row `pos` of the
 // file.
 void kl_compare(KlReference *r, int pos, const float *logits);
-// Writes the result as member "kl" of a JSON object, or appends a line of text. Once, at the end.
-void kl_write(KlReference *r, JsonWriter *w);
-void kl_put(KlReference *r, Buffer *out);
+// Writes the result: the member "kl" of a JSON object, or a line of text. Sorts the divergences.
+void kl_report(KlReference *r, JsonWriter *w, bool is_json);

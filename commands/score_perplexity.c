@@ -132,16 +132,15 @@ static void print_result(Scorer *s, const Perplexity *p) {
         json_write_int(&w, "n_tokens", (int64_t)p->n_tokens);
         json_write_int(&w, "n_bytes", (int64_t)p->n_bytes);
         json_write_int(&w, "n_ctx", p->n_ctx);
-        if (s->reference) kl_write(s->reference, &w);
-        json_end_object(&w);
-        buffer_puts(&out, "\n");
+        if (s->reference) kl_report(s->reference, &w, true);
+        text_print_json(&w);
     } else {
         buffer_printf(&out, "perplexity %.4f (%llu tokens, %.4f nats per byte)\n", perplexity,
                       (unsigned long long)p->n_tokens,
                       p->n_bytes ? p->nll / (double)p->n_bytes : 0);
-        if (s->reference) kl_put(s->reference, &out);
+        if (s->reference) kl_report(s->reference, &w, false);
+        text_print(&out);
     }
-    text_print(&out);
     note(o, "%llu tok %.1f tok/s", (unsigned long long)p->n_fed, (double)p->n_fed / sec);
 }
 

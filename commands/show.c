@@ -115,13 +115,19 @@ static void print_model(const Model *m, const Options *o) {
            scaled(size, gb * 1e9, "B"), bandwidth, o->bandwidth > 0 ? "--bandwidth" : "measured");
 }
 
-static void print_model_json(const Model *m) {
-    const Config *c = &m->config;
-    const char *mixture = gguf_file_type_name(&m->file);
+// m: NULL for a file without tensors, a vocabulary.
+static void print_json(const Gguf *g, const Model *m) {
+    const char *mixture = gguf_file_type_name(g);
     Buffer out = {0};
     JsonWriter w = {.out = &out};
     json_begin_object(&w, NULL);
-    json_write_string(&w, "file", str_of(m->file.path));
+    json_write_string(&w, "file", str_of(g->path));
+    if (!m) {
+        json_write_int(&w, "n_tensors", 0);
+        text_print_json(&w);
+        return;
+    }
+    const Config *c = &m->config;
     json_write_int(&w, "n_layers", c->n_layers);
     json_write_int(&w, "dim", c->dim);
     json_write_int(&w, "hidden_dim", c->hidden_dim);
@@ -137,26 +143,7 @@ static void print_model_json(const Model *m) {
     json_write_string(&w, "mixture", str_of(mixture ? mixture : ""));
     json_write_string(&w, "kernels", str_of(kernel.name));
     json_write_int(&w, "threads", m->n_threads);
-    json_end_object(&w);
-    buffer_puts(&out, "\n");
-    text_print(&out);
-}
-
-// A file without tensors.
-static void print_vocabulary(const Options *o, const Gguf *g) {
-    Buffer out = {0};
-    JsonWriter w = {.out = &out};
-    if (!o->is_json) {
-        printf("%-14s%s: a vocabulary, no tensors\n", "file", printable(str_of(g->path)));
-        print_tokenizer(g);
-        return;
-    }
-    json_begin_object(&w, NULL);
-    json_write_string(&w, "file", str_of(g->path));
-    json_write_int(&w, "n_tensors", 0);
-    json_end_object(&w);
-    buffer_puts(&out, "\n");
-    text_print(&out);
+    text_print_json(&w);
 }
 
 // --check and --verify. Dies if a weight is not finite or the checksum differs.
@@ -181,13 +168,18 @@ int command_show(const Options *o) {
     Error err;
     if (!model_open_file(&file, o->n_args ? o->args[0] : o->model, &err)) die_error(&err);
     if (file.n_tensors == 0) {
-        print_vocabulary(o, &file);
+        if (o->is_json) {
+            print_json(&file, NULL);
+        } else {
+            printf("%-14s%s: a vocabulary, no tensors\n", "file", printable(str_of(file.path)));
+            print_tokenizer(&file);
+        }
         return EXIT_OK;
     }
     if (o->is_check || o->is_verify) check_weights(o, &file);
     if (!model_bind(&model, &file, &o->model_options, &err)) die_error(&err);
     if (o->is_json) {
-        print_model_json(&model);
+        print_json(&model.file, &model);
     } else {
         print_model(&model, o);
         print_tokenizer(&model.file);

@@ -15,25 +15,8 @@
 
 enum { MAX_LINE = 1 << 30 }; // bytes, with --jsonl
 
-static void tokenize_text(const Options *o, const Tokenizer *t, Str text, Ids *ids) {
-    (o->has_special ? tokenizer_encode_special : tokenizer_encode)(t, text.data, text.len, ids);
-}
-
-// --jsonl: a JSON string per line becomes an array of ids.
-static void print_json_lines(const Options *o, const Tokenizer *t) {
-    static LineReader lines;
-    static JsonDoc doc;
-    static Ids ids;
-    Str text;
-    lines_open(&lines, o->file, MAX_LINE);
-    enter_sandbox(o);
-    while (lines_next_string(&lines, &doc, &text)) {
-        ids.len = 0;
-        tokenize_text(o, t, text, &ids);
-        putchar('[');
-        for (int i = 0; i < ids.len; i++) printf(i ? ",%d" : "%d", ids.data[i]);
-        puts("]");
-    }
+static void tokenize_text(const Tokenizer *t, Str text, bool has_special, Ids *ids) {
+    (has_special ? tokenizer_encode_special : tokenizer_encode)(t, text.data, text.len, ids);
 }
 
 // Reads a conversation: a JSON object with messages, tools and other variables of the template, or
@@ -168,29 +151,48 @@ static void print_times(const Options *o, double compile_sec, const Buffer *time
              compile_sec * 1e6, n, mean, p99, max);
 }
 
-// --jsonl with a constraint: reads a JSON string per line and prints {"accepted","n_tokens","at"},
-// at: the bytes before the first that does not fit. Then reports what the masks cost.
-static void constraint_check_lines(const Options *o, const Tokenizer *t) {
+// Prints {"accepted","n_tokens","at"} for a text, where "at" is the number of bytes before the
+// first byte that the constraint rejects.
+static void check_text(const ConstraintState *constraint, const Ids *ids, Buffer *times) {
+    size_t at;
+    ConstraintState *state = constraint_clone(constraint);
+    bool accepted = is_accepted(state, ids, times, &at);
+    printf("{\"accepted\":%s,\"n_tokens\":%d,\"at\":%zu}\n", accepted ? "true" : "false", ids->len,
+           at);
+    constraint_free(state);
+}
+
+static void print_json_ids(const Ids *ids) {
+    putchar('[');
+    for (int i = 0; i < ids->len; i++) printf(i ? ",%d" : "%d", ids->data[i]);
+    puts("]");
+}
+
+// --jsonl: a JSON string per line becomes an array of ids or, with a constraint, the result of
+// check_text().
+static void process_lines(const Options *o, const Tokenizer *t, bool has_constraint) {
     static LineReader lines;
     static JsonDoc doc;
     static Ids ids;
-    static Buffer times; // of doubles
-    ConstraintState *constraint;
+    static Buffer times; // double: microseconds of each mask
+    ConstraintState *constraint = NULL;
     Error err;
-    Str text;
-    if (!constraint_from_options(constraint_cache_new(t), o, &constraint, &err)) die_error(&err);
+    if (has_constraint && !constraint_from_options(constraint_cache_new(t), o, &constraint, &err))
+        die_error(&err);
     lines_open(&lines, o->file, MAX_LINE);
-    while (lines_next_string(&lines, &doc, &text)) {
-        size_t at;
+    if (!constraint) enter_sandbox(o);
+    while (lines_next_json(&lines, &doc, true) == LINE_READY) {
+        Str text = doc.root->string;
+        if (doc.root->kind != JSON_STRING)
+            die(EXIT_RUNTIME, "%s: line %ld: expected a JSON string", lines.path, lines.number);
         ids.len = 0;
-        tokenizer_encode(t, text.data, text.len, &ids);
-        ConstraintState *state = constraint_clone(constraint);
-        bool accepted = is_accepted(state, &ids, &times, &at);
-        printf("{\"accepted\":%s,\"n_tokens\":%d,\"at\":%zu}\n", accepted ? "true" : "false",
-               ids.len, at);
-        constraint_free(state);
+        tokenize_text(t, text, o->has_special && !constraint, &ids);
+        if (constraint)
+            check_text(constraint, &ids, &times);
+        else
+            print_json_ids(&ids);
     }
-    print_times(o, constraint_compile_sec(constraint), &times);
+    if (constraint) print_times(o, constraint_compile_sec(constraint), &times);
 }
 
 // Dies on options that cannot be combined.
@@ -221,14 +223,12 @@ int command_tokenize(const Options *o) {
     if (has_text) enter_sandbox(o);
     if (o->chat_file)
         encode_conversation(o, &g, t, &ids);
-    else if (has_constraint)
-        constraint_check_lines(o, t);
     else if (o->is_jsonl)
-        print_json_lines(o, t);
+        process_lines(o, t, has_constraint);
     else if (o->is_decode)
         ids_parse(text.data, tokenizer_n_vocab(t), &ids);
     else
-        tokenize_text(o, t, buffer_str(&text), &ids);
+        tokenize_text(t, buffer_str(&text), o->has_special, &ids);
     if (o->is_decode && has_text)
         print_text(o, t, &ids);
     else if (!o->is_jsonl && !o->is_rendered)
