@@ -20,44 +20,12 @@ typedef struct {
 
 _Static_assert(sizeof(FloatAttendMemory) <= KERNEL_SCRATCH, "fits");
 
-// One row of keys or values as float32, zeros up to a multiple of WIDTH.
-INLINE void convert_kv_row(Type type, const void *row, float *out, int n) {
-    for (int i = 0; i < n; i += WIDTH) {
-        const BlockQ8_0 *b = (const BlockQ8_0 *)row + i / 32;
-        if (type == TYPE_Q8_0)
-            store_n(out + i, WIDTH,
-                    load_as_floats(type, b->qs, i % 32, WIDTH) * splat(f16_at(&b->d)));
-        else
-            store_n(out + i, WIDTH, load_as_floats(type, row, i, n - i));
-    }
-}
-
-// ATTEND_TILE rows of `kv` from `key` on as float32 in m->rows; the last of the n that exist stands
-// in for the others.
-INLINE void convert_kv_rows(FloatAttendMemory *m, const AttentionPage *a, const void *kv, int key,
-                            int n, Type type) {
-    size_t row_bytes = quant_row_bytes(type, (size_t)a->head_dim);
-    for (int i = 0; i < ATTEND_TILE; i++)
-        convert_kv_row(type, (const char *)kv + (size_t)(key + min_int(i, n - 1)) * row_bytes,
-                       m->rows[i], a->head_dim);
-}
-
-INLINE void convert_kv_tile(FloatAttendMemory *m, const AttentionPage *a, const void *kv, int key,
-                            int n) {
-    if (a->kv_type == TYPE_F16) // three loops without a branch on the type inside
-        convert_kv_rows(m, a, kv, key, n, TYPE_F16);
-    else if (a->kv_type == TYPE_Q8_0)
-        convert_kv_rows(m, a, kv, key, n, TYPE_Q8_0);
-    else
-        convert_kv_rows(m, a, kv, key, n, TYPE_F32);
-}
-
 static inline void float_scores(const AttentionPage *a, int key, int n, Prefetch *prefetch) {
     FloatAttendMemory *m = team_scratch();
-    convert_kv_tile(m, a, a->k, key, n);
+    convert_kv_tile(m->rows, a, a->k, key, n, prefetch, 0);
     for (int h = 0; h < ATTEND_TILE; h += WIDTH)
-        for (int d = 0; d < a->head_dim; d += WIDTH)
-            transpose_floats(m->keys[d] + h, ATTEND_TILE, m->rows[h] + d, MAX_HEAD_DIM);
+        transpose_dwords(m->keys[0] + h, sizeof m->keys[0], m->rows[h], sizeof m->rows[0],
+                         a->head_dim, 1);
     float_panel(m->scores[0] + key, KV_PAGE, m->keys, sizeof m->keys[0], a->q, (size_t)a->head_dim,
                 a->n_q, a->head_dim, true, ATTEND_TILE, prefetch, ATTEND_PREFETCH_STEPS);
 }
@@ -91,7 +59,7 @@ static inline void float_values(const AttentionPage *a, int key, int n, Prefetch
         q8_values(a, key, n, prefetch);
         return;
     }
-    convert_kv_tile(m, a, a->v, key, n);
+    convert_kv_tile(m->rows, a, a->v, key, n, prefetch, 0);
     for (int d = 0; d < a->head_dim; d += FLOAT_PANEL)
         float_panel(a->acc + d, (size_t)a->head_dim, m->rows[0] + d, sizeof m->rows[0],
                     m->scores[0] + key, KV_PAGE, a->n_q, n, key == 0, a->head_dim - d, prefetch,

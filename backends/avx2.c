@@ -63,9 +63,11 @@ INLINE void unpack_8_rows(Avx2Rows *m, const uint8_t *const *p, bool is_in_place
     const TypeInfo *info = type_info(type);
     const int n_groups = SUPERBLOCK / info->group;
     for (int i = 0; i < 8 && !is_in_place; i++) unpack_row(type, p[i], m->rows[i], m->row_scale[i]);
-    if (!codebook_info(type)->entry_len) unpack_scales(type, p, m->scale, m->min);
-    for (int g = 0; codebook_info(type)->entry_len && g < n_groups; g += 8)
-        transpose_floats(m->scale[g], 8, m->row_scale[0] + g, SUPERBLOCK_GROUPS);
+    if (codebook_info(type)->entry_len)
+        transpose_dwords(m->scale, sizeof m->scale[0], m->row_scale, sizeof m->row_scale[0],
+                         n_groups, 1);
+    else
+        unpack_scales(type, p, m->scale, m->min);
     for (int g = 0; !info->has_min && has_min_term(type) && g < n_groups; g++)
         _mm256_store_ps(m->min[g], _mm256_mul_ps(_mm256_load_ps(m->scale[g]),
                                                  _mm256_set1_ps((float)info->zero_point)));
@@ -301,8 +303,7 @@ INLINE void gemm_pack(GemmStep *s, int r, Type type) {
     superblock_rows(p, 8, s->w, s->row + r, 1, s->row_end, s->k, type);
     superblock_pad(p, 8, m->padded, s->n_cols, type);
     unpack_8_rows(m, p, false, type);
-    for (int c = 0; c < SUPERBLOCK / 4; c += 8)
-        transpose_floats((float *)m->panel + c * 8, 8, (const float *)m->rows + c, SUPERBLOCK / 4);
+    transpose_dwords(m->panel, sizeof(Integers), m->rows, sizeof m->rows[0], SUPERBLOCK / 4, 1);
 }
 
 INLINE void gemm_multiply(GemmStep *s, int r, int t, int n, Type type) {

@@ -9,11 +9,6 @@
 
 INLINE void store_32(void *p, __m256i v) { _mm256_storeu_si256(p, v); }
 
-// 16 bytes from each of two places.
-INLINE __m256i load_halves(const void *low, const void *high) {
-    return _mm256_inserti128_si256(_mm256_castsi128_si256(load_16(low)), load_16(high), 1);
-}
-
 // The 32 nibbles of 16 bytes: the low ones, then the high ones.
 INLINE __m256i split_nibbles(const uint8_t *p) {
     __m128i v = load_16(p);

@@ -208,7 +208,7 @@ INLINE void pack_nibbles(const PanelSource *s, Type type) {
         __m512i r[4];
         uint8_t *to = s->out + (high == 16 ? 32 * c : 64 * (c / 2) + 16 * (c % 2)) * 16;
         prefetch_lines(s->prefetch, s->n_prefetch);
-        transpose_16_rows(r, s->p, (size_t)(info->nibble_offset + c * step));
+        transpose_rows(r, s->p, (size_t)(info->nibble_offset + c * step));
 #pragma GCC unroll 4
         for (int d = 0; d < 4; d++) {
             __m512i v0 = _mm512_and_si512(r[d], low),
@@ -225,7 +225,7 @@ INLINE void pack_q8_0(const PanelSource *s) {
     for (int c = 0; c < SUPERBLOCK / 16; c++) {
         __m512i r[4];
         if (c % 2) prefetch_lines(s->prefetch, s->n_prefetch);
-        transpose_16_rows(r, s->p, (size_t)(c / 2 * (int)sizeof(BlockQ8_0) + 2 + c % 2 * 16));
+        transpose_rows(r, s->p, (size_t)(c / 2 * (int)sizeof(BlockQ8_0) + 2 + c % 2 * 16));
 #pragma GCC unroll 4
         for (int d = 0; d < 4; d++)
             _mm512_store_si512(s->out + (16 * c + 4 * d) * 16,
@@ -241,11 +241,11 @@ INLINE void pack_q6_k(const PanelSource *s) {
         int from = 64 * (i / 2) + 16 * (i % 2);
         __m512i q[4], v[4];
         prefetch_lines(s->prefetch, 2 * s->n_prefetch);
-        transpose_16_rows(q, s->p, (size_t)(128 + 32 * (i / 2) + 16 * (i % 2)));
+        transpose_rows(q, s->p, (size_t)(128 + 32 * (i / 2) + 16 * (i % 2)));
 #pragma GCC unroll 2
         for (int c = 0; c < 2; c++) { // columns 2 from + 32 c, and those 64 further on
             uint8_t *to = s->out + (128 * (i / 2) + 16 * (i % 2) + 32 * c) * 16;
-            transpose_16_rows(v, s->p, (size_t)(from + 32 * c));
+            transpose_rows(v, s->p, (size_t)(from + 32 * c));
 #pragma GCC unroll 4
             for (int d = 0; d < 4; d++) {
                 __m512i q0 = _mm512_slli_epi16(q[d], c ? 2 : 4),
@@ -495,7 +495,7 @@ INLINE void transpose_f16(uint16_t *out, const uint8_t *const *row, int n, Prefe
     for (int i = 0; i < n; i += 8) {
         __m512i r[4];
         if (i % 16 == 0) prefetch_lines(prefetch, 4);
-        transpose_16_rows(r, row, (size_t)i * 2);
+        transpose_rows(r, row, (size_t)i * 2);
         for (int d = 0; d < 4; d++) {
             __m512i pair = _mm512_permutexvar_epi16(even_then_odd, r[d]);
             _mm256_store_si256((void *)(out + (i + 2 * d) * ATTEND_TILE),
@@ -632,7 +632,7 @@ static void q8_scores(const AttentionPage *a, int key, int n, Prefetch *prefetch
         for (int at = 0; at < row_bytes; at += 16) {
             int from = min_int(at, row_bytes - 16);
             prefetch_lines(prefetch, 4);
-            transpose_16_rows(keys + from / 4, row, (size_t)from);
+            transpose_rows(keys + from / 4, row, (size_t)from);
         }
         FOR_TOKEN_TILES(a->n_q, Q8_SCORE_TILE, m->scores[0] + key + h)
     }

@@ -3,42 +3,27 @@
 #ifndef BACKENDS_MATMUL_FLOAT_H
 #define BACKENDS_MATMUL_FLOAT_H
 
+#include "activations_float.h"
 #include "matmul.h"
-#include "vector_math.h"
 
 enum {
     GEMM_CHUNK_ROWS = 64, // whose sums for GEMM_CHUNK_TOKENS tokens take 128 KiB, in L2
     GEMM_CHUNK_TOKENS = 512,
     GEMM_SWEEP_TOKENS = 48, // whose activations stay in L1, or near it, while the panels of a chunk
                             // pass
-    FLOAT_PANEL = 2 * WIDTH,               // outputs (rows of weights) of a tile
-    FLOAT_BLOCK_COLS = 4096 / FLOAT_PANEL, // a panel of them, in float32, takes 16 KiB: half of L1
+    FLOAT_PANEL = 2 * WIDTH, // outputs (rows of weights) of a tile
     // Decode: accumulators that a row and token have, and tokens of a tile, with four rows. Eight
     // accumulators hide the latency of FMA.
     FLOAT_GEMV_SUMS = WIDTH == 8 ? 2 : 1,
     FLOAT_GEMV_TOKENS = WIDTH == 8 ? 1 : 2
 };
 
-// Activations: float32, the tokens one after another; for GEMM in blocks of FLOAT_BLOCK_COLS
-// columns, in each the tokens one after another.
-static size_t float_bytes(int n_tokens, int cols) {
-    return (size_t)n_tokens * (size_t)round_up(cols, FLOAT_BLOCK_COLS) * sizeof(float);
-}
-
+// Activations of decode: float32, the tokens one after another.
 static void float_encode_rows(void *encoded, const float *x, int n_tokens, int cols,
                               int token_begin, int token_end) {
     (void)n_tokens;
     size_t begin = (size_t)token_begin * (size_t)cols, end = (size_t)token_end * (size_t)cols;
     memcpy((float *)encoded + begin, x + begin, (end - begin) * sizeof(float));
-}
-
-static void float_encode_blocks(void *encoded, const float *x, int n_tokens, int cols,
-                                int token_begin, int token_end) {
-    for (int t = token_begin; t < token_end; t++)
-        for (int k = 0; k < cols; k += FLOAT_BLOCK_COLS)
-            memcpy((float *)encoded + (size_t)k * (size_t)n_tokens + t * FLOAT_BLOCK_COLS,
-                   x + (size_t)t * (size_t)cols + k,
-                   (size_t)min_int(FLOAT_BLOCK_COLS, cols - k) * sizeof(float));
 }
 
 // Decode. Order of sums: lane i adds the columns i, i + WIDTH, ... (AVX2: two sums take turns, and
@@ -165,13 +150,10 @@ INLINE void float_gemm_pack(GemmStep *s, int r, Type type) {
             const char *p = (const char *)s->w->data + (size_t)row * s->w->row_bytes;
             for (int b = 0; b < FLOAT_BLOCK_COLS * bytes; b += 64)
                 __builtin_prefetch(p + (s->k + FLOAT_BLOCK_COLS) * bytes + b, 0, 2);
-            for (int c = 0; c < s->n_cols; c += WIDTH)
-                store_n(m->rows[i] + c, WIDTH, load_as_floats(type, p, s->k + c, s->n_cols - c));
+            convert_row(type, p + s->k * bytes, m->rows[i], s->n_cols);
         }
-        float *panel = m->panels[r / FLOAT_PANEL][0] + h;
-        for (int c = 0; c < s->n_cols; c += WIDTH)
-            transpose_floats(panel + c * FLOAT_PANEL, FLOAT_PANEL, m->rows[0] + c,
-                             FLOAT_BLOCK_COLS);
+        transpose_dwords(m->panels[r / FLOAT_PANEL][0] + h, sizeof m->panels[0][0], m->rows,
+                         sizeof m->rows[0], s->n_cols, 1);
     }
 }
 

@@ -12,6 +12,7 @@
 // and GEMM have bits of their own; neither depends on the other tokens or rows.
 #define VECTOR_BITS 128
 #include "neon_unpack.h"
+#include "activations_float.h"
 #include "activations_int8.h"
 #include "attention.h"
 #include "matmul.h"
@@ -141,57 +142,9 @@ INLINE void multiply_panel_neon(float *sums, const NeonPanel *p, const Int8Activ
     FOR_TILES_OF_4(n, panel_tile(sums + 4 * t, p, x + t, nt, n_groups, type))
 }
 
-// Float types: float32 activations in superblocks, padded with zeros.
+// Float types: float32 activations in blocks of 256 columns.
 
-static size_t float_bytes(int n_tokens, int cols) {
-    return (size_t)n_tokens * (size_t)n_superblocks(cols) * SUPERBLOCK * sizeof(float);
-}
-
-static void float_encode_superblocks(void *encoded, const float *x, int n_tokens, int cols,
-                                     int token_begin, int token_end) {
-    for (int t = token_begin; t < token_end; t++)
-        for (int k = 0; k < cols; k += SUPERBLOCK) {
-            float *to = (float *)encoded + (size_t)k * (size_t)n_tokens + (size_t)t * SUPERBLOCK;
-            size_t n = (size_t)min_int(SUPERBLOCK, cols - k);
-            memcpy(to, x + (size_t)t * (size_t)cols + k, n * sizeof(float));
-            memset(to + n, 0, (SUPERBLOCK - n) * sizeof(float));
-        }
-}
-
-// 8 values of F32, F16 or BF16.
-INLINE void load_8_floats(Type type, const void *p, float32x4_t *v) {
-    if (type == TYPE_F32) {
-        v[0] = vld1q_f32(p), v[1] = vld1q_f32((const float *)p + 4);
-    } else if (type == TYPE_F16) {
-        float16x8_t h = vld1q_f16(p);
-        v[0] = vcvt_f32_f16(vget_low_f16(h)), v[1] = vcvt_high_f32_f16(h);
-    } else {
-        uint16x8_t h = vld1q_u16(p);
-        v[0] = vreinterpretq_f32_u32(vshll_n_u16(vget_low_u16(h), 16));
-        v[1] = vreinterpretq_f32_u32(vshll_high_n_u16(h, 16));
-    }
-}
-
-// n values of a float type or of Q8_0 as float32, and zeros up to a multiple of 8.
-INLINE void convert_row(Type type, const void *row, float *out, int n) {
-    size_t width = (size_t)type_info(type)->bytes;
-    float buffer[8] = {0};
-    float32x4_t v[2];
-    int i = 0;
-#pragma GCC unroll 4
-    for (; i + 8 <= n; i += 8) {
-        const BlockQ8_0 *b = (const BlockQ8_0 *)row + i / 32;
-        if (type == TYPE_Q8_0)
-            int8_scales(vld1_s8(b->qs + i % 32), f16_at(&b->d), v);
-        else
-            load_8_floats(type, (const char *)row + (size_t)i * width, v);
-        vst1q_f32(out + i, v[0]), vst1q_f32(out + i + 4, v[1]);
-    }
-    if (type == TYPE_Q8_0 || i == n) return;
-    memcpy(buffer, (const char *)row + (size_t)i * width, (size_t)(n - i) * width);
-    load_8_floats(type, buffer, v);
-    vst1q_f32(out + i, v[0]), vst1q_f32(out + i + 4, v[1]);
-}
+_Static_assert((int)FLOAT_BLOCK_COLS == SUPERBLOCK, "one loop nest for all types");
 
 // sums (nt, sums_stride) += x (nt, SUPERBLOCK) times 4 rows of nk values, a multiple of 8: per 8
 // columns of float32 2 nt + 8 loads and 8 nt FMAs into 4 nt sums of four lanes.
@@ -203,9 +156,9 @@ INLINE void float_rows_tile(float *sums, size_t sums_stride, Type type, const vo
     for (int k = 0; k < nk; k += 8) {
         float32x4_t w[4][2];
         for (int r = 0; r < 4; r++)
-            load_8_floats(type,
-                          (const char *)rows + (size_t)r * row_bytes + k * type_info(type)->bytes,
-                          w[r]);
+            for (int h = 0; h < 2; h++)
+                w[r][h] = load_as_floats(type, (const char *)rows + (size_t)r * row_bytes,
+                                         k + 4 * h, WIDTH);
         for (int h = 0; h < 2; h++)
             for (int t = 0; t < nt; t++) {
                 float32x4_t v = vld1q_f32(x + t * SUPERBLOCK + k + 4 * h);
@@ -318,7 +271,7 @@ FLOAT_TYPES(DEFINE_ROWS, gemv, gemm_rows)
 
 typedef struct {
     float scores[ATTEND_MAX_QUERIES][KV_PAGE];
-    float rows[ATTEND_TILE][SUPERBLOCK];     // keys, then values, as float32
+    float rows[ATTEND_TILE][MAX_HEAD_DIM];   // keys, then values, as float32
     float q[ATTEND_MAX_QUERIES][SUPERBLOCK]; // queries, padded with zeros; or what rounding leaves
     Int8Activations q_int8[2 * ATTEND_MAX_QUERIES];
     float sums[2 * ATTEND_MAX_QUERIES][PANEL_ROWS];
@@ -342,21 +295,9 @@ static void prepare_queries(const AttentionPage *a, NeonAttendMemory *m) {
     int8_encode_32(m->q_int8 + n_q, rest, n_q, dim, 0, n_q);
 }
 
-// The tile of `kv` from row `key` on as float32; the last of n rows stands in for those behind it.
-INLINE void convert_tile(const AttentionPage *a, const void *kv, int key, int n,
-                         Prefetch *prefetch) {
-    NeonAttendMemory *m = team_scratch();
-    size_t row_bytes = quant_row_bytes(a->kv_type, (size_t)a->head_dim);
-    for (int i = 0; i < ATTEND_TILE; i++) {
-        const char *row = (const char *)kv + (size_t)(key + min_int(i, n - 1)) * row_bytes;
-        prefetch_lines(prefetch, (int)row_bytes / 64 + 1);
-        if (a->kv_type == TYPE_F16)
-            convert_row(TYPE_F16, row, m->rows[i], a->head_dim);
-        else if (a->kv_type == TYPE_Q8_0)
-            convert_row(TYPE_Q8_0, row, m->rows[i], a->head_dim);
-        else
-            convert_row(TYPE_F32, row, m->rows[i], a->head_dim);
-    }
+// Cache lines prefetched for each row of keys or values.
+static int row_lines(const AttentionPage *a) {
+    return (int)quant_row_bytes(a->kv_type, (size_t)a->head_dim) / 64 + 1;
 }
 
 static void q8_scores(const AttentionPage *a, int key, int n, Prefetch *prefetch) {
@@ -364,7 +305,7 @@ static void q8_scores(const AttentionPage *a, int key, int n, Prefetch *prefetch
     const Tensor keys = {.data = a->k,
                          .row_bytes = quant_row_bytes(TYPE_Q8_0, (size_t)a->head_dim),
                          .cols = a->head_dim};
-    prefetch_lines(prefetch, ATTEND_TILE * ((int)keys.row_bytes / 64 + 1));
+    prefetch_lines(prefetch, ATTEND_TILE * row_lines(a));
     for (int i = 0; i < ATTEND_TILE; i += PANEL_ROWS) {
         NeonPanel panel;
         pack_panel(&panel, &keys, key + i, key + n, 0, TYPE_Q8_0);
@@ -383,7 +324,7 @@ static void attend_scores(const AttentionPage *a, int key, int n, Prefetch *pref
         q8_scores(a, key, n, prefetch);
         return;
     }
-    convert_tile(a, a->k, key, n, prefetch);
+    convert_kv_tile(m->rows, a, a->k, key, n, prefetch, row_lines(a));
     for (int i = 0; i < ATTEND_TILE; i += PANEL_ROWS)
         FOR_TILES_OF_4(a->n_q,
                        float_rows_tile(m->scores[t] + key + i, KV_PAGE, TYPE_F32, m->rows + i,
@@ -411,7 +352,7 @@ INLINE void value_tile(float *acc, int dim, const float *weights, const float *r
 
 static void attend_values(const AttentionPage *a, int key, int n, Prefetch *prefetch) {
     NeonAttendMemory *m = team_scratch();
-    convert_tile(a, a->v, key, n, prefetch);
+    convert_kv_tile(m->rows, a, a->v, key, n, prefetch, row_lines(a));
     for (int d = 0; d < a->head_dim; d += 16)
         FOR_TILES_OF_4(a->n_q,
                        value_tile(a->acc + t * a->head_dim + d, a->head_dim, m->scores[t] + key,
@@ -425,7 +366,7 @@ enum { GEMM_TOKENS = 5 };
 // clang-format off
 const Kernels kernels_neon = {
     .name = "neon",
-    .gemv = {FLOAT_TYPES(KERNEL, gemv, float, superblocks, 1, PANEL_ROWS, 1, false)
+    .gemv = {FLOAT_TYPES(KERNEL, gemv, float, blocks, 1, PANEL_ROWS, 1, false)
             TYPES_OF_16(KERNEL, gemv, int8, 16, 1, 1, 1, false)
             TYPES_OF_32(KERNEL, gemv, int8, 32, 1, 1, 1, false)},
     .gemm = {TYPES_OF_16(KERNEL, gemm, int8, 16, GEMM_TOKENS, PANEL_ROWS, 1, false)

@@ -2,8 +2,8 @@
 // the width of a register is written once (vector_math.h, matmul_float.h, attention.h).
 //
 // A backend defines VECTOR_BITS before it includes this: 128 (NEON), 256 (AVX2 with FMA and F16C)
-// or 512 (AVX-512). Besides the functions below, + - * and / of Floats are the compiler's
-// operators.
+// or 512 (AVX-512). Floats is a register of WIDTH floats; + - * and / of Floats are the compiler's
+// operators, and these functions exist for all three:
 //
 //   splat(x)                    x in every lane
 //   fmadd(a, b, c)              a * b + c, rounded once; fnmadd(a, b, c): c - a * b
@@ -11,17 +11,21 @@
 //   round_floats(x)             to the nearest integers, ties to even
 //   ldexp_floats(x, n)          x * 2^n for integers n between EXP_MIN and EXP_MAX times log2(e)
 //   reduce_add(v), reduce_max   over the lanes
-//   select_first(v, n, other)   the first n lanes of v, the others of `other`
-//   load_n(p, n), store_n       the first n values, n <= 0 and n >= WIDTH allowed; zeros behind
-//   them load_as_floats(type, p, k, n)   the same from value k of a row of F32, F16 or BF16; or
-//   WIDTH
-//                               integers of Q8_0 (x86)
+//   select_first(v, n, other)   the first n lanes of v, the other lanes of `other`
+//   load_n(p, n)                the first n values and zeros; n <= 0 and n >= WIDTH are allowed
+//   store_n(p, n, v)            the first n values; n as in load_n
+//   load_as_floats(type, p, k, n)   load_n from value k of a row of F32, F16 or BF16; of integers
+//                               of Q8_0, always WIDTH
 //   store_f16(p, n, v)          the first n values as float16
-//   max_abs_bits(v, n)          the bits of the largest |x| in n vectors; those of a NaN are larger
-//                               than all others
-//   round_int8(v, q)            16 values to the nearest int8 at q; returns their sum
-//   transpose_floats(out, out_stride, in, in_stride)   WIDTH x WIDTH: out[j][i] = in[i][j]; strides
-//                               in floats (x86)
+//   max_abs_bits(v, n)          the bits of the largest |x| in n vectors; the bits of a NaN are
+//                               larger than those of any number
+//   round_int8(v, q)            rounds 16 values to int8, stores them at q and returns their sum
+//
+// AVX2 and AVX-512 have the register as Integers, too:
+//
+//   transpose_rows(out, row, offset)   16 bytes from `offset` on of each of WIDTH rows: out[d]
+//                               holds dword d of rows 0 to WIDTH - 1
+//   transpose_dwords(...)       the same for any number of columns
 #pragma once
 
 #include "superblock.h"
@@ -74,6 +78,20 @@ INLINE void store_n(float *x, int n, Floats v) {
         memcpy(x, &v, (size_t)n * sizeof *x);
 }
 
+INLINE Floats load_as_floats(Type type, const void *row, int k, int n) {
+    if (type == TYPE_F32) return load_n((const float *)row + k, n);
+    if (type == TYPE_Q8_0) {
+        int16x8_t v = vmovl_s8(vld1_s8((const int8_t *)row + k / 8 * 8));
+        return vcvtq_f32_s32(k % 8 ? vmovl_high_s16(v) : vmovl_s16(vget_low_s16(v)));
+    }
+    uint16_t buffer[4] = {0};
+    const uint16_t *p = (const uint16_t *)row + k;
+    if (n < WIDTH) p = memcpy(buffer, p, (size_t)n * 2);
+    uint16x4_t h = vld1_u16(p);
+    if (type == TYPE_F16) return vcvt_f32_f16(vreinterpret_f16_u16(h));
+    return vreinterpretq_f32_u32(vshll_n_u16(h, 16));
+}
+
 INLINE void store_f16(uint16_t *p, int n, Floats v) {
     float16x4_t h = vcvt_f16_f32(v);
     memcpy(p, &h, (size_t)min_int(WIDTH, n) * sizeof *p);
@@ -105,6 +123,7 @@ INLINE float f16_at(const void *p) { return _cvtsh_ss(load_u16(p)); }
 #if VECTOR_BITS == 256
 
 typedef __m256 Floats;
+typedef __m256i Integers;
 enum { WIDTH = 8 };
 static const float EXP_MIN = -87, EXP_MAX = 88; // powers of two that are normal numbers
 
@@ -195,32 +214,28 @@ INLINE int round_int8(const Floats *v, int8_t *q) {
     return _mm_cvtsi128_si32(_mm_add_epi32(s, _mm_shuffle_epi32(s, 0xb1)));
 }
 
-INLINE void transpose_floats(float *out, int out_stride, const float *in, int in_stride) {
-    __m256 a[8], b[8];
-#pragma GCC unroll 8
-    for (int i = 0; i < 8; i++) a[i] = _mm256_loadu_ps(in + i * in_stride);
+// 16 bytes from each of two places.
+INLINE __m256i load_halves(const void *low, const void *high) {
+    return _mm256_inserti128_si256(_mm256_castsi128_si256(load_16(low)), load_16(high), 1);
+}
+
+// r[i]: rows i and 4 + i in the two 128-bit lanes.
+INLINE void transpose_rows(Integers out[4], const uint8_t *const *row, size_t offset) {
+    Integers r[4];
 #pragma GCC unroll 4
-    for (int i = 0; i < 8; i += 2) {
-        b[i] = _mm256_unpacklo_ps(a[i], a[i + 1]);
-        b[i + 1] = _mm256_unpackhi_ps(a[i], a[i + 1]);
-    }
-#pragma GCC unroll 2
-    for (int i = 0; i < 8; i += 4) {
-        a[i] = _mm256_shuffle_ps(b[i], b[i + 2], 0x44);
-        a[i + 1] = _mm256_shuffle_ps(b[i], b[i + 2], 0xee);
-        a[i + 2] = _mm256_shuffle_ps(b[i + 1], b[i + 3], 0x44);
-        a[i + 3] = _mm256_shuffle_ps(b[i + 1], b[i + 3], 0xee);
-    }
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; i++) {
-        _mm256_storeu_ps(out + i * out_stride, _mm256_permute2f128_ps(a[i], a[i + 4], 0x20));
-        _mm256_storeu_ps(out + (i + 4) * out_stride, _mm256_permute2f128_ps(a[i], a[i + 4], 0x31));
-    }
+    for (int i = 0; i < 4; i++) r[i] = load_halves(row[i] + offset, row[i + 4] + offset);
+    Integers a = _mm256_unpacklo_epi32(r[0], r[1]), b = _mm256_unpackhi_epi32(r[0], r[1]);
+    Integers c = _mm256_unpacklo_epi32(r[2], r[3]), d = _mm256_unpackhi_epi32(r[2], r[3]);
+    out[0] = _mm256_unpacklo_epi64(a, c);
+    out[1] = _mm256_unpackhi_epi64(a, c);
+    out[2] = _mm256_unpacklo_epi64(b, d);
+    out[3] = _mm256_unpackhi_epi64(b, d);
 }
 
 #else // 512
 
 typedef __m512 Floats;
+typedef __m512i Integers;
 enum { WIDTH = 16 };
 // exp of these is 0 and infinity: ldexp_floats handles subnormal numbers and overflow.
 static const float EXP_MIN = -105, EXP_MAX = 89;
@@ -278,16 +293,15 @@ INLINE int round_int8(const Floats *v, int8_t *q) {
     return _mm512_reduce_add_epi32(integers);
 }
 
-// 16 bytes of each of 16 rows, transposed: out[d] holds dword d of rows 0 to 15. The rows of a
-// register are chosen so that loading them takes no shuffle (masked broadcasts do it), which leaves
-// eight:
+// The rows of a register are chosen so that loading them takes no shuffle (masked broadcasts do
+// it), which leaves eight:
 //
 //   r[i]     rows i, 4 + i, 8 + i, 12 + i in the four 128-bit lanes, dwords d0 d1 d2 d3 of each
 //   a, b     unpacklo, unpackhi of r[0], r[1]:  {r0.d0, r1.d0, r0.d1, r1.d1}, {r0.d2, r1.d2, ...}
 //   c, d     the same of r[2], r[3]
 //   out[0]   {r0.d0, r1.d0, r2.d0, r3.d0} in each lane, which is rows 0 to 15 in order
-INLINE void transpose_16_rows(__m512i out[4], const uint8_t *const *row, size_t offset) {
-    __m512i r[4];
+INLINE void transpose_rows(Integers out[4], const uint8_t *const *row, size_t offset) {
+    Integers r[4];
 #pragma GCC unroll 4
     for (int i = 0; i < 4; i++) {
         const uint8_t *const *p = row + i;
@@ -296,31 +310,29 @@ INLINE void transpose_16_rows(__m512i out[4], const uint8_t *const *row, size_t 
         r[i] = _mm512_mask_broadcast_i32x4(r[i], 0x0f00, load_16(p[8] + offset));
         r[i] = _mm512_mask_broadcast_i32x4(r[i], 0xf000, load_16(p[12] + offset));
     }
-    __m512i a = _mm512_unpacklo_epi32(r[0], r[1]), b = _mm512_unpackhi_epi32(r[0], r[1]);
-    __m512i c = _mm512_unpacklo_epi32(r[2], r[3]), d = _mm512_unpackhi_epi32(r[2], r[3]);
+    Integers a = _mm512_unpacklo_epi32(r[0], r[1]), b = _mm512_unpackhi_epi32(r[0], r[1]);
+    Integers c = _mm512_unpacklo_epi32(r[2], r[3]), d = _mm512_unpackhi_epi32(r[2], r[3]);
     out[0] = _mm512_unpacklo_epi64(a, c);
     out[1] = _mm512_unpackhi_epi64(a, c);
     out[2] = _mm512_unpacklo_epi64(b, d);
     out[3] = _mm512_unpackhi_epi64(b, d);
 }
 
-// out[i / step][j] = in[j][i] of n x 16 dwords, for each i that is a multiple of `step`. Strides
-// are in bytes; out and its stride are multiples of 64.
+#endif
+
+// out[i / step][j] = in[j][i] of n x WIDTH dwords, for each i that is a multiple of `step`. Strides
+// are in bytes; out and its stride are multiples of the size of a register. Columns up to the next
+// multiple of 4 are read and written as well.
 INLINE void transpose_dwords(void *out, size_t out_stride, const void *in, size_t in_stride, int n,
                              int step) {
-    const uint8_t *row[16];
-    for (int i = 0; i < 16; i++) row[i] = (const uint8_t *)in + (size_t)i * in_stride;
+    const uint8_t *row[WIDTH];
+    for (int i = 0; i < WIDTH; i++) row[i] = (const uint8_t *)in + (size_t)i * in_stride;
     for (int i = 0; i < n; i += 4) {
-        __m512i r[4];
-        transpose_16_rows(r, row, (size_t)i * 4);
+        Integers r[4];
+        transpose_rows(r, row, (size_t)i * 4);
         for (int d = 0; d < 4; d += step)
-            _mm512_store_si512((char *)out + (size_t)((i + d) / step) * out_stride, r[d]);
+            *(Integers *)((char *)out + (size_t)((i + d) / step) * out_stride) = r[d];
     }
 }
 
-INLINE void transpose_floats(float *out, int out_stride, const float *in, int in_stride) {
-    transpose_dwords(out, (size_t)out_stride * 4, in, (size_t)in_stride * 4, 16, 1);
-}
-
-#endif
 #endif

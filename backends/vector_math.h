@@ -89,6 +89,25 @@ static void vector_store(Type type, void *row, const float *x, int n) {
     }
 }
 
+// Converts n values of a row of F32, F16, BF16 or Q8_0 to float32, and adds zeros up to a multiple
+// of WIDTH.
+INLINE void convert_row(Type type, const void *row, float *out, int n) {
+    const BlockQ8_0 *b = row;
+    for (int i = 0; type == TYPE_Q8_0 && i < n; i += 32, b++)
+        for (int k = 0; k < 32; k += 2 * WIDTH) {
+            Floats scale = splat(f16_at(&b->d));
+            Floats first = load_as_floats(type, b->qs, k, WIDTH) * scale;
+            Floats second = load_as_floats(type, b->qs, k + WIDTH, WIDTH) * scale;
+            store_n(out + i + k, WIDTH, first);
+            store_n(out + i + k + WIDTH, WIDTH, second);
+        }
+    if (type == TYPE_Q8_0) return;
+    int i = 0;
+#pragma GCC unroll 4
+    for (; i + WIDTH <= n; i += WIDTH) store_n(out + i, WIDTH, load_as_floats(type, row, i, WIDTH));
+    if (i < n) store_n(out + i, WIDTH, load_as_floats(type, row, i, n - i));
+}
+
 // Softmax of one query without the division: p[k] = exp(score - max) for the n keys that it sees,
 // 0 for the others up to n_all. Pages are merged by max and sum.
 INLINE void softmax_scores(float *p, int n, int n_all, float *max_out, float *sum_out) {

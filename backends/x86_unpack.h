@@ -14,21 +14,12 @@ typedef uint32_t Words __attribute__((vector_size(4 * WIDTH)));
 typedef int32_t SignedWords __attribute__((vector_size(4 * WIDTH)));
 typedef int8_t Bytes __attribute__((vector_size(4 * WIDTH)));
 
-#if VECTOR_BITS == 256
-
 // w[d] = dword d from byte `at` on of each row.
 INLINE void load_words(const uint8_t *const *row, int at, Words w[4]) {
-    __m256i r[4];
-    for (int i = 0; i < 4; i++)
-        r[i] = _mm256_inserti128_si256(_mm256_castsi128_si256(load_16(row[i] + at)),
-                                       load_16(row[i + 4] + at), 1);
-    __m256i low0 = _mm256_unpacklo_epi32(r[0], r[1]), low1 = _mm256_unpacklo_epi32(r[2], r[3]);
-    __m256i high0 = _mm256_unpackhi_epi32(r[0], r[1]), high1 = _mm256_unpackhi_epi32(r[2], r[3]);
-    w[0] = (Words)_mm256_unpacklo_epi64(low0, low1);
-    w[1] = (Words)_mm256_unpackhi_epi64(low0, low1);
-    w[2] = (Words)_mm256_unpacklo_epi64(high0, high1);
-    w[3] = (Words)_mm256_unpackhi_epi64(high0, high1);
+    transpose_rows((Integers *)w, row, (size_t)at);
 }
+
+#if VECTOR_BITS == 256
 
 // The float16 in the lower and in the upper half of each dword.
 INLINE void f16_halves(Words w, Floats *low, Floats *high) {
@@ -52,10 +43,6 @@ INLINE void load_f16_pairs(const uint8_t *const *row, int at, Floats *first, Flo
 }
 
 #else
-
-INLINE void load_words(const uint8_t *const *row, int at, Words w[4]) {
-    transpose_16_rows((__m512i *)w, row, (size_t)at);
-}
 
 INLINE void f16_halves(Words w, Floats *low, Floats *high) {
     *low = _mm512_cvtph_ps(_mm512_cvtepi32_epi16((__m512i)w));
