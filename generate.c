@@ -2,17 +2,17 @@
 // forward pass. The loop itself is generate_step() at the end: build_batch() collects the tokens to
 // feed, model_forward() computes logits, accept_tokens() turns logits into tokens and text.
 //
-// A decoding sequence feeds its pending token, the one that was sampled last, and behind it tokens
-// that a constraint forces or speculation has drafted. Prompts fill the rest of the chunk. After
-// the pass, every position is sampled in order as if each token had been fed alone. Where the
-// result is not the token that was fed next, that token and all behind it are rewound from the KV
-// cache. A draft is therefore part of the text only if it would have been sampled without being
-// drafted.
+// A decoding sequence feeds its pending token (the token sampled last), followed by tokens that a
+// constraint forces or that speculation has drafted. Prompts fill the rest of the chunk. After the
+// pass, every position is sampled in order, as if each token had been fed alone. If a sampled token
+// differs from the token that was fed at the next position, the fed token and all after it are
+// rewound from the KV cache. A draft is therefore part of the text only if it would have been
+// sampled without speculation.
 //
-// This is exact to the bit if a row's logits do not depend on the number of rows in the pass. A
-// sequence that decodes alone gets this by choosing kernels for one row (kernels/exactness.h). In a
-// batch such kernels would give up what a batch gains, so speculation is limited to single
-// sequences unless the model is batch-invariant.
+// This is exact to the bit if the logits of a row do not depend on the number of rows in the pass.
+// For a sequence that decodes alone, this holds because kernels are chosen for one row
+// (kernels/exactness.h). In a batch such kernels would be slower than kernels for many rows, so
+// speculation is limited to single sequences unless the model is batch-invariant.
 #include "generate.h"
 #include "base/clock.h"
 #include "kernels/team.h"
@@ -38,7 +38,7 @@ void generator_init(Generator *g, Model *m, const Tokenizer *t, int chunk_size, 
         workspace_new(m, g->chunk_size + GENERATE_LOOKAHEAD, parallel + GENERATE_LOOKAHEAD);
 }
 
-// Asks the constraint for the tokens that must come next. The text ends if nothing may.
+// Asks the constraint for the tokens that must come next. The text ends if no token may follow.
 static void update_forced(Sequence *s) {
     const Constraint *c = s->request.constraint;
     s->next_forced = 0;
@@ -73,8 +73,8 @@ void sequence_free(Sequence *s) {
 
 // Text.
 
-// Passes the text up to byte `end` to the request's emit. Returning false cancels the sequence: the
-// text stays complete, but no token follows.
+// Passes the text up to byte `end` to the request's emit(). If emit() returns false, the sequence
+// is cancelled: the text stays as it is, and no token follows.
 static void emit_until(Sequence *s, size_t end) {
     if (end <= s->n_emitted) return;
     const char *from = s->text.data + s->n_emitted;
@@ -83,13 +83,12 @@ static void emit_until(Sequence *s, size_t end) {
     if (s->request.emit && !s->request.emit(s->request.arg, from, n)) s->finish = FINISH_CANCEL;
 }
 
-// Searches the text from where a stop string could end behind byte `from`. Stop strings are not
-// aligned with tokens: one may begin in the middle of a token and end in a later one.
+// Finds stop strings that end after byte `from` of the text. Stop strings are not aligned with
+// tokens: one may begin in the middle of a token and end in a later one.
 //
 //     *stop     offset of the first complete stop string, or SIZE_MAX
-//     *partial  offset of the longest ending that is a prefix of a stop string, or the text's
-//     length:
-//               with the stop string "END", the text "the EN" is final up to "the "
+//     *partial  offset of the longest end of the text that begins a stop string, or the length of
+//               the text. With the stop string "END", the text "the EN" is final up to "the ".
 static void find_stop_strings(const Sequence *s, size_t from, size_t *stop, size_t *partial) {
     *stop = SIZE_MAX;
     *partial = s->text.len;
@@ -104,8 +103,8 @@ static void find_stop_strings(const Sequence *s, size_t from, size_t *stop, size
     }
 }
 
-// Appends the bytes of a token, and emits what can no longer change: no prefix of a stop string,
-// and no part of a UTF-8 character.
+// Appends the bytes of a token to the text. A complete stop string ends the text; otherwise the
+// part that can no longer change is emitted.
 static void append_text(Sequence *s, const Generator *g, int token) {
     Str piece = tokenizer_piece(g->tokenizer, token, false);
     if (s->drop_space && piece.len && piece.data[0] == ' ')
@@ -126,8 +125,8 @@ static void append_text(Sequence *s, const Generator *g, int token) {
 
 // Tokens.
 
-// Samples the token behind the n_before tokens of a sequence. Returns -1 and sets `error` if there
-// is none.
+// Samples the token that follows the first n_before tokens of a sequence. Returns -1 with s->error
+// if no token can be sampled.
 static int sample_token(Sequence *s, const Generator *g, const float *logits, int n_before) {
     const Constraint *c = s->request.constraint;
     if (c) {
@@ -152,12 +151,12 @@ static void record_logprob(Sequence *s, const float *logits, int n_vocab, int to
     logits_top(logits, n_vocab, l->top, n);
 }
 
-// Extends the sequence, which has n_before tokens, by the next forced token or a sampled one, and
-// sets `finish` if that ends it. `logits` may be NULL if a token is forced and no log-probabilities
-// are recorded.
+// Extends a sequence of n_before tokens by the next forced token or a sampled one, and sets
+// `finish` if the text ends. `logits` may be NULL if a token is forced and no log-probabilities are
+// recorded.
 //
-// The token becomes `pending`: it belongs to the text, but its keys and values are computed by the
-// next pass. A stop token is never fed.
+// The token becomes `pending`: it belongs to the text, but the next pass computes its keys and
+// values. A stop token is never fed.
 static void advance(Sequence *s, const Generator *g, const float *logits, int n_before) {
     const Request *r = &s->request;
     int token = s->next_forced < s->n_forced ? s->forced[s->next_forced++]
@@ -185,19 +184,22 @@ static void advance(Sequence *s, const Generator *g, const float *logits, int n_
 
 // The forward pass.
 
-// The tokens of one pass, in the order they are fed.
+// Counters of the pass that is being built.
 typedef struct {
-    int n_sequences, n_running; // sequences in the pass; all unfinished ones
-    int n_decode, n_prompt;     // tokens of decoding sequences and of prompts
-    int n_extra;                // of n_decode, those behind a pending token
-    int n_logits;               // rows of logits
-    int kernel_rows;            // row count used to choose kernels; 0: the actual one
+    int n_sequences;        // sequences in the pass
+    int n_running;          // unfinished sequences, in the pass or not
+    int n_decode, n_prompt; // tokens of decoding sequences and of prompts
+    int n_extra;            // forced and draft tokens, part of n_decode
+    int n_logits;           // rows of logits
+    int kernel_rows;        // row count used to choose kernels; 0: the actual one
 } PassBatch;
 
-// True once the prompt is in the KV cache: the pass that ends the prompt generates the first token.
+// True once the whole prompt is in the KV cache: the pass with its last token generates the first
+// token of the text.
 static bool is_decoding(const Sequence *s) { return s->n_generated > 0; }
 
-// Adds n tokens of a sequence to the pass. kernel_rows is used if no other sequence is in it.
+// Adds n tokens of a sequence to the pass. kernel_rows applies only if the pass has no other
+// sequence.
 static void feed_tokens(Generator *g, PassBatch *b, Sequence *s, const int *tokens, int n,
                         int kernel_rows) {
     n = workspace_feed(g->workspace, s->session, tokens, n, s->first_logits, &s->error);
@@ -210,13 +212,13 @@ static void feed_tokens(Generator *g, PassBatch *b, Sequence *s, const int *toke
     b->kernel_rows = ++b->n_sequences == 1 ? kernel_rows : 0;
 }
 
-// Feeds the pending token and, behind it, forced tokens or else (may_draft) draft tokens. Forced
-// ones have priority because they are certain. Never feeds more than the context and max_tokens
-// leave room for, so that the end of the text is the same with and without drafts.
+// Feeds the pending token, followed by forced tokens or, if there are none and may_draft is set, by
+// draft tokens. Never feeds more tokens than the context and max_tokens leave room for, so that the
+// text ends at the same token with and without drafts.
 static void feed_pending(Generator *g, PassBatch *b, Sequence *s, bool may_draft) {
     const Request *r = &s->request;
     int tokens[1 + GENERATE_LOOKAHEAD] = {s->pending}, n = 1;
-    int max = GENERATE_LOOKAHEAD - b->n_extra, // tokens behind the pending one
+    int max = GENERATE_LOOKAHEAD - b->n_extra, // tokens to feed after the pending one
         n_positions_left = r->max_context - s->session->n_tokens - 1,
         n_tokens_left = r->max_tokens - s->n_generated - 1;
     if (max > n_positions_left) max = n_positions_left;
@@ -232,13 +234,13 @@ static void feed_pending(Generator *g, PassBatch *b, Sequence *s, bool may_draft
     if (s->n_fed > 0) b->n_extra += s->n_fed - 1;
 }
 
-// Feeds prompt tokens into the rest of the chunk. If the beginning came from the prefix cache, this
-// imitates the uncached prefill: the pass ends where one of that prefill ends, and the kernels are
-// chosen for as many rows as that one has.
+// Feeds prompt tokens into the rest of the chunk. If the beginning of the prompt came from the
+// prefix cache, the pass imitates the one that an uncached prefill would run here: it ends at the
+// same token, and kernels are chosen for the same number of rows.
 static void feed_prompt(Generator *g, PassBatch *b, Sequence *s) {
     int n_left = s->request.n_prompt - s->n_prefilled;
     int n = g->chunk_size - b->n_decode - b->n_prompt;
-    int n_before = (s->n_prefilled - s->n_reused) % g->chunk_size; // cached rows of that pass
+    int n_before = (s->n_prefilled - s->n_reused) % g->chunk_size; // its rows that are cached
     if (s->n_from_cache && n > g->chunk_size - n_before) n = g->chunk_size - n_before;
     if (n > n_left) n = n_left;
     s->first_open = s->first_logits = n_left - 1; // the prompt's last token
@@ -257,7 +259,8 @@ static PassBatch build_batch(Generator *g, Sequence *const *sequences, int n) {
             sequences[i]->finish = FINISH_CANCEL;
         b.n_running += sequences[i]->finish == FINISH_NONE;
     }
-    // Else verifying drafts would change the last bits of logits (kernels/exactness.h).
+    // In a batch, the additional rows of drafts could select other kernels and thereby change the
+    // last bits of all logits (kernels/exactness.h).
     bool may_draft = b.n_running == 1 || g->model->is_batch_invariant;
     for (int i = 0; i < n; i++)
         if (sequences[i]->finish == FINISH_NONE && is_decoding(sequences[i]))
@@ -268,16 +271,17 @@ static PassBatch build_batch(Generator *g, Sequence *const *sequences, int n) {
     return b;
 }
 
-// Extends a sequence behind each of its open positions, in order. Stops where the new token is not
-// the one that was fed next, or where the sequence ends, and rewinds the tokens fed from there on:
-// their keys and values belong to another text. Returns how many of the fed tokens remain.
+// Generates the tokens that follow the open positions of a pass, in order. Stops when the new token
+// is not the token that was fed at the next position, or when the sequence ends, and rewinds the
+// fed tokens from there on: their keys and values belong to another text. Returns the number of fed
+// tokens that remain.
 //
 //     fed       the  cat  sat  on        pending "the" and three drafts
 //     sampled   cat  sat  under          the third draft is wrong
 //     result    the KV cache keeps "the cat sat", "under" is pending, "on" is rewound
 //
-// One pass has generated three tokens. Without drafts it would have been one, and the same three
-// passes later: logits, random numbers and penalties are those of each position.
+// This pass generates three tokens. Without drafts, three passes would generate the same tokens,
+// because logits, random number and penalties depend only on the position and the text before it.
 static int accept_tokens(Sequence *s, const Generator *g, const float *logits) {
     size_t n_vocab = (size_t)g->model->config.vocab_size;
     int first = s->session->n_tokens - s->n_fed; // position of the first token fed

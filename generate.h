@@ -1,6 +1,6 @@
 // The generation loop, for one sequence or a batch.
 //
-// A Request says what to generate, a Sequence is one running request with its KV cache, and a
+// A Request describes what to generate, a Sequence is one running request with its KV cache, and a
 // Generator holds what all sequences share. sequence_start() begins a request, generate_step() runs
 // one forward pass for all unfinished sequences.
 //
@@ -8,8 +8,8 @@
 // the options of the other sequences of a batch do not affect it. Their number, and the chunk size,
 // may change the last bits of its logits unless the model is batch-invariant (kernels/exactness.h).
 //
-// Text is emitted only when it can no longer change: never a part of a UTF-8 character, never a
-// prefix of a stop string.
+// Text is emitted only when it can no longer change: never a part of a UTF-8 character, never text
+// that may turn out to begin a stop string.
 #pragma once
 
 #include "cache/cache.h"
@@ -29,27 +29,28 @@ const char *finish_name(Finish f); // "stop", "length", "cancel", "error"
 
 enum {
     GENERATE_CHUNK = 512,                    // default prompt tokens per forward pass
-    GENERATE_LOOKAHEAD = SPECULATE_MAX_DRAFT // most tokens a pass holds beyond one per sequence:
-                                             // forced tokens and drafts
+    GENERATE_LOOKAHEAD = SPECULATE_MAX_DRAFT // most forced and draft tokens of a pass, in addition
+                                             // to one token per sequence
 };
 
-// Restricts which tokens may follow; implemented by constrain/. `arg` is the constraint's state.
+// Restricts the text of a sequence; implemented by constrain/. `arg` is the constraint's state.
 typedef struct {
-    // Writes the tokens that must come next, whatever the model predicts, at most
-    // GENERATE_LOOKAHEAD into out, and returns their number. They are not sampled. It is called
-    // again when all of them have been accepted. -1: the text is complete and nothing may follow.
+    // Writes the tokens that must come next, whatever the model predicts, to out (at most
+    // GENERATE_LOOKAHEAD) and returns their number. Forced tokens are not sampled. force() is
+    // called again when all of them have been accepted. -1: the text is complete, and no token may
+    // follow.
     int (*force)(void *arg, int *out);
     // Sets the logits (n_vocab) of tokens that may not come next to -INFINITY. `logits` is a copy,
     // before bias and penalties.
     void (*mask)(void *arg, float *logits);
-    // The text grows by a token. Not called for a stop token that ends it.
+    // Tells the constraint that a token was appended to the text. Not called for stop tokens.
     void (*accept)(void *arg, int token);
     void *arg;
 } Constraint;
 
 // Pointers must stay valid until the sequence has finished.
 typedef struct {
-    const int *prompt; // (n_prompt) the session may already hold the beginning, but not the last
+    const int *prompt; // (n_prompt) the session may already hold all tokens except the last
     int n_prompt;
     int max_tokens;  // < 0: until the context is full
     int max_context; // positions that the session may use
@@ -59,8 +60,8 @@ typedef struct {
     int n_stops;
     const Constraint *constraint; // NULL: any token may follow
     int n_logprobs;               // alternatives to record per token; 0: no log-probabilities
-    // Receives the text in pieces of complete UTF-8 characters (invalid bytes unchanged). NULL:
-    // nobody does. Returning false cancels the sequence.
+    // Receives the text in pieces of complete UTF-8 characters (invalid bytes unchanged); may be
+    // NULL. Returning false cancels the sequence.
     bool (*emit)(void *arg, const char *text, size_t n);
     void *arg; // of emit
 } Request;
@@ -81,21 +82,21 @@ typedef struct {
 
     // Prefill
     int n_reused;     // prompt tokens that were in the session at the start
-    int n_from_cache; // prompt tokens loaded from the prefix cache after these
-    int n_prefilled;  // prompt tokens processed: both, and those fed since
-    int n_stored;     // pages of the session that the prefix cache has or was offered
+    int n_from_cache; // prompt tokens after these that were loaded from the prefix cache
+    int n_prefilled;  // prompt tokens in the session now: reused, from the cache, and fed
+    int n_stored;     // pages of the session that are in the prefix cache or were offered to it
 
     // Decoding
-    int pending;                    // last token, not yet in the KV cache
-    int forced[GENERATE_LOOKAHEAD]; // tokens that the constraint requires after it:
-    int next_forced, n_forced;      // those in [next_forced, n_forced)
+    int pending;                    // last token of the text, not yet in the KV cache
+    int forced[GENERATE_LOOKAHEAD]; // tokens that the constraint requires next
+    int next_forced, n_forced;      // forced[next_forced .. n_forced) are not in the text yet
 
     // The current forward pass
-    int n_fed;        // tokens of this sequence in it
-    int n_drafted;    // of these, drafts at the end
-    int first_open;   // first token whose successor this pass decides
-    int first_logits; // first token whose logits are computed
-    int logits_row;   // row of these logits in the result of the pass
+    int n_fed;        // tokens of this sequence in the pass; the indices below count them from 0
+    int n_drafted;    // draft tokens, at the end of the fed tokens
+    int first_open;   // first fed token whose successor the pass appends to the text
+    int first_logits; // first fed token whose logits are computed
+    int logits_row;   // row of the logits of this token in the result of the pass
 
     // Results
     Finish finish;
@@ -103,10 +104,10 @@ typedef struct {
     int n_generated;                // tokens of the text, without a stop token
     int stop_token;                 // the token that ended the text, or -1
     Buffer text;                    // the text so far, without a stop string
-    size_t n_emitted;               // bytes of it passed to emit
+    size_t n_emitted;               // bytes of the text that were passed to emit
     bool drop_space;                // the next token's leading space is not part of the text
     TokenLogprob *logprobs;         // (n_generated), or NULL
-    double prefill_sec, decode_sec; // wall time of the passes in which it was prefilled, decoded
+    double prefill_sec, decode_sec; // wall time of the passes with prompt, with generated tokens
 } Sequence;
 
 // What all sequences share.
@@ -122,8 +123,8 @@ typedef struct {
     // Statistics
     uint64_t n_prefill, n_decode;   // prompt and generated tokens fed, without rejected drafts
     uint64_t n_from_cache;          // prompt tokens loaded from the prefix cache
-    uint64_t n_decode_passes;       // forward passes with any generated token
-    double prefill_sec, decode_sec; // wall time of passes with prompts only, and of those
+    uint64_t n_decode_passes;       // forward passes that hold at least one generated token
+    double prefill_sec, decode_sec; // wall time of passes with prompts only, of decode passes
 } Generator;
 
 // chunk_size: prompt tokens per forward pass, 0 for the default; parallel: largest batch. The
@@ -132,10 +133,10 @@ void generator_init(Generator *g, Model *m, const Tokenizer *t, int chunk_size, 
 
 // Starts a request on a session, whose tokens must be a prefix of the prompt.
 void sequence_start(Sequence *s, Generator *g, const Request *r, Session *session);
-void sequence_free(Sequence *s); // without the session
+void sequence_free(Sequence *s); // does not free the session
 
-// Runs one forward pass for the unfinished sequences of `sequences` (n) and sets `finish` where one
-// ends. Returns false if none was left to run.
+// Runs one forward pass for all unfinished sequences of `sequences` (n), and sets `finish` of each
+// sequence that ends. Returns false if all had finished before.
 bool generate_step(Generator *g, Sequence *const *sequences, int n);
 
 // Set by the SIGINT handler: running sequences finish with FINISH_CANCEL.

@@ -1,5 +1,6 @@
 // One bounds-checked cursor reads the header from front to back. The tables grow as entries are
-// found, so a hostile count allocates nothing. Building blocks first; gguf_open() is near the end.
+// read, so a hostile count in the header allocates nothing. Building blocks first; gguf_open() is
+// near the end.
 #include "gguf.h"
 
 #include <stdarg.h>
@@ -25,14 +26,14 @@ static uint64_t load_uint(const uint8_t *p, int bytes) {
 typedef struct {
     const uint8_t *data; // the whole file
     size_t size, at;     // at <= size
-    size_t n_strings;    // in arrays, so far
+    size_t n_strings;    // strings in arrays so far
     const char *file;
-    Str item; // the key or tensor being read, for messages
+    Str item; // name of the key or tensor that is being read, for messages
     Error *err;
 } GgufCursor;
 
-// Fails with "FILE: byte N: ITEM: FIELD: REASON". Of a long path only the end is shown, so that the
-// reason always fits.
+// Sets the error "FILE: byte N: ITEM: FIELD: REASON" and returns false. Only the end of a long path
+// is shown, so that the reason always fits.
 PRINTF_LIKE(4, 5)
 static bool reject(const GgufCursor *c, size_t at, const char *field, const char *fmt, ...) {
     char reason[200];
@@ -76,8 +77,8 @@ static bool read_string(GgufCursor *c, const char *field, size_t min, size_t max
     return out->data;
 }
 
-// One metadata entry. Walking over the strings of an array checks their lengths, so that
-// gguf_next_string() needs no limit.
+// Parses one metadata entry. Reading the strings of an array here checks their lengths, so that
+// gguf_next_string() needs no bounds.
 static bool parse_metadata(GgufCursor *c, GgufValue *v) {
     uint64_t kind;
     Str string;
@@ -109,8 +110,8 @@ static bool parse_metadata(GgufCursor *c, GgufValue *v) {
     return true;
 }
 
-// One entry of the tensor table. The data section begins behind the table, at an address that is
-// not known yet: until place_tensors(), t->data holds the offset.
+// Parses one entry of the tensor table. The data section begins after the table, at an address that
+// is not known yet. Until place_tensors(), t->data holds the offset.
 static bool parse_tensor(GgufCursor *c, const Gguf *metadata, GgufTensor *t, size_t alignment,
                          size_t *n_weights) {
     uint64_t offset, n_dims, type;
@@ -152,7 +153,7 @@ static int compare_data(const void *a, const void *b) {
     return (x->data > y->data) - (x->data < y->data);
 }
 
-// Turns offsets into pointers. Every tensor must be inside the file, and none may overlap another.
+// Turns offsets into pointers. Every tensor must be inside the file, and no two may overlap.
 static bool place_tensors(GgufCursor *c, GgufTensor *tensors, int n, size_t alignment) {
     size_t start = (c->at + alignment - 1) / alignment * alignment; // at <= file size: no overflow
     GgufTensor **order = xrealloc(NULL, (size_t)n, sizeof *order);
@@ -181,8 +182,8 @@ static bool place_tensors(GgufCursor *c, GgufTensor *tensors, int n, size_t alig
     return ok;
 }
 
-// GgufValue and GgufTensor begin with their name, so one index serves both: a pointer to a name is
-// a pointer to its entry.
+// GgufValue and GgufTensor begin with their name, so a pointer to a name is also a pointer to its
+// entry, and one kind of index serves both.
 static int compare_names(const void *a, const void *b) {
     return str_compare(**(const Str *const *)a, **(const Str *const *)b);
 }
@@ -238,7 +239,7 @@ static bool parse_alignment(GgufCursor *c, const Gguf *g, size_t *alignment) {
 }
 
 // Parses one file and appends its tensors to g, which then owns the mapping. The metadata of the
-// first shard becomes that of g; of the others, only the shard number is checked.
+// first shard becomes the metadata of g. In other shards only the shard number is checked.
 static bool parse_file(Gguf *g, FileMapping file, const char *name, Error *err) {
     GgufCursor c = {.data = file.data, .size = file.bytes, .file = name, .err = err};
     uint64_t n_tensors, n_values, shard_no = 0;
@@ -272,8 +273,8 @@ static bool parse_file(Gguf *g, FileMapping file, const char *name, Error *err) 
     return ok;
 }
 
-// Opens shards 2 to N of "DIR/NAME-00001-of-0000N.gguf", and checks that name and metadata agree on
-// their number.
+// Opens shards 2 to N of "DIR/NAME-00001-of-0000N.gguf", and checks that file name and metadata
+// agree on the number of shards.
 static bool open_shards(Gguf *g, Error *err) {
     enum { SUFFIX = 20 }; // "-00001-of-0000N.gguf"
     uint64_t count = 1, n_tensors = (uint64_t)g->n_tensors;
@@ -353,7 +354,8 @@ static bool wrong_kind(const Gguf *g, const GgufValue *v, const char *key, const
                      v->kind == GGUF_ARRAY ? "an array of " : "", kind_names[v->item_kind]);
 }
 
-// A number as stored (sign-extended) and as a double. False for other kinds.
+// Reads a number: its bits as stored (integers sign-extended), and its value as a double. False if
+// v is NULL or not a number.
 static bool load_number(const GgufValue *v, uint64_t *bits, double *x, bool *is_integer) {
     if (!v || v->kind == GGUF_STRING || v->kind == GGUF_ARRAY || v->kind == GGUF_BOOL) return false;
     int size = kind_bytes[v->kind], unused = 64 - 8 * size;

@@ -38,9 +38,8 @@ typedef enum {
 typedef struct {
     Str key;
     GgufKind kind;
-    GgufKind
-        item_kind;  // of an array's items, never GGUF_ARRAY: nested arrays are refused; else kind
-    uint64_t count; // items of an array, else 1
+    GgufKind item_kind;  // arrays: kind of the items (never GGUF_ARRAY); other values: kind
+    uint64_t count;      // arrays: number of items; other values: 1
     const uint8_t *data; // the first item as stored: little-endian, unaligned
     size_t bytes;        // of all items
 } GgufValue;
@@ -50,7 +49,7 @@ typedef struct {
     uint32_t type;    // Type, or another number that type_info() has a size for
     int n_dims;       // 1 to 4
     uint64_t dims[4]; // row length first; 1 beyond n_dims
-    const void *data; // (dims[3], dims[2], dims[1], dims[0]), inside the mapping
+    const void *data; // (dims[3], dims[2], dims[1], dims[0]) weights, inside the mapping
     size_t bytes;
     int shard; // index of its file in Gguf.shards
 } GgufTensor;
@@ -76,7 +75,7 @@ void gguf_close(Gguf *g);
 const GgufValue *gguf_find_value(const Gguf *g, const char *key);    // NULL if absent
 const GgufTensor *gguf_find_tensor(const Gguf *g, const char *name); // NULL if absent
 
-// Typed access. False with err (exit code 3) if the key is absent or its value is not convertible
+// Typed access. False with err (exit code 3) if the key is absent or its value cannot be converted
 // without loss. gguf_get_u64 accepts integers of any width, gguf_get_f64 any number.
 bool gguf_get_u64(const Gguf *g, const char *key, uint64_t *out, Error *err);
 bool gguf_get_f64(const Gguf *g, const char *key, double *out, Error *err);
@@ -84,13 +83,13 @@ bool gguf_get_bool(const Gguf *g, const char *key, bool *out, Error *err);
 bool gguf_get_string(const Gguf *g, const char *key, Str *out, Error *err);
 // An array with items of this kind, or NULL with err.
 const GgufValue *gguf_get_array(const Gguf *g, const char *key, GgufKind item_kind, Error *err);
-// A string, or an empty one if there is none.
+// The string value of a key, or an empty string if there is none.
 Str gguf_get_text(const Gguf *g, const char *key);
 // Returns the string at *cursor and advances it. Start with an array's data.
 Str gguf_next_string(const uint8_t **cursor);
 
-// gguf_names.c: general.file_type as llama.cpp names it ("Q4_K_M"), or NULL.
+// The name that llama.cpp gives general.file_type ("Q4_K_M"), or NULL. (gguf_names.c)
 const char *gguf_file_type_name(const Gguf *g);
-// The name of a type that cannot be computed with, and what to use instead, for messages. Static
-// buffer.
+// For messages about an unsupported tensor type: its name, and a type to use instead. Static
+// buffer. (gguf_names.c)
 const char *gguf_describe_type(const Gguf *g, uint32_t type);

@@ -1,5 +1,5 @@
-// Names of tensor types and file types that occur in the wild, for messages about files that this
-// program cannot use.
+// Names of tensor types and file types that published files have, for messages about files that
+// this program cannot use.
 #include "gguf.h"
 
 #include <stdio.h>
@@ -22,6 +22,7 @@ const char *gguf_file_type_name(const Gguf *g) {
 }
 
 const char *gguf_describe_type(const Gguf *g, uint32_t type) {
+    // By type number: a supported type of about the same size.
     static const char *const alternatives[TYPE_COUNT] = {
         [4] = "Q4_1",    [5] = "Q4_1",    [9] = "Q8_0",    [15] = "Q8_0",   [31] = "Q4_0",
         [32] = "Q4_0",   [33] = "Q4_0",   [36] = "IQ4_NL", [37] = "IQ4_NL", [38] = "IQ4_NL",

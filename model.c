@@ -1,9 +1,9 @@
 // The forward pass. forward() has the equations of the model, in order; the rest of the file
-// prepares it (the workspace, the steps) and completes it (the tokens of the sessions).
+// prepares it (workspace, steps) and completes it (tokens of the sessions).
 //
-// Every thread of the team runs forward(). The operations it calls divide their work among the
-// threads and end with a barrier, so it reads like a program of one thread. All memory is allocated
-// before; nothing in forward() allocates.
+// Every thread of the team runs forward(). The operations that it calls divide their work among the
+// threads and end with a barrier, so forward() reads like a single-threaded program. It allocates
+// nothing: the workspace and the pages of the KV cache are ready before it starts.
 #include "model.h"
 #include "kernels/attention.h"
 #include "kernels/ops.h"
@@ -25,13 +25,13 @@ struct Workspace {
     int n_steps, n_logits;
     Step *steps;          // (max_steps)
     int *tokens;          // (max_steps) token of each step
-    int *logit_steps;     // (max_logits) steps whose logits are computed, ascending
+    int *logit_steps;     // (max_logits) indices of the steps that request logits, ascending
     AttentionTile *tiles; // (max_steps) runs of consecutive positions, see make_tiles()
 
     // Activations, a row for each step.
 
     float *x;         // (max_steps, dim) residual stream
-    float *h;         // (max_steps, dim) normed input of a block, then its output
+    float *h;         // (max_steps, dim) normed input of attention or FFN, then its output
     float *q, *att;   // (max_steps, n_heads * head_dim)
     float *k, *v;     // (max_steps, n_kv_heads * head_dim)
     float *gate, *up; // (max_steps, hidden_dim)
@@ -39,7 +39,7 @@ struct Workspace {
 
     Rope rope; // cis table, as long as the longest session so far
     Attention attention;
-    MatmulScratch matmul; // sized for the largest products
+    MatmulScratch matmul; // large enough for every product of the model
     LoraScratch lora;
     ProductObserver observe; // NULL: none
     void *observe_arg;
@@ -51,7 +51,7 @@ size_t model_weight_bytes(const Model *m) {
     return bytes;
 }
 
-// Sizes the scratch buffers for products that are computed in one call of multiply().
+// Sizes the scratch buffers for one call of multiply() with these weights.
 static void reserve_products(Workspace *ws, const Tensor *const *weights, int n_weights) {
     matmul_scratch_reserve(&ws->matmul, weights, n_weights, ws->max_steps);
     lora_scratch_reserve(&ws->lora, weights, n_weights, ws->max_steps);
@@ -106,7 +106,8 @@ void workspace_free(Workspace *ws) {
 
 int workspace_feed(Workspace *ws, Session *s, const int *tokens, int n, int first_logits,
                    Error *err) {
-    // The next position follows the last step, if that is of the same session, else the cache.
+    // The first new position follows the session's last step in this pass or, without one, its KV
+    // cache.
     const Step *last = ws->n_steps ? &ws->steps[ws->n_steps - 1] : NULL;
     int pos = last && last->session == s ? last->pos + 1 : s->n_tokens;
     int n_left = ws->max_steps - ws->n_steps,
@@ -132,10 +133,10 @@ typedef struct {
     const Model *model;
     Workspace *ws;
     Exactness exactness;
-    int layer; // that is being computed
+    int layer; // index of the layer that is being computed
 } Forward;
 
-// out (n, W->rows) = x (n, W->cols) W^T + bias for each product, plus the terms of LoRA adapters.
+// out (n, w->rows) = x (n, w->cols) w^T + bias for each product, plus the terms of LoRA adapters.
 static void multiply(const Forward *f, const Product *products, int n_products, const float *x,
                      int n) {
     const Workspace *ws = f->ws;
@@ -165,8 +166,8 @@ static void rotate_and_store(void *arg, int i) {
     }
 }
 
-// The equations, for n steps together. Matrices are stored with a row for each output, so that
-// "Wq h" is the product of all rows of Wq with h.
+// The equations of the model, for n steps together. A matrix has a row for each output, so an
+// element of "Wq h" is the dot product of a row of Wq with h.
 static void forward(void *arg) {
     Forward f = *(const Forward *)arg; // this thread's copy: layer and exactness change below
     const Model *m = f.model;
@@ -199,8 +200,9 @@ static void forward(void *arg) {
         ops_add(x, h, n, c->dim);
     }
 
-    // logits = Woutput rmsnorm(x), where they were requested: for a few steps, however many there
-    // are, so the kernel is chosen by their own number.
+    // logits = Woutput rmsnorm(x), for the steps that request them. A kernel_rows above 1 makes a
+    // pass imitate a longer one (kernels/exactness.h), but both compute the same number of rows of
+    // logits, so here the actual number chooses the kernel.
     if (ws->n_logits == 0) return;
     if (f.exactness.kernel_rows > 1) f.exactness.kernel_rows = 0;
     ops_gather(h, x, ws->logit_steps, ws->n_logits, c->dim);
@@ -208,9 +210,12 @@ static void forward(void *arg) {
     multiply(&f, (Product[]){{ws->logits, &m->output}}, 1, h, ws->n_logits);
 }
 
-// Cuts the steps into tiles: up to max_tile_steps consecutive positions of one session, whose
-// queries read the same keys. No tile crosses a page, so the tiles within a page do not depend on
-// where in the prompt the pass began, nor do the results of kernels that depend on their size.
+// Cuts the steps into tiles of up to max_tile_steps consecutive positions of one session, whose
+// queries read the same keys. Returns the number of tiles.
+//
+// No tile crosses a page boundary. The tiles of a page that is computed in one pass are therefore
+// the same wherever in the prompt the pass began, and so are the bits of attention kernels whose
+// result depends on the size of a tile.
 static int make_tiles(Workspace *ws, int max_tile_steps) {
     int n_tiles = 0;
     AttentionTile *tile = NULL;
@@ -232,18 +237,18 @@ static int make_tiles(Workspace *ws, int max_tile_steps) {
     return n_tiles;
 }
 
-// Adds the tokens of the steps to their sessions, whose KV caches now have them.
+// Appends the tokens of the pass to their sessions, whose KV caches now hold their keys and values.
 //
-// A whole page that one forward pass has computed is reproducible: every prefill that computes the
-// page in one pass chooses the same kernels for it, since even those for the most rows are chosen
-// from fewer rows on than a page has.
+// A page that is computed as a whole by one pass is reproducible: every such pass has at least
+// KV_PAGE rows, no kernel needs more (MatmulKernel.min_tokens), and so all of them choose the same
+// kernels.
 static void append_tokens(const Model *m, const Workspace *ws) {
     for (int i = 0; i < ws->n_steps;) {
         Session *s = ws->steps[i].session;
         int first = s->n_tokens;
         for (; i < ws->n_steps && ws->steps[i].session == s; i++)
             s->tokens[s->n_tokens++] = ws->tokens[i];
-        if (s->n_reproducible != first) continue;
+        if (s->n_reproducible != first) continue; // an earlier position is not reproducible
         if (m->is_batch_invariant)
             s->n_reproducible = s->n_tokens;
         else if (first % KV_PAGE == 0)
@@ -264,8 +269,8 @@ const float *model_forward(const Model *m, Workspace *ws, int kernel_rows) {
 
     bool is_done = !team_is_interrupted();
     if (is_done) {
-        // A file that was truncated within its last page of memory raises no signal: the missing
-        // bytes read as zero.
+        // If the mapped file was truncated within its last page, reading the missing bytes raises
+        // no signal but gives zeros.
         Error err;
         if (!mapping_is_intact(m->file.shards, m->file.n_shards, &err)) die_error(&err);
         for (int i = 0; i < m->n_adapters; i++)

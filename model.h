@@ -14,11 +14,11 @@
 #include "rope.h"
 #include "session.h"
 
-// The greatest context of a file or an option: far beyond any model, and positions can be added in
-// an int.
+// Upper limit of the context length that a file or an option may set: far beyond any model, and
+// small enough that the sum of two positions fits an int.
 enum { MAX_CONTEXT = 1 << 28 };
 
-// The hyper-parameters; in brackets those of Llama 3.1 8B.
+// The hyper-parameters; the values of Llama 3.1 8B are in brackets.
 typedef struct {
     int dim;         // width of the residual stream [4096]
     int hidden_dim;  // width of the FFN [14336]
@@ -49,13 +49,13 @@ typedef struct {
     const float *final_norm; // (dim)
     Layer *layers;           // (n_layers)
     RopeParams rope;
-    KvShape kv; // of its sessions
+    KvShape kv; // shape of the KV cache of its sessions
     int n_threads;
     bool is_batch_invariant; // --deterministic, or no kernel in use depends on the number of rows
                              // (kernels/exactness.h)
     struct Lora *adapters;   // (n_adapters), attached to the tensors (lora/lora.h)
     int n_adapters;
-    float **converted; // (n_converted) vectors stored as F16 or BF16, as float32
+    float **converted; // (n_converted) float32 copies of vectors that the file has in other types
     int n_converted;
 } Model;
 
@@ -65,24 +65,25 @@ size_t model_weight_bytes(const Model *m);
 // The next forward pass: its steps, the activations, and scratch memory, all allocated once.
 typedef struct Workspace Workspace;
 
-// For up to max_steps steps, and the logits of max_logits of them.
+// For passes of up to max_steps steps, of which up to max_logits request logits.
 Workspace *workspace_new(const Model *m, int max_steps, int max_logits);
 void workspace_free(Workspace *ws);
 
-// Adds tokens (n) to the next forward pass, at the next positions of a session; tokens of one
-// session must follow each other. Logits are computed for tokens [first_logits, n). Returns how
-// many tokens fit, or -1 with err (exit 1) when memory for the KV cache is short.
+// Adds tokens (n) to the next forward pass, at the next positions of a session. All tokens of one
+// session must be added before those of another. Logits are computed for tokens [first_logits, n).
+// Returns the number of tokens added, which is below n if the pass is full, or -1 with err (exit 1)
+// if memory for the KV cache is short.
 int workspace_feed(Workspace *ws, Session *s, const int *tokens, int n, int first_logits,
                    Error *err);
 
-// Called before every product of the forward pass, with its weights and its inputs x (n, w->cols),
-// by all threads together, as an operation of kernels/ops.h (for calibration).
+// For calibration: called before every matrix product with its weights and its input x
+// (n, w->cols). All threads call it together, so it may run operations of kernels/ops.h.
 typedef void (*ProductObserver)(void *arg, const Tensor *w, const float *x, int n);
 void workspace_observe(Workspace *ws, ProductObserver observe, void *arg);
 
-// Runs the steps that were fed, and appends their tokens to the sessions. Returns the requested
-// logits (n_logits, vocab_size), in the order of the steps, valid until the next call. NULL if
-// nothing was fed, or after an interrupt (team.h): then no session has changed.
+// Runs the forward pass and appends its tokens to the sessions. Returns the requested logits
+// (n_logits, vocab_size) in the order of the steps, valid until the next call. Returns NULL if no
+// steps were added, or after an interrupt (team.h); no session has changed then.
 //
 // kernel_rows: row count used to choose kernels (kernels/exactness.h); 0 is the actual one.
 const float *model_forward(const Model *m, Workspace *ws, int kernel_rows);

@@ -5,7 +5,7 @@
 // Weights are not copied: tensors point into the mapping, and the system reads them when they are
 // first used. Only small vectors are converted to float32.
 //
-// The order below is the order of loading: metadata, tensors, options, model.
+// The functions are in the order of loading: metadata, tensors, options, model.
 #include "model_load.h"
 #include "kernels/ops.h"
 
@@ -15,8 +15,8 @@
 #include <string.h>
 #include <unistd.h>
 
-// At least eight times the sizes of Llama 3.1 405B, and small enough that the product of two of
-// them fits an int or is computed in 64 bits.
+// Limits of the hyper-parameters: at least eight times those of Llama 3.1 405B, and small enough
+// that the product of two of them fits an int or is computed in 64 bits.
 enum {
     MAX_DIM = 1 << 17,
     MAX_LAYERS = 1 << 12,
@@ -29,7 +29,7 @@ enum {
 typedef struct {
     Model *m;
     Error *err;
-    bool *is_used; // (n_tensors) the model has this tensor
+    bool *is_used; // (n_tensors) the tensor became part of the model
 } Loader;
 
 // Sets the error "FILE: ..." and returns false.
@@ -44,7 +44,7 @@ PRINTF_LIKE(2, 3) static bool refuse(const Loader *l, const char *format, ...) {
 
 // Metadata: the hyper-parameters have the keys "llama.NAME".
 
-// A count in [min, max].
+// Reads a count in [min, max].
 static bool read_count(const Loader *l, const char *name, int min, int max, int *out) {
     char key[64];
     uint64_t v;
@@ -55,7 +55,7 @@ static bool read_count(const Loader *l, const char *name, int min, int max, int 
            refuse(l, "%s: expected %d to %d, found %llu", key, min, max, (unsigned long long)v);
 }
 
-// The same for an optional key; without it *out stays.
+// Reads an optional count; *out keeps its value if the key is absent.
 static bool read_optional(const Loader *l, const char *name, int min, int max, int *out) {
     char key[64];
     snprintf(key, sizeof key, "llama.%s", name);
@@ -112,13 +112,13 @@ static bool read_config(const Loader *l) {
     return read_optional(l, "expert_count", 0, 0, &n_experts);
 }
 
-// The size of the vocabulary is the number of rows of the embedding. There is no metadata key for
-// it, but if the file has a tokenizer, it must have as many tokens.
+// The size of the vocabulary is the number of rows of the embedding, because no metadata key holds
+// it. If the file has a tokenizer, it must have the same number of tokens.
 static bool read_vocab_size(const Loader *l) {
     const Gguf *g = &l->m->file;
     const GgufTensor *embed = gguf_find_tensor(g, "token_embd.weight");
     const GgufValue *tokens = gguf_find_value(g, "tokenizer.ggml.tokens");
-    if (!embed) return true; // found missing with the other tensors
+    if (!embed) return true; // load_tensors() reports the missing tensor
     unsigned long long n = embed->dims[1];
     if (tokens && tokens->kind == GGUF_ARRAY && tokens->count != n)
         return refuse(l,
@@ -131,8 +131,8 @@ static bool read_vocab_size(const Loader *l) {
     return true;
 }
 
-// Tensors are named as llama.cpp names them: "NAME.weight" or "NAME.bias", of layer i
-// "blk.i.NAME.weight".
+// Tensors have llama.cpp's names: "NAME.weight" or "NAME.bias", and in layer i "blk.i.NAME.weight"
+// or "blk.i.NAME.bias".
 
 enum { NO_LAYER = -1 };
 
@@ -155,7 +155,8 @@ static bool load_tensor(Loader *l, TensorName name, int rows, int cols, Tensor *
     return t;
 }
 
-// A vector as float32, in the mapping or, if it has another type or alignment, converted.
+// Loads a vector as float32. It stays in the mapping if it is aligned float32; otherwise it is
+// converted to allocated memory.
 static bool load_vector(Loader *l, TensorName name, int n, const float **out) {
     Model *m = l->m;
     Tensor t;
@@ -168,14 +169,15 @@ static bool load_vector(Loader *l, TensorName name, int n, const float **out) {
     return *out = converted, true;
 }
 
-// Each adapter is put in front of the list, so the last one comes first.
+// Attaches the adapters of a matrix in their order. The loop is backwards because lora_attach()
+// puts an adapter in front of the list.
 static bool attach_adapters(Loader *l, TensorName name, Tensor *w, bool is_embedding) {
     for (int i = l->m->n_adapters; i--;)
         if (!lora_attach(&l->m->adapters[i], name.text, w, is_embedding, l->err)) return false;
     return true;
 }
 
-// A matrix, its bias if the file has one, and its adapters.
+// Loads a matrix, its bias if the file has one, and its adapters.
 static bool load_matrix(Loader *l, int layer, const char *name, int rows, int cols, Tensor *out) {
     TensorName weight = tensor_name(layer, name, "weight"), bias = tensor_name(layer, name, "bias");
     if (!load_tensor(l, weight, rows, cols, out)) return false;
@@ -184,8 +186,8 @@ static bool load_matrix(Loader *l, int layer, const char *name, int rows, int co
     return attach_adapters(l, weight, out, false);
 }
 
-// The seven matrices and two norms of a layer. A matrix has a row for each output, so Wq is
-// (n_heads * head_dim, dim): its rows are the heads, one after another.
+// Loads the seven matrices and two norms of a layer. A matrix has a row for each output: Wq is
+// (n_heads * head_dim, dim), with the rows of the first head first.
 static bool load_layer(Loader *l, int i, Layer *layer) {
     const Config *c = &l->m->config;
     int q_dim = c->n_heads * c->head_dim, kv_dim = c->n_kv_heads * c->head_dim;
@@ -200,8 +202,9 @@ static bool load_layer(Loader *l, int i, Layer *layer) {
            load_matrix(l, i, "ffn_down", c->dim, c->hidden_dim, &layer->w_down);
 }
 
-// An unknown tensor within the model would change its results, so it is an error. Others, which
-// tools have added, are ignored with one warning.
+// Checks the tensors that were not loaded. An unknown tensor of a layer, the embedding or the
+// output would change the results, so it is an error. Other tensors, which tools may add, are
+// ignored with one warning.
 static bool check_unused(const Loader *l) {
     static const char *const prefixes[] = {"blk.", "output", "token_embd"};
     const Gguf *g = &l->m->file;
@@ -221,8 +224,8 @@ static bool check_unused(const Loader *l) {
     return true;
 }
 
-// The layers, and around them the embedding, the final norm and the output matrix. Small models are
-// often tied: the embedding is the output matrix, too.
+// Loads the embedding, the layers, the final norm and the output matrix. Small models are often
+// tied: the embedding is also the output matrix.
 static bool load_tensors(Loader *l) {
     Model *m = l->m;
     const Config *c = &m->config;
@@ -257,11 +260,11 @@ static bool open_adapters(const Loader *l, const ModelOptions *o) {
     return true;
 }
 
-// The file's parameters of RoPE, then those of the options.
+// Reads the RoPE parameters of the file, then applies the options.
 static bool set_rope(const Loader *l, const ModelOptions *o) {
     RopeParams *p = &l->m->rope;
     if (!rope_params_read(p, &l->m->file, l->m->config.head_dim, l->err)) return false;
-    // Such a file, which some converters write, works at first and fails after 8192 positions.
+    // Some converters write such files. Their text is good up to 8192 positions, and bad after.
     if (p->rule == ROPE_NONE && !o->rope_rule && p->theta == 500000 &&
         l->m->config.max_context == 131072)
         warn("%s: no RoPE scaling, but Llama 3.1 and later need it; add --rope-scaling llama3 "

@@ -4,15 +4,15 @@
 #include "lora/lora.h"
 #include "model.h"
 
-// How a file is run. Zero-initialize for the defaults.
+// Options that a model is loaded with. Zero-initialize for the defaults.
 typedef struct {
-    int n_threads; // 0: all that the process may use
+    int n_threads; // 0: as many as the process may use
     bool is_batch_invariant;
     const char *kv_type;           // type of the KV cache: "f16", "f32" or "q8_0"; NULL: "f16"
     const char *rope_rule;         // NULL: as in the file
-    double rope_theta, rope_scale; // base, factor of the rule; 0: as in the file
-    int rope_orig_ctx;             // context that the factor extends; 0: as in the file
-    LoraOption *adapters;          // (n_adapters)
+    double rope_theta, rope_scale; // base of the frequencies, factor of the rule; 0: as in the file
+    int rope_orig_ctx;    // length of the context that the factor extends; 0: as in the file
+    LoraOption *adapters; // (n_adapters)
     int n_adapters;
 } ModelOptions;
 

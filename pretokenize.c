@@ -10,7 +10,8 @@
 //     Qwen 2    Hello|,| world|!| It|'s| |2|0|2|4|.\n
 //     GPT-2     Hello|,| world|!| It|'s| 2024|.|\n
 //
-// All keep the space in front of a word with the word, and differ in numbers, case and line ends.
+// All of them keep the space in front of a word with the word. They differ in how they cut numbers,
+// changes of case, and line ends.
 #include "pretokenize.h"
 #include "base/unicode.h"
 #include "base/utf8.h"
@@ -22,7 +23,6 @@ typedef struct {
 } TextChar;
 
 // The first character of s. ASCII is looked up directly.
-
 static inline TextChar char_at(const char *s, const char *end) {
     if (s == end) return (TextChar){-1, 0};
     if ((unsigned char)*s < 0x80)
@@ -40,8 +40,8 @@ static inline const char *skip_class(const char *s, const char *end, int class) 
 
 static bool is_newline(char c) { return c == '\n' || c == '\r'; }
 
-// 's|'t|'re|'ve|'m|'ll|'d: bytes that match behind the apostrophe, or 0. Ignoring case includes the
-// long s (U+017F).
+// 's|'t|'re|'ve|'m|'ll|'d: number of matching bytes after the apostrophe, or 0. Ignoring case
+// includes the long s (U+017F).
 static int match_contraction(const char *s, size_t n, bool ignores_case) {
     if (n == 0) return 0;
     char fold = ignores_case ? 0x20 : 0, a = s[0] | fold, b = n > 1 ? s[1] | fold : 0;
@@ -51,7 +51,7 @@ static int match_contraction(const char *s, size_t n, bool ignores_case) {
 }
 
 // \s*R+|\s+(?!\S)|\s+ (the first alternative only with has_newlines): white space up to its last
-// line end; else all of it, except its last character if text follows.
+// line end; without a line end all of it, except its last character if text follows.
 static const char *match_space(const char *s, const char *end, bool has_newlines) {
     const char *last = s, *line_end = NULL, *next = s;
     for (TextChar c; (c = char_at(next, end)).class == UNICODE_SPACE; next += c.len) {
@@ -61,7 +61,7 @@ static const char *match_space(const char *s, const char *end, bool has_newlines
     return line_end ? line_end : next < end && last > s ? last : next;
 }
 
-//  ?X+[R also]*|\s*R+|\s+(?!\S)|\s+ at a character that is no letter or number.
+//  ?X+[R also]*|\s*R+|\s+(?!\S)|\s+ at a character that is neither letter nor number.
 static const char *match_other(const char *s, const char *end, char also) {
     TextChar first = char_at(s, end);
     const char *next = s + first.len;
@@ -93,9 +93,9 @@ static inline const char *match_llama3(const char *s, const char *end, int max_d
 static const char *piece_llama3(const char *s, const char *end) { return match_llama3(s, end, 3); }
 static const char *piece_qwen2(const char *s, const char *end) { return match_llama3(s, end, 1); }
 
-// Tekken splits words where case changes ("camelCase" is camel|Case). U is
-// [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}], V is
-// [\p{Ll}\p{Lm}\p{Lo}\p{M}]: letters without case and marks are both.
+// Tekken splits words where case changes ("camelCase" is camel|Case). Its expression has two
+// classes, U = [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}] and V = [\p{Ll}\p{Lm}\p{Lo}\p{M}]. Marks and letters
+// without case are in both.
 enum { IS_U = 1, IS_V = 2 };
 
 static int case_at(const char *s, const char *end, int *len) {
@@ -108,9 +108,9 @@ static int case_at(const char *s, const char *end, int *len) {
     return is_letter || kind == UNICODE_MARK ? IS_U | IS_V : 0;
 }
 
-// U*V+ or, is_upper, U+V*: the end of the match, or NULL.
+// U*V+ or, with is_upper, U+V*: the end of the match, or NULL.
 static const char *match_cased_word(const char *s, const char *end, bool is_upper) {
-    const char *last_both = NULL, *next = s; // last_both: behind the last that is U and V
+    const char *last_both = NULL, *next = s; // last_both: end of the last character in U and V
     int kind, len;
     while ((kind = case_at(next, end, &len)) & IS_U) {
         next += len;
@@ -136,7 +136,8 @@ static const char *piece_tekken(const char *s, const char *end) {
 }
 
 // GPT-2: '(?:[sdmt]|ll|ve|re)| ?L+| ?N+| ?X+|\s+(?!\S)|\s+
-// SmolLM (splits_digits): cuts out each number character first, then the same on the rest.
+// SmolLM (splits_digits): each number character is a piece; the text between them is cut as in
+// GPT-2.
 static inline const char *match_gpt2(const char *s, const char *end, bool splits_digits) {
     TextChar first = char_at(s, end);
     const char *next = *s == ' ' ? s + 1 : s;

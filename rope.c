@@ -1,7 +1,10 @@
+// In this order: the frequencies of all rules, the parameters from file and command line, the cis
+// table, and rope_apply(), which rotates.
+//
 // Invariant: frequencies and angles are those that the models were trained with. Meta's code
 // computes them in float32, so every operation that is float32 there is rounded to float32 here;
 // at position 131071 one bit of a frequency rotates a vector visibly. Powers, sines and cosines are
-// taken in double and rounded once.
+// computed in double and rounded once.
 #include "rope.h"
 
 #include "kernels/ops.h"
@@ -66,7 +69,7 @@ static double yarn_pair(const RopeParams *p, double rotations) {
 }
 
 // YaRN (Peng et al. 2023, section 3.2): pairs that rotate more than beta_fast times over the
-// original context are kept, those that rotate less than beta_slow times are divided by `factor`,
+// original context are kept, pairs that rotate less than beta_slow times are divided by `factor`,
 // and between them r goes from 0 to 1 linearly in the pair:
 //
 //     f (1 - r) + f / factor * r
@@ -79,7 +82,7 @@ static float yarn_freq(const RopeParams *p, float freq, int i) {
     return interpolated + kept;
 }
 
-// Frequency of pair i in a context of n positions, of which only ROPE_DYNAMIC makes use.
+// Frequency of pair i in a context of n positions. Only ROPE_DYNAMIC depends on n.
 static float scaled_freq(const RopeParams *p, int i, int n) {
     double theta = p->theta;
     if (p->rule == ROPE_NTK) theta = ntk_theta(theta, p->factor, p->dim);
@@ -95,8 +98,8 @@ static float scaled_freq(const RopeParams *p, int i, int n) {
     }
 }
 
-// YaRN multiplies attention scores by the square of 0.1 ln(factor) + 1; cosine and sine carry the
-// root, of the query and of the key.
+// YaRN multiplies attention scores by (0.1 ln(factor) + 1)^2: one factor through the cosines and
+// sines of the query, one through those of the key.
 static float attention_factor(const RopeParams *p) {
     if (p->rule != ROPE_YARN) return 1;
     if (p->attn_factor > 0) return (float)p->attn_factor;
@@ -105,7 +108,7 @@ static float attention_factor(const RopeParams *p) {
 
 // Parameters of a file: defaults, then llama.rope.*, then llama.rope.scaling.*, then the divisors.
 
-// An optional number above zero.
+// Reads an optional positive number; *out keeps its value if the key is absent.
 static bool read_positive(const Gguf *g, const char *key, double *out, Error *err) {
     if (!gguf_find_value(g, key)) return true;
     if (!gguf_get_f64(g, key, out, err)) return false;
@@ -138,7 +141,7 @@ static bool read_scaling(RopeParams *p, const Gguf *g, Error *err) {
             "%g is invalid",
             g->path, orig_ctx, p->low_freq_factor, p->high_freq_factor);
     p->orig_ctx = (int)orig_ctx;
-    if (p->factor != 1) p->rule = ROPE_LINEAR; // a factor without a type
+    if (p->factor != 1) p->rule = ROPE_LINEAR; // the rule of a factor without a type
     if (!gguf_find_value(g, type_key)) return true;
     Str type;
     if (!gguf_get_string(g, type_key, &type, err)) return false;
@@ -148,7 +151,7 @@ static bool read_scaling(RopeParams *p, const Gguf *g, Error *err) {
                      (int)(type.len < 40 ? type.len : 40), type.data);
 }
 
-// True if the divisors are those of the Llama 3.1 rule, up to rounding.
+// True if the divisors equal those of the Llama 3.1 rule (p->rule) up to rounding.
 static bool is_llama3(const RopeParams *p) {
     for (int i = 0; i < p->dim / 2; i++) {
         float divisor = base_freq(p->theta, i, p->dim) / scaled_freq(p, i, 0);
@@ -239,8 +242,8 @@ bool rope_params_override(RopeParams *p, const char *rule, double theta, double 
     return true;
 }
 
-// The cis table: cosines and sines are needed by every layer and head, and are computed once for
-// each position. The table grows with the longest sequence.
+// The cis table. Every layer and head needs the same cosines and sines of a position, so they are
+// computed once. The table grows with the longest sequence.
 
 void rope_init(Rope *rope, const RopeParams *params) {
     *rope = (Rope){.params = *params, .freqs = xalloc((size_t)params->dim / 2, sizeof(float))};
@@ -268,7 +271,7 @@ float rope_cis(const Rope *rope, int pos, int i, float *c, float *s) {
     return angle;
 }
 
-// Rows [first, end) of the table, to be computed.
+// Rows [first, end) of the table, which fill_rows() computes.
 typedef struct {
     Rope *rope;
     int first, end;
@@ -283,9 +286,9 @@ static void fill_row(void *arg, int index) {
 }
 
 static void fill_rows(void *arg) {
-    enum { ROWS_OF_ITEM = 16 }; // 2048 cosines and sines of heads of 128
+    enum { ROWS_PER_ITEM = 16 }; // for heads of 128: 1024 cosines and 1024 sines
     const CisRows *rows = arg;
-    ops_for(rows->end - rows->first, ROWS_OF_ITEM, fill_row, arg);
+    ops_for(rows->end - rows->first, ROWS_PER_ITEM, fill_row, arg);
 }
 
 void rope_reserve(Rope *rope, int n_positions) {
@@ -305,7 +308,7 @@ void rope_apply(const Rope *rope, float *vec, int n_heads, int head_dim, int pos
     const float *c = rope->cos + (size_t)pos * half, *s = rope->sin + (size_t)pos * half;
     for (int h = 0; h < n_heads; h++, vec += head_dim)
         for (int i = 0; i < half; i++) {
-            float re = vec[2 * i], im = vec[2 * i + 1]; // (re + i im) (c + i s)
+            float re = vec[2 * i], im = vec[2 * i + 1]; // (re + j im) (c + j s)
             vec[2 * i] = re * c[i] - im * s[i];
             vec[2 * i + 1] = re * s[i] + im * c[i];
         }

@@ -1,15 +1,16 @@
 // Rotary position embedding (RoPE; Su et al. 2021): frequencies, the scaling rules in use, the cis
 // table, and the rotation.
 //
-// The first `dim` values of a head are dim/2 pairs (x[2i], x[2i+1]), taken as complex numbers. At
-// position p, pair i is multiplied by e^(i p f(i)), with the frequency f(i) = theta^(-2i/dim), or
-// what a scaling rule makes of it. The product of a rotated query and a rotated key then depends on
-// the distance of their positions only. docs/rope.md explains it with pictures.
+// The first `dim` values of a head are dim/2 pairs (x[2i], x[2i+1]), read as complex numbers
+// x[2i] + j x[2i+1]. At position p, pair i is multiplied by e^(j p f(i)), with the frequency
+// f(i) = theta^(-2i/dim), possibly changed by a scaling rule. The dot product of a rotated query
+// and a rotated key then depends only on the distance of their positions. docs/rope.md explains it
+// with pictures.
 #pragma once
 
 #include "gguf.h"
 
-// How frequencies are changed for a context longer than that of training.
+// Scaling rules: how frequencies are changed for a context longer than the training context.
 typedef enum {
     ROPE_NONE,    // f(i) = theta^(-2i/dim)
     ROPE_LINEAR,  // position interpolation (Chen et al. 2023): f / factor
@@ -27,16 +28,16 @@ typedef struct {
     double factor;                            // extension of the context, > 0; 1: none
     double low_freq_factor, high_freq_factor; // llama3: 1 and 4
     double beta_fast, beta_slow;              // yarn: 32 and 1
-    double attn_factor;                       // yarn; 0: by its formula
-    int orig_ctx;                             // positions of the context that `factor` extends
-    const float *divisors;                    // (dim / 2) rule ROPE_FILE; owned by the file
+    double attn_factor;                       // yarn: factor of cosine and sine; 0: by its formula
+    int orig_ctx;                             // length of the context that `factor` extends
+    const float *divisors;                    // (dim / 2) of ROPE_FILE, inside the mapped file
 } RopeParams;
 
 // The cis table: cosine and sine of position * frequency, times `scale`.
 typedef struct {
     RopeParams params;
     float *freqs; // (dim / 2) frequencies after scaling
-    float scale;  // yarn's factor on cosine and sine, else 1
+    float scale;  // yarn: factor of cosine and sine; other rules: 1
     int n_positions;
     float *cos, *sin; // (n_positions, dim / 2)
 } Rope;
@@ -48,8 +49,9 @@ const char *rope_rule_name(RopeRule rule);
 // Parameters without a model: no rule, theta 10000, and for a rule that is set later factor 8 over
 // 8192 positions, as in Llama 3.1.
 RopeParams rope_params_default(int dim);
-// Reads the parameters from metadata (llama.rope.*) and rope_freqs.weight. Divisors that are those
-// of Llama 3.1 or 3.2 are read as rule ROPE_LLAMA3. False with err (exit 3) if a value is invalid.
+// Reads the parameters from metadata (llama.rope.*) and the tensor rope_freqs.weight. If the tensor
+// has the divisors of Llama 3.1 or 3.2, the rule is ROPE_LLAMA3. False with err (exit 3) if a value
+// is invalid.
 bool rope_params_read(RopeParams *p, const Gguf *g, int head_dim, Error *err);
 // Applies options of the command line; NULL and 0 keep the value. A factor alone means rule
 // "linear" where the file has none. False with err (exit 2) if a value is invalid.
@@ -59,12 +61,13 @@ bool rope_params_override(RopeParams *p, const char *rule, double theta, double 
 // Computes the frequencies; the table is empty.
 void rope_init(Rope *rope, const RopeParams *params);
 void rope_free(Rope *rope);
-// Frequency of pair i at a position. Only ROPE_DYNAMIC depends on the position: its theta is that
-// of a context which ends there, as when decoding token by token.
+// Frequency of pair i at a position. Only ROPE_DYNAMIC depends on the position: it computes theta
+// for a context that ends there, as in decoding token by token.
 float rope_freq(const Rope *rope, int pos, int i);
-// Computes one entry of the table. Returns the angle, position * frequency, in radians.
+// Computes cosine and sine of pair i at a position. Returns the angle (position * frequency) in
+// radians.
 float rope_cis(const Rope *rope, int pos, int i, float *c, float *s);
 // Extends the table to n_positions (at most 2^30), on all threads. Not inside a job (team.h).
 void rope_reserve(Rope *rope, int n_positions);
-// Rotates n_heads vectors of head_dim values in place, for position pos, which the table has.
+// Rotates n_heads vectors of head_dim values in place for position pos, which must be in the table.
 void rope_apply(const Rope *rope, float *vec, int n_heads, int head_dim, int pos);

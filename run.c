@@ -17,8 +17,9 @@
 #include <unistd.h>
 
 // Opens /dev/null in place of closed standard descriptors. Otherwise a result file could become
-// descriptor 2 and messages would be written into it. The access mode is the wrong one on purpose:
-// reading from a closed stdin, or writing to a closed stdout, remains an error.
+// descriptor 2 and messages would be written into it. The access mode is deliberately the opposite
+// of the usual one, so that reading from a closed stdin, or writing to a closed stdout, remains an
+// error.
 static void reserve_descriptors(void) {
     for (int fd = 0; fd < 3; fd++)
         if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) != fd)
@@ -40,8 +41,8 @@ static int call_command(void *arg) {
     return command_find(options->command)->run(options);
 }
 
-// Runs a command with the arguments that follow its name; returns the exit code. The options are
-// static because commands keep pointers to them. Kernels and threads are chosen once per process:
+// Runs a command with the arguments after its name; returns the exit code. The options are static
+// because commands keep pointers to them. Kernels and threads are chosen once per process:
 // LLAMA31_ISA caps the instruction set, -t sets the number of threads.
 static int run_command(const Command *command, int argc, char **argv) {
     static Options o;
@@ -65,7 +66,8 @@ static int run_command(const Command *command, int argc, char **argv) {
     return team_serve(n_threads, call_command, &o);
 }
 
-// --version, with -v also what determines the bits and the speed of results on this machine.
+// Prints the version. With -v, also prints what determines the bits and the speed of results on
+// this machine: commit, compiler, kernels, threads.
 static int print_version(bool is_verbose) {
     puts("llama31 " VERSION);
     if (!is_verbose) return EXIT_OK;

@@ -1,13 +1,14 @@
 // The stages of sample.h in linear time: the vocabulary is never sorted.
 //
-// A candidate is a 64-bit key that compares like its value, ties going to the lower id:
+// A candidate is a 64-bit key. Keys compare like their values; of equal values, the lower id has
+// the greater key:
 //
 //     | order-preserving bits of a float32, sign bit flipped | 2^32 - 1 - id |
 //     63                                                   32 31              0
 //
-// The value is the logit up to top-k and min-p, the weight exp((l - max l) / T) from there on.
-// Top-k and top-p are both "the fewest best keys that reach a goal", a count or a sum of weights,
-// which quickselect finds.
+// The value is the logit up to top-k and min-p, and then the weight exp((l - max l) / T). Top-k and
+// top-p are the same problem: the smallest set of best keys that reaches a goal, which is a count
+// or a sum of weights. Quickselect solves it.
 #include "sample.h"
 #include "base/memory.h"
 
@@ -17,14 +18,15 @@
 
 enum {
     SCAN_BLOCK = 64,        // logits compared with the threshold at a time
-    SPARE_CANDIDATES = 1024 // collected beyond top_k before the worst are dropped
+    SPARE_CANDIDATES = 1024 // candidates collected beyond top_k before the worst are dropped
 };
-static const float max_depth = 87; // weights below exp(-87), the last normal float32, are 0
+static const float max_depth = 87; // smaller weights than exp(-87), near the smallest normal
+                                   // float32, count as 0
 
 struct Sampler {
     SampleOptions options;
     int n_vocab;
-    uint64_t n_draws;         // random numbers used so far: the random state
+    uint64_t n_draws;         // random numbers drawn so far: with the seed, the random state
     float *adjusted;          // (n_vocab) logits after bias and penalties; NULL: none are set
     int *counts;              // (n_vocab) occurrences in the penalty window; zero between calls
     uint64_t *keys, *scratch; // (cap_keys) candidates; NULL: greedy
@@ -45,8 +47,8 @@ static float bits_to_float(int32_t bits) {
     return x;
 }
 
-// Integers that compare like the floats with these bits; its own inverse. Comparing integers
-// vectorises, comparing floats with their NaN does not.
+// Integers that compare like the floats with these bits. The function is its own inverse. Comparing
+// integers vectorizes; comparing floats, which may be NaN, does not.
 static int32_t order_bits(int32_t bits) { return bits ^ (bits >> 31 & 0x7fffffff); }
 
 static uint64_t make_key(float value, int id) {
@@ -63,8 +65,8 @@ static int key_id(uint64_t key) { return (int)(0xffffffffu - (uint32_t)key); }
 // Weights: w_i = exp((l_i - max l) / T), the largest of which is 1. Their sums are in double.
 
 // exp(-t) for t >= 0 with an error below 2 ulp, and 0 for t > max_depth. exp(-t) = 2^n e^r with
-// n = round(-t / ln 2) and r = -t - n ln 2, |r| <= ln 2 / 2: a polynomial of e^r and n as exponent
-// bits. Without branches, so that loops vectorise.
+// n = round(-t / ln 2) and r = -t - n ln 2, |r| <= ln 2 / 2: e^r is a polynomial, and n becomes the
+// exponent bits. There are no branches, so that loops vectorize.
 static inline float exp_negative(float t) {
     int32_t bits = float_to_bits(t), limit = float_to_bits(max_depth),
             mask = -(int32_t)(bits <= limit);
@@ -94,8 +96,8 @@ static double sum_weights(const float *x, int n, float best, float inv_temp) {
     return sum;
 }
 
-// The largest logit, or NaN if one is NaN or +Inf. As integers, positive NaN sort above +Inf and
-// negative ones below -Inf, so the extremes tell.
+// The largest logit, or NaN if a logit is NaN or +Inf. As integers, positive NaNs sort above +Inf
+// and negative NaNs below -Inf, so the largest and smallest integer reveal them.
 static float max_logit(const float *logits, int n) {
     int32_t high = INT32_MIN, low = INT32_MAX;
     for (int i = 0; i < n; i++) {
@@ -116,8 +118,8 @@ int logits_argmax(const float *logits, int n_vocab) {
     return i;
 }
 
-// log sum exp(l_i) = max l + log sum exp(l_i - max l), which cannot overflow; the largest logit if
-// that is not finite.
+// log sum exp(l_i), computed as max l + log sum exp(l_i - max l), which cannot overflow. If max l
+// is not finite, the result is max l.
 static double log_sum_exp(const float *logits, int n) {
     float best = max_logit(logits, n);
     return best > -INFINITY ? (double)best + log(sum_weights(logits, n, best, 1)) : (double)best;
@@ -143,15 +145,16 @@ void logits_top(const float *logits, int n_vocab, Alternative *out, int n) {
 
 // Selection: top-k and top-p.
 
-// Of the fewest best keys whose values sum to `goal` > 0 (by_count: that are `goal` many), the
-// last; 0 if all keys do not reach it. Quickselect (Hoare 1961): sums what is better than a pivot
-// and drops the side that cannot hold the result. Reorders the keys, which are all different.
+// Takes keys from the best down until their values sum to `goal` > 0 (by_count: until there are
+// `goal` keys), and returns the last key taken; 0 if all keys together do not reach the goal.
+// Quickselect (Hoare 1961): sums the keys above a pivot, and continues on the side that holds the
+// result. Reorders the keys, which must be distinct.
 static uint64_t select_last(uint64_t *keys, int n, double goal, bool by_count) {
     double above = 0; // sum of keys[0, lo)
     for (int lo = 0, hi = n; lo < hi;) {
         uint64_t a = keys[lo], b = keys[lo + (hi - lo) / 2], c = keys[hi - 1];
         uint64_t pivot = a > b ? (b > c ? b : a > c ? c : a) : (a > c ? a : b > c ? c : b);
-        double sum = 0;        // of keys[lo, mid), those better than the pivot
+        double sum = 0;        // sum of keys[lo, mid), which are above the pivot
         int mid = lo, at = lo; // at: index of the pivot
         for (int i = lo; i < hi; i++) {
             uint64_t key = keys[i];
@@ -175,8 +178,8 @@ static uint64_t select_last(uint64_t *keys, int n, double goal, bool by_count) {
     return 0;
 }
 
-// Reduces the first n candidates to the best that reach the goal, without changing their order (the
-// draw depends on it). Returns their number.
+// Reduces the first n candidates to the best that reach the goal, and returns their number. Their
+// order does not change, because the draw depends on it.
 static int keep_best(Sampler *s, int n, double goal, bool by_count) {
     memcpy(s->scratch, s->keys, (size_t)n * sizeof *s->keys);
     uint64_t least = select_last(s->scratch, n, goal, by_count);
@@ -186,8 +189,8 @@ static int keep_best(Sampler *s, int n, double goal, bool by_count) {
     return m;
 }
 
-// Collects the logits of at least `threshold` as candidates, by id; with top-k, the k best of them.
-// Returns their number.
+// Collects the logits of at least `threshold` as candidates, in the order of ids; with top-k, only
+// the k best. Returns the number of candidates.
 static int collect_candidates(Sampler *s, const float *logits, float threshold) {
     int n = 0, k = s->options.top_k, limit = k > 0 && k < s->n_vocab ? k : s->n_vocab;
     for (int i = 0; i < s->n_vocab; i += SCAN_BLOCK) {
@@ -216,7 +219,7 @@ static double draw_uniform(Sampler *s) {
     return (double)((z ^ z >> 31) >> 11) / 9007199254740992.0;
 }
 
-// Draws from all tokens, whose weights sum to `total`: no candidates are needed.
+// Draws from all tokens, whose weights sum to `total`. No candidates are collected.
 static int draw_from_all(Sampler *s, const float *logits, float best, double total) {
     double r = draw_uniform(s) * total;
     float inv_temp = 1 / s->options.temp;
@@ -305,10 +308,10 @@ int sampler_next(Sampler *s, const float *logits, const int *recent, int n_recen
     float best = max_logit(logits, s->n_vocab), inv_temp = 1 / o->temp;
     if (!(best > -INFINITY)) return -1;
 
-    // Min-p: log w_i >= log min_p means that a logit is at most -log(min_p) T below the best one.
-    // Top-p alone also bounds the depth: a token with w_i < (1 - top_p) total / n_vocab is not in
-    // the nucleus, because it and all that are smaller sum to less than (1 - top_p) total. (0.01
-    // covers rounding.)
+    // Min-p: w_i >= min_p means that a logit is at most -log(min_p) T below the best one. Top-p
+    // alone also bounds this depth: a token with w_i < (1 - top_p) total / n_vocab is not in the
+    // nucleus, because it and all smaller tokens sum to less than (1 - top_p) total. (0.01 covers
+    // rounding.)
     double depth = (double)max_depth; // in units of T
     double total = 0;                 // sum of all weights, if neither top-k nor min-p is on
     if (o->min_p > 0) depth = fmin(-log((double)o->min_p), depth);
@@ -318,7 +321,7 @@ int sampler_next(Sampler *s, const float *logits, const int *recent, int n_recen
         depth = fmin(depth, 0.01 - log((1 - (double)o->top_p) * total / s->n_vocab));
     }
 
-    // Top-k and min-p, then logits become weights.
+    // Top-k and min-p. Then logits become weights.
     float threshold = (float)fmax((double)best - depth * (double)o->temp, -3e38);
     int n = collect_candidates(s, logits, threshold);
     double sum = 0;

@@ -1,14 +1,13 @@
 // The layout of the KV cache, from the outside in:
 //
-//     Session.pages[p]           positions [p * KV_PAGE, (p + 1) * KV_PAGE) of all layers, one
-//                                allocation: the keys of layer 0, 1, ..., then the values
-//     Session.k[layer][p]        the keys of one layer in that page: (n_kv_heads, KV_PAGE,
-//     head_dim) session_key(...)           the key of one head at one position: a row of head_dim
-//     numbers
+//     Session.pages[p]      positions [p * KV_PAGE, (p + 1) * KV_PAGE) of all layers, in one
+//                           allocation: the keys of layer 0, 1, ..., then the values
+//     Session.k[layer][p]   the keys of one layer in that page: (n_kv_heads, KV_PAGE, head_dim)
+//     session_key(...)      the key of one head at one position: a row of head_dim numbers
 //
-// So the keys that attention reads for one head are contiguous within a page, and a page can be
-// shared, or written to the prefix cache, as a whole. Llama 3.1 8B with an F16 cache: 32 layers, 8
-// KV heads of 128 numbers, 128 KiB for a position, 32 MiB for a page.
+// The keys that attention reads for one head are therefore contiguous within a page, and a page can
+// be shared, or written to the prefix cache, as a whole. Llama 3.1 8B with an F16 cache: 32 layers,
+// 8 KV heads of 128 numbers, 128 KiB per position, 32 MiB per page.
 #include "session.h"
 
 #include <stdatomic.h>
@@ -17,7 +16,7 @@
 #include <sys/mman.h>
 
 struct KvPage {
-    _Atomic int n_owners; // sessions that share it
+    _Atomic int n_owners; // sessions that share the page
     char *data;           // (2, n_layers, n_kv_heads, KV_PAGE, head_dim): all keys, then all values
     void *map;            // mapping that contains data, read-only; NULL: data is allocated
     size_t map_bytes;
@@ -27,7 +26,7 @@ size_t kv_row_bytes(const KvShape *shape) {
     return quant_row_bytes(shape->type, (size_t)shape->head_dim);
 }
 
-// Bytes of the keys (or values) of one layer in a page.
+// Bytes of the keys (or of the values) of one layer in a page.
 static size_t layer_bytes(const KvShape *shape) {
     return (size_t)shape->n_kv_heads * KV_PAGE * kv_row_bytes(shape);
 }
@@ -40,9 +39,8 @@ static int pages_of(int n_positions) { return (n_positions + KV_PAGE - 1) / KV_P
 
 // Pages.
 
-// A page with one owner; NULL when memory is short. It is not zeroed: the system provides the
-// memory behind a large allocation when it is first written, so a page costs what its positions
-// use.
+// A page with one owner; NULL if memory is short. The page is not zeroed: the system provides the
+// memory of a large allocation when it is first written, so unused positions cost nothing.
 static KvPage *page_new(const KvShape *shape) {
     KvPage *page = calloc(1, sizeof *page);
     void *data = NULL;
@@ -55,7 +53,7 @@ static KvPage *page_new(const KvShape *shape) {
     return page;
 }
 
-// Gives up one ownership; the last one frees the page.
+// Removes one owner of a page; the last owner frees it.
 static void page_release(KvPage *page) {
     if (atomic_fetch_sub(&page->n_owners, 1) > 1) return;
     if (page->map)
@@ -65,8 +63,8 @@ static void page_release(KvPage *page) {
     free(page);
 }
 
-// Enters a page behind the others, into the tables of all layers.
-static void enter_page(Session *s, KvPage *page) {
+// Appends a page to the session's tables: `pages`, and k and v of all layers.
+static void append_page(Session *s, KvPage *page) {
     int n_layers = s->shape.n_layers;
     size_t bytes = layer_bytes(&s->shape);
     for (int l = 0; l < n_layers; l++) {
@@ -77,8 +75,8 @@ static void enter_page(Session *s, KvPage *page) {
     s->pages[s->n_pages++] = page;
 }
 
-// Grows the tables for n pages, and with them the tokens. The part of a layer moves when cap_pages
-// changes, so all pages are entered again.
+// Makes room for n pages in the tables, and for their tokens. Row l of k and v begins at entry
+// l * cap_pages, so all rows move when cap_pages changes: the tables are built again.
 static void grow_tables(Session *s, int n) {
     int n_old = s->n_pages;
     if (n <= s->cap_pages) return;
@@ -89,11 +87,11 @@ static void grow_tables(Session *s, int n) {
     s->k = xrealloc(s->k, n_entries, sizeof *s->k);
     s->v = xrealloc(s->v, n_entries, sizeof *s->v);
     s->n_pages = 0;
-    while (s->n_pages < n_old) enter_page(s, s->pages[s->n_pages]);
+    while (s->n_pages < n_old) append_page(s, s->pages[s->n_pages]);
 }
 
-// Positions [n, ...) are about to be written: makes the last page, which contains n, the session's
-// own, if it is shared or mapped. False when memory is short.
+// Prepares the session for writing at position n: if n is inside the last page, and that page is
+// shared or mapped, replaces it by a copy of its positions before n. False if memory is short.
 static bool own_last_page(Session *s, int n) {
     if (n % KV_PAGE == 0) return true; // the next position begins a new page
     KvPage *last = s->pages[s->n_pages - 1];
@@ -106,7 +104,7 @@ static bool own_last_page(Session *s, int n) {
                (size_t)(n % KV_PAGE) * row);
     page_release(last);
     s->n_pages--;
-    enter_page(s, own);
+    append_page(s, own);
     return true;
 }
 
@@ -136,14 +134,14 @@ bool session_reserve(Session *s, int n, Error *err) {
             return error_set(err, EXIT_RUNTIME,
                              "out of memory: KV cache for %d positions (%zu MiB)", n,
                              (size_t)n * kv_position_bytes(&s->shape) >> 20);
-        enter_page(s, page);
+        append_page(s, page);
     }
     return true;
 }
 
-// Of the keys or values of all layers and pages, those of one head at one position.
-static void *row_at(const Session *s, const void *const *tables, int layer, int kv_head, int pos) {
-    const char *page = tables[(size_t)layer * (size_t)s->cap_pages + (size_t)(pos / KV_PAGE)];
+// The key (table s->k) or value (table s->v) of one head at one position.
+static void *row_at(const Session *s, const void *const *table, int layer, int kv_head, int pos) {
+    const char *page = table[(size_t)layer * (size_t)s->cap_pages + (size_t)(pos / KV_PAGE)];
     size_t row = (size_t)kv_head * KV_PAGE + (size_t)(pos % KV_PAGE);
     return (char *)page + row * kv_row_bytes(&s->shape);
 }
@@ -162,7 +160,7 @@ void session_append_mapped(Session *s, const int *tokens, void *data, void *map,
     KvPage *page = xalloc(1, sizeof *page);
     *page = (KvPage){.n_owners = 1, .data = data, .map = map, .map_bytes = map_bytes};
     grow_tables(s, s->n_pages + 1);
-    enter_page(s, page);
+    append_page(s, page);
     memcpy(s->tokens + s->n_tokens, tokens, KV_PAGE * sizeof *tokens);
     if (s->n_reproducible == s->n_tokens) s->n_reproducible += KV_PAGE;
     s->n_tokens += KV_PAGE;
@@ -191,7 +189,7 @@ Session *session_fork(const Session *s, int n) {
     fork->n_reproducible = n < s->n_reproducible ? n : s->n_reproducible;
     for (int i = 0; i < pages_of(n); i++) {
         atomic_fetch_add(&s->pages[i]->n_owners, 1);
-        enter_page(fork, s->pages[i]);
+        append_page(fork, s->pages[i]);
     }
     if (own_last_page(fork, n)) return fork;
     session_free(fork);

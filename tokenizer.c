@@ -2,7 +2,7 @@
 //
 // Encoding has three levels, which this file defines from the lowest to the highest:
 //
-//   encode_piece      merges neighbours in a piece, best pair first, until no two make a token
+//   encode_piece      merges neighbors in a piece, best pair first, until no two make a token
 //   encode_plain      cuts text without special tokens into pieces
 //   encode_with_mask  cuts a text at its special tokens
 //
@@ -11,20 +11,20 @@
 //                byte-level BPE                       SentencePiece BPE
 //   pieces       matches of a regular expression      words with the spaces in front of them
 //                (pretokenize.c)
-//   first parts  bytes                                characters; those that are no token become
-//                                                     the tokens of their bytes
+//   first parts  bytes                                characters; a character without a token
+//                                                     becomes the tokens of its bytes
 //   best pair    lowest rank: order of the merge      highest score of the merged token
 //                list, or id of the merged token
 //   whole piece  one token if the vocabulary has it   must be reached by merges
 //                (Llama 3 and Tekken)
 //
 // Invariant: decoding gives back the bytes of the text, whatever they are. A byte outside of valid
-// UTF-8 is a character of its own, neither letter, number nor space. (Exception: SentencePiece
-// writes a space as U+2581, so a U+2581 of the text comes back as a space.)
+// UTF-8 counts as a character that is neither letter, number nor space. (Exception: SentencePiece
+// writes a space as U+2581, so a U+2581 of the text is decoded as a space.)
 //
-// Meta's reference tokenizer also cuts runs of 25,000 (non-)spaces and texts of 400,000 characters
-// before the regular expression sees them. Neither tiktoken nor other programs do, nor does this
-// one.
+// Meta's reference tokenizer also cuts runs of 25,000 spaces or non-spaces, and texts of 400,000
+// characters, before it applies the regular expression. Neither tiktoken nor other programs do
+// this, and neither does this file.
 #include "tokenizer.h"
 #include "vocabulary.h"
 
@@ -34,12 +34,12 @@
 
 enum {
     MAX_CACHED_BYTES = 64,   // longer pieces are not cached; words are shorter
-    MIN_CACHE = 64,          // entries of the piece cache, on the stack,
-    MAX_CACHE = 1 << 14,     // and of a long text's: 384 KiB, which fit L2
-    MAX_RESERVED_BYTES = 64, // of a name that a template reserves
-    PART_MERGED = -2         // id of a part that has become part of another
+    MIN_CACHE = 64,          // entries of the piece cache of a short text, on the stack
+    MAX_CACHE = 1 << 14,     // entries of the piece cache of a long text: 384 KiB, which fits L2
+    MAX_RESERVED_BYTES = 64, // longest name in a chat template that can be reserved
+    PART_MERGED = -2         // PiecePart.id of a part that was merged into its left neighbor
 };
-static const uint32_t NO_RANK = UINT32_MAX; // no rule has this index
+static const uint32_t NO_RANK = UINT32_MAX; // greater than the rank of any merge
 
 void ids_push(Ids *ids, int id) {
     if (ids->len == ids->cap) {
@@ -54,18 +54,18 @@ void ids_push(Ids *ids, int id) {
 typedef struct {
     const char *s;
     uint32_t len;
-    int first, n; // its ids in the output
+    int first, n; // its ids are out->data[first .. first + n)
 } CachedPiece;
 
-// A part of a piece: one byte or character, or several merged ones.
+// A part of a piece: a byte or character, or several that were merged.
 typedef struct {
-    int prev, next;      // neighbours, or -1
-    uint32_t start, end; // bytes of the piece
-    int id;              // its token; -1: none, PART_MERGED
+    int prev, next;      // neighbors, or -1
+    uint32_t start, end; // bytes [start, end) of the piece
+    int id;              // its token, -1 if it is none, or PART_MERGED
 } PiecePart;
 
-// Two neighbours that may merge. Stale if the left part has changed, or the right one no longer
-// ends at `end`.
+// Two neighbors that may merge. The pair is stale if its left part was merged into another part, or
+// if its right part no longer ends at `end`.
 typedef struct {
     uint64_t key; // rank << 32 | index of the left part: ties go to the leftmost pair
     uint32_t end;
@@ -78,7 +78,7 @@ typedef struct {
     Ids *out;
     CachedPiece *cache; // by hash, cache_mask + 1 entries
     size_t cache_mask;
-    char *spare;      // SentencePiece: room for the text with spaces unescaped
+    char *spare;      // SentencePiece: unused rest of the buffer for unescaped text
     PiecePart *parts; // (cap_parts) of the current piece
     MergePair *heap;  // (n_heap) binary heap, lowest key first
     size_t cap_parts, n_heap, cap_heap;
@@ -86,7 +86,7 @@ typedef struct {
 
 // Merging.
 
-// Rank of the merge of two neighbours, and the token it makes; NO_RANK if they do not merge.
+// Rank of the merge of two neighbors, and the token that it makes; NO_RANK if they do not merge.
 static uint32_t merge_rank(const Tokenizer *t, const char *s, const PiecePart *left,
                            const PiecePart *right, int *id) {
     size_t n = right->end - left->start;
@@ -129,8 +129,8 @@ static MergePair pop_pair(EncodeState *e) {
     return best;
 }
 
-// Encodes a piece of n bytes in O(n log n): its parts are a linked list, its pairs a heap. A merge
-// makes pairs with the old neighbours stale instead of searching for them in the heap.
+// Encodes a piece of n bytes in O(n log n): its parts are a linked list, its pairs a heap. After a
+// merge, pairs of the old parts are stale. They stay in the heap and are skipped when popped.
 //
 //     t h e      parts; pairs: he (rank 2), th (rank 5)
 //     t he       he merged, th is stale; new pair: the (rank 9)
@@ -143,7 +143,7 @@ static void merge_piece(EncodeState *e, const char *s, size_t n) {
     for (size_t at = 0; at < n; n_parts++) {
         uint32_t code;
         int len = t->is_sentencepiece ? utf8_decode(s + at, n - at, &code) : 1;
-        if (len == 0) len = 1; // not UTF-8
+        if (len == 0) len = 1; // a byte outside of valid UTF-8
         int id = t->is_sentencepiece ? vocabulary_find(t, s + at, (size_t)len)
                                      : t->byte_id[(unsigned char)s[at]];
         parts[n_parts] =
@@ -174,8 +174,8 @@ static void merge_piece(EncodeState *e, const char *s, size_t n) {
     }
 }
 
-// Encodes a piece: from the cache, as one token, or by merging. Most pieces of a text are words
-// that occurred before.
+// Encodes a piece: from the cache, as one token, or by merging. The cache pays because most pieces
+// of a text are words that occurred before.
 static void encode_piece(EncodeState *e, const char *s, size_t n) {
     const Tokenizer *t = e->t;
     int first = e->out->len;
@@ -199,9 +199,9 @@ static void encode_piece(EncodeState *e, const char *s, size_t n) {
 
 // Pieces.
 
-// The end of the first SentencePiece word of s: spaces, and what follows up to the next space. Only
-// where no token crosses that border (has_split_words) is the result that of merging the whole
-// text.
+// The end of the first SentencePiece word of s: leading spaces, and all bytes up to the next space.
+// Merging word by word gives the same tokens as merging the whole text only if no token of the
+// vocabulary crosses a word boundary (has_split_words). Otherwise the whole text is one piece.
 static const char *next_spaced_word(const Tokenizer *t, const char *s, const char *end) {
     if (!t->has_split_words) return end;
     while (s < end && *s == ' ') s++;
@@ -209,7 +209,7 @@ static const char *next_spaced_word(const Tokenizer *t, const char *s, const cha
     return space ? space : end;
 }
 
-// Encodes text that holds no special token. is_continued: other text came before it.
+// Encodes text without special tokens. is_continued: the text continues ordinary text.
 static void encode_plain(EncodeState *e, const char *s, size_t n, bool is_continued) {
     const Tokenizer *t = e->t;
     if (n == 0) return; // an empty text gets no space prefix
@@ -228,12 +228,12 @@ static void encode_plain(EncodeState *e, const char *s, size_t n, bool is_contin
 
 // Special tokens and text between them.
 
-// Finds control and reserved tokens in the whole text (parse_special without a mask), where the
-// provenance mask is 1, or nowhere. User-defined tokens are ordinary text that the vocabulary keeps
-// whole, so they are found everywhere.
+// Encodes a text with its special tokens. Control and reserved tokens are recognized everywhere
+// (parse_special without a mask), where the provenance mask is 1, or nowhere. User-defined tokens
+// are text that the vocabulary never splits, so they are recognized everywhere.
 //
 // Invariant: no byte of data is part of a control or reserved token. template_end is the end of the
-// run of template bytes at s, and a match must end before it.
+// run of template bytes that begins at s, and no match may extend beyond it.
 static void encode_with_mask(const Tokenizer *t, const char *text, size_t n, bool parse_special,
                              const char *provenance, bool is_continued, Ids *out) {
     if (n > INT_MAX / 2)
@@ -244,7 +244,7 @@ static void encode_with_mask(const Tokenizer *t, const char *text, size_t n, boo
     while (e.cache_mask < MAX_CACHE - 1 && e.cache_mask < n / 16)
         e.cache_mask = 2 * e.cache_mask + 1;
     if (e.cache_mask >= MIN_CACHE) e.cache = xalloc(e.cache_mask + 1, sizeof *e.cache);
-    // Each text between special tokens may get a space prefix.
+    // Twice the size of the text, because each text between special tokens may get a space prefix.
     char *unescaped = e.spare = t->is_sentencepiece ? xrealloc(NULL, 2 * n + 1, 1) : NULL;
     const char *from = text, *end = text + n; // from: end of the last special token
     const char *template_end = parse_special && !provenance ? end : text;
@@ -287,8 +287,8 @@ static bool is_ascii_punctuation(char c) {
     return c > ' ' && c < 0x7f && !isalnum((unsigned char)c);
 }
 
-// True for what looks like the name of a special token, such as <|im_start|> or [INST]: a letter
-// between punctuation marks.
+// True if s has the form of a special token, such as <|im_start|> or [INST]: punctuation at both
+// ends and a letter between them.
 static bool is_special_name(Str s) {
     bool has_letter = false;
     for (size_t i = 1; i + 1 < s.len; i++)
@@ -296,9 +296,8 @@ static bool is_special_name(Str s) {
     return has_letter && is_ascii_punctuation(s.data[0]) && is_ascii_punctuation(s.data[s.len - 1]);
 }
 
-// True if ordinary text encodes to this ordinary token. No pre-tokenizer has a piece that begins
-// with
-// "<|" and a letter.
+// True if ordinary text can be encoded to this ordinary token, with bytes s. Names that begin with
+// "<|" count as unreachable: no pre-tokenizer makes a piece that begins with "<|" and a letter.
 static bool is_word_reachable(const Tokenizer *t, int id, Str s) {
     Ids ids = {0};
     encode_with_mask(t, s.data, s.len, false, NULL, true, &ids);
@@ -307,9 +306,9 @@ static bool is_word_reachable(const Tokenizer *t, int id, Str s) {
     return is_same && memcmp(s.data, "<|", 2);
 }
 
-// Some files list special tokens of their chat template as user-defined or even as ordinary tokens,
-// which a user could type. So all substrings of the template that have the form of a name are
-// looked up.
+// Some files list the special tokens of their chat template as user-defined or even as ordinary
+// tokens, which a user could type. Therefore every substring of the template that has the form of a
+// special token is looked up in the vocabulary.
 void tokenizer_reserve_special(Tokenizer *t, Str text) {
     for (int i = 0; i < t->n_specials; i++) {
         Str s = t->specials[i].text;

@@ -1,13 +1,13 @@
 // Text to token ids and back: the byte-level BPE of Llama 3 and the SentencePiece BPE of Llama 2.
 //
-// A Tokenizer holds the vocabulary of a GGUF file. Text in, ids out: tokenizer_encode() and its two
-// variants, which differ in where special tokens are recognised. Ids in, bytes out:
-// tokenizer_piece(). Chat templates are not known here (chat/template.h).
+// A Tokenizer holds the vocabulary of a GGUF file. Text to ids: tokenizer_encode() and its two
+// variants, which differ in where special tokens are recognized. Ids to text: tokenizer_piece().
+// Chat templates are in chat/template.h.
 //
 // A special token written out in a text ("<|eot_id|>") steers the model, so data must never be able
 // to spell one. Text that a chat template renders therefore comes with a provenance mask: one byte
 // per byte of text, 1 where the template wrote it, 0 where it copied data (messages, tool results).
-// Special tokens are recognised only where all of their bytes have 1.
+// A special token is recognized only where all of its bytes have 1.
 #pragma once
 
 #include "gguf.h"
@@ -15,7 +15,7 @@
 // Read-only after tokenizer_open() and tokenizer_reserve_special(): threads may share it.
 typedef struct Tokenizer Tokenizer;
 
-// A growing list of token ids. Zero-initialise; free `data` with free().
+// A growing list of token ids. Zero-initialize; free `data` with free().
 typedef struct {
     int *data; // (len)
     int len, cap;
@@ -27,18 +27,18 @@ void ids_push(Ids *ids, int id);
 Tokenizer *tokenizer_open(const Gguf *g, Error *err);
 void tokenizer_close(Tokenizer *t);
 
-// Appends the ids of a text (n bytes) in which no special token is recognised. Invalid UTF-8 and
-// NUL bytes are kept.
+// Appends the ids of a text (n bytes). Recognizes no special tokens. Invalid UTF-8 and NUL bytes
+// are encoded like other bytes.
 void tokenizer_encode(const Tokenizer *t, const char *text, size_t n, Ids *out);
-// Recognises special tokens everywhere in the text.
+// Recognizes special tokens everywhere in the text.
 void tokenizer_encode_special(const Tokenizer *t, const char *text, size_t n, Ids *out);
-// Recognises special tokens where the provenance mask (n) is 1. is_continued: other ordinary text
-// came before this one, so that no space is put in front.
+// Recognizes special tokens where the provenance mask (n) is 1. is_continued: the text continues
+// ordinary text, so no space is put in front of it.
 void tokenizer_encode_masked(const Tokenizer *t, const char *text, const char *provenance, size_t n,
                              bool is_continued, Ids *out);
-// Reserves special tokens for a chat template: names like <x> and [x] that its source contains, and
-// all user-defined tokens of this form, become special tokens even if the vocabulary lists them as
-// ordinary ones. Their bytes remain part of the decoded text.
+// Reserves special tokens for a chat template: names such as <x> and [x] that its source contains,
+// and all user-defined tokens of this form, become special tokens even if the vocabulary lists them
+// as ordinary tokens. Their bytes remain part of the decoded text.
 void tokenizer_reserve_special(Tokenizer *t, Str template_source);
 
 // The bytes of a token, not terminated. Control tokens have none unless `special` is set.

@@ -19,10 +19,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-// Letters that stand for bytes end before this code point: 256 + 68.
+// Code points of byte letters (see byte_letters_init) are below this: 256 + 68.
 enum { N_BYTE_LETTERS = 0x144 };
 
-// Fills err with a message about key tokenizer.ggml.KEY, with which fmt begins; false.
+// Sets err to a message about the key tokenizer.ggml.KEY, where fmt begins with KEY; false.
 #define vocabulary_error(t, err, fmt, ...)                                                         \
     error_set(err, EXIT_MODEL, "%s: tokenizer.ggml." fmt, (t)->path, __VA_ARGS__)
 
@@ -40,7 +40,7 @@ static void byte_letters_init(int16_t byte_of[N_BYTE_LETTERS]) {
     }
 }
 
-// Decodes such letters. Returns the number of bytes, or -1 if there are other characters.
+// Decodes a token in byte letters. Returns the number of bytes, or -1 if s has other characters.
 static int decode_letters(const int16_t byte_of[N_BYTE_LETTERS], Str s, char *out) {
     int n = 0;
     for (size_t i = 0; i < s.len;) {
@@ -68,7 +68,7 @@ static bool is_special_type(int type) {
            type == TOKEN_RESERVED;
 }
 
-// Loads SentencePiece's token of a single byte, <0x00> to <0xFF>.
+// Loads a SentencePiece token of a single byte, named <0x00> to <0xFF>.
 static bool load_byte_token(Tokenizer *t, int id, Str s, Error *err) {
     char name[8];
     int byte = s.len == 6 ? hex_digit(s.data[3]) * 16 + hex_digit(s.data[4]) : -1;
@@ -86,7 +86,7 @@ static bool load_byte_token(Tokenizer *t, int id, Str s, Error *err) {
     return true;
 }
 
-// Decodes the text of a token into its bytes, and updates what depends on all ordinary tokens.
+// Decodes the text of a token into its bytes, and updates max_bytes and has_split_words.
 static bool load_token(Tokenizer *t, int id, Str s, const int16_t *byte_of, Error *err) {
     if (t->type[id] == TOKEN_BYTE) return load_byte_token(t, id, s, err);
     char *out = t->bytes + t->start[id];
@@ -94,11 +94,11 @@ static bool load_token(Tokenizer *t, int id, Str s, const int16_t *byte_of, Erro
     if (!is_special_type(t->type[id]))
         n = t->is_sentencepiece ? (int)sentencepiece_unescape(s, out)
                                 : decode_letters(byte_of, s, out);
-    if (n < 0) memcpy(out, s.data, n = (int)s.len); // special, or spelled without byte letters
+    if (n < 0) memcpy(out, s.data, n = (int)s.len); // special, or not in byte letters
     t->start[id + 1] = t->start[id] + (uint32_t)n;
     if (is_special_type(t->type[id])) return true;
     if (t->is_sentencepiece && memchr(s.data, ' ', s.len)) {
-        t->type[id] = TOKEN_UNREACHABLE; // spaces of a text have become U+2581
+        t->type[id] = TOKEN_UNREACHABLE; // the spaces of a text are encoded as U+2581
         return true;
     }
     if ((size_t)n > t->max_bytes) t->max_bytes = (size_t)n;
@@ -122,7 +122,8 @@ static size_t table_mask(size_t n) {
     return mask;
 }
 
-// Enters an ordinary token. Two with the same bytes would make encoding ambiguous.
+// Adds an ordinary token to the table. Two tokens with the same bytes would make encoding
+// ambiguous.
 static bool add_word(Tokenizer *t, uint64_t h, int id, Error *err) {
     TokenTable *table = &t->words;
     Str s = token_text(t, id);
@@ -150,10 +151,10 @@ static void add_special(Tokenizer *t, int at, int id) {
 //     0       <|a|>         -1
 //     1       <|a|><|b      0
 //     2       <|a|><|b|>    1
-//     3       <|a|><|c|>    0        2 and 1 are no prefixes of it, 0 is
+//     3       <|a|><|c|>    0        tokens 2 and 1 are no prefixes of it, 0 is
 //
-// user_defined_prefix skips all others. Without it, a text could make every search follow hundreds
-// of prefixes that it may not use.
+// user_defined_prefix skips all tokens that are not user-defined. Without it, a hostile text could
+// make every search follow hundreds of prefixes that it is not allowed to match.
 static void link_prefixes(Tokenizer *t) {
     for (int i = 0; i < t->n_specials; i++) {
         Str s = t->specials[i].text;
@@ -174,8 +175,8 @@ static int compare_specials(const void *a, const void *b) {
     return order ? order : (x->id > y->id) - (x->id < y->id);
 }
 
-// Enters all tokens into the hash table or the list of special tokens. Byte tokens are found by
-// byte_id, and empty tokens match nothing.
+// Adds every token to the hash table or to the list of special tokens. Byte tokens need neither,
+// because byte_id finds them; empty tokens match nothing.
 static bool fill_tables(Tokenizer *t, Error *err) {
     int n_specials = 0;
     for (int i = 0; i < t->n; i++) n_specials += is_special_type(t->type[i]);
@@ -226,8 +227,9 @@ int tokenizer_special_id(const Tokenizer *t, const char *name) {
     return vocabulary_find_special(t, str_of(name));
 }
 
-// Every special token that s begins with is the last one that does not sort behind s, or one of its
-// prefixes: one binary search finds them all, the longest first.
+// Of all special tokens that do not sort after s, let `last` be the last. Every special token that
+// s begins with is `last` or one of its prefixes, so one binary search finds all of them, the
+// longest first.
 int vocabulary_match_special(const Tokenizer *t, const char *s, size_t n, size_t n_template) {
     if (!t->is_special_start[(unsigned char)*s]) return -1;
     if (n > VOCABULARY_MAX_SPECIAL_BYTES) n = VOCABULARY_MAX_SPECIAL_BYTES;
@@ -246,7 +248,8 @@ int vocabulary_match_special(const Tokenizer *t, const char *s, size_t n, size_t
     return -1;
 }
 
-// The slot must stay occupied, because searches for other tokens may pass it.
+// Makes the slot of the token unfindable but leaves it occupied, because searches for other tokens
+// may pass it.
 void vocabulary_reserve_word(Tokenizer *t, int id) {
     Str s = token_text(t, id);
     if (t->n_reserved_words == VOCABULARY_MAX_RESERVED) return;
@@ -254,7 +257,7 @@ void vocabulary_reserve_word(Tokenizer *t, int id) {
     size_t slot = token_hash(t, s.data, s.len) & t->words.mask;
     while ((int)(t->words.slots[slot] & ~t->words.tag_mask) != id + 1)
         slot = (slot + 1) & t->words.mask;
-    t->words.slots[slot] ^= t->words.tag_mask; // no hash of a search equals it any more
+    t->words.slots[slot] ^= t->words.tag_mask; // differs from the token's hash in every bit
     t->type[id] = TOKEN_RESERVED;
     add_special(t, count_specials_upto(t, s), id);
     link_prefixes(t);
@@ -262,7 +265,7 @@ void vocabulary_reserve_word(Tokenizer *t, int id) {
 
 // Metadata.
 
-// An array with one 4-byte item per token, or NULL with err.
+// The data of an array with one 4-byte item per token, or NULL with err.
 static const uint8_t *token_array(const Tokenizer *t, const Gguf *g, const char *key, GgufKind kind,
                                   Error *err) {
     const GgufValue *v = gguf_get_array(g, key, kind, err);
@@ -273,7 +276,7 @@ static const uint8_t *token_array(const Tokenizer *t, const Gguf *g, const char 
     return NULL;
 }
 
-// Without this key, all tokens are normal ones.
+// Loads token_type. Without this key, all tokens are normal.
 static bool load_types(Tokenizer *t, const Gguf *g, Error *err) {
     memset(t->type, TOKEN_NORMAL, (size_t)t->n);
     if (!gguf_find_value(g, "tokenizer.ggml.token_type")) return true;
@@ -290,9 +293,9 @@ static bool load_types(Tokenizer *t, const Gguf *g, Error *err) {
     return true;
 }
 
-// Turns SentencePiece's scores into ranks: a higher score is a lower rank. The bits of a float32
-// sort like the number if the sign bit of positive ones and all bits of negative ones are flipped;
-// a rank is the complement of that.
+// Turns SentencePiece's scores into ranks: a higher score is a lower rank. The bits of float32
+// numbers sort like the numbers if the sign bit of positive numbers and all bits of negative
+// numbers are flipped. A rank is the complement of these bits.
 static bool load_scores(Tokenizer *t, const Gguf *g, Error *err) {
     const uint8_t *data = token_array(t, g, "tokenizer.ggml.scores", GGUF_F32, err);
     if (!data) return false;
@@ -325,7 +328,7 @@ static bool load_id(const Tokenizer *t, const Gguf *g, const char *key, bool may
     return true;
 }
 
-// Makes a token that the metadata names a control token, whatever type the file gives it.
+// Makes a token that the metadata names a control token, whatever its type in the file.
 static void set_control(Tokenizer *t, int id) {
     if (id >= 0 && t->type[id] != TOKEN_UNKNOWN) t->type[id] = TOKEN_CONTROL;
 }
@@ -337,8 +340,8 @@ static void add_stop(Tokenizer *t, int id) {
     set_control(t, id);
 }
 
-// Files often name only one of several. Llama 3.1's EOS is <|eot_id|> or <|end_of_text|>, and tool
-// calls end with <|eom_id|>.
+// Files often name only one of several stop tokens. Llama 3.1's EOS is <|eot_id|> or
+// <|end_of_text|>, and tool calls end with <|eom_id|>.
 void vocabulary_add_known_stops(Tokenizer *t) {
     static const char *const names[] = {"<|eot_id|>", "<|eom_id|>", "<|end_of_text|>",
                                         "<|im_end|>", "</s>",       "<|endoftext|>"};
@@ -346,7 +349,7 @@ void vocabulary_add_known_stops(Tokenizer *t) {
         add_stop(t, tokenizer_special_id(t, names[i]));
 }
 
-// Ids that the metadata names. This comes before load_token, since it changes types.
+// Loads the ids that the metadata names. Runs before load_token(), because it changes token types.
 static bool load_ids(Tokenizer *t, const Gguf *g, Error *err) {
     int eot = -1, eom = -1;
     if (!load_id(t, g, "tokenizer.ggml.eos_token_id", false, &t->eos, err) ||
@@ -362,8 +365,8 @@ static bool load_ids(Tokenizer *t, const Gguf *g, Error *err) {
     return true;
 }
 
-// Fills in what the metadata leaves open, once all tokens can be found. Every byte must have a
-// token: its own, or with SentencePiece the unknown token.
+// Sets defaults for keys that the file lacks. Runs after fill_tables(), because it searches for
+// tokens. Every byte must have a token: its own, or with SentencePiece the unknown token.
 static bool load_defaults(Tokenizer *t, const Gguf *g, Error *err) {
     vocabulary_add_known_stops(t);
     if (t->bos < 0 && !gguf_find_value(g, "tokenizer.ggml.bos_token_id"))
@@ -388,8 +391,8 @@ static bool load_defaults(Tokenizer *t, const Gguf *g, Error *err) {
 
 // Merges.
 
-// Reads rule i of the list, "LEFT RIGHT" in byte letters; `bytes` has room for both. Returns the
-// token that it makes, or -1 with err.
+// Reads rule i of the list, "LEFT RIGHT" in byte letters. `bytes` has room for both parts. Returns
+// the token that the rule makes, or -1 with err.
 static int read_merge(const Tokenizer *t, Str text, int i, const int16_t *byte_of, char *bytes,
                       MergeRule *rule, Error *err) {
     const char *space = memchr(text.data, ' ', text.len);
@@ -408,10 +411,12 @@ static int read_merge(const Tokenizer *t, Str text, int i, const int16_t *byte_o
     return id;
 }
 
-// Loads the list of merge rules, of which there are two kinds. One trained by BPE has a rule per
-// token, and no other pair may merge. One derived from tiktoken's ranks (Llama 3) has every pair
-// whose bytes are a token: more rules than tokens, in the order of ids. It says nothing that the
-// vocabulary does not; only its beginning is read, and encoding uses ids as ranks.
+// Loads the list of merge rules. There are two kinds of lists:
+//
+// - A list that was trained by BPE has one rule per token, and no other pair may merge.
+// - A list that was derived from tiktoken's ranks (Llama 3) has every pair whose bytes together are
+//   a token: more rules than tokens, sorted by the id that they make. It adds nothing to the
+//   vocabulary, so only its beginning is checked, and encoding uses ids as ranks.
 static bool load_merges(Tokenizer *t, const Gguf *g, const int16_t *byte_of, Error *err) {
     enum { N_CHECKED = 1000 };
     const GgufValue *list = gguf_get_array(g, "tokenizer.ggml.merges", GGUF_STRING, err);
@@ -447,8 +452,8 @@ static bool load_merges(Tokenizer *t, const Gguf *g, const int16_t *byte_of, Err
     return id >= 0;
 }
 
-// Each part comes after those that it needs: types decide how tokens are decoded, and rules refer
-// to tokens by their bytes.
+// The order matters: token types decide how tokens are decoded, and merge rules refer to tokens by
+// their bytes.
 static bool load_vocabulary(Tokenizer *t, const Gguf *g, Error *err) {
     int16_t byte_of[N_BYTE_LETTERS];
     Str model, pre;

@@ -1,9 +1,9 @@
 // The tokenizer's vocabulary: what a GGUF file stores under tokenizer.ggml.*, in the form that
-// encoding needs. Internal to tokenizer.c and vocabulary.c; everybody else includes tokenizer.h.
+// encoding needs. Internal to tokenizer.c and vocabulary.c; all other files include tokenizer.h.
 //
-// A token is either ordinary or special. Ordinary tokens are found by their bytes in a hash table,
-// and merging produces only these. Special tokens (control, user-defined, unknown, reserved) are
-// searched for in the text before it is cut into pieces, and are kept sorted by their text.
+// A token is either ordinary or special. Ordinary tokens are found by their bytes in a hash table;
+// merging produces only ordinary tokens. Special tokens (control, user-defined, unknown, reserved)
+// are searched for in the text before it is cut into pieces, and are kept sorted by their text.
 #pragma once
 
 #include "pretokenize.h"
@@ -11,7 +11,7 @@
 
 #include <string.h>
 
-// Values of tokenizer.ggml.token_type, and two of our own.
+// Values of tokenizer.ggml.token_type, and two that only this program uses.
 typedef enum {
     TOKEN_NORMAL = 1,
     TOKEN_UNKNOWN,
@@ -24,10 +24,9 @@ typedef enum {
 } TokenType;
 
 enum {
-    VOCABULARY_MAX_STOPS = 16,    // models have one to five
-    VOCABULARY_MAX_RESERVED = 64, // ordinary tokens that may become special
-    VOCABULARY_MAX_SPECIAL_BYTES =
-        255 // longer special tokens are not found in text: bounds the search
+    VOCABULARY_MAX_STOPS = 16,         // models have one to five
+    VOCABULARY_MAX_RESERVED = 64,      // most ordinary tokens that a chat template can make special
+    VOCABULARY_MAX_SPECIAL_BYTES = 255 // longer special tokens are not recognized in text
 };
 
 // Ordinary tokens by their bytes, with open addressing. A slot holds, from the highest bit down,
@@ -42,7 +41,7 @@ typedef struct {
     size_t mask;       // number of slots - 1
 } TokenTable;
 
-// Tokens left and right merge. The index of a rule is its rank: lower ones are applied first.
+// Tokens left and right merge. The index of a rule is its rank: lower ranks are applied first.
 typedef struct {
     int left, right;
     int next; // another rule for the same merged token, or -1
@@ -51,33 +50,35 @@ typedef struct {
 typedef struct {
     Str text;
     int id;
-    int prefix; // index of the longest other special token that text begins with, or -1
-    int user_defined_prefix; // the same among user-defined ones
+    int prefix;              // index of the longest other special token that `text` begins with, or
+                             // -1
+    int user_defined_prefix; // index of the longest such token that is user-defined, or -1
 } SpecialToken;
 
 struct Tokenizer {
     const char *path;                 // of the file, for messages
     bool is_sentencepiece;            // else byte-level BPE
     const Pretokenizer *pretokenizer; // of byte-level BPE
-    bool adds_bos, has_space_prefix;  // texts begin with BOS; with a space
-    bool has_split_words;             // SentencePiece: no token has a space after another byte
+    bool adds_bos;                    // texts begin with BOS
+    bool has_space_prefix;            // texts get a space in front (SentencePiece)
+    bool has_split_words;             // no token has a space after a byte that is no space
 
     int n;            // tokens
     uint8_t *type;    // (n) TokenType
     char *bytes;      // the bytes that tokens stand for, one after another:
     uint32_t *start;  // (n + 1) token i is bytes[start[i]] .. bytes[start[i + 1]]
-    uint32_t *rank;   // (n) by falling score; NULL: the rank of a token is its id
+    uint32_t *rank;   // (n) lowest for the highest score; NULL: the rank of a token is its id
     int byte_id[256]; // token of each single byte
     size_t max_bytes; // of the longest ordinary token
     TokenTable words; // ordinary tokens
 
     MergeRule *merges; // byte-level BPE; NULL: two tokens merge if their bytes together are a token
-    int *first_merge;  // (n) a rule that makes the token, or -1
+    int *first_merge;  // (n) first rule that makes the token (then MergeRule.next), or -1
 
     SpecialToken *specials; // (n_specials) in the order of str_compare
     int n_specials, n_reserved_words;
     bool is_special_start[256]; // bytes that a special token begins with
-    bool has_user_defined;      // any special token is user-defined
+    bool has_user_defined;      // there are user-defined tokens
     int bos, eos, unknown;      // -1: none
     int stops[VOCABULARY_MAX_STOPS], n_stops;
 };
@@ -124,8 +125,8 @@ static inline int vocabulary_find(const Tokenizer *t, const char *s, size_t n) {
     return vocabulary_find_hashed(t, token_hash(t, s, n), s, n);
 }
 
-// The longest special token that s (n bytes) begins with, or -1. Other than user-defined ones, it
-// must lie within the first n_template bytes, which the template has written.
+// The longest special token that s (n bytes) begins with, or -1. A token that is not user-defined
+// must end within the first n_template bytes, which a chat template wrote.
 int vocabulary_match_special(const Tokenizer *t, const char *s, size_t n, size_t n_template);
 // The special token with this text, or -1.
 int vocabulary_find_special(const Tokenizer *t, Str s);
@@ -133,5 +134,6 @@ int vocabulary_find_special(const Tokenizer *t, Str s);
 void vocabulary_reserve_word(Tokenizer *t, int id);
 // Adds the stop tokens that models use without naming them in their metadata.
 void vocabulary_add_known_stops(Tokenizer *t);
-// Copies with U+2581, SentencePiece's visible space, as a space; returns the number of bytes.
+// Copies s and replaces U+2581, SentencePiece's visible space, by a space; returns the number of
+// bytes written.
 size_t sentencepiece_unescape(Str s, char *out);

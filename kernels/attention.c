@@ -8,18 +8,18 @@
 //     A 512  A 513  A 514    [A 512 ... A 514]   a tile ends with a page (512 = 2 * KV_PAGE)
 //     B 7                    [B 7]               another sequence
 //
-// An item reads its keys page by page. The softmax over one page is kept unnormalized, as
+// The keys of an item are read page by page. The softmax over one page is kept unnormalized, as
 //
 //     m = max s,  l = sum e^(s - m),  acc = sum e^(s - m) v        s = q k, a score
 //
-// and two of them, over different keys, merge exactly (online softmax: Milakov and Gimelshein 2018,
+// and the results over two sets of keys are merged (online softmax: Milakov and Gimelshein 2018,
 // FlashAttention: Dao et al. 2022):
 //
 //     m = max(m1, m2),  l = l1 e^(m1 - m) + l2 e^(m2 - m),  acc likewise;  at the end out = acc / l
 //
-// Invariant: the pages of an item are merged in ascending order. When there are too few items to
-// keep the threads busy (decoding at great depth), pages are computed separately in a first step
-// and merged in a second one, in the same order, so the bits do not depend on the number of
+// Invariant: the pages of an item are merged in ascending order. If there are too few items to keep
+// the threads busy (decoding with a long context), the pages are computed in one operation and
+// merged in a second one, in the same order. The bits therefore do not depend on the number of
 // threads.
 #include "attention.h"
 #include "load.h"
@@ -34,7 +34,7 @@ typedef struct {
     const AttentionTile *tile;
     int kv_head, group;
     int first_query, n_queries;
-    int n_pages; // that hold keys for the item
+    int n_pages; // pages that hold keys for the item
 } AttentionItem;
 
 // The softmax of an item over some of its keys: m, l and acc above.
@@ -43,14 +43,14 @@ typedef struct {
     float *acc;       // (n_queries, head_dim)
 } PartialSoftmax;
 
-// Memory of a thread for one item.
+// A thread's scratch memory for one item.
 typedef struct {
     float queries[ATTEND_MANY_QUERIES * MAX_HEAD_DIM];
     float page[ATTEND_MANY_QUERIES * (MAX_HEAD_DIM + 2)]; // PartialSoftmax of one page
-    float all[ATTEND_MANY_QUERIES * (MAX_HEAD_DIM + 2)];  // of all pages
+    float all[ATTEND_MANY_QUERIES * (MAX_HEAD_DIM + 2)];  // PartialSoftmax of all pages so far
 } ItemScratch;
 
-_Static_assert(sizeof(ItemScratch) <= OPS_SCRATCH, "fits");
+_Static_assert(sizeof(ItemScratch) <= OPS_SCRATCH, "ItemScratch is larger than OPS_SCRATCH");
 
 static ItemScratch *item_scratch(void) {
     return (ItemScratch *)((char *)team_scratch() + KERNEL_SCRATCH);
@@ -60,7 +60,8 @@ static int max_queries(void) {
     return kernel.attend_many ? ATTEND_MANY_QUERIES : ATTEND_MAX_QUERIES;
 }
 
-// Items of one KV head of a tile: more than one where more heads share it than an item holds.
+// Items per KV head of a tile: more than one if more query heads share the KV head than an item
+// holds queries.
 static int items_per_head(const AttentionShape *s) {
     return (s->n_heads / s->n_kv_heads + max_queries() - 1) / max_queries();
 }
@@ -70,7 +71,8 @@ int attention_tile_steps(const AttentionShape *s) {
     return group < max_queries() ? max_queries() / group : 1;
 }
 
-// Pages that hold keys for the last step of a tile, and so for all of them.
+// Pages that hold keys for a tile. A tile does not cross a page boundary, so they are the same for
+// all its steps.
 static int tile_pages(const AttentionTile *tile) {
     return (tile->first_pos + tile->n_steps - 1) / KV_PAGE + 1;
 }
@@ -96,12 +98,12 @@ void attention_prepare(Attention *a, const AttentionShape *shape, const Attentio
                   n_partial <= MAX_PARTIAL / a->partial_len;
     size_t bytes = n_partial * a->partial_len * sizeof(float);
     if (!a->is_split || bytes <= a->partial_bytes) return;
-    a->partial_bytes = bytes + bytes / 2; // sequences grow
+    a->partial_bytes = bytes + bytes / 2; // with a margin, because sequences grow
     a->partial = xrealloc(a->partial, a->partial_bytes, 1);
 }
 
-// Items are numbered by KV head, then by tile: the tiles of a sequence, which read the same keys,
-// follow each other, and the keys are still in the CPU's cache.
+// Item `index` of a layer. Items are ordered by KV head, then by tile: the tiles of a sequence read
+// the same keys, and find them in the CPU's cache if they follow each other.
 static AttentionItem item_at(const Attention *a, int index) {
     int per_head = items_per_head(&a->shape), head = index / per_head;
     AttentionItem item = {.tile = &a->tiles[head % a->n_tiles], .kv_head = head / a->n_tiles};
@@ -112,7 +114,7 @@ static AttentionItem item_at(const Attention *a, int index) {
     return item;
 }
 
-// Where query i of an item is in q and out.
+// Offset of query i of an item in q and out.
 static size_t query_offset(const Attention *a, const AttentionItem *item, int i) {
     int query = item->first_query + i;
     int step = item->tile->first_step + query / item->group;
@@ -120,12 +122,12 @@ static size_t query_offset(const Attention *a, const AttentionItem *item, int i)
     return ((size_t)step * (size_t)a->shape.n_heads + (size_t)head) * (size_t)a->shape.head_dim;
 }
 
-// The parts of a PartialSoftmax follow each other in memory.
+// The PartialSoftmax of an item whose three arrays follow each other in `memory`.
 static PartialSoftmax partial_in(float *memory, const AttentionItem *item) {
     return (PartialSoftmax){memory, memory + item->n_queries, memory + 2 * item->n_queries};
 }
 
-// a = the softmax over the keys of a and of b.
+// Merges b into a: a becomes the softmax over the keys of both.
 static void merge(const AttentionItem *item, int head_dim, PartialSoftmax a, PartialSoftmax b) {
     for (int i = 0; i < item->n_queries; i++) {
         if (b.sum[i] == 0) continue; // the query sees no key of this page
@@ -165,7 +167,8 @@ static void attend_page(const Attention *a, const AttentionItem *item, const flo
                        .sum = out.sum,
                        .acc = out.acc};
 
-    // The row count by which the kernel is chosen is here the number of queries.
+    // In attention, the row count that chooses the kernel is the number of queries; one row means
+    // the queries of one step.
     int n = item->n_queries;
     if (exactness.kernel_rows == 1) n = min_int(n, item->group);
     bool is_many = n > ATTEND_MANY_ABOVE && !exactness.is_batch_invariant;
@@ -181,8 +184,8 @@ static void attend_page(const Attention *a, const AttentionItem *item, const flo
     }
 }
 
-// Computes the softmax of an item over pages [begin, end). The queries of a KV head are strided in
-// q, by steps, so they are copied next to each other first.
+// Computes the softmax of an item over pages [begin, end). The queries of an item are not
+// contiguous in q, where the heads of a step follow each other, so they are gathered first.
 static void attend_pages(const Attention *a, const AttentionItem *item, const float *q, int layer,
                          int begin, int end, Exactness exactness, PartialSoftmax out) {
     ItemScratch *scratch = item_scratch();
@@ -210,7 +213,8 @@ static void normalize(const Attention *a, const AttentionItem *item, float *out,
 void attention(float *out, const float *q, const Attention *a, int layer, Exactness exactness) {
     if (!a->is_split) {
         for (int i; team_next(a->n_items, &i);) {
-            // The last tiles see the most keys: first, so that the threads finish together.
+            // In reverse, because the last tiles have the most keys: if the long items come first,
+            // the threads finish together.
             AttentionItem item = item_at(a, a->n_items - 1 - i);
             PartialSoftmax all = partial_in(item_scratch()->all, &item);
             attend_pages(a, &item, q, layer, 0, item.n_pages, exactness, all);

@@ -20,7 +20,7 @@ typedef struct {
     size_t layer_stride;
 } AttentionTile;
 
-// One forward pass. Zero-initialize; `partial` is reused by the passes that follow.
+// The work of one forward pass. Zero-initialize; later passes reuse `partial`.
 typedef struct {
     AttentionShape shape;
     const AttentionTile *tiles; // (n_tiles), covering all steps
@@ -28,18 +28,18 @@ typedef struct {
     int n_items;          // work items of a layer
     int n_pages;          // pages of the longest tile
     size_t partial_len;   // floats of the partial softmax of one item
-    bool is_split;        // pages are computed separately, in `partial`
+    bool is_split;        // the pages of an item are separate work items, with results in `partial`
     float *partial;       // (n_items, n_pages, partial_len)
     size_t partial_bytes; // allocated
 } Attention;
 
-// Steps of a sequence that may share a tile.
+// The most steps of a tile.
 int attention_tile_steps(const AttentionShape *shape);
 
 // Divides the work of a forward pass among n_threads threads, and sizes the scratch buffer.
 void attention_prepare(Attention *a, const AttentionShape *shape, const AttentionTile *tiles,
                        int n_tiles, int n_threads);
 
-// out (n_steps, n_heads * head_dim) = softmax(q k^T) v, with q of the same shape, already rotated
-// and multiplied by 1/sqrt(head_dim). A query sees the keys up to its own position.
+// out (n_steps, n_heads * head_dim) = softmax(q k^T) v. q has the same shape as out, and is already
+// rotated and multiplied by 1/sqrt(head_dim). A query sees the keys up to its own position.
 void attention(float *out, const float *q, const Attention *a, int layer, Exactness exactness);

@@ -14,13 +14,13 @@
 #if defined(__x86_64__)
 #include <cpuid.h>
 
-// A backend needs the features of the CPU (cpuid), and a system that saves their registers (XCR0).
+// A backend needs features of the CPU (cpuid), and a system that saves their registers (XCR0).
 typedef struct {
     bool avx2, avx512, amx;
 } CpuFeatures;
 
-// The register that says which register files the system saves on a task switch: bits 1 and 2 SSE
-// and AVX, 5 to 7 AVX-512, 17 and 18 AMX tiles.
+// XCR0 has a bit for each group of registers that the system saves on a task switch: bits 1 and 2
+// for SSE and AVX, 5 to 7 for AVX-512, 17 and 18 for AMX tiles.
 static uint64_t read_xcr0(void) {
     uint32_t low, high;
     __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
@@ -60,7 +60,7 @@ static bool has_amx(void) { return cpu_features().amx && os_enable_amx(); }
 
 static bool has_scalar(void) { return true; }
 
-// In the order in which they are overlaid; each needs the one before.
+// In the order in which they are overlaid. Each backend requires the features of those before it.
 static const struct {
     const Kernels *table;
     bool (*is_supported)(void);
@@ -106,7 +106,7 @@ static void overlay(const Kernels *k) {
 }
 
 bool kernels_init(const char *cap) {
-    // All names, so that a cap for another architecture is accepted: it leaves what there is.
+    // The names of all architectures: the name of another one is accepted and caps nothing.
     static const char *const names[] = {"scalar", "avx2", "avx512", "amx", "neon"};
     if (!cap) cap = getenv("LLAMA31_ISA");
     bool is_known = !cap;

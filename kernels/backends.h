@@ -1,6 +1,6 @@
-// The tables of the backends, which kernels_init() (backends.c) overlays, and lists of the tensor
-// types to build them from. A NULL entry, or a MatmulKernel whose rows is NULL, is inherited from
-// the backend below.
+// The kernel tables of the backends, which kernels_init() overlays (backends.c), and macros that
+// list the tensor types, from which the tables are built. A NULL entry, or a MatmulKernel whose
+// `rows` is NULL, is inherited from the backend below.
 #ifndef KERNELS_BACKENDS_H
 #define KERNELS_BACKENDS_H
 

@@ -97,8 +97,8 @@ typedef struct {
 } BlockQ5_K; // w = d scale q - dmin min
 
 typedef struct {
-    // ql[64 h + l], h < 2, l < 64          qh[32 h + l], l < 32; i = 128 h + l: the two high bits
-    // of
+    // low four bits:                       high two bits:
+    // ql[64 h + l], h < 2, l < 64          qh[32 h + l], l < 32; i = 128 h + l
     //  7             4 3          0         7     6 5     4 3     2 1     0
     // | w(128h+64+l)  | w(128h+l)  |       | w(i+96)|w(i+64)|w(i+32)|  w(i) |
     uint8_t ql[128];
@@ -159,8 +159,7 @@ typedef struct {
 } BlockIQ3_S;          // w = d (2 scale + 1) q
 
 typedef struct {
-    // qs[j]: low 8 bits of the index of weights 8j..8j+7; qh: for each group of 32 a word of 16
-    // bits
+    // qs[j]: low 8 bits of the index of weights 8j..8j+7; qh: for each group of 32, a 16-bit word
     //  15       14    12 11     9 8      6 5      3 2      0
     // | -delta | scale  |  high bits of the indices 4g+3 ... 4g |
     uint16_t d;
@@ -181,10 +180,11 @@ typedef struct {
 // Ternary types: weights of -1, 0 and 1.
 
 typedef struct {
-    // Five weights (trits t0 ... t4, 0 to 2) in a byte of qs, as the fraction
-    // (81 t0 + 27 t1 + 9 t2 + 3 t3 + t4) / 243 in 256ths, rounded up: times 3^n, the byte has t_n
-    // as the integer part of 3 times its fraction. Trit n of qs[i] is w(32n + i) for i < 32, else
-    // w(160 + 16n + i - 32); trit n of qh[i] is w(240 + 4n + i), n < 4.
+    // A byte of qs holds five weights as trits t0 ... t4 (0 to 2). It is the base-3 fraction
+    // 0.t0t1t2t3t4 = (81 t0 + 27 t1 + 9 t2 + 3 t3 + t4) / 243 in 256ths, rounded up. Multiplied by
+    // 3^n modulo 256, the byte becomes the fraction 0.t(n)t(n+1)..., and 3 times that fraction has
+    // the integer part t(n). Trit n of qs[i] is w(32n + i) for i < 32, else w(160 + 16n + i - 32);
+    // trit n of qh[i] is w(240 + 4n + i), n < 4.
     uint8_t qs[48];
     uint8_t qh[4];
     uint16_t d;

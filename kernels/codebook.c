@@ -12,9 +12,9 @@
 static const char base64[] = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz+-";
 
 typedef struct {
-    int entry_len;    // weights of an entry
-    int8_t values[8]; // what a digit stands for
-    const char *differences;
+    int entry_len;           // weights of an entry
+    int8_t values[8];        // value of each digit
+    const char *differences; // between the numbers of successive entries, in base 64
 } CompressedCodebook;
 
 // In the order of codebook_entries8, then of codebook_entries4.

@@ -8,9 +8,9 @@
 //                                           q = 8 entry +- 1        IQ1: entries are -1, 0 and 1,
 //                                                                   shifted by delta = 1/8
 //
-// codebook_group() parses 32 weights into entries, sign mask and scales. It is exact integer work,
-// the same on every instruction set: quant.c, which is the specification, and the backends without
-// a fast gather both read blocks with it. Layouts are in blocks.h.
+// codebook_group() parses 32 weights into entries, sign mask and scales, with integer operations
+// only. It is used by quant.c, which is the specification, and by the backends without a fast
+// gather instruction. Layouts are in blocks.h.
 #pragma once
 
 #include "../base/type.h"
@@ -52,7 +52,7 @@ static const CodebookInfo codebook_table[TYPE_COUNT] = {
     [TYPE_IQ1_M] = {8, true, 0.125f},
 };
 
-// For a type that is a constant at compile time, so are the fields.
+// If the type is a constant at compile time, the fields are constants, too.
 INLINE const CodebookInfo *codebook_info(Type type) { return &codebook_table[type]; }
 
 // 32 weights of a block.
@@ -153,7 +153,7 @@ INLINE CodebookGroup codebook_group(Type type, const void *block, int g) {
     }
 }
 
-// d of a block, a float16. IQ1_M has it in the high nibbles of its four scale words.
+// d of a block, a float16. IQ1_M stores it in the high nibbles of its four scale words.
 INLINE uint16_t codebook_d(Type type, const void *block) {
     const uint8_t *p = ((const BlockIQ1_M *)block)->scales;
     if (type != TYPE_IQ1_M) return load_u16(block);

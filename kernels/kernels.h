@@ -19,31 +19,32 @@
 // The activations x are first encoded into the form that `rows` reads (float32, 8-bit blocks, bf16
 // tiles ...), so a MatmulKernel is overlaid as a whole.
 //
-// Contract: the result of a token is the same bits for any n_tokens, row_begin and row_end, and
-// whatever the other tokens are. Results are then independent of the number of threads and, as far
-// as the choice of kernel is (exactness.h), of the batch.
+// Contract: the result of a token has the same bits for any n_tokens, row_begin and row_end, and
+// for any other tokens. Results therefore do not depend on the number of threads, and they depend
+// on the batch only through the choice of kernel (exactness.h).
 typedef struct {
-    int min_tokens; // tokens from which on the kernel pays for its encoding (gemv: 1)
-    int row_step;   // rows are handed out in multiples of this, except at the end; a gemv accepts
-                    // any range
-    int token_step; // tokens are encoded in multiples of this, except at the end
+    int min_tokens; // fewest tokens for which the kernel is worth its encoding (gemv: 1)
+    int row_step;   // row_begin and row_end are multiples of this, except at the end of the matrix;
+                    // a gemv accepts any range
+    int token_step; // token_begin and token_end likewise
     // Bytes of the encoded activations of n_tokens tokens; the buffer is 64-byte aligned.
     size_t (*encoded_bytes)(int n_tokens, int cols);
     // Encodes tokens [token_begin, token_end) of x (n_tokens, cols).
     void (*encode)(void *encoded, const float *x, int n_tokens, int cols, int token_begin,
                    int token_end);
-    // Computes rows [row_begin, row_end) for all tokens. Large arrays are in team_scratch().
+    // Computes rows [row_begin, row_end) for all tokens. Its large local arrays are in
+    // team_scratch().
     void (*rows)(float *out, size_t out_stride, const Tensor *w, const void *encoded, int n_tokens,
                  int row_begin, int row_end);
-    bool has_gemv_bits; // bit-identical to gemv, so chosen by speed alone
+    bool has_gemv_bits; // results are bit-identical to those of gemv
 } MatmulKernel;
 
 enum {
-    MAX_HEAD_DIM = 256,        // of all known models
+    MAX_HEAD_DIM = 256,        // no known model has wider heads
     KV_PAGE = 256,             // positions of a page of the KV cache
-    ATTEND_MAX_QUERIES = 64,   // queries of one call of attend
-    ATTEND_MANY_QUERIES = 256, // of one call of attend_many
-    ATTEND_MANY_ABOVE = 16     // queries up to which attend_many does not pay for its conversions
+    ATTEND_MAX_QUERIES = 64,   // most queries of one call of attend
+    ATTEND_MANY_QUERIES = 256, // most queries of one call of attend_many
+    ATTEND_MANY_ABOVE = 16     // up to this many queries, attend is faster than attend_many
 };
 
 // Attention of n_q queries over one page of keys and values of one KV head. The queries are the
@@ -52,13 +53,13 @@ typedef struct {
     const float *q;     // (n_q, head_dim), already multiplied by 1/sqrt(head_dim)
     const void *k, *v;  // (KV_PAGE, head_dim), rows of kv_type
     const void *next_k; // keys of the next page, to be prefetched; or NULL
-    const int *n_keys;  // (n_q) keys of this page that query i sees, from the first; 0 to KV_PAGE
+    const int *n_keys;  // (n_q) query i sees the first n_keys[i] keys of the page; 0 to KV_PAGE
     Type kv_type;       // F32, F16 or Q8_0
     int n_q;            // at most ATTEND_MAX_QUERIES, or ATTEND_MANY_QUERIES
     int head_dim;       // even, at most MAX_HEAD_DIM
-    // Out: the softmax in three parts, so that pages can be merged (attention.c).
-    float *max, *sum; // (n_q) m = max of scores, l = sum of exp(score - m); -INFINITY and 0 without
-                      // keys
+    // Results: the softmax in three parts, so that pages can be merged (attention.c).
+    float *max, *sum; // (n_q) m = max of scores, l = sum of exp(score - m); for a query without
+                      // keys, -INFINITY and 0
     float *acc;       // (n_q, head_dim) sum of exp(score - m) * v
 } AttentionPage;
 
@@ -68,8 +69,9 @@ typedef struct {
     // Up to three kernels for products with each type; see exactness.h for the choice.
     MatmulKernel gemv[TYPE_COUNT];       // any number of tokens; all supported types have one
     MatmulKernel gemm[TYPE_COUNT];       // min_tokens or more; rows == NULL: none
-    MatmulKernel gemm_large[TYPE_COUNT]; // min_tokens or more, in other bits; rows == NULL: none
-    int gemm_large_rows;                 // rows that gemm_large is best handed in one call
+    MatmulKernel gemm_large[TYPE_COUNT]; // min_tokens or more, never with the bits of gemv; rows ==
+                                         // NULL: none
+    int gemm_large_rows;                 // best number of rows of one call of gemm_large
 
     // out (n) = x / sqrt(mean(x^2) + eps) * weight; out may be x
     void (*rmsnorm)(float *out, const float *x, const float *weight, float eps, int n);
@@ -79,24 +81,24 @@ typedef struct {
     void (*add)(float *x, const float *y, int n);
 
     void (*attend)(const AttentionPage *page);
-    // The same in bf16, which loses precision, for more than ATTEND_MANY_ABOVE queries and a cache
-    // that is not F32. NULL: none.
+    // attend() in bf16, with less precision. Used for more than ATTEND_MANY_ABOVE queries if the
+    // cache is not F32. NULL: none.
     void (*attend_many)(const AttentionPage *page);
 
     // Stores x (n) as a row of F32, F16 or Q8_0 in the KV cache.
     void (*store)(Type type, void *row, const float *x, int n);
 
-    // For `bench`: computes on registers alone, in the execution unit that carries prefill, and
-    // returns the number of operations (a multiply-add is two).
+    // For `bench`: measures the arithmetic limit of prefill. Computes `rounds` rounds of
+    // multiply-adds on registers, and returns the number of operations (two per multiply-add).
     double (*peak)(int rounds);
-    const char *peak_unit;
+    const char *peak_unit; // name of the arithmetic: "float32", ...
 } Kernels;
 
 extern Kernels kernel; // set by kernels_init(); must not change while a job runs (team.h)
 
 // Chooses the kernels for this CPU, up to the ISA level `cap`: "scalar", "avx2", "avx512", "amx" or
-// "neon"; NULL: $LLAMA31_ISA or, if that is not set, no cap. kernel.name is the backend reached.
-// False if the name is unknown. Call it before any thread is started.
+// "neon"; NULL: $LLAMA31_ISA or, if that is not set, no cap. kernel.name is then the last backend
+// that was overlaid. False if `cap` is unknown. Call it before any thread is started.
 bool kernels_init(const char *cap);
 // The backends of this build, separated by spaces.
 const char *kernels_names(void);

@@ -1,5 +1,5 @@
 // Each operation is divided into work items (team.h): rows of the activations, pieces of rows, or,
-// in a matrix product, chunks of rows of the matrices. No sum is ever divided.
+// in a matrix product, chunks of rows of the matrices. A sum is never divided between items.
 #include "ops.h"
 #include "load.h"
 
@@ -36,8 +36,8 @@ void ops_gather(float *out, const float *x, const int *index, int n, int dim) {
     team_end_op(OP_REST);
 }
 
-// Elementwise operations are divided into pieces of a row: small enough that the threads share one
-// row of a few thousand values, large enough (16 KiB) that handing out costs nothing.
+// Elementwise operations are divided into pieces of a row: small enough that several threads can
+// share one row, large enough (16 KiB) that the cost of handing out a piece is negligible.
 enum { PIECE = 4096 };
 
 // Calls fn(x, y, n) for the pieces of n rows.
@@ -61,12 +61,12 @@ void ops_add(float *x, const float *y, int n, int dim) { elementwise(kernel.add,
 // Matrix products, in three steps: choose a kernel for each product, encode the activations into
 // the form that the kernels read, compute the rows.
 //
-// Decode is limited by memory: every weight is read once for one row of activations, and what
-// matters is that all threads read all the time. Prefill is limited by arithmetic: a weight that
-// has been decoded is multiplied with many rows. The kernels differ in this (gemv, gemm); the
-// division of work is the same.
+// Decode is limited by memory bandwidth: every weight is read for one row of activations, so all
+// threads must read all the time. Prefill is limited by arithmetic: a weight is decoded once and
+// multiplied with many rows. There are different kernels for the two (gemv, gemm), but the work is
+// divided in the same way.
 
-// True if a kernel exists and pays for n rows.
+// True if a kernel exists and is worth its encoding for n rows.
 static bool is_kernel_for(const MatmulKernel *k, int n) { return k->rows && n >= k->min_tokens; }
 
 const MatmulKernel *ops_matmul_kernel(const Tensor *w, int n, Exactness exactness) {
@@ -104,9 +104,9 @@ void matmul_scratch_reserve(MatmulScratch *s, const Tensor *const *weights, int 
     s->bytes = bytes;
 }
 
-// Rows are handed out in chunks: small enough that the threads finish together (eight for each of
-// them), large enough to stream from memory. For example, Wq, Wk and Wv of Llama 3.1 8B have 6144
-// rows together: on 16 threads, 128 chunks of 48 rows of 4096 weights each.
+// Rows are handed out in chunks: small enough that the threads finish together (eight chunks per
+// thread), large enough to stream from memory. For example, Wq, Wk and Wv of Llama 3.1 8B have 6144
+// rows together: on 16 threads, 128 chunks of 48 rows of 4096 weights.
 static int rows_per_chunk(const MatmulKernel *k, Type type, int n_rows) {
     enum { MIN_CHUNK = 8, MAX_CHUNK = 64, CHUNKS_PER_THREAD = 8 };
     int most = k == &kernel.gemm_large[type] ? kernel.gemm_large_rows : MAX_CHUNK;
@@ -118,19 +118,19 @@ void ops_matmuls(const MatmulScratch *s, const Product *products, int n_products
                  int n, Exactness exactness) {
     struct {
         const MatmulKernel *kernel;
-        char *encoded;       // x, as the kernel reads it
-        int chunk, n_chunks; // rows of a chunk, chunks
+        char *encoded;       // x in the form that the kernel reads
+        int chunk, n_chunks; // rows per chunk, number of chunks
     } plans[MAX_PRODUCTS] = {{0}};
     int cols = products[0].w->cols, n_rows = 0, n_chunks = 0;
     char *unused = s->encoded;
 
-    // Each matrix may have another type, and another kernel.
+    // Choose a kernel for each product: the matrices may have different types.
     for (int p = 0; p < n_products; p++) {
         plans[p].kernel = ops_matmul_kernel(products[p].w, n, exactness);
         n_rows += products[p].w->rows;
     }
 
-    // Encode x once for all kernels that read the same form, one operation for each form.
+    // Encode x once for each form that the kernels read. Each encoding is one operation.
     for (int p = 0; p < n_products; p++) {
         const MatmulKernel *k = plans[p].kernel;
         for (int other = 0; other < p && !plans[p].encoded; other++)
@@ -144,8 +144,8 @@ void ops_matmuls(const MatmulScratch *s, const Product *products, int n_products
         team_end_op(OP_ENCODE);
     }
 
-    // Compute the rows. The chunks of all products form one operation, so that threads wait for
-    // each other once: Wq, Wk and Wv, for example, are read as if they were one matrix.
+    // Compute the rows. The chunks of all products form one operation, so that the threads wait for
+    // each other only once: Wq, Wk and Wv, for example, are read as if they were one matrix.
     for (int p = 0; p < n_products; p++) {
         plans[p].chunk = rows_per_chunk(plans[p].kernel, products[p].w->type, n_rows);
         plans[p].n_chunks = div_up(products[p].w->rows, plans[p].chunk);

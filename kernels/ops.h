@@ -1,9 +1,9 @@
-// The operations of the forward pass, each spread over the threads of the team.
+// The operations of the forward pass, each divided among the threads of the team.
 //
 // All threads of a job (team.h) call an operation together, with the same arguments, and return
-// when its result is complete. Each output element is computed by one thread in one order, so
-// results do not depend on the number of threads. Nothing here allocates inside a job: scratch
-// buffers are sized before, by matmul_scratch_reserve().
+// when its result is complete. Each output element is computed by one thread in a fixed order, so
+// results do not depend on the number of threads. Operations allocate nothing: scratch buffers are
+// sized before the job by matmul_scratch_reserve().
 #ifndef KERNELS_OPS_H
 #define KERNELS_OPS_H
 
@@ -25,8 +25,7 @@ typedef struct {
     size_t bytes;
 } MatmulScratch;
 
-// Sizes the scratch buffer for products of x (n, cols) with these weights in one call, for up to n
-// rows of x.
+// Sizes the scratch buffer for one call of ops_matmuls() with these weights and up to n rows of x.
 void matmul_scratch_reserve(MatmulScratch *s, const Tensor *const *weights, int n_weights, int n);
 
 // Computes up to MAX_PRODUCTS products of the same x (n, cols).
@@ -34,23 +33,24 @@ void ops_matmuls(const MatmulScratch *s, const Product *products, int n_products
                  int n, Exactness exactness);
 // The kernel for products of w with n rows.
 const MatmulKernel *ops_matmul_kernel(const Tensor *w, int n, Exactness exactness);
-// Bytes of n encoded rows: the most of any kernel that serves up to max_rows rows.
+// Bytes of n encoded rows of x: the maximum over the kernels that can be chosen for up to max_rows
+// rows.
 size_t ops_encoded_bytes(const Tensor *w, int max_rows, int n);
-// True if attention and products with w have the same bits for any number of rows, whatever
-// Exactness says.
+// True if attention and products with w have the same bits for any number of rows and any
+// Exactness.
 bool ops_is_batch_invariant(const Tensor *w);
 
-// out (n, w->cols) = rows `tokens` (n) of the embedding matrix w
+// out (n, w->cols) = the rows of the embedding matrix w with the indices `tokens` (n)
 void ops_embed(float *out, const Tensor *w, const int *tokens, int n);
 // out (n, dim) = rmsnorm of each row of x (n, dim); out may be x
 void ops_rmsnorm(float *out, const float *x, const float *weight, float eps, int n, int dim);
-// out (n, dim) = rows `index` (n) of x
+// out (n, dim) = the rows of x with the indices `index` (n)
 void ops_gather(float *out, const float *x, const int *index, int n, int dim);
 // gate (n, dim) = silu(gate) * up
 void ops_swiglu(float *gate, const float *up, int n, int dim);
 // x (n, dim) += y
 void ops_add(float *x, const float *y, int n, int dim);
-// Calls fn(arg, i) for every i in [0, n), `chunk` of them in a row by one thread.
+// Calls fn(arg, i) for every i in [0, n). A work item is `chunk` consecutive i.
 void ops_for(int n, int chunk, void (*fn)(void *arg, int i), void *arg);
 
 #endif

@@ -24,8 +24,8 @@ static float float_from_bits(uint32_t u) {
 float f16_to_f32(uint16_t h) {
     uint32_t sign = (uint32_t)(h & 0x8000) << 16, u = (uint32_t)(h & 0x7fff) << 13;
     if (u >= 0x0f800000) return float_from_bits(sign | 0x70000000 | u); // infinity, NaN
-    // A normal number needs another exponent bias only. The bits of a subnormal are taken as the
-    // fraction of a number in [2^-14, 2^-13), whose leading one is then subtracted.
+    // A normal number only needs another exponent bias. The bits of a subnormal become the fraction
+    // of a number in [2^-14, 2^-13), from which 2^-14 is then subtracted.
     float f = u < 0x00800000 ? float_from_bits(u + 0x38800000) - 0x1p-14f
                              : float_from_bits(u + 0x38000000);
     return float_from_bits(sign | float_bits(f));
@@ -36,7 +36,7 @@ uint16_t f32_to_f16(float f) {
     u &= 0x7fffffff;
     if (u > 0x7f800000) return (uint16_t)(sign | 0x7e00);  // NaN
     if (u >= 0x477ff000) return (uint16_t)(sign | 0x7c00); // 65520 and more round to infinity
-    // Below 2^-14, adding 0.5 rounds at 2^-24, the last bit of a subnormal float16.
+    // Below 2^-14, adding 0.5 rounds to a multiple of 2^-24, the last bit of a subnormal float16.
     if (u < 0x38800000)
         return (uint16_t)(sign | (float_bits(float_from_bits(u) + 0.5f) - 0x3f000000));
     return (uint16_t)(sign | (u + 0xfff + ((u >> 13) & 1) - 0x38000000) >> 13);
@@ -95,7 +95,7 @@ static void unpack_q5_1(const void *block, QuantBlock *out) {
     unpack_nibbles(out->q, b->qs, b->qh, 0);
 }
 
-// IQ4 types: a nibble selects one of 16 values, which are closer together near zero, where most
+// IQ4 types: a nibble selects one of 16 values. They are closer together near zero, where most
 // weights are.
 
 const int8_t kvalues_iq4nl[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
@@ -124,8 +124,8 @@ static void unpack_iq4_xs(const void *block, QuantBlock *out) {
     }
 }
 
-// K-quants: superblocks of 256. The scales of the groups are small integers, times the d of the
-// superblock, so a group of 16 or 32 costs 4 to 8 bits more instead of 16.
+// K-quants: superblocks of 256. The scale of a group of 16 or 32 weights is a small integer times
+// the d of the superblock, so it takes 4 to 8 bits instead of 16.
 
 // The 2-bit integers of 256 weights, as Q2_K, Q3_K and TQ2_0 store them.
 static void unpack_2_bit(int8_t *q, const uint8_t *qs) {
@@ -177,7 +177,7 @@ static void unpack_q4_k(const void *block, QuantBlock *out) {
         }
 }
 
-// As Q4_K, with a fifth bit from qh.
+// Q5_K is Q4_K with a fifth bit from qh.
 static void unpack_q5_k(const void *block, QuantBlock *out) {
     const BlockQ5_K *b = block;
     unpack_scales(out, b->scales, f16_to_f32(b->d), f16_to_f32(b->dmin));
@@ -203,10 +203,10 @@ static void unpack_q6_k(const void *block, QuantBlock *out) {
     }
 }
 
-// Codebook types: codebook.h parses the blocks; what is left is to apply sign mask and scale.
+// Codebook types: codebook.h parses the blocks; these functions apply the sign mask and the scale.
 
-// Writes 8 weights, of which those in the sign mask are negated, without a branch: bit j of `signs`
-// becomes 1 in byte j of `negative`, and -x is ~x + 1 (no byte overflows).
+// Writes 8 weights, negating those whose bit in the sign mask is set. To avoid branches, bit j of
+// `signs` becomes 1 in byte j of `negative`, and -x is computed as ~x + 1 (no byte overflows).
 static void negate_8(int8_t *q, uint64_t entry, uint32_t signs) {
     uint64_t spread = (signs * 0x0101010101010101u) & 0x8040201008040201u;
     uint64_t negative = (spread + 0x7f7f7f7f7f7f7f7fu) >> 7 & 0x0101010101010101u;
@@ -244,7 +244,7 @@ CODEBOOK_TYPES(UNPACK_CODEBOOK)
 
 // Ternary types: weights of -1, 0 and 1, times d.
 
-// The trit that multiplication by a power of 3 brings to the top of a byte (blocks.h): 0 to 2.
+// Trit n of a byte (0 to 2), where power is 3^n; see blocks.h.
 static int trit(uint8_t byte, int power) { return (uint8_t)(byte * power) * 3 >> 8; }
 
 static void unpack_tq1_0(const void *block, QuantBlock *out) {

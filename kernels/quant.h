@@ -1,9 +1,9 @@
 // Conversions between tensor types and float32.
 //
-// All quantized types are at heart the same: integers with a scale, and sometimes a minimum, for
-// each group of 16 or 32 weights. quant_unpack() brings a block of any of them into this one form,
-// from which decoding, the scalar dot product and the backends' slow paths follow. The backends'
-// fast paths unpack in vector registers, and are tested against this.
+// All quantized types have the same structure: integers with a scale, and sometimes a minimum, for
+// each group of 16 or 32 weights. quant_unpack() converts a block of any type into this form, which
+// the decoder, the scalar dot product and the backends' slow paths use. The backends' fast paths
+// unpack in vector registers, and are tested against quant_unpack().
 #pragma once
 
 #include "../base/text.h"
@@ -15,8 +15,9 @@ enum { QUANT_GROUP = 16, QUANT_MAX_BLOCK = 256 };
 //
 //     w[i] = scale[i / 16] * q[i] - min[i / 16]
 //
-// in float32, the product and the difference each rounded once. Types with groups of 32 have the
-// scale of a group twice. The integers are signed: what type_info() calls q - zero_point.
+// in float32; the product and the difference are each rounded once. For types with groups of 32,
+// the scale of a group is stored twice. The integers are signed: q - zero_point in the terms of
+// type_info().
 typedef struct {
     int8_t q[QUANT_MAX_BLOCK];
     float scale[QUANT_MAX_BLOCK / QUANT_GROUP];
@@ -30,7 +31,7 @@ uint16_t f32_to_bf16(float f); // round to nearest even; NaN stays NaN
 
 // True if the kernels can compute with this type.
 bool quant_is_supported(uint32_t type);
-// True for the supported types of integers: all except F32, F16 and BF16.
+// True for the supported types that store integers: all except F32, F16 and BF16.
 bool quant_is_integer(uint32_t type);
 // Bytes of a row of n weights; n is a multiple of the block.
 size_t quant_row_bytes(Type type, size_t n);
@@ -41,8 +42,7 @@ QuantUnpack quant_unpack(Type type);
 
 // Decodes n weights of a row of any supported type, to the bits that the format specifies.
 void quant_decode_row(Type type, const void *row, float *out, size_t n);
-// The greatest magnitude that quantized types can hold: 127 times the greatest float16, rounded
-// down.
+// The greatest magnitude that can be quantized: 127 times the greatest float16, rounded down.
 #define QUANT_LIMIT 8e6f
 // Encodes n float32 values as Q8_0, by ggml's rule: the greatest magnitude of 32 becomes 127,
 // halves round away from zero. False if a value is not finite or above QUANT_LIMIT. The encoders of

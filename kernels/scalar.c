@@ -1,11 +1,11 @@
 // The kernels in plain C: the specification that every vector backend is tested against.
 //
-// Weights are decoded exactly and multiplied by float32 activations, so the only error is that of
-// float32 sums; the vector backends also round activations to 8 bits or bf16, and are allowed the
-// error of that (docs/numerics.md).
+// Weights are decoded exactly and multiplied by float32 activations, so the only error is the
+// rounding of float32 sums. The vector backends also round activations to 8 bits or bf16, and the
+// tests allow them the resulting error (docs/numerics.md).
 //
-// Sums run in LANES lanes that are added in a fixed order at the end: compilers can turn this into
-// vector code without reordering a sum, so the bits are the same on every machine.
+// Sums are computed in LANES lanes, which are added in a fixed order at the end. Compilers can turn
+// this into vector code without reordering a sum, so the bits are the same on every machine.
 #include "backends.h"
 
 #include <math.h>
@@ -40,7 +40,7 @@ static void copy_activations(void *encoded, const float *x, int n_tokens, int co
     memcpy((float *)encoded + first, x + first, copy_bytes(token_end - token_begin, cols));
 }
 
-// A row is decoded CHUNK columns at a time, and each part of a sum is added to the output.
+// Decodes a row CHUNK columns at a time, and adds the dot product of each chunk to the output.
 static void scalar_rows(float *out, size_t out_stride, const Tensor *w, const void *encoded,
                         int n_tokens, int row_begin, int row_end) {
     enum { CHUNK = 1024 };
@@ -87,8 +87,8 @@ static void scalar_attend(const AttentionPage *p) {
             quant_decode_row(p->kv_type, (const char *)p->k + (size_t)j * row_bytes, row,
                              (size_t)dim);
             scores[j] = dot_lanes(p->q + i * dim, row, dim);
-            // Written so that a NaN becomes the maximum: it must reach the logits, where it is an
-            // error.
+            // The comparison makes a NaN the maximum, because it must reach the logits: sampling
+            // reports it.
             if (!(scores[j] <= max)) max = scores[j];
         }
         memset(acc, 0, (size_t)dim * sizeof(float));
@@ -115,7 +115,8 @@ static void scalar_store(Type type, void *row, const float *x, int n) {
     }
 }
 
-// Multiply-adds on values that stay in registers; the result is stored so that nothing is left out.
+// Multiply-adds on values that stay in registers. The result is stored to a volatile variable, so
+// that the compiler cannot remove the loop.
 static double scalar_peak(int rounds) {
     enum { VALUES = 64 };
     float acc[VALUES], x[VALUES];

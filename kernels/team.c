@@ -1,12 +1,13 @@
-// Threads live as long as the program (team_serve). They wait for jobs, and for the end of
-// operations, by spinning for some microseconds and then sleeping. Sleeping matters when another
-// process needs the core: a spinning thread would keep it from the thread that all are waiting for.
-// The barriers of OpenMP spin for milliseconds.
+// The threads exist from the beginning to the end of team_serve(). They wait for jobs, and for the
+// end of operations, by spinning for some microseconds and then sleeping. Sleeping matters when
+// there are more threads than cores: a thread that spins occupies a core that another thread of the
+// operation may need. (The barriers of OpenMP spin for milliseconds.)
 //
-// Work items are handed out by atomic counters. Nothing is ever reset between operations: they are
-// numbered, and a counter holds the number of its operation together with its count. A counter of
-// an earlier operation counts as 0; one of a later operation tells a late thread that its operation
-// is over. That is why no thread has to arrive before the others can go on.
+// Work items are handed out by atomic counters. A counter is never reset between operations.
+// Instead, operations are numbered, and a counter holds the number of its operation together with
+// the count. If the number is that of an earlier operation, the count is 0; if it is that of a
+// later operation, the reading thread is late and its own operation is over. The other threads
+// therefore never have to wait for a late thread.
 #include "team.h"
 #include "../base/clock.h"
 #include "../base/text.h"
@@ -21,14 +22,14 @@ enum {
     MAX_THREADS = 1024,
     MAX_SPINS = 1000, // about 40 us on Sapphire Rapids: longer than most waits, much shorter than a
                       // time slice of the scheduler
-    ITEM_BITS = 26    // of an ItemCounter for the items; the others number the operation
+    ITEM_BITS = 26    // low bits of an ItemCounter, for the items; the others number the operation
 };
 
 typedef struct {
     _Alignas(64) _Atomic uint64_t count; // operation << ITEM_BITS | items handed out
 } ItemCounter;
 
-// A number that threads wait for to change.
+// A number whose next change threads can wait for.
 typedef struct {
     _Alignas(64) _Atomic unsigned value;
     _Atomic int n_sleeping;
@@ -40,27 +41,27 @@ static struct {
     void (*job)(void *arg);
     void *arg;
     uint64_t first_op; // number of the job's first operation
-    WaitWord inside;   // workers in the job, plus OPEN while they may enter
+    WaitWord inside;   // number of workers in the job, plus OPEN while workers may enter
 
-    WaitWord n_ops_done;               // of all jobs: the number of the current operation
+    WaitWord n_ops_done;               // operations done in all jobs: number of the current one
     _Alignas(64) _Atomic int n_done;   // finished items of the current operation
-    ItemCounter counters[MAX_THREADS]; // shares of the current operation; team_next() uses the
-                                       // first for all items
+    ItemCounter counters[MAX_THREADS]; // items taken from each thread's share; team_next() uses
+                                       // only the first
     double op_begin;                   // profile: when the current operation began
-    WaitWord calls[MAX_THREADS];       // per worker: jobs that it was called to
-    _Atomic bool is_ending;            // workers return
+    WaitWord calls[MAX_THREADS];       // per worker: number of jobs that it was called to
+    _Atomic bool is_ending;            // the workers must return
 } team;
 
 enum { OPEN = 1 << 30 };
 
 // State of a thread in its current operation. Finished items are counted here first, and added to
-// team.n_done when the thread finds no more of them.
+// team.n_done when the thread finds no more items.
 static _Thread_local struct {
-    int index;
-    uint64_t op;   // its number
-    int n_items;   // its items; 0: none was asked for
-    int n_done;    // items done here that are not yet in team.n_done
-    bool was_last; // this thread added the last of them
+    int index;     // of the thread, 0 for the caller of team_run()
+    uint64_t op;   // number of the operation
+    int n_items;   // number of its items; 0: the thread has not asked for any
+    int n_done;    // items that this thread has done and not yet added to team.n_done
+    bool was_last; // this thread completed the operation
     char *scratch;
 } me;
 
@@ -79,8 +80,8 @@ const char *team_kind_name(OpKind kind) {
 int team_size(void) { return team.n_threads > 1 ? team.n_threads : 1; }
 void *team_scratch(void) { return me.scratch; }
 
-// Waiting. A word is read in a loop, which costs the waker nothing, and only then slept on, which
-// costs it a system call.
+// Waiting. A thread first reads the word in a loop, which costs the waking thread nothing. Then it
+// sleeps, which costs the waking thread a system call.
 
 static void relax(void) {
 #if defined(__x86_64__)
@@ -90,8 +91,8 @@ static void relax(void) {
 #endif
 }
 
-// Returns when the word is no longer `value`. A thread announces in n_sleeping that it must be
-// woken before it looks at the word for the last time, so that no change is missed.
+// Returns when the word is no longer `value`. A thread increments n_sleeping before it reads the
+// word for the last time, so that a change after this read wakes it.
 static void wait_while(WaitWord *w, unsigned value) {
     for (int i = 0; i < MAX_SPINS; i++) {
         if (atomic_load_explicit(&w->value, memory_order_acquire) != value) return;
@@ -109,13 +110,13 @@ static void add_and_wake(WaitWord *w, unsigned n) {
 
 // Operations.
 
-// Takes an item of [0, n) from a counter. After an interrupt the items that are left are taken but
-// not returned: they count as done.
+// Takes an item of [0, n) from a counter. After an interrupt, the remaining items are taken and
+// counted as done but not returned.
 static bool next_from(ItemCounter *counter, int n, int *item) {
     do {
         uint64_t seen = atomic_load(&counter->count), next;
         do {
-            if (seen >> ITEM_BITS > me.op) return false; // a later operation
+            if (seen >> ITEM_BITS > me.op) return false; // the operation is over
             next = seen >> ITEM_BITS == me.op ? seen : me.op << ITEM_BITS;
             *item = (int)(next & ((1u << ITEM_BITS) - 1));
             if (*item >= n) return false;
@@ -130,8 +131,8 @@ bool team_next(int n, int *item) {
     return next_from(&team.counters[0], n, item);
 }
 
-// Adds the items that this thread has done to those of the team, once for many items: all threads
-// write this counter. True if this thread thereby completed the operation.
+// Adds the items that this thread has done to team.n_done. This is done once for many items,
+// because all threads write that counter. True if this thread has completed the operation.
 static bool report_done(void) {
     int n = me.n_done;
     me.n_done = 0;
@@ -143,8 +144,8 @@ static bool is_op_over(void) {
     return atomic_load_explicit(&team.n_ops_done.value, memory_order_acquire) != (unsigned)me.op;
 }
 
-// The search for a share that is left reads as many cache lines as there are threads, so it stops
-// as soon as all items are known to be done.
+// The search for items in the shares of other threads reads a cache line per thread, so it stops as
+// soon as all items are done.
 bool team_next_near(int n, int *item) {
     int n_threads = team_size();
     me.n_items = n;
@@ -161,7 +162,7 @@ bool team_next_near(int n, int *item) {
 }
 
 void team_end_op(OpKind kind) {
-    if (me.n_items == 0) return; // an operation without items does not count as one
+    if (me.n_items == 0) return; // an operation without items is not numbered
     if (report_done()) {
         if (team_profile) {
             double now = now_sec();
@@ -177,9 +178,10 @@ void team_end_op(OpKind kind) {
     me.op++;
 }
 
-// Jobs. A worker that is called may find the job over before it gets to run. team_run() must not
-// return, and reuse its argument, while a worker is inside, and must not wait for one that has not
-// entered. So `inside` counts the workers, and holds OPEN as long as they may enter.
+// Jobs. When a worker that was called starts to run, the job may already be over. team_run() must
+// not return while a worker uses the job's argument, and must not wait for a worker that has not
+// entered the job. Therefore `inside` counts the workers in the job, and holds OPEN as long as more
+// may enter.
 
 void team_run(int n_threads, void (*job)(void *arg), void *arg) {
     team.n_threads = n_threads < team.n_served ? n_threads : team.n_served;
@@ -194,7 +196,7 @@ void team_run(int n_threads, void (*job)(void *arg), void *arg) {
     for (unsigned n; (n = atomic_load(&team.inside.value));) wait_while(&team.inside, n);
 }
 
-// A worker enters the running job, unless it is over.
+// Enters the running job on a worker thread. False if the job is over.
 static bool enter_job(void) {
     unsigned inside = atomic_load(&team.inside.value);
     do {
@@ -209,8 +211,8 @@ static void allocate_scratch(void) {
     me.scratch = p;
 }
 
-// The life of a worker: wait for a call, take part in the job. It may answer a call late: then
-// there is no job to enter, or a later one.
+// The loop of a worker: wait for a call, take part in the job. If the worker is late, there may be
+// no job to enter, or it enters a later one.
 static void worker(int index) {
     me.index = index;
     allocate_scratch();

@@ -8,33 +8,34 @@
 //     team_end_op(OP_...);
 //
 // team_end_op() returns when all items are done and their results are visible. Any thread may
-// compute any item, so results must not depend on which one does.
+// compute any item, so the result of an item must not depend on the thread.
 //
-// A thread that does not get to run, because another process has its core, is not waited for: the
-// others compute its items, and it skips the operations that are over.
+// If another process occupies the core of a thread, the other threads do not wait for it: they
+// compute all items, and the late thread skips the operations that are over.
 #pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
 
-// Runs program(arg) on the calling thread, with n_threads - 1 workers that wait for team_run(), and
-// returns its result. Called once, around everything that computes.
+// Runs program(arg) on the calling thread and returns its result. Meanwhile n_threads - 1 worker
+// threads wait for team_run(). Called once per process.
 int team_serve(int n_threads, int (*program)(void *arg), void *arg);
-// Runs a job on n_threads threads, at most those of team_serve(), and returns when all have left
-// it.
+// Runs a job on n_threads threads (at most as many as team_serve() has) and returns when all have
+// left it.
 void team_run(int n_threads, void (*job)(void *arg), void *arg);
 // Threads that this process may use, by affinity mask and cgroup quota.
 int team_default_threads(void);
 // Threads of the running job.
 int team_size(void);
-// Mutual exclusion within a job, for what is rare.
+// A lock for rare critical sections within a job.
 void team_lock(void);
 void team_unlock(void);
 
 // Takes the next of n work items (at most 2^26); false when none is left.
 bool team_next(int n, int *item);
-// The same, but each thread has a contiguous share of the items and takes others only when its own
-// are gone. Items that are neighbors in memory mostly go to one thread, which prefetches the next.
+// team_next() in another order: each thread first takes the items of its own contiguous share, then
+// items from the shares of others. Items that are neighbors in memory mostly go to one thread, so
+// that hardware prefetching works.
 bool team_next_near(int n, int *item);
 
 // Operations by kind, for the profile of `bench`.
@@ -51,8 +52,8 @@ typedef enum {
 void team_end_op(OpKind kind);
 
 // A flag that a signal handler may set; NULL: none. Once it is set, the remaining work items are
-// skipped, so that the job ends soon with results that are not valid. The caller of team_run()
-// then has to check team_is_interrupted().
+// skipped, so that the job ends soon, with invalid results. The caller of team_run() must then
+// check team_is_interrupted().
 extern const volatile int *team_interrupted;
 bool team_is_interrupted(void);
 
@@ -61,8 +62,8 @@ bool team_is_interrupted(void);
 enum { KERNEL_SCRATCH = 816 << 10, OPS_SCRATCH = 776 << 10 };
 void *team_scratch(void);
 
-// Seconds by kind of operation, measured while team_profile is set, from the end of one operation
-// to the end of the next.
+// Seconds by kind of operation, measured while team_profile is set. The time of an operation is
+// counted from the end of the previous one.
 extern bool team_profile;
 extern double team_sec[OP_COUNT];
 const char *team_kind_name(OpKind kind);

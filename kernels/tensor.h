@@ -1,5 +1,4 @@
-// A matrix of weights, as it is stored in a file: a view into the mapping, with a type and a shape.
-// The kernels read it row by row.
+// A matrix of weights as it is stored in a file: a pointer into the mapping, a type and a shape.
 #pragma once
 
 #include "../gguf.h"
@@ -14,7 +13,7 @@ typedef struct {
     const struct LowRank *lora; // LoRA adapters of this matrix (lora/lora.h); NULL: none
 } Tensor;
 
-// The tensor `name` of a file. NULL with err (exit 3: expected and found shape) unless it has shape
-// (rows, cols) and a type that the kernels support.
+// Finds a tensor of a file and describes it in *out. NULL with err (exit 3) if it is absent, has
+// not the shape (rows, cols), or has a type that the kernels do not support.
 const GgufTensor *tensor_find(const Gguf *file, const char *name, int rows, int cols, Tensor *out,
                               Error *err);
