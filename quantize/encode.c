@@ -36,17 +36,21 @@
 
 enum { LANES = 16, MAX_GROUP = 32 };
 
-// The values that an integer q of a type can have.
+// The signs that the minimum m of a type can have. k-quants store m without a sign.
+typedef enum { NO_MIN, MIN_NOT_NEGATIVE, MIN_OF_ANY_SIGN } MinSign;
+
+// The levels of a type: the values that q can have, and the minimum.
 typedef struct {
     float lo, hi;
-    bool is_iq4; // the 16 values of kvalues_iq4nl, instead of all integers lo..hi
+    MinSign min_sign;
+    bool is_iq4; // q is one of the 16 values of kvalues_iq4nl instead of any integer lo..hi
 } QuantLevels;
 
 // LANES groups of n weights, transposed, with their best fit so far.
 typedef struct {
     int n;
     float x[MAX_GROUP][LANES], cost[MAX_GROUP][LANES];
-    float low[LANES], high[LANES];     // smallest and largest weight, or 0
+    float low[LANES], high[LANES]; // range of the weights; includes 0, except if m can be negative
     float sum_c[LANES], sum_cx[LANES]; // sums of c and c x
     float scale[LANES], min[LANES];    // s and m
     float gain[LANES];                 // E of all weights 0 minus E of this fit
@@ -56,14 +60,14 @@ typedef struct {
 // Costs of 0.3 rms^2 + x^2 instead of rms + |x| leave 3 % (Q6_K) to 15 % (Q2_K) more error in
 // products; a constant, between 6 % less (Q2_K) and 1 % more (Q4_K). Importance times (rms + |x|)
 // is worse than importance: TinyLlama as Q3_K_M has 8 % more KL divergence.
-static void groups_load(WeightGroups *restrict f, int n, int n_groups, const float *restrict x,
-                        const float *importance) {
-    float square[LANES] = {0}, rms[LANES], low[LANES] = {0}, high[LANES] = {0}, c[LANES] = {0},
-          cx[LANES] = {0};
+static void groups_load(WeightGroups *restrict f, MinSign min_sign, int n, int n_groups,
+                        const float *restrict x, const float *importance) {
+    float square[LANES] = {0}, rms[LANES], low[LANES], high[LANES], c[LANES] = {0}, cx[LANES] = {0};
     f->n = n;
     if (n_groups < LANES) memset(f->x, 0, sizeof f->x), memset(f->cost, 0, sizeof f->cost);
     for (int g = 0; g < n_groups; g++)
         for (int i = 0; i < n; i++) f->x[i][g] = x[g * n + i];
+    for (int g = 0; g < LANES; g++) low[g] = high[g] = min_sign == MIN_OF_ANY_SIGN ? f->x[0][g] : 0;
     for (int i = 0; i < n; i++)
         for (int g = 0; g < LANES; g++) {
             float v = f->x[i][g];
@@ -163,14 +167,15 @@ static void keep_better(WeightGroups *f, const float *scale, const float *min, c
     }
 }
 
-// The integers of a trial give the normal equations of s and m:
+// Improves the fit by a trial with the scales 1 / inv. Its integers give the normal equations of s
+// and m:
 //
 //     s sum c q^2 - m sum c q = sum c q x
 //     s sum c q   - m sum c   = sum c x
 //
-// and a gain of s sum c q x - m sum c x.
-static void try_affine(WeightGroups *f, const QuantLevels *levels, const float *inv,
-                       const float *base, bool may_be_negative) {
+// and a gain of s sum c q x - m sum c x. With m = 0 they give s = sum c q x / sum c q^2.
+static void try_scales(WeightGroups *f, const QuantLevels *levels, const float *inv,
+                       const float *base) {
     LevelSums s;
     float scale[LANES], min[LANES], gain[LANES];
     sum_levels(f, levels, inv, base, &s);
@@ -180,7 +185,8 @@ static void try_affine(WeightGroups *f, const QuantLevels *levels, const float *
         float alone = s.qq[g] > 0 ? s.qx[g] / s.qq[g] : 0; // s if m = 0
         scale[g] = (f->sum_c[g] * s.qx[g] - f->sum_cx[g] * s.q[g]) * r;
         min[g] = (s.q[g] * s.qx[g] - s.qq[g] * f->sum_cx[g]) * r;
-        bool is_alone = r <= 0 || (min[g] < 0 && !may_be_negative);
+        bool is_alone = r <= 0 || levels->min_sign == NO_MIN ||
+                        (levels->min_sign == MIN_NOT_NEGATIVE && min[g] < 0);
         scale[g] = is_alone ? alone : scale[g];
         min[g] = is_alone ? 0 : min[g];
         gain[g] = scale[g] * s.qx[g] - min[g] * f->sum_cx[g];
@@ -188,86 +194,66 @@ static void try_affine(WeightGroups *f, const QuantLevels *levels, const float *
     keep_better(f, scale, min, gain);
 }
 
-// Fits s and m. The trials divide the span of the weights into hi - 1 to hi + 1 steps. k-quants
-// store m without a sign, so it may not be negative there.
-static void fit_affine(WeightGroups *f, const QuantLevels *levels, bool may_be_negative) {
+// Fits s and m. The trials divide the range of the weights into hi - 1 to hi + 1 steps.
+static void fit_affine(WeightGroups *f, const QuantLevels *levels) {
     enum { TRIALS = 6 }; // 4 leave 0.6 % more error (Q4_K)
-    float inv[LANES], base[LANES], low[LANES], span[LANES];
-    // Unless it may be negative, m spans the weights and 0.
-    for (int g = 0; g < LANES; g++) low[g] = may_be_negative ? f->x[0][g] : f->low[g];
-    for (int g = 0; g < LANES; g++) span[g] = may_be_negative ? f->x[0][g] : f->high[g];
-    for (int i = 1; i < f->n && may_be_negative; i++)
-        for (int g = 0; g < LANES; g++) {
-            low[g] = f->x[i][g] < low[g] ? f->x[i][g] : low[g];
-            span[g] = f->x[i][g] > span[g] ? f->x[i][g] : span[g];
-        }
+    float inv[LANES], base[LANES], per_range[LANES];
     for (int g = 0; g < LANES; g++) {
-        span[g] = span[g] - low[g] > 1e-30f ? 1 / (span[g] - low[g]) : 0;
+        float range = f->high[g] - f->low[g];
+        per_range[g] = range > 1e-30f ? 1 / range : 0;
         float mean = f->sum_c[g] > 0 ? f->sum_cx[g] / f->sum_c[g] : 0; // the fit with s = 0
-        f->min[g] = mean < 0 || may_be_negative ? -mean : 0;
+        f->min[g] = mean < 0 || levels->min_sign == MIN_OF_ANY_SIGN ? -mean : 0;
         f->gain[g] = -f->min[g] * f->sum_cx[g];
     }
     for (int trial = 0; trial < TRIALS; trial++) {
         for (int g = 0; g < LANES; g++) {
-            inv[g] = span[g] * (levels->hi - 1 + 2.0f / (TRIALS - 1) * (float)trial);
-            base[g] = -low[g] * inv[g];
+            inv[g] = per_range[g] * (levels->hi - 1 + 2.0f / (TRIALS - 1) * (float)trial);
+            base[g] = -f->low[g] * inv[g];
         }
-        try_affine(f, levels, inv, base, may_be_negative);
+        try_scales(f, levels, inv, base);
     }
-    invert_scales(f->scale, f->min, inv, base); // once more, from the best s and m
-    try_affine(f, levels, inv, base, may_be_negative);
 }
 
-// Without m: s = sum c q x / sum c q^2, gain s sum c q x.
-static void try_symmetric(WeightGroups *f, const QuantLevels *levels, const float *inv) {
-    static const float zero[LANES];
-    LevelSums s;
-    float scale[LANES], gain[LANES];
-    sum_levels(f, levels, inv, zero, &s);
-    for (int g = 0; g < LANES; g++) scale[g] = s.qq[g] > 0 ? s.qx[g] / s.qq[g] : 0;
-    for (int g = 0; g < LANES; g++) gain[g] = scale[g] * s.qx[g];
-    keep_better(f, scale, zero, gain);
-}
-
-// Fits s, of either sign. The trials map the weight of largest magnitude to lo and to hi, each
-// n_trials times within `reach` of it.
+// Fits s, of either sign, without m. The trials map the weight of largest magnitude to lo and to
+// hi, each n_trials times within `reach` of it.
 static void fit_symmetric(WeightGroups *f, const QuantLevels *levels, float reach, int n_trials) {
-    float inv[LANES], base[LANES], unit[LANES];
-    for (int g = 0; g < LANES; g++) {
-        float extreme = f->high[g] > -f->low[g] ? f->high[g] : f->low[g];
-        unit[g] = fabsf(extreme) > 1e-30f ? 1 / extreme : 0;
-    }
+    static const float zero[LANES];
+    float inv[LANES];
     for (int trial = 0; trial < 2 * n_trials; trial++) {
-        float at = (trial % 2 ? levels->hi : levels->lo) +
-                   reach * (2 * (float)(trial / 2) / (float)(n_trials - 1) - 1);
-        for (int g = 0; g < LANES; g++) inv[g] = unit[g] * at;
-        try_symmetric(f, levels, inv);
+        float level = (trial % 2 ? levels->hi : levels->lo) +
+                      reach * (2 * (float)(trial / 2) / (float)(n_trials - 1) - 1);
+        for (int g = 0; g < LANES; g++) {
+            float extreme = f->high[g] > -f->low[g] ? f->high[g] : f->low[g];
+            inv[g] = (fabsf(extreme) > 1e-30f ? 1 / extreme : 0) * level;
+        }
+        try_scales(f, levels, inv, zero);
     }
-    invert_scales(f->scale, f->min, inv, base);
-    try_symmetric(f, levels, inv);
 }
 
 // k-quants: scales and minima as integers
 
-// Scales or minima as integers lo..hi times a float16 unit (d or dmin) of each superblock.
+// Scales or minima as they are stored: integers lo..hi times a float16 d (or dmin) per superblock.
+// Blocks of one group have no integers.
 typedef struct {
-    float value[LANES], unit[LANES], lo, hi;
+    float value[LANES], unit[LANES]; // of each group: the integer, and d as float32
+    float lo, hi;
+    uint16_t d[LANES]; // of each block
 } StoredScales;
 
-// Rounds scales to integers lo..hi. Each unit makes the scale of largest magnitude lo, or hi if lo
-// is 0, or a little less: it is rounded up to float16, which matters where it is tiny.
-static void stored_init(StoredScales *s, uint16_t *d, int groups_per_block, const float *wanted,
-                        float lo, float hi) {
+// Rounds scales to integers lo..hi. Each d makes the scale of largest magnitude lo, or hi if lo is
+// 0, or a little less: d is rounded up to float16, which matters where it is tiny.
+static void stored_init(StoredScales *s, int groups_per_block, const float *wanted, float lo,
+                        float hi) {
     float largest = lo < 0 ? lo : hi;
     s->lo = lo, s->hi = hi;
     for (int first = 0; first < LANES; first += groups_per_block) {
+        uint16_t *d = &s->d[first / groups_per_block];
         float extreme = 0;
         for (int g = first; g < first + groups_per_block; g++)
             if (fabsf(wanted[g]) > fabsf(extreme)) extreme = wanted[g];
         *d = round_to_f16(extreme / largest);
         if (fabsf(f16_to_f32(*d)) < fabsf(extreme / largest) && (*d & 0x7fff) < 0x7bff) ++*d;
         for (int g = first; g < first + groups_per_block; g++) s->unit[g] = f16_to_f32(*d);
-        d++;
     }
     for (int g = 0; g < LANES; g++)
         s->value[g] = fabsf(s->unit[g]) > 0 ? rintf(wanted[g] / s->unit[g]) : 0;
@@ -339,12 +325,13 @@ static void choose_stored(WeightGroups *f, const QuantLevels *levels, StoredScal
 // d a q - dmin b over all groups, a and b being their integer scale and minimum. Unless float16
 // holds the result with full precision, the old values stay.
 static void refit_units(WeightGroups *f, const QuantLevels *levels, StoredScales *scale,
-                        uint16_t *d, StoredScales *min, uint16_t *dmin, int groups_per_block) {
+                        StoredScales *min, int groups_per_block) {
     float inv[LANES], base[LANES];
     LevelSums s;
     invert_scales(f->scale, f->min, inv, base);
     sum_levels(f, levels, inv, base, &s);
-    for (int first = 0; first < LANES; first += groups_per_block, d++, dmin++) {
+    for (int first = 0; first < LANES; first += groups_per_block) {
+        int block = first / groups_per_block;
         float ss = 0, sm = 0, mm = 0, sx = 0, mx = 0;
         for (int g = first; g < first + groups_per_block; g++) {
             float a = scale->value[g], b = min->value[g];
@@ -358,9 +345,11 @@ static void refit_units(WeightGroups *f, const QuantLevels *levels, StoredScales
         }
         if (!is_normal_f16(unit) || (mm > 0 && !(unit_min > 0 && is_normal_f16(unit_min))))
             continue;
-        *d = f32_to_f16(unit), *dmin = f32_to_f16(unit_min);
+        scale->d[block] = f32_to_f16(unit);
+        min->d[block] = f32_to_f16(unit_min);
         for (int g = first; g < first + groups_per_block; g++) {
-            scale->unit[g] = f16_to_f32(*d), min->unit[g] = f16_to_f32(*dmin);
+            scale->unit[g] = f16_to_f32(scale->d[block]);
+            min->unit[g] = f16_to_f32(min->d[block]);
             f->scale[g] = scale->value[g] * scale->unit[g];
             f->min[g] = min->value[g] * min->unit[g];
         }
@@ -390,6 +379,7 @@ static void round_weights(WeightGroups *f, const QuantLevels *levels) {
 // Packing: the layouts are drawn in kernels/blocks.h
 
 typedef struct {
+    Type type;
     const uint8_t *q;         // levels, counted from the lowest, in row order
     const float *scale, *min; // of each group: integers
     uint16_t d, dmin;         // float16; dmin is m in blocks of 32
@@ -399,35 +389,21 @@ static void pack_nibbles(uint8_t *qs, const uint8_t *q) {
     for (int i = 0; i < 16; i++) qs[i] = (uint8_t)((q[i] & 15) | q[i + 16] << 4);
 }
 
-static void pack_fifth_bits(uint8_t *qh, const uint8_t *q) {
-    memset(qh, 0, 4);
-    for (int i = 0; i < 32; i++) qh[i / 8] |= (uint8_t)(q[i] >> 4 << i % 8);
-}
-
-static void pack_q4_0(const EncodedBlock *e, void *block) { // and IQ4_NL
-    BlockQ4_0 *b = block;
-    b->d = e->d;
-    pack_nibbles(b->qs, e->q);
-}
-
-static void pack_q4_1(const EncodedBlock *e, void *block) {
-    BlockQ4_1 *b = block;
-    b->d = e->d, b->m = e->dmin;
-    pack_nibbles(b->qs, e->q);
-}
-
-static void pack_q5_0(const EncodedBlock *e, void *block) {
-    BlockQ5_0 *b = block;
-    b->d = e->d;
-    pack_nibbles(b->qs, e->q);
-    pack_fifth_bits(b->qh, e->q);
-}
-
-static void pack_q5_1(const EncodedBlock *e, void *block) {
-    BlockQ5_1 *b = block;
-    b->d = e->d, b->m = e->dmin;
-    pack_nibbles(b->qs, e->q);
-    pack_fifth_bits(b->qh, e->q);
+// Blocks of 32: d, m if the type has one, the fifth bits of Q5_0 and Q5_1, the low nibbles.
+static void pack_block32(const EncodedBlock *e, void *block) {
+    uint8_t *out = block;
+    memcpy(out, &e->d, sizeof e->d);
+    out += sizeof e->d;
+    if (type_info(e->type)->has_min) {
+        memcpy(out, &e->dmin, sizeof e->dmin);
+        out += sizeof e->dmin;
+    }
+    if (e->type == TYPE_Q5_0 || e->type == TYPE_Q5_1) {
+        memset(out, 0, 4);
+        for (int i = 0; i < 32; i++) out[i / 8] |= (uint8_t)(e->q[i] >> 4 << i % 8);
+        out += 4;
+    }
+    pack_nibbles(out, e->q);
 }
 
 static void pack_two_bits(uint8_t qs[64], const uint8_t *q) {
@@ -519,65 +495,68 @@ typedef struct {
     void (*pack)(const EncodedBlock *e, void *block); // NULL: codebook search
     int group;                                        // weights that share s and m
     QuantLevels levels;
-    float reach;       // of fit_symmetric,
-    int n_trials;      // and 0: fit_affine
+    float reach;       // of fit_symmetric
+    int n_trials;      // of fit_symmetric
     float lo, hi;      // integers of the stored scales; 0 and 0: blocks of one group
     bool refits_units; // d and dmin are fitted again
 } QuantEncoder;
 
 // clang-format off
 static const QuantEncoder encoders[TYPE_COUNT] = {
-    //                  pack    group    levels           reach trials   scales  refit
-    [TYPE_Q4_0]    = {pack_q4_0,   32, {-8, 7, false},     0.6f, 3,    0, 0,     false},
-    [TYPE_Q4_1]    = {pack_q4_1,   32, {0, 15, false},     0, 0,       0, 0,     false},
-    [TYPE_Q5_0]    = {pack_q5_0,   32, {-16, 15, false},   0.6f, 3,    0, 0,     false},
-    [TYPE_Q5_1]    = {pack_q5_1,   32, {0, 31, false},     0, 0,       0, 0,     false},
-    [TYPE_IQ4_NL]  = {pack_q4_0,   32, {-127, 113, true},  7, 7,       0, 0,     false},
-    [TYPE_Q2_K]    = {pack_q2_k,   16, {0, 3, false},      0, 0,       0, 15,    true},
-    [TYPE_Q3_K]    = {pack_q3_k,   16, {-4, 3, false},     0.9f, 4,    -32, 31,  true},
-    [TYPE_Q4_K]    = {pack_q4_k,   32, {0, 15, false},     0, 0,       0, 63,    false},
-    [TYPE_Q5_K]    = {pack_q5_k,   32, {0, 31, false},     0, 0,       0, 63,    false},
-    [TYPE_Q6_K]    = {pack_q6_k,   16, {-32, 31, false},   0.9f, 4,    -128, 127, false},
-    [TYPE_IQ4_XS]  = {pack_iq4_xs, 32, {-127, 113, true},  7, 7,       -32, 31,  false},
+    //                  pack     group    levels                              reach trials  scales  refit
+    [TYPE_Q4_0]    = {pack_block32, 32, {-8, 7, NO_MIN, false},             0.6f, 3,    0, 0,     false},
+    [TYPE_Q4_1]    = {pack_block32, 32, {0, 15, MIN_OF_ANY_SIGN, false},    0, 0,       0, 0,     false},
+    [TYPE_Q5_0]    = {pack_block32, 32, {-16, 15, NO_MIN, false},           0.6f, 3,    0, 0,     false},
+    [TYPE_Q5_1]    = {pack_block32, 32, {0, 31, MIN_OF_ANY_SIGN, false},    0, 0,       0, 0,     false},
+    [TYPE_IQ4_NL]  = {pack_block32, 32, {-127, 113, NO_MIN, true},          7, 7,       0, 0,     false},
+    [TYPE_Q2_K]    = {pack_q2_k,    16, {0, 3, MIN_NOT_NEGATIVE, false},    0, 0,       0, 15,    true},
+    [TYPE_Q3_K]    = {pack_q3_k,    16, {-4, 3, NO_MIN, false},             0.9f, 4,    -32, 31,  true},
+    [TYPE_Q4_K]    = {pack_q4_k,    32, {0, 15, MIN_NOT_NEGATIVE, false},   0, 0,       0, 63,    false},
+    [TYPE_Q5_K]    = {pack_q5_k,    32, {0, 31, MIN_NOT_NEGATIVE, false},   0, 0,       0, 63,    false},
+    [TYPE_Q6_K]    = {pack_q6_k,    16, {-32, 31, NO_MIN, false},           0.9f, 4,    -128, 127, false},
+    [TYPE_IQ4_XS]  = {pack_iq4_xs,  32, {-127, 113, NO_MIN, true},          7, 7,       -32, 31,  false},
     [TYPE_IQ3_S]   = {.group = 32}, [TYPE_IQ3_XXS] = {.group = 32}, [TYPE_IQ2_S] = {.group = 16},
 };
 // clang-format on
 
-// Fits LANES groups; d and dmin are per block.
+// Fits LANES groups.
 static void fit_groups(WeightGroups *f, const QuantEncoder *e, int groups_per_block,
-                       StoredScales *scale, uint16_t *d, StoredScales *min, uint16_t *dmin) {
-    bool is_affine = !e->n_trials, is_superblock = groups_per_block > 1;
-    if (is_affine)
-        fit_affine(f, &e->levels, !is_superblock);
+                       StoredScales *scale, StoredScales *min) {
+    const QuantLevels *levels = &e->levels;
+    bool has_min = levels->min_sign != NO_MIN;
+    float inv[LANES], base[LANES];
+    if (has_min)
+        fit_affine(f, levels);
     else
-        fit_symmetric(f, &e->levels, e->reach, e->n_trials);
-    if (is_superblock) {
-        stored_init(scale, d, groups_per_block, f->scale, e->lo, e->hi);
-        if (is_affine) stored_init(min, dmin, groups_per_block, f->min, e->lo, e->hi);
-        choose_stored(f, &e->levels, scale, min);
-        if (e->refits_units) refit_units(f, &e->levels, scale, d, min, dmin, groups_per_block);
+        fit_symmetric(f, levels, e->reach, e->n_trials);
+    invert_scales(f->scale, f->min, inv, base); // once more, from the best s and m
+    try_scales(f, levels, inv, base);
+    if (groups_per_block > 1) {
+        stored_init(scale, groups_per_block, f->scale, e->lo, e->hi);
+        if (has_min) stored_init(min, groups_per_block, f->min, e->lo, e->hi);
+        choose_stored(f, levels, scale, min);
+        if (e->refits_units) refit_units(f, levels, scale, min, groups_per_block);
     } else {
         for (int g = 0; g < LANES; g++) {
-            d[g] = round_to_f16(f->scale[g]);
-            if (is_affine) dmin[g] = round_to_f16(-f->min[g]);
-            f->scale[g] = f16_to_f32(d[g]);
-            f->min[g] = -f16_to_f32(dmin[g]);
+            scale->d[g] = round_to_f16(f->scale[g]);
+            if (has_min) min->d[g] = round_to_f16(-f->min[g]);
+            f->scale[g] = f16_to_f32(scale->d[g]);
+            f->min[g] = -f16_to_f32(min->d[g]);
         }
     }
-    round_weights(f, &e->levels);
+    round_weights(f, levels);
 }
 
 static void encode_groups(WeightGroups *f, Type type, int n_blocks, uint8_t *out) {
     const QuantEncoder *e = &encoders[type];
     int block = type_info(type)->block, groups_per_block = block / f->n;
     StoredScales scale = {0}, min = {0};
-    uint16_t d[LANES] = {0}, dmin[LANES] = {0};
-    if (e->pack) fit_groups(f, e, groups_per_block, &scale, d, &min, dmin);
+    if (e->pack) fit_groups(f, e, groups_per_block, &scale, &min);
     for (int k = 0; k < n_blocks; k++, out += type_info(type)->bytes) {
         int first = k * groups_per_block;
         if (e->pack) {
-            e->pack(&(EncodedBlock){f->q + k * block, scale.value + first, min.value + first, d[k],
-                                    dmin[k]},
+            e->pack(&(EncodedBlock){type, f->q + k * block, scale.value + first, min.value + first,
+                                    scale.d[k], min.d[k]},
                     out);
             continue;
         }
@@ -616,7 +595,8 @@ bool quant_encode(Type type, const float *x, const float *importance, void *row,
     for (size_t i = 0; group && i < n; i += step) {
         WeightGroups f;
         size_t left = n - i < step ? n - i : step;
-        groups_load(&f, (int)group, (int)(left / group), x + i, importance ? importance + i : NULL);
+        groups_load(&f, encoders[type].levels.min_sign, (int)group, (int)(left / group), x + i,
+                    importance ? importance + i : NULL);
         encode_groups(&f, type, (int)left / type_info(type)->block,
                       (uint8_t *)row + quant_row_bytes(type, i));
     }
