@@ -15,24 +15,23 @@
 enum { MAX_STREAM_BYTES = 1 << 30, READ_BYTES = 1 << 16 };
 enum { MAX_LINKS = 40, MAX_ATTEMPTS = 100, MAX_TEMPORARY = 16 };
 
-// Inputs and journals of this run, identified as fstat() does.
-static struct {
-    dev_t dev;
-    ino_t ino;
-} * in_use;
+static struct stat *in_use; // (n_in_use) the inputs and journals of this run
 static size_t n_in_use;
+
+static bool is_same_file(const struct stat *a, const struct stat *b) {
+    return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
+}
 
 static bool is_in_use(const struct stat *st) {
     for (size_t i = 0; i < n_in_use; i++)
-        if (in_use[i].dev == st->st_dev && in_use[i].ino == st->st_ino) return true;
+        if (is_same_file(&in_use[i], st)) return true;
     return false;
 }
 
 static void mark_in_use(const struct stat *st) {
     if (!S_ISREG(st->st_mode) || is_in_use(st)) return;
     in_use = xrealloc(in_use, n_in_use + 1, sizeof *in_use);
-    in_use[n_in_use].dev = st->st_dev;
-    in_use[n_in_use++].ino = st->st_ino;
+    in_use[n_in_use++] = *st;
 }
 
 void file_register_input(const char *path) {
@@ -136,15 +135,13 @@ static char *resolve_links(const char *path, Error *err) {
     return NULL;
 }
 
-// Rejects an existing output that must not be written. *is_stream: it cannot be replaced by rename.
-static bool check_output(const struct stat *st, const char *path, unsigned flags, bool *is_stream,
-                         Error *err) {
-    bool is_directory = S_ISDIR(st->st_mode);
-    *is_stream = !S_ISREG(st->st_mode);
+// Rejects an existing output that must not be written.
+static bool check_output(const struct stat *st, const char *path, unsigned flags, Error *err) {
+    bool is_directory = S_ISDIR(st->st_mode), is_block_device = S_ISBLK(st->st_mode);
     if (is_in_use(st))
         return error_set(err, EXIT_USAGE, "%s: input and output of this run are the same file",
                          path);
-    if (!*is_stream || ((flags & FILE_STREAM) && !is_directory && !S_ISBLK(st->st_mode)))
+    if (S_ISREG(st->st_mode) || ((flags & FILE_STREAM) && !is_directory && !is_block_device))
         return true;
     return error_set(err, EXIT_RUNTIME, "%s: expected a file, found a %s", path,
                      is_directory ? "directory" : "device");
@@ -182,10 +179,9 @@ static bool begin_output(OutFile *f, const struct stat *st, unsigned flags, Erro
 
 bool outfile_open(OutFile *f, const char *path, unsigned flags, Error *err) {
     struct stat st;
-    bool is_stream = false;
     *f = (OutFile){.path = path, .fd = -1, .is_new = stat(path, &st) != 0};
-    if (!f->is_new && !check_output(&st, path, flags, &is_stream, err)) return false;
-    if (is_stream) {
+    if (!f->is_new && !check_output(&st, path, flags, err)) return false;
+    if (!f->is_new && !S_ISREG(st.st_mode)) { // a stream, which rename cannot replace
         f->fd = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY);
         return f->fd >= 0 || error_file(err, path);
     }
@@ -245,31 +241,23 @@ void outfile_discard(OutFile *f) {
     *f = (OutFile){.fd = -1};
 }
 
-// The path still refers to the open file; another run may have replaced it.
-static bool is_same_file(int fd, const char *path) {
-    struct stat a, b;
-    return fstat(fd, &a) == 0 && stat(path, &b) == 0 && a.st_dev == b.st_dev &&
-           a.st_ino == b.st_ino;
-}
-
 bool journal_open(Journal *j, const char *path, unsigned flags, Error *err) {
-    struct stat st;
-    bool is_stream = false, exists = stat(path, &st) == 0;
-    *j = (Journal){.path = path, .fd = -1};
-    if (exists && !check_output(&st, path, flags, &is_stream, err)) return false;
-    int how = is_stream ? O_WRONLY | O_NOCTTY : O_RDWR | O_APPEND | O_CREAT;
+    struct stat st, at_path;
+    bool exists = stat(path, &st) == 0, is_file = !exists || S_ISREG(st.st_mode);
+    *j = (Journal){.path = path, .fd = -1, .is_file = is_file};
+    if (exists && !check_output(&st, path, flags, err)) return false;
+    int how = is_file ? O_RDWR | O_APPEND | O_CREAT : O_WRONLY | O_NOCTTY;
     // The lock belongs to the file, not to the path: if journal_replace() of another run came
     // between open and lock, open the new file.
     for (int i = 0; i < MAX_ATTEMPTS; i++) {
         j->fd = open(path, how | O_CLOEXEC, flags & FILE_PRIVATE ? 0600 : 0666);
         if (j->fd < 0 || fstat(j->fd, &st)) return error_file(err, path);
-        j->is_file = !is_stream;
-        if (is_stream) return true;
+        if (!is_file) return true;
         if (flock(j->fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK) { // else: no locks here
             close(j->fd);
             return error_set(err, EXIT_RUNTIME, "%s: in use by another run", path);
         }
-        if (is_same_file(j->fd, path)) {
+        if (stat(path, &at_path) == 0 && is_same_file(&st, &at_path)) {
             mark_in_use(&st);
             return true;
         }

@@ -12,9 +12,8 @@ void *xalloc(size_t n, size_t size) {
     if (!size_mul(n, size, &bytes) || !size_add(bytes, 64, &bytes))
         die(EXIT_RUNTIME, "out of memory: size overflow");
     bytes = bytes / 64 * 64;
-    if (posix_memalign(&p, 64, bytes ? bytes : 64))
-        die(EXIT_RUNTIME, "out of memory: %zu bytes", bytes);
-    return memset(p, 0, bytes ? bytes : 64);
+    if (posix_memalign(&p, 64, bytes)) die(EXIT_RUNTIME, "out of memory: %zu bytes", bytes);
+    return memset(p, 0, bytes);
 }
 
 void *xrealloc(void *p, size_t n, size_t size) {

@@ -3,12 +3,19 @@
 #include <stdbool.h>
 #include <string.h>
 
+// Length of a character by its first byte; 0 if no character begins with this byte.
+static int length_by_first(unsigned char c) {
+    if (c < 0x80) return 1;
+    if (c < 0xc2 || c > 0xf4) return 0; // a continuation, an overlong form, above U+10FFFF
+    return c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4;
+}
+
 int utf8_decode(const char *s, size_t n, uint32_t *code) {
     const unsigned char *u = (const unsigned char *)s;
     if (n == 0) return 0;
     if (u[0] < 0x80) return (void)(*code = u[0]), 1;
-    int len = u[0] >= 0xf0 ? 4 : u[0] >= 0xe0 ? 3 : 2;
-    if (u[0] < 0xc2 || u[0] > 0xf4 || (size_t)len > n) return 0;
+    int len = length_by_first(u[0]);
+    if (!len || (size_t)len > n) return 0;
     uint32_t c = u[0] & (0x7fu >> len);
     for (int i = 1; i < len; i++) {
         if ((u[i] & 0xc0) != 0x80) return 0;
@@ -34,11 +41,7 @@ size_t utf8_complete(const char *s, size_t n) {
     for (size_t back = 1; back <= 3 && back <= n; back++) {
         unsigned char c = (unsigned char)s[n - back];
         if ((c & 0xc0) == 0x80) continue;
-        size_t want = c >= 0xf0 && c <= 0xf4  ? 4
-                      : c >= 0xe0 && c < 0xf0 ? 3
-                      : c >= 0xc2 && c < 0xe0 ? 2
-                                              : 1;
-        return want > back ? n - back : n;
+        return (size_t)length_by_first(c) > back ? n - back : n;
     }
     return n;
 }

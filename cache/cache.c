@@ -203,9 +203,7 @@ static MappedPage map_page(const char *path) {
         map.bytes = (size_t)st.st_size;
         void *data = mmap(NULL, map.bytes, PROT_READ, MAP_SHARED, fd, 0);
         map.data = data == MAP_FAILED ? NULL : data;
-#if defined(MADV_WILLNEED)
         if (map.data) madvise(map.data, map.bytes, MADV_WILLNEED);
-#endif
     }
     close(fd);
     return map;
@@ -245,7 +243,7 @@ int cache_list(const char *dir, CacheFile **files, Error *err) {
         if (len >= sizeof(*files)->name || fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) ||
             !S_ISREG(st.st_mode))
             continue;
-        if ((n & (n - 1)) == 0) *files = xrealloc(*files, n ? 2 * (size_t)n : 1, sizeof **files);
+        *files = list_grow(*files, n, sizeof **files);
         CacheFile *f = &(*files)[n++];
         *f = (CacheFile){
             .bytes = (uint64_t)st.st_size, .used = os_mtime_ns(&st), .is_page = is_page};
@@ -391,8 +389,7 @@ static bool write_page(PrefixCache *c, const Session *s, int page, const char *p
     if (evict_pages(c, head.len + page_bytes)) {
         int fd = mkstemp(temporary);
         is_done = fd >= 0 && write_all(fd, head.data, head.len) && write_all(fd, data, page_bytes);
-        if (fd >= 0 && close(fd)) is_done = false;
-        if (is_done && rename(temporary, path)) is_done = false;
+        if (fd >= 0) is_done = close(fd) == 0 && is_done && rename(temporary, path) == 0;
         if (is_done)
             c->bytes += head.len + page_bytes;
         else

@@ -40,7 +40,8 @@ bool lora_open(Lora *a, const LoraOption *option, Error *err) {
     if (!is_open) return false;
     if (!read_metadata(&a->file, &alpha, err)) return lora_close(a), false;
     a->scale = option->scale * alpha;
-    a->pairs = xalloc((size_t)a->file.n_tensors + 1, sizeof *a->pairs);
+    a->pairs = xalloc((size_t)a->file.n_tensors, sizeof *a->pairs);
+    a->is_attached = xalloc((size_t)a->file.n_tensors, sizeof *a->is_attached);
     return true;
 }
 
@@ -66,9 +67,10 @@ bool lora_attach(Lora *a, const char *name, Tensor *w, bool is_embedding, Error 
     Tensor b;
     snprintf(name_a, sizeof name_a, "%s.lora_a", name);
     snprintf(name_b, sizeof name_b, "%s.lora_b", name);
-    const GgufTensor *t = gguf_find_tensor(g, name_a);
-    if (!t && !gguf_find_tensor(g, name_b)) return true;
-    uint64_t rank = t ? t->dims[is_embedding ? 0 : 1] : 1;
+    const GgufTensor *tensor_a = gguf_find_tensor(g, name_a);
+    const GgufTensor *tensor_b = gguf_find_tensor(g, name_b);
+    if (!tensor_a && !tensor_b) return true;
+    uint64_t rank = tensor_a ? tensor_a->dims[is_embedding ? 0 : 1] : 1;
     if (rank < 1 || rank > (uint64_t)w->cols) // a greater rank could be a full matrix
         return error_set(err, EXIT_MODEL, "%s: tensor %s: expected a rank of 1 to %d, found %llu",
                          g->path, name_a, w->cols, (unsigned long long)rank);
@@ -80,24 +82,14 @@ bool lora_attach(Lora *a, const char *name, Tensor *w, bool is_embedding, Error 
     pair->next = w->lora;
     w->lora = pair;
     a->n_pairs++;
+    a->is_attached[tensor_a - g->tensors] = a->is_attached[tensor_b - g->tensors] = true;
     return true;
-}
-
-// True if a tensor is the A or the B of an attached pair.
-static bool is_attached(const Lora *a, const GgufTensor *t) {
-    char name_a[96];
-    if (!str_ends_with(t->name, ".lora_a") && !str_ends_with(t->name, ".lora_b")) return false;
-    snprintf(name_a, sizeof name_a, "%.*sa", (int)t->name.len - 1, t->name.data);
-    const GgufTensor *tensor_a = gguf_find_tensor(&a->file, name_a);
-    for (int i = 0; tensor_a && i < a->n_pairs; i++)
-        if (a->pairs[i].a.data == tensor_a->data) return true;
-    return false;
 }
 
 bool lora_check(const Lora *a, Error *err) {
     const Gguf *g = &a->file;
-    for (int i = 0; i < g->n_tensors && 2 * a->n_pairs < g->n_tensors; i++)
-        if (!is_attached(a, &g->tensors[i]))
+    for (int i = 0; i < g->n_tensors; i++)
+        if (!a->is_attached[i])
             return error_set(err, EXIT_MODEL,
                              "%s: tensor %.*s: not the lora_a or lora_b of a matrix of this model",
                              g->path, SHOWN(g->tensors[i].name));
@@ -107,6 +99,7 @@ bool lora_check(const Lora *a, Error *err) {
 void lora_close(Lora *a) {
     for (int i = 0; i < a->n_pairs; i++) free((float *)a->pairs[i].b);
     free(a->pairs);
+    free(a->is_attached);
     gguf_close(&a->file);
     *a = (Lora){0};
 }

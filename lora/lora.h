@@ -35,6 +35,7 @@ typedef struct Lora {
     double scale;   // of LoraOption, times alpha
     LowRank *pairs; // (n_pairs), allocated for all tensors of the file
     int n_pairs;
+    bool *is_attached; // per tensor of the file: it is in a pair
 } Lora;
 
 // Maps an adapter: a GGUF file of general.type "adapter" and adapter.type "lora". False with err:

@@ -36,8 +36,10 @@ int os_cpus(void) {
 
 // The number after `name` in a file; `absent` if the file, the name or the number is missing
 // (limits may be "max").
-static double read_number(const char *path, const char *name, double absent) {
-    char text[16384];
+static double read_number(const char *directory, const char *file, const char *name,
+                          double absent) {
+    char path[4200], text[16384];
+    snprintf(path, sizeof path, "%s/%s", directory, file);
     FILE *f = fopen(path, "re");
     if (!f) return absent;
     text[fread(text, 1, sizeof text - 1, f)] = 0;
@@ -45,13 +47,6 @@ static double read_number(const char *path, const char *name, double absent) {
     const char *at = strstr(text, name);
     if (at) sscanf(at + strlen(name), "%lf", &absent);
     return absent;
-}
-
-static double read_group_number(const char *group, const char *file, const char *name,
-                                double absent) {
-    char path[4200];
-    snprintf(path, sizeof path, "%s/%s", group, file);
-    return read_number(path, name, absent);
 }
 
 // Control groups (cgroups(7)) exist in two versions with different file names. A limit applies to
@@ -65,21 +60,21 @@ static double group_memory(const char *group, bool is_v1) {
         {"memory.limit_in_bytes", "memory.usage_in_bytes", "\ntotal_inactive_file ",
          "\ntotal_active_file "}};
     const char *const *name = names[is_v1];
-    double limit = read_group_number(group, name[0], "", INFINITY);
+    double limit = read_number(group, name[0], "", INFINITY);
     if (limit > 1e18) return INFINITY; // how version 1 spells "no limit"
-    double used = read_group_number(group, name[1], "", INFINITY);
+    double used = read_number(group, name[1], "", INFINITY);
     if (used == INFINITY) return INFINITY;
-    double left = limit - used + read_group_number(group, "memory.stat", name[2], 0) +
-                  read_group_number(group, "memory.stat", name[3], 0);
+    double left = limit - used + read_number(group, "memory.stat", name[2], 0) +
+                  read_number(group, "memory.stat", name[3], 0);
     return left > 0 ? left : 0;
 }
 
 // CPUs of time that a group may use: quota per period.
 static double group_cpus(const char *group, bool is_v1) {
-    double quota = read_group_number(group, is_v1 ? "cpu.cfs_quota_us" : "cpu.max", "", INFINITY);
+    double quota = read_number(group, is_v1 ? "cpu.cfs_quota_us" : "cpu.max", "", INFINITY);
     if (quota <= 0 || quota == INFINITY) return INFINITY;
-    double period = is_v1 ? read_group_number(group, "cpu.cfs_period_us", "", 0)
-                          : read_group_number(group, "cpu.max", " ", 0);
+    double period = is_v1 ? read_number(group, "cpu.cfs_period_us", "", 0)
+                          : read_number(group, "cpu.max", " ", 0);
     return period > 0 ? quota / period : INFINITY;
 }
 
@@ -126,7 +121,7 @@ double os_cpu_quota(void) {
 }
 
 size_t os_memory_available(void) {
-    double machine = 1024 * read_number("/proc/meminfo", "MemAvailable:", INFINITY);
+    double machine = 1024 * read_number("/proc", "meminfo", "MemAvailable:", INFINITY);
     double groups = smallest_group_limit("memory", group_memory);
     double available = groups < machine ? groups : machine;
     return available < (double)SIZE_MAX ? (size_t)available : SIZE_MAX;

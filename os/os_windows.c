@@ -48,42 +48,18 @@ bool os_link_temporary(int fd, const char *path) { return false; }
 void os_set_attribute(int fd, const char *text) {}
 void os_get_attribute(int fd, char *text, size_t size) { *text = 0; }
 
-// Memory. posix_memalign() blocks must be valid for free(), so all blocks are allocated here:
-// aligned to 64 bytes, with a header in the 64 bytes before.
+// Memory. Blocks of posix_memalign() must be valid for free(), so all blocks are aligned ones.
 
-typedef struct {
-    void *begin; // of malloc
-    size_t n;    // usable bytes
-} BlockHeader;
 enum { ALIGNMENT = 64 };
 
-static BlockHeader *block_header(void *p) { return (BlockHeader *)((char *)p - ALIGNMENT); }
-
-void *posix_malloc(size_t n) {
-    char *begin = n < SIZE_MAX - 2 * ALIGNMENT ? malloc(n + 2 * ALIGNMENT) : NULL;
-    if (!begin) return NULL;
-    char *p = begin + 2 * ALIGNMENT - (uintptr_t)begin % ALIGNMENT;
-    if (p == begin + 2 * ALIGNMENT) p -= ALIGNMENT;
-    *block_header(p) = (BlockHeader){begin, n};
-    return p;
-}
-
-void posix_free(void *p) {
-    if (p) free(block_header(p)->begin);
-}
+void *posix_malloc(size_t n) { return _aligned_malloc(n, ALIGNMENT); }
+void *posix_realloc(void *p, size_t n) { return _aligned_realloc(p, n, ALIGNMENT); }
+void posix_free(void *p) { _aligned_free(p); }
 
 void *posix_calloc(size_t n, size_t size) {
     size_t bytes;
     void *p = __builtin_mul_overflow(n, size, &bytes) ? NULL : posix_malloc(bytes);
     return p ? memset(p, 0, bytes) : NULL;
-}
-
-void *posix_realloc(void *p, size_t n) {
-    void *q = posix_malloc(n);
-    if (!p || !q) return q;
-    memcpy(q, p, block_header(p)->n < n ? block_header(p)->n : n);
-    posix_free(p);
-    return q;
 }
 
 int posix_memalign(void **out, size_t alignment, size_t n) {
@@ -285,12 +261,6 @@ int munmap(void *p, size_t n) {
     return UnmapViewOfFile(p) || VirtualFree(p, 0, MEM_RELEASE) ? 0 : set_errno();
 }
 
-int mprotect(void *p, size_t n, int protection) {
-    DWORD before;
-    return VirtualProtect(p, n, protection ? PAGE_READWRITE : PAGE_NOACCESS, &before) ? 0
-                                                                                      : set_errno();
-}
-
 int madvise(void *p, size_t n, int advice) { return 0; }
 
 // The console.
@@ -371,16 +341,6 @@ int sigaction(int number, const struct sigaction *action, struct sigaction *befo
 int sigemptyset(sigset_t *set) { return *set = 0; }
 int sigaddset(sigset_t *set, int number) { return 0; }
 int sigprocmask(int how, const sigset_t *set, sigset_t *before) { return 0; }
-
-char *mkdtemp(char *name) {
-    char *end = name + strlen(name) - 6; // XXXXXX
-    for (unsigned i = 0; i < 1000; i++) {
-        snprintf(end, 7, "%06x",
-                 (unsigned)(GetTickCount() * 1000 + GetCurrentProcessId() + i) & 0xffffff);
-        if (posix_mkdir(name, 0700) == 0) return name;
-    }
-    return NULL;
-}
 
 // Text.
 

@@ -433,30 +433,20 @@ static void pack_q3_k(const EncodedBlock *e, void *block) {
     pack_two_bits(b->qs, e->q);
 }
 
-// The scales and low nibbles of Q4_K and Q5_K.
-static void pack_q45_k(const EncodedBlock *e, uint8_t scales[12], uint8_t qs[128]) {
+static void pack_q45_k(const EncodedBlock *e, void *block) {
+    BlockQ5_K *b = block; // begins like a BlockQ4_K
+    uint8_t *qs = e->type == TYPE_Q5_K ? b->qs : ((BlockQ4_K *)block)->qs;
+    b->d = e->d, b->dmin = e->dmin;
     for (int g = 0; g < 4; g++) {
         int s = (int)e->scale[g + 4], m = (int)e->min[g + 4];
-        scales[g] = (uint8_t)((int)e->scale[g] | s >> 4 << 6);
-        scales[g + 4] = (uint8_t)((int)e->min[g] | m >> 4 << 6);
-        scales[g + 8] = (uint8_t)((s & 15) | (m & 15) << 4);
+        b->scales[g] = (uint8_t)((int)e->scale[g] | s >> 4 << 6);
+        b->scales[g + 4] = (uint8_t)((int)e->min[g] | m >> 4 << 6);
+        b->scales[g + 8] = (uint8_t)((s & 15) | (m & 15) << 4);
     }
     for (int p = 0; p < 4; p++)
         for (int l = 0; l < 32; l++)
             qs[32 * p + l] = (uint8_t)((e->q[64 * p + l] & 15) | e->q[64 * p + 32 + l] << 4);
-}
-
-static void pack_q4_k(const EncodedBlock *e, void *block) {
-    BlockQ4_K *b = block;
-    b->d = e->d, b->dmin = e->dmin;
-    pack_q45_k(e, b->scales, b->qs);
-}
-
-static void pack_q5_k(const EncodedBlock *e, void *block) {
-    BlockQ5_K *b = block;
-    b->d = e->d, b->dmin = e->dmin;
-    pack_q45_k(e, b->scales, b->qs);
-    for (int l = 0; l < 32; l++) {
+    for (int l = 0; l < 32 && e->type == TYPE_Q5_K; l++) {
         int high = 0;
         for (int s = 0; s < 8; s++) high |= e->q[32 * s + l] >> 4 << s;
         b->qh[l] = (uint8_t)high;
@@ -511,8 +501,8 @@ static const QuantEncoder encoders[TYPE_COUNT] = {
     [TYPE_IQ4_NL]  = {pack_block32, 32, {-127, 113, NO_MIN, true},          7, 7,       0, 0,     false},
     [TYPE_Q2_K]    = {pack_q2_k,    16, {0, 3, MIN_NOT_NEGATIVE, false},    0, 0,       0, 15,    true},
     [TYPE_Q3_K]    = {pack_q3_k,    16, {-4, 3, NO_MIN, false},             0.9f, 4,    -32, 31,  true},
-    [TYPE_Q4_K]    = {pack_q4_k,    32, {0, 15, MIN_NOT_NEGATIVE, false},   0, 0,       0, 63,    false},
-    [TYPE_Q5_K]    = {pack_q5_k,    32, {0, 31, MIN_NOT_NEGATIVE, false},   0, 0,       0, 63,    false},
+    [TYPE_Q4_K]    = {pack_q45_k,   32, {0, 15, MIN_NOT_NEGATIVE, false},   0, 0,       0, 63,    false},
+    [TYPE_Q5_K]    = {pack_q45_k,   32, {0, 31, MIN_NOT_NEGATIVE, false},   0, 0,       0, 63,    false},
     [TYPE_Q6_K]    = {pack_q6_k,    16, {-32, 31, NO_MIN, false},           0.9f, 4,    -128, 127, false},
     [TYPE_IQ4_XS]  = {pack_iq4_xs,  32, {-127, 113, NO_MIN, true},          7, 7,       -32, 31,  false},
     [TYPE_IQ3_S]   = {.group = 32}, [TYPE_IQ3_XXS] = {.group = 32}, [TYPE_IQ2_S] = {.group = 16},

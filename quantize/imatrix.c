@@ -90,15 +90,17 @@ static bool read_gguf(ImatrixReader *r, const Gguf *file) {
 static const uint8_t *take_bytes(const ImatrixReader *r, Str *rest, size_t n) {
     const uint8_t *p = (const uint8_t *)rest->data;
     int i = r->n_used + r->n_foreign;
-    if (n > rest->len && i)
+    if (n <= rest->len) {
+        *rest = (Str){rest->data + n, rest->len - n};
+        return p;
+    }
+    if (i)
         error_set(r->err, EXIT_MODEL, "%s: truncated in tensor %d: expected %zu bytes, found %zu",
                   r->path, i + 1, n, rest->len);
-    else if (n > rest->len)
+    else
         error_set(r->err, EXIT_MODEL, "%s: not an importance matrix (GGUF, or llama.cpp's .dat)",
                   r->path);
-    if (n > rest->len) return NULL;
-    *rest = (Str){rest->data + n, rest->len - n};
-    return p;
+    return NULL;
 }
 
 static bool take_u32(const ImatrixReader *r, Str *rest, uint32_t *out) {

@@ -37,7 +37,6 @@ typedef struct {
 typedef struct {
     Quantizer *q;
     int index;
-    uint64_t leaf_rows;
     uint8_t *leaf_hashes;
 } TensorWork;
 
@@ -96,8 +95,9 @@ static void convert_leaf(void *arg, int i) {
     team_unlock();
     if (has_failed) return;
 
-    uint64_t n_rows = gguf_n_rows(t), first = (uint64_t)i * w->leaf_rows;
-    size_t n = (size_t)(n_rows - first < w->leaf_rows ? n_rows - first : w->leaf_rows);
+    uint64_t n_rows = gguf_n_rows(t), leaf_rows = checksum_leaf_rows(new);
+    uint64_t first = (uint64_t)i * leaf_rows;
+    size_t n = (size_t)(n_rows - first < leaf_rows ? n_rows - first : leaf_rows);
     size_t old_bytes = (size_t)(t->bytes / n_rows), new_bytes = (size_t)(new->bytes / n_rows);
     const uint8_t *old = (const uint8_t *)t->data + first * old_bytes, *data = old;
     uint8_t *buffer = NULL;
@@ -122,7 +122,7 @@ static void convert_all(void *arg) {
     uint8_t *leaf_hashes = q->leaf_hashes;
     for (int i = 0; i < q->g->n_tensors; i++) {
         const GgufTensor *t = &q->tensors[i];
-        TensorWork w = {q, i, checksum_leaf_rows(t), leaf_hashes};
+        TensorWork w = {q, i, leaf_hashes};
         ops_for((int)checksum_n_leaves(t), 1, convert_leaf, &w);
         leaf_hashes += checksum_n_leaves(t) * BLAKE2B_BYTES;
     }

@@ -22,9 +22,9 @@ DraftModel *draft_new(const Model *m) {
     DraftModel *d = xalloc(1, sizeof *d);
     *d = (DraftModel){.model = m,
                       .workspace = workspace_new(m, DRAFT_CHUNK, 1),
+                      .session = session_new(&m->kv),
                       .n_accepted = prior_rate * prior_weight,
                       .n_verified = prior_weight};
-    d->session = session_new(&m->kv);
     return d;
 }
 

@@ -76,8 +76,7 @@ int speculation_draft(Drafter *d, const Session *session, int pending, const Sam
         double sec = draft_estimate(sp->draft_model, p_accept, max);
         int n = cost_choose(&sp->cost, n_base, p_accept, max, sec);
         d->n_drafted =
-            n ? draft_generate(sp->draft_model, d->draft_sampler, sampler, session, pending, out, n)
-              : 0;
+            draft_generate(sp->draft_model, d->draft_sampler, sampler, session, pending, out, n);
     }
     return d->n_drafted;
 }

@@ -103,10 +103,12 @@ int sigaction(int number, const struct sigaction *action, struct sigaction *befo
 int sigemptyset(sigset_t *set);
 int sigaddset(sigset_t *set, int number);
 int sigprocmask(int how, const sigset_t *set, sigset_t *before);
-int mprotect(void *p, size_t n, int protection);
-char *mkdtemp(char *name);
 void *memmem(const void *hay, size_t n, const void *needle, size_t n_needle);
 int wcwidth(wchar_t c);
+
+// For tests, implemented in tests/windows.c.
+int mprotect(void *p, size_t n, int protection);
+char *mkdtemp(char *name);
 
 // free() must accept aligned blocks, so all allocation is replaced.
 void *posix_malloc(size_t n);
