@@ -1,5 +1,7 @@
 #include "checksum.h"
 
+#include <stdio.h>
+
 enum { LEAF_BYTES = 1 << 20 };
 
 uint64_t gguf_n_rows(const GgufTensor *t) { return t->dims[1] * t->dims[2] * t->dims[3]; }
@@ -29,10 +31,6 @@ void checksum_combine(const GgufTensor *tensors, int n, const uint8_t *leaves,
         leaves += bytes;
     }
     blake2b(all.data, all.len, digest);
-    for (int i = 0; i < BLAKE2B_BYTES; i++) {
-        hex[2 * i] = "0123456789abcdef"[digest[i] >> 4];
-        hex[2 * i + 1] = "0123456789abcdef"[digest[i] & 15];
-    }
-    hex[2 * BLAKE2B_BYTES] = 0;
+    for (int i = 0; i < BLAKE2B_BYTES; i++) snprintf(hex + 2 * i, 3, "%02x", digest[i]);
     buffer_free(&all);
 }

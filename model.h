@@ -7,8 +7,7 @@
 //
 // Loading is in model_load.h, the equations are in forward() of model.c, the operations in
 // kernels/ops.h and kernels/attention.h.
-#ifndef MODEL_H
-#define MODEL_H
+#pragma once
 
 #include "gguf.h"
 #include "rope.h"
@@ -87,5 +86,3 @@ void workspace_observe(Workspace *ws, ProductObserver observe, void *arg);
 //
 // kernel_rows: row count used to choose kernels (kernels/exactness.h); 0 is the actual one.
 const float *model_forward(const Model *m, Workspace *ws, int kernel_rows);
-
-#endif

@@ -15,44 +15,48 @@
 #include <cpuid.h>
 
 // A backend needs features of the CPU (cpuid), and a system that saves their registers (XCR0).
-typedef struct {
-    bool avx2, avx512, amx;
-} CpuFeatures;
+
+enum CpuidRegister { EAX, EBX, ECX, EDX };
+
+// True if cpuid reports all features of `bits` in a register of a leaf.
+static bool has_features(unsigned leaf, unsigned subleaf, enum CpuidRegister reg, unsigned bits) {
+    unsigned r[4];
+    return __get_cpuid_count(leaf, subleaf, &r[EAX], &r[EBX], &r[ECX], &r[EDX]) &&
+           (r[reg] & bits) == bits;
+}
 
 // XCR0 has a bit for each group of registers that the system saves on a task switch: bits 1 and 2
 // for SSE and AVX, 5 to 7 for AVX-512, 17 and 18 for AMX tiles.
-static uint64_t read_xcr0(void) {
+static bool saves_registers(uint32_t bits) {
     uint32_t low, high;
     __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
-    return (uint64_t)high << 32 | low;
+    return (low & bits) == bits;
 }
 
-static CpuFeatures cpu_features(void) {
-    CpuFeatures f = {0};
-    unsigned a, b, c, d, b7, c7, d7, a7;
-    if (!__get_cpuid(1, &a, &b, &c, &d)) return f;
-    bool has_fma = c >> 12 & 1, has_f16c = c >> 29 & 1, has_xsave = c >> 27 & 1;
-    if (!has_xsave || !__get_cpuid_count(7, 0, &a7, &b7, &c7, &d7)) return f;
-    uint64_t xcr0 = read_xcr0();
-    bool has_bmi = (b7 >> 3 & 1) && (b7 >> 8 & 1); // BMI1, BMI2
-    f.avx2 = (xcr0 & 0x6) == 0x6 && (b7 >> 5 & 1) && has_fma && has_f16c && has_bmi;
-    bool has_512 =
-        (b7 >> 16 & 1) && (b7 >> 17 & 1) && (b7 >> 30 & 1) && (b7 >> 31 & 1); // F, DQ, BW, VL
-    f.avx512 = f.avx2 && (xcr0 & 0xe6) == 0xe6 && has_512 && (c7 >> 11 & 1);  // VNNI
-    bool has_tiles = (d7 >> 22 & 1) && (d7 >> 24 & 1) && (d7 >> 25 & 1);      // bf16, tile, int8
-    bool has_bf16 = has_tiles && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 5 & 1);
-    bool has_vbmi = c7 >> 1 & 1;
-    f.amx = f.avx512 && has_bf16 && has_vbmi && (xcr0 & 0x60000) == 0x60000;
-    return f;
+static bool has_avx2(void) {
+    const unsigned fma = 1u << 12, xsave = 1u << 27, f16c = 1u << 29;
+    const unsigned bmi1 = 1u << 3, avx2 = 1u << 5, bmi2 = 1u << 8;
+    return has_features(1, 0, ECX, fma | xsave | f16c) &&
+           has_features(7, 0, EBX, bmi1 | avx2 | bmi2) && saves_registers(0x6);
 }
 
-static bool has_avx2(void) { return cpu_features().avx2; }
 #if defined(EMULATED) // tests only, see Makefile
 #define has_avx512 has_avx2
 #define has_amx    has_avx2
 #else
-static bool has_avx512(void) { return cpu_features().avx512; }
-static bool has_amx(void) { return cpu_features().amx && os_enable_amx(); }
+static bool has_avx512(void) {
+    const unsigned f = 1u << 16, dq = 1u << 17, bw = 1u << 30, vl = 1u << 31, vnni = 1u << 11;
+    return has_features(7, 0, EBX, f | dq | bw | vl) && has_features(7, 0, ECX, vnni) &&
+           saves_registers(0xe0);
+}
+
+static bool has_amx(void) {
+    const unsigned amx_bf16 = 1u << 22, amx_tile = 1u << 24, amx_int8 = 1u << 25;
+    const unsigned avx512_bf16 = 1u << 5, vbmi = 1u << 1;
+    return has_features(7, 0, EDX, amx_bf16 | amx_tile | amx_int8) &&
+           has_features(7, 1, EAX, avx512_bf16) && has_features(7, 0, ECX, vbmi) &&
+           saves_registers(0x60000) && os_enable_amx();
+}
 #endif
 #elif defined(__aarch64__)
 #define has_neon os_has_dotprod

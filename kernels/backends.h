@@ -1,8 +1,7 @@
 // The kernel tables of the backends, which kernels_init() overlays (backends.c), and macros that
 // list the tensor types, from which the tables are built. A NULL entry, or a MatmulKernel whose
 // `rows` is NULL, is inherited from the backend below.
-#ifndef KERNELS_BACKENDS_H
-#define KERNELS_BACKENDS_H
+#pragma once
 
 #include "kernels.h"
 
@@ -27,5 +26,3 @@ extern const Kernels kernels_avx2;   // AVX2, FMA, F16C
 extern const Kernels kernels_avx512; // AVX-512 F, BW, DQ, VL, VNNI
 extern const Kernels kernels_amx;    // AMX tiles, bf16, VBMI (on top of avx512)
 extern const Kernels kernels_neon;   // ARMv8.2 dotprod
-
-#endif

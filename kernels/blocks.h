@@ -5,8 +5,7 @@
 // w0 ... w255 in row order, groups of 16 or 32 neighboring weights g = 0, 1, ... Bits are drawn
 // with the highest on the left. The equation after each struct decodes a weight from its integer q;
 // quant.c is the specification in code.
-#ifndef KERNELS_BLOCKS_H
-#define KERNELS_BLOCKS_H
+#pragma once
 
 #include <stdint.h>
 
@@ -194,5 +193,3 @@ typedef struct {
     uint8_t qs[64]; // as Q2_K
     uint16_t d;
 } BlockTQ2_0; // w = d (q - 1)
-
-#endif

@@ -1,6 +1,5 @@
 // Helpers of the kernels: forced inlining, multi-versioned loops, unaligned loads.
-#ifndef KERNELS_LOAD_H
-#define KERNELS_LOAD_H
+#pragma once
 
 #include <stdint.h>
 #include <string.h>
@@ -39,5 +38,3 @@ INLINE uint64_t load_u64(const void *p) {
     memcpy(&v, p, sizeof v);
     return v;
 }
-
-#endif

@@ -4,8 +4,7 @@
 // when its result is complete. Each output element is computed by one thread in a fixed order, so
 // results do not depend on the number of threads. Operations allocate nothing: scratch buffers are
 // sized before the job by matmul_scratch_reserve().
-#ifndef KERNELS_OPS_H
-#define KERNELS_OPS_H
+#pragma once
 
 #include "exactness.h"
 #include "kernels.h"
@@ -52,5 +51,3 @@ void ops_swiglu(float *gate, const float *up, int n, int dim);
 void ops_add(float *x, const float *y, int n, int dim);
 // Calls fn(arg, i) for every i in [0, n). A work item is `chunk` consecutive i.
 void ops_for(int n, int chunk, void (*fn)(void *arg, int i), void *arg);
-
-#endif

@@ -58,11 +58,15 @@ static void set_group32(QuantBlock *out, int g, float scale, float min) {
     out->min[2 * g] = out->min[2 * g + 1] = min;
 }
 
-// q[i] = nibble i of `low`, with bit i of `high` (NULL: none) as fifth bit, minus zero_point.
-static void unpack_nibbles(int8_t *q, const uint8_t *low, const uint8_t *high, int zero_point) {
-    for (int i = 0; i < 16; i++) q[i] = (int8_t)((low[i] & 15) - zero_point);
-    for (int i = 0; i < 16; i++) q[i + 16] = (int8_t)((low[i] >> 4) - zero_point);
-    for (int i = 0; high && i < 32; i++) q[i] = (int8_t)(q[i] + ((high[i / 8] >> i % 8 & 1) << 4));
+// Unpacks n bytes: first all low nibbles, then all high nibbles, minus zero_point.
+static void unpack_nibbles(int8_t *q, const uint8_t *qs, int n, int zero_point) {
+    for (int i = 0; i < n; i++) q[i] = (int8_t)((qs[i] & 15) - zero_point);
+    for (int i = 0; i < n; i++) q[n + i] = (int8_t)((qs[i] >> 4) - zero_point);
+}
+
+// The fifth bits of Q5_0 and Q5_1: bit i of qh belongs to weight i.
+static void add_fifth_bits(int8_t *q, const uint8_t qh[4]) {
+    for (int i = 0; i < 32; i++) q[i] = (int8_t)(q[i] + ((qh[i / 8] >> i % 8 & 1) << 4));
 }
 
 static void unpack_q8_0(const void *block, QuantBlock *out) {
@@ -74,25 +78,27 @@ static void unpack_q8_0(const void *block, QuantBlock *out) {
 static void unpack_q4_0(const void *block, QuantBlock *out) {
     const BlockQ4_0 *b = block;
     set_group32(out, 0, f16_to_f32(b->d), 0);
-    unpack_nibbles(out->q, b->qs, NULL, 8);
+    unpack_nibbles(out->q, b->qs, 16, 8);
 }
 
 static void unpack_q4_1(const void *block, QuantBlock *out) {
     const BlockQ4_1 *b = block;
     set_group32(out, 0, f16_to_f32(b->d), -f16_to_f32(b->m));
-    unpack_nibbles(out->q, b->qs, NULL, 0);
+    unpack_nibbles(out->q, b->qs, 16, 0);
 }
 
 static void unpack_q5_0(const void *block, QuantBlock *out) {
     const BlockQ5_0 *b = block;
     set_group32(out, 0, f16_to_f32(b->d), 0);
-    unpack_nibbles(out->q, b->qs, b->qh, 16);
+    unpack_nibbles(out->q, b->qs, 16, 16);
+    add_fifth_bits(out->q, b->qh);
 }
 
 static void unpack_q5_1(const void *block, QuantBlock *out) {
     const BlockQ5_1 *b = block;
     set_group32(out, 0, f16_to_f32(b->d), -f16_to_f32(b->m));
-    unpack_nibbles(out->q, b->qs, b->qh, 0);
+    unpack_nibbles(out->q, b->qs, 16, 0);
+    add_fifth_bits(out->q, b->qh);
 }
 
 // IQ4 types: a nibble selects one of 16 values. They are closer together near zero, where most
@@ -170,23 +176,17 @@ static void unpack_scales(QuantBlock *out, const uint8_t s[12], float d, float d
 static void unpack_q4_k(const void *block, QuantBlock *out) {
     const BlockQ4_K *b = block;
     unpack_scales(out, b->scales, f16_to_f32(b->d), f16_to_f32(b->dmin));
-    for (int p = 0; p < 4; p++)
-        for (int l = 0; l < 32; l++) {
-            out->q[64 * p + l] = (int8_t)(b->qs[32 * p + l] & 15);
-            out->q[64 * p + 32 + l] = (int8_t)(b->qs[32 * p + l] >> 4);
-        }
+    for (int p = 0; p < 4; p++) unpack_nibbles(out->q + 64 * p, b->qs + 32 * p, 32, 0);
 }
 
-// Q5_K is Q4_K with a fifth bit from qh.
+// Q5_K is Q4_K with fifth bits: bit s of qh[l] belongs to weight 32 s + l.
 static void unpack_q5_k(const void *block, QuantBlock *out) {
     const BlockQ5_K *b = block;
     unpack_scales(out, b->scales, f16_to_f32(b->d), f16_to_f32(b->dmin));
-    for (int p = 0; p < 4; p++)
-        for (int l = 0; l < 32; l++) {
-            int high = b->qh[l] >> 2 * p;
-            out->q[64 * p + l] = (int8_t)((b->qs[32 * p + l] & 15) | (high & 1) << 4);
-            out->q[64 * p + 32 + l] = (int8_t)(b->qs[32 * p + l] >> 4 | (high & 2) << 3);
-        }
+    for (int p = 0; p < 4; p++) unpack_nibbles(out->q + 64 * p, b->qs + 32 * p, 32, 0);
+    for (int s = 0; s < 8; s++)
+        for (int l = 0; l < 32; l++)
+            out->q[32 * s + l] = (int8_t)(out->q[32 * s + l] + ((b->qh[l] >> s & 1) << 4));
 }
 
 // Signed scales of 8 bits, one for each 16 weights.
