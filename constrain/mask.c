@@ -1,23 +1,24 @@
-// Tokens are the paths of a byte trie. A mask is computed by walking the trie and the machine
-// together: where a byte leads the machine to DEAD, the whole subtree is skipped. For the text {"na
-// and a schema with the property "name", only the branch m of the trie survives, then e, then the
-// quote ...
+// A mask is computed by walking a byte trie of all tokens together with the machine. Where a byte
+// leads the machine to DEAD, the whole subtree is skipped. After the text {"na, with a schema whose
+// only property is "name", the walk enters only the branch m of the trie, then e, then the quote.
 //
-// Inside strings this would visit nearly every token, as nearly every token fits. There three short
-// cuts are used:
+// Inside a string nearly every token fits, so that this walk would visit nearly every token. Three
+// shortcuts avoid that:
 //
-// 1. Loops. In a string without a maximum length, a character leads the machine back to the same
-//    configuration (machine_is_loop). All tokens of plain characters fit; they are precomputed.
-//    The others are a plain prefix and a tail that begins with a quote or a backslash; as the
-//    prefix does not change the configuration, each distinct tail is walked once ('", "' is the
-//    tail of hundreds of tokens). Characters that the pattern excludes are corrected by walking the
-//    subtrees that contain them (byte_group).
-// 2. Counted strings. With a length, a token fits if it has at most `max` characters; plain tokens
-//    are precomputed by their length. A tail that closes the string needs min to max characters
-//    before it; one that begins with a backslash is walked from the configuration behind them.
-// 3. Differences. Before a loop, for example after {" or in a name that still has listed
-//    continuations, the mask differs from that of the loop only where the two configurations have
-//    not met yet: it starts as the mask of the loop and is corrected there.
+// 1. Loops. In a string without a maximum length, each character leads the machine back to the same
+//    configuration (machine_is_loop). All tokens of plain characters fit, and their mask is
+//    precomputed. A mixed token is a plain prefix and a tail that begins with a quote or backslash.
+//    The prefix does not change the configuration, so each distinct tail is walked only once ('",
+//    "' is the tail of hundreds of tokens). If the pattern of the string excludes some characters,
+//    the subtrees of the trie that contain them are walked as well (byte_group).
+// 2. Counted strings. If a string has a length limit, a token fits if it has at most `max`
+//    characters; the masks of plain tokens are precomputed by their number of characters. A tail
+//    that closes the string needs a prefix of min to max characters. A tail that begins with a
+//    backslash is walked from the configuration after its prefix.
+// 3. Differences. Just before a loop, for example after {" or in a property name that the schema
+// may
+//    still complete, the mask is computed from the mask of the loop: both configurations are walked
+//    together, and bits are corrected until the two paths reach the same configuration.
 #include "mask.h"
 #include "json_char.h"
 
@@ -36,53 +37,60 @@ typedef struct {
     uint32_t n, depth;
 } ByteTrie;
 
-// A token that holds a quote or backslash: its characters before that, and the rest.
+// A token that can occur inside a JSON string: a prefix of plain characters, and a tail that begins
+// with a quote or backslash. Tokens of plain characters only have no tail.
 typedef struct {
-    uint32_t n_plain; // characters
+    uint32_t n_plain; // characters of the prefix
     int token;
     Str tail;
-} MixedToken;
+} StringToken;
 
 enum { N_LENGTHS = 33, N_MASKS = 128 };
 
 struct Vocabulary {
     size_t n_words; // 64-bit words of a mask
     ByteTrie trie;
-    ByteTrie tails;    // the distinct tails of mixed tokens; "tokens" are their numbers
-    MixedToken *mixed; // (n_mixed) sorted by tail, then n_plain
-    int *tail_begin;   // (n_tails + 1) into mixed
+    ByteTrie tails;     // the distinct tails of mixed tokens; ByteNode.token is the tail's number
+    StringToken *mixed; // (n_mixed) tokens with a tail, sorted by tail, then n_plain
+    int *tail_begin;    // (n_tails + 1) first token of each tail in `mixed`
     int n_tails, n_mixed;
-    int *escapes, n_escapes; // indices of mixed tokens whose tail begins with a backslash
-    uint32_t max_plain;      // greatest n_plain of these
-    // (N_LENGTHS + 1, n_words): row k has the tokens of up to k plain characters, the last row
-    // those of any number. A character that the token's end cuts off counts.
+    int first_escape;    // mixed tokens [first_escape, n_mixed): the tail begins with a backslash
+    uint32_t max_escape; // greatest n_plain of these tokens
+    // (N_LENGTHS + 1, n_words): row k has the tokens of at most k plain characters, the last row
+    // all plain tokens. A character that is cut off by the end of the token counts.
     uint64_t *plain;
-    int *long_plain, n_long; // plain tokens of N_LENGTHS or more characters, and their lengths
-    uint32_t *long_length;
+    StringToken *long_plain; // (n_long) plain tokens of N_LENGTHS or more characters
+    int n_long;
 };
 
-// Tables of all matchers of a grammar. A mask is cached under its configuration.
+// A node on the path of a walk through a trie.
+typedef struct {
+    uint32_t config; // after the bytes up to this node
+    uint32_t other;  // the same of the second configuration (walk_difference), else DEAD
+    uint32_t end;    // first node after the subtree
+} WalkLevel;
+
+// Tables shared by all matchers of a grammar.
 typedef struct {
     Machine *machine;
     const Vocabulary *vocabulary;
-    Matcher *matchers;       // linked list of all of them
-    uint64_t *masks;         // (N_MASKS, n_words)
-    uint32_t owner[N_MASKS]; // configuration of each mask; DEAD: none
-    int16_t *mask_of;        // (n_mask_of) by configuration: index of its mask + 1, or 0
-    uint32_t n_mask_of;
-    int next_mask;                     // to be replaced next
-    uint32_t *configs, *others, *ends; // (depth) of the path of a walk; see walk_subtree
-    uint32_t pinned;                   // a configuration that a flush must keep, or DEAD
+    Matcher *matchers;       // linked list of all matchers that use these tables
+    uint64_t *masks;         // (N_MASKS, n_words) cached masks
+    uint32_t owner[N_MASKS]; // configuration of each cached mask; DEAD: none
+    int next_mask;           // number of the next mask to be computed, which replaces the oldest
+    WalkLevel *path;         // (greatest depth of a trie + 2)
+    uint32_t pinned;         // a configuration that a flush must keep, or DEAD
 } MaskTables;
 
 struct Matcher {
     MaskTables *tables;
     Matcher *next;
     uint32_t config;
-    uint64_t *first_mask; // see skips_space
+    uint64_t *first_mask; // (n_words) mask of matcher_mask() with skips_space
 };
 
 static void set_bit(uint64_t *bits, int i) { bits[(size_t)i / 64] |= (uint64_t)1 << (i & 63); }
+static bool get_bit(const uint64_t *bits, int i) { return bits[(size_t)i / 64] >> (i & 63) & 1; }
 static void clear_bit(uint64_t *bits, int i) { bits[(size_t)i / 64] &= ~((uint64_t)1 << (i & 63)); }
 
 // --- the vocabulary
@@ -142,8 +150,8 @@ static void build_trie(ByteTrie *t, TokenKey *keys, int n) {
     }
 }
 
-// Bytes of s before the first that JSON strings do not contain as it is. A character that the end
-// cuts off belongs to them.
+// Length in bytes of the longest prefix that a JSON string can contain without escapes. A character
+// that is cut off by the end of s belongs to the prefix.
 static size_t plain_prefix(Str s, uint32_t *n_chars) {
     uint32_t partial = CHAR_COMPLETE, code = 0;
     size_t begin = 0; // of the current character
@@ -158,7 +166,7 @@ static size_t plain_prefix(Str s, uint32_t *n_chars) {
 }
 
 static int compare_tails(const void *a, const void *b) {
-    const MixedToken *x = a, *y = b;
+    const StringToken *x = a, *y = b;
     int order = str_compare(x->tail, y->tail);
     return order ? order : (x->n_plain > y->n_plain) - (x->n_plain < y->n_plain);
 }
@@ -167,16 +175,15 @@ static void group_tails(Vocabulary *v) {
     TokenKey *keys = xalloc((size_t)v->n_mixed + 1, sizeof *keys);
     if (v->n_mixed) qsort(v->mixed, (size_t)v->n_mixed, sizeof *v->mixed, compare_tails);
     v->tail_begin = xalloc((size_t)v->n_mixed + 1, sizeof(int));
-    v->escapes = xalloc((size_t)v->n_mixed + 1, sizeof(int));
     for (int i = 0; i < v->n_mixed; i++) {
-        MixedToken *m = &v->mixed[i];
-        if (!i || !str_eq(m->tail, m[-1].tail)) {
-            keys[v->n_tails] = make_key(m->tail, v->n_tails);
-            v->tail_begin[v->n_tails++] = i;
-        }
-        if (m->tail.data[0] != '\\') continue;
-        v->escapes[v->n_escapes++] = i;
-        if (m->n_plain > v->max_plain) v->max_plain = m->n_plain;
+        StringToken *m = &v->mixed[i];
+        if (m->tail.data[0] != '\\')
+            v->first_escape = i + 1;
+        else if (m->n_plain > v->max_escape)
+            v->max_escape = m->n_plain;
+        if (i && str_eq(m->tail, m[-1].tail)) continue;
+        keys[v->n_tails] = make_key(m->tail, v->n_tails);
+        v->tail_begin[v->n_tails++] = i;
     }
     v->tail_begin[v->n_tails] = v->n_mixed;
     build_trie(&v->tails, keys, v->n_tails);
@@ -189,8 +196,7 @@ Vocabulary *vocabulary_new(const Str *pieces, int n) {
     v->n_words = n_words;
     v->plain = xalloc((N_LENGTHS + 1) * n_words, sizeof *v->plain);
     v->mixed = xalloc((size_t)n, sizeof *v->mixed);
-    v->long_plain = xalloc((size_t)n, sizeof(int));
-    v->long_length = xalloc((size_t)n, sizeof *v->long_length);
+    v->long_plain = xalloc((size_t)n, sizeof *v->long_plain);
     TokenKey *keys = xalloc((size_t)n, sizeof *keys);
     int n_keys = 0;
     for (int t = 0; t < n; t++) {
@@ -199,16 +205,14 @@ Vocabulary *vocabulary_new(const Str *pieces, int n) {
         if (!s.len) continue;
         keys[n_keys++] = make_key(s, t);
         size_t n_plain = plain_prefix(s, &n_chars);
-        if (n_plain < s.len) { // a control character or invalid UTF-8 there never fits a string
-            if (s.data[n_plain] == '"' || s.data[n_plain] == '\\')
-                v->mixed[v->n_mixed++] =
-                    (MixedToken){n_chars, t, {s.data + n_plain, s.len - n_plain}};
-            continue;
-        }
-        set_bit(v->plain + (n_chars < N_LENGTHS ? n_chars : N_LENGTHS) * n_words, t);
-        if (n_chars < N_LENGTHS) continue;
-        v->long_plain[v->n_long] = t;
-        v->long_length[v->n_long++] = n_chars;
+        Str tail = {s.data + n_plain, s.len - n_plain};
+        StringToken token = {n_chars, t, tail};
+        if (!tail.len) {
+            set_bit(v->plain + (n_chars < N_LENGTHS ? n_chars : N_LENGTHS) * n_words, t);
+            if (n_chars >= N_LENGTHS) v->long_plain[v->n_long++] = token;
+        } else if (tail.data[0] == '"' || tail.data[0] == '\\') {
+            v->mixed[v->n_mixed++] = token;
+        } // else a control character or invalid UTF-8, which no string contains
     }
     for (size_t i = n_words; i < (N_LENGTHS + 1) * n_words; i++)
         v->plain[i] |= v->plain[i - n_words];
@@ -221,54 +225,25 @@ Vocabulary *vocabulary_new(const Str *pieces, int n) {
 void vocabulary_free(Vocabulary *v) {
     if (!v) return;
     free(v->trie.nodes), free(v->trie.groups), free(v->tails.nodes), free(v->tails.groups);
-    free(v->mixed), free(v->tail_begin), free(v->escapes);
-    free(v->plain), free(v->long_plain), free(v->long_length), free(v);
+    free(v->mixed), free(v->tail_begin), free(v->plain), free(v->long_plain), free(v);
 }
 
 // --- walks
 
-// Flushes the machine when it is full; keeps the configurations of all matchers and of the first
-// n_path nodes of the current walk.
-static void flush_if_full(MaskTables *s, uint32_t n_path, bool has_others) {
+// Flushes the machine when it is full. Keeps the configurations of all matchers, the pinned one,
+// and the first n_path levels of the current walk.
+static void flush_if_full(MaskTables *s, uint32_t n_path) {
     size_t n = 0, n_matchers = 0;
     if (!machine_is_full(s->machine)) return;
     for (Matcher *m = s->matchers; m; m = m->next) n_matchers++;
     uint32_t **keep = xalloc(n_matchers + 2 * (size_t)n_path + 1, sizeof *keep);
     keep[n++] = &s->pinned;
     for (Matcher *m = s->matchers; m; m = m->next) keep[n++] = &m->config;
-    for (uint32_t i = 0; i < n_path; i++) {
-        keep[n++] = &s->configs[i];
-        if (has_others) keep[n++] = &s->others[i];
-    }
+    for (uint32_t i = 0; i < n_path; i++)
+        keep[n++] = &s->path[i].config, keep[n++] = &s->path[i].other;
     machine_flush(s->machine, keep, (int)n);
     free(keep);
     memset(s->owner, 0, sizeof s->owner);
-    if (s->n_mask_of) memset(s->mask_of, 0, s->n_mask_of * sizeof *s->mask_of);
-}
-
-// Sets the bits of the tokens in nodes [begin, end) that the machine can read from a configuration.
-// Level d of the path is at configs[d] and covers the nodes before ends[d]; levels below `base`
-// belong to the caller. Returns the configuration's number, which a flush may have changed.
-static uint32_t walk_subtree(MaskTables *s, uint32_t base, const ByteNode *nodes, uint32_t begin,
-                             uint32_t end, uint32_t config, uint64_t *out) {
-    uint32_t depth = base;
-    s->configs[base] = config, s->ends[base] = end;
-    for (uint32_t i = begin; i < end;) {
-        while (i >= s->ends[depth]) depth--;
-        uint32_t next = machine_step(s->machine, s->configs[depth], (int)nodes[i].byte);
-        if (next == DEAD) {
-            i += nodes[i].size;
-            continue;
-        }
-        if (nodes[i].token != NONE) set_bit(out, nodes[i].token);
-        if (nodes[i].size > 1) {
-            s->configs[++depth] = next;
-            s->ends[depth] = i + nodes[i].size;
-            flush_if_full(s, depth + 1, false);
-        }
-        i++;
-    }
-    return s->configs[base];
 }
 
 static void clear_subtree(const ByteNode *nodes, uint32_t i, uint64_t *out) {
@@ -276,52 +251,62 @@ static void clear_subtree(const ByteNode *nodes, uint32_t i, uint64_t *out) {
         if (nodes[k].token != NONE) clear_bit(out, nodes[k].token);
 }
 
-// Changes the mask of the configuration `other` into that of `config`. Both are walked together;
-// where they reach the same state, the masks agree.
-static void walk_difference(MaskTables *s, uint32_t config, uint32_t other, uint64_t *out) {
-    const ByteTrie *t = &s->vocabulary->trie;
-    uint32_t depth = 0;
-    s->configs[0] = config, s->others[0] = other, s->ends[0] = t->n;
-    for (uint32_t i = 0; i < t->n;) {
-        while (i >= s->ends[depth]) depth--;
-        const ByteNode *node = &t->nodes[i];
-        uint32_t next = machine_step(s->machine, s->configs[depth], (int)node->byte);
+// Changes the mask of the configuration `other` into the mask of `config`, for the tokens in the
+// trie nodes [begin, end). Both configurations are walked together; where the two reach the same
+// configuration, their masks agree. If `other` is DEAD, whose mask is empty, this sets the bits of
+// all tokens that the machine can read from `config`. The walk uses the levels of s->path from
+// `base` on. Returns the number of `config`, which a flush may have changed.
+static uint32_t walk_difference(MaskTables *s, uint32_t base, const ByteNode *nodes, uint32_t begin,
+                                uint32_t end, uint32_t config, uint32_t other, uint64_t *out) {
+    WalkLevel *level = &s->path[base];
+    *level = (WalkLevel){config, other, end};
+    for (uint32_t i = begin; i < end;) {
+        const ByteNode *node = &nodes[i];
+        while (i >= level->end) level--;
+        uint32_t next = machine_step(s->machine, level->config, (int)node->byte);
         uint32_t other_next =
-            s->others[depth] ? machine_step(s->machine, s->others[depth], (int)node->byte) : DEAD;
+            level->other ? machine_step(s->machine, level->other, (int)node->byte) : DEAD;
         if (next == other_next || next == DEAD) {
-            if (next != other_next) clear_subtree(t->nodes, i, out);
+            if (next != other_next) clear_subtree(nodes, i, out);
             i += node->size;
             continue;
         }
         if (node->token != NONE) set_bit(out, node->token);
         if (node->size > 1) {
-            s->configs[++depth] = next;
-            s->others[depth] = other_next, s->ends[depth] = i + node->size;
-            flush_if_full(s, depth + 1, true);
+            *++level = (WalkLevel){next, other_next, i + node->size};
+            flush_if_full(s, (uint32_t)(level - s->path) + 1);
         }
         i++;
     }
+    return s->path[base].config;
+}
+
+// Sets the bits of the tokens in the trie nodes [begin, end) that the machine can read from a
+// configuration. Otherwise as walk_difference().
+static uint32_t walk_subtree(MaskTables *s, uint32_t base, const ByteNode *nodes, uint32_t begin,
+                             uint32_t end, uint32_t config, uint64_t *out) {
+    return walk_difference(s, base, nodes, begin, end, config, DEAD, out);
 }
 
 // Corrects a mask that assumes that every plain character leads the loop back to itself, in the
-// subtrees that contain a character of `others`. Returns the loop's number.
-static uint32_t walk_others(MaskTables *s, uint32_t loop, uint64_t others, uint64_t *out) {
+// subtrees that contain a character of the groups `others`.
+static void walk_others(MaskTables *s, uint32_t loop, uint64_t others, uint64_t *out) {
     const ByteTrie *t = &s->vocabulary->trie;
     uint32_t depth = 0;
-    s->configs[0] = loop, s->ends[0] = t->n;
+    s->path[0] = (WalkLevel){loop, DEAD, t->n};
     for (uint32_t i = 0; others && i < t->n;) {
-        while (i >= s->ends[depth]) depth--;
+        while (i >= s->path[depth].end) depth--;
         const ByteNode *node = &t->nodes[i];
-        uint32_t end = i + node->size;
-        bool in_loop = s->configs[depth] == s->configs[0];
-        if ((in_loop && !(t->groups[i] & others)) || node->byte < 0x20 || node->byte == '"' ||
+        uint32_t end = i + node->size, config = s->path[depth].config;
+        bool is_in_loop = config == s->path[0].config;
+        if ((is_in_loop && !(t->groups[i] & others)) || node->byte < 0x20 || node->byte == '"' ||
             node->byte == '\\') {
             i = end;
             continue;
         }
-        uint32_t next = machine_step(s->machine, s->configs[depth], (int)node->byte);
-        if (next == s->configs[0] || machine_is_partial(s->machine, next)) {
-            s->configs[++depth] = next, s->ends[depth] = end;
+        uint32_t next = machine_step(s->machine, config, (int)node->byte);
+        if (next == s->path[0].config || machine_is_partial(s->machine, next)) {
+            s->path[++depth] = (WalkLevel){next, DEAD, end};
             i++;
             continue;
         }
@@ -332,14 +317,13 @@ static uint32_t walk_others(MaskTables *s, uint32_t loop, uint64_t others, uint6
         }
         i = end;
     }
-    return s->configs[0];
 }
 
 // --- masks
 
-// Sets the bits of tokens with min to max plain characters before a tail that the machine can read
-// from a configuration; with only_quotes, only of tails that begin with a quote. Returns the
-// configuration's number.
+// Sets the bits of mixed tokens with min to max plain characters before a tail that the machine can
+// read from a configuration. With only_quotes, only tails that begin with a quote. Returns the
+// number of the configuration, which a flush may have changed.
 static uint32_t mask_tails(MaskTables *s, uint32_t config, bool only_quotes, uint32_t min,
                            uint32_t max, uint64_t *out) {
     const Vocabulary *v = s->vocabulary;
@@ -349,7 +333,7 @@ static uint32_t mask_tails(MaskTables *s, uint32_t config, bool only_quotes, uin
         if (!only_quotes || nodes[i].byte == '"')
             config = walk_subtree(s, 0, nodes, i, i + nodes[i].size, config, fits);
     for (int t = 0; t < v->n_tails; t++) {
-        if (!(fits[t / 64] >> (t & 63) & 1)) continue;
+        if (!get_bit(fits, t)) continue;
         for (int i = v->tail_begin[t]; i < v->tail_begin[t + 1] && v->mixed[i].n_plain <= max; i++)
             if (v->mixed[i].n_plain >= min) set_bit(out, v->mixed[i].token);
     }
@@ -357,28 +341,31 @@ static uint32_t mask_tails(MaskTables *s, uint32_t config, bool only_quotes, uin
     return config;
 }
 
+// Starts a mask with the tokens of at most max plain characters.
 static void copy_plain(const Vocabulary *v, uint32_t max, uint64_t *out) {
     size_t row = max == NO_LIMIT ? N_LENGTHS : max < N_LENGTHS ? max : N_LENGTHS - 1;
     memcpy(out, v->plain + row * v->n_words, v->n_words * sizeof *out);
     for (int i = 0; max != NO_LIMIT && i < v->n_long; i++)
-        if (v->long_length[i] <= max) set_bit(out, v->long_plain[i]);
+        if (v->long_plain[i].n_plain <= max) set_bit(out, v->long_plain[i].token);
 }
 
+// Returns the number of the loop, which a flush may have changed.
 static uint32_t mask_loop(MaskTables *s, uint32_t loop, uint64_t others, uint64_t *out) {
     copy_plain(s->vocabulary, NO_LIMIT, out);
     loop = mask_tails(s, loop, false, 0, NO_LIMIT, out);
-    return walk_others(s, loop, others, out);
+    walk_others(s, loop, others, out);
+    return s->path[0].config;
 }
 
 static void mask_counted(MaskTables *s, uint32_t config, uint32_t min, uint32_t max,
                          uint64_t others, uint64_t *out) {
     const Vocabulary *v = s->vocabulary;
-    uint32_t n = max < v->max_plain ? max : v->max_plain;
+    uint32_t n = max < v->max_escape ? max : v->max_escape;
     uint32_t *after = xalloc((size_t)n + 1, sizeof *after); // configuration after k characters
-    copy_plain(v, max, out);
     for (uint32_t k = 0; k <= n; k++) after[k] = machine_skip(s->machine, config, k);
-    for (int i = 0; i < v->n_escapes; i++) {
-        const MixedToken *m = &v->mixed[v->escapes[i]];
+    copy_plain(v, max, out);
+    for (int i = v->first_escape; i < v->n_mixed; i++) {
+        const StringToken *m = &v->mixed[i];
         uint32_t at = m->n_plain <= n ? after[m->n_plain] : DEAD;
         for (size_t b = 0; at && b < m->tail.len; b++)
             at = machine_step(s->machine, at, (unsigned char)m->tail.data[b]);
@@ -386,13 +373,13 @@ static void mask_counted(MaskTables *s, uint32_t config, uint32_t min, uint32_t 
     }
     free(after);
     s->pinned = config;
-    if (min <= max) mask_tails(s, machine_skip(s->machine, config, min), true, min, max, out);
+    if (min <= max) mask_tails(s, machine_skip(s->machine, s->pinned, min), true, min, max, out);
     walk_others(s, machine_uncounted(s->machine, s->pinned), others, out);
 }
 
 // The loop that most texts from this configuration reach within a few characters, or DEAD.
 static uint32_t find_loop(MaskTables *s, uint32_t config, uint64_t *others) {
-    static const char unlikely[] = "~^Qz"; // characters that no listed name has, with luck
+    static const char unlikely[] = "~^Qz"; // characters that hardly any property name contains
     for (int i = 0; unlikely[i]; i++) {
         uint32_t next = machine_step(s->machine, config, unlikely[i]);
         for (int k = 0; next && k < 2; k++) {
@@ -405,6 +392,7 @@ static uint32_t find_loop(MaskTables *s, uint32_t config, uint64_t *others) {
 
 static void compute_mask(MaskTables *s, uint32_t config, uint64_t *out) {
     const Vocabulary *v = s->vocabulary;
+    const ByteTrie *t = &v->trie;
     uint32_t min, max, loop;
     uint64_t others;
     if (machine_is_loop(s->machine, config, &others)) {
@@ -414,10 +402,10 @@ static void compute_mask(MaskTables *s, uint32_t config, uint64_t *out) {
     } else if ((loop = find_loop(s, config, &others))) {
         s->pinned = config;
         loop = mask_loop(s, loop, others, out);
-        walk_difference(s, s->pinned, loop, out);
+        walk_difference(s, 0, t->nodes, 0, t->n, s->pinned, loop, out);
     } else {
         memset(out, 0, v->n_words * sizeof *out);
-        walk_subtree(s, 0, v->trie.nodes, 0, v->trie.n, config, out);
+        walk_subtree(s, 0, t->nodes, 0, t->n, config, out);
     }
 }
 
@@ -425,12 +413,11 @@ static void compute_mask(MaskTables *s, uint32_t config, uint64_t *out) {
 
 static MaskTables *tables_new(const Grammar *g, const Vocabulary *v) {
     MaskTables *s = xalloc(1, sizeof *s);
-    uint32_t depth = (v->trie.depth > v->tails.depth ? v->trie.depth : v->tails.depth) + 2;
+    uint32_t depth = v->trie.depth > v->tails.depth ? v->trie.depth : v->tails.depth;
     s->machine = machine_new(g);
     s->vocabulary = v;
-    s->configs = xalloc(depth, sizeof *s->configs);
-    s->others = xalloc(depth, sizeof *s->others);
-    s->ends = xalloc(depth, sizeof *s->ends);
+    s->path = xalloc((size_t)depth + 2, sizeof *s->path);
+    s->masks = xrealloc(NULL, N_MASKS * v->n_words, sizeof *s->masks);
     return s;
 }
 
@@ -452,36 +439,21 @@ void matcher_free(Matcher *m) {
     free(m->first_mask), free(m);
     if (s->matchers) return;
     machine_free(s->machine);
-    free(s->masks), free(s->mask_of), free(s->configs), free(s->others), free(s->ends), free(s);
-}
-
-// The entry of a configuration in mask_of.
-static int16_t *find_mask(MaskTables *s, uint32_t config) {
-    if (config >= s->n_mask_of) {
-        uint32_t n = 2 * config + 64;
-        s->mask_of = xrealloc(s->mask_of, n, sizeof *s->mask_of);
-        memset(s->mask_of + s->n_mask_of, 0, (n - s->n_mask_of) * sizeof *s->mask_of);
-        s->n_mask_of = n;
-    }
-    return &s->mask_of[config];
+    free(s->masks), free(s->path), free(s);
 }
 
 static const uint64_t *cached_mask(Matcher *m) {
     MaskTables *s = m->tables;
     size_t n = s->vocabulary->n_words;
-    if (!s->masks) s->masks = xrealloc(NULL, N_MASKS * n, sizeof *s->masks);
-    flush_if_full(s, 0, false);
-    int found = *find_mask(s, m->config);
-    if (found) return s->masks + (size_t)(found - 1) * n;
-    int i = s->next_mask++ % N_MASKS;
-    uint64_t *out = s->masks + (size_t)i * n;
-    if (s->owner[i]) *find_mask(s, s->owner[i]) = 0;
+    flush_if_full(s, 0);
+    for (size_t i = 0; i < N_MASKS; i++)
+        if (s->owner[i] == m->config) return s->masks + i * n;
+    size_t i = (size_t)s->next_mask++ % N_MASKS;
     s->owner[i] = DEAD;
-    compute_mask(s, m->config, out);
+    compute_mask(s, m->config, s->masks + i * n);
     s->pinned = DEAD;
-    s->owner[i] = m->config; // only now: a flush may have changed the number
-    *find_mask(s, m->config) = (int16_t)(i + 1);
-    return out;
+    s->owner[i] = m->config; // only now, because a flush may have changed the number
+    return s->masks + i * n;
 }
 
 const uint64_t *matcher_mask(Matcher *m, bool skips_space) {
@@ -516,7 +488,7 @@ bool matcher_is_done(Matcher *m) {
 
 size_t matcher_accept(Matcher *m, Str bytes) {
     for (size_t i = 0; i < bytes.len; i++) {
-        flush_if_full(m->tables, 0, false);
+        flush_if_full(m->tables, 0);
         uint32_t next = machine_step(m->tables->machine, m->config, (unsigned char)bytes.data[i]);
         if (next == DEAD) return i;
         m->config = next;
