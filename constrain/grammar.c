@@ -118,14 +118,13 @@ int trie_child(const Grammar *g, int node, uint32_t code) {
 // parts are. The least solution is found from below, starting with nothing possible, so that
 // {"$ref":"#"} and the like, which would need an infinite text, stay impossible.
 
-static bool object_is_possible(const Grammar *g, ObjectDef *o) {
+static bool object_is_possible(const Grammar *g, const ObjectDef *o) {
     uint32_t n_possible = 0;
     bool has_others = false;
     for (int i = 0; i < o->n_names; i++) {
-        PropertyDef *p = &o->properties[i];
-        p->is_possible = g->values[p->value].is_possible;
-        n_possible += p->is_possible;
-        if (p->is_required && !p->is_possible) return false;
+        const PropertyDef *p = &o->properties[i];
+        n_possible += g->values[p->value].is_possible;
+        if (p->is_required && !g->values[p->value].is_possible) return false;
     }
     for (int i = 0; i < o->n_other; i++) has_others |= g->values[o->other_values[i]].is_possible;
     return o->n_required <= o->max && (has_others || n_possible >= o->min);
@@ -189,7 +188,6 @@ static void align_names(Grammar *g, const ObjectDef *o) {
 }
 
 static bool finish_object(Grammar *g, ObjectDef *o, Error *err) {
-    object_is_possible(g, o); // sets is_possible of all properties
     if (o->other != NONE) {
         Dfa *d = &g->dfas[o->other];
         bool changed = false;

@@ -36,7 +36,7 @@ typedef struct {
 typedef struct {
     int value;
     uint32_t order; // position in the schema
-    bool is_required, is_possible;
+    bool is_required;
 } PropertyDef;
 
 typedef struct {

@@ -151,7 +151,7 @@ static void put_text(Machine *m, State s) {
         if (!call.to) continue;
         State inner = s;
         if (!is_tail(d, call.to))
-            inner.stack = stack_push_rule(&m->stacks, s.stack, s.def, call.to);
+            inner.stack = stack_push(&m->stacks, s.stack, FRAME_RULE, s.def, call.to);
         inner.q = d->starts[call.rule];
         put_text(m, inner);
     }
@@ -205,7 +205,7 @@ static void step_value(Machine *m, State s, int b) {
         } else if ((alt.kind == ALT_OBJECT && b == '{') || (alt.kind == ALT_ARRAY && b == '[')) {
             FrameKind kind = alt.kind == ALT_OBJECT ? FRAME_OBJECT : FRAME_ARRAY;
             next.kind = AT_OPEN, next.def = 0;
-            next.stack = stack_push(&m->stacks, s.stack, kind, alt.def);
+            next.stack = stack_push(&m->stacks, s.stack, kind, alt.def, 0);
             put(m, next);
         }
     }
@@ -301,15 +301,16 @@ static void step_name(Machine *m, State s, int b) {
 
 static char closing_of(const StackFrame *f) { return f->kind == FRAME_OBJECT ? '}' : ']'; }
 
-// Before an item or name, or before the closing bracket.
-static State before(const Machine *m, State s, StateKind kind) {
-    s.kind = (uint8_t)kind;
-    s.def = kind == AT_VALUE ? frame_item_value(&m->stacks, top(m, &s)) : 0;
+// The state before the next item or name.
+static State before_next(Machine *m, State s) {
+    const StackFrame *f = top(m, &s);
+    s.kind = AT_QUOTE;
+    if (f->kind == FRAME_OBJECT) return s;
+    const ArrayDef *a = &m->grammar->arrays[f->def];
+    s.kind = AT_VALUE;
+    s.def = f->count < (uint32_t)a->n_prefix ? a->prefix[f->count] : a->rest;
+    s.stack = stack_add_item(&m->stacks, s.stack);
     return s;
-}
-
-static State before_item(const Machine *m, State s) {
-    return before(m, s, top(m, &s)->kind == FRAME_OBJECT ? AT_QUOTE : AT_VALUE);
 }
 
 // After a line break: s comes after the indentation.
@@ -320,9 +321,9 @@ static void put_indented(Machine *m, State s) {
     put(m, s);
 }
 
-// Before an item or name, where the styles in `direct` write no white space.
+// A byte before an item or name, where the styles in `direct` write no white space.
 static void step_item(Machine *m, State s, int b, int direct) {
-    State item = before_item(m, s);
+    State item = before_next(m, s);
     if (b == '\n') {
         if (s.style & INDENTED) put_indented(m, item);
         return;
@@ -342,10 +343,9 @@ static void close_container(Machine *m, State s) {
 
 static void step_open(Machine *m, State s, int b) {
     const StackFrame *f = top(m, &s);
-    const ArrayDef *a = f->kind == FRAME_ARRAY ? &m->grammar->arrays[f->def] : NULL;
     if (b == closing_of(f)) {
-        if (a ? a->min == 0 : frame_may_close(&m->stacks, f)) close_container(m, s);
-    } else if (a ? a->max > 0 : frame_has_more(&m->stacks, f)) {
+        if (frame_may_close(&m->stacks, f)) close_container(m, s);
+    } else if (frame_has_more(&m->stacks, f)) {
         step_item(m, s, b, COMPACT | SPACED);
     }
 }
@@ -353,7 +353,7 @@ static void step_open(Machine *m, State s, int b) {
 static void step_next(Machine *m, State s, int b) {
     if (b == ' ' && s.style & SPACED) {
         s.style = SPACED;
-        put(m, before_item(m, s));
+        put(m, before_next(m, s));
     } else {
         step_item(m, s, b, COMPACT);
     }
@@ -362,12 +362,12 @@ static void step_next(Machine *m, State s, int b) {
 static void step_after(Machine *m, State s, int b) {
     const StackFrame *f = top(m, &s);
     if (b == ',') {
-        if (!frame_has_more(&m->stacks, f)) return;
         s.kind = AT_NEXT;
-        if (f->kind == FRAME_ARRAY) s.stack = stack_next_item(&m->stacks, s.stack);
-        put(m, s);
+        if (frame_has_more(&m->stacks, f)) put(m, s);
     } else if (frame_may_close(&m->stacks, f)) {
-        if (b == '\n' && s.style & INDENTED) put_indented(m, before(m, s, AT_CLOSE));
+        State close = s;
+        close.kind = AT_CLOSE;
+        if (b == '\n' && s.style & INDENTED) put_indented(m, close);
         s.style &= COMPACT | SPACED;
         if (b == closing_of(f) && s.style) close_container(m, s);
     }

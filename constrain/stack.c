@@ -23,14 +23,7 @@ void stacks_free(StackTable *t) {
     free(t->draft);
 }
 
-// An empty frame on a stack; a copy of its top frame. To be changed and interned.
-static StackFrame *draft_frame(StackTable *t, uint32_t stack, FrameKind kind, int def) {
-    memset(t->draft, 0, frame_size(t->grammar, kind, def));
-    t->draft->parent = stack, t->draft->kind = kind, t->draft->def = def;
-    t->draft->depth = stack_top(t, stack)->depth;
-    return t->draft;
-}
-
+// A copy of a frame as the draft, to be changed and interned.
 static StackFrame *draft_copy(StackTable *t, const StackFrame *f) {
     return memcpy(t->draft, f, frame_size(t->grammar, f->kind, f->def));
 }
@@ -40,24 +33,22 @@ static uint32_t intern_draft(StackTable *t) {
     return (uint32_t)intern_add(&t->frames, t->draft, size, NULL);
 }
 
-uint32_t stack_push_rule(StackTable *t, uint32_t stack, int dfa, int state) {
-    draft_frame(t, stack, FRAME_RULE, dfa)->state = state;
-    return intern_draft(t);
-}
-
-uint32_t stack_push(StackTable *t, uint32_t stack, FrameKind kind, int def) {
-    StackFrame *f = draft_frame(t, stack, kind, def);
-    f->depth++;
+uint32_t stack_push(StackTable *t, uint32_t stack, FrameKind kind, int def, int state) {
+    StackFrame *f = t->draft;
+    memset(f, 0, frame_size(t->grammar, kind, def));
+    f->parent = stack, f->kind = kind, f->def = def, f->state = state;
+    f->depth = stack_top(t, stack)->depth + (kind != FRAME_RULE);
     if (kind == FRAME_OBJECT) f->missing = t->grammar->objects[def].n_required;
     return intern_draft(t);
 }
 
-// Without a maximum, a count stops where it no longer matters, so that there are few frames.
+// Without a maximum, counting stops at `min`, above which the count has no effect. This keeps the
+// number of frames small.
 static uint32_t count_up(uint32_t count, uint32_t min, uint32_t max) {
     return max == NO_LIMIT && count >= min ? min : count + 1;
 }
 
-uint32_t stack_next_item(StackTable *t, uint32_t stack) {
+uint32_t stack_add_item(StackTable *t, uint32_t stack) {
     StackFrame *f = draft_copy(t, stack_top(t, stack));
     const ArrayDef *a = &t->grammar->arrays[f->def];
     uint32_t n_prefix = (uint32_t)a->n_prefix;
@@ -81,7 +72,7 @@ uint32_t stack_add_property(StackTable *t, uint32_t stack, int name) {
 uint32_t stack_copy(StackTable *t, const StackTable *from, uint32_t stack, uint32_t *moved) {
     uint32_t n = 0, *path = xrealloc(NULL, (size_t)from->frames.n, sizeof *path);
     for (uint32_t s = stack; s && !moved[s]; s = stack_top(from, s)->parent) path[n++] = s;
-    while (n--) { // from the bottom up, as a frame refers to its parent
+    while (n--) { // parents first
         StackFrame *f = draft_copy(t, stack_top(from, path[n]));
         f->parent = f->parent ? moved[f->parent] : 0;
         moved[path[n]] = intern_draft(t);
@@ -94,28 +85,35 @@ uint32_t stack_copy(StackTable *t, const StackTable *from, uint32_t stack, uint3
 
 static bool is_seen(const StackFrame *f, int name) { return f->seen[name / 64] >> (name & 63) & 1; }
 
-// Whether one more property leaves room for the missing required ones.
+// Whether the object may have one more property besides the missing required properties.
 static bool has_room(const StackFrame *f, const ObjectDef *o) {
     return o->max == NO_LIMIT || f->count + 1 + f->missing <= o->max;
 }
 
-// In the schema's order: no required property may be skipped, and enough must remain.
-static bool fits_order(const StackFrame *f, const ObjectDef *o, const PropertyDef *p) {
+static bool property_is_possible(const Grammar *g, const PropertyDef *p) {
+    return g->values[p->value].is_possible;
+}
+
+// Whether a property may come next if properties must be in the schema's order: it is not too late,
+// no required property is skipped, and enough properties for the minimum remain.
+static bool fits_order(const Grammar *g, const StackFrame *f, const ObjectDef *o,
+                       const PropertyDef *p) {
     uint32_t n_later = 0;
     if (p->order < f->position) return false;
     for (int i = 0; i < o->n_names; i++) {
         const PropertyDef *q = &o->properties[i];
         if (q->is_required && !is_seen(f, i) && q->order < p->order) return false;
-        n_later += q->is_possible && q->order > p->order;
+        n_later += property_is_possible(g, q) && q->order > p->order;
     }
     return o->other != NONE || f->count + 1 + n_later >= o->min;
 }
 
 bool frame_allows_name(const StackTable *t, const StackFrame *f, int name) {
-    const ObjectDef *o = &t->grammar->objects[f->def];
+    const Grammar *g = t->grammar;
+    const ObjectDef *o = &g->objects[f->def];
     const PropertyDef *p = &o->properties[name];
-    return p->is_possible && !is_seen(f, name) && (p->is_required || has_room(f, o)) &&
-           (!t->grammar->is_ordered || fits_order(f, o, p));
+    return property_is_possible(g, p) && !is_seen(f, name) && (p->is_required || has_room(f, o)) &&
+           (!g->is_ordered || fits_order(g, f, o, p));
 }
 
 bool frame_allows_other(const StackTable *t, const StackFrame *f) {
@@ -132,19 +130,11 @@ bool frame_leads_to_name(const StackTable *t, const StackFrame *f, int node, int
 }
 
 bool frame_has_more(const StackTable *t, const StackFrame *f) {
-    if (f->kind == FRAME_ARRAY) {
-        const ArrayDef *a = &t->grammar->arrays[f->def];
-        return a->max == NO_LIMIT || f->count + 1 < a->max;
-    }
+    if (f->kind == FRAME_ARRAY) return f->count < t->grammar->arrays[f->def].max;
     return frame_leads_to_name(t, f, t->grammar->objects[f->def].trie, 1);
 }
 
 bool frame_may_close(const StackTable *t, const StackFrame *f) {
-    if (f->kind == FRAME_ARRAY) return f->count + 1 >= t->grammar->arrays[f->def].min;
+    if (f->kind == FRAME_ARRAY) return f->count >= t->grammar->arrays[f->def].min;
     return f->missing == 0 && f->count >= t->grammar->objects[f->def].min;
-}
-
-int frame_item_value(const StackTable *t, const StackFrame *f) {
-    const ArrayDef *a = &t->grammar->arrays[f->def];
-    return f->count < (uint32_t)a->n_prefix ? a->prefix[f->count] : a->rest;
 }

@@ -1,20 +1,23 @@
-// Stack frames of the machine: the objects and arrays that are open around the current place of the
-// text, and the grammar rules that continue when the current one ends.
+// Stacks of the machine. A stack has one frame for each object and array that is open at the
+// current place of the text, and one for each grammar rule that continues when the current rule
+// ends.
 //
-// A stack is the number of its top frame, which refers to its parent. Equal frames are stored once,
-// so that stacks share their lower part and are equal if their numbers are.
+// A stack is represented by the number of its top frame, which refers to its parent frame. Equal
+// frames are stored once. Stacks therefore share their lower frames, and two stacks are equal if
+// and only if their numbers are.
 //
-// Properties may come in any order. A frame of an object remembers the set of names that were seen
-// (a bit each), how many properties there are, and how many required ones are missing. Two texts
-// that have written the same set of properties therefore have the same frame, whatever the order.
-// Given properties a, b (required) and c, at most two of them:
+// Properties may come in any order. The frame of an object stores the set of names seen so far (a
+// bit each), the number of properties, and the number of missing required properties. Texts with
+// the same set of properties therefore have the same frame, whatever the order. For example, with
+// properties a, b (required) and c, of which at most two may be present:
 //
-//     {                seen {}     missing 1   may come: a, b, c (one is left for b)
-//     {"a": 1          seen {a}    missing 1   may come: b; not c, as b would be a third
-//     {"a": 1, "b": 2  seen {a,b}  missing 0   may close; nothing may come
+//     text so far      seen    missing   what may come next
+//     {                {}      1         a, b or c (one place is reserved for b)
+//     {"a": 1          {a}     1         b; not c, which would leave no place for b
+//     {"a": 1, "b": 2  {a,b}   0         only }
 //
-// While a name is being read, the names that begin with its characters are a range [lo, hi) of the
-// trie node; the name may go on as long as one of them may come, or another name may.
+// The names that begin with the characters of an incomplete name are a range [lo, hi) in its trie
+// node. The name may continue if one of them is allowed, or if some unlisted name is.
 #pragma once
 
 #include "grammar.h"
@@ -24,9 +27,9 @@ typedef enum { FRAME_ROOT, FRAME_RULE, FRAME_OBJECT, FRAME_ARRAY } FrameKind;
 typedef struct {
     uint32_t parent;
     FrameKind kind;
-    int32_t def;       // RULE: index of the DFA; OBJECT, ARRAY: of the definition
+    int32_t def;       // RULE: index of the DFA; OBJECT, ARRAY: index of the definition
     int32_t state;     // RULE: state of the DFA after the call
-    uint32_t count;    // properties so far; items before the current one
+    uint32_t count;    // properties or items so far, including the current one
     uint32_t depth;    // open containers up to and including this one
     uint32_t missing;  // required properties that are missing
     uint32_t position; // ordered properties: least PropertyDef.order that may still come
@@ -36,7 +39,7 @@ typedef struct {
 typedef struct {
     const Grammar *grammar;
     InternTable frames; // key 0: the root
-    StackFrame *draft;  // room for the largest frame
+    StackFrame *draft;  // a frame under construction; large enough for any
 } StackTable;
 
 void stacks_init(StackTable *t, const Grammar *g);
@@ -46,22 +49,21 @@ static inline const StackFrame *stack_top(const StackTable *t, uint32_t stack) {
 }
 
 // Each returns the number of a new stack.
-uint32_t stack_push_rule(StackTable *t, uint32_t stack, int dfa, int state);
-uint32_t stack_push(StackTable *t, uint32_t stack, FrameKind kind, int def);
-// The top frame after a comma (array), or after a property; name NONE: one that is not listed.
-uint32_t stack_next_item(StackTable *t, uint32_t stack);
+// With one more frame: state is that of a rule after the call, 0 for an object or array.
+uint32_t stack_push(StackTable *t, uint32_t stack, FrameKind kind, int def, int state);
+// With the next item begun in the top frame, an array.
+uint32_t stack_add_item(StackTable *t, uint32_t stack);
+// With one more property in the top frame, an object; name NONE: an unlisted name.
 uint32_t stack_add_property(StackTable *t, uint32_t stack, int name);
-// A stack of another table, whose stacks `moved` (or 0) have been copied before.
+// A copy of a stack of another table. moved[stack]: the copies so far, 0 for none.
 uint32_t stack_copy(StackTable *t, const StackTable *from, uint32_t stack, uint32_t *moved);
 
-// Whether a property may come next: a listed name; one that is not listed.
+// Whether the next property may be this listed name, or any unlisted name.
 bool frame_allows_name(const StackTable *t, const StackFrame *f, int name);
 bool frame_allows_other(const StackTable *t, const StackFrame *f);
-// Whether a name at a trie node (or NONE) and a state of ObjectDef.other leads to one that may
-// come.
+// Whether an incomplete name can become a name that may come next. node: its trie node, or NONE;
+// other: its state of ObjectDef.other.
 bool frame_leads_to_name(const StackTable *t, const StackFrame *f, int node, int other);
-// Whether the container may have one more property or item; may close after the current one.
+// Whether the container may have one more property or item, and whether it may close here.
 bool frame_has_more(const StackTable *t, const StackFrame *f);
 bool frame_may_close(const StackTable *t, const StackFrame *f);
-// The value of an array's current item.
-int frame_item_value(const StackTable *t, const StackFrame *f);
