@@ -22,7 +22,7 @@ static int compare_ranges(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-// All other code points, in ascending disjoint ranges.
+// Replaces a set by all other code points, in ascending disjoint ranges.
 static void complement(CharSet *s) {
     CharSet out = {0};
     uint32_t from = 0; // first code point after the ranges seen so far
@@ -62,30 +62,25 @@ void nfa_edge(Nfa *n, int from, int to, NfaEdgeKind kind, int arg) {
     n->first[from] = n->n_edges++;
 }
 
-int nfa_empty_step(Nfa *n, int from, NfaEdgeKind kind) {
+int nfa_step(Nfa *n, int from, NfaEdgeKind kind, int arg) {
     int to = nfa_state(n);
-    nfa_edge(n, from, to, kind, 0);
+    bool is_empty_set = kind == NFA_SET && !n->sets.len[arg]; // no character leads to the state
+    if (!is_empty_set) nfa_edge(n, from, to, kind, arg);
     return to;
 }
 
 int nfa_set(Nfa *n, CharSet *set) {
     complement(set);
-    charset_invert(set); // twice: into normal form
+    charset_invert(set); // inverting twice normalises the set
     int i = intern_add(&n->sets, set->at, (size_t)set->n * sizeof *set->at, NULL);
     charset_free(set);
     return i;
 }
 
-int nfa_step(Nfa *n, int from, int set) {
-    int to = nfa_state(n);
-    if (n->sets.len[set]) nfa_edge(n, from, to, NFA_SET, set); // no character leads to `to` else
-    return to;
-}
-
-int nfa_char_step(Nfa *n, int from, uint32_t code) {
-    CharSet one = {0};
-    charset_add(&one, code, code);
-    return nfa_step(n, from, nfa_set(n, &one));
+int nfa_range(Nfa *n, uint32_t lo, uint32_t hi) {
+    CharSet range = {0};
+    charset_add(&range, lo, hi);
+    return nfa_set(n, &range);
 }
 
 void nfa_free(Nfa *n) {

@@ -13,25 +13,25 @@ typedef struct {
     uint32_t lo, hi; // both included
 } CodeRange;
 
-// A set of code points. Zero-initialise, add ranges in any order, then hand it to nfa_set, which
-// brings it into normal form: ascending disjoint ranges without surrogates, which no text contains.
+// A set of code points. Zero-initialise it, add ranges in any order, and pass it to nfa_set(),
+// which normalises it: ascending disjoint ranges without surrogates, which no text contains.
 typedef struct {
     CodeRange *at;
-    int n, cap;
+    int n;
 } CharSet;
 
 void charset_add(CharSet *s, uint32_t lo, uint32_t hi);
 void charset_add_set(CharSet *s, const CharSet *other);
-void charset_invert(CharSet *s); // the result is in normal form
+void charset_invert(CharSet *s); // the result is normalised
 void charset_free(CharSet *s);
 
-// Work that compiling may still do. Every construction subtracts its steps, so that no pattern,
-// grammar or schema takes longer than about a second.
+// The work that a compilation may still do. Every construction subtracts its steps, so that no
+// pattern, grammar or schema takes longer than about a second.
 typedef struct {
     long left;
 } Budget;
-enum { COMPILE_BUDGET = 40000000 }; // steps
-bool budget_spend(Budget *b, long n);
+enum { COMPILE_BUDGET = 40000000 };   // steps
+bool budget_spend(Budget *b, long n); // false once the budget is exceeded
 
 typedef enum {
     NFA_EMPTY, // consumes nothing
@@ -52,21 +52,19 @@ typedef struct {
     int *first; // (n_states) first edge of each state, or -1
     int n_edges, n_states;
     InternTable sets; // CodeRange arrays; equal sets are stored once
-    bool is_full;     // the limit of states was reached; later additions are lost
+    bool is_full;     // the limit of states was reached; later additions were dropped
     Budget *budget;
 } Nfa;
 
-// The part of an NFA that reads one pattern: a text matches if it leads from start to end.
+// The part of an NFA that reads one pattern. A text matches if it leads from start to end.
 typedef struct {
     int start, end;
 } NfaFragment;
 
-int nfa_state(Nfa *n);
+int nfa_state(Nfa *n); // adds a state and returns its number
 void nfa_edge(Nfa *n, int from, int to, NfaEdgeKind kind, int arg);
-int nfa_set(Nfa *n, CharSet *set); // number of an equal set; frees the set
-// Adds a state reached from `from` by an edge that consumes nothing, or by one character of a set.
-// Returns the new state.
-int nfa_empty_step(Nfa *n, int from, NfaEdgeKind kind);
-int nfa_step(Nfa *n, int from, int set);
-int nfa_char_step(Nfa *n, int from, uint32_t code);
+// Adds a state and an edge that leads to it from `from`. Returns the new state.
+int nfa_step(Nfa *n, int from, NfaEdgeKind kind, int arg);
+int nfa_set(Nfa *n, CharSet *set);               // the number of a set; frees the set
+int nfa_range(Nfa *n, uint32_t lo, uint32_t hi); // the number of the set of a range
 void nfa_free(Nfa *n);

@@ -93,20 +93,22 @@ static bool keep_within(Dfa *d, double x, bool is_excluded, bool is_lower, Budge
     return ok;
 }
 
-// Keeps the multiples of n. NFA state first + i: the digits so far leave the remainder i.
+// Keeps the multiples of n. In NFA state first + i, the digits so far leave the remainder i.
 static bool keep_multiples(Dfa *d, int n, Budget *budget, Error *err) {
     Nfa nfa = {.budget = budget};
     Dfa multiples;
     int start = nfa_state(&nfa), first = nfa.n_states;
     for (int i = 0; i < n; i++) nfa_state(&nfa);
-    int sign = nfa_char_step(&nfa, start, '-');
+    int sign = nfa_step(&nfa, start, NFA_SET, nfa_range(&nfa, '-', '-'));
     nfa_edge(&nfa, start, sign, NFA_EMPTY, 0);
     for (int i = -1; i < n; i++) // -1: before the first digit
         for (int digit = 0; digit < 10; digit++) {
-            int after = nfa_char_step(&nfa, i < 0 ? sign : first + i, '0' + (uint32_t)digit);
-            nfa_edge(&nfa, after, first + ((i < 0 ? 0 : i) * 10 + digit) % n, NFA_EMPTY, 0);
+            int set = nfa_range(&nfa, '0' + (uint32_t)digit, '0' + (uint32_t)digit);
+            int to = first + ((i < 0 ? 0 : i) * 10 + digit) % n;
+            nfa_edge(&nfa, i < 0 ? sign : first + i, to, NFA_SET, set);
         }
-    int end = nfa_char_step(&nfa, nfa_char_step(&nfa, first, '.'), '0');
+    int point = nfa_step(&nfa, first, NFA_SET, nfa_range(&nfa, '.', '.'));
+    int end = nfa_step(&nfa, point, NFA_SET, nfa_range(&nfa, '0', '0'));
     nfa_edge(&nfa, first, end, NFA_EMPTY, 0);
     bool ok = dfa_build(&multiples, &nfa, (NfaFragment){start, end}, -1, err);
     nfa_free(&nfa);

@@ -5,18 +5,21 @@
 
 int pattern_fail(PatternReader *r, size_t at, const char *why) {
     size_t line = 1, column = 1;
+    bool is_grammar = r->syntax->is_grammar;
     if (r->err->code) return -1;
     for (size_t i = 0; i < at; i++)
-        if (r->is_grammar && r->text.data[i] == '\n')
+        if (is_grammar && r->text.data[i] == '\n')
             line++, column = 1;
         else
             column += ((unsigned char)r->text.data[i] & 0xc0) != 0x80; // not a continuation byte
-    if (r->is_grammar)
+    if (is_grammar)
         error_set(r->err, EXIT_USAGE, "grammar: line %zu, column %zu: %s", line, column, why);
     else
         error_set(r->err, EXIT_USAGE, "regular expression: character %zu: %s", column, why);
     return -1;
 }
+
+int pattern_fail_here(PatternReader *r, const char *why) { return pattern_fail(r, r->at, why); }
 
 Str pattern_rest(const PatternReader *r) {
     return (Str){r->text.data + r->at, r->text.len - r->at};
@@ -25,31 +28,37 @@ Str pattern_rest(const PatternReader *r) {
 bool pattern_read_char(PatternReader *r, uint32_t *code) {
     int n = utf8_decode(r->text.data + r->at, r->text.len - r->at, code);
     r->at += (size_t)n;
-    return n ? true : pattern_fail(r, r->at, "invalid UTF-8") > 0;
+    return n ? true : pattern_fail_here(r, "invalid UTF-8") > 0;
 }
 
-bool pattern_read_class(PatternReader *r, CharSet *s,
-                        bool (*read_member)(PatternReader *r, CharSet *s, uint32_t *code)) {
-    bool is_negated = pattern_peek(r) == '^';
-    r->at += is_negated;
+// Adds the members of a class to a set.
+static bool read_members(PatternReader *r, CharSet *s) {
     while (pattern_peek(r) != ']') {
         uint32_t lo, hi;
         size_t at = r->at;
-        if (!read_member(r, s, &lo)) return false;
+        if (!r->syntax->read_member(r, s, &lo)) return false;
         Str rest = pattern_rest(r);
         if (rest.len < 2 || rest.data[0] != '-' || rest.data[1] == ']') continue;
         r->at++;
-        if (!read_member(r, s, &hi)) return false;
+        if (!r->syntax->read_member(r, s, &hi)) return false;
         if (lo == UINT32_MAX || hi == UINT32_MAX)
-            charset_add(s, '-', '-'); // [\w-x] is no range
+            charset_add(s, '-', '-'); // [\w-x] is not a range
         else if (lo > hi)
             return pattern_fail(r, at, "the range is out of order") > 0;
         else
             charset_add(s, lo, hi);
     }
     r->at++;
-    if (is_negated) charset_invert(s);
     return true;
+}
+
+int pattern_read_class(PatternReader *r) {
+    CharSet set = {0};
+    bool is_negated = pattern_peek(r) == '^';
+    r->at += is_negated;
+    if (!read_members(r, &set)) return charset_free(&set), -1;
+    if (is_negated) charset_invert(&set);
+    return pattern_add_set(r, &set);
 }
 
 static bool read_number(PatternReader *r, int *n) {
@@ -60,24 +69,27 @@ static bool read_number(PatternReader *r, int *n) {
     return r->at > begin;
 }
 
-int pattern_read_repeat(PatternReader *r, int node, void (*skip)(PatternReader *r)) {
+// Reads *, +, ?, {n}, {n,} or {n,m}, if there is one, as a repetition of a node. Returns the
+// repetition or the node itself.
+static int read_repeat(PatternReader *r, int node) {
     size_t at = r->at;
     int c = pattern_peek(r), min = c == '+', max = c == '?' ? 1 : -1;
+    bool is_grammar = r->syntax->is_grammar;
     if (c != '*' && c != '+' && c != '?' && c != '{') return node;
     r->at++;
     if (c == '{') {
-        skip(r);
+        r->syntax->skip_space(r);
         bool ok = read_number(r, &min);
         max = min;
-        skip(r);
+        r->syntax->skip_space(r);
         if (ok && pattern_peek(r) == ',') {
             r->at++;
-            skip(r);
+            r->syntax->skip_space(r);
             if (!read_number(r, &max)) max = -1;
-            skip(r);
+            r->syntax->skip_space(r);
         }
         if (!ok || pattern_peek(r) != '}') {
-            if (r->is_grammar) return pattern_fail(r, r->at, "expected {n}, {n,} or {n,m}");
+            if (is_grammar) return pattern_fail_here(r, "expected {n}, {n,} or {n,m}");
             r->at = at; // a literal brace
             return node;
         }
@@ -88,7 +100,45 @@ int pattern_read_repeat(PatternReader *r, int node, void (*skip)(PatternReader *
     int repeat = pattern_add(r, PATTERN_REPEAT, 0);
     r->nodes[repeat].child = node, r->nodes[repeat].at = at;
     r->nodes[repeat].min = min, r->nodes[repeat].max = max;
+    if (is_grammar) return repeat;
+    if (pattern_peek(r) == '?') r->at++; // a lazy quantifier matches the same texts
+    if (pattern_peek(r) == '*' || pattern_peek(r) == '+')
+        return pattern_fail_here(r, "nothing to repeat; write \\ before the character itself");
     return repeat;
+}
+
+int pattern_read_choice(PatternReader *r) {
+    int choice = pattern_add(r, PATTERN_CHOICE, 0), last_branch = -1, c;
+    for (;;) {
+        int sequence = pattern_add(r, PATTERN_SEQUENCE, 0), last = -1;
+        pattern_append(r, choice, sequence, &last_branch);
+        while ((c = pattern_peek(r)) >= 0 && c != '|' && c != ')') {
+            if (r->syntax->is_grammar && (c == '\n' || c == '\r')) break;
+            int item = r->syntax->read_item(r);
+            if (item < 0) return -1;
+            r->syntax->skip_space(r);
+            if ((item = read_repeat(r, item)) < 0) return -1;
+            pattern_append(r, sequence, item, &last);
+            r->syntax->skip_space(r);
+        }
+        size_t end = r->at;
+        r->syntax->skip_lines(r); // a following line that begins with | continues the alternatives
+        if (pattern_peek(r) != '|') return r->at = end, choice;
+        r->at++;
+        r->syntax->skip_lines(r);
+    }
+}
+
+int pattern_read_group(PatternReader *r) {
+    enum { MAX_DEPTH = 200 };
+    if (++r->depth > MAX_DEPTH) return pattern_fail_here(r, "groups are nested too deeply");
+    r->syntax->skip_lines(r);
+    int choice = pattern_read_choice(r);
+    r->depth--;
+    if (choice < 0) return -1;
+    if (pattern_peek(r) != ')') return pattern_fail_here(r, "the group is not closed; add )");
+    r->at++;
+    return choice;
 }
 
 size_t pattern_hex(Str s, size_t from, size_t n, uint32_t *code) {
@@ -136,7 +186,7 @@ void pattern_append(PatternReader *r, int parent, int child, int *last) {
 static int emit_repeat(PatternReader *r, const PatternNode *p, int from) {
     Nfa *nfa = &r->nfa;
     for (int i = 0; i < p->min && !nfa->is_full; i++) from = pattern_emit(r, p->child, from);
-    int after = nfa_empty_step(nfa, from, NFA_EMPTY);
+    int after = nfa_step(nfa, from, NFA_EMPTY, 0);
     if (p->max < 0) // any number of copies, each back to `after`
         nfa_edge(nfa, pattern_emit(r, p->child, after), after, NFA_EMPTY, 0);
     for (int i = p->min; i < p->max && !nfa->is_full; i++) {
@@ -151,14 +201,11 @@ int pattern_emit(PatternReader *r, int node, int from) {
     Nfa *nfa = &r->nfa;
     int to;
     switch (p->kind) {
-    case PATTERN_SET: return nfa_step(nfa, from, p->arg);
-    case PATTERN_BEGIN: return nfa_empty_step(nfa, from, NFA_BEGIN);
-    case PATTERN_END: return nfa_empty_step(nfa, from, NFA_END);
+    case PATTERN_SET: return nfa_step(nfa, from, NFA_SET, p->arg);
+    case PATTERN_CALL: return nfa_step(nfa, from, NFA_CALL, p->arg);
+    case PATTERN_BEGIN: return nfa_step(nfa, from, NFA_BEGIN, 0);
+    case PATTERN_END: return nfa_step(nfa, from, NFA_END, 0);
     case PATTERN_REPEAT: return emit_repeat(r, p, from);
-    case PATTERN_CALL:
-        to = nfa_state(nfa);
-        nfa_edge(nfa, from, to, NFA_CALL, p->arg);
-        return to;
     case PATTERN_CHOICE:
         to = nfa_state(nfa);
         for (int k = p->child; k >= 0 && !nfa->is_full; k = r->nodes[k].next)

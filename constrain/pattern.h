@@ -1,9 +1,11 @@
-// Pattern trees: the common form of regular expressions (regex.c) and grammar rules (gbnf.c), and
-// the reader that both parsers share.
+// Pattern trees: the common form of regular expressions (regex.c) and of the rules of a GBNF
+// grammar (gbnf.c), and the recursive-descent parser that both share.
 //
-// A parser appends nodes and refers to them by number. pattern_emit turns a node into an NFA
-// fragment by Thompson's construction; a repetition emits its operand once per copy. For
-// example, a(b|c){0,2} becomes the tree and the NFA (unlabelled edges consume nothing)
+// The two notations have the same structure: alternatives of sequences of items, and an item may be
+// a group or be repeated. A PatternSyntax says how they differ. The parser appends nodes to a list
+// and refers to them by number. pattern_emit() turns a node into a part of an NFA by Thompson's
+// construction; a repetition emits its operand once per copy. For example, a(b|c){0,2} becomes this
+// tree and this NFA (edges without a label consume nothing):
 //
 //     SEQUENCE                              .------------------------.
 //       SET a                               |           .------------v
@@ -23,7 +25,7 @@ typedef enum {
     PATTERN_SEQUENCE, // the children one after the other; no children: the empty text
     PATTERN_CHOICE,   // any of the children
     PATTERN_REPEAT,   // the child, `min` to `max` times
-    PATTERN_LOOKAHEAD // the text from here on begins with the child; `arg`: must not (regex.c)
+    PATTERN_LOOKAHEAD // what follows begins with the child or, if `arg`, does not (see regex.c)
 } PatternKind;
 
 typedef struct {
@@ -31,54 +33,68 @@ typedef struct {
     int child, next; // first child, next sibling; or -1
     int arg;
     int min, max; // max < 0: no maximum
-    size_t at;    // offset in the source: of a repetition's operator, else of the beginning
+    size_t at;    // offset in the source: of the operator of a repetition, else of the beginning
 } PatternNode;
 
-// The text of a pattern being parsed into nodes. Parsers return the number of a node, or -1 after
-// pattern_fail.
+typedef struct PatternReader PatternReader;
+
+// A notation. Functions that read something return false or -1 after pattern_fail().
 typedef struct {
+    bool is_grammar; // GBNF
+    // Reads an item: a literal, class, group or call. Returns its node.
+    int (*read_item)(PatternReader *r);
+    // Reads a member of a class [...] into a set: one character, or a class such as \w, for which
+    // *code becomes UINT32_MAX, because it cannot begin a range.
+    bool (*read_member)(PatternReader *r, CharSet *s, uint32_t *code);
+    // Skips white space after an item, and after a group's ( or a |.
+    void (*skip_space)(PatternReader *r);
+    void (*skip_lines)(PatternReader *r);
+} PatternSyntax;
+
+// A pattern that is being parsed into nodes.
+struct PatternReader {
+    const PatternSyntax *syntax;
     Str text;
     size_t at;
     int depth; // open groups
-    bool is_grammar;
     PatternNode *nodes;
     int n_nodes;
-    Nfa nfa; // its sets are those of the nodes; pattern_emit adds states
+    Nfa nfa;       // has the sets of the nodes; pattern_emit() adds states
+    void *grammar; // of the GBNF parser
     Error *err;
-} PatternReader;
+};
 
-enum { PATTERN_MAX_DEPTH = 200 };
-
-// Reports the first failure (exit 2), at offset `at` of the text. Returns -1.
+// Reports the first failure (exit 2), at offset `at` of the text or at the current place. Returns
+// -1.
 int pattern_fail(PatternReader *r, size_t at, const char *why);
+int pattern_fail_here(PatternReader *r, const char *why);
 // The next byte, or -1 at the end.
 static inline int pattern_peek(const PatternReader *r) {
     return r->at < r->text.len ? (unsigned char)r->text.data[r->at] : -1;
 }
 Str pattern_rest(const PatternReader *r);
-// Reads one character as it is. False after a failure.
+// Reads one character without interpreting it. False after a failure.
 bool pattern_read_char(PatternReader *r, uint32_t *code);
-// Reads a class after its [, and its ]. read_member adds one character, or a class such as \w
-// (*code becomes UINT32_MAX, which cannot begin a range).
-bool pattern_read_class(PatternReader *r, CharSet *s,
-                        bool (*read_member)(PatternReader *r, CharSet *s, uint32_t *code));
-// Reads *, +, ?, {n}, {n,} or {n,m}, if there is one, as a repetition of a node. Returns it, or the
-// node itself. `skip` skips white space within the braces.
-int pattern_read_repeat(PatternReader *r, int node, void (*skip)(PatternReader *r));
-// Decodes what follows a backslash if it is an escape that both syntaxes have: \t \n \r \f \v \xHH
-// \uHHHH (also a surrogate pair) \UHHHHHHHH. Returns its length, 0 if it is none of them.
+// Each reads a construct after its opening bracket, including the closing bracket, and returns the
+// node or -1: the class [...], the group (...).
+int pattern_read_class(PatternReader *r);
+int pattern_read_group(PatternReader *r);
+// Reads alternatives up to the end of the text, of the group, or of the line (GBNF).
+int pattern_read_choice(PatternReader *r);
+// Decodes an escape that both notations have, after the backslash: \t \n \r \f \v \xHH \uHHHH (also
+// a surrogate pair) or \UHHHHHHHH. Returns the length of the escape, or 0 for any other text.
 size_t pattern_escape(Str s, uint32_t *code);
-// n hexadecimal digits from offset `from`: the offset after them, or 0.
+// Reads n hexadecimal digits at offset `from`. Returns the offset after them, or 0.
 size_t pattern_hex(Str s, size_t from, size_t n, uint32_t *code);
 
-// Adds a node. PATTERN_SET: the set is freed.
+// Adds a node, or a PATTERN_SET node for a set, which is freed.
 int pattern_add(PatternReader *r, PatternKind kind, int arg);
 int pattern_add_set(PatternReader *r, CharSet *set);
 // Appends a child to a node; *last is the child before it, -1 at first.
 void pattern_append(PatternReader *r, int parent, int child, int *last);
 
-// Adds the states that read a node's texts after state `from`, and returns the last one. Adds no
-// edge into `from`. Every node except a sequence adds a state, so that the limit of states ends
-// nested repetitions.
+// Adds the states that read the texts of a node after state `from`, without an edge into `from`.
+// Returns the last state. Every node except a sequence adds a state, so that the limit on states
+// ends nested repetitions.
 int pattern_emit(PatternReader *r, int node, int from);
 void pattern_free(PatternReader *r);

@@ -1,4 +1,5 @@
-// A recursive-descent parser into a pattern tree, and the compilation of the tree.
+// The notation of regular expressions for the parser of pattern.h, and the compilation of the
+// pattern tree.
 #include "regex.h"
 #include "pattern.h"
 #include "../base/unicode.h"
@@ -8,8 +9,6 @@
 static bool looks_at(const PatternReader *r, const char *s) {
     return str_begins_with(pattern_rest(r), s);
 }
-
-static int fail_here(PatternReader *r, const char *why) { return pattern_fail(r, r->at, why); }
 
 // --- characters and classes
 
@@ -36,7 +35,7 @@ static bool read_property(PatternReader *r, CharSet *s, bool is_negated) {
     static const char *const names[] = {"{L}", "{Letter}", "{N}", "{Number}"};
     int i = 0;
     while (i < 4 && !looks_at(r, names[i])) i++;
-    if (i == 4) return fail_here(r, "\\p supports only {L} and {N}; use a class [...]") > 0;
+    if (i == 4) return pattern_fail_here(r, "\\p supports only {L} and {N}; use a class [...]") > 0;
     UnicodeClass wanted = i < 2 ? UNICODE_LETTER : UNICODE_NUMBER;
     CharSet set = {0};
     unicode_init();
@@ -56,13 +55,13 @@ static bool read_escape(PatternReader *r, CharSet *s, uint32_t *code, bool in_cl
     int c = pattern_peek(r);
     Str rest = pattern_rest(r);
     *code = UINT32_MAX;
-    if (c < 0) return fail_here(r, "nothing follows \\; write \\\\ for a backslash") > 0;
+    if (c < 0) return pattern_fail_here(r, "nothing follows \\; write \\\\ for a backslash") > 0;
     if (strchr("dDwWsS", c)) return r->at++, add_class(s, c), true;
     if (c == 'p' || c == 'P') return r->at++, read_property(r, s, c == 'P');
     if ((c == 'b' && !in_class) || c == 'B')
-        return fail_here(r, "\\b and \\B are not supported") > 0;
+        return pattern_fail_here(r, "\\b and \\B are not supported") > 0;
     if ((c >= '1' && c <= '9') || c == 'k')
-        return fail_here(r, "back references are not supported") > 0;
+        return pattern_fail_here(r, "back references are not supported") > 0;
     size_t n = c == 'U' ? 0 : pattern_escape(rest, code);
     if (!n && c == 'u' && rest.len > 1 && rest.data[1] == '{') {
         const char *end = memchr(rest.data, '}', rest.len);
@@ -76,7 +75,7 @@ static bool read_escape(PatternReader *r, CharSet *s, uint32_t *code, bool in_cl
     } else if (!n && ((c | 0x20) < 'a' || (c | 0x20) > 'z')) {
         n = (size_t)utf8_decode(rest.data, rest.len, code);
     }
-    if (!n) return fail_here(r, "unknown escape") > 0;
+    if (!n) return pattern_fail_here(r, "unknown escape") > 0;
     charset_add(s, *code, *code);
     r->at += n;
     return true;
@@ -84,21 +83,20 @@ static bool read_escape(PatternReader *r, CharSet *s, uint32_t *code, bool in_cl
 
 static bool read_class_member(PatternReader *r, CharSet *s, uint32_t *code) {
     if (pattern_peek(r) == '\\') return r->at++, read_escape(r, s, code, true);
-    if (pattern_peek(r) < 0) return fail_here(r, "the class is not closed; add ]") > 0;
+    if (pattern_peek(r) < 0) return pattern_fail_here(r, "the class is not closed; add ]") > 0;
     if (!pattern_read_char(r, code)) return false;
     charset_add(s, *code, *code);
     return true;
 }
 
+// Reads a single character, a dot or an escape.
 static int read_set(PatternReader *r) {
     CharSet set = {0};
     uint32_t code;
     int c = pattern_peek(r);
     bool ok = true;
-    r->at += c == '[' || c == '\\' || c == '.';
-    if (c == '[') {
-        ok = pattern_read_class(r, &set, read_class_member);
-    } else if (c == '\\') {
+    r->at += c == '\\' || c == '.';
+    if (c == '\\') {
         ok = read_escape(r, &set, &code, false);
     } else if (c == '.') {
         charset_add(&set, '\n', '\n'), charset_add(&set, '\r', '\r');
@@ -114,8 +112,6 @@ static int read_set(PatternReader *r) {
 
 // --- structure
 
-static int read_choice(PatternReader *r);
-
 // A group after its (.
 static int read_group(PatternReader *r) {
     bool is_ahead = looks_at(r, "?=") || looks_at(r, "?!"), is_negated = looks_at(r, "?!");
@@ -124,73 +120,54 @@ static int read_group(PatternReader *r) {
         r->at += 2;
     } else if (looks_at(r, "?<") && !looks_at(r, "?<=") && !looks_at(r, "?<!")) {
         size_t end = str_find(pattern_rest(r), str_of(">"));
-        if (end == SIZE_MAX) return fail_here(r, "the name of the group is not closed; add >");
+        if (end == SIZE_MAX)
+            return pattern_fail_here(r, "the name of the group is not closed; add >");
         r->at += end + 1;
     } else if (looks_at(r, "?")) {
-        return fail_here(r, "look-behind and flags are not supported");
+        return pattern_fail_here(r, "look-behind and flags are not supported");
     }
-    if (++r->depth > PATTERN_MAX_DEPTH) return fail_here(r, "groups are nested too deeply");
-    int node = read_choice(r);
-    r->depth--;
-    if (node < 0) return -1;
-    if (pattern_peek(r) != ')') return fail_here(r, "the group is not closed; add )");
-    r->at++;
-    if (!is_ahead) return node;
+    int node = pattern_read_group(r);
+    if (node < 0 || !is_ahead) return node;
     int ahead = pattern_add(r, PATTERN_LOOKAHEAD, is_negated);
     r->nodes[ahead].child = node, r->nodes[ahead].at = begin;
     return ahead;
 }
 
-static int read_atom(PatternReader *r) {
+static int read_item(PatternReader *r) {
     switch (pattern_peek(r)) {
     case '*':
     case '+':
-    case '?': return fail_here(r, "nothing to repeat; write \\ before the character itself");
+    case '?':
+        return pattern_fail_here(r, "nothing to repeat; write \\ before the character itself");
     case '^': return r->at++, pattern_add(r, PATTERN_BEGIN, 0);
     case '$': return r->at++, pattern_add(r, PATTERN_END, 0);
     case '(': return r->at++, read_group(r);
+    case '[': return r->at++, pattern_read_class(r);
     default: return read_set(r);
     }
 }
 
 static void skip_nothing(PatternReader *r) { (void)r; }
 
-static int read_piece(PatternReader *r) {
-    int atom = read_atom(r), piece = atom < 0 ? -1 : pattern_read_repeat(r, atom, skip_nothing);
-    if (piece == atom || piece < 0) return piece;
-    if (pattern_peek(r) == '?') r->at++; // a lazy quantifier matches the same texts
-    if (pattern_peek(r) == '*' || pattern_peek(r) == '+')
-        return fail_here(r, "nothing to repeat; write \\ before the character itself");
-    return piece;
-}
-
-static int read_choice(PatternReader *r) {
-    int choice = pattern_add(r, PATTERN_CHOICE, 0), last_branch = -1;
-    for (;;) {
-        int sequence = pattern_add(r, PATTERN_SEQUENCE, 0), last = -1;
-        pattern_append(r, choice, sequence, &last_branch);
-        while (pattern_peek(r) >= 0 && pattern_peek(r) != '|' && pattern_peek(r) != ')') {
-            int piece = read_piece(r);
-            if (piece < 0) return -1;
-            pattern_append(r, sequence, piece, &last);
-        }
-        if (pattern_peek(r) != '|') return choice;
-        r->at++;
-    }
-}
+static const PatternSyntax regex_syntax = {
+    .read_item = read_item,
+    .read_member = read_class_member,
+    .skip_space = skip_nothing,
+    .skip_lines = skip_nothing,
+};
 
 static int parse(PatternReader *r) {
     r->err->code = 0;
-    int root = read_choice(r);
+    int root = pattern_read_choice(r);
     return root >= 0 && r->at < r->text.len
-               ? fail_here(r, "unexpected ); write \\) for the character")
+               ? pattern_fail_here(r, "unexpected ); write \\) for the character")
                : root;
 }
 
 size_t regex_bounded_repeat(Str pattern, int *min, int *max) {
     static const PatternKind shape[] = {PATTERN_BEGIN, PATTERN_REPEAT, PATTERN_END};
     Error err;
-    PatternReader r = {.text = pattern, .err = &err};
+    PatternReader r = {.syntax = &regex_syntax, .text = pattern, .err = &err};
     int root = parse(&r), k = -1, n = 0;
     const PatternNode *repeat = NULL;
     if (root >= 0 && r.nodes[r.nodes[root].child].next < 0) k = r.nodes[root].child; // one branch
@@ -207,12 +184,10 @@ size_t regex_bounded_repeat(Str pattern, int *min, int *max) {
 
 // --- compilation
 
-// A state from which every text is accepted.
+// Adds a state after `from` from which every text is accepted.
 static int any_text(Nfa *n, int from) {
-    CharSet any = {0};
-    charset_add(&any, 0, CODE_MAX);
-    int loop = nfa_empty_step(n, from, NFA_EMPTY);
-    nfa_edge(n, nfa_step(n, loop, nfa_set(n, &any)), loop, NFA_EMPTY, 0);
+    int loop = nfa_step(n, from, NFA_EMPTY, 0);
+    nfa_edge(n, nfa_step(n, loop, NFA_SET, nfa_range(n, 0, CODE_MAX)), loop, NFA_EMPTY, 0);
     return loop;
 }
 
@@ -243,7 +218,8 @@ static bool check_no_lookahead(PatternReader *r, int node) {
 // ^(?=A)(?!B)C is compiled as C intersected with A.* minus B.*: the look-aheads at the beginning of
 // the only branch are taken out of the tree and applied to the rest.
 bool regex_compile(Str pattern, RegexMode mode, Budget *budget, Dfa *out, Error *err) {
-    PatternReader r = {.text = pattern, .nfa = {.budget = budget}, .err = err};
+    PatternReader r = {
+        .syntax = &regex_syntax, .text = pattern, .nfa = {.budget = budget}, .err = err};
     Dfa ahead;
     int root = parse(&r), first = -1, rest = -1;
     if (root >= 0) {

@@ -21,10 +21,10 @@ typedef enum {
 
 // False with err (exit 2: character and reason), also when the automaton would be too large.
 bool regex_compile(Str pattern, RegexMode mode, Budget *budget, Dfa *out, Error *err);
-// Combines a DFA with the texts that a pattern matches as a whole.
+// Replaces a DFA by its combination with the texts that a pattern matches as a whole.
 bool regex_combine(Dfa *d, DfaOp op, Str pattern, Budget *budget, Error *err);
 // Appends an alternative for a literal text to a pattern of alternatives.
 void regex_put_literal(Buffer *pattern, Str text);
-// The length of ^X in a pattern ^X{n,m}$ whose X is one character or class, and its bounds; 0 for
-// any other pattern.
+// For a pattern ^X{n,m}$ in which X is one character or class: returns the length of ^X and sets
+// the bounds. Returns 0 for any other pattern.
 size_t regex_bounded_repeat(Str pattern, int *min, int *max);
