@@ -75,15 +75,16 @@ static void assert_unevaluated(SchemaCompiler *c, Conjunction *f, const KeywordU
 }
 
 const SchemaKeyword schema_array_keywords[] = {
-    KEYWORD("items", 0, TYPE_ARRAY, assert_items, negate_items, check_items),
-    KEYWORD("prefixItems", 2020, TYPE_ARRAY, assert_items, negate_items, check_items),
-    KEYWORD("additionalItems", 0, TYPE_ARRAY, assert_items, negate_items, check_items),
-    KEYWORD_WITH("minItems", 0, TYPE_ARRAY, count_assert, count_negate, count_check,
-                 .bound = offsetof(Conjunction, items)),
-    KEYWORD_WITH("maxItems", 0, TYPE_ARRAY, count_assert, count_negate, count_check,
-                 .bound = offsetof(Conjunction, items), .is_max = true),
-    KEYWORD("uniqueItems", 0, TYPE_ARRAY, assert_unique, NULL, check_unique),
-    KEYWORD("unevaluatedItems", 2019, TYPE_ANY, assert_unevaluated, NULL, unevaluated_check),
+    {"items", TYPE_ARRAY, assert_items, negate_items, .check = check_items},
+    {"prefixItems", TYPE_ARRAY, assert_items, negate_items, .check = check_items, .first = 2020},
+    {"additionalItems", TYPE_ARRAY, assert_items, negate_items, .check = check_items},
+    {"minItems", TYPE_ARRAY, count_assert, count_negate, .check = count_check,
+     .bound = offsetof(Conjunction, items)},
+    {"maxItems", TYPE_ARRAY, count_assert, count_negate, .check = count_check,
+     .bound = offsetof(Conjunction, items), .is_max = true},
+    {"uniqueItems", TYPE_ARRAY, assert_unique, NULL, .check = check_unique},
+    {"unevaluatedItems", TYPE_ANY, assert_unevaluated, NULL, .check = unevaluated_check,
+     .first = 2019},
     {.name = NULL},
 };
 

@@ -72,33 +72,24 @@ typedef enum {
     KEYWORD_UNSUPPORTED // its presence is an error
 } KeywordRole;
 
+// A row of a table. The order of the first fields is that of the rows.
 struct SchemaKeyword {
     const char *name; // NULL ends a table
-    KeywordRole role;
-    short first, last; // drafts that define it; 0: no limit
-    unsigned types;    // it restricts values of these types only
+    unsigned types;   // it restricts only values of these types
     // Adds what the keyword asserts to a conjunction. NULL: nothing.
     void (*assert)(SchemaCompiler *c, Conjunction *f, const KeywordUse *u);
     // Expands the branches of a conjunction in which the keyword does not hold. NULL: unsupported.
     void (*negate)(SchemaCompiler *c, Conjunction f, const KeywordUse *u);
     // Whether a value of one of the types satisfies the keyword. NULL: it does.
     bool (*check)(SchemaCompiler *c, const KeywordUse *u, const Json *value);
-    // Types of values that can satisfy it. NULL: any.
+    // Types of the values that can satisfy it. NULL: any.
     unsigned (*find_types)(SchemaCompiler *c, const KeywordUse *u);
-    // Keywords that are lower or upper bounds:
+    KeywordRole role;
+    short first, last; // drafts that define it; 0: no limit
+    // Of lower and upper bounds:
     bool is_max, is_exclusive;
     size_t bound; // offset of the CountRange in Conjunction
 };
-
-// A row of a table; KEYWORD_WITH gives further fields by name.
-#define KEYWORD(keyword, from, for_types, assert_with, negate_with, check_with)                    \
-    KEYWORD_WITH(keyword, from, for_types, assert_with, negate_with, check_with,                   \
-                 .role = KEYWORD_ASSERTION)
-#define KEYWORD_WITH(keyword, from, for_types, assert_with, negate_with, check_with, ...)          \
-    {                                                                                              \
-        .name = keyword, .first = from, .types = for_types, __VA_ARGS__, .assert = assert_with,    \
-        .negate = negate_with, .check = check_with                                                 \
-    }
 
 void schema_add_keyword(SchemaCompiler *c, const char *name, const SchemaKeyword *k);
 // The keyword of this name in a schema, or NULL if the draft does not define it.

@@ -66,14 +66,13 @@ static bool check_multiple(SchemaCompiler *c, const KeywordUse *u, const Json *v
 }
 
 const SchemaKeyword schema_number_keywords[] = {
-    KEYWORD("minimum", 0, TYPE_NUMBER, assert_bound, negate_bound, check_bound),
-    KEYWORD_WITH("maximum", 0, TYPE_NUMBER, assert_bound, negate_bound, check_bound,
-                 .is_max = true),
-    KEYWORD_WITH("exclusiveMinimum", 0, TYPE_NUMBER, assert_bound, negate_bound, check_bound,
-                 .is_exclusive = true),
-    KEYWORD_WITH("exclusiveMaximum", 0, TYPE_NUMBER, assert_bound, negate_bound, check_bound,
-                 .is_exclusive = true, .is_max = true),
-    KEYWORD("multipleOf", 0, TYPE_NUMBER, assert_multiple, negate_multiple, check_multiple),
+    {"minimum", TYPE_NUMBER, assert_bound, negate_bound, .check = check_bound},
+    {"maximum", TYPE_NUMBER, assert_bound, negate_bound, .check = check_bound, .is_max = true},
+    {"exclusiveMinimum", TYPE_NUMBER, assert_bound, negate_bound, .check = check_bound,
+     .is_exclusive = true},
+    {"exclusiveMaximum", TYPE_NUMBER, assert_bound, negate_bound, .check = check_bound,
+     .is_exclusive = true, .is_max = true},
+    {"multipleOf", TYPE_NUMBER, assert_multiple, negate_multiple, .check = check_multiple},
     {.name = NULL},
 };
 

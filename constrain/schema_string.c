@@ -83,12 +83,12 @@ static bool check_language(SchemaCompiler *c, const KeywordUse *u, const Json *v
 }
 
 const SchemaKeyword schema_string_keywords[] = {
-    KEYWORD_WITH("minLength", 0, TYPE_STRING, count_assert, count_negate, count_check,
-                 .bound = offsetof(Conjunction, length)),
-    KEYWORD_WITH("maxLength", 0, TYPE_STRING, count_assert, count_negate, count_check,
-                 .bound = offsetof(Conjunction, length), .is_max = true),
-    KEYWORD("pattern", 0, TYPE_STRING, assert_language, negate_language, check_language),
-    KEYWORD("format", 0, TYPE_STRING, assert_language, negate_language, check_language),
+    {"minLength", TYPE_STRING, count_assert, count_negate, .check = count_check,
+     .bound = offsetof(Conjunction, length)},
+    {"maxLength", TYPE_STRING, count_assert, count_negate, .check = count_check,
+     .bound = offsetof(Conjunction, length), .is_max = true},
+    {"pattern", TYPE_STRING, assert_language, negate_language, .check = check_language},
+    {"format", TYPE_STRING, assert_language, negate_language, .check = check_language},
     {.name = NULL},
 };
 

@@ -39,10 +39,10 @@ static unsigned find_const_type(SchemaCompiler *c, const KeywordUse *u) {
 }
 
 const SchemaKeyword schema_value_keywords[] = {
-    KEYWORD_WITH("enum", 0, TYPE_ANY, assert_listed, negate_listed, check_enum,
-                 .find_types = find_enum_types),
-    KEYWORD_WITH("const", 6, TYPE_ANY, assert_listed, negate_listed, check_const,
-                 .find_types = find_const_type),
+    {"enum", TYPE_ANY, assert_listed, negate_listed, .check = check_enum,
+     .find_types = find_enum_types},
+    {"const", TYPE_ANY, assert_listed, negate_listed, .check = check_const, .first = 6,
+     .find_types = find_const_type},
     {.name = NULL},
 };
 
