@@ -330,20 +330,16 @@ static void minimise(Dfa *d) {
     enum { MAX_ROUNDS = 200 }; // beyond it the DFA stays larger than it could be, but correct
     size_t n = (size_t)d->n_states, width = (size_t)d->n_classes;
     uint16_t *part = xalloc(n, sizeof *part), *next_part = xalloc(n, sizeof *part);
-    uint64_t *key = xalloc(width / 4 + 1, sizeof *key); // parts of a row and of its state, packed
+    uint16_t *key = xalloc(width + 1, sizeof *key); // the parts of a row and of its state
     InternTable parts = {0};
     for (size_t state = 1; state < n; state++) part[state] = (uint16_t)(d->accept[state] + 1);
     for (int round = 0, n_parts = 0; round < MAX_ROUNDS; round++) {
         intern_clear(&parts);
         for (size_t state = 0; state < n; state++) {
             const uint16_t *row = d->next + state * width;
-            uint64_t word = 0;
-            for (size_t c = 0; c <= width; c++) {
-                word = word << 16 | part[c < width ? row[c] : state];
-                if (c % 4 == 3 || c == width) key[c / 4] = word;
-            }
-            next_part[state] =
-                (uint16_t)intern_add(&parts, key, (width / 4 + 1) * sizeof *key, NULL);
+            for (size_t c = 0; c < width; c++) key[c] = part[row[c]];
+            key[width] = part[state];
+            next_part[state] = (uint16_t)intern_add(&parts, key, (width + 1) * sizeof *key, NULL);
         }
         uint16_t *old = part;
         part = next_part, next_part = old;

@@ -33,6 +33,14 @@ typedef struct {
     uint64_t *live; // (n_states, limit + 1) bits: state and count lead to some text; NULL: all do
 } StringDef;
 
+// Whether some text continues from state q of the DFA after `count` characters.
+static inline bool string_is_live(const StringDef *s, int q, uint32_t count) {
+    if (q <= 0 || count > s->max) return false;
+    if (!s->live) return true;
+    size_t bit = (size_t)q * ((size_t)s->limit + 1) + (count < s->limit ? count : s->limit);
+    return s->live[bit / 64] >> (bit & 63) & 1;
+}
+
 typedef struct {
     int value;
     uint32_t order; // position in the schema

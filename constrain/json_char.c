@@ -94,12 +94,12 @@ int char_ranges(uint32_t partial, CodeRange out[CHAR_MAX_RANGES]) {
     Partial p = (Partial)(partial >> 24);
     if (p == P_ESCAPE || p == P_HEX_0)
         return clip(0, CODE_MAX, p == P_ESCAPE ? escaped_codes : hex_codes, out);
-    // The bits that are missing; then the lowest and highest code point.
-    uint32_t n_missing = p <= P_UTF8_3  ? 6 * (uint32_t)p
-                         : p <= P_HEX_3 ? 4 * (4 - (uint32_t)(p - P_HEX_0))
-                         : p <= P_LOW_1 ? 10
-                         : p == P_LOW_2 ? 8
-                                        : 4;
+    static const unsigned char bits_missing[] = {
+        [P_UTF8_1] = 6, [P_UTF8_2] = 12, [P_UTF8_3] = 18, [P_HEX_1] = 12,
+        [P_HEX_2] = 8,  [P_HEX_3] = 4,   [P_HIGH] = 10,   [P_HIGH_BACKSLASH] = 10,
+        [P_LOW_0] = 10, [P_LOW_1] = 10,  [P_LOW_2] = 8,   [P_LOW_3] = 4};
+    uint32_t n_missing = bits_missing[p];
+    // The lowest and highest code point with the bits so far.
     uint32_t lo = (partial & 0xffffff) << n_missing, hi = lo | ((1u << n_missing) - 1);
     if (p <= P_UTF8_3) {
         uint32_t least = p == P_UTF8_2 ? 0x800 : p == P_UTF8_3 ? 0x10000 : 0; // not overlong

@@ -65,14 +65,6 @@ static const StackFrame *top(const Machine *m, const State *s) {
 
 // --- strings
 
-// Whether some text continues from state q of the DFA after `count` characters.
-static bool string_is_live(const StringDef *s, int q, uint32_t count) {
-    if (q <= 0 || count > s->max) return false;
-    if (!s->live) return true;
-    size_t bit = (size_t)q * ((size_t)s->limit + 1) + (count < s->limit ? count : s->limit);
-    return s->live[bit / 64] >> (bit & 63) & 1;
-}
-
 // Whether a DFA has a transition by some code point of the range, after which a string (or NULL) is
 // live.
 static bool has_step(const Dfa *d, int state, CodeRange r, const StringDef *s, uint32_t count) {
@@ -530,16 +522,13 @@ void machine_flush(Machine *m, uint32_t *const *keep, int n) {
 uint64_t byte_group(int byte) {
     static const char ranges[] = "09afgzAFGZ"; // first and last byte of groups 0 to 4
     static const unsigned char leads[] = {0xc2, 0xc4, 0xd0, 0xe0, 0xe2, 0xe3, 0xea, 0xf0};
+    static const char punctuation[] = " !#$%&'()*+,-./:;<=>?@[]^_`{|}~\x7f"; // groups 13 to 44
     if (byte < 0x20 || byte == '"' || byte == '\\' || (byte >= 0x80 && byte < 0xc2)) return 0;
     for (int i = 0; ranges[i]; i += 2)
         if (byte >= ranges[i] && byte <= ranges[i + 1]) return (uint64_t)1 << i / 2;
     for (int i = 8; i-- > 0;)
         if (byte >= leads[i]) return (uint64_t)1 << (5 + i);
-    int mark = byte < '0'   ? byte - ' ' // punctuation: groups 13 to 45
-               : byte < 'A' ? byte - '9' + 15
-               : byte < 'a' ? byte - 'Z' + 22
-                            : byte - 'z' + 28;
-    return (uint64_t)1 << (13 + mark);
+    return (uint64_t)1 << (13 + (strchr(punctuation, byte) - punctuation));
 }
 
 // Groups of the first bytes of characters that do not lead from a state to itself.

@@ -27,23 +27,15 @@ typedef struct {
 } Decimal;
 
 static Decimal decimal_of(double x) {
-    char text[40];
+    char text[700];
     Decimal d = {"", ""};
     int n = double_digits(x);
     snprintf(text, sizeof text, "%.*e", n - 1, x); // d.ddde+dd
     int exponent = atoi(strchr(text, 'e') + 1);
-    char digits[24] = {text[0]};
-    memcpy(digits + 1, text + 2, (size_t)(n - 1));
-    if (exponent >= 0 && x == floor(x)) {
-        snprintf(d.whole, sizeof d.whole, "%.0f", x);
-    } else if (exponent < 0) {
-        strcpy(d.whole, "0");
-        memset(d.part, '0', (size_t)(-exponent - 1));
-        memcpy(d.part - exponent - 1, digits, (size_t)n);
-    } else {
-        memcpy(d.whole, digits, (size_t)exponent + 1);
-        memcpy(d.part, digits + exponent + 1, (size_t)(n - exponent - 1));
-    }
+    snprintf(text, sizeof text, "%.*f", x == floor(x) ? 0 : n - 1 - exponent, x);
+    size_t n_whole = strcspn(text, ".");
+    memcpy(d.whole, text, n_whole);
+    if (text[n_whole]) strcpy(d.part, text + n_whole + 1);
     return d;
 }
 
@@ -156,6 +148,7 @@ bool number_dfa(const NumberRange *r, Budget *budget, Dfa *out, Error *err) {
 
 void number_put_pattern(Buffer *out, double x) {
     char text[40];
+    buffer_puts(out, out->len ? "|" : "");
     buffer_puts(out, x < 0 ? "-" : x == 0 ? "-?" : "");
     x = fabs(x);
     Decimal d = decimal_of(x);

@@ -13,5 +13,5 @@ typedef struct {
 
 // The DFA of the texts of a range. False with err (exit 2), also for a range that is not supported.
 bool number_dfa(const NumberRange *r, Budget *budget, Dfa *out, Error *err);
-// Appends a regular expression for every way in which json.dumps may write x.
+// Appends an alternative to a regular expression: every spelling of x that json.dumps may write.
 void number_put_pattern(Buffer *out, double x);

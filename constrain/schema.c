@@ -29,7 +29,7 @@ static const SchemaKeyword *const keyword_tables[] = {
     schema_array_keywords, schema_object_keywords, other_keywords,         NULL};
 
 static void emit(SchemaCompiler *c, const Conjunction *f) {
-    if (f->values) {
+    if (f->n_values != ANY_VALUE) {
         value_emit_listed(c, f);
         return;
     }

@@ -29,7 +29,10 @@ void *schema_alloc(SchemaCompiler *c, size_t size) {
 
 int *schema_memo(SchemaCompiler *c, const void *key, size_t len, bool *is_new) {
     int i = intern_add(&c->memo, key, len, is_new);
-    if (*is_new) c->memo_values = list_grow(c->memo_values, i, sizeof(int));
+    if (*is_new) {
+        c->memo_values = list_grow(c->memo_values, i, sizeof(int));
+        c->memo_values[i] = -1;
+    }
     return &c->memo_values[i];
 }
 
@@ -130,6 +133,12 @@ const Json *schema_next(const SchemaCompiler *c, const Json *schema, const Json 
     return previous ? previous->next : schema->child;
 }
 
+const Json *json_member(const Json *object, Str name) {
+    const Json *m = object ? object->child : NULL;
+    while (m && !str_eq(m->key, name)) m = m->next;
+    return m;
+}
+
 unsigned schema_type_of(const Json *value) {
     switch (value->kind) {
     case JSON_NULL: return TYPE_NULL;
@@ -164,10 +173,7 @@ static Str decode_step(SchemaCompiler *c, Str s) {
 static const Json *child_at(const Json *j, Str step) {
     long index = 0;
     const Json *k = j->child;
-    if (j->kind == JSON_OBJECT) {
-        while (k && !str_eq(k->key, step)) k = k->next;
-        return k;
-    }
+    if (j->kind == JSON_OBJECT) return json_member(j, step);
     if (j->kind != JSON_ARRAY || !step.len || step.len > 9) return NULL;
     for (size_t i = 0; i < step.len; i++) {
         if (step.data[i] < '0' || step.data[i] > '9') return NULL;

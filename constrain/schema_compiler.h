@@ -99,6 +99,7 @@ const SchemaKeyword *schema_keyword(SchemaCompiler *c, const Json *schema, Str n
 const Json *schema_next(const SchemaCompiler *c, const Json *schema, const Json *previous);
 // The schema that a $ref refers to; NULL after a failure.
 const Json *schema_target(SchemaCompiler *c, const Json *schema, const Json *ref);
+const Json *json_member(const Json *object, Str name); // or NULL; object may be NULL
 // The type of a value.
 unsigned schema_type_of(const Json *value);
 

@@ -77,6 +77,7 @@ int schema_value(SchemaCompiler *c, SchemaAssertion *assertions, int n) {
 Conjunction conjunction_new(void) {
     CountRange any = {0, NO_LIMIT};
     return (Conjunction){.types = TYPE_ANY,
+                         .n_values = ANY_VALUE,
                          .number = {.lo = -INFINITY, .hi = INFINITY},
                          .length = any,
                          .items = any,
@@ -113,13 +114,6 @@ void conjunction_postpone(SchemaCompiler *c, Conjunction *f, const KeywordUse *u
     PendingBranch *p = schema_alloc(c, sizeof *p);
     *p = (PendingBranch){split, *u, f->branches};
     f->branches = p;
-}
-
-const Json *conjunct_next_excluded(const Conjunct *a, JsonKind kind, const Json *previous) {
-    if (a->kind != CONJUNCT_NOT_EQUAL || (a->is_value && previous)) return NULL;
-    const Json *v = previous ? previous->next : a->is_value ? a->json : a->json->child;
-    while (v && v->kind != kind) v = a->is_value ? NULL : v->next;
-    return v;
 }
 
 bool schema_refuse_negation(SchemaCompiler *c, const KeywordUse *u) {
@@ -160,7 +154,7 @@ static void apply(SchemaCompiler *c, Conjunction *f, SchemaAssertion a) {
     bool is_not = a.kind == ASSERT_NOT;
     if (!schema_spend(c, 8)) return;
     if (a.kind == ASSERT_EQUAL) {
-        f->values = a.json, f->is_value = true;
+        f->values = a.json, f->n_values = 1;
     } else if (a.json->kind == JSON_BOOL) {
         if (a.json->boolean == is_not) f->types = 0;
     } else if (a.json->kind != JSON_OBJECT) {
@@ -183,11 +177,12 @@ void schema_expand(SchemaCompiler *c, Conjunction f) {
     }
     bool is_empty = !f.types || (f.types == TYPE_STRING && f.length.min > f.length.max);
     if (!c->failed && !is_empty) {
-        if (f.branches && !f.values) {
+        bool is_listed = f.n_values != ANY_VALUE;
+        if (f.branches && !is_listed) {
             const PendingBranch *p = f.branches;
             f.branches = p->next;
             p->split(c, f, &p->use);
-        } else if (!f.values && ++c->target.n_alts > MAX_ALTS) {
+        } else if (!is_listed && ++c->target.n_alts > MAX_ALTS) {
             const Json *schema = c->target.n_assertions ? c->target.assertions[0].json : NULL;
             schema_fail(c, schema, NULL, "too complex: more than %d combinations of choices",
                         MAX_ALTS);
@@ -228,25 +223,21 @@ static CountRange *count_range(Conjunction *f, const KeywordUse *u) {
     return (CountRange *)((char *)f + u->keyword->bound);
 }
 
-static void raise_min(CountRange *r, uint32_t n) {
-    if (n > r->min) r->min = n;
-}
-
-static void lower_max(CountRange *r, uint32_t n) {
-    if (n < r->max) r->max = n;
+// Raises the minimum to n, or lowers the maximum.
+static void narrow_count(CountRange *r, uint32_t n, bool is_max) {
+    uint32_t *bound = is_max ? &r->max : &r->min;
+    if (is_max ? n < *bound : n > *bound) *bound = n;
 }
 
 void count_assert(SchemaCompiler *c, Conjunction *f, const KeywordUse *u) {
-    (u->keyword->is_max ? lower_max : raise_min)(count_range(f, u), read_count(c, u));
+    narrow_count(count_range(f, u), read_count(c, u), u->keyword->is_max);
 }
 
 void count_negate(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
+    bool is_max = u->keyword->is_max;
     uint32_t n = read_count(c, u);
-    if (n == (u->keyword->is_max ? NO_LIMIT : 0)) return; // it always holds
-    if (u->keyword->is_max)
-        raise_min(count_range(&f, u), n + 1);
-    else
-        lower_max(count_range(&f, u), n - 1);
+    if (n == (is_max ? NO_LIMIT : 0)) return; // the keyword always holds
+    narrow_count(count_range(&f, u), is_max ? n + 1 : n - 1, !is_max);
     schema_expand(c, f);
 }
 
@@ -299,12 +290,6 @@ bool json_is_equal(const Json *a, const Json *b) {
         if (a->kind == JSON_ARRAY) y = y->next;
     }
     return true;
-}
-
-const Json *json_member(const Json *object, Str name) {
-    const Json *m = object ? object->child : NULL;
-    while (m && !str_eq(m->key, name)) m = m->next;
-    return m;
 }
 
 bool schema_holds(SchemaCompiler *c, const Json *schema, const Json *value) {

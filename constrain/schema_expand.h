@@ -45,7 +45,7 @@ typedef enum {
     CONJUNCT_ITEM,     // item `index`, if present, satisfies the assertion
     CONJUNCT_PATTERN,  // the string matches the pattern (negated: does not)
     CONJUNCT_FORMAT,   // the string has the format (negated: does not)
-    CONJUNCT_NOT_EQUAL // the value is not among those of json, or is not json itself (is_value)
+    CONJUNCT_NOT_EQUAL // the value is none of the n_values values from json on
 } ConjunctKind;
 
 typedef struct Conjunct Conjunct;
@@ -54,8 +54,8 @@ struct Conjunct {
     const Json *schema; // in which it is stated
     const Json *json;   // OBJECT and ARRAY: the unevaluated... keyword, or NULL
     Str name;
-    int index;
-    bool is_negated, is_value;
+    int index, n_values;
+    bool is_negated;
     SchemaAssertion assertion;
     const Conjunct *next; // stated before
 };
@@ -74,9 +74,11 @@ struct Conjunction {
     const Conjunct *conjuncts;          // the latest first
     const PendingAssertion *assertions; // still to be taken apart
     const PendingBranch *branches;      // still to be split by
-    const Json *values;                 // the value is in this list ("enum"), or NULL
-    bool is_value;                      // ... is equal to `values` itself ("const")
+    const Json *values;                 // the value is one of the n_values values from here on
+    int n_values;                       // or ANY_VALUE
 };
+
+enum { ANY_VALUE = -1 };
 
 // The value of the grammar that satisfies n assertions, which may be reordered. 0: none does.
 int schema_value(SchemaCompiler *c, SchemaAssertion *assertions, int n);
@@ -94,9 +96,6 @@ void conjunction_assert(SchemaCompiler *c, Conjunction *f, AssertionKind kind, c
 // Postpones a choice: split() is called with the conjunction when nothing else is left.
 void conjunction_postpone(SchemaCompiler *c, Conjunction *f, const KeywordUse *u,
                           void (*split)(SchemaCompiler *c, Conjunction f, const KeywordUse *u));
-// Values of a kind that a conjunct excludes: the first, then the one after `previous`; NULL: none.
-const Json *conjunct_next_excluded(const Conjunct *a, JsonKind kind, const Json *previous);
-
 // Takes everything in a conjunction apart and passes each branch to c->emit, which adds
 // alternatives to c->value.
 void schema_expand(SchemaCompiler *c, Conjunction f);
@@ -121,4 +120,3 @@ bool assertion_holds(SchemaCompiler *c, SchemaAssertion a, const Json *value);
 // Whether a schema has only annotations, so that every value satisfies it.
 bool schema_is_trivial(SchemaCompiler *c, const Json *schema);
 bool json_is_equal(const Json *a, const Json *b);
-const Json *json_member(const Json *object, Str name); // or NULL; object may be NULL

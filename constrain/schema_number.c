@@ -55,11 +55,6 @@ static void assert_multiple(SchemaCompiler *c, Conjunction *f, const KeywordUse 
     f->number.multiple = is_other ? NAN : x; // NAN: several, which number_dfa refuses
 }
 
-static void negate_multiple(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
-    (void)f;
-    schema_refuse_negation(c, u);
-}
-
 static bool check_multiple(SchemaCompiler *c, const KeywordUse *u, const Json *value) {
     (void)c;
     return fmod(value->number, u->value->number) == 0;
@@ -72,7 +67,7 @@ const SchemaKeyword schema_number_keywords[] = {
      .is_exclusive = true},
     {"exclusiveMaximum", TYPE_NUMBER, assert_bound, negate_bound, .check = check_bound,
      .is_exclusive = true, .is_max = true},
-    {"multipleOf", TYPE_NUMBER, assert_multiple, negate_multiple, .check = check_multiple},
+    {"multipleOf", TYPE_NUMBER, assert_multiple, NULL, .check = check_multiple},
     {.name = NULL},
 };
 
@@ -88,10 +83,9 @@ void number_emit(SchemaCompiler *c, const Conjunction *f) {
     r.is_strict = c->draft == 4;
     for (const Conjunct *a = f->conjuncts; a; a = a->next) {
         if (a->kind == CONJUNCT_SCHEMA && !schema) schema = a->schema;
-        for (const Json *v = NULL; (v = conjunct_next_excluded(a, JSON_NUMBER, v));) {
-            buffer_puts(&excluded, excluded.len ? "|" : "");
-            number_put_pattern(&excluded, v->number);
-        }
+        const Json *v = a->json;
+        for (int i = 0; i < a->n_values; i++, v = v->next)
+            if (v->kind == JSON_NUMBER) number_put_pattern(&excluded, v->number);
     }
     buffer_printf(&key, "number %d %d %a %a %d %d %a ", r.has_integers, r.has_fractions, r.lo, r.hi,
                   r.lo_is_excluded, r.hi_is_excluded, r.multiple);

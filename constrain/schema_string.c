@@ -17,7 +17,6 @@ int string_regex(SchemaCompiler *c, const Json *schema, const char *keyword, Str
     int *dfa = schema_memo(c, key.data, key.len, &is_new);
     buffer_free(&key);
     if (!is_new) return *dfa;
-    *dfa = -1;
     if (!regex_compile(pattern, mode, &c->budget, &d, &err))
         return schema_fail(c, schema, keyword, "%s", err.text), -1;
     return *dfa = grammar_add_dfa(c->grammar, &d);
@@ -50,7 +49,6 @@ static int combine(SchemaCompiler *c, int a, int b, DfaOp op) {
     int key[] = {'&', a, b, (int)op};
     int *dfa = schema_memo(c, key, sizeof key, &is_new);
     if (!is_new) return *dfa;
-    *dfa = -1;
     if (!dfa_product(&d, &c->grammar->dfas[a], &c->grammar->dfas[b], op, 0, &c->budget, &err))
         return schema_fail(c, NULL, NULL, "%s", err.text), -1;
     return *dfa = grammar_add_dfa(c->grammar, &d);
@@ -98,17 +96,10 @@ const SchemaKeyword schema_string_keywords[] = {
 // its states for every count. In exchange, `live` says which pairs of a state and a count lead to a
 // text that is neither too short nor too long.
 
-static bool get_bit(const uint64_t *bits, size_t i) { return bits[i / 64] >> (i & 63) & 1; }
-
-// Whether a character leads from a state after `count` characters to a live pair.
+// Whether a character leads from a state to a live pair with `count` characters.
 static bool leads_to_live(const Dfa *d, const StringDef *s, int state, uint32_t count) {
-    size_t width = (size_t)s->limit + 1;
-    uint32_t next = count < s->limit ? count + 1 : s->limit;
-    if (s->max != NO_LIMIT && count == s->limit) return false;
-    for (int class = 0; class < d->n_classes; class ++) {
-        int to = d->next[state * d->n_classes + class];
-        if (to && get_bit(s->live, (size_t)to * width + next)) return true;
-    }
+    for (int class = 0; class < d->n_classes; class ++)
+        if (string_is_live(s, d->next[state * d->n_classes + class], count)) return true;
     return false;
 }
 
@@ -127,7 +118,7 @@ static bool fill_live(SchemaCompiler *c, StringDef *s) {
             bool is_end = d->accept[state] && count >= s->min;
             bool is_unlimited = s->max == NO_LIMIT && count == s->limit;
             size_t bit = (size_t)state * width + count;
-            if (is_end || is_unlimited || leads_to_live(d, s, state, count))
+            if (is_end || is_unlimited || leads_to_live(d, s, state, count + 1))
                 s->live[bit / 64] |= (uint64_t)1 << (bit & 63);
         }
     return true;
@@ -149,11 +140,9 @@ static int add_string(SchemaCompiler *c, int dfa, CountRange length) {
     if (!is_new) return *string;
     StringDef s = {.trie = NONE, .dfa = dfa, .min = length.min, .max = length.max};
     s.limit = s.max == NO_LIMIT ? s.min : s.max;
-    *string = -1;
     if (!is_star(&c->grammar->dfas[dfa]) && (s.min > 0 || s.max != NO_LIMIT)) {
         if (!fill_live(c, &s)) return -1;
-        size_t start = (size_t)c->grammar->dfas[dfa].start * ((size_t)s.limit + 1);
-        if (!get_bit(s.live, start)) return free(s.live), -1;
+        if (!string_is_live(&s, c->grammar->dfas[dfa].start, 0)) return free(s.live), -1;
     }
     return *string = grammar_add_string(c->grammar, s);
 }
@@ -178,9 +167,9 @@ static int find_language(SchemaCompiler *c, const Conjunction *f, CountRange *le
     for (const Conjunct *a = f->conjuncts; a && !c->failed; a = a->next) {
         uint32_t max_length = NO_LIMIT;
         int other = -1;
-        for (const Json *v = NULL; (v = conjunct_next_excluded(a, JSON_STRING, v));) {
-            regex_put_literal(&excluded, v->string);
-        }
+        const Json *v = a->json;
+        for (int i = 0; i < a->n_values; i++, v = v->next)
+            if (v->kind == JSON_STRING) regex_put_literal(&excluded, v->string);
         if (a->kind == CONJUNCT_PATTERN)
             other = string_pattern(
                 c, a->schema,

@@ -2,47 +2,47 @@
 
 #include <stdlib.h>
 
+// The values that "const" or "enum" lists: the first of n.
+static const Json *listed_values(const KeywordUse *u, int *n) {
+    bool is_const = str_is(u->value->key, "const");
+    *n = is_const ? 1 : u->value->n_items;
+    return is_const ? u->value : u->value->child;
+}
+
 static void assert_listed(SchemaCompiler *c, Conjunction *f, const KeywordUse *u) {
     (void)c;
-    const Json *list = json_get(u->schema, "enum"); // is used if the schema has both
-    bool has_list = list && list->kind == JSON_ARRAY, is_value = str_is(u->value->key, "const");
-    if (is_value ? !has_list : has_list) f->values = u->value, f->is_value = is_value;
+    const Json *list = json_get(u->schema, "enum"); // takes precedence over "const"
+    bool has_list = list && list->kind == JSON_ARRAY;
+    if (u->value == list ? has_list : !has_list) f->values = listed_values(u, &f->n_values);
 }
 
 static void negate_listed(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
-    conjunction_add(c, &f, CONJUNCT_NOT_EQUAL, u)->is_value = str_is(u->value->key, "const");
+    Conjunct *a = conjunction_add(c, &f, CONJUNCT_NOT_EQUAL, u);
+    a->json = listed_values(u, &a->n_values);
     schema_expand(c, f);
 }
 
-static bool check_enum(SchemaCompiler *c, const KeywordUse *u, const Json *value) {
+static bool check_listed(SchemaCompiler *c, const KeywordUse *u, const Json *value) {
     (void)c;
-    for (const Json *v = u->value->child; v; v = v->next)
-        if (json_is_equal(v, value)) return true;
-    return false;
+    int n;
+    const Json *v = listed_values(u, &n);
+    for (; n > 0 && !json_is_equal(v, value); n--) v = v->next;
+    return n > 0;
 }
 
-static bool check_const(SchemaCompiler *c, const KeywordUse *u, const Json *value) {
+static unsigned find_listed_types(SchemaCompiler *c, const KeywordUse *u) {
     (void)c;
-    return json_is_equal(u->value, value);
-}
-
-static unsigned find_enum_types(SchemaCompiler *c, const KeywordUse *u) {
-    (void)c;
+    int n;
     unsigned types = 0;
-    for (const Json *v = u->value->child; v; v = v->next) types |= schema_type_of(v);
+    for (const Json *v = listed_values(u, &n); n > 0; n--, v = v->next) types |= schema_type_of(v);
     return types;
 }
 
-static unsigned find_const_type(SchemaCompiler *c, const KeywordUse *u) {
-    (void)c;
-    return schema_type_of(u->value);
-}
-
 const SchemaKeyword schema_value_keywords[] = {
-    {"enum", TYPE_ANY, assert_listed, negate_listed, .check = check_enum,
-     .find_types = find_enum_types},
-    {"const", TYPE_ANY, assert_listed, negate_listed, .check = check_const, .first = 6,
-     .find_types = find_const_type},
+    {"enum", TYPE_ANY, assert_listed, negate_listed, .check = check_listed,
+     .find_types = find_listed_types},
+    {"const", TYPE_ANY, assert_listed, negate_listed, .check = check_listed, .first = 6,
+     .find_types = find_listed_types},
     {.name = NULL},
 };
 
@@ -65,11 +65,12 @@ static void emit_words(SchemaCompiler *c, unsigned types) {
 void value_emit(SchemaCompiler *c, const Conjunction *f) {
     emit_words(c, f->types);
     for (const Conjunct *a = f->conjuncts; a && !c->failed; a = a->next) {
-        bool is_array = f->types & TYPE_ARRAY && conjunct_next_excluded(a, JSON_ARRAY, NULL),
-             is_object = f->types & TYPE_OBJECT && conjunct_next_excluded(a, JSON_OBJECT, NULL);
-        if (is_array || is_object)
-            schema_fail(c, a->schema, NULL,
-                        "an array or object in a list of values under \"not\" is not supported");
+        const Json *v = a->json;
+        for (int i = 0; i < a->n_values; i++, v = v->next)
+            if (schema_type_of(v) & f->types & (TYPE_ARRAY | TYPE_OBJECT))
+                schema_fail(c, a->schema, NULL,
+                            "an array or object in a list of values under \"not\" is not "
+                            "supported");
     }
 }
 
@@ -92,10 +93,10 @@ static void add_listed_strings(SchemaCompiler *c, Str *list, int n) {
 void value_emit_listed(SchemaCompiler *c, const Conjunction *f) {
     Buffer numbers = {0};
     unsigned words = 0;
-    int n_strings = 0, n_values = f->is_value ? 1 : f->values->n_items;
-    Str *strings = xalloc((size_t)n_values + 1, sizeof *strings);
-    const Json *v = f->is_value ? f->values : f->values->child;
-    for (int i = 0; i < n_values && schema_spend(c, 4); i++, v = v->next) {
+    int n_strings = 0;
+    Str *strings = xalloc((size_t)f->n_values + 1, sizeof *strings);
+    const Json *v = f->values;
+    for (int i = 0; i < f->n_values && schema_spend(c, 4); i++, v = v->next) {
         bool fits = true;
         for (int k = 0; fits && k < c->target.n_assertions; k++)
             fits = assertion_holds(c, c->target.assertions[k], v);
@@ -106,9 +107,7 @@ void value_emit_listed(SchemaCompiler *c, const Conjunction *f) {
         case JSON_STRING: strings[n_strings++] = v->string; break;
         case JSON_ARRAY: array_emit_value(c, v); break;
         case JSON_OBJECT: object_emit_value(c, v); break;
-        case JSON_NUMBER:
-            buffer_puts(&numbers, numbers.len ? "|" : "");
-            number_put_pattern(&numbers, v->number);
+        case JSON_NUMBER: number_put_pattern(&numbers, v->number); break;
         }
     }
     emit_words(c, words);
