@@ -188,38 +188,31 @@ static bool is_space(Str s) {
     return true;
 }
 
-// Whether a token continues or completes <think>.
-static bool continues_open(const ConstraintState *s, Str piece) {
-    return piece.len && piece.len <= N_OPEN - s->tail.len &&
-           !memcmp(piece.data, think_open + s->tail.len, piece.len);
-}
-
-// Whether the reasoning, rather than the constraint, allows a token.
+// Whether a token may come next as part of the reasoning, rather than of the constrained text.
 static bool reasoning_allows(const ConstraintState *s, int id) {
     const Tokenizer *t = s->cache->tokenizer;
+    Str piece = tokenizer_piece(t, id, s->phase == REASONING_START);
     switch (s->phase) {
-    case REASONING_START: return continues_open(s, tokenizer_piece(t, id, true));
+    case REASONING_START: // the token continues or completes <think>
+        return piece.len && piece.len <= N_OPEN - s->tail.len &&
+               !memcmp(piece.data, think_open + s->tail.len, piece.len);
     case REASONING_INSIDE: return !tokenizer_is_stop(t, id);
     case REASONING_SPACE:
-        return s->tail.len < MAX_SPACE && is_space(tokenizer_piece(t, id, false)) &&
-               !tokenizer_is_control(t, id);
+        return s->tail.len < MAX_SPACE && is_space(piece) && !tokenizer_is_control(t, id);
     default: return false;
     }
 }
 
-// Adds a token to the reasoning; false if it belongs to the constrained text.
+// Adds a token to the reasoning. False if it belongs to the constrained text.
 static bool reasoning_accept(ConstraintState *s, int id) {
-    Str piece = tokenizer_piece(s->cache->tokenizer, id, true);
-    if ((s->phase == REASONING_START && !continues_open(s, piece)) ||
-        (s->phase == REASONING_SPACE && (!is_space(piece) || s->tail.len >= MAX_SPACE)))
-        s->phase = REASONING_NONE;
+    if (s->phase != REASONING_INSIDE && !reasoning_allows(s, id)) s->phase = REASONING_NONE;
     if (s->phase == REASONING_NONE) return false;
-    buffer_put(&s->tail, piece);
+    buffer_put(&s->tail, tokenizer_piece(s->cache->tokenizer, id, true));
     if (s->phase == REASONING_START && s->tail.len == N_OPEN)
         s->phase = REASONING_INSIDE, s->tail.len = 0;
     if (s->phase == REASONING_INSIDE && str_contains(buffer_str(&s->tail), think_close))
         s->phase = REASONING_SPACE, s->tail.len = 0;
-    if (s->phase == REASONING_INSIDE && s->tail.len > 4 * N_CLOSE) {
+    if (s->phase == REASONING_INSIDE && s->tail.len > 4 * N_CLOSE) { // </think> may span tokens
         memmove(s->tail.data, s->tail.data + s->tail.len - N_CLOSE, N_CLOSE);
         s->tail.len = N_CLOSE;
         s->tail.data[N_CLOSE] = 0;
@@ -227,6 +220,7 @@ static bool reasoning_accept(ConstraintState *s, int id) {
     return true;
 }
 
+// Whether a prompt ends with <think> and optional white space.
 static bool prompt_ends_open(const Tokenizer *t, const int *ids, int n) {
     enum { MAX_TOKENS = 16 }; // that <think> and white space may have
     Buffer text = {0};

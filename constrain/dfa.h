@@ -55,5 +55,7 @@ static inline int dfa_next(const Dfa *d, int state, uint32_t code) {
     int class = code < 128 ? d->ascii[code] : d->class_of[dfa_interval(d, code)];
     return d->next[state * d->n_classes + class];
 }
+// Whether a state has a transition by some code point of a range.
+bool dfa_has_step(const Dfa *d, int state, CodeRange r);
 // Label of a whole text (0: not accepted); for automata without calls.
 int dfa_match(const Dfa *d, Str text);

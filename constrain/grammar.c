@@ -112,6 +112,17 @@ int trie_child(const Grammar *g, int node, uint32_t code) {
     return i < end && g->tries[i].code == code ? i : NONE;
 }
 
+bool trie_leads_beside(const Grammar *g, int node, const Dfa *d, int state, CodeRange r) {
+    const TrieNode *t = &g->tries[node];
+    for (int k = trie_lower_bound(g, node, r.lo);; k++) { // [r.lo, to): before child k
+        bool is_child = k < t->first + t->n && g->tries[k].code <= r.hi;
+        uint32_t to = is_child ? g->tries[k].code : r.hi + 1;
+        if (r.lo < to && dfa_has_step(d, state, (CodeRange){r.lo, to - 1})) return true;
+        if (!is_child) return false;
+        r.lo = to + 1;
+    }
+}
+
 // --- finishing
 //
 // A value is possible if one of its alternatives is; an object or array is possible if its required
@@ -153,25 +164,12 @@ static bool find_possible(Grammar *g, Budget *budget) {
     return true;
 }
 
-// Whether the DFA has a transition from a trie node's state by a character that no child has.
-static bool leads_beside(const Grammar *g, const TrieNode *t, const Dfa *d) {
-    uint32_t from = 0;
-    for (int k = t->first; k <= t->first + t->n; k++) { // [from, to): between two children
-        uint32_t to = k == t->first + t->n ? CODE_MAX + 1 : g->tries[k].code;
-        for (int i = from < to ? dfa_interval(d, from) : d->n_bounds;
-             i < d->n_bounds && d->bounds[i] < to; i++)
-            if (d->next[t->other * d->n_classes + d->class_of[i]]) return true;
-        from = to + 1;
-    }
-    return false;
-}
-
 // Follows the DFA of other names along the trie of names, then finds from the leaves up where it
 // still leads to a name that is not in the trie.
 static void align_names(Grammar *g, const ObjectDef *o) {
-    const Dfa *d = o->other != NONE ? &g->dfas[o->other] : NULL;
+    const Dfa *d = &g->dfas[o->other];
+    const CodeRange all = {0, CODE_MAX};
     int end = o->trie + 1;
-    if (!d) return;
     g->tries[o->trie].other = d->start;
     for (int node = o->trie; node < end; node++) {
         const TrieNode *t = &g->tries[node];
@@ -182,7 +180,8 @@ static void align_names(Grammar *g, const ObjectDef *o) {
     for (int node = end; node-- > o->trie;) {
         TrieNode *t = &g->tries[node];
         bool is_other_name = t->label == NONE && d->accept[t->other];
-        t->other_leads = t->other && (is_other_name || leads_beside(g, t, d));
+        t->other_leads =
+            t->other && (is_other_name || trie_leads_beside(g, node, d, t->other, all));
         for (int k = t->first; k < t->first + t->n; k++) t->other_leads |= g->tries[k].other_leads;
     }
 }
@@ -197,7 +196,7 @@ static bool finish_object(Grammar *g, ObjectDef *o, Error *err) {
         if (changed) dfa_reduce(d);
         if (dfa_is_empty(d)) o->other = NONE;
     }
-    if (o->trie != NONE) align_names(g, o);
+    if (o->trie != NONE && o->other != NONE) align_names(g, o);
     if (o->other == NONE || o->min <= 1 || o->min <= o->n_required) return true;
     // The machine recognises a repeated name only if it is in the list.
     return error_set(err, EXIT_USAGE,

@@ -65,16 +65,6 @@ static const StackFrame *top(const Machine *m, const State *s) {
 
 // --- strings
 
-// Whether a DFA has a transition by some code point of the range, after which a string (or NULL) is
-// live.
-static bool has_step(const Dfa *d, int state, CodeRange r, const StringDef *s, uint32_t count) {
-    for (int i = dfa_interval(d, r.lo); i < d->n_bounds && d->bounds[i] <= r.hi; i++) {
-        int to = d->next[state * d->n_classes + d->class_of[i]];
-        if (to && (!s || string_is_live(s, to, count))) return true;
-    }
-    return false;
-}
-
 // Whether some child of a trie node can be the partial character.
 static bool trie_has_step(const Grammar *g, int node, uint32_t partial) {
     CodeRange r[CHAR_MAX_RANGES];
@@ -86,12 +76,18 @@ static bool trie_has_step(const Grammar *g, int node, uint32_t partial) {
     return false;
 }
 
+// Whether a string may continue with the partial character of a state.
 static bool string_has_step(const Machine *m, const StringDef *d, const State *s) {
     CodeRange r[CHAR_MAX_RANGES];
     if (d->trie != NONE) return trie_has_step(m->grammar, s->q, s->partial);
+    const Dfa *dfa = &m->grammar->dfas[d->dfa];
     int n = char_ranges(s->partial, r);
-    for (int i = 0; i < n; i++)
-        if (has_step(&m->grammar->dfas[d->dfa], s->q, r[i], d, s->count + 1)) return true;
+    for (int k = 0; k < n; k++)
+        for (int i = dfa_interval(dfa, r[k].lo); i < dfa->n_bounds && dfa->bounds[i] <= r[k].hi;
+             i++)
+            if (string_is_live(d, dfa->next[s->q * dfa->n_classes + dfa->class_of[i]],
+                               s->count + 1))
+                return true;
     return false;
 }
 
@@ -157,7 +153,7 @@ static void step_text(Machine *m, State s, int b) {
     s.partial = char_step_utf8(s.partial, b, &code);
     if (s.partial == CHAR_INVALID) return;
     if (s.partial) {
-        if (char_ranges(s.partial, r) && has_step(d, s.q, r[0], NULL, 0)) put(m, s);
+        if (char_ranges(s.partial, r) && dfa_has_step(d, s.q, r[0])) put(m, s);
         return;
     }
     s.q = dfa_next(d, s.q, code);
@@ -170,14 +166,10 @@ static void step_text(Machine *m, State s, int b) {
 static void end_value(Machine *m, State s) {
     const StackFrame *f = top(m, &s);
     State after = {.stack = s.stack, .kind = AT_AFTER, .style = s.style};
-    if (f->kind == FRAME_ROOT) {
-        after = (State){.kind = AT_END};
-    } else if (f->kind == FRAME_RULE) {
-        after = (State){f->parent, IN_TEXT, s.style, .def = f->def, .q = f->state};
-        put_text(m, after);
-        return;
-    }
-    put(m, after);
+    if (f->kind == FRAME_RULE)
+        put_text(m, (State){f->parent, IN_TEXT, s.style, .def = f->def, .q = f->state});
+    else
+        put(m, f->kind == FRAME_ROOT ? (State){.kind = AT_END} : after);
 }
 
 static void step_value(Machine *m, State s, int b) {
@@ -229,32 +221,24 @@ static void end_name(Machine *m, State s) {
     put(m, (State){stack, AT_COLON, s.style, .def = value});
 }
 
-// Whether a name that is not listed may continue with a code point of [lo, hi].
-static bool other_has_step(const Machine *m, const StackFrame *f, const State *s, uint32_t lo,
-                           uint32_t hi) {
-    const ObjectDef *o = &m->grammar->objects[f->def];
-    return lo <= hi && s->count && frame_allows_other(&m->stacks, f) &&
-           has_step(&m->grammar->dfas[o->other], (int)s->count, (CodeRange){lo, hi}, NULL, 0);
-}
-
-// Whether a name may continue with the partial character: with a child of the trie node, or with a
-// code point between two children, which leads to other names.
+// Whether a name may continue with the partial character of a state: to a listed name by a child of
+// its trie node, or to an unlisted name.
 static bool name_has_step(const Machine *m, const State *s) {
+    const Grammar *g = m->grammar;
     const StackFrame *f = top(m, s);
-    const TrieNode *tries = m->grammar->tries;
+    bool allows_other = s->count && frame_allows_other(&m->stacks, f);
+    const Dfa *other = allows_other ? &g->dfas[g->objects[f->def].other] : NULL;
     CodeRange r[CHAR_MAX_RANGES];
-    int n = char_ranges(s->partial, r);
+    int n = char_ranges(s->partial, r), state = (int)s->count;
     for (int i = 0; i < n; i++) {
-        uint32_t from = r[i].lo;
-        int k = s->q != NONE ? trie_lower_bound(m->grammar, s->q, from) : 0;
-        int end = s->q != NONE ? tries[s->q].first + tries[s->q].n : 0;
-        for (; k < end && tries[k].code <= r[i].hi; k++) {
-            if (frame_leads_to_name(&m->stacks, f, k, 0)) return true;
-            if (tries[k].code > from && other_has_step(m, f, s, from, tries[k].code - 1))
-                return true;
-            from = tries[k].code + 1;
+        if (s->q == NONE) {
+            if (other && dfa_has_step(other, state, r[i])) return true;
+            continue;
         }
-        if (other_has_step(m, f, s, from, r[i].hi)) return true;
+        if (other && trie_leads_beside(g, s->q, other, state, r[i])) return true;
+        int k = trie_lower_bound(g, s->q, r[i].lo), end = g->tries[s->q].first + g->tries[s->q].n;
+        for (; k < end && g->tries[k].code <= r[i].hi; k++)
+            if (frame_leads_to_name(&m->stacks, f, k, 0)) return true;
     }
     return false;
 }
@@ -313,19 +297,29 @@ static void put_indented(Machine *m, State s) {
     put(m, s);
 }
 
-// A byte before an item or name, where the styles in `direct` write no white space.
-static void step_item(Machine *m, State s, int b, int direct) {
-    State item = before_next(m, s);
-    if (b == '\n') {
-        if (s.style & INDENTED) put_indented(m, item);
+// A byte after { or [, a comma or a colon.
+static void step_item(Machine *m, State s, int b) {
+    static const struct {
+        uint8_t none, space, line; // styles that write no white space, a space, a line break
+    } after[] = {
+        [AT_OPEN] = {COMPACT | SPACED, 0, INDENTED},
+        [AT_NEXT] = {COMPACT, SPACED, INDENTED},
+        [AT_SPACE] = {COMPACT, SPACED | INDENTED, 0},
+    };
+    State item = s;
+    if (s.kind == AT_SPACE)
+        item.kind = AT_VALUE;
+    else
+        item = before_next(m, s);
+    if (b == ' ' || b == '\n') {
+        item.style &= b == ' ' ? after[s.kind].space : after[s.kind].line;
+        if (item.style && b == ' ') put(m, item);
+        if (item.style && b == '\n') put_indented(m, item);
         return;
     }
-    item.style &= (uint8_t)direct;
-    if (!item.style) return;
-    if (item.kind == AT_VALUE)
-        step_value(m, item, b);
-    else if (b == '"')
-        begin_name(m, item);
+    item.style &= after[s.kind].none;
+    if (item.style && item.kind == AT_VALUE) step_value(m, item, b);
+    if (item.style && item.kind == AT_QUOTE && b == '"') begin_name(m, item);
 }
 
 static void close_container(Machine *m, State s) {
@@ -338,16 +332,7 @@ static void step_open(Machine *m, State s, int b) {
     if (b == closing_of(f)) {
         if (frame_may_close(&m->stacks, f)) close_container(m, s);
     } else if (frame_has_more(&m->stacks, f)) {
-        step_item(m, s, b, COMPACT | SPACED);
-    }
-}
-
-static void step_next(Machine *m, State s, int b) {
-    if (b == ' ' && s.style & SPACED) {
-        s.style = SPACED;
-        put(m, before_next(m, s));
-    } else {
-        step_item(m, s, b, COMPACT);
+        step_item(m, s, b);
     }
 }
 
@@ -365,17 +350,6 @@ static void step_after(Machine *m, State s, int b) {
     }
 }
 
-static void step_space(Machine *m, State s, int b) {
-    State value = s;
-    value.kind = AT_VALUE;
-    value.style &= b == ' ' ? SPACED | INDENTED : COMPACT;
-    if (!value.style) return;
-    if (b == ' ')
-        put(m, value);
-    else
-        step_value(m, value, b);
-}
-
 static void step_state(Machine *m, State s, int b) {
     switch ((StateKind)s.kind) {
     case AT_END: break;
@@ -384,8 +358,8 @@ static void step_state(Machine *m, State s, int b) {
     case IN_STRING: step_string(m, s, b); break;
     case AT_OPEN: step_open(m, s, b); break;
     case IN_NAME: step_name(m, s, b); break;
-    case AT_SPACE: step_space(m, s, b); break;
-    case AT_NEXT: step_next(m, s, b); break;
+    case AT_SPACE:
+    case AT_NEXT: step_item(m, s, b); break;
     case AT_AFTER: step_after(m, s, b); break;
     case AT_QUOTE:
         if (b == '"') begin_name(m, s);

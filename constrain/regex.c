@@ -165,17 +165,17 @@ static int parse(PatternReader *r) {
 }
 
 size_t regex_bounded_repeat(Str pattern, int *min, int *max) {
-    static const PatternKind shape[] = {PATTERN_BEGIN, PATTERN_REPEAT, PATTERN_END};
     Error err;
     PatternReader r = {.syntax = &regex_syntax, .text = pattern, .err = &err};
     int root = parse(&r), k = -1, n = 0;
-    const PatternNode *repeat = NULL;
-    if (root >= 0 && r.nodes[r.nodes[root].child].next < 0) k = r.nodes[root].child; // one branch
-    for (k = k < 0 ? -1 : r.nodes[k].child; k >= 0 && n < 3; k = r.nodes[k].next, n++) {
-        if (r.nodes[k].kind != shape[n]) break;
-        if (n == 1) repeat = &r.nodes[k];
-    }
-    bool fits = n == 3 && k < 0 && r.nodes[repeat->child].kind == PATTERN_SET && repeat->max >= 0;
+    const PatternNode *nodes = r.nodes, *part[3] = {NULL};
+    if (root >= 0 && nodes[nodes[root].child].next < 0) k = nodes[nodes[root].child].child;
+    for (; k >= 0; k = nodes[k].next, n++)
+        if (n < 3) part[n] = &nodes[k];
+    const PatternNode *repeat = part[1];
+    bool fits = n == 3 && part[0]->kind == PATTERN_BEGIN && repeat->kind == PATTERN_REPEAT &&
+                nodes[repeat->child].kind == PATTERN_SET && repeat->max >= 0 &&
+                part[2]->kind == PATTERN_END;
     if (fits) *min = repeat->min, *max = repeat->max;
     size_t length = fits ? repeat->at : 0;
     pattern_free(&r);

@@ -7,24 +7,9 @@
 
 // --- memory
 
-struct ArenaBlock {
-    struct ArenaBlock *next;
-    size_t used, size;
-    max_align_t data[];
-};
-
 void *schema_alloc(SchemaCompiler *c, size_t size) {
-    enum { BLOCK_SIZE = 1 << 16 };
-    size = (size + sizeof(max_align_t) - 1) / sizeof(max_align_t) * sizeof(max_align_t);
-    if (!c->arena || c->arena->used + size > c->arena->size) {
-        size_t block_size = size > BLOCK_SIZE ? size : BLOCK_SIZE;
-        struct ArenaBlock *b = xalloc(1, sizeof *b + block_size);
-        b->next = c->arena, b->size = block_size;
-        c->arena = b;
-    }
-    void *p = (char *)c->arena->data + c->arena->used;
-    c->arena->used += size;
-    return p;
+    c->blocks = list_grow((void *)c->blocks, c->n_blocks, sizeof *c->blocks);
+    return c->blocks[c->n_blocks++] = xrealloc(NULL, 1, size);
 }
 
 int *schema_memo(SchemaCompiler *c, const void *key, size_t len, bool *is_new) {
@@ -37,7 +22,8 @@ int *schema_memo(SchemaCompiler *c, const void *key, size_t len, bool *is_new) {
 }
 
 void schema_compiler_free(SchemaCompiler *c) {
-    for (struct ArenaBlock *b = c->arena, *next; b; b = next) next = b->next, free(b);
+    for (int i = 0; i < c->n_blocks; i++) free(c->blocks[i]);
+    free((void *)c->blocks);
     intern_free(&c->memo), intern_free(&c->values), intern_free(&c->keyword_names);
     free((void *)c->keywords), free(c->memo_values);
 }
@@ -127,10 +113,15 @@ const SchemaKeyword *schema_keyword(SchemaCompiler *c, const Json *schema, Str n
     return is_broken_ref ? NULL : k;
 }
 
-const Json *schema_next(const SchemaCompiler *c, const Json *schema, const Json *previous) {
-    const Json *ref = c->draft > 7 ? NULL : previous ? previous : json_get_string(schema, "$ref");
-    if (ref && ref->kind == JSON_STRING && str_is(ref->key, "$ref")) return previous ? NULL : ref;
-    return previous ? previous->next : schema->child;
+bool schema_next(SchemaCompiler *c, KeywordUse *u) {
+    const Json *previous = u->value, *first = u->schema->child;
+    const Json *ref = previous ? previous : json_get_string(u->schema, "$ref");
+    if (c->draft <= 7 && ref && ref->kind == JSON_STRING && str_is(ref->key, "$ref"))
+        u->value = previous ? NULL : ref;
+    else
+        u->value = previous ? previous->next : first;
+    if (u->value) u->keyword = schema_keyword(c, u->schema, u->value->key);
+    return u->value;
 }
 
 const Json *json_member(const Json *object, Str name) {

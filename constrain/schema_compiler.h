@@ -50,7 +50,8 @@ struct SchemaCompiler {
     bool failed;     // the first failure is in err
     int quiet;       // > 0: a failure only sets `failed`
     Buffer *unknown; // places of unknown keywords; NULL: not wanted
-    struct ArenaBlock *arena;
+    void **blocks;   // (n_blocks) memory of schema_alloc
+    int n_blocks;
     InternTable memo;   // descriptions of DFAs, strings and values that were built before
     int *memo_values;   // (memo.n) their indices in the grammar
     InternTable values; // assertions of each value of the grammar
@@ -94,9 +95,10 @@ struct SchemaKeyword {
 void schema_add_keyword(SchemaCompiler *c, const char *name, const SchemaKeyword *k);
 // The keyword of this name in a schema, or NULL if the draft does not define it.
 const SchemaKeyword *schema_keyword(SchemaCompiler *c, const Json *schema, Str name);
-// Iterates over the keywords of a schema: previous is NULL at first. Before draft 2019-09, a $ref
-// hides all others.
-const Json *schema_next(const SchemaCompiler *c, const Json *schema, const Json *previous);
+// Iterates over the keywords of u->schema: sets u->value and u->keyword (NULL for a keyword that
+// the draft does not define). u->value is NULL at first. Before draft 2019-09, a $ref hides all
+// others.
+bool schema_next(SchemaCompiler *c, KeywordUse *u);
 // The schema that a $ref refers to; NULL after a failure.
 const Json *schema_target(SchemaCompiler *c, const Json *schema, const Json *ref);
 const Json *json_member(const Json *object, Str name); // or NULL; object may be NULL

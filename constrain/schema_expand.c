@@ -122,8 +122,7 @@ bool schema_refuse_negation(SchemaCompiler *c, const KeywordUse *u) {
 
 // Expands a branch for each keyword of the schema, in which that one does not hold.
 static void split_not(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
-    for (const Json *k = NULL; (k = schema_next(c, u->schema, k)) && !c->failed;) {
-        KeywordUse part = {schema_keyword(c, u->schema, k->key), u->schema, k};
+    for (KeywordUse part = {.schema = u->schema}; schema_next(c, &part) && !c->failed;) {
         if (!part.keyword || part.keyword->role == KEYWORD_ANNOTATION) continue;
         Conjunction branch = f;
         branch.types &= part.keyword->types;
@@ -138,10 +137,9 @@ static void assert_schema(SchemaCompiler *c, Conjunction *f, const Json *schema)
     KeywordUse u = {.schema = schema};
     if (has_conjunct(f, CONJUNCT_SCHEMA, schema)) return;
     conjunction_add(c, f, CONJUNCT_SCHEMA, &u);
-    for (const Json *k = NULL; (k = schema_next(c, schema, k)) && !c->failed;) {
-        u.keyword = schema_keyword(c, schema, k->key), u.value = k;
+    while (schema_next(c, &u) && !c->failed) {
         if (!u.keyword)
-            schema_note_unknown(c, schema, k->key);
+            schema_note_unknown(c, schema, u.value->key);
         else if (u.keyword->role == KEYWORD_UNSUPPORTED)
             schema_refuse(c, &u, "");
         else if (u.keyword->assert)
@@ -301,8 +299,7 @@ bool schema_holds(SchemaCompiler *c, const Json *schema, const Json *value) {
         return schema_fail(c, schema, NULL, "the schema refers to itself without end");
     if (!schema_spend(c, 4)) return false;
     c->check_depth++;
-    for (const Json *k = NULL; holds && (k = schema_next(c, schema, k)) && !c->failed;) {
-        KeywordUse u = {schema_keyword(c, schema, k->key), schema, k};
+    for (KeywordUse u = {.schema = schema}; holds && schema_next(c, &u) && !c->failed;) {
         if (!u.keyword) continue;
         if (u.keyword->role == KEYWORD_UNSUPPORTED)
             holds = schema_refuse(c, &u, "");

@@ -15,12 +15,11 @@ void number_emit(SchemaCompiler *c, const Conjunction *f);
 // minLength, maxLength, pattern, format
 extern const SchemaKeyword schema_string_keywords[];
 void string_emit(SchemaCompiler *c, const Conjunction *f);
-// Indices of DFAs, each built once; -1 after a failure. Of a regular expression, which messages
-// attribute to a keyword; of a "pattern" or a name in "patternProperties"; of all texts.
+// Each returns the index of a DFA, which is built once; -1 after a failure. The DFA of a regular
+// expression, whose errors name the keyword; of a "pattern" or a name in "patternProperties".
 int string_regex(SchemaCompiler *c, const Json *schema, const char *keyword, Str pattern,
                  RegexMode mode);
 int string_pattern(SchemaCompiler *c, const Json *schema, Str pattern);
-int string_any(SchemaCompiler *c);
 
 // items, prefixItems, additionalItems, minItems, maxItems, uniqueItems, unevaluatedItems
 extern const SchemaKeyword schema_array_keywords[];

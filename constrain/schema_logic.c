@@ -51,10 +51,8 @@ static unsigned find_types(SchemaCompiler *c, const Json *schema) {
     if (schema->kind != JSON_OBJECT || c->type_depth > MAX_DEPTH || !schema_spend(c, 4))
         return TYPE_ANY;
     c->type_depth++;
-    for (const Json *k = NULL; (k = schema_next(c, schema, k));) {
-        KeywordUse u = {schema_keyword(c, schema, k->key), schema, k};
+    for (KeywordUse u = {.schema = schema}; schema_next(c, &u);)
         if (u.keyword && u.keyword->find_types) types &= u.keyword->find_types(c, &u);
-    }
     c->type_depth--;
     return types;
 }
@@ -92,24 +90,28 @@ static bool values_are_disjoint(SchemaCompiler *c, const Json *a, const Json *b)
     return is_disjoint;
 }
 
+// The first item of a keyword's value if it is of a kind, else NULL.
+static const Json *first_item(const Json *schema, const char *keyword, JsonKind kind) {
+    const Json *value = json_get(schema, keyword);
+    return value && value->kind == kind ? value->child : NULL;
+}
+
 static bool is_required(const Json *schema, Str name) {
-    const Json *required = json_get(schema, "required");
-    const Json *r = required && required->kind == JSON_ARRAY ? required->child : NULL;
+    const Json *r = first_item(schema, "required", JSON_ARRAY);
     while (r && !(r->kind == JSON_STRING && str_eq(r->string, name))) r = r->next;
     return r;
 }
 
-// Whether a property that `a` requires is not allowed by b, or one that either requires has
+// Whether a property that `a` requires is not allowed by b, or a property that either requires has
 // disjoint schemas.
 static bool properties_are_disjoint(SchemaCompiler *c, const Json *a, const Json *b, int depth) {
-    const Json *required = json_get(a, "required"), *others = json_get(b, "additionalProperties");
-    const Json *in_a = json_get(a, "properties"), *in_b = json_get(b, "properties");
+    const Json *others = json_get(b, "additionalProperties"), *in_b = json_get(b, "properties");
     bool is_closed = others && others->kind == JSON_BOOL && !others->boolean &&
                      !json_get(b, "patternProperties");
-    const Json *r = is_closed && required && required->kind == JSON_ARRAY ? required->child : NULL;
+    const Json *r = is_closed ? first_item(a, "required", JSON_ARRAY) : NULL;
     for (; r; r = r->next)
         if (r->kind == JSON_STRING && !json_member(in_b, r->string)) return true;
-    for (const Json *p = in_a && in_a->kind == JSON_OBJECT ? in_a->child : NULL; p; p = p->next) {
+    for (const Json *p = first_item(a, "properties", JSON_OBJECT); p; p = p->next) {
         const Json *q = json_member(in_b, p->key);
         if (q && (is_required(a, p->key) || is_required(b, p->key)) &&
             are_disjoint(c, p, q, depth + 1))
@@ -118,10 +120,11 @@ static bool properties_are_disjoint(SchemaCompiler *c, const Json *a, const Json
     return false;
 }
 
-// Whether b is disjoint from a part of `a` that all its values satisfy: the target of $ref, one
+// Whether b is disjoint from a part of `a` that all values of `a` satisfy: the target of $ref, one
 // schema of allOf, or every schema of anyOf or oneOf.
 static bool parts_are_disjoint(SchemaCompiler *c, const Json *a, const Json *b, int depth) {
-    for (const Json *k = NULL; (k = schema_next(c, a, k));) {
+    for (KeywordUse u = {.schema = a}; schema_next(c, &u);) {
+        const Json *k = u.value;
         bool is_all = str_is(k->key, "allOf");
         if (str_is(k->key, "$ref") && k->kind == JSON_STRING) {
             const Json *target = schema_target(c, a, k);

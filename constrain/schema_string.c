@@ -22,7 +22,7 @@ int string_regex(SchemaCompiler *c, const Json *schema, const char *keyword, Str
     return *dfa = grammar_add_dfa(c->grammar, &d);
 }
 
-int string_any(SchemaCompiler *c) {
+static int any_string(SchemaCompiler *c) {
     return string_regex(c, NULL, NULL, str_of(REGEX_ANY), REGEX_WHOLE);
 }
 
@@ -162,7 +162,7 @@ static Str split_bounded_repeat(SchemaCompiler *c, Str pattern, CountRange *leng
 
 // The language of the patterns, formats and excluded values of a conjunction; -1 after a failure.
 static int find_language(SchemaCompiler *c, const Conjunction *f, CountRange *length) {
-    int language = string_any(c);
+    int language = any_string(c);
     Buffer excluded = {0};
     for (const Conjunct *a = f->conjuncts; a && !c->failed; a = a->next) {
         uint32_t max_length = NO_LIMIT;
@@ -178,7 +178,7 @@ static int find_language(SchemaCompiler *c, const Conjunction *f, CountRange *le
             other = format_dfa(c, a->schema, a->json->string, &max_length);
         if (other < 0 || c->failed) continue;
         if (!a->is_negated && max_length < length->max) length->max = max_length;
-        language = !a->is_negated && language == string_any(c)
+        language = !a->is_negated && language == any_string(c)
                        ? other
                        : combine(c, language, other, a->is_negated ? DFA_SUBTRACT : DFA_INTERSECT);
     }
