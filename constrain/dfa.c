@@ -330,7 +330,8 @@ static void minimise(Dfa *d) {
     enum { MAX_ROUNDS = 200 }; // beyond it the DFA stays larger than it could be, but correct
     size_t n = (size_t)d->n_states, width = (size_t)d->n_classes;
     uint16_t *part = xalloc(n, sizeof *part), *next_part = xalloc(n, sizeof *part);
-    uint16_t *key = xalloc(width + 1, sizeof *key); // the parts of a row and of its state
+    size_t len = (width / 4 + 1) * 8; // bytes of a key; whole words are hashed faster
+    uint16_t *key = xalloc(1, len);   // the parts of a row and of its state
     InternTable parts = {0};
     for (size_t state = 1; state < n; state++) part[state] = (uint16_t)(d->accept[state] + 1);
     for (int round = 0, n_parts = 0; round < MAX_ROUNDS; round++) {
@@ -339,7 +340,7 @@ static void minimise(Dfa *d) {
             const uint16_t *row = d->next + state * width;
             for (size_t c = 0; c < width; c++) key[c] = part[row[c]];
             key[width] = part[state];
-            next_part[state] = (uint16_t)intern_add(&parts, key, (width + 1) * sizeof *key, NULL);
+            next_part[state] = (uint16_t)intern_add(&parts, key, len, NULL);
         }
         uint16_t *old = part;
         part = next_part, next_part = old;
