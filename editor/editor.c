@@ -1,14 +1,15 @@
 // The line editor. In order: the terminal and its signals, history, keys, the screen, editing,
 // escape sequences, search, completion, and the loop that reads one text (editor_read).
 //
-// A text is one buffer with a cursor. Every key changes these two, and then draw_text() writes the
-// whole text again: it lays out prompt and text in rows of the terminal's width, moves the cursor
+// A text is one buffer with a cursor. A key changes the text or the cursor, and draw_text() then
+// redraws everything: it lays out prompt and text in rows of the terminal's width, moves the cursor
 // up to the first row, clears everything below, writes the rows, and moves the cursor to its place.
-// So the only thing to remember about the screen is the row that the cursor is on (cursor_row). If
-// the text has more rows than the screen, the rows around the cursor are written.
+// The only state of the screen to remember is therefore the row of the cursor (cursor_row). If the
+// text has more rows than the screen, only the rows around the cursor are written.
 #include "editor.h"
 #include "../base/files.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <locale.h>
@@ -22,37 +23,38 @@
 #include <unistd.h>
 #include <wchar.h>
 
-enum { NO_KEY = -1, END_OF_INPUT = -2, WOKEN = -3 }; // results of next_key besides bytes
+enum { NO_KEY = -1, END_OF_INPUT = -2, WOKEN = -3 }; // results of next_key() that are not bytes
 enum {
-    ESCAPE_MS = 50, // longest pause within an escape sequence
-    LOOK_MS = 100   // how often *interrupted is checked where no signal wakes the editor
+    ESCAPE_MS = 50,    // longest pause within an escape sequence
+    INTERRUPT_MS = 100 // interval of checking *interrupted when no signal handler wakes the editor
 };
 
 struct Editor {
-    bool is_terminal, is_dumb; // dumb: without escape sequences; it edits lines by itself
+    bool is_terminal;
+    bool is_dumb; // a terminal without escape sequences (TERM=dumb); its driver edits lines
     Completer complete;
     int out; // file descriptor of the terminal's screen
     volatile int *interrupted;
     const char *history_path;
-    Buffer history; // as in its file: one entry per line, with '\r' for newlines within it
-    size_t seen;    // offset of the entry that is shown; history.len: the new text
-    unsigned char keys[4096]; // bytes read; [next_key, n_keys) are not handled yet
+    Buffer history; // content of the history file: an entry per line, its newlines as '\r'
+    size_t seen;    // offset of the entry on the screen; history.len: the new text
+    unsigned char keys[4096]; // input bytes; [next_key, n_keys) are not handled yet
     size_t n_keys, next_key;
-    // of the text that is edited
+    // state of the text being edited
     const char *prompt;
     Buffer text;
-    size_t at;      // cursor, a byte offset
-    Buffer draft;   // the new text, while an entry of the history is shown
-    Buffer killed;  // last text cut, for Ctrl-Y
-    int cursor_row; // row of the cursor on the screen, from the first row drawn
+    size_t at;      // byte offset of the cursor
+    Buffer draft;   // the new text, while a history entry is on the screen
+    Buffer killed;  // the last text that was cut; Ctrl-Y inserts it
+    int cursor_row; // screen row of the cursor, counted from the first row drawn
 };
 
-// The terminal. Signal handlers need its state, so there is one.
+// The state of the terminal. It is global because signal handlers need it.
 static struct {
-    struct termios cooked, raw; // settings found, settings while the editor has it
+    struct termios cooked, raw; // original settings; settings of the editor
     volatile sig_atomic_t is_raw;
     volatile int *interrupted;
-    int wake[2]; // a pipe that handlers write to, so that poll() returns
+    int wake[2]; // pipe; signal handlers write to it so that poll() returns
 } tty = {.wake = {-1, -1}};
 
 static const int fatal_signals[] = {SIGTERM, SIGHUP, SIGQUIT, SIGSEGV,
@@ -60,7 +62,7 @@ static const int fatal_signals[] = {SIGTERM, SIGHUP, SIGQUIT, SIGSEGV,
 enum { N_FATAL = sizeof fatal_signals / sizeof *fatal_signals };
 static struct sigaction old_actions[N_FATAL];
 
-// Failures are ignored: if the terminal is gone, SIGHUP or the end of input follows.
+// Ignores write errors: if the terminal is gone, SIGHUP or the end of input follows.
 static void put_bytes(int fd, const char *s, size_t n) {
     if (!write_all(fd, s, n)) return;
 }
@@ -78,7 +80,8 @@ static void terminal_take(void) {
     tty.is_raw = 1;
 }
 
-// Restores the terminal, then lets the signal have its old effect when the handler returns.
+// Restores the terminal and the previous action of the signal, then raises the signal again. It is
+// delivered when this handler returns.
 static void on_fatal_signal(int number) {
     terminal_restore();
     for (int i = 0; i < N_FATAL; i++)
@@ -86,11 +89,11 @@ static void on_fatal_signal(int number) {
     raise(number);
 }
 
-// Ctrl-C, Ctrl-Z and a change of the window's size wake the editor.
+// Handles Ctrl-C, Ctrl-Z and changes of the window size, then wakes the editor.
 static void on_wake_signal(int number) {
     int e = errno;
     if (number == SIGINT) *tty.interrupted = 1;
-    if (number == SIGTSTP) { // stop with the terminal restored, take it again when continued
+    if (number == SIGTSTP) { // restores the terminal, stops, and takes the terminal when continued
         struct sigaction own, standard = {.sa_handler = SIG_DFL};
         sigset_t set;
         terminal_restore();
@@ -112,7 +115,7 @@ static void install_handlers(void) {
                      wake = {.sa_handler = on_wake_signal, .sa_flags = SA_RESTART};
     for (int i = 0; i < N_FATAL; i++) {
         sigaction(fatal_signals[i], &fatal, &old_actions[i]);
-        if (old_actions[i].sa_handler == SIG_IGN) // nohup
+        if (old_actions[i].sa_handler == SIG_IGN) // stays ignored, as under nohup
             sigaction(fatal_signals[i], &old_actions[i], NULL);
     }
     for (size_t i = 0; i < sizeof wakes / sizeof *wakes; i++) sigaction(wakes[i], &wake, NULL);
@@ -130,7 +133,7 @@ Editor *editor_open(const char *history, Completer complete, volatile int *inter
     if (!e->is_terminal || e->is_dumb) return e;
     buffer_puts(&e->history, "");
     e->history_path = history;
-    if (history) file_read(history, &e->history, &(Error){0}); // it may not exist yet
+    if (history) file_read(history, &e->history, &(Error){0}); // may not exist yet
     if (e->history.len && e->history.data[e->history.len - 1] != '\n')
         buffer_puts(&e->history, "\n");
     if (!setlocale(LC_CTYPE, "C.UTF-8")) setlocale(LC_CTYPE, ""); // for wcwidth
@@ -151,7 +154,7 @@ bool editor_is_terminal(const Editor *e) { return e->is_terminal; }
 
 // History
 
-// Offset of the entry before (by < 0) or after the one at `at`.
+// Offset of the entry before (by < 0) or after the entry at `at`.
 static size_t history_step(const Buffer *history, size_t at, int by) {
     if (by > 0) return at + strcspn(history->data + at, "\n") + 1;
     for (at--; at > 0 && history->data[at - 1] != '\n'; at--) {
@@ -159,7 +162,7 @@ static size_t history_step(const Buffer *history, size_t at, int by) {
     return at;
 }
 
-// Adds a text to the history and its file, unless it repeats the last entry.
+// Adds a text to the history and its file, unless it equals the last entry.
 static void history_add(Editor *e, const Buffer *text) {
     Buffer *h = &e->history;
     size_t begin = h->len, last = begin ? history_step(h, begin, -1) : 0;
@@ -181,7 +184,7 @@ static void history_add(Editor *e, const Buffer *text) {
 
 // Keys
 
-// The next byte of input; NO_KEY after timeout_ms (-1: no timeout), WOKEN by a signal, or
+// Returns the next input byte; NO_KEY after timeout_ms (-1: no timeout); WOKEN after a signal; or
 // END_OF_INPUT.
 static int next_key(Editor *e, int timeout_ms) {
     while (e->next_key == e->n_keys) {
@@ -198,7 +201,7 @@ static int next_key(Editor *e, int timeout_ms) {
         if (ready < 0 || !fds[0].revents) continue;
         ssize_t n = read(STDIN_FILENO, e->keys, sizeof e->keys);
         if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
-        if (n < 0 && !e->is_terminal) die_file("standard input"); // a terminal may hang up
+        if (n < 0 && !e->is_terminal) die_file("standard input"); // of a terminal: a hangup
         if (n <= 0) return END_OF_INPUT;
         e->next_key = 0;
         e->n_keys = (size_t)n;
@@ -208,8 +211,8 @@ static int next_key(Editor *e, int timeout_ms) {
 
 // The screen
 
-// The text that the screen shows for the character at s, and its columns. Control bytes are shown
-// as ^X, invalid and unprintable ones as "?". Returns the bytes of the character.
+// Returns the length of the character at s, its printable form and the number of columns that this
+// form takes. Control characters are shown as ^X; invalid bytes and unprintable characters as "?".
 static int show_char(const char *s, size_t n, int *columns, char shown[8]) {
     uint32_t code;
     int len = utf8_decode(s, n, &code), width = 1;
@@ -226,7 +229,7 @@ static int show_char(const char *s, size_t n, int *columns, char shown[8]) {
     return len ? len : 1;
 }
 
-// The offset after the character at `at`, with its combining characters and joined emoji.
+// Offset of the end of the character at `at`, including combining characters and joined emoji.
 static size_t char_after(const Editor *e, size_t at) {
     char shown[8];
     int columns;
@@ -240,17 +243,18 @@ static size_t char_after(const Editor *e, size_t at) {
     return at;
 }
 
-// The offset of the character before `at`. Joined characters are only found from the left.
+// Offset of the character before `at`. Scans from the left, the only direction in which joined
+// characters can be recognized.
 static size_t char_before(const Editor *e, size_t at) {
     size_t last = 0;
     for (size_t i = 0; i < at; i = char_after(e, i)) last = i;
     return last;
 }
 
-// Lays out prompt and text in rows of `columns`, separated by "\r\n", and sets the position of the
-// cursor. Returns the number of rows. After a newline of the text, the row is indented by 2. A row
-// that is exactly full is broken if the cursor comes next, since terminals keep it on the last
-// column.
+// Lays out prompt and text in rows of `columns` columns, separated by "\r\n". Returns the number of
+// rows and the position of the cursor. A row that follows a newline of the text is indented by 2.
+// If the cursor is at the end of a full row, a new row begins: terminals would leave the cursor on
+// the last column.
 static int lay_out(const Editor *e, int columns, Buffer *out, int *cursor_row, int *cursor_column) {
     int row = 0, column = 0;
     Buffer all = {0};
@@ -284,7 +288,7 @@ static const char *skip_rows(const char *s, int n) {
     return s;
 }
 
-// Writes the text to the screen, as the head of this file describes.
+// Redraws prompt and text (see the top of this file).
 static void draw_text(Editor *e) {
     struct winsize size = {0};
     Buffer rows = {0}, out = {0};
@@ -293,7 +297,7 @@ static void draw_text(Editor *e) {
         size.ws_col = 80, size.ws_row = 24;
     int columns = size.ws_col > 8 ? size.ws_col : 8, height = size.ws_row > 2 ? size.ws_row - 1 : 1;
     int n_rows = lay_out(e, columns, &rows, &row, &column);
-    int top = row >= height ? row - height + 1 : 0, // rows [top, bottom) are drawn
+    int top = row >= height ? row - height + 1 : 0, // the visible rows are [top, bottom)
         bottom = n_rows < top + height ? n_rows : top + height;
     const char *begin = skip_rows(rows.data, top), *end = rows.data + rows.len;
     if (bottom < n_rows) end = skip_rows(begin, bottom - top) - 2;
@@ -312,13 +316,13 @@ static void draw_text(Editor *e) {
 // Editing
 
 static void insert_text(Editor *e, const char *s, size_t n) {
-    buffer_append(&e->text, s, n); // makes room
+    buffer_append(&e->text, s, n); // to make room
     memmove(e->text.data + e->at + n, e->text.data + e->at, e->text.len - n - e->at);
     memcpy(e->text.data + e->at, s, n);
     e->at += n;
 }
 
-// Removes [from, to). is_kept: Ctrl-Y can insert it again.
+// Removes the bytes [from, to) of the text. is_kept: Ctrl-Y can insert them again.
 static void cut_text(Editor *e, size_t from, size_t to, bool is_kept) {
     if (is_kept && to > from) {
         e->killed.len = 0;
@@ -329,22 +333,18 @@ static void cut_text(Editor *e, size_t from, size_t to, bool is_kept) {
     e->at = from;
 }
 
-// Replaces the text; the cursor is at its end.
+// Replaces the text and moves the cursor to its end.
 static void set_text(Editor *e, const char *s, size_t n) {
     e->text.len = e->at = 0;
     insert_text(e, s, n);
 }
 
-static bool is_word_char(char c) {
-    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '_' ||
-           (c & 0x80);
-}
-
+static bool is_word_char(char c) { return isalnum((unsigned char)c) || c == '_' || (c & 0x80); }
 static bool is_newline(char c) { return c == '\n'; }
 static bool is_visible(char c) { return c != ' ' && c != '\n' && c != '\t'; }
 
-// The offset to the left (by -1) or right (by 1) of `at` where the bytes that are in a class (or
-// that are not) end.
+// Moves from `at` to the left (by -1) or right (by 1) over all bytes for which class() returns
+// is_in. Returns the offset reached.
 static size_t skip_class(const Editor *e, size_t at, int by, bool (*class)(char), bool is_in) {
     size_t end = by < 0 ? 0 : e->text.len;
     const char *next = e->text.data - (by < 0);
@@ -352,12 +352,13 @@ static size_t skip_class(const Editor *e, size_t at, int by, bool (*class)(char)
     return at;
 }
 
-// The offset one word to the left (by -1) or right (by 1) of the cursor.
+// Offset of the next beginning of a word to the left of the cursor (by -1), or of the next end of a
+// word to the right (by 1).
 static size_t word_edge(const Editor *e, int by, bool (*class)(char)) {
     return skip_class(e, skip_class(e, e->at, by, class, false), by, class, true);
 }
 
-// The beginning (by -1) or end (by 1) of the line of the text that the cursor is on.
+// Offset of the beginning (by -1) or end (by 1) of the cursor's line.
 static size_t row_edge(const Editor *e, int by) {
     return skip_class(e, e->at, by, is_newline, false);
 }
@@ -367,7 +368,8 @@ static void show_entry(Editor *e, size_t at) {
     for (char *c = e->text.data; (c = strchr(c, '\r'));) *c = '\n';
 }
 
-// Up (by -1) or down (by 1): within a text of several lines, else through the history.
+// Moves the cursor one line up (by -1) or down (by 1). From the first or last line, shows the
+// previous or next history entry instead.
 static void move_row(Editor *e, int by) {
     size_t begin = row_edge(e, -1), end = row_edge(e, 1), column = e->at - begin;
     if (by < 0 ? begin > 0 : end < e->text.len) {
@@ -390,7 +392,8 @@ static void move_row(Editor *e, int by) {
         show_entry(e, e->seen);
 }
 
-// Inserts a paste, up to its closing sequence. No byte of it is a key; line ends become newlines.
+// Inserts a bracketed paste, up to its closing sequence. Its bytes are text, never keys; all line
+// ends become newlines.
 static void read_paste(Editor *e) {
     static const char end[] = "\x1b[201~";
     enum { N_END = sizeof end - 1 };
@@ -414,10 +417,19 @@ static void read_paste(Editor *e) {
 #define ALT_KEY(key)     (256 + (key))
 enum { KEY_PASTE = ALT_KEY(256) };
 
-// Reads the rest of an escape sequence. Returns the control or Alt key of the same effect, or
-// KEY_PASTE; 0: an unknown sequence. Alt sends ESC and its key, other keys as in xterm
-// ESC [ NUMBER ; MODIFIER FINAL (modifier 3 is Alt, 5 Ctrl).
+// Reads an escape sequence after its ESC. Returns the control or Alt key with the same effect,
+// KEY_PASTE, or 0 for an unknown sequence. A key with Alt sends ESC KEY. Other keys send, as in
+// xterm, ESC [ FINAL or ESC [ NUMBER ; MODIFIER FINAL (modifier 3 is Alt, 5 is Ctrl).
 static int read_escape(Editor *e) {
+    // the final byte, or 1000 + NUMBER if that byte is '~'; the key
+    static const int keys[][2] = {
+        {'A', CTRL_KEY('P')},  {'B', CTRL_KEY('N')},  // up, down
+        {'C', CTRL_KEY('F')},  {'D', CTRL_KEY('B')},  // right, left
+        {'H', CTRL_KEY('A')},  {'F', CTRL_KEY('E')},  // Home, End
+        {1001, CTRL_KEY('A')}, {1004, CTRL_KEY('E')}, // Home, End
+        {1007, CTRL_KEY('A')}, {1008, CTRL_KEY('E')}, // Home, End
+        {1003, CTRL_KEY('D')}, {1200, KEY_PASTE},     // Delete, beginning of a paste
+    };
     int key = next_key(e, ESCAPE_MS), final, first = 0, modifier = 0, *number = &first;
     if (key != '[' && key != 'O') return ALT_KEY(key);
     while ((final = next_key(e, ESCAPE_MS)) >= 0 && final < 0x40)
@@ -425,44 +437,33 @@ static int read_escape(Editor *e) {
             number = &modifier;
         else if (final >= '0' && final <= '9' && *number < 1000)
             *number = *number * 10 + final - '0';
-    // ESC [ NUMBER ~: 1 or 7 is Home, 3 Delete, 4 or 8 End, 200 the beginning of a paste
-    switch (final == '~' ? 1000 + first : final) {
-    case 'A': return CTRL_KEY('P');
-    case 'B': return CTRL_KEY('N');
-    case 'C': return modifier >= 3 ? ALT_KEY('f') : CTRL_KEY('F');
-    case 'D': return modifier >= 3 ? ALT_KEY('b') : CTRL_KEY('B');
-    case 'H':
-    case 1001:
-    case 1007: return CTRL_KEY('A');
-    case 'F':
-    case 1004:
-    case 1008: return CTRL_KEY('E');
-    case 1003: return CTRL_KEY('D');
-    case 1200: return KEY_PASTE;
-    }
+    if (final == 'C' && modifier >= 3) return ALT_KEY('f');
+    if (final == 'D' && modifier >= 3) return ALT_KEY('b');
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (keys[i][0] == (final == '~' ? 1000 + first : final)) return keys[i][1];
     return 0;
 }
 
-// The text that Enter ends
+// The end of a text
 
 static bool is_quoted(const Buffer *text) {
     return text->len >= 6 && str_begins_with(buffer_str(text), "\"\"\"") &&
            str_ends_with(buffer_str(text), "\"\"\"");
 }
 
-// On Enter: adds a newline if the text continues, because of open quotes or a final backslash.
+// Handles Enter. After an open """ adds a newline; replaces a final backslash by a newline. False
+// in any other case: the text is complete.
 static bool is_continued(Buffer *text) {
-    if (str_begins_with(buffer_str(text), "\"\"\"")) {
-        if (is_quoted(text)) return false;
+    if (str_begins_with(buffer_str(text), "\"\"\"") && !is_quoted(text)) {
         buffer_puts(text, "\n");
         return true;
     }
-    if (text->len == 0 || text->data[text->len - 1] != '\\') return false;
+    if (!str_ends_with(buffer_str(text), "\\")) return false;
     text->data[text->len - 1] = '\n';
     return true;
 }
 
-// Sets `out` to the text without its """ quotes.
+// Sets `out` to the text without the """ around it.
 static void unquote(const Buffer *text, Buffer *out) {
     const char *s = text->data;
     size_t n = text->len;
@@ -477,7 +478,7 @@ static void unquote(const Buffer *text, Buffer *out) {
 
 // Search and completion
 
-// Offset of the last character.
+// Offset of the last character of a text.
 static size_t last_char(const Buffer *text) {
     size_t n = text->len;
     while (n > 0 && ((unsigned char)text->data[--n] & 0xc0) == 0x80) {
@@ -485,7 +486,7 @@ static size_t last_char(const Buffer *text) {
     return n;
 }
 
-// Offset of the newest entry before `end` that contains the query, or SIZE_MAX.
+// Offset of the newest history entry before `end` that contains the query, or SIZE_MAX.
 static size_t history_find(const Buffer *history, size_t end, const Buffer *query) {
     while (end > 0) {
         end = history_step(history, end, -1);
@@ -495,9 +496,9 @@ static size_t history_find(const Buffer *history, size_t end, const Buffer *quer
     return SIZE_MAX;
 }
 
-// Ctrl-R: the keys typed are a query, and the newest entry that contains it is shown. Ctrl-R again
-// finds the one before. Ctrl-G and Ctrl-C restore the text; any other key accepts the entry and has
-// its usual effect.
+// Ctrl-R: reads a query key by key and shows the newest history entry that contains it. Another
+// Ctrl-R shows the next older match. Ctrl-G and Ctrl-C restore the text; any other key accepts the
+// entry and then has its usual effect.
 static void search_history(Editor *e) {
     const char *prompt = e->prompt;
     Buffer query = {0}, shown = {0}, old = {0};
@@ -528,14 +529,14 @@ static void search_history(Editor *e) {
     if (key == CTRL_KEY('G') || *e->interrupted)
         set_text(e, old.data, old.len), *e->interrupted = 0;
     else if (key >= 0)
-        e->next_key--; // handled by editor_read
+        e->next_key--; // left to editor_read()
     e->prompt = prompt;
     buffer_free(&query);
     buffer_free(&shown);
     buffer_free(&old);
 }
 
-// Tab: inserts what all candidates have in common, or, if that is typed already, lists them.
+// Tab: inserts the longest common prefix of all completions. If it is already typed, lists them.
 static void complete_word(Editor *e) {
     Buffer list = {0};
     size_t common = SIZE_MAX, n = 0;
@@ -564,7 +565,7 @@ static void complete_word(Editor *e) {
 
 // Reading a text
 
-// Control keys and escape sequences.
+// Carries out a control key or an escape sequence.
 static void handle_key(Editor *e, int key) {
     switch (key == 27 ? read_escape(e) : key) {
     case CTRL_KEY('A'): e->at = row_edge(e, -1); break;
@@ -594,14 +595,14 @@ static void handle_key(Editor *e, int key) {
     }
 }
 
-// Reads without editing: a line, or several that continue each other.
+// Reads a text without editing: one line, and further ones while is_continued().
 static EditorResult read_line(Editor *e, const char *prompt, Buffer *out) {
     size_t begin = 0;
     int key = NO_KEY;
     set_text(e, "", 0);
     if (e->is_dumb) put_bytes(e->out, prompt, strlen(prompt));
     while (!*e->interrupted && key != END_OF_INPUT) {
-        key = next_key(e, LOOK_MS);
+        key = next_key(e, INTERRUPT_MS);
         if (key >= 0 && key != '\n') {
             buffer_append(&e->text, &(char){(char)key}, 1);
         } else if (key != NO_KEY) {
@@ -633,7 +634,7 @@ EditorResult editor_read(Editor *e, const char *prompt, const char *text, Buffer
         int key = next_key(e, -1);
         if (*e->interrupted) {
             *e->interrupted = 0;
-            bool is_given_up = e->text.len == 0 || *text; // what was there to edit stays as it was
+            bool is_given_up = e->text.len == 0 || *text; // an edit of an existing text is undone
             put_bytes(e->out, "^C\r\n", 4);
             if (is_given_up) return EDITOR_INTERRUPTED;
             set_text(e, "", 0);
