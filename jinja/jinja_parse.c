@@ -1,16 +1,18 @@
-// From the text of a template to its tree: a lexer that cuts the source into tokens, then a parser
-// by recursive descent in the order of Jinja's grammar.
+// From the text of a template to its tree: a lexer that splits the source into tokens, then a
+// recursive-descent parser whose functions follow Jinja's grammar.
 //
-// The lexer does whitespace control, with the settings of transformers:
-//   {%- {{- {#-   remove the white space before the tag; -%} -}} -#} the white space after it
-//   trim_blocks   the newline after a block tag or comment is removed, unless it ends in +%}
-//   lstrip_blocks blanks from the start of a line to a block tag or comment are removed, unless it
-//                 begins with {%+
+// The lexer also controls white space, with the settings of transformers:
+//   {%- {{- {#-    remove the white space before the tag
+//   -%} -}} -#}    remove the white space after the tag
+//   trim_blocks    removes the newline after a block tag or comment, unless the tag ends with +%}
+//   lstrip_blocks  removes blanks between the start of a line and a block tag or comment, unless
+//                  the tag begins with {%+
 //
-// Texts and strings of the tree point into the source, or, if they had escapes, into the heap.
-// They are text of the template: their provenance mask is all 1.
+// Texts in the tree point into the source, quoted strings into the heap. Both belong to the
+// template: their provenance masks are all 1.
 #include "jinja_tree.h"
 
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -35,15 +37,15 @@ typedef struct {
 
 typedef struct {
     Heap *heap;
-    const char *source, *ones; // (n), then a NUL byte; its provenance mask
+    const char *source, *ones; // (n) the source, followed by a NUL byte; its provenance mask
     size_t n;
-    size_t at;      // lexer: the next byte
-    size_t counted; // lexer: bytes whose newlines are in `line`
+    size_t at;      // lexer: offset of the next byte
+    size_t counted; // lexer: `line` counts the newlines before this offset
     int line;
     int depth;          // lexer: open brackets; parser: nested expressions and blocks
     JinjaToken *tokens; // (n_tokens)
     int n_tokens;
-    int next; // parser: the next token
+    int next; // parser: index of the next token
 } JinjaParser;
 
 // Lexer
@@ -53,7 +55,7 @@ static void count_lines(JinjaParser *p, size_t to) {
     p->heap->line = p->line;
 }
 
-// Adds the token [from, to) of the source; the lexer continues after it.
+// Adds the token of the source bytes [from, to). The lexer continues at `to`.
 static void push_token(JinjaParser *p, JinjaTokenKind kind, size_t from, size_t to) {
     count_lines(p, from);
     p->at = to;
@@ -62,29 +64,30 @@ static void push_token(JinjaParser *p, JinjaTokenKind kind, size_t from, size_t 
 }
 
 static bool is_at(const JinjaParser *p, size_t at, const char *s) {
-    return !strncmp(p->source + at, s, strlen(s)); // ends at the source's NUL byte
+    return !strncmp(p->source + at, s, strlen(s)); // stops at the NUL byte after the source
 }
 
 static size_t skip_spaces(const JinjaParser *p, size_t at) {
     return p->n - text_strip((Text){p->source + at, NULL, p->n - at}, WHITE_SPACE, true, false).len;
 }
 
-// The text from p->at to a tag at `end`, as its sign and lstrip_blocks leave it.
+// Adds the text between p->at and a tag at `end`, without the white space that the sign of the tag
+// or lstrip_blocks removes.
 static void push_text(JinjaParser *p, size_t end, bool is_block) {
     const char *s = p->source;
     size_t line_start = end;
-    char sign = end + 2 < p->n ? s[end + 2] : 0;
+    char sign = end < p->n ? s[end + 2] : 0;
+    Text text = {s + p->at, NULL, end - p->at};
     while (line_start > p->at && (s[line_start - 1] == ' ' || s[line_start - 1] == '\t'))
         line_start--;
-    if (end < p->n && sign == '-')
-        end =
-            p->at + text_strip((Text){s + p->at, NULL, end - p->at}, WHITE_SPACE, false, true).len;
+    if (sign == '-')
+        end = p->at + text_strip(text, WHITE_SPACE, false, true).len;
     else if (is_block && sign != '+' && (line_start == 0 || s[line_start - 1] == '\n'))
         end = line_start;
     if (end > p->at) push_token(p, TOKEN_TEXT, p->at, end);
 }
 
-// Continues after a tag that ends at `at`, with this sign before its last two bytes.
+// Continues after a tag that ends at `at`. `sign` is the byte before its closing two bytes.
 static void skip_close(JinjaParser *p, size_t at, char sign, bool is_block) {
     p->at = at;
     if (sign == '-')
@@ -94,9 +97,7 @@ static void skip_close(JinjaParser *p, size_t at, char sign, bool is_block) {
 }
 
 static bool is_digit(char c) { return c >= '0' && c <= '9'; }
-static bool is_name_char(char c) {
-    return c == '_' || is_digit(c) || ((c | 32) >= 'a' && (c | 32) <= 'z') || (c & 128);
-}
+static bool is_name_char(char c) { return isalnum((unsigned char)c) || c == '_' || (c & 0x80); }
 
 static size_t skip_number_digits(const JinjaParser *p, size_t at) {
     while (is_digit(p->source[at]) || p->source[at] == '_') at++;
@@ -127,7 +128,7 @@ static void lex_operator(JinjaParser *p) {
     if (strchr(")]}", *operators[i]) && p->depth) p->depth--;
 }
 
-// The tokens of a tag, after its opening bytes and sign.
+// Adds the tokens of a tag. p->at is after its opening bytes and sign.
 static void lex_tag(JinjaParser *p, bool is_block) {
     const char *close = is_block ? "%}" : "}}", *s = p->source;
     for (p->depth = 0;;) {
@@ -146,7 +147,7 @@ static void lex_tag(JinjaParser *p, bool is_block) {
             while (end < p->n && s[end] != first) end += 1 + (s[end] == '\\');
             if (end >= p->n) heap_fail(p->heap, "a string has no end");
             push_token(p, TOKEN_QUOTED, p->at + 1, end);
-            p->at++; // the quote
+            p->at++; // skips the quote
         } else if (is_digit(first)) {
             lex_number(p);
         } else if (is_name_char(first)) {
@@ -158,13 +159,14 @@ static void lex_tag(JinjaParser *p, bool is_block) {
     }
 }
 
-// Offset of s from `at` on; p->n: not found.
+// Offset of the first s at or after `at`; p->n if there is none.
 static size_t find_in_source(const JinjaParser *p, size_t at, const char *s) {
     while (at < p->n && !is_at(p, at, s)) at++;
     return at;
 }
 
-// The end of the tag {% word %} at `at`, or 0. *sign: the one before its last two bytes, or 0.
+// If the tag {% word %} is at `at`, returns its end and the sign before its closing %}, or 0 for no
+// sign. Otherwise returns 0.
 static size_t match_tag(const JinjaParser *p, size_t at, const char *word, char *sign) {
     if (!is_at(p, at, "{%")) return 0;
     at += 2;
@@ -176,7 +178,7 @@ static size_t match_tag(const JinjaParser *p, size_t at, const char *word, char 
     return is_at(p, at, "%}") ? at + 2 : 0;
 }
 
-// The text between {% raw %}, which ends at `at`, and {% endraw %}.
+// Adds the text between {% raw %}, which ends at `at`, and {% endraw %}.
 static void lex_raw(JinjaParser *p, size_t at, char sign) {
     size_t end, after = 0;
     p->at = sign == '-' ? skip_spaces(p, at) : at;
@@ -218,7 +220,7 @@ static const JinjaToken *token_after(const JinjaParser *p) {
     return token(p) + (token(p)->kind != TOKEN_END);
 }
 
-// Whether a token is one of these names and operators, which are separated by spaces.
+// Whether a token is one of the names and operators in `words`, which are separated by spaces.
 static bool is_word(const JinjaToken *t, const char *words) {
     if (t->kind != TOKEN_NAME && t->kind != TOKEN_OPERATOR) return false;
     for (size_t n; (n = strcspn(words, " ")); words += n + (words[n] == ' '))
@@ -269,7 +271,7 @@ static JinjaNode *new_const(JinjaParser *p, Value v) {
     return n;
 }
 
-// A node with the name that comes next.
+// A node named by the next token.
 static JinjaNode *new_named(JinjaParser *p, JinjaNodeKind kind, JinjaNode *a) {
     if (token(p)->kind != TOKEN_NAME) fail_unexpected(p, "a name");
     Str name = next_token(p)->s;
@@ -284,8 +286,8 @@ static JinjaNode *parse_expression(JinjaParser *p);
 static JinjaNode *parse_args(JinjaParser *p);
 static JinjaNode *parse_binary(JinjaParser *p, int level);
 
-// Puts the character that an escape stands for, s being what follows the backslash. Returns the
-// bytes used; 0: not an escape, the backslash is text.
+// Decodes an escape sequence; s is the text after the backslash. Returns the bytes used, or 0 if
+// this is not an escape and the backslash stands for itself.
 static size_t put_escape(Heap *h, const char *s, size_t n) {
     static const char letters[] = "\\'\"abfnrtv\n", bytes[] = "\\'\"\a\b\f\n\r\t\v";
     char utf8[4], digits[9] = {0}, *end;
@@ -304,7 +306,7 @@ static size_t put_escape(Heap *h, const char *s, size_t n) {
     return 1 + n_digits;
 }
 
-// Adjacent strings are one, as in Python.
+// Concatenates adjacent strings, as Python does.
 static JinjaNode *parse_quoted(JinjaParser *p) {
     Heap *h = p->heap;
     size_t start = h->out.len;
@@ -325,14 +327,12 @@ static JinjaNode *parse_numeral(JinjaParser *p) {
     char digits[64];
     size_t n = 0;
     Str s = next_token(p)->s;
-    bool is_int = true;
     double x;
     int64_t integer;
-    for (size_t i = 0; i < s.len && n < sizeof digits - 1; i++) {
+    for (size_t i = 0; i < s.len && n < sizeof digits - 1; i++)
         if (s.data[i] != '_') digits[n++] = s.data[i];
-        is_int &= is_digit(s.data[i]) || s.data[i] == '_';
-    }
     digits[n] = 0;
+    bool is_int = strspn(digits, "0123456789") == n;
     if (is_int && parse_i64(digits, &integer)) return new_const(p, value_int(integer));
     if (is_int || !parse_f64(digits, &x)) heap_fail(p->heap, "the number %s is too large", digits);
     return new_const(p, value_float(x));
@@ -354,8 +354,8 @@ static JinjaNode *parse_bracketed(JinjaParser *p, const char *close, bool are_pa
     return first;
 }
 
-// An expression, or a tuple of several without brackets, up to one of the words `ends`.
-// has_condition: "a if b" is part of it.
+// An expression, or a tuple without brackets, up to one of the words `ends`. has_condition:
+// expressions may be conditional ("a if b").
 static JinjaNode *parse_tuple(JinjaParser *p, bool has_condition, const char *ends) {
     JinjaNode *first = NULL, **tail = &first;
     bool is_tuple = false;
@@ -476,7 +476,7 @@ static JinjaNode *parse_test(JinjaParser *p, JinjaNode *of) {
     return n;
 }
 
-// An operand with its signs, attributes, calls and (if has_filters) filters and tests.
+// An operand with its signs, attributes and calls, and if has_filters with filters and tests.
 static JinjaNode *parse_unary(JinjaParser *p, bool has_filters) {
     JinjaNode *n;
     enter_nesting(p);
@@ -501,7 +501,7 @@ static JinjaNode *parse_unary(JinjaParser *p, bool has_filters) {
     return n;
 }
 
-// Operands with comparisons, which chain: "a < b < c".
+// A chain of comparisons, as in "a < b < c".
 static JinjaNode *parse_comparison(JinjaParser *p, int level) {
     static const char *const signs[] = {"==", "!=", "<=", ">=", "<", ">", "in"}; // see Comparison
     JinjaNode *left = parse_binary(p, level), *all = NULL, **tail = NULL;
@@ -519,8 +519,8 @@ static JinjaNode *parse_comparison(JinjaParser *p, int level) {
     }
 }
 
-// Operators by level, the weakest first; all of them group from the left. Level 2 is "not", then
-// comparisons.
+// Binary operators. Level 0 binds the weakest; all operators are left-associative. Level 2 is "not"
+// and the comparisons.
 static JinjaNode *parse_binary(JinjaParser *p, int level) {
     enum { LEVEL_NOT = 2, LEVEL_UNARY = 7 };
     static const struct {
@@ -583,7 +583,7 @@ static JinjaNode *parse_target(JinjaParser *p) {
 
 static JinjaNode *parse_body(JinjaParser *p, const char *ends);
 
-// The body of a statement, from the end of its tag to after {% end %}.
+// The body of a statement: from the end of its tag up to and including the tag {% end %}.
 static JinjaNode *parse_until(JinjaParser *p, const char *end) {
     JinjaNode *body = parse_body(p, end);
     next_token(p);
@@ -632,7 +632,7 @@ static JinjaNode *parse_set(JinjaParser *p) {
     return n;
 }
 
-// Parameters, after "(": names, with defaults or not.
+// Parameters, after "(": names, each perhaps with a default.
 static JinjaNode *parse_params(JinjaParser *p) {
     JinjaNode *args = parse_args(p);
     for (JinjaNode *n = args; n; n = n->next) {
@@ -644,7 +644,7 @@ static JinjaNode *parse_params(JinjaParser *p) {
     return args;
 }
 
-// A statement, or the statements of a "generation" block, which has no effect.
+// A statement. A "generation" block has no effect of its own: its statements are returned.
 static JinjaNode *parse_statement(JinjaParser *p) {
     p->heap->line = token(p)->line;
     if (accept(p, "if")) return parse_if(p);
@@ -659,9 +659,9 @@ static JinjaNode *parse_statement(JinjaParser *p) {
         n->body = parse_until(p, "endmacro");
     } else if (accept(p, "call")) {
         n->kind = STMT_CALL;
-        if (accept(p, "(")) n->b = parse_params(p);
-        n->a = parse_expression(p);
-        if (n->a->kind != EXPR_CALL) heap_fail(p->heap, "expected a call");
+        if (accept(p, "(")) n->a = parse_params(p);
+        n->b = parse_expression(p);
+        if (n->b->kind != EXPR_CALL) heap_fail(p->heap, "expected a call");
         n->body = parse_until(p, "endcall");
     } else if (accept(p, "with")) {
         n->kind = STMT_WITH;
@@ -685,8 +685,8 @@ static JinjaNode *parse_statement(JinjaParser *p) {
     return n;
 }
 
-// The statements after a tag, from its end up to a tag whose first word is one of `ends`, which
-// becomes the next token; "": those of the whole template.
+// The statements between the end of a tag and the next tag whose first word is in `ends`; that word
+// becomes the next token. With ends "": all statements of the template.
 static JinjaNode *parse_body(JinjaParser *p, const char *ends) {
     JinjaNode *first = NULL, **tail = &first;
     enter_nesting(p);

@@ -5,7 +5,8 @@
 
 enum { JINJA_MAX_ARGS = 32 }; // of a call
 
-// The comments say which fields of JinjaNode each kind uses; a list of nodes is linked by `next`.
+// The comments say which fields of JinjaNode each kind uses. The nodes of a list are linked by
+// `next`.
 typedef enum {
     // statements
     STMT_TEXT,    // value
@@ -13,9 +14,9 @@ typedef enum {
     STMT_IF,      // if a: body, else: other
     STMT_FOR,     // for a (a name or tuple) in b if c: body, else: other; op: recursive
     STMT_SET,     // a = b
-    STMT_CAPTURE, // a = text of the body, through the filters b; a NULL: output
-    STMT_MACRO,   // name(arguments a): body
-    STMT_CALL,    // calls a, with a macro of arguments b and the body as "caller"
+    STMT_CAPTURE, // a = text of the body after the filters b; a NULL: output
+    STMT_MACRO,   // name(parameters a): body
+    STMT_CALL,    // the call b; "caller" is a macro with the parameters a and the body
     STMT_WITH,    // body, with the list a of STMT_SET
     STMT_BREAK,
     STMT_CONTINUE,
@@ -27,9 +28,9 @@ typedef enum {
     EXPR_DICT,      // {list a: keys and values alternate}
     EXPR_ATTRIBUTE, // a.name
     EXPR_ITEM,      // a[b]
-    EXPR_SLICE,     // a[b:c:other]; each of the three can be NULL
+    EXPR_SLICE,     // a[b:c:other]; b, c and other can be NULL
     EXPR_CALL,      // a(arguments b)
-    EXPR_FILTER,    // a|name(arguments b); a NULL: the text of the body of a statement
+    EXPR_FILTER,    // a|name(arguments b); a NULL: the text of a STMT_CAPTURE
     EXPR_TEST,      // a is name(arguments b); op: negated
     EXPR_IF,        // b if a else c
     EXPR_NOT,       // not a
@@ -37,9 +38,8 @@ typedef enum {
     EXPR_OR,        // a or b
     EXPR_NEGATIVE,  // -a
     EXPR_BINARY,    // a op b; op: + - ~ * / % as characters, 'f' for //, 'p' for **
-    EXPR_COMPARE, // a, then the list b of EXPR_COMPARE, each with its op (a Comparison) and operand
-                  // a
-    EXPR_ARG,     // argument a, with a name or not; op: '*' for *a, '2' for **a
+    EXPR_COMPARE,   // a, then the list b of EXPR_COMPARE nodes: op (a Comparison), operand a
+    EXPR_ARG,       // argument a, perhaps with a name; op: '*' for *a, '2' for **a
 } JinjaNodeKind;
 
 typedef struct JinjaNode JinjaNode;

@@ -102,6 +102,8 @@ struct Heap {
     int line, depth;  // line of the template; recursion
     const char *name; // of the template, for messages
     const struct tm *now;
+    struct Scope *scope; // innermost scope of the evaluation (jinja.c)
+    Value body;          // captured text, while the filters of its statement run (jinja.c)
     Error *err;
     jmp_buf on_fail;
 };
