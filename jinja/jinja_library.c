@@ -1,9 +1,9 @@
-// The functions come first, by subject; then the table of their names, and how a call is bound to
-// its parameters.
+// The functions come first, by subject; then the table of their names (builtins), and the binding
+// of arguments to parameters (run_builtin).
 //
-// Each function gets the value that it is called on as a->self (a filter's input, a method's
-// object) and in a->values one value for each of its parameters, VALUE_ABSENT if it was not given.
-// Functions that differ only in a detail are one function with variants (a->variant).
+// A function gets its operand (the input of a filter, the object of a method) as a->self, and in
+// a->values one value per parameter; omitted arguments are VALUE_ABSENT. Functions that differ only
+// in a detail are one C function with variants (a->variant).
 #include "jinja_library.h"
 #include "../base/unicode.h"
 
@@ -13,7 +13,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { MAX_PARAMS = 8, MAX_RANGE = 100000 }; // range(): the limit of Jinja's sandbox
+enum { MAX_PARAMS = 8, MAX_RANGE = 100000 }; // MAX_RANGE: as in Jinja's sandbox
 
 // The value of an optional argument.
 static Value value_or(Value v, Value other) { return v.kind == VALUE_ABSENT ? other : v; }
@@ -25,11 +25,12 @@ static Text text_arg(Heap *h, Value v) {
 
 // Strings: case
 
-// The character in the other case, for alphabets where upper and lower case are a fixed distance
-// apart (Latin, Greek, Cyrillic, Armenian), or alternate (step 1, as in Latin Extended-A).
+// Converts a character to upper or lower case. In a range of the table, either the lower case
+// letters follow the upper case ones at a fixed distance (Latin, Greek, Cyrillic, Armenian), or
+// upper and lower case letters alternate (step 1, as in Latin Extended-A).
 static uint32_t other_case(uint32_t c, bool is_upper) {
     static const struct {
-        uint32_t from, to, step; // upper case letters; distance to the lower case letter
+        uint32_t from, to, step; // first and last upper case letter; distance to lower case
     } cases[] = {{'A', 'Z', 32},     {0xc0, 0xd6, 32},   {0xd8, 0xde, 32},   {0x100, 0x136, 1},
                  {0x139, 0x147, 1},  {0x14a, 0x176, 1},  {0x179, 0x17d, 1},  {0x391, 0x3a1, 32},
                  {0x3a3, 0x3ab, 32}, {0x400, 0x40f, 80}, {0x410, 0x42f, 32}, {0x460, 0x480, 1},
@@ -44,11 +45,11 @@ static uint32_t other_case(uint32_t c, bool is_upper) {
     return c;
 }
 
-// A character in upper or lower case. It keeps the provenance of the original.
+// Appends a character in upper or lower case, with the mask of the original.
 static void put_case(Heap *h, Text c, bool is_upper) {
     char bytes[4], mask[4];
     uint32_t code = text_code(c);
-    if (is_upper && code == 0xdf) { // sharp s: two bytes, as "SS" has
+    if (is_upper && code == 0xdf) { // sharp s; it has two bytes, and so has "SS"
         heap_put(h, (Text){"SS", c.mask, 2});
         return;
     }
@@ -59,9 +60,11 @@ static void put_case(Heap *h, Text c, bool is_upper) {
 
 enum { CASE_LOWER, CASE_UPPER, CASE_CAPITALIZE, CASE_TITLE, CASE_TITLE_FILTER };
 
-static Value change_case(Heap *h, Text t, int rule) {
+static Value str_case(Heap *h, const Args *a) {
+    Text t = value_str(h, a->self);
     size_t start = h->out.len;
-    bool is_first = true; // of a word
+    int rule = a->variant;
+    bool is_first = true; // the next character begins a word
     heap_spend(h, t.len / 4);
     while (t.len) {
         Text c = text_next(&t);
@@ -72,10 +75,6 @@ static Value change_case(Heap *h, Text t, int rule) {
                                                : false;
     }
     return heap_pop_string(h, start);
-}
-
-static Value str_case(Heap *h, const Args *a) {
-    return change_case(h, value_str(h, a->self), a->variant);
 }
 
 // Strings: parts
@@ -92,7 +91,7 @@ static Value str_strip(Heap *h, const Args *a) {
     return v;
 }
 
-// An empty part is found before every character and at the end, as in Python.
+// As in Python, an empty part is found before every character and at the end.
 static Value str_replace(Heap *h, const Args *a) {
     Text t = value_str(h, a->self), part = value_str(h, a->values[0]),
          other = value_str(h, a->values[1]);
@@ -120,8 +119,8 @@ static size_t find_separator(Heap *h, Text t, Text sep, bool is_last) {
     return SIZE_MAX;
 }
 
-// split() without a separator: words between white space, at most `most` of them (< 0: all) and the
-// rest.
+// split() without a separator: at most `most` words (< 0: all) between white space, then the
+// remaining text.
 static Value split_at_spaces(Heap *h, Text t, int64_t most) {
     Value out = value_list(h, VALUE_LIST, 0);
     heap_spend(h, t.len / 4);
@@ -236,10 +235,10 @@ static Value str_count(Heap *h, const Args *a) {
     return value_int(n);
 }
 
-// Sets of UnicodeClass: 1 << class >> 1, so that UNICODE_OTHER is in none.
+// Sets of UnicodeClass, whose bits are 1 << class >> 1: UNICODE_OTHER is in no set.
 enum { CLASS_LETTER = 1, CLASS_NUMBER = 2, CLASS_SPACE = 4 };
 
-// Whether a string is not empty and has only characters of the classes in the variant.
+// Whether a string is not empty and all its characters are in the set a->variant of classes.
 static Value str_is_class(Heap *h, const Args *a) {
     Text t = a->self.text;
     bool fits = t.len;
@@ -248,16 +247,16 @@ static Value str_is_class(Heap *h, const Args *a) {
     return value_bool(fits);
 }
 
-// Strings: made of others
+// Strings: construction
 
-// `attribute` NULL: the items themselves.
-static Value join_items(Heap *h, Text sep, Value all, const Value *attribute) {
+// Joins the items of `all`, or this attribute of the items unless it is absent or none.
+static Value join_items(Heap *h, Text sep, Value all, Value attribute) {
     List *list = value_iterate(h, all);
     size_t start = h->out.len;
     for (int i = 0; i < list->n; i++) {
         if (i) heap_put(h, sep);
         Value v = list->items[i];
-        value_put(h, attribute ? library_item(h, v, *attribute) : v, NULL, 0);
+        value_put(h, attribute.kind > VALUE_NONE ? library_item(h, v, attribute) : v, NULL, 0);
     }
     return heap_pop_string(h, start);
 }
@@ -265,15 +264,16 @@ static Value join_items(Heap *h, Text sep, Value all, const Value *attribute) {
 static Value str_join(Heap *h, const Args *a) {
     List *list = value_iterate(h, a->values[0]);
     for (int i = 0; i < list->n; i++) text_arg(h, list->items[i]);
-    return join_items(h, a->self.text, (Value){.kind = VALUE_LIST, .list = list}, NULL);
+    return join_items(h, a->self.text, (Value){.kind = VALUE_LIST, .list = list}, value_none());
 }
 
 static Value filter_join(Heap *h, const Args *a) {
     Text sep = a->values[0].kind == VALUE_ABSENT ? text_of("") : value_str(h, a->values[0]);
-    return join_items(h, sep, a->self, a->values[1].kind > VALUE_NONE ? &a->values[1] : NULL);
+    return join_items(h, sep, a->self, a->values[1]);
 }
 
-// "{}", "{0}" and "{name}" are replaced by str() of an argument. No format specifications.
+// Replaces "{}", "{0}" and "{name}" by str() of an argument. Format specifications are not
+// supported.
 static Value str_format(Heap *h, const Args *a) {
     size_t start = h->out.len;
     int next = 0;
@@ -331,7 +331,7 @@ static Value filter_markup(Heap *h, const Args *a) {
     return v;
 }
 
-// The indent of a line: a string, or a number of spaces.
+// The indent of a line, given as a string or as a number of spaces.
 static Text indent_text(Heap *h, Value by) {
     size_t start = h->out.len;
     if (by.kind == VALUE_STRING) return by.text;
@@ -371,13 +371,13 @@ static Value filter_tojson(Heap *h, const Args *a) {
 
 // Numbers
 
-// A copy of a string for C's number parsers: without white space around it or a plus sign.
+// Copies a string for C's number parsers, without surrounding white space and a plus sign.
 static const char *number_text(Text t, char copy[64]) {
     snprintf(copy, 64, "%.*s", SHOWN(text_str(text_strip(t, WHITE_SPACE, true, true))));
     return copy + (*copy == '+');
 }
 
-// The number that a value is or spells.
+// Reads a number, or a string that spells one.
 static bool read_number(Heap *h, Value v, double *x) {
     char copy[64];
     if (value_is_number(v)) return *x = value_number(h, v), true;
@@ -403,8 +403,8 @@ static Value filter_float(Heap *h, const Args *a) {
 
 // Lists
 
-// What an item is compared by: an attribute ("a.b" is a path), or the item itself if `attribute` is
-// absent or none; strings with or without case.
+// The sort key of an item: an attribute of it ("a.b" is a path), or the item itself if `attribute`
+// is absent or none. A string is converted to lower case unless has_case.
 static Value sort_key(Heap *h, Value item, Value attribute, bool has_case) {
     if (attribute.kind == VALUE_STRING) {
         Text path = attribute.text, dot = text_of(".");
@@ -417,10 +417,12 @@ static Value sort_key(Heap *h, Value item, Value attribute, bool has_case) {
     } else if (attribute.kind > VALUE_NONE) {
         item = library_item(h, item, attribute);
     }
-    return item.kind == VALUE_STRING && !has_case ? change_case(h, item.text, CASE_LOWER) : item;
+    if (item.kind != VALUE_STRING || has_case) return item;
+    return str_case(h, &(Args){.self = item, .variant = CASE_LOWER});
 }
 
-// Stable binary insertion sort: every comparison can fail, and each key is computed once.
+// Stable binary insertion sort. Every comparison can fail, as qsort() does not allow. Each key is
+// computed once.
 static Value sort_items(Heap *h, const List *list, Value attribute, bool has_case,
                         bool is_reverse) {
     Value out = value_list(h, VALUE_LIST, list->n), keys = value_list(h, VALUE_LIST, list->n);
@@ -498,10 +500,10 @@ static Value filter_list(Heap *h, const Args *a) {
 
 static Value filter_reverse(Heap *h, const Args *a) {
     Value out = {.kind = VALUE_GENERATOR, .list = reversed(h, value_iterate(h, a->self))};
-    return a->self.kind == VALUE_STRING ? join_items(h, text_of(""), out, NULL) : out;
+    return a->self.kind == VALUE_STRING ? join_items(h, text_of(""), out, value_none()) : out;
 }
 
-// Jinja's map, select and reject take any false value as an empty sequence.
+// The items for map, select and reject. As in Jinja, any false value is an empty sequence.
 static List *iterate_if_true(Heap *h, Value v) {
     return value_truth(v) ? value_iterate(h, v) : value_list(h, VALUE_LIST, 0).list;
 }
@@ -530,7 +532,8 @@ static Value filter_map(Heap *h, const Args *a) {
 
 enum { SELECT_REJECT = 1, SELECT_BY_ATTRIBUTE = 2 };
 
-// The items that pass (or fail) a test, or of which an attribute does.
+// The items that pass a test (or fail it: SELECT_REJECT). The test applies to the item or to an
+// attribute of it.
 static Value filter_select(Heap *h, const Args *a) {
     List *list = iterate_if_true(h, a->self);
     Value out = value_list(h, VALUE_GENERATOR, 0);
@@ -633,7 +636,7 @@ static Value call_dict(Heap *h, const Args *a) {
     return out;
 }
 
-// Others
+// Default values, errors, time
 
 static Value filter_default(Heap *h, const Args *a) {
     (void)h;
@@ -683,17 +686,17 @@ static Value test_divisible(Heap *h, const Args *a) {
 
 // The table
 
-// Who has the name.
+// Where a name is valid: as a function, a filter or a test, or as a method of a type.
 enum { FUNCTION = 1, FILTER = 2, TEST = 4, STR = 8, LIST = 16, DICT = 32 };
 
-// A function with its variants. Each variant has one name or several, separated by spaces, and '|'
-// before the next variant: in "first|last", "first" runs with Args.variant = variant, "last" with
-// variant + 1.
+// A function with its variants. `names` lists the variants, separated by '|'; a variant can have
+// several names, separated by spaces. In "first|last", "first" runs with Args.variant = variant,
+// "last" with variant + 1.
 struct Builtin {
-    int owners;
+    int owners; // set of the above
     const char *names;
-    const char *params; // names, separated by spaces, the optional ones after '?'. NULL: run gets
-                        // the arguments as they were given
+    const char *params; // names, separated by spaces; '?' precedes an optional one. NULL: `run`
+                        // gets the arguments of the call unchanged
     Value (*run)(Heap *h, const Args *a);
     int variant; // of the first name
 };
@@ -772,10 +775,10 @@ static const Builtin builtins[] = {
 };
 // clang-format on
 
-// The next word of a list, up to a space or '|'.
+// The first word of a list: up to a space or '|'.
 static Str list_word(const char *list) { return (Str){list, strcspn(list, " |")}; }
 
-// A VALUE_FUNCTION, or VALUE_UNDEFINED.
+// Returns a VALUE_FUNCTION, or VALUE_UNDEFINED if there is no such name.
 static Value find_builtin(int owner, Str name) {
     for (size_t i = 0; i < sizeof builtins / sizeof *builtins; i++) {
         int variant = builtins[i].variant;
@@ -837,7 +840,7 @@ Value library_apply(Heap *h, bool is_test, Str name, const Args *a) {
 
 Value library_function(Str name) { return find_builtin(FUNCTION, name); }
 
-// Nothing can be done with an undefined value, except test and print it.
+// Fails for an undefined value. Templates may only test and print it.
 static void require_defined(Heap *h, Value v) {
     if (v.kind != VALUE_UNDEFINED) return;
     if (v.owner) heap_fail(h, "'%s object' has no attribute '%.*s'", v.owner, SHOWN(v.name));
@@ -853,14 +856,12 @@ Value library_call(Heap *h, Value f, const Args *a) {
 // Attributes and items
 
 Value library_attribute(Heap *h, Value v, Str name) {
-    int owner = v.kind == VALUE_STRING                          ? STR
-                : v.kind == VALUE_LIST || v.kind == VALUE_TUPLE ? LIST
-                : v.kind == VALUE_DICT                          ? DICT
-                                                                : 0;
+    static const int owners[VALUE_LOOP + 1] = {
+        [VALUE_STRING] = STR, [VALUE_LIST] = LIST, [VALUE_TUPLE] = LIST, [VALUE_DICT] = DICT};
     require_defined(h, v);
     if (name.len > 1 && name.data[0] == '_' && name.data[1] == '_')
         heap_fail(h, "access to attribute '%.*s' is unsafe", SHOWN(name));
-    Value method = find_builtin(owner, name);
+    Value method = find_builtin(owners[v.kind], name);
     if (method.kind == VALUE_FUNCTION) {
         method.self = heap_alloc(h, 1, sizeof v);
         *method.self = v;
@@ -872,7 +873,7 @@ Value library_attribute(Heap *h, Value v, Str name) {
     return found ? *found : value_undefined(name, value_type_name(v));
 }
 
-// As in Jinja: an item, then an attribute of this name.
+// As in Jinja, looks for an item first, then for an attribute of this name.
 Value library_item(Heap *h, Value v, Value key) {
     bool is_index = key.kind == VALUE_INT || key.kind == VALUE_BOOL;
     int64_t i = is_index ? value_integer(h, key) : 0;
@@ -894,7 +895,7 @@ Value library_item(Heap *h, Value v, Value key) {
                            value_type_name(v));
 }
 
-// A bound of a slice, clamped as Python does.
+// A bound of a slice, clamped to [low, high] as in Python.
 static int64_t slice_bound(Heap *h, Value bound, int64_t n, int64_t low, int64_t high,
                            int64_t fallback) {
     if (bound.kind == VALUE_NONE) return fallback;
@@ -908,7 +909,7 @@ Value library_slice(Heap *h, Value v, Value from, Value to, Value step) {
     bool is_text = v.kind == VALUE_STRING;
     if (by == 0) heap_fail(h, "slice step cannot be zero");
     require_defined(h, v);
-    if (is_text && by == 1) { // without a list of characters
+    if (is_text && by == 1) { // needs no list of characters
         heap_spend(h, 1 + v.text.len / 64);
         size_t start = from.kind == VALUE_NONE ? 0 : text_offset(v.text, value_integer(h, from));
         size_t end = to.kind == VALUE_NONE ? v.text.len : text_offset(v.text, value_integer(h, to));
@@ -917,7 +918,7 @@ Value library_slice(Heap *h, Value v, Value from, Value to, Value step) {
     if (!is_text && (!value_is_list(v) || v.kind >= VALUE_VIEW))
         return value_undefined(str_of("a slice"), value_type_name(v));
     List *list = is_text ? value_iterate(h, v) : v.list;
-    int64_t n = list->n, most = n + 2; // a longer step has the same effect
+    int64_t n = list->n, most = n + 2; // longer steps have the same effect
     by = by > most ? most : by < -most ? -most : by;
     int64_t low = by < 0 ? -1 : 0, high = by < 0 ? n - 1 : n;
     int64_t start = slice_bound(h, from, n, low, high, by < 0 ? high : low);
@@ -931,5 +932,5 @@ Value library_slice(Heap *h, Value v, Value from, Value to, Value step) {
     int64_t count = by > 0 ? (end - start + by - 1) / by : (start - end - by - 1) / -by;
     *out.list = *value_list(h, VALUE_LIST, count > 0 ? (int)count : 0).list;
     for (int i = 0; i < out.list->n; i++) out.list->items[i] = list->items[start + i * by];
-    return is_text ? join_items(h, text_of(""), out, NULL) : out;
+    return is_text ? join_items(h, text_of(""), out, value_none()) : out;
 }

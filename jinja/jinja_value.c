@@ -1,4 +1,4 @@
-// Heap, text, then values: construction, comparison, printing.
+// The heap, text, then values: construction, types, comparison, printing.
 #include "jinja_value.h"
 #include "../base/unicode.h"
 
@@ -9,8 +9,8 @@
 
 enum {
     CHUNK_BYTES = 1 << 16,
-    MAX_OUT = 8 << 20, // bytes of output; the mask takes as many again
-    BYTES_PER_STEP = 64
+    MAX_OUT = 8 << 20,  // bytes of output; its mask has the same size
+    BYTES_PER_STEP = 64 // bytes copied or searched that count as one evaluation step
 };
 
 // Heap
@@ -50,7 +50,7 @@ void *heap_alloc(Heap *h, size_t n, size_t size) {
     return memset(p, 0, bytes);
 }
 
-// The capacities are 2, 4, 8 and so on.
+// Capacities are 2, 4, 8 and so on: full when n is 0, 2, 4, 8 ...
 void *heap_grow(Heap *h, void *items, int n, size_t size) {
     if (n == 1 || (n & (n - 1))) return items;
     void *more = heap_alloc(h, n ? 2 * (size_t)n : 2, size);
@@ -107,7 +107,7 @@ Text text_part(Text t, size_t from, size_t to) {
     return (Text){t.data + from, t.mask ? t.mask + from : NULL, to - from};
 }
 
-// Bytes of the character at s, by its first byte.
+// Length of the character at s in bytes, determined by its first byte.
 static size_t utf8_length(const char *s) {
     unsigned char c = (unsigned char)*s;
     return c < 0x80 ? 1 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4;
@@ -141,7 +141,7 @@ uint32_t text_code(Text c) {
     return code;
 }
 
-// Whether strip removes the character c.
+// Whether text_strip() removes the character c.
 static bool is_stripped(Text c, Text chars) {
     uint32_t code = text_code(c);
     if (chars.data) return str_find(text_str(chars), text_str(c)) != SIZE_MAX;
@@ -157,8 +157,8 @@ Text text_strip(Text t, Text chars, bool left, bool right) {
     return t;
 }
 
-// The search may compare every byte of `part` at every byte of `t`. A long part pays for that in
-// advance; a short one pays afterwards for the bytes searched.
+// In the worst case, the search compares every byte of `part` at every byte of `t`. For a long part
+// these steps are charged in advance. For a short part only the bytes searched are charged.
 size_t text_find(Heap *h, Text t, Text part, size_t from) {
     size_t n = t.len - from, n_part = part.len / BYTES_PER_STEP + 1;
     if (n_part > 1) heap_spend(h, (n / BYTES_PER_STEP + 1) * n_part);
@@ -202,7 +202,7 @@ void dict_set(Heap *h, Dict *d, Value key, Value v) {
     d->pairs[d->n++] = (DictPair){key, v};
 }
 
-// As in Python, 1 is an int and 1.0 or 1e0 a float.
+// As in Python, 1 is an int, but 1.0 and 1e0 are floats.
 static Value number_from_json(Heap *h, const Json *j) {
     char text[32];
     int64_t integer;
@@ -235,7 +235,7 @@ Value value_from_json(Heap *h, const Json *j, bool (*is_template_text)(const Jso
     case JSON_OBJECT:
         v = value_dict(h, VALUE_DICT);
         v.dict->pairs = heap_alloc(h, (size_t)j->n_items, sizeof(DictPair));
-        for (const Json *m = j->child; m; m = m->next) // json_parse refuses duplicate keys
+        for (const Json *m = j->child; m; m = m->next) // json_parse() rejects duplicate keys
             v.dict->pairs[v.dict->n++] =
                 (DictPair){value_data(m->key), value_from_json(h, m, is_template_text)};
     }
@@ -265,13 +265,9 @@ bool value_truth(Value v) {
 
 double value_number(Heap *h, Value v) {
     if (!value_is_number(v)) heap_fail(h, "expected a number, found '%s'", value_type_name(v));
-    switch (v.kind) {
-    case VALUE_BIG_INT:
-        return strtod(v.text.data, NULL); // the JSON text continues with a non-digit
-    case VALUE_FLOAT: return v.number;
-    case VALUE_BOOL: return v.boolean;
-    default: return (double)v.integer;
-    }
+    if (v.kind == VALUE_FLOAT) return v.number;
+    if (v.kind != VALUE_BIG_INT) return (double)value_integer(h, v);
+    return strtod(v.text.data, NULL); // the byte after the digits, in the JSON text, is no digit
 }
 
 int64_t value_integer(Heap *h, Value v) {
@@ -323,7 +319,8 @@ bool value_equal(Heap *h, Value a, Value b) {
             is_equal = other && value_equal(h, a.dict->pairs[i].value, *other);
         }
     } else if (a.kind == b.kind) {
-        is_equal = a.kind <= VALUE_NONE || a.dict == b.dict; // other objects: by identity
+        is_equal =
+            a.kind <= VALUE_NONE || a.dict == b.dict; // other objects are equal to themselves
     }
     h->depth--;
     return is_equal;
@@ -375,8 +372,8 @@ bool value_compare(Heap *h, Comparison op, Value a, Value b) {
 
 // Printing
 
-// The shortest digits that read back as x, with an exponent from 1e16 on and below 1e-4: Python's
-// repr().
+// Python's repr(): the shortest digits that read back as x, with an exponent if |x| >= 1e16 or
+// |x| < 1e-4.
 static void put_float(Heap *h, double x, bool is_json) {
     char text[400];
     if (x - x != 0) {
@@ -393,7 +390,7 @@ static void put_float(Heap *h, double x, bool is_json) {
     heap_puts(h, text);
 }
 
-// str.isprintable() of one character.
+// Whether Python considers a character printable (str.isprintable).
 static bool is_printable(uint32_t c) {
     static const uint32_t hidden[][2] = {
         {0, 0x1f},          {0x7f, 0xa0},     {0xad, 0xad},     {0x600, 0x605},   {0x61c, 0x61c},
@@ -405,9 +402,9 @@ static bool is_printable(uint32_t c) {
     return true;
 }
 
-// The escape of a character in a quoted string; false if it needs none.
+// Formats the escape sequence of a character in a quoted string. False if it needs none.
 static bool escape_char(uint32_t code, char quote, bool is_json, bool is_ascii, char escape[16]) {
-    static const char specials[] = "\\\n\r\t\b\f", letters[] = "\\nrtbf"; // repr knows the first 4
+    static const char specials[] = "\\\n\r\t\b\f", letters[] = "\\nrtbf"; // repr(): the first 4
     const char *special = code && code < 0x80 ? strchr(specials, (int)code) : NULL;
     if (code == (uint32_t)quote)
         snprintf(escape, 16, "\\%c", quote);
@@ -430,25 +427,20 @@ static bool escape_char(uint32_t code, char quote, bool is_json, bool is_ascii, 
 static void put_quoted_text(Heap *h, Text t, bool is_json, bool is_ascii) {
     bool is_double = is_json || (memchr(t.data, '\'', t.len) && !memchr(t.data, '"', t.len));
     const char *quote = is_double ? "\"" : "'";
-    Text run = text_part(t, 0, 0); // characters that need no escape
     heap_puts(h, quote);
     heap_spend(h, t.len / 8);
     while (t.len) {
         char escape[16];
         Text c = text_next(&t);
-        if (!escape_char(text_code(c), *quote, is_json, is_ascii, escape)) {
-            run.len += c.len;
-            continue;
-        }
-        heap_put(h, run);
-        heap_puts(h, escape);
-        run = text_part(t, 0, 0);
+        if (escape_char(text_code(c), *quote, is_json, is_ascii, escape))
+            heap_puts(h, escape);
+        else
+            heap_put(h, c);
     }
-    heap_put(h, run);
     heap_puts(h, quote);
 }
 
-// The separator before an item (unless it is the first), then a line break with the indent.
+// Starts an item: a separator unless it is the first, then the line break and indent, if any.
 static void put_separator(Heap *h, const ValueStyle *style, bool is_first, int level) {
     if (!is_first) heap_put(h, style->comma);
     if (!style->is_indented) return;
@@ -475,7 +467,8 @@ static void put_dict(Heap *h, Dict *d, const ValueStyle *style, int level) {
         if (style->is_json && (key.kind < VALUE_NONE || key.kind > VALUE_STRING))
             heap_fail(h, "keys must be str, int, float, bool or None, not %s",
                       value_type_name(key));
-        if (style->is_json && key.kind != VALUE_STRING) { // null, true or a number: its text
+        if (style->is_json &&
+            key.kind != VALUE_STRING) { // null, a bool or a number becomes a string
             size_t start = h->out.len;
             value_put(h, key, style, 0);
             key = heap_pop_string(h, start);
