@@ -44,7 +44,7 @@ void dialogue_set_system(Dialogue *d, Str text) {
     d->messages[0] = system;
 }
 
-// The dropped lines follow the system prompt, where they were.
+// The dropped messages were between the system prompt and the others.
 void transcript_put(const Dialogue *d, Buffer *out) {
     for (int i = 0; i <= d->n; i++) {
         if (i == dialogue_has(d, 0, "system")) buffer_put(out, buffer_str(&d->dropped));
@@ -69,7 +69,7 @@ bool transcript_parse(Dialogue *d, Str text, const char *name, size_t *n_truncat
         if (str_is_blank(line)) continue;
         if (json_parse(&doc, line.data, line.len, &why) && message_read(doc.root, &m, &why))
             dialogue_push(d, m);
-        else if (!end && str_may_begin_with(line, "{\"role\":")) // as every line begins
+        else if (!end && str_may_begin_with(line, "{\"role\":")) // the beginning of every line
             *n_truncated = line.len;
         else
             ok = error_set(err, EXIT_RUNTIME, "%s: line %zu: %s", name, number, why.text);

@@ -1,4 +1,5 @@
-// A dialogue: its messages, and their transcript, the file of a session (one JSON object per line).
+// A dialogue: its messages, and its transcript, the content of a session file (one JSON object per
+// line and message).
 #pragma once
 
 #include "message.h"
@@ -13,17 +14,17 @@ typedef struct {
 void dialogue_push(Dialogue *d, Message m);                    // takes ownership of m
 bool dialogue_has(const Dialogue *d, int i, const char *role); // message i exists and has this role
 int dialogue_last_user(const Dialogue *d); // index of the last user message, or -1
-// Removes messages [from, to). dialogue_drop keeps them in the transcript.
+// Remove the messages [from, to). dialogue_drop() keeps their lines in the transcript.
 void dialogue_remove(Dialogue *d, int from, int to);
 void dialogue_drop(Dialogue *d, int from, int to);
 // Sets the system prompt; an empty one removes it.
 void dialogue_set_system(Dialogue *d, Str text);
 
-// Adds the messages of a transcript: a file, or a text (name: for messages). A last line that was
-// truncated, by a kill or a full disk, is ignored, and *n_truncated is its length. False with err
-// (exit 1).
+// Add the messages of a transcript, which is in a file or in `text` (`name` is used in messages).
+// If the last line is truncated, because the program was killed or the disk was full, it is ignored
+// and *n_truncated is its length. False with err (exit 1).
 bool transcript_read(Dialogue *d, const char *path, size_t *n_truncated, Error *err);
 bool transcript_parse(Dialogue *d, Str text, const char *name, size_t *n_truncated, Error *err);
-// Appends the transcript: all lines; the line of the last message.
+// Append the whole transcript, or only the line of the last message.
 void transcript_put(const Dialogue *d, Buffer *out);
 void transcript_put_last(const Dialogue *d, Buffer *out);

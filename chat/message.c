@@ -39,7 +39,7 @@ void message_free(Message *m) {
     *m = (Message){0};
 }
 
-// Appends the text of the content, whose parts are joined.
+// Appends the text of the content: a string, or an array of parts, which are concatenated.
 static bool read_content(const Json *content, Buffer *out, Error *err) {
     int i = 0;
     buffer_puts(out, "");
@@ -54,7 +54,8 @@ static bool read_content(const Json *content, Buffer *out, Error *err) {
     return true;
 }
 
-// For json_write_value: writes "arguments" as the object that the string contains.
+// For json_write_value(): if v is the member "arguments" and contains an object as a string, writes
+// the object.
 static bool put_arguments(Buffer *out, const Json *v) {
     JsonDoc doc = {0};
     Error err;

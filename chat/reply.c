@@ -1,7 +1,7 @@
 // Recognizing tool calls, then the parts of a reply.
 //
-// A take_... function reads one form of calls: it adds the calls to the reply, or leaves the reply
-// without calls if the text has another form.
+// Each take_...() function recognizes one form of calls. It adds the calls to the reply, or leaves
+// the reply without calls if the text does not have this form.
 #include "reply.h"
 
 #include <ctype.h>
@@ -28,26 +28,23 @@ void reply_put_raw(const Tokenizer *t, const int *ids, int n, Buffer *out) {
     for (int i = 0; i < n; i++) buffer_put(out, tokenizer_piece(t, ids[i], true));
 }
 
-// Adds a call and takes ownership of `arguments`. Mistral's templates require ids of nine letters
-// and digits.
-static void add_tool_call(Reply *r, Str name, Buffer *arguments, int n_before) {
-    Buffer id = {0};
-    buffer_printf(&id, "call%05d", (n_before + r->n_calls + 1) % 100000);
+// Adds a call and takes ownership of `arguments`.
+static void add_tool_call(Reply *r, Str name, Buffer *arguments) {
     r->calls = xrealloc(r->calls, (size_t)r->n_calls + 1, sizeof *r->calls);
-    r->calls[r->n_calls++] = (ToolCall){buffer_str(&id), str_copy(name), buffer_str(arguments)};
+    r->calls[r->n_calls++] = (ToolCall){str_copy(name), buffer_str(arguments)};
 }
 
 static void drop_calls(Reply *r) {
     for (int i = 0; i < r->n_calls; i++) {
-        free((char *)r->calls[i].id.data);
+
         free((char *)r->calls[i].name.data);
         free((char *)r->calls[i].arguments.data);
     }
     r->n_calls = 0;
 }
 
-// Bytes of the JSON string, object or array that begins s, by its quotes and brackets; 0 if it does
-// not end.
+// Length in bytes of the JSON string, object or array at the beginning of s, found by matching
+// quotes and brackets; 0 if it is incomplete.
 static size_t bracketed_length(Str s) {
     int depth = 0;
     bool in_string = false;
@@ -63,9 +60,9 @@ static size_t bracketed_length(Str s) {
     return 0;
 }
 
-// All of s: {"name": ..., "arguments" or "parameters": {...}} objects, or arrays of them, separated
-// by white space or semicolons.
-static bool take_objects(Reply *r, Str s, int n_before) {
+// Objects {"name": ..., "arguments" or "parameters": {...}}, or arrays of them, separated by white
+// space or semicolons. They must fill s.
+static bool take_objects(Reply *r, Str s) {
     JsonDoc doc = {0};
     bool ok = true;
     int n = r->n_calls;
@@ -83,7 +80,7 @@ static bool take_objects(Reply *r, Str s, int n_before) {
             if (!ok) break;
             Buffer text = {0};
             json_write_value(&(JsonWriter){&text, false}, NULL, args, NULL);
-            add_tool_call(r, name->string, &text, n_before);
+            add_tool_call(r, name->string, &text);
         }
         s = skip(s, len);
     }
@@ -100,8 +97,8 @@ static size_t word_length(Str s, const char *more) {
     return n;
 }
 
-// All of s: NAME.call(KEY=JSON, ...), as Llama 3.1 calls its built-in tools.
-static bool take_python_call(Reply *r, Str s, int n_before) {
+// NAME.call(KEY=JSON, ...), the form in which Llama 3.1 calls its built-in tools. It must fill s.
+static bool take_python_call(Reply *r, Str s) {
     size_t n = find_tag(s, ".call(");
     Buffer text = {0};
     if (n == SIZE_MAX || n == 0 || word_length(s, "_.-") < n || s.data[s.len - 1] != ')')
@@ -132,39 +129,40 @@ static bool take_python_call(Reply *r, Str s, int n_before) {
     ok = ok && json_parse(&doc, text.data, text.len, &(Error){0});
     json_free(&doc);
     if (ok)
-        add_tool_call(r, (Str){s.data, n}, &text, n_before);
+        add_tool_call(r, (Str){s.data, n}, &text);
     else
         buffer_free(&text);
     return ok;
 }
 
-// What follows <|python_tag|>: a call in either form, or else code.
-static void take_python(Reply *r, Str s, int n_before) {
+// The text after <|python_tag|>: a call in one of the two forms above, or else Python code.
+static void take_python(Reply *r, Str s) {
     Buffer text = {0};
     s = content_strip(s);
-    if (take_objects(r, s, n_before) || (s.len && take_python_call(r, s, n_before))) return;
+    if (take_objects(r, s) || (s.len && take_python_call(r, s))) return;
     JsonWriter w = {&text, false};
     json_begin_object(&w, NULL);
     json_write_string(&w, "code", s);
     json_end_object(&w);
-    add_tool_call(r, str_of("code_interpreter"), &text, n_before);
+    add_tool_call(r, str_of("code_interpreter"), &text);
 }
 
-// <tool_call>...</tool_call> blocks; the last may lack its end. Returns the bytes before the first,
-// or SIZE_MAX if there is none or one has no valid call.
-static size_t take_blocks(Reply *r, Str s, int n_before) {
+// <tool_call>...</tool_call> blocks; the last one may lack its closing tag. Returns the offset of
+// the first block, or SIZE_MAX if there is none or a block contains no valid call.
+static size_t take_blocks(Reply *r, Str s) {
     static const char open[] = "<tool_call>", close[] = "</tool_call>";
     size_t first = find_tag(s, open);
     for (size_t at = first; at != SIZE_MAX; at = find_tag(s, open)) {
         s = skip(s, at + sizeof open - 1);
         size_t end = find_tag(s, close), len = end == SIZE_MAX ? s.len : end;
-        if (!take_objects(r, (Str){s.data, len}, n_before)) return SIZE_MAX;
+        if (!take_objects(r, (Str){s.data, len})) return SIZE_MAX;
         s = skip(s, end == SIZE_MAX ? s.len : end + sizeof close - 1);
     }
     return first;
 }
 
-// The reasoning that begins a text, up to </think>. Returns the bytes it takes.
+// Finds the reasoning at the beginning of a text, up to </think>. Returns the number of bytes that
+// the reasoning and its tags take.
 static size_t take_reasoning(Str s, bool in_reasoning, Str *reasoning) {
     static const char open[] = "<think>", close[] = "</think>";
     Str rest = content_skip_space(s);
@@ -183,9 +181,9 @@ bool reply_is_call(Str raw) {
 }
 
 void reply_parse(Reply *r, const Template *tpl, Str raw, Str shown, bool in_reasoning,
-                 bool has_tools, int n_before) {
+                 bool has_tools, int n_calls_before) {
     Str reasoning = {0}, ignored;
-    *r = (Reply){0};
+    *r = (Reply){.n_calls_before = n_calls_before};
     if (tpl->has_reasoning || in_reasoning) {
         shown = skip(shown, take_reasoning(shown, in_reasoning, &ignored));
         raw = skip(raw, take_reasoning(raw, in_reasoning, &reasoning));
@@ -196,12 +194,12 @@ void reply_parse(Reply *r, const Template *tpl, Str raw, Str shown, bool in_reas
     if (!tpl->takes_calls) {
         if (reply_is_call(raw)) content = raw;
     } else if (str_begins_with(calls, python_tag)) {
-        take_python(r, skip(calls, sizeof python_tag - 1), n_before);
+        take_python(r, skip(calls, sizeof python_tag - 1));
     } else if (str_begins_with(calls, tool_calls_tag)) {
-        take_objects(r, skip(calls, sizeof tool_calls_tag - 1), n_before);
-    } else if (has_tools && (n_before_blocks = take_blocks(r, calls, n_before)) == SIZE_MAX &&
+        take_objects(r, skip(calls, sizeof tool_calls_tag - 1));
+    } else if (has_tools && (n_before_blocks = take_blocks(r, calls)) == SIZE_MAX &&
                str_begins_with(calls, "{")) {
-        take_objects(r, calls, n_before);
+        take_objects(r, calls);
     }
     if (r->n_calls)
         content = n_before_blocks == SIZE_MAX ? (Str){0}
@@ -217,14 +215,16 @@ void reply_free(Reply *r) {
     *r = (Reply){0};
 }
 
-// is_api: arguments are a string, as in the API; else an object, as templates expect them.
+// is_api: the arguments are written as a string, as in the API; otherwise as an object, the form
+// that templates expect.
 static void write_extras(JsonWriter *w, const Reply *r, bool is_api) {
     if (r->reasoning.data) json_write_string(w, "reasoning_content", r->reasoning);
     if (!r->n_calls) return;
     json_begin_array(w, "tool_calls");
     for (int i = 0; i < r->n_calls; i++) {
         json_begin_object(w, NULL);
-        json_write_string(w, "id", r->calls[i].id);
+        // Mistral's templates require ids of nine letters and digits.
+        json_write_format(w, "id", "\"call%05d\"", (r->n_calls_before + i + 1) % 100000);
         json_write_string(w, "type", str_of("function"));
         json_begin_object(w, "function");
         json_write_string(w, "name", r->calls[i].name);

@@ -1,4 +1,4 @@
-// Choosing a template, what can be learned from it, then rendering.
+// Choosing a template, deriving facts from it, rendering.
 #include "template.h"
 #include "../base/files.h"
 
@@ -22,12 +22,6 @@ static const struct {
     {"vicuna", template_vicuna},     {"alpaca", template_alpaca},
     {"none", template_none},
 };
-enum { N_BUILTIN_TEMPLATES = sizeof builtin_templates / sizeof *builtin_templates };
-
-void template_put_names(Buffer *out) {
-    for (int i = 0; i < N_BUILTIN_TEMPLATES; i++)
-        buffer_printf(out, "%s%s", i ? ", " : "", builtin_templates[i].name);
-}
 
 // Whether general.name says that the model is made for dialogue.
 static bool is_named_chat(const Gguf *g) {
@@ -38,25 +32,29 @@ static bool is_named_chat(const Gguf *g) {
     return str_contains((Str){lower, n}, "instruct") || str_contains((Str){lower, n}, "chat");
 }
 
-// The built-in template for the control tokens of a vocabulary. Base models of Llama 3 have those
-// of the dialogue as well, but their EOS is not the end of a turn.
+// The built-in template that fits the control tokens of a vocabulary. Base models of Llama 3 have
+// the control tokens of dialogues as well, but their EOS is not the end of a turn.
 static const char *template_for_vocabulary(const Gguf *g, const Tokenizer *t) {
-    int eos = tokenizer_eos(t);
-    int eot = tokenizer_special_id(t, "<|eot_id|>"), end = tokenizer_special_id(t, "<|im_end|>");
-    if (eot >= 0 && tokenizer_special_id(t, "<|start_header_id|>") >= 0 &&
-        (eos == eot || is_named_chat(g)))
-        return "llama3";
-    if (end >= 0 && tokenizer_special_id(t, "<|im_start|>") >= 0 &&
-        (eos == end || is_named_chat(g)))
-        return "chatml";
+    static const struct {
+        const char *name, *start, *end; // control tokens of a turn
+    } formats[] = {{"llama3", "<|start_header_id|>", "<|eot_id|>"},
+                   {"chatml", "<|im_start|>", "<|im_end|>"}};
+    for (int i = 0; i < 2; i++) {
+        int end = tokenizer_special_id(t, formats[i].end);
+        if (end >= 0 && tokenizer_special_id(t, formats[i].start) >= 0 &&
+            (end == tokenizer_eos(t) || is_named_chat(g)))
+            return formats[i].name;
+    }
     return "none";
 }
 
 static bool open_named(Template *tpl, const char *name, Error *err) {
     const char *source = NULL;
-    Buffer text = {0};
-    for (int i = 0; i < N_BUILTIN_TEMPLATES; i++)
+    Buffer text = {0}, names = {0};
+    for (size_t i = 0; i < sizeof builtin_templates / sizeof *builtin_templates; i++) {
         if (!strcmp(builtin_templates[i].name, name)) source = builtin_templates[i].source;
+        buffer_printf(&names, "%s%s", i ? ", " : "", builtin_templates[i].name);
+    }
     tpl->name = name;
     tpl->is_none = !strcmp(name, "none");
     if (str_ends_with(str_of(name), ".jinja") || strchr(name, '/')) {
@@ -65,11 +63,11 @@ static bool open_named(Template *tpl, const char *name, Error *err) {
     } else if (source) {
         tpl->plain = jinja_open(str_of(source), name, err);
     } else {
-        template_put_names(&text);
         error_set(err, EXIT_USAGE, "--template: expected FILE.jinja or one of %s; found \"%s\"",
-                  text.data, name);
+                  names.data, name);
     }
     buffer_free(&text);
+    buffer_free(&names);
     return (tpl->with_tools = tpl->plain);
 }
 
@@ -90,7 +88,8 @@ static bool open_from_model(Template *tpl, const Gguf *g, Str source, Error *err
 
 // Facts about an opened template
 
-// Adds the names <|...|> in text that has no control tokens any more to tpl->missing.
+// Adds the names <|...|> in `plain` to tpl->missing. `plain` is a rendered text without its control
+// tokens, so the vocabulary lacks these names.
 static void find_missing(Template *tpl, const char *plain) {
     for (const char *at = plain; (at = strstr(at, "<|"));) {
         size_t n = strcspn(at += 2, "|> \n\1\2");
@@ -102,7 +101,7 @@ static void find_missing(Template *tpl, const char *plain) {
     }
 }
 
-// The first line of ordinary text between an answer and the next question is a stop string, if it
+// Sets tpl->stop to the first line of text between an answer and the next question, if that line
 // looks like markup rather than a word.
 static void find_stop_text(Template *tpl, const char *from, const char *to) {
     while (from < to && (*from == ' ' || *from == '\n')) from++;
@@ -113,9 +112,9 @@ static void find_stop_text(Template *tpl, const char *from, const char *to) {
         tpl->stop = (char *)str_copy(line).data;
 }
 
-// Renders a question, an answer and a question, to see what the template writes in ordinary text.
+// Renders a question, an answer and a question, and examines the ordinary text around them.
 static void probe_template(Template *tpl, const Tokenizer *t) {
-    static const char question[] = "\x01", answer[] = "\x02"; // in no template
+    static const char question[] = "\x01", answer[] = "\x02"; // bytes that no template contains
     Message messages[3] = {message_make(str_of("user"), str_of(question)),
                            message_make(str_of("assistant"), str_of(answer)),
                            message_make(str_of("user"), str_of(question))};
@@ -179,7 +178,7 @@ bool template_set(Template *tpl, const char *text, Error *err) {
     bool is_json = json_parse(&doc, value, strlen(value), &why);
     JsonWriter w = {all, all->len > 0};
     if (all->len)
-        all->len--; // opens the object again
+        all->len--; // removes the closing brace
     else
         json_begin_object(&w, NULL);
     json_write_key(&w, name);
@@ -196,7 +195,7 @@ bool template_set(Template *tpl, const char *text, Error *err) {
 
 // Rendering
 
-// Role names count as text of the template: templates put them between control tokens.
+// Role names count as text of the template, because templates write them between control tokens.
 static bool is_role_name(const Json *string) {
     return str_is(string->key, "role") && message_is_role(string->string);
 }
@@ -217,16 +216,16 @@ static void write_input(Buffer *out, const TemplateInput *in) {
     json_end_object(&w);
 }
 
-// bos_token and eos_token, of the variables or of the vocabulary: text of the template.
-static void write_template_vars(Buffer *out, const Tokenizer *t, const Json *const *objects,
-                                int n_objects) {
+// Writes the variables that count as text of the template: bos_token and eos_token, from the last
+// object that has them as strings or else from the vocabulary.
+static void write_template_vars(Buffer *out, const Tokenizer *t, const Json *const objects[3]) {
     static const char *const names[2] = {"bos_token", "eos_token"};
     int ids[2] = {tokenizer_bos(t), tokenizer_eos(t)};
     JsonWriter w = {out, false};
     json_begin_object(&w, NULL);
     for (int i = 0; i < 2; i++) {
         Str value = ids[i] < 0 ? str_of("") : tokenizer_piece(t, ids[i], true);
-        for (int k = 0; k < n_objects; k++) {
+        for (int k = 0; k < 3; k++) {
             const Json *v = json_get_string(objects[k], names[i]);
             if (v) value = v->string;
         }
@@ -240,22 +239,19 @@ bool template_render(const Template *tpl, const Tokenizer *t, const TemplateInpu
     Buffer input = {0}, vars = {0};
     JsonDoc docs[4] = {{0}};
     const Json *objects[3], *tools = NULL;
-    int n_objects = 0;
+    bool ok = true;
     write_input(&input, in);
     Str sources[3] = {buffer_str(&input), buffer_str(&tpl->variables), in->variables};
-    bool ok = true;
     for (int i = 0; ok && i < 3; i++) {
-        if (!sources[i].len) continue;
-        ok = json_parse(&docs[i], sources[i].data, sources[i].len, err);
-        if (!ok) break;
-        objects[n_objects++] = docs[i].root;
-        if (json_get(docs[i].root, "tools")) tools = json_get(docs[i].root, "tools");
+        ok = !sources[i].len || json_parse(&docs[i], sources[i].data, sources[i].len, err);
+        objects[i] = docs[i].root;
+        if (json_get(objects[i], "tools")) tools = json_get(objects[i], "tools");
     }
-    if (ok) write_template_vars(&vars, t, objects, n_objects);
+    if (ok) write_template_vars(&vars, t, objects);
     ok = ok && json_parse(&docs[3], vars.data, vars.len, err) &&
          jinja_render(tools && tools->n_items ? tpl->with_tools : tpl->plain,
-                      &(JinjaInput){objects, n_objects, docs[3].root, is_role_name, &tpl->today},
-                      text, mask, err);
+                      &(JinjaInput){objects, 3, docs[3].root, is_role_name, &tpl->today}, text,
+                      mask, err);
     for (int i = 0; i < 4; i++) json_free(&docs[i]);
     buffer_free(&input);
     buffer_free(&vars);
@@ -268,7 +264,7 @@ void template_tokenize(const Tokenizer *t, Str text, const char *mask, Ids *out)
     if (text.len) tokenizer_encode_masked(t, text.data, mask, text.len, false, out);
     while (tokenizer_adds_bos(t) && start + n_bos < out->len && out->data[start + n_bos] == bos)
         n_bos++;
-    if (n_bos < 2) return; // the template may write it, too
+    if (n_bos < 2) return; // more if the template writes it as well
     memmove(out->data + start + 1, out->data + start + n_bos,
             (size_t)(out->len - start - n_bos) * sizeof *out->data);
     out->len -= n_bos - 1;

@@ -1,6 +1,5 @@
 #include "token_stream.h"
 
-#include <ctype.h>
 #include <string.h>
 
 // Appends the next n bytes of the rendered text to the stream's text.
@@ -9,20 +8,18 @@ static void extend_text(TokenStream *s, Str text, const char *mask, size_t n) {
     buffer_append(&s->text, text.data + s->text.len, n);
 }
 
-// Takes the last answer into the stream, if the rendered text continues with it after s->text:
-// white space may differ at its ends, and control tokens may be missing.
+// Adds the tokens of the last answer to the stream if the rendered text continues with the answer
+// after s->text. White space at the ends of the answer may differ, and control tokens may be
+// missing.
 static void find_answer(TokenStream *s, const Tokenizer *t, Str text, const char *mask) {
     Str forms[2] = {content_strip(buffer_str(&s->answer)), content_strip(buffer_str(&s->shown))};
-    Str rest = {text.data + s->text.len, text.len - s->text.len};
-    for (int i = 0;; i++) {
-        if (i == 2) return;
-        size_t n_space = 0, n = forms[i].len;
-        while (n && n_space < rest.len && isspace((unsigned char)rest.data[n_space])) n_space++;
-        if (rest.len - n_space < n || (n && memcmp(rest.data + n_space, forms[i].data, n)))
-            continue;
-        extend_text(s, text, mask, n_space + n);
-        break;
-    }
+    Str rest = {text.data + s->text.len, text.len - s->text.len}, found = content_skip_space(rest);
+    int i = 0;
+    while (i < 2 &&
+           (found.len < forms[i].len || !str_eq((Str){found.data, forms[i].len}, forms[i])))
+        i++;
+    if (i == 2) return;
+    if (forms[i].len) extend_text(s, text, mask, rest.len - found.len + forms[i].len);
     for (int k = 0; k < s->answer_ids.len; k++) ids_push(&s->ids, s->answer_ids.data[k]);
     // Llama 3.1 ends a tool call with <|eom_id|>, where templates write <|eot_id|>.
     int eom = tokenizer_special_id(t, "<|eom_id|>"), eot = tokenizer_special_id(t, "<|eot_id|>");
@@ -37,10 +34,10 @@ static void find_answer(TokenStream *s, const Tokenizer *t, Str text, const char
     s->resume_points[s->n_resume_points++] = (ResumePoint){s->text.len, s->ids.len};
 }
 
-// The text before the last answer must be unchanged for the answer to be found. Then everything
-// after the last valid resume point is encoded.
+// Looks for the last answer if the text before it is unchanged. Then encodes everything after the
+// last valid resume point.
 void token_stream_update(TokenStream *s, const Tokenizer *t, Str text, const char *mask) {
-    size_t same = 0; // bytes of the common prefix of the old text and the new one
+    size_t same = 0; // length of the common prefix of the old and the new text
     while (same < text.len && same < s->text.len && text.data[same] == s->text.data[same] &&
            mask[same] == s->mask.data[same])
         same++;

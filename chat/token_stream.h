@@ -1,22 +1,23 @@
 // The tokens of a growing dialogue.
 //
-// Each turn the template renders the whole dialogue again. Encoding all of that text would be wrong
-// and slow: a text has many tokenizations, and the one that the model generated, which is in the KV
-// cache, is often not the one that the tokenizer chooses. So the stream keeps the tokens of each
-// answer, finds the answer in the next rendered text, and encodes only the text after it.
-// Invariant: as long as the dialogue only grows, the old tokens are a prefix of the new ones, so
-// that a turn costs only its own tokens.
+// In each turn, the template renders the whole dialogue again. Encoding the whole text again would
+// be slow and wrong: a text has many tokenizations, and the tokens that the model generated, which
+// are in the KV cache, are often not the tokens that the tokenizer produces. The stream therefore
+// keeps the tokens of each answer, finds the answer in the next rendered text, and encodes only the
+// text after it. Invariant: as long as the dialogue only grows, the old tokens are a prefix of the
+// new tokens, so that a turn costs only its own tokens.
 //
-// A resume point is the end of an answer, as a position in the text and in the tokens. If the
-// rendered text changes earlier (an undone turn, a template that removes old reasoning), encoding
-// resumes at the last resume point before the change, or starts from the beginning.
+// A resume point is the end of an answer, as a position in the text and in the tokens. If an
+// earlier part of the rendered text changes (an undone turn, a template that removes old
+// reasoning), encoding resumes at the last resume point before the change, or else at the
+// beginning.
 #pragma once
 
 #include "template.h"
 
 typedef struct {
-    size_t text; // bytes of TokenStream.text before it
-    int ids;     // tokens before it
+    size_t text; // offset in TokenStream.text
+    int ids;     // index in TokenStream.ids
 } ResumePoint;
 
 // Zero-initialise.
@@ -25,15 +26,15 @@ typedef struct {
     Ids ids;                    // its tokens
     ResumePoint *resume_points; // (n_resume_points) in order
     int n_resume_points;
-    // the last answer, until the next update has looked for it
+    // The last answer, until the next update looks for it.
     bool has_answer;
-    Buffer answer, shown; // its text with control tokens by name, and without
+    Buffer answer, shown; // text of the answer, with control tokens by name and without them
     Ids answer_ids;
-    int answer_stop; // the token that ended it, or -1
+    int answer_stop; // stop token that ended the answer, or -1
 } TokenStream;
 
-// Sets s->ids to the tokens of the dialogue, given its rendered text.
+// Sets s->ids to the tokens of the dialogue, whose rendered text is given.
 void token_stream_update(TokenStream *s, const Tokenizer *t, Str text, const char *mask);
-// The model has continued s->ids with these n tokens.
+// Records the answer: the n tokens with which the model continued s->ids.
 void token_stream_add_answer(TokenStream *s, const int *ids, int n, Str answer, Str shown,
                              int stop);
