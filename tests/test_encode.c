@@ -1,5 +1,5 @@
-// The encoders of quantize/: their error against ggml's, their exact bytes, values at the limits,
-// and importance.
+// The encoders of quantize/: their error compared with ggml's, their exact bytes, values at the
+// limits, and importance matrices.
 #include "../quantize/encode.h"
 #include "../quantize/quantize.h"
 #include "test.h"
@@ -13,9 +13,9 @@ static uint64_t fnv(const void *data, size_t n, uint64_t h) {
     return h;
 }
 
-// The relative error of ggml's encoders on the same rows, an upper limit for ours. FNV-1a hash of
-// the bytes: ggml's for Q8_0, F16 and BF16, our own for the others (the same on every machine and
-// compiler).
+// The relative error of ggml's encoders on the same rows, which is the upper limit for ours, and
+// the FNV-1a hash of the encoded bytes: ggml's bytes for Q8_0, F16 and BF16, our own for the other
+// types (the same on every machine and compiler).
 static const struct {
     Type type;
     double error;
@@ -32,10 +32,7 @@ static const struct {
     {TYPE_IQ2_S, 0.27703539, 0xdc7614c058090716},
 };
 
-enum {
-    ROWS = 64,
-    COLS = 768
-}; // 3 superblocks: not a multiple of what some encoders process together
+enum { ROWS = 64, COLS = 768 }; // 3 superblocks; some encoders process 2 or 4 together
 
 static void make_rows(float *x) {
     uint64_t seed = 7;

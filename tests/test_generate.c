@@ -1,5 +1,5 @@
-// Generation: tokens that are forced or drafted, and fed in one pass, give the results of one token
-// per pass.
+// Generation: feeding several forced or draft tokens in one pass gives the same results as feeding
+// one token per pass.
 #include "test.h"
 #include "../generate.h"
 #include "../model_load.h"
@@ -153,9 +153,9 @@ static void prompt_lookup(void) {
     close_model();
 }
 
-// The model is its own draft model: most drafts are accepted, at any temperature. Not all, since
-// its KV cache was computed in passes of other lengths, and since one wrong token rejects all
-// behind it.
+// The model is its own draft model: most drafts are accepted, at any temperature. Some are
+// rejected, because the draft model's KV cache was computed in passes of other lengths, and because
+// one wrong token rejects all tokens after it.
 static void draft_model(void) {
     open_model("Once upon a time");
     Request r = {.prompt = prompt.data,

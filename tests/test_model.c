@@ -43,8 +43,8 @@ static float *logits_of(Model *m, const int *tokens, int n, int chunk) {
     return all;
 }
 
-// Grouped-query attention, one KV head for all heads, a KV head for each, a head dimension that is
-// not dim / n_heads, and more query heads for a KV head than one call of the kernel takes.
+// Grouped-query attention, one KV head for all query heads, one KV head per query head, a head
+// dimension other than dim / n_heads, and more query heads per KV head than a kernel call takes.
 static const MakeLlama shapes[] = {
     {.seed = 1},
     {.seed = 2, .n_heads = 8, .n_kv_heads = 1, .type = TYPE_F16},

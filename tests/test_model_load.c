@@ -1,4 +1,4 @@
-// Loading: what the metadata and tensors of a model must be, and the message of each refusal.
+// Loading: valid and invalid metadata and tensors, and the message of each refusal.
 #include "make_gguf.h"
 #include "test.h"
 #include "../model_load.h"

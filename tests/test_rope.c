@@ -21,7 +21,7 @@ static RopeParams params(RopeRule rule, int dim, double theta, double factor, in
                         .orig_ctx = orig_ctx};
 }
 
-// Units in the last place between two floats.
+// Distance of two floats in units in the last place.
 static int64_t ulps(float a, float b) {
     int32_t x, y;
     memcpy(&x, &a, 4);
@@ -63,7 +63,7 @@ static void golden(void) {
     compare("seed-dim4-end3-theta1e4", params(ROPE_NONE, 4, 1e4, 1, 4096));
 }
 
-// Frequencies by the published formulas, computed in double by other code.
+// Frequencies that other code computed in double from the published formulas.
 static void formulas(void) {
     static const int pairs[10] = {0, 1, 20, 29, 30, 32, 36, 40, 45, 63};
     static const double expected[][10] = {
@@ -111,9 +111,9 @@ static void formulas(void) {
     rope_free(&rope);
 }
 
-// The product of q at position m and k at position n depends on m - n only. Up to position 100,000
-// the error is 1e-4 of |q| |k| (root mean square; worst 5e-4), because angles are rounded to
-// float32 as in the reference: by up to 0.004 radians there. Up to 10,000 the worst is 1e-4.
+// The dot product of q at position m and k at position n depends only on m - n. Up to position
+// 100,000 the error is 1e-4 of |q| |k| (root mean square; worst 5e-4), because angles are rounded
+// to float32 as in the reference: by up to 0.004 radians. Up to position 10,000 the worst is 1e-4.
 static void relative(void) {
     enum { DIM = 128, DISTANCE = 37 };
     uint64_t seed = 7;
@@ -166,8 +166,8 @@ static void partial(void) {
     rope_free(&rope);
 }
 
-// Reads the parameters of a file with these values, which the caller may extend later, and with
-// rope_freqs.weight unless n_divisors is 0.
+// Reads the parameters of a file that has these metadata values and, unless n_divisors is 0, the
+// tensor rope_freqs.weight.
 static bool read_back(const Maker *values, const float *divisors, uint64_t n_divisors,
                       RopeParams *p, Error *err) {
     Maker m;

@@ -51,8 +51,9 @@ static void reference(const SampleOptions *o, const float *logits, int n, double
     free(order);
 }
 
-// Pearson's chi-squared statistic over the tokens with an expected count of at least 5 (the others
-// as one), within 4 standard deviations of its mean. Seeds are fixed, so the result never changes.
+// Pearson's chi-squared statistic over the tokens with an expected count of at least 5 (all others
+// count as one token) is within 4 standard deviations of its mean. Seeds are fixed, so the result
+// never changes.
 static void check_distribution(SampleOptions o, const float *logits, int n, const char *what) {
     enum { DRAWS = 20000 };
     double *p = xalloc((size_t)n, sizeof *p), chi = 0, rest = 0;

@@ -27,7 +27,7 @@ static void append(Session *s, int sequence, int n) {
             }
 }
 
-// Rows of positions [from, to) that are not those that `sequence` wrote.
+// Number of rows of positions [from, to) whose content differs from what `sequence` wrote.
 static int n_wrong(const Session *s, int sequence, int from, int to) {
     size_t last = kv_row_bytes(&shape) - 1;
     int n = 0;

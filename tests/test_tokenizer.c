@@ -97,7 +97,7 @@ static void round_trips(bool is_sentencepiece) {
 static void bpe_round_trips(void) { round_trips(false); }
 static void spm_round_trips(void) { round_trips(true); }
 
-// Cached pieces have the ids of the first occurrence, wherever they occur.
+// A cached piece has the ids of its first occurrence, wherever it occurs.
 static void repeated_pieces(void) {
     static const char line[] = "the there Then other hello\n";
     enum { TIMES = 300 };
@@ -191,8 +191,8 @@ static void put_tokens(Maker *m, const char *const *tokens, int n, int type) {
     buffer_free(&types);
 }
 
-// A vocabulary of byte tokens and special tokens "<", "<<" ...: those of even length are control
-// tokens, or all except the longest; the others are user-defined.
+// A vocabulary of byte tokens and special tokens "<", "<<" ...: special tokens of even length (or
+// all except the longest) are control tokens, the other special tokens are user-defined.
 enum { N_NESTED = 254 };
 static Tokenizer *open_nested(bool all_but_one) {
     static const uint8_t zeros[4 * (256 + N_NESTED)];
@@ -225,8 +225,8 @@ static Tokenizer *open_nested(bool all_but_one) {
     return t;
 }
 
-// Of several special tokens that match, the longest is used; in ordinary text, the longest
-// user-defined one.
+// If several special tokens match, the longest is used; in ordinary text, the longest user-defined
+// token.
 static void nested_specials(void) {
     Tokenizer *t = open_nested(false);
     uint64_t state = 3;
@@ -256,8 +256,8 @@ static void nested_specials(void) {
     close_small(t);
 }
 
-// A text in which every byte begins all special tokens, and none may be used, must not take much
-// longer than one without.
+// A text in which special tokens begin at every byte, but none is allowed, must not take much
+// longer than a text without special tokens.
 static void nested_specials_are_fast(void) {
     enum { SIZE = 1 << 17 };
     double sec[2];
@@ -294,7 +294,7 @@ static void expect_refusal(Maker *m, const char *says) {
     buffer_free(&b);
 }
 
-// The small vocabulary without the key `skip`, with what `spoil` writes instead.
+// The small vocabulary without the key `skip`, and with the keys that `spoil` writes instead.
 static void refused(bool is_sentencepiece, const char *skip, void (*spoil)(Maker *m),
                     const char *says) {
     Maker m;

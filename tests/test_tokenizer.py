@@ -185,7 +185,7 @@ def train_bpe(texts, n_merges):
 @test
 def pretokenizers(cli):
     """Random texts with every pre-tokenizer against regular expressions and BPE in Python. The vocabulary was trained
-    across word borders, so that a wrong border changes the ids."""
+    across word boundaries, so that a wrong boundary changes the ids."""
     texts = [t for t in random_texts(5, 700) if all(unicodedata.category(c) != "Cn" for c in t)]
     texts += ["2 ABCdef \u4e2dABC \u0301A XMLHttp \u01c5abc \u02b0A a\u02b0A 'S's //\n/ a  1 b\n 12  34", " 's 'LL're", "  9"]
     tokens, rank = train_bpe(texts[:150], 250)
