@@ -4,8 +4,6 @@
 
 enum { LEAF_BYTES = 1 << 20 };
 
-uint64_t gguf_n_rows(const GgufTensor *t) { return t->dims[1] * t->dims[2] * t->dims[3]; }
-
 uint64_t checksum_leaf_rows(const GgufTensor *t) {
     uint64_t row = t->bytes / gguf_n_rows(t);
     return row >= LEAF_BYTES ? 1 : LEAF_BYTES / row;

@@ -16,9 +16,7 @@
 #define CHECKSUM_KEY "llama31.checksum" // metadata key; the value is hexadecimal
 enum { CHECKSUM_HEX = 2 * BLAKE2B_BYTES + 1 };
 
-// Number of rows (of dims[0] weights) of a tensor; rows of a full leaf; number of leaves.
-uint64_t gguf_n_rows(const GgufTensor *t);
-uint64_t checksum_leaf_rows(const GgufTensor *t);
+uint64_t checksum_leaf_rows(const GgufTensor *t); // rows of a full leaf
 size_t checksum_n_leaves(const GgufTensor *t);
 // Computes the checksum of n tensors in file order from the digests of all their leaves.
 void checksum_combine(const GgufTensor *tensors, int n, const uint8_t *leaves,

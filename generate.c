@@ -189,7 +189,7 @@ typedef struct {
     int n_sequences;        // sequences in the pass
     int n_running;          // unfinished sequences, in the pass or not
     int n_decode, n_prompt; // tokens of decoding sequences and of prompts
-    int n_extra;            // forced and draft tokens, part of n_decode
+    int n_lookahead;        // forced and draft tokens, part of n_decode
     int n_logits;           // rows of logits
     int kernel_rows;        // row count used to choose kernels; 0: the actual one
 } PassBatch;
@@ -218,7 +218,7 @@ static void feed_tokens(Generator *g, PassBatch *b, Sequence *s, const int *toke
 static void feed_pending(Generator *g, PassBatch *b, Sequence *s, bool may_draft) {
     const Request *r = &s->request;
     int tokens[1 + GENERATE_LOOKAHEAD] = {s->pending}, n = 1;
-    int max = GENERATE_LOOKAHEAD - b->n_extra, // tokens to feed after the pending one
+    int max = GENERATE_LOOKAHEAD - b->n_lookahead, // tokens to feed after the pending token
         n_positions_left = r->max_context - s->session->n_tokens - 1,
         n_tokens_left = r->max_tokens - s->n_generated - 1;
     if (max > n_positions_left) max = n_positions_left;
@@ -229,9 +229,9 @@ static void feed_pending(Generator *g, PassBatch *b, Sequence *s, bool may_draft
     s->n_drafted = 0;
     if (n == 1 && may_draft)
         s->n_drafted = speculation_draft(s->drafter, s->session, s->pending, s->sampler,
-                                         b->n_running + b->n_extra, tokens + 1, max);
+                                         b->n_running + b->n_lookahead, tokens + 1, max);
     feed_tokens(g, b, s, tokens, n + s->n_drafted, 1);
-    if (s->n_fed > 0) b->n_extra += s->n_fed - 1;
+    if (s->n_fed > 0) b->n_lookahead += s->n_fed - 1;
 }
 
 // Feeds prompt tokens into the rest of the chunk. If the beginning of the prompt came from the
@@ -259,8 +259,8 @@ static PassBatch build_batch(Generator *g, Sequence *const *sequences, int n) {
             sequences[i]->finish = FINISH_CANCEL;
         b.n_running += sequences[i]->finish == FINISH_NONE;
     }
-    // In a batch, the additional rows of drafts could select other kernels and thereby change the
-    // last bits of all logits (kernels/exactness.h).
+    // In a batch, the additional rows of draft tokens could change the choice of kernels and
+    // thereby the last bits of all logits (kernels/exactness.h).
     bool may_draft = b.n_running == 1 || g->model->is_batch_invariant;
     for (int i = 0; i < n; i++)
         if (sequences[i]->finish == FINISH_NONE && is_decoding(sequences[i]))

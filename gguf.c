@@ -345,6 +345,8 @@ const GgufTensor *gguf_find_tensor(const Gguf *g, const char *name) {
     return find_name(g->tensor_index, g->n_tensors, name);
 }
 
+uint64_t gguf_n_rows(const GgufTensor *t) { return t->dims[1] * t->dims[2] * t->dims[3]; }
+
 static bool wrong_kind(const Gguf *g, const GgufValue *v, const char *key, const char *expected,
                        Error *err) {
     if (!v)

@@ -146,10 +146,10 @@ void logits_top(const float *logits, int n_vocab, Alternative *out, int n) {
 // Selection: top-k and top-p.
 
 // Takes keys from the best down until their values sum to `goal` > 0 (by_count: until there are
-// `goal` keys), and returns the last key taken; 0 if all keys together do not reach the goal.
+// `goal` keys), and returns the least key taken; 0 if all keys together do not reach the goal.
 // Quickselect (Hoare 1961): sums the keys above a pivot, and continues on the side that holds the
 // result. Reorders the keys, which must be distinct.
-static uint64_t select_last(uint64_t *keys, int n, double goal, bool by_count) {
+static uint64_t select_least(uint64_t *keys, int n, double goal, bool by_count) {
     double above = 0; // sum of keys[0, lo)
     for (int lo = 0, hi = n; lo < hi;) {
         uint64_t a = keys[lo], b = keys[lo + (hi - lo) / 2], c = keys[hi - 1];
@@ -182,7 +182,7 @@ static uint64_t select_last(uint64_t *keys, int n, double goal, bool by_count) {
 // order does not change, because the draw depends on it.
 static int keep_best(Sampler *s, int n, double goal, bool by_count) {
     memcpy(s->scratch, s->keys, (size_t)n * sizeof *s->keys);
-    uint64_t least = select_last(s->scratch, n, goal, by_count);
+    uint64_t least = select_least(s->scratch, n, goal, by_count);
     int m = 0;
     for (int i = 0; i < n; i++)
         if (s->keys[i] >= least) s->keys[m++] = s->keys[i];

@@ -298,7 +298,7 @@ static bool is_special_name(Str s) {
 
 // True if ordinary text can be encoded to this ordinary token, with bytes s. Names that begin with
 // "<|" count as unreachable: no pre-tokenizer makes a piece that begins with "<|" and a letter.
-static bool is_word_reachable(const Tokenizer *t, int id, Str s) {
+static bool is_reachable(const Tokenizer *t, int id, Str s) {
     Ids ids = {0};
     encode_with_mask(t, s.data, s.len, false, NULL, true, &ids);
     bool is_same = ids.len == 1 && ids.data[0] == id;
@@ -323,10 +323,11 @@ void tokenizer_reserve_special(Tokenizer *t, Str text) {
             Str s = {text.data + i, n};
             if (!is_ascii_punctuation(s.data[n - 1]) || !is_special_name(s)) continue;
             int special = vocabulary_find_special(t, s),
-                word = special < 0 ? vocabulary_find(t, s.data, n) : -1;
+                ordinary = special < 0 ? vocabulary_find(t, s.data, n) : -1;
             if (special >= 0 && t->type[special] == TOKEN_USER_DEFINED)
                 t->type[special] = TOKEN_RESERVED;
-            if (word >= 0 && !is_word_reachable(t, word, s)) vocabulary_reserve_word(t, word);
+            if (ordinary >= 0 && !is_reachable(t, ordinary, s))
+                vocabulary_reserve_token(t, ordinary);
         }
     }
     vocabulary_add_known_stops(t);

@@ -6,7 +6,7 @@
 //     bos_token_id, eos_token_id ... bos, eos, unknown, stops         load_ids
 //     scores                         rank (SentencePiece)             load_scores
 //     tokens                         bytes, start, byte_id            load_token
-//                                    words, specials                  fill_tables
+//                                    ordinary, specials               fill_tables
 //     add_bos_token ...              adds_bos, has_space_prefix       load_defaults
 //     merges                         merges (byte-level BPE)          load_merges
 //
@@ -115,18 +115,12 @@ static bool duplicate_token(const Tokenizer *t, int first, int second, Error *er
                             SHOWN(token_text(t, first)), first, second);
 }
 
-// Number of slots - 1 for n entries: at most half of the slots are used, so searches stay short.
-static size_t table_mask(size_t n) {
-    size_t mask = 15;
-    while (mask + 1 < 2 * n) mask = 2 * mask + 1;
-    return mask;
-}
-
 // Adds an ordinary token to the table. Two tokens with the same bytes would make encoding
 // ambiguous.
-static bool add_word(Tokenizer *t, uint64_t h, int id, Error *err) {
-    TokenTable *table = &t->words;
+static bool add_ordinary(Tokenizer *t, int id, Error *err) {
+    TokenTable *table = &t->ordinary;
     Str s = token_text(t, id);
+    uint64_t h = token_hash(t, s.data, s.len);
     int other = vocabulary_find_hashed(t, h, s.data, s.len);
     size_t slot = h & table->mask;
     if (other >= 0) return duplicate_token(t, other, id, err);
@@ -181,17 +175,19 @@ static bool fill_tables(Tokenizer *t, Error *err) {
     int n_specials = 0;
     for (int i = 0; i < t->n; i++) n_specials += is_special_type(t->type[i]);
     t->specials = xalloc((size_t)n_specials + VOCABULARY_MAX_RESERVED, sizeof *t->specials);
-    t->words.mask = table_mask((size_t)(t->n - n_specials));
-    t->words.slots = xalloc(t->words.mask + 1, sizeof *t->words.slots);
-    for (t->words.tag_mask = ~0u; ~t->words.tag_mask < (uint32_t)t->n;) t->words.tag_mask <<= 1;
+    t->ordinary.mask = 15; // at most half of the slots are used, so that searches are short
+    while (t->ordinary.mask + 1 < 2 * (size_t)(t->n - n_specials))
+        t->ordinary.mask = 2 * t->ordinary.mask + 1;
+    t->ordinary.slots = xalloc(t->ordinary.mask + 1, sizeof *t->ordinary.slots);
+    for (t->ordinary.tag_mask = ~0u; ~t->ordinary.tag_mask < (uint32_t)t->n;)
+        t->ordinary.tag_mask <<= 1;
     for (int id = 0; id < t->n; id++) {
         if (t->type[id] == TOKEN_BYTE || t->type[id] == TOKEN_UNREACHABLE ||
             t->start[id + 1] == t->start[id])
             continue;
-        Str s = token_text(t, id);
         if (is_special_type(t->type[id]))
             add_special(t, t->n_specials, id);
-        else if (!add_word(t, token_hash(t, s.data, s.len), id, err))
+        else if (!add_ordinary(t, id, err))
             return false;
     }
     if (n_specials)
@@ -250,14 +246,14 @@ int vocabulary_match_special(const Tokenizer *t, const char *s, size_t n, size_t
 
 // Makes the slot of the token unfindable but leaves it occupied, because searches for other tokens
 // may pass it.
-void vocabulary_reserve_word(Tokenizer *t, int id) {
+void vocabulary_reserve_token(Tokenizer *t, int id) {
     Str s = token_text(t, id);
-    if (t->n_reserved_words == VOCABULARY_MAX_RESERVED) return;
-    t->n_reserved_words++;
-    size_t slot = token_hash(t, s.data, s.len) & t->words.mask;
-    while ((int)(t->words.slots[slot] & ~t->words.tag_mask) != id + 1)
-        slot = (slot + 1) & t->words.mask;
-    t->words.slots[slot] ^= t->words.tag_mask; // differs from the token's hash in every bit
+    if (t->n_reserved == VOCABULARY_MAX_RESERVED) return;
+    t->n_reserved++;
+    size_t slot = token_hash(t, s.data, s.len) & t->ordinary.mask;
+    while ((int)(t->ordinary.slots[slot] & ~t->ordinary.tag_mask) != id + 1)
+        slot = (slot + 1) & t->ordinary.mask;
+    t->ordinary.slots[slot] ^= t->ordinary.tag_mask; // differs from the token's hash in every bit
     t->type[id] = TOKEN_RESERVED;
     add_special(t, count_specials_upto(t, s), id);
     link_prefixes(t);
@@ -512,7 +508,7 @@ void tokenizer_close(Tokenizer *t) {
     free(t->rank);
     free(t->merges);
     free(t->first_merge);
-    free(t->words.slots);
+    free(t->ordinary.slots);
     free(t->specials);
     free(t);
 }

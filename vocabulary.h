@@ -70,13 +70,13 @@ struct Tokenizer {
     uint32_t *rank;   // (n) lowest for the highest score; NULL: the rank of a token is its id
     int byte_id[256]; // token of each single byte
     size_t max_bytes; // of the longest ordinary token
-    TokenTable words; // ordinary tokens
+    TokenTable ordinary;
 
     MergeRule *merges; // byte-level BPE; NULL: two tokens merge if their bytes together are a token
     int *first_merge;  // (n) first rule that makes the token (then MergeRule.next), or -1
 
     SpecialToken *specials; // (n_specials) in the order of str_compare
-    int n_specials, n_reserved_words;
+    int n_specials, n_reserved;
     bool is_special_start[256]; // bytes that a special token begins with
     bool has_user_defined;      // there are user-defined tokens
     int bos, eos, unknown;      // -1: none
@@ -110,7 +110,7 @@ static inline uint64_t token_hash(const Tokenizer *t, const char *s, size_t n) {
 
 // The ordinary token with these bytes and their hash h, or -1.
 static inline int vocabulary_find_hashed(const Tokenizer *t, uint64_t h, const char *s, size_t n) {
-    const TokenTable *table = &t->words;
+    const TokenTable *table = &t->ordinary;
     for (size_t i = h & table->mask; table->slots[i]; i = (i + 1) & table->mask) {
         uint32_t slot = table->slots[i];
         if ((slot ^ h >> 32) & table->tag_mask) continue;
@@ -130,8 +130,8 @@ static inline int vocabulary_find(const Tokenizer *t, const char *s, size_t n) {
 int vocabulary_match_special(const Tokenizer *t, const char *s, size_t n, size_t n_template);
 // The special token with this text, or -1.
 int vocabulary_find_special(const Tokenizer *t, Str s);
-// Turns an ordinary token into a special one.
-void vocabulary_reserve_word(Tokenizer *t, int id);
+// Turns an ordinary token into a special token (TOKEN_RESERVED).
+void vocabulary_reserve_token(Tokenizer *t, int id);
 // Adds the stop tokens that models use without naming them in their metadata.
 void vocabulary_add_known_stops(Tokenizer *t);
 // Copies s and replaces U+2581, SentencePiece's visible space, by a space; returns the number of

@@ -63,7 +63,7 @@ static _Thread_local struct {
     int n_done;    // items that this thread has done and not yet added to team.n_done
     bool was_last; // this thread completed the operation
     char *scratch;
-} me;
+} self;
 
 const volatile int *team_interrupted;
 bool team_is_interrupted(void) { return team_interrupted && *team_interrupted; }
@@ -78,7 +78,7 @@ const char *team_kind_name(OpKind kind) {
 }
 
 int team_size(void) { return team.n_threads > 1 ? team.n_threads : 1; }
-void *team_scratch(void) { return me.scratch; }
+void *team_scratch(void) { return self.scratch; }
 
 // Waiting. A thread first reads the word in a loop, which costs the waking thread nothing. Then it
 // sleeps, which costs the waking thread a system call.
@@ -116,42 +116,42 @@ static bool next_from(ItemCounter *counter, int n, int *item) {
     do {
         uint64_t seen = atomic_load(&counter->count), next;
         do {
-            if (seen >> ITEM_BITS > me.op) return false; // the operation is over
-            next = seen >> ITEM_BITS == me.op ? seen : me.op << ITEM_BITS;
+            if (seen >> ITEM_BITS > self.op) return false; // the operation is over
+            next = seen >> ITEM_BITS == self.op ? seen : self.op << ITEM_BITS;
             *item = (int)(next & ((1u << ITEM_BITS) - 1));
             if (*item >= n) return false;
         } while (!atomic_compare_exchange_weak(&counter->count, &seen, next + 1));
-        me.n_done++;
+        self.n_done++;
     } while (team_is_interrupted());
     return true;
 }
 
 bool team_next(int n, int *item) {
-    me.n_items = n;
+    self.n_items = n;
     return next_from(&team.counters[0], n, item);
 }
 
 // Adds the items that this thread has done to team.n_done. This is done once for many items,
 // because all threads write that counter. True if this thread has completed the operation.
 static bool report_done(void) {
-    int n = me.n_done;
-    me.n_done = 0;
-    if (n && atomic_fetch_add(&team.n_done, n) + n == me.n_items) me.was_last = true;
-    return me.was_last;
+    int n = self.n_done;
+    self.n_done = 0;
+    if (n && atomic_fetch_add(&team.n_done, n) + n == self.n_items) self.was_last = true;
+    return self.was_last;
 }
 
 static bool is_op_over(void) {
-    return atomic_load_explicit(&team.n_ops_done.value, memory_order_acquire) != (unsigned)me.op;
+    return atomic_load_explicit(&team.n_ops_done.value, memory_order_acquire) != (unsigned)self.op;
 }
 
 // The search for items in the shares of other threads reads a cache line per thread, so it stops as
 // soon as all items are done.
 bool team_next_near(int n, int *item) {
     int n_threads = team_size();
-    me.n_items = n;
+    self.n_items = n;
     for (int i = 0; i < n_threads; i++) {
         if (i && (report_done() || is_op_over())) return false;
-        int share = (me.index + i) % n_threads;
+        int share = (self.index + i) % n_threads;
         int begin = (int)((int64_t)n * share / n_threads),
             end = (int)((int64_t)n * (share + 1) / n_threads);
         if (!next_from(&team.counters[share], end - begin, item)) continue;
@@ -162,7 +162,7 @@ bool team_next_near(int n, int *item) {
 }
 
 void team_end_op(OpKind kind) {
-    if (me.n_items == 0) return; // an operation without items is not numbered
+    if (self.n_items == 0) return; // an operation without items is not numbered
     if (report_done()) {
         if (team_profile) {
             double now = now_sec();
@@ -172,10 +172,10 @@ void team_end_op(OpKind kind) {
         atomic_store(&team.n_done, 0);
         add_and_wake(&team.n_ops_done, 1);
     } else {
-        wait_while(&team.n_ops_done, (unsigned)me.op);
+        wait_while(&team.n_ops_done, (unsigned)self.op);
     }
-    me.was_last = false;
-    me.op++;
+    self.was_last = false;
+    self.op++;
 }
 
 // Jobs. When a worker that was called starts to run, the job may already be over. team_run() must
@@ -188,7 +188,7 @@ void team_run(int n_threads, void (*job)(void *arg), void *arg) {
     team.op_begin = team_profile ? now_sec() : 0;
     team.job = job;
     team.arg = arg;
-    team.first_op = me.op;
+    team.first_op = self.op;
     atomic_store(&team.inside.value, OPEN);
     for (int i = 1; i < team.n_threads; i++) add_and_wake(&team.calls[i], 1);
     job(arg);
@@ -208,24 +208,24 @@ static bool enter_job(void) {
 static void allocate_scratch(void) {
     void *p = NULL;
     if (posix_memalign(&p, 64, KERNEL_SCRATCH + OPS_SCRATCH)) die(EXIT_RUNTIME, "out of memory");
-    me.scratch = p;
+    self.scratch = p;
 }
 
 // The loop of a worker: wait for a call, take part in the job. If the worker is late, there may be
 // no job to enter, or it enters a later one.
 static void worker(int index) {
-    me.index = index;
+    self.index = index;
     allocate_scratch();
     for (unsigned n_seen = 0;;) {
         wait_while(&team.calls[index], n_seen);
         n_seen = atomic_load(&team.calls[index].value);
         if (team.is_ending) break;
         if (!enter_job()) continue;
-        me.op = team.first_op;
+        self.op = team.first_op;
         if (index < team.n_threads) team.job(team.arg);
         add_and_wake(&team.inside, -1u);
     }
-    free(me.scratch);
+    free(self.scratch);
 }
 
 typedef struct {
@@ -241,7 +241,7 @@ static int run_program(int n_threads, void *arg) {
     team.n_served = 0;
     team.is_ending = true;
     for (int i = 1; i < n_threads; i++) add_and_wake(&team.calls[i], 1);
-    free(me.scratch);
+    free(self.scratch);
     return code;
 }
 
