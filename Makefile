@@ -1,5 +1,6 @@
 # make            build ./llama31                 make demo       build it and tell a story
 # make test       build, run all tests            make asan       build-asan/ with sanitizers
+# make sweep      build/sweep, times of kernels
 # make fuzz       build-fuzz/fuzz (clang)         make format     clang-format all sources
 # make install    into PREFIX (/usr/local)        make uninstall  remove it again
 # make dist       source archive                  make clean      remove the build
@@ -98,7 +99,7 @@ OBJ     := $(SOURCES:%.c=$(BUILD)/%.o) $(BUILD)/models/builtin.o $(BUILD)/chat/t
 
 # Tests. WITHOUT also leaves out test_MODULE.c, tests that include its headers, and fuzzing, which covers all modules.
 FUZZERS := tests/fuzz/targets.c tests/fuzz/editor.c tests/fuzz/imatrix.c
-TESTS   := $(wildcard tests/*.c) $(FUZZERS)
+TESTS   := $(filter-out tests/sweep.c,$(wildcard tests/*.c)) $(FUZZERS)
 ifneq (,$(strip $(WITHOUT)))
 TESTS   := $(filter-out $(FUZZERS) tests/test_fuzz.c $(WITHOUT:%=tests/test_%.c) $(shell grep -lE \
              '#include "../($(subst $() $(),|,$(strip $(WITHOUT))))/' tests/*.c),$(TESTS))
@@ -127,6 +128,9 @@ $(BUILD)/llama31: $(OBJ) $(BUILD)/run.o $(BUILD)/parts
 $(BUILD)/unit: $(TESTOBJ) $(OBJ) $(BUILD)/parts
 	$(call report,LD,$@)
 	$(link)
+$(BUILD)/sweep: $(BUILD)/tests/sweep.o $(OBJ) $(BUILD)/parts
+	$(call report,LD,$@)
+	$(link)
 $(BUILD)/tests/main.o: $(BUILD)/suites
 $(BUILD)/run.o $(BUILD)/cache/cache.o: FILE_FLAGS = '-DBUILD_COMMIT="$(COMMIT)"' \
     '-DBUILD_COMPILER="$(shell $(CC) --version | sed 's/["\\]//g;q')"'
@@ -150,7 +154,10 @@ $(BUILD)/%.o: %.S
 demo: all
 	./llama31 run --temp 0.7 -n 200 --seed 5 "Once upon a time"
 
-test: all $(BUILD)/unit $(BUILD)/torture.so
+# The time of every kernel, from which the thresholds in backends/ are chosen: build/sweep -m MODEL -t N
+sweep: $(BUILD)/sweep
+
+test: all $(BUILD)/unit $(BUILD)/sweep $(BUILD)/torture.so
 	@BUILD=$(BUILD) sh tests/run.sh
 # Fault injection, preloaded by tests/test_torture.py. Needs the allocator names of glibc; may fail elsewhere.
 $(BUILD)/torture.so: tests/torture/torture.c
@@ -203,5 +210,5 @@ dist: # the files in git, and the commit, for --version
 clean:
 	rm -rf $(BUILD) build-asan llama31
 
-.PHONY: all demo test asan fuzz format install uninstall dist clean FORCE
--include $(OBJ:.o=.d) $(TESTOBJ:.o=.d) $(BUILD)/run.d
+.PHONY: all demo sweep test asan fuzz format install uninstall dist clean FORCE
+-include $(OBJ:.o=.d) $(TESTOBJ:.o=.d) $(BUILD)/run.d $(BUILD)/tests/sweep.d

@@ -424,7 +424,7 @@ static double amx_peak(int rounds) {
     return 4.0 * 2 * AMX_TILE * AMX_TILE * AMX_TILE_K * rounds;
 }
 
-// Tokens from which AMX is the fastest kernel (bench --sweep, Sapphire Rapids, 2 cores, gcc 12,
+// Tokens from which AMX is the fastest kernel (make sweep, Sapphire Rapids, 2 cores, gcc 12,
 // 2026-11-21), ms for 4096 x 4096, AMX and the GEMM of AVX-512: 16 tokens: Q4_K 0.87, 0.87; Q8_0
 // 1.14, 0.95; 24: Q4_K 0.97, 1.18; Q8_0 1.34, 1.19; Q6_K 1.48, 1.40; 32: Q6_K 1.55, 1.72. BF16: 5.
 // The other types are taken to be as the most similar one.

@@ -356,7 +356,7 @@ static double avx2_peak(int rounds) {
 }
 
 // Threads get rows in multiples that fill the streams of decode, or the panels of GEMM. Tokens from
-// which GEMM is faster than decode (time of GEMM / time of decode, bench --sweep; Zen 3,
+// which GEMM is faster than decode (time of GEMM / time of decode, make sweep; Zen 3,
 // 2026-11-22: Q4_K 1.07 at 3 tokens, 1.00 at 4, 0.81 at 5; Q6_K 1.02, 0.95, 0.71; Q8_0 1.07, 0.98,
 // 0.83; Sapphire Rapids, 2026-11-21: F16 1.6 at 8, 0.63 at 12).
 enum { GEMV_ROWS = 16, GEMM_TOKENS = 4, FLOAT_GEMM_TOKENS = 12 };

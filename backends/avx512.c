@@ -668,8 +668,8 @@ static double avx512_peak(int rounds) {
 }
 
 // Threads get rows in multiples that fill the streams of decode, or the panels of GEMM. Tokens from
-// which GEMM is faster than decode (time of GEMM / time of decode at 2 and at 3 tokens, bench
-// --sweep, Sapphire Rapids, 2026-11-22: Q4_K 1.1, 0.79; Q5_K 1.33, 0.84; Q6_K -, 0.84; Q8_0 -,
+// which GEMM is faster than decode (time of GEMM / time of decode at 2 and at 3 tokens, make
+// sweep, Sapphire Rapids, 2026-11-22: Q4_K 1.1, 0.79; Q5_K 1.33, 0.84; Q6_K -, 0.84; Q8_0 -,
 // 0.87; Q2_K 1.27, 0.84; Q3_K 1.18, 0.78; Q5_0 1.18, 0.75; float types as in avx2.c).
 // Eight sums take a tenth longer than one, which is used from ONE_SUM_TOKENS on.
 enum { GEMV_ROWS = 16, GEMM_TOKENS = 3, ONE_SUM_TOKENS = 25, FLOAT_GEMM_TOKENS = 12 };

@@ -211,7 +211,6 @@ const Option option_table[] = {
     {{"-n", "--runs"}, CMD_BENCH, INT(n_predict, 1, 1000, "N"),
      "tokens or rounds per measurement (default 16)"},
     {{"--profile"}, CMD_BENCH, FLAG(is_profile), "time per operation"},
-    {{"--sweep"}, CMD_BENCH, FLAG(is_sweep), "time each kernel by type and number of tokens"},
     {{"--man"}, CMD_HELP, FLAG(wants_man), "print the manual page, for man -l -"},
     {{"--completion"}, CMD_HELP, STRING(completion, "SHELL"), "completion script: bash, zsh, fish"},
     GROUP("General"),

@@ -97,7 +97,7 @@ typedef struct {
     bool show_tokens, keep_going, no_history;
     // bench
     const char *tests;
-    bool is_profile, is_sweep;
+    bool is_profile;
 } Options;
 
 typedef enum {

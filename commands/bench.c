@@ -214,33 +214,25 @@ static void print_profile(double total) {
     fprintf(stderr, " of %.2f s\n", total);
 }
 
-static void write_machine(JsonWriter *w, const Model *m) {
-    json_write_string(w, "kernels", str_of(kernel.name));
-    json_write_int(w, "threads", m->n_threads);
-}
-
-static void run_sweep(Bench *b) {
-    if (b->is_json) {
-        write_machine(&b->json, &b->model);
-        json_begin_array(&b->json, "sweep");
-        bench_sweep(&b->model, &b->json);
-        json_end_array(&b->json);
-    } else {
-        printf("%s kernels, %d threads\n", kernel.name, b->model.n_threads);
-        bench_sweep(&b->model, NULL);
-    }
-}
-
-static void run_bench(Bench *b) {
-    const Options *o = b->options;
+int command_bench(const Options *o) {
+    static Bench bench;
+    Bench *b = &bench;
     JsonWriter *w = &b->json;
     const char *env = getenv("LLAMA31_PROFILE");
+    *b = (Bench){.options = o,
+                 .is_json = o->is_json,
+                 .chunk = o->chunk ? o->chunk : GENERATE_CHUNK,
+                 .decode_rounds = o->n_predict != INT_MIN ? o->n_predict : DECODE_ROUNDS,
+                 .json.out = &b->out};
+    model_open_or_die(o, &b->model, &b->tokenizer);
     b->read_gb = bench_read_gb(b->model.n_threads, PROBE_BYTES);
     b->peak_gflop = bench_peak_gflop(b->model.n_threads);
     double first_sec = first_token_sec(o);
     if (b->is_json) {
+        json_begin_object(w, NULL);
         json_begin_object(w, "machine");
-        write_machine(w, &b->model);
+        json_write_string(w, "kernels", str_of(kernel.name));
+        json_write_int(w, "threads", b->model.n_threads);
         json_end_object(w);
         json_begin_object(w, "probe");
         json_write_format(w, "read_gb_per_sec", "%.2f", b->read_gb);
@@ -254,27 +246,14 @@ static void run_bench(Bench *b) {
     double start = now_sec();
     memset(team_sec, 0, sizeof team_sec);
     run_tests(b, o->tests ? o->tests : "p32,p512,p2048,d0,d4096,d32768,b4,b16,b32");
+    double sec = now_sec() - start;
     progress_end();
-    if (b->is_json)
+    if (b->is_json) {
         json_end_array(w);
-    else
+        text_print_json(w);
+    } else {
         print_report(b, first_sec);
-    if (team_profile) print_profile(now_sec() - start);
-}
-
-int command_bench(const Options *o) {
-    static Bench b;
-    b = (Bench){.options = o,
-                .is_json = o->is_json,
-                .chunk = o->chunk ? o->chunk : GENERATE_CHUNK,
-                .decode_rounds = o->n_predict != INT_MIN ? o->n_predict : DECODE_ROUNDS,
-                .json.out = &b.out};
-    model_open_or_die(o, &b.model, &b.tokenizer);
-    if (b.is_json) json_begin_object(&b.json, NULL);
-    (o->is_sweep ? run_sweep : run_bench)(&b);
-    if (b.is_json) {
-        json_end_object(&b.json);
-        puts(b.out.data);
     }
+    if (team_profile) print_profile(sec);
     return EXIT_OK;
 }

@@ -1,10 +1,14 @@
-// bench --sweep: times of the kernels, from which the thresholds of a backend (min_tokens in its
-// kernel table) are chosen.
+// A developer's tool: times every matrix-product kernel of this CPU by tensor type and number of
+// tokens. The thresholds of a backend (min_tokens in its kernel tables) are chosen from these
+// times.
 //
-// The matrices are the model's own, one layer after another, so that they are read from memory. A
-// model that fits into the caches shows nothing useful.
-#include "bench.h"
+//     make sweep && build/sweep -m MODEL -t 2 [--json]
+//
+// It accepts the options of bench. The matrices are those of the model, layer after layer, so that
+// they are read from memory: a model that fits into the caches gives times of no use.
 #include "../base/clock.h"
+#include "../base/json.h"
+#include "../cli/options.h"
 #include "../kernels/ops.h"
 
 #include <limits.h>
@@ -14,11 +18,11 @@
 
 enum {
     MAX_TOKENS = 64,
-    LIST_BYTES = 1 << 29,   // of the matrices of a type
-    UNIT_WEIGHTS = 1 << 24, // weights that a time is given for: 4096 x 4096
+    LIST_BYTES = 1 << 29,   // matrices of one type, in all
+    UNIT_WEIGHTS = 1 << 24, // times are scaled to this many weights: 4096 x 4096
     KINDS = 3
 };
-// Kernels.gemv, gemm and gemm_large.
+// The kernels of each type: Kernels.gemv, gemm and gemm_large.
 static const char *const kind_names[KINDS] = {"mat", "gemm", "tiles"};
 
 typedef struct {
@@ -36,8 +40,9 @@ static void multiply_all(void *arg) {
                     (Exactness){0});
 }
 
-// Milliseconds per UNIT_WEIGHTS in one kind of kernel, the best of several rounds; -1 if the
-// backend has none. The kernel table is changed meanwhile to force the choice.
+// Milliseconds per UNIT_WEIGHTS with one kind of kernel, the best of several rounds; -1 if the
+// backend has no such kernel. The thresholds in the kernel table are changed for the measurement,
+// to force the choice.
 static double time_kernel(KernelSweep *s, int kind) {
     Type type = s->list[0]->type;
     MatmulKernel *gemm = &kernel.gemm[type], *large = &kernel.gemm_large[type];
@@ -73,6 +78,7 @@ static void list_matrices(KernelSweep *s, const Model *m, Type type) {
     }
 }
 
+// Prints a row of the table or, with `json`, appends an object.
 static void report_times(const char *type, int n_tokens, const double ms[KINDS], JsonWriter *json) {
     int best = 0;
     for (int k = 1; k < KINDS; k++)
@@ -100,7 +106,8 @@ static void report_times(const char *type, int n_tokens, const double ms[KINDS],
     fflush(stdout);
 }
 
-void bench_sweep(const Model *m, JsonWriter *json) {
+// Prints a table or, with `json`, appends the items of an array.
+static void sweep_types(const Model *m, JsonWriter *json) {
     static const int counts[] = {1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, MAX_TOKENS};
     const Config *c = &m->config;
     int widths[] = {c->dim, c->hidden_dim, c->n_heads * c->head_dim}, widest = 0;
@@ -126,4 +133,39 @@ void bench_sweep(const Model *m, JsonWriter *json) {
         }
     }
     free(s.list), free(s.out), free(s.x), free(s.scratch.encoded);
+}
+
+static int run_sweep(void *arg) {
+    const Options *o = arg;
+    static Model m;
+    Buffer out = {0};
+    JsonWriter w = {.out = &out};
+    Error err;
+    if (!model_open(&m, o->model, &o->model_options, &err)) die_error(&err);
+    if (!o->is_json) {
+        printf("%s kernels, %d threads\n", kernel.name, m.n_threads);
+        sweep_types(&m, NULL);
+        return EXIT_OK;
+    }
+    json_begin_object(&w, NULL);
+    json_write_string(&w, "kernels", str_of(kernel.name));
+    json_write_int(&w, "threads", m.n_threads);
+    json_begin_array(&w, "sweep");
+    sweep_types(&m, &w);
+    json_end_array(&w);
+    json_end_object(&w);
+    puts(out.data);
+    buffer_free(&out);
+    return EXIT_OK;
+}
+
+int main(int argc, char **argv) {
+    Options o = options_default("bench");
+    Error err;
+    o.args = xalloc((size_t)argc + 1, sizeof *o.args);
+    if (!options_parse(&o, CMD_BENCH, argc - 1, argv + 1, &err)) die_error(&err);
+    if (o.wants_help || o.n_args) die(EXIT_USAGE, "usage: sweep [-m MODEL] [-t N] [--json]");
+    if (!kernels_init(NULL)) die(EXIT_USAGE, "LLAMA31_ISA: unknown value");
+    int n_threads = o.model_options.n_threads;
+    return team_serve(n_threads > 0 ? n_threads : team_default_threads(), run_sweep, &o);
 }
