@@ -21,25 +21,22 @@ void lines_open(LineReader *l, const char *path, size_t limit) {
     *l = (LineReader){.path = is_stdin ? "standard input" : path, .limit = limit};
     l->fd = is_stdin ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
     if (l->fd < 0) die_file(path);
-    l->data = xrealloc(NULL, READ_BYTES, 1);
-    l->cap = READ_BYTES;
 }
 
-// Makes room for READ_BYTES after the unread bytes. Of a line beyond the limit only the beginning
-// is kept.
-static void reserve_read(LineReader *l) {
-    memmove(l->data, l->data + l->begin, l->end - l->begin);
-    l->end -= l->begin;
+// Removes the lines that were returned, and returns space for READ_BYTES more bytes. Of a line
+// beyond the limit only the beginning is kept.
+static char *reserve_read(LineReader *l) {
+    Buffer *b = &l->bytes;
+    b->len -= l->begin;
+    if (l->begin) memmove(b->data, b->data + l->begin, b->len);
     l->begin = 0;
-    if (l->end > l->limit) l->is_long = true;
-    if (l->is_long && l->end > HEAD_BYTES) {
-        l->offset += l->end - HEAD_BYTES;
-        l->end = HEAD_BYTES;
+    if (b->len > l->limit) l->is_long = true;
+    if (l->is_long && b->len > HEAD_BYTES) {
+        l->offset += b->len - HEAD_BYTES;
+        b->len = HEAD_BYTES;
     }
-    l->scanned = l->end;
-    if (l->cap >= l->end + READ_BYTES) return;
-    l->cap = 2 * l->end + READ_BYTES;
-    l->data = xrealloc(l->data, l->cap, 1);
+    l->scanned = b->len;
+    return buffer_reserve(b, READ_BYTES);
 }
 
 // Returns the line [begin, end); the next one begins at `next`.
@@ -47,7 +44,7 @@ static LineState return_line(LineReader *l, size_t end, size_t next, Str *line) 
     bool is_long = l->is_long || end - l->begin > l->limit;
     l->number++;
     l->is_whole = next > end;
-    *line = (Str){l->data + l->begin, end - l->begin};
+    *line = (Str){l->bytes.data + l->begin, end - l->begin};
     if (is_long && line->len > HEAD_BYTES) line->len = HEAD_BYTES;
     l->offset += (uint64_t)(next - l->begin);
     l->begin = l->scanned = next;
@@ -58,20 +55,21 @@ static LineState return_line(LineReader *l, size_t end, size_t next, Str *line) 
 
 LineState lines_next(LineReader *l, Str *line, bool may_wait) {
     for (;;) {
-        size_t n_new = l->end - l->scanned;
-        char *newline = n_new ? memchr(l->data + l->scanned, '\n', n_new) : NULL;
-        size_t end = newline ? (size_t)(newline - l->data) : l->end;
+        Buffer *b = &l->bytes;
+        size_t n_new = b->len - l->scanned;
+        char *newline = n_new ? memchr(b->data + l->scanned, '\n', n_new) : NULL;
+        size_t end = newline ? (size_t)(newline - b->data) : b->len;
         if (newline) return return_line(l, end, end + 1, line);
-        if (l->at_end && (l->begin < l->end || l->is_long)) return return_line(l, end, end, line);
+        if (l->at_end && (l->begin < b->len || l->is_long)) return return_line(l, end, end, line);
         if (l->at_end) return LINE_END;
-        reserve_read(l);
+        char *space = reserve_read(l);
         if (!may_wait && poll(&(struct pollfd){.fd = l->fd, .events = POLLIN}, 1, 0) == 0)
             return LINE_NONE;
-        ssize_t n = read(l->fd, l->data + l->end, READ_BYTES);
+        ssize_t n = read(l->fd, space, READ_BYTES);
         if (n < 0 && generate_interrupted && (errno == EINTR || errno == EAGAIN)) return LINE_NONE;
         if (n < 0 && errno != EINTR && !file_wait(l->fd, POLLIN)) die_file(l->path);
         if (n == 0) l->at_end = true;
-        if (n > 0) l->end += (size_t)n;
+        if (n > 0) b->len += (size_t)n;
     }
 }
 

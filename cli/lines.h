@@ -13,9 +13,9 @@ typedef struct {
     long number;     // of the line returned last, from 1
     uint64_t offset; // of the byte after that line
     bool is_whole;   // that line ended with a newline
-    char *data;      // (cap); [begin, end) is not yet returned
-    size_t begin, end, cap;
-    size_t scanned;       // no newline in [begin, scanned)
+    Buffer bytes;    // read; from `begin` on not yet returned
+    size_t begin;
+    size_t scanned;       // there is no newline in [begin, scanned)
     bool at_end, is_long; // end of file; the current line exceeds the limit
 } LineReader;
 

@@ -84,3 +84,12 @@ void ids_parse(const char *text, int n_vocab, Ids *out) {
         at = end + strspn(end, separators);
     }
 }
+
+void ids_read(const Options *o, int n_vocab, Ids *out) {
+    Buffer file = {0};
+    Error err;
+    bool is_file = o->ids[0] == '@';
+    if (is_file && !file_read(o->ids + 1, &file, &err)) die_error(&err);
+    ids_parse(is_file ? file.data : o->ids, n_vocab, out);
+    buffer_free(&file);
+}

@@ -76,7 +76,7 @@ static long read_results(BatchOutput *out, Buffer *kept, size_t *n_truncated) {
     }
     if (state == LINE_LONG) die(EXIT_RUNTIME, "%s: line %ld is too long", l.path, l.number);
     close(l.fd);
-    free(l.data);
+    buffer_free(&l.bytes);
     json_free(&doc);
     buffer_free(&id);
     return n_retry;

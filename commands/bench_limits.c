@@ -13,11 +13,11 @@ enum {
 };
 
 typedef struct {
-    const uint64_t *data;
-    size_t n; // values of data
-    uint64_t sums[PARTS];
-    double operations[PARTS];
-    int rounds; // of the arithmetic
+    const uint64_t *data; // (n) values to read
+    size_t n;
+    uint64_t sums[PARTS];  // of the values read
+    int rounds;            // of arithmetic, per work item
+    double amounts[PARTS]; // bytes read, or arithmetic operations, per work item
 } LimitProbe;
 
 // Reads part i of the data in STREAMS concurrent streams: a single one reaches two thirds of the
@@ -33,41 +33,40 @@ static void read_part(void *arg, int part) {
     for (int s = 0; s < STREAMS; s++)
         for (int j = 0; j < 8; j++) sum += sums[s][j];
     p->sums[part] = sum; // stored, so that the compiler keeps the reads
+    p->amounts[part] = (double)(p->n / PARTS * sizeof *p->data);
 }
 
 static void peak_part(void *arg, int part) {
     LimitProbe *p = arg;
-    p->operations[part] = kernel.peak(p->rounds);
+    p->amounts[part] = kernel.peak(p->rounds);
 }
 
 static void read_all(void *arg) { ops_for(PARTS, 1, read_part, arg); }
 static void peak_all(void *arg) { ops_for(PARTS, 1, peak_part, arg); }
 
-double bench_read_gb(int n_threads, size_t bytes) {
+// The best of several passes, in 1e9 bytes or operations per second.
+static double best_rate(LimitProbe *p, int n_threads, void (*pass)(void *)) {
     double best = 0;
-    uint64_t *data = xalloc(bytes / sizeof *data, sizeof *data);
-    LimitProbe p = {.data = data, .n = bytes / sizeof *data};
-    memset(data, 1, bytes); // untouched pages would all be the same page of zeros
     for (int i = 0; i < PASSES; i++) {
-        double start = now_sec();
-        team_run(n_threads, read_all, &p);
-        double gb = (double)bytes * 1e-9 / (now_sec() - start);
-        if (gb > best) best = gb;
+        double start = now_sec(), sum = 0;
+        team_run(n_threads, pass, p);
+        double sec = now_sec() - start;
+        for (int k = 0; k < PARTS; k++) sum += p->amounts[k];
+        if (sum * 1e-9 / sec > best) best = sum * 1e-9 / sec;
+        if (sec < 0.05) p->rounds *= 8; // too short to measure
     }
-    free(data);
     return best;
 }
 
+double bench_read_gb(int n_threads, size_t bytes) {
+    uint64_t *data = xalloc(bytes / sizeof *data, sizeof *data);
+    LimitProbe p = {.data = data, .n = bytes / sizeof *data};
+    memset(data, 1, bytes); // untouched pages would all be the same page of zeros
+    double gb = best_rate(&p, n_threads, read_all);
+    free(data);
+    return gb;
+}
+
 double bench_peak_gflop(int n_threads) {
-    LimitProbe p = {.rounds = 1000};
-    double best = 0;
-    for (int i = 0; i < PASSES; i++) {
-        double start = now_sec(), operations = 0;
-        team_run(n_threads, peak_all, &p);
-        double sec = now_sec() - start;
-        for (int k = 0; k < PARTS; k++) operations += p.operations[k];
-        if (operations * 1e-9 / sec > best) best = operations * 1e-9 / sec;
-        if (sec < 0.05) p.rounds *= 8; // too short to measure
-    }
-    return best;
+    return best_rate(&(LimitProbe){.rounds = 1000}, n_threads, peak_all);
 }

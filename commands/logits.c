@@ -30,18 +30,6 @@ static bool is_logits_file(const char *path) {
     return has_negative;
 }
 
-// --ids: a list of ids, or @FILE with one.
-static void read_ids(const char *list, int n_vocab, Ids *ids) {
-    Buffer file = {0};
-    Error err;
-    bool is_file = list[0] == '@';
-    if (is_file && !file_read(list + 1, &file, &err)) die_error(&err);
-    if (is_file) file_register_input(list + 1);
-    ids_parse(is_file ? file.data : list, n_vocab, ids);
-    if (ids->len == 0) die(EXIT_USAGE, "--ids: no tokens");
-    buffer_free(&file);
-}
-
 int command_logits(const Options *o) {
     static Model model;
     static Ids ids;
@@ -53,7 +41,9 @@ int command_logits(const Options *o) {
         die(EXIT_USAGE, "logits: needs --ids LIST and -o FILE (llama31 help logits)");
     if (!model_open(&model, o->model, &o->model_options, &err)) die_error(&err);
     int n_vocab = model.config.vocab_size;
-    read_ids(o->ids, n_vocab, &ids);
+    ids_read(o, n_vocab, &ids);
+    if (o->ids[0] == '@') file_register_input(o->ids + 1);
+    if (ids.len == 0) die(EXIT_USAGE, "--ids: no tokens");
     int context = o->ctx ? o->ctx : model.config.max_context;
     if (!context_fits(ids.len, false, context, &err)) die_error(&err);
 

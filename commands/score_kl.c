@@ -76,32 +76,30 @@ void kl_compare(KlReference *r, int pos, const float *logits) {
     }
     double d = kl_divergence(reference, logits, r->n_vocab, &agree);
     if (!isfinite(d)) die(EXIT_RUNTIME, "the logits contain NaN or infinity");
-    if (r->n == r->cap) {
-        r->cap = r->cap ? 2 * r->cap : 1024;
-        r->divergences = xrealloc(r->divergences, r->cap, sizeof *r->divergences);
-    }
+    r->divergences = list_grow(r->divergences, r->n, sizeof *r->divergences);
     r->divergences[r->n++] = d;
     r->n_agreed += agree;
 }
 
 void kl_report(KlReference *r, JsonWriter *w, bool is_json) {
-    double n = (double)r->n, sum = 0;
-    for (size_t i = 0; i < r->n; i++) sum += r->divergences[i];
-    doubles_sort(r->divergences, r->n);
-    double p99 = r->divergences[(r->n * 99 + 99) / 100 - 1], max = r->divergences[r->n - 1];
-    double agreement = (double)r->n_agreed / n; // share of positions
+    size_t n = (size_t)r->n;
+    double sum = 0, agreement = (double)r->n_agreed / r->n; // share of positions
+    for (size_t i = 0; i < n; i++) sum += r->divergences[i];
+    doubles_sort(r->divergences, n);
+    double mean = sum / r->n, p99 = r->divergences[(n * 99 + 99) / 100 - 1],
+           max = r->divergences[n - 1];
     if (!is_json) {
         buffer_printf(w->out,
                       "KL divergence %.6f nats (99 %% below %.6f, most %.6f), same best token "
-                      "%.3f %% (%zu positions)\n",
-                      sum / n, p99, max, 100 * agreement, r->n);
+                      "%.3f %% (%d positions)\n",
+                      mean, p99, max, 100 * agreement, r->n);
         return;
     }
     json_begin_object(w, "kl");
-    json_write_number(w, "mean", sum / n);
+    json_write_number(w, "mean", mean);
     json_write_number(w, "p99", p99);
     json_write_number(w, "max", max);
     json_write_number(w, "top1_agreement", agreement);
-    json_write_int(w, "n_positions", (int64_t)r->n);
+    json_write_int(w, "n_positions", r->n);
     json_end_object(w);
 }

@@ -17,8 +17,7 @@ typedef struct {
     float *row; // (n_vocab), read from it
     // Results
     double *divergences; // (n) in nats, one per position
-    size_t n, cap;
-    size_t n_agreed; // positions at which both have the same most likely token
+    int n, n_agreed;     // n_agreed: positions at which both have the same most likely token
 } KlReference;
 
 // Opens the file of --kl for a model that feeds up to `chunk` tokens and computes max_rows rows of

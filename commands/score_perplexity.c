@@ -93,15 +93,11 @@ static void run_tasks(Scorer *s, Perplexity *p, int max_tasks) {
 // Reads the tokens of --ids, or of a text of at least one window.
 static void read_tokens(const Scorer *s, Perplexity *p) {
     const Options *o = s->pipeline.options;
-    const char *path = o->perplexity ? o->perplexity : o->ids[0] == '@' ? o->ids + 1 : NULL;
     Buffer text = {0};
     Error err;
-    if (!path)
-        buffer_puts(&text, o->ids);
-    else if (!file_read(path, &text, &err))
-        die_error(&err);
-    enter_sandbox(o);
     if (p->source == WINDOWS) {
+        if (!file_read(o->perplexity, &text, &err)) die_error(&err);
+        enter_sandbox(o);
         encode_text(s->pipeline.tokenizer, buffer_str(&text), &p->ids);
         if (p->ids.len < p->n_ctx)
             die(EXIT_USAGE,
@@ -109,7 +105,8 @@ static void read_tokens(const Scorer *s, Perplexity *p) {
                 ".jsonl of {\"text\"} for short texts",
                 p->ids.len, p->n_ctx);
     } else {
-        ids_parse(text.data, s->pipeline.model.config.vocab_size, &p->ids);
+        ids_read(o, s->pipeline.model.config.vocab_size, &p->ids);
+        enter_sandbox(o);
         if (p->ids.len < 2) die(EXIT_USAGE, "--ids: expected at least two tokens");
         if (!context_fits(p->ids.len, false, p->n_ctx, &err)) die_error(&err);
         p->n_ctx = p->ids.len;

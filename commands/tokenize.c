@@ -162,12 +162,6 @@ static void check_text(const ConstraintState *constraint, const Ids *ids, Buffer
     constraint_free(state);
 }
 
-static void print_json_ids(const Ids *ids) {
-    putchar('[');
-    for (int i = 0; i < ids->len; i++) printf(i ? ",%d" : "%d", ids->data[i]);
-    puts("]");
-}
-
 // --jsonl: a JSON string per line becomes an array of ids or, with a constraint, the result of
 // check_text().
 static void process_lines(const Options *o, const Tokenizer *t, bool has_constraint) {
@@ -187,10 +181,13 @@ static void process_lines(const Options *o, const Tokenizer *t, bool has_constra
             die(EXIT_RUNTIME, "%s: line %ld: expected a JSON string", lines.path, lines.number);
         ids.len = 0;
         tokenize_text(t, text, o->has_special && !constraint, &ids);
-        if (constraint)
+        if (constraint) {
             check_text(constraint, &ids, &times);
-        else
-            print_json_ids(&ids);
+            continue;
+        }
+        putchar('[');
+        for (int i = 0; i < ids.len; i++) printf(i ? ",%d" : "%d", ids.data[i]);
+        puts("]");
     }
     if (constraint) print_times(o, constraint_compile_sec(constraint), &times);
 }
