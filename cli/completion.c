@@ -1,5 +1,6 @@
-// The tokens of a completion are in its session, except the one sampled last; the text is in the
-// Sequence. reply_parse() finds reasoning and tool calls in the text with special tokens.
+// The tokens of a completion are in its session, except for the last one if it is still pending;
+// the text is in the Sequence. reply_parse() looks for reasoning and tool calls in the text with
+// special tokens.
 #include "completion.h"
 
 #include <stdlib.h>

@@ -17,7 +17,7 @@ const char *completion_finish_reason(const Reply *r, const Sequence *s);
 // finish reason, token counts and seed.
 void completion_write(JsonWriter *w, const char *text_key, const Reply *r, const Sequence *s,
                       int n_prompt);
-// Writes an array of the generated tokens with n_top alternatives each, in OpenAI's form or with
-// ids.
+// Writes an array of the generated tokens with n_top alternatives each: as in OpenAI's API, or with
+// token ids.
 void completion_write_logprobs(JsonWriter *w, const char *key, const Tokenizer *t,
                                const Sequence *s, int n_top, bool is_openai);

@@ -1,5 +1,6 @@
-// One buffer holds the bytes that have been read and not yet returned; lines are returned in place.
-// The buffer grows to the longest line, at most to the limit and one read more.
+// One buffer holds the bytes that have been read. Lines are returned in place, and are removed from
+// the buffer before the next read. The buffer grows with the longest line, at most to the limit
+// plus one read.
 #include "lines.h"
 #include "../base/files.h"
 #include "../generate.h"
@@ -13,7 +14,7 @@
 
 enum {
     READ_BYTES = 1 << 16,
-    HEAD_BYTES = 4096 // returned of a line beyond the limit, enough to find the id of a request
+    HEAD_BYTES = 4096 // kept of a line beyond the limit: enough to contain the id of a request
 };
 
 void lines_open(LineReader *l, const char *path, size_t limit) {

@@ -10,13 +10,14 @@ typedef struct {
     const char *path;
     int fd;
     size_t limit;    // maximum bytes of a line
-    long number;     // of the line returned last, from 1
-    uint64_t offset; // of the byte after that line
+    long number;     // number of the line returned last, from 1
+    uint64_t offset; // byte offset of the end of that line
     bool is_whole;   // that line ended with a newline
-    Buffer bytes;    // read; from `begin` on not yet returned
+    Buffer bytes;    // read; not yet returned from `begin` on
     size_t begin;
-    size_t scanned;       // there is no newline in [begin, scanned)
-    bool at_end, is_long; // end of file; the current line exceeds the limit
+    size_t scanned; // [begin, scanned) contains no newline
+    bool at_end;    // end of file
+    bool is_long;   // the next line exceeds the limit
 } LineReader;
 
 typedef enum {

@@ -1,7 +1,7 @@
 // Optional modules: directories that `make WITHOUT="..."` leaves out of the program.
 //
-// An option or command that needs one names it in its table row. A program built without the module
-// refuses that option or command by name, instead of not knowing it.
+// The table row of an option or command names the module that it needs. A program built without
+// that module refuses the option or command by name, instead of reporting it as unknown.
 #pragma once
 
 #include "../base/text.h"

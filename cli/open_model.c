@@ -11,8 +11,9 @@
 #include <stdlib.h>
 #include <time.h>
 
-// Reads metadata and vocabulary; of the tensors only the shapes. The two sources of the vocabulary
-// size, the tokenizer and the embedding, must agree: every sampled id needs a text and a row.
+// Reads the metadata, the vocabulary and the shapes of the tensors, not their data. The two sources
+// of the vocabulary size, the tokenizer and the embedding, must agree: every sampled id needs a
+// text and a row.
 void model_open_or_die(const Options *o, Model *m, Tokenizer **t) {
     Error err;
     if (!model_open(m, o->model, &o->model_options, &err)) die_error(&err);
@@ -33,8 +34,8 @@ void model_open_or_die(const Options *o, Model *m, Tokenizer **t) {
                 kernel.name, m->n_threads);
 }
 
-// Commands that never render a message need no template, and a template of the file that cannot be
-// parsed must not stop them.
+// Commands that never render a message use the template "none", so that they also work with a model
+// file whose template is invalid.
 void template_from_options(const Options *o, const Gguf *g, Tokenizer *t, Template *out) {
     Error err;
     bool is_unused = !o->template_name && (o->is_raw || o->perplexity || o->ids);
@@ -65,7 +66,7 @@ void pipeline_open(Pipeline *p, const Options *o) {
 }
 
 void enter_sandbox(const Options *o) {
-    tzset(); // opens files: it reads the time zone, which templates may ask for later
+    tzset(); // reads the files of the time zone, which templates may need later
     if (o->no_sandbox || (o->cache && *o->cache)) return;
     if (!sandbox_enter() && o->is_verbose) note(o, "this system has no sandbox");
 }

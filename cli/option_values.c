@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-// A colon is part of the name if a file of that name exists.
+// The colon is part of the file name if a file of that name exists.
 bool lora_option_parse(const char *text, LoraOption *out) {
     const char *colon = strrchr(text, ':');
     bool has_scale = colon && !strpbrk(colon, "/\\") && access(text, F_OK);

@@ -20,9 +20,8 @@
 #include <string.h>
 #include <unistd.h>
 
-// Sets of commands that share options. CMD_SET makes an option available to chat's /set,
-// CMD_REQUEST to the requests of batch, whose fields have the option's name with underscores
-// ("top_p").
+// Sets of commands that share options. CMD_SET makes an option available to chat's /set.
+// CMD_REQUEST makes it a field of batch requests, under its name with underscores ("top_p").
 #define GENERATE   (CMD_RUN | CMD_CHAT | CMD_BATCH)
 #define PROMPTED   (GENERATE | CMD_SCORE)
 #define COMPUTE    (PROMPTED | CMD_LOGITS | CMD_BENCH)
@@ -84,20 +83,20 @@ const Option option_table[] = {
     {{"--top-k"}, SAMPLE, INT(sample.top_k, -1, 1e9, "K"),
      "keep the K most likely tokens; 0, -1: all (default 40)"},
     {{"--top-p"}, SAMPLE, FLOAT(sample.top_p, 0, 1, "P"),
-     "keep the top tokens of probability P (default 0.95)"},
+     "keep top tokens of total probability P (default 0.95)"},
     {{"--min-p"}, SAMPLE, FLOAT(sample.min_p, 0, 1, "P"),
      "minimum p relative to the best token (default 0.05)"},
     {{"--repeat-penalty"}, SAMPLE, FLOAT(sample.repeat_penalty, 0.01, 100, "X"),
      "divide logits of tokens already used (default 1: off)"},
     {{"--repeat-last-n"}, SAMPLE, INT(sample.repeat_last_n, -1, 1e9, "N"),
-     "tokens that penalties look back; -1: all (default 64)"},
+     "penalize the last N tokens; -1: all (default 64)"},
     {{"--presence-penalty"}, SAMPLE, FLOAT(sample.presence_penalty, -100, 100, "X"),
      "subtract X from the logits of tokens already used (default 0)"},
     {{"--frequency-penalty"}, SAMPLE, FLOAT(sample.frequency_penalty, -100, 100, "X"),
      "subtract X for each use of a token (default 0)"},
     {{"--logit-bias"}, GENERATE, VALUE(OPTION_BIAS, biases, "ID+X"),
      "add X to the logit of token ID (ID-X subtracts); repeatable"},
-    // What the text is made of, and where it ends.
+    // The parts of the prompt, and the end of the text.
     GROUP("Text"),
     {{"-r", "--reverse-prompt", "--stop"}, GENERATE, STRINGS(stops, "TEXT"),
      "stop string (not part of the output); repeatable"},
@@ -136,13 +135,13 @@ const Option option_table[] = {
     {{"--decode"}, CMD_TOKENIZE, FLAG(is_decode), "convert ids to text"},
     {{"--chat"}, CMD_TOKENIZE, STRING(chat_file, "FILE"),
      "tokenize a conversation: {\"role\",\"content\"} per line"},
-    {{"--stats"}, CMD_TOKENIZE, FLAG(has_stats), "with a constraint: timings as a last JSON line"},
+    {{"--stats"}, CMD_TOKENIZE, FLAG(has_stats), "with a constraint: print timings as the last JSON line"},
     {{"--last"}, CMD_LOGITS, FLAG(last_only), "only the last position"},
     {{"--tensors"}, CMD_SHOW, FLAG(show_tensors), "list the tensors"},
     {{"--bandwidth"}, CMD_SHOW, DOUBLE(bandwidth, 0.01, 1e6, "GB/S"),
      "memory bandwidth for the speed estimate (default measured)"},
     {{"--check"}, CMD_SHOW, FLAG(is_check), "check that all weights are finite; print a checksum"},
-    {{"--verify"}, CMD_SHOW, FLAG(is_verify), "the same, compared with the stored checksum"},
+    {{"--verify"}, CMD_SHOW, FLAG(is_verify), "as --check; compare the checksum with the stored one"},
     // At most one of the constraints may be given (cli/request.c). --choices of score,
     // in a later group, is unrelated.
     GROUP("Constraint"),
@@ -158,8 +157,8 @@ const Option option_table[] = {
      "generate one of these texts", MODULE_CONSTRAIN},
     {{"--think"}, CMD_RUN | CMD_BATCH | CMD_REQUEST, FLAG(may_think),
      "allow unconstrained <think>...</think> first", MODULE_CONSTRAIN},
-    // They replace what the model file says (rope_params_override); 0 or NULL keeps it. The rest of
-    // the group belongs to the command rope.
+    // The first five replace values of the model file (rope_params_override); 0 or NULL keeps a
+    // value. The options from --dim on belong to the command rope.
     GROUP("Rotary embedding"),
     {{"--rope-scaling"}, COMPUTE | CMD_ROPE, STRING(model_options.rope_rule, "RULE"),
      "none, linear, ntk, dynamic, yarn, llama3 or file (default: the model's)"},
@@ -278,6 +277,7 @@ void options_add_bias(Options *o, LogitBias bias) {
     o->sample.bias = o->biases;
 }
 
+// For JSON values, and for numbers that option_set() has parsed.
 bool option_set_number(Options *o, const Option *option, const char *label, double v, Error *err) {
     void *field = (char *)o + option->offset;
     bool is_seed = option->kind == OPTION_SEED, is_int = option->kind == OPTION_INT || is_seed;
@@ -299,7 +299,7 @@ bool option_set_number(Options *o, const Option *option, const char *label, doub
     return true;
 }
 
-// Command lines and /set have text.
+// For command lines and /set, whose values are text.
 bool option_set(Options *o, const Option *option, const char *label, const char *text, Error *err) {
     void *field = (char *)o + option->offset;
     ModelOptions *m = &o->model_options;
@@ -344,9 +344,8 @@ bool option_set(Options *o, const Option *option, const char *label, const char 
     return error_set(err, EXIT_USAGE, "%s: expected %s, found \"%s\"", label, expected, text);
 }
 
-// Parses the option at argv[*i] and advances *i to its last argument. A name that the table does
-// not have may be an option of llama.cpp: then it is translated, or ignored with its value, or
-// refused.
+// Parses the option at argv[*i] and advances *i to its last argument. A name that is not in the
+// table may be an option of llama.cpp, which is translated, ignored with its value, or refused.
 static bool parse_option(Options *o, unsigned command, char **argv, int *i, Error *err) {
     const char *arg = argv[*i], *equals = arg[1] == '-' ? strchr(arg, '=') : NULL;
     char typed[64];

@@ -48,7 +48,7 @@ typedef struct {
     const char *draft;              // draft model
     bool no_lookup;
 
-    // The prompt. system, json_schema and ids read a file if they begin with '@'.
+    // The prompt. A value of system, json_schema or ids that begins with '@' names a file.
     const char *prompt, *file, *system, *template_name, *tools;
     Str *template_vars; // (n_template_vars) "NAME=JSON"
     int n_template_vars;
@@ -61,7 +61,7 @@ typedef struct {
     SampleOptions sample;
     Str *stops; // (n_stops)
     int n_stops;
-    LogitBias *biases; // (sample.n_bias), the memory of sample.bias
+    LogitBias *biases; // (sample.n_bias) sample.bias points to it
 
     // Constraint: at most one of the strings.
     const char *json_schema, *grammar, *regex, *constraint_choices;
@@ -135,8 +135,8 @@ Options options_default(const char *command);
 bool options_parse(Options *o, unsigned command, int argc, char **argv, Error *err);
 // The option of this name, or NULL with err (exit 2; err may be NULL).
 const Option *option_find(const Options *o, unsigned command, const char *name, Error *err);
-// Sets an option from text, or one with a number or a flag (0: false) from a number. `label` names
-// the option in messages. False with err (exit 2).
+// Sets an option from text; sets an option with a numeric value, or a flag (0: false), from a
+// number. `label` names the option in messages. False with err (exit 2).
 bool option_set(Options *o, const Option *option, const char *label, const char *text, Error *err);
 bool option_set_number(Options *o, const Option *option, const char *label, double v, Error *err);
 void options_add_bias(Options *o, LogitBias bias);

@@ -58,7 +58,9 @@ void progress_end(void) {
 }
 
 void progress_prefill(const Options *o, uint64_t n_done, uint64_t n, double start_sec) {
-    enum { MIN_TOKENS = 32 }; // a large model prefills fewer in a second or two
+    enum {
+        MIN_TOKENS = 32
+    }; // shorter prefills take at most a second or two, even of a large model
     double sec = now_sec() - start_sec;
     unsigned long long done = n_done, all = n;
     if (!n && n_done)
@@ -96,7 +98,7 @@ void options_put_settings(const Options *o, Buffer *out) {
         const void *field = (const char *)o + row->offset;
         bool is_unset = row->kind == OPTION_INT && *(const int *)field == INT_MIN;
         if (!(row->commands & CMD_SET) || !row->names[0] || is_unset) continue;
-        const char *name = row->names[row->names[0][1] != '-'] + 2; // the first long one
+        const char *name = row->names[row->names[0][1] != '-'] + 2; // the first long name
         buffer_printf(out, "%s%s ", out->len ? ", " : "", name);
         if (row->kind == OPTION_INT)
             buffer_printf(out, "%d", *(const int *)field);
@@ -170,8 +172,8 @@ static void put_break(TextWrap *w) {
     w->column = 0;
 }
 
-// A line is broken before a word that does not fit. So a word is printed only when it is complete,
-// and white space only after its word.
+// A line is broken before a word that does not fit. A word is therefore printed only when it is
+// complete, and white space is printed after the word that precedes it.
 void text_wrap(TextWrap *w, const char *text, size_t n) {
     if (!isatty(STDOUT_FILENO)) {
         text_write(text, n);

@@ -15,13 +15,13 @@ bool terminal_has_escapes(int fd);
 void note(const Options *o, const char *fmt, ...) PRINTF_LIKE(2, 3);
 // "1 message", "2 messages"; static memory.
 const char *count_of(int n, const char *noun);
-// Appends the values of the options of chat's /set, as "temp 0.8, top-k 40, ...". Those that have
-// not been given and have no number as their default (-n) are left out.
+// Appends the values of the options of chat's /set, as "temp 0.8, top-k 40, ...". An option that
+// was not given and whose default is not a number (-n) is left out.
 void options_put_settings(const Options *o, Buffer *out);
 // s with control characters escaped, for one line; static memory.
 const char *printable(Str s);
 
-// Replaces the progress line on stderr; nothing without a terminal or with -q.
+// Replaces the progress line on stderr. Prints nothing without a terminal or with -q.
 void progress_print(const Options *o, const char *fmt, ...) PRINTF_LIKE(2, 3);
 // The progress of a prefill: n_done of n tokens since start_sec. n = 0: the total is unknown.
 void progress_prefill(const Options *o, uint64_t n_done, uint64_t n, double start_sec);
@@ -30,7 +30,7 @@ void progress_end(void);
 // Writes all bytes to a descriptor. A closed pipe ends the program quietly (exit 0), any other
 // error with a message (exit 1).
 void output_write(int fd, const char *path, const void *data, size_t n);
-// Flushes stdio's stdout in the same way.
+// Flushes stdio's stdout. Errors are handled in the same way.
 void stdout_flush(void);
 // Writes text to stdout, escaped if that is a terminal.
 void text_write(const char *text, size_t n);
@@ -38,7 +38,7 @@ void text_write(const char *text, size_t n);
 void text_print(Buffer *text);
 // Ends the outermost JSON object, and prints it as a line.
 void text_print_json(JsonWriter *w);
-// text_write as Request.emit.
+// text_write() with the signature of Request.emit.
 bool text_emit(void *arg, const char *text, size_t n);
 // Switches stdout to dim text or back, on a terminal with colours.
 void text_dim(bool is_dim);
@@ -47,7 +47,8 @@ void text_dim(bool is_dim);
 typedef struct {
     Buffer word; // not yet written: it may have to move to the next line
     int word_columns;
-    int column, columns; // of the cursor; of the terminal, 0 before the first text
+    int column;  // of the cursor
+    int columns; // of the terminal; 0 before the first text
 } TextWrap;
 
 // Writes text to stdout, wrapped between words if that is a terminal. The last word is held back.

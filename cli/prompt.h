@@ -1,4 +1,4 @@
-// Reads what the user wants to say: the prompt, the system prompt, tools, token ids.
+// Reads the input of the model: the prompt, the system prompt, tools, token ids.
 //
 // One final newline of a file or of stdin is not part of a prompt, unless --keep-newline is given.
 #pragma once
@@ -7,9 +7,8 @@
 #include "../chat/template.h"
 #include "../tokenizer.h"
 
-// Appends the prompt: -p, then -f, then the positional arguments joined by spaces. "-" as an
-// argument is stdin, which is also read if there is nothing else. Dies (exit 2) if that is a
-// terminal.
+// Appends the prompt: -p, then -f, then the positional arguments joined by spaces. The argument "-"
+// inserts stdin. Stdin is also the prompt if none is given; dies (exit 2) if it is then a terminal.
 void prompt_read(const Options *o, Buffer *out);
 // The text of -sys, owned; data NULL: none. Dies (exit 2) if there is no template for it.
 Str system_prompt_read(const Options *o, const Template *tpl);

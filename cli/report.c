@@ -9,7 +9,7 @@ void prefill_with_progress(const Options *o, Generator *g, Sequence *s, const Re
     double start = now_sec();
     progress_prefill(o, 0, (uint64_t)n, start);
     while (s->finish == FINISH_NONE && s->n_prefilled < r->n_prompt && generate_step(g, &s, 1))
-        if (s->n_prefilled < r->n_prompt) // not over the first token
+        if (s->n_prefilled < r->n_prompt) // otherwise the first token may be on the screen
             progress_prefill(o, (uint64_t)(s->n_prefilled - n_cached), (uint64_t)n, start);
     progress_end();
 }
@@ -21,11 +21,12 @@ void generate_with_progress(const Options *o, Generator *g, Sequence *s, const R
     }
 }
 
-// Number of times that the text repeats its end, or 0 if that is too little to mention.
+// Returns how many times the text repeats the same string at its end, or 0 if the repetition is
+// shorter than MIN_BYTES or has fewer than MIN_TIMES copies.
 //
-// The prefix function of Knuth, Morris and Pratt (1977) is computed on the reversed text, so that
-// each of its prefixes is an ending. An ending of n bytes whose longest border has k bytes has the
-// period n - k.
+// The prefix function of Knuth, Morris and Pratt (1977) is computed on the reversed text, whose
+// prefixes are the suffixes of the text. A suffix of n bytes whose longest border (a proper prefix
+// that is also a suffix) has k bytes repeats with the period n - k.
 static int count_repetitions(Str text) {
     enum { WINDOW = 2048, MIN_BYTES = 100, MIN_TIMES = 4 };
     static int prefix[WINDOW];

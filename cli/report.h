@@ -4,10 +4,11 @@
 #include "options.h"
 #include "../generate.h"
 
-// Starts a request and prefills its prompt, with progress; the first token is sampled then.
+// Starts a request and prefills its prompt, with a progress line. Afterwards the first token is
+// sampled.
 void prefill_with_progress(const Options *o, Generator *g, Sequence *s, const Request *r,
                            Session *session);
-// The same, and generates to the end.
+// Prefills in the same way, then generates to the end.
 void generate_with_progress(const Options *o, Generator *g, Sequence *s, const Request *r,
                             Session *session);
 // Notes if the text ends in a repetition or was cut by -n or the context.
@@ -15,5 +16,5 @@ void note_ending(const Options *o, const Generator *g, const Sequence *s);
 // Notes "prefill 512 tok 91.2 tok/s | decode 128 tok 4.6 tok/s | seed 42"; with -v also GB/s and
 // draft tokens.
 void note_stats(const Options *o, const Generator *g, uint64_t seed);
-// GB of weights that one decode step reads: all matrices, but one row of the embedding.
+// GB of weights that one decode step reads: all matrices, but only one row of the embedding.
 double decode_weight_gb(const Model *m);

@@ -1,5 +1,6 @@
-// Requests first, then constraints, then the generator, to which draft model, prompt lookup and
-// prefix cache attach. What does not fit is refused here, before any computation.
+// In the order of use: the request, the constraint, the generator with draft model and prefix
+// cache. A request that does not fit the context or the memory is refused here, before any
+// computation.
 #include "request.h"
 #include "option_values.h"
 #include "output.h"
@@ -34,7 +35,7 @@ bool prompt_encode(const Pipeline *p, Str prompt, bool is_plain, Ids *out, Error
     return true;
 }
 
-// Positions that the session may reach: -c or, without it, as many as n_predict needs.
+// The context size of a session: -c or, without it, as many positions as n_predict needs.
 static int context_choose(const Pipeline *p, int n_prompt, int n_predict) {
     long most = p->model.config.max_context, need = (long)n_prompt + n_predict;
     if (p->options->ctx) return p->options->ctx;
@@ -94,7 +95,7 @@ bool constraint_from_options(ConstraintCache *cache, const Options *o, Constrain
         o->constraint_choices ? list_split(o->constraint_choices, &spec.n_choices) : NULL;
     spec.choices = choices;
     bool ok = constraint_new(cache, &spec, out, &unknown, err);
-    if (ok && unknown.len) note(o, "JSON Schema: unknown keywords say nothing: %s", unknown.data);
+    if (ok && unknown.len) note(o, "JSON Schema: ignored unknown keywords: %s", unknown.data);
     if (ok && *out && o->ignore_eos)
         ok = error_set(err, EXIT_USAGE,
                        "expected either --ignore-eos or a constraint, which ends its text");
@@ -102,8 +103,8 @@ bool constraint_from_options(ConstraintCache *cache, const Options *o, Constrain
     return ok;
 }
 
-// Compares the token lists as they are stored, which is stricter than equal sizes: draft tokens and
-// divergences are by id, so that id must be the same token in both models.
+// Compares the stored token lists, not only their sizes: draft tokens and logits are compared by
+// id, so an id must be the same token in both models.
 void vocabulary_check(const Model *other, const Model *m, const char *option) {
     const GgufValue *tokens = gguf_find_value(&m->file, "tokenizer.ggml.tokens");
     const GgufValue *others = gguf_find_value(&other->file, "tokenizer.ggml.tokens");

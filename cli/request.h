@@ -1,14 +1,14 @@
-// Turns the options into what generates: a request that fits context and memory, its constraint,
-// and the generator with prefix cache and draft model.
+// Builds from the options everything that generation needs: a request that fits context and memory,
+// its constraint, and the generator with prefix cache and draft model.
 #pragma once
 
 #include "open_model.h"
 #include "../generate.h"
 
 enum {
-    DEFAULT_CONTEXT = 8192, // positions of a session that no option limits, if the model has more
-    DEFAULT_PARALLEL = 16,  // sequences per batch: more gain throughput, but each is slower
-    MAX_LOGITS_BYTES = 128 << 20 // of logits per forward pass, for commands that need all positions
+    DEFAULT_CONTEXT = 8192, // context size without -c and -n, for models that have a larger one
+    DEFAULT_PARALLEL = 16,  // sequences per batch; more increase throughput, but each is slower
+    MAX_LOGITS_BYTES = 128 << 20 // logits of a forward pass, in commands that need all positions
 };
 
 // Appends the tokens of a prompt: rendered as a user message after the system prompt or, if
@@ -20,13 +20,15 @@ bool context_fits(int n_tokens, bool needs_next, int context, Error *err);
 // prompt does not fit the context.
 bool request_from_options(const Pipeline *p, const Options *o, const Ids *prompt, bool is_plain,
                           Request *r, Error *err);
-// Whether the available memory can hold a KV cache of n_positions; dies (exit 1) if not.
+// Whether the available memory can hold a KV cache of n_positions.
 bool kv_memory_fits(const Model *m, size_t n_positions);
+// Dies (exit 1) if it cannot.
 void kv_memory_check(const Model *m, size_t n_positions);
 
-// Compiles the constraint of --json-schema, --grammar, --regex or --choices; *out is NULL if there
-// is none. Reads the files that they name and prints a note about unknown JSON Schema keywords.
-// False with err: exit 2 for an invalid constraint, exit 1 for a file that cannot be read.
+// Compiles the constraint of --json-schema, --grammar, --regex or --choices, and reads its file if
+// it names one; *out is NULL without a constraint. Prints a note about unknown JSON Schema
+// keywords. False with err: exit 2 for an invalid constraint, exit 1 for a file that cannot be
+// read.
 bool constraint_from_options(ConstraintCache *cache, const Options *o, ConstraintState **out,
                              Error *err);
 

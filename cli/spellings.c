@@ -6,8 +6,8 @@
 static const struct {
     Spelling kind;
     const char *names; // separated by spaces
-    const char *text;  // OPTION: the name here. REFUSED: why. IGNORED_VALUE: the only values that
-                       // may follow (NULL: any)
+    const char *text;  // OPTION: the name in the option table. REFUSED: the reason. IGNORED_VALUE:
+                       // the possible values (NULL: any); any other argument is not its value
 } spellings[] = {
     {SPELLING_OPTION, "-tb --threads-batch", "-t"},
     {SPELLING_OPTION, "--batch-size", "-b"},

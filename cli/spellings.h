@@ -8,9 +8,9 @@
 
 typedef enum {
     SPELLING_UNKNOWN,       // not an option of llama.cpp
-    SPELLING_OPTION,        // *name is now the name it has here
+    SPELLING_OPTION,        // *name was replaced by the name in the option table
     SPELLING_IGNORED,       // accepted without effect
-    SPELLING_IGNORED_VALUE, // the same, and so is the argument that follows
+    SPELLING_IGNORED_VALUE, // accepted without effect, together with its value
     SPELLING_REFUSED        // no equivalent: err says why (exit 2)
 } Spelling;
 

@@ -3,9 +3,9 @@
 // The loop of command_batch() reads requests ahead into a window, starts those that wait, runs a
 // forward pass for all running sequences, and writes the lines that are done.
 //
-// Prompts that begin alike are prefilled once. A record starts as a fork of the session with the
-// longest common prefix; if a running sequence is about to compute a longer one, it waits. Prefixes
-// of finished sequences are kept while waiting records can use them.
+// A common prefix of several prompts is prefilled once. A record starts as a fork of the session
+// that has the longest common prefix; it waits while a running record is still computing a longer
+// one. Prefixes of finished records are kept as long as waiting records can use them.
 //
 // Invariant: an answer depends on its request and the command line only, not on other requests or
 // their order (as far as generate.h guarantees it for a batch). Each record has a random stream of
@@ -28,9 +28,9 @@
 enum {
     MAX_LINE = 4 << 20,      // bytes of a request; several times the text of 131072 tokens
     WINDOW = 512,            // records read ahead
-    WINDOW_TOKENS = 1 << 22, // prompt tokens of these
-    MIN_SHARED = 32,         // shortest common prefix that is shared
-    MAX_PREFIXES = 8         // prefixes kept of finished sequences
+    WINDOW_TOKENS = 1 << 22, // prompt tokens of the records read ahead
+    MIN_SHARED = 32,         // tokens of the shortest common prefix that is shared
+    MAX_PREFIXES = 8         // kept prefixes of finished records
 };
 
 typedef struct {
@@ -42,17 +42,17 @@ typedef struct {
     // Input
     LineReader input;
     JsonDoc doc;
-    RequestForm last_form; // of the last request, used for errors in lines without a form
+    RequestForm last_form; // of the last valid request: an unreadable line is answered in it
     long shard, n_shards;  // shard: from 1
     bool at_end;
     InternTable seen; // ids of all requests so far
 
     // Scheduling
     Record *window[WINDOW + MAX_CHOICES]; // (n_window) read and not yet written, in input order
-    int n_window, n_waiting;              // n_waiting: of them RECORD_WAITING
-    size_t window_tokens;
-    Record **running;     // (n_running) in the order of their start
-    Sequence **sequences; // (n_running) theirs
+    int n_window, n_waiting;              // n_waiting: records in the state RECORD_WAITING
+    size_t window_tokens;                 // prompt tokens of the window
+    Record **running;                     // (n_running) in the order of their start
+    Sequence **sequences;                 // (n_running) those of `running`
     int n_running, max_running;
     Session *prefixes[MAX_PREFIXES]; // (n_prefixes) least recently used first
     int n_prefixes;
@@ -60,7 +60,7 @@ typedef struct {
 
     // Statistics
     long n_total;                             // records of the input; 0: unknown
-    long n_done, n_failed, n_skipped;         // skipped: the output has them already
+    long n_done, n_failed, n_skipped;         // n_skipped: records already in the output
     uint64_t n_prompt, n_shared, n_generated; // tokens
     double start, last_progress;              // now_sec()
     bool shows_progress;
@@ -83,8 +83,8 @@ static void count_records(Batch *b) {
     b->n_total = (b->n_total - b->shard + b->n_shards) / b->n_shards;
 }
 
-// Estimates the remaining time from the records done so far, running ones counted in part; -1:
-// unknown.
+// Estimates the remaining seconds from the records done so far, where a running record counts in
+// part; -1: unknown.
 static double seconds_left(const Batch *b, double sec) {
     double n_done = (double)b->n_done, n_left = (double)(b->n_total - b->n_done - b->n_skipped);
     for (int i = 0; i < b->n_running; i++) {
@@ -158,8 +158,8 @@ static void print_summary(const Batch *b) {
 
 // Input
 
-// Parses a line into r. Returns NULL, or an error code with err. A record with an error is known by
-// its line number; it gets one error in the output, also when the run is resumed.
+// Parses a line into r. Returns NULL, or an error code with err. A record with an error is
+// identified by its line number, so that a resumed run recognizes its error in the output.
 static const char *parse_line(Batch *b, Record *r, LineState state, Str line, Error *err) {
     bool is_text = b->options.is_lines;
     if (state == LINE_LONG) {
@@ -188,7 +188,7 @@ static void add_line(Batch *b, LineState state, Str line) {
         r->id.len = 0;
         buffer_printf(&r->id, "line %ld", number);
     }
-    bool is_done = !id_add(&b->output.done, &r->id); // each id is asked for once
+    bool is_done = !id_add(&b->output.done, &r->id); // the id is unique: adding it changes nothing
     b->n_skipped += is_own && is_done;
     if (!is_own || is_done) {
         record_free(r);
@@ -221,8 +221,8 @@ static void fill_window(Batch *b) {
 
 // Shared prefixes
 
-// Length of the common prefix of a prompt and other tokens (n). The last token of a prompt is not
-// shared: it is fed for its logits.
+// Length of the common prefix of a prompt and other tokens (n). The last token of a prompt is never
+// shared: it must be fed for its logits.
 static int common_prefix(const Ids *prompt, const int *tokens, int n) {
     int i = 0;
     if (n > prompt->len - 1) n = prompt->len - 1;
@@ -237,7 +237,7 @@ typedef struct {
     int n_soon; // positions that some session has computed or is going to compute
 } SharedPrefix;
 
-// Searches kept prefixes and running records, except one.
+// Searches the kept prefixes and the running records, except for the record `except`.
 static SharedPrefix find_prefix(const Batch *b, const Ids *prompt, const Record *except) {
     SharedPrefix best = {0};
     for (int i = 0; i < b->n_prefixes; i++) {
@@ -262,7 +262,8 @@ static Session *remove_prefix(Batch *b, int i) {
 }
 
 // Keeps the longest prefix of a finished record's prompt that a waiting record needs and no other
-// session has. If none waits but the input continues, all of it. False if nothing is kept.
+// session has. If no record is waiting but more input may come, keeps the whole prompt. False if
+// nothing is kept.
 static bool keep_prefix(Batch *b, Record *r) {
     int keep = b->n_waiting == 0 && !b->at_end ? r->prompt.len : 0;
     for (int i = 0; i < b->n_window && b->n_waiting; i++) {
@@ -289,8 +290,8 @@ static size_t max_positions(const Record *r) {
     return (size_t)(q->max_tokens < 0 || n > q->max_context ? q->max_context : n);
 }
 
-// Whether the KV cache of a record fits beside those of all running ones at their full length.
-// Frees kept prefixes for it.
+// Whether the KV cache of a record fits in memory beside those of all running records, each at its
+// full length. Frees kept prefixes to make room.
 static bool reserve_memory(Batch *b, const Record *r) {
     size_t per_position = kv_position_bytes(&b->pipeline.model.kv), n = max_positions(r), bytes;
     for (int i = 0; i < b->n_running; i++) n += max_positions(b->running[i]);
@@ -303,7 +304,7 @@ static bool reserve_memory(Batch *b, const Record *r) {
     return true;
 }
 
-// Choices of one request share all of the prompt.
+// The choices of one request share its prompt, however short it is.
 static int min_shared(const Record *r) { return r->parent->n_choices > 1 ? 1 : MIN_SHARED; }
 
 static void start_record(Batch *b, Record *r) {
@@ -331,7 +332,8 @@ static void start_waiting(Batch *b) {
         Record *r = b->window[i];
         if (r->state != RECORD_WAITING) continue;
         SharedPrefix prefix = find_prefix(b, &r->prompt, NULL);
-        if (prefix.n_soon - prefix.n_now >= min_shared(r)) continue; // being computed
+        if (prefix.n_soon - prefix.n_now >= min_shared(r))
+            continue; // another record is computing it
         if (reserve_memory(b, r)) {
             start_record(b, r); // searches again: the prefix may have been freed
             continue;
@@ -347,7 +349,7 @@ static void start_waiting(Batch *b) {
     }
 }
 
-// Finishes records whose sequence has ended. Those that an interrupt cancelled get no answer.
+// Finishes records whose sequence has ended. A record that an interrupt cancelled gets no answer.
 static void collect_finished(Batch *b) {
     for (int i = b->n_running - 1; i >= 0; i--) {
         Record *r = b->running[i];
@@ -367,7 +369,7 @@ static void collect_finished(Batch *b) {
     }
 }
 
-// Writes the records that are done; with --ordered, those that no unfinished one precedes.
+// Writes the answers of finished records; with --ordered, only up to the first unfinished record.
 static void write_done(Batch *b) {
     int n = 0;
     for (int i = 0; i < b->n_window; i++) {
@@ -427,8 +429,9 @@ static void open_batch(Batch *b) {
     batch_output_open(&b->output, o);
     pipeline_open(&b->pipeline, o);
     batch_output_check_fingerprint(&b->output, &b->options, &b->pipeline);
-    // KV caches may use 90 % of the memory that the weights leave. Weights that nearly fill the
-    // memory are read from disk again and again anyway: then of a quarter of it.
+    // KV caches may use 90 % of the memory that the weights leave. If the weights take more than
+    // three quarters of the memory, parts of them are evicted and read again in any case: then KV
+    // caches may use 90 % of a quarter of the memory.
     size_t available = os_memory_available(), weights = model_weight_bytes(&b->pipeline.model);
     size_t rest = weights > available / 4 * 3 ? available / 4 : available - weights;
     b->kv_memory = available == SIZE_MAX ? SIZE_MAX : rest / 10 * 9;

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <time.h>
 
-// Opens the line of output, with the ids.
+// Begins the line of output with the ids.
 static JsonWriter begin_answer(Record *r) {
     JsonWriter w = {.out = &r->answer};
     json_begin_object(&w, NULL);
@@ -19,9 +19,9 @@ static void end_answer(JsonWriter *w) {
     buffer_puts(w->out, "\n");
 }
 
-// The alternatives of a token as {"TOKEN": LOGPROB, ...}, best first. Keys are unique: of tokens
-// that have the same text (parts of a UTF-8 character, all written as U+FFFD) only the best is
-// listed.
+// Writes the alternatives of a token as {"TOKEN": LOGPROB, ...}, best first. Keys are unique: if
+// several tokens have the same text (parts of UTF-8 characters are all written as U+FFFD), only the
+// best of them is listed.
 static void write_alternatives(JsonWriter *w, const Tokenizer *t, const TokenLogprob *l, int n) {
     Buffer seen = {0}, name = {0};
     buffer_puts(&seen, "");
@@ -42,7 +42,7 @@ static void write_alternatives(JsonWriter *w, const Tokenizer *t, const TokenLog
     buffer_free(&name);
 }
 
-// The log-probabilities of /v1/completions: one array per property.
+// Writes the log-probabilities of /v1/completions: one array per property.
 static void write_completion_logprobs(JsonWriter *w, const Tokenizer *t, const Record *r,
                                       int n_top) {
     const TokenLogprob *l = r->sequence.logprobs;
@@ -67,7 +67,7 @@ static void write_completion_logprobs(JsonWriter *w, const Tokenizer *t, const R
     json_end_object(w);
 }
 
-// Members of a choice in OpenAI's form.
+// Writes the members of a choice in OpenAI's form.
 static void write_openai_choice(JsonWriter *w, const Record *r, const Reply *reply) {
     const Sequence *s = &r->sequence;
     const Tokenizer *t = r->pipeline->tokenizer;
@@ -147,7 +147,7 @@ static void write_openai_response(JsonWriter *w, const Record *r) {
     json_write_null(w, "error");
 }
 
-// The number of the request's unfinished choices.
+// Marks a choice as finished. Returns the number of unfinished choices of its request.
 static int finish_choice(Record *r) {
     Record *parent = r->parent;
     parent->n_unfinished--;
@@ -180,7 +180,7 @@ void record_fail(Record *r, const char *code, const char *message) {
     Record *parent = r->parent;
     Buffer text = {0};
     finish_choice(r);
-    if (parent->has_failed) return; // by another choice
+    if (parent->has_failed) return; // another choice has reported an error
     parent->has_failed = true;
     buffer_printf(&text, "line %ld: %s", parent->line, message);
 

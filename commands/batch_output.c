@@ -41,8 +41,8 @@ bool result_parse(const Json *root, Buffer *id, ResultKind *kind) {
 }
 
 // Reads all results up to an incomplete last line, whose length is returned in *n_truncated. Adds
-// their ids to out->done, or with `kept` appends their lines to that; RESULT_RETRY is left out of
-// both. Returns how many of these there are.
+// their ids to out->done or, if `kept` is not NULL, appends their lines to it. Results of kind
+// RESULT_RETRY are skipped; returns their number.
 static long read_results(BatchOutput *out, Buffer *kept, size_t *n_truncated) {
     LineReader l;
     JsonDoc doc = {0};
@@ -132,8 +132,8 @@ static void put_file(Buffer *out, const Gguf *g) {
     }
 }
 
-// Appends "fp_HASH_SEED": a hash of everything but the seed and the requests that answers depend
-// on, and the seed. Files of older versions have it, so its input must not change.
+// Appends "fp_HASH_SEED". The hash covers everything that answers depend on, except for the seed
+// and the requests. Its input must never change, because existing outputs carry the result.
 static void put_fingerprint(Buffer *out, const Options *o, const Pipeline *p) {
     const ModelOptions *m = &o->model_options;
     Options unseeded = *o;

@@ -20,26 +20,27 @@ typedef enum { FORM_SHORT, FORM_CHAT, FORM_COMPLETION } RequestForm; // the last
 typedef enum {
     RECORD_WAITING,
     RECORD_RUNNING,
-    RECORD_PARTIAL, // finished, but other choices of the request are not
+    RECORD_PARTIAL, // finished parent, some of whose choices are not finished
     RECORD_DONE     // the line of output can be written
 } RecordState;
 
-// One completion. A request for n completions is n records: the first holds the request and its
-// answer, the others are its choices, which share the KV cache of the prompt.
+// One completion. A request for n completions is n records: the first is the parent, which holds
+// the request and its answer; the others are choices, which share the KV cache of the prompt.
 typedef struct Record Record;
 struct Record {
-    // Request
-    long line; // of the input, from 1
+    // Request. A choice has only `pipeline`, `prompt`, `request` and `constraint`; everything else
+    // is in its parent.
+    long line; // number of the input line, from 1
     RequestForm form;
     Buffer id;   // as JSON: a string, an integer, or the line number
-    bool has_id; // false: no id could be read; `id` is then "line N", which is no JSON
+    bool has_id; // false: no id could be read; `id` is then "line N", which is not JSON
     const Pipeline *pipeline;
-    Options options;     // of the command line, and the request's
+    Options options;     // those of the command line, replaced by those of the request
     int n_logprobs;      // alternatives to report per token; -1: no log-probabilities
-    ConstraintSpec spec; // of the constraint, while the request is parsed
-    Buffer tool_schema;  // memory of `spec`: the schema of a forced tool call
+    ConstraintSpec spec; // the requested constraint, while the request is parsed
+    Buffer tool_schema;  // JSON Schema of a forced tool call, to which `spec` points
     Ids prompt;
-    bool is_plain;  // the prompt is no chat, so the text is not searched for tool calls
+    bool is_plain;  // no chat template was used, so the text is not searched for tool calls
     bool has_tools; // the model was offered tools
     Request request;
     ConstraintState *constraint; // NULL: none
@@ -47,14 +48,14 @@ struct Record {
     // Generation
     RecordState state;
     Session *session; // NULL unless running
-    int n_shared;     // positions of it that another session had computed
+    int n_shared;     // positions that were forked from another session
     Sequence sequence;
 
     // Choices
-    Record *parent; // the first record of the request; this one, if it is the first
-    int index;      // of this choice, from 0
-    // Of the parent:
-    int n_choices, n_unfinished;
+    Record *parent; // first record of the request; a parent is its own
+    int index;      // of this choice, from 0; a parent has 0
+    // In a parent only:
+    int n_choices, n_unfinished; // records of the request; those without a result
     Buffer choices[MAX_CHOICES]; // each finished choice as a JSON object
     int n_generated;             // tokens of all choices
     bool has_failed;
@@ -63,15 +64,15 @@ struct Record {
 
 // batch_request.c
 
-// A record with the options of the command line.
+// Creates a record with the options of the command line.
 Record *record_new(long line, RequestForm form, const Pipeline *p);
-// Choice `index` (from 1) of a parsed request, with a seed of its own.
+// Creates choice `index` (from 1) of a parsed request, with a seed of its own.
 Record *record_new_choice(Record *parent, int index);
 void record_free(Record *r);
 // Reads form and id of a request; root NULL: a line of plain text. False with err (exit 1).
 bool record_parse_id(Record *r, const Json *root, Error *err);
-// Reads the rest of it; root NULL: `text` is the prompt. False with err (exit 4 if the prompt does
-// not fit the context, exit 1 or 2 for any other mistake).
+// Parses the rest of the request; root NULL: `text` is the prompt. False with err (exit 4 if the
+// prompt does not fit the context, exit 1 or 2 for any other error).
 bool record_parse(Record *r, const Json *root, Str text, Error *err);
 // Appends an id as JSON. False unless it is a string or an integer.
 bool record_put_id(Buffer *out, const Json *id);

@@ -15,6 +15,7 @@
 
 enum { MAX_STOPS = 64 }; // strings of "stop"; OpenAI's API allows 4
 
+// A member that is not null, or NULL.
 static const Json *get(const Json *object, const char *key) {
     const Json *j = json_get(object, key);
     return j && j->kind != JSON_NULL ? j : NULL;
@@ -80,7 +81,7 @@ bool record_parse_id(Record *r, const Json *root, Error *err) {
 
 // Fields
 
-// The strings replace those of the command line.
+// The stop strings of a request replace those of the command line.
 static bool parse_stop(Record *r, const Json *v, Error *err) {
     const Json *item = v->kind == JSON_STRING ? v : v->child;
     int n = v->kind == JSON_STRING ? 1 : v->n_items;
@@ -173,7 +174,7 @@ static bool parse_grammar(Record *r, const Json *v, Error *err) {
     return true;
 }
 
-// The value means the same as no field.
+// Whether a field of this value has the same meaning as no field.
 static bool is_neutral(const Json *v) {
     return v->kind == JSON_NULL || (v->kind == JSON_BOOL && !v->boolean) ||
            (v->kind == JSON_NUMBER && v->number == 1) || (v->kind == JSON_ARRAY && !v->n_items) ||
@@ -195,10 +196,10 @@ static const struct {
     {"logprobs", parse_logprobs}, {"top_logprobs", parse_logprobs},
     {"response_format", parse_response_format}, {"json_schema", parse_grammar},
     {"grammar", parse_grammar}, {"regex", parse_grammar}, {"choices", parse_choices},
-    // Unsupported: any other value would change the answer.
+    // Unsupported: only values that do not change the answer are accepted.
     {"best_of", check_neutral}, {"stream", check_neutral}, {"echo", check_neutral},
     {"suffix", check_neutral}, {"functions", check_neutral}, {"function_call", check_neutral},
-    // Read elsewhere.
+    // Parsed elsewhere.
     {"id", NULL}, {"prompt", NULL}, {"messages", NULL}, {"tools", NULL}, {"tool_choice", NULL},
     // Without effect on the answer.
     {"model", NULL}, {"user", NULL}, {"store", NULL}, {"metadata", NULL}, {"service_tier", NULL},
@@ -241,8 +242,8 @@ static bool parse_field(Record *r, const Json *v, Error *err) {
 
 // Prompts
 
-// Makes the constraint for a call of any tool, or of the one that `choice` names. The text is then
-// Llama 3.1's JSON form of a call, which reply_parse accepts for every template with tools.
+// Constrains the text to a call of any tool, or of the tool that `choice` names. The call has the
+// JSON form of Llama 3.1, which reply_parse() accepts for every template with tools.
 static bool force_tool_call(Record *r, const Json *tools, const Json *choice, Error *err) {
     const Json *name = json_get_string(json_get(choice, "function"), "name");
     ConstraintSpec *spec = &r->spec;
@@ -355,7 +356,7 @@ static bool parse_prompt(Record *r, const Json *v, Error *err) {
     return true;
 }
 
-// The object with the fields of the request; NULL with err.
+// Returns the object with the fields of the request; NULL with err.
 static const Json *find_body(const Record *r, const Json *root, Error *err) {
     const Json *method = json_get(root, "method"), *url = json_get(root, "url"),
                *body = json_get(root, "body");
@@ -384,7 +385,7 @@ static bool parse_body(Record *r, const Json *body, Error *err) {
     return prompt ? parse_prompt(r, prompt, err) : parse_messages(r, body, err);
 }
 
-// Makes the constraint of the request, or else of the command line.
+// Compiles the constraint of the request or, if it has none, of the command line.
 static bool make_constraint(Record *r, Error *err) {
     ConstraintSpec *spec = &r->spec;
     ConstraintCache *cache = r->pipeline->constraints;
@@ -405,7 +406,7 @@ bool record_parse(Record *r, const Json *root, Str text, Error *err) {
     if (root && (!body || !parse_body(r, body, err))) return false;
     if (!root && !encode_text(r, text, r->options.is_raw, err)) return false;
     if (r->prompt.len == 0) return error_set(err, EXIT_RUNTIME, "the prompt is empty");
-    // 32 bits: JSON readers may store numbers as double
+    // The seed has 32 bits, because JSON readers may store numbers as double.
     if (!r->options.has_seed)
         r->options.sample.seed = (uint32_t)record_hash(r->pipeline->options->sample.seed, &r->id);
     r->options.logprobs = r->n_logprobs < 0 ? 0 : r->n_logprobs + !r->n_logprobs;
@@ -454,7 +455,7 @@ void record_free(Record *r) {
     constraint_free(r->constraint);
     free((void *)r->spec.choices);
     buffer_free(&r->tool_schema);
-    if (r->parent == r && r->options.stops != defaults->stops) { // choices share the memory
+    if (r->parent == r && r->options.stops != defaults->stops) {
         for (int i = 0; i < r->options.n_stops; i++) free((char *)r->options.stops[i].data);
         free(r->options.stops);
     }

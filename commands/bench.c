@@ -17,9 +17,9 @@
 #include <string.h>
 
 enum {
-    PROBE_BYTES = 256 << 20, // read to measure the bandwidth, more than most caches
-    PREFILL_ROUNDS = 3,      // the median is reported
-    DECODE_ROUNDS = 16       // likewise; -n
+    PROBE_BYTES = 256 << 20, // read to measure the bandwidth: more than most caches hold
+    PREFILL_ROUNDS = 3,      // of each test; the median is reported
+    DECODE_ROUNDS = 16       // default of -n; the median is reported
 };
 
 typedef struct {
@@ -33,12 +33,12 @@ typedef struct {
     Buffer out; // results: rows of the table, or JSON
     JsonWriter json;
     // For the first line of the report:
-    double decode_per_sec, decode_bandwidth; // first such test: tokens, share of read_gb
-    double prefill_per_sec;                  // last such test
+    double decode_per_sec, decode_bandwidth; // first decode test: tokens, share of read_gb
+    double prefill_per_sec;                  // last prefill test
 } Bench;
 
-// Arithmetic operations of a forward pass with n tokens at a depth, n_logits of which are given
-// logits. Two per weight, and 4 depth dim for q.k and the weighted sum of values.
+// Arithmetic operations of a forward pass over n tokens at a depth, with the logits of n_logits of
+// them: two per weight, and 4 * depth * q for the products q.k and the weighted sum of values.
 static double pass_operations(const Model *m, int n, int n_logits, double depth) {
     const Config *c = &m->config;
     double q = c->n_heads * c->head_dim, kv = c->n_kv_heads * c->head_dim, dim = c->dim;
@@ -46,7 +46,7 @@ static double pass_operations(const Model *m, int n, int n_logits, double depth)
     return n * c->n_layers * layer + 2.0 * n_logits * dim * c->vocab_size;
 }
 
-// Bytes read by a forward pass: the weights once, the KV cache of every sequence.
+// Bytes read by a forward pass: the weights once, and the KV cache of every sequence.
 static double pass_bytes(const Model *m, int batch, double depth) {
     return decode_weight_gb(m) * 1e9 + batch * depth * (double)kv_position_bytes(&m->kv);
 }
@@ -87,7 +87,7 @@ static void check(bool ok, const Error *err) {
     if (!ok) die_error(err);
 }
 
-// A prompt of n tokens, in a new session each round.
+// Prefills a prompt of n tokens, in a new session each round.
 static void bench_prefill(Bench *b, int n) {
     Error err;
     double sec[PREFILL_ROUNDS], depth = n / 2.0;
@@ -112,7 +112,7 @@ static void bench_prefill(Bench *b, int n) {
                 pass_operations(&b->model, n, 1, depth) / n);
 }
 
-// One token for each of `batch` sequences per round, which begin at `depth`.
+// Decodes one token per round for each of `batch` sequences, which begin at `depth`.
 static void bench_decode(Bench *b, int depth, int batch) {
     Error err;
     Session *sessions[batch];
@@ -139,7 +139,7 @@ static void bench_decode(Bench *b, int depth, int batch) {
     free(sec);
 }
 
-// Opens model and vocabulary and computes the first token of a prompt of one.
+// Seconds to open model and vocabulary, and to compute the first token after a prompt of one token.
 static double first_token_sec(const Options *o) {
     Model m;
     Error err;
@@ -188,7 +188,7 @@ static void run_tests(Bench *b, const char *list) {
     }
 }
 
-// Prints the speed in one line, the machine, and the table.
+// Prints a summary of the speed, the limits of the machine, and the table of results.
 static void print_report(const Bench *b, double first_sec) {
     double limit = b->read_gb / decode_weight_gb(&b->model);
     double decode = b->decode_per_sec, prefill = b->prefill_per_sec;

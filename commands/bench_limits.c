@@ -7,7 +7,7 @@
 #include <string.h>
 
 enum {
-    STREAMS = 8, // memory streams that a thread reads at a time
+    STREAMS = 8, // memory streams that a thread reads concurrently
     PARTS = 64,  // work items of a pass
     PASSES = 4
 };
@@ -20,8 +20,8 @@ typedef struct {
     double amounts[PARTS]; // bytes read, or arithmetic operations, per work item
 } LimitProbe;
 
-// Reads part i of the data in STREAMS concurrent streams: a single one reaches two thirds of the
-// bandwidth.
+// Reads a part of the data in STREAMS concurrent streams: a single stream reaches only two thirds
+// of the bandwidth.
 static void read_part(void *arg, int part) {
     LimitProbe *p = arg;
     size_t length = p->n / PARTS / STREAMS;
@@ -61,7 +61,7 @@ static double best_rate(LimitProbe *p, int n_threads, void (*pass)(void *)) {
 double bench_read_gb(int n_threads, size_t bytes) {
     uint64_t *data = xalloc(bytes / sizeof *data, sizeof *data);
     LimitProbe p = {.data = data, .n = bytes / sizeof *data};
-    memset(data, 1, bytes); // untouched pages would all be the same page of zeros
+    memset(data, 1, bytes); // pages never written to would all map to one physical page of zeros
     double gb = best_rate(&p, n_threads, read_all);
     free(data);
     return gb;

@@ -1,4 +1,4 @@
-// cache: lists the pages of a prefix cache by model, checks them (--verify) or removes all
+// cache: lists the pages of a prefix cache by model, removes damaged pages (--verify) or all pages
 // (--empty).
 #include "commands.h"
 #include "../cache/cache.h"

@@ -1,5 +1,5 @@
-// The command chat: a loop that reads a text, and answers it (chat_turn.c) or, if it begins with a
-// slash, runs a command (chat_commands.c).
+// chat: reads texts in a loop. A text that begins with a slash is a command (chat_commands.c); any
+// other text is a message, which the model answers (chat_turn.c).
 #include "commands.h"
 #include "chat.h"
 #include "../base/signals.h"
@@ -10,7 +10,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { CHUNK = 256 }; // positions: small, so that a long prefill shows progress
+enum { CHUNK = 256 }; // tokens per forward pass: few, so that a long prefill shows progress
 
 // $LLAMA31_HISTORY, or $XDG_STATE_HOME/llama31/history, whose directories are created. False with
 // --no-history or without a home directory.
@@ -112,7 +112,7 @@ int command_chat(const Options *o) {
         if (generate_interrupted && !c.is_terminal) break;
         generate_interrupted = 0;
     }
-    if (c.is_unsaved) chat_save(&c, false); // tries once more
+    if (c.is_unsaved) chat_save(&c, false); // a last attempt
     if (c.is_unsaved) c.exit_code = EXIT_RUNTIME;
     return generate_interrupted             ? EXIT_INTERRUPTED
            : c.is_terminal && !c.is_unsaved ? EXIT_OK

@@ -1,10 +1,11 @@
-// The state of a chat, its turns (chat_turn.c) and its slash commands (chat_commands.c). In a turn
-// a message is added to the dialogue, and the model answers it.
+// The state of a chat, its turns (chat_turn.c) and its slash commands (chat_commands.c). A turn
+// adds a message to the dialogue, and the answer of the model.
 //
-// Before an answer the template renders the whole dialogue, and the token stream finds the tokens
-// of earlier answers in it. The session is then rewound to the last token on which it agrees with
-// the stream, and only the rest is fed. So a turn costs its own tokens; undoing, editing, loading,
-// or a template that drops old reasoning costs what differs.
+// Before each answer the template renders the whole dialogue, and the token stream replaces the
+// texts of earlier answers by their original tokens. The session is then rewound to the end of the
+// prefix that it shares with the stream, and only the tokens after it are fed. So a turn costs only
+// its own tokens. After /undo, /edit or /load, or with a template that drops old reasoning, the
+// tokens from the first difference on are fed again.
 #pragma once
 
 #include "../base/files.h"
@@ -23,9 +24,9 @@ typedef struct {
     TokenStream stream; // tokens of the dialogue, up to where the next answer begins
     int n_answers;      // added to the seed: each answer has its own random numbers
     Journal journal;    // the file of --session
-    bool is_unsaved;    // the last write to it failed
+    bool is_unsaved;    // the last write to the journal failed
     Buffer attached;    // text of /file, for the next message
-    Buffer edited;      // what the next prompt begins with
+    Buffer edited;      // initial text of the next input line
     bool is_editing;    // the next text replaces the last user message
     bool is_terminal;
     int exit_code;                // of the first failed turn
@@ -33,14 +34,14 @@ typedef struct {
     double prefill_sec, decode_sec;
 } Chat;
 
-// Prints an error; with --json also as {"error": ...} on stdout, where the caller waits for a line.
+// Prints an error; with --json also as {"error": ...} on stdout, where a program expects a line.
 void chat_error(const Chat *c, const char *fmt, ...) PRINTF_LIKE(2, 3);
-// Saves the dialogue to the session file: its last message, or all of it after any other change.
+// Saves the dialogue to the session file. is_appended: only its last message is new.
 void chat_save(Chat *c, bool is_appended);
-// Whether the dialogue and the beginning of an answer fit the context; if not, says what to do.
-// With --keep-going the oldest turns are dropped first.
+// Whether the dialogue and the beginning of an answer fit the context. Prints a note with advice if
+// not. With --keep-going the oldest turns are dropped first.
 bool chat_fits(Chat *c);
-// Answers the dialogue as it is.
+// Generates an answer, and adds it to the dialogue.
 void chat_answer(Chat *c);
 // Adds a message (takes ownership), unless it does not fit, and answers it if wants_answer.
 void chat_add(Chat *c, Message m, bool wants_answer);

@@ -1,4 +1,5 @@
-// The commands, then their table, then completion. A command gets the text that follows its name.
+// The slash commands of chat, their table, and the completion of input. A command is called with
+// the text that follows its name.
 #include "chat.h"
 #include "../cli/output.h"
 
@@ -88,7 +89,8 @@ static void command_load(Chat *c, const char *path) {
     note(&c->options, "%s", count_of(d->n, "message"));
 }
 
-// Whether a file contains a prefix of the text, so that nothing is lost when the text replaces it.
+// Whether the content of a file is a prefix of the text, so that nothing is lost if the text
+// replaces it.
 static bool has_prefix_of(const char *path, Str text) {
     struct stat st;
     Buffer old = {0};
@@ -127,8 +129,8 @@ static void command_undo(Chat *c, const char *text) {
     if (chat_undo(c)) note(&c->options, "(undone: %s left)", count_of(c->dialogue.n, "message"));
 }
 
-// With a text: asks that instead of the last message. Else the last message comes back into the
-// editor; the dialogue changes when it is sent.
+// With a text, replaces the last message by it. Otherwise puts the last message into the editor;
+// the dialogue changes when the edited message is sent.
 static void command_edit(Chat *c, const char *text) {
     Dialogue *d = &c->dialogue;
     int i = dialogue_last_user(d);
@@ -174,8 +176,9 @@ static void command_system(Chat *c, const char *text) {
     note(&c->options, *text ? "(system prompt set)" : "(system prompt removed)");
 }
 
-// The calls of the last answer get their results in order; the model continues after the last one.
-// Without a call that waits, the text is a message of the role "ipython", as Llama 3.1 expects it.
+// Results belong to the tool calls of the last answer in their order; the model continues after the
+// last result. If no call is pending, the text becomes a message of the role "ipython", as
+// Llama 3.1 expects it.
 static void command_tool(Chat *c, const char *text) {
     const Dialogue *d = &c->dialogue;
     JsonDoc doc = {0};

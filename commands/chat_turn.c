@@ -1,3 +1,5 @@
+// Turns of a chat: checking the context, generating and showing an answer, adding it to the
+// dialogue and to the token stream.
 #include "chat.h"
 #include "../cli/completion.h"
 #include "../cli/output.h"
@@ -50,7 +52,8 @@ void chat_save(Chat *c, bool is_appended) {
 
 // Context
 
-// Renders the dialogue into the token stream. Returns its tokens, or -1 if the template fails.
+// Renders the dialogue into the token stream. Returns the number of its tokens, or -1 if the
+// template fails.
 static int update_stream(Chat *c) {
     const Pipeline *p = &c->pipeline;
     TemplateInput in = {c->dialogue.messages, c->dialogue.n, p->tools, .wants_answer = true};
@@ -66,8 +69,8 @@ static int update_stream(Chat *c) {
     return ok ? c->stream.ids.len : -1;
 }
 
-// Drops the oldest turns, but not the system prompt, until the dialogue takes half of the context
-// or one turn is left. Returns its tokens.
+// Drops the oldest turns, but not the system prompt, until the dialogue takes at most half of the
+// context or only one turn is left. Returns the number of tokens of the dialogue.
 static int drop_turns(Chat *c) {
     Dialogue *d = &c->dialogue;
     int first = dialogue_has(d, 0, "system"), n_dropped = 0, n = update_stream(c);
@@ -118,7 +121,7 @@ static bool begins_with_call(const Answer *a) {
     return is_call;
 }
 
-// Request.emit: prints text without leading white space, and reasoning dim.
+// Request.emit: prints the answer without leading white space, with dim reasoning.
 static bool show_piece(void *arg, const char *text, size_t n) {
     Answer *a = arg;
     const Template *tpl = &a->chat->pipeline.tpl;
@@ -169,8 +172,8 @@ static void generate_answer(Chat *c, Answer *a, Sequence *s) {
 
 // Keeping an answer
 
-// Gives the token stream the tokens of the answer. A stop string that ended it is not part of it:
-// its tokens are removed, as far as they do not contain other text.
+// Adds the tokens of the answer to the token stream. A stop string is not part of the answer: its
+// tokens are removed, except for a token that also contains text of the answer.
 static void stream_answer(Chat *c, const Sequence *s) {
     const Tokenizer *t = c->pipeline.tokenizer;
     Ids ids = {0};
@@ -189,7 +192,7 @@ static void stream_answer(Chat *c, const Sequence *s) {
     free(ids.data);
 }
 
-// Makes the answer a message of the dialogue.
+// Adds the answer to the dialogue, as a message.
 static void keep_answer(Chat *c, const Sequence *s, Reply *r) {
     const Pipeline *p = &c->pipeline;
     completion_parse(r, &p->tpl, p->tokenizer, s, p->tools.data, c->dialogue.n);
@@ -233,7 +236,7 @@ void chat_answer(Chat *c) {
     Reply r = {0};
     const Ids *stream = &c->stream.ids;
     if (update_stream(c) < 0) return;
-    int n_same = 0; // tokens that stay in the session; one at least is fed, for its logits
+    int n_same = 0; // tokens that stay in the session; at least one is fed, for its logits
     while (n_same < stream->len - 1 && n_same < c->session->n_tokens &&
            c->session->tokens[n_same] == stream->data[n_same])
         n_same++;

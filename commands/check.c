@@ -16,7 +16,7 @@ typedef struct {
     Leaf *leaves;     // (n_leaves) of all tensors in file order
     uint8_t *digests; // (n_leaves, BLAKE2B_BYTES)
     int n_leaves;
-    Error err; // the first; code 0: none
+    Error err; // the first error; code 0: none
 } WeightCheck;
 
 // x * 0 is 0 for finite x and NaN for all others, so one sum finds them without a branch.

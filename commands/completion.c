@@ -12,7 +12,7 @@ typedef struct {
     const char *begin; // up to the list of commands
     void (*put_command)(const Command *c);
     const char *middle;        // up to the options
-    const char *begin_options; // printf format; of the command's name. NULL: nothing
+    const char *begin_options; // printf format for the name of the command; NULL: nothing
     void (*put_option)(const Command *c, const Option *option, const char *name);
     const char *end_options, *end;
 } Shell;
@@ -28,7 +28,7 @@ static void put_quoted(const char *text, const char *special) {
 static bool is_file(const Option *o) { return o->value && !strcmp(o->value, "FILE"); }
 static bool is_shell(const Option *o) { return o->value && !strcmp(o->value, "SHELL"); }
 
-// bash: three lists of names, by what follows: a flag nothing, a file, another value.
+// bash: three lists of option names: flags, options with a file, options with another value.
 static void put_bash_command(const Command *c) { printf(" %s", c->name); }
 static void put_bash_option(const Command *c, const Option *option, const char *name) {
     (void)c;

@@ -27,8 +27,8 @@ enum { N_KEYS = 3, MAX_RULES = 16 };
 
 static const struct {
     const char *name;
-    int kinds;    // of rows that have the column
-    int defaults; // of rows that show it without --columns
+    int kinds;    // kinds of rows that have the column
+    int defaults; // kinds of rows that show it without --columns
 } columns[N_COLUMNS] = {
     [POS]                 = {"pos", TABLE | VECTOR, TABLE | VECTOR},
     [DISTANCE]            = {"distance", DISTANCES, DISTANCES},
@@ -69,8 +69,9 @@ typedef struct {
 
 // Values
 
-// The blend of a scaled frequency: 0 for the unscaled one, 1 for that divided by the whole factor,
-// with ramp in between. Quotients of float32 values: 1e-5 counts as equal.
+// The place of a scaled frequency between two limits: 0 for the unscaled frequency, 1 for the
+// unscaled frequency divided by the whole factor. `divisor` is a quotient of float32 values, so a
+// relative difference below 1e-5 counts as none.
 static double ramp(const Rope *rope, double divisor) {
     const RopeParams *p = &rope->params;
     double factor = p->factor;
@@ -80,9 +81,9 @@ static double ramp(const Rope *rope, double divisor) {
     return divisor > factor * (1 - 1e-5) ? 1 : (1 - 1 / divisor) / (1 - 1 / factor);
 }
 
-// For keys `pos` positions back. MEAN: the mean of q.k over all q = k of length 1, to which each
-// pair contributes the cosine of its angle. BOUND: the bound of |q.k| of Su et al. 2021, section
-// 3.4.3: the mean length of the partial sums of e^(i angle).
+// A row of DISTANCES, for a key `pos` positions before the query. MEAN: the mean of q.k over all
+// q = k of length 1, to which each pair contributes the cosine of its angle. BOUND: the bound of
+// |q.k| by Su et al. 2021, section 3.4.3: the mean length of the partial sums of e^(i angle).
 static void compute_distance(const Rope *rope, int pos, double out[N_COLUMNS]) {
     int half = rope->params.dim / 2;
     double re = 0, im = 0, lengths = 0;
@@ -159,8 +160,8 @@ static void choose_columns(RopeTable *t) {
     buffer_free(&word);
 }
 
-// "N", "A..B" or "A..B:STEP". Without --positions: 0 for frequencies, 0 to 3 for a vector, 256
-// distances up to the original context.
+// Parses "N", "A..B" or "A..B:STEP". The default is position 0 for frequencies, positions 0 to 3
+// for a vector, and 256 distances up to the original context.
 static void choose_positions(RopeTable *t) {
     const char *text = t->options->positions;
     int64_t a = 0, b = 0, step = 1;
@@ -184,7 +185,7 @@ static void choose_positions(RopeTable *t) {
     free(copy);
 }
 
-// The values of --rotate; missing ones are 0.
+// Reads the values of --rotate; missing values are 0.
 static void read_vector(RopeTable *t) {
     const char *list = t->options->rotate;
     Buffer word = {0};
@@ -224,7 +225,8 @@ static void init_ropes(RopeTable *t) {
     Buffer rule = {0};
     Error err;
     if (!list) rope_init(&t->ropes[t->n_ropes++], &p);
-    if (list && p.factor == 1) p.factor = rope_params_default(p.dim).factor; // a model without one
+    if (list && p.factor == 1)
+        p.factor = rope_params_default(p.dim).factor; // a model without scaling
     while (list && next_word(&list, &rule)) {
         if (t->n_ropes == MAX_RULES)
             die(EXIT_USAGE, "--compare: expected at most %d rules", MAX_RULES);

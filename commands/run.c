@@ -130,7 +130,7 @@ int command_run(const Options *o) {
 
     if (n == 1) note_ending(o, &g, s);
     if (constraint && n == 1 && s->finish == FINISH_LENGTH)
-        note(o, "the text is not complete: -n or the context ended it before its constraint");
+        note(o, "the text is not complete under its constraint: ended by -n or the context");
     note_stats(o, &g, o->sample.seed);
     return s->finish == FINISH_CANCEL ? EXIT_INTERRUPTED : EXIT_OK;
 }

@@ -1,3 +1,4 @@
+// score: runs tasks in packed forward passes, and chooses among the forms of the command.
 #include "score.h"
 #include "commands.h"
 #include "../base/clock.h"
@@ -11,7 +12,7 @@ static int feed_task(Scorer *s, ScoreTask *task) {
     Error err;
     const int *tokens = task->ids.data + task->n_fed;
     int first = task->first_scored - 1 - task->n_fed, n = task->ids.len - 1 - task->n_fed;
-    int n_cached = task->n_from_cache ? task->n_fed % s->chunk : 0; // of this chunk
+    int n_cached = task->n_from_cache ? task->n_fed % s->chunk : 0; // tokens of this chunk
     if (first < 0) first = 0;
     if (n > s->chunk - n_cached) n = s->chunk - n_cached;
     n = workspace_feed(s->workspace, task->session, tokens, n, first, &err);
@@ -24,7 +25,8 @@ static int feed_task(Scorer *s, ScoreTask *task) {
     return n_cached + n;
 }
 
-// Adds the log-probabilities of the tokens after those fed last. Returns the next task's logits.
+// Adds the log-probabilities of the tokens that this pass predicts. Returns the logits of the next
+// task.
 static const float *add_logprobs(const Scorer *s, ScoreTask *task, const float *logits) {
     int n_vocab = s->pipeline.model.config.vocab_size;
     for (int i = task->n_fed - task->n_logits; i < task->n_fed; i++, logits += n_vocab) {
@@ -71,7 +73,7 @@ int command_score(const Options *o) {
     if (o->kl && !is_text) die(EXIT_USAGE, "--kl: needs --perplexity or --ids");
     s.start = now_sec();
     pipeline_open(&s.pipeline, o);
-    // A pass computes as many rows of logits as MAX_LOGITS_BYTES hold.
+    // A pass computes as many rows of logits as fit MAX_LOGITS_BYTES.
     int max_rows = MAX_LOGITS_BYTES / 4 / s.pipeline.model.config.vocab_size;
     s.parallel = o->parallel ? o->parallel : DEFAULT_PARALLEL;
     s.chunk = o->chunk ? o->chunk : GENERATE_CHUNK;

@@ -1,8 +1,8 @@
 // The engine of score: sums log-probabilities of given tokens.
 //
-// Everything is a ScoreTask: tokens are fed to a session and the log-probabilities of some of them
-// summed. Windows of a text, texts of a file and choices after a prompt are packed into the same
-// forward passes. A task's sum has the same order of additions whatever it is packed with.
+// A ScoreTask feeds tokens to a session and sums the log-probabilities of some of them. Windows of
+// a text, texts of a file and choices after a prompt all are tasks, and are packed into common
+// forward passes. The order of additions in a sum does not depend on the other tasks of a pass.
 #pragma once
 
 #include "score_kl.h"
@@ -14,10 +14,10 @@ typedef struct {
     Session *session;
     Session *reference; // of the reference model (--kl); NULL: none
     Ids ids;            // all but the last are fed
-    int first_scored;   // ids from here on are scored, each by the logits of the one before
-    int n_fed;          // so far, or already in the session
-    int n_logits;       // ids fed last whose logits the current forward pass computes
-    int n_from_cache;   // positions that the prefix cache had
+    int first_scored;   // index of the first scored id; the logits of the id before it are needed
+    int n_fed;          // ids fed so far, or already in the session
+    int n_logits;       // rows of logits that the current forward pass computes for this task
+    int n_from_cache;   // positions loaded from the prefix cache
     double logprob;     // the sum, in nats
 } ScoreTask;
 
@@ -28,8 +28,8 @@ typedef struct {
     KlReference *reference;  // of --kl; NULL: none
     int parallel, chunk;     // tasks and tokens per forward pass
     double start;            // now_sec() at the beginning
-    uint64_t n_fed, n_total; // progress in tokens; total 0: unknown
-    double fed_since;
+    uint64_t n_fed, n_total; // progress in tokens; n_total 0: unknown
+    double fed_since;        // now_sec() when the progress began
 } Scorer;
 
 // Runs tasks (n) to their end, at most `parallel` at a time.

@@ -19,7 +19,7 @@ typedef struct {
     Str *texts;         // (n)
     int n_shared;       // tokens that all choices begin with: the prompt, or most of it
     ScoreTask *choices; // (n)
-    ScoreTask prompt;   // its last token is fed with each choice
+    ScoreTask prompt;   // without the last shared token, which is fed with each choice
 } Question;
 
 static void question_free(Question *q) {
@@ -64,12 +64,12 @@ static void question_encode(const Pipeline *p, Question *q, Str prompt) {
     if (q->n_shared < 1) die(EXIT_USAGE, "score: the prompt needs at least one token");
 }
 
-// Prints the choices in their order, with the best one marked, or named.
+// Prints the choices in their order. A table marks the best choice, JSON names it.
 static void question_print(const Question *q, bool is_json) {
     Buffer out = {0};
     JsonWriter w = {.out = &out};
     int best = 0;
-    double sum = 0; // of the choices' probabilities, relative to the best one's
+    double sum = 0; // of the probabilities, relative to the best choice
     for (int i = 1; i < q->n; i++)
         if (q->choices[i].logprob > q->choices[best].logprob) best = i;
     for (int i = 0; i < q->n; i++) sum += exp(q->choices[i].logprob - q->choices[best].logprob);
@@ -117,7 +117,8 @@ static void answer_questions(Scorer *s, Question *questions, int n) {
     int n_tasks = 0, max_tasks = n;
     for (int i = 0; i < n; i++) max_tasks += questions[i].n;
     ScoreTask **tasks = xalloc((size_t)max_tasks, sizeof *tasks);
-    // Prompts that are prefilled together have the bits of single ones only if batch-invariant.
+    // Prompts that are prefilled together have the bits of single prompts only if the model is
+    // batch-invariant.
     PrefixCache *cache = n == 1 || m->is_batch_invariant ? s->cache : NULL;
     for (Question *q = questions; q < questions + n; q++) {
         Ids prompt = {q->choices->ids.data, q->n_shared, 0};
@@ -203,8 +204,8 @@ static void read_question(const Scorer *s, Question *q, const LineReader *l) {
     question_encode(&s->pipeline, q, prompt->string);
 }
 
-// Questions of -f FILE or stdin, one per line. Whatever lines are available, up to `parallel`, are
-// answered together; only the first is waited for.
+// Answers questions from -f FILE or stdin, one per line. Up to `parallel` lines that are available
+// are answered together; only the first line is waited for.
 void score_questions(Scorer *s) {
     static LineReader l;
     LineState state = LINE_NONE;

@@ -7,14 +7,14 @@
 
 typedef struct {
     int n_vocab;
-    // A model, which is fed the same tokens
+    // A reference model, which is fed the same tokens
     Model model;
     Workspace *workspace; // NULL: a file of logits
-    const float *rows;    // its logits that are not compared yet
+    const float *rows;    // logits of the current pass that are not compared yet
     // A file of logits (n_rows, n_vocab)
     const char *path;
     int fd, n_rows;
-    float *row; // (n_vocab), read from it
+    float *row; // (n_vocab) the row read last
     // Results
     double *divergences; // (n) in nats, one per position
     int n, n_agreed;     // n_agreed: positions at which both have the same most likely token
@@ -23,7 +23,7 @@ typedef struct {
 // Opens the file of --kl for a model that feeds up to `chunk` tokens and computes max_rows rows of
 // logits per pass. Dies if the vocabulary differs.
 void kl_open(KlReference *r, const Options *o, const Model *m, int chunk, int max_rows);
-// Compares logits (n_vocab) with the next ones of the reference model, or with row `pos` of the
+// Compares logits (n_vocab) with the next row of the reference model, or with row `pos` of the
 // file.
 void kl_compare(KlReference *r, int pos, const float *logits);
 // Writes the result: the member "kl" of a JSON object, or a line of text. Sorts the divergences.

@@ -17,15 +17,15 @@ typedef enum { WINDOWS, TEXTS, IDS } TextSource;
 typedef struct {
     TextSource source;
     int n_ctx;
-    Ids ids;          // WINDOWS and IDS: all tokens,
-    int at;           // and the first that no task has
+    Ids ids;          // WINDOWS and IDS: all tokens
+    int at;           // index of the first token that is in no task yet
     LineReader lines; // TEXTS
     JsonDoc doc;
     double nll; // negative log-likelihood in nats
     uint64_t n_tokens, n_bytes, n_fed;
 } Perplexity;
 
-// Appends a text as in training: after BOS, if the model has one.
+// Appends the tokens of a text, after BOS if the model was trained with it.
 static void encode_text(const Tokenizer *t, Str text, Ids *out) {
     if (tokenizer_adds_bos(t)) ids_push(out, tokenizer_bos(t));
     tokenizer_encode(t, text.data, text.len, out);

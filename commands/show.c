@@ -10,7 +10,8 @@
 
 #include <stdio.h>
 
-// Bytes read to measure the memory bandwidth: as many as the model has, within these bounds.
+// Bounds of the bytes read to measure the memory bandwidth: the size of the weights, if between
+// them.
 enum { MIN_PROBE = 16 << 20, MAX_PROBE = 256 << 20 };
 
 // A number with three digits and an SI prefix: "4.92 GB".
@@ -77,7 +78,7 @@ static void print_model(const Model *m, const Options *o) {
     Str name = gguf_get_text(&m->file, "general.name");
     printf("%-14s%s (GGUF v%u%s)\n", "file", printable(str_of(m->file.path)), m->file.version,
            m->file.n_shards > 1 ? ", sharded" : "");
-    if (name.len) { // any bytes of any length
+    if (name.len) { // arbitrary bytes of any length
         Buffer quoted = {0};
         json_quote(&quoted, (Str){name.data, name.len < 200 ? name.len : 200});
         printf("%-14s%s\n", "name", quoted.data);

@@ -1,6 +1,6 @@
-// tokenize: converts text to token ids and back. No BOS token is added; --chat renders a whole
-// conversation as it would be fed to the model. With a constraint, tells which texts the model
-// could generate under it.
+// tokenize: converts text to token ids and back. No BOS token is added; --chat encodes a whole
+// conversation as it would be fed to the model. With a constraint, checks which texts the
+// constraint accepts.
 #include "commands.h"
 #include "../base/clock.h"
 #include "../base/files.h"
@@ -20,8 +20,8 @@ static void tokenize_text(const Tokenizer *t, Str text, bool has_special, Ids *i
 }
 
 // Reads a conversation: a JSON object with messages, tools and other variables of the template, or
-// a message per line. Unless the object says otherwise, the model is to answer, except after a
-// message of its own.
+// a message per line. The answer of the model is expected next, unless the object says otherwise or
+// the last line is a message of the assistant.
 static void read_conversation(const Options *o, TemplateInput *in) {
     static Dialogue d;
     static Buffer text;
@@ -106,10 +106,9 @@ static void print_text(const Options *o, const Tokenizer *t, const Ids *ids) {
     text_print(&out);
 }
 
-// Constraints. A text is accepted token by token, exactly as generation would: each token must be
-// in the mask that the constraint computed before it.
+// Constraints
 
-// Computes the mask of the next token and appends its microseconds, a double, to times.
+// Computes the mask of the next token, and appends the time in microseconds, a double, to `times`.
 static const uint64_t *timed_mask(ConstraintState *g, Buffer *times) {
     double start = now_sec();
     const uint64_t *mask = constraint_mask(g);
@@ -118,8 +117,8 @@ static const uint64_t *timed_mask(ConstraintState *g, Buffer *times) {
     return mask;
 }
 
-// Accepts the tokens of a text one by one, as generation would, and checks each against the mask
-// before it. *at is the number of bytes that fit.
+// Whether the constraint accepts a text. Its tokens are accepted one by one, as in generation, and
+// each is checked against the mask computed before it. *at is the number of accepted bytes.
 static bool is_accepted(ConstraintState *g, const Ids *ids, Buffer *times, size_t *at) {
     *at = 0;
     for (int i = 0; i < ids->len; i++) {
