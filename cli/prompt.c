@@ -51,8 +51,8 @@ Str tools_read(const Options *o, const Template *tpl) {
     Error err;
     if (!o->tools) return (Str){0};
     if (!file_read(o->tools, &text, &err)) die_error(&err);
-    if (!json_parse(&doc, text.data, text.len, &err)) die(EXIT_USAGE, "%s: %s", o->tools, err.text);
-    if (!tools_check(doc.root, tpl, &err)) die(EXIT_USAGE, "%s: %s", o->tools, err.text);
+    if (!json_parse(&doc, text.data, text.len, &err) || !tools_check(doc.root, tpl, &err))
+        die(EXIT_USAGE, "%s: %s", o->tools, err.text);
     json_free(&doc);
     return buffer_str(&text);
 }

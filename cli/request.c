@@ -91,15 +91,14 @@ bool constraint_from_options(ConstraintCache *cache, const Options *o, Constrain
     if (o->json_schema) spec.schema_text = is_file ? buffer_str(&schema) : str_of(o->json_schema);
     if (o->grammar) spec.grammar = buffer_str(&grammar);
     if (o->regex) spec.regex = str_of(o->regex);
-    Str *choices =
-        o->constraint_choices ? list_split(o->constraint_choices, &spec.n_choices) : NULL;
-    spec.choices = choices;
+    if (o->constraint_choices) spec.choices = list_split(o->constraint_choices, &spec.n_choices);
     bool ok = constraint_new(cache, &spec, out, &unknown, err);
     if (ok && unknown.len) note(o, "JSON Schema: ignored unknown keywords: %s", unknown.data);
     if (ok && *out && o->ignore_eos)
         ok = error_set(err, EXIT_USAGE,
                        "expected either --ignore-eos or a constraint, which ends its text");
-    free(choices), buffer_free(&schema), buffer_free(&grammar), buffer_free(&unknown);
+    free((void *)spec.choices);
+    buffer_free(&schema), buffer_free(&grammar), buffer_free(&unknown);
     return ok;
 }
 

@@ -233,23 +233,24 @@ static int common_prefix(const Ids *prompt, const int *tokens, int n) {
 // The longest prefix of a prompt in other sessions.
 typedef struct {
     const Session *session;
+    int kept;   // index of `session` in Batch.prefixes; -1: it is a running record's
     int n_now;  // positions that `session` has computed
     int n_soon; // positions that some session has computed or is going to compute
 } SharedPrefix;
 
 // Searches the kept prefixes and the running records, except for the record `except`.
 static SharedPrefix find_prefix(const Batch *b, const Ids *prompt, const Record *except) {
-    SharedPrefix best = {0};
+    SharedPrefix best = {.kept = -1};
     for (int i = 0; i < b->n_prefixes; i++) {
         int n = common_prefix(prompt, b->prefixes[i]->tokens, b->prefixes[i]->n_tokens);
-        if (n > best.n_now) best = (SharedPrefix){b->prefixes[i], n, n};
+        if (n > best.n_now) best = (SharedPrefix){b->prefixes[i], i, n, n};
     }
     for (int i = 0; i < b->n_running; i++) {
         const Record *r = b->running[i];
         if (r == except) continue;
         int n = common_prefix(prompt, r->prompt.data, r->prompt.len);
         int n_now = n < r->session->n_tokens ? n : r->session->n_tokens;
-        if (n_now > best.n_now) best = (SharedPrefix){r->session, n_now, best.n_soon};
+        if (n_now > best.n_now) best = (SharedPrefix){r->session, -1, n_now, best.n_soon};
         if (n > best.n_soon) best.n_soon = n;
     }
     return best;
@@ -313,11 +314,9 @@ static void start_record(Batch *b, Record *r) {
     r->session = is_shared ? session_fork(prefix.session, prefix.n_now) : NULL;
     r->n_shared = r->session ? prefix.n_now : 0;
     if (!r->session) r->session = session_new(&b->pipeline.model.kv);
-    for (int i = 0; i < b->n_prefixes && r->n_shared; i++) {
-        if (b->prefixes[i] != prefix.session) continue;
-        Session *used = remove_prefix(b, i);
-        b->prefixes[b->n_prefixes++] = used; // now the most recently used
-        break;
+    if (r->n_shared && prefix.kept >= 0) { // now the most recently used
+        Session *used = remove_prefix(b, prefix.kept);
+        b->prefixes[b->n_prefixes++] = used;
     }
     sequence_start(&r->sequence, &b->generator, &r->request, r->session);
     r->state = RECORD_RUNNING;

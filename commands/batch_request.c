@@ -247,7 +247,7 @@ static bool parse_field(Record *r, const Json *v, Error *err) {
 static bool force_tool_call(Record *r, const Json *tools, const Json *choice, Error *err) {
     const Json *name = json_get_string(json_get(choice, "function"), "name");
     ConstraintSpec *spec = &r->spec;
-    JsonWriter w = {.out = &r->tool_schema};
+    Buffer *schema = &r->tool_schema;
     int n = 0;
     if (!name && !json_is(choice, "required"))
         return mismatch(err, "tool_choice", "\"auto\", \"none\", \"required\" or a function's name",
@@ -256,32 +256,25 @@ static bool force_tool_call(Record *r, const Json *tools, const Json *choice, Er
         spec->choices)
         return error_set(err, EXIT_RUNTIME,
                          "tool_choice: cannot be combined with another constraint");
-    json_begin_object(&w, NULL);
-    json_begin_array(&w, "anyOf");
+    buffer_puts(schema, "{\"anyOf\":[");
     for (const Json *tool = tools ? tools->child : NULL; tool; tool = tool->next) {
         const Json *function = json_get(tool, "function"),
                    *parameters = get(function, "parameters");
         Str tool_name = json_get_string(function, "name")->string;
         if (name && !str_eq(name->string, tool_name)) continue;
-        n++;
-        json_begin_object(&w, NULL);
-        json_write_string(&w, "type", str_of("object"));
-        json_begin_object(&w, "properties");
-        json_begin_object(&w, "name");
-        json_write_string(&w, "const", tool_name);
-        json_end_object(&w);
+        buffer_puts(schema, n++ ? "," : "");
+        buffer_puts(schema, "{\"type\":\"object\",\"properties\":{\"name\":{\"const\":");
+        json_quote(schema, tool_name);
+        buffer_puts(schema, "},\"parameters\":");
         if (parameters)
-            json_write_value(&w, "parameters", parameters, NULL);
+            json_write_value(&(JsonWriter){.out = schema}, NULL, parameters, NULL);
         else
-            json_write_format(&w, "parameters", "{\"type\":\"object\"}");
-        json_end_object(&w);
-        json_write_format(&w, "required", "[\"name\",\"parameters\"]");
-        json_write_bool(&w, "additionalProperties", false);
-        json_end_object(&w);
+            buffer_puts(schema, "{\"type\":\"object\"}");
+        buffer_puts(schema,
+                    "},\"required\":[\"name\",\"parameters\"],\"additionalProperties\":false}");
     }
-    json_end_array(&w);
-    json_end_object(&w);
-    spec->schema_text = buffer_str(&r->tool_schema);
+    buffer_puts(schema, "]}");
+    spec->schema_text = buffer_str(schema);
     r->options.is_ordered_json = true; // the name of the tool comes before its parameters
     return n || error_set(err, EXIT_RUNTIME, "tool_choice: the request has no such tool");
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""llama31 batch as a program: answers, forms, bad records, crashes, shards."""
+"""The command batch: answers, request forms, invalid records, crashes, shards."""
 import concurrent.futures
 import json
 import os
@@ -18,7 +18,7 @@ OPENINGS = ["Once upon a time", "The cat", "Tim and Sue", "One day a big dog", "
 
 
 def prompts(n):
-    """Mixed: short ones, long ones, and every third with a common beginning."""
+    """Short and long prompts; every third begins with a common prefix."""
     rng = random.Random(7)
     words = "the a cat dog ran to see big red ball and then she was happy with mom in house".split()
     for i in range(n):
@@ -38,7 +38,7 @@ def ids_once(path, expected):
 
 @test
 def answers_equal_run(cli):
-    """200 records, greedy and seeded, with and without penalties: as by as many single runs, for any --parallel and -t."""
+    """200 records, greedy and seeded, with and without penalties, equal 200 single runs for any --parallel and -t."""
     records = []
     for i, r in enumerate(requests(200)):
         if i % 4 == 1:
@@ -68,7 +68,7 @@ def answers_equal_run(cli):
 
 @test
 def seeds_follow_ids(cli):
-    """A record without a seed gets the same one whatever surrounds it, and the one reported repeats its answer."""
+    """The seed of a record without "seed" depends on its id only; the reported seed reproduces the answer."""
     records = requests(12, temperature=1)
     out, _ = cli.run("batch", "-s", 5, "--ordered", "--deterministic", stdin="\n".join(map(json.dumps, records)).encode())
     forwards = [json.loads(line) for line in out.splitlines()]
@@ -85,7 +85,7 @@ def seeds_follow_ids(cli):
 
 @test
 def text_lines(cli):
-    """--lines: line numbers are the ids; BOM, CR LF, empty lines and a missing last newline do no harm."""
+    """--lines: line numbers are the ids; BOM, CR LF, empty lines and a missing last newline are accepted."""
     out, _ = cli.run("batch", "--lines", "--temp", 0, "-n", 4, "--ordered", stdin=b"\xef\xbb\xbfThe cat\r\n\nThe dog")
     answers = [json.loads(line) for line in out.splitlines()]
     same([a["id"] for a in answers], [1, 3])
@@ -106,7 +106,7 @@ def command_line(cli):
 
 
 def broken_lines():
-    """(line, words of the error): no answer may come of any."""
+    """(line, part of the error message) of records that must not be answered."""
     good = {"id": "x", "prompt": "The cat"}
     yield '{"id": "b0", "prompt": ', "expected a JSON value"
     yield "nonsense", "expected a JSON value"
@@ -134,7 +134,7 @@ def broken_lines():
 
 
 def batch(records, *args, code=0):
-    """The answers of the built-in model, which has a template, in order."""
+    """The answers of the built-in model, which has a chat template, in input order."""
     source = "".join(json.dumps(r) + "\n" for r in records).encode()
     out = call("batch", "-t", "1", "-q", "--ordered", *args, stdin=source, code=code)[0]
     return [json.loads(line) for line in out.splitlines()]
@@ -146,7 +146,7 @@ def bare(answer):
 
 @test
 def several_choices():
-    """n answers to a prompt that is computed once: each with a seed of its own, which gives it again alone."""
+    """"n" answers to one prompt, which is prefilled once. Each has its own seed, which reproduces it in a single run."""
     prompt = "Once upon a time there was a little dog who lived in a big house with a garden and a cat and a bird."
     ask = {"id": "all", "prompt": prompt, "max_tokens": 6, "temperature": 1.5, "n": 5}
     together = batch([ask], "--raw", "--deterministic")[0]
@@ -170,7 +170,7 @@ WEATHER = {"type": "function", "function": {"name": "get_weather", "parameters":
 
 @test
 def tool_round_trip():
-    """A definition, a call (of the one token that begins one, and what the model makes of it), its result, an answer."""
+    """A tool definition, a call (forced by its first token), the result of the call, an answer."""
     tag = 2039  # <|python_tag|> of the built-in model
     ask = {"messages": [{"role": "user", "content": "What is the weather in Paris?"}], "tools": [WEATHER]}
     first = openai_request(0, "chat", **ask, logit_bias={str(tag): 100})
@@ -198,7 +198,7 @@ def tool_round_trip():
 
 @test
 def forced_calls():
-    """A call that must be made is made, of a tool that there is, with arguments of its schema."""
+    """"tool_choice": a required call is made, of an existing tool, with arguments that match its schema."""
     requires("constrain")
     clock = {"type": "function", "function": {"name": "clock", "parameters": {
         "type": "object", "properties": {"zone": {"enum": ["UTC", "CET"]}}, "required": ["zone"],
@@ -226,7 +226,7 @@ def forced_calls():
 
 @test
 def bad_records(cli):
-    """Each is an error with its line and reason; the others are answered; exit 5. Resuming writes none again."""
+    """A bad record gives an error with its line and the reason; the others are answered; exit 5. --resume repeats none."""
     lines, expected = [], {}
     for line, words in broken_lines():
         expected[len(lines) + 1] = words
@@ -253,7 +253,7 @@ def bad_records(cli):
 
 @test
 def long_line(cli):
-    """A line of 1 GB costs an error record, not memory; a wide array of small values neither."""
+    """A line of 1 GB, or a wide array of small values, gives an error record and takes little memory."""
     source = cli.path_of("in")
     with open(source, "wb") as f:
         f.write(b'{"id": "long", "prompt": "')
@@ -280,7 +280,7 @@ def openai_request(i, kind, **body):
 
 
 def read_openai(line, custom_ids):
-    """A strict reader of the Batch API's output: the exact keys and types of every object."""
+    """Reads the output of the Batch API strictly: checks the exact keys and types of every object."""
     def fields(value, what, **kinds):
         same(sorted(value), sorted(kinds), what)
         for name, kind in kinds.items():
@@ -325,7 +325,7 @@ def read_openai(line, custom_ids):
 
 @test
 def openai_batch(cli):
-    """Chat, completion, broken and oversized records of the Batch API; a strict reader takes the output."""
+    """Chat, completion, broken and oversized records of the Batch API; a strict reader accepts the output."""
     chat = [{"role": "system", "content": "You tell stories."}, {"role": "user", "content": [{"type": "text", "text": "Hi"}]}]
     good = [openai_request(0, "chat", messages=chat), openai_request(1, "text", prompt="The cat", logprobs=3),
             openai_request(2, "chat", messages=chat, logprobs=True, top_logprobs=2, seed=3, temperature=1.0, n=1, stop=None),
@@ -386,7 +386,7 @@ def resume(cli):
 
 @test
 def kill_loop(cli):
-    """1000 records under at least 30 kills: every id exactly once, all complete."""
+    """1000 records and at least 30 kills: in the end every id is there once, with a complete answer."""
     records = requests(1000)
     source, out = cli.write("in", records), cli.path_of("out")
     command = cli.command("batch", "-i", source, "-o", out, "--resume", "--parallel", 4, "-q")
@@ -399,7 +399,7 @@ def kill_loop(cli):
         p = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         begun = time.monotonic()
         size = os.path.getsize(out) if os.path.exists(out) else 0
-        # wait for the first new answers, so that every round gets on, and then for a random moment
+        # wait for the first new answers, so that every round makes progress, and then for a random time
         while p.poll() is None and os.path.exists(out) and os.path.getsize(out) <= size and time.monotonic() < begun + 1:
             time.sleep(0.001)
         time.sleep(rng.uniform(0, whole / 60))
@@ -421,7 +421,7 @@ def kill_loop(cli):
 
 @test
 def disk_full(cli):
-    """The lines that fit are whole, the exit code tells, and a later run completes the file."""
+    """On a full disk the written lines are whole and the exit code is 1; a later run completes the file."""
     source, out = cli.write("in", requests(100)), cli.path_of("out")
     cli.refuses(1, "/dev/full: No space left", "batch", "-i", source, "-o", "/dev/full")
     with open("/dev/full", "wb") as full:
@@ -450,7 +450,7 @@ def vanished_reader(cli):
 
 @test
 def interrupt(cli):
-    """SIGINT: exit 130 with whole lines; resuming completes."""
+    """SIGINT: exit 130, whole lines; --resume completes the file."""
     source, out = cli.write("in", requests(200, max_tokens=40)), cli.path_of("out")
     p = subprocess.Popen(cli.command("batch", "-i", source, "-o", out), stderr=subprocess.PIPE)
     while not os.path.exists(out) or not os.path.getsize(out):
@@ -466,7 +466,7 @@ def interrupt(cli):
 
 @test
 def one_writer(cli):
-    """A second run on the same output is refused while the first is at it."""
+    """A second run on the same output is refused while the first is running."""
     out = cli.path_of("out")
     p = subprocess.Popen(cli.command("batch", "-o", out, "-q"), stdin=subprocess.PIPE)
     p.stdin.write(json.dumps({"id": 1, "prompt": "x", "max_tokens": 1}).encode() + b"\n")
@@ -480,7 +480,7 @@ def one_writer(cli):
 
 @test
 def streaming(cli):
-    """Through pipes, an answer comes before the next request is there; --ordered keeps the order."""
+    """Through pipes, an answer is written before the next request arrives; --ordered keeps the order."""
     p = subprocess.Popen(cli.command("batch", "-q"), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     for i in range(5):
         p.stdin.write(json.dumps({"id": i, "prompt": "The cat", "max_tokens": 2}).encode() + b"\n")
@@ -495,7 +495,7 @@ def streaming(cli):
 
 @test
 def shared_prefix(cli):
-    """64 prompts with a long common beginning cost one prefill of it; two beginnings in turn cost two."""
+    """The long common prefix of 64 prompts is prefilled once; two alternating prefixes are prefilled once each."""
     for parallel in 1, 16:
         for heads in 1, 2:
             texts = ["%s%s. %s" % (SHARED, "ab"[:heads][i % heads] * 150, "cat dog sun"[:i % 10 + 1]) for i in range(64)]
@@ -529,7 +529,7 @@ def merge(cli, source, outs, code=0):
 
 @test
 def shards(cli):
-    """Shards of a file, by hand and by Slurm's variables, merge to what one run gives; the merger finds faults."""
+    """Shards of a file, by K/N and by Slurm's variables, merge to the output of one run; the merger finds faults."""
     source = mixed_input(cli)
     options = ["--deterministic", "-n", 5, "--temp", 0, "-s", 1, "-i", source]
     whole, _ = cli.run("batch", "--ordered", *options, code=5)

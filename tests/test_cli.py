@@ -445,7 +445,7 @@ BAD_VOCABULARIES = [
 
 
 def refuses_cheaply(says, data, *command):
-    """An invalid model is rejected with this message before it uses memory or time."""
+    """An invalid model is rejected with this message before much memory or time is used."""
     args = [command[0], "-m", path_of("bad.gguf", data), *command[1:]]
     refuses(3, says, *args)
     r = run(*args)
@@ -476,7 +476,7 @@ def bad_vocabularies():
 
 @test
 def damaged_models():
-    """Truncated files and flipped bytes: rejected in one line, or run to the end; no crash, no sanitizer report, no hang."""
+    """Truncated files and flipped bytes: one line of error, or a normal run; no crash, sanitizer report or hang."""
     good, rng = gguf(VALUES, TENSORS), random.Random(os.environ.get("LLAMA31_FUZZ_SEED", "1"))
     head = good.index(b"output.weight") + 40
     binary = ASAN if os.path.exists(ASAN) else PROGRAM

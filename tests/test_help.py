@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Help, version, manual page, completions, installation; and options of llama.cpp."""
+"""Help, version, manual page, completions, installation, and options of llama.cpp."""
 import os
 import re
 import shutil
@@ -58,7 +58,7 @@ def version(tmp):
 
 @test
 def manual(tmp):
-    """The manual page has every command, option and exit status; mandoc reads it without an error."""
+    """The manual page has every command, option and exit status; mandoc accepts it."""
     page = program("help", "--man")[0]
     plain = page.replace("\\-", "-").replace("\\e", "\\")
     for command, text in helps().items():
@@ -100,7 +100,7 @@ def bash_completion(tmp):
 
 @test
 def other_completions(tmp):
-    """zsh and fish parse their scripts; fish completes commands and options."""
+    """zsh and fish accept their scripts; fish completes commands and options."""
     for shell in ("zsh", "fish"):
         path = os.path.join(tmp, shell)
         with open(path, "w") as f:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""llama31 score against sums taken here, in double, from the raw logits of `llama31 logits`."""
+"""The command score against sums computed here, in double, from the raw logits of `llama31 logits`."""
 import array
 import json
 import math
@@ -12,13 +12,13 @@ STORY = ("Once upon a time there was a little girl named Lily. She loved to play
 
 
 def encode(cli, text):
-    """The ids of a text, with what the model begins a text with."""
+    """The ids of a text, after BOS if the model has one."""
     message = json.dumps({"role": "user", "content": text}).encode()
     return list(map(int, cli.run("tokenize", "--ids", "--template", "none", "--chat", "-", stdin=message)[0].split()))
 
 
 def rows(cli, ids, *args):
-    """The file of logits of some tokens, and its rows as log-probabilities."""
+    """The path of a file with the logits of some tokens, and its rows as log-probabilities."""
     path = cli.path_of("logits%d" % len(args))
     cli.run("logits", "--ids", ",".join(map(str, ids)), "-o", path, "--deterministic", "--force", *args)
     logits, out = array.array("f"), []
@@ -62,7 +62,7 @@ def texts(cli):
 
 @test
 def windows(cli):
-    """A text is cut as llama-perplexity cuts it: BOS first in each window, second halves counted, the rest left out."""
+    """A text is divided as by llama-perplexity: windows begin with BOS, their second halves count, a last part is left out."""
     text = STORY * 9
     source = cli.path_of("text")
     with open(source, "w") as f:
@@ -83,7 +83,7 @@ def windows(cli):
 
 @test
 def choices(cli):
-    """Sums over the tokens of each choice, from the command line and from JSON lines, in any packing."""
+    """Sums over the tokens of each choice, from the command line and from JSON lines, for any --parallel."""
     prompt, texts = "Once upon a time there was a little", [" girl", " big dog", " boy named Tim"]
     found = score(cli, "--raw", "--choices", ",".join(texts), prompt, "--deterministic")
     n_prompt = len(encode(cli, prompt))
@@ -92,7 +92,7 @@ def choices(cli):
         same((choice["text"], choice["n_tokens"]), (text, len(ids) - n_prompt))
         near(choice["logprob"], sum(logprobs(cli, ids)[n_prompt - 1:]), text)
     same(found["best"], max(found["choices"], key=lambda c: c["logprob"])["text"])
-    # a space that the tokenizer merges with what follows makes no difference
+    # a space that the tokenizer merges with the next word makes no difference
     spaced = score(cli, "--raw", "--choices", ",".join(t[1:] for t in texts), prompt + " ", "--deterministic")
     if len(encode(cli, prompt + " ")) > n_prompt:
         for a, b in zip(found["choices"], spaced["choices"]):
@@ -111,7 +111,7 @@ def choices(cli):
 
 @test
 def choices_of_json(cli):
-    """--choices takes a JSON array, for texts with commas; shares, probabilities and means follow from the sums."""
+    """--choices accepts a JSON array, for texts with commas; shares, probabilities and means follow from the sums."""
     prompt, texts = "Once upon a time there was a little", [" girl, and a dog", " boy", ",x"]
     found = score(cli, "--raw", "--choices", " " + json.dumps(texts), prompt)
     same([c["text"] for c in found["choices"]], texts)
@@ -143,12 +143,12 @@ def refusals(cli):
         cli.refuses(code, says, "score", *args)
 
 
-OTHER = ["--rope-scaling", "linear", "--rope-scale", "1.5"]  # makes another model of it
+OTHER = ["--rope-scaling", "linear", "--rope-scale", "1.5"]  # the same file as another model
 
 
 @test
 def kl(cli):
-    """Divergences from logits of the same tokens and from a model, against sums taken here."""
+    """Divergences from a file of logits and from a model, against sums computed here."""
     ids = encode(cli, STORY)
     path, own = rows(cli, ids)
     others = rows(cli, ids, *OTHER)[1]
