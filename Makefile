@@ -1,9 +1,9 @@
 # make            build ./llama31                 make demo       build it and tell a story
 # make test       build, run all tests            make asan       build-asan/ with sanitizers
-# make sweep      build/sweep, times of kernels
-# make fuzz       build-fuzz/fuzz (clang)         make format     clang-format all sources
+# make fuzz       build-fuzz/fuzz (clang)         make sweep      build/sweep, which times kernels
 # make install    into PREFIX (/usr/local)        make uninstall  remove it again
-# make dist       source archive                  make clean      remove the build
+# make dist       source archive                  make format     clang-format all sources
+# make clean      remove the build
 #
 # Variables: CC CFLAGS LDFLAGS BUILD PREFIX DESTDIR, OPENMP= (POSIX threads instead), V= (show commands),
 # WITHOUT="constrain speculate cache lora quantize" (leave out any of these modules). See docs/building.md.

@@ -168,7 +168,7 @@ static void process_lines(const Options *o, const Tokenizer *t, bool has_constra
     static JsonDoc doc;
     static Ids ids;
     static Buffer times; // double: microseconds of each mask
-    ConstraintState *constraint = NULL;
+    static ConstraintState *constraint;
     Error err;
     if (has_constraint && !constraint_from_options(constraint_cache_new(t), o, &constraint, &err))
         die_error(&err);
