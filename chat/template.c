@@ -94,19 +94,18 @@ static void find_missing(Template *tpl, const char *plain) {
     for (const char *at = plain; (at = strstr(at, "<|"));) {
         size_t n = strcspn(at += 2, "|> \n\1\2");
         if (!n || strncmp(at + n, "|>", 2)) continue;
-        Str name = str_copy((Str){at - 2, n + 4});
-        if (!tpl->missing.len || !strstr(tpl->missing.data, name.data))
-            buffer_printf(&tpl->missing, "%s%s", tpl->missing.len ? ", " : "", name.data);
-        free((char *)name.data);
+        Str name = {at - 2, n + 4};
+        if (str_find(buffer_str(&tpl->missing), name) != SIZE_MAX) continue;
+        if (tpl->missing.len) buffer_puts(&tpl->missing, ", ");
+        buffer_put(&tpl->missing, name);
     }
 }
 
 // Sets tpl->stop to the first line of text between an answer and the next question, if that line
 // looks like markup rather than a word.
-static void find_stop_text(Template *tpl, const char *from, const char *to) {
-    while (from < to && (*from == ' ' || *from == '\n')) from++;
-    Str line = {from, 0};
-    while (from + line.len < to && from[line.len] != '\n') line.len++;
+static void find_stop_text(Template *tpl, const char *from) {
+    from += strspn(from, " \n");
+    Str line = {from, strcspn(from, "\n\1")}; // \1: the question
     while (line.len && from[line.len - 1] == ' ') line.len--;
     if (line.len > 1 && (strchr("<[#", *from) || from[line.len - 1] == ':'))
         tpl->stop = (char *)str_copy(line).data;
@@ -128,8 +127,8 @@ static void probe_template(Template *tpl, const Tokenizer *t) {
             if (!tokenizer_is_special(t, ids.data[i]))
                 buffer_put(&plain, tokenizer_piece(t, ids.data[i], false));
     find_missing(tpl, plain.data);
-    const char *from = strchr(plain.data, *answer), *to = from ? strchr(from, *question) : NULL;
-    if (to) find_stop_text(tpl, from + 1, to);
+    const char *from = strchr(plain.data, *answer);
+    if (from && strchr(from, *question)) find_stop_text(tpl, from + 1);
     for (int i = 0; i < 3; i++) message_free(&messages[i]);
     buffer_free(&plain);
     free(ids.data);

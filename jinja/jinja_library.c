@@ -45,21 +45,9 @@ static uint32_t other_case(uint32_t c, bool is_upper) {
     return c;
 }
 
-// Appends a character in upper or lower case, with the mask of the original.
-static void put_case(Heap *h, Text c, bool is_upper) {
-    char bytes[4], mask[4];
-    uint32_t code = text_code(c);
-    if (is_upper && code == 0xdf) { // sharp s; it has two bytes, and so has "SS"
-        heap_put(h, (Text){"SS", c.mask, 2});
-        return;
-    }
-    size_t n = (size_t)utf8_encode(other_case(code, is_upper), bytes);
-    memset(mask, c.mask ? *c.mask : 0, sizeof mask);
-    heap_put(h, (Text){bytes, mask, n});
-}
-
 enum { CASE_LOWER, CASE_UPPER, CASE_CAPITALIZE, CASE_TITLE, CASE_TITLE_FILTER };
 
+// A character keeps its mask in the other case.
 static Value str_case(Heap *h, const Args *a) {
     Text t = value_str(h, a->self);
     size_t start = h->out.len;
@@ -69,7 +57,13 @@ static Value str_case(Heap *h, const Args *a) {
     while (t.len) {
         Text c = text_next(&t);
         uint32_t code = text_code(c);
-        put_case(h, c, rule == CASE_UPPER || (rule >= CASE_CAPITALIZE && is_first));
+        bool is_upper = rule == CASE_UPPER || (rule >= CASE_CAPITALIZE && is_first);
+        char bytes[4] = "SS", mask[4];
+        size_t n = 2;
+        memset(mask, c.mask ? *c.mask : 0, sizeof mask);
+        if (!is_upper || code != 0xdf) // sharp s becomes "SS"
+            n = (size_t)utf8_encode(other_case(code, is_upper), bytes);
+        heap_put(h, (Text){bytes, mask, n});
         is_first = rule == CASE_TITLE          ? other_case(code, true) == other_case(code, false)
                    : rule == CASE_TITLE_FILTER ? strchr("- ({[<\t\n\r\f\v", *c.data) && *c.data
                                                : false;
