@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""llama31 chat, in a pseudo-terminal as for a person, and by pipes as for a program."""
+"""llama31 chat, on a pseudo-terminal and through pipes."""
 import json
 import os
 import shutil
@@ -16,12 +16,12 @@ MODELS = os.environ.get("LLAMA31_MODELS")
 FOLDER = tempfile.mkdtemp()
 STATE = os.path.join(FOLDER, "state")
 ENV = {"XDG_STATE_HOME": STATE, "NO_COLOR": "1", "TERM": "xterm", "LLAMA31_MODEL": ""}
-PROMPT = b"\r\x1b[J> \r\x1b[2C"  # as the editor draws it
-BUILT_IN = None  # tells stories
+PROMPT = b"\r\x1b[J> \r\x1b[2C"  # the bytes with which the editor draws the empty prompt
+BUILT_IN = None  # no -m: the built-in model
 
 
 def random31():
-    """A model with random weights and a small vocabulary in the form of Llama 3's."""
+    """A model with random weights and a small vocabulary in Llama 3's format."""
     name = path("small31.gguf")
     if not os.path.exists(name):
         export = [sys.executable, "-B", os.path.join(SCRIPTS, "export.py")]
@@ -89,7 +89,7 @@ def first_answer():
 def editing_keys():
     t = chat(BUILT_IN, "-n", "1", "-q", "--session", path("edit.jsonl"))
     ask(t, "nce upon\x01O\x05 a tme\x1b[D\x1b[Di\x1b[D\x1b[C")
-    ask(t, "drop this word\x17\x17\x17kept \x19")                  # Ctrl-W three times; Ctrl-Y inserts the last cut
+    ask(t, "drop this word\x17\x17\x17kept \x19")                  # Ctrl-W three times; Ctrl-Y inserts the last word cut
     ask(t, "one two three\x1b[1;5D\x1b[1;5Dbig \x1bf!\x1b[H<\x1b[F>")  # words, Home, End
     ask(t, "cut the end\x1bb\x0b\x01\x1b[3~")                      # Alt-B, Ctrl-K, Ctrl-A, Delete
     ask(t, "gone\x15stays\x7f\x7f")                                # Ctrl-U, Backspace
@@ -157,7 +157,7 @@ def interrupt_keeps_the_answer_so_far():
     assert t.wait("(stopped)") and t.wait(lambda: t.text().endswith("\n>")), t.text()
     answer = transcript("stop.jsonl")[-1]
     assert answer["role"] == "assistant" and len(answer["content"]) > 100, answer
-    t.send("never sent")  # waits for it: Ctrl-C discards input that the terminal has not delivered
+    t.send("never sent")  # then wait, because Ctrl-C discards input that the terminal has not delivered
     assert t.wait(lambda: t.text().endswith("> never sent")), t.text()
     t.send("\x03")
     assert t.wait(lambda: t.text().endswith("> never sent^C\n>")), t.text()
@@ -236,7 +236,7 @@ def kill_and_resume():
     os.kill(t.pid, signal.SIGKILL)
     t.status()
     with open(name, "a") as f:
-        f.write('{"role":"assistant","conte')  # as if killed while writing
+        f.write('{"role":"assistant","conte')  # the state after a kill during a write
     t = chat(BUILT_IN, "-n", "8", "--temp", "0", "--session", name)
     assert "messages so far" in t.text(), t.text()
     if transcript("kill.jsonl")[-1]["role"] == "user":
@@ -271,9 +271,10 @@ def turns_cost_their_own_tokens():
     for line, a in zip(lines, answers):
         assert 1 <= a["n_prompt"] <= len(line) + 16, a  # the text, two headers, the end of the previous answer
     spent = sum(a["n_prompt"] + a["n_generated"] for a in answers)
-    n_cut = sum(a["finish_reason"] == "length" for a in answers)  # their last token is fed and counted in the next turn
+    # The last token of an answer that -n ended is fed, and counted, in the next turn.
+    n_cut = sum(a["finish_reason"] == "length" for a in answers)
     same(spent - n_cut, answers[-1]["n_context"])
-    # Each answer again, by a new process that prefills the transcript up to it.
+    # A new process prefills the transcript up to an answer and must give the same answer.
     with open(path("twenty.jsonl"), encoding="utf-8") as f:
         messages = f.readlines()
     same(len(messages), 40)
@@ -282,7 +283,7 @@ def turns_cost_their_own_tokens():
             f.writelines(messages[:2 * i + 2])
         again, = turns(BUILT_IN, ["/load " + path("part.jsonl"), "/regen"], "--temp", "0", "-n", "6", "-c", "512")
         assert again["content"] == a["content"], "turn %d: expected %r, found %r" % (i + 1, again["content"], a["content"])
-        assert again["n_prompt"] + again["n_generated"] >= a["n_context"], (i, again, a)  # all of it was prefilled
+        assert again["n_prompt"] + again["n_generated"] >= a["n_context"], ("prefilled only a part", i, again, a)
 
 
 @test
@@ -305,7 +306,7 @@ def commands():
         assert text in err, (text, err)
     _, err = piped(BUILT_IN, ["/system x"], "--template", "none")
     assert "chat template" in err, err
-    _, err = piped(BUILT_IN, ["/help", "/show", "/stats"], "-q")  # -q does not silence the answer to a command
+    _, err = piped(BUILT_IN, ["/help", "/show", "/stats"], "-q")  # -q does not suppress the output of commands
     assert "/regen" in err and "top-k" in err and "0 answers" in err, err
     _, err = piped(BUILT_IN, ["/show"], "-sys", "two\n\trows\x1b[31m" + "x" * 3000 + "!")
     assert "system: two\n\trows\\x1b[31mxxx" in err and "xxx!\n" in err, err
@@ -332,7 +333,7 @@ def tool_calls():
     same(err.count("a tool call: /tool"), 2)
     _, err = piped(BUILT_IN, ["weather?", "/tool 42"], "-n", "2", "--logit-bias", "%d+100" % eom, "--show-tokens")
     fed = [line.split()[1:] for line in err.splitlines() if line.startswith("tokens:")]
-    same(fed[1][:2], [str(eom), str(header)])  # the call ends with the same token in the dialogue
+    same(fed[1][:2], [str(eom), str(header)], "the call must end with the token that the model generated")
 
 
 @test
@@ -387,7 +388,7 @@ def bad_transcript():
 
 
 @test
-def tiny_llama_converses():
+def tinyllama_answers():
     model = os.path.join(MODELS or "", "tinyllama-1.1b-chat-v1.0.IQ2_XXS.gguf")
     if not MODELS or not os.path.exists(model):
         raise Skip("no TinyLlama in $LLAMA31_MODELS")

@@ -1,5 +1,5 @@
-"""What a person sees: why an answer ended, progress, tables, wrapped text, colors, history, completion. With the
-built-in model, partly on a pseudo-terminal."""
+"""Output for people: why an answer ended, progress, tables, wrapped text, colors, history, completion. Uses the built-in
+model, partly on a pseudo-terminal."""
 import json
 import os
 import re
@@ -37,7 +37,7 @@ def chat(tmp, *args, rows=24, **more):
 
 @test
 def length_limits(tmp):
-    """A note names the limit that ended a completion, -n or the context. None with -q or after a stop token."""
+    """A note names the limit that ended a completion: -n or the context. No note with -q or after a stop token."""
     check("ended: 3 tokens (-n)\n" in run("-n", "3", ONCE)[1])
     check("ended: 1 token (-n)\n" in run("-n", "1", ONCE)[1])
     check("ended: context full (40, -c)\n" in run("-c", "40", "-n", "-1", "--ignore-eos", ONCE)[1])
@@ -48,7 +48,7 @@ def length_limits(tmp):
 
 @test
 def repetition(tmp):
-    """One note if the completion ends in a loop, whatever its period; none for a story."""
+    """One note if a completion ends in a loop; no note for a story."""
     err = run("--raw", "--ignore-eos", "-n", "300", "--logit-bias", "300+99", "a")[1]
     same(err.count("ends in 300 repetitions"), 1, err)
     check("repetitions" not in run("--temp", "0", "-n", "200", ONCE)[1])
@@ -56,7 +56,7 @@ def repetition(tmp):
 
 @test
 def final_newline(tmp):
-    """One final newline of stdin and -f FILE is removed, except with --keep-newline; a second one is text."""
+    """One final newline of stdin and of -f FILE is removed, except with --keep-newline. A second newline is text."""
     name = os.path.join(tmp, "p")
     with open(name, "wb") as f:
         f.write(ONCE.encode() + b"\r\n")
@@ -66,7 +66,7 @@ def final_newline(tmp):
     n = prompt(ONCE)
     same([prompt(stdin=ONCE.encode() + b"\n"), prompt("-f", name), prompt(stdin=ONCE.encode())], [n, n, n])
     check(prompt("--keep-newline", stdin=ONCE.encode() + b"\n") > n and prompt(stdin=ONCE.encode() + b"\n\n") > n)
-    same(call("tokenize", "--count", stdin=b"a\n")[0], call("tokenize", "--count", "a\n")[0])  # tokenize takes its input as it is
+    same(call("tokenize", "--count", stdin=b"a\n")[0], call("tokenize", "--count", "a\n")[0], "tokenize keeps the newline")
     sys = [json.loads(run("-sys", "@" + name, "-n", "0", "--json", "x")[0]), json.loads(run("-sys", ONCE, "-n", "0", "--json", "x")[0])]
     same(sys[0]["n_prompt"], sys[1]["n_prompt"])
 
@@ -89,7 +89,7 @@ def prompt_progress(tmp):
 
 @test
 def score_progress(tmp):
-    """score shows the progress of a long prompt, of windows of a text, and of lines; it erases it for the result."""
+    """score shows the progress through a long prompt, the windows of a text, or lines, and erases it before the result."""
     name, lines = os.path.join(tmp, "long"), os.path.join(tmp, "long.jsonl")
     with open(name, "w") as f:
         f.write("a long story about a dog and a cat\n" * 150)
@@ -159,7 +159,7 @@ def wrapped(tmp):
 @test
 def wrapped_without_spaces(tmp):
     """A text without spaces is broken at the last column."""
-    name, piece = b"<|finetune_right_pad_id|>", "\u4f60" * 8 + "."  # of the same length
+    name, piece = b"<|finetune_right_pad_id|>", "\u4f60" * 8 + "."  # 25 bytes each
     with open(os.path.join(ROOT, "models", "stories.gguf"), "rb") as f:
         model = bytearray(f.read().replace(name, piece.encode()))
     token = int(call("tokenize", "--special", "--ids", name.decode())[0].split()[-1])
@@ -209,7 +209,7 @@ def no_color(tmp):
 
 @test
 def history_and_search(tmp):
-    """LLAMA31_HISTORY names the history file; empty, or --no-history, turns it off. Ctrl-R searches, Ctrl-G cancels."""
+    """LLAMA31_HISTORY names the history file. An empty value or --no-history disables it. Ctrl-R searches, Ctrl-G cancels."""
     history = os.path.join(tmp, "history")
     t = chat(tmp, "-n", "1", "-q")
     for text in ("the red dog", "a blue cat", "the red bird"):
@@ -241,7 +241,7 @@ def history_and_search(tmp):
 
 @test
 def completion(tmp):
-    """Tab completes commands, settings of /set and file names, and lists several candidates."""
+    """Tab completes commands, options of /set and file names. If there are several completions, it lists them."""
     os.mkdir(os.path.join(tmp, "notes"))
     open(os.path.join(tmp, "notes", "first.txt"), "w").close()
     t = chat(tmp)
@@ -288,7 +288,7 @@ def command_feedback(tmp):
 
 @test
 def interrupted_batch(tmp):
-    """Ctrl-C reports the unfinished answers and --resume; while the remaining time is unknown, left_sec is null."""
+    """Ctrl-C reports the unfinished answers and suggests --resume. left_sec is null while the remaining time is unknown."""
     name, out = os.path.join(tmp, "in"), os.path.join(tmp, "out")
     with open(name, "w") as f:
         f.write('{"prompt":"Once","max_tokens":4000}\n' * 8)

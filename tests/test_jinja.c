@@ -1,4 +1,5 @@
-// The expected texts are Jinja2's mask (3.1.2, set up as transformers sets it up).
+// The template language. The expected texts are those that Jinja2 3.1.2 renders with the settings
+// of transformers.
 #include "../base/files.h"
 #include "../jinja/jinja.h"
 #include "test.h"
@@ -267,7 +268,7 @@ static void refusals(void) {
     }
 }
 
-// In the expected texts a byte with mask 0, which comes from the variables, is a dot.
+// The expected texts show bytes with mask 0, which come from the variables, as dots.
 static void provenance(void) {
     static const char json[] = "{\"a\":\"<x>\",\"l\":[\"p\",\"q\"],\"bos_token\":\"<s>\"}";
     static const char *const masked[][2] = {
@@ -281,7 +282,7 @@ static void provenance(void) {
         {"{{ ('<' ~ a)|tojson }}", ".<...."},
         {"{{ (a ~ '|')|list }}", ".................|.."},
         {"{{ ('<|' ~ a ~ '|>').strip('<|') }}{{ ' x '.strip() }}",
-         "..|>x"}, // strip removes the first byte of data as well
+         "..|>x"}, // strip() also removes the first byte of a, "<"
         {"{{ {'<k>': a} }}", "..<k>........."},
         {"{{ [a, '<b>']|first }}{{ [a, '<b>'][1] }}", "...<b>"},
     };
@@ -372,7 +373,7 @@ static void hostile(void) {
     }
 }
 
-// Truncated and corrupted templates give a text or an error.
+// Truncated and corrupted templates are rendered or refused; the program does not crash.
 static void mutations(void) {
     static const char source[] =
         "{%- macro m(a, b='x') -%}{{ a ~ b }}{%- endmacro -%}{% for k, v in d.items() if k %}{{ "
@@ -396,7 +397,7 @@ static void mutations(void) {
     }
 }
 
-// The lines of a file; NULL if it is absent.
+// Reads the lines of a file; NULL if there is no such file.
 static char **lines_of(const char *name, int *n) {
     Buffer text = {0};
     Error err;
@@ -411,31 +412,31 @@ static char **lines_of(const char *name, int *n) {
     return lines;
 }
 
-// Compares with a golden line: a JSON string is the expected text, an object means that rendering
-// must fail. counts: failures, texts.
+// Renders a dialogue and compares the result with a golden line: a JSON string is the expected
+// text, an object means that rendering must fail. counts: the numbers of failures and texts so far.
 static void compare(const char *name, const Jinja *t, const char *dialogue, const char *golden,
                     int counts[2]) {
     static const char defaults[] =
         "{\"add_generation_prompt\":true,\"tools\":null,\"documents\":null}";
-    JsonDoc base = {0}, doc = {0}, want = {0};
+    JsonDoc base = {0}, doc = {0}, expected = {0};
     Error err = {0};
     Buffer text = {0}, mask = {0};
     struct tm now = {.tm_year = 124, .tm_mon = 6, .tm_mday = 26, .tm_wday = 5, .tm_yday = 207};
     json_parse(&base, defaults, sizeof defaults - 1, &err);
     json_parse(&doc, dialogue, strlen(dialogue), &err);
-    json_parse(&want, golden, strlen(golden), &err);
+    json_parse(&expected, golden, strlen(golden), &err);
     const Json *objects[2] = {base.root, doc.root};
     bool ok = jinja_render(t, &(JinjaInput){objects, 2, NULL, is_template_text, &now}, &text, &mask,
                            &err);
-    bool wanted = want.root->kind == JSON_STRING;
-    CHECK(ok == wanted, "%s: %s: %s", name, dialogue, ok ? "rendered" : err.text);
-    if (ok && wanted)
-        CHECK(str_eq(buffer_str(&text), want.root->string), "%s: %s: %s", name, dialogue,
+    bool has_text = expected.root->kind == JSON_STRING;
+    CHECK(ok == has_text, "%s: %s: %s", name, dialogue, ok ? "rendered" : err.text);
+    if (ok && has_text)
+        CHECK(str_eq(buffer_str(&text), expected.root->string), "%s: %s: %s", name, dialogue,
               text.data);
-    counts[wanted]++;
+    counts[has_text]++;
     json_free(&base);
     json_free(&doc);
-    json_free(&want);
+    json_free(&expected);
     buffer_free(&text);
     buffer_free(&mask);
 }
@@ -499,7 +500,8 @@ static void real_templates(void) {
         CHECK(t, "%s: %s", names[i], err.text);
         snprintf(path, sizeof path, "templates/%s.golden.jsonl", names[i]);
         char **golden = lines_of(path, &n_golden);
-        CHECK(n_golden == n_dialogues, "%s: %d of %d", names[i], n_golden, n_dialogues);
+        CHECK(n_golden == n_dialogues, "%s: %d golden lines for %d dialogues", names[i], n_golden,
+              n_dialogues);
         for (int k = 0; t && k < n_golden; k++)
             compare(names[i], t, dialogues[k], golden[k], counts);
         jinja_close(t);
@@ -514,7 +516,7 @@ static void real_templates(void) {
 
 void test_jinja(void) {
     test_case("jinja: same text as Jinja2", language);
-    test_case("jinja: errors name line and cause", refusals);
+    test_case("jinja: errors name the line and the cause", refusals);
     test_case("jinja: provenance mask", provenance);
     test_case("jinja: hostile templates hit a limit", hostile);
     test_case("jinja: corrupted templates", mutations);

@@ -35,7 +35,7 @@ static void check_reply(const char *raw, bool has_reasoning, bool in_reasoning, 
 
 static void calls(void) {
     static const char *const cases[][2] = {
-        {"plain words", "|plain words|"},
+        {"plain text", "|plain text|"},
         {"{\"name\": \"f\", \"parameters\": {\"a\": 1.0}}", "||f({\"a\":1.0})"},
         {" {\"name\":\"f\",\"arguments\":{}}; "
          "{\"name\":\"g\",\"parameters\":{\"x\":[1,{\"y\":null}]}}\n",
@@ -55,11 +55,12 @@ static void calls(void) {
          "tool_call>\n<tool_call>{\"name\":\"g\",\"arguments\":{}}"
          "</tool_call>",
          "|Let me see.|f({})g({})"},
-        {"<tool_call>{\"name\":\"f\",\"arguments\":{}}", "||f({})"}, // its end was the stop token
+        // without the closing tag, which was the stop token
+        {"<tool_call>{\"name\":\"f\",\"arguments\":{}}", "||f({})"},
         {"[TOOL_CALLS] [{\"name\": \"f\", \"arguments\": {\"a\": 1}, \"id\": \"x\"}, "
          "{\"name\":\"g\",\"arguments\":{}}]",
          "||f({\"a\":1})g({})"},
-        // whatever is not quite so stays words
+        // invalid calls are content
         {"{\"name\": \"f\"}", "|{\"name\": \"f\"}|"},
         {"{\"name\": \"f\", \"parameters\": 3}", "|{\"name\": \"f\", \"parameters\": 3}|"},
         {"{\"name\": \"f\", \"parameters\": {}} and more",
@@ -71,7 +72,7 @@ static void calls(void) {
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         check_reply(cases[i][0], false, false, true, cases[i][1]);
-    Reply r; // a template that would drop the call: it stays in the words
+    Reply r; // the template cannot represent calls: the call is content
     reply_parse(&r, &(Template){0}, str_of("<|python_tag|>f()"), str_of("f()"), false, true, 0);
     CHECK(!r.n_calls && str_is(r.content, "<|python_tag|>f()"), "%s", r.content.data);
     reply_free(&r);
@@ -84,7 +85,7 @@ static void calls(void) {
 static void reasoning(void) {
     check_reply("<think>\nhm\n</think>\n\nDone.", true, false, false, "hm|Done.|");
     check_reply("hm\n</think>\n\nDone.", true, true, false, "hm|Done.|");
-    check_reply("hm", true, true, false, "hm||"); // cut off in the middle
+    check_reply("hm", true, true, false, "hm||"); // the reply ended within the reasoning
     check_reply("<think>hm", true, false, false, "hm||");
     check_reply("Done. </think>", true, false, false, "|Done. </think>|");
     check_reply("<think>hm</think>Done.", false, false, false, "|<think>hm</think>Done.|");
@@ -138,7 +139,8 @@ static void add_message(Conversation *k, const char *role, const char *content) 
     dialogue_push(&k->d, message_make(str_of(role), str_of(content)));
 }
 
-// The model answers with one token per byte, which the tokenizer would not choose.
+// Adds an answer whose tokens are single bytes, a tokenization that the tokenizer would not
+// produce.
 static void add_answer(Conversation *k, const char *text) {
     Ids ids = {0};
     Reply r;
@@ -167,8 +169,8 @@ static int common_prefix(const Ids *a, const Ids *b) {
     " ~ '<|im_end|>\n' }}{% endfor %}"                                                             \
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 
-// An answer keeps its tokens, earlier tokens do not change, and an undone turn resumes behind an
-// answer.
+// Answers keep their tokens, and earlier tokens do not change. After an undone turn, encoding
+// resumes at the end of an answer.
 static void stream(void) {
     Conversation k = {0};
     if (!open_conversation(&k, CHATML("m.content|trim"))) return;
@@ -194,13 +196,13 @@ static void stream(void) {
     TemplateInput in = {.messages = k.d.messages, .n_messages = k.d.n, .wants_answer = true};
     CHECK(template_encode(&k.tpl, k.t, &in, &fresh, &err), "%s", err.text);
     CHECK(fresh.len == k.stream.ids.len && common_prefix(&fresh, &k.stream.ids) == fresh.len,
-          "as if encoded in one pass");
+          "expected the tokens of one encoding of the whole text");
     free(fresh.data);
     free(before.data);
     close_conversation(&k);
 }
 
-// A template that removes earlier reasoning: the answer is encoded again, without it.
+// A template removes earlier reasoning: the answer is encoded again without its reasoning.
 static void dropped_reasoning(void) {
     Conversation k = {0};
     if (!open_conversation(&k, CHATML("m.content.split('</think>')[-1]|trim"))) return;
@@ -215,8 +217,8 @@ static void dropped_reasoning(void) {
     TemplateInput in = {.messages = k.d.messages, .n_messages = k.d.n, .wants_answer = true};
     CHECK(template_encode(&k.tpl, k.t, &in, &fresh, &err), "%s", err.text);
     CHECK(fresh.len == k.stream.ids.len && common_prefix(&fresh, &k.stream.ids) == fresh.len,
-          "as if encoded in one pass");
-    CHECK(common_prefix(&asked, &fresh) == asked.len, "the tokens of the question are kept");
+          "expected the tokens of one encoding of the whole text");
+    CHECK(common_prefix(&asked, &fresh) == asked.len, "the tokens of the question changed");
     free(asked.data);
     free(fresh.data);
     close_conversation(&k);

@@ -63,7 +63,7 @@ def tiktoken_ids(texts):
 
 @test
 def text_and_ids(tmp):
-    """The text; and its ids, unless a message spells a control token."""
+    """Compares the rendered text, and its ids unless a message spells a control token."""
     need(VOCABULARY)
     n = 0
     for name in LLAMAS:
@@ -90,7 +90,7 @@ def text_and_ids(tmp):
 
 @test
 def forged_dialogue(tmp):
-    """A dialogue whose messages spell control tokens, with all templates: none is forged."""
+    """With no template do messages that spell control tokens forge one."""
     need(VOCABULARY)
     control = set(names(VOCABULARY).values())
     attacks = dialogues()[5]
@@ -131,7 +131,7 @@ def variables(tmp):
 
 @test
 def messages(tmp):
-    """Templates get all members of messages; an error names what cannot be represented."""
+    """Templates get all members of messages; errors name the member that is invalid."""
     template, lines = os.path.join(tmp, "t.jinja"), os.path.join(tmp, "d.jsonl")
     with open(template, "w") as f:
         f.write("{% for m in messages %}{{ m|tojson }}\n{% endfor %}")
@@ -147,7 +147,7 @@ def messages(tmp):
     full[1]["tool_calls"][0]["function"]["arguments"] = json.dumps({"a": 1.0, "b": [None, True]})
     with open(lines, "w") as f:
         f.writelines(json.dumps(m) + "\n" for m in full)
-    same(call(*args, "--rendered")[0].decode(), out)  # arguments as a JSON string give the same
+    same(call(*args, "--rendered")[0].decode(), out, "arguments as a JSON string")
     for bad, message in (({"role": "user", "content": [{"type": "image_url", "image_url": {}}]}, "line 1: content[0]"),
                       ({"role": "king", "content": ""}, "king"), ({"role": "user"}, "content"), ({"content": "x"}, "role"),
                       ({"role": "assistant", "content": None}, "content"),

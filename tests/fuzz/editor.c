@@ -1,5 +1,5 @@
-// Fuzzes the line editor: its source is compiled with functions that replace the keyboard and the
-// screen of the terminal.
+// Fuzzes the line editor. Its source is compiled with functions that replace the keyboard and the
+// screen.
 #include "targets.h"
 #include "../../base/files.h"
 
@@ -25,13 +25,13 @@ static bool screen_write(int fd, const void *data, size_t n);
 #define ioctl(fd, what, to) screen_size(to)
 #include "../../editor/editor.c"
 
-// The keyboard delivers the fuzzed bytes. Two bytes, which are in no text, are events.
+// The keyboard delivers the fuzzed bytes. Two byte values, which UTF-8 does not use, are events.
 enum { WAIT = 0xff, CTRL_C = 0xfe };
 static const uint8_t *keys, *keys_end;
 static size_t most_keys;
 static volatile int was_interrupted;
 
-// A timeout, a signal that wakes the editor, a key, or the end of input.
+// Simulates a timeout, a signal that wakes the editor, a key, or the end of input.
 static int keys_poll(struct pollfd *fds, unsigned n, int timeout_ms) {
     fds[0].revents = fds[n - 1].revents = 0;
     bool is_wait = keys < keys_end && *keys == WAIT, is_ctrl_c = keys < keys_end && *keys == CTRL_C;
@@ -53,7 +53,8 @@ static ssize_t keys_read(int fd, void *out, size_t n) {
 static struct winsize window;
 static int screen_size(struct winsize *size) { return *size = window, 0; }
 
-// Invariant: only the escape sequences of the editor reach the screen, never those of a text.
+// Invariant: only escape sequences of the editor reach the screen, never escape sequences in a
+// text.
 static bool screen_write(int fd, const void *data, size_t n) {
     const char *s = data, *end = s + n;
     HOLDS(fd == STDOUT_FILENO);
