@@ -330,8 +330,8 @@ bool model_open_file(Gguf *g, const char *path, Error *err) {
     if (gguf_open(g, path, err)) return true;
     if (access(path, F_OK) && errno == ENOENT)
         error_set(err, err->code,
-                  "%s: no such file; models are GGUF files, which scripts/export.py makes of "
-                  "others (without -m, the built-in model runs)",
+                  "%s: no such file; models are GGUF files, and scripts/export.py converts other "
+                  "formats (without -m, the built-in model runs)",
                   path);
     return false;
 }

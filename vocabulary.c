@@ -190,8 +190,7 @@ static bool fill_tables(Tokenizer *t, Error *err) {
         else if (!add_ordinary(t, id, err))
             return false;
     }
-    if (n_specials)
-        qsort(t->specials, (size_t)t->n_specials, sizeof *t->specials, compare_specials);
+    qsort(t->specials, (size_t)t->n_specials, sizeof *t->specials, compare_specials);
     for (int i = 1; i < t->n_specials; i++)
         if (str_eq(t->specials[i - 1].text, t->specials[i].text))
             return duplicate_token(t, t->specials[i - 1].id, t->specials[i].id, err);
