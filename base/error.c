@@ -1,4 +1,4 @@
-// Messages are formatted on the stack: running out of memory must be reportable.
+// Messages are formatted on the stack, so that "out of memory" can be reported.
 #include "error.h"
 #include "utf8.h"
 

@@ -20,7 +20,8 @@ enum {
     EXIT_INTERRUPTED = 130 // SIGINT
 };
 
-// Checks the arguments against a printf format; both are numbered from 1.
+// Makes the compiler check a call against its printf format. fmt and args are the positions of the
+// format and of its first argument, counted from 1.
 #if defined(__GNUC__)
 #define PRINTF_LIKE(fmt, args) __attribute__((format(printf, fmt, args)))
 #else
@@ -34,12 +35,11 @@ typedef struct {
 
 // Fills err and returns false, for `return error_set(...)`. Arguments may point into *err.
 bool error_set(Error *err, int code, const char *fmt, ...) PRINTF_LIKE(3, 4);
-// EXIT_RUNTIME with "PATH: " and the message for errno. Returns false.
+// Fills err with EXIT_RUNTIME and "PATH: " followed by the message for errno. Returns false.
 bool error_file(Error *err, const char *path);
 
-// Print "llama31: MESSAGE" on stderr as one line; die() ends the program.
+// These print "llama31: MESSAGE" on stderr as one line. Those named die... also end the program.
 _Noreturn void die(int code, const char *fmt, ...) PRINTF_LIKE(2, 3);
 void warn(const char *fmt, ...) PRINTF_LIKE(1, 2);
 _Noreturn void die_error(const Error *err);
-// As error_file().
 _Noreturn void die_file(const char *path);

@@ -135,7 +135,7 @@ static char *resolve_links(const char *path, Error *err) {
     return NULL;
 }
 
-// Rejects an existing output that must not be written.
+// Rejects an existing file that must not be written to.
 static bool check_output(const struct stat *st, const char *path, unsigned flags, Error *err) {
     bool is_directory = S_ISDIR(st->st_mode), is_block_device = S_ISBLK(st->st_mode);
     if (is_in_use(st))
@@ -147,7 +147,7 @@ static bool check_output(const struct stat *st, const char *path, unsigned flags
                      is_directory ? "directory" : "device");
 }
 
-// Creates the temporary file: without a name if the system can, else with one.
+// Creates the temporary file, without a name if the system supports that.
 static bool create_temporary(OutFile *f, mode_t mode, Error *err) {
     f->fd = os_open_temporary(f->directory, mode);
     for (int i = 0; f->fd < 0 && i < MAX_ATTEMPTS; i++) {
@@ -160,7 +160,8 @@ static bool create_temporary(OutFile *f, mode_t mode, Error *err) {
     return f->fd >= 0 || error_file(err, f->path);
 }
 
-// st describes the existing file, if any, whose mode the new one gets.
+// Starts a file that will replace its target. The new file gets the mode of an existing target
+// (st).
 static bool begin_output(OutFile *f, const struct stat *st, unsigned flags, Error *err) {
     // A write-protected file must not be replaced, even if its directory is writable.
     if (!f->is_new && access(f->path, W_OK)) return error_file(err, f->path);
@@ -190,8 +191,8 @@ bool outfile_open(OutFile *f, const char *path, unsigned flags, Error *err) {
     return begin_output(f, &st, flags, err);
 }
 
-// Gives the file its name. link() creates a new name and never replaces one, but not all file
-// systems have it. rename() replaces, and needs a temporary name first.
+// Moves the file to its target. link() never replaces a file, but some file systems lack it.
+// rename() replaces, and needs a temporary name first.
 static bool name_target(OutFile *f, Error *err) {
     bool has_name = f->temporary;
     if (f->is_new &&
@@ -207,8 +208,8 @@ static bool name_target(OutFile *f, Error *err) {
     return rename(f->temporary, f->target) == 0 || error_file(err, f->path);
 }
 
-// Makes the file durable under its name; it stays open. The rename is durable once the directory is
-// synced, which some file systems cannot do.
+// Makes the file durable under its name, and leaves it open. The new name is durable once the
+// directory is synced, which some file systems cannot do.
 static bool commit_output(OutFile *f, Error *err) {
     if (!f->target) return true;
     if (fsync(f->fd) && errno != EINVAL) return error_file(err, f->path);
@@ -247,8 +248,8 @@ bool journal_open(Journal *j, const char *path, unsigned flags, Error *err) {
     *j = (Journal){.path = path, .fd = -1, .is_file = is_file};
     if (exists && !check_output(&st, path, flags, err)) return false;
     int how = is_file ? O_RDWR | O_APPEND | O_CREAT : O_WRONLY | O_NOCTTY;
-    // The lock belongs to the file, not to the path: if journal_replace() of another run came
-    // between open and lock, open the new file.
+    // The lock belongs to the file, not to the path. If journal_replace() of another run has
+    // replaced the file between open and lock, open the new file.
     for (int i = 0; i < MAX_ATTEMPTS; i++) {
         j->fd = open(path, how | O_CLOEXEC, flags & FILE_PRIVATE ? 0600 : 0666);
         if (j->fd < 0 || fstat(j->fd, &st)) return error_file(err, path);

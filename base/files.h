@@ -9,16 +9,17 @@
 
 #include "text.h"
 
-// Appends the content of a file; "-" is stdin. Pipes and devices may hold up to 1 GiB. False with
-// err (EXIT_RUNTIME).
+// Appends the content of a file to `out`; "-" is stdin. Of a pipe or device at most 1 GiB is
+// accepted. False with err (EXIT_RUNTIME).
 bool file_read(const char *path, Buffer *out, Error *err);
 // Registers an input of this run, which no output may overwrite; NULL or "-" is stdin.
 void file_register_input(const char *path);
-// After EAGAIN: waits until a descriptor is ready (`events` of poll). False for any other errno.
+// If errno is EAGAIN, waits until the descriptor is ready (`events` as for poll) and returns true.
+// False for any other errno.
 bool file_wait(int fd, short events);
-// Writes all n bytes, however many write() accepts per call. False with errno set. at < 0: at the
-// current position.
+// Writes all n bytes, repeating short and interrupted writes. False with errno set.
 bool write_all(int fd, const void *data, size_t n);
+// The same at offset `at`, or at the current position if `at` is negative.
 bool write_all_at(int fd, const void *data, size_t n, int64_t at);
 
 enum {
@@ -36,11 +37,11 @@ typedef struct {
     bool is_new; // target did not exist
 } OutFile;
 
-// Starts a file. An existing one that is not empty is replaced only with FILE_FORCE. False with err
-// (EXIT_RUNTIME; EXIT_USAGE for a file that must stay).
+// Starts an output file. An existing file that is not empty is replaced only with FILE_FORCE. False
+// with err: EXIT_USAGE if the existing file must not be replaced, else EXIT_RUNTIME.
 bool outfile_open(OutFile *f, const char *path, unsigned flags, Error *err);
-// Syncs the file and renames it to its target. A new file never replaces one that another program
-// created meanwhile. False with err; the file is then discarded.
+// Syncs the file and renames it to its target. If the target did not exist at outfile_open() but
+// exists now, it is not replaced. False with err; the file is then discarded.
 bool outfile_close(OutFile *f, Error *err);
 void outfile_discard(OutFile *f);
 // Removes all temporary files. Async-signal-safe.
@@ -51,15 +52,16 @@ typedef struct {
     int fd;
     bool is_file;          // not a pipe or device
     bool is_truncated;     // a failed write left an incomplete line
-    int64_t n_whole_bytes; // then: length up to the last complete line
+    int64_t n_whole_bytes; // if is_truncated: length up to the last complete line
 } Journal;
 
-// Opens or creates a journal and locks it. False with err (EXIT_RUNTIME; EXIT_USAGE for a file that
-// must stay).
+// Opens or creates a journal and locks it. False with err: EXIT_USAGE if the file is an input of
+// this run, else EXIT_RUNTIME.
 bool journal_open(Journal *j, const char *path, unsigned flags, Error *err);
 // Removes an incomplete last line of n_truncated bytes; adds a missing newline.
 bool journal_repair(Journal *j, size_t n_truncated, Error *err);
-// Appends bytes that end with a newline: all or, with err, none (a pipe may have received a part).
+// Appends complete lines. On failure (false with err) nothing has been appended, except that a pipe
+// may have received a part.
 bool journal_append(Journal *j, Str lines, Error *err);
 // Replaces the content atomically and keeps the lock and the extended attribute.
 bool journal_replace(Journal *j, Str content, Error *err);

@@ -1,8 +1,8 @@
 // Numbers byte strings: equal keys get the same number, different keys the numbers 0, 1, 2, ... in
 // the order in which they are first added.
 //
-// An open-addressing hash table over one arena of keys. Used wherever a construction must recognise
-// something it has seen: automaton states by the sets they stand for, configurations, stack frames.
+// An open-addressing hash table over one arena of keys. The automaton constructions of constrain/
+// use it to recognise states, configurations and stack frames that they have seen before.
 #pragma once
 
 #include "memory.h"
@@ -18,10 +18,10 @@ typedef struct {
     size_t n_slots;
 } InternTable;
 
-// The number of a key; it is copied if it is new. `key` must not point into the table. is_new may
-// be NULL.
+// Returns the number of a key. A new key is copied into the table; `key` must not point into it.
+// is_new may be NULL.
 int intern_add(InternTable *t, const void *key, size_t len, bool *is_new);
-// A key that was added, aligned to 8 bytes. Valid until the next one is added.
+// The key with number i, aligned to 8 bytes. Valid until the next key is added.
 static inline const void *intern_key(const InternTable *t, int i) { return t->arena + t->begin[i]; }
 void intern_clear(InternTable *t); // forgets all keys, keeps the memory
 void intern_free(InternTable *t);

@@ -135,7 +135,7 @@ static bool parse_word(JsonParser *p, const char *word) {
     return true;
 }
 
-// By key, then by position, so that the later one of two equal keys is reported.
+// Orders members by key, then by position, so that the second of two equal keys is reported.
 static int compare_member_keys(const void *a, const void *b) {
     Str x = (*(const Json *const *)a)->key, y = (*(const Json *const *)b)->key;
     int order = str_compare(x, y);
@@ -285,7 +285,7 @@ void json_quote(Buffer *out, Str s) {
     buffer_puts(out, "\"");
 }
 
-// The comma before a value, and its key.
+// Writes the comma before a value, and the value's key.
 static void start_value(JsonWriter *w, const char *key) {
     if (w->needs_comma) buffer_puts(w->out, ",");
     w->needs_comma = true;

@@ -62,8 +62,8 @@ void json_write_number(JsonWriter *w, const char *key, double x);
 void json_write_string(JsonWriter *w, const char *key, Str s);
 // Formatted text, which must be one JSON value: a number of fixed precision, or existing JSON.
 void json_write_format(JsonWriter *w, const char *key, const char *fmt, ...) PRINTF_LIKE(3, 4);
-// A parsed value. `special`, unless NULL, is asked for each value inside: if it writes the value
-// itself, it returns true.
+// A parsed value. `special`, unless NULL, is called first for the value and for each value inside
+// it. If it returns true, it has written that value itself.
 void json_write_value(JsonWriter *w, const char *key, const Json *v,
                       bool (*special)(Buffer *out, const Json *v));
 // Appends a quoted string. Control characters are escaped; invalid UTF-8 becomes U+FFFD, so that

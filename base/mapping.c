@@ -34,8 +34,8 @@ bool mapping_open(FileMapping *m, const char *path, Error *err) {
         size_t bytes = (size_t)st.st_size;
         void *p = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0);
         if (p != MAP_FAILED) {
-            // File systems with large folios then read the file in large pages, which map about 100
-            // times faster, for this process and later ones.
+            // With this advice, file systems with large folios read the file in large pages. These
+            // map about 100 times faster, in this process and in later ones.
             madvise(p, bytes, MADV_HUGEPAGE);
             file_register_input(path);
             *m = (FileMapping){str_copy(str_of(path)).data, p, bytes, fd, os_mtime_ns(&st)};
@@ -64,8 +64,9 @@ typedef struct {
 static void *prefetch_thread(void *arg) {
     PrefetchTask *p = arg;
     for (const FileMapping *m = p->list; m < p->list + p->n; m++)
-        // In pieces: one call for a whole file reads only its first megabytes (WILLNEED) or blocks
-        // other changes of the address space until the end (POPULATE_READ).
+        // Advises piece by piece. One call for the whole file would read only its first megabytes
+        // (WILLNEED), or block other changes of the address space until all is read
+        // (POPULATE_READ).
         for (size_t at = 0; at < m->bytes; at += PREFETCH_BYTES) {
             size_t n = m->bytes - at < PREFETCH_BYTES ? m->bytes - at : PREFETCH_BYTES;
             void *piece = (void *)(uintptr_t)(m->data + at);

@@ -21,9 +21,9 @@ void mapping_close(FileMapping *m);
 // the pages, so that compute threads do not page-fault. Does nothing if the files exceed three
 // quarters of the machine's memory. The mappings may be closed meanwhile.
 void mapping_prefetch(const FileMapping *list, int n, bool fill_page_table);
-// Unmaps the whole pages among n bytes from `data`; they stay in the page cache and are mapped
-// again when read.
+// Unmaps the memory pages that are completely inside the n bytes at `data`. They stay in the page
+// cache, and are mapped again when they are read.
 void mapping_release(const FileMapping *m, const void *data, size_t n);
-// False with err if the size or time of a file has changed: what was read from it is then invalid.
-// (A file that shrinks also raises SIGBUS, see signals.h.)
+// False with err if the size or modification time of a file has changed. Data read from that file
+// is then invalid. (A file that shrinks also raises SIGBUS, see signals.h.)
 bool mapping_is_intact(const FileMapping *list, int n, Error *err);

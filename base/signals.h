@@ -6,6 +6,6 @@
 // SIGPIPE and SIGXFSZ are ignored: they become errors of write(). After signals_defer(), the first
 // SIGINT sets *interrupted.
 void signals_install(volatile int *interrupted);
-// From now on the first SIGINT only sets *interrupted, for loops that poll it and end in order. The
-// second one ends the program.
+// From now on the first SIGINT only sets *interrupted, for loops that poll it and stop cleanly. The
+// second SIGINT ends the program.
 void signals_defer(void);

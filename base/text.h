@@ -6,7 +6,7 @@
 
 #include <stdarg.h>
 
-// A string owned by someone else. It may contain NUL bytes and is not NUL-terminated.
+// A string that does not own its bytes. It may contain NUL bytes and is not NUL-terminated.
 typedef struct {
     const char *data;
     size_t len;
@@ -21,7 +21,7 @@ size_t str_find(Str text, Str part); // offset of the first occurrence, or SIZE_
 bool str_contains(Str text, const char *part);
 bool str_begins_with(Str s, const char *start);
 bool str_ends_with(Str s, const char *end);
-// s begins with `start`, or more bytes could make it do so.
+// s begins with `start`, or `start` begins with s.
 bool str_may_begin_with(Str s, const char *start);
 bool str_is_blank(Str s); // white space only
 Str str_skip_bom(Str s);  // without a leading UTF-8 byte order mark
@@ -34,7 +34,7 @@ typedef struct {
     size_t len, cap;
 } Buffer;
 
-// Returns space for n more bytes behind the content; the caller fills it and adds to len.
+// Returns space for n more bytes after the content. The caller fills it and increases len.
 char *buffer_reserve(Buffer *b, size_t n);
 void buffer_append(Buffer *b, const void *data, size_t n);
 void buffer_put(Buffer *b, Str s);

@@ -52,12 +52,13 @@ typedef enum {
 // In codebook types (IQ1, IQ2, IQ3) q - zero_point is the signed value of a codebook entry.
 typedef struct {
     const char *name;
-    int block, bytes; // block is 0 for types that are not supported any more: their size is unknown
-    int group;        // weights that share a scale; 0: not a quantized type that can be decoded
-    int zero_point;   // integer that means 0
-    int max_q;        // greatest integer
-    bool has_min;     // a minimum is subtracted
-    int nibble_offset; // types that are 4-bit integers only: byte of the block where they begin
+    int block, bytes;  // both 0 for types that were removed from the format
+    int group;         // weights that share a scale; 0: not a quantized type that can be decoded
+    int zero_point;    // integer that represents 0
+    int max_q;         // greatest integer
+    bool has_min;      // a minimum is subtracted
+    int nibble_offset; // in types whose integers are plain nibbles: their offset in the block,
+                       // bytes
 } TypeInfo;
 
 // clang-format off

@@ -21,8 +21,8 @@ int utf8_decode(const char *s, size_t n, uint32_t *code) {
         if ((u[i] & 0xc0) != 0x80) return 0;
         c = c << 6 | (u[i] & 0x3f);
     }
-    static const uint32_t smallest[5] = {0, 0, 0x80, 0x800,
-                                         0x10000}; // by length: no overlong forms
+    // The smallest code point of each length; a smaller one is an overlong form.
+    static const uint32_t smallest[5] = {0, 0, 0x80, 0x800, 0x10000};
     bool is_surrogate = c >= 0xd800 && c < 0xe000;
     if (c < smallest[len] || c > 0x10ffff || is_surrogate) return 0;
     *code = c;
@@ -46,7 +46,7 @@ size_t utf8_complete(const char *s, size_t n) {
     return n;
 }
 
-// Overrides and isolates, which can make a text display as a different one.
+// Bidirectional overrides and isolates can make a text look like a different text.
 static bool is_bidi_control(uint32_t code) {
     return (code >= 0x202a && code <= 0x202e) || (code >= 0x2066 && code <= 0x2069);
 }

@@ -11,14 +11,15 @@
 //             ...          zeros up to a multiple of 4096
 //             page_bytes   the page as it is in memory (session.c): it is mapped, not read
 //
-// Everything before the page follows from what the reader knows and the checksum of the page, so a
-// file is checked by building the head again and comparing. Files are written under a temporary
-// name and renamed, but not synced: a file that a system crash truncates is a cache miss.
+// The head, which is everything before the page, follows from the model, the tokens and the page's
+// checksum. To check a file, the reader builds the head again and compares. Files are written under
+// a temporary name and renamed, but not synced: a file that a system crash truncates is a cache
+// miss.
 //
-// Why a loaded session computes the same bits (exactness.h): only pages that one forward pass of a
-// prefill computed as a whole are stored or loaded, since their kernels are then the ones for many
-// rows in every prefill. The tokens behind them are fed with the kernels of the pass that an
-// uncached prefill would have fed them in (generate.c, feed_prompt).
+// Why a loaded session computes the same bits (exactness.h): a page is stored or loaded only if one
+// forward pass of a prefill computes it as a whole. Every prefill computes such a page with the
+// kernels for many rows. The tokens after the cached pages are fed with the kernels that an
+// uncached prefill would use for them (generate.c, feed_prompt).
 #include "cache.h"
 #include "../base/files.h"
 #include "../kernels/attention.h"
@@ -28,7 +29,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,12 +40,12 @@
 const bool cache_is_built = true;
 
 enum {
-    PAGE_ALIGN = 4096, // of the page in its file: whole pages of memory are mapped
+    PAGE_ALIGN = 4096, // alignment of the page in its file, for mmap
     NSEC_PER_SEC = 1000000000,
     STALE_SEC = 3600, // a temporary file of this age was left by an interrupted write
-    WRITES_PER_SCAN =
-        16,       // writes between two measurements of the directory: other processes write too
-    SAMPLES = 16, // of a tensor's data, of SAMPLE_BYTES each
+    // Writes between two scans of the directory's size. Other processes write there, too.
+    WRITES_PER_SCAN = 16,
+    SAMPLES = 16, // pieces of a tensor's data that are hashed, of SAMPLE_BYTES each
     SAMPLE_BYTES = 64
 };
 
@@ -61,11 +61,13 @@ typedef struct {
 
 struct PrefixCache {
     const char *dir;
-    uint64_t max_bytes, bytes; // allowed; measured last plus written since
+    uint64_t max_bytes; // limit of the directory
+    uint64_t bytes;     // size of the directory at the last scan, plus the pages written since
     Hash128 model;
     int chunk;    // prompt tokens per forward pass
     int n_refeed; // see cache_open
-    bool is_batch_invariant, is_read_only;
+    bool is_batch_invariant;
+    bool is_read_only; // a write has failed
     int n_writes;
 };
 
@@ -148,7 +150,8 @@ static Hash128 model_hash(const Model *m) {
 
 // Page files.
 
-// Name of the page that follows page `previous` (of the first page: the model's hash).
+// Name of the page after the page named `previous`. For the first page, `previous` is the model's
+// hash.
 static Hash128 next_name(Hash128 previous, const int *page_tokens) {
     return hash_add(previous, page_tokens, KV_PAGE * sizeof *page_tokens);
 }
@@ -176,7 +179,7 @@ static size_t head_bytes(size_t n_tokens) {
     return (sizeof(PageHead) + n_tokens * sizeof(int) + PAGE_ALIGN - 1) / PAGE_ALIGN * PAGE_ALIGN;
 }
 
-// Everything of a file before the page: head_bytes(n).
+// Builds the head of a file: head_bytes(n) bytes.
 static Buffer build_head(Hash128 model, Hash128 name, Hash128 checksum, const int *tokens, size_t n,
                          size_t page_bytes) {
     Buffer head = {0};
@@ -188,7 +191,6 @@ static Buffer build_head(Hash128 model, Hash128 name, Hash128 checksum, const in
     return head;
 }
 
-// A mapped file.
 typedef struct {
     char *data; // NULL: it could not be mapped
     size_t bytes;
@@ -283,17 +285,17 @@ PrefixCache *cache_open(const char *dir, uint64_t max_bytes, const Model *m, int
     struct stat st;
     if ((mkdir(dir, 0700) && errno != EEXIST) || stat(dir, &st)) return error_file(err, dir), NULL;
     if (!S_ISDIR(st.st_mode)) return error_set(err, EXIT_RUNTIME, "%s: not a directory", dir), NULL;
-    signal(SIGXFSZ, SIG_IGN); // write() then fails at the file size limit
     PrefixCache *c = xalloc(1, sizeof *c);
-    *c = (PrefixCache){.dir = str_copy(str_of(dir)).data,
+    *c = (PrefixCache){.dir = dir,
                        .max_bytes = max_bytes,
                        .model = model_hash(m),
                        .chunk = chunk,
                        .is_batch_invariant = m->is_batch_invariant};
-    // A prompt that ends with a cached page has its last tokens fed again, for the logits of the
-    // last one. Attention chooses its kernel by the queries of a tile, so n_refeed tokens must be
-    // enough for the kernel that the last token has in an uncached prefill: as many as the page's
-    // last tile has, or as many as make more than ATTEND_MANY_ABOVE queries.
+    // If a prompt ends with a cached page, its last n_refeed tokens are fed again, because the
+    // logits of the last token are needed. Attention chooses its kernel by the number of queries in
+    // a tile. n_refeed is therefore the number of tokens in the page's last tile, or the smallest
+    // number with more than ATTEND_MANY_ABOVE queries, whichever is less: both give the last token
+    // the kernel of an uncached prefill.
     AttentionShape shape = {m->config.n_heads, m->config.n_kv_heads, m->config.head_dim,
                             m->kv.type};
     int tile = attention_tile_steps(&shape), n_last_tile = KV_PAGE - (KV_PAGE - 1) / tile * tile,
@@ -302,14 +304,10 @@ PrefixCache *cache_open(const char *dir, uint64_t max_bytes, const Model *m, int
     return c;
 }
 
-void cache_close(PrefixCache *c) {
-    if (!c) return;
-    free((char *)c->dir);
-    free(c);
-}
+void cache_close(PrefixCache *c) { free(c); }
 
-// Marks the pages of a prompt as used, the first one as the latest: the others are useless without
-// it, so they should be removed first.
+// Sets the last use of a prompt's pages to now. Earlier pages of the prompt get later times,
+// because a page is useless without the pages before it: the last page is removed first.
 static void touch_pages(const PrefixCache *c, const int *tokens, int n_pages) {
     struct timespec now;
     Hash128 name = c->model;
@@ -325,7 +323,7 @@ static void touch_pages(const PrefixCache *c, const int *tokens, int n_pages) {
     }
 }
 
-// Extends a session by a page, if its file is there and undamaged.
+// Extends a session by a page, if its file exists and is undamaged.
 static bool load_page(PrefixCache *c, Session *s, const int *tokens, Hash128 name) {
     char *path = page_path(c->dir, name);
     MappedPage map = map_page(path);
@@ -356,8 +354,8 @@ int cache_load(PrefixCache *c, Session *s, const int *tokens, int n) {
     return s->n_tokens - begin;
 }
 
-// Removes the pages used least recently until `bytes` more fit, and stale temporary files. False if
-// they can never fit or the directory cannot be read.
+// Removes the pages used least recently until a file of `bytes` fits, and stale temporary files.
+// False if the file can never fit, or if the directory cannot be read.
 static bool evict_pages(PrefixCache *c, uint64_t bytes) {
     CacheFile *files;
     Error err;

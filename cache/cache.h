@@ -1,5 +1,5 @@
-// Prefix cache: keys and values of prompts in files, so that a prompt which begins like an earlier
-// one, of this process or another, is not computed again up to where they differ.
+// Prefix cache: stores the keys and values of prompts in files. A prompt that begins like an
+// earlier one, of this process or another, loads the common prefix instead of computing it.
 //
 // A file holds one page, KV_PAGE positions of all layers. Its name is a hash of the model and of
 // all tokens up to the end of the page. cache_load() extends a session by the pages that exist,
@@ -7,7 +7,7 @@
 // the directory is full.
 //
 // Invariant: a session that was loaded computes the same bits as one that was not. A page is used
-// only if model, tokens and every byte are those that were written; otherwise it is a cache miss.
+// only if the model, the tokens and every byte of the page match; otherwise it is a cache miss.
 #pragma once
 
 #include "../model.h"
@@ -16,15 +16,15 @@ extern const bool cache_is_built; // false in stub.c
 
 typedef struct PrefixCache PrefixCache;
 
-// Opens a directory, which is created if it does not exist, for prompts that are fed in forward
-// passes of `chunk` tokens. Its files may take max_bytes. NULL with err (exit 1) if it cannot be
-// used.
+// Opens a directory, and creates it if it does not exist. `chunk` is the number of prompt tokens
+// per forward pass, max_bytes the limit of all files together. `dir` must outlive the cache. NULL
+// with err (exit 1) if the directory cannot be used.
 PrefixCache *cache_open(const char *dir, uint64_t max_bytes, const Model *m, int chunk, Error *err);
 void cache_close(PrefixCache *c);
 
-// Extends a session, which holds whole pages of `tokens` (n) or nothing, by the cached pages that
-// follow. Leaves at least one token to feed, for its logits. Returns the number of positions
-// loaded.
+// Extends a session by the cached pages of a prompt, `tokens` (n). The session is empty or holds
+// the first whole pages of the prompt. Leaves at least one token to feed, for its logits. Returns
+// the number of positions loaded.
 int cache_load(PrefixCache *c, Session *s, const int *tokens, int n);
 // Stores the reproducible pages of a session (Session.n_reproducible) from page `first` on, and
 // returns the page to continue with. After a failed write, warns and writes no more.
@@ -35,7 +35,7 @@ typedef struct {
     char name[40];
     uint64_t bytes;
     int64_t used; // time of the last use, in nanoseconds since 1970
-    bool is_page; // by its name; else a temporary file, left by an interrupted write
+    bool is_page; // by its name; else a temporary file that an interrupted write left
     // Set by cache_check() unless the head of the page is damaged.
     uint64_t model; // identifies the model
     int n_tokens;   // positions up to the end of the page

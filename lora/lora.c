@@ -1,4 +1,4 @@
-// Adapter files: opening, and finding the pair of each matrix. A file is untrusted input, so its
+// Adapter files: opens them and finds the pair of each matrix. A file is untrusted input, so its
 // metadata and shapes are checked before they are used.
 #include "lora.h"
 
@@ -25,7 +25,7 @@ static bool read_metadata(const Gguf *g, double *alpha, Error *err) {
         return false;
     if (gguf_find_value(g, "adapter.alora.invocation_tokens"))
         return error_set(err, EXIT_MODEL, "%s: activated LoRA (aLoRA) is not supported", g->path);
-    // PEFT and llama.cpp disagree about 0: no effect, or alpha = rank.
+    // An alpha of 0 is ambiguous: no effect in PEFT, alpha = rank in llama.cpp.
     return (isfinite(*alpha) && *alpha != 0) ||
            error_set(err, EXIT_MODEL, "%s: adapter.lora.alpha: must be finite and not 0, found %g",
                      g->path, *alpha);

@@ -1,13 +1,14 @@
 // LoRA adapters (Hu et al. 2021): files that add products of low rank to matrices of a model.
 //
-// For a matrix W (rows, cols) an adapter has A (rank, cols) and B (rows, rank); a product becomes
+// For a matrix W (rows, cols) an adapter has a pair A (rank, cols) and B (rows, rank). A product
+// becomes
 //
 //     y = W x + scale * alpha / rank * B (A x)
 //
 // Loading: lora_open() maps a file, lora_attach() finds the pair of one matrix, lora_check() makes
-// sure that every pair was used. Forward pass: where a matrix has adapters, model.c calls
-// lora_matmuls() after the product, or lora_embed() after the look-up; W itself is not changed.
-// Several adapters add up, in the order of the command line.
+// sure that every pair was used. Forward pass: if a matrix has adapters, model.c calls
+// lora_matmuls() after the product, or lora_embed() after the look-up. W itself is not changed. The
+// products of several adapters are added in the order of the command line.
 #pragma once
 
 #include "../kernels/ops.h"
@@ -22,10 +23,10 @@ typedef struct {
 
 // The pair (A, B) of one matrix and one adapter.
 typedef struct LowRank {
-    Tensor a;       // (rank, cols), in the file's mapping; of the embedding (vocab, rank)
+    Tensor a;       // (rank, cols), in the file's mapping; for the embedding (vocab, rank)
     const float *b; // B, times scale * alpha / rank, in strips of rows:
                     // (rows / LORA_STRIP, rank, LORA_STRIP), zeros after the last row
-    const struct LowRank *next; // of the next adapter
+    const struct LowRank *next; // pair of the next adapter for the same matrix
 } LowRank;
 
 enum { LORA_STRIP = 16 }; // floats of a cache line
@@ -41,9 +42,9 @@ typedef struct Lora {
 // Maps an adapter: a GGUF file of general.type "adapter" and adapter.type "lora". False with err:
 // exit 1 if the file cannot be read, 3 if it is something else.
 bool lora_open(Lora *a, const LoraOption *option, Error *err);
-// Adds the pair for the tensor `name`, if the adapter has one, in front of w->lora. False with err
-// (exit 3) if its shapes do not fit w. Of the embedding, A is (rows, rank), a row for each token,
-// and B (cols, rank).
+// Adds the adapter's pair for the tensor `name`, if there is one, to the front of w->lora. False
+// with err (exit 3) if its shapes do not fit w. For the embedding, A is (rows, rank), with a row
+// for each token, and B is (cols, rank).
 bool lora_attach(Lora *a, const char *name, Tensor *w, bool is_embedding, Error *err);
 // False with err (exit 3) if a tensor of the adapter has not been attached to any matrix.
 bool lora_check(const Lora *a, Error *err);

@@ -1,23 +1,23 @@
-// The adapters' part of a matrix product, in two operations: hidden = A x for all pairs, then
-// out += B hidden.
+// The adapters' part of a matrix product, in two operations: hidden = A x for all pairs, then out
+// += B hidden.
 //
-// Invariant: each element of out is computed by one thread in one order, whatever the number of
-// threads and rows, and A x by the kernel that Exactness asks for.
+// Invariant: one thread computes an element of `out`, in one order that does not depend on the
+// number of threads or rows. A x uses the kernel that Exactness requires.
 #include "lora.h"
 #include "../kernels/load.h"
 
 #include <stdlib.h>
 
-// B hidden: LORA_STRIP rows of B are multiplied in vector registers.
+// B hidden: a strip, LORA_STRIP rows of B, is multiplied in vector registers.
 
 typedef float LoraLanes __attribute__((vector_size(4 * MULTIVERSION_LANES), aligned(4), may_alias));
 enum {
     STRIP_LANES = LORA_STRIP / MULTIVERSION_LANES, // vectors of a strip
-    STRIP_TOKENS = 4 // tokens at a time: independent sums, in registers
+    STRIP_TOKENS = 4 // tokens per call of add_strip: independent sums, in registers
 };
 
-// out (n_tokens, stride), the n_rows rows of a strip, += strip (rank, LORA_STRIP) times hidden
-// (n_tokens, rank)
+// Adds hidden (n_tokens, rank) times strip (rank, LORA_STRIP) to out (n_tokens, stride). The strip
+// has n_rows rows of B; only the last strip of B has fewer than LORA_STRIP.
 INLINE void add_strip(float *out, size_t stride, const LoraLanes *strip, const float *hidden,
                       int rank, int n_tokens, int n_rows) {
     LoraLanes sum[STRIP_TOKENS][STRIP_LANES] = {{{0}}};
@@ -38,9 +38,10 @@ INLINE void add_strip(float *out, size_t stride, const LoraLanes *strip, const f
     }
 }
 
-// Rows [first, end) of out (n, stride) += B hidden (n, rank); `first` begins a strip. All strips
-// are computed for a few tokens before the next tokens: rows of out are often a power of two apart,
-// and many of them would evict each other from the cache. Constant arguments unroll add_strip.
+// Adds B hidden (n, rank) to out (n, stride), for rows [first, end) of B. `first` is the first row
+// of a strip. All strips are computed for STRIP_TOKENS tokens before the next tokens: the tokens'
+// rows of `out` are often a power of two bytes apart, so many of them would evict each other from
+// the cache. The constant arguments let the compiler unroll add_strip.
 MULTIVERSION static void add_strips(float *out, size_t stride, const float *b, const float *hidden,
                                     int rank, int n, int first, int end) {
     for (int t = 0, nt; t < n; t += nt) {
@@ -59,14 +60,14 @@ MULTIVERSION static void add_strips(float *out, size_t stride, const float *b, c
     }
 }
 
-// A x: A has few rows, which would leave threads idle if rows alone were handed out. The threads
-// divide the tokens or, where these are few, the rows (which any gemv kernel allows). Each work
-// item encodes the activations that it reads by itself.
+// A x: A has few rows, so dividing only its rows among the threads would leave some idle. The
+// threads divide the tokens or, if there are few tokens, the rows into parts (every gemv kernel
+// allows that). Each work item encodes the activations that it reads.
 enum {
-    ITEM_TOKENS = 64, // of an item
-    SPLIT_BELOW = 12, // tokens below which the rows are divided
-    MAX_PARTS = 16,   // that they are divided into
-    PART_ROWS = 4     // and a multiple of which each has
+    ITEM_TOKENS = 64, // tokens per work item
+    SPLIT_BELOW = 12, // with fewer tokens, the rows of A are divided into parts
+    MAX_PARTS = 16,   // parts at most
+    PART_ROWS = 4     // the rows of a part are a multiple of this
 };
 
 // Rows of A in a work item.
@@ -111,7 +112,7 @@ static void multiply_a(const LoraScratch *s, const Product *products, int n_prod
                        Exactness exactness) {
     float *out = s->hidden;
     int n_tokens = min_int(n - first, ITEM_TOKENS);
-    const MatmulKernel *last = NULL; // whose encoding `encoded` is
+    const MatmulKernel *last = NULL; // the kernel that `encoded` was encoded for
     for (int p = 0; p < n_products; p++)
         for (const LowRank *l = products[p].w->lora; l; l = l->next) {
             int rank = l->a.rows, rows = rows_per_part(&l->a, n, exactness), row = part * rows;

@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <sys/stat.h>
 
-// Sleeps while *word equals `value`, until os_wake_all(word). May return early.
+// Sleeps until os_wake_all(word), unless *word differs from `value`. May return early.
 void os_sleep_while(_Atomic unsigned *word, unsigned value);
 void os_wake_all(_Atomic unsigned *word);
 
@@ -23,13 +23,14 @@ size_t os_memory_available(void);
 
 // Time of the last change of a file's content, in nanoseconds since 1970.
 int64_t os_mtime_ns(const struct stat *st);
-// Opens a file without a name in `directory`, which vanishes with the process unless
-// os_link_temporary() gives it a name. Returns -1 where the system or file system has none.
+// Opens a file without a name in `directory`. It vanishes with the process unless
+// os_link_temporary() gives it a name. Returns -1 if the system or the file system lacks such
+// files.
 int os_open_temporary(const char *directory, unsigned mode);
-// Names such a file; never replaces an existing one. False with errno set.
+// Gives such a file a name. Never replaces an existing file. False with errno set.
 bool os_link_temporary(int fd, const char *path);
-// A text in an extended attribute of an open file. Setting fails silently; an attribute that cannot
-// be read is "".
+// Store a text in an extended attribute of an open file, and read it. A failure to store is
+// ignored. An attribute that cannot be read is "".
 void os_set_attribute(int fd, const char *text);
 void os_get_attribute(int fd, char *text, size_t size);
 

@@ -11,7 +11,7 @@
 // const.
 int sysctlbyname(const char *name, void *old, size_t *old_size, const void *new, size_t new_size);
 
-// One condition for all words: they are few, and os_sleep_while() may return early.
+// One condition variable serves all words: there are few, and os_sleep_while() may return early.
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t word_changed = PTHREAD_COND_INITIALIZER;
 
@@ -46,7 +46,7 @@ static uint64_t sysctl_number(const char *name) {
 #endif
 }
 
-// FreeBSD: free and inactive pages. macOS has no such count: all memory.
+// FreeBSD: free and inactive pages. macOS does not count these; there it is the whole memory.
 size_t os_memory_available(void) {
     uint64_t pages =
         sysctl_number("vm.stats.vm.v_free_count") + sysctl_number("vm.stats.vm.v_inactive_count");
@@ -67,5 +67,5 @@ void os_set_attribute(int fd, const char *text) {}
 void os_get_attribute(int fd, char *text, size_t size) { *text = 0; }
 
 bool os_enable_amx(void) { return false; }
-// All ARM64 Macs have it. FreeBSD does not tell.
+// macOS has this name. Elsewhere the instructions are not detected, and not used.
 bool os_has_dotprod(void) { return sysctl_number("hw.optional.arm.FEAT_DotProd"); }

@@ -34,8 +34,8 @@ int os_cpus(void) {
     return sched_getaffinity(0, sizeof set, &set) ? 1 : CPU_COUNT(&set);
 }
 
-// The number after `name` in a file; `absent` if the file, the name or the number is missing
-// (limits may be "max").
+// Reads the number after `name` in a file. Returns `absent` if the file, the name or the number is
+// missing (a limit may be "max").
 static double read_number(const char *directory, const char *file, const char *name,
                           double absent) {
     char path[4200], text[16384];
@@ -61,7 +61,7 @@ static double group_memory(const char *group, bool is_v1) {
          "\ntotal_active_file "}};
     const char *const *name = names[is_v1];
     double limit = read_number(group, name[0], "", INFINITY);
-    if (limit > 1e18) return INFINITY; // how version 1 spells "no limit"
+    if (limit > 1e18) return INFINITY; // version 1: no limit
     double used = read_number(group, name[1], "", INFINITY);
     if (used == INFINITY) return INFINITY;
     double left = limit - used + read_number(group, "memory.stat", name[2], 0) +
@@ -69,7 +69,7 @@ static double group_memory(const char *group, bool is_v1) {
     return left > 0 ? left : 0;
 }
 
-// CPUs of time that a group may use: quota per period.
+// Number of CPUs whose whole time a group may use: quota divided by period.
 static double group_cpus(const char *group, bool is_v1) {
     double quota = read_number(group, is_v1 ? "cpu.cfs_quota_us" : "cpu.max", "", INFINITY);
     if (quota <= 0 || quota == INFINITY) return INFINITY;
@@ -85,9 +85,9 @@ static bool list_contains(const char *list, const char *name) {
     return is_equal || (list[n] && list_contains(list + n + 1, name));
 }
 
-// The minimum of limit() over the groups of this process and their ancestors, of version 2 and of
-// this controller of version 1. A line of /proc/self/cgroup is NUMBER:CONTROLLER,...:PATH, without
-// controllers for version 2.
+// The smallest limit() of all groups that this process belongs to: its group of version 2, its
+// group of this controller of version 1, and their ancestors. A line of /proc/self/cgroup is
+// NUMBER:CONTROLLER,...:PATH, without controllers for version 2.
 static double smallest_group_limit(const char *controller,
                                    double (*limit)(const char *group, bool is_v1)) {
     char line[2048], group[4096];

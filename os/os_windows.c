@@ -318,7 +318,7 @@ int poll(struct pollfd *fds, unsigned n, int timeout_ms) {
     }
 }
 
-// Signals: those of C, and Ctrl-C in the console.
+// Signals: the signals of ISO C, and Ctrl-C in the console.
 
 static struct sigaction actions[NSIG];
 

@@ -4,9 +4,10 @@
 //
 // The filter is a classic BPF program that the kernel runs on every system call:
 //
-//   head   checks the architecture, and calls whose arguments decide (mmap, clone, ioctl ...)
-//   search binary search for the call number among the allowed ranges
-//   tail   "allow", "refuse"
+//   head    checks the architecture, then the calls that are allowed only with certain arguments
+//           (mmap, clone, ioctl ...)
+//   search  binary search for the call number among the allowed ranges
+//   tail    the results "allow" and "refuse"
 //
 // The Makefile defines SECCOMP_ARCH, the architecture that the call numbers belong to.
 #include "sandbox.h"
@@ -51,10 +52,11 @@ static const struct sock_filter head[] = {
     BPF_JUMP(BPF_JMP | BPF_JA, 1, 0, 0),
     REFUSE(EPERM),
     LOAD(nr),
-    // memory, but not executable
+    // memory, unless it is executable
     ALLOW_WITHOUT(mmap, 2, PROT_EXEC),
     ALLOW_WITHOUT(mprotect, 2, PROT_EXEC),
-    // threads, but no processes; clone3 passes flags in memory, and libc falls back to clone
+    // threads, but no processes. clone3 passes its flags in memory, where a filter cannot see them;
+    // after ENOSYS, libc falls back to clone.
     ALLOW_WITH(clone, 0, CLONE_THREAD),
     CHECK(BPF_JEQ, SYS_clone3, 1),
     REFUSE(ENOSYS),
@@ -62,7 +64,7 @@ static const struct sock_filter head[] = {
     LOAD(args[1]),
     CHECK(BPF_JEQ, TCGETS, 1), // isatty()
     RETURN(SECCOMP_RET_ALLOW),
-    CHECK(BPF_JEQ, TIOCGWINSZ, 1), // its width
+    CHECK(BPF_JEQ, TIOCGWINSZ, 1), // width of the terminal
     RETURN(SECCOMP_RET_ALLOW),
     REFUSE(ENOTTY),
 };
@@ -106,8 +108,8 @@ static size_t find_edges(int edges[2 * N_ALLOWED]) {
 // edge, starting at out[at]. A number is in a range if the last edge that is not above it has an
 // even index. Jumps end at the tail: out[n_edges] allows, out[n_edges + 1] refuses.
 //
-// The search pays: when a filter is installed, the kernel runs it once for every possible call, and
-// a list of comparisons takes twice as long.
+// A list of comparisons would be simpler. But the kernel runs a new filter once for every possible
+// call, which takes twice as long with a list.
 static void write_search(struct sock_filter *out, size_t at, const int *edges, size_t first,
                          size_t n, size_t n_edges) {
     size_t n_below = n / 2, middle = first + n_below, n_above = n - n_below - 1;
@@ -146,7 +148,8 @@ bool sandbox_enter(void) {
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)) return false;
     enter_landlock();
     // Without SPEC_ALLOW, kernels before 5.16 disable speculative execution features of the
-    // process, which costs speed. Older ones do not know the flag.
+    // process, which costs speed. Kernels that do not know the flag reject it; the second call is
+    // for them.
     unsigned long how = SECCOMP_FILTER_FLAG_TSYNC | SECCOMP_FILTER_FLAG_SPEC_ALLOW;
     return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, how, &program) == 0 ||
            syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program) == 0;

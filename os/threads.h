@@ -1,5 +1,5 @@
-// Threads for the lifetime of the program: of OpenMP if the compiler has it (threads_openmp.c),
-// else of POSIX (threads_posix.c). kernels/ distributes work among them.
+// Threads that live as long as the program: OpenMP threads if the compiler supports OpenMP
+// (threads_openmp.c), else POSIX threads (threads_posix.c). kernels/ distributes work among them.
 #pragma once
 
 // Calls program(n, arg) on this thread while n - 1 further threads call worker(1) to worker(n - 1).

@@ -6,14 +6,13 @@
 
 #include <string.h>
 
-// The sums over all tokens, per tensor of the file.
 typedef struct {
     const Gguf *file;
-    double **sums; // (cols), sum of x^2
+    double **sums; // per tensor of the file: (cols), sums of x^2 over all tokens
 } Calibration;
 
-// Adds the squares of x (n, w->cols) to the sums of w. All threads call it together. Each column is
-// summed by one thread in the order of the tokens, so the sums do not depend on their number.
+// Adds the squares of x (n, w->cols) to the sums of w. All threads call it. One thread sums a
+// column, in the order of the tokens, so the sums do not depend on the number of threads.
 static void observe_product(void *arg, const Tensor *w, const float *x, int n) {
     enum { SPAN = 64 }; // columns per work item
     const Calibration *calibration = arg;
@@ -33,9 +32,9 @@ static void observe_product(void *arg, const Tensor *w, const float *x, int n) {
 }
 
 // Runs the text in windows of n_ctx tokens, each with BOS in place of its first token. An
-// incomplete last window is left out, as by llama.cpp, unless it is the only one: short windows
-// would overweight BOS, which excites some columns like no other token. Returns the number of
-// windows, 0 with err.
+// incomplete last window is left out, as in llama.cpp, unless it is the only one. A short window
+// would give too much weight to BOS, whose activations in some columns are far larger than any
+// other token's. Returns the number of windows, 0 with err.
 static int run_windows(const QuantizeOptions *o, Calibration *calibration, const Model *m,
                        const Tokenizer *t, Ids *ids, int n_ctx, Error *err) {
     Workspace *ws = workspace_new(m, n_ctx, 1);
@@ -84,17 +83,15 @@ static bool open_model(const QuantizeOptions *o, const Gguf *g, Model *model, To
 
 bool imatrix_calibrate(Imatrix *m, const QuantizeOptions *o, const Gguf *g, Error *err) {
     enum { WINDOW = 512 }; // llama.cpp's default
-    static Model model; // static: what an error leaves open is released by the end of the process
+    static Model model;    // static: after an error, the end of the process releases it
     static Tokenizer *t;
     static Ids ids;
-    Calibration calibration;
     OutFile out;
     size_t n_tensors = (size_t)g->n_tensors + 1;
     if (o->imatrix && !outfile_open(&out, o->imatrix, o->is_forced ? FILE_FORCE : 0, err))
         return false;
     if (!open_model(o, g, &model, &t, &ids, err)) return false;
-    calibration.file = &model.file;
-    calibration.sums = xalloc(n_tensors, sizeof *calibration.sums);
+    Calibration calibration = {&model.file, xalloc(n_tensors, sizeof(double *))};
     for (int i = 0; i < g->n_tensors; i++)
         calibration.sums[i] = xalloc((size_t)g->tensors[i].dims[0], sizeof(double));
     int n_ctx = model.config.max_context < WINDOW ? model.config.max_context : WINDOW;
@@ -109,7 +106,7 @@ bool imatrix_calibrate(Imatrix *m, const QuantizeOptions *o, const Gguf *g, Erro
         size_t cols = (size_t)g->tensors[i].dims[0];
         double total = 0;
         for (size_t c = 0; c < cols; c++) total += calibration.sums[i][c];
-        if (total == 0) continue; // in no product: norms, the embedding, the output matrix
+        if (total == 0) continue; // not observed: norms, the embedding, the output matrix
         sums[i] = xalloc(cols, sizeof **sums);
         for (size_t c = 0; c < cols; c++) sums[i][c] = (float)calibration.sums[i][c];
         if (!imatrix_set(m, g, &g->tensors[i], (const uint8_t *)sums[i], o->calibrate, err))

@@ -5,7 +5,7 @@
 //
 // of weights x_i, decoded as s q_i - m, with costs c_i: the importance of the columns or, without
 // an importance matrix, rms(group) + |x_i|. The method is that of ggml-quants.c in llama.cpp
-// (make_qx_quants, make_qkx2_quants), with other trials:
+// (make_qx_quants, make_qkx2_quants), with different trials:
 //
 //   Rounding (F16, BF16, Q8_0). To nearest; no search.
 //
@@ -20,11 +20,11 @@
 //   Codebook search (IQ2_S, IQ3_XXS, IQ3_S): encode_codebook.c.
 //
 // LANES groups are fitted side by side in transposed arrays, so that every loop over lanes is a
-// vector loop on any machine. Sums run over one group in row order: the bytes do not depend on the
-// vector width.
+// vector loop on any machine. A sum runs over one group in row order, so the bytes do not depend on
+// the vector width.
 //
-// The trials were chosen by the error that remains in products: on 8 matrices of TinyLlama 1.1B,
-// sum (error * rms of the column's inputs on English text)^2. More trials gain less than 0.5 %.
+// The trials were chosen by the error that remains in products: sum (error * rms of the column's
+// inputs on English text)^2 over 8 matrices of TinyLlama 1.1B. More trials gain less than 0.5 %.
 #include "encode.h"
 #include "encode_codebook.h"
 #include "../kernels/load.h"
@@ -53,13 +53,14 @@ typedef struct {
     float low[LANES], high[LANES]; // range of the weights; includes 0, except if m can be negative
     float sum_c[LANES], sum_cx[LANES]; // sums of c and c x
     float scale[LANES], min[LANES];    // s and m
-    float gain[LANES];                 // E of all weights 0 minus E of this fit
+    float gain[LANES];                 // E with all weights decoded as 0, minus E of this fit
     uint8_t q[LANES * MAX_GROUP];      // result: levels, counted from the lowest, in row order
 } WeightGroups;
 
-// Costs of 0.3 rms^2 + x^2 instead of rms + |x| leave 3 % (Q6_K) to 15 % (Q2_K) more error in
-// products; a constant, between 6 % less (Q2_K) and 1 % more (Q4_K). Importance times (rms + |x|)
-// is worse than importance: TinyLlama as Q3_K_M has 8 % more KL divergence.
+// Loads n_groups groups of n weights, and sets their costs. Alternatives that were measured: costs
+// of 0.3 rms^2 + x^2 instead of rms + |x| leave 3 % (Q6_K) to 15 % (Q2_K) more error in products;
+// constant costs, between 6 % less (Q2_K) and 1 % more (Q4_K). Importance times (rms + |x|) is
+// worse than importance alone: TinyLlama as Q3_K_M has 8 % more KL divergence.
 static void groups_load(WeightGroups *restrict f, MinSign min_sign, int n, int n_groups,
                         const float *restrict x, const float *importance) {
     float square[LANES] = {0}, rms[LANES], low[LANES], high[LANES], c[LANES] = {0}, cx[LANES] = {0};
@@ -117,10 +118,10 @@ static uint16_t round_to_f16(float f) {
     return f32_to_f16(f > 65504 ? 65504 : f < -65504 ? -65504 : f);
 }
 
-// Whether float16 holds f with full precision: not a denormal, no overflow.
+// True if float16 can represent f with full precision: neither denormal nor overflow.
 static bool is_normal_f16(float f) { return fabsf(f) >= 0x1p-14f && fabsf(f) < 65504; }
 
-// inv = 1 / s and base = m / s, so that q = round(x inv + base); 0 where s is 0.
+// Computes inv = 1 / s and base = m / s, so that q = round(x inv + base). Both are 0 where s is 0.
 static void invert_scales(const float *scale, const float *min, float *inv, float *base) {
     for (int g = 0; g < LANES; g++) {
         inv[g] = fabsf(scale[g]) > 1e-30f ? 1 / scale[g] : 0;
@@ -158,6 +159,7 @@ MULTIVERSION static void sum_levels(const WeightGroups *f, const QuantLevels *le
         sum_levels_of(f, levels->lo, levels->hi, false, inv, base, out);
 }
 
+// Replaces the fit of every group for which the trial has more gain.
 static void keep_better(WeightGroups *f, const float *scale, const float *min, const float *gain) {
     for (int g = 0; g < LANES; g++) {
         bool is_better = gain[g] > f->gain[g];
@@ -259,7 +261,7 @@ static void stored_init(StoredScales *s, int groups_per_block, const float *want
         s->value[g] = fabsf(s->unit[g]) > 0 ? rintf(wanted[g] / s->unit[g]) : 0;
 }
 
-// The stored integers plus an offset, within lo..hi, and the scales that they stand for.
+// Computes the stored integers plus an offset, limited to lo..hi, and the scales that they give.
 static void stored_at(const StoredScales *s, int offset, float *value, float *scale) {
     for (int g = 0; g < LANES; g++) {
         float v = s->value[g] + (float)offset;
@@ -284,7 +286,7 @@ static inline void group_errors_of(const WeightGroups *restrict f, float lo, flo
     memcpy(out, e, sizeof e);
 }
 
-// E of each group, of the weights as they will be decoded.
+// Computes E of each group, with the weights as they will be decoded.
 MULTIVERSION static void group_errors(const WeightGroups *f, const QuantLevels *levels,
                                       const float *scale, const float *min, float *out) {
     if (levels->is_iq4)
@@ -293,8 +295,8 @@ MULTIVERSION static void group_errors(const WeightGroups *f, const QuantLevels *
         group_errors_of(f, levels->lo, levels->hi, false, scale, min, out);
 }
 
-// Chooses the integer scale and minimum of each group among the rounded ones and their neighbours.
-// Types without minima have min->hi 0.
+// Chooses the integer scale and minimum of each group among the rounded integers and their
+// neighbours. Types without a minimum have min->hi 0.
 static void choose_stored(WeightGroups *f, const QuantLevels *levels, StoredScales *scale,
                           StoredScales *min) {
     float best[LANES], e[LANES], s[LANES], m[LANES], real_s[LANES], real_m[LANES], best_s[LANES],
@@ -321,9 +323,9 @@ static void choose_stored(WeightGroups *f, const QuantLevels *levels, StoredScal
     }
 }
 
-// Fits d and dmin of each superblock to its integers: weighted least squares of
-// d a q - dmin b over all groups, a and b being their integer scale and minimum. Unless float16
-// holds the result with full precision, the old values stay.
+// Fits d and dmin of each superblock to its integers: weighted least squares of d a q - dmin b over
+// all groups, where a and b are the integer scale and minimum of a group. Keeps the old values if
+// float16 cannot represent the new ones with full precision.
 static void refit_units(WeightGroups *f, const QuantLevels *levels, StoredScales *scale,
                         StoredScales *min, int groups_per_block) {
     float inv[LANES], base[LANES];
@@ -564,8 +566,8 @@ bool quant_can_encode(Type type) {
            encoders[type].group;
 }
 
-// True if all values are finite and in range. F32 and BF16: one binade below overflow. F16: 65520
-// rounds to infinity.
+// True if all values are finite and in the range of a type. For F32 and BF16 the limit is slightly
+// below the greatest float32. For F16, 65520 would round to infinity.
 static bool is_in_range(Type type, const float *x, size_t n) {
     float limit = type == TYPE_F32 || type == TYPE_BF16 ? 3.38e38f
                   : type == TYPE_F16                    ? 65519

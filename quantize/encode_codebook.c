@@ -1,17 +1,18 @@
-// Codebook search. The magnitudes of 4 or 8 neighbouring weights are one of 256 to 1024 codebook
-// entries p, with a sign mask. A group of 16 or 32 weights has a scale s = d unit (k + 1/2) with an
-// integer k of 4 bits and a float16 d of the superblock. The search minimises, over weights x_i > 0
-// with costs c_i,
+// Codebook search. The magnitudes of 4 or 8 neighbouring weights are encoded as one of 256 to 1024
+// codebook entries p, their signs as a mask. A group of 16 or 32 weights has a scale s = d unit (k
+// + 1/2), with an integer k of 4 bits and a float16 d of the superblock. For magnitudes x_i with
+// costs c_i, the search minimises
 //
 //     E = sum_i c_i (s p_i - x_i)^2 = s^2 sum c p^2 - 2 s sum c p x + const.
 //
-// For given entries, s = sum c p x / sum c p^2 is best. For a given s, the entry of 4 or 8 weights
-// with the smallest s sum c p^2 - 2 sum c p x is best. All entries would be too slow, so weights
-// are first rounded one by one to the levels of the codebook; the tuple of levels is a cell, and a
-// table lists the N_CANDIDATES entries closest to each cell.
+// For given entries, the best scale is s = sum c p x / sum c p^2. For a given s, the best entry for
+// 4 or 8 weights is that with the smallest s sum c p^2 - 2 sum c p x. Comparing all entries would
+// be too slow. Each weight is therefore first rounded to a level of the codebook. The tuple of
+// levels is called a cell, and a table lists the N_CANDIDATES entries closest to each cell.
 //
 // As in encode.c, several scales are tried for each group. Then d is set, and k is chosen among the
-// rounded value and its neighbours; twice, the second time with the best d for the entries found.
+// rounded value and its neighbours. This is done twice, the second time with the best d for the
+// entries found.
 //
 // Reference: quantize_row_iq3_xxs and similar functions of ggml-quants.c in llama.cpp. IQ2 follows
 // QuIP# (Tseng et al. 2024) in coding 8 weights by an entry of an E8 codebook and their signs.
@@ -31,12 +32,12 @@ enum { N_CANDIDATES = 8, MAX_CELLS = 6561, BLOCK = 256, MAX_K = 15 };
 typedef struct {
     const int8_t *entries; // (n_entries, len)
     int n_entries, len;
-    int n_levels;         // different magnitudes,
-    float low, step, top; // evenly spaced, except that the highest is `top`
-    int n_cells;          // n_levels ^ len
+    int n_levels; // different magnitudes: low, low + step, ..., and `top` as the highest
+    float low, step, top;
+    int n_cells; // n_levels ^ len
     float unit;
     int group;           // weights that share a scale
-    bool has_even_signs; // of 8 weights an even number is negative
+    bool has_even_signs; // the number of negative weights of 8 is even
 } MagnitudeCodebook;
 
 static const MagnitudeCodebook codebook_iq2_s = {
@@ -46,8 +47,8 @@ static const MagnitudeCodebook codebook_iq3_xxs = {
 static const MagnitudeCodebook codebook_iq3_s = {
     codebook_entries4[CODEBOOK_IQ3_S_AT], 512, 4, 8, 1, 2, 15, 4096, 2, 32, false};
 
-// Indices of the entries closest to each cell, closest first. A cell that is an entry has that one
-// only, twice.
+// For each cell, the indices of the entries closest to it, closest first. If the cell itself is an
+// entry, only that entry counts; its index is then stored twice.
 typedef struct {
     uint16_t entries[MAX_CELLS][N_CANDIDATES];
 } CandidateTable;
@@ -72,7 +73,8 @@ static void find_candidates(const MagnitudeCodebook *b, int cell, uint16_t found
     if (!best[0]) found[1] = found[0];
 }
 
-// The thread that needs a table first makes it, in some 50 ms; others wait.
+// The candidates of a codebook. The first thread that needs a table builds it, in about 50 ms;
+// other threads wait.
 static const CandidateTable *candidates_of(const MagnitudeCodebook *b) {
     enum { MISSING, STARTED, READY };
     static CandidateTable tables[3];
@@ -88,13 +90,13 @@ static const CandidateTable *candidates_of(const MagnitudeCodebook *b) {
     return &tables[i];
 }
 
-// The entries of a group for a given scale, with sums over the group.
+// The entries chosen for a group at a given scale, and sums over the group.
 typedef struct {
     uint16_t entries[8]; // indices
     float px, pp;        // sums of c p x and c p^2
 } GroupEntries;
 
-// Chooses the entry of b->len weights and adds its sums.
+// Chooses the entry for b->len weights, adds to the sums of the group, and returns its index.
 static uint16_t choose_entry(const MagnitudeCodebook *b, const CandidateTable *table,
                              const float *x, const float *cost, float scale, GroupEntries *sums) {
     const float inv = 1 / (scale * b->step), half_below = 0.5f - b->low / b->step;
@@ -133,8 +135,9 @@ static GroupEntries choose_entries(const MagnitudeCodebook *b, const CandidateTa
     return g;
 }
 
-// The best scale of a group. The trials map the largest weight near the highest level; the first
-// one to the lowest, because each codebook has an entry with all weights at that.
+// The best scale of a group. The first trial maps the largest weight to the lowest level, because
+// each codebook has an entry with all weights at that level. The other trials map it near the
+// highest level.
 static float fit_group_scale(const MagnitudeCodebook *b, const CandidateTable *table,
                              const float *x, const float *cost) {
     enum { TRIALS = 10 };
@@ -151,8 +154,8 @@ static float fit_group_scale(const MagnitudeCodebook *b, const CandidateTable *t
     return best;
 }
 
-// Splits weights into magnitudes and sign bits. Where the number of negative weights must be even,
-// the weight that costs least gets the wrong sign; its magnitude becomes negative.
+// Splits weights into magnitudes and sign bits. If the number of negative weights must be even but
+// is odd, the weight for which it costs least gets the wrong sign, and a negative magnitude.
 static void split_signs(const MagnitudeCodebook *b, const float *x, const float *cost,
                         float *magnitude, uint8_t *signs) {
     for (int i = 0; i < BLOCK; i += 8) {
@@ -173,12 +176,12 @@ static void split_signs(const MagnitudeCodebook *b, const float *x, const float 
 // A superblock as it is stored.
 typedef struct {
     uint16_t d;
-    int k[16]; // of each group
+    int k[16]; // per group
     uint16_t entries[64];
     uint8_t signs[32]; // bit i of a byte: weight i of 8 is negative
 } CodebookBlock;
 
-// Chooses k among the integers around the wanted scale.
+// Chooses k of a group among the three integers nearest to the wanted scale.
 static GroupEntries choose_k(const MagnitudeCodebook *b, const CandidateTable *table,
                              const float *x, const float *cost, float unit, float wanted, int *k) {
     GroupEntries best = {{0}, 0, 0};

@@ -1,5 +1,5 @@
-// Builds the head of a GGUF v3 file: header, metadata and tensor table. The tensor data that follow
-// it are the caller's.
+// Builds the head of a GGUF v3 file: header, metadata and tensor table. The caller writes the
+// tensor data.
 //
 //     GgufWriter w = {.alignment = 32};
 //     gguf_write_string(&w, "general.type", ...);            metadata, in file order

@@ -36,12 +36,12 @@ typedef struct {
     Imatrix *m;
     const Gguf *g;         // the model
     const char *path;      // of the importance matrix
-    int n_used, n_foreign; // entries for tensors that the model has, and does not have
-    char foreign[64];      // the first of the latter
+    int n_used, n_foreign; // entries for tensors that the model has, and for other tensors
+    char foreign[64];      // name of the first entry for another tensor
     Error *err;
 } ImatrixReader;
 
-// An entry of n sums over `count` tokens. A count of 0 means unknown.
+// Uses an entry: n sums over `count` tokens. With a count of 0 the importance stays unknown.
 static bool add_entry(ImatrixReader *r, Str name, const uint8_t *sums, uint64_t n, float count) {
     char text[64]; // tensor names are shorter
     snprintf(text, sizeof text, "%.*s", name.len < sizeof text ? (int)name.len : 63, name.data);
@@ -109,7 +109,7 @@ static bool take_u32(const ImatrixReader *r, Str *rest, uint32_t *out) {
     return p;
 }
 
-// llama.cpp's .dat form, little-endian; what follows the entries is ignored:
+// llama.cpp's .dat form, little-endian. Bytes after the entries are ignored.
 //
 //     u32 n_entries, then for each: u32 length, name, u32 n_calls, u32 n, float32 sums[n]
 static bool read_dat(ImatrixReader *r, Str rest) {

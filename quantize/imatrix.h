@@ -15,16 +15,17 @@ typedef struct {
 
 // Number of values for a tensor: dims[0] columns for each of its matrices.
 uint64_t imatrix_n_columns(const GgufTensor *t);
-// Sets the importance of a tensor of g from sums of squares (n_columns, unaligned). Each matrix is
-// divided by its mean. A column that the text hardly used still counts: 1/1000 of the mean is the
-// minimum. False with err (exit 3) if a sum is negative or not finite.
+// Sets the importance of a tensor of g from sums of squares (n_columns, unaligned). The sums of
+// each matrix are divided by their mean. The result is at least 1/1000, so that columns which the
+// text hardly used still count. False with err (exit 3) if a sum is negative or not finite.
 bool imatrix_set(Imatrix *m, const Gguf *g, const GgufTensor *t, const uint8_t *sums,
                  const char *path, Error *err);
 // Reads a file of llama.cpp for the model g: GGUF (X.in_sum2 and X.counts) or the older binary
 // form. Warns about entries for tensors that g does not have. False with err (exit 1, or 3 if the
 // file is damaged or belongs to another model).
 bool imatrix_read(Imatrix *m, const char *path, const Gguf *g, Error *err);
-// Appends the GGUF form. sums: per tensor of g (dims[0]), NULL: none. n_tokens is their count,
-// `dataset` the name of the text, fed in n_chunks chunks of chunk_size tokens.
+// Appends an importance matrix in GGUF form to `out`. sums: for each tensor of g its sums (dims[0])
+// over n_tokens tokens, or NULL. dataset: name of the text, which was fed in n_chunks chunks of
+// chunk_size tokens.
 void imatrix_put(Buffer *out, const Gguf *g, float *const *sums, int n_tokens, const char *dataset,
                  int n_chunks, int chunk_size);

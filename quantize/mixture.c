@@ -144,8 +144,9 @@ static Type rule_type(const RuleInput *in, const GgufTensor *t) {
     return type;
 }
 
-// Vectors, norms and the router of a mixture of experts keep their type. A row length that is not a
-// multiple of 256 gets a type with blocks of 32; if it is not a multiple of 32 either, F16.
+// Vectors, norms and the router of a mixture of experts keep their type. If the row length is not a
+// multiple of 256, the tensor gets a type with blocks of 32; if it is not a multiple of 32 either,
+// F16.
 static Type tensor_type(const RuleInput *in, const GgufTensor *t) {
     if (t->n_dims < 2 || !str_ends_with(t->name, "weight") ||
         str_ends_with(t->name, "_norm.weight") || str_ends_with(t->name, "ffn_gate_inp.weight"))
@@ -161,7 +162,7 @@ static Type tensor_type(const RuleInput *in, const GgufTensor *t) {
     return t->dims[0] % (uint64_t)type_info(type)->block ? TYPE_F16 : type;
 }
 
-void mixture_choose_types(const Mixture *m, const Gguf *g, bool has_imatrix, Type *types) {
+void mixture_choose_types(const Mixture *m, const Gguf *g, bool has_imatrix, GgufTensor *tensors) {
     RuleInput in = {
         .mixture = m, .is_tied = !gguf_find_tensor(g, "output.weight"), .has_imatrix = has_imatrix};
     Error ignored; // other architectures have no such keys
@@ -172,5 +173,8 @@ void mixture_choose_types(const Mixture *m, const Gguf *g, bool has_imatrix, Typ
         int layer = tensor_layer(g->tensors[i].name);
         if (layer >= in.n_layers) in.n_layers = layer + 1;
     }
-    for (int i = 0; i < g->n_tensors; i++) types[i] = tensor_type(&in, &g->tensors[i]);
+    for (int i = 0; i < g->n_tensors; i++) {
+        tensors[i] = g->tensors[i];
+        tensors[i].type = tensor_type(&in, &g->tensors[i]);
+    }
 }

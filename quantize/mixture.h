@@ -2,7 +2,7 @@
 //
 // A mixture such as Q4_K_M has a type of its own and rules that give sensitive tensors (attn_v,
 // ffn_down, the output matrix ...) a larger one. Names, numbers and rules are llama.cpp's
-// (llama_model_quantize), so a name means the same file there and here.
+// (llama_model_quantize), so that a name selects the same types in both programs.
 #pragma once
 
 #include "../gguf.h"
@@ -15,8 +15,8 @@ typedef struct {
 
 // The mixture of this name, in upper or lower case. NULL with err (exit 2) if there is none.
 const Mixture *mixture_find(const char *name, Error *err);
-// Chooses the type of each tensor of g: types (g->n_tensors). Some rules depend on whether the
-// encoders have an importance matrix.
-void mixture_choose_types(const Mixture *m, const Gguf *g, bool has_imatrix, Type *types);
+// Copies the tensors of g (g->n_tensors) and sets the types that they get. Some rules depend on
+// whether the encoders have an importance matrix.
+void mixture_choose_types(const Mixture *m, const Gguf *g, bool has_imatrix, GgufTensor *tensors);
 // The layer number of a tensor named "blk.N. ...", or -1.
 int tensor_layer(Str name);

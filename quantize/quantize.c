@@ -1,6 +1,7 @@
-// Tensors are converted one after another; the threads share the leaves of each. A leaf, about
-// 1 MiB of whole rows of the new tensor, is the unit of the checksum (checksum.h). One thread
-// decodes, encodes, writes and hashes it, so the file does not depend on the number of threads.
+// Tensors are converted one after another, and the threads share the work on each tensor. A work
+// item is a leaf of the checksum (checksum.h): about 1 MiB of whole rows of the new tensor. One
+// thread decodes, encodes, writes and hashes a leaf, so the file does not depend on the number of
+// threads.
 #include "quantize.h"
 #include "encode.h"
 #include "gguf_writer.h"
@@ -23,8 +24,7 @@ typedef struct {
     const Mixture *mixture;
     const Gguf *g;
     Imatrix imatrix;
-    Type *types;          // in the new file
-    GgufTensor *tensors;  // of the new file, without data
+    GgufTensor *tensors;  // of the new file; `data` is that of the old tensor
     uint64_t *offsets;    // of the data in the new file
     uint8_t *leaf_hashes; // (n_leaves, BLAKE2B_BYTES), tensor after tensor
     int fd;
@@ -66,7 +66,7 @@ static void add_progress(Quantizer *q, uint64_t bytes) {
 static bool convert_rows(const TensorWork *w, uint64_t first, size_t n, uint8_t *out, Error *err) {
     const Quantizer *q = w->q;
     const GgufTensor *t = &q->g->tensors[w->index];
-    Type type = q->types[w->index];
+    Type type = (Type)q->tensors[w->index].type;
     size_t cols = (size_t)t->dims[0], old_bytes = t->bytes / (size_t)gguf_n_rows(t);
     const float *columns = q->imatrix.columns ? q->imatrix.columns[w->index] : NULL;
     float *x = xalloc(cols, sizeof *x);
@@ -128,25 +128,21 @@ static void convert_all(void *arg) {
     }
 }
 
-// Describes the tensors of the new file.
+// Sets the types and sizes of the tensors of the new file.
 static bool plan_tensors(Quantizer *q, Error *err) {
     const Gguf *g = q->g;
     size_t n = (size_t)g->n_tensors + 1, n_leaves = 0;
-    q->types = xalloc(n, sizeof *q->types);
     q->offsets = xalloc(n, sizeof *q->offsets);
     q->tensors = xalloc(n, sizeof *q->tensors);
-    mixture_choose_types(q->mixture, g, q->imatrix.columns, q->types);
+    mixture_choose_types(q->mixture, g, q->imatrix.columns, q->tensors);
     for (int i = 0; i < g->n_tensors; i++) {
         const GgufTensor *old = &g->tensors[i];
         GgufTensor *t = &q->tensors[i];
-        Type type = q->types[i];
-        if (type != old->type && !quant_is_supported(old->type))
+        if (t->type != old->type && !quant_is_supported(old->type))
             return error_set(err, EXIT_MODEL, "%s: tensor %.*s: unsupported type %s", g->path,
                              SHOWN(old->name), gguf_describe_type(g, old->type));
-        *t = *old;
-        t->type = type;
-        if (type != old->type)
-            t->bytes = gguf_n_rows(t) * quant_row_bytes(type, (size_t)t->dims[0]);
+        if (t->type != old->type)
+            t->bytes = gguf_n_rows(t) * quant_row_bytes((Type)t->type, (size_t)t->dims[0]);
         n_leaves += checksum_n_leaves(t);
         q->total_bytes += old->bytes;
     }
@@ -154,7 +150,7 @@ static bool plan_tensors(Quantizer *q, Error *err) {
     return true;
 }
 
-// Lists the types, and warns about what makes the new file worse than it could be.
+// Lists the types of all tensors, and warns about losses of accuracy that could be avoided.
 static void report_types(const Quantizer *q) {
     const QuantizeOptions *o = q->options;
     int n_unknown = 0, n_tiny = 0;
@@ -162,7 +158,7 @@ static void report_types(const Quantizer *q) {
     Str unknown = {0}; // name of the first tensor without importance
     for (int i = 0; i < q->g->n_tensors; i++) {
         const GgufTensor *t = &q->g->tensors[i];
-        Type type = q->types[i];
+        Type type = (Type)q->tensors[i].type;
         Buffer name = {0};
         buffer_put_escaped(&name, t->name, "");
         if (o->is_verbose)
@@ -171,7 +167,8 @@ static void report_types(const Quantizer *q) {
         buffer_free(&name);
         if (type == t->type) continue;
         is_requantized |= quant_is_integer(t->type);
-        if (tensor_layer(t->name) < 0) continue; // never known of the embedding and output matrix
+        // Importance matrices lack the embedding and the output matrix.
+        if (tensor_layer(t->name) < 0) continue;
         n_tiny += type == TYPE_IQ3_XXS || type == TYPE_IQ2_S;
         if (q->imatrix.columns && !q->imatrix.columns[i] && !n_unknown++) unknown = t->name;
     }
@@ -186,9 +183,9 @@ static void report_types(const Quantizer *q) {
              q->mixture->name);
 }
 
-// Makes the head of the new file: the metadata of the old one except those of shards, and the
-// tensor table. Sets the offsets of the data, from the start of the file. The checksum, a
-// placeholder until all data are hashed, is at *checksum_at. Returns the size of the file.
+// Makes the head of the new file: the metadata of the old file except those of shards, and the
+// tensor table. Sets the offsets of the tensors' data in the file. The checksum at *checksum_at is
+// a placeholder until all data are hashed. Returns the size of the file.
 static uint64_t make_head(Quantizer *q, Buffer *head, size_t *checksum_at) {
     static const char *const replaced[] = {"general.quantization_version", "general.file_type",
                                            CHECKSUM_KEY};
@@ -211,7 +208,7 @@ static uint64_t make_head(Quantizer *q, Buffer *head, size_t *checksum_at) {
     for (int i = 0; i < g->n_tensors; i++) {
         const GgufTensor *t = &q->tensors[i];
         q->offsets[i] =
-            gguf_write_tensor(&w, t->name, "", q->types[i], t->n_dims, t->dims, t->bytes);
+            gguf_write_tensor(&w, t->name, "", (Type)t->type, t->n_dims, t->dims, t->bytes);
     }
     uint64_t data_bytes = w.data_bytes;
     gguf_write_head(&w, head);

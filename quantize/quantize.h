@@ -21,7 +21,7 @@ typedef struct {
     const char *mixture;        // name of the mixture of types: "Q4_K_M" ...
     const char *calibrate;      // text file to compute an importance matrix from; NULL: none
     const char *imatrix;        // importance matrix to read or, with `calibrate`, to write; or NULL
-    ModelOptions model_options; // of the model that calibration runs; n_threads is used for both
+    ModelOptions model_options; // for calibration; n_threads also for the conversion
     bool is_forced;             // existing files may be replaced
     bool is_quiet, is_verbose;  // no warnings; list the type of each tensor on stderr
     void (*show_progress)(void *arg, const char *line); // line NULL: remove it
@@ -29,11 +29,11 @@ typedef struct {
 } QuantizeOptions;
 
 typedef struct {
-    uint64_t in_bytes, out_bytes; // of the tensors read, of the file written
+    uint64_t in_bytes, out_bytes; // of the tensors that were read; of the file that was written
 } QuantizeSizes;
 
-// Converts o->in. False with err (exit 1 to 3); then no file is left behind. Memory is released by
-// the end of the process.
+// Converts o->in to o->out. False with err (exit 1 to 3); then no file is left behind. Call it
+// once: memory is released by the end of the process.
 bool quantize_file(const QuantizeOptions *o, QuantizeSizes *sizes, Error *err);
 
 // calibrate.c: runs the model g on the text o->calibrate, in windows of 512 tokens as llama.cpp's

@@ -14,8 +14,8 @@
 
 enum { COST_MAX_TOKENS = 64 }; // longest pass that is measured, in tokens
 
-// Zero-initialise. A batch pass and a single sequence share the table: the time of a decode pass is
-// dominated by reading the weights, which happens once per pass.
+// Zero-initialise. Batches and single sequences share the table, because the time of a decode pass
+// is dominated by reading the weights, once per pass.
 typedef struct {
     double sec[COST_MAX_TOKENS + 1]; // t(n), moving average in seconds; 0: not measured yet
 } CostModel;

@@ -36,15 +36,15 @@ void draft_free(DraftModel *d) {
 }
 
 double draft_estimate(DraftModel *d, float *p_accept, int n) {
-    // Every call pulls the rate towards the prior by 1 %. A draft model whose rate is too low to be
-    // used is thereby tried again some time later.
+    // Every call moves the rate towards the prior by 1 %. Thus a draft model with a rate too low to
+    // be used is tried again some time later.
     d->n_accepted += 0.01f * (prior_rate * d->n_verified - d->n_accepted);
     for (int i = 0; i < n; i++) p_accept[i] = d->n_accepted / d->n_verified;
     return d->sec_per_draft;
 }
 
 void draft_record(DraftModel *d, int n_accepted, int n) {
-    // Drafts behind the first rejected one say nothing: they continue a text that was not
+    // Drafts after the first rejected one are not counted: they continue a text that was not
     // generated.
     int n_verified = n_accepted < n ? n_accepted + 1 : n;
     for (int i = 0; i < n_verified; i++) {
@@ -53,8 +53,8 @@ void draft_record(DraftModel *d, int n_accepted, int n) {
     }
 }
 
-// Makes the draft model's KV cache hold exactly tokens (n): rewinds to the common prefix and feeds
-// the rest. False on an interrupt or if memory is short.
+// Makes the draft model's KV cache hold exactly `tokens` (n): rewinds it to the common prefix and
+// feeds the other tokens. False on an interrupt or if memory is short.
 static bool catch_up(DraftModel *d, const int *tokens, int n) {
     Session *s = d->session;
     Error err;

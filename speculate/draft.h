@@ -11,7 +11,8 @@
 #include "../model.h"
 #include "../sample.h"
 
-// Has one KV cache. Switching to another sequence recomputes what the two do not have in common.
+// A draft model has one KV cache. When it switches to another sequence, it recomputes everything
+// after their common prefix.
 typedef struct DraftModel DraftModel;
 
 // m must outlive the draft model.
@@ -22,9 +23,10 @@ void draft_free(DraftModel *d);
 // draft takes (0: not measured yet).
 double draft_estimate(DraftModel *d, float *p_accept, int n);
 // Drafts up to n tokens that follow the session's tokens and `pending`. `draft_sampler` samples
-// with the random state of `sampler`. Returns fewer than n where the context, memory or an
-// interrupt ends the draft.
+// with the random state of `sampler`. Returns the number of drafts: fewer than n if the context is
+// full, memory is short, or the program is interrupted.
 int draft_generate(DraftModel *d, Sampler *draft_sampler, const Sampler *sampler,
                    const Session *session, int pending, int *out, int n);
-// Updates the acceptance rate: of n drafts verified, the first n_accepted were accepted.
+// Updates the acceptance rate after a pass over n drafts, of which the first n_accepted were
+// accepted.
 void draft_record(DraftModel *d, int n_accepted, int n);

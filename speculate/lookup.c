@@ -6,10 +6,10 @@
 //     position  0 1 2 3 4 5 6 7 8
 //     heads[hash(2 3 4)] = 8, previous[8] = 2     so the draft is 5 8 8 2 3 4 5 8 ...
 //
-// How likely a draft is right depends mainly on how many tokens match in front of it. The
-// acceptance rate is therefore kept for five classes of match length, and is updated with every
-// token that follows a draft, whether the draft was verified by a forward pass or not: learning is
-// free.
+// The acceptance rate of a draft depends mainly on the length of the match before it. One rate is
+// therefore kept for each of five classes of match length. It is updated with every token that
+// follows a draft, whether or not a forward pass verified the draft, because the comparison costs
+// nothing.
 #include "lookup.h"
 #include "../base/text.h"
 
@@ -19,20 +19,20 @@ enum { MAX_CANDIDATES = 32, MAX_MATCH = 32, N_CLASSES = 5, INITIAL_TOKENS = 1024
 
 struct PromptLookup {
     int *tokens;   // (n) the sequence
-    int *previous; // (n) previous position of the same hash bucket, or -1; set from position 2 on
+    int *previous; // (n) previous position in the same hash bucket, or -1; unset before position 2
     int *heads;    // (cap) latest position of each hash bucket, or -1
     int n, cap;    // cap: a power of two
     int draft[LOOKUP_MAX_DRAFT]; // the latest draft
     int n_draft;                 // 0: none, or it was wrong
-    int n_checked;               // tokens of the draft that turned out right
+    int n_checked;               // tokens of the draft that the sequence has repeated so far
     int n_match;                 // tokens that matched in front of the draft
     // Exponentially decayed counts per class; n_right / n_seen is the acceptance rate.
     float n_right[N_CLASSES], n_seen[N_CLASSES];
 };
 
 PromptLookup *lookup_new(void) {
-    // Rates before any experience, which count as much as four tokens. Typical of texts that repeat
-    // themselves: lower ones would keep drafts from being tried.
+    // Initial rates, with the weight of four observed tokens. They are typical of repetitive text.
+    // With lower ones, drafts would never be tried.
     static const float prior_rate[N_CLASSES] = {0.3f, 0.4f, 0.5f, 0.7f, 0.8f};
     PromptLookup *l = xalloc(1, sizeof *l);
     for (int i = 0; i < N_CLASSES; i++) l->n_seen[i] = 4, l->n_right[i] = 4 * prior_rate[i];

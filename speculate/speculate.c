@@ -69,8 +69,8 @@ int speculation_draft(Drafter *d, const Session *session, int pending, const Sam
     if (n_found > max) n_found = max;
     d->n_drafted = cost_choose(&sp->cost, n_base, p_accept, n_found, 0);
     memcpy(out, found, (size_t)d->n_drafted * sizeof *out);
-    // The draft model runs for a single sequence only: with others in the pass, its time would
-    // delay them all.
+    // The draft model runs for a single sequence only. In a batch, its time would delay the other
+    // sequences.
     d->is_by_model = d->n_drafted == 0 && d->draft_sampler && n_base == 1;
     if (d->is_by_model) {
         double sec = draft_estimate(sp->draft_model, p_accept, max);

@@ -2,8 +2,8 @@
 // forward pass can verify several of them (Leviathan, Kalman and Matias 2023).
 //
 // The generation loop calls speculation_draft() before a pass and speculation_accept() after it,
-// for each sequence. Drafts come from prompt lookup (lookup.h) or, where that finds none, from a
-// draft model (draft.h); the cost model (cost.h) decides how many are worth verifying.
+// for each sequence. Drafts come from prompt lookup (lookup.h) or, if it finds none, from a draft
+// model (draft.h). The cost model (cost.h) decides how many are worth verifying.
 //
 // Drafts never change the output: the caller samples every position as it would without them and
 // accepts a draft only if it is the sampled token. A wrong draft costs time, nothing else.
@@ -22,8 +22,7 @@ typedef struct Speculation Speculation;
 // State of one sequence.
 typedef struct Drafter Drafter;
 
-// draft: a model with the vocabulary of the target model, which must outlive the result; NULL:
-// none.
+// draft: a model with the vocabulary of the target model, or NULL. It must outlive the result.
 Speculation *speculation_new(const Model *draft, bool has_lookup);
 void speculation_free(Speculation *sp);
 
@@ -31,14 +30,14 @@ void speculation_free(Speculation *sp);
 Drafter *speculation_begin(Speculation *sp, const SampleOptions *options, int n_vocab);
 void speculation_end(Drafter *d);
 
-// Drafts at most `max` tokens that may follow the session's tokens and `pending`, the last sampled
-// token, and returns their number. `sampler` is the sequence's; n_base: tokens that the pass holds
-// without these drafts, `pending` included.
+// Drafts at most `max` tokens to follow the session's tokens and `pending`, the last sampled token.
+// Returns their number. sampler: that of the sequence. n_base: tokens that the pass holds without
+// these drafts, including `pending`.
 int speculation_draft(Drafter *d, const Session *session, int pending, const Sampler *sampler,
                       int n_base, int *out, int max);
-// Of the latest draft, the first n_accepted tokens were accepted.
+// Records that the first n_accepted tokens of the latest draft were accepted.
 void speculation_accept(Drafter *d, int n_accepted);
-// Tells the cost model that a pass over n tokens without prompts took `sec` seconds.
+// Records that a pass over n tokens, none of a prompt, took `sec` seconds.
 void speculation_record_pass(Speculation *sp, int n, double sec);
 
 typedef struct {
