@@ -50,7 +50,7 @@ typedef struct {
 
 // Pointers must stay valid until the sequence has finished.
 typedef struct {
-    const int *prompt; // (n_prompt) the session may already hold all tokens except the last
+    const int *prompt; // (n_prompt) the session may already hold a prefix, but not the last token
     int n_prompt;
     int max_tokens;  // < 0: until the context is full
     int max_context; // positions that the session may use
@@ -107,10 +107,10 @@ typedef struct {
     size_t n_emitted;               // bytes of the text that were passed to emit
     bool drop_space;                // the next token's leading space is not part of the text
     TokenLogprob *logprobs;         // (n_generated), or NULL
-    double prefill_sec, decode_sec; // wall time of the passes with prompt, with generated tokens
+    double prefill_sec, decode_sec; // wall time of its prefill passes, of its decode passes
 } Sequence;
 
-// What all sequences share.
+// State that all sequences share.
 typedef struct {
     Model *model;
     const Tokenizer *tokenizer;

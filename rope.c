@@ -1,5 +1,5 @@
-// In this order: the frequencies of all rules, the parameters from file and command line, the cis
-// table, and rope_apply(), which rotates.
+// Contents, in this order: the frequencies under each scaling rule, the parameters from file and
+// command line, the cis table, and rope_apply(), which rotates.
 //
 // Invariant: frequencies and angles are those that the models were trained with. Meta's code
 // computes them in float32, so every operation that is float32 there is rounded to float32 here;
@@ -63,7 +63,7 @@ static float llama3_freq(const RopeParams *p, float freq) {
     return interpolated + kept;
 }
 
-// The pair, as a real number, that rotates `rotations` times over the original context.
+// The pair, as a real number, that makes `rotations` turns over the original context.
 static double yarn_pair(const RopeParams *p, double rotations) {
     return p->dim * log(p->orig_ctx / (rotations * 2 * M_PI)) / (2 * log(p->theta));
 }

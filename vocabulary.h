@@ -50,8 +50,7 @@ typedef struct {
 typedef struct {
     Str text;
     int id;
-    int prefix;              // index of the longest other special token that `text` begins with, or
-                             // -1
+    int prefix;              // index of the longest special token that is a proper prefix, or -1
     int user_defined_prefix; // index of the longest such token that is user-defined, or -1
 } SpecialToken;
 
@@ -65,8 +64,8 @@ struct Tokenizer {
 
     int n;            // tokens
     uint8_t *type;    // (n) TokenType
-    char *bytes;      // the bytes that tokens stand for, one after another:
-    uint32_t *start;  // (n + 1) token i is bytes[start[i]] .. bytes[start[i + 1]]
+    char *bytes;      // the bytes of all tokens, one token after another
+    uint32_t *start;  // (n + 1) token i has bytes [start[i], start[i + 1])
     uint32_t *rank;   // (n) lowest for the highest score; NULL: the rank of a token is its id
     int byte_id[256]; // token of each single byte
     size_t max_bytes; // of the longest ordinary token

@@ -48,8 +48,8 @@ typedef struct {
 // The 16 values of the IQ4 types.
 extern const int8_t kvalues_iq4nl[16];
 
-// Superblocks of 256 weights: d, and dmin where there are minima, are multiplied by a small integer
-// scale and minimum of each group.
+// Superblocks of 256 weights, divided into groups. The scale of a group is d times a small integer.
+// In types with minima, the minimum of a group is dmin times another small integer.
 
 typedef struct {
     // scales[g], groups of 16        qs[32 h + l], h < 2, l < 32; i = 128 h + l

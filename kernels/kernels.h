@@ -26,7 +26,7 @@ typedef struct {
     int min_tokens; // fewest tokens for which the kernel is worth its encoding (gemv: 1)
     int row_step;   // row_begin and row_end are multiples of this, except at the end of the matrix;
                     // a gemv accepts any range
-    int token_step; // token_begin and token_end likewise
+    int token_step; // token_begin and token_end are multiples of this, except at the end
     // Bytes of the encoded activations of n_tokens tokens; the buffer is 64-byte aligned.
     size_t (*encoded_bytes)(int n_tokens, int cols);
     // Encodes tokens [token_begin, token_end) of x (n_tokens, cols).
@@ -69,8 +69,7 @@ typedef struct {
     // Up to three kernels for products with each type; see exactness.h for the choice.
     MatmulKernel gemv[TYPE_COUNT];       // any number of tokens; all supported types have one
     MatmulKernel gemm[TYPE_COUNT];       // min_tokens or more; rows == NULL: none
-    MatmulKernel gemm_large[TYPE_COUNT]; // min_tokens or more, never with the bits of gemv; rows ==
-                                         // NULL: none
+    MatmulKernel gemm_large[TYPE_COUNT]; // the same; never has the bits of gemv
     int gemm_large_rows;                 // best number of rows of one call of gemm_large
 
     // out (n) = x / sqrt(mean(x^2) + eps) * weight; out may be x

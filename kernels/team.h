@@ -1,8 +1,8 @@
 // The threads of the program, and how they divide the work of an operation.
 //
 // team_run() starts a job: a function that all threads of the team run, and that is a sequence of
-// operations. An operation has n work items, numbered from 0. All threads go through it with the
-// same n:
+// operations. An operation has n work items, numbered from 0. All threads execute it with the same
+// n:
 //
 //     for (int i; team_next(n, &i);) ... compute item i ...
 //     team_end_op(OP_...);
