@@ -32,10 +32,7 @@ static char *reserve_read(LineReader *l) {
     if (l->begin) memmove(b->data, b->data + l->begin, b->len);
     l->begin = 0;
     if (b->len > l->limit) l->is_long = true;
-    if (l->is_long && b->len > HEAD_BYTES) {
-        l->offset += b->len - HEAD_BYTES;
-        b->len = HEAD_BYTES;
-    }
+    if (l->is_long && b->len > HEAD_BYTES) b->len = HEAD_BYTES;
     l->scanned = b->len;
     return buffer_reserve(b, READ_BYTES);
 }
@@ -47,7 +44,6 @@ static LineState return_line(LineReader *l, size_t end, size_t next, Str *line) 
     l->is_whole = next > end;
     *line = (Str){l->bytes.data + l->begin, end - l->begin};
     if (is_long && line->len > HEAD_BYTES) line->len = HEAD_BYTES;
-    l->offset += (uint64_t)(next - l->begin);
     l->begin = l->scanned = next;
     l->is_long = false;
     if (l->number == 1) *line = str_skip_bom(*line);

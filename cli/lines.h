@@ -9,11 +9,10 @@
 typedef struct {
     const char *path;
     int fd;
-    size_t limit;    // maximum bytes of a line
-    long number;     // number of the line returned last, from 1
-    uint64_t offset; // byte offset of the end of that line
-    bool is_whole;   // that line ended with a newline
-    Buffer bytes;    // read; not yet returned from `begin` on
+    size_t limit;  // maximum bytes of a line
+    long number;   // number of the line returned last, from 1
+    bool is_whole; // that line ended with a newline
+    Buffer bytes;  // read; not yet returned from `begin` on
     size_t begin;
     size_t scanned; // [begin, scanned) contains no newline
     bool at_end;    // end of file

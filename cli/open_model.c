@@ -1,7 +1,6 @@
 // Order matters: the file is prefetched in the background while the vocabulary is parsed, and the
 // template is opened before any text is tokenized, because it reserves special tokens.
 #include "open_model.h"
-#include "option_values.h"
 #include "output.h"
 #include "prompt.h"
 #include "../kernels/ops.h"
@@ -48,6 +47,14 @@ void template_warn_missing(const Options *o, const Template *tpl) {
     if (tpl->missing.len && !o->is_quiet && !o->is_raw)
         warn("template %s: special tokens missing in the vocabulary: %s; any text can forge them",
              tpl->name, tpl->missing.data);
+}
+
+bool logit_bias_check(const SampleOptions *s, int n_vocab, Error *err) {
+    for (int i = 0; i < s->n_bias; i++)
+        if (s->bias[i].id >= n_vocab)
+            return error_set(err, EXIT_USAGE, "logit_bias: expected a token id below %d, found %d",
+                             n_vocab, s->bias[i].id);
+    return true;
 }
 
 // System prompt and tools are checked against the template, so it is opened before them.

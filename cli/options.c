@@ -9,7 +9,6 @@
 // positional arguments. If an option is repeated, the last value counts, except for lists.
 #include "options.h"
 #include "../base/clock.h"
-#include "option_values.h"
 #include "spellings.h"
 
 #include <fcntl.h>
@@ -299,6 +298,27 @@ bool option_set_number(Options *o, const Option *option, const char *label, doub
     return true;
 }
 
+// --lora: "FILE" or "FILE:SCALE". The colon is part of the file name if a file of that name exists.
+static bool parse_lora(const char *text, LoraOption *out) {
+    const char *colon = strrchr(text, ':');
+    bool has_scale = colon && !strpbrk(colon, "/\\") && access(text, F_OK);
+    *out = (LoraOption){str_of(text), 1};
+    if (has_scale) out->path.len = (size_t)(colon - text);
+    return *text && (!has_scale || parse_f64(colon + 1, &out->scale));
+}
+
+// --logit-bias: "ID+X" or "ID-X"; "ID-inf" bans the token.
+static bool parse_bias(const char *text, LogitBias *out) {
+    char *sign;
+    long id = strtol(text, &sign, 10);
+    double bias = -INFINITY;
+    bool is_ban = !strcmp(sign, "-inf");
+    if (sign == text || id < 0 || id > INT_MAX || (*sign != '+' && *sign != '-')) return false;
+    if (!is_ban && !parse_f64(*sign == '+' ? sign + 1 : sign, &bias)) return false;
+    *out = (LogitBias){(int)id, (float)bias};
+    return true;
+}
+
 // For command lines and /set, whose values are text.
 bool option_set(Options *o, const Option *option, const char *label, const char *text, Error *err) {
     void *field = (char *)o + option->offset;
@@ -320,13 +340,13 @@ bool option_set(Options *o, const Option *option, const char *label, const char 
     }
     case OPTION_LORA:
         expected = "FILE or FILE:SCALE";
-        if (!lora_option_parse(text, &lora)) break;
+        if (!parse_lora(text, &lora)) break;
         m->adapters = xrealloc(m->adapters, (size_t)m->n_adapters + 1, sizeof *m->adapters);
         m->adapters[m->n_adapters++] = lora;
         return true;
     case OPTION_BIAS:
         expected = "ID+X or ID-X";
-        if (!logit_bias_parse(text, &bias)) break;
+        if (!parse_bias(text, &bias)) break;
         options_add_bias(o, bias);
         return true;
     case OPTION_SEED:

@@ -2,7 +2,6 @@
 // cache. A request that does not fit the context or the memory is refused here, before any
 // computation.
 #include "request.h"
-#include "option_values.h"
 #include "output.h"
 #include "../base/files.h"
 #include "../os/os.h"
@@ -78,6 +77,17 @@ void kv_memory_check(const Model *m, size_t n_positions) {
         "a KV cache of %zu positions needs %zu MiB, available are %zu MiB; use a smaller -c, or "
         "--kv q8_0",
         n_positions, n_positions * kv_position_bytes(&m->kv) >> 20, os_memory_available() >> 20);
+}
+
+Str *list_split(const char *list, int *n) {
+    *n = 1;
+    for (const char *s = list; *s; s++) *n += *s == ',';
+    Str *items = xalloc((size_t)*n, sizeof *items);
+    for (int i = 0; i < *n; i++) {
+        items[i] = (Str){list, strcspn(list, ",")};
+        list += items[i].len + 1;
+    }
+    return items;
 }
 
 bool constraint_from_options(ConstraintCache *cache, const Options *o, ConstraintState **out,

@@ -25,6 +25,8 @@ bool kv_memory_fits(const Model *m, size_t n_positions);
 // Dies (exit 1) if it cannot.
 void kv_memory_check(const Model *m, size_t n_positions);
 
+// "A,B,...": the items (n), which point into `list`; free the array.
+Str *list_split(const char *list, int *n);
 // Compiles the constraint of --json-schema, --grammar, --regex or --choices, and reads its file if
 // it names one; *out is NULL without a constraint. Prints a note about unknown JSON Schema
 // keywords. False with err: exit 2 for an invalid constraint, exit 1 for a file that cannot be

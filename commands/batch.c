@@ -19,6 +19,7 @@
 #include "../cli/request.h"
 #include "../os/os.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -84,7 +85,7 @@ static void count_records(Batch *b) {
 }
 
 // Estimates the remaining seconds from the records done so far, where a running record counts in
-// part; -1: unknown.
+// part; negative: unknown.
 static double seconds_left(const Batch *b, double sec) {
     double n_done = (double)b->n_done, n_left = (double)(b->n_total - b->n_done - b->n_skipped);
     for (int i = 0; i < b->n_running; i++) {
@@ -119,10 +120,7 @@ static void show_progress(Batch *b, bool is_last) {
         json_write_int(&w, "tokens", (int64_t)b->n_generated);
         json_write_format(&w, "tokens_per_sec", "%.1f", per_sec);
         json_write_format(&w, "elapsed_sec", "%.1f", sec);
-        if (left >= 0)
-            json_write_format(&w, "left_sec", "%.0f", left);
-        else
-            json_write_null(&w, "left_sec");
+        json_write_number(&w, "left_sec", left >= 0 ? rint(left) : NAN); // NAN: null
         json_end_object(&w);
         fprintf(stderr, "%s\n", line.data);
         buffer_free(&line);

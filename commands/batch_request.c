@@ -4,7 +4,6 @@
 // with CMD_REQUEST in cli/options.c). Others are ignored, or an error with --strict. A field that
 // is null counts as absent.
 #include "batch_record.h"
-#include "../cli/option_values.h"
 #include "../cli/prompt.h"
 #include "../cli/request.h"
 

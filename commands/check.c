@@ -72,12 +72,3 @@ bool weights_check(const Gguf *g, int n_threads, char checksum[CHECKSUM_HEX], Er
     if (c.err.code) *err = c.err;
     return !c.err.code;
 }
-
-bool checksum_verify(const Gguf *g, const char *checksum, Error *err) {
-    Str stored = gguf_get_text(g, CHECKSUM_KEY);
-    if (str_is(stored, checksum)) return true;
-    if (!stored.data)
-        return error_set(err, EXIT_MODEL, "%s: " CHECKSUM_KEY ": no checksum stored", g->path);
-    return error_set(err, EXIT_MODEL, "%s: " CHECKSUM_KEY ": expected %.*s, found %s", g->path,
-                     SHOWN(stored), checksum);
-}

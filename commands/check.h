@@ -8,5 +8,3 @@ bool floats_are_finite(const float *x, size_t n);
 // Checks and hashes all tensors. Tensors of types that cannot be computed with are only hashed.
 // False with err (exit 3: tensor and row; exit 1 if the file changed meanwhile).
 bool weights_check(const Gguf *g, int n_threads, char checksum[CHECKSUM_HEX], Error *err);
-// Compares a checksum with the one stored in the file. False with err (exit 3).
-bool checksum_verify(const Gguf *g, const char *checksum, Error *err);

@@ -3,7 +3,6 @@
 // The prompt is prefilled once; each choice is scored in a fork of its session. Prompts of several
 // questions, and then all their choices, are packed together.
 #include "score.h"
-#include "../cli/option_values.h"
 #include "../cli/output.h"
 #include "../cli/prompt.h"
 #include "../cli/request.h"

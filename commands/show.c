@@ -155,7 +155,12 @@ static void check_weights(const Options *o, const Gguf *g) {
     mapping_prefetch(g->shards, g->n_shards, false);
     if (!weights_check(g, n_threads > 0 ? n_threads : team_default_threads(), checksum, &err))
         die_error(&err);
-    if (o->is_verify && !checksum_verify(g, checksum, &err)) die_error(&err);
+    Str stored = gguf_get_text(g, CHECKSUM_KEY);
+    if (o->is_verify && !stored.data)
+        die(EXIT_MODEL, "%s: " CHECKSUM_KEY ": no checksum stored", g->path);
+    if (o->is_verify && !str_is(stored, checksum))
+        die(EXIT_MODEL, "%s: " CHECKSUM_KEY ": expected %.*s, found %s", g->path, SHOWN(stored),
+            checksum);
     if (o->is_json) return;
     printf("%-14s%s, all weights finite%s\n", "checksum", checksum,
            o->is_verify                       ? ", as stored"
