@@ -56,6 +56,20 @@ int dfa_interval(const Dfa *d, uint32_t code) {
     return lo;
 }
 
+static int compare_codes(const void *a, const void *b) {
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    return (x > y) - (x < y);
+}
+
+// Takes over n bounds, in any order, as the intervals of a DFA.
+static void set_bounds(Dfa *d, uint32_t *bounds, size_t n) {
+    qsort(bounds, n, sizeof *bounds, compare_codes);
+    d->bounds = bounds;
+    for (size_t i = 0; i < n; i++)
+        if (!i || bounds[i] != bounds[d->n_bounds - 1]) bounds[d->n_bounds++] = bounds[i];
+    d->class_of = xalloc((size_t)d->n_bounds, sizeof *d->class_of);
+}
+
 static void fill_ascii(Dfa *d) {
     for (uint32_t c = 0; c < 128; c++) d->ascii[c] = d->class_of[dfa_interval(d, c)];
 }
@@ -88,11 +102,6 @@ typedef struct {
     int *seen, round; // (NFA states) seen[s] == round: state s is in the set
 } SubsetBuilder;
 
-static int compare_codes(const void *a, const void *b) {
-    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-    return (x > y) - (x < y);
-}
-
 static const CodeRange *set_ranges(const Nfa *n, int set, int *n_ranges) {
     *n_ranges = (int)(n->sets.len[set] / sizeof(CodeRange));
     return intern_key(&n->sets, set);
@@ -100,23 +109,19 @@ static const CodeRange *set_ranges(const Nfa *n, int set, int *n_ranges) {
 
 // Cuts the code points at the bounds of all sets.
 static void make_intervals(SubsetBuilder *b) {
-    Dfa *d = b->dfa;
     size_t n = 1;
     int n_ranges;
     for (int i = 0; i < b->nfa->sets.n; i++) n += 2 * b->nfa->sets.len[i] / sizeof(CodeRange);
-    d->bounds = xalloc(n, sizeof *d->bounds);
+    uint32_t *bounds = xalloc(n, sizeof *bounds);
     n = 1;
     for (int i = 0; i < b->nfa->sets.n; i++) {
         const CodeRange *set = set_ranges(b->nfa, i, &n_ranges);
         for (int r = 0; r < n_ranges; r++) {
-            d->bounds[n++] = set[r].lo;
-            if (set[r].hi < CODE_MAX) d->bounds[n++] = set[r].hi + 1;
+            bounds[n++] = set[r].lo;
+            if (set[r].hi < CODE_MAX) bounds[n++] = set[r].hi + 1;
         }
     }
-    qsort(d->bounds, n, sizeof *d->bounds, compare_codes);
-    for (size_t i = 0; i < n; i++)
-        if (!i || d->bounds[i] != d->bounds[d->n_bounds - 1])
-            d->bounds[d->n_bounds++] = d->bounds[i];
+    set_bounds(b->dfa, bounds, n);
 }
 
 // Gives each interval its class: the number of the set of sets that contain it (a bit each).
@@ -129,7 +134,6 @@ static bool make_classes(SubsetBuilder *b) {
     bool is_new, ok = true;
     make_intervals(b);
     b->classes = xalloc((size_t)n_sets + 1, sizeof *b->classes);
-    d->class_of = xalloc((size_t)d->n_bounds, sizeof *d->class_of);
     for (int i = 0; i < d->n_bounds && ok; i++) {
         memset(in, 0, n_words * sizeof *in);
         for (int s = 0; s < n_sets; s++) { // range[s]: the first range that may contain bounds[i]
@@ -364,32 +368,21 @@ void dfa_reduce(Dfa *d) {
 // A state of the product is a pair of states, one of each automaton, which read the text in
 // parallel. The pair (0, 0) is the dead state.
 
-// Intersects the intervals of both and gives each pair of classes that occurs a class; pairs
-// (n_classes, 2) are these.
-static int *pair_classes(Dfa *out, const Dfa *a, const Dfa *b) {
-    int *class_of = xalloc((size_t)a->n_classes * (size_t)b->n_classes, sizeof(int)); // 0: none yet
-    size_t max_bounds = (size_t)(a->n_bounds + b->n_bounds);
-    int *pairs = xrealloc(NULL, 2 * max_bounds, sizeof(int));
-    out->bounds = xrealloc(NULL, max_bounds, sizeof *out->bounds);
-    out->class_of = xrealloc(NULL, max_bounds, sizeof *out->class_of);
-    for (int i = 0, k = 0; i < a->n_bounds && k < b->n_bounds;) {
-        int class_a = a->class_of[i], class_b = b->class_of[k];
-        int *class = &class_of[class_a * b->n_classes + class_b];
-        if (!*class) {
-            pairs[2 * out->n_classes] = class_a;
-            pairs[2 * out->n_classes + 1] = class_b;
-            *class = ++out->n_classes;
-        }
-        out->bounds[out->n_bounds] = a->bounds[i] > b->bounds[k] ? a->bounds[i] : b->bounds[k];
-        out->class_of[out->n_bounds++] = (uint16_t)(*class - 1);
-        uint32_t next_a = i + 1 < a->n_bounds ? a->bounds[i + 1] : UINT32_MAX;
-        uint32_t next_b = k + 1 < b->n_bounds ? b->bounds[k + 1] : UINT32_MAX;
-        i += next_a <= next_b;
-        k += next_b <= next_a;
+// Intersects the intervals of both automata. The classes of the product are the pairs of classes
+// that occur.
+static void pair_classes(Dfa *out, const Dfa *a, const Dfa *b, InternTable *pairs) {
+    size_t n_a = (size_t)a->n_bounds, n_b = (size_t)b->n_bounds;
+    uint32_t *bounds = xalloc(n_a + n_b, sizeof *bounds);
+    memcpy(bounds, a->bounds, n_a * sizeof *bounds);
+    memcpy(bounds + n_a, b->bounds, n_b * sizeof *bounds);
+    set_bounds(out, bounds, n_a + n_b);
+    for (int i = 0; i < out->n_bounds; i++) {
+        int pair[] = {a->class_of[dfa_interval(a, bounds[i])],
+                      b->class_of[dfa_interval(b, bounds[i])]};
+        out->class_of[i] = (uint16_t)intern_add(pairs, pair, sizeof pair, NULL);
     }
+    out->n_classes = pairs->n;
     fill_ascii(out);
-    free(class_of);
-    return pairs;
 }
 
 static uint16_t product_label(int a, int b, DfaOp op, int bit) {
@@ -399,9 +392,9 @@ static uint16_t product_label(int a, int b, DfaOp op, int bit) {
 
 bool dfa_product(Dfa *out, const Dfa *a, const Dfa *b, DfaOp op, int bit, Budget *budget,
                  Error *err) {
-    InternTable states = {0};
+    InternTable states = {0}, pairs = {0};
     *out = (Dfa){0};
-    int *pairs = pair_classes(out, a, b);
+    pair_classes(out, a, b, &pairs);
     bool ok = state_of_key(out, &states, (int[]){0, 0}, 2 * sizeof(int)) == 0;
     if (a->start && (b->start || op != DFA_INTERSECT))
         out->start = state_of_key(out, &states, (int[]){a->start, b->start}, 2 * sizeof(int));
@@ -411,15 +404,16 @@ bool dfa_product(Dfa *out, const Dfa *a, const Dfa *b, DfaOp op, int bit, Budget
         ok = budget_spend(budget, out->n_classes);
         out->accept[state] = product_label(a->accept[in_a], b->accept[in_b], op, bit);
         for (int c = 0; ok && c < out->n_classes; c++) {
-            int to[2] = {a->next[in_a * a->n_classes + pairs[2 * c]],
-                         b->next[in_b * b->n_classes + pairs[2 * c + 1]]};
+            const int *pair = intern_key(&pairs, c);
+            int to[] = {a->next[in_a * a->n_classes + pair[0]],
+                        b->next[in_b * b->n_classes + pair[1]]};
             if (!to[0] || (!to[1] && op == DFA_INTERSECT)) continue;
             int next = state_of_key(out, &states, to, sizeof to);
             ok = next >= 0;
             out->next[state * out->n_classes + c] = (uint16_t)next;
         }
     }
-    free(pairs), intern_free(&states);
+    intern_free(&pairs), intern_free(&states);
     if (!ok) return dfa_free(out), fail_too_large(err);
     dfa_reduce(out);
     return true;

@@ -254,8 +254,6 @@ static void step_name(Machine *m, State s, int b) {
     s.partial = char_step_json(s.partial, b, &code);
     if (s.partial == CHAR_INVALID) return;
     if (s.partial) {
-        if (s.q != NONE && !trie_has_step(m->grammar, s.q, s.partial))
-            s.q = NONE; // leaves the trie as early as possible, for fewer configurations
         if (name_has_step(m, &s)) put(m, s);
         return;
     }
