@@ -70,10 +70,6 @@ static void set_bounds(Dfa *d, uint32_t *bounds, size_t n) {
     d->class_of = xalloc((size_t)d->n_bounds, sizeof *d->class_of);
 }
 
-static void fill_ascii(Dfa *d) {
-    for (uint32_t c = 0; c < 128; c++) d->ascii[c] = d->class_of[dfa_interval(d, c)];
-}
-
 // --- subset construction
 //
 // A state of the DFA is the set of states in which the NFA can be after the text so far. A row is
@@ -150,7 +146,6 @@ static bool make_classes(SubsetBuilder *b) {
     }
     d->n_classes = classes.n;
     free(range), free(in), intern_free(&classes);
-    fill_ascii(d);
     return ok;
 }
 
@@ -382,7 +377,6 @@ static void pair_classes(Dfa *out, const Dfa *a, const Dfa *b, InternTable *pair
         out->class_of[i] = (uint16_t)intern_add(pairs, pair, sizeof pair, NULL);
     }
     out->n_classes = pairs->n;
-    fill_ascii(out);
 }
 
 static uint16_t product_label(int a, int b, DfaOp op, int bit) {

@@ -21,7 +21,6 @@ typedef struct {
     uint32_t *bounds;   // (n_bounds) first code point of each interval; the first is 0
     uint16_t *class_of; // (n_bounds) class of each interval
     int n_bounds;
-    uint16_t ascii[128]; // class of each ASCII character
     int *call_begin;     // (n_states + 1) into calls; NULL without rules
     DfaCall *calls;
     int *starts, n_rules; // (n_rules) start state of each rule; 0: the rule has no text
@@ -52,8 +51,7 @@ static inline bool dfa_is_empty(const Dfa *d) { return d->start == 0; }
 // Index of the interval that contains a code point.
 int dfa_interval(const Dfa *d, uint32_t code);
 static inline int dfa_next(const Dfa *d, int state, uint32_t code) {
-    int class = code < 128 ? d->ascii[code] : d->class_of[dfa_interval(d, code)];
-    return d->next[state * d->n_classes + class];
+    return d->next[state * d->n_classes + d->class_of[dfa_interval(d, code)]];
 }
 // Whether a state has a transition by some code point of a range.
 bool dfa_has_step(const Dfa *d, int state, CodeRange r);
