@@ -20,7 +20,6 @@ struct ConstraintCache {
     const Tokenizer *tokenizer;
     Vocabulary *vocabulary; // built for the first constraint
     CompiledConstraint *newest;
-    int n;
 };
 
 // Where a text is that may begin with <think>...</think>.
@@ -91,12 +90,12 @@ static Grammar *compile(const ConstraintSpec *s, Buffer *unknown, Error *err) {
 static void drop_unused(ConstraintCache *cache) {
     enum { MAX_COMPILED = 64 };
     CompiledConstraint **oldest = NULL;
-    for (CompiledConstraint **link = &cache->newest; *link; link = &(*link)->next)
+    int n = 0;
+    for (CompiledConstraint **link = &cache->newest; *link; link = &(*link)->next, n++)
         if (!(*link)->n_users) oldest = link;
-    if (cache->n <= MAX_COMPILED || !oldest) return;
+    if (n <= MAX_COMPILED || !oldest) return;
     CompiledConstraint *old = *oldest;
     *oldest = old->next;
-    cache->n--;
     matcher_free(old->tables);
     grammar_free(old->grammar);
     buffer_free(&old->key);
@@ -121,7 +120,6 @@ static CompiledConstraint *find_compiled(ConstraintCache *cache, const Constrain
         *found =
             (CompiledConstraint){.key = key, .grammar = grammar, .compile_sec = now_sec() - start};
         found->tables = matcher_new(grammar, find_vocabulary(cache), NULL);
-        cache->n++;
     }
     found->next = cache->newest;
     cache->newest = found;

@@ -51,7 +51,6 @@ static int find_draft(const Json *schema) {
 
 Grammar *grammar_schema(const Json *schema, bool is_ordered, Buffer *unknown, Error *err) {
     Grammar *g = grammar_new();
-    Error why;
     SchemaCompiler c = {.grammar = g,
                         .root = schema,
                         .draft = find_draft(schema),
@@ -69,8 +68,8 @@ Grammar *grammar_schema(const Json *schema, bool is_ordered, Buffer *unknown, Er
     grammar_add_value(g);
     g->root = schema_value(&c, &(SchemaAssertion){ASSERT_SCHEMA, schema}, 1);
     for (int value = 1; value < g->n_values && !c.failed; value++) schema_compile_value(&c, value);
-    if (!c.failed && !grammar_finish(g, &c.budget, &why))
-        schema_fail(&c, NULL, NULL, "%s", why.text);
+    if (!c.failed && !grammar_finish(g, &c.budget, &c.why))
+        schema_fail(&c, NULL, NULL, "%s", c.why.text);
     if (!c.failed && !g->values[g->root].is_possible)
         schema_fail(&c, NULL, NULL, "no value fits; the schema contradicts itself");
     schema_compiler_free(&c);

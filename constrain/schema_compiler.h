@@ -48,6 +48,7 @@ struct SchemaCompiler {
     Budget budget;
     Error *err;
     bool failed;     // the first failure is in err
+    Error why;       // the last failure of an automaton, to be passed to schema_fail
     int quiet;       // > 0: a failure only sets `failed`
     Buffer *unknown; // places of unknown keywords; NULL: not wanted
     void **blocks;   // (n_blocks) memory of schema_alloc

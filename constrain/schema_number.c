@@ -75,7 +75,6 @@ void number_emit(SchemaCompiler *c, const Conjunction *f) {
     NumberRange r = f->number;
     Buffer key = {0}, excluded = {0};
     const Json *schema = NULL;
-    Error err;
     Dfa d;
     bool is_new;
     if (!(f->types & TYPE_NUMBER)) return;
@@ -92,13 +91,13 @@ void number_emit(SchemaCompiler *c, const Conjunction *f) {
     buffer_put(&key, buffer_str(&excluded));
     int *dfa = schema_memo(c, key.data, key.len, &is_new);
     if (is_new) {
-        bool ok = number_dfa(&r, &c->budget, &d, &err);
+        bool ok = number_dfa(&r, &c->budget, &d, &c->why);
         if (ok && excluded.len)
-            ok = regex_combine(&d, DFA_SUBTRACT, buffer_str(&excluded), &c->budget, &err);
+            ok = regex_combine(&d, DFA_SUBTRACT, buffer_str(&excluded), &c->budget, &c->why);
         if (ok)
             *dfa = grammar_add_dfa(c->grammar, &d);
         else
-            schema_fail(c, schema, r.multiple != 0 ? "multipleOf" : NULL, "%s", err.text);
+            schema_fail(c, schema, r.multiple != 0 ? "multipleOf" : NULL, "%s", c->why.text);
     }
     if (!c->failed && !dfa_is_empty(&c->grammar->dfas[*dfa]))
         grammar_add_alt(c->grammar, c->target.value, ALT_TEXT, *dfa);

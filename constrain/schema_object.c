@@ -308,7 +308,6 @@ static int property_value(SchemaCompiler *c, const Conjunction *f, const Propert
 
 // Adds the patterns of a schema to the list, and the bits of the new ones to the labels of a DFA.
 static void label_patterns(SchemaCompiler *c, const Json *schema, PatternList *l, Dfa *d) {
-    Error err;
     for (const Json *k = patterns_of(schema); k && !c->failed; k = k->next) {
         int dfa = string_pattern(c, schema, k->key), i = find_pattern(l, dfa);
         if (dfa < 0 || i < l->n) continue;
@@ -318,15 +317,14 @@ static void label_patterns(SchemaCompiler *c, const Json *schema, PatternList *l
             return;
         }
         l->dfas[l->n++] = dfa;
-        if (!dfa_combine(d, &c->grammar->dfas[dfa], DFA_LABEL, 1 << i, &c->budget, &err))
-            schema_fail(c, schema, "patternProperties", "%s", err.text);
+        if (!dfa_combine(d, &c->grammar->dfas[dfa], DFA_LABEL, 1 << i, &c->budget, &c->why))
+            schema_fail(c, schema, "patternProperties", "%s", c->why.text);
     }
 }
 
 // Reduces a DFA to the names that satisfy "propertyNames": the schema is compiled as a string into
 // value 0, which has no alternatives otherwise, and the string's length becomes part of the DFA.
 static bool keep_names(SchemaCompiler *c, const Conjunct *names, Dfa *d) {
-    Error err;
     SchemaAssertion assertion = names->assertion;
     CompileTarget outer = c->target;
     Conjunction f = conjunction_new();
@@ -348,18 +346,18 @@ static bool keep_names(SchemaCompiler *c, const Conjunct *names, Dfa *d) {
         snprintf(length, sizeof length, "[\\s\\S]{%u,}", s->min);
     else if (s)
         snprintf(length, sizeof length, "[\\s\\S]{%u,%u}", s->min, s->max);
-    bool ok = !s || dfa_combine(d, &c->grammar->dfas[s->dfa], DFA_INTERSECT, 0, &c->budget, &err);
-    ok = ok && regex_combine(d, DFA_INTERSECT, str_of(length), &c->budget, &err);
-    return ok || schema_fail(c, names->schema, "propertyNames", "%s", err.text);
+    bool ok =
+        !s || dfa_combine(d, &c->grammar->dfas[s->dfa], DFA_INTERSECT, 0, &c->budget, &c->why);
+    ok = ok && regex_combine(d, DFA_INTERSECT, str_of(length), &c->budget, &c->why);
+    return ok || schema_fail(c, names->schema, "propertyNames", "%s", c->why.text);
 }
 
 static void add_other_names(SchemaCompiler *c, const Conjunction *f, ObjectDef *o,
                             SchemaAssertion *assertions) {
     PatternList patterns = {.n = 0};
-    Error err;
     Dfa d;
-    if (!regex_compile(str_of(REGEX_ANY), REGEX_WHOLE, &c->budget, &d, &err)) {
-        schema_fail(c, NULL, NULL, "%s", err.text);
+    if (!regex_compile(str_of(REGEX_ANY), REGEX_WHOLE, &c->budget, &d, &c->why)) {
+        schema_fail(c, NULL, NULL, "%s", c->why.text);
         return;
     }
     for (const Conjunct *a = f->conjuncts; a && !c->failed; a = a->next)

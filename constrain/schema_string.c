@@ -9,7 +9,6 @@
 int string_regex(SchemaCompiler *c, const Json *schema, const char *keyword, Str pattern,
                  RegexMode mode) {
     bool is_new;
-    Error err;
     Dfa d;
     Buffer key = {0};
     buffer_printf(&key, "regex %d ", (int)mode);
@@ -17,8 +16,8 @@ int string_regex(SchemaCompiler *c, const Json *schema, const char *keyword, Str
     int *dfa = schema_memo(c, key.data, key.len, &is_new);
     buffer_free(&key);
     if (!is_new) return *dfa;
-    if (!regex_compile(pattern, mode, &c->budget, &d, &err))
-        return schema_fail(c, schema, keyword, "%s", err.text), -1;
+    if (!regex_compile(pattern, mode, &c->budget, &d, &c->why))
+        return schema_fail(c, schema, keyword, "%s", c->why.text), -1;
     return *dfa = grammar_add_dfa(c->grammar, &d);
 }
 
@@ -44,13 +43,12 @@ static int format_dfa(SchemaCompiler *c, const Json *schema, Str name, uint32_t 
 // The intersection or difference of two DFAs.
 static int combine(SchemaCompiler *c, int a, int b, DfaOp op) {
     Dfa d;
-    Error err;
     bool is_new;
     int key[] = {'&', a, b, (int)op};
     int *dfa = schema_memo(c, key, sizeof key, &is_new);
     if (!is_new) return *dfa;
-    if (!dfa_product(&d, &c->grammar->dfas[a], &c->grammar->dfas[b], op, 0, &c->budget, &err))
-        return schema_fail(c, NULL, NULL, "%s", err.text), -1;
+    if (!dfa_product(&d, &c->grammar->dfas[a], &c->grammar->dfas[b], op, 0, &c->budget, &c->why))
+        return schema_fail(c, NULL, NULL, "%s", c->why.text), -1;
     return *dfa = grammar_add_dfa(c->grammar, &d);
 }
 
