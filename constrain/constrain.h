@@ -1,5 +1,5 @@
-// Compilers of constraints: from a JSON Schema, a grammar, a regular expression or a list of
-// choices to a Grammar, which a matcher runs (mask.h).
+// Compilers of constraints. Each compiles a JSON Schema, a GBNF grammar, a regular expression or a
+// list of choices to a Grammar, from which a matcher computes token masks (mask.h).
 #pragma once
 
 #include "grammar.h"
@@ -8,16 +8,16 @@
 
 // Each returns NULL with err (exit 2) if the source is invalid, too complex, or matches no text.
 
-// JSON texts that a schema accepts, written with the white space of json.dumps: none, its default,
-// or that of indent=2. Drafts 4 to 2020-12 (see docs/constraints.md). is_ordered: properties come
-// in the schema's order, else in any order. A keyword is either applied in full or an error;
-// annotations and unknown keywords have no effect, and the places of the unknown ones are appended
-// to `unknown` (may be NULL).
+// The JSON texts that satisfy a schema of drafts 4 to 2020-12 (see docs/constraints.md), with the
+// white space of Python's json.dumps: compact, default, or indent=2. is_ordered: properties come in
+// the schema's order; otherwise in any order. A keyword is either enforced in full or an error.
+// Annotations and unknown keywords have no effect. The places of unknown keywords are appended to
+// `unknown` (may be NULL).
 Grammar *grammar_schema(const Json *schema, bool is_ordered, Buffer *unknown, Error *err);
 Grammar *grammar_schema_text(Str text, bool is_ordered, Buffer *unknown, Error *err);
-// Texts of the rule `root` of a grammar in llama.cpp's GBNF. Errors name line and column.
+// The texts of the rule `root` of a GBNF grammar. Errors name line and column.
 Grammar *grammar_gbnf(Str text, Error *err);
-// Texts that a regular expression (regex.h) matches as a whole.
+// The texts that a regular expression (regex.h) matches from beginning to end.
 Grammar *grammar_regex(Str pattern, Error *err);
-// One of n texts.
+// A list of n texts.
 Grammar *grammar_choices(const Str *choices, int n, Error *err);

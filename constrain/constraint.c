@@ -10,24 +10,24 @@ typedef struct CompiledConstraint CompiledConstraint;
 struct CompiledConstraint {
     Buffer key; // see put_key
     Grammar *grammar;
-    Matcher *tables; // keeps the tables that matchers share
+    Matcher *tables; // keeps the tables alive that all matchers of the grammar share
     double compile_sec;
-    int n_users;              // states that refer to it
-    CompiledConstraint *next; // requested before
+    int n_users;              // states that refer to this constraint
+    CompiledConstraint *next; // the one requested before this one
 };
 
 struct ConstraintCache {
     const Tokenizer *tokenizer;
-    Vocabulary *vocabulary; // built for the first constraint
-    CompiledConstraint *newest;
+    Vocabulary *vocabulary;     // built for the first constraint
+    CompiledConstraint *newest; // the most recently requested
 };
 
-// Where a text is that may begin with <think>...</think>.
+// The current place of a text that may begin with <think>...</think>.
 typedef enum {
     REASONING_NONE,   // in the constrained text
-    REASONING_START,  // before or within <think>
-    REASONING_INSIDE, // before the end of </think>
-    REASONING_SPACE   // after it; up to two characters of white space may follow
+    REASONING_START,  // before <think> is complete
+    REASONING_INSIDE, // before </think> is complete
+    REASONING_SPACE   // after </think>; up to two white space characters may follow
 } ReasoningPhase;
 
 struct ConstraintState {
@@ -36,9 +36,9 @@ struct ConstraintState {
     CompiledConstraint *compiled;
     Matcher *matcher;
     bool may_think;
-    bool drops_space; // a space that the next token begins with is not part of the text
+    bool drops_space; // a space at the beginning of the next token is not part of the text
     ReasoningPhase phase;
-    Buffer tail;    // what was written in this phase; inside, the last bytes of it
+    Buffer tail;    // the text of this phase; of REASONING_INSIDE, at least the last bytes
     int last_token; // of the constrained text, or -1
 };
 
@@ -65,7 +65,7 @@ static const Vocabulary *find_vocabulary(ConstraintCache *cache) {
     return cache->vocabulary;
 }
 
-// Appends the kind and the source of a constraint, which identify it.
+// Appends the cache key of a constraint: its kind and source.
 static void put_key(Buffer *key, const ConstraintSpec *s) {
     JsonWriter w = {.out = key};
     if (s->schema || s->schema_text.data) buffer_puts(key, s->is_ordered ? "ordered " : "schema ");
@@ -86,7 +86,7 @@ static Grammar *compile(const ConstraintSpec *s, Buffer *unknown, Error *err) {
                          : grammar_choices(s->choices, s->n_choices, err);
 }
 
-// Frees the least recently requested constraint without users, if there are too many.
+// If there are too many constraints, frees the least recently requested one without users.
 static void drop_unused(ConstraintCache *cache) {
     enum { MAX_COMPILED = 64 };
     CompiledConstraint **oldest = NULL;
@@ -102,7 +102,7 @@ static void drop_unused(ConstraintCache *cache) {
     free(old);
 }
 
-// The compiled constraint of a spec, which becomes the newest. NULL with err.
+// The compiled constraint of a spec, which becomes the newest of the cache. NULL with err.
 static CompiledConstraint *find_compiled(ConstraintCache *cache, const ConstraintSpec *s,
                                          Buffer *unknown, Error *err) {
     Buffer key = {0};
@@ -220,7 +220,7 @@ static bool reasoning_accept(ConstraintState *s, int id) {
 
 // Whether a prompt ends with <think> and optional white space.
 static bool prompt_ends_open(const Tokenizer *t, const int *ids, int n) {
-    enum { MAX_TOKENS = 16 }; // that <think> and white space may have
+    enum { MAX_TOKENS = 16 }; // enough for <think> and white space
     Buffer text = {0};
     for (int i = n > MAX_TOKENS ? n - MAX_TOKENS : 0; i < n; i++)
         buffer_put(&text, tokenizer_piece(t, ids[i], true));
@@ -240,7 +240,8 @@ static void mask_logits(void *arg, float *logits) {
     ConstraintState *s = arg;
     const Tokenizer *t = s->cache->tokenizer;
     int n = tokenizer_n_vocab(t);
-    // The constrained text may begin instead of <think>, and instead of white space after </think>.
+    // The constrained text may begin in place of <think>, and in place of white space after
+    // </think>.
     bool is_text = s->phase != REASONING_INSIDE && (s->phase == REASONING_NONE || !s->tail.len);
     bool is_end = constraint_is_complete(s);
     const uint64_t *mask = constraint_mask(s);
@@ -266,9 +267,10 @@ bool constraint_accept(ConstraintState *s, int token, size_t *n_accepted) {
 
 static void accept_token(void *arg, int token) { constraint_accept(arg, token, &(size_t){0}); }
 
-// Encodes text that must follow the last token, as the tokenizer would if it were encoded with what
-// precedes it. SentencePiece puts a space before a text, so a line break stands for the last token.
-// No ids if the tokenizer joins characters of both sides into one token.
+// Encodes text that must come next in the same way as the tokenizer would encode it after the last
+// token. To do so, it encodes the last token's text together with the new text and drops the ids of
+// the former. SentencePiece puts a space before a text; there a line break replaces the last token.
+// Returns no ids if SentencePiece joins characters of both texts in one token.
 static void encode_continuation(const ConstraintState *s, Str text, Ids *out) {
     const Tokenizer *t = s->cache->tokenizer;
     bool has_space_prefix = tokenizer_has_space_prefix(t);
@@ -290,7 +292,7 @@ static void encode_continuation(const ConstraintState *s, Str text, Ids *out) {
     buffer_free(&all);
 }
 
-// The number of ids whose bytes are exactly the beginning of the text.
+// The number of ids, from the first on, whose bytes agree with the text.
 static int count_matching(const ConstraintState *s, Str text, const Ids *ids) {
     const Tokenizer *t = s->cache->tokenizer;
     int n = 0;
@@ -312,7 +314,8 @@ static int force_tokens(void *arg, int *out) {
     matcher_forced(s->matcher, &text);
     if (text.len > 1) {
         encode_continuation(s, buffer_str(&text), &ids);
-        n = count_matching(s, buffer_str(&text), &ids) - 1; // what follows may change the last one
+        // The last token is left out, because the text after it may change its tokenization.
+        n = count_matching(s, buffer_str(&text), &ids) - 1;
     }
     if (n > GENERATE_LOOKAHEAD) n = GENERATE_LOOKAHEAD;
     if (n > 0) memcpy(out, ids.data, (size_t)n * sizeof *out);

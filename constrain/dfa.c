@@ -1,6 +1,6 @@
-// In order: character classes; the subset construction (Rabin and Scott, "Finite Automata and Their
-// Decision Problems", 1959); removal of useless states and minimisation by partition refinement
-// (Moore, "Gedanken-Experiments on Sequential Machines", 1956); products.
+// Contents, in this order: character classes; the subset construction (Rabin and Scott, "Finite
+// Automata and Their Decision Problems", 1959); removal of useless states and minimisation by
+// partition refinement (Moore, "Gedanken-Experiments on Sequential Machines", 1956); products.
 #include "dfa.h"
 
 #include <stdlib.h>
@@ -20,9 +20,9 @@ void dfa_free(Dfa *d) {
     *d = (Dfa){0};
 }
 
-// The state of a construction's key (a set of NFA states, a pair of states). Keys and states have
-// the same numbers, so a new key adds a state, with all transitions to the dead state. -1 beyond
-// the limits.
+// The DFA state of a key: a set of NFA states, or a pair of DFA states. Keys and states have the
+// same numbers. A new key adds a state whose transitions all lead to the dead state. -1 if a limit
+// is exceeded.
 static int state_of_key(Dfa *d, InternTable *keys, const void *key, size_t len) {
     bool is_new;
     int state = intern_add(keys, key, len, &is_new);
@@ -72,10 +72,10 @@ static void set_bounds(Dfa *d, uint32_t *bounds, size_t n) {
 
 // --- subset construction
 //
-// A state of the DFA is the set of states in which the NFA can be after the text so far. A row is
-// filled by sorting the edges of that set into one bucket of targets per class; what is reached
-// from a bucket without consuming anything completes the set of the next state. Calls get a bucket
-// per rule.
+// A DFA state is the set of states in which the NFA can be after the text so far. To fill a row,
+// the edges of that set are sorted into buckets, one per class. A bucket has the NFA states to
+// which a character of the class leads; together with the states that follow without consuming
+// anything, they are the next DFA state. Calls are sorted into one bucket per rule.
 
 typedef struct {
     int *at, n, cap;
@@ -89,13 +89,13 @@ static void int_list_push(IntList *l, int item) {
 typedef struct {
     const Nfa *nfa;
     Dfa *dfa;
-    InternTable subsets; // sorted NFA states of each DFA state; of state 0: none
-    IntList *classes;    // (n_sets) classes that each character set consists of
-    IntList *buckets;    // (n_buckets) NFA states reached by each class, then by each rule
+    InternTable subsets; // sorted NFA states of each DFA state; none for state 0
+    IntList *classes;    // (n_sets) the classes that make up each character set
+    IntList *buckets;    // (n_buckets) NFA states after each class, then after a call of each rule
     int n_buckets;
     int universal;
     IntList set;      // the set under construction
-    int *seen, round; // (NFA states) seen[s] == round: state s is in the set
+    int *seen, round; // seen: (NFA states) state s is in the set if seen[s] == round
 } SubsetBuilder;
 
 static const CodeRange *set_ranges(const Nfa *n, int set, int *n_ranges) {
@@ -120,7 +120,7 @@ static void make_intervals(SubsetBuilder *b) {
     set_bounds(b->dfa, bounds, n);
 }
 
-// Gives each interval its class: the number of the set of sets that contain it (a bit each).
+// Assigns a class to each interval. Two intervals have the same class if they are in the same sets.
 static bool make_classes(SubsetBuilder *b) {
     Dfa *d = b->dfa;
     int n_sets = b->nfa->sets.n, n_ranges, *range = xalloc((size_t)n_sets + 1, sizeof(int));
@@ -155,8 +155,8 @@ static void add_to_set(SubsetBuilder *b, int state) {
     int_list_push(&b->set, state);
 }
 
-// Fills the set with the states and all that follow them without consuming anything.
-// `also`: NFA_BEGIN or NFA_END at that place of the text, else NFA_EMPTY.
+// Fills the set with n states and all states that follow without consuming anything. also:
+// NFA_BEGIN at the beginning of the text, NFA_END at its end, otherwise NFA_EMPTY.
 static void close_set(SubsetBuilder *b, const int *states, int n, NfaEdgeKind also) {
     b->set.n = 0;
     b->round++;
@@ -170,7 +170,7 @@ static void close_set(SubsetBuilder *b, const int *states, int n, NfaEdgeKind al
 
 static int compare_ints(const void *a, const void *b) { return *(const int *)a - *(const int *)b; }
 
-// The DFA state of the set; -1 beyond the limits.
+// The DFA state of the set; -1 if a limit is exceeded.
 static int state_of_set(SubsetBuilder *b) {
     if (b->universal >= 0 && b->seen[b->universal] == b->round)
         b->set.at[0] = b->universal, b->set.n = 1;
@@ -211,7 +211,7 @@ static bool fill_state(SubsetBuilder *b, int state, const bool *is_final, int *n
     for (int c = 0; c < d->n_classes; c++) {
         const IntList *bucket = &b->buckets[c];
         if (!bucket->n) continue;
-        int to = last >= 0 && is_same_list(bucket, &b->buckets[last]) // common: saves the closure
+        int to = last >= 0 && is_same_list(bucket, &b->buckets[last]) // frequent; saves the closure
                      ? d->next[state * d->n_classes + last]
                      : bucket_state(b, bucket);
         if (to < 0) return false;
@@ -309,7 +309,8 @@ static void remove_useless(Dfa *d) {
     free(is_useful);
 }
 
-// Merges the states of each part. Parts are numbered by their first state, so rows only move down.
+// Merges the states of each part. Parts are numbered in the order of their first states, so rows
+// are only moved towards the beginning.
 static void merge_states(Dfa *d, const uint16_t *part, int n_parts) {
     int n = 0;
     for (int state = 0; state < d->n_states; state++) {
@@ -322,11 +323,11 @@ static void merge_states(Dfa *d, const uint16_t *part, int n_parts) {
     d->n_states = n_parts;
 }
 
-// Starts from the partition by label. A round keeps two states together if they were together and
-// each class leads them to states that were. When a round splits nothing, the parts are the states
-// of the minimal DFA.
+// Partition refinement. At first, states with the same label are in the same part. Each round
+// splits parts: two states stay in one part if every class leads them to states of one part. When a
+// round splits nothing, the parts are the states of the minimal DFA.
 static void minimise(Dfa *d) {
-    enum { MAX_ROUNDS = 200 }; // beyond it the DFA stays larger than it could be, but correct
+    enum { MAX_ROUNDS = 200 }; // after that the DFA is left as it is, correct but not minimal
     size_t n = (size_t)d->n_states, width = (size_t)d->n_classes;
     uint16_t *part = xalloc(n, sizeof *part), *next_part = xalloc(n, sizeof *part);
     size_t len = (width / 4 + 1) * 8; // bytes of a key; whole words are hashed faster

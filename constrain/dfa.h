@@ -1,23 +1,23 @@
-// Deterministic automata (DFA) over code points: what every pattern, format, number range and
-// grammar is compiled into.
+// Deterministic finite automata (DFA) over code points. Patterns, formats, number ranges and
+// grammar rules are compiled to them.
 //
-// A DFA has one transition row per state. Columns are not code points but character classes: sets
-// of code points that no pattern of the automaton tells apart, so that a row has a few entries
-// instead of 1.1 million. A grammar's DFA also has calls: edges that read a text of another rule,
-// which make it a pushdown automaton (see machine.h).
+// A DFA has one row of transitions per state. The columns are not code points but character
+// classes: sets of code points that the automaton does not distinguish. A row therefore has a few
+// entries instead of 1.1 million. The DFA of a grammar also has calls, which are edges that read a
+// text of another rule; they make it a pushdown automaton (machine.h).
 #pragma once
 
 #include "nfa.h"
 
 typedef struct {
-    int rule, to; // a text of the rule leads to state `to`
+    int rule, to; // a text of `rule` leads to state `to`
 } DfaCall;
 
-// State 0 is dead: no text is accepted from it. An accepting state can be reached from all others.
+// State 0 is dead: no text is accepted from it. From every other state, some text is accepted.
 typedef struct {
     int n_states, n_classes, start;
     uint16_t *next;     // (n_states, n_classes)
-    uint16_t *accept;   // (n_states): 0, or the label of texts that end here
+    uint16_t *accept;   // (n_states) the label of texts that end in a state; 0: not accepted
     uint32_t *bounds;   // (n_bounds) first code point of each interval; the first is 0
     uint16_t *class_of; // (n_bounds) class of each interval
     int n_bounds;
@@ -26,20 +26,20 @@ typedef struct {
     int *starts, n_rules; // (n_rules) start state of each rule; 0: the rule has no text
 } Dfa;
 
-// The minimal DFA of an NFA fragment; accepted texts have label 1. `universal` (or -1) is an NFA
-// state from which every text is accepted. False with err (exit 2) beyond the limit of states or
-// the budget.
+// The minimal DFA of an NFA fragment; accepted texts have label 1. universal: an NFA state from
+// which every text is accepted, or -1. False with err (exit 2) if a limit on states or the budget
+// is exceeded.
 bool dfa_build(Dfa *d, const Nfa *n, NfaFragment whole, int universal, Error *err);
-// The DFA of a grammar, not minimised: fragment r is rule r. Calls of rules without texts are
-// removed. The caller sets `start` to one of `starts`.
+// The DFA of a grammar, which is not minimised. Fragment r is rule r. Calls of rules that have no
+// text are removed. The caller sets `start` to one of `starts`.
 bool dfa_build_rules(Dfa *d, const Nfa *n, const NfaFragment *rules, int n_rules, Error *err);
 
 typedef enum {
     DFA_INTERSECT, // texts of both
     DFA_SUBTRACT,  // texts of a that are not texts of b
-    DFA_LABEL      // texts of a; `bit` is added to the label of those that are texts of b
+    DFA_LABEL      // texts of a; `bit` is added to the label of texts that are also texts of b
 } DfaOp;
-// The minimal DFA of an operation on two without calls. The second form replaces *a.
+// The minimal DFA of an operation on two DFAs without calls. dfa_combine() replaces *a.
 bool dfa_product(Dfa *out, const Dfa *a, const Dfa *b, DfaOp op, int bit, Budget *budget,
                  Error *err);
 bool dfa_combine(Dfa *a, const Dfa *b, DfaOp op, int bit, Budget *budget, Error *err);
@@ -55,5 +55,5 @@ static inline int dfa_next(const Dfa *d, int state, uint32_t code) {
 }
 // Whether a state has a transition by some code point of a range.
 bool dfa_has_step(const Dfa *d, int state, CodeRange r);
-// Label of a whole text (0: not accepted); for automata without calls.
+// The label of a text (0: not accepted). For DFAs without calls.
 int dfa_match(const Dfa *d, Str text);

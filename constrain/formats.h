@@ -5,9 +5,9 @@
 
 typedef struct {
     const char *name;
-    const char *pattern; // of the whole text (regex.h); NULL: in the standard, but not supported
+    const char *pattern; // of the whole text (regex.h); NULL: not supported
     uint32_t max_length; // characters; UINT32_MAX: no limit
 } Format;
 
-// The format of this name, or NULL if it is unknown.
+// The standard format with this name; NULL if there is none.
 const Format *format_find(Str name);

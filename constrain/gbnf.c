@@ -2,12 +2,12 @@
 //
 //   root ::= "yes" | [0-9]+ ("," item){2,4}    # a comment
 //
-// Rule names are letters, digits and -. Literals and classes have the escapes \n \r \t \xHH \uHHHH
-// \UHHHHHHHH \\ \" \[ \]. A dot is any character; * + ? {n} {n,} {n,m} repeat. A rule ends with its
-// line, unless a group is open or a | follows.
+// Rule names consist of letters, digits and -. Literals and classes have the escapes \n \r \t \xHH
+// \uHHHH \UHHHHHHHH \\ \" \[ \]. A dot is any character. * + ? {n} {n,} {n,m} repeat. A rule ends
+// at the end of its line, unless a group is open or the next line begins with |.
 //
-// Each rule is parsed into a pattern tree and becomes a fragment of one NFA, whose edges are
-// characters and calls of rules.
+// Each rule is parsed into a pattern tree (pattern.h) and becomes a fragment of one NFA, whose
+// edges read characters or call rules.
 #include "constrain.h"
 #include "pattern.h"
 
@@ -82,7 +82,7 @@ static bool read_char(PatternReader *r, uint32_t *code) {
     return n ? true : pattern_fail_here(r, "unknown escape; write \\\\ for a backslash") > 0;
 }
 
-// A literal after its quote.
+// Reads a literal after its opening quote.
 static int read_literal(PatternReader *r) {
     int sequence = pattern_add(r, PATTERN_SEQUENCE, 0), last = -1;
     uint32_t code;

@@ -72,13 +72,14 @@ static void push_trie_node(Grammar *g, uint32_t code, int lo, int hi) {
 
 int trie_add(Grammar *g, const Str *strings, int n) {
     int root = g->n_tries;
-    size_t *at = xalloc((size_t)n + 1, sizeof *at); // bytes of each string above the current level
+    size_t *at = xalloc((size_t)n + 1, sizeof *at); // bytes of each string up to the current level
     push_trie_node(g, 0, 0, n);
     for (int node = root; node < g->n_tries; node++) {
         int lo = g->tries[node].lo, hi = g->tries[node].hi;
         if (lo < hi && at[lo] == strings[lo].len) g->tries[node].label = lo++;
         g->tries[node].first = g->n_tries;
-        for (int begin = lo; lo < hi; begin = lo) { // strings [begin, lo): the same next character
+        // Strings [begin, lo) have the same next character.
+        for (int begin = lo; lo < hi; begin = lo) {
             uint32_t first = 0, code;
             for (; lo < hi; lo++) {
                 Str rest = {strings[lo].data + at[lo], strings[lo].len - at[lo]};
@@ -125,9 +126,10 @@ bool trie_leads_beside(const Grammar *g, int node, const Dfa *d, int state, Code
 
 // --- finishing
 //
-// A value is possible if one of its alternatives is; an object or array is possible if its required
-// parts are. The least solution is found from below, starting with nothing possible, so that
-// {"$ref":"#"} and the like, which would need an infinite text, stay impossible.
+// A value is possible (some text matches) if one of its alternatives is possible. An object or
+// array is possible if its required parts are. This is solved by a least fixed point: at first
+// nothing is possible, so that schemas such as {"$ref":"#"}, which need an infinite text, stay
+// impossible.
 
 static bool object_is_possible(const Grammar *g, const ObjectDef *o) {
     uint32_t n_possible = 0;
@@ -164,8 +166,8 @@ static bool find_possible(Grammar *g, Budget *budget) {
     return true;
 }
 
-// Follows the DFA of other names along the trie of names, then finds from the leaves up where it
-// still leads to a name that is not in the trie.
+// Sets TrieNode.other by following the DFA of other names along the trie of listed names; then sets
+// TrieNode.other_leads, from the leaves up.
 static void align_names(Grammar *g, const ObjectDef *o) {
     const Dfa *d = &g->dfas[o->other];
     const CodeRange all = {0, CODE_MAX};
@@ -198,7 +200,7 @@ static bool finish_object(Grammar *g, ObjectDef *o, Error *err) {
     }
     if (o->trie != NONE && o->other != NONE) align_names(g, o);
     if (o->other == NONE || o->min <= 1 || o->min <= o->n_required) return true;
-    // The machine recognises a repeated name only if it is in the list.
+    // The machine recognises repeated names only if they are listed.
     return error_set(err, EXIT_USAGE,
                      "\"minProperties\": %u is not supported where other names are allowed; add "
                      "\"additionalProperties\": false",

@@ -1,8 +1,8 @@
-// Grammar: what every constraint is compiled into, and what the machine runs (machine.h).
+// Grammars: what constraints are compiled to, and what the machine runs (machine.h).
 //
-// A grammar describes JSON values by mutual reference. A value has alternatives; an alternative is
-// a text (one DFA, for numbers, words, regular expressions and GBNF), a string, an object or an
-// array; objects and arrays refer to values again. Everything is an index into one of the lists.
+// A grammar describes values that refer to each other. A value has alternatives. An alternative is
+// a text (a DFA: numbers, words, regular expressions and GBNF), a string, an object or an array;
+// objects and arrays refer to values again. All references are indices into the lists of Grammar.
 // For example, {"type":"array","items":{"type":["null","string"]}} becomes
 //
 //     value 1: array 0            value 2: text 0 (null) | string 0 (any characters)
@@ -20,20 +20,21 @@ typedef struct {
     uint32_t code;    // of the edge that leads here
     int first, n;     // children
     int lo, hi;       // strings [lo, hi) of the sorted list pass through here
-    int label;        // the string that ends here, or NONE
-    int other;        // names of objects: state of ObjectDef.other after the same characters
-    bool other_leads; // ... and some continuation is a name that is not in the list
+    int label;        // number of the string that ends here, or NONE
+    int other;        // property names: state of ObjectDef.other after the same characters
+    bool other_leads; // property names: some continuation is an unlisted name
 } TrieNode;
 
-// The contents of a string: one of a list (trie), or a text of a DFA with min to max characters.
+// The contents of a string: one of the strings of a trie, or a text of a DFA with min to max
+// characters.
 typedef struct {
     int trie, dfa;     // root node and index; one of them is NONE
     uint32_t min, max; // characters
     uint32_t limit;    // characters are counted up to this number
-    uint64_t *live; // (n_states, limit + 1) bits: state and count lead to some text; NULL: all do
+    uint64_t *live;    // (n_states, limit + 1) bits: see string_is_live(); NULL: all set
 } StringDef;
 
-// Whether some text continues from state q of the DFA after `count` characters.
+// Whether a text that has led to state q of the DFA after `count` characters can be completed.
 static inline bool string_is_live(const StringDef *s, int q, uint32_t count) {
     if (q <= 0 || count > s->max) return false;
     if (!s->live) return true;
@@ -48,13 +49,13 @@ typedef struct {
 } PropertyDef;
 
 typedef struct {
-    int trie, n_names;       // the named properties; root node, or NONE
+    int trie, n_names;       // the listed property names: root node, or NONE
     PropertyDef *properties; // (n_names), sorted by name
-    int other;               // DFA of all other names; NONE: there are none
-    int *other_values;       // (n_other) by label - 1
+    int other;               // DFA of all other names; NONE: no other names are allowed
+    int *other_values;       // (n_other) value of a property whose name has label i + 1
     int n_other;
     uint32_t min, max;   // properties
-    uint32_t n_required; // properties that must be present
+    uint32_t n_required; // listed properties that must be present
 } ObjectDef;
 
 typedef struct {
@@ -72,7 +73,7 @@ typedef struct {
 typedef struct {
     Alt *alts;
     int n_alts;
-    bool is_possible; // it has a text
+    bool is_possible; // some text matches
 } ValueDef;
 
 typedef struct Grammar {
@@ -89,14 +90,15 @@ typedef struct Grammar {
 
 Grammar *grammar_new(void);
 void grammar_free(Grammar *g);
-// Each adds a definition, takes over its memory, and returns its index.
+// Each adds a definition, takes ownership of its memory, and returns its index.
 int grammar_add_dfa(Grammar *g, Dfa *d);
 int grammar_add_string(Grammar *g, StringDef s);
 int grammar_add_object(Grammar *g, ObjectDef o);
 int grammar_add_array(Grammar *g, ArrayDef a);
 int grammar_add_value(Grammar *g);
-void grammar_add_alt(Grammar *g, int value, AltKind kind, int def); // unless it is there
-// A grammar whose texts are those of one DFA, which it takes over.
+// Adds an alternative to a value unless the value has it already.
+void grammar_add_alt(Grammar *g, int value, AltKind kind, int def);
+// A grammar for the texts of one DFA, of which it takes ownership.
 Grammar *grammar_of_dfa(Dfa *d);
 
 // Adds a trie of n sorted distinct strings and returns its root.
@@ -108,7 +110,7 @@ int trie_child(const Grammar *g, int node, uint32_t code);
 // Whether the DFA has a transition by a character of the range that no child of the node has.
 bool trie_leads_beside(const Grammar *g, int node, const Dfa *d, int state, CodeRange r);
 
-// Completes a grammar whose definitions are all there: removes alternatives that no text matches,
-// so that the machine never enters one. False with err if the budget is spent or an object cannot
-// be run.
+// Completes a grammar after all definitions were added. Removes alternatives that no text matches,
+// so that the machine never enters a dead end. False with err if the budget is exceeded or the
+// machine does not support an object.
 bool grammar_finish(Grammar *g, Budget *budget, Error *err);

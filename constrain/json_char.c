@@ -4,7 +4,7 @@
 
 typedef enum {
     P_NONE,
-    P_UTF8_1, // 1 to 3 bytes are missing
+    P_UTF8_1, // UTF-8: 1 to 3 bytes are missing
     P_UTF8_2,
     P_UTF8_3,
     P_ESCAPE, // after a backslash
@@ -12,9 +12,9 @@ typedef enum {
     P_HEX_1,
     P_HEX_2,
     P_HEX_3,
-    P_HIGH,           // after a high surrogate \uD8xx; the bits are its low ten
-    P_HIGH_BACKSLASH, // ... and a backslash
-    P_LOW_0,          // ... and u, then 0 to 3 digits of the low surrogate
+    P_HIGH,           // after a high surrogate such as \ud83d; the bits are its low ten bits
+    P_HIGH_BACKSLASH, // after a high surrogate and a backslash
+    P_LOW_0,          // after a high surrogate, \u and 0 to 3 digits of the low surrogate
     P_LOW_1,
     P_LOW_2,
     P_LOW_3
@@ -40,13 +40,14 @@ uint32_t char_step_utf8(uint32_t partial, int b, uint32_t *code) {
     return is_valid ? make_partial(p - 1, bits) : CHAR_INVALID;
 }
 
-// What may be written as \uXXXX: like json.dumps, only what has no shorter form, so that ASCII
-// texts are written in one way. The second list has what may be escaped in any way.
+// hex_codes: characters that may be written as \uXXXX. As in json.dumps, these are characters
+// without a shorter form, so that ASCII text can be written in only one way. escaped_codes:
+// characters that may be escaped at all.
 static const CodeRange hex_codes[] = {{0, 7}, {11, 11}, {14, 31}, {127, CODE_MAX}},
                        escaped_codes[] = {{0, 31}, {'"', '"'}, {'\\', '\\'}, {127, CODE_MAX}};
 enum { N_ESCAPED = 4 };
 
-// Appends the parts of [lo, hi] that are in a list.
+// Stores the parts of [lo, hi] that are in a list. Returns their number.
 static int clip(uint32_t lo, uint32_t hi, const CodeRange *list, CodeRange *out) {
     int n = 0;
     for (int i = 0; i < N_ESCAPED; i++) {
@@ -61,7 +62,7 @@ static uint32_t step_hex(Partial p, uint32_t bits, uint32_t digit, uint32_t *cod
     uint32_t more = bits << 4 | digit;
     switch (p) {
     case P_HEX_3:
-        if (more >= 0xdc00 && more < 0xe000) return CHAR_INVALID; // a low surrogate comes second
+        if (more >= 0xdc00 && more < 0xe000) return CHAR_INVALID; // no high surrogate before it
         if (more >= 0xd800 && more < 0xdc00) return make_partial(P_HIGH, more & 0x3ff);
         return clip(more, more, hex_codes, unused) ? (*code = more, CHAR_COMPLETE) : CHAR_INVALID;
     case P_LOW_0: return digit == 13 ? make_partial(P_LOW_1, bits) : CHAR_INVALID; // DC00 to DFFF
@@ -111,7 +112,7 @@ int char_ranges(uint32_t partial, CodeRange out[CHAR_MAX_RANGES]) {
     if (lo < 0xd800 || lo > 0xdfff)
         n = clip(lo, lo < 0xd800 && hi > 0xd7ff ? 0xd7ff : hi, hex_codes, out);
     uint32_t high_lo = lo > 0xd800 ? lo : 0xd800, high_hi = hi < 0xdbff ? hi : 0xdbff;
-    if (high_lo <= high_hi) // a high surrogate, for all that its pairs can be
+    if (high_lo <= high_hi) // a high surrogate: the characters of all its pairs
         out[n++] = (CodeRange){0x10000 + ((high_lo & 0x3ff) << 10),
                                0x10000 + ((high_hi & 0x3ff) << 10 | 0x3ff)};
     return n;

@@ -1,16 +1,18 @@
 // Characters read byte by byte: UTF-8, and the escapes of JSON strings.
 //
-// A partial character is one number, so that it can be part of a machine's state: how it is written
-// and how far (the top byte), and the bits of the code point so far (the low 24 bits). For example,
-// after the bytes \ud8 of an escape it is "2 hexadecimal digits", bits 0xd8.
+// A partial character is one number, so that it can be part of a machine's state. The top byte
+// tells the notation and how much was read; the low 24 bits are the bits of the code point so far.
+// For example, after the bytes \ud8 the top byte means "two hexadecimal digits", and the bits are
+// 0xd8.
 #pragma once
 
 #include "nfa.h"
 
 enum { CHAR_COMPLETE = 0, CHAR_INVALID = 0xff };
 
-// The partial character after one more byte: CHAR_COMPLETE, which sets *code; CHAR_INVALID; or
-// another. Of plain UTF-8; of the inside of a JSON string, whose closing quote is the caller's.
+// The partial character after one more byte. CHAR_COMPLETE: the character is complete, *code is
+// set. CHAR_INVALID: no character begins with these bytes. char_step_json() reads the inside of a
+// JSON string; the caller handles the closing quote.
 uint32_t char_step_utf8(uint32_t partial, int byte, uint32_t *code);
 uint32_t char_step_json(uint32_t partial, int byte, uint32_t *code);
 

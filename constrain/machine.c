@@ -1,5 +1,5 @@
-// In order: strings; DFAs with calls; objects and arrays with the white space of json.dumps;
-// configurations; loops.
+// Contents, in this order: strings; DFAs with calls; values; property names; objects and arrays
+// with the white space of json.dumps; configurations; loops.
 #include "machine.h"
 #include "json_char.h"
 #include "stack.h"
@@ -8,40 +8,41 @@
 #include <string.h>
 
 enum {
-    MAX_STATES = 2048,    // in a configuration; more are dropped
+    MAX_STATES = 2048,    // states in a configuration; further ones are dropped
     MAX_CONFIGS = 24576,  // with 1 KiB of steps each
     MAX_FRAMES = 1 << 18, // before a flush
-    CHUNK = 64            // rows of steps that are allocated together
+    CHUNK = 64            // rows that are allocated together
 };
 
 typedef enum {
     AT_END,    // the text is complete
-    AT_VALUE,  // before a value; def: its index
+    AT_VALUE,  // before value def
     IN_TEXT,   // in DFA def, state q
-    IN_STRING, // in string def after count characters; q: state of its DFA, or trie node
+    IN_STRING, // in string def, after count characters; q: state of its DFA, or trie node
     AT_OPEN,   // after { or [
-    AT_QUOTE,  // before the quote of a name
+    AT_QUOTE,  // before the opening quote of a name
     IN_NAME,   // in a name; q: trie node or NONE, count: state of ObjectDef.other
     AT_COLON,  // after a name; def: value of the property
-    AT_SPACE,  // after a colon; def: the same
+    AT_SPACE,  // after a colon; def: value of the property
     AT_NEXT,   // after a comma
-    AT_INDENT, // before count more spaces and then q: AT_VALUE (with def), AT_QUOTE or AT_CLOSE
+    AT_INDENT, // before count more spaces; then state q: AT_VALUE (with def), AT_QUOTE or AT_CLOSE
     AT_AFTER,  // after a value in a container
     AT_CLOSE   // before } or ]
 } StateKind;
 
-// The ways to write white space that agree with the text so far: those of json.dumps with compact
-// separators, by default, and with indent=2.
+// Styles of white space: json.dumps with compact separators, by default, and with indent=2. A state
+// has a bit for each style that agrees with the text so far.
 enum { COMPACT = 1, SPACED = 2, INDENTED = 4 };
 
-// A state of the automaton and its stack. Compared and hashed by its bytes, so it has no padding.
+// A state of the automaton with its stack. It is compared and hashed by its bytes, so it must have
+// no padding.
 typedef struct {
     uint32_t stack;
     uint8_t kind, style;
     uint16_t is_uncounted; // IN_STRING: characters are not counted (see machine_uncounted)
     int32_t def, q;
     uint32_t count;
-    uint32_t partial; // a character that is not complete, see json_char.h
+    uint32_t partial; // an incomplete character (json_char.h)
 } State;
 
 struct Machine {
@@ -65,7 +66,7 @@ static const StackFrame *top(const Machine *m, const State *s) {
 
 // --- strings
 
-// Whether some child of a trie node can be the partial character.
+// Whether the partial character can become the character of some child of a trie node.
 static bool trie_has_step(const Grammar *g, int node, uint32_t partial) {
     CodeRange r[CHAR_MAX_RANGES];
     int n = char_ranges(partial, r), end = g->tries[node].first + g->tries[node].n;
@@ -125,14 +126,14 @@ static bool is_tail(const Dfa *d, int state) {
     return true;
 }
 
-// Adds a state between two characters, with those of the rules that it may call and those that
-// follow if its own rule ends here. A call whose state afterwards could only end pushes no frame,
-// so that the stack of a list written with right recursion does not grow.
+// Adds a state between two characters, the start states of the rules that it may call, and, if its
+// own rule may end here, the states that follow. If a rule could only end after a call, the call
+// pushes no frame (a tail call), so that right recursion does not make the stack grow.
 static void put_text(Machine *m, State s) {
     const Dfa *d = &m->grammar->dfas[s.def];
     uint32_t n = m->n_out;
     put(m, s);
-    if (m->n_out == n) return; // the state is there, and so are those that follow from it
+    if (m->n_out == n) return; // the state was added before, with all that follow from it
     for (int k = d->n_rules ? d->call_begin[s.q] : 0; d->n_rules && k < d->call_begin[s.q + 1];
          k++) {
         DfaCall call = d->calls[k];
@@ -162,7 +163,7 @@ static void step_text(Machine *m, State s, int b) {
 
 // --- values
 
-// After a value, or a text of a rule, on top of s.stack.
+// Adds the state after a value, or after the end of a rule's text.
 static void end_value(Machine *m, State s) {
     const StackFrame *f = top(m, &s);
     State after = {.stack = s.stack, .kind = AT_AFTER, .style = s.style};
@@ -197,8 +198,9 @@ static void step_value(Machine *m, State s, int b) {
 
 // --- names of properties
 //
-// A name follows the trie of listed names and the DFA of other names in parallel, until its
-// characters leave the trie. What the closing quote means depends on where both have come to.
+// A name follows the trie of listed names (State.q) and the DFA of other names (State.count) in
+// parallel, until its characters leave the trie. At the closing quote, it is the listed name that
+// ends at the trie node, or else another name if the DFA accepts it.
 
 static void begin_name(Machine *m, State s) {
     const StackFrame *f = top(m, &s);
@@ -264,8 +266,8 @@ static void step_name(Machine *m, State s, int b) {
 
 // --- objects and arrays
 //
-// White space is that of one of three styles. A state has all styles that agree with the text so
-// far; what only some of them write removes the others:
+// White space follows one of three styles. A state has all styles that agree with the text so far.
+// Where the styles differ, the text selects among them:
 //
 //                 COMPACT    SPACED     INDENTED
 //     after { [   nothing    nothing    line break and indentation, except in {} and []
@@ -287,7 +289,7 @@ static State before_next(Machine *m, State s) {
     return s;
 }
 
-// After a line break: s comes after the indentation.
+// Adds the state after a line break. s: the state after the indentation.
 static void put_indented(Machine *m, State s) {
     s.style = INDENTED;
     s.count = 2 * (top(m, &s)->depth - (s.kind == AT_CLOSE));
@@ -389,7 +391,7 @@ uint32_t *machine_row(const Machine *m, uint32_t config) {
     return m->rows[config / CHUNK] + (size_t)(config % CHUNK) * 256;
 }
 
-// The number of the configuration of the states in m->out.
+// The number of the configuration whose states are in m->out.
 static uint32_t intern_config(Machine *m) {
     bool is_new;
     if (m->n_out > 1) qsort(m->out, m->n_out, sizeof *m->out, compare_states);
@@ -454,7 +456,7 @@ uint32_t machine_start(Machine *m) {
         State s = {.kind = AT_VALUE, .style = COMPACT | SPACED | INDENTED, .def = m->grammar->root};
         if (root->alts[i].kind != ALT_TEXT) {
             put(m, s);
-        } else { // it may be empty, or begin with a call
+        } else { // the text may be empty or begin with a call
             s.kind = IN_TEXT, s.def = root->alts[i].def, s.q = m->grammar->dfas[s.def].start;
             put_text(m, s);
         }
@@ -503,7 +505,7 @@ uint64_t byte_group(int byte) {
     return (uint64_t)1 << (13 + (strchr(punctuation, byte) - punctuation));
 }
 
-// Groups of the first bytes of characters that do not lead from a state to itself.
+// The groups of the first bytes of characters that do not lead from a state to itself.
 static uint64_t leaving_groups(const Dfa *d, int state) {
     uint64_t groups = 0;
     for (int i = 0; i < d->n_bounds; i++) {
@@ -536,7 +538,7 @@ static bool state_is_loop(const Machine *m, const State *s, uint64_t *others) {
     return true;
 }
 
-// A loop that letters leave saves nothing: the masks of most tokens differ.
+// If letters leave the loop, the shortcut is useless, because it is wrong for most tokens.
 static bool letters_stay(uint64_t others) {
     return !(others & (byte_group('a') | byte_group('z')));
 }

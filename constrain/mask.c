@@ -28,12 +28,12 @@
 // A trie in depth-first order: the subtree of node i is the nodes [i, i + size).
 typedef struct {
     uint32_t byte : 8, size : 24;
-    int32_t token; // that ends here, or NONE
+    int32_t token; // the token that ends here, or NONE
 } ByteNode;
 
 typedef struct {
     ByteNode *nodes;
-    uint64_t *groups; // (n) byte_group of the node and all below it
+    uint64_t *groups; // (n) byte_group() of all nodes of the subtree
     uint32_t n, depth;
 } ByteTrie;
 
@@ -115,7 +115,7 @@ static int compare_keys(const void *a, const void *b) {
     return order ? order : (x->token > y->token) - (x->token < y->token);
 }
 
-// Sorts the keys and builds their trie. Equal keys have a node each, beside each other.
+// Sorts the keys and builds their trie. Each of several equal keys has a last node of its own.
 static void build_trie(ByteTrie *t, TokenKey *keys, int n) {
     size_t n_bytes = 1;
     uint32_t n_path = 0; // nodes from the root to the current one
@@ -126,7 +126,7 @@ static void build_trie(ByteTrie *t, TokenKey *keys, int n) {
     }
     uint32_t *path = xalloc(t->depth + 1, sizeof *path);
     t->nodes = xrealloc(NULL, n_bytes, sizeof *t->nodes);
-    for (int i = 0; i <= n; i++) { // the last round only ends the path
+    for (int i = 0; i <= n; i++) { // round n only ends the last path
         Str s = i < n ? keys[i].s : (Str){0}, last = i ? keys[i - 1].s : (Str){0};
         uint32_t n_common = 0;
         while (n_common < s.len && n_common < last.len && s.data[n_common] == last.data[n_common])
@@ -473,7 +473,7 @@ const uint64_t *matcher_mask(Matcher *m, bool skips_space) {
 
 bool matcher_is_end(const Matcher *m) { return machine_is_end(m->tables->machine, m->config); }
 
-// The number of bytes that can follow, at most 2; *byte is one of them.
+// The number of different bytes that can come next, but at most 2; *byte is one of them.
 static int count_next(Machine *machine, uint32_t config, int *byte) {
     int n = 0;
     for (int b = 0; b < 256 && n < 2; b++)
@@ -497,7 +497,7 @@ size_t matcher_accept(Matcher *m, Str bytes) {
 }
 
 void matcher_forced(const Matcher *m, Buffer *out) {
-    enum { MAX_BYTES = 4096 }; // a longer constant comes in parts
+    enum { MAX_BYTES = 4096 }; // longer forced text takes several calls
     Machine *machine = m->tables->machine;
     uint32_t config = m->config;
     int byte;

@@ -6,22 +6,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Numbers are bounded, so that a generated one ends: 60 digits before the decimal point, and after
-// it as many as json.dumps writes.
+// The length of a number is limited, so that a generated number ends: 60 digits before the decimal
+// point, and as many after it as json.dumps writes.
 #define DIGITS "(0|[1-9][0-9]{0,59})"
 #define PART   "(\\.[0-9]{1,21})"
-// Exponents of two and three digits, such that the number is within the range of a double.
+// Exponents of up to two and of three digits, such that the number is in the range of a double.
 #define EXP2 "[eE][+-]?[0-9]{1,2}"
 #define EXP3 "[eE]([+-]?[12][0-9]{2}|[+-]?30[0-7])"
-// The forms of json.dumps for numbers below 1e-4 and from 1e16 on.
+// The notation of json.dumps for numbers below 1e-4, and for numbers from 1e16 on.
 #define TINY "[1-9](\\.[0-9]{1,16})?e-(0[5-9]|[1-9][0-9]|[12][0-9]{2}|30[0-7])"
 #define VAST "[1-9](\\.[0-9]{1,16})?e\\+(1[6-9]|[2-9][0-9]|[12][0-9]{2}|30[0-7])"
-// A number without its sign, where bounds must be compared.
+// A number without its sign. Used where the number is compared with bounds, for which TINY and VAST
+// are below and above any bound.
 #define MAGNITUDE "(" DIGITS PART "?|" TINY "|" VAST ")"
 #define ZERO      "0(\\.0+)?"
 
-// A number >= 0 in decimal: the digits before the point, without leading zeros except in "0", and
-// those after it, without trailing zeros.
+// A number >= 0 in decimal notation: the digits before the point ("0" or no leading zeros), and the
+// digits after it (without trailing zeros).
 typedef struct {
     char whole[330], part[360];
 } Decimal;
@@ -39,12 +40,13 @@ static Decimal decimal_of(double x) {
     return d;
 }
 
-// Appends an expression for the magnitudes from 0 to x, without x if it is excluded. For 20.5:
+// Appends an expression for the magnitudes from 0 to x, without x if it is excluded. For 20.5, the
+// alternatives are:
 //
-//     fewer whole digits   (0|[1-9][0-9]{0,0})(\.[0-9]+)?
-//     smaller whole digit  [1-1][0-9]{1}(\.[0-9]+)?        (after 2: there is none below 0)
-//     same, smaller part   20(\.0+)?|20\.[0-4][0-9]*
-//     x itself             20\.50*
+//     fewer digits before the point    (0|[1-9][0-9]{0,0})(\.[0-9]+)?
+//     a smaller digit before it        [1-1][0-9]{1}(\.[0-9]+)?    (no second digit is below 0)
+//     same digits, smaller fraction    20(\.0+)?|20\.[0-4][0-9]*
+//     x itself                         20\.50*
 static void put_up_to(Buffer *out, double x, bool is_excluded) {
     Decimal d = decimal_of(x);
     size_t n_whole = strlen(d.whole), n_part = strlen(d.part);
@@ -67,15 +69,17 @@ static void put_up_to(Buffer *out, double x, bool is_excluded) {
     buffer_puts(out, x > 0 ? "|" TINY ")" : ")");
 }
 
-// Keeps the numbers up to x or, if it is a lower bound, those from x on. "Near" is the sign of the
-// side on which the bound cuts when its own sign allows 0: + for an upper bound.
+// Reduces a DFA of numbers to the numbers up to x or, for a lower bound, from x on. "Far" is the
+// sign of the numbers far below an upper bound (-) or far above a lower bound (+), "near" the other
+// sign.
 static bool keep_within(Dfa *d, double x, bool is_excluded, bool is_lower, Budget *budget,
                         Error *err) {
     Buffer p = {0};
     const char *near = is_lower ? "-" : "", *far = is_lower ? "" : "-";
     bool has_zero = is_lower ? x <= 0 : x >= 0, is_zero = x == 0 && is_excluded;
-    // Kept: all of the far side and the near side up to |x|. If 0 is beyond the bound, removed: all
-    // of the near side and the far side before |x|.
+    // If 0 is within the bound: keeps all numbers of the far sign, and numbers of the near sign up
+    // to |x|. Otherwise: removes all numbers of the near sign, and numbers of the far sign before
+    // |x|.
     buffer_printf(&p, "%s%s|%s", has_zero ? far : near, MAGNITUDE, has_zero ? near : far);
     put_up_to(&p, fabs(x), has_zero ? is_excluded : !is_excluded);
     bool ok =
@@ -85,7 +89,8 @@ static bool keep_within(Dfa *d, double x, bool is_excluded, bool is_lower, Budge
     return ok;
 }
 
-// Keeps the multiples of n. In NFA state first + i, the digits so far leave the remainder i.
+// Reduces a DFA of integers to the multiples of n. In NFA state first + i, the digits so far have
+// the remainder i.
 static bool keep_multiples(Dfa *d, int n, Budget *budget, Error *err) {
     Nfa nfa = {.budget = budget};
     Dfa multiples;
@@ -117,7 +122,8 @@ static bool narrow(const NumberRange *r, Budget *budget, Dfa *d, Error *err) {
     if (!r->has_integers &&
         !regex_combine(d, DFA_SUBTRACT, str_of("-?" DIGITS "(\\.0+)?"), budget, err))
         return false;
-    for (int is_hi = 0; is_hi < 2; is_hi++) { // fractions there are written with an exponent
+    // TINY and VAST numbers cannot be compared with bounds of their own magnitude.
+    for (int is_hi = 0; is_hi < 2; is_hi++) {
         double x = is_hi ? r->hi : r->lo;
         if (!isinf(x) && !is_integral && x != 0 && fabs(x) < 1e-4)
             return error_set(err, EXIT_USAGE,

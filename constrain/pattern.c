@@ -187,7 +187,7 @@ static int emit_repeat(PatternReader *r, const PatternNode *p, int from) {
     Nfa *nfa = &r->nfa;
     for (int i = 0; i < p->min && !nfa->is_full; i++) from = pattern_emit(r, p->child, from);
     int after = nfa_step(nfa, from, NFA_EMPTY, 0);
-    if (p->max < 0) // any number of copies, each back to `after`
+    if (p->max < 0) // a copy that leads back to `after`, any number of times
         nfa_edge(nfa, pattern_emit(r, p->child, after), after, NFA_EMPTY, 0);
     for (int i = p->min; i < p->max && !nfa->is_full; i++) {
         from = pattern_emit(r, p->child, from);
@@ -215,7 +215,7 @@ int pattern_emit(PatternReader *r, int node, int from) {
         for (int k = p->child; k >= 0 && !nfa->is_full; k = r->nodes[k].next)
             from = pattern_emit(r, k, from);
         return from;
-    default: return from; // PATTERN_LOOKAHEAD: see regex.c
+    default: return from; // PATTERN_LOOKAHEAD, which regex.c handles
     }
 }
 

@@ -22,7 +22,7 @@ typedef enum {
     PATTERN_CALL,     // a text of rule `arg`
     PATTERN_BEGIN,    // the beginning of the text
     PATTERN_END,      // the end of the text
-    PATTERN_SEQUENCE, // the children one after the other; no children: the empty text
+    PATTERN_SEQUENCE, // the children one after another; no children: the empty text
     PATTERN_CHOICE,   // any of the children
     PATTERN_REPEAT,   // the child, `min` to `max` times
     PATTERN_LOOKAHEAD // what follows begins with the child or, if `arg`, does not (see regex.c)
@@ -68,7 +68,7 @@ struct PatternReader {
 // -1.
 int pattern_fail(PatternReader *r, size_t at, const char *why);
 int pattern_fail_here(PatternReader *r, const char *why);
-// The next byte, or -1 at the end.
+// The next byte, or -1 at the end of the text.
 static inline int pattern_peek(const PatternReader *r) {
     return r->at < r->text.len ? (unsigned char)r->text.data[r->at] : -1;
 }

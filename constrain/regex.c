@@ -12,7 +12,7 @@ static bool looks_at(const PatternReader *r, const char *s) {
 
 // --- characters and classes
 
-// Adds the class of \d, \w or \s; of a capital, its complement.
+// Adds the class \d, \w or \s to a set, or for a capital letter its complement.
 static void add_class(CharSet *s, int letter) {
     static const CodeRange digits[] = {{'0', '9'}},
                            words[] = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}},
@@ -30,7 +30,7 @@ static void add_class(CharSet *s, int letter) {
     charset_free(&set);
 }
 
-// The property after \p (or \P).
+// Reads the property after \p or \P into a set.
 static bool read_property(PatternReader *r, CharSet *s, bool is_negated) {
     static const char *const names[] = {"{L}", "{Letter}", "{N}", "{Number}"};
     int i = 0;
@@ -50,7 +50,7 @@ static bool read_property(PatternReader *r, CharSet *s, bool is_negated) {
     return true;
 }
 
-// Adds what follows a backslash: a class (*code becomes UINT32_MAX) or one character.
+// Reads what follows a backslash into a set: a class (*code becomes UINT32_MAX) or one character.
 static bool read_escape(PatternReader *r, CharSet *s, uint32_t *code, bool in_class) {
     int c = pattern_peek(r);
     Str rest = pattern_rest(r);
@@ -112,7 +112,7 @@ static int read_set(PatternReader *r) {
 
 // --- structure
 
-// A group after its (.
+// Reads a group after its opening parenthesis.
 static int read_group(PatternReader *r) {
     bool is_ahead = looks_at(r, "?=") || looks_at(r, "?!"), is_negated = looks_at(r, "?!");
     size_t begin = r->at - 1;
@@ -199,7 +199,7 @@ static bool compile_node(PatternReader *r, int node, RegexMode mode, Dfa *out) {
     return dfa_build(out, &r->nfa, f, universal, r->err);
 }
 
-// The first look-ahead in a node, or -1.
+// The first look-ahead at or below a node, or -1.
 static int find_lookahead(const PatternReader *r, int node) {
     int found = r->nodes[node].kind == PATTERN_LOOKAHEAD ? node : -1;
     for (int k = r->nodes[node].child; k >= 0 && found < 0; k = r->nodes[k].next)
@@ -215,8 +215,9 @@ static bool check_no_lookahead(PatternReader *r, int node) {
                         "search, after ^") > 0;
 }
 
-// ^(?=A)(?!B)C is compiled as C intersected with A.* minus B.*: the look-aheads at the beginning of
-// the only branch are taken out of the tree and applied to the rest.
+// ^(?=A)(?!B)C is compiled as C intersected with A.* minus B.*. If the pattern has only one branch,
+// the look-aheads at its beginning are removed from the tree and compiled separately. A look-ahead
+// that remains in a tree is an error.
 bool regex_compile(Str pattern, RegexMode mode, Budget *budget, Dfa *out, Error *err) {
     PatternReader r = {
         .syntax = &regex_syntax, .text = pattern, .nfa = {.budget = budget}, .err = err};

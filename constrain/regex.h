@@ -1,10 +1,10 @@
-// Regular expressions of ECMA-262, as far as they are regular: the language of JSON Schema's
+// Regular expressions of ECMA-262, except for what is not regular: the notation of JSON Schema's
 // "pattern" and of --regex.
 //
 // Supported: literals, `.`, classes [a-z] [^a-z], \d \w \s \D \W \S (ASCII, except \s), \p{L}
 // \p{N}, \t \n \r \f \v \0 \cX \xHH \uHHHH \u{H}, groups, alternatives, * + ? {n} {n,} {n,m} and
-// their lazy forms, ^ and $ anywhere, and (?=...) (?!...) at the beginning. Back references, other
-// look-around and \b are errors. Matching takes time linear in the text.
+// their lazy forms, ^ and $ anywhere, and (?=...) (?!...) at the beginning. Back references, \b and
+// look-around at other places are errors. Matching takes time linear in the length of the text.
 #pragma once
 
 #include "dfa.h"
@@ -15,15 +15,16 @@ typedef enum {
     REGEX_PREFIX  // the text begins with a match
 } RegexMode;
 
-// Patterns of all texts and of none.
+// Patterns that match all texts, and no text.
 #define REGEX_ANY  "[\\s\\S]*"
 #define REGEX_NONE "[^\\s\\S]"
 
-// False with err (exit 2: character and reason), also when the automaton would be too large.
+// Compiles a pattern. False with err (exit 2: character and reason), also if the automaton would be
+// too large.
 bool regex_compile(Str pattern, RegexMode mode, Budget *budget, Dfa *out, Error *err);
 // Replaces a DFA by its combination with the texts that a pattern matches as a whole.
 bool regex_combine(Dfa *d, DfaOp op, Str pattern, Budget *budget, Error *err);
-// Appends an alternative for a literal text to a pattern of alternatives.
+// Appends a literal text as an alternative to a pattern.
 void regex_put_literal(Buffer *pattern, Str text);
 // For a pattern ^X{n,m}$ in which X is one character or class: returns the length of ^X and sets
 // the bounds. Returns 0 for any other pattern.

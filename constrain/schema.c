@@ -1,4 +1,4 @@
-// The entry point of the JSON Schema compiler, and the keywords without a meaning of their own.
+// The entry point of the JSON Schema compiler, and keywords that are annotations or not supported.
 #include "constrain.h"
 #include "schema_keywords.h"
 
@@ -11,7 +11,7 @@ static const SchemaKeyword other_keywords[] = {
     {.name = "extends", .role = KEYWORD_UNSUPPORTED, .last = 4, .types = TYPE_ANY},
     {.name = "disallow", .role = KEYWORD_UNSUPPORTED, .last = 4, .types = TYPE_ANY},
     {.name = "divisibleBy", .role = KEYWORD_UNSUPPORTED, .last = 4, .types = TYPE_ANY},
-    {.name = "then", .role = KEYWORD_ANNOTATION, .first = 7}, // read by "if"
+    {.name = "then", .role = KEYWORD_ANNOTATION, .first = 7}, // implemented by "if"
     {.name = "else", .role = KEYWORD_ANNOTATION, .first = 7},
     {.name = NULL},
 };
@@ -64,7 +64,7 @@ Grammar *grammar_schema(const Json *schema, bool is_ordered, Buffer *unknown, Er
     for (size_t i = 0; i < sizeof annotations / sizeof *annotations; i++)
         schema_add_keyword(&c, annotations[i], &annotation);
     g->is_ordered = is_ordered;
-    intern_add(&c.values, "none", 1, NULL); // value 0 has no text and is not compiled
+    intern_add(&c.values, "none", 1, NULL); // value 0 has no alternatives and is not compiled
     grammar_add_value(g);
     g->root = schema_value(&c, &(SchemaAssertion){ASSERT_SCHEMA, schema}, 1);
     for (int value = 1; value < g->n_values && !c.failed; value++) schema_compile_value(&c, value);

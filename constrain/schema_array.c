@@ -2,8 +2,8 @@
 
 #include <stdlib.h>
 
-// The schemas of the first items and, in *rest, of all others (NULL: any item). Before draft 2020,
-// "items" may be the list of the first ones.
+// The list of the schemas of the first items, and in *rest the schema of all other items (NULL:
+// any). Before draft 2020, "items" may be this list.
 static const Json *prefix_of(const Json *schema, const Json **rest) {
     const Json *items = json_get(schema, "items"), *prefix = json_get(schema, "prefixItems");
     bool is_list = items && items->kind == JSON_ARRAY;
@@ -17,7 +17,7 @@ static void assert_items(SchemaCompiler *c, Conjunction *f, const KeywordUse *u)
     conjunction_add_once(c, f, CONJUNCT_ARRAY, u);
 }
 
-// A branch for each item of the list, in which it does not satisfy its schema.
+// Expands one branch for each schema of the list, in which the item does not satisfy it.
 static void negate_items(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
     const Json *items = u->value->child;
     if (u->value->kind != JSON_ARRAY) {
@@ -44,7 +44,8 @@ static bool check_items(SchemaCompiler *c, const KeywordUse *u, const Json *valu
     return true;
 }
 
-// Equal items can only be ruled out where there is at most one, or where the values are listed.
+// Arrays with equal items can be excluded only if there is at most one item or the values are
+// listed.
 static void split_unique(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
     if ((f.types & TYPE_ARRAY) && f.items.max > 1)
         schema_fail(c, u->schema, "uniqueItems",
@@ -66,7 +67,7 @@ static bool check_unique(SchemaCompiler *c, const KeywordUse *u, const Json *val
     return true;
 }
 
-// Applies to the items that no keyword beside it describes.
+// "unevaluatedItems" applies to the items that no other keyword of the schema describes.
 static void assert_unevaluated(SchemaCompiler *c, Conjunction *f, const KeywordUse *u) {
     const Json *items = json_get(u->schema, "items");
     const char *rest = json_get(u->schema, "prefixItems") ? "items" : "additionalItems";
@@ -94,7 +95,7 @@ static int count_prefix(const Json *prefix) {
     return prefix && prefix->kind == JSON_ARRAY ? prefix->n_items : 0;
 }
 
-// The value of item i: of all after the described ones, if i is their number.
+// The value of item i. If i is the number of described items, the value of all further items.
 static int item_value(SchemaCompiler *c, const Conjunction *f, int i, SchemaAssertion *assertions) {
     int n = 0;
     for (const Conjunct *a = f->conjuncts; a; a = a->next) {
@@ -102,7 +103,7 @@ static int item_value(SchemaCompiler *c, const Conjunction *f, int i, SchemaAsse
         if (a->kind != CONJUNCT_ARRAY) continue;
         const Json *rest, *prefix = prefix_of(a->schema, &rest), *schema = a->json ? a->json : rest;
         if (i < count_prefix(prefix)) {
-            schema = a->json ? NULL : prefix->child; // "unevaluatedItems" skips described ones
+            schema = a->json ? NULL : prefix->child; // "unevaluatedItems" skips described items
             for (int k = 0; schema && k < i; k++) schema = schema->next;
         }
         if (schema) assertions[n++] = (SchemaAssertion){ASSERT_SCHEMA, schema};

@@ -30,7 +30,7 @@ void schema_compiler_free(SchemaCompiler *c) {
 
 // --- messages
 
-// Appends the JSON pointer from one value to another; false if the other is not inside it.
+// Appends the JSON pointer that leads from a value to `target`. False if `target` is not inside it.
 static bool put_pointer(Buffer *out, const Json *from, const Json *target) {
     if (from == target) return true;
     int index = 0;
@@ -80,7 +80,7 @@ bool schema_refuse(SchemaCompiler *c, const KeywordUse *u, const char *where) {
 }
 
 bool schema_spend(SchemaCompiler *c, long work) {
-    enum { STEPS = 20 }; // of the budget for a unit of work
+    enum { STEPS = 20 }; // budget steps per unit of work
     if (c->failed) return false;
     return budget_spend(&c->budget, work * STEPS) ||
            schema_fail(c, NULL, NULL, "too complex; simplify the schema");
@@ -143,7 +143,7 @@ unsigned schema_type_of(const Json *value) {
 
 // --- $ref
 
-// Decodes a step of a JSON pointer in a URI fragment: %XX, ~0 and ~1.
+// Decodes %XX, ~0 and ~1 in one step of a JSON pointer that is a URI fragment.
 static Str decode_step(SchemaCompiler *c, Str s) {
     char *out = schema_alloc(c, s.len + 1);
     size_t n = 0;
@@ -184,7 +184,7 @@ static const Json *follow_pointer(SchemaCompiler *c, const Json *from, Str point
     return from;
 }
 
-// The object at or below j whose member `keyword` is this name.
+// The object, j or inside j, whose member `keyword` is this name.
 static const Json *find_named(const Json *j, const char *keyword, Str name) {
     const Json *own = json_get_string(j, keyword), *found = NULL;
     if (own && str_eq(own->string, name)) return j;

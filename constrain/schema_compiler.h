@@ -1,10 +1,10 @@
 // The JSON Schema compiler: its state, and services for the files that implement keywords: error
-// messages with a JSON pointer, memory, $ref, and tables of what has been built before.
+// messages with a JSON pointer, memory, $ref, and a table of what was built before.
 //
 // Every keyword of JSON Schema is one row (SchemaKeyword) in the table of its file: schema_logic.c,
-// schema_value.c, schema_number.c, schema_string.c, schema_array.c or schema_object.c. The row
-// names what the keyword asserts, how it is negated, and how a known value is checked against it;
-// schema_expand.h describes how these work together. schema.c lists the tables.
+// schema_value.c, schema_number.c, schema_string.c, schema_array.c or schema_object.c. The row says
+// what the keyword asserts, how it is negated, and how a known value is checked against it.
+// schema_expand.h describes how these functions work together. schema.c lists the tables.
 #pragma once
 
 #include "grammar.h"
@@ -29,35 +29,35 @@ typedef struct SchemaKeyword SchemaKeyword;
 typedef struct SchemaAssertion SchemaAssertion; // see schema_expand.h
 typedef struct Conjunction Conjunction;
 
-// The value that is being compiled.
+// The value of the grammar that is being compiled.
 typedef struct {
-    int value;                         // of the grammar
-    const SchemaAssertion *assertions; // (n_assertions) that it must satisfy
+    int value;                         // its number
+    const SchemaAssertion *assertions; // (n_assertions) what it must satisfy
     int n_assertions;
-    int n_alts; // conjunctions that were emitted
+    int n_alts; // conjunctions emitted so far
 } CompileTarget;
 
 struct SchemaCompiler {
     Grammar *grammar;
     const Json *root;               // the whole schema
     int draft;                      // 4, 6, 7, 2019 or 2020
-    InternTable keyword_names;      // those of keywords, then unknown names
+    InternTable keyword_names;      // names of keywords, then unknown names found in the schema
     const SchemaKeyword **keywords; // (n_keywords) by number of the name
     int n_keywords;
-    void (*emit)(SchemaCompiler *c, const Conjunction *f); // see schema_expand
+    void (*emit)(SchemaCompiler *c, const Conjunction *f); // see schema_expand()
     Budget budget;
     Error *err;
     bool failed;     // the first failure is in err
-    Error why;       // the last failure of an automaton, to be passed to schema_fail
+    Error why;       // reason of the last failure to build an automaton, for schema_fail()
     int quiet;       // > 0: a failure only sets `failed`
-    Buffer *unknown; // places of unknown keywords; NULL: not wanted
+    Buffer *unknown; // receives the places of unknown keywords; may be NULL
     void **blocks;   // (n_blocks) memory of schema_alloc
     int n_blocks;
-    InternTable memo;   // descriptions of DFAs, strings and values that were built before
+    InternTable memo;   // descriptions of the DFAs and strings built so far
     int *memo_values;   // (memo.n) their indices in the grammar
-    InternTable values; // assertions of each value of the grammar
+    InternTable values; // the set of assertions of each value of the grammar
     CompileTarget target;
-    int expand_depth, check_depth, type_depth; // of the recursions
+    int expand_depth, check_depth, type_depth; // of schema_expand(), schema_holds(), find_types()
 };
 
 // An occurrence of a keyword in a schema.
@@ -74,23 +74,22 @@ typedef enum {
     KEYWORD_UNSUPPORTED // its presence is an error
 } KeywordRole;
 
-// A row of a table. The order of the first fields is that of the rows.
+// A row of a table. The first four fields are initialised by position.
 struct SchemaKeyword {
     const char *name; // NULL ends a table
-    unsigned types;   // it restricts only values of these types
+    unsigned types;   // the keyword restricts only values of these types
     // Adds what the keyword asserts to a conjunction. NULL: nothing.
     void (*assert)(SchemaCompiler *c, Conjunction *f, const KeywordUse *u);
     // Expands the branches of a conjunction in which the keyword does not hold. NULL: unsupported.
     void (*negate)(SchemaCompiler *c, Conjunction f, const KeywordUse *u);
-    // Whether a value of one of the types satisfies the keyword. NULL: it does.
+    // Whether a value of one of these types satisfies the keyword. NULL: all values do.
     bool (*check)(SchemaCompiler *c, const KeywordUse *u, const Json *value);
-    // Types of the values that can satisfy it. NULL: any.
+    // The types of the values that can satisfy the keyword. NULL: any.
     unsigned (*find_types)(SchemaCompiler *c, const KeywordUse *u);
     KeywordRole role;
-    short first, last; // drafts that define it; 0: no limit
-    // Of lower and upper bounds:
-    bool is_max, is_exclusive;
-    size_t bound; // offset of the CountRange in Conjunction
+    short first, last;         // first and last draft that define it; 0: no limit
+    bool is_max, is_exclusive; // kind of an upper or lower bound
+    size_t bound;              // of a bound on a count: offset of the CountRange in Conjunction
 };
 
 void schema_add_keyword(SchemaCompiler *c, const char *name, const SchemaKeyword *k);
@@ -106,20 +105,22 @@ const Json *json_member(const Json *object, Str name); // or NULL; object may be
 // The type of a value.
 unsigned schema_type_of(const Json *value);
 
-// Reports a failure (exit 2) at "#/path/of/schema/keyword"; only the first one counts. schema and
-// keyword may be NULL. Returns false.
+// Reports a failure (exit 2) at "#/path/of/schema/keyword". Only the first failure is kept. schema
+// and keyword may be NULL. Returns false.
 bool schema_fail(SchemaCompiler *c, const Json *schema, const char *keyword, const char *fmt, ...)
     PRINTF_LIKE(4, 5);
-// Fails unless a value in a keyword is of this kind.
+// Fails unless a value, which is the keyword's or inside it, is of this kind. what: the expected
+// kind.
 bool schema_expect(SchemaCompiler *c, const KeywordUse *u, const Json *value, JsonKind kind,
                    const char *what);
-// Fails with "KEYWORD ... is not supported".
+// Fails with the message: KEYWORD, `where`, "is not supported".
 bool schema_refuse(SchemaCompiler *c, const KeywordUse *u, const char *where);
-// Spends work; false if something failed or the budget is spent.
+// Spends a part of the budget. False if the budget is exceeded or something has failed before.
 bool schema_spend(SchemaCompiler *c, long work);
 void schema_note_unknown(SchemaCompiler *c, const Json *schema, Str keyword);
-// Memory until compilation ends.
+// Memory that is freed when the compilation ends.
 void *schema_alloc(SchemaCompiler *c, size_t size);
-// The index that is remembered for a description; a new one (*is_new) is to be set by the caller.
+// The index stored for a description of something built before. If it is new, the index is -1 and
+// the caller sets it.
 int *schema_memo(SchemaCompiler *c, const void *key, size_t len, bool *is_new);
 void schema_compiler_free(SchemaCompiler *c);

@@ -29,7 +29,7 @@ bool schema_is_trivial(SchemaCompiler *c, const Json *schema) {
     return true;
 }
 
-// Follows a schema that is nothing but a reference.
+// Replaces a schema that consists of nothing but a $ref by its target.
 static const Json *resolve(SchemaCompiler *c, const Json *schema) {
     enum { MAX_STEPS = 64 };
     for (int i = 0; i < MAX_STEPS && schema; i++) {
@@ -56,7 +56,7 @@ int schema_value(SchemaCompiler *c, SchemaAssertion *assertions, int n) {
             is_never |= a.kind == ASSERT_NOT ? is_true : is_false;
             if (a.kind == ASSERT_NOT ? is_false : is_true) continue;
         }
-        memset(&assertions[n_kept], 0, sizeof a); // padding too: sets are compared by their bytes
+        memset(&assertions[n_kept], 0, sizeof a); // also padding: sets are compared by their bytes
         assertions[n_kept].kind = a.kind, assertions[n_kept++].json = a.json;
     }
     if (is_never) return 0;
@@ -68,7 +68,7 @@ int schema_value(SchemaCompiler *c, SchemaAssertion *assertions, int n) {
         intern_add(&c->values, assertions, (size_t)n_distinct * sizeof *assertions, &is_new);
     if (value >= MAX_VALUES)
         return schema_fail(c, NULL, NULL, "too complex: more than %d places", MAX_VALUES);
-    if (is_new) grammar_add_value(c->grammar); // has the same number
+    if (is_new) grammar_add_value(c->grammar); // gets the same number
     return value;
 }
 
@@ -120,7 +120,7 @@ bool schema_refuse_negation(SchemaCompiler *c, const KeywordUse *u) {
     return schema_refuse(c, u, " under \"not\" or in a \"oneOf\" whose branches overlap");
 }
 
-// Expands a branch for each keyword of the schema, in which that one does not hold.
+// Expands one branch for each keyword of the schema, in which this keyword does not hold.
 static void split_not(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
     for (KeywordUse part = {.schema = u->schema}; schema_next(c, &part) && !c->failed;) {
         if (!part.keyword || part.keyword->role == KEYWORD_ANNOTATION) continue;
@@ -147,7 +147,7 @@ static void assert_schema(SchemaCompiler *c, Conjunction *f, const Json *schema)
     }
 }
 
-// Takes one assertion apart.
+// Expands one assertion into the conjunction.
 static void apply(SchemaCompiler *c, Conjunction *f, SchemaAssertion a) {
     bool is_not = a.kind == ASSERT_NOT;
     if (!schema_spend(c, 8)) return;
@@ -185,7 +185,8 @@ void schema_expand(SchemaCompiler *c, Conjunction f) {
             schema_fail(c, schema, NULL, "too complex: more than %d combinations of choices",
                         MAX_ALTS);
         } else {
-            c->emit(c, &f); // listed values are checked against everything, so no branch is needed
+            c->emit(c,
+                    &f); // listed values need no branches: each is checked against all assertions
         }
     }
     c->expand_depth--;
@@ -200,7 +201,7 @@ void schema_compile_value(SchemaCompiler *c, int value) {
     Conjunction f = conjunction_new();
     size_t len = c->values.len[value];
     SchemaAssertion *assertions = schema_alloc(c, len + 1);
-    memcpy(assertions, intern_key(&c->values, value), len); // which moves when values are added
+    memcpy(assertions, intern_key(&c->values, value), len); // the key moves when values are added
     c->target = (CompileTarget){value, assertions, (int)(len / sizeof *assertions), 0};
     for (int i = c->target.n_assertions; i-- > 0;)
         conjunction_assert(c, &f, assertions[i].kind, assertions[i].json);
@@ -209,7 +210,7 @@ void schema_compile_value(SchemaCompiler *c, int value) {
 
 // --- bounds on counts
 
-// The bound of a keyword: a whole number; 0 after a failure.
+// The bound that a keyword states, a whole number. 0 after a failure.
 static uint32_t read_count(SchemaCompiler *c, const KeywordUse *u) {
     const Json *v = u->value;
     if (v->kind != JSON_NUMBER || v->number < 0 || v->number != floor(v->number))

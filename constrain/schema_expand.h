@@ -1,29 +1,29 @@
 // How a schema becomes the alternatives of a value: assertions, conjunctions and negation.
 //
-// What a place of the text must satisfy is a set of assertions: schemas that hold, schemas that do
-// not, a value it is equal to. Each set is compiled once and is one value of the grammar, so that
-// recursion through $ref ends where a set comes again.
+// Each place of a JSON text must satisfy a set of assertions: schemas that hold, schemas that do
+// not hold, or a value that it equals. Each distinct set is compiled once and becomes one value of
+// the grammar. Recursion through $ref therefore ends when a set occurs again.
 //
-// To compile a set, its assertions are taken apart into a conjunction: everything that is known on
-// one branch, such as the allowed types, a range of numbers, a list of patterns. A keyword that
-// leaves a choice (anyOf, oneOf, if, not ...) is put off as a pending branch. When only choices are
-// left, one of them splits the conjunction, and each branch continues with a copy. A conjunction
-// without pending branches is emitted: for each type it allows, it becomes an alternative.
+// To compile a set, its assertions are expanded into a conjunction: everything known about the
+// value on one branch, such as the allowed types, a range of numbers, and a list of patterns. A
+// keyword that leaves a choice (anyOf, oneOf, if, not ...) is postponed as a pending branch. When
+// nothing but choices is left, one of them splits the conjunction, and each branch continues with a
+// copy. A conjunction without pending branches is emitted: it becomes one alternative per allowed
+// type.
 //
-// Negation follows De Morgan: a schema does not hold if one of its keywords does not, so NOT S
-// splits into a branch per keyword, in which that keyword is negated. A negated keyword is again an
-// assertion of the same kind (not "maxLength": 2 is a length of at least 3), a choice, or NOT of a
-// part of it, until something is reached whose negation can be stated. What cannot is an error. For
-// example,
+// Negation follows De Morgan's laws. A schema does not hold if one of its keywords does not, so NOT
+// S splits into one branch per keyword, in which that keyword is negated. The negation of a keyword
+// is an assertion of the same kind (NOT "maxLength": 2 is a length of at least 3), a choice, or NOT
+// of a subschema. A keyword whose negation cannot be expressed is an error. For example,
 //
 //     {"type": ["integer", "string"], "minimum": 3, "not": {"maxLength": 2}}
 //
-//     conjunction   types integer|string, number >= 3; pending NOT {"maxLength": 2}
-//     one branch    "maxLength" fails: only strings can, so types string, length >= 3
+//     conjunction   types integer|string, number >= 3; pending: NOT {"maxLength": 2}
+//     only branch   NOT "maxLength": 2, which only strings can satisfy: type string, length >= 3
 //     emitted       a string of at least 3 characters
 //
-// oneOf [A, B] is the branches "A and NOT B" and "B and NOT A"; NOT B is left out where A and B
-// share no value (schema_logic.c), which saves many schemas from a negation that is unsupported.
+// oneOf [A, B] has the branches "A and NOT B" and "B and NOT A". NOT B is omitted if A and B have
+// no value in common (schema_logic.c). This avoids many negations that are not supported.
 #pragma once
 
 #include "number.h"
@@ -32,32 +32,32 @@
 typedef enum { ASSERT_SCHEMA, ASSERT_NOT, ASSERT_EQUAL } AssertionKind;
 struct SchemaAssertion {
     AssertionKind kind;
-    const Json *json; // the schema that holds or does not, or the value
+    const Json *json; // the schema that holds or does not hold, or the value
 };
 
 typedef enum {
-    CONJUNCT_SCHEMA,   // this schema has been taken apart
-    CONJUNCT_OBJECT,   // its properties, patternProperties, additionalProperties hold
+    CONJUNCT_SCHEMA,   // `schema` has been expanded
+    CONJUNCT_OBJECT,   // properties, patternProperties and additionalProperties of `schema` hold
     CONJUNCT_REQUIRED, // property `name` is present
     CONJUNCT_PROPERTY, // property `name`, if present, satisfies the assertion
     CONJUNCT_NAMES,    // all names of properties satisfy the assertion
-    CONJUNCT_ARRAY,    // its items, prefixItems, additionalItems hold
+    CONJUNCT_ARRAY,    // items, prefixItems and additionalItems of `schema` hold
     CONJUNCT_ITEM,     // item `index`, if present, satisfies the assertion
     CONJUNCT_PATTERN,  // the string matches the pattern (negated: does not)
     CONJUNCT_FORMAT,   // the string has the format (negated: does not)
-    CONJUNCT_NOT_EQUAL // the value is none of the n_values values from json on
+    CONJUNCT_NOT_EQUAL // the value is none of the n_values values from `json` on
 } ConjunctKind;
 
 typedef struct Conjunct Conjunct;
 struct Conjunct {
     ConjunctKind kind;
-    const Json *schema; // in which it is stated
-    const Json *json;   // OBJECT and ARRAY: the unevaluated... keyword, or NULL
+    const Json *schema; // the schema with the keyword
+    const Json *json; // value of the keyword; OBJECT, ARRAY: of an unevaluated... keyword, or NULL
     Str name;
     int index, n_values;
     bool is_negated;
     SchemaAssertion assertion;
-    const Conjunct *next; // stated before
+    const Conjunct *next; // the conjunct added before this one
 };
 
 typedef struct PendingAssertion PendingAssertion;
@@ -72,45 +72,46 @@ struct Conjunction {
     NumberRange number;
     CountRange length, items, properties;
     const Conjunct *conjuncts;          // the latest first
-    const PendingAssertion *assertions; // still to be taken apart
-    const PendingBranch *branches;      // still to be split by
-    const Json *values;                 // the value is one of the n_values values from here on
-    int n_values;                       // or ANY_VALUE
+    const PendingAssertion *assertions; // not yet expanded
+    const PendingBranch *branches;      // choices that have not yet split the conjunction
+    const Json *values;                 // first of the n_values allowed values ("enum", "const")
+    int n_values;                       // ANY_VALUE: values are not listed
 };
 
 enum { ANY_VALUE = -1 };
 
-// The value of the grammar that satisfies n assertions, which may be reordered. 0: none does.
+// The number of the grammar's value for n assertions, which are reordered. 0: no value satisfies
+// them.
 int schema_value(SchemaCompiler *c, SchemaAssertion *assertions, int n);
-// Compiles its alternatives.
+// Adds the alternatives of a value.
 void schema_compile_value(SchemaCompiler *c, int value);
 
 Conjunction conjunction_new(void);
-// A new conjunct, for the caller to complete.
+// Adds a conjunct, which the caller completes.
 Conjunct *conjunction_add(SchemaCompiler *c, Conjunction *f, ConjunctKind kind,
                           const KeywordUse *u);
-// Adds it unless the schema has one of this kind.
+// Adds a conjunct unless the conjunction has one of this kind for the same schema.
 void conjunction_add_once(SchemaCompiler *c, Conjunction *f, ConjunctKind kind,
                           const KeywordUse *u);
 void conjunction_assert(SchemaCompiler *c, Conjunction *f, AssertionKind kind, const Json *json);
-// Postpones a choice: split() is called with the conjunction when nothing else is left.
+// Postpones a choice: split() is called with the conjunction when only choices are left.
 void conjunction_postpone(SchemaCompiler *c, Conjunction *f, const KeywordUse *u,
                           void (*split)(SchemaCompiler *c, Conjunction f, const KeywordUse *u));
-// Takes everything in a conjunction apart and passes each branch to c->emit, which adds
-// alternatives to c->value.
+// Expands all assertions and choices of a conjunction and passes each branch to c->emit, which adds
+// alternatives to the value c->target.
 void schema_expand(SchemaCompiler *c, Conjunction f);
-// The same with one more assertion.
+// schema_expand() with one more assertion.
 void schema_expand_with(SchemaCompiler *c, Conjunction f, AssertionKind kind, const Json *json);
-// The negation of a keyword that has none.
+// Fails, because the keyword cannot be negated.
 bool schema_refuse_negation(SchemaCompiler *c, const KeywordUse *u);
 
-// Bounds on numbers of characters, items and properties: functions for the rows of keywords.
+// Bounds on the number of characters, items or properties: functions for the rows of keywords.
 void count_assert(SchemaCompiler *c, Conjunction *f, const KeywordUse *u);
 void count_negate(SchemaCompiler *c, Conjunction f, const KeywordUse *u);
 bool count_check(SchemaCompiler *c, const KeywordUse *u, const Json *value);
 uint32_t count_chars(Str s);
-// Whether an unevaluated... keyword restricts anything. Fails if an applicator is beside it, which
-// may evaluate properties or items.
+// Whether an unevaluated... keyword restricts anything. Fails if the schema has an applicator,
+// which may evaluate properties or items.
 bool unevaluated_is_needed(SchemaCompiler *c, const KeywordUse *u);
 bool unevaluated_check(SchemaCompiler *c, const KeywordUse *u, const Json *value);
 

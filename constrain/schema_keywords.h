@@ -1,5 +1,6 @@
-// The files of keywords: their tables (schema_compiler.h), and what each adds to c->value from a
-// conjunction that allows values of its types.
+// What the files of keywords define: the tables of their keywords (schema_compiler.h), and
+// functions that add to the value c->target the alternatives of a conjunction, if it allows values
+// of their type.
 #pragma once
 
 #include "regex.h"
@@ -24,16 +25,16 @@ int string_pattern(SchemaCompiler *c, const Json *schema, Str pattern);
 // items, prefixItems, additionalItems, minItems, maxItems, uniqueItems, unevaluatedItems
 extern const SchemaKeyword schema_array_keywords[];
 void array_emit(SchemaCompiler *c, const Conjunction *f);
-void array_emit_value(SchemaCompiler *c, const Json *array); // one known array
+void array_emit_value(SchemaCompiler *c, const Json *array); // the texts of one array
 
 // properties, patternProperties, additionalProperties, required, propertyNames, minProperties,
 // maxProperties, dependencies and its successors, unevaluatedProperties
 extern const SchemaKeyword schema_object_keywords[];
 void object_emit(SchemaCompiler *c, const Conjunction *f);
-void object_emit_value(SchemaCompiler *c, const Json *object); // one known object
+void object_emit_value(SchemaCompiler *c, const Json *object); // the texts of one object
 
-// enum, const; and the words null, true and false
+// enum, const; value_emit() adds the words null, true and false
 extern const SchemaKeyword schema_value_keywords[];
 void value_emit(SchemaCompiler *c, const Conjunction *f);
-// Of a conjunction with listed values: adds those that satisfy all assertions of c->value.
+// For a conjunction with listed values: adds the values that satisfy all assertions of c->target.
 void value_emit_listed(SchemaCompiler *c, const Conjunction *f);

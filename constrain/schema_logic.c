@@ -39,11 +39,12 @@ static bool check_type(SchemaCompiler *c, const KeywordUse *u, const Json *value
 
 // --- disjoint schemas
 //
-// "Disjoint" means that no value satisfies both schemas; "not disjoint" may just not be found out.
+// Schemas are disjoint if no value satisfies both. The functions below may fail to recognise this,
+// but they never call schemas disjoint that are not.
 
 static bool are_disjoint(SchemaCompiler *c, const Json *a, const Json *b, int depth);
 
-// The types of values that may satisfy a schema.
+// A superset of the types of the values that satisfy a schema.
 static unsigned find_types(SchemaCompiler *c, const Json *schema) {
     enum { MAX_DEPTH = 8 };
     unsigned types = TYPE_ANY;
@@ -74,13 +75,13 @@ static bool has_ref_only(const SchemaCompiler *c, const Json *schema) {
     return c->draft <= 7 && json_get(schema, "$ref");
 }
 
-// Whether `a` lists its values ("const", "enum") and none of them satisfies b.
+// Whether `a` lists its values ("const", "enum") and none of the values satisfies b.
 static bool values_are_disjoint(SchemaCompiler *c, const Json *a, const Json *b) {
     const Json *one = c->draft >= 6 ? json_get(a, "const") : NULL, *list = json_get(a, "enum");
     bool is_list = list && list->kind == JSON_ARRAY;
     if ((!one && !is_list) || has_ref_only(c, a)) return false;
     bool had_failed = c->failed, is_disjoint = true;
-    c->quiet++; // b may be a schema that cannot be checked: then nothing is found out
+    c->quiet++; // if b cannot be checked, the schemas count as not disjoint
     if (one) is_disjoint = !schema_holds(c, b, one);
     for (const Json *v = one ? NULL : list->child; v && is_disjoint; v = v->next)
         is_disjoint = !schema_holds(c, b, v);
@@ -90,7 +91,7 @@ static bool values_are_disjoint(SchemaCompiler *c, const Json *a, const Json *b)
     return is_disjoint;
 }
 
-// The first item of a keyword's value if it is of a kind, else NULL.
+// The first item or member of a keyword's value, if the value is of this kind; otherwise NULL.
 static const Json *first_item(const Json *schema, const char *keyword, JsonKind kind) {
     const Json *value = json_get(schema, keyword);
     return value && value->kind == kind ? value->child : NULL;
@@ -102,8 +103,8 @@ static bool is_required(const Json *schema, Str name) {
     return r;
 }
 
-// Whether a property that `a` requires is not allowed by b, or a property that either requires has
-// disjoint schemas.
+// Whether b does not allow a property that `a` requires, or a property that one of them requires
+// has disjoint schemas in both.
 static bool properties_are_disjoint(SchemaCompiler *c, const Json *a, const Json *b, int depth) {
     const Json *others = json_get(b, "additionalProperties"), *in_b = json_get(b, "properties");
     bool is_closed = others && others->kind == JSON_BOOL && !others->boolean &&
@@ -194,7 +195,7 @@ static void negate_all_of(SchemaCompiler *c, Conjunction f, const KeywordUse *u)
         schema_expand_with(c, f, ASSERT_NOT, s);
 }
 
-// A branch for each schema; of oneOf, without the others.
+// Expands one branch for each schema. With oneOf, the other schemas must not hold in it.
 static void split_choice(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
     bool is_one_of = str_is(u->value->key, "oneOf");
     for (const Json *s = u->value->child; s && !c->failed; s = s->next) {
@@ -216,7 +217,7 @@ static void negate_any_of(SchemaCompiler *c, Conjunction f, const KeywordUse *u)
     schema_expand(c, f);
 }
 
-// None of the schemas, or two of them.
+// The branches in which none of the schemas holds, and the branches in which two of them hold.
 static void negate_one_of(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
     negate_any_of(c, f, u);
     for (const Json *a = u->value->child; a && !c->failed; a = a->next)
@@ -237,8 +238,8 @@ static bool check_parts(SchemaCompiler *c, const KeywordUse *u, const Json *valu
 
 // --- if, then, else
 
-// A branch with the condition, in which "then" must hold (or not), and one without it, in which
-// "else" must.
+// Expands the branch in which the condition holds, and the branch in which it does not. "then" (or
+// "else") is asserted in it with the given kind.
 static void split_condition(SchemaCompiler *c, Conjunction f, const KeywordUse *u,
                             AssertionKind kind) {
     for (int is_else = 0; is_else < 2; is_else++) {
@@ -247,7 +248,7 @@ static void split_condition(SchemaCompiler *c, Conjunction f, const KeywordUse *
         conjunction_assert(c, &branch, is_else ? ASSERT_NOT : ASSERT_SCHEMA, u->value);
         if (consequence)
             schema_expand_with(c, branch, kind, consequence);
-        else if (kind == ASSERT_SCHEMA) // nothing is asserted, so it holds
+        else if (kind == ASSERT_SCHEMA) // a missing "then" or "else" always holds
             schema_expand(c, branch);
     }
 }

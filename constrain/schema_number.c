@@ -4,7 +4,8 @@
 
 // --- bounds
 
-// In draft 4, exclusiveMinimum is a flag that belongs to minimum.
+// Whether the keyword is the draft 4 form of exclusiveMinimum or exclusiveMaximum: a flag that
+// modifies minimum or maximum.
 static bool is_flag(const KeywordUse *u) {
     return u->keyword->is_exclusive && u->value->kind == JSON_BOOL;
 }
@@ -15,7 +16,7 @@ static bool is_excluded(const KeywordUse *u) {
     return u->keyword->is_exclusive || (flag && flag->kind == JSON_BOOL && flag->boolean);
 }
 
-// Whether the keyword is a bound that some number exceeds.
+// Whether the keyword is a bound that excludes some numbers.
 static bool has_bound(SchemaCompiler *c, const KeywordUse *u) {
     return !is_flag(u) && schema_expect(c, u, u->value, JSON_NUMBER, "a number") &&
            (!u->keyword->is_max || u->value->number < 1.79e308);
@@ -52,7 +53,7 @@ static void assert_multiple(SchemaCompiler *c, Conjunction *f, const KeywordUse 
     if (!schema_expect(c, u, u->value, JSON_NUMBER, "a number")) return;
     if (x <= 0) schema_fail(c, u->schema, "multipleOf", "expected a number above 0");
     bool is_other = f->number.multiple != 0 && f->number.multiple != x;
-    f->number.multiple = is_other ? NAN : x; // NAN: several, which number_dfa refuses
+    f->number.multiple = is_other ? NAN : x; // NAN: several multiples, which number_dfa refuses
 }
 
 static bool check_multiple(SchemaCompiler *c, const KeywordUse *u, const Json *value) {

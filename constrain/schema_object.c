@@ -19,7 +19,7 @@ static void restrict_property(SchemaCompiler *c, Conjunction *f, const KeywordUs
 
 enum { MAX_PATTERNS = 12 };
 
-// The different patterns of "patternProperties", as DFAs.
+// The distinct patterns of all "patternProperties" of a conjunction, as indices of DFAs.
 typedef struct {
     int dfas[MAX_PATTERNS];
     int n;
@@ -31,7 +31,7 @@ static int find_pattern(const PatternList *l, int dfa) {
     return i;
 }
 
-// A name of a property: a known one, or any that matches certain patterns and no others.
+// The name of a property: a known name, or any name that matches certain patterns and no others.
 typedef struct {
     Str name; // data NULL: not known
     const PatternList *patterns;
@@ -50,9 +50,10 @@ static const Json *patterns_of(const Json *schema) {
     return patterns ? patterns->child : NULL;
 }
 
-// Appends the schemas that `schema` applies to a property: that of its name and those of matching
-// patterns or, if there are none, that of all other properties. With `unevaluated`, which has the
-// last role then, only this one. Returns their number.
+// Stores the schemas that `schema` applies to a property: the schemas of its name and of matching
+// patterns or, if there are none, "additionalProperties". With `unevaluated`
+// ("unevaluatedProperties") only this schema is stored, and only for a property without a name or
+// pattern. Returns the number of schemas.
 static int find_property_schemas(SchemaCompiler *c, const Json *schema, const Json *unevaluated,
                                  const PropertyName *p, SchemaAssertion *out) {
     const Json *named = p->name.data ? json_member(json_get(schema, "properties"), p->name) : NULL;
@@ -67,7 +68,7 @@ static int find_property_schemas(SchemaCompiler *c, const Json *schema, const Js
     return n;
 }
 
-// Room for find_property_schemas.
+// The greatest number of schemas that find_property_schemas() stores.
 static size_t max_property_schemas(const Json *schema) {
     const Json *patterns = json_get(schema, "patternProperties");
     return 1 + (patterns ? (size_t)patterns->n_items : 0);
@@ -81,7 +82,7 @@ static void assert_properties(SchemaCompiler *c, Conjunction *f, const KeywordUs
     conjunction_add_once(c, f, CONJUNCT_OBJECT, u);
 }
 
-// A branch for each property, which is there and does not satisfy its schema.
+// Expands one branch for each property, which is present and does not satisfy its schema.
 static void negate_properties(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
     if (u->value->kind == JSON_BOOL && u->value->boolean) return;
     if (!str_is(u->value->key, "properties")) {
@@ -122,7 +123,7 @@ static void assert_required(SchemaCompiler *c, Conjunction *f, const KeywordUse 
             require(c, f, u, name->string);
 }
 
-// A branch for each name, which is missing.
+// Expands one branch for each name, which is absent.
 static void negate_required(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
     for (const Json *name = u->value->child; name && !c->failed; name = name->next) {
         Conjunction branch = f;
@@ -153,9 +154,9 @@ static bool check_names(SchemaCompiler *c, const KeywordUse *u, const Json *valu
 
 // --- dependencies
 //
-// A member "name": ["a", "b"] or "name": SCHEMA applies to objects that have the property.
+// A member "name": ["a", "b"] or "name": SCHEMA applies to objects that have the property "name".
 
-// Without the property, or with it and what it requires.
+// Expands the branch without the property, and the branch with the property and what it requires.
 static void split_dependency(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
     Conjunction without = f;
     restrict_property(c, &without, u, u->value->key, ASSERT_SCHEMA, &never);
@@ -244,7 +245,7 @@ static int compare_properties(const void *a, const void *b) {
     return order ? order : (x->def.order > y->def.order) - (x->def.order < y->def.order);
 }
 
-// Sorts by name and merges repeated names into the first.
+// Sorts by name, and merges equal names into one entry with the least order.
 static void sort_properties(PropertyList *l) {
     int n = 0;
     if (l->n > 1) qsort(l->at, (size_t)l->n, sizeof *l->at, compare_properties);
@@ -256,7 +257,7 @@ static void sort_properties(PropertyList *l) {
     l->n = n;
 }
 
-// Adds the alternative of an object with these sorted properties; frees the list.
+// Adds the alternative of an object with the properties of a sorted list, which is freed.
 static void add_object(SchemaCompiler *c, ObjectDef o, PropertyList *l) {
     Str *names = xalloc((size_t)l->n + 1, sizeof *names);
     o.n_names = l->n;
@@ -270,11 +271,12 @@ static void add_object(SchemaCompiler *c, ObjectDef o, PropertyList *l) {
     grammar_add_alt(c->grammar, c->target.value, ALT_OBJECT, grammar_add_object(c->grammar, o));
 }
 
-// All names that a conjunction mentions. With --ordered-properties, texts have them in this order:
-// those in "properties", from the first schema to the last; then the others.
+// Lists all names that a conjunction mentions. PropertyDef.order is their order with
+// --ordered-properties: first the names in "properties", from the first schema to the last; then
+// all other names.
 static void list_names(const Conjunction *f, PropertyList *l) {
     uint32_t first = UINT32_MAX / 2, next = first;
-    for (const Conjunct *a = f->conjuncts; a; a = a->next) { // the last schema first
+    for (const Conjunct *a = f->conjuncts; a; a = a->next) { // from the last schema to the first
         bool is_required = a->kind == CONJUNCT_REQUIRED;
         if (is_required || a->kind == CONJUNCT_PROPERTY)
             list_property(l, a->name, (PropertyDef){.order = next++, .is_required = is_required});
@@ -285,7 +287,7 @@ static void list_names(const Conjunction *f, PropertyList *l) {
     }
 }
 
-// The value of a property: of a known name, or of other names that match certain patterns.
+// The value of a property with a known name, or with other names that match certain patterns.
 static int property_value(SchemaCompiler *c, const Conjunction *f, const PropertyName *p,
                           SchemaAssertion *assertions) {
     int n = 0;
@@ -303,10 +305,11 @@ static int property_value(SchemaCompiler *c, const Conjunction *f, const Propert
 
 // --- other names
 //
-// All other names are a DFA that labels each name with 1 + the set of patterns it matches (bit i:
-// pattern i), so that the machine knows the value when the name ends.
+// All names that are not listed are read by one DFA. It labels each name with 1 + the set of
+// patterns that the name matches (bit i: pattern i), so that the machine knows the value when the
+// name ends.
 
-// Adds the patterns of a schema to the list, and the bits of the new ones to the labels of a DFA.
+// Adds the patterns of a schema to the list, and the bits of new patterns to the labels of a DFA.
 static void label_patterns(SchemaCompiler *c, const Json *schema, PatternList *l, Dfa *d) {
     for (const Json *k = patterns_of(schema); k && !c->failed; k = k->next) {
         int dfa = string_pattern(c, schema, k->key), i = find_pattern(l, dfa);
@@ -322,8 +325,9 @@ static void label_patterns(SchemaCompiler *c, const Json *schema, PatternList *l
     }
 }
 
-// Reduces a DFA to the names that satisfy "propertyNames": the schema is compiled as a string into
-// value 0, which has no alternatives otherwise, and the string's length becomes part of the DFA.
+// Reduces a DFA to the names that satisfy "propertyNames". The schema is compiled as a string into
+// value 0, which otherwise has no alternatives. Then the string's language and length are
+// intersected with the DFA.
 static bool keep_names(SchemaCompiler *c, const Conjunct *names, Dfa *d) {
     SchemaAssertion assertion = names->assertion;
     CompileTarget outer = c->target;
@@ -332,7 +336,8 @@ static bool keep_names(SchemaCompiler *c, const Conjunct *names, Dfa *d) {
     c->target = (CompileTarget){0, &names->assertion, 1, outer.n_alts};
     schema_expand_with(c, f, assertion.kind, assertion.json);
     c->target = outer;
-    schema_value(c, &assertion, 1); // for any type: unsupported keywords are reported as elsewhere
+    schema_value(c, &assertion,
+                 1); // compiled for all types, so that unsupported keywords are errors
     ValueDef *result = &c->grammar->values[0];
     int n = result->n_alts;
     result->n_alts = 0;
@@ -381,7 +386,7 @@ void object_emit(SchemaCompiler *c, const Conjunction *f) {
     ObjectDef o = {.other = NONE, .min = f->properties.min, .max = f->properties.max};
     PropertyList l = {0};
     if (!(f->types & TYPE_OBJECT) || c->failed || o.min > o.max) return;
-    size_t max = 1; // assertions about one property
+    size_t max = 1; // greatest number of assertions about one property
     for (const Conjunct *a = f->conjuncts; a; a = a->next)
         max += a->kind == CONJUNCT_OBJECT ? max_property_schemas(a->schema) : 1;
     SchemaAssertion *assertions = xalloc(max, sizeof *assertions);

@@ -30,7 +30,8 @@ int string_pattern(SchemaCompiler *c, const Json *schema, Str pattern) {
     return string_regex(c, schema, keyword, pattern, REGEX_SEARCH);
 }
 
-// Of a format, with its maximum length; -1 for an unknown one, too, which has no effect.
+// The DFA of a format and the format's maximum length. -1 after a failure, and for an unknown
+// format, which has no effect.
 static int format_dfa(SchemaCompiler *c, const Json *schema, Str name, uint32_t *max_length) {
     const Format *format = format_find(name);
     *max_length = format ? format->max_length : NO_LIMIT;
@@ -90,9 +91,9 @@ const SchemaKeyword schema_string_keywords[] = {
 
 // --- strings of a language and a length
 //
-// The number of characters is counted by the machine, not by the DFA, which would need a copy of
-// its states for every count. In exchange, `live` says which pairs of a state and a count lead to a
-// text that is neither too short nor too long.
+// The machine counts the characters. If the DFA did, it would need a copy of its states for every
+// count. In exchange, StringDef.live tells which pairs of a state and a count lead to a text that
+// is neither too short nor too long.
 
 // Whether a character leads from a state to a live pair with `count` characters.
 static bool leads_to_live(const Dfa *d, const StringDef *s, int state, uint32_t count) {
@@ -122,14 +123,14 @@ static bool fill_live(SchemaCompiler *c, StringDef *s) {
     return true;
 }
 
-// Whether the texts of a DFA are all texts over one set of characters: then every count is live.
+// Whether a DFA accepts exactly the texts over one set of characters. Then every count is live.
 static bool is_star(const Dfa *d) {
     for (int class = 0; class < d->n_classes; class ++)
         if (d->next[d->n_classes + class] > 1) return false;
     return d->n_states == 2 && d->start == 1 && d->accept[1];
 }
 
-// Index of the string of a language and a length; -1 if there is none.
+// The index of the string with a language and a length; -1 if no text matches, or after a failure.
 static int add_string(SchemaCompiler *c, int dfa, CountRange length) {
     bool is_new;
     uint32_t key[] = {'"', (uint32_t)dfa, length.min, length.max};
@@ -145,7 +146,7 @@ static int add_string(SchemaCompiler *c, int dfa, CountRange length) {
     return *string = grammar_add_string(c->grammar, s);
 }
 
-// A pattern ^X{n,m}$ of one character or class X is compiled as ^X*$ with a length.
+// A pattern ^X{n,m}$ in which X is one character or class is compiled as ^X*$ with a length.
 static Str split_bounded_repeat(SchemaCompiler *c, Str pattern, CountRange *length) {
     int min, max;
     size_t n = regex_bounded_repeat(pattern, &min, &max);
@@ -158,7 +159,7 @@ static Str split_bounded_repeat(SchemaCompiler *c, Str pattern, CountRange *leng
     return (Str){text, n + 2};
 }
 
-// The language of the patterns, formats and excluded values of a conjunction; -1 after a failure.
+// The DFA of the patterns, formats and excluded values of a conjunction; -1 after a failure.
 static int find_language(SchemaCompiler *c, const Conjunction *f, CountRange *length) {
     int language = any_string(c);
     Buffer excluded = {0};

@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-// The values that "const" or "enum" lists: the first of n.
+// The first of the n values that "const" or "enum" lists.
 static const Json *listed_values(const KeywordUse *u, int *n) {
     bool is_const = str_is(u->value->key, "const");
     *n = is_const ? 1 : u->value->n_items;
@@ -46,7 +46,7 @@ const SchemaKeyword schema_value_keywords[] = {
     {.name = NULL},
 };
 
-// Adds the alternative of a text that matches a regular expression.
+// Adds the alternative of the texts that match a regular expression, unless it is empty.
 static void add_text(SchemaCompiler *c, Str pattern) {
     int dfa = pattern.len ? string_regex(c, NULL, NULL, pattern, REGEX_WHOLE) : -1;
     if (dfa >= 0 && !dfa_is_empty(&c->grammar->dfas[dfa]))
@@ -78,7 +78,7 @@ static int compare_strings(const void *a, const void *b) {
     return str_compare(*(const Str *)a, *(const Str *)b);
 }
 
-// Adds the alternative of a string out of a list, which is sorted.
+// Adds the alternative of the strings in a list, which is sorted by this function.
 static void add_listed_strings(SchemaCompiler *c, Str *list, int n) {
     int n_distinct = 0;
     if (!n) return;

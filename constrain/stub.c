@@ -1,5 +1,5 @@
-// Replaces constrain/ in a program built with WITHOUT=constrain: only the empty constraint exists.
-// The option table refuses the options, and constraint_new() the fields of batch requests.
+// Replaces constrain/ in a program built with WITHOUT=constrain. Only the empty constraint exists:
+// the option table refuses the options, and constraint_new() the fields of batch records.
 #include "constraint.h"
 
 const bool constrain_is_built = false;
@@ -17,7 +17,7 @@ bool constraint_new(ConstraintCache *cache, const ConstraintSpec *spec, Constrai
                      "this build has no constrained generation (built with WITHOUT=constrain)");
 }
 
-// No ConstraintState exists, so the rest is never called with one.
+// No ConstraintState exists, so the following functions are never called with one.
 ConstraintState *constraint_clone(const ConstraintState *g) { return (void)g, NULL; }
 void constraint_free(ConstraintState *g) { (void)g; }
 void constraint_attach(ConstraintState *g, Request *r) { (void)g, (void)r; }
