@@ -4,7 +4,7 @@
 
 #include "message.h"
 
-// Zero-initialise.
+// Zero-initialize.
 typedef struct {
     Message *messages; // (n) owned
     int n;

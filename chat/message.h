@@ -19,5 +19,5 @@ Message message_make(Str role, Str content);
 bool message_read(const Json *object, Message *out, Error *err);
 Str content_skip_space(Str content); // removes white space at the beginning
 Str content_strip(Str content);      // removes white space at both ends
-bool message_is_role(Str role);      // whether a message may have this role
+bool message_is_role(Str role);      // true for the roles that a message can have
 void message_free(Message *m);

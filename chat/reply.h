@@ -13,7 +13,7 @@ typedef struct {
     int n_calls, n_calls_before; // see reply_parse()
 } Reply;
 
-// Whether a prompt ends with <think>, so that the reply begins inside the reasoning.
+// True if a prompt ends with <think>, so that the reply begins inside the reasoning.
 bool reply_begins_in_reasoning(const Tokenizer *t, const int *prompt, int n);
 // Appends the text of tokens, with control tokens by name.
 void reply_put_raw(const Tokenizer *t, const int *ids, int n, Buffer *out);
@@ -28,7 +28,7 @@ void reply_put_raw(const Tokenizer *t, const int *ids, int n, Buffer *out);
 // dialogue so far, for the ids of the new ones.
 void reply_parse(Reply *r, const Template *tpl, Str raw, Str shown, bool in_reasoning,
                  bool has_tools, int n_calls_before);
-bool reply_is_call(Str raw); // whether a reply begins with the control token of a call
+bool reply_is_call(Str raw); // true if a reply begins with the control token of a call
 void reply_free(Reply *r);
 // The reply as a message of the dialogue, for the template.
 Message reply_message(const Reply *r);

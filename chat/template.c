@@ -23,7 +23,7 @@ static const struct {
     {"none", template_none},
 };
 
-// Whether general.name says that the model is made for dialogue.
+// True if general.name says that the model is made for dialogue.
 static bool is_named_chat(const Gguf *g) {
     Str name = gguf_get_text(g, "general.name");
     char lower[256];
@@ -174,7 +174,10 @@ bool template_set(Template *tpl, const char *text, Error *err) {
     if (!value || value == text)
         return error_set(err, EXIT_USAGE, "--template-var: expected NAME=JSON, found \"%s\"", text);
     Str name = {text, (size_t)(value++ - text)};
-    bool is_json = json_parse(&doc, value, strlen(value), &why);
+    bool ok = json_parse(&doc, value, strlen(value), &why) ||
+              error_set(err, EXIT_USAGE,
+                        "--template-var %.*s: %s; a string needs quotes, as in NAME='\"text\"'",
+                        SHOWN(name), why.text);
     JsonWriter w = {all, all->len > 0};
     if (all->len)
         all->len--; // removes the closing brace
@@ -183,13 +186,10 @@ bool template_set(Template *tpl, const char *text, Error *err) {
     json_write_key(&w, name);
     json_write_format(&w, NULL, "%s", value);
     json_end_object(&w);
-    bool is_new = is_json && json_parse(&doc, all->data, all->len, &(Error){0});
+    ok = ok && (json_parse(&doc, all->data, all->len, &why) ||
+                error_set(err, EXIT_USAGE, "--template-var %.*s is given twice", SHOWN(name)));
     json_free(&doc);
-    if (!is_json)
-        return error_set(err, EXIT_USAGE,
-                         "--template-var %.*s: %s; a string needs quotes, as in NAME='\"text\"'",
-                         SHOWN(name), why.text);
-    return is_new || error_set(err, EXIT_USAGE, "--template-var %.*s is given twice", SHOWN(name));
+    return ok;
 }
 
 // Rendering

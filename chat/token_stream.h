@@ -20,7 +20,7 @@ typedef struct {
     int ids;     // index in TokenStream.ids
 } ResumePoint;
 
-// Zero-initialise.
+// Zero-initialize.
 typedef struct {
     Buffer text, mask;          // rendered text and its provenance mask
     Ids ids;                    // its tokens

@@ -110,7 +110,8 @@ static Scope *new_scope(Heap *h, Scope *parent) {
     return s;
 }
 
-// Assigns in the scope s, or to an attribute of a namespace.
+// Assigns to a variable of the scope s, to an attribute of a namespace, or to each target of a
+// tuple.
 static void assign(Heap *h, Scope *s, const JinjaNode *target, Value v) {
     if (target->kind == EXPR_NAME) {
         declare(h, s, target->name, v);
@@ -182,7 +183,7 @@ static Value call_macro(Heap *h, struct Macro *m, const Args *a, const Value *ca
 
 // Loops
 
-// The next item that passes the loop's condition, or VALUE_ABSENT.
+// Fetches the next item that satisfies the condition of the loop. VALUE_ABSENT if there is none.
 static Value loop_fetch(Heap *h, struct Loop *l) {
     while (l->n_fetched < l->items->n) {
         Value v = l->items->items[l->n_fetched++];
@@ -332,7 +333,7 @@ static double float_op(Heap *h, int op, double x, double y) {
     }
 }
 
-// Division and modulo round towards minus infinity, as in Python.
+// Integer operations. As in Python, division rounds towards minus infinity.
 static Value int_op(Heap *h, int op, int64_t x, int64_t y) {
     int64_t z = 1;
     bool overflows = false;

@@ -32,7 +32,7 @@ typedef struct {
     int n_objects;
     // More variables, which override those of `objects` and whose strings get mask 1; NULL: none.
     const Json *template_vars;
-    // Whether a string in `objects` gets mask 1; NULL: no string does.
+    // Returns true for the strings of `objects` that get mask 1. NULL: no string gets it.
     bool (*is_template_text)(const Json *string);
     const struct tm *now; // for strftime_now
 } JinjaInput;

@@ -15,7 +15,7 @@
 
 enum { MAX_PARAMS = 8, MAX_RANGE = 100000 }; // MAX_RANGE: as in Jinja's sandbox
 
-// The value of an optional argument.
+// The value of an argument, or `other` if the argument was omitted.
 static Value value_or(Value v, Value other) { return v.kind == VALUE_ABSENT ? other : v; }
 
 static Text text_arg(Heap *h, Value v) {
@@ -103,7 +103,7 @@ static Value str_replace(Heap *h, const Args *a) {
     return heap_pop_string(h, start);
 }
 
-// Offset of the first or last separator in t, or SIZE_MAX.
+// Offset of the first separator in t, or of the last one if is_last; SIZE_MAX if there is none.
 static size_t find_separator(Heap *h, Text t, Text sep, bool is_last) {
     if (!sep.len) heap_fail(h, "empty separator");
     if (!is_last) return text_find(h, t, sep, 0);
@@ -191,7 +191,7 @@ static Value str_partition(Heap *h, const Args *a) {
 
 enum { AT_START, AT_END };
 
-// Whether t begins or ends with a string, or with one of a tuple of strings.
+// True if t begins (AT_START) or ends (AT_END) with a string, or with a string of a tuple.
 static bool has_affix(Heap *h, Text t, Value affix, int where) {
     if (affix.kind == VALUE_TUPLE) {
         for (int i = 0; i < affix.list->n; i++)
@@ -214,7 +214,7 @@ static Value str_remove_affix(Heap *h, const Args *a) {
     return value_text(a->variant == AT_END ? text_part(t, 0, t.len - n) : text_part(t, n, t.len));
 }
 
-// In characters; -1: not found.
+// The position of a part in characters, or -1.
 static Value str_find_part(Heap *h, const Args *a) {
     size_t at = text_find(h, a->self.text, text_arg(h, a->values[0]), 0);
     return value_int(at == SIZE_MAX ? -1 : (int64_t)text_length(h, text_part(a->self.text, 0, at)));
@@ -232,7 +232,7 @@ static Value str_count(Heap *h, const Args *a) {
 // Sets of UnicodeClass, whose bits are 1 << class >> 1: UNICODE_OTHER is in no set.
 enum { CLASS_LETTER = 1, CLASS_NUMBER = 2, CLASS_SPACE = 4 };
 
-// Whether a string is not empty and all its characters are in the set a->variant of classes.
+// True if a string is not empty and all its characters are in the set a->variant of classes.
 static Value str_is_class(Heap *h, const Args *a) {
     Text t = a->self.text;
     bool fits = t.len;
@@ -415,7 +415,7 @@ static Value sort_key(Heap *h, Value item, Value attribute, bool has_case) {
     return str_case(h, &(Args){.self = item, .variant = CASE_LOWER});
 }
 
-// Stable binary insertion sort. Every comparison can fail, as qsort() does not allow. Each key is
+// Stable binary insertion sort. qsort() cannot be used, because a comparison can fail. Each key is
 // computed once.
 static Value sort_items(Heap *h, const List *list, Value attribute, bool has_case,
                         bool is_reverse) {
@@ -502,7 +502,7 @@ static List *iterate_if_true(Heap *h, Value v) {
     return value_truth(v) ? value_iterate(h, v) : value_list(h, VALUE_LIST, 0).list;
 }
 
-// map(attribute="a", default=x) or map("filter", arguments...)
+// map(attribute="a", default=x), or map("filter", arguments of the filter ...).
 static Value filter_map(Heap *h, const Args *a) {
     List *list = iterate_if_true(h, a->self);
     Value out = value_list(h, VALUE_GENERATOR, list->n), attribute = {0}, fallback = {0};
@@ -614,7 +614,8 @@ static Value refuse_change(Heap *h, const Args *a) {
     heap_fail(h, "a template may not change a %s", value_type_name(a->self));
 }
 
-// dict() and namespace(): the pairs of an optional mapping, then the named arguments.
+// dict() and namespace(). The arguments are an optional mapping, whose pairs are copied, and named
+// values.
 static Value call_dict(Heap *h, const Args *a) {
     Value out = value_dict(h, (ValueKind)a->variant);
     for (int i = 0; i < a->n; i++) {
@@ -903,20 +904,17 @@ Value library_slice(Heap *h, Value v, Value from, Value to, Value step) {
     bool is_text = v.kind == VALUE_STRING;
     if (by == 0) heap_fail(h, "slice step cannot be zero");
     require_defined(h, v);
-    if (is_text && by == 1) { // needs no list of characters
-        heap_spend(h, 1 + v.text.len / 64);
-        size_t start = from.kind == VALUE_NONE ? 0 : text_offset(v.text, value_integer(h, from));
-        size_t end = to.kind == VALUE_NONE ? v.text.len : text_offset(v.text, value_integer(h, to));
-        return value_text(text_part(v.text, start, end > start ? end : start));
-    }
     if (!is_text && (!value_is_list(v) || v.kind >= VALUE_VIEW))
         return value_undefined(str_of("a slice"), value_type_name(v));
-    List *list = is_text ? value_iterate(h, v) : v.list;
-    int64_t n = list->n, most = n + 2; // longer steps have the same effect
+    int64_t n = is_text ? (int64_t)text_length(h, v.text) : v.list->n;
+    int64_t most = n + 2; // a longer step has the same effect
     by = by > most ? most : by < -most ? -most : by;
     int64_t low = by < 0 ? -1 : 0, high = by < 0 ? n - 1 : n;
     int64_t start = slice_bound(h, from, n, low, high, by < 0 ? high : low);
     int64_t end = slice_bound(h, to, n, low, high, by < 0 ? low : high);
+    if (is_text && by == 1) // needs no list of characters
+        return value_text(text_part(v.text, text_offset(v.text, start), text_offset(v.text, end)));
+    List *list = is_text ? value_iterate(h, v) : v.list;
     Value out = {.kind = v.kind == VALUE_TUPLE ? VALUE_TUPLE : VALUE_LIST,
                  .list = heap_alloc(h, 1, sizeof(List))};
     if (by == 1) { // shares the items

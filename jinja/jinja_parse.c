@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_NESTING = 100 }; // of expressions and blocks
+enum { MAX_NESTING = 100 }; // levels of expressions and blocks
 
 typedef enum {
     TOKEN_TEXT,
@@ -220,7 +220,7 @@ static const JinjaToken *token_after(const JinjaParser *p) {
     return token(p) + (token(p)->kind != TOKEN_END);
 }
 
-// Whether a token is one of the names and operators in `words`, which are separated by spaces.
+// True if a token is one of the names and operators in `words`, which are separated by spaces.
 static bool is_word(const JinjaToken *t, const char *words) {
     if (t->kind != TOKEN_NAME && t->kind != TOKEN_OPERATOR) return false;
     for (size_t n; (n = strcspn(words, " ")); words += n + (words[n] == ' '))
@@ -338,7 +338,7 @@ static JinjaNode *parse_numeral(JinjaParser *p) {
     return new_const(p, value_float(x));
 }
 
-// Items or pairs of items, separated by commas, up to a closing bracket.
+// Expressions, or pairs EXPRESSION: EXPRESSION, separated by commas, up to a closing bracket.
 static JinjaNode *parse_bracketed(JinjaParser *p, const char *close, bool are_pairs) {
     JinjaNode *first = NULL, **tail = &first;
     while (!accept(p, close)) {
@@ -388,7 +388,7 @@ static JinjaNode *parse_primary(JinjaParser *p) {
     return new_named(p, EXPR_NAME, NULL);
 }
 
-// The index or slice of `of`, after "[".
+// An index or slice of the operand `of`, after "[".
 static JinjaNode *parse_index(JinjaParser *p, JinjaNode *of) {
     JinjaNode *parts[3] = {NULL}, *n;
     int k = 0; // colons
@@ -450,7 +450,8 @@ static JinjaNode *parse_args(JinjaParser *p) {
     return first;
 }
 
-// Filters applied to `of`, from left to right, after "|". `of` NULL: the body of a statement.
+// The filters of the operand `of`, after "|". They apply from left to right. `of` NULL: the operand
+// is the text of a STMT_CAPTURE.
 static JinjaNode *parse_filter(JinjaParser *p, JinjaNode *of) {
     do {
         of = new_named(p, EXPR_FILTER, of);
@@ -459,7 +460,8 @@ static JinjaNode *parse_filter(JinjaParser *p, JinjaNode *of) {
     return of;
 }
 
-// A test of `of`, after "is". A single argument needs no brackets: "x is divisibleby 3".
+// A test of the operand `of`, after "is". A single argument needs no brackets: "x is divisibleby
+// 3".
 static JinjaNode *parse_test(JinjaParser *p, JinjaNode *of) {
     bool is_negated = accept(p, "not");
     JinjaNode *n = new_named(p, EXPR_TEST, of);
@@ -591,7 +593,7 @@ static JinjaNode *parse_until(JinjaParser *p, const char *end) {
     return body;
 }
 
-// The end of a statement: {% end %}, or {% else %} and a body.
+// The end of a statement: the tag {% end %}, or {% else %}, a body and {% end %}. Returns the body.
 static JinjaNode *parse_else(JinjaParser *p, const char *end) {
     if (accept(p, "else")) return parse_until(p, end);
     next_token(p);

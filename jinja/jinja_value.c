@@ -141,7 +141,7 @@ uint32_t text_code(Text c) {
     return code;
 }
 
-// Whether text_strip() removes the character c.
+// True if text_strip() removes the character c.
 static bool is_stripped(Text c, Text chars) {
     uint32_t code = text_code(c);
     if (chars.data) return str_find(text_str(chars), text_str(c)) != SIZE_MAX;
@@ -267,7 +267,7 @@ double value_number(Heap *h, Value v) {
     if (!value_is_number(v)) heap_fail(h, "expected a number, found '%s'", value_type_name(v));
     if (v.kind == VALUE_FLOAT) return v.number;
     if (v.kind != VALUE_BIG_INT) return (double)value_integer(h, v);
-    return strtod(v.text.data, NULL); // the byte after the digits, in the JSON text, is no digit
+    return strtod(v.text.data, NULL); // stops at the JSON text's next byte, which is not a digit
 }
 
 int64_t value_integer(Heap *h, Value v) {
@@ -390,7 +390,7 @@ static void put_float(Heap *h, double x, bool is_json) {
     heap_puts(h, text);
 }
 
-// Whether Python considers a character printable (str.isprintable).
+// True for the characters that Python considers printable (str.isprintable).
 static bool is_printable(uint32_t c) {
     static const uint32_t hidden[][2] = {
         {0, 0x1f},          {0x7f, 0xa0},     {0xad, 0xad},     {0x600, 0x605},   {0x61c, 0x61c},
