@@ -30,6 +30,6 @@ typedef enum {
 void lines_open(LineReader *l, const char *path, size_t limit);
 // Returns the next line without its newline, valid until the next call. Dies on a read error.
 LineState lines_next(LineReader *l, Str *line, bool may_wait);
-// Parses the next line that is not blank as JSON: LINE_READY, LINE_END, or LINE_NONE (not
-// may_wait). Ends the program on an interrupt, an invalid line or one beyond the limit.
+// Parses the next line that is not blank as JSON. Returns LINE_READY, LINE_END or, unless may_wait,
+// LINE_NONE. Ends the program on an interrupt, an invalid line or a line beyond the limit.
 LineState lines_next_json(LineReader *l, JsonDoc *doc, bool may_wait);

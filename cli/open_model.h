@@ -30,5 +30,5 @@ void template_warn_missing(const Options *o, const Template *tpl);
 // Whether the vocabulary has all tokens of the logit biases. False with err (exit 2).
 bool logit_bias_check(const SampleOptions *s, int n_vocab, Error *err);
 // Enters the sandbox (os/sandbox.h) unless --no-sandbox is given or a prefix cache needs its files.
-// To be called when all files are open.
+// Call it when all files are open.
 void enter_sandbox(const Options *o);

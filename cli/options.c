@@ -28,7 +28,7 @@
 #define CONSTRAIN  (CMD_RUN | CMD_BATCH | CMD_TOKENIZE)
 #define WITH_MODEL (CMD_ALL & ~(CMD_QUANTIZE | CMD_CACHE | CMD_HELP))
 
-// Initialisers of a row from its kind to the placeholder of its value; the help text follows, then
+// Initializers of a row from its kind to the placeholder of its value; the help text follows, then
 // the module. FLAG takes no value. The range of a number is inclusive.
 #define AT(field)                      offsetof(Options, field)
 #define VALUE(k, field, text)          .kind = k, .offset = AT(field), .value = text

@@ -32,7 +32,7 @@ enum {
 
 // Values of all options of all commands. A field keeps its default if its option is not given.
 typedef struct {
-    const char *command; // its name, for messages
+    const char *command; // name of the command, for messages
     const char **args;   // (n_args) positional arguments
     int n_args;
     bool wants_help, wants_man;

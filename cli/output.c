@@ -58,9 +58,7 @@ void progress_end(void) {
 }
 
 void progress_prefill(const Options *o, uint64_t n_done, uint64_t n, double start_sec) {
-    enum {
-        MIN_TOKENS = 32
-    }; // shorter prefills take at most a second or two, even of a large model
+    enum { MIN_TOKENS = 32 }; // a shorter prefill takes a second or two at most
     double sec = now_sec() - start_sec;
     unsigned long long done = n_done, all = n;
     if (!n && n_done)

@@ -43,7 +43,7 @@ bool text_emit(void *arg, const char *text, size_t n);
 // Switches stdout to dim text or back, on a terminal with colours.
 void text_dim(bool is_dim);
 
-// Word wrap for text that arrives in pieces and is printed as soon as possible. Zero-initialise.
+// Word wrap for text that arrives in pieces and is printed as soon as possible. Zero-initialize.
 typedef struct {
     Buffer word; // not yet written: it may have to move to the next line
     int word_columns;

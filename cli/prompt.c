@@ -6,8 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
-// Appends a file. Its final newline, which editors and `echo` add, is removed without
-// --keep-newline.
+// Appends a file. Unless --keep-newline is given, its final newline, which editors and `echo` add,
+// is removed.
 static void append_file(const Options *o, const char *path, Buffer *out) {
     Error err;
     size_t begin = out->len;

@@ -34,7 +34,7 @@ Str *list_split(const char *list, int *n);
 bool constraint_from_options(ConstraintCache *cache, const Options *o, ConstraintState **out,
                              Error *err);
 
-// Initialises the generator of at most n_parallel sequences. Dies if the draft model cannot be
+// Initializes the generator of at most n_parallel sequences. Dies if the draft model cannot be
 // opened.
 void generator_open(Pipeline *p, Generator *g, int chunk, int n_parallel);
 // The prefix cache of --cache or $LLAMA31_CACHE, for `chunk` prompt tokens per forward pass. NULL

@@ -1,7 +1,7 @@
 // Options of llama.cpp that have another name here, no effect, or no equivalent.
 //
-// Users and scripts bring llama.cpp command lines along. spelling_translate() is called for an
-// option that the table in options.c does not have.
+// Command lines written for llama.cpp should work here. spelling_translate() is called for an
+// option that is not in the table of options.c.
 #pragma once
 
 #include "../base/text.h"

@@ -49,7 +49,7 @@ static void check_leaf(void *arg, int i) {
     free(x);
 }
 
-// Runs on every thread; ops_for shares out the leaves.
+// Runs on every thread; ops_for() divides the leaves among them.
 static void check_leaves(void *arg) {
     WeightCheck *check = arg;
     ops_for(check->n_leaves, 1, check_leaf, check);

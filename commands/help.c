@@ -72,7 +72,8 @@ void command_print_help(const Command *command) {
     printf("\nExample:\n  %s\n", command->example);
 }
 
-// Prints a line of roff: hyphens as minus signs, no escapes, no request at the beginning.
+// Prints a line of roff: hyphens become minus signs, backslashes are escaped, and the line cannot
+// begin with a request.
 static void print_roff(const char *text) {
     if (*text == '.' || *text == '\'') printf("\\&");
     for (; *text; text++) {

@@ -148,7 +148,7 @@ static void answer_questions(Scorer *s, Question *questions, int n) {
     free(tasks);
 }
 
-// Sets the texts from a JSON array. False unless it has items, all of them strings with content.
+// Sets the texts from a JSON array. False unless it has items, all of them non-empty strings.
 static bool texts_from_json(Question *q, const Json *array) {
     if (!array || array->kind != JSON_ARRAY) return false;
     q->texts = xalloc((size_t)array->n_items, sizeof *q->texts);

@@ -10,7 +10,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { DEFAULT_WINDOW = 512 }; // of llama-perplexity
+enum { DEFAULT_WINDOW = 512 }; // tokens, as in llama-perplexity
 
 typedef enum { WINDOWS, TEXTS, IDS } TextSource;
 
