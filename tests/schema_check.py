@@ -1,4 +1,4 @@
-"""A small judge of JSON Schema, apart from the program's: enough for the schemas that tests generate by."""
+"""A JSON Schema validator for tests, independent of the program. It has the keywords of the tests' schemas."""
 import re
 
 
@@ -19,29 +19,29 @@ def equal(a, b):
     return a == b
 
 
-def number_fits(s, v):
+def number_is_valid(s, v):
     return (s.get("minimum", v) <= v <= s.get("maximum", v) and s.get("exclusiveMinimum", v - 1) < v and
             s.get("exclusiveMaximum", v + 1) > v and v % s.get("multipleOf", v or 1) == 0)
 
 
-def object_fits(s, v, root):
+def object_is_valid(s, v, root):
     named, patterns = s.get("properties", {}), s.get("patternProperties", {})
     for k, x in v.items():
         parts = ([named[k]] if k in named else []) + [p for r, p in patterns.items() if re.search(r, k)]
-        if not all(fits(p, x, root) for p in parts or [s.get("additionalProperties", True)]):
+        if not all(is_valid(p, x, root) for p in parts or [s.get("additionalProperties", True)]):
             return False
     return (all(k in v for k in s.get("required", [])) and
             s.get("minProperties", 0) <= len(v) <= s.get("maxProperties", len(v)))
 
 
-def array_fits(s, v, root):
+def array_is_valid(s, v, root):
     prefix = s.get("prefixItems", [])
     return (s.get("minItems", 0) <= len(v) <= s.get("maxItems", len(v)) and
-            all(fits(p, x, root) for p, x in zip(prefix, v)) and
-            all(fits(s.get("items", True), x, root) for x in v[len(prefix):]))
+            all(is_valid(p, x, root) for p, x in zip(prefix, v)) and
+            all(is_valid(s.get("items", True), x, root) for x in v[len(prefix):]))
 
 
-def fits(s, v, root=None):
+def is_valid(s, v, root=None):
     root = s if root is None else root
     if isinstance(s, bool):
         return s
@@ -49,7 +49,7 @@ def fits(s, v, root=None):
         target = root
         for step in s["$ref"].split("/")[1:]:
             target = target[step]
-        if not fits(target, v, root):
+        if not is_valid(target, v, root):
             return False
     types = s.get("type", [])
     if types and not any(is_type(v, t) for t in ([types] if isinstance(types, str) else types)):
@@ -59,11 +59,13 @@ def fits(s, v, root=None):
     if isinstance(v, str) and not (s.get("minLength", 0) <= len(v) <= s.get("maxLength", len(v)) and
                                    re.search(s.get("pattern", ""), v)):
         return False
-    if is_type(v, "number") and not number_fits(s, v):
+    if is_type(v, "number") and not number_is_valid(s, v):
         return False
-    if isinstance(v, dict) and not object_fits(s, v, root) or isinstance(v, list) and not array_fits(s, v, root):
+    if isinstance(v, dict) and not object_is_valid(s, v, root):
         return False
-    return (all(fits(x, v, root) for x in s.get("allOf", [])) and
-            ("anyOf" not in s or any(fits(x, v, root) for x in s["anyOf"])) and
-            ("oneOf" not in s or sum(fits(x, v, root) for x in s["oneOf"]) == 1) and
-            ("not" not in s or not fits(s["not"], v, root)))
+    if isinstance(v, list) and not array_is_valid(s, v, root):
+        return False
+    return (all(is_valid(x, v, root) for x in s.get("allOf", [])) and
+            ("anyOf" not in s or any(is_valid(x, v, root) for x in s["anyOf"])) and
+            ("oneOf" not in s or sum(is_valid(x, v, root) for x in s["oneOf"]) == 1) and
+            ("not" not in s or not is_valid(s["not"], v, root)))

@@ -1,3 +1,5 @@
+// Constraints: which texts they accept, which sources they refuse, and token masks compared with
+// every token tried alone.
 #include "../constrain/constrain.h"
 #include "../constrain/regex.h"
 #include "test.h"
@@ -5,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Tokens that cut JSON in many ways: bytes, parts of strings, ends of several levels at once,
-// halves of characters.
+// Tokens that split JSON at many places: single bytes, parts of strings, the ends of several nested
+// values, and parts of UTF-8 characters.
 static const char *const tokens[] = {
     "{",        "}",    "[",        "]",    "\"",       ":",        ",",        " ",
     "\n",       "  ",   "    ",     "0",    "1",        "12",       "999",      "-",
@@ -34,9 +36,9 @@ static Vocabulary *byte_vocabulary(void) {
     return vocabulary_new(pieces, 256);
 }
 
-static bool accepts(const Grammar *c, const char *text) {
+static bool accepts(const Grammar *g, const char *text) {
     Vocabulary *v = small_vocabulary();
-    Matcher *m = matcher_new(c, v, NULL);
+    Matcher *m = matcher_new(g, v, NULL);
     Str s = str_of(text);
     bool ok = matcher_accept(m, s) == s.len && matcher_is_end(m);
     matcher_free(m);
@@ -46,34 +48,34 @@ static bool accepts(const Grammar *c, const char *text) {
 
 static Grammar *schema_of(const char *text) {
     Error err;
-    Grammar *c = grammar_schema_text(str_of(text), false, NULL, &err);
-    CHECK(c, "%s: %s", text, err.text);
-    return c;
+    Grammar *g = grammar_schema_text(str_of(text), false, NULL, &err);
+    CHECK(g, "%s: %s", text, err.text);
+    return g;
 }
 
-// texts: those that fit, NULL, those that do not, NULL.
-static void check_texts(Grammar *c, const char *what, const char *const *texts) {
-    bool wanted = true;
-    for (int i = 0, ends = 0; c && ends < 2; i++) {
+// texts: matching texts, NULL, texts that do not match, NULL. Frees the grammar.
+static void check_texts(Grammar *g, const char *what, const char *const *texts) {
+    bool expected = true;
+    for (int i = 0, n_ends = 0; g && n_ends < 2; i++) {
         if (!texts[i])
-            wanted = false, ends++;
+            expected = false, n_ends++;
         else
-            CHECK(accepts(c, texts[i]) == wanted, "%s: %s %s", what, texts[i],
-                  wanted ? "refused" : "accepted");
+            CHECK(accepts(g, texts[i]) == expected, "%s: %s %s", what, texts[i],
+                  expected ? "refused" : "accepted");
     }
-    grammar_free(c);
+    grammar_free(g);
 }
 
 #define TEXTS(...) ((const char *const[]){__VA_ARGS__, NULL, NULL})
 
 static Grammar *regex_of(const char *pattern) {
     Error err;
-    Grammar *c = grammar_regex(str_of(pattern), &err);
-    CHECK(c, "%s: %s", pattern, err.text);
-    return c;
+    Grammar *g = grammar_regex(str_of(pattern), &err);
+    CHECK(g, "%s: %s", pattern, err.text);
+    return g;
 }
 
-static void expressions(void) {
+static void regexes(void) {
     static const struct {
         const char *pattern, *texts[16];
     } cases[] = {
@@ -100,39 +102,39 @@ static void expressions(void) {
         check_texts(regex_of(cases[i].pattern), cases[i].pattern, cases[i].texts);
 }
 
-static void expression_errors(void) {
-    static const char *const wrong[] = {"(",
-                                        "a)",
-                                        "[a",
-                                        "*a",
-                                        "a**",
-                                        "\\1",
-                                        "(a)\\1",
-                                        "\\b",
-                                        "a(?=b)",
-                                        "(?<=a)",
-                                        "[b-a]",
-                                        "a{2,1}",
-                                        "\\p{Han}",
-                                        "((a{1,200}){1,200}){1,200}",
-                                        "[ab]*a[ab]{40}",
-                                        "\xff",
-                                        "\\q",
-                                        "x(?i)y",
-                                        "[^\\s\\S]"};
-    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+static void regex_errors(void) {
+    static const char *const invalid[] = {"(",
+                                          "a)",
+                                          "[a",
+                                          "*a",
+                                          "a**",
+                                          "\\1",
+                                          "(a)\\1",
+                                          "\\b",
+                                          "a(?=b)",
+                                          "(?<=a)",
+                                          "[b-a]",
+                                          "a{2,1}",
+                                          "\\p{Han}",
+                                          "((a{1,200}){1,200}){1,200}",
+                                          "[ab]*a[ab]{40}",
+                                          "\xff",
+                                          "\\q",
+                                          "x(?i)y",
+                                          "[^\\s\\S]"};
+    for (size_t i = 0; i < sizeof invalid / sizeof *invalid; i++) {
         Error err = {0};
-        Grammar *c = grammar_regex(str_of(wrong[i]), &err);
-        CHECK(!c && err.code == EXIT_USAGE && err.text[0], "%s", wrong[i]);
-        grammar_free(c);
+        Grammar *g = grammar_regex(str_of(invalid[i]), &err);
+        CHECK(!g && err.code == EXIT_USAGE && err.text[0], "%s: not refused", invalid[i]);
+        grammar_free(g);
     }
 }
 
 static Grammar *grammar_of(const char *text) {
     Error err;
-    Grammar *c = grammar_gbnf(str_of(text), &err);
-    CHECK(c, "%s: %s", text, err.text);
-    return c;
+    Grammar *g = grammar_gbnf(str_of(text), &err);
+    CHECK(g, "%s: %s", text, err.text);
+    return g;
 }
 
 static void grammars(void) {
@@ -159,26 +161,26 @@ static void grammars(void) {
 static void grammar_errors(void) {
     static const struct {
         const char *text, *where;
-    } wrong[] = {{"root ::= \"a", "line 1, column 12"},
-                 {"root ::= b", "line 1, column 10"},
-                 {"root ::= \"a\"\nb = c", "line 2, column 3"},
-                 {"root ::= root \"a\"", "line 1, column 1"},
-                 {"a ::= b \"x\"\nb ::= a?\nroot ::= a", "left recursion"},
-                 {"root ::= [z-a]", "line 1, column 11"},
-                 {"root ::= (\"a\"", "line 1, column 14"},
-                 {"x ::= \"a\"", "root"},
-                 {"root ::= \"a\" root", "no text"},
-                 {"", "root"},
-                 {"root ::= *", "line 1, column 10"},
-                 {"root ::= \"a\"\nroot ::= \"b\"", "line 2, column 1"},
-                 {"root ::= \"a\"{3,2}", "out of order"},
-                 {"root ::= <[1]>", "tokens"}};
-    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+    } invalid[] = {{"root ::= \"a", "line 1, column 12"},
+                   {"root ::= b", "line 1, column 10"},
+                   {"root ::= \"a\"\nb = c", "line 2, column 3"},
+                   {"root ::= root \"a\"", "line 1, column 1"},
+                   {"a ::= b \"x\"\nb ::= a?\nroot ::= a", "left recursion"},
+                   {"root ::= [z-a]", "line 1, column 11"},
+                   {"root ::= (\"a\"", "line 1, column 14"},
+                   {"x ::= \"a\"", "root"},
+                   {"root ::= \"a\" root", "no text"},
+                   {"", "root"},
+                   {"root ::= *", "line 1, column 10"},
+                   {"root ::= \"a\"\nroot ::= \"b\"", "line 2, column 1"},
+                   {"root ::= \"a\"{3,2}", "out of order"},
+                   {"root ::= <[1]>", "tokens"}};
+    for (size_t i = 0; i < sizeof invalid / sizeof *invalid; i++) {
         Error err = {0};
-        Grammar *c = grammar_gbnf(str_of(wrong[i].text), &err);
-        CHECK(!c && err.code == EXIT_USAGE && strstr(err.text, wrong[i].where), "%s: %s",
-              wrong[i].text, err.text);
-        grammar_free(c);
+        Grammar *g = grammar_gbnf(str_of(invalid[i].text), &err);
+        CHECK(!g && err.code == EXIT_USAGE && strstr(err.text, invalid[i].where), "%s: %s",
+              invalid[i].text, err.text);
+        grammar_free(g);
     }
 }
 
@@ -189,8 +191,8 @@ static void choices(void) {
                 TEXTS("yes", "no", "nope", NULL, "nop", "", "yesno"));
 }
 
-// Schemas with texts that fit and do not. Among them what the JSON Schema specification says of
-// each keyword.
+// Schemas with texts that match and texts that do not. They cover each keyword of the
+// specification.
 static const struct {
     const char *schema, *texts[20];
 } schemas[] = {
@@ -317,7 +319,7 @@ static const struct {
      "\"integer\"}}",
      {"{\"\xc3\xa9\\\"\":null}", "{\"\\u00e9\\\"\":null}", "{\"\xc3\xa9\":1}",
       "{\"\xc3\xa8\\\"\":1}", NULL, "{\"\\u00e9\\\"\":1}", "{\"\xc3\xa9\":null}", NULL}},
-    // values that are listed, beside each other keyword
+    // enum with each other keyword
     {"{\"enum\":[\"a\",\"bcd\",\"ee\",7],\"minLength\":2,\"maxLength\":2}",
      {"\"ee\"", "7", NULL, "\"a\"", "\"bcd\"", NULL}},
     {"{\"enum\":[\"ab\",\"ba\",1],\"pattern\":\"^a\"}", {"\"ab\"", "1", NULL, "\"ba\"", NULL}},
@@ -361,7 +363,7 @@ static const struct {
      {"\"a\"", "2", NULL, "1", NULL}},
     {"{\"enum\":[1,\"a\"],\"$ref\":\"#/$defs/s\",\"$defs\":{\"s\":{\"type\":\"string\"}}}",
      {"\"a\"", NULL, "1", NULL}},
-    // schemas of a oneOf that share no value
+    // oneOf with disjoint schemas
     {"{\"oneOf\":[{\"type\":\"object\",\"properties\":{\"kind\":{\"const\":\"a\"}},\"required\":["
      "\"kind\"]},{\"type\":\"object\",\"properties\":{\"kind\":{\"const\":\"b\"}},\"required\":["
      "\"kind\"]}]}",
@@ -369,7 +371,7 @@ static const struct {
     {"{\"oneOf\":[{\"type\":\"object\",\"required\":[\"a\"]},{\"type\":\"object\",\"properties\":{"
      "\"b\":{}},\"additionalProperties\":false}]}",
      {"{\"a\":1}", "{\"b\":1}", "{}", NULL, "{\"c\":1}", NULL}},
-    // keywords that must not hold
+    // negated keywords
     {"{\"type\":\"integer\",\"not\":{\"minimum\":3,\"maximum\":5}}",
      {"2", "6", NULL, "3", "5", NULL}},
     {"{\"type\":\"array\",\"items\":{\"type\":\"integer\"},\"not\":{\"minItems\":2}}",
@@ -404,7 +406,7 @@ static void keywords(void) {
 static void refused_schemas(void) {
     static const struct {
         const char *schema, *why;
-    } wrong[] = {
+    } invalid[] = {
         {"{\"properties\":{\"a\":{\"contains\":{}}}}", "#/properties/a: \"contains\""},
         {"{\"items\":{\"type\":\"strnig\"}}", "#/items/type"},
         {"{\"type\":\"array\",\"uniqueItems\":true}", "uniqueItems"},
@@ -427,33 +429,33 @@ static void refused_schemas(void) {
         {"[1", "JSON Schema: byte"},
         {"3", "expected a schema"},
     };
-    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+    for (size_t i = 0; i < sizeof invalid / sizeof *invalid; i++) {
         Error err = {0};
-        Grammar *c = grammar_schema_text(str_of(wrong[i].schema), false, NULL, &err);
-        CHECK(!c && err.code == EXIT_USAGE && strstr(err.text, wrong[i].why), "%s: %s",
-              wrong[i].schema, err.text);
-        grammar_free(c);
+        Grammar *g = grammar_schema_text(str_of(invalid[i].schema), false, NULL, &err);
+        CHECK(!g && err.code == EXIT_USAGE && strstr(err.text, invalid[i].why), "%s: %s",
+              invalid[i].schema, err.text);
+        grammar_free(g);
     }
 }
 
 static void unknown_keywords(void) {
     Error err;
     Buffer unknown = {0};
-    Grammar *c = grammar_schema_text(str_of("{\"items\":{\"minlength\":2,\"title\":\"x\"}}"), false,
+    Grammar *g = grammar_schema_text(str_of("{\"items\":{\"minlength\":2,\"title\":\"x\"}}"), false,
                                      &unknown, &err);
-    CHECK(c && unknown.len && !strcmp(unknown.data, "#/items/minlength"), "%s",
+    CHECK(g && unknown.len && !strcmp(unknown.data, "#/items/minlength"), "%s",
           unknown.len ? unknown.data : "");
-    grammar_free(c);
+    grammar_free(g);
     buffer_free(&unknown);
 }
 
-// Properties in the schema's order only.
-static void ordered(void) {
+// With is_ordered, only texts with the properties in the schema's order match.
+static void ordered_properties(void) {
     Error err;
     const char *schema = "{\"type\":\"object\",\"properties\":{\"b\":{},\"a\":{},\"c\":{}},"
                          "\"required\":[\"a\"],\"minProperties\":2}";
-    Grammar *c = grammar_schema_text(str_of(schema), true, NULL, &err);
-    CHECK(!c && strstr(err.text, "minProperties"), "%s", err.text);
+    Grammar *g = grammar_schema_text(str_of(schema), true, NULL, &err);
+    CHECK(!g && strstr(err.text, "minProperties"), "%s", err.text);
     schema = "{\"type\":\"object\",\"properties\":{\"b\":{},\"a\":{},\"c\":{}},\"required\":[\"a\"]"
              ",\"minProperties\":2,"
              "\"additionalProperties\":false}";
@@ -465,49 +467,49 @@ static void ordered(void) {
 // --- masks
 
 typedef struct {
-    const Grammar *c;
+    const Grammar *g;
     const Vocabulary *v;
-    Matcher *tables;
+    Matcher *tables; // shared by all matchers of the test
     const char *what;
 } Masks;
 
-// Each token on its own: byte by byte from the current state of the text.
+// Compares the mask after a text with each token tried alone, byte by byte, after the same text.
 static void check_mask(const Masks *t, Matcher *m, Str text) {
     const uint64_t *mask = matcher_mask(m, false);
     uint64_t copy[(N_TOKENS + 63) / 64];
     memcpy(copy, mask, sizeof copy);
     for (int id = 0; id < N_TOKENS; id++) {
-        Matcher *one = matcher_new(t->c, t->v, t->tables);
+        Matcher *one = matcher_new(t->g, t->v, t->tables);
         Str piece = str_of(tokens[id]);
-        CHECK(matcher_accept(one, text) == text.len, "%s: %.*s", t->what, SHOWN(text));
+        CHECK(matcher_accept(one, text) == text.len, "%s: %.*s is refused", t->what, SHOWN(text));
         bool fits = piece.len && matcher_accept(one, piece) == piece.len;
-        CHECK(fits == (copy[id / 64] >> (id & 63) & 1), "%s: after %.*s token '%s'", t->what,
-              SHOWN(text), tokens[id]);
+        CHECK(fits == (copy[id / 64] >> (id & 63) & 1),
+              "%s: after %.*s, the mask has a wrong bit for token '%s'", t->what, SHOWN(text),
+              tokens[id]);
         matcher_free(one);
     }
 }
 
-// A random walk through a constraint: masks are those of every token tried alone, and no way is a
-// dead end.
-static void walk(const Grammar *c, const char *what, uint64_t *seed) {
+// Generates a random text of a constraint. At each byte, checks the mask, and that the text is
+// complete or can be continued.
+static void check_random_text(const Grammar *g, const char *what, uint64_t *seed) {
     static Vocabulary *small, *bytes;
     if (!small) small = small_vocabulary(), bytes = byte_vocabulary();
-    Masks t = {c, small, matcher_new(c, small, NULL), what};
-    Matcher *m = matcher_new(c, small, t.tables), *b = matcher_new(c, bytes, NULL);
+    Masks t = {g, small, matcher_new(g, small, NULL), what};
+    Matcher *m = matcher_new(g, small, t.tables), *b = matcher_new(g, bytes, NULL);
     Buffer text = {0};
-    for (int step = 0; step < 60; step++) {
+    for (int n_bytes = 0; n_bytes < 60; n_bytes++) {
         const uint64_t *mask = matcher_mask(b, false);
         int fits[256], n = 0;
         for (int i = 0; i < 256; i++)
             if (mask[i / 64] >> (i & 63) & 1) fits[n++] = i;
-        CHECK(n > 0 || matcher_is_end(b), "%s: nothing can follow %s", what,
-              text.len ? text.data : "");
+        CHECK(n > 0 || matcher_is_end(b), "%s: %s is a dead end", what, text.len ? text.data : "");
         if (!n || (matcher_is_end(b) && test_random(seed) % 4 == 0)) break;
         check_mask(&t, m, buffer_str(&text));
         char one = (char)fits[test_random(seed) % (uint64_t)n];
         buffer_append(&text, &one, 1);
         CHECK(matcher_accept(b, (Str){&one, 1}) == 1 && matcher_accept(m, (Str){&one, 1}) == 1,
-              "%s: %s", what, text.data);
+              "%s: %s is refused", what, text.data);
     }
     buffer_free(&text);
     matcher_free(m), matcher_free(b), matcher_free(t.tables);
@@ -516,36 +518,37 @@ static void walk(const Grammar *c, const char *what, uint64_t *seed) {
 static void masks(void) {
     uint64_t seed = 7;
     for (int i = 0; i < N_SCHEMAS; i++) {
-        Grammar *c = schema_of(schemas[i].schema);
-        for (int k = 0; c && k < 3; k++) walk(c, schemas[i].schema, &seed);
-        grammar_free(c);
+        Grammar *g = schema_of(schemas[i].schema);
+        for (int k = 0; g && k < 3; k++) check_random_text(g, schemas[i].schema, &seed);
+        grammar_free(g);
     }
-    Grammar *c = grammar_of("root ::= a (\",\" a)*\na ::= [^\\x00-\\x1f,]{1,3} | \"\\u20ac\" \"(\" "
+    Grammar *g = grammar_of("root ::= a (\",\" a)*\na ::= [^\\x00-\\x1f,]{1,3} | \"\\u20ac\" \"(\" "
                             "a \")\" | \"{\\\"\"\n");
-    for (int k = 0; c && k < 10; k++) walk(c, "grammar", &seed);
-    grammar_free(c);
-    c = regex_of("([a-z]+ [^ ]*\\n)+|\"[^\"]{0,5}\"|\xc3\xa9+");
-    for (int k = 0; c && k < 10; k++) walk(c, "expression", &seed);
-    grammar_free(c);
+    for (int k = 0; g && k < 10; k++) check_random_text(g, "grammar", &seed);
+    grammar_free(g);
+    g = regex_of("([a-z]+ [^ ]*\\n)+|\"[^\"]{0,5}\"|\xc3\xa9+");
+    for (int k = 0; g && k < 10; k++) check_random_text(g, "regex", &seed);
+    grammar_free(g);
 }
 
-// A space in front that is no part of the text (SentencePiece).
-static void first_space(void) {
+// skips_space: the space that SentencePiece puts before a text is not part of the text.
+static void skipped_space(void) {
     static const Str pieces[] = {{" {", 2}, {"{", 1}, {" ", 1}, {" x", 2}};
     Vocabulary *v = vocabulary_new(pieces, 4);
-    Grammar *c = schema_of("{\"type\":\"object\"}");
-    Matcher *m = matcher_new(c, v, NULL);
+    Grammar *g = schema_of("{\"type\":\"object\"}");
+    Matcher *m = matcher_new(g, v, NULL);
     CHECK(matcher_mask(m, false)[0] == 2, "%llx", (unsigned long long)matcher_mask(m, false)[0]);
     CHECK(matcher_mask(m, true)[0] == 3, "%llx", (unsigned long long)matcher_mask(m, true)[0]);
-    matcher_free(m), grammar_free(c), vocabulary_free(v);
+    matcher_free(m), grammar_free(g), vocabulary_free(v);
 }
 
-static void forced(void) {
+// Text that must come next: the rest of a property name, and of a constant.
+static void forced_text(void) {
     Vocabulary *v = small_vocabulary();
-    Grammar *c = schema_of(
+    Grammar *g = schema_of(
         "{\"type\":\"object\",\"properties\":{\"name\":{\"const\":\"ab\"}},\"required\":[\"name\"],"
         "\"additionalProperties\":false}");
-    Matcher *m = matcher_new(c, v, NULL);
+    Matcher *m = matcher_new(g, v, NULL);
     Buffer out = {0};
     matcher_accept(m, str_of("{\"n"));
     matcher_forced(m, &out);
@@ -554,43 +557,43 @@ static void forced(void) {
     out.len = 0;
     matcher_forced(m, &out);
     CHECK(out.len == 3 && !memcmp(out.data, "b\"}", 3), "%s", out.data);
-    buffer_free(&out), matcher_free(m), grammar_free(c), vocabulary_free(v);
+    buffer_free(&out), matcher_free(m), grammar_free(g), vocabulary_free(v);
 }
 
-// Tables that are emptied again and again give the same masks.
+// The machine's tables are full and flushed repeatedly; masks stay correct.
 static void flushes(void) {
-    Grammar *c = grammar_of("root ::= x*\nx ::= \"a\" x \"b\" | \"q\" x \"c\" | [d-z]\n");
+    Grammar *g = grammar_of("root ::= x*\nx ::= \"a\" x \"b\" | \"q\" x \"c\" | [d-z]\n");
     Vocabulary *v = small_vocabulary();
-    Matcher *m = matcher_new(c, v, NULL), *other = matcher_new(c, v, m);
+    Matcher *m = matcher_new(g, v, NULL), *other = matcher_new(g, v, m);
     Buffer text = {0};
     for (int i = 0; i < 200; i++) buffer_puts(&text, "a");
     buffer_puts(&text, "z");
     matcher_accept(other, str_of("aaz"));
     for (int i = 0; i < 60; i++) {
-        Matcher *long_one = matcher_new(c, v, m);
-        CHECK(matcher_accept(long_one, buffer_str(&text)) == text.len, "text");
-        matcher_mask(long_one, false);
-        matcher_free(long_one);
+        Matcher *deep = matcher_new(g, v, m);
+        CHECK(matcher_accept(deep, buffer_str(&text)) == text.len, "%s is refused", text.data);
+        matcher_mask(deep, false);
+        matcher_free(deep);
     }
     const uint64_t *mask = matcher_mask(other, false);
     int b = 25, a = 24;
     CHECK(!strcmp(tokens[b], "b") && mask[0] >> b & 1 && !(mask[0] >> a & 1), "%llx",
           (unsigned long long)mask[0]);
-    buffer_free(&text), matcher_free(m), matcher_free(other), grammar_free(c), vocabulary_free(v);
+    buffer_free(&text), matcher_free(m), matcher_free(other), grammar_free(g), vocabulary_free(v);
 }
 
 void test_constrain(void) {
-    test_case("constrain_expressions", expressions);
-    test_case("constrain_expression_errors", expression_errors);
+    test_case("constrain_regex", regexes);
+    test_case("constrain_regex_errors", regex_errors);
     test_case("constrain_grammars", grammars);
     test_case("constrain_grammar_errors", grammar_errors);
     test_case("constrain_choices", choices);
     test_case("constrain_keywords", keywords);
     test_case("constrain_refused_schemas", refused_schemas);
     test_case("constrain_unknown_keywords", unknown_keywords);
-    test_case("constrain_ordered", ordered);
+    test_case("constrain_ordered_properties", ordered_properties);
     test_case("constrain_masks", masks);
-    test_case("constrain_first_space", first_space);
-    test_case("constrain_forced", forced);
+    test_case("constrain_skipped_space", skipped_space);
+    test_case("constrain_forced_text", forced_text);
     test_case("constrain_flushes", flushes);
 }
