@@ -38,7 +38,8 @@ bool error_set(Error *err, int code, const char *fmt, ...) PRINTF_LIKE(3, 4);
 // Fills err with EXIT_RUNTIME and "PATH: " followed by the message for errno. Returns false.
 bool error_file(Error *err, const char *path);
 
-// These print "llama31: MESSAGE" on stderr as one line. Those named die... also end the program.
+// Print "llama31: MESSAGE" on stderr as one line. die(), die_error() and die_file() then end the
+// program.
 _Noreturn void die(int code, const char *fmt, ...) PRINTF_LIKE(2, 3);
 void warn(const char *fmt, ...) PRINTF_LIKE(1, 2);
 _Noreturn void die_error(const Error *err);

@@ -19,7 +19,7 @@ void file_register_input(const char *path);
 bool file_wait(int fd, short events);
 // Writes all n bytes, repeating short and interrupted writes. False with errno set.
 bool write_all(int fd, const void *data, size_t n);
-// The same at offset `at`, or at the current position if `at` is negative.
+// write_all() at offset `at`, or at the current position if `at` is negative.
 bool write_all_at(int fd, const void *data, size_t n, int64_t at);
 
 enum {

@@ -57,8 +57,7 @@ typedef struct {
     int zero_point;    // integer that represents 0
     int max_q;         // greatest integer
     bool has_min;      // a minimum is subtracted
-    int nibble_offset; // in types whose integers are plain nibbles: their offset in the block,
-                       // bytes
+    int nibble_offset; // of types whose integers are plain nibbles: byte of the block they begin at
 } TypeInfo;
 
 // clang-format off

@@ -103,7 +103,7 @@ enum { N_SHAPES = sizeof shapes / sizeof *shapes };
 
 static void same_bits(void) {
     static const struct {
-        int n, chunk, whole; // whole: pages computed in one pass and followed by a token
+        int n, chunk, whole; // whole: pages computed in one pass, except one at the end
     } cases[] = {{255, 512, 0}, {257, 512, 1}, {300, 300, 1}, {513, 512, 2},
                  {700, 300, 1}, {260, 100, 0}, {530, 256, 2}, {775, 1024, 3}};
     for (size_t k = 0; k < N_SHAPES; k++)
@@ -125,8 +125,8 @@ static void whole_prompt(void) {
         int group = model.config.n_heads / model.config.n_kv_heads,
             again = ATTEND_MANY_ABOVE / group + 1;
         if (group == 3)
-            again = kernel.attend_many ? 1  // the rest of a page after tiles of 85 steps
-                                       : 4; // or of 21
+            again = kernel.attend_many ? 1  // positions of the page after its tiles of 85 steps
+                                       : 4; // after its tiles of 21 steps
         remove_files();
         compare(512, 512, 512 - again);
         compare(256, 512, 256 - again);
@@ -151,7 +151,8 @@ static int load_prompt(PrefixCache *c, int n) {
     return n_loaded;
 }
 
-// A flipped bit in every byte of the head and some of the page; wrong lengths; another model.
+// A flipped bit in every byte of the head and in some of the page; wrong lengths; other tokens;
+// another model.
 static void damaged_pages(void) {
     Error err;
     CacheFile *files;

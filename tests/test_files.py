@@ -71,7 +71,7 @@ def session_with_truncated_line(tmp):
 
 @test
 def session_disk_full(tmp):
-    """Exit 1 and whole lines. (A limit on the file size plays the full disk.)"""
+    """Exit 1 and whole lines. (A file size limit stands in for a full disk.)"""
     path = os.path.join(tmp, "s")
     for limit in range(1, 100, 7):
         write(path, b"")
@@ -150,10 +150,10 @@ def force_is_needed(tmp):
     chat(stdin=b"Hello\n/save --force " + path.encode() + b"\n")
     same(len(read_lines(path)), 2)
     run("logits", "--force", "--ids", "1", "-o", path)
-    run("logits", "--ids", "1", "-o", path)  # logits may be replaced by logits
+    run("logits", "--ids", "1", "-o", path)  # logits replaces its own files
     os.chmod(path, 0o640)
     run("quantize", "-q", "--force", STORIES, path, "Q8_0")
-    run("quantize", "-q", STORIES, path, "Q8_0", code=2)  # quantized files may not: they take hours
+    run("quantize", "-q", STORIES, path, "Q8_0", code=2)  # quantize does not: they may have taken hours
     same(stat.S_IMODE(os.stat(path).st_mode), 0o640)
     holds_only(tmp, "old", "ids")
 
@@ -302,7 +302,7 @@ def weights_that_are_not_finite(tmp):
 
 @test
 def model_truncated_while_in_use(tmp):
-    """Beyond the new end, whole pages raise SIGBUS; the rest of the last page silently reads as zero."""
+    """Pages after the new end raise SIGBUS. The bytes after the new end in its own page silently read as zero."""
     model = shutil.copy(STORIES, os.path.join(tmp, "m.gguf"))
     for cut in 64, 100000:
         shutil.copy(STORIES, model)
@@ -369,7 +369,7 @@ def nonblocking_descriptors(tmp):
 
 @test
 def unreadable_stdin(tmp):
-    """A read error is reported, not taken for the end of the input."""
+    """A read error is reported, and not mistaken for the end of the input."""
     for command in "run", "chat", "batch", "tokenize":
         directory = os.open(tmp, os.O_RDONLY)
         r = subprocess.run([PROGRAM, command], stdin=directory, capture_output=True)
@@ -450,11 +450,11 @@ def closed_pipe(tmp):
 
 @test
 def sandboxed(tmp):
-    """run enters the sandbox, unless --no-sandbox is given (tests/test_sandbox.c tests it from inside)."""
+    """run enters the sandbox, unless --no-sandbox is given (tests/test_sandbox.c tests its rules)."""
     def mode(*args):
         p = subprocess.Popen([PROGRAM, "run", "-q", "-n", "100000", "-c", "200000", "--ignore-eos", *args, "Once"],
                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-        p.stdout.read(10)  # it generates
+        p.stdout.read(10)  # waits until it generates
         with open("/proc/%d/status" % p.pid) as f:
             found = [line.split()[1] for line in f if line.startswith("Seccomp:")]
         p.kill()

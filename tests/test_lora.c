@@ -1,4 +1,5 @@
-// LoRA adapters: a model with adapters against one with merged weights, and refusals.
+// LoRA adapters: a model with adapters is compared to one with merged weights; bad files are
+// refused.
 #include "make_gguf.h"
 #include "test.h"
 #include "../model_load.h"
@@ -10,8 +11,8 @@
 
 enum { N_TOKENS = 300, RANK_STEP = 32, MAX_ADAPTERS = 3 };
 
-// An adapter for all matrices of a model. Each matrix has another rank, from `rank` on, except for
-// Q8_0, which needs whole blocks.
+// An adapter for all matrices of a model. Matrix i has rank `rank` + i, except in Q8_0, which needs
+// whole blocks.
 typedef struct {
     uint64_t seed;
     Type type;
@@ -91,7 +92,7 @@ static const char *write_adapter(Model *base, const Recipe *r, const char *path)
     return path;
 }
 
-// W += scale * alpha / rank * B A, in the bytes of the file.
+// Adds scale * alpha / rank * B A to each matrix W, in the bytes of the model file.
 static void merge(Model *m, const Recipe *r) {
     char name[64];
     Tensor *w;
@@ -141,7 +142,7 @@ static float *logits_of(Model *m, int chunk) {
     return all;
 }
 
-// A model with adapters against the same with merged weights, in prefill and in decode.
+// Compares a model with adapters and the same model with merged weights, in prefill and in decode.
 static void compare(MakeLlama recipe, const Recipe *adapters, int n, double limit) {
     Model base, merged, m;
     LoraOption options[MAX_ADAPTERS];
@@ -159,8 +160,8 @@ static void compare(MakeLlama recipe, const Recipe *adapters, int n, double limi
         (ModelOptions){.kv_type = "f32", .adapters = options, .n_adapters = n, .n_threads = 2});
     size_t n_logits = (size_t)N_TOKENS * (size_t)m.config.vocab_size;
     float *plain = logits_of(&base, N_TOKENS), *expected = logits_of(&merged, N_TOKENS);
-    double moved = test_nmse(plain, expected, n_logits);
-    CHECK(moved > 0.01, "the adapters hardly change the logits: %g", moved);
+    double change = test_nmse(plain, expected, n_logits);
+    CHECK(change > 0.01, "the adapters hardly change the logits: %g", change);
     for (int chunk = 1; chunk <= N_TOKENS; chunk += N_TOKENS - 1) {
         float *found = logits_of(&m, chunk);
         double nmse = test_nmse(found, expected, n_logits);

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""llama31 quantize: mixtures, metadata, threads, and that a failure leaves nothing behind."""
+"""llama31 quantize: types of the mixtures, importance matrices, metadata, threads, and failures that leave no file."""
 import array
 import os
 import random
@@ -33,8 +33,8 @@ KEYS = [("general.architecture", 8, text("llama")), ("general.name", 8, text("a 
         ("test.double", 12, struct.pack("<d", 0.1))]
 
 
-def write_model(path, n_layers=16, dim=256, kv_heads=2, tied=False, poison=None):
-    """A file of small random tensors in F32; poison: a value put into blk.1.ffn_up."""
+def write_model(path, n_layers=16, dim=256, kv_heads=2, tied=False, bad_value=None):
+    """Writes a model of small random tensors in F32. bad_value, unless None, is put into row 3 of blk.1.ffn_up."""
     noise = random.Random(1)
     pool = array.array("f", [noise.gauss(0, 0.02) for _ in range(5003)])
     shapes = [("token_embd.weight", (dim, 24))] + ([] if tied else [("output.weight", (dim, 24))])
@@ -46,8 +46,8 @@ def write_model(path, n_layers=16, dim=256, kv_heads=2, tied=False, poison=None)
     for k, (name, shape) in enumerate(shapes):
         n = shape[0] * (shape[1] if len(shape) > 1 else 1)
         x = array.array("f", [pool[(k * 977 + i) % 5003] for i in range(n)])
-        if poison is not None and name == "blk.1.ffn_up.weight":
-            x[3 * dim + 5] = poison
+        if bad_value is not None and name == "blk.1.ffn_up.weight":
+            x[3 * dim + 5] = bad_value
         infos += text(name) + struct.pack("<I%dQIQ" % len(shape), len(shape), *shape, F32, len(data))
         data += x.tobytes() + bytes(-4 * n % 32)
     keys = [(k, kind, struct.pack("<I", kv_heads) if k.endswith("count_kv") else v) for k, kind, v in KEYS]
@@ -58,7 +58,7 @@ def write_model(path, n_layers=16, dim=256, kv_heads=2, tied=False, poison=None)
 
 
 def read_model(path):
-    """({key: (kind, bytes)}, {name: (type, shape, bytes)})"""
+    """Returns the metadata, {key: (kind, bytes)}, and the tensors, {name: (type, shape, bytes)}."""
     with open(path, "rb") as f:
         b = f.read()
     at = 24
@@ -96,7 +96,7 @@ def read_model(path):
         n = shape[0] * (shape[1] if len(shape) > 1 else 1)
         block, size = BLOCKS[kind]
         check(offset % 32 == 0 and n % block == 0, name)
-        check(begin + offset + n // block * size <= len(b), name, "lies outside the file")
+        check(begin + offset + n // block * size <= len(b), name, "is outside the file")
         tensors[name] = (kind, shape, b[begin + offset:begin + offset + n // block * size])
     return keys, tensors
 
@@ -115,8 +115,8 @@ def gguf_imatrix(entries, count=32.0, kind="imatrix", counts=".counts"):
     return head + bytes(-len(head) % 32) + data
 
 
-def older_imatrix(entries, n_calls=3):
-    """With the figures that llama.cpp's tool leaves at the end."""
+def dat_imatrix(entries, n_calls=3):
+    """The binary form of older llama.cpp versions, with the values that its tool appends after the entries."""
     parts = [struct.pack("<i", len(entries))]
     for name, values in entries:
         parts += [struct.pack("<i", len(name)), name.encode(), struct.pack("<ii", n_calls, len(values)),
@@ -133,24 +133,24 @@ def quantize(*args, **options):
     same(call("quantize", "--force", *args, **options)[0], b"")
 
 
-def kinds(tmp, name, is_measured=False, **model):
+def types_of(tmp, name, has_imatrix=False, **model):
     source, out = os.path.join(tmp, "in.gguf"), os.path.join(tmp, "out.gguf")
     write_model(source, **model)
     write_imatrix(os.path.join(tmp, "im"), [("blk.%d.%s.weight" % (i, part), [1.0] * model.get("dim", 256))
                                             for i in range(model.get("n_layers", 16)) for part in PRODUCTS])
-    quantize("-q", *(["--imatrix", os.path.join(tmp, "im")] if is_measured else []), source, out, name)
+    quantize("-q", *(["--imatrix", os.path.join(tmp, "im")] if has_imatrix else []), source, out, name)
     keys, tensors = read_model(out)
     same(keys["general.file_type"], (4, struct.pack("<I", FILE_TYPES[name])), name)
     return {k: v[0] for k, v in tensors.items()}
 
 
-MORE = {0, 1, 4, 7, 10, 13, 14, 15}  # of 16 layers: the first and last eighth, every third between
+SPREAD_LAYERS = {0, 1, 4, 7, 10, 13, 14, 15}  # of 16: the first and last eighth, and every third layer between them
 
 
 @test
 def mixtures(tmp):
     every = range(16)
-    spread = {"attn_v": dict.fromkeys(MORE, Q6_K), "ffn_down": dict.fromkeys(MORE, Q6_K)}
+    spread = {"attn_v": dict.fromkeys(SPREAD_LAYERS, Q6_K), "ffn_down": dict.fromkeys(SPREAD_LAYERS, Q6_K)}
     xxs = {"attn_q": dict.fromkeys(every, IQ2_S), "attn_k": dict.fromkeys(every, IQ2_S),
            "attn_v": dict.fromkeys(every, Q4_K), "attn_output": dict.fromkeys(every, IQ3_S)}
 
@@ -180,30 +180,30 @@ def mixtures(tmp):
             ("IQ3_M", IQ3_S, Q6_K, {"attn_v": dict.fromkeys(every, Q4_K), "attn_output": dict.fromkeys(every, Q4_K),
                                     "ffn_down": {0: Q4_K, 1: Q4_K}}),
             ("IQ3_S", IQ3_S, Q6_K, {"attn_v": dict.fromkeys(every, Q4_K)})):
-        same_types(kinds(tmp, name), name, base, output, more)
+        same_types(types_of(tmp, name), name, base, output, more)
     down = {**dict.fromkeys(every, Q3_K), 0: Q4_K, 1: Q4_K}
-    same_types(kinds(tmp, "IQ3_XXS"), "IQ3_XXS", IQ3_XXS, Q5_K, dict(xxs, ffn_down=down), IQ3_S)
-    same_types(kinds(tmp, "IQ3_XXS", True), "IQ3_XXS, measured", IQ3_XXS, Q5_K, xxs, IQ3_S)
-    same_types(kinds(tmp, "IQ4_XS", True), "IQ4_XS, measured", IQ4_XS, Q6_K, {"attn_v": dict.fromkeys(every, Q5_K)})
-    same_types(kinds(tmp, "Q4_0", True), "Q4_0, measured", Q4_0, Q6_K, {"ffn_down": {0: Q4_1, 1: Q4_1}})
-    same_types(kinds(tmp, "Q5_0", True), "Q5_0, measured", Q5_0, Q6_K, {"ffn_down": {0: Q5_1, 1: Q5_1}})
-    same(kinds(tmp, "Q4_K_M", tied=True)["token_embd.weight"], Q6_K, "tied")
+    same_types(types_of(tmp, "IQ3_XXS"), "IQ3_XXS", IQ3_XXS, Q5_K, dict(xxs, ffn_down=down), IQ3_S)
+    same_types(types_of(tmp, "IQ3_XXS", True), "IQ3_XXS, with importance", IQ3_XXS, Q5_K, xxs, IQ3_S)
+    same_types(types_of(tmp, "IQ4_XS", True), "IQ4_XS, with importance", IQ4_XS, Q6_K, {"attn_v": dict.fromkeys(every, Q5_K)})
+    same_types(types_of(tmp, "Q4_0", True), "Q4_0, with importance", Q4_0, Q6_K, {"ffn_down": {0: Q4_1, 1: Q4_1}})
+    same_types(types_of(tmp, "Q5_0", True), "Q5_0, with importance", Q5_0, Q6_K, {"ffn_down": {0: Q5_1, 1: Q5_1}})
+    same(types_of(tmp, "Q4_K_M", tied=True)["token_embd.weight"], Q6_K, "tied")
     for name, kind in ("IQ4_XS", IQ4_XS), ("Q2_K", Q3_K), ("IQ3_S", IQ3_S), ("IQ3_XXS", IQ3_S):
-        same(kinds(tmp, name, kv_heads=8)["blk.5.attn_v.weight"], kind, name + " without grouped queries")
-    same(kinds(tmp, "IQ3_XXS", True, kv_heads=8)["blk.5.attn_v.weight"], IQ3_XXS, "measured, without grouped queries")
+        same(types_of(tmp, name, kv_heads=8)["blk.5.attn_v.weight"], kind, name + " without grouped queries")
+    same(types_of(tmp, "IQ3_XXS", True, kv_heads=8)["blk.5.attn_v.weight"], IQ3_XXS, "with importance, without grouped queries")
     for name in "Q4_K_M", "Q3_K_S", "Q3_K_M", "Q2_K":
-        same(kinds(tmp, name, n_layers=80)["blk.11.attn_v.weight"], Q5_K, name + ", the 70B rule")
+        same(types_of(tmp, name, n_layers=80)["blk.11.attn_v.weight"], Q5_K, name + ", the 70B rule")
     for name, base, sensitive, output in (("Q4_K_M", Q5_0, Q8_0, Q8_0), ("Q5_K_M", Q5_1, Q8_0, Q8_0),
                                           ("Q6_K", Q8_0, Q8_0, Q8_0), ("IQ4_XS", IQ4_NL, Q5_1, Q8_0),
                                           ("Q3_K_M", Q4_0, Q5_1, Q8_0), ("IQ3_S", IQ4_NL, Q5_0, Q8_0)):
-        found = kinds(tmp, name, dim=288)
+        found = types_of(tmp, name, dim=288)
         same([found[n] for n in ("blk.2.attn_q.weight", "blk.1.attn_v.weight", "output.weight")],
              [base, sensitive, output], "288 columns, " + name)
-    same(kinds(tmp, "Q4_K_M", dim=40)["blk.2.attn_q.weight"], F16, "40 columns")
+    same(types_of(tmp, "Q4_K_M", dim=40)["blk.2.attn_q.weight"], F16, "40 columns")
 
 
-def error_of(tmp, where, *args):
-    """The squared error in Q4_0 of layer 1's ffn_up, in the columns `where` says, and the bytes."""
+def column_error(tmp, is_counted, *args):
+    """Quantizes in.gguf to Q4_0. Returns the squared error of blk.1.ffn_up in the counted columns, and its bytes."""
     source, out = os.path.join(tmp, "in.gguf"), os.path.join(tmp, "out.gguf")
     quantize("-q", *args, source, out, "Q4_0")
     exact, packed = (read_model(path)[1]["blk.1.ffn_up.weight"][2] for path in (source, out))
@@ -212,7 +212,7 @@ def error_of(tmp, where, *args):
         d, *q = struct.unpack_from("<e16B", packed, 18 * block)
         for i in range(32):
             column = (32 * block + i) % 256
-            if where(column):
+            if is_counted(column):
                 w = d * ((q[i % 16] >> i // 16 * 4 & 15) - 8)
                 error += (w - exact[32 * block + i]) ** 2
     return error, packed
@@ -220,18 +220,18 @@ def error_of(tmp, where, *args):
 
 @test
 def importance(tmp):
-    """Columns that count are kept better; both forms of the file, and any scale of it, say the same."""
+    """Columns of high importance get a smaller error. The form and the scale of an importance matrix change nothing."""
     source, path = os.path.join(tmp, "in.gguf"), os.path.join(tmp, "im")
     write_model(source, n_layers=2)
     entries = [("blk.%d.%s.weight" % (i, part), [100.0 if c % 8 == 3 else 1.0 for c in range(256)])
                for i in range(2) for part in PRODUCTS]
-    before, _ = error_of(tmp, lambda c: c % 8 == 3)
+    before, _ = column_error(tmp, lambda c: c % 8 == 3)
     found = []
-    for form, how in ((gguf_imatrix, {}), (gguf_imatrix, {"count": 4096.0}), (older_imatrix, {}),
-                      (older_imatrix, {"n_calls": 1})):
+    for form, how in ((gguf_imatrix, {}), (gguf_imatrix, {"count": 4096.0}), (dat_imatrix, {}),
+                      (dat_imatrix, {"n_calls": 1})):
         write_imatrix(path, entries, form, **how)
-        found.append(error_of(tmp, lambda c: c % 8 == 3, "--imatrix", path))
-    check(found[0][0] < 0.7 * before, found[0][0], "unmeasured", before)
+        found.append(column_error(tmp, lambda c: c % 8 == 3, "--imatrix", path))
+    check(found[0][0] < 0.7 * before, found[0][0], "without importance", before)
     check(all(f == found[0] for f in found), [f[0] for f in found])
 
 
@@ -241,11 +241,11 @@ def imatrix_refusals(tmp):
     write_model(source, n_layers=2)
     good = [("blk.0.attn_q.weight", [1.0] * 256), ("blk.1.ffn_down.weight", [2.0] * 256)]
 
-    def fails(data, says, code=3):
+    def fails(data, message, code=3):
         with open(path, "wb") as f:
             f.write(data)
-        refuses(code, says, "quantize", "--imatrix", path, source, out, "Q4_0")
-    for form in gguf_imatrix, older_imatrix:
+        refuses(code, message, "quantize", "--imatrix", path, source, out, "Q4_0")
+    for form in gguf_imatrix, dat_imatrix:
         for value in float("nan"), float("inf"), -1.0:
             fails(form(good[:1] + [("blk.1.ffn_down.weight", [1.0] * 255 + [value])]),
                   "blk.1.ffn_down.weight: column 255: invalid sum of squares")
@@ -258,7 +258,7 @@ def imatrix_refusals(tmp):
     fails(open(source, "rb").read(), "general.type")
     for data in b"", b"abc", b"What is this?", struct.pack("<i", -1), struct.pack("<ii", 1, -1):
         fails(data, "not an importance matrix")
-    whole = older_imatrix(good)
+    whole = dat_imatrix(good)
     first = 4 + 4 + len("blk.0.attn_q.weight") + 8 + 4 * 256
     for n in range(0, whole.index(b"a.txt") - 8, 37):
         fails(whole[:n], "truncated in tensor 2" if n >= first else "not an importance matrix")
@@ -274,8 +274,8 @@ def imatrix_refusals(tmp):
 
 
 @test
-def unmeasured(tmp):
-    """A type that needs importance says so where it gets none, in one line; others do not."""
+def missing_importance(tmp):
+    """One warning line if a type that needs an importance matrix has none; no warning for other types."""
     source, out, path = (os.path.join(tmp, name) for name in ("in.gguf", "out.gguf", "im"))
     write_model(source, n_layers=2)
     write_imatrix(path, [("blk.%d.%s.weight" % (i, part), [1.0] * 256) for i in range(2) for part in PRODUCTS])
@@ -293,22 +293,22 @@ def floats(data):
 
 @test
 def calibrate(tmp):
-    """--calibrate computes the sums of squares of the inputs of the first product, for any number of threads, and
-    the importance matrix that it writes gives the same file when it is read."""
-    source, out, kept, corpus = (os.path.join(tmp, name) for name in ("in.gguf", "out.gguf", "kept", "corpus"))
+    """--calibrate sums the squares of the inputs of each product. The number of threads changes nothing, and the
+    importance matrix that it writes gives the same output file when it is read."""
+    source, out, saved, corpus = (os.path.join(tmp, name) for name in ("in.gguf", "out.gguf", "saved", "corpus"))
     quantize("-q", os.path.join(ROOT, "models", "stories.gguf"), source, "F32")
     with open(corpus, "w") as f:
         f.write("\n".join(["Once upon a time there was a little fox who lived near a big river."] * 60))
     files = []
     for n in "1", "2", "5":
-        quantize("-q", "-t", n, "--force", "--calibrate", corpus, "--imatrix", kept, source, out, "Q4_0")
-        files.append([open(path, "rb").read() for path in (kept, out)])
+        quantize("-q", "-t", n, "--force", "--calibrate", corpus, "--imatrix", saved, source, out, "Q4_0")
+        files.append([open(path, "rb").read() for path in (saved, out)])
     check(files[0] == files[1] == files[2], "threads")
-    quantize("-q", "--force", "--imatrix", kept, source, out, "Q4_0")
-    same(open(out, "rb").read(), files[0][1], "kept and measured again")
-    refuses(2, kept + " exists", "quantize", "-q", "--calibrate", corpus, "--imatrix", kept, source, out + "2", "Q4_0")
+    quantize("-q", "--force", "--imatrix", saved, source, out, "Q4_0")
+    same(open(out, "rb").read(), files[0][1], "the matrix that was written, read again")
+    refuses(2, saved + " exists", "quantize", "-q", "--calibrate", corpus, "--imatrix", saved, source, out + "2", "Q4_0")
 
-    keys, sums = read_model(kept)
+    keys, sums = read_model(saved)
     same(keys["general.type"], (8, text("imatrix")))
     same(keys["imatrix.chunk_size"], (4, struct.pack("<I", 512)))
     tensors = read_model(source)[1]
@@ -328,9 +328,9 @@ def calibrate(tmp):
     found = floats(sums["blk.0.attn_v.weight.in_sum2"][2])
     check(all(abs(f - e) <= 1e-4 * e + 1e-6 for f, e in zip(found, expected)), found[:4], expected[:4])
     same(floats(sums["blk.0.attn_v.weight.counts"][2]), (float(len(fed)),))
-    for path, says in (os.devnull, "no text"), (os.path.join(tmp, "absent"), "No such file"):
-        refuses(2 if path == os.devnull else 1, says, "quantize", "-q", "--force", "--calibrate", path, source, out, "Q4_0")
-    refuses(2, kept + ": zero byte at offset 5", "quantize", "-q", "--force", "--calibrate", kept, source, out, "Q4_0")
+    for path, message in (os.devnull, "no text"), (os.path.join(tmp, "absent"), "No such file"):
+        refuses(2 if path == os.devnull else 1, message, "quantize", "-q", "--force", "--calibrate", path, source, out, "Q4_0")
+    refuses(2, saved + ": zero byte at offset 5", "quantize", "-q", "--force", "--calibrate", saved, source, out, "Q4_0")
 
 
 @test
@@ -343,7 +343,7 @@ def metadata(tmp):
         expected = {k: (kind, v) for k, kind, v in KEYS if not k.startswith("split.")}
         expected["general.file_type"] = (4, struct.pack("<I", FILE_TYPES[name]))
         expected["general.quantization_version"] = (4, struct.pack("<I", 2))
-        expected["llama31.checksum"] = keys["llama31.checksum"]  # tests/test_files.py looks at it
+        expected["llama31.checksum"] = keys["llama31.checksum"]  # checked by tests/test_files.py
         same(keys, expected, name)
     same({k: v[2] for k, v in tensors.items()}, {k: v[2] for k, v in read_model(source)[1].items()}, "F32 is a copy")
 
@@ -367,22 +367,22 @@ def refusals(tmp):
     write_model(source, n_layers=2)
     os.symlink(source, os.path.join(tmp, "link.gguf"))
     absent = os.path.join(tmp, "absent")
-    for code, says, *args in ((2, "same file", source, os.path.join(tmp, "link.gguf"), "Q8_0"),
-                              (2, "did you mean Q4_K_M", source, out, "Q4_KM"),
-                              (2, "expected IN.gguf OUT.gguf TYPE", source, out),
-                              (1, absent + ": No such file", absent, out, "Q8_0"),
-                              (1, absent + "/out.gguf", source, absent + "/out.gguf", "Q8_0"),
-                              (1, "No space left", source, "/dev/full", "Q8_0")):
-        refuses(code, says, "quantize", *args)
+    for code, message, *args in ((2, "same file", source, os.path.join(tmp, "link.gguf"), "Q8_0"),
+                                 (2, "did you mean Q4_K_M", source, out, "Q4_KM"),
+                                 (2, "expected IN.gguf OUT.gguf TYPE", source, out),
+                                 (1, absent + ": No such file", absent, out, "Q8_0"),
+                                 (1, absent + "/out.gguf", source, absent + "/out.gguf", "Q8_0"),
+                                 (1, "No space left", source, "/dev/full", "Q8_0")):
+        refuses(code, message, "quantize", *args)
     for value in float("nan"), float("inf"), 1e30:
-        write_model(source, n_layers=2, poison=value)
+        write_model(source, n_layers=2, bad_value=value)
         refuses(3, "blk.1.ffn_up.weight: row 3", "quantize", source, out, "Q4_K_M")
     same(sorted(os.listdir(tmp)), ["in.gguf", "link.gguf"], "left behind")
 
 
 @test
 def disk_full(tmp):
-    """A limit on the file's size stands for a full disk: the old result stays."""
+    """If the disk is full (here: a file size limit), an existing output stays unchanged."""
     source, out = os.path.join(tmp, "in.gguf"), os.path.join(tmp, "out.gguf")
     write_model(source, n_layers=2)
     with open(out, "wb") as f:

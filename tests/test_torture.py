@@ -1,7 +1,7 @@
 """Fault injection: allocations and writes that fail, and kills at random times.
 
 A preloaded library (tests/torture/torture.c) counts the allocations and writes of a run and makes the N-th fail. By
-default some N are tested; LLAMA31_TORTURE=all tests all of them, and LLAMA31_KILLS sets the number of kills."""
+default a few N are tested; LLAMA31_TORTURE=all tests all of them, and LLAMA31_KILLS sets the number of kills."""
 import json
 import os
 import random
@@ -43,7 +43,7 @@ def needs_library():
 
 
 def built(*names):
-    """The commands among these that the program has."""
+    """Of these commands, those that the program was built with."""
     try:
         requires("quantize")
     except Skip:
@@ -92,7 +92,7 @@ def check_files(tmp, what, code):
 
 @test
 def failing_allocations(tmp):
-    """Allocation N fails, or all from N on: exit 1 with a message, unless the program can do without."""
+    """Allocation N fails, alone or with all later ones: exit 1 with a message, unless the memory was not essential."""
     needs_library()
     for name in built(*COMMANDS):
         args, stdin = COMMANDS[name]
@@ -122,7 +122,7 @@ def check_failing_writes(tmp, name, named):
                 same(contents(tmp), expected, what)
             else:
                 check(r.returncode in (0, 1), what)
-                if r.returncode == 0:  # a later write of a chat, or rename instead of link, made up for it
+                if r.returncode == 0:  # a later write of a chat, or rename instead of link, has succeeded
                     same(sorted(os.listdir(tmp)), sorted(expected), what)
             check_files(tmp, what, r.returncode)
             clean(tmp)
@@ -130,7 +130,7 @@ def check_failing_writes(tmp, name, named):
 
 @test
 def failing_writes(tmp):
-    """Write N is interrupted, short or would block: the same output. Or the disk is full: exit 1."""
+    """Write N is interrupted, short or would block: the output is the same. Write N finds the disk full: exit 1."""
     needs_library()
     for name in built("run", "chat", "batch", "logits", "quantize"):
         check_failing_writes(tmp, name, named=0)
@@ -138,7 +138,7 @@ def failing_writes(tmp):
 
 @test
 def failing_writes_to_named_files(tmp):
-    """The same on file systems without nameless files."""
+    """failing_writes() as on file systems without unnamed files (O_TMPFILE)."""
     needs_library()
     for name in built("chat", "logits", "quantize"):
         check_failing_writes(tmp, name, named=1)

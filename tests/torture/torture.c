@@ -1,9 +1,8 @@
 // Fault injection: a library to preload, which makes chosen calls of the C library fail.
 //
 //   TORTURE_ALLOC=N[+]       allocation N fails (counted from 1); with +, all later ones too
-//   TORTURE_WRITE=N[+]HOW    write, sync, truncation or rename N: e fails with ENOSPC, i with
-//   EINTR,
-//                            a with EAGAIN, s writes one byte only
+//   TORTURE_WRITE=N[+]HOW    write, sync, truncation or rename N fails. HOW is e (ENOSPC),
+//                            i (EINTR), a (EAGAIN) or s (a short write of one byte)
 //   TORTURE_NAMED=1          files without a name (O_TMPFILE) are not supported
 //   TORTURE_COUNT=FILE       on exit, writes the number of allocations and of writes to FILE
 #include <dlfcn.h>
@@ -52,7 +51,7 @@ __attribute__((destructor)) static void end(void) {
     if (count_fd >= 0 && write(count_fd, text, (size_t)n) != n) _exit(99);
 }
 
-// Counts a call; true if it is to fail.
+// Counts a call. True if it must fail.
 static bool is_hit(Fault *f) {
     if (!is_ready) return false;
     long n = atomic_fetch_add(&f->n, 1) + 1;
