@@ -160,8 +160,8 @@ static bool create_temporary(OutFile *f, mode_t mode, Error *err) {
     return f->fd >= 0 || error_file(err, f->path);
 }
 
-// Starts a file that will replace its target. The new file gets the mode of an existing target
-// (st).
+// Starts a file that will get its target's name. st: the existing target, if any; the file gets its
+// mode.
 static bool begin_output(OutFile *f, const struct stat *st, unsigned flags, Error *err) {
     // A write-protected file must not be replaced, even if its directory is writable.
     if (!f->is_new && access(f->path, W_OK)) return error_file(err, f->path);

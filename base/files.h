@@ -1,4 +1,4 @@
-// Files: reading them whole, and writing them so that no incomplete one is ever left behind.
+// Files: reads them whole, and writes them so that no incomplete file is ever left behind.
 //
 // An OutFile is written to a temporary file and renamed when complete. A Journal (JSON Lines) grows
 // by whole lines and is locked against other runs. Neither overwrites a file that this run reads,

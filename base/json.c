@@ -50,7 +50,8 @@ static bool parse_hex4(JsonParser *p, uint32_t *code) {
     return true;
 }
 
-// Reads what follows a backslash. A code point above U+FFFF is a surrogate pair: \uD83D\uDE00.
+// Reads the rest of an escape, after the backslash. A code point above U+FFFF is a surrogate pair:
+// \uD83D\uDE00.
 static bool parse_escape(JsonParser *p, uint32_t *code) {
     static const char names[] = "\"\\/bfnrt", meanings[] = "\"\\/\b\f\n\r\t";
     size_t start = p->at - 1;

@@ -12,7 +12,7 @@
 
 enum { PREFETCH_BYTES = 4 << 20 }; // per madvise call
 
-// Linux only; elsewhere the nearest advice.
+// Advice that only Linux has. Elsewhere, the most similar advice is used.
 #if !defined(MADV_HUGEPAGE)
 #define MADV_HUGEPAGE MADV_NORMAL
 #endif

@@ -52,8 +52,8 @@ int hex_digit(int c); // 0 to 15, or -1
 // Strict parsing: the whole string must be a decimal number in range; no NaN, no infinity.
 bool parse_i64(const char *s, int64_t *out);
 bool parse_f64(const char *s, double *out);
-// Significant digits (1 to 17) of the shortest decimal that reads back as the finite double x: the
-// precision for "%.*g", and one more than that for "%.*e".
+// Significant digits (1 to 17) of the shortest decimal that reads back as the finite double x. This
+// is the precision for "%.*g"; the precision for "%.*e" is one less.
 int double_digits(double x);
 void doubles_sort(double *x, size_t n); // ascending
 

@@ -1,5 +1,7 @@
-// The adapters' part of a matrix product, in two operations: hidden = A x for all pairs, then out
-// += B hidden.
+// The adapters' part of a matrix product, in two operations:
+//
+//     hidden = A x         for all pairs
+//     out += B hidden
 //
 // Invariant: one thread computes an element of `out`, in one order that does not depend on the
 // number of threads or rows. A x uses the kernel that Exactness requires.

@@ -10,8 +10,8 @@
 //   Rounding (F16, BF16, Q8_0). To nearest; no search.
 //
 //   Weighted least squares (Q4_0, Q4_1, Q5_0, Q5_1, IQ4_NL). A few values of 1/s are tried. Each
-//   gives integers by rounding, and these give the best s and m in closed form (see fit_affine and
-//   fit_symmetric). The trial with the smallest E wins.
+//   gives integers by rounding, and these give the best s and m in closed form (see try_scales).
+//   The trial with the smallest E wins.
 //
 //   k-quants (Q2_K to Q6_K, IQ4_XS). The groups of a superblock are fitted likewise; then s and m
 //   become small integers times a float16 d (dmin) of the superblock. The neighbours of the rounded
@@ -50,7 +50,7 @@ typedef struct {
 typedef struct {
     int n;
     float x[MAX_GROUP][LANES], cost[MAX_GROUP][LANES];
-    float low[LANES], high[LANES]; // range of the weights; includes 0, except if m can be negative
+    float low[LANES], high[LANES];     // range of the weights and, unless m can be negative, 0
     float sum_c[LANES], sum_cx[LANES]; // sums of c and c x
     float scale[LANES], min[LANES];    // s and m
     float gain[LANES];                 // E with all weights decoded as 0, minus E of this fit
@@ -495,7 +495,7 @@ typedef struct {
 
 // clang-format off
 static const QuantEncoder encoders[TYPE_COUNT] = {
-    //                  pack     group    levels                              reach trials  scales  refit
+    //                  pack     group    levels                              reach trials  lo hi    refit
     [TYPE_Q4_0]    = {pack_block32, 32, {-8, 7, NO_MIN, false},             0.6f, 3,    0, 0,     false},
     [TYPE_Q4_1]    = {pack_block32, 32, {0, 15, MIN_OF_ANY_SIGN, false},    0, 0,       0, 0,     false},
     [TYPE_Q5_0]    = {pack_block32, 32, {-16, 15, NO_MIN, false},           0.6f, 3,    0, 0,     false},

@@ -1,7 +1,10 @@
 // Codebook search. The magnitudes of 4 or 8 neighbouring weights are encoded as one of 256 to 1024
-// codebook entries p, their signs as a mask. A group of 16 or 32 weights has a scale s = d unit (k
-// + 1/2), with an integer k of 4 bits and a float16 d of the superblock. For magnitudes x_i with
-// costs c_i, the search minimises
+// codebook entries p, their signs as a mask. A group of 16 or 32 weights has a scale
+//
+//     s = d unit (k + 1/2)
+//
+// with an integer k of 4 bits and a float16 d of the superblock. For magnitudes x_i with costs c_i,
+// the search minimises
 //
 //     E = sum_i c_i (s p_i - x_i)^2 = s^2 sum c p^2 - 2 s sum c p x + const.
 //

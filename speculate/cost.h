@@ -6,10 +6,13 @@
 //
 //     E(k) = b + sum_{i=1..k} p_1 p_2 ... p_i
 //
-// tokens on average. cost_choose() returns the k with the highest rate E(k) / (t(b + k) + k
-// t_draft), where t_draft is the time that drafting one token takes. This is the walltime analysis
-// of Leviathan, Kalman and Matias 2023 (section 3.3) with a measured t(n) in place of a constant
-// pass time, and an acceptance rate for each draft in place of one for all.
+// tokens on average. cost_choose() returns the k with the highest rate
+//
+//     E(k) / (t(b + k) + k t_draft)
+//
+// where t_draft is the time that drafting one token takes. This is the walltime analysis of
+// Leviathan, Kalman and Matias 2023 (section 3.3), with a measured t(n) instead of a constant pass
+// time, and with one acceptance rate per draft instead of one for all drafts.
 #pragma once
 
 enum { COST_MAX_TOKENS = 64 }; // longest pass that is measured, in tokens

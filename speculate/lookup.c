@@ -25,7 +25,7 @@ struct PromptLookup {
     int draft[LOOKUP_MAX_DRAFT]; // the latest draft
     int n_draft;                 // 0: none, or it was wrong
     int n_checked;               // tokens of the draft that the sequence has repeated so far
-    int n_match;                 // tokens that matched in front of the draft
+    int n_match;                 // length of the match before the draft
     // Exponentially decayed counts per class; n_right / n_seen is the acceptance rate.
     float n_right[N_CLASSES], n_seen[N_CLASSES];
 };
@@ -101,7 +101,7 @@ int lookup_draft(PromptLookup *l, int *out, float *p_accept) {
     }
     if (best < 0) return 0;
     for (int i = 0; i < LOOKUP_MAX_DRAFT; i++) {
-        int from = best + 1 + i; // past the end of the sequence the draft continues with itself
+        int from = best + 1 + i; // after the end of the sequence, the draft repeats itself
         out[i] = l->draft[i] = from <= last ? l->tokens[from] : out[from - last - 1];
         int class = match_class(l->n_match + i);
         p_accept[i] = l->n_right[class] / l->n_seen[class];
