@@ -204,14 +204,12 @@ void dict_set(Heap *h, Dict *d, Value key, Value v) {
 
 // As in Python, 1 is an int, but 1.0 and 1e0 are floats.
 static Value number_from_json(Heap *h, const Json *j) {
-    char text[32];
+    const char *text = j->string.data; // json_parse() puts a NUL byte after a number
     int64_t integer;
-    bool is_int = strspn(j->string.data, "-0123456789") >= j->string.len;
     heap_spend(h, j->string.len / BYTES_PER_STEP);
-    if (!is_int) return value_float(j->number);
-    snprintf(text, sizeof text, "%.*s", SHOWN(j->string));
-    if (j->string.len < sizeof text && parse_i64(text, &integer)) return value_int(integer);
-    return (Value){.kind = VALUE_BIG_INT, .text = {j->string.data, NULL, j->string.len}};
+    if (text[strspn(text, "-0123456789")]) return value_float(j->number);
+    if (parse_i64(text, &integer)) return value_int(integer);
+    return (Value){.kind = VALUE_BIG_INT, .text = {text, NULL, j->string.len}};
 }
 
 Value value_from_json(Heap *h, const Json *j, bool (*is_template_text)(const Json *string)) {
@@ -267,7 +265,7 @@ double value_number(Heap *h, Value v) {
     if (!value_is_number(v)) heap_fail(h, "expected a number, found '%s'", value_type_name(v));
     if (v.kind == VALUE_FLOAT) return v.number;
     if (v.kind != VALUE_BIG_INT) return (double)value_integer(h, v);
-    return strtod(v.text.data, NULL); // stops at the JSON text's next byte, which is not a digit
+    return strtod(v.text.data, NULL); // the digits are followed by a NUL byte
 }
 
 int64_t value_integer(Heap *h, Value v) {
