@@ -233,8 +233,10 @@ static bool fill_state(SubsetBuilder *b, int state, const bool *is_final, int *n
 
 // Builds all states that can be reached from the starts of the fragments. States are filled in the
 // order of their numbers, and filling one may add others.
-static bool determinise(Dfa *d, const Nfa *n, const NfaFragment *fragments, int n_fragments,
-                        int universal, int *starts, Error *err) {
+bool dfa_build(Dfa *d, const Nfa *n, const NfaFragment *fragments, int n_rules, int universal,
+               Error *err) {
+    int n_fragments = n_rules ? n_rules : 1;
+    *d = (Dfa){.n_rules = n_rules, .starts = xalloc((size_t)n_fragments, sizeof(int))};
     SubsetBuilder b = {.nfa = n, .dfa = d, .universal = universal};
     int n_calls = 0;
     if (n->is_full) return dfa_free(d), fail_too_large(err);
@@ -247,8 +249,8 @@ static bool determinise(Dfa *d, const Nfa *n, const NfaFragment *fragments, int 
     for (int i = 0; i < n_fragments && ok; i++) {
         is_final[fragments[i].end] = true;
         close_set(&b, &fragments[i].start, 1, NFA_BEGIN);
-        starts[i] = state_of_set(&b);
-        ok = starts[i] >= 0;
+        d->starts[i] = state_of_set(&b);
+        ok = d->starts[i] >= 0;
     }
     for (int state = 0; ok && state < d->n_states; state++)
         ok = fill_state(&b, state, is_final, &n_calls);
@@ -261,18 +263,9 @@ static bool determinise(Dfa *d, const Nfa *n, const NfaFragment *fragments, int 
     free(b.classes), free(b.buckets), free(b.set.at), free(b.seen), free(is_final);
     intern_free(&b.subsets);
     if (!ok) return dfa_free(d), fail_too_large(err);
+    if (!n_rules) d->start = d->starts[0];
     dfa_reduce(d);
     return true;
-}
-
-bool dfa_build(Dfa *d, const Nfa *n, NfaFragment whole, int universal, Error *err) {
-    *d = (Dfa){0};
-    return determinise(d, n, &whole, 1, universal, &d->start, err);
-}
-
-bool dfa_build_rules(Dfa *d, const Nfa *n, const NfaFragment *rules, int n_rules, Error *err) {
-    *d = (Dfa){.n_rules = n_rules, .starts = xalloc((size_t)n_rules, sizeof(int))};
-    return determinise(d, n, rules, n_rules, -1, d->starts, err);
 }
 
 // --- useless and equivalent states

@@ -26,13 +26,12 @@ typedef struct {
     int *starts, n_rules; // (n_rules) start state of each rule; 0: the rule has no text
 } Dfa;
 
-// The minimal DFA of an NFA fragment; accepted texts have label 1. universal: an NFA state from
-// which every text is accepted, or -1. False with err (exit 2) if a limit on states or the budget
-// is exceeded.
-bool dfa_build(Dfa *d, const Nfa *n, NfaFragment whole, int universal, Error *err);
-// The DFA of a grammar, which is not minimised. Fragment r is rule r. Calls of rules that have no
-// text are removed. The caller sets `start` to one of `starts`.
-bool dfa_build_rules(Dfa *d, const Nfa *n, const NfaFragment *rules, int n_rules, Error *err);
+// The minimal DFA of an NFA fragment; accepted texts have label 1. With n_rules > 0, the DFA of a
+// grammar, which is not minimised: fragment r is rule r, calls of rules that have no text are
+// removed, and the caller sets `start` to one of `starts`. universal: an NFA state from which every
+// text is accepted, or -1. False with err (exit 2) if a limit on states or the budget is exceeded.
+bool dfa_build(Dfa *d, const Nfa *n, const NfaFragment *fragments, int n_rules, int universal,
+               Error *err);
 
 typedef enum {
     DFA_INTERSECT, // texts of both

@@ -217,7 +217,7 @@ static Grammar *compile_rules(PatternReader *r) {
         fragments[i].start = nfa_state(&r->nfa);
         fragments[i].end = pattern_emit(r, g->rules[i].pattern, fragments[i].start);
     }
-    bool ok = dfa_build_rules(&d, &r->nfa, fragments, g->n_rules, r->err);
+    bool ok = dfa_build(&d, &r->nfa, fragments, g->n_rules, -1, r->err);
     free(fragments);
     if (!ok) return NULL;
     d.start = d.starts[root];

@@ -239,8 +239,10 @@ static void flush_if_full(MaskTables *s, uint32_t n_path) {
     uint32_t **keep = xalloc(n_matchers + 2 * (size_t)n_path + 1, sizeof *keep);
     keep[n++] = &s->pinned;
     for (Matcher *m = s->matchers; m; m = m->next) keep[n++] = &m->config;
-    for (uint32_t i = 0; i < n_path; i++)
-        keep[n++] = &s->path[i].config, keep[n++] = &s->path[i].other;
+    for (uint32_t i = 0; i < n_path; i++) {
+        keep[n++] = &s->path[i].config;
+        keep[n++] = &s->path[i].other;
+    }
     machine_flush(s->machine, keep, (int)n);
     free(keep);
     memset(s->owner, 0, sizeof s->owner);

@@ -107,7 +107,7 @@ static bool keep_multiples(Dfa *d, int n, Budget *budget, Error *err) {
     int point = nfa_step(&nfa, first, NFA_SET, nfa_range(&nfa, '.', '.'));
     int end = nfa_step(&nfa, point, NFA_SET, nfa_range(&nfa, '0', '0'));
     nfa_edge(&nfa, first, end, NFA_EMPTY, 0);
-    bool ok = dfa_build(&multiples, &nfa, (NfaFragment){start, end}, -1, err);
+    bool ok = dfa_build(&multiples, &nfa, &(NfaFragment){start, end}, 0, -1, err);
     nfa_free(&nfa);
     if (!ok) return false;
     ok = dfa_combine(d, &multiples, DFA_INTERSECT, 0, budget, err);

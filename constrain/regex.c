@@ -89,27 +89,6 @@ static bool read_class_member(PatternReader *r, CharSet *s, uint32_t *code) {
     return true;
 }
 
-// Reads a single character, a dot or an escape.
-static int read_set(PatternReader *r) {
-    CharSet set = {0};
-    uint32_t code;
-    int c = pattern_peek(r);
-    bool ok = true;
-    r->at += c == '\\' || c == '.';
-    if (c == '\\') {
-        ok = read_escape(r, &set, &code, false);
-    } else if (c == '.') {
-        charset_add(&set, '\n', '\n'), charset_add(&set, '\r', '\r');
-        charset_add(&set, 0x2028, 0x2029);
-        charset_invert(&set);
-    } else if ((ok = pattern_read_char(r, &code))) {
-        charset_add(&set, code, code);
-    }
-    if (ok) return pattern_add_set(r, &set);
-    charset_free(&set);
-    return -1;
-}
-
 // --- structure
 
 // Reads a group after its opening parenthesis.
@@ -134,6 +113,9 @@ static int read_group(PatternReader *r) {
 }
 
 static int read_item(PatternReader *r) {
+    CharSet set = {0};
+    uint32_t code;
+    bool ok = true;
     switch (pattern_peek(r)) {
     case '*':
     case '+':
@@ -143,8 +125,22 @@ static int read_item(PatternReader *r) {
     case '$': return r->at++, pattern_add(r, PATTERN_END, 0);
     case '(': return r->at++, read_group(r);
     case '[': return r->at++, pattern_read_class(r);
-    default: return read_set(r);
+    case '.': // any character except the line terminators
+        r->at++;
+        charset_add(&set, '\n', '\n');
+        charset_add(&set, '\r', '\r');
+        charset_add(&set, 0x2028, 0x2029);
+        charset_invert(&set);
+        break;
+    case '\\':
+        r->at++;
+        ok = read_escape(r, &set, &code, false);
+        break;
+    default: ok = read_class_member(r, &set, &code);
     }
+    if (ok) return pattern_add_set(r, &set);
+    charset_free(&set);
+    return -1;
 }
 
 static void skip_nothing(PatternReader *r) { (void)r; }
@@ -196,7 +192,7 @@ static bool compile_node(PatternReader *r, int node, RegexMode mode, Dfa *out) {
     int universal = -1;
     f.end = pattern_emit(r, node, mode == REGEX_SEARCH ? any_text(&r->nfa, f.start) : f.start);
     if (mode != REGEX_WHOLE) f.end = universal = any_text(&r->nfa, f.end);
-    return dfa_build(out, &r->nfa, f, universal, r->err);
+    return dfa_build(out, &r->nfa, &f, 0, universal, r->err);
 }
 
 // The first look-ahead at or below a node, or -1.
