@@ -61,7 +61,7 @@ static int compare_codes(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-// Takes over n bounds, in any order, as the intervals of a DFA.
+// Sets the intervals of a DFA from n bounds in any order. Takes ownership of `bounds`.
 static void set_bounds(Dfa *d, uint32_t *bounds, size_t n) {
     qsort(bounds, n, sizeof *bounds, compare_codes);
     d->bounds = bounds;

@@ -297,7 +297,7 @@ static void put_indented(Machine *m, State s) {
     put(m, s);
 }
 
-// A byte after { or [, a comma or a colon.
+// Reads a byte after {, [, a comma or a colon.
 static void step_item(Machine *m, State s, int b) {
     static const struct {
         uint8_t none, space, line; // styles that write no white space, a space, a line break
@@ -538,7 +538,8 @@ static bool state_is_loop(const Machine *m, const State *s, uint64_t *others) {
     return true;
 }
 
-// If letters leave the loop, the shortcut is useless, because it is wrong for most tokens.
+// Whether letters stay in a loop. If not, the shortcut does not pay, because it is wrong for most
+// tokens.
 static bool letters_stay(uint64_t others) {
     return !(others & (byte_group('a') | byte_group('z')));
 }

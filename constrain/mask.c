@@ -5,20 +5,20 @@
 // Inside a string nearly every token fits, so that this walk would visit nearly every token. Three
 // shortcuts avoid that:
 //
-// 1. Loops. In a string without a maximum length, each character leads the machine back to the same
+// 1. Loops. In a string without a length limit, each character leads the machine back to the same
 //    configuration (machine_is_loop). All tokens of plain characters fit, and their mask is
-//    precomputed. A mixed token is a plain prefix and a tail that begins with a quote or backslash.
-//    The prefix does not change the configuration, so each distinct tail is walked only once ('",
-//    "' is the tail of hundreds of tokens). If the pattern of the string excludes some characters,
-//    the subtrees of the trie that contain them are walked as well (byte_group).
+//    precomputed. Any other token is a plain prefix and a tail that begins with a quote or a
+//    backslash. The prefix does not change the configuration, so each distinct tail is walked only
+//    once; hundreds of tokens may have the same tail, such as a quote and a comma. If the string
+//    excludes some characters, the subtrees of the trie that contain these characters are walked as
+//    well (byte_group).
 // 2. Counted strings. If a string has a length limit, a token fits if it has at most `max`
 //    characters; the masks of plain tokens are precomputed by their number of characters. A tail
 //    that closes the string needs a prefix of min to max characters. A tail that begins with a
 //    backslash is walked from the configuration after its prefix.
-// 3. Differences. Just before a loop, for example after {" or in a property name that the schema
-// may
-//    still complete, the mask is computed from the mask of the loop: both configurations are walked
-//    together, and bits are corrected until the two paths reach the same configuration.
+// 3. Differences. Just before a loop, for example after {" or in a property name that may still
+//    become a listed name, the mask is computed from the mask of the loop. Both configurations are
+//    walked together, and bits are corrected until the two paths reach the same configuration.
 #include "mask.h"
 #include "json_char.h"
 
@@ -66,7 +66,7 @@ struct Vocabulary {
 // A node on the path of a walk through a trie.
 typedef struct {
     uint32_t config; // after the bytes up to this node
-    uint32_t other;  // the same of the second configuration (walk_difference), else DEAD
+    uint32_t other;  // second configuration of walk_difference() after these bytes, or DEAD
     uint32_t end;    // first node after the subtree
 } WalkLevel;
 
@@ -284,7 +284,7 @@ static uint32_t walk_difference(MaskTables *s, uint32_t base, const ByteNode *no
 }
 
 // Sets the bits of the tokens in the trie nodes [begin, end) that the machine can read from a
-// configuration. Otherwise as walk_difference().
+// configuration. The other parameters and the result are those of walk_difference().
 static uint32_t walk_subtree(MaskTables *s, uint32_t base, const ByteNode *nodes, uint32_t begin,
                              uint32_t end, uint32_t config, uint64_t *out) {
     return walk_difference(s, base, nodes, begin, end, config, DEAD, out);

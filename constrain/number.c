@@ -115,7 +115,7 @@ static bool keep_multiples(Dfa *d, int n, Budget *budget, Error *err) {
     return ok;
 }
 
-// Reduces a DFA of all numbers to those of a range.
+// Reduces a DFA of all numbers to the numbers of a range.
 static bool narrow(const NumberRange *r, Budget *budget, Dfa *d, Error *err) {
     enum { MAX_MULTIPLE = 5000 };
     bool is_integral = r->has_integers && !r->has_fractions;

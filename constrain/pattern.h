@@ -64,8 +64,8 @@ struct PatternReader {
     Error *err;
 };
 
-// Reports the first failure (exit 2), at offset `at` of the text or at the current place. Returns
-// -1.
+// Reports a failure (exit 2) at offset `at` of the text, or at the current offset. Only the first
+// failure is kept. Returns -1. Functions that return bool write `pattern_fail(...) > 0`: false.
 int pattern_fail(PatternReader *r, size_t at, const char *why);
 int pattern_fail_here(PatternReader *r, const char *why);
 // The next byte, or -1 at the end of the text.

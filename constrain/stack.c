@@ -23,7 +23,7 @@ void stacks_free(StackTable *t) {
     free(t->draft);
 }
 
-// A copy of a frame as the draft, to be changed and interned.
+// Copies a frame to the draft, which the caller changes and then interns.
 static StackFrame *draft_copy(StackTable *t, const StackFrame *f) {
     return memcpy(t->draft, f, frame_size(t->grammar, f->kind, f->def));
 }
