@@ -271,41 +271,39 @@ static void amx_gemm(float *out, size_t out_stride, const Tensor *w, const void 
 // The largest of the first n scores of a query; the others are set to minus infinity. Scores of 16
 // keys are consecutive, the next 16 are 512 floats further on.
 static float mask_and_max(float *scores, int n, int n_keys) {
-    const __m512 lowest = _mm512_set1_ps(-INFINITY);
+    const __m512 lowest = splat(-INFINITY);
     __m512 max = lowest;
     for (int k = n / AMX_TILE * AMX_TILE; k < n_keys; k += AMX_TILE)
         _mm512_store_ps(scores + k * AMX_PANEL,
                         _mm512_mask_load_ps(lowest, first_lanes(n - k), scores + k * AMX_PANEL));
     for (int k = 0; k < n; k += AMX_TILE)
-        max = _mm512_max_ps(_mm512_load_ps(scores + k * AMX_PANEL), max);
-    return _mm512_reduce_max_ps(max);
+        max = max_floats(_mm512_load_ps(scores + k * AMX_PANEL), max);
+    return reduce_max(max);
 }
 
 // 2^x within 1e-4, a twentieth of what rounding to bf16 loses: a cubic for the fraction. 0 for
 // minus infinity; NaN stays NaN.
 INLINE __m512 exp2_bf16(__m512 x) {
     __m512 f = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC); // x - floor(x)
-    __m512 p = _mm512_fmadd_ps(f, _mm512_set1_ps(0.0782680404f), _mm512_set1_ps(0.2263076085f));
-    p = _mm512_fmadd_ps(f, p, _mm512_set1_ps(0.6954243511f));
-    return _mm512_scalef_ps(_mm512_fmadd_ps(f, p, _mm512_set1_ps(1)), x);
+    __m512 p = fmadd(f, splat(0.0782680404f), splat(0.2263076085f));
+    p = fmadd(f, p, splat(0.6954243511f));
+    return _mm512_scalef_ps(fmadd(f, p, splat(1)), x);
 }
 
 // weights = exp(scores - max) as a row of A tiles. Returns the sum of the rounded weights.
 static float softmax_bf16(uint16_t *weights, const float *scores, float max, int n_keys) {
-    const __m512 log2e = _mm512_set1_ps(1.44269504f),
-                 m = _mm512_set1_ps(max > -INFINITY ? max * 1.44269504f : 0);
-    __m512 even = _mm512_setzero_ps(), odd = even;
+    const __m512 log2e = splat(1.44269504f), m = splat(max > -INFINITY ? max * 1.44269504f : 0);
+    __m512 even = splat(0), odd = even;
     for (int k = 0; k < n_keys; k += AMX_PANEL) {
         __m512 a = _mm512_load_ps(scores + k * AMX_PANEL),
                b = _mm512_load_ps(scores + k * AMX_PANEL + 512);
         __m512i w = to_bf16(exp2_bf16(_mm512_fmsub_ps(a, log2e, m)),
                             exp2_bf16(_mm512_fmsub_ps(b, log2e, m)));
         _mm512_store_si512(weights + k * AMX_TILE, w);
-        even = _mm512_add_ps(even, _mm512_castsi512_ps(_mm512_slli_epi32(w, 16)));
-        odd = _mm512_add_ps(
-            odd, _mm512_castsi512_ps(_mm512_and_si512(w, _mm512_set1_epi32((int)0xffff0000))));
+        even = even + (__m512)_mm512_slli_epi32(w, 16);
+        odd = odd + (__m512)(w & _mm512_set1_epi32((int)0xffff0000));
     }
-    return _mm512_reduce_add_ps(_mm512_add_ps(even, odd));
+    return reduce_add(even + odd);
 }
 
 // 32 rows of K, as A tiles, to the B tiles of 32 columns: each tile is transposed.

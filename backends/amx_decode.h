@@ -71,7 +71,7 @@ INLINE __m512i to_bf16(__m512 low, __m512 high) { return (__m512i)_mm512_cvtne2p
 INLINE void decode_superblocks(uint16_t *tile, Type type, const char *row, int n) {
     const TypeInfo *info = type_info(type);
     const int place = info->max_q < 128 ? 2 : 1; // the byte that u is put into
-    const __m512 one = _mm512_set1_ps(info->max_q < 128 ? 128 : 32768);
+    const __m512 one = splat(info->max_q < 128 ? 128 : 32768);
     const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     const __m512i count = _mm512_slli_epi32(lanes, (unsigned)(8 * place));
     const __mmask64 byte = 0x1111111111111111u << place;
@@ -83,8 +83,9 @@ INLINE void decode_superblocks(uint16_t *tile, Type type, const char *row, int n
         superblock_pad(&p, 1, padded, n - k, type);
         Avx512Row u = unpack_row_512(type, p);
         __m512 zero = u.scale * (one + splat((float)info->zero_point));
+        if (info->has_min) zero = zero + u.min;
         _mm512_store_ps(scale, u.scale);
-        _mm512_store_ps(base, info->has_min ? _mm512_add_ps(zero, u.min) : zero);
+        _mm512_store_ps(base, zero);
         IN_MEMORY(scale);
         IN_MEMORY(base);
 #pragma GCC unroll 8
@@ -95,10 +96,8 @@ INLINE void decode_superblocks(uint16_t *tile, Type type, const char *row, int n
             for (int half = 0; half < 2; half++) {
                 int at = i + 16 * half;
                 __m512i index = _mm512_add_epi32(count, _mm512_set1_epi32(at % 64 << 8 * place));
-                __m512i v = _mm512_mask_permutexvar_epi8(_mm512_castps_si512(one), byte, index,
-                                                         u.q[at / 64]);
-                w[half] = _mm512_fmsub_ps(_mm512_castsi512_ps(v), _mm512_set1_ps(scale[at / 16]),
-                                          _mm512_set1_ps(base[at / 16]));
+                __m512i v = _mm512_mask_permutexvar_epi8((__m512i)one, byte, index, u.q[at / 64]);
+                w[half] = _mm512_fmsub_ps((__m512)v, splat(scale[at / 16]), splat(base[at / 16]));
             }
             _mm512_store_si512(tile, to_bf16(w[0], w[1]));
         }
@@ -107,8 +106,7 @@ INLINE void decode_superblocks(uint16_t *tile, Type type, const char *row, int n
 
 // n, n + 1, ... n + 15
 INLINE __m512 count_from(float n) {
-    return _mm512_add_ps(_mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15),
-                         _mm512_set1_ps(n));
+    return _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15) + splat(n);
 }
 
 // 32 weights that are the nibbles of 16 bytes. The table holds its 16 values twice, so bit 4 of an
@@ -158,11 +156,11 @@ INLINE void decode_q4_k(uint16_t *tile, const BlockQ4_K *b, const float *scale, 
     const __m512 count = count_from(0);
 #pragma GCC unroll 4
     for (int j = 0; j < 4; j++, tile += 2 * AMX_TILE_LEN, scale += 32, min += 32) {
-        __m512 low = _mm512_fmsub_ps(count, _mm512_set1_ps(scale[0]), _mm512_set1_ps(min[0]));
-        __m512 high = _mm512_fmsub_ps(count, _mm512_set1_ps(scale[16]), _mm512_set1_ps(min[16]));
+        __m512 low = _mm512_fmsub_ps(count, splat(scale[0]), splat(min[0]));
+        __m512 high = _mm512_fmsub_ps(count, splat(scale[16]), splat(min[16]));
         __m512i table = to_bf16(low, high), bytes = _mm512_cvtepu8_epi16(load_32(b->qs + 32 * j));
-        __m512i first = _mm512_and_si512(bytes, _mm512_set1_epi16(15));
-        __m512i second = _mm512_or_si512(_mm512_srli_epi16(bytes, 4), _mm512_set1_epi16(16));
+        __m512i first = bytes & _mm512_set1_epi16(15);
+        __m512i second = _mm512_srli_epi16(bytes, 4) | _mm512_set1_epi16(16);
         _mm512_store_si512(tile, _mm512_permutexvar_epi16(first, table));
         _mm512_store_si512(tile + AMX_TILE_LEN, _mm512_permutexvar_epi16(second, table));
     }
@@ -173,7 +171,7 @@ INLINE void decode_q5_k(uint16_t *tile, const BlockQ5_K *b, const float *scale, 
     const __m512i fifth = _mm512_slli_epi16(_mm512_cvtepu8_epi16(load_32(b->qh)), 4);
 #pragma GCC unroll 8
     for (int g = 0; g < 8; g++, tile += AMX_TILE_LEN, scale += 16, min += 16) {
-        __m512 s = _mm512_set1_ps(*scale), m = _mm512_set1_ps(*min);
+        __m512 s = splat(*scale), m = splat(*min);
         __m512i table =
             to_bf16(_mm512_fmsub_ps(count_from(0), s, m), _mm512_fmsub_ps(count_from(16), s, m));
         __m512i bytes = _mm512_cvtepu8_epi16(load_32(b->qs + 32 * (g / 2)));

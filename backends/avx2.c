@@ -69,17 +69,16 @@ INLINE void unpack_8_rows(Avx2Rows *m, const uint8_t *const *p, bool is_in_place
     else
         unpack_scales(type, p, m->scale, m->min);
     for (int g = 0; !info->has_min && has_min_term(type) && g < n_groups; g++)
-        _mm256_store_ps(m->min[g], _mm256_mul_ps(_mm256_load_ps(m->scale[g]),
-                                                 _mm256_set1_ps((float)info->zero_point)));
+        _mm256_store_ps(m->min[g], _mm256_load_ps(m->scale[g]) * splat((float)info->zero_point));
 }
 
 // The order of sums: adds the integer dot products of group g, one for each of eight rows.
 INLINE __m256 add_group_8_rows(__m256 sum, __m256i dot, const Avx2Rows *w, const Int8Activations *x,
                                int g, int group, bool has_min) {
-    __m256 d = _mm256_mul_ps(_mm256_cvtepi32_ps(dot), _mm256_load_ps(w->scale[g]));
-    sum = _mm256_fmadd_ps(d, _mm256_broadcast_ss(x->scale + g * group / 32), sum);
+    __m256 d = _mm256_cvtepi32_ps(dot) * _mm256_load_ps(w->scale[g]);
+    sum = fmadd(d, _mm256_broadcast_ss(x->scale + g * group / 32), sum);
     if (!has_min) return sum;
-    return _mm256_fnmadd_ps(_mm256_load_ps(w->min[g]), _mm256_broadcast_ss(x->sum + g), sum);
+    return fnmadd(_mm256_load_ps(w->min[g]), _mm256_broadcast_ss(x->sum + g), sum);
 }
 
 // Sums of two products each, in 16 bits.
@@ -192,7 +191,7 @@ INLINE void gemv_rows(float *out, size_t out_stride, const Tensor *w, const void
         for (int first = 0; first < n_tokens; first += AVX2_GEMV_TOKENS) {
             int nt = min_int(n_tokens - first, AVX2_GEMV_TOKENS);
             const Int8Activations *x = (const Int8Activations *)encoded + first;
-            __m256 sum[AVX2_GEMV_TOKENS] = {_mm256_setzero_ps()};
+            __m256 sum[AVX2_GEMV_TOKENS] = {splat(0)};
             const uint8_t *p[8];
             superblock_rows(p, 8, w, r, eighth, row_end, 0, type);
             for (int k = 0; k < w->cols; k += SUPERBLOCK, x += n_tokens) {
@@ -226,7 +225,7 @@ INLINE void gemm_panel_tile(float *sums, const Avx2Rows *w, const Int8Activation
     __m256 sum[GEMM_TILE_TOKENS];
 #pragma GCC unroll 6
     for (int t = 0; t < nt; t++)
-        sum[t] = is_first ? _mm256_setzero_ps() : _mm256_load_ps(sums + t * GEMM_CHUNK_ROWS);
+        sum[t] = is_first ? splat(0) : _mm256_load_ps(sums + t * GEMM_CHUNK_ROWS);
     for (int g = 0; g < SUPERBLOCK / group; g++) {
         __m256i dot[GEMM_TILE_TOKENS];
         prefetch_lines(prefetch, n_prefetch);
@@ -343,13 +342,13 @@ static void attend_values(const AttentionPage *a, int key, int n, Prefetch *pref
 }
 
 static double avx2_peak(int rounds) {
-    __m256 acc[12], a = _mm256_set1_ps(1.0f / (float)(rounds + 2)), b = _mm256_set1_ps(0.5f);
-    for (int j = 0; j < 12; j++) acc[j] = _mm256_set1_ps((float)j);
+    __m256 acc[12], a = splat(1.0f / (float)(rounds + 2)), b = splat(0.5f);
+    for (int j = 0; j < 12; j++) acc[j] = splat((float)j);
     for (int i = 0; i < rounds; i++) {
 #pragma GCC unroll 12
-        for (int j = 0; j < 12; j++) acc[j] = _mm256_fmadd_ps(acc[j], a, b);
+        for (int j = 0; j < 12; j++) acc[j] = fmadd(acc[j], a, b);
     }
-    for (int j = 1; j < 12; j++) acc[0] = _mm256_add_ps(acc[0], acc[j]);
+    for (int j = 1; j < 12; j++) acc[0] = acc[0] + acc[j];
     volatile float keep = reduce_add(acc[0]);
     (void)keep;
     return 12 * 16.0 * rounds;

@@ -13,7 +13,7 @@ INLINE void store_32(void *p, __m256i v) { _mm256_storeu_si256(p, v); }
 INLINE __m256i split_nibbles(const uint8_t *p) {
     __m128i v = load_16(p);
     __m256i both = _mm256_inserti128_si256(_mm256_castsi128_si256(v), _mm_srli_epi16(v, 4), 1);
-    return _mm256_and_si256(both, _mm256_set1_epi8(15));
+    return both & _mm256_set1_epi8(15);
 }
 
 // 16 in each byte i for which bit i of four bytes is set.
@@ -22,16 +22,14 @@ INLINE __m256i fifth_bits(const uint8_t *p) {
         _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
     const __m256i bit = _mm256_set1_epi64x((long long)0x8040201008040201);
     __m256i v = _mm256_shuffle_epi8(_mm256_set1_epi32((int)load_u32(p)), byte);
-    return _mm256_and_si256(_mm256_cmpeq_epi8(_mm256_and_si256(v, bit), bit), _mm256_set1_epi8(16));
+    return _mm256_cmpeq_epi8(v & bit, bit) & _mm256_set1_epi8(16);
 }
 
 // Moves bits within 16-bit words up by n, or down by -n.
 INLINE __m256i shift_bits(__m256i v, int n) {
     return n < 0 ? _mm256_srli_epi16(v, -n) : _mm256_slli_epi16(v, n);
 }
-INLINE __m256i and_bytes(__m256i v, int mask) {
-    return _mm256_and_si256(v, _mm256_set1_epi8((char)mask));
-}
+INLINE __m256i and_bytes(__m256i v, int mask) { return v & _mm256_set1_epi8((char)mask); }
 
 // The values of nibbles (the low half of each byte).
 INLINE __m256i nibble_values(Type type, __m256i v) {
@@ -59,23 +57,20 @@ INLINE __m256i integers_32(Type type, const uint8_t *p, int k) {
     case TYPE_IQ4_NL:
     case TYPE_IQ4_XS: return nibble_values(type, split_nibbles(p + nibbles_offset(type, k)));
     case TYPE_Q5_0:
-        return _mm256_or_si256(split_nibbles(b + offsetof(BlockQ5_0, qs)),
-                               fifth_bits(b + offsetof(BlockQ5_0, qh)));
+        return split_nibbles(b + offsetof(BlockQ5_0, qs)) | fifth_bits(b + offsetof(BlockQ5_0, qh));
     case TYPE_Q5_1:
-        return _mm256_or_si256(split_nibbles(b + offsetof(BlockQ5_1, qs)),
-                               fifth_bits(b + offsetof(BlockQ5_1, qh)));
+        return split_nibbles(b + offsetof(BlockQ5_1, qs)) | fifth_bits(b + offsetof(BlockQ5_1, qh));
     case TYPE_Q4_K:
         low = load_32(p + offsetof(BlockQ4_K, qs) + k / 64 * 32);
         return and_bytes(shift_bits(low, s % 2 ? -4 : 0), 15);
     case TYPE_Q5_K:
         low = load_32(p + offsetof(BlockQ5_K, qs) + k / 64 * 32);
         high = shift_bits(load_32(p + offsetof(BlockQ5_K, qh)), 4 - s);
-        return _mm256_or_si256(and_bytes(shift_bits(low, s % 2 ? -4 : 0), 15), and_bytes(high, 16));
+        return and_bytes(shift_bits(low, s % 2 ? -4 : 0), 15) | and_bytes(high, 16);
     case TYPE_Q6_K:
         low = load_32(p + offsetof(BlockQ6_K, ql) + half * 64 + k % 64);
         high = shift_bits(load_32(p + offsetof(BlockQ6_K, qh) + half * 32), 4 - 2 * (s % 4));
-        return _mm256_or_si256(and_bytes(shift_bits(low, s % 4 < 2 ? 0 : -4), 15),
-                               and_bytes(high, 0x30));
+        return and_bytes(shift_bits(low, s % 4 < 2 ? 0 : -4), 15) | and_bytes(high, 0x30);
     case TYPE_Q2_K:
         low = load_32(p + offsetof(BlockQ2_K, qs) + half * 32);
         return and_bytes(shift_bits(low, -2 * (s % 4)), 3);
@@ -85,7 +80,7 @@ INLINE __m256i integers_32(Type type, const uint8_t *p, int k) {
     case TYPE_Q3_K:
         low = load_32(p + offsetof(BlockQ3_K, qs) + half * 32);
         high = shift_bits(load_32(p + offsetof(BlockQ3_K, hmask)), 2 - s);
-        return _mm256_or_si256(and_bytes(shift_bits(low, -2 * (s % 4)), 3), and_bytes(high, 4));
+        return and_bytes(shift_bits(low, -2 * (s % 4)), 3) | and_bytes(high, 4);
     default: return _mm256_setzero_si256();
     }
 }
@@ -106,15 +101,14 @@ INLINE Words sign_words(Type type, const void *block) {
         return (Words)_mm256_cvtepu16_epi32(load_16(((const BlockIQ1_S *)block)->qh));
     if (type == TYPE_IQ3_XXS) return (Words)load_32(((const BlockIQ3_XXS *)block)->signs);
     const uint8_t *p = ((const BlockIQ2_XXS *)block)->qs; // every second dword
-    __m256 second = _mm256_shuffle_ps(_mm256_castsi256_ps(load_32(p)),
-                                      _mm256_castsi256_ps(load_32(p + 32)), 0xdd);
-    return (Words)_mm256_permute4x64_epi64(_mm256_castps_si256(second), 0xd8);
+    __m256 second = _mm256_shuffle_ps((__m256)load_32(p), (__m256)load_32(p + 32), 0xdd);
+    return (Words)_mm256_permute4x64_epi64((__m256i)second, 0xd8);
 }
 
 // Eight bytes times d.
 INLINE void store_byte_scales(uint64_t bytes, float d, float *out) {
     __m256i s = _mm256_cvtepi8_epi32(_mm_cvtsi64_si128((long long)bytes));
-    _mm256_storeu_ps(out, _mm256_cvtepi32_ps(s) * _mm256_set1_ps(d));
+    _mm256_storeu_ps(out, _mm256_cvtepi32_ps(s) * splat(d));
 }
 
 // The sign masks of the eight groups. scale: d (2 s + 1) for each group of 16 or 32.
@@ -128,7 +122,7 @@ INLINE Words codebook_signs(Type type, const void *block, float d, float *scale)
     if (type == TYPE_IQ2_XXS || type == TYPE_IQ3_XXS || type == TYPE_IQ1_S) {
         v = sign_words(type, block);
         Words factor = 2 * (type == TYPE_IQ1_S ? v >> 12 & 7 : v >> 28) + 1;
-        _mm256_storeu_ps(scale, _mm256_cvtepi32_ps((__m256i)factor) * _mm256_set1_ps(d));
+        _mm256_storeu_ps(scale, _mm256_cvtepi32_ps((__m256i)factor) * splat(d));
         if (type == TYPE_IQ1_S) return 0 - (v >> 15);
         return with_parity((v & 0x7f) | (v & 0x3f80) << 1 | (v & 0x1fc000) << 2 |
                            (v & 0xfe00000) << 3);
@@ -166,8 +160,8 @@ INLINE void iq3_s_indices(const BlockIQ3_S *b, uint16_t index[64]) {
         __m256i at = _mm256_add_epi8(byte, _mm256_set1_epi16((short)(0x8000 | 2 * i)));
         __m256i high = _mm256_mullo_epi16(_mm256_shuffle_epi8(all, at), power);
         __m256i low = _mm256_cvtepu8_epi16(load_16(b->qs + 16 * i));
-        high = _mm256_and_si256(high, _mm256_set1_epi16(0x100));
-        store_32(index + 16 * i, _mm256_or_si256(low, high));
+        high = high & _mm256_set1_epi16(0x100);
+        store_32(index + 16 * i, low | high);
     }
     // Else gcc 12 extracts the indices from the registers one by one, which is 20 % slower.
     __asm__ volatile("" ::: "memory");
@@ -205,8 +199,8 @@ INLINE void unpack_codebook_row(Type type, const void *block, int8_t *q, float *
         __m256i v = load_entries(type, block, index, g),
                 sign = _mm256_shuffle_epi8(signs,
                                            _mm256_add_epi8(byte, _mm256_set1_epi8((char)(2 * g))));
-        sign = _mm256_or_si256(_mm256_cmpeq_epi8(_mm256_and_si256(sign, bit), bit), one); // -1, 1
-        if (codebook_info(type)->has_delta) // 8 entry +- 1
+        sign = _mm256_cmpeq_epi8(sign & bit, bit) | one; // -1, 1
+        if (codebook_info(type)->has_delta)              // 8 entry +- 1
             v = _mm256_add_epi8(_mm256_sign_epi8(eight, v), sign);
         else
             v = _mm256_sign_epi8(v, sign);

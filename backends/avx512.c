@@ -76,10 +76,10 @@ static void vnni_encode(void *encoded, const float *x, int n_tokens, int cols, i
 // subtracts its minimum.
 INLINE __m512 add_scaled(__m512 sum, __m512i dot, __m512 scale, __m512 x_scale, __m512 min,
                          __m512 x_sum, bool has_min) {
-    __m512 scale_base = _mm512_mul_ps(scale, _mm512_set1_ps(BASE));
-    __m512 d = _mm512_fmsub_ps(_mm512_castsi512_ps(dot), scale, scale_base);
-    sum = _mm512_fmadd_ps(d, x_scale, sum);
-    return has_min ? _mm512_fnmadd_ps(min, x_sum, sum) : sum;
+    __m512 scale_base = scale * splat(BASE);
+    __m512 d = _mm512_fmsub_ps((__m512)dot, scale, scale_base);
+    sum = fmadd(d, x_scale, sum);
+    return has_min ? fnmadd(min, x_sum, sum) : sum;
 }
 
 // Decode.
@@ -98,9 +98,9 @@ INLINE __m512 add_scaled(__m512 sum, __m512i dot, __m512 scale, __m512 x_scale, 
 // {a0 + a1, a2 + a3, b0 + b1, b2 + b3} of each lane; in fewer steps if int16 holds a and b.
 INLINE __m512i add_neighbours(__m512i a, __m512i b, bool is_int16) {
     if (is_int16) return _mm512_madd_epi16(_mm512_packs_epi32(a, b), _mm512_set1_epi16(1));
-    __m512 x = _mm512_castsi512_ps(a), y = _mm512_castsi512_ps(b);
-    return _mm512_add_epi32(_mm512_castps_si512(_mm512_shuffle_ps(x, y, 0x88)),
-                            _mm512_castps_si512(_mm512_shuffle_ps(x, y, 0xdd)));
+    __m512 x = (__m512)a, y = (__m512)b;
+    return _mm512_add_epi32((__m512i)_mm512_shuffle_ps(x, y, 0x88),
+                            (__m512i)_mm512_shuffle_ps(x, y, 0xdd));
 }
 
 // Dword 4 i + j: the dot product of columns [64 j + 16 i, + 16).
@@ -137,11 +137,11 @@ INLINE void gemv_pair(__m512 *acc, const uint8_t *a, const uint8_t *b, const Vnn
         __m512i dot = _mm512_shuffle_i32x4(p, r, 0x88), dot_2 = _mm512_shuffle_i32x4(p, r, 0xdd);
         __m512 x_scale = load_8_twice(x[t].scale + at);
         if (info->group == 32) dot = _mm512_add_epi32(dot, dot_2);
-        dot = _mm512_add_epi32(dot, _mm512_castps_si512(load_8_twice(x[t].start[0] + at)));
+        dot = _mm512_add_epi32(dot, (__m512i)load_8_twice(x[t].start[0] + at));
         acc[t] =
             add_scaled(acc[t], dot, scale, x_scale, min, load_8_twice(x[t].sum[0] + at), has_min);
         if (info->group == 32) continue;
-        dot_2 = _mm512_add_epi32(dot_2, _mm512_castps_si512(load_8_twice(x[t].start[1] + at)));
+        dot_2 = _mm512_add_epi32(dot_2, (__m512i)load_8_twice(x[t].start[1] + at));
         acc[t] = add_scaled(acc[t], dot_2, _mm512_permutex2var_ps(u.scale, second, v.scale),
                             x_scale, has_min ? _mm512_permutex2var_ps(u.min, second, v.min) : min,
                             load_8_twice(x[t].sum[1] + at), has_min);
@@ -155,7 +155,7 @@ INLINE void vnni_gemv_tile(float *out, size_t out_stride, const Tensor *w, const
     const uint8_t *p[4];
     uint8_t padded[4][SUPERBLOCK_MAX_BYTES];
     for (int i = 0; i < 4; i++) p[i] = (const uint8_t *)w->data + (size_t)row[i] * w->row_bytes;
-    for (int t = 0; t < nt; t++) acc[0][t] = acc[1][t] = _mm512_setzero_ps();
+    for (int t = 0; t < nt; t++) acc[0][t] = acc[1][t] = splat(0);
     for (int k = 0; k < w->cols; k += SUPERBLOCK) {
         const int superblock = k % K_BLOCK / SUPERBLOCK;
         superblock_pad(p, 4, padded, w->cols - k, type);
@@ -211,8 +211,7 @@ INLINE void pack_nibbles(const PanelSource *s, Type type) {
         transpose_rows(r, s->p, (size_t)(info->nibble_offset + c * step));
 #pragma GCC unroll 4
         for (int d = 0; d < 4; d++) {
-            __m512i v0 = _mm512_and_si512(r[d], low),
-                    v1 = _mm512_and_si512(_mm512_srli_epi16(r[d], 4), low);
+            __m512i v0 = r[d] & low, v1 = _mm512_srli_epi16(r[d], 4) & low;
             _mm512_store_si512(to + 64 * d, is_iq4 ? iq4_values_512(v0) : v0);
             _mm512_store_si512(to + 64 * d + high * 16, is_iq4 ? iq4_values_512(v1) : v1);
         }
@@ -228,8 +227,7 @@ INLINE void pack_q8_0(const PanelSource *s) {
         transpose_rows(r, s->p, (size_t)(c / 2 * (int)sizeof(BlockQ8_0) + 2 + c % 2 * 16));
 #pragma GCC unroll 4
         for (int d = 0; d < 4; d++)
-            _mm512_store_si512(s->out + (16 * c + 4 * d) * 16,
-                               _mm512_xor_si512(r[d], _mm512_set1_epi8((char)128)));
+            _mm512_store_si512(s->out + (16 * c + 4 * d) * 16, r[d] ^ _mm512_set1_epi8((char)128));
     }
 }
 
@@ -252,8 +250,8 @@ INLINE void pack_q6_k(const PanelSource *s) {
                         q1 = c ? _mm512_srli_epi16(q[d], 2) : q[d];
                 __m512i a = select_bits(low_4, v[d], q0),
                         b = select_bits(low_4, _mm512_srli_epi16(v[d], 4), q1);
-                _mm512_store_si512(to + 64 * d, _mm512_and_si512(a, low_6));
-                _mm512_store_si512(to + 64 * d + 64 * 16, _mm512_and_si512(b, low_6));
+                _mm512_store_si512(to + 64 * d, a & low_6);
+                _mm512_store_si512(to + 64 * d + 64 * 16, b & low_6);
             }
         }
     }
@@ -356,8 +354,8 @@ INLINE void gemm_group(__m512 sum[2][GEMM_TILE_TOKENS], const Avx512Panel *panel
                min = _mm512_load_ps(panel->min[i][k / group]);
 #pragma GCC unroll 6
         for (int t = 0; t < nt; t++)
-            sum[i][t] = add_scaled(sum[i][t], dot[i][t], scale, _mm512_set1_ps(x[t].scale[at]), min,
-                                   _mm512_set1_ps(x[t].sum[h][at]), has_min);
+            sum[i][t] = add_scaled(sum[i][t], dot[i][t], scale, splat(x[t].scale[at]), min,
+                                   splat(x[t].sum[h][at]), has_min);
     }
 }
 
@@ -372,8 +370,8 @@ INLINE void gemm_panel_tile(float *sums, const Avx512Panel *panel, const VnniAct
 #pragma GCC unroll 6
         for (int t = 0; t < nt; t++)
             for (int h = 0; h < 2; h++)
-                sum[h][t] = is_first ? _mm512_setzero_ps()
-                                     : _mm512_load_ps(sums + t * n_sums * PANEL_ROWS + 16 * h);
+                sum[h][t] =
+                    is_first ? splat(0) : _mm512_load_ps(sums + t * n_sums * PANEL_ROWS + 16 * h);
         for (int i = n_sums == 1 ? 0 : s; i < (n_sums == 1 ? SUMS : s + 1); i++)
             for (int superblock = 0; superblock < nk / SUPERBLOCK; superblock++) {
                 int column = superblock * SUPERBLOCK + 64 * (i % 4) + 32 * (i / 4),
@@ -582,7 +580,7 @@ INLINE void q8_score_tile(float *scores, const __m512i *keys, const Int16Query *
                           int nt) {
     __m512 score[GEMM_TILE_TOKENS];
 #pragma GCC unroll 6
-    for (int t = 0; t < nt; t++) score[t] = _mm512_setzero_ps();
+    for (int t = 0; t < nt; t++) score[t] = splat(0);
     for (int b = 0; b < dim / 32; b++) {
         const int begin = b / 2 * 17 + b % 2 * 9, end = b / 2 * 17 + 9 + b % 2 * 8;
         Floats low_half, high_half;
@@ -593,7 +591,7 @@ INLINE void q8_score_tile(float *scores, const __m512i *keys, const Int16Query *
         for (int t = 0; t < nt; t++)
             high[t] = _mm512_setzero_si512(), low[t] = _mm512_set1_epi32(x[t].start[b]);
         for (int i = begin; i < end; i++) {
-            __m512i w = _mm512_xor_si512(keys[i], _mm512_set1_epi8((char)128));
+            __m512i w = keys[i] ^ _mm512_set1_epi8((char)128);
 #pragma GCC unroll 6
             for (int t = 0; t < nt; t++) {
                 const char *x_high = (const char *)x[t].high, *x_low = (const char *)x[t].low;
@@ -606,8 +604,7 @@ INLINE void q8_score_tile(float *scores, const __m512i *keys, const Int16Query *
 #pragma GCC unroll 6
         for (int t = 0; t < nt; t++) {
             __m512i dot = _mm512_add_epi32(_mm512_slli_epi32(high[t], 8), low[t]);
-            score[t] = _mm512_fmadd_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(dot), scale),
-                                       _mm512_set1_ps(x[t].scale[b]), score[t]);
+            score[t] = fmadd(_mm512_cvtepi32_ps(dot) * scale, splat(x[t].scale[b]), score[t]);
         }
     }
 #pragma GCC unroll 6
@@ -661,7 +658,7 @@ static double avx512_peak(int rounds) {
 #pragma GCC unroll 12
         for (int j = 0; j < 12; j++) acc[j] = _mm512_dpbusd_epi32(acc[j], a, b);
     }
-    for (int j = 1; j < 12; j++) acc[0] = _mm512_xor_si512(acc[0], acc[j]);
+    for (int j = 1; j < 12; j++) acc[0] = acc[0] ^ acc[j];
     volatile int keep = _mm512_reduce_add_epi32(acc[0]);
     (void)keep;
     return 12 * 128.0 * rounds;

@@ -37,7 +37,7 @@ INLINE __m512i nibbles_of_blocks(const uint8_t *a, const uint8_t *b) {
                                            0x0004000400040004, 0x0004000400040004, 0, 0);
     __m512i v = _mm512_broadcast_i32x4(load_16(a));
     v = _mm512_mask_broadcast_i32x4(v, 0xff00, load_16(b));
-    return _mm512_and_si512(_mm512_srlv_epi16(v, shift), _mm512_set1_epi8(15));
+    return _mm512_srlv_epi16(v, shift) & _mm512_set1_epi8(15);
 }
 
 // kvalues_iq4nl + 128.
@@ -51,7 +51,7 @@ INLINE __m512i iq4_values_512(__m512i nibbles) {
 // Nibbles of 32 bytes: the low ones, then the high ones.
 INLINE __m512i nibbles_of_32(const uint8_t *p) {
     __m512i v = _mm512_broadcast_i64x4(load_32(p));
-    return _mm512_and_si512(_mm512_srlv_epi16(v, words_of_halves(0, 4)), _mm512_set1_epi8(15));
+    return _mm512_srlv_epi16(v, words_of_halves(0, 4)) & _mm512_set1_epi8(15);
 }
 
 // 64 of the 2-bit values of Q2_K, Q3_K and TQ2_0: 32 bytes hold 128 columns, bits 2 s and 2 s + 1
@@ -59,8 +59,7 @@ INLINE __m512i nibbles_of_32(const uint8_t *p) {
 INLINE __m512i two_bit_values(const uint8_t *p, int j) {
     const int shift = 4 * (j % 2);
     __m512i v = _mm512_broadcast_i64x4(load_32(p + 32 * (j / 2)));
-    return _mm512_and_si512(_mm512_srlv_epi16(v, words_of_halves(shift, shift + 2)),
-                            _mm512_set1_epi8(3));
+    return _mm512_srlv_epi16(v, words_of_halves(shift, shift + 2)) & _mm512_set1_epi8(3);
 }
 
 INLINE __m512i add_where(__m512i v, __mmask64 mask, int n) {
@@ -84,8 +83,7 @@ INLINE __m512i integers_q6_k(const BlockQ6_K *b, int j) {
     low = j % 2 ? _mm512_srli_epi16(low, 4) : low;
     high = j % 2 ? _mm512_srlv_epi16(high, words_of_halves(0, 2))
                  : _mm512_sllv_epi16(high, words_of_halves(4, 2));
-    return _mm512_or_si512(_mm512_and_si512(low, _mm512_set1_epi8(15)),
-                           _mm512_and_si512(high, _mm512_set1_epi8(0x30)));
+    return (low & _mm512_set1_epi8(15)) | (high & _mm512_set1_epi8(0x30));
 }
 
 // Codebook types: gathers of entries by their indices.
@@ -138,7 +136,7 @@ INLINE __m512i integers_iq2_xs(const BlockIQ2_XS *b, int j) {
     __m256i index = _mm256_cvtepu16_epi32(load_16(p));
     uint64_t signs = signs_64_with_parity(_pext_u64(load_u64(p), sign_bits),
                                           _pext_u64(load_u64(p + 8), sign_bits));
-    index = _mm256_and_si256(index, _mm256_set1_epi32(511));
+    index = index & _mm256_set1_epi32(511);
     return apply_signs(gather_entries8(CODEBOOK_IQ2_XS_AT, index), signs, TYPE_IQ2_XS);
 }
 
@@ -193,8 +191,7 @@ INLINE __m512i integers_64(Type type, const uint8_t *p, int j) {
     const uint8_t *a = p + 2 * j * bytes, *b = a + bytes; // the blocks of a type of 32
     switch (type) {
     case TYPE_Q8_0:
-        return _mm512_xor_si512(join_halves(load_32(a + 2), load_32(b + 2)),
-                                _mm512_set1_epi8((char)128));
+        return join_halves(load_32(a + 2), load_32(b + 2)) ^ _mm512_set1_epi8((char)128);
     case TYPE_Q4_0: return nibbles_of_blocks(a + 2, b + 2);
     case TYPE_Q4_1: return nibbles_of_blocks(a + 4, b + 4);
     case TYPE_Q5_0:
@@ -256,7 +253,7 @@ INLINE void row_scales_q4_k(Avx512Row *u, const uint8_t *block) {
         ((b | (uint64_t)b << 28) & 0x0f0f0f0f0f0f0f0f) | (a >> 2 & 0x3030303030303030);
     __m512i packed = _mm512_cvtepu8_epi32(two_u64(first_four, last_four));
     __m512 d = _mm512_castps128_ps512(_mm_cvtph_ps(_mm_loadu_si32(block)));
-    __m512 both = _mm512_mul_ps(_mm512_cvtepi32_ps(packed), _mm512_permutexvar_ps(of_d, d));
+    __m512 both = _mm512_cvtepi32_ps(packed) * _mm512_permutexvar_ps(of_d, d);
     u->scale = _mm512_permutexvar_ps(of_scale, both);
     u->min = _mm512_permutexvar_ps(_mm512_add_epi32(of_scale, _mm512_set1_epi32(4)), both);
 }
@@ -264,7 +261,7 @@ INLINE void row_scales_q4_k(Avx512Row *u, const uint8_t *block) {
 // 16 nibbles of 8 bytes, as dwords.
 INLINE __m512i nibble_dwords(const uint8_t *p) {
     __m128i v = _mm_loadl_epi64((const void *)p), high = _mm_srli_epi16(v, 4);
-    v = _mm_and_si128(_mm_unpacklo_epi8(v, high), _mm_set1_epi8(15));
+    v = _mm_unpacklo_epi8(v, high) & _mm_set1_epi8(15);
     return _mm512_cvtepu8_epi32(v);
 }
 
@@ -285,8 +282,7 @@ INLINE __m512i row_scale_integers(Type type, const uint8_t *p) {
     __m512i all;
     __m128i s;
     switch (type) {
-    case TYPE_Q2_K:
-        return _mm512_and_si512(_mm512_cvtepu8_epi32(load_16(p)), _mm512_set1_epi32(15));
+    case TYPE_Q2_K: return _mm512_cvtepu8_epi32(load_16(p)) & _mm512_set1_epi32(15);
     case TYPE_Q3_K: // scales_q3_k
         low = load_u64(p + offsetof(BlockQ3_K, scales));
         high = load_u32(p + offsetof(BlockQ3_K, scales) + 8);
@@ -311,7 +307,7 @@ INLINE __m512i row_scale_integers(Type type, const uint8_t *p) {
         return bytes_twice(_pdep_u64(load_u32(p + offsetof(BlockIQ3_S, scales)), nibbles));
     case TYPE_IQ1_S:
         s = _mm_srli_epi16(load_16(p + offsetof(BlockIQ1_S, qh)), 12);
-        s = _mm_and_si128(_mm_or_si128(s, _mm_slli_epi16(s, 8)), _mm_set1_epi8(7));
+        s = (s | _mm_slli_epi16(s, 8)) & _mm_set1_epi8(7);
         return _mm512_cvtepu8_epi32(s);
     case TYPE_IQ1_M: // 16 times three bits, below the four bits of d in each word
         words = _pext_u64(load_u64(p + offsetof(BlockIQ1_M, scales)), 0x0fff0fff0fff0fff);
