@@ -180,16 +180,14 @@ static bool is_one_panel(int n_tokens, int cols) {
     return n_tokens <= FEW_TOKENS && bf16_bytes(n_tokens, cols) <= MOST_IN_L2;
 }
 
-static void amx_gemm_begin(GemmStep *s, Type type) { (void)s, (void)type; }
-
 // Meanwhile prefetches what will be decoded next: the next panel; the next block of columns of the
 // chunk; its first block for further tokens; or the rows behind it, which are most often this
 // thread's.
 static void amx_gemm_pack(GemmStep *s, int r, Type type) {
     AmxMemory *m = s->memory;
-    const Tensor *w = s->w;
-    const int depth = k_block(s->n_tokens), row = s->row + r, end = s->row + s->n_rows;
-    bool is_last = s->token + CHUNK_TOKENS >= s->n_tokens;
+    const Tensor *w = s->p->w;
+    const int depth = k_block(s->p->n_tokens), row = s->row + r, end = s->row + s->n_rows;
+    bool is_last = s->token + CHUNK_TOKENS >= s->p->n_tokens;
     Submatrix now = submatrix(w, row, end, s->k, s->k + depth), next;
     if (row + AMX_PANEL < end)
         next = submatrix(w, row + AMX_PANEL, end, s->k, s->k + depth);
@@ -205,15 +203,15 @@ static void amx_gemm_pack(GemmStep *s, int r, Type type) {
 static void amx_gemm_multiply(GemmStep *s, int r, int t, int n, Type type) {
     (void)t, (void)n, (void)type;
     AmxMemory *m = s->memory;
-    const int cols = s->w->cols, next_k = s->k + k_block(s->n_tokens);
-    TokenTiles b = tiles_at(s->encoded, s->n_tokens, cols, s->token, s->k), next;
+    const int cols = s->p->w->cols, n_tokens = s->p->n_tokens, next_k = s->k + k_block(n_tokens);
+    TokenTiles b = tiles_at(s->p->encoded, n_tokens, cols, s->token, s->k), next;
     Prefetch prefetch = {0};
     if (next_k < cols)
-        next = tiles_at(s->encoded, s->n_tokens, cols, s->token, next_k);
+        next = tiles_at(s->p->encoded, n_tokens, cols, s->token, next_k);
     else
-        next = tiles_at(s->encoded, s->n_tokens, cols,
-                        s->token + CHUNK_TOKENS < s->n_tokens ? s->token + CHUNK_TOKENS : 0, 0);
-    if (!is_one_panel(s->n_tokens, cols)) {
+        next = tiles_at(s->p->encoded, n_tokens, cols,
+                        s->token + CHUNK_TOKENS < n_tokens ? s->token + CHUNK_TOKENS : 0, 0);
+    if (!is_one_panel(n_tokens, cols)) {
         size_t n_panels = (size_t)(round_up(s->n_rows, AMX_PANEL) / AMX_PANEL);
         size_t bytes = (size_t)(next.n_token_tiles * next.n_k_tiles) * AMX_TILE_LEN *
                        sizeof(uint16_t) / n_panels;
@@ -239,23 +237,20 @@ static void amx_gemm_store(const GemmStep *s, float *out, size_t out_stride) {
         }
 }
 
-static void amx_gemm(float *out, size_t out_stride, const Tensor *w, const void *encoded,
-                     int n_tokens, int row_begin, int row_end) {
+static void amx_gemm_rows(const Matmul *p, Type type) {
     tiles_begin();
-    gemm(out, out_stride, w, encoded, n_tokens, row_begin, row_end,
-         (GemmPlan){.chunk_rows = is_one_panel(n_tokens, w->cols) ? AMX_PANEL : CHUNK_ROWS,
+    gemm(p,
+         (GemmPlan){.chunk_rows = is_one_panel(p->n_tokens, p->w->cols) ? AMX_PANEL : CHUNK_ROWS,
                     .chunk_tokens = CHUNK_TOKENS,
-                    .block_cols = k_block(n_tokens),
+                    .block_cols = k_block(p->n_tokens),
                     .panel_rows = AMX_PANEL,
-                    .packed_rows = AMX_PANEL,
-                    .sweep_tokens = CHUNK_TOKENS,
-                    .begin = amx_gemm_begin,
                     .pack = amx_gemm_pack,
                     .multiply = amx_gemm_multiply,
                     .store = amx_gemm_store},
-         w->type);
+         type);
     _tile_release();
 }
+DEFINE_ROWS_AS(amx_gemm, amx_gemm_rows, w->type)
 
 // Attention of a page, for many queries. Both products are multiply_panel's, with 32 queries (or
 // their weights) as A; K and V become B once for all queries:

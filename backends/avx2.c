@@ -183,26 +183,25 @@ INLINE void gemv_8_rows(__m256 *sum, Avx2Rows *m, const uint8_t *const *p, const
 }
 
 // Eight rows at a time, one of each eighth of the range: eight streams for the memory.
-INLINE void gemv_rows(float *out, size_t out_stride, const Tensor *w, const void *encoded,
-                      int n_tokens, int row_begin, int row_end, Type type) {
-    int eighth = (row_end - row_begin + 7) / 8;
+INLINE void gemv_rows(const Matmul *p, Type type) {
+    int eighth = (p->row_end - p->row_begin + 7) / 8;
     Avx2Rows m;
-    for (int r = row_begin; r < row_begin + eighth; r++)
-        for (int first = 0; first < n_tokens; first += AVX2_GEMV_TOKENS) {
-            int nt = min_int(n_tokens - first, AVX2_GEMV_TOKENS);
-            const Int8Activations *x = (const Int8Activations *)encoded + first;
+    for (int r = p->row_begin; r < p->row_begin + eighth; r++)
+        for (int first = 0; first < p->n_tokens; first += AVX2_GEMV_TOKENS) {
+            int nt = min_int(p->n_tokens - first, AVX2_GEMV_TOKENS);
+            const Int8Activations *x = (const Int8Activations *)p->encoded + first;
             __m256 sum[AVX2_GEMV_TOKENS] = {splat(0)};
-            const uint8_t *p[8];
-            superblock_rows(p, 8, w, r, eighth, row_end, 0, type);
-            for (int k = 0; k < w->cols; k += SUPERBLOCK, x += n_tokens) {
-                superblock_pad(p, 8, m.padded, w->cols - k, type);
-                gemv_8_rows(sum, &m, p, x, nt, type);
-                superblock_next(p, 8, type);
+            const uint8_t *row[8];
+            superblock_rows(row, 8, p->w, r, eighth, p->row_end, 0, type);
+            for (int k = 0; k < p->w->cols; k += SUPERBLOCK, x += p->n_tokens) {
+                superblock_pad(row, 8, m.padded, p->w->cols - k, type);
+                gemv_8_rows(sum, &m, row, x, nt, type);
+                superblock_next(row, 8, type);
             }
             for (int t = 0; t < nt; t++)
                 for (int i = 0; i < 8; i++)
-                    out[(size_t)(first + t) * out_stride +
-                        (size_t)min_int(r + i * eighth, row_end - 1)] = sum[t][i];
+                    p->out[(size_t)(first + t) * p->out_stride +
+                           (size_t)min_int(r + i * eighth, p->row_end - 1)] = sum[t][i];
         }
 }
 
@@ -291,7 +290,7 @@ INLINE Avx2Panel avx2_panel(Type type) {
 INLINE void gemm_begin(GemmStep *s, Type type) {
     int n_tiles = GEMM_CHUNK_ROWS / 8 * ((s->n + GEMM_TILE_TOKENS - 1) / GEMM_TILE_TOKENS),
         n_groups = n_tiles * SUPERBLOCK / type_info(type)->group;
-    *s->prefetch = prefetch_next_rows(s->w, s->row, GEMM_CHUNK_ROWS, s->k, SUPERBLOCK, 0);
+    *s->prefetch = prefetch_next_rows(s->p->w, s->row, GEMM_CHUNK_ROWS, s->k, SUPERBLOCK, 0);
     s->n_prefetch = (s->prefetch->n_lines - GEMM_CHUNK_ROWS + n_groups - 1) / n_groups;
 }
 
@@ -299,7 +298,7 @@ INLINE void gemm_pack(GemmStep *s, int r, Type type) {
     Avx2Rows *m = &((Avx2GemmMemory *)s->memory)->panel;
     const uint8_t *p[8];
     prefetch_lines(s->prefetch, 8);
-    superblock_rows(p, 8, s->w, s->row + r, 1, s->row_end, s->k, type);
+    superblock_rows(p, 8, s->p->w, s->row + r, 1, s->p->row_end, s->k, type);
     superblock_pad(p, 8, m->padded, s->n_cols, type);
     unpack_8_rows(m, p, false, type);
     transpose_dwords(m->panel, sizeof(Integers), m->rows, sizeof m->rows[0], SUPERBLOCK / 4, 1);
@@ -311,15 +310,12 @@ INLINE void gemm_multiply(GemmStep *s, int r, int t, int n, Type type) {
                      s->prefetch, s->n_prefetch);
 }
 
-INLINE void gemm_rows(float *out, size_t out_stride, const Tensor *w, const void *encoded,
-                      int n_tokens, int row_begin, int row_end, Type type) {
-    gemm(out, out_stride, w, encoded, n_tokens, row_begin, row_end,
+INLINE void gemm_rows(const Matmul *p, Type type) {
+    gemm(p,
          (GemmPlan){.chunk_rows = GEMM_CHUNK_ROWS,
                     .chunk_tokens = GEMM_CHUNK_TOKENS,
                     .block_cols = SUPERBLOCK,
                     .panel_rows = 8,
-                    .packed_rows = 8,
-                    .sweep_tokens = GEMM_CHUNK_TOKENS,
                     .token_bytes = sizeof(Int8Activations),
                     .begin = gemm_begin,
                     .pack = gemm_pack,

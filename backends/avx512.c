@@ -148,9 +148,9 @@ INLINE void gemv_pair(__m512 *acc, const uint8_t *a, const uint8_t *b, const Vnn
     }
 }
 
-INLINE void vnni_gemv_tile(float *out, size_t out_stride, const Tensor *w, const void *encoded,
-                           int n_tokens, int t0, const int *row, int nt, Type type) {
-    const VnniActivations *x = (const VnniActivations *)encoded + t0;
+INLINE void vnni_gemv_tile(const Matmul *m, int t0, const int *row, int nt, Type type) {
+    const Tensor *w = m->w;
+    const VnniActivations *x = (const VnniActivations *)m->encoded + t0;
     __m512 acc[2][2];
     const uint8_t *p[4];
     uint8_t padded[4][SUPERBLOCK_MAX_BYTES];
@@ -162,22 +162,18 @@ INLINE void vnni_gemv_tile(float *out, size_t out_stride, const Tensor *w, const
         gemv_pair(acc[0], p[0], p[1], x, superblock, nt, type);
         gemv_pair(acc[1], p[2], p[3], x, superblock, nt, type);
         superblock_next(p, 4, type);
-        x += superblock ? n_tokens : 0;
+        x += superblock ? m->n_tokens : 0;
     }
     for (int i = 0; i < 4; i++)
         for (int t = 0; t < nt; t++) {
             float lanes[16], *s = lanes + i % 2 * SUMS;
             _mm512_storeu_ps(lanes, acc[i / 2][t]);
-            out[(size_t)t * out_stride + (size_t)row[i]] =
+            m->out[(size_t)(t0 + t) * m->out_stride + (size_t)row[i]] =
                 ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
         }
 }
 
-INLINE void gemv_rows(float *out, size_t out_stride, const Tensor *w, const void *encoded,
-                      int n_tokens, int row_begin, int row_end, Type type) {
-    gemv_quarters(out, out_stride, w, encoded, n_tokens, row_begin, row_end, vnni_gemv_tile, 2,
-                  type);
-}
+INLINE void gemv_rows(const Matmul *p, Type type) { gemv_quarters(p, vnni_gemv_tile, 2, type); }
 
 // GEMM: packing. A panel is 32 rows of K_BLOCK columns, interleaved so that a register has 4
 // columns of 16 rows: the form in which vpdpbusd takes one dword of activations, broadcast, for 16
@@ -293,8 +289,8 @@ static int vnni_chunk_rows(int n_tokens) {
 
 // Prefetches evenly: for 32 columns of 16 rows packed, and for a group of columns of a tile.
 INLINE void vnni_gemm_begin(GemmStep *s, Type type) {
-    const int nk = round_up(s->n_cols, SUPERBLOCK), chunk = vnni_chunk_rows(s->n_tokens);
-    *s->prefetch = prefetch_next_rows(s->w, s->row, chunk, s->k, nk, 2);
+    const int nk = round_up(s->n_cols, SUPERBLOCK), chunk = vnni_chunk_rows(s->p->n_tokens);
+    *s->prefetch = prefetch_next_rows(s->p->w, s->row, chunk, s->k, nk, 2);
     int n_tiles = chunk / PANEL_ROWS * ((s->n + GEMM_TILE_TOKENS - 1) / GEMM_TILE_TOKENS);
     int n_steps = n_tiles * nk / type_info(type)->group + chunk / 16 * nk / 32;
     s->n_prefetch = (s->prefetch->n_lines + n_steps - 1) / n_steps;
@@ -308,7 +304,7 @@ INLINE void vnni_gemm_pack(GemmStep *s, int r, Type type) {
     PanelSource p = {.prefetch = &prefetch, .n_prefetch = s->n_prefetch};
     for (int half = 0; half < 2 && r + 16 * half < s->n_rows; half++) {
         const uint8_t *row[16];
-        superblock_rows(row, 16, s->w, s->row + r + 16 * half, 1, s->row_end, s->k, type);
+        superblock_rows(row, 16, s->p->w, s->row + r + 16 * half, 1, s->p->row_end, s->k, type);
         for (int c = 0; c < s->n_cols; c += SUPERBLOCK) {
             for (int i = 0; i < 16; i++) p.p[i] = row[i] + c / SUPERBLOCK * superblock_bytes(type);
             superblock_pad(p.p, 16, padded, s->n_cols - c, type);
@@ -440,15 +436,12 @@ static void vnni_gemm_store(const GemmStep *s, float *out, size_t out_stride) {
     }
 }
 
-INLINE void vnni_gemm(float *out, size_t out_stride, const Tensor *w, const void *encoded,
-                      int n_tokens, int row_begin, int row_end, int n_sums, Type type) {
-    const int chunk_rows = vnni_chunk_rows(n_tokens);
-    gemm(out, out_stride, w, encoded, n_tokens, row_begin, row_end,
-         (GemmPlan){.chunk_rows = chunk_rows,
+INLINE void vnni_gemm(const Matmul *p, int n_sums, Type type) {
+    gemm(p,
+         (GemmPlan){.chunk_rows = vnni_chunk_rows(p->n_tokens),
                     .chunk_tokens = n_sums == 1 ? GEMM_CHUNK_TOKENS : GEMM_CHUNK_TOKENS / 4,
                     .block_cols = K_BLOCK,
                     .panel_rows = PANEL_ROWS,
-                    .packed_rows = chunk_rows,
                     .sweep_tokens = GEMM_SWEEP_TOKENS,
                     .n_sums = n_sums,
                     .token_bytes = sizeof(VnniActivations),
@@ -465,10 +458,8 @@ INLINE void vnni_gemm(float *out, size_t out_stride, const Tensor *w, const void
                                    int begin, int end) {                                           \
         vnni_encode(encoded, x, n_tokens, cols, begin, end, TYPE_##type);                          \
     }                                                                                              \
-    static void vnni_gemm_##name(float *out, size_t out_stride, const Tensor *w,                   \
-                                 const void *encoded, int n_tokens, int row_begin, int row_end,    \
-                                 int n_sums) {                                                     \
-        vnni_gemm(out, out_stride, w, encoded, n_tokens, row_begin, row_end, n_sums, TYPE_##type); \
+    static void vnni_gemm_##name(const Matmul *p, int n_sums) {                                    \
+        vnni_gemm(p, n_sums, TYPE_##type);                                                         \
     }                                                                                              \
     DEFINE_ROWS(type, name, gemv, gemv_rows)                                                       \
     DEFINE_ROWS_AS(gemm_##name, vnni_gemm_##name, SUMS)                                            \

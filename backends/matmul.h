@@ -25,86 +25,82 @@
 #include "../kernels/backends.h"
 #include "../kernels/team.h"
 
+// The arguments of MatmulKernel.rows (kernels.h): rows [row_begin, row_end) of w times all tokens.
+typedef struct {
+    float *out;
+    size_t out_stride;
+    const Tensor *w;
+    const void *encoded;
+    int n_tokens, row_begin, row_end;
+} Matmul;
+
 // Computes rows row[0..3] for tokens [t, t + nt), nt being a constant.
-typedef void (*GemvTile)(float *out, size_t out_stride, const Tensor *w, const void *encoded,
-                         int n_tokens, int t, const int *row, int nt, Type type);
+typedef void (*GemvTile)(const Matmul *p, int t, const int *row, int nt, Type type);
 
 // Four rows at a time, one of each quarter of the range: each quarter is a stream that the hardware
 // prefetcher follows. Tokens in pairs, or (max_tokens is 1) one by one.
-INLINE void gemv_quarters(float *out, size_t out_stride, const Tensor *w, const void *encoded,
-                          int n_tokens, int row_begin, int row_end, GemvTile tile, int max_tokens,
-                          Type type) {
-    int quarter = (row_end - row_begin + 3) / 4;
-    for (int r = row_begin; r < row_begin + quarter; r++) {
+INLINE void gemv_quarters(const Matmul *p, GemvTile tile, int max_tokens, Type type) {
+    int quarter = (p->row_end - p->row_begin + 3) / 4;
+    for (int r = p->row_begin; r < p->row_begin + quarter; r++) {
         int row[4], t = 0;
-        for (int i = 0; i < 4; i++) row[i] = min_int(r + i * quarter, row_end - 1);
-        for (; max_tokens > 1 && t + 2 <= n_tokens; t += 2)
-            tile(out + (size_t)t * out_stride, out_stride, w, encoded, n_tokens, t, row, 2, type);
-        for (; t < n_tokens; t++)
-            tile(out + (size_t)t * out_stride, out_stride, w, encoded, n_tokens, t, row, 1, type);
+        for (int i = 0; i < 4; i++) row[i] = min_int(r + i * quarter, p->row_end - 1);
+        for (; max_tokens > 1 && t + 2 <= p->n_tokens; t += 2) tile(p, t, row, 2, type);
+        for (; t < p->n_tokens; t++) tile(p, t, row, 1, type);
     }
 }
 
-// Where the loop nest of gemm() is.
+// The state of the loop nest of gemm().
 typedef struct {
-    const Tensor *w;
-    int n_tokens, row_end; // of the whole product
-    int row, n_rows;       // chunk of rows
-    int token, n;          // chunk of tokens
-    int k, n_cols;         // block of columns; n_cols is clipped to the matrix
-    const void *x;         // activations of the block, from the chunk's first token on
-    const void *encoded;   // all activations
-    int n_sums;            // sums kept for an output element (GemmPlan)
-    void *memory;          // team_scratch()
-    Prefetch *prefetch;    // set by begin(), together with the lines to fetch at each step
+    const Matmul *p;    // the whole product
+    int row, n_rows;    // chunk of rows
+    int token, n;       // chunk of tokens
+    int k, n_cols;      // block of columns; n_cols is clipped to the matrix
+    const void *x;      // activations of the block, from the chunk's first token on
+    int n_sums;         // sums kept for an output element (GemmPlan)
+    void *memory;       // team_scratch()
+    Prefetch *prefetch; // set by begin(), together with the lines to fetch at each step
     int n_prefetch;
 } GemmStep;
 
 typedef struct {
-    int chunk_rows, chunk_tokens, block_cols;
-    int panel_rows;
-    int packed_rows;  // rows packed before they are multiplied: panel_rows, or chunk_rows if memory
-                      // holds all panels of a chunk
-    int sweep_tokens; // tokens multiplied by one panel before it is the next one's turn
+    int chunk_rows, chunk_tokens, block_cols, panel_rows;
+    // 0: a panel is packed and multiplied by all tokens of the chunk before the next panel. Else
+    // all panels of the chunk are packed, and are then multiplied in turn by this many tokens.
+    int sweep_tokens;
     int n_sums;
-    size_t token_bytes;                          // activations of a token and a block of columns
-    void (*begin)(GemmStep *s, Type type);       // of a block of columns
-    void (*pack)(GemmStep *s, int r, Type type); // the panel of rows s->row + r and following
-    // Adds to the sums of that panel the products with tokens [s->token + t, + n).
+    size_t token_bytes;                    // activations of a token and a block of columns
+    void (*begin)(GemmStep *s, Type type); // before each block of columns; NULL: nothing to do
+    void (*pack)(GemmStep *s, int r, Type type); // packs the panel of rows [s->row + r, ...)
+    // Adds to the sums of that panel the products with tokens [s->token + t, s->token + t + n).
     void (*multiply)(GemmStep *s, int r, int t, int n, Type type);
-    void (*store)(const GemmStep *s, float *out, size_t out_stride); // out: of the chunk's first
-                                                                     // row and token
+    // Stores the sums of the chunk; out points at its first row and token.
+    void (*store)(const GemmStep *s, float *out, size_t out_stride);
 } GemmPlan;
 
-INLINE void gemm(float *out, size_t out_stride, const Tensor *w, const void *encoded, int n_tokens,
-                 int row_begin, int row_end, GemmPlan plan, Type type) {
+INLINE void gemm(const Matmul *p, GemmPlan plan, Type type) {
     Prefetch prefetch = {0};
-    GemmStep s = {.w = w,
-                  .n_tokens = n_tokens,
-                  .row_end = row_end,
-                  .encoded = encoded,
-                  .n_sums = plan.n_sums,
-                  .memory = team_scratch(),
-                  .prefetch = &prefetch};
-    for (s.row = row_begin; s.row < row_end; s.row += plan.chunk_rows)
-        for (s.token = 0; s.token < n_tokens; s.token += plan.chunk_tokens) {
-            s.n_rows = min_int(row_end - s.row, plan.chunk_rows);
-            s.n = min_int(n_tokens - s.token, plan.chunk_tokens);
-            for (s.k = 0; s.k < w->cols; s.k += plan.block_cols) {
-                s.n_cols = min_int(w->cols - s.k, plan.block_cols);
-                s.x = (const char *)encoded +
-                      ((size_t)(s.k / plan.block_cols) * (size_t)n_tokens + (size_t)s.token) *
+    GemmStep s = {.p = p, .n_sums = plan.n_sums, .memory = team_scratch(), .prefetch = &prefetch};
+    int packed_rows = plan.sweep_tokens ? plan.chunk_rows : plan.panel_rows;
+    int sweep_tokens = plan.sweep_tokens ? plan.sweep_tokens : plan.chunk_tokens;
+    for (s.row = p->row_begin; s.row < p->row_end; s.row += plan.chunk_rows)
+        for (s.token = 0; s.token < p->n_tokens; s.token += plan.chunk_tokens) {
+            s.n_rows = min_int(p->row_end - s.row, plan.chunk_rows);
+            s.n = min_int(p->n_tokens - s.token, plan.chunk_tokens);
+            for (s.k = 0; s.k < p->w->cols; s.k += plan.block_cols) {
+                s.n_cols = min_int(p->w->cols - s.k, plan.block_cols);
+                s.x = (const char *)p->encoded +
+                      ((size_t)(s.k / plan.block_cols) * (size_t)p->n_tokens + (size_t)s.token) *
                           plan.token_bytes;
-                plan.begin(&s, type);
-                for (int first = 0; first < s.n_rows; first += plan.packed_rows) {
-                    int end = min_int(first + plan.packed_rows, s.n_rows);
+                if (plan.begin) plan.begin(&s, type);
+                for (int first = 0; first < s.n_rows; first += packed_rows) {
+                    int end = min_int(first + packed_rows, s.n_rows);
                     for (int r = first; r < end; r += plan.panel_rows) plan.pack(&s, r, type);
-                    for (int t = 0; t < s.n; t += plan.sweep_tokens)
+                    for (int t = 0; t < s.n; t += sweep_tokens)
                         for (int r = first; r < end; r += plan.panel_rows)
-                            plan.multiply(&s, r, t, min_int(s.n - t, plan.sweep_tokens), type);
+                            plan.multiply(&s, r, t, min_int(s.n - t, sweep_tokens), type);
                 }
             }
-            plan.store(&s, out + (size_t)s.token * out_stride + s.row, out_stride);
+            plan.store(&s, p->out + (size_t)s.token * p->out_stride + s.row, p->out_stride);
         }
 }
 
@@ -131,7 +127,8 @@ enum { GEMM_TILE_TOKENS = 6 };
 #define DEFINE_ROWS_AS(name, function, last)                                                       \
     static void name(float *out, size_t out_stride, const Tensor *w, const void *encoded,          \
                      int n_tokens, int row_begin, int row_end) {                                   \
-        function(out, out_stride, w, encoded, n_tokens, row_begin, row_end, last);                 \
+        const Matmul p = {out, out_stride, w, encoded, n_tokens, row_begin, row_end};              \
+        function(&p, last);                                                                        \
     }
 #define DEFINE_ROWS(type, name, kind, function) DEFINE_ROWS_AS(kind##_##name, function, TYPE_##type)
 

@@ -28,15 +28,13 @@ static void float_encode_rows(void *encoded, const float *x, int n_tokens, int c
 
 // Decode. Order of sums: lane i adds the columns i, i + WIDTH, ... (AVX2: two sums take turns, and
 // the first has what is left of 2 * WIDTH columns), then the lanes are added.
-INLINE void float_gemv_tile(float *out, size_t out_stride, const Tensor *w, const void *encoded,
-                            int n_tokens, int t0, const int *row, int nt, Type type) {
-    (void)n_tokens;
-    const int n = w->cols, bytes = type_info(type)->bytes, step = 2 * WIDTH;
-    const float *x = (const float *)encoded + (size_t)t0 * (size_t)n;
+INLINE void float_gemv_tile(const Matmul *m, int t0, const int *row, int nt, Type type) {
+    const int n = m->w->cols, bytes = type_info(type)->bytes, step = 2 * WIDTH;
+    const float *x = (const float *)m->encoded + (size_t)t0 * (size_t)n;
     Floats sum[4][FLOAT_GEMV_TOKENS][FLOAT_GEMV_SUMS];
     const char *p[4];
     for (int i = 0; i < 4; i++) {
-        p[i] = (const char *)w->data + (size_t)row[i] * w->row_bytes;
+        p[i] = (const char *)m->w->data + (size_t)row[i] * m->w->row_bytes;
         for (int t = 0; t < nt; t++)
             for (int s = 0; s < FLOAT_GEMV_SUMS; s++) sum[i][t][s] = splat(0);
     }
@@ -73,14 +71,12 @@ INLINE void float_gemv_tile(float *out, size_t out_stride, const Tensor *w, cons
         for (int t = 0; t < nt; t++) {
             Floats total = sum[i][t][0];
             for (int s = 1; s < FLOAT_GEMV_SUMS; s++) total = total + sum[i][t][s];
-            out[(size_t)t * out_stride + (size_t)row[i]] = reduce_add(total);
+            m->out[(size_t)(t0 + t) * m->out_stride + (size_t)row[i]] = reduce_add(total);
         }
 }
 
-INLINE void float_gemv_rows(float *out, size_t out_stride, const Tensor *w, const void *encoded,
-                            int n_tokens, int row_begin, int row_end, Type type) {
-    gemv_quarters(out, out_stride, w, encoded, n_tokens, row_begin, row_end, float_gemv_tile,
-                  FLOAT_GEMV_TOKENS, type);
+INLINE void float_gemv_rows(const Matmul *p, Type type) {
+    gemv_quarters(p, float_gemv_tile, FLOAT_GEMV_TOKENS, type);
 }
 
 // out (nt, out_stride), n_out columns, (+)= x (nt, x_stride) times a panel [nk][FLOAT_PANEL] of
@@ -138,16 +134,14 @@ typedef struct {
 
 _Static_assert(sizeof(FloatGemmMemory) <= KERNEL_SCRATCH, "fits");
 
-static void float_gemm_begin(GemmStep *s, Type type) { (void)s, (void)type; }
-
 // Also prefetches the same rows of the next block of columns.
 INLINE void float_gemm_pack(GemmStep *s, int r, Type type) {
     FloatGemmMemory *m = s->memory;
     const int bytes = type_info(type)->bytes;
     for (int h = 0; h < FLOAT_PANEL; h += WIDTH) {
         for (int i = 0; i < WIDTH; i++) {
-            int row = min_int(s->row + r + h + i, s->row_end - 1);
-            const char *p = (const char *)s->w->data + (size_t)row * s->w->row_bytes;
+            int row = min_int(s->row + r + h + i, s->p->row_end - 1);
+            const char *p = (const char *)s->p->w->data + (size_t)row * s->p->w->row_bytes;
             for (int b = 0; b < FLOAT_BLOCK_COLS * bytes; b += 64)
                 __builtin_prefetch(p + (s->k + FLOAT_BLOCK_COLS) * bytes + b, 0, 2);
             convert_row(type, p + s->k * bytes, m->rows[i], s->n_cols);
@@ -173,17 +167,14 @@ static void float_gemm_store(const GemmStep *s, float *out, size_t out_stride) {
             store_n(out + (size_t)t * out_stride + r, s->n_rows - r, load_n(sums[t] + r, WIDTH));
 }
 
-INLINE void float_gemm_rows(float *out, size_t out_stride, const Tensor *w, const void *encoded,
-                            int n_tokens, int row_begin, int row_end, Type type) {
-    gemm(out, out_stride, w, encoded, n_tokens, row_begin, row_end,
+INLINE void float_gemm_rows(const Matmul *p, Type type) {
+    gemm(p,
          (GemmPlan){.chunk_rows = GEMM_CHUNK_ROWS,
                     .chunk_tokens = GEMM_CHUNK_TOKENS,
                     .block_cols = FLOAT_BLOCK_COLS,
                     .panel_rows = FLOAT_PANEL,
-                    .packed_rows = GEMM_CHUNK_ROWS,
                     .sweep_tokens = GEMM_SWEEP_TOKENS,
                     .token_bytes = FLOAT_BLOCK_COLS * sizeof(float),
-                    .begin = float_gemm_begin,
                     .pack = float_gemm_pack,
                     .multiply = float_gemm_multiply,
                     .store = float_gemm_store},

@@ -58,11 +58,12 @@ INLINE float32x4_t dot_superblock(float32x4_t acc, const NeonRow *w, const Int8A
 }
 
 // One row times nt tokens.
-INLINE void gemv_row_tile(float *out, size_t out_stride, const Tensor *w, const Int8Activations *x,
-                          int n_tokens, int row, int nt, Type type) {
+INLINE void gemv_row_tile(const Matmul *p, int row, int t0, int nt, Type type) {
+    const Tensor *w = p->w;
+    const Int8Activations *x = (const Int8Activations *)p->encoded + t0;
     float32x4_t acc[TILE_TOKENS];
     for (int t = 0; t < nt; t++) acc[t] = vdupq_n_f32(0);
-    for (int k = 0; k < w->cols; k += SUPERBLOCK, x += n_tokens) {
+    for (int k = 0; k < w->cols; k += SUPERBLOCK, x += p->n_tokens) {
         NeonRow r;
         const char *ahead = (const char *)w->data + (size_t)row * w->row_bytes +
                             k / SUPERBLOCK * superblock_bytes(type) + PREFETCH_DISTANCE;
@@ -71,15 +72,13 @@ INLINE void gemv_row_tile(float *out, size_t out_stride, const Tensor *w, const 
         UNROLL
         for (int t = 0; t < nt; t++) acc[t] = dot_superblock(acc[t], &r, x + t, type);
     }
-    for (int t = 0; t < nt; t++) out[(size_t)t * out_stride] = vaddvq_f32(acc[t]);
+    for (int t = 0; t < nt; t++)
+        p->out[(size_t)(t0 + t) * p->out_stride + row] = vaddvq_f32(acc[t]);
 }
 
-INLINE void gemv_rows(float *out, size_t out_stride, const Tensor *w, const void *encoded,
-                      int n_tokens, int row_begin, int row_end, Type type) {
-    const Int8Activations *x = encoded;
-    for (int row = row_begin; row < row_end; row++)
-        FOR_TILES_OF_4(n_tokens, gemv_row_tile(out + (size_t)t * out_stride + row, out_stride, w,
-                                               x + t, n_tokens, row, nt, type))
+INLINE void gemv_rows(const Matmul *p, Type type) {
+    for (int row = p->row_begin; row < p->row_end; row++)
+        FOR_TILES_OF_4(p->n_tokens, gemv_row_tile(p, row, t, nt, type))
 }
 
 // Panels of integer types: 256 columns of four rows.
@@ -188,30 +187,31 @@ _Static_assert(sizeof(NeonGemmMemory) <= KERNEL_SCRATCH, "fits");
 
 static void neon_gemm_begin(GemmStep *s, Type type) {
     (void)type;
-    *s->prefetch = prefetch_next_rows(s->w, s->row, s->token ? 0 : s->n_rows, s->k, SUPERBLOCK, 0);
+    *s->prefetch =
+        prefetch_next_rows(s->p->w, s->row, s->token ? 0 : s->n_rows, s->k, SUPERBLOCK, 0);
 }
 
 INLINE const char *float_rows_at(const GemmStep *s, int r, Type type) {
-    return (const char *)s->w->data + (size_t)(s->row + r) * s->w->row_bytes +
+    return (const char *)s->p->w->data + (size_t)(s->row + r) * s->p->w->row_bytes +
            quant_row_bytes(type, (size_t)s->k);
 }
 
 // For one token, rows of float types are multiplied in place, in the same order.
 INLINE bool is_in_place(const GemmStep *s, int r) {
-    return s->n == 1 && s->n_cols == SUPERBLOCK && s->row + r + PANEL_ROWS <= s->row_end;
+    return s->n == 1 && s->n_cols == SUPERBLOCK && s->row + r + PANEL_ROWS <= s->p->row_end;
 }
 
 INLINE void neon_gemm_pack(GemmStep *s, int r, Type type) {
     NeonGemmMemory *m = s->memory;
     prefetch_lines(s->prefetch, superblock_bytes(type) / 16 + 1);
     if (type_info(type)->group) {
-        pack_panel(&m->panel, s->w, s->row + r, s->row_end, s->k, type);
+        pack_panel(&m->panel, s->p->w, s->row + r, s->p->row_end, s->k, type);
         return;
     }
     if (is_in_place(s, r)) return;
     if (s->n_cols < SUPERBLOCK) memset(m->rows, 0, sizeof m->rows);
     for (int i = 0; i < PANEL_ROWS; i++)
-        convert_row(type, float_rows_at(s, min_int(r + i, s->row_end - 1 - s->row), type),
+        convert_row(type, float_rows_at(s, min_int(r + i, s->p->row_end - 1 - s->row), type),
                     m->rows[i], s->n_cols);
 }
 
@@ -226,7 +226,7 @@ INLINE void neon_gemm_multiply(GemmStep *s, int r, int t0, int n, Type type) {
     }
     const float *x = (const float *)s->x + t0 * SUPERBLOCK;
     if (is_in_place(s, r))
-        float_rows_tile(sums, 4, type, float_rows_at(s, r, type), s->w->row_bytes, x, SUPERBLOCK,
+        float_rows_tile(sums, 4, type, float_rows_at(s, r, type), s->p->w->row_bytes, x, SUPERBLOCK,
                         1);
     else
         FOR_TILES_OF_4(n, float_rows_tile(sums + 4 * t, 4, TYPE_F32, m->rows, sizeof *m->rows,
@@ -241,15 +241,12 @@ static void neon_gemm_store(const GemmStep *s, float *out, size_t out_stride) {
                    (size_t)min_int(PANEL_ROWS, s->n_rows - r) * sizeof(float));
 }
 
-INLINE void gemm_rows(float *out, size_t out_stride, const Tensor *w, const void *encoded,
-                      int n_tokens, int row_begin, int row_end, Type type) {
-    gemm(out, out_stride, w, encoded, n_tokens, row_begin, row_end,
-         (GemmPlan){.chunk_rows = n_tokens < 32 ? 8 : CHUNK_ROWS,
+INLINE void gemm_rows(const Matmul *p, Type type) {
+    gemm(p,
+         (GemmPlan){.chunk_rows = p->n_tokens < 32 ? 8 : CHUNK_ROWS,
                     .chunk_tokens = CHUNK_TOKENS,
                     .block_cols = SUPERBLOCK,
                     .panel_rows = PANEL_ROWS,
-                    .packed_rows = PANEL_ROWS,
-                    .sweep_tokens = CHUNK_TOKENS,
                     .token_bytes = type_info(type)->group ? sizeof(Int8Activations)
                                                           : SUPERBLOCK * sizeof(float),
                     .begin = neon_gemm_begin,
