@@ -232,8 +232,7 @@ static void amx_gemm_store(const GemmStep *s, float *out, size_t out_stride) {
                 m->gemm.sums[row / AMX_PANEL] + t * AMX_PANEL + row % AMX_PANEL * AMX_TILE;
             transpose_dwords(columns, 64, sums, AMX_TILE * sizeof *sums, AMX_TILE, 1);
             for (int i = 0; i < AMX_TILE && t + i < s->n; i++)
-                _mm512_mask_storeu_epi32(out + (size_t)i * out_stride + row,
-                                         first_lanes(s->n_rows - row), columns[i]);
+                store_n(out + (size_t)i * out_stride + row, s->n_rows - row, (__m512)columns[i]);
         }
 }
 
@@ -327,26 +326,25 @@ static void store_acc(float *acc, const float *sums, int dim) {
     const __m512i high = _mm512_add_epi32(low, _mm512_set1_epi32(8));
     for (int d = 0; d < dim; d += AMX_PANEL, sums += 1024) {
         __m512 a = _mm512_load_ps(sums), b = _mm512_load_ps(sums + 512);
-        _mm512_mask_storeu_ps(acc + d, first_lanes(dim - d), _mm512_permutex2var_ps(a, low, b));
-        _mm512_mask_storeu_ps(acc + d + AMX_TILE, first_lanes(dim - d - AMX_TILE),
-                              _mm512_permutex2var_ps(a, high, b));
+        store_n(acc + d, dim - d, _mm512_permutex2var_ps(a, low, b));
+        store_n(acc + d + AMX_TILE, dim - d - AMX_TILE, _mm512_permutex2var_ps(a, high, b));
     }
+}
+
+// 32 rows of `kv`, which are K or V, from row `first` on, of n.
+static Submatrix kv_rows(const AttentionPage *a, const void *kv, int first, int n) {
+    size_t row_bytes = quant_row_bytes(a->kv_type, (size_t)a->head_dim);
+    return (Submatrix){(const char *)kv + (size_t)first * row_bytes, row_bytes, row_bytes,
+                       min_int(n - first, AMX_PANEL), a->head_dim};
 }
 
 // K and V of the first n positions of a page as B.
 static void convert_page(AmxMemory *m, const AttentionPage *a, int n) {
     int n_dim_tiles = round_up(a->head_dim, AMX_TILE_K) / AMX_TILE_K,
         n_key_tiles = round_up(n, AMX_TILE_K) / AMX_TILE_K;
-    Tensor k = {.data = a->k,
-                .type = a->kv_type,
-                .rows = n,
-                .cols = a->head_dim,
-                .row_bytes = quant_row_bytes(a->kv_type, (size_t)a->head_dim)},
-           v = k;
-    v.data = a->v;
     for (int i = 0; i < n_key_tiles; i++) {
-        Submatrix keys = submatrix(&k, i * AMX_PANEL, n, 0, a->head_dim),
-                  values = submatrix(&v, i * AMX_PANEL, n, 0, a->head_dim);
+        Submatrix keys = kv_rows(a, a->k, i * AMX_PANEL, n),
+                  values = kv_rows(a, a->v, i * AMX_PANEL, n);
         decode_panel[a->kv_type](m->attend.rows, &keys, &values);
         keys_to_b(m->attend.keys + 2 * i * n_dim_tiles * AMX_TILE_LEN, m->attend.rows, n_dim_tiles);
         decode_panel[a->kv_type](m->attend.rows, &values, &(Submatrix){0});

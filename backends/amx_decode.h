@@ -185,33 +185,26 @@ INLINE void decode_q5_k(uint16_t *tile, const BlockQ5_K *b, const float *scale, 
 
 // n floats of a row, at most 32, rounded to nearest even; zeros behind them.
 INLINE __m512i load_bf16(Type type, const char *x, int n) {
-    const __mmask16 low = first_lanes(n), high = first_lanes(n - 16);
     if (type == TYPE_BF16) return _mm512_maskz_loadu_epi16(n < AMX_TILE_K ? (1u << n) - 1 : ~0u, x);
-    if (type == TYPE_F32)
-        return to_bf16(_mm512_maskz_loadu_ps(low, x), _mm512_maskz_loadu_ps(high, x + 64));
-    return to_bf16(_mm512_cvtph_ps(_mm256_maskz_loadu_epi16(low, x)),
-                   _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(high, x + 32)));
+    return to_bf16(load_as_floats(type, x, 0, n), load_as_floats(type, x, 16, n - 16));
 }
 
 INLINE void decode_floats(uint16_t *tile, Type type, const char *row, int n) {
-    for (; n >= AMX_TILE_K; n -= AMX_TILE_K, tile += AMX_TILE_LEN)
-        _mm512_store_si512(tile, load_bf16(type, row, AMX_TILE_K)),
-            row += AMX_TILE_K * type_info(type)->bytes;
-    if (n > 0) _mm512_store_si512(tile, load_bf16(type, row, n));
+    const int bytes = AMX_TILE_K * type_info(type)->bytes;
+    for (; n > 0; n -= AMX_TILE_K, tile += AMX_TILE_LEN, row += bytes)
+        _mm512_store_si512(tile, load_bf16(type, row, n));
 }
 
 INLINE void decode_row(uint16_t *tile, Type type, const char *row, int n) {
-    switch (type) {
-    case TYPE_F32:
-    case TYPE_F16:
-    case TYPE_BF16: decode_floats(tile, type, row, n); break;
-    case TYPE_Q8_0:
-    case TYPE_Q4_0:
-    case TYPE_Q4_1:
-    case TYPE_IQ4_NL: decode_blocks(tile, type, row, n); break;
-    case TYPE_IQ4_XS: decode_iq4_xs(tile, (const void *)row, n); break;
-    default: decode_superblocks(tile, type, row, n);
-    }
+    const TypeInfo *info = type_info(type);
+    if (!info->group)
+        decode_floats(tile, type, row, n);
+    else if (type == TYPE_IQ4_XS)
+        decode_iq4_xs(tile, (const void *)row, n);
+    else if (type == TYPE_Q8_0 || (info->block == 32 && info->nibble_offset))
+        decode_blocks(tile, type, row, n);
+    else
+        decode_superblocks(tile, type, row, n);
 }
 
 // Decodes the rows of m as a panel; the last row stands in for those that do not exist. With each

@@ -17,8 +17,6 @@
 
 enum { ATTEND_TILE = WIDTH == 16 ? 32 : 16 };
 
-typedef float AttendScores[ATTEND_MAX_QUERIES][KV_PAGE];
-
 static void attend_scores(const AttentionPage *a, int key, int n, Prefetch *prefetch);
 static void attend_values(const AttentionPage *a, int key, int n, Prefetch *prefetch);
 

@@ -45,18 +45,13 @@ INLINE int int16_sums(Type type) {
 }
 INLINE bool has_min_term(Type type) { return type_info(type)->has_min || int16_sums(type) > 0; }
 
-// Decode's choices for a type.
-static const struct {
-    // Integers are unpacked in registers when there is one token, without a buffer: faster by 8 %
-    // (Q6_K) to 15 % where unpacking takes few instructions, slower by up to 5 % for the others.
-    bool is_in_place;
-    // A group is the nibbles of 16 bytes: two rows share a register (see dot_nibble_rows).
-    bool is_nibbles;
-} avx2_gemv[TYPE_COUNT] = {
-    [TYPE_Q8_0] = {true, false}, [TYPE_Q2_K] = {true, false},  [TYPE_Q4_K] = {true, false},
-    [TYPE_Q6_K] = {true, false}, [TYPE_TQ2_0] = {true, false}, [TYPE_Q4_0] = {true, true},
-    [TYPE_Q4_1] = {true, true},  [TYPE_IQ4_NL] = {true, true}, [TYPE_IQ4_XS] = {true, true},
-};
+// Types whose integers decode unpacks in registers, without a buffer, when there is one token:
+// faster by 8 % (Q6_K) to 15 % where unpacking takes few instructions. The other types would be
+// slower by up to 5 %.
+static const bool decodes_in_place[TYPE_COUNT] = {
+    [TYPE_Q8_0] = true,   [TYPE_Q2_K] = true,   [TYPE_Q4_K] = true,
+    [TYPE_Q6_K] = true,   [TYPE_Q4_0] = true,   [TYPE_Q4_1] = true,
+    [TYPE_IQ4_NL] = true, [TYPE_IQ4_XS] = true, [TYPE_TQ2_0] = true};
 
 // Scales of the superblocks p, and their integers unless decode unpacks them in registers.
 INLINE void unpack_8_rows(Avx2Rows *m, const uint8_t *const *p, bool is_in_place, Type type) {
@@ -143,7 +138,7 @@ INLINE __m256 gemv_32_columns(__m256 sum, const Avx2Rows *w, const uint8_t *cons
                                    : 0;
     const bool has_min = has_min_term(type);
     const __m256i xk = load_32(x->q + k);
-    if (is_in_place && avx2_gemv[type].is_nibbles)
+    if (is_in_place && type_info(type)->nibble_offset && type != TYPE_Q4_K) // 16 bytes of nibbles
         return add_group_8_rows(sum, dot_nibble_rows(p, x->q + k, nibbles_offset(type, k), type), w,
                                 x, k / 32, 32, has_min);
     __m256i v[8];
@@ -168,7 +163,7 @@ enum { AVX2_GEMV_TOKENS = 4 }; // that share the unpacked integers
 // L2 on Zen 3 at 3.3 GHz, 8 ns of Q4_K and Q4_0, 9 of Q8_0, 11 of Q6_K, 22 to 34 of codebook types.
 INLINE void gemv_8_rows(__m256 *sum, Avx2Rows *m, const uint8_t *const *p, const Int8Activations *x,
                         int n_tokens, Type type) {
-    bool is_in_place = n_tokens == 1 && avx2_gemv[type].is_in_place;
+    bool is_in_place = n_tokens == 1 && decodes_in_place[type];
     unpack_8_rows(m, p, is_in_place, type);
     __asm__ volatile("" ::: "memory"); // else gcc 12 keeps minima in registers and spills the sums
     if (is_in_place)
@@ -331,10 +326,6 @@ FLOAT_TYPES(DEFINE_ROWS, gemm, float_gemm_rows)
 
 static void attend_scores(const AttentionPage *a, int key, int n, Prefetch *prefetch) {
     float_scores(a, key, n, prefetch);
-}
-
-static void attend_values(const AttentionPage *a, int key, int n, Prefetch *prefetch) {
-    float_values(a, key, n, prefetch);
 }
 
 static double avx2_peak(int rounds) {

@@ -57,30 +57,28 @@ INLINE __m256i integers_32(Type type, const uint8_t *p, int k) {
     case TYPE_IQ4_NL:
     case TYPE_IQ4_XS: return nibble_values(type, split_nibbles(p + nibbles_offset(type, k)));
     case TYPE_Q5_0:
-        return split_nibbles(b + offsetof(BlockQ5_0, qs)) | fifth_bits(b + offsetof(BlockQ5_0, qh));
-    case TYPE_Q5_1:
-        return split_nibbles(b + offsetof(BlockQ5_1, qs)) | fifth_bits(b + offsetof(BlockQ5_1, qh));
+    case TYPE_Q5_1: // fifth bits, then nibbles, end the block
+        b += type_info(type)->bytes - 20;
+        return split_nibbles(b + 4) | fifth_bits(b);
     case TYPE_Q4_K:
-        low = load_32(p + offsetof(BlockQ4_K, qs) + k / 64 * 32);
-        return and_bytes(shift_bits(low, s % 2 ? -4 : 0), 15);
-    case TYPE_Q5_K:
-        low = load_32(p + offsetof(BlockQ5_K, qs) + k / 64 * 32);
+    case TYPE_Q5_K: // nibbles end the block, fifth bits are before them
+        low = load_32(p + type_info(type)->bytes - 128 + k / 64 * 32);
+        low = and_bytes(shift_bits(low, s % 2 ? -4 : 0), 15);
+        if (type == TYPE_Q4_K) return low;
         high = shift_bits(load_32(p + offsetof(BlockQ5_K, qh)), 4 - s);
-        return and_bytes(shift_bits(low, s % 2 ? -4 : 0), 15) | and_bytes(high, 16);
+        return low | and_bytes(high, 16);
     case TYPE_Q6_K:
         low = load_32(p + offsetof(BlockQ6_K, ql) + half * 64 + k % 64);
         high = shift_bits(load_32(p + offsetof(BlockQ6_K, qh) + half * 32), 4 - 2 * (s % 4));
         return and_bytes(shift_bits(low, s % 4 < 2 ? 0 : -4), 15) | and_bytes(high, 0x30);
     case TYPE_Q2_K:
-        low = load_32(p + offsetof(BlockQ2_K, qs) + half * 32);
-        return and_bytes(shift_bits(low, -2 * (s % 4)), 3);
-    case TYPE_TQ2_0:
-        low = load_32(p + offsetof(BlockTQ2_0, qs) + half * 32);
-        return and_bytes(shift_bits(low, -2 * (s % 4)), 3);
     case TYPE_Q3_K:
-        low = load_32(p + offsetof(BlockQ3_K, qs) + half * 32);
+    case TYPE_TQ2_0:
+        low = load_32(p + (type == TYPE_Q2_K ? 16 : type == TYPE_Q3_K ? 32 : 0) + half * 32);
+        low = and_bytes(shift_bits(low, -2 * (s % 4)), 3);
+        if (type != TYPE_Q3_K) return low;
         high = shift_bits(load_32(p + offsetof(BlockQ3_K, hmask)), 2 - s);
-        return and_bytes(shift_bits(low, -2 * (s % 4)), 3) | and_bytes(high, 4);
+        return low | and_bytes(high, 4);
     default: return _mm256_setzero_si256();
     }
 }

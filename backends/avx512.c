@@ -468,14 +468,6 @@ INTEGER_TYPES(DEFINE_VNNI, )
 FLOAT_TYPES(DEFINE_ROWS, gemv, float_gemv_rows)
 FLOAT_TYPES(DEFINE_ROWS, gemm, float_gemm_rows)
 
-// Attention with a float16 cache: for few queries keys and values are converted as they are
-// multiplied. For the 4 queries of a KV head and head_dim 128 a page takes 7 us from L2 and 9 to 11
-// us from memory (Sapphire Rapids).
-static bool multiplies_f16(const AttentionPage *a) {
-    return a->kv_type == TYPE_F16 && a->head_dim % ATTEND_TILE == 0 &&
-           a->n_q <= 2 * GEMM_TILE_TOKENS;
-}
-
 // 16 keys, transposed to [head_dim][ATTEND_TILE]. A dword of a row is two dimensions.
 INLINE void transpose_f16(uint16_t *out, const uint8_t *const *row, int n, Prefetch *prefetch) {
     const __m512i even_then_odd =
@@ -506,16 +498,6 @@ static void f16_scores(const AttentionPage *a, int key, int n, Prefetch *prefetc
     f16_panel(m->scores[0] + key, KV_PAGE, m->keys_f16, sizeof m->keys_f16[0], a->q,
               (size_t)a->head_dim, a->n_q, a->head_dim, true, ATTEND_TILE, prefetch,
               2 * ATTEND_PREFETCH_STEPS);
-}
-
-static void f16_values(const AttentionPage *a, int key, int n, Prefetch *prefetch) {
-    FloatAttendMemory *m = team_scratch();
-    size_t row_bytes = quant_row_bytes(TYPE_F16, (size_t)a->head_dim);
-    for (int d = 0; d < a->head_dim; d += FLOAT_PANEL)
-        f16_panel(a->acc + d, (size_t)a->head_dim,
-                  (const char *)a->v + (size_t)key * row_bytes + 2 * d, row_bytes,
-                  m->scores[0] + key, KV_PAGE, a->n_q, n, key == 0, FLOAT_PANEL, prefetch,
-                  ATTEND_PREFETCH_STEPS);
 }
 
 // Attention with a Q8_0 cache: keys stay integers and are multiplied with queries of 16 bits, x =
@@ -633,13 +615,6 @@ static void attend_scores(const AttentionPage *a, int key, int n, Prefetch *pref
         f16_scores(a, key, n, prefetch);
     else
         float_scores(a, key, n, prefetch);
-}
-
-static void attend_values(const AttentionPage *a, int key, int n, Prefetch *prefetch) {
-    if (multiplies_f16(a))
-        f16_values(a, key, n, prefetch);
-    else
-        float_values(a, key, n, prefetch);
 }
 
 static double avx512_peak(int rounds) {

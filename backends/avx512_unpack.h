@@ -222,15 +222,10 @@ INLINE __m512i integers_64(Type type, const uint8_t *p, int j) {
 // Eight float16, `stride` bytes apart, each for two groups.
 INLINE __m512 f16_of_blocks(const uint8_t *p, int stride) {
     const __m512i twice = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
-    __m128i h = _mm_cvtsi32_si128(load_u16(p));
-    h = _mm_insert_epi16(h, load_u16(p + stride), 1);
-    h = _mm_insert_epi16(h, load_u16(p + stride * 2), 2);
-    h = _mm_insert_epi16(h, load_u16(p + stride * 3), 3);
-    h = _mm_insert_epi16(h, load_u16(p + stride * 4), 4);
-    h = _mm_insert_epi16(h, load_u16(p + stride * 5), 5);
-    h = _mm_insert_epi16(h, load_u16(p + stride * 6), 6);
-    h = _mm_insert_epi16(h, load_u16(p + stride * 7), 7);
-    return _mm512_permutexvar_ps(twice, _mm512_castps256_ps512(_mm256_cvtph_ps(h)));
+    short h[8];
+    for (int i = 0; i < 8; i++) h[i] = (short)load_u16(p + i * stride);
+    __m128i v = _mm_setr_epi16(h[0], h[1], h[2], h[3], h[4], h[5], h[6], h[7]);
+    return _mm512_permutexvar_ps(twice, _mm512_castps256_ps512(_mm256_cvtph_ps(v)));
 }
 
 // The same for blocks of 18 bytes (Q4_0, IQ4_NL): every ninth word of 128 bytes.
@@ -325,9 +320,7 @@ INLINE uint16_t block_d(Type type, const uint8_t *p) {
     case TYPE_Q6_K:
     case TYPE_TQ1_0:
     case TYPE_TQ2_0: return load_u16(p + type_info(type)->bytes - 2);
-    case TYPE_IQ1_M:
-        return (uint16_t)_pext_u64(load_u64(p + offsetof(BlockIQ1_M, scales)), 0xf000f000f000f000);
-    default: return load_u16(p);
+    default: return codebook_d(type, p);
     }
 }
 

@@ -51,7 +51,7 @@ INLINE float32x4_t dot_superblock(float32x4_t acc, const NeonRow *w, const Int8A
                 d[j] = vdotq_s32(d[j], w->q[at + i], vld1q_s8(x->q + 16 * (at + i)));
         }
         float32x4_t sum = vcvtq_f32_s32(vpaddq_s32(vpaddq_s32(d[0], d[1]), vpaddq_s32(d[2], d[3])));
-        acc = vfmaq_f32(acc, sum, vmulq_f32(w->scale[g / 4], vld1q_f32(x->scale + g)));
+        acc = vfmaq_f32(acc, sum, w->scale[g / 4] * vld1q_f32(x->scale + g));
         if (info->has_min) acc = vfmsq_f32(acc, w->min[g / 4], vld1q_f32(x->sum + g));
     }
     return acc;
@@ -62,7 +62,7 @@ INLINE void gemv_row_tile(const Matmul *p, int row, int t0, int nt, Type type) {
     const Tensor *w = p->w;
     const Int8Activations *x = (const Int8Activations *)p->encoded + t0;
     float32x4_t acc[TILE_TOKENS];
-    for (int t = 0; t < nt; t++) acc[t] = vdupq_n_f32(0);
+    for (int t = 0; t < nt; t++) acc[t] = splat(0);
     for (int k = 0; k < w->cols; k += SUPERBLOCK, x += p->n_tokens) {
         NeonRow r;
         const char *ahead = (const char *)w->data + (size_t)row * w->row_bytes +
@@ -73,7 +73,7 @@ INLINE void gemv_row_tile(const Matmul *p, int row, int t0, int nt, Type type) {
         for (int t = 0; t < nt; t++) acc[t] = dot_superblock(acc[t], &r, x + t, type);
     }
     for (int t = 0; t < nt; t++)
-        p->out[(size_t)(t0 + t) * p->out_stride + row] = vaddvq_f32(acc[t]);
+        p->out[(size_t)(t0 + t) * p->out_stride + row] = reduce_add(acc[t]);
 }
 
 INLINE void gemv_rows(const Matmul *p, Type type) {
@@ -128,7 +128,7 @@ INLINE void panel_tile(float *sums, const NeonPanel *p, const Int8Activations *x
                 DOT_LANE(0) DOT_LANE(1) DOT_LANE(2) DOT_LANE(3)
             }
         for (int t = 0; t < nt; t++) {
-            sum[t] = vfmaq_n_f32(sum[t], vmulq_f32(vcvtq_f32_s32(dot[t]), scale), x[t].scale[g]);
+            sum[t] = vfmaq_n_f32(sum[t], vcvtq_f32_s32(dot[t]) * scale, x[t].scale[g]);
             if (type_info(type)->has_min) sum[t] = vfmsq_n_f32(sum[t], min, x[t].sum[g]);
         }
     }
@@ -151,7 +151,7 @@ INLINE void float_rows_tile(float *sums, size_t sums_stride, Type type, const vo
                             size_t row_bytes, const float *x, int nk, int nt) {
     float32x4_t acc[TILE_TOKENS][4];
     for (int t = 0; t < nt; t++)
-        for (int r = 0; r < 4; r++) acc[t][r] = vdupq_n_f32(0);
+        for (int r = 0; r < 4; r++) acc[t][r] = splat(0);
     for (int k = 0; k < nk; k += 8) {
         float32x4_t w[4][2];
         for (int r = 0; r < 4; r++)
@@ -166,8 +166,7 @@ INLINE void float_rows_tile(float *sums, size_t sums_stride, Type type, const vo
     }
     for (int t = 0; t < nt; t++) {
         float32x4_t *a = acc[t], sum = vpaddq_f32(vpaddq_f32(a[0], a[1]), vpaddq_f32(a[2], a[3]));
-        vst1q_f32(sums + (size_t)t * sums_stride,
-                  vaddq_f32(vld1q_f32(sums + (size_t)t * sums_stride), sum));
+        vst1q_f32(sums + (size_t)t * sums_stride, vld1q_f32(sums + (size_t)t * sums_stride) + sum);
     }
 }
 
@@ -310,7 +309,7 @@ static void q8_scores(const AttentionPage *a, int key, int n, Prefetch *prefetch
         multiply_panel_neon(m->sums[0], &panel, m->q_int8, 2 * a->n_q, keys.cols, TYPE_Q8_0);
         for (int t = 0; t < a->n_q; t++)
             vst1q_f32(m->scores[t] + key + i,
-                      vaddq_f32(vld1q_f32(m->sums[t]), vld1q_f32(m->sums[a->n_q + t])));
+                      vld1q_f32(m->sums[t]) + vld1q_f32(m->sums[a->n_q + t]));
     }
 }
 
@@ -335,7 +334,7 @@ INLINE void value_tile(float *acc, int dim, const float *weights, const float *r
     float32x4_t sum[TILE_TOKENS][4];
     for (int t = 0; t < nt; t++)
         for (int i = 0; i < 4; i++)
-            sum[t][i] = is_first ? vdupq_n_f32(0) : load_n(acc + t * dim + 4 * i, n - 4 * i);
+            sum[t][i] = is_first ? splat(0) : load_n(acc + t * dim + 4 * i, n - 4 * i);
     for (int k = 0; k < nk; k++) {
         float32x4_t v[4];
         for (int i = 0; i < 4; i++) v[i] = vld1q_f32(rows + k * SUPERBLOCK + 4 * i);

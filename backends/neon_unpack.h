@@ -45,8 +45,8 @@ INLINE void k_scales(const uint8_t *p, NeonRow *out) {
     const uint8x16_t mask = {63, 63, 63, 63, 15, 15, 15, 15, 63, 63, 63, 63, 15, 15, 15, 15};
     const int8x16_t shift = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, -4, -4, -4, -4};
     uint8x16_t v = vld1q_u8(p + 4), low = vshlq_u8(vqtbl1q_u8(v, low_at), shift);
-    uint8x16_t high = vandq_u8(vshrq_n_u8(vqtbl1q_u8(v, high_at), 2), vdupq_n_u8(0x30));
-    int8x16_t s = vreinterpretq_s8_u8(vorrq_u8(vandq_u8(low, mask), high));
+    uint8x16_t high = vshrq_n_u8(vqtbl1q_u8(v, high_at), 2) & vdupq_n_u8(0x30);
+    int8x16_t s = vreinterpretq_s8_u8((low & mask) | high);
     int8_scales(vget_low_s8(s), f16_at(p), out->scale);
     int8_scales(vget_high_s8(s), f16_at(p + 2), out->min);
 }
@@ -54,8 +54,8 @@ INLINE void k_scales(const uint8_t *p, NeonRow *out) {
 INLINE void iq4_xs_scales(const uint8_t *p, NeonRow *out) {
     const uint8x8_t pairs = {2, 2, 2, 2, 3, 3, 3, 3}, nibbles = {4, 4, 5, 5, 6, 6, 7, 7};
     const int8x8_t pair = {0, -2, -4, -6, 0, -2, -4, -6}, nibble = {0, -4, 0, -4, 0, -4, 0, -4};
-    uint8x8_t v = vld1_u8(p), low = vand_u8(vshl_u8(vtbl1_u8(v, nibbles), nibble), vdup_n_u8(15));
-    low = vand_u8(vsli_n_u8(low, vshl_u8(vtbl1_u8(v, pairs), pair), 4), vdup_n_u8(63));
+    uint8x8_t v = vld1_u8(p), low = vshl_u8(vtbl1_u8(v, nibbles), nibble) & vdup_n_u8(15);
+    low = vsli_n_u8(low, vshl_u8(vtbl1_u8(v, pairs), pair), 4) & vdup_n_u8(63);
     int8_scales(vsub_s8(vreinterpret_s8_u8(low), vdup_n_s8(32)), f16_at(p), out->scale);
 }
 
@@ -69,19 +69,19 @@ INLINE void unpack_nibbles(Type type, const uint8_t *p, NeonRow *out) {
     for (int i = 0; i < 8; i++) {
         const uint8_t *at =
             block < SUPERBLOCK ? p + (i + 1) * (bytes / 8) - 16 : p + bytes - 128 + 16 * i;
-        uint8x16_t v = vld1q_u8(at), low = vandq_u8(v, vdupq_n_u8(15)), high = vshrq_n_u8(v, 4);
+        uint8x16_t v = vld1q_u8(at), low = v & vdupq_n_u8(15), high = vshrq_n_u8(v, 4);
         if (type == TYPE_Q8_0) {
             low = vld1q_u8(at - 16), high = v;
         } else if (type == TYPE_Q4_0) { // 16 (q - 8)
-            v = veorq_u8(v, vdupq_n_u8(0x88));
-            low = vshlq_n_u8(v, 4), high = vandq_u8(v, vdupq_n_u8(0xf0));
+            v = v ^ vdupq_n_u8(0x88);
+            low = vshlq_n_u8(v, 4), high = v & vdupq_n_u8(0xf0);
         } else if (type == TYPE_IQ4_NL || type == TYPE_IQ4_XS) {
             low = vqtbl1q_u8(iq4, low), high = vqtbl1q_u8(iq4, high);
         } else if (type == TYPE_Q5_K) { // bits above the fifth are masked last
             uint8x16_t bits = vld1q_u8(p + 16 + 16 * (i % 2));
             bits = vshlq_u8(bits, vdupq_n_s8((int8_t)(-2 * (i / 2))));
-            low = vandq_u8(vsliq_n_u8(low, bits, 4), vdupq_n_u8(31));
-            high = vandq_u8(vsliq_n_u8(high, vshrq_n_u8(bits, 1), 4), vdupq_n_u8(31));
+            low = vsliq_n_u8(low, bits, 4) & vdupq_n_u8(31);
+            high = vsliq_n_u8(high, vshrq_n_u8(bits, 1), 4) & vdupq_n_u8(31);
         }
         int first = is_k ? i / 2 * 4 + i % 2 : 2 * i;
         out->q[first] = vreinterpretq_s8_u8(low);
@@ -101,9 +101,9 @@ INLINE void unpack_q6_k(const uint8_t *p, NeonRow *out) {
         int h = i / 8, s = i / 2 % 4, j = i % 2;
         uint8x16_t low = vld1q_u8(b->ql + 64 * h + 32 * (s % 2) + 16 * j),
                    high = vld1q_u8(b->qh + 32 * h + 16 * j);
-        low = s < 2 ? vshlq_n_u8(low, 4) : vandq_u8(low, vdupq_n_u8(0xf0));
+        low = s < 2 ? vshlq_n_u8(low, 4) : (low & vdupq_n_u8(0xf0));
         high = vshlq_u8(high, vdupq_n_s8((int8_t)(6 - 2 * s)));
-        out->q[i] = vreinterpretq_s8_u8(veorq_u8(vsriq_n_u8(high, low, 2), vdupq_n_u8(0x80)));
+        out->q[i] = vreinterpretq_s8_u8(vsriq_n_u8(high, low, 2) ^ vdupq_n_u8(0x80));
     }
     int8_scales(vld1_s8(b->scales), f16_at(&b->d) / 4, out->scale);
     int8_scales(vld1_s8(b->scales + 8), f16_at(&b->d) / 4, out->scale + 2);
@@ -130,9 +130,9 @@ INLINE void unpack_codebook_neon(Type type, const uint8_t *p, NeonRow *out) {
         else
             v = vcombine_s8(vld1_s8(e[0]), vld1_s8(e[1]));
         if (info->has_delta) // 8 entry +- 1
-            out->q[i] = vaddq_s8(vshlq_n_s8(v, 3), vorrq_s8(negative, vdupq_n_s8(1)));
+            out->q[i] = vaddq_s8(vshlq_n_s8(v, 3), negative | vdupq_n_s8(1));
         else
-            out->q[i] = vsubq_s8(veorq_s8(v, negative), negative);
+            out->q[i] = vsubq_s8(v ^ negative, negative);
         uint64_t s = g.scales >> 8 * (i % 2) & 255;
         if (i % halves == 0) scales[i / halves / 8] |= s << 8 * (i / halves % 8);
     }
