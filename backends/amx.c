@@ -106,18 +106,16 @@ static void bf16_encode_tiles(void *encoded, const float *x, int n_tokens, int c
 
 // Products of tiles.
 
-typedef struct {
-    uint8_t palette, start_row, reserved[14];
-    uint16_t row_bytes[16];
-    uint8_t rows[16];
-} __attribute__((packed)) TileConfig;
-
-// Every tile is 16 rows of 64 bytes.
+// Configures the eight tiles as 16 rows of 64 bytes. The layout of the configuration:
+//
+//   byte 0        palette, 1
+//   byte 16 + 2 i bytes of a row of tile i, as 16 bits
+//   byte 48 + i   rows of tile i
 static void tiles_begin(void) {
-    TileConfig c = {.palette = 1};
+    uint8_t c[64] = {1};
     for (int i = 0; i < 8; i++) {
-        c.row_bytes[i] = 64;
-        c.rows[i] = AMX_TILE;
+        c[16 + 2 * i] = 64;
+        c[48 + i] = AMX_TILE;
     }
     // gcc 12 believes that _tile_loadconfig reads 8 bytes only.
     __asm__ volatile("" ::"r"(&c) : "memory");
@@ -262,16 +260,16 @@ DEFINE_ROWS_AS(amx_gemm, amx_gemm_rows, w->type)
 // K, weights and V into two bf16 each would save a fifth of the error of a trained model's logits;
 // the rest is that of the weight matrices.
 
-// The largest of the first n scores of a query; the others are set to minus infinity. Scores of 16
-// keys are consecutive, the next 16 are 512 floats further on.
+// Returns the largest of the first n scores of a query and sets the others, up to n_keys, to minus
+// infinity. The scores of 16 keys are consecutive; the next 16 are 512 floats further on.
 static float mask_and_max(float *scores, int n, int n_keys) {
     const __m512 lowest = splat(-INFINITY);
     __m512 max = lowest;
-    for (int k = n / AMX_TILE * AMX_TILE; k < n_keys; k += AMX_TILE)
-        _mm512_store_ps(scores + k * AMX_PANEL,
-                        _mm512_mask_load_ps(lowest, first_lanes(n - k), scores + k * AMX_PANEL));
-    for (int k = 0; k < n; k += AMX_TILE)
-        max = max_floats(_mm512_load_ps(scores + k * AMX_PANEL), max);
+    for (int k = 0; k < n_keys; k += AMX_TILE, scores += AMX_TILE * AMX_PANEL) {
+        __m512 masked = select_first(_mm512_load_ps(scores), n - k, lowest);
+        _mm512_store_ps(scores, masked);
+        max = max_floats(masked, max);
+    }
     return reduce_max(max);
 }
 

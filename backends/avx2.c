@@ -132,10 +132,8 @@ INLINE __m256i dot_nibble_rows(const uint8_t *const *p, const int8_t *x, int at,
 // Adds the 32 columns from k on of eight rows, for one token.
 INLINE __m256 gemv_32_columns(__m256 sum, const Avx2Rows *w, const uint8_t *const *p,
                               bool is_in_place, const Int8Activations *x, int k, Type type) {
-    const int group = type_info(type)->group, fit = int16_sums(type),
-              n_int16 = fit >= 4   ? 2
-                        : fit >= 2 ? 1
-                                   : 0;
+    const int group = type_info(type)->group, fit = int16_sums(type);
+    const int n_int16 = (fit >= 2) + (fit >= 4);
     const bool has_min = has_min_term(type);
     const __m256i xk = load_32(x->q + k);
     if (is_in_place && type_info(type)->nibble_offset && type != TYPE_Q4_K) // 16 bytes of nibbles
@@ -210,19 +208,24 @@ typedef struct {
 
 _Static_assert(sizeof(Avx2GemmMemory) <= KERNEL_SCRATCH, "fits");
 
-// sums (nt, GEMM_CHUNK_ROWS) (+)= eight rows times tokens. n_int16: of the sums of two products,
-// how many are added in 16 bits (int16_sums). For 32 columns of 4-bit weights, 8 rows and a token:
-// 8 products, 8 additions and 4 operations to scale them.
-INLINE void gemm_panel_tile(float *sums, const Avx2Rows *w, const Int8Activations *x, bool is_first,
-                            Prefetch *prefetch, int n_prefetch, int nt, int group, int n_int16) {
+// Adds the products of the panel of row r with tokens [token, token + nt) of the chunk to their
+// sums (nt, GEMM_CHUNK_ROWS), for one block of columns. n_int16: how many sums of two products are
+// added in 16 bits (int16_sums). For 32 columns of 4-bit weights, 8 rows and a token: 8 products, 8
+// additions and 4 operations to scale them.
+INLINE void gemm_panel_tile(GemmStep *s, int r, int token, int nt, int group, int n_int16) {
+    Avx2GemmMemory *m = s->memory;
+    const Avx2Rows *w = &m->panel;
+    const Int8Activations *x = (const Int8Activations *)s->x + token;
+    const int n_prefetch = s->n_prefetch;
+    float *sums = m->sums[token] + r;
     const int at_a_time = n_int16 ? n_int16 : 1;
     __m256 sum[GEMM_TILE_TOKENS];
 #pragma GCC unroll 6
     for (int t = 0; t < nt; t++)
-        sum[t] = is_first ? splat(0) : _mm256_load_ps(sums + t * GEMM_CHUNK_ROWS);
+        sum[t] = s->k == 0 ? splat(0) : _mm256_load_ps(sums + t * GEMM_CHUNK_ROWS);
     for (int g = 0; g < SUPERBLOCK / group; g++) {
         __m256i dot[GEMM_TILE_TOKENS];
-        prefetch_lines(prefetch, n_prefetch);
+        prefetch_lines(s->prefetch, n_prefetch);
 #pragma GCC unroll 6
         for (int t = 0; t < nt; t++) dot[t] = _mm256_setzero_si256();
 #pragma GCC unroll 8
@@ -255,16 +258,11 @@ INLINE void gemm_panel_tile(float *sums, const Avx2Rows *w, const Int8Activation
 }
 
 // Types of the same group and n_int16 share the code of a panel times any number of tokens.
-typedef void (*Avx2Panel)(float *sums, const Avx2Rows *w, const Int8Activations *x, int n_tokens,
-                          bool is_first, Prefetch *prefetch, int n_prefetch);
+typedef void (*Avx2Panel)(GemmStep *s, int r, int first, int n_tokens);
 
-#define PANEL_TILE(nt, ...)                                                                        \
-    gemm_panel_tile(sums + t * GEMM_CHUNK_ROWS, w, x + t, is_first, prefetch, n_prefetch, nt,      \
-                    __VA_ARGS__)
+#define PANEL_TILE(nt, ...) gemm_panel_tile(s, r, first + t, nt, __VA_ARGS__)
 #define DEFINE_PANEL(group, n_int16)                                                               \
-    static void panel_##group##_##n_int16(float *sums, const Avx2Rows *w,                          \
-                                          const Int8Activations *x, int n_tokens, bool is_first,   \
-                                          Prefetch *prefetch, int n_prefetch) {                    \
+    static void panel_##group##_##n_int16(GemmStep *s, int r, int first, int n_tokens) {           \
         FOR_TOKEN_TILES(n_tokens, PANEL_TILE, group, n_int16)                                      \
     }
 DEFINE_PANEL(16, 1)
@@ -300,9 +298,7 @@ INLINE void gemm_pack(GemmStep *s, int r, Type type) {
 }
 
 INLINE void gemm_multiply(GemmStep *s, int r, int t, int n, Type type) {
-    Avx2GemmMemory *m = s->memory;
-    avx2_panel(type)(m->sums[t] + r, &m->panel, (const Int8Activations *)s->x + t, n, s->k == 0,
-                     s->prefetch, s->n_prefetch);
+    avx2_panel(type)(s, r, t, n);
 }
 
 INLINE void gemm_rows(const Matmul *p, Type type) {

@@ -355,27 +355,32 @@ INLINE void gemm_group(__m512 sum[2][GEMM_TILE_TOKENS], const Avx512Panel *panel
     }
 }
 
-// sums (nt, n_sums, PANEL_ROWS) (+)= a panel times nt tokens. n_sums is SUMS, or 1: then the eight
-// sums are one, which takes their columns in turn. The panel (16 KiB) stays in L1 while tokens
-// pass; a tile reads 832 bytes for a token, and its sums.
-INLINE void gemm_panel_tile(float *sums, const Avx512Panel *panel, const VnniActivations *x, int nk,
-                            bool is_first, Prefetch *prefetch, int n_prefetch, int nt, int group,
-                            bool has_min, int n_sums) {
+// Adds the products of the panel of row r with tokens [token, token + nt) of the chunk to their
+// sums (nt, n_sums, PANEL_ROWS), for one block of columns. n_sums is SUMS, or 1: then one sum takes
+// the columns of the eight sums in turn. The panel (16 KiB) stays in L1 while tokens pass; a tile
+// reads 832 bytes for a token, and its sums.
+INLINE void gemm_panel_tile(GemmStep *step, int r, int token, int nt, int group, bool has_min,
+                            int n_sums) {
+    VnniGemmMemory *m = step->memory;
+    const Avx512Panel *panel = &m->panels[r / PANEL_ROWS];
+    const VnniActivations *x = (const VnniActivations *)step->x + token;
+    const int nk = round_up(step->n_cols, SUPERBLOCK), n_prefetch = step->n_prefetch;
+    float *sums = m->sums[r / PANEL_ROWS] + token * n_sums * PANEL_ROWS;
     for (int s = 0; s < n_sums; s++, sums += PANEL_ROWS) {
         __m512 sum[2][GEMM_TILE_TOKENS];
 #pragma GCC unroll 6
         for (int t = 0; t < nt; t++)
             for (int h = 0; h < 2; h++)
-                sum[h][t] =
-                    is_first ? splat(0) : _mm512_load_ps(sums + t * n_sums * PANEL_ROWS + 16 * h);
+                sum[h][t] = step->k == 0 ? splat(0)
+                                         : _mm512_load_ps(sums + t * n_sums * PANEL_ROWS + 16 * h);
         for (int i = n_sums == 1 ? 0 : s; i < (n_sums == 1 ? SUMS : s + 1); i++)
             for (int superblock = 0; superblock < nk / SUPERBLOCK; superblock++) {
                 int column = superblock * SUPERBLOCK + 64 * (i % 4) + 32 * (i / 4),
                     at = superblock * SUMS + i;
-                prefetch_lines(prefetch, n_prefetch);
+                prefetch_lines(step->prefetch, n_prefetch);
                 gemm_group(sum, panel, x, column, at, 0, nt, group, has_min);
                 if (group == 32) continue;
-                prefetch_lines(prefetch, n_prefetch);
+                prefetch_lines(step->prefetch, n_prefetch);
                 gemm_group(sum, panel, x, column + 16, at, 1, nt, group, has_min);
             }
 #pragma GCC unroll 6
@@ -387,15 +392,11 @@ INLINE void gemm_panel_tile(float *sums, const Avx512Panel *panel, const VnniAct
 
 // Types of the same group, with minima or without, share the code of a panel times any number of
 // tokens.
-typedef void (*VnniPanel)(float *sums, const Avx512Panel *panel, const VnniActivations *x,
-                          int n_tokens, int nk, bool is_first, Prefetch *prefetch, int n_prefetch);
+typedef void (*VnniPanel)(GemmStep *s, int r, int first, int n_tokens);
 
-#define PANEL_TILE(nt, group, has_min, n_sums)                                                     \
-    gemm_panel_tile(sums + t * n_sums * PANEL_ROWS, panel, x + t, nk, is_first, prefetch,          \
-                    n_prefetch, nt, group, has_min, n_sums)
+#define PANEL_TILE(nt, ...) gemm_panel_tile(s, r, first + t, nt, __VA_ARGS__)
 #define DEFINE_PANEL(name, ...)                                                                    \
-    static void name(float *sums, const Avx512Panel *panel, const VnniActivations *x,              \
-                     int n_tokens, int nk, bool is_first, Prefetch *prefetch, int n_prefetch) {    \
+    static void name(GemmStep *s, int r, int first, int n_tokens) {                                \
         FOR_TOKEN_TILES(n_tokens, PANEL_TILE, __VA_ARGS__)                                         \
     }
 DEFINE_PANEL(panel_16, 16, false, SUMS)
@@ -413,11 +414,7 @@ static const VnniPanel vnni_panels[2][2][2] = { // group of 32; minima; one sum
 
 INLINE void vnni_gemm_multiply(GemmStep *s, int r, int t, int n, Type type) {
     const TypeInfo *info = type_info(type);
-    VnniGemmMemory *m = s->memory;
-    vnni_panels[info->group == 32][info->has_min][s->n_sums == 1](
-        m->sums[r / PANEL_ROWS] + t * s->n_sums * PANEL_ROWS, &m->panels[r / PANEL_ROWS],
-        (const VnniActivations *)s->x + t, n, round_up(s->n_cols, SUPERBLOCK), s->k == 0,
-        s->prefetch, s->n_prefetch);
+    vnni_panels[info->group == 32][info->has_min][s->n_sums == 1](s, r, t, n);
 }
 
 static void vnni_gemm_store(const GemmStep *s, float *out, size_t out_stride) {
