@@ -1,6 +1,6 @@
-// Float32 activations, which F32, F16 and BF16 weights are multiplied with: blocks of
-// FLOAT_BLOCK_COLS columns, each with the tokens one after another, padded with zeros. (Decode on
-// AVX2 and AVX-512 has a form of its own, see matmul_float.h.)
+// Float32 activations, which are multiplied by F32, F16 and BF16 weights: for each block of
+// FLOAT_BLOCK_COLS columns, the tokens one after another. The last block is padded with zeros.
+// (Decode on AVX2 and AVX-512 has a form of its own, see matmul_float.h.)
 #pragma once
 
 #include "vector_math.h"

@@ -1,22 +1,23 @@
-// Int8 activations, what integer types are multiplied with on AVX2 and NEON: superblocks of 256
-// columns, for each superblock the tokens one after another. (AVX-512 has a form of its own.)
+// Int8 activations, which AVX2 and NEON multiply by weights of integer types: for each superblock
+// of 256 columns, the tokens one after another. (AVX-512 has a form of its own, VnniActivations.)
 #pragma once
 
 #include "vector_math.h"
 
-enum { INT8_SCALE_GROUP = WIDTH == 4 ? 16 : 32 }; // the smallest group that has a scale
+enum { INT8_SCALE_GROUP = WIDTH == 4 ? 16 : 32 }; // fewest values that share a scale
 
 typedef struct {
     int8_t q[SUPERBLOCK];
     float scale[SUPERBLOCK / INT8_SCALE_GROUP];
-    float sum[SUPERBLOCK_GROUPS]; // scale * sum of q, for each group of the weights (16 or 32)
+    float sum[SUPERBLOCK_GROUPS]; // scale * (sum of q), for each group of the weights
 } Int8Activations;
 
 static size_t int8_bytes(int n_tokens, int cols) {
     return (size_t)n_tokens * (size_t)n_superblocks(cols) * sizeof(Int8Activations);
 }
 
-// group: of the weights. A scale serves `scale_group` values, a multiple of it.
+// group is the group size of the weights, 16 or 32. scale_group, a multiple of it, is the number of
+// activations that share a scale.
 INLINE void encode_int8(void *encoded, const float *x, int n_tokens, int cols, int token_begin,
                         int token_end, int group, int scale_group) {
     for (int t = token_begin; t < token_end; t++)

@@ -1,36 +1,36 @@
-// AMX tiles (on top of AVX-512, which computes what is not here).
+// AMX tiles: matrix products of many tokens and attention of many queries. All other kernels come
+// from AVX-512, which this backend is overlaid on.
 //
 // Prefill: weights of every type and activations are rounded to bf16, products are summed in
-// float32. Attention of many queries: the same, for Q K^T and for weights V. Unlike in the other
-// backends these results have bits of their own; kernels.h keeps them out of --deterministic.
+// float32. Attention of many queries does the same for Q K^T and for weights V. So these results do
+// not have the bits of AVX-512, and the kernels are not used with --deterministic (exactness.h).
 //
-// The tile unit. A tile is a register of 16 rows of 64 bytes, of which there are eight. One product
-// is
+// The tile unit. A tile is one of eight registers of 16 rows of 64 bytes. One product is
 //
 //     C (16 rows x 16 tokens, float32) += A (16 rows x 32 k) * B (32 k x 16 tokens)
 //
 // 16384 operations in 16 cycles. B is stored with pairs of k side by side: dword t of row p holds
 // k = 2 p and 2 p + 1 of token t. Weights are A, decoded a panel of 32 rows at a time
-// (amx_decode.h); activations are B, packed once for all rows. Two A tiles times two B tiles use
-// each tile loaded twice and fill all eight registers: 4 C, 2 A, 2 B.
+// (amx_decode.h); activations are B, packed once for all rows. Multiplying two A tiles by two B
+// tiles uses each loaded tile twice and fills all eight registers: 4 C, 2 A, 2 B.
 //
-// Order of sums: the unit adds the products of even k and of odd k by itself, over the columns in
-// order, tile after tile, in one C. It does not depend on other rows or tokens.
+// Order of sums: in each C, the unit adds the products of even k and of odd k separately, tile by
+// tile in the order of the columns. The order does not depend on other rows or tokens.
 //
-// Blocking. For a chunk of 256 rows: for each block of 512 columns, for each panel of 32 rows:
+// Blocking. For each chunk of 256 rows, for each block of 512 columns, for each panel of 32 rows:
 // decode the panel (32 KiB, stays in L1) and multiply it by up to 512 tokens.
-//   - B comes from L2: 2 KiB for 4 products, 64 cycles. TILELOADDT1 loads it past L1, so that the
-//     panel stays there. The sums of the chunk and the B of a block of columns, up to 512 KiB each,
-//     stay in L2; the next block's B is prefetched evenly, a part with each panel.
-//   - A row of weights is prefetched while the same row of the panel before is decoded.
-//   - Up to 64 tokens all B stays in L2 (unless K is large). Then a chunk is one panel, which
-//   passes
-//     through all blocks of columns, of half the depth: its rows are streams and its sums stay in
-//     L1.
-// At 512 tokens a panel and block of columns are 16.8 MFLOP, 32 x 512 weights decoded, 512 KiB of B
-// and 2 x 64 KiB of sums. Measured on one core of Sapphire Rapids, Q4_K, 4096 x 4096: 512 tokens
-// run at half the speed of registers alone (amx_peak); random data streamed like this cannot pass
-// 0.6. A weight costs 0.2 cycles to decode, 0.5 with 32 tokens.
+//   - B is read from L2: 2 KiB for 4 products, which take 64 cycles. TILELOADDT1 does not bring it
+//     into L1, where it would displace the panel. The sums of the chunk and the B of a block of
+//     columns, up to 512 KiB each, stay in L2. A part of the next block's B is prefetched with each
+//     panel.
+//   - While a row of a panel is decoded, the same row of the next panel is prefetched.
+//   - With up to 64 tokens all of B fits in L2 (unless there are many columns). Then a chunk is one
+//     panel, which goes through all blocks of columns, of half the depth: its rows are streams and
+//     its sums stay in L1.
+// With 512 tokens, a panel and block of columns are 16.8 MFLOP, 32 x 512 decoded weights, 512 KiB
+// of B and 2 x 64 KiB of sums. On one core of Sapphire Rapids, Q4_K, 4096 x 4096, 512 tokens reach
+// half the speed of products on registers (amx_peak); streaming random data in this way limits it
+// to 0.6. Decoding takes 0.2 cycles per weight, or 0.5 with 32 tokens.
 #define VECTOR_BITS 512
 #include "amx_decode.h"
 #include "matmul.h"
@@ -38,14 +38,17 @@
 #include <math.h>
 
 enum {
-    K_BLOCK = 512,      // columns of a block; 256 is 10 % slower at 96 tokens, 20 % at 128
-    CHUNK_ROWS = 256,   // 128 and 512 are 5 to 10 % slower
-    CHUNK_TOKENS = 512, //
-    FEW_TOKENS = 64, // one panel at a time: at 64 (4096 columns) 3 % faster, from 96 on 8 % slower
-    MOST_IN_L2 = 1 << 20 // bytes of activations for that; at 64 tokens x 14336 columns 20 % slower
+    K_BLOCK = 512,    // columns of a block; 256 is 10 % slower at 96 tokens, 20 % at 128
+    CHUNK_ROWS = 256, // 128 and 512 are 5 to 10 % slower
+    CHUNK_TOKENS = 512,
+    // A chunk is one panel up to this number of tokens: 3 % faster at 64 tokens x 4096 columns, but
+    // 8 % slower from 96 tokens on. This is limited by the bytes of activations: 64 tokens x 14336
+    // columns would be 20 % slower.
+    FEW_TOKENS = 64,
+    MOST_IN_L2 = 1 << 20
 };
 
-// In the thread's scratch memory.
+// Contents of the thread's scratch memory.
 typedef union {
     struct {
         float sums[CHUNK_ROWS / AMX_PANEL][CHUNK_TOKENS * AMX_PANEL];
@@ -70,14 +73,14 @@ static size_t bf16_bytes(int n_tokens, int cols) {
            sizeof(uint16_t);
 }
 
-// B tiles in the order (token tile, k tile).
+// B tiles of some tokens and columns, in the order (token tile, k tile).
 typedef struct {
     const uint16_t *tiles;
     int n_token_tiles, n_k_tiles;
 } TokenTiles;
 
-// Those of tokens from `token` on, at most CHUNK_TOKENS, in the block of columns that begins at k.
-// Blocks of columns follow one another.
+// The B tiles of the block of columns that begins at k, for tokens from `token` on but at most
+// CHUNK_TOKENS of them. Encoded activations are stored block by block.
 static TokenTiles tiles_at(const void *encoded, int n_tokens, int cols, int token, int k) {
     int n_k_tiles = min_int(round_up(cols, AMX_TILE_K) - k, k_block(n_tokens)) / AMX_TILE_K;
     size_t block = (size_t)round_up(n_tokens, AMX_TILE) * (size_t)k,
@@ -91,7 +94,7 @@ static void bf16_encode_tiles(void *encoded, const float *x, int n_tokens, int c
                               int token_begin, int token_end) {
     for (int first = token_begin; first < token_end; first += AMX_TILE)
         for (int k = 0; k < cols; k += AMX_TILE_K) {
-            __m512i rows[AMX_TILE]; // a token's 16 pairs, which become a column
+            __m512i rows[AMX_TILE]; // the 16 pairs of each token, to be transposed
             int block = k / k_block(n_tokens) * k_block(n_tokens);
             uint16_t *tile = (uint16_t *)tiles_at(encoded, n_tokens, cols, first, block).tiles +
                              (k - block) * AMX_TILE;
@@ -117,12 +120,13 @@ static void tiles_begin(void) {
         c[16 + 2 * i] = 64;
         c[48 + i] = AMX_TILE;
     }
-    // gcc 12 believes that _tile_loadconfig reads 8 bytes only.
+    // gcc 12 assumes that _tile_loadconfig reads only 8 bytes.
     __asm__ volatile("" ::"r"(&c) : "memory");
     _tile_loadconfig(&c);
 }
 
-// Tiles 0 to 3 (or 0 and 1, for one token tile) += panel * B. Tiles 4 and 5 are A, 6 and 7 are B.
+// Adds panel * B to the sums of two token tiles, or of one unless is_pair. Tiles 0 to 3 (or 0 and
+// 1) are C, tiles 4 and 5 are A, tiles 6 and 7 are B.
 INLINE void multiply_tiles(float *sums, const uint16_t *panel, const uint16_t *b, int n_k_tiles,
                            bool is_first, bool is_pair, Prefetch *prefetch, int n_prefetch) {
     const uint16_t *a1 = panel + (size_t)n_k_tiles * AMX_TILE_LEN,
@@ -156,14 +160,14 @@ INLINE void multiply_tiles(float *sums, const uint16_t *panel, const uint16_t *b
     if (is_pair) _tile_stored(3, sums + 768, 64);
 }
 
-// A panel times all token tiles. sums: for each token tile the C tiles of the panel's two halves,
-// 256 floats (row, token) each.
+// Multiplies a panel by all token tiles. sums holds, for each token tile, the C tiles of the two
+// halves of the panel, 256 floats (row, token) each.
 static void multiply_panel(float *sums, const uint16_t *panel, const TokenTiles *b, bool is_first,
                            Prefetch prefetch) {
     int n_steps = (b->n_token_tiles + 1) / 2 * b->n_k_tiles,
         n_prefetch = (prefetch.n_lines + n_steps - 1) / n_steps, t = 0;
     const uint16_t *tiles = b->tiles;
-    __asm__ volatile("" ::: "memory"); // gcc 12 believes that _tile_loadd reads no memory
+    __asm__ volatile("" ::: "memory"); // gcc 12 assumes that _tile_loadd reads no memory
     for (; t + 2 <= b->n_token_tiles;
          t += 2, sums += 4 * 256, tiles += 2 * b->n_k_tiles * AMX_TILE_LEN)
         multiply_tiles(sums, panel, tiles, b->n_k_tiles, is_first, true, &prefetch, n_prefetch);
@@ -178,9 +182,10 @@ static bool is_one_panel(int n_tokens, int cols) {
     return n_tokens <= FEW_TOKENS && bf16_bytes(n_tokens, cols) <= MOST_IN_L2;
 }
 
-// Meanwhile prefetches what will be decoded next: the next panel; the next block of columns of the
-// chunk; its first block for further tokens; or the rows behind it, which are most often this
-// thread's.
+// Decodes a panel and prefetches the weights that will be decoded next: those of the next panel;
+// after the last panel, the next block of columns of the chunk; after the last block, its first
+// block again if there are more tokens, else the rows that follow the chunk, which this thread
+// usually gets next.
 static void amx_gemm_pack(GemmStep *s, int r, Type type) {
     AmxMemory *m = s->memory;
     const Tensor *w = s->p->w;
@@ -196,8 +201,8 @@ static void amx_gemm_pack(GemmStep *s, int r, Type type) {
     decode_panel[type](m->gemm.panel, &now, &next);
 }
 
-// Meanwhile prefetches this panel's share of the next B: of the next block of columns, of further
-// tokens, or the first again for further rows.
+// Multiplies a panel and prefetches a part of the B that is used next: that of the next block of
+// columns, or the first block of columns of the next tokens, or of the first tokens again.
 static void amx_gemm_multiply(GemmStep *s, int r, int t, int n, Type type) {
     (void)t, (void)n, (void)type;
     AmxMemory *m = s->memory;
@@ -219,8 +224,8 @@ static void amx_gemm_multiply(GemmStep *s, int r, int t, int n, Type type) {
     multiply_panel(m->gemm.sums[r / AMX_PANEL], m->gemm.panel, &b, s->k == 0, prefetch);
 }
 
-// Transposes the sums to (token, row). All rows of 16 tokens before the next 16: the lines of a
-// token are on a page of their own.
+// Transposes the sums to (token, row). Stores all rows of 16 tokens before the next 16 tokens,
+// because the outputs of a token are on different memory pages than those of other tokens.
 static void amx_gemm_store(const GemmStep *s, float *out, size_t out_stride) {
     const AmxMemory *m = s->memory;
     for (int t = 0; t < s->n; t += AMX_TILE, out += AMX_TILE * out_stride)
@@ -249,16 +254,16 @@ static void amx_gemm_rows(const Matmul *p, Type type) {
 }
 DEFINE_ROWS_AS(amx_gemm, amx_gemm_rows, w->type)
 
-// Attention of a page, for many queries. Both products are multiply_panel's, with 32 queries (or
-// their weights) as A; K and V become B once for all queries:
+// Attention of a page, for many queries. multiply_panel computes both products, with 32 queries, or
+// their weights, as A. K and V are converted to B once for all queries:
 //
 //     scores = Q K^T        B: 16 keys as columns, pairs of dimensions in a row
 //     acc = weights V       B: 16 dimensions as columns, pairs of keys in a row
 //
-// K and V in bf16 (64 KiB each at head_dim 128) stay in L2, what belongs to 32 queries in L1. 256
-// keys and 256 queries are 33.6 MFLOP, 65536 exponentials and 65536 values converted. Splitting Q,
-// K, weights and V into two bf16 each would save a fifth of the error of a trained model's logits;
-// the rest is that of the weight matrices.
+// K and V in bf16 (64 KiB each at head_dim 128) stay in L2, the data of 32 queries in L1. 256 keys
+// and 256 queries take 33.6 MFLOP, 65536 exponentials and 65536 conversions of values. Splitting Q,
+// K, weights and V into two bf16 each would remove only a fifth of the error of a trained model's
+// logits; four fifths come from rounding the weight matrices.
 
 // Returns the largest of the first n scores of a query and sets the others, up to n_keys, to minus
 // infinity. The scores of 16 keys are consecutive; the next 16 are 512 floats further on.
@@ -273,8 +278,8 @@ static float mask_and_max(float *scores, int n, int n_keys) {
     return reduce_max(max);
 }
 
-// 2^x within 1e-4, a twentieth of what rounding to bf16 loses: a cubic for the fraction. 0 for
-// minus infinity; NaN stays NaN.
+// 2^x within 1e-4, a twentieth of the error of rounding to bf16, by a cubic polynomial for the
+// fraction. 0 for minus infinity; NaN stays NaN.
 INLINE __m512 exp2_bf16(__m512 x) {
     __m512 f = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC); // x - floor(x)
     __m512 p = fmadd(f, splat(0.0782680404f), splat(0.2263076085f));
@@ -282,7 +287,7 @@ INLINE __m512 exp2_bf16(__m512 x) {
     return _mm512_scalef_ps(fmadd(f, p, splat(1)), x);
 }
 
-// weights = exp(scores - max) as a row of A tiles. Returns the sum of the rounded weights.
+// Stores weights = exp(scores - max) as a row of A tiles. Returns the sum of the rounded weights.
 static float softmax_bf16(uint16_t *weights, const float *scores, float max, int n_keys) {
     const __m512 log2e = splat(1.44269504f), m = splat(max > -INFINITY ? max * 1.44269504f : 0);
     __m512 even = splat(0), odd = even;
@@ -298,15 +303,15 @@ static float softmax_bf16(uint16_t *weights, const float *scores, float max, int
     return reduce_add(even + odd);
 }
 
-// 32 rows of K, as A tiles, to the B tiles of 32 columns: each tile is transposed.
+// Converts 32 rows of K from A tiles to the B tiles of 32 columns, by transposing each tile.
 static void keys_to_b(uint16_t *tile, const uint16_t *rows, int n_dim_tiles) {
     for (int t = 0; t < 2 * n_dim_tiles * AMX_TILE_LEN; t += AMX_TILE_LEN)
         transpose_dwords(tile + t, 64, rows + t, AMX_TILE_K * sizeof *rows, AMX_TILE, 1);
 }
 
-// 32 rows of V, as A tiles, to B tiles `step` apart: rows 2 p and 2 p + 1 are interleaved to row p.
-// unpacklo and unpackhi take dwords {0-3, 8-11, 16-19, 24-27} and the others of each 32 columns, so
-// that is the order of the columns of the two tiles; store_acc undoes it.
+// Converts 32 rows of V from A tiles to B tiles that are `step` apart: rows 2 p and 2 p + 1 are
+// interleaved to row p. Of each 32 columns, unpacklo takes {0-3, 8-11, 16-19, 24-27} for the first
+// tile, and unpackhi the other columns for the second; store_acc restores their order.
 static void values_to_b(uint16_t *tile, const uint16_t *rows, int n_dim_tiles, size_t step) {
     for (int d = 0; d < n_dim_tiles; d++, tile += 2 * step)
         for (int p = 0; p < AMX_TILE; p++) {
@@ -318,7 +323,7 @@ static void values_to_b(uint16_t *tile, const uint16_t *rows, int n_dim_tiles, s
         }
 }
 
-// The row of a query out of the C tiles of weights V, in the order of the dimensions.
+// Stores a query's row of weights V from the C tiles, in the order of the dimensions.
 static void store_acc(float *acc, const float *sums, int dim) {
     const __m512i low = _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
     const __m512i high = _mm512_add_epi32(low, _mm512_set1_epi32(8));
@@ -329,14 +334,14 @@ static void store_acc(float *acc, const float *sums, int dim) {
     }
 }
 
-// 32 rows of `kv`, which are K or V, from row `first` on, of n.
+// 32 rows of K or V (`kv`) from row `first` on, as far as they are among the first n.
 static Submatrix kv_rows(const AttentionPage *a, const void *kv, int first, int n) {
     size_t row_bytes = quant_row_bytes(a->kv_type, (size_t)a->head_dim);
     return (Submatrix){(const char *)kv + (size_t)first * row_bytes, row_bytes, row_bytes,
                        min_int(n - first, AMX_PANEL), a->head_dim};
 }
 
-// K and V of the first n positions of a page as B.
+// Converts K and V of the first n positions of a page to B tiles.
 static void convert_page(AmxMemory *m, const AttentionPage *a, int n) {
     int n_dim_tiles = round_up(a->head_dim, AMX_TILE_K) / AMX_TILE_K,
         n_key_tiles = round_up(n, AMX_TILE_K) / AMX_TILE_K;
@@ -351,7 +356,7 @@ static void convert_page(AmxMemory *m, const AttentionPage *a, int n) {
     }
 }
 
-// Queries [first, first + 32), as far as they exist, with the n positions converted.
+// Attends the converted n positions with queries [first, first + 32), clipped to n_q.
 static void attend_32_queries(AmxMemory *m, const AttentionPage *a, int first, int n) {
     int dim = a->head_dim, n_dim_tiles = round_up(dim, AMX_TILE_K) / AMX_TILE_K,
         n_key_tiles = round_up(n, AMX_TILE_K) / AMX_TILE_K, n_keys = n_key_tiles * AMX_PANEL;
@@ -377,7 +382,7 @@ static void attend_32_queries(AmxMemory *m, const AttentionPage *a, int first, i
 
 static void amx_attend_many(const AttentionPage *a) {
     AmxMemory *m = team_scratch();
-    int n = 1; // keys that a query sees; a page has memory for 256 positions
+    int n = 1; // largest number of keys that a query sees
     for (int i = 0; i < a->n_q; i++) n = a->n_keys[i] > n ? a->n_keys[i] : n;
     tiles_begin();
     convert_page(m, a, n);
@@ -385,7 +390,8 @@ static void amx_attend_many(const AttentionPage *a) {
     _tile_release();
 }
 
-// On random numbers: with zeros or constants the unit is a quarter faster than with any data.
+// Multiplies random numbers: with zeros or constants the unit is a quarter faster than with real
+// data.
 static double amx_peak(int rounds) {
     static uint16_t tiles[4 * AMX_TILE_LEN];
     uint32_t random = 1;
@@ -413,10 +419,17 @@ static double amx_peak(int rounds) {
     return 4.0 * 2 * AMX_TILE * AMX_TILE * AMX_TILE_K * rounds;
 }
 
-// Tokens from which AMX is the fastest kernel (make sweep, Sapphire Rapids, 2 cores, gcc 12,
-// 2026-11-21), ms for 4096 x 4096, AMX and the GEMM of AVX-512: 16 tokens: Q4_K 0.87, 0.87; Q8_0
-// 1.14, 0.95; 24: Q4_K 0.97, 1.18; Q8_0 1.34, 1.19; Q6_K 1.48, 1.40; 32: Q6_K 1.55, 1.72. BF16: 5.
-// The other types are taken to be as the most similar one.
+// Number of tokens from which AMX is the fastest kernel, for float types, integer types, and types
+// that are handled as bytes (Q6_K, Q8_0). Milliseconds for 4096 x 4096 with AMX and with the GEMM
+// of AVX-512 (make sweep, Sapphire Rapids, 2 cores, gcc 12, 2026-11-21):
+//
+//   tokens   Q4_K          Q8_0          Q6_K
+//   16       0.87, 0.87    1.14, 0.95
+//   24       0.97, 1.18    1.34, 1.19    1.48, 1.40
+//   32                                   1.55, 1.72
+//
+// BF16 is faster with AMX from 5 tokens on. The types that were not measured have the number of the
+// most similar type.
 enum { FLOAT_TOKENS = 5, INTEGER_TOKENS = 17, BYTES_TOKENS = 25 };
 
 #define AMX_KERNEL(type, name, tokens)                                                             \

@@ -5,12 +5,13 @@
 //     panel      rows 0-15:  tile k 0 | tile k 1 | ...      rows 16-31:  tile k 0 | tile k 1 | ...
 //     tile       row 0: 32 bf16, row 1: 32 bf16, ... row 15
 //
-// so a row of weights is written in pieces of 32 columns that are a tile (AMX_TILE_LEN) apart. The
-// slow instruction is the rounding to bf16, 2 cycles for 32 weights. Types of four bits therefore
-// round a table instead: 16 values are made by an FMA and rounded, and vpermw (which reads five
-// bits of each 16-bit index) looks up 32 weights a cycle. For the other types vpermb puts each byte
-// into the mantissa of a power of two, which makes a float of it without a conversion; an FMA and
-// the rounding follow.
+// So a row of weights is written in pieces of 32 columns that are a tile (AMX_TILE_LEN) apart.
+//
+// The slow instruction is the rounding to bf16, which takes 2 cycles for 32 weights. Types of four
+// bits therefore round a table instead of the weights: an FMA computes its 16 values, and vpermw
+// (which uses five bits of each 16-bit index) looks up 32 weights per cycle. For the other types
+// vpermb moves each byte into the mantissa of a power of two. This gives a float without a
+// conversion; an FMA and the rounding follow.
 #pragma once
 
 #include "avx512_unpack.h"
@@ -23,14 +24,14 @@ enum {
     AMX_PANEL = 2 * AMX_TILE
 };
 
-// Some rows and columns of a matrix, in place.
+// A view of some rows and columns of a matrix.
 typedef struct {
     const char *begin;
-    size_t row_bytes, bytes; // from one row to the next; of the columns in one row
+    size_t row_bytes, bytes; // from one row to the next; of the columns of one row
     int n_rows, n_cols;
 } Submatrix;
 
-// Rows [row, row_end), at most AMX_PANEL, and columns [k, k_end), as far as they exist.
+// Rows [row, row_end), but at most AMX_PANEL rows, and columns [k, k_end), clipped to the matrix.
 static Submatrix submatrix(const Tensor *w, int row, int row_end, int k, int k_end) {
     if (row >= row_end) return (Submatrix){0};
     size_t begin = quant_row_bytes(w->type, (size_t)k),
@@ -40,31 +41,31 @@ static Submatrix submatrix(const Tensor *w, int row, int row_end, int k, int k_e
                        (int)n_cols};
 }
 
-// Row r, or the last one.
+// Row r, or the last row if there are fewer.
 INLINE const char *submatrix_row(const Submatrix *m, int r) {
     return m->begin + (size_t)min_int(r, m->n_rows - 1) * m->row_bytes;
 }
 
-// Brings row r, if it exists, into L2.
+// Prefetches row r, if it exists, into L2.
 INLINE void prefetch_row(const Submatrix *m, int r) {
     if (r >= m->n_rows) return;
     const char *row = m->begin + (size_t)r * m->row_bytes, *line = row - ((uintptr_t)row & 63);
     for (; line < row + m->bytes; line += 64) _mm_prefetch(line, _MM_HINT_T1);
 }
 
-// Keeps an array in memory: a load that broadcasts a scale is free, while gcc 12 would rather
-// permute the register that was stored.
+// Forces the compiler to read an array from memory. A load that broadcasts a scale is free, but gcc
+// 12 would permute the register from which the array was stored.
 #define IN_MEMORY(array) __asm__ volatile("" : "+m"(array))
 
 INLINE __m512i to_bf16(__m512 low, __m512 high) { return (__m512i)_mm512_cvtne2ps_pbh(high, low); }
 
-// A row of n weights to pieces of 32 columns from `tile` on: four ways.
+// Four ways to decode a row of n weights. Pieces of 32 columns are stored at `tile`, a tile apart.
 
 // Any integer type. With one = 128 or 32768, the float one + u has u in its mantissa, exactly:
 //
-//     one = 128       byte 3  byte 2  byte 1  byte 0      one = 32768    byte 3  byte 2  byte 1
-//     byte 0 (u below 128)    0x43     u       0       0         (u to 255)      0x47    0x00     u
-//     0
+//                     byte 3  byte 2  byte 1  byte 0
+//   u < 128, 128 + u     0x43       u       0       0
+//   u < 256, 32768 + u   0x47    0x00       u       0
 //
 // and w = scale * (one + u) - (scale * (one + offset) + min). The product scale * (one + offset) is
 // exact for nearly all types.
@@ -109,8 +110,8 @@ INLINE __m512 count_from(float n) {
     return _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15) + splat(n);
 }
 
-// 32 weights that are the nibbles of 16 bytes. The table holds its 16 values twice, so bit 4 of an
-// index, which is part of the other nibble, does not matter.
+// Looks up 32 weights by the nibbles of 16 bytes. The table holds its 16 values twice, so bit 4 of
+// an index, which belongs to the other nibble, does not matter.
 INLINE void look_up_nibbles(uint16_t *tile, const void *nibbles, __m512 values) {
     __m256i twice = _mm256_broadcastsi128_si256(load_16(nibbles));
     __m512i index = _mm512_srlv_epi16(_mm512_cvtepu8_epi16(twice), words_of_halves(0, 4));
@@ -148,10 +149,10 @@ INLINE void decode_iq4_xs(uint16_t *tile, const BlockIQ4_XS *b, int n) {
 }
 
 // Q4_K and Q5_K: 256 weights of a row. Scales and minima have been unpacked for 16 rows at a time,
-// so those of a row are 16 floats apart.
+// so the scales of consecutive groups of a row are 16 floats apart.
 
-// Two groups share a table of 32 values, which saves half of the roundings: bit 4 of an index says
-// which group.
+// Two groups share a table of 32 values, which halves the number of roundings. Bit 4 of an index
+// selects the group.
 INLINE void decode_q4_k(uint16_t *tile, const BlockQ4_K *b, const float *scale, const float *min) {
     const __m512 count = count_from(0);
 #pragma GCC unroll 4
@@ -183,7 +184,7 @@ INLINE void decode_q5_k(uint16_t *tile, const BlockQ5_K *b, const float *scale, 
     }
 }
 
-// n floats of a row, at most 32, rounded to nearest even; zeros behind them.
+// The first n floats of a row, at most 32, rounded to the nearest bf16 (ties to even), then zeros.
 INLINE __m512i load_bf16(Type type, const char *x, int n) {
     if (type == TYPE_BF16) return _mm512_maskz_loadu_epi16(n < AMX_TILE_K ? (1u << n) - 1 : ~0u, x);
     return to_bf16(load_as_floats(type, x, 0, n), load_as_floats(type, x, 16, n - 16));
@@ -207,8 +208,8 @@ INLINE void decode_row(uint16_t *tile, Type type, const char *row, int n) {
         decode_superblocks(tile, type, row, n);
 }
 
-// Decodes the rows of m as a panel; the last row stands in for those that do not exist. With each
-// row a row of `next`, which will be decoded later, is prefetched.
+// Decodes m as a panel; if it has fewer than 32 rows, the last row is repeated. With each row a row
+// of `next`, which will be decoded later, is prefetched.
 typedef void (*DecodePanel)(uint16_t *panel, const Submatrix *m, const Submatrix *next);
 
 INLINE void decode_by_row(uint16_t *panel, const Submatrix *m, const Submatrix *next, Type type) {

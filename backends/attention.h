@@ -1,14 +1,15 @@
 // Attention of a page (AttentionPage, kernels/kernels.h): scores = Q K^T, softmax, acc = weights V.
 //
-// attend() is the loop of all vector backends. Keys, and then values, pass in tiles of ATTEND_TILE
-// rows, each read once for all queries. A backend defines how a tile of n rows from `key` on is
-// multiplied:
+// attend() is the loop of all vector backends. It reads keys, and then values, in tiles of
+// ATTEND_TILE rows, each once for all queries. A backend defines two products of a tile, whose n
+// rows begin at row `key` of the page:
 //
-//   attend_scores   scores[i][key + j] = q[i] . k[key + j]                   j < n, all queries i
-//   attend_values   acc[i] (+)= sum over j < n of scores[i][key + j] * v[key + j]
+//   attend_scores   scores[i][key + j] = q[i] . k[key + j]              for j < n and all queries i
+//   attend_values   acc[i] = sum over j < n of scores[i][key + j] * v[key + j]
+//                   (key == 0; later tiles add to acc)
 //
-// The thread's scratch memory begins with the scores. A query's sums are taken in an order that
-// does not depend on the other queries.
+// The thread's scratch memory begins with the scores, float[ATTEND_MAX_QUERIES][KV_PAGE]. The order
+// in which a query's sums are added does not depend on the other queries.
 #pragma once
 
 #include "prefetch.h"
@@ -21,7 +22,7 @@ static void attend_scores(const AttentionPage *a, int key, int n, Prefetch *pref
 static void attend_values(const AttentionPage *a, int key, int n, Prefetch *prefetch);
 
 // Converts ATTEND_TILE rows of K or V from `key` on to float32. The last of the n rows that exist
-// stands in for the others. n_lines lines are prefetched with each row.
+// is repeated to fill the tile. Prefetches n_lines cache lines with each row.
 static inline void convert_kv_tile(float (*rows)[MAX_HEAD_DIM], const AttentionPage *a,
                                    const void *kv, int key, int n, Prefetch *prefetch,
                                    int n_lines) {
@@ -38,10 +39,10 @@ static inline void convert_kv_tile(float (*rows)[MAX_HEAD_DIM], const AttentionP
     }
 }
 
-// While scores are computed V is prefetched, and then K of the next page.
+// Prefetches V while scores are computed, and K of the next page while values are multiplied.
 static void attend(const AttentionPage *a) {
     float(*scores)[KV_PAGE] = team_scratch();
-    int n_all = 0; // the most keys that a query sees
+    int n_all = 0; // largest number of keys that a query sees
     for (int i = 0; i < a->n_q; i++) n_all = a->n_keys[i] > n_all ? a->n_keys[i] : n_all;
     size_t bytes = (size_t)n_all * quant_row_bytes(a->kv_type, (size_t)a->head_dim);
     Prefetch prefetch = prefetch_range(a->v, bytes, 2);

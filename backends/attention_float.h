@@ -1,11 +1,12 @@
-// Attention in float32 for backends with wide vectors (AVX2, AVX-512): keys and values of a tile
-// are converted, keys are transposed, and both products are those of float_tile (matmul_float.h).
+// Attention in float32 for backends with wide vectors (AVX2, AVX-512): the keys and values of a
+// tile are converted, keys are transposed, and float_tile (matmul_float.h) computes both products.
 #pragma once
 
 #include "attention.h"
 #include "matmul_float.h"
 
-// Steps of float_tile per four lines prefetched: for float16 the lines are then spread evenly.
+// Steps of float_tile for each four lines prefetched, which spreads the lines of a float16 cache
+// evenly.
 enum { ATTEND_PREFETCH_STEPS = 128 / ATTEND_TILE };
 
 typedef struct {
@@ -14,7 +15,7 @@ typedef struct {
     union {
         float keys[MAX_HEAD_DIM][ATTEND_TILE]; // transposed
         uint16_t keys_f16[MAX_HEAD_DIM][ATTEND_TILE];
-        float weights[ATTEND_MAX_QUERIES][ATTEND_TILE]; // times the scales of Q8_0 values
+        float weights[ATTEND_MAX_QUERIES][ATTEND_TILE]; // of Q8_0 values, times their scales
     };
 } FloatAttendMemory;
 
@@ -30,8 +31,8 @@ static inline void float_scores(const AttentionPage *a, int key, int n, Prefetch
                 a->n_q, a->head_dim, true, ATTEND_TILE, prefetch, ATTEND_PREFETCH_STEPS);
 }
 
-// Values of Q8_0 are converted as they are multiplied; their scales are multiplied into the
-// weights.
+// The products with values of Q8_0. The integers are converted as they are multiplied; their scales
+// are multiplied into the weights.
 static inline void q8_values(const AttentionPage *a, int key, int n, Prefetch *prefetch) {
     FloatAttendMemory *m = team_scratch();
     size_t row_bytes = quant_row_bytes(TYPE_Q8_0, (size_t)a->head_dim);

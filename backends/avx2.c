@@ -1,9 +1,9 @@
 // AVX2 with FMA and F16C.
 //
-// Integer types are multiplied with int8 activations, eight rows of 256 columns (a superblock) at a
-// time. Decode takes eight rows from eight places and sums across lanes; GEMM interleaves eight
-// neighbouring rows into a panel whose lanes are rows. F32, F16 and BF16 are multiplied with
-// float32 activations (matmul_float.h); so is attention (attention_float.h).
+// Integer types are multiplied by int8 activations, eight rows of 256 columns (a superblock) at a
+// time. Decode reads eight distant rows and sums across lanes; GEMM interleaves eight neighboring
+// rows into a panel whose lanes are rows. F32, F16 and BF16 are multiplied by float32 activations
+// (matmul_float.h). Attention is float32 (attention_float.h).
 //
 // Order of sums. A row of integer weights has one sum s. For each group of columns in order (32 of
 // them, or 16), with d the integer dot product of the group and q the sum of its activations:
@@ -11,15 +11,15 @@
 //     s = fma(d * w_scale, x_scale, s)
 //     s = fma(-w_min, x_scale * q, s)         types with minima or with unsigned integers
 //
-// Decode and GEMM both do exactly this, so a token has the same bits alone and in any batch. This
-// is why products and sums are never contracted in another way: fma(d, w_scale * x_scale, s) would
-// be as good a sum, but another one. docs/numerics.md compares the backends.
+// Decode and GEMM both do exactly this, so a token has the same bits alone and in any batch.
+// Products and sums must not be contracted in another way: fma(d, w_scale * x_scale, s) is as
+// accurate but has different bits. docs/numerics.md compares the backends.
 //
 // Products of bytes. maddubs multiplies unsigned by signed bytes and adds pairs of products, with
 // saturation at 16 bits. Weights of up to 7 bits are stored as unsigned u = w + offset; the offset
-// comes off as a minimum of scale * offset. Weights of 8 bits (Q8_0, IQ4) are signed: |w| is
-// multiplied with x negated where w is negative. How many of the sums of two products fit into 16
-// bits before they must be widened to 32 depends on the largest u: int16_sums().
+// is subtracted as a minimum of scale * offset. Weights of 8 bits (Q8_0, IQ4) are signed: |w| is
+// multiplied by x, which is negated where w is negative. The sums of two products can be added in
+// 16 bits a few times before they must be widened to 32 bits; int16_sums() says how often.
 #define VECTOR_BITS 256
 #include "avx2_unpack.h"
 #include "activations_int8.h"
@@ -29,15 +29,15 @@
 typedef struct {
     float scale[SUPERBLOCK_GROUPS][8]; // of each group (16 or 32 columns) and row
     float min[SUPERBLOCK_GROUPS][8];   // what is subtracted: the minimum, or scale * offset
-    int8_t rows[8][SUPERBLOCK];        // integers; or, for GEMM,
-    int8_t panel[SUPERBLOCK * 8];      // interleaved as [k / 4][8 rows][4]: a register has 4
-                                       // columns of the rows
+    int8_t rows[8][SUPERBLOCK];        // integers
+    int8_t panel[SUPERBLOCK * 8];      // GEMM: the integers as [k / 4][8 rows][4], so that a
+                                       // register has 4 columns of each row
     uint8_t padded[8][SUPERBLOCK_MAX_BYTES];
-    float row_scale[8][SUPERBLOCK_GROUPS]; // of codebook types, before they are transposed
+    float row_scale[8][SUPERBLOCK_GROUPS]; // of codebook types: scales before the transpose
 } __attribute__((aligned(64))) Avx2Rows;
 
-// How many sums of two products int16 can add: 2 * 127 * most <= 32767 / n, n a power of two and
-// at most what a group needs. 0: the type has signed integers of 8 bits.
+// The number n of sums of two products that can be added in int16: a power of two, at most what a
+// group needs, with n * 2 * 127 * max_q <= 32767. 0: the type has signed integers of 8 bits.
 INLINE int int16_sums(Type type) {
     const TypeInfo *info = type_info(type);
     const int fit = 32767 / (2 * 127 * info->max_q), all = info->group / 4;
@@ -53,7 +53,7 @@ static const bool decodes_in_place[TYPE_COUNT] = {
     [TYPE_Q6_K] = true,   [TYPE_Q4_0] = true,   [TYPE_Q4_1] = true,
     [TYPE_IQ4_NL] = true, [TYPE_IQ4_XS] = true, [TYPE_TQ2_0] = true};
 
-// Scales of the superblocks p, and their integers unless decode unpacks them in registers.
+// Unpacks the scales of the superblocks p and, unless is_in_place, their integers.
 INLINE void unpack_8_rows(Avx2Rows *m, const uint8_t *const *p, bool is_in_place, Type type) {
     const TypeInfo *info = type_info(type);
     const int n_groups = SUPERBLOCK / info->group;
@@ -67,7 +67,7 @@ INLINE void unpack_8_rows(Avx2Rows *m, const uint8_t *const *p, bool is_in_place
         _mm256_store_ps(m->min[g], _mm256_load_ps(m->scale[g]) * splat((float)info->zero_point));
 }
 
-// The order of sums: adds the integer dot products of group g, one for each of eight rows.
+// Adds the integer dot products of group g, one for each of eight rows, in the order of sums above.
 INLINE __m256 add_group_8_rows(__m256 sum, __m256i dot, const Avx2Rows *w, const Int8Activations *x,
                                int g, int group, bool has_min) {
     __m256 d = _mm256_cvtepi32_ps(dot) * _mm256_load_ps(w->scale[g]);
@@ -76,7 +76,7 @@ INLINE __m256 add_group_8_rows(__m256 sum, __m256i dot, const Avx2Rows *w, const
     return fnmadd(_mm256_load_ps(w->min[g]), _mm256_broadcast_ss(x->sum + g), sum);
 }
 
-// Sums of two products each, in 16 bits.
+// Returns 16 sums of two products each, in 16 bits.
 INLINE __m256i multiply_bytes(__m256i w, __m256i x, bool is_signed) {
     return is_signed ? _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w))
                      : _mm256_maddubs_epi16(w, x);
@@ -90,13 +90,14 @@ INLINE __m256i widen_if(__m256i v, bool is_int16) {
 
 // Decode.
 
-// Sums across lanes: of each four vectors v[0..3], dword i of each 128-bit lane of v[0] becomes the
-// sum of that lane of v[i]. Two rounds of interleave and add:
+// Sums across lanes. Of four vectors v[0] to v[3], dword i of a 128-bit lane of the result v[0] is
+// the sum of that lane of v[i]; v[4] to v[7] give v[1]. This takes two rounds of interleave and
+// add:
 //
 //   v0 = {a b c d}, v1 = {e f g h}    unpack_32:  {a e b f} + {c g d h} = {a+c e+g b+d f+h}
-//   and with v2, v3 alike             unpack_64:  {a+c e+g ..} + {b+d f+h ..} = {v0 v1 v2 v3}
+//   v2, v3: likewise                  unpack_64:  {a+c e+g ..} + {b+d f+h ..} = {v0 v1 v2 v3}
 //
-// n_int16: of the two additions, how many int16 has room for; it is widened after that.
+// n_int16 is the number of these two additions that int16 can hold; then the sums are widened.
 INLINE void sum_lanes_of_4(__m256i *v, int n, int n_int16) {
 #pragma GCC unroll 4
     for (int i = 0; i < n / 2; i++)
@@ -110,9 +111,10 @@ INLINE void sum_lanes_of_4(__m256i *v, int n, int n_int16) {
                         n_int16 > 1);
 }
 
-// Dot products of 32 columns of eight rows, of types that store them as nibbles of 16 bytes. Rows i
-// and i + 4 share a register, low nibbles multiplied by the first 16 activations and high nibbles
-// by the others, which halves the sums across lanes (Q4_0: 11.7 -> 8.1 ns, see gemv_8_rows).
+// Dot products of 32 columns of eight rows, for types that store 32 columns as the nibbles of 16
+// bytes. Rows i and i + 4 share a register; low nibbles are multiplied by the first 16 activations
+// and high nibbles by the second 16. This halves the sums across lanes (Q4_0: 11.7 -> 8.1 ns, see
+// gemv_8_rows).
 INLINE __m256i dot_nibble_rows(const uint8_t *const *p, const int8_t *x, int at, Type type) {
     const bool is_signed = int16_sums(type) == 0;
     const __m256i first = load_halves(x, x), second = load_halves(x + 16, x + 16);
@@ -129,7 +131,7 @@ INLINE __m256i dot_nibble_rows(const uint8_t *const *p, const int8_t *x, int at,
     return v[0];
 }
 
-// Adds the 32 columns from k on of eight rows, for one token.
+// Adds the products of columns [k, k + 32) of eight rows with one token.
 INLINE __m256 gemv_32_columns(__m256 sum, const Avx2Rows *w, const uint8_t *const *p,
                               bool is_in_place, const Int8Activations *x, int k, Type type) {
     const int group = type_info(type)->group, fit = int16_sums(type);
@@ -146,7 +148,7 @@ INLINE __m256 gemv_32_columns(__m256 sum, const Avx2Rows *w, const uint8_t *cons
         v[i] = widen_if(multiply_bytes(q, xk, fit == 0), n_int16 == 0);
     }
     sum_lanes_of_4(v, 8, n_int16);
-    // v[0] has rows 0 to 3, v[1] rows 4 to 7: in the lower lane of 16 columns, in the upper of 16.
+    // v[0] has rows 0 to 3, v[1] rows 4 to 7; their lower lanes are sums of the first 16 columns.
     __m256i low = _mm256_permute2x128_si256(v[0], v[1], 0x20),
             high = _mm256_permute2x128_si256(v[0], v[1], 0x31);
     if (group == 32)
@@ -157,8 +159,9 @@ INLINE __m256 gemv_32_columns(__m256 sum, const Avx2Rows *w, const uint8_t *cons
 
 enum { AVX2_GEMV_TOKENS = 4 }; // that share the unpacked integers
 
-// Adds a superblock of eight rows to sum[t] for n_tokens. For one token and one row it takes, from
-// L2 on Zen 3 at 3.3 GHz, 8 ns of Q4_K and Q4_0, 9 of Q8_0, 11 of Q6_K, 22 to 34 of codebook types.
+// Adds the products of a superblock of eight rows to sum[t] for n_tokens. With weights in L2, one
+// row and one token take 8 ns for Q4_K and Q4_0, 9 for Q8_0, 11 for Q6_K and 22 to 34 for codebook
+// types (Zen 3, 3.3 GHz).
 INLINE void gemv_8_rows(__m256 *sum, Avx2Rows *m, const uint8_t *const *p, const Int8Activations *x,
                         int n_tokens, Type type) {
     bool is_in_place = n_tokens == 1 && decodes_in_place[type];
@@ -175,7 +178,7 @@ INLINE void gemv_8_rows(__m256 *sum, Avx2Rows *m, const uint8_t *const *p, const
                 sum[t] = gemv_32_columns(sum[t], m, p, false, x + t, k, type);
 }
 
-// Eight rows at a time, one of each eighth of the range: eight streams for the memory.
+// Multiplies eight rows at a time, one of each eighth of the range: eight streams from memory.
 INLINE void gemv_rows(const Matmul *p, Type type) {
     int eighth = (p->row_end - p->row_begin + 7) / 8;
     Avx2Rows m;
@@ -257,7 +260,7 @@ INLINE void gemm_panel_tile(GemmStep *s, int r, int token, int nt, int group, in
     for (int t = 0; t < nt; t++) _mm256_store_ps(sums + t * GEMM_CHUNK_ROWS, sum[t]);
 }
 
-// Types of the same group and n_int16 share the code of a panel times any number of tokens.
+// Multiplies a panel by any number of tokens. Types of the same group and n_int16 share the code.
 typedef void (*Avx2Panel)(GemmStep *s, int r, int first, int n_tokens);
 
 #define PANEL_TILE(nt, ...) gemm_panel_tile(s, r, first + t, nt, __VA_ARGS__)
@@ -279,7 +282,8 @@ INLINE Avx2Panel avx2_panel(Type type) {
     return n == 0 ? panel_32_0 : n == 1 ? panel_32_1 : n == 4 ? panel_32_4 : panel_32_8;
 }
 
-// Prefetches one line per row unpacked, and the rest evenly over the groups of columns of tiles.
+// One line is prefetched with each row that is unpacked, the other lines evenly with the groups of
+// columns that are multiplied.
 INLINE void gemm_begin(GemmStep *s, Type type) {
     int n_tiles = GEMM_CHUNK_ROWS / 8 * ((s->n + GEMM_TILE_TOKENS - 1) / GEMM_TILE_TOKENS),
         n_groups = n_tiles * SUPERBLOCK / type_info(type)->group;
@@ -337,10 +341,14 @@ static double avx2_peak(int rounds) {
     return 12 * 16.0 * rounds;
 }
 
-// Threads get rows in multiples that fill the streams of decode, or the panels of GEMM. Tokens from
-// which GEMM is faster than decode (time of GEMM / time of decode, make sweep; Zen 3,
-// 2026-11-22: Q4_K 1.07 at 3 tokens, 1.00 at 4, 0.81 at 5; Q6_K 1.02, 0.95, 0.71; Q8_0 1.07, 0.98,
-// 0.83; Sapphire Rapids, 2026-11-21: F16 1.6 at 8, 0.63 at 12).
+// GEMV_ROWS: threads get rows in multiples of this, which fill the streams of decode.
+// GEMM_TOKENS, FLOAT_GEMM_TOKENS: number of tokens from which GEMM is faster than decode. Time of
+// GEMM / time of decode (make sweep):
+//
+//   Zen 3, 2026-11-22               3 tokens: Q4_K 1.07, Q6_K 1.02, Q8_0 1.07
+//                                   4 tokens: Q4_K 1.00, Q6_K 0.95, Q8_0 0.98
+//                                   5 tokens: Q4_K 0.81, Q6_K 0.71, Q8_0 0.83
+//   Sapphire Rapids, 2026-11-21     8 tokens: F16 1.6; 12 tokens: F16 0.63
 enum { GEMV_ROWS = 16, GEMM_TOKENS = 4, FLOAT_GEMM_TOKENS = 12 };
 
 // clang-format off

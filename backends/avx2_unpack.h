@@ -1,22 +1,22 @@
 // AVX2: the integers of a superblock of one row as 256 bytes, for every integer type.
 //
-// Types of up to 7 bits become unsigned u, to which an offset belongs (base/type.h); types of 8
-// bits become signed. Scales of all types except the codebook types are unpacked for eight rows at
-// once (x86_unpack.h).
+// Types of up to 7 bits become unsigned integers with an offset (zero_point in base/type.h); types
+// of 8 bits become signed integers. Scales are unpacked for eight rows at a time (x86_unpack.h),
+// those of codebook types here, for one row.
 #pragma once
 
 #include "x86_unpack.h"
 
 INLINE void store_32(void *p, __m256i v) { _mm256_storeu_si256(p, v); }
 
-// The 32 nibbles of 16 bytes: the low ones, then the high ones.
+// The 32 nibbles of 16 bytes: first the low nibbles, then the high nibbles.
 INLINE __m256i split_nibbles(const uint8_t *p) {
     __m128i v = load_16(p);
     __m256i both = _mm256_inserti128_si256(_mm256_castsi128_si256(v), _mm_srli_epi16(v, 4), 1);
     return both & _mm256_set1_epi8(15);
 }
 
-// 16 in each byte i for which bit i of four bytes is set.
+// 32 bytes: byte i is 16 if bit i of the four bytes at p is set, else 0.
 INLINE __m256i fifth_bits(const uint8_t *p) {
     const __m256i byte =
         _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
@@ -25,27 +25,28 @@ INLINE __m256i fifth_bits(const uint8_t *p) {
     return _mm256_cmpeq_epi8(v & bit, bit) & _mm256_set1_epi8(16);
 }
 
-// Moves bits within 16-bit words up by n, or down by -n.
+// Shifts 16-bit words left by n, or right by -n.
 INLINE __m256i shift_bits(__m256i v, int n) {
     return n < 0 ? _mm256_srli_epi16(v, -n) : _mm256_slli_epi16(v, n);
 }
 INLINE __m256i and_bytes(__m256i v, int mask) { return v & _mm256_set1_epi8((char)mask); }
 
-// The values of nibbles (the low half of each byte).
+// The integers that nibbles stand for. Each nibble is the low half of a byte of v.
 INLINE __m256i nibble_values(Type type, __m256i v) {
     v = and_bytes(v, 15);
     if (type != TYPE_IQ4_NL && type != TYPE_IQ4_XS) return v;
     return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(load_16(kvalues_iq4nl)), v);
 }
 
-// Where the nibbles of 32 columns from k on begin in a superblock.
+// Byte of a superblock at which the nibbles of columns [k, k + 32) begin.
 INLINE int nibbles_offset(Type type, int k) {
     const TypeInfo *info = type_info(type);
     return info->nibble_offset + (info->block == 32 ? k / 32 * info->bytes : k / 2);
 }
 
-// 32 integers from column k on, a constant. The K-quants store a bit or two of 32 weights side by
-// side in the same bits of 32 bytes (see kernels/blocks.h), so a shift and a mask take them out.
+// The integers of columns [k, k + 32); k is a constant. The K-quants store a bit or two of 32
+// weights side by side in the same bits of 32 bytes (see kernels/blocks.h), so a shift and a mask
+// extract them.
 INLINE __m256i integers_32(Type type, const uint8_t *p, int k) {
     const uint8_t *b = p + k / 32 * type_info(type)->bytes; // the block of a type of 32
     const int s = k / 32, half = k / 128;
@@ -83,17 +84,18 @@ INLINE __m256i integers_32(Type type, const uint8_t *p, int k) {
     }
 }
 
-// Codebook types. codebook.h says what a block holds. Entries are loaded one by one (gathers are
-// slow on many CPUs with AVX2); signs and scales are unpacked for all eight groups of 32 at once.
+// Codebook types (kernels/codebook.h describes their blocks). Entries are loaded one by one,
+// because gathers are slow on many CPUs with AVX2; signs and scales are unpacked for all eight
+// groups of 32 together.
 
-// Bytes of seven sign bits: the eighth is their parity.
+// Adds to the seven sign bits of each byte the eighth bit, their parity.
 INLINE Words with_parity(Words signs) {
     Words parity = signs ^ signs << 4; // in the top bit of each byte
     parity ^= parity << 2;
     return signs | ((parity ^ parity << 1) & 0x80808080);
 }
 
-// The dword of each group that holds its signs and scale.
+// The dwords of the eight groups that hold signs and scale.
 INLINE Words sign_words(Type type, const void *block) {
     if (type == TYPE_IQ1_S)
         return (Words)_mm256_cvtepu16_epi32(load_16(((const BlockIQ1_S *)block)->qh));
@@ -103,13 +105,14 @@ INLINE Words sign_words(Type type, const void *block) {
     return (Words)_mm256_permute4x64_epi64((__m256i)second, 0xd8);
 }
 
-// Eight bytes times d.
+// Stores eight bytes times d.
 INLINE void store_byte_scales(uint64_t bytes, float d, float *out) {
     __m256i s = _mm256_cvtepi8_epi32(_mm_cvtsi64_si128((long long)bytes));
     _mm256_storeu_ps(out, _mm256_cvtepi32_ps(s) * splat(d));
 }
 
-// The sign masks of the eight groups. scale: d (2 s + 1) for each group of 16 or 32.
+// Returns the sign masks of the eight groups of 32. Sets scale[g] to d (2 s + 1) for each group g
+// of 16 or 32.
 INLINE Words codebook_signs(Type type, const void *block, float d, float *scale) {
     const uint64_t nibble = 0x0f0f0f0f0f0f0f0f, ones = 0x0101010101010101;
     const BlockIQ1_M *iq1_m = block;
@@ -147,8 +150,9 @@ INLINE Words codebook_signs(Type type, const void *block, float d, float *scale)
     return v;
 }
 
-// The indices of IQ3_S, a byte and a ninth bit each. The byte of ninth bits of 8 indices is
-// multiplied by 256, 128, 64 ... 2, which moves bit i to bit 8 of word i.
+// The indices of IQ3_S have nine bits: a byte in qs, and the ninth bit in qh. The byte with the
+// ninth bits of 8 indices is multiplied by 256, 128, 64 ... 2, which moves bit i to bit 8 of word
+// i.
 INLINE void iq3_s_indices(const BlockIQ3_S *b, uint16_t index[64]) {
     const __m256i power =
         _mm256_broadcastsi128_si256(_mm_setr_epi16(256, 128, 64, 32, 16, 8, 4, 2));
@@ -165,7 +169,7 @@ INLINE void iq3_s_indices(const BlockIQ3_S *b, uint16_t index[64]) {
     __asm__ volatile("" ::: "memory");
 }
 
-// The entries of 32 weights.
+// The codebook entries of the 32 weights of group g.
 INLINE __m256i load_entries(Type type, const void *block, const uint16_t *iq3_s_index, int g) {
     CodebookGroup group = codebook_group(type, block, g);
     const int8_t *const *e = group.entries8, *const *f = group.entries4;
@@ -188,8 +192,8 @@ INLINE void unpack_codebook_row(Type type, const void *block, int8_t *q, float *
     __m256i signs =
         (__m256i)codebook_signs(type, block, f16_at(&d) * codebook_info(type)->factor, scale);
     if (type == TYPE_IQ3_S) iq3_s_indices(block, index);
-    // A shuffle of bytes stays within a lane of 128 bits, so both lanes get what they need: the
-    // lower one the low halves (16 weights) of the eight groups, the upper one the high halves.
+    // A byte shuffle stays within a 128-bit lane, so the lower lane gets the sign bits of the first
+    // 16 weights of all eight groups, and the upper lane those of the second 16.
     signs = _mm256_shufflelo_epi16(_mm256_shufflehi_epi16(signs, 0xd8), 0xd8);
     signs = _mm256_permutevar8x32_epi32(signs, _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7));
 #pragma GCC unroll 8
@@ -206,7 +210,7 @@ INLINE void unpack_codebook_row(Type type, const void *block, int8_t *q, float *
     }
 }
 
-// The integers of a superblock; of codebook types also the scales, one for each group.
+// Unpacks the integers of a superblock and, of codebook types only, the scale of each group.
 INLINE void unpack_row(Type type, const uint8_t *p, int8_t *q, float *scale) {
     if (codebook_info(type)->entry_len) {
         unpack_codebook_row(type, p, q, scale);

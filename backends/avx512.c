@@ -1,26 +1,26 @@
 // AVX-512 (F, BW, DQ, VL) with VNNI.
 //
-// Integer types are multiplied with int8 activations by VNNI's vpdpbusd. Decode reads pairs of rows
-// where they are (gemv_pair); GEMM interleaves 32 rows into a panel. F32, F16 and BF16 are
-// multiplied with float32 activations (matmul_float.h). Attention is float32 (attention_float.h),
-// with shorter ways for float16 and Q8_0 caches.
+// Integer types are multiplied by int8 activations with VNNI's vpdpbusd. Decode unpacks pairs of
+// rows (gemv_pair); GEMM interleaves 32 rows into a panel. F32, F16 and BF16 are multiplied by
+// float32 activations (matmul_float.h). Attention is float32 (attention_float.h), with faster
+// kernels for float16 and Q8_0 caches.
 //
-// Order of sums. A row of integer weights has eight sums, of which sum i takes 32 of the 256
-// columns of each superblock: those from 64 (i mod 4) + 32 (i div 4) on, the order that gemv_pair
-// leaves in a register. For each group (32 columns, or 16 and then 16), with d the dot product of
-// signed integers:
+// Order of sums. A row of integer weights has eight sums. Sum i takes 32 of the 256 columns of each
+// superblock, beginning at column 64 (i mod 4) + 32 (i div 4); this is the order in which gemv_pair
+// leaves them in a register. For each group (32 columns, or twice 16), with d the dot product of
+// signed integers and q the sum of the activations:
 //
 //     s[i] = fma(d * w_scale, x_scale, s[i])
-//     s[i] = fma(-w_min, x_scale * q, s[i])   q: the sum of the activations; types with minima
+//     s[i] = fma(-w_min, x_scale * q, s[i])   types with minima
 //
-// and at the end the row is ((s0 + s4) + (s2 + s6)) + ((s1 + s5) + (s3 + s7)). Decode and GEMM both
-// do this, so a token has the same bits alone and in any batch. The second table of GEMM kernels
-// (tiles) has one sum, in the same order of columns: it is a tenth faster and has other bits.
+// At the end the row is ((s0 + s4) + (s2 + s6)) + ((s1 + s5) + (s3 + s7)). Decode and GEMM both do
+// this, so a token has the same bits alone and in any batch. The kernels of gemm_large have one
+// sum, which takes the columns in the same order: they are a tenth faster and have other bits.
 //
-// Unsigned times signed. vpdpbusd multiplies unsigned bytes by signed ones and adds four products
+// Unsigned times signed. vpdpbusd multiplies unsigned bytes by signed bytes and adds four products
 // to an int32, without saturation. Weights are stored as unsigned u = w + offset, and the sum
-// starts at -offset * q, which encoding has computed for the activations: sum of u x - offset * sum
-// of x is sum of w x, exactly.
+// starts at -offset * q, which is computed when the activations are encoded. The result is exact:
+// sum(u x) - offset * sum(x) = sum(w x).
 //
 // Integers to floats without conversion. The sum also starts at 0x4b400000, the bits of the float
 // BASE = 1.5 * 2^23, whose unit in the last place is 1. |d| is below 2^22, so the sum's bits, read
@@ -38,9 +38,9 @@ enum {
 };
 static const float BASE = 0x1.8p23f;
 
-// Activations of a token: blocks of K_BLOCK columns, for each block the tokens one after another.
-// Scales, starts and sums are in the order of the eight sums of each superblock. Types with groups
-// of 16 have two starts and sums for 32 columns.
+// The activations of a token and K_BLOCK columns. For each block of columns, the tokens follow each
+// other. Scales, starts and sums are in the order of the eight sums of each superblock. Types with
+// groups of 16 use both starts and sums for each 32 columns; the others use the first.
 typedef struct {
     int8_t q[K_BLOCK];
     float scale[K_BLOCK / 32];
@@ -72,8 +72,8 @@ static void vnni_encode(void *encoded, const float *x, int n_tokens, int cols, i
     }
 }
 
-// The order of sums: adds a dot product, which is on top of BASE_BITS, with its scales, and
-// subtracts its minimum.
+// Adds a dot product, to which BASE_BITS has been added, times its scales, and subtracts its
+// minimum.
 INLINE __m512 add_scaled(__m512 sum, __m512i dot, __m512 scale, __m512 x_scale, __m512 min,
                          __m512 x_sum, bool has_min) {
     __m512 scale_base = scale * splat(BASE);
@@ -84,18 +84,18 @@ INLINE __m512 add_scaled(__m512 sum, __m512i dot, __m512 scale, __m512 x_scale, 
 
 // Decode.
 //
-// vpdpbusd leaves sums of four columns in each dword: 64 columns of a row are 16 dwords. Of four
-// such registers, one superblock, two rounds of adding neighbours make 16 sums of 16 columns:
+// vpdpbusd leaves sums of four columns in each dword: 64 columns of a row are 16 dwords. Two rounds
+// of adding neighbors turn four such registers, one superblock, into 16 sums of 16 columns:
 //
 //     lane (128 bits) i of register j     columns 64 j + 16 i + {0-3, 4-7, 8-11, 12-15}
 //     after two rounds, dword 4 i + j     columns [64 j + 16 i, + 16)
 //
-// So lanes 0 and 2 hold the first 16 of each 32 columns and lanes 1 and 3 the second. A pair of
-// rows is then combined: lanes 0 and 2 of both rows into one register, lanes 1 and 3 into another;
-// their sum (or, with groups of 16, each by itself) is scaled for eight groups of two rows at a
-// time.
+// So lanes 0 and 2 hold the first 16 of each 32 columns, and lanes 1 and 3 the second 16. A pair of
+// rows is then combined: lanes 0 and 2 of both rows go to one register, lanes 1 and 3 to another.
+// With groups of 32 the two registers are added. The scales of eight groups of two rows are then
+// multiplied in one step, with groups of 16 in two.
 
-// {a0 + a1, a2 + a3, b0 + b1, b2 + b3} of each lane; in fewer steps if int16 holds a and b.
+// {a0 + a1, a2 + a3, b0 + b1, b2 + b3} of each lane; takes fewer steps if int16 holds a and b.
 INLINE __m512i add_neighbours(__m512i a, __m512i b, bool is_int16) {
     if (is_int16) return _mm512_madd_epi16(_mm512_packs_epi32(a, b), _mm512_set1_epi16(1));
     __m512 x = (__m512)a, y = (__m512)b;
@@ -103,7 +103,7 @@ INLINE __m512i add_neighbours(__m512i a, __m512i b, bool is_int16) {
                             (__m512i)_mm512_shuffle_ps(x, y, 0xdd));
 }
 
-// Dword 4 i + j: the dot product of columns [64 j + 16 i, + 16).
+// Dword 4 i + j of the result is the dot product of columns [64 j + 16 i, 64 j + 16 i + 16).
 INLINE __m512i dot_16_columns(const Avx512Row *u, const int8_t *q, Type type) {
     const int most = 127 * 4 * type_info(type)->max_q; // of four products
     __m512i d[4];
@@ -116,9 +116,9 @@ INLINE __m512i dot_16_columns(const Avx512Row *u, const int8_t *q, Type type) {
 
 INLINE __m512 load_8_twice(const void *x) { return _mm512_broadcast_f32x8(_mm256_load_ps(x)); }
 
-// A superblock of rows a and b, each half of acc[t], times nt tokens. Per row it takes about 15
-// operations to unpack, and per token 4 dot products of 64 bytes and 10 to 14 operations to combine
-// and scale them.
+// Multiplies a superblock of rows a and b by nt tokens. The lower half of acc[t] has the eight sums
+// of a, the upper half those of b. Unpacking takes about 15 operations per row. Per row and token
+// there are 4 dot products of 64 bytes and 10 to 14 operations that combine and scale them.
 INLINE void gemv_pair(__m512 *acc, const uint8_t *a, const uint8_t *b, const VnniActivations *x,
                       int superblock, int nt, Type type) {
     const TypeInfo *info = type_info(type);
@@ -176,16 +176,15 @@ INLINE void vnni_gemv_tile(const Matmul *m, int t0, const int *row, int nt, Type
 INLINE void gemv_rows(const Matmul *p, Type type) { gemv_quarters(p, vnni_gemv_tile, 2, type); }
 
 // GEMM: packing. A panel is 32 rows of K_BLOCK columns, interleaved so that a register has 4
-// columns of 16 rows: the form in which vpdpbusd takes one dword of activations, broadcast, for 16
-// rows.
+// columns of 16 rows. vpdpbusd multiplies it by one dword of activations, which is broadcast.
 
 typedef struct {
     uint8_t q[2][K_BLOCK * 16]; // two times 16 rows: [k / 4][16 rows][4], unsigned
     float scale[2][K_BLOCK / 16][16], min[2][K_BLOCK / 16][16]; // [group][16 rows]
 } __attribute__((aligned(64))) Avx512Panel;
 
-// A superblock of 16 rows on its way into a panel. n_prefetch lines are prefetched for every 32
-// columns.
+// A superblock of 16 rows (p), and where in a panel it is packed. n_prefetch lines are prefetched
+// for every 32 columns.
 typedef struct {
     const uint8_t *p[16];
     uint8_t *out;
@@ -194,7 +193,7 @@ typedef struct {
     int n_prefetch;
 } PanelSource;
 
-// Nibbles: transposed as they are stored, then split.
+// Types of nibbles: bytes are transposed, then split.
 INLINE void pack_nibbles(const PanelSource *s, Type type) {
     const TypeInfo *info = type_info(type);
     const __m512i low = _mm512_set1_epi8(15);
@@ -227,7 +226,7 @@ INLINE void pack_q8_0(const PanelSource *s) {
     }
 }
 
-// Q6_K: nibbles and pairs of bits transposed as they are stored, then joined.
+// Q6_K: bytes of nibbles and of pairs of bits are transposed, then split and joined.
 INLINE void pack_q6_k(const PanelSource *s) {
     const __m512i low_4 = _mm512_set1_epi8(15), low_6 = _mm512_set1_epi8(63);
     unpack_scales(TYPE_Q6_K, s->p, s->scale, s->min);
@@ -253,7 +252,7 @@ INLINE void pack_q6_k(const PanelSource *s) {
     }
 }
 
-// The other types: row by row, then transposed.
+// The other types: rows are unpacked one by one, then transposed.
 INLINE void pack_by_row(const PanelSource *s, Type type) {
     uint8_t q[16][SUPERBLOCK] __attribute__((aligned(64)));
     float scale[16][SUPERBLOCK_GROUPS] __attribute__((aligned(64)));
@@ -272,9 +271,9 @@ INLINE void pack_by_row(const PanelSource *s, Type type) {
         unpack_scales(type, s->p, s->scale, s->min);
 }
 
-// GEMM: 64 rows times 512 tokens at a time, or 128 tokens with eight sums. Their sums (128 or 256
-// KiB) and two panels stay in L2, and the activations of GEMM_SWEEP_TOKENS in L1. With no more
-// tokens than that, a chunk is one panel, which stays in L1.
+// GEMM: chunks of 64 rows and 512 tokens, or 128 tokens with eight sums. Their sums (128 or 256
+// KiB) and two panels stay in L2, and the activations of GEMM_SWEEP_TOKENS tokens in L1. If there
+// are no more tokens, a chunk of rows is one panel, which stays in L1.
 
 typedef struct {
     float sums[GEMM_CHUNK_ROWS / PANEL_ROWS][GEMM_CHUNK_TOKENS * 2 * PANEL_ROWS];
@@ -287,7 +286,8 @@ static int vnni_chunk_rows(int n_tokens) {
     return n_tokens > GEMM_SWEEP_TOKENS ? GEMM_CHUNK_ROWS : PANEL_ROWS;
 }
 
-// Prefetches evenly: for 32 columns of 16 rows packed, and for a group of columns of a tile.
+// A step of prefetching is 32 columns of 16 rows when packing, and a group of columns of a tile of
+// tokens when multiplying.
 INLINE void vnni_gemm_begin(GemmStep *s, Type type) {
     const int nk = round_up(s->n_cols, SUPERBLOCK), chunk = vnni_chunk_rows(s->p->n_tokens);
     *s->prefetch = prefetch_next_rows(s->p->w, s->row, chunk, s->k, nk, 2);
@@ -324,9 +324,10 @@ INLINE void vnni_gemm_pack(GemmStep *s, int r, Type type) {
     *s->prefetch = prefetch;
 }
 
-// sum += 32 rows times nt tokens, one group of columns from k on: 2 nt accumulators of int32 and 2
-// nt of float32. Per 32 columns, for 16 rows and a token: 8 dot products of 16 x 4 bytes and 2 or 3
-// operations to scale them (4 or 6 with groups of 16). at, h: where x has its scale, start and sum.
+// Adds to sum the products of 32 rows with nt tokens for the group of columns that begins at k. Its
+// scale is x->scale[at], its start and sum x->start[h][at] and x->sum[h][at]. There are 2 nt
+// accumulators of int32 and 2 nt of float32. 32 columns of 16 rows and a token take 8 dot products
+// of 16 x 4 bytes and 2 or 3 operations to scale them (4 or 6 with groups of 16).
 INLINE void gemm_group(__m512 sum[2][GEMM_TILE_TOKENS], const Avx512Panel *panel,
                        const VnniActivations *x, int k, int at, int h, int nt, int group,
                        bool has_min) {
@@ -390,8 +391,8 @@ INLINE void gemm_panel_tile(GemmStep *step, int r, int token, int nt, int group,
     }
 }
 
-// Types of the same group, with minima or without, share the code of a panel times any number of
-// tokens.
+// Multiplies a panel by any number of tokens. All types with the same group size share the code, as
+// do all with minima or all without.
 typedef void (*VnniPanel)(GemmStep *s, int r, int first, int n_tokens);
 
 #define PANEL_TILE(nt, ...) gemm_panel_tile(s, r, first + t, nt, __VA_ARGS__)
@@ -449,7 +450,7 @@ INLINE void vnni_gemm(const Matmul *p, int n_sums, Type type) {
          type);
 }
 
-// Per type: one function with both numbers of sums, whose code they share.
+// gemm and gemm_large of a type share one function, to which the number of sums is a parameter.
 #define DEFINE_VNNI(type, name, ...)                                                               \
     static void vnni_encode_##name(void *encoded, const float *x, int n_tokens, int cols,          \
                                    int begin, int end) {                                           \
@@ -465,7 +466,7 @@ INTEGER_TYPES(DEFINE_VNNI, )
 FLOAT_TYPES(DEFINE_ROWS, gemv, float_gemv_rows)
 FLOAT_TYPES(DEFINE_ROWS, gemm, float_gemm_rows)
 
-// 16 keys, transposed to [head_dim][ATTEND_TILE]. A dword of a row is two dimensions.
+// Transposes 16 keys of float16 to out [n][ATTEND_TILE]. A dword of a row holds two dimensions.
 INLINE void transpose_f16(uint16_t *out, const uint8_t *const *row, int n, Prefetch *prefetch) {
     const __m512i even_then_odd =
         _mm512_set_epi16(31, 29, 27, 25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1, 30, 28, 26, 24,
@@ -497,10 +498,10 @@ static void f16_scores(const AttentionPage *a, int key, int n, Prefetch *prefetc
               2 * ATTEND_PREFETCH_STEPS);
 }
 
-// Attention with a Q8_0 cache: keys stay integers and are multiplied with queries of 16 bits, x =
-// scale * (256 high + low) with a scale for 32 values; the error is at most scale / 2. The bytes of
-// a query are laid out as blocks of Q8_0 whose scales are zero, so that a row of keys, scales
-// included, is multiplied as it is stored.
+// Attention with a Q8_0 cache: keys stay integers and are multiplied by queries of 16 bits,
+// x = scale * (256 high + low), with one scale for 32 values; the error is at most scale / 2. The
+// bytes of a query are laid out as blocks of Q8_0 with scales of zero, so that a row of keys can be
+// multiplied without removing its scales.
 typedef struct {
     BlockQ8_0 high[MAX_HEAD_DIM / 32], low[MAX_HEAD_DIM / 32];
     float scale[MAX_HEAD_DIM / 32];
@@ -527,7 +528,7 @@ static void split_query(Int16Query *out, const float *x, int n) {
             __m512 y = v[h] * splat(inverse * 256); // NaN becomes 0, the scale being NaN
             __m512i q = _mm512_maskz_cvtps_epi32(_mm512_cmp_ps_mask(y, y, _CMP_ORD_Q), y);
             __m512i high = _mm512_srai_epi32(_mm512_add_epi32(q, _mm512_set1_epi32(128)), 8);
-            __m128i low = _mm512_cvtepi32_epi8(q); // what is left, -128 to 127
+            __m128i low = _mm512_cvtepi32_epi8(q); // q - 256 high, -128 to 127
             _mm_storeu_si128((void *)(out->high[b].qs + 16 * h), _mm512_cvtepi32_epi8(high));
             _mm_storeu_si128((void *)(out->low[b].qs + 16 * h), low);
             sum = _mm512_add_epi32(sum, q);
@@ -538,14 +539,15 @@ static void split_query(Int16Query *out, const float *x, int n) {
     }
 }
 
-// scores (nt, KV_PAGE) of 16 keys, transposed as they are stored: [dword][16]. Two blocks of a row
-// are 17 dwords, in which the second scale begins half way through a dword:
+// Computes the scores (nt, KV_PAGE) of 16 keys. `keys` holds their rows, transposed: [dword][16].
+// Two blocks of a row are 17 dwords, and the second scale begins in the middle of a dword (its
+// lower half is drawn on the left):
 //
 //   dword     0          1 ... 7    8          9 ... 16
-//             d0 | q0    q0         q0 | d1    q1            the lower half of a dword on the left
+//             d0 | q0    q0         q0 | d1    q1
 //
 // Dwords 0 to 8 are multiplied for the first block and 9 to 16 for the second; the query has zeros
-// for d0 and d1.
+// at d0 and d1.
 INLINE void q8_score_tile(float *scores, const __m512i *keys, const Int16Query *x, int dim,
                           int nt) {
     __m512 score[GEMM_TILE_TOKENS];
@@ -627,11 +629,15 @@ static double avx512_peak(int rounds) {
     return 12 * 128.0 * rounds;
 }
 
-// Threads get rows in multiples that fill the streams of decode, or the panels of GEMM. Tokens from
-// which GEMM is faster than decode (time of GEMM / time of decode at 2 and at 3 tokens, make
-// sweep, Sapphire Rapids, 2026-11-22: Q4_K 1.1, 0.79; Q5_K 1.33, 0.84; Q6_K -, 0.84; Q8_0 -,
-// 0.87; Q2_K 1.27, 0.84; Q3_K 1.18, 0.78; Q5_0 1.18, 0.75; float types as in avx2.c).
-// Eight sums take a tenth longer than one, which is used from ONE_SUM_TOKENS on.
+// GEMV_ROWS: threads get rows in multiples of this, which fill the streams of decode.
+// GEMM_TOKENS: number of tokens from which GEMM is faster than decode. Time of GEMM / time of
+// decode (make sweep, Sapphire Rapids, 2026-11-22):
+//
+//   2 tokens   Q4_K 1.1,  Q5_K 1.33, Q2_K 1.27, Q3_K 1.18, Q5_0 1.18
+//   3 tokens   Q4_K 0.79, Q5_K 0.84, Q2_K 0.84, Q3_K 0.78, Q5_0 0.75, Q6_K 0.84, Q8_0 0.87
+//
+// ONE_SUM_TOKENS: number of tokens from which gemm_large is used; eight sums take a tenth longer.
+// FLOAT_GEMM_TOKENS: as in avx2.c.
 enum { GEMV_ROWS = 16, GEMM_TOKENS = 3, ONE_SUM_TOKENS = 25, FLOAT_GEMM_TOKENS = 12 };
 
 #define VNNI_KERNEL(type, name, kind, tokens, rows_step, exact)                                    \

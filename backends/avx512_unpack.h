@@ -1,9 +1,9 @@
 // AVX-512: a superblock of one row in registers, for every integer type: 256 unsigned bytes u, with
 // a scale and a minimum for each group of 16: w = scale * (u - offset) - min.
 //
-// 64 columns are a register of bytes. The formats store 32 or 64 columns side by side in the same
-// bits of 32 bytes, so most types broadcast these bytes to both halves of a register, shift the
-// halves by different amounts and mask them.
+// A register holds the bytes of 64 columns. Most formats store 32 or 64 columns side by side in the
+// same bits of 32 bytes. These bytes are broadcast to both halves of a register; the halves are
+// then shifted by different amounts and masked.
 #pragma once
 
 #include "x86_unpack.h"
@@ -22,16 +22,17 @@ INLINE __m128i two_u64(uint64_t low, uint64_t high) {
 INLINE __m512i join_halves(__m256i low, __m256i high) {
     return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
 }
-// Words of constants in the lower and the upper half (join_halves of two makes gcc 12 spill them).
+// One word in all lanes of the lower half, another in the upper half. Both are constants; with
+// join_halves, gcc 12 would spill them.
 INLINE __m512i words_of_halves(int low, int high) {
     return _mm512_inserti64x4(_mm512_set1_epi16((short)low), _mm256_set1_epi16((short)high), 1);
 }
-// The bits of a where the mask is set, else those of b.
+// Takes the bits of a where the mask is set and the bits of b elsewhere.
 INLINE __m512i select_bits(__m512i mask, __m512i a, __m512i b) {
     return _mm512_ternarylogic_epi32(mask, a, b, 0xca);
 }
 
-// Nibbles of two blocks of 16 bytes each: of a block the low nibbles come first.
+// The nibbles of two blocks of 16 bytes. In each block the low nibbles come first.
 INLINE __m512i nibbles_of_blocks(const uint8_t *a, const uint8_t *b) {
     const __m512i shift = _mm512_set_epi64(0x0004000400040004, 0x0004000400040004, 0, 0,
                                            0x0004000400040004, 0x0004000400040004, 0, 0);
@@ -40,7 +41,7 @@ INLINE __m512i nibbles_of_blocks(const uint8_t *a, const uint8_t *b) {
     return _mm512_srlv_epi16(v, shift) & _mm512_set1_epi8(15);
 }
 
-// kvalues_iq4nl + 128.
+// The values of IQ4 nibbles, plus 128 (kvalues_iq4nl + 128).
 INLINE __m512i iq4_values_512(__m512i nibbles) {
     const __m128i table =
         _mm_setr_epi8(1, 24, 45, 63, 79, 93, 106, 118, (char)129, (char)141, (char)153, (char)166,
@@ -48,14 +49,14 @@ INLINE __m512i iq4_values_512(__m512i nibbles) {
     return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(table), nibbles);
 }
 
-// Nibbles of 32 bytes: the low ones, then the high ones.
+// The nibbles of 32 bytes: first the low nibbles, then the high nibbles.
 INLINE __m512i nibbles_of_32(const uint8_t *p) {
     __m512i v = _mm512_broadcast_i64x4(load_32(p));
     return _mm512_srlv_epi16(v, words_of_halves(0, 4)) & _mm512_set1_epi8(15);
 }
 
-// 64 of the 2-bit values of Q2_K, Q3_K and TQ2_0: 32 bytes hold 128 columns, bits 2 s and 2 s + 1
-// columns 32 s to 32 s + 31.
+// The 2-bit values of columns 64 j to 64 j + 63 of Q2_K, Q3_K and TQ2_0. 32 bytes hold 128 columns;
+// bits 2 s and 2 s + 1 belong to columns 32 s to 32 s + 31.
 INLINE __m512i two_bit_values(const uint8_t *p, int j) {
     const int shift = 4 * (j % 2);
     __m512i v = _mm512_broadcast_i64x4(load_32(p + 32 * (j / 2)));
@@ -97,13 +98,13 @@ INLINE __m512i gather_entries4(int first_entry, __m512i index) {
                                        codebook_entries4[first_entry], 4);
 }
 
-// Entries negated where the sign mask is set, plus the offset.
+// Negates entries where the sign mask is set and adds the offset.
 INLINE __m512i apply_signs(__m512i entries, uint64_t signs, Type type) {
     entries = _mm512_mask_sub_epi8(entries, signs, _mm512_setzero_si512(), entries);
     return _mm512_add_epi8(entries, _mm512_set1_epi8((char)type_info(type)->zero_point));
 }
 
-// As signs_with_parity, for two groups of 32: 28 bits each.
+// signs_with_parity (kernels/codebook.h) for two groups of 32, of 28 sign bits each.
 INLINE uint64_t signs_64_with_parity(uint64_t low, uint64_t high) {
     uint64_t signs = _pdep_u64(low | high << 28, 0x7f7f7f7f7f7f7f7f);
     uint64_t parity = signs ^ signs << 4; // in the top bit of each byte
@@ -111,7 +112,8 @@ INLINE uint64_t signs_64_with_parity(uint64_t low, uint64_t high) {
     return signs | ((parity ^ parity << 1) & 0x8080808080808080);
 }
 
-// Eight indices of a byte and some higher bits: `high`, rotated for each index, has them in place.
+// Eight indices, of which each has a byte in `low` and some higher bits in `high`. Rotating `high`
+// by `rotate` moves the bits of an index to where high_mask expects them.
 INLINE __m256i join_indices(const uint8_t *low, uint32_t high, __m256i rotate, int high_mask) {
     __m256i index = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)low));
     return _mm256_ternarylogic_epi32(_mm256_set1_epi32(high_mask),
@@ -162,8 +164,9 @@ INLINE __m512i integers_iq3_s(const BlockIQ3_S *b, int j) {
                        TYPE_IQ3_S);
 }
 
-// IQ1: 8 entry +- 1, plus the offset of 16. A shuffle with the entries -1, 0, 1 as indices looks up
-// 8 entry + 8 (an index with the top bit set gives 0); 9 is added, or 7 where delta is negative.
+// IQ1: the integers are 8 entry +- 1, plus the offset of 16. A shuffle with the entries -1, 0 and 1
+// as indices looks up 8 entry + 8 (an index with the top bit set gives 0). Then 9 is added, or 7
+// where delta is negative.
 INLINE __m512i integers_iq1(const uint8_t *low_index, uint32_t high, __m256i rotate,
                             unsigned is_negative) {
     const __m512i table = _mm512_set1_epi16(0x1008), nine = _mm512_set1_epi8(9);
@@ -185,7 +188,8 @@ INLINE __m512i integers_iq1_m(const BlockIQ1_M *b, int j) {
     return integers_iq1(b->qs + 8 * j, high, rotate, _pext_u32(high, 0x88888888));
 }
 
-// The integers of columns 64 j to 64 j + 63, j being a constant. (TQ1_0 comes whole.)
+// The integers of columns 64 j to 64 j + 63; j is a constant. (integers_tq1_0 unpacks all columns
+// of TQ1_0.)
 INLINE __m512i integers_64(Type type, const uint8_t *p, int j) {
     const int bytes = type_info(type)->bytes;
     const uint8_t *a = p + 2 * j * bytes, *b = a + bytes; // the blocks of a type of 32
@@ -219,7 +223,7 @@ INLINE __m512i integers_64(Type type, const uint8_t *p, int j) {
 
 // Scales of one row: 16 lanes, one for each group of 16.
 
-// Eight float16, `stride` bytes apart, each for two groups.
+// Eight float16 that are `stride` bytes apart, each in two neighboring lanes.
 INLINE __m512 f16_of_blocks(const uint8_t *p, int stride) {
     const __m512i twice = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
     short h[8];
@@ -228,7 +232,7 @@ INLINE __m512 f16_of_blocks(const uint8_t *p, int stride) {
     return _mm512_permutexvar_ps(twice, _mm512_castps256_ps512(_mm256_cvtph_ps(v)));
 }
 
-// The same for blocks of 18 bytes (Q4_0, IQ4_NL): every ninth word of 128 bytes.
+// f16_of_blocks with a stride of 18 bytes (Q4_0, IQ4_NL): every ninth word of 128 bytes.
 INLINE __m512 f16_of_blocks_18(const uint8_t *p) {
     const __m512i ninth = _mm512_zextsi256_si512(
         _mm256_setr_epi16(0, 0, 9, 9, 18, 18, 27, 27, 36, 36, 45, 45, 54, 54, 63, 63));
@@ -236,8 +240,9 @@ INLINE __m512 f16_of_blocks_18(const uint8_t *p) {
     return _mm512_cvtph_ps(_mm512_castsi512_si256(_mm512_permutex2var_epi16(a, ninth, b)));
 }
 
-// Q4_K and Q5_K; scales_q4_k (x86_unpack.h) draws the 12 bytes. Scales and minima become 16 dwords,
-// {s0-s3, m0-m3, s4-s7, m4-m7}, which are multiplied by d or dmin and spread to groups of 16.
+// Q4_K and Q5_K; the 12 bytes are drawn at scales_q4_k (x86_unpack.h). Scales and minima become 16
+// dwords, {s0-s3, m0-m3, s4-s7, m4-m7}, and are multiplied by d or dmin. Each is then copied to the
+// two groups of 16 that make a group of 32.
 INLINE void row_scales_q4_k(Avx512Row *u, const uint8_t *block) {
     const __m512i of_d = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, 1, 1);
     const __m512i of_scale = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 8, 8, 9, 9, 10, 10, 11, 11);
@@ -253,20 +258,20 @@ INLINE void row_scales_q4_k(Avx512Row *u, const uint8_t *block) {
     u->min = _mm512_permutexvar_ps(_mm512_add_epi32(of_scale, _mm512_set1_epi32(4)), both);
 }
 
-// 16 nibbles of 8 bytes, as dwords.
+// The 16 nibbles of 8 bytes as dwords.
 INLINE __m512i nibble_dwords(const uint8_t *p) {
     __m128i v = _mm_loadl_epi64((const void *)p), high = _mm_srli_epi16(v, 4);
     v = _mm_unpacklo_epi8(v, high) & _mm_set1_epi8(15);
     return _mm512_cvtepu8_epi32(v);
 }
 
-// 8 bytes as dwords, each twice.
+// 8 bytes as dwords, each in two neighboring lanes.
 INLINE __m512i bytes_twice(uint64_t bytes) {
     __m128i b = _mm_cvtsi64_si128((long long)bytes);
     return _mm512_cvtepu8_epi32(_mm_unpacklo_epi8(b, b));
 }
 
-// The integer scales of a block of 256; of codebook types s, which stands for 2 s + 1.
+// The integer scales of a block of 256. For codebook types this is s; the scale is 2 s + 1.
 INLINE __m512i row_scale_integers(Type type, const uint8_t *p) {
     const __m512i minus_32 = _mm512_set1_epi32(-32);
     const __m512i twice = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);

@@ -1,8 +1,8 @@
 // Matrix products: the loops around the kernels of all vector backends, and the macros that make
 // kernel tables.
 //
-// gemv_quarters() is for few tokens. It is bound by the memory that weights are read from, so
-// rows are read where they are, in four streams.
+// gemv_quarters() is for few tokens. Reading the weights from memory bounds it, so it reads four
+// streams of rows and packs nothing.
 //
 // gemm() is for many tokens. It divides a product into blocks that stay in the caches:
 //
@@ -13,11 +13,11 @@
 //           multiply() panels by tokens       tokens; a panel stays in L1
 //         store()
 //
-// A backend supplies the sizes and the functions. These are always inlined, so for each type the
+// A backend supplies the sizes and the functions (GemmPlan). All are inlined, so for each type the
 // compiler sees one loop nest in which the type is a constant.
 //
-// Every sum of an output element is taken in the order of the columns, whatever the blocks: a
-// result depends neither on the other tokens nor on how rows are divided among threads.
+// Invariant: the sums of an output element are added in the order of the columns, for any sizes of
+// the blocks. A result depends neither on the other tokens nor on how threads divide the rows.
 #pragma once
 
 #include "prefetch.h"
@@ -37,8 +37,8 @@ typedef struct {
 // Computes rows row[0..3] for tokens [t, t + nt), nt being a constant.
 typedef void (*GemvTile)(const Matmul *p, int t, const int *row, int nt, Type type);
 
-// Four rows at a time, one of each quarter of the range: each quarter is a stream that the hardware
-// prefetcher follows. Tokens in pairs, or (max_tokens is 1) one by one.
+// Multiplies four rows at a time, one of each quarter of the range: each quarter is a stream that
+// the hardware prefetcher follows. Takes tokens in pairs, or one by one if max_tokens is 1.
 INLINE void gemv_quarters(const Matmul *p, GemvTile tile, int max_tokens, Type type) {
     int quarter = (p->row_end - p->row_begin + 3) / 4;
     for (int r = p->row_begin; r < p->row_begin + quarter; r++) {
@@ -104,9 +104,9 @@ INLINE void gemm(const Matmul *p, GemmPlan plan, Type type) {
         }
 }
 
-// Calls TILE(nt, ...) for all tokens in tiles of at most GEMM_TILE_TOKENS, t being the first token
-// of a tile. nt is a constant, so that the sums of a tile are registers; the tiles differ by at
-// most one token.
+// Divides the tokens into tiles of at most GEMM_TILE_TOKENS, whose sizes differ by at most one, and
+// calls TILE(nt, ...) for each. nt, the size, is a constant, so that the sums of a tile are
+// registers; the variable t is the first token of the tile.
 enum { GEMM_TILE_TOKENS = 6 };
 #define FOR_TOKEN_TILES(n_tokens, TILE, ...)                                                       \
     for (int t = 0, left = ((n_tokens) + GEMM_TILE_TOKENS - 1) / GEMM_TILE_TOKENS, nt; left;       \
@@ -122,8 +122,9 @@ enum { GEMM_TILE_TOKENS = 6 };
         }                                                                                          \
     }
 
-// NAME, a MatmulKernel.rows, made of a function that has one more parameter; and for the lists of
-// types in kernels/backends.h, KIND_name of a function that has the type as that parameter.
+// DEFINE_ROWS_AS defines NAME, a MatmulKernel.rows, as function(&matmul, last). DEFINE_ROWS, which
+// is an X of the lists of types in kernels/backends.h, defines KIND_name as function(&matmul,
+// type).
 #define DEFINE_ROWS_AS(name, function, last)                                                       \
     static void name(float *out, size_t out_stride, const Tensor *w, const void *encoded,          \
                      int n_tokens, int row_begin, int row_end) {                                   \
@@ -132,8 +133,8 @@ enum { GEMM_TILE_TOKENS = 6 };
     }
 #define DEFINE_ROWS(type, name, kind, function) DEFINE_ROWS_AS(kind##_##name, function, TYPE_##type)
 
-// KERNEL makes the entry of a type: KIND_name on activations of a form, which ENCODING_bytes and
-// ENCODING_encode_FORM define.
+// KERNEL is the table entry of a type: the kernel KIND_name, for activations encoded by
+// ENCODING_encode_FORM in ENCODING_bytes bytes.
 #define KERNEL(type, name, kind, encoding, form, tokens, rows_step, tokens_step, exact)            \
     [TYPE_##type] = {.min_tokens = tokens,                                                         \
                      .row_step = rows_step,                                                        \

@@ -7,13 +7,14 @@
 #include "matmul.h"
 
 enum {
-    GEMM_CHUNK_ROWS = 64, // whose sums for GEMM_CHUNK_TOKENS tokens take 128 KiB, in L2
+    GEMM_CHUNK_ROWS = 64, // their sums for GEMM_CHUNK_TOKENS tokens take 128 KiB, in L2
     GEMM_CHUNK_TOKENS = 512,
-    GEMM_SWEEP_TOKENS = 48, // whose activations stay in L1, or near it, while the panels of a chunk
-                            // pass
+    // Tokens whose activations stay in L1, or near it, while they are multiplied by all panels of a
+    // chunk.
+    GEMM_SWEEP_TOKENS = 48,
     FLOAT_PANEL = 2 * WIDTH, // outputs (rows of weights) of a tile
-    // Decode: accumulators that a row and token have, and tokens of a tile, with four rows. Eight
-    // accumulators hide the latency of FMA.
+    // Decode: accumulators of a row and token, and tokens of a tile of four rows. That makes eight
+    // accumulators, which hide the latency of FMA.
     FLOAT_GEMV_SUMS = WIDTH == 8 ? 2 : 1,
     FLOAT_GEMV_TOKENS = WIDTH == 8 ? 1 : 2
 };
@@ -26,8 +27,9 @@ static void float_encode_rows(void *encoded, const float *x, int n_tokens, int c
     memcpy((float *)encoded + begin, x + begin, (end - begin) * sizeof(float));
 }
 
-// Decode. Order of sums: lane i adds the columns i, i + WIDTH, ... (AVX2: two sums take turns, and
-// the first has what is left of 2 * WIDTH columns), then the lanes are added.
+// Decode. Order of sums: lane i adds the columns i, i + WIDTH, ... On AVX2 there are two such sums,
+// for even and odd multiples of WIDTH; the first also takes what remains of the last 2 * WIDTH
+// columns. At the end the two sums are added, then the lanes.
 INLINE void float_gemv_tile(const Matmul *m, int t0, const int *row, int nt, Type type) {
     const int n = m->w->cols, bytes = type_info(type)->bytes, step = 2 * WIDTH;
     const float *x = (const float *)m->encoded + (size_t)t0 * (size_t)n;
@@ -79,9 +81,10 @@ INLINE void float_gemv_rows(const Matmul *p, Type type) {
     gemv_quarters(p, float_gemv_tile, FLOAT_GEMV_TOKENS, type);
 }
 
-// out (nt, out_stride), n_out columns, (+)= x (nt, x_stride) times a panel [nk][FLOAT_PANEL] of
-// F32, F16 or the integers of Q8_0, panel_stride bytes from one k to the next. Each k takes two
-// loads, nt broadcasts and 2 nt FMAs. Every `every` k four lines are prefetched (NULL: none).
+// Computes out (nt, out_stride), of which n_out columns exist, as the product of x (nt, x_stride)
+// and a panel [nk][FLOAT_PANEL] of F32, F16 or integers of Q8_0; adds it to out unless is_first.
+// panel_stride is the number of bytes from one k to the next. Each k takes two loads, nt broadcasts
+// and 2 nt FMAs. Prefetches four lines (prefetch is not NULL) for every `every` k.
 INLINE void float_tile(float *out, size_t out_stride, const char *panel, size_t panel_stride,
                        const float *x, size_t x_stride, int nk, bool is_first, int n_out,
                        Prefetch *prefetch, int every, int nt, Type type) {
@@ -109,7 +112,7 @@ INLINE void float_tile(float *out, size_t out_stride, const char *panel, size_t 
             store_n(out + (size_t)t * out_stride + WIDTH * h, n_out - WIDTH * h, sum[h][t]);
 }
 
-// The same for any number of tokens: float_panel, f16_panel, q8_panel.
+// float_panel, f16_panel and q8_panel: float_tile for any number of tokens.
 #define FLOAT_TILE(nt, type)                                                                       \
     float_tile(out + (size_t)t * out_stride, out_stride, panel, panel_stride,                      \
                x + (size_t)t * x_stride, x_stride, nk, is_first, n_out, t == 0 ? prefetch : NULL,  \
@@ -129,12 +132,12 @@ DEFINE_FLOAT_PANEL(q8_panel, TYPE_Q8_0)
 typedef struct {
     float sums[GEMM_CHUNK_TOKENS][GEMM_CHUNK_ROWS];
     float panels[GEMM_CHUNK_ROWS / FLOAT_PANEL][FLOAT_BLOCK_COLS][FLOAT_PANEL];
-    float rows[WIDTH][FLOAT_BLOCK_COLS]; // converted, before they are transposed into a panel
+    float rows[WIDTH][FLOAT_BLOCK_COLS]; // converted to float32, not yet transposed into a panel
 } FloatGemmMemory;
 
 _Static_assert(sizeof(FloatGemmMemory) <= KERNEL_SCRATCH, "fits");
 
-// Also prefetches the same rows of the next block of columns.
+// Also prefetches the next block of columns of these rows.
 INLINE void float_gemm_pack(GemmStep *s, int r, Type type) {
     FloatGemmMemory *m = s->memory;
     const int bytes = type_info(type)->bytes;

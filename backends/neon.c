@@ -1,15 +1,18 @@
 // ARMv8.2 NEON with dot products.
 //
-// Integer types are multiplied with int8 activations, a superblock of 256 columns at a time. Decode
+// Integer types are multiplied by int8 activations, a superblock of 256 columns at a time. Decode
 // unpacks one row into registers for up to four tokens; GEMM interleaves four rows into a panel for
-// all tokens. F32, F16 and BF16 are multiplied with float32 activations by one kernel for any
+// all tokens. F32, F16 and BF16 are multiplied by float32 activations, with one kernel for any
 // number of tokens. Attention is float32, with integer scores for a Q8_0 cache.
 //
-// Order of sums. In decode four lanes take the groups of a superblock in turn, group g in lane g
-// mod 4, by fma(d, w_scale * x_scale, s) and, for types with minima, fma(-w_min, x_scale * q, s), d
-// being the integer dot product and q the sum of the activations of a group; at the end the lanes
-// are added. A panel of GEMM has one sum for each row, by fma(d * w_scale, x_scale, s). So decode
-// and GEMM have bits of their own; neither depends on the other tokens or rows.
+// Order of sums. Let d be the integer dot product of a group and q the sum of its activations.
+//
+//   decode   Lane g mod 4 takes group g: s = fma(d, w_scale * x_scale, s) and, for types with
+//   minima,
+//            s = fma(-w_min, x_scale * q, s). At the end the four lanes are added.
+//   GEMM     A row has one sum: s = fma(d * w_scale, x_scale, s), and the same term for minima.
+//
+// So decode and GEMM have different bits. Neither result depends on the other tokens or rows.
 #define VECTOR_BITS 128
 #include "neon_unpack.h"
 #include "activations_float.h"
@@ -19,8 +22,8 @@
 
 enum { PANEL_ROWS = 4, TILE_TOKENS = 4, CHUNK_ROWS = 64, CHUNK_TOKENS = 128 };
 
-// Runs a statement for all tokens in tiles of nt, a constant, t being the first token of a tile:
-// four tokens, or one.
+// Divides the tokens into tiles of four and then of one, and runs a statement for each tile. nt,
+// the size, is a constant; t is the first token of the tile.
 #define FOR_TILES_OF_4(n_tokens, ...)                                                              \
     for (int t = 0; t < (n_tokens); t += (n_tokens)-t >= TILE_TOKENS ? TILE_TOKENS : 1) {          \
         if ((n_tokens)-t >= TILE_TOKENS) {                                                         \
@@ -34,9 +37,9 @@ enum { PANEL_ROWS = 4, TILE_TOKENS = 4, CHUNK_ROWS = 64, CHUNK_TOKENS = 128 };
 
 // Decode of integer types.
 
-// A superblock of weights times one token. Dot products of four groups fill a vector: per 64
-// weights 4 products, 3 additions (6 with groups of 16), a conversion, a product of scales and an
-// FMA (two each).
+// Multiplies a superblock of weights by one token. The dot products of four groups fill a vector.
+// 64 weights take 4 products, 3 additions (6 with groups of 16), a conversion, a product of scales
+// and an FMA (with minima, two FMAs).
 INLINE float32x4_t dot_superblock(float32x4_t acc, const NeonRow *w, const Int8Activations *x,
                                   Type type) {
     const TypeInfo *info = type_info(type);
@@ -57,7 +60,7 @@ INLINE float32x4_t dot_superblock(float32x4_t acc, const NeonRow *w, const Int8A
     return acc;
 }
 
-// One row times nt tokens.
+// Multiplies one row by nt tokens, from t0 on.
 INLINE void gemv_row_tile(const Matmul *p, int row, int t0, int nt, Type type) {
     const Tensor *w = p->w;
     const Int8Activations *x = (const Int8Activations *)p->encoded + t0;
@@ -84,11 +87,11 @@ INLINE void gemv_rows(const Matmul *p, Type type) {
 // Panels of integer types: 256 columns of four rows.
 
 typedef struct {
-    int32_t q[SUPERBLOCK / 4][4]; // 4 columns of each row: a register has 4 columns of 4 rows
+    int32_t q[SUPERBLOCK / 4][4]; // a register has 4 columns of 4 rows
     float scale[SUPERBLOCK_GROUPS][4], min[SUPERBLOCK_GROUPS][4]; // [group][row]
 } NeonPanel;
 
-// Registers of four rows as what vst4q interleaves.
+// EACH(r), registers of the four rows, as the argument of vst4q, which interleaves them.
 #define FOUR_ROWS(TYPE, EACH) ((TYPE){{EACH(0), EACH(1), EACH(2), EACH(3)}})
 
 INLINE void pack_panel(NeonPanel *p, const Tensor *w, int row, int row_end, int k, Type type) {
@@ -106,9 +109,9 @@ INLINE void pack_panel(NeonPanel *p, const Tensor *w, int row, int row_end, int 
     }
 }
 
-// sums (nt, 4) += a panel times nt tokens. vdotq_laneq multiplies 4 columns of 4 rows by 4 columns
-// of one token. Per group of 32 columns, for 4 rows and a token: 8 products, 3 loads and 4
-// operations to scale them, 5 if there are minima; for all tokens 8 loads of weights.
+// Adds the products of a panel with nt tokens to sums (nt, 4). vdotq_laneq multiplies 4 columns of
+// 4 rows by 4 columns of one token. A group of 32 columns, for 4 rows, takes 8 loads of weights
+// and, per token, 8 products, 3 loads and 4 operations to scale them (5 with minima).
 INLINE void panel_tile(float *sums, const NeonPanel *p, const Int8Activations *x, int nt,
                        int n_groups, Type type) {
     const int group = type_info(type)->group;
@@ -145,8 +148,9 @@ INLINE void multiply_panel_neon(float *sums, const NeonPanel *p, const Int8Activ
 
 _Static_assert((int)FLOAT_BLOCK_COLS == SUPERBLOCK, "one loop nest for all types");
 
-// sums (nt, sums_stride) += x (nt, SUPERBLOCK) times 4 rows of nk values, a multiple of 8: per 8
-// columns of float32 2 nt + 8 loads and 8 nt FMAs into 4 nt sums of four lanes.
+// Adds the products of x (nt, SUPERBLOCK) with 4 rows of nk values, a multiple of 8, to sums (nt,
+// sums_stride). 8 columns of float32 take 2 nt + 8 loads and 8 nt FMAs into 4 nt sums of four
+// lanes.
 INLINE void float_rows_tile(float *sums, size_t sums_stride, Type type, const void *rows,
                             size_t row_bytes, const float *x, int nk, int nt) {
     float32x4_t acc[TILE_TOKENS][4];
@@ -170,9 +174,9 @@ INLINE void float_rows_tile(float *sums, size_t sums_stride, Type type, const vo
     }
 }
 
-// GEMM, and for float types decode too: 64 rows times 128 tokens at a time. Panels of 4 rows (1.5
-// to 4 KiB) and the activations of 256 columns (48 KiB, float32 128 KiB) stay in L1 or near it. For
-// few tokens 8 rows at a time, so that what is prefetched is soon used.
+// GEMM, and for float types decode as well: chunks of 64 rows and 128 tokens. Panels of 4 rows (1.5
+// to 4 KiB) and the activations of 256 columns (48 KiB, float32 128 KiB) stay in L1 or near it.
+// With few tokens a chunk has 8 rows, so that prefetched lines are used soon.
 
 typedef struct {
     float sums[CHUNK_ROWS / PANEL_ROWS][CHUNK_TOKENS][PANEL_ROWS]; // 32 KiB
@@ -195,7 +199,7 @@ INLINE const char *float_rows_at(const GemmStep *s, int r, Type type) {
            quant_row_bytes(type, (size_t)s->k);
 }
 
-// For one token, rows of float types are multiplied in place, in the same order.
+// Whether rows of a float type are multiplied without a copy, in the same order: with one token.
 INLINE bool is_in_place(const GemmStep *s, int r) {
     return s->n == 1 && s->n_cols == SUPERBLOCK && s->row + r + PANEL_ROWS <= s->p->row_end;
 }
@@ -260,15 +264,15 @@ INTEGER_TYPES(DEFINE_ROWS, gemm, gemm_rows)
 FLOAT_TYPES(DEFINE_ROWS, gemv, gemm_rows)
 
 // Attention. Keys and values are converted to float32 a tile at a time. Keys of Q8_0 stay integers,
-// in panels that are multiplied with queries quantized twice: once as activations are, and once
-// what that leaves, so the error is at most 2^-15.9 of the largest of 32 values. Per key of 128
-// columns and 4 queries that takes 64 products of 16 bytes and 440 instructions with softmax, 668
-// in float32.
+// in panels. The queries are quantized like activations, and the rounding error is quantized as
+// well; the products with both are added. The remaining error is at most 2^-15.9 of the largest of
+// 32 values. A key of 128 columns and 4 queries take 64 products of 16 bytes and 440 instructions
+// with softmax, instead of 668 in float32.
 
 typedef struct {
     float scores[ATTEND_MAX_QUERIES][KV_PAGE];
     float rows[ATTEND_TILE][MAX_HEAD_DIM];   // keys, then values, as float32
-    float q[ATTEND_MAX_QUERIES][SUPERBLOCK]; // queries, padded with zeros; or what rounding leaves
+    float q[ATTEND_MAX_QUERIES][SUPERBLOCK]; // queries, padded with zeros; or rounding errors
     Int8Activations q_int8[2 * ATTEND_MAX_QUERIES];
     float sums[2 * ATTEND_MAX_QUERIES][PANEL_ROWS];
 } NeonAttendMemory;
@@ -327,8 +331,8 @@ static void attend_scores(const AttentionPage *a, int key, int n, Prefetch *pref
                                        sizeof *m->rows, m->q[t], round_up(a->head_dim, 8), nt))
 }
 
-// acc (nt, dim) (+)= weights (nt, KV_PAGE) times nk rows of values, 16 columns, of which n exist:
-// per row 4 loads, one more and 4 FMAs for each query.
+// Computes 16 columns, of which n exist, of acc (nt, dim) as weights (nt, KV_PAGE) times nk rows of
+// values; adds them to acc unless is_first. A row takes 4 loads, and one load and 4 FMAs per query.
 INLINE void value_tile(float *acc, int dim, const float *weights, const float *rows, int nk, int n,
                        bool is_first, int nt) {
     float32x4_t sum[TILE_TOKENS][4];
@@ -355,8 +359,8 @@ static void attend_values(const AttentionPage *a, int key, int n, Prefetch *pref
                                   m->rows[0] + d, n, a->head_dim - d, key == 0, nt))
 }
 
-// Tokens from which panels are faster than rows. From measurements on AVX-512; there are none on
-// ARM hardware.
+// Number of tokens from which GEMM is faster than decode. It was measured on AVX-512; there are no
+// measurements on ARM hardware.
 enum { GEMM_TOKENS = 5 };
 
 // clang-format off

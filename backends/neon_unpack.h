@@ -1,13 +1,13 @@
 // NEON: a superblock of one row in registers, for every integer type: 256 signed bytes, with a
-// scale and a minimum for each group of the type. Q4_0 and Q6_K leave their integers in the high
-// bits of a byte, where the sign is, and divide the scale by 16 and 4.
+// scale and a minimum for each group of the type. The integers of Q4_0 and Q6_K stay in the high
+// bits of a byte, where the sign is; their scales are divided by 16 and 4.
 #pragma once
 
 #include "vector.h"
 #include "../kernels/backends.h"
 #include "../kernels/codebook.h"
 
-// Compilers unroll loops over arrays of registers only if they are asked to.
+// Asks the compiler to unroll a loop over an array of registers, which it does not do by itself.
 #ifdef __clang__
 #define UNROLL _Pragma("clang loop unroll(full)")
 #else
@@ -19,7 +19,7 @@ typedef struct {
     float32x4_t scale[SUPERBLOCK_GROUPS / 4], min[SUPERBLOCK_GROUPS / 4]; // 16 values, or 8
 } NeonRow;
 
-// Eight float16, `step` bytes apart, times `by`.
+// Eight float16 that are `step` bytes apart, times `by`.
 INLINE void f16_scales(const uint8_t *p, int step, float by, float32x4_t *out) {
     uint16_t h[8];
     for (int i = 0; i < 8; i++) memcpy(h + i, p + i * step, 2);
@@ -36,9 +36,10 @@ INLINE void int8_scales(int8x8_t bytes, float d, float32x4_t *out) {
     out[1] = vmulq_n_f32(vcvtq_f32_s32(vmovl_high_s16(v)), d);
 }
 
-// Q4_K and Q5_K: f16 d, dmin, then 12 bytes (scales_q4_k in x86_unpack.h draws them): 6 bits of
-// scales 0 to 3 and minima 0 to 3; of the others the low 4 bits in the nibbles of the last four
-// bytes and the high 2 on top of the former.
+// Q4_K and Q5_K: float16 d and dmin, then 12 bytes with scales and minima of 6 bits (drawn at
+// scales_q4_k in x86_unpack.h). Bytes 0 to 7 hold scales 0 to 3 and minima 0 to 3. Of scales and
+// minima 4 to 7, the low 4 bits are the nibbles of bytes 8 to 11, the high 2 bits those of bytes 0
+// to 7.
 INLINE void k_scales(const uint8_t *p, NeonRow *out) {
     const uint8x16_t low_at = {0, 1, 2, 3, 8, 9, 10, 11, 4, 5, 6, 7, 8, 9, 10, 11};
     const uint8x16_t high_at = {99, 99, 99, 99, 0, 1, 2, 3, 99, 99, 99, 99, 4, 5, 6, 7};
@@ -59,8 +60,8 @@ INLINE void iq4_xs_scales(const uint8_t *p, NeonRow *out) {
     int8_scales(vsub_s8(vreinterpret_s8_u8(low), vdup_n_s8(32)), f16_at(p), out->scale);
 }
 
-// Types whose integers are eight times 16 bytes of nibbles (with a fifth bit elsewhere: Q5_K), or
-// 32 bytes (Q8_0), at the end of the block.
+// Types whose integers are at the end of the block: eight times 16 bytes of nibbles (fifth bits of
+// Q5_K are elsewhere), or eight times 32 bytes (Q8_0).
 INLINE void unpack_nibbles(Type type, const uint8_t *p, NeonRow *out) {
     const int bytes = superblock_bytes(type), block = type_info(type)->block;
     const uint8x16_t iq4 = vld1q_u8((const uint8_t *)kvalues_iq4nl);
@@ -93,7 +94,7 @@ INLINE void unpack_nibbles(Type type, const uint8_t *p, NeonRow *out) {
     if (type == TYPE_IQ4_XS) iq4_xs_scales(p, out);
 }
 
-// Gives 4 (q - 32): the two high bits at the top of the byte, the nibble below them.
+// Unpacks 4 (q - 32): the two high bits are at the top of the byte, the nibble follows.
 INLINE void unpack_q6_k(const uint8_t *p, NeonRow *out) {
     const BlockQ6_K *b = (const BlockQ6_K *)p;
     UNROLL
@@ -109,11 +110,11 @@ INLINE void unpack_q6_k(const uint8_t *p, NeonRow *out) {
     int8_scales(vld1_s8(b->scales + 8), f16_at(&b->d) / 4, out->scale + 2);
 }
 
-// Codebook types, by halves of a group of 32.
+// Unpacks codebook types, half a group of 32 at a time.
 INLINE void unpack_codebook_neon(Type type, const uint8_t *p, NeonRow *out) {
     const CodebookInfo *info = codebook_info(type);
     const uint8x16_t bit = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
-    const int halves = type_info(type)->group / 16; // that share a scale
+    const int halves = type_info(type)->group / 16; // halves that share a scale
     uint16_t d = codebook_d(type, p);
     uint64_t scales[2] = {0};
     UNROLL
@@ -140,7 +141,7 @@ INLINE void unpack_codebook_neon(Type type, const uint8_t *p, NeonRow *out) {
     if (halves == 1) int8_scales(vcreate_s8(scales[1]), f16_at(&d) * info->factor, out->scale + 2);
 }
 
-// Types without vector code, by the specification.
+// Unpacks types without vector code by the scalar specification (kernels/quant.h).
 INLINE void unpack_generic(Type type, const uint8_t *p, NeonRow *out) {
     const int block = type_info(type)->block, group = type_info(type)->group;
     for (int k = 0; k < SUPERBLOCK; k += block, p += type_info(type)->bytes) {
@@ -154,7 +155,7 @@ INLINE void unpack_generic(Type type, const uint8_t *p, NeonRow *out) {
     }
 }
 
-// The superblock of column k of a row.
+// Unpacks the superblock that holds column k of a row.
 INLINE void unpack_row_neon(Type type, const Tensor *w, int row, int k, NeonRow *out) {
     const uint8_t *p;
     uint8_t padded[1][SUPERBLOCK_MAX_BYTES];

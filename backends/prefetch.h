@@ -1,10 +1,10 @@
 // Software prefetch, spread over a computation.
 //
-// A kernel that works in L1 and L2 leaves the memory bus idle: it announces the memory that it will
-// need next (a Prefetch) and calls prefetch_lines() at regular steps, a few cache lines each time.
-// A burst would delay the loads of the computation itself. Where one stream is slow the lines come
-// from several places in turn: on AVX-512, 4 tokens x 4096 x 4096 of Q4_K take 0.43 ms with four
-// streams and 0.54 ms with one (Sapphire Rapids, 2026-11).
+// A kernel that works in L1 and L2 leaves the memory bus idle. It describes the memory that it will
+// need next (a Prefetch) and calls prefetch_lines() at regular steps, for a few cache lines each
+// time; a burst would delay the loads of the computation itself. The memory may be divided into
+// several streams, from which lines are fetched in turn: on AVX-512, 4 tokens x 4096 x 4096 of Q4_K
+// take 0.43 ms with four streams and 0.54 ms with one (Sapphire Rapids, 2026-11).
 #pragma once
 
 #include "../kernels/tensor.h"
@@ -15,14 +15,14 @@ typedef struct {
     int log_streams, next, n_lines; // lines of 64 bytes: next to fetch, all
 } Prefetch;
 
-// `bytes` from `begin` on (or none if it is NULL) in 2^log_streams streams.
+// Describes `bytes` bytes at `begin` (none if it is NULL), in 2^log_streams streams.
 static inline Prefetch prefetch_range(const void *begin, size_t bytes, int log_streams) {
     size_t n_each = begin ? bytes / 64 >> log_streams : 0;
     return (Prefetch){begin, n_each * 64, log_streams, 0, (int)(n_each << log_streams)};
 }
 
-// The rows behind [row, row + n_rows) of w: of those, while columns [k, k + nk) are computed, a
-// share of nk / cols.
+// Describes a part of the n_rows rows that follow [row, row + n_rows) of w: the part to prefetch
+// while columns [k, k + nk) are computed, which is nk / cols of their bytes.
 static inline Prefetch prefetch_next_rows(const Tensor *w, int row, int n_rows, int k, int nk,
                                           int log_streams) {
     size_t bytes = w->row_bytes * (size_t)n_rows, cols = (size_t)w->cols,

@@ -1,8 +1,8 @@
-// Superblocks: what backends read integer types by.
+// Superblocks: the unit in which the backends read integer types.
 //
 // A superblock is 256 columns of one row: a block of a K-quant or codebook type, or eight blocks of
-// a type of 32. Only rows of the latter can end within a superblock. The rest of such a superblock
-// is read from a copy that is padded with zeros: its scales are zero, so the padding adds nothing.
+// a type with blocks of 32. Rows of such a type can end within a superblock, which is then read
+// from a copy that is padded with zeros: the scales of the padding are zero, so it adds nothing.
 #pragma once
 
 #include "../kernels/load.h"
@@ -11,10 +11,10 @@
 
 enum {
     SUPERBLOCK = 256,
-    SUPERBLOCK_GROUPS = SUPERBLOCK / QUANT_GROUP, // at most; 8 for types with groups of 32
-    SUPERBLOCK_MAX_BYTES = 320, // 272 of Q8_0, and what vector loads read beyond the end
-    // How far ahead decode prefetches each of its streams (rows). Four to eight streams hide the
-    // latency of memory with 1 to 2 KiB each (measured).
+    SUPERBLOCK_GROUPS = SUPERBLOCK / QUANT_GROUP, // at most: 16, or 8 with groups of 32
+    SUPERBLOCK_MAX_BYTES = 320, // 272 of Q8_0, plus what vector loads read past the end
+    // Bytes that decode prefetches ahead in each of its streams, which are rows. Four to eight
+    // streams hide the latency of memory with 1 to 2 KiB each (measured).
     PREFETCH_DISTANCE = 1024
 };
 
@@ -24,8 +24,9 @@ INLINE int superblock_bytes(Type type) {
     return SUPERBLOCK / type_info(type)->block * type_info(type)->bytes;
 }
 
-// Points p[i], i < n, at the superblock of column k of row `row + i * step`, and of row row_end - 1
-// where that is beyond the range: a tile is always full, and its surplus results are not stored.
+// Points p[i], i < n, at the superblock that holds column k of row `row + i * step`, or of row
+// row_end - 1 where that row is past the range: a tile is always full, and its surplus results are
+// not stored.
 INLINE void superblock_rows(const uint8_t **p, int n, const Tensor *w, int row, int step,
                             int row_end, int k, Type type) {
     const uint8_t *data =
@@ -35,7 +36,7 @@ INLINE void superblock_rows(const uint8_t **p, int n, const Tensor *w, int row, 
         p[i] = data + (size_t)(row_end - 1) * w->row_bytes;
 }
 
-// Replaces superblocks of which only n_cols columns exist by padded copies.
+// Points p[i] at padded copies if only n_cols columns of the superblocks exist.
 INLINE void superblock_pad(const uint8_t **p, int n, uint8_t (*copies)[SUPERBLOCK_MAX_BYTES],
                            int n_cols, Type type) {
     if (type_info(type)->block == SUPERBLOCK || n_cols >= SUPERBLOCK) return;
@@ -46,7 +47,7 @@ INLINE void superblock_pad(const uint8_t **p, int n, uint8_t (*copies)[SUPERBLOC
     }
 }
 
-// Moves on to the next superblocks and prefetches those further on.
+// Advances p[i] to the next superblock and prefetches PREFETCH_DISTANCE bytes ahead of it.
 INLINE void superblock_next(const uint8_t **p, int n, Type type) {
 #pragma GCC unroll 8
     for (int i = 0; i < n; i++) {

@@ -1,8 +1,9 @@
-// Vector math: the operations of the kernel table that are the same on every vector backend, in the
-// vocabulary of vector.h, and two building blocks, softmax and quantization to int8.
+// Operations that are the same on every vector backend, written with the functions of vector.h:
+// entries of the kernel table (vector_rmsnorm, vector_swiglu, vector_add, vector_store) and
+// building blocks of the kernels (conversion to float32, softmax, quantization to int8).
 //
-// A value that is not finite is never lost: the scale of an int8 group that holds one is NaN, and a
-// softmax with a NaN score has a NaN sum.
+// Invariant: a value that is not finite is never lost. The scale of an int8 group that holds one is
+// NaN, and a softmax with a NaN score has a NaN sum.
 #pragma once
 
 #include "vector.h"
@@ -25,8 +26,9 @@ static inline void vector_rmsnorm(float *out, const float *x, const float *weigh
         store_n(out + i, n - i, (load_n(x + i, n - i) * scale) * load_n(weight + i, n - i));
 }
 
-// e^x within 2 ulp; x is clamped to [EXP_MIN, EXP_MAX], NaN stays NaN. As Cephes' expf (Moshier,
-// 1992): x = n ln 2 + r with ln 2 in two parts, so that r is exact, and a polynomial for e^r.
+// e^x within 2 ulp; x is clamped to [EXP_MIN, EXP_MAX], NaN stays NaN. The method is that of expf
+// in Cephes (Moshier, 1992): x = n ln 2 + r with ln 2 in two parts, so that r is exact, and a
+// polynomial for e^r.
 INLINE Floats exp_floats(Floats x) {
     x = max_floats(splat(EXP_MIN), min_floats(splat(EXP_MAX), x));
     Floats n = round_floats(x * splat(1.44269504f));
@@ -53,8 +55,9 @@ static inline void vector_add(float *x, const float *y, int n) {
         store_n(x + i, n - i, load_n(x + i, n - i) + load_n(y + i, n - i));
 }
 
-// The scale of int8 values, max|x| / 127, and its inverse. Values below 2^-100 count as zero, so
-// that the inverse is finite. The scale is NaN, and the inverse 0, if a value is not finite.
+// Returns the scale of int8 values, max|x| / 127, and sets its inverse. max_bits is the result of
+// max_abs_bits(). A maximum below 2^-100 counts as zero, so that the inverse is finite. If a value
+// is not finite, the scale is NaN and the inverse 0.
 INLINE float int8_scale(int max_bits, float *inverse) {
     float max;
     memcpy(&max, &max_bits, sizeof max);
@@ -63,8 +66,8 @@ INLINE float int8_scale(int max_bits, float *inverse) {
     return !is_finite ? NAN : is_small ? 0 : max / 127;
 }
 
-// Quantizes 16 n_groups (at most 32) values, of which n exist and the others are 0, to int8 with
-// one scale, which it returns. sums: the sum of the integers of each group of 16.
+// Quantizes 16 * n_groups values (at most 32) to int8 and returns their scale. Values from x[n] on
+// count as 0. sums[g] becomes the sum of the integers of group g of 16.
 INLINE float quantize_int8(const float *x, int n, int n_groups, int8_t *q, int *sums) {
     Floats v[32 / WIDTH];
     const int n_vectors = n_groups * 16 / WIDTH;
@@ -76,7 +79,7 @@ INLINE float quantize_int8(const float *x, int n, int n_groups, int8_t *q, int *
     return scale;
 }
 
-// n values to a row of the KV cache.
+// Stores n values as a row of the KV cache.
 static void vector_store(Type type, void *row, const float *x, int n) {
     if (type == TYPE_F32) memcpy(row, x, (size_t)n * sizeof(float));
     for (int i = 0; type == TYPE_F16 && i < n; i += WIDTH)
@@ -108,8 +111,9 @@ INLINE void convert_row(Type type, const void *row, float *out, int n) {
     if (i < n) store_n(out + i, WIDTH, load_as_floats(type, row, i, n - i));
 }
 
-// Softmax of one query without the division: p[k] = exp(score - max) for the n keys that it sees,
-// 0 for the others up to n_all. Pages are merged by max and sum.
+// Softmax of one query without the division. p holds n_all scores, of which the query sees the
+// first n: p[k] becomes exp(score - max) for these and 0 for the others. max and sum are returned,
+// so that pages can be merged (kernels/attention.c).
 INLINE void softmax_scores(float *p, int n, int n_all, float *max_out, float *sum_out) {
     const Floats lowest = splat(-INFINITY);
     Floats max = lowest, sum = splat(0);

@@ -1,27 +1,27 @@
-// Unpacking that AVX2 and AVX-512 share: scales and minima of WIDTH rows at a time (8 or 16), and
-// the integers of TQ1_0.
+// Unpacking that AVX2 and AVX-512 share: the scales and minima of WIDTH rows at a time (8 or 16),
+// and the integers of TQ1_0.
 //
-// A row's scales are few small integers in odd places; alone they would leave most of a register
-// empty. So 16 bytes of WIDTH rows are transposed, after which a vector holds the same dword of all
-// rows, and the scales of all rows are extracted by the same shifts and masks.
+// The scales of one row are a few small integers, which would leave most of a register empty.
+// Therefore 16 bytes of each of WIDTH rows are transposed. A vector then holds the same dword of
+// all rows, and the scales of all rows are extracted by the same shifts and masks.
 #pragma once
 
 #include "vector.h"
 #include "../kernels/codebook.h"
 
-// A dword of each of WIDTH rows.
+// Vectors with one dword for each of WIDTH rows.
 typedef uint32_t Words __attribute__((vector_size(4 * WIDTH)));
 typedef int32_t SignedWords __attribute__((vector_size(4 * WIDTH)));
 typedef int8_t Bytes __attribute__((vector_size(4 * WIDTH)));
 
-// w[d] = dword d from byte `at` on of each row.
+// w[d] holds the dword at byte at + 4 d of each row.
 INLINE void load_words(const uint8_t *const *row, int at, Words w[4]) {
     transpose_rows((Integers *)w, row, (size_t)at);
 }
 
 #if VECTOR_BITS == 256
 
-// The float16 in the lower and in the upper half of each dword.
+// Converts the float16 in the lower and in the upper half of each dword.
 INLINE void f16_halves(Words w, Floats *low, Floats *high) {
     __m256i v = _mm256_packus_epi32((__m256i)(w & 0xffff), (__m256i)(w >> 16));
     v = _mm256_permute4x64_epi64(v, 0xd8);
@@ -65,7 +65,7 @@ INLINE void load_f16_pairs(const uint8_t *const *row, int at, Floats *first, Flo
 
 #endif
 
-// The signed byte of each dword from bit `at` on, times d.
+// Stores the signed byte at bit `at` of each dword, times d.
 INLINE void store_scales(float (*out)[WIDTH], Words w, int at, Floats d) {
     SignedWords s = (SignedWords)(w << (24 - at)) >> 24;
     store_n(out[0], WIDTH, __builtin_convertvector(s, Floats) * d);
@@ -142,8 +142,9 @@ INLINE void scales_iq4_xs(const uint8_t *const *row, float (*scale)[WIDTH]) {
     }
 }
 
-// Scales and, where the type has them, minima of a superblock of WIDTH rows, as [group][row]. Not
-// for codebook types, whose scales are among the bits of their entries: they come row by row.
+// Unpacks the scales and, where the type has them, the minima of a superblock of WIDTH rows, as
+// [group][row]. Codebook types are not handled: their scales are unpacked row by row, together with
+// the bits of their entries.
 INLINE void unpack_scales(Type type, const uint8_t *const *row, float (*scale)[WIDTH],
                           float (*min)[WIDTH]) {
     const TypeInfo *info = type_info(type);
@@ -169,9 +170,10 @@ INLINE void unpack_scales(Type type, const uint8_t *const *row, float (*scale)[W
     }
 }
 
-// The 256 trits of TQ1_0. A byte v is a fraction v / 256 whose first five digits to base 3 are
-// trits: multiplied by 3, it overflows by the next digit. Here each byte is the upper half of a
-// word, mulhi takes the digit and mullo the rest. Digit n of the 52 bytes belongs to
+// Unpacks the 256 trits of TQ1_0. A byte v is the fraction v / 256, whose first five digits to base
+// 3 are trits: multiplied by 3, the integer part is the next digit. Here each byte is the upper
+// half of a word; mulhi gives the digit and mullo the remaining fraction. Digit n of the 52 bytes
+// belongs to
 //
 //   bytes 0 to 31    weights 32 n to 32 n + 31            n < 5
 //   bytes 32 to 47   weights 160 + 16 n and following     n < 5
@@ -198,6 +200,6 @@ INLINE void integers_tq1_0(__m256i out[8], const BlockTQ1_0 *b) {
     out[5] = _mm256_permute2x128_si256(s[0], s[1], 0x20);
     out[6] = _mm256_permute2x128_si256(s[2], s[3], 0x20);
     __m256i last = _mm256_unpacklo_epi64(_mm256_unpacklo_epi32(s[0], s[1]),
-                                         _mm256_unpacklo_epi32(s[2], s[3])); // its upper half
+                                         _mm256_unpacklo_epi32(s[2], s[3])); // in its upper half
     out[7] = _mm256_blend_epi32(s[4], last, 0xf0);
 }
