@@ -1,6 +1,6 @@
-// The tile unit and the other instructions beyond AVX-512 VNNI in software, so that backends/amx.c
-// can be held against its specification on a machine that has only AVX-512. Replaces the intrinsics
-// that the file uses; semantics as in Intel's manual.
+// Emulates the tile unit and the other instructions of backends/amx.c beyond AVX-512 VNNI, so that
+// the AMX kernels can be tested on a machine that has only AVX-512. Replaces the intrinsics that
+// the file uses; their semantics follow Intel's manual.
 #pragma once
 
 #include <immintrin.h>
@@ -29,7 +29,7 @@ static inline void emulate_store(int t, void *base, long stride) {
     for (int r = 0; r < 16; r++) memcpy((char *)base + r * stride, emulated_tile[t].row[r], 64);
 }
 
-// The upper halves of 16 dwords, as float32; denormals are zero.
+// Converts the upper halves of 16 dwords from bf16 to float32; denormals become zero.
 static inline __m512 emulate_widen(__m512i pairs) {
     __m512i bits = _mm512_and_si512(pairs, _mm512_set1_epi32((int)0xffff0000));
     return _mm512_castsi512_ps(

@@ -1,6 +1,6 @@
-// AVX-512 in software, so that its kernels can be held against their specification on a machine
-// that has only AVX2. Most of it is SIMDe (Debian: libsimde-dev); here is what its release 0.7.4
-// lacks, with the semantics of Intel's manual, and what it has wrong.
+// Emulates AVX-512, so that its kernels can be tested on a machine that has only AVX2. SIMDe
+// (Debian package libsimde-dev) emulates most intrinsics. This file adds those that SIMDe 0.7.4
+// lacks and corrects those that it implements wrongly; their semantics follow Intel's manual.
 #ifndef TESTS_AVX512_EMULATE_H
 #define TESTS_AVX512_EMULATE_H
 
@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include <string.h>
 
-// Not inlined, which would take minutes to compile.
+// Functions that are not inlined, because compiling would otherwise take minutes.
 #define SLOW static __attribute__((noinline, unused))
 
 typedef uint32_t EmulatedWords __attribute__((vector_size(128)));
@@ -61,7 +61,7 @@ SLOW __m512i emulate_maskz_cvtps_epi32(__mmask16 mask, __m512 x) {
     return simde_mm512_maskz_mov_epi32(mask, v.i);
 }
 
-// Memory behind the mask is not touched.
+// Does not read memory of lanes that the mask excludes.
 SLOW __m512i emulate_mask_load(__m512i other, __mmask32 mask, const void *p, int size) {
     EmulatedLanes v = {.i = other};
     for (int i = 0; i < 64 / size; i++)
@@ -84,7 +84,7 @@ SLOW __m512i emulate_gather(__m512i other, __mmask16 mask, __m512i index, const 
     return v.i;
 }
 
-// In the order in which compilers add: halves upon each other.
+// Reduces in the order of the compilers: the upper half is added to the lower half, repeatedly.
 SLOW EmulatedLanes emulate_reduce(EmulatedLanes v, int what) {
     for (int n = 8; n; n /= 2)
         for (int i = 0; i < n; i++) {
@@ -107,7 +107,7 @@ SLOW __m512 emulate_scalef(__m512 x, __m512 n) {
     return v.f;
 }
 
-// x - floor(x); 0 of infinities.
+// x - floor(x), or 0 for infinities.
 SLOW __m512 emulate_fraction(__m512 x) {
     EmulatedLanes v = {.f = x};
     for (int i = 0; i < 16; i++)
@@ -146,7 +146,7 @@ SLOW __m512 emulate_fraction(__m512 x) {
 #define _mm512_scalef_ps(x, n) emulate_scalef(x, n)
 #undef _mm512_reduce_ps
 #define _mm512_reduce_ps(x, downwards) emulate_fraction(x)
-#undef _mm512_madd_epi16 // names the wrong function
+#undef _mm512_madd_epi16 // SIMDe's alias calls the wrong function
 #define _mm512_madd_epi16(a, b) simde_mm512_madd_epi16(a, b)
 
 #endif

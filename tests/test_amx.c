@@ -1,4 +1,4 @@
-// The AMX kernel's packing, blocking and edges, on the tile unit and on an emulated one.
+// AMX kernels: packing, blocking and partial tiles, on the CPU's tile unit and on an emulated one.
 #include "test.h"
 #include "../quantize/encode.h"
 #include "../kernels/backends.h"
@@ -10,8 +10,9 @@
 #if defined(__x86_64__)
 extern const Kernels kernels_amx_emulated;
 
-// The tile unit of this machine, where it has one, and the emulated one, where there is AVX-512.
-static void on_units(void (*check)(const Kernels *unit)) {
+// Runs a check with the tile unit of this CPU, if it has one, and with the emulated unit, if it has
+// AVX-512.
+static void on_units(void (*check)(const Kernels *kernels)) {
     kernels_init("amx");
     bool has_unit = !strcmp(kernel.name, "amx");
     kernels_init("avx512");
@@ -22,11 +23,13 @@ static void on_units(void (*check)(const Kernels *unit)) {
     if (!has_avx512) test_skip("the emulation needs AVX-512, or EMULATE=avx512");
 }
 
-// out (n, rows + GAP) for tokens [first, first + n), the rows handed out in steps. What encoding
-// forgets is NaN.
-enum { GAP = 3 };
-static float *multiply(const Kernels *unit, const Tensor *w, const float *x, int n, int row_step) {
-    const MatmulKernel *k = &unit->gemm_large[w->type];
+enum { GAP = 3 }; // columns of out after the rows
+
+// Returns the product as out (n, rows + GAP), computed row_step rows at a time. Activations that
+// encode() does not write are NaN.
+static float *multiply(const Kernels *kernels, const Tensor *w, const float *x, int n,
+                       int row_step) {
+    const MatmulKernel *k = &kernels->gemm_large[w->type];
     size_t stride = (size_t)w->rows + GAP, bytes = k->encoded_bytes(n, w->cols);
     float *out = xalloc((size_t)n * stride, sizeof(float));
     void *encoded = xalloc(bytes, 1);
@@ -39,9 +42,9 @@ static float *multiply(const Kernels *unit, const Tensor *w, const float *x, int
     return out;
 }
 
-// rows x cols weights of a type against n tokens: near the scalar kernel, and the same bits however
-// rows are handed out and whatever other tokens there are.
-static void compare(const Kernels *unit, Type type, int rows, int cols, int n) {
+// Multiplies rows x cols weights of a type by n tokens. The result must be close to that of the
+// scalar kernel, and its bits must not depend on how rows are divided or on the other tokens.
+static void compare(const Kernels *kernels, Type type, int rows, int cols, int n) {
     uint64_t seed = (uint64_t)(rows * 131 + cols * 17 + n) + (uint64_t)type;
     size_t row_bytes = quant_row_bytes(type, (size_t)cols), stride = (size_t)rows + GAP;
     float *weights = xalloc((size_t)cols, sizeof(float)),
@@ -56,49 +59,51 @@ static void compare(const Kernels *unit, Type type, int rows, int cols, int n) {
     Tensor w = {data, type, rows, cols, row_bytes, NULL, NULL};
     kernels_scalar.gemv[type].rows(expected, stride, &w, x, n, 0, rows);
 
-    float *found = multiply(unit, &w, x, n, 256), *parts = multiply(unit, &w, x, n, 64);
-    double nmse =
-        test_nmse(found, expected, (size_t)n * stride); // the gaps between rows are zero in both
+    float *found = multiply(kernels, &w, x, n, 256), *parts = multiply(kernels, &w, x, n, 64);
+    double nmse = test_nmse(found, expected, (size_t)n * stride); // the gaps are zero in both
     CHECK(nmse < 5e-5, "%s (%d, %d) x %d: NMSE %g", type_info(type)->name, rows, cols, n, nmse);
     CHECK(!memcmp(found, parts, (size_t)n * stride * sizeof(float)),
-          "%s: depends on how rows are handed out", type_info(type)->name);
-    for (int t = n - 1, count; t >= 0; t -= count + 40) { // some tokens alone, some in groups
+          "%s: result depends on how rows are divided", type_info(type)->name);
+    for (int t = n - 1, count; t >= 0; t -= count + 40) { // batches of 1 token and of up to 37
         count = t % 3 ? 1 : t < 36 ? t + 1 : 37;
         int begin = t + 1 - count;
-        float *few = multiply(unit, &w, x + (size_t)begin * (size_t)cols, count, 32);
+        float *few = multiply(kernels, &w, x + (size_t)begin * (size_t)cols, count, 32);
         CHECK(!memcmp(few, found + (size_t)begin * stride, (size_t)count * stride * sizeof(float)),
-              "%s (%d, %d): tokens %d to %d of %d differ from themselves alone",
+              "%s (%d, %d): tokens %d to %d of %d have other bits in a smaller batch",
               type_info(type)->name, rows, cols, begin, t, n);
         free(few);
     }
     free(weights), free(x), free(expected), free(found), free(parts), free(data);
 }
 
-static void every_type(const Kernels *unit) {
+static void every_type(const Kernels *kernels) {
     static const Type types[] = {TYPE_F32,  TYPE_F16,    TYPE_BF16,  TYPE_Q8_0, TYPE_Q4_0,
                                  TYPE_Q4_1, TYPE_Q5_0,   TYPE_Q5_1,  TYPE_Q4_K, TYPE_Q5_K,
                                  TYPE_Q6_K, TYPE_IQ4_NL, TYPE_IQ4_XS};
     enum { N_TYPES = sizeof types / sizeof *types };
     uint64_t seed = 3;
-    for (int i = 0; i < 3 * N_TYPES;
-         i++) { // 1 to 300 rows, 1 to 70 tokens, and one with more than a block of both
+    // 1 to 300 rows and 1 to 70 tokens; some with more rows than a chunk and 150 tokens.
+    for (int i = 0; i < 3 * N_TYPES; i++) {
         Type type = types[i % N_TYPES];
         bool is_large = i < N_TYPES && i % 4 == 0;
         int block = type_info(type)->block == 256 ? 256 : 32,
             k = (int)(test_random(&seed) % 1300) / block * block;
         int rows = is_large ? 300 : 1 + (int)(test_random(&seed) % 300);
-        compare(unit, type, rows, k + block, is_large ? 150 : 1 + (int)(test_random(&seed) % 70));
+        compare(kernels, type, rows, k + block,
+                is_large ? 150 : 1 + (int)(test_random(&seed) % 70));
     }
-    compare(unit, TYPE_BF16, 33, 40, 515); // columns no multiple of a tile, tokens beyond a sweep
-    compare(unit, TYPE_F32, 16, 1030, 17);
-    compare(unit, TYPE_Q8_0, 290, 1056, 300);
+    // Columns that are not a multiple of a tile; more tokens than a chunk.
+    compare(kernels, TYPE_BF16, 33, 40, 515);
+    compare(kernels, TYPE_F32, 16, 1030, 17);
+    compare(kernels, TYPE_Q8_0, 290, 1056, 300);
 }
 
 static void products(void) { on_units(every_type); }
 
-// A page of n keys: each of the four operands of the two products is rounded to bf16, by 0.17 %
-// RMS, the scores (about N(0, 1)) are wrong by that much of themselves: NMSE 4 x 0.0017^2 in all.
-static void compare_page(const Kernels *unit, Type type, int dim, int n_q, int n) {
+// Attention over a page of n keys, against the scalar kernel. Each of the four operands of the two
+// products is rounded to bf16, with an RMS error of 0.17 %. The scores are about N(0, 1), so their
+// relative errors become absolute errors of their exponents. Expected NMSE: 4 x 0.0017^2.
+static void compare_page(const Kernels *kernels, Type type, int dim, int n_q, int n) {
     enum { Q = ATTEND_MANY_QUERIES };
     static float q[Q * 256], row[256], found[Q * 256 + 1], expected[Q * 256];
     float max[Q], sum[Q], max_expected[Q], sum_expected[Q];
@@ -115,12 +120,12 @@ static void compare_page(const Kernels *unit, Type type, int dim, int n_q, int n
     AttentionPage page = {q,   kv,   kv + (size_t)n * row_bytes, NULL, n_keys, type, n_q, dim, max,
                           sum, found};
     found[n_q * dim] = 77;
-    unit->attend_many(&page);
+    kernels->attend_many(&page);
     CHECK(found[n_q * dim] == 77, "wrote past the end");
     page.n_q = ATTEND_MANY_ABOVE + 1, page.acc = expected;
-    unit->attend_many(&page);
+    kernels->attend_many(&page);
     CHECK(!memcmp(found, expected, (size_t)(page.n_q * dim) * sizeof(float)),
-          "depends on the other queries");
+          "result depends on the other queries");
     page.n_q = n_q;
     page.max = max_expected, page.sum = sum_expected, page.acc = expected;
     for (int i = 0; i < n_q; i++) { // one by one
@@ -130,7 +135,7 @@ static void compare_page(const Kernels *unit, Type type, int dim, int n_q, int n
     }
     for (int i = 0; i < n_q; i++) {
         CHECK(n_keys[i] ? fabsf(max[i] - max_expected[i]) < 0.05f : isinf(max[i]) && sum[i] == 0,
-              "max %g", max[i]);
+              "wrong maximum %g", max[i]);
         for (int d = i * dim; n_keys[i] && d < (i + 1) * dim; d++)
             found[d] /= sum[i], expected[d] /= sum_expected[i];
     }
@@ -140,9 +145,9 @@ static void compare_page(const Kernels *unit, Type type, int dim, int n_q, int n
     free(kv);
 }
 
-// A query that sees a key which is not a number has no result; one that does not see it keeps its
-// own.
-static void attend_nan(const Kernels *unit) {
+// A query that sees a key with a NaN has the result NaN. Queries that do not see the key have their
+// usual result.
+static void attend_nan(const Kernels *kernels) {
     static float q[32 * 64], kv[64], acc[32 * 64];
     static uint16_t k[40][64], v[40][64];
     float max[32], sum[32];
@@ -150,7 +155,7 @@ static void attend_nan(const Kernels *unit) {
     for (int i = 0; i < 32; i++) n_keys[i] = 8 + i;
     for (int i = 0; i < 40; i++) kernels_scalar.store(TYPE_F16, k[i], kv, 64);
     k[20][63] = 0x7e00;
-    unit->attend_many(&(AttentionPage){q, k, v, NULL, n_keys, TYPE_F16, 32, 64, max, sum, acc});
+    kernels->attend_many(&(AttentionPage){q, k, v, NULL, n_keys, TYPE_F16, 32, 64, max, sum, acc});
     for (int i = 0; i < 32; i++)
         CHECK(isnan(acc[64 * i] / sum[i]) == (n_keys[i] > 20), "query %d: %g / %g", i, acc[64 * i],
               sum[i]);
@@ -158,12 +163,12 @@ static void attend_nan(const Kernels *unit) {
 
 static void attention_nan(void) { on_units(attend_nan); }
 
-static void attend_pages(const Kernels *unit) {
+static void attend_pages(const Kernels *kernels) {
     static const int dims[] = {128, 64, 256, 32, 48, 6}, queries[] = {64, 17, 256, 32, 150, 18},
                      keys[] = {256, 1, 77, 33, 255, 16};
     for (int i = 0; i < 6; i++) {
-        compare_page(unit, TYPE_F16, dims[i], queries[i], keys[i]);
-        if (dims[i] % 32 == 0) compare_page(unit, TYPE_Q8_0, dims[i], queries[i], keys[i]);
+        compare_page(kernels, TYPE_F16, dims[i], queries[i], keys[i]);
+        if (dims[i] % 32 == 0) compare_page(kernels, TYPE_Q8_0, dims[i], queries[i], keys[i]);
     }
 }
 

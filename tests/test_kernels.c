@@ -1,4 +1,4 @@
-// Every backend of the kernel table that this CPU has, scalar included, against sums in double.
+// Every backend that this CPU supports, including scalar, against sums in double precision.
 #include "test.h"
 #include "../kernels/blocks.h"
 #include "../kernels/kernels.h"
@@ -13,18 +13,18 @@
 static const char *const backends[] = {"scalar", "avx2", "avx512", "amx", "neon"};
 static uint64_t state;
 
-static const char *backend; // that the running case is about
+static const char *backend; // the backend under test
 
-// Selects the backend; if this CPU does not reach it the case is skipped.
+// Selects the backend under test. Skips the case if this CPU does not support it.
 static bool use_backend(void) {
     if (kernels_init(backend) && !strcmp(kernel.name, backend)) return true;
-    test_skip("this CPU has no such instructions");
+    test_skip("not supported by this CPU");
     return false;
 }
 
 static int random_int(int n) { return (int)(test_random(&state) % (uint64_t)n); }
 
-// Memory that ends where nothing may be read.
+// A buffer that ends at a page that must not be read.
 typedef struct {
     char *map, *data;
     size_t bytes;
@@ -50,7 +50,7 @@ static void scale_offsets(Type type, int *d, int *m) {
     if (type == TYPE_TQ2_0) *d = (int)offsetof(BlockTQ2_0, d);
 }
 
-// Random bits everywhere but in the scales: all values of every field occur.
+// Fills blocks with random bits, except for the scales: all values of every field occur.
 static void random_weights(Type type, char *p, size_t bytes) {
     size_t size = (size_t)type_info(type)->bytes;
     int d, m;
@@ -66,7 +66,7 @@ static void random_weights(Type type, char *p, size_t bytes) {
             for (size_t i = 0; i < size; i++) p[at + i] = (char)random_int(256);
             if (type != TYPE_IQ1_M) memcpy(p + at + d, &h, 2);
             for (int i = 0; i < 4 && type == TYPE_IQ1_M;
-                 i++) { // its nibbles stand on top of four words
+                 i++) { // the float16 d is in the high nibbles of four words
                 char *top = p + at + offsetof(BlockIQ1_M, scales) + 2 * i + 1;
                 *top = (char)((*top & 15) | (h >> 4 * i & 15) << 4);
             }
@@ -82,7 +82,7 @@ typedef struct {
     int n;
     float *x;        // (n, cols)
     float *expected; // (n, rows)
-    double scale;    // sum over all outputs of sum of (w x)^2: what an error is measured by
+    double scale; // sum of (w x)^2 over all products of all outputs, which errors are relative to
 } Problem;
 
 static Problem problem_new(Type type, int rows, int cols, int n) {
@@ -118,9 +118,10 @@ static void problem_free(Problem *p) {
     fenced_free(&p->weights);
 }
 
-enum { GAP = 3 }; // columns of out that belong to nobody
+enum { GAP = 3 }; // columns of out after the rows, which must stay untouched
 
-// out (n, rows + GAP), rows in the given steps, tokens encoded in two parts.
+// Returns the product as out (n, rows + GAP). Encodes the tokens in two parts and computes row_step
+// rows at a time.
 static float *multiply(const MatmulKernel *m, const Tensor *w, const float *x, int n,
                        int row_step) {
     size_t stride = (size_t)(w->rows + GAP), bytes = (m->encoded_bytes(n, w->cols) + 63) / 64 * 64;
@@ -138,38 +139,39 @@ static float *multiply(const MatmulKernel *m, const Tensor *w, const float *x, i
             CHECK(out[i] == -12345, "%s %s: wrote out[%zu]", kernel.name, type_info(w->type)->name,
                   i);
     for (size_t i = 0; i < 64; i++)
-        CHECK(((char *)encoded)[bytes + i] == 77, "%s: encoded too much", kernel.name);
+        CHECK(((char *)encoded)[bytes + i] == 77, "%s: encode wrote past the end", kernel.name);
     free(encoded);
     return out;
 }
 
-static void check_product(const Problem *p, const MatmulKernel *m, const char *what) {
+static void check_product(const Problem *p, const MatmulKernel *m, const char *kernel_name) {
     const Tensor *w = &p->w;
     const char *type = type_info(w->type)->name;
-    // design: float32 activations 1e-6, bf16 (AMX prefill) 1e-4, 8 bits 5e-4; the kernels keep well
-    // below, on average
+    // Errors must be below 1e-6 with float32 activations, 1e-4 with bf16 (AMX prefill) and 5e-4
+    // with 8 bits. The limits here are stricter, because the errors of many outputs are averaged.
     bool is_gemm = m != &kernel.gemv[w->type];
     double error = 0, limit = quant_is_integer(w->type) ? (p->n * w->rows < 10 ? 5e-4 : 1e-4)
                               : m == &kernel.gemm_large[w->type] ? 3e-5
                                                                  : 1e-10;
     size_t stride = (size_t)(w->rows + GAP);
-    int step = (w->rows + 2) / 3 + m->row_step - 1; // mat takes any range: here fours
+    int step = (w->rows + 2) / 3 + m->row_step - 1; // gemv accepts any range of rows: here four
     float *whole = multiply(m, w, p->x, p->n, w->rows),
           *parts = multiply(m, w, p->x, p->n, is_gemm ? step - step % m->row_step : 4);
     CHECK(!memcmp(whole, parts, (size_t)p->n * stride * sizeof(float)),
-          "%s %s %s: depends on the rows' range", kernel.name, what, type);
+          "%s %s %s: result depends on the range of rows", kernel.name, kernel_name, type);
     for (int t = 0; t < p->n; t++)
         for (int r = 0; r < w->rows; r++) {
             double e = (double)whole[(size_t)t * stride + (size_t)r] - p->expected[t * w->rows + r];
             error += e * e;
         }
-    CHECK(error / p->scale <= limit, "%s %s %s (%d, %d) n %d: error %.2e", kernel.name, what, type,
-          w->rows, w->cols, p->n, error / p->scale);
+    CHECK(error / p->scale <= limit, "%s %s %s (%d, %d), %d tokens: error %.2e", kernel.name,
+          kernel_name, type, w->rows, w->cols, p->n, error / p->scale);
     for (int t = 0; (!is_gemm || m->has_gemv_bits) && t<p->n; t += p->n> 4 ? 5 : 1) {
         float *alone =
             multiply(&kernel.gemv[w->type], w, p->x + (size_t)t * (size_t)w->cols, 1, w->rows);
         CHECK(!memcmp(alone, whole + (size_t)t * stride, (size_t)w->rows * sizeof(float)),
-              "%s %s %s: token %d of %d differs from it alone", kernel.name, what, type, t, p->n);
+              "%s %s %s: token %d of %d has other bits than alone", kernel.name, kernel_name, type,
+              t, p->n);
         free(alone);
     }
     free(whole);
@@ -200,9 +202,9 @@ static void products(void) {
     }
 }
 
-// A row of integers times a token, in the order that docs/numerics.md states: on AVX2 one sum of
-// unsigned integers, on AVX-512 eight of signed ones.
-static float product_as_stated(const Tensor *w, const char *row, const float *x, bool is_avx2) {
+// Multiplies a row of an integer type by a token in the order of sums that docs/numerics.md
+// documents: one sum of unsigned integers on AVX2, eight sums of signed integers on AVX-512.
+static float product_as_documented(const Tensor *w, const char *row, const float *x, bool is_avx2) {
     const TypeInfo *f = type_info(w->type);
     const int offset = is_avx2 && f->max_q < 255 ? f->zero_point : 0;
     float s[8] = {0};
@@ -226,10 +228,10 @@ static float product_as_stated(const Tensor *w, const char *row, const float *x,
     return is_avx2 ? s[0] : ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
 }
 
-static void stated_order(void) {
+static void documented_order(void) {
     static const int shapes[][2] = {{3, 2048}, {33, 1312}, {2, 96}};
-    volatile float a = 24929, b = 673, c = 0x1p-60f; // a * b is half way between two floats
-    bool is_fused = fmaf(a, b, c) == 0x1.000002p24f; // mingw-w64's rounds twice
+    volatile float a = 24929, b = 673, c = 0x1p-60f; // a * b is halfway between two floats
+    bool is_fused = fmaf(a, b, c) == 0x1.000002p24f; // fmaf of mingw-w64 rounds twice
     if (!use_backend()) return;
     for (uint32_t type = 0; type < TYPE_COUNT; type++) {
         if (!quant_is_supported(type) || !kernel.gemm[type].has_gemv_bits) continue;
@@ -237,26 +239,27 @@ static void stated_order(void) {
             int block = type_info(type)->block, rows = shapes[k][0];
             Problem p =
                 problem_new((Type)type, rows, (shapes[k][1] + block - 1) / block * block, 5);
-            float *mat = multiply(&kernel.gemv[type], &p.w, p.x, 5, rows),
+            float *gemv = multiply(&kernel.gemv[type], &p.w, p.x, 5, rows),
                   *gemm = multiply(&kernel.gemm[type], &p.w, p.x, 5, rows);
             for (int t = 0; t < 5; t++)
                 for (int r = 0; r < rows; r++) {
-                    float stated =
-                        product_as_stated(&p.w, p.weights.data + (size_t)r * p.w.row_bytes,
-                                          p.x + t * p.w.cols, !strcmp(kernel.name, "avx2"));
+                    float documented =
+                        product_as_documented(&p.w, p.weights.data + (size_t)r * p.w.row_bytes,
+                                              p.x + t * p.w.cols, !strcmp(kernel.name, "avx2"));
                     int at = t * (rows + GAP) + r;
-                    CHECK(mat[at] == gemm[at] && (mat[at] == stated || !is_fused),
-                          "%s %s: %a and %a, not %a", kernel.name, type_info(type)->name,
-                          (double)mat[at], (double)gemm[at], (double)stated);
+                    CHECK(gemv[at] == gemm[at] && (gemv[at] == documented || !is_fused),
+                          "%s %s: gemv %a, gemm %a, documented order %a", kernel.name,
+                          type_info(type)->name, (double)gemv[at], (double)gemm[at],
+                          (double)documented);
                 }
-            free(mat);
+            free(gemv);
             free(gemm);
             problem_free(&p);
         }
     }
 }
 
-// A token that is not finite has no finite result, and the others do not notice.
+// A token with a value that is not finite has no finite result; all other tokens do.
 static void not_finite(void) {
     static const float bad[] = {NAN, INFINITY, -INFINITY};
     if (!use_backend()) return;
@@ -284,8 +287,8 @@ static void not_finite(void) {
     }
 }
 
-static void check_near(const float *a, const float *b, int n, double limit, const char *what) {
-    CHECK(test_nmse(a, b, (size_t)n) <= limit, "%s %s (%d): error %.2e", kernel.name, what, n,
+static void check_near(const float *a, const float *b, int n, double limit, const char *operation) {
+    CHECK(test_nmse(a, b, (size_t)n) <= limit, "%s %s (%d): error %.2e", kernel.name, operation, n,
           test_nmse(a, b, (size_t)n));
 }
 
@@ -325,7 +328,8 @@ static void stores(void) {
     state = 7;
     for (int c = 0; c < 12; c++) {
         Type type = types[c % 3];
-        if (type == TYPE_Q8_0 && !strcmp(kernel.name, "scalar")) continue; // that is quant_encode
+        if (type == TYPE_Q8_0 && !strcmp(kernel.name, "scalar"))
+            continue; // tested with quant_encode
         int n = (c / 3 + 1) * (type == TYPE_Q8_0 ? 32 : 26);
         float x[128], back[128];
         char row[600];
@@ -341,7 +345,8 @@ static void stores(void) {
                                       : 5e-5,
                    type_info(type)->name);
         for (int j = 0; type == TYPE_F16 && j < n; j++)
-            CHECK(back[j] == f16_to_f32(f32_to_f16(x[j])), "%s: not rounded to even", kernel.name);
+            CHECK(back[j] == f16_to_f32(f32_to_f16(x[j])), "%s: not rounded to nearest even",
+                  kernel.name);
         x[n - 1] = NAN;
         kernel.store(type, row, x, n);
         quant_decode_row(type, row, back, (size_t)n);
@@ -350,7 +355,8 @@ static void stores(void) {
     }
 }
 
-// One page: query i sees n_keys[i] of the keys; its result is the same bits when it is alone.
+// Attention over one page, of which query i sees n_keys[i] keys. The result of a query must have
+// the same bits when it is the only query.
 static void check_attend(Type type, int dim, int n_q, int most_keys) {
     enum { Q = ATTEND_MAX_QUERIES };
     static float q[Q * 256], values[2][KV_PAGE][256], acc[Q * 256 + 1], alone[256], expected[256];
@@ -368,8 +374,8 @@ static void check_attend(Type type, int dim, int n_q, int most_keys) {
         for (int j = 0; j < most_keys; j++)
             quant_decode_row(type, kv[s].data + (size_t)j * row_bytes, values[s][j], (size_t)dim);
     }
-    // Backends that take keys of Q8_0 as integers round the queries to 16 bits (worst
-    // found 3.4e-9).
+    // Backends that multiply keys of Q8_0 as integers round the queries to 16 bits (largest error
+    // seen: 3.4e-9).
     bool is_rounded =
         type == TYPE_Q8_0 && strcmp(kernel.name, "scalar") && strcmp(kernel.name, "avx2");
     acc[n_q * dim] = 77;
@@ -397,14 +403,14 @@ static void check_attend(Type type, int dim, int n_q, int most_keys) {
               n_q, n_keys[i], error);
         CHECK(n_keys[i] ? fabs(max[i] - top) < (is_rounded ? 1e-3 : 1e-4)
                         : isinf(max[i]) && sum[i] == 0,
-              "%s: max %g", kernel.name, (double)max[i]);
+              "%s: wrong maximum %g", kernel.name, (double)max[i]);
         AttentionPage one = {q + i * dim, kv[0].data, kv[1].data, NULL,       n_keys + i, type,
                              1,           dim,        &max_alone, &sum_alone, alone};
         kernel.attend(&one);
         CHECK(max_alone == max[i] && sum_alone == sum[i] &&
                   !memcmp(alone, acc + i * dim, (size_t)dim * sizeof(float)),
-              "%s attend %s dim %d: query %d of %d differs from it alone", kernel.name, name, dim,
-              i, n_q);
+              "%s attend %s dim %d: query %d of %d has other bits than alone", kernel.name, name,
+              dim, i, n_q);
     }
     fenced_free(&kv[0]);
     fenced_free(&kv[1]);
@@ -427,9 +433,9 @@ void test_kernels(void) {
     static const struct {
         const char *name;
         void (*run)(void);
-    } cases[] = {{"products of every type", products},  {"order of sums", stated_order},
-                 {"NaN and infinity stay", not_finite}, {"elementwise", elementwise},
-                 {"rows of the KV cache", stores},      {"attention over a page", attention}};
+    } cases[] = {{"products of every type", products},       {"order of sums", documented_order},
+                 {"values that are not finite", not_finite}, {"elementwise", elementwise},
+                 {"rows of the KV cache", stores},           {"attention over a page", attention}};
     for (size_t r = 0; r < sizeof backends / sizeof *backends; r++)
         for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
             char name[80];

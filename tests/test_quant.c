@@ -1,4 +1,4 @@
-// Tensor types: decoded values against the published layouts.
+// Tensor types: the sizes of blocks, and decoded values, against those of ggml.
 #include "../kernels/blocks.h"
 #include "../kernels/quant.h"
 #include "test.h"
@@ -14,7 +14,7 @@ static uint64_t fnv(const void *data, size_t n, uint64_t h) {
     return h;
 }
 
-// Hash of float32 values, all NaNs alike.
+// Hash of float32 values. All NaNs have the same hash.
 static uint64_t fnv_floats(const float *x, size_t n) {
     uint64_t h = 14695981039346656037u;
     for (size_t i = 0; i < n; i++) {
@@ -67,8 +67,8 @@ static void sizes(void) {
         CHECK((size_t)type_info(blocks[i].type)->bytes == blocks[i].bytes, "type %d",
               blocks[i].type);
     for (uint32_t t = 0; t < TYPE_COUNT; t++)
-        CHECK(quant_is_integer(t) == (type_info(t)->group > 0), "type %u: no integers, or no group",
-              t);
+        CHECK(quant_is_integer(t) == (type_info(t)->group > 0),
+              "type %u: quant_is_integer() disagrees with the group size", t);
 }
 
 static void decode(void) {
@@ -88,8 +88,8 @@ static void decode(void) {
           "");
 }
 
-// Every float16 and bfloat16 is exact in float32. Values halfway between two float16 round to the
-// even one.
+// Every float16 and bfloat16 survives a conversion to float32 and back. Values halfway between two
+// float16 are rounded to the even one.
 static void half(void) {
     for (uint32_t h = 0; h < 65536; h++) {
         float f = f16_to_f32((uint16_t)h), b = bf16_to_f32((uint16_t)h);
