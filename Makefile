@@ -44,6 +44,7 @@ LINUX64 := $(and $(findstring linux,$(TARGET)),$(or $(findstring x86_64,$(TARGET
 SANDBOX   ?= $(if $(findstring openbsd,$(TARGET)),openbsd,$(or $(if $(LINUX64),$(shell \
              $(CC) -E -include linux/landlock.h -x c /dev/null >/dev/null 2>&1 && echo linux)),none))
 ifeq ($(SYSTEM),windows) # gcc aligns the stack to 16 bytes only, and does not know the format checks of its libc
+EXE     := .exe
 FLAGS   += -include os/windows/posix.h -Ios/windows -D__USE_MINGW_ANSI_STDIO=1 -D_WIN32_WINNT=0x0602 -Wno-format \
            -Wno-format-extra-args -Wa,-muse-unaligned-vector-move
 LIBS    := -static -lsynchronization -lshell32 -Wl,--stack,16777216
@@ -95,7 +96,7 @@ $(BUILD)/backends/neon.o:   FILE_FLAGS := -march=armv8.2-a+dotprod+fp16
 $(BUILD)/tests/amx_emulated.o: FILE_FLAGS := $(AVX512)
 $(ALL_BACKENDS:%.c=$(BUILD)/%.o): FILE_FLAGS += $(BACKEND_FLAGS)
 
-OBJ     := $(SOURCES:%.c=$(BUILD)/%.o) $(BUILD)/models/builtin.o $(BUILD)/chat/templates.o
+OBJ     := $(SOURCES:%.c=$(BUILD)/%.o) $(patsubst %.S,$(BUILD)/%.o,$(wildcard */*.S))
 
 # Tests. WITHOUT also leaves out test_MODULE.c, tests that include its headers, and fuzzing, which covers all modules.
 FUZZERS := tests/fuzz/targets.c tests/fuzz/editor.c tests/fuzz/imatrix.c
@@ -119,7 +120,7 @@ report   = @printf '  %-3s %s\n' $(1) $(2)
 link     = $(V)$(CC) $(CFLAGS) $(OPENMP) $(HARDLINK) $(LDFLAGS) -o $@ $(filter %.o,$^) -lm -pthread $(LIBS)
 
 all: $(BUILD)/llama31
-	@cp -f $(BUILD)/llama31 llama31
+	@cp -f $(BUILD)/llama31$(EXE) llama31$(EXE)
 
 # $(BUILD)/parts and $(BUILD)/suites change when WITHOUT or the list of tests does.
 $(BUILD)/llama31: $(OBJ) $(BUILD)/run.o $(BUILD)/parts
@@ -144,8 +145,9 @@ $(BUILD)/%.o: %.c Makefile VERSION
 	@mkdir -p $(@D)
 	$(call report,CC,$<)
 	$(V)$(CC) $(FLAGS) $(PROTECT) $(CFLAGS) $(FILE_FLAGS) -MMD -MP -c -o $@ $<
-$(BUILD)/models/builtin.o: models/stories.gguf
-$(BUILD)/chat/templates.o: $(wildcard chat/templates/*.jinja)
+$(BUILD)/models/builtin.o: models/stories.gguf base/embed.inc
+$(BUILD)/chat/templates.o: $(wildcard chat/templates/*.jinja) base/embed.inc
+$(BUILD)/commands/completions.o: $(wildcard commands/completions/*) base/embed.inc
 $(BUILD)/%.o: %.S
 	@mkdir -p $(@D)
 	$(call report,AS,$<)

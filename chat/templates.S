@@ -1,28 +1,13 @@
-/* The built-in chat templates: the text of each file in chat/templates/, ended by a NUL byte, under the symbol
-   template_NAME. chat/template.c lists them. */
-#if defined(__APPLE__)
-#define SYMBOL(name) _##name
-        .section __TEXT,__const
-#else
-#define SYMBOL(name) name
-        .section .rodata
-#endif
-        .macro template symbol, file
-        .globl \symbol
-\symbol:
-        .incbin "chat/templates/\file"
-        .byte 0
-        .endm
+/* The built-in chat templates: the text of each file in chat/templates/, under the symbol template_NAME.
+   chat/template.c lists them. */
+#include "../base/embed.inc"
 
-        template SYMBOL(template_alpaca), alpaca.jinja
-        template SYMBOL(template_chatml), chatml.jinja
-        template SYMBOL(template_llama2), llama2.jinja
-        template SYMBOL(template_llama3), llama3.jinja
-        template SYMBOL(template_llama3_1), llama3.1.jinja
-        template SYMBOL(template_mistral), mistral.jinja
-        template SYMBOL(template_none), none.jinja
-        template SYMBOL(template_vicuna), vicuna.jinja
-        template SYMBOL(template_zephyr), zephyr.jinja
-#if defined(__ELF__)
-        .section .note.GNU-stack, "", %progbits
-#endif
+        embed EMBED_SYMBOL(template_alpaca), chat/templates/alpaca.jinja
+        embed EMBED_SYMBOL(template_chatml), chat/templates/chatml.jinja
+        embed EMBED_SYMBOL(template_llama2), chat/templates/llama2.jinja
+        embed EMBED_SYMBOL(template_llama3), chat/templates/llama3.jinja
+        embed EMBED_SYMBOL(template_llama3_1), chat/templates/llama3.1.jinja
+        embed EMBED_SYMBOL(template_mistral), chat/templates/mistral.jinja
+        embed EMBED_SYMBOL(template_none), chat/templates/none.jinja
+        embed EMBED_SYMBOL(template_vicuna), chat/templates/vicuna.jinja
+        embed EMBED_SYMBOL(template_zephyr), chat/templates/zephyr.jinja

@@ -1,7 +1,7 @@
 // Completion scripts for shells, from command_table and option_table.
 //
-// All scripts have one form: the commands, then for each command its options, then the code that
-// completes a word from these. Only the syntax of a line differs between shells.
+// commands/completions/ has a script per shell, with placeholders for the list of commands and the
+// options of each command. Here is how each shell writes such a list.
 #include "commands.h"
 
 #include <stdio.h>
@@ -9,12 +9,11 @@
 
 typedef struct {
     const char *name;
-    const char *begin; // up to the list of commands
+    const char *script; // with @COMMANDS@ and, after it, @OPTIONS@
     void (*put_command)(const Command *c);
-    const char *middle;        // up to the options
-    const char *begin_options; // printf format for the name of the command; NULL: nothing
+    const char *begin_options; // printf format for the name of the command
     void (*put_option)(const Command *c, const Option *option, const char *name);
-    const char *end_options, *end;
+    const char *end_options;
 } Shell;
 
 // Text between single quotes of a shell; characters of `special` get a backslash.
@@ -70,68 +69,36 @@ static void put_fish_option(const Command *c, const Option *option, const char *
     printf("'\n");
 }
 
+extern const char completion_bash[], completion_zsh[], completion_fish[]; // completions.S
 static const Shell shells[] = {
-    {"bash",
-     "_llama31() {\n"
-     "    local word=${COMP_WORDS[COMP_CWORD]} last=${COMP_WORDS[COMP_CWORD-1]}\n"
-     "    local flags= files= values= commands='",
-     put_bash_command,
-     "'\n"
-     "    case ${COMP_WORDS[1]} in\n",
-     "    %s)", put_bash_option, " ;;\n",
-     "    esac\n"
-     "    local words=\"$flags $files $values\"\n"
-     "    case $COMP_CWORD:$last:$word in\n"
-     "    1:*) words=\"$commands --version --help\" ;;\n"
-     "    *:--completion:*) words='bash zsh fish' ;;\n"
-     "    *:help:[!-]* | *:help:) words=$commands ;;\n"
-     "    *)\n"
-     "        case $values in *\" $last \"*) return ;; esac\n"
-     "        case $files:$word in *\" $last \"* | *:[!-]* | *:) words= ;; esac ;;\n"
-     "    esac\n"
-     "    if [ -n \"$words\" ]; then COMPREPLY=($(compgen -W \"$words\" -- \"$word\"))\n"
-     "    else COMPREPLY=($(compgen -f -- \"$word\")); fi\n"
-     "}\n"
-     "complete -o filenames -F _llama31 llama31\n"},
-    {"zsh",
-     "#compdef llama31\n"
-     "_llama31() {\n"
-     "    local -a commands=(",
-     put_zsh_command,
-     ")\n"
-     "    if (( CURRENT == 2 )); then\n"
-     "        _describe command commands\n"
-     "        return\n"
-     "    fi\n"
-     "    local command=$words[2]\n"
-     "    shift words\n"
-     "    (( CURRENT-- ))\n"
-     "    case $command in\n",
-     "    %s) local -a arguments=(", put_zsh_option, ") ;;\n",
-     "    esac\n"
-     "    [[ $command == help ]] && arguments+=(\"1:command:(${(j: :)${(@)commands%%:*}})\")\n"
-     "    _arguments $arguments '*:file:_files'\n"
-     "}\n"
-     "_llama31 \"$@\"\n"},
-    {"fish", "complete -c llama31 -n __fish_use_subcommand -f\n", put_fish_command, "", NULL,
-     put_fish_option, "", ""},
+    {"bash", completion_bash, put_bash_command, "    %s)", put_bash_option, " ;;\n"},
+    {"zsh", completion_zsh, put_zsh_command, "    %s) local -a arguments=(", put_zsh_option,
+     ") ;;\n"},
+    {"fish", completion_fish, put_fish_command, "", put_fish_option, ""},
 };
+
+// Prints the script up to a placeholder. Returns the text after the placeholder.
+static const char *put_script(const char *script, const char *placeholder) {
+    const char *found = strstr(script, placeholder);
+    printf("%.*s", (int)(found - script), script);
+    return found + strlen(placeholder);
+}
 
 bool completion_print(const char *name) {
     const Shell *shell = shells, *end = shells + sizeof shells / sizeof *shells;
     while (shell < end && strcmp(shell->name, name)) shell++;
     if (shell == end) return false;
     const Command *last_command = command_table + n_commands;
-    printf("%s", shell->begin);
+    const char *script = put_script(shell->script, "@COMMANDS@");
     for (const Command *c = command_table; c < last_command; c++) shell->put_command(c);
-    printf("%s", shell->middle);
+    script = put_script(script, "@OPTIONS@");
     for (const Command *c = command_table; c < last_command; c++) {
-        if (shell->begin_options) printf(shell->begin_options, c->name);
+        printf(shell->begin_options, c->name);
         for (const Option *row = option_table; row < option_table + n_option_rows; row++)
             for (int k = 0; k < 3 && row->names[k] && (row->commands & c->flag); k++)
                 shell->put_option(c, row, row->names[k]);
         printf("%s", shell->end_options);
     }
-    printf("%s", shell->end);
+    printf("%s", script);
     return true;
 }

@@ -1,0 +1,7 @@
+/* The completion scripts: the text of each file in commands/completions/, under the symbol
+   completion_NAME. commands/completion.c lists them. */
+#include "../base/embed.inc"
+
+        embed EMBED_SYMBOL(completion_bash), commands/completions/bash
+        embed EMBED_SYMBOL(completion_zsh), commands/completions/zsh
+        embed EMBED_SYMBOL(completion_fish), commands/completions/fish
