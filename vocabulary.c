@@ -222,9 +222,9 @@ int tokenizer_special_id(const Tokenizer *t, const char *name) {
     return vocabulary_find_special(t, str_of(name));
 }
 
-// Of all special tokens that do not sort after s, let `last` be the last. Every special token that
-// s begins with is `last` or one of its prefixes, so one binary search finds all of them, the
-// longest first.
+// Let `last` be the greatest special token, in byte order, that is not greater than s. Every
+// special token that is a prefix of s is `last` or a prefix of `last`, so one binary search finds
+// all of them, the longest first.
 int vocabulary_match_special(const Tokenizer *t, const char *s, size_t n, size_t n_template) {
     if (!t->is_special_start[(unsigned char)*s]) return -1;
     if (n > VOCABULARY_MAX_SPECIAL_BYTES) n = VOCABULARY_MAX_SPECIAL_BYTES;

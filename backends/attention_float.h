@@ -54,7 +54,7 @@ static inline void q8_values(const AttentionPage *a, int key, int n, Prefetch *p
     }
 }
 
-// Whether values, and keys, of a float16 cache are converted as they are multiplied, which pays on
+// True if values, and keys, of a float16 cache are converted as they are multiplied, which pays on
 // AVX-512 for few queries. For the 4 queries of a KV head and head_dim 128 a page takes 7 us from
 // L2 and 9 to 11 us from memory (Sapphire Rapids).
 INLINE bool multiplies_f16(const AttentionPage *a) {

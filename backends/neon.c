@@ -199,7 +199,7 @@ INLINE const char *float_rows_at(const GemmStep *s, int r, Type type) {
            quant_row_bytes(type, (size_t)s->k);
 }
 
-// Whether rows of a float type are multiplied without a copy, in the same order: with one token.
+// True if rows of a float type are multiplied without a copy, in the same order: with one token.
 INLINE bool is_in_place(const GemmStep *s, int r) {
     return s->n == 1 && s->n_cols == SUPERBLOCK && s->row + r + PANEL_ROWS <= s->p->row_end;
 }

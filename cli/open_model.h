@@ -27,7 +27,7 @@ void model_open_or_die(const Options *o, Model *m, Tokenizer **t);
 void template_from_options(const Options *o, const Gguf *g, Tokenizer *t, Template *out);
 // Warns about special tokens of the template that the vocabulary lacks.
 void template_warn_missing(const Options *o, const Template *tpl);
-// Whether the vocabulary has all tokens of the logit biases. False with err (exit 2).
+// True if the vocabulary has all tokens of the logit biases. False with err (exit 2).
 bool logit_bias_check(const SampleOptions *s, int n_vocab, Error *err);
 // Enters the sandbox (os/sandbox.h) unless --no-sandbox is given or a prefix cache needs its files.
 // Call it when all files are open.

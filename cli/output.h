@@ -8,7 +8,7 @@
 #include "options.h"
 #include "../base/json.h"
 
-// Whether fd is a terminal that understands escape sequences (not TERM=dumb).
+// True if fd is a terminal that understands escape sequences (not TERM=dumb).
 bool terminal_has_escapes(int fd);
 
 // Prints a note on stderr, dim on a terminal, unless -q is given (o NULL: always).

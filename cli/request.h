@@ -20,7 +20,7 @@ bool context_fits(int n_tokens, bool needs_next, int context, Error *err);
 // prompt does not fit the context.
 bool request_from_options(const Pipeline *p, const Options *o, const Ids *prompt, bool is_plain,
                           Request *r, Error *err);
-// Whether the available memory can hold a KV cache of n_positions.
+// True if the available memory can hold a KV cache of n_positions.
 bool kv_memory_fits(const Model *m, size_t n_positions);
 // Dies (exit 1) if it cannot.
 void kv_memory_check(const Model *m, size_t n_positions);

@@ -289,7 +289,7 @@ static size_t max_positions(const Record *r) {
     return (size_t)(q->max_tokens < 0 || n > q->max_context ? q->max_context : n);
 }
 
-// Whether the KV cache of a record fits in memory beside those of all running records, each at its
+// True if the KV cache of a record fits in memory beside those of all running records, each at its
 // full length. Frees kept prefixes to make room.
 static bool reserve_memory(Batch *b, const Record *r) {
     size_t per_position = kv_position_bytes(&b->pipeline.model.kv), n = max_positions(r), bytes;

@@ -173,7 +173,7 @@ static bool parse_grammar(Record *r, const Json *v, Error *err) {
     return true;
 }
 
-// Whether a field of this value has the same meaning as no field.
+// True if a field of this value has the same meaning as no field.
 static bool is_neutral(const Json *v) {
     return v->kind == JSON_NULL || (v->kind == JSON_BOOL && !v->boolean) ||
            (v->kind == JSON_NUMBER && v->number == 1) || (v->kind == JSON_ARRAY && !v->n_items) ||

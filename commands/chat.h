@@ -38,7 +38,7 @@ typedef struct {
 void chat_error(const Chat *c, const char *fmt, ...) PRINTF_LIKE(2, 3);
 // Saves the dialogue to the session file. is_appended: only its last message is new.
 void chat_save(Chat *c, bool is_appended);
-// Whether the dialogue and the beginning of an answer fit the context. Prints a note with advice if
+// True if the dialogue and the beginning of an answer fit the context. Prints a note with advice if
 // not. With --keep-going the oldest turns are dropped first.
 bool chat_fits(Chat *c);
 // Generates an answer, and adds it to the dialogue.

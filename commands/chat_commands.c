@@ -89,7 +89,7 @@ static void command_load(Chat *c, const char *path) {
     note(&c->options, "%s", count_of(d->n, "message"));
 }
 
-// Whether the content of a file is a prefix of the text, so that nothing is lost if the text
+// True if the content of a file is a prefix of the text, so that nothing is lost if the text
 // replaces it.
 static bool has_prefix_of(const char *path, Str text) {
     struct stat st;

@@ -111,7 +111,7 @@ typedef struct {
     TextWrap wrap;
 } Answer;
 
-// Whether the answer begins with the control token of a tool call.
+// True if the answer begins with the control token of a tool call.
 static bool begins_with_call(const Answer *a) {
     Ids ids = {0};
     completion_ids(a->sequence, &ids);

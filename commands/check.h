@@ -3,7 +3,7 @@
 
 #include "../checksum.h"
 
-// Whether no value is NaN or infinite.
+// True if no value is NaN or infinite.
 bool floats_are_finite(const float *x, size_t n);
 // Checks and hashes all tensors. Tensors of types that cannot be computed with are only hashed.
 // False with err (exit 3: tensor and row; exit 1 if the file changed meanwhile).

@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-// Whether the output may be overwritten without --force: only if it looks like an earlier result,
+// True if the output may be overwritten without --force: only if it looks like an earlier result,
 // that is, like floats of plausible size, some of them negative. Text never looks like that.
 static bool is_logits_file(const char *path) {
     float x[1024] = {0};

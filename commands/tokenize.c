@@ -117,7 +117,7 @@ static const uint64_t *timed_mask(ConstraintState *g, Buffer *times) {
     return mask;
 }
 
-// Whether the constraint accepts a text. Its tokens are accepted one by one, as in generation, and
+// True if the constraint accepts a text. Its tokens are accepted one by one, as in generation, and
 // each is checked against the mask computed before it. *at is the number of accepted bytes.
 static bool is_accepted(ConstraintState *g, const Ids *ids, Buffer *times, size_t *at) {
     *at = 0;

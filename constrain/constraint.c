@@ -186,7 +186,7 @@ static bool is_space(Str s) {
     return true;
 }
 
-// Whether a token may come next as part of the reasoning, rather than of the constrained text.
+// True if a token may come next as part of the reasoning, rather than of the constrained text.
 static bool reasoning_allows(const ConstraintState *s, int id) {
     const Tokenizer *t = s->cache->tokenizer;
     Str piece = tokenizer_piece(t, id, s->phase == REASONING_START);
@@ -218,7 +218,7 @@ static bool reasoning_accept(ConstraintState *s, int id) {
     return true;
 }
 
-// Whether a prompt ends with <think> and optional white space.
+// True if a prompt ends with <think> and optional white space.
 static bool prompt_ends_open(const Tokenizer *t, const int *ids, int n) {
     enum { MAX_TOKENS = 16 }; // enough for <think> and white space
     Buffer text = {0};

@@ -41,7 +41,7 @@ void constraint_free(ConstraintState *s);
 // Sets the constraint of a request, whose prompt must be set before: if the prompt ends with
 // <think>, the text begins inside the reasoning.
 void constraint_attach(ConstraintState *s, Request *r);
-// Whether the text so far satisfies the constraint.
+// True if the text so far satisfies the constraint.
 bool constraint_is_complete(const ConstraintState *s);
 
 // For checking a text without a model: one bit per token, set if the token may come next. Valid

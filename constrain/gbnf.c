@@ -151,7 +151,7 @@ static const PatternSyntax gbnf_syntax = {
 // If a rule could call itself before it has read a character, the pushdown automaton could loop
 // without consuming anything. Such rules are refused.
 
-// Whether a node can match the empty text, as far as the rules' is_nullable is known. Clears
+// True if a node can match the empty text, as far as the rules' is_nullable is known. Clears
 // *is_safe if the node can call a rule that is not known to be safe before its first character.
 static bool scan_start(const PatternReader *r, int node, bool *is_safe) {
     const GrammarRules *g = r->grammar;

@@ -34,7 +34,7 @@ typedef struct {
     uint64_t *live;    // (n_states, limit + 1) bits: see string_is_live(); NULL: all set
 } StringDef;
 
-// Whether a text that has led to state q of the DFA after `count` characters can be completed.
+// True if a text that has led to state q of the DFA after `count` characters can be completed.
 static inline bool string_is_live(const StringDef *s, int q, uint32_t count) {
     if (q <= 0 || count > s->max) return false;
     if (!s->live) return true;
@@ -107,7 +107,7 @@ int trie_add(Grammar *g, const Str *strings, int n);
 int trie_lower_bound(const Grammar *g, int node, uint32_t code);
 // The child of a node, or NONE.
 int trie_child(const Grammar *g, int node, uint32_t code);
-// Whether the DFA has a transition by a character of the range that no child of the node has.
+// True if the DFA has a transition by a character of the range that no child of the node has.
 bool trie_leads_beside(const Grammar *g, int node, const Dfa *d, int state, CodeRange r);
 
 // Completes a grammar after all definitions were added. Removes alternatives that no text matches,

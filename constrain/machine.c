@@ -66,7 +66,7 @@ static const StackFrame *top(const Machine *m, const State *s) {
 
 // --- strings
 
-// Whether the partial character can become the character of some child of a trie node.
+// True if the partial character can become the character of some child of a trie node.
 static bool trie_has_step(const Grammar *g, int node, uint32_t partial) {
     CodeRange r[CHAR_MAX_RANGES];
     int n = char_ranges(partial, r), end = g->tries[node].first + g->tries[node].n;
@@ -77,7 +77,7 @@ static bool trie_has_step(const Grammar *g, int node, uint32_t partial) {
     return false;
 }
 
-// Whether a string may continue with the partial character of a state.
+// True if a string may continue with the partial character of a state.
 static bool string_has_step(const Machine *m, const StringDef *d, const State *s) {
     CodeRange r[CHAR_MAX_RANGES];
     if (d->trie != NONE) return trie_has_step(m->grammar, s->q, s->partial);
@@ -223,7 +223,7 @@ static void end_name(Machine *m, State s) {
     put(m, (State){stack, AT_COLON, s.style, .def = value});
 }
 
-// Whether a name may continue with the partial character of a state: to a listed name by a child of
+// True if a name may continue with the partial character of a state: to a listed name by a child of
 // its trie node, or to an unlisted name.
 static bool name_has_step(const Machine *m, const State *s) {
     const Grammar *g = m->grammar;
@@ -538,7 +538,7 @@ static bool state_is_loop(const Machine *m, const State *s, uint64_t *others) {
     return true;
 }
 
-// Whether letters stay in a loop. If not, the shortcut does not pay, because it is wrong for most
+// True if letters stay in a loop. If not, the shortcut does not pay, because it is wrong for most
 // tokens.
 static bool letters_stay(uint64_t others) {
     return !(others & (byte_group('a') | byte_group('z')));

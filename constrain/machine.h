@@ -25,8 +25,9 @@ static inline uint32_t machine_step(Machine *m, uint32_t config, int byte) {
     uint32_t next = machine_row(m, config)[byte];
     return next != UINT32_MAX ? next : machine_step_slow(m, config, byte);
 }
-// Whether the text may end here; whether it ends in the middle of a character.
+// True if the text may end here.
 bool machine_is_end(const Machine *m, uint32_t config);
+// True if the text ends in the middle of a character.
 bool machine_is_partial(const Machine *m, uint32_t config);
 
 // Configurations inside strings, whose masks have shortcuts (see mask.c).
@@ -35,11 +36,11 @@ bool machine_is_partial(const Machine *m, uint32_t config);
 // patterns rarely distinguish: a range of letters, the digits, a range of UTF-8 lead bytes, or a
 // single punctuation character. 0 for bytes with which no plain character of a string begins.
 uint64_t byte_group(int byte);
-// Whether every plain character leads from the configuration to itself, except characters whose
+// True if every plain character leads from the configuration to itself, except characters whose
 // first byte is in the groups *others. This holds inside a string without a length, and inside a
 // property name that has left all listed names.
 bool machine_is_loop(const Machine *m, uint32_t config, uint64_t *others);
-// Whether this holds except that the characters are counted: at least *min and at most *max more
+// True if this holds except that the characters are counted: at least *min and at most *max more
 // characters must follow.
 bool machine_is_counted(const Machine *m, uint32_t config, uint32_t *min, uint32_t *max,
                         uint64_t *others);

@@ -24,8 +24,9 @@ void matcher_free(Matcher *m);
 // of a matching text. Valid until the next call for any matcher with the same tables. skips_space:
 // a space at the beginning of a token is not part of the text.
 const uint64_t *matcher_mask(Matcher *m, bool skips_space);
-// Whether the text so far matches; whether it matches and nothing can follow.
+// True if the text so far matches.
 bool matcher_is_end(const Matcher *m);
+// True if the text so far matches and nothing can follow.
 bool matcher_is_done(Matcher *m);
 // Appends bytes to the text, up to the first byte that does not fit. Returns the number of bytes
 // appended.

@@ -82,7 +82,7 @@ struct SchemaKeyword {
     void (*assert)(SchemaCompiler *c, Conjunction *f, const KeywordUse *u);
     // Expands the branches of a conjunction in which the keyword does not hold. NULL: unsupported.
     void (*negate)(SchemaCompiler *c, Conjunction f, const KeywordUse *u);
-    // Whether a value of one of these types satisfies the keyword. NULL: all values do.
+    // True if a value of one of these types satisfies the keyword. NULL: all values do.
     bool (*check)(SchemaCompiler *c, const KeywordUse *u, const Json *value);
     // The types of the values that can satisfy the keyword. NULL: any.
     unsigned (*find_types)(SchemaCompiler *c, const KeywordUse *u);

@@ -110,14 +110,14 @@ void count_assert(SchemaCompiler *c, Conjunction *f, const KeywordUse *u);
 void count_negate(SchemaCompiler *c, Conjunction f, const KeywordUse *u);
 bool count_check(SchemaCompiler *c, const KeywordUse *u, const Json *value);
 uint32_t count_chars(Str s);
-// Whether an unevaluated... keyword restricts anything. Fails if the schema has an applicator,
+// True if an unevaluated... keyword restricts anything. Fails if the schema has an applicator,
 // which may evaluate properties or items.
 bool unevaluated_is_needed(SchemaCompiler *c, const KeywordUse *u);
 bool unevaluated_check(SchemaCompiler *c, const KeywordUse *u, const Json *value);
 
-// Whether a known value satisfies a schema or an assertion.
+// True if a known value satisfies a schema or an assertion.
 bool schema_holds(SchemaCompiler *c, const Json *schema, const Json *value);
 bool assertion_holds(SchemaCompiler *c, SchemaAssertion a, const Json *value);
-// Whether a schema has only annotations, so that every value satisfies it.
+// True if a schema has only annotations, so that every value satisfies it.
 bool schema_is_trivial(SchemaCompiler *c, const Json *schema);
 bool json_is_equal(const Json *a, const Json *b);

@@ -1,6 +1,6 @@
-// What the files of keywords define: the tables of their keywords (schema_compiler.h), and
-// functions that add to the value c->target the alternatives of a conjunction, if it allows values
-// of their type.
+// The parts of the schema compiler that know keywords. Each file of keywords defines a table of
+// them (schema_compiler.h), and a function for its type of value: if a conjunction allows values of
+// the type, the function adds their grammar to the alternatives of the value c->target.
 #pragma once
 
 #include "regex.h"
@@ -16,10 +16,11 @@ void number_emit(SchemaCompiler *c, const Conjunction *f);
 // minLength, maxLength, pattern, format
 extern const SchemaKeyword schema_string_keywords[];
 void string_emit(SchemaCompiler *c, const Conjunction *f);
-// Each returns the index of a DFA, which is built once; -1 after a failure. The DFA of a regular
-// expression, whose errors name the keyword; of a "pattern" or a name in "patternProperties".
+// Compiles a regular expression to a DFA, once per expression. Returns the index of the DFA, or -1
+// after a failure; the error names the keyword.
 int string_regex(SchemaCompiler *c, const Json *schema, const char *keyword, Str pattern,
                  RegexMode mode);
+// As string_regex(), for the value of "pattern" or a name in "patternProperties".
 int string_pattern(SchemaCompiler *c, const Json *schema, Str pattern);
 
 // items, prefixItems, additionalItems, minItems, maxItems, uniqueItems, unevaluatedItems

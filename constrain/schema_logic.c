@@ -75,7 +75,7 @@ static bool has_ref_only(const SchemaCompiler *c, const Json *schema) {
     return c->draft <= 7 && json_get(schema, "$ref");
 }
 
-// Whether `a` lists its values ("const", "enum") and none of the values satisfies b.
+// True if `a` lists its values ("const", "enum") and none of the values satisfies b.
 static bool values_are_disjoint(SchemaCompiler *c, const Json *a, const Json *b) {
     const Json *one = c->draft >= 6 ? json_get(a, "const") : NULL, *list = json_get(a, "enum");
     bool is_list = list && list->kind == JSON_ARRAY;
@@ -103,7 +103,7 @@ static bool is_required(const Json *schema, Str name) {
     return r;
 }
 
-// Whether b does not allow a property that `a` requires, or a property that one of them requires
+// True if b does not allow a property that `a` requires, or a property that one of them requires
 // has disjoint schemas in both.
 static bool properties_are_disjoint(SchemaCompiler *c, const Json *a, const Json *b, int depth) {
     const Json *others = json_get(b, "additionalProperties"), *in_b = json_get(b, "properties");
@@ -121,7 +121,7 @@ static bool properties_are_disjoint(SchemaCompiler *c, const Json *a, const Json
     return false;
 }
 
-// Whether b is disjoint from a part of `a` that all values of `a` satisfy: the target of $ref, one
+// True if b is disjoint from a part of `a` that all values of `a` satisfy: the target of $ref, one
 // schema of allOf, or every schema of anyOf or oneOf.
 static bool parts_are_disjoint(SchemaCompiler *c, const Json *a, const Json *b, int depth) {
     for (KeywordUse u = {.schema = a}; schema_next(c, &u);) {

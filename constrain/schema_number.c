@@ -4,7 +4,7 @@
 
 // --- bounds
 
-// Whether the keyword is the draft 4 form of exclusiveMinimum or exclusiveMaximum: a flag that
+// True if the keyword is the draft 4 form of exclusiveMinimum or exclusiveMaximum: a flag that
 // modifies minimum or maximum.
 static bool is_flag(const KeywordUse *u) {
     return u->keyword->is_exclusive && u->value->kind == JSON_BOOL;
@@ -16,7 +16,7 @@ static bool is_excluded(const KeywordUse *u) {
     return u->keyword->is_exclusive || (flag && flag->kind == JSON_BOOL && flag->boolean);
 }
 
-// Whether the keyword is a bound that excludes some numbers.
+// True if the keyword is a bound that excludes some numbers.
 static bool has_bound(SchemaCompiler *c, const KeywordUse *u) {
     return !is_flag(u) && schema_expect(c, u, u->value, JSON_NUMBER, "a number") &&
            (!u->keyword->is_max || u->value->number < 1.79e308);

@@ -95,7 +95,7 @@ const SchemaKeyword schema_string_keywords[] = {
 // count. In exchange, StringDef.live tells which pairs of a state and a count lead to a text that
 // is neither too short nor too long.
 
-// Whether a character leads from a state to a live pair with `count` characters.
+// True if a character leads from a state to a live pair with `count` characters.
 static bool leads_to_live(const Dfa *d, const StringDef *s, int state, uint32_t count) {
     for (int class = 0; class < d->n_classes; class ++)
         if (string_is_live(s, d->next[state * d->n_classes + class], count)) return true;
@@ -123,7 +123,7 @@ static bool fill_live(SchemaCompiler *c, StringDef *s) {
     return true;
 }
 
-// Whether a DFA accepts exactly the texts over one set of characters. Then every count is live.
+// True if a DFA accepts exactly the texts over one set of characters. Then every count is live.
 static bool is_star(const Dfa *d) {
     for (int class = 0; class < d->n_classes; class ++)
         if (d->next[d->n_classes + class] > 1) return false;

@@ -85,7 +85,7 @@ uint32_t stack_copy(StackTable *t, const StackTable *from, uint32_t stack, uint3
 
 static bool is_seen(const StackFrame *f, int name) { return f->seen[name / 64] >> (name & 63) & 1; }
 
-// Whether the object may have one more property besides the missing required properties.
+// True if the object may have one more property besides the missing required properties.
 static bool has_room(const StackFrame *f, const ObjectDef *o) {
     return o->max == NO_LIMIT || f->count + 1 + f->missing <= o->max;
 }
@@ -94,7 +94,7 @@ static bool property_is_possible(const Grammar *g, const PropertyDef *p) {
     return g->values[p->value].is_possible;
 }
 
-// Whether a property may come next if properties must be in the schema's order: it is not too late,
+// True if a property may come next if properties must be in the schema's order: it is not too late,
 // no required property is skipped, and enough properties for the minimum remain.
 static bool fits_order(const Grammar *g, const StackFrame *f, const ObjectDef *o,
                        const PropertyDef *p) {

@@ -58,12 +58,13 @@ uint32_t stack_add_property(StackTable *t, uint32_t stack, int name);
 // A copy of a stack of another table. moved[stack]: the copies so far, 0 for none.
 uint32_t stack_copy(StackTable *t, const StackTable *from, uint32_t stack, uint32_t *moved);
 
-// Whether the next property may be this listed name, or any unlisted name.
+// True if the next property may be this listed name, or any unlisted name.
 bool frame_allows_name(const StackTable *t, const StackFrame *f, int name);
 bool frame_allows_other(const StackTable *t, const StackFrame *f);
-// Whether an incomplete name can become a name that may come next. node: its trie node, or NONE;
+// True if an incomplete name can become a name that may come next. node: its trie node, or NONE;
 // other: its state of ObjectDef.other.
 bool frame_leads_to_name(const StackTable *t, const StackFrame *f, int node, int other);
-// Whether the container may have one more property or item, and whether it may close here.
+// True if the container may have one more property or item.
 bool frame_has_more(const StackTable *t, const StackFrame *f);
+// True if the container may close here.
 bool frame_may_close(const StackTable *t, const StackFrame *f);

@@ -22,7 +22,7 @@ void test_skip(const char *fmt, ...) PRINTF_LIKE(1, 2);
 // Path of a file under $LLAMA31_DATA (default ../shared/data), or NULL if it does not exist. The
 // last 8 paths returned are valid.
 const char *test_data(const char *name);
-// The same under $LLAMA31_MODELS (no default).
+// As test_data(), for files under $LLAMA31_MODELS (no default).
 const char *test_model_file(const char *name);
 
 // xorshift64*, for reproducible tests. Defined in make_gguf.c, which the fuzzer links as well.

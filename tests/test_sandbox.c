@@ -1,4 +1,4 @@
-// What a process in the sandbox cannot do. The sandbox is entered in a child process.
+// Tests that the sandbox blocks files, network and programs. A child process enters it.
 #include "../os/sandbox.h"
 #include "test.h"
 
