@@ -226,10 +226,15 @@ INLINE __m512i integers_64(Type type, const uint8_t *p, int j) {
 // Eight float16 that are `stride` bytes apart, each in two neighboring lanes.
 INLINE __m512 f16_of_blocks(const uint8_t *p, int stride) {
     const __m512i twice = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
-    short h[8];
-    for (int i = 0; i < 8; i++) h[i] = (short)load_u16(p + i * stride);
-    __m128i v = _mm_setr_epi16(h[0], h[1], h[2], h[3], h[4], h[5], h[6], h[7]);
-    return _mm512_permutexvar_ps(twice, _mm512_castps256_ps512(_mm256_cvtph_ps(v)));
+    __m128i h = _mm_cvtsi32_si128(load_u16(p)); // a loop over an array is 3 % slower with gcc 12
+    h = _mm_insert_epi16(h, load_u16(p + stride), 1);
+    h = _mm_insert_epi16(h, load_u16(p + stride * 2), 2);
+    h = _mm_insert_epi16(h, load_u16(p + stride * 3), 3);
+    h = _mm_insert_epi16(h, load_u16(p + stride * 4), 4);
+    h = _mm_insert_epi16(h, load_u16(p + stride * 5), 5);
+    h = _mm_insert_epi16(h, load_u16(p + stride * 6), 6);
+    h = _mm_insert_epi16(h, load_u16(p + stride * 7), 7);
+    return _mm512_permutexvar_ps(twice, _mm512_castps256_ps512(_mm256_cvtph_ps(h)));
 }
 
 // f16_of_blocks with a stride of 18 bytes (Q4_0, IQ4_NL): every ninth word of 128 bytes.
