@@ -219,16 +219,18 @@ INLINE void gemm_panel_tile(GemmStep *s, int r, int token, int nt, int group, in
     Avx2GemmMemory *m = s->memory;
     const Avx2Rows *w = &m->panel;
     const Int8Activations *x = (const Int8Activations *)s->x + token;
+    Prefetch *prefetch = s->prefetch;
     const int n_prefetch = s->n_prefetch;
+    const bool is_first = s->k == 0;
     float *sums = m->sums[token] + r;
     const int at_a_time = n_int16 ? n_int16 : 1;
     __m256 sum[GEMM_TILE_TOKENS];
 #pragma GCC unroll 6
     for (int t = 0; t < nt; t++)
-        sum[t] = s->k == 0 ? splat(0) : _mm256_load_ps(sums + t * GEMM_CHUNK_ROWS);
+        sum[t] = is_first ? splat(0) : _mm256_load_ps(sums + t * GEMM_CHUNK_ROWS);
     for (int g = 0; g < SUPERBLOCK / group; g++) {
         __m256i dot[GEMM_TILE_TOKENS];
-        prefetch_lines(s->prefetch, n_prefetch);
+        prefetch_lines(prefetch, n_prefetch);
 #pragma GCC unroll 6
         for (int t = 0; t < nt; t++) dot[t] = _mm256_setzero_si256();
 #pragma GCC unroll 8
