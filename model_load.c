@@ -15,8 +15,8 @@
 #include <string.h>
 #include <unistd.h>
 
-// Limits of the hyper-parameters: at least eight times those of Llama 3.1 405B, and small enough
-// that the product of two of them fits an int or is computed in 64 bits.
+// Limits of the hyper-parameters: at least eight times the values of Llama 3.1 405B, and small
+// enough that the product of two of them fits an int or is computed in 64 bits.
 enum {
     MAX_DIM = 1 << 17,
     MAX_LAYERS = 1 << 12,

@@ -151,7 +151,7 @@ static bool read_scaling(RopeParams *p, const Gguf *g, Error *err) {
                      (int)(type.len < 40 ? type.len : 40), type.data);
 }
 
-// True if the divisors equal those of the Llama 3.1 rule (p->rule) up to rounding.
+// True if the divisors equal the ones that the Llama 3.1 rule (p->rule) gives, up to rounding.
 static bool is_llama3(const RopeParams *p) {
     for (int i = 0; i < p->dim / 2; i++) {
         float divisor = base_freq(p->theta, i, p->dim) / scaled_freq(p, i, 0);

@@ -61,7 +61,7 @@ typedef struct {
 typedef struct {
     int prev, next;      // neighbors, or -1
     uint32_t start, end; // bytes [start, end) of the piece
-    int id;              // its token, -1 if it is none, or PART_MERGED
+    int id;              // token id, -1 if the part is not a token, or PART_MERGED
 } PiecePart;
 
 // Two neighbors that may merge. The pair is stale if its left part was merged into another part, or

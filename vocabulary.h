@@ -1,4 +1,4 @@
-// The tokenizer's vocabulary: what a GGUF file stores under tokenizer.ggml.*, in the form that
+// The tokenizer's vocabulary: the metadata tokenizer.ggml.* of a GGUF file, in the form that
 // encoding needs. Internal to tokenizer.c and vocabulary.c; all other files include tokenizer.h.
 //
 // A token is either ordinary or special. Ordinary tokens are found by their bytes in a hash table;

@@ -46,7 +46,7 @@ INLINE const char *submatrix_row(const Submatrix *m, int r) {
     return m->begin + (size_t)min_int(r, m->n_rows - 1) * m->row_bytes;
 }
 
-// Prefetches row r, if it exists, into L2.
+// Prefetches row r into L2, unless it is past the end.
 INLINE void prefetch_row(const Submatrix *m, int r) {
     if (r >= m->n_rows) return;
     const char *row = m->begin + (size_t)r * m->row_bytes, *line = row - ((uintptr_t)row & 63);
@@ -177,7 +177,7 @@ INLINE void decode_q5_k(uint16_t *tile, const BlockQ5_K *b, const float *scale, 
             to_bf16(_mm512_fmsub_ps(count_from(0), s, m), _mm512_fmsub_ps(count_from(16), s, m));
         __m512i bytes = _mm512_cvtepu8_epi16(load_32(b->qs + 32 * (g / 2)));
         if (g % 2) bytes = _mm512_srli_epi16(bytes, 4);
-        // Bits above the fourth are those of qh; vpermw ignores all but the fifth.
+        // The bits above bit 3 come from qh; vpermw ignores all of them except bit 4.
         __m512i index =
             select_bits(_mm512_set1_epi16(15), bytes, _mm512_srli_epi16(fifth, (unsigned)g));
         _mm512_store_si512(tile, _mm512_permutexvar_epi16(index, table));

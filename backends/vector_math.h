@@ -26,7 +26,7 @@ static inline void vector_rmsnorm(float *out, const float *x, const float *weigh
         store_n(out + i, n - i, (load_n(x + i, n - i) * scale) * load_n(weight + i, n - i));
 }
 
-// e^x within 2 ulp; x is clamped to [EXP_MIN, EXP_MAX], NaN stays NaN. The method is that of expf
+// e^x within 2 ulp; x is clamped to [EXP_MIN, EXP_MAX], NaN stays NaN. The method follows expf
 // in Cephes (Moshier, 1992): x = n ln 2 + r with ln 2 in two parts, so that r is exact, and a
 // polynomial for e^r.
 INLINE Floats exp_floats(Floats x) {

@@ -22,7 +22,7 @@ typedef struct {
     Error *err;
 } JsonParser;
 
-// Fails with what was expected at an offset and the character found there.
+// Sets the error "expected ..., found ..." for the character at an offset.
 static bool expected_at(JsonParser *p, size_t at, const char *expected) {
     char found[16] = "the end";
     if (at < p->n) {
@@ -103,7 +103,7 @@ static bool skip_digits(JsonParser *p) {
     return true;
 }
 
-// Checks the grammar of JSON, which is narrower than that of strtod().
+// Checks the number against the grammar of JSON: strtod() accepts more.
 static bool parse_number(JsonParser *p, Json *out) {
     size_t start = p->at;
     if (peek(p) == '-') p->at++;

@@ -7,8 +7,8 @@
 // \p{L}, \p{N} and \s (property White_Space) of regular expressions. Unassigned code points are
 // OTHER.
 typedef enum { UNICODE_OTHER, UNICODE_LETTER, UNICODE_NUMBER, UNICODE_SPACE } UnicodeClass;
-// A table entry holds the class in its low two bits, and flags. UPPER (Lu and Lt) and LOWER (Ll)
-// apply to letters. MARK (M) applies to OTHER and shares its bit with UPPER.
+// Bits 0 and 1 of a table entry hold the class, the bits above them hold flags. UPPER (Lu and Lt)
+// and LOWER (Ll) apply to letters. MARK (M) applies to OTHER and shares its bit with UPPER.
 enum { UNICODE_CLASS = 3, UNICODE_UPPER = 4, UNICODE_MARK = 4, UNICODE_LOWER = 8 };
 
 // Code points from UNICODE_END on are OTHER without flags, except variation selectors, which are

@@ -73,7 +73,7 @@ const Option option_table[] = {
     {{"--draft"}, GENERATE, STRING(draft, "FILE"),
      "draft model for speculative decoding (same vocabulary)", MODULE_SPECULATE},
     {{"--no-lookup"}, GENERATE, FLAG(no_lookup), "disable prompt-lookup speculation"},
-    // The defaults are those of llama.cpp.
+    // The same defaults as llama.cpp.
     GROUP("Sampling"),
     {{"-s", "--seed"}, SAMPLE, VALUE(OPTION_SEED, sample.seed, "N"),
      "random seed (default -1: drawn and printed)"},

@@ -18,7 +18,7 @@ typedef enum {
     RESULT_RETRY // an error that may be temporary: out of memory, or failed generation
 } ResultKind;
 
-// Sets *id and *kind of a line of output; the id is that of its request (record_parse_id). False if
+// Sets *id and *kind of a line of output; the id comes from its request (record_parse_id). False if
 // the line has no id.
 bool result_parse(const Json *root, Buffer *id, ResultKind *kind);
 

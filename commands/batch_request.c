@@ -1,4 +1,4 @@
-// Parses batch requests. An error names the field, what was expected and what was found.
+// Parses batch requests. An error names the field, the expected kind and the value found.
 //
 // A field is looked up in the table `fields`, then among the options of the command line (those
 // with CMD_REQUEST in cli/options.c). Others are ignored, or an error with --strict. A field that
@@ -80,7 +80,7 @@ bool record_parse_id(Record *r, const Json *root, Error *err) {
 
 // Fields
 
-// The stop strings of a request replace those of the command line.
+// The stop strings of a request replace the ones given by --stop.
 static bool parse_stop(Record *r, const Json *v, Error *err) {
     const Json *item = v->kind == JSON_STRING ? v : v->child;
     int n = v->kind == JSON_STRING ? 1 : v->n_items;

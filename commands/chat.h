@@ -47,7 +47,7 @@ void chat_answer(Chat *c);
 void chat_add(Chat *c, Message m, bool wants_answer);
 // Adds a message made of the attached file and a text, and answers it.
 void chat_say(Chat *c, const char *role, Str text);
-// Removes the last user message and what follows it. False if there is none.
+// Removes the last user message and all messages after it. False if there is no user message.
 bool chat_undo(Chat *c);
 
 // Runs a line that begins with a slash. False ends the chat.

@@ -1,4 +1,4 @@
-// Grammars: what constraints are compiled to, and what the machine runs (machine.h).
+// Grammars. Constraints are compiled to a grammar, and the machine (machine.h) runs it.
 //
 // A grammar describes values that refer to each other. A value has alternatives. An alternative is
 // a text (a DFA: numbers, words, regular expressions and GBNF), a string, an object or an array;

@@ -284,7 +284,7 @@ static uint32_t walk_difference(MaskTables *s, uint32_t base, const ByteNode *no
 }
 
 // Sets the bits of the tokens in the trie nodes [begin, end) that the machine can read from a
-// configuration. The other parameters and the result are those of walk_difference().
+// configuration. Otherwise as walk_difference().
 static uint32_t walk_subtree(MaskTables *s, uint32_t base, const ByteNode *nodes, uint32_t begin,
                              uint32_t end, uint32_t config, uint64_t *out) {
     return walk_difference(s, base, nodes, begin, end, config, DEAD, out);

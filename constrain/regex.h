@@ -1,5 +1,5 @@
-// Regular expressions of ECMA-262, except for what is not regular: the notation of JSON Schema's
-// "pattern" and of --regex.
+// Regular expressions of ECMA-262, except for constructs that are not regular: the notation of JSON
+// Schema's "pattern" and of --regex.
 //
 // Supported: literals, `.`, classes [a-z] [^a-z], \d \w \s \D \W \S (ASCII, except \s), \p{L}
 // \p{N}, \t \n \r \f \v \0 \cX \xHH \uHHHH \u{H}, groups, alternatives, * + ? {n} {n,} {n,m} and

@@ -1,5 +1,5 @@
 // The JSON Schema compiler: its state, and services for the files that implement keywords: error
-// messages with a JSON pointer, memory, $ref, and a table of what was built before.
+// messages with a JSON pointer, memory, $ref, and a table of the values built so far.
 //
 // Every keyword of JSON Schema is one row (SchemaKeyword) in the table of its file: schema_logic.c,
 // schema_value.c, schema_number.c, schema_string.c, schema_array.c or schema_object.c. The row says

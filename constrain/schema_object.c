@@ -156,7 +156,8 @@ static bool check_names(SchemaCompiler *c, const KeywordUse *u, const Json *valu
 //
 // A member "name": ["a", "b"] or "name": SCHEMA applies to objects that have the property "name".
 
-// Expands the branch without the property, and the branch with the property and what it requires.
+// Expands the branch without the property, and the branch with the property and the properties that
+// it requires.
 static void split_dependency(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
     Conjunction without = f;
     restrict_property(c, &without, u, u->value->key, ASSERT_SCHEMA, &never);

@@ -49,7 +49,7 @@ static inline const StackFrame *stack_top(const StackTable *t, uint32_t stack) {
 }
 
 // Each returns the number of a new stack.
-// With one more frame: state is that of a rule after the call, 0 for an object or array.
+// With one more frame: `state` is the rule's state after the call, or 0 for an object or array.
 uint32_t stack_push(StackTable *t, uint32_t stack, FrameKind kind, int def, int state);
 // With the next item begun in the top frame, an array.
 uint32_t stack_add_item(StackTable *t, uint32_t stack);

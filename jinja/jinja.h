@@ -30,7 +30,7 @@ typedef struct {
     // earlier ones.
     const Json *const *objects; // (n_objects)
     int n_objects;
-    // More variables, which override those of `objects` and whose strings get mask 1; NULL: none.
+    // More variables. They override `objects`, and their strings get mask 1. NULL: none.
     const Json *template_vars;
     // Returns true for the strings of `objects` that get mask 1. NULL: no string gets it.
     bool (*is_template_text)(const Json *string);

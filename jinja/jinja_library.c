@@ -229,7 +229,7 @@ static Value str_count(Heap *h, const Args *a) {
     return value_int(n);
 }
 
-// Sets of UnicodeClass, whose bits are 1 << class >> 1: UNICODE_OTHER is in no set.
+// Bit masks of UnicodeClass. The bit of a class is 1 << class >> 1; UNICODE_OTHER has none.
 enum { CLASS_LETTER = 1, CLASS_NUMBER = 2, CLASS_SPACE = 4 };
 
 // True if a string is not empty and all its characters are in the set a->variant of classes.

@@ -4,7 +4,7 @@
 //     E = sum_i c_i (s q_i - m - x_i)^2
 //
 // of weights x_i, decoded as s q_i - m, with costs c_i: the importance of the columns or, without
-// an importance matrix, rms(group) + |x_i|. The method is that of ggml-quants.c in llama.cpp
+// an importance matrix, rms(group) + |x_i|. The method follows ggml-quants.c in llama.cpp
 // (make_qx_quants, make_qkx2_quants), with different trials:
 //
 //   Rounding (F16, BF16, Q8_0). To nearest; no search.

@@ -176,7 +176,7 @@ static void split_signs(const MagnitudeCodebook *b, const float *x, const float 
     }
 }
 
-// A superblock as it is stored.
+// The file layout of a superblock.
 typedef struct {
     uint16_t d;
     int k[16]; // per group

@@ -31,7 +31,7 @@ Drafter *speculation_begin(Speculation *sp, const SampleOptions *options, int n_
 void speculation_end(Drafter *d);
 
 // Drafts at most `max` tokens to follow the session's tokens and `pending`, the last sampled token.
-// Returns their number. sampler: that of the sequence. n_base: tokens that the pass holds without
+// Returns their number. sampler: the sequence's sampler. n_base: tokens that the pass holds without
 // these drafts, including `pending`.
 int speculation_draft(Drafter *d, const Session *session, int pending, const Sampler *sampler,
                       int n_base, int *out, int max);

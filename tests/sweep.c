@@ -4,8 +4,8 @@
 //
 //     make sweep && build/sweep -m MODEL -t 2 [--json]
 //
-// It accepts the options of bench. The matrices are those of the model, layer after layer, so that
-// they are read from memory: a model that fits into the caches gives times of no use.
+// It accepts the options of bench. It multiplies the matrices of the model, layer after layer, so
+// that they are read from memory: a model that fits into the caches gives times of no use.
 #include "../base/clock.h"
 #include "../base/json.h"
 #include "../cli/options.h"

@@ -1,4 +1,4 @@
-// The template language. The expected texts are those that Jinja2 3.1.2 renders with the settings
+// The template language. Jinja2 3.1.2 rendered the expected texts with the settings
 // of transformers.
 #include "../base/files.h"
 #include "../jinja/jinja.h"

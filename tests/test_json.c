@@ -164,7 +164,7 @@ static size_t count_tree(const Json *v, size_t *bytes) {
     return n;
 }
 
-// Random sequences of JSON tokens: what parses has no more nodes and bytes than its text.
+// Random sequences of JSON tokens. A parsed value has no more nodes and bytes than its text.
 static void random_texts(void) {
     static const char *const pieces[] = {"[",      "]",
                                          "{",      "}",

@@ -1,4 +1,4 @@
-// Tensor types: the sizes of blocks, and decoded values, against those of ggml.
+// Tensor types: block sizes and decoded values are compared with ggml's.
 #include "../kernels/blocks.h"
 #include "../kernels/quant.h"
 #include "test.h"

@@ -1,5 +1,5 @@
-// The paged KV cache: rows keep their content while it grows; prefixes are shared, and copied
-// before they are written.
+// The paged KV cache. Rows keep their content while the cache grows. Sessions share the pages of a
+// common prefix and copy a page before they write to it.
 #include "test.h"
 #include "../session.h"
 

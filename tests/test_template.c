@@ -51,8 +51,8 @@ static void check_format(const char *name, const char *vocabulary, const char *c
 
 #define N(array) (sizeof array / sizeof *array)
 
-// The ids are those of Meta's ChatFormat and tiktoken. The control tokens in the last message are
-// plain text.
+// Meta's ChatFormat and tiktoken computed the expected ids. The control tokens in the last message
+// are plain text.
 static void llama3(void) {
     static const char *const dialogue[][2] = {
         {"system", "You are a helpful assistant.\n"},
@@ -75,7 +75,7 @@ static void llama3(void) {
 static const char *const brief[][2] = {
     {"system", "Be brief."}, {"user", "Hi"}, {"assistant", "Hello."}, {"user", "Bye"}};
 
-// The published template; the ids are those of llama.cpp.
+// The published template; llama.cpp computed the expected ids.
 static void llama2(void) {
     static const int ids[] = {1,     518,   25580, 29962, 3532,  14816, 29903, 6778,  13,   3629,
                               11473, 29889, 13,    29966, 829,   14816, 29903, 6778,  13,   13,
