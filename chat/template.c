@@ -1,4 +1,4 @@
-// Choosing a template, deriving facts from it, rendering.
+// Chooses a template, derives its properties, and renders it.
 #include "template.h"
 #include "../base/files.h"
 

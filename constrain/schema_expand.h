@@ -1,4 +1,4 @@
-// How a schema becomes the alternatives of a value: assertions, conjunctions and negation.
+// Expands a schema into the alternatives of a value: assertions, conjunctions and negation.
 //
 // Each place of a JSON text must satisfy a set of assertions: schemas that hold, schemas that do
 // not hold, or a value that it equals. Each distinct set is compiled once and becomes one value of

@@ -1,4 +1,4 @@
-// From the text of a template to its tree: a lexer that splits the source into tokens, then a
+// Parses the text of a template into a tree: a lexer that splits the source into tokens, then a
 // recursive-descent parser whose functions follow Jinja's grammar.
 //
 // The lexer also controls white space, with the settings of transformers:

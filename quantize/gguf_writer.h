@@ -20,7 +20,7 @@ void gguf_write_u32(GgufWriter *w, const char *key, uint32_t value);
 void gguf_write_string(GgufWriter *w, const char *key, Str value);
 // An array of one string.
 void gguf_write_string_array(GgufWriter *w, const char *key, Str value);
-// Copies a value of another file.
+// Copies a metadata value of another file.
 void gguf_write_value(GgufWriter *w, const GgufValue *v);
 // Adds a tensor named `name` + `suffix`. Returns the offset of its data from the first tensor's.
 uint64_t gguf_write_tensor(GgufWriter *w, Str name, const char *suffix, Type type, int n_dims,
