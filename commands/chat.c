@@ -1,5 +1,5 @@
-// chat: reads texts in a loop. A text that begins with a slash is a command (chat_commands.c); any
-// other text is a message, which the model answers (chat_turn.c).
+// chat: reads texts in a loop. A typed text that begins with a slash is a command
+// (chat_commands.c); any other text is a message, which the model answers (chat_turn.c).
 #include "commands.h"
 #include "chat.h"
 #include "../base/signals.h"
@@ -90,7 +90,7 @@ int command_chat(const Options *o) {
         EditorResult result = editor_read(c.editor, "> ", c.edited.data, &text);
         c.edited.len = 0;
         bool is_given_up = result == EDITOR_INTERRUPTED ||
-                           (result == EDITOR_TYPED && str_is_blank(buffer_str(&text)));
+                           (result <= EDITOR_PASTED && str_is_blank(buffer_str(&text)));
         if (c.is_editing && is_given_up) {
             c.is_editing = false;
             note(&c.options, "(not changed)");
@@ -105,7 +105,7 @@ int command_chat(const Options *o) {
         if (str_is_blank(buffer_str(&text))) continue;
         if (c.is_editing) chat_undo(&c);
         c.is_editing = false;
-        if (text.data[0] != '/' || strchr(text.data, '\n'))
+        if (text.data[0] != '/' || strchr(text.data, '\n') || result == EDITOR_PASTED)
             chat_say(&c, "user", buffer_str(&text));
         else if (!chat_command(&c, text.data))
             break;

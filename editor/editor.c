@@ -44,6 +44,7 @@ struct Editor {
     const char *prompt;
     Buffer text;
     size_t at;      // byte offset of the cursor
+    bool is_pasted; // the beginning of the text comes from a paste
     Buffer draft;   // the new text, while a history entry is on the screen
     Buffer killed;  // the last text that was cut; Ctrl-Y inserts it
     int cursor_row; // screen row of the cursor, counted from the first row drawn
@@ -336,6 +337,7 @@ static void cut_text(Editor *e, size_t from, size_t to, bool is_kept) {
 // Replaces the text and moves the cursor to its end.
 static void set_text(Editor *e, const char *s, size_t n) {
     e->text.len = e->at = 0;
+    e->is_pasted = false;
     insert_text(e, s, n);
 }
 
@@ -407,6 +409,7 @@ static void read_paste(Editor *e) {
         if (key >= 0) last = key;
         is_end = in.len >= N_END && !memcmp(in.data + in.len - N_END, end, N_END);
     }
+    e->is_pasted |= e->at == 0;
     insert_text(e, in.data, in.len - (is_end ? N_END : 0));
     buffer_free(&in);
 }
@@ -647,6 +650,7 @@ EditorResult editor_read(Editor *e, const char *prompt, const char *text, Buffer
             if (!is_continued(&e->text)) break;
             e->at = e->text.len;
         } else if (key >= 0x20 && key != 127) {
+            e->is_pasted &= e->at > 0;
             insert_text(e, &(char){(char)key}, 1);
         } else if (key >= 0) {
             handle_key(e, key);
@@ -657,5 +661,5 @@ EditorResult editor_read(Editor *e, const char *prompt, const char *text, Buffer
     put_bytes(e->out, "\r\n", 2);
     unquote(&e->text, out);
     history_add(e, &e->text);
-    return EDITOR_TYPED;
+    return e->is_pasted ? EDITOR_PASTED : EDITOR_TYPED;
 }

@@ -15,6 +15,7 @@ typedef void (*Completer)(Str before, Buffer *out);
 
 typedef enum {
     EDITOR_TYPED,
+    EDITOR_PASTED,     // as EDITOR_TYPED; the beginning of the text was pasted
     EDITOR_CLOSED,     // end of input, or Ctrl-D at an empty prompt
     EDITOR_INTERRUPTED // Ctrl-C at an empty prompt
 } EditorResult;

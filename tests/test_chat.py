@@ -145,7 +145,12 @@ def paste_is_text():
     same(sum(i >= 384 for i in ids), 6)
     t.send("\x1b[200~/exit\x1b[201~")
     assert t.wait(lambda: t.text().endswith("> /exit")), t.text()
-    t.close()
+    ask(t, "")
+    same(user_texts("paste.jsonl")[1:], ["/exit"])
+    t.send("\x1b[200~exit\x1b[201~\x01/")  # a typed slash before a paste makes a command
+    assert t.wait(lambda: t.text().endswith("> /exit")), t.text()
+    t.send("\r")
+    same(t.status(), 0)
 
 
 @test
