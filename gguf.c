@@ -273,16 +273,28 @@ static bool parse_file(Gguf *g, FileMapping file, const char *name, Error *err) 
     return ok;
 }
 
-// Opens shards 2 to N of "DIR/NAME-00001-of-0000N.gguf", and checks that file name and metadata
-// agree on the number of shards.
+enum { SHARD_SUFFIX = 20 }; // "-00001-of-0000N.gguf"
+
+// Reads the numbers in the name of a file: this shard, and all; 1 and 1 in any other name.
+static unsigned parse_shard_name(const char *path, unsigned *no) {
+    unsigned n = 1;
+    int end = 0, stem = (int)strlen(path) - SHARD_SUFFIX;
+    bool is_shard = stem >= 0 && sscanf(path + stem, "-%5u-of-%5u.gguf%n", no, &n, &end) == 2;
+    if (is_shard && end == SHARD_SUFFIX) return n;
+    *no = 1;
+    return 1;
+}
+
+unsigned gguf_n_shards(const char *path) { return parse_shard_name(path, &(unsigned){0}); }
+
+void gguf_put_shard_path(Buffer *out, const char *path, unsigned no, unsigned n) {
+    buffer_printf(out, "%.*s-%05u-of-%05u.gguf", (int)strlen(path) - SHARD_SUFFIX, path, no, n);
+}
+
+// Opens shards 2 to N, and checks that file name and metadata agree on the number of shards.
 static bool open_shards(Gguf *g, Error *err) {
-    enum { SUFFIX = 20 }; // "-00001-of-0000N.gguf"
     uint64_t count = 1, n_tensors = (uint64_t)g->n_tensors;
-    unsigned no = 1, n = 1;
-    int end = 0, stem = (int)strlen(g->path) - SUFFIX;
-    if (g->shards[0].fd < 0 || stem < 0 ||
-        sscanf(g->path + stem, "-%5u-of-%5u.gguf%n", &no, &n, &end) != 2 || end != SUFFIX)
-        no = n = 1;
+    unsigned no = 1, n = g->shards[0].fd < 0 ? 1 : parse_shard_name(g->path, &no);
     if (no != 1)
         return error_set(err, EXIT_MODEL, "%s: shard %u; open the first shard (-00001-of-...)",
                          g->path, no);
@@ -295,7 +307,7 @@ static bool open_shards(Gguf *g, Error *err) {
     for (unsigned i = 2; i <= n; i++) {
         Buffer path = {0};
         FileMapping file;
-        buffer_printf(&path, "%.*s-%05u-of-%05u.gguf", stem, g->path, i, n);
+        gguf_put_shard_path(&path, g->path, i, n);
         bool ok = mapping_open(&file, path.data, err) && parse_file(g, file, path.data, err);
         buffer_free(&path);
         if (!ok) return false;

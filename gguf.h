@@ -64,6 +64,10 @@ typedef struct {
     const Str **value_index, **tensor_index; // pointers to the entries' names, sorted by name
 } Gguf;
 
+// Number of shards in the name of a file, "NAME-00001-of-0000N.gguf"; 1 for any other name.
+unsigned gguf_n_shards(const char *path);
+// Appends the name of shard `no` of the n shards that a file belongs to.
+void gguf_put_shard_path(Buffer *out, const char *path, unsigned no, unsigned n);
 // Opens a file; FILE-00001-of-0000N.gguf also opens its other shards. Tensor data is not read.
 // False with err: exit code 1 if a file cannot be read, 3 if its content is invalid.
 bool gguf_open(Gguf *g, const char *path, Error *err);

@@ -1,11 +1,13 @@
 // llama31: entry point. Parses argv into Options and runs one command on a team of threads.
 //
-//     argv -> command_find() -> options_parse() -> kernels_init() -> team_serve(command->run)
+//     argv -> command_find() -> options_parse() -> kernels_init() -> enter_sandbox()
+//          -> team_serve(command->run)
 //
 // The process is prepared first: standard descriptors and signal handlers. The commands are in
 // commands/, the options in cli/options.c. Read commands/run.c next.
 #include "base/signals.h"
 #include "cli/output.h"
+#include "cli/privileges.h"
 #include "commands/commands.h"
 #include "generate.h"
 #include "kernels/ops.h"
@@ -43,7 +45,8 @@ static int call_command(void *arg) {
 
 // Runs a command with the arguments after its name; returns the exit code. The options are static
 // because commands keep pointers to them. Kernels and threads are chosen once per process:
-// LLAMA31_ISA caps the instruction set, -t sets the number of threads.
+// LLAMA31_ISA caps the instruction set, -t sets the number of threads. No file has been read when
+// the process enters the sandbox.
 static int run_command(const Command *command, int argc, char **argv) {
     static Options o;
     Error err;
@@ -63,6 +66,7 @@ static int run_command(const Command *command, int argc, char **argv) {
             getenv("LLAMA31_ISA"));
     int n_threads = o.model_options.n_threads;
     if (n_threads <= 0) n_threads = team_default_threads();
+    enter_sandbox(&o, command->flag);
     return team_serve(n_threads, call_command, &o);
 }
 

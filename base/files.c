@@ -115,9 +115,7 @@ static void forget_temporary_name(OutFile *f) {
     f->temporary = NULL;
 }
 
-// The file that a path refers to after all symbolic links, whether it exists or not. Owned by the
-// caller; NULL with err.
-static char *resolve_links(const char *path, Error *err) {
+char *file_resolve_links(const char *path, Error *err) {
     char link[4096];
     Buffer at = {0};
     buffer_puts(&at, path);
@@ -165,7 +163,7 @@ static bool create_temporary(OutFile *f, mode_t mode, Error *err) {
 static bool begin_output(OutFile *f, const struct stat *st, unsigned flags, Error *err) {
     // A write-protected file must not be replaced, even if its directory is writable.
     if (!f->is_new && access(f->path, W_OK)) return error_file(err, f->path);
-    f->target = resolve_links(f->path, err);
+    f->target = file_resolve_links(f->path, err);
     if (!f->target) return false;
     const char *slash = strrchr(f->target, '/');
     Buffer directory = {0};

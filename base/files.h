@@ -14,6 +14,9 @@
 bool file_read(const char *path, Buffer *out, Error *err);
 // Registers an input of this run, which no output may overwrite; NULL or "-" is stdin.
 void file_register_input(const char *path);
+// The file that a path refers to after all symbolic links, whether it exists or not. Owned by the
+// caller; NULL with err.
+char *file_resolve_links(const char *path, Error *err);
 // If errno is EAGAIN, waits until the descriptor is ready (`events` as for poll) and returns true.
 // False for any other errno.
 bool file_wait(int fd, short events);

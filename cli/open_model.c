@@ -4,11 +4,9 @@
 #include "output.h"
 #include "prompt.h"
 #include "../kernels/ops.h"
-#include "../os/sandbox.h"
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 // Reads the metadata, the vocabulary and the shapes of the tensors, not their data. The two sources
 // of the vocabulary size, the tokenizer and the embedding, must agree: every sampled id needs a
@@ -70,10 +68,4 @@ void pipeline_open(Pipeline *p, const Options *o) {
         die(EXIT_USAGE, "--special: needs --raw (chat messages never contain special tokens)");
     if (!logit_bias_check(&o->sample, p->model.config.vocab_size, &err)) die_error(&err);
     template_warn_missing(o, &p->tpl);
-}
-
-void enter_sandbox(const Options *o) {
-    tzset(); // reads the files of the time zone, which templates may need later
-    if (o->no_sandbox || (o->cache && *o->cache)) return;
-    if (!sandbox_enter() && o->is_verbose) note(o, "this system has no sandbox");
 }

@@ -29,6 +29,3 @@ void template_from_options(const Options *o, const Gguf *g, Tokenizer *t, Templa
 void template_warn_missing(const Options *o, const Template *tpl);
 // True if the vocabulary has all tokens of the logit biases. False with err (exit 2).
 bool logit_bias_check(const SampleOptions *s, int n_vocab, Error *err);
-// Enters the sandbox (os/sandbox.h) unless --no-sandbox is given or a prefix cache needs its files.
-// Call it when all files are open.
-void enter_sandbox(const Options *o);

@@ -38,6 +38,9 @@
 #define FLOAT(field, low, high, text)  RANGE(low, high), VALUE(OPTION_FLOAT, field, text)
 #define DOUBLE(field, low, high, text) RANGE(low, high), VALUE(OPTION_DOUBLE, field, text)
 #define STRING(field, text)            VALUE(OPTION_STRING, field, text)
+#define INPUT(field)                   VALUE(OPTION_INPUT, field, "FILE")
+#define OUTPUT(field)                  VALUE(OPTION_OUTPUT, field, "FILE")
+#define TEXT(field, text)              VALUE(OPTION_TEXT, field, text)
 #define STRINGS(field, text)           .n_offset = AT(n_##field), VALUE(OPTION_STRINGS, field, text)
 #define GROUP(title)                                                                               \
     { .commands = CMD_ALL, .help = title } // precedes the rows of the group
@@ -45,10 +48,10 @@
 // clang-format off
 const Option option_table[] = {
     GROUP("Model and prompt"),
-    {{"-m", "--model"}, WITH_MODEL, STRING(model, "FILE"),
+    {{"-m", "--model"}, WITH_MODEL, INPUT(model),
      "GGUF model (default $LLAMA31_MODEL, else built-in)"},
     {{"-p", "--prompt"}, CMD_RUN | CMD_SCORE | CMD_TOKENIZE, STRING(prompt, "TEXT"), "prompt"},
-    {{"-f", "--file"}, CMD_RUN | CMD_SCORE | CMD_TOKENIZE, STRING(file, "FILE"),
+    {{"-f", "--file"}, CMD_RUN | CMD_SCORE | CMD_TOKENIZE, INPUT(file),
      "read the prompt from FILE; - is stdin"},
     {{"-n", "--n-predict", "--predict"}, SAMPLE, INT(n_predict, -1, 1e9, "N"),
      "maximum tokens to generate (default -1: no limit; plain text: 256)"},
@@ -64,13 +67,13 @@ const Option option_table[] = {
      "LoRA adapter (GGUF) and its scale; repeatable", MODULE_LORA},
     {{"--deterministic"}, COMPUTE, FLAG(model_options.is_batch_invariant),
      "bit-identical results for any batch and chunk size"},
-    {{"--cache"}, PROMPTED, STRING(cache, "DIR"),
+    {{"--cache"}, PROMPTED, VALUE(OPTION_DIRECTORY, cache, "DIR"),
      "prefix cache directory (default $LLAMA31_CACHE; none if unset)", MODULE_CACHE},
     {{"--cache-size"}, PROMPTED, STRING(cache_size, "SIZE"),
      "limit of the prefix cache: 500M, 20G ... (default 8G)", MODULE_CACHE},
     {{"--verify"}, CMD_CACHE, FLAG(is_verify), "read all files and remove damaged ones"},
     {{"--empty"}, CMD_CACHE, FLAG(is_empty), "remove all files"},
-    {{"--draft"}, GENERATE, STRING(draft, "FILE"),
+    {{"--draft"}, GENERATE, INPUT(draft),
      "draft model for speculative decoding (same vocabulary)", MODULE_SPECULATE},
     {{"--no-lookup"}, GENERATE, FLAG(no_lookup), "disable prompt-lookup speculation"},
     // The same defaults as llama.cpp.
@@ -100,13 +103,13 @@ const Option option_table[] = {
     {{"-r", "--reverse-prompt", "--stop"}, GENERATE, STRINGS(stops, "TEXT"),
      "stop string (not part of the output); repeatable"},
     {{"--ignore-eos"}, GENERATE | CMD_REQUEST, FLAG(ignore_eos), "ignore end-of-text tokens"},
-    {{"-sys", "--system-prompt", "--system"}, PROMPTED, STRING(system, "TEXT"),
+    {{"-sys", "--system-prompt", "--system"}, PROMPTED, TEXT(system, "TEXT"),
      "system prompt; @FILE reads a file"},
-    {{"--template"}, PROMPTED | CMD_TOKENIZE, STRING(template_name, "NAME"),
+    {{"--template"}, PROMPTED | CMD_TOKENIZE, VALUE(OPTION_INPUT, template_name, "NAME"),
      "FILE.jinja, built-in name or none (default: model's)"},
     {{"--template-var"}, PROMPTED | CMD_TOKENIZE, STRINGS(template_vars, "NAME=JSON"),
      "template variable (enable_thinking=false); repeatable"},
-    {{"--tools"}, GENERATE, STRING(tools, "FILE"), "JSON array of tools that the model may call"},
+    {{"--tools"}, GENERATE, INPUT(tools), "JSON array of tools that the model may call"},
     {{"--rendered"}, CMD_TOKENIZE, FLAG(is_rendered),
      "with --chat: print the rendered text instead of ids"},
     {{"--raw"}, CMD_RUN | CMD_BATCH | CMD_SCORE, FLAG(is_raw),
@@ -124,15 +127,15 @@ const Option option_table[] = {
      "print JSON"},
     {{"--logprobs"}, CMD_RUN, INT(logprobs, 0, MAX_LOGPROBS, "N"),
      "with --json: log-probabilities of the N best tokens"},
-    {{"-o", "--output"}, CMD_BATCH | CMD_LOGITS, STRING(output, "FILE"),
+    {{"-o", "--output"}, CMD_BATCH | CMD_LOGITS, OUTPUT(output),
      "output file; - is stdout"},
     {{"--force"}, CMD_LOGITS | CMD_QUANTIZE | CMD_BATCH, FLAG(is_forced), "overwrite the output"},
-    {{"--ids"}, CMD_LOGITS | CMD_SCORE, STRING(ids, "LIST"), "token ids; @FILE reads a file"},
+    {{"--ids"}, CMD_LOGITS | CMD_SCORE, TEXT(ids, "LIST"), "token ids; @FILE reads a file"},
     {{"--ids"}, CMD_TOKENIZE, FLAG(ids_only), "print only the ids"},
     {{"--count"}, CMD_TOKENIZE, FLAG(count_only), "print only the number of tokens"},
     {{"--jsonl"}, CMD_TOKENIZE | CMD_SCORE, FLAG(is_jsonl), "read and write JSON lines"},
     {{"--decode"}, CMD_TOKENIZE, FLAG(is_decode), "convert ids to text"},
-    {{"--chat"}, CMD_TOKENIZE, STRING(chat_file, "FILE"),
+    {{"--chat"}, CMD_TOKENIZE, INPUT(chat_file),
      "tokenize a conversation: {\"role\",\"content\"} per line"},
     {{"--stats"}, CMD_TOKENIZE, FLAG(has_stats), "with a constraint: print timings as the last JSON line"},
     {{"--last"}, CMD_LOGITS, FLAG(last_only), "only the last position"},
@@ -144,11 +147,11 @@ const Option option_table[] = {
     // At most one of the constraints may be given (cli/request.c). --choices of score,
     // in a later group, is unrelated.
     GROUP("Constraint"),
-    {{"--json-schema"}, CONSTRAIN, STRING(json_schema, "S"),
+    {{"--json-schema"}, CONSTRAIN, TEXT(json_schema, "S"),
      "generate JSON of this schema; @FILE reads a file", MODULE_CONSTRAIN},
     {{"--ordered-properties"}, CONSTRAIN | CMD_REQUEST, FLAG(is_ordered_json),
      "generate properties in the order of the schema", MODULE_CONSTRAIN},
-    {{"--grammar"}, CONSTRAIN, STRING(grammar, "FILE"),
+    {{"--grammar"}, CONSTRAIN, INPUT(grammar),
      "generate text of a GBNF grammar", MODULE_CONSTRAIN},
     {{"--regex"}, CONSTRAIN, STRING(regex, "RE"),
      "generate text that matches a regular expression", MODULE_CONSTRAIN},
@@ -180,7 +183,7 @@ const Option option_table[] = {
     {{"--decay"}, CMD_ROPE, FLAG(has_decay), "print the mean of q.k by distance"},
     // Options of one command, in the order batch, score, quantize, chat, bench, help.
     GROUP("Command-specific"),
-    {{"-i", "--input"}, CMD_BATCH, STRING(input, "FILE"),
+    {{"-i", "--input"}, CMD_BATCH, INPUT(input),
      "requests, one JSON object per line; - is stdin"},
     {{"--lines"}, CMD_BATCH, FLAG(is_lines), "input is plain text, one prompt per line"},
     {{"--ordered"}, CMD_BATCH, FLAG(is_ordered), "write results in input order"},
@@ -192,15 +195,15 @@ const Option option_table[] = {
     {{"--shard"}, CMD_BATCH, STRING(shard, "K/N"),
      "process every N-th record from the K-th; slurm: by array task"},
     {{"--choices"}, CMD_SCORE, STRING(choices, "A,B,..."), "continuations to score, or JSON array"},
-    {{"--perplexity"}, CMD_SCORE, STRING(perplexity, "FILE"),
+    {{"--perplexity"}, CMD_SCORE, INPUT(perplexity),
      "perplexity of a text (or of .jsonl with {\"text\"})"},
-    {{"--kl"}, CMD_SCORE, STRING(kl, "FILE"),
+    {{"--kl"}, CMD_SCORE, INPUT(kl),
      "KL divergence from another model (or, with --ids, from logits)"},
-    {{"--imatrix"}, CMD_QUANTIZE, STRING(imatrix, "FILE"),
+    {{"--imatrix"}, CMD_QUANTIZE, OUTPUT(imatrix),
      "importance matrix to use (with --calibrate: to write)"},
-    {{"--calibrate"}, CMD_QUANTIZE, STRING(calibrate, "TEXT"),
+    {{"--calibrate"}, CMD_QUANTIZE, VALUE(OPTION_INPUT, calibrate, "TEXT"),
      "compute an importance matrix from a text file"},
-    {{"--session"}, CMD_CHAT, STRING(session_file, "FILE"), "resume and continue this transcript"},
+    {{"--session"}, CMD_CHAT, OUTPUT(session_file), "resume and continue this transcript"},
     {{"--show-tokens"}, CMD_CHAT, FLAG(show_tokens), "print the token ids of each prompt"},
     {{"--no-history"}, CMD_CHAT, FLAG(no_history), "do not save input history"},
     {{"--keep-going"}, CMD_CHAT, FLAG(keep_going), "drop the oldest turns if the context is full"},
@@ -213,8 +216,9 @@ const Option option_table[] = {
     {{"--completion"}, CMD_HELP, STRING(completion, "SHELL"), "completion script: bash, zsh, fish"},
     GROUP("General"),
     {{"-h", "--help"}, CMD_ALL, FLAG(wants_help), "options of a command"},
-    {{"--no-sandbox"}, CMD_RUN | CMD_BATCH | CMD_SCORE | CMD_TOKENIZE, FLAG(no_sandbox),
-     "do not enter the sandbox"},
+    {{"--sandbox"}, CMD_ALL & ~CMD_HELP, STRING(sandbox, "MODE"),
+     "auto, none, or require: refuse to run without it (default auto)"},
+    {{"--no-sandbox"}, CMD_ALL & ~CMD_HELP, FLAG(no_sandbox), "the same as --sandbox none"},
     {{"-q", "--quiet"}, WITH_MODEL | CMD_QUANTIZE, FLAG(is_quiet), "no progress and no statistics"},
     {{"-v", "--verbose"}, WITH_MODEL | CMD_QUANTIZE, FLAG(is_verbose), "more messages on stderr"},
 };
@@ -330,7 +334,11 @@ bool option_set(Options *o, const Option *option, const char *label, const char 
     double v = 0;
     switch (option->kind) {
     case OPTION_FLAG: *(bool *)field = true; return true;
-    case OPTION_STRING: *(const char **)field = text; return true;
+    case OPTION_STRING:
+    case OPTION_TEXT:
+    case OPTION_INPUT:
+    case OPTION_OUTPUT:
+    case OPTION_DIRECTORY: *(const char **)field = text; return true;
     case OPTION_STRINGS: {
         Str **list = field;
         int *n = (int *)((char *)o + option->n_offset);

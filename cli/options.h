@@ -69,7 +69,8 @@ typedef struct {
 
     // Output.
     bool is_json, is_quiet, is_verbose, no_sandbox;
-    int logprobs; // alternatives per token
+    const char *sandbox; // NULL: "auto"
+    int logprobs;        // alternatives per token
     const char *output;
     bool is_forced; // may overwrite a file
 
@@ -107,7 +108,12 @@ typedef enum {
     OPTION_DOUBLE,
     OPTION_INVERSE, // double; stored as 1 / value
     OPTION_STRING,
-    OPTION_STRINGS, // list of Str
+    // strings that may name files (cli/privileges.c)
+    OPTION_TEXT,      // string; @FILE names a file to read
+    OPTION_INPUT,     // file to read
+    OPTION_OUTPUT,    // file to write, or to read and write
+    OPTION_DIRECTORY, // directory to read and write
+    OPTION_STRINGS,   // list of Str
     OPTION_LORA,
     OPTION_BIAS,
     OPTION_SEED

@@ -16,6 +16,7 @@
 #include "../base/signals.h"
 #include "../cli/lines.h"
 #include "../cli/output.h"
+#include "../cli/privileges.h"
 #include "../cli/request.h"
 #include "../os/os.h"
 
@@ -439,7 +440,7 @@ static void open_batch(Batch *b) {
     b->shows_progress = !o->is_quiet && (o->progress_json || terminal_has_escapes(STDERR_FILENO));
     if (b->shows_progress) count_records(b);
     b->start = now_sec();
-    enter_sandbox(o);
+    close_file_access(o);
     signals_defer();
 }
 

@@ -7,6 +7,7 @@
 #include "commands.h"
 #include "../base/clock.h"
 #include "../cli/output.h"
+#include "../cli/privileges.h"
 #include "../cli/report.h"
 #include "../cli/request.h"
 #include "../kernels/team.h"
@@ -218,7 +219,6 @@ int command_bench(const Options *o) {
     static Bench bench;
     Bench *b = &bench;
     JsonWriter *w = &b->json;
-    const char *env = getenv("LLAMA31_PROFILE");
     *b = (Bench){.options = o,
                  .is_json = o->is_json,
                  .chunk = o->chunk ? o->chunk : GENERATE_CHUNK,
@@ -228,6 +228,7 @@ int command_bench(const Options *o) {
     b->read_gb = bench_read_gb(b->model.n_threads, PROBE_BYTES);
     b->peak_gflop = bench_peak_gflop(b->model.n_threads);
     double first_sec = first_token_sec(o);
+    close_file_access(o);
     if (b->is_json) {
         json_begin_object(w, NULL);
         json_begin_object(w, "machine");
@@ -242,7 +243,7 @@ int command_bench(const Options *o) {
         json_write_format(w, "first_token_sec", "%.4f", first_sec);
         json_begin_array(w, "results");
     }
-    team_profile = o->is_profile || (env && *env && *env != '0');
+    team_profile = o->is_profile;
     double start = now_sec();
     memset(team_sec, 0, sizeof team_sec);
     run_tests(b, o->tests ? o->tests : "p32,p512,p2048,d0,d4096,d32768,b4,b16,b32");

@@ -5,34 +5,12 @@
 #include "../base/signals.h"
 #include "../cli/request.h"
 #include "../cli/output.h"
+#include "../cli/privileges.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 enum { CHUNK = 256 }; // tokens per forward pass: few, so that a long prefill shows progress
-
-// $LLAMA31_HISTORY, or $XDG_STATE_HOME/llama31/history, whose directories are created. False with
-// --no-history or without a home directory.
-static bool history_path(const Options *o, Buffer *path) {
-    const char *named = getenv("LLAMA31_HISTORY");
-    if (o->no_history || (named && !*named)) return false;
-    if (named) return buffer_puts(path, named), true;
-    const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
-    if (state && *state == '/')
-        buffer_puts(path, state);
-    else if (home && *home == '/')
-        buffer_printf(path, "%s/.local/state", home);
-    else
-        return false;
-    buffer_puts(path, "/llama31/history");
-    for (char *at = path->data + 1; (at = strchr(at, '/')); at++) {
-        *at = 0;
-        mkdir(path->data, 0700);
-        *at = '/';
-    }
-    return true;
-}
 
 static void open_session_file(Chat *c) {
     const char *path = c->options.session_file;
@@ -46,7 +24,6 @@ static void open_session_file(Chat *c) {
 
 static void chat_open(Chat *c, const Options *o) {
     Dialogue *d = &c->dialogue;
-    static Buffer history;
     c->options = *o;
     pipeline_open(&c->pipeline, &c->options);
     int most = c->pipeline.model.config.max_context;
@@ -57,8 +34,7 @@ static void chat_open(Chat *c, const Options *o) {
     if (o->session_file) open_session_file(c);
     if (o->system) dialogue_set_system(d, c->pipeline.system);
     if (o->system && o->session_file) chat_save(c, false);
-    c->editor = editor_open(history_path(o, &history) ? history.data : NULL, chat_complete,
-                            &generate_interrupted);
+    c->editor = editor_open(history_path(o), chat_complete, &generate_interrupted);
     c->is_terminal = editor_is_terminal(c->editor);
 }
 

@@ -4,6 +4,7 @@
 #include "../cli/output.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -116,7 +117,10 @@ static void command_save(Chat *c, const char *path) {
         outfile_discard(&f);
     }
     if (!ok || !outfile_close(&f, &err))
-        chat_error(c, "%s", err.text);
+        chat_error(c, "%s%s", err.text,
+                   strstr(err.text, strerror(EACCES))
+                       ? "; chat writes below the current directory (--sandbox none: anywhere)"
+                       : "");
     else
         note(&c->options, "%s saved in %s", count_of(c->dialogue.n, "message"), path);
     buffer_free(&text);

@@ -10,6 +10,7 @@
 #include "../base/signals.h"
 #include "../cli/completion.h"
 #include "../cli/output.h"
+#include "../cli/privileges.h"
 #include "../cli/prompt.h"
 #include "../cli/report.h"
 #include "../cli/request.h"
@@ -111,7 +112,7 @@ int command_run(const Options *o) {
     request.emit = o->is_json || n > 1 ? NULL : text_emit;
     generator_open(&p, &g, o->chunk ? o->chunk : chunk, n);
     if (o->has_echo && !o->is_json) text_write(prompt.data, prompt.len);
-    enter_sandbox(o);
+    close_file_access(o);
     signals_defer();
     if (n > 1)
         generate_n(&p, &g, constraint, &request, completions, n);

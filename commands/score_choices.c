@@ -4,6 +4,7 @@
 // questions, and then all their choices, are packed together.
 #include "score.h"
 #include "../cli/output.h"
+#include "../cli/privileges.h"
 #include "../cli/prompt.h"
 #include "../cli/request.h"
 
@@ -182,7 +183,7 @@ void score_choices(Scorer *s) {
     Question q = {0};
     parse_choices(&q, o->choices);
     prompt_read(o, &prompt);
-    enter_sandbox(o);
+    close_file_access(o);
     question_encode(&s->pipeline, &q, buffer_str(&prompt));
     uint64_t n_tokens = (uint64_t)q.n_shared - 1;
     for (int i = 0; i < q.n; i++) n_tokens += (uint64_t)(q.choices[i].ids.len - q.n_shared);
@@ -210,7 +211,7 @@ void score_questions(Scorer *s) {
     LineState state = LINE_NONE;
     Question *questions = xalloc((size_t)s->parallel, sizeof *questions);
     lines_open(&l, s->pipeline.options->file, SCORE_MAX_LINE);
-    enter_sandbox(s->pipeline.options);
+    close_file_access(s->pipeline.options);
     score_expect(s, 0);
     while (state != LINE_END) {
         int n = 0;

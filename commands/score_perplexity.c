@@ -4,6 +4,7 @@
 #include "../base/clock.h"
 #include "../base/files.h"
 #include "../cli/output.h"
+#include "../cli/privileges.h"
 #include "../cli/prompt.h"
 #include "../cli/request.h"
 
@@ -97,7 +98,7 @@ static void read_tokens(const Scorer *s, Perplexity *p) {
     Error err;
     if (p->source == WINDOWS) {
         if (!file_read(o->perplexity, &text, &err)) die_error(&err);
-        enter_sandbox(o);
+        close_file_access(o);
         encode_text(s->pipeline.tokenizer, buffer_str(&text), &p->ids);
         if (p->ids.len < p->n_ctx)
             die(EXIT_USAGE,
@@ -106,7 +107,7 @@ static void read_tokens(const Scorer *s, Perplexity *p) {
                 p->ids.len, p->n_ctx);
     } else {
         ids_read(o, s->pipeline.model.config.vocab_size, &p->ids);
-        enter_sandbox(o);
+        close_file_access(o);
         if (p->ids.len < 2) die(EXIT_USAGE, "--ids: expected at least two tokens");
         if (!context_fits(p->ids.len, false, p->n_ctx, &err)) die_error(&err);
         p->n_ctx = p->ids.len;
@@ -155,7 +156,7 @@ void score_perplexity(Scorer *s) {
         die(EXIT_USAGE, "--kl %s: logits need --ids, the tokens they belong to", o->kl);
     if (is_texts) {
         lines_open(&p.lines, o->perplexity, SCORE_MAX_LINE);
-        enter_sandbox(o);
+        close_file_access(o);
     } else {
         read_tokens(s, &p);
     }

@@ -7,6 +7,7 @@
 #include "../chat/dialogue.h"
 #include "../cli/lines.h"
 #include "../cli/output.h"
+#include "../cli/privileges.h"
 #include "../cli/prompt.h"
 #include "../cli/request.h"
 
@@ -53,7 +54,7 @@ static void encode_conversation(const Options *o, const Gguf *g, Tokenizer *t, I
     template_from_options(o, g, t, &tpl);
     template_warn_missing(o, &tpl);
     read_conversation(o, &in);
-    enter_sandbox(o);
+    close_file_access(o);
     if (!template_render(&tpl, t, &in, &text, &mask, &err)) die_error(&err);
     if (o->is_rendered)
         text_write(text.data, text.len);
@@ -118,14 +119,18 @@ static const uint64_t *timed_mask(ConstraintState *g, Buffer *times) {
 }
 
 // True if the constraint accepts a text. Its tokens are accepted one by one, as in generation, and
-// each is checked against the mask computed before it. *at is the number of accepted bytes.
-static bool is_accepted(ConstraintState *g, const Ids *ids, Buffer *times, size_t *at) {
+// each is checked against the mask computed before it. A control token (--special) is accepted only
+// as the last one, where it ends the text. *at is the number of accepted bytes.
+static bool is_accepted(ConstraintState *g, const Tokenizer *t, const Ids *ids, Buffer *times,
+                        size_t *at) {
     *at = 0;
     for (int i = 0; i < ids->len; i++) {
         const uint64_t *mask = timed_mask(g, times);
         int id = ids->data[i];
         size_t n;
-        bool is_allowed = mask[id / 64] >> (id & 63) & 1, fits = constraint_accept(g, id, &n);
+        bool is_allowed = mask[id / 64] >> (id & 63) & 1;
+        if (tokenizer_is_control(t, id)) return is_allowed && i == ids->len - 1;
+        bool fits = constraint_accept(g, id, &n);
         *at += n;
         if (fits && n == 0) continue; // SentencePiece's leading space
         if (fits && !is_allowed) die(EXIT_RUNTIME, "token %d fits but is not in the mask", id);
@@ -152,10 +157,11 @@ static void print_times(const Options *o, double compile_sec, const Buffer *time
 
 // Prints {"accepted","n_tokens","at"} for a text, where "at" is the number of bytes before the
 // first byte that the constraint rejects.
-static void check_text(const ConstraintState *constraint, const Ids *ids, Buffer *times) {
+static void check_text(const ConstraintState *constraint, const Tokenizer *t, const Ids *ids,
+                       Buffer *times) {
     size_t at;
     ConstraintState *state = constraint_clone(constraint);
-    bool accepted = is_accepted(state, ids, times, &at);
+    bool accepted = is_accepted(state, t, ids, times, &at);
     printf("{\"accepted\":%s,\"n_tokens\":%d,\"at\":%zu}\n", accepted ? "true" : "false", ids->len,
            at);
     constraint_free(state);
@@ -173,15 +179,15 @@ static void process_lines(const Options *o, const Tokenizer *t, bool has_constra
     if (has_constraint && !constraint_from_options(constraint_cache_new(t), o, &constraint, &err))
         die_error(&err);
     lines_open(&lines, o->file, MAX_LINE);
-    if (!constraint) enter_sandbox(o);
+    close_file_access(o);
     while (lines_next_json(&lines, &doc, true) == LINE_READY) {
         Str text = doc.root->string;
         if (doc.root->kind != JSON_STRING)
             die(EXIT_RUNTIME, "%s: line %ld: expected a JSON string", lines.path, lines.number);
         ids.len = 0;
-        tokenize_text(t, text, o->has_special && !constraint, &ids);
+        tokenize_text(t, text, o->has_special, &ids);
         if (constraint) {
-            check_text(constraint, &ids, &times);
+            check_text(constraint, t, &ids, &times);
             continue;
         }
         putchar('[');
@@ -216,7 +222,7 @@ int command_tokenize(const Options *o) {
     exact.keep_newline = true; // every byte counts
     if (has_text) prompt_read(&exact, &text);
     if (!model_open_file(&g, o->model, &err) || !(t = tokenizer_open(&g, &err))) die_error(&err);
-    if (has_text) enter_sandbox(o);
+    if (has_text) close_file_access(o);
     if (o->chat_file)
         encode_conversation(o, &g, t, &ids);
     else if (o->is_jsonl)

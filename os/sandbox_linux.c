@@ -1,6 +1,7 @@
-// The Linux sandbox: a seccomp filter for all threads. System calls on a list are allowed, all
-// others fail with EPERM. Landlock, where the kernel has it, additionally closes the file system
-// for this thread and the threads it starts.
+// The Linux sandbox has two layers. A seccomp filter for all threads allows the system calls of a
+// list; all others fail with EPERM. A Landlock ruleset allows the files below some paths, for this
+// thread and the threads that it starts. With no path, the filter allows no call that opens files,
+// so they stay closed on kernels without Landlock too.
 //
 // The filter is a classic BPF program that the kernel runs on every system call:
 //
@@ -13,11 +14,13 @@
 #include "sandbox.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/landlock.h>
 #include <linux/seccomp.h>
 #include <sched.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -25,6 +28,7 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -60,8 +64,10 @@ static const struct sock_filter head[] = {
     ALLOW_WITH(clone, 0, CLONE_THREAD),
     CHECK(BPF_JEQ, SYS_clone3, 1),
     REFUSE(ENOSYS),
-    CHECK(BPF_JEQ, SYS_ioctl, 6),
+    CHECK(BPF_JEQ, SYS_ioctl, 8),
     LOAD(args[1]),
+    CHECK(BPF_JEQ, TCSETS, 1), // tcsetattr() of the line editor
+    RETURN(SECCOMP_RET_ALLOW),
     CHECK(BPF_JEQ, TCGETS, 1), // isatty()
     RETURN(SECCOMP_RET_ALLOW),
     CHECK(BPF_JEQ, TIOCGWINSZ, 1), // width of the terminal
@@ -81,25 +87,56 @@ static const int allowed[] = {
     // memory and threads
     SYS_munmap, SYS_mremap, SYS_brk, SYS_getrandom, SYS_set_robust_list, SYS_rseq,
     SYS_sched_getaffinity, SYS_membarrier, SYS_getpid, SYS_gettid, SYS_tgkill,
+    SYS_tkill, // raise() of musl
     // open files
     SYS_close, SYS_fcntl, SYS_ftruncate, SYS_fsync, SYS_flock,
     // signals and exit
     SYS_rt_sigaction, SYS_rt_sigprocmask, SYS_rt_sigreturn, SYS_sigaltstack, SYS_restart_syscall,
     SYS_exit, SYS_exit_group};
-enum { N_HEAD = sizeof head / sizeof *head, N_ALLOWED = sizeof allowed / sizeof *allowed };
+
+// Allowed while there are paths; Landlock decides which files these calls reach.
+static const int allowed_with_paths[] = {
+    SYS_openat, SYS_faccessat, SYS_readlinkat, SYS_getdents64, SYS_getcwd, SYS_unlinkat, SYS_linkat,
+    SYS_renameat2, SYS_utimensat, SYS_fchmod, SYS_fgetxattr, SYS_fsetxattr, SYS_fdatasync,
+    SYS_fallocate, SYS_mkdirat, SYS_pipe2,
+#ifdef SYS_renameat
+    SYS_renameat,
+#endif
+#ifdef SYS_faccessat2
+    SYS_faccessat2,
+#endif
+#ifdef SYS_statx
+    SYS_statx,
+#endif
+#ifdef SYS_open // not on ARM64; glibc uses some of these, musl all
+    SYS_open, SYS_stat, SYS_lstat, SYS_access, SYS_readlink, SYS_unlink, SYS_link, SYS_rename,
+    SYS_mkdir, SYS_pipe,
+#endif
+    // the machine, and the owner of files
+    SYS_sysinfo, SYS_prlimit64, SYS_uname, SYS_getuid, SYS_geteuid, SYS_getgid, SYS_getegid,
+    // the second call of sandbox_enter()
+    SYS_prctl, SYS_seccomp, SYS_landlock_create_ruleset, SYS_landlock_add_rule,
+    SYS_landlock_restrict_self};
+enum {
+    N_HEAD = sizeof head / sizeof *head,
+    N_ALWAYS = sizeof allowed / sizeof *allowed,
+    N_WITH_PATHS = sizeof allowed_with_paths / sizeof *allowed_with_paths,
+    N_ALLOWED = N_ALWAYS + N_WITH_PATHS
+};
 
 static int compare_ints(const void *a, const void *b) { return *(const int *)a - *(const int *)b; }
 
 // Sorts the allowed call numbers into ranges [edges[0], edges[1]), [edges[2], edges[3]), ...
 // Returns the number of edges.
-static size_t find_edges(int edges[2 * N_ALLOWED]) {
-    int calls[N_ALLOWED];
+static size_t find_edges(int edges[2 * N_ALLOWED], bool has_paths) {
+    int calls[N_ALLOWED], n_calls = has_paths ? N_ALLOWED : N_ALWAYS;
     size_t n = 0;
     memcpy(calls, allowed, sizeof allowed);
-    qsort(calls, N_ALLOWED, sizeof *calls, compare_ints);
-    for (int i = 0; i < N_ALLOWED; i++) {
+    memcpy(calls + N_ALWAYS, allowed_with_paths, sizeof allowed_with_paths);
+    qsort(calls, (size_t)n_calls, sizeof *calls, compare_ints);
+    for (int i = 0; i < n_calls; i++) {
         if (i == 0 || calls[i] > calls[i - 1] + 1) edges[n++] = calls[i];
-        if (i == N_ALLOWED - 1 || calls[i + 1] > calls[i] + 1) edges[n++] = calls[i] + 1;
+        if (i == n_calls - 1 || calls[i + 1] > calls[i] + 1) edges[n++] = calls[i] + 1;
     }
     return n;
 }
@@ -123,34 +160,79 @@ static void write_search(struct sock_filter *out, size_t at, const int *edges, s
 _Static_assert(2 * N_ALLOWED < 256, "jumps have 8 bits");
 
 // Returns the number of instructions.
-static size_t write_filter(struct sock_filter *out) {
+static size_t write_filter(struct sock_filter *out, bool has_paths) {
     static const struct sock_filter tail[] = {RETURN(SECCOMP_RET_ALLOW), REFUSE(EPERM)};
     int edges[2 * N_ALLOWED];
-    size_t n = find_edges(edges);
+    size_t n = find_edges(edges, has_paths);
     memcpy(out, head, sizeof head);
     write_search(out + N_HEAD, 0, edges, 0, n, n);
     memcpy(out + N_HEAD + n, tail, sizeof tail);
     return N_HEAD + n + 2;
 }
 
-static void enter_landlock(void) {
-    struct landlock_ruleset_attr all = {.handled_access_fs =
-                                            (LANDLOCK_ACCESS_FS_MAKE_SYM << 1) - 1};
-    int rules = (int)syscall(SYS_landlock_create_ruleset, &all, sizeof all, 0);
-    if (rules < 0) return;
-    syscall(SYS_landlock_restrict_self, rules, 0);
-    close(rules);
+// Landlock rights. Headers may be older than the kernel, and lack LANDLOCK_ACCESS_FS_TRUNCATE.
+enum {
+    RIGHT_TRUNCATE = 1 << 14, // since version 3 of Landlock
+    RIGHTS_V1 = (LANDLOCK_ACCESS_FS_MAKE_SYM << 1) - 1,
+    RIGHTS_READ = LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_READ_DIR,
+    RIGHTS_WRITE = RIGHTS_READ | LANDLOCK_ACCESS_FS_WRITE_FILE | LANDLOCK_ACCESS_FS_MAKE_REG |
+                   LANDLOCK_ACCESS_FS_REMOVE_FILE | RIGHT_TRUNCATE,
+    RIGHTS_FILE = LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_WRITE_FILE | RIGHT_TRUNCATE
+};
+
+// A pipe takes no rule and needs none. The path of a missing file grants nothing.
+static void add_rule(int rules, SandboxPath path, uint64_t handled) {
+    static const unsigned rights[] = {[SANDBOX_READ] = RIGHTS_READ,
+                                      [SANDBOX_READ_TREE] = RIGHTS_READ,
+                                      [SANDBOX_WRITE] = RIGHTS_WRITE};
+    struct stat st;
+    struct landlock_path_beneath_attr rule = {
+        .allowed_access = handled & rights[path.access],
+        .parent_fd = open(path.path, O_PATH | O_CLOEXEC),
+    };
+    if (rule.parent_fd < 0) return;
+    if (fstat(rule.parent_fd, &st) == 0) {
+        if (!S_ISDIR(st.st_mode))
+            rule.allowed_access &= RIGHTS_FILE;
+        else if (path.access == SANDBOX_READ)
+            rule.allowed_access = LANDLOCK_ACCESS_FS_READ_DIR;
+        syscall(SYS_landlock_add_rule, rules, LANDLOCK_RULE_PATH_BENEATH, &rule, 0);
+    }
+    close(rule.parent_fd);
 }
 
-bool sandbox_enter(void) {
+// Files of the system that tell the memory, the CPUs and their limits, or give random bytes.
+static const SandboxPath system_paths[] = {{"/proc/meminfo", SANDBOX_READ},
+                                           {"/proc/self/cgroup", SANDBOX_READ},
+                                           {"/sys/fs/cgroup", SANDBOX_READ_TREE},
+                                           {"/sys/devices/system/cpu", SANDBOX_READ_TREE},
+                                           {"/dev/urandom", SANDBOX_READ}};
+
+static bool enter_landlock(const SandboxPath *paths, int n) {
+    long version = syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
+    struct landlock_ruleset_attr handled = {RIGHTS_V1 | (version >= 3 ? RIGHT_TRUNCATE : 0)};
+    int rules = (int)syscall(SYS_landlock_create_ruleset, &handled, sizeof handled, 0);
+    if (rules < 0) return false;
+    for (size_t i = 0; n && i < sizeof system_paths / sizeof *system_paths; i++)
+        add_rule(rules, system_paths[i], handled.handled_access_fs);
+    for (int i = 0; i < n; i++) add_rule(rules, paths[i], handled.handled_access_fs);
+    bool is_entered = syscall(SYS_landlock_restrict_self, rules, 0) == 0;
+    close(rules);
+    return is_entered;
+}
+
+// The filter with no path is a complete layer for files as well. It adds to an earlier filter.
+unsigned sandbox_enter(const SandboxPath *paths, int n) {
     struct sock_filter filter[N_HEAD + 2 * N_ALLOWED + 2];
-    struct sock_fprog program = {(unsigned short)write_filter(filter), filter};
-    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)) return false;
-    enter_landlock();
+    struct sock_fprog program = {(unsigned short)write_filter(filter, n > 0), filter};
+    prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+    unsigned layers = enter_landlock(paths, n) ? SANDBOX_FILES : 0;
     // Without SPEC_ALLOW, kernels before 5.16 disable speculative execution features of the
     // process, which costs speed. Kernels that do not know the flag reject it; the second call is
     // for them.
     unsigned long how = SECCOMP_FILTER_FLAG_TSYNC | SECCOMP_FILTER_FLAG_SPEC_ALLOW;
-    return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, how, &program) == 0 ||
-           syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program) == 0;
+    if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, how, &program) == 0 ||
+        syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program) == 0)
+        layers |= SANDBOX_CALLS | (n ? 0 : SANDBOX_FILES);
+    return layers;
 }

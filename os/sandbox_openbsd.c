@@ -1,5 +1,18 @@
 #include "sandbox.h"
 
+#include <stdbool.h>
 #include <unistd.h>
 
-bool sandbox_enter(void) { return unveil(NULL, NULL) == 0 && pledge("stdio tty", NULL) == 0; }
+// The list of visible files is final after the first call. A later call only reduces the promises.
+unsigned sandbox_enter(const SandboxPath *paths, int n) {
+    static bool is_final;
+    if (!is_final) {
+        unveil("/dev/urandom", "r");
+        for (int i = 0; i < n; i++)
+            unveil(paths[i].path, paths[i].access == SANDBOX_WRITE ? "rwc" : "r");
+        if (unveil(NULL, NULL)) return 0;
+        is_final = true;
+    }
+    if (pledge(n ? "stdio rpath wpath cpath fattr flock tty" : "stdio tty", NULL)) return 0;
+    return SANDBOX_ALL;
+}

@@ -1,0 +1,138 @@
+// The kinds of the option table tell which options name files. The names of the other shards of a
+// model follow from the name of the first. So all files are known before any of them is read, and
+// the parsers of everything that strangers write run inside the sandbox. Two commands need more:
+//
+//   chat    reads any file (/file, /load, completion), and writes (/save) below the current
+//           directory and the directory of temporary files
+//   help    reads no file, and does not enter the sandbox
+#include "privileges.h"
+#include "output.h"
+#include "../base/files.h"
+#include "../os/sandbox.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+
+typedef struct {
+    SandboxPath *items; // (n) never freed
+    int n;
+} PathList;
+
+static void add_path(PathList *p, const char *path, SandboxAccess access) {
+    p->items = list_grow(p->items, p->n, sizeof *p->items);
+    p->items[p->n++] = (SandboxPath){path, access};
+}
+
+static void add_input(PathList *p, const char *path) {
+    add_path(p, path, SANDBOX_READ);
+    unsigned n = gguf_n_shards(path);
+    for (unsigned i = 2; i <= n; i++) {
+        Buffer shard = {0};
+        gguf_put_shard_path(&shard, path, i, n);
+        add_path(p, shard.data, SANDBOX_READ);
+    }
+}
+
+// The file is created in the directory of its target, or replaced from a temporary file there. A
+// device is written directly.
+static void add_output(PathList *p, const char *path) {
+    struct stat st;
+    Error err;
+    Buffer directory = {0};
+    char *target = file_resolve_links(path, &err), *slash = target ? strrchr(target, '/') : NULL;
+    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode)) {
+        add_path(p, path, S_ISDIR(st.st_mode) ? SANDBOX_READ : SANDBOX_WRITE);
+    } else if (target) {
+        buffer_append(&directory, slash ? target : ".", slash ? (size_t)(slash + 1 - target) : 1);
+        add_path(p, directory.data, SANDBOX_WRITE);
+    }
+    free(target);
+}
+
+static void add_option(PathList *p, const Options *o, const Option *option) {
+    const ModelOptions *m = &o->model_options;
+    OptionKind kind = option->kind;
+    const char *path = NULL;
+    if (kind >= OPTION_TEXT && kind <= OPTION_DIRECTORY)
+        path = *(const char *const *)((const char *)o + option->offset);
+    if (kind == OPTION_TEXT && path) path = *path == '@' ? path + 1 : NULL;
+    for (int i = 0; kind == OPTION_LORA && i < m->n_adapters; i++)
+        add_input(p, str_copy(m->adapters[i].path).data);
+    if (!path || !*path || !strcmp(path, "-")) return;
+    if (kind == OPTION_DIRECTORY) mkdir(path, 0700);
+    if (kind == OPTION_DIRECTORY)
+        add_path(p, path, SANDBOX_WRITE);
+    else
+        (kind == OPTION_OUTPUT ? add_output : add_input)(p, path);
+}
+
+// The positional arguments of the commands that have files there.
+static void add_arguments(PathList *p, const Options *o, unsigned command) {
+    if ((command == CMD_SHOW || command == CMD_QUANTIZE) && o->n_args) add_input(p, o->args[0]);
+    if (command == CMD_QUANTIZE && o->n_args > 1) add_output(p, o->args[1]);
+    const char *cache = o->n_args ? o->args[0] : o->cache;
+    if (command == CMD_CACHE && cache) add_path(p, cache, SANDBOX_WRITE);
+}
+
+const char *history_path(const Options *o) {
+    static Buffer path;
+    const char *named = getenv("LLAMA31_HISTORY");
+    const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
+    path.len = 0;
+    if (o->no_history || named) return o->no_history || !*named ? NULL : named;
+    if (state && *state == '/')
+        buffer_puts(&path, state);
+    else if (home && *home == '/')
+        buffer_printf(&path, "%s/.local/state", home);
+    else
+        return NULL;
+    buffer_puts(&path, "/llama31/history");
+    for (char *at = path.data + 1; (at = strchr(at, '/')); at++) {
+        *at = 0;
+        mkdir(path.data, 0700);
+        *at = '/';
+    }
+    return path.data;
+}
+
+static void add_chat(PathList *p, const Options *o) {
+    const char *temporary = getenv("TMPDIR"), *history = history_path(o);
+    add_path(p, "/", SANDBOX_READ_TREE);
+    add_path(p, ".", SANDBOX_WRITE);
+    add_path(p, temporary ? temporary : "/tmp", SANDBOX_WRITE);
+    if (history) add_output(p, history);
+}
+
+static bool is_disabled(const Options *o) {
+    return o->sandbox ? !strcmp(o->sandbox, "none") : o->no_sandbox;
+}
+
+void enter_sandbox(const Options *o, unsigned command) {
+    PathList paths = {0};
+    const char *mode = o->sandbox ? o->sandbox : "auto";
+    bool is_required = !strcmp(mode, "require");
+    if (!is_required && strcmp(mode, "auto") && strcmp(mode, "none"))
+        die(EXIT_USAGE, "--sandbox: expected auto, require or none, found \"%s\"", mode);
+    add_path(&paths, "/dev/null",
+             SANDBOX_READ); // without a path, no file of the system is readable
+    for (const Option *row = option_table; row < option_table + n_option_rows; row++)
+        if (row->names[0] && row->commands & command) add_option(&paths, o, row);
+    add_arguments(&paths, o, command);
+    if (command == CMD_CHAT) add_chat(&paths, o);
+    tzset(); // reads the files of the time zone, which templates may need later
+    if (is_disabled(o) || command == CMD_HELP) return;
+    unsigned layers = sandbox_enter(paths.items, paths.n);
+    const char *missing = !layers                     ? "seccomp and Landlock"
+                          : !(layers & SANDBOX_FILES) ? "Landlock (files)"
+                                                      : "seccomp (system calls)";
+    if (layers == SANDBOX_ALL) return;
+    if (is_required) die(EXIT_RUNTIME, "--sandbox require: this system lacks %s", missing);
+    if (o->is_verbose) note(o, "sandbox: this system lacks %s", missing);
+}
+
+void close_file_access(const Options *o) {
+    SandboxPath cache = {o->cache, SANDBOX_WRITE};
+    if (!is_disabled(o)) sandbox_enter(&cache, o->cache && *o->cache);
+}

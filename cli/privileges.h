@@ -1,0 +1,16 @@
+// Least privilege: which files the options of a command name, and the sandbox that allows no
+// others.
+#pragma once
+
+#include "options.h"
+
+// Enters the sandbox with the files that the options of a command (a CMD_ bit) name. Call it before
+// threads are started and before any file of the user is read. Creates the directory of --cache,
+// because only an existing directory can be allowed. Ends the program if --sandbox require is given
+// and a layer is missing.
+void enter_sandbox(const Options *o, unsigned command);
+// Gives up all files except the prefix cache. Call it when all other files are open.
+void close_file_access(const Options *o);
+// The file of chat's input history: $LLAMA31_HISTORY, or $XDG_STATE_HOME/llama31/history, whose
+// directories are created. NULL with --no-history or without a home directory.
+const char *history_path(const Options *o);
