@@ -17,6 +17,7 @@ enum {
     EXIT_MODEL = 3,        // invalid model file
     EXIT_CONTEXT = 4,      // the prompt exceeds the context
     EXIT_RECORDS = 5,      // some batch records failed
+    EXIT_INCOMPLETE = 6,   // a text was cut before it satisfied its constraint
     EXIT_INTERRUPTED = 130 // SIGINT
 };
 

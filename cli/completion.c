@@ -2,6 +2,7 @@
 // the text is in the Sequence. reply_parse() looks for reasoning and tool calls in the text with
 // special tokens.
 #include "completion.h"
+#include "../constrain/constraint.h"
 
 #include <stdlib.h>
 
@@ -33,6 +34,12 @@ void completion_write_logprobs(JsonWriter *w, const char *key, const Tokenizer *
         json_end_object(w);
     }
     json_end_array(w);
+}
+
+bool completion_is_incomplete(const Sequence *s) {
+    const Constraint *c = s->request.constraint;
+    bool is_ended = s->finish == FINISH_LENGTH || s->finish == FINISH_STOP;
+    return c && is_ended && !constraint_matches(c->arg, buffer_str(&s->text));
 }
 
 const char *completion_finish_reason(const Reply *r, const Sequence *s) {
@@ -68,6 +75,7 @@ void completion_write(JsonWriter *w, const char *text_key, const Reply *r, const
     json_write_string(w, text_key, r->content);
     reply_write_extras(w, r);
     json_write_string(w, "finish_reason", str_of(completion_finish_reason(r, s)));
+    if (completion_is_incomplete(s)) json_write_bool(w, "incomplete", true);
     json_write_int(w, "n_prompt", n_prompt);
     json_write_int(w, "n_generated", s->n_generated);
     json_write_int(w, "seed", (int64_t)s->request.sample.seed);

@@ -12,9 +12,12 @@ void completion_ids(const Sequence *s, Ids *out);
 // Parses the reply (see reply_parse). tpl NULL: plain text.
 void completion_parse(Reply *r, const Template *tpl, const Tokenizer *t, const Sequence *s,
                       bool has_tools, int n_before);
+// True if the text was cut, by its token limit, the context or a stop string, before it satisfied
+// its constraint.
+bool completion_is_incomplete(const Sequence *s);
 const char *completion_finish_reason(const Reply *r, const Sequence *s);
 // Writes members of an object: the text as `text_key`, reasoning and tool calls if there are any,
-// finish reason, token counts and seed.
+// finish reason, token counts and seed; "incomplete": true if completion_is_incomplete().
 void completion_write(JsonWriter *w, const char *text_key, const Reply *r, const Sequence *s,
                       int n_prompt);
 // Writes an array of the generated tokens with n_top alternatives each: as in OpenAI's API, or with

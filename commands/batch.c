@@ -380,6 +380,7 @@ static void write_done(Batch *b) {
             batch_output_write(&b->output, buffer_str(&r->answer));
             b->n_done++;
             b->n_failed += r->has_failed;
+            b->output.n_incomplete += r->is_incomplete && !r->has_failed;
         }
         b->window_tokens -= (size_t)r->prompt.len;
         record_free(r);
@@ -465,7 +466,12 @@ int command_batch(const Options *o) {
     if (generate_interrupted && journal->is_file)
         note(o, "interrupted: %s discarded; repeat the command with --resume to continue",
              count_of(b->n_running, "unfinished answer"));
+    if (b->output.n_incomplete)
+        warn("%s incomplete: cut by max_tokens, the context or stop before the constraint was "
+             "satisfied",
+             count_of(b->output.n_incomplete, "answer"));
     return generate_interrupted               ? EXIT_INTERRUPTED
            : b->n_failed + b->output.n_failed ? EXIT_RECORDS
+           : b->output.n_incomplete           ? EXIT_INCOMPLETE
                                               : EXIT_OK;
 }

@@ -163,6 +163,7 @@ void record_finish(Record *r) {
         return;
     }
     write_choice(r);
+    parent->is_incomplete |= completion_is_incomplete(&r->sequence);
     parent->n_generated += r->sequence.n_generated;
     if (finish_choice(r) || parent->has_failed) return;
 
@@ -173,6 +174,8 @@ void record_finish(Record *r) {
         write_choices(&w, parent);
     else // the members of the only choice, without its braces
         buffer_printf(w.out, ",%.*s", (int)parent->choices[0].len - 2, parent->choices[0].data + 1);
+    if (parent->is_incomplete && (parent->form != FORM_SHORT || parent->n_choices > 1))
+        json_write_bool(&w, "incomplete", true);
     end_answer(&w);
 }
 

@@ -72,6 +72,7 @@ static long read_results(BatchOutput *out, Buffer *kept, size_t *n_truncated) {
         } else {
             id_add(&out->done, &id);
             out->n_failed += kind == RESULT_ERROR;
+            out->n_incomplete += json_get(doc.root, "incomplete") != NULL;
         }
     }
     if (state == LINE_LONG) die(EXIT_RUNTIME, "%s: line %ld is too long", l.path, l.number);

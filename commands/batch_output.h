@@ -26,6 +26,7 @@ typedef struct {
     Journal journal;
     InternTable done; // ids that had a result when the run started
     long n_failed;    // results of these that are errors
+    int n_incomplete; // answers in the output with "incomplete": true
 } BatchOutput;
 
 // Opens -o FILE, locked against other processes, or stdout, and reads the results of an earlier

@@ -55,11 +55,11 @@ struct Record {
     Record *parent; // first record of the request; a parent is its own
     int index;      // of this choice, from 0; a parent has 0
     // In a parent only:
-    int n_choices, n_unfinished; // records of the request; those without a result
-    Buffer choices[MAX_CHOICES]; // each finished choice as a JSON object
-    int n_generated;             // tokens of all choices
-    bool has_failed;
-    Buffer answer; // the line of output, with a newline
+    int n_choices, n_unfinished;    // records of the request; those without a result
+    Buffer choices[MAX_CHOICES];    // each finished choice as a JSON object
+    int n_generated;                // tokens of all choices
+    bool has_failed, is_incomplete; // is_incomplete: completion_is_incomplete() of any choice
+    Buffer answer;                  // the line of output, with a newline
 };
 
 // batch_request.c

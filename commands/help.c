@@ -18,6 +18,7 @@ static const Definition exit_codes[] = {{"0", "success"},
                                         {"3", "invalid model file"},
                                         {"4", "the prompt does not fit the context"},
                                         {"5", "some records of a batch failed"},
+                                        {"6", "a constrained text is incomplete"},
                                         {"130", "interrupted"},
                                         {NULL, NULL}};
 static const Definition variables[] = {

@@ -130,8 +130,14 @@ int command_run(const Options *o) {
         text_write("\n", 1);
 
     if (n == 1) note_ending(o, &g, s);
-    if (constraint && n == 1 && s->finish == FINISH_LENGTH)
-        note(o, "the text is not complete under its constraint: ended by -n or the context");
     note_stats(o, &g, o->sample.seed);
-    return s->finish == FINISH_CANCEL ? EXIT_INTERRUPTED : EXIT_OK;
+    if (s->finish == FINISH_CANCEL) return EXIT_INTERRUPTED;
+
+    // A script must not take half an object for an answer: -q keeps this warning.
+    int n_incomplete = 0;
+    for (int i = 0; i < n; i++) n_incomplete += completion_is_incomplete(&completions[i]);
+    if (!n_incomplete) return EXIT_OK;
+    warn("%s incomplete: cut by -n, the context or --stop before the constraint was satisfied",
+         count_of(n_incomplete, "text"));
+    return EXIT_INCOMPLETE;
 }

@@ -175,6 +175,15 @@ bool constraint_is_complete(const ConstraintState *s) {
     return s->phase == REASONING_NONE && matcher_is_end(s->matcher);
 }
 
+bool constraint_matches(const ConstraintState *s, Str text) {
+    if (s->may_think) return constraint_is_complete(s);
+    ConstraintState *other = constraint_clone(s);
+    bool is_match =
+        matcher_accept(other->matcher, text) == text.len && matcher_is_end(other->matcher);
+    constraint_free(other);
+    return is_match;
+}
+
 // --- reasoning
 
 static const char think_open[] = "<think>", think_close[] = "</think>";

@@ -43,6 +43,9 @@ void constraint_free(ConstraintState *s);
 void constraint_attach(ConstraintState *s, Request *r);
 // True if the text so far satisfies the constraint.
 bool constraint_is_complete(const ConstraintState *s);
+// True if a generated text satisfies the constraint, as it is after a stop string was removed. If
+// reasoning may come first, the tokens accepted so far are judged instead.
+bool constraint_matches(const ConstraintState *s, Str text);
 
 // For checking a text without a model: one bit per token, set if the token may come next. Valid
 // until the next call for any state of the same constraint.

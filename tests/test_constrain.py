@@ -150,19 +150,19 @@ def requests(n):
 def generated_texts(cli):
     """Texts sampled at temperature 1.5 are valid, and equal seeds give equal texts, alone or in a batch."""
     cli.model = None  # the built-in model, which has a longer context
-    results = run_batch(cli, list(requests(100)), "--parallel", 16, "--deterministic")
+    results = run_batch(cli, list(requests(100)), "--parallel", 16, "--deterministic", code=(0, 6))
     for i in range(100):
         r, schema = results["r%d" % i], SCHEMAS[i % len(SCHEMAS)]
-        if "$ref" in schema and r["finish_reason"] == "length":
+        if "$ref" in schema and r.get("incomplete"):
             continue  # the tree may have reached the length limit
         same(r["finish_reason"], "stop", r)
         value = json.loads(r["text"])
         check(is_valid(schema, value), schema, r["text"])
     for i in range(2 * len(SCHEMAS)):
         out, _ = cli.run("run", "--json", "--json-schema", json.dumps(SCHEMAS[i % len(SCHEMAS)]), "--temp", 1.5,
-                         "--top-k", 0, "--top-p", 1, "--seed", i, "-n", 600, "--deterministic", "The dog")
+                         "--top-k", 0, "--top-p", 1, "--seed", i, "-n", 600, "--deterministic", "The dog", code=(0, 6))
         same(json.loads(out)["text"], results["r%d" % i]["text"], "run %d" % i)
-    again = run_batch(cli, list(requests(30)), "--parallel", 3, "--deterministic")
+    again = run_batch(cli, list(requests(30)), "--parallel", 3, "--deterministic", code=(0, 6))
     for k, r in again.items():
         same(r["text"], results[k]["text"], k)
 
@@ -174,22 +174,73 @@ def other_constraints(cli):
     results = run_batch(cli, [dict(r, prompt="The cat", temperature=1.5, seed=3, id=k) for k, r in {
         "choices": {"choices": ["yes", "no", "maybe"]}, "regex": {"regex": "[0-9]{3}-[0-9]{2}"},
         "grammar": {"grammar": grammar}, "object": {"response_format": {"type": "json_object"}, "max_tokens": 3000},
-        "text": {"response_format": {"type": "text"}, "max_tokens": 3}}.items()])
+        "text": {"response_format": {"type": "text"}, "max_tokens": 3}}.items()], code=(0, 6))
     check(results["choices"]["text"] in ("yes", "no", "maybe"), results["choices"])
     check(re.fullmatch("[0-9]{3}-[0-9]{2}", results["regex"]["text"]), results["regex"])
     check(re.fullmatch("[a-z]{1,6}( [a-z]{1,6}){2}", results["grammar"]["text"]), results["grammar"])
-    check(results["object"]["finish_reason"] == "length" or isinstance(json.loads(results["object"]["text"]), dict))
+    check("incomplete" in results["object"] or isinstance(json.loads(results["object"]["text"]), dict))
     out, _ = cli.run("run", "-q", "--choices", "red,green", "The ball is")
     check(out in (b"red\n", b"green\n"), out)
-    out, err = cli.run("run", "-n", 3, "--json", "--regex", "[a-z]{40}", "x")
-    same(json.loads(out)["finish_reason"], "length")
-    check("not complete" in err, err)
     out, _ = cli.run("run", "--json", "--regex", "(abcdefgh|xyzxyzxyz)", "x", "--logprobs", 2)
     same(len(json.loads(out)["logprobs"]), json.loads(out)["n_generated"])
     _, err = cli.run("run", "--ignore-eos", "--regex", "a", "x", code=2)
     check("ignore-eos" in err, err)
     _, err = cli.run("run", "--regex", "a", "--choices", "b", "x", code=2)
     check("more than one constraint" in err, err)
+
+
+@test
+def incomplete_texts(cli):
+    """A text that is cut before it satisfies its constraint is a warning that -q keeps, a member of JSON, and exit 6."""
+    grammar = cli.write("a.gbnf", ['root ::= "{" [a-z]{50} "}"'])
+    for args in (["--json-schema", '{"type":"string","minLength":90}'],
+                 ["--json-schema", '{"type":"object","required":["abcdef"]}'], ["--regex", "[a-z]{40}"], ["--grammar", grammar], ["--choices", "a" * 80 + "," + "b" * 80],
+                 ["--think", "--regex", "[0-9]{40}"]):
+        for n in 0, 1, 3:
+            _, err = cli.run("run", "-q", "-n", n, *args, "x", code=6)
+            check(err.startswith("llama31: warning: 1 text incomplete: ") and err.count("\n") == 1, err)
+    out, _ = cli.run("run", "--json", "-n", 3, "--regex", "[a-z]{40}", "x", code=6)
+    same([json.loads(out)[k] for k in ("finish_reason", "incomplete")], ["length", True])
+    out, err = cli.run("run", "--json", "-N", 3, "-n", 3, "--regex", "[a-z]{40}", "x", code=6)
+    same([c["incomplete"] for c in json.loads(out)["choices"]], [True] * 3)
+    check("warning: 3 texts incomplete" in err, err)
+    # a stop string cuts the text, too; the state of the automaton is behind it
+    for stop, regex, code in (("}", r"\{x\}", 6), ("x", r"\{x\}", 6), ("cd", "ab(cd)?", 0), ("b", "ab(cd)?", 6)):
+        out, _ = cli.run("run", "-q", "--json", "--temp", 9, "--stop", stop, "--regex", regex, "--seed", 1, "-n", 9, "x",
+                         code=code)
+        same("incomplete" in json.loads(out), code == 6, (stop, regex))
+    for regex in "[a-z]*", "[a-z]{3,}":  # cut, but valid
+        out, err = cli.run("run", "--json", "-n", 3, "--regex", regex, "x")
+        check("incomplete" not in json.loads(out) and "incomplete" not in err, out, err)
+
+
+@test
+def incomplete_answers(cli):
+    """In batch as well: each record says so, in both forms, and failed records have precedence; --resume counts again."""
+    tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "required": ["abc"],
+            "properties": {"abc": {"type": "string", "minLength": 50}}, "additionalProperties": False}}}
+    messages, forms = [{"role": "user", "content": "x"}], {
+        "schema": {"json_schema": {"type": "string", "minLength": 50}}, "regex": {"regex": "a{50}"},
+        "grammar": {"grammar": 'root ::= [ab]{50}'}, "choices": {"choices": ["a" * 50]},
+        "object": {"response_format": {"type": "json_object"}, "max_tokens": 1},
+        "tool": {"tools": [tool], "tool_choice": "required"},
+        "two": {"regex": "a{50}", "n": 2}, "stop": {"regex": "a{9}", "stop": "aaa", "max_tokens": 20},
+        "whole": {"regex": "a{2}"}, "cut, but valid": {"regex": "a+"}, "free": {}}
+    records = [dict({"max_tokens": 2}, id=k, messages=messages, **r) for k, r in forms.items() if k != "stop"]
+    records += [dict(forms["stop"], id="stop", messages=messages)]
+    records += [{"custom_id": "openai " + r["id"], "method": "POST", "url": "/v1/chat/completions",
+                 "body": {k: v for k, v in r.items() if k != "id"}} for r in records]
+    path, out = cli.write("in.jsonl", records), cli.path_of("out.jsonl")
+    chat = ["batch", "-q", "--template", "llama3", "-o", out, "-i"]
+    _, err = cli.run(*chat, path, code=6)
+    check(err.startswith("llama31: warning: 16 answers incomplete: ") and err.count("\n") == 1, err)
+    for r in read_lines(out):
+        name = r.get("custom_id", r["id"])
+        same(r.get("incomplete", False), name.split("openai ")[-1] not in ("whole", "cut, but valid", "free"), r)
+    _, err = cli.run(*chat, path, "--resume", code=6)
+    check("16 answers incomplete" in err, err)
+    cli.run(*chat, cli.write("in.jsonl", records + [{"id": "bad"}]), "--resume", code=5)
+    cli.run("batch", "-q", stdin=b'{"prompt": "x", "regex": "a", "max_tokens": 2}')
 
 
 @test
@@ -207,9 +258,9 @@ def ordered_properties(cli):
 def reasoning(cli):
     """With --think, the constrained text may follow a <think> part, or begin immediately."""
     for seed in range(4):
-        out, _ = cli.run("run", "-q", "--think", "--regex", "[0-9]{2}", "--seed", seed, "-n", 300, "x")
+        out, _ = cli.run("run", "-q", "--think", "--regex", "[0-9]{2}", "--seed", seed, "-n", 300, "x", code=(0, 6))
         check(re.fullmatch(r"(<think>.*</think>\s*)?[0-9]{2}\n", out.decode(), re.S) or b"<think>" in out, out)
-    out, _ = cli.run("run", "-q", "--raw", "--think", "--regex", "[0-9]{2}", "-n", 30, "x <think>")
+    out, _ = cli.run("run", "-q", "--raw", "--think", "--regex", "[0-9]{2}", "-n", 30, "x <think>", code=(0, 6))
     check(not re.match(r"[0-9]{2}\n$", out.decode()), "the text does not begin inside the reasoning", out)
 
 
