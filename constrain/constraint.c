@@ -123,7 +123,6 @@ static CompiledConstraint *find_compiled(ConstraintCache *cache, const Constrain
     }
     found->next = cache->newest;
     cache->newest = found;
-    drop_unused(cache);
     return found;
 }
 
@@ -153,8 +152,10 @@ bool constraint_new(ConstraintCache *cache, const ConstraintSpec *spec, Constrai
                          "expression and choices");
     if (n == 0) return true;
     CompiledConstraint *compiled = find_compiled(cache, spec, unknown, err);
-    if (compiled) *out = new_state(cache, compiled, spec->may_think);
-    return compiled;
+    if (!compiled) return false;
+    *out = new_state(cache, compiled, spec->may_think);
+    drop_unused(cache); // only now: the new state keeps its own constraint
+    return true;
 }
 
 ConstraintState *constraint_clone(const ConstraintState *s) {

@@ -244,6 +244,25 @@ def incomplete_answers(cli):
 
 
 @test
+def many_constraints(cli):
+    """A batch with hundreds of different constraints, most of them in use at a time; an interrupted one is resumed."""
+    records = []
+    for i in range(300):
+        kind = ({"choices": ["x%d" % i, "y"]}, {"regex": "a{%d}" % (i % 30 + 1)}, {"grammar": 'root ::= "%d"' % i},
+                {"json_schema": {"enum": [i, "word %d" % i]}})[i % 4]
+        records.append(dict(kind, id=i, prompt="a", max_tokens=50, temperature=0))
+    answers = run_batch(cli, records, "--parallel", 256)
+    same(len(answers), 300)
+    for i in range(2, 300, 4):
+        same(answers[i]["text"], str(i))
+    source, out = cli.write("in.jsonl", records), cli.path_of("resumed.jsonl")
+    with open(out, "w") as f:
+        f.writelines(json.dumps(answers[i]) + "\n" for i in range(0, 300, 3))
+    cli.run("batch", "-i", source, "-o", out, "-q", "--parallel", 100, "--resume")
+    same({a["id"]: a["text"] for a in read_lines(out)}, {i: a["text"] for i, a in answers.items()})
+
+
+@test
 def ordered_properties(cli):
     """With --ordered-properties, properties come in the schema's order."""
     schema = {"type": "object", "properties": {k: {"type": "boolean"} for k in "zay"}, "required": list("zay"),
