@@ -90,9 +90,10 @@ Str *list_split(const char *list, int *n) {
     return items;
 }
 
-bool constraint_from_options(ConstraintCache *cache, const Options *o, ConstraintState **out,
-                             Error *err) {
-    ConstraintSpec spec = {.is_ordered = o->is_ordered_json, .may_think = o->may_think};
+bool constraint_from_options(ConstraintCache *cache, const Options *o, bool is_checked,
+                             ConstraintState **out, Error *err) {
+    ConstraintSpec spec = {
+        .is_ordered = o->is_ordered_json, .is_checked = is_checked, .may_think = o->may_think};
     Buffer schema = {0}, grammar = {0}, unknown = {0};
     bool is_file = o->json_schema && *o->json_schema == '@';
     *out = NULL;

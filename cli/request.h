@@ -31,8 +31,8 @@ Str *list_split(const char *list, int *n);
 // it names one; *out is NULL without a constraint. Prints a note about unknown JSON Schema
 // keywords. False with err: exit 2 for an invalid constraint, exit 1 for a file that cannot be
 // read.
-bool constraint_from_options(ConstraintCache *cache, const Options *o, ConstraintState **out,
-                             Error *err);
+bool constraint_from_options(ConstraintCache *cache, const Options *o, bool is_checked,
+                             ConstraintState **out, Error *err);
 
 // Initializes the generator of at most n_parallel sequences. Dies if the draft model cannot be
 // opened.

@@ -383,7 +383,8 @@ static bool make_constraint(Record *r, Error *err) {
     ConstraintCache *cache = r->pipeline->constraints;
     spec->is_ordered = r->options.is_ordered_json, spec->may_think = r->options.may_think;
     bool ok = constraint_new(cache, spec, &r->constraint, NULL, err);
-    if (ok && !r->constraint) ok = constraint_from_options(cache, &r->options, &r->constraint, err);
+    if (ok && !r->constraint)
+        ok = constraint_from_options(cache, &r->options, false, &r->constraint, err);
     if (ok && r->constraint && r->options.ignore_eos)
         ok = error_set(err, EXIT_RUNTIME, "ignore_eos: cannot be combined with a constraint");
     if (r->constraint) constraint_attach(r->constraint, &r->request);

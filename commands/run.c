@@ -94,7 +94,7 @@ int command_run(const Options *o) {
     // in from disk by the first forward pass.
     prompt_read(o, &prompt);
     pipeline_open(&p, o);
-    if (!constraint_from_options(p.constraints, o, &constraint, &err)) die_error(&err);
+    if (!constraint_from_options(p.constraints, o, false, &constraint, &err)) die_error(&err);
 
     // Text becomes tokens, tokens and options become a request. Without a token limit the KV cache
     // may grow to the whole context, so the memory for that must be available.

@@ -176,7 +176,8 @@ static void process_lines(const Options *o, const Tokenizer *t, bool has_constra
     static Buffer times; // double: microseconds of each mask
     static ConstraintState *constraint;
     Error err;
-    if (has_constraint && !constraint_from_options(constraint_cache_new(t), o, &constraint, &err))
+    if (has_constraint &&
+        !constraint_from_options(constraint_cache_new(t), o, true, &constraint, &err))
         die_error(&err);
     lines_open(&lines, o->file, MAX_LINE);
     close_file_access(o);

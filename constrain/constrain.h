@@ -9,12 +9,17 @@
 // Each returns NULL with err (exit 2) if the source is invalid, too complex, or matches no text.
 
 // The JSON texts that satisfy a schema of drafts 4 to 2020-12 (see docs/constraints.md), with the
-// white space of Python's json.dumps: compact, default, or indent=2. is_ordered: properties come in
-// the schema's order; otherwise in any order. A keyword is either enforced in full or an error.
-// Annotations and unknown keywords have no effect. The places of unknown keywords are appended to
-// `unknown` (may be NULL).
-Grammar *grammar_schema(const Json *schema, bool is_ordered, Buffer *unknown, Error *err);
-Grammar *grammar_schema_text(Str text, bool is_ordered, Buffer *unknown, Error *err);
+// white space of Python's json.dumps: compact, default, or indent=2. A keyword is either enforced
+// in full or an error. Annotations and unknown keywords have no effect. The places of unknown
+// keywords are appended to `unknown` (may be NULL).
+enum {
+    SCHEMA_ORDERED = 1, // properties come in the schema's order; otherwise in any order
+    // Accepts texts that are valid but never generated: 1.0 and -0 as integers, and every plain
+    // spelling of a listed number.
+    SCHEMA_CHECKED = 2
+};
+Grammar *grammar_schema(const Json *schema, unsigned modes, Buffer *unknown, Error *err);
+Grammar *grammar_schema_text(Str text, unsigned modes, Buffer *unknown, Error *err);
 // The texts of the rule `root` of a GBNF grammar. Errors name line and column.
 Grammar *grammar_gbnf(Str text, Error *err);
 // The texts that a regular expression (regex.h) matches from beginning to end.

@@ -68,6 +68,7 @@ static const Vocabulary *find_vocabulary(ConstraintCache *cache) {
 // Appends the cache key of a constraint: its kind and source.
 static void put_key(Buffer *key, const ConstraintSpec *s) {
     JsonWriter w = {.out = key};
+    if (s->is_checked) buffer_puts(key, "checked ");
     if (s->schema || s->schema_text.data) buffer_puts(key, s->is_ordered ? "ordered " : "schema ");
     if (s->schema) json_write_value(&w, NULL, s->schema, NULL);
     if (s->schema_text.data) buffer_put(key, s->schema_text);
@@ -78,9 +79,9 @@ static void put_key(Buffer *key, const ConstraintSpec *s) {
 }
 
 static Grammar *compile(const ConstraintSpec *s, Buffer *unknown, Error *err) {
-    if (s->schema) return grammar_schema(s->schema, s->is_ordered, unknown, err);
-    if (s->schema_text.data)
-        return grammar_schema_text(s->schema_text, s->is_ordered, unknown, err);
+    unsigned modes = (s->is_ordered ? SCHEMA_ORDERED : 0) | (s->is_checked ? SCHEMA_CHECKED : 0);
+    if (s->schema) return grammar_schema(s->schema, modes, unknown, err);
+    if (s->schema_text.data) return grammar_schema_text(s->schema_text, modes, unknown, err);
     if (s->grammar.data) return grammar_gbnf(s->grammar, err);
     return s->regex.data ? grammar_regex(s->regex, err)
                          : grammar_choices(s->choices, s->n_choices, err);

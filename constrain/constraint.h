@@ -21,6 +21,7 @@ typedef struct {
     const Str *choices; // (n_choices)
     int n_choices;
     bool is_ordered; // properties come in the schema's order
+    bool is_checked; // a text of others is checked (SCHEMA_CHECKED in constrain.h)
     bool may_think;  // an unconstrained <think>...</think> may come first
 } ConstraintSpec;
 

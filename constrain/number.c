@@ -1,11 +1,6 @@
 #include "number.h"
 #include "regex.h"
 
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 // The length of a number is limited, so that a generated number ends: 60 digits before the decimal
 // point, and as many after it as json.dumps writes.
 #define DIGITS "(0|[1-9][0-9]{0,59})"
@@ -16,157 +11,286 @@
 // The notation of json.dumps for numbers below 1e-4, and for numbers from 1e16 on.
 #define TINY "[1-9](\\.[0-9]{1,16})?e-(0[5-9]|[1-9][0-9]|[12][0-9]{2}|30[0-7])"
 #define VAST "[1-9](\\.[0-9]{1,16})?e\\+(1[6-9]|[2-9][0-9]|[12][0-9]{2}|30[0-7])"
-// A number without its sign. Used where the number is compared with bounds, for which TINY and VAST
-// are below and above any bound.
+// A number of NUMBER_DUMPS without its sign.
 #define MAGNITUDE "(" DIGITS PART "?|" TINY "|" VAST ")"
 #define ZERO      "0(\\.0+)?"
 
-// A number >= 0 in decimal notation: the digits before the point ("0" or no leading zeros), and the
-// digits after it (without trailing zeros).
+// --- decimals
+
+// A decimal: its sign, and 0.DIGITS * 10^point, where the digits neither begin nor end with 0. Zero
+// has no digits.
 typedef struct {
-    char whole[330], part[360];
+    bool is_negative;
+    int64_t point;
+    Buffer digits;
 } Decimal;
 
-static Decimal decimal_of(double x) {
-    char text[700];
-    Decimal d = {"", ""};
-    int n = double_digits(x);
-    snprintf(text, sizeof text, "%.*e", n - 1, x); // d.ddde+dd
-    int exponent = atoi(strchr(text, 'e') + 1);
-    snprintf(text, sizeof text, "%.*f", x == floor(x) ? 0 : n - 1 - exponent, x);
-    size_t n_whole = strcspn(text, ".");
-    memcpy(d.whole, text, n_whole);
-    if (text[n_whole]) strcpy(d.part, text + n_whole + 1);
+enum { MAX_POINT = 400 }; // greatest power of ten that a regular expression spells out
+
+static Decimal decimal_of(const Json *x) {
+    enum { MAX_EXPONENT_DIGITS = 17 };
+    Decimal d = {.is_negative = x->string.data[0] == '-'};
+    const char *s = x->string.data, *end = s + x->string.len;
+    bool after_point = false;
+    for (; s < end && *s != 'e' && *s != 'E'; s++) {
+        if (*s == '.') after_point = true;
+        if (*s < '0') continue; // a sign or point
+        bool is_leading = !d.digits.len && *s == '0';
+        if (!is_leading) buffer_append(&d.digits, s, 1);
+        d.point += is_leading ? -after_point : !after_point;
+    }
+    if (s < end) {
+        bool is_minus = s[1] == '-';
+        int64_t exponent = 0;
+        for (s += 1 + (s[1] < '0'); s < end && *s == '0';) s++;
+        for (int n = 0; s < end; s++)
+            if (n++ < MAX_EXPONENT_DIGITS) exponent = exponent * 10 + (*s - '0');
+        d.point += is_minus ? -exponent : exponent;
+    }
+    while (d.digits.len && d.digits.data[d.digits.len - 1] == '0') d.digits.len--;
+    if (!d.digits.len) d.point = 0, d.is_negative = false;
     return d;
 }
 
-// Appends an expression for the magnitudes from 0 to x, without x if it is excluded. For 20.5, the
-// alternatives are:
+int number_compare(const Json *a, const Json *b) {
+    if (a->number != b->number) return a->number < b->number ? -1 : 1; // rounding keeps the order
+    Decimal x = decimal_of(a), y = decimal_of(b);
+    int order = x.point == y.point ? str_compare(buffer_str(&x.digits), buffer_str(&y.digits))
+                                   : (x.point > y.point) - (x.point < y.point);
+    if (x.is_negative) order = -order;
+    if (x.is_negative != y.is_negative) order = x.is_negative ? -1 : 1;
+    if (!x.digits.len || !y.digits.len) // a number below the smallest double is compared with zero
+        order = (x.digits.len ? x.is_negative ? -1 : 1 : 0) -
+                (y.digits.len ? y.is_negative ? -1 : 1 : 0);
+    buffer_free(&x.digits), buffer_free(&y.digits);
+    return order;
+}
+
+bool number_is_integer(const Json *x) {
+    Decimal d = decimal_of(x);
+    bool is_integer = d.point >= (int64_t)d.digits.len;
+    buffer_free(&d.digits);
+    return is_integer;
+}
+
+// The digits of m as a whole number; *scale is the power of ten that m is multiplied with. 0 if m
+// has too many digits.
+static uint64_t whole_of(const Json *m, int64_t *scale) {
+    enum { MAX_DIGITS = 17 };
+    Decimal d = decimal_of(m);
+    uint64_t whole = 0;
+    *scale = (int64_t)d.digits.len - d.point;
+    for (size_t i = 0; i < d.digits.len && d.digits.len <= MAX_DIGITS; i++)
+        whole = whole * 10 + (uint64_t)(d.digits.data[i] - '0');
+    buffer_free(&d.digits);
+    return whole;
+}
+
+bool number_is_multiple(const Json *x, const Json *m) {
+    int64_t scale;
+    uint64_t whole = whole_of(m, &scale), rest = 0;
+    Decimal d = decimal_of(x);
+    int64_t n = d.point + scale; // digits of x * 10^scale before the point
+    bool is_multiple = whole && n >= (int64_t)d.digits.len && n <= MAX_POINT * 4;
+    for (int64_t i = 0; is_multiple && i < n; i++)
+        rest = (rest * 10 + (i < (int64_t)d.digits.len ? (uint64_t)(d.digits.data[i] - '0') : 0)) %
+               whole;
+    is_multiple = !d.digits.len || (is_multiple && rest == 0);
+    buffer_free(&d.digits);
+    return is_multiple;
+}
+
+// Splits the digits at a point: those before it ("0" or no leading zeros), and those after it
+// (without trailing zeros). False if there are too many.
+static bool split_digits(const Decimal *d, int64_t point, Buffer *whole, Buffer *part) {
+    int64_t n = (int64_t)d->digits.len;
+    if (n > MAX_POINT || point > MAX_POINT || point < -MAX_POINT) return false;
+    for (int64_t i = 0; i < point; i++) buffer_append(whole, i < n ? d->digits.data + i : "0", 1);
+    if (point <= 0) buffer_puts(whole, "0");
+    for (int64_t i = point < 0 ? point : 0; i < 0; i++) buffer_puts(part, "0");
+    for (int64_t i = point > 0 ? point : 0; i < n; i++) buffer_append(part, d->digits.data + i, 1);
+    buffer_puts(part, "");
+    return true;
+}
+
+// --- ranges
+
+// Appends alternatives for the plain numbers >= 0 below whole.part, or up to it. For 20.5:
 //
 //     fewer digits before the point    (0|[1-9][0-9]{0,0})(\.[0-9]+)?
 //     a smaller digit before it        [1-1][0-9]{1}(\.[0-9]+)?    (no second digit is below 0)
 //     same digits, smaller fraction    20(\.0+)?|20\.[0-4][0-9]*
-//     x itself                         20\.50*
-static void put_up_to(Buffer *out, double x, bool is_excluded) {
+//     the number itself                20\.50*
+static void put_plain_up_to(Buffer *out, Str whole, Str part, bool is_excluded) {
+    if (whole.len > 1) buffer_printf(out, "|(0|[1-9][0-9]{0,%zu})(\\.[0-9]+)?", whole.len - 2);
+    for (size_t i = 0; i < whole.len; i++) {
+        char least = i == 0 && whole.len > 1 ? '1' : '0';
+        if (whole.data[i] > least)
+            buffer_printf(out, "|%.*s[%c-%c][0-9]{%zu}(\\.[0-9]+)?", (int)i, whole.data, least,
+                          whole.data[i] - 1, whole.len - 1 - i);
+    }
+    const char *w = whole.data; // ends with NUL, as `part` does
+    if (part.len) buffer_printf(out, "|%s(\\.0+)?", w);
+    for (size_t i = 0; i < part.len; i++) {
+        if (i) buffer_printf(out, "|%s\\.%.*s", w, (int)i, part.data);
+        if (part.data[i] > '0')
+            buffer_printf(out, "|%s\\.%.*s[0-%c][0-9]*", w, (int)i, part.data, part.data[i] - 1);
+    }
+    if (!is_excluded && part.len) buffer_printf(out, "|%s\\.%s0*", w, part.data);
+    if (!is_excluded && !part.len) buffer_printf(out, "|%s(\\.0+)?", w);
+}
+
+// Appends an expression for the magnitudes from 0 to |x|, without |x| if it is excluded: plain
+// numbers, and numbers of the notations TINY and VAST. False if x has too many digits.
+static bool put_up_to(Buffer *out, const Json *x, bool is_excluded) {
+    enum { TINY_FIRST = -307, TINY_LAST = -5, VAST_FIRST = 16, VAST_LAST = 307 };
     Decimal d = decimal_of(x);
-    size_t n_whole = strlen(d.whole), n_part = strlen(d.part);
+    Buffer whole = {0}, part = {0}, first = {0}, rest = {0};
+    bool ok = split_digits(&d, d.point, &whole, &part) && split_digits(&d, 1, &first, &rest);
+    int exponent = (int)d.point - 1;
+    bool is_tiny = exponent <= TINY_LAST, is_vast = exponent >= VAST_FIRST;
     buffer_puts(out, "(" REGEX_NONE);
-    if (n_whole > 1) buffer_printf(out, "|(0|[1-9][0-9]{0,%zu})(\\.[0-9]+)?", n_whole - 2);
-    for (size_t i = 0; i < n_whole; i++) {
-        char least = i == 0 && n_whole > 1 ? '1' : '0';
-        if (d.whole[i] > least)
-            buffer_printf(out, "|%.*s[%c-%c][0-9]{%zu}(\\.[0-9]+)?", (int)i, d.whole, least,
-                          d.whole[i] - 1, n_whole - 1 - i);
+    if (ok) put_plain_up_to(out, buffer_str(&whole), buffer_str(&part), is_excluded);
+    if (d.digits.len && !is_tiny) buffer_puts(out, "|" TINY);
+    if (ok && d.digits.len && (is_tiny || is_vast)) {
+        buffer_puts(out, "|[1-9](\\.[0-9]+)?e(" REGEX_NONE);
+        for (int e = is_tiny ? TINY_FIRST : VAST_FIRST; e < exponent && e <= VAST_LAST; e++)
+            buffer_printf(out, is_tiny ? "|-%02d" : "|\\+%02d", is_tiny ? -e : e);
+        buffer_puts(out, ")|(" REGEX_NONE);
+        put_plain_up_to(out, buffer_str(&first), buffer_str(&rest), is_excluded);
+        buffer_printf(out, is_tiny ? ")e-%02d" : ")e\\+%02d", is_tiny ? -exponent : exponent);
     }
-    if (n_part) buffer_printf(out, "|%s(\\.0+)?", d.whole);
-    for (size_t i = 0; i < n_part; i++) {
-        if (i) buffer_printf(out, "|%s\\.%.*s", d.whole, (int)i, d.part);
-        if (d.part[i] > '0')
-            buffer_printf(out, "|%s\\.%.*s[0-%c][0-9]*", d.whole, (int)i, d.part, d.part[i] - 1);
-    }
-    if (!is_excluded && n_part) buffer_printf(out, "|%s\\.%s0*", d.whole, d.part);
-    if (!is_excluded && !n_part) buffer_printf(out, "|%s(\\.0+)?", d.whole);
-    buffer_puts(out, x > 0 ? "|" TINY ")" : ")");
+    buffer_puts(out, ")");
+    buffer_free(&whole), buffer_free(&part), buffer_free(&first), buffer_free(&rest);
+    buffer_free(&d.digits);
+    return ok;
 }
 
 // Reduces a DFA of numbers to the numbers up to x or, for a lower bound, from x on. "Far" is the
 // sign of the numbers far below an upper bound (-) or far above a lower bound (+), "near" the other
 // sign.
-static bool keep_within(Dfa *d, double x, bool is_excluded, bool is_lower, Budget *budget,
+static bool keep_within(Dfa *d, const Json *x, bool is_excluded, bool is_lower, Budget *budget,
                         Error *err) {
+    static const Json zero = {.kind = JSON_NUMBER, .string = {"0", 1}};
     Buffer p = {0};
     const char *near = is_lower ? "-" : "", *far = is_lower ? "" : "-";
-    bool has_zero = is_lower ? x <= 0 : x >= 0, is_zero = x == 0 && is_excluded;
+    int sign = number_compare(x, &zero);
+    bool has_zero = is_lower ? sign <= 0 : sign >= 0, is_zero = sign == 0 && is_excluded;
     // If 0 is within the bound: keeps all numbers of the far sign, and numbers of the near sign up
     // to |x|. Otherwise: removes all numbers of the near sign, and numbers of the far sign before
     // |x|.
     buffer_printf(&p, "%s%s|%s", has_zero ? far : near, MAGNITUDE, has_zero ? near : far);
-    put_up_to(&p, fabs(x), has_zero ? is_excluded : !is_excluded);
-    bool ok =
-        regex_combine(d, has_zero ? DFA_INTERSECT : DFA_SUBTRACT, buffer_str(&p), budget, err);
+    bool ok = put_up_to(&p, x, has_zero ? is_excluded : !is_excluded) ||
+              error_set(err, EXIT_USAGE, "the bound has too many digits");
+    ok = ok &&
+         regex_combine(d, has_zero ? DFA_INTERSECT : DFA_SUBTRACT, buffer_str(&p), budget, err);
     if (ok && is_zero) ok = regex_combine(d, DFA_SUBTRACT, str_of("-?" ZERO), budget, err);
     buffer_free(&p);
     return ok;
 }
 
-// Reduces a DFA of integers to the multiples of n. In NFA state first + i, the digits so far have
-// the remainder i.
-static bool keep_multiples(Dfa *d, int n, Budget *budget, Error *err) {
+bool number_dfa(const NumberRange *r, Budget *budget, Dfa *out, Error *err) {
+    const char *pattern = "-?" MAGNITUDE,
+               *integers = r->is_strict ? "-?" DIGITS : "-?(" DIGITS "(\\.0{1,21})?|" VAST ")";
+    if (!r->has_fractions)
+        pattern = r->is_checked ? integers : "0|-?[1-9][0-9]{0,59}";
+    else if (r->notation == NUMBER_ANY && r->has_integers)
+        pattern = "-?(" DIGITS PART "?(" EXP2 ")?|[0-9]" PART "?" EXP3 ")";
+    if (!regex_compile(str_of(pattern), REGEX_WHOLE, budget, out, err)) return false;
+    bool ok = r->has_integers || regex_combine(out, DFA_SUBTRACT, str_of(integers), budget, err);
+    if (ok && r->notation == NUMBER_PLAIN)
+        ok = regex_combine(out, DFA_INTERSECT, str_of("-?" DIGITS PART "?"), budget, err);
+    if (ok && r->lo) ok = keep_within(out, r->lo, r->lo_is_excluded, true, budget, err);
+    if (ok && r->hi) ok = keep_within(out, r->hi, r->hi_is_excluded, false, budget, err);
+    if (!ok) dfa_free(out);
+    return ok;
+}
+
+// --- multiples
+
+// Adds the edges of the ten digits from a state, or from the sign (-1), with the remainder r to the
+// states of the next remainders, which begin at `to`.
+static void add_digits(Nfa *nfa, int from, int r, int to, int n) {
+    for (uint32_t digit = 0; digit < 10; digit++)
+        nfa_edge(nfa, from, to + (r * 10 + (int)digit) % n, NFA_SET,
+                 nfa_range(nfa, '0' + digit, '0' + digit));
+}
+
+bool number_keep_multiples(Dfa *d, const Json *m, bool is_negated, Budget *budget, Error *err) {
+    enum { MAX_STATES = 5000 };
     Nfa nfa = {.budget = budget};
     Dfa multiples;
-    int start = nfa_state(&nfa), first = nfa.n_states;
-    for (int i = 0; i < n; i++) nfa_state(&nfa);
-    int sign = nfa_step(&nfa, start, NFA_SET, nfa_range(&nfa, '-', '-'));
+    int64_t scale;
+    uint64_t whole = whole_of(m, &scale);
+    for (; scale < 0 && whole <= MAX_STATES; scale++) whole *= 10;
+    if (!whole || scale > MAX_STATES || whole * ((uint64_t)scale + 1) > MAX_STATES)
+        return error_set(err, EXIT_USAGE, "%.*s is not supported; use at most %d", SHOWN(m->string),
+                         MAX_STATES);
+    // State first + k * n + r: k digits have come after the point, and all digits so far have the
+    // remainder r when divided by n.
+    int n = (int)whole, n_parts = (int)scale, start = nfa_state(&nfa);
+    int sign = nfa_step(&nfa, start, NFA_SET, nfa_range(&nfa, '-', '-')), first = nfa.n_states;
     nfa_edge(&nfa, start, sign, NFA_EMPTY, 0);
-    for (int i = -1; i < n; i++) // -1: before the first digit
-        for (int digit = 0; digit < 10; digit++) {
-            int set = nfa_range(&nfa, '0' + (uint32_t)digit, '0' + (uint32_t)digit);
-            int to = first + ((i < 0 ? 0 : i) * 10 + digit) % n;
-            nfa_edge(&nfa, i < 0 ? sign : first + i, to, NFA_SET, set);
+    for (int i = 0; i < n * (n_parts + 1); i++) nfa_state(&nfa);
+    add_digits(&nfa, sign, 0, first, n);
+    int point = nfa_state(&nfa), zeros = nfa_state(&nfa), end = nfa_state(&nfa);
+    for (int r = 0; r < n; r++) {
+        add_digits(&nfa, first + r, r, first, n);
+        int after = nfa_step(&nfa, first + r, NFA_SET, nfa_range(&nfa, '.', '.'));
+        if (n_parts) add_digits(&nfa, after, r, first + n, n);
+        if (r == 0) nfa_edge(&nfa, after, point, NFA_EMPTY, 0);
+    }
+    for (int k = 0; k <= n_parts; k++) {
+        int64_t left = 1; // 10^(digits that have not come) modulo n
+        for (int i = k; i < n_parts; i++) left = left * 10 % n;
+        for (int r = 0; r < n; r++) {
+            int state = first + k * n + r;
+            if (k && k < n_parts) add_digits(&nfa, state, r, state - r + n, n);
+            if (r * left % n == 0) nfa_edge(&nfa, state, end, NFA_EMPTY, 0);
         }
-    int point = nfa_step(&nfa, first, NFA_SET, nfa_range(&nfa, '.', '.'));
-    int end = nfa_step(&nfa, point, NFA_SET, nfa_range(&nfa, '0', '0'));
-    nfa_edge(&nfa, first, end, NFA_EMPTY, 0);
+    }
+    // Further digits after the point are zeros.
+    int zero = nfa_range(&nfa, '0', '0');
+    nfa_edge(&nfa, point, zeros, NFA_SET, zero);
+    nfa_edge(&nfa, first + n_parts * n, zeros, NFA_EMPTY, 0);
+    nfa_edge(&nfa, zeros, zeros, NFA_SET, zero);
+    nfa_edge(&nfa, zeros, end, NFA_EMPTY, 0);
     bool ok = dfa_build(&multiples, &nfa, &(NfaFragment){start, end}, 0, -1, err);
     nfa_free(&nfa);
     if (!ok) return false;
-    ok = dfa_combine(d, &multiples, DFA_INTERSECT, 0, budget, err);
+    ok = dfa_combine(d, &multiples, is_negated ? DFA_SUBTRACT : DFA_INTERSECT, 0, budget, err);
     dfa_free(&multiples);
     return ok;
 }
 
-// Reduces a DFA of all numbers to the numbers of a range.
-static bool narrow(const NumberRange *r, Budget *budget, Dfa *d, Error *err) {
-    enum { MAX_MULTIPLE = 5000 };
-    bool is_integral = r->has_integers && !r->has_fractions;
-    if (!r->has_integers &&
-        !regex_combine(d, DFA_SUBTRACT, str_of("-?" DIGITS "(\\.0+)?"), budget, err))
-        return false;
-    // TINY and VAST numbers cannot be compared with bounds of their own magnitude.
-    for (int is_hi = 0; is_hi < 2; is_hi++) {
-        double x = is_hi ? r->hi : r->lo;
-        if (!isinf(x) && !is_integral && x != 0 && fabs(x) < 1e-4)
-            return error_set(err, EXIT_USAGE,
-                             "a bound of %g is not supported; use 0 or at least 1e-4", x);
-        if (!isinf(x) && !is_integral && (is_hi ? -x : x) >= 1e16)
-            return error_set(err, EXIT_USAGE, "a bound of %g is not supported; use less than 1e16",
-                             x);
-    }
-    if (!isinf(r->lo) && !keep_within(d, r->lo, r->lo_is_excluded, true, budget, err)) return false;
-    if (!isinf(r->hi) && !keep_within(d, r->hi, r->hi_is_excluded, false, budget, err))
-        return false;
-    if (r->multiple == 0 || (is_integral && 1 / r->multiple == floor(1 / r->multiple))) return true;
-    if (r->multiple != floor(r->multiple) || r->multiple > MAX_MULTIPLE || r->multiple < 1)
-        return error_set(err, EXIT_USAGE, "only one whole number from 1 to %d is supported",
-                         MAX_MULTIPLE);
-    return keep_multiples(d, (int)r->multiple, budget, err);
-}
+// --- one number
 
-bool number_dfa(const NumberRange *r, Budget *budget, Dfa *out, Error *err) {
-    const char *pattern = "-?(" DIGITS PART "?(" EXP2 ")?|[0-9]" PART "?" EXP3 ")";
-    if (!isinf(r->lo) || !isinf(r->hi)) pattern = "-?" MAGNITUDE;
-    if (!r->has_fractions) pattern = r->is_strict ? "-?" DIGITS : "-?" DIGITS "(\\.0)?";
-    if (!regex_compile(str_of(pattern), REGEX_WHOLE, budget, out, err)) return false;
-    if (narrow(r, budget, out, err)) return true;
-    dfa_free(out);
-    return false;
-}
-
-void number_put_pattern(Buffer *out, double x) {
-    char text[40];
-    buffer_puts(out, out->len ? "|" : "");
-    buffer_puts(out, x < 0 ? "-" : x == 0 ? "-?" : "");
-    x = fabs(x);
+bool number_put_pattern(Buffer *out, const Json *x, bool is_checked) {
+    enum { MAX_PLAIN = 60 };
     Decimal d = decimal_of(x);
-    bool has_exponent = x != 0 && (x < 1e-4 || x >= 1e16);
-    if (!d.part[0])
-        buffer_printf(out, "(%s(\\.0)?", d.whole);
-    else
-        buffer_printf(out, has_exponent ? "(" REGEX_NONE : "(%s\\.%s", d.whole, d.part);
-    if (has_exponent) {
-        snprintf(text, sizeof text, "%.*e", double_digits(x) - 1, x);
-        char *e = strchr(text, 'e');
-        buffer_printf(out, "|%.*s%s%s", (int)(e - text), text, e[1] == '+' ? "e\\+" : "e-", e + 2);
+    Buffer whole = {0}, part = {0}, first = {0}, rest = {0};
+    bool ok = split_digits(&d, d.point, &whole, &part) && split_digits(&d, 1, &first, &rest);
+    bool is_plain = d.point > -4 && d.point <= MAX_PLAIN; // otherwise json.dumps writes an exponent
+    int exponent = (int)d.point - 1;
+    const char *zeros = is_checked ? "0*" : "";
+    buffer_puts(out, out->len ? "|" : "");
+    buffer_puts(out, d.is_negative ? "-(" REGEX_NONE : "(" REGEX_NONE);
+    if (!d.digits.len)
+        buffer_puts(out, is_checked ? "|-?0(\\.0+)?([eE][+-]?[0-9]{1,3})?" : "|0");
+    else if (ok && (is_checked || is_plain) && part.len)
+        buffer_printf(out, "|%s\\.%s%s", whole.data, part.data, zeros);
+    else if (ok && (is_checked || is_plain))
+        buffer_printf(out, "|%s%s", whole.data, is_checked ? "(\\.0+)?" : "");
+    if (ok && d.digits.len && (is_checked || !is_plain)) {
+        buffer_printf(out, rest.len ? "|%s\\.%s%s" : "|%s", first.data, rest.data, zeros);
+        if (is_checked && !rest.len) buffer_puts(out, "(\\.0+)?");
+        const char *e = is_checked     ? exponent < 0 ? "[eE]-0*" : "[eE]\\+?0*"
+                        : exponent < 0 ? "e-"
+                                       : "e\\+";
+        buffer_printf(out, is_checked ? "%s%d" : "%s%02d", e, exponent < 0 ? -exponent : exponent);
     }
     buffer_puts(out, ")");
+    buffer_free(&whole), buffer_free(&part), buffer_free(&first), buffer_free(&rest);
+    buffer_free(&d.digits);
+    return ok;
 }

@@ -1,18 +1,37 @@
-// JSON numbers as regular languages: ranges, multiples, and all spellings of a number.
+// JSON numbers: exact comparison of decimals, and regular languages of numbers (ranges, multiples,
+// and the spellings of one number).
+//
+// Numbers are compared as decimal texts of any length, never as rounded doubles.
 #pragma once
 
 #include "dfa.h"
+#include "../base/json.h"
+
+// The sign of a - b.
+int number_compare(const Json *a, const Json *b);
+bool number_is_integer(const Json *x);
+// True if x is a multiple of m (positive, with at most 17 digits).
+bool number_is_multiple(const Json *x, const Json *m);
+
+typedef enum {
+    NUMBER_ANY,   // any exponent
+    NUMBER_DUMPS, // exponents as json.dumps writes them: 1.5e-07, 1e+16
+    NUMBER_PLAIN  // no exponent
+} NumberNotation;
 
 typedef struct {
     bool has_integers, has_fractions; // which numbers are allowed; at least one is set
     bool is_strict;                   // 1.0 is not an integer (draft 4)
-    double lo, hi;                    // may be infinite
+    bool is_checked;                  // texts of others are checked: -0 and 1.0 are integers
+    NumberNotation notation;          // a range with a bound needs DUMPS or PLAIN
+    const Json *lo, *hi;              // NULL: no bound
     bool lo_is_excluded, hi_is_excluded;
-    double multiple; // all numbers are multiples of it; 0: any
 } NumberRange;
 
-// The DFA of the texts of all numbers of a range. False with err (exit 2), also if the range is not
-// supported.
+// The DFA of the texts of all numbers of a range. False with err (exit 2).
 bool number_dfa(const NumberRange *r, Budget *budget, Dfa *out, Error *err);
-// Appends an alternative to a regular expression: every spelling of x that json.dumps may write.
-void number_put_pattern(Buffer *out, double x);
+// Reduces a DFA of plain numbers to the multiples of m or, if negated, to all others.
+bool number_keep_multiples(Dfa *d, const Json *m, bool is_negated, Budget *budget, Error *err);
+// Appends an alternative to a regular expression: the spelling of x that is generated or, for
+// checking, every plain spelling and every scientific one. False if x has too many digits.
+bool number_put_pattern(Buffer *out, const Json *x, bool is_checked);

@@ -11,18 +11,25 @@ static const SchemaKeyword other_keywords[] = {
     {.name = "extends", .role = KEYWORD_UNSUPPORTED, .last = 4, .types = TYPE_ANY},
     {.name = "disallow", .role = KEYWORD_UNSUPPORTED, .last = 4, .types = TYPE_ANY},
     {.name = "divisibleBy", .role = KEYWORD_UNSUPPORTED, .last = 4, .types = TYPE_ANY},
-    {.name = "then", .role = KEYWORD_ANNOTATION, .first = 7}, // implemented by "if"
-    {.name = "else", .role = KEYWORD_ANNOTATION, .first = 7},
+    {.name = "then",
+     .role = KEYWORD_ANNOTATION,
+     .first = 7,
+     .value = VALUE_SCHEMA}, // implemented by "if"
+    {.name = "else", .role = KEYWORD_ANNOTATION, .first = 7, .value = VALUE_SCHEMA},
+    {.name = "$id", .role = KEYWORD_ANNOTATION, .value = VALUE_STRING, .first = 6},
+    {.name = "id", .role = KEYWORD_ANNOTATION, .value = VALUE_STRING, .last = 4},
+    {.name = "$anchor", .role = KEYWORD_ANNOTATION, .value = VALUE_STRING},
+    {.name = "$dynamicAnchor", .role = KEYWORD_ANNOTATION, .value = VALUE_STRING},
+    {.name = "$schema", .role = KEYWORD_ANNOTATION, .value = VALUE_STRING},
+    {.name = "$defs", .role = KEYWORD_ANNOTATION, .value = VALUE_SCHEMA_MAP},
+    {.name = "definitions", .role = KEYWORD_ANNOTATION, .value = VALUE_SCHEMA_MAP},
     {.name = NULL},
 };
 static const SchemaKeyword annotation = {.role = KEYWORD_ANNOTATION};
 static const char *const annotations[] = {
-    "title",        "description", "default",         "examples",
-    "example",      "$comment",    "$schema",         "$id",
-    "id",           "$anchor",     "$dynamicAnchor",  "$recursiveAnchor",
-    "$vocabulary",  "$defs",       "definitions",     "readOnly",
-    "writeOnly",    "deprecated",  "contentEncoding", "contentMediaType",
-    "contentSchema"};
+    "title",      "description",      "default",          "examples",     "example",
+    "$comment",   "$recursiveAnchor", "$vocabulary",      "readOnly",     "writeOnly",
+    "deprecated", "contentEncoding",  "contentMediaType", "contentSchema"};
 
 static const SchemaKeyword *const keyword_tables[] = {
     schema_logic_keywords, schema_value_keywords,  schema_number_keywords, schema_string_keywords,
@@ -49,11 +56,12 @@ static int find_draft(const Json *schema) {
     return str_contains(s->string, "2019-09") ? 2019 : 2020;
 }
 
-Grammar *grammar_schema(const Json *schema, bool is_ordered, Buffer *unknown, Error *err) {
+Grammar *grammar_schema(const Json *schema, unsigned modes, Buffer *unknown, Error *err) {
     Grammar *g = grammar_new();
     SchemaCompiler c = {.grammar = g,
                         .root = schema,
                         .draft = find_draft(schema),
+                        .is_checked = modes & SCHEMA_CHECKED,
                         .emit = emit,
                         .budget = {COMPILE_BUDGET},
                         .err = err,
@@ -63,10 +71,10 @@ Grammar *grammar_schema(const Json *schema, bool is_ordered, Buffer *unknown, Er
             schema_add_keyword(&c, k->name, k);
     for (size_t i = 0; i < sizeof annotations / sizeof *annotations; i++)
         schema_add_keyword(&c, annotations[i], &annotation);
-    g->is_ordered = is_ordered;
+    g->is_ordered = modes & SCHEMA_ORDERED;
     intern_add(&c.values, "none", 1, NULL); // value 0 has no alternatives and is not compiled
     grammar_add_value(g);
-    g->root = schema_value(&c, &(SchemaAssertion){ASSERT_SCHEMA, schema}, 1);
+    if (schema_index(&c)) g->root = schema_value(&c, &(SchemaAssertion){ASSERT_SCHEMA, schema}, 1);
     for (int value = 1; value < g->n_values && !c.failed; value++) schema_compile_value(&c, value);
     if (!c.failed && !grammar_finish(g, &c.budget, &c.why))
         schema_fail(&c, NULL, NULL, "%s", c.why.text);
@@ -78,12 +86,12 @@ Grammar *grammar_schema(const Json *schema, bool is_ordered, Buffer *unknown, Er
     return NULL;
 }
 
-Grammar *grammar_schema_text(Str text, bool is_ordered, Buffer *unknown, Error *err) {
+Grammar *grammar_schema_text(Str text, unsigned modes, Buffer *unknown, Error *err) {
     JsonDoc doc = {0};
     Error why;
     Grammar *g = NULL;
     if (json_parse(&doc, text.data, text.len, &why))
-        g = grammar_schema(doc.root, is_ordered, unknown, err);
+        g = grammar_schema(doc.root, modes, unknown, err);
     else
         error_set(err, EXIT_USAGE, "JSON Schema: %s", why.text);
     json_free(&doc);

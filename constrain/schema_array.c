@@ -4,16 +4,15 @@
 
 // The list of the schemas of the first items, and in *rest the schema of all other items (NULL:
 // any). Before draft 2020, "items" may be this list.
-static const Json *prefix_of(const Json *schema, const Json **rest) {
-    const Json *items = json_get(schema, "items"), *prefix = json_get(schema, "prefixItems");
+static const Json *prefix_of(const SchemaCompiler *c, const Json *schema, const Json **rest) {
+    const Json *items = json_get(schema, "items");
+    const Json *prefix = c->draft >= 2020 ? json_get(schema, "prefixItems") : NULL;
     bool is_list = items && items->kind == JSON_ARRAY;
     *rest = is_list ? json_get(schema, "additionalItems") : items;
     return is_list ? items : prefix;
 }
 
 static void assert_items(SchemaCompiler *c, Conjunction *f, const KeywordUse *u) {
-    if (str_is(u->value->key, "prefixItems"))
-        schema_expect(c, u, u->value, JSON_ARRAY, "a list of schemas");
     conjunction_add_once(c, f, CONJUNCT_ARRAY, u);
 }
 
@@ -34,7 +33,7 @@ static void negate_items(SchemaCompiler *c, Conjunction f, const KeywordUse *u) 
 }
 
 static bool check_items(SchemaCompiler *c, const KeywordUse *u, const Json *value) {
-    const Json *rest, *prefix = prefix_of(u->schema, &rest);
+    const Json *rest, *prefix = prefix_of(c, u->schema, &rest);
     const Json *p = prefix ? prefix->child : NULL;
     for (const Json *item = value->child; item; item = item->next) {
         const Json *schema = p ? p : rest;
@@ -55,8 +54,7 @@ static void split_unique(SchemaCompiler *c, Conjunction f, const KeywordUse *u) 
 }
 
 static void assert_unique(SchemaCompiler *c, Conjunction *f, const KeywordUse *u) {
-    if (u->value->kind != JSON_BOOL || u->value->boolean)
-        conjunction_postpone(c, f, u, split_unique);
+    if (u->value->boolean) conjunction_postpone(c, f, u, split_unique);
 }
 
 static bool check_unique(SchemaCompiler *c, const KeywordUse *u, const Json *value) {
@@ -76,16 +74,18 @@ static void assert_unevaluated(SchemaCompiler *c, Conjunction *f, const KeywordU
 }
 
 const SchemaKeyword schema_array_keywords[] = {
-    {"items", TYPE_ARRAY, assert_items, negate_items, .check = check_items},
-    {"prefixItems", TYPE_ARRAY, assert_items, negate_items, .check = check_items, .first = 2020},
-    {"additionalItems", TYPE_ARRAY, assert_items, negate_items, .check = check_items},
+    {"items", TYPE_ARRAY, assert_items, negate_items, .check = check_items, .value = VALUE_ITEMS},
+    {"prefixItems", TYPE_ARRAY, assert_items, negate_items, .check = check_items, .first = 2020,
+     .value = VALUE_SCHEMAS},
+    {"additionalItems", TYPE_ARRAY, assert_items, negate_items, .check = check_items,
+     .value = VALUE_SCHEMA},
     {"minItems", TYPE_ARRAY, count_assert, count_negate, .check = count_check,
-     .bound = offsetof(Conjunction, items)},
+     .bound = offsetof(Conjunction, items), .value = VALUE_COUNT},
     {"maxItems", TYPE_ARRAY, count_assert, count_negate, .check = count_check,
-     .bound = offsetof(Conjunction, items), .is_max = true},
-    {"uniqueItems", TYPE_ARRAY, assert_unique, NULL, .check = check_unique},
+     .bound = offsetof(Conjunction, items), .is_max = true, .value = VALUE_COUNT},
+    {"uniqueItems", TYPE_ARRAY, assert_unique, NULL, .check = check_unique, .value = VALUE_BOOL},
     {"unevaluatedItems", TYPE_ANY, assert_unevaluated, NULL, .check = unevaluated_check,
-     .first = 2019},
+     .first = 2019, .value = VALUE_SCHEMA},
     {.name = NULL},
 };
 
@@ -101,7 +101,8 @@ static int item_value(SchemaCompiler *c, const Conjunction *f, int i, SchemaAsse
     for (const Conjunct *a = f->conjuncts; a; a = a->next) {
         if (a->kind == CONJUNCT_ITEM && a->index == i) assertions[n++] = a->assertion;
         if (a->kind != CONJUNCT_ARRAY) continue;
-        const Json *rest, *prefix = prefix_of(a->schema, &rest), *schema = a->json ? a->json : rest;
+        const Json *rest, *prefix = prefix_of(c, a->schema, &rest),
+                          *schema = a->json ? a->json : rest;
         if (i < count_prefix(prefix)) {
             schema = a->json ? NULL : prefix->child; // "unevaluatedItems" skips described items
             for (int k = 0; schema && k < i; k++) schema = schema->next;
@@ -119,7 +120,7 @@ void array_emit(SchemaCompiler *c, const Conjunction *f) {
     for (const Conjunct *a = f->conjuncts; a; a = a->next, n_conjuncts++) {
         const Json *rest;
         int n = a->kind == CONJUNCT_ITEM    ? a->index + 1
-                : a->kind == CONJUNCT_ARRAY ? count_prefix(prefix_of(a->schema, &rest))
+                : a->kind == CONJUNCT_ARRAY ? count_prefix(prefix_of(c, a->schema, &rest))
                                             : 0;
         if (n > d.n_prefix) d.n_prefix = n;
     }
@@ -133,6 +134,24 @@ void array_emit(SchemaCompiler *c, const Conjunction *f) {
     d.rest = item_value(c, f, d.n_prefix, assertions);
     free(assertions);
     grammar_add_alt(c->grammar, c->target.value, ALT_ARRAY, grammar_add_array(c->grammar, d));
+}
+
+void array_split_unequal(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
+    const Json *item = u->value->child;
+    uint32_t n = (uint32_t)u->value->n_items;
+    Conjunction shorter = f, longer = f;
+    if (n && n <= f.items.max) shorter.items.max = n - 1;
+    if (n) schema_expand(c, shorter);
+    if (f.items.min <= n) longer.items.min = n + 1;
+    schema_expand(c, longer);
+    if (f.items.min > n || f.items.max < n) return;
+    f.items = (CountRange){n, n};
+    for (int i = 0; item && !c->failed; item = item->next, i++) {
+        Conjunction branch = f;
+        Conjunct *a = conjunction_add(c, &branch, CONJUNCT_ITEM, u);
+        a->index = i, a->assertion = (SchemaAssertion){ASSERT_UNEQUAL, item};
+        schema_expand(c, branch);
+    }
 }
 
 void array_emit_value(SchemaCompiler *c, const Json *array) {

@@ -1,6 +1,6 @@
 #include "schema_compiler.h"
+#include "number.h"
 
-#include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,6 +26,7 @@ void schema_compiler_free(SchemaCompiler *c) {
     free((void *)c->blocks);
     intern_free(&c->memo), intern_free(&c->values), intern_free(&c->keyword_names);
     free((void *)c->keywords), free(c->memo_values);
+    intern_free(&c->indexed), free(c->resource_of), free(c->resources), free(c->anchors);
 }
 
 // --- messages
@@ -105,12 +106,10 @@ void schema_add_keyword(SchemaCompiler *c, const char *name, const SchemaKeyword
     c->n_keywords = i + 1;
 }
 
-const SchemaKeyword *schema_keyword(SchemaCompiler *c, const Json *schema, Str name) {
+const SchemaKeyword *schema_keyword(SchemaCompiler *c, Str name) {
     int i = intern_add(&c->keyword_names, name.data, name.len, NULL);
     const SchemaKeyword *k = i < c->n_keywords ? c->keywords[i] : NULL;
-    if (!k || c->draft < k->first || (k->last && c->draft > k->last)) return NULL;
-    bool is_broken_ref = str_is(name, "$ref") && !json_get_string(schema, "$ref");
-    return is_broken_ref ? NULL : k;
+    return k && c->draft >= k->first && (!k->last || c->draft <= k->last) ? k : NULL;
 }
 
 bool schema_next(SchemaCompiler *c, KeywordUse *u) {
@@ -120,7 +119,7 @@ bool schema_next(SchemaCompiler *c, KeywordUse *u) {
         u->value = previous ? NULL : ref;
     else
         u->value = previous ? previous->next : first;
-    if (u->value) u->keyword = schema_keyword(c, u->schema, u->value->key);
+    if (u->value) u->keyword = schema_keyword(c, u->value->key);
     return u->value;
 }
 
@@ -130,90 +129,20 @@ const Json *json_member(const Json *object, Str name) {
     return m;
 }
 
-unsigned schema_type_of(const Json *value) {
+unsigned schema_type_of(const SchemaCompiler *c, const Json *value) {
     switch (value->kind) {
     case JSON_NULL: return TYPE_NULL;
     case JSON_BOOL: return value->boolean ? TYPE_TRUE : TYPE_FALSE;
-    case JSON_NUMBER: return value->number == floor(value->number) ? TYPE_INTEGER : TYPE_FRACTION;
+    case JSON_NUMBER: {
+        // In draft 4, 1.0 and 1e2 are not integers.
+        bool is_integer = c->draft == 4 ? str_find(value->string, str_of(".")) == SIZE_MAX &&
+                                              str_find(value->string, str_of("e")) == SIZE_MAX &&
+                                              str_find(value->string, str_of("E")) == SIZE_MAX
+                                        : number_is_integer(value);
+        return is_integer ? TYPE_INTEGER : TYPE_FRACTION;
+    }
     case JSON_STRING: return TYPE_STRING;
     case JSON_ARRAY: return TYPE_ARRAY;
     default: return TYPE_OBJECT;
     }
-}
-
-// --- $ref
-
-// Decodes %XX, ~0 and ~1 in one step of a JSON pointer that is a URI fragment.
-static Str decode_step(SchemaCompiler *c, Str s) {
-    char *out = schema_alloc(c, s.len + 1);
-    size_t n = 0;
-    for (size_t i = 0; i < s.len; i++) {
-        char ch = s.data[i];
-        if (ch == '%' && i + 2 < s.len && hex_digit(s.data[i + 1]) >= 0 &&
-            hex_digit(s.data[i + 2]) >= 0) {
-            ch = (char)(hex_digit(s.data[i + 1]) << 4 | hex_digit(s.data[i + 2]));
-            i += 2;
-        }
-        if (ch == '~' && i + 1 < s.len && (s.data[i + 1] == '0' || s.data[i + 1] == '1'))
-            ch = s.data[++i] == '0' ? '~' : '/';
-        out[n++] = ch;
-    }
-    return (Str){out, n};
-}
-
-static const Json *child_at(const Json *j, Str step) {
-    long index = 0;
-    const Json *k = j->child;
-    if (j->kind == JSON_OBJECT) return json_member(j, step);
-    if (j->kind != JSON_ARRAY || !step.len || step.len > 9) return NULL;
-    for (size_t i = 0; i < step.len; i++) {
-        if (step.data[i] < '0' || step.data[i] > '9') return NULL;
-        index = index * 10 + (step.data[i] - '0');
-    }
-    while (k && index-- > 0) k = k->next;
-    return k;
-}
-
-static const Json *follow_pointer(SchemaCompiler *c, const Json *from, Str pointer) {
-    for (size_t at = 1; from && at <= pointer.len;) {
-        const char *end = memchr(pointer.data + at, '/', pointer.len - at);
-        size_t n = end ? (size_t)(end - pointer.data) - at : pointer.len - at;
-        from = child_at(from, decode_step(c, (Str){pointer.data + at, n}));
-        at += n + 1;
-    }
-    return from;
-}
-
-// The object, j or inside j, whose member `keyword` is this name.
-static const Json *find_named(const Json *j, const char *keyword, Str name) {
-    const Json *own = json_get_string(j, keyword), *found = NULL;
-    if (own && str_eq(own->string, name)) return j;
-    for (const Json *k = j->child; k && !found; k = k->next)
-        if (k->kind == JSON_OBJECT || k->kind == JSON_ARRAY) found = find_named(k, keyword, name);
-    return found;
-}
-
-const Json *schema_target(SchemaCompiler *c, const Json *schema, const Json *ref) {
-    const char *id = c->draft == 4 ? "id" : "$id";
-    Str s = ref->string;
-    const char *hash = memchr(s.data, '#', s.len);
-    Str base = {s.data, hash ? (size_t)(hash - s.data) : s.len};
-    Str fragment = hash ? (Str){hash + 1, s.len - base.len - 1} : (Str){"", 0};
-    const Json *root_id = json_get_string(c->root, id), *found = c->root;
-    Str own_base = root_id ? root_id->string : (Str){"", 0};
-    while (own_base.len && own_base.data[own_base.len - 1] == '#') own_base.len--;
-    if (base.len && !str_eq(base, own_base)) {
-        found = find_named(c->root, "$id", base);
-        if (!found) found = find_named(c->root, "id", base);
-    }
-    if (found && fragment.len && fragment.data[0] == '/') {
-        found = follow_pointer(c, found, fragment);
-    } else if (found && fragment.len) {
-        const Json *anchored = find_named(found, "$anchor", fragment);
-        found = anchored ? anchored : find_named(found, id, (Str){hash, fragment.len + 1});
-    }
-    if (!found)
-        schema_fail(c, schema, "$ref", "\"%.*s\" is not in the schema; include it in \"$defs\"",
-                    SHOWN(s));
-    return found;
 }

@@ -29,6 +29,19 @@ typedef struct SchemaKeyword SchemaKeyword;
 typedef struct SchemaAssertion SchemaAssertion; // see schema_expand.h
 typedef struct Conjunction Conjunction;
 
+// A schema with a URI of its own.
+typedef struct {
+    Str uri;
+    const Json *schema;
+} SchemaResource;
+
+// A schema with a name inside its resource.
+typedef struct {
+    int resource;
+    Str name;
+    const Json *schema;
+} SchemaAnchor;
+
 // The value of the grammar that is being compiled.
 typedef struct {
     int value;                         // its number
@@ -41,6 +54,7 @@ struct SchemaCompiler {
     Grammar *grammar;
     const Json *root;               // the whole schema
     int draft;                      // 4, 6, 7, 2019 or 2020
+    bool is_checked;                // see SCHEMA_CHECKED in constrain.h
     InternTable keyword_names;      // names of keywords, then unknown names found in the schema
     const SchemaKeyword **keywords; // (n_keywords) by number of the name
     int n_keywords;
@@ -53,6 +67,11 @@ struct SchemaCompiler {
     Buffer *unknown; // receives the places of unknown keywords; may be NULL
     void **blocks;   // (n_blocks) memory of schema_alloc
     int n_blocks;
+    InternTable indexed; // addresses of schemas, see schema_index.c
+    int *resource_of;    // (indexed.n) the resource that a schema belongs to
+    SchemaResource *resources;
+    SchemaAnchor *anchors;
+    int n_resources, n_anchors;
     InternTable memo;   // descriptions of the DFAs and strings built so far
     int *memo_values;   // (memo.n) their indices in the grammar
     InternTable values; // the set of assertions of each value of the grammar
@@ -74,6 +93,24 @@ typedef enum {
     KEYWORD_UNSUPPORTED // its presence is an error
 } KeywordRole;
 
+// What the value of a keyword must be.
+typedef enum {
+    VALUE_ANY, // or checked by the keyword itself
+    VALUE_STRING,
+    VALUE_BOOL,
+    VALUE_NUMBER,
+    VALUE_COUNT, // a whole number
+    VALUE_LIMIT, // a number or, as in draft 4, true or false
+    VALUE_LIST,
+    VALUE_NAMES,         // a list of strings
+    VALUE_NAME_OR_NAMES, // a string or a list of strings
+    VALUE_SCHEMA,
+    VALUE_SCHEMAS,     // a list of at least one schema
+    VALUE_ITEMS,       // a schema or a list of schemas
+    VALUE_SCHEMA_MAP,  // an object of schemas
+    VALUE_DEPENDENCIES // an object of schemas and lists of strings
+} KeywordValue;
+
 // A row of a table. The first four fields are initialised by position.
 struct SchemaKeyword {
     const char *name; // NULL ends a table
@@ -87,14 +124,17 @@ struct SchemaKeyword {
     // The types of the values that can satisfy the keyword. NULL: any.
     unsigned (*find_types)(SchemaCompiler *c, const KeywordUse *u);
     KeywordRole role;
+    KeywordValue value;
     short first, last;         // first and last draft that define it; 0: no limit
     bool is_max, is_exclusive; // kind of an upper or lower bound
     size_t bound;              // of a bound on a count: offset of the CountRange in Conjunction
 };
 
 void schema_add_keyword(SchemaCompiler *c, const char *name, const SchemaKeyword *k);
-// The keyword of this name in a schema, or NULL if the draft does not define it.
-const SchemaKeyword *schema_keyword(SchemaCompiler *c, const Json *schema, Str name);
+// The keyword of this name, or NULL if the draft does not define it.
+const SchemaKeyword *schema_keyword(SchemaCompiler *c, Str name);
+// Checks the values of all keywords, and finds the URIs and anchors to which $ref can refer.
+bool schema_index(SchemaCompiler *c);
 // Iterates over the keywords of u->schema: sets u->value and u->keyword (NULL for a keyword that
 // the draft does not define). u->value is NULL at first. Before draft 2019-09, a $ref hides all
 // others.
@@ -103,7 +143,7 @@ bool schema_next(SchemaCompiler *c, KeywordUse *u);
 const Json *schema_target(SchemaCompiler *c, const Json *schema, const Json *ref);
 const Json *json_member(const Json *object, Str name); // or NULL; object may be NULL
 // The type of a value.
-unsigned schema_type_of(const Json *value);
+unsigned schema_type_of(const SchemaCompiler *c, const Json *value);
 
 // Reports a failure (exit 2) at "#/path/of/schema/keyword". Only the first failure is kept. schema
 // and keyword may be NULL. Returns false.

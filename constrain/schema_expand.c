@@ -1,6 +1,5 @@
 #include "schema_expand.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,7 +22,7 @@ bool schema_is_trivial(SchemaCompiler *c, const Json *schema) {
     if (schema->kind == JSON_BOOL) return schema->boolean;
     if (schema->kind != JSON_OBJECT) return false;
     for (const Json *k = schema->child; k; k = k->next) {
-        const SchemaKeyword *keyword = schema_keyword(c, schema, k->key);
+        const SchemaKeyword *keyword = schema_keyword(c, k->key);
         if (!keyword || keyword->role != KEYWORD_ANNOTATION) return false;
     }
     return true;
@@ -49,7 +48,7 @@ int schema_value(SchemaCompiler *c, SchemaAssertion *assertions, int n) {
     bool is_never = false, is_new;
     for (int i = 0; i < n; i++) {
         SchemaAssertion a = assertions[i];
-        if (a.kind != ASSERT_EQUAL) {
+        if (a.kind == ASSERT_SCHEMA || a.kind == ASSERT_NOT) {
             if (!(a.json = resolve(c, a.json))) return 0;
             bool is_true = schema_is_trivial(c, a.json),
                  is_false = a.json->kind == JSON_BOOL && !a.json->boolean;
@@ -76,12 +75,8 @@ int schema_value(SchemaCompiler *c, SchemaAssertion *assertions, int n) {
 
 Conjunction conjunction_new(void) {
     CountRange any = {0, NO_LIMIT};
-    return (Conjunction){.types = TYPE_ANY,
-                         .n_values = ANY_VALUE,
-                         .number = {.lo = -INFINITY, .hi = INFINITY},
-                         .length = any,
-                         .items = any,
-                         .properties = any};
+    return (Conjunction){
+        .types = TYPE_ANY, .n_values = ANY_VALUE, .length = any, .items = any, .properties = any};
 }
 
 Conjunct *conjunction_add(SchemaCompiler *c, Conjunction *f, ConjunctKind kind,
@@ -153,10 +148,10 @@ static void apply(SchemaCompiler *c, Conjunction *f, SchemaAssertion a) {
     if (!schema_spend(c, 8)) return;
     if (a.kind == ASSERT_EQUAL) {
         f->values = a.json, f->n_values = 1;
+    } else if (a.kind == ASSERT_UNEQUAL) {
+        value_exclude(c, f, &(KeywordUse){.schema = c->root}, a.json, 1);
     } else if (a.json->kind == JSON_BOOL) {
         if (a.json->boolean == is_not) f->types = 0;
-    } else if (a.json->kind != JSON_OBJECT) {
-        schema_fail(c, a.json, NULL, "expected a schema (an object, true or false)");
     } else if (is_not) {
         conjunction_postpone(c, f, &(KeywordUse){.schema = a.json}, split_not);
     } else {
@@ -210,12 +205,9 @@ void schema_compile_value(SchemaCompiler *c, int value) {
 
 // --- bounds on counts
 
-// The bound that a keyword states, a whole number. 0 after a failure.
-static uint32_t read_count(SchemaCompiler *c, const KeywordUse *u) {
-    const Json *v = u->value;
-    if (v->kind != JSON_NUMBER || v->number < 0 || v->number != floor(v->number))
-        return schema_fail(c, u->schema, NULL, "\"%.*s\": expected a whole number", SHOWN(v->key));
-    return v->number < 4e9 ? (uint32_t)v->number : NO_LIMIT;
+// The bound that a keyword states.
+static uint32_t read_count(const KeywordUse *u) {
+    return u->value->number < 4e9 ? (uint32_t)u->value->number : NO_LIMIT;
 }
 
 static CountRange *count_range(Conjunction *f, const KeywordUse *u) {
@@ -229,12 +221,13 @@ static void narrow_count(CountRange *r, uint32_t n, bool is_max) {
 }
 
 void count_assert(SchemaCompiler *c, Conjunction *f, const KeywordUse *u) {
-    narrow_count(count_range(f, u), read_count(c, u), u->keyword->is_max);
+    (void)c;
+    narrow_count(count_range(f, u), read_count(u), u->keyword->is_max);
 }
 
 void count_negate(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
     bool is_max = u->keyword->is_max;
-    uint32_t n = read_count(c, u);
+    uint32_t n = read_count(u);
     if (n == (is_max ? NO_LIMIT : 0)) return; // the keyword always holds
     narrow_count(count_range(&f, u), is_max ? n + 1 : n - 1, !is_max);
     schema_expand(c, f);
@@ -256,7 +249,7 @@ bool count_check(SchemaCompiler *c, const KeywordUse *u, const Json *value) {
 bool unevaluated_is_needed(SchemaCompiler *c, const KeywordUse *u) {
     if (u->value->kind == JSON_BOOL && u->value->boolean) return false;
     for (const Json *k = u->schema->child; k; k = k->next) {
-        const SchemaKeyword *beside = schema_keyword(c, u->schema, k->key);
+        const SchemaKeyword *beside = schema_keyword(c, k->key);
         if (beside && (beside->role == KEYWORD_APPLICATOR || beside->role == KEYWORD_UNSUPPORTED))
             return schema_fail(c, u->schema, NULL, "\"%.*s\" beside \"%.*s\" is not supported",
                                SHOWN(u->value->key), SHOWN(k->key));
@@ -276,7 +269,7 @@ bool json_is_equal(const Json *a, const Json *b) {
     switch (a->kind) {
     case JSON_NULL: return true;
     case JSON_BOOL: return a->boolean == b->boolean;
-    case JSON_NUMBER: return a->number == b->number;
+    case JSON_NUMBER: return number_compare(a, b) == 0;
     case JSON_STRING: return str_eq(a->string, b->string);
     default: break;
     }
@@ -294,8 +287,6 @@ bool json_is_equal(const Json *a, const Json *b) {
 bool schema_holds(SchemaCompiler *c, const Json *schema, const Json *value) {
     bool holds = true;
     if (schema->kind == JSON_BOOL) return schema->boolean;
-    if (schema->kind != JSON_OBJECT)
-        return schema_fail(c, schema, NULL, "expected a schema (an object, true or false)");
     if (c->check_depth > MAX_CHECK_DEPTH)
         return schema_fail(c, schema, NULL, "the schema refers to itself without end");
     if (!schema_spend(c, 4)) return false;
@@ -304,7 +295,7 @@ bool schema_holds(SchemaCompiler *c, const Json *schema, const Json *value) {
         if (!u.keyword) continue;
         if (u.keyword->role == KEYWORD_UNSUPPORTED)
             holds = schema_refuse(c, &u, "");
-        else if (u.keyword->check && u.keyword->types & schema_type_of(value))
+        else if (u.keyword->check && u.keyword->types & schema_type_of(c, value))
             holds = u.keyword->check(c, &u, value);
     }
     c->check_depth--;
@@ -313,5 +304,6 @@ bool schema_holds(SchemaCompiler *c, const Json *schema, const Json *value) {
 
 bool assertion_holds(SchemaCompiler *c, SchemaAssertion a, const Json *value) {
     if (a.kind == ASSERT_EQUAL) return json_is_equal(a.json, value);
+    if (a.kind == ASSERT_UNEQUAL) return !json_is_equal(a.json, value);
     return schema_holds(c, a.json, value) == (a.kind == ASSERT_SCHEMA);
 }

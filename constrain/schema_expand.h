@@ -29,10 +29,10 @@
 #include "number.h"
 #include "schema_compiler.h"
 
-typedef enum { ASSERT_SCHEMA, ASSERT_NOT, ASSERT_EQUAL } AssertionKind;
+typedef enum { ASSERT_SCHEMA, ASSERT_NOT, ASSERT_EQUAL, ASSERT_UNEQUAL } AssertionKind;
 struct SchemaAssertion {
     AssertionKind kind;
-    const Json *json; // the schema that holds or does not hold, or the value
+    const Json *json; // the schema that holds or does not hold, or the value to compare with
 };
 
 typedef enum {
@@ -43,6 +43,7 @@ typedef enum {
     CONJUNCT_NAMES,    // all names of properties satisfy the assertion
     CONJUNCT_ARRAY,    // items, prefixItems and additionalItems of `schema` hold
     CONJUNCT_ITEM,     // item `index`, if present, satisfies the assertion
+    CONJUNCT_MULTIPLE, // the number is a multiple of `json` (negated: is not)
     CONJUNCT_PATTERN,  // the string matches the pattern (negated: does not)
     CONJUNCT_FORMAT,   // the string has the format (negated: does not)
     CONJUNCT_NOT_EQUAL // the value is none of the n_values values from `json` on
@@ -97,6 +98,9 @@ void conjunction_assert(SchemaCompiler *c, Conjunction *f, AssertionKind kind, c
 // Postpones a choice: split() is called with the conjunction when only choices are left.
 void conjunction_postpone(SchemaCompiler *c, Conjunction *f, const KeywordUse *u,
                           void (*split)(SchemaCompiler *c, Conjunction f, const KeywordUse *u));
+// Excludes the n values from v on. Values that are arrays or objects become pending branches
+// (schema_value.c).
+void value_exclude(SchemaCompiler *c, Conjunction *f, const KeywordUse *u, const Json *v, int n);
 // Expands all assertions and choices of a conjunction and passes each branch to c->emit, which adds
 // alternatives to the value c->target.
 void schema_expand(SchemaCompiler *c, Conjunction f);

@@ -26,12 +26,16 @@ int string_pattern(SchemaCompiler *c, const Json *schema, Str pattern);
 // items, prefixItems, additionalItems, minItems, maxItems, uniqueItems, unevaluatedItems
 extern const SchemaKeyword schema_array_keywords[];
 void array_emit(SchemaCompiler *c, const Conjunction *f);
+// Expands the branches of the arrays that differ from u->value.
+void array_split_unequal(SchemaCompiler *c, Conjunction f, const KeywordUse *u);
 void array_emit_value(SchemaCompiler *c, const Json *array); // the texts of one array
 
 // properties, patternProperties, additionalProperties, required, propertyNames, minProperties,
 // maxProperties, dependencies and its successors, unevaluatedProperties
 extern const SchemaKeyword schema_object_keywords[];
 void object_emit(SchemaCompiler *c, const Conjunction *f);
+// Expands the branches of the objects that differ from u->value.
+void object_split_unequal(SchemaCompiler *c, Conjunction f, const KeywordUse *u);
 void object_emit_value(SchemaCompiler *c, const Json *object); // the texts of one object
 
 // enum, const; value_emit() adds the words null, true and false

@@ -14,8 +14,7 @@ static unsigned find_named_types(SchemaCompiler *c, const KeywordUse *u) {
     unsigned types = 0;
     if (type->kind == JSON_ARRAY) {
         for (const Json *t = type->child; t; t = t->next)
-            if (t->kind == JSON_STRING)
-                types |= find_named_types(c, &(KeywordUse){u->keyword, u->schema, t});
+            types |= find_named_types(c, &(KeywordUse){u->keyword, u->schema, t});
         return types;
     }
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
@@ -34,7 +33,7 @@ static void negate_type(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
 }
 
 static bool check_type(SchemaCompiler *c, const KeywordUse *u, const Json *value) {
-    return find_named_types(c, u) & schema_type_of(value);
+    return find_named_types(c, u) & schema_type_of(c, value);
 }
 
 // --- disjoint schemas
@@ -185,7 +184,6 @@ static bool check_not(SchemaCompiler *c, const KeywordUse *u, const Json *value)
 // --- allOf, anyOf, oneOf
 
 static void assert_all_of(SchemaCompiler *c, Conjunction *f, const KeywordUse *u) {
-    if (!schema_expect(c, u, u->value, JSON_ARRAY, "a list of schemas")) return;
     for (const Json *s = u->value->child; s; s = s->next)
         conjunction_assert(c, f, ASSERT_SCHEMA, s);
 }
@@ -208,8 +206,7 @@ static void split_choice(SchemaCompiler *c, Conjunction f, const KeywordUse *u) 
 }
 
 static void assert_choice(SchemaCompiler *c, Conjunction *f, const KeywordUse *u) {
-    if (schema_expect(c, u, u->value, JSON_ARRAY, "a list of schemas"))
-        conjunction_postpone(c, f, u, split_choice);
+    conjunction_postpone(c, f, u, split_choice);
 }
 
 static void negate_any_of(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
@@ -276,17 +273,18 @@ static bool check_if(SchemaCompiler *c, const KeywordUse *u, const Json *value) 
 
 const SchemaKeyword schema_logic_keywords[] = {
     {"$ref", TYPE_ANY, assert_target, negate_target, .check = check_target,
-     .role = KEYWORD_APPLICATOR, .find_types = find_target_types},
+     .role = KEYWORD_APPLICATOR, .find_types = find_target_types, .value = VALUE_STRING},
     {"type", TYPE_ANY, assert_type, negate_type, .check = check_type,
-     .find_types = find_named_types},
+     .find_types = find_named_types, .value = VALUE_NAME_OR_NAMES},
     {"allOf", TYPE_ANY, assert_all_of, negate_all_of, .check = check_parts,
-     .role = KEYWORD_APPLICATOR, .find_types = find_part_types},
+     .role = KEYWORD_APPLICATOR, .find_types = find_part_types, .value = VALUE_SCHEMAS},
     {"anyOf", TYPE_ANY, assert_choice, negate_any_of, .check = check_parts,
-     .role = KEYWORD_APPLICATOR, .find_types = find_part_types},
+     .role = KEYWORD_APPLICATOR, .find_types = find_part_types, .value = VALUE_SCHEMAS},
     {"oneOf", TYPE_ANY, assert_choice, negate_one_of, .check = check_parts,
-     .role = KEYWORD_APPLICATOR, .find_types = find_part_types},
-    {"not", TYPE_ANY, assert_not, negate_not, .check = check_not, .role = KEYWORD_APPLICATOR},
+     .role = KEYWORD_APPLICATOR, .find_types = find_part_types, .value = VALUE_SCHEMAS},
+    {"not", TYPE_ANY, assert_not, negate_not, .check = check_not, .role = KEYWORD_APPLICATOR,
+     .value = VALUE_SCHEMA},
     {"if", TYPE_ANY, assert_if, negate_if, .check = check_if, .first = 7,
-     .role = KEYWORD_APPLICATOR},
+     .role = KEYWORD_APPLICATOR, .value = VALUE_SCHEMA},
     {.name = NULL},
 };

@@ -1,7 +1,5 @@
 #include "schema_keywords.h"
 
-#include <math.h>
-
 // --- bounds
 
 // True if the keyword is the draft 4 form of exclusiveMinimum or exclusiveMaximum: a flag that
@@ -16,89 +14,115 @@ static bool is_excluded(const KeywordUse *u) {
     return u->keyword->is_exclusive || (flag && flag->kind == JSON_BOOL && flag->boolean);
 }
 
-// True if the keyword is a bound that excludes some numbers.
-static bool has_bound(SchemaCompiler *c, const KeywordUse *u) {
-    return !is_flag(u) && schema_expect(c, u, u->value, JSON_NUMBER, "a number") &&
-           (!u->keyword->is_max || u->value->number < 1.79e308);
-}
-
-static void narrow(NumberRange *r, double x, bool is_max, bool excluded) {
-    double *bound = is_max ? &r->hi : &r->lo;
+static void narrow(NumberRange *r, const Json *x, bool is_max, bool excluded) {
+    const Json **bound = is_max ? &r->hi : &r->lo;
     bool *bound_is_excluded = is_max ? &r->hi_is_excluded : &r->lo_is_excluded;
-    if ((is_max ? x < *bound : x > *bound) || (x == *bound && excluded))
+    int order = *bound ? number_compare(x, *bound) : is_max ? -1 : 1;
+    if ((is_max ? order < 0 : order > 0) || (order == 0 && excluded))
         *bound = x, *bound_is_excluded = excluded;
 }
 
 static void assert_bound(SchemaCompiler *c, Conjunction *f, const KeywordUse *u) {
-    if (has_bound(c, u)) narrow(&f->number, u->value->number, u->keyword->is_max, is_excluded(u));
+    (void)c;
+    if (!is_flag(u)) narrow(&f->number, u->value, u->keyword->is_max, is_excluded(u));
 }
 
 static void negate_bound(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
-    if (!has_bound(c, u)) return;
-    narrow(&f.number, u->value->number, !u->keyword->is_max, !is_excluded(u));
+    if (is_flag(u)) return;
+    narrow(&f.number, u->value, !u->keyword->is_max, !is_excluded(u));
     schema_expand(c, f);
 }
 
 static bool check_bound(SchemaCompiler *c, const KeywordUse *u, const Json *value) {
     (void)c;
-    double x = value->number, bound = u->value->number;
-    if (is_flag(u) || (x == bound && !is_excluded(u))) return true;
-    return u->keyword->is_max ? x < bound : x > bound;
+    if (is_flag(u)) return true;
+    int order = number_compare(value, u->value);
+    return order == 0 ? !is_excluded(u) : u->keyword->is_max ? order < 0 : order > 0;
 }
 
 // --- multipleOf
 
+static bool has_multiple(SchemaCompiler *c, const KeywordUse *u) {
+    if (u->value->number <= 0)
+        return schema_fail(c, u->schema, "multipleOf", "expected a number above 0");
+    return number_is_multiple(u->value, u->value) ||
+           schema_refuse(c, u, " with more than 17 digits");
+}
+
 static void assert_multiple(SchemaCompiler *c, Conjunction *f, const KeywordUse *u) {
-    double x = u->value->number;
-    if (!schema_expect(c, u, u->value, JSON_NUMBER, "a number")) return;
-    if (x <= 0) schema_fail(c, u->schema, "multipleOf", "expected a number above 0");
-    bool is_other = f->number.multiple != 0 && f->number.multiple != x;
-    f->number.multiple = is_other ? NAN : x; // NAN: several multiples, which number_dfa refuses
+    if (has_multiple(c, u)) conjunction_add(c, f, CONJUNCT_MULTIPLE, u);
+}
+
+static void negate_multiple(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
+    if (!has_multiple(c, u)) return;
+    conjunction_add(c, &f, CONJUNCT_MULTIPLE, u)->is_negated = true;
+    schema_expand(c, f);
 }
 
 static bool check_multiple(SchemaCompiler *c, const KeywordUse *u, const Json *value) {
-    (void)c;
-    return fmod(value->number, u->value->number) == 0;
+    return has_multiple(c, u) && number_is_multiple(value, u->value);
 }
 
 const SchemaKeyword schema_number_keywords[] = {
-    {"minimum", TYPE_NUMBER, assert_bound, negate_bound, .check = check_bound},
-    {"maximum", TYPE_NUMBER, assert_bound, negate_bound, .check = check_bound, .is_max = true},
+    {"minimum", TYPE_NUMBER, assert_bound, negate_bound, .check = check_bound,
+     .value = VALUE_NUMBER},
+    {"maximum", TYPE_NUMBER, assert_bound, negate_bound, .check = check_bound, .is_max = true,
+     .value = VALUE_NUMBER},
     {"exclusiveMinimum", TYPE_NUMBER, assert_bound, negate_bound, .check = check_bound,
-     .is_exclusive = true},
+     .is_exclusive = true, .value = VALUE_LIMIT},
     {"exclusiveMaximum", TYPE_NUMBER, assert_bound, negate_bound, .check = check_bound,
-     .is_exclusive = true, .is_max = true},
-    {"multipleOf", TYPE_NUMBER, assert_multiple, NULL, .check = check_multiple},
+     .is_exclusive = true, .is_max = true, .value = VALUE_LIMIT},
+    {"multipleOf", TYPE_NUMBER, assert_multiple, negate_multiple, .check = check_multiple,
+     .value = VALUE_NUMBER},
     {.name = NULL},
 };
+
+// Appends a part of a memo key: a number, or nothing.
+static void put_number(Buffer *key, const char *what, const Json *x) {
+    buffer_puts(key, what);
+    if (x) buffer_put(key, x->string);
+}
 
 void number_emit(SchemaCompiler *c, const Conjunction *f) {
     NumberRange r = f->number;
     Buffer key = {0}, excluded = {0};
-    const Json *schema = NULL;
-    Dfa d;
-    bool is_new;
-    if (!(f->types & TYPE_NUMBER)) return;
+    bool is_new, ok = true;
+    Dfa d = {0};
+    if (!(f->types & TYPE_NUMBER) || c->failed) return;
     r.has_integers = f->types & TYPE_INTEGER, r.has_fractions = f->types & TYPE_FRACTION;
-    r.is_strict = c->draft == 4;
+    r.is_strict = c->draft == 4, r.is_checked = c->is_checked;
+    if (r.lo || r.hi) r.notation = NUMBER_DUMPS;
     for (const Conjunct *a = f->conjuncts; a; a = a->next) {
-        if (a->kind == CONJUNCT_SCHEMA && !schema) schema = a->schema;
         const Json *v = a->json;
         for (int i = 0; i < a->n_values; i++, v = v->next)
-            if (v->kind == JSON_NUMBER) number_put_pattern(&excluded, v->number);
+            if (v->kind == JSON_NUMBER && schema_spend(c, 4))
+                ok = ok && number_put_pattern(&excluded, v, true);
+        if (a->kind == CONJUNCT_MULTIPLE) {
+            r.notation = NUMBER_PLAIN;
+            put_number(&key, a->is_negated ? " not multiple " : " multiple ", a->json);
+        }
     }
-    buffer_printf(&key, "number %d %d %a %a %d %d %a ", r.has_integers, r.has_fractions, r.lo, r.hi,
-                  r.lo_is_excluded, r.hi_is_excluded, r.multiple);
-    buffer_put(&key, buffer_str(&excluded));
+    if (excluded.len && r.notation == NUMBER_ANY) r.notation = NUMBER_DUMPS;
+    if (!ok) schema_fail(c, NULL, NULL, "a value under \"not\" has too many digits");
+    buffer_printf(&key, " number %d %d %d ", r.has_integers, r.has_fractions, (int)r.notation);
+    put_number(&key, r.lo_is_excluded ? ">" : ">=", r.lo);
+    put_number(&key, r.hi_is_excluded ? "<" : "<=", r.hi);
+    buffer_puts(&key, " not "), buffer_put(&key, buffer_str(&excluded));
     int *dfa = schema_memo(c, key.data, key.len, &is_new);
-    if (is_new) {
-        bool ok = number_dfa(&r, &c->budget, &d, &c->why);
+    if (is_new && !c->failed) {
+        ok = number_dfa(&r, &c->budget, &d, &c->why) ||
+             schema_fail(c, f->conjuncts ? f->conjuncts->schema : NULL, NULL, "%s", c->why.text);
+        for (const Conjunct *a = f->conjuncts; a && ok; a = a->next)
+            if (a->kind == CONJUNCT_MULTIPLE &&
+                !number_keep_multiples(&d, a->json, a->is_negated, &c->budget, &c->why))
+                ok = schema_fail(c, a->schema, "multipleOf", "%s", c->why.text);
         if (ok && excluded.len)
-            ok = regex_combine(&d, DFA_SUBTRACT, buffer_str(&excluded), &c->budget, &c->why);
+            ok = regex_combine(&d, DFA_SUBTRACT, buffer_str(&excluded), &c->budget, &c->why) ||
+                 schema_fail(c, NULL, NULL, "%s", c->why.text);
         if (ok)
             *dfa = grammar_add_dfa(c->grammar, &d);
         else
-            schema_fail(c, schema, r.multiple != 0 ? "multipleOf" : NULL, "%s", c->why.text);
+            dfa_free(&d);
     }
     if (!c->failed && !dfa_is_empty(&c->grammar->dfas[*dfa]))
         grammar_add_alt(c->grammar, c->target.value, ALT_TEXT, *dfa);

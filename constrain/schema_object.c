@@ -77,8 +77,6 @@ static size_t max_property_schemas(const Json *schema) {
 // --- properties, patternProperties, additionalProperties
 
 static void assert_properties(SchemaCompiler *c, Conjunction *f, const KeywordUse *u) {
-    if (!str_is(u->value->key, "additionalProperties"))
-        schema_expect(c, u, u->value, JSON_OBJECT, "an object of schemas");
     conjunction_add_once(c, f, CONJUNCT_OBJECT, u);
 }
 
@@ -117,17 +115,14 @@ static void assert_unevaluated(SchemaCompiler *c, Conjunction *f, const KeywordU
 // --- required, propertyNames
 
 static void assert_required(SchemaCompiler *c, Conjunction *f, const KeywordUse *u) {
-    if (!schema_expect(c, u, u->value, JSON_ARRAY, "a list of names")) return;
     for (const Json *name = u->value->child; name; name = name->next)
-        if (schema_expect(c, u, name, JSON_STRING, "a list of names"))
-            require(c, f, u, name->string);
+        require(c, f, u, name->string);
 }
 
 // Expands one branch for each name, which is absent.
 static void negate_required(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
     for (const Json *name = u->value->child; name && !c->failed; name = name->next) {
         Conjunction branch = f;
-        if (!schema_expect(c, u, name, JSON_STRING, "a list of names")) return;
         restrict_property(c, &branch, u, name->string, ASSERT_SCHEMA, &never);
         schema_expand(c, branch);
     }
@@ -136,7 +131,7 @@ static void negate_required(SchemaCompiler *c, Conjunction f, const KeywordUse *
 static bool check_required(SchemaCompiler *c, const KeywordUse *u, const Json *value) {
     (void)c;
     for (const Json *name = u->value->child; name; name = name->next)
-        if (name->kind == JSON_STRING && !json_member(value, name->string)) return false;
+        if (!json_member(value, name->string)) return false;
     return true;
 }
 
@@ -172,7 +167,6 @@ static void split_dependency(SchemaCompiler *c, Conjunction f, const KeywordUse 
 }
 
 static void assert_dependencies(SchemaCompiler *c, Conjunction *f, const KeywordUse *u) {
-    if (!schema_expect(c, u, u->value, JSON_OBJECT, "an object")) return;
     for (const Json *d = u->value->child; d; d = d->next)
         conjunction_postpone(c, f, &(KeywordUse){u->keyword, u->schema, d}, split_dependency);
 }
@@ -201,25 +195,30 @@ static bool check_dependencies(SchemaCompiler *c, const KeywordUse *u, const Jso
 }
 
 const SchemaKeyword schema_object_keywords[] = {
-    {"properties", TYPE_OBJECT, assert_properties, negate_properties, .check = check_properties},
+    {"properties", TYPE_OBJECT, assert_properties, negate_properties, .check = check_properties,
+     .value = VALUE_SCHEMA_MAP},
     {"patternProperties", TYPE_OBJECT, assert_properties, negate_properties,
-     .check = check_properties},
+     .check = check_properties, .value = VALUE_SCHEMA_MAP},
     {"additionalProperties", TYPE_OBJECT, assert_properties, negate_properties,
-     .check = check_properties},
-    {"required", TYPE_OBJECT, assert_required, negate_required, .check = check_required},
+     .check = check_properties, .value = VALUE_SCHEMA},
+    {"required", TYPE_OBJECT, assert_required, negate_required, .check = check_required,
+     .value = VALUE_NAMES},
     {"minProperties", TYPE_OBJECT, count_assert, count_negate, .check = count_check,
-     .bound = offsetof(Conjunction, properties)},
+     .bound = offsetof(Conjunction, properties), .value = VALUE_COUNT},
     {"maxProperties", TYPE_OBJECT, count_assert, count_negate, .check = count_check,
-     .bound = offsetof(Conjunction, properties), .is_max = true},
-    {"propertyNames", TYPE_OBJECT, assert_names, NULL, .check = check_names, .first = 6},
+     .bound = offsetof(Conjunction, properties), .is_max = true, .value = VALUE_COUNT},
+    {"propertyNames", TYPE_OBJECT, assert_names, NULL, .check = check_names, .first = 6,
+     .value = VALUE_SCHEMA},
     {"dependencies", TYPE_OBJECT, assert_dependencies, negate_dependencies,
-     .check = check_dependencies, .role = KEYWORD_APPLICATOR},
+     .check = check_dependencies, .role = KEYWORD_APPLICATOR, .value = VALUE_DEPENDENCIES},
     {"dependentRequired", TYPE_OBJECT, assert_dependencies, negate_dependencies,
-     .check = check_dependencies, .first = 2019, .role = KEYWORD_APPLICATOR},
+     .check = check_dependencies, .first = 2019, .role = KEYWORD_APPLICATOR,
+     .value = VALUE_DEPENDENCIES},
     {"dependentSchemas", TYPE_OBJECT, assert_dependencies, negate_dependencies,
-     .check = check_dependencies, .first = 2019, .role = KEYWORD_APPLICATOR},
+     .check = check_dependencies, .first = 2019, .role = KEYWORD_APPLICATOR,
+     .value = VALUE_SCHEMA_MAP},
     {"unevaluatedProperties", TYPE_ANY, assert_unevaluated, NULL, .check = unevaluated_check,
-     .first = 2019},
+     .first = 2019, .value = VALUE_SCHEMA},
     {.name = NULL},
 };
 
@@ -398,6 +397,22 @@ void object_emit(SchemaCompiler *c, const Conjunction *f) {
     if (!c->failed) add_other_names(c, f, &o, assertions);
     free(assertions);
     add_object(c, o, &l);
+}
+
+void object_split_unequal(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
+    Conjunction more = f;
+    uint32_t n = (uint32_t)u->value->n_items;
+    for (const Json *m = u->value->child; m && !c->failed; m = m->next) {
+        Conjunction without = f, differs = f;
+        restrict_property(c, &without, u, m->key, ASSERT_SCHEMA, &never);
+        schema_expand(c, without);
+        require(c, &differs, u, m->key);
+        restrict_property(c, &differs, u, m->key, ASSERT_UNEQUAL, m);
+        schema_expand(c, differs);
+        require(c, &more, u, m->key);
+    }
+    if (more.properties.min <= n) more.properties.min = n + 1;
+    schema_expand(c, more);
 }
 
 void object_emit_value(SchemaCompiler *c, const Json *object) {

@@ -81,11 +81,13 @@ static bool check_language(SchemaCompiler *c, const KeywordUse *u, const Json *v
 
 const SchemaKeyword schema_string_keywords[] = {
     {"minLength", TYPE_STRING, count_assert, count_negate, .check = count_check,
-     .bound = offsetof(Conjunction, length)},
+     .bound = offsetof(Conjunction, length), .value = VALUE_COUNT},
     {"maxLength", TYPE_STRING, count_assert, count_negate, .check = count_check,
-     .bound = offsetof(Conjunction, length), .is_max = true},
-    {"pattern", TYPE_STRING, assert_language, negate_language, .check = check_language},
-    {"format", TYPE_STRING, assert_language, negate_language, .check = check_language},
+     .bound = offsetof(Conjunction, length), .is_max = true, .value = VALUE_COUNT},
+    {"pattern", TYPE_STRING, assert_language, negate_language, .check = check_language,
+     .value = VALUE_STRING},
+    {"format", TYPE_STRING, assert_language, negate_language, .check = check_language,
+     .value = VALUE_STRING},
     {.name = NULL},
 };
 

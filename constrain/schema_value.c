@@ -16,9 +16,30 @@ static void assert_listed(SchemaCompiler *c, Conjunction *f, const KeywordUse *u
     if (u->value == list ? has_list : !has_list) f->values = listed_values(u, &f->n_values);
 }
 
+// Expands the branches of the values that differ from u->value, an array or object.
+static void split_unequal(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
+    unsigned type = schema_type_of(c, u->value);
+    Conjunction other = f;
+    other.types &= ~type, f.types &= type;
+    schema_expand(c, other);
+    if (f.types) (type == TYPE_ARRAY ? array_split_unequal : object_split_unequal)(c, f, u);
+}
+
+void value_exclude(SchemaCompiler *c, Conjunction *f, const KeywordUse *u, const Json *v, int n) {
+    Conjunct *a = conjunction_add(c, f, CONJUNCT_NOT_EQUAL, u);
+    a->json = v, a->n_values = n;
+    for (; n-- > 0 && schema_spend(c, 1); v = v->next) {
+        unsigned type = schema_type_of(c, v);
+        if (type & (TYPE_NULL | TYPE_TRUE | TYPE_FALSE)) f->types &= ~type;
+        if (type & f->types & (TYPE_ARRAY | TYPE_OBJECT))
+            conjunction_postpone(c, f, &(KeywordUse){u->keyword, u->schema, v}, split_unequal);
+    }
+}
+
 static void negate_listed(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
-    Conjunct *a = conjunction_add(c, &f, CONJUNCT_NOT_EQUAL, u);
-    a->json = listed_values(u, &a->n_values);
+    int n;
+    const Json *v = listed_values(u, &n);
+    value_exclude(c, &f, u, v, n);
     schema_expand(c, f);
 }
 
@@ -34,13 +55,14 @@ static unsigned find_listed_types(SchemaCompiler *c, const KeywordUse *u) {
     (void)c;
     int n;
     unsigned types = 0;
-    for (const Json *v = listed_values(u, &n); n > 0; n--, v = v->next) types |= schema_type_of(v);
+    for (const Json *v = listed_values(u, &n); n > 0; n--, v = v->next)
+        types |= schema_type_of(c, v);
     return types;
 }
 
 const SchemaKeyword schema_value_keywords[] = {
     {"enum", TYPE_ANY, assert_listed, negate_listed, .check = check_listed,
-     .find_types = find_listed_types},
+     .find_types = find_listed_types, .value = VALUE_LIST},
     {"const", TYPE_ANY, assert_listed, negate_listed, .check = check_listed, .first = 6,
      .find_types = find_listed_types},
     {.name = NULL},
@@ -62,17 +84,7 @@ static void emit_words(SchemaCompiler *c, unsigned types) {
     buffer_free(&words);
 }
 
-void value_emit(SchemaCompiler *c, const Conjunction *f) {
-    emit_words(c, f->types);
-    for (const Conjunct *a = f->conjuncts; a && !c->failed; a = a->next) {
-        const Json *v = a->json;
-        for (int i = 0; i < a->n_values; i++, v = v->next)
-            if (schema_type_of(v) & f->types & (TYPE_ARRAY | TYPE_OBJECT))
-                schema_fail(c, a->schema, NULL,
-                            "an array or object in a list of values under \"not\" is not "
-                            "supported");
-    }
-}
+void value_emit(SchemaCompiler *c, const Conjunction *f) { emit_words(c, f->types); }
 
 static int compare_strings(const void *a, const void *b) {
     return str_compare(*(const Str *)a, *(const Str *)b);
@@ -97,17 +109,20 @@ void value_emit_listed(SchemaCompiler *c, const Conjunction *f) {
     Str *strings = xalloc((size_t)f->n_values + 1, sizeof *strings);
     const Json *v = f->values;
     for (int i = 0; i < f->n_values && schema_spend(c, 4); i++, v = v->next) {
-        bool fits = true;
+        bool fits = schema_type_of(c, v) & f->types;
         for (int k = 0; fits && k < c->target.n_assertions; k++)
             fits = assertion_holds(c, c->target.assertions[k], v);
         if (!fits) continue;
         switch (v->kind) {
         case JSON_NULL:
-        case JSON_BOOL: words |= schema_type_of(v); break;
+        case JSON_BOOL: words |= schema_type_of(c, v); break;
         case JSON_STRING: strings[n_strings++] = v->string; break;
         case JSON_ARRAY: array_emit_value(c, v); break;
         case JSON_OBJECT: object_emit_value(c, v); break;
-        case JSON_NUMBER: number_put_pattern(&numbers, v->number); break;
+        case JSON_NUMBER:
+            if (!number_put_pattern(&numbers, v, c->is_checked))
+                schema_fail(c, NULL, NULL, "%.*s has too many digits", SHOWN(v->string));
+            break;
         }
     }
     emit_words(c, words);

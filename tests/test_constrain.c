@@ -46,9 +46,9 @@ static bool accepts(const Grammar *g, const char *text) {
     return ok;
 }
 
-static Grammar *schema_of(const char *text) {
+static Grammar *schema_of(const char *text, unsigned modes) {
     Error err;
-    Grammar *g = grammar_schema_text(str_of(text), false, NULL, &err);
+    Grammar *g = grammar_schema_text(str_of(text), modes, NULL, &err);
     CHECK(g, "%s: %s", text, err.text);
     return g;
 }
@@ -395,12 +395,74 @@ static const struct {
      {"6", "0", NULL, "4", "-6", NULL}},
     {"{\"type\":\"object\",\"not\":{\"dependentRequired\":{\"a\":[\"b\"]}}}",
      {"{\"a\":1}", NULL, "{}", "{\"a\":1,\"b\":1}", NULL}},
+    {"{\"type\":\"integer\",\"not\":{\"multipleOf\":3}}", {"1", "-2", NULL, "0", "3", NULL}},
+    // negated values of every type
+    {"{\"not\":{\"const\":null}}", {"true", "0", "{}", NULL, "null", NULL}},
+    {"{\"not\":{\"enum\":[true,0,\"a\"]}}",
+     {"false", "1", "null", "\"b\"", NULL, "true", "0", "0.0", "-0", "0e0", "\"a\"", NULL}},
+    {"{\"type\":\"number\",\"not\":{\"const\":1}}",
+     {"2", "1.5", NULL, "1", "1.0", "10e-1", "0.1e1", NULL}},
+    {"{\"type\":\"number\",\"not\":{\"type\":\"integer\"}}",
+     {"1.5", "1e-05", NULL, "1", "1.0", "1e2", "1e+16", NULL}},
+    {"{\"not\":{\"const\":[1,[null]]}}",
+     {"[]", "[1]", "[2,[null]]", "[1,[]]", "[1,[null],2]", "1", NULL, "[1,[null]]", NULL}},
+    {"{\"not\":{\"const\":{}}}", {"{\"a\":1}", "[]", NULL, "{}", NULL}},
+    {"{\"additionalProperties\":false,\"properties\":{\"a\":{},\"b\":{}},\"not\":{\"const\":"
+     "{\"a\":1}}}",
+     {"{}", "{\"a\":2}", "{\"b\":1}", "{\"a\":1,\"b\":1}", "[]", NULL, "{\"a\":1}", "{\"a\":1.0}",
+      NULL}},
+    {"{\"type\":\"object\",\"properties\":{\"f\":{\"type\":\"boolean\"}},\"required\":[\"f\"],"
+     "\"if\":{\"properties\":{\"f\":{\"const\":true}}},\"then\":{\"required\":[\"x\"]}}",
+     {"{\"f\":false}", "{\"f\":true,\"x\":1}", NULL, "{\"f\":true}", NULL}},
+    {"{\"oneOf\":[{\"enum\":[null,true]},{\"enum\":[true,false]}]}",
+     {"null", "false", NULL, "true", "0", NULL}},
+    // numbers are exact decimals
+    {"{\"const\":1.5e-10}", {"1.5e-10", "1.5E-10", "0.00000000015", NULL, "1r5e-10", NULL}},
+    {"{\"enum\":[9007199254740993,123456789012345678901234567890]}",
+     {"9007199254740993", "123456789012345678901234567890", NULL, "9007199254740992",
+      "9007199254740994", "123456789012345680000000000000", NULL}},
+    {"{\"enum\":[10e-1,2.50,0.3],\"not\":{\"const\":0.30}}",
+     {"1", "1.0", "2.5", NULL, "0.3", "10", NULL}},
+    {"{\"type\":\"integer\",\"minimum\":9007199254740993,\"exclusiveMaximum\":1e+20}",
+     {"9007199254740993", "99999999999999999999", "1.5e+16", NULL, "9007199254740992", "1e+20",
+      "100000000000000000000", NULL}},
+    {"{\"type\":\"number\",\"minimum\":1.5e-07,\"maximum\":2e+22}",
+     {"1.5e-07", "1.6e-07", "1e-06", "0.001", "1.9e+22", "2e+22", NULL, "1.4e-07", "9e-08",
+      "2.1e+22", "1e+23", "0", "-1", NULL}},
+    {"{\"type\":\"number\",\"multipleOf\":0.01}",
+     {"1", "0.07", "-12.3", "1.230", NULL, "0.001", "1.234", NULL}},
+    {"{\"type\":\"number\",\"multipleOf\":1.5}", {"3", "-4.5", "0", NULL, "1", "2.5", NULL}},
+    {"{\"type\":\"integer\",\"allOf\":[{\"multipleOf\":2},{\"multipleOf\":3}]}",
+     {"6", "-12", NULL, "2", "3", NULL}},
+    {"{\"type\":\"integer\"}", {"-0", "2.00", "1e+16", NULL, "1.5", "1e-05", NULL}},
+    // names that no property can have
+    {"{\"type\":\"object\",\"propertyNames\":{\"type\":\"null\"}}",
+     {"{}", NULL, "{\"a\":1}", NULL}},
+    {"{\"type\":\"object\",\"propertyNames\":{\"enum\":[null,1]}}",
+     {"{}", NULL, "{\"a\":1}", NULL}},
+    {"{\"type\":\"object\",\"propertyNames\":false,\"properties\":{\"a\":{}}}",
+     {"{}", NULL, "{\"a\":1}", "{\"b\":1}", NULL}},
+    // URIs and anchors
+    {"{\"$id\":\"http://a.b/x/y\",\"$ref\":\"../z/./"
+     "i\",\"$defs\":{\"n\":{\"type\":\"string\"},\"i\":{"
+     "\"$id\":\"/z/i\",\"$defs\":{\"n\":{\"type\":\"null\"}},\"items\":{\"$ref\":\"#/$defs/n\"}}}}",
+     {"[]", "[null]", NULL, "[\"a\"]", NULL}},
+    {"{\"$id\":\"urn:x:y\",\"items\":{\"$ref\":\"b#q\"},\"$defs\":{\"a\":{\"$anchor\":\"q\","
+     "\"type\":"
+     "\"string\"},\"b\":{\"$id\":\"b\",\"items\":{\"$anchor\":\"q\",\"type\":\"null\"}}}}",
+     {"[null]", NULL, "[\"a\"]", NULL}},
+    {"{\"$ref\":\"#/$defs/e\",\"$defs\":{\"e\":{\"$id\":\"http://a.b/\",\"enum\":[{\"$id\":\"http:/"
+     "/"
+     "a.b/\"}]}}}",
+     {"{\"$id\":\"http://a.b/\"}", NULL, "{}", NULL}},
+    {"{\"$ref\":\"#/x/y\",\"x\":{\"y\":{\"type\":\"null\"}}}", {"null", NULL, "1", NULL}},
 };
 enum { N_SCHEMAS = sizeof schemas / sizeof *schemas };
 
 static void keywords(void) {
     for (int i = 0; i < N_SCHEMAS; i++)
-        check_texts(schema_of(schemas[i].schema), schemas[i].schema, schemas[i].texts);
+        check_texts(schema_of(schemas[i].schema, SCHEMA_CHECKED), schemas[i].schema,
+                    schemas[i].texts);
 }
 
 static void refused_schemas(void) {
@@ -422,26 +484,107 @@ static void refused_schemas(void) {
          "n\"}},\"required\":[\"n\"]}}}",
          "no value fits"},
         {"{\"not\":{\"type\":\"array\",\"items\":{\"type\":\"integer\"}}}", "items"},
-        {"{\"type\":\"number\",\"multipleOf\":0.01}", "multipleOf"},
+        {"{\"type\":\"number\",\"multipleOf\":0.123456}", "multipleOf"},
+        {"{\"type\":\"number\",\"multipleOf\":0}", "multipleOf"},
+        {"{\"const\":1e-999999}", "too many digits"},
+        {"{\"$ref\":5}", "\"$ref\": expected a string"},
+        {"{\"$id\":\"http://a/\",\"items\":{\"$id\":\"b\",\"$ref\":\"#/$defs/"
+         "n\"},\"$defs\":{\"n\":{}}}",
+         "#/items/$ref: \"#/$defs/n\""},
+        {"{\"$ref\":\"#a\",\"items\":{\"$anchor\":\"a\"},\"not\":{\"$anchor\":\"a\"}}", "twice"},
+        {"{\"not\":{\"const\":{\"$id\":\"#a\"}},\"$ref\":\"#a\"}", "$ref"},
+        {"{\"not\":{\"properties\":{\"a\":5}}}", "#/not/properties/a: expected a schema"},
+        {"{\"$ref\":\"#/x\",\"x\":7}", "#/x: expected a schema"},
         {"{\"minLength\":\"3\"}", "minLength"},
         {"{\"required\":true}", "required"},
         {"{\"type\":\"object\",\"minProperties\":2}", "minProperties"},
         {"[1", "JSON Schema: byte"},
         {"3", "expected a schema"},
     };
+    // Values of a wrong kind.
+    static const char *const keywords[] = {"type",
+                                           "enum",
+                                           "properties",
+                                           "required",
+                                           "minProperties",
+                                           "maxProperties",
+                                           "additionalProperties",
+                                           "patternProperties",
+                                           "propertyNames",
+                                           "dependencies",
+                                           "dependentRequired",
+                                           "dependentSchemas",
+                                           "items",
+                                           "prefixItems",
+                                           "minItems",
+                                           "maxItems",
+                                           "uniqueItems",
+                                           "minLength",
+                                           "maxLength",
+                                           "pattern",
+                                           "format",
+                                           "minimum",
+                                           "exclusiveMaximum",
+                                           "multipleOf",
+                                           "allOf",
+                                           "anyOf",
+                                           "oneOf",
+                                           "not",
+                                           "if",
+                                           "then",
+                                           "else",
+                                           "$ref",
+                                           "$defs",
+                                           "definitions",
+                                           "$id",
+                                           "$anchor",
+                                           "unevaluatedItems",
+                                           "unevaluatedProperties"};
+    for (size_t i = 0; i < sizeof keywords / sizeof *keywords; i++)
+        for (int k = 0; k < 4; k++) {
+            static const char *const values[] = {"null", "[[5]]", "{\"type\":[5]}", "-1.5"};
+            Error err = {0};
+            Buffer text = {0};
+            buffer_printf(&text, "{\"anyOf\":[{\"%s\":%s}]}", keywords[i], values[k]);
+            Grammar *g = grammar_schema_text(buffer_str(&text), 0, NULL, &err);
+            bool is_number = k == 3 && (str_is(str_of(keywords[i]), "minimum") ||
+                                        str_is(str_of(keywords[i]), "exclusiveMaximum"));
+            bool is_list = k == 1 && str_is(str_of(keywords[i]), "enum");
+            CHECK(is_number || is_list ? g != NULL : !g && err.code == EXIT_USAGE, "%s", text.data);
+            grammar_free(g), buffer_free(&text);
+        }
     for (size_t i = 0; i < sizeof invalid / sizeof *invalid; i++) {
         Error err = {0};
-        Grammar *g = grammar_schema_text(str_of(invalid[i].schema), false, NULL, &err);
+        Grammar *g = grammar_schema_text(str_of(invalid[i].schema), 0, NULL, &err);
         CHECK(!g && err.code == EXIT_USAGE && strstr(err.text, invalid[i].why), "%s: %s",
               invalid[i].schema, err.text);
         grammar_free(g);
     }
 }
 
+// Texts that are generated, and valid texts that are not.
+static void generated_spellings(void) {
+    static const struct {
+        const char *schema, *texts[12];
+    } cases[] = {
+        {"{\"type\":\"integer\"}",
+         {"0", "7", "-12", NULL, "-0", "1.0", "2.00", "1e2", "1e+16", "01", NULL}},
+        {"{\"type\":[\"integer\",\"string\"],\"minimum\":-3}",
+         {"0", "-3", NULL, "-0", "1.0", NULL}},
+        {"{\"allOf\":[{\"type\":\"number\"},{\"type\":\"integer\",\"multipleOf\":2}]}",
+         {"0", "-2", NULL, "-0", "2.0", NULL}},
+        {"{\"enum\":[1.0,-0.0,20e-1]}", {"1", "0", "2", NULL, "1.0", "-0", "2.0", NULL}},
+        {"{\"enum\":[1.50,15e-11,0.00012,1e70]}",
+         {"1.5", "1.5e-10", "0.00012", "1e+70", NULL, "1.50", "15e-11", "1.2e-04", NULL}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        check_texts(schema_of(cases[i].schema, 0), cases[i].schema, cases[i].texts);
+}
+
 static void unknown_keywords(void) {
     Error err;
     Buffer unknown = {0};
-    Grammar *g = grammar_schema_text(str_of("{\"items\":{\"minlength\":2,\"title\":\"x\"}}"), false,
+    Grammar *g = grammar_schema_text(str_of("{\"items\":{\"minlength\":2,\"title\":\"x\"}}"), 0,
                                      &unknown, &err);
     CHECK(g && unknown.len && !strcmp(unknown.data, "#/items/minlength"), "%s",
           unknown.len ? unknown.data : "");
@@ -454,12 +597,12 @@ static void ordered_properties(void) {
     Error err;
     const char *schema = "{\"type\":\"object\",\"properties\":{\"b\":{},\"a\":{},\"c\":{}},"
                          "\"required\":[\"a\"],\"minProperties\":2}";
-    Grammar *g = grammar_schema_text(str_of(schema), true, NULL, &err);
+    Grammar *g = grammar_schema_text(str_of(schema), SCHEMA_ORDERED, NULL, &err);
     CHECK(!g && strstr(err.text, "minProperties"), "%s", err.text);
     schema = "{\"type\":\"object\",\"properties\":{\"b\":{},\"a\":{},\"c\":{}},\"required\":[\"a\"]"
              ",\"minProperties\":2,"
              "\"additionalProperties\":false}";
-    check_texts(grammar_schema_text(str_of(schema), true, NULL, &err), "ordered",
+    check_texts(grammar_schema_text(str_of(schema), SCHEMA_ORDERED, NULL, &err), "ordered",
                 TEXTS("{\"b\":1,\"a\":1}", "{\"a\":1,\"c\":1}", "{\"b\":1,\"a\":1,\"c\":1}", NULL,
                       "{\"a\":1}", "{\"a\":1,\"b\":1}", "{\"b\":1,\"c\":1}"));
 }
@@ -518,7 +661,7 @@ static void check_random_text(const Grammar *g, const char *what, uint64_t *seed
 static void masks(void) {
     uint64_t seed = 7;
     for (int i = 0; i < N_SCHEMAS; i++) {
-        Grammar *g = schema_of(schemas[i].schema);
+        Grammar *g = schema_of(schemas[i].schema, SCHEMA_CHECKED);
         for (int k = 0; g && k < 3; k++) check_random_text(g, schemas[i].schema, &seed);
         grammar_free(g);
     }
@@ -535,7 +678,7 @@ static void masks(void) {
 static void skipped_space(void) {
     static const Str pieces[] = {{" {", 2}, {"{", 1}, {" ", 1}, {" x", 2}};
     Vocabulary *v = vocabulary_new(pieces, 4);
-    Grammar *g = schema_of("{\"type\":\"object\"}");
+    Grammar *g = schema_of("{\"type\":\"object\"}", 0);
     Matcher *m = matcher_new(g, v, NULL);
     CHECK(matcher_mask(m, false)[0] == 2, "%llx", (unsigned long long)matcher_mask(m, false)[0]);
     CHECK(matcher_mask(m, true)[0] == 3, "%llx", (unsigned long long)matcher_mask(m, true)[0]);
@@ -547,7 +690,8 @@ static void forced_text(void) {
     Vocabulary *v = small_vocabulary();
     Grammar *g = schema_of(
         "{\"type\":\"object\",\"properties\":{\"name\":{\"const\":\"ab\"}},\"required\":[\"name\"],"
-        "\"additionalProperties\":false}");
+        "\"additionalProperties\":false}",
+        0);
     Matcher *m = matcher_new(g, v, NULL);
     Buffer out = {0};
     matcher_accept(m, str_of("{\"n"));
@@ -589,6 +733,7 @@ void test_constrain(void) {
     test_case("constrain_grammar_errors", grammar_errors);
     test_case("constrain_choices", choices);
     test_case("constrain_keywords", keywords);
+    test_case("constrain_generated_spellings", generated_spellings);
     test_case("constrain_refused_schemas", refused_schemas);
     test_case("constrain_unknown_keywords", unknown_keywords);
     test_case("constrain_ordered_properties", ordered_properties);
