@@ -3,10 +3,13 @@
 import json
 import lzma
 import os
+import random
 import re
+import subprocess
 
 from cli import DATA, Skip, check, main, read_lines, same, test
 from schema_check import is_valid
+from schema_random import Random
 
 EVERY = int(os.environ.get("LLAMA31_EVERY", "8"))  # test one of EVERY real schemas
 
@@ -56,6 +59,82 @@ def real_schemas(cli):
     check(n_refused * 10 <= n, n_refused, "of", n, "schemas are refused")
 
 
+def without_repeats(members):
+    check(len(dict(members)) == len(members), "repeated key", members)
+    return dict(members)
+
+
+def generate(cli, schemas):
+    """A text for each schema, sampled at temperature 2. None: refused, or cut off."""
+    texts, size = [], 50  # a batch per 50 schemas
+    for begin in range(0, len(schemas), size):
+        lines = [{"id": i, "prompt": "x", "json_schema": s, "temperature": 2, "top_k": 0, "top_p": 1, "seed": begin + i,
+                  "max_tokens": 150} for i, s in enumerate(schemas[begin:begin + size])]
+        path = cli.write("in.jsonl", lines)
+        r = subprocess.run(cli.command("batch", "-i", path, "-q"), capture_output=True, timeout=300)
+        check(r.returncode >= 0, "batch ends with signal", -r.returncode, path)
+        found = {r["id"]: r for r in map(json.loads, r.stdout.splitlines())}
+        texts += [found[i]["text"] if found[i].get("finish_reason") == "stop" else None for i in range(len(lines))]
+    return texts
+
+
+def compare_schema(cli, schema, text, rng, library, strict):
+    """Compares verdicts about documents near one schema with the library's. Returns their number, or None if the schema
+    is refused."""
+    documents = [rng.value() for _ in range(8)]
+    if text is not None:
+        found = json.loads(text, object_pairs_hook=without_repeats)
+        check(strict(schema).is_valid(found), "generated", text, "for", json.dumps(schema))
+        documents += [found] + [rng.mutate(found) for _ in range(6)]
+    if "multipleOf" in json.dumps(schema):  # beside which exponents are not accepted
+        documents = [d for d in documents if not re.search(r"\de[+-]", json.dumps(d))]
+    r = subprocess.run(cli.command("tokenize", "--jsonl", "--json-schema", json.dumps(schema)), capture_output=True,
+                       input="".join(json.dumps(json.dumps(d)) + "\n" for d in documents).encode())
+    validator = library(schema)
+    if r.returncode:
+        check(r.returncode == 2 and b"JSON Schema, #" in r.stderr, "exit", r.returncode, r.stderr, json.dumps(schema))
+        if b"no value fits" in r.stderr:
+            check(not any(map(validator.is_valid, documents)), "some value fits", json.dumps(schema), documents)
+        return None
+    for line, document in zip(r.stdout.splitlines(), documents):
+        same(json.loads(line)["accepted"], validator.is_valid(document), json.dumps([schema, document]))
+    return len(documents)
+
+
+@test
+def random_schemas(cli):
+    """Random schemas: generated texts are valid, and verdicts agree with those of python3-jsonschema. LLAMA31_SCHEMAS
+    sets their number, LLAMA31_SEED the seed."""
+    try:
+        import jsonschema
+    except ImportError:
+        raise Skip("no python3-jsonschema")
+    library = getattr(jsonschema, "Draft202012Validator", None)
+    if not library:
+        raise Skip("python3-jsonschema does not know draft 2020-12")
+    is_int = library.TYPE_CHECKER.redefine("integer", lambda _, x: isinstance(x, int) and not isinstance(x, bool))
+    strict = jsonschema.validators.extend(library, type_checker=is_int)  # generated integers have no point
+    seed = int(os.environ.get("LLAMA31_SEED") or random.randrange(10**9))
+    n = int(os.environ.get("LLAMA31_SCHEMAS", "150"))
+    rng = Random(random.Random(seed))
+    schemas = [rng.document_schema() for _ in range(n)]
+    n_documents = n_refused = n_endless = 0
+    try:
+        texts = generate(cli, schemas)
+        for schema, text in zip(schemas, texts):
+            try:
+                found = compare_schema(cli, schema, text, rng, library, strict)
+                n_refused += found is None
+                n_documents += found or 0
+            except RecursionError:  # a $ref that leads to itself, which the library follows
+                n_endless += 1
+    except AssertionError as e:
+        raise AssertionError("LLAMA31_SEED=%d LLAMA31_SCHEMAS=%d: %s" % (seed, n, e))
+    print("   seed %d: %d schemas, %d refused, %d endless, %d generated, %d verdicts" %
+          (seed, n, n_refused, n_endless, sum(t is not None for t in texts), n_documents))
+    check(n_refused * 2 < n, n_refused, "of", n, "schemas are refused, seed", seed)
+
+
 @test
 def checked_texts(cli):
     results, err = tokenize(cli, ["{}", '{"a": 1}', '{"a": 1', '{"a":1}x', ""], "--json-schema",
@@ -74,6 +153,7 @@ def checked_texts(cli):
 @test
 def invalid_constraints(cli):
     for args, why in ((["--regex", "("], "character 2"), (["--json-schema", "{"], "JSON Schema"),
+                      (["--json-schema", '{"$ref":5}'], '#: "$ref": expected a string'),
                       (["--json-schema", '{"contains":{}}'], '#: "contains"'),
                       (["--grammar", cli.write("g", ['root ::= "a', ""])], "line 1, column 12"),
                       (["--regex", "a", "--json-schema", "{}"], "more than one constraint")):
