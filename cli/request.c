@@ -90,17 +90,30 @@ Str *list_split(const char *list, int *n) {
     return items;
 }
 
+// The files of --json-schema and --grammar. They are read once, because batch compiles constraints
+// after it has given up its files.
+static Buffer schema_file, grammar_file;
+
+static bool read_once(const char *path, Buffer *text, Error *err) {
+    return !path || text->data || file_read(path, text, err);
+}
+
+static bool read_constraint_files(const Options *o, Error *err) {
+    bool has_schema_file = o->json_schema && *o->json_schema == '@';
+    return read_once(has_schema_file ? o->json_schema + 1 : NULL, &schema_file, err) &&
+           read_once(o->grammar, &grammar_file, err);
+}
+
 bool constraint_from_options(ConstraintCache *cache, const Options *o, bool is_checked,
                              ConstraintState **out, Error *err) {
     ConstraintSpec spec = {
         .is_ordered = o->is_ordered_json, .is_checked = is_checked, .may_think = o->may_think};
-    Buffer schema = {0}, grammar = {0}, unknown = {0};
-    bool is_file = o->json_schema && *o->json_schema == '@';
+    Buffer unknown = {0};
     *out = NULL;
-    if (is_file && !file_read(o->json_schema + 1, &schema, err)) return false;
-    if (o->grammar && !file_read(o->grammar, &grammar, err)) return false;
-    if (o->json_schema) spec.schema_text = is_file ? buffer_str(&schema) : str_of(o->json_schema);
-    if (o->grammar) spec.grammar = buffer_str(&grammar);
+    if (!read_constraint_files(o, err)) return false;
+    if (o->json_schema)
+        spec.schema_text = schema_file.data ? buffer_str(&schema_file) : str_of(o->json_schema);
+    if (o->grammar) spec.grammar = buffer_str(&grammar_file);
     if (o->regex) spec.regex = str_of(o->regex);
     if (o->constraint_choices) spec.choices = list_split(o->constraint_choices, &spec.n_choices);
     bool ok = constraint_new(cache, &spec, out, &unknown, err);
@@ -109,7 +122,7 @@ bool constraint_from_options(ConstraintCache *cache, const Options *o, bool is_c
         ok = error_set(err, EXIT_USAGE,
                        "expected either --ignore-eos or a constraint, which ends its text");
     free((void *)spec.choices);
-    buffer_free(&schema), buffer_free(&grammar), buffer_free(&unknown);
+    buffer_free(&unknown);
     return ok;
 }
 
@@ -161,7 +174,9 @@ static const Model *draft_open(const Pipeline *p) {
 }
 
 void generator_open(Pipeline *p, Generator *g, int chunk, int n_parallel) {
+    Error err;
     generator_init(g, &p->model, p->tokenizer, chunk, n_parallel);
     g->speculation = speculation_new(draft_open(p), !p->options->no_lookup);
     g->cache = prefix_cache_open(p, g->chunk_size);
+    if (!read_constraint_files(p->options, &err)) die_error(&err);
 }

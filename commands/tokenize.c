@@ -119,8 +119,8 @@ static const uint64_t *timed_mask(ConstraintState *g, Buffer *times) {
 }
 
 // True if the constraint accepts a text. Its tokens are accepted one by one, as in generation, and
-// each is checked against the mask computed before it. A control token (--special) is accepted only
-// as the last one, where it ends the text. *at is the number of accepted bytes.
+// each is checked against the mask computed before it. Of the control tokens (--special), a stop
+// token is accepted after a complete text. *at is the number of accepted bytes.
 static bool is_accepted(ConstraintState *g, const Tokenizer *t, const Ids *ids, Buffer *times,
                         size_t *at) {
     *at = 0;
@@ -128,9 +128,9 @@ static bool is_accepted(ConstraintState *g, const Tokenizer *t, const Ids *ids, 
         const uint64_t *mask = timed_mask(g, times);
         int id = ids->data[i];
         size_t n;
-        bool is_allowed = mask[id / 64] >> (id & 63) & 1;
-        if (tokenizer_is_control(t, id)) return is_allowed && i == ids->len - 1;
-        bool fits = constraint_accept(g, id, &n);
+        if (tokenizer_is_control(t, id))
+            return i == ids->len - 1 && tokenizer_is_stop(t, id) && constraint_is_complete(g);
+        bool is_allowed = mask[id / 64] >> (id & 63) & 1, fits = constraint_accept(g, id, &n);
         *at += n;
         if (fits && n == 0) continue; // SentencePiece's leading space
         if (fits && !is_allowed) die(EXIT_RUNTIME, "token %d fits but is not in the mask", id);
