@@ -22,48 +22,52 @@
     ":" LS32 "|((" H ":){0,4}" H ")?::" LS32 "|((" H ":){0,5}" H ")?::" H "|((" H ":){0,6}" H      \
     ")?::)"
 // RFC 3986
-#define PCT     "%[0-9A-Fa-f]{2}"
-#define PCHAR   "([A-Za-z0-9._~!$&'()*+,;=:@-]|" PCT ")"
-#define SEGNC   "([A-Za-z0-9._~!$&'()*+,;=@-]|" PCT ")+"
-#define USER    "([A-Za-z0-9._~!$&'()*+,;=:-]|" PCT ")*"
-#define NAME    "([A-Za-z0-9._~!$&'()*+,;=-]|" PCT ")*"
-#define FUTURE  "[vV][0-9A-Fa-f]+\\.[A-Za-z0-9._~!$&'()*+,;=:-]+"
-#define AUTH    "(" USER "@)?(\\[(" IPV6 "|" FUTURE ")\\]|" NAME ")(:[0-9]*)?"
-#define PATH    "(/" PCHAR "*)*"
-#define TAIL    "(\\?(" PCHAR "|[/?])*)?(#(" PCHAR "|[/?])*)?"
-#define SCHEME  "[A-Za-z][A-Za-z0-9+.-]*:"
-#define HIER    "(//" AUTH PATH "|/(" PCHAR "+" PATH ")?|" PCHAR "+" PATH "|)"
-#define REL     "(//" AUTH PATH "|/(" PCHAR "+" PATH ")?|" SEGNC PATH "|)"
-#define ATOM    "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
+#define PCT    "%[0-9A-Fa-f]{2}"
+#define PCHAR  "([A-Za-z0-9._~!$&'()*+,;=:@-]|" PCT ")"
+#define SEGNC  "([A-Za-z0-9._~!$&'()*+,;=@-]|" PCT ")+"
+#define USER   "([A-Za-z0-9._~!$&'()*+,;=:-]|" PCT ")*"
+#define NAME   "([A-Za-z0-9._~!$&'()*+,;=-]|" PCT ")*"
+#define FUTURE "[vV][0-9A-Fa-f]+\\.[A-Za-z0-9._~!$&'()*+,;=:-]+"
+#define AUTH   "(" USER "@)?(\\[(" IPV6 "|" FUTURE ")\\]|" NAME ")(:[0-9]*)?"
+#define PATH   "(/" PCHAR "*)*"
+#define TAIL   "(\\?(" PCHAR "|[/?])*)?(#(" PCHAR "|[/?])*)?"
+#define SCHEME "[A-Za-z][A-Za-z0-9+.-]*:"
+#define HIER   "(//" AUTH PATH "|/(" PCHAR "+" PATH ")?|" PCHAR "+" PATH "|)"
+#define REL    "(//" AUTH PATH "|/(" PCHAR "+" PATH ")?|" SEGNC PATH "|)"
+#define ATOM   "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
+// RFC 5321; the part before @ has at most 64 characters.
+#define EMAIL                                                                                      \
+    "^(?=([^@\"]{1,64}@|\"))(" ATOM "(\\." ATOM                                                    \
+    ")*|\"([\\x20\\x21\\x23-\\x5b\\x5d-\\x7e]|\\\\[\\x20-\\x7e]){0,62}\")@(" HOST "|\\[(" IPV4     \
+    "|IPv6:" IPV6 ")\\])"
 #define HMS     "([0-9]+H([0-9]+M([0-9]+S)?)?|[0-9]+M([0-9]+S)?|[0-9]+S)"
 #define YMD     "([0-9]+Y([0-9]+M([0-9]+D)?)?|[0-9]+M([0-9]+D)?|[0-9]+D)"
 #define POINTER "(/([^~/]|~[01])*)*"
 
+// Limits of generated texts where the RFC has none.
+enum { MAX_TIME = 64, MAX_URI = 2048 };
+
 const Format *format_find(Str name) {
     static const Format formats[] = {
-        {"date", DATE, UINT32_MAX},
-        {"time", TIME, UINT32_MAX},
-        {"date-time", DATE "[Tt]" TIME, UINT32_MAX},
-        {"duration", "P(" YMD "(T" HMS ")?|T" HMS "|[0-9]+W)", UINT32_MAX},
-        {"uuid", "[0-9A-Fa-f]{8}-([0-9A-Fa-f]{4}-){3}[0-9A-Fa-f]{12}", UINT32_MAX},
-        {"email",
-         "(" ATOM "(\\." ATOM
-         ")*|\"([\\x20\\x21\\x23-\\x5b\\x5d-\\x7e]|\\\\[\\x20-\\x7e])*\")@(" HOST "|\\[(" IPV4
-         "|IPv6:" IPV6 ")\\])",
-         UINT32_MAX},
-        {"ipv4", IPV4, UINT32_MAX},
-        {"ipv6", IPV6, UINT32_MAX},
-        {"uri", SCHEME HIER TAIL, UINT32_MAX},
-        {"uri-reference", "(" SCHEME HIER "|" REL ")" TAIL, UINT32_MAX},
-        {"hostname", HOST, 253},
-        {"json-pointer", POINTER, UINT32_MAX},
-        {"relative-json-pointer", "(0|[1-9][0-9]*)(#|" POINTER ")", UINT32_MAX},
-        {"idn-email", NULL, 0},
-        {"idn-hostname", NULL, 0},
-        {"iri", NULL, 0},
-        {"iri-reference", NULL, 0},
-        {"uri-template", NULL, 0},
-        {"regex", NULL, 0},
+        {"date", DATE, UINT32_MAX, 10},
+        {"time", TIME, UINT32_MAX, MAX_TIME},
+        {"date-time", DATE "[Tt]" TIME, UINT32_MAX, MAX_TIME},
+        {"duration", "P(" YMD "(T" HMS ")?|T" HMS "|[0-9]+W)", UINT32_MAX, MAX_TIME},
+        {"uuid", "[0-9A-Fa-f]{8}-([0-9A-Fa-f]{4}-){3}[0-9A-Fa-f]{12}", UINT32_MAX, 36},
+        {"email", EMAIL, 254, 254},
+        {"hostname", HOST, 253, 253},
+        {"ipv4", IPV4, UINT32_MAX, 15},
+        {"ipv6", IPV6, UINT32_MAX, 45},
+        {"uri", SCHEME HIER TAIL, UINT32_MAX, MAX_URI},
+        {"uri-reference", "(" SCHEME HIER "|" REL ")" TAIL, UINT32_MAX, MAX_URI},
+        {"json-pointer", POINTER, UINT32_MAX, MAX_URI},
+        {"relative-json-pointer", "(0|[1-9][0-9]*)(#|" POINTER ")", UINT32_MAX, MAX_URI},
+        {"idn-email", NULL, 0, 0},
+        {"idn-hostname", NULL, 0, 0},
+        {"iri", NULL, 0, 0},
+        {"iri-reference", NULL, 0, 0},
+        {"uri-template", NULL, 0, 0},
+        {"regex", NULL, 0, 0},
     };
     for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
         if (str_is(name, formats[i].name)) return &formats[i];

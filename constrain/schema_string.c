@@ -1,6 +1,7 @@
 #include "schema_keywords.h"
 #include "formats.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,14 +31,13 @@ int string_pattern(SchemaCompiler *c, const Json *schema, Str pattern) {
     return string_regex(c, schema, keyword, pattern, REGEX_SEARCH);
 }
 
-// The DFA of a format and the format's maximum length. -1 after a failure, and for an unknown
-// format, which has no effect.
-static int format_dfa(SchemaCompiler *c, const Json *schema, Str name, uint32_t *max_length) {
-    const Format *format = format_find(name);
-    *max_length = format ? format->max_length : NO_LIMIT;
-    if (!format) return -1;
-    if (format->pattern)
-        return string_regex(c, schema, "format", str_of(format->pattern), REGEX_WHOLE);
+// The DFA of a format; `format` receives the format. -1 after a failure, and for an unknown format,
+// which has no effect.
+static int format_dfa(SchemaCompiler *c, const Json *schema, Str name, const Format **format) {
+    *format = format_find(name);
+    if (!*format) return -1;
+    if ((*format)->pattern)
+        return string_regex(c, schema, "format", str_of((*format)->pattern), REGEX_WHOLE);
     return schema_fail(c, schema, "format", "\"%.*s\" is not supported", SHOWN(name)), -1;
 }
 
@@ -71,12 +71,11 @@ static void negate_language(SchemaCompiler *c, Conjunction f, const KeywordUse *
 }
 
 static bool check_language(SchemaCompiler *c, const KeywordUse *u, const Json *value) {
-    uint32_t max_length = NO_LIMIT;
-    int dfa = str_is(u->value->key, "format")
-                  ? format_dfa(c, u->schema, u->value->string, &max_length)
-                  : string_pattern(c, u->schema, u->value->string);
+    const Format *format = NULL;
+    int dfa = str_is(u->value->key, "format") ? format_dfa(c, u->schema, u->value->string, &format)
+                                              : string_pattern(c, u->schema, u->value->string);
     return dfa < 0 || (dfa_match(&c->grammar->dfas[dfa], value->string) &&
-                       count_chars(value->string) <= max_length);
+                       (!format || count_chars(value->string) <= format->max_length));
 }
 
 const SchemaKeyword schema_string_keywords[] = {
@@ -161,12 +160,22 @@ static Str split_bounded_repeat(SchemaCompiler *c, Str pattern, CountRange *leng
     return (Str){text, n + 2};
 }
 
+// The DFA of a format with the length that the RFC allows, for negation. When generating, the
+// length does not matter: longer texts are not generated either.
+static int limited_format(SchemaCompiler *c, int dfa, const Format *format) {
+    char length[32];
+    if (!c->is_checked || format->max_length == NO_LIMIT) return dfa;
+    snprintf(length, sizeof length, "[\\s\\S]{0,%u}", format->max_length);
+    int limit = string_regex(c, NULL, NULL, str_of(length), REGEX_WHOLE);
+    return limit < 0 ? -1 : combine(c, dfa, limit, DFA_INTERSECT);
+}
+
 // The DFA of the patterns, formats and excluded values of a conjunction; -1 after a failure.
 static int find_language(SchemaCompiler *c, const Conjunction *f, CountRange *length) {
     int language = any_string(c);
     Buffer excluded = {0};
     for (const Conjunct *a = f->conjuncts; a && !c->failed; a = a->next) {
-        uint32_t max_length = NO_LIMIT;
+        const Format *format = NULL;
         int other = -1;
         const Json *v = a->json;
         for (int i = 0; i < a->n_values; i++, v = v->next)
@@ -175,10 +184,13 @@ static int find_language(SchemaCompiler *c, const Conjunction *f, CountRange *le
             other = string_pattern(
                 c, a->schema,
                 a->is_negated ? a->json->string : split_bounded_repeat(c, a->json->string, length));
-        if (a->kind == CONJUNCT_FORMAT)
-            other = format_dfa(c, a->schema, a->json->string, &max_length);
+        if (a->kind == CONJUNCT_FORMAT) other = format_dfa(c, a->schema, a->json->string, &format);
+        if (format && other >= 0 && a->is_negated) other = limited_format(c, other, format);
         if (other < 0 || c->failed) continue;
-        if (!a->is_negated && max_length < length->max) length->max = max_length;
+        uint32_t max = !format         ? NO_LIMIT
+                       : c->is_checked ? format->max_length
+                                       : format->max_generated;
+        if (!a->is_negated && max < length->max) length->max = max;
         language = !a->is_negated && language == any_string(c)
                        ? other
                        : combine(c, language, other, a->is_negated ? DFA_SUBTRACT : DFA_INTERSECT);

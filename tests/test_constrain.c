@@ -573,12 +573,51 @@ static void generated_spellings(void) {
          {"0", "-3", NULL, "-0", "1.0", NULL}},
         {"{\"allOf\":[{\"type\":\"number\"},{\"type\":\"integer\",\"multipleOf\":2}]}",
          {"0", "-2", NULL, "-0", "2.0", NULL}},
+        {"{\"type\":\"string\",\"format\":\"time\"}",
+         {"\"10:00:00.5Z\"", NULL,
+          "\"10:00:00.1234567890123456789012345678901234567890123456789012345678901234Z\"", NULL}},
         {"{\"enum\":[1.0,-0.0,20e-1]}", {"1", "0", "2", NULL, "1.0", "-0", "2.0", NULL}},
         {"{\"enum\":[1.50,15e-11,0.00012,1e70]}",
          {"1.5", "1.5e-10", "0.00012", "1e+70", NULL, "1.50", "15e-11", "1.2e-04", NULL}},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         check_texts(schema_of(cases[i].schema, 0), cases[i].schema, cases[i].texts);
+}
+
+// Formats with the length limits of their RFCs, and those of generated texts.
+static void format_lengths(void) {
+    static const struct {
+        const char *format, *begin, *middle, *end; // middle is repeated
+        int max_length, max_generated;
+    } cases[] = {{"hostname", "a", ".b", "", 253, 253},
+                 {"email", "a@c", ".b", "", 254, 254},
+                 {"email", "", "a", "@b", 66, 66},
+                 {"email", "\\\"", "a", "\\\"@b", 66, 66},
+                 {"uri", "http://a", "/b", "", 4096, 2048},
+                 {"json-pointer", "", "/b", "", 4096, 2048},
+                 {"date-time", "2024-01-01T10:00:00.", "0", "Z", 4096, 64},
+                 {"duration", "P", "1", "D", 4096, 64}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int k = 0; k < 6; k++) {
+            bool is_checked = k < 4, is_negated = k >= 2 && k < 4 && i == 0, is_long = k & 1;
+            int max = is_checked ? cases[i].max_length : cases[i].max_generated;
+            int n_escapes = cases[i].begin[0] == '\\' ? 2 : 0;
+            Buffer schema = {0}, text = {0};
+            buffer_printf(&schema, "{\"type\":\"string\",%s{\"format\":\"%s\"}%s}",
+                          is_negated ? "\"not\":" : "\"allOf\":[", cases[i].format,
+                          is_negated ? "" : "]");
+            buffer_printf(&text, "\"%s", cases[i].begin);
+            size_t n_end = strlen(cases[i].end) + strlen(cases[i].middle);
+            while (text.len - 1 + n_end <= (size_t)(max + n_escapes))
+                buffer_puts(&text, cases[i].middle);
+            for (int n = is_long && max < 4096 ? 2 : 0; n > 0; n--)
+                buffer_puts(&text, cases[i].middle);
+            buffer_printf(&text, "%s\"", cases[i].end);
+            bool fits = (is_long && max < 4096) == is_negated;
+            check_texts(schema_of(schema.data, is_checked ? SCHEMA_CHECKED : 0), schema.data,
+                        fits ? TEXTS(text.data, NULL) : TEXTS(NULL, text.data));
+            buffer_free(&schema), buffer_free(&text);
+        }
 }
 
 static void unknown_keywords(void) {
@@ -734,6 +773,7 @@ void test_constrain(void) {
     test_case("constrain_choices", choices);
     test_case("constrain_keywords", keywords);
     test_case("constrain_generated_spellings", generated_spellings);
+    test_case("constrain_format_lengths", format_lengths);
     test_case("constrain_refused_schemas", refused_schemas);
     test_case("constrain_unknown_keywords", unknown_keywords);
     test_case("constrain_ordered_properties", ordered_properties);
