@@ -1,4 +1,7 @@
-// Checksum of a model's tensors, independent of the rest of the file.
+// Checksums of model files.
+//
+// checksum_files() covers whole files, at the speed of memory. The other functions compute the
+// checksum of the tensors, independent of the rest of the file:
 //
 // A tree hash of two levels, so that threads can hash in any order. A leaf is the BLAKE2b digest of
 // as many whole rows of a tensor as fit 1 MiB, at least one. The checksum is the digest of, for
@@ -15,6 +18,10 @@
 
 #define CHECKSUM_KEY "llama31.checksum" // metadata key; the value is hexadecimal
 enum { CHECKSUM_HEX = 2 * BLAKE2B_BYTES + 1 };
+
+// A hash of all bytes of a file and its shards. It finds any accidental change; an attacker can
+// construct collisions.
+uint64_t checksum_files(const Gguf *g);
 
 uint64_t checksum_leaf_rows(const GgufTensor *t); // rows of a full leaf
 size_t checksum_n_leaves(const GgufTensor *t);

@@ -21,6 +21,7 @@
 // kernels for many rows. The tokens after the cached pages are fed with the kernels that an
 // uncached prefill would use for them (generate.c, feed_prompt).
 #include "cache.h"
+#include "../checksum.h"
 #include "../base/files.h"
 #include "../kernels/attention.h"
 #include "../lora/lora.h"
@@ -29,6 +30,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -106,10 +108,19 @@ static Hash128 page_checksum(const char *data, size_t n) {
     return hash_add(hash_add((Hash128){0}, sum, sizeof sum), sums, sizeof sums);
 }
 
-// Adds a GGUF file: its size, its metadata, and its tensors with samples of their data.
-static Hash128 hash_add_gguf(Hash128 h, const Gguf *g) {
-    for (int i = 0; i < g->n_shards; i++)
-        h = hash_add(h, &g->shards[i].bytes, sizeof g->shards[i].bytes);
+// Adds a GGUF file: its metadata, its tensors with samples of their data, and the inode, size and
+// times of each shard. Every change of a file changes its ctime, also a change in place after which
+// the modification time is restored. A file without a ctime is hashed whole, as are adapters
+// (is_whole). Moving or copying a model costs one cache miss per page.
+static Hash128 hash_add_gguf(Hash128 h, const Gguf *g, bool is_whole) {
+    for (const FileMapping *m = g->shards; m < g->shards + g->n_shards; m++) {
+        struct stat st = {0};
+        int64_t ctime_ns = fstat(m->fd, &st) == 0 ? os_ctime_ns(m->fd, &st) : 0;
+        uint64_t version[] = {m->bytes, st.st_ino, (uint64_t)m->mtime_ns, (uint64_t)ctime_ns};
+        h = hash_add(h, version, sizeof version);
+        is_whole |= !ctime_ns;
+    }
+    if (is_whole) return hash_add(h, &(uint64_t){checksum_files(g)}, sizeof(uint64_t));
     for (int i = 0; i < g->n_values; i++) {
         h = hash_add(h, g->values[i].key.data, g->values[i].key.len);
         h = hash_add(h, g->values[i].data, g->values[i].bytes);
@@ -140,10 +151,10 @@ static Hash128 model_hash(const Model *m) {
                   r->beta_fast, r->beta_slow, r->attn_factor);
     Hash128 h = hash_add((Hash128){0}, settings.data, settings.len);
     buffer_free(&settings);
-    h = hash_add_gguf(h, &m->file);
+    h = hash_add_gguf(h, &m->file, false);
     for (int i = 0; i < m->n_adapters; i++) {
         h = hash_add(h, &m->adapters[i].scale, sizeof m->adapters[i].scale);
-        h = hash_add_gguf(h, &m->adapters[i].file);
+        h = hash_add_gguf(h, &m->adapters[i].file, true);
     }
     return h;
 }
@@ -191,6 +202,19 @@ static Buffer build_head(Hash128 model, Hash128 name, Hash128 checksum, const in
     return head;
 }
 
+// Only this user and root may own or write a file of the cache, or the directory. So after a page
+// has been verified, nobody can change it who could not change this process as well. A directory
+// above that others can write to is harmless: a directory or file that they put in place of ours
+// belongs to them.
+static bool check_trust(const struct stat *st, const char *path, Error *err) {
+    if (st->st_uid != geteuid() && st->st_uid != 0)
+        return error_set(err, EXIT_RUNTIME,
+                         "%s: belongs to another user (id %ld); use a cache directory of your own",
+                         path, (long)st->st_uid);
+    return !(st->st_mode & (S_IWGRP | S_IWOTH)) ||
+           error_set(err, EXIT_RUNTIME, "%s: others can write to it; run chmod go-w on it", path);
+}
+
 typedef struct {
     char *data; // NULL: it could not be mapped
     size_t bytes;
@@ -199,9 +223,11 @@ typedef struct {
 static MappedPage map_page(const char *path) {
     MappedPage map = {0};
     struct stat st;
+    Error err;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0) return map;
-    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size >= PAGE_ALIGN) {
+    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && check_trust(&st, path, &err) &&
+        st.st_size >= PAGE_ALIGN) {
         map.bytes = (size_t)st.st_size;
         void *data = mmap(NULL, map.bytes, PROT_READ, MAP_SHARED, fd, 0);
         map.data = data == MAP_FAILED ? NULL : data;
@@ -233,9 +259,13 @@ static int compare_use(const void *a, const void *b) {
 
 int cache_list(const char *dir, CacheFile **files, Error *err) {
     DIR *d = opendir(dir);
+    struct stat own;
     int n = 0;
     *files = NULL;
-    if (!d) return error_file(err, dir), -1;
+    if (!d || fstat(dirfd(d), &own)) n = -1, error_file(err, dir);
+    if (n == 0 && !check_trust(&own, dir, err)) n = -1;
+    if (n < 0 && d) closedir(d);
+    if (n < 0) return n;
     for (struct dirent *e; (e = readdir(d));) {
         struct stat st;
         size_t len = strlen(e->d_name);
@@ -262,8 +292,10 @@ bool cache_check(const char *dir, CacheFile *file, bool all_bytes) {
     MappedPage map = map_page(path);
     PageHead h = {0};
     if (map.data) memcpy(&h, map.data, sizeof h);
-    if (h.n_tokens % KV_PAGE == 0 && h.n_tokens > 0 && h.n_tokens < map.bytes / sizeof(int) &&
-        head_bytes(h.n_tokens) + h.page_bytes == map.bytes && h.page_bytes % 64 == 0) {
+    bool has_tokens = h.n_tokens % KV_PAGE == 0 && h.n_tokens > 0 && h.n_tokens <= INT_MAX &&
+                      h.n_tokens < map.bytes / sizeof(int);
+    size_t at = has_tokens ? head_bytes((size_t)h.n_tokens) : 0;
+    if (has_tokens && at <= map.bytes && h.page_bytes == map.bytes - at && h.page_bytes % 64 == 0) {
         const int *tokens = (const int *)(const void *)(map.data + sizeof h);
         Hash128 name = page_name(h.model, tokens, h.n_tokens);
         expected = page_path(dir, name);
@@ -285,6 +317,7 @@ PrefixCache *cache_open(const char *dir, uint64_t max_bytes, const Model *m, int
     struct stat st;
     if ((mkdir(dir, 0700) && errno != EEXIST) || stat(dir, &st)) return error_file(err, dir), NULL;
     if (!S_ISDIR(st.st_mode)) return error_set(err, EXIT_RUNTIME, "%s: not a directory", dir), NULL;
+    if (!check_trust(&st, dir, err)) return NULL;
     PrefixCache *c = xalloc(1, sizeof *c);
     *c = (PrefixCache){.dir = dir,
                        .max_bytes = max_bytes,
@@ -332,8 +365,9 @@ static bool load_page(PrefixCache *c, Session *s, const int *tokens, Hash128 nam
     if (is_good)
         session_append_mapped(s, tokens + s->n_tokens, map.data + head_bytes(n), map.data,
                               map.bytes);
-    else if (map.data)
-        munmap(map.data, map.bytes), unlink(path); // damaged: it will be written again
+    else
+        unlink(path); // damaged, if it exists: it will be written again
+    if (!is_good && map.data) munmap(map.data, map.bytes);
     free(path);
     return is_good;
 }

@@ -18,7 +18,7 @@ typedef struct PrefixCache PrefixCache;
 
 // Opens a directory, and creates it if it does not exist. `chunk` is the number of prompt tokens
 // per forward pass, max_bytes the limit of all files together. `dir` must outlive the cache. NULL
-// with err (exit 1) if the directory cannot be used.
+// with err (exit 1) if the directory cannot be used, or if others can write to it.
 PrefixCache *cache_open(const char *dir, uint64_t max_bytes, const Model *m, int chunk, Error *err);
 void cache_close(PrefixCache *c);
 
@@ -42,7 +42,8 @@ typedef struct {
 } CacheFile;
 
 // Lists the files of a directory, least recently used first; free them. Returns their number, or -1
-// with err (exit 1).
+// with err (exit 1), also if others can write to the directory.
 int cache_list(const char *dir, CacheFile **files, Error *err);
-// Checks a page: its head and name, with all_bytes also its data. False if the page is damaged.
+// Checks a page: its owner, head and name, with all_bytes also its data. False if it is damaged, or
+// if others can write to it.
 bool cache_check(const char *dir, CacheFile *file, bool all_bytes);

@@ -23,6 +23,9 @@ size_t os_memory_available(void);
 
 // Time of the last change of a file's content, in nanoseconds since 1970.
 int64_t os_mtime_ns(const struct stat *st);
+// Time of the last change of a file's content or attributes, which no program can set back. 0 if
+// the system (Windows) or the file system (FAT, FUSE) has no such time.
+int64_t os_ctime_ns(int fd, const struct stat *st);
 // Opens a file without a name in `directory`. It vanishes with the process unless
 // os_link_temporary() gives it a name. Returns -1 if the system or the file system lacks such
 // files.

@@ -56,9 +56,14 @@ size_t os_memory_available(void) {
 
 int64_t os_mtime_ns(const struct stat *st) {
 #if defined(__APPLE__)
-#define st_mtim st_mtimespec // its name before POSIX had one
+#define st_mtim st_mtimespec // their names before POSIX had any
+#define st_ctim st_ctimespec
 #endif
     return (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec;
+}
+
+int64_t os_ctime_ns(int fd, const struct stat *st) {
+    return (int64_t)st->st_ctim.tv_sec * 1000000000 + st->st_ctim.tv_nsec;
 }
 
 int os_open_temporary(const char *directory, unsigned mode) { return -1; }

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/auxv.h>
 #include <sys/syscall.h>
+#include <sys/vfs.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
@@ -129,6 +130,13 @@ size_t os_memory_available(void) {
 
 int64_t os_mtime_ns(const struct stat *st) {
     return (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec;
+}
+
+int64_t os_ctime_ns(int fd, const struct stat *st) {
+    enum { FAT = 0x4d44, EXFAT = 0x2011bab0, FUSE = 0x65735546 }; // statfs(2)
+    struct statfs fs;
+    if (fstatfs(fd, &fs) || fs.f_type == FAT || fs.f_type == EXFAT || fs.f_type == FUSE) return 0;
+    return (int64_t)st->st_ctim.tv_sec * 1000000000 + st->st_ctim.tv_nsec;
 }
 
 int os_open_temporary(const char *directory, unsigned mode) {

@@ -197,6 +197,66 @@ static void damaged_pages(void) {
     model_close(&model);
 }
 
+// Sizes in the head of a page, as an attacker would choose them: each 64-bit extreme, values around
+// the true ones, and the values with which head and page together wrap to the size of the file.
+static void crafted_sizes(void) {
+    Error err;
+    CacheFile *files;
+    char path[128];
+    open_small((MakeLlama){.seed = 1, .n_layers = 1}, (ModelOptions){.n_threads = 1});
+    remove_files();
+    compare(300, 512, 256);
+    CHECK(cache_list(dir, &files, &err) == 1, "one page");
+    CacheFile page = files[0];
+    snprintf(path, sizeof path, "%s/%s", dir, page.name);
+    CHECK(cache_check(dir, &page, true) && page.n_tokens == 256, "undamaged");
+    Buffer whole = {0};
+    if (!file_read(path, &whole, &err)) die_error(&err);
+    uint64_t extremes[] = {0,
+                           1,
+                           63,
+                           64,
+                           255,
+                           256,
+                           257,
+                           512,
+                           4096,
+                           whole.len,
+                           1u << 30,
+                           1ull << 31,
+                           1ull << 32,
+                           (1ull << 32) + 256,
+                           1ull << 53,
+                           1ull << 61,
+                           1ull << 62,
+                           (1ull << 62) + 256,
+                           1ull << 63,
+                           0x7fffffffffffff00,
+                           UINT64_MAX,
+                           UINT64_MAX - 255,
+                           UINT64_MAX - 4095};
+    enum { N = sizeof extremes / sizeof *extremes };
+    size_t lengths[] = {4096, 4160, 8192, 12288, whole.len};
+    for (size_t l = 0; l < sizeof lengths / sizeof *lengths; l++)
+        for (int i = 0; i < N * (N + 3); i++) {
+            uint64_t n_tokens = extremes[i % N],
+                     head = (72 + 4 * n_tokens + 4095) / 4096 * 4096, // wraps as the program's may
+                page_bytes = i / N < N ? extremes[i / N] : lengths[l] - head + 64 * (i / N - N);
+            int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+            memcpy(whole.data + 56, &n_tokens, 8);
+            memcpy(whole.data + 64, &page_bytes, 8);
+            CHECK(fd >= 0 && write_all(fd, whole.data, lengths[l]) && !close(fd), "write");
+            bool is_true =
+                lengths[l] == whole.len && n_tokens == 256 && page_bytes == whole.len - 4096;
+            CHECK(cache_check(dir, &page, true) == is_true, "%d tokens, page of %d bytes",
+                  (int)n_tokens, (int)page_bytes);
+        }
+    free(files);
+    buffer_free(&whole);
+    remove_files();
+    model_close(&model);
+}
+
 // The cache stays within its size and keeps the pages used most recently.
 static void size_limit(void) {
     Error err;
@@ -235,6 +295,7 @@ void test_cache(void) {
     test_case("cache: loaded pages have the bits of computed ones", same_bits);
     test_case("cache: a prompt that ends with a page", whole_prompt);
     test_case("cache: damaged pages and pages of other models are misses", damaged_pages);
+    test_case("cache: sizes that an attacker has chosen", crafted_sizes);
     test_case("cache: the size limit removes the least recently used pages", size_limit);
     buffer_free(&file);
     rmdir(dir);

@@ -26,6 +26,7 @@ static FILE *fopen_below(const char *path, const char *mode) {
 #define os_sleep_while      below_sleep_while
 #define os_cpus             below_cpus
 #define os_mtime_ns         below_mtime_ns
+#define os_ctime_ns         below_ctime_ns
 #define os_wake_all         below_wake_all
 #define os_cpu_quota        below_cpu_quota
 #define os_memory_available below_memory_available

@@ -6,13 +6,14 @@ import os
 import random
 import re
 import resource
+import shutil
 import signal
 import struct
 import subprocess
 import sys
 import time
 
-from cli import ROOT, SCRIPTS, Skip, call, check, main, requires, same, test
+from cli import ROOT, SCRIPTS, Skip, call, check, main, refuses, requires, same, test
 
 sys.path.insert(0, SCRIPTS)
 from lib import gguf_writer, weights
@@ -157,6 +158,97 @@ def cache_survives_kills(cli, tmp):
         n_unfinished = sum(name.startswith(".page-") for name in os.listdir(dir))
         check("removed %d file" % n_unfinished in call("cache", dir, "--verify")[0].decode(), "kill", i, "a damaged page")
         same(run_cached(cli, dir, "-q")[0], plain, ("kill", i))
+
+
+def copy_builtin_model(cli):
+    """A copy of the built-in model, whose bytes a test can change, and the offset of its last tensor's data."""
+    long_context(cli)
+    source = os.path.join(ROOT, "models", "stories.gguf")
+    if not os.path.exists(source):
+        raise Skip("no models/stories.gguf")
+    cli.model = shutil.copy(source, cli.path_of("model.gguf"))
+
+
+def change_byte(path, back):
+    """Changes the byte `back` bytes before the end of a file in place, and restores the modification time."""
+    st = os.stat(path)
+    with open(path, "r+b") as f:
+        f.seek(-back, os.SEEK_END)
+        byte = f.read(1)[0]
+        f.seek(-back, os.SEEK_END)
+        f.write(bytes([byte ^ 1]))
+    os.utime(path, ns=(st.st_atime_ns, st.st_mtime_ns))
+    same(os.stat(path).st_mtime_ns, st.st_mtime_ns)
+
+
+def cached_tokens(cli, dir, *args):
+    """Prompt tokens that a run loads from the cache."""
+    found = re.search(r" \| cached (\d+) of ", run_cached(cli, dir, *args)[1])
+    return int(found[1]) if found else 0
+
+
+@test
+def cache_of_a_changed_file(cli, tmp):
+    """A byte of the model or of an adapter changes in place, outside of all samples, and the modification time stays."""
+    requires("cache", "lora")
+    copy_builtin_model(cli)
+    n_pages = cached_tokens(cli, tmp) or cached_tokens(cli, tmp)
+    check(n_pages >= 512, n_pages)
+    lora = write_adapter(cli, "lora.gguf")
+    for path, args in (cli.model, []), (lora, ["--lora", lora]):
+        for back in 100, 1000, os.path.getsize(path) // 3:
+            run_cached(cli, tmp, *args)
+            same(cached_tokens(cli, tmp, *args), n_pages, "not warm")
+            change_byte(path, back)
+            same(cached_tokens(cli, tmp, *args), 0, (path, back, "a page of the file before the change"))
+    copy = shutil.copy(cli.model, cli.path_of("copy.gguf"))  # one miss, then hits
+    cli.model = copy
+    run_cached(cli, tmp)
+    same(cached_tokens(cli, tmp), n_pages)
+
+
+@test
+def cache_of_others(cli, tmp):
+    """Directories and files that others own or can write to are refused, and replaced where that is possible."""
+    requires("cache")
+    long_context(cli)
+    plain, n_pages = run_cached(cli, tmp, "-q")[0], cached_tokens(cli, tmp)
+    check(n_pages, "not warm")
+    for mode in 0o777, 0o1777, 0o720, 0o702:
+        os.chmod(tmp, mode)
+        out, err = run_cached(cli, tmp)
+        check(out == plain and "others can write to it; run chmod go-w" in err and " cached " not in err, oct(mode), err)
+        refuses(1, "others can write to it", "cache", tmp, "--verify")
+    os.chmod(tmp, 0o700)
+    same(cached_tokens(cli, tmp), n_pages)
+    pages = [os.path.join(tmp, name) for name in os.listdir(tmp)]
+    owners = [(lambda path: os.chmod(path, 0o666)), (lambda path: os.chmod(path, 0o620)), link_to_itself]
+    if os.geteuid() == 0:
+        owners.append(lambda path: os.chown(path, 12345, 12345))
+    for change in owners:
+        for path in pages:
+            change(path)
+        same(cached_tokens(cli, tmp), 0, "pages that others can write to")
+        for _ in pages[1:]:  # each run finds the first page that is not usable
+            run_cached(cli, tmp)
+        same(cached_tokens(cli, tmp), n_pages, "not written again")
+        for path in pages:
+            change(path)
+        check("removed %d file" % len(pages) in call("cache", tmp, "--verify")[0].decode() or change == link_to_itself)
+        for _ in pages:
+            run_cached(cli, tmp)
+    if os.geteuid() == 0:
+        os.chown(tmp, 12345, 12345)
+        out, err = run_cached(cli, tmp)
+        check(out == plain and "belongs to another user (id 12345)" in err and " cached " not in err, err)
+        refuses(1, "belongs to another user", "cache", tmp, "--empty")
+        check(set(pages) <= {os.path.join(tmp, name) for name in os.listdir(tmp)}, "removed")
+
+
+def link_to_itself(path):
+    """Replaces a file by a symbolic link to its content."""
+    os.rename(path, path + ".real")
+    os.symlink(path + ".real", path)
 
 
 @test

@@ -53,6 +53,7 @@ struct posix_stat {
     dev_t st_dev;
     ino_t st_ino;
     unsigned short st_mode;
+    unsigned st_uid; // always 0
     off_t st_size;
     struct timespec st_mtim;
 };
@@ -96,6 +97,7 @@ void *mmap(void *at, size_t n, int protection, int flags, int fd, off_t offset);
 int munmap(void *p, size_t n);
 int madvise(void *p, size_t n, int advice);
 long sysconf(int name);
+unsigned geteuid(void); // 0
 int ioctl(int fd, int request, void *out);
 int tcgetattr(int fd, struct termios *t);
 int tcsetattr(int fd, int when, const struct termios *t);
