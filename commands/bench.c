@@ -7,7 +7,6 @@
 #include "commands.h"
 #include "../base/clock.h"
 #include "../cli/output.h"
-#include "../cli/privileges.h"
 #include "../cli/report.h"
 #include "../cli/request.h"
 #include "../kernels/team.h"
@@ -228,7 +227,6 @@ int command_bench(const Options *o) {
     b->read_gb = bench_read_gb(b->model.n_threads, PROBE_BYTES);
     b->peak_gflop = bench_peak_gflop(b->model.n_threads);
     double first_sec = first_token_sec(o);
-    close_file_access(o);
     if (b->is_json) {
         json_begin_object(w, NULL);
         json_begin_object(w, "machine");

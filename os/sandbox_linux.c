@@ -87,7 +87,8 @@ static const int allowed[] = {
     // memory and threads
     SYS_munmap, SYS_mremap, SYS_brk, SYS_getrandom, SYS_set_robust_list, SYS_rseq,
     SYS_sched_getaffinity, SYS_membarrier, SYS_getpid, SYS_gettid, SYS_tgkill,
-    SYS_tkill, // raise() of musl
+    SYS_tkill,   // raise() of musl
+    SYS_sysinfo, // qsort() of glibc
     // open files
     SYS_close, SYS_fcntl, SYS_ftruncate, SYS_fsync, SYS_flock,
     // signals and exit
@@ -113,7 +114,7 @@ static const int allowed_with_paths[] = {
     SYS_mkdir, SYS_pipe,
 #endif
     // the machine, and the owner of files
-    SYS_sysinfo, SYS_prlimit64, SYS_uname, SYS_getuid, SYS_geteuid, SYS_getgid, SYS_getegid,
+    SYS_prlimit64, SYS_uname, SYS_getuid, SYS_geteuid, SYS_getgid, SYS_getegid,
     // the second call of sandbox_enter()
     SYS_prctl, SYS_seccomp, SYS_landlock_create_ruleset, SYS_landlock_add_rule,
     SYS_landlock_restrict_self};

@@ -35,6 +35,7 @@ COMMANDS = [
     "run -q -n 40 --temp 0 -m {model} --grammar {grammar} -N 2 Hello",
     "run -q -n 4 --temp 0 -m {m-00001-of-00002.gguf} Hello",
     "chat -q -n 4 -m {model} --session [session] --lora {lora} --cache [cache] -sys @{system} --template {template.jinja}",
+    "chat -q -n 4 -m {model} --session [session] --no-history",
     "batch -q -m {model} -i {requests} -o [out] --cache [cache] --draft {draft} --tools {tools} --template {template.jinja}",
     "batch -q -m {model} -i {requests} -o [out] --resume --cache [cache] --draft {draft} --tools {tools} "
     "--template {template.jinja}",
@@ -50,6 +51,7 @@ COMMANDS = [
     "tokenize -q -m {model} --jsonl -f {strings} --json-schema @{schema}",
     "tokenize -m {model} --chat {talk} --template {template.jinja} --rendered",
     "logits -q -m {model} --ids @{ids} -o [logits] --lora {lora}",
+    "logits -q -m {model} --ids @{ids} -o [logits] --last",
     "show {model} --tensors --lora {lora}",
     "show -m {m-00001-of-00002.gguf} --check --bandwidth 10",
     "quantize -q {model} [small] Q8_0",
@@ -60,7 +62,7 @@ COMMANDS = [
     "cache [cache] --verify",
 ]
 OPTIONAL = {"--draft": "speculate", "--cache": "cache", "--lora": "lora", "quantize": "quantize",
-            "--json-schema": "constrain", "--grammar": "constrain"}
+            "--json-schema": "constrain", "--grammar": "constrain", "--regex": "constrain"}
 
 
 def key(name, kind, value):
@@ -237,8 +239,9 @@ def inside_when_the_first_file_is_opened(tmp):
         raise Skip("this system lacks /proc or a layer of the sandbox")
     fifo = os.path.join(tmp, "fifo")
     os.mkfifo(fifo)
-    for line in ("run -t 3 -f {fifo}", "tokenize -f {fifo}", "logits --ids @{fifo} -o [x]", "chat -sys @{fifo} --template {fifo}",
-                 "batch -t 3 -i {fifo} -o -", "score --perplexity {fifo}", "tokenize --jsonl --regex a -f {fifo}"):
+    lines = ("run -t 3 -f {fifo}", "tokenize -f {fifo}", "logits --ids @{fifo} -o [x]", "chat -sys @{fifo} --template {fifo}",
+                 "batch -t 3 -i {fifo} -o -", "score --perplexity {fifo}", "tokenize --jsonl --regex a -f {fifo}")
+    for line in filter(is_possible, lines):
         p = subprocess.Popen([PROGRAM, *arguments(line, tmp + "/")], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                              stderr=subprocess.DEVNULL)
         states, end = [], time.time() + 30
