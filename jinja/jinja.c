@@ -72,8 +72,8 @@ struct Macro {
     Scope *scope;          // of the definition
 };
 
-// A running loop. loop.last and loop.nextitem fetch the following item in advance. The length of a
-// loop with a condition is unknown until the template reads loop.length.
+// A loop, which can outlive its statement. loop.last and loop.nextitem fetch the following item in
+// advance. The length of a loop with a condition is unknown until the template reads loop.length.
 struct Loop {
     const JinjaNode *node;
     Scope *outer;
@@ -82,6 +82,7 @@ struct Loop {
     int64_t index;                   // of the current item, from 0
     int length;                      // -1: unknown
     int depth;                       // of recursion, from 0
+    bool is_fetching;                // the condition of the loop is being evaluated
     Value previous, item, following; // VALUE_ABSENT: no such item, or not fetched
 };
 
@@ -136,16 +137,15 @@ static void eval_args(Heap *h, const JinjaNode *args, Args *a) {
     for (a->n = 0; args; args = args->next) {
         Value v = eval(h, args->a);
         List *list = args->op == '*' ? value_iterate(h, v) : NULL;
-        if (args->op == '2' && v.kind != VALUE_DICT)
-            heap_fail(h, "argument after ** must be a mapping");
-        int n = list ? list->n : args->op ? v.dict->n : 1;
+        const Dict *dict = args->op == '2' ? value_mapping(h, v) : NULL;
+        int n = list ? list->n : dict ? dict->n : 1;
         if (a->n + n > JINJA_MAX_ARGS)
             heap_fail(h, "a call with more than %d arguments", JINJA_MAX_ARGS);
         for (int i = 0; i < n; i++) {
-            a->values[a->n] = list ? list->items[i] : args->op ? v.dict->pairs[i].value : v;
-            a->names[a->n++] = args->op == '2' ? text_str(v.dict->pairs[i].key.text)
-                               : list          ? (Str){0}
-                                               : args->name;
+            a->values[a->n] = list ? list->items[i] : dict ? dict->pairs[i].value : v;
+            a->names[a->n++] = dict   ? text_str(value_string(h, dict->pairs[i].key))
+                               : list ? (Str){0}
+                                      : args->name;
         }
     }
 }
@@ -188,11 +188,14 @@ static Value loop_fetch(Heap *h, struct Loop *l) {
     while (l->n_fetched < l->items->n) {
         Value v = l->items->items[l->n_fetched++];
         if (!l->node->c || l->length >= 0) return v;
+        if (l->is_fetching) heap_fail(h, "the condition of a loop uses this loop");
+        l->is_fetching = true;
         Scope *before = h->scope;
         h->scope = new_scope(h, l->outer);
         assign(h, h->scope, l->node->a, v);
         bool passes = value_truth(eval(h, l->node->c));
         h->scope = before;
+        l->is_fetching = false;
         if (passes) return v;
     }
     return (Value){0};
@@ -206,11 +209,9 @@ static const Value *loop_peek(Heap *h, struct Loop *l) {
 // The number of items. If a condition selects them, this fetches all remaining items.
 static int loop_length(Heap *h, struct Loop *l) {
     if (l->length >= 0) return l->length;
-    List *rest = value_list(h, VALUE_LIST, l->items->n).list;
-    rest->n = 0;
-    if (loop_peek(h, l)->kind != VALUE_ABSENT) rest->items[rest->n++] = l->following;
-    for (Value v; rest->n && (v = loop_fetch(h, l)).kind != VALUE_ABSENT;)
-        rest->items[rest->n++] = v;
+    List *rest = value_list(h, VALUE_LIST, 0).list;
+    if (loop_peek(h, l)->kind != VALUE_ABSENT) list_push(h, rest, l->following);
+    for (Value v; rest->n && (v = loop_fetch(h, l)).kind != VALUE_ABSENT;) list_push(h, rest, v);
     l->items = rest, l->n_fetched = 0, l->following = (Value){0};
     return l->length = (int)l->index + 1 + rest->n;
 }
@@ -237,20 +238,21 @@ static Value loop_attribute(Heap *h, struct Loop *l, Str name) {
 
 static void exec_for(Heap *h, const JinjaNode *n, List *items, Scope *outer, int depth) {
     Scope *before = h->scope;
-    struct Loop l = {n, outer, items, .index = -1, .depth = depth};
+    struct Loop *l = heap_alloc(h, 1, sizeof *l); // the template can keep it
     Value v;
-    l.length = n->c ? -1 : items->n;
-    while ((v = *loop_peek(h, &l)).kind != VALUE_ABSENT) {
+    *l = (struct Loop){n, outer, items, .index = -1, .depth = depth};
+    l->length = n->c ? -1 : items->n;
+    while ((v = *loop_peek(h, l)).kind != VALUE_ABSENT) {
         heap_spend(h, 1);
-        l.following = (Value){0};
-        l.previous = l.item, l.item = v, l.index++;
+        l->following = (Value){0};
+        l->previous = l->item, l->item = v, l->index++;
         h->scope = new_scope(h, outer);
-        declare(h, h->scope, str_of("loop"), (Value){.kind = VALUE_LOOP, .loop = &l});
+        declare(h, h->scope, str_of("loop"), (Value){.kind = VALUE_LOOP, .loop = l});
         assign(h, h->scope, n->a, v);
         if (exec(h, n->body) == FLOW_BREAK) break;
     }
     h->scope = outer;
-    if (l.index < 0) exec(h, n->other);
+    if (l->index < 0) exec(h, n->other);
     h->scope = before;
 }
 
@@ -329,8 +331,13 @@ static double float_op(Heap *h, int op, double x, double y) {
     case '/': return x / y;
     case 'f': return floor(x / y);
     case '%': return x - floor(x / y) * y;
-    default: return pow(x, y);
+    default: break;
     }
+    double power = pow(x, y);
+    if (x == 0 && y < 0) heap_fail(h, "zero cannot be raised to a negative power");
+    if (isfinite(x) && isfinite(y) && isnan(power)) heap_fail(h, "the power is not a real number");
+    if (isfinite(x) && isfinite(y) && isinf(power)) heap_fail(h, "a number is too large");
+    return power;
 }
 
 // Integer operations. As in Python, division rounds towards minus infinity.
@@ -372,6 +379,9 @@ static Value eval_binary(Heap *h, const JinjaNode *n) {
     if (n->op == '*' && a.kind == VALUE_INT && !value_is_number(b))
         return repeat_sequence(h, b, a.integer);
     if (n->op == '+' && !are_numbers) return add_sequences(h, a, b);
+    if (are_numbers && (a.kind == VALUE_BIG_INT || b.kind == VALUE_BIG_INT) && n->op != '/' &&
+        a.kind != VALUE_FLOAT && b.kind != VALUE_FLOAT)
+        heap_fail(h, "a number is too large");
     if (are_ints && n->op != '/' && !(n->op == 'p' && value_integer(h, b) < 0))
         return int_op(h, n->op, value_integer(h, a), value_integer(h, b));
     return value_float(float_op(h, n->op, value_number(h, a), value_number(h, b)));

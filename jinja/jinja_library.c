@@ -18,11 +18,6 @@ enum { MAX_PARAMS = 8, MAX_RANGE = 100000 }; // MAX_RANGE: as in Jinja's sandbox
 // The value of an argument, or `other` if the argument was omitted.
 static Value value_or(Value v, Value other) { return v.kind == VALUE_ABSENT ? other : v; }
 
-static Text text_arg(Heap *h, Value v) {
-    if (v.kind != VALUE_STRING) heap_fail(h, "expected a string, found '%s'", value_type_name(v));
-    return v.text;
-}
-
 // Strings: case
 
 // Converts a character to upper or lower case. In a range of the table, either the lower case
@@ -53,7 +48,6 @@ static Value str_case(Heap *h, const Args *a) {
     size_t start = h->out.len;
     int rule = a->variant;
     bool is_first = true; // the next character begins a word
-    heap_spend(h, t.len / 4);
     while (t.len) {
         Text c = text_next(&t);
         uint32_t code = text_code(c);
@@ -78,8 +72,8 @@ enum { STRIP_LEFT = 1, STRIP_RIGHT = 2, STRIP_BOTH = 3 };
 static Value str_strip(Heap *h, const Args *a) {
     Value chars = a->values[0];
     Text t = value_str(h, a->self),
-         set = chars.kind > VALUE_NONE ? text_arg(h, chars) : WHITE_SPACE;
-    heap_spend(h, (t.len / 16 + 1) * (set.len / 16 + 1));
+         set = chars.kind > VALUE_NONE ? value_string(h, chars) : WHITE_SPACE;
+    heap_touch(h, (t.len * 4 + 1) * (set.len / 16 + 1));
     Value v = value_text(text_strip(t, set, a->variant & STRIP_LEFT, a->variant & STRIP_RIGHT));
     v.is_markup = a->self.is_markup;
     return v;
@@ -107,7 +101,7 @@ static Value str_replace(Heap *h, const Args *a) {
 static size_t find_separator(Heap *h, Text t, Text sep, bool is_last) {
     if (!sep.len) heap_fail(h, "empty separator");
     if (!is_last) return text_find(h, t, sep, 0);
-    heap_spend(h, (t.len / 16 + 1) * (sep.len / 16 + 1));
+    heap_touch(h, (t.len * 4 + 1) * (sep.len / 16 + 1));
     for (size_t at = t.len; at >= sep.len; at--)
         if (!memcmp(t.data + at - sep.len, sep.data, sep.len)) return at - sep.len;
     return SIZE_MAX;
@@ -117,7 +111,7 @@ static size_t find_separator(Heap *h, Text t, Text sep, bool is_last) {
 // remaining text.
 static Value split_at_spaces(Heap *h, Text t, int64_t most) {
     Value out = value_list(h, VALUE_LIST, 0);
-    heap_spend(h, t.len / 4);
+    heap_touch(h, t.len * 16);
     while ((t = text_strip(t, WHITE_SPACE, true, false)).len) {
         Text word = text_part(t, 0, 0);
         for (Text rest = t, c; rest.len && most != 0 &&
@@ -140,13 +134,13 @@ enum { FROM_LEFT, FROM_RIGHT };
 
 static Value str_split(Heap *h, const Args *a) {
     Value out = value_list(h, VALUE_LIST, 0);
-    Text t = a->self.text;
+    Text t = value_string(h, a->self);
     bool from_right = a->variant == FROM_RIGHT;
     int64_t most = value_integer(h, value_or(a->values[1], value_int(-1)));
     if (a->values[0].kind <= VALUE_NONE && from_right && most >= 0)
         heap_fail(h, "rsplit with a limit needs a separator");
     if (a->values[0].kind <= VALUE_NONE) return split_at_spaces(h, t, most);
-    Text sep = text_arg(h, a->values[0]);
+    Text sep = value_string(h, a->values[0]);
     for (size_t at; most-- != 0 && (at = find_separator(h, t, sep, from_right)) != SIZE_MAX;) {
         Text left = text_part(t, 0, at), right = text_part(t, at + sep.len, t.len);
         list_push(h, out.list, value_text(from_right ? right : left));
@@ -160,8 +154,8 @@ static Value str_split(Heap *h, const Args *a) {
 static Value str_splitlines(Heap *h, const Args *a) {
     Value out = value_list(h, VALUE_LIST, 0);
     bool keeps_ends = value_truth(a->values[0]);
-    Text t = a->self.text;
-    heap_spend(h, t.len / 16);
+    Text t = value_string(h, a->self);
+    heap_touch(h, t.len * 4);
     for (size_t at = 0; at < t.len;) {
         Text rest = text_part(t, at, t.len), c = text_next(&rest);
         uint32_t code = text_code(c);
@@ -179,7 +173,7 @@ static Value str_splitlines(Heap *h, const Args *a) {
 }
 
 static Value str_partition(Heap *h, const Args *a) {
-    Text t = a->self.text, sep = text_arg(h, a->values[0]);
+    Text t = value_string(h, a->self), sep = value_string(h, a->values[0]);
     size_t found = find_separator(h, t, sep, false), at = found == SIZE_MAX ? t.len : found;
     size_t after = found == SIZE_MAX ? at : at + sep.len;
     Value out = value_list(h, VALUE_TUPLE, 3);
@@ -191,41 +185,46 @@ static Value str_partition(Heap *h, const Args *a) {
 
 enum { AT_START, AT_END };
 
-// True if t begins (AT_START) or ends (AT_END) with a string, or with a string of a tuple.
-static bool has_affix(Heap *h, Text t, Value affix, int where) {
-    if (affix.kind == VALUE_TUPLE) {
-        for (int i = 0; i < affix.list->n; i++)
-            if (has_affix(h, t, value_text(text_arg(h, affix.list->items[i])), where)) return true;
-        return false;
-    }
-    Text e = text_arg(h, affix);
-    heap_spend(h, e.len / 64);
+// True if t begins (AT_START) or ends (AT_END) with the text e.
+static bool has_affix(Heap *h, Text t, Text e, int where) {
+    heap_spend(h, 1);
+    if (e.len <= t.len) heap_touch(h, e.len);
     return e.len <= t.len &&
            (!e.len || !memcmp(t.data + (where == AT_END ? t.len - e.len : 0), e.data, e.len));
 }
 
+// The argument is a string, or a tuple of strings.
 static Value str_has_affix(Heap *h, const Args *a) {
-    return value_bool(has_affix(h, a->self.text, a->values[0], a->variant));
+    Text t = value_string(h, a->self);
+    Value affix = a->values[0];
+    if (affix.kind != VALUE_TUPLE)
+        return value_bool(has_affix(h, t, value_string(h, affix), a->variant));
+    List *all = value_items(h, affix);
+    bool has = false;
+    for (int i = 0; i < all->n && !has; i++)
+        has = has_affix(h, t, value_string(h, all->items[i]), a->variant);
+    return value_bool(has);
 }
 
 static Value str_remove_affix(Heap *h, const Args *a) {
-    Text t = a->self.text;
-    size_t n = has_affix(h, t, a->values[0], a->variant) ? a->values[0].text.len : 0;
+    Text t = value_string(h, a->self);
+    Text affix = value_string(h, a->values[0]);
+    size_t n = has_affix(h, t, affix, a->variant) ? affix.len : 0;
     return value_text(a->variant == AT_END ? text_part(t, 0, t.len - n) : text_part(t, n, t.len));
 }
 
 // The position of a part in characters, or -1.
 static Value str_find_part(Heap *h, const Args *a) {
-    size_t at = text_find(h, a->self.text, text_arg(h, a->values[0]), 0);
-    return value_int(at == SIZE_MAX ? -1 : (int64_t)text_length(h, text_part(a->self.text, 0, at)));
+    Text t = value_string(h, a->self);
+    size_t at = text_find(h, t, value_string(h, a->values[0]), 0);
+    return value_int(at == SIZE_MAX ? -1 : (int64_t)text_length(h, text_part(t, 0, at)));
 }
 
 static Value str_count(Heap *h, const Args *a) {
-    Text part = text_arg(h, a->values[0]);
+    Text t = value_string(h, a->self), part = value_string(h, a->values[0]);
     int64_t n = 0;
-    if (!part.len) return value_int((int64_t)text_length(h, a->self.text) + 1);
-    for (size_t at = 0; (at = text_find(h, a->self.text, part, at)) != SIZE_MAX; at += part.len)
-        n++;
+    if (!part.len) return value_int((int64_t)text_length(h, t) + 1);
+    for (size_t at = 0; (at = text_find(h, t, part, at)) != SIZE_MAX; at += part.len) n++;
     return value_int(n);
 }
 
@@ -234,14 +233,41 @@ enum { CLASS_LETTER = 1, CLASS_NUMBER = 2, CLASS_SPACE = 4 };
 
 // True if a string is not empty and all its characters are in the set a->variant of classes.
 static Value str_is_class(Heap *h, const Args *a) {
-    Text t = a->self.text;
+    Text t = value_string(h, a->self);
     bool fits = t.len;
-    heap_spend(h, t.len / 16);
+    heap_touch(h, t.len * 4);
     while (fits && t.len) fits = (1 << unicode_class(text_code(text_next(&t))) >> 1) & a->variant;
     return value_bool(fits);
 }
 
 // Strings: construction
+
+// A part of a path as a key: digits are an integer.
+static Value path_part(Text part) {
+    int64_t index = 0;
+    for (size_t i = 0; i < part.len; i++) {
+        if (part.data[i] < '0' || part.data[i] > '9' || i == 18) return value_text(part);
+        index = index * 10 + part.data[i] - '0';
+    }
+    return part.len ? value_int(index) : value_text(part);
+}
+
+// An attribute of an item: "a.0" is a path. The item itself if `attribute` is absent or none. A
+// part that is missing is replaced by `fallback` unless that is absent or none.
+static Value item_attribute(Heap *h, Value item, Value attribute, Value fallback) {
+    if (attribute.kind <= VALUE_NONE) return item;
+    Text path = attribute.kind == VALUE_STRING ? attribute.text : text_of("");
+    for (size_t at = 0; at != SIZE_MAX;) {
+        at = text_find(h, path, text_of("."), 0);
+        size_t end = at == SIZE_MAX ? path.len : at;
+        item = library_item(h, item,
+                            attribute.kind == VALUE_STRING ? path_part(text_part(path, 0, end))
+                                                           : attribute);
+        if (item.kind == VALUE_UNDEFINED && fallback.kind > VALUE_NONE) item = fallback;
+        if (at != SIZE_MAX) path = text_part(path, at + 1, path.len);
+    }
+    return item;
+}
 
 // Joins the items of `all`, or this attribute of the items unless it is absent or none.
 static Value join_items(Heap *h, Text sep, Value all, Value attribute) {
@@ -249,16 +275,16 @@ static Value join_items(Heap *h, Text sep, Value all, Value attribute) {
     size_t start = h->out.len;
     for (int i = 0; i < list->n; i++) {
         if (i) heap_put(h, sep);
-        Value v = list->items[i];
-        value_put(h, attribute.kind > VALUE_NONE ? library_item(h, v, attribute) : v, NULL, 0);
+        value_put(h, item_attribute(h, list->items[i], attribute, value_none()), NULL, 0);
     }
     return heap_pop_string(h, start);
 }
 
 static Value str_join(Heap *h, const Args *a) {
     List *list = value_iterate(h, a->values[0]);
-    for (int i = 0; i < list->n; i++) text_arg(h, list->items[i]);
-    return join_items(h, a->self.text, (Value){.kind = VALUE_LIST, .list = list}, value_none());
+    for (int i = 0; i < list->n; i++) value_string(h, list->items[i]);
+    return join_items(h, value_string(h, a->self), (Value){.kind = VALUE_LIST, .list = list},
+                      value_none());
 }
 
 static Value filter_join(Heap *h, const Args *a) {
@@ -271,7 +297,7 @@ static Value filter_join(Heap *h, const Args *a) {
 static Value str_format(Heap *h, const Args *a) {
     size_t start = h->out.len;
     int next = 0;
-    for (Text t = a->self.text; t.len;) {
+    for (Text t = value_string(h, a->self); t.len;) {
         Text c = text_next(&t);
         bool is_open = *c.data == '{', is_doubled = t.len && *t.data == *c.data;
         if (!is_open && *c.data != '}') {
@@ -282,14 +308,14 @@ static Value str_format(Heap *h, const Args *a) {
             size_t end = text_find(h, t, text_of("}"), 0);
             if (!is_open || end == SIZE_MAX) heap_fail(h, "single '%c' in a format", *c.data);
             Str name = {t.data, end};
-            int i = 0;
-            if (end && *name.data <= '9' && *name.data >= '0')
-                i = atoi(name.data);
-            else if (end)
-                while (i < a->n && !(a->names[i].data && str_eq(a->names[i], name))) i++;
+            Value index = end ? path_part(text_part(t, 0, end)) : value_int(next++);
+            int64_t i = 0;
+            if (index.kind == VALUE_INT)
+                i = index.integer;
             else
-                i = next++;
-            if (i >= a->n || i < 0) heap_fail(h, "format has no argument '%.*s'", SHOWN(name));
+                while (i < a->n && !(a->names[i].data && str_eq(a->names[i], name))) i++;
+            if (i >= a->n || (index.kind == VALUE_INT && a->names[i].data))
+                heap_fail(h, "format has no argument '%.*s'", SHOWN(name));
             value_put(h, a->values[i], NULL, 0);
             t = text_part(t, end + 1, t.len);
         }
@@ -356,7 +382,7 @@ static Value filter_tojson(Heap *h, const Args *a) {
     if (a->values[2].kind > VALUE_NONE) {
         List *two = value_iterate(h, a->values[2]);
         if (two->n != 2) heap_fail(h, "separators: expected 2, found %d", two->n);
-        style.comma = text_arg(h, two->items[0]), style.colon = text_arg(h, two->items[1]);
+        style.comma = value_string(h, two->items[0]), style.colon = value_string(h, two->items[1]);
     }
     size_t start = h->out.len;
     value_put(h, a->self, &style, 0);
@@ -366,27 +392,28 @@ static Value filter_tojson(Heap *h, const Args *a) {
 // Numbers
 
 // Copies a string for C's number parsers, without surrounding white space and a plus sign.
-static const char *number_text(Text t, char copy[64]) {
-    snprintf(copy, 64, "%.*s", SHOWN(text_str(text_strip(t, WHITE_SPACE, true, true))));
+static const char *number_text(Heap *h, Text t) {
+    heap_touch(h, t.len * 4);
+    t = text_strip(t, WHITE_SPACE, true, true);
+    char *copy = heap_alloc(h, t.len + 1, 1);
+    if (t.len) memcpy(copy, t.data, t.len);
     return copy + (*copy == '+');
 }
 
 // Reads a number, or a string that spells one.
 static bool read_number(Heap *h, Value v, double *x) {
-    char copy[64];
     if (value_is_number(v)) return *x = value_number(h, v), true;
-    return v.kind == VALUE_STRING && parse_f64(number_text(v.text, copy), x);
+    return v.kind == VALUE_STRING && parse_f64(number_text(h, v.text), x);
 }
 
 static Value filter_int(Heap *h, const Args *a) {
-    char copy[64];
     double x;
     int64_t integer;
     if (a->self.kind == VALUE_INT || a->self.kind == VALUE_BIG_INT) return a->self;
-    if (a->self.kind == VALUE_STRING && parse_i64(number_text(a->self.text, copy), &integer))
+    if (a->self.kind == VALUE_STRING && parse_i64(number_text(h, a->self.text), &integer))
         return value_int(integer);
-    if (!read_number(h, a->self, &x) || !(fabs(x) < 9e18))
-        return value_or(a->values[0], value_int(0));
+    if (!read_number(h, a->self, &x) || !isfinite(x)) return value_or(a->values[0], value_int(0));
+    if (fabs(x) >= 0x1p63) heap_fail(h, "a number is too large");
     return value_int((int64_t)x);
 }
 
@@ -397,45 +424,21 @@ static Value filter_float(Heap *h, const Args *a) {
 
 // Lists
 
-// The sort key of an item: an attribute of it ("a.b" is a path), or the item itself if `attribute`
-// is absent or none. A string is converted to lower case unless has_case.
+// The sort key of an item: item_attribute(). A string is converted to lower case unless has_case.
 static Value sort_key(Heap *h, Value item, Value attribute, bool has_case) {
-    if (attribute.kind == VALUE_STRING) {
-        Text path = attribute.text, dot = text_of(".");
-        for (size_t at; (at = text_find(h, path, dot, 0)) != SIZE_MAX;
-             path = text_part(path, at + 1, path.len))
-            item = library_item(h, item, value_text(text_part(path, 0, at)));
-        char first = path.len ? *path.data : 0;
-        item = library_item(
-            h, item, first >= '0' && first <= '9' ? value_int(atoi(path.data)) : value_text(path));
-    } else if (attribute.kind > VALUE_NONE) {
-        item = library_item(h, item, attribute);
-    }
+    heap_spend(h, 1);
+    item = item_attribute(h, item, attribute, value_none());
     if (item.kind != VALUE_STRING || has_case) return item;
     return str_case(h, &(Args){.self = item, .variant = CASE_LOWER});
 }
 
-// Stable binary insertion sort. qsort() cannot be used, because a comparison can fail. Each key is
-// computed once.
 static Value sort_items(Heap *h, const List *list, Value attribute, bool has_case,
                         bool is_reverse) {
     Value out = value_list(h, VALUE_LIST, list->n), keys = value_list(h, VALUE_LIST, list->n);
-    for (int i = 0; i < list->n; i++) {
-        Value k = sort_key(h, list->items[i], attribute, has_case);
-        int low = 0, high = i;
-        while (low < high) {
-            int mid = (low + high) / 2;
-            Value other = keys.list->items[mid];
-            bool is_before = is_reverse ? value_less(h, other, k) : value_less(h, k, other);
-            *(is_before ? &high : &low) = is_before ? mid : mid + 1;
-        }
-        size_t n_moved = (size_t)(i - low) * sizeof k;
-        heap_spend(h, n_moved / 64);
-        memmove(keys.list->items + low + 1, keys.list->items + low, n_moved);
-        memmove(out.list->items + low + 1, out.list->items + low, n_moved);
-        keys.list->items[low] = k;
-        out.list->items[low] = list->items[i];
-    }
+    for (int i = 0; i < list->n; i++)
+        keys.list->items[i] = sort_key(h, list->items[i], attribute, has_case);
+    int *order = value_order(h, keys.list, is_reverse);
+    for (int i = 0; i < list->n; i++) out.list->items[i] = list->items[order[i]];
     return out;
 }
 
@@ -510,15 +513,15 @@ static Value filter_map(Heap *h, const Args *a) {
         if (str_is(a->names[i], "attribute")) attribute = a->values[i];
         if (str_is(a->names[i], "default")) fallback = a->values[i];
     }
-    if (!a->n) heap_fail(h, "map requires a filter argument");
+    if (attribute.kind == VALUE_ABSENT && (!a->n || a->names[0].data))
+        heap_fail(h, "map requires a filter argument");
     for (int i = 0; i < list->n; i++) {
         Value v = list->items[i];
         if (attribute.kind == VALUE_ABSENT)
-            v = library_apply(h, false, text_str(text_arg(h, a->values[0])),
+            v = library_apply(h, false, text_str(value_string(h, a->values[0])),
                               &(Args){v, a->values + 1, a->names + 1, a->n - 1, 0});
-        else if ((v = sort_key(h, v, attribute, true)).kind == VALUE_UNDEFINED &&
-                 fallback.kind != VALUE_ABSENT)
-            v = fallback;
+        else
+            v = item_attribute(h, v, attribute, fallback);
         out.list->items[i] = v;
     }
     return out;
@@ -537,7 +540,8 @@ static Value filter_select(Heap *h, const Args *a) {
     Args rest = {{0}, a->values + skip + 1, a->names + skip + 1, a->n - skip - 1, 0};
     for (int i = 0; i < list->n; i++) {
         Value v = rest.self = sort_key(h, list->items[i], attribute, true);
-        if (a->n > skip) v = library_apply(h, true, text_str(text_arg(h, a->values[skip])), &rest);
+        if (a->n > skip)
+            v = library_apply(h, true, text_str(value_string(h, a->values[skip])), &rest);
         if (value_truth(v) != !!(a->variant & SELECT_REJECT))
             list_push(h, out.list, list->items[i]);
     }
@@ -548,8 +552,9 @@ enum { LIST_INDEX, LIST_COUNT };
 
 static Value list_search(Heap *h, const Args *a) {
     int n_found = 0;
-    for (int i = 0; i < a->self.list->n; i++) {
-        if (!value_equal(h, a->self.list->items[i], a->values[0])) continue;
+    List *list = value_items(h, a->self);
+    for (int i = 0; i < list->n; i++) {
+        if (!value_equal(h, list->items[i], a->values[0])) continue;
         if (a->variant == LIST_INDEX) return value_int(i);
         n_found++;
     }
@@ -561,16 +566,19 @@ static Value call_range(Heap *h, const Args *a) {
     bool has_stop = a->values[1].kind != VALUE_ABSENT;
     int64_t from = has_stop ? value_integer(h, a->values[0]) : 0;
     int64_t to = value_integer(h, a->values[has_stop]);
-    int64_t step = value_integer(h, value_or(a->values[2], value_int(1))), n = 0, width;
+    int64_t step = value_integer(h, value_or(a->values[2], value_int(1)));
     if (step == 0) heap_fail(h, "range() arg 3 must not be zero");
-    if (step == INT64_MIN || __builtin_sub_overflow(to, from, &width))
-        heap_fail(h, "a number is too large");
-    if (width && (width > 0) == (step > 0)) n = (width - (step > 0 ? 1 : -1)) / step + 1;
+    bool is_up = step > 0; // unsigned arithmetic does not overflow
+    uint64_t width = is_up ? (uint64_t)to - (uint64_t)from : (uint64_t)from - (uint64_t)to;
+    uint64_t stride = is_up ? (uint64_t)step : 0 - (uint64_t)step;
+    uint64_t n = (is_up ? from < to : from > to) ? (width - 1) / stride + 1 : 0;
     if (n > MAX_RANGE)
-        heap_fail(h, "range of %lld numbers: expected at most %d", (long long)n, MAX_RANGE);
+        heap_fail(h, "range of %llu numbers: expected at most %d", (unsigned long long)n,
+                  MAX_RANGE);
     Value out = value_list(h, VALUE_RANGE, (int)n);
     heap_spend(h, (size_t)n);
-    for (int64_t i = 0; i < n; i++) out.list->items[i] = value_int(from + i * step);
+    for (uint64_t i = 0; i < n; i++)
+        out.list->items[i] = value_int((int64_t)((uint64_t)from + i * (uint64_t)step));
     return out;
 }
 
@@ -581,13 +589,12 @@ enum { DICT_KEYS, DICT_VALUES, DICT_ITEMS, DICT_ITEMS_FILTER };
 static Value dict_view(Heap *h, const Args *a) {
     ValueKind kind = a->variant == DICT_ITEMS_FILTER ? VALUE_GENERATOR : VALUE_VIEW;
     if (a->self.kind == VALUE_UNDEFINED && kind == VALUE_GENERATOR) return value_list(h, kind, 0);
-    if (a->self.kind != VALUE_DICT)
-        heap_fail(h, "expected a mapping, found '%s'", value_type_name(a->self));
-    Value out = value_list(h, kind, a->self.dict->n);
+    const Dict *d = value_mapping(h, a->self);
+    Value out = value_list(h, kind, d->n);
     for (int i = 0; i < out.list->n; i++) {
         Value pair = value_list(h, VALUE_TUPLE, 2);
-        pair.list->items[0] = a->self.dict->pairs[i].key;
-        pair.list->items[1] = a->self.dict->pairs[i].value;
+        pair.list->items[0] = d->pairs[i].key;
+        pair.list->items[1] = d->pairs[i].value;
         out.list->items[i] = a->variant >= DICT_ITEMS ? pair : pair.list->items[a->variant];
     }
     return out;
@@ -602,7 +609,7 @@ static Value filter_dictsort(Heap *h, const Args *a) {
 }
 
 static Value dict_get(Heap *h, const Args *a) {
-    Value *found = dict_find(h, a->self.dict, a->values[0]);
+    Value *found = dict_find(h, value_mapping(h, a->self), a->values[0]);
     return found ? *found : value_or(a->values[1], value_none());
 }
 
@@ -647,7 +654,7 @@ static Value call_raise_exception(Heap *h, const Args *a) {
 
 static Value call_strftime_now(Heap *h, const Args *a) {
     char format[64], text[256];
-    snprintf(format, sizeof format, "%.*s", SHOWN(text_str(text_arg(h, a->values[0]))));
+    snprintf(format, sizeof format, "%.*s", SHOWN(text_str(value_string(h, a->values[0]))));
     size_t n = strftime(text, sizeof text, format, h->now), start = h->out.len;
     heap_put(h, (Text){text, NULL, n});
     return heap_pop_string(h, start);
@@ -894,6 +901,7 @@ Value library_item(Heap *h, Value v, Value key) {
 static int64_t slice_bound(Heap *h, Value bound, int64_t n, int64_t low, int64_t high,
                            int64_t fallback) {
     if (bound.kind == VALUE_NONE) return fallback;
+    if (bound.kind == VALUE_BIG_INT) return *bound.text.data == '-' ? low : high;
     int64_t i = value_integer(h, bound);
     if (i < 0) i += n;
     return i < low ? low : i > high ? high : i;

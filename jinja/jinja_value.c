@@ -10,7 +10,8 @@
 enum {
     CHUNK_BYTES = 1 << 16,
     MAX_OUT = 8 << 20,  // bytes of output; its mask has the same size
-    BYTES_PER_STEP = 64 // bytes copied or searched that count as one evaluation step
+    PUT_BYTES = 8,      // bytes that appending a text counts in addition to its length
+    BYTES_PER_STEP = 64 // bytes touched that count as one evaluation step
 };
 
 // Heap
@@ -62,6 +63,12 @@ void heap_spend(Heap *h, size_t n_steps) {
     h->steps -= n_steps;
 }
 
+void heap_touch(Heap *h, size_t n_bytes) {
+    h->n_touched += n_bytes;
+    heap_spend(h, h->n_touched / BYTES_PER_STEP);
+    h->n_touched %= BYTES_PER_STEP;
+}
+
 void heap_enter(Heap *h) {
     heap_spend(h, 1);
     if (h->depth++ == HEAP_DEPTH) heap_fail(h, "the template is nested too deeply");
@@ -75,7 +82,7 @@ void heap_free(Heap *h) {
 }
 
 void heap_put(Heap *h, Text t) {
-    heap_spend(h, t.len / BYTES_PER_STEP);
+    heap_touch(h, t.len + PUT_BYTES);
     if (t.len > MAX_OUT - h->out.len)
         heap_fail(h, "the template makes more than %d bytes of text", MAX_OUT);
     buffer_append(&h->out, t.data, t.len);
@@ -121,7 +128,7 @@ Text text_next(Text *rest) {
 
 size_t text_length(Heap *h, Text t) {
     size_t n = 0;
-    heap_spend(h, t.len / BYTES_PER_STEP);
+    heap_touch(h, t.len);
     for (size_t i = 0; i < t.len; i++) n += ((unsigned char)t.data[i] & 0xc0) != 0x80;
     return n;
 }
@@ -206,7 +213,7 @@ void dict_set(Heap *h, Dict *d, Value key, Value v) {
 static Value number_from_json(Heap *h, const Json *j) {
     const char *text = j->string.data; // json_parse() puts a NUL byte after a number
     int64_t integer;
-    heap_spend(h, j->string.len / BYTES_PER_STEP);
+    heap_touch(h, j->string.len);
     if (text[strspn(text, "-0123456789")]) return value_float(j->number);
     if (parse_i64(text, &integer)) return value_int(integer);
     return (Value){.kind = VALUE_BIG_INT, .text = {text, NULL, j->string.len}};
@@ -265,13 +272,36 @@ double value_number(Heap *h, Value v) {
     if (!value_is_number(v)) heap_fail(h, "expected a number, found '%s'", value_type_name(v));
     if (v.kind == VALUE_FLOAT) return v.number;
     if (v.kind != VALUE_BIG_INT) return (double)value_integer(h, v);
+    heap_touch(h, v.text.len * 8);
     return strtod(v.text.data, NULL); // the digits are followed by a NUL byte
 }
 
 int64_t value_integer(Heap *h, Value v) {
     if (v.kind == VALUE_BOOL) return v.boolean;
+    if (v.kind == VALUE_BIG_INT) heap_fail(h, "a number is too large");
     if (v.kind != VALUE_INT) heap_fail(h, "expected an integer, found '%s'", value_type_name(v));
     return v.integer;
+}
+
+Text value_string(Heap *h, Value v) {
+    if (v.kind != VALUE_STRING) heap_fail(h, "expected a string, found '%s'", value_type_name(v));
+    return v.text;
+}
+
+List *value_items(Heap *h, Value v) {
+    if (!value_is_list(v)) heap_fail(h, "expected a list, found '%s'", value_type_name(v));
+    return v.list;
+}
+
+Dict *value_mapping(Heap *h, Value v) {
+    if (v.kind != VALUE_DICT) heap_fail(h, "expected a mapping, found '%s'", value_type_name(v));
+    return v.dict;
+}
+
+static List *dict_keys(Heap *h, const Dict *d) {
+    List *keys = value_list(h, VALUE_LIST, d->n).list;
+    for (int i = 0; i < keys->n; i++) keys->items[i] = d->pairs[i].key;
+    return keys;
 }
 
 List *value_iterate(Heap *h, Value v) {
@@ -282,11 +312,7 @@ List *value_iterate(Heap *h, Value v) {
         return all;
     }
     if (v.kind == VALUE_UNDEFINED) return value_list(h, VALUE_LIST, 0).list;
-    if (v.kind == VALUE_DICT) {
-        List *keys = value_list(h, VALUE_LIST, v.dict->n).list;
-        for (int i = 0; i < keys->n; i++) keys->items[i] = v.dict->pairs[i].key;
-        return keys;
-    }
+    if (v.kind == VALUE_DICT) return dict_keys(h, v.dict);
     if (v.kind != VALUE_STRING) heap_fail(h, "'%s' object is not iterable", value_type_name(v));
     List *chars = value_list(h, VALUE_LIST, (int)text_length(h, v.text)).list;
     for (int i = 0; i < chars->n; i++) chars->items[i] = value_text(text_next(&v.text));
@@ -295,15 +321,35 @@ List *value_iterate(Heap *h, Value v) {
 
 // Comparison
 
+// Compares two values of one kind that has no contents to compare.
+static bool is_same_object(Heap *h, Value a, Value b) {
+    switch (a.kind) {
+    case VALUE_ABSENT:
+    case VALUE_UNDEFINED:
+    case VALUE_NONE: return true;
+    case VALUE_VIEW:
+    case VALUE_GENERATOR: return a.list == b.list;
+    case VALUE_NAMESPACE: return a.dict == b.dict;
+    case VALUE_FUNCTION:
+        return a.builtin == b.builtin && a.variant == b.variant &&
+               (!a.self || value_equal(h, *a.self, *b.self));
+    case VALUE_MACRO: return a.macro == b.macro;
+    case VALUE_LOOP: return a.loop == b.loop;
+    default: return false;
+    }
+}
+
 bool value_equal(Heap *h, Value a, Value b) {
     bool is_equal = false;
     if (a.kind == VALUE_STRING && b.kind == VALUE_STRING) {
-        heap_spend(h, 1 + (a.text.len == b.text.len ? a.text.len / BYTES_PER_STEP : 0));
+        heap_touch(h, BYTES_PER_STEP + (a.text.len == b.text.len ? a.text.len : 0));
         return str_eq(text_str(a.text), text_str(b.text));
     }
     heap_enter(h);
     if (a.kind == VALUE_INT && b.kind == VALUE_INT) {
         is_equal = a.integer == b.integer;
+    } else if (a.kind == VALUE_BIG_INT && b.kind == VALUE_BIG_INT) {
+        is_equal = str_eq(text_str(a.text), text_str(b.text));
     } else if (value_is_number(a) && value_is_number(b)) {
         is_equal = value_number(h, a) == value_number(h, b);
     } else if (a.kind == b.kind && a.kind >= VALUE_LIST && a.kind <= VALUE_RANGE) {
@@ -317,8 +363,7 @@ bool value_equal(Heap *h, Value a, Value b) {
             is_equal = other && value_equal(h, a.dict->pairs[i].value, *other);
         }
     } else if (a.kind == b.kind) {
-        is_equal =
-            a.kind <= VALUE_NONE || a.dict == b.dict; // other objects are equal to themselves
+        is_equal = is_same_object(h, a, b);
     }
     h->depth--;
     return is_equal;
@@ -328,8 +373,10 @@ bool value_less(Heap *h, Value a, Value b) {
     heap_spend(h, 1);
     if (a.kind == VALUE_INT && b.kind == VALUE_INT) return a.integer < b.integer;
     if (value_is_number(a) && value_is_number(b)) return value_number(h, a) < value_number(h, b);
-    if (a.kind == VALUE_STRING && b.kind == VALUE_STRING)
+    if (a.kind == VALUE_STRING && b.kind == VALUE_STRING) {
+        heap_touch(h, a.text.len < b.text.len ? a.text.len : b.text.len);
         return str_compare(text_str(a.text), text_str(b.text)) < 0;
+    }
     if (a.kind != b.kind || (a.kind != VALUE_LIST && a.kind != VALUE_TUPLE))
         heap_fail(h, "'<' not supported between instances of '%s' and '%s'", value_type_name(a),
                   value_type_name(b));
@@ -340,6 +387,26 @@ bool value_less(Heap *h, Value a, Value b) {
     bool is_less = value_less(h, a.list->items[i], b.list->items[i]);
     h->depth--;
     return is_less;
+}
+
+// Binary insertion sort. qsort() cannot be used, because a comparison can fail.
+int *value_order(Heap *h, const List *keys, bool is_descending) {
+    int *order = heap_alloc(h, (size_t)keys->n, sizeof *order);
+    for (int i = 0; i < keys->n; i++) {
+        Value key = keys->items[i];
+        int low = 0, high = i;
+        while (low < high) {
+            int mid = (low + high) / 2;
+            Value other = keys->items[order[mid]];
+            bool is_before = is_descending ? value_less(h, other, key) : value_less(h, key, other);
+            *(is_before ? &high : &low) = is_before ? mid : mid + 1;
+        }
+        size_t n_moved = (size_t)(i - low) * sizeof *order;
+        heap_touch(h, n_moved);
+        memmove(order + low + 1, order + low, n_moved);
+        order[low] = i;
+    }
+    return order;
 }
 
 static bool value_contains(Heap *h, Value all, Value v) {
@@ -426,7 +493,6 @@ static void put_quoted_text(Heap *h, Text t, bool is_json, bool is_ascii) {
     bool is_double = is_json || (memchr(t.data, '\'', t.len) && !memchr(t.data, '"', t.len));
     const char *quote = is_double ? "\"" : "'";
     heap_puts(h, quote);
-    heap_spend(h, t.len / 8);
     while (t.len) {
         char escape[16];
         Text c = text_next(&t);
@@ -446,22 +512,12 @@ static void put_separator(Heap *h, const ValueStyle *style, bool is_first, int l
     for (int i = 0; i < level; i++) heap_put(h, style->indent);
 }
 
-static int compare_keys(const void *a, const void *b) {
-    return str_compare(text_str(((const DictPair *)a)->key.text),
-                       text_str(((const DictPair *)b)->key.text));
-}
-
 static void put_dict(Heap *h, Dict *d, const ValueStyle *style, int level) {
-    DictPair *pairs = d->pairs;
-    if (style->is_sorted && d->n) {
-        pairs = heap_alloc(h, (size_t)d->n, sizeof *pairs);
-        memcpy(pairs, d->pairs, (size_t)d->n * sizeof *pairs);
-        for (int i = 0; i < d->n; i++) pairs[i].key = value_text(value_str(h, pairs[i].key));
-        qsort(pairs, (size_t)d->n, sizeof *pairs, compare_keys);
-    }
+    int *order = style->is_sorted ? value_order(h, dict_keys(h, d), false) : NULL;
     heap_puts(h, "{");
     for (int i = 0; i < d->n; i++) {
-        Value key = pairs[i].key;
+        DictPair *pair = &d->pairs[order ? order[i] : i];
+        Value key = pair->key;
         if (style->is_json && (key.kind < VALUE_NONE || key.kind > VALUE_STRING))
             heap_fail(h, "keys must be str, int, float, bool or None, not %s",
                       value_type_name(key));
@@ -474,7 +530,7 @@ static void put_dict(Heap *h, Dict *d, const ValueStyle *style, int level) {
         put_separator(h, style, i == 0, level + 1);
         value_put(h, key, style, 0);
         heap_put(h, style->colon);
-        value_put(h, pairs[i].value, style, level + 1);
+        value_put(h, pair->value, style, level + 1);
     }
     if (d->n) put_separator(h, style, true, level);
     heap_puts(h, "}");

@@ -100,6 +100,7 @@ struct Heap {
     Buffer out, mask; // (out.len each) output and its provenance mask; strings are built at the end
                       // of the output, see heap_pop_string()
     size_t steps;     // evaluation steps left
+    size_t n_touched; // bytes touched that do not make a step yet
     int line, depth;  // current line of the template; current recursion depth
     const char *name; // of the template, for messages
     const struct tm *now;
@@ -116,6 +117,7 @@ enum { HEAP_DEPTH = 600 };
 _Noreturn void heap_fail(Heap *h, const char *fmt, ...) PRINTF_LIKE(2, 3);
 void *heap_alloc(Heap *h, size_t n, size_t size); // zeroed
 void heap_spend(Heap *h, size_t n_steps);         // fails when h->steps are used up
+void heap_touch(Heap *h, size_t n_bytes);         // spends a step for every 64 bytes of data
 void heap_enter(Heap *h);                         // enters a level of recursion; h->depth-- leaves
 void heap_free(Heap *h);
 // Makes room for one more item in an array of n. Returns `items`, or a larger copy if n shows that
@@ -164,8 +166,12 @@ static inline bool value_is_number(Value v) {
 }
 const char *value_type_name(Value v); // Python's name of the type
 bool value_truth(Value v);
+// These check the kind of a value before they read its union, and fail if it is another one.
 double value_number(Heap *h, Value v);   // of a number
 int64_t value_integer(Heap *h, Value v); // of an int or a bool
+Text value_string(Heap *h, Value v);     // of a string
+List *value_items(Heap *h, Value v);     // of a VALUE_LIST to VALUE_GENERATOR
+Dict *value_mapping(Heap *h, Value v);   // of a dictionary
 List *value_iterate(Heap *h, Value v);   // its items; uses up a generator
 Text value_str(Heap *h, Value v);        // Python's str()
 
@@ -173,6 +179,8 @@ typedef enum { CMP_EQ, CMP_NE, CMP_LE, CMP_GE, CMP_LT, CMP_GT, CMP_IN, CMP_NOT_I
 bool value_compare(Heap *h, Comparison op, Value a, Value b);
 bool value_equal(Heap *h, Value a, Value b);
 bool value_less(Heap *h, Value a, Value b);
+// The indexes (keys->n) of the keys in ascending or descending order; the sort is stable.
+int *value_order(Heap *h, const List *keys, bool is_descending);
 
 typedef struct {
     bool is_json; // else Python's repr()
