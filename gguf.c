@@ -368,20 +368,21 @@ static bool wrong_kind(const Gguf *g, const GgufValue *v, const char *key, const
                      v->kind == GGUF_ARRAY ? "an array of " : "", kind_names[v->item_kind]);
 }
 
-// Reads a number: its bits as stored (integers sign-extended), and its value as a double. False if
-// v is NULL or not a number.
+// Reads a number: its bits as stored (integers sign-extended), and its value as a double. An array
+// of equal numbers counts as one number. False if v is NULL or something else.
 static bool load_number(const GgufValue *v, uint64_t *bits, double *x, bool *is_integer) {
-    if (!v || v->kind == GGUF_STRING || v->kind == GGUF_ARRAY || v->kind == GGUF_BOOL) return false;
-    int size = kind_bytes[v->kind], unused = 64 - 8 * size;
-    bool is_signed =
-        v->kind == GGUF_I8 || v->kind == GGUF_I16 || v->kind == GGUF_I32 || v->kind == GGUF_I64;
+    GgufKind kind = v ? v->item_kind : GGUF_STRING;
+    if (kind == GGUF_STRING || kind == GGUF_BOOL || v->count == 0) return false;
+    int size = kind_bytes[kind], unused = 64 - 8 * size;
+    if (memcmp(v->data, v->data + size, v->bytes - (size_t)size)) return false;
+    bool is_signed = kind == GGUF_I8 || kind == GGUF_I16 || kind == GGUF_I32 || kind == GGUF_I64;
     float f;
     *bits = load_uint(v->data, size);
     if (is_signed) *bits = (uint64_t)((int64_t)(*bits << unused) >> unused);
     *x = is_signed ? (double)(int64_t)*bits : (double)*bits;
-    *is_integer = v->kind != GGUF_F32 && v->kind != GGUF_F64;
-    if (v->kind == GGUF_F32) memcpy(&f, v->data, sizeof f), *x = (double)f;
-    if (v->kind == GGUF_F64) memcpy(x, v->data, sizeof *x);
+    *is_integer = kind != GGUF_F32 && kind != GGUF_F64;
+    if (kind == GGUF_F32) memcpy(&f, v->data, sizeof f), *x = (double)f;
+    if (kind == GGUF_F64) memcpy(x, v->data, sizeof *x);
     return true;
 }
 

@@ -9,7 +9,6 @@
 #include "kernels/ops.h"
 #include "lora/lora.h"
 
-#include <math.h>
 #include <stdlib.h>
 
 // One token of a session.
@@ -146,18 +145,28 @@ static void multiply(const Forward *f, const Product *products, int n_products, 
     if (f->model->n_adapters) lora_matmuls(&ws->lora, products, n_products, x, n, f->exactness);
 }
 
+// Norms and rotates the heads of a query or a key, as far as the family of the model does so.
+static void rotate_heads(const Forward *f, float *vec, const float *norm, int n_heads, int pos) {
+    const Config *c = &f->model->config;
+    for (float *head = vec; norm && head < vec + n_heads * c->head_dim; head += c->head_dim)
+        kernel.rmsnorm(head, head, norm, c->norm_eps, c->head_dim);
+    if (family_has_rope(&f->model->family, f->layer))
+        rope_apply(&f->ws->rope, vec, n_heads, c->head_dim, pos);
+}
+
 // Rotates the queries and keys of step i to its position, and stores its keys and values in the KV
-// cache. The factor 1/sqrt(head_dim) of the attention scores is applied to the queries.
+// cache. The factor of the attention scores, 1/sqrt(head_dim), is applied to the queries.
 static void rotate_and_store(void *arg, int i) {
     const Forward *f = arg;
     const Config *c = &f->model->config;
+    const Layer *l = &f->model->layers[f->layer];
     const Step *step = &f->ws->steps[i];
     int head_dim = c->head_dim, q_dim = c->n_heads * head_dim, kv_dim = c->n_kv_heads * head_dim;
     float *q = f->ws->q + (size_t)i * (size_t)q_dim;
     float *k = f->ws->k + (size_t)i * (size_t)kv_dim, *v = f->ws->v + (size_t)i * (size_t)kv_dim;
-    float scale = 1.0f / sqrtf((float)head_dim);
-    rope_apply(&f->ws->rope, q, c->n_heads, head_dim, step->pos);
-    rope_apply(&f->ws->rope, k, c->n_kv_heads, head_dim, step->pos);
+    float scale = family_attn_scale(&f->model->family, head_dim, step->pos);
+    rotate_heads(f, q, l->q_norm, c->n_heads, step->pos);
+    rotate_heads(f, k, l->k_norm, c->n_kv_heads, step->pos);
     for (int d = 0; d < q_dim; d++) q[d] *= scale;
     for (int h = 0; h < c->n_kv_heads; h++, k += head_dim, v += head_dim) {
         Type type = f->model->kv.type;

@@ -33,7 +33,8 @@ typedef struct {
 // The weights of a layer. A matrix has a row for each output.
 typedef struct {
     const float *attn_norm, *ffn_norm; // (dim)
-    Tensor wq;                         // (n_heads * head_dim, dim), pairs of RoPE are adjacent rows
+    const float *q_norm, *k_norm;      // (head_dim); NULL: heads of q and k are not normed
+    Tensor wq;                         // (n_heads * head_dim, dim), pairs of RoPE as in RopeParams
     Tensor wk, wv;                     // (n_kv_heads * head_dim, dim)
     Tensor wo;                         // (dim, n_heads * head_dim)
     Tensor w_gate, w_up;               // (hidden_dim, dim)
@@ -42,6 +43,7 @@ typedef struct {
 
 // Immutable after model_open().
 typedef struct {
+    Family family;
     Config config;
     Gguf file;
     Tensor embed, output;    // (vocab_size, dim); the same data when tied

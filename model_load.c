@@ -42,74 +42,67 @@ PRINTF_LIKE(2, 3) static bool refuse(const Loader *l, const char *format, ...) {
     return error_set(l->err, EXIT_MODEL, "%s: %s", l->m->file.path, text);
 }
 
-// Metadata: the hyper-parameters have the keys "llama.NAME".
+// Metadata: the hyper-parameters have the keys "ARCHITECTURE.NAME".
 
 // Reads a count in [min, max].
 static bool read_count(const Loader *l, const char *name, int min, int max, int *out) {
-    char key[64];
+    FamilyKey key = family_key(&l->m->file, name);
     uint64_t v;
-    snprintf(key, sizeof key, "llama.%s", name);
-    if (!gguf_get_u64(&l->m->file, key, &v, l->err)) return false;
+    if (!gguf_get_u64(&l->m->file, key.text, &v, l->err)) return false;
     *out = (int)v;
     return (v >= (uint64_t)min && v <= (uint64_t)max) ||
-           refuse(l, "%s: expected %d to %d, found %llu", key, min, max, (unsigned long long)v);
+           refuse(l, "%s: expected %d to %d, found %llu", key.text, min, max,
+                  (unsigned long long)v);
 }
 
 // Reads an optional count; *out keeps its value if the key is absent.
 static bool read_optional(const Loader *l, const char *name, int min, int max, int *out) {
-    char key[64];
-    snprintf(key, sizeof key, "llama.%s", name);
-    return !gguf_find_value(&l->m->file, key) || read_count(l, name, min, max, out);
+    return !gguf_find_value(&l->m->file, family_key(&l->m->file, name).text) ||
+           read_count(l, name, min, max, out);
 }
 
 static bool read_config(const Loader *l) {
     const Gguf *g = &l->m->file;
     Config *c = &l->m->config;
-    Str architecture;
+    FamilyKey eps_key = family_key(g, "attention.layer_norm_rms_epsilon");
     double eps;
-    if (!gguf_get_string(g, "general.architecture", &architecture, l->err)) return false;
     if (str_is(gguf_get_text(g, "general.type"), "adapter"))
         return refuse(l, "this is a LoRA adapter; pass its base model with -m, and the adapter "
                          "with --lora");
-    if (!str_is(architecture, "llama"))
-        return refuse(l, "general.architecture: expected \"llama\", found \"%.*s\"",
-                      (int)(architecture.len < 64 ? architecture.len : 64), architecture.data);
-
-    if (!read_count(l, "embedding_length", 1, MAX_DIM, &c->dim) ||
+    if (!family_read(&l->m->family, g, l->err) ||
+        !read_count(l, "embedding_length", 1, MAX_DIM, &c->dim) ||
         !read_count(l, "block_count", 1, MAX_LAYERS, &c->n_layers) ||
         !read_count(l, "feed_forward_length", 1, MAX_HIDDEN_DIM, &c->hidden_dim) ||
         !read_count(l, "attention.head_count", 1, MAX_HEADS, &c->n_heads) ||
         !read_count(l, "context_length", 1, MAX_CONTEXT, &c->max_context) ||
-        !gguf_get_f64(g, "llama.attention.layer_norm_rms_epsilon", &eps, l->err))
+        !gguf_get_f64(g, eps_key.text, &eps, l->err))
         return false;
-    if (!(eps > 0 && eps < 1))
-        return refuse(l, "llama.attention.layer_norm_rms_epsilon: expected 0 to 1, found %g", eps);
+    if (!(eps > 0 && eps < 1)) return refuse(l, "%s: expected 0 to 1, found %g", eps_key.text, eps);
     c->norm_eps = (float)eps;
 
     // Grouped-query attention: n_heads / n_kv_heads query heads share a KV head.
     c->n_kv_heads = c->n_heads;
     if (!read_optional(l, "attention.head_count_kv", 1, c->n_heads, &c->n_kv_heads)) return false;
     if (c->n_heads % c->n_kv_heads)
-        return refuse(l, "llama.attention.head_count_kv: expected a divisor of %d, found %d",
-                      c->n_heads, c->n_kv_heads);
+        return refuse(l, "%s: expected a divisor of %d, found %d",
+                      family_key(g, "attention.head_count_kv").text, c->n_heads, c->n_kv_heads);
 
     // Heads divide the residual stream among them, unless the file gives their width.
     if (!read_optional(l, "attention.key_length", 2, MAX_HEAD_DIM, &c->head_dim)) return false;
     if (c->head_dim == 0 && c->dim % c->n_heads)
-        return refuse(l, "llama.attention.head_count: expected a divisor of %d, found %d", c->dim,
-                      c->n_heads);
+        return refuse(l, "%s: expected a divisor of %d, found %d",
+                      family_key(g, "attention.head_count").text, c->dim, c->n_heads);
     if (c->head_dim == 0) c->head_dim = c->dim / c->n_heads;
     if (c->head_dim % 2 || c->head_dim > MAX_HEAD_DIM)
         return refuse(l, "head dimension: expected an even number up to %d, found %d", MAX_HEAD_DIM,
                       c->head_dim);
 
-    // Values as wide as keys, and no mixture of experts.
-    int value_length = c->head_dim, n_experts;
-    if (!read_optional(l, "attention.value_length", 1, 1 << 10, &value_length)) return false;
-    if (value_length != c->head_dim)
-        return refuse(l, "llama.attention.value_length: expected %d, found %d", c->head_dim,
-                      value_length);
-    return read_optional(l, "expert_count", 0, 0, &n_experts);
+    c->max_context = family_context(&l->m->family, g, c->max_context);
+    int value_length = c->head_dim; // values are as wide as keys
+    if (!read_optional(l, "attention.value_length", 1, MAX_DIM, &value_length)) return false;
+    return value_length == c->head_dim ||
+           refuse(l, "%s: expected %d, found %d", family_key(g, "attention.value_length").text,
+                  c->head_dim, value_length);
 }
 
 // The size of the vocabulary is the number of rows of the embedding, because no metadata key holds
@@ -149,8 +142,11 @@ static TensorName tensor_name(int layer, const char *name, const char *suffix) {
     return t;
 }
 
+// On AMX, small matrices of float32 are not rounded to bf16, which small models show most: NMSE of
+// their logits up to 2.3e-4. Llama files keep their bits.
 static bool load_tensor(Loader *l, TensorName name, int rows, int cols, Tensor *out) {
     const GgufTensor *t = tensor_find(&l->m->file, name.text, rows, cols, out, l->err);
+    out->is_unrounded = !l->m->family.is_llama && cols < 512;
     if (t) l->is_used[t - l->m->file.tensors] = true;
     return t;
 }
@@ -169,6 +165,10 @@ static bool load_vector(Loader *l, TensorName name, int n, const float **out) {
     return *out = converted, true;
 }
 
+static bool load_norm(Loader *l, int layer, const char *name, int n, const float **out) {
+    return load_vector(l, tensor_name(layer, name, "weight"), n, out);
+}
+
 // Attaches the adapters of a matrix in their order. The loop is backwards because lora_attach()
 // puts an adapter in front of the list.
 static bool attach_adapters(Loader *l, TensorName name, Tensor *w, bool is_embedding) {
@@ -177,10 +177,12 @@ static bool attach_adapters(Loader *l, TensorName name, Tensor *w, bool is_embed
     return true;
 }
 
-// Loads a matrix, its bias if the file has one, and its adapters.
-static bool load_matrix(Loader *l, int layer, const char *name, int rows, int cols, Tensor *out) {
+// Loads a matrix, its bias if the file has one, and its adapters; scale: factor of its products.
+static bool load_matrix(Loader *l, int layer, const char *name, int rows, int cols, float scale,
+                        Tensor *out) {
     TensorName weight = tensor_name(layer, name, "weight"), bias = tensor_name(layer, name, "bias");
     if (!load_tensor(l, weight, rows, cols, out)) return false;
+    out->scale = scale;
     if (gguf_find_tensor(&l->m->file, bias.text) && !load_vector(l, bias, rows, &out->bias))
         return false;
     return attach_adapters(l, weight, out, false);
@@ -191,15 +193,20 @@ static bool load_matrix(Loader *l, int layer, const char *name, int rows, int co
 static bool load_layer(Loader *l, int i, Layer *layer) {
     const Config *c = &l->m->config;
     int q_dim = c->n_heads * c->head_dim, kv_dim = c->n_kv_heads * c->head_dim;
-    return load_vector(l, tensor_name(i, "attn_norm", "weight"), c->dim, &layer->attn_norm) &&
-           load_vector(l, tensor_name(i, "ffn_norm", "weight"), c->dim, &layer->ffn_norm) &&
-           load_matrix(l, i, "attn_q", q_dim, c->dim, &layer->wq) &&
-           load_matrix(l, i, "attn_k", kv_dim, c->dim, &layer->wk) &&
-           load_matrix(l, i, "attn_v", kv_dim, c->dim, &layer->wv) &&
-           load_matrix(l, i, "attn_output", c->dim, q_dim, &layer->wo) &&
-           load_matrix(l, i, "ffn_gate", c->hidden_dim, c->dim, &layer->w_gate) &&
-           load_matrix(l, i, "ffn_up", c->hidden_dim, c->dim, &layer->w_up) &&
-           load_matrix(l, i, "ffn_down", c->dim, c->hidden_dim, &layer->w_down);
+    const Family *f = &l->m->family;
+    float residual_scale = (float)f->residual_scale;
+    if (f->has_qk_norm && (!load_norm(l, i, "attn_q_norm", c->head_dim, &layer->q_norm) ||
+                           !load_norm(l, i, "attn_k_norm", c->head_dim, &layer->k_norm)))
+        return false;
+    return load_norm(l, i, "attn_norm", c->dim, &layer->attn_norm) &&
+           load_norm(l, i, "ffn_norm", c->dim, &layer->ffn_norm) &&
+           load_matrix(l, i, "attn_q", q_dim, c->dim, 1, &layer->wq) &&
+           load_matrix(l, i, "attn_k", kv_dim, c->dim, 1, &layer->wk) &&
+           load_matrix(l, i, "attn_v", kv_dim, c->dim, 1, &layer->wv) &&
+           load_matrix(l, i, "attn_output", c->dim, q_dim, residual_scale, &layer->wo) &&
+           load_matrix(l, i, "ffn_gate", c->hidden_dim, c->dim, 1, &layer->w_gate) &&
+           load_matrix(l, i, "ffn_up", c->hidden_dim, c->dim, 1, &layer->w_up) &&
+           load_matrix(l, i, "ffn_down", c->dim, c->hidden_dim, residual_scale, &layer->w_down);
 }
 
 // Checks the tensors that were not loaded. An unknown tensor of a layer, the embedding or the
@@ -215,12 +222,13 @@ static bool check_unused(const Loader *l) {
         if (l->is_used[i] || str_is(t->name, "rope_freqs.weight")) continue;
         for (size_t k = 0; k < sizeof prefixes / sizeof *prefixes; k++)
             if (str_begins_with(t->name, prefixes[k]))
-                return refuse(l, "tensor %.*s: not part of a Llama model", SHOWN(t->name));
+                return refuse(l, "tensor %.*s: not part of a %s model", SHOWN(t->name),
+                              l->m->family.name);
         if (!n++) first = t;
     }
     if (n)
-        warn("%s: ignoring %d of %d tensors that are not part of a Llama model, first %.*s",
-             g->path, n, g->n_tensors, SHOWN(first->name));
+        warn("%s: ignoring %d of %d tensors that are not part of a %s model, first %.*s", g->path,
+             n, g->n_tensors, l->m->family.name, SHOWN(first->name));
     return true;
 }
 
@@ -231,16 +239,18 @@ static bool load_tensors(Loader *l) {
     const Config *c = &m->config;
     TensorName embed = tensor_name(NO_LAYER, "token_embd", "weight");
     if (!load_tensor(l, embed, c->vocab_size, c->dim, &m->embed)) return false;
-    if (c->n_layers > m->file.n_tensors)
-        return refuse(l, "llama.block_count: expected at most the %d tensors, found %d",
-                      m->file.n_tensors, c->n_layers);
-    m->layers = xalloc((size_t)c->n_layers, sizeof *m->layers);
     m->output = m->embed; // tied, unless the file has an output matrix
-    if (!load_vector(l, tensor_name(NO_LAYER, "output_norm", "weight"), c->dim, &m->final_norm) ||
+    m->embed.scale = (float)m->family.embed_scale;
+    m->output.scale = (float)(1 / m->family.logit_scale);
+    if (c->n_layers > m->file.n_tensors)
+        return refuse(l, "%s: expected at most the %d tensors, found %d",
+                      family_key(&m->file, "block_count").text, m->file.n_tensors, c->n_layers);
+    m->layers = xalloc((size_t)c->n_layers, sizeof *m->layers);
+    if (!load_norm(l, NO_LAYER, "output_norm", c->dim, &m->final_norm) ||
         !attach_adapters(l, embed, &m->embed, true))
         return false;
     if (gguf_find_tensor(&m->file, "output.weight") &&
-        !load_matrix(l, NO_LAYER, "output", c->vocab_size, c->dim, &m->output))
+        !load_matrix(l, NO_LAYER, "output", c->vocab_size, c->dim, m->output.scale, &m->output))
         return false;
     for (int i = 0; i < c->n_layers; i++)
         if (!load_layer(l, i, &m->layers[i])) return false;
@@ -255,7 +265,8 @@ static bool open_adapters(const Loader *l, const ModelOptions *o) {
     Model *m = l->m;
     m->adapters = xalloc((size_t)o->n_adapters + 1, sizeof *m->adapters);
     for (; m->n_adapters < o->n_adapters; m->n_adapters++)
-        if (!lora_open(&m->adapters[m->n_adapters], &o->adapters[m->n_adapters], l->err))
+        if (!lora_open(&m->adapters[m->n_adapters], &o->adapters[m->n_adapters],
+                       m->family.architecture, l->err))
             return false;
     return true;
 }
@@ -263,9 +274,10 @@ static bool open_adapters(const Loader *l, const ModelOptions *o) {
 // Reads the RoPE parameters of the file, then applies the options.
 static bool set_rope(const Loader *l, const ModelOptions *o) {
     RopeParams *p = &l->m->rope;
-    if (!rope_params_read(p, &l->m->file, l->m->config.head_dim, l->err)) return false;
+    const Family *f = &l->m->family;
+    if (!rope_params_read(p, &l->m->file, f, l->m->config.head_dim, l->err)) return false;
     // Some converters write such files. Their text is good up to 8192 positions, and bad after.
-    if (p->rule == ROPE_NONE && !o->rope_rule && p->theta == 500000 &&
+    if (f->is_llama && p->rule == ROPE_NONE && !o->rope_rule && p->theta == 500000 &&
         l->m->config.max_context == 131072)
         warn("%s: no RoPE scaling, but Llama 3.1 and later need it; add --rope-scaling llama3 "
              "--rope-scale 8 (Llama 3.2: 32)",

@@ -12,8 +12,8 @@ typedef struct {
     // The end of the first piece of a text, which must not be empty. Linear time in the piece.
     const char *(*next_piece)(const char *s, const char *end);
     bool ignores_merges; // a piece that is a token is encoded as this token, even if merging would
-                         // end with other tokens (ignore_merges of Hugging Face's tokenizers);
-                         // implies that texts begin with BOS unless the file says otherwise
+                         // end with other tokens (ignore_merges of Hugging Face's tokenizers)
+    bool adds_bos;       // texts begin with BOS unless the file says otherwise
     const char *names[16]; // values of tokenizer.ggml.pre, as llama.cpp defines them
 } Pretokenizer;
 

@@ -74,10 +74,9 @@ static double yarn_pair(const RopeParams *p, double rotations) {
 //
 //     f (1 - r) + f / factor * r
 static float yarn_freq(const RopeParams *p, float freq, int i) {
-    float low = fmaxf((float)floor(yarn_pair(p, p->beta_fast)), 0);
-    float high = fminf((float)ceil(yarn_pair(p, p->beta_slow)), (float)(p->dim - 1));
-    if (low == high) high += 0.001f;
-    float ramp = fminf(fmaxf(((float)i - low) / (high - low), 0), 1);
+    float low = fmaxf((float)floor(yarn_pair(p, p->yarn.beta_fast)), 0);
+    float high = fminf((float)ceil(yarn_pair(p, p->yarn.beta_slow)), (float)(p->dim - 1));
+    float ramp = fminf(fmaxf(((float)i - low) / fmaxf(high - low, 0.001f), 0), 1);
     float kept = freq * (1 - ramp), interpolated = freq / (float)p->factor * ramp;
     return interpolated + kept;
 }
@@ -89,6 +88,7 @@ static float scaled_freq(const RopeParams *p, int i, int n) {
     if (p->rule == ROPE_DYNAMIC && n > p->orig_ctx)
         theta = ntk_theta(theta, p->factor * n / p->orig_ctx - (p->factor - 1), p->dim);
     float freq = base_freq(theta, i, p->dim);
+    if (p->has_divisors) freq /= p->divisors[i];
     switch (p->rule) {
     case ROPE_LINEAR: return freq / (float)p->factor;
     case ROPE_YARN: return yarn_freq(p, freq, i);
@@ -99,56 +99,44 @@ static float scaled_freq(const RopeParams *p, int i, int n) {
 }
 
 // YaRN multiplies attention scores by (0.1 ln(factor) + 1)^2: one factor through the cosines and
-// sines of the query, one through those of the key.
+// sines of the query, one through those of the key. With a multiplier M (Mistral 3), the factor is
+// divided by 0.1 M ln(factor) + 1.
 static float attention_factor(const RopeParams *p) {
-    if (p->rule != ROPE_YARN) return 1;
-    if (p->attn_factor > 0) return (float)p->attn_factor;
-    return p->factor > 1 ? (float)(0.1 * log(p->factor) + 1) : 1;
+    bool has_formula = p->rule == ROPE_YARN && p->factor > 1;
+    double log_factor = has_formula ? 0.1 * log(p->factor) : 0;
+    if (p->rule == ROPE_YARN && p->yarn.attn_factor > 0)
+        return (float)(p->yarn.attn_factor * p->yarn.magnitude);
+    return (float)((log_factor + 1) / (p->yarn.log_multiplier * log_factor + 1) *
+                   p->yarn.magnitude);
 }
 
-// Parameters of a file: defaults, then llama.rope.*, then llama.rope.scaling.*, then the divisors.
+// Parameters of a file: defaults, then rope.*, then rope.scaling.*, then the divisors. Names of
+// keys are given without the architecture (family_key).
 
-// Reads an optional positive number; *out keeps its value if the key is absent.
-static bool read_positive(const Gguf *g, const char *key, double *out, Error *err) {
-    if (!gguf_find_value(g, key)) return true;
-    if (!gguf_get_f64(g, key, out, err)) return false;
-    if (*out > 0 && *out < 1e12) return true;
-    return error_set(err, EXIT_MODEL, "%s: %s: expected a positive number, found %g", g->path, key,
-                     *out);
-}
-
-// Reads llama.rope.scaling.*.
+// Reads rope.scaling.*.
 static bool read_scaling(RopeParams *p, const Gguf *g, Error *err) {
-    static const char type_key[] = "llama.rope.scaling.type";
-    double orig_ctx = p->orig_ctx;
+    FamilyKey type_key = family_key(g, "rope.scaling.type");
     const struct {
-        const char *key;
+        const char *name;
         double *value;
-    } keys[] = {{"llama.rope.scale_linear", &p->factor}, // the older name of scaling.factor
-                {"llama.rope.scaling.factor", &p->factor},
-                {"llama.rope.scaling.original_context_length", &orig_ctx},
-                {"llama.rope.scaling.low_freq_factor", &p->low_freq_factor},
-                {"llama.rope.scaling.high_freq_factor", &p->high_freq_factor},
-                {"llama.rope.scaling.yarn_beta_fast", &p->beta_fast},
-                {"llama.rope.scaling.yarn_beta_slow", &p->beta_slow},
-                {"llama.rope.scaling.yarn_attn_factor", &p->attn_factor}};
+    } keys[] = {{"rope.scale_linear", &p->factor}, // the older name of scaling.factor
+                {"rope.scaling.factor", &p->factor},
+                {"rope.scaling.low_freq_factor", &p->low_freq_factor},
+                {"rope.scaling.high_freq_factor", &p->high_freq_factor}};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        if (!read_positive(g, keys[i].key, keys[i].value, err)) return false;
-    if (orig_ctx < 1 || orig_ctx > INT32_MAX || p->low_freq_factor >= p->high_freq_factor)
-        return error_set(
-            err, EXIT_MODEL,
-            "%s: llama.rope.scaling: original context %g with frequency factors %g and "
-            "%g is invalid",
-            g->path, orig_ctx, p->low_freq_factor, p->high_freq_factor);
-    p->orig_ctx = (int)orig_ctx;
+        if (!family_number(g, keys[i].name, false, keys[i].value, err)) return false;
+    if (p->low_freq_factor >= p->high_freq_factor)
+        return error_set(err, EXIT_MODEL,
+                         "%s: rope.scaling: frequency factors %g and %g are invalid", g->path,
+                         p->low_freq_factor, p->high_freq_factor);
     if (p->factor != 1) p->rule = ROPE_LINEAR; // the rule of a factor without a type
-    if (!gguf_find_value(g, type_key)) return true;
+    if (!gguf_find_value(g, type_key.text)) return true;
     Str type;
-    if (!gguf_get_string(g, type_key, &type, err)) return false;
+    if (!gguf_get_string(g, type_key.text, &type, err)) return false;
     for (int i = 0; i < ROPE_FILE; i++)
         if (str_is(type, rule_names[i])) return p->rule = (RopeRule)i, true;
-    return error_set(err, EXIT_MODEL, "%s: %s: unknown rule \"%.*s\"", g->path, type_key,
-                     (int)(type.len < 40 ? type.len : 40), type.data);
+    return error_set(err, EXIT_MODEL, "%s: %s: unknown rule \"%.*s\"", g->path, type_key.text,
+                     SHOWN(type));
 }
 
 // True if the divisors equal the ones that the Llama 3.1 rule (p->rule) gives, up to rounding.
@@ -180,9 +168,11 @@ static bool read_divisors(RopeParams *p, const Gguf *g, Error *err) {
     RopeParams rule = *p;
     rule.rule = ROPE_LLAMA3;
     rule.factor = p->divisors[p->dim / 2 - 1];
-    if (!gguf_find_value(g, "llama.rope.scaling.original_context_length"))
+    if (!gguf_find_value(g, family_key(g, "rope.scaling.original_context_length").text))
         rule.orig_ctx = LLAMA3_CONTEXT;
-    if (is_llama3(&rule))
+    if (p->rule != ROPE_NONE)
+        p->has_divisors = true;
+    else if (is_llama3(&rule))
         *p = rule;
     else
         p->rule = ROPE_FILE;
@@ -195,30 +185,28 @@ RopeParams rope_params_default(int dim) {
                         .factor = 8,
                         .low_freq_factor = 1,
                         .high_freq_factor = 4,
-                        .beta_fast = 32,
-                        .beta_slow = 1,
+                        .yarn = {.beta_fast = 32, .beta_slow = 1, .magnitude = 1},
                         .orig_ctx = LLAMA3_CONTEXT};
 }
 
-bool rope_params_read(RopeParams *p, const Gguf *g, int head_dim, Error *err) {
+bool rope_params_read(RopeParams *p, const Gguf *g, const Family *family, int head_dim,
+                      Error *err) {
     *p = rope_params_default(head_dim);
+    p->has_half_pairs = family->has_half_pairs;
+    p->yarn = family->yarn;
     p->factor = 1;
-    double dim = head_dim, orig_ctx = LLAMA3_CONTEXT;
-    if (!read_positive(g, "llama.rope.dimension_count", &dim, err) ||
-        !read_positive(g, "llama.rope.freq_base", &p->theta, err) ||
-        !read_positive(g, "llama.context_length", &orig_ctx, err))
+    p->orig_ctx = (int)family->orig_context;
+    double dim = head_dim;
+    if (!family_number(g, "rope.dimension_count", false, &dim, err) ||
+        !family_number(g, "rope.freq_base", false, &p->theta, err))
         return false;
     if (dim > head_dim || dim != 2 * floor(dim / 2))
-        return error_set(
-            err, EXIT_MODEL,
-            "%s: llama.rope.dimension_count: expected an even number up to %d, found %g", g->path,
-            head_dim, dim);
+        return error_set(err, EXIT_MODEL, "%s: %s: expected an even number up to %d, found %g",
+                         g->path, family_key(g, "rope.dimension_count").text, head_dim, dim);
     if (p->theta <= 1)
-        return error_set(err, EXIT_MODEL,
-                         "%s: llama.rope.freq_base: expected more than 1, found %g", g->path,
-                         p->theta);
+        return error_set(err, EXIT_MODEL, "%s: %s: expected more than 1, found %g", g->path,
+                         family_key(g, "rope.freq_base").text, p->theta);
     p->dim = (int)dim;
-    p->orig_ctx = orig_ctx < INT32_MAX ? (int)orig_ctx : INT32_MAX;
     if (!read_scaling(p, g, err)) return false;
     return p->rule == ROPE_LLAMA3 ||
            read_divisors(p, g, err); // metadata is exact, divisors are not
@@ -235,6 +223,7 @@ bool rope_params_override(RopeParams *p, const char *rule, double theta, double 
         p->rule = (RopeRule)rope_rule_from_name(rule);
     else if (factor > 0 && p->rule == ROPE_NONE)
         p->rule = ROPE_LINEAR;
+    if (rule) p->has_divisors = false;
     if (p->rule == ROPE_FILE && !p->divisors)
         return error_set(err, EXIT_USAGE, "--rope-scaling file: the file has no rope_freqs.weight");
     if (p->theta <= 1)
@@ -304,12 +293,13 @@ void rope_reserve(Rope *rope, int n_positions) {
 }
 
 void rope_apply(const Rope *rope, float *vec, int n_heads, int head_dim, int pos) {
-    int half = rope->params.dim / 2;
+    bool is_half = rope->params.has_half_pairs;
+    int half = rope->params.dim / 2, step = is_half ? 1 : 2, apart = is_half ? half : 1;
     const float *c = rope->cos + (size_t)pos * half, *s = rope->sin + (size_t)pos * half;
     for (int h = 0; h < n_heads; h++, vec += head_dim)
         for (int i = 0; i < half; i++) {
-            float re = vec[2 * i], im = vec[2 * i + 1]; // (re + j im) (c + j s)
-            vec[2 * i] = re * c[i] - im * s[i];
-            vec[2 * i + 1] = re * s[i] + im * c[i];
+            float re = vec[step * i], im = vec[step * i + apart]; // (re + j im) (c + j s)
+            vec[step * i] = re * c[i] - im * s[i];
+            vec[step * i + apart] = re * s[i] + im * c[i];
         }
 }

@@ -4,11 +4,11 @@
 // The first `dim` values of a head are dim/2 pairs (x[2i], x[2i+1]), read as complex numbers
 // x[2i] + j x[2i+1]. At position p, pair i is multiplied by e^(j p f(i)), with the frequency
 // f(i) = theta^(-2i/dim), possibly changed by a scaling rule. The dot product of a rotated query
-// and a rotated key then depends only on the distance of their positions. docs/rope.md explains it
-// with pictures.
+// and a rotated key then depends only on the distance of their positions. Some families pair
+// x[i] with x[i + dim/2] instead (family.h). docs/rope.md explains it with pictures.
 #pragma once
 
-#include "gguf.h"
+#include "family.h"
 
 // Scaling rules: how frequencies are changed for a context longer than the training context.
 typedef enum {
@@ -22,15 +22,16 @@ typedef enum {
 } RopeRule;
 
 typedef struct {
-    int dim; // rotated values of a head, even
+    int dim;             // rotated values of a head, even
+    bool has_half_pairs; // pairs are (i, i + dim/2), not (2i, 2i + 1)
     RopeRule rule;
     double theta;                             // base of the frequencies
     double factor;                            // extension of the context, > 0; 1: none
     double low_freq_factor, high_freq_factor; // llama3: 1 and 4
-    double beta_fast, beta_slow;              // yarn: 32 and 1
-    double attn_factor;                       // yarn: factor of cosine and sine; 0: by its formula
+    Yarn yarn;                                // yarn (family.h)
     int orig_ctx;                             // length of the context that `factor` extends
     const float *divisors;                    // (dim / 2) of ROPE_FILE, inside the mapped file
+    bool has_divisors;                        // other rules apply to frequencies divided by them
 } RopeParams;
 
 // The cis table: cosine and sine of position * frequency, times `scale`.
@@ -49,10 +50,10 @@ const char *rope_rule_name(RopeRule rule);
 // Parameters without a model: no rule, theta 10000, and for a rule that is set later factor 8 over
 // 8192 positions, as in Llama 3.1.
 RopeParams rope_params_default(int dim);
-// Reads the parameters from metadata (llama.rope.*) and the tensor rope_freqs.weight. If the tensor
-// has the divisors of Llama 3.1 or 3.2, the rule is ROPE_LLAMA3. False with err (exit 3) if a value
-// is invalid.
-bool rope_params_read(RopeParams *p, const Gguf *g, int head_dim, Error *err);
+// Reads the parameters from metadata (ARCHITECTURE.rope.*) and the tensor rope_freqs.weight. If the
+// tensor has the divisors of Llama 3.1 or 3.2, the rule is ROPE_LLAMA3. False with err (exit 3) if
+// a value is invalid.
+bool rope_params_read(RopeParams *p, const Gguf *g, const Family *family, int head_dim, Error *err);
 // Applies options of the command line; NULL and 0 keep the value. A factor alone means rule
 // "linear" where the file has none. False with err (exit 2) if a value is invalid.
 bool rope_params_override(RopeParams *p, const char *rule, double theta, double factor,

@@ -367,7 +367,7 @@ static bool load_defaults(Tokenizer *t, const Gguf *g, Error *err) {
     if (t->bos < 0 && !gguf_find_value(g, "tokenizer.ggml.bos_token_id"))
         t->bos = tokenizer_special_id(t, t->is_sentencepiece ? "<s>" : "<|begin_of_text|>");
     if (t->unknown < 0) t->unknown = tokenizer_special_id(t, "<unk>");
-    t->adds_bos = t->is_sentencepiece || t->pretokenizer->ignores_merges;
+    t->adds_bos = t->is_sentencepiece || t->pretokenizer->adds_bos;
     t->has_space_prefix = t->is_sentencepiece;
     if (gguf_find_value(g, "tokenizer.ggml.add_bos_token") &&
         !gguf_get_bool(g, "tokenizer.ggml.add_bos_token", &t->adds_bos, err))

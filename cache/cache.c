@@ -148,7 +148,7 @@ static Hash128 model_hash(const Model *m) {
                   VERSION, BUILD_COMMIT, BUILD_COMPILER, kernel.name, m->is_batch_invariant,
                   m->kv.type, m->kv.n_layers, m->kv.n_kv_heads, m->kv.head_dim, r->rule, r->dim,
                   r->orig_ctx, r->theta, r->factor, r->low_freq_factor, r->high_freq_factor,
-                  r->beta_fast, r->beta_slow, r->attn_factor);
+                  r->yarn.beta_fast, r->yarn.beta_slow, r->yarn.attn_factor);
     Hash128 h = hash_add((Hash128){0}, settings.data, settings.len);
     buffer_free(&settings);
     h = hash_add_gguf(h, &m->file, false);

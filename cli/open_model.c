@@ -21,6 +21,8 @@ void model_open_or_die(const Options *o, Model *m, Tokenizer **t) {
     if (tokenizer_n_vocab(*t) != c->vocab_size)
         die(EXIT_MODEL, "%s: vocabulary: expected %d tokens (rows of the embedding), found %d",
             m->file.path, c->vocab_size, tokenizer_n_vocab(*t));
+    if (m->family.window > 0 && o->ctx > m->family.window)
+        die(EXIT_USAGE, "-c %d: expected at most the sliding window, %g", o->ctx, m->family.window);
     if (o->ctx > c->max_context)
         warn("-c %d: the model was trained for %d positions", o->ctx, c->max_context);
     if (o->is_verbose)

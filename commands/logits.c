@@ -45,6 +45,8 @@ int command_logits(const Options *o) {
     if (o->ids[0] == '@') file_register_input(o->ids + 1);
     if (ids.len == 0) die(EXIT_USAGE, "--ids: no tokens");
     int context = o->ctx ? o->ctx : model.config.max_context;
+    if (model.family.window > 0 && context > model.family.window)
+        context = (int)model.family.window;
     if (!context_fits(ids.len, false, context, &err)) die_error(&err);
 
     // Each forward pass computes the logits of all its tokens, so their memory bounds the chunk.

@@ -117,7 +117,9 @@ static void compute_row(const RopeTable *t, const Rope *rope, int pos, int i,
     out[ANGLE] = (double)rope_cis(rope, pos, i, &c, &s);
     out[COS] = (double)c, out[SIN] = (double)s;
     out[DEGREES] = fmod(out[ANGLE] * (180 / M_PI), 360);
-    out[X] = (double)t->vector[2 * i], out[Y] = (double)t->vector[2 * i + 1];
+    bool is_half = rope->params.has_half_pairs;
+    const float *x = t->vector + (is_half ? i : 2 * i);
+    out[X] = (double)x[0], out[Y] = (double)x[is_half ? rope->params.dim / 2 : 1];
     out[ROTATED_X] = out[X] * out[COS] - out[Y] * out[SIN];
     out[ROTATED_Y] = out[X] * out[SIN] + out[Y] * out[COS];
 }

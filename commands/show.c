@@ -71,6 +71,28 @@ static void print_tokenizer(const Gguf *g) {
     tokenizer_close(t);
 }
 
+// Prints how the model differs from Llama 3.1.
+static void print_family(const Model *m) {
+    const Family *f = &m->family;
+    const Layer *l = m->layers;
+    Buffer list = {0};
+    if (f->has_half_pairs) buffer_printf(&list, ", RoPE pairs (i, i + %d)", m->rope.dim / 2);
+    if (f->no_rope_interval == 1) buffer_puts(&list, ", no RoPE");
+    if (f->no_rope_interval > 1)
+        buffer_printf(&list, ", no RoPE in every %dth layer", f->no_rope_interval);
+    if (l->q_norm) buffer_puts(&list, ", norms of q and k");
+    if (l->wq.bias || l->wk.bias || l->wv.bias) buffer_puts(&list, ", biases of q, k and v");
+    if (f->has_scales)
+        buffer_printf(&list, ", embedding x %g, residual x %g, scores x %g, logits / %g",
+                      f->embed_scale, f->residual_scale,
+                      (double)family_attn_scale(f, m->config.head_dim, 0), f->logit_scale);
+    if (f->temperature > 0) buffer_printf(&list, ", attention temperature %g", f->temperature);
+    if (f->window > 0) buffer_printf(&list, ", sliding window of %g", f->window);
+    printf("%-14s%s (%s)%s\n", "family", f->name, f->architecture,
+           list.len ? list.data : ", as Llama 3.1");
+    buffer_free(&list);
+}
+
 static void print_model(const Model *m, const Options *o) {
     const Config *c = &m->config;
     const RopeParams *r = &m->rope;
@@ -86,6 +108,7 @@ static void print_model(const Model *m, const Options *o) {
     }
     if (gguf_file_type_name(&m->file))
         printf("%-14s%s\n", "mixture", gguf_file_type_name(&m->file));
+    print_family(m);
     printf("%-14s%d layers, dim %d, FFN %d, %d heads of %d, %d KV heads\n", "shape", c->n_layers,
            c->dim, c->hidden_dim, c->n_heads, c->head_dim, c->n_kv_heads);
     printf("%-14svocabulary %d, %s, norm eps %g\n", "output", c->vocab_size,
@@ -129,6 +152,7 @@ static void print_json(const Gguf *g, const Model *m) {
         return;
     }
     const Config *c = &m->config;
+    json_write_string(&w, "architecture", str_of(m->family.architecture));
     json_write_int(&w, "n_layers", c->n_layers);
     json_write_int(&w, "dim", c->dim);
     json_write_int(&w, "hidden_dim", c->hidden_dim);

@@ -41,5 +41,5 @@ void attention_prepare(Attention *a, const AttentionShape *shape, const Attentio
                        int n_tiles, int n_threads);
 
 // out (n_steps, n_heads * head_dim) = softmax(q k^T) v. q has the same shape as out, and is already
-// rotated and multiplied by 1/sqrt(head_dim). A query sees the keys up to its own position.
+// rotated and multiplied by the factor of the scores. A query sees the keys up to its own position.
 void attention(float *out, const float *q, const Attention *a, int layer, Exactness exactness);

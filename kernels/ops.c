@@ -16,9 +16,12 @@ void ops_for(int n, int chunk, void (*fn)(void *arg, int i), void *arg) {
 }
 
 void ops_embed(float *out, const Tensor *w, const int *tokens, int n) {
-    for (int i; team_next(n, &i);)
-        quant_decode_row(w->type, (const char *)w->data + (size_t)tokens[i] * w->row_bytes,
-                         out + (size_t)i * (size_t)w->cols, (size_t)w->cols);
+    for (int i; team_next(n, &i);) {
+        float *row = out + (size_t)i * (size_t)w->cols;
+        quant_decode_row(w->type, (const char *)w->data + (size_t)tokens[i] * w->row_bytes, row,
+                         (size_t)w->cols);
+        for (int k = 0; w->scale != 1 && k < w->cols; k++) row[k] *= w->scale;
+    }
     team_end_op(OP_EMBED);
 }
 
@@ -72,7 +75,8 @@ static bool is_kernel_for(const MatmulKernel *k, int n) { return k->rows && n >=
 const MatmulKernel *ops_matmul_kernel(const Tensor *w, int n, Exactness exactness) {
     const MatmulKernel *gemm = &kernel.gemm[w->type], *large = &kernel.gemm_large[w->type];
     int rows = exactness_rows(exactness, n);
-    if (is_kernel_for(large, rows)) return large;
+    bool is_rounded = w->type != TYPE_F32 || !w->is_unrounded;
+    if (is_rounded && is_kernel_for(large, rows)) return large;
     if (is_kernel_for(gemm, gemm->has_gemv_bits ? n : rows)) return gemm;
     return &kernel.gemv[w->type];
 }
@@ -158,9 +162,10 @@ void ops_matmuls(const MatmulScratch *s, const Product *products, int n_products
         float *out = products[p].out;
         int first = i * plans[p].chunk, end = min_int(w->rows, first + plans[p].chunk);
         plans[p].kernel->rows(out, (size_t)w->rows, w, plans[p].encoded, n, first, end);
-        for (int t = 0; w->bias && t < n; t++)
-            for (int r = first; r < end; r++)
-                out[(size_t)t * (size_t)w->rows + (size_t)r] += w->bias[r];
+        for (int t = 0; t < n; t++, out += w->rows) {
+            for (int r = first; w->bias && r < end; r++) out[r] += w->bias[r];
+            for (int r = first; w->scale != 1 && r < end; r++) out[r] *= w->scale;
+        }
     }
     team_end_op(OP_MATMUL);
 }

@@ -10,7 +10,7 @@
 #include "kernels.h"
 #include "team.h"
 
-// out (n, w->rows) = x (n, w->cols) w^T + w->bias
+// out (n, w->rows) = (x (n, w->cols) w^T + w->bias) * w->scale
 typedef struct {
     float *out;
     const Tensor *w;
@@ -39,7 +39,8 @@ size_t ops_encoded_bytes(const Tensor *w, int max_rows, int n);
 // Exactness.
 bool ops_is_batch_invariant(const Tensor *w);
 
-// out (n, w->cols) = the rows of the embedding matrix w with the indices `tokens` (n)
+// out (n, w->cols) = the rows of the embedding matrix w with the indices `tokens` (n), times
+// w->scale
 void ops_embed(float *out, const Tensor *w, const int *tokens, int n);
 // out (n, dim) = rmsnorm of each row of x (n, dim); out may be x
 void ops_rmsnorm(float *out, const float *x, const float *weight, float eps, int n, int dim);

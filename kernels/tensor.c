@@ -19,7 +19,7 @@ const GgufTensor *tensor_find(const Gguf *file, const char *name, int rows, int 
                   gguf_describe_type(file, t->type));
     } else {
         size_t row_bytes = quant_row_bytes((Type)t->type, (size_t)cols);
-        *out = (Tensor){t->data, (Type)t->type, rows, cols, row_bytes, NULL, NULL};
+        *out = (Tensor){t->data, (Type)t->type, rows, cols, row_bytes, 1, NULL, NULL, false};
         return t;
     }
     return NULL;

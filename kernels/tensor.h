@@ -9,8 +9,10 @@ typedef struct {
     Type type;
     int rows, cols; // cols is a multiple of the type's block size
     size_t row_bytes;
-    const float *bias;          // (rows), added to products; NULL: none
+    float scale;       // factor of products, after the bias, and of embedding rows; 1: none
+    const float *bias; // (rows), added to products; NULL: none
     const struct LowRank *lora; // LoRA adapters of this matrix (lora/lora.h); NULL: none
+    bool is_unrounded;          // F32: no kernel may round the weights (gemm_large does)
 } Tensor;
 
 // Finds a tensor of a file and describes it in *out. NULL with err (exit 3) if it is absent, has

@@ -15,12 +15,12 @@ static bool check_text(const Gguf *g, const char *key, const char *expected, Err
                      expected, SHOWN(found));
 }
 
-static bool read_metadata(const Gguf *g, double *alpha, Error *err) {
+static bool read_metadata(const Gguf *g, const char *architecture, double *alpha, Error *err) {
     if (!str_is(gguf_get_text(g, "general.type"), "adapter"))
         return error_set(err, EXIT_MODEL, "%s: expected a LoRA adapter, found %s", g->path,
                          g->n_tensors ? "a model" : "a file without tensors");
     if (!check_text(g, "adapter.type", "lora", err) ||
-        !check_text(g, "general.architecture", "llama", err) ||
+        !check_text(g, "general.architecture", architecture, err) ||
         !gguf_get_f64(g, "adapter.lora.alpha", alpha, err))
         return false;
     if (gguf_find_value(g, "adapter.alora.invocation_tokens"))
@@ -31,14 +31,14 @@ static bool read_metadata(const Gguf *g, double *alpha, Error *err) {
                      g->path, *alpha);
 }
 
-bool lora_open(Lora *a, const LoraOption *option, Error *err) {
+bool lora_open(Lora *a, const LoraOption *option, const char *architecture, Error *err) {
     double alpha;
     *a = (Lora){0};
     Str path = str_copy(option->path);
     bool is_open = gguf_open(&a->file, path.data, err);
     free((char *)path.data);
     if (!is_open) return false;
-    if (!read_metadata(&a->file, &alpha, err)) return lora_close(a), false;
+    if (!read_metadata(&a->file, architecture, &alpha, err)) return lora_close(a), false;
     a->scale = option->scale * alpha;
     a->pairs = xalloc((size_t)a->file.n_tensors, sizeof *a->pairs);
     a->is_attached = xalloc((size_t)a->file.n_tensors, sizeof *a->is_attached);
@@ -78,7 +78,7 @@ bool lora_attach(Lora *a, const char *name, Tensor *w, bool is_embedding, Error 
     if (!tensor_find(g, name_a, rows, cols, &pair->a, err) ||
         !tensor_find(g, name_b, is_embedding ? w->cols : w->rows, n, &b, err))
         return false;
-    pair->b = read_strips(&b, (float)(a->scale / n));
+    pair->b = read_strips(&b, (float)(a->scale / n) * w->scale);
     pair->next = w->lora;
     w->lora = pair;
     a->n_pairs++;

@@ -24,7 +24,7 @@ typedef struct {
 // The pair (A, B) of one matrix and one adapter.
 typedef struct LowRank {
     Tensor a;       // (rank, cols), in the file's mapping; for the embedding (vocab, rank)
-    const float *b; // B, times scale * alpha / rank, in strips of rows:
+    const float *b; // B, times scale * alpha / rank and the matrix's own factor, in strips of rows:
                     // (rows / LORA_STRIP, rank, LORA_STRIP), zeros after the last row
     const struct LowRank *next; // pair of the next adapter for the same matrix
 } LowRank;
@@ -39,9 +39,9 @@ typedef struct Lora {
     bool *is_attached; // per tensor of the file: it is in a pair
 } Lora;
 
-// Maps an adapter: a GGUF file of general.type "adapter" and adapter.type "lora". False with err:
-// exit 1 if the file cannot be read, 3 if it is something else.
-bool lora_open(Lora *a, const LoraOption *option, Error *err);
+// Maps an adapter: a GGUF file of general.type "adapter" and adapter.type "lora", for models of
+// this architecture. False with err: exit 1 if the file cannot be read, 3 if it is something else.
+bool lora_open(Lora *a, const LoraOption *option, const char *architecture, Error *err);
 // Adds the adapter's pair for the tensor `name`, if there is one, to the front of w->lora. False
 // with err (exit 3) if its shapes do not fit w. For the embedding, A is (rows, rank), with a row
 // for each token, and B is (cols, rank).

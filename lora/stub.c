@@ -6,7 +6,7 @@
 
 const bool lora_is_built = false;
 
-bool lora_open(Lora *a, const LoraOption *option, Error *err) {
+bool lora_open(Lora *a, const LoraOption *option, const char *architecture, Error *err) {
     return error_set(err, EXIT_USAGE, "this build has no LoRA adapters (built with WITHOUT=lora)");
 }
 bool lora_attach(Lora *a, const char *name, Tensor *w, bool is_embedding, Error *err) {

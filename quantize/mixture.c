@@ -1,4 +1,5 @@
 #include "mixture.h"
+#include "../family.h"
 #include "../kernels/quant.h"
 
 #include <stdio.h>
@@ -82,7 +83,7 @@ enum { N_RULES = sizeof rules / sizeof *rules };
 typedef struct {
     const Mixture *mixture;
     int n_layers;
-    uint64_t n_heads, n_kv_heads; // 0: not a Llama model
+    uint64_t n_heads, n_kv_heads; // 0: unknown
     bool is_tied;                 // the embedding is the output matrix too
     bool has_imatrix;
 } RuleInput;
@@ -165,10 +166,11 @@ static Type tensor_type(const RuleInput *in, const GgufTensor *t) {
 void mixture_choose_types(const Mixture *m, const Gguf *g, bool has_imatrix, GgufTensor *tensors) {
     RuleInput in = {
         .mixture = m, .is_tied = !gguf_find_tensor(g, "output.weight"), .has_imatrix = has_imatrix};
-    Error ignored; // other architectures have no such keys
-    if (!gguf_get_u64(g, "llama.attention.head_count", &in.n_heads, &ignored)) in.n_heads = 0;
-    if (!gguf_get_u64(g, "llama.attention.head_count_kv", &in.n_kv_heads, &ignored))
-        in.n_kv_heads = in.n_heads;
+    Error ignored; // other architectures may have no such keys
+    FamilyKey heads = family_key(g, "attention.head_count"),
+              kv_heads = family_key(g, "attention.head_count_kv");
+    if (!gguf_get_u64(g, heads.text, &in.n_heads, &ignored)) in.n_heads = 0;
+    if (!gguf_get_u64(g, kv_heads.text, &in.n_kv_heads, &ignored)) in.n_kv_heads = in.n_heads;
     for (int i = 0; i < g->n_tensors; i++) {
         int layer = tensor_layer(g->tensors[i].name);
         if (layer >= in.n_layers) in.n_layers = layer + 1;

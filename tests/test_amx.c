@@ -56,7 +56,7 @@ static void compare(const Kernels *kernels, Type type, int rows, int cols, int n
         quant_encode(type, weights, NULL, data + (size_t)r * row_bytes, (size_t)cols);
     }
     for (int i = 0; i < n * cols; i++) x[i] = test_normal(&seed);
-    Tensor w = {data, type, rows, cols, row_bytes, NULL, NULL};
+    Tensor w = {data, type, rows, cols, row_bytes, 1, NULL, NULL, false};
     kernels_scalar.gemv[type].rows(expected, stride, &w, x, n, 0, rows);
 
     float *found = multiply(kernels, &w, x, n, 256), *parts = multiply(kernels, &w, x, n, 64);

@@ -378,7 +378,7 @@ INF, NAN = float("inf"), float("nan")
 TOKENS = VALUES["tokenizer.ggml.tokens"][1][1]
 TYPES = VALUES["tokenizer.ggml.token_type"][1][1]
 BAD_SHAPES = [  # key, value (None: removed), text of the message
-    ("general.architecture", (STRING, "mamba"), 'general.architecture: expected "llama", found "mamba"'),
+    ("general.architecture", (STRING, "mamba"), 'expected llama, qwen2, qwen3, smollm3, granite, mistral3, ernie4_5; found "mamba"'),
     ("general.architecture", None, "general.architecture: missing key (expected a string)"),
     ("llama.block_count", (U32, 0), "llama.block_count: expected 1 to"),
     ("llama.block_count", (U32, 3), "tensor blk.2.attn_norm.weight: expected shape (1, 16), found no such tensor"),
@@ -392,7 +392,7 @@ BAD_SHAPES = [  # key, value (None: removed), text of the message
     ("llama.attention.head_count", (U32, (1 << 32) - 1), "found 4294967295"),
     ("llama.attention.head_count_kv", (U32, 0), "llama.attention.head_count_kv: expected 1 to 2, found 0"),
     ("llama.attention.head_count_kv", (U32, 3), "llama.attention.head_count_kv: expected 1 to 2, found 3"),
-    ("llama.attention.head_count_kv", (ARRAY, (U32, [1, 1])), "head_count_kv: expected an unsigned integer, found an a"),
+    ("llama.attention.head_count_kv", (ARRAY, (U32, [1, 2])), "head_count_kv: expected an unsigned integer, found an a"),
     ("llama.embedding_length", (U32, 0), "llama.embedding_length: expected 1 to"),
     ("llama.embedding_length", (U32, 17), "llama.attention.head_count: expected a divisor of 17, found 2"),
     ("llama.embedding_length", (U32, (1 << 32) - 16), "found 4294967280"),

@@ -87,7 +87,7 @@ typedef struct {
 
 static Problem problem_new(Type type, int rows, int cols, int n) {
     size_t row_bytes = quant_row_bytes(type, (size_t)cols);
-    Problem p = {.w = {NULL, type, rows, cols, row_bytes, NULL, NULL},
+    Problem p = {.w = {NULL, type, rows, cols, row_bytes, 1, NULL, NULL, false},
                  .weights = fenced_new((size_t)rows * row_bytes),
                  .n = n};
     p.w.data = p.weights.data;

@@ -79,7 +79,9 @@ static void refusals(void) {
                    "freq_base: expected a positive number, found -1");
     expect_refusal("llama.embedding_length", dim_string,
                    "embedding_length: expected an unsigned integer, found string");
-    expect_refusal("general.architecture", gpt, "architecture: expected \"llama\", found \"gpt2\"");
+    expect_refusal("general.architecture", gpt,
+                   "architecture: expected llama, qwen2, qwen3, smollm3, granite, mistral3, "
+                   "ernie4_5; found \"gpt2\"");
     expect_refusal("blk.0.attn_q.weight", wide_q,
                    "tensor blk.0.attn_q.weight: expected shape (64, 64), found (128, 64)");
     expect_refusal("blk.0.attn_q.weight", mxfp4_q,

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Logits against a reference forward pass in double precision, written here from the equations.
 
-It reads the original Hugging Face checkpoint, whose layout differs from GGUF: the rotary pairs are the two halves of a
-head, and matrices may have biases."""
+For Llama it reads the original Hugging Face checkpoint, whose layout differs from GGUF: the rotary pairs are the two
+halves of a head, and matrices may have biases. For the other families it reads generated GGUF files, with nothing but
+their metadata. The files of data/families and data/types have logits of llama.cpp."""
 import json
 import math
 import os
@@ -11,10 +12,10 @@ import struct
 import subprocess
 import sys
 
-from cli import GOLDEN, SCRIPTS, call, check, main, test
+from cli import DATA, GOLDEN, SCRIPTS, Skip, call, check, main, refuses, test
 
 sys.path.insert(0, SCRIPTS)
-from lib import checkpoints
+from lib import checkpoints, gguf_writer, weights
 
 TOKENS = [384, 17, 301, 5, 88, 250, 3]
 FLOATS = {"bf16": (2, lambda b: struct.unpack("<%df" % (len(b) // 2), b"".join(
@@ -136,6 +137,331 @@ def compare(tmp, has_biases):
             found = struct.unpack("<%df" % len(expected), f.read())
         nmse = sum((a - b) ** 2 for a, b in zip(found, expected)) / sum(b * b for b in expected)
         check(nmse <= 1e-6, backend, "chunks of", chunk, "NMSE", nmse)
+
+
+class FamilyReference:
+    """The transformer of any family, from the metadata and tensors of a GGUF file, one token at a time."""
+
+    def __init__(self, metadata, tensors):
+        self.arch = metadata["general.architecture"]
+        self.metadata, self.t = metadata, tensors
+        self.heads, self.kv_heads = self.get("attention.head_count"), self.get("attention.head_count_kv")
+        if isinstance(self.kv_heads, list):
+            self.kv_heads = self.kv_heads[0]
+        self.d = self.get("attention.key_length", self.get("embedding_length") // self.heads)
+        self.keys = [[] for _ in range(self.get("block_count"))]
+        self.values = [[] for _ in self.keys]
+
+    def get(self, name, absent=None):
+        return self.metadata.get(self.arch + "." + name, absent)
+
+    def norm(self, x, weight):
+        scale = 1 / math.sqrt(sum(v * v for v in x) / len(x) + self.get("attention.layer_norm_rms_epsilon"))
+        return [v * scale * w for v, w in zip(x, self.t[weight][1])]
+
+    def norm_heads(self, x, weight):
+        if weight not in self.t:
+            return x
+        return [v for head in range(0, len(x), self.d) for v in self.norm(x[head:head + self.d], weight)]
+
+    def linear(self, x, name):
+        (rows, cols), w = self.t[name + ".weight"]
+        bias = self.t.get(name + ".bias", (0, [0] * rows))[1]
+        return [sum(map(float.__mul__, w[r * cols:(r + 1) * cols], x)) + bias[r] for r in range(rows)]
+
+    def has_rope(self, layer):
+        return (self.arch != "smollm3" or (layer + 1) % 4 != 0) and self.get("rope.scaling.finetuned", True)
+
+    def frequency(self, i):
+        """(frequency, magnitude) of a pair."""
+        theta, d, kind = self.get("rope.freq_base", 10000.0), self.d, self.get("rope.scaling.type", "linear")
+        factor, w = self.get("rope.scaling.factor", 1.0), theta ** (-2 * i / d)
+        if "rope_freqs.weight" in self.t:
+            w /= self.t["rope_freqs.weight"][1][i]
+        if kind != "yarn":
+            return w / (factor if kind == "linear" else 1), 1
+        context, betas, log_factor = self.get("rope.scaling.original_context_length"), (32, 1), 0.1 * math.log(factor)
+        multiplier = 0
+        if self.arch == "mistral3":
+            betas = self.get("rope.scaling.yarn_beta_fast", 32), self.get("rope.scaling.yarn_beta_slow", 1)
+            multiplier = self.get("rope.scaling.yarn_log_multiplier", 0)
+        low, high = (d * math.log(context / (b * 2 * math.pi)) / (2 * math.log(theta)) for b in betas)
+        low, high = max(0, math.floor(low)), min(d - 1, math.ceil(high))
+        keep = 1 - min(max((i - low) / max(0.001, high - low), 0), 1)
+        return w * keep + w / factor * (1 - keep), (1 + log_factor) / (1 + multiplier * log_factor)
+
+    def rotate(self, x, pos, layer):
+        d, out = self.d, list(x)
+        for head in range(0, len(x) if self.has_rope(layer) else 0, d):
+            for i in range(d // 2):
+                first, second = (head + i, head + i + d // 2) if self.arch in ("qwen2", "qwen3") else \
+                    (head + 2 * i, head + 2 * i + 1)
+                w, magnitude = self.frequency(i)
+                cos, sin = magnitude * math.cos(pos * w), magnitude * math.sin(pos * w)
+                out[first], out[second] = x[first] * cos - x[second] * sin, x[second] * cos + x[first] * sin
+        return out
+
+    def attend(self, layer, q):
+        d, out, scale = self.d, [], self.get("attention.scale") or 1 / math.sqrt(self.d)
+        for head in range(self.heads):
+            begin, query = head // (self.heads // self.kv_heads) * d, q[head * d:(head + 1) * d]
+            scores = [scale * sum(a * b for a, b in zip(query, k[begin:begin + d])) for k in self.keys[layer]]
+            probabilities = [math.exp(s - max(scores)) for s in scores]
+            total = sum(probabilities)
+            out += [sum(p * v[begin + i] for p, v in zip(probabilities, self.values[layer])) / total for i in range(d)]
+        return out
+
+    def forward(self, token, pos):
+        embed, residual = self.get("embedding_scale") or 1, self.get("residual_scale") or 1
+        beta, context = self.get("attention.temperature_scale", 0), self.get("rope.scaling.original_context_length", 1)
+        temperature = 1 + beta * math.log(1 + pos // context)
+        dim = self.get("embedding_length")
+        x = [embed * v for v in self.t["token_embd.weight"][1][token * dim:(token + 1) * dim]]
+        for i in range(len(self.keys)):
+            part = "blk.%d." % i
+            h = self.norm(x, part + "attn_norm.weight")
+            q = self.norm_heads(self.linear(h, part + "attn_q"), part + "attn_q_norm.weight")
+            k = self.norm_heads(self.linear(h, part + "attn_k"), part + "attn_k_norm.weight")
+            self.keys[i].append(self.rotate(k, pos, i))
+            self.values[i].append(self.linear(h, part + "attn_v"))
+            q = [temperature * v for v in self.rotate(q, pos, i)]
+            x = [a + residual * b for a, b in zip(x, self.linear(self.attend(i, q), part + "attn_output"))]
+            h = self.norm(x, part + "ffn_norm.weight")
+            h = [g / (1 + math.exp(-g)) * u for g, u in
+                 zip(self.linear(h, part + "ffn_gate"), self.linear(h, part + "ffn_up"))]
+            x = [a + residual * b for a, b in zip(x, self.linear(h, part + "ffn_down"))]
+        output = "output" if "output.weight" in self.t else "token_embd"
+        return [v / (self.get("logit_scale") or 1) for v in self.linear(self.norm(x, "output_norm.weight"), output)]
+
+
+def random_family(arch, seed, dim=32, layers=2, heads=4, kv_heads=2, head_dim=None, hidden=48, vocab=40, is_tied=True,
+                  biases=(), qk_norm=False, divisors=None, **values):
+    """(metadata, {name: (shape, numbers)}) of a model with random weights. Keywords are metadata, _ for a dot."""
+    rng, tensors, d = random.Random(seed), {}, head_dim or dim // heads
+
+    def add(name, *shape, mean=0.0, scale=None):
+        n, scale = math.prod(shape), scale or shape[-1] ** -0.5
+        numbers = struct.unpack("<%df" % n, struct.pack("<%df" % n, *(rng.gauss(mean, scale) for _ in range(n))))
+        tensors[name] = shape, list(numbers)
+
+    metadata = {"block_count": layers, "context_length": 256, "embedding_length": dim, "feed_forward_length": hidden,
+                "attention.head_count": heads, "attention.head_count_kv": kv_heads,
+                "attention.layer_norm_rms_epsilon": 1e-5, "rope.freq_base": 10000.0}
+    if head_dim:
+        metadata.update({"attention.key_length": d, "attention.value_length": d})
+    metadata.update(values)
+    metadata = {arch + "." + key: value for key, value in metadata.items()}
+    metadata["general.architecture"] = arch
+    shapes = {"attn_q": (heads * d, dim), "attn_k": (kv_heads * d, dim), "attn_v": (kv_heads * d, dim),
+              "attn_output": (dim, heads * d), "ffn_gate": (hidden, dim), "ffn_up": (hidden, dim), "ffn_down": (dim, hidden)}
+    add("token_embd.weight", vocab, dim, scale=1)
+    for i in range(layers):
+        for name in ("attn_norm", "ffn_norm"):
+            add("blk.%d.%s.weight" % (i, name), dim, mean=1, scale=0.2)
+        for name in ("attn_q_norm", "attn_k_norm") if qk_norm else ():
+            add("blk.%d.%s.weight" % (i, name), d, mean=1, scale=0.2)
+        for name, shape in shapes.items():
+            add("blk.%d.%s.weight" % (i, name), *shape)
+            if name in biases:
+                add("blk.%d.%s.bias" % (i, name), shape[0], scale=0.5)
+    add("output_norm.weight", dim, mean=1, scale=0.2)
+    if not is_tied:
+        add("output.weight", vocab, dim)
+    if divisors:
+        tensors["rope_freqs.weight"] = (len(divisors),), divisors
+    return metadata, tensors
+
+
+def write_family(path, metadata, tensors):
+    gguf_writer.write_gguf(path, metadata, [
+        weights.Literal(name, "f32", shape, struct.pack("<%df" % len(numbers), *numbers))
+        for name, (shape, numbers) in tensors.items()])
+
+
+def logits_of(model, tokens, out, isa, *args):
+    call("logits", "-m", model, "--ids", ",".join(map(str, tokens)), "-o", out, "--force", "--kv", "f32", *args,
+         env=dict(os.environ, LLAMA31_ISA=isa))
+    with open(out, "rb") as f:
+        data = f.read()
+    return struct.unpack("<%df" % (len(data) // 4), data)
+
+
+def nmse(found, expected):
+    check(len(found) == len(expected), len(found), "logits, expected", len(expected))
+    return sum((a - b) ** 2 for a, b in zip(found, expected)) / sum(b * b for b in expected)
+
+
+def yarn(factor, context, **more):
+    return dict({"rope.scaling.type": "yarn", "rope.scaling.factor": factor,
+                 "rope.scaling.original_context_length": context}, **more)
+
+
+FAMILIES = {  # name: arguments of random_family
+    "llama": dict(arch="llama", is_tied=False),
+    "qwen2": dict(arch="qwen2", biases=("attn_q", "attn_k", "attn_v")),
+    "qwen2-yarn": dict(arch="qwen2", biases=("attn_k",), is_tied=False, **yarn(4.0, 8)),
+    "qwen3": dict(arch="qwen3", head_dim=12, qk_norm=True),
+    "qwen3-one-kv-head": dict(arch="qwen3", kv_heads=1, head_dim=16, qk_norm=True, is_tied=False, **yarn(2.5, 16)),
+    "qwen3-linear": dict(arch="qwen3", qk_norm=True, head_dim=8, **{"rope.scaling.factor": 3.0}),
+    "smollm3": dict(arch="smollm3", layers=5),
+    "granite": dict(arch="granite", embedding_scale=3.0, residual_scale=0.3, logit_scale=7.0, **{"attention.scale": 0.2}),
+    "granite-array": dict(arch="granite", kv_heads=[2, 2, 2], layers=3, is_tied=False, logit_scale=2.0, residual_scale=0.0,
+                          biases=("attn_output", "ffn_down"), **{"rope.scaling.finetuned": True}),
+    "granite-no-rope": dict(arch="granite", logit_scale=0.0, **{"rope.scaling.finetuned": False}),
+    "granite-divisors": dict(arch="granite", logit_scale=1.0, divisors=[1.0, 1.5, 2.0, 4.0]),
+    "mistral3": dict(arch="mistral3", head_dim=16, **yarn(8.0, 8, **{
+        "attention.temperature_scale": 0.2, "rope.scaling.yarn_log_multiplier": 1.0})),
+    "mistral3-betas": dict(arch="mistral3", head_dim=16, is_tied=False, divisors=[1.0] * 4 + [2.0] * 4, **yarn(4.0, 16, **{
+        "rope.scaling.yarn_beta_fast": 2.0, "rope.scaling.yarn_beta_slow": 0.25, "rope.scaling.yarn_log_multiplier": 0.0})),
+    "ernie4_5": dict(arch="ernie4_5", heads=3, kv_heads=1, dim=24, head_dim=16),
+}
+
+
+def make_family(tmp, name):
+    args = dict(FAMILIES[name])
+    kv_heads = args.get("kv_heads")
+    if isinstance(kv_heads, list):
+        args["kv_heads"] = kv_heads[0]
+    metadata, tensors = random_family(seed=len(name), **args)
+    if isinstance(kv_heads, list):
+        metadata[args["arch"] + ".attention.head_count_kv"] = kv_heads
+    path = os.path.join(tmp, name + ".gguf")
+    write_family(path, metadata, tensors)
+    return path, metadata, tensors
+
+
+@test
+def families(tmp):
+    """Generated models of each family: logits beyond the original context, on every backend, in chunks and at once."""
+    rng, out = random.Random(6), os.path.join(tmp, "logits")
+    tokens = [rng.randrange(40) for _ in range(40)]
+    for name in FAMILIES:
+        path, metadata, tensors = make_family(tmp, name)
+        reference = FamilyReference(metadata, tensors)
+        expected = [v for pos, token in enumerate(tokens) for v in reference.forward(token, pos)]
+        for isa, chunk in (("scalar", "512"), ("avx2", "7"), ("avx512", "512"), ("amx", "512")):
+            error = nmse(logits_of(path, tokens, out, isa, "-b", chunk), expected)
+            check(error <= (1e-4 if (name, isa) == ("llama", "amx") else 1e-6), name, isa, "NMSE", error)
+
+
+@test
+def family_adapters(tmp):
+    """LoRA: the terms of an adapter get the factors of the matrix that they are added to."""
+    rank, tokens, out, rng = 2, list(range(12)), os.path.join(tmp, "logits"), random.Random(3)
+    for name in ("granite", "qwen3", "mistral3"):
+        path, metadata, tensors = make_family(tmp, name)
+        pairs, merged = [], dict(tensors)
+        for matrix in ("blk.0.attn_q.weight", "blk.1.attn_output.weight", "blk.1.ffn_down.weight"):
+            (rows, cols), numbers = tensors[matrix]
+            a, b = ([rng.gauss(0, 0.2) for _ in range(rank * n)] for n in (cols, rows))
+            pairs += [(matrix + ".lora_a", ((rank, cols), a)), (matrix + ".lora_b", ((rows, rank), b))]
+            merged[matrix] = (rows, cols), [w + 3 / rank * sum(b[i // cols * rank + k] * a[k * cols + i % cols]
+                                                               for k in range(rank)) for i, w in enumerate(numbers)]
+        (rows, cols), numbers = tensors["token_embd.weight"]
+        a, b = ([rng.gauss(0, 0.5) for _ in range(rank * n)] for n in (rows, cols))
+        pairs += [("token_embd.weight.lora_a", ((rows, rank), a)), ("token_embd.weight.lora_b", ((cols, rank), b))]
+        merged["output.weight"] = tensors["token_embd.weight"]  # an adapter of the embedding leaves the tied output
+        merged["token_embd.weight"] = (rows, cols), [
+            w + 3 / rank * sum(a[i // cols * rank + k] * b[i % cols * rank + k] for k in range(rank))
+            for i, w in enumerate(numbers)]
+        adapter = os.path.join(tmp, "adapter.gguf")
+        write_family(adapter, {"general.architecture": metadata["general.architecture"], "general.type": "adapter",
+                               "adapter.type": "lora", "adapter.lora.alpha": 3.0}, dict(pairs))
+        reference = FamilyReference(metadata, merged)
+        expected = [v for pos, token in enumerate(tokens) for v in reference.forward(token, pos)]
+        error = nmse(logits_of(path, tokens, out, "avx512", "--lora", adapter), expected)
+        check(error <= 1e-6, name, "NMSE", error)
+        plain = FamilyReference(metadata, tensors)
+        check(nmse([v for pos, token in enumerate(tokens) for v in plain.forward(token, pos)], expected) > 1e-3, "no effect")
+
+
+@test
+def family_quantized(tmp):
+    """quantize keeps the vectors of a family and its metadata."""
+    tokens, out, small = list(range(30)), os.path.join(tmp, "logits"), os.path.join(tmp, "small.gguf")
+    for name in ("qwen2", "qwen3", "smollm3", "granite", "mistral3"):
+        path, metadata, tensors = make_family(tmp, name)
+        call("quantize", "--force", path, small, "q8_0")
+        found, expected = (logits_of(m, tokens, out, "scalar") for m in (small, path))
+        check(found != expected and nmse(found, expected) <= 1e-3, name, "NMSE", nmse(found, expected))
+
+
+@test
+def family_refusals(tmp):
+    """What a family lacks, or has beyond Llama, is refused by name, with an alternative."""
+    def refused(message, name, keys=None, add=(), remove=()):
+        _, metadata, tensors = make_family(tmp, name)
+        metadata.update(keys or {})
+        tensors.update({n: ((size,), [1.0] * size) for n, size in add})
+        path = os.path.join(tmp, "refused.gguf")
+        write_family(path, {k: v for k, v in metadata.items() if k not in remove},
+                     {k: v for k, v in tensors.items() if k not in remove})
+        refuses(3, message, "show", "-m", path)
+
+    refused("a mixture of experts", "qwen3", {"qwen3.expert_count": 8})
+    refused("a mixture of experts", "qwen3", {"general.architecture": "qwen3moe", "qwen3moe.expert_count": 8})
+    refused("recurrent layers", "granite", add=[("blk.1.ssm_a", 4)])
+    refused("soft caps of logits", "granite", {"granite.final_logit_softcapping": 30.0})
+    refused("post-norms", "qwen2", add=[("blk.0.post_attention_norm.weight", 32)])
+    refused("q, k and v in one tensor", "qwen2", add=[("blk.0.attn_qkv.weight", 32)])
+    refused("sliding windows", "qwen2", {"general.architecture": "cohere2", "cohere2.attention.sliding_window": 8})
+    refused('expected llama, qwen2, qwen3, smollm3, granite, mistral3, ernie4_5; found "gpt2"', "qwen2",
+            {"general.architecture": "gpt2"})
+    refused("another activation (GELU)", "llama", {"general.architecture": "gemma"})
+    refused("tensor blk.0.attn_q_norm.weight: not part of a Llama model", "llama", add=[("blk.0.attn_q_norm.weight", 8)])
+    refused("tensor rope_freqs.weight: not part of a Qwen 3 model", "qwen3", add=[("rope_freqs.weight", 6)])
+    refused("tensor blk.0.attn_k_norm.weight: expected shape (1, 12)", "qwen3", remove=["blk.0.attn_k_norm.weight"])
+    refused("granite.logit_scale: missing key", "granite", remove=["granite.logit_scale"])
+    refused("granite.residual_scale: expected a positive number", "granite", {"granite.residual_scale": -1.0})
+    refused("mistral3.attention.temperature_scale: expected a positive number", "mistral3",
+            {"mistral3.attention.temperature_scale": float("nan")})
+    refused("granite.attention.head_count_kv: expected an unsigned integer, found an array", "granite",
+            {"granite.attention.head_count_kv": [2, 4]})
+
+
+@test
+def sliding_window(tmp):
+    """A window limits the context, with a warning; up to it, the logits are those of a file without."""
+    path, metadata, tensors = make_family(tmp, "qwen2")
+    plain, out = logits_of(path, range(20), os.path.join(tmp, "logits"), "avx512"), os.path.join(tmp, "logits")
+    windowed = os.path.join(tmp, "windowed.gguf")
+    write_family(windowed, dict(metadata, **{"qwen2.attention.sliding_window": 20}), tensors)
+    check(logits_of(windowed, range(20), out, "avx512") == plain, "the window matters before its length")
+    _, err = call("show", "-m", windowed)
+    check("a sliding window of 20 positions is not supported; the context is limited" in err, err)
+    for args in ((), ("-c", "100")):
+        ids = ",".join(map(str, range(21)))
+        _, err = call("logits", "-m", windowed, "--ids", ids, "-o", out, "--force", *args, code=4)
+        check("21 tokens, context 20" in err, err)
+
+
+def compare_data(tmp, folder):
+    """Files with logits of llama.cpp."""
+    source = os.path.join(DATA, folder, "golden.json")
+    if not os.path.exists(source):
+        raise Skip("no " + source)
+    with open(source, encoding="utf-8") as f:
+        cases = json.load(f)["cases"]
+    check(len(cases) > 4, len(cases), "cases")
+
+    def read(name):
+        with open(os.path.join(DATA, folder, name), "rb") as f:
+            return f.read()
+
+    for case in cases:
+        data = read(case["logits"])
+        expected, vocab = struct.unpack("<%df" % (len(data) // 4), data), case["vocab"]
+        tokens, limit = list(map(int, read(case["ids"]).split())), case["limit"]
+        for isa in ("scalar", "avx2", "avx512", "amx"):
+            found = logits_of(os.path.join(DATA, folder, case["file"]), tokens, os.path.join(tmp, "logits"), isa)
+            rows = [v for pos in case["positions"] for v in found[pos * vocab:(pos + 1) * vocab]]
+            error = nmse(rows, expected)
+            check(error <= limit, case["ids"], isa, "NMSE", error)
+
+
+@test
+def family_files(tmp):
+    compare_data(tmp, "families")
 
 
 @test

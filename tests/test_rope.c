@@ -16,8 +16,7 @@ static RopeParams params(RopeRule rule, int dim, double theta, double factor, in
                         .factor = factor,
                         .low_freq_factor = 1,
                         .high_freq_factor = 4,
-                        .beta_fast = 32,
-                        .beta_slow = 1,
+                        .yarn = {.beta_fast = 32, .beta_slow = 1, .magnitude = 1},
                         .orig_ctx = orig_ctx};
 }
 
@@ -103,7 +102,7 @@ static void formulas(void) {
         rope_free(&rope);
     }
     RopeParams p = params(ROPE_YARN, 128, 1e4, 4, 4096);
-    p.attn_factor = 1.5;
+    p.yarn.attn_factor = 1.5;
     Rope rope;
     rope_init(&rope, &p);
     rope_reserve(&rope, 1);
@@ -172,8 +171,9 @@ static bool read_back(const Maker *values, const float *divisors, uint64_t n_div
                       RopeParams *p, Error *err) {
     Maker m;
     make_begin(&m);
+    make_string(&m, "general.architecture", "llama");
     buffer_append(&m.values, values->values.data, values->values.len);
-    m.n_values = values->n_values;
+    m.n_values += values->n_values;
     if (n_divisors)
         make_tensor(&m, "rope_freqs.weight", TYPE_F32, n_divisors, 1, divisors, n_divisors * 4);
     Buffer file = make_end(&m);
@@ -182,7 +182,8 @@ static bool read_back(const Maker *values, const float *divisors, uint64_t n_div
     last = file;
     Gguf g;
     if (!gguf_parse(&g, file.data, file.len, "test.gguf", err)) return false;
-    bool ok = rope_params_read(p, &g, 128, err);
+    Family family;
+    bool ok = family_read(&family, &g, err) && rope_params_read(p, &g, &family, 128, err);
     gguf_close(&g);
     return ok;
 }

@@ -193,7 +193,8 @@ def pretokenizers(cli):
     spelled = ["".join(letters[b] for b in t) for t in tokens]
     merges = [spelled[a] + " " + spelled[b] for a, b in rank]
     regexes, digit = {name: compile_expression(text) for name, text in PRETOKENIZERS.items()}, compile_expression(r"\p{N}")
-    for name in list(PRETOKENIZERS) + ["smollm"]:
+    regexes.update({"smaug-bpe": regexes["llama-bpe"], "dbrx": regexes["llama-bpe"]})
+    for name in list(regexes) + ["smollm"]:
         metadata = vocabulary.byte_level(spelled, [1] * len(spelled), merges, name)
         path = cli.path_of(name + ".gguf")
         gguf_writer.write_gguf(path, dict(metadata, **{"general.architecture": "llama"}), [])
@@ -202,7 +203,7 @@ def pretokenizers(cli):
             parts = re.split("(%s)" % digit.pattern, text) if name == "smollm" else [text]
             pieces = [p for part in parts for p in regexes["gpt-2" if name == "smollm" else name].findall(part)]
             same("".join(pieces), text, name)
-            ignores_merges = name in ("llama-bpe", "tekken")
+            ignores_merges = name in ("llama-bpe", "smaug-bpe", "tekken")
             expected.append([i for p in pieces for i in
                              ([tokens.index(p.encode())] if ignores_merges and p.encode() in tokens else merge_pieces([p], rank))])
         compare(path, texts, expected)

@@ -1,0 +1,171 @@
+// The table of families, and the reasons why a file is none of them.
+#include "family.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+// clang-format off
+static const Family families[] = {
+    {.architecture = "llama",    .name = "Llama",     .has_rope_freqs = true, .has_yarn_betas = true,
+     .is_llama = true},
+    {.architecture = "qwen2",    .name = "Qwen 2",    .has_half_pairs = true},
+    {.architecture = "qwen3",    .name = "Qwen 3",    .has_half_pairs = true, .has_qk_norm = true},
+    {.architecture = "smollm3",  .name = "SmolLM3",   .no_rope_interval = 4},
+    {.architecture = "granite",  .name = "Granite",   .has_scales = true, .has_rope_freqs = true},
+    {.architecture = "mistral3", .name = "Mistral 3", .has_temperature = true, .has_rope_freqs = true,
+     .has_yarn_betas = true},
+    {.architecture = "ernie4_5", .name = "ERNIE 4.5"},
+};
+enum { N_FAMILIES = sizeof families / sizeof *families };
+
+// Parts of a model that no family has, recognized by a metadata key, a tensor of the first layers, or
+// the architecture. The last two count only without a family: some files have LayerNorm's key beside
+// that of RMSNorm, and windows have no effect on short texts (family_context).
+static const struct {
+    const char *key, *tensor, *architecture; // key without the architecture, set to other than 0
+    const char *part, *alternative;
+} refused_parts[] = {
+    {"expert_count", "ffn_gate_inp.weight", NULL, "a mixture of experts", "use a dense model"},
+    {"ssm.state_size", "ssm_a", NULL, "recurrent layers", "use a model with attention in all layers"},
+    {"wkv.head_size", "time_mix_key.weight", NULL, "recurrent layers", "use a model with attention in all layers"},
+    {"shortconv.l_cache", "shortconv.conv.weight", NULL, "convolutions", "use a model with attention in all layers"},
+    {"attn_logit_softcapping", NULL, NULL, "soft caps of attention scores", "use a model without soft caps"},
+    {"final_logit_softcapping", NULL, NULL, "soft caps of logits", "use a model without soft caps"},
+    {NULL, "post_attention_norm.weight", NULL, "norms after the attention (post-norms)", "use a model without them"},
+    {NULL, "post_ffw_norm.weight", NULL, "norms after the FFN (post-norms)", "use a model without them"},
+    {NULL, "attn_sinks.weight", NULL, "attention sinks", "use a model without them"},
+    {NULL, "attn_qkv.weight", NULL, "q, k and v in one tensor", "convert it with attn_q, attn_k and attn_v"},
+    {"deepstack_mapping", NULL, NULL, "image features in several layers", "use a text model"},
+    {NULL, NULL, "gemma", "another activation (GELU)", "use a model with SiLU"},
+    {NULL, NULL, "arcee", "another activation (squared ReLU)", "use a model with SiLU"},
+    {"attention.layer_norm_epsilon", NULL, NULL, "LayerNorm", "use a model with RMSNorm"},
+    {"attention.sliding_window", NULL, NULL, "sliding windows", "use a model with full attention"},
+};
+enum { N_PARTS = sizeof refused_parts / sizeof *refused_parts };
+// clang-format on
+
+FamilyKey family_key(const Gguf *g, const char *name) {
+    FamilyKey key;
+    Str architecture = gguf_get_text(g, "general.architecture");
+    snprintf(key.text, sizeof key.text, "%.*s.%s", SHOWN(architecture), name);
+    return key;
+}
+
+bool family_number(const Gguf *g, const char *name, bool zero_is_absent, double *out, Error *err) {
+    FamilyKey key = family_key(g, name);
+    double x;
+    if (!gguf_find_value(g, key.text)) return true;
+    if (!gguf_get_f64(g, key.text, &x, err)) return false;
+    if (zero_is_absent && x == 0) return true;
+    *out = x;
+    return (x > 0 && x < 1e12) ||
+           error_set(err, EXIT_MODEL, "%s: %s: expected a positive number, found %g", g->path,
+                     key.text, x);
+}
+
+static bool has_tensor(const Gguf *g, const char *name) {
+    bool is_found = false;
+    for (int layer = 0; layer < 4; layer++) {
+        char full[64];
+        snprintf(full, sizeof full, "blk.%d.%s", layer, name);
+        is_found |= gguf_find_tensor(g, full) != NULL;
+    }
+    return is_found;
+}
+
+// False if the file has a part that no family has.
+static bool check_parts(const Gguf *g, Str architecture, bool is_family, Error *err) {
+    for (int i = 0; i < N_PARTS - 2 * is_family; i++) {
+        const char *key = refused_parts[i].key, *tensor = refused_parts[i].tensor,
+                   *name = refused_parts[i].architecture;
+        double x = 0;
+        if ((key && (!family_number(g, key, true, &x, err) || x != 0)) ||
+            (tensor && has_tensor(g, tensor)) || (name && str_is(architecture, name)))
+            return error_set(err, EXIT_MODEL, "%s: %s (architecture \"%.*s\"): not supported; %s",
+                             g->path, refused_parts[i].part, SHOWN(architecture),
+                             refused_parts[i].alternative);
+    }
+    return true;
+}
+
+// Reads the values that only some families have.
+static bool read_values(Family *f, const Gguf *g, Error *err) {
+    const struct {
+        const char *name;
+        double *value, absent; // `absent`: the value of Llama
+        bool is_read;
+    } values[] = {
+        {"embedding_scale", &f->embed_scale, 1, f->has_scales},
+        {"residual_scale", &f->residual_scale, 1, f->has_scales},
+        {"attention.scale", &f->attn_scale, 0, f->has_scales},
+        {"logit_scale", &f->logit_scale, 1, f->has_scales},
+        {"attention.temperature_scale", &f->temperature, 0, f->has_temperature},
+        {"context_length", &f->orig_context, 8192, true},
+        {"rope.scaling.original_context_length", &f->orig_context, 0, true},
+        {"rope.scaling.attn_factor", &f->yarn.magnitude, 1, !f->is_llama},
+        {"rope.scaling.yarn_beta_fast", &f->yarn.beta_fast, 32, f->has_yarn_betas},
+        {"rope.scaling.yarn_beta_slow", &f->yarn.beta_slow, 1, f->has_yarn_betas},
+        {"rope.scaling.yarn_attn_factor", &f->yarn.attn_factor, 0, f->is_llama},
+        {"rope.scaling.yarn_log_multiplier", &f->yarn.log_multiplier, 0, f->has_temperature},
+        {"attention.sliding_window", &f->window, 0, true},
+    };
+    FamilyKey logit_scale = family_key(g, "logit_scale"),
+              finetuned = family_key(g, "rope.scaling.finetuned");
+    bool has_rope = true;
+    double required;
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
+        if (*values[i].value == 0) *values[i].value = values[i].absent;
+        if (values[i].is_read && !family_number(g, values[i].name, true, values[i].value, err))
+            return false;
+    }
+    FamilyKey original = family_key(g, "rope.scaling.original_context_length");
+    if (gguf_find_value(g, original.text) && !(f->orig_context >= 1 && f->orig_context < INT32_MAX))
+        return error_set(err, EXIT_MODEL, "%s: %s: expected a context length, found %g", g->path,
+                         original.text, f->orig_context);
+    f->orig_context = fmin(f->orig_context, INT32_MAX); // read_config() checks context_length
+    if (!f->has_scales) return true;
+    if (!gguf_get_f64(g, logit_scale.text, &required, err) ||
+        (gguf_find_value(g, finetuned.text) && !gguf_get_bool(g, finetuned.text, &has_rope, err)))
+        return false;
+    if (!has_rope) f->no_rope_interval = 1;
+    return true;
+}
+
+bool family_read(Family *f, const Gguf *g, Error *err) {
+    char names[100] = "";
+    Str architecture;
+    *f = (Family){0};
+    if (!gguf_get_string(g, "general.architecture", &architecture, err)) return false;
+    for (int i = 0; i < N_FAMILIES; i++) {
+        size_t n = strlen(names);
+        snprintf(names + n, sizeof names - n, "%s%s", i ? ", " : "", families[i].architecture);
+        if (str_is(architecture, families[i].architecture)) *f = families[i];
+    }
+    if (!check_parts(g, architecture, f->name, err)) return false;
+    if (!f->name)
+        return error_set(err, EXIT_MODEL, "%s: general.architecture: expected %s; found \"%.*s\"",
+                         g->path, names, SHOWN(architecture));
+    if (!f->has_rope_freqs && gguf_find_tensor(g, "rope_freqs.weight"))
+        return error_set(err, EXIT_MODEL, "%s: tensor rope_freqs.weight: not part of a %s model",
+                         g->path, f->name);
+    return read_values(f, g, err);
+}
+
+float family_attn_scale(const Family *f, int head_dim, int pos) {
+    float scale = f->attn_scale > 0 ? (float)f->attn_scale : 1.0f / sqrtf((float)head_dim);
+    if (f->temperature == 0) return scale;
+    return scale * (float)(1 + f->temperature * log(1 + floor(pos / f->orig_context)));
+}
+
+bool family_has_rope(const Family *f, int layer) {
+    return !f->no_rope_interval || (layer + 1) % f->no_rope_interval;
+}
+
+int family_context(const Family *f, const Gguf *g, int max_context) {
+    if (f->window == 0 || f->window >= max_context) return max_context;
+    warn("%s: a sliding window of %.0f positions is not supported; the context is limited to that "
+         "many (of %d), up to which it has no effect",
+         g->path, f->window, max_context);
+    return (int)ceil(f->window);
+}

@@ -1,0 +1,61 @@
+// Model families: dense architectures that are a Llama with a few differences. A family is one row
+// of the table in family.c; what a row leaves out is as in Llama 3.1.
+//
+// family_read() finds the row of a file and completes it by the metadata that Llama files do not
+// have, or says why the file cannot run. family_key() forms the names of metadata keys. Nothing
+// here depends on the forward pass.
+#pragma once
+
+#include "gguf.h"
+
+// Values of the rule YaRN (rope.c), and of all rules.
+typedef struct {
+    double beta_fast, beta_slow; // turns over the original context: 32 and 1
+    double attn_factor;          // factor of cosine and sine; 0: by the formula
+    double log_multiplier;       // M of the formula; 0: as published
+    double magnitude;            // another factor of cosine and sine, under every rule: 1
+} Yarn;
+
+typedef struct {
+    const char *architecture; // general.architecture, and the first part of the metadata keys
+    const char *name;         // for messages
+    bool has_half_pairs;      // RoPE rotates the pairs (i, i + dim/2) instead of (2i, 2i + 1)
+    bool has_qk_norm;         // RMSNorm of each head of q and k before RoPE
+    bool has_scales;          // the file may have the five values below
+    bool has_temperature;     // the file may have a temperature and YaRN's log_multiplier
+    bool has_yarn_betas;      // the file may have YaRN's beta_fast and beta_slow
+    bool is_llama;            // reads YaRN's attn_factor from its own key; see also load_tensor()
+    bool has_rope_freqs;      // the file may have the tensor rope_freqs.weight (rope.c)
+    int no_rope_interval;     // N: every N-th layer has no RoPE, 1: none has it; 0: all have it
+
+    double embed_scale;    // factor of the embedding
+    double residual_scale; // factor of what attention and FFN add to the residual stream
+    double attn_scale;     // factor of attention scores; 0: 1 / sqrt(head_dim)
+    double logit_scale;    // divisor of the logits
+    double temperature;    // growth of attention scores with the position; 0: none
+    double orig_context;   // positions between two steps of that growth: the context of training
+    double window;         // the context length from which a sliding window matters; 0: none
+    Yarn yarn;
+} Family;
+
+// The name of a metadata key.
+typedef struct {
+    char text[128];
+} FamilyKey;
+
+// "ARCHITECTURE.NAME", with the architecture of the file.
+FamilyKey family_key(const Gguf *g, const char *name);
+// Reads the optional positive number of a key; *out keeps its value if the key is absent or, with
+// zero_is_absent, 0. False with err (exit 3) if the number is invalid.
+bool family_number(const Gguf *g, const char *name, bool zero_is_absent, double *out, Error *err);
+
+// The family of a file. False with err (exit 3) if there is none, or if the file has a part that
+// the forward pass does not compute (experts, soft caps, ...), with the reason and an alternative.
+bool family_read(Family *f, const Gguf *g, Error *err);
+// The factor of the attention scores of a query:
+// attn_scale (1 + temperature ln(1 + floor(pos / orig_context)))
+float family_attn_scale(const Family *f, int head_dim, int pos);
+bool family_has_rope(const Family *f, int layer);
+// The context length of a file that is given for max_context positions: less if it has a sliding
+// window, with a warning. A window has no effect on texts that are not longer.
+int family_context(const Family *f, const Gguf *g, int max_context);
