@@ -14,7 +14,7 @@ const char *gguf_file_type_name(const Gguf *g) {
         "Q4_K_S",   "Q4_K_M", "Q5_K_S",  "Q5_K_M",    "Q6_K",          "IQ2_XXS",  "IQ2_XS",
         "Q2_K_S",   "IQ3_XS", "IQ3_XXS", "IQ1_S",     "IQ4_NL",        "IQ3_S",    "IQ3_M",
         "IQ2_S",    "IQ2_M",  "IQ4_XS",  "IQ1_M",     "BF16",          "Q4_0_4_4", "Q4_0_4_8",
-        "Q4_0_8_8", "TQ1_0",  "TQ2_0",   "MXFP4_MOE", "NVFP4",         "Q1_0"};
+        "Q4_0_8_8", "TQ1_0",  "TQ2_0",   "MXFP4_MOE", "NVFP4",         "Q1_0",     "Q2_0"};
     uint64_t number;
     Error ignored;
     if (!gguf_get_u64(g, "general.file_type", &number, &ignored)) return NULL;
@@ -24,9 +24,9 @@ const char *gguf_file_type_name(const Gguf *g) {
 const char *gguf_describe_type(const Gguf *g, uint32_t type) {
     // By type number: a supported type of about the same size.
     static const char *const alternatives[TYPE_COUNT] = {
-        [4] = "Q4_1",    [5] = "Q4_1",    [9] = "Q8_0",    [15] = "Q8_0",   [31] = "Q4_0",
-        [32] = "Q4_0",   [33] = "Q4_0",   [36] = "IQ4_NL", [37] = "IQ4_NL", [38] = "IQ4_NL",
-        [39] = "Q4_K_M", [40] = "Q4_K_M", [41] = "TQ2_0"};
+        [4] = "Q4_1",    [5] = "Q4_1",    [9] = "Q8_0",    [15] = "Q8_0",
+        [31] = "Q4_0",   [32] = "Q4_0",   [33] = "Q4_0",   [36] = "IQ4_NL",
+        [37] = "IQ4_NL", [38] = "IQ4_NL", [39] = "Q4_K_M", [40] = "Q4_K_M"};
     static char text[160];
     const char *file_type = gguf_file_type_name(g);
     const char *alternative = type < TYPE_COUNT ? alternatives[type] : NULL;

@@ -146,9 +146,9 @@ static TensorName tensor_name(int layer, const char *name, const char *suffix) {
 // their logits up to 2.3e-4. Llama files keep their bits.
 static bool load_tensor(Loader *l, TensorName name, int rows, int cols, Tensor *out) {
     const GgufTensor *t = tensor_find(&l->m->file, name.text, rows, cols, out, l->err);
-    out->is_unrounded = !l->m->family.is_llama && cols < 512;
-    if (t) l->is_used[t - l->m->file.tensors] = true;
-    return t;
+    if (!t) return false;
+    out->is_unrounded = !l->m->family.is_llama && out->type == TYPE_F32 && cols < 512;
+    return l->is_used[t - l->m->file.tensors] = true;
 }
 
 // Loads a vector as float32. It stays in the mapping if it is aligned float32; otherwise it is

@@ -49,9 +49,9 @@ INLINE bool has_min_term(Type type) { return type_info(type)->has_min || int16_s
 // faster by 8 % (Q6_K) to 15 % where unpacking takes few instructions. The other types would be
 // slower by up to 5 %.
 static const bool decodes_in_place[TYPE_COUNT] = {
-    [TYPE_Q8_0] = true,   [TYPE_Q2_K] = true,   [TYPE_Q4_K] = true,
-    [TYPE_Q6_K] = true,   [TYPE_Q4_0] = true,   [TYPE_Q4_1] = true,
-    [TYPE_IQ4_NL] = true, [TYPE_IQ4_XS] = true, [TYPE_TQ2_0] = true};
+    [TYPE_Q8_0] = true,  [TYPE_Q2_K] = true, [TYPE_Q4_K] = true,   [TYPE_Q6_K] = true,
+    [TYPE_Q4_0] = true,  [TYPE_Q4_1] = true, [TYPE_IQ4_NL] = true, [TYPE_IQ4_XS] = true,
+    [TYPE_TQ2_0] = true, [TYPE_Q1_0] = true, [TYPE_Q2_0] = true};
 
 // Unpacks the scales of the superblocks p and, unless is_in_place, their integers.
 INLINE void unpack_8_rows(Avx2Rows *m, const uint8_t *const *p, bool is_in_place, Type type) {

@@ -16,13 +16,23 @@ INLINE __m256i split_nibbles(const uint8_t *p) {
     return both & _mm256_set1_epi8(15);
 }
 
-// 32 bytes: byte i is 16 if bit i of the four bytes at p is set, else 0.
-INLINE __m256i fifth_bits(const uint8_t *p) {
+// 32 bytes: byte i is `value` if bit i of the four bytes at p is set, else 0.
+INLINE __m256i bits_as_bytes(const uint8_t *p, int value) {
     const __m256i byte =
         _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
     const __m256i bit = _mm256_set1_epi64x((long long)0x8040201008040201);
     __m256i v = _mm256_shuffle_epi8(_mm256_set1_epi32((int)load_u32(p)), byte);
-    return _mm256_cmpeq_epi8(v & bit, bit) & _mm256_set1_epi8(16);
+    return _mm256_cmpeq_epi8(v & bit, bit) & _mm256_set1_epi8((char)value);
+}
+
+// The 32 codes of 8 bytes (Q2_0), four in each. Each byte is copied to a dword, whose bytes then
+// need shifts by 0, 2, 4 and 6.
+INLINE __m256i split_codes(const uint8_t *p) {
+    const __m256i byte = _mm256_setr_epi64x(0x0101010100000000, 0x0303030302020202,
+                                            0x0505050504040404, 0x0707070706060606);
+    __m256i v = _mm256_shuffle_epi8(_mm256_set1_epi64x((int64_t)load_u64(p)), byte);
+    v = _mm256_blend_epi16(v, _mm256_srli_epi16(v, 4), 0xaa);
+    return (v & _mm256_set1_epi16(0x0003)) | (_mm256_srli_epi16(v, 2) & _mm256_set1_epi16(0x0300));
 }
 
 // Shifts 16-bit words left by n, or right by -n.
@@ -60,7 +70,9 @@ INLINE __m256i integers_32(Type type, const uint8_t *p, int k) {
     case TYPE_Q5_0:
     case TYPE_Q5_1: // fifth bits, then nibbles, end the block
         b += type_info(type)->bytes - 20;
-        return split_nibbles(b + 4) | fifth_bits(b);
+        return split_nibbles(b + 4) | bits_as_bytes(b, 16);
+    case TYPE_Q1_0: return bits_as_bytes(p + half * 18 + 2 + k % 128 / 8, 2);
+    case TYPE_Q2_0: return split_codes(p + k / 64 * 18 + 2 + k % 64 / 4);
     case TYPE_Q4_K:
     case TYPE_Q5_K: // nibbles end the block, fifth bits are before them
         low = load_32(p + type_info(type)->bytes - 128 + k / 64 * 32);

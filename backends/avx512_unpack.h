@@ -63,6 +63,17 @@ INLINE __m512i two_bit_values(const uint8_t *p, int j) {
     return _mm512_srlv_epi16(v, words_of_halves(shift, shift + 2)) & _mm512_set1_epi8(3);
 }
 
+// The 64 codes of 16 bytes (Q2_0), four in each. Each byte is copied to a dword, whose bytes then
+// need shifts by 0, 2, 4 and 6.
+INLINE __m512i split_codes_512(const uint8_t *p) {
+    const __m512i byte = _mm512_set_epi64(
+        0x0f0f0f0f0e0e0e0e, 0x0d0d0d0d0c0c0c0c, 0x0b0b0b0b0a0a0a0a, 0x0909090908080808,
+        0x0707070706060606, 0x0505050504040404, 0x0303030302020202, 0x0101010100000000);
+    __m512i v = _mm512_shuffle_epi8(_mm512_broadcast_i32x4(load_16(p)), byte);
+    v = _mm512_srlv_epi16(v, _mm512_set1_epi32(0x00040000));
+    return select_bits(_mm512_set1_epi16(0x00ff), v, _mm512_srli_epi16(v, 2)) & _mm512_set1_epi8(3);
+}
+
 INLINE __m512i add_where(__m512i v, __mmask64 mask, int n) {
     return _mm512_mask_add_epi8(v, mask, v, _mm512_set1_epi8((char)n));
 }
@@ -214,6 +225,9 @@ INLINE __m512i integers_64(Type type, const uint8_t *p, int j) {
         return add_where(two_bit_values(p + offsetof(BlockQ3_K, qs), j),
                          bits_of_32(p + offsetof(BlockQ3_K, hmask), j), 4);
     case TYPE_TQ2_0: return two_bit_values(p + offsetof(BlockTQ2_0, qs), j);
+    case TYPE_Q1_0:
+        return add_where(_mm512_setzero_si512(), load_u64(p + j / 2 * 18 + 2 + j % 2 * 8), 2);
+    case TYPE_Q2_0: return split_codes_512(p + j * 18 + 2);
 #define CODEBOOK_CASE(type, name)                                                                  \
     case TYPE_##type: return integers_##name((const void *)p, j);
         CODEBOOK_TYPES(CODEBOOK_CASE)
@@ -235,6 +249,17 @@ INLINE __m512 f16_of_blocks(const uint8_t *p, int stride) {
     h = _mm_insert_epi16(h, load_u16(p + stride * 6), 6);
     h = _mm_insert_epi16(h, load_u16(p + stride * 7), 7);
     return _mm512_permutexvar_ps(twice, _mm512_castps256_ps512(_mm256_cvtph_ps(h)));
+}
+
+// The scales of Q1_0 and Q2_0: two or four float16, each in 8 or 4 neighboring lanes.
+INLINE __m512 f16_of_large_blocks(const uint8_t *p, int block) {
+    const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    __m128i h = _mm_cvtsi32_si128(load_u16(p));
+    h = _mm_insert_epi16(h, load_u16(p + 18), 1);
+    if (block == 64) h = _mm_insert_epi16(h, load_u16(p + 36), 2);
+    if (block == 64) h = _mm_insert_epi16(h, load_u16(p + 54), 3);
+    return _mm512_permutexvar_ps(_mm512_srli_epi32(lanes, block == 64 ? 2 : 3),
+                                 _mm512_castps128_ps512(_mm_cvtph_ps(h)));
 }
 
 // f16_of_blocks with a stride of 18 bytes (Q4_0, IQ4_NL): every ninth word of 128 bytes.
@@ -345,6 +370,10 @@ INLINE Avx512Row unpack_row_512(Type type, const uint8_t *p) {
     if (info->block == 32) {
         u.scale = info->bytes == 18 ? f16_of_blocks_18(p) : f16_of_blocks(p, info->bytes);
         if (info->has_min) u.min = splat(0) - f16_of_blocks(p + 2, info->bytes);
+        return u;
+    }
+    if (info->block < SUPERBLOCK) {
+        u.scale = f16_of_large_blocks(p, info->block);
         return u;
     }
     if (type == TYPE_Q4_K || type == TYPE_Q5_K) {

@@ -141,6 +141,26 @@ INLINE void unpack_codebook_neon(Type type, const uint8_t *p, NeonRow *out) {
     if (halves == 1) int8_scales(vcreate_s8(scales[1]), f16_at(&d) * info->factor, out->scale + 2);
 }
 
+// Unpacks Q1_0 and Q2_0, 16 columns at a time.
+INLINE void unpack_few_bits(Type type, const uint8_t *p, NeonRow *out) {
+    const uint8x16_t bit = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
+    const uint8x16_t byte = {0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3};
+    const int8x16_t shift = {0, -2, -4, -6, 0, -2, -4, -6, 0, -2, -4, -6, 0, -2, -4, -6};
+    const int block = type_info(type)->block, per_byte = block / 16;
+    UNROLL
+    for (int i = 0; i < 16; i++) {
+        const uint8_t *at = p + 16 * i / block * 18 + 2 + 16 * i % block / per_byte;
+        uint8x16_t v;
+        if (type == TYPE_Q1_0) // 2 or 0
+            v = vtstq_u8(vcombine_u8(vdup_n_u8(at[0]), vdup_n_u8(at[1])), bit) & vdupq_n_u8(2);
+        else
+            v = vshlq_u8(vqtbl1q_u8(vreinterpretq_u8_u32(vdupq_n_u32(load_u32(at))), byte), shift) &
+                vdupq_n_u8(3);
+        out->q[i] = vreinterpretq_s8_u8(vsubq_u8(v, vdupq_n_u8(1)));
+    }
+    for (int g = 0; g < 8; g++) ((float *)out->scale)[g] = f16_at(p + 32 * g / block * 18);
+}
+
 // Unpacks types without vector code by the scalar specification (kernels/quant.h).
 INLINE void unpack_generic(Type type, const uint8_t *p, NeonRow *out) {
     const int block = type_info(type)->block, group = type_info(type)->group;
@@ -167,6 +187,8 @@ INLINE void unpack_row_neon(Type type, const Tensor *w, int row, int k, NeonRow 
         unpack_nibbles(type, p, out);
     else if (codebook_info(type)->entry_len)
         unpack_codebook_neon(type, p, out);
+    else if (type == TYPE_Q1_0 || type == TYPE_Q2_0)
+        unpack_few_bits(type, p, out);
     else
         unpack_generic(type, p, out);
 }

@@ -161,9 +161,9 @@ INLINE void unpack_scales(Type type, const uint8_t *const *row, float (*scale)[W
         load_f16_pairs(row, info->bytes - 4, &m, &d);
         for (int g = 0; g < 8; g++) store_n(scale[g], WIDTH, d);
         break;
-    default: // types of 32: d, and in some m, begin each block
+    default: // types of 32, 64 or 128: d, and in some m, begin each block
         for (int g = 0; g < 8; g++) {
-            load_f16_pairs(row, g * info->bytes, &d, &m);
+            load_f16_pairs(row, 32 * g / info->block * info->bytes, &d, &m);
             store_n(scale[g], WIDTH, d);
             if (info->has_min) store_n(min[g], WIDTH, splat(0) - m);
         }

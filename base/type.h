@@ -13,6 +13,7 @@
 //     IQn                superblocks whose integers are indices into fixed codebooks; IQ4: into a
 //                        list of 16 values
 //     TQn_0              ternary: -1, 0 and 1
+//     Q1_0, Q2_0         signs in blocks of 128; -1, 0, 1 and 2 in blocks of 64
 typedef enum {
     TYPE_F32 = 0,
     TYPE_F16 = 1,
@@ -38,7 +39,9 @@ typedef enum {
     TYPE_BF16 = 30,
     TYPE_TQ1_0 = 34,
     TYPE_TQ2_0 = 35,
-    TYPE_COUNT = 42 // greater numbers are unknown
+    TYPE_Q1_0 = 41,
+    TYPE_Q2_0 = 42,
+    TYPE_COUNT = 43 // greater numbers are unknown
 } Type;
 
 // A row of the type table. `block` weights are stored in `bytes` bytes; a row of a matrix is a
@@ -87,12 +90,14 @@ static const TypeInfo type_table[TYPE_COUNT + 1] = {
     [TYPE_IQ1_M]   = {"IQ1_M",    256,   56,   16,        16,   31,    false,            0},
     [TYPE_TQ1_0]   = {"TQ1_0",    256,   54,   32,         1,    2,    false,            0},
     [TYPE_TQ2_0]   = {"TQ2_0",    256,   66,   32,         1,    2,    false,            0},
+    [TYPE_Q1_0]    = {"Q1_0",     128,   18,   32,         1,    2,    false,            0},
+    [TYPE_Q2_0]    = {"Q2_0",      64,   18,   32,         1,    3,    false,            0},
     // Not supported, but listed by `show` and named in messages.
     [9] = {"Q8_1", .block = 32, .bytes = 36},   [15] = {"Q8_K", .block = 256, .bytes = 292},
     [24] = {"I8", .block = 1, .bytes = 1},      [25] = {"I16", .block = 1, .bytes = 2},
     [26] = {"I32", .block = 1, .bytes = 4},     [27] = {"I64", .block = 1, .bytes = 8},
     [28] = {"F64", .block = 1, .bytes = 8},     [39] = {"MXFP4", .block = 32, .bytes = 17},
-    [40] = {"NVFP4", .block = 64, .bytes = 36}, [41] = {"Q1_0", .block = 128, .bytes = 18},
+    [40] = {"NVFP4", .block = 64, .bytes = 36},
     // Removed from the format.
     [4] = {.name = "Q4_2"},         [5] = {.name = "Q4_3"},
     [31] = {.name = "Q4_0_4_4"},    [32] = {.name = "Q4_0_4_8"},    [33] = {.name = "Q4_0_8_8"},

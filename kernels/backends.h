@@ -16,7 +16,8 @@
     X(Q5_0, q5_0, __VA_ARGS__) X(Q5_1, q5_1, __VA_ARGS__) X(Q4_K, q4_k, __VA_ARGS__) \
     X(Q5_K, q5_k, __VA_ARGS__) X(IQ4_NL, iq4_nl, __VA_ARGS__) X(IQ4_XS, iq4_xs, __VA_ARGS__) \
     X(IQ2_XXS, iq2_xxs, __VA_ARGS__) X(IQ3_XXS, iq3_xxs, __VA_ARGS__) X(IQ3_S, iq3_s, __VA_ARGS__) \
-    X(IQ1_S, iq1_s, __VA_ARGS__) X(TQ1_0, tq1_0, __VA_ARGS__) X(TQ2_0, tq2_0, __VA_ARGS__)
+    X(IQ1_S, iq1_s, __VA_ARGS__) X(TQ1_0, tq1_0, __VA_ARGS__) X(TQ2_0, tq2_0, __VA_ARGS__) \
+    X(Q1_0, q1_0, __VA_ARGS__) X(Q2_0, q2_0, __VA_ARGS__)
 #define INTEGER_TYPES(X, ...) TYPES_OF_16(X, __VA_ARGS__) TYPES_OF_32(X, __VA_ARGS__)
 #define FLOAT_TYPES(X, ...) X(F32, f32, __VA_ARGS__) X(F16, f16, __VA_ARGS__) X(BF16, bf16, __VA_ARGS__)
 // clang-format on

@@ -193,3 +193,12 @@ typedef struct {
     uint8_t qs[64]; // as Q2_K
     uint16_t d;
 } BlockTQ2_0; // w = d (q - 1)
+
+// Blocks of few bits: a scale and 128 signs, or 64 codes.
+
+typedef struct {
+    uint16_t d;
+    // Q1_0: w(i) is +d where bit i % 8 of byte i / 8 is 1, else -d.
+    // Q2_0: w(i) = d (code - 1); its code is bits 2 (i % 4) and 2 (i % 4) + 1 of byte i / 4.
+    uint8_t qs[16];
+} BlockQ1_0, BlockQ2_0;

@@ -75,8 +75,7 @@ static bool is_kernel_for(const MatmulKernel *k, int n) { return k->rows && n >=
 const MatmulKernel *ops_matmul_kernel(const Tensor *w, int n, Exactness exactness) {
     const MatmulKernel *gemm = &kernel.gemm[w->type], *large = &kernel.gemm_large[w->type];
     int rows = exactness_rows(exactness, n);
-    bool is_rounded = w->type != TYPE_F32 || !w->is_unrounded;
-    if (is_rounded && is_kernel_for(large, rows)) return large;
+    if (!w->is_unrounded && is_kernel_for(large, rows)) return large;
     if (is_kernel_for(gemm, gemm->has_gemv_bits ? n : rows)) return gemm;
     return &kernel.gemv[w->type];
 }

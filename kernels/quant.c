@@ -267,6 +267,20 @@ static void unpack_tq2_0(const void *block, QuantBlock *out) {
     for (int g = 0; g < 8; g++) set_group32(out, g, f16_to_f32(b->d), 0);
 }
 
+// Blocks of few bits.
+
+static void unpack_q1_0(const void *block, QuantBlock *out) {
+    const BlockQ1_0 *b = block;
+    for (int i = 0; i < 128; i++) out->q[i] = (int8_t)(2 * (b->qs[i / 8] >> i % 8 & 1) - 1);
+    for (int g = 0; g < 4; g++) set_group32(out, g, f16_to_f32(b->d), 0);
+}
+
+static void unpack_q2_0(const void *block, QuantBlock *out) {
+    const BlockQ2_0 *b = block;
+    for (int i = 0; i < 64; i++) out->q[i] = (int8_t)((b->qs[i / 4] >> 2 * (i % 4) & 3) - 1);
+    for (int g = 0; g < 2; g++) set_group32(out, g, f16_to_f32(b->d), 0);
+}
+
 // All types.
 
 static const QuantUnpack unpackers[TYPE_COUNT] = {
@@ -277,6 +291,7 @@ static const QuantUnpack unpackers[TYPE_COUNT] = {
     [TYPE_IQ2_XXS] = unpack_iq2_xxs, [TYPE_IQ2_XS] = unpack_iq2_xs, [TYPE_IQ2_S] = unpack_iq2_s,
     [TYPE_IQ3_XXS] = unpack_iq3_xxs, [TYPE_IQ3_S] = unpack_iq3_s,   [TYPE_IQ1_S] = unpack_iq1_s,
     [TYPE_IQ1_M] = unpack_iq1_m,     [TYPE_TQ1_0] = unpack_tq1_0,   [TYPE_TQ2_0] = unpack_tq2_0,
+    [TYPE_Q1_0] = unpack_q1_0,       [TYPE_Q2_0] = unpack_q2_0,
 };
 
 QuantUnpack quant_unpack(Type type) { return unpackers[type]; }

@@ -12,7 +12,7 @@ typedef struct {
     float scale;       // factor of products, after the bias, and of embedding rows; 1: none
     const float *bias; // (rows), added to products; NULL: none
     const struct LowRank *lora; // LoRA adapters of this matrix (lora/lora.h); NULL: none
-    bool is_unrounded;          // F32: no kernel may round the weights (gemm_large does)
+    bool is_unrounded;          // no kernel may round the weights (gemm_large does)
 } Tensor;
 
 // Finds a tensor of a file and describes it in *out. NULL with err (exit 3) if it is absent, has

@@ -211,7 +211,7 @@ static float product_as_documented(const Tensor *w, const char *row, const float
     for (int k = 0; k < w->cols; k += 32) {
         QuantBlock b;
         float max = 0, *sum = is_avx2 ? s : &s[k % 256 / 64 + k % 64 / 32 * 4];
-        int at = f->block == 32 ? 0 : k % 256;
+        int at = k % f->block;
         quant_unpack(w->type)(row + k / f->block * f->bytes, &b);
         for (int c = 0; c < 32; c++) max = fmaxf(max, fabsf(x[k + c]));
         for (int g = 0; g < 32; g += f->group) {

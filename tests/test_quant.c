@@ -2,6 +2,7 @@
 #include "../kernels/blocks.h"
 #include "../kernels/quant.h"
 #include "test.h"
+#include "../base/files.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -61,7 +62,8 @@ static void sizes(void) {
         {TYPE_IQ2_S, sizeof(BlockIQ2_S)},     {TYPE_IQ3_XXS, sizeof(BlockIQ3_XXS)},
         {TYPE_IQ3_S, sizeof(BlockIQ3_S)},     {TYPE_IQ1_S, sizeof(BlockIQ1_S)},
         {TYPE_IQ1_M, sizeof(BlockIQ1_M)},     {TYPE_TQ1_0, sizeof(BlockTQ1_0)},
-        {TYPE_TQ2_0, sizeof(BlockTQ2_0)},
+        {TYPE_TQ2_0, sizeof(BlockTQ2_0)},     {TYPE_Q1_0, sizeof(BlockQ1_0)},
+        {TYPE_Q2_0, sizeof(BlockQ2_0)},
     };
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
         CHECK((size_t)type_info(blocks[i].type)->bytes == blocks[i].bytes, "type %d",
@@ -88,6 +90,46 @@ static void decode(void) {
           "");
 }
 
+// Blocks of Q1_0 and Q2_0 with scales of either sign, 0, the largest and subnormal ones have the
+// values of ggml, bit for bit.
+static void few_bits(void) {
+    static const Type types[] = {TYPE_Q1_0, TYPE_Q2_0};
+    static const char *const names[][2] = {{"types/q1_0.blocks", "types/q1_0.f32"},
+                                           {"types/q2_0.blocks", "types/q2_0.f32"}};
+    for (int i = 0; i < 2; i++) {
+        const char *blocks_path = test_data(names[i][0]), *values_path = test_data(names[i][1]);
+        Buffer blocks = {0}, values = {0};
+        Error err;
+        float x[64 * 128];
+        size_t n = 64 * (size_t)type_info(types[i])->block;
+        if (!blocks_path || !values_path) {
+            test_skip("no %s", names[i][0]);
+            return;
+        }
+        if (!file_read(blocks_path, &blocks, &err) || !file_read(values_path, &values, &err))
+            die_error(&err);
+        CHECK(blocks.len == 64 * 18 && values.len == n * sizeof *x, "%zu %zu", blocks.len,
+              values.len);
+        quant_decode_row(types[i], blocks.data, x, n);
+        CHECK(!memcmp(x, values.data, n * sizeof *x), "%s", names[i][0]);
+        buffer_free(&blocks);
+        buffer_free(&values);
+    }
+}
+
+// A block of each type, written out: bits and codes from the lowest on, zeros of a negative scale.
+static void few_bits_by_hand(void) {
+    uint8_t block[18] = {0x00, 0xc0, 0x05, 0x80, [17] = 0xe4}; // d = -2
+    float x[128];
+    quant_decode_row(TYPE_Q1_0, block, x, 128);
+    CHECK(x[0] == -2 && x[1] == 2 && x[2] == -2 && x[14] == 2 && x[15] == -2 && x[127] == -2,
+          "%g %g %g", (double)x[0], (double)x[1], (double)x[127]);
+    quant_decode_row(TYPE_Q2_0, block, x, 64);
+    CHECK(x[0] == 0 && signbit(x[0]) && x[2] == 2 && x[60] == 2 && x[61] == 0 && x[62] == -2 &&
+              x[63] == -4,
+          "%g %g %g", (double)x[0], (double)x[2], (double)x[63]);
+}
+
 // Every float16 and bfloat16 survives a conversion to float32 and back. Values halfway between two
 // float16 are rounded to the even one.
 static void half(void) {
@@ -112,4 +154,6 @@ void test_quant(void) {
     test_case("quant: float16 and bfloat16", half);
     test_case("quant: sizes of blocks", sizes);
     test_case("quant: decoded values of every type", decode);
+    test_case("quant: Q1_0 and Q2_0 as ggml decodes them", few_bits);
+    test_case("quant: Q1_0 and Q2_0 by hand", few_bits_by_hand);
 }

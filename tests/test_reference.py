@@ -465,6 +465,11 @@ def family_files(tmp):
 
 
 @test
+def type_files(tmp):
+    compare_data(tmp, "types")
+
+
+@test
 def plain(tmp):
     compare(tmp, False)
 
