@@ -132,22 +132,26 @@ static void assign(Heap *h, Scope *s, const JinjaNode *target, Value v) {
 
 // Macros
 
-// Evaluates a list of EXPR_ARG. The arrays of `a` have room for JINJA_MAX_ARGS arguments.
+// Evaluates a list of EXPR_ARG. The arguments are on the stack of the heap.
 static void eval_args(Heap *h, const JinjaNode *args, Args *a) {
-    for (a->n = 0; args; args = args->next) {
+    int start = h->n_args;
+    for (; args; args = args->next) {
         Value v = eval(h, args->a);
         List *list = args->op == '*' ? value_iterate(h, v) : NULL;
         const Dict *dict = args->op == '2' ? value_mapping(h, v) : NULL;
         int n = list ? list->n : dict ? dict->n : 1;
-        if (a->n + n > JINJA_MAX_ARGS)
+        if (h->n_args - start + n > JINJA_MAX_ARGS)
             heap_fail(h, "a call with more than %d arguments", JINJA_MAX_ARGS);
-        for (int i = 0; i < n; i++) {
-            a->values[a->n] = list ? list->items[i] : dict ? dict->pairs[i].value : v;
-            a->names[a->n++] = dict   ? text_str(value_string(h, dict->pairs[i].key))
-                               : list ? (Str){0}
-                                      : args->name;
-        }
+        for (int i = 0; i < n; i++)
+            if (dict)
+                heap_push_arg(h, dict->pairs[i].value,
+                              text_str(value_string(h, dict->pairs[i].key)));
+            else
+                heap_push_arg(h, list ? list->items[i] : v, list ? (Str){0} : args->name);
     }
+    a->n = h->n_args - start;
+    a->values = a->n ? h->args + start : NULL;
+    a->names = a->n ? h->arg_names + start : NULL;
 }
 
 static Value new_macro(Heap *h, const JinjaNode *n) {
@@ -161,6 +165,7 @@ static Value call_macro(Heap *h, struct Macro *m, const Args *a, const Value *ca
     Scope *before = h->scope;
     size_t start = h->out.len;
     int i = 0, n_used = 0;
+    heap_enter(h);
     h->scope = new_scope(h, m->scope);
     for (const JinjaNode *param = m->node->a; param; param = param->next, i++) {
         int k = i; // index of its argument
@@ -178,6 +183,7 @@ static Value call_macro(Heap *h, struct Macro *m, const Args *a, const Value *ca
     if (caller) declare(h, h->scope, str_of("caller"), *caller);
     exec(h, m->node->body);
     h->scope = before;
+    h->depth--;
     return heap_pop_string(h, start);
 }
 
@@ -240,6 +246,7 @@ static void exec_for(Heap *h, const JinjaNode *n, List *items, Scope *outer, int
     Scope *before = h->scope;
     struct Loop *l = heap_alloc(h, 1, sizeof *l); // the template can keep it
     Value v;
+    heap_enter(h);
     *l = (struct Loop){n, outer, items, .index = -1, .depth = depth};
     l->length = n->c ? -1 : items->n;
     while ((v = *loop_peek(h, l)).kind != VALUE_ABSENT) {
@@ -254,13 +261,19 @@ static void exec_for(Heap *h, const JinjaNode *n, List *items, Scope *outer, int
     h->scope = outer;
     if (l->index < 0) exec(h, n->other);
     h->scope = before;
+    h->depth--;
 }
 
-// Evaluates a call, a filter or a test. `caller`: see call_macro.
-static Value eval_call(Heap *h, const JinjaNode *n, const Value *caller) {
-    Value values[JINJA_MAX_ARGS];
-    Str names[JINJA_MAX_ARGS];
-    Args a = {.values = values, .names = names};
+static Value call_loop(Heap *h, const struct Loop *l, const Args *a) {
+    size_t start = h->out.len;
+    if (!l->node->op || a->n != 1)
+        heap_fail(h, "only a recursive loop can be called, with one argument");
+    exec_for(h, l->node, value_iterate(h, a->values[0]), l->outer, l->depth + 1);
+    return heap_pop_string(h, start);
+}
+
+static Value eval_call_args(Heap *h, const JinjaNode *n, const Value *caller) {
+    Args a = {0};
     bool is_cycle =
         n->kind == EXPR_CALL && n->a->kind == EXPR_ATTRIBUTE && str_is(n->a->name, "cycle");
     if (n->kind != EXPR_CALL)
@@ -271,15 +284,19 @@ static Value eval_call(Heap *h, const JinjaNode *n, const Value *caller) {
     if (n->kind == EXPR_FILTER) return library_apply(h, false, n->name, &a);
     if (n->kind == EXPR_TEST)
         return value_bool(library_apply(h, true, n->name, &a).boolean != n->op);
-    if (a.self.kind == VALUE_LOOP && a.n) return values[a.self.loop->index % a.n];
+    if (a.self.kind == VALUE_LOOP && a.n) return a.values[a.self.loop->index % a.n];
     Value f = eval(h, n->a);
     if (f.kind == VALUE_MACRO) return call_macro(h, f.macro, &a, caller);
-    if (f.kind != VALUE_LOOP) return library_call(h, f, &a);
-    if (!f.loop->node->op || a.n != 1)
-        heap_fail(h, "only a recursive loop can be called, with one argument");
-    size_t start = h->out.len;
-    exec_for(h, f.loop->node, value_iterate(h, values[0]), f.loop->outer, f.loop->depth + 1);
-    return heap_pop_string(h, start);
+    if (f.kind == VALUE_LOOP) return call_loop(h, f.loop, &a);
+    return library_call(h, f, &a);
+}
+
+// Evaluates a call, a filter or a test. `caller`: see call_macro.
+static Value eval_call(Heap *h, const JinjaNode *n, const Value *caller) {
+    int n_args = h->n_args;
+    Value v = eval_call_args(h, n, caller);
+    h->n_args = n_args;
+    return v;
 }
 
 // Operators
@@ -367,7 +384,7 @@ static Value int_op(Heap *h, int op, int64_t x, int64_t y) {
 
 static bool is_int_or_bool(Value v) { return v.kind == VALUE_INT || v.kind == VALUE_BOOL; }
 
-static Value eval_binary(Heap *h, const JinjaNode *n) {
+OWN_FRAME static Value eval_binary(Heap *h, const JinjaNode *n) {
     Value a = eval(h, n->a), b = eval(h, n->b);
     bool are_ints = is_int_or_bool(a) && is_int_or_bool(b);
     bool are_numbers = value_is_number(a) && value_is_number(b);
@@ -399,7 +416,7 @@ static Value eval_compare(Heap *h, const JinjaNode *n) {
 
 // Expressions
 
-static Value eval_items(Heap *h, const JinjaNode *n) {
+OWN_FRAME static Value eval_items(Heap *h, const JinjaNode *n) {
     bool is_dict = n->kind == EXPR_DICT;
     Value v = is_dict ? value_dict(h, VALUE_DICT)
                       : value_list(h, n->kind == EXPR_LIST ? VALUE_LIST : VALUE_TUPLE, 0);

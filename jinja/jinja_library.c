@@ -799,8 +799,8 @@ static Value find_builtin(int owner, Str name) {
 
 // Binds the arguments to the parameters of f and runs it.
 static Value run_builtin(Heap *h, Value f, const Args *a) {
-    Value slots[MAX_PARAMS] = {{0}};
     Args bound = *a;
+    int start = h->n_args;
     Str params[MAX_PARAMS];
     int n_params = 0, n_required = 0;
     const char *rest = f.builtin->params, *names = f.builtin->names;
@@ -813,9 +813,11 @@ static Value run_builtin(Heap *h, Value f, const Args *a) {
         bool is_optional = *rest == '?';
         Str param = list_word(rest + is_optional);
         params[n_params++] = param;
+        heap_push_arg(h, (Value){0}, (Str){0});
         if (!is_optional) n_required = n_params;
         rest = param.data + param.len + strspn(param.data + param.len, " ");
     }
+    Value *slots = h->args + start;
     for (int i = 0; i < a->n; i++) {
         int k = i;
         if (a->names[i].data)
@@ -830,7 +832,9 @@ static Value run_builtin(Heap *h, Value f, const Args *a) {
         if (slots[i].kind == VALUE_ABSENT)
             heap_fail(h, "%.*s needs an argument '%.*s'", SHOWN(name), SHOWN(params[i]));
     bound.values = slots;
-    return f.builtin->run(h, &bound);
+    Value result = f.builtin->run(h, &bound);
+    h->n_args = start;
+    return result;
 }
 
 Value library_apply(Heap *h, bool is_test, Str name, const Args *a) {

@@ -81,6 +81,19 @@ void heap_free(Heap *h) {
     h->chunks = NULL;
 }
 
+void heap_push_arg(Heap *h, Value v, Str name) {
+    if (h->n_args == h->max_args) {
+        size_t n = h->max_args ? 2 * (size_t)h->max_args : 64;
+        Value *args = heap_alloc(h, n, sizeof *args);
+        Str *names = heap_alloc(h, n, sizeof *names);
+        if (h->n_args) memcpy(args, h->args, (size_t)h->n_args * sizeof *args);
+        if (h->n_args) memcpy(names, h->arg_names, (size_t)h->n_args * sizeof *names);
+        h->args = args, h->arg_names = names, h->max_args = (int)n;
+    }
+    h->args[h->n_args] = v;
+    h->arg_names[h->n_args++] = name;
+}
+
 void heap_put(Heap *h, Text t) {
     heap_touch(h, t.len + PUT_BYTES);
     if (t.len > MAX_OUT - h->out.len)
@@ -439,7 +452,7 @@ bool value_compare(Heap *h, Comparison op, Value a, Value b) {
 
 // Python's repr(): the shortest digits that read back as x, with an exponent if |x| >= 1e16 or
 // |x| < 1e-4.
-static void put_float(Heap *h, double x, bool is_json) {
+OWN_FRAME static void put_float(Heap *h, double x, bool is_json) {
     char text[400];
     if (x - x != 0) {
         static const char *const names[2][3] = {{"nan", "inf", "-inf"},

@@ -4,6 +4,7 @@
 #include "../jinja/jinja.h"
 #include "test.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -361,8 +362,8 @@ static char *repeated(const char *before, const char *part, int n, const char *a
     return b.data;
 }
 
-static char *nested(const char *open, const char *close) {
-    char *head = repeated("{{ ", open, 50000, "1"), *all = repeated(head, close, 50000, " }}");
+static char *nested(int n, const char *open, const char *close) {
+    char *head = repeated("{{ ", open, n, "1"), *all = repeated(head, close, n, " }}");
     free(head);
     return all;
 }
@@ -382,8 +383,8 @@ static void hostile(void) {
         repeated("{% macro f(x) %}{% if x %}{{ f(x - 1) }}{{ f(x - 1) }}{% endif %}{% endmacro "
                  "%}{{ f(60) }}",
                  "", 0, ""),
-        nested("(", ")"),
-        nested("[", "]"),
+        nested(50000, "(", ")"),
+        nested(50000, "[", "]"),
         repeated("{{ ", "not ", 50000, "1 }}"),
         repeated("{{ ", "- ", 50000, "1 }}"),
         repeated("{{ 1", "+1", 50000, " }}"),
@@ -409,6 +410,20 @@ static void hostile(void) {
                  "~ 'c') }}"
                  "{% for i in range(100000) %}{{ x.replace('ab' * 30 ~ 'c', '') }}{% endfor %}",
                  "", 0, ""),
+        repeated("{% set x = '0' * 8000000 %}", "{% for i in range(9999) %}", 2,
+                 "{{ x|int }}{{ x|float }}{% endfor %}{% endfor %}"),
+        repeated("{% set x = 'a' * 4000000 %}{% set y = x ~ 'b' %}{% for i in range(99999) %}{{ x "
+                 "< y }}{{ x <= y }}{% endfor %}",
+                 "", 0, ""),
+        repeated("{% set x = ['a' * 30] * 9999 %}{% for i in range(99999) %}{{ x|sort|length }}{{ "
+                 "'ab'.startswith(('c',) * 9999) }}{% endfor %}",
+                 "", 0, ""),
+        repeated("{% set x = [0] * 100000 %}", "{% for i in range(9999) %}", 2,
+                 "{{ x|select|list }}{% endfor %}{% endfor %}"),
+        repeated("{% set x = [0] * 1000 %}{% set ns = namespace(x=x) %}{% for i in range(250) "
+                 "%}{% set ns.x = [ns.x] %}{% endfor %}{% for i in range(99999) %}{{ "
+                 "ns.x|tojson(indent='123456789012345678901234567890')|length }}{% endfor %}",
+                 "", 0, ""),
         repeated("{% set x = 'ab' * 1000000 %}{% for i in range(100000) %}{{ x.split('a')|length "
                  "}}{{ x|tojson|length "
                  "}}{% endfor %}",
@@ -423,6 +438,76 @@ static void hostile(void) {
         buffer_free(&text);
         buffer_free(&mask);
         free(bad[i]);
+    }
+}
+
+// Renders the template `arg` on a thread.
+static void *render_on_thread(void *arg) {
+    Buffer text = {0}, mask = {0};
+    bool ok = render(arg, "{\"l\":[1,2]}", &text, &mask);
+    CHECK(ok || strstr(text.data, "too deeply") || strstr(text.data, "deeper"), "%.60s: %.80s",
+          (char *)arg, text.data);
+    buffer_free(&text);
+    buffer_free(&mask);
+    return NULL;
+}
+
+// The limits of recursion hold on a small stack. A template that needs more ends the process.
+static void small_stack(void) {
+#ifdef __SANITIZE_ADDRESS__
+    enum { STACK_BYTES = 8 << 20 }; // its frames are large
+#else
+    enum { STACK_BYTES = 320 << 10 };
+#endif
+    static const char growing[] = "{% set ns = namespace(x=[], y=[]) %}{% for i in range(280) %}";
+    char *deep[] = {
+        repeated("{% macro f(x) %}{{ f(x + 1) }}{% endmacro %}{{ f(1) }}", "", 0, ""),
+        repeated("{% macro f(x=f()) %}{% endmacro %}{{ f() }}", "", 0, ""),
+        repeated("{% macro f() %}{{ f(*[1], **{'a': f()}) }}{% endmacro %}{{ f() }}", "", 0, ""),
+        repeated("{% macro f() %}{% call f() %}{% endcall %}{% endmacro %}{{ f() }}", "", 0, ""),
+        repeated("{% macro f(g) %}{% call f(caller) %}{{ caller() }}{% endcall %}{% endmacro %}"
+                 "{% call f() %}{% endcall %}",
+                 "", 0, ""),
+        repeated("{% macro f() %}{{ 'x'|replace(f(), 'y') }}{% endmacro %}{{ f() }}", "", 0, ""),
+        repeated("{% macro f() %}{{ [1]|map('default', f())|list }}{% endmacro %}{{ f() }}", "", 0,
+                 ""),
+        repeated("{% macro f() %}{% set y | upper %}{{ f() }}{% endset %}{% endmacro %}{{ f() }}",
+                 "", 0, ""),
+        repeated("{% macro f() %}{% with a = f() %}{% endwith %}{% endmacro %}{{ f() }}", "", 0,
+                 ""),
+        repeated("{% macro f() %}{% for x in [1] if f() %}{% endfor %}{% endmacro %}{{ f() }}", "",
+                 0, ""),
+        repeated("{% for x in [1] recursive %}{{ loop([1]) }}{% endfor %}", "", 0, ""),
+        repeated("{% for x in l recursive %}{% for y in [1] if loop([1]) %}{% endfor %}{% endfor "
+                 "%}",
+                 "", 0, ""),
+        nested(48, "(", ")"),
+        repeated("{{ 1", " + 1", 290, " }}"),
+        repeated("{{ l", "|map('string')", 290, "|list }}"),
+        repeated("{{ ", "- ", 97, "1 }}"),
+        repeated("{{ ", "not ", 97, "1 }}"),
+        repeated("", "{% if 1 %}", 200, ""),
+        nested(48, "1|default(", ")"),
+        nested(48, "{1: ", "}"),
+        repeated(growing, "", 0, "{% set ns.x = [ns.x] %}{% endfor %}{{ ns.x }}"),
+        repeated(growing, "", 0, "{% set ns.x = {1: ns.x} %}{% endfor %}{{ ns.x }}"),
+        repeated(growing, "", 0,
+                 "{% set ns.x = {1: ns.x} %}{% endfor %}{{ ns.x|tojson(sort_keys=true, indent=1) "
+                 "}}"),
+        repeated(growing, "", 0, "{% set ns.x = (ns.x,) %}{% endfor %}{{ {ns.x: 1}|string }}"),
+        repeated(growing, "", 0,
+                 "{% set ns.x = [ns.x] %}{% set ns.y = [ns.y] %}{% endfor %}{{ ns.x == ns.y }}{{ "
+                 "ns.x < ns.y }}"),
+    };
+    for (size_t i = 0; i < sizeof deep / sizeof *deep; i++) {
+        pthread_attr_t attributes;
+        pthread_t thread;
+        pthread_attr_init(&attributes);
+        CHECK(!pthread_attr_setstacksize(&attributes, STACK_BYTES), "%d", STACK_BYTES);
+        CHECK(!pthread_create(&thread, &attributes, render_on_thread, deep[i]), "%.60s", deep[i]);
+        pthread_join(thread, NULL);
+        pthread_attr_destroy(&attributes);
+        free(deep[i]);
     }
 }
 
@@ -572,6 +657,7 @@ void test_jinja(void) {
     test_case("jinja: errors name the line and the cause", refusals);
     test_case("jinja: provenance mask", provenance);
     test_case("jinja: hostile templates hit a limit", hostile);
+    test_case("jinja: recursion on a stack of 320 KiB", small_stack);
     test_case("jinja: corrupted templates", mutations);
     test_case("jinja: 43 published templates, 16 dialogues", real_templates);
 }
