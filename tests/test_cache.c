@@ -197,12 +197,51 @@ static void damaged_pages(void) {
     model_close(&model);
 }
 
-// Sizes in the head of a page, as an attacker would choose them: each 64-bit extreme, values around
-// the true ones, and the values with which head and page together wrap to the size of the file.
+// The hash of cache.c, for a file that has the name of its content.
+static void add_to_name(uint64_t name[2], const char *data, size_t n) {
+    for (size_t i = 0; i < n; i += 8) {
+        uint64_t w;
+        memcpy(&w, data + i, 8);
+        name[0] = (name[0] ^ w) * 0x9e3779b97f4a7c15u;
+        name[0] ^= name[0] >> 29;
+        name[1] = (name[1] + w) * 0xd1342543de82ef95u;
+        name[1] ^= name[1] >> 31;
+    }
+    uint64_t z[2] = {name[0] ^ n, name[1] + name[0]};
+    for (int k = 0; k < 2; k++) {
+        z[k] = (z[k] ^ z[k] >> 30) * 0xbf58476d1ce4e5b9u;
+        z[k] = (z[k] ^ z[k] >> 27) * 0x94d049bb133111ebu;
+        name[k] = z[k] ^ z[k] >> 31;
+    }
+}
+
+// Sizes in the head of a page, as an attacker would choose them: each 64-bit extreme, and the
+// values with which head and page together wrap to the length of the file. Each file has the name
+// of its tokens.
 static void crafted_sizes(void) {
     Error err;
     CacheFile *files;
     char path[128];
+    static const uint64_t extremes[] = {0,
+                                        1,
+                                        255,
+                                        256,
+                                        257,
+                                        512,
+                                        1024,
+                                        2048,
+                                        1u << 30,
+                                        1ull << 31,
+                                        1ull << 32,
+                                        1ull << 53,
+                                        1ull << 61,
+                                        1ull << 62,
+                                        1ull << 63,
+                                        INT64_MAX - 255,
+                                        UINT64_MAX - 4095,
+                                        UINT64_MAX - 255,
+                                        UINT64_MAX};
+    enum { N = sizeof extremes / sizeof *extremes, MAX_FILE = 1 << 20 };
     open_small((MakeLlama){.seed = 1, .n_layers = 1}, (ModelOptions){.n_threads = 1});
     remove_files();
     compare(300, 512, 256);
@@ -212,45 +251,33 @@ static void crafted_sizes(void) {
     CHECK(cache_check(dir, &page, true) && page.n_tokens == 256, "undamaged");
     Buffer whole = {0};
     if (!file_read(path, &whole, &err)) die_error(&err);
-    uint64_t extremes[] = {0,
-                           1,
-                           63,
-                           64,
-                           255,
-                           256,
-                           257,
-                           512,
-                           4096,
-                           whole.len,
-                           1u << 30,
-                           1ull << 31,
-                           1ull << 32,
-                           (1ull << 32) + 256,
-                           1ull << 53,
-                           1ull << 61,
-                           1ull << 62,
-                           (1ull << 62) + 256,
-                           1ull << 63,
-                           0x7fffffffffffff00,
-                           UINT64_MAX,
-                           UINT64_MAX - 255,
-                           UINT64_MAX - 4095};
-    enum { N = sizeof extremes / sizeof *extremes };
-    size_t lengths[] = {4096, 4160, 8192, 12288, whole.len};
+    size_t lengths[] = {4096, 4160, 8192, 8256, 12288, whole.len};
+    char *data = xalloc(MAX_FILE, 1);
+    CHECK(whole.len <= MAX_FILE, "%zu bytes", whole.len);
     for (size_t l = 0; l < sizeof lengths / sizeof *lengths; l++)
-        for (int i = 0; i < N * (N + 3); i++) {
-            uint64_t n_tokens = extremes[i % N],
-                     head = (72 + 4 * n_tokens + 4095) / 4096 * 4096, // wraps as the program's may
-                page_bytes = i / N < N ? extremes[i / N] : lengths[l] - head + 64 * (i / N - N);
+        for (int i = 0; i < N * (N + 2); i++) {
+            size_t len = lengths[l];
+            uint64_t n_tokens = extremes[i % N], name[2],
+                     head = (72 + 4 * n_tokens + 4095) / 4096 * 4096, // may wrap
+                page_bytes = i / N < N ? extremes[i / N] : len - head + 64 * (uint64_t)(i / N - N);
+            memset(data, 0, MAX_FILE);
+            memcpy(data, whole.data, len);
+            memcpy(data + 56, &n_tokens, 8);
+            memcpy(data + 64, &page_bytes, 8);
+            memcpy(name, data + 8, sizeof name);
+            for (size_t at = 0; at < n_tokens && at < 4096; at += 256)
+                add_to_name(name, data + 72 + 4 * at, 4 * 256);
+            snprintf(page.name, sizeof page.name, "%016llx%016llx.kv", (unsigned long long)name[0],
+                     (unsigned long long)name[1]);
+            snprintf(path, sizeof path, "%s/%s", dir, page.name);
             int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
-            memcpy(whole.data + 56, &n_tokens, 8);
-            memcpy(whole.data + 64, &page_bytes, 8);
-            CHECK(fd >= 0 && write_all(fd, whole.data, lengths[l]) && !close(fd), "write");
-            bool is_true =
-                lengths[l] == whole.len && n_tokens == 256 && page_bytes == whole.len - 4096;
-            CHECK(cache_check(dir, &page, true) == is_true, "%d tokens, page of %d bytes",
-                  (int)n_tokens, (int)page_bytes);
+            CHECK(fd >= 0 && write_all(fd, data, len) && !close(fd), "write");
+            bool is_true = len == whole.len && n_tokens == 256 && page_bytes == len - 4096;
+            CHECK(cache_check(dir, &page, true) == is_true, "%llx tokens, page of %llx bytes",
+                  (unsigned long long)n_tokens, (unsigned long long)page_bytes);
+            unlink(path);
         }
+    free(data);
     free(files);
     buffer_free(&whole);
     remove_files();
