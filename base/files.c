@@ -206,11 +206,18 @@ static bool name_target(OutFile *f, Error *err) {
     return rename(f->temporary, f->target) == 0 || error_file(err, f->path);
 }
 
+// False with errno set. EINVAL: a file that cannot be synced.
+static bool sync_file(int fd) {
+    int status;
+    while ((status = fsync(fd)) && errno == EINTR) continue;
+    return status == 0 || errno == EINVAL;
+}
+
 // Makes the file durable under its name, and leaves it open. The new name is durable once the
 // directory is synced, which some file systems cannot do.
 static bool commit_output(OutFile *f, Error *err) {
     if (!f->target) return true;
-    if (fsync(f->fd) && errno != EINVAL) return error_file(err, f->path);
+    if (!sync_file(f->fd)) return error_file(err, f->path);
     if (!name_target(f, err)) return false;
     int directory = open(f->directory, O_RDONLY | O_CLOEXEC);
     if (directory >= 0) {
@@ -223,8 +230,9 @@ static bool commit_output(OutFile *f, Error *err) {
 
 bool outfile_close(OutFile *f, Error *err) {
     bool ok = commit_output(f, err);
-    if (ok && close(f->fd)) ok = error_file(err, f->path);
-    if (ok) f->fd = -1;
+    int fd = f->fd;
+    f->fd = -1; // closed even if close() fails: the number may be another file's by now
+    if (close(fd) && errno != EINTR && ok) ok = error_file(err, f->path);
     outfile_discard(f);
     return ok;
 }
@@ -315,8 +323,8 @@ bool journal_replace(Journal *j, Str content, Error *err) {
 }
 
 bool journal_close(Journal *j, Error *err) {
-    bool ok = !j->is_file || fsync(j->fd) == 0 || errno == EINVAL || error_file(err, j->path);
-    if (close(j->fd) && ok) ok = error_file(err, j->path);
+    bool ok = !j->is_file || sync_file(j->fd) || error_file(err, j->path);
+    if (close(j->fd) && errno != EINTR && ok) ok = error_file(err, j->path);
     j->fd = -1;
     return ok;
 }

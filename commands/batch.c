@@ -427,7 +427,7 @@ static void open_batch(Batch *b) {
     file_register_input(o->input); // never overwritten
     batch_output_open(&b->output, o);
     pipeline_open(&b->pipeline, o);
-    batch_output_check_fingerprint(&b->output, &b->options, &b->pipeline);
+    batch_output_resume(&b->output, &b->options, &b->pipeline);
     // KV caches may use 90 % of the memory that the weights leave. If the weights take more than
     // three quarters of the memory, parts of them are evicted and read again in any case: then KV
     // caches may use 90 % of a quarter of the memory.

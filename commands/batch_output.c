@@ -1,4 +1,5 @@
 #include "batch_output.h"
+#include "../checksum.h"
 #include "../cli/output.h"
 #include "../cli/lines.h"
 #include "../os/os.h"
@@ -54,12 +55,12 @@ static long read_results(BatchOutput *out, Buffer *kept, size_t *n_truncated) {
     *n_truncated = 0;
     lines_open(&l, out->journal.path, MAX_RESULT);
     while ((state = lines_next(&l, &line, true)) == LINE_READY) {
-        if (!l.is_whole && str_may_begin_with(line, ANSWER_START)) {
+        ResultKind kind;
+        bool ok = json_parse(&doc, line.data, line.len, &err);
+        if (!ok && !l.is_whole && str_may_begin_with(line, ANSWER_START)) {
             *n_truncated = line.len;
             break;
         }
-        ResultKind kind;
-        bool ok = json_parse(&doc, line.data, line.len, &err);
         if (ok && !result_parse(doc.root, &id, &kind)) ok = error_set(&err, EXIT_RUNTIME, "no id");
         if (!ok)
             die(EXIT_RUNTIME, "%s: line %ld: %s; not an output of batch?", l.path, l.number,
@@ -83,16 +84,15 @@ static long read_results(BatchOutput *out, Buffer *kept, size_t *n_truncated) {
     return n_retry;
 }
 
-static void resume(BatchOutput *out, const Options *o) {
+// Removes an incomplete last line and the results that are to be repeated.
+static void repair(BatchOutput *out, const Options *o) {
     Error err;
     Buffer kept = {0};
-    size_t n_truncated;
-    long n_retry = read_results(out, NULL, &n_truncated);
-    if (!journal_repair(&out->journal, n_truncated, &err)) die_error(&err);
-    if (n_truncated && !o->is_quiet) warn("%s: removed an incomplete last line", o->output);
-    if (!n_retry) return;
+    if (!journal_repair(&out->journal, out->n_truncated, &err)) die_error(&err);
+    if (out->n_truncated && !o->is_quiet) warn("%s: removed an incomplete last line", o->output);
+    if (!out->n_retry) return;
     buffer_puts(&kept, "");
-    read_results(out, &kept, &n_truncated);
+    read_results(out, &kept, &out->n_truncated);
     if (!journal_replace(&out->journal, buffer_str(&kept), &err)) die_error(&err);
     buffer_free(&kept);
 }
@@ -111,7 +111,7 @@ void batch_output_open(BatchOutput *out, const Options *o) {
     if (!journal_open(&out->journal, o->output, FILE_STREAM, &err)) die_error(&err);
     if (!out->journal.is_file) return;
     if (o->is_resume)
-        resume(out, o);
+        out->n_retry = read_results(out, NULL, &out->n_truncated);
     else if (fstat(out->journal.fd, &st) == 0 && st.st_size > 0)
         die(EXIT_USAGE, "%s exists and is not empty; --resume completes it", o->output);
 }
@@ -133,9 +133,11 @@ static void put_file(Buffer *out, const Gguf *g) {
     }
 }
 
-// Appends "fp_HASH_SEED". The hash covers everything that answers depend on, except for the seed
-// and the requests. Its input must never change, because existing outputs carry the result.
-static void put_fingerprint(Buffer *out, const Options *o, const Pipeline *p) {
+// Appends "fp_HASH_CHECKSUM_SEED". The hash covers everything that answers depend on, except for
+// the seed and the requests; the checksum covers all bytes of the model and its adapters. The input
+// of the hash must never change, because existing outputs carry it. The oldest outputs have no
+// checksum.
+static void put_fingerprint(Buffer *out, const Options *o, const Pipeline *p, bool has_checksum) {
     const ModelOptions *m = &o->model_options;
     Options unseeded = *o;
     Buffer input = {0};
@@ -154,25 +156,30 @@ static void put_fingerprint(Buffer *out, const Options *o, const Pipeline *p) {
         buffer_printf(&input, "|lora %a|", p->model.adapters[i].scale);
         put_file(&input, &p->model.adapters[i].file);
     }
-    buffer_printf(out, "fp_%016llx_%llu", (unsigned long long)record_hash(0, &input),
-                  (unsigned long long)o->sample.seed);
+    buffer_printf(out, "fp_%016llx", (unsigned long long)record_hash(0, &input));
+    uint64_t checksum = has_checksum ? checksum_files(&p->model.file) : 0;
+    for (int i = 0; i < p->model.n_adapters && has_checksum; i++)
+        checksum = checksum * 31 + checksum_files(&p->model.adapters[i].file);
+    if (has_checksum) buffer_printf(out, "_%016llx", (unsigned long long)checksum);
+    buffer_printf(out, "_%llu", (unsigned long long)o->sample.seed);
     buffer_free(&input);
 }
 
-void batch_output_check_fingerprint(BatchOutput *out, Options *o, const Pipeline *p) {
+void batch_output_resume(BatchOutput *out, Options *o, const Pipeline *p) {
+    enum { WITHOUT_CHECKSUM = 3 + 16 }; // bytes of "fp_HASH"
     char old[64] = "";
     Buffer new = {0};
-    int64_t seed;
     if (!out->journal.is_file || out->journal.fd == STDOUT_FILENO) return;
     if (o->is_resume && !o->is_forced) os_get_attribute(out->journal.fd, old, sizeof old);
     const char *old_seed = strrchr(old, '_');
-    if (old_seed && !o->has_seed && parse_i64(old_seed + 1, &seed)) o->sample.seed = (uint64_t)seed;
-    put_fingerprint(&new, o, p);
+    if (old_seed && !o->has_seed) o->sample.seed = strtoull(old_seed + 1, NULL, 10);
+    put_fingerprint(&new, o, p, !old_seed || old_seed - old > WITHOUT_CHECKSUM);
     if (old_seed && strcmp(old, new.data))
         die(EXIT_USAGE, "%s was started with another %s (%s, now %s); --force resumes anyway",
             out->journal.path,
             strncmp(old, new.data, (size_t)(old_seed - old)) ? "model or other options" : "seed",
             old, new.data);
+    repair(out, o);
     os_set_attribute(out->journal.fd, new.data);
     buffer_free(&new);
 }

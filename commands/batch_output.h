@@ -24,18 +24,20 @@ bool result_parse(const Json *root, Buffer *id, ResultKind *kind);
 
 typedef struct {
     Journal journal;
-    InternTable done; // ids that had a result when the run started
-    long n_failed;    // results of these that are errors
-    int n_incomplete; // answers in the output with "incomplete": true
+    InternTable done;   // ids that had a result when the run started
+    long n_failed;      // results of these that are errors
+    int n_incomplete;   // answers in the output with "incomplete": true
+    long n_retry;       // RESULT_RETRY lines
+    size_t n_truncated; // bytes of an incomplete last line
 } BatchOutput;
 
 // Opens -o FILE, locked against other processes, or stdout, and reads the results of an earlier
-// run. RESULT_RETRY lines are removed, so that their requests are repeated; an incomplete last line
-// is cut off. Dies if the output is not empty without --resume.
+// run, but changes none. Dies if the output is not empty without --resume.
 void batch_output_open(BatchOutput *out, const Options *o);
 // Compares the fingerprint of model and options with that of the run that started the output, and
 // stores it. Without --seed, *o gets the seed of that run. Dies if the fingerprints differ, unless
-// --force is given.
-void batch_output_check_fingerprint(BatchOutput *out, Options *o, const Pipeline *p);
+// --force is given. Only then the output is repaired: an incomplete last line is removed, and
+// RESULT_RETRY lines, so that their requests are repeated.
+void batch_output_resume(BatchOutput *out, Options *o, const Pipeline *p);
 // Writes a line, whole or not at all. Dies on an error; a closed pipe ends the program (exit 0).
 void batch_output_write(BatchOutput *out, Str line);

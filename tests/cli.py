@@ -104,6 +104,18 @@ class Cli:
         return self.path_of(name)
 
 
+def change_byte(path, back):
+    """Changes the byte `back` bytes before the end of a file in place, and restores the modification time."""
+    st = os.stat(path)
+    with open(path, "r+b") as f:
+        f.seek(-back, os.SEEK_END)
+        byte = f.read(1)[0]
+        f.seek(-back, os.SEEK_END)
+        f.write(bytes([byte ^ 1]))
+    os.utime(path, ns=(st.st_atime_ns, st.st_mtime_ns))
+    same(os.stat(path).st_mtime_ns, st.st_mtime_ns)
+
+
 def read_lines(path):
     """The objects of a file of JSON lines; the last line must be complete."""
     with open(path, "rb") as f:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 
-from cli import SCRIPTS, call, Skip, check, main, read_lines, requires, same, test
+from cli import ROOT, SCRIPTS, call, Skip, change_byte, check, main, read_lines, requires, same, test
 
 SHARED = "Once upon a time there was a little girl named Lily. She loved to play with her dog in the park. " * 2
 OPENINGS = ["Once upon a time", "The cat", "Tim and Sue", "One day a big dog", "", "He said", "A", "\u00e9t\u00e9"]
@@ -370,8 +370,9 @@ def resume(cli):
         with open(out, "wb") as f:
             f.write(whole[:cut])
         _, err = cli.run("batch", "-i", source, "-o", out, "--ordered", "--resume", code=5)
-        check("%d skipped" % whole[:cut].count(b"\n") in err, err)
-        same("(1 failed earlier)" in err, cut == len(whole), err)
+        n_done = whole[:cut + 1].count(b"\n")  # a line that lacks only its newline is complete
+        check("%d skipped" % n_done in err, err)
+        same("(1 failed earlier)" in err, cut >= len(whole) - 1, err)
         with open(out, "rb") as f:
             text = f.read()
         strip = [{k: v for k, v in json.loads(line).items() if k != "seed"} for line in text.splitlines()]
@@ -382,6 +383,52 @@ def resume(cli):
         cli.refuses(1, "line 1", "batch", "-i", source, "-o", out, "--resume")
         with open(out, "rb") as f:
             same(f.read(), foreign)
+
+
+@test
+def resume_checks_first(cli):
+    """An output of another model, seed or options is refused before a byte of it changes; nothing else is refused."""
+    source, out = cli.write("in", requests(6)), cli.path_of("out")
+    model = shutil.copy(cli.model or os.path.join(ROOT, "models", "stories.gguf"), cli.path_of("model.gguf"))
+
+    def resume(*args, **how):
+        return cli.run("batch", "-q", "-i", source, "-o", out, "--resume", "-m", model, *args, **how)
+    cli.run("batch", "-q", "-i", source, "-o", out, "--seed", -5, "-m", model)
+    if not hasattr(os, "listxattr") or "user.llama31" not in os.listxattr(out):
+        raise Skip("no extended attributes here")
+    with open(out, "rb") as f:
+        lines = f.read().splitlines(True)
+    retry = b'{"id":77,"line":7,"error":{"code":"out_of_memory","message":"x"}}\n'
+    broken = b"".join(lines[:3]) + retry + lines[4][:-9]
+    with open(out, "r+b") as f:
+        f.truncate(0)
+        f.write(broken)
+
+    def refused(*args, says, code=2):
+        _, err = resume(*args, code=code)
+        check(says in err, args, err)
+        with open(out, "rb") as f:
+            same(f.read(), broken, args)
+    refused("--temp", 0.123, says="model or other options")
+    refused("--seed", 6, says="another seed")
+    refused("-c", 77, says="model or other options")
+    refused("-m", cli.path_of("none.gguf"), says="none.gguf", code=1)
+    for back in 100, 1000, os.path.getsize(model) // 3:
+        change_byte(model, back)
+        refused(says="model or other options")
+        change_byte(model, back)
+    model = shutil.copy(model, cli.path_of("copy.gguf"))  # on another machine
+    resume()  # takes over the seed
+    with open(out, "rb") as f:
+        text = f.read()
+    check(text.startswith(b"".join(lines[:3])) and retry not in text, text)
+    same(sorted(text.splitlines(True)), sorted(lines), "the same answers as without an interruption")
+    fields = os.getxattr(out, "user.llama31").split(b"_")
+    same((fields[0], len(fields), int(fields[3])), (b"fp", 4, 2**64 - 5))
+    os.setxattr(out, "user.llama31", b"_".join(fields[:2] + fields[3:]))  # as written by earlier versions
+    resume()
+    resume("--temp", 0.123, code=2)
+    resume("--temp", 0.123, "--force")
 
 
 @test

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 
-from cli import ROOT, SCRIPTS, Skip, call, check, main, refuses, requires, same, test
+from cli import ROOT, SCRIPTS, Skip, call, change_byte, check, main, refuses, requires, same, test
 
 sys.path.insert(0, SCRIPTS)
 from lib import gguf_writer, weights
@@ -167,18 +167,6 @@ def copy_builtin_model(cli):
     if not os.path.exists(source):
         raise Skip("no models/stories.gguf")
     cli.model = shutil.copy(source, cli.path_of("model.gguf"))
-
-
-def change_byte(path, back):
-    """Changes the byte `back` bytes before the end of a file in place, and restores the modification time."""
-    st = os.stat(path)
-    with open(path, "r+b") as f:
-        f.seek(-back, os.SEEK_END)
-        byte = f.read(1)[0]
-        f.seek(-back, os.SEEK_END)
-        f.write(bytes([byte ^ 1]))
-    os.utime(path, ns=(st.st_atime_ns, st.st_mtime_ns))
-    same(os.stat(path).st_mtime_ns, st.st_mtime_ns)
 
 
 def cached_tokens(cli, dir, *args):
