@@ -40,7 +40,8 @@ int intern_add(InternTable *t, const void *key, size_t len, bool *is_new) {
     size_t at = hash & (t->n_slots - 1);
     for (; t->slots[at].key; at = (at + 1) & (t->n_slots - 1)) {
         int i = t->slots[at].key - 1;
-        if (t->slots[at].hash != hash || t->len[i] != len || memcmp(intern_key(t, i), key, len))
+        if (t->slots[at].hash != hash || t->len[i] != len ||
+            (len && memcmp(intern_key(t, i), key, len)))
             continue;
         if (is_new) *is_new = false;
         return i;

@@ -9,7 +9,8 @@ void grammar_free(Grammar *g) {
     for (int i = 0; i < g->n_dfas; i++) dfa_free(&g->dfas[i]);
     for (int i = 0; i < g->n_strings; i++) free(g->strings[i].live);
     for (int i = 0; i < g->n_objects; i++)
-        free(g->objects[i].properties), free(g->objects[i].other_values);
+        free(g->objects[i].properties), free(g->objects[i].other_values),
+            free(g->objects[i].n_others);
     for (int i = 0; i < g->n_arrays; i++) free(g->arrays[i].prefix);
     for (int i = 0; i < g->n_values; i++) free(g->values[i].alts);
     free(g->dfas), free(g->strings), free(g->objects), free(g->arrays), free(g->values);
@@ -166,11 +167,44 @@ static bool find_possible(Grammar *g, Budget *budget) {
     return true;
 }
 
+// Sums of counts of texts. From 2^31 on, a sum stays NO_LIMIT.
+static uint32_t add_counts(uint32_t a, uint64_t b) {
+    return a == NO_LIMIT || b >> 31 || (a + b) >> 31 ? NO_LIMIT : a + (uint32_t)b;
+}
+
+// Counts the texts from a state whose next states all have been counted. 0 if one has not.
+static uint32_t count_texts(const Dfa *d, int state, const uint32_t *counts) {
+    uint32_t n = d->accept[state] != 0;
+    for (int i = 0; i < d->n_bounds; i++) {
+        int next = d->next[state * d->n_classes + d->class_of[i]];
+        uint32_t end = i + 1 < d->n_bounds ? d->bounds[i + 1] : CODE_MAX + 1;
+        if (next == 0) continue;
+        if (counts[next] == 0) return 0;
+        n = add_counts(n, counts[next] == NO_LIMIT ? NO_LIMIT
+                                                   : (uint64_t)(end - d->bounds[i]) * counts[next]);
+    }
+    return n;
+}
+
+// The number of texts from each state, which is at least 1. A state that reaches a loop is never
+// counted: it has infinitely many texts.
+static uint32_t *count_names(const Dfa *d, Budget *budget) {
+    uint32_t *counts = xalloc((size_t)d->n_states, sizeof *counts);
+    for (bool changed = true; changed && budget_spend(budget, (long)d->n_states * d->n_bounds);) {
+        changed = false;
+        for (int state = d->n_states; --state > 0;)
+            if (counts[state] == 0 && (counts[state] = count_texts(d, state, counts)))
+                changed = true;
+    }
+    for (int state = 1; state < d->n_states; state++)
+        if (counts[state] == 0) counts[state] = NO_LIMIT;
+    return counts;
+}
+
 // Sets TrieNode.other by following the DFA of other names along the trie of listed names; then sets
-// TrieNode.other_leads, from the leaves up.
+// TrieNode.n_other: the texts of the DFA without the listed names among them.
 static void align_names(Grammar *g, const ObjectDef *o) {
     const Dfa *d = &g->dfas[o->other];
-    const CodeRange all = {0, CODE_MAX};
     int end = o->trie + 1;
     g->tries[o->trie].other = d->start;
     for (int node = o->trie; node < end; node++) {
@@ -181,14 +215,15 @@ static void align_names(Grammar *g, const ObjectDef *o) {
     }
     for (int node = end; node-- > o->trie;) {
         TrieNode *t = &g->tries[node];
-        bool is_other_name = t->label == NONE && d->accept[t->other];
-        t->other_leads =
-            t->other && (is_other_name || trie_leads_beside(g, node, d, t->other, all));
-        for (int k = t->first; k < t->first + t->n; k++) t->other_leads |= g->tries[k].other_leads;
+        t->n_other = o->n_others[t->other];
+        if (t->n_other == NO_LIMIT) continue;
+        t->n_other -= t->label != NONE && d->accept[t->other];
+        for (int k = t->first; k < t->first + t->n; k++)
+            t->n_other -= o->n_others[g->tries[k].other] - g->tries[k].n_other;
     }
 }
 
-static bool finish_object(Grammar *g, ObjectDef *o, Error *err) {
+static bool finish_object(Grammar *g, ObjectDef *o, Budget *budget, Error *err) {
     if (o->other != NONE) {
         Dfa *d = &g->dfas[o->other];
         bool changed = false;
@@ -198,12 +233,15 @@ static bool finish_object(Grammar *g, ObjectDef *o, Error *err) {
         if (changed) dfa_reduce(d);
         if (dfa_is_empty(d)) o->other = NONE;
     }
-    if (o->trie != NONE && o->other != NONE) align_names(g, o);
-    if (o->other == NONE || o->min <= 1 || o->min <= o->n_required) return true;
-    // The machine recognises repeated names only if they are listed.
+    if (o->other == NONE) return true;
+    const Dfa *d = &g->dfas[o->other];
+    o->n_others = count_names(d, budget);
+    if (!budget_spend(budget, 0)) return error_set(err, EXIT_USAGE, "too complex");
+    if (o->trie != NONE) align_names(g, o);
+    if (o->min <= 1 || o->min <= o->n_required || o->n_others[d->start] == NO_LIMIT) return true;
     return error_set(err, EXIT_USAGE,
-                     "\"minProperties\": %u is not supported where other names are allowed; add "
-                     "\"additionalProperties\": false",
+                     "\"minProperties\": %u is not supported where a limited number of names is "
+                     "allowed beside the listed ones",
                      o->min);
 }
 
@@ -217,7 +255,7 @@ bool grammar_finish(Grammar *g, Budget *budget, Error *err) {
         v->n_alts = n;
     }
     for (int i = 0; i < g->n_objects; i++)
-        if (!finish_object(g, &g->objects[i], err)) return false;
+        if (!finish_object(g, &g->objects[i], budget, err)) return false;
     for (int i = 0; i < g->n_arrays; i++) {
         ArrayDef *a = &g->arrays[i];
         for (uint32_t k = 0; k <= (uint32_t)a->n_prefix; k++) {

@@ -22,7 +22,7 @@ typedef struct {
     int lo, hi;       // strings [lo, hi) of the sorted list pass through here
     int label;        // number of the string that ends here, or NONE
     int other;        // property names: state of ObjectDef.other after the same characters
-    bool other_leads; // property names: some continuation is an unlisted name
+    uint32_t n_other; // property names: continuations that are unlisted names, see n_others
 } TrieNode;
 
 // The contents of a string: one of the strings of a trie, or a text of a DFA with min to max
@@ -54,6 +54,7 @@ typedef struct {
     int other;               // DFA of all other names; NONE: no other names are allowed
     int *other_values;       // (n_other) value of a property whose name has label i + 1
     int n_other;
+    uint32_t *n_others;  // (states of `other`) texts from a state; NO_LIMIT: 2^31 or more
     uint32_t min, max;   // properties
     uint32_t n_required; // listed properties that must be present
 } ObjectDef;

@@ -43,6 +43,7 @@ typedef struct {
     int32_t def, q;
     uint32_t count;
     uint32_t partial; // an incomplete character (json_char.h)
+    uint32_t n_same;  // IN_NAME: the first n_same bytes of used name def are the name so far
 } State;
 
 struct Machine {
@@ -200,14 +201,21 @@ static void step_value(Machine *m, State s, int b) {
 //
 // A name follows the trie of listed names (State.q) and the DFA of other names (State.count) in
 // parallel, until its characters leave the trie. At the closing quote, it is the listed name that
-// ends at the trie node, or else another name if the DFA accepts it.
+// ends at the trie node, or else another name if the DFA accepts it. State.def is the last used
+// name that begins with the characters so far, or 0.
+
+static bool leads_to_name(const Machine *m, const State *s) {
+    return frame_leads_to_name(&m->stacks, top(m, s), s->q, (int)s->count, (uint32_t)s->def,
+                               s->n_same);
+}
 
 static void begin_name(Machine *m, State s) {
     const StackFrame *f = top(m, &s);
     const ObjectDef *o = &m->grammar->objects[f->def];
     int other = o->other != NONE ? m->grammar->dfas[o->other].start : 0;
     s = (State){s.stack, IN_NAME, s.style, .q = o->trie, .count = (uint32_t)other};
-    if (frame_leads_to_name(&m->stacks, f, s.q, other)) put(m, s);
+    s.def = (int32_t)f->used;
+    if (leads_to_name(m, &s)) put(m, s);
 }
 
 static void end_name(Machine *m, State s) {
@@ -218,6 +226,8 @@ static void end_name(Machine *m, State s) {
     if (name != NONE ? !frame_allows_name(&m->stacks, f, name)
                      : !label || !frame_allows_other(&m->stacks, f))
         return;
+    Str same = used_prefix(&m->stacks, (uint32_t)s.def, s.n_same);
+    if (name == NONE && used_find(&m->stacks, (uint32_t)s.def, same, (Str){"", 0}, true)) return;
     int value = name != NONE ? o->properties[name].value : o->other_values[label - 1];
     uint32_t stack = stack_add_property(&m->stacks, s.stack, name);
     put(m, (State){stack, AT_COLON, s.style, .def = value});
@@ -240,7 +250,7 @@ static bool name_has_step(const Machine *m, const State *s) {
         if (other && trie_leads_beside(g, s->q, other, state, r[i])) return true;
         int k = trie_lower_bound(g, s->q, r[i].lo), end = g->tries[s->q].first + g->tries[s->q].n;
         for (; k < end && g->tries[k].code <= r[i].hi; k++)
-            if (frame_leads_to_name(&m->stacks, f, k, 0)) return true;
+            if (frame_leads_to_name(&m->stacks, f, k, 0, 0, 0)) return true;
     }
     return false;
 }
@@ -261,7 +271,16 @@ static void step_name(Machine *m, State s, int b) {
     }
     if (s.q != NONE) s.q = trie_child(m->grammar, s.q, code);
     if (s.count) s.count = (uint32_t)dfa_next(&m->grammar->dfas[o->other], (int)s.count, code);
-    if (frame_leads_to_name(&m->stacks, f, s.q, (int)s.count)) put(m, s);
+    if (s.def && s.count) {
+        char bytes[4];
+        Str next = {bytes, (size_t)utf8_encode(code, bytes)};
+        Str same = used_prefix(&m->stacks, (uint32_t)s.def, s.n_same);
+        s.def = (int32_t)used_find(&m->stacks, (uint32_t)s.def, same, next, false);
+        s.n_same = s.def ? s.n_same + (uint32_t)next.len : 0;
+    } else {
+        s.def = 0, s.n_same = 0;
+    }
+    if (leads_to_name(m, &s)) put(m, s);
 }
 
 // --- objects and arrays
@@ -427,6 +446,35 @@ bool machine_is_end(const Machine *m, uint32_t config) {
     return false;
 }
 
+bool machine_is_name(const Machine *m, uint32_t config) {
+    uint32_t n;
+    const State *states = config_states(m, config, &n);
+    return n > 0 && states[0].kind == IN_NAME;
+}
+
+// True if a name is one of the listed names of an object.
+static bool is_listed_name(const Grammar *g, const ObjectDef *o, Str name) {
+    int node = o->trie;
+    for (uint32_t code; node != NONE && name.len;) {
+        size_t len = (size_t)utf8_decode(name.data, name.len, &code);
+        node = trie_child(g, node, code);
+        name = (Str){name.data + len, name.len - len};
+    }
+    return node != NONE && g->tries[node].label != NONE;
+}
+
+uint32_t machine_use_name(Machine *m, uint32_t config, Str name) {
+    const State *states = config_states(m, config, &m->n_out);
+    for (uint32_t i = 0; i < m->n_out; i++) {
+        State *s = &m->out[i];
+        *s = states[i];
+        const ObjectDef *o = &m->grammar->objects[top(m, s)->def];
+        if (s->kind == AT_COLON && !is_listed_name(m->grammar, o, name))
+            s->stack = stack_use_name(&m->stacks, s->stack, name);
+    }
+    return intern_config(m);
+}
+
 bool machine_is_partial(const Machine *m, uint32_t config) {
     uint32_t n;
     const State *states = config_states(m, config, &n);
@@ -480,6 +528,9 @@ void machine_flush(Machine *m, uint32_t *const *keep, int n) {
                 fresh->out[k] = states[k];
                 fresh->out[k].stack =
                     stack_copy(&fresh->stacks, &m->stacks, states[k].stack, moved);
+                if (states[k].kind == IN_NAME)
+                    fresh->out[k].def =
+                        (int32_t)used_copy(&fresh->stacks, &m->stacks, (uint32_t)states[k].def);
             }
             done[*keep[i]] = intern_config(fresh);
         }
@@ -532,7 +583,7 @@ static bool state_is_loop(const Machine *m, const State *s, uint64_t *others) {
         *others |= leaving_groups(&m->grammar->dfas[d->dfa], s->q);
         return true;
     }
-    if (s->kind != IN_NAME || s->q != NONE) return false;
+    if (s->kind != IN_NAME || s->q != NONE || s->def) return false;
     int other = m->grammar->objects[top(m, s)->def].other;
     *others |= leaving_groups(&m->grammar->dfas[other], (int)s->count);
     return true;

@@ -27,6 +27,10 @@ static inline uint32_t machine_step(Machine *m, uint32_t config, int byte) {
 }
 // True if the text may end here.
 bool machine_is_end(const Machine *m, uint32_t config);
+// True if the text ends inside the name of a property.
+bool machine_is_name(const Machine *m, uint32_t config);
+// After the closing quote of a name: the configuration in which the name cannot be repeated.
+uint32_t machine_use_name(Machine *m, uint32_t config, Str name);
 // True if the text ends in the middle of a character.
 bool machine_is_partial(const Machine *m, uint32_t config);
 

@@ -19,6 +19,9 @@
 // 3. Differences. Just before a loop, for example after {" or in a property name that may still
 //    become a listed name, the mask is computed from the mask of the loop. Both configurations are
 //    walked together, and bits are corrected until the two paths reach the same configuration.
+//
+// The walk does not know names of properties that end inside a token. The few tokens that end a
+// name and begin another are read by a copy of the matcher, which knows them.
 #include "mask.h"
 #include "json_char.h"
 
@@ -61,6 +64,8 @@ struct Vocabulary {
     uint64_t *plain;
     StringToken *long_plain; // (n_long) plain tokens of N_LENGTHS or more characters
     int n_long;
+    StringToken *renaming; // (n_renaming) tokens that may end a name and begin another; tail: all
+    int n_renaming;
 };
 
 // A node on the path of a walk through a trie.
@@ -86,7 +91,8 @@ struct Matcher {
     MaskTables *tables;
     Matcher *next;
     uint32_t config;
-    uint64_t *first_mask; // (n_words) mask of matcher_mask() with skips_space
+    Buffer name;        // the name of a property at the end of the text, as written
+    uint64_t *own_mask; // (n_words) a mask that differs from the cached one
 };
 
 static void set_bit(uint64_t *bits, int i) { bits[(size_t)i / 64] |= (uint64_t)1 << (i & 63); }
@@ -165,6 +171,14 @@ static size_t plain_prefix(Str s, uint32_t *n_chars) {
     return s.len;
 }
 
+// True if a token has a quote, a colon, a comma and a quote, in this order.
+static bool may_rename(Str s) {
+    static const char marks[] = "\":,\"";
+    int n = 0;
+    for (size_t i = 0; i < s.len && marks[n]; i++) n += s.data[i] == marks[n];
+    return !marks[n];
+}
+
 static int compare_tails(const void *a, const void *b) {
     const StringToken *x = a, *y = b;
     int order = str_compare(x->tail, y->tail);
@@ -197,6 +211,7 @@ Vocabulary *vocabulary_new(const Str *pieces, int n) {
     v->plain = xalloc((N_LENGTHS + 1) * n_words, sizeof *v->plain);
     v->mixed = xalloc((size_t)n, sizeof *v->mixed);
     v->long_plain = xalloc((size_t)n, sizeof *v->long_plain);
+    v->renaming = xalloc((size_t)n, sizeof *v->renaming);
     TokenKey *keys = xalloc((size_t)n, sizeof *keys);
     int n_keys = 0;
     for (int t = 0; t < n; t++) {
@@ -207,6 +222,7 @@ Vocabulary *vocabulary_new(const Str *pieces, int n) {
         size_t n_plain = plain_prefix(s, &n_chars);
         Str tail = {s.data + n_plain, s.len - n_plain};
         StringToken token = {n_chars, t, tail};
+        if (may_rename(s)) v->renaming[v->n_renaming++] = (StringToken){0, t, s};
         if (!tail.len) {
             set_bit(v->plain + (n_chars < N_LENGTHS ? n_chars : N_LENGTHS) * n_words, t);
             if (n_chars >= N_LENGTHS) v->long_plain[v->n_long++] = token;
@@ -225,7 +241,8 @@ Vocabulary *vocabulary_new(const Str *pieces, int n) {
 void vocabulary_free(Vocabulary *v) {
     if (!v) return;
     free(v->trie.nodes), free(v->trie.groups), free(v->tails.nodes), free(v->tails.groups);
-    free(v->mixed), free(v->tail_begin), free(v->plain), free(v->long_plain), free(v);
+    free(v->mixed), free(v->tail_begin), free(v->plain), free(v->long_plain), free(v->renaming);
+    free(v);
 }
 
 // --- walks
@@ -438,7 +455,7 @@ void matcher_free(Matcher *m) {
     Matcher **link = &s->matchers;
     while (*link != m) link = &(*link)->next;
     *link = m->next;
-    free(m->first_mask), free(m);
+    free(m->own_mask), buffer_free(&m->name), free(m);
     if (s->matchers) return;
     machine_free(s->machine);
     free(s->masks), free(s->path), free(s);
@@ -458,19 +475,65 @@ static const uint64_t *cached_mask(Matcher *m) {
     return s->masks + i * n;
 }
 
+static void copy_mask(Matcher *m, const uint64_t *mask) {
+    size_t n = m->tables->vocabulary->n_words;
+    if (!m->own_mask) m->own_mask = xalloc(n, sizeof *m->own_mask);
+    memcpy(m->own_mask, mask, n * sizeof *mask);
+}
+
+// Appends a byte to the text. False if it does not fit.
+static bool advance(Matcher *m, int byte) {
+    Machine *machine = m->tables->machine;
+    bool was_name = machine_is_name(machine, m->config);
+    uint32_t next = machine_step(machine, m->config, byte);
+    if (next == DEAD) return false;
+    m->config = next;
+    if (machine_is_name(machine, next)) {
+        if (was_name) buffer_append(&m->name, &(char){(char)byte}, 1);
+    } else if (was_name) { // the closing quote
+        uint32_t partial = 0, code = 0;
+        Buffer name = {0};
+        for (size_t i = 0; i < m->name.len; i++) {
+            char utf8[4];
+            partial = char_step_json(partial, (unsigned char)m->name.data[i], &code);
+            if (!partial) buffer_append(&name, utf8, (size_t)utf8_encode(code, utf8));
+        }
+        m->config = machine_use_name(machine, next, buffer_str(&name));
+        m->name.len = 0;
+        buffer_free(&name);
+    }
+    return true;
+}
+
+// True if a text fits.
+static bool fits(const Matcher *m, Str text) {
+    Matcher copy = {.tables = m->tables, .config = m->config};
+    size_t n = 0;
+    buffer_put(&copy.name, buffer_str(&m->name));
+    while (n < text.len && advance(&copy, (unsigned char)text.data[n])) n++;
+    buffer_free(&copy.name);
+    return n == text.len;
+}
+
 const uint64_t *matcher_mask(Matcher *m, bool skips_space) {
     const uint64_t *mask = cached_mask(m);
     const Vocabulary *v = m->tables->vocabulary;
     const ByteNode *nodes = v->trie.nodes;
-    if (!skips_space) return mask;
-    if (!m->first_mask) m->first_mask = xalloc(v->n_words, sizeof *m->first_mask);
-    memcpy(m->first_mask, mask, v->n_words * sizeof *mask);
-    for (uint32_t i = 0; i < v->trie.n; i += nodes[i].size) {
+    if (skips_space) copy_mask(m, mask), mask = m->own_mask;
+    for (uint32_t i = 0; skips_space && i < v->trie.n; i += nodes[i].size) {
         if (nodes[i].byte != ' ') continue;
-        clear_subtree(nodes, i, m->first_mask);
-        walk_subtree(m->tables, 0, nodes, i + 1, i + nodes[i].size, m->config, m->first_mask);
+        clear_subtree(nodes, i, m->own_mask);
+        walk_subtree(m->tables, 0, nodes, i + 1, i + nodes[i].size, m->config, m->own_mask);
     }
-    return m->first_mask;
+    for (int i = 0; i < v->n_renaming; i++) {
+        const StringToken *t = &v->renaming[i];
+        Str text = skips_space && t->tail.data[0] == ' ' ? (Str){t->tail.data + 1, t->tail.len - 1}
+                                                         : t->tail;
+        if (!get_bit(mask, t->token) || fits(m, text)) continue;
+        if (mask != m->own_mask) copy_mask(m, mask), mask = m->own_mask;
+        clear_bit(m->own_mask, t->token);
+    }
+    return mask;
 }
 
 bool matcher_is_end(const Matcher *m) { return machine_is_end(m->tables->machine, m->config); }
@@ -491,9 +554,7 @@ bool matcher_is_done(Matcher *m) {
 size_t matcher_accept(Matcher *m, Str bytes) {
     for (size_t i = 0; i < bytes.len; i++) {
         flush_if_full(m->tables, 0);
-        uint32_t next = machine_step(m->tables->machine, m->config, (unsigned char)bytes.data[i]);
-        if (next == DEAD) return i;
-        m->config = next;
+        if (!advance(m, (unsigned char)bytes.data[i])) return i;
     }
     return bytes.len;
 }
@@ -501,11 +562,13 @@ size_t matcher_accept(Matcher *m, Str bytes) {
 void matcher_forced(const Matcher *m, Buffer *out) {
     enum { MAX_BYTES = 4096 }; // longer forced text takes several calls
     Machine *machine = m->tables->machine;
-    uint32_t config = m->config;
+    Matcher copy = {.tables = m->tables, .config = m->config};
     int byte;
-    for (int n = 0; n < MAX_BYTES && !machine_is_end(machine, config); n++) {
-        if (count_next(machine, config, &byte) != 1) return;
+    buffer_put(&copy.name, buffer_str(&m->name));
+    for (int n = 0; n < MAX_BYTES && !machine_is_end(machine, copy.config); n++) {
+        if (count_next(machine, copy.config, &byte) != 1) break;
         buffer_append(out, &(char){(char)byte}, 1);
-        config = machine_step(machine, config, byte);
+        advance(&copy, byte);
     }
+    buffer_free(&copy.name);
 }

@@ -16,10 +16,11 @@ void stacks_init(StackTable *t, const Grammar *g) {
         if (frame_size(g, FRAME_OBJECT, i) > size) size = frame_size(g, FRAME_OBJECT, i);
     *t = (StackTable){.grammar = g, .draft = xalloc(1, size)};
     intern_add(&t->frames, t->draft, sizeof(StackFrame), NULL);
+    intern_add(&t->used, "", 1, NULL); // shorter than an entry
 }
 
 void stacks_free(StackTable *t) {
-    intern_free(&t->frames);
+    intern_free(&t->frames), intern_free(&t->used);
     free(t->draft);
 }
 
@@ -64,6 +65,8 @@ uint32_t stack_add_property(StackTable *t, uint32_t stack, int name) {
         f->seen[name / 64] |= (uint64_t)1 << (name & 63);
         f->missing -= o->properties[name].is_required;
     }
+    bool is_limited = name == NONE && o->n_others[t->grammar->dfas[o->other].start] != NO_LIMIT;
+    f->n_used += is_limited;
     if (t->grammar->is_ordered)
         f->position = name == NONE ? NO_LIMIT : o->properties[name].order + 1;
     return intern_draft(t);
@@ -75,10 +78,56 @@ uint32_t stack_copy(StackTable *t, const StackTable *from, uint32_t stack, uint3
     while (n--) { // parents first
         StackFrame *f = draft_copy(t, stack_top(from, path[n]));
         f->parent = f->parent ? moved[f->parent] : 0;
+        f->used = used_copy(t, from, f->used);
         moved[path[n]] = intern_draft(t);
     }
     free(path);
     return stack ? moved[stack] : 0;
+}
+
+// --- used names
+
+// The name of an entry; *before is the entry before it.
+static Str used_name(const StackTable *t, uint32_t list, uint32_t *before) {
+    const char *key = intern_key(&t->used, (int)list);
+    memcpy(before, key, sizeof *before);
+    return (Str){key + sizeof *before, t->used.len[list] - sizeof *before};
+}
+
+static uint32_t used_add(StackTable *t, uint32_t list, Str name) {
+    Buffer key = {0};
+    buffer_append(&key, &list, sizeof list), buffer_put(&key, name);
+    list = (uint32_t)intern_add(&t->used, key.data, key.len, NULL);
+    buffer_free(&key);
+    return list;
+}
+
+uint32_t stack_use_name(StackTable *t, uint32_t stack, Str name) {
+    StackFrame *f = draft_copy(t, stack_top(t, stack));
+    f->used = used_add(t, f->used, name);
+    return intern_draft(t);
+}
+
+uint32_t used_find(const StackTable *t, uint32_t list, Str a, Str b, bool is_whole) {
+    for (uint32_t before; list; list = before) {
+        Str name = used_name(t, list, &before);
+        if (name.len >= a.len + b.len && (!is_whole || name.len == a.len + b.len) &&
+            !memcmp(name.data, a.data, a.len) && !memcmp(name.data + a.len, b.data, b.len))
+            return list;
+    }
+    return 0;
+}
+
+Str used_prefix(const StackTable *t, uint32_t list, uint32_t n) {
+    return (Str){list ? used_name(t, list, &(uint32_t){0}).data : "", n};
+}
+
+uint32_t used_copy(StackTable *t, const StackTable *from, uint32_t list) {
+    uint32_t n = 0, copy = 0, *path = xrealloc(NULL, (size_t)from->used.n, sizeof *path);
+    for (uint32_t l = list; l; used_name(from, l, &l)) path[n++] = l;
+    while (n--) copy = used_add(t, copy, used_name(from, path[n], &(uint32_t){0}));
+    free(path);
+    return copy;
 }
 
 // --- which properties and items may come
@@ -121,17 +170,29 @@ bool frame_allows_other(const StackTable *t, const StackFrame *f) {
     return o->other != NONE && has_room(f, o) && (!t->grammar->is_ordered || f->missing == 0);
 }
 
-bool frame_leads_to_name(const StackTable *t, const StackFrame *f, int node, int other) {
-    if (node == NONE) return other > 0 && frame_allows_other(t, f);
-    const TrieNode *n = &t->grammar->tries[node];
-    for (int i = n->lo; i < n->hi; i++)
+bool frame_leads_to_name(const StackTable *t, const StackFrame *f, int node, int other,
+                         uint32_t used, uint32_t n) {
+    const TrieNode *listed = node == NONE ? NULL : &t->grammar->tries[node];
+    for (int i = listed ? listed->lo : 0; listed && i < listed->hi; i++)
         if (frame_allows_name(t, f, i)) return true;
-    return n->other_leads && frame_allows_other(t, f);
+    if (!frame_allows_other(t, f)) return false;
+    uint32_t n_other = listed ? listed->n_other : t->grammar->objects[f->def].n_others[other];
+    if (n_other == NO_LIMIT || n_other == 0) return n_other;
+    if (used == USED_ALL) return n_other > f->n_used;
+    Str prefix = used_prefix(t, used, n);
+    uint32_t n_used = 0;
+    while ((used = used_find(t, used, prefix, (Str){"", 0}, false))) {
+        n_used++;
+        used_name(t, used, &used);
+    }
+    return n_other > n_used;
 }
 
 bool frame_has_more(const StackTable *t, const StackFrame *f) {
     if (f->kind == FRAME_ARRAY) return f->count < t->grammar->arrays[f->def].max;
-    return frame_leads_to_name(t, f, t->grammar->objects[f->def].trie, 1);
+    const ObjectDef *o = &t->grammar->objects[f->def];
+    int other = o->other != NONE ? t->grammar->dfas[o->other].start : 0;
+    return frame_leads_to_name(t, f, o->trie, other, USED_ALL, 0);
 }
 
 bool frame_may_close(const StackTable *t, const StackFrame *f) {

@@ -18,6 +18,11 @@
 //
 // The names that begin with the characters of an incomplete name are a range [lo, hi) in its trie
 // node. The name may continue if one of them is allowed, or if some unlisted name is.
+//
+// Unlisted names are not repeated either. A frame has a list of them, which is represented by the
+// number of its last name; an entry is the number of the name before it, and the name. The machine
+// does not know the name that it reads, only whether a name of the list begins with it. The caller
+// therefore adds names to the list when they are complete (machine_use_name).
 #pragma once
 
 #include "grammar.h"
@@ -33,12 +38,15 @@ typedef struct {
     uint32_t depth;    // open containers up to and including this one
     uint32_t missing;  // required properties that are missing
     uint32_t position; // ordered properties: least PropertyDef.order that may still come
+    uint32_t used;     // OBJECT: list of the unlisted names so far, or 0
+    uint32_t n_used;   // OBJECT: unlisted names so far, if their number is limited
     uint64_t seen[];   // OBJECT: (n_names) bits
 } StackFrame;
 
 typedef struct {
     const Grammar *grammar;
     InternTable frames; // key 0: the root
+    InternTable used;   // entries of lists; key 0: the empty list
     StackFrame *draft;  // a frame under construction; large enough for any
 } StackTable;
 
@@ -55,6 +63,14 @@ uint32_t stack_push(StackTable *t, uint32_t stack, FrameKind kind, int def, int 
 uint32_t stack_add_item(StackTable *t, uint32_t stack);
 // With one more property in the top frame, an object; name NONE: an unlisted name.
 uint32_t stack_add_property(StackTable *t, uint32_t stack, int name);
+// With an unlisted name, complete in the top frame, added to its list.
+uint32_t stack_use_name(StackTable *t, uint32_t stack, Str name);
+// The last entry, at or before `list`, whose name begins with the texts a and b or, if is_whole, is
+// equal to them. 0 if there is none.
+uint32_t used_find(const StackTable *t, uint32_t list, Str a, Str b, bool is_whole);
+// The first n bytes of the name of an entry.
+Str used_prefix(const StackTable *t, uint32_t list, uint32_t n);
+uint32_t used_copy(StackTable *t, const StackTable *from, uint32_t list);
 // A copy of a stack of another table. moved[stack]: the copies so far, 0 for none.
 uint32_t stack_copy(StackTable *t, const StackTable *from, uint32_t stack, uint32_t *moved);
 
@@ -62,8 +78,11 @@ uint32_t stack_copy(StackTable *t, const StackTable *from, uint32_t stack, uint3
 bool frame_allows_name(const StackTable *t, const StackFrame *f, int name);
 bool frame_allows_other(const StackTable *t, const StackFrame *f);
 // True if an incomplete name can become a name that may come next. node: its trie node, or NONE;
-// other: its state of ObjectDef.other.
-bool frame_leads_to_name(const StackTable *t, const StackFrame *f, int node, int other);
+// other: its state of ObjectDef.other; used, n: the entry of which it is the first n bytes, or
+// USED_ALL before a name.
+#define USED_ALL UINT32_MAX
+bool frame_leads_to_name(const StackTable *t, const StackFrame *f, int node, int other,
+                         uint32_t used, uint32_t n);
 // True if the container may have one more property or item.
 bool frame_has_more(const StackTable *t, const StackFrame *f);
 // True if the container may close here.

@@ -9,18 +9,99 @@
 
 // Tokens that split JSON at many places: single bytes, parts of strings, the ends of several nested
 // values, and parts of UTF-8 characters.
-static const char *const tokens[] = {
-    "{",        "}",    "[",        "]",    "\"",       ":",        ",",        " ",
-    "\n",       "  ",   "    ",     "0",    "1",        "12",       "999",      "-",
-    ".",        "e",    "E+",       "true", "false",    "null",     "tr",       "ue",
-    "a",        "b",    "ab",       "abc",  "name",     "x",        "\"a",      "\"name",
-    "\":",      "\": ", "\": \"",   "\",",  "\", \"",   "\"}",      "\"]",      "\"}]",
-    "}}",       "]}",   "\"},",     "[]",   "{}",       "{\"",      "[\"",      "[{\"",
-    "\\",       "\\n",  "\\\"",     "u",    "u0",       "\\u00",    "\\u00e9",  "\\ud83d",
-    "\\ude00",  "d83d", "\xc3",     "\xa9", "\xc3\xa9", "\xe2\x82", "\xac",     "\xf0\x9f",
-    "\x98\x80", "a\"",  "ab\",",    "b\\",  "\x01",     "2024",     "-01",      "T",
-    "Z",        "\t",   "\xed\xa0", "\xff", "z\xc3",    "",         "q",        "9",
-    "/",        "\r",   "y",        "s",    "n",        "o",        "aaaaaaaa", "bbbb bbbb"};
+static const char *const tokens[] = {"{",
+                                     "}",
+                                     "[",
+                                     "]",
+                                     "\"",
+                                     ":",
+                                     ",",
+                                     " ",
+                                     "\n",
+                                     "  ",
+                                     "    ",
+                                     "0",
+                                     "1",
+                                     "12",
+                                     "999",
+                                     "-",
+                                     ".",
+                                     "e",
+                                     "E+",
+                                     "true",
+                                     "false",
+                                     "null",
+                                     "tr",
+                                     "ue",
+                                     "a",
+                                     "b",
+                                     "ab",
+                                     "abc",
+                                     "name",
+                                     "x",
+                                     "\"a",
+                                     "\"name",
+                                     "\":",
+                                     "\": ",
+                                     "\": \"",
+                                     "\",",
+                                     "\", \"",
+                                     "\"}",
+                                     "\"]",
+                                     "\"}]",
+                                     "}}",
+                                     "]}",
+                                     "\"},",
+                                     "[]",
+                                     "{}",
+                                     "{\"",
+                                     "[\"",
+                                     "[{\"",
+                                     "\\",
+                                     "\\n",
+                                     "\\\"",
+                                     "u",
+                                     "u0",
+                                     "\\u00",
+                                     "\\u00e9",
+                                     "\\ud83d",
+                                     "\\ude00",
+                                     "d83d",
+                                     "\xc3",
+                                     "\xa9",
+                                     "\xc3\xa9",
+                                     "\xe2\x82",
+                                     "\xac",
+                                     "\xf0\x9f",
+                                     "\x98\x80",
+                                     "a\"",
+                                     "ab\",",
+                                     "b\\",
+                                     "\x01",
+                                     "2024",
+                                     "-01",
+                                     "T",
+                                     "Z",
+                                     "\t",
+                                     "\xed\xa0",
+                                     "\xff",
+                                     "z\xc3",
+                                     "",
+                                     "q",
+                                     "9",
+                                     "/",
+                                     "\r",
+                                     "y",
+                                     "s",
+                                     "n",
+                                     "o",
+                                     "aaaaaaaa",
+                                     "bbbb bbbb",
+                                     "\":1,\"a\":",
+                                     "\":1,\"b",
+                                     "b\":1,\"ab\":1",
+                                     "{\"a\":1,\"a\":",
+                                     "\":{\"a\":1},\""};
 enum { N_TOKENS = sizeof tokens / sizeof *tokens };
 
 static Vocabulary *small_vocabulary(void) {
@@ -442,6 +523,26 @@ static const struct {
      {"{}", NULL, "{\"a\":1}", NULL}},
     {"{\"type\":\"object\",\"propertyNames\":false,\"properties\":{\"a\":{}}}",
      {"{}", NULL, "{\"a\":1}", "{\"b\":1}", NULL}},
+    // names are not repeated, listed or not
+    {"{\"type\":\"object\"}",
+     {"{\"a\":1,\"ab\":2,\"\":3,\"b\":{\"a\":1,\"b\":2}}", NULL, "{\"a\":1,\"b\":2,\"a\":3}",
+      "{\"\":1,\"\":2}", "{\"\xc3\xa9\":1,\"\\u00e9\":2}", "{\"a\":{\"b\":1,\"b\":2}}",
+      "{\n  \"a\": 1,\n  \"a\": 2\n}", NULL}},
+    {"{\"items\":{\"additionalProperties\":{\"type\":\"integer\"}}}",
+     {"[{\"a\":1},{\"a\":1}]", "{\"a\":{\"a\":{}}}", NULL, "[{\"a\":1,\"a\":1}]", NULL}},
+    {"{\"type\":\"object\",\"patternProperties\":{\"^(a|ab|b)$\":{\"type\":\"integer\"}},"
+     "\"additionalProperties\":false}",
+     {"{\"ab\":1,\"a\":2,\"b\":3}", "{}", NULL, "{\"a\":1,\"a\":2}", "{\"a\":1,\"b\":1,\"b\":1}",
+      "{\"a\":1,\"ab\":2,\"b\":3,", NULL}},
+    {"{\"type\":\"object\",\"patternProperties\":{\"^[ab]{1,2}$\":{\"enum\":[1,\"a\"]}},"
+     "\"properties\":{"
+     "\"a\":{},\"abc\":{}},\"additionalProperties\":false}",
+     {"{\"ab\":1,\"a\":1,\"bb\":1}", NULL, "{\"ab\":1,\"ab\":1}", "{\"a\":1,\"a\":1}", NULL}},
+    {"{\"type\":\"object\",\"minProperties\":3,\"properties\":{\"a\":{}}}",
+     {"{\"a\":1,\"b\":2,\"c\":3}", "{\"x\":1,\"b\":2,\"c\":3,\"d\":4}", NULL, "{\"a\":1,\"b\":2}",
+      "{\"b\":1,\"b\":2,\"b\":3}", NULL}},
+    {"{\"not\":{\"const\":{\"a\":1}}}",
+     {"{}", "{\"a\":2}", "{\"a\":1,\"b\":2}", NULL, "{\"a\":1}", NULL}},
     // URIs and anchors
     {"{\"$id\":\"http://a.b/x/y\",\"$ref\":\"../z/./"
      "i\",\"$defs\":{\"n\":{\"type\":\"string\"},\"i\":{"
@@ -497,7 +598,9 @@ static void refused_schemas(void) {
         {"{\"$ref\":\"#/x\",\"x\":7}", "#/x: expected a schema"},
         {"{\"minLength\":\"3\"}", "minLength"},
         {"{\"required\":true}", "required"},
-        {"{\"type\":\"object\",\"minProperties\":2}", "minProperties"},
+        {"{\"type\":\"object\",\"minProperties\":2,\"patternProperties\":{\"^a$\":{}},"
+         "\"additionalProperties\":false}",
+         "minProperties"},
         {"[1", "JSON Schema: byte"},
         {"3", "expected a schema"},
     };
@@ -634,8 +737,10 @@ static void unknown_keywords(void) {
 // With is_ordered, only texts with the properties in the schema's order match.
 static void ordered_properties(void) {
     Error err;
-    const char *schema = "{\"type\":\"object\",\"properties\":{\"b\":{},\"a\":{},\"c\":{}},"
-                         "\"required\":[\"a\"],\"minProperties\":2}";
+    const char *schema =
+        "{\"type\":\"object\",\"properties\":{\"b\":{},\"a\":{},\"c\":{}},"
+        "\"required\":[\"a\"],\"minProperties\":2,\"patternProperties\":{\"^x$\":{}},"
+        "\"additionalProperties\":false}";
     Grammar *g = grammar_schema_text(str_of(schema), SCHEMA_ORDERED, NULL, &err);
     CHECK(!g && strstr(err.text, "minProperties"), "%s", err.text);
     schema = "{\"type\":\"object\",\"properties\":{\"b\":{},\"a\":{},\"c\":{}},\"required\":[\"a\"]"
