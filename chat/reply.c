@@ -140,6 +140,7 @@ static void take_python(Reply *r, Str s) {
     Buffer text = {0};
     s = content_strip(s);
     if (take_objects(r, s) || (s.len && take_python_call(r, s))) return;
+    if (s.len && *s.data == '{' && !bracketed_length(s)) return; // a truncated object
     JsonWriter w = {&text, false};
     json_begin_object(&w, NULL);
     json_write_string(&w, "code", s);
@@ -181,7 +182,7 @@ bool reply_is_call(Str raw) {
 }
 
 void reply_parse(Reply *r, const Template *tpl, Str raw, Str shown, bool in_reasoning,
-                 bool has_tools, int n_calls_before) {
+                 bool has_tools, bool is_truncated, int n_calls_before) {
     Str reasoning = {0}, ignored;
     *r = (Reply){.n_calls_before = n_calls_before};
     if (tpl->has_reasoning || in_reasoning) {
@@ -193,6 +194,8 @@ void reply_parse(Reply *r, const Template *tpl, Str raw, Str shown, bool in_reas
     size_t n_before_blocks = SIZE_MAX;
     if (!tpl->takes_calls) {
         if (reply_is_call(raw)) content = raw;
+    } else if (!has_tools && is_truncated) {
+        // the beginning of a call is content
     } else if (str_begins_with(calls, python_tag)) {
         take_python(r, skip(calls, sizeof python_tag - 1));
     } else if (str_begins_with(calls, tool_calls_tag)) {

@@ -23,11 +23,12 @@ void reply_put_raw(const Tokenizer *t, const int *ids, int n, Buffer *out);
 //   <|python_tag|>  then CALLs, or NAME.call(KEY=JSON, ...), or Python code       Llama 3.1
 //   text <tool_call>CALL</tool_call> ...                                   (*)    Hermes, Qwen
 //   [TOOL_CALLS]    then an array of CALLs                                        Mistral
-// (*) only if has_tools, i.e. if tools were offered. All other text is content. If the template
-// cannot represent calls, the whole reply is content. n_calls_before: number of calls in the
-// dialogue so far, for the ids of the new ones.
+// (*) only if has_tools, i.e. if tools were offered. All other text is content, also an incomplete
+// object and, unless has_tools, any call in a truncated reply. If the template cannot represent
+// calls, the whole reply is content. n_calls_before: number of calls in the dialogue so far, for
+// the ids of the new ones.
 void reply_parse(Reply *r, const Template *tpl, Str raw, Str shown, bool in_reasoning,
-                 bool has_tools, int n_calls_before);
+                 bool has_tools, bool is_truncated, int n_calls_before);
 bool reply_is_call(Str raw); // true if a reply begins with the control token of a call
 void reply_free(Reply *r);
 // The reply as a message of the dialogue, for the template.

@@ -65,7 +65,8 @@ void completion_parse(Reply *r, const Template *tpl, const Tokenizer *t, const S
     completion_ids(s, &ids);
     reply_put_raw(t, ids.data, ids.len, &raw);
     bool in_reasoning = reply_begins_in_reasoning(t, s->request.prompt, s->request.n_prompt);
-    reply_parse(r, tpl, buffer_str(&raw), buffer_str(&s->text), in_reasoning, has_tools, n_before);
+    reply_parse(r, tpl, buffer_str(&raw), buffer_str(&s->text), in_reasoning, has_tools,
+                s->finish != FINISH_STOP, n_before);
     buffer_free(&raw);
     free(ids.data);
 }

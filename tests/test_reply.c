@@ -10,12 +10,12 @@
 #include <string.h>
 
 // Parses a text with control tokens by name; expected: "REASONING|CONTENT|NAME(ARGUMENTS)...".
-static void check_reply(const char *raw, bool has_reasoning, bool in_reasoning, bool has_tools,
-                        const char *expected) {
+static void check_parsed(const char *raw, bool has_reasoning, bool in_reasoning, bool has_tools,
+                         bool is_truncated, const char *expected) {
     Reply r;
     Buffer found = {0};
     Template tpl = {.has_reasoning = has_reasoning, .takes_calls = true};
-    reply_parse(&r, &tpl, str_of(raw), str_of(raw), in_reasoning, has_tools, 0);
+    reply_parse(&r, &tpl, str_of(raw), str_of(raw), in_reasoning, has_tools, is_truncated, 0);
     buffer_printf(&found, "%.*s|%.*s|", (int)r.reasoning.len,
                   r.reasoning.data ? r.reasoning.data : "", (int)r.content.len, r.content.data);
     for (int i = 0; i < r.n_calls; i++)
@@ -31,6 +31,29 @@ static void check_reply(const char *raw, bool has_reasoning, bool in_reasoning, 
     message_free(&m);
     buffer_free(&found);
     reply_free(&r);
+}
+
+static void check_reply(const char *raw, bool has_reasoning, bool in_reasoning, bool has_tools,
+                        const char *expected) {
+    check_parsed(raw, has_reasoning, in_reasoning, has_tools, false, expected);
+}
+
+// Truncated calls are content if no tools were offered, and never become Python code.
+static void truncated_calls(void) {
+    static const char *const cases[][2] = {
+        {"<|python_tag|>{\"name\": \"f\", \"parameters\": {\"a\": ",
+         "|<|python_tag|>{\"name\": \"f\", \"parameters\": {\"a\": |"},
+        {"<|python_tag|>{\"name\": \"f", "|<|python_tag|>{\"name\": \"f|"},
+        {"[TOOL_CALLS] [{\"name\": \"f\", \"argum", "|[TOOL_CALLS] [{\"name\": \"f\", \"argum|"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int k = 0; k < 4; k++)
+            check_parsed(cases[i][0], false, false, k & 1, k & 2, cases[i][1]);
+    check_parsed("<|python_tag|>print(\"x", false, false, false, true, "|<|python_tag|>print(\"x|");
+    check_parsed("<|python_tag|>f.call(x=\"a", false, false, false, true,
+                 "|<|python_tag|>f.call(x=\"a|");
+    check_parsed("<|python_tag|>print(1)", false, false, true, true,
+                 "||code_interpreter({\"code\":\"print(1)\"})");
 }
 
 static void calls(void) {
@@ -73,7 +96,8 @@ static void calls(void) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         check_reply(cases[i][0], false, false, true, cases[i][1]);
     Reply r; // the template cannot represent calls: the call is content
-    reply_parse(&r, &(Template){0}, str_of("<|python_tag|>f()"), str_of("f()"), false, true, 0);
+    reply_parse(&r, &(Template){0}, str_of("<|python_tag|>f()"), str_of("f()"), false, true, false,
+                0);
     CHECK(!r.n_calls && str_is(r.content, "<|python_tag|>f()"), "%s", r.content.data);
     reply_free(&r);
     check_reply("{\"name\":\"f\",\"parameters\":{}}", false, false, false,
@@ -146,7 +170,7 @@ static void add_answer(Conversation *k, const char *text) {
     Reply r;
     for (const char *c = text; *c; c++) ids_push(&ids, (unsigned char)*c);
     token_stream_add_answer(&k->stream, ids.data, ids.len, str_of(text), str_of(text), -1);
-    reply_parse(&r, &k->tpl, str_of(text), str_of(text), false, false, 0);
+    reply_parse(&r, &k->tpl, str_of(text), str_of(text), false, false, false, 0);
     dialogue_push(&k->d, reply_message(&r));
     reply_free(&r);
     free(ids.data);
@@ -226,6 +250,7 @@ static void dropped_reasoning(void) {
 
 void test_reply(void) {
     test_case("reply: calls in the forms of Llama 3.1, Hermes and Mistral", calls);
+    test_case("reply: truncated calls", truncated_calls);
     test_case("reply: reasoning", reasoning);
     test_case("token stream: answers keep their tokens", stream);
     test_case("token stream: a template that drops reasoning", dropped_reasoning);
