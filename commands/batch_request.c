@@ -11,6 +11,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { MAX_STOPS = 64 }; // strings of "stop"; OpenAI's API allows 4
 
@@ -20,20 +21,30 @@ static const Json *get(const Json *object, const char *key) {
     return j && j->kind != JSON_NULL ? j : NULL;
 }
 
+// True if a number is written without fraction and exponent.
+static bool has_only_digits(const Json *j) {
+    for (size_t i = 0; i < j->string.len; i++)
+        if (strchr(".eE", j->string.data[i])) return false;
+    return true;
+}
+
+// Decimals of up to 15 digits are different doubles. So if a longer one, with a fraction or an
+// exponent, has an integer as double, it need not be one.
 static bool is_integer(const Json *j, double min, double max) {
     return j && j->kind == JSON_NUMBER && j->number >= min && j->number <= max &&
-           j->number == floor(j->number);
+           j->number == floor(j->number) && (has_only_digits(j) || j->string.len <= 16);
 }
 
 // False with err "NAME: expected X, found Y".
 static bool mismatch(Error *err, const char *name, const char *expected, const Json *found) {
     static const char *const kinds[] = {"null", "", "", "", "an array", "an object"};
     Buffer text = {0};
+    Str shown = found ? found->string : (Str){"", 0};
+    if (shown.len > 60) shown.len = 60;
     if (found && found->kind == JSON_STRING)
-        json_quote(&text,
-                   (Str){found->string.data, found->string.len < 60 ? found->string.len : 60});
+        json_quote(&text, shown);
     else if (found && found->kind == JSON_NUMBER)
-        buffer_put_double(&text, found->number);
+        buffer_put(&text, shown);
     else if (found && found->kind == JSON_BOOL)
         buffer_puts(&text, found->boolean ? "true" : "false");
     else
@@ -56,6 +67,8 @@ uint64_t record_hash(uint64_t seed, const Buffer *text) {
 bool record_put_id(Buffer *out, const Json *id) {
     if (id && id->kind == JSON_STRING)
         json_quote(out, id->string);
+    else if (id && id->kind == JSON_NUMBER && id->number != 0 && has_only_digits(id))
+        buffer_put(out, id->string); // exact, however long it is
     else if (is_integer(id, -0x1p53, 0x1p53))
         buffer_printf(out, "%.0f", id->number + 0.0); // -0 becomes 0
     else
@@ -114,7 +127,7 @@ static bool parse_logit_bias(Record *r, const Json *v, Error *err) {
         char key[24];
         int64_t id;
         snprintf(key, sizeof key, "%.*s", SHOWN(j->key));
-        if (!parse_i64(key, &id) || id < 0 || id > INT_MAX)
+        if (strlen(key) != j->key.len || !parse_i64(key, &id) || id < 0 || id > INT_MAX)
             return error_set(err, EXIT_RUNTIME, "logit_bias: expected token ids, found \"%.*s\"",
                              SHOWN(j->key));
         if (j->kind != JSON_NUMBER || fabs(j->number) > 100)
@@ -228,7 +241,7 @@ static bool parse_field(Record *r, const Json *v, Error *err) {
     if (!option)
         return !r->options.is_strict ||
                error_set(err, EXIT_RUNTIME, "unknown field \"%.*s\"", SHOWN(v->key));
-    char name[40];
+    char name[40], text[40];
     snprintf(name, sizeof name, "%.*s", SHOWN(v->key));
     if (is_null) return true;
     if (v->kind != JSON_NUMBER && v->kind != JSON_BOOL)
@@ -236,6 +249,12 @@ static bool parse_field(Record *r, const Json *v, Error *err) {
     bool is_flag = v->kind == JSON_BOOL;
     if (is_flag != (option->kind == OPTION_FLAG))
         return mismatch(err, name, is_flag ? "a number" : "true or false", v);
+    if (!is_flag && has_only_digits(v) && v->string.len < sizeof text) { // exact: up to 64 bits
+        snprintf(text, sizeof text, "%.*s", SHOWN(v->string));
+        return option_set(&r->options, option, name, text, err);
+    }
+    if (option->kind == OPTION_SEED && !is_integer(v, -0x1p53, 0x1p53))
+        return mismatch(err, name, "a whole number of 64 bits", v);
     return option_set_number(&r->options, option, name, is_flag ? v->boolean : v->number, err);
 }
 

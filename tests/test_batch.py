@@ -386,6 +386,39 @@ def resume(cli):
 
 
 @test
+def exact_integers(cli):
+    """Ids and seeds are exact beyond 2^53, also through --resume; other numbers are exact or refused by name."""
+    big = [2**53, 2**53 + 1, 2**53 + 2, 2**63 - 1, 2**63, 2**64 - 1, -2**63, -2**53 - 1, 10**30, 10**30 + 1, 0, 5]
+    lines = ['{"id":%d,"prompt":"a","max_tokens":1}' % i for i in big]
+    source, out = cli.write("in", lines), cli.path_of("out")
+    cli.run("batch", "-q", "--ordered", "-i", source, "-o", out)
+    same([r["id"] for r in read_lines(out)], big)
+    check("%d skipped" % len(big) in cli.run("batch", "-i", source, "-o", out, "--resume")[1])
+    same(len(read_lines(out)), len(big))
+    seeds = 2**53 - 1, 2**53 + 1, 2**62 + 1, 2**63 - 1, -2**63, -2
+    lines = ['{"prompt":"a","temperature":1.5,"max_tokens":5,"seed":%d}' % seed for seed in seeds]
+    records, texts = [], []
+    for line in cli.run("batch", "-q", "--ordered", "--raw", "--deterministic", "-i", cli.write("in", lines))[0].splitlines():
+        records.append(json.loads(line))
+    same([r["seed"] for r in records], list(seeds))
+    for seed in seeds:
+        run = cli.run("run", "-q", "--raw", "--json", "--deterministic", "--temp", 1.5, "-n", 5, "--seed", seed, "a")[0]
+        texts.append(json.loads(run)["text"])
+    same([r["text"] for r in records], texts)
+    lines = ['{"id":%s,"prompt":"a","max_tokens":1%s}' % (k, v) for k, v in (
+        ("5.0", ""), ("5e0", ""), ("-0", ""), ("9007199254740991.4", ""), ("5.00000000000000000001", ""), ("1e400", ""),
+        ("11", ',"seed":9223372036854775808'), ("12", ',"seed":9007199254740991.4'), ("13", ',"seed":1e300'),
+        ("14", ',"logit_bias":{"00000000000000000000000512345":1}'), ("15", ',"n":1.00000000000000000001'),
+        ("16", ',"top_k":99999999999999999999'), ("17", ',"logit_bias":{"5\\u0000":1}'), ("18", ',"seed":1e3'))]
+    out = cli.run("batch", "-q", "--ordered", "-i", cli.write("in", lines), code=5)[0].splitlines()
+    errors = [json.loads(line).get("error", {}).get("message", "") for line in out]
+    for error, words in zip(errors, ("", "id 5 was used", "", "id: expected", "id: expected", "", "seed: expected", "seed: exp",
+                                     "seed: exp", "logit_bias: expected token ids", "n: expected", "top_k: expected",
+                                     "logit_bias: expected token ids", "")):
+        check(words in error and bool(words or "double" in error) == bool(error), words, "found", error)
+
+
+@test
 def resume_checks_first(cli):
     """An output of another model, seed or options is refused before a byte of it changes; nothing else is refused."""
     source, out = cli.write("in", requests(6)), cli.path_of("out")
