@@ -99,7 +99,7 @@ $(ALL_BACKENDS:%.c=$(BUILD)/%.o): FILE_FLAGS += $(BACKEND_FLAGS)
 OBJ     := $(SOURCES:%.c=$(BUILD)/%.o) $(patsubst %.S,$(BUILD)/%.o,$(wildcard */*.S))
 
 # Tests. WITHOUT also leaves out test_MODULE.c, tests that include its headers, and fuzzing, which covers all modules.
-FUZZERS := tests/fuzz/targets.c tests/fuzz/editor.c tests/fuzz/imatrix.c
+FUZZERS := tests/fuzz/targets.c tests/fuzz/editor.c tests/fuzz/imatrix.c tests/fuzz/templates.c
 TESTS   := $(filter-out tests/sweep.c,$(wildcard tests/*.c)) $(FUZZERS)
 ifneq (,$(strip $(WITHOUT)))
 TESTS   := $(filter-out $(FUZZERS) tests/test_fuzz.c $(WITHOUT:%=tests/test_%.c) $(shell grep -lE \

@@ -323,4 +323,4 @@ const FuzzTarget fuzz_targets[N_FUZZ_TARGETS] = {
     {"file", fuzz_file},           {"tokenizer", fuzz_tokenizer}, {"json", fuzz_json},
     {"records", fuzz_records},     {"template", fuzz_template},   {"argv", fuzz_argv},
     {"constrain", fuzz_constrain}, {"editor", fuzz_editor},       {"adapter", fuzz_adapter},
-    {"imatrix", fuzz_imatrix}};
+    {"imatrix", fuzz_imatrix},     {"templates", fuzz_templates}};

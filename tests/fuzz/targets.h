@@ -22,10 +22,12 @@ typedef struct {
     void (*run)(const uint8_t *data, size_t n);
 } FuzzTarget;
 
-enum { N_FUZZ_TARGETS = 10 };
+enum { N_FUZZ_TARGETS = 11 };
 extern const FuzzTarget fuzz_targets[N_FUZZ_TARGETS];
-void fuzz_editor(const uint8_t *data, size_t n);  // editor.c includes the editor's source
-void fuzz_imatrix(const uint8_t *data, size_t n); // imatrix.c includes the reader's source
+void fuzz_editor(const uint8_t *data, size_t n);    // editor.c includes the editor's source
+void fuzz_imatrix(const uint8_t *data, size_t n);   // imatrix.c includes the reader's source
+void fuzz_templates(const uint8_t *data, size_t n); // templates.c generates them from a grammar
+void fuzz_put_template(const uint8_t *data, size_t n, Buffer *out); // the template of an input
 
 // A small model file, i from 0 to 3. Number 0 has every kind of tensor that adapters and importance
 // matrices refer to.

@@ -1,0 +1,120 @@
+// Templates from a grammar. Each byte of the input selects a production, so that every input is a
+// template that parses and that keeps, calls, compares and prints values of all kinds.
+#include "targets.h"
+#include "../../base/json.h"
+#include "../../jinja/jinja.h"
+
+// In a production, '@' is an expression, '$' a variable, '#' a list of statements. The first
+// production of each table ends the recursion.
+static const char *const names[] = {"a",  "b",    "c",      "s",     "l",   "d",   "n", "missing",
+                                    "m",  "loop", "caller", "ns.a",  "ns.b", "ns", "q", "huge",
+                                    "ns.c", "t"};
+static const char *const expressions[] = {
+    "$", "1", "'x.y'", "none", "[]", "'a'", "-1", "2.5", "9223372036854775807", "$", "true", "{}",
+    "loop", "m", "range(3)", "[@, @]", "(@, @)", "(@,)", "{'a': @, 'k': @}", "{@: @}",
+    "(@ + @)", "(@ - @)", "(@ * @)", "(@ / @)", "(@ // @)", "(@ % @)", "(@ ** @)", "(@ ~ @)",
+    "(@ == @)", "(@ < @)", "(@ in @)", "(@ and @)", "(@ or @)", "(not @)", "(-@)",
+    "(@ if @ else @)", "(@).a", "(@).k", "(@)[@]", "(@)[@:@]", "(@)[::@]", "(@)[@:@:@]",
+    "loop.index", "loop.last", "loop.length", "loop.nextitem", "loop.previtem", "loop.revindex",
+    "loop.cycle(@, @)", "(@).index", "(@).length", "(@).last", "(@).nextitem", "(@).cycle(@)",
+    "loop(@)", "(@)(@)", "(@)()", "m(@)", "m(a=@, *@)", "m(**@)", "m(*@)", "caller(@)", "caller()",
+    "dict(a=@)", "dict(@)", "dict(**@)", "namespace(a=@, **@)", "range(@, @, @)", "range(@)",
+    "(@)|default(@)", "(@)|list", "(@)|first", "(@)|last", "(@)|length", "(@)|string", "(@)|int",
+    "(@)|float", "(@)|upper", "(@)|trim", "(@)|tojson", "(@)|tojson(sort_keys=true)",
+    "(@)|tojson(indent=@)", "(@)|join(@)", "(@)|join(attribute=@)", "(@)|map('string')|list",
+    "(@)|map(attribute=@)|list", "(@)|map(attribute='0.k', default=@)|list", "(@)|map(@, @)",
+    "(@)|select|list", "(@)|select(@, @)|list", "(@)|reject('none')", "(@)|selectattr(@)|list",
+    "(@)|selectattr('a', 'eq', @)|list", "(@)|sort", "(@)|sort(attribute=@)", "(@)|unique|list",
+    "(@)|max", "(@)|min(attribute=@)", "(@)|reverse", "(@)|items|list", "(@)|dictsort",
+    "(@)|replace(@, @)", "(@)|indent(@)", "(@)|escape", "(@)|safe", "(@)|title",
+    "(@) is defined", "(@) is mapping", "(@) is iterable", "(@) is eq(@)", "(@) is in(@)",
+    "(@) is callable", "(@) is string", "(@) is divisibleby(@)", "(@).keys()|list",
+    "(@).items()|list", "(@).values()", "(@).get(@, @)", "(@).get", "(@).split(@)", "(@).split(@, @)",
+    "(@).strip(@)", "(@).startswith(@)", "(@).endswith((@, @))", "(@).removeprefix(@)",
+    "(@).removesuffix(@)", "(@).replace(@, @, @)", "(@).find(@)", "(@).count(@)", "(@).index(@)",
+    "(@).join(@)", "(@).format(@, a=@)", "'{0}{}'.format(*@)", "(@).partition(@)", "(@).upper",
+    "(@).rsplit(@, @)", "(@).splitlines()", "(@).copy()", "(@).title()"};
+static const char *const statements[] = {
+    "x", "{{ @ }}", "{{ @ }}", "{% set a = @ %}", "{% set b = @ %}", "{% set ns.a = @ %}",
+    "{% set ns.b = ns.b + [@] %}", "{% set ns.c = loop %}", "{% set b, c = @ %}",
+    "{% set c %}#{% endset %}", "{% set c | replace(@, @) %}#{% endset %}",
+    "{% if @ %}#{% endif %}", "{% if @ %}#{% elif @ %}#{% else %}#{% endif %}",
+    "{% for a in @ %}#{% endfor %}", "{% for a in l %}#{% else %}#{% endfor %}",
+    "{% for a in l if @ %}#{% endfor %}", "{% for a, b in @ %}#{% endfor %}",
+    "{% for a in l recursive %}#{{ loop(@) if loop.depth < 3 }}{% endfor %}",
+    "{% for a in l if @ recursive %}#{% endfor %}", "{% for a in l %}#{% break %}{% endfor %}",
+    "{% for a in l %}{% set ns.c = loop %}#{% endfor %}",
+    "{% macro m(a, b=@) %}#{% endmacro %}", "{% macro m(a=ns, q=caller) %}#{{ @ }}{% endmacro %}",
+    "{% macro m(a) %}{{ caller(@) }}{% set ns.a = caller %}{% endmacro %}",
+    "{% call(q) m(@) %}#{% endcall %}", "{% call m() %}{% set ns.b = [loop, m] %}#{% endcall %}",
+    "{% filter upper %}#{% endfilter %}", "{% with a = @, b = @ %}#{% endwith %}"};
+
+enum { MAX_TEMPLATE_DEPTH = 7 };
+
+typedef struct {
+    const uint8_t *data; // (n) the input that is not used yet
+    size_t n;
+    Buffer text;
+    int depth;
+} TemplateMaker;
+
+// The next choice below n; 0 at the end of the input.
+static size_t choose(TemplateMaker *t, size_t n) { return t->n ? t->n--, *t->data++ % n : 0; }
+
+#define CHOICE(t, table) ((table)[choose(t, sizeof(table) / sizeof *(table))])
+
+static void put_production(TemplateMaker *t, const char *production) {
+    t->depth++;
+    for (const char *at = production; *at; at++) {
+        bool is_deep = t->depth > MAX_TEMPLATE_DEPTH;
+        if (*at == '@')
+            put_production(t, is_deep ? "$" : CHOICE(t, expressions));
+        else if (*at == '$')
+            buffer_puts(&t->text, CHOICE(t, names));
+        else if (*at == '#')
+            for (size_t i = is_deep ? 0 : choose(t, 4); i; i--)
+                put_production(t, CHOICE(t, statements));
+        else
+            buffer_append(&t->text, at, 1);
+    }
+    t->depth--;
+}
+
+void fuzz_put_template(const uint8_t *data, size_t n, Buffer *out) {
+    TemplateMaker t = {data, n, {0}, 0};
+    buffer_puts(&t.text, "{% set ns = namespace(a=1, b=[], c=0) %}"
+                         "{% macro m(a, b=2) %}{{ a }}{{ b }}{% endmacro %}");
+    while (t.n && t.text.len < 16000) put_production(&t, CHOICE(&t, statements));
+    buffer_puts(&t.text, "{{ ns.a }}{{ ns.c.index }}{{ ns.c.last }}{{ a }}");
+    *out = t.text;
+}
+
+// The template parses. Rendering it fails with a message, or gives a text and its mask; doing it
+// again gives the same.
+void fuzz_templates(const uint8_t *data, size_t n) {
+    static const char variables[] =
+        "{\"s\":\"a b\\nC\",\"l\":[3,1,2],\"d\":{\"a\":[{\"k\":1}],\"k\":\"v\"},\"n\":null,"
+        "\"huge\":123456789012345678901234567890,\"t\":[[\"a\",1],[\"b\",2]]}";
+    static JsonDoc doc;
+    struct tm now = {.tm_year = 124, .tm_mday = 1};
+    Buffer source = {0}, text[2] = {{0}}, mask[2] = {{0}};
+    Error err[2] = {{0}};
+    bool ok[2];
+    if (!doc.root) HOLDS(json_parse(&doc, variables, sizeof variables - 1, err));
+    fuzz_put_template(data, n, &source);
+    Jinja *t = jinja_open(buffer_str(&source), "fuzz", err);
+    HOLDS(t);
+    for (int i = 0; i < 2; i++) {
+        const JinjaInput in = {.objects = (const Json *const[]){doc.root}, .n_objects = 1,
+                               .now = &now};
+        ok[i] = jinja_render(t, &in, &text[i], &mask[i], &err[i]);
+        HOLDS(ok[i] || *err[i].text);
+        HOLDS(text[i].len == mask[i].len);
+    }
+    HOLDS(ok[0] == ok[1] && str_eq(str_of(err[0].text), str_of(err[1].text)));
+    HOLDS(str_eq(buffer_str(&text[0]), buffer_str(&text[1])));
+    HOLDS(str_eq(buffer_str(&mask[0]), buffer_str(&mask[1])));
+    jinja_close(t);
+    buffer_free(&source);
+    for (int i = 0; i < 2; i++) buffer_free(&text[i]), buffer_free(&mask[i]);
+}
