@@ -260,6 +260,40 @@ def failed_writes_leave_nothing(tmp):
                 os.remove(os.path.join(tmp, name))
 
 
+FAILING_CALLS = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <unistd.h>
+static int synced = -1, n_interrupts, n_closed;
+int fsync(int fd) { // of the output, which comes before that of its directory
+    if (synced < 0) synced = fd;
+    if (synced == fd && n_interrupts++ == 0) return errno = EINTR, -1;
+    return 0;
+}
+int close(int fd) {
+    if (fd == synced && n_closed++) _exit(99); // a second time
+    int status = ((int (*)(int))dlsym(RTLD_NEXT, "close"))(fd);
+    return fd == synced && getenv("FAIL_CLOSE") ? errno = atoi(getenv("FAIL_CLOSE")), -1 : status;
+}
+"""
+
+
+@test
+def failed_close(tmp):
+    """A descriptor is closed once, even if close() fails; EINTR is no failure, of fsync() neither."""
+    library, out = os.path.join(tmp, "failing.so"), os.path.join(tmp, "out")
+    command = ["cc", "-shared", "-fPIC", "-o", library, write(library[:-2] + "c", FAILING_CALLS.encode()), "-ldl"]
+    if not sys.platform.startswith("linux") or not shutil.which("cc") or subprocess.run(command).returncode:
+        raise Skip("no compiler for a preloaded library")
+    for error, code in ("", 0), ("4", 0), ("5", 1):  # EINTR, EIO
+        env = dict(os.environ, LD_PRELOAD=library, **{"FAIL_CLOSE": error} if error else {})
+        _, err = run("logits", "-t", "1", "--force", "--ids", "1 2", "-o", out, code=code, env=env)
+        check("Input/output error" in err or not code, err)
+        run("batch", "-q", "-t", "1", "-n", "1", "-o", out + "b" + error, stdin=b'{"prompt":"a"}\n', code=code, env=env)
+
+
 @test
 def checksums(tmp):
     """show --verify accepts the checksums of quantize and export.py, and rejects a flipped bit."""
