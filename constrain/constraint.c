@@ -11,6 +11,7 @@ struct CompiledConstraint {
     Buffer key; // see put_key
     Grammar *grammar;
     Matcher *tables; // keeps the tables alive that all matchers of the grammar share
+    size_t n_bytes;  // of key and grammar
     double compile_sec;
     int n_users;              // states that refer to this constraint
     CompiledConstraint *next; // the one requested before this one
@@ -43,6 +44,7 @@ struct ConstraintState {
 };
 
 const bool constrain_is_built = true;
+enum { MAX_BYTES = 256 << 20 }; // of all compiled constraints, without tables
 
 // --- compiled constraints
 
@@ -87,20 +89,35 @@ static Grammar *compile(const ConstraintSpec *s, Buffer *unknown, Error *err) {
                          : grammar_choices(s->choices, s->n_choices, err);
 }
 
-// If there are too many constraints, frees the least recently requested one without users.
-static void drop_unused(ConstraintCache *cache) {
-    enum { MAX_COMPILED = 64 };
-    CompiledConstraint **oldest = NULL;
-    int n = 0;
-    for (CompiledConstraint **link = &cache->newest; *link; link = &(*link)->next, n++)
-        if (!(*link)->n_users) oldest = link;
-    if (n <= MAX_COMPILED || !oldest) return;
-    CompiledConstraint *old = *oldest;
-    *oldest = old->next;
+static void drop(CompiledConstraint **link) {
+    CompiledConstraint *old = *link;
+    *link = old->next;
     matcher_free(old->tables);
     grammar_free(old->grammar);
     buffer_free(&old->key);
     free(old);
+}
+
+// While there are too many constraints, frees the least recently requested one without users. All
+// constraints have equal shares of the memory for tables. False if those in use take too much.
+static bool keep_within_limits(ConstraintCache *cache) {
+    enum { MAX_COMPILED = 64, TABLE_BYTES = 128 << 20, MIN_SHARE = 256 << 10 };
+    for (;;) {
+        CompiledConstraint **oldest = NULL;
+        size_t n = 0, n_bytes = 0;
+        for (CompiledConstraint **link = &cache->newest; *link; link = &(*link)->next, n++) {
+            n_bytes += (*link)->n_bytes;
+            if (!(*link)->n_users) oldest = link;
+        }
+        if (oldest && (n > MAX_COMPILED || n_bytes > MAX_BYTES)) {
+            drop(oldest);
+            continue;
+        }
+        size_t share = TABLE_BYTES / (n + 1) > MIN_SHARE ? TABLE_BYTES / (n + 1) : MIN_SHARE;
+        for (CompiledConstraint *c = cache->newest; c; c = c->next)
+            matcher_set_limit(c->tables, share);
+        return n <= 1 || n_bytes <= MAX_BYTES;
+    }
 }
 
 // The compiled constraint of a spec, which becomes the newest of the cache. NULL with err.
@@ -118,8 +135,10 @@ static CompiledConstraint *find_compiled(ConstraintCache *cache, const Constrain
         Grammar *grammar = compile(s, unknown, err);
         if (!grammar) return buffer_free(&key), NULL;
         found = xalloc(1, sizeof *found);
-        *found =
-            (CompiledConstraint){.key = key, .grammar = grammar, .compile_sec = now_sec() - start};
+        *found = (CompiledConstraint){.key = key,
+                                      .grammar = grammar,
+                                      .n_bytes = key.len + grammar_bytes(grammar),
+                                      .compile_sec = now_sec() - start};
         found->tables = matcher_new(grammar, find_vocabulary(cache), NULL);
     }
     found->next = cache->newest;
@@ -155,8 +174,12 @@ bool constraint_new(ConstraintCache *cache, const ConstraintSpec *spec, Constrai
     CompiledConstraint *compiled = find_compiled(cache, spec, unknown, err);
     if (!compiled) return false;
     *out = new_state(cache, compiled, spec->may_think);
-    drop_unused(cache); // only now: the new state keeps its own constraint
-    return true;
+    if (keep_within_limits(cache)) return true; // only now, because the new state is a user
+    constraint_free(*out);
+    *out = NULL;
+    return error_set(err, EXIT_USAGE,
+                     "the constraints in use take more than %d MB; lower --parallel",
+                     MAX_BYTES >> 20);
 }
 
 ConstraintState *constraint_clone(const ConstraintState *s) {
@@ -176,6 +199,8 @@ double constraint_compile_sec(const ConstraintState *s) { return s->compiled->co
 bool constraint_is_complete(const ConstraintState *s) {
     return s->phase == REASONING_NONE && matcher_is_end(s->matcher);
 }
+
+bool constraint_is_exact(const ConstraintState *s) { return matcher_is_exact(s->matcher); }
 
 bool constraint_matches(const ConstraintState *s, Str text) {
     if (s->may_think) return constraint_is_complete(s);

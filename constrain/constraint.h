@@ -25,7 +25,7 @@ typedef struct {
     bool may_think;  // an unconstrained <think>...</think> may come first
 } ConstraintSpec;
 
-// Compiled constraints. Beyond a few dozen, constraints that no state uses are freed.
+// Compiled constraints. Beyond a few dozen, or 256 MB, constraints that no state uses are freed.
 typedef struct ConstraintCache ConstraintCache;
 // `t` must stay open. The cache is never freed.
 ConstraintCache *constraint_cache_new(const Tokenizer *t);
@@ -34,7 +34,7 @@ typedef struct ConstraintState ConstraintState;
 
 // Compiles the constraint unless it is cached. *out is NULL if no constraint is requested. The
 // places of unknown keywords of a schema are appended to `unknown` (may be NULL) when it is
-// compiled. False with err (exit 2) for an invalid constraint.
+// compiled. False with err (exit 2) for an invalid constraint, or if those in use take 256 MB.
 bool constraint_new(ConstraintCache *cache, const ConstraintSpec *spec, ConstraintState **out,
                     Buffer *unknown, Error *err);
 ConstraintState *constraint_clone(const ConstraintState *s); // at the beginning of another text
@@ -44,6 +44,9 @@ void constraint_free(ConstraintState *s);
 void constraint_attach(ConstraintState *s, Request *r);
 // True if the text so far satisfies the constraint.
 bool constraint_is_complete(const ConstraintState *s);
+// False if the text has more readings than a constraint follows at a time (2,048). A text that is
+// accepted still satisfies the constraint; a text that is rejected may satisfy it as well.
+bool constraint_is_exact(const ConstraintState *s);
 // True if a generated text satisfies the constraint, as it is after a stop string was removed. If
 // reasoning may come first, the tokens accepted so far are judged instead.
 bool constraint_matches(const ConstraintState *s, Str text);

@@ -20,6 +20,12 @@ void dfa_free(Dfa *d) {
     *d = (Dfa){0};
 }
 
+size_t dfa_bytes(const Dfa *d) {
+    size_t n = (size_t)d->n_states * ((size_t)d->n_classes + 1) * sizeof *d->next +
+               (size_t)d->n_bounds * (sizeof *d->bounds + sizeof *d->class_of);
+    return d->n_rules ? n + (size_t)d->call_begin[d->n_states] * sizeof *d->calls : n;
+}
+
 // The DFA state of a key: a set of NFA states, or a pair of DFA states. Keys and states have the
 // same numbers. A new key adds a state whose transitions all lead to the dead state. -1 if a limit
 // is exceeded.

@@ -45,6 +45,7 @@ bool dfa_combine(Dfa *a, const Dfa *b, DfaOp op, int bit, Budget *budget, Error 
 // Removes states that lead to no accepted text and, without calls, merges equivalent states.
 void dfa_reduce(Dfa *d);
 void dfa_free(Dfa *d);
+size_t dfa_bytes(const Dfa *d); // memory that it takes, about
 static inline bool dfa_is_empty(const Dfa *d) { return d->start == 0; }
 
 // Index of the interval that contains a code point.

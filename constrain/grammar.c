@@ -17,6 +17,24 @@ void grammar_free(Grammar *g) {
     free(g->tries), free(g);
 }
 
+size_t grammar_bytes(const Grammar *g) {
+    size_t n = sizeof *g + (size_t)g->n_tries * sizeof *g->tries;
+    for (int i = 0; i < g->n_dfas; i++) n += dfa_bytes(&g->dfas[i]);
+    for (int i = 0; i < g->n_strings; i++) {
+        const StringDef *s = &g->strings[i];
+        n += sizeof *s;
+        if (s->live) n += (size_t)g->dfas[s->dfa].n_states * ((size_t)s->limit + 1) / 8;
+    }
+    for (int i = 0; i < g->n_objects; i++)
+        n += sizeof *g->objects + (size_t)g->objects[i].n_names * sizeof(PropertyDef) +
+             (size_t)g->objects[i].n_other * sizeof(int);
+    for (int i = 0; i < g->n_arrays; i++)
+        n += sizeof *g->arrays + (size_t)g->arrays[i].n_prefix * sizeof(int);
+    for (int i = 0; i < g->n_values; i++)
+        n += sizeof *g->values + (size_t)g->values[i].n_alts * sizeof(Alt);
+    return n;
+}
+
 int grammar_add_dfa(Grammar *g, Dfa *d) {
     g->dfas = list_grow(g->dfas, g->n_dfas, sizeof *d);
     g->dfas[g->n_dfas] = *d;

@@ -91,6 +91,7 @@ typedef struct Grammar {
 
 Grammar *grammar_new(void);
 void grammar_free(Grammar *g);
+size_t grammar_bytes(const Grammar *g); // memory that it takes, about
 // Each adds a definition, takes ownership of its memory, and returns its index.
 int grammar_add_dfa(Grammar *g, Dfa *d);
 int grammar_add_string(Grammar *g, StringDef s);

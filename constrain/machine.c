@@ -8,10 +8,10 @@
 #include <string.h>
 
 enum {
-    MAX_STATES = 2048,    // states in a configuration; further ones are dropped
-    MAX_CONFIGS = 24576,  // with 1 KiB of steps each
-    MAX_FRAMES = 1 << 18, // before a flush
-    CHUNK = 64            // rows that are allocated together
+    MAX_STATES = 2048,        // in a configuration; further ones are dropped (machine_is_exact)
+    ROW_BYTES = 1024,         // steps of a configuration
+    DEFAULT_LIMIT = 32 << 20, // bytes of tables
+    CHUNK = 64                // rows that are allocated together
 };
 
 typedef enum {
@@ -50,15 +50,20 @@ struct Machine {
     const Grammar *grammar;
     StackTable stacks;
     InternTable configs; // sorted arrays of State; key 0: DEAD
-    uint32_t **rows;     // (MAX_CONFIGS / CHUNK + 1) chunks of CHUNK rows of 256 steps
+    uint32_t **rows;     // (configs.n / CHUNK + 1) chunks of CHUNK rows of 256 steps
     State *out;          // (MAX_STATES) states of the step in progress
     uint32_t n_out;
+    size_t limit;    // bytes of tables before a flush
+    bool is_inexact; // states were dropped
 };
 
 static void put(Machine *m, State s) {
     for (uint32_t i = 0; i < m->n_out; i++)
         if (!memcmp(&m->out[i], &s, sizeof s)) return;
-    if (m->n_out < MAX_STATES) m->out[m->n_out++] = s;
+    if (m->n_out < MAX_STATES)
+        m->out[m->n_out++] = s;
+    else
+        m->is_inexact = true;
 }
 
 static const StackFrame *top(const Machine *m, const State *s) {
@@ -475,6 +480,8 @@ uint32_t machine_use_name(Machine *m, uint32_t config, Str name) {
     return intern_config(m);
 }
 
+bool machine_is_exact(const Machine *m) { return !m->is_inexact; }
+
 bool machine_is_partial(const Machine *m, uint32_t config) {
     uint32_t n;
     const State *states = config_states(m, config, &n);
@@ -483,7 +490,9 @@ bool machine_is_partial(const Machine *m, uint32_t config) {
 
 Machine *machine_new(const Grammar *g) {
     Machine *m = xalloc(1, sizeof *m);
-    *m = (Machine){.grammar = g, .out = xrealloc(NULL, MAX_STATES, sizeof *m->out)};
+    *m = (Machine){.grammar = g,
+                   .out = xrealloc(NULL, MAX_STATES, sizeof *m->out),
+                   .limit = DEFAULT_LIMIT};
     stacks_init(&m->stacks, g);
     memset(machine_row(m, intern_config(m)), 0, 256 * sizeof(uint32_t)); // DEAD leads to itself
     return m;
@@ -512,9 +521,13 @@ uint32_t machine_start(Machine *m) {
     return intern_config(m);
 }
 
-bool machine_is_full(const Machine *m) {
-    return m->configs.n > MAX_CONFIGS || m->stacks.frames.n > MAX_FRAMES;
+static size_t table_bytes(const Machine *m) {
+    return (size_t)m->configs.n * ROW_BYTES + m->configs.begin[m->configs.n] +
+           m->stacks.frames.begin[m->stacks.frames.n];
 }
+
+void machine_set_limit(Machine *m, size_t bytes) { m->limit = bytes; }
+bool machine_is_full(const Machine *m) { return table_bytes(m) > m->limit; }
 
 void machine_flush(Machine *m, uint32_t *const *keep, int n) {
     Machine *fresh = machine_new(m->grammar);
@@ -537,6 +550,9 @@ void machine_flush(Machine *m, uint32_t *const *keep, int n) {
         *keep[i] = done[*keep[i]];
     }
     free(moved), free(done);
+    size_t kept = table_bytes(fresh); // twice that, or each step would flush again
+    fresh->limit = m->limit > 2 * kept ? m->limit : 2 * kept;
+    fresh->is_inexact = m->is_inexact;
     Machine old = *m;
     *m = *fresh, *fresh = old;
     machine_free(fresh);

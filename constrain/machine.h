@@ -31,6 +31,9 @@ bool machine_is_end(const Machine *m, uint32_t config);
 bool machine_is_name(const Machine *m, uint32_t config);
 // After the closing quote of a name: the configuration in which the name cannot be repeated.
 uint32_t machine_use_name(Machine *m, uint32_t config, Str name);
+// False if some text had more states than the machine follows. A text that it accepts still
+// matches; a text that it rejects may match as well.
+bool machine_is_exact(const Machine *m);
 // True if the text ends in the middle of a character.
 bool machine_is_partial(const Machine *m, uint32_t config);
 
@@ -55,5 +58,6 @@ uint32_t machine_uncounted(Machine *m, uint32_t config);
 
 // When the tables are full, machine_flush() forgets all configurations except the n in `keep`,
 // whose numbers it updates.
+void machine_set_limit(Machine *m, size_t bytes); // the tables are full beyond this size
 bool machine_is_full(const Machine *m);
 void machine_flush(Machine *m, uint32_t *const *keep, int n);

@@ -80,7 +80,8 @@ typedef struct {
     Machine *machine;
     const Vocabulary *vocabulary;
     Matcher *matchers;       // linked list of all matchers that use these tables
-    uint64_t *masks;         // (N_MASKS, n_words) cached masks
+    uint64_t *masks;         // (n_masks, n_words) cached masks
+    int n_masks;             // at most N_MASKS
     uint32_t owner[N_MASKS]; // configuration of each cached mask; DEAD: none
     int next_mask;           // number of the next mask to be computed, which replaces the oldest
     WalkLevel *path;         // (greatest depth of a trie + 2)
@@ -436,8 +437,21 @@ static MaskTables *tables_new(const Grammar *g, const Vocabulary *v) {
     s->machine = machine_new(g);
     s->vocabulary = v;
     s->path = xalloc((size_t)depth + 2, sizeof *s->path);
+    s->n_masks = N_MASKS;
     s->masks = xrealloc(NULL, N_MASKS * v->n_words, sizeof *s->masks);
     return s;
+}
+
+void matcher_set_limit(Matcher *m, size_t bytes) {
+    enum { MIN_MASKS = 8 };
+    MaskTables *s = m->tables;
+    size_t mask_bytes = s->vocabulary->n_words * sizeof *s->masks, n = bytes / 2 / (mask_bytes + 1);
+    machine_set_limit(s->machine, bytes / 2);
+    n = n < MIN_MASKS ? MIN_MASKS : n > N_MASKS ? N_MASKS : n;
+    if (n == (size_t)s->n_masks) return;
+    s->n_masks = (int)n;
+    s->masks = xrealloc(s->masks, n, mask_bytes);
+    memset(s->owner, 0, sizeof s->owner);
 }
 
 Matcher *matcher_new(const Grammar *g, const Vocabulary *v, Matcher *shared) {
@@ -465,9 +479,9 @@ static const uint64_t *cached_mask(Matcher *m) {
     MaskTables *s = m->tables;
     size_t n = s->vocabulary->n_words;
     flush_if_full(s, 0);
-    for (size_t i = 0; i < N_MASKS; i++)
+    for (size_t i = 0; i < (size_t)s->n_masks; i++)
         if (s->owner[i] == m->config) return s->masks + i * n;
-    size_t i = (size_t)s->next_mask++ % N_MASKS;
+    size_t i = (size_t)(s->next_mask++ % s->n_masks);
     s->owner[i] = DEAD;
     compute_mask(s, m->config, s->masks + i * n);
     s->pinned = DEAD;
@@ -537,6 +551,7 @@ const uint64_t *matcher_mask(Matcher *m, bool skips_space) {
 }
 
 bool matcher_is_end(const Matcher *m) { return machine_is_end(m->tables->machine, m->config); }
+bool matcher_is_exact(const Matcher *m) { return machine_is_exact(m->tables->machine); }
 
 // The number of different bytes that can come next, but at most 2; *byte is one of them.
 static int count_next(Machine *machine, uint32_t config, int *byte) {

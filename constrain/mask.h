@@ -19,6 +19,8 @@ typedef struct Matcher Matcher;
 // alive; or NULL.
 Matcher *matcher_new(const Grammar *g, const Vocabulary *v, Matcher *shared);
 void matcher_free(Matcher *m);
+// Bounds the memory of the tables to about `bytes`. Fewer bytes cost time, not exactness.
+void matcher_set_limit(Matcher *m, size_t bytes);
 
 // Bit t is set if and only if the text so far, followed by the bytes of token t, is the beginning
 // of a matching text. Valid until the next call for any matcher with the same tables. skips_space:
@@ -26,6 +28,8 @@ void matcher_free(Matcher *m);
 const uint64_t *matcher_mask(Matcher *m, bool skips_space);
 // True if the text so far matches.
 bool matcher_is_end(const Matcher *m);
+// See machine_is_exact().
+bool matcher_is_exact(const Matcher *m);
 // True if the text so far matches and nothing can follow.
 bool matcher_is_done(Matcher *m);
 // Appends bytes to the text, up to the first byte that does not fit. Returns the number of bytes
