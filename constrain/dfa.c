@@ -186,7 +186,7 @@ static int state_of_set(SubsetBuilder *b) {
 
 static int bucket_state(SubsetBuilder *b, const IntList *bucket) {
     close_set(b, bucket->at, bucket->n, NFA_EMPTY);
-    return budget_spend(b->nfa->budget, 4L * b->set.n) ? state_of_set(b) : -1;
+    return budget_spend(b->nfa->budget, 12L * b->set.n) ? state_of_set(b) : -1;
 }
 
 static bool is_same_list(const IntList *a, const IntList *b) {

@@ -264,6 +264,7 @@ static bool finish_object(Grammar *g, ObjectDef *o, Budget *budget, Error *err) 
 }
 
 bool grammar_finish(Grammar *g, Budget *budget, Error *err) {
+    enum { MAX_ALTS = 1024 }; // fewer than the states that the machine follows
     if (!find_possible(g, budget)) return error_set(err, EXIT_USAGE, "too complex");
     for (int i = 0; i < g->n_values; i++) {
         ValueDef *v = &g->values[i];
@@ -271,6 +272,8 @@ bool grammar_finish(Grammar *g, Budget *budget, Error *err) {
         for (int k = 0; k < v->n_alts; k++)
             if (alt_is_possible(g, v->alts[k])) v->alts[n++] = v->alts[k];
         v->n_alts = n;
+        if (n > MAX_ALTS)
+            return error_set(err, EXIT_USAGE, "too complex: %d alternatives of one value", n);
     }
     for (int i = 0; i < g->n_objects; i++)
         if (!finish_object(g, &g->objects[i], budget, err)) return false;

@@ -108,8 +108,10 @@ static int read_repeat(PatternReader *r, int node) {
 }
 
 int pattern_read_choice(PatternReader *r) {
+    enum { MAX_NODES = 1 << 18 }; // more would exceed the limit of NFA states
     int choice = pattern_add(r, PATTERN_CHOICE, 0), last_branch = -1, c;
     for (;;) {
+        if (r->n_nodes > MAX_NODES) return pattern_fail_here(r, "too complex");
         int sequence = pattern_add(r, PATTERN_SEQUENCE, 0), last = -1;
         pattern_append(r, choice, sequence, &last_branch);
         while ((c = pattern_peek(r)) >= 0 && c != '|' && c != ')') {

@@ -61,7 +61,7 @@ static bool check_unique(SchemaCompiler *c, const KeywordUse *u, const Json *val
     (void)c;
     for (const Json *a = value->child; a && u->value->boolean; a = a->next)
         for (const Json *b = a->next; b; b = b->next)
-            if (json_is_equal(a, b)) return false;
+            if (json_is_equal(c, a, b)) return false;
     return true;
 }
 

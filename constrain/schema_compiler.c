@@ -26,6 +26,8 @@ void schema_compiler_free(SchemaCompiler *c) {
     free((void *)c->blocks);
     intern_free(&c->memo), intern_free(&c->values), intern_free(&c->keyword_names);
     free((void *)c->keywords), free(c->memo_values);
+    intern_free(&c->member_keys), intern_free(&c->indexed_objects);
+    free((void *)c->member_of), buffer_free(&c->member_key);
     intern_free(&c->indexed), free(c->resource_of), free(c->resources), free(c->anchors);
 }
 
@@ -80,11 +82,15 @@ bool schema_refuse(SchemaCompiler *c, const KeywordUse *u, const char *where) {
                        where);
 }
 
+bool schema_spend_steps(SchemaCompiler *c, long steps) {
+    if (c->failed) return false;
+    return budget_spend(&c->budget, steps) ||
+           schema_fail(c, NULL, NULL, "too complex; simplify the schema");
+}
+
 bool schema_spend(SchemaCompiler *c, long work) {
     enum { STEPS = 20 }; // budget steps per unit of work
-    if (c->failed) return false;
-    return budget_spend(&c->budget, work * STEPS) ||
-           schema_fail(c, NULL, NULL, "too complex; simplify the schema");
+    return schema_spend_steps(c, work * STEPS);
 }
 
 void schema_note_unknown(SchemaCompiler *c, const Json *schema, Str keyword) {
@@ -123,10 +129,36 @@ bool schema_next(SchemaCompiler *c, KeywordUse *u) {
     return u->value;
 }
 
-const Json *json_member(const Json *object, Str name) {
+// Where c->member_of has the member of an object.
+static const Json **member_slot(SchemaCompiler *c, const Json *object, Str name, bool *is_new) {
+    c->member_key.len = 0;
+    buffer_append(&c->member_key, (const char *)&object, sizeof object);
+    buffer_put(&c->member_key, name);
+    int i = intern_add(&c->member_keys, c->member_key.data, c->member_key.len, is_new);
+    if (*is_new) {
+        c->member_of = list_grow((void *)c->member_of, i, sizeof *c->member_of);
+        c->member_of[i] = NULL;
+    }
+    return &c->member_of[i];
+}
+
+const Json *schema_member(SchemaCompiler *c, const Json *object, Str name) {
+    enum { MIN_INDEXED = 16 }; // members of an object that is worth an index
     const Json *m = object ? object->child : NULL;
-    while (m && !str_eq(m->key, name)) m = m->next;
-    return m;
+    bool is_new;
+    if (!object || object->n_items < MIN_INDEXED) {
+        while (m && !str_eq(m->key, name)) m = m->next;
+        return m;
+    }
+    // A search for an absent name adds a slot, so every object is indexed at its first search.
+    intern_add(&c->indexed_objects, &object, sizeof object, &is_new);
+    if (!schema_spend_steps(c, is_new ? 20L * object->n_items : 10)) return NULL;
+    for (; is_new && m; m = m->next) {
+        bool is_first;
+        const Json **slot = member_slot(c, object, m->key, &is_first);
+        if (is_first) *slot = m;
+    }
+    return *member_slot(c, object, name, &is_new);
 }
 
 unsigned schema_type_of(const SchemaCompiler *c, const Json *value) {

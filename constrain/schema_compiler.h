@@ -74,8 +74,13 @@ struct SchemaCompiler {
     int n_resources, n_anchors;
     InternTable memo;   // descriptions of the DFAs and strings built so far
     int *memo_values;   // (memo.n) their indices in the grammar
+    InternTable indexed_objects; // addresses of objects whose members are in member_keys
+    InternTable member_keys;     // address of an object, then a name; see schema_member()
+    const Json **member_of;      // (member_keys.n) the member, or NULL
+    Buffer member_key;           // the key of the current search
     InternTable values; // the set of assertions of each value of the grammar
     CompileTarget target;
+    const Json *listed, *candidate; // a list of values, and its value that is being checked
     int expand_depth, check_depth, type_depth; // of schema_expand(), schema_holds(), find_types()
 };
 
@@ -141,7 +146,8 @@ bool schema_index(SchemaCompiler *c);
 bool schema_next(SchemaCompiler *c, KeywordUse *u);
 // The schema that a $ref refers to; NULL after a failure.
 const Json *schema_target(SchemaCompiler *c, const Json *schema, const Json *ref);
-const Json *json_member(const Json *object, Str name); // or NULL; object may be NULL
+// The first member of this name, or NULL. object may be NULL. Fails if the budget is exceeded.
+const Json *schema_member(SchemaCompiler *c, const Json *object, Str name);
 // The type of a value.
 unsigned schema_type_of(const SchemaCompiler *c, const Json *value);
 
@@ -157,6 +163,8 @@ bool schema_expect(SchemaCompiler *c, const KeywordUse *u, const Json *value, Js
 bool schema_refuse(SchemaCompiler *c, const KeywordUse *u, const char *where);
 // Spends a part of the budget. False if the budget is exceeded or something has failed before.
 bool schema_spend(SchemaCompiler *c, long work);
+// Spends single steps of the budget.
+bool schema_spend_steps(SchemaCompiler *c, long steps);
 void schema_note_unknown(SchemaCompiler *c, const Json *schema, Str keyword);
 // Memory that is freed when the compilation ends.
 void *schema_alloc(SchemaCompiler *c, size_t size);

@@ -87,15 +87,16 @@ Conjunct *conjunction_add(SchemaCompiler *c, Conjunction *f, ConjunctKind kind,
     return a;
 }
 
-static bool has_conjunct(const Conjunction *f, ConjunctKind kind, const Json *schema) {
-    for (const Conjunct *a = f->conjuncts; a; a = a->next)
+static bool has_conjunct(SchemaCompiler *c, const Conjunction *f, ConjunctKind kind,
+                         const Json *schema) {
+    for (const Conjunct *a = f->conjuncts; a && schema_spend_steps(c, 1); a = a->next)
         if (a->kind == kind && a->schema == schema) return true;
     return false;
 }
 
 void conjunction_add_once(SchemaCompiler *c, Conjunction *f, ConjunctKind kind,
                           const KeywordUse *u) {
-    if (!has_conjunct(f, kind, u->schema)) conjunction_add(c, f, kind, u)->json = NULL;
+    if (!has_conjunct(c, f, kind, u->schema)) conjunction_add(c, f, kind, u)->json = NULL;
 }
 
 void conjunction_assert(SchemaCompiler *c, Conjunction *f, AssertionKind kind, const Json *json) {
@@ -130,7 +131,7 @@ static void split_not(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
 
 static void assert_schema(SchemaCompiler *c, Conjunction *f, const Json *schema) {
     KeywordUse u = {.schema = schema};
-    if (has_conjunct(f, CONJUNCT_SCHEMA, schema)) return;
+    if (has_conjunct(c, f, CONJUNCT_SCHEMA, schema)) return;
     conjunction_add(c, f, CONJUNCT_SCHEMA, &u);
     while (schema_next(c, &u) && !c->failed) {
         if (!u.keyword)
@@ -264,8 +265,8 @@ bool unevaluated_check(SchemaCompiler *c, const KeywordUse *u, const Json *value
 
 // --- checking known values
 
-bool json_is_equal(const Json *a, const Json *b) {
-    if (a->kind != b->kind) return false;
+bool json_is_equal(SchemaCompiler *c, const Json *a, const Json *b) {
+    if (a->kind != b->kind || !schema_spend_steps(c, 1)) return false;
     switch (a->kind) {
     case JSON_NULL: return true;
     case JSON_BOOL: return a->boolean == b->boolean;
@@ -277,8 +278,8 @@ bool json_is_equal(const Json *a, const Json *b) {
     const Json *y = b->child;
     for (const Json *x = a->child; x; x = x->next) {
         if (a->kind == JSON_OBJECT)
-            for (y = b->child; y && !str_eq(x->key, y->key);) y = y->next;
-        if (!y || !json_is_equal(x, y)) return false;
+            y = schema_member(c, b, x->key);
+        if (!y || !json_is_equal(c, x, y)) return false;
         if (a->kind == JSON_ARRAY) y = y->next;
     }
     return true;
@@ -303,7 +304,7 @@ bool schema_holds(SchemaCompiler *c, const Json *schema, const Json *value) {
 }
 
 bool assertion_holds(SchemaCompiler *c, SchemaAssertion a, const Json *value) {
-    if (a.kind == ASSERT_EQUAL) return json_is_equal(a.json, value);
-    if (a.kind == ASSERT_UNEQUAL) return !json_is_equal(a.json, value);
+    if (a.kind == ASSERT_EQUAL) return json_is_equal(c, a.json, value);
+    if (a.kind == ASSERT_UNEQUAL) return !json_is_equal(c, a.json, value);
     return schema_holds(c, a.json, value) == (a.kind == ASSERT_SCHEMA);
 }

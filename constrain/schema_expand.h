@@ -124,4 +124,5 @@ bool schema_holds(SchemaCompiler *c, const Json *schema, const Json *value);
 bool assertion_holds(SchemaCompiler *c, SchemaAssertion a, const Json *value);
 // True if a schema has only annotations, so that every value satisfies it.
 bool schema_is_trivial(SchemaCompiler *c, const Json *schema);
-bool json_is_equal(const Json *a, const Json *b);
+// Equality as JSON Schema defines it: 1 equals 1.0, and members have no order.
+bool json_is_equal(SchemaCompiler *c, const Json *a, const Json *b);

@@ -205,10 +205,10 @@ static Str decode_step(SchemaCompiler *c, Str s) {
     return (Str){out, n};
 }
 
-static const Json *child_at(const Json *j, Str step) {
+static const Json *child_at(SchemaCompiler *c, const Json *j, Str step) {
     long index = 0;
     const Json *k = j->child;
-    if (j->kind == JSON_OBJECT) return json_member(j, step);
+    if (j->kind == JSON_OBJECT) return schema_member(c, j, step);
     if (j->kind != JSON_ARRAY || !step.len || step.len > 9) return NULL;
     for (size_t i = 0; i < step.len; i++) {
         if (step.data[i] < '0' || step.data[i] > '9') return NULL;
@@ -222,7 +222,7 @@ static const Json *follow_pointer(SchemaCompiler *c, const Json *from, Str point
     for (size_t at = 1; from && at <= pointer.len;) {
         const char *end = memchr(pointer.data + at, '/', pointer.len - at);
         size_t n = end ? (size_t)(end - pointer.data) - at : pointer.len - at;
-        from = child_at(from, decode_step(c, (Str){pointer.data + at, n}));
+        from = child_at(c, from, decode_step(c, (Str){pointer.data + at, n}));
         at += n + 1;
     }
     return from;
@@ -234,6 +234,7 @@ const Json *schema_target(SchemaCompiler *c, const Json *schema, const Json *ref
     Str uri = ref->string, fragment = split_fragment(&uri);
     const Json *found = NULL;
     uri = resolve_uri(c, c->resources[c->resource_of[i]].uri, uri);
+    if (!schema_spend_steps(c, c->n_resources + c->n_anchors)) return NULL;
     for (int k = 0; k < c->n_resources; k++)
         if (str_eq(c->resources[k].uri, uri)) resource = k, n_found++;
     if (n_found == 1) found = c->resources[resource].schema;

@@ -110,9 +110,9 @@ static bool properties_are_disjoint(SchemaCompiler *c, const Json *a, const Json
                      !json_get(b, "patternProperties");
     const Json *r = is_closed ? first_item(a, "required", JSON_ARRAY) : NULL;
     for (; r; r = r->next)
-        if (r->kind == JSON_STRING && !json_member(in_b, r->string)) return true;
+        if (r->kind == JSON_STRING && !schema_member(c, in_b, r->string)) return true;
     for (const Json *p = first_item(a, "properties", JSON_OBJECT); p; p = p->next) {
-        const Json *q = json_member(in_b, p->key);
+        const Json *q = schema_member(c, in_b, p->key);
         if (q && (is_required(a, p->key) || is_required(b, p->key)) &&
             are_disjoint(c, p, q, depth + 1))
             return true;

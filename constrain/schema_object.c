@@ -56,7 +56,8 @@ static const Json *patterns_of(const Json *schema) {
 // pattern. Returns the number of schemas.
 static int find_property_schemas(SchemaCompiler *c, const Json *schema, const Json *unevaluated,
                                  const PropertyName *p, SchemaAssertion *out) {
-    const Json *named = p->name.data ? json_member(json_get(schema, "properties"), p->name) : NULL;
+    const Json *named =
+        p->name.data ? schema_member(c, json_get(schema, "properties"), p->name) : NULL;
     int n = 0;
     if (named) out[n++].json = named;
     for (const Json *k = patterns_of(schema); k; k = k->next)
@@ -131,7 +132,7 @@ static void negate_required(SchemaCompiler *c, Conjunction f, const KeywordUse *
 static bool check_required(SchemaCompiler *c, const KeywordUse *u, const Json *value) {
     (void)c;
     for (const Json *name = u->value->child; name; name = name->next)
-        if (!json_member(value, name->string)) return false;
+        if (!schema_member(c, value, name->string)) return false;
     return true;
 }
 
@@ -185,7 +186,7 @@ static void negate_dependencies(SchemaCompiler *c, Conjunction f, const KeywordU
 
 static bool check_dependencies(SchemaCompiler *c, const KeywordUse *u, const Json *value) {
     for (const Json *d = u->value->child; d; d = d->next) {
-        if (!json_member(value, d->key)) continue;
+        if (!schema_member(c, value, d->key)) continue;
         bool ok = d->kind == JSON_ARRAY
                       ? check_required(c, &(KeywordUse){u->keyword, u->schema, d}, value)
                       : schema_holds(c, d, value);
@@ -387,12 +388,13 @@ void object_emit(SchemaCompiler *c, const Conjunction *f) {
     PropertyList l = {0};
     if (!(f->types & TYPE_OBJECT) || c->failed || o.min > o.max) return;
     size_t max = 1; // greatest number of assertions about one property
-    for (const Conjunct *a = f->conjuncts; a; a = a->next)
+    long n_conjuncts = 0;
+    for (const Conjunct *a = f->conjuncts; a; a = a->next, n_conjuncts++)
         max += a->kind == CONJUNCT_OBJECT ? max_property_schemas(a->schema) : 1;
     SchemaAssertion *assertions = xalloc(max, sizeof *assertions);
     list_names(f, &l);
     sort_properties(&l);
-    for (int i = 0; i < l.n && schema_spend(c, 4); i++)
+    for (int i = 0; i < l.n && schema_spend_steps(c, 4 + n_conjuncts); i++)
         l.at[i].def.value = property_value(c, f, &(PropertyName){.name = l.at[i].name}, assertions);
     if (!c->failed) add_other_names(c, f, &o, assertions);
     free(assertions);

@@ -44,10 +44,10 @@ static void negate_listed(SchemaCompiler *c, Conjunction f, const KeywordUse *u)
 }
 
 static bool check_listed(SchemaCompiler *c, const KeywordUse *u, const Json *value) {
-    (void)c;
     int n;
     const Json *v = listed_values(u, &n);
-    for (; n > 0 && !json_is_equal(v, value); n--) v = v->next;
+    if (v == c->listed && value == c->candidate) return true;
+    for (; n > 0 && !json_is_equal(c, v, value); n--) v = v->next;
     return n > 0;
 }
 
@@ -107,9 +107,10 @@ void value_emit_listed(SchemaCompiler *c, const Conjunction *f) {
     unsigned words = 0;
     int n_strings = 0;
     Str *strings = xalloc((size_t)f->n_values + 1, sizeof *strings);
-    const Json *v = f->values;
+    const Json *v = c->listed = f->values;
     for (int i = 0; i < f->n_values && schema_spend(c, 4); i++, v = v->next) {
         bool fits = schema_type_of(c, v) & f->types;
+        c->candidate = v;
         for (int k = 0; fits && k < c->target.n_assertions; k++)
             fits = assertion_holds(c, c->target.assertions[k], v);
         if (!fits) continue;
