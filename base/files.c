@@ -91,19 +91,24 @@ void files_cleanup(void) {
         if (temporary_files[i]) unlink(temporary_files[i]);
 }
 
+uint64_t random_number(void) {
+    uint64_t number;
+    int fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || read(fd, &number, sizeof number) != sizeof number)
+        number = (uint64_t)(now_sec() * 1e9) ^ (uint64_t)getpid() << 40;
+    if (fd >= 0) close(fd);
+    return number;
+}
+
 // Chooses an unpredictable name beside the target. (Without a random source, O_EXCL still rejects a
 // name that someone has guessed.)
 static bool choose_temporary_name(OutFile *f, Error *err) {
-    uint64_t number = 0;
     Buffer name = {0};
-    int fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC), slot = 0;
-    if (fd < 0 || read(fd, &number, sizeof number) != sizeof number)
-        number = (uint64_t)(now_sec() * 1e9);
-    if (fd >= 0) close(fd);
+    int slot = 0;
     while (slot < MAX_TEMPORARY && temporary_files[slot]) slot++;
     if (slot == MAX_TEMPORARY)
         return error_set(err, EXIT_RUNTIME, "%s: too many files are being written", f->path);
-    buffer_printf(&name, "%s.%016llx.tmp", f->target, (unsigned long long)number);
+    buffer_printf(&name, "%s.%016llx.tmp", f->target, (unsigned long long)random_number());
     temporary_files[slot] = f->temporary = name.data;
     return true;
 }

@@ -12,6 +12,8 @@
 // Appends the content of a file to `out`; "-" is stdin. Of a pipe or device at most 1 GiB is
 // accepted. False with err (EXIT_RUNTIME).
 bool file_read(const char *path, Buffer *out, Error *err);
+// 64 bits of the system's random source, or of the clock if there is none.
+uint64_t random_number(void);
 // Registers an input of this run, which no output may overwrite; NULL or "-" is stdin.
 void file_register_input(const char *path);
 // The file that a path refers to after all symbolic links, whether it exists or not. Owned by the

@@ -1,4 +1,5 @@
 #include "intern.h"
+#include "files.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -8,10 +9,13 @@ struct InternSlot {
     int key; // number of the key + 1; 0: free
 };
 
-// Eight bytes at a time: xor, multiply by the golden ratio (Knuth, TAOCP 3, 6.4), fold.
+// Eight bytes at a time: xor, multiply by the golden ratio (Knuth, TAOCP 3, 6.4), fold. The random
+// start keeps a file from choosing keys that collide.
 static uint32_t hash_bytes(const void *key, size_t n) {
+    static uint64_t start;
+    if (!start) start = random_number() | 1;
     const unsigned char *s = key;
-    uint64_t h = n, word;
+    uint64_t h = start ^ n, word;
     for (; n >= 8; s += 8, n -= 8) {
         memcpy(&word, s, 8);
         h = (h ^ word) * 0x9e3779b97f4a7c15u;

@@ -8,10 +8,9 @@
 // alone. `--` ends the options. A dash before a digit, or alone, is not an option: "-5" and "-" are
 // positional arguments. If an option is repeated, the last value counts, except for lists.
 #include "options.h"
-#include "../base/clock.h"
+#include "../base/files.h"
 #include "spellings.h"
 
-#include <fcntl.h>
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
@@ -226,14 +225,7 @@ const Option option_table[] = {
 const int n_option_rows = sizeof option_table / sizeof *option_table;
 
 // The seed is printed, so that a run can be repeated. 32 bits are easier to type than 64.
-static uint64_t random_seed(void) {
-    uint32_t seed;
-    int fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
-    if (fd < 0 || read(fd, &seed, sizeof seed) != sizeof seed)
-        seed = (uint32_t)(now_sec() * 1e6) ^ (uint32_t)getpid();
-    if (fd >= 0) close(fd);
-    return seed;
-}
+static uint64_t random_seed(void) { return random_number() >> 32; }
 
 // The sampling defaults are repeated in the help texts of the table.
 Options options_default(const char *command) {

@@ -490,9 +490,8 @@ bool machine_is_partial(const Machine *m, uint32_t config) {
 
 Machine *machine_new(const Grammar *g) {
     Machine *m = xalloc(1, sizeof *m);
-    *m = (Machine){.grammar = g,
-                   .out = xrealloc(NULL, MAX_STATES, sizeof *m->out),
-                   .limit = DEFAULT_LIMIT};
+    *m = (Machine){
+        .grammar = g, .out = xrealloc(NULL, MAX_STATES, sizeof *m->out), .limit = DEFAULT_LIMIT};
     stacks_init(&m->stacks, g);
     memset(machine_row(m, intern_config(m)), 0, 256 * sizeof(uint32_t)); // DEAD leads to itself
     return m;

@@ -72,13 +72,13 @@ struct SchemaCompiler {
     SchemaResource *resources;
     SchemaAnchor *anchors;
     int n_resources, n_anchors;
-    InternTable memo;   // descriptions of the DFAs and strings built so far
-    int *memo_values;   // (memo.n) their indices in the grammar
+    InternTable memo;            // descriptions of the DFAs and strings built so far
+    int *memo_values;            // (memo.n) their indices in the grammar
     InternTable indexed_objects; // addresses of objects whose members are in member_keys
     InternTable member_keys;     // address of an object, then a name; see schema_member()
     const Json **member_of;      // (member_keys.n) the member, or NULL
     Buffer member_key;           // the key of the current search
-    InternTable values; // the set of assertions of each value of the grammar
+    InternTable values;          // the set of assertions of each value of the grammar
     CompileTarget target;
     const Json *listed, *candidate; // a list of values, and its value that is being checked
     int expand_depth, check_depth, type_depth; // of schema_expand(), schema_holds(), find_types()

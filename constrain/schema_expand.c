@@ -266,7 +266,8 @@ bool unevaluated_check(SchemaCompiler *c, const KeywordUse *u, const Json *value
 // --- checking known values
 
 bool json_is_equal(SchemaCompiler *c, const Json *a, const Json *b) {
-    if (a->kind != b->kind || !schema_spend_steps(c, 1)) return false;
+    long steps = a->kind == JSON_NUMBER ? 8 : 1 + (long)a->string.len / 16;
+    if (a->kind != b->kind || !schema_spend_steps(c, steps)) return false;
     switch (a->kind) {
     case JSON_NULL: return true;
     case JSON_BOOL: return a->boolean == b->boolean;
@@ -277,8 +278,7 @@ bool json_is_equal(SchemaCompiler *c, const Json *a, const Json *b) {
     if (a->n_items != b->n_items) return false;
     const Json *y = b->child;
     for (const Json *x = a->child; x; x = x->next) {
-        if (a->kind == JSON_OBJECT)
-            y = schema_member(c, b, x->key);
+        if (a->kind == JSON_OBJECT) y = schema_member(c, b, x->key);
         if (!y || !json_is_equal(c, x, y)) return false;
         if (a->kind == JSON_ARRAY) y = y->next;
     }
