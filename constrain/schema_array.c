@@ -58,9 +58,8 @@ static void assert_unique(SchemaCompiler *c, Conjunction *f, const KeywordUse *u
 }
 
 static bool check_unique(SchemaCompiler *c, const KeywordUse *u, const Json *value) {
-    (void)c;
     for (const Json *a = value->child; a && u->value->boolean; a = a->next)
-        for (const Json *b = a->next; b; b = b->next)
+        for (const Json *b = a->next; b && !c->failed; b = b->next)
             if (json_is_equal(c, a, b)) return false;
     return true;
 }
