@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Converts a Llama checkpoint or a LoRA adapter to one GGUF file. Needs only the Python standard library.
+"""Converts a checkpoint of Llama or a similar family, or a LoRA adapter, to one GGUF file. Needs only the Python
+standard library.
 
 SOURCE is one of
   a directory as released by Meta: consolidated.00.pth (.01.pth ...), params.json, tokenizer.model
@@ -38,6 +39,9 @@ class Config:
     rope_theta = 10000.0
     norm_eps = 1e-5
     rope = None  # scaling rule: {"rope_type", "factor", ...}
+    architecture = "llama"
+    is_half_order = True  # rows of q and k in Hugging Face's checkpoints are reordered (to_meta_order)
+    extra = {}  # metadata of the family, without the architecture
 
     def check(self, where):
         counts = (self.dim, self.hidden_dim, self.n_layers, self.n_heads, self.n_kv_heads, self.head_dim,
@@ -54,6 +58,8 @@ class Config:
         layer = {"attn_norm": (dim,), "attn_q": (q_dim, dim), "attn_k": (kv_dim, dim), "attn_v": (kv_dim, dim),
                  "attn_output": (dim, q_dim), "ffn_norm": (dim,), "ffn_gate": (self.hidden_dim, dim),
                  "ffn_up": (self.hidden_dim, dim), "ffn_down": (dim, self.hidden_dim)}
+        if self.architecture == "qwen3":
+            layer.update({"attn_q_norm": (self.head_dim,), "attn_k_norm": (self.head_dim,)})
         shapes = {"token_embd.weight": (self.vocab_size, dim)}
         for i in range(self.n_layers):
             shapes.update(("blk.%d.%s.weight" % (i, name), shape) for name, shape in layer.items())
@@ -62,29 +68,30 @@ class Config:
 
     def metadata(self, type):
         m = {
-            "general.architecture": "llama",
-            "general.name": self.name.encode("utf-8", "replace"),
-            "general.file_type": FILE_TYPES[type],
-            "llama.vocab_size": self.vocab_size,
-            "llama.context_length": self.context_length,
-            "llama.embedding_length": self.dim,
-            "llama.block_count": self.n_layers,
-            "llama.feed_forward_length": self.hidden_dim,
-            "llama.attention.head_count": self.n_heads,
-            "llama.attention.head_count_kv": self.n_kv_heads,
-            "llama.attention.key_length": self.head_dim,
-            "llama.attention.value_length": self.head_dim,
-            "llama.attention.layer_norm_rms_epsilon": float(self.norm_eps),
-            "llama.rope.dimension_count": self.head_dim,
-            "llama.rope.freq_base": float(self.rope_theta),
+            "vocab_size": self.vocab_size,
+            "context_length": self.context_length,
+            "embedding_length": self.dim,
+            "block_count": self.n_layers,
+            "feed_forward_length": self.hidden_dim,
+            "attention.head_count": self.n_heads,
+            "attention.head_count_kv": self.n_kv_heads,
+            "attention.key_length": self.head_dim,
+            "attention.value_length": self.head_dim,
+            "attention.layer_norm_rms_epsilon": float(self.norm_eps),
+            "rope.dimension_count": self.head_dim,
+            "rope.freq_base": float(self.rope_theta),
         }
         # No type and factor for llama3: rope_freqs.weight has the scaling, and a factor would be applied on top of it.
         if self.rope:
             if self.rope["rope_type"] != "llama3":
-                m["llama.rope.scaling.type"] = self.rope["rope_type"]
-                m["llama.rope.scaling.factor"] = float(self.rope["factor"])
+                m["rope.scaling.type"] = self.rope["rope_type"]
+                m["rope.scaling.factor"] = float(self.rope["factor"])
             if "original_max_position_embeddings" in self.rope:
-                m["llama.rope.scaling.original_context_length"] = self.rope["original_max_position_embeddings"]
+                m["rope.scaling.original_context_length"] = self.rope["original_max_position_embeddings"]
+        m.update(self.extra)
+        m = {self.architecture + "." + key: value for key, value in m.items()}
+        m.update({"general.architecture": self.architecture, "general.name": self.name.encode("utf-8", "replace"),
+                  "general.file_type": FILE_TYPES[type]})
         return m
 
     def divisors(self):
@@ -181,7 +188,8 @@ META_LAYER = {"attention_norm": "attn_norm", "attention.wq": "attn_q", "attentio
 HF_NAMES = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
 HF_LAYER = {"input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
               "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output", "post_attention_layernorm": "ffn_norm",
-              "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down"}
+              "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
+            "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm"}
 
 
 def gguf_name(name, names, layer_names):
@@ -283,10 +291,51 @@ def read_meta(directory, options):
 
 # Hugging Face
 
+# model_type: (general.architecture, rows of q and k are in half order and the family wants adjacent pairs)
+FAMILIES = {"llama": ("llama", True), "mistral": ("llama", True), "qwen2": ("qwen2", False), "qwen3": ("qwen3", False),
+            "smollm3": ("smollm3", True), "granite": ("granite", True), "ministral3": ("mistral3", True),
+            "ernie4_5": ("ernie4_5", False)}
+
+
+def family_values(c, config, rope):
+    """The metadata that the family has beyond Llama's. Rejects what GGUF files of the family cannot express."""
+    windowed = [t for t in config.get("layer_types") or [] if t != "full_attention"]
+    no_rope = config.get("no_rope_layers") or [int((i + 1) % 4 != 0) for i in range(c.n_layers)]
+    limits = rope.get("beta_fast") or 32, rope.get("beta_slow") or 1
+    if windowed:
+        raise Failure("config.json: layer_types: expected full_attention, found %s" % ascii(windowed[0]))
+    if c.architecture == "smollm3" and no_rope != [int((i + 1) % 4 != 0) for i in range(c.n_layers)]:
+        raise Failure("config.json: no_rope_layers: expected every fourth layer")
+    if c.rope and c.architecture != "llama":
+        if c.rope["rope_type"] == "llama3" and c.architecture not in ("granite", "mistral3"):
+            raise Failure("config.json: rope_scaling: llama3 is not a rule of %s" % c.architecture)
+        if rope.get("attention_factor") is not None or c.architecture != "mistral3" and limits != (32, 1):
+            raise Failure("config.json: rope_scaling: attention_factor, beta_fast and beta_slow cannot be exported")
+    if c.architecture == "granite":
+        return {"embedding_scale": float(config.get("embedding_multiplier", 1)),
+                "residual_scale": float(config.get("residual_multiplier", 1)),
+                "attention.scale": float(config.get("attention_multiplier", 1)),
+                "logit_scale": float(config.get("logits_scaling", 1))}
+    if c.architecture != "mistral3":
+        return {}
+    if rope.get("mscale", 1) != 1:
+        raise Failure("config.json: rope_scaling: mscale: expected 1, found %s" % ascii(rope["mscale"]))
+    values = {"attention.temperature_scale": float(rope.get("llama_4_scaling_beta") or 0)}
+    if c.rope and c.rope["rope_type"] == "yarn":
+        values.update({"rope.scaling.yarn_beta_fast": float(limits[0]), "rope.scaling.yarn_beta_slow": float(limits[1]),
+                       "rope.scaling.yarn_log_multiplier": float(rope.get("mscale_all_dim") or 0)})
+    return values
+
+
 def huggingface_config(directory, options):
-    """(Config, content of config.json)"""
+    """(Config, content of config.json, or of its text model)"""
     config = parse_json(read_bytes(os.path.join(directory, "config.json")), "config.json")
-    for key, expected in (("model_type", ("llama", "mistral")), ("hidden_act", ("silu", None)),
+    if config.get("model_type") == "mistral3" and type(config.get("text_config")) is dict:
+        config = dict(config["text_config"], has_other_parts=True,
+                      tie_word_embeddings=config.get("tie_word_embeddings", config["text_config"].get("tie_word_embeddings")))
+    if config.get("use_sliding_window") is False:
+        config = dict(config, sliding_window=None)
+    for key, expected in (("model_type", tuple(FAMILIES)), ("hidden_act", ("silu", None)),
                           ("sliding_window", (None,)), ("quantization_config", (None,))):
         if config.get(key) not in expected:
             raise Failure("config.json: %s: expected %s, found %s" %
@@ -298,7 +347,9 @@ def huggingface_config(directory, options):
         c.dim, c.hidden_dim = config["hidden_size"], config["intermediate_size"]
         c.n_layers, c.n_heads = config["num_hidden_layers"], config["num_attention_heads"]
         c.n_kv_heads = config.get("num_key_value_heads") or c.n_heads
-        c.head_dim = config.get("head_dim") or c.dim // c.n_heads
+        c.architecture, c.is_half_order = FAMILIES[config["model_type"]]
+        wide = c.architecture in ("qwen3", "ernie4_5")  # transformers' default
+        c.head_dim = config.get("head_dim") or (128 if wide else c.dim // c.n_heads)
         c.vocab_size, c.context_length = config["vocab_size"], config["max_position_embeddings"]
         c.norm_eps = config["rms_norm_eps"]
         c.rope_theta = config.get("rope_theta") or rope.get("rope_theta") or c.rope_theta
@@ -316,6 +367,7 @@ def huggingface_config(directory, options):
                 c.rope.setdefault("original_max_position_embeddings", 8192)
         elif kind != "default":
             raise Failure("config.json: rope_scaling: expected llama3, linear or yarn, found %s" % ascii(kind))
+        c.extra = family_values(c, config, rope)
     except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError) as e:
         raise Failure("config.json: invalid: %s: %s" % (type(e).__name__, e))
     c.check("config.json")
@@ -325,6 +377,9 @@ def huggingface_config(directory, options):
 def read_huggingface(directory, options):
     c, config = huggingface_config(directory, options)
     shards = read_shards(directory)
+    if config.get("has_other_parts"):  # "language_model.model.layers." or "model.language_model.layers."
+        shards = {name.replace("language_model.", "", 1): w for name, w in shards.items() if "language_model." in name or
+                  name.startswith("lm_head.")}
     tensors = {to: shards[name] for to, name in renamed(shards, HF_NAMES, HF_LAYER).items()}
     if config.get("tie_word_embeddings"):
         tensors.pop("output.weight", None)
@@ -337,7 +392,7 @@ def read_huggingface(directory, options):
 
 def to_meta_order(weight, name, config):
     """Reorders the rows of query and key weights; returns others unchanged."""
-    rotated = re.search(r"attn_[qk]\.(weight|bias)$", name)
+    rotated = config.is_half_order and re.search(r"attn_[qk]\.(weight|bias)$", name)
     return Interleaved(weight, weight.shape[0] // config.head_dim) if rotated else weight
 
 
@@ -416,7 +471,7 @@ def export_adapter(options):
     tensors = []
     for name, pair in pairs.items():
         tensors += [View(convert(w, type), name + ".lora_" + part) for w, part in zip(pair, "ab")]
-    metadata = {"general.architecture": "llama", "general.type": "adapter", "adapter.type": "lora",
+    metadata = {"general.architecture": config.architecture, "general.type": "adapter", "adapter.type": "lora",
                 "general.name": os.path.basename(os.path.abspath(options.source)).encode("utf-8", "replace"),
                 "general.file_type": FILE_TYPES[type], "adapter.lora.alpha": float(alpha)}
     write_gguf(options.output, metadata, tensors, [options.source, base], options.force)

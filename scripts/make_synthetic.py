@@ -3,7 +3,7 @@
 
 Weights are normally distributed (standard deviation 0.02, norms 1). They come from a pool of 2 million numbers, which each
 tensor reads cyclically from a random offset, so that 16 GB are written at disk speed. The vocabulary has the size and
-structure of Llama 3.1's, with made-up tokens."""
+structure of Llama 3.1's or of the family's, with made-up tokens."""
 import argparse
 import random
 import struct
@@ -21,6 +21,14 @@ GEOMETRIES = {
     "8b": (4096, 14336, 32, 32, 8, 8, False),
     "70b": (8192, 28672, 80, 64, 8, 8, False),
     "405b": (16384, 53248, 126, 128, 8, 8, False),
+    "qwen3-0.6b": (1024, 3072, 28, 16, 8, None, True),
+    "qwen3-4b": (2560, 9728, 36, 32, 8, None, True),
+    "smollm3-3b": (2048, 11008, 36, 16, 4, None, True),
+}
+# architecture: head dim, RoPE base, epsilon, context, pre-tokenizer, tokens beyond those of Llama 3.1
+FAMILIES = {
+    "qwen3": (128, 1000000.0, 1e-6, 40960, "qwen2", 151936 - 128256),
+    "smollm3": (128, 5000000.0, 1e-6, 65536, "smaug-bpe", 0),
 }
 POOL = 2000003  # numbers; a prime, so that all rows of a matrix start at different offsets
 RANKS = 128000
@@ -42,13 +50,13 @@ class Noise:
             at = 0
 
 
-def make_ranks(rng):
+def make_ranks(rng, n):
     """The tokens: 256 bytes, then random words, each a concatenation of two earlier tokens."""
     letters = byte_letters()
     ranks = sorted((bytes([b]) for b in range(256)), key=lambda t: letters[t[0]])
     parts = [bytes([b]) for b in b"abcdefghijklmnopqrstuvwxyz"]
     known, words = set(ranks), parts + [b" "]
-    while len(ranks) < RANKS:
+    while len(ranks) < n:
         token = words[int(len(words) * rng.random() ** 2)] + parts[int(len(parts) * rng.random() ** 3)]
         if len(token) > 12 or token in known:
             continue
@@ -65,10 +73,16 @@ def make(options):
     c = Config()
     c.dim, c.hidden_dim, c.n_layers, c.n_heads, c.n_kv_heads, factor, tied = GEOMETRIES[options.geometry]
     c.n_layers = options.layers or c.n_layers
-    c.head_dim, c.vocab_size, c.context_length = c.dim // c.n_heads, RANKS + len(SPECIAL), 131072
-    c.name, c.rope_theta = "random weights, %s, %d layers" % (options.geometry, c.n_layers), 500000.0
-    c.rope = {"rope_type": "llama3", "factor": factor, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
-              "original_max_position_embeddings": 8192}
+    c.name, n_ranks, pre = "random weights, %s, %d layers" % (options.geometry, c.n_layers), RANKS, "llama-bpe"
+    c.head_dim, c.rope_theta, c.context_length = c.dim // c.n_heads, 500000.0, 131072
+    c.architecture = options.geometry.partition("-")[0] if factor is None else "llama"
+    if factor is None:
+        c.head_dim, c.rope_theta, c.norm_eps, c.context_length, pre, more = FAMILIES[c.architecture]
+        n_ranks += more
+    else:
+        c.rope = {"rope_type": "llama3", "factor": factor, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                  "original_max_position_embeddings": 8192}
+    c.vocab_size = n_ranks + len(SPECIAL)
 
     pool = struct.pack("<%df" % POOL, *[rng.gauss(0, 0.02) for _ in range(POOL)])
     pool = memoryview(pool if options.type == "f32" else CONVERSIONS["f32", options.type](pool))
@@ -82,9 +96,9 @@ def make(options):
         else:
             tensors.append(Noise(name, options.type, shape, pool, rng.randrange(POOL)))
 
-    text, merges = merges_of(make_ranks(rng))
+    text, merges = merges_of(make_ranks(rng, n_ranks))
     metadata = c.metadata(options.type)
-    metadata.update(byte_level(text + SPECIAL, [NORMAL] * RANKS + [CONTROL] * len(SPECIAL), merges))
+    metadata.update(byte_level(text + SPECIAL, [NORMAL] * n_ranks + [CONTROL] * len(SPECIAL), merges, pre))
     write_gguf(options.output, metadata, tensors)
 
 

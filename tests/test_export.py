@@ -1180,5 +1180,24 @@ def synthetic_model(tmp):
     check(abs(sum(v * v for v in x) / len(x) / 0.02 ** 2 - 1) < 0.1, "deviation")
 
 
+@test
+def synthetic_families(tmp):
+    """Qwen 3 and SmolLM3: tensors and metadata of the family."""
+    out = os.path.join(tmp, "synthetic.gguf")
+    make_synthetic.RANKS, make_synthetic.POOL = 2000, 20011
+    make_synthetic.FAMILIES["qwen3"] = (32, 1e6, 1e-6, 512, "qwen2", 100)
+    for geometry, n_tensors, n_vocab in (("qwen3-tiny", 2 + 2 * 11, 2356), ("smollm3-tiny", 2 + 2 * 9, 2256)):
+        make_synthetic.GEOMETRIES[geometry] = (64, 128, 2, 4, 2, None, True)
+
+        class Options:
+            output, type, layers = out, "bf16", None
+        Options.geometry = geometry
+        make_synthetic.make(Options)
+        metadata, tensors = read_gguf(out)
+        same((len(tensors), len(metadata["tokenizer.ggml.tokens"])), (n_tensors, n_vocab), geometry)
+        r = subprocess.run([PROGRAM, "run", "-q", "--raw", "-m", out, "-n", "2", "a"], capture_output=True)
+        same(r.returncode, 0, r.stderr)
+
+
 if __name__ == "__main__":
     main("export")

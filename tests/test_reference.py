@@ -386,6 +386,102 @@ def family_quantized(tmp):
         check(found != expected and nmse(found, expected) <= 1e-3, name, "NMSE", nmse(found, expected))
 
 
+def write_safetensors(path, tensors):
+    header, data = {}, b""
+    for name, (shape, numbers) in tensors.items():
+        start = len(data)
+        data += struct.pack("<%df" % len(numbers), *numbers)
+        header[name] = {"dtype": "F32", "shape": list(shape), "data_offsets": [start, len(data)]}
+    head = json.dumps(header).encode()
+    with open(path, "wb") as f:
+        f.write(struct.pack("<Q", len(head)) + head + data)
+
+
+def half_order(tensor, d):
+    """Rows of q or k as Hugging Face stores them: the first values of all pairs of a head, then the second ones."""
+    shape, numbers = tensor
+    cols = shape[1] if len(shape) > 1 else 1
+    order = [head + 2 * i + part for head in range(0, shape[0], d) for part in (0, 1) for i in range(d // 2)]
+    return shape, [v for r in order for v in numbers[r * cols:(r + 1) * cols]]
+
+
+HF_LAYER = {"attn_norm": "input_layernorm", "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj",
+            "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj", "ffn_norm": "post_attention_layernorm",
+            "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj",
+            "attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"}
+
+
+def write_checkpoint(folder, metadata, tensors, model_type, vocabulary_of, **more):
+    """A family as a Hugging Face directory, with the tokenizer of another one."""
+    arch, named = metadata["general.architecture"], {}
+    get = FamilyReference(metadata, tensors).get
+    d = FamilyReference(metadata, tensors).d
+    for name, tensor in tensors.items():
+        part, _, kind = name.rpartition(".")
+        if arch in ("llama", "smollm3", "granite", "mistral3") and part.endswith(("attn_q", "attn_k")):
+            tensor = half_order(tensor, d)
+        if name.startswith("blk."):
+            _, layer, short = part.split(".")
+            part = "model.layers.%s.%s" % (layer, HF_LAYER[short])
+        else:
+            part = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}[part]
+        named[part + "." + kind] = tensor
+    os.mkdir(folder)
+    write_safetensors(os.path.join(folder, "model.safetensors"), named)
+    config = {"model_type": model_type, "hidden_act": "silu", "hidden_size": get("embedding_length"), "head_dim": d,
+              "intermediate_size": get("feed_forward_length"), "num_hidden_layers": get("block_count"),
+              "num_attention_heads": get("attention.head_count"), "num_key_value_heads": get("attention.head_count_kv"),
+              "vocab_size": len(tensors["token_embd.weight"][1]) // get("embedding_length"),
+              "max_position_embeddings": get("context_length"), "rope_theta": get("rope.freq_base"),
+              "rms_norm_eps": get("attention.layer_norm_rms_epsilon"), "use_sliding_window": False, "sliding_window": 64,
+              "tie_word_embeddings": "output.weight" not in tensors}
+    with open(os.path.join(folder, "config.json"), "w") as f:
+        json.dump(dict(config, **more), f)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        if os.path.exists(os.path.join(vocabulary_of, name)):
+            subprocess.run(["cp", os.path.join(vocabulary_of, name), folder], check=True)
+
+
+@test
+def family_exports(tmp):
+    """Hugging Face directories of each family, exported: the metadata and logits of the model that they were made from."""
+    source, tokens, out = os.path.join(GOLDEN, "small31-hf"), list(range(20)), os.path.join(tmp, "logits")
+    with open(os.path.join(source, "config.json")) as f:
+        vocab = json.load(f)["vocab_size"]
+    scaled = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8}
+    cases = [("qwen2", "qwen2", {}), ("qwen2-yarn", "qwen2", {"rope_scaling": scaled}), ("qwen3", "qwen3", {}),
+             ("smollm3", "smollm3", {"no_rope_layers": [1, 1, 1, 0, 1]}),
+             ("granite", "granite", {"embedding_multiplier": 3.0, "residual_multiplier": 0.3, "logits_scaling": 7.0,
+                                     "attention_multiplier": 0.2}),
+             ("mistral3", "ministral3", {"rope_scaling": dict(
+                 scaled, factor=8.0, mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.2, beta_fast=32.0, beta_slow=1.0)}),
+             ("ernie4_5", "ernie4_5", {})]
+    for name, model_type, more in cases:
+        metadata, tensors = random_family(seed=9, **dict(FAMILIES[name], vocab=vocab))
+        folder, model = os.path.join(tmp, name + "-hf"), os.path.join(tmp, name + ".gguf")
+        write_checkpoint(folder, metadata, tensors, model_type, source, **more)
+        subprocess.run([sys.executable, os.path.join(SCRIPTS, "export.py"), folder, "-o", model], check=True,
+                       capture_output=True)
+        reference = FamilyReference(metadata, tensors)
+        expected = [v for pos, token in enumerate(tokens) for v in reference.forward(token, pos)]
+        error = nmse(logits_of(model, tokens, out, "avx512"), expected)
+        check(error <= 1e-6, name, "NMSE", error)
+        call("tokenize", "-m", model, "a text")
+    for name, model_type, more, message in (
+            ("smollm3", "smollm3", {"no_rope_layers": [1, 1, 0, 0, 1]}, "no_rope_layers: expected every fourth layer"),
+            ("qwen2", "qwen2", {"use_sliding_window": True}, "sliding_window: expected none, found 64"),
+            ("qwen3", "qwen3_moe", {}, "model_type: expected llama"),
+            ("mistral3", "ministral3", {"rope_scaling": dict(scaled, mscale=2.0)}, "mscale: expected 1, found 2.0"),
+            ("qwen2", "qwen2", {"rope_scaling": dict(scaled, beta_fast=16)}, "beta_slow cannot be exported")):
+        metadata, tensors = random_family(seed=9, **dict(FAMILIES[name], vocab=vocab))
+        folder = os.path.join(tmp, "refused")
+        write_checkpoint(folder, metadata, tensors, model_type, source, **more)
+        r = subprocess.run([sys.executable, os.path.join(SCRIPTS, "export.py"), folder, "-o", os.path.join(tmp, "no.gguf")],
+                           capture_output=True)
+        check(r.returncode == 3 and message in r.stderr.decode(), name, r.returncode, r.stderr.decode())
+        subprocess.run(["rm", "-r", folder], check=True)
+
+
 @test
 def family_refusals(tmp):
     """What a family lacks, or has beyond Llama, is refused by name, with an alternative."""

@@ -236,6 +236,8 @@ def assemble(directory, t, settings, config, n_vocab):
     words = model.get("vocab") or {}
     merges = [m if type(m) is str else " ".join(m) for m in model.get("merges") or []]
     pre = split_name(t.get("pre_tokenizer"))
+    if config.get("model_type") == "smollm3" and pre == "llama-bpe":
+        pre = "smaug-bpe"  # the same expression, without BOS
     if os.path.exists(path) and not pre:
         v = meta_vocabulary(path)
     elif model.get("type") != "BPE":
