@@ -537,7 +537,9 @@ static Value filter_select(Heap *h, const Args *a) {
     int skip = (a->variant & SELECT_BY_ATTRIBUTE) != 0;
     if (skip && !a->n) heap_fail(h, "selectattr and rejectattr need an attribute");
     Value attribute = skip ? a->values[0] : (Value){0};
-    Args rest = {{0}, a->values + skip + 1, a->names + skip + 1, a->n - skip - 1, 0};
+    Args rest = {0};
+    if (a->n > skip)
+        rest = (Args){{0}, a->values + skip + 1, a->names + skip + 1, a->n - skip - 1, 0};
     for (int i = 0; i < list->n; i++) {
         Value v = rest.self = sort_key(h, list->items[i], attribute, true);
         if (a->n > skip)

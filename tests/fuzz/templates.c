@@ -6,34 +6,38 @@
 
 // In a production, '@' is an expression, '$' a variable, '#' a list of statements. The first
 // production of each table ends the recursion.
-static const char *const names[] = {"a",  "b",    "c",      "s",     "l",   "d",   "n", "missing",
-                                    "m",  "loop", "caller", "ns.a",  "ns.b", "ns", "q", "huge",
-                                    "ns.c", "t"};
+// clang-format off
+static const char *const names[] = {
+    "a", "b", "c", "s", "l", "d", "n", "missing", "m", "loop", "caller", "ns.a", "ns.b", "ns", "q",
+    "huge", "ns.c", "t",
+};
 static const char *const expressions[] = {
     "$", "1", "'x.y'", "none", "[]", "'a'", "-1", "2.5", "9223372036854775807", "$", "true", "{}",
-    "loop", "m", "range(3)", "[@, @]", "(@, @)", "(@,)", "{'a': @, 'k': @}", "{@: @}",
-    "(@ + @)", "(@ - @)", "(@ * @)", "(@ / @)", "(@ // @)", "(@ % @)", "(@ ** @)", "(@ ~ @)",
-    "(@ == @)", "(@ < @)", "(@ in @)", "(@ and @)", "(@ or @)", "(not @)", "(-@)",
-    "(@ if @ else @)", "(@).a", "(@).k", "(@)[@]", "(@)[@:@]", "(@)[::@]", "(@)[@:@:@]",
-    "loop.index", "loop.last", "loop.length", "loop.nextitem", "loop.previtem", "loop.revindex",
-    "loop.cycle(@, @)", "(@).index", "(@).length", "(@).last", "(@).nextitem", "(@).cycle(@)",
-    "loop(@)", "(@)(@)", "(@)()", "m(@)", "m(a=@, *@)", "m(**@)", "m(*@)", "caller(@)", "caller()",
-    "dict(a=@)", "dict(@)", "dict(**@)", "namespace(a=@, **@)", "range(@, @, @)", "range(@)",
-    "(@)|default(@)", "(@)|list", "(@)|first", "(@)|last", "(@)|length", "(@)|string", "(@)|int",
-    "(@)|float", "(@)|upper", "(@)|trim", "(@)|tojson", "(@)|tojson(sort_keys=true)",
-    "(@)|tojson(indent=@)", "(@)|join(@)", "(@)|join(attribute=@)", "(@)|map('string')|list",
-    "(@)|map(attribute=@)|list", "(@)|map(attribute='0.k', default=@)|list", "(@)|map(@, @)",
-    "(@)|select|list", "(@)|select(@, @)|list", "(@)|reject('none')", "(@)|selectattr(@)|list",
+    "loop", "m", "range(3)", "[@, @]", "(@, @)", "(@,)", "{'a': @, 'k': @}", "{@: @}", "(@ + @)",
+    "(@ - @)", "(@ * @)", "(@ / @)", "(@ // @)", "(@ % @)", "(@ ** @)", "(@ ~ @)", "(@ == @)",
+    "(@ < @)", "(@ in @)", "(@ and @)", "(@ or @)", "(not @)", "(-@)", "(@ if @ else @)", "(@).a",
+    "(@).k", "(@)[@]", "(@)[@:@]", "(@)[::@]", "(@)[@:@:@]", "loop.index", "loop.last",
+    "loop.length", "loop.nextitem", "loop.previtem", "loop.revindex", "loop.cycle(@, @)",
+    "(@).index", "(@).length", "(@).last", "(@).nextitem", "(@).cycle(@)", "loop(@)", "(@)(@)",
+    "(@)()", "m(@)", "m(a=@, *@)", "m(**@)", "m(*@)", "caller(@)", "caller()", "dict(a=@)",
+    "dict(@)", "dict(**@)", "namespace(a=@, **@)", "range(@, @, @)", "range(@)", "(@)|default(@)",
+    "(@)|list", "(@)|first", "(@)|last", "(@)|length", "(@)|string", "(@)|int", "(@)|float",
+    "(@)|upper", "(@)|trim", "(@)|tojson", "(@)|tojson(sort_keys=true)", "(@)|tojson(indent=@)",
+    "(@)|join(@)", "(@)|join(attribute=@)", "(@)|map('string')|list", "(@)|map(attribute=@)|list",
+    "(@)|map(attribute='0.k', default=@)|list", "(@)|map(@, @)", "(@)|select|list",
+    "(@)|select(@, @)|list", "(@)|reject('none')", "(@)|selectattr(@)|list",
     "(@)|selectattr('a', 'eq', @)|list", "(@)|sort", "(@)|sort(attribute=@)", "(@)|unique|list",
     "(@)|max", "(@)|min(attribute=@)", "(@)|reverse", "(@)|items|list", "(@)|dictsort",
-    "(@)|replace(@, @)", "(@)|indent(@)", "(@)|escape", "(@)|safe", "(@)|title",
-    "(@) is defined", "(@) is mapping", "(@) is iterable", "(@) is eq(@)", "(@) is in(@)",
-    "(@) is callable", "(@) is string", "(@) is divisibleby(@)", "(@).keys()|list",
-    "(@).items()|list", "(@).values()", "(@).get(@, @)", "(@).get", "(@).split(@)", "(@).split(@, @)",
-    "(@).strip(@)", "(@).startswith(@)", "(@).endswith((@, @))", "(@).removeprefix(@)",
-    "(@).removesuffix(@)", "(@).replace(@, @, @)", "(@).find(@)", "(@).count(@)", "(@).index(@)",
-    "(@).join(@)", "(@).format(@, a=@)", "'{0}{}'.format(*@)", "(@).partition(@)", "(@).upper",
-    "(@).rsplit(@, @)", "(@).splitlines()", "(@).copy()", "(@).title()"};
+    "(@)|replace(@, @)", "(@)|indent(@)", "(@)|escape", "(@)|safe", "(@)|title", "((@) is defined)",
+    "((@) is mapping)", "((@) is iterable)", "((@) is eq(@))", "((@) is in(@))",
+    "((@) is callable)", "((@) is string)", "((@) is divisibleby(@))", "(@).keys()|list",
+    "(@).items()|list", "(@).values()", "(@).get(@, @)", "(@).get", "(@).split(@)",
+    "(@).split(@, @)", "(@).strip(@)", "(@).startswith(@)", "(@).endswith((@, @))",
+    "(@).removeprefix(@)", "(@).removesuffix(@)", "(@).replace(@, @, @)", "(@).find(@)",
+    "(@).count(@)", "(@).index(@)", "(@).join(@)", "(@).format(@, a=@)", "'{0}{}'.format(*@)",
+    "(@).partition(@)", "(@).upper", "(@).rsplit(@, @)", "(@).splitlines()", "(@).copy()",
+    "(@).title()",
+};
 static const char *const statements[] = {
     "x", "{{ @ }}", "{{ @ }}", "{% set a = @ %}", "{% set b = @ %}", "{% set ns.a = @ %}",
     "{% set ns.b = ns.b + [@] %}", "{% set ns.c = loop %}", "{% set b, c = @ %}",
@@ -43,11 +47,13 @@ static const char *const statements[] = {
     "{% for a in l if @ %}#{% endfor %}", "{% for a, b in @ %}#{% endfor %}",
     "{% for a in l recursive %}#{{ loop(@) if loop.depth < 3 }}{% endfor %}",
     "{% for a in l if @ recursive %}#{% endfor %}", "{% for a in l %}#{% break %}{% endfor %}",
-    "{% for a in l %}{% set ns.c = loop %}#{% endfor %}",
-    "{% macro m(a, b=@) %}#{% endmacro %}", "{% macro m(a=ns, q=caller) %}#{{ @ }}{% endmacro %}",
+    "{% for a in l %}{% set ns.c = loop %}#{% endfor %}", "{% macro m(a, b=@) %}#{% endmacro %}",
+    "{% macro m(a=ns, q=caller) %}#{{ @ }}{% endmacro %}",
     "{% macro m(a) %}{{ caller(@) }}{% set ns.a = caller %}{% endmacro %}",
     "{% call(q) m(@) %}#{% endcall %}", "{% call m() %}{% set ns.b = [loop, m] %}#{% endcall %}",
-    "{% filter upper %}#{% endfilter %}", "{% with a = @, b = @ %}#{% endwith %}"};
+    "{% filter upper %}#{% endfilter %}", "{% with a = @, b = @ %}#{% endwith %}",
+};
+// clang-format on
 
 enum { MAX_TEMPLATE_DEPTH = 7 };
 
@@ -105,8 +111,8 @@ void fuzz_templates(const uint8_t *data, size_t n) {
     Jinja *t = jinja_open(buffer_str(&source), "fuzz", err);
     HOLDS(t);
     for (int i = 0; i < 2; i++) {
-        const JinjaInput in = {.objects = (const Json *const[]){doc.root}, .n_objects = 1,
-                               .now = &now};
+        const JinjaInput in = {
+            .objects = (const Json *const[]){doc.root}, .n_objects = 1, .now = &now};
         ok[i] = jinja_render(t, &in, &text[i], &mask[i], &err[i]);
         HOLDS(ok[i] || *err[i].text);
         HOLDS(text[i].len == mask[i].len);
