@@ -10,9 +10,10 @@ uint64_t checksum_files(const Gguf *g) {
     uint64_t h[8] = {0}, w[8], all = 0;
     for (const FileMapping *m = g->shards; m < g->shards + g->n_shards; m++)
         for (size_t at = 0; at < m->bytes; at += sizeof w) {
-            size_t n = m->bytes - at < sizeof w ? m->bytes - at : sizeof w;
-            memset(w, 0, sizeof w);
-            memcpy(w, m->data + at, n);
+            if (m->bytes - at >= sizeof w)
+                memcpy(w, m->data + at, sizeof w); // inline: its size is constant
+            else
+                memcpy(memset(w, 0, sizeof w), m->data + at, m->bytes - at);
             for (int i = 0; i < 8; i++) {
                 h[i] = (h[i] ^ w[i]) * 0x9e3779b97f4a7c15u;
                 h[i] ^= h[i] >> 29;
