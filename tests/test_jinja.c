@@ -410,11 +410,12 @@ static void hostile(void) {
                  "~ 'c') }}"
                  "{% for i in range(100000) %}{{ x.replace('ab' * 30 ~ 'c', '') }}{% endfor %}",
                  "", 0, ""),
-        repeated("{% set x = '0' * 8000000 %}", "{% for i in range(9999) %}", 2,
+        repeated("{% set x = (' ' * 1000) * 8000 %}", "{% for i in range(9999) %}", 2,
                  "{{ x|int }}{{ x|float }}{% endfor %}{% endfor %}"),
-        repeated("{% set x = 'a' * 4000000 %}{% set y = x ~ 'b' %}{% for i in range(99999) %}{{ x "
-                 "< y }}{{ x <= y }}{% endfor %}",
-                 "", 0, ""),
+        repeated(
+            "{% set x = ('a' * 1000) * 4000 %}{% set y = x ~ 'b' %}{% for i in range(99999) %}{{ x "
+            "< y }}{{ x <= y }}{% endfor %}",
+            "", 0, ""),
         repeated("{% set x = ['a' * 30] * 9999 %}{% for i in range(99999) %}{{ x|sort|length }}{{ "
                  "'ab'.startswith(('c',) * 9999) }}{% endfor %}",
                  "", 0, ""),
