@@ -255,6 +255,8 @@ static bool finish_object(Grammar *g, ObjectDef *o, Budget *budget, Error *err) 
     const Dfa *d = &g->dfas[o->other];
     o->n_others = count_names(d, budget);
     if (!budget_spend(budget, 0)) return error_set(err, EXIT_USAGE, "too complex");
+    for (int state = 1; state < d->n_states; state++)
+        o->is_limited |= o->n_others[state] != NO_LIMIT;
     if (o->trie != NONE) align_names(g, o);
     if (o->min <= 1 || o->min <= o->n_required || o->n_others[d->start] == NO_LIMIT) return true;
     return error_set(err, EXIT_USAGE,

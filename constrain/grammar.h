@@ -54,6 +54,7 @@ typedef struct {
     int other;               // DFA of all other names; NONE: no other names are allowed
     int *other_values;       // (n_other) value of a property whose name has label i + 1
     int n_other;
+    bool is_limited;     // some state of `other` has a limited number of texts
     uint32_t *n_others;  // (states of `other`) texts from a state; NO_LIMIT: 2^31 or more
     uint32_t min, max;   // properties
     uint32_t n_required; // listed properties that must be present

@@ -209,6 +209,10 @@ static void step_value(Machine *m, State s, int b) {
 // ends at the trie node, or else another name if the DFA accepts it. State.def is the last used
 // name that begins with the characters so far, or 0.
 
+static Str used_so_far(const Machine *m, const State *s) {
+    return used_prefix(&m->stacks, (uint32_t)s->def, s->n_same);
+}
+
 static bool leads_to_name(const Machine *m, const State *s) {
     return frame_leads_to_name(&m->stacks, top(m, s), s->q, (int)s->count, (uint32_t)s->def,
                                s->n_same);
@@ -231,8 +235,9 @@ static void end_name(Machine *m, State s) {
     if (name != NONE ? !frame_allows_name(&m->stacks, f, name)
                      : !label || !frame_allows_other(&m->stacks, f))
         return;
-    Str same = used_prefix(&m->stacks, (uint32_t)s.def, s.n_same);
-    if (name == NONE && used_find(&m->stacks, (uint32_t)s.def, same, (Str){"", 0}, true)) return;
+    if (name == NONE &&
+        used_find(&m->stacks, (uint32_t)s.def, used_so_far(m, &s), (Str){"", 0}, true))
+        return;
     int value = name != NONE ? o->properties[name].value : o->other_values[label - 1];
     uint32_t stack = stack_add_property(&m->stacks, s.stack, name);
     put(m, (State){stack, AT_COLON, s.style, .def = value});
@@ -268,6 +273,10 @@ static void step_name(Machine *m, State s, int b) {
         end_name(m, s);
         return;
     }
+    Str first = {&(char){(char)b}, 1};
+    if (b >= 0x80 && !s.partial &&
+        !used_find(&m->stacks, (uint32_t)s.def, used_so_far(m, &s), first, false))
+        s.def = 0, s.n_same = 0; // so that all such characters lead to the same configurations
     s.partial = char_step_json(s.partial, b, &code);
     if (s.partial == CHAR_INVALID) return;
     if (s.partial) {
@@ -279,8 +288,7 @@ static void step_name(Machine *m, State s, int b) {
     if (s.def && s.count) {
         char bytes[4];
         Str next = {bytes, (size_t)utf8_encode(code, bytes)};
-        Str same = used_prefix(&m->stacks, (uint32_t)s.def, s.n_same);
-        s.def = (int32_t)used_find(&m->stacks, (uint32_t)s.def, same, next, false);
+        s.def = (int32_t)used_find(&m->stacks, (uint32_t)s.def, used_so_far(m, &s), next, false);
         s.n_same = s.def ? s.n_same + (uint32_t)next.len : 0;
     } else {
         s.def = 0, s.n_same = 0;
@@ -468,14 +476,27 @@ static bool is_listed_name(const Grammar *g, const ObjectDef *o, Str name) {
     return node != NONE && g->tries[node].label != NONE;
 }
 
-uint32_t machine_use_name(Machine *m, uint32_t config, Str name) {
+uint32_t machine_depth(const Machine *m, uint32_t config) {
+    uint32_t n;
+    const State *states = config_states(m, config, &n);
+    return n ? top(m, states)->depth : 0;
+}
+
+uint32_t machine_use_names(Machine *m, uint32_t config, Str names, bool is_begin) {
     const State *states = config_states(m, config, &m->n_out);
-    for (uint32_t i = 0; i < m->n_out; i++) {
+    for (uint32_t i = 0, len; i < m->n_out; i++) {
         State *s = &m->out[i];
         *s = states[i];
         const ObjectDef *o = &m->grammar->objects[top(m, s)->def];
-        if (s->kind == AT_COLON && !is_listed_name(m->grammar, o, name))
-            s->stack = stack_use_name(&m->stacks, s->stack, name);
+        uint32_t used = top(m, s)->used;
+        for (size_t at = 0; at < names.len && (is_begin || o->is_limited); at += len) {
+            memcpy(&len, names.data + at, sizeof len);
+            Str name = {names.data + (at += sizeof len), len};
+            bool is_known = o->is_limited && used_find(&m->stacks, used, name, (Str){"", 0}, true);
+            if (!is_known && !is_listed_name(m->grammar, o, name))
+                used = used_add(&m->stacks, used, name);
+        }
+        s->stack = stack_set_used(&m->stacks, s->stack, used);
     }
     return intern_config(m);
 }

@@ -29,8 +29,13 @@ static inline uint32_t machine_step(Machine *m, uint32_t config, int byte) {
 bool machine_is_end(const Machine *m, uint32_t config);
 // True if the text ends inside the name of a property.
 bool machine_is_name(const Machine *m, uint32_t config);
-// After the closing quote of a name: the configuration in which the name cannot be repeated.
-uint32_t machine_use_name(Machine *m, uint32_t config, Str name);
+// Number of open objects, arrays and rules.
+uint32_t machine_depth(const Machine *m, uint32_t config);
+// The configuration in which unlisted names cannot be repeated. names: each with its length, a
+// uint32_t, before it. is_begin: before the quote of the next name; otherwise after the
+// name, which has an effect only if the number of names is limited. A configuration inside a value
+// does not know names, so that objects share it.
+uint32_t machine_use_names(Machine *m, uint32_t config, Str names, bool is_begin);
 // False if some text had more states than the machine follows. A text that it accepts still
 // matches; a text that it rejects may match as well.
 bool machine_is_exact(const Machine *m);

@@ -88,10 +88,18 @@ typedef struct {
     uint32_t pinned;         // a configuration that a flush must keep, or DEAD
 } MaskTables;
 
+// The names of the properties of an open object.
+typedef struct {
+    uint32_t depth; // of the object
+    Buffer names;   // each with its length, a uint32_t, before it
+} NameList;
+
 struct Matcher {
     MaskTables *tables;
     Matcher *next;
     uint32_t config;
+    NameList *lists; // (n_lists) of open objects, the innermost last
+    int n_lists;
     Buffer name;        // the name of a property at the end of the text, as written
     uint64_t *own_mask; // (n_words) a mask that differs from the cached one
 };
@@ -172,12 +180,16 @@ static size_t plain_prefix(Str s, uint32_t *n_chars) {
     return s.len;
 }
 
-// True if a token has a quote, a colon, a comma and a quote, in this order.
+// True if a token has two quotes or more, one of them after a comma.
 static bool may_rename(Str s) {
-    static const char marks[] = "\":,\"";
-    int n = 0;
-    for (size_t i = 0; i < s.len && marks[n]; i++) n += s.data[i] == marks[n];
-    return !marks[n];
+    int n_quotes = 0;
+    bool has_comma = false, is_after = false;
+    for (size_t i = 0; i < s.len; i++) {
+        has_comma |= s.data[i] == ',';
+        n_quotes += s.data[i] == '"';
+        is_after |= has_comma && s.data[i] == '"';
+    }
+    return is_after && n_quotes > 1;
 }
 
 static int compare_tails(const void *a, const void *b) {
@@ -463,13 +475,18 @@ Matcher *matcher_new(const Grammar *g, const Vocabulary *v, Matcher *shared) {
     return m;
 }
 
+static void free_names(Matcher *m) {
+    while (m->n_lists) buffer_free(&m->lists[--m->n_lists].names);
+    free(m->lists), buffer_free(&m->name);
+}
+
 void matcher_free(Matcher *m) {
     if (!m) return;
     MaskTables *s = m->tables;
     Matcher **link = &s->matchers;
     while (*link != m) link = &(*link)->next;
     *link = m->next;
-    free(m->own_mask), buffer_free(&m->name), free(m);
+    free_names(m), free(m->own_mask), free(m);
     if (s->matchers) return;
     machine_free(s->machine);
     free(s->masks), free(s->path), free(s);
@@ -495,37 +512,71 @@ static void copy_mask(Matcher *m, const uint64_t *mask) {
     memcpy(m->own_mask, mask, n * sizeof *mask);
 }
 
+// The configuration that knows the names of the innermost object, if it has a list.
+static uint32_t with_names(Matcher *m, uint32_t config) {
+    Machine *machine = m->tables->machine;
+    const NameList *l = m->n_lists ? &m->lists[m->n_lists - 1] : NULL;
+    if (!l || l->depth != machine_depth(machine, config)) return config;
+    return machine_use_names(machine, config, buffer_str(&l->names), true);
+}
+
+// Adds the name that has ended to the list of its object. Returns the configuration after it.
+static uint32_t add_name(Matcher *m, uint32_t config, uint32_t depth) {
+    uint32_t partial = 0, code = 0, len;
+    Buffer name = {0};
+    for (size_t i = 0; i < m->name.len; i++) {
+        char utf8[4];
+        partial = char_step_json(partial, (unsigned char)m->name.data[i], &code);
+        if (!partial) buffer_append(&name, utf8, (size_t)utf8_encode(code, utf8));
+    }
+    if (!m->n_lists || m->lists[m->n_lists - 1].depth != depth) {
+        m->lists = list_grow(m->lists, m->n_lists, sizeof *m->lists);
+        m->lists[m->n_lists++] = (NameList){.depth = depth};
+    }
+    Buffer *names = &m->lists[m->n_lists - 1].names;
+    size_t begin = names->len;
+    len = (uint32_t)name.len;
+    buffer_append(names, &len, sizeof len), buffer_put(names, buffer_str(&name));
+    m->name.len = 0;
+    buffer_free(&name);
+    return machine_use_names(m->tables->machine, config,
+                             (Str){names->data + begin, names->len - begin}, false);
+}
+
 // Appends a byte to the text. False if it does not fit.
 static bool advance(Matcher *m, int byte) {
     Machine *machine = m->tables->machine;
     bool was_name = machine_is_name(machine, m->config);
     uint32_t next = machine_step(machine, m->config, byte);
+    bool is_name = next != DEAD && machine_is_name(machine, next);
+    if (is_name && was_name) buffer_append(&m->name, &(char){(char)byte}, 1);
+    if (is_name && !was_name) next = machine_step(machine, with_names(m, m->config), byte);
     if (next == DEAD) return false;
-    m->config = next;
-    if (machine_is_name(machine, next)) {
-        if (was_name) buffer_append(&m->name, &(char){(char)byte}, 1);
-    } else if (was_name) { // the closing quote
-        uint32_t partial = 0, code = 0;
-        Buffer name = {0};
-        for (size_t i = 0; i < m->name.len; i++) {
-            char utf8[4];
-            partial = char_step_json(partial, (unsigned char)m->name.data[i], &code);
-            if (!partial) buffer_append(&name, utf8, (size_t)utf8_encode(code, utf8));
-        }
-        m->config = machine_use_name(machine, next, buffer_str(&name));
-        m->name.len = 0;
-        buffer_free(&name);
-    }
+    uint32_t depth = machine_depth(machine, next);
+    while (m->n_lists && m->lists[m->n_lists - 1].depth > depth)
+        buffer_free(&m->lists[--m->n_lists].names);
+    m->config = was_name && !is_name ? add_name(m, next, depth) : next;
     return true;
+}
+
+// A copy for looking ahead, which is not in the list of matchers; free_names() frees it.
+static Matcher look_ahead(const Matcher *m) {
+    Matcher copy = {.tables = m->tables, .config = m->config};
+    for (int i = 0; i < m->n_lists; i++) {
+        copy.lists = list_grow(copy.lists, i, sizeof *copy.lists);
+        copy.lists[copy.n_lists++] = (NameList){.depth = m->lists[i].depth};
+        buffer_put(&copy.lists[i].names, buffer_str(&m->lists[i].names));
+    }
+    buffer_put(&copy.name, buffer_str(&m->name));
+    return copy;
 }
 
 // True if a text fits.
 static bool fits(const Matcher *m, Str text) {
-    Matcher copy = {.tables = m->tables, .config = m->config};
+    Matcher copy = look_ahead(m);
     size_t n = 0;
-    buffer_put(&copy.name, buffer_str(&m->name));
     while (n < text.len && advance(&copy, (unsigned char)text.data[n])) n++;
-    buffer_free(&copy.name);
+    free_names(&copy);
     return n == text.len;
 }
 
@@ -577,13 +628,12 @@ size_t matcher_accept(Matcher *m, Str bytes) {
 void matcher_forced(const Matcher *m, Buffer *out) {
     enum { MAX_BYTES = 4096 }; // longer forced text takes several calls
     Machine *machine = m->tables->machine;
-    Matcher copy = {.tables = m->tables, .config = m->config};
+    Matcher copy = look_ahead(m);
     int byte;
-    buffer_put(&copy.name, buffer_str(&m->name));
     for (int n = 0; n < MAX_BYTES && !machine_is_end(machine, copy.config); n++) {
         if (count_next(machine, copy.config, &byte) != 1) break;
         buffer_append(out, &(char){(char)byte}, 1);
         advance(&copy, byte);
     }
-    buffer_free(&copy.name);
+    free_names(&copy);
 }

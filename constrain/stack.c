@@ -65,8 +65,10 @@ uint32_t stack_add_property(StackTable *t, uint32_t stack, int name) {
         f->seen[name / 64] |= (uint64_t)1 << (name & 63);
         f->missing -= o->properties[name].is_required;
     }
-    bool is_limited = name == NONE && o->n_others[t->grammar->dfas[o->other].start] != NO_LIMIT;
-    f->n_used += is_limited;
+    if (o->is_limited)
+        f->n_used += name == NONE;
+    else
+        f->used = 0; // values are read without the list, so that they share configurations
     if (t->grammar->is_ordered)
         f->position = name == NONE ? NO_LIMIT : o->properties[name].order + 1;
     return intern_draft(t);
@@ -94,7 +96,7 @@ static Str used_name(const StackTable *t, uint32_t list, uint32_t *before) {
     return (Str){key + sizeof *before, t->used.len[list] - sizeof *before};
 }
 
-static uint32_t used_add(StackTable *t, uint32_t list, Str name) {
+uint32_t used_add(StackTable *t, uint32_t list, Str name) {
     Buffer key = {0};
     buffer_append(&key, &list, sizeof list), buffer_put(&key, name);
     list = (uint32_t)intern_add(&t->used, key.data, key.len, NULL);
@@ -102,9 +104,9 @@ static uint32_t used_add(StackTable *t, uint32_t list, Str name) {
     return list;
 }
 
-uint32_t stack_use_name(StackTable *t, uint32_t stack, Str name) {
+uint32_t stack_set_used(StackTable *t, uint32_t stack, uint32_t used) {
     StackFrame *f = draft_copy(t, stack_top(t, stack));
-    f->used = used_add(t, f->used, name);
+    f->used = used;
     return intern_draft(t);
 }
 

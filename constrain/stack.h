@@ -22,7 +22,7 @@
 // Unlisted names are not repeated either. A frame has a list of them, which is represented by the
 // number of its last name; an entry is the number of the name before it, and the name. The machine
 // does not know the name that it reads, only whether a name of the list begins with it. The caller
-// therefore adds names to the list when they are complete (machine_use_name).
+// therefore adds names to the list when they are complete (machine_use_names).
 #pragma once
 
 #include "grammar.h"
@@ -63,8 +63,9 @@ uint32_t stack_push(StackTable *t, uint32_t stack, FrameKind kind, int def, int 
 uint32_t stack_add_item(StackTable *t, uint32_t stack);
 // With one more property in the top frame, an object; name NONE: an unlisted name.
 uint32_t stack_add_property(StackTable *t, uint32_t stack, int name);
-// With an unlisted name, complete in the top frame, added to its list.
-uint32_t stack_use_name(StackTable *t, uint32_t stack, Str name);
+// With another list of unlisted names in the top frame.
+uint32_t stack_set_used(StackTable *t, uint32_t stack, uint32_t used);
+uint32_t used_add(StackTable *t, uint32_t list, Str name); // a longer list
 // The last entry, at or before `list`, whose name begins with the texts a and b or, if is_whole, is
 // equal to them. 0 if there is none.
 uint32_t used_find(const StackTable *t, uint32_t list, Str a, Str b, bool is_whole);
