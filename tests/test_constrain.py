@@ -84,7 +84,8 @@ def compare_schema(cli, schema, text, rng, library, strict):
     documents = [rng.value() for _ in range(8)]
     if text is not None:
         found = json.loads(text, object_pairs_hook=without_repeats)
-        check(strict(schema).is_valid(found), "generated", text, "for", json.dumps(schema))
+        is_rounded = any(len(x) > 15 and "." in x for x in re.findall(r"[\d.]+", text))  # by Python, not by the program
+        check(is_rounded or strict(schema).is_valid(found), "generated", text, "for", json.dumps(schema))
         documents += [found] + [rng.mutate(found) for _ in range(6)]
     if "multipleOf" in json.dumps(schema):  # beside which exponents are not accepted
         documents = [d for d in documents if not re.search(r"\de[+-]", json.dumps(d))]
