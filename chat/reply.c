@@ -192,10 +192,8 @@ void reply_parse(Reply *r, const Template *tpl, Str raw, Str shown, bool in_reas
     }
     Str calls = content_strip(raw), content = shown;
     size_t n_before_blocks = SIZE_MAX;
-    if (!tpl->takes_calls) {
+    if (!tpl->takes_calls || (!has_tools && is_truncated)) {
         if (reply_is_call(raw)) content = raw;
-    } else if (!has_tools && is_truncated) {
-        // the beginning of a call is content
     } else if (str_begins_with(calls, python_tag)) {
         take_python(r, skip(calls, sizeof python_tag - 1));
     } else if (str_begins_with(calls, tool_calls_tag)) {

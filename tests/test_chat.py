@@ -343,15 +343,20 @@ def tool_calls():
 
 @test
 def tool_results_name_their_call():
+    call = {"id": "call_0", "type": "function", "function": {"name": "code_interpreter", "arguments": {"code": "x"}}}
+    with open(path("call.jsonl"), "w") as f:
+        for m in ({"role": "user", "content": "weather?"}, {"role": "assistant", "content": "", "tool_calls": [call]}):
+            print(json.dumps(m), file=f)
+    piped(BUILT_IN, ["/tool 42"], "-n", "2", "--template", "llama3", "--session", path("call.jsonl"))
+    result = transcript("call.jsonl")[2]
+    same([result[k] for k in ("role", "content", "tool_call_id", "name")], ["tool", "42", "call_0", "code_interpreter"])
+    # A call that -n truncates stays text.
     piped(BUILT_IN, ["weather?", "/tool 42"], "-n", "2", "--logit-bias", "2039+100", "--template", "llama3", "--session",
-          path("call.jsonl"))
-    messages = transcript("call.jsonl")
-    same([(m["role"], m["content"]) for m in messages], [("user", "weather?"), ("assistant", ""), ("tool", "42"),
-                                                         ("assistant", "")])
-    call, = messages[1]["tool_calls"]
-    same((call["function"]["name"], messages[2]["tool_call_id"]), ("code_interpreter", call["id"]))
+          path("truncated.jsonl"))
+    same([(m["role"], m["content"]) for m in transcript("truncated.jsonl")][1:3],
+         [("assistant", "<|python_tag|>" * 2), ("ipython", "42")])
     answer, = turns(BUILT_IN, ["weather?"], "-n", "2", "--logit-bias", "2039+100", "--template", "llama3")
-    same(answer["tool_calls"][0]["function"]["name"], "code_interpreter")
+    assert "tool_calls" not in answer, answer
 
 
 @test
