@@ -300,11 +300,12 @@ FAMILIES = {"llama": ("llama", True), "mistral": ("llama", True), "qwen2": ("qwe
 def family_values(c, config, rope):
     """The metadata that the family has beyond Llama's. Rejects what GGUF files of the family cannot express."""
     windowed = [t for t in config.get("layer_types") or [] if t != "full_attention"]
-    no_rope = config.get("no_rope_layers") or [int((i + 1) % 4 != 0) for i in range(c.n_layers)]
+    no_rope = config.get("no_rope_layers") or []
     limits = rope.get("beta_fast") or 32, rope.get("beta_slow") or 1
     if windowed:
         raise Failure("config.json: layer_types: expected full_attention, found %s" % ascii(windowed[0]))
-    if c.architecture == "smollm3" and no_rope != [int((i + 1) % 4 != 0) for i in range(c.n_layers)]:
+    if c.architecture == "smollm3" and no_rope and (
+            len(no_rope) != c.n_layers or no_rope != [int((i + 1) % 4 != 0) for i in range(len(no_rope))]):
         raise Failure("config.json: no_rope_layers: expected every fourth layer")
     if c.rope and c.architecture != "llama":
         if c.rope["rope_type"] == "llama3" and c.architecture not in ("granite", "mistral3"):
