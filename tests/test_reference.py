@@ -347,6 +347,7 @@ def families(tmp):
 @test
 def family_adapters(tmp):
     """LoRA: the terms of an adapter get the factors of the matrix that they are added to."""
+    requires("lora")
     rank, tokens, out, rng = 2, list(range(12)), os.path.join(tmp, "logits"), random.Random(3)
     for name in ("granite", "qwen3", "mistral3"):
         path, metadata, tensors = make_family(tmp, name)
@@ -378,6 +379,7 @@ def family_adapters(tmp):
 @test
 def family_quantized(tmp):
     """quantize keeps the vectors of a family and its metadata."""
+    requires("quantize")
     tokens, out, small = list(range(30)), os.path.join(tmp, "logits"), os.path.join(tmp, "small.gguf")
     for name in ("qwen2", "qwen3", "smollm3", "granite", "mistral3"):
         path, metadata, tensors = make_family(tmp, name)
