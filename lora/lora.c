@@ -60,6 +60,19 @@ static float *read_strips(const Tensor *b, float scale) {
     return strips;
 }
 
+// True if all values of a tensor, times `scale`, are finite.
+static bool is_finite(const Tensor *t, float scale) {
+    size_t cols = (size_t)t->cols;
+    float *row = xalloc(cols, sizeof *row);
+    bool finite = isfinite(scale);
+    for (size_t r = 0; r < (size_t)t->rows && finite; r++) {
+        quant_decode_row(t->type, (const char *)t->data + r * t->row_bytes, row, cols);
+        for (size_t i = 0; i < cols; i++) finite &= isfinite(scale * row[i]) != 0;
+    }
+    free(row);
+    return finite;
+}
+
 bool lora_attach(Lora *a, const char *name, Tensor *w, bool is_embedding, Error *err) {
     const Gguf *g = &a->file;
     LowRank *pair = &a->pairs[a->n_pairs];
@@ -78,7 +91,12 @@ bool lora_attach(Lora *a, const char *name, Tensor *w, bool is_embedding, Error 
     if (!tensor_find(g, name_a, rows, cols, &pair->a, err) ||
         !tensor_find(g, name_b, is_embedding ? w->cols : w->rows, n, &b, err))
         return false;
-    pair->b = read_strips(&b, (float)(a->scale / n) * w->scale);
+    float scale = (float)(a->scale / n) * w->scale;
+    bool is_a_finite = is_finite(&pair->a, 1);
+    if (!is_a_finite || !is_finite(&b, scale))
+        return error_set(err, EXIT_MODEL, "%s: tensor %s: a value times %g is not finite", g->path,
+                         is_a_finite ? name_b : name_a, is_a_finite ? (double)scale : 1);
+    pair->b = read_strips(&b, scale);
     pair->next = w->lora;
     w->lora = pair;
     a->n_pairs++;

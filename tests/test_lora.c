@@ -251,6 +251,16 @@ static void rank_65(Maker *m) { tensor(m, "blk.1.attn_k.weight.lora_a", 65, 64);
 static void embedding(Maker *m) { tensor(m, "token_embd.weight.lora_a", 4, 65); }
 static void layer_two(Maker *m) { tensor(m, "blk.2.attn_k.weight.lora_a", 4, 64); }
 static void norm(Maker *m) { tensor(m, "blk.1.attn_norm.weight", 1, 64); }
+static void last_value(Maker *m, char side, uint64_t rows, uint64_t cols, float value) {
+    static float x[4 * 64];
+    char name[64];
+    snprintf(name, sizeof name, "blk.1.attn_k.weight.lora_%c", side);
+    x[rows * cols - 1] = value;
+    make_tensor(m, name, TYPE_F32, cols, rows, x, rows * cols * sizeof *x);
+}
+static void nan_a(Maker *m) { last_value(m, 'a', 4, 64, __builtin_nanf("")); }
+static void infinite_b(Maker *m) { last_value(m, 'b', 32, 4, __builtin_inff()); }
+static void large_b(Maker *m) { last_value(m, 'b', 32, 4, 3e38f); }
 
 static void refusals(void) {
     expect_refusal(NULL, NULL, NULL);
@@ -276,6 +286,12 @@ static void refusals(void) {
                    "attn_k.weight.lora_b: expected shape (32, 4), found (32, 8)");
     expect_refusal("blk.1.attn_k.weight.lora_a", rank_65,
                    "lora_a: expected a rank of 1 to 64, found 65");
+    expect_refusal("blk.1.attn_k.weight.lora_a", nan_a,
+                   "tensor blk.1.attn_k.weight.lora_a: a value times 1 is not finite");
+    expect_refusal("blk.1.attn_k.weight.lora_b", infinite_b,
+                   "tensor blk.1.attn_k.weight.lora_b: a value times 2 is not finite");
+    expect_refusal("blk.1.attn_k.weight.lora_b", large_b,
+                   "tensor blk.1.attn_k.weight.lora_b: a value times 2 is not finite");
     expect_refusal(NULL, embedding, "tensor token_embd.weight.lora_a: expected a rank of 1 to 64");
     expect_refusal(NULL, layer_two, "tensor blk.2.attn_k.weight.lora_a: not the lora_a or");
     expect_refusal(NULL, norm, "tensor blk.1.attn_norm.weight: not the lora_a or");
