@@ -42,8 +42,8 @@ QuantUnpack quant_unpack(Type type);
 
 // Decodes n weights of a row of any supported type, to the bits that the format specifies.
 void quant_decode_row(Type type, const void *row, float *out, size_t n);
-// The greatest magnitude that can be quantized: 127 times the greatest float16, rounded down.
-#define QUANT_LIMIT 8e6f
+// The greatest magnitude that can be quantized: 127 times the greatest float16.
+#define QUANT_LIMIT (127 * 65504.0f)
 // Encodes n float32 values as Q8_0, by ggml's rule: the greatest magnitude of 32 becomes 127,
 // halves round away from zero. False if a value is not finite or above QUANT_LIMIT. The encoders of
 // all other types are in quantize/.

@@ -113,11 +113,6 @@ static inline float nearest_level(float v, float lo, float hi, bool is_iq4) {
     return (v + magic) - magic;
 }
 
-// The nearest finite float16.
-static uint16_t round_to_f16(float f) {
-    return f32_to_f16(f > 65504 ? 65504 : f < -65504 ? -65504 : f);
-}
-
 // True if float16 can represent f with full precision: neither denormal nor overflow.
 static bool is_normal_f16(float f) { return fabsf(f) >= 0x1p-14f && fabsf(f) < 65504; }
 
@@ -253,7 +248,7 @@ static void stored_init(StoredScales *s, int groups_per_block, const float *want
         float extreme = 0;
         for (int g = first; g < first + groups_per_block; g++)
             if (fabsf(wanted[g]) > fabsf(extreme)) extreme = wanted[g];
-        *d = round_to_f16(extreme / largest);
+        *d = f32_to_f16(extreme / largest);
         if (fabsf(f16_to_f32(*d)) < fabsf(extreme / largest) && (*d & 0x7fff) < 0x7bff) ++*d;
         for (int g = first; g < first + groups_per_block; g++) s->unit[g] = f16_to_f32(*d);
     }
@@ -530,8 +525,8 @@ static void fit_groups(WeightGroups *f, const QuantEncoder *e, int groups_per_bl
         if (e->refits_units) refit_units(f, levels, scale, min, groups_per_block);
     } else {
         for (int g = 0; g < LANES; g++) {
-            scale->d[g] = round_to_f16(f->scale[g]);
-            if (has_min) min->d[g] = round_to_f16(-f->min[g]);
+            scale->d[g] = f32_to_f16(f->scale[g]);
+            if (has_min) min->d[g] = f32_to_f16(-f->min[g]);
             f->scale[g] = f16_to_f32(scale->d[g]);
             f->min[g] = -f16_to_f32(min->d[g]);
         }
@@ -539,7 +534,9 @@ static void fit_groups(WeightGroups *f, const QuantEncoder *e, int groups_per_bl
     round_weights(f, levels);
 }
 
-static void encode_groups(WeightGroups *f, Type type, int n_blocks, uint8_t *out) {
+// False if a scale does not fit in float16. NaN and infinity in the search above are harmless: they
+// win no comparison, and only the block that they come from has them.
+static bool encode_groups(WeightGroups *f, Type type, int n_blocks, uint8_t *out) {
     const QuantEncoder *e = &encoders[type];
     int block = type_info(type)->block, groups_per_block = block / f->n;
     StoredScales scale = {0}, min = {0};
@@ -547,6 +544,7 @@ static void encode_groups(WeightGroups *f, Type type, int n_blocks, uint8_t *out
     for (int k = 0; k < n_blocks; k++, out += type_info(type)->bytes) {
         int first = k * groups_per_block;
         if (e->pack) {
+            if (!f16_is_finite(scale.d[k]) || !f16_is_finite(min.d[k])) return false;
             e->pack(&(EncodedBlock){type, f->q + k * block, scale.value + first, min.value + first,
                                     scale.d[k], min.d[k]},
                     out);
@@ -557,8 +555,9 @@ static void encode_groups(WeightGroups *f, Type type, int n_blocks, uint8_t *out
             x[i] = f->x[i % f->n][first + i / f->n];
             cost[i] = f->cost[i % f->n][first + i / f->n];
         }
-        encode_codebook(type, x, cost, out);
+        if (!encode_codebook(type, x, cost, out)) return false;
     }
+    return true;
 }
 
 bool quant_can_encode(Type type) {
@@ -567,11 +566,13 @@ bool quant_can_encode(Type type) {
 }
 
 // True if all values are finite and in the range of a type. For F32 and BF16 the limit is slightly
-// below the greatest float32. For F16, 65520 would round to infinity.
+// below the greatest float32. For F16, 65520 would round to infinity. No block type can represent
+// more than Q6_K, and below its limit no sum overflows; the range of other types is left to the
+// check of their float16 scales.
 static bool is_in_range(Type type, const float *x, size_t n) {
     float limit = type == TYPE_F32 || type == TYPE_BF16 ? 3.38e38f
                   : type == TYPE_F16                    ? 65519
-                                                        : QUANT_LIMIT;
+                                                        : 32.0f * 128 * 65504;
     int n_outside = 0;
     for (size_t i = 0; i < n; i++) n_outside |= !(fabsf(x[i]) <= limit);
     return !n_outside;
@@ -589,8 +590,9 @@ bool quant_encode(Type type, const float *x, const float *importance, void *row,
         size_t left = n - i < step ? n - i : step;
         groups_load(&f, encoders[type].levels.min_sign, (int)group, (int)(left / group), x + i,
                     importance ? importance + i : NULL);
-        encode_groups(&f, type, (int)left / type_info(type)->block,
-                      (uint8_t *)row + quant_row_bytes(type, i));
+        if (!encode_groups(&f, type, (int)left / type_info(type)->block,
+                           (uint8_t *)row + quant_row_bytes(type, i)))
+            return false;
     }
     return true;
 }

@@ -201,7 +201,8 @@ static GroupEntries choose_k(const MagnitudeCodebook *b, const CandidateTable *t
     return best;
 }
 
-static void encode_block(const MagnitudeCodebook *b, const float *x, const float *cost,
+// False if the scale does not fit in float16.
+static bool encode_block(const MagnitudeCodebook *b, const float *x, const float *cost,
                          CodebookBlock *out) {
     const CandidateTable *table = candidates_of(b);
     const int n_groups = BLOCK / b->group, n_entries = b->group / b->len;
@@ -216,8 +217,9 @@ static void encode_block(const MagnitudeCodebook *b, const float *x, const float
     for (int pass = 0; pass < 2; pass++) {
         float px = 0, pp = 0;
         out->d = f32_to_f16(d);
+        if (!f16_is_finite(out->d)) return false;
         float unit = f16_to_f32(out->d) * b->unit;
-        if (!(unit > 0)) return;
+        if (!(unit > 0)) return true;
         for (int g = 0; g < n_groups; g++) {
             GroupEntries found = choose_k(b, table, magnitude + g * b->group, cost + g * b->group,
                                           unit, wanted[g], &out->k[g]);
@@ -229,6 +231,7 @@ static void encode_block(const MagnitudeCodebook *b, const float *x, const float
         }
         d = pp > 0 && px > 0 ? px / pp : d; // the best d for these entries and k
     }
+    return true;
 }
 
 // Packing: the layouts are drawn in kernels/blocks.h
@@ -265,13 +268,15 @@ static void pack_iq3_xxs(const CodebookBlock *c, BlockIQ3_XXS *b) {
     }
 }
 
-void encode_codebook(Type type, const float *x, const float *cost, void *block) {
+bool encode_codebook(Type type, const float *x, const float *cost, void *block) {
     CodebookBlock c;
-    encode_block(type == TYPE_IQ2_S     ? &codebook_iq2_s
-                 : type == TYPE_IQ3_XXS ? &codebook_iq3_xxs
-                                        : &codebook_iq3_s,
-                 x, cost, &c);
+    if (!encode_block(type == TYPE_IQ2_S     ? &codebook_iq2_s
+                      : type == TYPE_IQ3_XXS ? &codebook_iq3_xxs
+                                             : &codebook_iq3_s,
+                      x, cost, &c))
+        return false;
     if (type == TYPE_IQ2_S) pack_iq2_s(&c, block);
     if (type == TYPE_IQ3_S) pack_iq3_s(&c, block);
     if (type == TYPE_IQ3_XXS) pack_iq3_xxs(&c, block);
+    return true;
 }

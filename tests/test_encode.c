@@ -56,6 +56,36 @@ static void encode(void) {
     }
 }
 
+// A row times a power of two is encoded with the same relative error, or refused: nothing is cut to
+// the range of float16 scales. `offset` moves the row, for types whose minimum has a range of its
+// own.
+static void encode_range(void) {
+    static float x[256], y[256];
+    static uint8_t bytes[1024];
+    static const float offsets[] = {0, 1, -1, 3, -3};
+    for (Type t = 0; t < TYPE_COUNT; t++) {
+        if (!quant_can_encode(t)) continue;
+        for (size_t k = 0; k < sizeof offsets / sizeof *offsets; k++) {
+            double least = 0;
+            int n_encoded = 0;
+            for (int power = 0; power < 128; power++) {
+                uint64_t seed = 11;
+                for (int i = 0; i < 256; i++)
+                    x[i] = ldexpf(0.1f * test_normal(&seed) + offsets[k], power);
+                if (!quant_encode(t, x, NULL, bytes, 256)) break;
+                quant_decode_row(t, bytes, y, 256);
+                double error = test_nmse(y, x, 256);
+                if (power == 0) least = error;
+                CHECK(error <= 1.01 * least + 1e-9, "type %d: 2^%d + %g: %g instead of %g", t, power,
+                      (double)offsets[k], error, least);
+                n_encoded++;
+            }
+            CHECK(n_encoded >= 14 && (n_encoded < 32 || t == TYPE_F32 || t == TYPE_BF16),
+                  "type %d: %d powers of 2", t, n_encoded);
+        }
+    }
+}
+
 // Constant rows are encoded within 1 %; rows with infinity or NaN are refused.
 static void encode_edges(void) {
     static float x[256], y[256];
@@ -110,5 +140,6 @@ void test_encode(void) {
     if (!quantize_is_built) return;
     test_case("encode: bytes and errors", encode);
     test_case("encode: constants and refusals", encode_edges);
+    test_case("encode: range of the scales", encode_range);
     test_case("encode: importance", encode_importance);
 }
