@@ -16,7 +16,7 @@
 #include <time.h>
 
 typedef struct {
-    SandboxPath *items; // (n) never freed
+    SandboxPath *items; // (n)
     int n;
 } PathList;
 
@@ -110,7 +110,7 @@ static bool is_disabled(const Options *o) {
 }
 
 void enter_sandbox(const Options *o, unsigned command) {
-    PathList paths = {0};
+    static PathList paths; // static: its strings have no other owner
     const char *mode = o->sandbox ? o->sandbox : "auto";
     bool is_required = !strcmp(mode, "require");
     if (!is_required && strcmp(mode, "auto") && strcmp(mode, "none"))
