@@ -194,6 +194,15 @@ bool outfile_open(OutFile *f, const char *path, unsigned flags, Error *err) {
     return begin_output(f, &st, flags, err);
 }
 
+bool outfile_is_same(const OutFile *a, const OutFile *b) {
+    struct stat in_a, in_b;
+    if (!a->target || !b->target || stat(a->directory, &in_a) || stat(b->directory, &in_b))
+        return false;
+    const char *slash_a = strrchr(a->target, '/'), *slash_b = strrchr(b->target, '/');
+    return is_same_file(&in_a, &in_b) && !strcmp(slash_a ? slash_a + 1 : a->target,
+                                                 slash_b ? slash_b + 1 : b->target);
+}
+
 // Moves the file to its target. link() never replaces a file, but some file systems lack it.
 // rename() replaces, and needs a temporary name first.
 static bool name_target(OutFile *f, Error *err) {

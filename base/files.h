@@ -45,6 +45,8 @@ typedef struct {
 // Starts an output file. An existing file that is not empty is replaced only with FILE_FORCE. False
 // with err: EXIT_USAGE if the existing file must not be replaced, else EXIT_RUNTIME.
 bool outfile_open(OutFile *f, const char *path, unsigned flags, Error *err);
+// True if two open files would get the same name.
+bool outfile_is_same(const OutFile *a, const OutFile *b);
 // Syncs the file and renames it to its target. If the target did not exist at outfile_open() but
 // exists now, it is not replaced. False with err; the file is then discarded.
 bool outfile_close(OutFile *f, Error *err);

@@ -81,15 +81,13 @@ static bool open_model(const QuantizeOptions *o, const Gguf *g, Model *model, To
     return ids->len >= 2 || error_set(err, EXIT_USAGE, "--calibrate: %s: no text", o->calibrate);
 }
 
-bool imatrix_calibrate(Imatrix *m, const QuantizeOptions *o, const Gguf *g, Error *err) {
+bool imatrix_calibrate(Imatrix *m, const QuantizeOptions *o, const Gguf *g, OutFile *out,
+                       Error *err) {
     enum { WINDOW = 512 }; // llama.cpp's default
     static Model model;    // static: after an error, the end of the process releases it
     static Tokenizer *t;
     static Ids ids;
-    OutFile out;
     size_t n_tensors = (size_t)g->n_tensors + 1;
-    if (o->imatrix && !outfile_open(&out, o->imatrix, o->is_forced ? FILE_FORCE : 0, err))
-        return false;
     if (!open_model(o, g, &model, &t, &ids, err)) return false;
     Calibration calibration = {&model.file, xalloc(n_tensors, sizeof(double *))};
     for (int i = 0; i < g->n_tensors; i++)
@@ -112,11 +110,11 @@ bool imatrix_calibrate(Imatrix *m, const QuantizeOptions *o, const Gguf *g, Erro
         if (!imatrix_set(m, g, &g->tensors[i], (const uint8_t *)sums[i], o->calibrate, err))
             return false;
     }
-    if (!o->imatrix) return true;
+    if (!out) return true;
     Buffer file = {0};
     int n_fed = ids.len < n_ctx ? ids.len : n_windows * n_ctx;
     imatrix_put(&file, g, sums, n_fed, o->calibrate, n_windows, n_ctx);
-    if (!write_all(out.fd, file.data, file.len)) return error_file(err, o->imatrix);
+    if (!write_all(out->fd, file.data, file.len)) return error_file(err, o->imatrix);
     buffer_free(&file);
-    return outfile_close(&out, err);
+    return outfile_close(out, err);
 }

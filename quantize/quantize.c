@@ -8,7 +8,6 @@
 #include "mixture.h"
 #include "../checksum.h"
 #include "../base/clock.h"
-#include "../base/files.h"
 #include "../kernels/ops.h"
 
 #include <stdio.h>
@@ -242,17 +241,22 @@ bool quantize_file(const QuantizeOptions *o, QuantizeSizes *sizes, Error *err) {
     static Gguf g; // static: released by the end of the process
     static Quantizer quantizer;
     Quantizer *q = &quantizer;
-    OutFile file;
+    OutFile file, matrix;
+    unsigned force = o->is_forced ? FILE_FORCE : 0;
+    bool writes_matrix = o->calibrate && o->imatrix;
     q->options = o;
     q->g = &g;
     q->mixture = mixture_find(o->mixture, err);
     if (!q->mixture || !gguf_open(&g, o->in, err)) return false;
     file_register_input(o->calibrate ? o->calibrate : o->imatrix); // never overwritten
-    if (!outfile_open(&file, o->out, FILE_STREAM | (o->is_forced ? FILE_FORCE : 0), err))
-        return false;
-    bool ok = o->calibrate ? imatrix_calibrate(&q->imatrix, o, &g, err)
-              : o->imatrix ? imatrix_read(&q->imatrix, o->imatrix, &g, err)
-                           : true;
+    if (!outfile_open(&file, o->out, FILE_STREAM | force, err)) return false;
+    bool ok = !writes_matrix || outfile_open(&matrix, o->imatrix, force, err);
+    if (ok && writes_matrix && outfile_is_same(&file, &matrix))
+        ok = error_set(err, EXIT_USAGE, "--imatrix %s: also the name of the output", o->imatrix);
+    if (ok && o->calibrate)
+        ok = imatrix_calibrate(&q->imatrix, o, &g, writes_matrix ? &matrix : NULL, err);
+    else if (ok && o->imatrix)
+        ok = imatrix_read(&q->imatrix, o->imatrix, &g, err);
     ok = ok && plan_tensors(q, err);
     if (ok) {
         report_types(q);

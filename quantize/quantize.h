@@ -12,6 +12,7 @@
 #pragma once
 
 #include "imatrix.h"
+#include "../base/files.h"
 #include "../model_load.h"
 
 extern const bool quantize_is_built; // false in stub.c
@@ -37,6 +38,7 @@ typedef struct {
 bool quantize_file(const QuantizeOptions *o, QuantizeSizes *sizes, Error *err);
 
 // calibrate.c: runs the model g on the text o->calibrate, in windows of 512 tokens as llama.cpp's
-// imatrix does, and sums the squares of the inputs of each matrix product. Writes the sums to
-// o->imatrix if that is set. False with err (exit 1 to 3).
-bool imatrix_calibrate(Imatrix *m, const QuantizeOptions *o, const Gguf *g, Error *err);
+// imatrix does, and sums the squares of the inputs of each matrix product. Writes the sums to `out`
+// unless that is NULL. False with err (exit 1 to 3).
+bool imatrix_calibrate(Imatrix *m, const QuantizeOptions *o, const Gguf *g, OutFile *out,
+                       Error *err);

@@ -307,6 +307,9 @@ def calibrate(tmp):
     quantize("-q", "--force", "--imatrix", saved, source, out, "Q4_0")
     same(open(out, "rb").read(), files[0][1], "the matrix that was written, read again")
     refuses(2, saved + " exists", "quantize", "-q", "--calibrate", corpus, "--imatrix", saved, source, out + "2", "Q4_0")
+    for matrix in saved, os.path.join(tmp, ".", "saved"):
+        refuses(2, "also the name of the output", "quantize", "-q", "--force", "--calibrate", corpus,
+                "--imatrix", matrix, source, saved, "Q4_0")
 
     keys, sums = read_model(saved)
     same(keys["general.type"], (8, text("imatrix")))
