@@ -128,6 +128,10 @@ static void print_model(const Model *m, const Options *o) {
     printf("%-14s%s for %d positions (%s, %.1f KiB each)\n", "KV cache",
            scaled(size, kv * context, "B"), context, type_info(m->kv.type)->name, kv / 1024);
     printf("%-14s%s, %d threads\n", "kernels", kernel.name, m->n_threads);
+    if (o->is_verbose)
+        printf("%-14s%s\n", "exactness",
+               m->is_batch_invariant ? "same bits for any batch"
+                                     : "last bits depend on the batch (--deterministic: same bits)");
 
     // Decoding reads all weights once per token, so memory bandwidth bounds its speed.
     double gb = decode_weight_gb(m), bandwidth = o->bandwidth;
@@ -168,6 +172,7 @@ static void print_json(const Gguf *g, const Model *m) {
     json_write_string(&w, "mixture", str_of(mixture ? mixture : ""));
     json_write_string(&w, "kernels", str_of(kernel.name));
     json_write_int(&w, "threads", m->n_threads);
+    json_write_bool(&w, "batch_invariant", m->is_batch_invariant);
     text_print_json(&w);
 }
 

@@ -297,6 +297,12 @@ def json_output():
             check(len(tops) == 3 and tops == sorted(tops, reverse=True) and t["logprob"] == tops[0] <= 0, t)
     r = run("show", "-m", GOOD, "--json")
     check(r.code == 0 and json.loads(r.out)["n_layers"] == 2 and json.loads(r.out)["mixture"] == "", r)
+    for isa in "scalar", "avx2":  # the F32 matrices of this model: gemv and gemm of AVX2 add in different orders
+        r = run("show", "-m", GOOD, "-v", env={"LLAMA31_ISA": isa})
+        depends = b"\nkernels       avx2" in r.out
+        check((b"\nexactness     same bits for any batch\n" in r.out) != depends, r)
+        r = run("show", "-m", GOOD, "--json", env={"LLAMA31_ISA": isa})
+        check(json.loads(r.out)["batch_invariant"] != depends, r)
     named = path_of("named.gguf", damaged({"general.file_type": (U32, 15)}))
     check(b"\nmixture       Q4_K_M\n" in run("show", "-m", named).out)
     check(json.loads(run("show", "-m", named, "--json").out)["mixture"] == "Q4_K_M")
