@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Constraints: checked texts of real schemas, refused constraints, generated texts."""
+import glob
 import json
 import lzma
 import os
@@ -11,6 +12,12 @@ from cli import DATA, Skip, check, main, read_lines, same, test
 from schema_check import is_valid
 from schema_random import Random
 
+SUITE = os.environ.get("LLAMA31_SCHEMA_SUITE", "/usr/share/json-schema-test-suite/tests")
+# Where the program follows a later draft, or does not assert what a draft leaves open: (file, case).
+SUITE_EXCEPTIONS = {("ref.json", "ref overrides any sibling keywords"),  # siblings count since draft 2019-09
+                    ("zeroTerminatedFloats.json", "some languages do not distinguish between different types of numeric "
+                     "value"),  # 1.0 is an integer since draft 6
+                    ("content.json", None)}  # contentEncoding and contentMediaType are annotations
 EVERY = int(os.environ.get("LLAMA31_EVERY", "8"))  # test one of EVERY real schemas
 
 
@@ -134,6 +141,37 @@ def random_schemas(cli):
     print("   seed %d: %d schemas, %d refused, %d endless, %d generated, %d verdicts" %
           (seed, n, n_refused, n_endless, sum(t is not None for t in texts), n_documents))
     check(n_refused * 2 < n, n_refused, "of", n, "schemas are refused, seed", seed)
+
+
+@test
+def schema_suite(cli):
+    """The cases of the JSON Schema Test Suite (Debian: json-schema-test-suite), by draft and keyword: verdicts agree, or
+    the schema is refused by name."""
+    drafts = [d for d in ("draft4", "draft6", "draft7", "draft2019-09", "draft2020-12")
+              if os.path.isdir(os.path.join(SUITE, d))]
+    if not drafts:
+        raise Skip("no " + SUITE)
+    for draft in drafts:
+        n = n_refused = 0
+        for path in sorted(glob.glob(os.path.join(SUITE, draft, "**", "*.json"), recursive=True)):
+            name = os.path.basename(path)
+            for case in json.load(open(path, encoding="utf-8")):
+                if {(name, None), (name, case["description"])} & SUITE_EXCEPTIONS:
+                    continue
+                schema, tests = cli.write("schema.json", [case["schema"]]), case["tests"]
+                n += len(tests)
+                out, err = cli.run("tokenize", "--jsonl", "--json-schema", "@" + schema, code=(0, 2),
+                                   stdin="".join(json.dumps(json.dumps(t["data"])) + "\n" for t in tests).encode())
+                if "no value fits" in err:
+                    check(not any(t["valid"] for t in tests), draft, name, case["description"], err)
+                elif err and not out:
+                    check("JSON Schema, #" in err, draft, name, case["description"], err)
+                    n_refused += len(tests)
+                else:
+                    same([json.loads(line)["accepted"] for line in out.splitlines()], [t["valid"] for t in tests],
+                         " ".join((draft, name, case["description"])))
+        print("   %s: %d verdicts, %d refused" % (draft, n - n_refused, n_refused))
+        check(n_refused * 5 < n, draft, n_refused, "of", n, "refused")
 
 
 @test
