@@ -73,18 +73,16 @@ static void assert_unevaluated(SchemaCompiler *c, Conjunction *f, const KeywordU
 }
 
 const SchemaKeyword schema_array_keywords[] = {
-    {"items", TYPE_ARRAY, assert_items, negate_items, .check = check_items, .value = VALUE_ITEMS},
-    {"prefixItems", TYPE_ARRAY, assert_items, negate_items, .check = check_items, .first = 2020,
-     .value = VALUE_SCHEMAS},
-    {"additionalItems", TYPE_ARRAY, assert_items, negate_items, .check = check_items,
-     .value = VALUE_SCHEMA},
-    {"minItems", TYPE_ARRAY, count_assert, count_negate, .check = count_check,
-     .bound = offsetof(Conjunction, items), .value = VALUE_COUNT},
-    {"maxItems", TYPE_ARRAY, count_assert, count_negate, .check = count_check,
-     .bound = offsetof(Conjunction, items), .is_max = true, .value = VALUE_COUNT},
-    {"uniqueItems", TYPE_ARRAY, assert_unique, NULL, .check = check_unique, .value = VALUE_BOOL},
-    {"unevaluatedItems", TYPE_ANY, assert_unevaluated, NULL, .check = unevaluated_check,
-     .first = 2019, .value = VALUE_SCHEMA},
+    {"items", TYPE_ARRAY, VALUE_ITEMS, assert_items, negate_items, .check = check_items},
+    {"prefixItems", TYPE_ARRAY, VALUE_SCHEMAS, assert_items, negate_items, .check = check_items,
+     .first = 2020},
+    {"additionalItems", TYPE_ARRAY, VALUE_SCHEMA, assert_items, negate_items, .check = check_items},
+    {"minItems", TYPE_ARRAY, VALUE_COUNT, count_assert, count_negate, .check = count_check},
+    {"maxItems", TYPE_ARRAY, VALUE_COUNT, count_assert, count_negate, .check = count_check,
+     .is_max = true},
+    {"uniqueItems", TYPE_ARRAY, VALUE_BOOL, assert_unique, NULL, .check = check_unique},
+    {"unevaluatedItems", TYPE_ANY, VALUE_SCHEMA, assert_unevaluated, NULL,
+     .check = unevaluated_check, .first = 2019},
     {.name = NULL},
 };
 

@@ -26,9 +26,8 @@ void schema_compiler_free(SchemaCompiler *c) {
     free((void *)c->blocks);
     intern_free(&c->memo), intern_free(&c->values), intern_free(&c->keyword_names);
     free((void *)c->keywords), free(c->memo_values);
-    intern_free(&c->member_keys), intern_free(&c->indexed_objects);
-    free((void *)c->member_of), buffer_free(&c->member_key);
-    intern_free(&c->indexed), free(c->resource_of), free(c->resources), free(c->anchors);
+    intern_free(&c->member_keys), free((void *)c->member_of), buffer_free(&c->member_key);
+    intern_free(&c->indexed), free(c->resource_of), free(c->targets);
 }
 
 // --- messages
@@ -71,26 +70,15 @@ bool schema_fail(SchemaCompiler *c, const Json *schema, const char *keyword, con
     return false;
 }
 
-bool schema_expect(SchemaCompiler *c, const KeywordUse *u, const Json *value, JsonKind kind,
-                   const char *what) {
-    return value->kind == kind ||
-           schema_fail(c, u->schema, NULL, "\"%.*s\": expected %s", SHOWN(u->value->key), what);
-}
-
 bool schema_refuse(SchemaCompiler *c, const KeywordUse *u, const char *where) {
     return schema_fail(c, u->schema, NULL, "\"%.*s\"%s is not supported", SHOWN(u->value->key),
                        where);
 }
 
-bool schema_spend_steps(SchemaCompiler *c, long steps) {
+bool schema_spend(SchemaCompiler *c, long steps) {
     if (c->failed) return false;
     return budget_spend(&c->budget, steps) ||
            schema_fail(c, NULL, NULL, "too complex; simplify the schema");
-}
-
-bool schema_spend(SchemaCompiler *c, long work) {
-    enum { STEPS = 20 }; // budget steps per unit of work
-    return schema_spend_steps(c, work * STEPS);
 }
 
 void schema_note_unknown(SchemaCompiler *c, const Json *schema, Str keyword) {
@@ -129,13 +117,19 @@ bool schema_next(SchemaCompiler *c, KeywordUse *u) {
     return u->value;
 }
 
+const Json *schema_items(const Json *schema, const char *keyword) {
+    const Json *value = json_get(schema, keyword);
+    return value ? value->child : NULL;
+}
+
 // Where c->member_of has the member of an object.
-static const Json **member_slot(SchemaCompiler *c, const Json *object, Str name, bool *is_new) {
+static const Json **member_slot(SchemaCompiler *c, const Json *object, Str name) {
+    bool is_new;
     c->member_key.len = 0;
     buffer_append(&c->member_key, (const char *)&object, sizeof object);
     buffer_put(&c->member_key, name);
-    int i = intern_add(&c->member_keys, c->member_key.data, c->member_key.len, is_new);
-    if (*is_new) {
+    int i = intern_add(&c->member_keys, c->member_key.data, c->member_key.len, &is_new);
+    if (is_new) {
         c->member_of = list_grow((void *)c->member_of, i, sizeof *c->member_of);
         c->member_of[i] = NULL;
     }
@@ -145,20 +139,14 @@ static const Json **member_slot(SchemaCompiler *c, const Json *object, Str name,
 const Json *schema_member(SchemaCompiler *c, const Json *object, Str name) {
     enum { MIN_INDEXED = 16 }; // members of an object that is worth an index
     const Json *m = object ? object->child : NULL;
-    bool is_new;
     if (!object || object->n_items < MIN_INDEXED) {
         while (m && !str_eq(m->key, name)) m = m->next;
         return m;
     }
-    // A search for an absent name adds a slot, so every object is indexed at its first search.
-    intern_add(&c->indexed_objects, &object, sizeof object, &is_new);
-    if (!schema_spend_steps(c, is_new ? 20L * object->n_items : 10)) return NULL;
-    for (; is_new && m; m = m->next) {
-        bool is_first;
-        const Json **slot = member_slot(c, object, m->key, &is_first);
-        if (is_first) *slot = m;
-    }
-    return *member_slot(c, object, name, &is_new);
+    bool is_indexed = *member_slot(c, object, m->key);
+    if (!schema_spend(c, is_indexed ? 10 : 20L * object->n_items)) return NULL;
+    for (; !is_indexed && m; m = m->next) *member_slot(c, object, m->key) = m;
+    return *member_slot(c, object, name);
 }
 
 unsigned schema_type_of(const SchemaCompiler *c, const Json *value) {

@@ -29,18 +29,11 @@ typedef struct SchemaKeyword SchemaKeyword;
 typedef struct SchemaAssertion SchemaAssertion; // see schema_expand.h
 typedef struct Conjunction Conjunction;
 
-// A schema with a URI of its own.
+// A schema to which a URI refers: a resource, or with an anchor a schema inside it.
 typedef struct {
-    Str uri;
+    Str uri, anchor;
     const Json *schema;
-} SchemaResource;
-
-// A schema with a name inside its resource.
-typedef struct {
-    int resource;
-    Str name;
-    const Json *schema;
-} SchemaAnchor;
+} SchemaTarget;
 
 // The value of the grammar that is being compiled.
 typedef struct {
@@ -68,17 +61,15 @@ struct SchemaCompiler {
     void **blocks;   // (n_blocks) memory of schema_alloc
     int n_blocks;
     InternTable indexed; // addresses of schemas, see schema_index.c
-    int *resource_of;    // (indexed.n) the resource that a schema belongs to
-    SchemaResource *resources;
-    SchemaAnchor *anchors;
-    int n_resources, n_anchors;
-    InternTable memo;            // descriptions of the DFAs and strings built so far
-    int *memo_values;            // (memo.n) their indices in the grammar
-    InternTable indexed_objects; // addresses of objects whose members are in member_keys
-    InternTable member_keys;     // address of an object, then a name; see schema_member()
-    const Json **member_of;      // (member_keys.n) the member, or NULL
-    Buffer member_key;           // the key of the current search
-    InternTable values;          // the set of assertions of each value of the grammar
+    int *resource_of;    // (indexed.n) target of the resource that a schema belongs to
+    SchemaTarget *targets;
+    int n_targets;
+    InternTable memo;        // descriptions of the DFAs and strings built so far
+    int *memo_values;        // (memo.n) their indices in the grammar
+    InternTable member_keys; // address of an object, then a name; see schema_member()
+    const Json **member_of;  // (member_keys.n) the member, or NULL
+    Buffer member_key;       // the key of the current search
+    InternTable values;      // the set of assertions of each value of the grammar
     CompileTarget target;
     const Json *listed, *candidate; // a list of values, and its value that is being checked
     int expand_depth, check_depth, type_depth; // of schema_expand(), schema_holds(), find_types()
@@ -107,19 +98,23 @@ typedef enum {
     VALUE_COUNT, // a whole number
     VALUE_LIMIT, // a number or, as in draft 4, true or false
     VALUE_LIST,
+    VALUE_NAME,          // a string in a list
     VALUE_NAMES,         // a list of strings
     VALUE_NAME_OR_NAMES, // a string or a list of strings
     VALUE_SCHEMA,
-    VALUE_SCHEMAS,     // a list of at least one schema
-    VALUE_ITEMS,       // a schema or a list of schemas
+    VALUE_SCHEMAS, // a list of at least one schema
+    VALUE_ITEMS,   // a schema or a list of schemas
+    VALUE_SCHEMA_OR_NAMES,
     VALUE_SCHEMA_MAP,  // an object of schemas
+    VALUE_NAMES_MAP,   // an object of lists of strings
     VALUE_DEPENDENCIES // an object of schemas and lists of strings
 } KeywordValue;
 
-// A row of a table. The first four fields are initialised by position.
+// A row of a table. The first five fields are initialised by position.
 struct SchemaKeyword {
     const char *name; // NULL ends a table
     unsigned types;   // the keyword restricts only values of these types
+    KeywordValue value;
     // Adds what the keyword asserts to a conjunction. NULL: nothing.
     void (*assert)(SchemaCompiler *c, Conjunction *f, const KeywordUse *u);
     // Expands the branches of a conjunction in which the keyword does not hold. NULL: unsupported.
@@ -129,10 +124,8 @@ struct SchemaKeyword {
     // The types of the values that can satisfy the keyword. NULL: any.
     unsigned (*find_types)(SchemaCompiler *c, const KeywordUse *u);
     KeywordRole role;
-    KeywordValue value;
     short first, last;         // first and last draft that define it; 0: no limit
     bool is_max, is_exclusive; // kind of an upper or lower bound
-    size_t bound;              // of a bound on a count: offset of the CountRange in Conjunction
 };
 
 void schema_add_keyword(SchemaCompiler *c, const char *name, const SchemaKeyword *k);
@@ -146,8 +139,10 @@ bool schema_index(SchemaCompiler *c);
 bool schema_next(SchemaCompiler *c, KeywordUse *u);
 // The schema that a $ref refers to; NULL after a failure.
 const Json *schema_target(SchemaCompiler *c, const Json *schema, const Json *ref);
-// The first member of this name, or NULL. object may be NULL. Fails if the budget is exceeded.
+// The member of this name, or NULL. object may be NULL. Fails if the budget is exceeded.
 const Json *schema_member(SchemaCompiler *c, const Json *object, Str name);
+// The first item or member of a keyword's value, or NULL.
+const Json *schema_items(const Json *schema, const char *keyword);
 // The type of a value.
 unsigned schema_type_of(const SchemaCompiler *c, const Json *value);
 
@@ -155,16 +150,10 @@ unsigned schema_type_of(const SchemaCompiler *c, const Json *value);
 // and keyword may be NULL. Returns false.
 bool schema_fail(SchemaCompiler *c, const Json *schema, const char *keyword, const char *fmt, ...)
     PRINTF_LIKE(4, 5);
-// Fails unless a value, which is the keyword's or inside it, is of this kind. what: the expected
-// kind.
-bool schema_expect(SchemaCompiler *c, const KeywordUse *u, const Json *value, JsonKind kind,
-                   const char *what);
 // Fails with the message: KEYWORD, `where`, "is not supported".
 bool schema_refuse(SchemaCompiler *c, const KeywordUse *u, const char *where);
 // Spends a part of the budget. False if the budget is exceeded or something has failed before.
-bool schema_spend(SchemaCompiler *c, long work);
-// Spends single steps of the budget.
-bool schema_spend_steps(SchemaCompiler *c, long steps);
+bool schema_spend(SchemaCompiler *c, long steps);
 void schema_note_unknown(SchemaCompiler *c, const Json *schema, Str keyword);
 // Memory that is freed when the compilation ends.
 void *schema_alloc(SchemaCompiler *c, size_t size);

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// --- URIs (RFC 3986, section 5.2)
+// --- URIs (RFC 3986, section 5.2, without the removal of dot segments)
 
 // Length of a scheme and its colon; 0: a relative reference.
 static size_t scheme_length(Str uri) {
@@ -29,27 +29,6 @@ static size_t path_offset(Str uri) {
     return at;
 }
 
-// Removes the segments "." and ".." of a path that begins at an offset. Returns the new length.
-static size_t remove_dots(char *uri, size_t begin, size_t len) {
-    size_t n = begin;
-    for (size_t at = begin; at < len;) {
-        bool has_slash = uri[at] == '/';
-        size_t segment = at + has_slash, end = segment;
-        while (end < len && uri[end] != '/') end++;
-        size_t n_segment = end - segment;
-        bool is_dot = n_segment == 1 && uri[segment] == '.';
-        bool is_up = n_segment == 2 && !memcmp(uri + segment, "..", 2);
-        if (is_up)
-            while (n > begin && uri[--n] != '/') continue;
-        if (!is_dot && !is_up)
-            memmove(uri + n, uri + at, end - at), n += end - at;
-        else if (end == len && has_slash)
-            uri[n++] = '/';
-        at = end;
-    }
-    return n;
-}
-
 static Str resolve_uri(SchemaCompiler *c, Str base, Str ref) {
     if (!ref.len) return base;
     if (scheme_length(ref)) return ref;
@@ -66,7 +45,7 @@ static Str resolve_uri(SchemaCompiler *c, Str base, Str ref) {
     if (has_authority && n == path && ref.data[0] != '/') out[n++] = '/';
     memcpy(out + n, ref.data, ref.len);
     n += ref.len;
-    return (Str){out, remove_dots(out, path_offset((Str){out, n}), n)};
+    return (Str){out, n};
 }
 
 // --- the index
@@ -80,9 +59,10 @@ static Str split_fragment(Str *uri) {
     return fragment;
 }
 
-static void add_anchor(SchemaCompiler *c, int resource, Str name, const Json *schema) {
-    c->anchors = list_grow(c->anchors, c->n_anchors, sizeof *c->anchors);
-    c->anchors[c->n_anchors++] = (SchemaAnchor){resource, name, schema};
+static int add_target(SchemaCompiler *c, Str uri, Str anchor, const Json *schema) {
+    c->targets = list_grow(c->targets, c->n_targets, sizeof *c->targets);
+    c->targets[c->n_targets] = (SchemaTarget){uri, anchor, schema};
+    return c->n_targets++;
 }
 
 // The resource of a schema inside a resource: a new one if it has an $id. Adds its anchors.
@@ -92,76 +72,57 @@ static int enter_schema(SchemaCompiler *c, const Json *schema, int resource) {
     const Json *dynamic = json_get_string(schema, "$dynamicAnchor");
     bool is_hidden = c->draft <= 7 && json_get(schema, "$ref");
     Str uri = id && !is_hidden ? id->string : (Str){0}, fragment = split_fragment(&uri);
+    Str base = resource < 0 ? (Str){0} : c->targets[resource].uri;
     if (uri.len || resource < 0) {
-        Str base = resource < 0 ? (Str){0} : c->resources[resource].uri;
-        c->resources = list_grow(c->resources, c->n_resources, sizeof *c->resources);
-        c->resources[c->n_resources] = (SchemaResource){resolve_uri(c, base, uri), schema};
-        resource = c->n_resources++;
+        base = resolve_uri(c, base, uri);
+        resource = add_target(c, base, (Str){0}, schema);
     }
-    if (fragment.len) add_anchor(c, resource, fragment, schema);
-    if (anchor && c->draft >= 2019) add_anchor(c, resource, anchor->string, schema);
-    if (dynamic && c->draft >= 2020) add_anchor(c, resource, dynamic->string, schema);
+    if (fragment.len) add_target(c, base, fragment, schema);
+    if (anchor && c->draft >= 2019) add_target(c, base, anchor->string, schema);
+    if (dynamic && c->draft >= 2020) add_target(c, base, dynamic->string, schema);
     return resource;
 }
 
 static bool index_schema(SchemaCompiler *c, const Json *schema, int resource);
 
-// Checks the members or items of a keyword's value: schemas or, with `strings`, strings.
-static bool index_list(SchemaCompiler *c, const KeywordUse *u, const Json *list, bool are_schemas,
-                       int resource) {
-    bool ok = are_schemas || schema_expect(c, u, list, JSON_ARRAY, "a list of names");
-    for (const Json *v = list->child; v && ok; v = v->next)
-        ok = are_schemas ? index_schema(c, v, resource)
-                         : schema_expect(c, u, v, JSON_STRING, "a list of names");
-    return ok;
-}
-
-static bool index_keyword(SchemaCompiler *c, const KeywordUse *u, int resource) {
+// Checks the value of a keyword, or an item or member of it. Indexes the schemas in it.
+static bool index_value(SchemaCompiler *c, const KeywordUse *u, const Json *value,
+                        KeywordValue expected, int resource) {
     static const struct {
-        JsonKind kind;
+        unsigned kinds; // bits of JsonKind; 0: any
         const char *what;
-    } kinds[] = {
-        [VALUE_STRING] = {JSON_STRING, "a string"},
-        [VALUE_BOOL] = {JSON_BOOL, "true or false"},
-        [VALUE_NUMBER] = {JSON_NUMBER, "a number"},
-        [VALUE_LIST] = {JSON_ARRAY, "a list"},
-        [VALUE_SCHEMAS] = {JSON_ARRAY, "a list of schemas"},
-        [VALUE_SCHEMA_MAP] = {JSON_OBJECT, "an object of schemas"},
-        [VALUE_DEPENDENCIES] = {JSON_OBJECT, "an object of schemas or lists of names"},
+        KeywordValue items; // what the items or members must be
+    } rules[] = {
+        [VALUE_STRING] = {1 << JSON_STRING, "a string"},
+        [VALUE_BOOL] = {1 << JSON_BOOL, "true or false"},
+        [VALUE_NUMBER] = {1 << JSON_NUMBER, "a number"},
+        [VALUE_COUNT] = {1 << JSON_NUMBER, "a whole number"},
+        [VALUE_LIMIT] = {1 << JSON_NUMBER | 1 << JSON_BOOL, "a number"},
+        [VALUE_LIST] = {1 << JSON_ARRAY, "a list"},
+        [VALUE_NAME] = {1 << JSON_STRING, "a list of names"},
+        [VALUE_NAMES] = {1 << JSON_ARRAY, "a list of names", VALUE_NAME},
+        [VALUE_NAME_OR_NAMES] = {1 << JSON_STRING | 1 << JSON_ARRAY, "a list of names", VALUE_NAME},
+        [VALUE_SCHEMAS] = {1 << JSON_ARRAY, "a list of at least one schema", VALUE_SCHEMA},
+        [VALUE_ITEMS] = {0, NULL, VALUE_SCHEMA},
+        [VALUE_SCHEMA_OR_NAMES] = {0, "a list of names", VALUE_NAME},
+        [VALUE_SCHEMA_MAP] = {1 << JSON_OBJECT, "an object of schemas", VALUE_SCHEMA},
+        [VALUE_NAMES_MAP] = {1 << JSON_OBJECT, "an object of lists of names", VALUE_NAMES},
+        [VALUE_DEPENDENCIES] = {1 << JSON_OBJECT, "an object of schemas or lists of names",
+                                VALUE_SCHEMA_OR_NAMES},
     };
-    const Json *value = u->value;
-    KeywordValue kind = u->keyword->value;
-    if (kinds[kind].what && !schema_expect(c, u, value, kinds[kind].kind, kinds[kind].what))
-        return false;
-    switch (kind) {
-    case VALUE_SCHEMA: return index_schema(c, value, resource);
-    case VALUE_ITEMS:
-        return value->kind == JSON_ARRAY ? index_list(c, u, value, true, resource)
-                                         : index_schema(c, value, resource);
-    case VALUE_NAMES: return index_list(c, u, value, false, resource);
-    case VALUE_SCHEMAS:
-        if (!value->n_items)
-            return schema_fail(c, u->schema, NULL, "\"%.*s\": expected at least one schema",
-                               SHOWN(value->key));
-        return index_list(c, u, value, true, resource);
-    case VALUE_SCHEMA_MAP: return index_list(c, u, value, true, resource);
-    case VALUE_DEPENDENCIES:
-        for (const Json *d = value->child; d; d = d->next)
-            if (d->kind == JSON_ARRAY || str_is(value->key, "dependentRequired")
-                    ? !index_list(c, u, d, false, resource)
-                    : !index_schema(c, d, resource))
-                return false;
-        return true;
-    case VALUE_NAME_OR_NAMES:
-        return value->kind == JSON_STRING || index_list(c, u, value, false, resource);
-    case VALUE_COUNT:
-        return (value->kind == JSON_NUMBER && value->number >= 0 && number_is_integer(value)) ||
-               schema_fail(c, u->schema, NULL, "\"%.*s\": expected a whole number",
-                           SHOWN(value->key));
-    case VALUE_LIMIT:
-        return value->kind == JSON_BOOL || schema_expect(c, u, value, JSON_NUMBER, "a number");
-    default: return true;
-    }
+    bool may_be_schema = expected == VALUE_ITEMS || expected == VALUE_SCHEMA_OR_NAMES;
+    if (expected == VALUE_SCHEMA || (may_be_schema && value->kind != JSON_ARRAY))
+        return index_schema(c, value, resource);
+    bool fits = !rules[expected].kinds || rules[expected].kinds >> value->kind & 1;
+    if (expected == VALUE_COUNT) fits = fits && value->number >= 0 && number_is_integer(value);
+    if (expected == VALUE_SCHEMAS) fits = fits && value->n_items;
+    if (!fits)
+        return schema_fail(c, u->schema, NULL, "\"%.*s\": expected %s", SHOWN(u->value->key),
+                           rules[expected].what);
+    KeywordValue items = rules[expected].items;
+    for (const Json *v = items ? value->child : NULL; v; v = v->next)
+        if (!index_value(c, u, v, items, resource)) return false;
+    return true;
 }
 
 // Indexes a schema inside a resource (-1: the root) and all schemas inside it.
@@ -178,7 +139,7 @@ static bool index_schema(SchemaCompiler *c, const Json *schema, int resource) {
     c->resource_of[i] = resource;
     for (const Json *k = schema->child; k; k = k->next) {
         KeywordUse u = {schema_keyword(c, k->key), schema, k};
-        if (u.keyword && !index_keyword(c, &u, resource)) return false;
+        if (u.keyword && !index_value(c, &u, k, u.keyword->value, resource)) return false;
     }
     return true;
 }
@@ -233,24 +194,24 @@ const Json *schema_target(SchemaCompiler *c, const Json *schema, const Json *ref
     int i = intern_add(&c->indexed, &schema, sizeof schema, NULL), n_found = 0, resource = 0;
     Str uri = ref->string, fragment = split_fragment(&uri);
     const Json *found = NULL;
-    uri = resolve_uri(c, c->resources[c->resource_of[i]].uri, uri);
-    if (!schema_spend_steps(c, c->n_resources + c->n_anchors)) return NULL;
-    for (int k = 0; k < c->n_resources; k++)
-        if (str_eq(c->resources[k].uri, uri)) resource = k, n_found++;
-    if (n_found == 1) found = c->resources[resource].schema;
-    if (found && fragment.len && fragment.data[0] == '/') {
-        found = follow_pointer(c, found, fragment);
-        // A target that is no part of a keyword is indexed only now.
-        if (found && !index_schema(c, found, resource)) return NULL;
-    } else if (found && fragment.len) {
-        n_found = 0;
-        for (int k = 0; k < c->n_anchors; k++)
-            if (c->anchors[k].resource == resource && str_eq(c->anchors[k].name, fragment))
-                found = c->anchors[k].schema, n_found++;
-    }
+    if (str_contains(uri, "./"))
+        return schema_fail(c, schema, "$ref",
+                           "\"%.*s\": \".\" and \"..\" are not supported in a path",
+                           SHOWN(ref->string)),
+               NULL;
+    bool is_pointer = fragment.len && fragment.data[0] == '/';
+    Str anchor = is_pointer ? (Str){0} : fragment;
+    uri = resolve_uri(c, c->targets[c->resource_of[i]].uri, uri);
+    if (!schema_spend(c, c->n_targets)) return NULL;
+    for (int k = 0; k < c->n_targets; k++)
+        if (str_eq(c->targets[k].uri, uri) && str_eq(c->targets[k].anchor, anchor))
+            found = c->targets[k].schema, resource = k, n_found++;
+    if (is_pointer && found) found = follow_pointer(c, found, fragment);
+    // A target that is no part of a keyword is indexed only now.
+    if (is_pointer && found && !index_schema(c, found, resource)) return NULL;
     if (n_found > 1)
         schema_fail(c, schema, "$ref", "\"%.*s\" is defined twice", SHOWN(ref->string));
-    else if (!found || !n_found)
+    else if (!found)
         schema_fail(c, schema, "$ref", "\"%.*s\" is not in the schema; include it in \"$defs\"",
                     SHOWN(ref->string));
     return n_found == 1 ? found : NULL;

@@ -48,7 +48,7 @@ static unsigned find_types(SchemaCompiler *c, const Json *schema) {
     enum { MAX_DEPTH = 8 };
     unsigned types = TYPE_ANY;
     if (schema->kind == JSON_BOOL) return schema->boolean ? TYPE_ANY : 0;
-    if (schema->kind != JSON_OBJECT || c->type_depth > MAX_DEPTH || !schema_spend(c, 4))
+    if (schema->kind != JSON_OBJECT || c->type_depth > MAX_DEPTH || !schema_spend(c, 80))
         return TYPE_ANY;
     c->type_depth++;
     for (KeywordUse u = {.schema = schema}; schema_next(c, &u);)
@@ -77,8 +77,7 @@ static bool has_ref_only(const SchemaCompiler *c, const Json *schema) {
 // True if `a` lists its values ("const", "enum") and none of the values satisfies b.
 static bool values_are_disjoint(SchemaCompiler *c, const Json *a, const Json *b) {
     const Json *one = c->draft >= 6 ? json_get(a, "const") : NULL, *list = json_get(a, "enum");
-    bool is_list = list && list->kind == JSON_ARRAY;
-    if ((!one && !is_list) || has_ref_only(c, a)) return false;
+    if ((!one && !list) || has_ref_only(c, a)) return false;
     bool had_failed = c->failed, is_disjoint = true;
     c->quiet++; // if b cannot be checked, the schemas count as not disjoint
     if (one) is_disjoint = !schema_holds(c, b, one);
@@ -90,15 +89,9 @@ static bool values_are_disjoint(SchemaCompiler *c, const Json *a, const Json *b)
     return is_disjoint;
 }
 
-// The first item or member of a keyword's value, if the value is of this kind; otherwise NULL.
-static const Json *first_item(const Json *schema, const char *keyword, JsonKind kind) {
-    const Json *value = json_get(schema, keyword);
-    return value && value->kind == kind ? value->child : NULL;
-}
-
 static bool is_required(const Json *schema, Str name) {
-    const Json *r = first_item(schema, "required", JSON_ARRAY);
-    while (r && !(r->kind == JSON_STRING && str_eq(r->string, name))) r = r->next;
+    const Json *r = schema_items(schema, "required");
+    while (r && !str_eq(r->string, name)) r = r->next;
     return r;
 }
 
@@ -108,10 +101,10 @@ static bool properties_are_disjoint(SchemaCompiler *c, const Json *a, const Json
     const Json *others = json_get(b, "additionalProperties"), *in_b = json_get(b, "properties");
     bool is_closed = others && others->kind == JSON_BOOL && !others->boolean &&
                      !json_get(b, "patternProperties");
-    const Json *r = is_closed ? first_item(a, "required", JSON_ARRAY) : NULL;
+    const Json *r = is_closed ? schema_items(a, "required") : NULL;
     for (; r; r = r->next)
-        if (r->kind == JSON_STRING && !schema_member(c, in_b, r->string)) return true;
-    for (const Json *p = first_item(a, "properties", JSON_OBJECT); p; p = p->next) {
+        if (!schema_member(c, in_b, r->string)) return true;
+    for (const Json *p = schema_items(a, "properties"); p; p = p->next) {
         const Json *q = schema_member(c, in_b, p->key);
         if (q && (is_required(a, p->key) || is_required(b, p->key)) &&
             are_disjoint(c, p, q, depth + 1))
@@ -126,11 +119,10 @@ static bool parts_are_disjoint(SchemaCompiler *c, const Json *a, const Json *b, 
     for (KeywordUse u = {.schema = a}; schema_next(c, &u);) {
         const Json *k = u.value;
         bool is_all = str_is(k->key, "allOf");
-        if (str_is(k->key, "$ref") && k->kind == JSON_STRING) {
+        if (str_is(k->key, "$ref")) {
             const Json *target = schema_target(c, a, k);
             if (target && are_disjoint(c, target, b, depth + 1)) return true;
-        } else if (k->kind == JSON_ARRAY &&
-                   (is_all || str_is(k->key, "anyOf") || str_is(k->key, "oneOf"))) {
+        } else if (is_all || str_is(k->key, "anyOf") || str_is(k->key, "oneOf")) {
             int n = 0;
             for (const Json *s = k->child; s; s = s->next) n += are_disjoint(c, s, b, depth + 1);
             if (is_all ? n > 0 : n == k->n_items) return true;
@@ -144,7 +136,7 @@ static bool are_disjoint(SchemaCompiler *c, const Json *a, const Json *b, int de
     unsigned types = find_types(c, a) & find_types(c, b);
     if (!types) return true;
     if (a->kind != JSON_OBJECT || b->kind != JSON_OBJECT || depth > MAX_DEPTH ||
-        !schema_spend(c, 16))
+        !schema_spend(c, 320))
         return false;
     if (values_are_disjoint(c, a, b) || values_are_disjoint(c, b, a)) return true;
     if (parts_are_disjoint(c, a, b, depth) || parts_are_disjoint(c, b, a, depth)) return true;
@@ -272,19 +264,19 @@ static bool check_if(SchemaCompiler *c, const KeywordUse *u, const Json *value) 
 }
 
 const SchemaKeyword schema_logic_keywords[] = {
-    {"$ref", TYPE_ANY, assert_target, negate_target, .check = check_target,
-     .role = KEYWORD_APPLICATOR, .find_types = find_target_types, .value = VALUE_STRING},
-    {"type", TYPE_ANY, assert_type, negate_type, .check = check_type,
-     .find_types = find_named_types, .value = VALUE_NAME_OR_NAMES},
-    {"allOf", TYPE_ANY, assert_all_of, negate_all_of, .check = check_parts,
-     .role = KEYWORD_APPLICATOR, .find_types = find_part_types, .value = VALUE_SCHEMAS},
-    {"anyOf", TYPE_ANY, assert_choice, negate_any_of, .check = check_parts,
-     .role = KEYWORD_APPLICATOR, .find_types = find_part_types, .value = VALUE_SCHEMAS},
-    {"oneOf", TYPE_ANY, assert_choice, negate_one_of, .check = check_parts,
-     .role = KEYWORD_APPLICATOR, .find_types = find_part_types, .value = VALUE_SCHEMAS},
-    {"not", TYPE_ANY, assert_not, negate_not, .check = check_not, .role = KEYWORD_APPLICATOR,
-     .value = VALUE_SCHEMA},
-    {"if", TYPE_ANY, assert_if, negate_if, .check = check_if, .first = 7,
-     .role = KEYWORD_APPLICATOR, .value = VALUE_SCHEMA},
+    {"$ref", TYPE_ANY, VALUE_STRING, assert_target, negate_target, .check = check_target,
+     .role = KEYWORD_APPLICATOR, .find_types = find_target_types},
+    {"type", TYPE_ANY, VALUE_NAME_OR_NAMES, assert_type, negate_type, .check = check_type,
+     .find_types = find_named_types},
+    {"allOf", TYPE_ANY, VALUE_SCHEMAS, assert_all_of, negate_all_of, .check = check_parts,
+     .role = KEYWORD_APPLICATOR, .find_types = find_part_types},
+    {"anyOf", TYPE_ANY, VALUE_SCHEMAS, assert_choice, negate_any_of, .check = check_parts,
+     .role = KEYWORD_APPLICATOR, .find_types = find_part_types},
+    {"oneOf", TYPE_ANY, VALUE_SCHEMAS, assert_choice, negate_one_of, .check = check_parts,
+     .role = KEYWORD_APPLICATOR, .find_types = find_part_types},
+    {"not", TYPE_ANY, VALUE_SCHEMA, assert_not, negate_not, .check = check_not,
+     .role = KEYWORD_APPLICATOR},
+    {"if", TYPE_ANY, VALUE_SCHEMA, assert_if, negate_if, .check = check_if, .first = 7,
+     .role = KEYWORD_APPLICATOR},
     {.name = NULL},
 };

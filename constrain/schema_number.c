@@ -64,16 +64,15 @@ static bool check_multiple(SchemaCompiler *c, const KeywordUse *u, const Json *v
 }
 
 const SchemaKeyword schema_number_keywords[] = {
-    {"minimum", TYPE_NUMBER, assert_bound, negate_bound, .check = check_bound,
-     .value = VALUE_NUMBER},
-    {"maximum", TYPE_NUMBER, assert_bound, negate_bound, .check = check_bound, .is_max = true,
-     .value = VALUE_NUMBER},
-    {"exclusiveMinimum", TYPE_NUMBER, assert_bound, negate_bound, .check = check_bound,
-     .is_exclusive = true, .value = VALUE_LIMIT},
-    {"exclusiveMaximum", TYPE_NUMBER, assert_bound, negate_bound, .check = check_bound,
-     .is_exclusive = true, .is_max = true, .value = VALUE_LIMIT},
-    {"multipleOf", TYPE_NUMBER, assert_multiple, negate_multiple, .check = check_multiple,
-     .value = VALUE_NUMBER},
+    {"minimum", TYPE_NUMBER, VALUE_NUMBER, assert_bound, negate_bound, .check = check_bound},
+    {"maximum", TYPE_NUMBER, VALUE_NUMBER, assert_bound, negate_bound, .check = check_bound,
+     .is_max = true},
+    {"exclusiveMinimum", TYPE_NUMBER, VALUE_LIMIT, assert_bound, negate_bound, .check = check_bound,
+     .is_exclusive = true},
+    {"exclusiveMaximum", TYPE_NUMBER, VALUE_LIMIT, assert_bound, negate_bound, .check = check_bound,
+     .is_exclusive = true, .is_max = true},
+    {"multipleOf", TYPE_NUMBER, VALUE_NUMBER, assert_multiple, negate_multiple,
+     .check = check_multiple},
     {.name = NULL},
 };
 
@@ -95,7 +94,7 @@ void number_emit(SchemaCompiler *c, const Conjunction *f) {
     for (const Conjunct *a = f->conjuncts; a; a = a->next) {
         const Json *v = a->json;
         for (int i = 0; i < a->n_values; i++, v = v->next)
-            if (v->kind == JSON_NUMBER && schema_spend(c, 4))
+            if (v->kind == JSON_NUMBER && schema_spend(c, 80))
                 ok = ok && number_put_pattern(&excluded, v, true);
         if (a->kind == CONJUNCT_MULTIPLE) {
             r.notation = NUMBER_PLAIN;

@@ -45,11 +45,6 @@ static bool name_matches(SchemaCompiler *c, const Json *schema, Str pattern,
     return p->matched >> find_pattern(p->patterns, dfa) & 1;
 }
 
-static const Json *patterns_of(const Json *schema) {
-    const Json *patterns = json_get(schema, "patternProperties");
-    return patterns ? patterns->child : NULL;
-}
-
 // Stores the schemas that `schema` applies to a property: the schemas of its name and of matching
 // patterns or, if there are none, "additionalProperties". With `unevaluated`
 // ("unevaluatedProperties") only this schema is stored, and only for a property without a name or
@@ -60,7 +55,7 @@ static int find_property_schemas(SchemaCompiler *c, const Json *schema, const Js
         p->name.data ? schema_member(c, json_get(schema, "properties"), p->name) : NULL;
     int n = 0;
     if (named) out[n++].json = named;
-    for (const Json *k = patterns_of(schema); k; k = k->next)
+    for (const Json *k = schema_items(schema, "patternProperties"); k; k = k->next)
         if (name_matches(c, schema, k->key, p)) out[n++].json = k;
     if (n && unevaluated) return 0;
     const Json *others = unevaluated ? unevaluated : json_get(schema, "additionalProperties");
@@ -196,30 +191,27 @@ static bool check_dependencies(SchemaCompiler *c, const KeywordUse *u, const Jso
 }
 
 const SchemaKeyword schema_object_keywords[] = {
-    {"properties", TYPE_OBJECT, assert_properties, negate_properties, .check = check_properties,
-     .value = VALUE_SCHEMA_MAP},
-    {"patternProperties", TYPE_OBJECT, assert_properties, negate_properties,
-     .check = check_properties, .value = VALUE_SCHEMA_MAP},
-    {"additionalProperties", TYPE_OBJECT, assert_properties, negate_properties,
-     .check = check_properties, .value = VALUE_SCHEMA},
-    {"required", TYPE_OBJECT, assert_required, negate_required, .check = check_required,
-     .value = VALUE_NAMES},
-    {"minProperties", TYPE_OBJECT, count_assert, count_negate, .check = count_check,
-     .bound = offsetof(Conjunction, properties), .value = VALUE_COUNT},
-    {"maxProperties", TYPE_OBJECT, count_assert, count_negate, .check = count_check,
-     .bound = offsetof(Conjunction, properties), .is_max = true, .value = VALUE_COUNT},
-    {"propertyNames", TYPE_OBJECT, assert_names, NULL, .check = check_names, .first = 6,
-     .value = VALUE_SCHEMA},
-    {"dependencies", TYPE_OBJECT, assert_dependencies, negate_dependencies,
-     .check = check_dependencies, .role = KEYWORD_APPLICATOR, .value = VALUE_DEPENDENCIES},
-    {"dependentRequired", TYPE_OBJECT, assert_dependencies, negate_dependencies,
-     .check = check_dependencies, .first = 2019, .role = KEYWORD_APPLICATOR,
-     .value = VALUE_DEPENDENCIES},
-    {"dependentSchemas", TYPE_OBJECT, assert_dependencies, negate_dependencies,
-     .check = check_dependencies, .first = 2019, .role = KEYWORD_APPLICATOR,
-     .value = VALUE_SCHEMA_MAP},
-    {"unevaluatedProperties", TYPE_ANY, assert_unevaluated, NULL, .check = unevaluated_check,
-     .first = 2019, .value = VALUE_SCHEMA},
+    {"properties", TYPE_OBJECT, VALUE_SCHEMA_MAP, assert_properties, negate_properties,
+     .check = check_properties},
+    {"patternProperties", TYPE_OBJECT, VALUE_SCHEMA_MAP, assert_properties, negate_properties,
+     .check = check_properties},
+    {"additionalProperties", TYPE_OBJECT, VALUE_SCHEMA, assert_properties, negate_properties,
+     .check = check_properties},
+    {"required", TYPE_OBJECT, VALUE_NAMES, assert_required, negate_required,
+     .check = check_required},
+    {"minProperties", TYPE_OBJECT, VALUE_COUNT, count_assert, count_negate, .check = count_check},
+    {"maxProperties", TYPE_OBJECT, VALUE_COUNT, count_assert, count_negate, .check = count_check,
+     .is_max = true},
+    {"propertyNames", TYPE_OBJECT, VALUE_SCHEMA, assert_names, NULL, .check = check_names,
+     .first = 6},
+    {"dependencies", TYPE_OBJECT, VALUE_DEPENDENCIES, assert_dependencies, negate_dependencies,
+     .check = check_dependencies, .role = KEYWORD_APPLICATOR},
+    {"dependentRequired", TYPE_OBJECT, VALUE_NAMES_MAP, assert_dependencies, negate_dependencies,
+     .check = check_dependencies, .first = 2019, .role = KEYWORD_APPLICATOR},
+    {"dependentSchemas", TYPE_OBJECT, VALUE_SCHEMA_MAP, assert_dependencies, negate_dependencies,
+     .check = check_dependencies, .first = 2019, .role = KEYWORD_APPLICATOR},
+    {"unevaluatedProperties", TYPE_ANY, VALUE_SCHEMA, assert_unevaluated, NULL,
+     .check = unevaluated_check, .first = 2019},
     {.name = NULL},
 };
 
@@ -312,7 +304,7 @@ static int property_value(SchemaCompiler *c, const Conjunction *f, const Propert
 
 // Adds the patterns of a schema to the list, and the bits of new patterns to the labels of a DFA.
 static void label_patterns(SchemaCompiler *c, const Json *schema, PatternList *l, Dfa *d) {
-    for (const Json *k = patterns_of(schema); k && !c->failed; k = k->next) {
+    for (const Json *k = schema_items(schema, "patternProperties"); k && !c->failed; k = k->next) {
         int dfa = string_pattern(c, schema, k->key), i = find_pattern(l, dfa);
         if (dfa < 0 || i < l->n) continue;
         if (i == MAX_PATTERNS) {
@@ -372,14 +364,11 @@ static void add_other_names(SchemaCompiler *c, const Conjunction *f, ObjectDef *
         if (a->kind == CONJUNCT_NAMES) keep_names(c, a, &d);
     o->n_other = 1 << patterns.n;
     o->other_values = xalloc((size_t)o->n_other, sizeof(int));
-    bool *is_used = xalloc((size_t)o->n_other, sizeof *is_used);
-    for (int state = 1; state < d.n_states && !c->failed; state++)
-        if (d.accept[state]) is_used[d.accept[state] - 1] = true;
-    for (int i = 0; i < o->n_other && !c->failed; i++)
-        if (is_used[i])
-            o->other_values[i] = property_value(
-                c, f, &(PropertyName){.patterns = &patterns, .matched = (unsigned)i}, assertions);
-    free(is_used);
+    for (int state = 1; state < d.n_states && schema_spend(c, 4); state++) {
+        PropertyName name = {.patterns = &patterns, .matched = d.accept[state] - 1u};
+        if (d.accept[state] && !o->other_values[name.matched])
+            o->other_values[name.matched] = property_value(c, f, &name, assertions);
+    }
     o->other = grammar_add_dfa(c->grammar, &d);
 }
 
@@ -394,7 +383,7 @@ void object_emit(SchemaCompiler *c, const Conjunction *f) {
     SchemaAssertion *assertions = xalloc(max, sizeof *assertions);
     list_names(f, &l);
     sort_properties(&l);
-    for (int i = 0; i < l.n && schema_spend_steps(c, 4 + n_conjuncts); i++)
+    for (int i = 0; i < l.n && schema_spend(c, 4 + n_conjuncts); i++)
         l.at[i].def.value = property_value(c, f, &(PropertyName){.name = l.at[i].name}, assertions);
     if (!c->failed) add_other_names(c, f, &o, assertions);
     free(assertions);

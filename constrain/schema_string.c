@@ -57,8 +57,7 @@ static int combine(SchemaCompiler *c, int a, int b, DfaOp op) {
 
 static void add_language(SchemaCompiler *c, Conjunction *f, const KeywordUse *u, bool is_negated) {
     ConjunctKind kind = str_is(u->value->key, "format") ? CONJUNCT_FORMAT : CONJUNCT_PATTERN;
-    if (schema_expect(c, u, u->value, JSON_STRING, "a string"))
-        conjunction_add(c, f, kind, u)->is_negated = is_negated;
+    conjunction_add(c, f, kind, u)->is_negated = is_negated;
 }
 
 static void assert_language(SchemaCompiler *c, Conjunction *f, const KeywordUse *u) {
@@ -79,14 +78,13 @@ static bool check_language(SchemaCompiler *c, const KeywordUse *u, const Json *v
 }
 
 const SchemaKeyword schema_string_keywords[] = {
-    {"minLength", TYPE_STRING, count_assert, count_negate, .check = count_check,
-     .bound = offsetof(Conjunction, length), .value = VALUE_COUNT},
-    {"maxLength", TYPE_STRING, count_assert, count_negate, .check = count_check,
-     .bound = offsetof(Conjunction, length), .is_max = true, .value = VALUE_COUNT},
-    {"pattern", TYPE_STRING, assert_language, negate_language, .check = check_language,
-     .value = VALUE_STRING},
-    {"format", TYPE_STRING, assert_language, negate_language, .check = check_language,
-     .value = VALUE_STRING},
+    {"minLength", TYPE_STRING, VALUE_COUNT, count_assert, count_negate, .check = count_check},
+    {"maxLength", TYPE_STRING, VALUE_COUNT, count_assert, count_negate, .check = count_check,
+     .is_max = true},
+    {"pattern", TYPE_STRING, VALUE_STRING, assert_language, negate_language,
+     .check = check_language},
+    {"format", TYPE_STRING, VALUE_STRING, assert_language, negate_language,
+     .check = check_language},
     {.name = NULL},
 };
 

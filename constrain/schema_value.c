@@ -12,8 +12,7 @@ static const Json *listed_values(const KeywordUse *u, int *n) {
 static void assert_listed(SchemaCompiler *c, Conjunction *f, const KeywordUse *u) {
     (void)c;
     const Json *list = json_get(u->schema, "enum"); // takes precedence over "const"
-    bool has_list = list && list->kind == JSON_ARRAY;
-    if (u->value == list ? has_list : !has_list) f->values = listed_values(u, &f->n_values);
+    if (!list || u->value == list) f->values = listed_values(u, &f->n_values);
 }
 
 // Expands the branches of the values that differ from u->value, an array or object.
@@ -28,7 +27,7 @@ static void split_unequal(SchemaCompiler *c, Conjunction f, const KeywordUse *u)
 void value_exclude(SchemaCompiler *c, Conjunction *f, const KeywordUse *u, const Json *v, int n) {
     Conjunct *a = conjunction_add(c, f, CONJUNCT_NOT_EQUAL, u);
     a->json = v, a->n_values = n;
-    for (; n-- > 0 && schema_spend(c, 1); v = v->next) {
+    for (; n-- > 0 && schema_spend(c, 20); v = v->next) {
         unsigned type = schema_type_of(c, v);
         if (type & (TYPE_NULL | TYPE_TRUE | TYPE_FALSE)) f->types &= ~type;
         if (type & f->types & (TYPE_ARRAY | TYPE_OBJECT))
@@ -61,9 +60,9 @@ static unsigned find_listed_types(SchemaCompiler *c, const KeywordUse *u) {
 }
 
 const SchemaKeyword schema_value_keywords[] = {
-    {"enum", TYPE_ANY, assert_listed, negate_listed, .check = check_listed,
-     .find_types = find_listed_types, .value = VALUE_LIST},
-    {"const", TYPE_ANY, assert_listed, negate_listed, .check = check_listed, .first = 6,
+    {"enum", TYPE_ANY, VALUE_LIST, assert_listed, negate_listed, .check = check_listed,
+     .find_types = find_listed_types},
+    {"const", TYPE_ANY, VALUE_ANY, assert_listed, negate_listed, .check = check_listed, .first = 6,
      .find_types = find_listed_types},
     {.name = NULL},
 };
@@ -108,7 +107,7 @@ void value_emit_listed(SchemaCompiler *c, const Conjunction *f) {
     int n_strings = 0;
     Str *strings = xalloc((size_t)f->n_values + 1, sizeof *strings);
     const Json *v = c->listed = f->values;
-    for (int i = 0; i < f->n_values && schema_spend(c, 4); i++, v = v->next) {
+    for (int i = 0; i < f->n_values && schema_spend(c, 80); i++, v = v->next) {
         bool fits = schema_type_of(c, v) & f->types;
         c->candidate = v;
         for (int k = 0; fits && k < c->target.n_assertions; k++)

@@ -544,9 +544,10 @@ static const struct {
     {"{\"not\":{\"const\":{\"a\":1}}}",
      {"{}", "{\"a\":2}", "{\"a\":1,\"b\":2}", NULL, "{\"a\":1}", NULL}},
     // URIs and anchors
-    {"{\"$id\":\"http://a.b/x/y\",\"$ref\":\"../z/./"
+    {"{\"$id\":\"http://a.b/x/y\",\"$ref\":\"z/"
      "i\",\"$defs\":{\"n\":{\"type\":\"string\"},\"i\":{"
-     "\"$id\":\"/z/i\",\"$defs\":{\"n\":{\"type\":\"null\"}},\"items\":{\"$ref\":\"#/$defs/n\"}}}}",
+     "\"$id\":\"/x/z/i\",\"$defs\":{\"n\":{\"type\":\"null\"}},\"items\":{\"$ref\":\"#/$defs/"
+     "n\"}}}}",
      {"[]", "[null]", NULL, "[\"a\"]", NULL}},
     {"{\"$id\":\"urn:x:y\",\"items\":{\"$ref\":\"b#q\"},\"$defs\":{\"a\":{\"$anchor\":\"q\","
      "\"type\":"
@@ -575,6 +576,7 @@ static void refused_schemas(void) {
         {"{\"type\":\"array\",\"uniqueItems\":true}", "uniqueItems"},
         {"{\"$ref\":\"#/$defs/x\"}", "$ref"},
         {"{\"$ref\":\"http://example.com/x.json\"}", "$ref"},
+        {"{\"$ref\":\"../x\"}", "#/$ref: \"../x\": \".\" and \"..\" are not supported in a path"},
         {"{\"allOf\":[{\"pattern\":\"(\"}]}", "#/allOf/0/pattern"},
         {"{\"type\":\"string\",\"format\":\"iri\"}", "#/format"},
         {"{\"type\":\"string\",\"minLength\":3,\"maxLength\":2}", "no value fits"},
