@@ -174,6 +174,7 @@ static bool scan_start(const PatternReader *r, int node, bool *is_safe) {
 
 static bool check_rules(PatternReader *r) {
     GrammarRules *g = r->grammar;
+    if (!g->n_rules) return true; // compile_rules() reports that "root" is missing
     GrammarRule *end = g->rules + g->n_rules;
     for (GrammarRule *rule = g->rules; rule < end; rule++)
         if (rule->pattern < 0)

@@ -819,7 +819,7 @@ static Value run_builtin(Heap *h, Value f, const Args *a) {
         if (!is_optional) n_required = n_params;
         rest = param.data + param.len + strspn(param.data + param.len, " ");
     }
-    Value *slots = h->args + start;
+    Value *slots = n_params ? h->args + start : NULL;
     for (int i = 0; i < a->n; i++) {
         int k = i;
         if (a->names[i].data)
