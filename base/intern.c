@@ -57,7 +57,8 @@ int intern_add(InternTable *t, const void *key, size_t len, bool *is_new) {
         if (!t->n) t->begin[0] = 0;
     }
     size_t begin = t->begin[t->n], end = begin + (len + 7) / 8 * 8;
-    if (end > t->arena_cap) t->arena = xrealloc(t->arena, t->arena_cap = 2 * end + 64, 1);
+    if (end >= t->arena_cap) // never NULL, even if all keys are empty
+        t->arena = xrealloc(t->arena, t->arena_cap = 2 * end + 64, 1);
     if (len) memcpy(t->arena + begin, key, len);
     t->len[t->n] = len;
     t->begin[t->n + 1] = end;
