@@ -100,7 +100,7 @@ $(ALL_BACKENDS:%.c=$(BUILD)/%.o) $(BUILD)/tests/amx_emulated.o: FILE_FLAGS += $(
 OBJ     := $(SOURCES:%.c=$(BUILD)/%.o) $(patsubst %.S,$(BUILD)/%.o,$(wildcard */*.S))
 
 # Tests. WITHOUT also leaves out test_MODULE.c, tests that include its headers, and fuzzing, which covers all modules.
-FUZZERS := tests/fuzz/targets.c tests/fuzz/editor.c tests/fuzz/imatrix.c tests/fuzz/templates.c
+FUZZERS := $(filter-out %/libfuzzer.c %/asan.c,$(wildcard tests/fuzz/*.c))
 TESTS   := $(filter-out tests/sweep.c,$(wildcard tests/*.c)) $(FUZZERS)
 ifneq (,$(strip $(WITHOUT)))
 TESTS   := $(filter-out $(FUZZERS) tests/test_fuzz.c $(WITHOUT:%=tests/test_%.c) $(shell grep -lE \

@@ -53,15 +53,15 @@ static void test_targets(void) {
     // Warnings about mutated files are not shown.
     int saved = dup(STDERR_FILENO), null = open("/dev/null", O_WRONLY | O_CLOEXEC);
     dup2(null, STDERR_FILENO);
-    for (int i = 0; i < N_FUZZ_TARGETS; i++) {
+    for (const FuzzTarget *t = fuzz_targets; t->name; t++) {
         char directory[64], path[400];
-        snprintf(directory, sizeof directory, "tests/fuzz/seeds/%s", fuzz_targets[i].name);
+        snprintf(directory, sizeof directory, "tests/fuzz/seeds/%s", t->name);
         DIR *d = opendir(directory);
         int n = 0;
         for (struct dirent *e; d && (e = readdir(d));) {
             if (*e->d_name == '.') continue;
             snprintf(path, sizeof path, "%s/%s", directory, e->d_name);
-            replay(&fuzz_targets[i], path);
+            replay(t, path);
             n++;
         }
         if (d) closedir(d);

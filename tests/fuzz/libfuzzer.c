@@ -1,4 +1,5 @@
-// libFuzzer on the target named by $FUZZ_TARGET. The command line is libFuzzer's.
+// libFuzzer on the target named by $FUZZ_TARGET. The command line is libFuzzer's. FUZZ_TARGET=list
+// prints the names of all targets.
 #include "targets.h"
 #include "../../kernels/ops.h"
 
@@ -27,13 +28,13 @@ static int run_fuzzer(void *arg) {
 
 int main(int argc, char **argv) {
     const char *name = getenv("FUZZ_TARGET");
-    for (int i = 0; i < N_FUZZ_TARGETS; i++)
-        if (name && !strcmp(name, fuzz_targets[i].name)) target = &fuzz_targets[i];
-    if (!target) {
-        fputs("set FUZZ_TARGET to one of", stderr);
-        for (int i = 0; i < N_FUZZ_TARGETS; i++) fprintf(stderr, " %s", fuzz_targets[i].name);
-        return fputs("\n", stderr), 2;
+    bool is_list = name && !strcmp(name, "list");
+    for (const FuzzTarget *t = fuzz_targets; t->name; t++) {
+        if (is_list) printf("%s\n", t->name);
+        if (name && !strcmp(name, t->name)) target = t;
     }
+    if (is_list) return 0;
+    if (!target) return fputs("set FUZZ_TARGET to a target, or to list\n", stderr), 2;
     kernels_init(NULL);
     return team_serve(1, run_fuzzer, &(FuzzerArguments){argc, argv});
 }

@@ -70,7 +70,7 @@ uint8_t *fuzz_mutate(Str (*valid_file)(int i), const uint8_t *data, size_t n, si
     return file;
 }
 
-static void fuzz_file(const uint8_t *data, size_t n) {
+void fuzz_file(const uint8_t *data, size_t n) {
     static const ModelOptions options = {.n_threads = 1};
     Gguf g;
     Model m;
@@ -132,7 +132,7 @@ static Str valid_adapter(int i) {
     return buffer_str(&files[i]);
 }
 
-static void fuzz_adapter(const uint8_t *data, size_t n) {
+void fuzz_adapter(const uint8_t *data, size_t n) {
     Gguf g;
     Model m;
     Error err;
@@ -154,7 +154,7 @@ static void fuzz_adapter(const uint8_t *data, size_t n) {
 }
 
 // Encoding and decoding gives the same text.
-static void fuzz_tokenizer(const uint8_t *data, size_t n) {
+void fuzz_tokenizer(const uint8_t *data, size_t n) {
     static Tokenizer *tokenizers[2];
     static Gguf files[2];
     Error err;
@@ -179,7 +179,7 @@ static void fuzz_tokenizer(const uint8_t *data, size_t n) {
 }
 
 // A parsed text that is written and parsed again is the same.
-static void fuzz_json(const uint8_t *data, size_t n) {
+void fuzz_json(const uint8_t *data, size_t n) {
     static JsonDoc a, b;
     Buffer first = {0}, second = {0};
     Error err;
@@ -192,7 +192,7 @@ static void fuzz_json(const uint8_t *data, size_t n) {
     buffer_free(&second);
 }
 
-static void fuzz_records(const uint8_t *data, size_t n) {
+void fuzz_records(const uint8_t *data, size_t n) {
     static Pipeline e;
     static Options o;
     static JsonDoc doc;
@@ -219,7 +219,7 @@ static void fuzz_records(const uint8_t *data, size_t n) {
 
 // A Jinja template up to the first NUL, then its variables as JSON. Rendering fails, or gives a
 // text with a provenance mask of the same length.
-static void fuzz_template(const uint8_t *data, size_t n) {
+void fuzz_template(const uint8_t *data, size_t n) {
     static const char defaults[] =
         "{\"messages\":[{\"role\":\"system\",\"content\":\"S\"},{\"role\":\"user\",\"content\":"
         "\"<|eot_id|>\"}],\"add_generation_prompt\":true,\"bos_token\":\"<s>\",\"tools\":null}";
@@ -246,7 +246,7 @@ static void fuzz_template(const uint8_t *data, size_t n) {
 }
 
 // A command line with one argument per line; the first byte selects the command.
-static void fuzz_argv(const uint8_t *data, size_t n) {
+void fuzz_argv(const uint8_t *data, size_t n) {
     char *text = xrealloc(NULL, n + 1, 1), *argv[65], *save = NULL;
     int argc = 0;
     Error err;
@@ -268,30 +268,36 @@ static void fuzz_argv(const uint8_t *data, size_t n) {
     free(text);
 }
 
+Str fuzz_piece(int token) {
+    static const char *const words[N_FUZZ_TOKENS - 256] = {"{\"", "\":",  "\"}", "a\"", "[1",  "]}",
+                                                           "\\u", "\xc3", "e9",  " \"", "true"};
+    static char bytes[256];
+    if (token >= 256) return str_of(words[token - 256]);
+    bytes[token] = (char)token;
+    return (Str){bytes + token, 1};
+}
+
+const Vocabulary *fuzz_vocabulary(void) {
+    static Vocabulary *v;
+    Str pieces[N_FUZZ_TOKENS];
+    for (int i = 0; i < N_FUZZ_TOKENS; i++) pieces[i] = fuzz_piece(i);
+    if (!v) v = vocabulary_new(pieces, N_FUZZ_TOKENS);
+    return v;
+}
+
 // After each byte of the text, a token's mask bit is set exactly if its bytes are accepted, and the
 // text can continue or end.
 static void check_masks(const Grammar *c, const uint8_t *data, size_t n) {
-    static const char *const words[] = {"{\"", "\":",  "\"}", "a\"", "[1",  "]}",
-                                        "\\u", "\xc3", "e9",  " \"", "true"};
-    enum { N_TOKENS = 256 + sizeof words / sizeof *words };
-    static char bytes[256];
-    static Str pieces[N_TOKENS];
-    static Vocabulary *v;
-    for (int i = 0; i < N_TOKENS; i++)
-        if (i < 256)
-            bytes[i] = (char)i, pieces[i] = (Str){bytes + i, 1};
-        else
-            pieces[i] = str_of(words[i - 256]);
-    if (!v) v = vocabulary_new(pieces, N_TOKENS);
+    const Vocabulary *v = fuzz_vocabulary();
     Matcher *m = matcher_new(c, v, NULL);
     for (size_t at = 0; at < n && at < 64; at++) {
-        uint64_t mask[(N_TOKENS + 63) / 64];
+        uint64_t mask[(N_FUZZ_TOKENS + 63) / 64];
         bool any = matcher_is_end(m);
         memcpy(mask, matcher_mask(m, false), sizeof mask);
-        for (int i = 0; i < N_TOKENS; i++) {
+        for (int i = 0; i < N_FUZZ_TOKENS; i++) {
             Matcher *one = matcher_new(c, v, m);
             HOLDS(matcher_accept(one, (Str){(char *)data, at}) == at);
-            bool fits = matcher_accept(one, pieces[i]) == pieces[i].len;
+            bool fits = matcher_accept(one, fuzz_piece(i)) == fuzz_piece(i).len;
             HOLDS(fits == (mask[i / 64] >> (i & 63) & 1));
             any |= fits;
             matcher_free(one);
@@ -304,7 +310,7 @@ static void check_masks(const Grammar *c, const uint8_t *data, size_t n) {
 
 // A regular expression, grammar or schema (selected by the first byte) up to the first NUL, then a
 // text to match.
-static void fuzz_constrain(const uint8_t *data, size_t n) {
+void fuzz_constrain(const uint8_t *data, size_t n) {
     const uint8_t *end = n > 1 ? memchr(data + 1, 0, n - 1) : NULL;
     Str source = {(const char *)data + !!n, end ? (size_t)(end - data) - 1 : n - !!n};
     Error err = {0};
@@ -319,8 +325,5 @@ static void fuzz_constrain(const uint8_t *data, size_t n) {
     grammar_free(c);
 }
 
-const FuzzTarget fuzz_targets[N_FUZZ_TARGETS] = {
-    {"file", fuzz_file},           {"tokenizer", fuzz_tokenizer}, {"json", fuzz_json},
-    {"records", fuzz_records},     {"template", fuzz_template},   {"argv", fuzz_argv},
-    {"constrain", fuzz_constrain}, {"editor", fuzz_editor},       {"adapter", fuzz_adapter},
-    {"imatrix", fuzz_imatrix},     {"templates", fuzz_templates}};
+#define TARGET(name) {#name, fuzz_##name},
+const FuzzTarget fuzz_targets[] = {FUZZ_TARGETS(TARGET){NULL, NULL}};

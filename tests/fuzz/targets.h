@@ -17,17 +17,32 @@
                 abort();                                                                           \
     } while (0)
 
+// Each target is a function fuzz_NAME. Its seeds are in tests/fuzz/seeds/NAME, its dictionary, if
+// it has one, in tests/fuzz/NAME.dict.
+#define FUZZ_TARGETS(X)                                                                            \
+    X(file)                                                                                        \
+    X(tokenizer)                                                                                   \
+    X(json)                                                                                        \
+    X(records)                                                                                     \
+    X(template)                                                                                    \
+    X(argv)                                                                                        \
+    X(constrain)                                                                                   \
+    X(editor)                                                                                      \
+    X(adapter)                                                                                     \
+    X(imatrix)                                                                                     \
+    X(templates)                                                                                   \
+    X(schemas)                                                                                     \
+    X(batch)
+
 typedef struct {
-    const char *name; // seeds in tests/fuzz/seeds/NAME, dictionary in tests/fuzz/NAME.dict
+    const char *name;
     void (*run)(const uint8_t *data, size_t n);
 } FuzzTarget;
 
-enum { N_FUZZ_TARGETS = 11 };
-extern const FuzzTarget fuzz_targets[N_FUZZ_TARGETS];
-void fuzz_editor(const uint8_t *data, size_t n);    // editor.c includes the editor's source
-void fuzz_imatrix(const uint8_t *data, size_t n);   // imatrix.c includes the reader's source
-void fuzz_templates(const uint8_t *data, size_t n); // templates.c generates them from a grammar
-void fuzz_put_template(const uint8_t *data, size_t n, Buffer *out); // the template of an input
+extern const FuzzTarget fuzz_targets[]; // the last one has the name NULL
+
+#define DECLARE_TARGET(name) void fuzz_##name(const uint8_t *data, size_t n);
+FUZZ_TARGETS(DECLARE_TARGET)
 
 // A small model file, i from 0 to 3. Number 0 has every kind of tensor that adapters and importance
 // matrices refer to.
@@ -36,3 +51,9 @@ Str fuzz_valid_model(int i);
 // mutations of four bytes each, a 24-bit position and a byte to xor there; bit 3 truncates the file
 // at the first mutation. Else the remaining bytes as they are. *len bytes, aligned to 64; free it.
 uint8_t *fuzz_mutate(Str (*valid_file)(int i), const uint8_t *data, size_t n, size_t *len);
+
+// The vocabulary of constraint tests: the 256 bytes, each with its value as id, and parts of JSON.
+typedef struct Vocabulary Vocabulary;
+enum { N_FUZZ_TOKENS = 267 };
+const Vocabulary *fuzz_vocabulary(void);
+Str fuzz_piece(int token);

@@ -1,11 +1,10 @@
-// Templates from a grammar. Each byte of the input selects a production, so that every input is a
-// template that parses and that keeps, calls, compares and prints values of all kinds.
-#include "targets.h"
+// Fuzz target: templates from a grammar. Every input is a template that parses and that keeps,
+// calls, compares and prints values of all kinds.
+#include "productions.h"
 #include "../../base/json.h"
 #include "../../jinja/jinja.h"
 
-// In a production, '@' is an expression, '$' a variable, '#' a list of statements. The first
-// production of each table ends the recursion.
+// In a production, '@' is an expression, '$' a variable, '#' a list of statements.
 // clang-format off
 static const char *const names[] = {
     "a", "b", "c", "s", "l", "d", "n", "missing", "m", "loop", "caller", "ns.a", "ns.b", "ns", "q",
@@ -55,44 +54,24 @@ static const char *const statements[] = {
 };
 // clang-format on
 
-enum { MAX_TEMPLATE_DEPTH = 7 };
+static const Symbol symbols[] = {
+    SYMBOL('@', expressions),
+    LEAF_SYMBOL('$', names),
+    {'#', statements, sizeof statements / sizeof *statements, 3, false},
+    {0}};
 
-typedef struct {
-    const uint8_t *data; // (n) the input that is not used yet
-    size_t n;
-    Buffer text;
-    int depth;
-} TemplateMaker;
-
-// The next choice below n; 0 at the end of the input.
-static size_t choose(TemplateMaker *t, size_t n) { return t->n ? t->n--, *t->data++ % n : 0; }
-
-#define CHOICE(t, table) ((table)[choose(t, sizeof(table) / sizeof *(table))])
-
-static void put_production(TemplateMaker *t, const char *production) {
-    t->depth++;
-    for (const char *at = production; *at; at++) {
-        bool is_deep = t->depth > MAX_TEMPLATE_DEPTH;
-        if (*at == '@')
-            put_production(t, is_deep ? "$" : CHOICE(t, expressions));
-        else if (*at == '$')
-            buffer_puts(&t->text, CHOICE(t, names));
-        else if (*at == '#')
-            for (size_t i = is_deep ? 0 : choose(t, 4); i; i--)
-                put_production(t, CHOICE(t, statements));
-        else
-            buffer_append(&t->text, at, 1);
-    }
-    t->depth--;
-}
-
-void fuzz_put_template(const uint8_t *data, size_t n, Buffer *out) {
-    TemplateMaker t = {data, n, {0}, 0};
-    buffer_puts(&t.text, "{% set ns = namespace(a=1, b=[], c=0) %}"
+static void put_template(const uint8_t *data, size_t n, Buffer *out) {
+    enum { MAX_BYTES = 16000, MAX_DEPTH = 7 };
+    Productions p = {.symbols = symbols, .max_depth = MAX_DEPTH, .data = data, .n = n};
+    buffer_puts(&p.text, "{% set ns = namespace(a=1, b=[], c=0) %}"
                          "{% macro m(a, b=2) %}{{ a }}{{ b }}{% endmacro %}");
-    while (t.n && t.text.len < 16000) put_production(&t, CHOICE(&t, statements));
-    buffer_puts(&t.text, "{{ ns.a }}{{ ns.c.index }}{{ ns.c.last }}{{ a }}");
-    *out = t.text;
+    while (p.n && p.text.len < MAX_BYTES) {
+        size_t i = production_choose(&p, sizeof statements / sizeof *statements);
+        production_put(&p, statements[i]);
+    }
+    buffer_puts(&p.text, "{{ ns.a }}{{ ns.c.index }}{{ ns.c.last }}{{ a }}");
+    fuzz_show(buffer_str(&p.text));
+    *out = p.text;
 }
 
 // The template parses. Rendering it fails with a message, or gives a text and its mask; doing it
@@ -107,7 +86,7 @@ void fuzz_templates(const uint8_t *data, size_t n) {
     Error err[2] = {{0}};
     bool ok[2];
     if (!doc.root) HOLDS(json_parse(&doc, variables, sizeof variables - 1, err));
-    fuzz_put_template(data, n, &source);
+    put_template(data, n, &source);
     Jinja *t = jinja_open(buffer_str(&source), "fuzz", err);
     HOLDS(t);
     for (int i = 0; i < 2; i++) {
