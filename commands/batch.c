@@ -35,6 +35,8 @@ enum {
     MAX_PREFIXES = 8         // kept prefixes of finished records
 };
 
+static const double READ_SEC = 0.02;
+
 typedef struct {
     Options options;
     Pipeline pipeline;
@@ -207,10 +209,14 @@ static void add_line(Batch *b, LineState state, Str line) {
     }
 }
 
-// Reads ahead. Waits for input only if there is nothing else to do.
+// Reads ahead. Waits for input only if there is nothing else to do. Reading stops after READ_SEC
+// while other records can run: they wait for the compilation of one constraint, not of all in the
+// window.
 static void fill_window(Batch *b) {
     Str line;
+    double start = now_sec();
     while (!b->at_end && b->n_window < WINDOW && b->window_tokens < WINDOW_TOKENS) {
+        if (b->n_running + b->n_waiting > 0 && now_sec() - start > READ_SEC) return;
         LineState state = lines_next(&b->input, &line, b->n_running == 0 && b->n_window == 0);
         if (state == LINE_NONE) return;
         b->at_end = state == LINE_END;

@@ -587,6 +587,24 @@ def shared_prefix(cli):
 
 
 @test
+def slow_constraints(cli):
+    """The first answer does not wait until the constraints of all records ahead are compiled."""
+    requires("constrain")
+    source, out = cli.path_of("in"), cli.path_of("out")
+    cli.write("in", [{"prompt": "x", "max_tokens": 2, "json_schema": {"type": "string", "not": {"pattern": "a.{12}b%d" % i}}}
+                     for i in range(40)])
+    start, first = time.monotonic(), None
+    p = subprocess.Popen(cli.command("batch", "-q", "-i", source, "-o", out), stderr=subprocess.DEVNULL)
+    while p.poll() is None:
+        if first is None and os.path.exists(out) and os.path.getsize(out):
+            first = time.monotonic() - start
+        time.sleep(0.005)
+    whole = time.monotonic() - start
+    check(first is not None and first < whole / 2, "first answer after", first, "of", whole, "seconds")
+    same(len(read_lines(out)), 40)
+
+
+@test
 def progress(cli):
     _, err = cli.run("batch", "--progress-json", "-i", cli.write("in", requests(30)), "-o", cli.path_of("out"))
     last = json.loads(err.splitlines()[-2])
