@@ -93,13 +93,13 @@ static bool index_value(SchemaCompiler *c, const KeywordUse *u, const Json *valu
         const char *what;
         KeywordValue items; // what the items or members must be
     } rules[] = {
-        [VALUE_STRING] = {1 << JSON_STRING, "a string"},
-        [VALUE_BOOL] = {1 << JSON_BOOL, "true or false"},
-        [VALUE_NUMBER] = {1 << JSON_NUMBER, "a number"},
-        [VALUE_COUNT] = {1 << JSON_NUMBER, "a whole number"},
-        [VALUE_LIMIT] = {1 << JSON_NUMBER | 1 << JSON_BOOL, "a number"},
-        [VALUE_LIST] = {1 << JSON_ARRAY, "a list"},
-        [VALUE_NAME] = {1 << JSON_STRING, "a list of names"},
+        [VALUE_STRING] = {1 << JSON_STRING, "a string", VALUE_ANY},
+        [VALUE_BOOL] = {1 << JSON_BOOL, "true or false", VALUE_ANY},
+        [VALUE_NUMBER] = {1 << JSON_NUMBER, "a number", VALUE_ANY},
+        [VALUE_COUNT] = {1 << JSON_NUMBER, "a whole number", VALUE_ANY},
+        [VALUE_LIMIT] = {1 << JSON_NUMBER | 1 << JSON_BOOL, "a number", VALUE_ANY},
+        [VALUE_LIST] = {1 << JSON_ARRAY, "a list", VALUE_ANY},
+        [VALUE_NAME] = {1 << JSON_STRING, "a list of names", VALUE_ANY},
         [VALUE_NAMES] = {1 << JSON_ARRAY, "a list of names", VALUE_NAME},
         [VALUE_NAME_OR_NAMES] = {1 << JSON_STRING | 1 << JSON_ARRAY, "a list of names", VALUE_NAME},
         [VALUE_SCHEMAS] = {1 << JSON_ARRAY, "a list of at least one schema", VALUE_SCHEMA},
