@@ -56,7 +56,8 @@ static size_t offset_of(const GgufCursor *c, const void *p) {
 static const uint8_t *read_bytes(GgufCursor *c, size_t n, const char *field) {
     size_t left = c->size - c->at;
     if (n <= left) return c->data + (c->at += n) - n;
-    reject(c, c->at, field, "truncated file: %zu bytes needed, %zu left", n, left);
+    reject(c, c->at, field, "truncated file: %zu bytes needed, %zu left; interrupted download?", n,
+           left);
     return NULL;
 }
 
@@ -167,8 +168,8 @@ static bool place_tensors(GgufCursor *c, GgufTensor *tensors, int n, size_t alig
             t->data = c->data + start + offset;
         else
             reject(c, offset_of(c, t->name.data), "offset",
-                   "%zu bytes at %zu + %zu are beyond the end of the file (%zu)", t->bytes, start,
-                   offset, c->size);
+                   "%zu bytes at %zu + %zu exceed the file (%zu bytes); interrupted download?",
+                   t->bytes, start, offset, c->size);
     }
     if (ok) qsort(order, (size_t)n, sizeof *order, compare_data);
     for (int i = 1; i < n && ok; i++) {
@@ -215,8 +216,8 @@ static bool parse_header(GgufCursor *c, uint32_t *version, uint64_t *n_tensors,
     if (!magic) return false;
     bool is_swapped = !memcmp(magic, "FUGG", 4);
     if (!is_swapped && memcmp(magic, "GGUF", 4))
-        return reject(c, 0, "magic", "expected GGUF, found %02x %02x %02x %02x", magic[0], magic[1],
-                      magic[2], magic[3]);
+        return reject(c, 0, "magic", "expected GGUF, found %s",
+                      gguf_describe_magic(c->data, c->size));
     if (!read_uint(c, 4, "version", 0, UINT32_MAX, &number)) return false;
     *version = (uint32_t)number;
     if (is_swapped || (*version && *version % 65536 == 0))

@@ -1,5 +1,5 @@
-// Names of tensor types and file types that published files have, for messages about files that
-// this program cannot use.
+// Names of tensor types and file types that published files have, and other formats, for messages
+// about files that this program cannot use.
 #include "gguf.h"
 
 #include <stdio.h>
@@ -38,5 +38,30 @@ const char *gguf_describe_type(const Gguf *g, uint32_t type) {
              is_ik ? " (ik_llama.cpp only; use a mixture of llama.cpp)" : "",
              alternative ? " (use " : "", alternative ? alternative : "", alternative ? ")" : "",
              file_type ? " in a file of type " : "", file_type ? file_type : "");
+    return text;
+}
+
+#define CONVERT "; convert its directory with scripts/export.py"
+
+const char *gguf_describe_magic(const uint8_t *data, size_t n) {
+    static const struct {
+        size_t at;
+        const char *bytes, *format;
+    } formats[] = {
+        {8, "{\"", "a safetensors file" CONVERT}, // after the length of its JSON header
+        {0, "PK\3\4", "a zip archive (a PyTorch checkpoint?)" CONVERT},
+        {0, "\x80\2", "a pickled PyTorch checkpoint; save it with torch 1.6 or newer" CONVERT},
+        {0, "\x1f\x8b", "a gzip archive; unpack it"},
+        {0, "<", "a web page; the download failed, repeat it (curl -L)"},
+        {0, "version https://git-lfs", "a Git LFS pointer; git lfs pull downloads the file"},
+        {2, "gg", "a GGML file from before GGUF; download the model as GGUF"}, // GGML, GGMF, GGJT
+    };
+    static char text[16];
+    for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
+        size_t at = formats[i].at < n ? formats[i].at : n;
+        Str rest = {(const char *)data + at, n - at};
+        if (str_begins_with(rest, formats[i].bytes)) return formats[i].format;
+    }
+    snprintf(text, sizeof text, "%02x %02x %02x %02x", data[0], data[1], data[2], data[3]);
     return text;
 }

@@ -221,6 +221,21 @@ def unreadable_models():
 
 
 @test
+def other_formats():
+    """A file that is not GGUF is named, with what to do. A truncated file may be an interrupted download."""
+    for data, says in ((struct.pack("<Q", 40) + b'{"__metadata__":{}}', "safetensors file; convert"),
+                       (b"PK\3\4\0\0", "PyTorch checkpoint?); convert"), (b"\x80\2}q\0", "pickled"),
+                       (b"lmgg\1\0", "from before GGUF; download"), (b"tjgg\3\0", "from before GGUF; download"),
+                       (b"\x1f\x8b\x08\0", "gzip"), (b"<!DOCTYPE html><html>", "web page; the download failed"),
+                       (b"version https://git-lfs.github.com/spec/v1\n", "git lfs pull"), (b"\1\2\3\4", "found 01 02 03 04")):
+        refuses(3, "byte 0: magic: expected GGUF, found ", "show", "-m", path_of("other.gguf", data))
+        refuses(3, says, "show", "-m", path_of("other.gguf", data))
+    whole = gguf(VALUES, TENSORS)
+    for n in (2, 100, len(whole) - 1):
+        refuses(3, "interrupted download?", "show", "-m", path_of("cut.gguf", whole[:n]))
+
+
+@test
 def forbidden_models():
     if os.geteuid() == 0:
         raise Skip("root can read every file")
