@@ -371,25 +371,25 @@ static bool parse_option(Options *o, unsigned command, char **argv, int *i, Erro
     char typed[64];
     int n = equals && equals - arg < 60 ? (int)(equals - arg) : 60; // no name is longer
     snprintf(typed, sizeof typed, "%.*s", n, arg);
-    const char *name = typed, *value = equals ? equals + 1 : NULL, *next = argv[*i + 1];
+    const char *name = typed, *value = equals ? equals + 1 : argv[*i + 1];
     const Option *option = option_find(o, command, name, NULL);
     if (!option) {
-        Spelling spelling =
-            spelling_translate(&name, value ? value : next, o->model_options.kv_type, err);
+        Spelling spelling = spelling_translate(&name, &value, o->model_options.kv_type, err);
         if (spelling == SPELLING_REFUSED) return false;
         if (spelling == SPELLING_IGNORED || spelling == SPELLING_IGNORED_VALUE) {
             buffer_printf(&o->ignored, " %s", typed);
-            *i += spelling == SPELLING_IGNORED_VALUE && !value && next;
+            *i += spelling == SPELLING_IGNORED_VALUE && !equals && value;
             return true;
         }
         option = option_find(o, command, name, NULL);
     }
     if (!option) return option_find(o, command, typed, err);
     if (!module_check(option->module, typed, err)) return false;
-    if (option->kind == OPTION_FLAG && value)
+    if (option->kind == OPTION_FLAG && equals)
         return error_set(err, EXIT_USAGE, "%s: takes no value, found \"%s\"", typed, value);
-    if (option->kind != OPTION_FLAG && !value && !(value = argv[++*i]))
+    if (option->kind != OPTION_FLAG && !value)
         return error_set(err, EXIT_USAGE, "%s: missing value (%s)", typed, option->value);
+    *i += option->kind != OPTION_FLAG && !equals;
     return option_set(o, option, typed, value, err);
 }
 

@@ -6,8 +6,9 @@
 static const struct {
     Spelling kind;
     const char *names; // separated by spaces
-    const char *text;  // OPTION: the name in the option table. REFUSED: the reason. IGNORED_VALUE:
-                       // the possible values (NULL: any); any other argument is not its value
+    const char *text;  // OPTION, FILE: the name in the option table. REFUSED: the reason.
+                       // IGNORED_VALUE: the possible values (NULL: any); any other argument is
+                       // not its value
 } spellings[] = {
     {SPELLING_OPTION, "-tb --threads-batch", "-t"},
     {SPELLING_OPTION, "--batch-size", "-b"},
@@ -21,17 +22,20 @@ static const struct {
     {SPELLING_OPTION, "--lora-scaled", "--lora"},
     {SPELLING_OPTION, "-sp", "--special"},
     {SPELLING_OPTION, "-np", "--parallel"},
+    {SPELLING_OPTION, "-no-cnv --no-conversation", "--raw"},
+    {SPELLING_OPTION, "--log-disable", "-q"},
+    {SPELLING_FILE, "-jf --json-schema-file", "--json-schema"},
+    {SPELLING_FILE, "-sysf --system-prompt-file", "-sys"},
     {SPELLING_OPTION, "-ctk --cache-type-k -ctv --cache-type-v", "--kv"},
     {SPELLING_IGNORED,
-     "-cnv --conversation -no-cnv --no-conversation -st --single-turn -i --interactive -if "
-     "--interactive-first --simple-io --no-display-prompt --no-escape --no-warmup --warmup --mmap "
-     "--no-mmap --mlock --no-kv-offload -nkvo --no-op-offload --no-repack -cb --cont-batching "
-     "--no-context-shift --jinja --check-tensors --no-host --swa-full --verbose-prompt "
-     "--log-timestamps --log-prefix --perf --no-perf --offline --log-disable",
+     "-st --single-turn --simple-io --no-display-prompt --no-escape --no-warmup --warmup --mmap "
+     "--no-mmap --no-kv-offload -nkvo --no-op-offload --no-repack -cb --cont-batching "
+     "--no-context-shift --jinja --no-host --swa-full --log-timestamps --log-prefix --perf "
+     "--no-perf --offline",
      NULL},
     {SPELLING_IGNORED_VALUE, "--log-colors -co --color -fa --flash-attn", "on off auto"},
     {SPELLING_IGNORED_VALUE,
-     "-ngl --gpu-layers --n-gpu-layers -ub --ubatch-size --keep --numa --prio --poll -lv "
+     "-ngl --gpu-layers --n-gpu-layers -ub --ubatch-size --prio --poll -lv "
      "--log-verbosity --prio-batch --poll-batch --draft-max --draft-min --draft-p-min -dt "
      "--defrag-thold",
      NULL},
@@ -51,8 +55,16 @@ static const struct {
     {SPELLING_REFUSED, "--mmproj --image", "only text models are supported"},
     {SPELLING_REFUSED, "-e --escape",
      "escape sequences in a prompt are not supported; use the shell's $'...' or -f FILE"},
-    {SPELLING_REFUSED, "-sysf --system-prompt-file", "use -sys @FILE"},
-    {SPELLING_REFUSED, "-jf --json-schema-file", "use --json-schema @FILE"},
+    {SPELLING_REFUSED, "-cnv --conversation -i --interactive -if --interactive-first",
+     "the command chat is interactive, without this option; run answers one prompt"},
+    {SPELLING_REFUSED, "--mlock",
+     "memory is not locked; the mapped model stays in the page cache between runs"},
+    {SPELLING_REFUSED, "--numa", "not supported; use numactl --interleave=all llama31 ..."},
+    {SPELLING_REFUSED, "--keep",
+     "the context is never shifted; chat --keep-going drops the oldest turns"},
+    {SPELLING_REFUSED, "--check-tensors", "use llama31 show --check -m FILE"},
+    {SPELLING_REFUSED, "--verbose-prompt",
+     "use llama31 tokenize, or chat --show-tokens, which print token ids"},
     {SPELLING_REFUSED, "--prompt-cache", "use --cache DIR"},
     {SPELLING_REFUSED, "--override-kv",
      "model metadata cannot be overridden, except RoPE (--rope-...)"},
@@ -69,22 +81,28 @@ static bool has_name(const char *names, const char *name) {
     return false;
 }
 
-Spelling spelling_translate(const char **name, const char *value, const char *kv_type, Error *err) {
+Spelling spelling_translate(const char **name, const char **value, const char *kv_type,
+                            Error *err) {
     size_t i = 0, n = sizeof spellings / sizeof *spellings;
     while (i < n && !has_name(spellings[i].names, *name)) i++;
     if (i == n) return SPELLING_UNKNOWN;
     Spelling kind = spellings[i].kind;
     const char *text = spellings[i].text;
-    if (kind == SPELLING_IGNORED_VALUE && text && !(value && has_name(text, value)))
+    if (kind == SPELLING_IGNORED_VALUE && text && !(*value && has_name(text, *value)))
         return SPELLING_IGNORED;
     if (kind == SPELLING_REFUSED) error_set(err, EXIT_USAGE, "%s: %s", *name, text);
-    if (kind != SPELLING_OPTION) return kind;
+    if (kind != SPELLING_OPTION && kind != SPELLING_FILE) return kind;
     // llama.cpp has separate options for keys and values.
-    if (!strcmp(text, "--kv") && value && kv_type && strcmp(value, kv_type)) {
+    if (!strcmp(text, "--kv") && *value && kv_type && strcmp(*value, kv_type)) {
         error_set(err, EXIT_USAGE, "%s: keys and values have one type; expected %s, found %s",
-                  *name, kv_type, value);
+                  *name, kv_type, *value);
         return SPELLING_REFUSED;
     }
+    if (kind == SPELLING_FILE && *value) {
+        Buffer path = {0};
+        buffer_printf(&path, "@%s", *value);
+        *value = path.data;
+    }
     *name = text;
-    return SPELLING_OPTION;
+    return kind;
 }

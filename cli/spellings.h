@@ -9,11 +9,12 @@
 typedef enum {
     SPELLING_UNKNOWN,       // not an option of llama.cpp
     SPELLING_OPTION,        // *name was replaced by the name in the option table
+    SPELLING_FILE,          // the same, and "@" was put before *value, the name of a file
     SPELLING_IGNORED,       // accepted without effect
     SPELLING_IGNORED_VALUE, // accepted without effect, together with its value
     SPELLING_REFUSED        // no equivalent: err says why (exit 2)
 } Spelling;
 
-// Looks up *name, an option of llama.cpp. `value` is the next argument or the text after '='
-// (NULL: none); `kv_type` is the --kv given so far (NULL: none).
-Spelling spelling_translate(const char **name, const char *value, const char *kv_type, Error *err);
+// Looks up *name, an option of llama.cpp. *value is the next argument or the text after '=' (NULL:
+// none); `kv_type` is the --kv given so far (NULL: none).
+Spelling spelling_translate(const char **name, const char **value, const char *kv_type, Error *err);

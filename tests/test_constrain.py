@@ -338,6 +338,16 @@ def other_constraints(cli):
 
 
 @test
+def schema_files(cli):
+    """--json-schema @FILE, and llama.cpp's options for the same."""
+    path = cli.write("schema.json", [{"const": 17}])
+    for args in (("--json-schema", "@" + path), ("-jf", path), ("--json-schema-file", path), ("--json-schema-file=" + path,)):
+        same(cli.run("run", "-q", *args, "x")[0], b"17\n")
+    cli.refuses(2, "-jf: missing value", "run", "x", "-jf")
+    cli.refuses(1, path + "x: No such file", "run", "-jf", path + "x", "x")
+
+
+@test
 def incomplete_texts(cli):
     """A text that is cut before it satisfies its constraint is a warning that -q keeps, a member of JSON, and exit 6."""
     grammar = cli.write("a.gbnf", ['root ::= "{" [a-z]{50} "}"'])

@@ -202,19 +202,32 @@ def llama_cpp_options(tmp):
     if subprocess.run([PROGRAM, "show"], capture_output=True).returncode:
         raise Skip("no built-in model")
     expected = program("run", *args)[0]
-    ignored = ["-no-cnv", "-st", "-ngl", "99", "--no-mmap", "--color", "auto", "--no-warmup", "-fa", "on", "--jinja", "-ub", "64"]
+    ignored = ["--simple-io", "-st", "-ngl", "99", "--no-mmap", "--color", "auto", "--no-warmup", "-fa", "on", "--jinja", "-ub", "64"]
     out, err = program("run", *ignored, *args)
-    check(out == expected and "no-cnv" not in err, err)
+    check(out == expected and "simple-io" not in err, err)
     out, err = program("run", "-v", *ignored, *args)
     check(out == expected, out)
-    check("llama31: options without effect: -no-cnv -st -ngl --no-mmap --color --no-warmup -fa --jinja -ub\n" in err, err)
+    check("llama31: options without effect: --simple-io -st -ngl --no-mmap --color --no-warmup -fa --jinja -ub\n" in err, err)
     same(program("run", "-ctk", "f32", "-ctv", "f32", *args)[0], program("run", "--kv", "f32", *args)[0])
     same(program("run", "--rope-freq-scale", "0.25", "--rope-freq-base", "20000", *args)[0],
          program("run", "--rope-scale", "4", "--rope-theta", "20000", *args)[0])
     same(program("run", "-tb", "1", "--chat-template", "none", *args)[0], program("run", "--template", "none", *args)[0])
-    for option, why in [(("--device", "CUDA0"), "CPU only"), (("-hf", "a/b"), "does not download"),
+    same(program("run", "-no-cnv", "--log-disable", *args), (program("run", "--raw", *args)[0], ""))
+    path = os.path.join(tmp, "text")
+    with open(path, "w") as f:
+        f.write("You are terse.")
+    err = program("run", "-sysf", path + "x", "--template", "chatml", "x", code=1)[1]
+    check(path + "x: No such file" in err, err)
+    same(program("run", "--system-prompt-file", path, "--template", "chatml", *args)[0],
+         program("run", "-sys", "You are terse.", "--template", "chatml", *args)[0])
+    check("-sysf: missing value" in program("run", "-sysf", code=2)[1])
+    for option in ("-cnv", "--conversation", "-i", "--interactive-first"):
+        check(option + ": the command chat is interactive" in program("run", option, "x", code=2)[1], option)
+    for option, why in [(("--mlock", "-st"), "page cache"), (("--numa", "distribute"), "numactl"), (("--keep", "4"), "--keep-going"),
+                        (("--check-tensors", "-st"), "show --check"), (("--verbose-prompt", "-st"), "tokenize"),
+                        (("--device", "CUDA0"), "CPU only"), (("-hf", "a/b"), "does not download"),
                         (("-ctk", "f16", "-ctv", "q8_0"), "one type"), (("--mirostat", "2"), "--top-p"),
-                        (("--port", "80"), "not a server"), (("-jf", "s.json"), "@FILE"), (("--rope-freq-scale", "0"), "expected a number")]:
+                        (("--port", "80"), "not a server"), (("--rope-freq-scale", "0"), "expected a number")]:
         err = program("run", *option, "x", code=2)[1]
         check(why in err and option[-2] in err and err.count("\n") == 1, err)
 
