@@ -8,6 +8,7 @@
 #include "base/signals.h"
 #include "cli/output.h"
 #include "cli/privileges.h"
+#include "cli/prompt.h"
 #include "commands/commands.h"
 #include "generate.h"
 #include "kernels/ops.h"
@@ -58,6 +59,7 @@ static int run_command(const Command *command, int argc, char **argv) {
         return EXIT_OK;
     }
     if (!module_check(command->module, command->name, &err)) die_error(&err);
+    if (command->flag == CMD_RUN) model_take_argument(&o);
     if (o.n_args > command->max_args)
         die(EXIT_USAGE, "%s: unexpected argument \"%s\" (usage: llama31 %s %s)", o.command,
             o.args[command->max_args], o.command, command->usage);
@@ -85,6 +87,7 @@ static int print_version(bool is_verbose) {
 }
 
 // The first argument is a command. --help, --man and --completion are forms of the command help.
+// Before an option or the name of a model, the command is run.
 int main(int argc, char **argv) {
     reserve_descriptors();
     make_stdout_blocking();
@@ -94,13 +97,13 @@ int main(int argc, char **argv) {
                         "lists the commands)");
     const char *name = argv[1];
     bool is_help = !strcmp(name, "--help") || !strcmp(name, "-h");
-    int code;
+    int code, n = *name == '-' || argument_is_model(name) ? 1 : 2; // arguments before the options
     if (!strcmp(name, "--version"))
         code = print_version(argc > 2 && (!strcmp(argv[2], "-v") || !strcmp(argv[2], "--verbose")));
     else if (is_help || !strcmp(name, "--man") || !strcmp(name, "--completion"))
         code = run_command(command_find("help"), is_help ? 0 : argc - 1, argv + 1);
     else
-        code = run_command(command_find(name), argc - 2, argv + 2);
+        code = run_command(command_find(n == 1 ? "run" : name), argc - n, argv + n);
     stdout_flush();
     return code;
 }

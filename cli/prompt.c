@@ -6,6 +6,37 @@
 #include <string.h>
 #include <unistd.h>
 
+bool argument_is_model(const char *arg) {
+    return str_ends_with(str_of(arg), ".gguf") && (!strchr(arg, ' ') || access(arg, F_OK) == 0);
+}
+
+// True if a name, without the part before its last slash, begins with a family in lower case and
+// continues with a number, a dash or a tag, or not at all.
+static bool is_of_family(const char *name, const char *family) {
+    const char *slash = strrchr(name, '/'), *at = slash ? slash + 1 : name;
+    while (*family && (*at | 0x20) == *family) at++, family++;
+    return !*family && strchr("-:0123456789", *at) && !strpbrk(name, " \n");
+}
+
+void model_take_argument(Options *o) {
+    static const char *const families[] = {"llama", "meta-llama", "tinyllama", "codellama",
+                                           "qwen",  "mistral",    "mixtral",   "gemma",
+                                           "phi",   "deepseek",   "gpt-oss",   "smollm"};
+    const char *arg = o->n_args ? o->args[0] : "";
+    if (o->model && o->model != getenv("LLAMA31_MODEL")) return; // -m was given
+    if (argument_is_model(arg)) {
+        o->model = *o->args++;
+        o->n_args--;
+        return;
+    }
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++)
+        if (is_of_family(arg, families[i]))
+            die(EXIT_USAGE,
+                "%s: \"%s\" names a model; models are files: -m FILE.gguf (docs/models.md); for a "
+                "prompt: -p \"%s\"",
+                o->command, arg, arg);
+}
+
 // Appends a file. Unless --keep-newline is given, its final newline, which editors and `echo` add,
 // is removed.
 static void append_file(const Options *o, const char *path, Buffer *out) {

@@ -1,4 +1,4 @@
-// Reads the input of the model: the prompt, the system prompt, tools, token ids.
+// Reads the input of the model from the options: the prompt, the system prompt, tools, token ids.
 //
 // One final newline of a file or of stdin is not part of a prompt, unless --keep-newline is given.
 #pragma once
@@ -7,6 +7,11 @@
 #include "../chat/template.h"
 #include "../tokenizer.h"
 
+// True if a positional argument is the name of a GGUF file, not a prompt that ends in ".gguf".
+bool argument_is_model(const char *arg);
+// Without -m, makes a first positional argument that is a GGUF file the model. Dies (exit 2) if it
+// is the name of a published model, as ollama has them ("llama3.1:8b").
+void model_take_argument(Options *o);
 // Appends the prompt: -p, then -f, then the positional arguments joined by spaces. The argument "-"
 // inserts stdin. Stdin is also the prompt if none is given; dies (exit 2) if it is then a terminal.
 void prompt_read(const Options *o, Buffer *out);

@@ -2,7 +2,8 @@
 
 #include <string.h>
 
-// Options of `llama-cli --help` and `llama-bench --help` that option_table lacks.
+// Options of `llama-cli --help` and `llama-bench --help` that option_table lacks, and commands of
+// ollama.
 static const struct {
     Spelling kind;
     const char *names; // separated by spaces
@@ -43,9 +44,13 @@ static const struct {
      "-dev --device --list-devices -sm --split-mode -ts --tensor-split -mg --main-gpu -ot "
      "--override-tensor",
      "llama31 runs on the CPU only"},
-    {SPELLING_REFUSED, "-hf --hf-repo -hff --hf-file -mu --model-url",
-     "llama31 does not download models; pass a file (-m FILE)"},
-    {SPELLING_REFUSED, "--host --port",
+    {SPELLING_REFUSED, "pull -hf --hf-repo -hff --hf-file -mu --model-url",
+     "llama31 does not download models; pass a GGUF file (-m FILE, docs/models.md)"},
+    {SPELLING_REFUSED, "list ls", "models are files; llama31 show FILE.gguf describes one"},
+    {SPELLING_REFUSED, "embed",
+     "llama31 has no embeddings, but logits and log-probabilities (score)"},
+    {SPELLING_REFUSED, "version", "use llama31 --version"},
+    {SPELLING_REFUSED, "serve server --host --port",
      "llama31 is not a server; batch completes a file of prompts"},
     {SPELLING_REFUSED,
      "--mirostat --typical --xtc-probability --dynatemp-range --dry-multiplier --samplers",

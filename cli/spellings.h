@@ -1,13 +1,14 @@
-// Options of llama.cpp that have another name here, no effect, or no equivalent.
+// Options of llama.cpp that have another name here, no effect, or no equivalent; commands of ollama
+// that have no equivalent.
 //
 // Command lines written for llama.cpp should work here. spelling_translate() is called for an
-// option that is not in the table of options.c.
+// option that is not in the table of options.c, and for an unknown command.
 #pragma once
 
 #include "../base/text.h"
 
 typedef enum {
-    SPELLING_UNKNOWN,       // not an option of llama.cpp
+    SPELLING_UNKNOWN,       // not in the table
     SPELLING_OPTION,        // *name was replaced by the name in the option table
     SPELLING_FILE,          // the same, and "@" was put before *value, the name of a file
     SPELLING_IGNORED,       // accepted without effect
@@ -15,6 +16,6 @@ typedef enum {
     SPELLING_REFUSED        // no equivalent: err says why (exit 2)
 } Spelling;
 
-// Looks up *name, an option of llama.cpp. *value is the next argument or the text after '=' (NULL:
+// Looks up *name, an option or a command. *value is the next argument or the text after '=' (NULL:
 // none); `kv_type` is the --kv given so far (NULL: none).
 Spelling spelling_translate(const char **name, const char **value, const char *kv_type, Error *err);

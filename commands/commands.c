@@ -1,5 +1,6 @@
 // The command table, in the order of the help.
 #include "commands.h"
+#include "../cli/spellings.h"
 
 #include <limits.h>
 #include <string.h>
@@ -43,7 +44,9 @@ const int n_commands = sizeof command_table / sizeof *command_table;
 const Command *command_find(const char *name) {
     for (const Command *c = command_table; c < command_table + n_commands; c++)
         if (!strcmp(name, c->name)) return c;
-    die(EXIT_USAGE, "%s \"%s\"%s (llama31 help lists the commands)",
-        *name == '-' ? "expected a command, found" : "unknown command", name,
+    Error err;
+    if (spelling_translate(&name, &(const char *){NULL}, NULL, &err) == SPELLING_REFUSED)
+        die_error(&err);
+    die(EXIT_USAGE, "unknown command \"%s\"%s (llama31 help lists the commands)", name,
         did_you_mean(name, &command_table->name, sizeof *command_table, n_commands));
 }

@@ -262,6 +262,35 @@ def text():
 
 
 @test
+def model_argument():
+    """A first argument that is a GGUF file is the model, unless -m is given; no command means run."""
+    args = ["-q", "-t", "1", "--temp", "0", "-n", "12"]
+    expected = run("run", "-m", GOOD, *args, "The").out
+    for words in (["run", GOOD, "The"], [GOOD, "The"], [GOOD, "-p", "The"], ["-m", GOOD, "The"], ["-m", GOOD, "-p", "The"],
+                  ["run", "-p", "The", GOOD]):
+        for env in ({}, {"LLAMA31_MODEL": path_of("missing.gguf")}):
+            r = run(*words, *args, env=env)
+            check(r.code == 0 and r.out == expected, words, env, r)
+    check(run(GOOD, *args, stdin=b"The").out == expected, "the prompt on stdin")
+    for words in (["run", "-m", GOOD, GOOD, "The"], ["run", "-m", GOOD, "The", GOOD]):
+        check(run(*words, *args, "--echo", "--raw").out.startswith(" ".join(words[3:]).encode()), words)
+    r = run("run", *args, "--echo", "--raw", "The end.gguf", env={"LLAMA31_MODEL": GOOD})
+    check(r.out.startswith(b"The end.gguf"), "a prompt that ends in .gguf", r)
+    for words in (["run", "missing.gguf", "The"], ["missing.gguf"]):
+        refuses(1, "missing.gguf: no such file; models are GGUF files", *words)
+
+
+@test
+def model_names():
+    for name in ("llama3.1", "Llama-3.1-8B-Instruct", "llama3.2:1b", "qwen3:4b", "hf.co/bartowski/Llama-3.2-1B:Q4_K_M", "mistral"):
+        refuses(2, 'run: "%s" names a model; models are files' % name, "run", name, "hi")
+        refuses(2, '-p "%s"' % name, "run", name, env=dict(ENV, LLAMA31_MODEL=GOOD))
+    for words in (["llamas", "are"], ["Llama3 is"], ["Phidias"], ["-p", "llama3.1"], ["-m", GOOD, "llama3.1"]):
+        r = run("run", "-q", "-n", "2", "--raw", *words, env={"LLAMA31_MODEL": GOOD})
+        check(r.code == 0, words, r)
+
+
+@test
 def lines():
     """A byte order mark, CR LF and blank lines are accepted."""
     r = run("tokenize", "-m", GOOD, "--jsonl", stdin=b'\xef\xbb\xbf\r\n"th"\r\n \r\n"the"')

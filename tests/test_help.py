@@ -240,8 +240,15 @@ def suggestions(tmp):
         err = program("run", option, "1", code=2)[1]
         check(("did you mean %s " % hint in err) if hint else "did you mean" not in err, option, err)
     check("scripts/export.py" in program("run", "-m", "no-such.gguf", "x", code=1)[1])
-    check("expected a command, found" in program("-m", "x", code=2)[1])
     check("did you mean batch" in program("batc", code=2)[1])
+
+
+@test
+def commands_of_ollama(tmp):
+    for command, hint in (("serve", "batch"), ("pull", "does not download"), ("list", "llama31 show"), ("embed", "score"),
+                          ("version", "llama31 --version")):
+        err = program(command, "llama3.1", code=2)[1]
+        check(err.startswith("llama31: %s: " % command) and hint in err and err.count("\n") == 1, err)
 
 
 if __name__ == "__main__":
