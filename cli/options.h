@@ -63,7 +63,7 @@ typedef struct {
     int n_stops;
     LogitBias *biases; // (sample.n_bias) sample.bias points to it
 
-    // Constraint: at most one of the strings.
+    // Constraint: at most one of the strings. A grammar without "::=" names a file, as with '@'.
     const char *json_schema, *grammar, *regex, *constraint_choices;
     bool is_ordered_json, may_think, has_stats;
 

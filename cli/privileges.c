@@ -51,13 +51,18 @@ static void add_output(PathList *p, const char *path) {
     free(target);
 }
 
+const char *text_file(const Options *o, const char *text) {
+    if (text && *text == '@') return text + 1;
+    return text && text == o->grammar && !strstr(text, "::=") ? text : NULL;
+}
+
 static void add_option(PathList *p, const Options *o, const Option *option) {
     const ModelOptions *m = &o->model_options;
     OptionKind kind = option->kind;
     const char *path = NULL;
     if (kind >= OPTION_TEXT && kind <= OPTION_DIRECTORY)
         path = *(const char *const *)((const char *)o + option->offset);
-    if (kind == OPTION_TEXT && path) path = *path == '@' ? path + 1 : NULL;
+    if (kind == OPTION_TEXT) path = text_file(o, path);
     for (int i = 0; kind == OPTION_LORA && i < m->n_adapters; i++)
         add_input(p, str_copy(m->adapters[i].path).data);
     if (!path || !*path || !strcmp(path, "-")) return;

@@ -3,6 +3,7 @@
 // computation.
 #include "request.h"
 #include "output.h"
+#include "privileges.h"
 #include "../base/files.h"
 #include "../os/os.h"
 
@@ -99,9 +100,8 @@ static bool read_once(const char *path, Buffer *text, Error *err) {
 }
 
 static bool read_constraint_files(const Options *o, Error *err) {
-    bool has_schema_file = o->json_schema && *o->json_schema == '@';
-    return read_once(has_schema_file ? o->json_schema + 1 : NULL, &schema_file, err) &&
-           read_once(o->grammar, &grammar_file, err);
+    return read_once(text_file(o, o->json_schema), &schema_file, err) &&
+           read_once(text_file(o, o->grammar), &grammar_file, err);
 }
 
 bool constraint_from_options(ConstraintCache *cache, const Options *o, bool is_checked,
@@ -113,7 +113,8 @@ bool constraint_from_options(ConstraintCache *cache, const Options *o, bool is_c
     if (!read_constraint_files(o, err)) return false;
     if (o->json_schema)
         spec.schema_text = schema_file.data ? buffer_str(&schema_file) : str_of(o->json_schema);
-    if (o->grammar) spec.grammar = buffer_str(&grammar_file);
+    if (o->grammar)
+        spec.grammar = grammar_file.data ? buffer_str(&grammar_file) : str_of(o->grammar);
     if (o->regex) spec.regex = str_of(o->regex);
     if (o->constraint_choices) spec.choices = list_split(o->constraint_choices, &spec.n_choices);
     bool ok = constraint_new(cache, &spec, out, &unknown, err);

@@ -348,6 +348,18 @@ def schema_files(cli):
 
 
 @test
+def grammar_sources(cli):
+    """A grammar is a file, with or without '@', or text that contains "::="."""
+    path = cli.write("seven.gbnf", ['root ::= "seven"'])
+    for grammar in (path, "@" + path, 'root ::= "seven"'):
+        same(cli.run("run", "-q", "--grammar", grammar, "x")[0], b"seven\n")
+        same(run_batch(cli, [{"id": 1, "prompt": "x"}], "--grammar", grammar)[1]["text"], "seven")
+    same(cli.run("run", "-q", "--grammar-file", path, "x")[0], b"seven\n")
+    cli.refuses(1, path + "x: No such file", "run", "--grammar", path + "x", "x")
+    cli.refuses(2, "line 1", "run", "--grammar", 'root ::= "seven', "x")
+
+
+@test
 def incomplete_texts(cli):
     """A text that is cut before it satisfies its constraint is a warning that -q keeps, a member of JSON, and exit 6."""
     grammar = cli.write("a.gbnf", ['root ::= "{" [a-z]{50} "}"'])
