@@ -65,7 +65,7 @@ typedef struct {
 
     // Constraint: at most one of the strings. A grammar without "::=" names a file, as with '@'.
     const char *json_schema, *grammar, *regex, *constraint_choices;
-    bool is_ordered_json, may_think, has_stats;
+    bool any_order, may_think, has_stats;
 
     // Output.
     bool is_json, is_quiet, is_verbose, no_sandbox;

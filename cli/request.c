@@ -106,8 +106,9 @@ static bool read_constraint_files(const Options *o, Error *err) {
 
 bool constraint_from_options(ConstraintCache *cache, const Options *o, bool is_checked,
                              ConstraintState **out, Error *err) {
-    ConstraintSpec spec = {
-        .is_ordered = o->is_ordered_json, .is_checked = is_checked, .may_think = o->may_think};
+    ConstraintSpec spec = {.is_ordered = !o->any_order && !is_checked,
+                           .is_checked = is_checked,
+                           .may_think = o->may_think};
     Buffer unknown = {0};
     *out = NULL;
     if (!read_constraint_files(o, err)) return false;

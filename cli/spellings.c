@@ -3,7 +3,7 @@
 #include <string.h>
 
 // Options of `llama-cli --help` and `llama-bench --help` that option_table lacks, and commands of
-// ollama.
+// ollama. --ordered-properties was an option of llama31; it is the default now.
 static const struct {
     Spelling kind;
     const char *names; // separated by spaces
@@ -32,7 +32,7 @@ static const struct {
      "-st --single-turn --simple-io --no-display-prompt --no-escape --no-warmup --warmup --mmap "
      "--no-mmap --no-kv-offload -nkvo --no-op-offload --no-repack -cb --cont-batching "
      "--no-context-shift --jinja --no-host --swa-full --log-timestamps --log-prefix --perf "
-     "--no-perf --offline",
+     "--no-perf --offline --ordered-properties",
      NULL},
     {SPELLING_IGNORED_VALUE, "--log-colors -co --color -fa --flash-attn", "on off auto"},
     {SPELLING_IGNORED_VALUE,

@@ -216,6 +216,7 @@ static const struct {
     // Without effect on the answer.
     {"model", NULL}, {"user", NULL}, {"store", NULL}, {"metadata", NULL}, {"service_tier", NULL},
     {"stream_options", NULL}, {"parallel_tool_calls", NULL},
+    {"ordered_properties", NULL}, // the default; the field is any_order
     // clang-format on
 };
 
@@ -293,7 +294,7 @@ static bool force_tool_call(Record *r, const Json *tools, const Json *choice, Er
     }
     buffer_puts(schema, "]}");
     spec->schema_text = buffer_str(schema);
-    r->options.is_ordered_json = true; // the name of the tool comes before its parameters
+    r->options.any_order = false; // the name of the tool comes before its parameters
     return n || error_set(err, EXIT_RUNTIME, "tool_choice: the request has no such tool");
 }
 
@@ -400,7 +401,7 @@ static bool parse_body(Record *r, const Json *body, Error *err) {
 static bool make_constraint(Record *r, Error *err) {
     ConstraintSpec *spec = &r->spec;
     ConstraintCache *cache = r->pipeline->constraints;
-    spec->is_ordered = r->options.is_ordered_json, spec->may_think = r->options.may_think;
+    spec->is_ordered = !r->options.any_order, spec->may_think = r->options.may_think;
     bool ok = constraint_new(cache, spec, &r->constraint, NULL, err);
     if (ok && !r->constraint)
         ok = constraint_from_options(cache, &r->options, false, &r->constraint, err);

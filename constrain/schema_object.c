@@ -264,8 +264,8 @@ static void add_object(SchemaCompiler *c, ObjectDef o, PropertyList *l) {
     grammar_add_alt(c->grammar, c->target.value, ALT_OBJECT, grammar_add_object(c->grammar, o));
 }
 
-// Lists all names that a conjunction mentions. PropertyDef.order is their order with
-// --ordered-properties: first the names in "properties", from the first schema to the last; then
+// Lists all names that a conjunction mentions. PropertyDef.order is their order without
+// --any-order: first the names in "properties", from the first schema to the last; then
 // all other names.
 static void list_names(const Conjunction *f, PropertyList *l) {
     uint32_t first = UINT32_MAX / 2, next = first;
