@@ -2,6 +2,10 @@
 #include "../base/clock.h"
 #include "output.h"
 
+#include <poll.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 void prefill_with_progress(const Options *o, Generator *g, Sequence *s, const Request *r,
                            Session *session) {
     sequence_start(s, g, r, session);
@@ -54,6 +58,14 @@ void note_ending(const Options *o, const Generator *g, const Sequence *s) {
     else
         note(o, "ended: context full (%d, %s)", r->max_context,
              r->max_context < g->model->config.max_context ? "-c" : "the model's");
+}
+
+void note_unread_stdin(const Options *o) {
+    struct pollfd in = {.fd = STDIN_FILENO, .events = POLLIN};
+    struct stat st;
+    bool is_pipe = fstat(STDIN_FILENO, &st) == 0 && S_ISFIFO(st.st_mode);
+    if (is_pipe && poll(&in, 1, 0) > 0 && (in.revents & POLLIN))
+        note(o, "standard input was not read; the argument - inserts it into the prompt");
 }
 
 double decode_weight_gb(const Model *m) {

@@ -94,6 +94,7 @@ int command_run(const Options *o) {
     // in from disk by the first forward pass.
     prompt_read(o, &prompt);
     pipeline_open(&p, o);
+    if (!o->model) note(o, "the built-in story model answers; -m FILE.gguf opens another");
     if (!constraint_from_options(p.constraints, o, false, &constraint, &err)) die_error(&err);
 
     // Text becomes tokens, tokens and options become a request. Without a token limit the KV cache
@@ -130,6 +131,7 @@ int command_run(const Options *o) {
         text_write("\n", 1);
 
     if (n == 1) note_ending(o, &g, s);
+    note_unread_stdin(o);
     note_stats(o, &g, o->sample.seed);
     if (s->finish == FINISH_CANCEL) return EXIT_INTERRUPTED;
 

@@ -291,6 +291,35 @@ def model_names():
 
 
 @test
+def builtin_model_note():
+    note = b"the built-in story model answers; -m FILE.gguf opens another\n"
+    if run("show").code:
+        raise Skip("no built-in model")
+    for args, is_noted in (([], True), (["-q"], False), (["-m", GOOD], False)):
+        r = run("run", "-n", "2", *args, "The")
+        check(r.code == 0 and (note in r.err) == is_noted, args, r)
+
+
+@test
+def unread_stdin():
+    """A note if stdin is a pipe with data that no argument asks for. The data stays there."""
+    def err(*args, data=b"text\n", left=b"text\n"):
+        reader, writer = os.pipe()
+        os.write(writer, data)
+        os.close(writer)
+        r = subprocess.run([PROGRAM, "run", "-m", GOOD, "--raw", "-n", "2", *args], stdin=reader, capture_output=True, env=ENV)
+        same(os.read(reader, 100), left, args)
+        os.close(reader)
+        check(r.returncode == 0, args, r)
+        return r.stderr
+    for args in (["The"], ["-p", "The"], ["-f", path_of("the.txt", b"The")]):
+        check(b"standard input was not read" in err(*args), args)
+    same(err("-q", "The"), b"")
+    for r in (err("The", "-", left=b""), err(left=b""), err("The", data=b"", left=b""), generate("The", stdin=b"text").err):
+        check(b"not read" not in r, r)
+
+
+@test
 def lines():
     """A byte order mark, CR LF and blank lines are accepted."""
     r = run("tokenize", "-m", GOOD, "--jsonl", stdin=b'\xef\xbb\xbf\r\n"th"\r\n \r\n"the"')
