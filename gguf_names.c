@@ -57,11 +57,9 @@ const char *gguf_describe_magic(const uint8_t *data, size_t n) {
         {2, "gg", "a GGML file from before GGUF; download the model as GGUF"}, // GGML, GGMF, GGJT
     };
     static char text[16];
-    for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
-        size_t at = formats[i].at < n ? formats[i].at : n;
-        Str rest = {(const char *)data + at, n - at};
-        if (str_begins_with(rest, formats[i].bytes)) return formats[i].format;
-    }
+    Str head = {(const char *)data, n < 64 ? n : 64};
+    for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
+        if (str_find(head, str_of(formats[i].bytes)) == formats[i].at) return formats[i].format;
     snprintf(text, sizeof text, "%02x %02x %02x %02x", data[0], data[1], data[2], data[3]);
     return text;
 }

@@ -10,7 +10,7 @@ bool argument_is_model(const char *arg) {
     return str_ends_with(str_of(arg), ".gguf") && (!strchr(arg, ' ') || access(arg, F_OK) == 0);
 }
 
-// True if a name, without the part before its last slash, begins with a family in lower case and
+// True if a name without blanks begins, after its last slash, with a family (in any case) and
 // continues with a number, a dash or a tag, or not at all.
 static bool is_of_family(const char *name, const char *family) {
     const char *slash = strrchr(name, '/'), *at = slash ? slash + 1 : name;
@@ -19,22 +19,18 @@ static bool is_of_family(const char *name, const char *family) {
 }
 
 void model_take_argument(Options *o) {
-    static const char *const families[] = {"llama", "meta-llama", "tinyllama", "codellama",
-                                           "qwen",  "mistral",    "mixtral",   "gemma",
-                                           "phi",   "deepseek",   "gpt-oss",   "smollm"};
+    static const char *const families[] = {"llama", "meta-llama", "tinyllama", "qwen",   "mistral",
+                                           "gemma", "phi",        "deepseek",  "gpt-oss"};
     const char *arg = o->n_args ? o->args[0] : "";
+    bool is_model = argument_is_model(arg);
     if (o->model && o->model != getenv("LLAMA31_MODEL")) return; // -m was given
-    if (argument_is_model(arg)) {
-        o->model = *o->args++;
-        o->n_args--;
-        return;
-    }
-    for (size_t i = 0; i < sizeof families / sizeof *families; i++)
+    for (size_t i = 0; !is_model && i < sizeof families / sizeof *families; i++)
         if (is_of_family(arg, families[i]))
             die(EXIT_USAGE,
-                "%s: \"%s\" names a model; models are files: -m FILE.gguf (docs/models.md); for a "
-                "prompt: -p \"%s\"",
-                o->command, arg, arg);
+                "run: \"%s\" names a model; models are files (docs/models.md); text: -p TEXT", arg);
+    if (!is_model) return;
+    o->model = *o->args++;
+    o->n_args--;
 }
 
 // Appends a file. Unless --keep-newline is given, its final newline, which editors and `echo` add,
@@ -120,8 +116,7 @@ void ids_parse(const char *text, int n_vocab, Ids *out) {
 void ids_read(const Options *o, int n_vocab, Ids *out) {
     Buffer file = {0};
     Error err;
-    bool is_file = o->ids[0] == '@';
-    if (is_file && !file_read(o->ids + 1, &file, &err)) die_error(&err);
-    ids_parse(is_file ? file.data : o->ids, n_vocab, out);
+    if (*o->ids == '@' && !file_read(o->ids + 1, &file, &err)) die_error(&err);
+    ids_parse(file.data ? file.data : o->ids, n_vocab, out);
     buffer_free(&file);
 }

@@ -215,8 +215,7 @@ static const struct {
     {"id", NULL}, {"prompt", NULL}, {"messages", NULL}, {"tools", NULL}, {"tool_choice", NULL},
     // Without effect on the answer.
     {"model", NULL}, {"user", NULL}, {"store", NULL}, {"metadata", NULL}, {"service_tier", NULL},
-    {"stream_options", NULL}, {"parallel_tool_calls", NULL},
-    {"ordered_properties", NULL}, // the default; the field is any_order
+    {"stream_options", NULL}, {"parallel_tool_calls", NULL}, {"ordered_properties", NULL},
     // clang-format on
 };
 

@@ -284,7 +284,7 @@ def model_argument():
 def model_names():
     for name in ("llama3.1", "Llama-3.1-8B-Instruct", "llama3.2:1b", "qwen3:4b", "hf.co/bartowski/Llama-3.2-1B:Q4_K_M", "mistral"):
         refuses(2, 'run: "%s" names a model; models are files' % name, "run", name, "hi")
-        refuses(2, '-p "%s"' % name, "run", name, env=dict(ENV, LLAMA31_MODEL=GOOD))
+        refuses(2, "docs/models.md", "run", name, env=dict(ENV, LLAMA31_MODEL=GOOD))
     for words in (["llamas", "are"], ["Llama3 is"], ["Phidias"], ["-p", "llama3.1"], ["-m", GOOD, "llama3.1"]):
         r = run("run", "-q", "-n", "2", "--raw", *words, env={"LLAMA31_MODEL": GOOD})
         check(r.code == 0, words, r)
