@@ -94,7 +94,6 @@ int command_run(const Options *o) {
     // in from disk by the first forward pass.
     prompt_read(o, &prompt);
     pipeline_open(&p, o);
-    if (!o->model) note(o, "the built-in story model answers; -m FILE.gguf opens another");
     if (!constraint_from_options(p.constraints, o, false, &constraint, &err)) die_error(&err);
 
     // Text becomes tokens, tokens and options become a request. Without a token limit the KV cache
@@ -112,6 +111,7 @@ int command_run(const Options *o) {
     int chunk = ids.len < GENERATE_CHUNK ? ids.len : GENERATE_CHUNK;
     request.emit = o->is_json || n > 1 ? NULL : text_emit;
     generator_open(&p, &g, o->chunk ? o->chunk : chunk, n);
+    if (!o->model) note(o, "the built-in story model answers; -m FILE.gguf opens another");
     if (o->has_echo && !o->is_json) text_write(prompt.data, prompt.len);
     close_file_access(o);
     signals_defer();
