@@ -251,8 +251,7 @@ const Option *option_find(const Options *o, unsigned command, const char *name, 
     for (const Option *row = option_table; row < option_table + n_option_rows; row++)
         for (int k = 0; k < 3 && row->names[k] && (row->commands & command); k++) {
             if (!strcmp(row->names[k], name)) return row;
-            bool is_letter = strlen(row->names[k]) == 2; // too short to be a misspelling of `name`
-            if (!is_letter) similar[n++] = row->names[k];
+            if (strlen(row->names[k]) > 2) similar[n++] = row->names[k]; // not a single letter
         }
     if (err)
         error_set(err, EXIT_USAGE, "%s: unknown option %s%s (llama31 help %s lists them)",

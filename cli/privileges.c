@@ -57,14 +57,13 @@ const char *text_file(const Options *o, const char *text) {
 }
 
 static void add_option(PathList *p, const Options *o, const Option *option) {
-    const ModelOptions *m = &o->model_options;
     OptionKind kind = option->kind;
     const char *path = NULL;
     if (kind >= OPTION_TEXT && kind <= OPTION_DIRECTORY)
         path = *(const char *const *)((const char *)o + option->offset);
     if (kind == OPTION_TEXT) path = text_file(o, path);
-    for (int i = 0; kind == OPTION_LORA && i < m->n_adapters; i++)
-        add_input(p, str_copy(m->adapters[i].path).data);
+    for (int i = 0; kind == OPTION_LORA && i < o->model_options.n_adapters; i++)
+        add_input(p, str_copy(o->model_options.adapters[i].path).data);
     if (!path || !*path || !strcmp(path, "-")) return;
     if (kind == OPTION_DIRECTORY) mkdir(path, 0700);
     if (kind == OPTION_DIRECTORY)

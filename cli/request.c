@@ -95,13 +95,10 @@ Str *list_split(const char *list, int *n) {
 // after it has given up its files.
 static Buffer schema_file, grammar_file;
 
-static bool read_once(const char *path, Buffer *text, Error *err) {
-    return !path || text->data || file_read(path, text, err);
-}
-
 static bool read_constraint_files(const Options *o, Error *err) {
-    return read_once(text_file(o, o->json_schema), &schema_file, err) &&
-           read_once(text_file(o, o->grammar), &grammar_file, err);
+    const char *schema = text_file(o, o->json_schema), *grammar = text_file(o, o->grammar);
+    return (!schema || schema_file.data || file_read(schema, &schema_file, err)) &&
+           (!grammar || grammar_file.data || file_read(grammar, &grammar_file, err));
 }
 
 bool constraint_from_options(ConstraintCache *cache, const Options *o, bool is_checked,
