@@ -27,11 +27,12 @@ import tempfile
 if sys.version_info < (3, 7):  # before imports that older versions cannot parse
     sys.exit("export.py: Python 3.7 or newer is required, this is %d.%d" % sys.version_info[:2])
 
-from lib.adapters import Merged, Scaled, is_adapter, read_adapter
-from lib.checkpoints import parse_json, read_pth, read_safetensors
+from lib.adapters import Merged, Scaled, read_adapter
+from lib.checkpoints import read_json, read_pth, read_safetensors
 from lib.gguf_writer import Failure, FILE_TYPES, check_output, run, write_gguf
-from lib.vocabulary import huggingface_vocabulary, llama2c_vocabulary, meta_vocabulary, read_bytes
-from lib.weights import ColumnShards, File, Interleaved, Literal, RowShards, View, Weight, convert, same
+from lib.vocabulary import MAX_TOKENS, check_vocabulary, huggingface_vocabulary, llama2c_vocabulary, meta_vocabulary
+from lib.weights import (ColumnShards, Converted, File, Interleaved, Literal, RowShards, View, Weight, convert, inside,
+                         read_bytes, same)
 
 
 class Config:
@@ -46,9 +47,11 @@ class Config:
     def check(self, where):
         counts = (self.dim, self.hidden_dim, self.n_layers, self.n_heads, self.n_kv_heads, self.head_dim,
                   self.vocab_size, self.context_length)
-        if not all(type(n) is int and 0 < n < 1 << 31 for n in counts) or self.n_layers > 4096 or \
+        limits = 1 << 17, 1 << 20, 4096, 1024, 1024, 1024, MAX_TOKENS, (1 << 31) - 1  # those of model_load.c, or above
+        if not all(type(n) is int and 0 < n <= limit for n, limit in zip(counts, limits)) or \
                 self.n_heads % self.n_kv_heads or self.head_dim % 2 or \
-                not all(type(x) in (int, float) and 0 < x < 1e38 for x in (self.rope_theta, self.norm_eps)):
+                not all(type(x) in (int, float) and 0 < x < 1e38 for x in (self.rope_theta, self.norm_eps)) or \
+                not all(abs(x) < 1e38 for x in self.extra.values()):
             raise Failure("%s: invalid hyperparameters: dim, hidden dim, layers, heads, KV heads, head dim, vocabulary, "
                       "context = %s, RoPE base %s, epsilon %s" % (where, counts, self.rope_theta, self.norm_eps))
 
@@ -172,8 +175,8 @@ def read_llama2c(path, tokenizer):
         raise Failure("%s: expected %d bytes, found %d" % (file.name, offset, file.size))
 
     directory = os.path.dirname(path)
-    names = [os.path.join(directory, n) for n in ("tok%d.bin" % c.vocab_size, "tokenizer.bin")]
-    for name in [tokenizer] if tokenizer else names:
+    names = [tokenizer] if tokenizer else [inside(directory, n) for n in ("tok%d.bin" % c.vocab_size, "tokenizer.bin")]
+    for name in names:
         if tokenizer or os.path.exists(name):
             return c, bind(c, tensors, file.name), llama2c_vocabulary(name, c.vocab_size)
     raise Failure("%s: no tokenizer; expected %s" % (file.name, " or ".join(names)))
@@ -231,13 +234,13 @@ def join(parts, n_cols):
 
 
 def read_meta(directory, options):
-    params = parse_json(read_bytes(os.path.join(directory, "params.json")), "params.json")
+    params = read_json(directory, "params.json")
     files = [f for f in sorted(os.listdir(directory)) if re.match(r"consolidated\.\d+\.pth$", f)]
     numbers = [int(f.split(".")[1]) for f in files]
     if not files or numbers != list(range(len(files))):
         raise Failure("%s: expected consolidated.00.pth, consolidated.01.pth, ..., found %s" %
                       (directory, ", ".join(files) or "none"))
-    shards = [read_pth(os.path.join(directory, f)) for f in files]
+    shards = [read_pth(inside(directory, f)) for f in files]
     for f, shard in zip(files, shards):
         for name in sorted(set(shard) ^ set(shards[0])):
             raise Failure("%s: %s: missing in some of the files" % (f, name))
@@ -285,7 +288,7 @@ def read_meta(directory, options):
         weights.remove(tensors["output.weight"])
     elif "output.weight" not in tensors and c.dim not in (2048, 3072):
         raise Failure("%s: missing tensor output.weight" % directory)
-    vocabulary = meta_vocabulary(options.tokenizer or os.path.join(directory, "tokenizer.model"))
+    vocabulary = meta_vocabulary(options.tokenizer or inside(directory, "tokenizer.model"))
     return c, weights, vocabulary
 
 
@@ -330,7 +333,7 @@ def family_values(c, config, rope):
 
 def huggingface_config(directory, options):
     """(Config, content of config.json, or of its text model)"""
-    config = parse_json(read_bytes(os.path.join(directory, "config.json")), "config.json")
+    config = read_json(directory, "config.json")
     if config.get("model_type") == "mistral3" and type(config.get("text_config")) is dict:
         config = dict(config["text_config"], has_other_parts=True,
                       tie_word_embeddings=config.get("tie_word_embeddings", config["text_config"].get("tie_word_embeddings")))
@@ -359,17 +362,18 @@ def huggingface_config(directory, options):
             c.rope = dict(rope, rope_type=kind)
             if options.rope_factor:
                 c.rope["factor"] = options.rope_factor
+            context = c.rope.get("original_max_position_embeddings", 8192)
             needed = ["factor"] + (["low_freq_factor", "high_freq_factor"] if kind == "llama3" else [])
             if not all(type(c.rope[k]) in (int, float) and 0 < c.rope[k] < 1e9 for k in needed) or \
                     kind == "llama3" and not c.rope["low_freq_factor"] < c.rope["high_freq_factor"] or \
-                    not 0 < c.rope.get("original_max_position_embeddings", 8192) < 1 << 31:
+                    type(context) is not int or not 0 < context < 1 << 31:
                 raise ValueError("rope_scaling %s" % rope)
             if kind == "llama3":
                 c.rope.setdefault("original_max_position_embeddings", 8192)
         elif kind != "default":
             raise Failure("config.json: rope_scaling: expected llama3, linear or yarn, found %s" % ascii(kind))
         c.extra = family_values(c, config, rope)
-    except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError) as e:
+    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as e:
         raise Failure("config.json: invalid: %s: %s" % (type(e).__name__, e))
     c.check("config.json")
     return c, config
@@ -399,9 +403,9 @@ def to_meta_order(weight, name, config):
 
 def read_shards(directory):
     """The tensors of all safetensors files of a directory, checked against its index if it has one."""
-    index = os.path.join(directory, "model.safetensors.index.json")
-    if os.path.exists(index):
-        where = parse_json(read_bytes(index), "model.safetensors.index.json").get("weight_map")
+    index = "model.safetensors.index.json"
+    if os.path.lexists(os.path.join(directory, index)):
+        where = read_json(directory, index).get("weight_map")
         if type(where) is not dict or not all(type(f) is str for f in where.values()):
             raise Failure("model.safetensors.index.json: invalid weight_map")
         files = sorted(set(where.values()))
@@ -416,7 +420,7 @@ def read_shards(directory):
                           (directory, int(m.group(1)) if m else 1, len(files)))
     tensors = {}
     for f in files:
-        for name, w in read_safetensors(os.path.join(directory, f)).items():
+        for name, w in read_safetensors(inside(directory, f)).items():
             if name in tensors or where is not None and where.get(name) != f:
                 raise Failure("%s: %s: duplicate tensor, or not in the file that the index names" % (f, ascii(name)))
             tensors[name] = w
@@ -435,7 +439,7 @@ def read_pairs(directory, config, is_tied):
     if not is_tied:
         shapes["output.weight"] = shapes["token_embd.weight"]
     names = renamed([module + ".weight" for module in modules], HF_NAMES, HF_LAYER)
-    for name in sorted(names, key=(list(shapes) + sorted(names)).index):
+    for name in [name for name in shapes if name in names] + sorted(set(names) - set(shapes)):
         module = names[name][:-len(".weight")]
         a, b, factor = modules[module]
         shape = shapes.get(name, ())
@@ -445,7 +449,7 @@ def read_pairs(directory, config, is_tied):
         if shape != (b.shape[0], a.shape[1]):
             raise Failure("%s: %s: expected shape %s, found %s" %
                       (directory, ascii(module), shape, (b.shape[0], a.shape[1])))
-        b = to_meta_order(b, name, config)
+        a, b = Converted(a, a.type), Converted(to_meta_order(b, name, config), b.type)  # rejects NaN and infinity
         pairs[name] = a, b if factor == 1 else Scaled(b, factor)
     if not pairs:
         raise Failure("%s: adapter_model.safetensors: no tensors" % directory)
@@ -481,8 +485,6 @@ def export_adapter(options):
 # Command line
 
 def read_source(path, options):
-    if not os.path.exists(path):
-        raise Failure("%s: no such file or directory" % path, 1)
     if not os.path.isdir(path):
         return read_llama2c(path, options.tokenizer)
     files = sorted(os.listdir(path))
@@ -492,25 +494,24 @@ def read_source(path, options):
     if "params.json" in files and any(f.startswith("consolidated.") for f in files):
         return read_meta(path, options)
     if len(models) == 1 and "config.json" not in files:
-        return read_llama2c(os.path.join(path, models[0]), options.tokenizer)
+        return read_llama2c(inside(path, models[0]), options.tokenizer)
     raise Failure("%s: not a checkpoint; expected config.json with *.safetensors, params.json with consolidated.*.pth, "
                   "or a llama2.c *.bin" % path)
 
 
 def export(options):
-    if is_adapter(options.source):
+    if os.path.lexists(os.path.join(options.source, "adapter_config.json")):
         return export_adapter(options)
     config, weights, vocabulary = read_source(options.source, options)
     n_tokens = len(vocabulary["tokenizer.ggml.tokens"])
     if n_tokens != config.vocab_size:
         raise Failure("the tokenizer has %d tokens, the embedding %d rows" % (n_tokens, config.vocab_size))
-    for key in ("bos", "eos", "unknown"):
-        if not 0 <= vocabulary.get("tokenizer.ggml.%s_token_id" % key, 0) < n_tokens:
-            raise Failure("the id of the tokenizer's %s token is not below its size, %d" % (key, n_tokens))
     if options.context:
         config.context_length = options.context
     if options.chat_template:
         vocabulary["tokenizer.chat_template"] = read_bytes(options.chat_template)
+
+    check_vocabulary(vocabulary)
 
     n_weights = {}
     for w in weights:
@@ -581,7 +582,7 @@ def main(argv=None):
     parser.add_argument("--force", action="store_true", help="replace an existing file")
     options = parser.parse_args(argv)
     is_float = options.type in FILE_TYPES or not options.type
-    return run(options.output, lambda: (export if is_float else export_quantized)(options))
+    return run(options.output, lambda: (export if is_float else export_quantized)(options), options.source)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """scripts/export.py: equal tensors from every source format, the golden logits in the program, and invalid sources."""
 import array
+import base64
 import contextlib
 import io
 import json
@@ -8,6 +9,7 @@ import math
 import os
 import pickle
 import random
+import re
 import resource
 import shutil
 import signal
@@ -178,13 +180,13 @@ def exported(source, tmp, *args):
     return read_gguf(out)
 
 
-def refused(source, tmp, *words, code=3):
+def refused(source, tmp, *words, code=3, args=()):
     """The export fails with this exit code and one line with these words, and leaves no file."""
     directory = os.path.join(tmp, "refused")
     os.makedirs(directory, exist_ok=True)
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        status = export.main([source, "-o", os.path.join(directory, "out.gguf")])
+        status = export.main([source, "-o", os.path.join(directory, "out.gguf")] + list(args))
     lines = [line for line in err.getvalue().splitlines() if not line.startswith("note:")]
     same(os.listdir(directory), [], "left behind:")
     check(status == code and len(lines) == 1 and lines[0].startswith("error: ") and not out.getvalue(),
@@ -837,7 +839,7 @@ def refuses_other_files(tmp):
     empty = os.path.join(tmp, "empty")
     os.mkdir(empty)
     refused(empty, tmp, "not a checkpoint")
-    refused(os.path.join(tmp, "absent"), tmp, "no such file", code=1)
+    refused(os.path.join(tmp, "absent"), tmp, "No such file", code=1)
     p = run_export(find("small31"), os.path.join(tmp, "absent", "out.gguf"))
     check(p.returncode == 1 and p.stderr.splitlines()[-1].startswith("error: "), p.stderr)
     same(run_export(find("small31"), os.path.join(tmp, "x.gguf"), "--type", "q9").returncode, 2)
@@ -869,46 +871,368 @@ def quantized_in_one_step(tmp):
     same(sorted(os.listdir(tmp)), ["old", "out.gguf", "two.gguf", "two.gguf4"])
 
 
+@contextlib.contextmanager
+def at_most(seconds):
+    """Fails if the body takes longer. (SIGALRM ends a run of export.py with this status.)"""
+    signal.signal(signal.SIGALRM, lambda n, _: sys.exit(128 + n))
+    signal.alarm(seconds)
+    try:
+        yield
+    except SystemExit:
+        raise AssertionError("not finished after %d s" % seconds)
+    finally:
+        signal.alarm(0)
+
+
 @test
-def refuses_mutations(tmp):
-    """Random mutations of every kind of source file: a valid output, or one line. LLAMA31_FUZZ sets their number."""
-    rng, words = random.Random(4), [b"null", b"-1", b"1e999", b"[[", b'{"a":', b"\xff" * 4, b"\xff" * 8, bytes(8), b"\x80" * 9]
-    face, meta = copy("small31-hf", os.path.join(tmp, "a")), copy("small31", os.path.join(tmp, "b"))
-    mutated = [(meta, "consolidated.00.pth"), (meta, "params.json"), (meta, "tokenizer.model"), (face, "config.json"),
-               (face, "model-00001-of-00002.safetensors"), (face, "model.safetensors.index.json"),
-               (face, "tokenizer.json")]
-    old, pieces = os.path.join(tmp, "c"), copy("small31-hf", os.path.join(tmp, "d"))
+def refuses_links(tmp):
+    """A link out of the source directory is refused by name; links within it and within a Hugging Face cache work."""
+    outside = os.path.join(tmp, "outside")
+    face, meta, old = copy("small31-hf", os.path.join(tmp, "a")), copy("small31", os.path.join(tmp, "b")), \
+        os.path.join(tmp, "c")
+    lora = write_adapter(os.path.join(tmp, "d"))
     os.mkdir(old)
     llama2c(os.path.join(old, "model.bin"), 1)
+    for name in ("tokenizer_config.json", "chat_template.jinja"):
+        with open(os.path.join(face, name), "w") as f:
+            f.write("{}")
+    for directory in (face, meta, old, lora):
+        for name in sorted(os.listdir(directory)):
+            if name in ("golden.json", "README.md") or name.endswith(".f32"):
+                continue
+            path = os.path.join(directory, name)
+            for target in (outside, os.path.join("..", "..", "outside"), "/dev/zero"):
+                os.rename(path, outside)
+                os.symlink(target, path)
+                with at_most(60):
+                    refused(directory, tmp, name + ": a link out of its directory", args=["--base", face])
+                os.remove(path)
+                os.rename(outside, path)
+
+    inside = os.path.join(face, "parts")
+    os.mkdir(inside)
+    os.rename(os.path.join(face, "config.json"), os.path.join(inside, "x"))
+    os.symlink(os.path.join("parts", "x"), os.path.join(face, "config.json"))
+    os.symlink(face, os.path.join(tmp, "link"))
+    exported(os.path.join(tmp, "link"), tmp)
+
+    cache = os.path.join(tmp, "hub", "models--small31-hf")
+    os.makedirs(os.path.join(cache, "snapshots", "0123"))
+    shutil.copytree(os.path.join(GOLDEN, "small31-hf"), os.path.join(cache, "blobs"))
+    for name in os.listdir(os.path.join(cache, "blobs")):
+        os.symlink(os.path.join("..", "..", "blobs", name), os.path.join(cache, "snapshots", "0123", name))
+    check(exported(os.path.join(cache, "snapshots", "0123"), tmp)[1] == exported(find("small31-hf"), tmp)[1])
+    os.rename(os.path.join(cache, "blobs", "config.json"), outside)
+    os.symlink(outside, os.path.join(cache, "blobs", "config.json"))
+    refused(os.path.join(cache, "snapshots", "0123"), tmp, "config.json: a link out")
+    os.rename(cache, os.path.join(tmp, "hub", "other"))
+    refused(os.path.join(tmp, "hub", "other", "snapshots", "0123"), tmp, ": a link out")
+
+
+@test
+def refuses_special_and_large_files(tmp):
+    """FIFOs and directories are refused without waiting for them, as are files too large to read as a whole."""
+    face, meta = copy("small31-hf", os.path.join(tmp, "a")), copy("small31", os.path.join(tmp, "b"))
+    lora = write_adapter(os.path.join(tmp, "c"))
+    for name in ("tokenizer_config.json", "chat_template.jinja"):
+        with open(os.path.join(face, name), "w") as f:
+            f.write("{}")
+    for directory, names in ((face, ("config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja",
+                                     "model.safetensors.index.json", "model-00001-of-00002.safetensors")),
+                             (meta, ("params.json", "tokenizer.model", "consolidated.00.pth")),
+                             (lora, ("adapter_config.json", "adapter_model.safetensors"))):
+        for name in names:
+            path = os.path.join(directory, name)
+            os.rename(path, path + ".old")
+            for make in (os.mkfifo, os.mkdir):
+                make(path)
+                with at_most(60):
+                    refused(directory, tmp, name + ": not a regular file", code=1, args=["--base", face])
+                (os.rmdir if make is os.mkdir else os.remove)(path)
+            os.rename(path + ".old", path)
+    os.mkfifo(os.path.join(tmp, "fifo"))
+    for args in (["--chat-template"], ["--tokenizer"]):
+        for path in (os.path.join(tmp, "fifo"), "/dev/zero"):
+            with at_most(60):
+                refused(meta, tmp, path + ": not a regular file", code=1, args=args + [path])
+    for directory, name in ((face, "tokenizer.json"), (face, "config.json"), (meta, "params.json"),
+                            (meta, "tokenizer.model")):
+        os.truncate(os.path.join(directory, name), 1 << 40)
+        with at_most(60):
+            refused(directory, tmp, name, "1099511627776 bytes; expected at most")
+        shutil.copy(os.path.join(GOLDEN, "small31-hf" if directory == face else "small31", name), directory)
+
+
+@test
+def refuses_excess(tmp):
+    """Counts and lengths that no checkpoint has are refused before work that grows with their square."""
+    meta = copy("small31", os.path.join(tmp, "a"))
+    tokenizer = os.path.join(meta, "tokenizer.model")
+
+    def ranks(tokens):
+        with open(tokenizer, "wb") as f:
+            f.write(b"".join(b"%s %d\n" % (base64.b64encode(t), i) for i, t in enumerate(tokens)))
+    ranks([b"a", b"b" * 3000000])
+    with at_most(60):
+        refused(meta, tmp, "tokenizer.model: line 2: 4000002 bytes")
+    ranks([bytes([letter]) * n for letter in range(97, 110) for n in range(1, 500)])
+    with at_most(60):
+        refused(meta, tmp, "pairs of tokens form a token")
+
+    face = copy("small31-hf", os.path.join(tmp, "b"))
+    path = os.path.join(face, "tokenizer.json")
+    with open(path) as f:
+        good = json.load(f)
+    for change, word in (({"merges": []}, "merges: expected 1 to"),
+                         ({"merges": ["a b"] * 1100000}, "merges: expected 1 to"),
+                         ({"merges": ["a " + "b" * 3000000]}, "merges: expected 1 to"),
+                         ({"vocab": dict(good["model"]["vocab"], **{"b" * 3000000: 5})}, "tokenizer.json: token")):
+        with open(path, "w") as f:
+            json.dump(dict(good, model=dict(good["model"], **change)), f)
+        with at_most(60):
+            refused(face, tmp, word)
+    with open(path, "w") as f:
+        json.dump(dict(good, added_tokens=[dict(good["added_tokens"][0], content="b" * 3000000)]), f)
+    refused(face, tmp, "tokens: expected 1 to")
+    with open(path, "w") as f:
+        json.dump(good, f)
+    edit_json(os.path.join(face, "config.json"), lambda c: c.update(vocab_size=(1 << 20) + 1))
+    refused(face, tmp, "hyperparameters")
+    edit_json(os.path.join(face, "config.json"), lambda c: c.update(vocab_size=640))
+
+    path = os.path.join(face, "model-00001-of-00002.safetensors")
+    n = 2000000
+    many = b'"a":0,' * (n // 2)
+    for header, word in ((b'{"a":{"dtype":"F32","shape":[%s1],"data_offsets":[0,4]}}' % (b"1234567," * n),
+                          "2000001 dimensions"),
+                         (b"{%s}" % b",".join(b'"%d":0' % i for i in list(range(n // 2)) + [n // 2 - 1]),
+                          "duplicate key '999999'"),
+                         (b"{%s}" % many[:-1], "duplicate key 'a'")):
+        with open(path, "wb") as f:
+            f.write(struct.pack("<Q", len(header)) + header + bytes(4))
+        with at_most(60):
+            refused(face, tmp, word)
+
+    with at_most(60):  # a pickled tensor of many dimensions, and a zip file with a directory of 40 MB
+        shape = (1234567,) * 2000
+        refused(modified_pth(tmp, change=lambda s: s.update({"norm.weight": ("bf16", shape, bytes(2), shape)})), tmp,
+                "invalid storage, offset, shape")
+        source = modified_pth(tmp)
+        path = os.path.join(source, "consolidated.00.pth")
+        with open(path, "rb") as f:
+            whole = f.read()
+        at = whole.index(b"PK\1\2")
+        end = whole.index(b"PK\5\6")
+        entry = whole[at:whole.index(b"PK\1\2", at + 1)]
+        n = 40000000 // len(entry)
+        with open(path, "wb") as f:
+            f.write(whole[:at] + entry * n)
+            f.write(whole[end:end + 8] + struct.pack("<HHIIH", n & 65535, n & 65535, n * len(entry), at, 0))
+        refused(source, tmp, "not a PyTorch checkpoint")
+
+
+@test
+def refuses_wrong_kinds(tmp):
+    """Values of a wrong kind in the files of a checkpoint: one line that names the file."""
+    face = copy("small31-hf", tmp)
+    with open(os.path.join(face, "tokenizer_config.json"), "w") as f:
+        f.write("{}")
+    for name, changes in (
+            ("config.json", ({"num_hidden_layers": "2"}, {"hidden_size": None}, {"rope_theta": [1]},
+                             {"vocab_size": [640]},
+                             {"rms_norm_eps": {}}, {"rope_scaling": [[]]}, {"rope_scaling": {"rope_type": [1]}},
+                             {"layer_types": 3}, {"model_type": ["llama"]}, {"head_dim": 10 ** 30},
+                             {"model_type": "granite", "embedding_multiplier": 10 ** 400},
+                             {"model_type": "granite", "logits_scaling": 1e300},
+                             {"rope_scaling": {"rope_type": "linear", "factor": 2,
+                                               "original_max_position_embeddings": 9.5}})),
+            ("tokenizer.json", ({"model": {"type": "BPE", "vocab": ["a"], "merges": ["a b"]}}, {"added_tokens": 5},
+                                {"added_tokens": [{"id": 3, "content": 7, "special": True}]},
+                                {"added_tokens": [{"id": 3, "content": None, "special": True}]},
+                                {"pre_tokenizer": {"pretokenizers": {"type": []}}})),
+            ("tokenizer_config.json", ({"chat_template": 5}, {"chat_template": {"default": "x"}},
+                                       {"chat_template": [[]]}))):
+        path = os.path.join(face, name)
+        with open(path) as f:
+            good = f.read()
+        for change in changes:
+            edit_json(path, lambda v: v.update(change))
+            refused(face, tmp, ".json" if "added" not in str(change) else "tokenizer")
+            with open(path, "w") as f:
+                f.write(good)
+    path = os.path.join(face, "model-00001-of-00002.safetensors")
+    with open(path, "rb") as f:
+        good = f.read()
+    length = int.from_bytes(good[:8], "little")
+    for key, value in (("dtype", ["F32"]), ("dtype", {}), ("dtype", None), ("shape", "12"), ("shape", {"a": 1}),
+                       ("data_offsets", {"0": 0}), ("data_offsets", "01")):
+        header = json.loads(good[8:8 + length])
+        header["model.embed_tokens.weight"][key] = value
+        header = json.dumps(header).encode()
+        with open(path, "wb") as f:
+            f.write(struct.pack("<Q", len(header)) + header + good[8 + length:])
+        refused(face, tmp, "model-00001-of-00002.safetensors: 'model.embed_tokens.weight'")
+    pieces = message((1, message((1, 5))), (2, message((3, 2))))
+    os.remove(os.path.join(face, "tokenizer.json"))
+    with open(path, "wb") as f:
+        f.write(good)
+    with open(os.path.join(face, "tokenizer.model"), "wb") as f:
+        f.write(pieces)
+    refused(face, tmp, "tokenizer")
+
+
+# Random mutations
+
+def tiny_sources(tmp):
+    """[(directory, file)] of every kind of source file: a model of 8 dimensions in all formats, and an adapter."""
+    face, pieces, meta, old, lora = (os.path.join(tmp, name) for name in ("face", "pieces", "meta", "old", "lora"))
+    for directory in (face, meta, old):
+        os.mkdir(directory)
+    rng, n_vocab, state, params = random.Random(5), len(PIECES), {}, {}
+    c = export.Config()
+    c.dim, c.hidden_dim, c.n_layers, c.n_heads, c.n_kv_heads, c.head_dim, c.vocab_size = 8, 12, 1, 2, 1, 4, n_vocab
+    shapes = dict(c.shapes(), **{"output.weight": (n_vocab, 8)})
+    for names, layer_names, prefix, out in ((export.HF_NAMES, export.HF_LAYER, "model.", state),
+                                            (export.META_NAMES, export.META_LAYER, "", params)):
+        for name in list(names) + [prefix + "layers.0." + n for n in layer_names]:
+            shape = shapes.get(export.gguf_name(name + ".weight", names, layer_names))
+            if shape:
+                data = bytes(rng.choice((0, 60, 61, 189)) for _ in range(2 * gguf_writer.product(shape)))
+                out[name + ".weight"] = "bf16", shape, data
+    letters = vocabulary.byte_letters()
+    words = letters + ["ab", "cd", "abcd"]
+    config = {"model_type": "llama", "hidden_size": 8, "intermediate_size": 12, "num_hidden_layers": 1,
+              "rms_norm_eps": 1e-5, "num_attention_heads": 2, "num_key_value_heads": 1, "vocab_size": n_vocab,
+              "max_position_embeddings": 64,
+              "rope_theta": 1e4, "eos_token_id": [260, 261], "bos_token_id": 259, "layer_types": ["full_attention"],
+              "rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                               "original_max_position_embeddings": 32}}
+    level = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}
+    digits = {"type": "Digits", "individual_digits": True}
+    tokenizer = {"model": {"type": "BPE", "vocab": {w: i for i, w in enumerate(words)},
+                           "merges": ["a b", ["c", "d"], "ab cd"]},
+                 "pre_tokenizer": {"type": "Sequence", "pretokenizers": [digits, level]},
+                 "added_tokens": [{"id": 259 + i, "content": "<%d>" % i, "special": i < 2} for i in range(4)]}
+    settings = {"bos_token": "<0>", "eos_token": {"content": "<1>"}, "add_bos_token": True,
+                "chat_template": [{"name": "default", "template": "{{ x }}"}]}
+    index = {"weight_map": {name: "model.safetensors" for name in state}}
+    write_safetensors(os.path.join(face, "model.safetensors"), state)
+    for name, v in (("config.json", config), ("model.safetensors.index.json", index), ("tokenizer.json", tokenizer),
+                    ("tokenizer_config.json", settings)):
+        with open(os.path.join(face, name), "w") as f:
+            json.dump(v, f)
+    shutil.copytree(face, pieces)
+    os.remove(os.path.join(pieces, "tokenizer.json"))
     with open(os.path.join(pieces, "tokenizer.model"), "wb") as f:
         f.write(sentencepiece_model())
-    os.remove(os.path.join(pieces, "tokenizer.json"))
-    mutated += [(old, "model.bin"), (old, "tokenizer.bin"), (pieces, "tokenizer.model")]
-    for i in range(int(os.environ.get("LLAMA31_FUZZ", "400"))):
+    os.remove(os.path.join(pieces, "tokenizer_config.json"))
+    with open(os.path.join(meta, "params.json"), "w") as f:
+        json.dump({"dim": 8, "n_layers": 1, "n_heads": 2, "n_kv_heads": 1, "norm_eps": 1e-5, "rope_theta": 5e5,
+                   "use_scaled_rope": True, "vocab_size": n_vocab}, f)
+    write_pth(os.path.join(meta, "consolidated.00.pth"), params)
+    with open(os.path.join(meta, "tokenizer.model"), "wb") as f:
+        f.write(sentencepiece_model())
+    llama2c(os.path.join(old, "model.bin"), 1)
+    write_adapter(lora, ["q_proj", "down_proj"], {"rank_pattern": {"layers.0.mlp.down_proj": 4, ".*k_proj": 2},
+                                                  "alpha_pattern": {"q_proj": 2}}, state=state)
+    return face, [(face, "config.json"), (lora, "adapter_config.json"), (face, "tokenizer.json"),
+                  (lora, "adapter_model.safetensors"), (face, "model.safetensors"),
+                  (face, "model.safetensors.index.json"), (face, "tokenizer_config.json"), (meta, "params.json"),
+                  (meta, "consolidated.00.pth"), (meta, "tokenizer.model"), (old, "model.bin"),
+                  (old, "tokenizer.bin"), (pieces, "tokenizer.model")]
+
+
+KINDS = [None, True, False, 0, 1, -1, 2, 8, 1 << 31, 10 ** 30, 0.5, 1e-320, 1e300, math.inf, math.nan, "", "x", "8",
+         "\ud800", "../config.json", "(a+)+$", [], [[]], [None], ["x", 1], {}, {"a": {}}, [[[[[]]]]]]
+
+
+def mutate_json(rng, v):
+    """Replaces, removes, adds or exchanges values at random places of a JSON value."""
+    for _ in range(rng.choice((1, 1, 1, 2, 3))):
+        places, stack = [], [v]
+        while stack:
+            node = stack.pop()
+            items = list(node.items()) if type(node) is dict else list(enumerate(node))
+            places += [(node, key) for key, _ in (items if len(items) < 50 else rng.sample(items, 10))]
+            stack += [child for _, child in items if type(child) in (dict, list)]
+        if not places:
+            return v
+        (node, key), (other, other_key), how = rng.choice(places), rng.choice(places), rng.random()
+        if how < 0.55:
+            node[key] = json.loads(json.dumps(rng.choice(KINDS)))
+        elif how < 0.65:
+            del node[key]
+        elif how < 0.75:
+            node[key] = json.loads(json.dumps(other[other_key]))
+        elif how < 0.85:
+            node[key] = [node[key]] * rng.choice((1, 2, 5))
+        elif how < 0.95 and type(node[key]) in (int, float):
+            node[key] = rng.choice((-node[key], 2 * node[key], node[key] + 1, float(node[key]), str(node[key])))
+        elif type(node) is dict:
+            node[rng.choice(("x", "", "q_proj", "model.norm.weight", "dtype", key + "x"))] = node[key]
+        else:
+            node.append(node[key])
+    return v
+
+
+def mutate_bytes(rng, b, begin):
+    b, how = bytearray(b), rng.random()
+    at = rng.randrange(begin, len(b)) if begin and rng.random() < 0.5 else rng.randrange(min(len(b), 2000))
+    if how < 0.5:
+        b[at] = rng.choice(b"\0\1\x7f\xff09-e\"[")
+    elif how < 0.6:
+        words = b"null", b"-1", b"1e999", b"[[", b'{"a":', b"\xff" * 4, b"\xff" * 8, bytes(8), b"\x80" * 9
+        b[at:at + rng.choice((0, 4, 8))] = rng.choice(words)
+    elif how < 0.8:
+        del b[at:at + rng.randrange(1, 9)]
+    else:
+        del b[at:]
+    return b
+
+
+@test
+def refuses_mutations(tmp):
+    """Random mutations of every kind of source file: a valid output, or one line and no file. LLAMA31_FUZZ sets their
+    number. Mutation N depends on N alone, which a failure prints."""
+    base, mutated = tiny_sources(tmp)
+    directory_of_output = os.path.join(tmp, "out")
+    os.mkdir(directory_of_output)
+    out = os.path.join(directory_of_output, "out.gguf")
+    n, n_accepted = int(os.environ.get("LLAMA31_FUZZ", "300")), 0
+    for i in range(n):
+        rng = random.Random(i)
         directory, name = mutated[i % len(mutated)]
         path = os.path.join(directory, name)
         with open(path, "rb") as f:
             good = f.read()
-        b, how = bytearray(good), rng.random()
-        end = good.index(b"PK\1\2") if name.endswith(".pth") else 0
-        at = rng.randrange(end, len(b)) if end and rng.random() < 0.5 else rng.randrange(min(len(b), 2000))
-        if how < 0.5:
-            b[at] = rng.choice(b"\0\1\x7f\xff09-e\"[")
-        elif how < 0.6:
-            b[at:at + rng.choice((0, 4, 8))] = rng.choice(words)
-        elif how < 0.8:
-            del b[at:at + rng.randrange(1, 9)]
+        skipped = 8 if name.endswith(".safetensors") else 0
+        end = 8 + int.from_bytes(good[:8], "little") if skipped else len(good)
+        if name.endswith(("json", ".safetensors")) and rng.random() < 0.75:
+            header = json.dumps(mutate_json(rng, json.loads(good[skipped:end]))).encode()
+            b = struct.pack("<Q", len(header))[:skipped] + header + good[end:]
         else:
-            del b[at:]
+            b = mutate_bytes(rng, good, good.index(b"PK\1\2") if name.endswith(".pth") else 0)
         with open(path, "wb") as f:
             f.write(b)
+        args = ["--base", base] if name.startswith("adapter") else []
+        if args and rng.random() < 0.3:
+            args, directory = ["--merge", directory], base
         err = io.StringIO()
-        with contextlib.redirect_stderr(err):
-            status = export.main([directory, "-o", os.path.join(tmp, "out.gguf")])
+        try:
+            with contextlib.redirect_stderr(err), at_most(60):
+                status = export.main([directory, "-o", out] + args)
+        except Exception as e:
+            raise AssertionError("mutation %d of %s: %r %s" % (i, name, e, err.getvalue()))
         lines = [line for line in err.getvalue().splitlines() if not line.startswith("note:")]
-        check(status in (0, 1, 3) and len(lines) == 1, name, "byte", at, "status", status, lines)
+        check(status in (0, 1, 3) and len(lines) == 1 and lines[0].startswith(out if status == 0 else "error: "),
+              "mutation", i, "of", name, "status", status, lines)
+        same(os.listdir(directory_of_output), [] if status else ["out.gguf"], "mutation %d of %s: files" % (i, name))
+        if status == 0:
+            n_accepted += 1
+            os.remove(out)
         with open(path, "wb") as f:
             f.write(good)
+    check(n < 300 or n // 50 < n_accepted < n // 2, n_accepted, "of", n, "mutations are valid")
 
 
 # Disk, signals, memory
@@ -974,10 +1298,10 @@ def pre_tokenizers(tmp):
 
 # LoRA
 
-def write_adapter(directory, modules=None, config=None, rank=4, seed=1):
+def write_adapter(directory, modules=None, config=None, rank=4, seed=1, state=None):
     """A PEFT directory for all or some matrices of small31-hf, with numbers that f16 represents exactly."""
     rng, tensors = random.Random(seed), {}
-    for name, (_, shape, _) in hf_state().items():
+    for name, (_, shape, _) in (state or hf_state()).items():
         module = name[:-len(".weight")]
         if len(shape) != 2 or "embed" in name or modules and not any(m in module for m in modules):
             continue
@@ -1102,7 +1426,10 @@ def lora_refusals(tmp):
         refuses(key, config={key: v})
     refuses("invalid LoRA settings", config={"r": 0})
     refuses("invalid LoRA settings", config={"lora_alpha": "8"})
-    refuses("invalid LoRA settings", config={"rank_pattern": {"(": 8}})
+    for pattern in ("(", "(a+)+$", "q_proj|k_proj", "[qk]_proj", "q_proj?", "q_*", "\\d", ".*" * 5, "q" * 257):
+        refuses("rank_pattern: ", ascii(pattern)[:60], config={"rank_pattern": {pattern: 4}})
+        refuses("alpha_pattern: ", ascii(pattern)[:60], config={"alpha_pattern": {pattern: 4}})
+    refuses("invalid LoRA settings", "patterns for", config={"rank_pattern": {"x%d" % i: 8 for i in range(400000)}})
     refuses("expected lora_A (8, ...)", config={"r": 8})
     refuses("no tensors", modules=["nothing"])
 
@@ -1118,10 +1445,41 @@ def lora_refusals(tmp):
         with contextlib.redirect_stderr(err):
             status = export.main([directory, "-o", os.path.join(tmp, "refused.gguf"), "--base", base])
         check(status == 3 and word in err.getvalue(), word, err.getvalue())
+    for alpha, scale in ((1e300, "2.5e+299"), (1e-300, "2.5e-301"), (math.nan, "nan"), (math.inf, "inf")):
+        refuses("q_proj': scale " + scale, "range of f32", config={"alpha_pattern": {"q_proj": alpha}})
+    refuses("invalid LoRA settings", config={"alpha_pattern": {"q_proj": "8"}})
+    refuses("invalid LoRA settings", config={"rank_pattern": ["q_proj"]})
+    name = "base_model.model.model.layers.1.self_attn.q_proj.lora_%s.weight"
+    for side in "AB":
+        for kind, form in (("f32", "<f"), ("f16", "<e"), ("bf16", None)):
+            for number in (float("nan"), float("inf"), float("-inf")):
+                write_adapter(directory, ["layers.1.self_attn.q_proj"])
+                path = os.path.join(directory, "adapter_model.safetensors")
+                tensors = {n: (kind, w.shape, b"".join(weights.convert(w, kind).pieces())) for n, w in
+                           export.read_safetensors(path).items()}
+                data = tensors[name % side][2]
+                bad = struct.pack(form, number) if form else struct.pack("<f", number)[2:]
+                tensors[name % side] = kind, tensors[name % side][1], data[:40] + bad + data[40 + len(bad):]
+                write_safetensors(path, tensors)
+                refused(directory, tmp, name % side + ": NaN or infinity", args=["--base", base])
+                refused(base, tmp, name % side + ": NaN or infinity", args=["--merge", directory])
     source = copy("small31-hf", os.path.join(tmp, "tied"))
     edit_json(os.path.join(source, "config.json"), lambda c: c.update(tie_word_embeddings=True))
     refuses("tied to", args=("--base", source), modules=["lm_head"])
     refuses("tied to", source=source, args=("--merge", directory), modules=["lm_head"])
+
+
+@test
+def lora_patterns(tmp):
+    """rank_pattern means what it does in PEFT: a regular expression for the end of a module's name."""
+    modules = ["model.layers.%d.%s" % (i, m) for i in (1, 11) for m in ("self_attn.q_proj", "mlp.down_proj", "xq_proj")]
+    for pattern in ("q_proj", "self_attn.q_proj", r"self_attn\.q_proj", "1.mlp.down_proj", r"layers\.1\.mlp\..*",
+                    "^model.layers.1.self_attn.q_proj", "^layers.1.self_attn.q_proj", "^model.*", "q_proj$",
+                    ".*q_proj", "attn.q_proj", "layers.*proj", "model.layers.1.*.*q_proj", "l.*l", ".*", "q", ""):
+        patterns = adapters.read_patterns({"rank_pattern": {"absent": 1, pattern: 2, ".*proj": 3}}, "rank_pattern")
+        for module in modules:
+            expected = 2 if re.match(r"(.*\.)?(%s)$" % pattern, module) else 3
+            same(adapters.pattern_value(patterns, module, 4), expected, (pattern, module))
 
 
 @test

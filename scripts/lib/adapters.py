@@ -2,14 +2,12 @@
 matrices W of a model, which become W + scale * B A."""
 import math
 import operator
-import os
 import re
 import struct
 
-from .checkpoints import parse_json, read_safetensors
+from .checkpoints import read_json, read_safetensors
 from .gguf_writer import Failure
-from .vocabulary import read_bytes
-from .weights import View, convert
+from .weights import View, convert, inside
 
 # Settings of LoraConfig that change the result, and the values of them that are supported.
 SUPPORTED = (("peft_type", ("LORA",)), ("bias", (None, "none")), ("modules_to_save", (None, [])),
@@ -18,6 +16,8 @@ SUPPORTED = (("peft_type", ("LORA",)), ("bias", (None, "none")), ("modules_to_sa
              (key, (None, False)) for key in ("use_dora", "fan_in_fan_out", "lora_bias", "use_qalora"))
 # Initializations that also change the weights of the base model.
 BASE_CHANGING = ("pissa", "olora", "corda", "loftq", "lora_ga")
+MAX_MATCHES = 1 << 22  # comparisons of a module with a pattern; 405B with a pattern per module needs 882 * 882
+MAX_NAME, MAX_WILDCARDS = 256, 4  # characters of a module or pattern; .* in a pattern
 
 
 class Scaled(View):
@@ -67,23 +67,39 @@ def rows(weight):
             yield x[begin:begin + n]
 
 
-def is_adapter(directory):
-    return os.path.exists(os.path.join(directory, "adapter_config.json"))
+def read_patterns(config, key):
+    """[(parts, value)] of rank_pattern or alpha_pattern. PEFT takes a pattern as a regular expression for the end of a
+    module's name after a dot, which can take exponential time. Here it is a name, perhaps after ^, in which only .* is
+    special. Parts are the texts between its .*, the first one after "." or "^."."""
+    patterns = []
+    for pattern, v in (config.get(key) or {}).items():
+        m = len(pattern) <= MAX_NAME and re.fullmatch(r"(\^?)((?:[\w-]|\\?\.|\.\*)*)\$?", pattern)
+        if not m or pattern.count("*") > MAX_WILDCARDS:
+            raise Failure("adapter_config.json: %s: %s: expected the name of a module; only ^, $ and .* are special" %
+                          (key, ascii(pattern)[:60]))
+        first, *others = [part.replace("\\.", ".") for part in re.split(r"(?:\.\*)+", m.group(2))]
+        patterns.append(([m.group(1) + "." + first] + others, v))
+    return patterns
+
+
+def is_match(parts, name):
+    for part in parts[:-1]:  # its first occurrence leaves the most for the others
+        _, found, name = name.partition(part)
+        if not found:
+            return False
+    return name.endswith(parts[-1])
 
 
 def pattern_value(patterns, module, otherwise):
-    """The value of rank_pattern or alpha_pattern for a module."""
-    for pattern, v in (patterns or {}).items():
-        if re.match(r"(.*\.)?(%s)$" % pattern, module):
-            return v
-    return otherwise
+    """The value of the first pattern that matches a module."""
+    return next((v for parts, v in patterns if is_match(parts, "^." + module)), otherwise)
 
 
 def read_adapter(directory):
     """(alpha, {module: (A, B, factor)}) of a PEFT directory. A module adds alpha / rank * factor * B A. The factor is 1
     unless the module has its own alpha or, with rslora (alpha / sqrt(rank)), its own rank."""
     name = "adapter_config.json"
-    config = parse_json(read_bytes(os.path.join(directory, name)), name)
+    config = read_json(directory, name)
     for key, expected in SUPPORTED:
         if config.get(key) not in expected:
             raise Failure("%s: %s: expected %s, found %s" % (name, key, expected[0] or "none", ascii(config.get(key))[:60]))
@@ -92,22 +108,28 @@ def read_adapter(directory):
         raise Failure("%s: init_lora_weights %s: this adapter needs changed base weights; save it with "
                       "path_initial_model_for_weight_conversion" % (name, ascii(init)[:40]))
     modules = {}
-    for key, w in read_safetensors(os.path.join(directory, "adapter_model.safetensors")).items():
+    for key, w in read_safetensors(inside(directory, "adapter_model.safetensors")).items():
         m = re.match(r"base_model\.model\.(.+)\.lora_([AB])(?:\.\w+)?\.weight$", key)
-        if not m or len(w.shape) != 2:
+        if not m or len(w.shape) != 2 or len(m.group(1)) > MAX_NAME:
             raise Failure("adapter_model.safetensors: %s: expected lora_A and lora_B of matrices" % ascii(key))
         modules.setdefault(m.group(1), {})[m.group(2)] = w
     try:
         rank, alpha, root = config["r"], config["lora_alpha"], bool(config.get("use_rslora"))
-        if not 0 < rank < 1 << 20 or not 0 < abs(alpha) < 1e9:
+        if not 0 < rank < 1 << 20 or not 1e-9 < abs(alpha) < 1e9:
             raise ValueError("r %s, lora_alpha %s" % (rank, alpha))
+        ranks, alphas = read_patterns(config, "rank_pattern"), read_patterns(config, "alpha_pattern")
+        if len(modules) * (len(ranks) + len(alphas)) > MAX_MATCHES:
+            raise ValueError("%d patterns for %d modules" % (len(ranks) + len(alphas), len(modules)))
         for module, pair in modules.items():
-            own = pattern_value(config.get("rank_pattern"), module, rank)
-            factor = pattern_value(config.get("alpha_pattern"), module, alpha) / alpha * (math.sqrt(own / rank) if root else 1)
+            own, own_alpha = pattern_value(ranks, module, rank), pattern_value(alphas, module, alpha)
+            scale = own_alpha / (math.sqrt(own) if root else own)
+            if own_alpha and not 2.0 ** -126 <= abs(scale) < 2.0 ** 128:
+                raise ValueError("%s: scale %s is outside the range of f32" % (ascii(module), scale))
+            factor = own_alpha / alpha * (math.sqrt(own / rank) if root else 1)
             if sorted(pair) != ["A", "B"] or pair["A"].shape[0] != own or pair["B"].shape[1] != own:
                 raise Failure("adapter_model.safetensors: %s: expected lora_A (%s, ...) and lora_B (..., %s), found %s" %
                           (ascii(module), own, own, ", ".join("lora_%s %s" % (k, pair[k].shape) for k in sorted(pair))))
             modules[module] = pair["A"], pair["B"], factor
-    except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError, re.error) as e:
+    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as e:
         raise Failure("%s: invalid LoRA settings: %s: %s" % (name, type(e).__name__, e))
     return alpha * (math.sqrt(rank) if root else 1), modules

@@ -1,21 +1,15 @@
 """Readers of checkpoint files: PyTorch's .pth and safetensors.
 
 The files are untrusted. A pickle is interpreted, never executed; whatever torch.save does not write is rejected."""
+import io
 import json
 import pickletools
 import zipfile
 
-from .gguf_writer import Failure, TYPES
-from .weights import File, Weight
+from .gguf_writer import Failure, TYPES, product
+from .weights import File, MAX_DIMENSIONS, MAX_TABLE, Weight, inside, read_bytes
 
-MAX_TABLE = 16 << 20  # bytes of a pickle, or of a safetensors header
-
-
-def product(shape):
-    n = 1
-    for d in shape:
-        n *= d
-    return n
+MAX_PICKLE = 4 << 20  # bytes of a pickle or zip directory; Llama 3.1 405B has less than 1 MiB
 
 
 # PyTorch: an uncompressed zip. PREFIX/data.pkl describes the tensors, PREFIX/data/KEY holds the numbers of a storage.
@@ -110,7 +104,8 @@ def are_counts(numbers):
 
 def tensor(storage, offset, shape, stride):
     """The contiguous tensor of this shape at an offset of a storage, as a Weight without a name."""
-    if type(storage) is not Weight or not are_counts((offset,) + shape + stride) or not len(shape) == len(stride) > 0:
+    if type(storage) is not Weight or not are_counts((offset,) + shape + stride) or \
+            not 0 < len(shape) == len(stride) <= MAX_DIMENSIONS:
         raise Failure("an invalid storage, offset, shape or stride")
     expected = 1
     for n, s in zip(reversed(shape), reversed(stride)):
@@ -122,12 +117,19 @@ def tensor(storage, offset, shape, stride):
     return Weight(storage.file, "", storage.type, shape, storage.offset + offset * TYPES[storage.type][1])
 
 
+class ZipSource(io.FileIO):
+    """A file for zipfile, which would read a directory of any size as a whole."""
+
+    def read(self, n=-1):
+        return super().read(min(n, MAX_PICKLE) if n >= 0 else MAX_PICKLE)
+
+
 def read_pth(path):
     """The tensors of a .pth file, by name."""
     file = File(path)
     members = {}
     try:
-        with zipfile.ZipFile(path) as z:
+        with zipfile.ZipFile(ZipSource(file.f.fileno(), closefd=False)) as z:
             infos = z.infolist()
     except (zipfile.BadZipFile, OSError, NotImplementedError, ValueError, EOFError, OverflowError) as e:
         raise Failure("%s: not a PyTorch checkpoint (zip file): %s" % (file.name, e))
@@ -136,8 +138,7 @@ def read_pth(path):
         if ".." in m.filename.split("/") or m.filename.startswith("/") or "\\" in m.filename:
             raise Failure("%s: member %s: a path outside the archive" % (file.name, ascii(m.filename)))
         if m.compress_type != zipfile.ZIP_STORED or m.file_size != m.compress_size or m.flag_bits & 1:
-            raise Failure("%s: member %s: compressed or encrypted" %
-                      (file.name, ascii(m.filename)))
+            raise Failure("%s: member %s: compressed or encrypted" % (file.name, ascii(m.filename)))
         head = file.read(m.header_offset, 30)
         begin = m.header_offset + 30 + int.from_bytes(head[26:28], "little") + int.from_bytes(head[28:30], "little")
         if head[:4] != b"PK\3\4" or m.header_offset < end or begin + m.file_size > file.size:
@@ -147,8 +148,8 @@ def read_pth(path):
         end = begin + m.file_size
         members[m.filename] = (begin, m.file_size)
     pickles = [n for n in members if n.split("/")[-1] == "data.pkl"]
-    if len(pickles) != 1 or members[pickles[0]][1] > MAX_TABLE:
-        raise Failure("%s: expected one data.pkl of at most %d bytes" % (file.name, MAX_TABLE))
+    if len(pickles) != 1 or members[pickles[0]][1] > MAX_PICKLE:
+        raise Failure("%s: expected one data.pkl of at most %d bytes" % (file.name, MAX_PICKLE))
     prefix = pickles[0][:-len("data.pkl")]
     order = members.get(prefix + "byteorder")
     if order and file.read(order[0], min(order[1], 16)) != b"little":
@@ -182,17 +183,22 @@ def read_pth(path):
 
 def unique(pairs):
     """Builds a JSON object and rejects duplicate keys, on which parsers disagree."""
-    d = dict(pairs)
-    if len(d) != len(pairs):
-        keys = [k for k, _ in pairs]
-        raise Failure("duplicate key %s" % ascii(next(k for k in keys if keys.count(k) > 1)))
+    d = {}
+    for key, v in pairs:
+        if key in d:
+            raise Failure("duplicate key %s" % ascii(key))
+        d[key] = v
     return d
+
+
+def integer(digits):
+    return int(digits) if len(digits) < 20 else float(digits)  # before Python 3.11, int() takes quadratic time
 
 
 def parse_json(data, name):
     """The object in JSON bytes."""
     try:
-        v = json.loads(data.decode("utf-8"), object_pairs_hook=unique)
+        v = json.loads(data.decode("utf-8"), object_pairs_hook=unique, parse_int=integer)
     except Failure as e:
         raise Failure("%s: %s" % (name, e))
     except (ValueError, RecursionError) as e:
@@ -200,6 +206,11 @@ def parse_json(data, name):
     if type(v) is not dict:
         raise Failure("%s: expected a JSON object" % name)
     return v
+
+
+def read_json(directory, name, limit=MAX_TABLE):
+    """The object in a JSON file of a checkpoint."""
+    return parse_json(read_bytes(inside(directory, name), limit), name)
 
 
 SAFETENSORS_TYPES = {"F32": "f32", "F16": "f16", "BF16": "bf16"}
@@ -217,13 +228,15 @@ def read_safetensors(path):
     for name, t in header.items():
         where = "%s: %s" % (file.name, ascii(name))
         try:
-            kind, shape, (begin, end) = t["dtype"], t["shape"], t["data_offsets"]
+            kind, shape, (begin, end) = SAFETENSORS_TYPES.get(t["dtype"]), t["shape"], t["data_offsets"]
             whole = are_counts(shape + [begin, end])
         except (KeyError, TypeError, ValueError):
             raise Failure("%s: expected dtype, shape and data_offsets" % where)
-        if kind not in SAFETENSORS_TYPES:
-            raise Failure("%s: type %s is not supported, only F32, F16 and BF16 (is this a quantized checkpoint?)" % (where, ascii(kind)))
-        kind = SAFETENSORS_TYPES[kind]
+        if not kind:
+            raise Failure("%s: type %s is not supported, only F32, F16 and BF16 (is this a quantized checkpoint?)" %
+                          (where, ascii(t["dtype"])))
+        if len(shape) > MAX_DIMENSIONS:
+            raise Failure("%s: %d dimensions; expected at most %d" % (where, len(shape), MAX_DIMENSIONS))
         if not whole or end - begin != product(shape) * TYPES[kind][1]:
             raise Failure("%s: shape %s does not match data_offsets %s to %s" % (where, shape, begin, end))
         tensors[name] = Weight(file, name, kind, shape, 8 + length + begin)

@@ -203,8 +203,9 @@ def write_all(f, piece):
         view = view[f.write(view):]
 
 
-def run(output, work):
-    """Runs a command that writes one file. Prints the result as one line on stderr and returns the exit code."""
+def run(output, work, source=None):
+    """Runs a command that writes one file. Prints the result as one line on stderr and returns the exit code. With an
+    untrusted source, any exception is a fault of the source."""
     for s in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGXCPU, signal.SIGALRM):
         signal.signal(s, lambda n, _: sys.exit(128 + n))
     start = time.time()
@@ -216,8 +217,13 @@ def run(output, work):
         code, message = 1, "%s: %s" % (e.filename or output, e.strerror)
     except KeyboardInterrupt:
         code, message = 130, "interrupted"
+    except Exception as e:
+        if not source:
+            raise
+        code, message = 3, "%s: invalid checkpoint (%s: %s)" % (source, type(e).__name__, e)
     else:
         sys.stderr.write("%s: %.2f GB in %.1f s\n" % (output, os.path.getsize(output) / 1e9, time.time() - start))
         return 0
+    message = message[:6000]  # values of any length; a path has at most 4096 characters
     sys.stderr.write("error: %s\n" % "".join(c if c.isprintable() else ascii(c)[1:-1] for c in message))
     return code

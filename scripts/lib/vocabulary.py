@@ -3,10 +3,14 @@ import base64
 import os
 import struct
 
-from .checkpoints import parse_json
+from .checkpoints import read_json
 from .gguf_writer import Failure
+from .weights import MAX_TABLE, inside, read_bytes
 
 NORMAL, UNKNOWN, CONTROL, USER, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
+MAX_TOKENS = MAX_MERGES = 1 << 20  # Gemma 3 has 262144 and 514906
+MAX_TOKEN = 512  # bytes or characters; Llama 3 has a token of 128 spaces
+MAX_JSON = 64 << 20  # bytes of tokenizer.json; Gemma 3's has 33 MB
 SPACE = "\u2581"  # SentencePiece writes it for a space
 
 # Pre-tokenizer expressions of Llama 3, Qwen 2 and Mistral (Tekken), and their names in tokenizer.ggml.pre.
@@ -23,12 +27,20 @@ SPECIAL = ["begin_of_text", "end_of_text", "reserved_special_token_0", "reserved
 SPECIAL = ["<|%s|>" % s for s in SPECIAL + ["reserved_special_token_%d" % i for i in range(3, 248)]]
 
 
-def read_bytes(path):
-    try:
-        with open(path, "rb") as f:
-            return f.read()
-    except OSError as e:
-        raise Failure("%s: %s" % (path, e.strerror), 1)
+def check_vocabulary(v):
+    """Checks the kinds of values and the lengths of a tokenizer, before they become metadata."""
+    for key, count, length in ("tokens", MAX_TOKENS, MAX_TOKEN), ("merges", MAX_MERGES, 2 * MAX_TOKEN + 1):
+        texts = v.get("tokenizer.ggml." + key, [""])
+        is_valid = all(isinstance(text, (str, bytes)) and len(text) <= length for text in texts)
+        if not is_valid or not 0 < len(texts) <= count:
+            raise Failure("tokenizer: %s: expected 1 to %d texts of at most %d bytes" % (key, count, length))
+    n_tokens = len(v["tokenizer.ggml.tokens"])
+    for key in ("bos", "eos", "unknown"):
+        id = v.get("tokenizer.ggml.%s_token_id" % key, 0)
+        if type(id) is not int or not 0 <= id < n_tokens:
+            raise Failure("the id of the tokenizer's %s token is not below its size, %d" % (key, n_tokens))
+    if not isinstance(v.get("tokenizer.chat_template", ""), (str, bytes)):
+        raise Failure("tokenizer_config.json: chat_template: expected a text")
 
 
 # SentencePiece: Llama 2 and the story models
@@ -152,6 +164,8 @@ def merges_of(ranks):
             if a is not None and b is not None:
                 pairs.append((a, b))
         merges += [text[a] + " " + text[b] for a, b in sorted(pairs)]
+        if len(merges) > MAX_MERGES:
+            raise Failure("tokenizer: more than %d pairs of tokens form a token" % MAX_MERGES)
     return text, merges
 
 
@@ -179,6 +193,8 @@ def tiktoken_vocabulary(data, name):
     for i, line in enumerate(data.split(b"\n")):
         if not line:
             continue
+        if len(line) > 2 * MAX_TOKEN:
+            raise Failure("%s: line %d: %d bytes; expected a token of at most %d" % (name, i + 1, len(line), MAX_TOKEN))
         try:
             token, rank = line.split()
             token, rank = base64.b64decode(token, validate=True), int(rank)
@@ -221,8 +237,8 @@ def huggingface_vocabulary(directory, n_vocab):
     """Reads tokenizer.json, tokenizer.model of a SentencePiece vocabulary, the chat template, and the begin and end ids
     of the config files."""
     def load(name):
-        path = os.path.join(directory, name)
-        return parse_json(read_bytes(path), name) if os.path.exists(path) else {}
+        is_file = os.path.lexists(os.path.join(directory, name))
+        return read_json(directory, name, MAX_JSON if name == "tokenizer.json" else MAX_TABLE) if is_file else {}
 
     try:
         return assemble(directory, load("tokenizer.json"), load("tokenizer_config.json"), load("config.json"), n_vocab)
@@ -231,7 +247,7 @@ def huggingface_vocabulary(directory, n_vocab):
 
 
 def assemble(directory, t, settings, config, n_vocab):
-    path = os.path.join(directory, "tokenizer.model")
+    path = inside(directory, "tokenizer.model")
     model = t.get("model") or {}
     words = model.get("vocab") or {}
     merges = [m if type(m) is str else " ".join(m) for m in model.get("merges") or []]
@@ -282,7 +298,7 @@ def assemble(directory, t, settings, config, n_vocab):
     template = settings.get("chat_template")
     if type(template) is list:  # named templates
         template = next((x["template"] for x in template if x["name"] == "default"), None)
-    path = os.path.join(directory, "chat_template.jinja")
+    path = inside(directory, "chat_template.jinja")
     if os.path.exists(path):
         template = read_bytes(path)
     if template:

@@ -4,12 +4,34 @@ A Python loop over single numbers would take minutes for 8B weights. So whole ro
 256 KiB at a time, with byte slices, translation tables and long integers as vectors."""
 import functools
 import os
+import re
 import stat
 import struct
 
-from .gguf_writer import Failure, TYPES
+from .gguf_writer import Failure, TYPES, product
 
 CHUNK = 1 << 18  # bytes; stays in the CPU cache between reading and writing
+MAX_DIMENSIONS = 4  # of a GGUF tensor
+MAX_TABLE = 16 << 20  # bytes of a file or header that is read as a whole
+
+
+def inside(directory, name):
+    """The path of a file of a checkpoint. Refuses a symbolic link out of the directory, whose target would become part
+    of the output. A Hugging Face cache has links: models--X/snapshots/HASH/NAME -> ../../blobs/HASH."""
+    path, roots = os.path.join(directory, name), [os.path.realpath(directory)]
+    cache = re.match(r"(.*/models--[^/]+/)snapshots/[^/]", roots[0])
+    if cache:
+        roots.append(cache.group(1) + "blobs")
+    if not os.path.realpath(path).startswith(tuple(os.path.join(root, "") for root in roots)):
+        raise Failure("%s: a link out of its directory; replace it with the file" % path)
+    return path
+
+
+def read_bytes(path, limit=MAX_TABLE):
+    file = File(path)
+    if file.size > limit:
+        raise Failure("%s: %d bytes; expected at most %d" % (path, file.size, limit))
+    return file.read(0, file.size)
 
 
 class File:
@@ -18,19 +40,19 @@ class File:
     def __init__(self, path):
         self.name = os.path.basename(path)
         try:
-            self.fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-            info = os.fstat(self.fd)
+            fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+            info = os.fstat(fd)
         except (OSError, ValueError) as e:
             raise Failure("%s: %s" % (path, getattr(e, "strerror", e)), 1)
         if not stat.S_ISREG(info.st_mode):
             raise Failure("%s: not a regular file" % path, 1)
-        self.size = info.st_size
+        self.f, self.size = os.fdopen(fd, "rb", 0), info.st_size
 
     def read(self, offset, n):
         """Exactly n bytes."""
-        b = os.pread(self.fd, n, offset)
+        b, is_inside = b"", 0 <= offset <= self.size - n
         while len(b) < n:
-            more = os.pread(self.fd, n - len(b), offset + len(b))
+            more = is_inside and os.pread(self.f.fileno(), n - len(b), offset + len(b))
             if not more:
                 raise Failure("%s: truncated: expected %d bytes at %d, found %d" % (self.name, n, offset, len(b)))
             b += more
@@ -43,9 +65,7 @@ class Weight:
     def __init__(self, file, name, type, shape, offset):
         self.file, self.name, self.type, self.shape, self.offset = file, name, type, tuple(shape), offset
         self.row_bytes = TYPES[type][1] * (shape[-1] if shape else 1)
-        self.n_rows = 1
-        for n in shape[:-1]:
-            self.n_rows *= n
+        self.n_rows = product(shape[:-1])
 
     def rows(self, begin, n):
         return self.file.read(self.offset + begin * self.row_bytes, n * self.row_bytes)
@@ -128,7 +148,8 @@ class Literal(View):
 
 
 class Converted(View):
-    """A weight converted to another type: round to nearest, ties to even."""
+    """A weight converted to another type: round to nearest, ties to even. A conversion to its own type only rejects NaN
+    and infinity."""
 
     def __init__(self, source, type):
         super().__init__(source, type=type)
@@ -264,4 +285,7 @@ CONVERSIONS = {
     ("f32", "f16"): f32_to_f16,
     ("f16", "bf16"): lambda b: f32_to_bf16(f16_to_f32(b)),
     ("bf16", "f16"): bf16_to_f16,
+    ("f32", "f32"): lambda b: round_f32(b, 1) and b,
+    ("f16", "f16"): lambda b: f16_to_f32(b) and b,
+    ("bf16", "bf16"): lambda b: f32_to_bf16(bf16_to_f32(b)),
 }
