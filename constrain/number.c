@@ -52,16 +52,16 @@ static Decimal decimal_of(const Json *x) {
     return d;
 }
 
+static int sign_of(const Decimal *d) { return d->is_negative ? -1 : d->digits.len > 0; }
+
 int number_compare(const Json *a, const Json *b) {
     if (a->number != b->number) return a->number < b->number ? -1 : 1; // rounding keeps the order
     Decimal x = decimal_of(a), y = decimal_of(b);
-    int order = x.point == y.point ? str_compare(buffer_str(&x.digits), buffer_str(&y.digits))
-                                   : (x.point > y.point) - (x.point < y.point);
-    if (x.is_negative) order = -order;
-    if (x.is_negative != y.is_negative) order = x.is_negative ? -1 : 1;
-    if (!x.digits.len || !y.digits.len) // a number below the smallest double is compared with zero
-        order = (x.digits.len ? x.is_negative ? -1 : 1 : 0) -
-                (y.digits.len ? y.is_negative ? -1 : 1 : 0);
+    int sign = sign_of(&x), order = sign - sign_of(&y);
+    if (!order && x.point != y.point)
+        order = x.point > y.point ? sign : -sign;
+    else if (!order)
+        order = sign * str_compare(buffer_str(&x.digits), buffer_str(&y.digits));
     buffer_free(&x.digits), buffer_free(&y.digits);
     return order;
 }
@@ -208,14 +208,6 @@ bool number_dfa(const NumberRange *r, Budget *budget, Dfa *out, Error *err) {
 
 // --- multiples
 
-// Adds the edges of the ten digits from a state, or from the sign (-1), with the remainder r to the
-// states of the next remainders, which begin at `to`.
-static void add_digits(Nfa *nfa, int from, int r, int to, int n) {
-    for (uint32_t digit = 0; digit < 10; digit++)
-        nfa_edge(nfa, from, to + (r * 10 + (int)digit) % n, NFA_SET,
-                 nfa_range(nfa, '0' + digit, '0' + digit));
-}
-
 bool number_keep_multiples(Dfa *d, const Json *m, bool is_negated, Budget *budget, Error *err) {
     enum { MAX_STATES = 5000 };
     Nfa nfa = {.budget = budget};
@@ -226,36 +218,28 @@ bool number_keep_multiples(Dfa *d, const Json *m, bool is_negated, Budget *budge
     if (!whole || scale > MAX_STATES || whole * ((uint64_t)scale + 1) > MAX_STATES)
         return error_set(err, EXIT_USAGE, "%.*s is not supported; use at most %d", SHOWN(m->string),
                          MAX_STATES);
-    // State first + k * n + r: k digits have come after the point, and all digits so far have the
-    // remainder r when divided by n.
-    int n = (int)whole, n_parts = (int)scale, start = nfa_state(&nfa);
-    int sign = nfa_step(&nfa, start, NFA_SET, nfa_range(&nfa, '-', '-')), first = nfa.n_states;
-    nfa_edge(&nfa, start, sign, NFA_EMPTY, 0);
-    for (int i = 0; i < n * (n_parts + 1); i++) nfa_state(&nfa);
-    add_digits(&nfa, sign, 0, first, n);
-    int point = nfa_state(&nfa), zeros = nfa_state(&nfa), end = nfa_state(&nfa);
-    for (int r = 0; r < n; r++) {
-        add_digits(&nfa, first + r, r, first, n);
-        int after = nfa_step(&nfa, first + r, NFA_SET, nfa_range(&nfa, '.', '.'));
-        if (n_parts) add_digits(&nfa, after, r, first + n, n);
-        if (r == 0) nfa_edge(&nfa, after, point, NFA_EMPTY, 0);
-    }
-    for (int k = 0; k <= n_parts; k++) {
-        int64_t left = 1; // 10^(digits that have not come) modulo n
-        for (int i = k; i < n_parts; i++) left = left * 10 % n;
+    // State k * n + r: all digits so far have the remainder r when divided by n. k is 0 before the
+    // point, and 1 + the number of digits after it. The form of numbers is not checked, because d
+    // has only well-formed ones.
+    int n = (int)whole, last = (int)scale + 1;
+    for (int i = 0; i < n * (last + 1); i++) nfa_state(&nfa);
+    int end = nfa_state(&nfa), zero = nfa_range(&nfa, '0', '0');
+    nfa_edge(&nfa, 0, 0, NFA_SET, nfa_range(&nfa, '-', '-'));
+    for (int k = 0; k <= last; k++) {
+        int next = k ? (k + 1) * n : 0; // state after a digit, with the remainder 0
+        int64_t left = 1;               // 10^(digits that have not come) modulo n
+        for (int i = k ? k : 1; i < last; i++) left = left * 10 % n;
         for (int r = 0; r < n; r++) {
-            int state = first + k * n + r;
-            if (k && k < n_parts) add_digits(&nfa, state, r, state - r + n, n);
+            int state = k * n + r;
+            if (!k) nfa_edge(&nfa, state, n + r, NFA_SET, nfa_range(&nfa, '.', '.'));
+            for (int digit = 0; digit < 10 && k < last; digit++)
+                nfa_edge(&nfa, state, next + (r * 10 + digit) % n, NFA_SET,
+                         nfa_range(&nfa, '0' + (uint32_t)digit, '0' + (uint32_t)digit));
             if (r * left % n == 0) nfa_edge(&nfa, state, end, NFA_EMPTY, 0);
         }
     }
-    // Further digits after the point are zeros.
-    int zero = nfa_range(&nfa, '0', '0');
-    nfa_edge(&nfa, point, zeros, NFA_SET, zero);
-    nfa_edge(&nfa, first + n_parts * n, zeros, NFA_EMPTY, 0);
-    nfa_edge(&nfa, zeros, zeros, NFA_SET, zero);
-    nfa_edge(&nfa, zeros, end, NFA_EMPTY, 0);
-    bool ok = dfa_build(&multiples, &nfa, &(NfaFragment){start, end}, 0, -1, err);
+    nfa_edge(&nfa, last * n, last * n, NFA_SET, zero); // further digits are zeros
+    bool ok = dfa_build(&multiples, &nfa, &(NfaFragment){0, end}, 0, -1, err);
     nfa_free(&nfa);
     if (!ok) return false;
     ok = dfa_combine(d, &multiples, is_negated ? DFA_SUBTRACT : DFA_INTERSECT, 0, budget, err);
