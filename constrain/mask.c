@@ -40,38 +40,38 @@ typedef struct {
     uint32_t n, depth;
 } ByteTrie;
 
-// A token that can occur inside a JSON string: a prefix of plain characters, and a tail that begins
-// with a quote or backslash. Tokens of plain characters only have no tail.
+// A token and its text or, for a mixed token, its tail. Mixed tokens can occur inside a JSON
+// string: a prefix of plain characters, and a tail that begins with a quote or backslash.
 typedef struct {
-    uint32_t n_plain; // characters of the prefix
+    Str text;
     int token;
-    Str tail;
-} StringToken;
+    uint32_t n_plain; // characters of the prefix
+} TokenText;
 
 enum { N_LENGTHS = 33, N_MASKS = 128 };
 
 struct Vocabulary {
     size_t n_words; // 64-bit words of a mask
     ByteTrie trie;
-    ByteTrie tails;     // the distinct tails of mixed tokens; ByteNode.token is the tail's number
-    StringToken *mixed; // (n_mixed) tokens with a tail, sorted by tail, then n_plain
-    int *tail_begin;    // (n_tails + 1) first token of each tail in `mixed`
+    ByteTrie tails;   // the distinct tails of mixed tokens; ByteNode.token is the tail's number
+    TokenText *mixed; // (n_mixed) tokens with a tail, sorted by tail, then n_plain
+    int *tail_begin;  // (n_tails + 1) first token of each tail in `mixed`
     int n_tails, n_mixed;
     int first_escape;    // mixed tokens [first_escape, n_mixed): the tail begins with a backslash
     uint32_t max_escape; // greatest n_plain of these tokens
     // (N_LENGTHS + 1, n_words): row k has the tokens of at most k plain characters, the last row
     // all plain tokens. A character that is cut off by the end of the token counts.
     uint64_t *plain;
-    StringToken *long_plain; // (n_long) plain tokens of N_LENGTHS or more characters
+    TokenText *long_plain; // (n_long) plain tokens of N_LENGTHS or more characters
     int n_long;
-    StringToken *renaming; // (n_renaming) tokens that may end a name and begin another; tail: all
+    TokenText *renaming; // (n_renaming) tokens that may end a name and begin another
     int n_renaming;
 };
 
 // A node on the path of a walk through a trie.
 typedef struct {
     uint32_t config; // after the bytes up to this node
-    uint32_t other;  // second configuration of walk_difference() after these bytes, or DEAD
+    uint32_t other;  // second configuration of walk() after these bytes, or DEAD
     uint32_t end;    // first node after the subtree
 } WalkLevel;
 
@@ -110,39 +110,28 @@ static void clear_bit(uint64_t *bits, int i) { bits[(size_t)i / 64] &= ~((uint64
 
 // --- the vocabulary
 
-typedef struct {
-    uint64_t head; // the first eight bytes as a number, which decides most comparisons
-    Str s;
-    int token;
-} TokenKey;
-
-static TokenKey make_key(Str s, int token) {
-    TokenKey key = {0, s, token};
-    for (size_t i = 0; i < 8; i++)
-        key.head = key.head << 8 | (i < s.len ? (unsigned char)s.data[i] : 0);
-    return key;
+static int compare_tokens(const void *a, const void *b) {
+    const TokenText *x = a, *y = b;
+    int order = str_compare(x->text, y->text);
+    return order ? order : (x->n_plain > y->n_plain) - (x->n_plain < y->n_plain);
 }
 
-static int compare_keys(const void *a, const void *b) {
-    const TokenKey *x = a, *y = b;
-    if (x->head != y->head) return x->head < y->head ? -1 : 1;
-    int order = str_compare(x->s, y->s);
-    return order ? order : (x->token > y->token) - (x->token < y->token);
+static void sort_tokens(TokenText *tokens, int n) {
+    if (n > 1) qsort(tokens, (size_t)n, sizeof *tokens, compare_tokens);
 }
 
-// Sorts the keys and builds their trie. Each of several equal keys has a last node of its own.
-static void build_trie(ByteTrie *t, TokenKey *keys, int n) {
+// Builds the trie of sorted keys. Each of several equal keys has a last node of its own.
+static void build_trie(ByteTrie *t, const TokenText *keys, int n) {
     size_t n_bytes = 1;
     uint32_t n_path = 0; // nodes from the root to the current one
-    if (n > 1) qsort(keys, (size_t)n, sizeof *keys, compare_keys);
     for (int i = 0; i < n; i++) {
-        n_bytes += keys[i].s.len;
-        if (keys[i].s.len > t->depth) t->depth = (uint32_t)keys[i].s.len;
+        n_bytes += keys[i].text.len;
+        if (keys[i].text.len > t->depth) t->depth = (uint32_t)keys[i].text.len;
     }
     uint32_t *path = xalloc(t->depth + 1, sizeof *path);
     t->nodes = xrealloc(NULL, n_bytes, sizeof *t->nodes);
     for (int i = 0; i <= n; i++) { // round n only ends the last path
-        Str s = i < n ? keys[i].s : (Str){0}, last = i ? keys[i - 1].s : (Str){0};
+        Str s = i < n ? keys[i].text : (Str){0}, last = i ? keys[i - 1].text : (Str){0};
         uint32_t n_common = 0;
         while (n_common < s.len && n_common < last.len && s.data[n_common] == last.data[n_common])
             n_common++;
@@ -192,24 +181,18 @@ static bool may_rename(Str s) {
     return is_after && n_quotes > 1;
 }
 
-static int compare_tails(const void *a, const void *b) {
-    const StringToken *x = a, *y = b;
-    int order = str_compare(x->tail, y->tail);
-    return order ? order : (x->n_plain > y->n_plain) - (x->n_plain < y->n_plain);
-}
-
 static void group_tails(Vocabulary *v) {
-    TokenKey *keys = xalloc((size_t)v->n_mixed + 1, sizeof *keys);
-    if (v->n_mixed) qsort(v->mixed, (size_t)v->n_mixed, sizeof *v->mixed, compare_tails);
+    TokenText *keys = xalloc((size_t)v->n_mixed + 1, sizeof *keys);
+    sort_tokens(v->mixed, v->n_mixed);
     v->tail_begin = xalloc((size_t)v->n_mixed + 1, sizeof(int));
     for (int i = 0; i < v->n_mixed; i++) {
-        StringToken *m = &v->mixed[i];
-        if (m->tail.data[0] != '\\')
+        TokenText *m = &v->mixed[i];
+        if (m->text.data[0] != '\\')
             v->first_escape = i + 1;
         else if (m->n_plain > v->max_escape)
             v->max_escape = m->n_plain;
-        if (i && str_eq(m->tail, m[-1].tail)) continue;
-        keys[v->n_tails] = make_key(m->tail, v->n_tails);
+        if (i && str_eq(m->text, m[-1].text)) continue;
+        keys[v->n_tails] = (TokenText){m->text, v->n_tails, 0};
         v->tail_begin[v->n_tails++] = i;
     }
     v->tail_begin[v->n_tails] = v->n_mixed;
@@ -225,17 +208,17 @@ Vocabulary *vocabulary_new(const Str *pieces, int n) {
     v->mixed = xalloc((size_t)n, sizeof *v->mixed);
     v->long_plain = xalloc((size_t)n, sizeof *v->long_plain);
     v->renaming = xalloc((size_t)n, sizeof *v->renaming);
-    TokenKey *keys = xalloc((size_t)n, sizeof *keys);
+    TokenText *keys = xalloc((size_t)n, sizeof *keys);
     int n_keys = 0;
     for (int t = 0; t < n; t++) {
         uint32_t n_chars;
         Str s = pieces[t];
         if (!s.len) continue;
-        keys[n_keys++] = make_key(s, t);
+        keys[n_keys++] = (TokenText){s, t, 0};
+        if (may_rename(s)) v->renaming[v->n_renaming++] = (TokenText){s, t, 0};
         size_t n_plain = plain_prefix(s, &n_chars);
         Str tail = {s.data + n_plain, s.len - n_plain};
-        StringToken token = {n_chars, t, tail};
-        if (may_rename(s)) v->renaming[v->n_renaming++] = (StringToken){0, t, s};
+        TokenText token = {tail, t, n_chars};
         if (!tail.len) {
             set_bit(v->plain + (n_chars < N_LENGTHS ? n_chars : N_LENGTHS) * n_words, t);
             if (n_chars >= N_LENGTHS) v->long_plain[v->n_long++] = token;
@@ -245,6 +228,7 @@ Vocabulary *vocabulary_new(const Str *pieces, int n) {
     }
     for (size_t i = n_words; i < (N_LENGTHS + 1) * n_words; i++)
         v->plain[i] |= v->plain[i - n_words];
+    sort_tokens(keys, n_keys);
     build_trie(&v->trie, keys, n_keys);
     free(keys);
     group_tails(v);
@@ -288,8 +272,8 @@ static void clear_subtree(const ByteNode *nodes, uint32_t i, uint64_t *out) {
 // configuration, their masks agree. If `other` is DEAD, whose mask is empty, this sets the bits of
 // all tokens that the machine can read from `config`. The walk uses the levels of s->path from
 // `base` on. Returns the number of `config`, which a flush may have changed.
-static uint32_t walk_difference(MaskTables *s, uint32_t base, const ByteNode *nodes, uint32_t begin,
-                                uint32_t end, uint32_t config, uint32_t other, uint64_t *out) {
+static uint32_t walk(MaskTables *s, uint32_t base, const ByteNode *nodes, uint32_t begin,
+                     uint32_t end, uint32_t config, uint32_t other, uint64_t *out) {
     WalkLevel *level = &s->path[base];
     *level = (WalkLevel){config, other, end};
     for (uint32_t i = begin; i < end;) {
@@ -311,13 +295,6 @@ static uint32_t walk_difference(MaskTables *s, uint32_t base, const ByteNode *no
         i++;
     }
     return s->path[base].config;
-}
-
-// Sets the bits of the tokens in the trie nodes [begin, end) that the machine can read from a
-// configuration. Otherwise as walk_difference().
-static uint32_t walk_subtree(MaskTables *s, uint32_t base, const ByteNode *nodes, uint32_t begin,
-                             uint32_t end, uint32_t config, uint64_t *out) {
-    return walk_difference(s, base, nodes, begin, end, config, DEAD, out);
 }
 
 // Corrects a mask that assumes that every plain character leads the loop back to itself, in the
@@ -345,7 +322,7 @@ static void walk_others(MaskTables *s, uint32_t loop, uint64_t others, uint64_t 
         clear_subtree(t->nodes, i, out);
         if (next != DEAD) {
             if (node->token != NONE) set_bit(out, node->token);
-            walk_subtree(s, depth + 1, t->nodes, i + 1, end, next, out);
+            walk(s, depth + 1, t->nodes, i + 1, end, next, DEAD, out);
         }
         i = end;
     }
@@ -363,7 +340,7 @@ static uint32_t mask_tails(MaskTables *s, uint32_t config, bool only_quotes, uin
     uint64_t *fits = xalloc((size_t)v->n_tails / 64 + 1, sizeof *fits);
     for (uint32_t i = 0; i < v->tails.n; i += nodes[i].size)
         if (!only_quotes || nodes[i].byte == '"')
-            config = walk_subtree(s, 0, nodes, i, i + nodes[i].size, config, fits);
+            config = walk(s, 0, nodes, i, i + nodes[i].size, config, DEAD, fits);
     for (int t = 0; t < v->n_tails; t++) {
         if (!get_bit(fits, t)) continue;
         for (int i = v->tail_begin[t]; i < v->tail_begin[t + 1] && v->mixed[i].n_plain <= max; i++)
@@ -397,10 +374,10 @@ static void mask_counted(MaskTables *s, uint32_t config, uint32_t min, uint32_t 
     for (uint32_t k = 0; k <= n; k++) after[k] = machine_skip(s->machine, config, k);
     copy_plain(v, max, out);
     for (int i = v->first_escape; i < v->n_mixed; i++) {
-        const StringToken *m = &v->mixed[i];
+        const TokenText *m = &v->mixed[i];
         uint32_t at = m->n_plain <= n ? after[m->n_plain] : DEAD;
-        for (size_t b = 0; at && b < m->tail.len; b++)
-            at = machine_step(s->machine, at, (unsigned char)m->tail.data[b]);
+        for (size_t b = 0; at && b < m->text.len; b++)
+            at = machine_step(s->machine, at, (unsigned char)m->text.data[b]);
         if (at) set_bit(out, m->token);
     }
     free(after);
@@ -434,10 +411,10 @@ static void compute_mask(MaskTables *s, uint32_t config, uint64_t *out) {
     } else if ((loop = find_loop(s, config, &others))) {
         s->pinned = config;
         loop = mask_loop(s, loop, others, out);
-        walk_difference(s, 0, t->nodes, 0, t->n, s->pinned, loop, out);
+        walk(s, 0, t->nodes, 0, t->n, s->pinned, loop, out);
     } else {
         memset(out, 0, v->n_words * sizeof *out);
-        walk_subtree(s, 0, t->nodes, 0, t->n, config, out);
+        walk(s, 0, t->nodes, 0, t->n, config, DEAD, out);
     }
 }
 
@@ -588,12 +565,12 @@ const uint64_t *matcher_mask(Matcher *m, bool skips_space) {
     for (uint32_t i = 0; skips_space && i < v->trie.n; i += nodes[i].size) {
         if (nodes[i].byte != ' ') continue;
         clear_subtree(nodes, i, m->own_mask);
-        walk_subtree(m->tables, 0, nodes, i + 1, i + nodes[i].size, m->config, m->own_mask);
+        walk(m->tables, 0, nodes, i + 1, i + nodes[i].size, m->config, DEAD, m->own_mask);
     }
     for (int i = 0; i < v->n_renaming; i++) {
-        const StringToken *t = &v->renaming[i];
-        Str text = skips_space && t->tail.data[0] == ' ' ? (Str){t->tail.data + 1, t->tail.len - 1}
-                                                         : t->tail;
+        const TokenText *t = &v->renaming[i];
+        Str text = t->text;
+        if (skips_space && text.data[0] == ' ') text = (Str){text.data + 1, text.len - 1};
         if (!get_bit(mask, t->token) || fits(m, text)) continue;
         if (mask != m->own_mask) copy_mask(m, mask), mask = m->own_mask;
         clear_bit(m->own_mask, t->token);
