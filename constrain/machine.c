@@ -75,11 +75,10 @@ static const StackFrame *top(const Machine *m, const State *s) {
 // True if the partial character can become the character of some child of a trie node.
 static bool trie_has_step(const Grammar *g, int node, uint32_t partial) {
     CodeRange r[CHAR_MAX_RANGES];
-    int n = char_ranges(partial, r), end = g->tries[node].first + g->tries[node].n;
-    for (int i = 0; i < n; i++) {
-        int k = trie_lower_bound(g, node, r[i].lo);
-        if (k < end && g->tries[k].code <= r[i].hi) return true;
-    }
+    int n = char_ranges(partial, r);
+    for (int i = 0; i < n; i++)
+        if (trie_lower_bound(g, node, r[i].lo) < trie_lower_bound(g, node, r[i].hi + 1))
+            return true;
     return false;
 }
 
@@ -451,18 +450,19 @@ uint32_t machine_step_slow(Machine *m, uint32_t config, int byte) {
     return machine_row(m, config)[byte] = next;
 }
 
+// The first state of a configuration, or NULL. AT_END comes first, because all its bytes are 0.
+static const State *first_state(const Machine *m, uint32_t config) {
+    return m->configs.len[config] ? intern_key(&m->configs, (int)config) : NULL;
+}
+
 bool machine_is_end(const Machine *m, uint32_t config) {
-    uint32_t n;
-    const State *states = config_states(m, config, &n);
-    for (uint32_t i = 0; i < n; i++)
-        if (states[i].kind == AT_END) return true;
-    return false;
+    const State *s = first_state(m, config);
+    return s && s->kind == AT_END;
 }
 
 bool machine_is_name(const Machine *m, uint32_t config) {
-    uint32_t n;
-    const State *states = config_states(m, config, &n);
-    return n > 0 && states[0].kind == IN_NAME;
+    const State *s = first_state(m, config);
+    return s && s->kind == IN_NAME;
 }
 
 // True if a name is one of the listed names of an object.
@@ -477,9 +477,8 @@ static bool is_listed_name(const Grammar *g, const ObjectDef *o, Str name) {
 }
 
 uint32_t machine_depth(const Machine *m, uint32_t config) {
-    uint32_t n;
-    const State *states = config_states(m, config, &n);
-    return n ? top(m, states)->depth : 0;
+    const State *s = first_state(m, config);
+    return s ? top(m, s)->depth : 0;
 }
 
 uint32_t machine_use_names(Machine *m, uint32_t config, Str names, bool is_begin) {
@@ -504,9 +503,8 @@ uint32_t machine_use_names(Machine *m, uint32_t config, Str names, bool is_begin
 bool machine_is_exact(const Machine *m) { return !m->is_inexact; }
 
 bool machine_is_partial(const Machine *m, uint32_t config) {
-    uint32_t n;
-    const State *states = config_states(m, config, &n);
-    return n > 0 && states[0].partial;
+    const State *s = first_state(m, config);
+    return s && s->partial;
 }
 
 Machine *machine_new(const Grammar *g) {

@@ -88,10 +88,6 @@ const SchemaKeyword schema_array_keywords[] = {
 
 // --- alternatives
 
-static int count_prefix(const Json *prefix) {
-    return prefix && prefix->kind == JSON_ARRAY ? prefix->n_items : 0;
-}
-
 // The value of item i. If i is the number of described items, the value of all further items.
 static int item_value(SchemaCompiler *c, const Conjunction *f, int i, SchemaAssertion *assertions) {
     int n = 0;
@@ -100,7 +96,7 @@ static int item_value(SchemaCompiler *c, const Conjunction *f, int i, SchemaAsse
         if (a->kind != CONJUNCT_ARRAY) continue;
         const Json *rest, *prefix = prefix_of(c, a->schema, &rest),
                           *schema = a->json ? a->json : rest;
-        if (i < count_prefix(prefix)) {
+        if (prefix && i < prefix->n_items) {
             schema = a->json ? NULL : prefix->child; // "unevaluatedItems" skips described items
             for (int k = 0; schema && k < i; k++) schema = schema->next;
         }
@@ -115,10 +111,9 @@ void array_emit(SchemaCompiler *c, const Conjunction *f) {
     size_t n_conjuncts = 0;
     if (!(f->types & TYPE_ARRAY) || c->failed || d.min > d.max) return;
     for (const Conjunct *a = f->conjuncts; a; a = a->next, n_conjuncts++) {
-        const Json *rest;
-        int n = a->kind == CONJUNCT_ITEM    ? a->index + 1
-                : a->kind == CONJUNCT_ARRAY ? count_prefix(prefix_of(c, a->schema, &rest))
-                                            : 0;
+        const Json *rest, *prefix = prefix_of(c, a->schema, &rest);
+        int n = a->kind == CONJUNCT_ITEM ? a->index + 1 : 0;
+        if (a->kind == CONJUNCT_ARRAY && prefix) n = prefix->n_items;
         if (n > d.n_prefix) d.n_prefix = n;
     }
     if (d.n_prefix > MAX_PREFIX) {

@@ -148,7 +148,7 @@ bool schema_index(SchemaCompiler *c) { return index_schema(c, c->root, -1); }
 
 // --- $ref
 
-// Decodes %XX, ~0 and ~1 in one step of a JSON pointer that is a URI fragment.
+// Decodes %XX, ~0 and ~1 in one step of a JSON pointer that is a URI fragment. Appends a NUL byte.
 static Str decode_step(SchemaCompiler *c, Str s) {
     char *out = schema_alloc(c, s.len + 1);
     size_t n = 0;
@@ -163,18 +163,16 @@ static Str decode_step(SchemaCompiler *c, Str s) {
             ch = s.data[++i] == '0' ? '~' : '/';
         out[n++] = ch;
     }
+    out[n] = 0;
     return (Str){out, n};
 }
 
 static const Json *child_at(SchemaCompiler *c, const Json *j, Str step) {
-    long index = 0;
+    int64_t index;
     const Json *k = j->child;
     if (j->kind == JSON_OBJECT) return schema_member(c, j, step);
-    if (j->kind != JSON_ARRAY || !step.len || step.len > 9) return NULL;
-    for (size_t i = 0; i < step.len; i++) {
-        if (step.data[i] < '0' || step.data[i] > '9') return NULL;
-        index = index * 10 + (step.data[i] - '0');
-    }
+    bool is_index = step.len && strspn(step.data, "0123456789") == step.len;
+    if (j->kind != JSON_ARRAY || !is_index || !parse_i64(step.data, &index)) return NULL;
     while (k && index-- > 0) k = k->next;
     return k;
 }

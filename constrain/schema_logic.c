@@ -57,15 +57,25 @@ static unsigned find_types(SchemaCompiler *c, const Json *schema) {
     return types;
 }
 
-static unsigned find_target_types(SchemaCompiler *c, const KeywordUse *u) {
+// The first of the n schemas of allOf, anyOf or oneOf. $ref is treated as an allOf with one schema,
+// its target.
+static const Json *find_parts(SchemaCompiler *c, const KeywordUse *u, int *n) {
+    *n = u->value->n_items;
+    if (!str_is(u->value->key, "$ref")) return u->value->child;
     const Json *target = schema_target(c, u->schema, u->value);
-    return target ? find_types(c, target) : TYPE_ANY;
+    *n = target ? 1 : 0;
+    return target;
+}
+
+static bool is_all_of(const KeywordUse *u) {
+    return str_is(u->value->key, "allOf") || str_is(u->value->key, "$ref");
 }
 
 static unsigned find_part_types(SchemaCompiler *c, const KeywordUse *u) {
-    bool is_all = str_is(u->value->key, "allOf"); // else anyOf or oneOf
+    bool is_all = is_all_of(u);
     unsigned types = is_all ? TYPE_ANY : 0;
-    for (const Json *s = u->value->child; s; s = s->next)
+    int n;
+    for (const Json *s = find_parts(c, u, &n); n > 0; n--, s = s->next)
         types = is_all ? types & find_types(c, s) : types | find_types(c, s);
     return types;
 }
@@ -117,16 +127,11 @@ static bool properties_are_disjoint(SchemaCompiler *c, const Json *a, const Json
 // schema of allOf, or every schema of anyOf or oneOf.
 static bool parts_are_disjoint(SchemaCompiler *c, const Json *a, const Json *b, int depth) {
     for (KeywordUse u = {.schema = a}; schema_next(c, &u);) {
-        const Json *k = u.value;
-        bool is_all = str_is(k->key, "allOf");
-        if (str_is(k->key, "$ref")) {
-            const Json *target = schema_target(c, a, k);
-            if (target && are_disjoint(c, target, b, depth + 1)) return true;
-        } else if (is_all || str_is(k->key, "anyOf") || str_is(k->key, "oneOf")) {
-            int n = 0;
-            for (const Json *s = k->child; s; s = s->next) n += are_disjoint(c, s, b, depth + 1);
-            if (is_all ? n > 0 : n == k->n_items) return true;
-        }
+        int n, n_disjoint = 0;
+        if (!u.keyword || u.keyword->find_types != find_part_types) continue;
+        const Json *s = find_parts(c, &u, &n);
+        for (int i = 0; i < n; i++, s = s->next) n_disjoint += are_disjoint(c, s, b, depth + 1);
+        if (is_all_of(&u) ? n_disjoint > 0 : n_disjoint == n) return true;
     }
     return false;
 }
@@ -144,22 +149,7 @@ static bool are_disjoint(SchemaCompiler *c, const Json *a, const Json *b, int de
     return properties_are_disjoint(c, a, b, depth) || properties_are_disjoint(c, b, a, depth);
 }
 
-// --- $ref, not
-
-static void assert_target(SchemaCompiler *c, Conjunction *f, const KeywordUse *u) {
-    const Json *target = schema_target(c, u->schema, u->value);
-    if (target) conjunction_assert(c, f, ASSERT_SCHEMA, target);
-}
-
-static void negate_target(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
-    const Json *target = schema_target(c, u->schema, u->value);
-    if (target) schema_expand_with(c, f, ASSERT_NOT, target);
-}
-
-static bool check_target(SchemaCompiler *c, const KeywordUse *u, const Json *value) {
-    const Json *target = schema_target(c, u->schema, u->value);
-    return target && schema_holds(c, target, value);
-}
+// --- not
 
 static void assert_not(SchemaCompiler *c, Conjunction *f, const KeywordUse *u) {
     conjunction_assert(c, f, ASSERT_NOT, u->value);
@@ -173,15 +163,17 @@ static bool check_not(SchemaCompiler *c, const KeywordUse *u, const Json *value)
     return !schema_holds(c, u->value, value);
 }
 
-// --- allOf, anyOf, oneOf
+// --- $ref, allOf, anyOf, oneOf
 
 static void assert_all_of(SchemaCompiler *c, Conjunction *f, const KeywordUse *u) {
-    for (const Json *s = u->value->child; s; s = s->next)
+    int n;
+    for (const Json *s = find_parts(c, u, &n); n > 0; n--, s = s->next)
         conjunction_assert(c, f, ASSERT_SCHEMA, s);
 }
 
 static void negate_all_of(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
-    for (const Json *s = u->value->child; s && !c->failed; s = s->next)
+    int n;
+    for (const Json *s = find_parts(c, u, &n); n > 0 && !c->failed; n--, s = s->next)
         schema_expand_with(c, f, ASSERT_NOT, s);
 }
 
@@ -219,10 +211,11 @@ static void negate_one_of(SchemaCompiler *c, Conjunction f, const KeywordUse *u)
 }
 
 static bool check_parts(SchemaCompiler *c, const KeywordUse *u, const Json *value) {
-    int n = 0;
-    for (const Json *s = u->value->child; s; s = s->next) n += schema_holds(c, s, value);
-    if (str_is(u->value->key, "allOf")) return n == u->value->n_items;
-    return str_is(u->value->key, "oneOf") ? n == 1 : n > 0;
+    int n, n_fit = 0;
+    const Json *s = find_parts(c, u, &n);
+    for (int i = 0; i < n; i++, s = s->next) n_fit += schema_holds(c, s, value);
+    if (is_all_of(u)) return n_fit == n;
+    return str_is(u->value->key, "oneOf") ? n_fit == 1 : n_fit > 0;
 }
 
 // --- if, then, else
@@ -264,8 +257,8 @@ static bool check_if(SchemaCompiler *c, const KeywordUse *u, const Json *value) 
 }
 
 const SchemaKeyword schema_logic_keywords[] = {
-    {"$ref", TYPE_ANY, VALUE_STRING, assert_target, negate_target, .check = check_target,
-     .role = KEYWORD_APPLICATOR, .find_types = find_target_types},
+    {"$ref", TYPE_ANY, VALUE_STRING, assert_all_of, negate_all_of, .check = check_parts,
+     .role = KEYWORD_APPLICATOR, .find_types = find_part_types},
     {"type", TYPE_ANY, VALUE_NAME_OR_NAMES, assert_type, negate_type, .check = check_type,
      .find_types = find_named_types},
     {"allOf", TYPE_ANY, VALUE_SCHEMAS, assert_all_of, negate_all_of, .check = check_parts,
