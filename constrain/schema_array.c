@@ -12,10 +12,6 @@ static const Json *prefix_of(const SchemaCompiler *c, const Json *schema, const 
     return is_list ? items : prefix;
 }
 
-static void assert_items(SchemaCompiler *c, Conjunction *f, const KeywordUse *u) {
-    conjunction_add_once(c, f, CONJUNCT_ARRAY, u);
-}
-
 // Expands one branch for each schema of the list, in which the item does not satisfy it.
 static void negate_items(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
     const Json *items = u->value->child;
@@ -69,14 +65,15 @@ static void assert_unevaluated(SchemaCompiler *c, Conjunction *f, const KeywordU
     const Json *items = json_get(u->schema, "items");
     const char *rest = json_get(u->schema, "prefixItems") ? "items" : "additionalItems";
     bool are_described = json_get(u->schema, rest) || (items && items->kind != JSON_ARRAY);
-    if (unevaluated_is_needed(c, u) && !are_described) conjunction_add(c, f, CONJUNCT_ARRAY, u);
+    if (unevaluated_is_needed(c, u) && !are_described)
+        conjunction_add(c, f, CONJUNCT_UNEVALUATED_ITEMS, u);
 }
 
 const SchemaKeyword schema_array_keywords[] = {
-    {"items", TYPE_ARRAY, VALUE_ITEMS, assert_items, negate_items, .check = check_items},
-    {"prefixItems", TYPE_ARRAY, VALUE_SCHEMAS, assert_items, negate_items, .check = check_items,
+    {"items", TYPE_ARRAY, VALUE_ITEMS, NULL, negate_items, .check = check_items},
+    {"prefixItems", TYPE_ARRAY, VALUE_SCHEMAS, NULL, negate_items, .check = check_items,
      .first = 2020},
-    {"additionalItems", TYPE_ARRAY, VALUE_SCHEMA, assert_items, negate_items, .check = check_items},
+    {"additionalItems", TYPE_ARRAY, VALUE_SCHEMA, NULL, negate_items, .check = check_items},
     {"minItems", TYPE_ARRAY, VALUE_COUNT, count_assert, count_negate, .check = count_check},
     {"maxItems", TYPE_ARRAY, VALUE_COUNT, count_assert, count_negate, .check = count_check,
      .is_max = true},
@@ -93,7 +90,7 @@ static int item_value(SchemaCompiler *c, const Conjunction *f, int i, SchemaAsse
     int n = 0;
     for (const Conjunct *a = f->conjuncts; a; a = a->next) {
         if (a->kind == CONJUNCT_ITEM && a->index == i) assertions[n++] = a->assertion;
-        if (a->kind != CONJUNCT_ARRAY) continue;
+        if (a->kind != CONJUNCT_SCHEMA && a->kind != CONJUNCT_UNEVALUATED_ITEMS) continue;
         const Json *rest, *prefix = prefix_of(c, a->schema, &rest),
                           *schema = a->json ? a->json : rest;
         if (prefix && i < prefix->n_items) {
@@ -113,7 +110,7 @@ void array_emit(SchemaCompiler *c, const Conjunction *f) {
     for (const Conjunct *a = f->conjuncts; a; a = a->next, n_conjuncts++) {
         const Json *rest, *prefix = prefix_of(c, a->schema, &rest);
         int n = a->kind == CONJUNCT_ITEM ? a->index + 1 : 0;
-        if (a->kind == CONJUNCT_ARRAY && prefix) n = prefix->n_items;
+        if (a->kind == CONJUNCT_SCHEMA && prefix) n = prefix->n_items;
         if (n > d.n_prefix) d.n_prefix = n;
     }
     if (d.n_prefix > MAX_PREFIX) {

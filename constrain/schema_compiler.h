@@ -115,7 +115,8 @@ struct SchemaKeyword {
     const char *name; // NULL ends a table
     unsigned types;   // the keyword restricts only values of these types
     KeywordValue value;
-    // Adds what the keyword asserts to a conjunction. NULL: nothing.
+    // Adds what the keyword asserts to a conjunction. NULL: nothing, or the keyword is read when
+    // the conjunction is emitted.
     void (*assert)(SchemaCompiler *c, Conjunction *f, const KeywordUse *u);
     // Expands the branches of a conjunction in which the keyword does not hold. NULL: unsupported.
     void (*negate)(SchemaCompiler *c, Conjunction f, const KeywordUse *u);

@@ -87,18 +87,6 @@ Conjunct *conjunction_add(SchemaCompiler *c, Conjunction *f, ConjunctKind kind,
     return a;
 }
 
-static bool has_conjunct(SchemaCompiler *c, const Conjunction *f, ConjunctKind kind,
-                         const Json *schema) {
-    for (const Conjunct *a = f->conjuncts; a && schema_spend(c, 1); a = a->next)
-        if (a->kind == kind && a->schema == schema) return true;
-    return false;
-}
-
-void conjunction_add_once(SchemaCompiler *c, Conjunction *f, ConjunctKind kind,
-                          const KeywordUse *u) {
-    if (!has_conjunct(c, f, kind, u->schema)) conjunction_add(c, f, kind, u)->json = NULL;
-}
-
 void conjunction_assert(SchemaCompiler *c, Conjunction *f, AssertionKind kind, const Json *json) {
     PendingAssertion *p = schema_alloc(c, sizeof *p);
     *p = (PendingAssertion){{kind, json}, f->assertions};
@@ -131,7 +119,8 @@ static void split_not(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
 
 static void assert_schema(SchemaCompiler *c, Conjunction *f, const Json *schema) {
     KeywordUse u = {.schema = schema};
-    if (has_conjunct(c, f, CONJUNCT_SCHEMA, schema)) return;
+    for (const Conjunct *a = f->conjuncts; a && schema_spend(c, 1); a = a->next)
+        if (a->kind == CONJUNCT_SCHEMA && a->schema == schema) return;
     conjunction_add(c, f, CONJUNCT_SCHEMA, &u);
     while (schema_next(c, &u) && !c->failed) {
         if (!u.keyword)
@@ -145,8 +134,8 @@ static void assert_schema(SchemaCompiler *c, Conjunction *f, const Json *schema)
 
 // Expands one assertion into the conjunction.
 static void apply(SchemaCompiler *c, Conjunction *f, SchemaAssertion a) {
-    bool is_not = a.kind == ASSERT_NOT;
-    if (!schema_spend(c, 160)) return;
+    bool is_not = a.kind == ASSERT_NOT, is_schema = is_not || a.kind == ASSERT_SCHEMA;
+    if (!schema_spend(c, 160) || (is_schema && !(a.json = resolve(c, a.json)))) return;
     if (a.kind == ASSERT_EQUAL) {
         f->values = a.json, f->n_values = 1;
     } else if (a.kind == ASSERT_UNEQUAL) {
@@ -181,8 +170,7 @@ void schema_expand(SchemaCompiler *c, Conjunction f) {
             schema_fail(c, schema, NULL, "too complex: more than %d combinations of choices",
                         MAX_ALTS);
         } else {
-            c->emit(c,
-                    &f); // listed values need no branches: each is checked against all assertions
+            c->emit(c, &f); // listed values are checked against all assertions, without branches
         }
     }
     c->expand_depth--;

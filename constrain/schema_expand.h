@@ -36,24 +36,24 @@ struct SchemaAssertion {
 };
 
 typedef enum {
-    CONJUNCT_SCHEMA,   // `schema` has been expanded
-    CONJUNCT_OBJECT,   // properties, patternProperties and additionalProperties of `schema` hold
+    CONJUNCT_SCHEMA,   // `schema` holds; object_emit() and array_emit() apply what it says of parts
     CONJUNCT_REQUIRED, // property `name` is present
     CONJUNCT_PROPERTY, // property `name`, if present, satisfies the assertion
     CONJUNCT_NAMES,    // all names of properties satisfy the assertion
-    CONJUNCT_ARRAY,    // items, prefixItems and additionalItems of `schema` hold
     CONJUNCT_ITEM,     // item `index`, if present, satisfies the assertion
-    CONJUNCT_MULTIPLE, // the number is a multiple of `json` (negated: is not)
-    CONJUNCT_PATTERN,  // the string matches the pattern (negated: does not)
-    CONJUNCT_FORMAT,   // the string has the format (negated: does not)
-    CONJUNCT_NOT_EQUAL // the value is none of the n_values values from `json` on
+    CONJUNCT_UNEVALUATED_PROPERTIES, // properties that `schema` does not describe satisfy `json`
+    CONJUNCT_UNEVALUATED_ITEMS,      // items that `schema` does not describe satisfy `json`
+    CONJUNCT_MULTIPLE,               // the number is a multiple of `json` (negated: is not)
+    CONJUNCT_PATTERN,                // the string matches the pattern (negated: does not)
+    CONJUNCT_FORMAT,                 // the string has the format (negated: does not)
+    CONJUNCT_NOT_EQUAL               // the value is none of the n_values values from `json` on
 } ConjunctKind;
 
 typedef struct Conjunct Conjunct;
 struct Conjunct {
     ConjunctKind kind;
     const Json *schema; // the schema with the keyword
-    const Json *json; // value of the keyword; OBJECT, ARRAY: of an unevaluated... keyword, or NULL
+    const Json *json;   // value of the keyword; SCHEMA: NULL
     Str name;
     int index, n_values;
     bool is_negated;
@@ -90,9 +90,6 @@ void schema_compile_value(SchemaCompiler *c, int value);
 Conjunction conjunction_new(void);
 // Adds a conjunct, which the caller completes.
 Conjunct *conjunction_add(SchemaCompiler *c, Conjunction *f, ConjunctKind kind,
-                          const KeywordUse *u);
-// Adds a conjunct unless the conjunction has one of this kind for the same schema.
-void conjunction_add_once(SchemaCompiler *c, Conjunction *f, ConjunctKind kind,
                           const KeywordUse *u);
 void conjunction_assert(SchemaCompiler *c, Conjunction *f, AssertionKind kind, const Json *json);
 // Postpones a choice: split() is called with the conjunction when only choices are left.

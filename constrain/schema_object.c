@@ -72,10 +72,6 @@ static size_t max_property_schemas(const Json *schema) {
 
 // --- properties, patternProperties, additionalProperties
 
-static void assert_properties(SchemaCompiler *c, Conjunction *f, const KeywordUse *u) {
-    conjunction_add_once(c, f, CONJUNCT_OBJECT, u);
-}
-
 // Expands one branch for each property, which is present and does not satisfy its schema.
 static void negate_properties(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
     if (u->value->kind == JSON_BOOL && u->value->boolean) return;
@@ -105,7 +101,7 @@ static bool check_properties(SchemaCompiler *c, const KeywordUse *u, const Json 
 
 static void assert_unevaluated(SchemaCompiler *c, Conjunction *f, const KeywordUse *u) {
     if (unevaluated_is_needed(c, u) && !json_get(u->schema, "additionalProperties"))
-        conjunction_add(c, f, CONJUNCT_OBJECT, u);
+        conjunction_add(c, f, CONJUNCT_UNEVALUATED_PROPERTIES, u);
 }
 
 // --- required, propertyNames
@@ -191,11 +187,11 @@ static bool check_dependencies(SchemaCompiler *c, const KeywordUse *u, const Jso
 }
 
 const SchemaKeyword schema_object_keywords[] = {
-    {"properties", TYPE_OBJECT, VALUE_SCHEMA_MAP, assert_properties, negate_properties,
+    {"properties", TYPE_OBJECT, VALUE_SCHEMA_MAP, NULL, negate_properties,
      .check = check_properties},
-    {"patternProperties", TYPE_OBJECT, VALUE_SCHEMA_MAP, assert_properties, negate_properties,
+    {"patternProperties", TYPE_OBJECT, VALUE_SCHEMA_MAP, NULL, negate_properties,
      .check = check_properties},
-    {"additionalProperties", TYPE_OBJECT, VALUE_SCHEMA, assert_properties, negate_properties,
+    {"additionalProperties", TYPE_OBJECT, VALUE_SCHEMA, NULL, negate_properties,
      .check = check_properties},
     {"required", TYPE_OBJECT, VALUE_NAMES, assert_required, negate_required,
      .check = check_required},
@@ -273,7 +269,7 @@ static void list_names(const Conjunction *f, PropertyList *l) {
         bool is_required = a->kind == CONJUNCT_REQUIRED;
         if (is_required || a->kind == CONJUNCT_PROPERTY)
             list_property(l, a->name, (PropertyDef){.order = next++, .is_required = is_required});
-        const Json *names = a->kind == CONJUNCT_OBJECT ? json_get(a->schema, "properties") : NULL;
+        const Json *names = a->kind == CONJUNCT_SCHEMA ? json_get(a->schema, "properties") : NULL;
         uint32_t order = first -= names ? (uint32_t)names->n_items : 0;
         for (const Json *k = names ? names->child : NULL; k; k = k->next)
             list_property(l, k->key, (PropertyDef){.order = order++});
@@ -285,7 +281,7 @@ static int property_value(SchemaCompiler *c, const Conjunction *f, const Propert
                           SchemaAssertion *assertions) {
     int n = 0;
     for (const Conjunct *a = f->conjuncts; a && !c->failed; a = a->next) {
-        if (a->kind == CONJUNCT_OBJECT)
+        if (a->kind == CONJUNCT_SCHEMA || a->kind == CONJUNCT_UNEVALUATED_PROPERTIES)
             n += find_property_schemas(c, a->schema, a->json, p, assertions + n);
         if (a->kind == CONJUNCT_PROPERTY && p->name.data && str_eq(a->name, p->name))
             assertions[n++] = a->assertion;
@@ -359,7 +355,7 @@ static void add_other_names(SchemaCompiler *c, const Conjunction *f, ObjectDef *
         return;
     }
     for (const Conjunct *a = f->conjuncts; a && !c->failed; a = a->next)
-        if (a->kind == CONJUNCT_OBJECT) label_patterns(c, a->schema, &patterns, &d);
+        if (a->kind == CONJUNCT_SCHEMA) label_patterns(c, a->schema, &patterns, &d);
     for (const Conjunct *a = f->conjuncts; a && !c->failed; a = a->next)
         if (a->kind == CONJUNCT_NAMES) keep_names(c, a, &d);
     o->n_other = 1 << patterns.n;
@@ -379,7 +375,7 @@ void object_emit(SchemaCompiler *c, const Conjunction *f) {
     size_t max = 1; // greatest number of assertions about one property
     long n_conjuncts = 0;
     for (const Conjunct *a = f->conjuncts; a; a = a->next, n_conjuncts++)
-        max += a->kind == CONJUNCT_OBJECT ? max_property_schemas(a->schema) : 1;
+        max += max_property_schemas(a->schema);
     SchemaAssertion *assertions = xalloc(max, sizeof *assertions);
     list_names(f, &l);
     sort_properties(&l);

@@ -543,6 +543,9 @@ static const struct {
       "{\"b\":1,\"b\":2,\"b\":3}", NULL}},
     {"{\"not\":{\"const\":{\"a\":1}}}",
      {"{}", "{\"a\":2}", "{\"a\":1,\"b\":2}", NULL, "{\"a\":1}", NULL}},
+    {"{\"type\":\"object\",\"unevaluatedProperties\":false,\"properties\":{\"a\":{\"type\":"
+     "\"integer\"}}}",
+     {"{\"a\":1}", NULL, "{\"a\":\"x\"}", "{\"b\":1}", NULL}},
     // URIs and anchors
     {"{\"$id\":\"http://a.b/x/y\",\"$ref\":\"z/"
      "i\",\"$defs\":{\"n\":{\"type\":\"string\"},\"i\":{"
