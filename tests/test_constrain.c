@@ -178,6 +178,15 @@ static void regexes(void) {
         {"\\p{L}+\\s", {"\xc3\xa9 ", NULL, "1 ", NULL}},
         {"a{2}{", {"aa{", NULL, "aa", NULL}},
         {"[\\w.-]+?", {"a.b-c", NULL, "", NULL}},
+        {"\\P{L}\\p{N}\\p{Number}\\p{Letter}", {".12a", NULL, "a12a", ".1aa", ".123", NULL}},
+        {"[\\b]\\cJ\\u{41}", {"\010\nA", NULL, "b\nA", "\010jA", NULL}},
+        {"\\ud83d\\ude00", {"\360\237\230\200", NULL, "x", NULL}},
+        {"[\\w-/]+", {"a-/", NULL, ".", "+", NULL}},
+        {"[a-\\d]+", {"a-1", NULL, "b", NULL}},
+        {"^(?=a)(?!ab)\\w+", {"ac", "a", NULL, "ab", "abc", "b", NULL}},
+        {"\\x41\\t\\r\\f\\v\\$\\u00e9", {"A\t\r\014\013$\303\251", NULL, "A", NULL}},
+        {"\\0?a", {"a", NULL, "0a", NULL}},
+        {"[\\]\\-^]+", {"^-]", NULL, "\\", NULL}},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         check_texts(regex_of(cases[i].pattern), cases[i].pattern, cases[i].texts);
@@ -202,7 +211,29 @@ static void regex_errors(void) {
                                           "\xff",
                                           "\\q",
                                           "x(?i)y",
-                                          "[^\\s\\S]"};
+                                          "[^\\s\\S]",
+                                          "\\",
+                                          "\\B",
+                                          "\\k<a>",
+                                          "\\U00000041",
+                                          "\\u{}",
+                                          "\\u{1234567}",
+                                          "\\u{41",
+                                          "\\c",
+                                          "(?<a",
+                                          "a+*",
+                                          "a*+",
+                                          "+a",
+                                          "?a",
+                                          "[a-",
+                                          "a{99999999}",
+                                          "\\u{110000}",
+                                          "(?=a(?=b))a",
+                                          "(?!",
+                                          "[a-\\q]",
+                                          "\\x4",
+                                          "a|*",
+                                          "(?<!a)b"};
     for (size_t i = 0; i < sizeof invalid / sizeof *invalid; i++) {
         Error err = {0};
         Grammar *g = grammar_regex(str_of(invalid[i]), &err);
@@ -237,6 +268,10 @@ static void grammars(void) {
         "ambiguous", TEXTS("", "(]", "((])", "()(]", "\xc3\xa9x", NULL, "(", "(()"));
     check_texts(grammar_of("root ::= x{2} y{1,} z{0,2}\nx ::= \"x\"\ny ::= \"y\"\nz ::= \"z\""),
                 "repeated", TEXTS("xxy", "xxyyyzz", NULL, "xy", "xx", "xxyzzz"));
+    check_texts(grammar_of("root ::= a-1 b2\r\na-1 ::=\t\"a\" # text\r\nb2 ::= \"b\"\r\n# end"),
+                "names", TEXTS("ab", NULL, "a", "b"));
+    check_texts(grammar_of("root ::= [\\^\\-\\]\\[]+ \"\\\"\\t\\U0001F600\""), "escapes",
+                TEXTS("^-][\"\t\360\237\230\200", NULL, "a\"\t\360\237\230\200", "^"));
 }
 
 static void grammar_errors(void) {
@@ -255,7 +290,16 @@ static void grammar_errors(void) {
                    {"root ::= *", "line 1, column 10"},
                    {"root ::= \"a\"\nroot ::= \"b\"", "line 2, column 1"},
                    {"root ::= \"a\"{3,2}", "out of order"},
-                   {"root ::= <[1]>", "tokens"}};
+                   {"root ::= <[1]>", "tokens"},
+                   {"root ::= \"\\q\"", "unknown escape"},
+                   {"root ::= \"a\\", "unknown escape"},
+                   {"root ::= \"a\" )", "expected the end of the line"},
+                   {"root ::= \"a\"{x}", "expected {n}"},
+                   {"root ::= \"a\"{2", "expected {n}"},
+                   {"?", "expected the name of a rule"},
+                   {"root ::= \"a\"\r\n?", "line 2, column 1"},
+                   {"root ::= [a\n]", "not closed"},
+                   {"root ::= [a-", "not closed"}};
     for (size_t i = 0; i < sizeof invalid / sizeof *invalid; i++) {
         Error err = {0};
         Grammar *g = grammar_gbnf(str_of(invalid[i].text), &err);
@@ -270,6 +314,9 @@ static void choices(void) {
     Str words[] = {str_of("yes"), str_of("no"), str_of("nope")};
     check_texts(grammar_choices(words, 3, &err), "choices",
                 TEXTS("yes", "no", "nope", NULL, "nop", "", "yesno"));
+    Str invalid[] = {str_of("yes"), str_of("a\xff"), str_of("no")};
+    CHECK(!grammar_choices(invalid, 3, &err) && strstr(err.text, "is not valid UTF-8"), "%s",
+          err.text);
 }
 
 // Schemas with texts that match and texts that do not. They cover each keyword of the
@@ -561,6 +608,156 @@ static const struct {
      "a.b/\"}]}}}",
      {"{\"$id\":\"http://a.b/\"}", NULL, "{}", NULL}},
     {"{\"$ref\":\"#/x/y\",\"x\":{\"y\":{\"type\":\"null\"}}}", {"null", NULL, "1", NULL}},
+    {"{\"type\":\"string\",\"pattern\":\"^a$\"}", {"\"a\"", NULL, "\"aa\"", NULL}},
+    {"{\"type\":\"string\",\"pattern\":\"^(?:ab)*$\"}",
+     {"\"\"", "\"abab\"", NULL, "\"aba\"", NULL}},
+    {"{\"type\":\"string\",\"pattern\":\"^[ab]{2}c\"}",
+     {"\"abc\"", "\"bacx\"", NULL, "\"ab\"", NULL}},
+    {"{\"type\":\"string\",\"pattern\":\"^[ab]{1,9}$\",\"minLength\":2,\"maxLength\":3}",
+     {"\"ab\"", "\"bab\"", NULL, "\"a\"", "\"abab\"", NULL}},
+    {"{\"type\":\"string\",\"pattern\":\"^[ab]{2,3}$\",\"minLength\":1,\"maxLength\":9}",
+     {"\"ab\"", "\"bab\"", NULL, "\"a\"", "\"abab\"", NULL}},
+    {"{\"type\":\"string\",\"pattern\":\"\"}", {"\"\"", "\"x\"", NULL, "1", NULL}},
+    {"{\"type\":\"string\",\"pattern\":\"^(?!b)\"}", {"\"ab\"", "\"\"", NULL, "\"ba\"", NULL}},
+    {"{\"type\":\"string\",\"not\":{\"const\":\"a.b\\\\\"}}",
+     {"\"a\"", "\"axb\\\\\"", NULL, "\"a.b\\\\\"", NULL}},
+    {"{\"type\":\"string\",\"not\":{\"const\":\"\\u0000\"}}",
+     {"\"\\u0001\"", "\"\"", NULL, "\"\\u0000\"", NULL}},
+    {"{\"type\":\"string\",\"maxLength\":5000000000,\"minLength\":1}",
+     {"\"a\"", NULL, "\"\"", NULL}},
+    {"{\"enum\":[1e-400,-1e-400,0],\"exclusiveMinimum\":0}",
+     {"1e-400", NULL, "0", "-1e-400", NULL}},
+    {"{\"enum\":[1e-400,-1e-400,2e-401,0],\"exclusiveMaximum\":1e-400}",
+     {"0", "-1e-400", "2e-401", NULL, "1e-400", NULL}},
+    {"{\"enum\":[1.5E2,1e0,0e99999999999999999999]}", {"150", "1", "0", NULL, "15", "2", NULL}},
+    {"{\"type\":\"number\",\"multipleOf\":100}", {"300", "-100", "0", NULL, "150", NULL}},
+    {"{\"enum\":[1.25,5,-0.5],\"multipleOf\":0.5}", {"5", "-0.5", NULL, "1.25", NULL}},
+    {"{\"$schema\":\"http://json-schema.org/draft-04/"
+     "schema#\",\"type\":\"integer\",\"not\":{\"minimum\":3,\"exclusiveMinimum\":true}}",
+     {"3", "2", NULL, "4", NULL}},
+    {"{\"$schema\":\"http://json-schema.org/draft-04/"
+     "schema#\",\"enum\":[1,1.0,100.0,7],\"type\":\"integer\"}",
+     {"1", "7", NULL, "100", NULL}},
+    {"{\"$schema\":\"http://json-schema.org/draft-04/"
+     "schema#\",\"enum\":[1e2,1E2,3],\"type\":\"integer\"}",
+     {"3", NULL, "100", NULL}},
+    {"{\"$schema\":\"http://json-schema.org/draft-04/"
+     "schema#\",\"const\":1,\"contains\":{\"type\":\"null\"},\"if\":false}",
+     {"2", "null", NULL, "1,", NULL}},
+    {"{\"$schema\":\"http://json-schema.org/draft-03/schema#\",\"type\":\"integer\"}",
+     {"1", NULL, "1.0", NULL}},
+    {"{\"$schema\":\"http://json-schema.org/draft-06/schema#\",\"const\":1}",
+     {"1", NULL, "2", NULL}},
+    {"{\"$schema\":\"https://json-schema.org/draft/2019-09/"
+     "schema\",\"items\":[{\"type\":\"null\"}],\"additionalItems\":false}",
+     {"[]", "[null]", NULL, "[1]", "[null,null]", NULL}},
+    {"{\"$schema\":\"http://json-schema.org/draft-07/"
+     "schema#\",\"$ref\":\"#foo\",\"definitions\":{\"a\":{\"$id\":\"#foo\",\"type\":\"null\"}}}",
+     {"null", NULL, "1", NULL}},
+    {"{\"$ref\":\"#d\",\"$defs\":{\"x\":{\"$dynamicAnchor\":\"d\",\"type\":\"null\"}}}",
+     {"null", NULL, "1", NULL}},
+    {"{\"$id\":\"http://a.b/x?q=1\",\"$ref\":\"y\",\"$defs\":{\"y\":{\"$id\":\"http://a.b/"
+     "y\",\"type\":\"null\"}}}",
+     {"null", NULL, "1", NULL}},
+    {"{\"$id\":\"http://a.b/x\",\"$ref\":\"?q\",\"$defs\":{\"y\":{\"$id\":\"http://a.b/"
+     "x?q\",\"type\":\"null\"}}}",
+     {"null", NULL, "1", NULL}},
+    {"{\"$id\":\"http://a.b/x\",\"$ref\":\"//c/d\",\"$defs\":{\"y\":{\"$id\":\"http://c/"
+     "d\",\"type\":\"null\"}}}",
+     {"null", NULL, "1", NULL}},
+    {"{\"$id\":\"http://a.b/x\",\"$ref\":\"/\",\"$defs\":{\"y\":{\"$id\":\"http://a.b/"
+     "\",\"type\":\"null\"}}}",
+     {"null", NULL, "1", NULL}},
+    {"{\"$id\":\"http://a.b\",\"$ref\":\"c\",\"$defs\":{\"y\":{\"$id\":\"http://a.b/"
+     "c\",\"type\":\"null\"}}}",
+     {"null", NULL, "1", NULL}},
+    {"{\"$id\":\"http://a.b?c\",\"$ref\":\"d\",\"$defs\":{\"y\":{\"$id\":\"http://a.b/"
+     "d\",\"type\":\"null\"}}}",
+     {"null", NULL, "1", NULL}},
+    {"{\"prefixItems\":[{\"$ref\":\"#/$defs/a%2\"},{\"$ref\":\"#/$defs/b%zz\"},{\"$ref\":\"#/$defs/"
+     "c%2z\"},{\"$ref\":\"#/$defs/d~\"},{\"$ref\":\"#/$defs/"
+     "e~2\"}],\"items\":false,\"$defs\":{\"a%2\":{\"type\":\"null\"},\"b%zz\":{\"const\":1},\"c%"
+     "2z\":{\"type\":\"null\"},\"d~\":{\"const\":1},\"e~2\":{\"type\":\"null\"}}}",
+     {"[null,1,null,1,null]", NULL, "[1]", "[null,null]", NULL}},
+    {"{\"items\":{\"$ref\":\"#/$defs/l/prefixItems/"
+     "1\"},\"$defs\":{\"l\":{\"prefixItems\":[{},{\"type\":\"null\"}]}}}",
+     {"[null]", NULL, "[1]", NULL}},
+    {"{\"oneOf\":[{\"allOf\":[{\"allOf\":[{\"allOf\":[{\"allOf\":[{\"allOf\":[{\"allOf\":[{"
+     "\"allOf\":[{\"allOf\":[{\"allOf\":[{\"allOf\":[{\"type\":\"string\"}]}]}]}]}]}]}]}]}]}]},{"
+     "\"type\":\"null\"}]}",
+     {"null", "\"a\"", NULL, "1", NULL}},
+    {"{\"type\":\"object\",\"oneOf\":[{\"allOf\":[{\"allOf\":[{\"allOf\":[{\"allOf\":[{\"allOf\":[{"
+     "\"allOf\":[{\"allOf\":[{\"allOf\":[{\"allOf\":[{\"required\":[\"a\"]}]}]}]}]}]}]}]}]}]},{"
+     "\"required\":[\"b\"]}]}",
+     {"{\"a\":1}", "{\"b\":1}", NULL, "{}", "{\"a\":1,\"b\":1}", NULL}},
+    {"{\"$schema\":\"http://json-schema.org/draft-07/schema#\",\"oneOf\":[{\"$ref\":\"#/"
+     "definitions/a\"},{\"$ref\":\"#/definitions/"
+     "b\"}],\"definitions\":{\"a\":{\"properties\":{\"k\":{\"const\":1}},\"required\":[\"k\"],"
+     "\"type\":\"object\"},\"b\":{\"properties\":{\"k\":{\"const\":2}},\"required\":[\"k\"],"
+     "\"type\":\"object\"}}}",
+     {"{\"k\":1}", "{\"k\":2}", NULL, "{\"k\":3}", "{}", NULL}},
+    {"{\"$schema\":\"http://json-schema.org/draft-07/schema#\",\"oneOf\":[{\"$ref\":\"#/"
+     "definitions/"
+     "a\",\"const\":1},{\"type\":\"object\",\"required\":[\"x\"]}],\"definitions\":{\"a\":{"
+     "\"properties\":{\"k\":{\"const\":1}},\"required\":[\"k\"],\"type\":\"object\"}}}",
+     {"{\"k\":1}", "{\"x\":2}", NULL, "1", "{\"k\":1,\"x\":2}", NULL}},
+    {"{\"oneOf\":[{\"$ref\":\"#/$defs/"
+     "a\"},{\"properties\":{\"k\":{\"const\":2}},\"required\":[\"k\"],\"type\":\"object\"}],\"$"
+     "defs\":{\"a\":{\"properties\":{\"k\":{\"const\":1}},\"required\":[\"k\"],\"type\":\"object\"}"
+     "}}",
+     {"{\"k\":1}", "{\"k\":2}", NULL, "{}", "{\"k\":3}", NULL}},
+    {"{\"oneOf\":[{\"properties\":{\"k\":{\"const\":2}},\"required\":[\"k\"],\"type\":\"object\"},{"
+     "\"allOf\":[{\"properties\":{\"k\":{\"const\":1}},\"required\":[\"k\"],\"type\":\"object\"}]}]"
+     "}",
+     {"{\"k\":1}", "{\"k\":2}", NULL, "{}", NULL}},
+    {"{\"oneOf\":[{\"properties\":{\"k\":{\"const\":2}},\"required\":[\"k\"],\"type\":\"object\"},{"
+     "\"anyOf\":[{\"properties\":{\"k\":{\"const\":1}},\"required\":[\"k\"],\"type\":\"object\"},{"
+     "\"properties\":{\"k\":{\"const\":3}},\"required\":[\"k\"],\"type\":\"object\"}]}]}",
+     {"{\"k\":1}", "{\"k\":2}", "{\"k\":3}", NULL, "{}", NULL}},
+    {"{\"oneOf\":[{\"type\":\"object\",\"required\":[\"x\",\"k\"],\"properties\":{\"k\":{\"const\":"
+     "1}}},{\"type\":\"object\",\"properties\":{\"k\":{\"const\":2}}}]}",
+     {"{\"x\":0,\"k\":1}", "{\"k\":2}", "{}", NULL, "{\"k\":1}", NULL}},
+    {"{\"oneOf\":[{\"type\":\"object\",\"properties\":{\"k\":{\"const\":1}}},{\"type\":\"object\","
+     "\"properties\":{\"k\":{\"const\":2}},\"required\":[\"k\"]}]}",
+     {"{}", "{\"k\":1}", "{\"k\":2}", NULL, "{\"k\":3}", NULL}},
+    {"{\"oneOf\":[{\"type\":\"object\",\"properties\":{\"k\":{\"const\":1}}},{\"type\":\"object\","
+     "\"properties\":{\"k\":{\"const\":2}}}]}",
+     {"{\"k\":1}", "{\"k\":2}", NULL, "{}", "{\"k\":3}", NULL}},
+    {"{\"oneOf\":[{\"type\":\"object\",\"properties\":{\"k\":{\"type\":\"integer\"}},\"required\":["
+     "\"k\"]},{\"type\":\"object\",\"properties\":{\"k\":{\"minimum\":5}},\"required\":[\"k\"]}]}",
+     {"{\"k\":1}", "{\"k\":\"a\"}", NULL, "{\"k\":9}", "{}", NULL}},
+    {"{\"oneOf\":[{\"type\":\"object\",\"required\":[\"a\"]},{\"type\":\"object\",\"properties\":{"
+     "\"a\":{\"type\":\"null\"}},\"additionalProperties\":true}]}",
+     {"{\"a\":1}", "{}", NULL, "{\"a\":null}", NULL}},
+    {"{\"not\":{\"oneOf\":[{\"type\":\"string\"},{\"type\":\"null\"}]}}",
+     {"1", "{}", NULL, "null", "\"a\"", NULL}},
+    {"{\"type\":\"array\",\"prefixItems\":[{\"type\":\"null\"}],\"unevaluatedItems\":false}",
+     {"[]", "[null]", NULL, "[1]", "[null,null]", NULL}},
+    {"{\"type\":\"array\",\"items\":{\"type\":\"null\"},\"unevaluatedItems\":false}",
+     {"[]", "[null,null]", NULL, "[1]", NULL}},
+    {"{\"$schema\":\"https://json-schema.org/draft/2019-09/"
+     "schema\",\"type\":\"array\",\"items\":[{\"type\":\"null\"}],\"unevaluatedItems\":{\"const\":"
+     "1}}",
+     {"[null,1]", NULL, "[1]", "[null,null]", NULL}},
+    {"{\"type\":\"array\",\"prefixItems\":[{\"type\":\"null\"}],\"items\":{\"const\":1},"
+     "\"unevaluatedItems\":false}",
+     {"[null,1]", NULL, "[1]", "[null,null]", NULL}},
+    {"{\"type\":\"array\",\"unevaluatedItems\":true}", {"[1]", NULL, "1", NULL}},
+    {"{\"type\":\"object\",\"properties\":{\"a\":{}},\"unevaluatedProperties\":true}",
+     {"{\"b\":1}", NULL, "1", NULL}},
+    {"{\"type\":\"object\",\"additionalProperties\":{\"type\":\"null\"},\"unevaluatedProperties\":"
+     "false}",
+     {"{\"b\":null}", NULL, "{\"b\":1}", NULL}},
+    {"{\"enum\":[[1,1]],\"uniqueItems\":false}", {"[1,1]", NULL, "[1]", NULL}},
+    {"{\"type\":[\"array\",\"string\"],\"uniqueItems\":true,\"maxItems\":1}",
+     {"[]", "[1]", "\"a\"", NULL, "[1,2]", NULL}},
+    {"{\"type\":\"string\",\"uniqueItems\":true}", {"\"a\"", NULL, "[]", NULL}},
+    {"{\"type\":\"array\",\"minItems\":3,\"items\":{\"enum\":[1,2]},\"not\":{\"prefixItems\":[{"
+     "\"const\":1}]}}",
+     {"[2,1,1]", NULL, "[1,1,1]", "[2]", NULL}},
+    {"{\"type\":\"object\",\"patternProperties\":{\"^a\":{\"type\":\"null\"},\"^(a)\":{\"type\":["
+     "\"null\",\"integer\"]},\"b$\":{}},\"additionalProperties\":false}",
+     {"{\"a\":null}", "{\"b\":1}", NULL, "{\"a\":1}", "{\"c\":1}", NULL}},
 };
 enum { N_SCHEMAS = sizeof schemas / sizeof *schemas };
 
@@ -608,6 +805,70 @@ static void refused_schemas(void) {
          "minProperties"},
         {"[1", "JSON Schema: byte"},
         {"3", "expected a schema"},
+        {"{\"oneOf\":[{\"$ref\":\"#/x\"},{\"type\":\"null\"}]}", "\"#/x\" is not in the schema"},
+        {"{\"not\":{\"$ref\":\"#/x\"}}", "\"#/x\" is not in the schema"},
+        {"{\"enum\":[1],\"$ref\":\"#/x\"}", "\"#/x\" is not in the schema"},
+        {"{\"$schema\":\"http://json-schema.org/draft-07/"
+         "schema#\",\"$ref\":\"#q\",\"definitions\":{\"a\":{\"$anchor\":\"q\"}}}",
+         "\"#q\" is not in the schema"},
+        {"{\"$schema\":\"https://json-schema.org/draft/2019-09/"
+         "schema\",\"$ref\":\"#d\",\"$defs\":{\"x\":{\"$dynamicAnchor\":\"d\"}}}",
+         "\"#d\" is not in the schema"},
+        {"{\"$ref\":\"#/$defs/l/prefixItems/"
+         "x\",\"$defs\":{\"l\":{\"title\":\"t\",\"prefixItems\":[{},{}]}}}",
+         "is not in the schema"},
+        {"{\"$ref\":\"#/$defs/l/prefixItems/"
+         "1-\",\"$defs\":{\"l\":{\"title\":\"t\",\"prefixItems\":[{},{}]}}}",
+         "is not in the schema"},
+        {"{\"$ref\":\"#/$defs/l/prefixItems/"
+         "\",\"$defs\":{\"l\":{\"title\":\"t\",\"prefixItems\":[{},{}]}}}",
+         "is not in the schema"},
+        {"{\"$ref\":\"#/$defs/l/prefixItems/"
+         "5\",\"$defs\":{\"l\":{\"title\":\"t\",\"prefixItems\":[{},{}]}}}",
+         "is not in the schema"},
+        {"{\"$ref\":\"#/$defs/l/prefixItems/"
+         "9999999999\",\"$defs\":{\"l\":{\"title\":\"t\",\"prefixItems\":[{},{}]}}}",
+         "is not in the schema"},
+        {"{\"$ref\":\"#/$defs/l/title/0\",\"$defs\":{\"l\":{\"title\":\"t\"}}}",
+         "is not in the schema"},
+        {"{\"properties\":{\"a/b~c\":{\"minLength\":\"x\"}}}", "#/properties/a~1b~0c"},
+        {"{\"oneOf\":[{\"type\":\"object\",\"required\":[\"a\"]},{\"type\":\"object\","
+         "\"patternProperties\":{\"^a$\":{\"type\":\"null\"}},\"additionalProperties\":false}]}",
+         "patternProperties"},
+        {"{\"oneOf\":[{\"type\":\"object\",\"required\":[\"a\"]},{\"type\":\"object\","
+         "\"properties\":{\"a\":{\"const\":1}},\"additionalProperties\":false}]}",
+         "additionalProperties"},
+        {"{\"minLength\":1.5}", "\"minLength\": expected a whole number"},
+        {"{\"anyOf\":[]}", "expected a list of at least one schema"},
+        {"{\"multipleOf\":1.234567890123456789}", "with more than 17 digits"},
+        {"{\"multipleOf\":4999.5}", "4999.5 is not supported; use at most 5000"},
+        {"{\"multipleOf\":10000}", "10000 is not supported; use at most 5000"},
+        {"{\"enum\":[1],\"multipleOf\":0}", "expected a number above 0"},
+        {"{\"not\":{\"multipleOf\":-1}}", "expected a number above 0"},
+        {"{\"type\":\"number\",\"minimum\":0."
+         "11111111111111111111111111111111111111111111111111111111111111111111111111111111111111111"
+         "11111111111111111111111111111111111111111111111111111111111111111111111111111111111111111"
+         "11111111111111111111111111111111111111111111111111111111111111111111111111111111111111111"
+         "11111111111111111111111111111111111111111111111111111111111111111111111111111111111111111"
+         "111111111111111111111111111111111111111111111}",
+         "the bound has too many digits"},
+        {"{\"type\":\"number\",\"not\":{\"const\":0."
+         "11111111111111111111111111111111111111111111111111111111111111111111111111111111111111111"
+         "11111111111111111111111111111111111111111111111111111111111111111111111111111111111111111"
+         "11111111111111111111111111111111111111111111111111111111111111111111111111111111111111111"
+         "11111111111111111111111111111111111111111111111111111111111111111111111111111111111111111"
+         "111111111111111111111111111111111111111111111}}",
+         "too many digits"},
+        {"{\"type\":\"object\",\"allOf\":[{}],\"unevaluatedProperties\":false}",
+         "\"unevaluatedProperties\" beside \"allOf\" is not supported"},
+        {"{\"contains\":{},\"unevaluatedItems\":false}", "contains"},
+        {"{\"enum\":[[1]],\"contains\":{}}", "contains"},
+        {"{\"enum\":[\"a\"],\"pattern\":\"(\"}", "#/pattern"},
+        {"{\"enum\":[[1]],\"unevaluatedItems\":false}", "where values are listed"},
+        {"{\"type\":\"object\",\"patternProperties\":{\"^a\":{},\"^b\":{},\"^c\":{},\"^d\":{},\"^"
+         "e\":{},\"^f\":{},\"^g\":{},\"^h\":{},\"^i\":{},\"^j\":{},\"^k\":{},\"^l\":{},\"^m\":{},"
+         "\"^n\":{},\"^o\":{},\"^p\":{},\"^q\":{},\"^r\":{},\"^s\":{},\"^t\":{}}}",
+         "patterns are not supported"},
     };
     // Values of a wrong kind.
     static const char *const keywords[] = {"type",
