@@ -62,11 +62,6 @@ int dfa_interval(const Dfa *d, uint32_t code) {
     return lo;
 }
 
-static int compare_codes(const void *a, const void *b) {
-    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-    return (x > y) - (x < y);
-}
-
 // Sets the intervals of a DFA from n bounds in any order. Takes ownership of `bounds`.
 static void set_bounds(Dfa *d, uint32_t *bounds, size_t n) {
     qsort(bounds, n, sizeof *bounds, compare_codes);
@@ -174,13 +169,11 @@ static void close_set(SubsetBuilder *b, const int *states, int n, NfaEdgeKind al
         }
 }
 
-static int compare_ints(const void *a, const void *b) { return *(const int *)a - *(const int *)b; }
-
 // The DFA state of the set; -1 if a limit is exceeded.
 static int state_of_set(SubsetBuilder *b) {
     if (b->universal >= 0 && b->seen[b->universal] == b->round)
         b->set.at[0] = b->universal, b->set.n = 1;
-    if (b->set.n > 1) qsort(b->set.at, (size_t)b->set.n, sizeof(int), compare_ints);
+    if (b->set.n > 1) qsort(b->set.at, (size_t)b->set.n, sizeof(int), compare_codes);
     return state_of_key(b->dfa, &b->subsets, b->set.at, (size_t)b->set.n * sizeof(int));
 }
 

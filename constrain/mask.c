@@ -169,16 +169,11 @@ static size_t plain_prefix(Str s, uint32_t *n_chars) {
     return s.len;
 }
 
-// True if a token has two quotes or more, one of them after a comma.
+// True if a token has a quote after a comma and another quote.
 static bool may_rename(Str s) {
-    int n_quotes = 0;
-    bool has_comma = false, is_after = false;
-    for (size_t i = 0; i < s.len; i++) {
-        has_comma |= s.data[i] == ',';
-        n_quotes += s.data[i] == '"';
-        is_after |= has_comma && s.data[i] == '"';
-    }
-    return is_after && n_quotes > 1;
+    size_t comma = str_find(s, str_of(",")), quote = str_find(s, str_of("\""));
+    size_t at = comma > quote ? comma : quote; // SIZE_MAX if one of them is missing
+    return at < s.len && memchr(s.data + at + 1, '"', s.len - at - 1);
 }
 
 static void group_tails(Vocabulary *v) {

@@ -17,8 +17,8 @@ void charset_add_set(CharSet *s, const CharSet *other) {
     for (int i = 0; i < other->n; i++) charset_add(s, other->at[i].lo, other->at[i].hi);
 }
 
-static int compare_ranges(const void *a, const void *b) {
-    uint32_t x = ((const CodeRange *)a)->lo, y = ((const CodeRange *)b)->lo;
+int compare_codes(const void *a, const void *b) {
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
     return (x > y) - (x < y);
 }
 
@@ -26,7 +26,7 @@ static int compare_ranges(const void *a, const void *b) {
 static void complement(CharSet *s) {
     CharSet out = {0};
     uint32_t from = 0; // first code point after the ranges seen so far
-    if (s->n > 1) qsort(s->at, (size_t)s->n, sizeof *s->at, compare_ranges);
+    if (s->n > 1) qsort(s->at, (size_t)s->n, sizeof *s->at, compare_codes);
     for (int i = 0; i < s->n; i++) {
         if (s->at[i].lo > from) charset_add(&out, from, s->at[i].lo - 1);
         if (s->at[i].hi + 1 > from) from = s->at[i].hi + 1;

@@ -24,6 +24,8 @@ void charset_add(CharSet *s, uint32_t lo, uint32_t hi);
 void charset_add_set(CharSet *s, const CharSet *other);
 void charset_invert(CharSet *s); // the result is normalised
 void charset_free(CharSet *s);
+// For qsort(): orders code points, ranges by their first code point, and numbers of states.
+int compare_codes(const void *a, const void *b);
 
 // The work that a compilation may still do. Every construction subtracts its steps, so that no
 // pattern, grammar or schema takes longer than about a second.

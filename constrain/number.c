@@ -1,6 +1,8 @@
 #include "number.h"
 #include "regex.h"
 
+#include <stdlib.h>
+
 // The length of a number is limited, so that a generated number ends: 60 digits before the decimal
 // point, and as many after it as json.dumps writes.
 #define DIGITS "(0|[1-9][0-9]{0,59})"
@@ -28,7 +30,7 @@ typedef struct {
 enum { MAX_POINT = 400 }; // greatest power of ten that a regular expression spells out
 
 static Decimal decimal_of(const Json *x) {
-    enum { MAX_EXPONENT_DIGITS = 17 };
+    const int64_t max_exponent = 100000000000000000; // sums do not overflow
     Decimal d = {.is_negative = x->string.data[0] == '-'};
     const char *s = x->string.data, *end = s + x->string.len;
     bool after_point = false;
@@ -39,14 +41,10 @@ static Decimal decimal_of(const Json *x) {
         if (!is_leading) buffer_append(&d.digits, s, 1);
         d.point += is_leading ? -after_point : !after_point;
     }
-    if (s < end) {
-        bool is_minus = s[1] == '-';
-        int64_t exponent = 0;
-        for (s += 1 + (s[1] < '0'); s < end && *s == '0';) s++;
-        for (int n = 0; s < end; s++)
-            if (n++ < MAX_EXPONENT_DIGITS) exponent = exponent * 10 + (*s - '0');
-        d.point += is_minus ? -exponent : exponent;
-    }
+    int64_t exponent = s < end ? strtoll(s + 1, NULL, 10) : 0; // json_parse() puts a NUL at `end`
+    if (exponent > max_exponent) exponent = max_exponent;
+    if (exponent < -max_exponent) exponent = -max_exponent;
+    d.point += exponent;
     while (d.digits.len && d.digits.data[d.digits.len - 1] == '0') d.digits.len--;
     if (!d.digits.len) d.point = 0, d.is_negative = false;
     return d;

@@ -195,20 +195,15 @@ static bool compile_node(PatternReader *r, int node, RegexMode mode, Dfa *out) {
     return dfa_build(out, &r->nfa, &f, 0, universal, r->err);
 }
 
-// The first look-ahead at or below a node, or -1.
-static int find_lookahead(const PatternReader *r, int node) {
-    int found = r->nodes[node].kind == PATTERN_LOOKAHEAD ? node : -1;
-    for (int k = r->nodes[node].child; k >= 0 && found < 0; k = r->nodes[k].next)
-        found = find_lookahead(r, k);
-    return found;
-}
-
 static bool check_no_lookahead(PatternReader *r, int node) {
-    int found = find_lookahead(r, node);
-    return found < 0 ||
-           pattern_fail(r, r->nodes[found].at,
-                        "a look-ahead is supported only at the beginning of the expression; in a "
-                        "search, after ^") > 0;
+    if (r->nodes[node].kind == PATTERN_LOOKAHEAD)
+        return pattern_fail(r, r->nodes[node].at,
+                            "a look-ahead is supported only at the beginning of the expression; in "
+                            "a search, after ^") > 0;
+    bool ok = true;
+    for (int k = r->nodes[node].child; k >= 0 && ok; k = r->nodes[k].next)
+        ok = check_no_lookahead(r, k);
+    return ok;
 }
 
 // ^(?=A)(?!B)C is compiled as C intersected with A.* minus B.*. If the pattern has only one branch,

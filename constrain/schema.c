@@ -2,6 +2,8 @@
 #include "constrain.h"
 #include "schema_keywords.h"
 
+#include <string.h>
+
 static const SchemaKeyword other_keywords[] = {
     {"contains", TYPE_ANY, VALUE_ANY, .role = KEYWORD_UNSUPPORTED, .first = 6},
     {"minContains", TYPE_ANY, VALUE_ANY, .role = KEYWORD_UNSUPPORTED, .first = 2019},
@@ -38,11 +40,18 @@ static void emit(SchemaCompiler *c, const Conjunction *f) {
         value_emit_listed(c, f);
         return;
     }
-    value_emit(c, f);
+    value_emit_words(c, f->types);
     number_emit(c, f);
     string_emit(c, f);
     array_emit(c, f);
     object_emit(c, f);
+}
+
+static void add_keyword(SchemaCompiler *c, const char *name, const SchemaKeyword *k) {
+    int i = intern_add(&c->keyword_names, name, strlen(name), NULL);
+    c->keywords = list_grow((void *)c->keywords, i, sizeof *c->keywords);
+    c->keywords[i] = k;
+    c->n_keywords = i + 1;
 }
 
 static int find_draft(const Json *schema) {
@@ -65,10 +74,9 @@ Grammar *grammar_schema(const Json *schema, unsigned modes, Buffer *unknown, Err
                         .err = err,
                         .unknown = unknown};
     for (int i = 0; keyword_tables[i]; i++)
-        for (const SchemaKeyword *k = keyword_tables[i]; k->name; k++)
-            schema_add_keyword(&c, k->name, k);
+        for (const SchemaKeyword *k = keyword_tables[i]; k->name; k++) add_keyword(&c, k->name, k);
     for (size_t i = 0; i < sizeof annotations / sizeof *annotations; i++)
-        schema_add_keyword(&c, annotations[i], &annotation);
+        add_keyword(&c, annotations[i], &annotation);
     g->is_ordered = modes & SCHEMA_ORDERED;
     intern_add(&c.values, "none", 1, NULL); // value 0 has no alternatives and is not compiled
     grammar_add_value(g);

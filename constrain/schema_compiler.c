@@ -93,13 +93,6 @@ void schema_note_unknown(SchemaCompiler *c, const Json *schema, Str keyword) {
 
 // --- keywords
 
-void schema_add_keyword(SchemaCompiler *c, const char *name, const SchemaKeyword *k) {
-    int i = intern_add(&c->keyword_names, name, strlen(name), NULL);
-    c->keywords = list_grow((void *)c->keywords, i, sizeof *c->keywords);
-    c->keywords[i] = k;
-    c->n_keywords = i + 1;
-}
-
 const SchemaKeyword *schema_keyword(SchemaCompiler *c, Str name) {
     int i = intern_add(&c->keyword_names, name.data, name.len, NULL);
     const SchemaKeyword *k = i < c->n_keywords ? c->keywords[i] : NULL;
@@ -155,10 +148,8 @@ unsigned schema_type_of(const SchemaCompiler *c, const Json *value) {
     case JSON_BOOL: return value->boolean ? TYPE_TRUE : TYPE_FALSE;
     case JSON_NUMBER: {
         // In draft 4, 1.0 and 1e2 are not integers.
-        bool is_integer = c->draft == 4 ? str_find(value->string, str_of(".")) == SIZE_MAX &&
-                                              str_find(value->string, str_of("e")) == SIZE_MAX &&
-                                              str_find(value->string, str_of("E")) == SIZE_MAX
-                                        : number_is_integer(value);
+        bool is_integer =
+            c->draft == 4 ? !strpbrk(value->string.data, ".eE") : number_is_integer(value);
         return is_integer ? TYPE_INTEGER : TYPE_FRACTION;
     }
     case JSON_STRING: return TYPE_STRING;

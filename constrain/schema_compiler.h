@@ -129,7 +129,6 @@ struct SchemaKeyword {
     bool is_max, is_exclusive; // kind of an upper or lower bound
 };
 
-void schema_add_keyword(SchemaCompiler *c, const char *name, const SchemaKeyword *k);
 // The keyword of this name, or NULL if the draft does not define it.
 const SchemaKeyword *schema_keyword(SchemaCompiler *c, Str name);
 // Checks the values of all keywords, and finds the URIs and anchors to which $ref can refer.

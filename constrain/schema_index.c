@@ -14,10 +14,8 @@
 
 // Length of a scheme and its colon; 0: a relative reference.
 static size_t scheme_length(Str uri) {
-    static const char characters[] =
-        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ+-.0123456789";
     size_t n = 0;
-    while (n < uri.len && uri.data[n] && strchr(characters, uri.data[n])) n++;
+    while (n < uri.len && !strchr(":/?", uri.data[n])) n++;
     return n && n < uri.len && uri.data[n] == ':' ? n + 1 : 0;
 }
 

@@ -38,8 +38,8 @@ void object_emit(SchemaCompiler *c, const Conjunction *f);
 void object_split_unequal(SchemaCompiler *c, Conjunction f, const KeywordUse *u);
 void object_emit_value(SchemaCompiler *c, const Json *object); // the texts of one object
 
-// enum, const; value_emit() adds the words null, true and false
+// enum, const
 extern const SchemaKeyword schema_value_keywords[];
-void value_emit(SchemaCompiler *c, const Conjunction *f);
+void value_emit_words(SchemaCompiler *c, unsigned types); // null, true and false
 // For a conjunction with listed values: adds the values that satisfy all assertions of c->target.
 void value_emit_listed(SchemaCompiler *c, const Conjunction *f);

@@ -74,7 +74,7 @@ static void add_text(SchemaCompiler *c, Str pattern) {
         grammar_add_alt(c->grammar, c->target.value, ALT_TEXT, dfa);
 }
 
-static void emit_words(SchemaCompiler *c, unsigned types) {
+void value_emit_words(SchemaCompiler *c, unsigned types) {
     Buffer words = {0};
     if (types & TYPE_NULL) buffer_puts(&words, "null");
     if (types & TYPE_TRUE) buffer_puts(&words, words.len ? "|true" : "true");
@@ -82,8 +82,6 @@ static void emit_words(SchemaCompiler *c, unsigned types) {
     add_text(c, buffer_str(&words));
     buffer_free(&words);
 }
-
-void value_emit(SchemaCompiler *c, const Conjunction *f) { emit_words(c, f->types); }
 
 static int compare_strings(const void *a, const void *b) {
     return str_compare(*(const Str *)a, *(const Str *)b);
@@ -125,7 +123,7 @@ void value_emit_listed(SchemaCompiler *c, const Conjunction *f) {
             break;
         }
     }
-    emit_words(c, words);
+    value_emit_words(c, words);
     add_text(c, buffer_str(&numbers));
     add_listed_strings(c, strings, n_strings);
     free(strings), buffer_free(&numbers);

@@ -16,7 +16,8 @@
 enum {
     MAX_SOURCE = 256 << 10, // bytes
     MAX_MEMORY = 40 << 20,  // bytes of values; the output has a separate limit
-    MAX_STEPS = 5000000
+    MAX_STEPS = 5000000,
+    MAX_ARGS = 32 // of a call
 };
 
 // Copies the source. All line ends become "\n"; a final one is removed.
@@ -140,8 +141,8 @@ static void eval_args(Heap *h, const JinjaNode *args, Args *a) {
         List *list = args->op == '*' ? value_iterate(h, v) : NULL;
         const Dict *dict = args->op == '2' ? value_mapping(h, v) : NULL;
         int n = list ? list->n : dict ? dict->n : 1;
-        if (h->n_args - start + n > JINJA_MAX_ARGS)
-            heap_fail(h, "a call with more than %d arguments", JINJA_MAX_ARGS);
+        if (h->n_args - start + n > MAX_ARGS)
+            heap_fail(h, "a call with more than %d arguments", MAX_ARGS);
         for (int i = 0; i < n; i++)
             if (dict)
                 heap_push_arg(h, dict->pairs[i].value,

@@ -68,6 +68,7 @@ static Value str_case(Heap *h, const Args *a) {
 // Strings: parts
 
 enum { STRIP_LEFT = 1, STRIP_RIGHT = 2, STRIP_BOTH = 3 };
+enum { AT_START, AT_END };
 
 static Value str_strip(Heap *h, const Args *a) {
     Value chars = a->values[0];
@@ -130,12 +131,10 @@ static List *reversed(Heap *h, const List *list) {
     return out;
 }
 
-enum { FROM_LEFT, FROM_RIGHT };
-
 static Value str_split(Heap *h, const Args *a) {
     Value out = value_list(h, VALUE_LIST, 0);
     Text t = value_string(h, a->self);
-    bool from_right = a->variant == FROM_RIGHT;
+    bool from_right = a->variant == AT_END;
     int64_t most = value_integer(h, value_or(a->values[1], value_int(-1)));
     if (a->values[0].kind <= VALUE_NONE && from_right && most >= 0)
         heap_fail(h, "rsplit with a limit needs a separator");
@@ -182,8 +181,6 @@ static Value str_partition(Heap *h, const Args *a) {
     out.list->items[2] = value_text(text_part(t, after, t.len));
     return out;
 }
-
-enum { AT_START, AT_END };
 
 // True if t begins (AT_START) or ends (AT_END) with the text e.
 static bool has_affix(Heap *h, Text t, Text e, int where) {
@@ -747,7 +744,7 @@ static const Builtin builtins[] = {
     {STR, "lstrip|rstrip|strip", "?chars", str_strip, STRIP_LEFT},
     {STR, "partition", "sep", str_partition, 0},
     {STR, "removeprefix|removesuffix", "affix", str_remove_affix, AT_START},
-    {STR, "split|rsplit", "?sep ?maxsplit", str_split, FROM_LEFT},
+    {STR, "split|rsplit", "?sep ?maxsplit", str_split, AT_START},
     {STR, "splitlines", "?keepends", str_splitlines, 0},
     {STR, "startswith|endswith", "affix", str_has_affix, AT_START},
     {STR, "title", "", str_case, CASE_TITLE},

@@ -283,7 +283,6 @@ static JinjaNode *new_named(JinjaParser *p, JinjaNodeKind kind, JinjaNode *a) {
 // Expressions
 
 static JinjaNode *parse_expression(JinjaParser *p);
-static JinjaNode *parse_args(JinjaParser *p);
 static JinjaNode *parse_binary(JinjaParser *p, int level);
 
 // Decodes an escape sequence; s is the text after the backslash. Returns the bytes used, or 0 if
@@ -338,21 +337,41 @@ static JinjaNode *parse_numeral(JinjaParser *p) {
     return new_const(p, value_float(x));
 }
 
-// Expressions, or pairs EXPRESSION: EXPRESSION, separated by commas, up to a closing bracket.
-static JinjaNode *parse_bracketed(JinjaParser *p, const char *close, bool are_pairs) {
+// A list of expressions, pairs or arguments, separated by commas, up to a closing bracket.
+static JinjaNode *parse_bracketed(JinjaParser *p, const char *close,
+                                  JinjaNode *(*parse_item)(JinjaParser *p)) {
     JinjaNode *first = NULL, **tail = &first;
     while (!accept(p, close)) {
         if (first) expect(p, ",");
         if (first && accept(p, close)) break;
-        *tail = parse_expression(p);
-        tail = &(*tail)->next;
-        if (!are_pairs) continue;
-        expect(p, ":");
-        *tail = parse_expression(p);
-        tail = &(*tail)->next;
+        *tail = parse_item(p);
+        while (*tail) tail = &(*tail)->next;
     }
     return first;
 }
+
+// EXPRESSION: EXPRESSION, which are two nodes.
+static JinjaNode *parse_pair(JinjaParser *p) {
+    JinjaNode *key = parse_expression(p);
+    expect(p, ":");
+    key->next = parse_expression(p);
+    return key;
+}
+
+static JinjaNode *parse_arg(JinjaParser *p) {
+    JinjaNode *n = new_node(p, EXPR_ARG, NULL, NULL);
+    if (accept(p, "**"))
+        n->op = '2';
+    else if (accept(p, "*"))
+        n->op = '*';
+    else if (token(p)->kind == TOKEN_NAME && is_word(token_after(p), "="))
+        n->name = next_token(p)->s, next_token(p);
+    n->a = parse_expression(p);
+    return n;
+}
+
+// Arguments, after "(".
+static JinjaNode *parse_args(JinjaParser *p) { return parse_bracketed(p, ")", parse_arg); }
 
 // An expression, or a tuple without brackets, up to one of the words `ends`. has_condition:
 // expressions may be conditional ("a if b").
@@ -379,8 +398,9 @@ static JinjaNode *parse_primary(JinjaParser *p) {
         expect(p, ")");
         return n;
     }
-    if (accept(p, "[")) return new_node(p, EXPR_LIST, parse_bracketed(p, "]", false), NULL);
-    if (accept(p, "{")) return new_node(p, EXPR_DICT, parse_bracketed(p, "}", true), NULL);
+    if (accept(p, "["))
+        return new_node(p, EXPR_LIST, parse_bracketed(p, "]", parse_expression), NULL);
+    if (accept(p, "{")) return new_node(p, EXPR_DICT, parse_bracketed(p, "}", parse_pair), NULL);
     if (token(p)->kind != TOKEN_NAME) fail_unexpected(p, "an expression");
     if (accept(p, "true True")) return new_const(p, value_bool(true));
     if (accept(p, "false False")) return new_const(p, value_bool(false));
@@ -425,29 +445,6 @@ static JinjaNode *parse_postfix(JinjaParser *p, JinjaNode *n) {
             return n;
         }
     }
-}
-
-// Arguments, after "(".
-static JinjaNode *parse_args(JinjaParser *p) {
-    JinjaNode *first = NULL, **tail = &first;
-    int count = 0;
-    while (!accept(p, ")")) {
-        if (first) expect(p, ",");
-        if (first && accept(p, ")")) break;
-        if (++count > JINJA_MAX_ARGS)
-            heap_fail(p->heap, "a call with more than %d arguments", JINJA_MAX_ARGS);
-        JinjaNode *n = new_node(p, EXPR_ARG, NULL, NULL);
-        if (accept(p, "**"))
-            n->op = '2';
-        else if (accept(p, "*"))
-            n->op = '*';
-        else if (token(p)->kind == TOKEN_NAME && is_word(token_after(p), "="))
-            n->name = next_token(p)->s, next_token(p);
-        n->a = parse_expression(p);
-        *tail = n;
-        tail = &n->next;
-    }
-    return first;
 }
 
 // The filters of the operand `of`, after "|". They apply from left to right. `of` NULL: the operand

@@ -3,8 +3,6 @@
 
 #include "jinja_value.h"
 
-enum { JINJA_MAX_ARGS = 32 }; // of a call
-
 // The comments say which fields of JinjaNode each kind uses. The nodes of a list are linked by
 // `next`.
 typedef enum {
