@@ -23,7 +23,7 @@ void dfa_free(Dfa *d) {
 size_t dfa_bytes(const Dfa *d) {
     size_t n = (size_t)d->n_states * ((size_t)d->n_classes + 1) * sizeof *d->next +
                (size_t)d->n_bounds * (sizeof *d->bounds + sizeof *d->class_of);
-    return d->n_rules ? n + (size_t)d->call_begin[d->n_states] * sizeof *d->calls : n;
+    return n + (size_t)d->call_begin[d->n_states] * sizeof *d->calls;
 }
 
 // The DFA state of a key: a set of NFA states, or a pair of DFA states. Keys and states have the
@@ -39,6 +39,9 @@ static int state_of_key(Dfa *d, InternTable *keys, const void *key, size_t len) 
     d->accept = list_grow(d->accept, state, sizeof *d->accept);
     memset(d->next + (size_t)state * width, 0, width * sizeof *d->next);
     d->accept[state] = 0;
+    d->call_begin = list_grow(d->call_begin, state + 1, sizeof *d->call_begin);
+    d->call_begin[state + 1] = 0;
+    if (state == 0) d->call_begin[0] = 0;
     return d->n_states++;
 }
 
@@ -187,7 +190,7 @@ static bool is_same_list(const IntList *a, const IntList *b) {
 }
 
 // Fills the row, the calls and the label of a state.
-static bool fill_state(SubsetBuilder *b, int state, const bool *is_final, int *n_calls) {
+static bool fill_state(SubsetBuilder *b, int state, const bool *is_final) {
     Dfa *d = b->dfa;
     const Nfa *nfa = b->nfa;
     int n = (int)(b->subsets.len[state] / sizeof(int)), last = -1;
@@ -217,16 +220,15 @@ static bool fill_state(SubsetBuilder *b, int state, const bool *is_final, int *n
         d->next[state * d->n_classes + c] = (uint16_t)to;
         last = c;
     }
-    if (!d->n_rules) return true;
-    d->call_begin = list_grow(d->call_begin, state, sizeof *d->call_begin);
-    d->call_begin[state] = *n_calls;
+    int n_calls = d->call_begin[state];
     for (int r = 0; r < d->n_rules; r++) {
         if (!b->buckets[d->n_classes + r].n) continue;
         int to = bucket_state(b, &b->buckets[d->n_classes + r]);
         if (to < 0) return false;
-        d->calls = list_grow(d->calls, *n_calls, sizeof *d->calls);
-        d->calls[(*n_calls)++] = (DfaCall){r, to};
+        d->calls = list_grow(d->calls, n_calls, sizeof *d->calls);
+        d->calls[n_calls++] = (DfaCall){r, to};
     }
+    d->call_begin[state + 1] = n_calls;
     return true;
 }
 
@@ -237,7 +239,6 @@ bool dfa_build(Dfa *d, const Nfa *n, const NfaFragment *fragments, int n_rules, 
     int n_fragments = n_rules ? n_rules : 1;
     *d = (Dfa){.n_rules = n_rules, .starts = xalloc((size_t)n_fragments, sizeof(int))};
     SubsetBuilder b = {.nfa = n, .dfa = d, .universal = universal};
-    int n_calls = 0;
     if (n->is_full) return dfa_free(d), fail_too_large(err);
     bool ok = make_classes(&b);
     b.n_buckets = d->n_classes + d->n_rules;
@@ -251,12 +252,7 @@ bool dfa_build(Dfa *d, const Nfa *n, const NfaFragment *fragments, int n_rules, 
         d->starts[i] = state_of_set(&b);
         ok = d->starts[i] >= 0;
     }
-    for (int state = 0; ok && state < d->n_states; state++)
-        ok = fill_state(&b, state, is_final, &n_calls);
-    if (ok && d->n_rules) {
-        d->call_begin = list_grow(d->call_begin, d->n_states, sizeof *d->call_begin);
-        d->call_begin[d->n_states] = n_calls;
-    }
+    for (int state = 0; ok && state < d->n_states; state++) ok = fill_state(&b, state, is_final);
     for (int i = 0; i < n->sets.n; i++) free(b.classes[i].at);
     for (int i = 0; i < b.n_buckets; i++) free(b.buckets[i].at);
     free(b.classes), free(b.buckets), free(b.set.at), free(b.seen), free(is_final);
@@ -276,8 +272,7 @@ static bool is_useful_call(const Dfa *d, const bool *is_useful, DfaCall call) {
 static bool leads_to_useful(const Dfa *d, const bool *is_useful, int state) {
     for (int c = 0; c < d->n_classes; c++)
         if (is_useful[d->next[state * d->n_classes + c]]) return true;
-    for (int k = d->n_rules ? d->call_begin[state] : 0; d->n_rules && k < d->call_begin[state + 1];
-         k++)
+    for (int k = d->call_begin[state]; k < d->call_begin[state + 1]; k++)
         if (is_useful_call(d, is_useful, d->calls[k])) return true;
     return false;
 }
@@ -293,7 +288,7 @@ static void remove_useless(Dfa *d) {
     }
     for (int i = 0; i < d->n_states * d->n_classes; i++)
         if (!is_useful[d->next[i]]) d->next[i] = 0;
-    for (int k = 0; d->n_rules && k < d->call_begin[d->n_states]; k++)
+    for (int k = 0; k < d->call_begin[d->n_states]; k++)
         if (!is_useful_call(d, is_useful, d->calls[k])) d->calls[k].to = 0;
     if (!is_useful[d->start]) d->start = 0;
     for (int r = 0; r < d->n_rules; r++)

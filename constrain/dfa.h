@@ -21,7 +21,7 @@ typedef struct {
     uint32_t *bounds;   // (n_bounds) first code point of each interval; the first is 0
     uint16_t *class_of; // (n_bounds) class of each interval
     int n_bounds;
-    int *call_begin; // (n_states + 1) into calls; NULL without rules
+    int *call_begin; // (n_states + 1) into calls
     DfaCall *calls;
     int *starts, n_rules; // (n_rules) start state of each rule; 0: the rule has no text
 } Dfa;

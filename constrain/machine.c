@@ -139,8 +139,7 @@ static void put_text(Machine *m, State s) {
     uint32_t n = m->n_out;
     put(m, s);
     if (m->n_out == n) return; // the state was added before, with all that follow from it
-    for (int k = d->n_rules ? d->call_begin[s.q] : 0; d->n_rules && k < d->call_begin[s.q + 1];
-         k++) {
+    for (int k = d->call_begin[s.q]; k < d->call_begin[s.q + 1]; k++) {
         DfaCall call = d->calls[k];
         if (!call.to) continue;
         State inner = s;

@@ -42,15 +42,11 @@ static bool check_items(SchemaCompiler *c, const KeywordUse *u, const Json *valu
 // Arrays with equal items can be excluded only if there is at most one item or the values are
 // listed.
 static void split_unique(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
-    if ((f.types & TYPE_ARRAY) && f.items.max > 1)
+    if (u->value->boolean && (f.types & TYPE_ARRAY) && f.items.max > 1)
         schema_fail(c, u->schema, "uniqueItems",
                     "not supported for more than one item; set it to false");
     else
         schema_expand(c, f);
-}
-
-static void assert_unique(SchemaCompiler *c, Conjunction *f, const KeywordUse *u) {
-    if (u->value->boolean) conjunction_postpone(c, f, u, split_unique);
 }
 
 static bool check_unique(SchemaCompiler *c, const KeywordUse *u, const Json *value) {
@@ -77,7 +73,8 @@ const SchemaKeyword schema_array_keywords[] = {
     {"minItems", TYPE_ARRAY, VALUE_COUNT, count_assert, count_negate, .check = count_check},
     {"maxItems", TYPE_ARRAY, VALUE_COUNT, count_assert, count_negate, .check = count_check,
      .is_max = true},
-    {"uniqueItems", TYPE_ARRAY, VALUE_BOOL, assert_unique, NULL, .check = check_unique},
+    {"uniqueItems", TYPE_ARRAY, VALUE_BOOL, NULL, NULL, .check = check_unique,
+     .split = split_unique},
     {"unevaluatedItems", TYPE_ANY, VALUE_SCHEMA, assert_unevaluated, NULL,
      .check = unevaluated_check, .first = 2019},
     {.name = NULL},

@@ -122,6 +122,9 @@ struct SchemaKeyword {
     void (*negate)(SchemaCompiler *c, Conjunction f, const KeywordUse *u);
     // True if a value of one of these types satisfies the keyword. NULL: all values do.
     bool (*check)(SchemaCompiler *c, const KeywordUse *u, const Json *value);
+    // Instead of `assert`, for a keyword that leaves a choice: expands its branches, see
+    // conjunction_postpone().
+    void (*split)(SchemaCompiler *c, Conjunction f, const KeywordUse *u);
     // The types of the values that can satisfy the keyword. NULL: any.
     unsigned (*find_types)(SchemaCompiler *c, const KeywordUse *u);
     KeywordRole role;

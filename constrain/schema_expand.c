@@ -127,6 +127,8 @@ static void assert_schema(SchemaCompiler *c, Conjunction *f, const Json *schema)
             schema_note_unknown(c, schema, u.value->key);
         else if (u.keyword->role == KEYWORD_UNSUPPORTED)
             schema_refuse(c, &u, "");
+        else if (u.keyword->split)
+            conjunction_postpone(c, f, &u, u.keyword->split);
         else if (u.keyword->assert)
             u.keyword->assert(c, f, &u);
     }

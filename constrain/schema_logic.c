@@ -189,10 +189,6 @@ static void split_choice(SchemaCompiler *c, Conjunction f, const KeywordUse *u) 
     }
 }
 
-static void assert_choice(SchemaCompiler *c, Conjunction *f, const KeywordUse *u) {
-    conjunction_postpone(c, f, u, split_choice);
-}
-
 static void negate_any_of(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
     for (const Json *s = u->value->child; s; s = s->next) conjunction_assert(c, &f, ASSERT_NOT, s);
     schema_expand(c, f);
@@ -242,10 +238,6 @@ static void split_if(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
         schema_expand(c, f);
 }
 
-static void assert_if(SchemaCompiler *c, Conjunction *f, const KeywordUse *u) {
-    conjunction_postpone(c, f, u, split_if);
-}
-
 static void negate_if(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
     split_condition(c, f, u, ASSERT_NOT);
 }
@@ -263,13 +255,13 @@ const SchemaKeyword schema_logic_keywords[] = {
      .find_types = find_named_types},
     {"allOf", TYPE_ANY, VALUE_SCHEMAS, assert_all_of, negate_all_of, .check = check_parts,
      .role = KEYWORD_APPLICATOR, .find_types = find_part_types},
-    {"anyOf", TYPE_ANY, VALUE_SCHEMAS, assert_choice, negate_any_of, .check = check_parts,
-     .role = KEYWORD_APPLICATOR, .find_types = find_part_types},
-    {"oneOf", TYPE_ANY, VALUE_SCHEMAS, assert_choice, negate_one_of, .check = check_parts,
-     .role = KEYWORD_APPLICATOR, .find_types = find_part_types},
+    {"anyOf", TYPE_ANY, VALUE_SCHEMAS, NULL, negate_any_of, .check = check_parts,
+     .split = split_choice, .role = KEYWORD_APPLICATOR, .find_types = find_part_types},
+    {"oneOf", TYPE_ANY, VALUE_SCHEMAS, NULL, negate_one_of, .check = check_parts,
+     .split = split_choice, .role = KEYWORD_APPLICATOR, .find_types = find_part_types},
     {"not", TYPE_ANY, VALUE_SCHEMA, assert_not, negate_not, .check = check_not,
      .role = KEYWORD_APPLICATOR},
-    {"if", TYPE_ANY, VALUE_SCHEMA, assert_if, negate_if, .check = check_if, .first = 7,
-     .role = KEYWORD_APPLICATOR},
+    {"if", TYPE_ANY, VALUE_SCHEMA, NULL, negate_if, .check = check_if, .split = split_if,
+     .first = 7, .role = KEYWORD_APPLICATOR},
     {.name = NULL},
 };

@@ -193,10 +193,7 @@ static bool has_affix(Heap *h, Text t, Text e, int where) {
 // The argument is a string, or a tuple of strings.
 static Value str_has_affix(Heap *h, const Args *a) {
     Text t = value_string(h, a->self);
-    Value affix = a->values[0];
-    if (affix.kind != VALUE_TUPLE)
-        return value_bool(has_affix(h, t, value_string(h, affix), a->variant));
-    List *all = value_items(h, affix);
+    List one = {a->values, 1}, *all = a->values[0].kind == VALUE_TUPLE ? a->values[0].list : &one;
     bool has = false;
     for (int i = 0; i < all->n && !has; i++)
         has = has_affix(h, t, value_string(h, all->items[i]), a->variant);
@@ -567,17 +564,13 @@ static Value call_range(Heap *h, const Args *a) {
     int64_t to = value_integer(h, a->values[has_stop]);
     int64_t step = value_integer(h, value_or(a->values[2], value_int(1)));
     if (step == 0) heap_fail(h, "range() arg 3 must not be zero");
-    bool is_up = step > 0; // unsigned arithmetic does not overflow
-    uint64_t width = is_up ? (uint64_t)to - (uint64_t)from : (uint64_t)from - (uint64_t)to;
-    uint64_t stride = is_up ? (uint64_t)step : 0 - (uint64_t)step;
-    uint64_t n = (is_up ? from < to : from > to) ? (width - 1) / stride + 1 : 0;
-    if (n > MAX_RANGE)
-        heap_fail(h, "range of %llu numbers: expected at most %d", (unsigned long long)n,
-                  MAX_RANGE);
-    Value out = value_list(h, VALUE_RANGE, (int)n);
-    heap_spend(h, (size_t)n);
-    for (uint64_t i = 0; i < n; i++)
-        out.list->items[i] = value_int((int64_t)((uint64_t)from + i * (uint64_t)step));
+    Value out = value_list(h, VALUE_RANGE, 0);
+    for (bool is_end = false; !is_end && (step > 0 ? from < to : from > to);) {
+        heap_spend(h, 1);
+        if (out.list->n == MAX_RANGE) heap_fail(h, "range: expected at most %d numbers", MAX_RANGE);
+        list_push(h, out.list, value_int(from));
+        is_end = __builtin_add_overflow(from, step, &from);
+    }
     return out;
 }
 

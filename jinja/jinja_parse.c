@@ -416,10 +416,9 @@ static JinjaNode *parse_index(JinjaParser *p, JinjaNode *of) {
         if (!is_word(token(p), ":")) parts[k] = parse_expression(p);
         if (!accept(p, ":")) break;
     }
-    bool is_slice = k > 0 || !parts[0];
+    if (k == 0 && !parts[0]) fail_unexpected(p, "an index");
     expect(p, "]");
-    if (!is_slice) return new_node(p, EXPR_ITEM, of, parts[0]);
-    if (k == 0) fail_unexpected(p, "an index");
+    if (k == 0) return new_node(p, EXPR_ITEM, of, parts[0]);
     n = new_node(p, EXPR_SLICE, of, parts[0]);
     n->c = parts[1], n->other = parts[2];
     return n;
