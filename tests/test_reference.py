@@ -12,7 +12,7 @@ import struct
 import subprocess
 import sys
 
-from cli import DATA, GOLDEN, SCRIPTS, Skip, call, check, main, refuses, test
+from cli import DATA, GOLDEN, SCRIPTS, Skip, call, check, main, refuses, requires, test
 
 sys.path.insert(0, SCRIPTS)
 from lib import checkpoints, gguf_writer, weights
