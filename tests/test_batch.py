@@ -667,5 +667,63 @@ def gnu_parallel(cli):
     same(merge(cli, source, [cli.path_of("part.1"), cli.path_of("part.2")])[0], whole)
 
 
+@test
+def refused_values():
+    """Values of a wrong kind or range are refused by the name of their field; values that change nothing are accepted."""
+    requires("constrain")
+    ask, tool = {"messages": [{"role": "user", "content": "x"}]}, {"type": "function", "function": {"name": "f"}}
+    forced = dict(ask, tool_choice="required", tools=[tool])
+    short = (({"id": 23.5}, "id: expected a string or an integer, found 23.5"), ({"prompt": []}, "prompt: expected"),
+             ({"prompt": 5.5}, "prompt: expected a string or an array of token ids, found 5.5"),
+             ({"prompt": False}, "prompt: expected a string or an array of token ids, found false"),
+             ({"stop": [5]}, "stop: expected strings that are not empty, found 5"),
+             ({"logit_bias": {"-1": 1}}, 'logit_bias: expected token ids, found "-1"'),
+             ({"logit_bias": {"99999999999": 1}}, 'logit_bias: expected token ids, found "99999999999"'),
+             ({"logit_bias": {"5": 101}}, "logit_bias: expected numbers from -100 to 100, found 101"),
+             ({"top_p": True}, "top_p: expected a number, found true"),
+             ({"ignore_eos": 5}, "ignore_eos: expected true or false, found 5"),
+             ({"top_k": 10 ** 44}, "top_k: expected a whole number"),
+             ({"a_name_of_more_than_forty_characters_is_unknown": 1}, "unknown field"),
+             ({"response_format": {"type": "json_schema"}}, 'response_format: expected a "schema" in its "json_schema"'),
+             ({"choices": []}, "choices: expected an array of strings, found an array"),
+             ({"choices": "a"}, 'choices: expected an array of strings, found "a"'),
+             ({"choices": "a" * 99}, 'found "' + "a" * 60 + '"'),
+             ({"json_schema": '{"type":"nope"}'}, "#/type: expected the name of a type"),
+             ({"regex": "a", "ignore_eos": True}, "ignore_eos: cannot be combined with a constraint"),
+             ({"tools": [tool]}, 'tools: need "messages"'), ({"best_of": 2}, "best_of: this value is not supported"))
+    chat = ((dict(messages=[]), "messages: expected at least one"),
+            (dict(messages="x"), 'messages: expected an array of messages, found "x"'),
+            (dict(ask, logprobs=2), "logprobs: expected true or false, found 2"),
+            (dict(ask, logprobs=True, top_logprobs=True), "top_logprobs: expected an integer from 0 to 100, found true"),
+            (dict(ask, logprobs=False, top_logprobs=1), 'top_logprobs: needs "logprobs": true'),
+            (dict(ask, tool_choice="required"), "tool_choice: the request has no such tool"),
+            (dict(forced, grammar='root ::= "a"'), "tool_choice: cannot be combined with another constraint"),
+            (dict(forced, choices=["a"]), "tool_choice: cannot be combined with another constraint"),
+            (dict(forced, response_format={"type": "json_object"}), "tool_choice: cannot be combined with another constraint"),
+            (dict(forced, json_schema={}), "tool_choice: cannot be combined with another constraint"))
+    whole = ((dict(openai_request(99, "chat"), body=3), "body: expected an object, found 3"),
+             ({"custom_id": "x", "method": "POST", "url": "/v1/completions"}, "body: expected an object, found nothing"),
+             ({"url": "/v1/completions", "body": {}}, "custom_id: expected a string, found nothing"),
+             ({"body": {}}, "custom_id: expected a string, found nothing"))
+    bad = [(dict({"id": i, "prompt": "x"}, **fields), says) for i, (fields, says) in enumerate(short)]
+    bad += [(openai_request(i, "chat", **body), says) for i, (body, says) in enumerate(chat)] + list(whole)
+    answers = batch([b for b, _ in bad], "--template", "llama3", "--strict", code=5)
+    same(len(answers), len(bad))
+    for answer, (record, says) in zip(answers, bad):
+        check(says in answer["error"]["message"], record, "expected", says, "found", answer)
+    neutral = dict(best_of=1, stream=False, echo=None, suffix=None, functions=[], function_call="none", temperature=None,
+                   tools=[], stop=[], response_format={"type": "text"}, max_tokens=1)
+    good = [dict(neutral, prompt="x", seed=5), {"prompt": ["x"], "max_tokens": 1, "seed": 5}, {"prompt": [5], "max_tokens": 1},
+            {"prompt": "x", "max_tokens": 1, "logprobs": True, "top_logprobs": 2},
+            openai_request(0, "chat", **ask, tool_choice="auto"),
+            openai_request(1, "chat", messages=[{"role": "system", "content": "S"}] + ask["messages"])]
+    answers = batch(good, "--template", "llama3", "--strict", "--temp", "0", "-sys", "S")
+    same(answers[0]["text"], answers[1]["text"])
+    same((answers[2]["n_prompt"], len(answers[3]["logprobs"][0]["top"])), (1, 2))
+    bodies = [a["response"]["body"] for a in answers[4:]]
+    same(bodies[0]["usage"]["prompt_tokens"], answers[0]["n_prompt"], "-sys is added to a dialogue without system message")
+    same(bodies[0]["usage"]["prompt_tokens"], bodies[1]["usage"]["prompt_tokens"], "and to no other")
+    same(batch([{"prompt": ""}], "--template", "none", code=(0, 5))[0].get("n_prompt"), 1, "BOS alone")
+
 if __name__ == "__main__":
     main("batch")

@@ -13,7 +13,7 @@ import subprocess
 import tempfile
 import time
 
-from cli import PROGRAM, ROOT, Skip, call, check, main, refuses, same, test
+from cli import PROGRAM, ROOT, Skip, call, check, main, refuses, requires, same, test
 
 ASAN = os.path.join(ROOT, "build-asan", "llama31")
 WORK = tempfile.TemporaryDirectory(prefix="llama31-cli-")
@@ -578,6 +578,52 @@ def damaged_models():
         check(binary == ASAN or r.rss < 64 + probe, "model", i, "%.0f MiB" % r.rss)
         check(r.cpu < 2, "model", i, "%.2f s" % r.cpu)
 
+
+USAGE_ERRORS = [  # message, arguments
+    ("reads -f FILE or standard input only", "tokenize", "--jsonl", "x"),
+    ("reads -f FILE or standard input only", "tokenize", "--jsonl", "-p", "x"),
+    ("reads -f FILE or standard input only", "tokenize", "--jsonl", "--chat", "f"),
+    ("--chat: cannot be combined with other text", "tokenize", "--chat", "f", "-p", "x"),
+    ("--chat: cannot be combined with other text", "tokenize", "--chat", "f", "-f", "x"),
+    ("--chat: cannot be combined with other text", "tokenize", "--chat", "f", "x"),
+    ("--rendered: needs --chat FILE", "tokenize", "--rendered", "x"),
+    ("exclude each other", "tokenize", "--count", "--jsonl"),
+    ("exclude each other", "tokenize", "--ids", "--count"),
+    ("logits: needs --ids LIST and -o FILE", "logits"),
+    ("logits: needs --ids LIST and -o FILE", "logits", "--ids", "1 2"),
+    ("--ids: no tokens", "logits", "--ids", "", "-o", "none"),
+    ('expected numbers from 0 to 2047, found "1;2"', "logits", "--ids", "1;2", "-o", "none"),
+    ('expected numbers from 0 to 2047, found "-1"', "logits", "--ids=-1", "-o", "none"),
+    ('expected numbers from 0 to 2047, found "99999999999999999999"', "logits", "--ids", "99999999999999999999", "-o", "none"),
+    ("-sys: cannot be combined with --raw", "run", "-sys", "a", "--raw", "b"),
+    ("-sys: the model has no chat template", "run", "-sys", "a", "--template", "none", "b"),
+    ("expected either --ignore-eos or a constraint", "run", "--choices", "a,b", "--ignore-eos", "x"),
+    ("run: unknown option --" + "a" * 58 + " (", "run", "--" + "a" * 99 + "=5", "x"),
+] + [("--tests: expected a list like p512,d4096,b16, found", "bench", "--tests", tests)
+     for tests in ("x1", "p", "p0", "p1x", "b0", "b1025", "d-1", "p8 d0", "p99999999")
+] + [("--positions: expected N, A..B or A..B:STEP up to 1073741824, found", "rope", "--positions", positions)
+     for positions in ("5-x", "1..x", "1..3:x", "-1", "5..1", "1..3:0", "0..2000000000", "1..3:2000000000", "")
+] + [("--logit-bias: expected ID+X or ID-X, found", "run", "--logit-bias=" + bias, "x")
+     for bias in ("", "+1", "-1+1", "99999999999+1", "5", "5*1", "5+x", "5-false")
+] + [("--lora: expected FILE or FILE:SCALE, found", "run", "--lora", lora, "x") for lora in ("", "none:x", "none:")]
+MISSING_FILES = [  # arguments; /none does not exist
+    ("tokenize", "--chat", "/none"), ("logits", "--ids", "@/none", "-o", "none"), ("run", "--tools", "/none", "x"),
+    ("run", "--grammar", "/none", "x"), ("run", "--json-schema", "@/none", "x"), ("run", "--draft", "/none", "x"),
+    ("run", "--lora", "/none:0.5", "x"), ("rope", "-m", "/none"), ("batch", "--grammar", "/none"), ("run", "-f", "/none"),
+    ("score", "--perplexity", "/none")]
+
+
+@test
+def refused_command_lines():
+    """Invalid values and combinations: exit 2, one line that says what is expected. Missing files: exit 1."""
+    env = dict(os.environ, LLAMA31_MODEL="")
+    for message, *args in USAGE_ERRORS:
+        refuses(2, message, *args, env=env)
+    for args in MISSING_FILES:
+        if args[1] in ("--lora", "--draft", "--grammar", "--json-schema"):
+            requires({"--lora": "lora", "--draft": "speculate"}.get(args[1], "constrain"))
+        check("o such file" in refuses(1, "/none: ", *args, env=env), args)
+    check(not os.path.exists("none"))
 
 if __name__ == "__main__":
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

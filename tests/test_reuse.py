@@ -298,5 +298,16 @@ def adapter_is_part_of_the_model(cli):
     cli.refuses(3, "this is a LoRA adapter", "show", lora)
 
 
+@test
+def cache_sizes(cli):
+    """--cache-size accepts a number of GiB, or one with a unit, and names what it refuses."""
+    requires("cache")
+    args = ["run", "--raw", "-n", 1, "--cache", cli.path_of("cache"), "a"]
+    for size in "1", "0.5", "500M", "64k", "1T":
+        cli.run(*args, "--cache-size", size)
+    for size in "x", "", "5Q", "5MB", "0", "-1", "nan", "9999999", "5 G":
+        cli.refuses(2, '--cache-size: expected a size like 500M or 8G, found "%s"' % size, *args, "--cache-size", size)
+    cli.run(*args[:4], "--cache", "", "--cache-size", "x", "a")  # no cache, so its size does not matter
+
 if __name__ == "__main__":
     main("reuse")

@@ -186,5 +186,19 @@ def kl(cli):
     cli.refuses(2, "expected at least two tokens", "score", "--ids", "5")
 
 
+@test
+def refused_questions(cli):
+    """Questions without prompt, choices or a valid id are refused with their line."""
+    good = {"id": "a", "prompt": "The", "choices": [" cat", " dog"]}
+    for change in {"prompt": 1}, {"prompt": None}, {"id": [1]}, {"id": True}, {"choices": None}, {"choices": "a"}, \
+            {"choices": [1]}, {"choices": [""]}:
+        source = cli.write("in", [{k: v for k, v in dict(good, **change).items() if v is not None}])
+        cli.refuses(1, "line 1: expected {", "score", "--raw", "--jsonl", "-f", source)
+    for id in "a", 7, 7.5:
+        out = cli.run("score", "--raw", "--jsonl", "-f", cli.write("in", [dict(good, id=id)]))[0]
+        same(json.loads(out.splitlines()[0])["id"], id)
+    cli.refuses(2, "--choices: byte 4", "score", "--choices", '["a"', "x")
+    cli.refuses(2, "--choices: expected A,B,...", "score", "--choices", "a,,b", "x")
+
 if __name__ == "__main__":
     main("score")

@@ -157,5 +157,17 @@ def messages(tmp):
         refuses(1, message, *args)
 
 
+@test
+def repeated_variable(tmp):
+    template, lines = os.path.join(tmp, "t.jinja"), os.path.join(tmp, "d.jsonl")
+    with open(template, "w") as f:
+        f.write("{{ x }}")
+    with open(lines, "w") as f:
+        f.write('{"role":"user","content":"hi"}\n')
+    args = ("tokenize", "-q", "--chat", lines, "--template", template, "--rendered")
+    same(call(*args, "--template-var", "x=1", "--template-var", "y=2")[0], b"1")
+    refuses(2, "--template-var x is given twice", *args, "--template-var", "x=1", "--template-var", "x=2")
+    refuses(2, "--template-var x: byte 1: expected a quoted key", *args, "--template-var", "x={")
+
 if __name__ == "__main__":
     main("templates")
