@@ -1,7 +1,6 @@
 #include "checksum.h"
 
 #include <stdio.h>
-#include <string.h>
 
 enum { LEAF_BYTES = 1 << 20 };
 

@@ -17,8 +17,6 @@
 #include "base/clock.h"
 #include "kernels/team.h"
 
-#include <stdlib.h>
-#include <string.h>
 
 volatile int generate_interrupted; // polled by the thread team as well (kernels/team.h)
 

@@ -9,7 +9,6 @@
 #include "kernels/ops.h"
 #include "lora/lora.h"
 
-#include <stdlib.h>
 
 // One token of a session.
 typedef struct {

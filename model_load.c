@@ -11,8 +11,6 @@
 
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 // Limits of the hyper-parameters: at least eight times the values of Llama 3.1 405B, and small

@@ -10,8 +10,6 @@
 #include "kernels/ops.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { LLAMA3_CONTEXT = 8192 }; // context of Llama 3, which Llama 3.1 extends
 

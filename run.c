@@ -15,8 +15,6 @@
 
 #include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 // Opens /dev/null in place of closed standard descriptors. Otherwise a result file could become

@@ -13,8 +13,6 @@
 #include "base/memory.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum {
     SCAN_BLOCK = 64,        // logits compared with the threshold at a time

@@ -11,8 +11,6 @@
 #include "session.h"
 
 #include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 
 struct KvPage {

@@ -30,7 +30,6 @@
 
 #include <ctype.h>
 #include <limits.h>
-#include <stdlib.h>
 
 enum {
     MAX_CACHED_BYTES = 64,   // longer pieces are not cached; words are shorter

@@ -17,7 +17,6 @@
 
 #include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 // Code points of byte letters (see byte_letters_init) are below this: 256 + 68.
 enum { N_BYTE_LETTERS = 0x144 };

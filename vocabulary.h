@@ -9,7 +9,6 @@
 #include "pretokenize.h"
 #include "tokenizer.h"
 
-#include <string.h>
 
 // Values of tokenizer.ggml.token_type, and two that only this program uses.
 typedef enum {

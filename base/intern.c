@@ -1,8 +1,6 @@
 #include "intern.h"
 #include "files.h"
 
-#include <stdlib.h>
-#include <string.h>
 
 struct InternSlot {
     uint32_t hash;

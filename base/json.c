@@ -7,8 +7,6 @@
 #include "json.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { MAX_DEPTH = 64 };
 

@@ -1,8 +1,11 @@
 // Memory: overflow-checked sizes, and allocation that ends the program when memory runs out, so
-// that callers need no error path.
+// that callers need no error path. <stdlib.h> and <string.h> come with this header.
 #pragma once
 
 #include "error.h"
+
+#include <stdlib.h>
+#include <string.h>
 
 // a * b and a + b; false on overflow. Every size derived from a file or an option is computed with
 // these.

@@ -3,7 +3,6 @@
 #include "files.h"
 
 #include <signal.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 static volatile int *interrupted, is_deferred;

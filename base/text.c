@@ -3,8 +3,6 @@
 #include <errno.h>
 #include <float.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 Str str_of(const char *c_string) { return (Str){c_string, strlen(c_string)}; }
 

@@ -1,7 +1,6 @@
 #include "message.h"
 
 #include <ctype.h>
-#include <stdlib.h>
 
 Str content_skip_space(Str s) {
     while (s.len && isspace((unsigned char)s.data[0])) s.data++, s.len--;

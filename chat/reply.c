@@ -5,8 +5,6 @@
 #include "reply.h"
 
 #include <ctype.h>
-#include <stdlib.h>
-#include <string.h>
 
 static const char python_tag[] = "<|python_tag|>", tool_calls_tag[] = "[TOOL_CALLS]";
 

@@ -3,8 +3,6 @@
 #include "../base/files.h"
 
 #include <ctype.h>
-#include <stdlib.h>
-#include <string.h>
 
 // Choosing
 

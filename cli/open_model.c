@@ -6,7 +6,6 @@
 #include "../kernels/ops.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
 // Reads the metadata, the vocabulary and the shapes of the tensors, not their data. The two sources
 // of the vocabulary size, the tokenizer and the embedding, must agree: every sampled id needs a

@@ -14,8 +14,6 @@
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 // Sets of commands that share options. CMD_SET makes an option available to chat's /set.

@@ -10,8 +10,6 @@
 #include "../base/files.h"
 #include "../os/sandbox.h"
 
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <time.h>
 

@@ -2,8 +2,6 @@
 #include "../base/files.h"
 
 #include <errno.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 bool argument_is_model(const char *arg) {

@@ -8,8 +8,6 @@
 #include "../os/os.h"
 
 #include <limits.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { PLAIN_PREDICT = 256 }; // default -n of plain text, which has no natural end
 

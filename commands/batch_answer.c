@@ -1,7 +1,6 @@
 #include "batch_record.h"
 #include "../cli/completion.h"
 
-#include <string.h>
 #include <time.h>
 
 // Begins the line of output with the ids.

@@ -10,8 +10,6 @@
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { MAX_STOPS = 64 }; // strings of "stop"; OpenAI's API allows 4
 

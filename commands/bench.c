@@ -13,8 +13,6 @@
 
 #include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum {
     PROBE_BYTES = 256 << 20, // read to measure the bandwidth: more than most caches hold

@@ -3,8 +3,6 @@
 #include "../base/clock.h"
 #include "../kernels/ops.h"
 
-#include <stdlib.h>
-#include <string.h>
 
 enum {
     STREAMS = 8, // memory streams that a thread reads concurrently

@@ -4,7 +4,6 @@
 #include "../cache/cache.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
 

@@ -7,8 +7,6 @@
 #include "../cli/output.h"
 #include "../cli/privileges.h"
 
-#include <stdlib.h>
-#include <string.h>
 
 enum { CHUNK = 256 }; // tokens per forward pass: few, so that a long prefill shows progress
 

@@ -9,8 +9,6 @@
 #include <ctype.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 void chat_error(const Chat *c, const char *fmt, ...) {
     Buffer text = {0}, out = {0};

@@ -3,7 +3,6 @@
 #include "check.h"
 #include "../kernels/ops.h"
 
-#include <stdlib.h>
 
 typedef struct {
     const GgufTensor *tensor;

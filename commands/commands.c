@@ -3,7 +3,6 @@
 #include "../cli/spellings.h"
 
 #include <limits.h>
-#include <string.h>
 
 const Command command_table[] = {
     {"run", CMD_RUN, INT_MAX, command_run, MODULE_CORE, "[-m MODEL] [PROMPT | -f FILE | < stdin]",

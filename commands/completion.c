@@ -5,7 +5,6 @@
 #include "commands.h"
 
 #include <stdio.h>
-#include <string.h>
 
 typedef struct {
     const char *name;

@@ -4,7 +4,6 @@
 #include "../cli/output.h"
 
 #include <stdio.h>
-#include <string.h>
 
 enum { COLUMNS = 80, INDENT = 26 };
 

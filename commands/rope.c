@@ -11,8 +11,6 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 typedef enum { PAIRS = 1, TABLE = 2, VECTOR = 4, DISTANCES = 8 } RopeRowKind;
 

@@ -9,8 +9,6 @@
 #include "../cli/request.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 typedef struct {
     JsonDoc doc;    // memory of id and texts, if they were read from JSON

@@ -9,7 +9,6 @@
 #include "../cli/request.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 enum { DEFAULT_WINDOW = 512 }; // tokens, as in llama-perplexity
 

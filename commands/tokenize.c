@@ -12,7 +12,6 @@
 #include "../cli/request.h"
 
 #include <stdio.h>
-#include <string.h>
 
 enum { MAX_LINE = 1 << 30 }; // bytes, with --jsonl
 

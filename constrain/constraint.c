@@ -3,8 +3,6 @@
 #include "../base/clock.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 typedef struct CompiledConstraint CompiledConstraint;
 struct CompiledConstraint {

@@ -3,8 +3,6 @@
 // partition refinement (Moore, "Gedanken-Experiments on Sequential Machines", 1956); products.
 #include "dfa.h"
 
-#include <stdlib.h>
-#include <string.h>
 
 enum { MAX_DFA_STATES = 30000, MAX_DFA_ENTRIES = 1 << 23 };
 

@@ -11,8 +11,6 @@
 #include "constrain.h"
 #include "pattern.h"
 
-#include <stdlib.h>
-#include <string.h>
 
 typedef struct {
     Str name;

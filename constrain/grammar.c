@@ -1,6 +1,5 @@
 #include "grammar.h"
 
-#include <stdlib.h>
 
 Grammar *grammar_new(void) { return xalloc(1, sizeof(Grammar)); }
 

@@ -1,6 +1,5 @@
 #include "json_char.h"
 
-#include <string.h>
 
 typedef enum {
     P_NONE,

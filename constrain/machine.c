@@ -4,8 +4,6 @@
 #include "json_char.h"
 #include "stack.h"
 
-#include <stdlib.h>
-#include <string.h>
 
 enum {
     MAX_STATES = 2048,        // in a configuration; further ones are dropped (machine_is_exact)

@@ -25,8 +25,6 @@
 #include "mask.h"
 #include "json_char.h"
 
-#include <stdlib.h>
-#include <string.h>
 
 // A trie in depth-first order: the subtree of node i is the nodes [i, i + size).
 typedef struct {

@@ -1,6 +1,5 @@
 #include "nfa.h"
 
-#include <stdlib.h>
 
 enum { MAX_NFA_STATES = 1 << 16 };
 

@@ -1,7 +1,5 @@
 #include "pattern.h"
 
-#include <stdlib.h>
-#include <string.h>
 
 int pattern_fail(PatternReader *r, size_t at, const char *why) {
     size_t line = 1, column = 1;

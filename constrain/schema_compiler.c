@@ -2,8 +2,6 @@
 #include "number.h"
 
 #include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
 
 // --- memory
 

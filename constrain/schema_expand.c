@@ -1,7 +1,5 @@
 #include "schema_expand.h"
 
-#include <stdlib.h>
-#include <string.h>
 
 enum { MAX_ALTS = 600, MAX_EXPAND_DEPTH = 400, MAX_CHECK_DEPTH = 100, MAX_VALUES = 20000 };
 

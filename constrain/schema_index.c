@@ -7,8 +7,6 @@
 #include "number.h"
 #include "schema_compiler.h"
 
-#include <stdlib.h>
-#include <string.h>
 
 // --- URIs (RFC 3986, section 5.2, without the removal of dot segments)
 

@@ -1,7 +1,6 @@
 #include "schema_keywords.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
 static const Json never = {.kind = JSON_BOOL}; // the schema `false`
 

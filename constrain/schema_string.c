@@ -2,8 +2,6 @@
 #include "formats.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 // --- automata, each built once
 

@@ -1,6 +1,5 @@
 #include "schema_keywords.h"
 
-#include <stdlib.h>
 
 // The first of the n values that "const" or "enum" lists.
 static const Json *listed_values(const KeywordUse *u, int *n) {

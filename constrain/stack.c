@@ -1,7 +1,5 @@
 #include "stack.h"
 
-#include <stdlib.h>
-#include <string.h>
 
 // --- frames
 

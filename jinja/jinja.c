@@ -10,8 +10,6 @@
 #include "jinja_tree.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum {
     MAX_SOURCE = 256 << 10, // bytes

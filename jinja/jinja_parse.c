@@ -13,8 +13,6 @@
 #include "jinja_tree.h"
 
 #include <ctype.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum { MAX_NESTING = 100 }; // levels of expressions and blocks
 

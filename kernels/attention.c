@@ -26,7 +26,6 @@
 #include "team.h"
 
 #include <math.h>
-#include <string.h>
 
 // A work item. The queries of a tile for one KV head are numbered by step, then by head of the
 // group: query i belongs to step i / group and to head kv_head * group + i % group.

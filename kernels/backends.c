@@ -8,8 +8,6 @@
 #include "../os/os.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #if defined(__x86_64__)
 #include <cpuid.h>

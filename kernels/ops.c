@@ -3,8 +3,6 @@
 #include "ops.h"
 #include "load.h"
 
-#include <stdlib.h>
-#include <string.h>
 
 static int div_up(int n, int d) { return (n + d - 1) / d; }
 static size_t round_up(size_t n, size_t step) { return (n + step - 1) / step * step; }

@@ -4,7 +4,6 @@
 #include "codebook.h"
 
 #include <math.h>
-#include <string.h>
 
 // Float types. A float32 has 1 bit of sign, 8 of exponent (bias 127) and 23 of fraction; float16
 // has 1, 5 (bias 15) and 10; bfloat16 is the upper half of a float32.

@@ -9,7 +9,6 @@
 #include "backends.h"
 
 #include <math.h>
-#include <string.h>
 
 enum { LANES = 8 };
 

@@ -8,7 +8,6 @@
 #include "lora.h"
 #include "../kernels/load.h"
 
-#include <stdlib.h>
 
 // B hidden: a strip, LORA_STRIP rows of B, is multiplied in vector registers.
 

@@ -4,7 +4,6 @@
 #include "../kernels/ops.h"
 #include "../tokenizer.h"
 
-#include <string.h>
 
 typedef struct {
     const Gguf *file;

@@ -32,7 +32,6 @@
 
 #include <float.h>
 #include <math.h>
-#include <string.h>
 
 enum { LANES = 16, MAX_GROUP = 32 };
 

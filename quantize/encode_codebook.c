@@ -28,7 +28,6 @@
 #include <limits.h>
 #include <math.h>
 #include <stdatomic.h>
-#include <string.h>
 
 enum { N_CANDIDATES = 8, MAX_CELLS = 6561, BLOCK = 256, MAX_K = 15 };
 

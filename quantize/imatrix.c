@@ -3,7 +3,6 @@
 #include "../base/files.h"
 
 #include <stdio.h>
-#include <string.h>
 
 static const char SUMS[] = ".in_sum2", COUNTS[] = ".counts";
 

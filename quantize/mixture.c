@@ -3,7 +3,6 @@
 #include "../kernels/quant.h"
 
 #include <stdio.h>
-#include <string.h>
 #include <strings.h>
 
 // clang-format off

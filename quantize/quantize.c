@@ -11,8 +11,6 @@
 #include "../kernels/ops.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 const bool quantize_is_built = true;

@@ -5,8 +5,6 @@
 #include "draft.h"
 #include "lookup.h"
 
-#include <stdlib.h>
-#include <string.h>
 
 const bool speculate_is_built = true;
 
