@@ -1,9 +1,12 @@
 // Constraints: which texts they accept, which sources they refuse, and token masks compared with
 // every token tried alone.
 #include "../constrain/constrain.h"
+#include "../constrain/constraint.h"
 #include "../constrain/regex.h"
+#include "make_gguf.h"
 #include "test.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -1136,6 +1139,149 @@ static void flushes(void) {
     buffer_free(&text), matcher_free(m), matcher_free(other), grammar_free(g), vocabulary_free(v);
 }
 
+// --- constraints of a tokenizer's texts
+
+typedef struct {
+    Buffer file;
+    Gguf gguf;
+    Tokenizer *tokenizer;
+    ConstraintCache *cache;
+    ConstraintState *state;
+    Request request;
+} Constrained;
+
+// Begins a text of a constraint after these prompt tokens. [is_sentencepiece]: opened once.
+static Constrained *begin_text(bool is_sentencepiece, ConstraintSpec spec, const int *prompt,
+                               int n_prompt) {
+    static Constrained all[2];
+    Constrained *c = &all[is_sentencepiece];
+    Error err;
+    if (!c->cache) {
+        c->file = make_llama_file(
+            (MakeLlama){.is_sentencepiece = is_sentencepiece, .is_vocabulary_only = true});
+        if (!gguf_parse(&c->gguf, c->file.data, c->file.len, "small", &err)) die_error(&err);
+        c->tokenizer = tokenizer_open(&c->gguf, &err);
+        if (!c->tokenizer) die_error(&err);
+        c->cache = constraint_cache_new(c->tokenizer);
+    }
+    constraint_free(c->state);
+    CHECK(constraint_new(c->cache, &spec, &c->state, NULL, &err), "%s", err.text);
+    c->request = (Request){.prompt = prompt, .n_prompt = n_prompt};
+    constraint_attach(c->state, &c->request);
+    return c;
+}
+
+// The last token with exactly these bytes.
+static int token_of(const Constrained *c, const char *text) {
+    int id = tokenizer_n_vocab(c->tokenizer) - 1;
+    while (id > 0 && !str_is(tokenizer_piece(c->tokenizer, id, false), text)) id--;
+    CHECK(id, "\"%s\" is no token", text);
+    return id;
+}
+
+static bool allows(const Constrained *c, int id) {
+    static float logits[1024];
+    memset(logits, 0, sizeof logits);
+    c->request.constraint->mask(c->request.constraint->arg, logits);
+    return logits[id] == 0;
+}
+
+// Checks that `good`, but no token of `bad`, may come next. Tokens are single bytes.
+static void check_next(const Constrained *c, const char *good, const char *bad) {
+    for (const char *s = good; *s; s++)
+        CHECK(allows(c, token_of(c, (char[]){*s, 0})), "'%c' is not allowed", *s);
+    for (const char *s = bad; *s; s++)
+        CHECK(!allows(c, token_of(c, (char[]){*s, 0})), "'%c' is allowed", *s);
+}
+
+static void accept_bytes(const Constrained *c, const char *text) {
+    for (const char *s = text; *s; s++)
+        c->request.constraint->accept(c->request.constraint->arg, token_of(c, (char[]){*s, 0}));
+}
+
+// With may_think, the constrained text may follow <think>...</think> and at most two white spaces.
+static void reasoning(void) {
+    ConstraintSpec spec = {.regex = str_of("[0-9]{2}"), .may_think = true};
+    Constrained *c = begin_text(false, spec, NULL, 0);
+    int eos = tokenizer_eos(c->tokenizer);
+    check_next(c, "<1", "ta>/ ");
+    accept_bytes(c, "<");
+    check_next(c, "t", "1<h");
+    CHECK(allows(c, token_of(c, "th")) && !allows(c, token_of(c, "the")), "parts of <think>");
+    accept_bytes(c, "think>");
+    check_next(c, "1a< \n", "");
+    CHECK(!allows(c, eos) && !constraint_is_complete(c->state), "the end inside the reasoning");
+    accept_bytes(c, "so it is 42 or 43, which follows </think from <this and that");
+    check_next(c, "1a< \n", "");
+    accept_bytes(c, "</think>");
+    check_next(c, "1 \n", "a<");
+    accept_bytes(c, "\n");
+    check_next(c, "\n", "a<");
+    accept_bytes(c, "\n");
+    check_next(c, "", " \na<");
+    accept_bytes(c, "1");
+    CHECK(!allows(c, eos), "the end after one digit");
+    accept_bytes(c, "2");
+    check_next(c, "", "3 <");
+    CHECK(allows(c, eos) && constraint_matches(c->state, str_of("12")), "the end");
+
+    begin_text(false, spec, NULL, 0);
+    accept_bytes(c, "12"); // without reasoning
+    CHECK(constraint_is_complete(c->state), "12");
+
+    static const char prompt[] = "a prompt of more than sixteen tokens <think>\n ";
+    Ids ids = {0};
+    tokenizer_encode(c->tokenizer, prompt, sizeof prompt - 1, &ids);
+    begin_text(false, spec, ids.data, ids.len);
+    check_next(c, "1a<", "");
+    CHECK(c->request.constraint->force(c->request.constraint->arg, (int[64]){0}) == 0, "forced");
+    begin_text(false, spec, ids.data, ids.len - 4);
+    check_next(c, "1<", "a");
+    free(ids.data);
+}
+
+// Forced tokens are those of the tokenizer for the forced text, without the last one. The first
+// token of a SentencePiece text may have a space that is not part of the text.
+static void forced_tokens(void) {
+    ConstraintSpec spec = {.regex = str_of("the (the )+erin!")};
+    for (int is_spm = 0; is_spm < 2; is_spm++)
+        for (int n_prompt = 0; n_prompt < 3; n_prompt += 2) {
+            Constrained *c = begin_text(is_spm, spec, (int[]){1, 1}, n_prompt);
+            const Constraint *hook = c->request.constraint;
+            bool drops_space = is_spm && !n_prompt;
+            int forced[64], n = hook->force(hook->arg, forced), the = token_of(c, " the");
+            CHECK(allows(c, the) == drops_space && allows(c, token_of(c, "th")), "%d", is_spm);
+            CHECK(drops_space ? n == 0 : n > 0, "%d forced tokens", n);
+            Buffer text = {0};
+            for (int i = 0; i < n; i++)
+                buffer_put(&text, tokenizer_piece(c->tokenizer, forced[i], false));
+            CHECK(str_begins_with(str_of("the the "), text.len ? text.data : ""), "%s", text.data);
+            buffer_free(&text);
+            hook->accept(hook->arg, drops_space ? the : token_of(c, "the"));
+            check_next(c, " ", "etr");
+            hook->accept(hook->arg, the);
+            accept_bytes(c, " e");
+            n = hook->force(hook->arg, forced);
+            CHECK(n >= 0 && n < 4, "%d tokens after e", n);
+            accept_bytes(c, "rin!");
+            CHECK(hook->force(hook->arg, forced) == -1 && constraint_is_complete(c->state), "end");
+        }
+}
+
+// More constraints than the cache keeps; each is compiled again and correct.
+static void many_constraints(void) {
+    for (int round = 0; round < 2; round++)
+        for (int i = 0; i < 80; i++) {
+            char pattern[16], text[16];
+            snprintf(pattern, sizeof pattern, "a{%d}b", i);
+            memset(text, 'a', sizeof text);
+            text[i % 14] = 'b', text[i % 14 + 1] = 0;
+            Constrained *c = begin_text(false, (ConstraintSpec){.regex = str_of(pattern)}, NULL, 0);
+            CHECK(constraint_matches(c->state, str_of(text)) == (i < 14), "%s: %s", pattern, text);
+            CHECK(!constraint_matches(c->state, str_of("ba")), "%s", pattern);
+        }
+}
+
 void test_constrain(void) {
     test_case("constrain_regex", regexes);
     test_case("constrain_regex_errors", regex_errors);
@@ -1152,4 +1298,7 @@ void test_constrain(void) {
     test_case("constrain_skipped_space", skipped_space);
     test_case("constrain_forced_text", forced_text);
     test_case("constrain_flushes", flushes);
+    test_case("constrain_reasoning", reasoning);
+    test_case("constrain_forced_tokens", forced_tokens);
+    test_case("constrain_many_constraints", many_constraints);
 }

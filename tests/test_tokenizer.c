@@ -339,6 +339,22 @@ static void spoil_merge(Maker *m) { put_merges(m, "nospace", 1); }
 static void spoil_merge_half(Maker *m) { put_merges(m, "zq xx", 1); }
 static void spoil_merge_twice(Maker *m) { put_merges(m, "t h", 2); }
 
+static void spoil_merge_right(Maker *m) { put_merges(m, "t \xe4\xb8\xad", 1); }
+static void spoil_eot(Maker *m) { make_u32(m, "tokenizer.ggml.eot_token_id", 999); }
+static void spoil_eom(Maker *m) { make_string(m, "tokenizer.ggml.eom_token_id", "x"); }
+static void spoil_unknown(Maker *m) { make_u32(m, "tokenizer.ggml.unknown_token_id", 999); }
+static void spoil_adds_bos(Maker *m) { make_u32(m, "tokenizer.ggml.add_bos_token", 1); }
+static void spoil_space(Maker *m) { make_u32(m, "tokenizer.ggml.add_space_prefix", 1); }
+static void spoil_scores_nan(Maker *m) {
+    float scores[323] = {0};
+    scores[5] = -1.0f / 0.0f;
+    make_array(m, "tokenizer.ggml.scores", GGUF_F32, 323, scores, sizeof scores);
+}
+static void spoil_special_twice(Maker *m) {
+    put_tokens(m, (const char *const[]){"<a>", "<b>", "<a>"}, 3, 3);
+}
+static void spoil_byte_short(Maker *m) { put_tokens(m, (const char *const[]){"<0x4>"}, 1, 6); }
+
 // A vocabulary of these tokens only, without the keys that refer to others.
 static void refused_tokens(void (*spoil)(Maker *m), const char *says) {
     Maker m;
@@ -381,12 +397,90 @@ static void broken_vocabularies(void) {
     refused(false, "tokenizer.ggml.merges", spoil_merge_twice, "merges: duplicate rule 1: \"t h\"");
     refused(false, "tokenizer.ggml.merges", NULL,
             "merges: missing key (expected an array of string)");
+    refused(false, "tokenizer.ggml.merges", spoil_merge_right,
+            "merges: rule 0 is not two parts of a token: \"t \xe4\xb8\xad\"");
+    refused(false, "tokenizer.ggml.eot_token_id", spoil_eot,
+            "eot_token_id: expected an id below 270, found 999");
+    refused(false, "tokenizer.ggml.eom_token_id", spoil_eom,
+            "eom_token_id: expected an unsigned integer, found string");
+    refused(true, "tokenizer.ggml.unknown_token_id", spoil_unknown,
+            "unknown_token_id: expected an id below 323, found 999");
+    refused(false, "tokenizer.ggml.add_bos_token", spoil_adds_bos,
+            "add_bos_token: expected a bool, found u32");
+    refused(true, "tokenizer.ggml.add_space_prefix", spoil_space,
+            "add_space_prefix: expected a bool, found u32");
+    refused(true, "tokenizer.ggml.scores", spoil_scores_nan,
+            "scores: token 5: expected a finite number, found -inf");
+    refused_tokens(spoil_special_twice, "tokens: duplicate token \"<a>\" (ids 0 and 2)");
+    refused_tokens(spoil_byte_short, "byte token 0: expected <0x00> to <0xFF>, found \"<0x4>\"");
     refused_tokens(spoil_twice, "tokens: duplicate token \"a\" (ids 0 and 2)");
     refused_tokens(spoil_bytes, "tokens: no token for byte 0x00");
     refused_tokens(spoil_types_range, "token_type: token 0: expected 1 to 6, found 77");
     refused_tokens(spoil_byte, "byte token 1: expected <0x00> to <0xFF>, found \"<0x-1>\"");
     refused_tokens(spoil_byte_name, "byte token 0: expected <0x00> to <0xFF>, found \"<0xZZ>\"");
     refused_tokens(spoil_byte_twice, "tokens 0 and 1 are the same byte");
+}
+
+// A vocabulary with other values of one key. Encodes a text.
+static Tokenizer *open_changed(Gguf *g, Buffer *b, bool is_sentencepiece, const char *skip,
+                               void (*change)(Maker *m), Ids *ids, const char *text) {
+    Maker m;
+    Error err;
+    make_begin(&m);
+    m.skip = skip;
+    make_llama(&m, (MakeLlama){.is_sentencepiece = is_sentencepiece, .is_vocabulary_only = true});
+    m.skip = NULL;
+    if (change) change(&m);
+    *b = make_end(&m);
+    if (!gguf_parse(g, b->data, b->len, "changed", &err)) die_error(&err);
+    Tokenizer *t = tokenizer_open(g, &err);
+    if (!t) die_error(&err);
+    ids->len = 0;
+    tokenizer_encode(t, text, strlen(text), ids);
+    return t;
+}
+
+static void no_bos(Maker *m) { make_u32(m, "tokenizer.ggml.bos_token_id", UINT32_MAX); }
+static void no_space(Maker *m) { make_bool(m, "tokenizer.ggml.add_space_prefix", false); }
+// More rules than tokens, sorted by the id that they make, as in the files of Llama 3.
+static void rules_by_id(Maker *m) {
+    Buffer items = {0};
+    for (int i = 0; i < 300; i++) make_item(&items, i < 150 ? "t h" : "th e", i < 150 ? 3 : 4);
+    make_array(m, "tokenizer.ggml.merges", GGUF_STRING, 300, items.data, items.len);
+    buffer_free(&items);
+}
+
+// Keys with unusual values, and defaults of keys that are missing.
+static void unusual_vocabularies(void) {
+    Gguf g;
+    Buffer b;
+    Ids ids = {0};
+    Tokenizer *t = open_changed(&g, &b, false, "tokenizer.ggml.bos_token_id", no_bos, &ids, "the");
+    CHECK(tokenizer_bos(t) == -1 && !tokenizer_adds_bos(t), "bos %d", tokenizer_bos(t));
+    CHECK(ids.len == 1, "%d tokens", ids.len);
+    tokenizer_close(t), gguf_close(&g), buffer_free(&b);
+
+    t = open_changed(&g, &b, false, "tokenizer.ggml.bos_token_id", NULL, &ids, "the");
+    CHECK(tokenizer_bos(t) == tokenizer_special_id(t, "<|begin_of_text|>"), "%d", tokenizer_bos(t));
+    CHECK(tokenizer_adds_bos(t), "no BOS");
+    CHECK(!tokenizer_is_control(t, tokenizer_n_vocab(t)) && !tokenizer_is_special(t, -1),
+          "ids out of range");
+    tokenizer_close(t), gguf_close(&g), buffer_free(&b);
+
+    t = open_changed(&g, &b, false, "tokenizer.ggml.merges", rules_by_id, &ids, "the th");
+    CHECK(ids.len == 3, "%d tokens", ids.len); // "the", " ", "th"
+    tokenizer_close(t), gguf_close(&g), buffer_free(&b);
+
+    t = open_changed(&g, &b, true, "tokenizer.ggml.unknown_token_id", no_space, &ids, "the");
+    CHECK(ids.len == 1 && !tokenizer_has_space_prefix(t), "%d tokens", ids.len);
+    CHECK(tokenizer_is_control(t, tokenizer_special_id(t, "<unk>")), "<unk>");
+    tokenizer_close(t), gguf_close(&g), buffer_free(&b);
+
+    t = open_changed(&g, &b, true, "tokenizer.ggml.bos_token_id", NULL, &ids, "the");
+    CHECK(tokenizer_bos(t) == tokenizer_special_id(t, "<s>"), "%d", tokenizer_bos(t));
+    CHECK(str_is(tokenizer_piece(t, ids.data[0], false), " the"), "%d tokens", ids.len);
+    tokenizer_close(t), gguf_close(&g), buffer_free(&b);
+    free(ids.data);
 }
 
 void test_tokenizer(void) {
@@ -398,4 +492,5 @@ void test_tokenizer(void) {
     test_case("tokenizer: prefixes do not cost time", nested_specials_are_fast);
     test_case("tokenizer: a piece of a megabyte", long_runs);
     test_case("tokenizer: broken vocabularies", broken_vocabularies);
+    test_case("tokenizer: unusual vocabularies", unusual_vocabularies);
 }
