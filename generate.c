@@ -17,7 +17,6 @@
 #include "base/clock.h"
 #include "kernels/team.h"
 
-
 volatile int generate_interrupted; // polled by the thread team as well (kernels/team.h)
 
 const char *finish_name(Finish f) {

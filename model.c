@@ -9,7 +9,6 @@
 #include "kernels/ops.h"
 #include "lora/lora.h"
 
-
 // One token of a session.
 typedef struct {
     Session *session;

@@ -16,7 +16,6 @@
 #include "base/unicode.h"
 #include "base/utf8.h"
 
-
 typedef struct {
     int class, len; // UnicodeClass and bytes; -1 and 0 at the end of the text
 } TextChar;

@@ -9,7 +9,6 @@
 #include "pretokenize.h"
 #include "tokenizer.h"
 
-
 // Values of tokenizer.ggml.token_type, and two that only this program uses.
 typedef enum {
     TOKEN_NORMAL = 1,

@@ -197,8 +197,8 @@ bool outfile_is_same(const OutFile *a, const OutFile *b) {
     if (!a->target || !b->target || stat(a->directory, &in_a) || stat(b->directory, &in_b))
         return false;
     const char *slash_a = strrchr(a->target, '/'), *slash_b = strrchr(b->target, '/');
-    return is_same_file(&in_a, &in_b) && !strcmp(slash_a ? slash_a + 1 : a->target,
-                                                 slash_b ? slash_b + 1 : b->target);
+    return is_same_file(&in_a, &in_b) &&
+           !strcmp(slash_a ? slash_a + 1 : a->target, slash_b ? slash_b + 1 : b->target);
 }
 
 // Moves the file to its target. link() never replaces a file, but some file systems lack it.

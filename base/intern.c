@@ -1,7 +1,6 @@
 #include "intern.h"
 #include "files.h"
 
-
 struct InternSlot {
     uint32_t hash;
     int key; // number of the key + 1; 0: free

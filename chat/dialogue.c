@@ -1,7 +1,6 @@
 #include "dialogue.h"
 #include "../base/files.h"
 
-
 void dialogue_push(Dialogue *d, Message m) {
     d->messages = xrealloc(d->messages, (size_t)d->n + 1, sizeof *d->messages);
     d->messages[d->n++] = m;

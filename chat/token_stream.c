@@ -1,6 +1,5 @@
 #include "token_stream.h"
 
-
 // Appends the next n bytes of the rendered text to the stream's text.
 static void extend_text(TokenStream *s, Str text, const char *mask, size_t n) {
     buffer_append(&s->mask, mask + s->text.len, n);

@@ -4,7 +4,6 @@
 #include "completion.h"
 #include "../constrain/constraint.h"
 
-
 // Opens an object and writes a token and its log-probability into it.
 static void begin_token(JsonWriter *w, const Tokenizer *t, int id, float logprob, bool is_openai) {
     Str piece = tokenizer_piece(t, id, true);

@@ -1,6 +1,5 @@
 #include "spellings.h"
 
-
 // Options of `llama-cli --help` and `llama-bench --help` that option_table lacks, and commands of
 // ollama. --ordered-properties was an option of llama31; it is the default now.
 static const struct {

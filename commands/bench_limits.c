@@ -3,7 +3,6 @@
 #include "../base/clock.h"
 #include "../kernels/ops.h"
 
-
 enum {
     STREAMS = 8, // memory streams that a thread reads concurrently
     PARTS = 64,  // work items of a pass

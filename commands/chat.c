@@ -7,7 +7,6 @@
 #include "../cli/output.h"
 #include "../cli/privileges.h"
 
-
 enum { CHUNK = 256 }; // tokens per forward pass: few, so that a long prefill shows progress
 
 static void open_session_file(Chat *c) {

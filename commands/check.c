@@ -3,7 +3,6 @@
 #include "check.h"
 #include "../kernels/ops.h"
 
-
 typedef struct {
     const GgufTensor *tensor;
     uint64_t first_row;

@@ -130,8 +130,9 @@ static void print_model(const Model *m, const Options *o) {
     printf("%-14s%s, %d threads\n", "kernels", kernel.name, m->n_threads);
     if (o->is_verbose)
         printf("%-14s%s\n", "exactness",
-               m->is_batch_invariant ? "same bits for any batch"
-                                     : "last bits depend on the batch (--deterministic: same bits)");
+               m->is_batch_invariant
+                   ? "same bits for any batch"
+                   : "last bits depend on the batch (--deterministic: same bits)");
 
     // Decoding reads all weights once per token, so memory bandwidth bounds its speed.
     double gb = decode_weight_gb(m), bandwidth = o->bandwidth;

@@ -3,7 +3,6 @@
 // partition refinement (Moore, "Gedanken-Experiments on Sequential Machines", 1956); products.
 #include "dfa.h"
 
-
 enum { MAX_DFA_STATES = 30000, MAX_DFA_ENTRIES = 1 << 23 };
 
 static bool fail_too_large(Error *err) {

@@ -11,7 +11,6 @@
 #include "constrain.h"
 #include "pattern.h"
 
-
 typedef struct {
     Str name;
     size_t named_at;  // offset of the first use of the name

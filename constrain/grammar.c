@@ -1,6 +1,5 @@
 #include "grammar.h"
 
-
 Grammar *grammar_new(void) { return xalloc(1, sizeof(Grammar)); }
 
 void grammar_free(Grammar *g) {

@@ -1,6 +1,5 @@
 #include "json_char.h"
 
-
 typedef enum {
     P_NONE,
     P_UTF8_1, // UTF-8: 1 to 3 bytes are missing

@@ -4,7 +4,6 @@
 #include "json_char.h"
 #include "stack.h"
 
-
 enum {
     MAX_STATES = 2048,        // in a configuration; further ones are dropped (machine_is_exact)
     ROW_BYTES = 1024,         // steps of a configuration

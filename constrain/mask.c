@@ -25,7 +25,6 @@
 #include "mask.h"
 #include "json_char.h"
 
-
 // A trie in depth-first order: the subtree of node i is the nodes [i, i + size).
 typedef struct {
     uint32_t byte : 8, size : 24;

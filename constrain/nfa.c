@@ -1,6 +1,5 @@
 #include "nfa.h"
 
-
 enum { MAX_NFA_STATES = 1 << 16 };
 
 bool budget_spend(Budget *b, long n) { return (b->left -= n) > 0; }

@@ -1,6 +1,5 @@
 #include "pattern.h"
 
-
 int pattern_fail(PatternReader *r, size_t at, const char *why) {
     size_t line = 1, column = 1;
     bool is_grammar = r->syntax->is_grammar;

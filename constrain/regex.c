@@ -4,7 +4,6 @@
 #include "pattern.h"
 #include "../base/unicode.h"
 
-
 static bool looks_at(const PatternReader *r, const char *s) {
     return str_begins_with(pattern_rest(r), s);
 }

@@ -1,6 +1,5 @@
 #include "schema_keywords.h"
 
-
 // The list of the schemas of the first items, and in *rest the schema of all other items (NULL:
 // any). Before draft 2020, "items" may be this list.
 static const Json *prefix_of(const SchemaCompiler *c, const Json *schema, const Json **rest) {

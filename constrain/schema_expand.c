@@ -1,6 +1,5 @@
 #include "schema_expand.h"
 
-
 enum { MAX_ALTS = 600, MAX_EXPAND_DEPTH = 400, MAX_CHECK_DEPTH = 100, MAX_VALUES = 20000 };
 
 struct PendingAssertion {

@@ -7,7 +7,6 @@
 #include "number.h"
 #include "schema_compiler.h"
 
-
 // --- URIs (RFC 3986, section 5.2, without the removal of dot segments)
 
 // Length of a scheme and its colon; 0: a relative reference.

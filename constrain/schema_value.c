@@ -1,6 +1,5 @@
 #include "schema_keywords.h"
 
-
 // The first of the n values that "const" or "enum" lists.
 static const Json *listed_values(const KeywordUse *u, int *n) {
     bool is_const = str_is(u->value->key, "const");

@@ -1,6 +1,5 @@
 #include "stack.h"
 
-
 // --- frames
 
 static size_t frame_size(const Grammar *g, FrameKind kind, int def) {

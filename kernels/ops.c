@@ -3,7 +3,6 @@
 #include "ops.h"
 #include "load.h"
 
-
 static int div_up(int n, int d) { return (n + d - 1) / d; }
 static size_t round_up(size_t n, size_t step) { return (n + step - 1) / step * step; }
 

@@ -8,7 +8,6 @@
 #include "lora.h"
 #include "../kernels/load.h"
 
-
 // B hidden: a strip, LORA_STRIP rows of B, is multiplied in vector registers.
 
 typedef float LoraLanes __attribute__((vector_size(4 * MULTIVERSION_LANES), aligned(4), may_alias));

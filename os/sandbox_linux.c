@@ -211,8 +211,8 @@ static const SandboxPath system_paths[] = {{"/proc/meminfo", SANDBOX_READ},
 
 static bool enter_landlock(const SandboxPath *paths, int n) {
     long version = syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
-    struct landlock_ruleset_attr handled = {
-        .handled_access_fs = RIGHTS_V1 | (version >= 3 ? RIGHT_TRUNCATE : 0)};
+    struct landlock_ruleset_attr handled = {.handled_access_fs =
+                                                RIGHTS_V1 | (version >= 3 ? RIGHT_TRUNCATE : 0)};
     int rules = (int)syscall(SYS_landlock_create_ruleset, &handled, sizeof handled, 0);
     if (rules < 0) return false;
     for (size_t i = 0; n && i < sizeof system_paths / sizeof *system_paths; i++)

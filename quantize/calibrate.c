@@ -4,7 +4,6 @@
 #include "../kernels/ops.h"
 #include "../tokenizer.h"
 
-
 typedef struct {
     const Gguf *file;
     double **sums; // per tensor of the file: (cols), sums of x^2 over all tokens

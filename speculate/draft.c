@@ -2,7 +2,6 @@
 #include "draft.h"
 #include "../base/clock.h"
 
-
 enum { DRAFT_CHUNK = 256 }; // tokens per forward pass when the draft model catches up
 
 struct DraftModel {

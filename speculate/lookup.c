@@ -13,7 +13,6 @@
 #include "lookup.h"
 #include "../base/text.h"
 
-
 enum { MAX_CANDIDATES = 32, MAX_MATCH = 32, N_CLASSES = 5, INITIAL_TOKENS = 1024 };
 
 struct PromptLookup {

@@ -5,7 +5,6 @@
 #include "draft.h"
 #include "lookup.h"
 
-
 const bool speculate_is_built = true;
 
 struct Speculation {

@@ -76,8 +76,8 @@ static void encode_range(void) {
                 quant_decode_row(t, bytes, y, 256);
                 double error = test_nmse(y, x, 256);
                 if (power == 0) least = error;
-                CHECK(error <= 1.01 * least + 1e-9, "type %d: 2^%d + %g: %g instead of %g", t, power,
-                      (double)offsets[k], error, least);
+                CHECK(error <= 1.01 * least + 1e-9, "type %d: 2^%d + %g: %g instead of %g", t,
+                      power, (double)offsets[k], error, least);
                 n_encoded++;
             }
             CHECK(n_encoded >= 14 && (n_encoded < 32 || t == TYPE_F32 || t == TYPE_BF16),
