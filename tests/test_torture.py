@@ -1,6 +1,6 @@
-"""Fault injection: allocations and writes that fail, and kills at random times.
+"""Fault injection: allocations, writes and other system calls that fail, and kills at random times.
 
-A preloaded library (tests/torture/torture.c) counts the allocations and writes of a run and makes the N-th fail. By
+A preloaded library (tests/torture/torture.c) counts the calls of a run and makes the N-th fail. By
 default a few N are tested; LLAMA31_TORTURE=all tests all of them, and LLAMA31_KILLS sets the number of kills."""
 import json
 import os
@@ -31,6 +31,8 @@ COMMANDS = {  # name: (arguments, stdin)
     "rope": (["rope", "--positions", "3"], b""),
 }
 
+CALLS = "open", "stat", "fstat", "access", "fchmod", "read", "pread", "flock", "close"
+
 
 def read(path):
     with open(path, "rb") as f:
@@ -58,7 +60,7 @@ def run(args, tmp, stdin=b"", **faults):
 
 
 def counts(args, tmp, stdin=b"", **faults):
-    """The number of allocations and of writes of a run."""
+    """The number of allocations, of writes, and of the calls `call` of a run."""
     r = run(args, tmp, stdin, count=os.path.join(tmp, "counts"), **faults)
     same(r.returncode, 0, r.stderr)
     n = [int(x) for x in read(os.path.join(tmp, "counts")).split()]
@@ -96,7 +98,7 @@ def failing_allocations(tmp):
     needs_library()
     for name in built(*COMMANDS):
         args, stdin = COMMANDS[name]
-        n, _ = counts(args, tmp, stdin)
+        n, _, _ = counts(args, tmp, stdin)
         clean(tmp)
         for at in sampled(n, 6):
             for onwards in "", "+":
@@ -110,7 +112,7 @@ def failing_allocations(tmp):
 def check_failing_writes(tmp, name, named):
     args, stdin = COMMANDS[name]
     args = args + ["--seed", "1"] if name == "batch" else args
-    _, n = counts(args, tmp, stdin, named=named)
+    _, n, _ = counts(args, tmp, stdin, named=named)
     expected = contents(tmp)
     check(n > 0, name)
     clean(tmp)
@@ -142,6 +144,50 @@ def failing_writes_to_named_files(tmp):
     needs_library()
     for name in built("chat", "logits", "quantize"):
         check_failing_writes(tmp, name, named=1)
+
+
+@test
+def failing_calls(tmp):
+    """A failing call that opens, reads, locks or closes a file: an error message, or the same files as without it. A file
+    whose close() fails has been synced and keeps its name."""
+    needs_library()
+    for name in built("run", "chat", "batch", "logits", "quantize"):
+        args, stdin = COMMANDS[name]
+        args = args + ["--seed", "1"] if name == "batch" else args
+        for call in CALLS:
+            _, _, n = counts(args, tmp, stdin, call=call)
+            expected = contents(tmp)
+            clean(tmp)
+            for at in sampled(n, 12):
+                for how in ("e", "i", "a") if call == "read" else ("e",):
+                    r = run(args, tmp, stdin, call=call, at="%d%s" % (at, how))
+                    what = "%s: %s %d%s of %d: exit %d: %s" % (name, call, at, how, n, r.returncode, r.stderr[-200:])
+                    check(r.returncode in (0, 1, 2, 3) and (r.returncode == 0 or r.stderr), what)
+                    if r.returncode == 0:
+                        same(sorted(contents(tmp)), sorted(expected), what)
+                    is_synced = call == "close" and contents(tmp) == expected
+                    check_files(tmp, what, 0 if is_synced else r.returncode)
+                    clean(tmp)
+
+
+@test
+def failing_calls_keep_the_target(tmp):
+    """logits --force replaces a file: after a failing call the file is the old one or the new one, and exit 0 means new."""
+    needs_library()
+    args, _ = COMMANDS["logits"]
+    args, out = args + ["--force"], os.path.join(tmp, "out.f32")
+    subprocess.run([PROGRAM, *args], cwd=tmp, check=True)
+    new = read(out)
+    for call in CALLS:
+        _, _, n = counts(args, tmp, call=call)
+        for at in sampled(n, 12):
+            with open(out, "wb") as f:
+                f.write(b"old")
+            r = run(args, tmp, call=call, at="%de" % at)
+            what = "%s %d of %d: exit %d: %s" % (call, at, n, r.returncode, r.stderr[-200:])
+            check(r.returncode in (0, 1, 2, 3) and (r.returncode == 0 or r.stderr), what)
+            check(os.listdir(tmp) == ["out.f32"] and read(out) in (b"old", new), what, os.listdir(tmp))
+            check(r.returncode or read(out) == new, what)
 
 
 def kill_at_random(args, tmp, stdin, longest, rng):

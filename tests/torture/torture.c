@@ -3,8 +3,10 @@
 //   TORTURE_ALLOC=N[+]       allocation N fails (counted from 1); with +, all later ones too
 //   TORTURE_WRITE=N[+]HOW    write, sync, truncation or rename N fails. HOW is e (ENOSPC),
 //                            i (EINTR), a (EAGAIN) or s (a short write of one byte)
+//   TORTURE_CALL=NAME        system call NAME, one of those below, is counted, and
+//   TORTURE_AT=N[+]HOW       call N of it fails. HOW as above, but e is EIO
 //   TORTURE_NAMED=1          files without a name (O_TMPFILE) are not supported
-//   TORTURE_COUNT=FILE       on exit, writes the number of allocations and of writes to FILE
+//   TORTURE_COUNT=FILE       on exit, writes the number of allocations, writes and calls to FILE
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -14,6 +16,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 typedef struct {
@@ -23,7 +27,8 @@ typedef struct {
     atomic_long n; // calls so far
 } Fault;
 
-static Fault allocations, writes;
+static Fault allocations, writes, calls;
+static const char *call_name; // TORTURE_CALL; NULL: none
 static bool is_ready;
 
 static void fault_parse(Fault *f, const char *text) {
@@ -41,12 +46,15 @@ __attribute__((constructor)) static void begin(void) {
     if (path) count_fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     fault_parse(&allocations, getenv("TORTURE_ALLOC"));
     fault_parse(&writes, getenv("TORTURE_WRITE"));
+    fault_parse(&calls, getenv("TORTURE_AT"));
+    call_name = getenv("TORTURE_CALL");
     is_ready = true;
 }
 
 __attribute__((destructor)) static void end(void) {
     char text[64];
-    int n = snprintf(text, sizeof text, "%ld %ld\n", (long)allocations.n, (long)writes.n);
+    int n = snprintf(text, sizeof text, "%ld %ld %ld\n", (long)allocations.n, (long)writes.n,
+                     (long)calls.n);
     is_ready = false;
     if (count_fd >= 0 && write(count_fd, text, (size_t)n) != n) _exit(99);
 }
@@ -112,6 +120,14 @@ int rename(const char *a, const char *b) {
 int link(const char *a, const char *b) {
     return write_fails(&(size_t){0}) ? -1 : REAL(int, "link", const char *, const char *)(a, b);
 }
+
+// True if this call of the C library's function `name` must fail.
+static bool call_fails(const char *name) {
+    if (!call_name || strcmp(call_name, name) || !is_hit(&calls)) return false;
+    errno = calls.how == 'i' ? EINTR : calls.how == 'a' ? EAGAIN : EIO;
+    return true;
+}
+
 int open64(const char *path, int flags, ...) {
     va_list ap;
     va_start(ap, flags);
@@ -121,5 +137,33 @@ int open64(const char *path, int flags, ...) {
         errno = EOPNOTSUPP;
         return -1;
     }
+    if (call_fails("open")) return -1;
     return REAL(int, "open64", const char *, int, ...)(path, flags, mode);
+}
+ssize_t read(int fd, void *data, size_t n) {
+    return call_fails("read") ? -1 : REAL(ssize_t, "read", int, void *, size_t)(fd, data, n);
+}
+ssize_t pread64(int fd, void *data, size_t n, off_t at) {
+    return call_fails("pread")
+               ? -1
+               : REAL(ssize_t, "pread64", int, void *, size_t, off_t)(fd, data, n, at);
+}
+int close(int fd) { // closes the file even if it fails, as Linux does
+    int status = REAL(int, "close", int)(fd);
+    return call_fails("close") ? -1 : status;
+}
+int flock(int fd, int how) {
+    return call_fails("flock") ? -1 : REAL(int, "flock", int, int)(fd, how);
+}
+int fchmod(int fd, mode_t mode) {
+    return call_fails("fchmod") ? -1 : REAL(int, "fchmod", int, mode_t)(fd, mode);
+}
+int access(const char *path, int how) {
+    return call_fails("access") ? -1 : REAL(int, "access", const char *, int)(path, how);
+}
+int stat64(const char *path, struct stat64 *st) {
+    return call_fails("stat") ? -1 : REAL(int, "stat64", const char *, struct stat64 *)(path, st);
+}
+int fstat64(int fd, struct stat64 *st) {
+    return call_fails("fstat") ? -1 : REAL(int, "fstat64", int, struct stat64 *)(fd, st);
 }
