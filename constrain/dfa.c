@@ -5,8 +5,8 @@
 
 enum { MAX_DFA_STATES = 30000, MAX_DFA_ENTRIES = 1 << 23 };
 
-static bool fail_too_large(Error *err) {
-    return error_set(err, EXIT_USAGE,
+static bool fail_too_large(const Budget *budget) {
+    return error_set(budget->err, EXIT_USAGE,
                      "too complex: more than %d states or %d steps; simplify the pattern",
                      MAX_DFA_STATES, COMPILE_BUDGET);
 }
@@ -231,12 +231,11 @@ static bool fill_state(SubsetBuilder *b, int state, const bool *is_final) {
 
 // Builds all states that can be reached from the starts of the fragments. States are filled in the
 // order of their numbers, and filling one may add others.
-bool dfa_build(Dfa *d, const Nfa *n, const NfaFragment *fragments, int n_rules, int universal,
-               Error *err) {
+bool dfa_build(Dfa *d, const Nfa *n, const NfaFragment *fragments, int n_rules, int universal) {
     int n_fragments = n_rules ? n_rules : 1;
     *d = (Dfa){.n_rules = n_rules, .starts = xalloc((size_t)n_fragments, sizeof(int))};
     SubsetBuilder b = {.nfa = n, .dfa = d, .universal = universal};
-    if (n->is_full) return dfa_free(d), fail_too_large(err);
+    if (n->is_full) return dfa_free(d), fail_too_large(n->budget);
     bool ok = make_classes(&b);
     b.n_buckets = d->n_classes + d->n_rules;
     b.buckets = xalloc((size_t)b.n_buckets, sizeof *b.buckets);
@@ -254,7 +253,7 @@ bool dfa_build(Dfa *d, const Nfa *n, const NfaFragment *fragments, int n_rules, 
     for (int i = 0; i < b.n_buckets; i++) free(b.buckets[i].at);
     free(b.classes), free(b.buckets), free(b.set.at), free(b.seen), free(is_final);
     intern_free(&b.subsets);
-    if (!ok) return dfa_free(d), fail_too_large(err);
+    if (!ok) return dfa_free(d), fail_too_large(n->budget);
     if (!n_rules) d->start = d->starts[0];
     dfa_reduce(d);
     return true;
@@ -369,8 +368,7 @@ static uint16_t product_label(int a, int b, DfaOp op, int bit) {
     return (uint16_t)((op == DFA_INTERSECT) == (b != 0) ? a : 0);
 }
 
-bool dfa_product(Dfa *out, const Dfa *a, const Dfa *b, DfaOp op, int bit, Budget *budget,
-                 Error *err) {
+bool dfa_product(Dfa *out, const Dfa *a, const Dfa *b, DfaOp op, int bit, Budget *budget) {
     InternTable states = {0}, pairs = {0};
     *out = (Dfa){0};
     pair_classes(out, a, b, &pairs);
@@ -393,14 +391,14 @@ bool dfa_product(Dfa *out, const Dfa *a, const Dfa *b, DfaOp op, int bit, Budget
         }
     }
     intern_free(&pairs), intern_free(&states);
-    if (!ok) return dfa_free(out), fail_too_large(err);
+    if (!ok) return dfa_free(out), fail_too_large(budget);
     dfa_reduce(out);
     return true;
 }
 
-bool dfa_combine(Dfa *a, const Dfa *b, DfaOp op, int bit, Budget *budget, Error *err) {
+bool dfa_combine(Dfa *a, const Dfa *b, DfaOp op, int bit, Budget *budget) {
     Dfa out;
-    if (!dfa_product(&out, a, b, op, bit, budget, err)) return false;
+    if (!dfa_product(&out, a, b, op, bit, budget)) return false;
     dfa_free(a);
     *a = out;
     return true;

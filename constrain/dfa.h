@@ -30,8 +30,7 @@ typedef struct {
 // grammar, which is not minimised: fragment r is rule r, calls of rules that have no text are
 // removed, and the caller sets `start` to one of `starts`. universal: an NFA state from which every
 // text is accepted, or -1. False with err (exit 2) if a limit on states or the budget is exceeded.
-bool dfa_build(Dfa *d, const Nfa *n, const NfaFragment *fragments, int n_rules, int universal,
-               Error *err);
+bool dfa_build(Dfa *d, const Nfa *n, const NfaFragment *fragments, int n_rules, int universal);
 
 typedef enum {
     DFA_INTERSECT, // texts of both
@@ -39,9 +38,8 @@ typedef enum {
     DFA_LABEL      // texts of a; `bit` is added to the label of texts that are also texts of b
 } DfaOp;
 // The minimal DFA of an operation on two DFAs without calls. dfa_combine() replaces *a.
-bool dfa_product(Dfa *out, const Dfa *a, const Dfa *b, DfaOp op, int bit, Budget *budget,
-                 Error *err);
-bool dfa_combine(Dfa *a, const Dfa *b, DfaOp op, int bit, Budget *budget, Error *err);
+bool dfa_product(Dfa *out, const Dfa *a, const Dfa *b, DfaOp op, int bit, Budget *budget);
+bool dfa_combine(Dfa *a, const Dfa *b, DfaOp op, int bit, Budget *budget);
 // Removes states that lead to no accepted text and, without calls, merges equivalent states.
 void dfa_reduce(Dfa *d);
 void dfa_free(Dfa *d);

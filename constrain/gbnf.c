@@ -215,7 +215,7 @@ static Grammar *compile_rules(PatternReader *r) {
         fragments[i].start = nfa_state(&r->nfa);
         fragments[i].end = pattern_emit(r, g->rules[i].pattern, fragments[i].start);
     }
-    bool ok = dfa_build(&d, &r->nfa, fragments, g->n_rules, -1, r->err);
+    bool ok = dfa_build(&d, &r->nfa, fragments, g->n_rules, -1);
     free(fragments);
     if (!ok) return NULL;
     d.start = d.starts[root];
@@ -227,13 +227,10 @@ static Grammar *compile_rules(PatternReader *r) {
 }
 
 Grammar *grammar_gbnf(Str text, Error *err) {
-    Budget budget = {COMPILE_BUDGET};
+    Budget budget = {COMPILE_BUDGET, err};
     GrammarRules g = {0};
-    PatternReader r = {.syntax = &gbnf_syntax,
-                       .text = text,
-                       .nfa = {.budget = &budget},
-                       .grammar = &g,
-                       .err = err};
+    PatternReader r = {
+        .syntax = &gbnf_syntax, .text = text, .nfa = {.budget = &budget}, .grammar = &g};
     bool ok = true;
     err->code = 0;
     skip_lines(&r);

@@ -239,7 +239,7 @@ static void align_names(Grammar *g, const ObjectDef *o) {
     }
 }
 
-static bool finish_object(Grammar *g, ObjectDef *o, Budget *budget, Error *err) {
+static bool finish_object(Grammar *g, ObjectDef *o, Budget *budget) {
     if (o->other != NONE) {
         Dfa *d = &g->dfas[o->other];
         bool changed = false;
@@ -252,20 +252,20 @@ static bool finish_object(Grammar *g, ObjectDef *o, Budget *budget, Error *err) 
     if (o->other == NONE) return true;
     const Dfa *d = &g->dfas[o->other];
     o->n_others = count_names(d, budget);
-    if (!budget_spend(budget, 0)) return error_set(err, EXIT_USAGE, "too complex");
+    if (!budget_spend(budget, 0)) return error_set(budget->err, EXIT_USAGE, "too complex");
     for (int state = 1; state < d->n_states; state++)
         o->is_limited |= o->n_others[state] != NO_LIMIT;
     if (o->trie != NONE) align_names(g, o);
     if (o->min <= 1 || o->min <= o->n_required || o->n_others[d->start] == NO_LIMIT) return true;
-    return error_set(err, EXIT_USAGE,
+    return error_set(budget->err, EXIT_USAGE,
                      "\"minProperties\": %u is not supported where a limited number of names is "
                      "allowed beside the listed ones",
                      o->min);
 }
 
-bool grammar_finish(Grammar *g, Budget *budget, Error *err) {
+bool grammar_finish(Grammar *g, Budget *budget) {
     enum { MAX_ALTS = 1024 }; // fewer than the states that the machine follows
-    if (!find_possible(g, budget)) return error_set(err, EXIT_USAGE, "too complex");
+    if (!find_possible(g, budget)) return error_set(budget->err, EXIT_USAGE, "too complex");
     for (int i = 0; i < g->n_values; i++) {
         ValueDef *v = &g->values[i];
         int n = 0;
@@ -273,10 +273,11 @@ bool grammar_finish(Grammar *g, Budget *budget, Error *err) {
             if (alt_is_possible(g, v->alts[k])) v->alts[n++] = v->alts[k];
         v->n_alts = n;
         if (n > MAX_ALTS)
-            return error_set(err, EXIT_USAGE, "too complex: %d alternatives of one value", n);
+            return error_set(budget->err, EXIT_USAGE, "too complex: %d alternatives of one value",
+                             n);
     }
     for (int i = 0; i < g->n_objects; i++)
-        if (!finish_object(g, &g->objects[i], budget, err)) return false;
+        if (!finish_object(g, &g->objects[i], budget)) return false;
     for (int i = 0; i < g->n_arrays; i++) {
         ArrayDef *a = &g->arrays[i];
         for (uint32_t k = 0; k <= (uint32_t)a->n_prefix; k++) {

@@ -116,4 +116,4 @@ bool trie_leads_beside(const Grammar *g, int node, const Dfa *d, int state, Code
 // Completes a grammar after all definitions have been added. Removes alternatives that no text
 // matches, so that the machine never enters a dead end. False with err if the budget is exceeded or
 // the machine does not support an object.
-bool grammar_finish(Grammar *g, Budget *budget, Error *err);
+bool grammar_finish(Grammar *g, Budget *budget);

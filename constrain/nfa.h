@@ -27,10 +27,11 @@ void charset_free(CharSet *s);
 // For qsort(): orders code points, ranges by their first code point, and numbers of states.
 int compare_codes(const void *a, const void *b);
 
-// The work that a compilation may still do. Every construction subtracts its steps, so that no
-// pattern, grammar or schema takes longer than about a second.
+// The work that a compilation may still do, and where it reports a failure. Every construction
+// subtracts its steps, so that no pattern, grammar or schema takes longer than about a second.
 typedef struct {
     long left;
+    Error *err;
 } Budget;
 enum { COMPILE_BUDGET = 40000000 };   // steps
 bool budget_spend(Budget *b, long n); // false once the budget is exceeded

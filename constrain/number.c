@@ -167,8 +167,7 @@ static bool put_up_to(Buffer *out, const Json *x, bool is_excluded) {
 // Reduces a DFA of numbers to the numbers up to x or, for a lower bound, from x on. "Far" is the
 // sign of the numbers far below an upper bound (-) or far above a lower bound (+), "near" the other
 // sign.
-static bool keep_within(Dfa *d, const Json *x, bool is_excluded, bool is_lower, Budget *budget,
-                        Error *err) {
+static bool keep_within(Dfa *d, const Json *x, bool is_excluded, bool is_lower, Budget *budget) {
     static const Json zero = {.kind = JSON_NUMBER, .string = {"0", 1}};
     Buffer p = {0};
     const char *near = is_lower ? "-" : "", *far = is_lower ? "" : "-";
@@ -179,34 +178,33 @@ static bool keep_within(Dfa *d, const Json *x, bool is_excluded, bool is_lower, 
     // |x|.
     buffer_printf(&p, "%s%s|%s", has_zero ? far : near, MAGNITUDE, has_zero ? near : far);
     bool ok = put_up_to(&p, x, has_zero ? is_excluded : !is_excluded) ||
-              error_set(err, EXIT_USAGE, "the bound has too many digits");
-    ok = ok &&
-         regex_combine(d, has_zero ? DFA_INTERSECT : DFA_SUBTRACT, buffer_str(&p), budget, err);
-    if (ok && is_zero) ok = regex_combine(d, DFA_SUBTRACT, str_of("-?" ZERO), budget, err);
+              error_set(budget->err, EXIT_USAGE, "the bound has too many digits");
+    ok = ok && regex_combine(d, has_zero ? DFA_INTERSECT : DFA_SUBTRACT, buffer_str(&p), budget);
+    if (ok && is_zero) ok = regex_combine(d, DFA_SUBTRACT, str_of("-?" ZERO), budget);
     buffer_free(&p);
     return ok;
 }
 
-bool number_dfa(const NumberRange *r, Budget *budget, Dfa *out, Error *err) {
+bool number_dfa(const NumberRange *r, Budget *budget, Dfa *out) {
     const char *pattern = "-?" MAGNITUDE,
                *integers = r->is_strict ? "-?" DIGITS : "-?(" DIGITS "(\\.0{1,21})?|" VAST ")";
     if (!r->has_fractions)
         pattern = r->is_checked ? integers : "0|-?[1-9][0-9]{0,59}";
     else if (r->notation == NUMBER_ANY && r->has_integers)
         pattern = "-?(" DIGITS PART "?(" EXP2 ")?|[0-9]" PART "?" EXP3 ")";
-    if (!regex_compile(str_of(pattern), REGEX_WHOLE, budget, out, err)) return false;
-    bool ok = r->has_integers || regex_combine(out, DFA_SUBTRACT, str_of(integers), budget, err);
+    if (!regex_compile(str_of(pattern), REGEX_WHOLE, budget, out)) return false;
+    bool ok = r->has_integers || regex_combine(out, DFA_SUBTRACT, str_of(integers), budget);
     if (ok && r->notation == NUMBER_PLAIN)
-        ok = regex_combine(out, DFA_INTERSECT, str_of("-?" DIGITS PART "?"), budget, err);
-    if (ok && r->lo) ok = keep_within(out, r->lo, r->lo_is_excluded, true, budget, err);
-    if (ok && r->hi) ok = keep_within(out, r->hi, r->hi_is_excluded, false, budget, err);
+        ok = regex_combine(out, DFA_INTERSECT, str_of("-?" DIGITS PART "?"), budget);
+    if (ok && r->lo) ok = keep_within(out, r->lo, r->lo_is_excluded, true, budget);
+    if (ok && r->hi) ok = keep_within(out, r->hi, r->hi_is_excluded, false, budget);
     if (!ok) dfa_free(out);
     return ok;
 }
 
 // --- multiples
 
-bool number_keep_multiples(Dfa *d, const Json *m, bool is_negated, Budget *budget, Error *err) {
+bool number_keep_multiples(Dfa *d, const Json *m, bool is_negated, Budget *budget) {
     enum { MAX_STATES = 5000 };
     Nfa nfa = {.budget = budget};
     Dfa multiples;
@@ -214,8 +212,8 @@ bool number_keep_multiples(Dfa *d, const Json *m, bool is_negated, Budget *budge
     uint64_t whole = whole_of(m, &scale);
     for (; scale < 0 && whole <= MAX_STATES; scale++) whole *= 10;
     if (!whole || scale > MAX_STATES || whole * ((uint64_t)scale + 1) > MAX_STATES)
-        return error_set(err, EXIT_USAGE, "%.*s is not supported; use at most %d", SHOWN(m->string),
-                         MAX_STATES);
+        return error_set(budget->err, EXIT_USAGE, "%.*s is not supported; use at most %d",
+                         SHOWN(m->string), MAX_STATES);
     // State k * n + r: all digits so far have the remainder r when divided by n. k is 0 before the
     // point, and 1 + the number of digits after it. The form of numbers is not checked, because d
     // has only well-formed ones.
@@ -237,10 +235,10 @@ bool number_keep_multiples(Dfa *d, const Json *m, bool is_negated, Budget *budge
         }
     }
     nfa_edge(&nfa, last * n, last * n, NFA_SET, zero); // further digits are zeros
-    bool ok = dfa_build(&multiples, &nfa, &(NfaFragment){0, end}, 0, -1, err);
+    bool ok = dfa_build(&multiples, &nfa, &(NfaFragment){0, end}, 0, -1);
     nfa_free(&nfa);
     if (!ok) return false;
-    ok = dfa_combine(d, &multiples, is_negated ? DFA_SUBTRACT : DFA_INTERSECT, 0, budget, err);
+    ok = dfa_combine(d, &multiples, is_negated ? DFA_SUBTRACT : DFA_INTERSECT, 0, budget);
     dfa_free(&multiples);
     return ok;
 }

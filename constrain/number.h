@@ -29,9 +29,9 @@ typedef struct {
 } NumberRange;
 
 // The DFA of the texts of all numbers of a range. False with err (exit 2).
-bool number_dfa(const NumberRange *r, Budget *budget, Dfa *out, Error *err);
+bool number_dfa(const NumberRange *r, Budget *budget, Dfa *out);
 // Reduces a DFA of plain numbers to the multiples of m or, if negated, to all others.
-bool number_keep_multiples(Dfa *d, const Json *m, bool is_negated, Budget *budget, Error *err);
+bool number_keep_multiples(Dfa *d, const Json *m, bool is_negated, Budget *budget);
 // Appends an alternative to a regular expression: the spelling of x that is generated or, for
 // checking, every plain spelling and every scientific one. False if x has too many digits.
 bool number_put_pattern(Buffer *out, const Json *x, bool is_checked);

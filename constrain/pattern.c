@@ -3,16 +3,17 @@
 int pattern_fail(PatternReader *r, size_t at, const char *why) {
     size_t line = 1, column = 1;
     bool is_grammar = r->syntax->is_grammar;
-    if (r->err->code) return -1;
+    Error *err = r->nfa.budget->err;
+    if (err->code) return -1;
     for (size_t i = 0; i < at; i++)
         if (is_grammar && r->text.data[i] == '\n')
             line++, column = 1;
         else
             column += ((unsigned char)r->text.data[i] & 0xc0) != 0x80; // not a continuation byte
     if (is_grammar)
-        error_set(r->err, EXIT_USAGE, "grammar: line %zu, column %zu: %s", line, column, why);
+        error_set(err, EXIT_USAGE, "grammar: line %zu, column %zu: %s", line, column, why);
     else
-        error_set(r->err, EXIT_USAGE, "regular expression: character %zu: %s", column, why);
+        error_set(err, EXIT_USAGE, "regular expression: character %zu: %s", column, why);
     return -1;
 }
 

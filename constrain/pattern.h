@@ -61,7 +61,6 @@ struct PatternReader {
     int n_nodes;
     Nfa nfa;       // has the sets of the nodes; pattern_emit() adds states
     void *grammar; // of the GBNF parser
-    Error *err;
 };
 
 // Reports a failure (exit 2) at offset `at` of the text, or at the current offset. Only the first

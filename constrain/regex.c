@@ -151,7 +151,7 @@ static const PatternSyntax regex_syntax = {
 };
 
 static int parse(PatternReader *r) {
-    r->err->code = 0;
+    r->nfa.budget->err->code = 0;
     int root = pattern_read_choice(r);
     return root >= 0 && r->at < r->text.len
                ? pattern_fail_here(r, "unexpected ); write \\) for the character")
@@ -160,7 +160,8 @@ static int parse(PatternReader *r) {
 
 size_t regex_bounded_repeat(Str pattern, int *min, int *max) {
     Error err;
-    PatternReader r = {.syntax = &regex_syntax, .text = pattern, .err = &err};
+    Budget budget = {0, &err};
+    PatternReader r = {.syntax = &regex_syntax, .text = pattern, .nfa = {.budget = &budget}};
     int root = parse(&r), k = -1, n = 0;
     const PatternNode *nodes = r.nodes, *part[3] = {NULL};
     if (root >= 0 && nodes[nodes[root].child].next < 0) k = nodes[nodes[root].child].child;
@@ -190,7 +191,7 @@ static bool compile_node(PatternReader *r, int node, RegexMode mode, Dfa *out) {
     int universal = -1;
     f.end = pattern_emit(r, node, mode == REGEX_SEARCH ? any_text(&r->nfa, f.start) : f.start);
     if (mode != REGEX_WHOLE) f.end = universal = any_text(&r->nfa, f.end);
-    return dfa_build(out, &r->nfa, &f, 0, universal, r->err);
+    return dfa_build(out, &r->nfa, &f, 0, universal);
 }
 
 static bool check_no_lookahead(PatternReader *r, int node) {
@@ -207,9 +208,8 @@ static bool check_no_lookahead(PatternReader *r, int node) {
 // ^(?=A)(?!B)C is compiled as C intersected with A.* minus B.*. If the pattern has only one branch,
 // the look-aheads at its beginning are removed from the tree and compiled separately. A look-ahead
 // that remains in a tree is an error.
-bool regex_compile(Str pattern, RegexMode mode, Budget *budget, Dfa *out, Error *err) {
-    PatternReader r = {
-        .syntax = &regex_syntax, .text = pattern, .nfa = {.budget = budget}, .err = err};
+bool regex_compile(Str pattern, RegexMode mode, Budget *budget, Dfa *out) {
+    PatternReader r = {.syntax = &regex_syntax, .text = pattern, .nfa = {.budget = budget}};
     Dfa ahead;
     int root = parse(&r), first = -1, rest = -1;
     if (root >= 0) {
@@ -232,7 +232,7 @@ bool regex_compile(Str pattern, RegexMode mode, Budget *budget, Dfa *out, Error 
              compile_node(&r, r.nodes[k].child, REGEX_PREFIX, &ahead);
         if (ok) {
             DfaOp op = r.nodes[k].arg ? DFA_SUBTRACT : DFA_INTERSECT;
-            ok = dfa_combine(out, &ahead, op, 0, budget, err);
+            ok = dfa_combine(out, &ahead, op, 0, budget);
             dfa_free(&ahead);
         }
         if (!ok) dfa_free(out);
@@ -241,10 +241,10 @@ bool regex_compile(Str pattern, RegexMode mode, Budget *budget, Dfa *out, Error 
     return ok;
 }
 
-bool regex_combine(Dfa *d, DfaOp op, Str pattern, Budget *budget, Error *err) {
+bool regex_combine(Dfa *d, DfaOp op, Str pattern, Budget *budget) {
     Dfa other;
-    if (!regex_compile(pattern, REGEX_WHOLE, budget, &other, err)) return false;
-    bool ok = dfa_combine(d, &other, op, 0, budget, err);
+    if (!regex_compile(pattern, REGEX_WHOLE, budget, &other)) return false;
+    bool ok = dfa_combine(d, &other, op, 0, budget);
     dfa_free(&other);
     return ok;
 }

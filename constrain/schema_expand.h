@@ -37,8 +37,7 @@ struct SchemaAssertion {
 
 typedef enum {
     CONJUNCT_SCHEMA,   // `schema` holds; object_emit() and array_emit() apply what it says of parts
-    CONJUNCT_REQUIRED, // property `name` is present
-    CONJUNCT_PROPERTY, // property `name`, if present, satisfies the assertion
+    CONJUNCT_PROPERTY, // property `name` satisfies the assertion, and is present if is_required
     CONJUNCT_NAMES,    // all names of properties satisfy the assertion
     CONJUNCT_ITEM,     // item `index`, if present, satisfies the assertion
     CONJUNCT_UNEVALUATED_PROPERTIES, // properties that `schema` does not describe satisfy `json`
@@ -56,7 +55,7 @@ struct Conjunct {
     const Json *json;   // value of the keyword; SCHEMA: NULL
     Str name;
     int index, n_values;
-    bool is_negated;
+    bool is_negated, is_required;
     SchemaAssertion assertion;
     const Conjunct *next; // the conjunct added before this one
 };

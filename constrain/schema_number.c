@@ -90,7 +90,6 @@ void number_emit(SchemaCompiler *c, const Conjunction *f) {
     if (!(f->types & TYPE_NUMBER) || c->failed) return;
     r.has_integers = f->types & TYPE_INTEGER, r.has_fractions = f->types & TYPE_FRACTION;
     r.is_strict = c->draft == 4, r.is_checked = c->is_checked;
-    if (r.lo || r.hi) r.notation = NUMBER_DUMPS;
     for (const Conjunct *a = f->conjuncts; a; a = a->next) {
         const Json *v = a->json;
         for (int i = 0; i < a->n_values; i++, v = v->next)
@@ -101,7 +100,7 @@ void number_emit(SchemaCompiler *c, const Conjunction *f) {
             put_number(&key, a->is_negated ? " not multiple " : " multiple ", a->json);
         }
     }
-    if (excluded.len && r.notation == NUMBER_ANY) r.notation = NUMBER_DUMPS;
+    if ((r.lo || r.hi || excluded.len) && r.notation == NUMBER_ANY) r.notation = NUMBER_DUMPS;
     if (!ok) schema_fail(c, NULL, NULL, "a value under \"not\" has too many digits");
     buffer_printf(&key, " number %d %d %d ", r.has_integers, r.has_fractions, (int)r.notation);
     put_number(&key, r.lo_is_excluded ? ">" : ">=", r.lo);
@@ -109,15 +108,14 @@ void number_emit(SchemaCompiler *c, const Conjunction *f) {
     buffer_puts(&key, " not "), buffer_put(&key, buffer_str(&excluded));
     int *dfa = schema_memo(c, key.data, key.len, &is_new);
     if (is_new && !c->failed) {
-        ok = number_dfa(&r, &c->budget, &d, &c->why) ||
-             schema_fail(c, f->conjuncts ? f->conjuncts->schema : NULL, NULL, "%s", c->why.text);
+        ok = number_dfa(&r, &c->budget, &d) &&
+             (!excluded.len || regex_combine(&d, DFA_SUBTRACT, buffer_str(&excluded), &c->budget));
+        if (!ok)
+            schema_fail(c, f->conjuncts ? f->conjuncts->schema : NULL, NULL, "%s", c->why.text);
         for (const Conjunct *a = f->conjuncts; a && ok; a = a->next)
             if (a->kind == CONJUNCT_MULTIPLE &&
-                !number_keep_multiples(&d, a->json, a->is_negated, &c->budget, &c->why))
+                !number_keep_multiples(&d, a->json, a->is_negated, &c->budget))
                 ok = schema_fail(c, a->schema, "multipleOf", "%s", c->why.text);
-        if (ok && excluded.len)
-            ok = regex_combine(&d, DFA_SUBTRACT, buffer_str(&excluded), &c->budget, &c->why) ||
-                 schema_fail(c, NULL, NULL, "%s", c->why.text);
         if (ok)
             *dfa = grammar_add_dfa(c->grammar, &d);
         else

@@ -2,16 +2,14 @@
 
 #include <stdio.h>
 
-static const Json never = {.kind = JSON_BOOL}; // the schema `false`
-
-static void require(SchemaCompiler *c, Conjunction *f, const KeywordUse *u, Str name) {
-    conjunction_add(c, f, CONJUNCT_REQUIRED, u)->name = name;
-}
-
-static void restrict_property(SchemaCompiler *c, Conjunction *f, const KeywordUse *u, Str name,
-                              AssertionKind kind, const Json *schema) {
+// Adds that a property is absent or, with any value, present.
+static Conjunct *add_presence(SchemaCompiler *c, Conjunction *f, const KeywordUse *u, Str name,
+                              bool is_present) {
+    static const Json schemas[2] = {{.kind = JSON_BOOL}, {.kind = JSON_BOOL, .boolean = true}};
     Conjunct *a = conjunction_add(c, f, CONJUNCT_PROPERTY, u);
-    a->name = name, a->assertion = (SchemaAssertion){kind, schema};
+    a->name = name, a->is_required = is_present;
+    a->assertion = (SchemaAssertion){ASSERT_SCHEMA, &schemas[is_present]};
+    return a;
 }
 
 // --- which schemas apply to a property
@@ -81,8 +79,7 @@ static void negate_properties(SchemaCompiler *c, Conjunction f, const KeywordUse
     for (const Json *p = u->value->child; p && !c->failed; p = p->next) {
         Conjunction branch = f;
         if (schema_is_trivial(c, p)) continue;
-        require(c, &branch, u, p->key);
-        restrict_property(c, &branch, u, p->key, ASSERT_NOT, p);
+        add_presence(c, &branch, u, p->key, true)->assertion = (SchemaAssertion){ASSERT_NOT, p};
         schema_expand(c, branch);
     }
 }
@@ -107,14 +104,14 @@ static void assert_unevaluated(SchemaCompiler *c, Conjunction *f, const KeywordU
 
 static void assert_required(SchemaCompiler *c, Conjunction *f, const KeywordUse *u) {
     for (const Json *name = u->value->child; name; name = name->next)
-        require(c, f, u, name->string);
+        add_presence(c, f, u, name->string, true);
 }
 
 // Expands one branch for each name, which is absent.
 static void negate_required(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
     for (const Json *name = u->value->child; name && !c->failed; name = name->next) {
         Conjunction branch = f;
-        restrict_property(c, &branch, u, name->string, ASSERT_SCHEMA, &never);
+        add_presence(c, &branch, u, name->string, false);
         schema_expand(c, branch);
     }
 }
@@ -146,10 +143,10 @@ static bool check_names(SchemaCompiler *c, const KeywordUse *u, const Json *valu
 // it requires.
 static void split_dependency(SchemaCompiler *c, Conjunction f, const KeywordUse *u) {
     Conjunction without = f;
-    restrict_property(c, &without, u, u->value->key, ASSERT_SCHEMA, &never);
+    add_presence(c, &without, u, u->value->key, false);
     schema_expand(c, without);
     f.types &= TYPE_OBJECT;
-    require(c, &f, u, u->value->key);
+    add_presence(c, &f, u, u->value->key, true);
     if (u->value->kind == JSON_ARRAY)
         assert_required(c, &f, u);
     else
@@ -166,7 +163,7 @@ static void negate_dependencies(SchemaCompiler *c, Conjunction f, const KeywordU
     for (const Json *d = u->value->child; d && !c->failed; d = d->next) {
         Conjunction branch = f;
         KeywordUse dependency = {u->keyword, u->schema, d};
-        require(c, &branch, u, d->key);
+        add_presence(c, &branch, u, d->key, true);
         if (d->kind == JSON_ARRAY)
             negate_required(c, branch, &dependency);
         else
@@ -265,9 +262,9 @@ static void add_object(SchemaCompiler *c, ObjectDef o, PropertyList *l) {
 static void list_names(const Conjunction *f, PropertyList *l) {
     uint32_t first = UINT32_MAX / 2, next = first;
     for (const Conjunct *a = f->conjuncts; a; a = a->next) { // from the last schema to the first
-        bool is_required = a->kind == CONJUNCT_REQUIRED;
-        if (is_required || a->kind == CONJUNCT_PROPERTY)
-            list_property(l, a->name, (PropertyDef){.order = next++, .is_required = is_required});
+        if (a->kind == CONJUNCT_PROPERTY)
+            list_property(l, a->name,
+                          (PropertyDef){.order = next++, .is_required = a->is_required});
         const Json *names = a->kind == CONJUNCT_SCHEMA ? json_get(a->schema, "properties") : NULL;
         uint32_t order = first -= names ? (uint32_t)names->n_items : 0;
         for (const Json *k = names ? names->child : NULL; k; k = k->next)
@@ -308,7 +305,7 @@ static void label_patterns(SchemaCompiler *c, const Json *schema, PatternList *l
             return;
         }
         l->dfas[l->n++] = dfa;
-        if (!dfa_combine(d, &c->grammar->dfas[dfa], DFA_LABEL, 1 << i, &c->budget, &c->why))
+        if (!dfa_combine(d, &c->grammar->dfas[dfa], DFA_LABEL, 1 << i, &c->budget))
             schema_fail(c, schema, "patternProperties", "%s", c->why.text);
     }
 }
@@ -339,9 +336,8 @@ static bool keep_names(SchemaCompiler *c, const Conjunct *names, Dfa *d) {
         snprintf(length, sizeof length, "[\\s\\S]{%u,}", s->min);
     else if (s)
         snprintf(length, sizeof length, "[\\s\\S]{%u,%u}", s->min, s->max);
-    bool ok =
-        !s || dfa_combine(d, &c->grammar->dfas[s->dfa], DFA_INTERSECT, 0, &c->budget, &c->why);
-    ok = ok && regex_combine(d, DFA_INTERSECT, str_of(length), &c->budget, &c->why);
+    bool ok = !s || dfa_combine(d, &c->grammar->dfas[s->dfa], DFA_INTERSECT, 0, &c->budget);
+    ok = ok && regex_combine(d, DFA_INTERSECT, str_of(length), &c->budget);
     return ok || schema_fail(c, names->schema, "propertyNames", "%s", c->why.text);
 }
 
@@ -349,7 +345,7 @@ static void add_other_names(SchemaCompiler *c, const Conjunction *f, ObjectDef *
                             SchemaAssertion *assertions) {
     PatternList patterns = {.n = 0};
     Dfa d;
-    if (!regex_compile(str_of(REGEX_ANY), REGEX_WHOLE, &c->budget, &d, &c->why)) {
+    if (!regex_compile(str_of(REGEX_ANY), REGEX_WHOLE, &c->budget, &d)) {
         schema_fail(c, NULL, NULL, "%s", c->why.text);
         return;
     }
@@ -390,12 +386,12 @@ void object_split_unequal(SchemaCompiler *c, Conjunction f, const KeywordUse *u)
     uint32_t n = (uint32_t)u->value->n_items;
     for (const Json *m = u->value->child; m && !c->failed; m = m->next) {
         Conjunction without = f, differs = f;
-        restrict_property(c, &without, u, m->key, ASSERT_SCHEMA, &never);
+        add_presence(c, &without, u, m->key, false);
         schema_expand(c, without);
-        require(c, &differs, u, m->key);
-        restrict_property(c, &differs, u, m->key, ASSERT_UNEQUAL, m);
+        add_presence(c, &differs, u, m->key, true)->assertion =
+            (SchemaAssertion){ASSERT_UNEQUAL, m};
         schema_expand(c, differs);
-        require(c, &more, u, m->key);
+        add_presence(c, &more, u, m->key, true);
     }
     if (more.properties.min <= n) more.properties.min = n + 1;
     schema_expand(c, more);

@@ -15,7 +15,7 @@ int string_regex(SchemaCompiler *c, const Json *schema, const char *keyword, Str
     int *dfa = schema_memo(c, key.data, key.len, &is_new);
     buffer_free(&key);
     if (!is_new) return *dfa;
-    if (!regex_compile(pattern, mode, &c->budget, &d, &c->why))
+    if (!regex_compile(pattern, mode, &c->budget, &d))
         return schema_fail(c, schema, keyword, "%s", c->why.text), -1;
     return *dfa = grammar_add_dfa(c->grammar, &d);
 }
@@ -46,7 +46,7 @@ static int combine(SchemaCompiler *c, int a, int b, DfaOp op) {
     int key[] = {'&', a, b, (int)op};
     int *dfa = schema_memo(c, key, sizeof key, &is_new);
     if (!is_new) return *dfa;
-    if (!dfa_product(&d, &c->grammar->dfas[a], &c->grammar->dfas[b], op, 0, &c->budget, &c->why))
+    if (!dfa_product(&d, &c->grammar->dfas[a], &c->grammar->dfas[b], op, 0, &c->budget))
         return schema_fail(c, NULL, NULL, "%s", c->why.text), -1;
     return *dfa = grammar_add_dfa(c->grammar, &d);
 }
