@@ -54,8 +54,7 @@ struct Vocabulary {
     TokenText *mixed; // (n_mixed) tokens with a tail, sorted by tail, then n_plain
     int *tail_begin;  // (n_tails + 1) first token of each tail in `mixed`
     int n_tails, n_mixed;
-    int first_escape;    // mixed tokens [first_escape, n_mixed): the tail begins with a backslash
-    uint32_t max_escape; // greatest n_plain of these tokens
+    int first_escape; // mixed tokens [first_escape, n_mixed): the tail begins with a backslash
     // (N_LENGTHS + 1, n_words): row k has the tokens of at most k plain characters, the last row
     // all plain tokens. A character that is cut off by the end of the token counts.
     uint64_t *plain;
@@ -179,10 +178,7 @@ static void group_tails(Vocabulary *v) {
     v->tail_begin = xalloc((size_t)v->n_mixed + 1, sizeof(int));
     for (int i = 0; i < v->n_mixed; i++) {
         TokenText *m = &v->mixed[i];
-        if (m->text.data[0] != '\\')
-            v->first_escape = i + 1;
-        else if (m->n_plain > v->max_escape)
-            v->max_escape = m->n_plain;
+        if (m->text.data[0] != '\\') v->first_escape = i + 1;
         if (i && str_eq(m->text, m[-1].text)) continue;
         keys[v->n_tails] = (TokenText){m->text, v->n_tails, 0};
         v->tail_begin[v->n_tails++] = i;
@@ -361,18 +357,14 @@ static uint32_t mask_loop(MaskTables *s, uint32_t loop, uint64_t others, uint64_
 static void mask_counted(MaskTables *s, uint32_t config, uint32_t min, uint32_t max,
                          uint64_t others, uint64_t *out) {
     const Vocabulary *v = s->vocabulary;
-    uint32_t n = max < v->max_escape ? max : v->max_escape;
-    uint32_t *after = xalloc((size_t)n + 1, sizeof *after); // configuration after k characters
-    for (uint32_t k = 0; k <= n; k++) after[k] = machine_skip(s->machine, config, k);
     copy_plain(v, max, out);
     for (int i = v->first_escape; i < v->n_mixed; i++) {
         const TokenText *m = &v->mixed[i];
-        uint32_t at = m->n_plain <= n ? after[m->n_plain] : DEAD;
+        uint32_t at = m->n_plain <= max ? machine_skip(s->machine, config, m->n_plain) : DEAD;
         for (size_t b = 0; at && b < m->text.len; b++)
             at = machine_step(s->machine, at, (unsigned char)m->text.data[b]);
         if (at) set_bit(out, m->token);
     }
-    free(after);
     s->pinned = config;
     if (min <= max) mask_tails(s, machine_skip(s->machine, s->pinned, min), true, min, max, out);
     walk_others(s, machine_uncounted(s->machine, s->pinned), others, out);

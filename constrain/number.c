@@ -1,8 +1,6 @@
 #include "number.h"
 #include "regex.h"
 
-#include <stdlib.h>
-
 // The length of a number is limited, so that a generated number ends: 60 digits before the decimal
 // point, and as many after it as json.dumps writes.
 #define DIGITS "(0|[1-9][0-9]{0,59})"

@@ -2,8 +2,6 @@
 #include "constrain.h"
 #include "schema_keywords.h"
 
-#include <string.h>
-
 static const SchemaKeyword other_keywords[] = {
     {"contains", TYPE_ANY, VALUE_ANY, .role = KEYWORD_UNSUPPORTED, .first = 6},
     {"minContains", TYPE_ANY, VALUE_ANY, .role = KEYWORD_UNSUPPORTED, .first = 2019},
