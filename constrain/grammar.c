@@ -1,7 +1,5 @@
 #include "grammar.h"
 
-Grammar *grammar_new(void) { return xalloc(1, sizeof(Grammar)); }
-
 void grammar_free(Grammar *g) {
     if (!g) return;
     for (int i = 0; i < g->n_dfas; i++) dfa_free(&g->dfas[i]);
@@ -73,7 +71,7 @@ void grammar_add_alt(Grammar *g, int value, AltKind kind, int def) {
 }
 
 Grammar *grammar_of_dfa(Dfa *d) {
-    Grammar *g = grammar_new();
+    Grammar *g = xalloc(1, sizeof *g);
     g->root = grammar_add_value(g);
     grammar_add_alt(g, g->root, ALT_TEXT, grammar_add_dfa(g, d));
     g->values[g->root].is_possible = true;

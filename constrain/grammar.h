@@ -90,7 +90,6 @@ typedef struct Grammar {
     bool is_ordered; // properties come in the schema's order
 } Grammar;
 
-Grammar *grammar_new(void);
 void grammar_free(Grammar *g);
 size_t grammar_bytes(const Grammar *g); // memory that it takes, about
 // Each adds a definition, takes ownership of its memory, and returns its index.

@@ -62,7 +62,7 @@ static int find_draft(const Json *schema) {
 }
 
 Grammar *grammar_schema(const Json *schema, unsigned modes, Buffer *unknown, Error *err) {
-    Grammar *g = grammar_new();
+    Grammar *g = xalloc(1, sizeof *g);
     SchemaCompiler c = {.grammar = g,
                         .root = schema,
                         .draft = find_draft(schema),
