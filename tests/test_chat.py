@@ -407,6 +407,99 @@ def tinyllama_answers():
     assert "Paris" in out and "Italy" in out, out
 
 
+@test
+def refused_commands():
+    """An invalid command changes nothing. With --json, its error is an object on stdout."""
+    wrong = {"/set temp": "expected OPTION VALUE", "/set temp x": '--temp: expected a number, found "x"',
+             "/set nope 1": "unknown option --nope", "/set - 5": "unknown option -", "/file /none": "/none: No such file",
+             "/load /none": "/none: No such file", "/nope": "unknown command /nope", "/undo": "no message to go back to",
+             "/edit x": "no message to go back to", "/regen": "no message to answer", "/tool": "unknown command"}
+    wrong.pop("/tool")
+    out, err = piped(BUILT_IN, list(wrong) + ["/quit", "not read"], "--json", "-n", "1")
+    errors = [json.loads(line)["error"] for line in out.splitlines()]
+    same(len(errors), len(wrong))
+    for (line, says), error in zip(wrong.items(), errors):
+        assert says in error and error in err, (line, error, err)
+    out, err = piped(BUILT_IN, ["/set seed 5", "hi", "/set -s 5", "/regen", "/bye", "not read"], "--json", "-n", "9")
+    first, second = [json.loads(line) for line in out.splitlines()]
+    same((first["seed"], first["content"]), (second["seed"], second["content"]))
+
+
+@test
+def results_of_two_calls():
+    """/tool answers the calls of a message in order; the model goes on after the last result."""
+    call = {"type": "function", "function": {"name": "f", "arguments": {}}}
+    with open(path("calls.jsonl"), "w") as f:
+        for m in {"role": "user", "content": "q"}, {"role": "assistant", "content": "", "tool_calls": [
+                dict(call, id="c1"), {"type": "function", "function": {"name": "g", "arguments": {}}}]}:
+            f.write(json.dumps(m) + "\n")
+    _, err = piped(BUILT_IN, ["/tool one", "/tool two", "/tool three"], "--session", path("calls.jsonl"), "--template", "llama3",
+                   "-n", "2")
+    same(err.count("another call waits"), 1, err)
+    tail = [{k: v for k, v in m.items() if k != "content" or m["role"] != "assistant"} for m in transcript("calls.jsonl")[2:]]
+    same(tail, [{"role": "tool", "content": "one", "tool_call_id": "c1", "name": "f"},
+                {"role": "tool", "content": "two", "name": "g"}, {"role": "assistant"},
+                {"role": "ipython", "content": "three"}, {"role": "assistant"}])
+
+
+@test
+def files_before_a_message():
+    """/file twice joins both files before the next message; a failed one is left out. Stop strings end an answer."""
+    for name in "a", "b":
+        with open(path(name + ".txt"), "w") as f:
+            f.write("file " + name)
+    if os.path.exists(path("joined.jsonl")):
+        os.remove(path("joined.jsonl"))
+    piped(BUILT_IN, ["/file " + path("a.txt"), "/file " + path("none"), "/file " + path("b.txt"), "question"],
+          "--session", path("joined.jsonl"), "-n", "30", "-r", "e")
+    user, answer = transcript("joined.jsonl")
+    same(user["content"].replace("\n", " ").split(), "file a file b question".split())
+    assert "e" not in answer["content"], answer
+
+
+@test
+def dropped_turns():
+    """--keep-going drops the oldest turns when the context is full, and says so."""
+    lines = ["tell me a story about a dog", "and about a cat", "and about a bird", "and about a fish"]
+    _, err = piped(BUILT_IN, lines, "-c", "96", "-n", "16", "--keep-going")
+    assert "context full: dropped the oldest" in err and "does not fit" not in err, err
+    _, err = piped(BUILT_IN, lines, "-c", "96", "-n", "16", code=4)
+    assert "does not fit the context" in err and "dropped" not in err, err
+
+
+@test
+def unusual_keys():
+    """Keys of other terminals, control characters in a text, and sequences without meaning."""
+    os.makedirs(os.path.join(STATE, "llama31"), exist_ok=True)
+    with open(os.path.join(STATE, "llama31", "history"), "w") as f:
+        f.write("old entry")  # no newline at its end
+    t = chat(BUILT_IN, "-n", "1", "-q", "--session", path("keys.jsonl"))
+    ask(t, "\x1bOA!")                                        # up
+    ask(t, "a_b c\u00e9d\x1b\x08x \u00e9e\x1b\x7fy")         # Alt-Backspace
+    ask(t, "one\x1b\rtwo\x1b\nthree")                        # Alt-Enter
+    ask(t, "a\x1b[1;99999;5Zb\x1b[9999999~c\x1b[?d")  # unknown
+    ask(t, "x\x1b[200~\ty\x7fz\r\nw\x1b[201~")               # pasted control characters
+    assert "^?" in t.text(), t.text()
+    ask(t, '""""""')
+    ask(t, "\x12old\x7f\x08\x08ent\x05.")                    # search, Backspace and Ctrl-H in it
+    same(user_texts("keys.jsonl"), ["old entry!", "a_b x y", "one\ntwo\nthree", "abc", "x\ty\x7fz\nw", "old entry!."])
+    t.close()
+
+
+@test
+def dumb_terminal():
+    """Without escape sequences, the terminal's driver edits lines; Ctrl-C drops a line, Ctrl-D ends the chat."""
+    t = Terminal(command_line(BUILT_IN, ["-n", "1", "-q", "--session", path("dumb.jsonl")]), env=dict(ENV, TERM="dumb"))
+    assert t.wait(lambda: b"> " in t.raw), t.text()
+    t.send("dropped\x03")
+    assert t.wait(lambda: t.raw.count(b"> ") == 2), t.raw
+    t.send("kept\n")
+    assert t.wait(lambda: t.raw.count(b"> ") == 3), t.raw
+    t.send("\x04")
+    same(t.status(), 0)
+    same(user_texts("dumb.jsonl"), ["kept"])
+    assert b"\x1b" not in t.raw, t.raw
+
 if __name__ == "__main__":
     main("chat")
     shutil.rmtree(FOLDER, ignore_errors=True)

@@ -400,5 +400,34 @@ def disk_full(tmp):
         same(f.read(), b"old")
 
 
+@test
+def calibrate_short_texts(tmp):
+    """A text shorter than a window counts as one window of its tokens; a model with a short context has shorter windows."""
+    source, out, saved, corpus = (os.path.join(tmp, name) for name in ("in.gguf", "out.gguf", "saved", "corpus"))
+    with open(corpus, "w") as f:
+        f.write("Once upon a time there was a little fox.")
+    stories = os.path.join(ROOT, "models", "stories.gguf")
+    args = ("quantize", "-q", "--force", "--calibrate", corpus)
+    n_ids = int(call("tokenize", "-m", stories, "--count", "-f", corpus)[0]) + 1  # and BOS
+    call(*args, "--imatrix", saved, stories, out, "Q4_0")
+    keys, sums = read_model(saved)
+    same(floats(sums["blk.0.attn_v.weight.counts"][2]), (float(n_ids),))
+    written = open(out, "rb").read()
+    call(*args, stories, out, "Q4_0")
+    same(open(out, "rb").read(), written, "without writing the matrix")
+    data = open(stories, "rb").read()
+    at = data.index(b"llama.context_length") + len("llama.context_length") + 4
+    with open(source, "wb") as f:
+        f.write(data[:at] + struct.pack("<I", 8) + data[at + 4:])
+    call(*args, "--imatrix", saved, source, out, "Q4_0")
+    keys, sums = read_model(saved)
+    same(keys["imatrix.chunk_size"], (4, struct.pack("<I", 8)))
+    same(floats(sums["blk.0.attn_v.weight.counts"][2]), (float(n_ids // 8 * 8),))
+    at = data.index(b"general.architecture")
+    with open(source, "wb") as f:
+        f.write(data.replace(b"tokenizer.ggml.tokens", b"tokenizer.ggml.tokenz"))
+    refuses(3, "tokenizer.ggml.tokens: missing key", *args, source, out + "2", "Q4_0")
+    check(not os.path.exists(out + "2"))
+
 if __name__ == "__main__":
     main("quantize", "quantize")
