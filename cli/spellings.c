@@ -30,7 +30,8 @@ static const struct {
      "-st --single-turn --simple-io --no-display-prompt --no-escape --no-warmup --warmup --mmap "
      "--no-mmap --no-kv-offload -nkvo --no-op-offload --no-repack -cb --cont-batching "
      "--no-context-shift --jinja --no-host --swa-full --log-timestamps --log-prefix --perf "
-     "--no-perf --offline --ordered-properties",
+     "--no-perf --offline --ordered-properties "
+     "--allow-requantize -mli --multiline-input",
      NULL},
     {SPELLING_IGNORED_VALUE, "--log-colors -co --color -fa --flash-attn", "on off auto"},
     {SPELLING_IGNORED_VALUE,
@@ -46,10 +47,11 @@ static const struct {
      "llama31 does not download models; pass a GGUF file (-m FILE, docs/models.md)"},
     {SPELLING_REFUSED, "list ls", "models are files; llama31 show FILE.gguf describes one"},
     {SPELLING_REFUSED, "embed", "llama31 has no embeddings; see logits and score"},
-    {SPELLING_REFUSED, "version", "use llama31 --version"},
+    {SPELLING_REFUSED, "version -V", "use llama31 --version"},
     {SPELLING_REFUSED, "serve server --host --port", "not a server; see llama31 help batch"},
     {SPELLING_REFUSED,
-     "--mirostat --typical --xtc-probability --dynatemp-range --dry-multiplier --samplers",
+     "--mirostat --typical --xtc-probability --dynatemp-range --dry-multiplier --samplers "
+     "--top-nsigma",
      "unsupported sampler; use --temp, --top-k, --top-p, --min-p and penalties"},
     {SPELLING_REFUSED, "--control-vector", "not supported; LoRA adapters are (--lora)"},
     {SPELLING_REFUSED, "--mmproj --image", "only text models are supported"},
@@ -62,6 +64,12 @@ static const struct {
     {SPELLING_REFUSED, "--check-tensors", "use llama31 show --check -m FILE"},
     {SPELLING_REFUSED, "--verbose-prompt", "use llama31 tokenize, or chat --show-tokens"},
     {SPELLING_REFUSED, "--prompt-cache", "use --cache DIR"},
+    {SPELLING_REFUSED, "-o --output", "the text goes to standard output: > FILE"},
+    {SPELLING_REFUSED, "-r --repetitions", "use -n N"},
+    {SPELLING_REFUSED, "-p --n-prompt", "use --tests p512,d0 (prefill 512 tokens, decode at 0)"},
+    {SPELLING_REFUSED, "--reasoning-budget --reasoning-format",
+     "use --template-var enable_thinking=false"},
+    {SPELLING_REFUSED, "--in-prefix --in-suffix", "use --template FILE.jinja, or --raw"},
     {SPELLING_REFUSED, "--override-kv", "not supported, except for RoPE (--rope-...)"},
     {SPELLING_REFUSED, "--yarn-ext-factor --yarn-attn-factor --yarn-beta-slow --yarn-beta-fast",
      "YaRN parameters come from the model file or the paper (beta 1 and 32)"},

@@ -227,9 +227,12 @@ def llama_cpp_options(tmp):
                         (("--check-tensors", "-st"), "show --check"), (("--verbose-prompt", "-st"), "tokenize"),
                         (("--device", "CUDA0"), "CPU only"), (("-hf", "a/b"), "does not download"),
                         (("-ctk", "f16", "-ctv", "q8_0"), "one type"), (("--mirostat", "2"), "--top-p"),
+                        (("-o", "out.txt"), "> FILE"), (("--reasoning-budget", "0"), "enable_thinking=false"),
                         (("--port", "80"), "not a server"), (("--rope-freq-scale", "0"), "expected a number")]:
         err = program("run", *option, "x", code=2)[1]
         check(why in err and option[-2] in err and err.count("\n") == 1, err)
+    for option, why in ("-p", "--tests p512"), ("-r", "-n N"):
+        check(why in program("bench", option, "5", code=2)[1], option)
 
 
 @test
@@ -241,6 +244,7 @@ def suggestions(tmp):
         check(("did you mean %s " % hint in err) if hint else "did you mean" not in err, option, err)
     check("scripts/export.py" in program("run", "-m", "no-such.gguf", "x", code=1)[1])
     check("did you mean batch" in program("batc", code=2)[1])
+    check("a prompt: llama31 run TEXT" in program("Once", "upon", "a", "time", code=2)[1])
 
 
 @test
