@@ -725,5 +725,21 @@ def refused_values():
     same(bodies[0]["usage"]["prompt_tokens"], bodies[1]["usage"]["prompt_tokens"], "and to no other")
     same(batch([{"prompt": ""}], "--template", "none", code=(0, 5))[0].get("n_prompt"), 1, "BOS alone")
 
+
+@test
+def refused_shards(cli):
+    """A shard outside the array, or a job array without its variables, is refused before anything is written."""
+    source, out = cli.write("in", requests(2)), cli.path_of("out")
+    for shard in "0/2", "3/2", "1", "1/2x", "x", "-1/2":
+        cli.refuses(2, 'of a job array, found "%s"' % shard, "batch", "-i", source, "-o", out, "--shard", shard)
+    array = {"SLURM_ARRAY_TASK_ID": "1", "SLURM_ARRAY_TASK_COUNT": "2"}
+    for change in {"SLURM_ARRAY_TASK_ID": "x"}, {"SLURM_ARRAY_TASK_ID": "3"}, {"SLURM_ARRAY_TASK_COUNT": ""}, \
+            {"SLURM_ARRAY_TASK_STEP": "0"}, {"SLURM_ARRAY_TASK_MIN": "2"}:
+        cli.refuses(2, 'found "slurm"', "batch", "-i", source, "-o", out, "--shard", "slurm",
+                    env=dict(os.environ, **dict(array, **change)))
+    check(not os.path.exists(out))
+    cli.run("batch", "-q", "-n", 1, "-i", source, "-o", out, "--shard", "slurm", env=dict(os.environ, **array))
+    same(len(read_lines(out)), 1)
+
 if __name__ == "__main__":
     main("batch")

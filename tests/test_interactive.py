@@ -302,5 +302,22 @@ def interrupted_batch(tmp):
     check("4 unfinished answers" in err and "--resume" in err, err)
 
 
+@test
+def batch_progress(tmp):
+    """batch shows records, running records and tokens on a terminal and erases them; not with -q or on a dumb terminal."""
+    source = os.path.join(tmp, "in")
+    with open(source, "w") as f:  # the last line without newline counts
+        f.write("\n".join('{"id":%d,"prompt":"Once","max_tokens":%d}' % (i, 60 if i % 2 else -1) for i in range(24)))
+    argv = [PROGRAM, "batch", "-t", "1", "--parallel", "4", "-n", "60", "-i", source, "-o"]
+    t = Terminal(argv + [os.path.join(tmp, "out1")], 24, 80, environment(tmp))
+    same(t.status(60), 0)
+    shown = re.findall(rb"(\d+)/24 records, (\d) running, (\d+) tokens", t.raw)
+    check(shown and all(int(done) < 24 and int(n) <= 4 for done, n, _ in shown), t.raw)
+    check("running" not in t.text() and b" left" in t.raw, t.text())
+    for i, (args, more) in enumerate(((["-q"], {}), ([], {"TERM": "dumb"}))):
+        t = Terminal(argv + [os.path.join(tmp, "quiet%d" % i)] + args, 24, 80, environment(tmp, **more))
+        same(t.status(60), 0)
+        check(b"running" not in t.raw and b"\x1b" not in t.raw, t.raw)
+
 if __name__ == "__main__":
     main("interactive")
