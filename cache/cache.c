@@ -1,7 +1,7 @@
 // See cache.h. A page file:
 //
 //     offset  bytes
-//     0       8            "L31PAGE" and 1, the version
+//     0       8            "L31PAGE" and 2, the version
 //     8       16           hash of the model
 //     24      16           name: hash of the model and the tokens
 //     40      16           checksum of the page
@@ -50,7 +50,7 @@ enum {
 };
 
 typedef struct {
-    uint64_t a, b;
+    uint64_t a, b; // the bytes of a BLAKE2b hash
 } Hash128;
 
 typedef struct {
@@ -73,26 +73,12 @@ struct PrefixCache {
 
 // Hashes.
 
-// SplitMix64's finalizer (Steele, Lea and Flood 2014).
-static uint64_t finalize_hash(uint64_t z) {
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return z ^ z >> 31;
-}
-
-// Adds n bytes to a hash: two chains of multiplications over 8-byte words. Not cryptographic; a
-// collision of names is found because the tokens are compared as well.
+// Adds n bytes to a hash: the hash of the old hash and the hash of the bytes.
 static Hash128 hash_add(Hash128 h, const void *data, size_t n) {
-    const char *p = data;
-    for (size_t i = 0; i < n; i += 8) {
-        uint64_t w = 0;
-        memcpy(&w, p + i, n - i < 8 ? n - i : 8);
-        h.a = (h.a ^ w) * 0x9e3779b97f4a7c15u;
-        h.a ^= h.a >> 29;
-        h.b = (h.b + w) * 0xd1342543de82ef95u;
-        h.b ^= h.b >> 31;
-    }
-    return (Hash128){finalize_hash(h.a ^ n), finalize_hash(h.b + h.a)};
+    Hash128 pair[2] = {h};
+    blake2b(data, n, (uint8_t *)&pair[1]);
+    blake2b(pair, sizeof pair, (uint8_t *)&h);
+    return h;
 }
 
 // Checksum of a page, at the speed of memory: sums of 8-byte words and sums of these sums (Fletcher
@@ -193,7 +179,7 @@ static Buffer build_head(Hash128 model, Hash128 name, Hash128 checksum, const in
                          size_t page_bytes) {
     Buffer head = {0};
     static const char zeros[PAGE_ALIGN];
-    PageHead h = {{'L', '3', '1', 'P', 'A', 'G', 'E', 1}, model, name, checksum, n, page_bytes};
+    PageHead h = {{'L', '3', '1', 'P', 'A', 'G', 'E', 2}, model, name, checksum, n, page_bytes};
     buffer_append(&head, &h, sizeof h);
     buffer_append(&head, tokens, n * sizeof *tokens);
     buffer_append(&head, zeros, head_bytes(n) - head.len);

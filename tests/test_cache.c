@@ -2,6 +2,7 @@
 // the directory stays within its size.
 #include "make_gguf.h"
 #include "test.h"
+#include "../base/blake2b.h"
 #include "../base/files.h"
 #include "../model_load.h"
 #include "../quantize/encode.h"
@@ -199,20 +200,9 @@ static void damaged_pages(void) {
 
 // The hash of cache.c, for a file that has the name of its content.
 static void add_to_name(uint64_t name[2], const char *data, size_t n) {
-    for (size_t i = 0; i < n; i += 8) {
-        uint64_t w;
-        memcpy(&w, data + i, 8);
-        name[0] = (name[0] ^ w) * 0x9e3779b97f4a7c15u;
-        name[0] ^= name[0] >> 29;
-        name[1] = (name[1] + w) * 0xd1342543de82ef95u;
-        name[1] ^= name[1] >> 31;
-    }
-    uint64_t z[2] = {name[0] ^ n, name[1] + name[0]};
-    for (int k = 0; k < 2; k++) {
-        z[k] = (z[k] ^ z[k] >> 30) * 0xbf58476d1ce4e5b9u;
-        z[k] = (z[k] ^ z[k] >> 27) * 0x94d049bb133111ebu;
-        name[k] = z[k] ^ z[k] >> 31;
-    }
+    uint64_t pair[4] = {name[0], name[1]};
+    blake2b(data, n, (uint8_t *)&pair[2]);
+    blake2b(pair, sizeof pair, (uint8_t *)name);
 }
 
 // Sizes in the head of a page, as an attacker would choose them: each 64-bit extreme, and the
