@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 static volatile int *interrupted, is_deferred;
+static void (*restore)(void); // see signals_restore_with(); NULL: none
 
 // Handlers call async-signal-safe functions only.
 static void print_in_handler(const char *text, size_t n) {
@@ -20,6 +21,7 @@ static void on_signal(int number) {
         return;
     }
     files_cleanup();
+    if (restore) restore();
     if (number == SIGBUS) {
         print_in_handler(changed, sizeof changed - 1);
         _exit(EXIT_RUNTIME);
@@ -51,3 +53,11 @@ void signals_install(volatile int *flag) {
 }
 
 void signals_defer(void) { is_deferred = 1; }
+
+void signals_restore_with(void (*function)(void)) {
+    static const int crashes[] = {SIGSEGV, SIGILL, SIGFPE, SIGABRT};
+    restore = function;
+    atexit(function);
+    for (size_t i = 0; i < sizeof crashes / sizeof *crashes; i++)
+        sigaction(crashes[i], &(struct sigaction){.sa_handler = on_signal}, NULL);
+}

@@ -8,6 +8,7 @@
 // text has more rows than the screen, only the rows around the cursor are written.
 #include "editor.h"
 #include "../base/files.h"
+#include "../base/signals.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -56,11 +57,6 @@ static struct {
     int wake[2]; // pipe; signal handlers write to it so that poll() returns
 } tty = {.wake = {-1, -1}};
 
-static const int fatal_signals[] = {SIGTERM, SIGHUP, SIGQUIT, SIGSEGV,
-                                    SIGBUS,  SIGILL, SIGFPE,  SIGABRT};
-enum { N_FATAL = sizeof fatal_signals / sizeof *fatal_signals };
-static struct sigaction old_actions[N_FATAL];
-
 // Ignores write errors: if the terminal is gone, SIGHUP or the end of input follows.
 static void put_bytes(int fd, const char *s, size_t n) {
     if (!write_all(fd, s, n)) return;
@@ -77,15 +73,6 @@ static void terminal_take(void) {
     tcsetattr(STDIN_FILENO, TCSANOW, &tty.raw);
     put_bytes(STDIN_FILENO, "\x1b[?2004h", 8); // bracketed paste
     tty.is_raw = 1;
-}
-
-// Restores the terminal and the previous action of the signal, then raises the signal again. It is
-// delivered when this handler returns.
-static void on_fatal_signal(int number) {
-    terminal_restore();
-    for (int i = 0; i < N_FATAL; i++)
-        if (fatal_signals[i] == number) sigaction(number, &old_actions[i], NULL);
-    raise(number);
 }
 
 // Handles Ctrl-C, Ctrl-Z and changes of the window size, then wakes the editor.
@@ -108,19 +95,8 @@ static void on_wake_signal(int number) {
     errno = e;
 }
 
-static void install_handlers(void) {
-    static const int wakes[] = {SIGINT, SIGTSTP, SIGWINCH};
-    struct sigaction fatal = {.sa_handler = on_fatal_signal},
-                     wake = {.sa_handler = on_wake_signal, .sa_flags = SA_RESTART};
-    for (int i = 0; i < N_FATAL; i++) {
-        sigaction(fatal_signals[i], &fatal, &old_actions[i]);
-        if (old_actions[i].sa_handler == SIG_IGN) // stays ignored, as under nohup
-            sigaction(fatal_signals[i], &old_actions[i], NULL);
-    }
-    for (size_t i = 0; i < sizeof wakes / sizeof *wakes; i++) sigaction(wakes[i], &wake, NULL);
-}
-
 Editor *editor_open(const char *history, Completer complete, volatile int *interrupted) {
+    static const int wakes[] = {SIGINT, SIGTSTP, SIGWINCH};
     Editor *e = xalloc(1, sizeof *e);
     const char *term = getenv("TERM");
     e->interrupted = tty.interrupted = interrupted;
@@ -143,8 +119,10 @@ Editor *editor_open(const char *history, Completer complete, volatile int *inter
     tty.raw.c_iflag &= ~(tcflag_t)(ICRNL | INLCR | IXON);
     tty.raw.c_cc[VMIN] = 1;
     tty.raw.c_cc[VTIME] = 0;
-    install_handlers();
-    atexit(terminal_restore);
+    for (size_t i = 0; i < sizeof wakes / sizeof *wakes; i++)
+        sigaction(wakes[i],
+                  &(struct sigaction){.sa_handler = on_wake_signal, .sa_flags = SA_RESTART}, NULL);
+    signals_restore_with(terminal_restore);
     terminal_take();
     return e;
 }
