@@ -304,6 +304,11 @@ static void close_container(JsonWriter *w, const char *bracket) {
     w->needs_comma = true;
 }
 
+JsonWriter json_object(Buffer *out) {
+    JsonWriter w = {.out = out};
+    json_begin_object(&w, NULL);
+    return w;
+}
 void json_begin_object(JsonWriter *w, const char *key) { open_container(w, key, "{"); }
 void json_end_object(JsonWriter *w) { close_container(w, "}"); }
 void json_begin_array(JsonWriter *w, const char *key) { open_container(w, key, "["); }

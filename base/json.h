@@ -39,15 +39,16 @@ const Json *json_get_string(const Json *obj, const char *key);
 // j is a string equal to text. False for NULL.
 bool json_is(const Json *j, const char *text);
 
-// Appends JSON without white space to a buffer: `JsonWriter w = {&buffer};`, then one call per
-// value. The writer adds commas, so that a function can add members to an object that its caller
-// opened. `key` names a member of an object. It is NULL for array items, for the outermost value
-// and after json_write_key().
+// Appends JSON without white space to a buffer: `JsonWriter w = {&buffer};`, or json_object() to
+// begin with an object, then one call per value. The writer adds commas, so that a function can add
+// members to an object that its caller opened. `key` names a member of an object. It is NULL for
+// array items, for the outermost value and after json_write_key().
 typedef struct {
     Buffer *out;
     bool needs_comma; // the innermost open object or array has a value already
 } JsonWriter;
 
+JsonWriter json_object(Buffer *out);
 void json_begin_object(JsonWriter *w, const char *key);
 void json_end_object(JsonWriter *w);
 void json_begin_array(JsonWriter *w, const char *key);

@@ -18,6 +18,12 @@ bool str_eq(Str a, Str b) {
 }
 bool str_is(Str a, const char *c_string) { return str_eq(a, str_of(c_string)); }
 
+bool str_is_one_of(Str s, const char *words) {
+    for (size_t n; (n = strcspn(words, " ")); words += n + (words[n] == ' '))
+        if (str_eq(s, (Str){words, n})) return true;
+    return false;
+}
+
 int str_compare(Str a, Str b) {
     size_t n = a.len < b.len ? a.len : b.len;
     int order = n ? memcmp(a.data, b.data, n) : 0;

@@ -16,8 +16,9 @@ Str str_of(const char *c_string);
 Str str_copy(Str s); // NUL-terminated; free its data
 bool str_eq(Str a, Str b);
 bool str_is(Str a, const char *c_string);
-int str_compare(Str a, Str b);       // bytewise, like strcmp
-size_t str_find(Str text, Str part); // offset of the first occurrence, or SIZE_MAX
+bool str_is_one_of(Str s, const char *words); // `words` are separated by a space
+int str_compare(Str a, Str b);                // bytewise, like strcmp
+size_t str_find(Str text, Str part);          // offset of the first occurrence, or SIZE_MAX
 bool str_contains(Str text, const char *part);
 bool str_begins_with(Str s, const char *start);
 bool str_ends_with(Str s, const char *end);

@@ -14,17 +14,12 @@ Str content_strip(Str s) {
 }
 
 bool message_is_role(Str role) {
-    static const char *const roles[] = {"system",    "developer", "user",
-                                        "assistant", "ipython",   "tool"};
-    for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
-        if (str_is(role, roles[i])) return true;
-    return false;
+    return str_is_one_of(role, "system developer user assistant ipython tool");
 }
 
 Message message_make(Str role, Str content) {
     Buffer json = {0};
-    JsonWriter w = {&json, false};
-    json_begin_object(&w, NULL);
+    JsonWriter w = json_object(&json);
     json_write_string(&w, "role", role);
     json_write_string(&w, "content", content);
     json_end_object(&w);
@@ -85,8 +80,7 @@ bool message_read(const Json *object, Message *out, Error *err) {
     Buffer json = {0}, text = {0};
     if (has_content && !read_content(content, &text, err)) return buffer_free(&text), false;
     Str name = json_is(role, "developer") ? str_of("system") : role->string;
-    JsonWriter w = {&json, false};
-    json_begin_object(&w, NULL);
+    JsonWriter w = json_object(&json);
     json_write_string(&w, "role", name);
     for (const Json *m = object->child; m; m = m->next) {
         if (m == role) continue;

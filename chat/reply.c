@@ -103,8 +103,7 @@ static bool take_python_call(Reply *r, Str s) {
         return false;
     Str rest = {s.data + n + 6, s.len - n - 7};
     bool ok = true;
-    JsonWriter w = {&text, false};
-    json_begin_object(&w, NULL);
+    JsonWriter w = json_object(&text);
     while (ok && (rest = content_strip(rest)).len) {
         size_t key = word_length(rest, "_"), value = 0;
         ok = key && key < rest.len && rest.data[key] == '=';
@@ -139,8 +138,7 @@ static void take_python(Reply *r, Str s) {
     s = content_strip(s);
     if (take_objects(r, s) || (s.len && take_python_call(r, s))) return;
     if (s.len && *s.data == '{' && !bracketed_length(s)) return; // a truncated object
-    JsonWriter w = {&text, false};
-    json_begin_object(&w, NULL);
+    JsonWriter w = json_object(&text);
     json_write_string(&w, "code", s);
     json_end_object(&w);
     add_tool_call(r, str_of("code_interpreter"), &text);
@@ -214,9 +212,7 @@ void reply_free(Reply *r) {
     *r = (Reply){0};
 }
 
-// is_api: the arguments are written as a string, as in the API; otherwise as an object, the form
-// that templates expect.
-static void write_extras(JsonWriter *w, const Reply *r, bool is_api) {
+void reply_write_extras(JsonWriter *w, const Reply *r, bool is_api) {
     if (r->reasoning.data) json_write_string(w, "reasoning_content", r->reasoning);
     if (!r->n_calls) return;
     json_begin_array(w, "tool_calls");
@@ -237,15 +233,12 @@ static void write_extras(JsonWriter *w, const Reply *r, bool is_api) {
     json_end_array(w);
 }
 
-void reply_write_extras(JsonWriter *w, const Reply *r) { write_extras(w, r, true); }
-
 Message reply_message(const Reply *r) {
     Buffer json = {0};
-    JsonWriter w = {&json, false};
-    json_begin_object(&w, NULL);
+    JsonWriter w = json_object(&json);
     json_write_string(&w, "role", str_of("assistant"));
     json_write_string(&w, "content", r->content);
-    write_extras(&w, r, false);
+    reply_write_extras(&w, r, false);
     json_end_object(&w);
     return (Message){buffer_str(&json), str_copy(str_of("assistant")), str_copy(r->content),
                      r->n_calls};

@@ -33,5 +33,6 @@ bool reply_is_call(Str raw); // true if a reply begins with the control token of
 void reply_free(Reply *r);
 // The reply as a message of the dialogue, for the template.
 Message reply_message(const Reply *r);
-// Writes the members "reasoning_content" and "tool_calls", unless empty, in the form of the API.
-void reply_write_extras(JsonWriter *w, const Reply *r);
+// Writes the members "reasoning_content" and "tool_calls", unless empty. is_api: the arguments of
+// calls are a string, as in the API; otherwise an object, the form that templates expect.
+void reply_write_extras(JsonWriter *w, const Reply *r, bool is_api);

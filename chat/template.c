@@ -199,8 +199,7 @@ static bool is_role_name(const Json *string) {
 
 // The variables that every template has.
 static void write_input(Buffer *out, const TemplateInput *in) {
-    JsonWriter w = {out, false};
-    json_begin_object(&w, NULL);
+    JsonWriter w = json_object(out);
     json_write_bool(&w, "add_generation_prompt", in->wants_answer);
     json_write_null(&w, "documents");
     json_write_format(&w, "tools", "%.*s", in->tools.data ? (int)in->tools.len : 4,
@@ -218,8 +217,7 @@ static void write_input(Buffer *out, const TemplateInput *in) {
 static void write_template_vars(Buffer *out, const Tokenizer *t, const Json *const objects[3]) {
     static const char *const names[2] = {"bos_token", "eos_token"};
     int ids[2] = {tokenizer_bos(t), tokenizer_eos(t)};
-    JsonWriter w = {out, false};
-    json_begin_object(&w, NULL);
+    JsonWriter w = json_object(out);
     for (int i = 0; i < 2; i++) {
         Str value = ids[i] < 0 ? str_of("") : tokenizer_piece(t, ids[i], true);
         for (int k = 0; k < 3; k++) {

@@ -72,7 +72,7 @@ void completion_parse(Reply *r, const Template *tpl, const Tokenizer *t, const S
 void completion_write(JsonWriter *w, const char *text_key, const Reply *r, const Sequence *s,
                       int n_prompt) {
     json_write_string(w, text_key, r->content);
-    reply_write_extras(w, r);
+    reply_write_extras(w, r, true);
     json_write_string(w, "finish_reason", str_of(completion_finish_reason(r, s)));
     if (completion_is_incomplete(s)) json_write_bool(w, "incomplete", true);
     json_write_int(w, "n_prompt", n_prompt);

@@ -75,23 +75,14 @@ static const struct {
      "YaRN parameters come from the model file or the paper (beta 1 and 32)"},
 };
 
-// True if `names`, separated by spaces, has `name`.
-static bool has_name(const char *names, const char *name) {
-    size_t n = strlen(name);
-    if (!n || strchr(name, ' ')) return false;
-    for (const char *at = names; (at = strstr(at, name)); at += n)
-        if ((at == names || at[-1] == ' ') && (at[n] == ' ' || !at[n])) return true;
-    return false;
-}
-
 Spelling spelling_translate(const char **name, const char **value, const char *kv_type,
                             Error *err) {
     size_t i = 0, n = sizeof spellings / sizeof *spellings;
-    while (i < n && !has_name(spellings[i].names, *name)) i++;
+    while (i < n && !str_is_one_of(str_of(*name), spellings[i].names)) i++;
     if (i == n) return SPELLING_UNKNOWN;
     Spelling kind = spellings[i].kind;
     const char *text = spellings[i].text;
-    if (kind == SPELLING_IGNORED_VALUE && text && !(*value && has_name(text, *value)))
+    if (kind == SPELLING_IGNORED_VALUE && text && !(*value && str_is_one_of(str_of(*value), text)))
         return SPELLING_IGNORED;
     if (kind == SPELLING_REFUSED) error_set(err, EXIT_USAGE, "%s: %s", *name, text);
     if (kind != SPELLING_OPTION && kind != SPELLING_FILE) return kind;

@@ -112,8 +112,7 @@ static void show_progress(Batch *b, bool is_last) {
     double left = seconds_left(b, sec);
     if (b->options.progress_json) {
         Buffer line = {0};
-        JsonWriter w = {.out = &line};
-        json_begin_object(&w, NULL);
+        JsonWriter w = json_object(&line);
         json_write_int(&w, "done", n);
         json_write_int(&w, "total", b->n_total > n ? b->n_total : n);
         json_write_int(&w, "failed", b->n_failed);

@@ -5,8 +5,7 @@
 
 // Begins the line of output with the ids.
 static JsonWriter begin_answer(Record *r) {
-    JsonWriter w = {.out = &r->answer};
-    json_begin_object(&w, NULL);
+    JsonWriter w = json_object(&r->answer);
     if (r->form != FORM_SHORT) json_write_format(&w, "id", "\"batch_req_%ld\"", r->line);
     json_write_format(&w, r->form == FORM_SHORT ? "id" : "custom_id", "%s",
                       r->has_id ? r->id.data : "null");
@@ -77,7 +76,7 @@ static void write_openai_choice(JsonWriter *w, const Record *r, const Reply *rep
         json_begin_object(w, "message");
         json_write_string(w, "role", str_of("assistant"));
         json_write_string(w, "content", reply->content);
-        reply_write_extras(w, reply);
+        reply_write_extras(w, reply, true);
         json_write_null(w, "refusal");
         json_end_object(w);
     } else {
@@ -101,11 +100,10 @@ static void write_choice(const Record *r) {
     const Sequence *s = &r->sequence;
     const Pipeline *p = r->pipeline;
     Record *parent = r->parent;
-    JsonWriter w = {.out = &parent->choices[r->index]};
+    JsonWriter w = json_object(&parent->choices[r->index]);
     Reply reply;
     completion_parse(&reply, parent->is_plain ? NULL : &p->tpl, p->tokenizer, s, parent->has_tools,
                      0);
-    json_begin_object(&w, NULL);
     if (parent->form == FORM_SHORT) {
         completion_write(&w, "text", &reply, s, r->prompt.len);
         if (parent->n_logprobs >= 0)

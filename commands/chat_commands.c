@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
+#pragma GCC diagnostic ignored "-Wunused-parameter" // some commands need no text
+
 // Options
 
 static void show_settings(const Chat *c) {
@@ -35,7 +37,6 @@ static void command_set(Chat *c, const char *text) {
 }
 
 static void command_show(Chat *c, const char *text) {
-    (void)text;
     const Dialogue *d = &c->dialogue;
     note(NULL, "model %s, template %s, %d of %d positions used, %s", c->pipeline.model.file.path,
          c->pipeline.tpl.name, c->session->n_tokens, c->options.ctx, count_of(d->n, "message"));
@@ -45,7 +46,6 @@ static void command_show(Chat *c, const char *text) {
 }
 
 static void command_stats(Chat *c, const char *text) {
-    (void)text;
     note(NULL, "%s; prefill %llu tok %.1f tok/s, decode %llu tok %.1f tok/s; KV cache %.1f MB",
          count_of(c->n_answers, "answer"), (unsigned long long)c->n_prefill,
          c->prefill_sec > 0 ? (double)c->n_prefill / c->prefill_sec : 0,
@@ -127,7 +127,6 @@ static void command_save(Chat *c, const char *path) {
 // The dialogue
 
 static void command_undo(Chat *c, const char *text) {
-    (void)text;
     if (chat_undo(c)) note(&c->options, "(undone: %s left)", count_of(c->dialogue.n, "message"));
 }
 
@@ -146,7 +145,6 @@ static void command_edit(Chat *c, const char *text) {
 }
 
 static void command_regen(Chat *c, const char *text) {
-    (void)text;
     Dialogue *d = &c->dialogue;
     if (dialogue_last_user(d) < 0) {
         chat_error(c, "there is no message to answer");
@@ -160,7 +158,6 @@ static void command_regen(Chat *c, const char *text) {
 }
 
 static void command_clear(Chat *c, const char *text) {
-    (void)text;
     Dialogue *d = &c->dialogue;
     dialogue_remove(d, dialogue_has(d, 0, "system"), d->n);
     d->dropped.len = c->attached.len = 0;
@@ -198,8 +195,7 @@ static void command_tool(Chat *c, const char *text) {
         const Json *id = json_get_string(call, "id"),
                    *name = json_get_string(json_get(call, "function"), "name");
         Buffer json = {0};
-        JsonWriter w = {&json, false};
-        json_begin_object(&w, NULL);
+        JsonWriter w = json_object(&json);
         json_write_string(&w, "role", str_of("tool"));
         json_write_string(&w, "content", str_of(text));
         if (id) json_write_string(&w, "tool_call_id", id->string);
@@ -241,7 +237,6 @@ static const struct {
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
 
 static void command_help(Chat *c, const char *text) {
-    (void)c, (void)text;
     for (int i = 0; i < N_COMMANDS; i++) note(NULL, "%-8s %s", commands[i].name, commands[i].help);
     note(NULL,
          "Several lines: end each with \\, enclose them in \"\"\", or paste them.\n"

@@ -21,8 +21,7 @@ void chat_error(const Chat *c, const char *fmt, ...) {
     else
         warn("%s", text.data);
     if (c->options.is_json) {
-        JsonWriter w = {&out, false};
-        json_begin_object(&w, NULL);
+        JsonWriter w = json_object(&out);
         json_write_string(&w, "error", buffer_str(&text));
         text_print_json(&w);
     }
@@ -210,8 +209,7 @@ static void report_answer(Chat *c, const Sequence *s, const Reply *r) {
     Generator *g = &c->generator;
     if (c->options.is_json) {
         Buffer out = {0};
-        JsonWriter w = {&out, false};
-        json_begin_object(&w, NULL);
+        JsonWriter w = json_object(&out);
         json_write_string(&w, "role", str_of("assistant"));
         completion_write(&w, "content", r, s, s->request.n_prompt - s->n_reused);
         json_write_int(&w, "n_context", c->session->n_tokens);

@@ -33,8 +33,7 @@ static void write_completion(JsonWriter *w, const Pipeline *p, const Sequence *s
 // One completion is the object itself; several are items of "choices".
 static void print_json(const Pipeline *p, const Sequence *s, int n) {
     Buffer out = {0};
-    JsonWriter w = {.out = &out};
-    json_begin_object(&w, NULL);
+    JsonWriter w = json_object(&out);
     if (n == 1) {
         write_completion(&w, p, s);
     } else {

@@ -148,8 +148,7 @@ static void print_model(const Model *m, const Options *o) {
 static void print_json(const Gguf *g, const Model *m) {
     const char *mixture = gguf_file_type_name(g);
     Buffer out = {0};
-    JsonWriter w = {.out = &out};
-    json_begin_object(&w, NULL);
+    JsonWriter w = json_object(&out);
     json_write_string(&w, "file", str_of(g->path));
     if (!m) {
         json_write_int(&w, "n_tensors", 0);

@@ -546,7 +546,7 @@ enum { LIST_INDEX, LIST_COUNT };
 
 static Value list_search(Heap *h, const Args *a) {
     int n_found = 0;
-    List *list = value_items(h, a->self);
+    const List *list = a->self.list;
     for (int i = 0; i < list->n; i++) {
         if (!value_equal(h, list->items[i], a->values[0])) continue;
         if (a->variant == LIST_INDEX) return value_int(i);

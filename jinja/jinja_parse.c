@@ -220,10 +220,7 @@ static const JinjaToken *token_after(const JinjaParser *p) {
 
 // True if a token is one of the names and operators in `words`, which are separated by spaces.
 static bool is_word(const JinjaToken *t, const char *words) {
-    if (t->kind != TOKEN_NAME && t->kind != TOKEN_OPERATOR) return false;
-    for (size_t n; (n = strcspn(words, " ")); words += n + (words[n] == ' '))
-        if (str_eq(t->s, (Str){words, n})) return true;
-    return false;
+    return (t->kind == TOKEN_NAME || t->kind == TOKEN_OPERATOR) && str_is_one_of(t->s, words);
 }
 
 static const JinjaToken *next_token(JinjaParser *p) {

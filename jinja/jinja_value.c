@@ -299,11 +299,6 @@ Text value_string(Heap *h, Value v) {
     return v.text;
 }
 
-List *value_items(Heap *h, Value v) {
-    if (!value_is_list(v)) heap_fail(h, "expected a list, found '%s'", value_type_name(v));
-    return v.list;
-}
-
 Dict *value_mapping(Heap *h, Value v) {
     if (v.kind != VALUE_DICT) heap_fail(h, "expected a mapping, found '%s'", value_type_name(v));
     return v.dict;

@@ -179,7 +179,6 @@ bool value_truth(Value v);
 double value_number(Heap *h, Value v);   // of a number
 int64_t value_integer(Heap *h, Value v); // of an int or a bool
 Text value_string(Heap *h, Value v);     // of a string
-List *value_items(Heap *h, Value v);     // of a VALUE_LIST to VALUE_GENERATOR
 Dict *value_mapping(Heap *h, Value v);   // of a dictionary
 List *value_iterate(Heap *h, Value v);   // its items; uses up a generator
 Text value_str(Heap *h, Value v);        // Python's str()
