@@ -297,7 +297,7 @@ static bool parse_lora(const char *text, LoraOption *out) {
     bool has_scale = colon && !strpbrk(colon, "/\\") && access(text, F_OK);
     *out = (LoraOption){str_of(text), 1};
     if (has_scale) out->path.len = (size_t)(colon - text);
-    return *text && (!has_scale || parse_f64(colon + 1, &out->scale));
+    return out->path.len && (!has_scale || parse_f64(colon + 1, &out->scale));
 }
 
 // --logit-bias: "ID+X" or "ID-X"; "ID-inf" bans the token.

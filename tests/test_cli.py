@@ -605,7 +605,7 @@ USAGE_ERRORS = [  # message, arguments
      for positions in ("5-x", "1..x", "1..3:x", "-1", "5..1", "1..3:0", "0..2000000000", "1..3:2000000000", "")
 ] + [("--logit-bias: expected ID+X or ID-X, found", "run", "--logit-bias=" + bias, "x")
      for bias in ("", "+1", "-1+1", "99999999999+1", "5", "5*1", "5+x", "5-false")
-] + [("--lora: expected FILE or FILE:SCALE, found", "run", "--lora", lora, "x") for lora in ("", "none:x", "none:")]
+] + [("--lora: expected FILE or FILE:SCALE, found", "run", "--lora", lora, "x") for lora in ("", "none:x", "none:", ":1")]
 MISSING_FILES = [  # arguments; /none does not exist
     ("tokenize", "--chat", "/none"), ("logits", "--ids", "@/none", "-o", "none"), ("run", "--tools", "/none", "x"),
     ("run", "--grammar", "/none", "x"), ("run", "--json-schema", "@/none", "x"), ("run", "--draft", "/none", "x"),
