@@ -145,7 +145,7 @@ const Option option_table[] = {
     // in a later group, is unrelated.
     GROUP("Constraint"),
     {{"--json-schema"}, CONSTRAIN, TEXT(json_schema, "S"),
-     "generate JSON of this schema; @FILE reads a file", MODULE_CONSTRAIN},
+     "generate JSON of this schema, or of that in @FILE or FILE.json", MODULE_CONSTRAIN},
     {{"--any-order"}, CMD_RUN | CMD_BATCH | CMD_REQUEST, FLAG(any_order),
      "generate properties in any order (default: the schema's)", MODULE_CONSTRAIN},
     {{"--grammar"}, CONSTRAIN, TEXT(grammar, "FILE"),

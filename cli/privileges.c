@@ -51,7 +51,10 @@ static void add_output(PathList *p, const char *path) {
 
 const char *text_file(const Options *o, const char *text) {
     if (text && *text == '@') return text + 1;
-    return text && text == o->grammar && !strstr(text, "::=") ? text : NULL;
+    bool is_name = text && (text == o->grammar
+                                ? !strstr(text, "::=")
+                                : text == o->json_schema && str_ends_with(str_of(text), ".json"));
+    return is_name ? text : NULL;
 }
 
 static void add_option(PathList *p, const Options *o, const Option *option) {

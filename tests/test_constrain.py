@@ -179,6 +179,8 @@ def schema_suite(cli):
 
 @test
 def checked_texts(cli):
+    for name in cli.write("s.json", [{"const": 1}]), "@" + cli.path_of("s.json"):  # a file; the "@" is optional here
+        same([r["accepted"] for r in tokenize(cli, ["1", "2"], "--json-schema", name)[0]], [True, False])
     results, err = tokenize(cli, ["{}", '{"a": 1}', '{"a": 1', '{"a":1}x', ""], "--json-schema",
                           '{"properties":{"a":{"type":"integer"}},"type":"object"}')
     same([r["accepted"] for r in results], [True, True, False, False, False])
