@@ -355,11 +355,12 @@ static Value filter_indent(Heap *h, const Args *a) {
     Text t = value_str(h, a->self), by = indent_text(h, value_or(a->values[0], value_int(4)));
     bool indents_first = value_truth(a->values[1]), indents_blank = value_truth(a->values[2]);
     size_t start = h->out.len;
-    for (bool is_first = true; is_first || t.len; is_first = false) {
+    for (bool is_first = true, has_more = true; has_more; is_first = false) {
         size_t end = text_find(h, t, text_of("\n"), 0), n = end == SIZE_MAX ? t.len : end + 1;
         bool is_blank = n == 0 || *t.data == '\n';
         if (is_first ? indents_first : indents_blank || !is_blank) heap_put(h, by);
         heap_put(h, text_part(t, 0, n));
+        has_more = end != SIZE_MAX && (n < t.len || indents_blank);
         t = text_part(t, n, t.len);
     }
     return heap_pop_string(h, start);

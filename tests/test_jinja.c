@@ -229,6 +229,8 @@ static const char *const cases[][2] = {
      "{}1 }12 x-y- 2"},
     {"{{ ('<b>'|safe)|string ~ '<' }} {{ ('<b>'|safe)|string|e }} {{ 'a\"b'|e }} {{ ('<'|safe)|e }}",
      "<b>< <b> a&#34;b <"},
+    {"{{ 'a\\n'|indent(2, blank=true) }}| {{ 'a\\n\\n'|indent(1, true, true) }}| {{ ''|indent(blank=true) }}|",
+     "a\n  |  a\n \n | |"},
     {"{{ ''|indent }}| {{ ''|indent(first=true) }}| {{ 'a'|indent(0) }}",
      "|     | a"},
     {"{{ 5|int }} {{ huge|int }} {{ -((f * 1e308 * 10)) }} {{ ((f * 1e308 * 10))|string }} {{ [-((f * 1e308 * 10))] }} {{ [(f * 1e308 * 10) - (f * 1e308 * 10)] }} {{ ((f * 1e308 * 10) - (f * 1e308 * 10))|tojson }} {{ [(f * 1e308 * 10), -((f * 1e308 * 10))]|tojson }} {{ 'abc'|float(2) }} {{ [1]|int(9) }} {{ [1]|float }} {{ '+5'|int }}",
