@@ -204,7 +204,7 @@ install:
 	./llama31 help --completion zsh > "$(SHARE)/zsh/site-functions/_llama31"
 	./llama31 help --completion fish > "$(SHARE)/fish/vendor_completions.d/llama31.fish"
 	mkdir -p "$(SHARE)/doc/llama31/docs/rope" "$(SHARE)/llama31/scripts/lib"
-	install -m 644 README.md LICENSE "$(SHARE)/doc/llama31"
+	install -m 644 README.md CHANGELOG.md LICENSE "$(SHARE)/doc/llama31"
 	install -m 644 docs/*.md "$(SHARE)/doc/llama31/docs"
 	install -m 644 docs/rope/*.svg "$(SHARE)/doc/llama31/docs/rope"
 	install -m 755 scripts/*.py scripts/*.sh "$(SHARE)/llama31/scripts"
