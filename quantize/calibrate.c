@@ -4,6 +4,8 @@
 #include "../kernels/ops.h"
 #include "../tokenizer.h"
 
+#include <stdio.h>
+
 typedef struct {
     const Gguf *file;
     double **sums; // per tensor of the file: (cols), sums of x^2 over all tokens
@@ -46,10 +48,9 @@ static int run_windows(const QuantizeOptions *o, Calibration *calibration, const
         if (ok) model_forward(m, ws, 0);
         session_free(session);
         if (!ok) break;
-        Buffer line = {0};
-        buffer_printf(&line, "calibrate: window %d of %d", i + 1, n_windows);
-        o->show_progress(o->arg, line.data);
-        buffer_free(&line);
+        char line[80];
+        snprintf(line, sizeof line, "calibrate: window %d of %d", i + 1, n_windows);
+        o->show_progress(o->arg, line);
     }
     o->show_progress(o->arg, NULL);
     workspace_free(ws);

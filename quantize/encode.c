@@ -62,18 +62,18 @@ typedef struct {
 // worse than importance alone: TinyLlama as Q3_K_M has 8 % more KL divergence.
 static void groups_load(WeightGroups *restrict f, MinSign min_sign, int n, int n_groups,
                         const float *restrict x, const float *importance) {
-    float square[LANES] = {0}, rms[LANES], low[LANES], high[LANES], c[LANES] = {0}, cx[LANES] = {0};
-    f->n = n;
-    if (n_groups < LANES) memset(f->x, 0, sizeof f->x), memset(f->cost, 0, sizeof f->cost);
+    float square[LANES] = {0}, rms[LANES];
+    *f = (WeightGroups){.n = n};
     for (int g = 0; g < n_groups; g++)
         for (int i = 0; i < n; i++) f->x[i][g] = x[g * n + i];
-    for (int g = 0; g < LANES; g++) low[g] = high[g] = min_sign == MIN_OF_ANY_SIGN ? f->x[0][g] : 0;
+    for (int g = 0; g < LANES && min_sign == MIN_OF_ANY_SIGN; g++)
+        f->low[g] = f->high[g] = f->x[0][g];
     for (int i = 0; i < n; i++)
         for (int g = 0; g < LANES; g++) {
             float v = f->x[i][g];
             square[g] += v * v;
-            low[g] = v < low[g] ? v : low[g];
-            high[g] = v > high[g] ? v : high[g];
+            f->low[g] = v < f->low[g] ? v : f->low[g];
+            f->high[g] = v > f->high[g] ? v : f->high[g];
         }
     for (int g = 0; g < LANES; g++) square[g] /= (float)n;
     for (int g = 0; g < LANES; g++) rms[g] = sqrtf(square[g]);
@@ -83,16 +83,9 @@ static void groups_load(WeightGroups *restrict f, MinSign min_sign, int n, int n
         for (int i = 0; i < n; i++) f->cost[i][g] = importance[g * n + i];
     for (int i = 0; i < n; i++)
         for (int g = 0; g < LANES; g++) {
-            c[g] += f->cost[i][g];
-            cx[g] += f->cost[i][g] * f->x[i][g];
+            f->sum_c[g] += f->cost[i][g];
+            f->sum_cx[g] += f->cost[i][g] * f->x[i][g];
         }
-    memcpy(f->low, low, sizeof low);
-    memcpy(f->high, high, sizeof high);
-    memcpy(f->sum_c, c, sizeof c);
-    memcpy(f->sum_cx, cx, sizeof cx);
-    memset(f->scale, 0, sizeof f->scale);
-    memset(f->min, 0, sizeof f->min);
-    memset(f->gain, 0, sizeof f->gain);
 }
 
 // Midpoints between the values of kvalues_iq4nl, and the differences of neighbouring values.
@@ -153,16 +146,6 @@ MULTIVERSION static void sum_levels(const WeightGroups *f, const QuantLevels *le
         sum_levels_of(f, levels->lo, levels->hi, false, inv, base, out);
 }
 
-// Replaces the fit of every group for which the trial has more gain.
-static void keep_better(WeightGroups *f, const float *scale, const float *min, const float *gain) {
-    for (int g = 0; g < LANES; g++) {
-        bool is_better = gain[g] > f->gain[g];
-        f->gain[g] = is_better ? gain[g] : f->gain[g];
-        f->scale[g] = is_better ? scale[g] : f->scale[g];
-        f->min[g] = is_better ? min[g] : f->min[g];
-    }
-}
-
 // Improves the fit by a trial with the scales 1 / inv. Its integers give the normal equations of s
 // and m:
 //
@@ -173,21 +156,23 @@ static void keep_better(WeightGroups *f, const float *scale, const float *min, c
 static void try_scales(WeightGroups *f, const QuantLevels *levels, const float *inv,
                        const float *base) {
     LevelSums s;
-    float scale[LANES], min[LANES], gain[LANES];
     sum_levels(f, levels, inv, base, &s);
     for (int g = 0; g < LANES; g++) {
         float all = f->sum_c[g] * s.qq[g], det = all - s.q[g] * s.q[g],
               r = det > 1e-5f * all ? 1 / det : 0;
         float alone = s.qq[g] > 0 ? s.qx[g] / s.qq[g] : 0; // s if m = 0
-        scale[g] = (f->sum_c[g] * s.qx[g] - f->sum_cx[g] * s.q[g]) * r;
-        min[g] = (s.q[g] * s.qx[g] - s.qq[g] * f->sum_cx[g]) * r;
+        float scale = (f->sum_c[g] * s.qx[g] - f->sum_cx[g] * s.q[g]) * r;
+        float min = (s.q[g] * s.qx[g] - s.qq[g] * f->sum_cx[g]) * r;
         bool is_alone = r <= 0 || levels->min_sign == NO_MIN ||
-                        (levels->min_sign == MIN_NOT_NEGATIVE && min[g] < 0);
-        scale[g] = is_alone ? alone : scale[g];
-        min[g] = is_alone ? 0 : min[g];
-        gain[g] = scale[g] * s.qx[g] - min[g] * f->sum_cx[g];
+                        (levels->min_sign == MIN_NOT_NEGATIVE && min < 0);
+        scale = is_alone ? alone : scale;
+        min = is_alone ? 0 : min;
+        float gain = scale * s.qx[g] - min * f->sum_cx[g];
+        bool is_better = gain > f->gain[g];
+        f->gain[g] = is_better ? gain : f->gain[g];
+        f->scale[g] = is_better ? scale : f->scale[g];
+        f->min[g] = is_better ? min : f->min[g];
     }
-    keep_better(f, scale, min, gain);
 }
 
 // Fits s and m. The trials divide the range of the weights into hi - 1 to hi + 1 steps.

@@ -1,6 +1,5 @@
 #include "imatrix.h"
 #include "gguf_writer.h"
-#include "../base/files.h"
 
 #include <stdio.h>
 
@@ -128,21 +127,19 @@ static bool read_dat(ImatrixReader *r, Str rest) {
 
 bool imatrix_read(Imatrix *m, const char *path, const Gguf *g, Error *err) {
     ImatrixReader r = {.m = m, .g = g, .path = path, .err = err};
-    char magic[4] = {0};
-    FILE *f = fopen(path, "rb");
-    if (!f) return error_file(err, path);
-    bool is_gguf = fread(magic, 1, 4, f) == 4 && !memcmp(magic, "GGUF", 4), ok;
-    fclose(f);
+    FileMapping map;
+    bool ok = mapping_open(&map, path, err);
+    if (!ok) return false;
+    Str bytes = {(const char *)map.data, map.bytes};
     m->columns = xalloc((size_t)g->n_tensors + 1, sizeof *m->columns);
-    if (is_gguf) {
+    if (str_begins_with(bytes, "GGUF")) {
         Gguf file;
         ok = gguf_open(&file, path, err);
         if (ok) ok = read_gguf(&r, &file), gguf_close(&file);
     } else {
-        Buffer bytes = {0};
-        ok = file_read(path, &bytes, err) && read_dat(&r, buffer_str(&bytes));
-        buffer_free(&bytes);
+        ok = read_dat(&r, bytes);
     }
+    mapping_close(&map);
     if (ok && !r.n_used)
         ok = error_set(err, EXIT_MODEL, "%s: no entry for a tensor of %s; made for another model?",
                        path, g->path);
