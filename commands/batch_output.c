@@ -39,31 +39,31 @@ bool result_parse(const Json *root, Buffer *id, ResultKind *kind) {
     return id->len;
 }
 
-// Reads all results up to an incomplete last line, whose length is returned in *n_truncated. Adds
+// Reads all results up to an incomplete last line, whose length becomes out->n_truncated. Adds
 // their ids to out->done or, if `kept` is not NULL, appends their lines to it. Results of kind
-// RESULT_RETRY are skipped; returns their number.
-static long read_results(BatchOutput *out, Buffer *kept, size_t *n_truncated) {
+// RESULT_RETRY are only counted (out->n_retry).
+static void read_results(BatchOutput *out, Buffer *kept) {
     LineReader l;
     JsonDoc doc = {0};
     Buffer id = {0};
     Str line;
     Error err;
     LineState state;
-    long n_retry = 0;
-    *n_truncated = 0;
+    out->n_retry = 0;
+    out->n_truncated = 0;
     lines_open(&l, out->journal.path, MAX_RESULT);
     while ((state = lines_next(&l, &line, true)) == LINE_READY) {
         ResultKind kind;
         bool ok = json_parse(&doc, line.data, line.len, &err);
         if (!ok && !l.is_whole && str_may_begin_with(line, ANSWER_START)) {
-            *n_truncated = line.len;
+            out->n_truncated = line.len;
             break;
         }
         if (ok && !result_parse(doc.root, &id, &kind)) ok = error_set(&err, EXIT_RUNTIME, "no id");
         if (!ok)
             die(EXIT_RUNTIME, "%s: line %ld: %s; not an output of batch?", l.path, l.number,
                 err.text);
-        n_retry += kind == RESULT_RETRY;
+        out->n_retry += kind == RESULT_RETRY;
         if (kind == RESULT_RETRY) continue;
         if (kept) {
             buffer_put(kept, line);
@@ -79,7 +79,6 @@ static long read_results(BatchOutput *out, Buffer *kept, size_t *n_truncated) {
     buffer_free(&l.bytes);
     json_free(&doc);
     buffer_free(&id);
-    return n_retry;
 }
 
 // Removes an incomplete last line and the results that are to be repeated.
@@ -90,7 +89,7 @@ static void repair(BatchOutput *out, const Options *o) {
     if (out->n_truncated && !o->is_quiet) warn("%s: removed an incomplete last line", o->output);
     if (!out->n_retry) return;
     buffer_puts(&kept, "");
-    read_results(out, &kept, &out->n_truncated);
+    read_results(out, &kept);
     if (!journal_replace(&out->journal, buffer_str(&kept), &err)) die_error(&err);
     buffer_free(&kept);
 }
@@ -109,7 +108,7 @@ void batch_output_open(BatchOutput *out, const Options *o) {
     if (!journal_open(&out->journal, o->output, FILE_STREAM, &err)) die_error(&err);
     if (!out->journal.is_file) return;
     if (o->is_resume)
-        out->n_retry = read_results(out, NULL, &out->n_truncated);
+        read_results(out, NULL);
     else if (fstat(out->journal.fd, &st) == 0 && st.st_size > 0)
         die(EXIT_USAGE, "%s exists and is not empty; --resume completes it", o->output);
 }

@@ -35,18 +35,15 @@ static bool is_integer(const Json *j, double min, double max) {
 
 // False with err "NAME: expected X, found Y".
 static bool mismatch(Error *err, const char *name, const char *expected, const Json *found) {
-    static const char *const kinds[] = {"null", "", "", "", "an array", "an object"};
     Buffer text = {0};
-    Str shown = found ? found->string : (Str){"", 0};
-    if (shown.len > 60) shown.len = 60;
-    if (found && found->kind == JSON_STRING)
-        json_quote(&text, shown);
-    else if (found && found->kind == JSON_NUMBER)
-        buffer_put(&text, shown);
-    else if (found && found->kind == JSON_BOOL)
-        buffer_puts(&text, found->boolean ? "true" : "false");
+    Json shown = found ? *found : (Json){0};
+    if (shown.string.len > 60) shown.string.len = 60;
+    if (!found)
+        buffer_puts(&text, "nothing");
+    else if (found->kind >= JSON_ARRAY)
+        buffer_puts(&text, found->kind == JSON_ARRAY ? "an array" : "an object");
     else
-        buffer_puts(&text, found ? kinds[found->kind] : "nothing");
+        json_write_value(&(JsonWriter){.out = &text}, NULL, &shown, NULL);
     error_set(err, EXIT_RUNTIME, "%s: expected %s, found %s", name, expected, text.data);
     buffer_free(&text);
     return false;
