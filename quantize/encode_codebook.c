@@ -29,7 +29,7 @@
 #include <math.h>
 #include <stdatomic.h>
 
-enum { N_CANDIDATES = 8, MAX_CELLS = 6561, BLOCK = 256, MAX_K = 15 };
+enum { N_CANDIDATES = 8, BLOCK = 256, MAX_K = 15 };
 
 typedef struct {
     const int8_t *entries; // (n_entries, len)
@@ -40,20 +40,11 @@ typedef struct {
     float unit;
     int group;           // weights that share a scale
     bool has_even_signs; // the number of negative weights of 8 is even
+    // (n_cells) for each cell, the indices of the entries closest to it, closest first. If the cell
+    // itself is an entry, only that entry counts; its index is then stored twice.
+    uint16_t (*candidates)[N_CANDIDATES];
+    _Atomic int state; // of the candidates, see build_candidates()
 } MagnitudeCodebook;
-
-static const MagnitudeCodebook codebook_iq2_s = {
-    codebook_entries8[CODEBOOK_IQ2_S_AT], 1024, 8, 3, 8, 17.5f, 43, 6561, 0.25f, 16, false};
-static const MagnitudeCodebook codebook_iq3_xxs = {
-    codebook_entries4[CODEBOOK_IQ3_XXS_AT], 256, 4, 8, 4, 8, 62, 4096, 0.5f, 32, true};
-static const MagnitudeCodebook codebook_iq3_s = {
-    codebook_entries4[CODEBOOK_IQ3_S_AT], 512, 4, 8, 1, 2, 15, 4096, 2, 32, false};
-
-// For each cell, the indices of the entries closest to it, closest first. If the cell itself is an
-// entry, only that entry counts; its index is then stored twice.
-typedef struct {
-    uint16_t entries[MAX_CELLS][N_CANDIDATES];
-} CandidateTable;
 
 static void find_candidates(const MagnitudeCodebook *b, int cell, uint16_t found[N_CANDIDATES]) {
     int value[8], best[N_CANDIDATES];
@@ -75,21 +66,18 @@ static void find_candidates(const MagnitudeCodebook *b, int cell, uint16_t found
     if (!best[0]) found[1] = found[0];
 }
 
-// The candidates of a codebook. The first thread that needs a table builds it, in about 50 ms;
+// Sets the candidates of a codebook. The first thread that needs them builds them, in about 50 ms;
 // other threads wait.
-static const CandidateTable *candidates_of(const MagnitudeCodebook *b) {
+static void build_candidates(MagnitudeCodebook *b) {
     enum { MISSING, STARTED, READY };
-    static CandidateTable tables[3];
-    static _Atomic int states[3];
-    int i = b == &codebook_iq2_s ? 0 : b == &codebook_iq3_xxs ? 1 : 2, missing = MISSING;
-    if (atomic_compare_exchange_strong(&states[i], &missing, STARTED)) {
-        for (int cell = 0; cell < b->n_cells; cell++)
-            find_candidates(b, cell, tables[i].entries[cell]);
-        atomic_store(&states[i], READY);
+    int missing = MISSING;
+    if (atomic_compare_exchange_strong(&b->state, &missing, STARTED)) {
+        b->candidates = xalloc((size_t)b->n_cells, sizeof *b->candidates);
+        for (int cell = 0; cell < b->n_cells; cell++) find_candidates(b, cell, b->candidates[cell]);
+        atomic_store(&b->state, READY);
     }
-    while (atomic_load(&states[i]) != READY) {
+    while (atomic_load(&b->state) != READY) {
     }
-    return &tables[i];
 }
 
 // The entries chosen for a group at a given scale, and sums over the group.
@@ -99,8 +87,8 @@ typedef struct {
 } GroupEntries;
 
 // Chooses the entry for b->len weights, adds to the sums of the group, and returns its index.
-static uint16_t choose_entry(const MagnitudeCodebook *b, const CandidateTable *table,
-                             const float *x, const float *cost, float scale, GroupEntries *sums) {
+static uint16_t choose_entry(const MagnitudeCodebook *b, const float *x, const float *cost,
+                             float scale, GroupEntries *sums) {
     const float inv = 1 / (scale * b->step), half_below = 0.5f - b->low / b->step;
     int cell = 0;
     for (int i = b->len - 1; i >= 0; i--) {
@@ -108,7 +96,7 @@ static uint16_t choose_entry(const MagnitudeCodebook *b, const CandidateTable *t
         int level = v > 0 ? v < (float)b->n_levels ? (int)v : b->n_levels - 1 : 0;
         cell = cell * b->n_levels + level;
     }
-    const uint16_t *list = table->entries[cell];
+    const uint16_t *list = b->candidates[cell];
     uint16_t entry = list[0];
     float best = FLT_MAX, best_px = 0, best_pp = 0;
     for (int k = 0; k < N_CANDIDATES && (k == 0 || list[k] != list[0]); k++) {
@@ -129,26 +117,25 @@ static uint16_t choose_entry(const MagnitudeCodebook *b, const CandidateTable *t
     return entry;
 }
 
-static GroupEntries choose_entries(const MagnitudeCodebook *b, const CandidateTable *table,
-                                   const float *x, const float *cost, float scale) {
+static GroupEntries choose_entries(const MagnitudeCodebook *b, const float *x, const float *cost,
+                                   float scale) {
     GroupEntries g = {{0}, 0, 0};
     for (int i = 0; i < b->group; i += b->len)
-        g.entries[i / b->len] = choose_entry(b, table, x + i, cost + i, scale, &g);
+        g.entries[i / b->len] = choose_entry(b, x + i, cost + i, scale, &g);
     return g;
 }
 
 // The best scale of a group. The first trial maps the largest weight to the lowest level, because
 // each codebook has an entry with all weights at that level. The other trials map it near the
 // highest level.
-static float fit_group_scale(const MagnitudeCodebook *b, const CandidateTable *table,
-                             const float *x, const float *cost) {
+static float fit_group_scale(const MagnitudeCodebook *b, const float *x, const float *cost) {
     enum { TRIALS = 10 };
     float max = 0, best = 0, gain = 0;
     for (int i = 0; i < b->group; i++) max = x[i] > max ? x[i] : max;
     if (max < 1e-30f) return 0;
     for (int trial = 0; trial < TRIALS; trial++) {
         float level = trial ? b->top * (0.75f + 0.0625f * (float)(trial - 1)) : b->low;
-        GroupEntries g = choose_entries(b, table, x, cost, max / level);
+        GroupEntries g = choose_entries(b, x, cost, max / level);
         if (!(g.px > 0) || g.px * g.px <= gain * g.pp) continue;
         gain = g.px * g.px / g.pp;
         best = g.px / g.pp;
@@ -184,15 +171,15 @@ typedef struct {
 } CodebookBlock;
 
 // Chooses k of a group among the three integers nearest to the wanted scale.
-static GroupEntries choose_k(const MagnitudeCodebook *b, const CandidateTable *table,
-                             const float *x, const float *cost, float unit, float wanted, int *k) {
+static GroupEntries choose_k(const MagnitudeCodebook *b, const float *x, const float *cost,
+                             float unit, float wanted, int *k) {
     GroupEntries best = {{0}, 0, 0};
     float least = FLT_MAX;
     int middle = (int)rintf(wanted / unit - 0.5f);
     for (int i = middle - 1; i <= middle + 1; i++) {
         if (i < 0 || i > MAX_K) continue;
         float scale = unit * ((float)i + 0.5f);
-        GroupEntries g = choose_entries(b, table, x, cost, scale);
+        GroupEntries g = choose_entries(b, x, cost, scale);
         float e = scale * (scale * g.pp - 2 * g.px);
         if (e >= least) continue;
         least = e, best = g, *k = i;
@@ -203,13 +190,12 @@ static GroupEntries choose_k(const MagnitudeCodebook *b, const CandidateTable *t
 // False if the scale does not fit in float16.
 static bool encode_block(const MagnitudeCodebook *b, const float *x, const float *cost,
                          CodebookBlock *out) {
-    const CandidateTable *table = candidates_of(b);
     const int n_groups = BLOCK / b->group, n_entries = b->group / b->len;
     float magnitude[BLOCK], wanted[16], largest = 0;
     memset(out, 0, sizeof *out);
     split_signs(b, x, cost, magnitude, out->signs);
     for (int g = 0; g < n_groups; g++) {
-        wanted[g] = fit_group_scale(b, table, magnitude + g * b->group, cost + g * b->group);
+        wanted[g] = fit_group_scale(b, magnitude + g * b->group, cost + g * b->group);
         largest = wanted[g] > largest ? wanted[g] : largest;
     }
     float d = largest / (((float)MAX_K + 0.5f) * b->unit);
@@ -220,8 +206,8 @@ static bool encode_block(const MagnitudeCodebook *b, const float *x, const float
         float unit = f16_to_f32(out->d) * b->unit;
         if (!(unit > 0)) return true;
         for (int g = 0; g < n_groups; g++) {
-            GroupEntries found = choose_k(b, table, magnitude + g * b->group, cost + g * b->group,
-                                          unit, wanted[g], &out->k[g]);
+            GroupEntries found = choose_k(b, magnitude + g * b->group, cost + g * b->group, unit,
+                                          wanted[g], &out->k[g]);
             float s = b->unit * ((float)out->k[g] + 0.5f);
             memcpy(out->entries + g * n_entries, found.entries,
                    (size_t)n_entries * sizeof *found.entries);
@@ -267,13 +253,18 @@ static void pack_iq3_xxs(const CodebookBlock *c, BlockIQ3_XXS *b) {
     }
 }
 
+static MagnitudeCodebook codebooks[TYPE_COUNT] = {
+    [TYPE_IQ2_S] = {codebook_entries8[CODEBOOK_IQ2_S_AT], 1024, 8, 3, 8, 17.5f, 43, 6561, 0.25f, 16,
+                    false, NULL, 0},
+    [TYPE_IQ3_XXS] = {codebook_entries4[CODEBOOK_IQ3_XXS_AT], 256, 4, 8, 4, 8, 62, 4096, 0.5f, 32,
+                      true, NULL, 0},
+    [TYPE_IQ3_S] = {codebook_entries4[CODEBOOK_IQ3_S_AT], 512, 4, 8, 1, 2, 15, 4096, 2, 32, false,
+                    NULL, 0}};
+
 bool encode_codebook(Type type, const float *x, const float *cost, void *block) {
     CodebookBlock c;
-    if (!encode_block(type == TYPE_IQ2_S     ? &codebook_iq2_s
-                      : type == TYPE_IQ3_XXS ? &codebook_iq3_xxs
-                                             : &codebook_iq3_s,
-                      x, cost, &c))
-        return false;
+    build_candidates(&codebooks[type]);
+    if (!encode_block(&codebooks[type], x, cost, &c)) return false;
     if (type == TYPE_IQ2_S) pack_iq2_s(&c, block);
     if (type == TYPE_IQ3_S) pack_iq3_s(&c, block);
     if (type == TYPE_IQ3_XXS) pack_iq3_xxs(&c, block);
