@@ -101,13 +101,12 @@ uint64_t random_number(void) {
 // Chooses an unpredictable name beside the target. (Without a random source, O_EXCL still rejects a
 // name that someone has guessed.)
 static bool choose_temporary_name(OutFile *f, Error *err) {
-    Buffer name = {0};
     int slot = 0;
     while (slot < MAX_TEMPORARY && temporary_files[slot]) slot++;
     if (slot == MAX_TEMPORARY)
         return error_set(err, EXIT_RUNTIME, "%s: too many files are being written", f->path);
-    buffer_printf(&name, "%s.%016llx.tmp", f->target, (unsigned long long)random_number());
-    temporary_files[slot] = f->temporary = name.data;
+    f->temporary = text_format("%s.%016llx.tmp", f->target, (unsigned long long)random_number());
+    temporary_files[slot] = f->temporary;
     return true;
 }
 

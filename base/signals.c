@@ -9,11 +9,6 @@ static volatile int *interrupted, is_deferred;
 static void (*restore)(void); // see signals_restore_with(); NULL: none
 
 // Handlers call async-signal-safe functions only.
-static void print_in_handler(const char *text, size_t n) {
-    ssize_t written = write(STDERR_FILENO, text, n);
-    (void)written;
-}
-
 static void on_signal(int number) {
     static const char changed[] = "llama31: the model file changed while in use\n";
     if (number == SIGINT && is_deferred && !*interrupted) {
@@ -23,11 +18,11 @@ static void on_signal(int number) {
     files_cleanup();
     if (restore) restore();
     if (number == SIGBUS) {
-        print_in_handler(changed, sizeof changed - 1);
+        write_all(STDERR_FILENO, changed, sizeof changed - 1);
         _exit(EXIT_RUNTIME);
     }
     if (number == SIGINT) {
-        if (isatty(STDERR_FILENO)) print_in_handler("\n", 1); // after the ^C
+        if (isatty(STDERR_FILENO)) write_all(STDERR_FILENO, "\n", 1); // after the ^C
         _exit(EXIT_INTERRUPTED);
     }
     // Raised again with its default action, so that the parent sees the signal. It is delivered

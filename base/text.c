@@ -106,6 +106,15 @@ void buffer_printf(Buffer *b, const char *fmt, ...) {
     va_end(ap);
 }
 
+char *text_format(const char *fmt, ...) {
+    Buffer b = {0};
+    va_list ap;
+    va_start(ap, fmt);
+    buffer_vprintf(&b, fmt, ap);
+    va_end(ap);
+    return b.data;
+}
+
 void buffer_put_double(Buffer *b, double x) {
     bool is_whole = x > -0x1p53 && x < 0x1p53 && x == (double)(int64_t)x;
     if (is_whole)

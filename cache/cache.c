@@ -157,17 +157,9 @@ static Hash128 page_name(Hash128 model, const int *tokens, size_t n) {
     return model;
 }
 
-static char *path_join(const char *dir, const char *name) {
-    Buffer path = {0};
-    buffer_printf(&path, "%s/%s", dir, name);
-    return path.data;
-}
-
 static char *page_path(const char *dir, Hash128 name) {
-    char file[36];
-    snprintf(file, sizeof file, "%016llx%016llx.kv", (unsigned long long)name.a,
-             (unsigned long long)name.b);
-    return path_join(dir, file);
+    return text_format("%s/%016llx%016llx.kv", dir, (unsigned long long)name.a,
+                       (unsigned long long)name.b);
 }
 
 static size_t head_bytes(size_t n_tokens) {
@@ -271,7 +263,7 @@ int cache_list(const char *dir, CacheFile **files, Error *err) {
 }
 
 bool cache_check(const char *dir, CacheFile *file, bool all_bytes) {
-    char *path = path_join(dir, file->name), *expected = NULL;
+    char *path = text_format("%s/%s", dir, file->name), *expected = NULL;
     bool is_good = false;
     MappedPage map = map_page(path);
     PageHead h = {0};
@@ -385,7 +377,7 @@ static bool evict_pages(PrefixCache *c, uint64_t bytes) {
     for (int i = 0; i < n; i++) c->bytes += files[i].bytes;
     for (int i = 0; i < n; i++) {
         if (files[i].is_page ? c->bytes + bytes <= c->max_bytes : files[i].used > stale) continue;
-        char *path = path_join(c->dir, files[i].name);
+        char *path = text_format("%s/%s", c->dir, files[i].name);
         if (unlink(path) == 0) c->bytes -= files[i].bytes;
         free(path);
     }
@@ -400,7 +392,7 @@ static bool write_page(PrefixCache *c, const Session *s, int page, const char *p
     const char *data = session_page(s, page);
     Buffer head =
         build_head(c->model, name, page_checksum(data, page_bytes), s->tokens, n, page_bytes);
-    char *temporary = path_join(c->dir, ".page-XXXXXX");
+    char *temporary = text_format("%s/%s", c->dir, ".page-XXXXXX");
     bool is_done = true;
     if (evict_pages(c, head.len + page_bytes)) {
         int fd = mkstemp(temporary);

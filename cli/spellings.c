@@ -92,11 +92,7 @@ Spelling spelling_translate(const char **name, const char **value, const char *k
                   *name, kv_type, *value);
         return SPELLING_REFUSED;
     }
-    if (kind == SPELLING_FILE && *value) {
-        Buffer path = {0};
-        buffer_printf(&path, "@%s", *value);
-        *value = path.data;
-    }
+    if (kind == SPELLING_FILE && *value) *value = text_format("@%s", *value);
     *name = text;
     return kind;
 }

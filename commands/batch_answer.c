@@ -178,11 +178,10 @@ void record_finish(Record *r) {
 
 void record_fail(Record *r, const char *code, const char *message) {
     Record *parent = r->parent;
-    Buffer text = {0};
     finish_choice(r);
     if (parent->has_failed) return; // another choice has reported an error
     parent->has_failed = true;
-    buffer_printf(&text, "line %ld: %s", parent->line, message);
+    char *text = text_format("line %ld: %s", parent->line, message);
 
     JsonWriter w = begin_answer(parent);
     if (parent->form == FORM_SHORT)
@@ -191,8 +190,8 @@ void record_fail(Record *r, const char *code, const char *message) {
         json_write_null(&w, "response");
     json_begin_object(&w, "error");
     json_write_string(&w, "code", str_of(code));
-    json_write_string(&w, "message", buffer_str(&text));
+    json_write_string(&w, "message", str_of(text));
     json_end_object(&w);
     end_answer(&w);
-    buffer_free(&text);
+    free(text);
 }

@@ -22,10 +22,9 @@ static CachedModel *find_model(CachedModel *models, int *n, uint64_t model) {
 }
 
 static void remove_file(const char *dir, const CacheFile *file) {
-    Buffer path = {0};
-    buffer_printf(&path, "%s/%s", dir, file->name);
-    if (unlink(path.data)) die_file(path.data);
-    buffer_free(&path);
+    char *path = text_format("%s/%s", dir, file->name);
+    if (unlink(path)) die_file(path);
+    free(path);
 }
 
 static void print_models(const CachedModel *models, int n) {

@@ -57,21 +57,17 @@ static struct {
     int wake[2]; // pipe; signal handlers write to it so that poll() returns
 } tty = {.wake = {-1, -1}};
 
-// Ignores write errors: if the terminal is gone, SIGHUP or the end of input follows.
-static void put_bytes(int fd, const char *s, size_t n) {
-    if (!write_all(fd, s, n)) return;
-}
-
+// Write errors are ignored: if the terminal is gone, SIGHUP or the end of input follows.
 static void terminal_restore(void) {
     if (!tty.is_raw) return;
     tty.is_raw = 0;
-    put_bytes(STDIN_FILENO, "\x1b[?2004l", 8);
+    write_all(STDIN_FILENO, "\x1b[?2004l", 8);
     tcsetattr(STDIN_FILENO, TCSANOW, &tty.cooked);
 }
 
 static void terminal_take(void) {
     tcsetattr(STDIN_FILENO, TCSANOW, &tty.raw);
-    put_bytes(STDIN_FILENO, "\x1b[?2004h", 8); // bracketed paste
+    write_all(STDIN_FILENO, "\x1b[?2004h", 8); // bracketed paste
     tty.is_raw = 1;
 }
 
@@ -91,7 +87,7 @@ static void on_wake_signal(int number) {
         sigaction(SIGTSTP, &own, NULL);
         terminal_take();
     }
-    put_bytes(tty.wake[1], "", 1);
+    write_all(tty.wake[1], "", 1);
     errno = e;
 }
 
@@ -155,7 +151,7 @@ static void history_add(Editor *e, const Buffer *text) {
                  ? open(e->history_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600)
                  : -1;
     if (fd < 0) return;
-    put_bytes(fd, h->data + begin, h->len - begin);
+    write_all(fd, h->data + begin, h->len - begin);
     close(fd);
 }
 
@@ -284,7 +280,7 @@ static void draw_text(Editor *e) {
     if (bottom - 1 > row) buffer_printf(&out, "\x1b[%dA", bottom - 1 - row);
     buffer_puts(&out, "\r");
     if (column) buffer_printf(&out, "\x1b[%dC", column);
-    put_bytes(e->out, out.data, out.len);
+    write_all(e->out, out.data, out.len);
     e->cursor_row = row - top;
     buffer_free(&rows);
     buffer_free(&out);
@@ -534,8 +530,8 @@ static void complete_word(Editor *e) {
         for (char *at = list.data; (at = strchr(at, '\n')) && at[1];) *at = ' ';
         Buffer shown = {0};
         buffer_put_escaped(&shown, buffer_str(&list), "\n");
-        put_bytes(e->out, "\r\n", 2);
-        put_bytes(e->out, shown.data, shown.len);
+        write_all(e->out, "\r\n", 2);
+        write_all(e->out, shown.data, shown.len);
         e->cursor_row = 0;
         buffer_free(&shown);
     }
@@ -555,7 +551,7 @@ static void handle_key(Editor *e, int key) {
     case CTRL_KEY('H'):
     case 127: cut_text(e, char_before(e, e->at), e->at, false); break;
     case CTRL_KEY('K'): cut_text(e, e->at, row_edge(e, 1), true); break;
-    case CTRL_KEY('L'): put_bytes(e->out, "\x1b[H\x1b[2J", 7), e->cursor_row = 0; break;
+    case CTRL_KEY('L'): write_all(e->out, "\x1b[H\x1b[2J", 7), e->cursor_row = 0; break;
     case CTRL_KEY('N'): move_row(e, 1); break;
     case CTRL_KEY('P'): move_row(e, -1); break;
     case CTRL_KEY('I'): complete_word(e); break;
@@ -579,7 +575,7 @@ static EditorResult read_line(Editor *e, const char *prompt, Buffer *out) {
     size_t begin = 0;
     int key = NO_KEY;
     set_text(e, "", 0);
-    if (e->is_dumb) put_bytes(e->out, prompt, strlen(prompt));
+    if (e->is_dumb) write_all(e->out, prompt, strlen(prompt));
     while (!*e->interrupted && key != END_OF_INPUT) {
         key = next_key(e, INTERRUPT_MS);
         if (key >= 0 && key != '\n') {
@@ -593,7 +589,7 @@ static EditorResult read_line(Editor *e, const char *prompt, Buffer *out) {
     }
     if (e->is_dumb && *e->interrupted) {
         *e->interrupted = 0;
-        put_bytes(e->out, "\n", 1);
+        write_all(e->out, "\n", 1);
         return EDITOR_INTERRUPTED;
     }
     if (*e->interrupted || (key == END_OF_INPUT && e->text.len == 0)) return EDITOR_CLOSED;
@@ -614,12 +610,12 @@ EditorResult editor_read(Editor *e, const char *prompt, const char *text, Buffer
         if (*e->interrupted) {
             *e->interrupted = 0;
             bool is_given_up = e->text.len == 0 || *text; // an edit of an existing text is undone
-            put_bytes(e->out, "^C\r\n", 4);
+            write_all(e->out, "^C\r\n", 4);
             if (is_given_up) return EDITOR_INTERRUPTED;
             set_text(e, "", 0);
             e->cursor_row = 0;
         } else if (key == END_OF_INPUT || (key == 4 && e->text.len == 0)) {
-            put_bytes(e->out, "\r\n", 2);
+            write_all(e->out, "\r\n", 2);
             return EDITOR_CLOSED;
         } else if (key == '\r' || key == '\n') {
             e->at = e->text.len;
@@ -634,7 +630,7 @@ EditorResult editor_read(Editor *e, const char *prompt, const char *text, Buffer
         if (e->next_key == e->n_keys) draw_text(e);
     }
     draw_text(e);
-    put_bytes(e->out, "\r\n", 2);
+    write_all(e->out, "\r\n", 2);
     unquote(&e->text, out);
     history_add(e, &e->text);
     return e->is_pasted ? EDITOR_PASTED : EDITOR_TYPED;
