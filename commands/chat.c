@@ -61,11 +61,11 @@ int command_chat(const Options *o) {
     for (;;) {
         buffer_puts(&c.edited, "");
         EditorResult result = editor_read(c.editor, "> ", c.edited.data, &text);
+        bool is_editing = c.edited.len;
         c.edited.len = 0;
         bool is_given_up = result == EDITOR_INTERRUPTED ||
                            (result <= EDITOR_PASTED && str_is_blank(buffer_str(&text)));
-        if (c.is_editing && is_given_up) {
-            c.is_editing = false;
+        if (is_editing && is_given_up) {
             note(&c.options, "(not changed)");
             continue;
         }
@@ -76,8 +76,7 @@ int command_chat(const Options *o) {
         }
         n_interrupts = 0;
         if (str_is_blank(buffer_str(&text))) continue;
-        if (c.is_editing) chat_undo(&c);
-        c.is_editing = false;
+        if (is_editing) chat_undo(&c);
         if (text.data[0] != '/' || strchr(text.data, '\n') || result == EDITOR_PASTED)
             chat_say(&c, "user", buffer_str(&text));
         else if (!chat_command(&c, text.data))

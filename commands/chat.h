@@ -26,8 +26,7 @@ typedef struct {
     Journal journal;    // the file of --session
     bool is_unsaved;    // the last write to the journal failed
     Buffer attached;    // text of /file, for the next message
-    Buffer edited;      // initial text of the next input line
-    bool is_editing;    // the next text replaces the last user message
+    Buffer edited;      // the last user message, which the next text replaces; empty: none
     bool is_terminal;
     int exit_code;                // of the first failed turn
     uint64_t n_prefill, n_decode; // tokens of all turns

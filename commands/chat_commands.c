@@ -135,13 +135,10 @@ static void command_undo(Chat *c, const char *text) {
 static void command_edit(Chat *c, const char *text) {
     Dialogue *d = &c->dialogue;
     int i = dialogue_last_user(d);
-    c->edited.len = 0;
-    if (i >= 0 && c->is_terminal && !*text) {
+    if (i >= 0 && c->is_terminal && !*text)
         buffer_put(&c->edited, d->messages[i].content);
-        c->is_editing = true;
-    } else if (chat_undo(c) && *text) {
+    else if (chat_undo(c) && *text)
         chat_say(c, "user", str_of(text));
-    }
 }
 
 static void command_regen(Chat *c, const char *text) {
