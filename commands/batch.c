@@ -54,7 +54,6 @@ typedef struct {
     int n_window, n_waiting;              // n_waiting: records in the state RECORD_WAITING
     size_t window_tokens;                 // prompt tokens of the window
     Record **running;                     // (n_running) in the order of their start
-    Sequence **sequences;                 // (n_running) those of `running`
     int n_running, max_running;
     Session *prefixes[MAX_PREFIXES]; // (n_prefixes) least recently used first
     int n_prefixes;
@@ -90,7 +89,7 @@ static void count_records(Batch *b) {
 static double seconds_left(const Batch *b, double sec) {
     double n_done = (double)b->n_done, n_left = (double)(b->n_total - b->n_done - b->n_skipped);
     for (int i = 0; i < b->n_running; i++) {
-        const Sequence *s = b->sequences[i];
+        const Sequence *s = &b->running[i]->sequence;
         double n = s->n_prefilled + s->n_generated;
         double n_max = s->request.max_tokens < 0 ? s->request.max_context
                                                  : s->request.n_prompt + s->request.max_tokens;
@@ -323,8 +322,7 @@ static void start_record(Batch *b, Record *r) {
     sequence_start(&r->sequence, &b->generator, &r->request, r->session);
     r->state = RECORD_RUNNING;
     b->n_waiting--;
-    b->running[b->n_running] = r;
-    b->sequences[b->n_running++] = &r->sequence;
+    b->running[b->n_running++] = r;
 }
 
 // Starts waiting records in input order. A record that waits for memory is not overtaken.
@@ -357,7 +355,6 @@ static void collect_finished(Batch *b) {
         if (r->sequence.finish == FINISH_NONE || r->sequence.finish == FINISH_CANCEL) continue;
         size_t n_behind = (size_t)(--b->n_running - i);
         memmove(b->running + i, b->running + i + 1, n_behind * sizeof *b->running);
-        memmove(b->sequences + i, b->sequences + i + 1, n_behind * sizeof *b->sequences);
         record_finish(r);
         if (r->parent == r) {
             b->n_prompt += (uint64_t)r->prompt.len;
@@ -440,7 +437,6 @@ static void open_batch(Batch *b) {
     b->max_running = o->parallel ? o->parallel : DEFAULT_PARALLEL;
     generator_open(&b->pipeline, &b->generator, o->chunk, b->max_running);
     b->running = xalloc((size_t)b->max_running, sizeof *b->running);
-    b->sequences = xalloc((size_t)b->max_running, sizeof *b->sequences);
     b->shows_progress = !o->is_quiet && (o->progress_json || terminal_has_escapes(STDERR_FILENO));
     if (b->shows_progress) count_records(b);
     b->start = now_sec();
@@ -454,11 +450,13 @@ int command_batch(const Options *o) {
     Error err;
     b->options = *o;
     open_batch(b);
+    Sequence *sequences[b->max_running];
     while (!generate_interrupted && !(b->at_end && b->n_window == 0)) {
         fill_window(b);
         start_waiting(b);
         show_progress(b, false);
-        if (b->n_running) generate_step(&b->generator, b->sequences, b->n_running);
+        for (int i = 0; i < b->n_running; i++) sequences[i] = &b->running[i]->sequence;
+        if (b->n_running) generate_step(&b->generator, sequences, b->n_running);
         collect_finished(b);
         write_done(b);
     }

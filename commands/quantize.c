@@ -25,11 +25,11 @@ int command_quantize(const Options *o) {
                          .is_verbose = o->is_verbose,
                          .show_progress = show_progress,
                          .arg = (void *)(uintptr_t)o};
-    QuantizeSizes sizes;
+    uint64_t in_bytes, out_bytes;
     Error err;
     double start = now_sec();
-    if (!quantize_file(&q, &sizes, &err)) die_error(&err);
-    note(o, "%s: %.3f GB -> %s: %.3f GB, %.1f s", q.in, (double)sizes.in_bytes * 1e-9, q.out,
-         (double)sizes.out_bytes * 1e-9, now_sec() - start);
+    if (!quantize_file(&q, &in_bytes, &out_bytes, &err)) die_error(&err);
+    note(o, "%s: %.3f GB -> %s: %.3f GB, %.1f s", q.in, (double)in_bytes * 1e-9, q.out,
+         (double)out_bytes * 1e-9, now_sec() - start);
     return EXIT_OK;
 }

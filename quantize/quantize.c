@@ -235,7 +235,7 @@ static bool write_file(Quantizer *q, const OutFile *file, uint64_t *out_bytes, E
     return ok;
 }
 
-bool quantize_file(const QuantizeOptions *o, QuantizeSizes *sizes, Error *err) {
+bool quantize_file(const QuantizeOptions *o, uint64_t *in_bytes, uint64_t *out_bytes, Error *err) {
     static Gguf g; // static: released by the end of the process
     static Quantizer quantizer;
     Quantizer *q = &quantizer;
@@ -258,9 +258,9 @@ bool quantize_file(const QuantizeOptions *o, QuantizeSizes *sizes, Error *err) {
     ok = ok && plan_tensors(q, err);
     if (ok) {
         report_types(q);
-        ok = write_file(q, &file, &sizes->out_bytes, err);
+        ok = write_file(q, &file, out_bytes, err);
     }
     if (!ok) outfile_discard(&file);
-    sizes->in_bytes = q->total_bytes;
+    *in_bytes = q->total_bytes;
     return ok && outfile_close(&file, err);
 }

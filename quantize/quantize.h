@@ -29,13 +29,10 @@ typedef struct {
     void *arg;
 } QuantizeOptions;
 
-typedef struct {
-    uint64_t in_bytes, out_bytes; // of the tensors that were read; of the file that was written
-} QuantizeSizes;
-
 // Converts o->in to o->out. False with err (exit 1 to 3); then no file is left behind. Call it
-// once: memory is released by the end of the process.
-bool quantize_file(const QuantizeOptions *o, QuantizeSizes *sizes, Error *err);
+// once: memory is released by the end of the process. in_bytes: size of the tensors that were read;
+// out_bytes: size of the file that was written.
+bool quantize_file(const QuantizeOptions *o, uint64_t *in_bytes, uint64_t *out_bytes, Error *err);
 
 // calibrate.c: runs the model g on the text o->calibrate, in windows of 512 tokens as llama.cpp's
 // imatrix does, and sums the squares of the inputs of each matrix product. Writes the sums to `out`
