@@ -80,7 +80,7 @@ static bool open_model(const QuantizeOptions *o, const Gguf *g, Model *model, To
     return ids->len >= 2 || error_set(err, EXIT_USAGE, "--calibrate: %s: no text", o->calibrate);
 }
 
-bool imatrix_calibrate(Imatrix *m, const QuantizeOptions *o, const Gguf *g, OutFile *out,
+bool imatrix_calibrate(float **columns, const QuantizeOptions *o, const Gguf *g, OutFile *out,
                        Error *err) {
     enum { WINDOW = 512 }; // llama.cpp's default
     static Model model;    // static: after an error, the end of the process releases it
@@ -97,7 +97,6 @@ bool imatrix_calibrate(Imatrix *m, const QuantizeOptions *o, const Gguf *g, OutF
     model_close(&model);
     if (!n_windows) return false;
 
-    m->columns = xalloc(n_tensors, sizeof *m->columns);
     float **sums = xalloc(n_tensors, sizeof *sums);
     for (int i = 0; i < g->n_tensors; i++) {
         size_t cols = (size_t)g->tensors[i].dims[0];
@@ -106,7 +105,7 @@ bool imatrix_calibrate(Imatrix *m, const QuantizeOptions *o, const Gguf *g, OutF
         if (total == 0) continue; // not observed: norms, the embedding, the output matrix
         sums[i] = xalloc(cols, sizeof **sums);
         for (size_t c = 0; c < cols; c++) sums[i][c] = (float)calibration.sums[i][c];
-        if (!imatrix_set(m, g, &g->tensors[i], (const uint8_t *)sums[i], o->calibrate, err))
+        if (!imatrix_set(columns, g, &g->tensors[i], (const uint8_t *)sums[i], o->calibrate, err))
             return false;
     }
     if (!out) return true;

@@ -7,11 +7,11 @@ static const char SUMS[] = ".in_sum2", COUNTS[] = ".counts";
 
 uint64_t imatrix_n_columns(const GgufTensor *t) { return t->dims[0] * t->dims[2] * t->dims[3]; }
 
-bool imatrix_set(Imatrix *m, const Gguf *g, const GgufTensor *t, const uint8_t *sums,
+bool imatrix_set(float **columns, const Gguf *g, const GgufTensor *t, const uint8_t *sums,
                  const char *path, Error *err) {
     const float MINIMUM = 1e-3f;
     size_t cols = (size_t)t->dims[0], n = (size_t)imatrix_n_columns(t);
-    float *out = m->columns[t - g->tensors] = xalloc(n, sizeof *out);
+    float *out = columns[t - g->tensors] = xalloc(n, sizeof *out);
     memcpy(out, sums, n * sizeof *out);
     for (float *x = out; x < out + n; x += cols) {
         double sum = 0;
@@ -31,7 +31,7 @@ bool imatrix_set(Imatrix *m, const Gguf *g, const GgufTensor *t, const uint8_t *
 }
 
 typedef struct {
-    Imatrix *m;
+    float **columns;
     const Gguf *g;         // the model
     const char *path;      // of the importance matrix
     int n_used, n_foreign; // entries for tensors that the model has, and for other tensors
@@ -56,9 +56,9 @@ static bool add_entry(ImatrixReader *r, Str name, const uint8_t *sums, uint64_t 
     if (!(count >= 0 && count <= 3e38f))
         return error_set(r->err, EXIT_MODEL, "%s: %s: invalid token count %g", r->path, text,
                          (double)count);
-    if (count == 0 || r->m->columns[t - r->g->tensors]) return true;
+    if (count == 0 || r->columns[t - r->g->tensors]) return true;
     r->n_used++;
-    return imatrix_set(r->m, r->g, t, sums, r->path, r->err);
+    return imatrix_set(r->columns, r->g, t, sums, r->path, r->err);
 }
 
 static bool read_gguf(ImatrixReader *r, const Gguf *file) {
@@ -125,13 +125,12 @@ static bool read_dat(ImatrixReader *r, Str rest) {
     return true;
 }
 
-bool imatrix_read(Imatrix *m, const char *path, const Gguf *g, Error *err) {
-    ImatrixReader r = {.m = m, .g = g, .path = path, .err = err};
+bool imatrix_read(float **columns, const char *path, const Gguf *g, Error *err) {
+    ImatrixReader r = {.columns = columns, .g = g, .path = path, .err = err};
     FileMapping map;
     bool ok = mapping_open(&map, path, err);
     if (!ok) return false;
     Str bytes = {(const char *)map.data, map.bytes};
-    m->columns = xalloc((size_t)g->n_tensors + 1, sizeof *m->columns);
     if (str_begins_with(bytes, "GGUF")) {
         Gguf file;
         ok = gguf_open(&file, path, err);

@@ -4,26 +4,24 @@
 // In a product y = W x, an error e in column j of W adds e^2 x_j^2 to the squared error of y. The
 // importance of column j is therefore the mean of x_j^2 over the inputs x of some text. Files are
 // those of llama.cpp's `imatrix`; calibrate.c computes the sums.
+//
+// `columns` holds a pointer for each tensor of the model g: (n_matrices, cols) with mean 1, or NULL
+// if unknown. The caller allocates it, zeroed.
 #pragma once
 
 #include "../gguf.h"
-
-typedef struct {
-    float **columns; // per tensor of the model: (n_matrices, cols), mean 1; NULL: unknown. The
-                     // pointer itself is NULL if there is no importance matrix.
-} Imatrix;
 
 // Number of values for a tensor: dims[0] columns for each of its matrices.
 uint64_t imatrix_n_columns(const GgufTensor *t);
 // Sets the importance of a tensor of g from sums of squares (n_columns, unaligned). The sums of
 // each matrix are divided by their mean. The result is at least 1/1000, so that columns which the
 // text hardly used still count. False with err (exit 3) if a sum is negative or not finite.
-bool imatrix_set(Imatrix *m, const Gguf *g, const GgufTensor *t, const uint8_t *sums,
+bool imatrix_set(float **columns, const Gguf *g, const GgufTensor *t, const uint8_t *sums,
                  const char *path, Error *err);
 // Reads a file of llama.cpp for the model g: GGUF (X.in_sum2 and X.counts) or the older binary
 // form. Warns about entries for tensors that g does not have. False with err (exit 1, or 3 if the
 // file is damaged or belongs to another model).
-bool imatrix_read(Imatrix *m, const char *path, const Gguf *g, Error *err);
+bool imatrix_read(float **columns, const char *path, const Gguf *g, Error *err);
 // Appends an importance matrix in GGUF form to `out`. sums: for each tensor of g its sums (dims[0])
 // over n_tokens tokens, or NULL. dataset: name of the text, which was fed in n_chunks chunks of
 // chunk_size tokens.

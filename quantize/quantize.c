@@ -20,7 +20,7 @@ typedef struct {
     const QuantizeOptions *options;
     const Mixture *mixture;
     const Gguf *g;
-    Imatrix imatrix;
+    float **columns;      // importance, see imatrix.h; NULL: no importance matrix
     GgufTensor *tensors;  // of the new file; `data` is that of the old tensor
     uint64_t *offsets;    // of the data in the new file
     uint8_t *leaf_hashes; // (n_leaves, BLAKE2B_BYTES), tensor after tensor
@@ -65,7 +65,7 @@ static bool convert_rows(const TensorWork *w, uint64_t first, size_t n, uint8_t 
     const GgufTensor *t = &q->g->tensors[w->index];
     Type type = (Type)q->tensors[w->index].type;
     size_t cols = (size_t)t->dims[0], old_bytes = t->bytes / (size_t)gguf_n_rows(t);
-    const float *columns = q->imatrix.columns ? q->imatrix.columns[w->index] : NULL;
+    const float *columns = q->columns ? q->columns[w->index] : NULL;
     float *x = xalloc(cols, sizeof *x);
     bool ok = true;
     for (size_t r = 0; r < n && ok; r++) {
@@ -131,7 +131,7 @@ static bool plan_tensors(Quantizer *q, Error *err) {
     size_t n = (size_t)g->n_tensors + 1, n_leaves = 0;
     q->offsets = xalloc(n, sizeof *q->offsets);
     q->tensors = xalloc(n, sizeof *q->tensors);
-    mixture_choose_types(q->mixture, g, q->imatrix.columns, q->tensors);
+    mixture_choose_types(q->mixture, g, q->columns, q->tensors);
     for (int i = 0; i < g->n_tensors; i++) {
         const GgufTensor *old = &g->tensors[i];
         GgufTensor *t = &q->tensors[i];
@@ -167,14 +167,14 @@ static void report_types(const Quantizer *q) {
         // Importance matrices lack the embedding and the output matrix.
         if (tensor_layer(t->name) < 0) continue;
         n_tiny += type == TYPE_IQ3_XXS || type == TYPE_IQ2_S;
-        if (q->imatrix.columns && !q->imatrix.columns[i] && !n_unknown++) unknown = t->name;
+        if (q->columns && !q->columns[i] && !n_unknown++) unknown = t->name;
     }
     if (o->is_quiet) return;
     if (is_requantized)
         warn("%s is already quantized; quantizing again costs accuracy", q->g->path);
     if (n_unknown)
         warn("the importance matrix lacks %d tensors (%.*s ...)", n_unknown, SHOWN(unknown));
-    if (n_tiny && !q->imatrix.columns)
+    if (n_tiny && !q->columns)
         warn("%s without an importance matrix costs much accuracy; add --calibrate TEXT or "
              "--imatrix FILE",
              q->mixture->name);
@@ -251,10 +251,12 @@ bool quantize_file(const QuantizeOptions *o, uint64_t *in_bytes, uint64_t *out_b
     bool ok = !writes_matrix || outfile_open(&matrix, o->imatrix, force, err);
     if (ok && writes_matrix && outfile_is_same(&file, &matrix))
         ok = error_set(err, EXIT_USAGE, "--imatrix %s: also the name of the output", o->imatrix);
+    if (o->calibrate || o->imatrix)
+        q->columns = xalloc((size_t)g.n_tensors + 1, sizeof *q->columns);
     if (ok && o->calibrate)
-        ok = imatrix_calibrate(&q->imatrix, o, &g, writes_matrix ? &matrix : NULL, err);
+        ok = imatrix_calibrate(q->columns, o, &g, writes_matrix ? &matrix : NULL, err);
     else if (ok && o->imatrix)
-        ok = imatrix_read(&q->imatrix, o->imatrix, &g, err);
+        ok = imatrix_read(q->columns, o->imatrix, &g, err);
     ok = ok && plan_tensors(q, err);
     if (ok) {
         report_types(q);

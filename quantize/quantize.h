@@ -37,5 +37,5 @@ bool quantize_file(const QuantizeOptions *o, uint64_t *in_bytes, uint64_t *out_b
 // calibrate.c: runs the model g on the text o->calibrate, in windows of 512 tokens as llama.cpp's
 // imatrix does, and sums the squares of the inputs of each matrix product. Writes the sums to `out`
 // unless that is NULL. False with err (exit 1 to 3).
-bool imatrix_calibrate(Imatrix *m, const QuantizeOptions *o, const Gguf *g, OutFile *out,
+bool imatrix_calibrate(float **columns, const QuantizeOptions *o, const Gguf *g, OutFile *out,
                        Error *err);
