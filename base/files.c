@@ -168,9 +168,8 @@ static bool begin_output(OutFile *f, const struct stat *st, unsigned flags, Erro
     f->target = file_resolve_links(f->path, err);
     if (!f->target) return false;
     const char *slash = strrchr(f->target, '/');
-    Buffer directory = {0};
-    buffer_append(&directory, slash ? f->target : ".", slash ? (size_t)(slash + 1 - f->target) : 1);
-    f->directory = directory.data;
+    int n = slash ? (int)(slash + 1 - f->target) : 1;
+    f->directory = text_format("%.*s", n, slash ? f->target : ".");
     mode_t mode = !f->is_new ? st->st_mode & 0777 : flags & FILE_PRIVATE ? 0600 : 0666;
     bool ok = create_temporary(f, mode, err);
     if (ok && !f->is_new && fchmod(f->fd, mode)) ok = error_file(err, f->path);

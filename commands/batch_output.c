@@ -153,7 +153,7 @@ static void put_fingerprint(Buffer *out, const Options *o, const Pipeline *p, bo
         buffer_printf(&input, "|lora %a|", p->model.adapters[i].scale);
         put_file(&input, &p->model.adapters[i].file);
     }
-    buffer_printf(out, "fp_%016llx", (unsigned long long)record_hash(0, &input));
+    buffer_printf(out, "fp_%016llx", (unsigned long long)record_hash(0, buffer_str(&input)));
     uint64_t checksum = has_checksum ? checksum_files(&p->model.file) : 0;
     for (int i = 0; i < p->model.n_adapters && has_checksum; i++)
         checksum = checksum * 31 + checksum_files(&p->model.adapters[i].file);

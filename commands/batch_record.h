@@ -77,7 +77,7 @@ bool record_parse(Record *r, const Json *root, Str text, Error *err);
 // Appends an id as JSON. False unless it is a string or an integer.
 bool record_put_id(Buffer *out, const Json *id);
 // A hash that never changes: FNV-1a with the final mix of MurmurHash3.
-uint64_t record_hash(uint64_t seed, const Buffer *text);
+uint64_t record_hash(uint64_t seed, Str text);
 
 // batch_answer.c
 

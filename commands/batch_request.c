@@ -49,9 +49,9 @@ static bool mismatch(Error *err, const char *name, const char *expected, const J
     return false;
 }
 
-uint64_t record_hash(uint64_t seed, const Buffer *text) {
+uint64_t record_hash(uint64_t seed, Str text) {
     uint64_t h = seed ^ 0xcbf29ce484222325u;
-    for (size_t i = 0; i < text->len; i++) h = (h ^ (unsigned char)text->data[i]) * 0x100000001b3u;
+    for (size_t i = 0; i < text.len; i++) h = (h ^ (unsigned char)text.data[i]) * 0x100000001b3u;
     h = (h ^ h >> 33) * 0xff51afd7ed558ccdu;
     h = (h ^ h >> 33) * 0xc4ceb9fe1a85ec53u;
     return h ^ h >> 33;
@@ -415,7 +415,8 @@ bool record_parse(Record *r, const Json *root, Str text, Error *err) {
     if (r->prompt.len == 0) return error_set(err, EXIT_RUNTIME, "the prompt is empty");
     // The seed has 32 bits, because JSON readers may store numbers as double.
     if (!r->options.has_seed)
-        r->options.sample.seed = (uint32_t)record_hash(r->pipeline->options->sample.seed, &r->id);
+        r->options.sample.seed =
+            (uint32_t)record_hash(r->pipeline->options->sample.seed, buffer_str(&r->id));
     r->options.logprobs = r->n_logprobs < 0 ? 0 : r->n_logprobs + !r->n_logprobs;
     bool is_text = !root || (body && get(body, "prompt"));
     bool is_completion = is_text && (r->form != FORM_SHORT || r->options.is_raw);
@@ -442,16 +443,15 @@ Record *record_new(long line, RequestForm form, const Pipeline *p) {
 
 Record *record_new_choice(Record *parent, int index) {
     Record *r = xalloc(1, sizeof *r);
-    Buffer text = {0};
+    char text[16];
     *r = (Record){
         .pipeline = parent->pipeline, .parent = parent, .index = index, .request = parent->request};
     for (int i = 0; i < parent->prompt.len; i++) ids_push(&r->prompt, parent->prompt.data[i]);
     r->request.prompt = r->prompt.data;
     r->constraint = parent->constraint ? constraint_clone(parent->constraint) : NULL;
     if (r->constraint) constraint_attach(r->constraint, &r->request);
-    buffer_printf(&text, "%d", index);
-    r->request.sample.seed = (uint32_t)record_hash(parent->request.sample.seed, &text);
-    buffer_free(&text);
+    snprintf(text, sizeof text, "%d", index);
+    r->request.sample.seed = (uint32_t)record_hash(parent->request.sample.seed, str_of(text));
     return r;
 }
 
