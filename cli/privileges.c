@@ -38,13 +38,12 @@ static void add_input(PathList *p, const char *path) {
 static void add_output(PathList *p, const char *path) {
     struct stat st;
     Error err;
-    Buffer directory = {0};
     char *target = file_resolve_links(path, &err), *slash = target ? strrchr(target, '/') : NULL;
     if (stat(path, &st) == 0 && !S_ISREG(st.st_mode)) {
         add_path(p, path, S_ISDIR(st.st_mode) ? SANDBOX_READ : SANDBOX_WRITE);
     } else if (target) {
-        buffer_append(&directory, slash ? target : ".", slash ? (size_t)(slash + 1 - target) : 1);
-        add_path(p, directory.data, SANDBOX_WRITE);
+        if (slash) slash[1] = 0;
+        add_path(p, text_format("%s", slash ? target : "."), SANDBOX_WRITE);
     }
     free(target);
 }

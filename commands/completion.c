@@ -6,6 +6,8 @@
 
 #include <stdio.h>
 
+#pragma GCC diagnostic ignored "-Wunused-parameter" // some shells need no command
+
 typedef struct {
     const char *name;
     const char *script; // with @COMMANDS@ and, after it, @OPTIONS@
@@ -29,7 +31,6 @@ static bool is_shell(const Option *o) { return o->value && !strcmp(o->value, "SH
 // bash: three lists of option names: flags, options with a file, options with another value.
 static void put_bash_command(const Command *c) { printf(" %s", c->name); }
 static void put_bash_option(const Command *c, const Option *option, const char *name) {
-    (void)c;
     printf(" %s+=' %s '", !option->value ? "flags" : is_file(option) ? "files" : "values", name);
 }
 
@@ -39,7 +40,6 @@ static void put_zsh_command(const Command *c) {
     printf("'");
 }
 static void put_zsh_option(const Command *c, const Option *option, const char *name) {
-    (void)c;
     printf(" \\\n        '*%s[", name);
     put_quoted(option->help, "[]\\");
     printf("]");

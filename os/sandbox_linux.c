@@ -39,13 +39,10 @@
 #define RETURN(action)        BPF_STMT(BPF_RET | BPF_K, (action))
 #define REFUSE(error)         RETURN(SECCOMP_RET_ERRNO | (error))
 #define CHECK(test, value, n) BPF_JUMP(BPF_JMP | (test) | BPF_K, (uint32_t)(value), 0, (n))
-// Allows a call only if the low 32 bits of an argument contain some of these bits, or none of them.
-#define ALLOW_WITH(call, arg, bits)                                                                \
-    CHECK(BPF_JEQ, SYS_##call, 4), LOAD(args[arg]), CHECK(BPF_JSET, bits, 1),                      \
-        RETURN(SECCOMP_RET_ALLOW), REFUSE(EPERM)
-#define ALLOW_WITHOUT(call, arg, bits)                                                             \
-    CHECK(BPF_JEQ, SYS_##call, 4), LOAD(args[arg]), CHECK(BPF_JSET, bits, 1), REFUSE(EPERM),       \
-        RETURN(SECCOMP_RET_ALLOW)
+// Returns one of two results for a call: `if_set` if the low 32 bits of an argument contain some of
+// these bits.
+#define CHECK_ARG(call, arg, bits, if_set, otherwise)                                              \
+    CHECK(BPF_JEQ, SYS_##call, 4), LOAD(args[arg]), CHECK(BPF_JSET, bits, 1), if_set, otherwise
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "the filter loads the low half of 64-bit arguments");
@@ -57,11 +54,11 @@ static const struct sock_filter head[] = {
     REFUSE(EPERM),
     LOAD(nr),
     // memory, unless it is executable
-    ALLOW_WITHOUT(mmap, 2, PROT_EXEC),
-    ALLOW_WITHOUT(mprotect, 2, PROT_EXEC),
+    CHECK_ARG(mmap, 2, PROT_EXEC, REFUSE(EPERM), RETURN(SECCOMP_RET_ALLOW)),
+    CHECK_ARG(mprotect, 2, PROT_EXEC, REFUSE(EPERM), RETURN(SECCOMP_RET_ALLOW)),
     // threads, but no processes. clone3 passes its flags in memory, where a filter cannot see them;
     // after ENOSYS, libc falls back to clone.
-    ALLOW_WITH(clone, 0, CLONE_THREAD),
+    CHECK_ARG(clone, 0, CLONE_THREAD, RETURN(SECCOMP_RET_ALLOW), REFUSE(EPERM)),
     CHECK(BPF_JEQ, SYS_clone3, 1),
     REFUSE(ENOSYS),
     CHECK(BPF_JEQ, SYS_ioctl, 8),
