@@ -47,6 +47,6 @@ const Command *command_find(const char *name) {
     if (spelling_translate(&name, &(const char *){NULL}, NULL, &err) == SPELLING_REFUSED)
         die_error(&err);
     die(EXIT_USAGE,
-        "unknown command \"%s\"%s (llama31 help lists the commands; a prompt: llama31 run TEXT)", name,
-        did_you_mean(name, &command_table->name, sizeof *command_table, n_commands));
+        "unknown command \"%s\"%s (llama31 help lists the commands; a prompt: llama31 run TEXT)",
+        name, did_you_mean(name, &command_table->name, sizeof *command_table, n_commands));
 }

@@ -10,7 +10,7 @@ import re
 from cli import ROOT, check, main, test
 
 CORE_CEILING = 4800   # lines of code: neither blank nor a comment alone
-TOTAL_CEILING = 28600
+TOTAL_CEILING = 28200
 CORE = ["run.c", "model.[ch]", "model_load.[ch]", "session.[ch]", "rope.[ch]", "generate.[ch]", "sample.[ch]",
         "tokenizer.[ch]", "pretokenize.[ch]", "gguf.[ch]", "kernels/*.[ch]", "cli/options.[ch]", "cli/open_model.[ch]",
         "commands/run.c", "commands/commands.h"]
