@@ -178,10 +178,10 @@ static Buffer build_head(Hash128 model, Hash128 name, Hash128 checksum, const in
     return head;
 }
 
-// Only this user and root may own or write a file of the cache, or the directory. So after a page
-// has been verified, nobody can change it who could not change this process as well. A directory
-// above that others can write to is harmless: a directory or file that they put in place of ours
-// belongs to them.
+// Only this user and root may own or write a file of the cache, or the directory. A verified page
+// therefore stays unchanged: only users who control this process anyway can write to it. Parent
+// directories may be writable by others: a replaced directory or file belongs to the user who
+// replaced it, and is refused.
 static bool check_trust(const struct stat *st, const char *path, Error *err) {
     if (st->st_uid != geteuid() && st->st_uid != 0)
         return error_set(err, EXIT_RUNTIME,

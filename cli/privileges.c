@@ -1,6 +1,6 @@
-// The kinds of the option table tell which options name files. The names of the other shards of a
-// model follow from the name of the first. So all files are known before any of them is read, and
-// the parsers of everything that strangers write run inside the sandbox. Two commands need more:
+// The option table says which options name files, and the name of the first shard of a model gives
+// the names of the others. All files are therefore known before any of them is read, and every
+// parser of untrusted input runs inside the sandbox. Two commands need more:
 //
 //   chat    reads any file (/file, /load, completion), and writes (/save) below the current
 //           directory and the directory of temporary files
