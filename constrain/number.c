@@ -5,11 +5,12 @@
 // point, and as many after it as json.dumps writes.
 #define DIGITS "(0|[1-9][0-9]{0,59})"
 #define PART   "(\\.[0-9]{1,21})"
-// Exponents of up to two and of three digits, such that the number is in the range of a double.
+// Exponents of up to two and of three digits, such that the number is in the range of a double,
+// subnormal numbers included.
 #define EXP2 "[eE][+-]?[0-9]{1,2}"
-#define EXP3 "[eE]([+-]?[12][0-9]{2}|[+-]?30[0-7])"
+#define EXP3 "[eE]([+-]?[12][0-9]{2}|[+-]?30[0-7]|-(30[89]|31[0-9]|32[0-4]))"
 // The notation of json.dumps for numbers below 1e-4, and for numbers from 1e16 on.
-#define TINY "[1-9](\\.[0-9]{1,16})?e-(0[5-9]|[1-9][0-9]|[12][0-9]{2}|30[0-7])"
+#define TINY "[1-9](\\.[0-9]{1,16})?e-(0[5-9]|[1-9][0-9]|[12][0-9]{2}|3[01][0-9]|32[0-3])"
 #define VAST "[1-9](\\.[0-9]{1,16})?e\\+(1[6-9]|[2-9][0-9]|[12][0-9]{2}|30[0-7])"
 // A number of NUMBER_DUMPS without its sign.
 #define MAGNITUDE "(" DIGITS PART "?|" TINY "|" VAST ")"
@@ -139,7 +140,7 @@ static void put_plain_up_to(Buffer *out, Str whole, Str part, bool is_excluded) 
 // Appends an expression for the magnitudes from 0 to |x|, without |x| if it is excluded: plain
 // numbers, and numbers of the notations TINY and VAST. False if x has too many digits.
 static bool put_up_to(Buffer *out, const Json *x, bool is_excluded) {
-    enum { TINY_FIRST = -307, TINY_LAST = -5, VAST_FIRST = 16, VAST_LAST = 307 };
+    enum { TINY_FIRST = -323, TINY_LAST = -5, VAST_FIRST = 16, VAST_LAST = 307 };
     Decimal d = decimal_of(x);
     Buffer whole = {0}, part = {0}, first = {0}, rest = {0};
     bool ok = split_digits(&d, d.point, &whole, &part) && split_digits(&d, 1, &first, &rest);

@@ -140,6 +140,16 @@ def random_schemas(cli):
 
 
 @test
+def small_numbers(cli):
+    """Numbers below the normal range of a double, as json.dumps writes them."""
+    texts = ["-5e-309", "1e-312", "5e-324", "1.5e-310", "1e-325"]
+    for schema, accepted in ((True, [1, 1, 1, 1, 0]), ({"type": ["integer", "number"]}, [1, 1, 1, 1, 0]),
+                             ({"minimum": 0}, [0, 1, 0, 1, 0]), ({"maximum": 1e-311}, [1, 1, 0, 0, 0])):
+        results, _ = tokenize(cli, texts, "--json-schema", json.dumps(schema))
+        same([int(r["accepted"]) for r in results], accepted, json.dumps(schema))
+
+
+@test
 def schema_suite(cli):
     """The cases of the JSON Schema Test Suite (Debian: json-schema-test-suite), by draft and keyword: verdicts agree, or
     the schema is refused by name."""
